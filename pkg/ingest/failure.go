@@ -1,0 +1,78 @@
+package ingest
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Code names the cause of a failure for users and programs; UPPER_SNAKE, listed with its remedy in the OpenAPI document.
+type Code string
+
+// The codes that a document can fail with.
+// Permanent ones go to DEAD at once (contract §2); the others are tried again.
+const (
+	CodeEmpty           Code = "EMPTY_FILE"         // permanent: no bytes, or no text in them
+	CodeEncrypted       Code = "ENCRYPTED"          // permanent: needs a password
+	CodeUnsupportedType Code = "UNSUPPORTED_TYPE"   // permanent: no reader for this content
+	CodeCorrupt         Code = "CORRUPT"            // permanent: the reader cannot make sense of it
+	CodeLimitExceeded   Code = "LIMIT_EXCEEDED"     // permanent: a bomb, or larger than a limit
+	CodeNeedsOCR        Code = "NEEDS_OCR"          // permanent: pictures of text only
+	CodeEncoding        Code = "ENCODING_UNKNOWN"   // permanent: no charset fits
+	CodeDimension       Code = "DIMENSION_MISMATCH" // permanent: the model's vectors do not fit the base
+	CodeEmbedRejected   Code = "EMBEDDING_REJECTED" // permanent: the service refuses this text
+	CodeExtractCrashed  Code = "EXTRACT_CRASHED"    // the child died or ran out of memory or time
+	CodeEmbed           Code = "EMBEDDING_UNAVAILABLE"
+	CodeVector          Code = "VECTOR_STORE_UNAVAILABLE"
+	CodeVectorRejected  Code = "VECTOR_STORE_REJECTED" // permanent: the store refuses the request itself
+	CodeThrottled       Code = "THROTTLED"
+	CodeFileMissing     Code = "FILE_MISSING" // permanent: the stored file is gone
+	CodeStalled         Code = "STALLED"
+	CodeInternal        Code = "INTERNAL"
+)
+
+// Failure is an error whose cause is known.
+// Err keeps the real cause (lastError); Remedy is one sentence for the user.
+// A Failure with RetryAfter > 0 is a throttle: it counts no attempt.
+type Failure struct {
+	Code       Code
+	Permanent  bool
+	Throttled  bool
+	RetryAfter time.Duration // named by the service; 0 when it named none
+	Remedy     string
+	Err        error
+}
+
+// Error is the cause, outermost context first.
+func (f *Failure) Error() string {
+	if f.Err == nil {
+		return string(f.Code)
+	}
+	return f.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Permanent returns a Failure that no retry can cure.
+func Permanent(code Code, remedy string, format string, args ...any) *Failure {
+	return &Failure{Code: code, Permanent: true, Remedy: remedy, Err: fmt.Errorf(format, args...)}
+}
+
+// Transient returns a Failure that a later attempt may cure.
+func Transient(code Code, format string, args ...any) *Failure {
+	return &Failure{Code: code, Err: fmt.Errorf(format, args...)}
+}
+
+// AsFailure finds the Failure in err's chain.
+// An error without one is CodeInternal and transient; err nil gives nil.
+func AsFailure(err error) *Failure {
+	if err == nil {
+		return nil
+	}
+	var f *Failure
+	if errors.As(err, &f) {
+		return f
+	}
+	return &Failure{Code: CodeInternal, Err: err}
+}

@@ -1,0 +1,129 @@
+package ingest
+
+import (
+	"context"
+	"os"
+)
+
+// BlockKind tells what a Block was in its document.
+type BlockKind string
+
+// The kinds of block.
+const (
+	BlockHeading   BlockKind = "heading"
+	BlockParagraph BlockKind = "paragraph"
+	BlockTable     BlockKind = "table" // one line a row, cells joined by " | "
+	BlockCode      BlockKind = "code"  // never re-flowed
+	BlockList      BlockKind = "list"  // one item
+)
+
+// Block is one run of text as a reader meets it, in reading order.
+type Block struct {
+	Kind  BlockKind `json:"k"`
+	Text  string    `json:"t"`           // valid UTF-8, no NUL, trimmed, never empty
+	Page  int       `json:"p,omitempty"` // 1-based; 0: the format has no pages
+	Level int       `json:"l,omitempty"` // headings: 1–6
+}
+
+// Source is a stored file to read.
+type Source struct {
+	File      *os.File // opened for reading by the caller, who closes it
+	Name      string   // the user's file name: a hint only, never a path
+	MediaType string   // what Detect said at upload; empty: detect again
+}
+
+// Extraction tells what a reader found.
+type Extraction struct {
+	MediaType string
+	Title     string // from the document's own metadata or first heading; may be empty
+	Pages     int    // 0: the format has no pages
+	Chars     int64  // characters of all blocks
+	Charset   string // of text formats
+	Reader    string // name and version of the reader, e.g. "pdf/1": part of a version's snapshot
+}
+
+// Extractor reads a document of any supported type.
+type Extractor interface {
+	// Extract calls emit for every block in reading order and stops at its first error.
+	// progress is told pages (or bytes) done and in all, at most a few times a second; it also proves that work moves.
+	// Errors: *Failure for all that the file or its reader caused; ctx.Err() after ctx ended.
+	Extract(ctx context.Context, src Source, progress func(done, total int), emit func(Block) error) (Extraction, error)
+	// Fingerprint names readers and their versions; equal fingerprints give equal blocks for equal bytes.
+	Fingerprint() string
+}
+
+// Segment is a piece of a document's text with its place.
+type Segment struct {
+	Index       int
+	Text        string
+	Page        int      // 1-based page of its first character; 0: none
+	HeadingPath []string // outermost first
+	ByteStart   int64    // in the document's extracted text (blocks joined by "\n\n"), half-open range
+	ByteEnd     int64
+	Tokens      int
+}
+
+// Splitter cuts blocks into segments; the same blocks always give the same segments.
+type Splitter interface {
+	// Add takes the next block and returns the segments that it completed.
+	// Memory is bounded: at most one segment's text is held.
+	NewRun() SplitRun
+	// Fingerprint names the algorithm and its settings.
+	Fingerprint() string
+}
+
+// SplitRun is one document's pass through a Splitter.
+type SplitRun interface {
+	Add(b Block) []Segment
+	Close() []Segment
+}
+
+// Model says which embedding model makes the vectors.
+type Model struct {
+	Key string // provider, name and anything else that changes the vectors; at most 190 ASCII characters
+	Dim int    // 0: not known before the first answer
+}
+
+// Embedder turns texts into vectors.
+type Embedder interface {
+	Model() Model
+	// BatchSize is the most texts of one call.
+	BatchSize() int
+	// Embed answers one vector per text, in the texts' order, each of the same dimension, finite and not all zero.
+	// Errors: *Failure (Throttled with RetryAfter after 429/503; Permanent with CodeEmbedRejected naming the text).
+	Embed(ctx context.Context, texts []string) (vectors [][]float32, err error)
+}
+
+// Vector is a row of the vector store.
+type Vector struct {
+	ID         string // 64 hex characters
+	DocumentID string
+	Birth      string // id of the version that it was born in
+	Values     []float32
+}
+
+// Hit is one answer of the vector store.
+type Hit struct {
+	ID    string
+	Score float64 // cosine similarity, 1 is best
+}
+
+// VectorStore keeps one collection per knowledge base, named by the base's id.
+// All its errors are *Failure; Delete and Query of a collection that does not exist do nothing and find nothing.
+type VectorStore interface {
+	// Upsert writes all rows or fails; it makes the collection when it is missing.
+	// Another dimension than the collection's is CodeDimension, permanent.
+	Upsert(ctx context.Context, base string, rows []Vector) error
+	// Delete removes ids; unknown ones are no error. It returns after the store answered that they are gone.
+	Delete(ctx context.Context, base string, ids []string) error
+	// Query finds the k nearest rows, best first. births, when not empty, limits them to rows born in these versions.
+	Query(ctx context.Context, base string, vector []float32, k int, births []string) ([]Hit, error)
+	// Present tells which of ids the store holds.
+	Present(ctx context.Context, base string, ids []string) (map[string]bool, error)
+	// List pages through all ids in any stable order (fsck); after is the last id of the page before.
+	List(ctx context.Context, base string, offset, limit int) ([]string, error)
+	// Drop removes a base's collection.
+	Drop(ctx context.Context, base string) error
+	// Ping answers nil when the store can be used (readiness).
+	Ping(ctx context.Context) error
+}

@@ -1,0 +1,3 @@
+module github.com/millweir/millweir/pkg/taskstate
+
+go 1.26.8

@@ -1,0 +1,3 @@
+module github.com/millweir/millweir/proto
+
+go 1.26.8
