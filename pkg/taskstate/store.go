@@ -1,0 +1,199 @@
+package taskstate
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+)
+
+// Errors of a Store.
+var (
+	// ErrNotFound: no such task in this scope. Unknown and foreign look the same.
+	ErrNotFound = errors.New("task not found")
+	// ErrDuplicateKey: the user has used this idempotency key before.
+	ErrDuplicateKey = errors.New("idempotency key already used")
+	// ErrUnavailable: the database does not answer; nothing is known to have changed.
+	// After an unknown COMMIT the store has read back what it did, so a call that returns this error did nothing.
+	ErrUnavailable = errors.New("database unavailable")
+)
+
+// Role is what a caller may do.
+type Role string
+
+// The roles.
+const (
+	RoleUser     Role = "user"
+	RoleOperator Role = "operator" // sees and acts on every user's tasks
+)
+
+// Scope is who asks; every read and write on behalf of somebody takes one.
+type Scope struct {
+	UserID string
+	Role   Role
+}
+
+// System is the scope of the services' own loops.
+func System() Scope { return Scope{UserID: "system", Role: RoleOperator} }
+
+// All reports whether the scope reaches every user's rows.
+func (s Scope) All() bool { return s.Role == RoleOperator }
+
+// Actor is the audit's name of a person in this scope.
+func (s Scope) Actor() Actor {
+	if s.Role == RoleOperator {
+		return Actor{Kind: ActorOperator, Name: s.UserID}
+	}
+	return Actor{Kind: ActorUser, Name: s.UserID}
+}
+
+// Tx is the open transaction that hooks may use; placeholders are "?" in every dialect (the store rebinds them).
+// Hooks must not keep it and must not commit.
+type Tx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// PrepareFunc makes the rows around new tasks (documents, versions, files) and answers the tasks to insert.
+// It runs again from the start when the transaction is retried, so it must not depend on what an earlier run left in memory.
+// A task that it leaves out is not made; an error that is not the database's own ends the call as it is.
+type PrepareFunc func(ctx context.Context, tx Tx, m Moment) ([]NewTask, error)
+
+// DecideFunc decides on locked tasks, in id order; it may read and lock more through tx (documents, by id).
+// It runs again when the transaction is retried.
+type DecideFunc func(ctx context.Context, tx Tx, m Moment, tasks []Task) ([]Decision, error)
+
+// AlsoFunc writes what belongs to the changes into their transaction, after the tasks' UPDATE (design D9).
+// changed has the decisions whose change was written; it runs again when the transaction is retried.
+type AlsoFunc func(ctx context.Context, tx Tx, m Moment, changed []Decision) error
+
+// Each makes a DecideFunc of a pure function.
+func Each(f func(m Moment, t Task) Decision) DecideFunc {
+	return func(_ context.Context, _ Tx, m Moment, tasks []Task) ([]Decision, error) {
+		out := make([]Decision, len(tasks))
+		for i, t := range tasks {
+			out[i] = f(m, t)
+		}
+		return out, nil
+	}
+}
+
+// NewTask is a task to accept. Its ID (UUIDv7 text) is made by the caller, so that an unknown COMMIT can be read back.
+type NewTask struct {
+	Task         // ID, UserID, Type, Channel, MaxAttempts and what else describes it; state columns are ignored
+	Actor  Actor // who sent it
+	Reason string
+}
+
+// Batch is one call of Store.Apply.
+type Batch struct {
+	IDs    []string   // no duplicates
+	Scope  Scope      // rows out of it answer as if they did not exist
+	Decide DecideFunc // asked for the rows that exist
+	Also   AlsoFunc   // may be nil
+}
+
+// Sweep is one call of Store.Sweep.
+type Sweep struct {
+	Status     Status
+	WakeBefore Delay     // DelayIn: rows with wake_at <= now + In; negative values look back
+	Before     time.Time // when not zero, it replaces WakeBefore: rows with wake_at < Before
+	Limit      int
+	Exclude    []string // ids that this process already knows; at most a few hundred
+	Decide     DecideFunc
+	Also       AlsoFunc
+}
+
+// Outcome is what a Store did for one task of a Batch or Sweep.
+type Outcome struct {
+	Decision
+	// Before is the row as it was when it was locked; the zero Task (and AnswerSkipped) when there is none in scope.
+	Before Task
+	// After is Before with the change applied, times as the database wrote them; equal to Before without a change.
+	After Task
+	// Err is set when this row's change could not be written although the others' could (design D9: split and tried singly).
+	Err error
+}
+
+// Beat is one held claim or reservation in a Heartbeat.
+type Beat struct {
+	TaskID   string
+	Status   Status // RUNNING, or the status of a reserved row
+	Token    Token
+	Owner    string    // lease_owner as the claim set it
+	Renew    bool      // set the lease anew
+	Progress *Progress // nil: unchanged
+}
+
+// Store keeps tasks with their log. All methods are safe for concurrent use.
+//
+// Every write is one transaction with a constant number of statements whatever the size of the batch;
+// deadlocks and serialization failures are retried inside, an unknown COMMIT is read back before anything is repeated.
+// Errors: ErrUnavailable (wrapped, with the cause) when the database does not answer; what hooks returned, as it is.
+type Store interface {
+	// Submit runs prepare and inserts the tasks that it answers as QUEUED, with their first transitions.
+	// It returns the tasks as written. ErrDuplicateKey when (user_id, idempotency_key) exists.
+	Submit(ctx context.Context, prepare PrepareFunc) ([]Task, error)
+	// Apply locks the tasks of b in id order, asks b.Decide and writes the changes with their transitions.
+	// Outcomes come in the order of b.IDs.
+	Apply(ctx context.Context, b Batch) ([]Outcome, error)
+	// Sweep locks at most s.Limit rows of one status in wake_at order that no other transaction has locked, and goes on as Apply.
+	Sweep(ctx context.Context, s Sweep) ([]Outcome, error)
+	// Heartbeat renews leases and writes progress in one statement for all beats; it answers the ids whose claim is lost.
+	Heartbeat(ctx context.Context, lease time.Duration, beats []Beat) (lost []string, err error)
+
+	// Get reads one task. ErrNotFound.
+	Get(ctx context.Context, s Scope, id string) (Task, error)
+	// GetMany reads those of ids that exist in the scope, in any order.
+	GetMany(ctx context.Context, s Scope, ids []string) ([]Task, error)
+	// List reads a page of tasks.
+	List(ctx context.Context, s Scope, q Query) ([]Task, error)
+	// Transitions reads the log of one task after a transition id, oldest first. ErrNotFound.
+	Transitions(ctx context.Context, s Scope, taskID string, after int64, limit int) ([]Transition, error)
+	// TransitionsOf reads the log of many tasks after one transition id each, oldest first.
+	TransitionsOf(ctx context.Context, after map[string]int64, limit int) ([]Transition, error)
+	// Counts answers the number of tasks by status; base "" counts all bases.
+	Counts(ctx context.Context, s Scope, base string) (map[Status]int64, error)
+	// Due answers how many tasks could start now and the age of the oldest of them, counted up to limit rows a status.
+	Due(ctx context.Context, limit int) (n int64, oldest time.Duration, err error)
+	// NextWake answers how long until the first row of status wakes, at most limit; negative when it is overdue.
+	NextWake(ctx context.Context, status Status, limit time.Duration) (time.Duration, error)
+	// Moment answers the database's clock and timeline.
+	Moment(ctx context.Context) (Moment, error)
+	// Ping answers nil when the database can be written.
+	Ping(ctx context.Context) error
+}
+
+// Query selects tasks of a list; zero fields do not limit.
+type Query struct {
+	Statuses      []Status
+	KnowledgeBase string
+	DocumentID    string
+	Stage         Stage
+	Text          string // in the id, file name or last error
+	CreatedAfter  time.Time
+	CreatedBefore time.Time
+	UpdatedAfter  time.Time
+	UpdatedBefore time.Time
+	Sort          Sort
+	After         *Cursor // nil: the first page
+	Limit         int     // 1–200
+}
+
+// Sort is the order of a list; ties go by id in the same direction.
+type Sort string
+
+// The orders; a minus sign means newest first.
+const (
+	SortCreated     Sort = "createdAt"
+	SortCreatedDesc Sort = "-createdAt"
+	SortUpdated     Sort = "updatedAt"
+	SortUpdatedDesc Sort = "-updatedAt"
+)
+
+// Cursor is the sort key of the last row of a page.
+type Cursor struct {
+	At time.Time
+	ID string
+}
