@@ -1,0 +1,263 @@
+package labserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+const (
+	loopback = "127.0.0.1"
+	// Ports of the lab lie below the kernel's range for outgoing connections (32768 and up),
+	// so that nobody takes one while its server is being restarted.
+	portFrom, portTo = 26000, 32000
+	tempPrefix       = "millweir-lab-"
+)
+
+// CacheDir is where things live that are costly to make and the same for every run: downloads and data templates.
+// MILLWEIR_CACHE overrides the default, ~/.cache/millweir.
+func CacheDir() (string, error) {
+	if dir := os.Getenv("MILLWEIR_CACHE"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("cache folder (set MILLWEIR_CACHE): %w", err)
+	}
+	return filepath.Join(dir, "millweir"), nil
+}
+
+// held keeps locks for the life of the process: the kernel lets them go when it ends.
+var held struct {
+	sync.Mutex
+	files []*os.File
+	dirs  []string
+}
+
+// tempDir makes a folder that the system users can reach, locked by this process, and removes those of dead processes.
+func tempDir(kind string) (string, error) {
+	base := reachableTemp()
+	sweepTemp(base)
+	dir, err := os.MkdirTemp(base, "millweir-new-")
+	if err != nil {
+		return "", err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := lockFile(filepath.Join(dir, ".lock"), syscall.LOCK_EX)
+	if err != nil {
+		return "", err
+	}
+	// Named for the sweep only now that it is locked.
+	final := filepath.Join(base, tempPrefix+kind+"-"+strings.TrimPrefix(filepath.Base(dir), "millweir-new-"))
+	if err := os.Rename(dir, final); err != nil {
+		return "", err
+	}
+	held.Lock()
+	defer held.Unlock()
+	held.files, held.dirs = append(held.files, lock), append(held.dirs, final)
+	return final, nil
+}
+
+// sweepTemp removes the folders whose process is gone.
+func sweepTemp(base string) {
+	dirs, _ := filepath.Glob(filepath.Join(base, tempPrefix+"*"))
+	for _, d := range dirs {
+		if f, err := lockFile(filepath.Join(d, ".lock"), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+			_ = os.RemoveAll(d) // the next run tries again
+			_ = f.Close()
+		}
+	}
+}
+
+// reachableTemp is the temp folder if other users can enter it, else /var/tmp.
+func reachableTemp() string {
+	base, err := filepath.Abs(os.TempDir())
+	if err != nil {
+		return "/var/tmp"
+	}
+	for d := base; d != "/"; d = filepath.Dir(d) {
+		if st, err := os.Stat(d); err != nil || st.Mode().Perm()&0o001 == 0 {
+			return "/var/tmp"
+		}
+	}
+	return base
+}
+
+func lockFile(path string, how int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), how); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+	return f, nil
+}
+
+// reservePort picks a free port and keeps other test processes from picking it while we live.
+func reservePort() (int, error) {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("millweir-ports-%d", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return 0, err
+	}
+	for range 500 {
+		port := portFrom + rand.IntN(portTo-portFrom)
+		lock, err := lockFile(filepath.Join(dir, strconv.Itoa(port)), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err != nil {
+			continue
+		}
+		if portFree(net.JoinHostPort(loopback, strconv.Itoa(port))) != nil {
+			_ = lock.Close()
+			continue
+		}
+		held.Lock()
+		held.files = append(held.files, lock)
+		held.Unlock()
+		return port, nil
+	}
+	return 0, fmt.Errorf("no free port between %d and %d", portFrom, portTo)
+}
+
+func portFree(addr string) error {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("port is taken: %w", err)
+	}
+	return l.Close()
+}
+
+// template copies the cached tree "name" to dst, or makes it at dst with build and caches it then.
+// Processes that come at the same time wait for the first one.
+func template(ctx context.Context, name, dst string, build func(ctx context.Context, dst string) error) error {
+	cache, err := CacheDir()
+	if err != nil {
+		return err
+	}
+	src := filepath.Join(cache, "templates", name)
+	if err := os.MkdirAll(filepath.Dir(src), 0o755); err != nil {
+		return err
+	}
+	lock, err := lockFile(src+".lock", syscall.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	_, err = os.Stat(src)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = errors.Join(makeTemplate(ctx, src, dst, build), lock.Close())
+		return err
+	}
+	if err := errors.Join(err, lock.Close()); err != nil {
+		return err
+	}
+	return copyTree(src, dst)
+}
+
+func makeTemplate(ctx context.Context, src, dst string, build func(ctx context.Context, dst string) error) error {
+	if err := build(ctx, dst); err != nil {
+		return err
+	}
+	part := src + ".part"
+	if err := os.RemoveAll(part); err != nil {
+		return err
+	}
+	if err := copyTree(dst, part); err != nil {
+		return err
+	}
+	return os.Rename(part, src)
+}
+
+// copyTree copies folders and regular files; the copy belongs to us, modes are kept.
+func copyTree(src, dst string) error {
+	return filepath.WalkDir(src, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(src, path)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(dst, rel)
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		switch {
+		case d.IsDir():
+			return os.MkdirAll(to, info.Mode().Perm()|0o700)
+		case d.Type().IsRegular():
+			return copyFile(path, to, info.Mode().Perm())
+		default:
+			return nil // sockets and pipes of a stopped server
+		}
+	})
+}
+
+func copyFile(src, dst string, mode fs.FileMode) error {
+	in, err := os.Open(src)
+	if err != nil {
+		return err
+	}
+	defer in.Close() //nolint:errcheck // only read
+	out, err := os.OpenFile(dst, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// writePIDFile records "pid starttime", one line a process.
+func writePIDFile(path string, procs []*process) error {
+	var b strings.Builder
+	for _, p := range procs {
+		fmt.Fprintf(&b, "%d %s\n", p.pid, p.start)
+	}
+	return os.WriteFile(path, []byte(b.String()), 0o644)
+}
+
+func readPIDFile(path string) []*process {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	var procs []*process
+	for line := range strings.Lines(string(b)) {
+		var p process
+		if n, _ := fmt.Sscan(line, &p.pid, &p.start); n == 2 {
+			procs = append(procs, &p)
+		}
+	}
+	return procs
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func tail(path string, lines int) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return lastLines(string(b), lines)
+}
+
+func lastLines(s string, n int) string {
+	all := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-n):], "\n")
+}

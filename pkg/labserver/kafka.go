@@ -1,0 +1,124 @@
+package labserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+const (
+	kafkaClusterID = "4L6g3nShT-eMCtK--X86sw" // any base64 UUID; fixed, so that a data folder can be used again
+	kafkaReadyLine = "Kafka Server started"
+)
+
+func kafkaClass() class {
+	return class{
+		prepare: kafkaPrepare, commands: kafkaCommands, probe: kafkaProbe,
+		url:  func(s *Server, _ string) string { return s.Addr },
+		stop: syscall.SIGTERM,
+	}
+}
+
+func kafkaPrepare(ctx context.Context, s *Server) error {
+	conf := filepath.Join(s.Dir, "server.properties")
+	controller, err := kafkaControllerPort(s, conf)
+	if err != nil {
+		return err
+	}
+	lines := []string{
+		"process.roles=broker,controller", "node.id=1",
+		fmt.Sprintf("controller.quorum.voters=1@%s:%d", loopback, controller),
+		fmt.Sprintf("listeners=PLAINTEXT://%s,CONTROLLER://%s:%d", s.Addr, loopback, controller),
+		"advertised.listeners=PLAINTEXT://" + s.Addr,
+		"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+		"controller.listener.names=CONTROLLER", "inter.broker.listener.name=PLAINTEXT",
+		"log.dirs=" + s.data(), "num.partitions=3", "auto.create.topics.enable=false",
+		"offsets.topic.replication.factor=1", "offsets.topic.num.partitions=5",
+		"transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1", "transaction.state.log.num.partitions=5",
+		"share.coordinator.state.topic.replication.factor=1", "share.coordinator.state.topic.min.isr=1",
+		"group.initial.rebalance.delay.ms=0", "num.network.threads=2", "num.io.threads=2",
+	}
+	if err := os.WriteFile(conf, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(s.data(), "meta.properties")); err == nil {
+		return nil
+	}
+	format, err := java(s, 128, "kafka.tools.StorageTool", "format", "-t", kafkaClusterID, "-c", conf)
+	if err != nil {
+		return err
+	}
+	return format.run(ctx)
+}
+
+// kafkaControllerPort is the one of the existing configuration, the next port for a fixed one, else a free one.
+func kafkaControllerPort(s *Server, conf string) (int, error) {
+	if b, err := os.ReadFile(conf); err == nil {
+		_, rest, _ := strings.Cut(string(b), "controller.quorum.voters=1@"+loopback+":")
+		port, _, _ := strings.Cut(rest, "\n")
+		if n, err := strconv.Atoi(port); err == nil {
+			return n, nil
+		}
+	}
+	if s.opts.Port != 0 {
+		return s.opts.Port + 1, portFree(net.JoinHostPort(loopback, strconv.Itoa(s.opts.Port+1)))
+	}
+	return reservePort()
+}
+
+func kafkaCommands(s *Server) ([]command, error) {
+	// The log of an earlier start would say "started" too early.
+	if err := removeIfThere(s.LogFile()); err != nil {
+		return nil, err
+	}
+	c, err := java(s, 512, append([]string{"kafka.Kafka", filepath.Join(s.Dir, "server.properties")}, s.opts.Args...)...)
+	return []command{c}, err
+}
+
+func java(s *Server, heapMB int, args ...string) (command, error) {
+	program, err := program("java", "default-jre-headless")
+	if err != nil {
+		return command{}, err
+	}
+	home, err := KafkaHome()
+	if err != nil {
+		return command{}, err
+	}
+	if _, err := os.Stat(filepath.Join(home, ".complete")); err != nil {
+		return command{}, fmt.Errorf("%w: Kafka %s (run `make services-up`: it fills %s from Maven Central)", ErrMissing, KafkaVersion, home)
+	}
+	jvm := []string{
+		fmt.Sprintf("-Xmx%dm", heapMB), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-cp", filepath.Join(home, "libs", "*") + ":" + s.Dir,
+	}
+	return command{path: program, args: append(jvm, args...), dir: s.Dir}, nil
+}
+
+// kafkaProbe wants the broker's own word in the log, then an answer to ApiVersions.
+func kafkaProbe(ctx context.Context, s *Server) error {
+	log, err := os.ReadFile(s.LogFile())
+	if err != nil {
+		return err
+	}
+	if !bytes.Contains(log, []byte(kafkaReadyLine)) {
+		return errors.New("its log does not say that it started")
+	}
+	// size, api key 18, version 0, correlation id 7, no client id
+	request := []byte{0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 7, 0xff, 0xff}
+	answer := make([]byte, 8)
+	if err := talk(ctx, s.Addr, request, answer); err != nil {
+		return err
+	}
+	if id := binary.BigEndian.Uint32(answer[4:]); id != 7 {
+		return fmt.Errorf("answers correlation id %d, want 7", id)
+	}
+	return nil
+}

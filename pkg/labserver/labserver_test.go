@@ -1,0 +1,234 @@
+package labserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("LABSERVER_VICTIM") != "" {
+		victim()
+	}
+	Main(m)
+}
+
+func TestSQLServersGiveFreshDatabases(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		server func(testing.TB) *Server
+		fresh  func(testing.TB) string
+		prefix string
+	}{
+		{"mariadb", MariaDB, MySQLDatabase, User + ":" + Password + "@tcp(127.0.0.1:"},
+		{"postgres", Postgres, PostgresDatabase, "postgres://" + User + ":" + Password + "@127.0.0.1:"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			s := tc.server(t)
+			one, two := tc.fresh(t), tc.fresh(t)
+			require.NotEqual(t, one, two)
+			require.True(t, strings.HasPrefix(one, tc.prefix), one)
+			require.Same(t, s, tc.server(t), "one server per process")
+			db := one[strings.LastIndex(one, "/")+1:]
+			db, _, _ = strings.Cut(db, "?")
+			require.NoError(t, s.SQL(t.Context(), db, "CREATE TABLE x (id INT); INSERT INTO x VALUES (1)"))
+			err := s.SQL(t.Context(), "", "SELECT * FROM nowhere.x")
+			require.Error(t, err, "a failing statement must be an error")
+		})
+	}
+}
+
+func TestServersSurviveKillAndRestart(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []Kind{KindMariaDB, KindPostgres, KindRedis, KindChroma} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			s := Private(t, kind, Options{})
+			ctx := t.Context()
+			addr, pid := s.Addr, s.PID()
+			require.NotZero(t, pid)
+
+			require.NoError(t, s.Kill(ctx))
+			require.False(t, s.Running())
+			require.Zero(t, s.PID())
+			require.Error(t, s.Ready(ctx))
+			require.ErrorIs(t, s.Pause(), ErrNotRunning)
+
+			require.NoError(t, s.Restart(ctx))
+			require.Equal(t, addr, s.Addr, "clients come back to the same address")
+			require.NotEqual(t, pid, s.PID())
+			require.NoError(t, s.Ready(ctx))
+
+			require.NoError(t, s.Pause())
+			short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+			defer cancel()
+			require.Error(t, s.Ready(short), "a paused server must not answer")
+			require.NoError(t, s.Continue())
+			require.NoError(t, s.Ready(ctx))
+
+			require.NoError(t, s.Pause())
+			require.NoError(t, s.Stop(ctx), "a paused server must stop too")
+			require.NoError(t, s.Stop(ctx), "stopping twice does nothing")
+		})
+	}
+}
+
+func TestRedisDatabasesAreApart(t *testing.T) {
+	t.Parallel()
+	one, two := RedisURL(t), RedisURL(t)
+	require.NotEqual(t, one, two)
+	answer, err := Redis(t).RedisCommand(t.Context(), "SELECT", strconv.Itoa(redisDatabases-1))
+	require.NoError(t, err)
+	require.Equal(t, "+OK", answer)
+}
+
+func TestRedisTLS(t *testing.T) {
+	t.Parallel()
+	url, ca := RedisTLSURL(t)
+	require.True(t, strings.HasPrefix(url, "rediss://127.0.0.1:"), url)
+	require.FileExists(t, ca)
+	answer, err := RedisTLS(t).RedisCommand(t.Context(), "PING")
+	require.NoError(t, err)
+	require.Equal(t, "+PONG", answer)
+	plain := &Server{Addr: RedisTLS(t).Addr}
+	_, err = plain.RedisCommand(t.Context(), "PING")
+	require.Error(t, err, "the port must not speak plain text")
+}
+
+func TestSentinelPromotesTheReplica(t *testing.T) {
+	t.Parallel()
+	set := Sentinel(t, 1)
+	require.NoError(t, set.Primary.Kill(t.Context()))
+	require.Eventually(t, func() bool {
+		role, err := set.Replica.RedisCommand(t.Context(), "SET", "k", "v")
+		return err == nil && role == "+OK"
+	}, 30*time.Second, 50*time.Millisecond, "the replica must take writes")
+	require.Equal(t, "redis-sentinel://"+set.Sentinels[0].Addr+"/0#"+SentinelMaster, set.URL())
+}
+
+func TestDetachedServerIsFoundAgain(t *testing.T) {
+	t.Parallel()
+	needServers(t)
+	dir, err := tempDir("detached")
+	require.NoError(t, err)
+	opts := Options{Dir: filepath.Join(dir, "redis"), Detached: true}
+	s, err := Start(t.Context(), KindRedis, opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Kill(context.Background()) })
+
+	opts.Port = s.Port
+	found, ok := Attach(KindRedis, opts)
+	require.True(t, ok)
+	require.Equal(t, s.PID(), found.PID())
+	require.NoError(t, found.Ready(t.Context()))
+	require.NoError(t, found.Stop(t.Context()))
+	require.False(t, s.Running())
+	_, ok = Attach(KindRedis, opts)
+	require.False(t, ok)
+}
+
+func TestReusedPIDIsNotOurs(t *testing.T) {
+	t.Parallel()
+	// Our own pid with another start time stands for a pid that was given to a stranger.
+	p := &process{pid: os.Getpid(), start: "1"}
+	require.True(t, p.exited())
+	require.NoError(t, p.end(t.Context(), 9), "must not signal us")
+}
+
+func TestTakenPortIsNamed(t *testing.T) {
+	t.Parallel()
+	needServers(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close() //nolint:errcheck // test
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	n, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	_, err = Start(t.Context(), KindRedis, Options{Port: n, Dir: t.TempDir()})
+	require.ErrorContains(t, err, port)
+	require.ErrorContains(t, err, "taken")
+}
+
+func TestServerThatDiesShowsItsLog(t *testing.T) {
+	t.Parallel()
+	needServers(t)
+	_, err := Start(t.Context(), KindRedis, Options{Args: []string{"--no-such-setting", "1"}})
+	require.ErrorIs(t, err, ErrDied)
+	require.ErrorContains(t, err, "no-such-setting")
+}
+
+func TestMissingProgramNamesThePackage(t *testing.T) {
+	t.Parallel()
+	_, err := program("no-such-program", "some-package")
+	require.ErrorIs(t, err, ErrMissing)
+	require.ErrorContains(t, err, "apt-get install some-package")
+}
+
+// TestServersDieWithTheirProcess kills a process that holds servers and looks whether they are gone.
+func TestServersDieWithTheirProcess(t *testing.T) {
+	t.Parallel()
+	needServers(t)
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), "LABSERVER_VICTIM=1")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	var procs []*process
+	for range 3 {
+		var p process
+		_, err = fmt.Fscanln(out, &p.pid, &p.start)
+		require.NoError(t, err)
+		require.False(t, p.exited())
+		procs = append(procs, &p)
+	}
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+	for _, p := range procs {
+		require.Eventually(t, p.exited, 10*time.Second, 20*time.Millisecond, "pid %d outlives its parent", p.pid)
+	}
+}
+
+func victim() {
+	for _, kind := range []Kind{KindRedis, KindMariaDB, KindPostgres} {
+		s, err := Start(context.Background(), kind, Options{})
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(s.main().pid, s.main().start)
+	}
+	select {}
+}
+
+func TestTemplateIsBuiltOnce(t *testing.T) {
+	t.Setenv("MILLWEIR_CACHE", t.TempDir()) // not parallel: the environment is the process's
+	built := 0
+	build := func(_ context.Context, dst string) error {
+		built++
+		return errors.Join(os.MkdirAll(filepath.Join(dst, "sub"), 0o755), os.WriteFile(filepath.Join(dst, "sub", "f"), []byte("x"), 0o600))
+	}
+	for range 2 {
+		dst := filepath.Join(t.TempDir(), "copy")
+		require.NoError(t, template(t.Context(), "t-1", dst, build))
+		got, err := os.ReadFile(filepath.Join(dst, "sub", "f"))
+		require.NoError(t, err)
+		require.Equal(t, "x", string(got))
+	}
+	require.Equal(t, 1, built)
+	require.Error(t, template(t.Context(), "t-2", t.TempDir(), func(context.Context, string) error { return errors.New("no") }))
+}

@@ -1,0 +1,160 @@
+package labserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// mariadbClass runs mariadbd with durable commits and otherwise the server's own defaults:
+// the isolation level stays REPEATABLE READ, since our code must set what it needs by itself.
+func mariadbClass() class {
+	return class{
+		prepare: mariadbPrepare, commands: mariadbCommands, probe: mariadbProbe, settle: mariadbSettle,
+		url: func(s *Server, db string) string {
+			return fmt.Sprintf("mysql://%s:%s@%s/%s", User, Password, s.Addr, db)
+		},
+		stop: syscall.SIGTERM,
+	}
+}
+
+func (s *Server) data() string   { return filepath.Join(s.Dir, "data") }
+func (s *Server) socket() string { return filepath.Join(s.Dir, "s") }
+
+func mariadbPrepare(ctx context.Context, s *Server) error {
+	if _, err := os.Stat(filepath.Join(s.data(), "mysql")); err == nil {
+		return nil
+	}
+	server, err := program("mariadbd", "mariadb-server")
+	if err != nil {
+		return err
+	}
+	install, err := program("mariadb-install-db", "mariadb-server")
+	if err != nil {
+		return err
+	}
+	version, err := exec.CommandContext(ctx, server, "--version").Output()
+	if err != nil {
+		return fmt.Errorf("version of %s: %w", server, err)
+	}
+	sum := sha256.Sum256(version)
+	err = template(ctx, "mariadb-"+hex.EncodeToString(sum[:6]), s.data(), func(ctx context.Context, dst string) error {
+		if err := errors.Join(os.MkdirAll(dst, 0o755), giveTo(dst, "mysql")); err != nil {
+			return err
+		}
+		return command{path: install, user: "mysql", dir: dst, args: []string{
+			"--no-defaults", "--datadir=" + dst, "--auth-root-authentication-method=normal", "--skip-test-db",
+			"--innodb-log-file-size=48M",
+		}}.run(ctx)
+	})
+	if err != nil {
+		return fmt.Errorf("make the data folder %s: %w", s.data(), err)
+	}
+	return giveTo(s.Dir, "mysql")
+}
+
+func mariadbCommands(s *Server) ([]command, error) {
+	server, err := program("mariadbd", "mariadb-server")
+	if err != nil {
+		return nil, err
+	}
+	args := []string{
+		"--no-defaults", "--datadir=" + s.data(), "--socket=" + s.socket(), "--pid-file=" + filepath.Join(s.Dir, "m.pid"),
+		"--port=" + strconv.Itoa(s.Port), "--bind-address=" + loopback, "--skip-name-resolve",
+		"--character-set-server=utf8mb4", "--collation-server=utf8mb4_unicode_ci",
+		"--innodb-buffer-pool-size=128M", "--innodb-log-file-size=48M", "--innodb-flush-log-at-trx-commit=1",
+		"--innodb-lock-wait-timeout=10", "--max-connections=300", "--max-allowed-packet=64M",
+		"--sql-mode=STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION",
+	}
+	return []command{{path: server, args: append(args, s.opts.Args...), user: "mysql", dir: s.Dir}}, nil
+}
+
+// mariadbProbe waits for the server's greeting: protocol version 10 comes when it takes connections.
+func mariadbProbe(ctx context.Context, s *Server) error {
+	head := make([]byte, 5)
+	if err := talk(ctx, s.Addr, nil, head); err != nil {
+		return err
+	}
+	if head[4] != 10 {
+		return fmt.Errorf("greeting begins with %d, want 10", head[4])
+	}
+	return nil
+}
+
+func mariadbSettle(ctx context.Context, s *Server) error {
+	marker := filepath.Join(s.Dir, "settled")
+	if _, err := os.Stat(marker); err == nil {
+		return nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	sql := fmt.Sprintf("CREATE USER IF NOT EXISTS %s@'%s' IDENTIFIED BY '%s'; GRANT ALL ON *.* TO %s@'%s' WITH GRANT OPTION;",
+		User, loopback, Password, User, loopback)
+	if s.opts.Database != "" {
+		sql += fmt.Sprintf("CREATE DATABASE IF NOT EXISTS `%s`;", s.opts.Database)
+	}
+	if err := s.SQL(ctx, "", sql); err != nil {
+		return err
+	}
+	return os.WriteFile(marker, nil, 0o644)
+}
+
+// SQL runs statements as the superuser of a MariaDB or Postgres server through its command-line client.
+// database "" is none (MariaDB) or postgres. It is for setting tests up; products use their drivers.
+func (s *Server) SQL(ctx context.Context, database, statements string) error {
+	var c command
+	var err error
+	switch s.Kind {
+	case KindMariaDB:
+		c.path, err = program("mariadb", "mariadb-client")
+		c.args = []string{"--no-defaults", "-uroot", "-S", s.socket(), "-e", statements}
+		if database != "" {
+			c.args = append(c.args, database)
+		}
+	case KindPostgres:
+		if database == "" {
+			database = "postgres"
+		}
+		c.path, err = postgresProgram("psql")
+		c.args = []string{
+			"-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", loopback, "-p", strconv.Itoa(s.Port),
+			"-U", "postgres", "-d", database, "-c", statements,
+		}
+	default:
+		return fmt.Errorf("%s knows no SQL", s.Kind)
+	}
+	if err != nil {
+		return err
+	}
+	return c.run(ctx)
+}
+
+// talk connects, sends hello (if any) and reads len(answer) bytes.
+func talk(ctx context.Context, addr string, hello, answer []byte) error {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // a probe has nothing to lose
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	if _, err := conn.Write(hello); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(conn, answer)
+	return err
+}

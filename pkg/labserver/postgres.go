@@ -1,0 +1,100 @@
+package labserver
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+func postgresClass() class {
+	return class{
+		prepare: postgresPrepare, commands: postgresCommands, probe: postgresProbe, settle: postgresSettle,
+		url: func(s *Server, db string) string {
+			return fmt.Sprintf("postgres://%s:%s@%s/%s?sslmode=disable", User, Password, s.Addr, db)
+		},
+		stop: syscall.SIGINT, // "fast": ends sessions, writes a checkpoint
+	}
+}
+
+func postgresPrepare(ctx context.Context, s *Server) error {
+	if _, err := os.Stat(filepath.Join(s.data(), "PG_VERSION")); err == nil {
+		return nil
+	}
+	initdb, err := postgresProgram("initdb")
+	if err != nil {
+		return err
+	}
+	version, err := exec.CommandContext(ctx, initdb, "--version").Output()
+	if err != nil {
+		return fmt.Errorf("version of %s: %w", initdb, err)
+	}
+	name := "postgres-" + strings.Join(strings.FieldsFunc(string(version), func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'a' || r > 'z')
+	}), "_")
+	err = template(ctx, name, s.data(), func(ctx context.Context, dst string) error {
+		if err := errors.Join(os.MkdirAll(dst, 0o700), giveTo(dst, "postgres")); err != nil {
+			return err
+		}
+		return command{path: initdb, user: "postgres", dir: dst, args: []string{
+			"-D", dst, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8",
+		}}.run(ctx)
+	})
+	if err != nil {
+		return fmt.Errorf("make the data folder %s: %w", s.data(), err)
+	}
+	// The server refuses a data folder that others can read.
+	return errors.Join(os.Chmod(s.data(), 0o700), giveTo(s.Dir, "postgres"))
+}
+
+func postgresCommands(s *Server) ([]command, error) {
+	server, err := postgresProgram("postgres")
+	if err != nil {
+		return nil, err
+	}
+	args := []string{
+		"-D", s.data(), "-p", strconv.Itoa(s.Port), "-c", "listen_addresses=" + loopback,
+		"-c", "unix_socket_directories=", "-c", "max_connections=300", "-c", "timezone=UTC",
+	}
+	return []command{{path: server, args: append(args, s.opts.Args...), user: "postgres", dir: s.Dir}}, nil
+}
+
+// postgresProbe sends a startup message: 'R' asks for (or grants) a login, 'E' means that it still starts.
+func postgresProbe(ctx context.Context, s *Server) error {
+	params := "user\x00postgres\x00database\x00postgres\x00\x00"
+	hello := binary.BigEndian.AppendUint32(nil, uint32(8+len(params)))
+	hello = binary.BigEndian.AppendUint32(hello, 3<<16)
+	answer := make([]byte, 1)
+	if err := talk(ctx, s.Addr, append(hello, params...), answer); err != nil {
+		return err
+	}
+	if answer[0] != 'R' {
+		return fmt.Errorf("answers %q to a login, want R", answer[0])
+	}
+	return nil
+}
+
+func postgresSettle(ctx context.Context, s *Server) error {
+	marker := filepath.Join(s.Dir, "settled")
+	if _, err := os.Stat(marker); err == nil {
+		return nil
+	}
+	role := fmt.Sprintf("DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '%s') "+
+		"THEN CREATE ROLE %s SUPERUSER LOGIN PASSWORD '%s'; END IF; END $$", User, User, Password)
+	if err := s.SQL(ctx, "", role); err != nil {
+		return err
+	}
+	if db := s.opts.Database; db != "" {
+		err := s.SQL(ctx, "", fmt.Sprintf(`CREATE DATABASE "%s"`, db))
+		if err != nil && !strings.Contains(err.Error(), "already exists") {
+			return err
+		}
+	}
+	return os.WriteFile(marker, nil, 0o644)
+}

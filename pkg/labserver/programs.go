@@ -1,0 +1,90 @@
+package labserver
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strconv"
+)
+
+// classes is the table of kinds.
+func classes() map[Kind]class {
+	return map[Kind]class{
+		KindMariaDB:  mariadbClass(),
+		KindRedis:    redisClass(),
+		KindSentinel: sentinelClass(),
+		KindPostgres: postgresClass(),
+		KindChroma:   chromaClass(),
+		KindKafka:    kafkaClass(),
+		KindRabbitMQ: rabbitClass(),
+	}
+}
+
+// program finds an installed program; the error names the Debian package that holds it.
+func program(name, aptPackage string) (string, error) {
+	if p, err := exec.LookPath(name); err == nil {
+		return p, nil
+	}
+	for _, dir := range []string{"/usr/sbin", "/usr/local/sbin", "/sbin", "/usr/lib/rabbitmq/bin"} {
+		if p, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return p, nil
+		}
+	}
+	return "", fmt.Errorf("%w: %s (run `make deps`, or apt-get install %s)", ErrMissing, name, aptPackage)
+}
+
+// postgresProgram finds a program of the newest installed Postgres: Debian keeps them out of PATH.
+func postgresProgram(name string) (string, error) {
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
+	sort.Slice(found, func(i, j int) bool { return postgresVersion(found[i]) > postgresVersion(found[j]) })
+	if len(found) > 0 {
+		return found[0], nil
+	}
+	return program(name, "postgresql")
+}
+
+func postgresVersion(path string) int {
+	v, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
+	return v
+}
+
+// ChromaVersion is the version of the chromadb package that is installed and tested.
+const ChromaVersion = "1.5.9"
+
+// ChromaHome is the virtual environment of chromadb in the cache; `make deps` fills it.
+func ChromaHome() (string, error) {
+	cache, err := CacheDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(cache, "chroma-"+ChromaVersion), nil
+}
+
+func chromaProgram() (string, error) {
+	home, err := ChromaHome()
+	if err != nil {
+		return "", err
+	}
+	// The marker says that pip came to its end.
+	if _, err := os.Stat(filepath.Join(home, ".complete")); err == nil {
+		return filepath.Join(home, "bin", "chroma"), nil
+	}
+	if p, err := exec.LookPath("chroma"); err == nil {
+		return p, nil
+	}
+	return "", fmt.Errorf("%w: chroma %s (run `make deps`: it fills %s from PyPI)", ErrMissing, ChromaVersion, home)
+}
+
+// KafkaVersion is the version of the broker's jars.
+const KafkaVersion = "4.3.0"
+
+// KafkaHome is the folder of the broker's jars in the cache; `make services-up` fills it.
+func KafkaHome() (string, error) {
+	cache, err := CacheDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(cache, "kafka-"+KafkaVersion), nil
+}

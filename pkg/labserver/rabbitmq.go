@@ -1,0 +1,100 @@
+package labserver
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// The ports of a node beside its AMQP port, as distances from it.
+const (
+	rabbitDist       = 1
+	rabbitPrometheus = 2
+	rabbitEpmd       = 3
+)
+
+func rabbitClass() class {
+	return class{
+		prepare: rabbitPrepare, commands: rabbitCommands, probe: rabbitProbe,
+		url: func(s *Server, vhost string) string {
+			return fmt.Sprintf("amqp://guest:guest@%s/%s", s.Addr, vhost)
+		},
+		stop: syscall.SIGTERM,
+	}
+}
+
+func rabbitPrepare(_ context.Context, s *Server) error {
+	for _, d := range []int{rabbitDist, rabbitPrometheus, rabbitEpmd} {
+		if err := portFree(net.JoinHostPort(loopback, strconv.Itoa(s.Port+d))); err != nil {
+			return err
+		}
+	}
+	home := filepath.Join(s.Dir, "home")
+	if err := errors.Join(os.MkdirAll(home, 0o755), os.MkdirAll(filepath.Join(s.Dir, "log"), 0o755)); err != nil {
+		return err
+	}
+	cookie := filepath.Join(home, ".erlang.cookie")
+	if _, err := os.Stat(cookie); err != nil {
+		if err := os.WriteFile(cookie, []byte(rand.Text()), 0o400); err != nil {
+			return err
+		}
+	}
+	conf := []string{
+		fmt.Sprintf("listeners.tcp.1 = %s", s.Addr),
+		"prometheus.tcp.ip = " + loopback, fmt.Sprintf("prometheus.tcp.port = %d", s.Port+rabbitPrometheus),
+		"vm_memory_high_watermark.absolute = 512MB", "disk_free_limit.absolute = 100MB",
+	}
+	err := errors.Join(
+		os.WriteFile(filepath.Join(s.Dir, "enabled_plugins"), []byte("[rabbitmq_prometheus].\n"), 0o644),
+		os.WriteFile(filepath.Join(s.Dir, "rabbitmq.conf"), []byte(strings.Join(conf, "\n")+"\n"), 0o644),
+	)
+	return errors.Join(err, giveTo(s.Dir, "rabbitmq"))
+}
+
+// rabbitCommands start epmd first and as a process of its own: one that the node starts would outlive it.
+func rabbitCommands(s *Server) ([]command, error) {
+	epmd, err := program("epmd", "erlang-base")
+	if err != nil {
+		return nil, err
+	}
+	// Not the wrapper in /usr/sbin: it changes user by runuser, which would end the tie to this process.
+	server := "/usr/lib/rabbitmq/bin/rabbitmq-server"
+	if _, err := os.Stat(server); err != nil {
+		return nil, fmt.Errorf("%w: %s (run `make services-up`, or apt-get install rabbitmq-server)", ErrMissing, server)
+	}
+	epmdPort := strconv.Itoa(s.Port + rabbitEpmd)
+	in := func(name string) string { return filepath.Join(s.Dir, name) }
+	env := []string{
+		"HOME=" + in("home"), "RABBITMQ_NODENAME=r" + strconv.Itoa(s.Port) + "@localhost",
+		"RABBITMQ_NODE_IP_ADDRESS=" + loopback, "RABBITMQ_NODE_PORT=" + strconv.Itoa(s.Port),
+		"RABBITMQ_DIST_PORT=" + strconv.Itoa(s.Port+rabbitDist),
+		"RABBITMQ_MNESIA_BASE=" + in("mnesia"), "RABBITMQ_LOG_BASE=" + in("log"), "RABBITMQ_PID_FILE=" + in("node.pid"),
+		"RABBITMQ_CONFIG_FILE=" + in("rabbitmq"), "RABBITMQ_ENABLED_PLUGINS_FILE=" + in("enabled_plugins"),
+		"RABBITMQ_CONF_ENV_FILE=" + in("none"), "RABBITMQ_ADVANCED_CONFIG_FILE=" + in("advanced"),
+		"ERL_EPMD_ADDRESS=" + loopback, "ERL_EPMD_PORT=" + epmdPort,
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1} +S 2:2",
+	}
+	return []command{
+		{path: epmd, args: []string{"-address", loopback, "-port", epmdPort}, user: "rabbitmq", dir: s.Dir},
+		{path: server, env: env, user: "rabbitmq", dir: s.Dir},
+	}, nil
+}
+
+// rabbitProbe sends the AMQP 0-9-1 header; a broker that serves answers with a method frame (type 1).
+func rabbitProbe(ctx context.Context, s *Server) error {
+	answer := make([]byte, 1)
+	if err := talk(ctx, s.Addr, []byte("AMQP\x00\x00\x09\x01"), answer); err != nil {
+		return err
+	}
+	if answer[0] != 1 {
+		return fmt.Errorf("answers %d to the AMQP header, want 1", answer[0])
+	}
+	return nil
+}

@@ -1,0 +1,319 @@
+package labserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Kind names a server program.
+type Kind string
+
+// The kinds of server.
+const (
+	KindMariaDB  Kind = "mariadb"
+	KindRedis    Kind = "redis"
+	KindSentinel Kind = "sentinel" // see StartSentinel
+	KindPostgres Kind = "postgres"
+	KindChroma   Kind = "chroma"
+	KindKafka    Kind = "kafka"
+	KindRabbitMQ Kind = "rabbitmq"
+)
+
+// User and Password are the account that every server with accounts gets; it may do everything.
+const (
+	User     = "millweir"
+	Password = "millweir"
+)
+
+const (
+	readyTimeout = 90 * time.Second // cold start of the slowest (Kafka, RabbitMQ) on a loaded machine, three times over
+	stopTimeout  = 30 * time.Second // after it a stop becomes a kill
+	pollInterval = 10 * time.Millisecond
+	portAttempts = 3 // a chosen port may be taken between the choice and the bind
+)
+
+// Errors of this package.
+var (
+	// ErrMissing is wrapped when a server program is not installed; the text says what installs it.
+	ErrMissing = errors.New("server program is missing")
+	// ErrDied is wrapped when a server ended before it answered; the text holds the end of its log.
+	ErrDied = errors.New("server ended while it was starting")
+	// ErrNotRunning is returned when a signal is to go to a server that is not running.
+	ErrNotRunning = errors.New("server is not running")
+)
+
+// Options say how to start a server; the zero value is good for tests.
+type Options struct {
+	// Dir holds data, configuration and logs and is made if missing.
+	// Empty: a new folder that Stop does not remove but the end of the process (or the next run) does.
+	Dir string
+	// Port is the TCP port on 127.0.0.1; 0 picks a free one, kept over restarts.
+	Port int
+	// Database is made at the start (MariaDB, Postgres); empty: none.
+	Database string
+	// Args are given to the server program after our own (the last one wins in all of them).
+	Args []string
+	// TLS makes Redis listen with a certificate of a CA made for it (Server.CAFile), and without TLS nowhere.
+	TLS bool
+	// Detached servers outlive this process; Attach finds them again by their Dir.
+	Detached bool
+	// Databases is the number of Redis databases; 0: 16.
+	Databases int
+}
+
+// Server is one running or stopped server. Its methods are not safe for concurrent use with each other.
+type Server struct {
+	Kind Kind
+	// Addr is host:port.
+	Addr string
+	// Port is the TCP port of Addr.
+	Port int
+	// Dir is where data and logs are.
+	Dir string
+	// CAFile is the PEM file of the CA that signed a TLS server's certificate; empty without TLS.
+	CAFile string
+
+	opts  Options
+	class class
+	procs []*process // in the order of their start; the last one is the server itself
+}
+
+// class is what differs between the kinds.
+type class struct {
+	// prepare makes data folder and configuration, if they are not there yet.
+	prepare func(ctx context.Context, s *Server) error
+	// commands are the command lines in the order of their start, the server itself last.
+	commands func(s *Server) ([]command, error)
+	// probe answers nil when the server really serves.
+	probe func(ctx context.Context, s *Server) error
+	// settle makes accounts and databases, if they are not there yet; nil: nothing to do.
+	settle func(ctx context.Context, s *Server) error
+	// url is the address for clients with a database name, which may be empty.
+	url func(s *Server, database string) string
+	// stop is the signal of an orderly stop.
+	stop syscall.Signal
+}
+
+// Start prepares and starts a server and returns when it answers.
+// It wraps ErrMissing or ErrDied, or ctx's error; nothing is left running after an error.
+func Start(ctx context.Context, kind Kind, opts Options) (*Server, error) {
+	c, ok := classes()[kind]
+	if !ok {
+		return nil, fmt.Errorf("start %q: no such kind of server", kind)
+	}
+	if opts.Dir == "" {
+		dir, err := tempDir(string(kind))
+		if err != nil {
+			return nil, err
+		}
+		opts.Dir = dir
+	}
+	dir, err := filepath.Abs(opts.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", kind, err)
+	}
+	s := &Server{Kind: kind, Dir: dir, opts: opts, class: c}
+	for attempt := 1; ; attempt++ {
+		if err := s.choosePort(); err != nil {
+			return nil, fmt.Errorf("start %s: %w", kind, err)
+		}
+		err := s.launch(ctx)
+		if err == nil {
+			return s, nil
+		}
+		if opts.Port != 0 || attempt == portAttempts || !errors.Is(err, ErrDied) {
+			return nil, fmt.Errorf("start %s on %s: %w", kind, s.Addr, err)
+		}
+	}
+}
+
+// Attach returns the detached server that runs with opts.Dir, or false when there is none.
+func Attach(kind Kind, opts Options) (*Server, bool) {
+	dir, err := filepath.Abs(opts.Dir)
+	if err != nil {
+		return nil, false
+	}
+	s := &Server{Kind: kind, Dir: dir, opts: opts, class: classes()[kind], Port: opts.Port}
+	s.Addr = net.JoinHostPort(loopback, strconv.Itoa(s.Port))
+	s.opts.Detached = true
+	s.procs = readPIDFile(s.pidFile())
+	return s, s.Running()
+}
+
+// URL is the address for clients: mysql://, postgres://, redis://, rediss://, http://, amqp:// or host:port (Kafka).
+// database "" means the one of Options.Database.
+func (s *Server) URL(database string) string {
+	if database == "" {
+		database = s.opts.Database
+	}
+	return s.class.url(s, database)
+}
+
+// DSN is the data source name of go-sql-driver/mysql for a MariaDB server, and URL for all others.
+func (s *Server) DSN(database string) string {
+	if s.Kind != KindMariaDB {
+		return s.URL(database)
+	}
+	if database == "" {
+		database = s.opts.Database
+	}
+	return fmt.Sprintf("%s:%s@tcp(%s)/%s?parseTime=true", User, Password, s.Addr, database)
+}
+
+// PID is the process id of the server itself, 0 when it is not running.
+func (s *Server) PID() int {
+	if !s.Running() {
+		return 0
+	}
+	return s.main().pid
+}
+
+// Running tells whether the server's process lives (it may be paused, or not answer).
+func (s *Server) Running() bool {
+	return len(s.procs) > 0 && !s.main().exited()
+}
+
+// Ready asks the server once; nil means that it serves.
+func (s *Server) Ready(ctx context.Context) error {
+	return s.class.probe(ctx, s)
+}
+
+// Stop ends the server in its orderly way and waits; after 30 s it is killed.
+// Stopping a stopped server does nothing. The data stays.
+func (s *Server) Stop(ctx context.Context) error {
+	return s.end(ctx, s.class.stop)
+}
+
+// Kill is kill -9 of the server and its children, and waits until they are gone.
+func (s *Server) Kill(ctx context.Context) error {
+	return s.end(ctx, syscall.SIGKILL)
+}
+
+// Restart stops the server if it runs, starts it on the same port and data, and returns when it answers.
+func (s *Server) Restart(ctx context.Context) error {
+	if err := s.Stop(ctx); err != nil {
+		return err
+	}
+	if err := s.launch(ctx); err != nil {
+		return fmt.Errorf("restart %s on %s: %w", s.Kind, s.Addr, err)
+	}
+	return nil
+}
+
+// Pause sends SIGSTOP to the server and its children: connections stay open and nobody answers.
+func (s *Server) Pause() error { return s.signalTree(syscall.SIGSTOP) }
+
+// Continue ends a Pause.
+func (s *Server) Continue() error { return s.signalTree(syscall.SIGCONT) }
+
+// LogFile is where the server's output goes.
+func (s *Server) LogFile() string { return filepath.Join(s.Dir, string(s.Kind)+".log") }
+
+func (s *Server) pidFile() string { return filepath.Join(s.Dir, "pid") }
+
+func (s *Server) main() *process { return s.procs[len(s.procs)-1] }
+
+func (s *Server) choosePort() error {
+	port := s.opts.Port
+	if port == 0 {
+		var err error
+		if port, err = reservePort(); err != nil {
+			return err
+		}
+	}
+	s.Port, s.Addr = port, net.JoinHostPort(loopback, strconv.Itoa(port))
+	return nil
+}
+
+// launch starts the processes and waits until the server answers.
+func (s *Server) launch(ctx context.Context) error {
+	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
+		return err
+	}
+	if err := s.class.prepare(ctx, s); err != nil {
+		return err
+	}
+	if err := portFree(s.Addr); err != nil {
+		return err
+	}
+	err := s.spawn()
+	if err == nil {
+		err = s.awaitReady(ctx)
+	}
+	if err == nil && s.class.settle != nil {
+		err = s.class.settle(ctx, s)
+	}
+	if err != nil {
+		err = errors.Join(err, s.Kill(context.WithoutCancel(ctx)))
+	}
+	return err
+}
+
+func (s *Server) spawn() error {
+	cmds, err := s.class.commands(s)
+	if err != nil {
+		return err
+	}
+	s.procs = nil
+	for _, c := range cmds {
+		p, err := c.start(s.LogFile(), s.opts.Detached)
+		if err != nil {
+			return err
+		}
+		s.procs = append(s.procs, p)
+	}
+	if s.opts.Detached {
+		return writePIDFile(s.pidFile(), s.procs)
+	}
+	return nil
+}
+
+func (s *Server) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for {
+		probeCtx, stop := context.WithTimeout(ctx, 5*time.Second)
+		err := s.class.probe(probeCtx, s)
+		stop()
+		if err == nil {
+			return nil
+		}
+		if !s.Running() {
+			return fmt.Errorf("%w; end of %s:\n%s", ErrDied, s.LogFile(), tail(s.LogFile(), 15))
+		}
+		if !pause(ctx, pollInterval) {
+			return fmt.Errorf("no answer (%w): %w; end of %s:\n%s", err, context.Cause(ctx), s.LogFile(), tail(s.LogFile(), 15))
+		}
+	}
+}
+
+// end signals the server itself, waits for it, and then takes the helpers (epmd) down, in reverse order.
+func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
+	var errs []error
+	for i := len(s.procs) - 1; i >= 0; i-- {
+		if err := s.procs[i].end(ctx, sig); err != nil {
+			errs = append(errs, fmt.Errorf("stop %s: %w", s.Kind, err))
+		}
+	}
+	if len(errs) == 0 {
+		s.procs = nil
+		if s.opts.Detached {
+			errs = append(errs, removeIfThere(s.pidFile()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Server) signalTree(sig syscall.Signal) error {
+	if !s.Running() {
+		return fmt.Errorf("signal %s: %w", s.Kind, ErrNotRunning)
+	}
+	return s.main().signalTree(sig)
+}

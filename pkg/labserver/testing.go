@@ -1,0 +1,220 @@
+package labserver
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const (
+	testStartTimeout = 2 * time.Minute
+	redisDatabases   = 4096 // one for each test that asks; Redis makes them as they are used
+)
+
+// shared is a server of the whole test process.
+type shared struct {
+	once   sync.Once
+	kind   Kind
+	opts   Options
+	server *Server
+	err    error
+}
+
+var (
+	sharedMariaDB  = &shared{kind: KindMariaDB}
+	sharedPostgres = &shared{kind: KindPostgres}
+	sharedRedis    = &shared{kind: KindRedis, opts: Options{Databases: redisDatabases}}
+	sharedTLS      = &shared{kind: KindRedis, opts: Options{TLS: true, Databases: redisDatabases}}
+	sharedChroma   = &shared{kind: KindChroma}
+	sharedKafka    = &shared{kind: KindKafka}
+	sharedRabbit   = &shared{kind: KindRabbitMQ}
+
+	redisNext, tlsNext atomic.Int64
+)
+
+// Main is the whole TestMain of a package that uses this one: it runs the tests and stops the servers.
+// Without it they still die with the process; only their folders stay until the next run.
+func Main(m *testing.M) {
+	m.Run() // the testing package keeps the exit code
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	// Kill: the data is thrown away, so an orderly stop is time lost.
+	for _, s := range []*shared{sharedMariaDB, sharedPostgres, sharedRedis, sharedTLS, sharedChroma, sharedKafka, sharedRabbit} {
+		if s.server != nil {
+			if err := s.server.Kill(ctx); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+			}
+		}
+	}
+	removeTempDirs()
+}
+
+// MariaDB is the MariaDB server of this test process, started by the first caller.
+func MariaDB(t testing.TB) *Server { t.Helper(); return sharedMariaDB.get(t) }
+
+// Postgres is the Postgres server of this test process.
+func Postgres(t testing.TB) *Server { t.Helper(); return sharedPostgres.get(t) }
+
+// Redis is the Redis server of this test process.
+func Redis(t testing.TB) *Server { t.Helper(); return sharedRedis.get(t) }
+
+// RedisTLS is the Redis server of this test process that speaks TLS only; see Server.CAFile.
+func RedisTLS(t testing.TB) *Server { t.Helper(); return sharedTLS.get(t) }
+
+// Chroma is the Chroma server of this test process; tests make collections with names of their own.
+func Chroma(t testing.TB) *Server { t.Helper(); return sharedChroma.get(t) }
+
+// Kafka is the Kafka broker of this test process; tests make topics and groups with names of their own.
+func Kafka(t testing.TB) *Server { t.Helper(); return sharedKafka.get(t) }
+
+// RabbitMQ is the RabbitMQ broker of this test process.
+func RabbitMQ(t testing.TB) *Server { t.Helper(); return sharedRabbit.get(t) }
+
+// MySQLDatabase makes an empty database and returns its DSN; it is dropped after the test.
+func MySQLDatabase(t testing.TB) string {
+	t.Helper()
+	s := MariaDB(t)
+	return s.DSN(s.freshDatabase(t))
+}
+
+// PostgresDatabase makes an empty database and returns its URL; it is dropped after the test.
+func PostgresDatabase(t testing.TB) string {
+	t.Helper()
+	s := Postgres(t)
+	return s.URL(s.freshDatabase(t))
+}
+
+// RedisURL returns the URL of an empty Redis database that no other test of this process has.
+// FLUSHDB harms nobody; FLUSHALL, CONFIG and restarts need a server from Private.
+func RedisURL(t testing.TB) string {
+	t.Helper()
+	return Redis(t).freshRedis(t, &redisNext)
+}
+
+// RedisTLSURL is RedisURL on the server that speaks TLS, and the file of its CA.
+func RedisTLSURL(t testing.TB) (url, caFile string) {
+	t.Helper()
+	s := RedisTLS(t)
+	return s.freshRedis(t, &tlsNext), s.CAFile
+}
+
+// Sentinel starts a SentinelSet of n sentinels for one test.
+func Sentinel(t testing.TB, n int) *SentinelSet {
+	t.Helper()
+	needServers(t)
+	ctx, cancel := context.WithTimeout(t.Context(), testStartTimeout)
+	defer cancel()
+	set, err := StartSentinel(ctx, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { endForTest(t, append(append([]*Server{}, set.Sentinels...), set.Replica, set.Primary)...) })
+	return set
+}
+
+// Private starts a server for one test alone, which may stop, kill, pause and restart it.
+func Private(t testing.TB, kind Kind, opts Options) *Server {
+	t.Helper()
+	needServers(t)
+	ctx, cancel := context.WithTimeout(t.Context(), testStartTimeout)
+	defer cancel()
+	s, err := Start(ctx, kind, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { endForTest(t, s) })
+	return s
+}
+
+// endForTest kills and removes: an orderly stop of data that is thrown away is time lost.
+func endForTest(t testing.TB, servers ...*Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	for _, s := range servers {
+		if err := s.Kill(ctx); err != nil {
+			t.Errorf("end of %s: %v", s.Kind, err)
+		}
+		if strings.Contains(s.Dir, tempPrefix) {
+			_ = os.RemoveAll(s.Dir) // the next run sweeps
+		}
+	}
+}
+
+func (sh *shared) get(t testing.TB) *Server {
+	t.Helper()
+	needServers(t)
+	sh.once.Do(func() {
+		// Not the test's context: the server outlives this test.
+		ctx, cancel := context.WithTimeout(context.Background(), testStartTimeout)
+		defer cancel()
+		sh.server, sh.err = Start(ctx, sh.kind, sh.opts)
+	})
+	if sh.err != nil {
+		t.Fatal(sh.err)
+	}
+	return sh.server
+}
+
+// needServers skips under -short, with a line that says so; never in CI.
+func needServers(t testing.TB) {
+	t.Helper()
+	if !testing.Short() {
+		return
+	}
+	if ci, _ := strconv.ParseBool(os.Getenv("CI")); ci {
+		return
+	}
+	t.Skip("needs a real server: left out by -short (make test runs it)")
+}
+
+func (s *Server) freshDatabase(t testing.TB) string {
+	t.Helper()
+	name := "t_" + strings.ToLower(rand.Text()[:16])
+	if err := s.SQL(t.Context(), "", "CREATE DATABASE "+name); err != nil {
+		t.Fatalf("make database %s: %v", name, err)
+	}
+	t.Cleanup(func() {
+		if !s.Running() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		defer cancel()
+		drop := "DROP DATABASE " + name
+		if s.Kind == KindPostgres {
+			drop += " WITH (FORCE)" // pools of the test may still be open
+		}
+		if err := s.SQL(ctx, "", drop); err != nil {
+			t.Errorf("drop database %s: %v", name, err)
+		}
+	})
+	return name
+}
+
+func (s *Server) freshRedis(t testing.TB, next *atomic.Int64) string {
+	t.Helper()
+	n := next.Add(1)
+	if n >= redisDatabases {
+		t.Fatalf("more than %d tests of one process asked for a Redis database", redisDatabases-1)
+	}
+	return s.URL(strconv.FormatInt(n, 10))
+}
+
+func removeTempDirs() {
+	held.Lock()
+	defer held.Unlock()
+	var errs []error
+	for _, d := range held.dirs {
+		errs = append(errs, os.RemoveAll(d))
+	}
+	if err := errors.Join(errs...); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
