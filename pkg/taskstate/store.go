@@ -16,6 +16,8 @@ var (
 	// ErrUnavailable: the database does not answer; nothing is known to have changed.
 	// After an unknown COMMIT the store has read back what it did, so a call that returns this error did nothing.
 	ErrUnavailable = errors.New("database unavailable")
+	// ErrLost: the claim is no longer the one that the row names; its holder stops.
+	ErrLost = errors.New("claim lost")
 )
 
 // Role is what a caller may do.
@@ -68,6 +70,9 @@ type DecideFunc func(ctx context.Context, tx Tx, m Moment, tasks []Task) ([]Deci
 // changed has the decisions whose change was written; it runs again when the transaction is retried.
 type AlsoFunc func(ctx context.Context, tx Tx, m Moment, changed []Decision) error
 
+// TxFunc works inside an open transaction; it runs again from the start when the transaction is retried.
+type TxFunc func(ctx context.Context, tx Tx, m Moment) error
+
 // Each makes a DecideFunc of a pure function.
 func Each(f func(m Moment, t Task) Decision) DecideFunc {
 	return func(_ context.Context, _ Tx, m Moment, tasks []Task) ([]Decision, error) {
@@ -81,9 +86,8 @@ func Each(f func(m Moment, t Task) Decision) DecideFunc {
 
 // NewTask is a task to accept. Its ID (UUIDv7 text) is made by the caller, so that an unknown COMMIT can be read back.
 type NewTask struct {
-	Task         // ID, UserID, Type, Channel, MaxAttempts and what else describes it; state columns are ignored
-	Actor  Actor // who sent it
-	Reason string
+	Task        // ID, UserID, Type, Channel, MaxAttempts and what else describes it; state columns are ignored
+	Actor Actor // who sent it
 }
 
 // Batch is one call of Store.Apply.
@@ -142,6 +146,16 @@ type Store interface {
 	Sweep(ctx context.Context, s Sweep) ([]Outcome, error)
 	// Heartbeat renews leases and writes progress in one statement for all beats; it answers the ids whose claim is lost.
 	Heartbeat(ctx context.Context, lease time.Duration, beats []Beat) (lost []string, err error)
+
+	// Hold runs f in a transaction that is opened by locking the task under the holder's predicate
+	// (id, status RUNNING, fence, timeline). ErrLost when the predicate does not hold.
+	Hold(ctx context.Context, taskID string, token Token, f TxFunc) error
+	// InTx runs f in a transaction of its own, with the same retries.
+	InTx(ctx context.Context, f TxFunc) error
+	// Reader reads outside a transaction, with the same placeholders.
+	Reader() Tx
+	// Dialect is mysql, postgres or sqlite.
+	Dialect() string
 
 	// Get reads one task. ErrNotFound.
 	Get(ctx context.Context, s Scope, id string) (Task, error)

@@ -34,3 +34,17 @@ require (
 	golang.org/x/text v0.34.0 // indirect
 	google.golang.org/protobuf v1.36.10 // indirect
 )
+
+require (
+	github.com/millweir/millweir/pkg v0.0.0
+	github.com/millweir/millweir/pkg/taskstate v0.0.0
+	github.com/millweir/millweir/proto v0.0.0
+	github.com/millweir/millweir/migrations v0.0.0
+)
+
+replace (
+	github.com/millweir/millweir/pkg => ../../pkg
+	github.com/millweir/millweir/pkg/taskstate => ../../pkg/taskstate
+	github.com/millweir/millweir/proto => ../../proto
+	github.com/millweir/millweir/migrations => ../../migrations
+)

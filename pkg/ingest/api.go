@@ -1,0 +1,212 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// Errors of the Service besides taskstate.ErrNotFound, taskstate.ErrUnavailable, *taskstate.RefusedError and *Failure.
+var (
+	ErrDocumentNotFound = errors.New("document not found")                                          // 404; unknown, foreign and deleted look the same
+	ErrBaseNotFound     = errors.New("knowledge base not found")                                    // 404
+	ErrBaseExists       = errors.New("knowledge base exists")                                       // 409
+	ErrBaseNotEmpty     = errors.New("knowledge base is not empty")                                 // 409
+	ErrKeyInUse         = errors.New("a request with this idempotency key is still being received") // 409
+	ErrKeyReused        = errors.New("idempotency key was used for other content")                  // 422
+	ErrBacklogFull      = errors.New("the backlog is full")                                         // 503 with Retry-After
+	ErrDiskFull         = errors.New("no space for uploads")                                        // 507
+	ErrTooLarge         = errors.New("upload too large")                                            // 413
+	ErrChanged          = errors.New("changed since it was read")                                   // 412
+	ErrReplaySuperseded = errors.New("a later upload is visible")                                   // 409 SUPERSEDED
+	ErrDocumentDeleted  = errors.New("its document or file is gone")                                // 409 DOCUMENT_DELETED
+)
+
+// Caller is who asks: a scope and what the audit and the traces show.
+type Caller struct {
+	Scope       taskstate.Scope
+	RequestID   string
+	TraceParent string
+	Channel     string // http, cli
+}
+
+// ReceivedFile is an upload on disk that no row names yet. Discard it unless Accept took it.
+type ReceivedFile struct {
+	ID        string // UUIDv7: the row's id and the file's name
+	Name      string // the user's, cleaned: base name, no control characters, at most 255 characters
+	Bytes     int64
+	SHA256    string // hex
+	MediaType string // by Detect
+}
+
+// Upload is one document to accept.
+type Upload struct {
+	File           ReceivedFile
+	Title          string // empty: the file's name; at most 500 characters
+	Base           string // id or name; empty: "default", which is made when missing
+	DocumentID     string // PUT: a new version of this document; empty: a new document
+	IdempotencyKey string // with the part number already added; empty: none
+	Force          bool   // take the same bytes in again, as a new version of the same document
+}
+
+// Accepted is the answer to an Upload.
+type Accepted struct {
+	Task      taskstate.Task
+	Document  Document
+	Duplicate bool // the same bytes were there: Task is the document's last one
+	Replayed  bool // the same idempotency key and bytes: Task is the first request's
+}
+
+// DocumentStatus is contract §3's status of a document (design D13).
+type DocumentStatus string
+
+// The states of a document.
+const (
+	DocumentQueued     DocumentStatus = "QUEUED"
+	DocumentProcessing DocumentStatus = "PROCESSING"
+	DocumentReady      DocumentStatus = "READY"
+	DocumentFailed     DocumentStatus = "FAILED"
+)
+
+// Document is a live row of knowledge_document.
+type Document struct {
+	ID, UserID, BaseID, BaseName string
+	Title, FileName, MediaType   string
+	Status                       DocumentStatus
+	Bytes                        int64
+	SHA256                       string // of the newest upload
+	VisibleVersion               int64  // 0: none
+	SegmentCount                 int    // of the visible version
+	Pages                        int
+	LatestTaskID                 string
+	CreatedAt, UpdatedAt         time.Time
+}
+
+// Base is a row of knowledge_base.
+type Base struct {
+	ID, UserID, Name     string
+	Model                Model // zero until the first document is embedded
+	CreatedAt, UpdatedAt time.Time
+}
+
+// Summary counts a base's documents and tasks.
+type Summary struct {
+	Base          Base
+	Documents     map[DocumentStatus]int64
+	Tasks         map[taskstate.Status]int64
+	Segments      int64
+	Percent       int           // documents READY of all
+	OldestWaiting time.Duration // 0: nothing waits
+}
+
+// SearchRequest is contract §4's.
+type SearchRequest struct {
+	Query string
+	Base  string // id or name; empty: "default"
+	TopK  int    // 1–50; 0: 10
+}
+
+// SearchHit is one segment found.
+type SearchHit struct {
+	DocumentID, Title, FileName string
+	Version                     int64
+	SegmentIndex, Page          int
+	HeadingPath                 []string
+	Text                        string
+	Score                       float64
+}
+
+// SearchResult is the answer to a search; Partial when fewer were found than might be there (design D12).
+type SearchResult struct {
+	Hits    []SearchHit
+	Partial bool
+}
+
+// DocumentQuery selects documents of a list.
+type DocumentQuery struct {
+	Base     string
+	Statuses []DocumentStatus
+	Text     string // in title or file name
+	Sort     taskstate.Sort
+	After    *taskstate.Cursor
+	Limit    int
+}
+
+// Service is the application as its clients see it (HTTP, later the command line and bots).
+type Service interface {
+	// Receive streams one upload to disk: temp file, hash on the way, type check on the head, fsync, rename, directory fsync.
+	// Errors: ErrTooLarge, ErrDiskFull, *Failure (empty file, unsupported type, encrypted …), r's own error.
+	Receive(ctx context.Context, r io.Reader, name string) (ReceivedFile, error)
+	// Discard removes a received file that was not accepted.
+	Discard(f ReceivedFile)
+	// BeginKey claims an idempotency key while a request is being received; release it in the end. ErrKeyInUse.
+	BeginKey(ctx context.Context, c Caller, key string) (release func(), err error)
+	// Accept makes document, version and task in one transaction, then adds the delivery (the fast path).
+	// Errors: ErrBaseNotFound, ErrDocumentNotFound, ErrKeyReused, ErrBacklogFull, taskstate.ErrUnavailable.
+	Accept(ctx context.Context, c Caller, u Upload) (Accepted, error)
+
+	Task(ctx context.Context, c Caller, id string) (taskstate.Task, error)
+	Tasks(ctx context.Context, c Caller, q taskstate.Query) ([]taskstate.Task, error)
+	Transitions(ctx context.Context, c Caller, id string, after int64, limit int) ([]taskstate.Transition, error)
+	// Retry, Cancel, Suspend and Resume act at once; they return the task afterwards.
+	Retry(ctx context.Context, c Caller, id string) (taskstate.Task, error)
+	Cancel(ctx context.Context, c Caller, id string) (taskstate.Task, error)
+	Suspend(ctx context.Context, c Caller, id, why string) (taskstate.Task, error)
+	Resume(ctx context.Context, c Caller, id, why string) (taskstate.Task, error)
+	// Explain says where the task is, who holds it until when, which delivery carries it and what happens next.
+	Explain(ctx context.Context, c Caller, id string) (Explanation, error)
+	// Watch answers a channel of the task's states: at once and on every change of status or progress, in order,
+	// from after the transition id given (0: only the present state first). It is closed after a terminal state,
+	// or when ctx ends. One poller per process serves all watchers.
+	Watch(ctx context.Context, c Caller, id string, after int64) (<-chan TaskEvent, error)
+
+	Document(ctx context.Context, c Caller, id string) (Document, error)
+	Documents(ctx context.Context, c Caller, q DocumentQuery) ([]Document, error)
+	// Segments pages through the visible version's segments after an index (-1: from the start).
+	Segments(ctx context.Context, c Caller, documentID string, after, limit int) ([]Segment, error)
+	// DeleteDocument takes the document out of every search at once; files and vectors follow.
+	DeleteDocument(ctx context.Context, c Caller, id string) error
+
+	CreateBase(ctx context.Context, c Caller, name string) (Base, error)
+	Base(ctx context.Context, c Caller, idOrName string) (Base, error)
+	Bases(ctx context.Context, c Caller, after *taskstate.Cursor, limit int) ([]Base, error)
+	BaseSummary(ctx context.Context, c Caller, idOrName string) (Summary, error)
+	// DeleteBase deletes the base and, with cascade, its documents; without, ErrBaseNotEmpty.
+	DeleteBase(ctx context.Context, c Caller, idOrName string, cascade bool) error
+
+	Search(ctx context.Context, c Caller, r SearchRequest) (SearchResult, error)
+	// Stats answers counts by status and the queue's lengths (operators).
+	Stats(ctx context.Context, c Caller) (Stats, error)
+}
+
+// TaskEvent is one event of a watched task.
+type TaskEvent struct {
+	Task         taskstate.Task // Status, AttemptCount, … as of the event
+	TransitionID int64          // the last one
+	Terminal     bool
+}
+
+// Explanation is a task in words.
+type Explanation struct {
+	Task        taskstate.Task
+	Words       string // some sentences
+	Holder      string // who holds it; empty: nobody
+	HeldUntil   time.Time
+	Delivery    string // what carries it
+	Next        string // what happens next
+	NextAt      time.Time
+	Now         time.Time // the database's clock
+	LastChanges []taskstate.Transition
+}
+
+// Stats are an operator's counts; Tasks equals SELECT status, COUNT(*) … GROUP BY status.
+type Stats struct {
+	Tasks           map[taskstate.Status]int64
+	StreamLength    int64
+	RetryLength     int64
+	SuspendedLength int64
+	Recent          map[taskstate.Status]int64 // changes to each status in the last hour
+}

@@ -1,0 +1,110 @@
+// Package ingestq is the port to the queue that carries deliveries (contract §5).
+//
+// A delivery only says "look at this task" (design D1): it may come twice, late or never, and carries no authority.
+// The package holds no state machine; redisq implements the port on Redis Streams.
+package ingestq
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	pb "github.com/millweir/millweir/proto"
+)
+
+// ErrUnavailable: the queue does not answer, or its stream or group is being made again.
+var ErrUnavailable = errors.New("queue unavailable")
+
+// Delivery is one message that names a task.
+type Delivery struct {
+	ID       string            // the queue's own id: a stream entry id
+	Envelope *pb.TaskEnvelope  // nil when Raw could not be decoded
+	Raw      map[string]string // the fields as they came, when Envelope is nil
+	Err      error             // why Envelope is nil
+}
+
+// Pending is a delivery that was read and not acknowledged.
+type Pending struct {
+	Delivery
+	Consumer   string
+	Alive      bool // the consumer's heartbeat key exists
+	Idle       time.Duration
+	Deliveries int64
+	Gone       bool // the entry's data was deleted or trimmed while pending
+}
+
+// Copy asks for a delivery to be replaced by a new one.
+type Copy struct {
+	ID       string           // the delivery to acknowledge; the copy is made only if that acknowledged it
+	Envelope *pb.TaskEnvelope // the new delivery, out of the row
+}
+
+// DeadLetter is an entry of the dead letter queue (contract §5).
+type DeadLetter struct {
+	TaskID         string
+	Fence          int64
+	SourceRecordID string // the delivery that brought the last claim; may be empty
+	LastError      string
+	AttemptCount   int
+	FailedAt       time.Time
+}
+
+// Horizon tells up to where the queue has been read (design D5).
+type Horizon struct {
+	// At is the time part of the first entry that no consumer of the group was given, by the queue's clock;
+	// zero when there is none.
+	At time.Time
+	// Now is the queue's clock when it was asked.
+	Now time.Time
+}
+
+// Stats are the queue's own counts.
+type Stats struct {
+	Length  int64
+	Pending int64
+	Lag     int64 // entries not yet given to the group; -1: not known
+}
+
+// Publisher adds deliveries. All methods are safe for concurrent use.
+type Publisher interface {
+	// Publish adds one delivery per envelope, pipelined, and answers their ids in order.
+	// On an error some may have been added: the promise in the row covers the rest.
+	Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) (ids []string, err error)
+}
+
+// Consumer is one member of the group. All methods are safe for concurrent use.
+// Every error wraps ErrUnavailable or ctx.Err(); implementations heal a missing stream or group themselves.
+type Consumer interface {
+	Publisher
+
+	// Name is the member's name, unique per process start.
+	Name() string
+	// Read waits up to block for new deliveries and answers at most n (n ≥ 1), possibly none.
+	Read(ctx context.Context, n int, block time.Duration) ([]Delivery, error)
+	// Ack acknowledges deliveries; unknown ids are no error.
+	Ack(ctx context.Context, ids ...string) error
+	// Adopt takes pending deliveries over from whoever has them, and answers which were found.
+	Adopt(ctx context.Context, ids ...string) (found map[string]bool, err error)
+	// Requeue copies and acknowledges in one step each, the copy only if the acknowledgement answered 1.
+	// It answers how many were copied.
+	Requeue(ctx context.Context, copies []Copy) (n int, err error)
+	// Pending lists deliveries idle for at least minIdle, in id order after the given id ("" from the start).
+	// With scan = true it must see old ones behind any number of young ones.
+	Pending(ctx context.Context, minIdle time.Duration, after string, n int) ([]Pending, error)
+	// Quarantine writes an undecodable delivery raw to the dead letter queue and acknowledges it, in one step.
+	Quarantine(ctx context.Context, d Delivery) error
+	// DeadLetters writes entries to the dead letter queue; an implementation without one does nothing.
+	DeadLetters(ctx context.Context, letters []DeadLetter) error
+	// LetGo acknowledges deliveries that are still idle for at least idle, in one step each (design D4, pins).
+	LetGo(ctx context.Context, idle time.Duration, ids ...string) error
+	// Trim removes what every group has finished: below the oldest entry that any group still needs.
+	Trim(ctx context.Context) (removed int64, err error)
+	// Horizon makes a missing stream or group first (at 0), then reads.
+	Horizon(ctx context.Context) (Horizon, error)
+	// Stats reads the counts.
+	Stats(ctx context.Context) (Stats, error)
+	// Run keeps the member's heartbeat key and removes zombie members until ctx ends; it then leaves the group if nothing is pending.
+	Run(ctx context.Context) error
+	// Ping answers nil when the queue can be used (readiness).
+	Ping(ctx context.Context) error
+}

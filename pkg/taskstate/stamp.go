@@ -1,0 +1,52 @@
+package taskstate
+
+import (
+	"fmt"
+	"time"
+)
+
+// StampLayout is how SQLite keeps times: UTC, microseconds, fixed width, so that text order is time order.
+const StampLayout = "2006-01-02 15:04:05.000000"
+
+// noneYear marks the fixed date that stands for "none" in NOT NULL columns (design D3).
+const noneYear = 9999
+
+// Stamp scans a time column of any dialect: NULL and the fixed date of year 9999 give the zero time; always UTC.
+type Stamp struct{ time.Time }
+
+// Scan implements sql.Scanner.
+func (s *Stamp) Scan(v any) error {
+	switch t := v.(type) {
+	case nil:
+		s.Time = time.Time{}
+		return nil
+	case time.Time:
+		s.Time = t.UTC()
+	case string:
+		return s.parse(t)
+	case []byte:
+		return s.parse(string(t))
+	default:
+		return fmt.Errorf("scan time: unexpected %T", v)
+	}
+	s.none()
+	return nil
+}
+
+// parse reads StampLayout.
+func (s *Stamp) parse(text string) error {
+	t, err := time.ParseInLocation(StampLayout, text, time.UTC)
+	if err != nil {
+		return fmt.Errorf("scan time: %w", err)
+	}
+	s.Time = t
+	s.none()
+	return nil
+}
+
+// none turns the fixed date into the zero time.
+func (s *Stamp) none() {
+	if s.Year() == noneYear {
+		s.Time = time.Time{}
+	}
+}
