@@ -1,0 +1,99 @@
+package extract
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Sandbox says how much of the kernel's confinement a child must have.
+type Sandbox string
+
+// The settings of EXTRACT_SANDBOX.
+const (
+	SandboxAuto    Sandbox = "auto"    // as much as the kernel gives; what was got is logged
+	SandboxRequire Sandbox = "require" // landlock and seccomp, or no child at all
+	SandboxOff     Sandbox = "off"     // limits only: for debugging
+)
+
+// Size classes of the wall deadline.
+const (
+	smallBytes  = 1 << 20
+	mediumBytes = 16 << 20
+)
+
+// Config is what an operator sets for reading documents (EXTRACT_*).
+type Config struct {
+	Parallel      int           `envconfig:"EXTRACT_PARALLEL" default:"2" desc:"child processes that read documents at a time"`
+	Sandbox       Sandbox       `envconfig:"EXTRACT_SANDBOX" default:"auto" desc:"auto, require (refuse to read without landlock and seccomp) or off"`
+	CacheDir      string        `envconfig:"EXTRACT_CACHE_DIR" desc:"folder of the compiled PDF reader; empty: the user's cache folder"`
+	TimeoutSmall  time.Duration `envconfig:"EXTRACT_TIMEOUT_SMALL" default:"30s" desc:"longest reading time of a file up to 1 MiB"`
+	TimeoutMedium time.Duration `envconfig:"EXTRACT_TIMEOUT_MEDIUM" default:"2m" desc:"longest reading time of a file up to 16 MiB"`
+	TimeoutLarge  time.Duration `envconfig:"EXTRACT_TIMEOUT_LARGE" default:"10m" desc:"longest reading time of a larger file"`
+	MemoryMB      int           `envconfig:"EXTRACT_MEMORY_MB" default:"256" desc:"memory of one child in MiB, beyond which it is killed"`
+	MaxTextBytes  int64         `envconfig:"EXTRACT_MAX_TEXT_BYTES" default:"67108864" desc:"most bytes of text that one document may give"`
+	MaxPages      int           `envconfig:"EXTRACT_MAX_PAGES" default:"10000" desc:"most pages that one document may have"`
+	ChildFiles    int           `envconfig:"EXTRACT_CHILD_FILES" default:"200" desc:"files that a child reads before a fresh one takes over"`
+	IdleTimeout   time.Duration `envconfig:"EXTRACT_IDLE_TIMEOUT" default:"1m" desc:"an idle child ends after this time"`
+}
+
+// NewDefaultConfig returns the defaults that the struct tags name.
+func NewDefaultConfig() Config {
+	return Config{
+		Parallel: 2, Sandbox: SandboxAuto,
+		TimeoutSmall: 30 * time.Second, TimeoutMedium: 2 * time.Minute, TimeoutLarge: 10 * time.Minute,
+		MemoryMB: 256, MaxTextBytes: 64 << 20, MaxPages: 10_000, ChildFiles: 200, IdleTimeout: time.Minute,
+	}
+}
+
+// Validate lists every setting that is out of range, by name.
+func (c Config) Validate() error {
+	errs := []error{
+		inRange("EXTRACT_PARALLEL", int64(c.Parallel), 1, 64),
+		inRange("EXTRACT_MEMORY_MB", int64(c.MemoryMB), 128, 4096),
+		inRange("EXTRACT_MAX_TEXT_BYTES", c.MaxTextBytes, 64<<10, 1<<30),
+		inRange("EXTRACT_MAX_PAGES", int64(c.MaxPages), 1, 100_000),
+		inRange("EXTRACT_CHILD_FILES", int64(c.ChildFiles), 1, 100_000),
+		durationInRange("EXTRACT_TIMEOUT_SMALL", c.TimeoutSmall, 100*time.Millisecond, time.Hour),
+		durationInRange("EXTRACT_TIMEOUT_MEDIUM", c.TimeoutMedium, 100*time.Millisecond, 6*time.Hour),
+		durationInRange("EXTRACT_TIMEOUT_LARGE", c.TimeoutLarge, 100*time.Millisecond, 24*time.Hour),
+		durationInRange("EXTRACT_IDLE_TIMEOUT", c.IdleTimeout, time.Second, 24*time.Hour),
+	}
+	switch c.Sandbox {
+	case SandboxAuto, SandboxRequire, SandboxOff:
+	default:
+		errs = append(errs, fmt.Errorf("EXTRACT_SANDBOX: %q is not one of auto, require, off", c.Sandbox))
+	}
+	return errors.Join(errs...)
+}
+
+// timeout is the reading time that a file of size bytes gets.
+func (c Config) timeout(size int64) time.Duration {
+	switch {
+	case size <= smallBytes:
+		return c.TimeoutSmall
+	case size <= mediumBytes:
+		return c.TimeoutMedium
+	default:
+		return c.TimeoutLarge
+	}
+}
+
+// limits are the caps that a reader works under.
+func (c Config) limits() limits {
+	return limits{MaxTextBytes: c.MaxTextBytes, MaxPages: c.MaxPages}
+}
+
+func inRange(name string, value, low, high int64) error {
+	if value < low || value > high {
+		return fmt.Errorf("%s: %d is not in %d..%d", name, value, low, high)
+	}
+	return nil
+}
+
+func durationInRange(name string, value, low, high time.Duration) error {
+	if value < low || value > high {
+		return fmt.Errorf("%s: %s is not in %s..%s", name, value, low, high)
+	}
+	return nil
+}

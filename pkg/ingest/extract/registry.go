@@ -1,0 +1,104 @@
+package extract
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/millweir/millweir/pkg/ingest"
+)
+
+// The media types that Detect answers.
+const (
+	typePDF      = "application/pdf"
+	typeDOCX     = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+	typeHTML     = "text/html"
+	typeMarkdown = "text/markdown"
+	typeText     = "text/plain"
+	typeCSV      = "text/csv"
+	typeJSON     = "application/json"
+)
+
+// limits are the caps of one document.
+type limits struct {
+	MaxTextBytes int64 `json:"maxTextBytes"`
+	MaxPages     int   `json:"maxPages"`
+}
+
+// input is one document as a reader gets it.
+type input struct {
+	file      io.ReaderAt
+	size      int64
+	mediaType string
+	limits    limits
+	progress  func(done, total int) // pages, or KiB where there are no pages
+}
+
+// stream reads the whole input from its start.
+func (in *input) stream() *io.SectionReader { return io.NewSectionReader(in.file, 0, in.size) }
+
+// reader turns documents of some types into blocks.
+type reader struct {
+	name    string
+	version int // goes up whenever equal bytes may give other blocks: part of the fingerprint
+	types   []string
+	// read sends all blocks to out and returns what it found; MediaType, Chars and Reader are filled in by the caller.
+	read func(ctx context.Context, in *input, out *sink) (ingest.Extraction, error)
+}
+
+// readers is the registry: a new format is one line here and one file beside it.
+func readers() []reader {
+	return []reader{
+		{name: "html", version: 1, types: []string{typeHTML}, read: readHTML},
+		{name: "markdown", version: 1, types: []string{typeMarkdown}, read: readMarkdown},
+		{name: "text", version: 1, types: []string{typeText, typeCSV, typeJSON}, read: readText},
+	}
+}
+
+// readerFor finds the reader of a media type.
+func readerFor(mediaType string) (reader, bool) {
+	for _, r := range readers() {
+		for _, t := range r.types {
+			if t == mediaType {
+				return r, true
+			}
+		}
+	}
+	return reader{}, false
+}
+
+// String is the reader's name and version, e.g. "pdf/1".
+func (r reader) String() string { return fmt.Sprintf("%s/%d", r.name, r.version) }
+
+// fingerprint names all readers and their versions.
+func fingerprint() string {
+	names := make([]string, 0, 8)
+	for _, r := range readers() {
+		names = append(names, r.String())
+	}
+	return strings.Join(names, " ")
+}
+
+// runReader reads one document in this process: in the child, and in tests.
+func runReader(ctx context.Context, in *input, emit func(ingest.Block) error) (ingest.Extraction, error) {
+	r, ok := readerFor(in.mediaType)
+	if !ok {
+		return ingest.Extraction{}, unsupported("no reader for %s", in.mediaType)
+	}
+	out := &sink{emit: emit, limits: in.limits}
+	ex, err := r.read(ctx, in, out)
+	if err != nil {
+		return ingest.Extraction{}, err
+	}
+	if out.chars == 0 {
+		return ingest.Extraction{}, ingest.Permanent(ingest.CodeEmpty,
+			"The document holds no text. Check the file and upload it again.", "read %s: no text found", in.mediaType)
+	}
+	ex.MediaType, ex.Reader, ex.Chars = in.mediaType, r.String(), out.chars
+	if ex.Title == "" {
+		ex.Title = out.firstHeading
+	}
+	ex.Title = cleanTitle(ex.Title)
+	return ex, nil
+}
