@@ -1,0 +1,171 @@
+// Package sqlfile reads named SQL statements from .sql files and fits them to a dialect.
+//
+// A file holds statements that begin with a line "-- name: TaskApply" and end at the next one.
+// A dialect's own file replaces statements of the common file by name, so that only what differs is written twice.
+// These macros stand for what differs in small things:
+//
+//	@now         the statement's time, with microseconds
+//	@forupdate   FOR UPDATE (SQLite: nothing, its transactions are exclusive)
+//	@skiplocked  FOR UPDATE SKIP LOCKED (SQLite: nothing)
+//	@never       the fixed date that stands for "none" in NOT NULL columns
+//	(@list)      a list of ?, expanded by List
+//	(@rows:n)    rows of n ? each, expanded by Rows
+//
+// Placeholders are ?; Rebind turns them into $1 … for Postgres.
+package sqlfile
+
+import (
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+)
+
+// Dialect names a family of SQL databases.
+type Dialect string
+
+// The dialects.
+const (
+	MySQL    Dialect = "mysql" // and MariaDB: the common subset (machine.md)
+	Postgres Dialect = "postgres"
+	SQLite   Dialect = "sqlite"
+)
+
+// Queries are the statements of one dialect by name.
+type Queries map[string]string
+
+// macros answers the replacements of one dialect.
+func macros(d Dialect) *strings.Replacer {
+	now, lock, skip := "NOW(6)", "FOR UPDATE", "FOR UPDATE SKIP LOCKED"
+	never := "'9999-12-31 00:00:00.000000'"
+	switch d {
+	case MySQL:
+	case Postgres:
+		now, never = "statement_timestamp()", "TIMESTAMPTZ '9999-12-31 00:00:00+00'"
+	case SQLite:
+		now, lock, skip = "mw_now()", "", ""
+	}
+	return strings.NewReplacer("@now", now, "@forupdate", lock, "@skiplocked", skip, "@never", never)
+}
+
+// Load reads common.sql and <dialect>.sql of fsys (either may be missing, not both).
+// A name that stands twice in one file is an error.
+func Load(fsys fs.FS, d Dialect) (Queries, error) {
+	out := Queries{}
+	found := false
+	for _, file := range []string{"common.sql", string(d) + ".sql"} {
+		text, err := fs.ReadFile(fsys, file)
+		if err != nil {
+			continue
+		}
+		found = true
+		named, err := parse(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		for name, q := range named {
+			out[name] = macros(d).Replace(q)
+		}
+	}
+	if !found {
+		return nil, fmt.Errorf("no statements for %s", d)
+	}
+	return out, nil
+}
+
+// MustLoad is Load for embedded files, whose faults are a programmer's.
+func MustLoad(fsys fs.FS, d Dialect) Queries {
+	q, err := Load(fsys, d)
+	if err != nil {
+		panic(err)
+	}
+	return q
+}
+
+// Get answers the statement of that name; an unknown name is a programmer's mistake and panics.
+func (q Queries) Get(name string) string {
+	s, ok := q[name]
+	if !ok {
+		panic("sqlfile: no statement " + name)
+	}
+	return s
+}
+
+// List answers the statement with its (@list) expanded to n placeholders, n ≥ 1.
+func (q Queries) List(name string, n int) string {
+	return strings.Replace(q.Get(name), "(@list)", "("+marks(n)+")", 1)
+}
+
+// Rows answers the statement with its (@rows:k) expanded to n rows of k placeholders, n ≥ 1.
+func (q Queries) Rows(name string, n int) string {
+	s := q.Get(name)
+	at := strings.Index(s, "(@rows:")
+	if at < 0 {
+		panic("sqlfile: no (@rows:n) in " + name)
+	}
+	end := at + strings.IndexByte(s[at:], ')')
+	width, err := strconv.Atoi(s[at+len("(@rows:") : end])
+	if err != nil {
+		panic("sqlfile: bad (@rows:n) in " + name)
+	}
+	row := "(" + marks(width) + ")"
+	return s[:at] + row + strings.Repeat(", "+row, n-1) + s[end+1:]
+}
+
+// marks is n placeholders.
+func marks(n int) string { return "?" + strings.Repeat(", ?", n-1) }
+
+// parse splits a file at its name lines; comment lines and empty lines are dropped.
+func parse(text string) (map[string]string, error) {
+	out := map[string]string{}
+	name := ""
+	var body strings.Builder
+	flush := func() {
+		if name != "" {
+			out[name] = strings.TrimSuffix(strings.TrimSpace(body.String()), ";")
+		}
+		body.Reset()
+	}
+	for line := range strings.Lines(text) {
+		trimmed := strings.TrimSpace(line)
+		if next, ok := strings.CutPrefix(trimmed, "-- name:"); ok {
+			flush()
+			name = strings.TrimSpace(next)
+			if _, twice := out[name]; twice {
+				return nil, fmt.Errorf("statement %s stands twice", name)
+			}
+			continue
+		}
+		if trimmed == "" || strings.HasPrefix(trimmed, "--") {
+			continue
+		}
+		body.WriteString(line)
+	}
+	flush()
+	return out, nil
+}
+
+// Rebind turns ? placeholders into $1, $2 … for Postgres and answers other dialects' text as it is.
+// A ? inside single quotes stays.
+func Rebind(d Dialect, query string) string {
+	if d != Postgres || !strings.Contains(query, "?") {
+		return query
+	}
+	var b strings.Builder
+	b.Grow(len(query) + 16)
+	n, quoted := 0, false
+	for i := range len(query) {
+		c := query[i]
+		switch {
+		case c == '\'':
+			quoted = !quoted
+		case c == '?' && !quoted:
+			n++
+			b.WriteByte('$')
+			b.WriteString(strconv.Itoa(n))
+			continue
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
+}
