@@ -1,6 +1,8 @@
 package extract
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -157,4 +159,26 @@ func wideNeighbours(left, right string) bool {
 func wide(r rune) bool {
 	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana) ||
 		(r >= 0x3000 && r <= 0x303F) || (r >= 0xFF00 && r <= 0xFFEF)
+}
+
+// checkBlock tells what is wrong with a block that came from a child.
+func checkBlock(b ingest.Block) error {
+	switch b.Kind {
+	case ingest.BlockHeading, ingest.BlockParagraph, ingest.BlockTable, ingest.BlockCode, ingest.BlockList:
+	default:
+		return fmt.Errorf("block of unknown kind %q", b.Kind)
+	}
+	switch {
+	case strings.TrimSpace(b.Text) == "":
+		return errors.New("block without text")
+	case len(b.Text) > maxBlockBytes:
+		return fmt.Errorf("block of %d bytes, more than %d", len(b.Text), maxBlockBytes)
+	case !utf8.ValidString(b.Text):
+		return errors.New("block that is not UTF-8")
+	case strings.IndexByte(b.Text, 0) >= 0:
+		return errors.New("block with a NUL")
+	case b.Page < 0 || b.Level < 0 || b.Level > 6:
+		return fmt.Errorf("block on page %d of level %d", b.Page, b.Level)
+	}
+	return nil
 }

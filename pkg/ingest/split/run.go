@@ -1,0 +1,210 @@
+package split
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/millweir/millweir/pkg/ingest"
+)
+
+const (
+	// blockJoin stands between the blocks of the extracted text.
+	blockJoin = "\n\n"
+	// joinCost is what a join takes, in either unit.
+	joinCost = 2
+	// maxPathRunes bounds one heading of a path.
+	maxPathRunes = 200
+	// maxHeadingLevel is the deepest heading.
+	maxHeadingLevel = 6
+)
+
+// unit is the smallest piece that is not cut: a sentence, a line of code, a row, or a part of one that was too long.
+type unit struct {
+	text  string // with the white space that follows it in its block
+	start int64  // of text in the document's extracted text
+	cost  int
+	page  int
+	kind  ingest.BlockKind
+	block int    // number of its block
+	head  string // table rows: the header row; empty for that row itself
+}
+
+func (u unit) end() int64 { return u.start + int64(len(u.text)) }
+
+// run is one document's pass.
+type run struct {
+	s      *Splitter
+	offset int64 // of the next block in the extracted text
+	blocks int
+	index  int
+	path   [maxHeadingLevel]string
+
+	held    []unit
+	cost    int
+	fresh   int // units of held that no earlier segment had
+	body    bool
+	curPath []string
+}
+
+// Add implements ingest.SplitRun.
+func (r *run) Add(b ingest.Block) []ingest.Segment {
+	if strings.TrimSpace(b.Text) == "" {
+		return nil
+	}
+	if r.blocks > 0 {
+		r.offset += int64(len(blockJoin))
+	}
+	var out []ingest.Segment
+	if b.Kind == ingest.BlockHeading {
+		// A new section begins a segment; headings that follow each other stay together.
+		if r.body {
+			out = r.flush(out)
+			r.drop()
+		}
+		r.enter(b)
+	}
+	for _, u := range r.units(b) {
+		out = r.take(out, u)
+	}
+	r.offset += int64(len(b.Text))
+	r.blocks++
+	return out
+}
+
+// Close implements ingest.SplitRun.
+func (r *run) Close() []ingest.Segment {
+	out := r.flush(nil)
+	r.drop()
+	return out
+}
+
+// enter puts a heading into the path.
+func (r *run) enter(b ingest.Block) {
+	level := min(max(b.Level, 1), maxHeadingLevel)
+	text := strings.Join(strings.Fields(b.Text), " ")
+	if utf8.RuneCountInString(text) > maxPathRunes {
+		text = string([]rune(text)[:maxPathRunes])
+	}
+	r.path[level-1] = text
+	for i := level; i < maxHeadingLevel; i++ {
+		r.path[i] = ""
+	}
+}
+
+// headings is the path at this point, outermost first.
+func (r *run) headings() []string {
+	var path []string
+	for _, h := range r.path {
+		if h != "" {
+			path = append(path, h)
+		}
+	}
+	return path
+}
+
+// take adds a unit, closing the segment before it when it would become too large.
+func (r *run) take(out []ingest.Segment, u unit) []ingest.Segment {
+	if r.fresh > 0 && r.cost+r.costOf(u) > r.s.cfg.Size {
+		out = r.flush(out)
+		r.keepOverlap(u)
+	}
+	for len(r.held) > 0 && r.fresh == 0 && r.cost+r.costOf(u) > r.s.cfg.Size {
+		r.held = slices.Delete(r.held, 0, 1)
+		r.recount()
+	}
+	r.cost += r.costOf(u)
+	r.held = append(r.held, u)
+	r.fresh++
+	if !r.body {
+		r.curPath = r.headings()
+	}
+	r.body = r.body || u.kind != ingest.BlockHeading
+	return out
+}
+
+// costOf is what a unit adds to the held ones: with the join before it, or its table's header row.
+func (r *run) costOf(u unit) int {
+	switch {
+	case len(r.held) == 0 && u.head != "":
+		return u.cost + r.s.count(u.head) + joinCost
+	case len(r.held) > 0 && r.held[len(r.held)-1].block != u.block:
+		return u.cost + joinCost
+	}
+	return u.cost
+}
+
+func (r *run) recount() {
+	held := r.held
+	r.held, r.cost = r.held[:0], 0
+	for _, u := range held {
+		r.cost += r.costOf(u)
+		r.held = append(r.held, u)
+	}
+}
+
+// keepOverlap keeps the last whole sentences of the segment that was just closed.
+// Headings, rows and code are not repeated: the first stand in the path, the second have their header.
+func (r *run) keepOverlap(next unit) {
+	keep, cost := len(r.held), 0
+	for keep > 0 && repeats(r.held[keep-1]) && repeats(next) {
+		c := r.held[keep-1].cost
+		lastOnly := keep == len(r.held) && c <= 2*r.s.cfg.Overlap
+		if cost+c > r.s.cfg.Overlap && !lastOnly {
+			break
+		}
+		cost += c
+		keep--
+		if cost > r.s.cfg.Overlap {
+			break
+		}
+	}
+	if keep == 0 {
+		// Never the whole segment once more.
+		keep = len(r.held)
+	}
+	r.held = slices.Clone(r.held[keep:])
+	r.fresh = 0
+	r.body = len(r.held) > 0
+	r.curPath = r.headings()
+	r.recount()
+}
+
+func repeats(u unit) bool {
+	return u.kind == ingest.BlockParagraph || u.kind == ingest.BlockList
+}
+
+// drop forgets all held units.
+func (r *run) drop() {
+	r.held, r.cost, r.fresh, r.body, r.curPath = nil, 0, 0, false, nil
+}
+
+// flush makes a segment of the held units if any of them is new.
+func (r *run) flush(out []ingest.Segment) []ingest.Segment {
+	if r.fresh == 0 {
+		return out
+	}
+	var text strings.Builder
+	first := r.held[0]
+	if first.head != "" {
+		text.WriteString(first.head + "\n")
+	}
+	for i, u := range r.held {
+		if i > 0 && r.held[i-1].block != u.block {
+			text.WriteString(blockJoin)
+		}
+		text.WriteString(u.text)
+	}
+	last := r.held[len(r.held)-1]
+	trailing := len(last.text) - len(strings.TrimRight(last.text, " \t\n"))
+	body := strings.TrimRight(text.String(), " \t\n")
+	seg := ingest.Segment{
+		Index: r.index, Text: body, Page: first.page, HeadingPath: r.curPath,
+		ByteStart: first.start, ByteEnd: last.end() - int64(trailing), Tokens: r.cost,
+	}
+	if r.s.cfg.Mode == ModeChars {
+		seg.Tokens = estimateTokens(body)
+	}
+	r.index++
+	return append(out, seg)
+}

@@ -1,0 +1,181 @@
+package split
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/millweir/millweir/pkg/ingest"
+)
+
+// units cuts a block into pieces of which none is larger than a segment.
+func (r *run) units(b ingest.Block) []unit {
+	var pieces []string
+	head := ""
+	limit := r.s.cfg.Size - joinCost
+	switch b.Kind {
+	case ingest.BlockCode, ingest.BlockTable:
+		pieces = strings.SplitAfter(b.Text, "\n")
+		if b.Kind == ingest.BlockTable {
+			head = r.tableHead(pieces)
+		}
+		if head != "" {
+			limit -= r.s.count(head) + joinCost
+		}
+	case ingest.BlockHeading:
+		pieces = []string{b.Text}
+	default:
+		pieces = sentencesOf(b.Text)
+	}
+	out := make([]unit, 0, len(pieces))
+	at := r.offset
+	for i, p := range pieces {
+		for _, part := range r.bounded(p, limit) {
+			u := unit{text: part.text, start: at, cost: part.cost, page: b.Page, kind: b.Kind, block: r.blocks}
+			if i > 0 {
+				u.head = head
+			}
+			at += int64(len(part.text))
+			if strings.TrimSpace(part.text) == "" && len(out) > 0 {
+				out[len(out)-1].text += part.text
+				continue
+			}
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// tableHead is the header row that every piece of a table repeats; a row that would take a third of a segment is not.
+func (r *run) tableHead(rows []string) string {
+	if len(rows) < 2 {
+		return ""
+	}
+	head := strings.TrimRight(rows[0], "\n")
+	if len(head) > 8*r.s.cfg.Size || r.s.count(head) > r.s.cfg.Size/3 {
+		return ""
+	}
+	return head
+}
+
+// part is a piece with its size.
+type part struct {
+	text string
+	cost int
+}
+
+// bounded returns the piece itself when it fits, else parts that do.
+func (r *run) bounded(piece string, limit int) []part {
+	if len(piece) <= 16*limit {
+		if cost := r.s.count(piece); cost <= limit {
+			return []part{{piece, cost}}
+		}
+	}
+	return r.cut(piece, limit)
+}
+
+// The ranks of places where a sentence that is too long may be cut, best last.
+const (
+	rankRune = iota
+	rankWord
+	rankClause
+	rankLine
+	ranks
+)
+
+// cut fills parts word by word and ends each at the best place in its second half.
+func (r *run) cut(piece string, limit int) []part {
+	var out []part
+	words := wordsOf(piece)
+	costs := make([]int, len(words))
+	for i, w := range words {
+		costs[i] = max(r.s.count(w.text), 1)
+	}
+	for start := 0; start < len(words); {
+		end, cost := start, 0
+		var best [ranks]int
+		for end < len(words) && (cost+costs[end] <= limit || end == start) {
+			cost += costs[end]
+			end++
+			if 2*cost >= limit {
+				best[words[end-1].rank] = end
+			}
+		}
+		if end < len(words) {
+			for rank := ranks - 1; rank >= 0; rank-- {
+				if best[rank] > start {
+					end = best[rank]
+					break
+				}
+			}
+		}
+		var text strings.Builder
+		cost = 0
+		for _, w := range words[start:end] {
+			text.WriteString(w.text)
+		}
+		for _, c := range costs[start:end] {
+			cost += c
+		}
+		out = append(out, part{text.String(), min(cost, limit)})
+		start = end
+	}
+	return out
+}
+
+// word is a run of text and the rank of the place behind it.
+type word struct {
+	text string
+	rank int
+}
+
+// wordRunes bounds a word: a blob without spaces is cut here.
+const wordRunes = 16
+
+// wordsOf cuts text behind white space, behind every East Asian character and inside long runs.
+func wordsOf(text string) []word {
+	var out []word
+	start, runes := 0, 0
+	last := rune(0)
+	flush := func(end, rank int) {
+		if end > start {
+			out = append(out, word{text[start:end], rank})
+		}
+		start, runes = end, 0
+	}
+	for i, c := range text {
+		if unicode.IsSpace(last) && !unicode.IsSpace(c) {
+			flush(i, rankOf(text[start:i]))
+		} else if runes >= wordRunes && !unicode.IsSpace(c) && !unicode.Is(unicode.M, c) {
+			flush(i, rankRune)
+		} else if (ideograph(last) || ideograph(c)) && !unicode.IsSpace(c) && !closing(c) && i > start {
+			flush(i, rankOf(text[start:i]))
+		}
+		runes++
+		last = c
+	}
+	flush(len(text), rankOf(text[start:]))
+	return out
+}
+
+// rankOf judges the place behind a word.
+func rankOf(w string) int {
+	if strings.Contains(w, "\n") {
+		return rankLine
+	}
+	trimmed := strings.TrimRightFunc(w, unicode.IsSpace)
+	c, _ := utf8.DecodeLastRuneInString(trimmed)
+	switch {
+	case strings.ContainsRune("，、；：。！？…", c):
+		return rankClause
+	case len(trimmed) < len(w) && strings.ContainsRune(",;:.!?)", c):
+		return rankClause
+	case len(trimmed) < len(w), ideograph(c):
+		return rankWord
+	}
+	return rankRune
+}
+
+func ideograph(c rune) bool {
+	return unicode.In(c, unicode.Han, unicode.Hiragana, unicode.Katakana) || (c >= 0x3000 && c <= 0x303F) || (c >= 0xFF00 && c <= 0xFFEF)
+}
