@@ -14,7 +14,7 @@ CREATE TABLE knowledge_base (
     PRIMARY KEY (id),
     UNIQUE KEY uq_base_name (user_id, live_name),
     KEY ix_base_list (user_id, created_at, id)
-) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci;
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- A file in the upload folder. Its path is the id of its row, never its hash, and no path is used twice (design D8).
 CREATE TABLE stored_file (
@@ -28,7 +28,7 @@ CREATE TABLE stored_file (
     created_at DATETIME(6) NOT NULL,
     PRIMARY KEY (id),
     KEY ix_file_hash (user_id, sha256)
-) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci;
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- A document. status is READY whenever a version is visible, else after its last task (design D13).
 CREATE TABLE knowledge_document (
@@ -60,7 +60,7 @@ CREATE TABLE knowledge_document (
     KEY ix_document_list (user_id, updated_at, id),
     KEY ix_document_base (base_id, updated_at, id),
     KEY ix_document_sweep (sweep_at, id)
-) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci;
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- One take of a document. BUILDING → VISIBLE → SUPERSEDED, or ABANDONED; both last ones are final (design D8).
 CREATE TABLE document_version (
@@ -89,7 +89,7 @@ CREATE TABLE document_version (
     KEY ix_version_task (task_id, state),
     KEY ix_version_file (file_id),
     KEY ix_version_sweep (sweep_at, id)
-) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci;
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- A piece of a version's text with its place. A row says nothing about its vector; stored is a mark set under the holder's predicate.
 CREATE TABLE knowledge_segment (
@@ -112,7 +112,7 @@ CREATE TABLE knowledge_segment (
     UNIQUE KEY uq_segment_index (version_id, segment_index),
     KEY ix_segment_vector (vector_id),
     KEY ix_segment_document (document_id, version_id)
-) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci;
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Vector ids that SQL must still name until they were deleted twice (design D8).
 CREATE TABLE vector_garbage (
@@ -126,7 +126,7 @@ CREATE TABLE vector_garbage (
     PRIMARY KEY (vector_id),
     KEY ix_garbage_sweep (sweep_at, vector_id),
     KEY ix_garbage_birth (birth_version_id)
-) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci;
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Embeddings that were paid for, by content (design D10); swept 24 h after their last use.
 CREATE TABLE embedding_ledger (
@@ -137,7 +137,7 @@ CREATE TABLE embedding_ledger (
     used_at DATETIME(6) NOT NULL,
     PRIMARY KEY (model_key, text_hash),
     KEY ix_ledger_used (used_at)
-) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci;
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Idempotency keys of requests that are still being received; a row is a lease.
 CREATE TABLE upload_request (
@@ -146,4 +146,4 @@ CREATE TABLE upload_request (
     request_id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     expires_at DATETIME(6) NOT NULL,
     PRIMARY KEY (user_id, request_key)
-) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci;
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
