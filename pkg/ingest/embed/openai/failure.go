@@ -1,0 +1,119 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/internal/rest"
+)
+
+// busyError is an error that came with status 200, or a 5xx that means "too many requests".
+type busyError struct{ cause error }
+
+func (e *busyError) Error() string { return e.cause.Error() }
+func (e *busyError) Unwrap() error { return e.cause }
+
+// busyWords tell a rate limit from another error when the status does not.
+var busyWords = []string{"rate limit", "rate_limit", "ratelimit", "too many requests", "throttl", "overload", "server busy", "concurrency", "try again later"}
+
+func soundsBusy(text string) bool {
+	text = strings.ToLower(text)
+	for _, word := range busyWords {
+		if strings.Contains(text, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// outOfQuota is OpenAI's 429 for an empty account: waiting does not help, and it must not look like a throttle,
+// which would never use up the task's attempts.
+func outOfQuota(e *rest.StatusError) bool {
+	text := strings.ToLower(e.Cause)
+	return e.Status == http.StatusPaymentRequired ||
+		strings.Contains(text, "insufficient_quota") || strings.Contains(text, "exceeded your current quota")
+}
+
+// wait is the rule for another try inside this attempt.
+func (e *Embedder) wait(err error) (again bool, after time.Duration) {
+	var status *rest.StatusError
+	var busy *busyError
+	switch {
+	case errors.As(err, &busy):
+		return true, 0
+	case errors.As(err, &status):
+		if outOfQuota(status) || tooLongWords(status) {
+			return false, 0
+		}
+		conflict := status.Status == http.StatusConflict && status.Header.Get("X-Should-Retry") != "false"
+		return conflict || status.Retryable(), status.RetryAfter(e.now())
+	}
+	return rest.IsTransport(err), 0
+}
+
+// failure gives an error the code that users and the state machine see.
+func (e *Embedder) failure(ctx context.Context, err error) error {
+	var known *ingest.Failure
+	var status *rest.StatusError
+	var busy *busyError
+	switch {
+	case errors.As(err, &known):
+		return err
+	case ctx.Err() != nil:
+		return err
+	case errors.As(err, &busy):
+		return e.throttled(err, 0)
+	case errors.As(err, &status):
+		return e.statusFailure(status, err)
+	}
+	f := ingest.Transient(ingest.CodeEmbed, "%w", err)
+	f.Remedy = "The embedding service could not be reached or gave no usable answer; it is tried again."
+	return f
+}
+
+func (e *Embedder) statusFailure(status *rest.StatusError, err error) error {
+	after := status.RetryAfter(e.now())
+	f := ingest.Transient(ingest.CodeEmbed, "%w", err)
+	switch {
+	case outOfQuota(status):
+		f.Remedy = "The embedding account has no quota left: top it up."
+	case status.Status == http.StatusTooManyRequests,
+		status.Status == http.StatusServiceUnavailable && (after > 0 || soundsBusy(status.Cause)):
+		return e.throttled(err, after)
+	case status.Status == http.StatusUnauthorized, status.Status == http.StatusForbidden:
+		f.Remedy = "The embedding service refuses the key: check EMBEDDING_API_KEY."
+	case status.Status == http.StatusNotFound, status.Status == http.StatusMethodNotAllowed:
+		f.Remedy = "The embedding service does not know this address or model: check EMBEDDING_BASE_URL, EMBEDDING_MODEL and EMBEDDING_API."
+	default:
+		f.Remedy = "The embedding service failed; it is tried again."
+	}
+	return f
+}
+
+// throttled also holds back the other callers of this process for a wait that the service named:
+// they share its budget.
+func (e *Embedder) throttled(err error, after time.Duration) error {
+	if after > 0 {
+		until := e.now().Add(after).UnixNano()
+		for {
+			known := e.pausing.Load()
+			if known >= until || e.pausing.CompareAndSwap(known, until) {
+				break
+			}
+		}
+	}
+	f := ingest.Transient(ingest.CodeThrottled, "%w", err)
+	f.Throttled, f.RetryAfter = true, after
+	f.Remedy = "The embedding service asks to wait; no attempt is counted."
+	return f
+}
+
+// tooLongWords finds servers that answer 500 for a text that is too long (Ollama before 0.6).
+func tooLongWords(e *rest.StatusError) bool {
+	text := strings.ToLower(e.Cause)
+	return strings.Contains(text, "context length") || strings.Contains(text, "maximum context") || strings.Contains(text, "input is too large")
+}

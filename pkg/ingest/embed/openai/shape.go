@@ -1,0 +1,269 @@
+package openai
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/embed"
+	"github.com/millweir/millweir/pkg/ingest/internal/rest"
+)
+
+const (
+	probeTimeout  = 5 * time.Second
+	maxProbeReply = 64 << 10
+	ollamaPort    = "11434"
+)
+
+// shape is how one kind of service is spoken to.
+type shape struct {
+	api    API
+	path   string // below the base URL
+	encode func(cfg Config, texts []string) ([]byte, error)
+	parse  func(reply []byte, n int) ([][]float32, error)
+}
+
+func shapeFor(api API, path string) shape {
+	switch api {
+	case APITEI:
+		return shape{api: api, path: orPath(path, "/embed"), encode: encodeTEI, parse: parseTEI}
+	case APIOllama:
+		return shape{api: api, path: orPath(path, "/api/embed"), encode: encodeOllama, parse: parseOllama}
+	}
+	return shape{api: APIOpenAI, path: orPath(path, "/embeddings"), encode: encodeOpenAI, parse: parseOpenAI}
+}
+
+// orPath is empty when the base URL already ends in the end point.
+func orPath(base, path string) string {
+	if strings.HasSuffix(base, path) {
+		return ""
+	}
+	return path
+}
+
+// refusal tells whether a status means that the texts themselves are refused.
+func (shape) refusal(e *rest.StatusError) bool {
+	switch e.Status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return true
+	}
+	return e.Status >= 500 && tooLongWords(e)
+}
+
+// decode parses a 2xx reply. Some vendors answer rate limits with 200 and an error body: found here.
+func (s shape) decode(client *rest.Client, call rest.Call, reply []byte, n int) ([][]float32, error) {
+	vectors, err := s.parse(reply, n)
+	if err == nil {
+		return vectors, nil
+	}
+	cause := client.Cause(reply)
+	var noVectors *noVectorsError
+	if errors.As(err, &noVectors) {
+		err = fmt.Errorf("%s: 200 without vectors: %s", client.Op(call), cause)
+		if soundsBusy(cause) {
+			return nil, &busyError{cause: err}
+		}
+		return nil, ingest.Transient(ingest.CodeEmbed, "%w", err)
+	}
+	return nil, ingest.Transient(ingest.CodeEmbed, "%s: %w", client.Op(call), err)
+}
+
+// shapeOf returns the service's shape, asking the service when neither setting nor URL tells it.
+// An answer is kept; while the service cannot be reached nothing is.
+func (e *Embedder) shapeOf(ctx context.Context) (shape, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.shape.parse != nil {
+		return e.shape, nil
+	}
+	api, base := e.cfg.API, e.client.Path()
+	if api == APIAuto {
+		api = byURL(base, e.client.Port())
+	}
+	if api == APIAuto || api == APITEI {
+		found, sure, err := e.probe(ctx, api)
+		if err != nil {
+			return shape{}, err
+		}
+		if !sure {
+			return shapeFor(found, base), nil
+		}
+		api = found
+	}
+	e.shape = shapeFor(api, base)
+	return e.shape, nil
+}
+
+// byURL reads the shape from the address; APIAuto when it tells nothing.
+func byURL(path, port string) API {
+	switch {
+	case strings.HasSuffix(path, "/api/embed"):
+		return APIOllama
+	case strings.HasSuffix(path, "/embed"):
+		return APITEI
+	case strings.HasSuffix(path, "/embeddings"), strings.HasSuffix(path, "/v1"):
+		return APIOpenAI
+	case port == ollamaPort && path == "":
+		return APIOllama
+	}
+	return APIAuto
+}
+
+// probe asks for what only one kind of service has. sure is false when the service did not answer at all: the
+// embedding request that follows then says why, in its own words.
+func (e *Embedder) probe(ctx context.Context, api API) (found API, sure bool, err error) {
+	var info struct {
+		ModelID  string `json:"model_id"`
+		MaxBatch int    `json:"max_client_batch_size"`
+	}
+	reached, err := e.ask(ctx, strings.TrimSuffix(e.client.Path(), "/embed"), "/info", &info)
+	if err != nil {
+		return "", false, err
+	}
+	if !reached {
+		if api == APIAuto {
+			api = APIOpenAI
+		}
+		return api, false, nil
+	}
+	if info.MaxBatch > 0 {
+		e.lowerLimit(info.MaxBatch)
+	}
+	if api == APITEI || (info.ModelID != "" && info.MaxBatch > 0) {
+		return APITEI, true, nil
+	}
+	var version struct {
+		Version string `json:"version"`
+	}
+	if _, err := e.ask(ctx, e.client.Path(), "/api/version", &version); err != nil {
+		return "", false, err
+	}
+	if version.Version != "" {
+		return APIOllama, true, nil
+	}
+	return APIOpenAI, true, nil
+}
+
+// ask makes one GET and fills out when its answer fits; reached is false when there was no answer.
+// A path at the base URL's end that belongs to the end point is left out.
+func (e *Embedder) ask(ctx context.Context, base, path string, out any) (reached bool, err error) {
+	if base != e.client.Path() {
+		return true, nil // the base URL is the end point itself: its limits are learned from refusals
+	}
+	reply, err := e.client.Do(ctx, rest.Call{Method: http.MethodGet, Path: path, MaxReply: maxProbeReply, Timeout: probeTimeout})
+	var status *rest.StatusError
+	switch {
+	case err == nil:
+		_ = json.Unmarshal(reply, out) // another service's answer under this path is no answer
+		return true, nil
+	case errors.As(err, &status):
+		return status.Status < 500 && status.Status != http.StatusTooManyRequests, nil
+	case ctx.Err() != nil:
+		return false, err
+	}
+	return false, nil
+}
+
+func encodeOpenAI(cfg Config, texts []string) ([]byte, error) {
+	return json.Marshal(struct {
+		Model      string   `json:"model"`
+		Input      []string `json:"input"`
+		Dimensions int      `json:"dimensions,omitempty"`
+	}{cfg.Model, texts, cfg.Dimensions})
+}
+
+func encodeTEI(cfg Config, texts []string) ([]byte, error) {
+	return json.Marshal(struct {
+		Inputs     []string `json:"inputs"`
+		Truncate   bool     `json:"truncate"`
+		Normalize  bool     `json:"normalize"`
+		Dimensions int      `json:"dimensions,omitempty"`
+	}{texts, false, true, cfg.Dimensions})
+}
+
+func encodeOllama(cfg Config, texts []string) ([]byte, error) {
+	return json.Marshal(struct {
+		Model      string   `json:"model"`
+		Input      []string `json:"input"`
+		Truncate   bool     `json:"truncate"`
+		Dimensions int      `json:"dimensions,omitempty"`
+	}{cfg.Model, texts, false, cfg.Dimensions})
+}
+
+// noVectorsError is a reply that is no embedding at all.
+type noVectorsError struct{}
+
+func (*noVectorsError) Error() string { return "no vectors" }
+
+func parseOpenAI(reply []byte, n int) ([][]float32, error) {
+	var out struct {
+		Data []struct {
+			Index     *int      `json:"index"`
+			Embedding embedding `json:"embedding"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(reply, &out); err != nil {
+		return nil, badJSON(err)
+	}
+	if out.Data == nil {
+		return nil, &noVectorsError{}
+	}
+	if len(out.Data) != n {
+		return nil, fmt.Errorf("%w: %d for %d texts", embed.ErrCount, len(out.Data), n)
+	}
+	vectors := make([][]float32, n)
+	for i, item := range out.Data {
+		at := i // a service that gives no index answers in order
+		if item.Index != nil {
+			at = *item.Index
+		}
+		if at < 0 || at >= n || vectors[at] != nil {
+			return nil, fmt.Errorf("index %d is out of range or given twice", at)
+		}
+		vectors[at] = item.Embedding
+		if vectors[at] == nil {
+			vectors[at] = []float32{}
+		}
+	}
+	return vectors, nil
+}
+
+func parseTEI(reply []byte, n int) ([][]float32, error) {
+	if trimmed := strings.TrimSpace(string(reply[:min(len(reply), 16)])); !strings.HasPrefix(trimmed, "[") {
+		return nil, &noVectorsError{}
+	}
+	var out []embedding
+	if err := json.Unmarshal(reply, &out); err != nil {
+		return nil, badJSON(err)
+	}
+	return plain(out, n)
+}
+
+func parseOllama(reply []byte, n int) ([][]float32, error) {
+	var out struct {
+		Embeddings []embedding `json:"embeddings"`
+	}
+	if err := json.Unmarshal(reply, &out); err != nil {
+		return nil, badJSON(err)
+	}
+	if out.Embeddings == nil {
+		return nil, &noVectorsError{}
+	}
+	return plain(out.Embeddings, n)
+}
+
+func plain(in []embedding, n int) ([][]float32, error) {
+	if len(in) != n {
+		return nil, fmt.Errorf("%w: %d for %d texts", embed.ErrCount, len(in), n)
+	}
+	vectors := make([][]float32, n)
+	for i, v := range in {
+		vectors[i] = v
+	}
+	return vectors, nil
+}

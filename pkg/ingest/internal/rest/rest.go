@@ -1,0 +1,263 @@
+// Package rest is the small HTTP client that the adapters of outside services share.
+//
+// It makes one JSON call at a time with a time-out and a cap on the reply, follows no redirect, and turns whatever
+// goes wrong into an error whose text is fit for lastError: method and URL without user, password or query, then the
+// real cause (`POST http://host/embeddings: dial tcp 127.0.0.1:65530: connect: connection refused`).
+// What a status means is the caller's business; Retry holds the one rule for trying again.
+package rest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+const (
+	// connectTimeout bounds one TCP connect; a host that drops packets would otherwise hold the call for minutes.
+	connectTimeout = 5 * time.Second
+	// maxErrorBody is read of a reply that is not 2xx, bytes; enough for a cause, too little to hurt.
+	maxErrorBody = 64 << 10
+	// maxCause is kept of a service's own error text, characters.
+	maxCause = 400
+	// idleConns per host; the callers of one process talk to one host each.
+	idleConns = 16
+
+	tracerName = "github.com/millweir/millweir/pkg/ingest/internal/rest"
+)
+
+// ErrBaseURL is returned by New for a base URL that is not absolute http or https.
+var ErrBaseURL = errors.New("not an absolute http or https URL")
+
+// ErrReplyTooLarge is the cause when a reply is larger than the call's cap.
+var ErrReplyTooLarge = errors.New("reply is larger than allowed")
+
+// TransportError is a call that brought no whole reply: refused, reset, cut, timed out, too large.
+type TransportError struct {
+	Op  string // method and URL without secrets
+	Err error
+}
+
+// Error is the operation and the cause.
+func (e *TransportError) Error() string { return e.Op + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *TransportError) Unwrap() error { return e.Err }
+
+// StatusError is a reply that is not 2xx.
+type StatusError struct {
+	Op     string
+	Status int
+	Header http.Header
+	Cause  string // the service's own words, one line, without our secrets; may be empty
+}
+
+// Error is the operation, the status and the service's words.
+func (e *StatusError) Error() string {
+	text := fmt.Sprintf("%s: %d %s", e.Op, e.Status, http.StatusText(e.Status))
+	if e.Status >= 300 && e.Status < 400 {
+		text += " (redirects are not followed)"
+	}
+	if e.Cause != "" {
+		text += ": " + e.Cause
+	}
+	return text
+}
+
+// Client calls one service. It is safe for concurrent use.
+type Client struct {
+	base    *url.URL
+	header  http.Header
+	secrets []string
+	http    *http.Client
+	tracer  trace.Tracer
+}
+
+// Options of a Client; the zero value is usable.
+type Options struct {
+	Header    http.Header       // sent with every call, e.g. Authorization
+	Secrets   []string          // never shown in an error, whoever says them
+	Transport http.RoundTripper // nil: one of its own
+	Tracer    trace.TracerProvider
+}
+
+// New returns a client for base, an absolute http or https URL; a query in it is sent with every call.
+func New(base string, opts Options) (*Client, error) {
+	u, err := ParseBase(base)
+	if err != nil {
+		return nil, err
+	}
+	if opts.Transport == nil {
+		opts.Transport = newTransport()
+	}
+	if opts.Tracer == nil {
+		opts.Tracer = otel.GetTracerProvider()
+	}
+	secrets := append([]string(nil), opts.Secrets...)
+	if password, ok := u.User.Password(); ok {
+		secrets = append(secrets, password)
+	}
+	return &Client{
+		base: u, header: opts.Header, secrets: secrets, tracer: opts.Tracer.Tracer(tracerName),
+		http: &http.Client{
+			Transport:     opts.Transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
+}
+
+// ParseBase parses a base URL; its error never shows the URL, which may hold a password.
+func ParseBase(base string) (*url.URL, error) {
+	u, err := url.Parse(base)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, ErrBaseURL
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	u.RawPath = ""
+	u.Fragment = ""
+	return u, nil
+}
+
+func newTransport() *http.Transport {
+	dialer := &net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second}
+	return &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true,
+		MaxIdleConns: idleConns, MaxIdleConnsPerHost: idleConns, IdleConnTimeout: 90 * time.Second,
+		TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: 64 << 10,
+	}
+}
+
+// Call is one request.
+type Call struct {
+	Method   string
+	Path     string // below the base, beginning with "/"; empty: the base itself
+	Body     []byte // JSON; nil: none
+	Header   http.Header
+	MaxReply int64 // bytes
+	Timeout  time.Duration
+}
+
+// Op names a call for people: method and URL without user, password and query.
+func (c *Client) Op(call Call) string {
+	u := *c.base
+	u.User, u.RawQuery = nil, ""
+	return call.Method + " " + u.String() + call.Path
+}
+
+// Path is the path of the base URL, without a slash at its end.
+func (c *Client) Path() string { return c.base.Path }
+
+// Port is the port of the base URL; empty when it names none.
+func (c *Client) Port() string { return c.base.Port() }
+
+// CloseIdle closes the connections that are not in use.
+func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
+
+// Do makes one call and returns the body of a 2xx reply.
+// Errors: *TransportError, *StatusError; the error of ctx when ctx ended.
+func (c *Client) Do(ctx context.Context, call Call) ([]byte, error) {
+	ctx, span := c.tracer.Start(ctx, call.Method+" "+call.Path, trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(attribute.String("http.request.method", call.Method),
+			attribute.String("server.address", c.base.Host)))
+	defer span.End()
+	body, status, err := c.do(ctx, call)
+	if status != 0 {
+		span.SetAttributes(attribute.Int("http.response.status_code", status))
+	}
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+	}
+	return body, err
+}
+
+func (c *Client) do(ctx context.Context, call Call) (body []byte, status int, err error) {
+	op := c.Op(call)
+	inner, cancel := context.WithTimeout(ctx, call.Timeout)
+	defer cancel()
+	req, err := c.request(inner, call)
+	if err != nil {
+		return nil, 0, &TransportError{Op: op, Err: err}
+	}
+	reply, err := c.http.Do(req)
+	if err != nil {
+		return nil, 0, c.transportError(ctx, inner, call, err)
+	}
+	defer func() { _ = reply.Body.Close() }()
+	if reply.StatusCode < 200 || reply.StatusCode > 299 {
+		text, _ := io.ReadAll(io.LimitReader(reply.Body, maxErrorBody))
+		return nil, reply.StatusCode, &StatusError{Op: op, Status: reply.StatusCode, Header: reply.Header, Cause: c.Cause(text)}
+	}
+	body, err = io.ReadAll(io.LimitReader(reply.Body, call.MaxReply+1))
+	if err != nil {
+		return nil, reply.StatusCode, c.transportError(ctx, inner, call, fmt.Errorf("read reply: %w", err))
+	}
+	if int64(len(body)) > call.MaxReply {
+		return nil, reply.StatusCode, &TransportError{Op: op, Err: fmt.Errorf("%w (%d bytes)", ErrReplyTooLarge, call.MaxReply)}
+	}
+	return body, reply.StatusCode, nil
+}
+
+func (c *Client) request(ctx context.Context, call Call) (*http.Request, error) {
+	u := *c.base
+	u.Path += call.Path
+	var reader io.Reader
+	if call.Body != nil {
+		reader = bytes.NewReader(call.Body)
+	}
+	req, err := http.NewRequestWithContext(ctx, call.Method, u.String(), reader)
+	if err != nil {
+		return nil, ErrBaseURL
+	}
+	for _, header := range []http.Header{c.header, call.Header} {
+		for name, values := range header {
+			req.Header[name] = values
+		}
+	}
+	req.Header.Set("Accept", "application/json")
+	if call.Body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(req.Header))
+	return req, nil
+}
+
+// transportError strips net/http's own prefix, which holds the whole URL, and tells our time-out from the caller's.
+func (c *Client) transportError(outer, inner context.Context, call Call, err error) error {
+	if outer.Err() != nil {
+		return fmt.Errorf("%s: %w", c.Op(call), outer.Err())
+	}
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	if inner.Err() != nil {
+		err = fmt.Errorf("no whole answer within %v: %w", call.Timeout, context.DeadlineExceeded)
+	}
+	return &TransportError{Op: c.Op(call), Err: err}
+}
+
+// Cause makes one line of a service's words and hides our secrets in it.
+func (c *Client) Cause(body []byte) string {
+	text := strings.Join(strings.Fields(strings.ToValidUTF8(errorText(body), "�")), " ")
+	for _, secret := range c.secrets {
+		if secret != "" {
+			text = strings.ReplaceAll(text, secret, "***")
+		}
+	}
+	if runes := []rune(text); len(runes) > maxCause {
+		text = string(runes[:maxCause]) + "…"
+	}
+	return text
+}

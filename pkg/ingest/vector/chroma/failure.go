@@ -1,0 +1,110 @@
+package chroma
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/internal/rest"
+	"github.com/millweir/millweir/pkg/ingest/vector"
+)
+
+// pingTimeout is short: readiness is asked every few seconds.
+const pingTimeout = 5 * time.Second
+
+// fixedVersion is what Chroma's Rust server answers under /version whatever its release is (1.5.9 does too, tried).
+// The Python server, which the hole is in, answers its true version. So "1.0.0" alone tells nothing: a server that
+// says so is taken only if it also offers base64 vectors, which the Python 1.0.0 never did.
+const fixedVersion = "1.0.0"
+
+// minVersion is the first without CVE-2026-45829 (1.0.0 to 1.5.8 instantiate what an unauthenticated caller names).
+var minVersion = [3]int{1, 5, 9}
+
+// errTooManyVariables is Chroma's 500 for a request that no retry can cure.
+const tooManyVariables = "too many SQL variables"
+
+var dimensionWords = regexp.MustCompile(`(?i)dimension of (\d+), got (\d+)`)
+
+// versionFailure is nil for a version that may be used; *ingest.Failure otherwise.
+func versionFailure(version string) error {
+	var got [3]int
+	parts := strings.SplitN(strings.SplitN(version, "-", 2)[0], ".", 3)
+	if len(parts) != 3 {
+		return ingest.Transient(ingest.CodeVector, "chroma answers version %.40q, which is no version", version)
+	}
+	for i, part := range parts {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			return ingest.Transient(ingest.CodeVector, "chroma answers version %.40q, which is no version", version)
+		}
+		got[i] = n
+	}
+	for i := range got {
+		if got[i] != minVersion[i] {
+			if got[i] > minVersion[i] {
+				return nil
+			}
+			f := ingest.Transient(ingest.CodeVector, "chroma %s is refused: versions before 1.5.9 run code of unauthenticated callers (CVE-2026-45829) or lack the v2 API", version)
+			f.Remedy = "Upgrade Chroma to 1.5.9 or later."
+			return f
+		}
+	}
+	return nil
+}
+
+// wait is the rule for another try inside this attempt.
+func (s *Store) wait(err error) (again bool, after time.Duration) {
+	var status *rest.StatusError
+	if errors.As(err, &status) {
+		again := status.Retryable() && !strings.Contains(status.Cause, tooManyVariables)
+		return again, status.RetryAfter(s.now())
+	}
+	return rest.IsTransport(err), 0
+}
+
+// failure gives an error the code that users and the state machine see; nil stays nil.
+func (s *Store) failure(ctx context.Context, err error) error {
+	var known *ingest.Failure
+	var status *rest.StatusError
+	switch {
+	case err == nil, errors.As(err, &known), ctx.Err() != nil:
+		return err
+	case errors.As(err, &status):
+		return s.statusFailure(status, err)
+	}
+	f := ingest.Transient(ingest.CodeVector, "%w", err)
+	f.Remedy = "The vector store could not be reached; it is tried again."
+	return f
+}
+
+func (s *Store) statusFailure(status *rest.StatusError, err error) error {
+	after := status.RetryAfter(s.now())
+	f := ingest.Transient(ingest.CodeVector, "%w", err)
+	switch status.Status {
+	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		if m := dimensionWords.FindStringSubmatch(status.Cause); m != nil {
+			want, _ := strconv.Atoi(m[1])
+			got, _ := strconv.Atoi(m[2])
+			return vector.DimensionFailure(got, want)
+		}
+		return ingest.Permanent(ingest.CodeVectorRejected, "The vector store refuses these rows.", "%w", err)
+	case http.StatusUnauthorized, http.StatusForbidden:
+		f.Remedy = "The vector store refuses the token: check CHROMA_TOKEN."
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		f.Remedy = "The vector store does not know this address: check CHROMA_BASE_URL, CHROMA_TENANT and CHROMA_DATABASE."
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		if status.Status == http.StatusTooManyRequests || after > 0 {
+			f.Code, f.Throttled, f.RetryAfter = ingest.CodeThrottled, true, after
+		}
+	default:
+		if strings.Contains(status.Cause, tooManyVariables) {
+			return ingest.Permanent(ingest.CodeVectorRejected, "The vector store refuses a request of this size.", "%w", err)
+		}
+	}
+	return f
+}

@@ -1,0 +1,222 @@
+package chroma
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/internal/rest"
+)
+
+// Metadata keys of a row. An upsert merges metadata, so every upsert writes them all.
+const (
+	keyDocument = "document_id"
+	keyBirth    = "birth"
+)
+
+type upsertRows struct {
+	IDs        []string            `json:"ids"`
+	Embeddings [][]float32         `json:"embeddings"`
+	Metadatas  []map[string]string `json:"metadatas"`
+}
+
+type idsBody struct {
+	IDs []string `json:"ids"`
+}
+
+type getBody struct {
+	IDs     []string `json:"ids,omitempty"`
+	Offset  int      `json:"offset,omitempty"`
+	Limit   int      `json:"limit,omitempty"`
+	Include []string `json:"include"` // empty, not absent: the default would send documents
+}
+
+type queryBody struct {
+	Embeddings [][]float32    `json:"query_embeddings"`
+	K          int            `json:"n_results"`
+	Where      map[string]any `json:"where,omitempty"`
+	Include    []string       `json:"include"`
+}
+
+type queryReply struct {
+	IDs       [][]string   `json:"ids"`
+	Distances [][]*float64 `json:"distances"`
+}
+
+func upsertBody(rows []ingest.Vector) upsertRows {
+	body := upsertRows{
+		IDs: make([]string, len(rows)), Embeddings: make([][]float32, len(rows)), Metadatas: make([]map[string]string, len(rows)),
+	}
+	for i, row := range rows {
+		body.IDs[i], body.Embeddings[i] = row.ID, row.Values
+		body.Metadatas[i] = map[string]string{keyDocument: row.DocumentID, keyBirth: row.Birth}
+	}
+	return body
+}
+
+// hits turns cosine distance (1 - similarity) into similarity.
+func (r queryReply) hits() ([]ingest.Hit, error) {
+	if len(r.IDs) == 0 {
+		return nil, nil
+	}
+	if len(r.Distances) != len(r.IDs) || len(r.Distances[0]) != len(r.IDs[0]) {
+		return nil, ingest.Transient(ingest.CodeVector, "query: %d ids without as many distances", len(r.IDs[0]))
+	}
+	hits := make([]ingest.Hit, 0, len(r.IDs[0]))
+	for i, id := range r.IDs[0] {
+		if distance := r.Distances[0][i]; distance != nil {
+			hits = append(hits, ingest.Hit{ID: id, Score: min(1, max(-1, 1-*distance))})
+		}
+	}
+	return hits, nil
+}
+
+// best sorts hits by score, then id, and keeps k.
+func best(hits []ingest.Hit, k int) []ingest.Hit {
+	slices.SortFunc(hits, func(a, b ingest.Hit) int {
+		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.ID, b.ID))
+	})
+	return hits[:min(k, len(hits))]
+}
+
+// onCollection runs fn with the collection's id, and once more with a fresh one when the known id is gone (another
+// process dropped and made it). With create the collection is made when it is missing; without, fn is not run then.
+func (s *Store) onCollection(ctx context.Context, c *collection, create bool, fn func(id string) error) error {
+	for again := false; ; again = true {
+		id, err := s.resolve(ctx, c, create)
+		if err != nil || id == "" {
+			return err
+		}
+		err = fn(id)
+		if !isStatus(err, http.StatusNotFound) {
+			return err
+		}
+		c.forget(id)
+		if again {
+			return err
+		}
+	}
+}
+
+// resolve returns the collection's id; empty without error when it does not exist and create is not set.
+func (s *Store) resolve(ctx context.Context, c *collection, create bool) (string, error) {
+	c.mu.Lock()
+	id := c.id
+	c.mu.Unlock()
+	if id != "" {
+		return id, nil
+	}
+	var reply struct {
+		ID string `json:"id"`
+	}
+	var err error
+	if create {
+		err = s.create(ctx, c.name, &reply)
+	} else {
+		err = s.call(ctx, rest.Call{Method: http.MethodGet, Path: s.root + "/" + url.PathEscape(c.name)}, &reply)
+	}
+	switch {
+	case !create && isStatus(err, http.StatusNotFound):
+		return "", nil
+	case err != nil:
+		return "", err
+	case reply.ID == "":
+		return "", ingest.Transient(ingest.CodeVector, "collection %s: the store answered no id", c.name)
+	}
+	c.mu.Lock()
+	c.id = reply.ID
+	c.mu.Unlock()
+	return reply.ID, nil
+}
+
+// create makes the collection, and tenant and database before it when they are missing.
+func (s *Store) create(ctx context.Context, name string, reply any) error {
+	body := map[string]any{
+		"name": name, "get_or_create": true,
+		"configuration": map[string]any{"hnsw": map[string]any{"space": "cosine"}},
+	}
+	err := s.post(ctx, s.root, body, reply)
+	switch {
+	case isStatus(err, http.StatusConflict):
+		// Another process was making it at this moment.
+		return s.call(ctx, rest.Call{Method: http.MethodGet, Path: s.root + "/" + url.PathEscape(name)}, reply)
+	case !isStatus(err, http.StatusNotFound):
+		return err
+	}
+	tenants := "/api/v2/tenants"
+	if err := s.post(ctx, tenants, map[string]string{"name": s.cfg.Tenant}, nil); err != nil && !isStatus(err, http.StatusConflict) {
+		return err
+	}
+	databases := tenants + "/" + url.PathEscape(s.cfg.Tenant) + "/databases"
+	if err := s.post(ctx, databases, map[string]string{"name": s.cfg.Database}, nil); err != nil && !isStatus(err, http.StatusConflict) {
+		return err
+	}
+	return s.post(ctx, s.root, body, reply)
+}
+
+func (s *Store) post(ctx context.Context, path string, body, reply any) error {
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return ingest.Permanent(ingest.CodeVectorRejected, "", "encode: %w", err)
+	}
+	return s.call(ctx, rest.Call{Method: http.MethodPost, Path: path, Body: encoded}, reply)
+}
+
+// call makes one request with its tries. All requests can be repeated: writes are upserts and deletes by id.
+func (s *Store) call(ctx context.Context, call rest.Call, reply any) error {
+	call.MaxReply, call.Timeout = maxReply, s.cfg.Timeout
+	return rest.Retry(ctx, func() error {
+		body, err := s.client.Do(ctx, call)
+		if err != nil || reply == nil {
+			return err
+		}
+		if err := json.Unmarshal(body, reply); err != nil {
+			return ingest.Transient(ingest.CodeVector, "%s: reply is not what it should be: %w", s.client.Op(call), err)
+		}
+		return nil
+	}, s.wait)
+}
+
+func isStatus(err error, status int) bool {
+	var reply *rest.StatusError
+	return errors.As(err, &reply) && reply.Status == status
+}
+
+// Ping answers nil when the server answers and is of a version that may be used; one short try.
+func (s *Store) Ping(ctx context.Context) error {
+	var version string
+	if err := s.ping(ctx, "/api/v2/version", &version); err != nil {
+		return s.failure(ctx, err)
+	}
+	if version != fixedVersion {
+		return versionFailure(version)
+	}
+	var checks struct {
+		Base64 bool `json:"supports_base64_encoding"`
+	}
+	if err := s.ping(ctx, "/api/v2/pre-flight-checks", &checks); err != nil {
+		return s.failure(ctx, err)
+	}
+	if !checks.Base64 {
+		return versionFailure(version)
+	}
+	return nil
+}
+
+func (s *Store) ping(ctx context.Context, path string, reply any) error {
+	call := rest.Call{Method: http.MethodGet, Path: path, MaxReply: 64 << 10, Timeout: pingTimeout}
+	body, err := s.client.Do(ctx, call)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, reply); err != nil {
+		return fmt.Errorf("%s: not Chroma's v2 API: %w", s.client.Op(call), err)
+	}
+	return nil
+}

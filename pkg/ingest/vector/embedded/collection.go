@@ -1,0 +1,266 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/vector"
+)
+
+// errDropped tells a writer that its collection was dropped under it.
+var errDropped = errors.New("collection was dropped")
+
+// collection is one base: its file and its table.
+// The lane (one place) guards the file and all that only writers touch; mu guards the table, and a writer takes it
+// only to apply what is already on disk, so that a query never waits for a disk and never sees what may be lost.
+type collection struct {
+	store *Store
+	name  string
+	lane  chan struct{}
+
+	file    *os.File
+	size    int64 // bytes of file that are whole and on disk
+	dead    int64 // rows and deletes in the file that nothing needs
+	dirty   bool  // a write failed and what it left is not cut off yet
+	renamed bool  // a rewrite's rename is not known to be on disk yet
+	shutBy  error // not nil: closed or dropped
+
+	queueMu sync.Mutex
+	queue   []*operation
+
+	mu    sync.RWMutex
+	table *table
+}
+
+// operation is one caller's Upsert or Delete, encoded: the caller may go away before it is written.
+type operation struct {
+	payload []byte
+	rows    int
+	dim     int // 0: a delete
+	err     error
+	done    chan struct{} // closed when err is final
+}
+
+// load reads a file into a table and cuts a torn end off.
+func load(s *Store, name string, file *os.File) (*collection, error) {
+	c := &collection{store: s, name: name, file: file, lane: make(chan struct{}, 1)}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	header := make([]byte, headerBytes)
+	if _, err := file.ReadAt(header, 0); err != nil {
+		return nil, fmt.Errorf("%w: header: %w", ErrDamaged, err)
+	}
+	dim, err := decodeHeader(header)
+	if err != nil {
+		return nil, err
+	}
+	c.table, c.size = newTable(dim), headerBytes
+	if err := c.loadRecords(info.Size()); err != nil {
+		return nil, err
+	}
+	s.bytes.Add(c.table.bytes())
+	return c, nil
+}
+
+func (c *collection) loadRecords(size int64) error {
+	var buf []byte
+	for {
+		payload, err := readRecord(c.file, c.size, size, buf)
+		switch {
+		case errors.Is(err, io.EOF) && c.size == size:
+			return nil
+		case errors.Is(err, errTorn):
+			return c.cutTorn(size)
+		case err != nil:
+			return err
+		}
+		buf = payload[:0]
+		if err := c.apply(payload); err != nil {
+			return fmt.Errorf("%w: record at byte %d: %w", ErrDamaged, c.size, err)
+		}
+		c.size += recordHeader + int64(len(payload))
+	}
+}
+
+// cutTorn removes a record that a crash left unfinished, but nothing that an intact record follows.
+func (c *collection) cutTorn(size int64) error {
+	intact, err := intactAfter(c.file, c.size, size)
+	if err != nil {
+		return err
+	}
+	if intact {
+		return fmt.Errorf("%w: record at byte %d of %d", ErrDamaged, c.size, size)
+	}
+	c.store.opts.Log.Warn("vector store: cut an unfinished record", slog.String("file", c.name),
+		slog.Int64("at_byte", c.size), slog.Int64("cut_bytes", size-c.size))
+	c.dirty = true
+	return c.repair()
+}
+
+// apply brings one payload into the table and counts what became dead. Called with mu held, or before c is shared.
+func (c *collection) apply(payload []byte) error {
+	return replay(payload, c.table.dim,
+		func(id, document, birth string, values []float32) {
+			before := len(c.table.rows)
+			c.table.upsert(id, document, birth, values)
+			if len(c.table.rows) == before {
+				c.dead++
+			}
+		},
+		func(id string) {
+			before := len(c.table.rows)
+			c.table.remove(id)
+			c.dead += 1 + int64(before-len(c.table.rows)) // the delete itself and what it deleted
+		})
+}
+
+// commit writes op and returns when it is on disk. Whoever gets the lane writes for all who wait.
+// When ctx ends first, op may or may not come to be written.
+func (c *collection) commit(ctx context.Context, op *operation) error {
+	c.queueMu.Lock()
+	c.queue = append(c.queue, op)
+	c.queueMu.Unlock()
+	for {
+		select {
+		case <-op.done:
+			return op.err
+		case <-ctx.Done():
+			return ctx.Err()
+		case c.lane <- struct{}{}:
+			c.runGroup()
+			<-c.lane
+		}
+	}
+}
+
+// runGroup commits what is queued, as one record. The lane is held.
+func (c *collection) runGroup() {
+	group := c.take()
+	if len(group) == 0 {
+		return
+	}
+	accepted := make([]*operation, 0, len(group))
+	payload := make([]byte, recordHeader)
+	for _, op := range group {
+		if op.err = c.admit(op); op.err == nil {
+			accepted = append(accepted, op)
+			payload = append(payload, op.payload...)
+		}
+	}
+	if len(accepted) > 0 {
+		err := c.append(sealRecord(payload))
+		for _, op := range accepted {
+			op.err = err
+		}
+	}
+	for _, op := range group {
+		close(op.done)
+	}
+	c.compactIfWorth()
+}
+
+// take removes the next group from the queue: all, up to groupBytes.
+func (c *collection) take() []*operation {
+	c.queueMu.Lock()
+	defer c.queueMu.Unlock()
+	n, bytes := 0, 0
+	for n < len(c.queue) && (n == 0 || bytes+len(c.queue[n].payload) <= groupBytes) {
+		bytes += len(c.queue[n].payload)
+		n++
+	}
+	group := c.queue[:n:n]
+	c.queue = c.queue[n:]
+	return group
+}
+
+// admit refuses what must not reach the file.
+func (c *collection) admit(op *operation) error {
+	switch {
+	case c.shutBy != nil:
+		return c.shutBy
+	case op.dim == 0:
+		return nil
+	case op.dim != c.table.dim:
+		return vector.DimensionFailure(op.dim, c.table.dim)
+	case len(op.payload) > maxRecord/2:
+		return ingest.Permanent(ingest.CodeVectorRejected, "", "%d rows are %d bytes, more than one write takes", op.rows, len(op.payload))
+	}
+	need := c.store.bytes.Load() + int64(op.rows)*rowBytes(op.dim)
+	if limit := c.store.opts.MaxBytes; need > limit {
+		return fmt.Errorf("%w: %d bytes of memory, VECTOR_MAX_BYTES is %d", ErrFull, need, limit)
+	}
+	return nil
+}
+
+// append writes one record, waits for the disk and then shows it to readers. The lane is held.
+func (c *collection) append(record []byte) error {
+	if err := c.repair(); err != nil {
+		return err
+	}
+	_, err := c.file.WriteAt(record, c.size)
+	if err == nil {
+		err = c.file.Sync()
+	}
+	if err != nil {
+		// Nobody was told that it is written, so it must not come back at the next start.
+		c.dirty = true
+		return errors.Join(err, c.repair())
+	}
+	c.size += int64(len(record))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.table.bytes()
+	err = c.apply(record[recordHeader:])
+	c.store.bytes.Add(c.table.bytes() - before)
+	return err
+}
+
+// repair makes good what an earlier failure left open: it cuts the file back to what is known to be good.
+func (c *collection) repair() error {
+	if c.renamed {
+		if err := c.store.syncDir(); err != nil {
+			return fmt.Errorf("rename: %w", err)
+		}
+		c.renamed = false
+	}
+	if !c.dirty {
+		return nil
+	}
+	if err := c.file.Truncate(c.size); err != nil {
+		return fmt.Errorf("cut back: %w", err)
+	}
+	if err := c.file.Sync(); err != nil {
+		return fmt.Errorf("cut back: %w", err)
+	}
+	c.dirty = false
+	return nil
+}
+
+// shut closes the file and fails who still waits. The lane is held.
+func (c *collection) shut(because error) error {
+	if c.shutBy != nil {
+		return nil
+	}
+	c.shutBy = because
+	c.queueMu.Lock()
+	waiting := c.queue
+	c.queue = nil
+	c.queueMu.Unlock()
+	for _, op := range waiting {
+		op.err = because
+		close(op.done)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.store.bytes.Add(-c.table.bytes())
+	c.table = newTable(c.table.dim)
+	return c.file.Close()
+}

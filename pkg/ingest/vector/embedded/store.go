@@ -1,0 +1,328 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/vector"
+)
+
+const (
+	fileSuffix = ".vec"
+	tempSuffix = ".tmp"
+	lockName   = "LOCK"
+)
+
+// Store keeps one file per base in one directory. It is safe for concurrent use.
+type Store struct {
+	opts  Options
+	root  *os.Root
+	lock  *os.File
+	bytes atomic.Int64 // memory of all tables
+
+	mu          sync.Mutex
+	closed      bool
+	collections map[string]*collection // by file name
+}
+
+var _ ingest.VectorStore = (*Store)(nil)
+
+// Open opens the store in dir, which it makes when it is missing. The caller closes it.
+// Errors: ErrInUse when another process has it open; what the file system says.
+func Open(dir string, opts Options) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("vector directory: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("vector directory: %w", err)
+	}
+	s := &Store{opts: opts.withDefaults(), root: root, collections: map[string]*collection{}}
+	if s.lock, err = root.OpenFile(lockName, os.O_RDWR|os.O_CREATE, 0o600); err == nil {
+		if err = lockFile(s.lock); err == nil {
+			err = s.sweepTemp()
+		}
+	}
+	if err != nil {
+		if s.lock != nil {
+			_ = s.lock.Close()
+		}
+		_ = root.Close()
+		return nil, fmt.Errorf("vector directory: %w", err)
+	}
+	return s, nil
+}
+
+// sweepTemp removes what a crash in the middle of a rewrite or a creation left.
+func (s *Store) sweepTemp() error {
+	entries, err := fs.ReadDir(s.root.FS(), ".")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if strings.HasSuffix(entry.Name(), fileSuffix+tempSuffix) {
+			if err := s.root.Remove(entry.Name()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Close waits for the writes in progress and closes the files; calls after it fail with ErrClosed.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	all := s.collections
+	s.collections = nil
+	s.mu.Unlock()
+	var problems []error
+	for _, c := range all {
+		c.lane <- struct{}{}
+		problems = append(problems, c.shut(ErrClosed))
+		<-c.lane
+	}
+	return errors.Join(append(problems, s.lock.Close(), s.root.Close())...)
+}
+
+// Upsert writes all rows or none, and returns after they are on disk; see ingest.VectorStore.
+func (s *Store) Upsert(ctx context.Context, base string, rows []ingest.Vector) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	dim, err := vector.CheckRows(rows)
+	if err != nil {
+		return err
+	}
+	op := &operation{dim: dim, rows: len(rows), done: make(chan struct{})}
+	for _, row := range vector.LastWins(rows) {
+		op.payload = appendUpsert(op.payload, row)
+	}
+	return s.write(ctx, base, dim, op)
+}
+
+// Delete removes ids, and returns after that is on disk; see ingest.VectorStore.
+func (s *Store) Delete(ctx context.Context, base string, ids []string) error {
+	op := &operation{done: make(chan struct{})}
+	for _, id := range ids {
+		if id != "" && len(id) <= vector.MaxIDBytes { // others cannot be held
+			op.payload = appendDelete(op.payload, id)
+			op.rows++
+		}
+	}
+	if op.rows == 0 {
+		return nil
+	}
+	return s.write(ctx, base, 0, op)
+}
+
+// write commits op; a collection that was dropped meanwhile is looked up anew. create 0: only if the base exists.
+func (s *Store) write(ctx context.Context, base string, create int, op *operation) error {
+	for {
+		c, err := s.open(base, create)
+		if err != nil || c == nil {
+			return failure(err, "open vectors of base %.80s", base)
+		}
+		err = c.commit(ctx, op)
+		if !errors.Is(err, errDropped) {
+			if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+				return err
+			}
+			return failure(err, "write vectors of base %.80s", base)
+		}
+		*op = operation{dim: op.dim, rows: op.rows, payload: op.payload, done: make(chan struct{})}
+	}
+}
+
+// Query is an exact search; see ingest.VectorStore.
+func (s *Store) Query(ctx context.Context, base string, values []float32, k int, births []string) ([]ingest.Hit, error) {
+	if err := ctx.Err(); err != nil || k <= 0 {
+		return nil, err
+	}
+	if err := vector.CheckQuery(values); err != nil {
+		return nil, err
+	}
+	var wanted map[string]bool
+	if len(births) > 0 {
+		wanted = make(map[string]bool, len(births))
+		for _, birth := range births {
+			wanted[birth] = true
+		}
+	}
+	var hits []ingest.Hit
+	err := s.read(base, func(t *table) error {
+		if len(values) != t.dim {
+			return vector.DimensionFailure(len(values), t.dim)
+		}
+		hits = t.search(values, k, wanted)
+		return nil
+	})
+	return hits, err
+}
+
+// Present tells which ids are held; see ingest.VectorStore.
+func (s *Store) Present(ctx context.Context, base string, ids []string) (map[string]bool, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	present := make(map[string]bool, len(ids))
+	err := s.read(base, func(t *table) error {
+		for _, id := range ids {
+			if _, held := t.at[id]; held {
+				present[id] = true
+			}
+		}
+		return nil
+	})
+	return present, err
+}
+
+// List pages through ids in ascending order; see ingest.VectorStore.
+func (s *Store) List(ctx context.Context, base string, offset, limit int) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c, err := s.open(base, 0)
+	if err != nil || c == nil {
+		return nil, failure(err, "open vectors of base %.80s", base)
+	}
+	c.mu.Lock() // the table may sort its ids anew
+	defer c.mu.Unlock()
+	return c.table.list(offset, limit), nil
+}
+
+// Drop removes a base's file; one that does not exist is no error.
+func (s *Store) Drop(ctx context.Context, base string) error {
+	c, err := s.open(base, 0)
+	if errors.Is(err, ErrDamaged) {
+		// A damaged base must be droppable: that is how it is made anew.
+		return failure(s.remove(vector.CollectionName(base)+fileSuffix), "drop vectors of base %.80s", base)
+	}
+	if err != nil || c == nil {
+		return failure(err, "open vectors of base %.80s", base)
+	}
+	select {
+	case c.lane <- struct{}{}:
+		defer func() { <-c.lane }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if c.shutBy != nil {
+		return nil // another Drop was faster
+	}
+	if err := s.remove(c.name); err != nil {
+		return failure(err, "drop vectors of base %.80s", base)
+	}
+	s.mu.Lock()
+	if s.collections[c.name] == c {
+		delete(s.collections, c.name)
+	}
+	s.mu.Unlock()
+	return failure(c.shut(errDropped), "drop vectors of base %.80s", base)
+}
+
+// Ping answers nil while the store is open and its directory is there.
+func (s *Store) Ping(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return failure(ErrClosed, "vector store")
+	}
+	_, err := s.root.Stat(lockName)
+	return failure(err, "vector store")
+}
+
+func (s *Store) read(base string, fn func(*table) error) error {
+	c, err := s.open(base, 0)
+	if err != nil || c == nil {
+		return failure(err, "open vectors of base %.80s", base)
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return fn(c.table)
+}
+
+// open returns a base's collection, loaded; nil when it does not exist. create > 0 makes it with that dimension.
+// Loading holds the store's lock: it happens once per base and process.
+func (s *Store) open(base string, create int) (*collection, error) {
+	name := vector.CollectionName(base) + fileSuffix
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	if c := s.collections[name]; c != nil {
+		return c, nil
+	}
+	file, err := s.root.OpenFile(name, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		if create == 0 {
+			return nil, nil
+		}
+		file, err = s.create(name, create)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c, err := load(s, name, file)
+	if err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	s.collections[name] = c
+	return c, nil
+}
+
+// create makes a file that holds nothing but its header; it is seen under its name only when that is on disk.
+func (s *Store) create(name string, dim int) (*os.File, error) {
+	file, err := s.root.OpenFile(name+tempSuffix, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = file.Write(encodeHeader(dim)); err == nil {
+		err = s.publish(file, name)
+	}
+	if err != nil {
+		_ = file.Close()
+		_ = s.root.Remove(name + tempSuffix)
+		return nil, err
+	}
+	return file, nil
+}
+
+// publish makes a temporary file durable and gives it its name.
+func (s *Store) publish(file *os.File, name string) error {
+	if err := file.Sync(); err != nil {
+		return err
+	}
+	if err := s.root.Rename(name+tempSuffix, name); err != nil {
+		return err
+	}
+	return s.syncDir()
+}
+
+func (s *Store) remove(name string) error {
+	if err := s.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return s.syncDir()
+}
+
+func (s *Store) syncDir() error {
+	dir, err := s.root.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

@@ -1,0 +1,240 @@
+package embedded
+
+import (
+	"cmp"
+	"container/heap"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/millweir/millweir/pkg/ingest"
+)
+
+const (
+	// blockRows is how many rows share one allocation of values: growth never copies, and a block is a scan's unit.
+	blockRows = 1024
+	// parallelRows is from how many rows on a scan is worth a second core.
+	parallelRows = 8192
+	// unitSlack is how far from 1 the square of a length may be and count as 1: rewriting a file then changes no value.
+	unitSlack = 1e-6
+)
+
+// table holds the live rows of one base in memory. Its values have length 1, so that a dot product is the cosine.
+// It is not safe for concurrent use; the collection locks it.
+type table struct {
+	dim    int
+	rows   []tableRow
+	blocks [][]float32 // blockRows*dim values each
+	at     map[string]int
+	names  map[string]string // one copy of each document id and birth
+	sorted []string          // ids in order for list; nil: stale
+}
+
+type tableRow struct {
+	id, document, birth string
+}
+
+func newTable(dim int) *table {
+	return &table{dim: dim, at: map[string]int{}, names: map[string]string{}}
+}
+
+// rowBytes is what one row of a dimension costs in memory.
+func rowBytes(dim int) int64 { return int64(dim)*4 + rowOverhead }
+
+func (t *table) bytes() int64 {
+	return int64(len(t.blocks))*blockRows*int64(t.dim)*4 + int64(len(t.rows))*rowOverhead
+}
+
+func (t *table) values(i int) []float32 {
+	start := i % blockRows * t.dim
+	return t.blocks[i/blockRows][start : start+t.dim : start+t.dim]
+}
+
+func (t *table) upsert(id, document, birth string, values []float32) {
+	i, known := t.at[id]
+	if !known {
+		i = len(t.rows)
+		if i == len(t.blocks)*blockRows {
+			t.blocks = append(t.blocks, make([]float32, blockRows*t.dim))
+		}
+		t.rows = append(t.rows, tableRow{})
+		t.at[id] = i
+		t.sorted = nil
+	} else {
+		id = t.rows[i].id
+	}
+	var square float64
+	for _, v := range values {
+		square += float64(v) * float64(v)
+	}
+	own := t.values(i)
+	if length := math.Sqrt(square); math.Abs(square-1) > unitSlack {
+		for j, v := range values {
+			own[j] = float32(float64(v) / length)
+		}
+	} else {
+		copy(own, values)
+	}
+	t.rows[i] = tableRow{id: id, document: t.name(document), birth: t.name(birth)}
+}
+
+// remove puts the last row into the place of the removed one: no holes, no order.
+func (t *table) remove(id string) {
+	i, known := t.at[id]
+	if !known {
+		return
+	}
+	last := len(t.rows) - 1
+	if i != last {
+		copy(t.values(i), t.values(last))
+		t.rows[i] = t.rows[last]
+		t.at[t.rows[i].id] = i
+	}
+	t.rows[last] = tableRow{}
+	t.rows = t.rows[:last]
+	delete(t.at, id)
+	t.sorted = nil
+	if keep := (last + blockRows - 1) / blockRows; keep+1 < len(t.blocks) {
+		t.blocks = slices.Delete(t.blocks, keep+1, len(t.blocks))
+	}
+	if last == 0 {
+		t.names = map[string]string{}
+	}
+}
+
+func (t *table) name(s string) string {
+	if known, ok := t.names[s]; ok {
+		return known
+	}
+	t.names[s] = s
+	return s
+}
+
+// vector is row i with its values at length 1; they are the table's own.
+func (t *table) vector(i int) ingest.Vector {
+	row := t.rows[i]
+	return ingest.Vector{ID: row.id, DocumentID: row.document, Birth: row.birth, Values: t.values(i)}
+}
+
+// compactNames forgets document ids and births that no row has any more.
+func (t *table) compactNames() {
+	t.names = map[string]string{}
+	for i := range t.rows {
+		t.rows[i].document, t.rows[i].birth = t.name(t.rows[i].document), t.name(t.rows[i].birth)
+	}
+}
+
+// search finds the k rows with the largest cosine; births nil: of all.
+func (t *table) search(query []float32, k int, births map[string]bool) []ingest.Hit {
+	unit := unitOf(query)
+	workers := min(runtime.GOMAXPROCS(0), len(t.rows)/parallelRows+1)
+	share := (len(t.rows) + workers - 1) / workers
+	tops := make([]topK, workers)
+	var group sync.WaitGroup
+	for w := range workers {
+		tops[w].k = k
+		start, end := w*share, min((w+1)*share, len(t.rows))
+		if w == workers-1 {
+			t.scan(&tops[w], unit, start, end, births)
+			continue
+		}
+		group.Go(func() { t.scan(&tops[w], unit, start, end, births) })
+	}
+	group.Wait()
+	var hits []ingest.Hit
+	for _, top := range tops {
+		hits = append(hits, top.hits...)
+	}
+	slices.SortFunc(hits, compareHits)
+	return hits[:min(k, len(hits))]
+}
+
+func (t *table) scan(top *topK, unit []float32, start, end int, births map[string]bool) {
+	for i := start; i < end; i++ {
+		if births != nil && !births[t.rows[i].birth] {
+			continue
+		}
+		top.offer(t.rows[i].id, float64(dot(unit, t.values(i))))
+	}
+}
+
+func unitOf(query []float32) []float32 {
+	var square float64
+	for _, v := range query {
+		square += float64(v) * float64(v)
+	}
+	unit := make([]float32, len(query))
+	for i, v := range query {
+		unit[i] = float32(float64(v) / math.Sqrt(square))
+	}
+	return unit
+}
+
+// dot has eight sums of its own: the processor need not wait for one addition before it begins the next.
+func dot(a, b []float32) float32 {
+	var s0, s1, s2, s3, s4, s5, s6, s7 float32
+	b = b[:len(a)]
+	for len(a) >= 8 && len(b) >= 8 {
+		s0 += a[0] * b[0]
+		s1 += a[1] * b[1]
+		s2 += a[2] * b[2]
+		s3 += a[3] * b[3]
+		s4 += a[4] * b[4]
+		s5 += a[5] * b[5]
+		s6 += a[6] * b[6]
+		s7 += a[7] * b[7]
+		a, b = a[8:], b[8:]
+	}
+	for i := range a {
+		s0 += a[i] * b[i]
+	}
+	return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
+}
+
+// compareHits puts the better first; equal scores by id, so that answers are the same every time.
+func compareHits(a, b ingest.Hit) int {
+	return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.ID, b.ID))
+}
+
+// topK keeps the k best hits in a heap with the worst on top.
+type topK struct {
+	k    int
+	hits []ingest.Hit
+}
+
+func (t *topK) offer(id string, score float64) {
+	hit := ingest.Hit{ID: id, Score: min(1, max(-1, score))}
+	if len(t.hits) < t.k {
+		heap.Push(t, hit)
+	} else if compareHits(hit, t.hits[0]) < 0 {
+		t.hits[0] = hit
+		heap.Fix(t, 0)
+	}
+}
+
+// Len, Less, Swap, Push and Pop are container/heap's.
+func (t *topK) Len() int           { return len(t.hits) }
+func (t *topK) Less(i, j int) bool { return compareHits(t.hits[i], t.hits[j]) > 0 }
+func (t *topK) Swap(i, j int)      { t.hits[i], t.hits[j] = t.hits[j], t.hits[i] }
+func (t *topK) Push(x any)         { t.hits = append(t.hits, x.(ingest.Hit)) }
+func (t *topK) Pop() any {
+	last := t.hits[len(t.hits)-1]
+	t.hits = t.hits[:len(t.hits)-1]
+	return last
+}
+
+// list is a page of ids in ascending order.
+func (t *table) list(offset, limit int) []string {
+	if t.sorted == nil {
+		t.sorted = make([]string, len(t.rows))
+		for i, row := range t.rows {
+			t.sorted[i] = row.id
+		}
+		slices.Sort(t.sorted)
+	}
+	if offset < 0 || limit <= 0 || offset >= len(t.sorted) {
+		return nil
+	}
+	return slices.Clone(t.sorted[offset:min(len(t.sorted), offset+limit)])
+}
