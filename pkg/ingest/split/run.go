@@ -26,8 +26,10 @@ type unit struct {
 	cost  int
 	page  int
 	kind  ingest.BlockKind
-	block int    // number of its block
-	head  string // table rows: the header row; empty for that row itself
+	block int // number of its block
+	// parted: white space too large for any segment stands before it, so it begins one.
+	parted bool
+	head   string // table rows: the header row; empty for that row itself
 }
 
 func (u unit) end() int64 { return u.start + int64(len(u.text)) }
@@ -105,7 +107,11 @@ func (r *run) headings() []string {
 
 // take adds a unit, closing the segment before it when it would become too large.
 func (r *run) take(out []ingest.Segment, u unit) []ingest.Segment {
-	if r.fresh > 0 && r.cost+r.costOf(u) > r.s.cfg.Size {
+	switch {
+	case u.parted:
+		out = r.flush(out)
+		r.held, r.cost, r.fresh = nil, 0, 0
+	case r.fresh > 0 && r.cost+r.costOf(u) > r.s.cfg.Size:
 		out = r.flush(out)
 		r.keepOverlap(u)
 	}

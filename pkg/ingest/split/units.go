@@ -28,19 +28,25 @@ func (r *run) units(b ingest.Block) []unit {
 		pieces = sentencesOf(b.Text)
 	}
 	out := make([]unit, 0, len(pieces))
-	at := r.offset
+	at, parted := r.offset, false
 	for i, p := range pieces {
 		for _, part := range r.bounded(p, limit) {
-			u := unit{text: part.text, start: at, cost: part.cost, page: b.Page, kind: b.Kind, block: r.blocks}
+			u := unit{text: part.text, start: at, cost: part.cost, page: b.Page, kind: b.Kind, block: r.blocks, parted: parted}
+			at += int64(len(part.text))
 			if i > 0 {
 				u.head = head
 			}
-			at += int64(len(part.text))
-			if strings.TrimSpace(part.text) == "" && len(out) > 0 {
-				out[len(out)-1].text += part.text
+			if strings.TrimSpace(part.text) != "" {
+				out, parted = append(out, u), false
 				continue
 			}
-			out = append(out, u)
+			// White space belongs to the unit before it, or, when it is larger than a segment, to none.
+			if n := len(out); n > 0 && !parted && out[n-1].cost+u.cost <= limit {
+				out[n-1].text += u.text
+				out[n-1].cost += u.cost
+			} else {
+				parted = true
+			}
 		}
 	}
 	return out
