@@ -50,6 +50,7 @@ type reader struct {
 // readers is the registry: a new format is one line here and one file beside it.
 func readers() []reader {
 	return []reader{
+		{name: "docx", version: 1, types: []string{typeDOCX}, read: readDOCX},
 		{name: "html", version: 1, types: []string{typeHTML}, read: readHTML},
 		{name: "markdown", version: 1, types: []string{typeMarkdown}, read: readMarkdown},
 		{name: "text", version: 1, types: []string{typeText, typeCSV, typeJSON}, read: readText},

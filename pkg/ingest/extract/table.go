@@ -31,6 +31,10 @@ func (t *tableWriter) row(cells []string) error {
 	if !filled {
 		return nil
 	}
+	if len(cells) == 1 && t.count == 0 {
+		// A frame around text, not a table.
+		return t.out.block(ingest.Block{Kind: ingest.BlockParagraph, Text: cells[0], Page: t.page})
+	}
 	line := strings.Join(cells, cellSeparator)
 	t.count++
 	if t.count == 1 {
