@@ -1,0 +1,90 @@
+package ingest
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+
+	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+//go:embed sqlread/*.sql
+var readSQL embed.FS
+
+// QueueStats tells the lengths of the queue; redisq's queue does.
+type QueueStats interface {
+	StreamLength(ctx context.Context) (int64, error)
+}
+
+// Reads answers questions: documents, bases, search, watches, explanations. It changes nothing but bases' names.
+type Reads struct {
+	store    taskstate.Store
+	embedder Embedder
+	vectors  VectorStore
+	queue    QueueStats
+	log      *slog.Logger
+	q        sqlfile.Queries
+	hub      *hub
+}
+
+// ReadsDeps are what Reads needs; Queue may be nil (no queue in this process).
+type ReadsDeps struct {
+	Store    taskstate.Store
+	Embedder Embedder
+	Vectors  VectorStore
+	Queue    QueueStats
+	Log      *slog.Logger
+}
+
+// NewReads makes a Reads; Run must run for Watch to see changes.
+func NewReads(d ReadsDeps) (*Reads, error) {
+	sub, err := fsSub(readSQL, "sqlread")
+	if err != nil {
+		return nil, err
+	}
+	q, err := sqlfile.Load(sub, sqlfile.Dialect(d.Store.Dialect()))
+	if err != nil {
+		return nil, fmt.Errorf("read statements: %w", err)
+	}
+	return &Reads{
+		store: d.Store, embedder: d.Embedder, vectors: d.Vectors, queue: d.Queue, log: d.Log, q: q,
+		hub: newHub(d.Store, d.Log),
+	}, nil
+}
+
+// Run feeds the watchers until ctx ends.
+func (r *Reads) Run(ctx context.Context) error { return r.hub.run(ctx) }
+
+// Task reads one task. taskstate.ErrNotFound.
+func (r *Reads) Task(ctx context.Context, c Caller, id string) (taskstate.Task, error) {
+	return r.store.Get(ctx, c.Scope, id)
+}
+
+// Tasks reads a page of tasks; Query.KnowledgeBase may be a base's id or name.
+func (r *Reads) Tasks(ctx context.Context, c Caller, q taskstate.Query) ([]taskstate.Task, error) {
+	if q.KnowledgeBase != "" {
+		b, err := r.Base(ctx, c, q.KnowledgeBase)
+		if err != nil {
+			return nil, err
+		}
+		q.KnowledgeBase = b.ID
+	}
+	return r.store.List(ctx, c.Scope, q)
+}
+
+// Transitions reads a task's log after a transition id.
+func (r *Reads) Transitions(ctx context.Context, c Caller, id string, after int64, limit int) ([]taskstate.Transition, error) {
+	return r.store.Transitions(ctx, c.Scope, id, after, limit)
+}
+
+// headings reads a heading_path column.
+func headings(text string) []string {
+	var path []string
+	if json.Unmarshal([]byte(text), &path) != nil {
+		return nil
+	}
+	return path
+}

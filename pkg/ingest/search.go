@@ -1,0 +1,170 @@
+package ingest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+const (
+	// searchOver is how many times k is fetched at first: versions that are not visible yet or any more take places.
+	searchOver = 4
+	// searchCap bounds one fetch; beyond it one filtered query is tried (design D12).
+	searchCap = 2000
+	// searchBirths bounds that filter: large "in" lists break stores (lessons 32).
+	searchBirths = 1000
+	// searchAgain is how often a search starts over because a version was switched under it.
+	searchAgain = 3
+	// searchDefaultK and MaxTopK are contract §4's.
+	searchDefaultK = 10
+	// MaxTopK is the most hits of one search.
+	MaxTopK = 50
+)
+
+// Search finds the segments of visible versions nearest to the query (design D12).
+// Vectors first, rows second: every round joins all ids fetched so far anew.
+func (r *Reads) Search(ctx context.Context, c Caller, req SearchRequest) (SearchResult, error) {
+	base, err := r.Base(ctx, c, req.Base)
+	if err != nil {
+		return SearchResult{}, err
+	}
+	k := req.TopK
+	if k <= 0 {
+		k = searchDefaultK
+	}
+	k = min(k, MaxTopK)
+	if model := r.embedder.Model(); base.Model.Key != "" && base.Model.Key != model.Key {
+		return SearchResult{}, Permanent(CodeDimension, "Search with the model that the knowledge base was embedded with, or ingest it again.",
+			"knowledge base %s holds vectors of %s, this service embeds with %s", base.Name, base.Model.Key, model.Key)
+	}
+	vectors, err := r.embedder.Embed(ctx, []string{req.Query})
+	if err != nil {
+		return SearchResult{}, fmt.Errorf("embed query: %w", err)
+	}
+	s := search{r: r, base: base.ID, vector: vectors[0], k: k}
+	return s.run(ctx)
+}
+
+// search is one search in work.
+type search struct {
+	r      *Reads
+	base   string
+	vector []float32
+	k      int
+	since  time.Time // the database's clock before the last fetch: a version closed later was switched under it
+}
+
+// run tries again while versions are switched under it.
+func (s *search) run(ctx context.Context) (SearchResult, error) {
+	for try := 0; ; try++ {
+		res, switched, err := s.once(ctx)
+		if err != nil || !switched {
+			return res, err
+		}
+		if try == searchAgain {
+			res.Partial = true
+			return res, nil
+		}
+	}
+}
+
+// once fetches more and more until k hits are visible or the collection ends.
+func (s *search) once(ctx context.Context) (SearchResult, bool, error) {
+	for n := s.k * searchOver; ; n = min(n*2, searchCap) {
+		hits, err := s.fetch(ctx, n, nil)
+		if err != nil {
+			return SearchResult{}, false, err
+		}
+		res, switched, err := s.join(ctx, hits)
+		if err != nil || switched || len(res.Hits) >= s.k || len(hits) < n {
+			return res, switched, err
+		}
+		if n == searchCap {
+			return s.filtered(ctx)
+		}
+	}
+}
+
+// fetch reads the database's clock and then the n nearest vectors.
+// A version's vectors are all written before the statement that closes its predecessor,
+// so a predecessor closed before this clock cannot hide its successor from this fetch.
+func (s *search) fetch(ctx context.Context, n int, births []string) ([]Hit, error) {
+	m, err := s.r.store.Moment(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.since = m.Now
+	hits, err := s.r.vectors.Query(ctx, s.base, s.vector, n, births)
+	if err != nil {
+		return nil, fmt.Errorf("query vectors: %w", err)
+	}
+	return hits, nil
+}
+
+// filtered asks once more for vectors of visible births only; still short means partial.
+func (s *search) filtered(ctx context.Context) (SearchResult, bool, error) {
+	births, err := collect(ctx, s.r.store.Reader(), "visible births", s.r.q.Get("SearchBirths"), []any{s.base, searchBirths + 1}, func(rows *sql.Rows) (string, error) {
+		var id string
+		return id, rows.Scan(&id)
+	})
+	if err != nil || len(births) == 0 {
+		return SearchResult{Partial: true}, false, err
+	}
+	births = births[:min(len(births), searchBirths)]
+	hits, err := s.fetch(ctx, s.k*searchOver, births)
+	if err != nil {
+		return SearchResult{}, false, err
+	}
+	res, switched, err := s.join(ctx, hits)
+	res.Partial = len(res.Hits) < s.k
+	return res, switched, err
+}
+
+// join keeps the hits whose segment is visible now, best first, at most k.
+// switched tells that a version was closed since the fetch began: its successor's vectors may be missing from hits.
+func (s *search) join(ctx context.Context, hits []Hit) (res SearchResult, switched bool, err error) {
+	if len(hits) == 0 {
+		return SearchResult{Hits: []SearchHit{}}, false, nil
+	}
+	args := []any{s.base, s.since}
+	for _, h := range hits {
+		args = append(args, h.ID)
+	}
+	type row struct {
+		id      string
+		visible bool
+		hit     SearchHit
+	}
+	rows, err := collect(ctx, s.r.store.Reader(), "join hits", s.r.q.List("SearchJoin", len(hits)), args, func(rows *sql.Rows) (row, error) {
+		var x row
+		var visible int
+		var path string
+		err := rows.Scan(&x.id, &visible, &x.hit.DocumentID, &x.hit.Title, &x.hit.FileName, &x.hit.Version,
+			&x.hit.SegmentIndex, &x.hit.Page, &path, &x.hit.Text)
+		x.visible, x.hit.HeadingPath = visible == 1, headings(path)
+		return x, err
+	})
+	if err != nil {
+		return SearchResult{}, false, err
+	}
+	byID := make(map[string]SearchHit, len(rows))
+	for _, x := range rows {
+		if x.visible {
+			byID[x.id] = x.hit
+		} else {
+			switched = true
+		}
+	}
+	res.Hits = make([]SearchHit, 0, s.k)
+	for _, h := range hits {
+		hit, ok := byID[h.ID]
+		if !ok || len(res.Hits) == s.k {
+			continue
+		}
+		hit.Score = h.Score
+		res.Hits = append(res.Hits, hit)
+		delete(byID, h.ID)
+	}
+	return res, switched, nil
+}

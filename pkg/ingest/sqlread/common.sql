@@ -1,0 +1,130 @@
+-- Reads of documents, bases and segments. Fragments that begin with AND are appended to a list's statement.
+
+-- name: BaseByID
+SELECT b.id, b.user_id, b.name, b.model_key, b.dim, b.created_at, b.updated_at
+  FROM knowledge_base b
+ WHERE b.id = ? AND b.deleted_at IS NULL
+
+-- name: BaseByName
+SELECT b.id, b.user_id, b.name, b.model_key, b.dim, b.created_at, b.updated_at
+  FROM knowledge_base b
+ WHERE b.user_id = ? AND b.live_name = ?
+
+-- name: BaseList
+SELECT b.id, b.user_id, b.name, b.model_key, b.dim, b.created_at, b.updated_at
+  FROM knowledge_base b
+ WHERE b.deleted_at IS NULL
+
+-- name: BaseOwner
+   AND (b.user_id = ?)
+
+-- name: BaseAfter
+   AND (b.created_at < ? OR (b.created_at = ? AND b.id < ?))
+
+-- name: BaseOrder
+ ORDER BY b.created_at DESC, b.id DESC
+ LIMIT ?
+
+-- name: BaseInsert
+INSERT INTO knowledge_base (id, user_id, name, live_name, created_at, updated_at)
+VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: BaseDocuments
+SELECT d.status, COUNT(*), COALESCE(SUM(d.segment_count), 0)
+  FROM knowledge_document d
+ WHERE d.base_id = ? AND d.deleted_at IS NULL
+ GROUP BY d.status
+
+-- name: BaseOldestWaiting
+-- The oldest task of the base that has not ended.
+SELECT MIN(t.created_at)
+  FROM ingest_task t
+ WHERE t.knowledge_base = ? AND t.status IN ('QUEUED', 'RUNNING', 'RETRYING')
+
+-- name: DocumentList
+SELECT d.id, d.user_id, d.base_id, b.name, d.title, d.file_name, d.media_type, d.status, d.bytes,
+       d.content_sha256, d.visible_no, d.segment_count, d.pages, d.latest_task_id, d.created_at, d.updated_at
+  FROM knowledge_document d
+  JOIN knowledge_base b ON b.id = d.base_id
+ WHERE d.deleted_at IS NULL
+
+-- name: DocumentID
+   AND d.id = ?
+
+-- name: DocumentOwner
+   AND (d.user_id = ?)
+
+-- name: DocumentBase
+   AND d.base_id = ?
+
+-- name: DocumentStatuses
+   AND d.status IN (@list)
+
+-- name: DocumentText
+   AND (LOWER(d.title) LIKE ? ESCAPE '!' OR LOWER(d.file_name) LIKE ? ESCAPE '!')
+
+-- name: DocumentAfterUpdatedDesc
+   AND (d.updated_at < ? OR (d.updated_at = ? AND d.id < ?))
+
+-- name: DocumentAfterUpdated
+   AND (d.updated_at > ? OR (d.updated_at = ? AND d.id > ?))
+
+-- name: DocumentAfterCreatedDesc
+   AND (d.created_at < ? OR (d.created_at = ? AND d.id < ?))
+
+-- name: DocumentAfterCreated
+   AND (d.created_at > ? OR (d.created_at = ? AND d.id > ?))
+
+-- name: DocumentOrderUpdatedDesc
+ ORDER BY d.updated_at DESC, d.id DESC
+ LIMIT ?
+
+-- name: DocumentOrderUpdated
+ ORDER BY d.updated_at, d.id
+ LIMIT ?
+
+-- name: DocumentOrderCreatedDesc
+ ORDER BY d.created_at DESC, d.id DESC
+ LIMIT ?
+
+-- name: DocumentOrderCreated
+ ORDER BY d.created_at, d.id
+ LIMIT ?
+
+-- name: SegmentPage
+SELECT s.segment_index, s.content, s.page, s.heading_path, s.byte_start, s.byte_end, s.tokens
+  FROM knowledge_segment s
+  JOIN knowledge_document d ON d.visible_version_id = s.version_id
+ WHERE d.id = ? AND s.segment_index > ?
+ ORDER BY s.segment_index
+ LIMIT ?
+
+-- name: SearchJoin
+-- Every vector id that the store named, joined anew with what is visible now (design D12).
+-- Rows of versions closed since the fetch began come too: they say that a switch happened meanwhile.
+SELECT s.vector_id, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
+       d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.heading_path, s.content
+  FROM knowledge_segment s
+  JOIN knowledge_document d ON d.id = s.document_id
+  JOIN document_version v ON v.id = s.version_id
+ WHERE d.base_id = ?
+   AND (d.visible_version_id = s.version_id OR v.closed_at > ?)
+   AND s.vector_id IN (@list)
+
+-- name: SearchBirths
+-- The versions that the visible vectors of a base were born in.
+SELECT DISTINCT s.birth_version_id
+  FROM knowledge_document d
+  JOIN knowledge_segment s ON s.version_id = d.visible_version_id
+ WHERE d.base_id = ? AND d.deleted_at IS NULL
+ LIMIT ?
+
+-- name: RecentChanges
+-- Bounded: at most the newest 10,000 changes are looked at.
+SELECT r.to_status, COUNT(*)
+  FROM (SELECT to_status, created_at
+          FROM ingest_task_transition
+         ORDER BY id DESC
+         LIMIT 10000) r
+ WHERE r.created_at > ?
+ GROUP BY r.to_status

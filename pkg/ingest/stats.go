@@ -1,0 +1,47 @@
+package ingest
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// recentWindow is how far back "recent" looks.
+const recentWindow = time.Hour
+
+// Stats answers an operator's counts; Tasks equals the rows' GROUP BY at one instant.
+func (r *Reads) Stats(ctx context.Context, c Caller) (Stats, error) {
+	counts, err := r.store.Counts(ctx, c.Scope, "")
+	if err != nil {
+		return Stats{}, err
+	}
+	s := Stats{
+		Tasks:           counts,
+		RetryLength:     counts[taskstate.StatusRetrying],
+		SuspendedLength: counts[taskstate.StatusSuspended],
+		Recent:          map[taskstate.Status]int64{},
+	}
+	if r.queue != nil {
+		if s.StreamLength, err = r.queue.StreamLength(ctx); err != nil {
+			return Stats{}, err
+		}
+	}
+	m, err := r.store.Moment(ctx)
+	if err != nil {
+		return Stats{}, err
+	}
+	type row struct {
+		to taskstate.Status
+		n  int64
+	}
+	rows, err := collect(ctx, r.store.Reader(), "recent changes", r.q.Get("RecentChanges"), []any{m.Now.Add(-recentWindow)}, func(rows *sql.Rows) (row, error) {
+		var x row
+		return x, rows.Scan(&x.to, &x.n)
+	})
+	for _, x := range rows {
+		s.Recent[x.to] = x.n
+	}
+	return s, err
+}

@@ -1,0 +1,262 @@
+package ingest
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	// watchEvery is the pause between two looks of the one poller: 4 statements a second while somebody watches.
+	watchEvery = 250 * time.Millisecond
+	// watchChunk is the most ids of one look; more watched tasks make the looks rarer, not more.
+	watchChunk = 1000
+	// watchLog is the most transitions read in one look; the rest comes in the next.
+	watchLog = 2000
+	// watchBuffer holds a slow client's events; beyond it the poller waits for the client, and no other.
+	watchBuffer = 32
+)
+
+// Watch follows one task; see Service. taskstate.ErrNotFound.
+func (r *Reads) Watch(ctx context.Context, c Caller, id string, after int64) (<-chan TaskEvent, error) {
+	t, err := r.store.Get(ctx, c.Scope, id)
+	if err != nil {
+		return nil, err
+	}
+	log, err := r.store.TransitionsOf(ctx, map[string]int64{id: after}, watchLog)
+	if err != nil {
+		return nil, err
+	}
+	w := &watcher{id: id, out: make(chan TaskEvent, max(watchBuffer, len(log)+1)), last: after}
+	if after == 0 && len(log) > 0 {
+		log = log[len(log)-1:] // no history asked for: the present state first
+	}
+	ended := len(log) == 0 && t.Status.Terminal() // seen before: nothing more to say
+	if len(log) == 0 && !ended {
+		w.seen = t
+		w.out <- TaskEvent{Task: t, TransitionID: after}
+	}
+	if ended || w.offer(t, log) {
+		close(w.out)
+		return w.out, nil
+	}
+	r.hub.add(ctx, w)
+	return w.out, nil
+}
+
+// watcher is one client of the hub.
+type watcher struct {
+	id   string
+	out  chan TaskEvent
+	last int64          // the last transition sent
+	seen taskstate.Task // as last sent
+}
+
+// offer sends what the client has not seen and reports whether the task has ended for it.
+// A full client keeps its place: what did not fit is offered again.
+func (w *watcher) offer(t taskstate.Task, log []taskstate.Transition) (ended bool) {
+	for i, tr := range log {
+		if tr.ID <= w.last {
+			continue
+		}
+		state := t
+		if i < len(log)-1 || t.Status != tr.To || t.Fence != tr.Fence {
+			state = asOf(t, tr)
+		}
+		if !w.send(TaskEvent{Task: state, TransitionID: tr.ID, Terminal: tr.To.Terminal()}) {
+			return false
+		}
+		w.last = tr.ID
+		if tr.To.Terminal() && i == len(log)-1 {
+			return true
+		}
+	}
+	if t.UpdatedAt.After(w.seen.UpdatedAt) && t.Status == w.seen.Status && t.Progress != w.seen.Progress {
+		w.send(TaskEvent{Task: t, TransitionID: w.last})
+	}
+	return false
+}
+
+// send hands an event over without waiting.
+func (w *watcher) send(e TaskEvent) bool {
+	select {
+	case w.out <- e:
+		w.seen = e.Task
+		return true
+	default:
+		return false
+	}
+}
+
+// asOf is t as it was when tr was written.
+func asOf(t taskstate.Task, tr taskstate.Transition) taskstate.Task {
+	t.Status, t.AttemptCount, t.CrashCount, t.Fence = tr.To, tr.AttemptCount, tr.CrashCount, tr.Fence
+	t.NextRetryAt, t.LeaseExpiresAt, t.UpdatedAt = tr.NextRetryAt, tr.LeaseExpiresAt, tr.CreatedAt
+	t.LastError, t.ErrorMessage = "", ""
+	if tr.To == taskstate.StatusRetrying || tr.To == taskstate.StatusDead {
+		t.LastError, t.ErrorMessage = tr.Message, tr.Message
+	}
+	return t
+}
+
+// hub is the one poller that serves all watchers of a process.
+type hub struct {
+	store taskstate.Store
+	log   *slog.Logger
+	every time.Duration
+	wake  chan struct{}
+
+	mu       sync.Mutex
+	watchers map[string]map[*watcher]struct{} // by task id
+}
+
+// newHub makes a hub; run must run.
+func newHub(store taskstate.Store, log *slog.Logger) *hub {
+	return &hub{store: store, log: log, every: watchEvery, wake: make(chan struct{}, 1), watchers: map[string]map[*watcher]struct{}{}}
+}
+
+// add puts a watcher in until ctx ends or its task does.
+func (h *hub) add(ctx context.Context, w *watcher) {
+	h.mu.Lock()
+	if h.watchers[w.id] == nil {
+		h.watchers[w.id] = map[*watcher]struct{}{}
+	}
+	h.watchers[w.id][w] = struct{}{}
+	h.mu.Unlock()
+	context.AfterFunc(ctx, func() { h.remove(w) })
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// remove takes a watcher out and closes its channel, once.
+func (h *hub) remove(w *watcher) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	set := h.watchers[w.id]
+	if _, ok := set[w]; !ok {
+		return
+	}
+	delete(set, w)
+	if len(set) == 0 {
+		delete(h.watchers, w.id)
+	}
+	close(w.out)
+}
+
+// run looks while anybody watches and sleeps otherwise.
+func (h *hub) run(ctx context.Context) error {
+	for {
+		select { // nobody watches
+		case <-ctx.Done():
+			return nil
+		case <-h.wake:
+		}
+		for n := 1; n > 0; n = h.look(ctx) {
+			pause := time.NewTimer(h.every * time.Duration((n+watchChunk-1)/watchChunk))
+			select {
+			case <-ctx.Done():
+				pause.Stop()
+				h.closeAll()
+				return nil
+			case <-pause.C:
+			}
+		}
+	}
+}
+
+// closeAll ends every watch at a stop.
+func (h *hub) closeAll() {
+	h.mu.Lock()
+	var all []*watcher
+	for _, set := range h.watchers {
+		for w := range set {
+			all = append(all, w)
+		}
+	}
+	h.mu.Unlock()
+	for _, w := range all {
+		h.remove(w)
+	}
+}
+
+// look reads all watched tasks and serves their watchers; it answers how many tasks are watched.
+// An error is logged and the next look tries again.
+func (h *hub) look(ctx context.Context) int {
+	ids := h.ids()
+	for start := 0; start < len(ids); start += watchChunk {
+		chunk := ids[start:min(start+watchChunk, len(ids))]
+		if err := h.serve(ctx, chunk); err != nil && ctx.Err() == nil {
+			h.log.WarnContext(ctx, "watch: tasks could not be read", slog.Any("error", err))
+		}
+	}
+	return len(ids)
+}
+
+// ids lists the watched tasks.
+func (h *hub) ids() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ids := make([]string, 0, len(h.watchers))
+	for id := range h.watchers {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// serve reads the tasks of ids and, only for those that changed, their logs.
+func (h *hub) serve(ctx context.Context, ids []string) error {
+	tasks, err := h.store.GetMany(ctx, taskstate.System(), ids)
+	if err != nil {
+		return err
+	}
+	changed := map[string]taskstate.Task{}
+	after := map[string]int64{}
+	h.mu.Lock()
+	for _, t := range tasks {
+		for w := range h.watchers[t.ID] {
+			if t.UpdatedAt.Equal(w.seen.UpdatedAt) && t.Status == w.seen.Status {
+				continue
+			}
+			changed[t.ID] = t
+			if from, ok := after[t.ID]; !ok || w.last < from {
+				after[t.ID] = w.last
+			}
+		}
+	}
+	h.mu.Unlock()
+	if len(changed) == 0 {
+		return nil
+	}
+	log, err := h.store.TransitionsOf(ctx, after, watchLog)
+	if err != nil {
+		return err
+	}
+	byTask := map[string][]taskstate.Transition{}
+	for _, tr := range log {
+		byTask[tr.TaskID] = append(byTask[tr.TaskID], tr)
+	}
+	for id, t := range changed {
+		h.deliver(t, byTask[id])
+	}
+	return nil
+}
+
+// deliver offers one task's news to its watchers and lets those go for whom it ended.
+func (h *hub) deliver(t taskstate.Task, log []taskstate.Transition) {
+	h.mu.Lock()
+	var ended []*watcher
+	for w := range h.watchers[t.ID] {
+		if w.offer(t, log) {
+			ended = append(ended, w)
+		}
+	}
+	h.mu.Unlock()
+	for _, w := range ended {
+		h.remove(w)
+	}
+}
