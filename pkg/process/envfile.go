@@ -1,0 +1,97 @@
+package process
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// LoadEnvFile sets the variables of a file in the process's environment, except those that are set there already.
+// Lines are NAME=value, `export ` before and # comments are allowed; a value may stand in 'single' quotes (taken as it is)
+// or "double" quotes (\n, \t, \" and \\ are understood). An error names file and line.
+func LoadEnvFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("env file: %w", err)
+	}
+	vars, err := parseEnv(f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("env file %s: %w", path, err)
+	}
+	for _, v := range vars {
+		if _, set := os.LookupEnv(v[0]); set {
+			continue
+		}
+		if err := os.Setenv(v[0], v[1]); err != nil {
+			return fmt.Errorf("env file %s: %s: %w", path, v[0], err)
+		}
+	}
+	return nil
+}
+
+func parseEnv(r io.Reader) (vars [][2]string, err error) {
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(strings.TrimPrefix(lines.Text(), "\ufeff"))
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		name, raw, ok := strings.Cut(strings.TrimPrefix(line, "export "), "=")
+		name = strings.TrimSpace(name)
+		if !ok || !validName(name) {
+			return nil, fmt.Errorf("line %d: want NAME=value", n) // not the line itself: it may hold a secret
+		}
+		value, err := envValue(strings.TrimSpace(raw))
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %s: %w", n, name, err)
+		}
+		vars = append(vars, [2]string{name, value})
+	}
+	return vars, lines.Err()
+}
+
+var unescape = strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\"`, `"`, `\\`, `\`, `\$`, `$`)
+
+func envValue(raw string) (string, error) {
+	if raw == "" {
+		return "", nil
+	}
+	q := raw[0]
+	if q != '\'' && q != '"' {
+		// As in a shell, # begins a comment only after a blank: URLs have fragments.
+		value, _, _ := strings.Cut(raw, " #")
+		return strings.TrimSpace(value), nil
+	}
+	for i := 1; i < len(raw); i++ {
+		if q == '"' && raw[i] == '\\' {
+			i++
+			continue
+		}
+		if raw[i] != q {
+			continue
+		}
+		if rest := strings.TrimSpace(raw[i+1:]); rest != "" && rest[0] != '#' {
+			return "", errors.New("text after the closing quote")
+		}
+		if q == '"' {
+			return unescape.Replace(raw[1:i]), nil
+		}
+		return raw[1:i], nil
+	}
+	return "", errors.New("the quote is not closed")
+}
+
+func validName(s string) bool {
+	if s == "" || s[0] >= '0' && s[0] <= '9' {
+		return false
+	}
+	for _, r := range s {
+		if r != '_' && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9') {
+			return false
+		}
+	}
+	return true
+}

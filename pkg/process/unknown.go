@@ -1,0 +1,122 @@
+package process
+
+import (
+	"fmt"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// ownPrefixes are of names that nobody else gives to variables: one that is not a setting is a mistake.
+var ownPrefixes = []string{
+	"INGEST_", "UPLOAD_", "EXTRACT_", "CHUNK_", "EMBEDDING_", "OUTBOX_", "ZOMBIE_", "MILLWEIR_", "OPERATOR_", "VECTOR_", "TASK_STREAM_",
+}
+
+// KnownSettings are the settings of all services: they share one environment,
+// so a service does not call strange what another one reads.
+// A test of the all-in-one compares this list with the Config structs.
+var KnownSettings = strings.Fields(`
+AUTH_MODE CHROMA_BASE_URL CHROMA_DATABASE CHROMA_TENANT CHROMA_TOKEN CHUNK_OVERLAP_TOKENS CHUNK_SIZE_TOKENS DATABASE_URL
+EMBEDDING_API_KEY EMBEDDING_BASE_URL EMBEDDING_BATCH_SIZE EMBEDDING_MODEL EXTRACT_PARALLEL EXTRACT_SANDBOX HTTP_ADDR
+INGEST_KAFKA_GROUP INGEST_KAFKA_MAX_ATTEMPTS INGEST_KAFKA_PUBLISH_BATCH_SIZE INGEST_KAFKA_PUBLISH_INTERVAL_MS
+INGEST_KAFKA_RETRY_BASE_BACKOFF_MS INGEST_KAFKA_RETRY_MAX_BACKOFF_MS INGEST_KAFKA_TOPIC INGEST_LEASE_MS INGEST_MAX_BACKLOG
+INGEST_MAX_CRASHES INGEST_PROMISE_SLACK_MS INGEST_QUEUE INGEST_REDIS_DLQ_STREAM_KEY INGEST_REDIS_MAX_ATTEMPTS
+INGEST_REDIS_RECLAIM_BATCH_SIZE INGEST_REDIS_RECLAIM_ENABLED INGEST_REDIS_RECLAIM_IDLE_MS INGEST_REDIS_RECLAIM_INTERVAL_MS
+INGEST_REDIS_RETRY_BASE_BACKOFF_MS INGEST_REDIS_RETRY_JITTER INGEST_REDIS_RETRY_MAX_BACKOFF_MS INGEST_STAGE_STALL_MS
+INGEST_STREAM_GROUP INGEST_STREAM_KEY INGEST_STREAM_PARTITIONS INGEST_STREAM_PIN_MAX_MS INGEST_SWEEP_INTERVAL_MS
+INGEST_WORKER_CONCURRENCY INGEST_WORKER_RECOVERY JWKS_URL JWT_AUDIENCE JWT_ISSUER JWT_SECRET KAFKA_BOOTSTRAP_SERVERS
+KAFKA_SASL_MECHANISM KAFKA_SASL_PASSWORD KAFKA_SASL_USER KAFKA_TLS LOG_FORMAT LOG_LEVEL METRICS_PUBLIC MILLWEIR_CACHE
+MILLWEIR_SERVER MILLWEIR_TOKEN MYSQL_DSN OPERATOR_ADDR OUTBOX_RETENTION_HOURS RABBITMQ_DELIVERY_LIMIT RABBITMQ_DLX
+RABBITMQ_EXCHANGE RABBITMQ_PREFETCH RABBITMQ_PUBLISH_RETRIES RABBITMQ_PUBLISH_TIMEOUT_MS RABBITMQ_QUEUE
+RABBITMQ_QUEUE_MAX_LENGTH RABBITMQ_QUEUE_OVERFLOW RABBITMQ_ROUTING_KEY RABBITMQ_URL RABBITMQ_VHOST REDIS_URL
+TASK_STREAM_KEY TASK_STREAM_MAXLEN TELEGRAM_API_URL TELEGRAM_BOT_TOKEN TRUSTED_PROXIES UPLOAD_DIR UPLOAD_MAX_BYTES
+UPLOAD_RATE_LIMIT UPLOAD_RATE_WINDOW_SECONDS VECTOR_STORE ZOMBIE_DRY_RUN ZOMBIE_INTERVAL_MS ZOMBIE_MAX_PENDING ZOMBIE_MIN_IDLE_MS
+`)
+
+// kubernetesLinks are what Kubernetes and old Docker put into every container for a service called redis or chroma.
+var kubernetesLinks = regexp.MustCompile(`_SERVICE_(HOST|PORT(_.*)?)$|_PORT(_\d+_(TCP|UDP)(_.*)?)?$`)
+
+const (
+	closeOwn     = 6 // how far a suggestion may lie for a name with our prefix
+	closeForeign = 2 // and how near another name must be to be taken for a slip
+	shortName    = 7 // shorter names are near to everything
+)
+
+// UnknownVariables returns one line for each variable of environ ("NAME=value") that looks like a setting and is none:
+// with a prefix of ours, or one slip away from a setting's name. Values are never in it.
+func UnknownVariables(environ []string, configs ...any) []string {
+	known := map[string]bool{}
+	for _, n := range KnownSettings {
+		known[n] = true
+	}
+	for _, s := range allSettings(configs) {
+		known[s.name] = true
+	}
+	var lines []string
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if known[name] || known[strings.TrimSuffix(name, "_FILE")] || kubernetesLinks.MatchString(name) {
+			continue
+		}
+		near, distance := nearest(name, known)
+		switch own := hasOwnPrefix(name); {
+		case own && distance <= closeOwn, distance <= closeForeign && len(name) >= shortName && sharesEnd(name, near):
+			lines = append(lines, fmt.Sprintf("%s is not a setting: did you mean %s?", name, near))
+		case own:
+			lines = append(lines, fmt.Sprintf("%s is not a setting (see --help-env)", name))
+		}
+	}
+	sort.Strings(lines)
+	return lines
+}
+
+func hasOwnPrefix(name string) bool {
+	for _, p := range ownPrefixes {
+		if strings.HasPrefix(name, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// sharesEnd asks a foreign name for the same first or last word, so that e.g. HTTP_ADDR and HTTPS_ADDR meet
+// and two short unrelated names do not.
+func sharesEnd(a, b string) bool {
+	first := func(s string) string { w, _, _ := strings.Cut(s, "_"); return w }
+	last := func(s string) string { return s[strings.LastIndexByte(s, '_')+1:] }
+	return first(a) == first(b) || last(a) == last(b)
+}
+
+func nearest(name string, known map[string]bool) (best string, distance int) {
+	distance = 1 << 30
+	for k := range known {
+		if d := editDistance(name, k); d < distance || d == distance && k < best {
+			best, distance = k, d
+		}
+	}
+	return best, distance
+}
+
+// editDistance is Levenshtein's, over bytes: names are ASCII.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func quote(s string) string { return strconv.Quote(s) }
