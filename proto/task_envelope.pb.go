@@ -330,7 +330,7 @@ var File_task_envelope_proto protoreflect.FileDescriptor
 
 const file_task_envelope_proto_rawDesc = "" +
 	"\n" +
-	"\x13task_envelope.proto\x12\vmillweir.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf0\x04\n" +
+	"\x13task_envelope.proto\x12\vmillweir.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf8\x04\n" +
 	"\fTaskEnvelope\x12%\n" +
 	"\x0eschema_version\x18\x01 \x01(\x05R\rschemaVersion\x12\x17\n" +
 	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12\x12\n" +
@@ -353,16 +353,16 @@ const file_task_envelope_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
 	"\n" +
-	"updated_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"b\n" +
+	"updated_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAtJ\x06\b\x98u\x10\x99u\"j\n" +
 	"\vTaskContext\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12 \n" +
 	"\vtraceparent\x18\x02 \x01(\tR\vtraceparent\x12\x12\n" +
-	"\x04user\x18\x03 \x01(\tR\x04user\"w\n" +
+	"\x04user\x18\x03 \x01(\tR\x04userJ\x06\b\x98u\x10\x99u\"\x7f\n" +
 	"\tTaskRetry\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x05R\x05count\x12\x10\n" +
 	"\x03max\x18\x02 \x01(\x05R\x03max\x12B\n" +
-	"\x0fnext_attempt_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\rnextAttemptAtB*Z(github.com/millweir/millweir/proto;protob\x06proto3"
+	"\x0fnext_attempt_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\rnextAttemptAtJ\x06\b\x98u\x10\x99uB*Z(github.com/millweir/millweir/proto;protob\x06proto3"
 
 var (
 	file_task_envelope_proto_rawDescOnce sync.Once
