@@ -11,9 +11,12 @@ CREATE TABLE knowledge_base (
     created_at DATETIME(6) NOT NULL,
     updated_at DATETIME(6) NOT NULL,
     deleted_at DATETIME(6), -- tombstone
+    sweep_at DATETIME(6) NOT NULL, -- when the sweeper must look at a deleted base; 9999-12-31: never
+    sweep_pass INT NOT NULL DEFAULT 0, -- times that its collection was dropped
     PRIMARY KEY (id),
     UNIQUE KEY uq_base_name (user_id, live_name),
-    KEY ix_base_list (user_id, created_at, id)
+    KEY ix_base_list (user_id, created_at, id),
+    KEY ix_base_sweep (sweep_at, id)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- A file in the upload folder. Its path is the id of its row, never its hash, and no path is used twice (design D8).

@@ -11,10 +11,13 @@ CREATE TABLE knowledge_base (
     created_at TIMESTAMPTZ NOT NULL,
     updated_at TIMESTAMPTZ NOT NULL,
     deleted_at TIMESTAMPTZ, -- tombstone
+    sweep_at TIMESTAMPTZ NOT NULL, -- when the sweeper must look at a deleted base; 9999-12-31: never
+    sweep_pass INTEGER NOT NULL DEFAULT 0, -- times that its collection was dropped
     PRIMARY KEY (id)
 );
 CREATE UNIQUE INDEX uq_base_name ON knowledge_base (user_id, live_name);
 CREATE INDEX ix_base_list ON knowledge_base (user_id, created_at, id);
+CREATE INDEX ix_base_sweep ON knowledge_base (sweep_at, id);
 
 -- A file in the upload folder. Its path is the id of its row, never its hash, and no path is used twice (design D8).
 CREATE TABLE stored_file (
