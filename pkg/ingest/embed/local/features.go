@@ -1,6 +1,7 @@
 package local
 
 import (
+	"slices"
 	"unicode"
 
 	"golang.org/x/text/cases"
@@ -12,16 +13,21 @@ const (
 	kindWord    = 'w'
 	kindTrigram = 't'
 	kindPair    = 'p'
+	kindTriple  = 'k'
+	kindPhrase  = 'b'
 	kindSingle  = 's'
 	kindRaw     = 'r'
 )
 
-// Weights, found by trying on the quality test's paragraphs: a word counts most, its trigrams together about as much,
-// a lone CJK character little because it is in many words.
+// Weights, found by trying on the quality test's paragraphs: words and pairs of words count most, the trigrams of a
+// word together about as much, a lone CJK character little because it is in many words.
 const (
-	trigramWeight  = 0.25
-	singleWeight   = 0.2
-	functionWeight = 0.15
+	trigramWeight  = 0.12
+	singleWeight   = 0.15
+	functionWeight = 0.1
+	phraseWeight   = 1.0
+	tripleWeight   = 1.0
+	bridgeWeight   = 0.8
 	// maxWord is the most characters of a run that are one word; longer runs (base64, hashes) are cut there.
 	maxWord = 40
 	// minTrigramWord is the least length of a word whose trigrams are worth having.
@@ -46,6 +52,7 @@ type count struct {
 type features struct {
 	seen  map[uint64]count
 	order []uint64
+	last  []rune // the content word before this one, for phrases
 }
 
 func (f *features) add(kind rune, runes []rune, weight float64) {
@@ -103,6 +110,12 @@ func (f *features) addRun(run []rune) {
 
 func (f *features) addWord(word []rune) {
 	f.add(kindWord, word, wordWeight(word))
+	if !functionWords[string(word)] {
+		if f.last != nil {
+			f.add(kindPhrase, slices.Concat(f.last, []rune{' '}, word), phraseWeight)
+		}
+		f.last = word
+	}
 	if len(word) < minTrigramWord {
 		return
 	}
@@ -130,9 +143,15 @@ func wordWeight(word []rune) float64 {
 }
 
 func (f *features) addCJK(run []rune) {
+	last := -1 // the content character before this one
 	for i, r := range run {
 		if !functionRunes[r] {
 			f.add(kindSingle, run[i:i+1], singleWeight)
+			if last >= 0 && last < i-1 {
+				// Across function characters, as "文档的知识" says what "文档知识" says.
+				f.add(kindPair, []rune{run[last], r}, bridgeWeight)
+			}
+			last = i
 		}
 		if i+2 > len(run) {
 			continue
@@ -142,6 +161,9 @@ func (f *features) addCJK(run []rune) {
 			weight = functionWeight
 		}
 		f.add(kindPair, run[i:i+2], weight)
+		if i+3 <= len(run) {
+			f.add(kindTriple, run[i:i+3], tripleWeight*weight)
+		}
 	}
 }
 

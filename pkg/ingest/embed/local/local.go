@@ -4,8 +4,8 @@
 // It does NOT understand meaning: a synonym, a paraphrase or a translation is not found. It exists so that Millweir
 // works on a laptop with nothing installed and so that tests are exact; for semantic search set EMBEDDING_BASE_URL.
 //
-// How: the text is folded (compatibility form, no case, no diacritics) and cut into features: words, trigrams of
-// the characters of longer words, and pairs of neighbouring CJK characters. Each feature counts 1+ln(tf) times a
+// How: the text is folded (compatibility form, no case, no diacritics) and cut into features: words, pairs of
+// neighbouring words, trigrams of the characters of longer words, and runs of two and three CJK characters. Each feature counts 1+ln(tf) times a
 // weight that is small for what is in every text (short words, function words), is hashed with a sign to two of
 // 384 places, and the sum is scaled to length 1.
 package local
@@ -38,7 +38,7 @@ func (*Embedder) Model() ingest.Model { return ingest.Model{Key: ModelKey, Dim: 
 // BatchSize is 64.
 func (*Embedder) BatchSize() int { return batchSize }
 
-// Embed returns one vector of length 1 per text; equal texts give equal vectors on every machine.
+// Embed returns one vector of length 1 per text; equal texts give equal vectors (on another processor, up to rounding).
 // Its only error is that of ctx.
 func (*Embedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	vectors := make([][]float32, len(texts))

@@ -1,0 +1,389 @@
+package openai_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/embed"
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
+	"github.com/millweir/millweir/pkg/ingest/embed/local"
+	"github.com/millweir/millweir/pkg/ingest/embed/openai"
+)
+
+func newEmbedder(t *testing.T, base string, change func(*openai.Config)) *openai.Embedder {
+	t.Helper()
+	cfg := openai.NewDefaultConfig()
+	cfg.BaseURL, cfg.Model = base, "test-model"
+	if change != nil {
+		change(&cfg)
+	}
+	e, err := openai.New(cfg)
+	require.NoError(t, err)
+	return e
+}
+
+func textsOf(n int) []string {
+	texts := make([]string, n)
+	for i := range texts {
+		texts[i] = fmt.Sprintf("text number %d about topic %d", i, i*i)
+	}
+	return texts
+}
+
+func requireVectors(t *testing.T, texts []string, vectors [][]float32) {
+	t.Helper()
+	require.Len(t, vectors, len(texts))
+	for i, text := range texts {
+		require.Equal(t, local.Vector(text), vectors[i], "text %d", i)
+	}
+}
+
+func requireFailure(t *testing.T, err error, code ingest.Code, permanent bool) *ingest.Failure {
+	t.Helper()
+	var f *ingest.Failure
+	require.ErrorAs(t, err, &f)
+	require.Equal(t, code, f.Code, f.Error())
+	require.Equal(t, permanent, f.Permanent, f.Error())
+	return f
+}
+
+func TestShapesAreFoundAndSpoken(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		shape embedtest.Shape
+		path  string
+		api   openai.API
+	}{
+		"openai by asking":        {embedtest.OpenAI, "", openai.APIAuto},
+		"openai by /v1":           {embedtest.OpenAI, "/v1", openai.APIAuto},
+		"openai by end point":     {embedtest.OpenAI, "/v1/embeddings", openai.APIAuto},
+		"openai by setting":       {embedtest.OpenAI, "/", openai.APIOpenAI},
+		"tei by asking":           {embedtest.TEI, "", openai.APIAuto},
+		"tei by end point":        {embedtest.TEI, "/embed", openai.APIAuto},
+		"tei by setting":          {embedtest.TEI, "", openai.APITEI},
+		"ollama by asking":        {embedtest.Ollama, "", openai.APIAuto},
+		"ollama by end point":     {embedtest.Ollama, "/api/embed", openai.APIAuto},
+		"ollama by setting":       {embedtest.Ollama, "/", openai.APIOllama},
+		"openai in reverse order": {embedtest.OpenAI, "/v1", openai.APIOpenAI},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := embedtest.Start(t, embedtest.Options{Shape: c.shape, Reverse: true})
+			e := newEmbedder(t, server.URL+c.path, func(cfg *openai.Config) { cfg.API = c.api })
+			require.Zero(t, e.Model().Dim)
+			texts := textsOf(5)
+			vectors, err := e.Embed(t.Context(), texts)
+			require.NoError(t, err)
+			requireVectors(t, texts, vectors)
+			require.Equal(t, ingest.Model{Key: "http/test-model", Dim: local.Dim}, e.Model())
+			require.Len(t, server.Effects(), 1)
+		})
+	}
+}
+
+func TestTEILimitComesFromInfo(t *testing.T) {
+	t.Parallel()
+	server := embedtest.Start(t, embedtest.Options{Shape: embedtest.TEI, MaxInputs: 32})
+	e := newEmbedder(t, server.URL, nil)
+	texts := textsOf(64)
+	vectors, err := e.Embed(t.Context(), texts)
+	require.NoError(t, err)
+	requireVectors(t, texts, vectors)
+	require.Equal(t, 32, e.BatchSize())
+	for _, effect := range server.Effects() {
+		require.Equal(t, http.StatusOK, effect.Status, "no request may be refused when the limit is known")
+	}
+}
+
+func TestUnknownLimitIsLearnedFromRefusals(t *testing.T) {
+	t.Parallel()
+	server := embedtest.Start(t, embedtest.Options{MaxInputs: 10})
+	e := newEmbedder(t, server.URL+"/v1", nil)
+	texts := textsOf(64)
+	vectors, err := e.Embed(t.Context(), texts)
+	require.NoError(t, err)
+	requireVectors(t, texts, vectors)
+	require.Equal(t, 8, e.BatchSize())
+	before := len(server.Effects())
+	_, err = e.Embed(t.Context(), texts[:16])
+	require.NoError(t, err)
+	require.Len(t, server.Effects(), before+2, "what was learned is used")
+}
+
+func TestOneBadTextIsFoundAndNamed(t *testing.T) {
+	t.Parallel()
+	for _, shape := range []embedtest.Shape{embedtest.OpenAI, embedtest.TEI, embedtest.Ollama} {
+		t.Run(string(shape), func(t *testing.T) {
+			t.Parallel()
+			server := embedtest.Start(t, embedtest.Options{Shape: shape, Reject: func(s string) bool { return strings.HasPrefix(s, "too long") }})
+			e := newEmbedder(t, server.URL, nil)
+			texts := textsOf(32)
+			texts[17] = "too long " + strings.Repeat("x", 500)
+			_, err := e.Embed(t.Context(), texts)
+			f := requireFailure(t, err, ingest.CodeEmbedRejected, true)
+			require.Contains(t, f.Error(), `text 17 of 32 ("too long `+strings.Repeat("x", 51)+`"…)`)
+			require.Contains(t, f.Error(), "maximum context length")
+			require.LessOrEqual(t, len(server.Effects()), 2+2*5, "found by halving")
+			require.Equal(t, 64, e.BatchSize(), "a bad text is not a limit")
+		})
+	}
+}
+
+// A service that refuses everything is the operator's to mend: no document may go to DEAD for it.
+func TestServiceThatRefusesEverythingIsNotTheTextsFault(t *testing.T) {
+	t.Parallel()
+	server := embedtest.Start(t, embedtest.Options{Reject: func(string) bool { return true }})
+	_, err := newEmbedder(t, server.URL, nil).Embed(t.Context(), textsOf(4))
+	f := requireFailure(t, err, ingest.CodeEmbed, false)
+	require.Contains(t, f.Remedy, "EMBEDDING_MODEL")
+}
+
+func TestBadAnswersAreRefused(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[embedtest.Kind]string{
+		embedtest.Miscount: "wrong number of vectors: 2 for 3 texts",
+		embedtest.NaN:      "not finite",
+		embedtest.Null:     `text 2 of 3 ("text number 2 about topic 4"): vector with a value that is not finite`,
+		embedtest.Zero:     `text 2 of 3 ("text number 2 about topic 4"): vector of zeros only`,
+		embedtest.NoValues: "without values",
+		embedtest.Fail:     "500 Internal Server Error: the model has crashed",
+		embedtest.Cut:      "unexpected EOF",
+		embedtest.Redirect: "redirects are not followed",
+		embedtest.Huge:     "larger than allowed",
+	} {
+		for _, shape := range []embedtest.Shape{embedtest.OpenAI, embedtest.TEI, embedtest.Ollama} {
+			t.Run(string(kind)+" "+string(shape), func(t *testing.T) {
+				t.Parallel()
+				server := embedtest.Start(t, embedtest.Options{Shape: shape})
+				server.Set(embedtest.Fault{Kind: kind})
+				e := newEmbedder(t, server.URL, nil)
+				vectors, err := e.Embed(t.Context(), textsOf(3))
+				require.Nil(t, vectors)
+				f := requireFailure(t, err, ingest.CodeEmbed, false)
+				require.Contains(t, f.Error(), want)
+				require.Contains(t, f.Error(), "POST "+server.URL+"/")
+				require.LessOrEqual(t, len(server.Effects()), 3)
+			})
+		}
+	}
+}
+
+func TestOneFaultIsCuredInsideTheAttempt(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []embedtest.Kind{embedtest.Fail, embedtest.Cut, embedtest.OKError, embedtest.Throttle, embedtest.Busy} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			server := embedtest.Start(t, embedtest.Options{})
+			server.Set(embedtest.Fault{Kind: kind, Times: 2})
+			texts := textsOf(3)
+			vectors, err := newEmbedder(t, server.URL, nil).Embed(t.Context(), texts)
+			require.NoError(t, err)
+			requireVectors(t, texts, vectors)
+			require.Len(t, server.Effects(), 3)
+		})
+	}
+}
+
+func TestOtherDimensionIsPermanent(t *testing.T) {
+	t.Parallel()
+	server := embedtest.Start(t, embedtest.Options{})
+	e := newEmbedder(t, server.URL, nil)
+	_, err := e.Embed(t.Context(), textsOf(1))
+	require.NoError(t, err)
+	server.Set(embedtest.Fault{Kind: embedtest.Dimension})
+	_, err = e.Embed(t.Context(), textsOf(2))
+	f := requireFailure(t, err, ingest.CodeDimension, true)
+	require.Contains(t, f.Error(), "383 dimensions, not 384")
+
+	insisting := newEmbedder(t, server.URL, func(cfg *openai.Config) { cfg.Dimensions = 384 })
+	require.Equal(t, ingest.Model{Key: "http/test-model#384", Dim: 384}, insisting.Model())
+	_, err = insisting.Embed(t.Context(), textsOf(2))
+	requireFailure(t, err, ingest.CodeDimension, true)
+}
+
+// Lesson 28: a throttle is no failure of the task, and what the service names becomes nextRetryAt.
+func TestThrottleNamesRetryAfter(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fault embedtest.Fault
+		want  time.Duration
+		calls int
+	}{
+		"429 with seconds":        {embedtest.Fault{Kind: embedtest.Throttle, For: 17 * time.Second}, 17 * time.Second, 1},
+		"429 with retry-after-ms": {embedtest.Fault{Kind: embedtest.ThrottleM, For: 4500 * time.Millisecond}, 4500 * time.Millisecond, 1},
+		"429 without":             {embedtest.Fault{Kind: embedtest.Throttle}, 0, 3},
+		"503 with seconds":        {embedtest.Fault{Kind: embedtest.Busy, For: 30 * time.Second}, 30 * time.Second, 1},
+		"200 with an error":       {embedtest.Fault{Kind: embedtest.OKError}, 0, 3},
+		"capped at an hour":       {embedtest.Fault{Kind: embedtest.Throttle, For: 48 * time.Hour}, time.Hour, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := embedtest.Start(t, embedtest.Options{})
+			server.Set(c.fault)
+			_, err := newEmbedder(t, server.URL+"/v1", nil).Embed(t.Context(), textsOf(2))
+			f := requireFailure(t, err, ingest.CodeThrottled, false)
+			require.True(t, f.Throttled)
+			require.Equal(t, c.want, f.RetryAfter)
+			require.Contains(t, f.Error(), "POST "+server.URL+"/v1/embeddings")
+			require.Len(t, server.Effects(), c.calls)
+		})
+	}
+}
+
+func TestShortRetryAfterIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	server := embedtest.Start(t, embedtest.Options{})
+	server.Set(embedtest.Fault{Kind: embedtest.ThrottleM, For: 300 * time.Millisecond, Times: 1})
+	start := time.Now()
+	_, err := newEmbedder(t, server.URL, nil).Embed(t.Context(), textsOf(1))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, time.Since(start), 300*time.Millisecond)
+}
+
+// One budget: while a service has asked for silence, no other call of this process disturbs it.
+func TestThrottleHoldsBackOtherCallers(t *testing.T) {
+	t.Parallel()
+	server := embedtest.Start(t, embedtest.Options{})
+	server.Set(embedtest.Fault{Kind: embedtest.Throttle, For: 20 * time.Second, Times: 1})
+	var now atomic.Int64
+	cfg := openai.NewDefaultConfig()
+	cfg.BaseURL, cfg.Model = server.URL+"/v1", "m"
+	e, err := openai.New(cfg, openai.WithClock(func() time.Time { return time.Unix(1_800_000_000, now.Load()) }))
+	require.NoError(t, err)
+	_, err = e.Embed(t.Context(), textsOf(1))
+	require.Equal(t, 20*time.Second, requireFailure(t, err, ingest.CodeThrottled, false).RetryAfter)
+	now.Store(int64(5 * time.Second))
+	_, err = e.Embed(t.Context(), textsOf(1))
+	require.Equal(t, 15*time.Second, requireFailure(t, err, ingest.CodeThrottled, false).RetryAfter)
+	require.Len(t, server.Effects(), 1)
+	now.Store(int64(20 * time.Second))
+	_, err = e.Embed(t.Context(), textsOf(1))
+	require.NoError(t, err)
+}
+
+func TestQuotaIsNoThrottle(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		w.WriteHeader(http.StatusTooManyRequests)
+		_, _ = w.Write([]byte(`{"error":{"message":"You exceeded your current quota, please check your plan","code":"insufficient_quota"}}`))
+	}))
+	defer server.Close()
+	_, err := newEmbedder(t, server.URL+"/v1", nil).Embed(t.Context(), textsOf(1))
+	f := requireFailure(t, err, ingest.CodeEmbed, false)
+	require.False(t, f.Throttled)
+	require.EqualValues(t, 1, calls.Load())
+}
+
+func TestHangEndsByTimeOutAndByContext(t *testing.T) {
+	t.Parallel()
+	server := embedtest.Start(t, embedtest.Options{})
+	server.Set(embedtest.Fault{Kind: embedtest.Hang})
+	e := newEmbedder(t, server.URL, func(cfg *openai.Config) { cfg.Timeout = time.Second })
+	_, err := e.Embed(t.Context(), textsOf(1))
+	f := requireFailure(t, err, ingest.CodeEmbed, false)
+	require.Contains(t, f.Error(), "no whole answer within 1s")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	begun := server.Wait(len(server.Effects()) + 1)
+	go func() { <-begun; cancel() }()
+	_, err = e.Embed(ctx, textsOf(1))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestRefusedConnectionIsNamed(t *testing.T) {
+	t.Parallel()
+	listener := httptest.NewServer(http.NotFoundHandler())
+	addr := strings.TrimPrefix(listener.URL, "http://")
+	listener.Close()
+	for _, path := range []string{"", "/v1"} {
+		start := time.Now()
+		_, err := newEmbedder(t, "http://user:p4ss@"+addr+path+"?key=s3cret", nil).Embed(t.Context(), textsOf(1))
+		f := requireFailure(t, err, ingest.CodeEmbed, false)
+		require.Equal(t, "POST http://"+addr+path+"/embeddings: dial tcp "+addr+": connect: connection refused", f.Error())
+		require.Less(t, time.Since(start), 3*time.Second)
+	}
+}
+
+func TestSecretsStayOutOfErrors(t *testing.T) {
+	t.Parallel()
+	server := embedtest.Start(t, embedtest.Options{APIKey: "right"})
+	e := newEmbedder(t, server.URL+"/v1", func(cfg *openai.Config) { cfg.APIKey = "sk-very-secret" })
+	_, err := e.Embed(t.Context(), textsOf(1))
+	f := requireFailure(t, err, ingest.CodeEmbed, false)
+	require.Contains(t, f.Error(), "401")
+	require.NotContains(t, f.Error(), "sk-very-secret")
+	require.Contains(t, f.Remedy, "EMBEDDING_API_KEY")
+	cfg := openai.Config{APIKey: "sk-very-secret", BaseURL: "http://u:sk-very-secret@h"}
+	require.NotContains(t, fmt.Sprintf("%v %+v %s", cfg, cfg, cfg), "sk-very-secret")
+	require.NotContains(t, cfg.Validate().Error(), "sk-very-secret")
+}
+
+func TestCallIsMarkedAndTraced(t *testing.T) {
+	t.Parallel()
+	server := embedtest.Start(t, embedtest.Options{MaxInputs: 2})
+	texts := textsOf(2)
+	ctx := embed.WithCall(t.Context(), embed.Call{TaskID: "task-1", Fence: 7, Batch: embed.BatchHash(texts)})
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
+	ctx = trace.ContextWithSpanContext(ctx, span)
+	_, err := newEmbedder(t, server.URL+"/v1", nil).Embed(ctx, texts)
+	require.NoError(t, err)
+	require.Equal(t, 1, server.Paid("task-1", embed.BatchHash(texts)))
+	effect := server.Effects()[0]
+	require.EqualValues(t, 7, effect.Fence)
+	require.Equal(t, embed.BatchHash(texts), effect.TextsHash)
+	require.Contains(t, effect.TraceParent, span.TraceID().String())
+}
+
+func TestRequestBodies(t *testing.T) {
+	t.Parallel()
+	var seen map[string]any
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = map[string]any{}
+		_ = json.NewDecoder(r.Body).Decode(&seen)
+		w.WriteHeader(http.StatusPaymentRequired)
+	}))
+	defer server.Close()
+	for path, want := range map[string]map[string]any{
+		"/v1":        {"model": "test-model", "input": []any{"a"}, "dimensions": 8.0},
+		"/embed":     {"inputs": []any{"a"}, "truncate": false, "normalize": true, "dimensions": 8.0},
+		"/api/embed": {"model": "test-model", "input": []any{"a"}, "truncate": false, "dimensions": 8.0},
+	} {
+		_, err := newEmbedder(t, server.URL+path, func(cfg *openai.Config) { cfg.Dimensions = 8 }).Embed(t.Context(), []string{"a"})
+		require.Error(t, err)
+		require.Equal(t, want, seen, path)
+	}
+}
+
+func TestValidateNamesEverySetting(t *testing.T) {
+	t.Parallel()
+	err := openai.Config{BaseURL: "ftp://x", API: "grpc", BatchSize: 0, Dimensions: -1, Timeout: time.Millisecond}.Validate()
+	for _, name := range []string{"EMBEDDING_BASE_URL", "EMBEDDING_MODEL", "EMBEDDING_API", "EMBEDDING_BATCH_SIZE", "EMBEDDING_DIMENSIONS", "EMBEDDING_TIMEOUT"} {
+		require.ErrorContains(t, err, name+":")
+	}
+	cfg := openai.NewDefaultConfig()
+	cfg.BaseURL, cfg.Model = "https://h/v1", "m"
+	require.NoError(t, cfg.Validate())
+}
+
+func TestModelKeyIsShortASCII(t *testing.T) {
+	t.Parallel()
+	for _, model := range []string{"bge-m3", "模型", strings.Repeat("m", 400), "with space"} {
+		key := newEmbedder(t, "http://h", func(cfg *openai.Config) { cfg.Model = model }).Model().Key
+		require.LessOrEqual(t, len(key), 190)
+		require.Regexp(t, `^[!-~]+$`, key)
+	}
+}
