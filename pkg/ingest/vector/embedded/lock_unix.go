@@ -16,3 +16,6 @@ func lockFile(f *os.File) error {
 	}
 	return err
 }
+
+// unlockFile gives the lock back at once: closing alone would leave it with a child that is between fork and exec.
+func unlockFile(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_UN) }

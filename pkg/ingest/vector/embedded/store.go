@@ -93,7 +93,7 @@ func (s *Store) Close() error {
 		problems = append(problems, c.shut(ErrClosed))
 		<-c.lane
 	}
-	return errors.Join(append(problems, s.lock.Close(), s.root.Close())...)
+	return errors.Join(append(problems, unlockFile(s.lock), s.lock.Close(), s.root.Close())...)
 }
 
 // Upsert writes all rows or none, and returns after they are on disk; see ingest.VectorStore.
