@@ -33,6 +33,8 @@ type input struct {
 	mediaType string
 	limits    limits
 	progress  func(done, total int) // pages, or KiB where there are no pages
+	pdf       *pdfEngine            // in a child that loaded it
+	tainted   bool                  // set by a reader whose process should read no other file
 }
 
 // stream reads the whole input from its start.
@@ -50,6 +52,7 @@ type reader struct {
 // readers is the registry: a new format is one line here and one file beside it.
 func readers() []reader {
 	return []reader{
+		{name: "pdf", version: 1, types: []string{typePDF}, read: readPDF},
 		{name: "docx", version: 1, types: []string{typeDOCX}, read: readDOCX},
 		{name: "html", version: 1, types: []string{typeHTML}, read: readHTML},
 		{name: "markdown", version: 1, types: []string{typeMarkdown}, read: readMarkdown},

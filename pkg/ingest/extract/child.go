@@ -1,0 +1,213 @@
+package extract
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millweir/millweir/pkg/ingest"
+)
+
+const (
+	// childArg is the argument by which a process knows that it is a child.
+	childArg = "extract-child"
+	// childSocket is the descriptor of a child's socket to its parent.
+	childSocket = 3
+	// outBytes is what a child gathers before it writes.
+	outBytes = 32 << 10
+	// largeFile is the size from which a child returns memory to the system after a file.
+	largeFile = 1 << 20
+	// maxMessage bounds each text of a verdict.
+	maxMessage = 2000
+)
+
+// IsChild tells whether a process with these arguments is a child of a Pool.
+func IsChild(args []string) bool { return len(args) == 2 && args[1] == childArg }
+
+// ChildMain is the whole life of a child; its result is the exit code.
+// A program that makes a Pool calls it before anything else: if extract.IsChild(os.Args) { os.Exit(extract.ChildMain()) }.
+func ChildMain() int {
+	c, err := newChild()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "extract child:", err)
+		return 1
+	}
+	if err := c.serve(); err != nil && !errors.Is(err, io.EOF) {
+		fmt.Fprintln(os.Stderr, "extract child:", err)
+		return 1
+	}
+	return 0
+}
+
+// child is the state of a child process.
+type childProcess struct {
+	conn     *net.UnixConn
+	setup    setup
+	pdf      *pdfEngine
+	buf      []byte
+	reported time.Time
+}
+
+// newChild connects to the parent, loads what it will need, confines itself and says so.
+func newChild() (*childProcess, error) {
+	socket := os.NewFile(childSocket, "parent")
+	conn, err := net.FileConn(socket)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the parent: %w", err)
+	}
+	_ = socket.Close()
+	c := &childProcess{conn: conn.(*net.UnixConn)}
+	kind, payload, err := readFrame(c.conn, nil)
+	if err != nil || kind != frameSetup {
+		return nil, fmt.Errorf("read the setup: %w", errors.Join(errBadFrame, err))
+	}
+	if err := json.Unmarshal(payload, &c.setup); err != nil {
+		return nil, fmt.Errorf("read the setup: %w", err)
+	}
+	debug.SetMemoryLimit(int64(c.setup.MemoryMB) << 20 * 3 / 4)
+	greeting := hello{}
+	if err := c.load(); err != nil {
+		greeting = hello{Problem: err.Error(), Fatal: true}
+	} else {
+		greeting = confine(c.setup)
+	}
+	if err := writeJSON(c.conn, frameHello, greeting); err != nil {
+		return nil, err
+	}
+	if greeting.Fatal {
+		return nil, errors.New(greeting.Problem)
+	}
+	return c, nil
+}
+
+// load compiles the PDF reader, which needs files and executable memory, before the doors are shut.
+func (c *childProcess) load() error {
+	if !c.setup.PDF {
+		return nil
+	}
+	pages := min(maxWasmPages, uint32(c.setup.MemoryMB)*16/2)
+	engine, err := newPDFEngine(c.setup.CacheDir, pages)
+	c.pdf = engine
+	return err
+}
+
+// serve reads one document after the other until the parent closes the socket.
+func (c *childProcess) serve() error {
+	if c.setup.Warm {
+		return nil
+	}
+	for {
+		j, file, err := c.next()
+		if err != nil {
+			return err
+		}
+		err = c.read(j, file)
+		_ = file.Close()
+		if err != nil {
+			return err
+		}
+		if j.Size > largeFile {
+			debug.FreeOSMemory()
+		}
+	}
+}
+
+// next waits for a job and its descriptor.
+func (c *childProcess) next() (job, *os.File, error) {
+	head, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
+	n, oobn, _, _, err := c.conn.ReadMsgUnix(head, oob)
+	if err != nil {
+		return job{}, nil, err
+	}
+	if n == 0 {
+		return job{}, nil, io.EOF
+	}
+	file, err := passedFile(oob[:oobn])
+	if err != nil {
+		return job{}, nil, err
+	}
+	kind, payload, err := readFrame(io.MultiReader(&oneByte{head[0]}, c.conn), c.buf)
+	if err != nil {
+		return job{}, nil, err
+	}
+	c.buf = payload
+	var j job
+	if err := json.Unmarshal(payload, &j); err != nil || kind != frameJob {
+		return job{}, nil, errors.Join(errBadFrame, err)
+	}
+	return j, file, nil
+}
+
+// oneByte is a reader of the byte that came with the descriptor.
+type oneByte []byte
+
+func (o *oneByte) Read(buf []byte) (int, error) {
+	if len(*o) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(buf, *o)
+	*o = (*o)[n:]
+	return n, nil
+}
+
+// passedFile takes the descriptor out of a control message.
+func passedFile(oob []byte) (*os.File, error) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(messages) != 1 {
+		return nil, errors.Join(errors.New("a job without a file"), err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, errors.Join(errors.New("a job without a file"), err)
+	}
+	return os.NewFile(uintptr(fds[0]), "document"), nil
+}
+
+// read reads one document and sends blocks, progress and the verdict.
+func (c *childProcess) read(j job, file *os.File) error {
+	out := bufio.NewWriterSize(c.conn, outBytes)
+	in := &input{file: file, size: j.Size, mediaType: j.MediaType, limits: j.Limits, pdf: c.pdf}
+	in.progress = func(done, total int) {
+		if now := time.Now(); now.Sub(c.reported) >= progressEvery || done == total {
+			c.reported = now
+			// A failed write shows at the next block or at the verdict.
+			_ = writeFrame(out, frameProgress, encodeProgress(done, total))
+			_ = out.Flush()
+		}
+	}
+	var buf []byte
+	ex, err := guardedRun(context.Background(), in, func(b ingest.Block) error {
+		buf = encodeBlock(buf[:0], b)
+		return writeFrame(out, frameBlock, buf)
+	})
+	if err := writeJSON(out, frameDone, verdictOf(ex, err, in.tainted)); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// verdictOf puts the end of a job into words.
+func verdictOf(ex ingest.Extraction, err error, recycle bool) verdict {
+	v := verdict{Extraction: ex, Recycle: recycle}
+	if err == nil {
+		return v
+	}
+	f := ingest.AsFailure(err)
+	v.Code, v.Permanent, v.Remedy, v.Error = f.Code, f.Permanent, shorten(f.Remedy), shorten(err.Error())
+	var crash *crashError
+	if errors.As(err, &crash) {
+		v.Stack, v.Recycle = shorten(string(crash.stack)), true
+	}
+	return v
+}
+
+func shorten(s string) string { return s[:min(len(s), maxMessage)] }

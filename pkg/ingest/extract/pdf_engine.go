@@ -1,0 +1,54 @@
+package extract
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/klippa-app/go-pdfium"
+	"github.com/klippa-app/go-pdfium/webassembly"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/experimental"
+)
+
+// maxWasmPages bounds PDFium's own memory: 128 MiB in pages of 64 KiB.
+const maxWasmPages = 2048
+
+// pdfEngine is PDFium, compiled; every document gets an instance of its own.
+type pdfEngine struct {
+	cache wazero.CompilationCache
+	pool  pdfium.Pool
+}
+
+// newPDFEngine compiles PDFium, or loads what an earlier process compiled into cacheDir.
+// pages bounds an instance's memory. The instances see no files: PDFium's default would mount the whole root.
+func newPDFEngine(cacheDir string, pages uint32) (*pdfEngine, error) {
+	cache, err := wazero.NewCompilationCacheWithDir(cacheDir)
+	if err != nil {
+		return nil, fmt.Errorf("open the cache of the pdf reader: %w", err)
+	}
+	pool, err := webassembly.Init(webassembly.Config{
+		Context:  experimental.WithMemoryAllocator(context.Background(), experimental.MemoryAllocatorFunc(newGuestMemory)),
+		MinIdle:  0,
+		MaxIdle:  0,
+		MaxTotal: 1,
+		FSConfig: wazero.NewFSConfig(),
+		RuntimeConfig: wazero.NewRuntimeConfig().
+			WithCompilationCache(cache).
+			WithMemoryLimitPages(pages),
+		Stdout: io.Discard,
+		Stderr: io.Discard,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start the pdf reader: %w", err)
+	}
+	return &pdfEngine{cache: cache, pool: pool}, nil
+}
+
+// close frees the engine.
+func (e *pdfEngine) close() error {
+	if err := e.pool.Close(); err != nil {
+		return err
+	}
+	return e.cache.Close(context.Background())
+}

@@ -1,0 +1,295 @@
+package extract
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest"
+)
+
+// ErrClosed is the answer of a Pool after Close.
+var ErrClosed = errors.New("the pool of document readers is closed")
+
+// Stats tells what a Pool's children did since its start.
+type Stats struct {
+	Live      int   // children alive now
+	Started   int   // children started
+	Killed    int   // of them, killed over a limit or at an end of the context
+	PeakBytes int64 // the largest resident size that any child reached
+}
+
+// Pool reads documents in resident child processes. It implements ingest.Extractor and is safe for concurrent use:
+// calls beyond EXTRACT_PARALLEL wait. Children start when they are needed and end when they idle.
+type Pool struct {
+	cfg      Config
+	log      *slog.Logger
+	cacheDir string
+	ownCache bool // cacheDir is temporary and goes with the pool
+	starter  *starter
+	slots    chan struct{}
+
+	warm     sync.Mutex // guards warmed; held while the cache is made
+	warmed   bool
+	mu       sync.Mutex // guards what follows
+	idle     []*worker
+	stats    Stats
+	greeted  bool
+	closed   bool
+	busy     sync.WaitGroup
+	reap     chan struct{}
+	reapDone chan struct{}
+}
+
+var _ ingest.Extractor = (*Pool)(nil)
+
+// NewPool makes a pool; no child starts before the first document or Warm. Close it.
+// Errors: those of Config.Validate, or that no cache folder can be made.
+func NewPool(cfg Config, log *slog.Logger) (*Pool, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	dir, own, err := cacheFolder(cfg.CacheDir)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pool{
+		cfg: cfg, log: log, cacheDir: dir, ownCache: own, starter: newStarter(),
+		slots: make(chan struct{}, cfg.Parallel), reap: make(chan struct{}), reapDone: make(chan struct{}),
+	}
+	go p.reapIdle()
+	return p, nil
+}
+
+// Fingerprint implements ingest.Extractor.
+func (p *Pool) Fingerprint() string { return fingerprint() }
+
+// Stats tells what the children did so far.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stats
+}
+
+// Warm compiles the PDF reader into the cache, in a process of its own (3–6 s cold, 0.3 s when it is there already),
+// and proves that a child can start with the sandbox that is asked for. It is called at a service's start; a first PDF calls it otherwise.
+func (p *Pool) Warm(ctx context.Context) error {
+	p.warm.Lock()
+	defer p.warm.Unlock()
+	if p.warmed {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	// Compiling takes 300 MB once; the limits of reading do not hold for it, as no document is read.
+	for _, set := range []setup{
+		{PDF: true, Warm: true, CacheDir: p.cacheDir, MemoryMB: 4096, Sandbox: SandboxOff},
+		{Warm: true, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox},
+	} {
+		w, err := startWorker(p.starter, set)
+		if err != nil {
+			return fmt.Errorf("warm the document readers: %w", err)
+		}
+		p.noteHello(w.hello, set)
+		w.kill()
+	}
+	p.warmed = true
+	return nil
+}
+
+// Extract implements ingest.Extractor.
+// A child that dies, is killed over time or memory, or crashes, is EXTRACT_CRASHED, which a later attempt may cure.
+func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(done, total int), emit func(ingest.Block) error) (ingest.Extraction, error) {
+	info, err := src.File.Stat()
+	if err != nil {
+		return ingest.Extraction{}, fmt.Errorf("stat the stored file: %w", err)
+	}
+	mediaType, err := DetectFile(src.File, info.Size(), src.Name)
+	if err != nil {
+		return ingest.Extraction{}, err
+	}
+	r, ok := readerFor(mediaType)
+	if !ok {
+		return ingest.Extraction{}, unsupported("no reader for %s", mediaType)
+	}
+	select {
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+	case <-ctx.Done():
+		return ingest.Extraction{}, ctx.Err()
+	}
+	w, err := p.acquire(ctx, mediaType == typePDF)
+	if err != nil {
+		return ingest.Extraction{}, err
+	}
+	defer p.busy.Done()
+	run := &jobRun{pool: p, worker: w, reader: r, progress: progress, emit: emit,
+		job: job{MediaType: mediaType, Size: info.Size(), Limits: p.cfg.limits()}}
+	ex, err := run.do(ctx, src.File)
+	p.release(w, run)
+	return ex, err
+}
+
+// acquire finds an idle child that can read the document, or starts one.
+// A child with the PDF reader reads everything; one without makes room for one with it.
+func (p *Pool) acquire(ctx context.Context, pdf bool) (*worker, error) {
+	if pdf {
+		if err := p.Warm(ctx); err != nil {
+			return nil, startFailure(ctx, err)
+		}
+	}
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil, ErrClosed
+	}
+	p.busy.Add(1)
+	at := slices.IndexFunc(p.idle, func(w *worker) bool { return w.pdf == pdf })
+	if at < 0 && !pdf && len(p.idle) > 0 {
+		at = 0
+	}
+	var found, evicted *worker
+	if at >= 0 {
+		found = p.idle[at]
+		p.idle = slices.Delete(p.idle, at, at+1)
+	} else {
+		if p.stats.Live >= p.cfg.Parallel && len(p.idle) > 0 {
+			evicted = p.idle[0]
+			p.idle = p.idle[1:]
+			p.stats.Live--
+		}
+		p.stats.Live++
+		p.stats.Started++
+	}
+	p.mu.Unlock()
+	if found != nil {
+		return found, nil
+	}
+	if evicted != nil {
+		evicted.kill()
+	}
+	w, err := startWorker(p.starter, setup{PDF: pdf, CacheDir: p.cacheDir, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox})
+	if err != nil {
+		p.mu.Lock()
+		p.stats.Live--
+		p.mu.Unlock()
+		p.busy.Done()
+		return nil, startFailure(ctx, err)
+	}
+	p.noteHello(w.hello, w.setupOf())
+	return w, nil
+}
+
+// setupOf is what matters of a worker's setup for the log.
+func (w *worker) setupOf() setup { return setup{PDF: w.pdf} }
+
+// startFailure is a child that could not start: a later attempt may find the machine in better shape.
+func startFailure(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return ingest.Transient(ingest.CodeExtractCrashed, "start a document reader: %w", err)
+}
+
+// noteHello logs once what confinement the children have.
+func (p *Pool) noteHello(h hello, set setup) {
+	p.mu.Lock()
+	first := !p.greeted && !(set.Warm && set.PDF)
+	p.greeted = p.greeted || first
+	p.mu.Unlock()
+	if !first {
+		return
+	}
+	attrs := []any{slog.String("sandbox", string(p.cfg.Sandbox)), slog.Int("landlock_abi", h.Landlock), slog.Bool("seccomp", h.Seccomp)}
+	if h.Problem != "" {
+		p.log.Warn("extract: sandbox incomplete", append(attrs, slog.String("problem", h.Problem))...)
+		return
+	}
+	p.log.Info("extract: sandbox ready", attrs...)
+}
+
+// release keeps a child for the next document, unless it should not read another.
+func (p *Pool) release(w *worker, run *jobRun) {
+	w.files++
+	keep := run.clean && w.files < p.cfg.ChildFiles && residentBytes(w.cmd.Process.Pid) < int64(p.cfg.MemoryMB)<<20*3/4
+	p.mu.Lock()
+	p.stats.PeakBytes = max(p.stats.PeakBytes, run.peak)
+	if run.killed {
+		p.stats.Killed++
+	}
+	keep = keep && !p.closed
+	if keep {
+		w.idleAt = time.Now()
+		p.idle = append(p.idle, w)
+	} else {
+		p.stats.Live--
+	}
+	p.mu.Unlock()
+	if !keep {
+		w.kill()
+	}
+}
+
+// reapIdle ends children that idled for long.
+func (p *Pool) reapIdle() {
+	defer close(p.reapDone)
+	tick := time.NewTicker(max(p.cfg.IdleTimeout/4, 100*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.reap:
+			return
+		case now := <-tick.C:
+			for _, w := range p.takeIdle(now.Add(-p.cfg.IdleTimeout)) {
+				w.kill()
+			}
+		}
+	}
+}
+
+// takeIdle removes the children that idle since before a time.
+func (p *Pool) takeIdle(before time.Time) []*worker {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var old []*worker
+	p.idle = slices.DeleteFunc(p.idle, func(w *worker) bool {
+		if w.idleAt.After(before) {
+			return false
+		}
+		old = append(old, w)
+		return true
+	})
+	p.stats.Live -= len(old)
+	return old
+}
+
+// Close waits for running documents (end their contexts first) and ends all children.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil
+	}
+	p.closed = true
+	p.mu.Unlock()
+	close(p.reap)
+	<-p.reapDone
+	p.busy.Wait()
+	for _, w := range p.takeIdle(time.Now().Add(time.Hour)) {
+		w.kill()
+	}
+	p.warm.Lock()
+	defer p.warm.Unlock()
+	p.warmed = true
+	p.starter.stop()
+	if p.ownCache {
+		return os.RemoveAll(p.cacheDir)
+	}
+	return nil
+}

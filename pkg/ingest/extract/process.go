@@ -1,0 +1,191 @@
+package extract
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// startTimeout is the longest time until a child is ready; a cold compilation of the PDF reader takes 3–6 s.
+	startTimeout = 60 * time.Second
+	// stderrBytes is how much of a child's last words is kept.
+	stderrBytes = 4 << 10
+)
+
+// starter starts children from one thread that lives as long as it does:
+// the kernel ties a child's parent-death signal to the thread that made it, and Go ends idle threads at will.
+type starter struct {
+	jobs chan func()
+	done chan struct{}
+}
+
+func newStarter() *starter {
+	s := &starter{jobs: make(chan func()), done: make(chan struct{})}
+	go func() {
+		runtime.LockOSThread()
+		defer close(s.done)
+		for run := range s.jobs {
+			run()
+		}
+	}()
+	return s
+}
+
+// start starts a command on the starter's thread.
+func (s *starter) start(cmd *exec.Cmd) error {
+	result := make(chan error, 1)
+	s.jobs <- func() { result <- cmd.Start() }
+	return <-result
+}
+
+// stop ends the thread; no start may follow.
+func (s *starter) stop() {
+	close(s.jobs)
+	<-s.done
+}
+
+// worker is the parent's side of one child.
+type worker struct {
+	cmd    *exec.Cmd
+	conn   *net.UnixConn
+	in     *bufio.Reader
+	buf    []byte
+	pdf    bool
+	hello  hello
+	files  int
+	idleAt time.Time
+	stderr *lastWords
+	exited chan struct{} // closed when the process is gone
+	state  string        // how it ended; after exited
+}
+
+// startWorker starts a child and waits for its greeting.
+func startWorker(s *starter, set setup) (*worker, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open a socket to the child: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "child"), os.NewFile(uintptr(pair[1]), "parent")
+	defer theirs.Close()
+	conn, err := net.FileConn(ours)
+	_ = ours.Close()
+	if err != nil {
+		return nil, fmt.Errorf("open a socket to the child: %w", err)
+	}
+	w := &worker{conn: conn.(*net.UnixConn), pdf: set.PDF, stderr: &lastWords{}, exited: make(chan struct{})}
+	w.in = bufio.NewReaderSize(w.conn, outBytes)
+	// The running program itself, even if its file was replaced since.
+	w.cmd = exec.Command("/proc/self/exe", childArg)
+	w.cmd.Env, w.cmd.Dir = []string{}, "/"
+	w.cmd.Stderr = w.stderr
+	w.cmd.ExtraFiles = []*os.File{theirs}
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := s.start(w.cmd); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("start the child: %w", err)
+	}
+	go func() {
+		defer close(w.exited)
+		_ = w.cmd.Wait()
+		w.state = w.cmd.ProcessState.String()
+	}()
+	if err := w.greet(set); err != nil {
+		w.kill()
+		return nil, err
+	}
+	return w, nil
+}
+
+// greet sends the setup and reads the greeting.
+func (w *worker) greet(set setup) error {
+	if err := w.conn.SetDeadline(time.Now().Add(startTimeout)); err != nil {
+		return err
+	}
+	if err := writeJSON(w.conn, frameSetup, set); err != nil {
+		return fmt.Errorf("set the child up: %w", err)
+	}
+	kind, payload, err := readFrame(w.in, nil)
+	if err != nil {
+		w.kill()
+		return fmt.Errorf("the child did not start: %w (%s; %s)", err, w.state, w.stderr)
+	}
+	if err := json.Unmarshal(payload, &w.hello); err != nil || kind != frameHello {
+		return fmt.Errorf("the child's greeting: %w", errors.Join(errBadFrame, err))
+	}
+	if w.hello.Fatal {
+		return fmt.Errorf("the child cannot work: %s", shorten(w.hello.Problem))
+	}
+	return w.conn.SetDeadline(time.Time{})
+}
+
+// send passes a job and the document's descriptor.
+func (w *worker) send(j job, file *os.File) error {
+	payload, err := json.Marshal(j)
+	if err != nil {
+		return err
+	}
+	frame := append([]byte{frameJob, 0, 0, byte(len(payload) >> 8), byte(len(payload))}, payload...)
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	sendErr := errors.New("the document is closed")
+	if err := raw.Control(func(fd uintptr) {
+		_, _, sendErr = w.conn.WriteMsgUnix(frame, unix.UnixRights(int(fd)), nil)
+	}); err != nil {
+		return err
+	}
+	return sendErr
+}
+
+// kill ends the child's whole group and waits until it is gone.
+func (w *worker) kill() {
+	w.signal()
+	_ = w.conn.Close()
+	<-w.exited
+}
+
+// signal ends the child's group at once; it may be called while another goroutine reads.
+func (w *worker) signal() {
+	select {
+	case <-w.exited:
+		// Its number may belong to another process by now.
+	default:
+		_ = unix.Kill(-w.cmd.Process.Pid, unix.SIGKILL)
+	}
+}
+
+// lastWords keeps the first and last of what a child wrote to stderr.
+type lastWords struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write implements io.Writer; what exceeds stderrBytes is dropped.
+func (l *lastWords) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	room := max(stderrBytes-len(l.text), 0)
+	l.text = append(l.text, p[:min(len(p), room)]...)
+	return len(p), nil
+}
+
+// String is the first line that says something.
+func (l *lastWords) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	line, _, _ := strings.Cut(strings.TrimSpace(string(l.text)), "\n")
+	return cleanTitle(line)
+}
