@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// blockRows is how many rows share one allocation of values: growth never copies, and a block is a scan's unit.
+	// blockRows is the most rows that share one allocation of values: growing never copies more than one block.
 	blockRows = 1024
 	// parallelRows is from how many rows on a scan is worth a second core.
 	parallelRows = 8192
@@ -25,7 +25,7 @@ const (
 type table struct {
 	dim    int
 	rows   []tableRow
-	blocks [][]float32 // blockRows*dim values each
+	blocks [][]float32 // blockRows*dim values each, the last one less
 	at     map[string]int
 	names  map[string]string // one copy of each document id and birth
 	sorted []string          // ids in order for list; nil: stale
@@ -55,9 +55,7 @@ func (t *table) upsert(id, document, birth string, values []float32) {
 	i, known := t.at[id]
 	if !known {
 		i = len(t.rows)
-		if i == len(t.blocks)*blockRows {
-			t.blocks = append(t.blocks, make([]float32, blockRows*t.dim))
-		}
+		t.grow(i)
 		t.rows = append(t.rows, tableRow{})
 		t.at[id] = i
 		t.sorted = nil
@@ -79,6 +77,21 @@ func (t *table) upsert(id, document, birth string, values []float32) {
 	t.rows[i] = tableRow{id: id, document: t.name(document), birth: t.name(birth)}
 }
 
+// grow makes place for row i behind the last one. A block begins small: many bases hold few rows.
+func (t *table) grow(i int) {
+	block := i / blockRows
+	if block == len(t.blocks) {
+		t.blocks = append(t.blocks, nil)
+	}
+	need := (i%blockRows + 1) * t.dim
+	if have := t.blocks[block]; need > cap(have) {
+		bigger := make([]float32, len(have), min(blockRows*t.dim, max(need, 2*cap(have))))
+		copy(bigger, have)
+		t.blocks[block] = bigger
+	}
+	t.blocks[block] = t.blocks[block][:need]
+}
+
 // remove puts the last row into the place of the removed one: no holes, no order.
 func (t *table) remove(id string) {
 	i, known := t.at[id]
@@ -95,11 +108,22 @@ func (t *table) remove(id string) {
 	t.rows = t.rows[:last]
 	delete(t.at, id)
 	t.sorted = nil
-	if keep := (last + blockRows - 1) / blockRows; keep+1 < len(t.blocks) {
-		t.blocks = slices.Delete(t.blocks, keep+1, len(t.blocks))
-	}
+	t.shrink(last)
 	if last == 0 {
 		t.names = map[string]string{}
+	}
+}
+
+// shrink frees what n rows do not need, but for one block: rows that go often come again.
+func (t *table) shrink(n int) {
+	blocks := (n + blockRows - 1) / blockRows
+	if blocks < len(t.blocks) {
+		t.blocks[blocks] = t.blocks[blocks][:0]
+	} else if n > 0 {
+		t.blocks[blocks-1] = t.blocks[blocks-1][:((n-1)%blockRows+1)*t.dim]
+	}
+	if blocks+1 < len(t.blocks) {
+		t.blocks = slices.Delete(t.blocks, blocks+1, len(t.blocks))
 	}
 }
 
