@@ -88,3 +88,35 @@ func KafkaHome() (string, error) {
 	}
 	return filepath.Join(cache, "kafka-"+KafkaVersion), nil
 }
+
+// Installed answers nil when all programs of the kind are there, else an error that wraps ErrMissing.
+func Installed(kind Kind) error {
+	var err error
+	switch kind {
+	case KindMariaDB:
+		for _, p := range []string{"mariadbd", "mariadb-install-db", "mariadb"} {
+			if _, missing := program(p, "mariadb-server"); missing != nil {
+				err = missing
+			}
+		}
+	case KindRedis:
+		_, err = program("redis-server", "redis-server")
+	case KindSentinel:
+		_, err = program("redis-sentinel", "redis-sentinel")
+	case KindPostgres:
+		for _, p := range []string{"postgres", "initdb", "psql"} {
+			if _, missing := postgresProgram(p); missing != nil {
+				err = missing
+			}
+		}
+	case KindChroma:
+		_, err = chromaProgram()
+	case KindKafka:
+		_, err = java(&Server{}, 0)
+	case KindRabbitMQ:
+		_, err = rabbitCommands(&Server{})
+	default:
+		err = fmt.Errorf("%q: no such kind of server", kind)
+	}
+	return err
+}

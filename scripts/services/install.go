@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/millweir/millweir/pkg/labserver"
+)
+
+// debian names the packages of each kind; pip and Maven come on top for Chroma and Kafka.
+var debian = map[labserver.Kind][]string{
+	labserver.KindMariaDB:  {"mariadb-server"},
+	labserver.KindPostgres: {"postgresql"},
+	labserver.KindRedis:    {"redis-server"},
+	labserver.KindSentinel: {"redis-sentinel"},
+	labserver.KindChroma:   {"python3-venv"},
+	labserver.KindKafka:    {"default-jre-headless", "maven"},
+	labserver.KindRabbitMQ: {"rabbitmq-server"},
+}
+
+// testKinds are what `make test` needs.
+var testKinds = []labserver.Kind{
+	labserver.KindMariaDB, labserver.KindPostgres, labserver.KindRedis, labserver.KindSentinel, labserver.KindChroma,
+}
+
+// deps installs what the tests need.
+func (f *fleet) deps(ctx context.Context) error { return f.install(ctx, testKinds) }
+
+// install brings the missing ones of kinds, by the ordinary package clients, and checks them.
+func (f *fleet) install(ctx context.Context, kinds []labserver.Kind) error {
+	missing := map[labserver.Kind]bool{}
+	var packages []string
+	for _, k := range kinds {
+		if err := labserver.Installed(k); err != nil {
+			missing[k] = true
+			packages = append(packages, f.packagesFor(k)...)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	if len(packages) > 0 {
+		f.say("installing %s", strings.Join(packages, " "))
+		if err := apt(ctx, packages); err != nil {
+			return err
+		}
+	}
+	var wg sync.WaitGroup
+	var errChroma, errKafka error
+	if missing[labserver.KindChroma] {
+		f.say("installing chromadb %s from PyPI (about 500 MB, once)", labserver.ChromaVersion)
+		wg.Go(func() { errChroma = installChroma(ctx) })
+	}
+	if missing[labserver.KindKafka] {
+		f.say("installing Kafka %s from Maven Central (once)", labserver.KafkaVersion)
+		wg.Go(func() { errKafka = installKafka(ctx) })
+	}
+	wg.Wait()
+	errs := []error{errChroma, errKafka}
+	for k := range missing {
+		errs = append(errs, labserver.Installed(k))
+	}
+	return errors.Join(errs...)
+}
+
+// packagesFor leaves out what is there already of the helpers.
+func (f *fleet) packagesFor(k labserver.Kind) []string {
+	have := func(program string) bool { _, err := exec.LookPath(program); return err == nil }
+	switch k {
+	case labserver.KindChroma:
+		if exec.Command("python3", "-c", "import venv, ensurepip").Run() == nil {
+			return nil
+		}
+	case labserver.KindKafka:
+		if have("java") && have("mvn") {
+			return nil
+		}
+	}
+	return debian[k]
+}
+
+func apt(ctx context.Context, packages []string) error {
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		return fmt.Errorf("no apt-get here: install %s by hand: %w", strings.Join(packages, ", "), err)
+	}
+	if err := command(ctx, "apt-get", "update", "-q"); err != nil {
+		return err
+	}
+	args := []string{"-o", "DPkg::Lock::Timeout=600", "install", "-q", "-y", "--no-install-recommends"}
+	return command(ctx, "apt-get", append(args, packages...)...)
+}
+
+// command runs an installer as root, by sudo if we are not; its output is shown only if it fails.
+func command(ctx context.Context, name string, args ...string) error {
+	argv := append([]string{name}, args...)
+	if os.Geteuid() != 0 {
+		argv = append([]string{"sudo", "--preserve-env=DEBIAN_FRONTEND", "--"}, argv...)
+	}
+	return execute(ctx, "", argv...)
+}
+
+func execute(ctx context.Context, dir string, argv ...string) error {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+	cmd.Stdin = os.Stdin // sudo may ask
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, lastBytes(out, 2000))
+	}
+	return nil
+}
+
+// once runs make in dir unless an earlier one came to its end there; two processes wait for each other.
+func once(ctx context.Context, dir string, build func(ctx context.Context) error) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	unlock, err := lockFile(dir + ".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	marker := filepath.Join(dir, ".complete")
+	if _, err := os.Stat(marker); err == nil {
+		return nil
+	}
+	if err := os.RemoveAll(dir); err != nil { // the rest of one that was interrupted
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := build(ctx); err != nil {
+		return err
+	}
+	return os.WriteFile(marker, nil, 0o644)
+}
+
+func installChroma(ctx context.Context) error {
+	home, err := labserver.ChromaHome()
+	if err != nil {
+		return err
+	}
+	return once(ctx, home, func(ctx context.Context) error {
+		if err := execute(ctx, "", "python3", "-m", "venv", home); err != nil {
+			return err
+		}
+		return execute(ctx, "", filepath.Join(home, "bin", "pip"), "install", "-q", "--disable-pip-version-check",
+			"chromadb=="+labserver.ChromaVersion)
+	})
+}
+
+const kafkaPOM = `<project xmlns="http://maven.apache.org/POM/4.0.0">
+<modelVersion>4.0.0</modelVersion><groupId>millweir</groupId><artifactId>kafka</artifactId><version>1</version><packaging>pom</packaging>
+<dependencies>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>%[1]s</version></dependency>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>%[1]s</version></dependency>
+<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+</dependencies></project>
+`
+
+func installKafka(ctx context.Context) error {
+	home, err := labserver.KafkaHome()
+	if err != nil {
+		return err
+	}
+	return once(ctx, home, func(ctx context.Context) error {
+		pom := filepath.Join(home, "pom.xml")
+		if err := os.WriteFile(pom, fmt.Appendf(nil, kafkaPOM, labserver.KafkaVersion), 0o644); err != nil {
+			return err
+		}
+		return execute(ctx, home, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs", "-DincludeScope=runtime")
+	})
+}
+
+func lastBytes(b []byte, n int) string { return string(b[max(0, len(b)-n):]) }
