@@ -253,7 +253,7 @@ func (s *Store) Drop(ctx context.Context, base string) error {
 	defer release()
 	err = s.call(ctx, rest.Call{Method: http.MethodDelete, Path: s.root + "/" + url.PathEscape(c.name)}, nil)
 	c.forget("")
-	if isStatus(err, http.StatusNotFound) {
+	if isMissing(err) {
 		return nil
 	}
 	return s.failure(ctx, err)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/internal/rest"
@@ -122,7 +123,7 @@ func (s *Store) resolve(ctx context.Context, c *collection, create bool) (string
 		err = s.call(ctx, rest.Call{Method: http.MethodGet, Path: s.root + "/" + url.PathEscape(c.name)}, &reply)
 	}
 	switch {
-	case !create && isStatus(err, http.StatusNotFound):
+	case !create && isMissing(err):
 		return "", nil
 	case err != nil:
 		return "", err
@@ -146,7 +147,7 @@ func (s *Store) create(ctx context.Context, name string, reply any) error {
 	case isStatus(err, http.StatusConflict):
 		// Another process was making it at this moment.
 		return s.call(ctx, rest.Call{Method: http.MethodGet, Path: s.root + "/" + url.PathEscape(name)}, reply)
-	case !isStatus(err, http.StatusNotFound):
+	case !isMissing(err):
 		return err
 	}
 	tenants := "/api/v2/tenants"
@@ -186,6 +187,13 @@ func (s *Store) call(ctx context.Context, call rest.Call, reply any) error {
 func isStatus(err error, status int) bool {
 	var reply *rest.StatusError
 	return errors.As(err, &reply) && reply.Status == status
+}
+
+// isMissing finds a collection, database or tenant that does not exist; for the last two Chroma says 400.
+func isMissing(err error) bool {
+	var reply *rest.StatusError
+	return errors.As(err, &reply) && (reply.Status == http.StatusNotFound ||
+		reply.Status == http.StatusBadRequest && strings.HasSuffix(reply.Cause, "does not exist"))
 }
 
 // Ping answers nil when the server answers and is of a version that may be used; one short try.
