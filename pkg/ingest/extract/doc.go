@@ -4,5 +4,5 @@
 // because a hostile document can overflow Go's stack or exhaust its memory, and neither can be recovered in process.
 // The parent opens the file, names the reader, passes the descriptor, and treats what comes back as an attacker's data.
 //
-// A format has one file here and one line in the registry (readers in registry.go).
+// A format has one file here and one line in the registry (registry.go).
 package extract

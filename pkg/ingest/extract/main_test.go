@@ -6,6 +6,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	registerHostile()
 	if IsChild(os.Args) {
 		os.Exit(ChildMain())
 	}

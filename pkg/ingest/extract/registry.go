@@ -49,20 +49,18 @@ type reader struct {
 	read func(ctx context.Context, in *input, out *sink) (ingest.Extraction, error)
 }
 
-// readers is the registry: a new format is one line here and one file beside it.
-func readers() []reader {
-	return []reader{
-		{name: "pdf", version: 1, types: []string{typePDF}, read: readPDF},
-		{name: "docx", version: 1, types: []string{typeDOCX}, read: readDOCX},
-		{name: "html", version: 1, types: []string{typeHTML}, read: readHTML},
-		{name: "markdown", version: 1, types: []string{typeMarkdown}, read: readMarkdown},
-		{name: "text", version: 1, types: []string{typeText, typeCSV, typeJSON}, read: readText},
-	}
+// registry holds the readers: a new format is one line here and one file beside it.
+var registry = []reader{
+	{name: "pdf", version: 1, types: []string{typePDF}, read: readPDF},
+	{name: "docx", version: 1, types: []string{typeDOCX}, read: readDOCX},
+	{name: "html", version: 1, types: []string{typeHTML}, read: readHTML},
+	{name: "markdown", version: 1, types: []string{typeMarkdown}, read: readMarkdown},
+	{name: "text", version: 1, types: []string{typeText, typeCSV, typeJSON}, read: readText},
 }
 
 // readerFor finds the reader of a media type.
 func readerFor(mediaType string) (reader, bool) {
-	for _, r := range readers() {
+	for _, r := range registry {
 		for _, t := range r.types {
 			if t == mediaType {
 				return r, true
@@ -78,7 +76,7 @@ func (r reader) String() string { return fmt.Sprintf("%s/%d", r.name, r.version)
 // fingerprint names all readers and their versions.
 func fingerprint() string {
 	names := make([]string, 0, 8)
-	for _, r := range readers() {
+	for _, r := range registry {
 		names = append(names, r.String())
 	}
 	return strings.Join(names, " ")

@@ -1,0 +1,245 @@
+package extract
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/millweir/millweir/pkg/ingest"
+)
+
+// typeHostile is read by a reader that does what its document says, as if an attacker had taken the child over.
+const typeHostile = "application/x-hostile"
+
+// registerHostile adds it; TestMain does so in the child too, since a child is the same program.
+func registerHostile() {
+	registry = append(registry, reader{name: "hostile", version: 1, types: []string{typeHostile}, read: readHostile})
+}
+
+// readHostile tries one thing and says how it went: "refused: …" or "done: …".
+func readHostile(_ context.Context, in *input, out *sink) (ingest.Extraction, error) {
+	order, err := io.ReadAll(in.stream())
+	if err != nil {
+		return ingest.Extraction{}, err
+	}
+	what, arg, _ := strings.Cut(string(order), " ")
+	result := "done: " + what
+	if err := hostile(what, arg, out); err != nil {
+		result = "refused: " + err.Error()
+	}
+	return ingest.Extraction{}, out.block(ingest.Block{Kind: ingest.BlockParagraph, Text: result})
+}
+
+var ballast [][]byte
+
+func hostile(what, arg string, out *sink) error {
+	switch what {
+	case "read":
+		_, err := os.ReadFile(arg)
+		return err
+	case "list":
+		_, err := os.ReadDir(arg)
+		return err
+	case "create":
+		return os.WriteFile(arg, []byte("x"), 0o600)
+	case "remove":
+		return os.Remove(arg)
+	case "connect":
+		conn, err := net.DialTimeout("tcp", arg, time.Second)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err
+	case "udp":
+		_, err := net.Dial("udp", arg)
+		return err
+	case "unix":
+		_, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		return err
+	case "fork":
+		return exec.Command(arg).Run()
+	case "rawfork":
+		if pid, _, errno := unix.RawSyscall(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0); errno != 0 {
+			return errno
+		} else if pid == 0 {
+			unix.Exit(0)
+		}
+		return nil
+	case "ptrace":
+		return syscall.PtraceAttach(os.Getppid())
+	case "kill":
+		return syscall.Kill(os.Getppid(), 0)
+	case "raise":
+		return unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY})
+	case "environment":
+		if len(os.Environ()) > 0 {
+			return nil
+		}
+		return errors.New("there is none")
+	case "allocate":
+		for range 4096 {
+			block := make([]byte, 1<<20)
+			for i := range block {
+				block[i] = 1
+			}
+			ballast = append(ballast, block)
+		}
+	case "overflow":
+		return fmt.Errorf("%d", overflow(1))
+	case "panic":
+		panic("as ordered")
+	case "sleep":
+		select {}
+	case "spin":
+		for n := 0; ; n++ {
+			ballast = ballast[:0]
+		}
+	case "flood":
+		for {
+			if err := out.emit(ingest.Block{Kind: ingest.BlockParagraph, Text: strings.Repeat("x", 60<<10)}); err != nil {
+				return err
+			}
+		}
+	case "garbage":
+		_, _ = unix.Write(childConnection(), []byte(strings.Repeat("\xff", 4096)))
+		select {}
+	case "exit":
+		os.Exit(3)
+	}
+	return nil
+}
+
+func overflow(n int) int { return overflow(n+1) + n }
+
+// childConnection finds the descriptor of the socket to the parent.
+func childConnection() int {
+	for fd := 3; fd < maxOpenFiles; fd++ {
+		if kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err == nil && kind == unix.SOCK_STREAM {
+			return fd
+		}
+	}
+	return -1
+}
+
+// order lets a child of the pool do something, and returns what it said.
+func order(t *testing.T, p *Pool, what string) (string, error) {
+	t.Helper()
+	path := writeTemp(t, "order", []byte(what))
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	r, ok := readerFor(typeHostile)
+	require.True(t, ok)
+	said := ""
+	run := &jobRun{pool: p, reader: r, job: job{MediaType: typeHostile, Size: int64(len(what)), Limits: p.cfg.limits()},
+		emit: func(b ingest.Block) error { said = b.Text; return nil }}
+	p.slots <- struct{}{}
+	defer func() { <-p.slots }()
+	run.worker, err = p.acquire(t.Context(), false)
+	require.NoError(t, err)
+	defer p.busy.Done()
+	_, err = run.do(t.Context(), f)
+	p.release(run.worker, run)
+	return said, err
+}
+
+func TestChildIsRefused(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	victim := writeTemp(t, "victim", []byte("x"))
+	p := newPool(t, func(c *Config) { c.Sandbox, c.Parallel = SandboxRequire, 1 })
+	for _, what := range []string{
+		"read /etc/passwd", "read /proc/self/environ", "read " + victim, "list /", "create " + t.TempDir() + "/x", "remove " + victim,
+		"connect " + listener.Addr().String(), "udp 127.0.0.1:53", "unix", "fork /bin/true", "rawfork", "ptrace", "kill", "raise", "environment",
+	} {
+		t.Run(what, func(t *testing.T) {
+			said, err := order(t, p, what)
+			require.NoError(t, err)
+			require.True(t, strings.HasPrefix(said, "refused: "), said)
+		})
+	}
+	require.FileExists(t, victim)
+	require.Equal(t, 1, p.Stats().Started, "the child lived on")
+}
+
+func TestChildIsKilledAndThePoolLives(t *testing.T) {
+	t.Parallel()
+	for what, want := range map[string]string{
+		"allocate": "", "overflow": "", "sleep": "longer than", "spin": "longer than", "garbage": "protocol", "exit": "exit status 3", "panic": "as ordered",
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			p := newPool(t, func(c *Config) { c.TimeoutSmall, c.Parallel = 5*time.Second, 1 })
+			if want == "longer than" {
+				p.cfg.TimeoutSmall = 300 * time.Millisecond
+			}
+			_, err := order(t, p, what)
+			require.Error(t, err)
+			f := ingest.AsFailure(err)
+			require.Equal(t, ingest.CodeExtractCrashed, f.Code)
+			require.False(t, f.Permanent, "a later attempt may go better")
+			require.ErrorContains(t, err, want)
+			require.LessOrEqual(t, p.Stats().PeakBytes, int64(maxChildBytes))
+			require.Zero(t, p.Stats().Live, "the child is not used again")
+			said, err := order(t, p, "environment")
+			require.NoError(t, err)
+			require.Equal(t, "refused: there is none", said)
+		})
+	}
+}
+
+func TestFloodEndsAtTheTextLimit(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, func(c *Config) { c.MaxTextBytes = 1 << 20 })
+	_, err := order(t, p, "flood")
+	requirePermanent(t, err, ingest.CodeLimitExceeded)
+	require.Zero(t, p.Stats().Live)
+}
+
+func TestEndOfContextKillsTheChild(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	w, err := p.acquire(ctx, false)
+	require.NoError(t, err)
+	defer p.busy.Done()
+	r, _ := readerFor(typeHostile)
+	f, err := os.Open(writeTemp(t, "order", []byte("sleep")))
+	require.NoError(t, err)
+	defer f.Close()
+	run := &jobRun{pool: p, worker: w, reader: r, job: job{MediaType: typeHostile, Size: 5, Limits: p.cfg.limits()}, emit: func(ingest.Block) error { return nil }}
+	done := make(chan error, 1)
+	go func() {
+		_, err := run.do(ctx, f)
+		done <- err
+	}()
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+	p.release(w, run)
+	require.Equal(t, Stats{Started: 1, Killed: 1, PeakBytes: p.Stats().PeakBytes}, p.Stats())
+}
+
+func TestReceiversErrorComesBack(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, nil)
+	f, err := os.Open(writeTemp(t, "a.txt", []byte("some text")))
+	require.NoError(t, err)
+	defer f.Close()
+	mine := errors.New("the receiver is full")
+	_, err = p.Extract(t.Context(), ingest.Source{File: f, Name: "a.txt"}, nil, func(ingest.Block) error { return mine })
+	require.Equal(t, mine, err)
+	require.Zero(t, p.Stats().Live, "a child in mid-document is not used again")
+}
