@@ -93,14 +93,15 @@ type operator struct {
 }
 
 // listenOperator binds addr; if it is the default (not set by the user) and taken, it binds a free port of the same host.
-func listenOperator(addr string, set bool) (*operator, error) {
-	l, err := net.Listen("tcp", addr)
+func listenOperator(ctx context.Context, addr string, set bool) (*operator, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", addr)
 	if err != nil && !set && errors.Is(err, syscall.EADDRINUSE) {
 		host, _, splitErr := net.SplitHostPort(addr)
 		if splitErr != nil {
 			return nil, splitErr
 		}
-		l, err = net.Listen("tcp", net.JoinHostPort(host, "0"))
+		l, err = config.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
 	}
 	if err != nil {
 		return nil, err

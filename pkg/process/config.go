@@ -28,7 +28,8 @@ func BadSetting(name, format string, args ...any) error {
 	return &settingError{text: name + ": " + fmt.Sprintf(format, args...)}
 }
 
-// Load reads the environment into a T: a flat struct whose exported fields carry
+// Load reads the environment into a T: a struct whose exported fields carry the tags below
+// (a named struct field without a tag holds the settings of a part and is gone into; its Validate is T's to call):
 //
 //	envconfig:"NAME"      the variable
 //	default:"…"           its value when it is not set
@@ -79,7 +80,8 @@ type setting struct {
 	value                         reflect.Value // addressable when the Config was given by pointer
 }
 
-// settingsOf lists the fields that carry an envconfig tag, in order. cfg is a struct or a pointer to one.
+// settingsOf lists the fields that carry an envconfig tag, in order; a named struct field without a tag is a part's own
+// Config and is gone into. cfg is a struct or a pointer to one.
 func settingsOf(cfg any) []setting {
 	v := reflect.ValueOf(cfg)
 	if v.Kind() == reflect.Pointer {
@@ -89,6 +91,10 @@ func settingsOf(cfg any) []setting {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		name := f.Tag.Get("envconfig")
+		if name == "" && f.IsExported() && !f.Anonymous && f.Type.Kind() == reflect.Struct {
+			all = append(all, settingsOf(v.Field(i).Addr().Interface())...) // a part's own Config
+			continue
+		}
 		if name == "" || name == "-" || !f.IsExported() {
 			continue
 		}

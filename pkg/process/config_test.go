@@ -85,6 +85,25 @@ func TestLoadCallsValidate(t *testing.T) {
 	require.EqualError(t, err, "INGEST_QUEUE: kafka wants more than one attempt")
 }
 
+func TestPartsHaveConfigsOfTheirOwn(t *testing.T) {
+	type part struct {
+		Group string `envconfig:"INGEST_STREAM_GROUP" default:"ingest-workers" allowed:"ingest-workers|other"`
+	}
+	type whole struct {
+		Part part
+	}
+	t.Setenv("INGEST_STREAM_GROUP", "other")
+	got, err := Load[whole]()
+	require.NoError(t, err)
+	require.Equal(t, "other", got.Part.Group)
+	t.Setenv("INGEST_STREAM_GROUP", "third")
+	_, err = Load[whole]()
+	require.ErrorContains(t, err, `INGEST_STREAM_GROUP: "third" is unknown`)
+	var out bytes.Buffer
+	require.NoError(t, PrintEnv(&out, got))
+	require.Equal(t, "INGEST_STREAM_GROUP=other\n", out.String())
+}
+
 func TestSecretsComeFromFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dsn")
 	require.NoError(t, os.WriteFile(file, []byte(canary+"\n"), 0o600))

@@ -185,7 +185,7 @@ func TestPprofOnlyByLoopbackNames(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, http.StatusForbidden, resp.StatusCode)
 
-	o, err := listenOperator("0.0.0.0:0", true)
+	o, err := listenOperator(t.Context(), "0.0.0.0:0", true)
 	require.NoError(t, err)
 	require.False(t, o.loopback())
 	stop := o.serve(AdminHandler(env, o.loopback()), env.Log)
@@ -217,10 +217,10 @@ func TestOperatorPort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close() //nolint:errcheck // test
-	o, err := listenOperator(l.Addr().String(), false)
+	o, err := listenOperator(t.Context(), l.Addr().String(), false)
 	require.NoError(t, err, "the default is taken: a free one")
 	require.NoError(t, o.listener.Close())
-	_, err = listenOperator(l.Addr().String(), true)
+	_, err = listenOperator(t.Context(), l.Addr().String(), true)
 	require.ErrorIs(t, err, syscall.EADDRINUSE, "a port that was asked for is not replaced")
 }
 

@@ -45,7 +45,7 @@ func (p *runner) run(ctx context.Context, body func(context.Context, *Env) error
 		Name: p.spec.Name, Version: version, Log: log, Stdout: p.std.Stdout,
 		Metrics: telemetry.NewRegistry(p.spec.Name, version), Ready: NewReady(),
 	}
-	stopOperator, err := p.startOperator(env)
+	stopOperator, err := p.startOperator(ctx, env)
 	if err != nil {
 		return err
 	}
@@ -77,11 +77,11 @@ func (p *runner) runBody(ctx context.Context, env *Env, body func(context.Contex
 	return nil
 }
 
-func (p *runner) startOperator(env *Env) (stop func(), err error) {
+func (p *runner) startOperator(ctx context.Context, env *Env) (stop func(), err error) {
 	if p.shared.Operator == "" {
 		return func() {}, nil
 	}
-	srv, err := listenOperator(p.shared.Operator, p.operatorSet)
+	srv, err := listenOperator(ctx, p.shared.Operator, p.operatorSet)
 	if err != nil {
 		return nil, fmt.Errorf("OPERATOR_ADDR=%s: %w", p.shared.Operator, err)
 	}

@@ -100,6 +100,7 @@ func redactAttr(_ []string, a slog.Attr) slog.Attr {
 		case []string:
 			a.Value = slog.StringValue(Redact(strings.Join(v, ",")))
 		}
+	default: // numbers, times; groups come one by one
 	}
 	return a
 }

@@ -33,11 +33,7 @@ func (f *fleet) writeEnv(w io.Writer) error {
 			return err
 		}
 		m.port = port
-		opts, err := f.options(m)
-		if err != nil {
-			return err
-		}
-		if s, ok := labserver.Attach(m.kind, opts); ok {
+		if s, ok := labserver.Attach(m.kind, f.options(m)); ok {
 			running[m.kind] = s
 		}
 	}

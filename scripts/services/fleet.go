@@ -111,10 +111,7 @@ func (f *fleet) up(ctx context.Context) error {
 }
 
 func (f *fleet) upOne(ctx context.Context, m member) error {
-	opts, err := f.options(m)
-	if err != nil {
-		return err
-	}
+	opts := f.options(m)
 	if s, ok := labserver.Attach(m.kind, opts); ok {
 		if err := s.Ready(ctx); err != nil {
 			return fmt.Errorf("%s runs (pid %d) and does not answer (%w): run `make services-down`, then `make services-up`", m.kind, s.PID(), err)
@@ -122,7 +119,7 @@ func (f *fleet) upOne(ctx context.Context, m member) error {
 		f.say("up    %-9s %s  pid %d (already)", m.kind, s.Addr, s.PID())
 		return nil
 	}
-	if err := f.orphan(m); err != nil {
+	if err := errors.Join(f.orphan(m), f.link(m)); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -166,11 +163,7 @@ func (f *fleet) down(ctx context.Context, wipe bool) error {
 }
 
 func (f *fleet) downOne(ctx context.Context, m member, wipe bool) error {
-	opts, err := f.options(m)
-	if err != nil {
-		return err
-	}
-	if s, ok := labserver.Attach(m.kind, opts); ok {
+	if s, ok := labserver.Attach(m.kind, f.options(m)); ok {
 		if err := s.Stop(ctx); err != nil {
 			return err
 		}
@@ -181,7 +174,7 @@ func (f *fleet) downOne(ctx context.Context, m member, wipe bool) error {
 	if !wipe {
 		return nil
 	}
-	err = errors.Join(os.RemoveAll(f.outside(m)), os.RemoveAll(filepath.Join(f.dir, string(m.kind))))
+	err := errors.Join(os.RemoveAll(f.outside(m)), os.RemoveAll(filepath.Join(f.dir, string(m.kind))))
 	_ = os.Remove(filepath.Dir(f.outside(m))) // works for the last one, when it is empty
 	return err
 }
@@ -189,11 +182,7 @@ func (f *fleet) downOne(ctx context.Context, m member, wipe bool) error {
 // status prints one line each; it fails if one of the chosen ones does not answer.
 func (f *fleet) status(ctx context.Context) error {
 	return f.each(func(m member) error {
-		opts, err := f.options(m)
-		if err != nil {
-			return err
-		}
-		s, ok := labserver.Attach(m.kind, opts)
+		s, ok := labserver.Attach(m.kind, f.options(m))
 		if !ok {
 			f.say("off   %s", m.kind)
 			return fmt.Errorf("%s is not running", m.kind)
@@ -209,25 +198,32 @@ func (f *fleet) status(ctx context.Context) error {
 
 // options of a member. Its folder is a link to one outside when the servers' users cannot enter ours
 // (a clone below a home with mode 700).
-func (f *fleet) options(m member) (labserver.Options, error) {
+func (f *fleet) options(m member) labserver.Options {
 	opts := labserver.Options{Dir: filepath.Join(f.dir, string(m.kind)), Port: m.port, Detached: true}
 	if m.kind == labserver.KindMariaDB || m.kind == labserver.KindPostgres {
 		opts.Database = database
 	}
-	if os.Geteuid() != 0 || reachable(f.dir) {
-		return opts, nil
+	if f.linked() {
+		opts.Dir = f.outside(m)
 	}
-	outside := f.outside(m)
-	if _, err := os.Lstat(opts.Dir); errors.Is(err, os.ErrNotExist) {
-		if _, err := os.Stat(f.dir); err != nil {
-			return opts, nil // nothing to link from: down on an empty place
-		}
-		if err := errors.Join(os.MkdirAll(outside, 0o755), os.Symlink(outside, opts.Dir)); err != nil {
-			return opts, err
-		}
+	return opts
+}
+
+func (f *fleet) linked() bool { return os.Geteuid() == 0 && !reachable(f.dir) }
+
+// link makes the folder outside and the link to it, if they are needed.
+func (f *fleet) link(m member) error {
+	if !f.linked() {
+		return nil
 	}
-	opts.Dir = outside
-	return opts, nil
+	if err := os.MkdirAll(f.outside(m), 0o755); err != nil {
+		return err
+	}
+	err := os.Symlink(f.outside(m), filepath.Join(f.dir, string(m.kind)))
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	return err
 }
 
 // outside is the folder for a member's data beyond a home that nobody else may enter.

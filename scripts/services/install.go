@@ -81,6 +81,7 @@ func (f *fleet) packagesFor(k labserver.Kind) []string {
 		if have("java") && have("mvn") {
 			return nil
 		}
+	default:
 	}
 	return debian[k]
 }

@@ -1,0 +1,88 @@
+# Millweir: `make help` lists the targets.
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+RUN      := .run
+BIN      := $(RUN)/bin
+TAGS     := nomsgpack grpcnotrace
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  := -s -w -X github.com/millweir/millweir/pkg/process.version=$(VERSION)
+GOFLAGS_BUILD := -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)'
+# Every binary is a folder below services/ with a main.go.
+BINARIES := $(patsubst services/%/main.go,%,$(wildcard services/*/main.go))
+# Patterns of all modules in the workspace: ./... does not cross module borders.
+MODULES  = $(shell go list -m -f '{{.Dir}}/...')
+# Tests of one package each may run beside each other; the servers they start want cores too.
+TEST_FLAGS ?=
+
+.PHONY: help run build test test-quick cover lint fmt deps services-up services-down services-status bench drills drill ci clean FORCE
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: bin/millweir ## build and start everything in one process on embedded defaults, on :8081, data in ./data
+	@exec bin/millweir dev $(if $(wildcard .env),--env-file .env)
+
+build: $(BINARIES:%=bin/%) ## bin/<service> for every service, and bin/millweir
+
+bin/%: FORCE
+	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o $@ ./services/$*
+
+test: deps ## install or start what the tests need, run them all with the race detector, check the coverage
+	@mkdir -p $(RUN)
+	go test -race -shuffle=on -timeout 20m -coverprofile=$(RUN)/cover.out -covermode=atomic $(TEST_FLAGS) $(MODULES)
+	go run ./scripts/cover $(RUN)/cover.out
+
+test-quick: ## the tests that need no server
+	go test -short -shuffle=on $(TEST_FLAGS) $(MODULES)
+
+cover: ## coverage per package of the last `make test`
+	go run ./scripts/cover -v $(RUN)/cover.out
+
+lint: $(BIN)/golangci-lint ## gofmt, vet and golangci-lint on every module
+	@files=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$files" ]; then echo "gofmt: $$files"; exit 1; fi
+	go vet $(MODULES)
+	@go list -m -f '{{.Dir}}' | while read -r dir; do echo "lint $${dir#$$PWD/}"; (cd "$$dir" && $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
+
+fmt: ## format all Go files
+	gofmt -w $$(git ls-files '*.go')
+
+deps: $(BIN)/services ## install what `make test` needs (apt, PyPI); does nothing when it is there
+	@$(BIN)/services deps
+
+services-up: $(BIN)/services ## start MariaDB, Postgres, Redis, Chroma, Kafka, RabbitMQ; SERVICES="redis mariadb" restricts
+	@$(BIN)/services up -dir $(RUN)
+
+services-down: $(BIN)/services ## stop them; WIPE=1 removes their data
+	@$(BIN)/services down -dir $(RUN) $(if $(WIPE),-wipe)
+
+services-status: $(BIN)/services ## say which of them answer
+	@$(BIN)/services status -dir $(RUN)
+
+bench: build ## measure, print a table and write .run/bench.json
+	@mkdir -p $(RUN)
+	go run ./scripts/bench -out $(RUN)/bench.json
+
+drills: build ## break real servers and processes and look at what is left; one line each
+	go run ./scripts/drills
+
+drill: build ## the drills whose names begin with NAME
+	go run ./scripts/drills -name '$(NAME)'
+
+ci: ## what the checks run
+	.ci/run
+
+clean: ## remove what was built; data and servers stay
+	rm -rf bin $(BIN)
+
+$(BIN)/services: FORCE
+	@go build -trimpath -o $@ ./scripts/services
+
+# Built for this checkout, so that everybody has the same version.
+GOLANGCI_VERSION := $(shell cat .ci/golangci-version)
+$(BIN)/golangci-lint: .ci/golangci-version
+	GOBIN=$(CURDIR)/$(BIN) GOFLAGS= CGO_ENABLED=0 go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@touch $@
+
+FORCE:
