@@ -91,7 +91,7 @@ func TestSentenceFindsItsParagraphAmongAThousand(t *testing.T) {
 				vectors[i] = local.Vector(p)
 			}
 			asked, found := 0, 0
-			for i := 0; i < len(paragraphs); i++ {
+			for i := 0; i < len(paragraphs); i += 3 {
 				query := local.Vector(strings.ToUpper(sentences[i][i%8]) + "？")
 				best, at := -1.0, -1
 				for j, v := range vectors {

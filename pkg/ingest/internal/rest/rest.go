@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -251,6 +252,12 @@ func (c *Client) transportError(outer, inner context.Context, call Call, err err
 // Cause makes one line of a service's words and hides our secrets in it.
 func (c *Client) Cause(body []byte) string {
 	text := strings.Join(strings.Fields(strings.ToValidUTF8(errorText(body), "�")), " ")
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1 // Postgres refuses NUL, and a terminal must not obey a service
+		}
+		return r
+	}, text)
 	for _, secret := range c.secrets {
 		if secret != "" {
 			text = strings.ReplaceAll(text, secret, "***")

@@ -205,11 +205,12 @@ func (s *Store) List(ctx context.Context, base string, offset, limit int) ([]str
 // Drop removes a base's file; one that does not exist is no error.
 func (s *Store) Drop(ctx context.Context, base string) error {
 	c, err := s.open(base, 0)
-	if errors.Is(err, ErrDamaged) {
-		// A damaged base must be droppable: that is how it is made anew.
+	switch {
+	case errors.Is(err, ErrDamaged), err == nil && c == nil:
+		// A damaged base must be droppable: that is how it is made anew. One that is not there may be one whose
+		// removal is not on disk yet.
 		return failure(s.remove(vector.CollectionName(base)+fileSuffix), "drop vectors of base %.80s", base)
-	}
-	if err != nil || c == nil {
+	case err != nil:
 		return failure(err, "open vectors of base %.80s", base)
 	}
 	select {
@@ -221,15 +222,16 @@ func (s *Store) Drop(ctx context.Context, base string) error {
 	if c.shutBy != nil {
 		return nil // another Drop was faster
 	}
-	if err := s.remove(c.name); err != nil {
+	if err := s.root.Remove(c.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return failure(err, "drop vectors of base %.80s", base)
 	}
+	// The name is gone: whatever fails from here, nothing may be written to this file any more.
 	s.mu.Lock()
 	if s.collections[c.name] == c {
 		delete(s.collections, c.name)
 	}
 	s.mu.Unlock()
-	return failure(c.shut(errDropped), "drop vectors of base %.80s", base)
+	return failure(errors.Join(c.shut(errDropped), s.syncDir()), "drop vectors of base %.80s", base)
 }
 
 // Ping answers nil while the store is open and its directory is there.
@@ -271,8 +273,14 @@ func (s *Store) open(base string, create int) (*collection, error) {
 			return nil, nil
 		}
 		file, err = s.create(name, create)
+	} else if err == nil {
+		// An earlier creation or rewrite may have failed after its rename.
+		err = s.syncDir()
 	}
 	if err != nil {
+		if file != nil {
+			_ = file.Close()
+		}
 		return nil, err
 	}
 	c, err := load(s, name, file)
