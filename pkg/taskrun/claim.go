@@ -1,0 +1,165 @@
+package taskrun
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const maxExclude = 300 // ids that a sweep is told to leave out
+
+// unavailable reports whether err says that the database does not answer.
+func unavailable(err error) bool {
+	return errors.Is(err, taskstate.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// claimTx is one claiming transaction; its hooks may run again when the transaction is retried.
+type claimTx struct {
+	r          *Runner
+	req        taskstate.ClaimRequest
+	deliveries map[string]string // by task; nil: recovery
+	reserving  bool              // this transaction may make the process's one reservation
+	reserved   string            // the task that it was given to
+	m          taskstate.Moment
+	types      map[string]string // task type by id
+}
+
+// newClaim prepares a claim of this process.
+func (r *Runner) newClaim(deliveries map[string]string, takeover bool) *claimTx {
+	return &claimTx{
+		r: r, deliveries: deliveries, types: map[string]string{},
+		req: taskstate.ClaimRequest{
+			Owner: r.owner(), Process: r.cfg.Process, Actor: worker(r.cfg.Process), Takeover: takeover,
+		},
+	}
+}
+
+// decide asks the state machine about each task; only one of them may be reserved.
+func (c *claimTx) decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
+	c.m = m
+	out := make([]taskstate.Decision, len(tasks))
+	for i, t := range tasks {
+		c.types[t.ID] = t.Type
+		req := c.req
+		req.Delivery = c.deliveries[t.ID]
+		req.Reserve = c.reserving && (c.reserved == "" || c.reserved == t.ID)
+		out[i] = taskstate.Claim(c.r.cfg.Policy, m, t, req)
+		if out[i].Answer == taskstate.AnswerReserved {
+			c.reserved = t.ID
+		}
+	}
+	return out, nil
+}
+
+// also lets the kinds write what belongs to the claims.
+func (c *claimTx) also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+	return c.r.also(ctx, tx, m, changed, c.types, nil)
+}
+
+// byIDs claims the tasks of the deliveries.
+func (c *claimTx) byIDs(ctx context.Context, ids []string) ([]taskstate.Outcome, error) {
+	ctx, cancel := call(ctx)
+	defer cancel()
+	outs, err := c.r.apply(ctx, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: c.decide, Also: c.also})
+	if err != nil {
+		return nil, fmt.Errorf("claim %d tasks: %w", len(ids), err)
+	}
+	return outs, nil
+}
+
+// sweep claims due tasks of one status.
+func (c *claimTx) sweep(ctx context.Context, status taskstate.Status, limit int) ([]taskstate.Outcome, error) {
+	ctx, cancel := call(ctx)
+	defer cancel()
+	began := c.r.deps.Now()
+	outs, err := c.r.deps.Store.Sweep(ctx, taskstate.Sweep{
+		Status: status, WakeBefore: taskstate.In(0), Limit: limit,
+		Exclude: c.r.holds.ids(maxExclude), Decide: c.decide, Also: c.also,
+	})
+	if c.r.storeDone(began, err) != nil {
+		return nil, fmt.Errorf("sweep %s: %w", status, err)
+	}
+	return outs, nil
+}
+
+// also calls the Also hook of each kind with its own changes, kinds in the order of their types' names.
+// Reservations change no status and belong to nobody.
+func (r *Runner) also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision,
+	types map[string]string, payloads map[string]any,
+) error {
+	byType := map[string][]taskstate.Decision{}
+	for _, d := range changed {
+		if d.Change != nil && !d.Change.Silent {
+			byType[types[d.TaskID]] = append(byType[types[d.TaskID]], d)
+		}
+	}
+	for _, typ := range sortedKeys(byType) {
+		k := r.kind(typ)
+		if k == nil {
+			continue
+		}
+		err := guard(func() error { return k.Also(ctx, tx, m, byType[typ], payloads) })
+		if err != nil {
+			return fmt.Errorf("write what belongs to %d %s tasks: %w", len(byType[typ]), typ, err)
+		}
+	}
+	return nil
+}
+
+// guard turns a hook's panic into an error: one bad task must not end the process.
+func guard(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &panicError{value: p}
+		}
+	}()
+	return f()
+}
+
+// started takes over a claim that was won: it is held from here on.
+// recovery says whose slot it uses; adopt, that its entry is with whoever read it.
+func (r *Runner) started(ctx context.Context, o taskstate.Outcome, m taskstate.Moment, recovery, adopt bool) {
+	if o.Before.Status == taskstate.StatusRunning {
+		r.m.takeovers.Inc()
+	}
+	if o.Before.Status == taskstate.StatusRetrying && !o.Before.NextRetryAt.IsZero() {
+		r.m.lateness.Observe(max(o.After.UpdatedAt.Sub(o.Before.NextRetryAt), 0).Seconds())
+	}
+	now := r.deps.Now()
+	h := &hold{
+		task: o.After, token: taskstate.Token{Timeline: m.Timeline, Fence: o.After.Fence}, owner: o.After.LeaseOwner,
+		delivery: o.After.Delivery, kind: r.kind(o.After.Type), recovery: recovery,
+		began: now, renewed: now, reported: now, stageBegan: now, progress: o.After.Progress,
+	}
+	h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	r.slots.ran(recovery)
+	r.holds.add(h)
+	if adopt {
+		r.courier.adopt(h)
+	}
+	r.runs.Add(1)
+	go r.work(h)
+}
+
+// buried does what follows a DEAD that was just committed, or found owed: entry, acknowledgement, mark (design D11).
+func (r *Runner) buried(t taskstate.Task, timeline int64, delivery string) {
+	if t.DLQ != taskstate.DLQOwed || !r.cfg.Policy.DLQ {
+		r.courier.ack(delivery)
+		return
+	}
+	r.courier.bury(letterOf(t, timeline, delivery))
+}
+
+// sortedKeys answers the keys of m in order.
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

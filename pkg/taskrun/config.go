@@ -1,0 +1,160 @@
+package taskrun
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	maxProcessChars = 40   // lease_owner has 64: the process, "/", and a token of the call
+	maxConcurrency  = 4096 // far above what one process can use
+	maxRecovery     = 500 * time.Millisecond
+	maxHeartbeat    = time.Second
+
+	callLimit  = 10 * time.Second // one call of the store or the queue
+	flushLimit = 10 * time.Second // what a stop gives to the last commits and acknowledgements
+	hungAfter  = 5 * time.Second  // a cancelled run that is not back by then is given up (design D15)
+	deafAfter  = 30 * time.Second // deliveries wait, slots are free, and nothing came for so long: not ready
+	retryFloor = 100 * time.Millisecond
+	retryMax   = 5 * time.Second
+	logEvery   = 30 * time.Second // one line per kind of trouble in this time
+)
+
+// Config is what an operator sets for a runner.
+type Config struct {
+	Process     string // names this start of the process: unique, ASCII, no "/", at most 40 characters
+	Concurrency int    // slots: tasks that run at once
+	Policy      taskstate.Policy
+
+	MainLoop bool          // take new deliveries (stream-worker: yes, reclaimer: no)
+	Block    time.Duration // longest wait of one read; also what a stop waits for it
+
+	Recovery         bool          // due retries, takeovers and all sweeps (INGEST_WORKER_RECOVERY)
+	RecoveryInterval time.Duration // longest pause of the recovery loop; at most 500 ms
+	SweepInterval    time.Duration // INGEST_SWEEP_INTERVAL_MS: lost deliveries, owed DLQ entries, the gauges of due work
+	SweepBatch       int           // rows of one sweep
+	Settle           Settle
+	PinMax           time.Duration // INGEST_STREAM_PIN_MAX_MS
+	TrimInterval     time.Duration
+
+	HeartbeatEvery time.Duration // 0: min(lease/3, 1 s)
+	FinishBatch    int           // most outcomes of one transaction
+	StopGrace      time.Duration // how long running tasks may still end at a stop
+	// StallLimit is how long a stage may go without a report; the entry of StageNone serves stages without their own.
+	// No entry: no limit. (INGEST_STAGE_STALL_MS)
+	StallLimit map[taskstate.Stage]time.Duration
+}
+
+// Settle says how entries that were read and never acknowledged are put in order (design D4).
+type Settle struct {
+	Enabled  bool          // INGEST_REDIS_RECLAIM_ENABLED
+	Interval time.Duration // INGEST_REDIS_RECLAIM_INTERVAL_MS
+	Idle     time.Duration // INGEST_REDIS_RECLAIM_IDLE_MS; 0 allowed
+	Batch    int           // INGEST_REDIS_RECLAIM_BATCH_SIZE: entries of one look
+}
+
+// NewDefaultConfig returns the contract's defaults for a worker; Process and Policy.DLQ are the caller's.
+func NewDefaultConfig() Config {
+	return Config{
+		Concurrency: 4,
+		Policy: taskstate.Policy{
+			BaseBackoff: time.Second, MaxBackoff: 10 * time.Minute,
+			Lease: 30 * time.Second, MaxCrashes: 3, Slack: 2 * time.Second,
+		},
+		MainLoop: true, Block: 500 * time.Millisecond,
+		Recovery: true, RecoveryInterval: maxRecovery, SweepInterval: 2 * time.Second, SweepBatch: 500,
+		Settle: Settle{Enabled: true, Interval: 5 * time.Second, Idle: 10 * time.Minute, Batch: 20},
+		PinMax: 15 * time.Minute, TrimInterval: 10 * time.Second,
+		FinishBatch: 256, StopGrace: 10 * time.Second,
+		StallLimit: map[taskstate.Stage]time.Duration{taskstate.StageNone: 5 * time.Minute},
+	}
+}
+
+// Validate answers every problem of the configuration, joined.
+func (c Config) Validate() error {
+	errs := []error{c.Policy.Validate()}
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(validProcess(c.Process), "process name %q: 1–%d ASCII characters without \"/\" or spaces", c.Process, maxProcessChars)
+	check(c.Concurrency >= 1 && c.Concurrency <= maxConcurrency, "concurrency %d: 1–%d", c.Concurrency, maxConcurrency)
+	check(c.MainLoop || c.Recovery, "neither new deliveries nor recovery: nothing to do")
+	check(!c.MainLoop || c.Block > 0, "read block %s is not positive", c.Block)
+	check(c.RecoveryInterval > 0 && c.RecoveryInterval <= maxRecovery, "recovery interval %s: above 0, at most %s", c.RecoveryInterval, maxRecovery)
+	check(c.SweepInterval > 0, "sweep interval %s is not positive", c.SweepInterval)
+	check(c.SweepBatch > 0, "sweep batch %d is not positive", c.SweepBatch)
+	check(!c.Settle.Enabled || c.Settle.Interval > 0, "reclaim interval %s is not positive", c.Settle.Interval)
+	check(!c.Settle.Enabled || c.Settle.Batch > 0, "reclaim batch %d is not positive", c.Settle.Batch)
+	check(c.Settle.Idle >= 0, "reclaim idle %s is negative", c.Settle.Idle)
+	check(c.PinMax > 0, "longest pin %s is not positive", c.PinMax)
+	check(c.TrimInterval > 0, "trim interval %s is not positive", c.TrimInterval)
+	check(c.HeartbeatEvery >= 0, "heartbeat interval %s is negative", c.HeartbeatEvery)
+	check(c.FinishBatch > 0, "finish batch %d is not positive", c.FinishBatch)
+	check(c.StopGrace >= 0, "stop grace %s is negative", c.StopGrace)
+	for stage, limit := range c.StallLimit {
+		check(limit > 0, "stall limit of stage %s: %s is not positive", stage, limit)
+	}
+	return errors.Join(errs...)
+}
+
+// validProcess reports whether a name can stand in front of a lease owner.
+func validProcess(name string) bool {
+	if name == "" || len(name) > maxProcessChars {
+		return false
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' })
+}
+
+// heartbeat is the interval of the heartbeat loop.
+func (c Config) heartbeat() time.Duration {
+	if c.HeartbeatEvery > 0 {
+		return c.HeartbeatEvery
+	}
+	return min(c.Policy.Lease/3, maxHeartbeat)
+}
+
+// stallLimit is how long a stage may be silent; 0: for ever.
+func (c Config) stallLimit(s taskstate.Stage) time.Duration {
+	if limit, ok := c.StallLimit[s]; ok {
+		return limit
+	}
+	return c.StallLimit[taskstate.StageNone]
+}
+
+// Deps are the parts that a runner works with.
+type Deps struct {
+	Store    taskstate.Store
+	Queue    ingestq.Consumer // the runner calls its Run, and ends it last
+	Kinds    map[string]Kind  // by Task.Type
+	Fallback Kind             // for other types; nil: such a task is SUSPENDED and says so
+	Log      *slog.Logger
+	Metrics  prometheus.Registerer // nil: figures are kept and not shown
+	Tracer   trace.Tracer          // nil: no spans
+	Now      func() time.Time      // nil: time.Now; measures durations within the process only
+}
+
+// validate reports a programmer's mistake.
+func (d *Deps) validate() error {
+	if d.Store == nil || d.Queue == nil || d.Log == nil {
+		return errors.New("taskrun: Store, Queue and Log are required")
+	}
+	if d.Tracer == nil {
+		d.Tracer = noop.NewTracerProvider().Tracer("")
+	}
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	return nil
+}

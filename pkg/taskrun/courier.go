@@ -1,0 +1,316 @@
+package taskrun
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskstate"
+	pb "github.com/millweir/millweir/proto"
+)
+
+// keepErrands bounds what waits for a queue that does not answer. Beyond it errands are dropped:
+// settling, the promises in the rows and the owed entries do the same work later.
+const keepErrands = 20_000
+
+// adopted is the row's own entry that a retry or takeover wants.
+type adopted struct {
+	h        *hold
+	delivery string
+}
+
+// letter is an entry of the dead letter queue with what follows it.
+type letter struct {
+	entry    ingestq.DeadLetter
+	token    taskstate.Token
+	delivery string // acknowledged after the entry was written; empty: none
+}
+
+// letterOf is the letter of a DEAD row.
+func letterOf(t taskstate.Task, timeline int64, delivery string) letter {
+	return letter{
+		entry: ingestq.DeadLetter{
+			TaskID: t.ID, Fence: t.Fence, SourceRecordID: t.Delivery,
+			LastError: t.LastError, AttemptCount: t.AttemptCount, FailedAt: t.UpdatedAt,
+		},
+		token: taskstate.Token{Timeline: timeline, Fence: t.Fence}, delivery: delivery,
+	}
+}
+
+// errands are effects on the queue that follow commits.
+type errands struct {
+	adopts    []adopted
+	letters   []letter
+	copies    []ingestq.Copy
+	publishes []*pb.TaskEnvelope
+	acks      []string
+	marks     []letter
+}
+
+// size counts them.
+func (e *errands) size() int {
+	return len(e.adopts) + len(e.letters) + len(e.copies) + len(e.publishes) + len(e.acks) + len(e.marks)
+}
+
+// courier does the errands of all commits in few round trips, so that a queue that does not answer holds up no transaction.
+type courier struct {
+	r *Runner
+
+	mu   sync.Mutex
+	todo errands
+	wake chan struct{}
+	turn sync.Mutex // one round at a time: adoption comes before the acknowledgement of the same entry
+}
+
+func newCourier(r *Runner) *courier { return &courier{r: r, wake: make(chan struct{}, 1)} }
+
+// add adds errands, unless too many wait.
+func (c *courier) add(f func(e *errands)) {
+	c.mu.Lock()
+	if c.todo.size() < keepErrands {
+		f(&c.todo)
+	}
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// ack acknowledges a delivery; "" is none.
+func (c *courier) ack(id string) {
+	if id != "" {
+		c.add(func(e *errands) { e.acks = append(e.acks, id) })
+	}
+}
+
+// adopt takes over the row's own entry.
+func (c *courier) adopt(h *hold) {
+	if h.delivery != "" {
+		c.add(func(e *errands) { e.adopts = append(e.adopts, adopted{h, h.delivery}) })
+	}
+}
+
+// bury writes a dead letter, then acknowledges, then marks the row.
+func (c *courier) bury(l letter) { c.add(func(e *errands) { e.letters = append(e.letters, l) }) }
+
+// buryNow is bury for a sweep, which waits: an error leaves the debts as they are.
+func (c *courier) buryNow(ctx context.Context, ls []letter) error {
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	written := c.letters(ctx, ls)
+	if len(written) == 0 {
+		return fmt.Errorf("write %d owed dead letters: %w", len(ls), ingestq.ErrUnavailable)
+	}
+	var ids []string
+	for _, l := range written {
+		if l.delivery != "" {
+			ids = append(ids, l.delivery)
+		}
+	}
+	c.acks(ctx, ids) // what fails is settled later
+	if len(c.marks(ctx, written)) > 0 {
+		return fmt.Errorf("mark %d owed dead letters: %w", len(ls), taskstate.ErrUnavailable)
+	}
+	return nil
+}
+
+// requeue replaces a delivery by a copy.
+func (c *courier) requeue(cp ingestq.Copy) {
+	c.add(func(e *errands) { e.copies = append(e.copies, cp) })
+}
+
+// publish adds a delivery.
+func (c *courier) publish(t taskstate.Task) {
+	c.add(func(e *errands) { e.publishes = append(e.publishes, Envelope(t)) })
+}
+
+// loop does errands as they come, until ctx ends.
+func (c *courier) loop(ctx context.Context) {
+	var wait backoff
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+		}
+		if c.round(ctx) {
+			wait.reset()
+			continue
+		}
+		if !pause(ctx, wait.after()) {
+			return
+		}
+		c.add(func(*errands) {}) // try again what was kept
+	}
+}
+
+// flush does what waits now, once more than once if there is time, at the end of the process.
+func (c *courier) flush(ctx context.Context) {
+	var wait backoff
+	for !c.round(ctx) && pause(ctx, wait.after()) {
+	}
+}
+
+// round does all errands that wait; it reports whether none was kept for another try.
+func (c *courier) round(ctx context.Context) bool {
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	c.mu.Lock()
+	e := c.todo
+	c.todo = errands{}
+	c.mu.Unlock()
+	if e.size() == 0 {
+		return true
+	}
+	var kept errands
+	c.adopts(ctx, e.adopts)
+	written := c.letters(ctx, e.letters)
+	for _, l := range written {
+		if l.delivery != "" {
+			e.acks = append(e.acks, l.delivery)
+		}
+	}
+	kept.copies = c.copies(ctx, e.copies)
+	c.publishes(ctx, e.publishes)
+	kept.acks = c.acks(ctx, e.acks)
+	kept.marks = c.marks(ctx, append(e.marks, written...))
+	if kept.size() == 0 {
+		return true
+	}
+	c.add(func(todo *errands) {
+		todo.copies = append(todo.copies, kept.copies...)
+		todo.acks = append(todo.acks, kept.acks...)
+		todo.marks = append(todo.marks, kept.marks...)
+	})
+	return false
+}
+
+// queue calls the queue once, with a limit, and notes how it went.
+func (c *courier) queue(ctx context.Context, what string, n int, f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	began := c.r.deps.Now()
+	err := f(ctx)
+	c.r.health.queueCall(began, err)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
+		c.r.health.warn(ctx, "runner: queue", err, slog.String("what", what), slog.Int("entries", n))
+	}
+	return err
+}
+
+// adopts takes over the entries that rows name. One that is not found changes nothing: the entry is a hint (design D4).
+func (c *courier) adopts(ctx context.Context, as []adopted) {
+	if len(as) == 0 {
+		return
+	}
+	ids := make([]string, len(as))
+	for i, a := range as {
+		ids[i] = a.delivery
+	}
+	var found map[string]bool
+	err := c.queue(ctx, "adopt", len(ids), func(ctx context.Context) (err error) {
+		found, err = c.r.deps.Queue.Adopt(ctx, ids...)
+		return err
+	})
+	for _, a := range as {
+		switch {
+		case err != nil:
+			c.r.m.reclaimed.WithLabelValues(reclaimError).Inc()
+		case found[a.delivery]:
+			c.r.m.reclaimed.WithLabelValues(reclaimClaimed).Inc()
+		default:
+			c.r.m.reclaimed.WithLabelValues(reclaimGone).Inc()
+			a.h.entryGone.Store(true)
+		}
+	}
+}
+
+// letters writes dead letters and answers those that were written. The others stay owed in their rows: a sweep writes them.
+func (c *courier) letters(ctx context.Context, ls []letter) []letter {
+	if len(ls) == 0 {
+		return nil
+	}
+	entries := make([]ingestq.DeadLetter, len(ls))
+	for i, l := range ls {
+		entries[i] = l.entry
+	}
+	err := c.queue(ctx, "write dead letters", len(ls), func(ctx context.Context) error {
+		return c.r.deps.Queue.DeadLetters(ctx, entries)
+	})
+	if err != nil {
+		return nil
+	}
+	return ls
+}
+
+// copies hands entries back; it answers those to try again.
+func (c *courier) copies(ctx context.Context, cs []ingestq.Copy) []ingestq.Copy {
+	if len(cs) == 0 {
+		return nil
+	}
+	err := c.queue(ctx, "hand back", len(cs), func(ctx context.Context) error {
+		_, err := c.r.deps.Queue.Requeue(ctx, cs)
+		return err
+	})
+	if err != nil {
+		return cs // the script copies only what is still pending: a second try makes no second copy
+	}
+	return nil
+}
+
+// publishes adds deliveries; what fails is promised in its row.
+func (c *courier) publishes(ctx context.Context, es []*pb.TaskEnvelope) {
+	if len(es) == 0 {
+		return
+	}
+	_ = c.queue(ctx, "publish", len(es), func(ctx context.Context) error {
+		_, err := c.r.deps.Queue.Publish(ctx, es)
+		return err
+	})
+}
+
+// acks acknowledges everything at once; it answers what to try again.
+func (c *courier) acks(ctx context.Context, ids []string) []string {
+	if len(ids) == 0 {
+		return nil
+	}
+	err := c.queue(ctx, "acknowledge", len(ids), func(ctx context.Context) error {
+		return c.r.deps.Queue.Ack(ctx, ids...)
+	})
+	if err != nil {
+		return ids
+	}
+	return nil
+}
+
+// marks notes in the rows that their dead letters were written; it answers those to try again.
+func (c *courier) marks(ctx context.Context, ls []letter) []letter {
+	if len(ls) == 0 {
+		return nil
+	}
+	tokens := make(map[string]taskstate.Token, len(ls))
+	var ids []string
+	for _, l := range ls {
+		if _, known := tokens[l.entry.TaskID]; !known {
+			ids = append(ids, l.entry.TaskID)
+		}
+		tokens[l.entry.TaskID] = l.token // of two deaths only the last can still be marked
+	}
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	_, err := c.r.apply(ctx, taskstate.Batch{
+		IDs: ids, Scope: taskstate.System(),
+		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			return taskstate.MarkDLQ(m, t, tokens[t.ID])
+		}),
+	})
+	if err != nil {
+		c.r.health.warn(ctx, "runner: mark dead letters", err, slog.Int("tasks", len(ids)))
+		return ls
+	}
+	return nil
+}

@@ -1,0 +1,234 @@
+package taskrun
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// glance is the wait of a read while more deliveries are known to be there.
+const glance = time.Millisecond
+
+// deliverLoop takes new deliveries, never more than there are free slots, until ctx ends.
+// It outlives every trouble of the queue and the store.
+func (r *Runner) deliverLoop(ctx context.Context) {
+	var wait backoff
+	for ctx.Err() == nil {
+		if !r.solo.awaitNone(ctx) {
+			return
+		}
+		n, more, changed := r.slots.beginRead()
+		if n == 0 {
+			select {
+			case <-ctx.Done():
+			case <-changed:
+			}
+			continue
+		}
+		if err := r.deliverOnce(ctx, n, more); err != nil {
+			r.health.warn(ctx, "runner: read deliveries", err)
+			pause(ctx, wait.after())
+			continue
+		}
+		wait.reset()
+	}
+}
+
+// deliverOnce reads at most n deliveries and claims their tasks.
+func (r *Runner) deliverOnce(ctx context.Context, n int, more bool) error {
+	block := r.cfg.Block
+	if more {
+		block = glance
+	}
+	// A read that is cut off may leave entries with a member who does not know them: it ends by itself.
+	reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), block+callLimit)
+	defer cancel()
+	began := r.deps.Now()
+	ds, err := r.deps.Queue.Read(reading, n, block)
+	r.health.queueCall(began, err)
+	granted := r.slots.endRead(len(ds))
+	if len(ds) > 0 {
+		r.deaf.heard(r.deps.Now())
+		r.handBack(ds[granted:]) // recovery took their slots while the stream was empty
+		used := r.take(ctx, ds[:granted])
+		r.slots.give(false, granted-used)
+	}
+	return err
+}
+
+// arrivals are deliveries by the task that they name, in the order of their coming.
+type arrivals struct {
+	ids    []string
+	byTask map[string][]ingestq.Delivery
+}
+
+// sortArrivals puts undecodable deliveries aside.
+func sortArrivals(ds []ingestq.Delivery) (a arrivals, undecodable []ingestq.Delivery) {
+	a.byTask = make(map[string][]ingestq.Delivery, len(ds))
+	for _, d := range ds {
+		id := d.Envelope.GetTaskId()
+		if d.Envelope == nil || id == "" {
+			undecodable = append(undecodable, d)
+			continue
+		}
+		if _, known := a.byTask[id]; !known {
+			a.ids = append(a.ids, id)
+		}
+		a.byTask[id] = append(a.byTask[id], d)
+	}
+	return a, undecodable
+}
+
+// take claims the tasks of ds in one transaction and starts those that it won; it answers how many slots they use.
+// While the database does not answer it keeps what it read; at a stop it hands that back.
+func (r *Runner) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
+	a, undecodable := sortArrivals(ds)
+	for _, d := range undecodable {
+		r.quarantine(ctx, d)
+	}
+	if len(a.ids) == 0 {
+		return 0
+	}
+	var wait backoff
+	for {
+		used, done, err := r.tryTake(ctx, a)
+		if done {
+			return used
+		}
+		r.health.warn(ctx, "runner: claim deliveries", err)
+		if !pause(ctx, wait.after()) {
+			break
+		}
+	}
+	for _, id := range a.ids {
+		r.handBack(a.byTask[id])
+	}
+	return 0
+}
+
+// tryTake is one try of take; done is false when the database did not answer.
+func (r *Runner) tryTake(ctx context.Context, a arrivals) (used int, done bool, err error) {
+	r.solo.gate.RLock()
+	defer r.solo.gate.RUnlock()
+	if r.solo.active() { // this process takes nothing else now
+		for _, id := range a.ids {
+			r.handBack(a.byTask[id])
+		}
+		return 0, true, nil
+	}
+	first := make(map[string]string, len(a.ids))
+	for id, ds := range a.byTask {
+		first[id] = ds[0].ID
+	}
+	c := r.newClaim(first, false)
+	c.reserving = r.solo.begin()
+	outs, err := c.byIDs(ctx, a.ids)
+	if c.reserving && !reservedIn(outs) {
+		r.solo.giveUp()
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	for _, o := range outs {
+		if r.answer(ctx, c, o, a.byTask[o.TaskID]) {
+			used++
+		}
+	}
+	return used, true, nil
+}
+
+// answer does with the deliveries of one task what the claim's answer asks for (the table of design D4);
+// it reports whether the task runs now.
+func (r *Runner) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds []ingestq.Delivery) bool {
+	if o.Err != nil { // the entry stays pending: the promise in the row brings the task again, later each time
+		r.health.warn(ctx, "runner: claim one task", o.Err, slog.String("task_id", o.TaskID))
+		return false
+	}
+	switch o.Answer {
+	case taskstate.AnswerClaimed:
+		r.ackOthers(ds[1:], ds[0].ID)
+		if old := o.Before.Delivery; old != ds[0].ID {
+			r.courier.ack(old)
+		}
+		r.started(ctx, o, c.m, false, false)
+		return true
+	case taskstate.AnswerReserved:
+		r.ackOthers(ds[1:], ds[0].ID)
+		r.solo.reserve(&reservation{outcome: o, timeline: c.m.Timeline, delivery: &ds[0], renewed: r.deps.Now()})
+	case taskstate.AnswerSolo:
+		r.ackOthers(ds[1:], ds[0].ID)
+		r.leaveSolo(o.Before, ds[0])
+	case taskstate.AnswerNotDue:
+		r.m.count(resultNotDue, len(ds))
+		r.ackOthers(ds, o.Before.Delivery)
+	case taskstate.AnswerBusy:
+		r.m.count(resultBusy, len(ds))
+		r.ackOthers(ds, o.Before.Delivery)
+	case taskstate.AnswerDead:
+		r.m.count(resultDead, 1)
+		r.ackOthers(ds, o.After.Delivery)
+		r.buried(o.After, c.m.Timeline, o.After.Delivery)
+	case taskstate.AnswerSkipped:
+		r.m.count(resultSkipped, len(ds))
+		for _, d := range ds {
+			r.buried(o.Before, c.m.Timeline, d.ID) // acknowledges; an owed DLQ entry goes first
+		}
+	case taskstate.AnswerApplied, taskstate.AnswerLost, taskstate.AnswerRefused, taskstate.AnswerKept:
+		r.health.warn(ctx, "runner: claim one task", errUnexpected(o), slog.String("task_id", o.TaskID))
+	}
+	return false
+}
+
+// leaveSolo passes on a last chance that this process cannot take: it has a reservation already.
+func (r *Runner) leaveSolo(t taskstate.Task, d ingestq.Delivery) {
+	if t.Status == taskstate.StatusQueued {
+		r.handBack([]ingestq.Delivery{d})
+		return
+	}
+	r.ackOthers([]ingestq.Delivery{d}, t.Delivery) // its holder's process or recovery finds it in the table
+}
+
+// ackOthers acknowledges deliveries, except the row's own.
+func (r *Runner) ackOthers(ds []ingestq.Delivery, own string) {
+	for _, d := range ds {
+		if d.ID != own {
+			r.courier.ack(d.ID)
+		}
+	}
+}
+
+// handBack returns deliveries that were read and not claimed: copy and acknowledgement in one step.
+func (r *Runner) handBack(ds []ingestq.Delivery) {
+	for _, d := range ds {
+		if d.Envelope != nil {
+			r.courier.requeue(ingestq.Copy{ID: d.ID, Envelope: d.Envelope})
+		}
+	}
+}
+
+// quarantine puts an undecodable delivery away as it came. If that fails it stays pending and settling tries again.
+func (r *Runner) quarantine(ctx context.Context, d ingestq.Delivery) {
+	ctx, cancel := call(ctx)
+	defer cancel()
+	began := r.deps.Now()
+	err := r.deps.Queue.Quarantine(ctx, d)
+	r.health.queueCall(began, err)
+	if err != nil {
+		r.health.warn(ctx, "runner: put an undecodable delivery away", err, slog.String("delivery", d.ID))
+		return
+	}
+	r.health.warn(ctx, "runner: put an undecodable delivery away", d.Err, slog.String("delivery", d.ID))
+}
+
+// reservedIn reports whether one of the outcomes is a reservation that was written.
+func reservedIn(outs []taskstate.Outcome) bool {
+	for _, o := range outs {
+		if o.Answer == taskstate.AnswerReserved && o.Err == nil {
+			return true
+		}
+	}
+	return false
+}

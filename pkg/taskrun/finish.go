@@ -1,0 +1,252 @@
+package taskrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// finishLoop commits outcomes in batches: what came while one transaction ran goes into the next, and a single one waits for nobody.
+func (r *Runner) finishLoop(ctx context.Context) {
+	var carry []outcome
+	for {
+		batch := carry
+		if len(batch) == 0 {
+			select {
+			case o := <-r.outcomes:
+				batch = []outcome{o}
+			case <-ctx.Done():
+				return
+			}
+		}
+		batch, carry = r.gather(batch)
+		r.finishBatch(ctx, batch)
+	}
+}
+
+// gather adds what is waiting; a second claim of the same task goes into the next batch.
+func (r *Runner) gather(batch []outcome) (now, later []outcome) {
+	seen := map[string]bool{}
+	add := func(o outcome) {
+		if seen[o.h.task.ID] {
+			later = append(later, o)
+			return
+		}
+		seen[o.h.task.ID] = true
+		now = append(now, o)
+	}
+	for _, o := range batch {
+		add(o)
+	}
+	for len(now) < r.cfg.FinishBatch {
+		select {
+		case o := <-r.outcomes:
+			add(o)
+		default:
+			return now, later
+		}
+	}
+	return now, later
+}
+
+// finishTx is one finishing transaction; its hooks may run again when the transaction is retried.
+type finishTx struct {
+	r        *Runner
+	byID     map[string]outcome
+	types    map[string]string
+	payloads map[string]any
+	timeline int64
+}
+
+// finishBatch commits outcomes, as often as the database needs, and then does what follows from them.
+func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
+	f := &finishTx{r: r, byID: map[string]outcome{}, types: map[string]string{}, payloads: map[string]any{}}
+	ids := make([]string, len(batch))
+	for i, o := range batch {
+		id := o.h.task.ID
+		ids[i], f.byID[id], f.types[id] = id, o, o.h.task.Type
+		if o.sort == outcomeSuccess {
+			f.payloads[id] = o.result.Payload
+		}
+	}
+	outs, err := r.commit(ctx, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: f.decide, Also: f.also})
+	if err != nil { // the stop has no more time: their leases end them
+		r.health.warn(ctx, "runner: outcomes left to their leases", err, slog.Int("tasks", len(batch)))
+		for _, o := range batch {
+			r.holds.drop(o.h)
+		}
+		return
+	}
+	r.m.finishBatch.Observe(float64(len(batch)))
+	for _, out := range outs {
+		o := f.byID[out.TaskID]
+		if out.Err != nil {
+			r.unwritten(ctx, o, out.Err)
+			continue
+		}
+		r.finished(ctx, o, out, f.timeline)
+		r.holds.drop(o.h)
+	}
+}
+
+// commit applies b until the database answers, or nobody waits any more.
+// Heartbeats go on meanwhile; a claim that was lost answers so in the end.
+func (r *Runner) commit(ctx context.Context, b taskstate.Batch) ([]taskstate.Outcome, error) {
+	var wait backoff
+	for {
+		one, cancel := call(ctx)
+		outs, err := r.apply(one, b)
+		cancel()
+		if err == nil {
+			return outs, nil
+		}
+		err = fmt.Errorf("finish %d tasks: %w", len(b.IDs), err)
+		r.health.warn(ctx, "runner: commit outcomes", err)
+		timer := time.NewTimer(wait.after())
+		select {
+		case <-timer.C:
+		case <-r.ended:
+			timer.Stop()
+			return nil, err
+		}
+	}
+}
+
+// decide asks the kinds about successes and the state machine about everything else.
+func (f *finishTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
+	f.timeline = m.Timeline
+	out := make([]taskstate.Decision, len(tasks))
+	at := make(map[string]int, len(tasks))
+	dones := map[string][]Done{}
+	for i, t := range tasks {
+		o := f.byID[t.ID]
+		at[t.ID] = i
+		h := o.h.holder(f.r.cfg.Process)
+		if o.sort == outcomeSuccess && holdsNow(m, t, h.Token) {
+			dones[t.Type] = append(dones[t.Type], Done{Task: t, Holder: h, Result: o.result})
+			continue
+		}
+		out[i] = f.simple(m, t, h, o)
+	}
+	for _, typ := range sortedKeys(dones) {
+		ds, err := f.r.decideDone(ctx, tx, m, typ, dones[typ])
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range ds {
+			out[at[d.TaskID]] = d
+		}
+	}
+	return out, nil
+}
+
+// simple decides without a kind.
+func (f *finishTx) simple(m taskstate.Moment, t taskstate.Task, h taskstate.Holder, o outcome) taskstate.Decision {
+	switch o.sort {
+	case outcomeFailure:
+		return taskstate.Fail(f.r.cfg.Policy, m, t, h, o.failure)
+	case outcomeHandBack:
+		return taskstate.HandBack(m, t, h, o.message)
+	case outcomeSuspend:
+		return taskstate.SuspendHeld(m, t, h, o.message)
+	case outcomeSuccess: // its claim is lost
+	}
+	return taskstate.Succeed(m, t, h, o.result.Output, o.message)
+}
+
+// holdsNow reports whether the claim is still the row's.
+func holdsNow(m taskstate.Moment, t taskstate.Task, token taskstate.Token) bool {
+	return t.Status == taskstate.StatusRunning && t.Fence == token.Fence && m.Timeline == token.Timeline
+}
+
+// decideDone asks one kind about the jobs that ended well; it must decide on each of them.
+func (r *Runner) decideDone(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, typ string, dones []Done) ([]taskstate.Decision, error) {
+	var ds []taskstate.Decision
+	err := guard(func() (err error) {
+		ds, err = r.kind(typ).Decide(ctx, tx, m, dones)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("decide on %d %s tasks: %w", len(dones), typ, err)
+	}
+	for _, done := range dones {
+		if !slices.ContainsFunc(ds, func(d taskstate.Decision) bool { return d.TaskID == done.Task.ID }) {
+			return nil, fmt.Errorf("decide on %s task %s: no decision", typ, done.Task.ID)
+		}
+	}
+	if len(ds) != len(dones) {
+		return nil, fmt.Errorf("decide on %d %s tasks: %d decisions", len(dones), typ, len(ds))
+	}
+	return ds, nil
+}
+
+// also lets the kinds write what belongs to the outcomes.
+func (f *finishTx) also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+	return f.r.also(ctx, tx, m, changed, f.types, f.payloads)
+}
+
+// unwritten deals with an outcome whose own transaction fails although the database answers:
+// a success becomes a failed attempt that names the cause; what fails even so is left to its lease.
+func (r *Runner) unwritten(ctx context.Context, o outcome, err error) {
+	r.deps.Log.ErrorContext(ctx, "runner: an outcome cannot be written", "task_id", o.h.task.ID, "error", err)
+	if o.sort != outcomeSuccess {
+		r.holds.drop(o.h)
+		return
+	}
+	o.sort, o.failure = outcomeFailure, internalFailure(fmt.Errorf("finish: %w", err))
+	if o.h.kind != nil && !isPanic(err) {
+		o.failure = r.classify(ctx, o.h, fmt.Errorf("finish: %w", err))
+	}
+	r.finishBatch(ctx, []outcome{o})
+}
+
+// isPanic reports whether err is a recovered panic.
+func isPanic(err error) bool {
+	var p *panicError
+	return errors.As(err, &p)
+}
+
+// finished does what follows a committed outcome, in the order of design D11.
+func (r *Runner) finished(ctx context.Context, o outcome, out taskstate.Outcome, timeline int64) {
+	if out.Answer != taskstate.AnswerApplied {
+		r.m.lost.Inc() // its delivery may be the new holder's by now: leave it
+		return
+	}
+	result := resultSkipped
+	switch out.After.Status {
+	case taskstate.StatusSucceeded:
+		result = resultSucceeded
+		r.courier.ack(o.h.delivery)
+	case taskstate.StatusRetrying:
+		result = resultRetry // its entry stays pending; the row knows it
+		r.wake(out.After.NextRetryAt.Sub(out.After.UpdatedAt))
+	case taskstate.StatusDead:
+		result = resultDead
+		r.buried(out.After, timeline, o.h.delivery)
+	case taskstate.StatusQueued:
+		r.m.handedBack.Inc()
+		r.handBackTask(out.After, o.h)
+		return
+	case taskstate.StatusCancelled, taskstate.StatusSuspended:
+		r.courier.ack(o.h.delivery)
+	case taskstate.StatusNone, taskstate.StatusRunning:
+		r.health.warn(ctx, "runner: commit outcomes", errUnexpected(out), slog.String("task_id", out.TaskID))
+	}
+	r.m.count(result, 1)
+	r.m.seconds.WithLabelValues(result).Observe(r.deps.Now().Sub(o.h.began).Seconds())
+}
+
+// handBackTask makes the delivery of a task that was handed back: a copy of its entry, or a new one.
+func (r *Runner) handBackTask(t taskstate.Task, h *hold) {
+	if h.delivery == "" || h.entryGone.Load() {
+		r.courier.publish(t)
+		return
+	}
+	r.courier.requeue(ingestq.Copy{ID: h.delivery, Envelope: Envelope(t)})
+}

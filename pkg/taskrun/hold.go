@@ -1,0 +1,244 @@
+package taskrun
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// Causes for which a run's context ends, besides taskstate.ErrLost.
+var (
+	// ErrStopping: the process stops; what has not ended is handed back and counts no attempt.
+	ErrStopping = errors.New("the process stops")
+	// ErrStalled: the stage reported nothing for its limit; the attempt failed.
+	ErrStalled = errors.New("no progress within the stage's limit")
+)
+
+// holdKey names one claim of one task.
+type holdKey struct {
+	id    string
+	fence int64
+}
+
+// hold is one claim of this process, from its commit to the commit of its outcome.
+type hold struct {
+	task     taskstate.Task // as claimed
+	token    taskstate.Token
+	owner    string
+	delivery string // acknowledged at the end; empty: none
+	kind     Kind   // nil: nobody knows this type
+	recovery bool   // whose slot it uses
+	began    time.Time
+	// entryGone: the queue had no such entry when it was to be adopted; the run goes on without one (design D4).
+	entryGone atomic.Bool
+	ctx       context.Context //nolint:containedctx // one per claim: it is cancelled from outside its goroutine
+	cancel    context.CancelCauseFunc
+
+	mu         sync.Mutex
+	progress   taskstate.Progress
+	dirty      bool // progress is not in the row yet
+	renewed    time.Time
+	reported   time.Time
+	stageBegan time.Time
+	stalled    time.Time // when it was cancelled for silence; zero: it was not
+	lost       bool
+	hung       bool // written off: not renewed any more
+	done       bool // its goroutine has returned
+}
+
+// key names the claim.
+func (h *hold) key() holdKey { return holdKey{h.task.ID, h.token.Fence} }
+
+// holder is who finishes it.
+func (h *hold) holder(process string) taskstate.Holder {
+	return taskstate.Holder{Token: h.token, Actor: worker(process)}
+}
+
+// worker is the audit's name of this process.
+func worker(process string) taskstate.Actor {
+	return taskstate.Actor{Kind: taskstate.ActorWorker, Name: process}
+}
+
+// report takes progress at now and answers the stage that it ended, with its time; "" when it did not.
+func (h *hold) report(p taskstate.Progress, now time.Time) (ended taskstate.Stage, took time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reported = now
+	p.Percent = min(max(p.Percent, 0), 99)
+	if p == h.progress || h.done {
+		return "", 0
+	}
+	if p.Stage != h.progress.Stage {
+		ended, took = h.progress.Stage, now.Sub(h.stageBegan)
+		h.stageBegan = now
+	}
+	h.progress, h.dirty = p, true
+	return ended, took
+}
+
+// finish notes that the goroutine is back; it answers the last stage with its time and whether the slot was written off.
+func (h *hold) finish(now time.Time) (last taskstate.Stage, took time.Duration, hung bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.done = true
+	hung, h.hung = h.hung, false
+	return h.progress.Stage, now.Sub(h.stageBegan), hung
+}
+
+// lose marks the claim as lost and stops its run.
+func (h *hold) lose() {
+	h.mu.Lock()
+	h.lost = true
+	h.mu.Unlock()
+	h.cancel(taskstate.ErrLost)
+}
+
+// isLost reports whether the claim is known to be lost.
+func (h *hold) isLost() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lost
+}
+
+// beat answers what the heartbeat has to say, and whether there is anything.
+// A lease is renewed when a third of it has passed.
+func (h *hold) beat(now time.Time, lease time.Duration) (b taskstate.Beat, due bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lost || h.hung {
+		return b, false
+	}
+	renew := now.Sub(h.renewed) >= lease/3
+	if !renew && !h.dirty {
+		return b, false
+	}
+	b = taskstate.Beat{
+		TaskID: h.task.ID, Status: taskstate.StatusRunning, Token: h.token, Owner: h.owner, Renew: renew,
+	}
+	if h.dirty {
+		p := h.progress
+		b.Progress = &p
+	}
+	return b, true
+}
+
+// beaten notes that b was written, begun at now.
+func (h *hold) beaten(b taskstate.Beat, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if b.Renew {
+		h.renewed = now
+	}
+	if b.Progress != nil && *b.Progress == h.progress {
+		h.dirty = false
+	}
+}
+
+// silence tells what the stall watch has to do with it.
+type silence int
+
+const (
+	silenceNone    silence = iota
+	silenceStalled         // cancel it
+	silenceHung            // cancelled before and still not back: write it off
+)
+
+// watch judges its silence; limit 0: none.
+func (h *hold) watch(now time.Time, limit func(taskstate.Stage) time.Duration) silence {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.done || h.hung:
+		return silenceNone
+	case h.stalled.IsZero():
+		l := limit(h.progress.Stage)
+		if l == 0 || now.Sub(h.reported) < l {
+			return silenceNone
+		}
+		h.stalled = now
+		return silenceStalled
+	case now.Sub(h.stalled) >= hungAfter:
+		h.hung = true
+		return silenceHung
+	}
+	return silenceNone
+}
+
+// stage is where it is.
+func (h *hold) stage() taskstate.Stage {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.progress.Stage
+}
+
+// holds are the claims of this process.
+type holds struct {
+	mu      sync.Mutex
+	m       map[holdKey]*hold
+	changed chan struct{} // closed when one is dropped
+}
+
+func newHolds() *holds {
+	return &holds{m: map[holdKey]*hold{}, changed: make(chan struct{})}
+}
+
+// add registers h. An older claim of the same task has been lost, whether its run knows it or not.
+func (hs *holds) add(h *hold) {
+	hs.mu.Lock()
+	var older []*hold
+	for k, o := range hs.m {
+		if k.id == h.task.ID {
+			older = append(older, o)
+		}
+	}
+	hs.m[h.key()] = h
+	hs.mu.Unlock()
+	for _, o := range older {
+		o.lose()
+	}
+}
+
+// drop removes h.
+func (hs *holds) drop(h *hold) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	delete(hs.m, h.key())
+	close(hs.changed)
+	hs.changed = make(chan struct{})
+}
+
+// all answers the claims, in no order.
+func (hs *holds) all() []*hold {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	out := make([]*hold, 0, len(hs.m))
+	for _, h := range hs.m {
+		out = append(out, h)
+	}
+	return out
+}
+
+// ids answers at most n of the tasks held.
+func (hs *holds) ids(n int) []string {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	out := make([]string, 0, min(n, len(hs.m)))
+	for k := range hs.m {
+		if len(out) == n {
+			break
+		}
+		out = append(out, k.id)
+	}
+	return out
+}
+
+// empty reports whether nothing is held; if not, changed is closed at the next drop.
+func (hs *holds) empty() (bool, <-chan struct{}) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	return len(hs.m) == 0, hs.changed
+}

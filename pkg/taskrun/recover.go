@@ -1,0 +1,187 @@
+package taskrun
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// recoverPause is the shortest pause between two looks that found work overdue and won none of it:
+// others have it locked, or its lease is being revived.
+const recoverPause = 10 * time.Millisecond
+
+// recoverLoop finds due retries and expired leases in the table, until ctx ends.
+func (r *Runner) recoverLoop(ctx context.Context) {
+	var idle backoffFrom
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.nudge:
+		case <-timer.C:
+		}
+		wait, hungry, err := r.recoverOnce(ctx, &idle)
+		if err != nil {
+			r.health.warn(ctx, "runner: recovery", err)
+			wait = r.cfg.RecoveryInterval
+		}
+		if hungry {
+			r.awaitSlot(ctx)
+			wait = 0
+		}
+		timer.Reset(wait)
+	}
+}
+
+// awaitSlot waits until recovery may have a slot; at most the loop's interval, so that what changes in the table is seen.
+func (r *Runner) awaitSlot(ctx context.Context) {
+	timer := time.NewTimer(r.cfg.RecoveryInterval)
+	defer timer.Stop()
+	for {
+		changed := r.slots.wait()
+		if r.slots.recoverable() > 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// backoffFrom is the pause after looks that won nothing: doubled from recoverPause.
+type backoffFrom struct{ next time.Duration }
+
+// after answers the next pause, at most limit.
+func (b *backoffFrom) after(limit time.Duration) time.Duration {
+	d := max(b.next, recoverPause)
+	b.next = min(2*d, limit)
+	return min(d, limit)
+}
+
+// recoverOnce claims what is due and answers when to look again, and whether only a slot is missing.
+func (r *Runner) recoverOnce(ctx context.Context, idle *backoffFrom) (wait time.Duration, hungry bool, err error) {
+	limit := r.cfg.RecoveryInterval
+	if r.solo.active() {
+		r.slots.setHungry(false)
+		return limit, false, nil
+	}
+	var won int
+	takeover, err := r.nextTakeover(ctx, limit)
+	if err != nil {
+		return limit, false, err
+	}
+	if takeover <= 0 {
+		n, hungry, err := r.recoverStatus(ctx, taskstate.StatusRunning)
+		if err != nil || hungry {
+			return limit, hungry, err
+		}
+		won += n
+	}
+	retry, err := r.nextWake(ctx, taskstate.StatusRetrying, limit)
+	if err != nil {
+		return limit, false, err
+	}
+	if retry <= 0 {
+		n, hungry, err := r.recoverStatus(ctx, taskstate.StatusRetrying)
+		if err != nil || hungry {
+			return limit, hungry, err
+		}
+		won += n
+	}
+	r.slots.setHungry(false)
+	switch {
+	case takeover > 0 && retry > 0:
+		idle.next = 0
+		return min(takeover, retry, limit), false, nil
+	case won > 0:
+		idle.next = 0
+		return 0, false, nil // look at once for what comes after it
+	}
+	return idle.after(limit), false, nil
+}
+
+// nextTakeover answers how long until the first lease expires; after an outage of the database not before half a lease.
+func (r *Runner) nextTakeover(ctx context.Context, limit time.Duration) (time.Duration, error) {
+	next, err := r.nextWake(ctx, taskstate.StatusRunning, limit)
+	if err != nil {
+		return limit, err
+	}
+	if wait := r.health.mayTakeOver(); wait > 0 {
+		return max(next, min(wait, limit)), nil
+	}
+	return next, nil
+}
+
+// nextWake is Store.NextWake with a limit in time.
+func (r *Runner) nextWake(ctx context.Context, status taskstate.Status, limit time.Duration) (time.Duration, error) {
+	ctx, cancel := call(ctx)
+	defer cancel()
+	began := r.deps.Now()
+	d, err := r.deps.Store.NextWake(ctx, status, limit)
+	return d, r.storeDone(began, err)
+}
+
+// recoverStatus claims due tasks of one status with the slots that recovery may have.
+// hungry tells that there is work and no slot.
+func (r *Runner) recoverStatus(ctx context.Context, status taskstate.Status) (won int, hungry bool, err error) {
+	r.solo.gate.RLock()
+	defer r.solo.gate.RUnlock()
+	if r.solo.active() {
+		return 0, false, nil
+	}
+	n := r.slots.takeRecovery(r.cfg.SweepBatch)
+	if n == 0 {
+		r.slots.setHungry(true)
+		return 0, true, nil
+	}
+	used := 0
+	defer func() { r.slots.give(true, n-used) }()
+	c := r.newClaim(nil, status == taskstate.StatusRunning)
+	c.reserving = r.solo.begin()
+	outs, err := c.sweep(ctx, status, n)
+	if c.reserving && !reservedIn(outs) {
+		r.solo.giveUp()
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	for _, o := range outs {
+		if r.recovered(ctx, c, o) {
+			used++
+		}
+		if o.Err == nil && o.Change != nil {
+			won++
+		}
+	}
+	return won, false, nil
+}
+
+// recovered does what the answer for one row of a sweep asks for; it reports whether the task runs now.
+func (r *Runner) recovered(ctx context.Context, c *claimTx, o taskstate.Outcome) bool {
+	if o.Err != nil {
+		r.health.warn(ctx, "runner: recover one task", o.Err, slog.String("task_id", o.TaskID))
+		return false
+	}
+	switch o.Answer {
+	case taskstate.AnswerClaimed:
+		r.started(ctx, o, c.m, true, true)
+		return true
+	case taskstate.AnswerReserved:
+		r.solo.reserve(&reservation{outcome: o, timeline: c.m.Timeline, renewed: r.deps.Now()})
+	case taskstate.AnswerDead:
+		r.m.count(resultDead, 1)
+		r.buried(o.After, c.m.Timeline, o.After.Delivery)
+	case taskstate.AnswerSolo, taskstate.AnswerBusy, taskstate.AnswerNotDue, taskstate.AnswerSkipped, taskstate.AnswerKept:
+	case taskstate.AnswerApplied, taskstate.AnswerLost, taskstate.AnswerRefused:
+		r.health.warn(ctx, "runner: recover one task", errUnexpected(o), slog.String("task_id", o.TaskID))
+	}
+	return false
+}

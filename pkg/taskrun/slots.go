@@ -1,0 +1,175 @@
+package taskrun
+
+import "sync"
+
+// slots counts who uses how many of a process's slots.
+//
+// New deliveries and recovery share them: while deliveries wait, recovery has at most half (rounded up),
+// and as much as that is kept for it when it has work; otherwise it may have all (design D4).
+type slots struct {
+	mu       sync.Mutex
+	total    int
+	lost     int  // written off: their runs ignore that they were cancelled
+	main     int  // run tasks that new deliveries brought
+	recovery int  // run tasks that recovery found
+	reading  int  // asked for by the read in flight
+	waiting  bool // the last read was full: more deliveries wait
+	hungry   bool // recovery knows of work and had no slot for it
+	yielded  bool // with one slot in all: the last one went to recovery
+	changed  chan struct{}
+}
+
+// newSlots returns n free slots.
+func newSlots(n int) *slots { return &slots{total: n, changed: make(chan struct{})} }
+
+// signal wakes everybody who waits for a change; s.mu is held.
+func (s *slots) signal() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// wait answers a channel that is closed at the next change.
+func (s *slots) wait() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+// share is recovery's part while deliveries wait.
+func (s *slots) share() int { return (s.total + 1) / 2 }
+
+// free counts slots that run nothing.
+func (s *slots) free() int { return s.total - s.lost - s.main - s.recovery }
+
+// beginRead answers how many deliveries may be read; endRead must follow when it is not 0.
+// more tells that the last read was full.
+func (s *slots) beginRead() (n int, more bool, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = s.free() - s.kept()
+	s.reading = max(n, 0)
+	return s.reading, s.waiting, s.changed
+}
+
+// kept counts free slots that hungry recovery has a right to.
+func (s *slots) kept() int {
+	if !s.hungry || (s.total == 1 && s.yielded) {
+		return 0
+	}
+	return max(0, s.share()-s.recovery)
+}
+
+// endRead answers how many of the got deliveries have a slot; recovery may have taken some while an empty stream was read.
+func (s *slots) endRead(got int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = s.reading > 0 && got >= s.reading
+	s.reading = 0
+	n := min(got, max(s.free(), 0))
+	s.main += n
+	if n > 0 {
+		s.yielded = false
+	}
+	return n
+}
+
+// takeRecovery takes what recovery may have now, at most limit.
+func (s *slots) takeRecovery(limit int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := min(s.forRecovery(), limit)
+	s.recovery += n
+	return n
+}
+
+// recoverable answers what takeRecovery would give.
+func (s *slots) recoverable() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.forRecovery()
+}
+
+// forRecovery counts the slots that recovery may take now.
+func (s *slots) forRecovery() int {
+	n := s.free()
+	if s.waiting {
+		n = min(n-s.reading, s.share()-s.recovery)
+		if s.total == 1 && s.yielded {
+			n = 0 // one slot in all: turn about
+		}
+	}
+	return max(n, 0)
+}
+
+// takeAlone takes a slot of recovery's for a task that runs alone, when none is in use.
+func (s *slots) takeAlone() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recovery++
+}
+
+// setHungry notes whether recovery has work without a slot.
+func (s *slots) setHungry(hungry bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hungry != hungry {
+		s.hungry = hungry
+		s.signal()
+	}
+}
+
+// give returns n slots.
+func (s *slots) give(recovery bool, n int) {
+	if n == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*s.used(recovery) -= n
+	s.signal()
+}
+
+// ran notes that recovery used its slot for a task (turn about with one slot in all).
+func (s *slots) ran(recovery bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.yielded = recovery
+}
+
+// writeOff counts a used slot as lost.
+func (s *slots) writeOff(recovery bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*s.used(recovery)--
+	s.lost++
+}
+
+// restore frees a slot that was written off.
+func (s *slots) restore() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost--
+	s.signal()
+}
+
+// used is the counter of one side.
+func (s *slots) used(recovery bool) *int {
+	if recovery {
+		return &s.recovery
+	}
+	return &s.main
+}
+
+// left answers how many slots are not lost, and of how many.
+func (s *slots) left() (left, total int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.total - s.lost, s.total
+}
+
+// idle answers how many slots run nothing.
+func (s *slots) idle() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.free()
+}

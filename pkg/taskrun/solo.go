@@ -1,0 +1,295 @@
+package taskrun
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// reservation is a task on its last chance that this process will run alone (design D6).
+type reservation struct {
+	outcome  taskstate.Outcome // Before as found, After with lease_owner and lease
+	timeline int64
+	delivery *ingestq.Delivery // what brought it; nil: recovery found it
+	renewed  time.Time
+	lost     bool
+	running  bool
+}
+
+// beat is the heartbeat of a reservation: status and fence stay, the owner is this process's.
+func (res *reservation) beat() taskstate.Beat {
+	t := res.outcome.After
+	return taskstate.Beat{
+		TaskID: t.ID, Status: t.Status, Owner: t.LeaseOwner, Renew: true,
+		Token: taskstate.Token{Timeline: res.timeline, Fence: t.Fence},
+	}
+}
+
+// solo keeps the one reservation of a process.
+type solo struct {
+	gate sync.RWMutex // claims of many hold it for reading, the claim alone for writing
+
+	mu      sync.Mutex
+	begun   bool // some claim may reserve now: no other may
+	res     *reservation
+	changed chan struct{}
+}
+
+func newSolo() *solo { return &solo{changed: make(chan struct{})} }
+
+// signal wakes who waits; s.mu is held.
+func (s *solo) signal() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// begin asks for the right to reserve in one claim; reserve or giveUp must follow when it is given.
+func (s *solo) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun {
+		return false
+	}
+	s.begun = true
+	return true
+}
+
+// giveUp returns the right: nothing was reserved, or the reservation is over.
+func (s *solo) giveUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun, s.res = false, nil
+	s.signal()
+}
+
+// reserve notes the reservation that was written.
+func (s *solo) reserve(res *reservation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.res = res
+	s.signal()
+}
+
+// active reports whether the process takes nothing new because of a reservation.
+func (s *solo) active() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.res != nil
+}
+
+// state answers the reservation, whether it was lost, and what is closed at the next change.
+func (s *solo) state() (res *reservation, lost bool, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.res, s.res != nil && s.res.lost, s.changed
+}
+
+// awaitNone waits until there is no reservation; it reports whether ctx goes on.
+func (s *solo) awaitNone(ctx context.Context) bool {
+	for {
+		res, _, changed := s.state()
+		if res == nil {
+			return ctx.Err() == nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// await waits for a reservation; nil at the end of ctx.
+func (s *solo) await(ctx context.Context) *reservation {
+	for {
+		res, _, changed := s.state()
+		if res != nil {
+			return res
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// beat answers the reservation when its lease needs to be renewed.
+func (s *solo) beat(now time.Time, lease time.Duration) *reservation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.res == nil || s.res.running || s.res.lost || now.Sub(s.res.renewed) < lease/3 {
+		return nil
+	}
+	return s.res
+}
+
+// beaten notes how a reservation's heartbeat ended.
+func (s *solo) beaten(res *reservation, now time.Time, lost bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if lost {
+		res.lost = true
+		s.signal()
+		return
+	}
+	res.renewed = now
+}
+
+// run notes that the reserved task is claimed: it is a task like others from here on.
+func (s *solo) run(res *reservation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	res.running = true
+}
+
+// take answers the reservation for its release at a stop; nil when there is none, or its task runs.
+func (s *solo) take() *reservation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.res == nil || s.res.running {
+		return nil
+	}
+	return s.res
+}
+
+// soloLoop runs reserved tasks: it waits until the process holds nothing, claims the one alone, waits for its end, goes on.
+func (r *Runner) soloLoop(ctx context.Context) {
+	for {
+		res := r.solo.await(ctx)
+		if res == nil {
+			return
+		}
+		r.deps.Log.InfoContext(ctx, "runner: a task gets its last chance, alone", "task_id", res.outcome.TaskID)
+		if !r.awaitAlone(ctx) {
+			return // the stop releases the reservation
+		}
+		if !r.claimAlone(ctx, res) {
+			return
+		}
+		if !r.awaitEnd(ctx) {
+			return
+		}
+		r.solo.giveUp()
+	}
+}
+
+// awaitAlone waits until the process holds nothing, or the reservation is lost; it reports whether ctx goes on.
+func (r *Runner) awaitAlone(ctx context.Context) bool {
+	for {
+		empty, drained := r.holds.empty()
+		_, lost, changed := r.solo.state()
+		if empty || lost {
+			return ctx.Err() == nil
+		}
+		select {
+		case <-drained:
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// awaitEnd waits until the task that runs alone is finished; it reports whether ctx goes on.
+func (r *Runner) awaitEnd(ctx context.Context) bool {
+	for {
+		empty, drained := r.holds.empty()
+		if empty {
+			return ctx.Err() == nil
+		}
+		select {
+		case <-drained:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// claimAlone claims the reserved task as the only one of this process; it reports whether ctx goes on.
+// When it is not to be had any more (cancelled, suspended, taken after an outage) only its delivery is put in order.
+func (r *Runner) claimAlone(ctx context.Context, res *reservation) bool {
+	var wait backoff
+	for {
+		err := r.tryAlone(ctx, res)
+		if err == nil {
+			return true
+		}
+		r.health.warn(ctx, "runner: claim a reserved task", err, slog.String("task_id", res.outcome.TaskID))
+		if !pause(ctx, wait.after()) {
+			return false
+		}
+	}
+}
+
+// tryAlone is one try of claimAlone.
+func (r *Runner) tryAlone(ctx context.Context, res *reservation) error {
+	r.solo.gate.Lock()
+	defer r.solo.gate.Unlock()
+	id := res.outcome.TaskID
+	var deliveries map[string]string
+	var ds []ingestq.Delivery
+	if res.delivery != nil {
+		deliveries, ds = map[string]string{id: res.delivery.ID}, []ingestq.Delivery{*res.delivery}
+	}
+	c := r.newClaim(deliveries, false)
+	_, lost, _ := r.solo.state()
+	c.req.Alone, c.req.Mine = !lost, !lost
+	outs, err := c.byIDs(ctx, []string{id})
+	if err != nil {
+		return err
+	}
+	o := outs[0]
+	switch {
+	case o.Err == nil && o.Answer == taskstate.AnswerClaimed:
+		r.solo.run(res)
+		r.slots.takeAlone()
+		r.answerAlone(ctx, c, o, ds)
+	case len(ds) > 0:
+		r.answer(ctx, c, o, ds)
+	default:
+		r.recovered(ctx, c, o)
+	}
+	return nil
+}
+
+// answerAlone starts the task that was claimed alone. Its slot is recovery's, whoever found it: all are free.
+func (r *Runner) answerAlone(ctx context.Context, c *claimTx, o taskstate.Outcome, ds []ingestq.Delivery) {
+	if len(ds) == 0 {
+		r.started(ctx, o, c.m, true, true)
+		return
+	}
+	if old := o.Before.Delivery; old != ds[0].ID {
+		r.courier.ack(old)
+	}
+	r.started(ctx, o, c.m, true, false)
+}
+
+// releaseReservation drops a reservation at a stop: the row is as free as before.
+func (r *Runner) releaseReservation(ctx context.Context) {
+	res := r.solo.take()
+	if res == nil {
+		return
+	}
+	defer r.solo.giveUp()
+	ctx, cancel := call(ctx)
+	defer cancel()
+	owner := res.outcome.After.LeaseOwner
+	outs, err := r.apply(ctx, taskstate.Batch{
+		IDs: []string{res.outcome.TaskID}, Scope: taskstate.System(),
+		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			return taskstate.Release(r.cfg.Policy, m, t, owner)
+		}),
+	})
+	if err != nil || outs[0].Err != nil {
+		r.health.warn(ctx, "runner: release a reservation", err, slog.String("task_id", res.outcome.TaskID))
+		return // it expires by itself
+	}
+	if res.delivery != nil {
+		r.leaveSolo(outs[0].After, *res.delivery)
+	}
+}

@@ -1,0 +1,185 @@
+package taskrun
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const dueLimit = 10_000 // rows of one status that the gauge of due work counts
+
+// horizonOnce adds lost deliveries again (design D5). Of a healthy backlog, however long, it reads not one row.
+func (r *Runner) horizonOnce(ctx context.Context) error {
+	horizon, err := r.horizon(ctx)
+	if err != nil {
+		return err
+	}
+	before := horizon.Add(-r.cfg.Policy.Slack)
+	for ctx.Err() == nil {
+		n, err := r.promise(ctx, horizon, before)
+		if err != nil || n < r.cfg.SweepBatch {
+			return err
+		}
+	}
+	return nil
+}
+
+// horizon is H by the database's clock: what was promised before it, and the slack, has been read by somebody.
+// The database is asked first: when everything was read, "now" must not be later than the look at the queue.
+func (r *Runner) horizon(ctx context.Context) (time.Time, error) {
+	began := r.deps.Now()
+	ctx, cancel := call(ctx)
+	defer cancel()
+	m, err := r.deps.Store.Moment(ctx)
+	if r.storeDone(began, err) != nil {
+		return time.Time{}, fmt.Errorf("read the database's clock: %w", err)
+	}
+	began = r.deps.Now()
+	h, err := r.deps.Queue.Horizon(ctx)
+	r.health.queueCall(began, err)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the queue's horizon: %w", err)
+	}
+	if h.At.IsZero() {
+		return m.Now, nil
+	}
+	// The slack grows by the measured difference of the clocks, whichever of them is ahead.
+	at := h.At.Add(-h.Now.Sub(m.Now).Abs())
+	if at.After(m.Now) {
+		return m.Now, nil
+	}
+	return at, nil
+}
+
+// promise renews the promises of one batch of lost deliveries and adds them; it answers how many rows it read.
+func (r *Runner) promise(ctx context.Context, horizon, before time.Time) (int, error) {
+	ctx, cancel := call(ctx)
+	defer cancel()
+	began := r.deps.Now()
+	outs, err := r.deps.Store.Sweep(ctx, taskstate.Sweep{
+		Status: taskstate.StatusQueued, Before: before, Limit: r.cfg.SweepBatch,
+		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			return taskstate.Promise(r.cfg.Policy, m, t, horizon)
+		}),
+	})
+	if r.storeDone(began, err) != nil {
+		return 0, fmt.Errorf("promise lost deliveries: %w", err)
+	}
+	var lost []taskstate.Task
+	for _, o := range outs {
+		if o.Err == nil && o.Answer == taskstate.AnswerApplied {
+			lost = append(lost, o.After)
+		}
+	}
+	r.m.repromised.Add(float64(len(lost)))
+	began = r.deps.Now()
+	err = Publish(ctx, r.deps.Queue, lost)
+	if len(lost) > 0 {
+		r.health.queueCall(began, err)
+	}
+	if err == nil && len(lost) == 0 {
+		return 0, nil // all kept: nothing moves by looking again at once
+	}
+	return len(outs), err
+}
+
+// owedOnce writes the dead letters that DEAD rows still owe (design D11).
+func (r *Runner) owedOnce(ctx context.Context) error {
+	if !r.cfg.Policy.DLQ {
+		return nil
+	}
+	for ctx.Err() == nil {
+		n, err := r.owed(ctx)
+		if err != nil || n < r.cfg.SweepBatch {
+			return err
+		}
+	}
+	return nil
+}
+
+// owed writes one batch: entries, acknowledgements, marks; it answers how many rows it read.
+func (r *Runner) owed(ctx context.Context) (int, error) {
+	ctx, cancel := call(ctx)
+	defer cancel()
+	var timeline int64
+	began := r.deps.Now()
+	outs, err := r.deps.Store.Sweep(ctx, taskstate.Sweep{
+		Status: taskstate.StatusDead, WakeBefore: taskstate.In(0), Limit: r.cfg.SweepBatch,
+		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			timeline = m.Timeline
+			return taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerKept}
+		}),
+	})
+	if r.storeDone(began, err) != nil {
+		return 0, fmt.Errorf("sweep owed dead letters: %w", err)
+	}
+	var ls []letter
+	for _, o := range outs {
+		if o.Before.DLQ == taskstate.DLQOwed {
+			ls = append(ls, letterOf(o.Before, timeline, o.Before.Delivery))
+		}
+	}
+	if len(ls) == 0 {
+		return 0, nil
+	}
+	if err := r.courier.buryNow(ctx, ls); err != nil {
+		return 0, err
+	}
+	return len(outs), nil
+}
+
+// measureOnce sets the gauges of due work and listens whether new deliveries still come.
+func (r *Runner) measureOnce(ctx context.Context) error {
+	ctx, cancel := call(ctx)
+	defer cancel()
+	began := r.deps.Now()
+	n, oldest, err := r.deps.Store.Due(ctx, dueLimit)
+	if r.storeDone(began, err) != nil {
+		return fmt.Errorf("count due work: %w", err)
+	}
+	r.m.dueWork.Set(float64(n))
+	r.m.oldestDue.Set(oldest.Seconds())
+	if !r.cfg.MainLoop {
+		return nil
+	}
+	began = r.deps.Now()
+	stats, err := r.deps.Queue.Stats(ctx)
+	r.health.queueCall(began, err)
+	if err != nil {
+		return fmt.Errorf("read the queue's counts: %w", err)
+	}
+	waiting := stats.Lag > 0 || (stats.Lag < 0 && n > 0 && oldest > deafAfter)
+	may := r.slots.idle() > 0 && !r.solo.active()
+	deaf := r.deaf.listen(r.deps.Now(), waiting && may)
+	r.health.set(func(h *health) { h.deaf = deaf })
+	return nil
+}
+
+// deafWatch finds a worker that is connected and yet is given nothing (lesson 14).
+type deafWatch struct {
+	mu    sync.Mutex
+	since time.Time // since when deliveries wait, slots are free, and nothing came; zero: not so
+}
+
+// heard notes that deliveries came.
+func (d *deafWatch) heard(time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.since = time.Time{}
+}
+
+// listen notes whether deliveries wait for free slots; it reports whether that has been so for too long.
+func (d *deafWatch) listen(now time.Time, waiting bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case !waiting:
+		d.since = time.Time{}
+	case d.since.IsZero():
+		d.since = now
+	}
+	return !d.since.IsZero() && now.Sub(d.since) >= deafAfter
+}
