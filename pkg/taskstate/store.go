@@ -16,6 +16,9 @@ var (
 	// ErrUnavailable: the database does not answer; nothing is known to have changed.
 	// After an unknown COMMIT the store has read back what it did, so a call that returns this error did nothing.
 	ErrUnavailable = errors.New("database unavailable")
+	// ErrOutcomeUnknown: a COMMIT got no answer and what became of it could not be found out:
+	// the database stayed away, or the call was Hold or InTx, whose writes the store cannot name.
+	ErrOutcomeUnknown = errors.New("outcome of the transaction unknown")
 	// ErrLost: the claim is no longer the one that the row names; its holder stops.
 	ErrLost = errors.New("claim lost")
 )

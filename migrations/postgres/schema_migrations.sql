@@ -1,0 +1,6 @@
+CREATE TABLE IF NOT EXISTS schema_migrations (
+  version INTEGER NOT NULL PRIMARY KEY,
+  name VARCHAR(190) NOT NULL,
+  checksum VARCHAR(64) NOT NULL,
+  applied_at TIMESTAMPTZ NOT NULL
+);

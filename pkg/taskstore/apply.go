@@ -1,0 +1,190 @@
+package taskstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// Apply implements taskstate.Store.
+// Batches of more than 500 tasks are several transactions. When one of several fails, or a row fails alone,
+// its Outcome.Err says so and the call's error is nil; a batch of which nothing was written returns the error itself.
+func (s *Store) Apply(ctx context.Context, b taskstate.Batch) ([]taskstate.Outcome, error) {
+	if err := checkIDs(b.IDs); err != nil {
+		return nil, err
+	}
+	byID := make(map[string]taskstate.Outcome, len(b.IDs))
+	for chunk := range slices.Chunk(b.IDs, maxBatch) {
+		outcomes, err := s.applyChunk(ctx, chunk, b)
+		if err != nil && len(byID) == 0 {
+			return nil, err
+		}
+		for _, id := range chunk {
+			if err != nil {
+				byID[id] = failed(id, err)
+			}
+		}
+		for _, o := range outcomes {
+			byID[o.TaskID] = o
+		}
+	}
+	out := make([]taskstate.Outcome, len(b.IDs))
+	for i, id := range b.IDs {
+		o, ok := byID[id]
+		if !ok {
+			o = taskstate.Outcome{Decision: taskstate.Decision{TaskID: id, Answer: taskstate.AnswerSkipped}}
+		}
+		out[i] = o
+	}
+	return out, nil
+}
+
+// failed is the outcome of a row whose change could not be written.
+func failed(id string, err error) taskstate.Outcome {
+	return taskstate.Outcome{Decision: taskstate.Decision{TaskID: id, Answer: taskstate.AnswerKept}, Err: err}
+}
+
+// checkIDs refuses a list that names a task twice or an id that is none.
+func checkIDs(ids []string) error {
+	seen := make(map[string]struct{}, len(ids))
+	for _, id := range ids {
+		if _, twice := seen[id]; twice {
+			return fmt.Errorf("apply: %w: task %s stands twice in the batch", ErrInvalid, id)
+		}
+		seen[id] = struct{}{}
+	}
+	return nil
+}
+
+// applyChunk runs one transaction, and one a row when it fails for a row's sake.
+func (s *Store) applyChunk(ctx context.Context, ids []string, b taskstate.Batch) ([]taskstate.Outcome, error) {
+	ids = storable(ids)
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	run := &batch{store: s, decide: b.Decide, also: b.Also}
+	run.lock = func(ctx context.Context, tx *session) (taskstate.Moment, []taskstate.Task, error) {
+		return s.lockIDs(ctx, tx, ids, b.Scope)
+	}
+	err := run.run(ctx, "apply to "+subject(ids))
+	if err == nil {
+		return run.outcomes(), nil
+	}
+	if len(ids) == 1 || !s.splits(ctx, err) {
+		return nil, err
+	}
+	return s.singly(ctx, ids, b)
+}
+
+// singly applies b to one task at a time, so that one bad row fails alone (design D9).
+func (s *Store) singly(ctx context.Context, ids []string, b taskstate.Batch) ([]taskstate.Outcome, error) {
+	var out []taskstate.Outcome
+	for _, id := range ids {
+		one, err := s.applyChunk(ctx, []string{id}, b)
+		if err != nil {
+			out = append(out, failed(id, err))
+			continue
+		}
+		out = append(out, one...)
+	}
+	return out, nil
+}
+
+// storable leaves out what can be no task's id: longer than the column, or not printable ASCII.
+// Such a text came from outside, and a comparison with it may be an error in one dialect and none in another.
+func storable(ids []string) []string {
+	out := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if ascii(id, maxID) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// subject names the tasks of a batch in an error.
+func subject(ids []string) string {
+	if len(ids) == 1 {
+		return "task " + ids[0]
+	}
+	return fmt.Sprintf("%d tasks from %s on", len(ids), ids[0])
+}
+
+// lockIDs locks tasks in id order.
+func (s *Store) lockIDs(ctx context.Context, tx *session, ids []string, scope taskstate.Scope) (taskstate.Moment, []taskstate.Task, error) {
+	list := padded(ids)
+	query, args := s.scoped(s.queries.List("Lock", len(list)), anys(list), scope)
+	return s.lockRows(ctx, tx, query, args)
+}
+
+// lockRows runs a locking statement whose rows begin with clock and timeline.
+func (s *Store) lockRows(ctx context.Context, tx *session, query string, args []any) (taskstate.Moment, []taskstate.Task, error) {
+	var m taskstate.Moment
+	var now taskstate.Stamp
+	rows, err := tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return m, nil, fmt.Errorf("lock tasks: %w", err)
+	}
+	tasks, err := scanTasks(rows, &now, &m.Timeline)
+	if err != nil {
+		return m, nil, fmt.Errorf("lock tasks: %w", err)
+	}
+	m.Now = now.Time
+	return m, tasks, nil
+}
+
+// scoped puts the owner's predicate into a statement; its argument comes last of those given.
+func (s *Store) scoped(query string, args []any, scope taskstate.Scope) (string, []any) {
+	if scope.All() {
+		return fill(query, "@scope", ""), args
+	}
+	return fill(query, "@scope", s.queries.Get("OfUser")), append(args, scope.UserID)
+}
+
+// Sweep implements taskstate.Store.
+func (s *Store) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Outcome, error) {
+	if w.Limit <= 0 {
+		return nil, nil
+	}
+	w.Limit = min(w.Limit, maxBatch)
+	query, args := s.sweepQuery(w)
+	run := &batch{store: s, decide: w.Decide, also: w.Also}
+	run.lock = func(ctx context.Context, tx *session) (taskstate.Moment, []taskstate.Task, error) {
+		return s.lockRows(ctx, tx, query, args)
+	}
+	err := run.run(ctx, "sweep "+string(w.Status))
+	if err == nil {
+		return run.outcomes(), nil
+	}
+	if len(run.tasks) < 2 || !s.splits(ctx, err) {
+		return nil, err
+	}
+	ids := make([]string, len(run.tasks))
+	for i, t := range run.tasks {
+		ids[i] = t.ID
+	}
+	return s.singly(ctx, ids, taskstate.Batch{Scope: taskstate.System(), Decide: w.Decide, Also: w.Also})
+}
+
+// sweepQuery is the statement of a sweep.
+func (s *Store) sweepQuery(w taskstate.Sweep) (string, []any) {
+	query, args := s.queries.Get("Sweep"), []any{string(w.Status)}
+	switch {
+	case !w.Before.IsZero():
+		query, args = fill(query, "@until", "< ?"), append(args, w.Before.UTC().Truncate(time.Microsecond))
+	case w.WakeBefore.Kind == taskstate.DelayIn:
+		query, args = fill(query, "@until", s.queries.Get("SweepUntil")), append(args, boundedMicros(w.WakeBefore.In))
+	default:
+		query, args = fill(query, "@until", s.queries.Get("SweepUntil")), append(args, int64(0))
+	}
+	exclude := ""
+	if ids := storable(w.Exclude); len(ids) > 0 {
+		list := padded(ids)
+		exclude = s.queries.List("SweepExclude", len(list))
+		args = append(args, anys(list)...)
+	}
+	return fill(query, "@exclude", exclude), append(args, w.Limit)
+}

@@ -1,0 +1,125 @@
+// Package backend is what a SQL driver's home hands to the task store: open pools, and what differs
+// between drivers and cannot be said in SQL.
+package backend
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/sqlfile"
+)
+
+// Class says what an error of a database means to a transaction.
+type Class int
+
+// The classes.
+const (
+	Other  Class = iota // the statement or its data; repeating it changes nothing
+	Retry               // deadlock, lock wait, serialization: the transaction is run again
+	Unique              // a unique key exists already
+	Lost                // the connection or the database is not there
+)
+
+// Backend is an open database.
+type Backend struct {
+	Dialect sqlfile.Dialect
+	// DB runs transactions; Reads runs statements outside of them. Both may be the same pool.
+	DB, Reads *sql.DB
+	// Begin starts a transaction that may write, at READ COMMITTED or stricter.
+	Begin string
+	// Commit ends a transaction; nil: the statement COMMIT.
+	// It must not answer nil for a transaction that the server rolled back.
+	Commit func(ctx context.Context, conn *sql.Conn) error
+	// Classify is asked for errors that ClassOf does not know by itself; known false: not an error of this driver.
+	Classify func(err error) (class Class, known bool)
+	// Arg turns an argument into the form that the driver stores right; nil: as it is.
+	Arg func(v any) any
+	// Address names the database without secrets, for messages.
+	Address string
+}
+
+// Close closes both pools.
+func (b *Backend) Close() error {
+	err := b.DB.Close()
+	if b.Reads != b.DB {
+		err = errors.Join(err, b.Reads.Close())
+	}
+	return err
+}
+
+// ClassOf says what err means: connection errors of any driver first, then what the driver knows.
+func (b *Backend) ClassOf(err error) Class {
+	var network net.Error
+	switch {
+	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
+		return Lost
+	case errors.As(err, &network):
+		return Lost
+	}
+	class, _ := b.Classify(err)
+	return class
+}
+
+// Known reports whether the driver itself answered err, as opposed to Go code around it.
+func (b *Backend) Known(err error) bool {
+	_, known := b.Classify(err)
+	return known
+}
+
+// PoolSize are the limits of a pool of connections to a server.
+type PoolSize struct {
+	MaxOpen  int           // at least 1
+	MaxIdle  int           // at most MaxOpen
+	IdleTime time.Duration // an idle connection is closed after it
+}
+
+// Apply sets the limits on db.
+func (p PoolSize) Apply(db *sql.DB) {
+	db.SetMaxOpenConns(p.MaxOpen)
+	db.SetMaxIdleConns(p.MaxIdle)
+	db.SetConnMaxIdleTime(p.IdleTime)
+}
+
+// SetUp answers a connector that runs statements on every new connection before it is used.
+func SetUp(c driver.Connector, statements ...string) driver.Connector {
+	return &prepared{Connector: c, statements: statements}
+}
+
+// prepared runs its statements on every new connection.
+type prepared struct {
+	driver.Connector
+	statements []string
+}
+
+// Connect implements driver.Connector.
+func (p *prepared) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := p.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	exec, ok := conn.(driver.ExecerContext)
+	if !ok {
+		return nil, errors.Join(errors.New("driver cannot run statements on a connection"), conn.Close())
+	}
+	for _, s := range p.statements {
+		if _, err := exec.ExecContext(ctx, s, nil); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+	}
+	return conn, nil
+}
+
+// Redact cuts a user's password out of a message about a database address.
+func Redact(message, password string) string {
+	if password == "" {
+		return message
+	}
+	return strings.ReplaceAll(message, password, "***")
+}

@@ -1,0 +1,260 @@
+package taskstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/backend"
+)
+
+// lockFunc locks the rows of a batch and answers them in id order (Sweep: in wake order) with the database's moment.
+type lockFunc func(ctx context.Context, tx *session) (taskstate.Moment, []taskstate.Task, error)
+
+// batch is one transaction of Apply or Sweep. Its results are those of the attempt that counted.
+type batch struct {
+	store  *Store
+	lock   lockFunc
+	decide taskstate.DecideFunc
+	also   taskstate.AlsoFunc
+	callID string
+
+	tasks     []taskstate.Task     // locked
+	decisions []taskstate.Decision // one for each task, in its order
+	changed   []int                // indexes of tasks that get a change
+	writtenAt time.Time            // the instant of the UPDATE
+}
+
+// run does the work with its retries.
+func (b *batch) run(ctx context.Context, what string) error {
+	b.callID = newCallID()
+	return b.store.transact(ctx, what, b.work, b.settle)
+}
+
+// work is the inside of the transaction.
+func (b *batch) work(ctx context.Context, tx *session) (bool, error) {
+	b.tasks, b.decisions, b.changed, b.writtenAt = nil, nil, nil, time.Time{}
+	m, tasks, err := b.lock(ctx, tx)
+	if err != nil || len(tasks) == 0 {
+		return false, err
+	}
+	b.tasks = tasks
+	decisions, err := b.decide(ctx, tx, m, append([]taskstate.Task(nil), tasks...))
+	if err != nil {
+		return false, err
+	}
+	if err := b.take(decisions); err != nil || len(b.changed) == 0 {
+		return false, err
+	}
+	if err := b.update(ctx, tx, m); err != nil {
+		return false, err
+	}
+	if b.also != nil {
+		if err := b.also(ctx, tx, m, b.applied()); err != nil {
+			return false, &alsoError{err}
+		}
+	}
+	return true, b.log(ctx, tx, m)
+}
+
+// take fits the decisions to the tasks; one that is missing keeps its row.
+func (b *batch) take(decisions []taskstate.Decision) error {
+	byID := make(map[string]taskstate.Decision, len(decisions))
+	for _, d := range decisions {
+		byID[d.TaskID] = d
+	}
+	b.decisions = make([]taskstate.Decision, len(b.tasks))
+	for i, t := range b.tasks {
+		d, ok := byID[t.ID]
+		if !ok {
+			d = taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerKept}
+		}
+		if d.Change != nil {
+			if err := check(t, d.Change); err != nil {
+				return err
+			}
+			d.Change = cleaned(*d.Change)
+			b.changed = append(b.changed, i)
+		}
+		b.decisions[i] = d
+	}
+	return nil
+}
+
+// check refuses a change that is not one of this row or not on the legal graph: a programmer's mistake.
+func check(t taskstate.Task, c *taskstate.Change) error {
+	switch {
+	case c.TaskID != t.ID || c.From != t.Status || c.Fence != t.Fence:
+		return fmt.Errorf("task %s: %w: the change is of another state of the row", t.ID, ErrInvalid)
+	case c.Silent && c.To != c.From:
+		return fmt.Errorf("task %s: %w: a change of status cannot be silent", t.ID, ErrInvalid)
+	case !c.Silent && !taskstate.Legal(c.From, c.To, c.Reason):
+		return fmt.Errorf("task %s: %w: %s to %s for %s is not a legal change", t.ID, ErrInvalid, c.From, c.To, c.Reason)
+	}
+	return nil
+}
+
+// applied are the decisions with a change.
+func (b *batch) applied() []taskstate.Decision {
+	out := make([]taskstate.Decision, len(b.changed))
+	for n, i := range b.changed {
+		out[n] = b.decisions[i]
+	}
+	return out
+}
+
+// update writes all changes with one statement and checks that each found its row.
+func (b *batch) update(ctx context.Context, tx *session, m taskstate.Moment) error {
+	changes := make([]changeRow, len(b.changed))
+	for n, i := range b.changed {
+		changes[n] = rowOf(b.tasks[i], b.decisions[i].Change)
+	}
+	text, err := rows(changes)
+	if err != nil {
+		return err
+	}
+	res, err := tx.ExecContext(ctx, b.store.queries.Get("Update"), text, m.Timeline)
+	if err != nil {
+		return fmt.Errorf("update tasks: %w", err)
+	}
+	n, err := res.RowsAffected()
+	if err != nil {
+		return fmt.Errorf("update tasks: %w", err)
+	}
+	if n != int64(len(changes)) {
+		return fmt.Errorf("update tasks: %d of %d: %w", n, len(changes), errConflict)
+	}
+	return nil
+}
+
+// log writes the transitions from the rows and reads the instant of the UPDATE.
+func (b *batch) log(ctx context.Context, tx *session, m taskstate.Moment) error {
+	var log []logRow
+	for _, i := range b.changed {
+		if c := b.decisions[i].Change; !c.Silent {
+			log = append(log, logRow{
+				ID: c.TaskID, From: optional(string(c.From)), Reason: string(c.Reason),
+				Actor: c.Actor.String(), Message: c.Message,
+			})
+		}
+	}
+	if err := b.store.insertLog(ctx, tx, log, m.Timeline, b.callID); err != nil {
+		return err
+	}
+	var err error
+	b.writtenAt, err = b.store.written(ctx, tx, b.tasks[b.changed[0]].ID)
+	return err
+}
+
+// insertLog writes one transition a row, with the rows' own times.
+func (s *Store) insertLog(ctx context.Context, tx *session, log []logRow, timeline int64, callID string) error {
+	if len(log) == 0 {
+		return nil
+	}
+	text, err := rows(log)
+	if err != nil {
+		return err
+	}
+	res, err := tx.ExecContext(ctx, s.queries.Get("Log"), timeline, callID, text)
+	if err != nil {
+		return fmt.Errorf("write transitions: %w", err)
+	}
+	if n, err := res.RowsAffected(); err != nil || n != int64(len(log)) {
+		return fmt.Errorf("write transitions: %d of %d: %w", n, len(log), errors.Join(errConflict, err))
+	}
+	return nil
+}
+
+// written reads the instant at which this transaction wrote a row; it is the same for all its rows.
+func (s *Store) written(ctx context.Context, tx *session, id string) (time.Time, error) {
+	var at taskstate.Stamp
+	if err := tx.QueryRowContext(ctx, s.queries.Get("Written"), id).Scan(&at); err != nil {
+		return time.Time{}, fmt.Errorf("read the time of the update: %w", err)
+	}
+	return at.Time, nil
+}
+
+// settle finds out whether the last attempt's COMMIT was done.
+func (b *batch) settle(ctx context.Context, tx *session) (bool, error) {
+	var ids []string
+	silent := true
+	for _, i := range b.changed {
+		ids = append(ids, b.tasks[i].ID)
+		silent = silent && b.decisions[i].Change.Silent
+	}
+	// The locks wait for the end of the transaction before.
+	_, now, err := b.store.lockIDs(ctx, tx, ids, taskstate.System())
+	if err != nil {
+		return false, err
+	}
+	if silent {
+		return b.silentDone(now), nil
+	}
+	var at taskstate.Stamp
+	list := padded(ids)
+	err = tx.QueryRowContext(ctx, b.store.queries.List("CallOf", len(list)), anys(list, b.callID)...).Scan(&at)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	b.writtenAt = at.Time
+	return true, nil
+}
+
+// silentDone compares rows with what changes without a log should have made of them. A row that says so is enough,
+// since they commit together; when all have moved on, the call is decided anew, which the decisions allow.
+func (b *batch) silentDone(now []taskstate.Task) bool {
+	byID := make(map[string]taskstate.Task, len(now))
+	for _, t := range now {
+		byID[t.ID] = t
+	}
+	for _, i := range b.changed {
+		t, ok := byID[b.tasks[i].ID]
+		if !ok || !t.UpdatedAt.After(b.tasks[i].UpdatedAt) {
+			continue
+		}
+		want := after(b.tasks[i], b.decisions[i].Change, t.UpdatedAt)
+		if t.Status == want.Status && t.Fence == want.Fence && t.LeaseOwner == want.LeaseOwner && t.DLQ == want.DLQ &&
+			t.PromiseCount == want.PromiseCount && t.WakeAt.Equal(want.WakeAt) && t.PromisedAt.Equal(want.PromisedAt) {
+			b.writtenAt = t.UpdatedAt
+			return true
+		}
+	}
+	return false
+}
+
+// outcomes are the results by task, in the order of the locked tasks.
+func (b *batch) outcomes() []taskstate.Outcome {
+	out := make([]taskstate.Outcome, len(b.tasks))
+	for i, t := range b.tasks {
+		out[i] = taskstate.Outcome{Decision: b.decisions[i], Before: t, After: t}
+		if c := b.decisions[i].Change; c != nil {
+			out[i].After = after(t, c, b.writtenAt)
+		}
+	}
+	return out
+}
+
+// alsoError marks what a hook returned, so that the batch is tried singly.
+type alsoError struct{ cause error }
+
+func (e *alsoError) Error() string { return e.cause.Error() }
+func (e *alsoError) Unwrap() error { return e.cause }
+
+// splits reports whether a failed batch is worth trying row by row: one row's data, or a hook, refused.
+func (s *Store) splits(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || errors.Is(err, errUnavailable) || errors.Is(err, taskstate.ErrOutcomeUnknown) {
+		return false
+	}
+	var also *alsoError
+	if errors.As(err, &also) || errors.Is(err, ErrInvalid) {
+		return true
+	}
+	class, known := s.sqlClass(err)
+	return known && (class == backend.Other || class == backend.Unique)
+}

@@ -1,0 +1,114 @@
+package taskstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstore/backend"
+	"github.com/millweir/millweir/pkg/taskstore/mysql"
+	"github.com/millweir/millweir/pkg/taskstore/postgres"
+	"github.com/millweir/millweir/pkg/taskstore/sqlite"
+)
+
+const (
+	defaultMaxOpen = 16
+	// defaultTimeout bounds one attempt of one transaction: longer than any lock wait that the servers are told to allow.
+	defaultTimeout = 30 * time.Second
+	// defaultIdle is shorter than the idle limits of usual load balancers and poolers.
+	defaultIdle = 5 * time.Minute
+)
+
+// Config says which database to use. Exactly one of MySQLDSN and DatabaseURL is set.
+type Config struct {
+	// MySQLDSN is user:password@tcp(host:3306)/database, as the Go driver for MySQL takes it.
+	MySQLDSN string
+	// DatabaseURL is mysql://…, postgres://… or sqlite:PATH.
+	DatabaseURL string
+	// MaxOpen is the most connections to a server at a time; 0: 16.
+	MaxOpen int
+	// Timeout bounds one attempt of one transaction, waits included; 0: 30 s.
+	Timeout time.Duration
+	// Now is SQLite's clock, for tests; nil: time.Now. Servers have clocks of their own.
+	Now func() time.Time
+}
+
+// Validate answers every problem of the configuration, joined; each begins with the variable's name.
+func (c Config) Validate() error {
+	var errs []error
+	switch {
+	case c.MySQLDSN == "" && c.DatabaseURL == "":
+		errs = append(errs, errors.New("MYSQL_DSN or DATABASE_URL: one of them must be set"))
+	case c.MySQLDSN != "" && c.DatabaseURL != "":
+		errs = append(errs, errors.New("MYSQL_DSN and DATABASE_URL: set only one of them"))
+	case c.MySQLDSN != "":
+		if err := mysql.CheckDSN(c.MySQLDSN); err != nil {
+			errs = append(errs, fmt.Errorf("MYSQL_DSN: %w", err))
+		}
+	default:
+		if err := checkURL(c.DatabaseURL); err != nil {
+			errs = append(errs, fmt.Errorf("DATABASE_URL: %w", err))
+		}
+	}
+	if c.MaxOpen < 0 {
+		errs = append(errs, fmt.Errorf("most open connections: %d is negative", c.MaxOpen))
+	}
+	if c.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("timeout: %s is negative", c.Timeout))
+	}
+	return errors.Join(errs...)
+}
+
+// checkURL tries a DATABASE_URL without connecting.
+func checkURL(url string) error {
+	scheme, rest, _ := strings.Cut(url, ":")
+	switch scheme {
+	case "mysql", "mariadb":
+		return mysql.CheckURL(url)
+	case "postgres", "postgresql":
+		return postgres.CheckURL(url)
+	case "sqlite":
+		if sqlitePath(rest) == "" {
+			return errors.New("want sqlite:PATH with a path")
+		}
+		return nil
+	}
+	return errors.New("want mysql://user:password@host:3306/database, postgres://user:password@host:5432/database or sqlite:PATH")
+}
+
+// sqlitePath is the path of sqlite:PATH, sqlite://PATH or sqlite:///PATH.
+func sqlitePath(rest string) string { return strings.TrimPrefix(rest, "//") }
+
+// Open opens the database that cfg names and tries it. The schema is not touched: see Migrate.
+// Errors: a configuration that Validate refuses; taskstate.ErrUnavailable with the cause.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.MaxOpen == 0 {
+		cfg.MaxOpen = defaultMaxOpen
+	}
+	b, err := openBackend(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnavailable, err)
+	}
+	return New(b, cfg.Timeout), nil
+}
+
+// openBackend picks the driver by the address.
+func openBackend(ctx context.Context, cfg Config) (*backend.Backend, error) {
+	pool := backend.PoolSize{MaxOpen: cfg.MaxOpen, MaxIdle: cfg.MaxOpen, IdleTime: defaultIdle}
+	if cfg.MySQLDSN != "" {
+		return mysql.OpenDSN(ctx, cfg.MySQLDSN, pool)
+	}
+	scheme, rest, _ := strings.Cut(cfg.DatabaseURL, ":")
+	switch scheme {
+	case "mysql", "mariadb":
+		return mysql.OpenURL(ctx, cfg.DatabaseURL, pool)
+	case "postgres", "postgresql":
+		return postgres.Open(ctx, cfg.DatabaseURL, pool)
+	}
+	return sqlite.Open(ctx, sqlite.Config{Path: sqlitePath(rest), Now: cfg.Now})
+}

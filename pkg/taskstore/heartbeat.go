@@ -1,0 +1,99 @@
+package taskstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// Heartbeat implements taskstate.Store. It is one statement for up to 500 beats, and a second one only when some are
+// lost. It is not run inside a transaction of several statements, so a connection that dies is no riddle: it is repeated.
+func (s *Store) Heartbeat(ctx context.Context, lease time.Duration, beats []taskstate.Beat) ([]string, error) {
+	sorted := append([]taskstate.Beat(nil), beats...)
+	sort.Slice(sorted, func(i, j int) bool { return sorted[i].TaskID < sorted[j].TaskID })
+	var lost []string
+	for chunk := range slices.Chunk(sorted, maxBatch) {
+		gone, err := s.beat(ctx, boundedMicros(lease), chunk)
+		if err != nil {
+			return nil, err
+		}
+		lost = append(lost, gone...)
+	}
+	return lost, nil
+}
+
+// beat renews one chunk and answers the ids whose claim is lost.
+func (s *Store) beat(ctx context.Context, lease int64, beats []taskstate.Beat) ([]string, error) {
+	batch := make([]beatRow, len(beats))
+	for i, b := range beats {
+		batch[i] = beatRowOf(b, lease)
+	}
+	text, err := rows(batch)
+	if err != nil {
+		return nil, err
+	}
+	var lost []string
+	work := func(ctx context.Context, tx *session) error {
+		lost = nil
+		res, err := tx.ExecContext(ctx, s.queries.Get("Heartbeat"), text)
+		if err != nil {
+			return err
+		}
+		n, err := res.RowsAffected()
+		if err != nil || n == int64(len(beats)) {
+			return err
+		}
+		lost, err = s.unheld(ctx, tx, text, beats)
+		return err
+	}
+	err = s.repeat(ctx, fmt.Sprintf("heartbeat of %d tasks", len(beats)), s.backend.DB, work)
+	return lost, err
+}
+
+// unheld answers which beats find no row.
+func (s *Store) unheld(ctx context.Context, tx *session, text string, beats []taskstate.Beat) ([]string, error) {
+	rows, err := tx.QueryContext(ctx, s.queries.Get("HeartbeatHeld"), text)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close() //nolint:errcheck // Err tells what went wrong
+	held := make(map[string]bool, len(beats))
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		held[id] = true
+	}
+	var lost []string
+	for _, b := range beats {
+		if !held[b.TaskID] {
+			lost = append(lost, b.TaskID)
+		}
+	}
+	return lost, rows.Err()
+}
+
+// beatRowOf renders a beat.
+func beatRowOf(b taskstate.Beat, lease int64) beatRow {
+	r := beatRow{
+		ID: b.TaskID, Status: string(b.Status), Fence: b.Token.Fence, Timeline: decimal(b.Token.Timeline),
+		Owner: b.Owner, Lease: lease,
+	}
+	if b.Renew {
+		r.Renew = 1
+	}
+	if p := b.Progress; p != nil {
+		stage := string(p.Stage)
+		if stage == "" {
+			stage = string(taskstate.StageNone)
+		}
+		percent, processed, total := p.Percent, p.Processed, p.Total
+		r.Stage, r.Percent, r.Processed, r.Total = &stage, &percent, &processed, &total
+	}
+	return r
+}

@@ -1,0 +1,289 @@
+package taskstore
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/migrations"
+	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// migrateUnlockTime bounds the return of the runner's lock after its context is over.
+const migrateUnlockTime = 5 * time.Second
+
+// Errors of migrations.
+var (
+	// ErrChecksum: an applied migration is not the file that this program has.
+	ErrChecksum = errors.New("an applied migration differs from the file of this program")
+	// ErrSchemaBehind: migrations are missing; run them.
+	ErrSchemaBehind = errors.New("the schema is behind: run `millweir migrate up`")
+	// ErrSchemaAhead: the database has a migration that this program does not know.
+	ErrSchemaAhead = errors.New("the schema is ahead of this program")
+	// errMigrateBusy: another runner holds the lock.
+	errMigrateBusy = errors.New("another migration is running")
+)
+
+// MigrationState is one known migration and when it was applied.
+type MigrationState struct {
+	Version   int
+	Name      string
+	AppliedAt time.Time // zero: not yet
+}
+
+// Migrate brings the schema up to date and makes the timeline when there is none; it answers what it applied.
+// It may run again and from several processes at once: a lock lets one runner work at a time.
+// On Postgres and SQLite a migration is applied as a whole or not at all; on MySQL, whose DDL commits by itself, a run
+// that broke off is repeated.
+// Errors: ErrChecksum, ErrSchemaAhead, the database's own.
+func Migrate(ctx context.Context, db *sql.DB, dialect sqlfile.Dialect) ([]MigrationState, error) {
+	var out []MigrationState
+	err := migrating(ctx, db, dialect, func(m *migrator) error {
+		applied, known, err := m.compare(ctx)
+		if err != nil {
+			return err
+		}
+		for _, k := range known[len(applied):] {
+			if err := m.step(ctx, k.Up, "MigrationDone", k.Version, k.Name, k.Checksum); err != nil {
+				return fmt.Errorf("migration %03d_%s: %w", k.Version, k.Name, err)
+			}
+			out = append(out, MigrationState{Version: k.Version, Name: k.Name})
+		}
+		return m.timeline(ctx)
+	})
+	return out, err
+}
+
+// MigrateDown takes the migrations after version `to` away, newest first. It deletes data.
+func MigrateDown(ctx context.Context, db *sql.DB, dialect sqlfile.Dialect, to int) error {
+	return migrating(ctx, db, dialect, func(m *migrator) error {
+		applied, known, err := m.compare(ctx)
+		if err != nil {
+			return err
+		}
+		for i := len(applied) - 1; i >= 0 && applied[i].Version > to; i-- {
+			if err := m.step(ctx, known[i].Down, "MigrationUndone", known[i].Version); err != nil {
+				return fmt.Errorf("migration %03d_%s down: %w", known[i].Version, known[i].Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// MigrationStatus answers every migration that this program knows, oldest first.
+// Errors as Migrate.
+func MigrationStatus(ctx context.Context, db *sql.DB, dialect sqlfile.Dialect) ([]MigrationState, error) {
+	var out []MigrationState
+	err := migrating(ctx, db, dialect, func(m *migrator) error {
+		applied, known, err := m.compare(ctx)
+		if err != nil {
+			return err
+		}
+		for i, k := range known {
+			state := MigrationState{Version: k.Version, Name: k.Name}
+			if i < len(applied) {
+				state.AppliedAt = applied[i].at
+			}
+			out = append(out, state)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Migrate brings the schema of the store's database up to date.
+func (s *Store) Migrate(ctx context.Context) ([]MigrationState, error) {
+	return Migrate(ctx, s.backend.DB, s.backend.Dialect)
+}
+
+// MigrationStatus answers the migrations of the store's database.
+func (s *Store) MigrationStatus(ctx context.Context) ([]MigrationState, error) {
+	return MigrationStatus(ctx, s.backend.DB, s.backend.Dialect)
+}
+
+// CheckSchema answers nil when the schema is the one of this program.
+// Errors: ErrSchemaBehind, ErrSchemaAhead, ErrChecksum; taskstate.ErrUnavailable.
+func (s *Store) CheckSchema(ctx context.Context) error {
+	states, err := s.MigrationStatus(ctx)
+	if err != nil {
+		if errors.Is(err, ErrChecksum) || errors.Is(err, ErrSchemaAhead) {
+			return err
+		}
+		return fmt.Errorf("check schema: %w: %w", errUnavailable, err)
+	}
+	for _, m := range states {
+		if m.AppliedAt.IsZero() {
+			return fmt.Errorf("%w: %03d_%s", ErrSchemaBehind, m.Version, m.Name)
+		}
+	}
+	return nil
+}
+
+// appliedMigration is a row of schema_migrations.
+type appliedMigration struct {
+	migrations.Migration
+	at time.Time
+}
+
+// migrator runs migrations on one connection that holds the runner's lock.
+type migrator struct {
+	conn    *sql.Conn
+	dialect sqlfile.Dialect
+	queries sqlfile.Queries
+}
+
+// migrating runs f with the runner's lock. On SQLite the lock is an exclusive transaction around everything.
+func migrating(ctx context.Context, db *sql.DB, dialect sqlfile.Dialect, f func(m *migrator) error) (err error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	m := &migrator{conn: conn, dialect: dialect, queries: loadQueries(dialect)}
+	unlock, err := m.lock(ctx)
+	if err != nil {
+		return errors.Join(fmt.Errorf("migrate: %w", err), conn.Close())
+	}
+	table, err := migrations.SchemaTable(string(dialect))
+	if err == nil {
+		_, err = conn.ExecContext(ctx, table)
+	}
+	if err == nil {
+		err = f(m)
+	}
+	return errors.Join(err, unlock(err), conn.Close())
+}
+
+// lock takes the runner's lock; the answer gives it back.
+func (m *migrator) lock(ctx context.Context) (unlock func(error) error, err error) {
+	if m.dialect == sqlfile.SQLite {
+		if _, err := m.conn.ExecContext(ctx, "BEGIN EXCLUSIVE"); err != nil {
+			return nil, err
+		}
+		return func(failed error) error { return m.end(ctx, failed) }, nil
+	}
+	var got sql.NullInt64
+	if err := m.conn.QueryRowContext(ctx, m.queries.Get("MigrateLock")).Scan(&got); err != nil {
+		return nil, err
+	}
+	if got.Int64 != 1 {
+		return nil, errMigrateBusy
+	}
+	return func(error) error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), migrateUnlockTime)
+		defer cancel()
+		_, err := m.conn.ExecContext(ctx, m.queries.Get("MigrateUnlock"))
+		return err
+	}, nil
+}
+
+// end commits, or rolls back after a failure.
+func (m *migrator) end(ctx context.Context, failed error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), migrateUnlockTime)
+	defer cancel()
+	verb := "COMMIT"
+	if failed != nil {
+		verb = "ROLLBACK"
+	}
+	_, err := m.conn.ExecContext(ctx, verb)
+	return err
+}
+
+// compare reads what is applied and checks it against the files, which must begin with exactly that.
+func (m *migrator) compare(ctx context.Context) ([]appliedMigration, []migrations.Migration, error) {
+	known, err := migrations.Load(string(m.dialect))
+	if err != nil {
+		return nil, nil, err
+	}
+	applied, err := m.applied(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read applied migrations: %w", err)
+	}
+	for i, a := range applied {
+		switch {
+		case i >= len(known) || a.Version > known[len(known)-1].Version:
+			return nil, nil, fmt.Errorf("%w: it has %03d_%s", ErrSchemaAhead, a.Version, a.Name)
+		case a.Version != known[i].Version || a.Checksum != known[i].Checksum:
+			return nil, nil, fmt.Errorf("%w: %03d_%s", ErrChecksum, a.Version, a.Name)
+		}
+	}
+	return applied, known, nil
+}
+
+// applied reads schema_migrations.
+func (m *migrator) applied(ctx context.Context) ([]appliedMigration, error) {
+	rows, err := m.conn.QueryContext(ctx, m.queries.Get("MigrationsApplied"))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close() //nolint:errcheck // Err tells what went wrong
+	var out []appliedMigration
+	for rows.Next() {
+		var a appliedMigration
+		var at taskstate.Stamp
+		if err := rows.Scan(&a.Version, &a.Name, &a.Checksum, &at); err != nil {
+			return nil, err
+		}
+		a.at = at.Time
+		out = append(out, a)
+	}
+	return out, rows.Err()
+}
+
+// step runs the statements of one migration and notes it, on Postgres in one transaction.
+func (m *migrator) step(ctx context.Context, text, note string, args ...any) error {
+	run := func() error {
+		for _, statement := range migrations.Statements(text) {
+			if _, err := m.conn.ExecContext(ctx, statement); err != nil {
+				return fmt.Errorf("%s: %w", firstLine(statement), err)
+			}
+		}
+		_, err := m.conn.ExecContext(ctx, sqlfile.Rebind(m.dialect, m.queries.Get(note)), args...)
+		return err
+	}
+	if m.dialect != sqlfile.Postgres {
+		return run()
+	}
+	if _, err := m.conn.ExecContext(ctx, "BEGIN"); err != nil {
+		return err
+	}
+	err := run()
+	return errors.Join(err, m.end(ctx, err))
+}
+
+// firstLine names a statement in an error.
+func firstLine(statement string) string {
+	line, _, _ := strings.Cut(statement, "\n")
+	return line
+}
+
+// timeline makes the timeline where there is none: a random positive number of 63 bits.
+func (m *migrator) timeline(ctx context.Context) error {
+	value, err := newTimeline()
+	if err != nil {
+		return err
+	}
+	_, err = m.conn.ExecContext(ctx, sqlfile.Rebind(m.dialect, m.queries.Get("TimelineSet")), value)
+	if err != nil {
+		return fmt.Errorf("make the timeline: %w", err)
+	}
+	return nil
+}
+
+// newTimeline is a random positive number.
+func newTimeline() (int64, error) {
+	for {
+		var b [8]byte
+		if _, err := rand.Read(b[:]); err != nil {
+			return 0, fmt.Errorf("random timeline: %w", err)
+		}
+		if n := int64(binary.BigEndian.Uint64(b[:]) >> 1); n > 0 {
+			return n, nil
+		}
+	}
+}

@@ -1,0 +1,167 @@
+// Package mysql opens MySQL or MariaDB for the task store. It is the only home of the MySQL driver.
+//
+// Every connection is set up the same way on both servers by statements that both know: READ COMMITTED (design D3),
+// UTC, strict mode, a bounded lock wait. Rows matched, not rows changed, are counted.
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/taskstore/backend"
+)
+
+const (
+	defaultPort = "3306"
+	dialTime    = 5 * time.Second
+)
+
+// setUp fits a session to the store, in words that MySQL and MariaDB share.
+// The lock wait is shorter than the store's limit for a transaction, so that a wait ends as a retry.
+var setUp = []string{
+	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+	"SET time_zone = '+00:00', innodb_lock_wait_timeout = 10, " +
+		"sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'",
+}
+
+// CheckDSN tries a DSN without connecting.
+func CheckDSN(dsn string) error {
+	_, err := parseDSN(dsn)
+	return err
+}
+
+// CheckURL tries mysql://user:password@host:port/database without connecting.
+func CheckURL(address string) error {
+	_, err := parseURL(address)
+	return err
+}
+
+// OpenDSN opens the database that a DSN of the Go driver names.
+func OpenDSN(ctx context.Context, dsn string, pool backend.PoolSize) (*backend.Backend, error) {
+	cfg, err := parseDSN(dsn)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, cfg, pool)
+}
+
+// OpenURL opens the database that mysql://user:password@host:port/database names; parameters are the driver's.
+func OpenURL(ctx context.Context, address string, pool backend.PoolSize) (*backend.Backend, error) {
+	cfg, err := parseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, cfg, pool)
+}
+
+// parseDSN reads a DSN; its error never shows the password.
+func parseDSN(dsn string) (*driver.Config, error) {
+	cfg, err := driver.ParseDSN(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("not a DSN of the form user:password@tcp(host:3306)/database: %s", hidden(err.Error(), dsn))
+	}
+	if cfg.DBName == "" {
+		return nil, errors.New("names no database (user:password@tcp(host:3306)/database)")
+	}
+	return cfg, nil
+}
+
+// hidden cuts what stands before the @ out of a parser's message.
+func hidden(message, dsn string) string {
+	if at := strings.LastIndexByte(dsn, '@'); at > 0 {
+		return strings.ReplaceAll(message, dsn[:at], "***")
+	}
+	return message
+}
+
+// parseURL turns a URL into the driver's configuration.
+func parseURL(address string) (*driver.Config, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Hostname() == "" {
+		return nil, errors.New("not a URL of the form mysql://user:password@host:3306/database")
+	}
+	port := u.Port()
+	if port == "" {
+		port = defaultPort
+	}
+	host := u.Hostname()
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	dsn := "tcp(" + host + ":" + port + ")/" + url.PathEscape(strings.TrimPrefix(u.Path, "/"))
+	if u.RawQuery != "" {
+		dsn += "?" + u.RawQuery
+	}
+	cfg, err := parseDSN(dsn)
+	if err != nil {
+		return nil, err
+	}
+	cfg.User = u.User.Username()
+	cfg.Passwd, _ = u.User.Password()
+	return cfg, nil
+}
+
+// open sets what the store relies on, whatever the address says, and tries the connection.
+func open(ctx context.Context, cfg *driver.Config, pool backend.PoolSize) (*backend.Backend, error) {
+	cfg.ParseTime, cfg.Loc = true, time.UTC
+	cfg.ClientFoundRows = true
+	cfg.InterpolateParams = true // one round trip a statement; the driver escapes by the server's own flags
+	cfg.MultiStatements = false
+	cfg.Logger = &driver.NopLogger{} // errors come back to the caller, who logs them
+	if cfg.Timeout == 0 {
+		cfg.Timeout = dialTime
+	}
+	if cfg.Collation == "" {
+		cfg.Collation = "utf8mb4_bin"
+	}
+	connector, err := driver.NewConnector(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("mysql %s: %w", cfg.Addr, err)
+	}
+	db := sql.OpenDB(backend.SetUp(connector, setUp...))
+	pool.Apply(db)
+	address := "mysql://" + cfg.Addr + "/" + cfg.DBName
+	if err := db.PingContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", address, err), db.Close())
+	}
+	return &backend.Backend{
+		Dialect: sqlfile.MySQL, DB: db, Reads: db, Begin: "START TRANSACTION",
+		Classify: classify, Address: address,
+	}, nil
+}
+
+// classify knows the numbers of both servers.
+func classify(err error) (backend.Class, bool) {
+	if errors.Is(err, driver.ErrInvalidConn) {
+		return backend.Lost, true
+	}
+	var e *driver.MySQLError
+	if !errors.As(err, &e) {
+		return backend.Other, false
+	}
+	switch e.Number {
+	case 1213, // deadlock
+		1205, 3572, // lock wait timeout; NOWAIT on MySQL 8
+		1020: // row changed since it was read (innodb_snapshot_isolation)
+		return backend.Retry, true
+	case 1062:
+		return backend.Unique, true
+	case 1021, 1114, // disk or table full
+		1040, 1203, // too many connections
+		1053, 1077, 1078, 1079, // the server stops
+		1158, 1159, 1160, 1161, // network
+		1290, 1792, 1836, // read only
+		1317, 1927, // statement or connection killed
+		2006, 2013:
+		return backend.Lost, true
+	}
+	return backend.Other, true
+}

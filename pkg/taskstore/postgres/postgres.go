@@ -1,0 +1,112 @@
+// Package postgres opens Postgres for the task store. It is the only home of the Postgres driver.
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/taskstore/backend"
+)
+
+// dialTime bounds one attempt to connect.
+const dialTime = 5 * time.Second
+
+// errRolledBack says that COMMIT ended a transaction in which a statement had failed before.
+var errRolledBack = errors.New("postgres: COMMIT rolled back: a statement of this transaction had failed")
+
+// CheckURL tries postgres://user:password@host:port/database without connecting.
+func CheckURL(address string) error {
+	_, err := parse(address)
+	return err
+}
+
+// parse reads the address; pgx keeps the password out of its message.
+func parse(address string) (*pgx.ConnConfig, error) {
+	cfg, err := pgx.ParseConfig(address)
+	if err != nil {
+		return nil, fmt.Errorf("not a URL of the form postgres://user:password@host:5432/database: %w", err)
+	}
+	return cfg, nil
+}
+
+// Open opens the database and tries it.
+func Open(ctx context.Context, address string, pool backend.PoolSize) (*backend.Backend, error) {
+	cfg, err := parse(address)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = dialTime
+	}
+	set := func(name, value string) {
+		if _, given := cfg.RuntimeParams[name]; !given {
+			cfg.RuntimeParams[name] = value
+		}
+	}
+	set("application_name", "millweir")
+	set("lock_timeout", "10000") // ms: a wait ends as a retry, before the store's limit for a transaction
+	cfg.RuntimeParams["timezone"] = "UTC"
+	cfg.RuntimeParams["default_transaction_isolation"] = "read committed"
+	db := stdlib.OpenDB(*cfg)
+	pool.Apply(db)
+	name := fmt.Sprintf("postgres://%s:%d/%s", cfg.Host, cfg.Port, cfg.Database)
+	if err := db.PingContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), db.Close())
+	}
+	return &backend.Backend{
+		Dialect: sqlfile.Postgres, DB: db, Reads: db, Begin: "BEGIN", Commit: commit,
+		Classify: classify, Address: name,
+	}, nil
+}
+
+// commit reads the command's tag: after a failed statement, COMMIT answers ROLLBACK and no error.
+func commit(ctx context.Context, conn *sql.Conn) error {
+	return conn.Raw(func(c any) error {
+		pg, ok := c.(*stdlib.Conn)
+		if !ok {
+			return fmt.Errorf("postgres: unexpected connection %T", c)
+		}
+		tag, err := pg.Conn().Exec(ctx, "COMMIT")
+		if err == nil && tag.String() != "COMMIT" {
+			return errRolledBack
+		}
+		return err
+	})
+}
+
+// classify knows SQLSTATE.
+func classify(err error) (backend.Class, bool) {
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		return backend.Lost, true
+	}
+	var e *pgconn.PgError
+	if !errors.As(err, &e) {
+		if pgconn.SafeToRetry(err) || strings.Contains(err.Error(), "conn closed") {
+			return backend.Lost, true
+		}
+		return backend.Other, errors.Is(err, errRolledBack)
+	}
+	switch {
+	case e.Code == "40001", e.Code == "40P01", e.Code == "55P03": // serialization, deadlock, lock wait
+		return backend.Retry, true
+	case e.Code == "23505":
+		return backend.Unique, true
+	case e.Code == "25006", // read only
+		e.Code == "57014",                // canceled by an operator: our own cancels end the context
+		strings.HasPrefix(e.Code, "57P"), // the server stops, or is starting
+		strings.HasPrefix(e.Code, "08"),  // connection
+		strings.HasPrefix(e.Code, "53"):  // out of disk, memory or connections
+		return backend.Lost, true
+	}
+	return backend.Other, true
+}

@@ -1,0 +1,188 @@
+-- Statements of the task store that are the same in every dialect.
+-- @columns, @scope, @primary, @sweep are filled in by the store (queries.go).
+
+-- name: Columns
+t.id, t.user_id, t.document_id, t.knowledge_base_id, t.file_path, t.workflow_id, t.type, t.channel, t.chat_id,
+t.payload, t.result, t.traceparent, t.idempotency_key, t.request_hash,
+t.status, t.stage, t.progress, t.processed_segments, t.total_segments,
+t.attempt_count, t.max_attempts, t.crash_count, t.throttle_count, t.next_retry_at,
+t.last_error, t.error_message, t.error_code,
+t.fence, t.lease_owner, t.lease_expires_at, t.wake_at, t.promised_at, t.promise_count, t.dlq_state, t.delivery,
+t.created_at, t.updated_at
+
+-- name: OfUser
+AND t.user_id = ?
+
+-- name: Moment
+SELECT @now, value
+FROM timeline
+WHERE id = 1
+
+-- The primary key is forced: on a small table the server would read all of it, and lock or wait for rows of others.
+-- name: Lock
+SELECT @now, (SELECT value FROM timeline WHERE id = 1), @columns
+FROM ingest_task t @primary
+WHERE t.id IN (@list) @scope
+ORDER BY t.id
+@forupdate
+
+-- One status by equality and the index's own order: only so do two callers get disjoint rows
+-- and does nothing else wait (design D3).
+-- name: Sweep
+SELECT @now, (SELECT value FROM timeline WHERE id = 1), @columns
+FROM ingest_task t @sweep
+WHERE t.status = ? AND t.wake_at @until @exclude
+ORDER BY t.wake_at, t.id
+LIMIT ?
+@skiplocked
+
+-- name: SweepExclude
+AND t.id NOT IN (@list)
+
+-- name: Written
+SELECT updated_at
+FROM ingest_task
+WHERE id = ?
+
+-- The timeline is read in a subquery: as a second table its one row would be locked, and every Hold would wait for the others.
+-- name: Hold
+SELECT @now, (SELECT value FROM timeline WHERE id = 1)
+FROM ingest_task t @primary
+WHERE t.id = ? AND t.status = 'RUNNING' AND t.fence = ? AND (SELECT value FROM timeline WHERE id = 1) = ?
+@forupdate
+
+-- name: CallOf
+SELECT created_at
+FROM ingest_task_transition
+WHERE task_id IN (@list) AND call_id = ?
+LIMIT 1
+
+-- name: Get
+SELECT @columns
+FROM ingest_task t
+WHERE t.id IN (@list) @scope
+
+-- name: List
+SELECT @columns
+FROM ingest_task t
+WHERE 1 = 1 @scope
+
+-- name: ListStatuses
+AND t.status IN (@list)
+
+-- name: ListBase
+AND t.knowledge_base_id = ?
+
+-- name: ListDocument
+AND t.document_id = ?
+
+-- name: ListStage
+AND t.stage = ?
+
+-- name: ListText
+AND (LOWER(t.id) LIKE LOWER(?) ESCAPE '!' OR LOWER(t.file_path) LIKE LOWER(?) ESCAPE '!' OR LOWER(t.last_error) LIKE LOWER(?) ESCAPE '!')
+
+-- name: ListCreatedAfter
+AND t.created_at > ?
+
+-- name: ListCreatedBefore
+AND t.created_at < ?
+
+-- name: ListUpdatedAfter
+AND t.updated_at > ?
+
+-- name: ListUpdatedBefore
+AND t.updated_at < ?
+
+-- The first comparison is implied by the second; it lets the index start at the cursor.
+-- name: ListCreatedUp
+AND t.created_at >= ? AND (t.created_at > ? OR t.id > ?)
+
+-- name: ListCreatedDown
+AND t.created_at <= ? AND (t.created_at < ? OR t.id < ?)
+
+-- name: ListUpdatedUp
+AND t.updated_at >= ? AND (t.updated_at > ? OR t.id > ?)
+
+-- name: ListUpdatedDown
+AND t.updated_at <= ? AND (t.updated_at < ? OR t.id < ?)
+
+-- name: ListOrderCreatedUp
+ORDER BY t.created_at, t.id
+LIMIT ?
+
+-- name: ListOrderCreatedDown
+ORDER BY t.created_at DESC, t.id DESC
+LIMIT ?
+
+-- name: ListOrderUpdatedUp
+ORDER BY t.updated_at, t.id
+LIMIT ?
+
+-- name: ListOrderUpdatedDown
+ORDER BY t.updated_at DESC, t.id DESC
+LIMIT ?
+
+-- name: TransitionColumns
+l.id, l.task_id, l.from_status, l.to_status, l.reason, l.attempt_count, l.crash_count, l.fence, l.timeline,
+l.actor, l.message, l.lease_expires_at, l.next_retry_at, l.delivery, l.created_at
+
+-- name: Transitions
+SELECT @transitions
+FROM ingest_task_transition l
+WHERE l.task_id = ? AND l.id > ?
+ORDER BY l.id
+LIMIT ?
+
+-- name: Exists
+SELECT 1
+FROM ingest_task t
+WHERE t.id = ? @scope
+
+-- name: Counts
+SELECT t.status, COUNT(*)
+FROM ingest_task t
+WHERE 1 = 1 @scope @base
+GROUP BY t.status
+
+-- QUEUED rows can start whatever their wake time says; the others once it has come.
+-- name: Due
+SELECT COUNT(*), MIN(w.wake_at), @now
+FROM (
+  SELECT * FROM (SELECT t.wake_at FROM ingest_task t @sweep WHERE t.status = 'QUEUED' ORDER BY t.wake_at LIMIT ?) q
+  UNION ALL
+  SELECT * FROM (SELECT t.wake_at FROM ingest_task t @sweep WHERE t.status = 'RETRYING' AND t.wake_at <= @now ORDER BY t.wake_at LIMIT ?) r
+  UNION ALL
+  SELECT * FROM (SELECT t.wake_at FROM ingest_task t @sweep WHERE t.status = 'RUNNING' AND t.wake_at <= @now ORDER BY t.wake_at LIMIT ?) x
+) w
+
+-- name: NextWake
+SELECT t.wake_at, @now
+FROM ingest_task t @sweep
+WHERE t.status = ?
+ORDER BY t.wake_at, t.id
+LIMIT 1
+
+-- It writes nothing, but every server refuses it where it does not accept writes.
+-- name: Ping
+UPDATE timeline
+SET value = value
+WHERE id = 0
+
+-- name: MigrationsApplied
+SELECT version, name, checksum, applied_at
+FROM schema_migrations
+ORDER BY version
+
+-- name: MigrationDone
+INSERT INTO schema_migrations (version, name, checksum, applied_at)
+SELECT ?, ?, ?, @now
+
+-- name: MigrationUndone
+DELETE FROM schema_migrations
+WHERE version = ?
+
+-- name: TimelineSet
+INSERT INTO timeline (id, value)
+SELECT 1, ?
+WHERE NOT EXISTS (SELECT 1 FROM timeline)

@@ -1,0 +1,2 @@
+-- name: MigrateLock
+SELECT 1

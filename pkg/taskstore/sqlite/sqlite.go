@@ -1,0 +1,119 @@
+// Package sqlite opens a SQLite file for the task store: WAL, synchronous=FULL, one connection that writes
+// (BEGIN IMMEDIATE) and a pool that reads. It is the only home of the SQLite driver.
+//
+// SQLite has no clock with microseconds, so the process gives it one: the text mw_now() in a statement stands
+// for one instant, the same wherever it occurs in that statement, as NOW(6) does on a server.
+// mw_add(stamp, microseconds) and mw_diff(a, b) (a − b in microseconds) do the arithmetic on stamps.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/backend"
+)
+
+const (
+	// busyWait is how long SQLite itself waits for another process's lock; the store goes on waiting in its own
+	// retries, which respect the context.
+	busyWait = 250 * time.Millisecond
+	// readers is enough for one process's status requests beside its writer.
+	readers = 4
+)
+
+// Config says which file to open.
+type Config struct {
+	Path string           // the file; its folder must exist
+	Now  func() time.Time // the database's clock; nil: time.Now
+}
+
+// Open opens the file, makes it if it is missing, and tries it.
+// Errors: a path that cannot be used, or a file that is no SQLite database; both name the path.
+func Open(ctx context.Context, cfg Config) (*backend.Backend, error) {
+	if cfg.Path == "" || strings.Contains(cfg.Path, ":memory:") {
+		return nil, errors.New("sqlite: a file path is needed (a database in memory would not outlive its connection)")
+	}
+	dir := filepath.Dir(cfg.Path)
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		return nil, fmt.Errorf("sqlite: the folder %s does not exist", dir)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	writer := sql.OpenDB(&connector{dsn: dsn(cfg.Path, false), now: cfg.Now})
+	writer.SetMaxOpenConns(1)
+	writer.SetMaxIdleConns(1)
+	if err := writer.PingContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("sqlite %s: %w", cfg.Path, err), writer.Close())
+	}
+	reads := sql.OpenDB(&connector{dsn: dsn(cfg.Path, true), now: cfg.Now})
+	reads.SetMaxOpenConns(readers)
+	reads.SetMaxIdleConns(readers)
+	return &backend.Backend{
+		Dialect: sqlfile.SQLite, DB: writer, Reads: reads, Begin: "BEGIN IMMEDIATE",
+		Classify: classify, Arg: argument, Address: "sqlite:" + cfg.Path,
+	}, nil
+}
+
+// dsn is the driver's address of the file with the pragmas of a connection.
+func dsn(path string, readOnly bool) string {
+	q := url.Values{}
+	pragmas := []string{
+		fmt.Sprintf("busy_timeout(%d)", busyWait.Milliseconds()),
+		"journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)", "temp_store(MEMORY)",
+	}
+	if readOnly {
+		pragmas = append(pragmas, "query_only(1)")
+	}
+	q["_pragma"] = pragmas
+	file := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: q.Encode()}
+	return file.String()
+}
+
+// classify knows SQLite's result codes; the low byte is the primary one.
+func classify(err error) (backend.Class, bool) {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return backend.Other, false
+	}
+	switch e.Code() {
+	case lib.SQLITE_CONSTRAINT_UNIQUE, lib.SQLITE_CONSTRAINT_PRIMARYKEY:
+		return backend.Unique, true
+	}
+	switch e.Code() & 0xff {
+	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED:
+		return backend.Retry, true
+	case lib.SQLITE_IOERR, lib.SQLITE_FULL, lib.SQLITE_CANTOPEN, lib.SQLITE_READONLY,
+		lib.SQLITE_CORRUPT, lib.SQLITE_NOTADB, lib.SQLITE_INTERRUPT:
+		return backend.Lost, true
+	}
+	return backend.Other, true
+}
+
+// argument writes times as stamps.
+func argument(v any) any {
+	switch t := v.(type) {
+	case time.Time:
+		return t.UTC().Format(taskstate.StampLayout)
+	case *time.Time:
+		if t == nil {
+			return nil
+		}
+		return t.UTC().Format(taskstate.StampLayout)
+	case taskstate.Stamp:
+		return t.UTC().Format(taskstate.StampLayout)
+	}
+	return v
+}

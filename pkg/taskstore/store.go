@@ -1,0 +1,102 @@
+package taskstore
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/backend"
+)
+
+// maxBatch is the most rows of one transaction; larger batches are cut into several (lessons 17: beyond it
+// nothing is gained, and locks are held longer).
+const maxBatch = 500
+
+// ErrInvalid says that a caller's values cannot be stored; the error names the field.
+var ErrInvalid = errors.New("invalid value")
+
+// errUnavailable is the port's own, for short.
+var errUnavailable = taskstate.ErrUnavailable
+
+// Store implements taskstate.Store over a SQL database. It is safe for concurrent use; Close ends it.
+type Store struct {
+	backend *backend.Backend
+	queries sqlfile.Queries
+	timeout time.Duration
+
+	// watch, in tests, sees every statement before it runs (done false) and after (done true);
+	// its error takes the place of the statement's own.
+	watch func(query string, done bool) error
+}
+
+var _ taskstate.Store = (*Store)(nil)
+
+// New makes a store of an open database; timeout bounds one attempt of one transaction, 0 means 30 s.
+func New(b *backend.Backend, timeout time.Duration) *Store {
+	if timeout <= 0 {
+		timeout = defaultTimeout
+	}
+	return &Store{backend: b, queries: loadQueries(b.Dialect), timeout: timeout}
+}
+
+// Close closes the connections.
+func (s *Store) Close() error { return s.backend.Close() }
+
+// Dialect is mysql, postgres or sqlite.
+func (s *Store) Dialect() string { return string(s.backend.Dialect) }
+
+// DB is the pool that transactions run on, for migrations and tests.
+func (s *Store) DB() *sql.DB { return s.backend.DB }
+
+// Stats answers how the pool of connections is used, for metrics.
+func (s *Store) Stats() sql.DBStats { return s.backend.DB.Stats() }
+
+// Reader reads outside a transaction.
+func (s *Store) Reader() taskstate.Tx { return &session{store: s, on: s.backend.Reads} }
+
+// Moment answers the database's clock and timeline.
+func (s *Store) Moment(ctx context.Context) (taskstate.Moment, error) {
+	var m taskstate.Moment
+	err := s.read(ctx, "read the clock", func(ctx context.Context, tx *session) error {
+		var err error
+		m, err = s.moment(ctx, tx)
+		return err
+	})
+	return m, err
+}
+
+// moment reads clock and timeline.
+func (s *Store) moment(ctx context.Context, tx *session) (taskstate.Moment, error) {
+	var m taskstate.Moment
+	var now taskstate.Stamp
+	err := tx.QueryRowContext(ctx, s.queries.Get("Moment")).Scan(&now, &m.Timeline)
+	if errors.Is(err, sql.ErrNoRows) {
+		return m, errors.New("the database has no timeline: run the migrations")
+	}
+	m.Now = now.Time
+	return m, err
+}
+
+// Ping answers nil when the database can be written.
+func (s *Store) Ping(ctx context.Context) error {
+	tx := &session{store: s, on: s.backend.DB}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	if _, err := tx.ExecContext(ctx, s.queries.Get("Ping")); err != nil {
+		return fmt.Errorf("%w: %w", errUnavailable, err)
+	}
+	return nil
+}
+
+// newCallID is a fresh name for one call: 32 hex characters.
+func newCallID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}

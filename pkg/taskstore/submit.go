@@ -1,0 +1,245 @@
+package taskstore
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/backend"
+)
+
+// Limits of a new task's fields, in characters; the columns are as wide.
+const (
+	maxID      = 36
+	maxUser    = 190
+	maxPath    = 1024
+	maxName    = 190
+	maxType    = 64
+	maxChannel = 32
+	maxTrace   = 64
+	maxKey     = 512
+	maxPayload = 256 << 10 // bytes (contract §5)
+	// A hook that met another call's fresh row is run again so often, and then sees that row.
+	maxUniqueRetries = 3
+)
+
+// keyIndex is how every dialect names the unique index of (user_id, idempotency_key) in its error;
+// SQLite names the columns instead.
+const (
+	keyIndex   = "ingest_task_key"
+	keyColumns = "ingest_task.idempotency_key"
+)
+
+// submission is one call of Submit. Its results are those of the attempt that counted.
+type submission struct {
+	store   *Store
+	prepare taskstate.PrepareFunc
+	callID  string
+	tasks   []taskstate.NewTask
+	moment  taskstate.Moment
+	out     []taskstate.Task
+	unique  int
+}
+
+// Submit implements taskstate.Store.
+// A unique key of prepare's own rows that another call took at the same moment makes prepare run again, up to 3 times.
+func (s *Store) Submit(ctx context.Context, prepare taskstate.PrepareFunc) ([]taskstate.Task, error) {
+	sub := &submission{store: s, prepare: prepare, callID: newCallID()}
+	if err := s.transact(ctx, "submit", sub.work, sub.settle); err != nil {
+		return nil, err
+	}
+	return sub.out, nil
+}
+
+// work is the inside of the transaction.
+func (b *submission) work(ctx context.Context, tx *session) (bool, error) {
+	b.tasks, b.out = nil, nil
+	m, err := b.store.moment(ctx, tx)
+	if err != nil {
+		return false, err
+	}
+	b.moment = m
+	if b.tasks, err = b.prepare(ctx, tx, m); err != nil {
+		if b.store.classOf(err) == backend.Unique && b.unique < maxUniqueRetries {
+			b.unique++
+			return false, &againError{err}
+		}
+		return false, err
+	}
+	if len(b.tasks) == 0 {
+		return true, nil
+	}
+	if err := b.insert(ctx, tx); err != nil {
+		return false, err
+	}
+	b.out, err = b.store.fetch(ctx, tx, taskstate.System(), ids(b.tasks))
+	if err != nil {
+		return false, err
+	}
+	return true, b.order()
+}
+
+// insert writes the tasks in id order (the order of locks everywhere) and their first transitions.
+func (b *submission) insert(ctx context.Context, tx *session) error {
+	sorted := append([]taskstate.NewTask(nil), b.tasks...)
+	sort.Slice(sorted, func(i, j int) bool { return sorted[i].ID < sorted[j].ID })
+	batch, log := make([]newRow, len(sorted)), make([]logRow, len(sorted))
+	for i, t := range sorted {
+		if err := validate(t); err != nil {
+			return err
+		}
+		batch[i] = newRowOf(t)
+		log[i] = logRow{ID: t.ID, Reason: string(taskstate.ReasonAccepted), Actor: clean(t.Actor.String())}
+	}
+	if err := b.insertRows(ctx, tx, batch); err != nil {
+		return err
+	}
+	return b.store.insertLog(ctx, tx, log, b.moment.Timeline, b.callID)
+}
+
+// insertRows writes the tasks.
+func (b *submission) insertRows(ctx context.Context, tx *session, batch []newRow) error {
+	text, err := rows(batch)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, b.store.queries.Get("Insert"), text)
+	if err == nil {
+		return nil
+	}
+	if b.store.classOf(err) == backend.Unique {
+		if m := err.Error(); strings.Contains(m, keyIndex) || strings.Contains(m, keyColumns) {
+			return fmt.Errorf("insert tasks: %w", taskstate.ErrDuplicateKey)
+		}
+	}
+	return fmt.Errorf("insert tasks: %w", err)
+}
+
+// order puts the rows read back into prepare's order.
+func (b *submission) order() error {
+	byID := make(map[string]taskstate.Task, len(b.out))
+	for _, t := range b.out {
+		byID[t.ID] = t
+	}
+	out := make([]taskstate.Task, len(b.tasks))
+	for i, n := range b.tasks {
+		t, ok := byID[n.ID]
+		if !ok {
+			return fmt.Errorf("task %s was not inserted: %w", n.ID, errConflict)
+		}
+		out[i] = t
+	}
+	b.out = out
+	return nil
+}
+
+// settle finds out whether the last attempt's COMMIT was done. Rows of a transaction that has not ended are not to be
+// seen and, on Postgres, cannot be locked either; but inserting one of them once more waits for its end everywhere.
+func (b *submission) settle(ctx context.Context, tx *session) (bool, error) {
+	if len(b.tasks) == 0 {
+		return false, nil
+	}
+	text, err := rows([]newRow{newRowOf(b.tasks[0])})
+	if err != nil {
+		return false, err
+	}
+	_, err = tx.ExecContext(ctx, b.store.queries.Get("Insert"), text)
+	switch {
+	case err == nil:
+		return false, nil // and rolled back
+	case b.store.classOf(err) == backend.Unique:
+		return true, nil
+	}
+	return false, err
+}
+
+// againError makes the transaction run again.
+type againError struct{ cause error }
+
+func (e *againError) Error() string { return e.cause.Error() }
+
+// Unwrap also answers errConflict, which classOf takes for a reason to run again.
+func (e *againError) Unwrap() []error { return []error{errConflict, e.cause} }
+
+// ids are the ids of new tasks.
+func ids(tasks []taskstate.NewTask) []string {
+	out := make([]string, len(tasks))
+	for i, t := range tasks {
+		out[i] = t.ID
+	}
+	return out
+}
+
+// newRowOf renders a new task.
+func newRowOf(t taskstate.NewTask) newRow {
+	return newRow{
+		ID: t.ID, User: t.UserID, Document: optional(t.DocumentID), Base: optional(t.KnowledgeBase),
+		File: optional(t.FilePath), Workflow: t.WorkflowID, Type: t.Type, Channel: t.Channel, Chat: t.ChatID,
+		Payload: optional(string(t.Payload)), TraceParent: t.TraceParent,
+		Key: optional(t.IdempotencyKey), Hash: t.RequestHash, Max: t.MaxAttempts,
+	}
+}
+
+// validate refuses a task that not every dialect could keep as it is.
+func validate(t taskstate.NewTask) error {
+	bad := func(field, why string) error {
+		return fmt.Errorf("task %q: %w: %s %s", t.ID, ErrInvalid, field, why)
+	}
+	for _, f := range []struct {
+		name, value string
+		limit       int
+		needed      bool
+	}{
+		{"id", t.ID, maxID, true}, {"document id", t.DocumentID, maxID, false}, {"knowledge base", t.KnowledgeBase, maxID, false},
+		{"trace parent", t.TraceParent, maxTrace, false}, {"request hash", t.RequestHash, maxTrace, false},
+	} {
+		if (f.needed && f.value == "") || (f.value != "" && !ascii(f.value, f.limit)) {
+			return bad(f.name, fmt.Sprintf("must be printable ASCII, at most %d characters", f.limit))
+		}
+	}
+	for _, f := range []struct {
+		name, value string
+		limit       int
+	}{
+		{"user", t.UserID, maxUser}, {"file path", t.FilePath, maxPath}, {"workflow", t.WorkflowID, maxName},
+		{"type", t.Type, maxType}, {"channel", t.Channel, maxChannel}, {"chat", t.ChatID, maxName}, {"idempotency key", t.IdempotencyKey, maxKey},
+	} {
+		switch {
+		case clean(f.value) != f.value:
+			return bad(f.name, "must be UTF-8 without NUL")
+		case utf8.RuneCountInString(f.value) > f.limit:
+			return bad(f.name, fmt.Sprintf("is longer than %d characters", f.limit))
+		case strings.TrimRight(f.value, " ") != f.value:
+			return bad(f.name, "ends in a space") // MySQL compares without them
+		}
+	}
+	switch {
+	case t.UserID == "":
+		return bad("user", "is empty")
+	case t.Type == "":
+		return bad("type", "is empty")
+	case t.MaxAttempts < 1:
+		return bad("max attempts", "is below 1")
+	case len(t.Payload) > maxPayload:
+		return bad("payload", "is larger than 256 KiB")
+	case len(t.Payload) > 0 && clean(string(t.Payload)) != string(t.Payload):
+		return bad("payload", "must be UTF-8 without NUL")
+	}
+	return nil
+}
+
+// ascii reports whether text is printable ASCII without spaces, not empty and at most limit long.
+func ascii(text string, limit int) bool {
+	if text == "" || len(text) > limit {
+		return false
+	}
+	for i := range len(text) {
+		if text[i] <= ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
