@@ -25,7 +25,7 @@ func (r *Reads) Base(ctx context.Context, c Caller, idOrName string) (Base, erro
 		idOrName = DefaultBase
 	}
 	if uuidText.MatchString(idOrName) {
-		b, err := scanBase(r.store.Reader().QueryRowContext(ctx, r.q.Get("BaseByID"), idOrName))
+		b, err := baseFrom(r.store.Reader().QueryRowContext(ctx, r.q.Get("BaseByID"), idOrName))
 		if err == nil && !c.Scope.All() && b.UserID != c.Scope.UserID {
 			return Base{}, ErrBaseNotFound
 		}
@@ -33,7 +33,7 @@ func (r *Reads) Base(ctx context.Context, c Caller, idOrName string) (Base, erro
 			return b, err
 		}
 	}
-	return scanBase(r.store.Reader().QueryRowContext(ctx, r.q.Get("BaseByName"), c.Scope.UserID, idOrName))
+	return baseFrom(r.store.Reader().QueryRowContext(ctx, r.q.Get("BaseByName"), c.Scope.UserID, idOrName))
 }
 
 // Bases lists live bases, newest first.
@@ -46,12 +46,12 @@ func (r *Reads) Bases(ctx context.Context, c Caller, after *taskstate.Cursor, li
 		query, args = query+"\n"+r.q.Get("BaseAfter"), append(args, after.At, after.At, after.ID)
 	}
 	query, args = query+"\n"+r.q.Get("BaseOrder"), append(args, limit)
-	return collect(ctx, r.store.Reader(), "list knowledge bases", query, args, func(rows *sql.Rows) (Base, error) { return scanBase(rows) })
+	return collect(ctx, r.store.Reader(), "list knowledge bases", query, args, func(rows *sql.Rows) (Base, error) { return baseFrom(rows) })
 }
 
 // CreateBase makes a base. ErrBaseExists when its user has a live one of that name.
 func (r *Reads) CreateBase(ctx context.Context, c Caller, name string) (Base, error) {
-	if _, err := scanBase(r.store.Reader().QueryRowContext(ctx, r.q.Get("BaseByName"), c.Scope.UserID, name)); err == nil {
+	if _, err := baseFrom(r.store.Reader().QueryRowContext(ctx, r.q.Get("BaseByName"), c.Scope.UserID, name)); err == nil {
 		return Base{}, ErrBaseExists
 	} else if !errors.Is(err, ErrBaseNotFound) {
 		return Base{}, err
@@ -64,7 +64,7 @@ func (r *Reads) CreateBase(ctx context.Context, c Caller, name string) (Base, er
 		_, err := tx.ExecContext(ctx, r.q.Get("BaseInsert"), id.String(), c.Scope.UserID, name, name, m.Now, m.Now)
 		return err
 	})
-	b, readErr := scanBase(r.store.Reader().QueryRowContext(ctx, r.q.Get("BaseByName"), c.Scope.UserID, name))
+	b, readErr := baseFrom(r.store.Reader().QueryRowContext(ctx, r.q.Get("BaseByName"), c.Scope.UserID, name))
 	switch {
 	case readErr == nil && b.ID == id.String():
 		return b, nil // also after an unknown commit
@@ -129,8 +129,8 @@ func (r *Reads) oldestWaiting(ctx context.Context, base string) (time.Duration, 
 // scanner is a row that can be scanned.
 type scanner interface{ Scan(dest ...any) error }
 
-// scanBase reads BaseByID's columns. ErrBaseNotFound when there is no row.
-func scanBase(row scanner) (Base, error) {
+// baseFrom reads BaseByID's columns. ErrBaseNotFound when there is no row.
+func baseFrom(row scanner) (Base, error) {
 	var b Base
 	var created, updated taskstate.Stamp
 	err := row.Scan(&b.ID, &b.UserID, &b.Name, &b.Model.Key, &b.Model.Dim, &created, &updated)
