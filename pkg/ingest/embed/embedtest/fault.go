@@ -109,7 +109,7 @@ func (s *Server) problem(w http.ResponseWriter, status int, message string) int 
 	return status
 }
 
-// spoil makes the vectors of a fault wrong; the body is the text of the answer's numbers.
+// spoil makes the vectors of a fault wrong; what needs another text than a number's is done by spoilNumber.
 func (f Fault) spoil(vectors [][]float32) [][]float32 {
 	if len(vectors) == 0 {
 		return vectors

@@ -85,6 +85,7 @@ func featuresOf(text string) *features {
 			f.addRun(runes[start:end])
 		case classCJK:
 			f.addCJK(runes[start:end])
+		case classOther: // stands between words and tells nothing
 		}
 		start = end
 	}

@@ -34,6 +34,7 @@ func shapeFor(api API, path string) shape {
 		return shape{api: api, path: orPath(path, "/embed"), encode: encodeTEI, parse: parseTEI}
 	case APIOllama:
 		return shape{api: api, path: orPath(path, "/api/embed"), encode: encodeOllama, parse: parseOllama}
+	case APIOpenAI, APIAuto:
 	}
 	return shape{api: APIOpenAI, path: orPath(path, "/embeddings"), encode: encodeOpenAI, parse: parseOpenAI}
 }

@@ -25,7 +25,7 @@ const fixedVersion = "1.0.0"
 // minVersion is the first without CVE-2026-45829 (1.0.0 to 1.5.8 instantiate what an unauthenticated caller names).
 var minVersion = [3]int{1, 5, 9}
 
-// errTooManyVariables is Chroma's 500 for a request that no retry can cure.
+// tooManyVariables is Chroma's 500 for a request that no retry can cure.
 const tooManyVariables = "too many SQL variables"
 
 var dimensionWords = regexp.MustCompile(`(?i)dimension of (\d+), got (\d+)`)

@@ -241,7 +241,11 @@ func (t *topK) offer(id string, score float64) {
 func (t *topK) Len() int           { return len(t.hits) }
 func (t *topK) Less(i, j int) bool { return compareHits(t.hits[i], t.hits[j]) > 0 }
 func (t *topK) Swap(i, j int)      { t.hits[i], t.hits[j] = t.hits[j], t.hits[i] }
-func (t *topK) Push(x any)         { t.hits = append(t.hits, x.(ingest.Hit)) }
+func (t *topK) Push(x any) {
+	if hit, ok := x.(ingest.Hit); ok {
+		t.hits = append(t.hits, hit)
+	}
+}
 func (t *topK) Pop() any {
 	last := t.hits[len(t.hits)-1]
 	t.hits = t.hits[:len(t.hits)-1]
