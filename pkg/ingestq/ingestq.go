@@ -67,29 +67,33 @@ type Stats struct {
 
 // Publisher adds deliveries. All methods are safe for concurrent use.
 type Publisher interface {
-	// Publish adds one delivery per envelope, pipelined, and answers their ids in order.
+	// Publish adds one delivery per envelope, pipelined, and answers their ids in order, "" for what was not added.
 	// On an error some may have been added: the promise in the row covers the rest.
+	// An envelope that cannot be encoded (an error of package proto) holds up none of the others.
 	Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) (ids []string, err error)
 }
 
 // Consumer is one member of the group. All methods are safe for concurrent use.
-// Every error wraps ErrUnavailable or ctx.Err(); implementations heal a missing stream or group themselves.
+// Every error wraps ErrUnavailable or ctx.Err(), but for envelopes that cannot be encoded (an error of package proto);
+// implementations heal a missing stream or group themselves. Ids of another road are unknown ids.
 type Consumer interface {
 	Publisher
 
 	// Name is the member's name, unique per process start.
 	Name() string
 	// Read waits up to block for new deliveries and answers at most n (n ≥ 1), possibly none.
+	// After ctx ended it may still answer, without an error, what it was given meanwhile.
+	// A failing Read takes a little longer each time, so that a plain loop around it does not spin.
 	Read(ctx context.Context, n int, block time.Duration) ([]Delivery, error)
 	// Ack acknowledges deliveries; unknown ids are no error.
 	Ack(ctx context.Context, ids ...string) error
 	// Adopt takes pending deliveries over from whoever has them, and answers which were found.
 	Adopt(ctx context.Context, ids ...string) (found map[string]bool, err error)
 	// Requeue copies and acknowledges in one step each, the copy only if the acknowledgement answered 1.
-	// It answers how many were copied.
+	// It answers how many were copied; a copy that cannot be encoded holds up none of the others.
 	Requeue(ctx context.Context, copies []Copy) (n int, err error)
 	// Pending lists deliveries idle for at least minIdle, in id order after the given id ("" from the start).
-	// With scan = true it must see old ones behind any number of young ones.
+	// It sees old ones behind any number of young ones. A page may be shorter than n only at the end, or when n is over 1,000.
 	Pending(ctx context.Context, minIdle time.Duration, after string, n int) ([]Pending, error)
 	// Quarantine writes an undecodable delivery raw to the dead letter queue and acknowledges it, in one step.
 	Quarantine(ctx context.Context, d Delivery) error
@@ -103,7 +107,8 @@ type Consumer interface {
 	Horizon(ctx context.Context) (Horizon, error)
 	// Stats reads the counts.
 	Stats(ctx context.Context) (Stats, error)
-	// Run keeps the member's heartbeat key and removes zombie members until ctx ends; it then leaves the group if nothing is pending.
+	// Run keeps the member's heartbeat and removes zombie members until ctx ends; it then ends the heartbeat, and leaves the
+	// group if nothing is pending. So it is to end after the last Read, Ack and Requeue of the process.
 	Run(ctx context.Context) error
 	// Ping answers nil when the queue can be used (readiness).
 	Ping(ctx context.Context) error

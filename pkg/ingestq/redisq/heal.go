@@ -1,0 +1,97 @@
+package redisq
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+)
+
+const (
+	healFirstPause = 100 * time.Millisecond // between the first and the second making of a group, doubled from then on
+	healMaxPause   = 5 * time.Second
+	healCalm       = time.Minute      // without a loss the pause starts anew
+	healLogEvery   = 10 * time.Second // one line for all losses within
+)
+
+// healer makes the stream and its group when they are missing, at most so often that somebody who deletes them
+// in a loop costs neither CPU nor log (FastStream #2611, #2945, #3106).
+type healer struct {
+	seen atomic.Bool // the group was there: making it is no loss before
+
+	mu     sync.Mutex
+	last   time.Time
+	pause  time.Duration
+	logged time.Time
+	quiet  int // losses since the last line
+}
+
+// healing runs do, and once more after the stream or group that it missed was made.
+func (q *Queue) healing(ctx context.Context, do func() error) error {
+	err := do()
+	if isMissing(err) {
+		if err = q.heal(ctx, err); err == nil {
+			err = do()
+		}
+	}
+	if err == nil {
+		q.healer.seen.Store(true)
+	}
+	return err
+}
+
+// heal makes the group at 0 (lessons 9), with its stream. Its error is ingestq.ErrUnavailable within the pause.
+func (q *Queue) heal(ctx context.Context, cause error) error {
+	h := &q.healer
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := q.now()
+	since := now.Sub(h.last)
+	if !h.last.IsZero() && since >= 0 && since < h.pause {
+		return fmt.Errorf("%w: the group was made %s ago and is missing again", ingestq.ErrUnavailable, since.Round(time.Millisecond))
+	}
+	made, err := q.createGroup(ctx)
+	if err != nil {
+		return fmt.Errorf("make group %s on stream %s: %w", q.cfg.Group, q.cfg.StreamKey, err)
+	}
+	if !made {
+		return nil // another member was faster
+	}
+	if !h.seen.Load() {
+		q.log.InfoContext(ctx, "redisq: group made", slog.String("stream", q.cfg.StreamKey), slog.String("group", q.cfg.Group))
+		return nil
+	}
+	h.pause = min(max(healFirstPause, 2*h.pause), healMaxPause)
+	if since > healCalm {
+		h.pause = healFirstPause
+	}
+	h.last = now
+	q.metrics.healed.WithLabelValues(q.cfg.StreamKey).Inc()
+	h.quiet++
+	if now.Sub(h.logged) >= healLogEvery {
+		q.log.WarnContext(ctx, "redisq: stream or group was lost and is made again; its tasks come back from the table",
+			slog.String("stream", q.cfg.StreamKey), slog.String("group", q.cfg.Group),
+			slog.Int("times", h.quiet), slog.Any("error", cause))
+		h.logged, h.quiet = now, 0
+	}
+	return nil
+}
+
+// createGroup answers false when the group was there.
+func (q *Queue) createGroup(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	command := q.client.B().XgroupCreate().Key(q.cfg.StreamKey).Group(q.cfg.Group).Id("0").Mkstream().Build()
+	err := q.client.Do(ctx, command).Error()
+	if redis, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(redis.Error(), "BUSYGROUP") {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,68 @@
+package redisq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+)
+
+// errAnswer is the cause when a script answers what it never should.
+var errAnswer = errors.New("unexpected answer")
+
+// Horizon implements ingestq.Consumer.
+func (q *Queue) Horizon(ctx context.Context) (ingestq.Horizon, error) {
+	var horizon ingestq.Horizon
+	err := q.healing(ctx, func() (err error) {
+		horizon, err = q.horizonOnce(ctx)
+		return err
+	})
+	return horizon, failure(ctx, "horizon of "+q.cfg.StreamKey, err)
+}
+
+func (q *Queue) horizonOnce(ctx context.Context) (ingestq.Horizon, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var h ingestq.Horizon
+	answer, err := horizonScript.run(ctx, q.client, []string{q.cfg.StreamKey}, []string{q.cfg.Group}).ToArray()
+	if err != nil {
+		return h, err
+	}
+	if len(answer) != 4 {
+		return h, fmt.Errorf("%w: %d parts", errAnswer, len(answer))
+	}
+	seconds, err1 := strconv.ParseInt(text(answer[0]), 10, 64)
+	micros, err2 := strconv.ParseInt(text(answer[1]), 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return h, fmt.Errorf("%w: %w", errAnswer, err)
+	}
+	h.Now = time.Unix(seconds, micros*int64(time.Microsecond)).UTC()
+	if first := text(answer[2]); first != "" {
+		id, ok := parseID(first)
+		if !ok {
+			return h, fmt.Errorf("%w: entry id %q", errAnswer, first)
+		}
+		h.At = id.time()
+	}
+	if number(answer[3], 0) == 1 {
+		q.log.WarnContext(ctx, "redisq: the group stood beyond its stream's end and was moved back",
+			slog.String("stream", q.cfg.StreamKey), slog.String("group", q.cfg.Group))
+	}
+	return h, nil
+}
+
+// Trim implements ingestq.Consumer.
+func (q *Queue) Trim(ctx context.Context) (int64, error) {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	removed, err := trimScript.run(call, q.client, []string{q.cfg.StreamKey}, nil).AsInt64()
+	if err != nil {
+		return 0, failure(ctx, "trim "+q.cfg.StreamKey, err)
+	}
+	q.metrics.trimmed.WithLabelValues(q.cfg.StreamKey).Add(float64(removed))
+	return removed, nil
+}

@@ -1,0 +1,7 @@
+package redisq
+
+// aliveKey is a string "1" that exists while the member lives; TTL Config.HeartbeatTTL, written anew every third of it.
+// It begins with the stream's key, so that it is found beside it and two groups or streams never share one.
+func aliveKey(stream, group, consumer string) string {
+	return stream + ":alive:" + group + ":" + consumer
+}

@@ -1,0 +1,124 @@
+package redisq
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/ingestq/ingestqtest"
+	"github.com/millweir/millweir/pkg/ingestq/redisq/embedded"
+	"github.com/millweir/millweir/pkg/labserver"
+)
+
+func TestMain(m *testing.M) {
+	labserver.Main(m)
+	if err := goleak.Find(goleak.IgnoreTopFunction("github.com/millweir/millweir/pkg/labserver.init.func1.1")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func TestConformsOnRedis(t *testing.T) {
+	t.Parallel()
+	ingestqtest.Run(t, ingestqtest.Features{Lag: true, DeadLetters: true, ForgetsGone: true},
+		func(t *testing.T) ingestqtest.Bench { return newRig(t, labserver.RedisURL(t)).bench(t) })
+}
+
+func TestConformsEmbedded(t *testing.T) {
+	t.Parallel()
+	ingestqtest.Run(t, ingestqtest.Features{DeadLetters: true},
+		func(t *testing.T) ingestqtest.Bench { return newRig(t, embeddedURL(t)).bench(t) })
+}
+
+func embeddedURL(t testing.TB) string {
+	t.Helper()
+	url, stop, err := embedded.Start()
+	require.NoError(t, err)
+	t.Cleanup(stop)
+	return url
+}
+
+// rig is one Redis database with a client for the test's own hands.
+type rig struct {
+	cfg   Config
+	raw   rueidis.Client
+	queue func(func(*Config)) *Queue // another member; nil changes nothing
+}
+
+func newRig(t testing.TB, url string) *rig {
+	t.Helper()
+	r := &rig{cfg: NewDefaultConfig(url)}
+	require.NoError(t, r.cfg.Validate())
+	r.raw = newTestClient(t, url)
+	r.queue = func(change func(*Config)) *Queue {
+		cfg := r.cfg
+		if change != nil {
+			change(&cfg)
+		}
+		return New(newTestClient(t, url), cfg, slog.New(slog.DiscardHandler), time.Now, nil)
+	}
+	return r
+}
+
+func newTestClient(t testing.TB, url string) rueidis.Client {
+	t.Helper()
+	client, err := NewClient(url)
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return client
+}
+
+func (r *rig) do(t testing.TB, args ...string) rueidis.RedisMessage {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	m, err := r.raw.Do(ctx, r.raw.B().Arbitrary(args...).Build()).ToMessage()
+	if !rueidis.IsRedisNil(err) {
+		require.NoError(t, err, "%v", args)
+	}
+	return m
+}
+
+func (r *rig) bench(t *testing.T) ingestqtest.Bench {
+	return ingestqtest.Bench{
+		Member: func() ingestq.Consumer { return r.queue(nil) },
+		DeadLetters: func() []map[string]string {
+			entries, err := r.raw.Do(t.Context(), r.raw.B().Xrange().Key(r.cfg.DLQKey).Start("-").End("+").Build()).AsXRange()
+			require.NoError(t, err)
+			letters := make([]map[string]string, len(entries))
+			for i, e := range entries {
+				letters[i] = e.FieldValues
+			}
+			return letters
+		},
+		AddRaw: func(fields map[string]string) string {
+			args := []string{"XADD", r.cfg.StreamKey, "*"}
+			for k, v := range fields {
+				args = append(args, k, v)
+			}
+			m := r.do(t, args...)
+			return text(m)
+		},
+		DeleteData: func(id string) { r.do(t, "XDEL", r.cfg.StreamKey, id) },
+		Wipe:       func() { r.do(t, "FLUSHDB") },
+		Kill: func(member ingestq.Consumer) {
+			r.do(t, "DEL", aliveKey(r.cfg.StreamKey, r.cfg.Group, member.Name()))
+		},
+		Clock: func() time.Time {
+			parts, err := r.raw.Do(t.Context(), r.raw.B().Time().Build()).AsStrSlice()
+			require.NoError(t, err)
+			var sec, usec int64
+			_, err = fmt.Sscan(parts[0]+" "+parts[1], &sec, &usec)
+			require.NoError(t, err)
+			return time.Unix(sec, usec*1000)
+		},
+	}
+}

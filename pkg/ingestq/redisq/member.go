@@ -1,0 +1,176 @@
+package redisq
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"time"
+)
+
+const (
+	beatsPerTTL   = 3
+	leaveTimeout  = 3 * time.Second
+	zombiesLogged = 10 // names in one log line
+)
+
+// Run implements ingestq.Consumer. It is to end after the last Read and Ack.
+func (q *Queue) Run(ctx context.Context) error {
+	beat := time.NewTicker(q.cfg.HeartbeatTTL / beatsPerTTL)
+	defer beat.Stop()
+	// Members that start together do not look for zombies together.
+	zombies := time.NewTimer(rand.N(q.cfg.ZombieInterval))
+	defer zombies.Stop()
+	broken := false
+	for {
+		err := q.beat(ctx)
+		if err != nil && !broken && ctx.Err() == nil {
+			q.log.WarnContext(ctx, "redisq: no heartbeat", slog.Any("error", failure(ctx, "heartbeat", err)))
+		}
+		if err == nil && broken {
+			q.log.InfoContext(ctx, "redisq: heartbeat again")
+		}
+		broken = err != nil
+		select {
+		case <-ctx.Done():
+			return q.leave(context.WithoutCancel(ctx))
+		case <-beat.C:
+		case <-zombies.C:
+			zombies.Reset(q.cfg.ZombieInterval)
+			if _, err := q.RemoveZombies(ctx); err != nil && ctx.Err() == nil {
+				q.log.WarnContext(ctx, "redisq: zombie members not removed", slog.Any("error", err))
+			}
+		}
+	}
+}
+
+// keepAlive makes sure that the heartbeat key was written lately: no member holds a delivery without one.
+func (q *Queue) keepAlive(ctx context.Context) error {
+	q.beatMu.Lock()
+	age := q.now().Sub(q.beaten)
+	fresh := !q.beaten.IsZero() && age >= 0 && age < q.cfg.HeartbeatTTL/beatsPerTTL
+	q.beatMu.Unlock()
+	if fresh {
+		return nil
+	}
+	return q.beat(ctx)
+}
+
+func (q *Queue) beat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	now := q.now()
+	key := aliveKey(q.cfg.StreamKey, q.cfg.Group, q.name)
+	command := q.client.B().Set().Key(key).Value("1").PxMilliseconds(q.cfg.HeartbeatTTL.Milliseconds()).Build()
+	if err := q.client.Do(ctx, command.ToRetryable()).Error(); err != nil {
+		return err
+	}
+	q.beatMu.Lock()
+	defer q.beatMu.Unlock()
+	q.beaten = now
+	return nil
+}
+
+// Ping implements ingestq.Consumer: it writes the heartbeat, since a full or read-only Redis answers a PING too.
+func (q *Queue) Ping(ctx context.Context) error {
+	return failure(ctx, "ping", q.beat(ctx))
+}
+
+// leave ends the heartbeat, and the membership if nothing is pending. A Redis that does not answer is no error:
+// the key ends by itself and the member is removed as a zombie.
+func (q *Queue) leave(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	keys := []string{q.cfg.StreamKey, aliveKey(q.cfg.StreamKey, q.cfg.Group, q.name)}
+	left, err := leaveScript.run(ctx, q.client, keys, []string{q.cfg.Group, q.name}).AsInt64()
+	if err != nil {
+		q.log.WarnContext(ctx, "redisq: did not leave the group", slog.Any("error", failure(ctx, "leave", err)))
+		return nil
+	}
+	q.log.InfoContext(ctx, "redisq: stopped", slog.String("consumer", q.name), slog.Bool("left_group", left == 1))
+	return nil
+}
+
+// RemoveZombies removes members without a heartbeat that have been idle for ZombieMinIdle and hold at most
+// ZombieMaxPending entries, which become this member's with their idle times; it answers how many went.
+// With ZombieDryRun it only counts and logs them.
+func (q *Queue) RemoveZombies(ctx context.Context) (int, error) {
+	var candidates []string
+	err := q.healing(ctx, func() (err error) {
+		candidates, err = q.idleMembers(ctx)
+		return err
+	})
+	if err != nil {
+		return 0, failure(ctx, "list members of "+q.cfg.Group, err)
+	}
+	gone, err := q.removeAll(ctx, candidates)
+	if len(gone) > 0 {
+		q.log.InfoContext(ctx, "redisq: zombie members", slog.Int("count", len(gone)), slog.Bool("dry_run", q.cfg.ZombieDryRun),
+			slog.Any("first", gone[:min(len(gone), zombiesLogged)]))
+	}
+	return len(gone), failure(ctx, "remove members of "+q.cfg.Group, err)
+}
+
+// idleMembers are those worth a closer look; the script decides.
+func (q *Queue) idleMembers(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	command := q.client.B().XinfoConsumers().Key(q.cfg.StreamKey).Group(q.cfg.Group).Build()
+	consumers, err := q.client.Do(ctx, command).ToArray()
+	if err != nil {
+		return nil, err
+	}
+	var idle []string
+	for _, c := range consumers {
+		info, err := c.AsMap()
+		if err != nil {
+			return nil, err
+		}
+		name, pending := text(info["name"]), number(info["pending"], 0)
+		since := time.Duration(number(info["idle"], 0)) * time.Millisecond
+		if name != q.name && since >= q.cfg.ZombieMinIdle && pending <= int64(q.cfg.ZombieMaxPending) {
+			idle = append(idle, name)
+		}
+	}
+	return idle, nil
+}
+
+func (q *Queue) removeAll(ctx context.Context, members []string) (gone []string, err error) {
+	limits := []string{
+		strconv.FormatInt(q.cfg.ZombieMinIdle.Milliseconds(), 10), strconv.Itoa(q.cfg.ZombieMaxPending),
+	}
+	for _, member := range members {
+		removed, e := q.removeOne(ctx, member, limits)
+		if e != nil {
+			err = errors.Join(err, e)
+			break // the next round goes on
+		}
+		if removed {
+			gone = append(gone, member)
+		}
+	}
+	return gone, err
+}
+
+func (q *Queue) removeOne(ctx context.Context, member string, limits []string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	key := aliveKey(q.cfg.StreamKey, q.cfg.Group, member)
+	if q.cfg.ZombieDryRun {
+		alive, err := q.client.Do(ctx, q.client.B().Exists().Key(key).Build()).AsInt64()
+		return err == nil && alive == 0, err
+	}
+	args := append([]string{q.cfg.Group, member, q.name}, limits...)
+	answer, err := removeScript.run(ctx, q.client, []string{q.cfg.StreamKey, key}, args).AsIntSlice()
+	if err != nil {
+		return false, err
+	}
+	if len(answer) != 2 {
+		return false, errAnswer
+	}
+	if answer[0] == 1 {
+		q.metrics.zombies.WithLabelValues(q.cfg.StreamKey).Inc()
+	}
+	return answer[0] == 1, nil
+}

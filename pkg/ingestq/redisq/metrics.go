@@ -1,0 +1,131 @@
+package redisq
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+)
+
+const (
+	scrapeTimeout = time.Second // a scrape must not wait for a Redis that hangs
+	scrapeCache   = time.Second // several scrapers cost one question
+)
+
+// Metrics are the counters of a process (contract §8); one set serves all its queues.
+type Metrics struct {
+	reclaim  *prometheus.CounterVec // result
+	letters  prometheus.Counter
+	dropped  prometheus.Counter
+	healed   *prometheus.CounterVec // stream
+	trimmed  *prometheus.CounterVec // stream
+	zombies  *prometheus.CounterVec // stream
+	failures *prometheus.CounterVec // stream
+}
+
+// NewMetrics makes the counters and registers them; registered already, it returns those that count.
+// A nil reg registers nothing.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	vec := func(name, help, label string) *prometheus.CounterVec {
+		return register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label}))
+	}
+	counter := func(name, help string) prometheus.Counter {
+		return register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+	}
+	m := &Metrics{
+		reclaim: vec("ingest_stream_reclaim_total",
+			"Pending deliveries that were taken over, by result: claimed, gone (no such pending entry) or error.", "result"),
+		letters: counter("ingest_task_dlq_total", "Entries written to the dead letter stream."),
+		dropped: counter("ingest_stream_undecodable_dropped_total",
+			"Undecodable deliveries that were acknowledged without a dead letter, because the dead letter stream is off."),
+		healed: vec("ingest_stream_group_lost_total",
+			"Times that the stream or its group was missing and was made again, by stream.", "stream"),
+		trimmed: vec("ingest_stream_trimmed_total", "Entries removed because every group had finished them, by stream.", "stream"),
+		zombies: vec("ingest_stream_zombies_removed_total", "Dead members removed from the group, by stream.", "stream"),
+		failures: vec("ingest_stream_read_failures_total", "Reads that failed because Redis did not serve them, by stream.",
+			"stream"),
+	}
+	for _, result := range []string{"claimed", "gone", "error"} {
+		m.reclaim.WithLabelValues(result)
+	}
+	return m
+}
+
+// register returns the collector that reg has under the same description, if it has one.
+func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+	if reg == nil {
+		return c
+	}
+	err := reg.Register(c)
+	var already prometheus.AlreadyRegisteredError
+	if errors.As(err, &already) {
+		if existing, ok := already.ExistingCollector.(C); ok {
+			return existing
+		}
+	}
+	if err != nil {
+		panic(err) // a constructor's guard: two metrics of one name
+	}
+	return c
+}
+
+// forStream shows the labels at zero from the start.
+func (m *Metrics) forStream(stream string) {
+	for _, vec := range []*prometheus.CounterVec{m.healed, m.trimmed, m.zombies, m.failures} {
+		vec.WithLabelValues(stream)
+	}
+}
+
+var (
+	lengthDesc  = prometheus.NewDesc("ingest_stream_length", "Entries in the stream.", []string{"stream"}, nil)
+	pendingDesc = prometheus.NewDesc("ingest_stream_pending",
+		"Entries that the group was given and has not acknowledged.", []string{"stream", "group"}, nil)
+)
+
+// collector asks Redis when it is scraped.
+type collector struct {
+	publisher *Publisher
+
+	mu     sync.Mutex
+	asked  time.Time
+	last   ingestq.Stats
+	failed bool
+}
+
+// Collector shows ingest_stream_length and ingest_stream_pending; a process registers one for each stream.
+// While Redis does not answer there are no such series.
+func (p *Publisher) Collector() prometheus.Collector { return &collector{publisher: p} }
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
+	out <- lengthDesc
+	out <- pendingDesc
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	stats, ok := c.stats()
+	if !ok {
+		return
+	}
+	cfg := c.publisher.cfg
+	out <- prometheus.MustNewConstMetric(lengthDesc, prometheus.GaugeValue, float64(stats.Length), cfg.StreamKey)
+	out <- prometheus.MustNewConstMetric(pendingDesc, prometheus.GaugeValue, float64(stats.Pending), cfg.StreamKey, cfg.Group)
+}
+
+func (c *collector) stats() (ingestq.Stats, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if age := c.publisher.now().Sub(c.asked); !c.asked.IsZero() && age >= 0 && age < scrapeCache {
+		return c.last, !c.failed
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout) // a scrape has no context
+	defer cancel()
+	stats, err := c.publisher.Stats(ctx)
+	c.asked, c.last, c.failed = c.publisher.now(), stats, err != nil
+	return stats, err == nil
+}

@@ -1,0 +1,151 @@
+package redisq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	pb "github.com/millweir/millweir/proto"
+)
+
+const (
+	callTimeout  = 3 * time.Second // of one command or pipeline that does not block
+	publishBatch = 500             // envelopes of one pipeline; rueidis treats more than 2,000 as blocking
+	idBatch      = 1000            // ids of one XACK or XCLAIM
+)
+
+// Publisher adds deliveries to the stream and is no member of its group; for processes that only accept work.
+// It is safe for concurrent use.
+type Publisher struct {
+	client   rueidis.Client
+	cfg      Config
+	log      *slog.Logger
+	now      func() time.Time
+	metrics  *Metrics
+	embedded bool
+}
+
+var _ ingestq.Publisher = (*Publisher)(nil)
+
+// NewPublisher makes a publisher on a client that the caller closes. now is the clock (time.Now);
+// metrics may be shared with other queues, nil counts for nobody. cfg must be valid.
+func NewPublisher(client rueidis.Client, cfg Config, log *slog.Logger, now func() time.Time, metrics *Metrics) *Publisher {
+	if metrics == nil {
+		metrics = NewMetrics(nil)
+	}
+	metrics.forStream(cfg.StreamKey)
+	a, _ := parseURL(cfg.URL) // Validate has checked it
+	return &Publisher{client: client, cfg: cfg, log: log, now: now, metrics: metrics, embedded: a.embedded}
+}
+
+// Publish implements ingestq.Publisher.
+func (p *Publisher) Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) ([]string, error) {
+	ids := make([]string, len(envelopes))
+	var bad []error
+	for from := 0; from < len(envelopes); from += publishBatch {
+		to := min(from+publishBatch, len(envelopes))
+		refused, err := p.publishBatch(ctx, envelopes[from:to], ids[from:to])
+		bad = append(bad, refused...)
+		if err != nil {
+			err = failure(ctx, fmt.Sprintf("publish %d deliveries to %s", len(envelopes), p.cfg.StreamKey), err)
+			return ids, errors.Join(append(bad, err)...)
+		}
+	}
+	return ids, errors.Join(bad...)
+}
+
+// publishBatch fills ids; an envelope that cannot be encoded is refused alone.
+func (p *Publisher) publishBatch(ctx context.Context, envelopes []*pb.TaskEnvelope, ids []string) (refused []error, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	commands := make(rueidis.Commands, 0, len(envelopes))
+	places := make([]int, 0, len(envelopes))
+	for i, e := range envelopes {
+		fields, err := pb.EncodeFields(e)
+		if err != nil {
+			refused = append(refused, fmt.Errorf("publish task %q: %w", e.GetTaskId(), err))
+			continue
+		}
+		commands, places = append(commands, p.add(p.cfg.StreamKey, fields)), append(places, i)
+	}
+	for j, result := range p.client.DoMulti(ctx, commands...) {
+		id, e := result.ToString()
+		if e != nil && err == nil {
+			err = e
+		}
+		if e == nil {
+			ids[places[j]] = id
+		}
+	}
+	return refused, err
+}
+
+// add is an XADD; tried again after a lost connection it may add twice, which the port allows.
+func (p *Publisher) add(stream string, fields []pb.Field) rueidis.Completed {
+	command := p.client.B().Xadd().Key(stream).Id("*").FieldValue()
+	for _, f := range fields {
+		command = command.FieldValue(f.Name, f.Value)
+	}
+	return command.Build().ToRetryable()
+}
+
+// Ping answers nil when Redis answers.
+func (p *Publisher) Ping(ctx context.Context) error {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return failure(ctx, "ping", p.client.Do(call, p.client.B().Ping().Build()).Error())
+}
+
+// Stats reads the counts; a missing stream or group counts nothing.
+func (p *Publisher) Stats(ctx context.Context) (ingestq.Stats, error) {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	stats := ingestq.Stats{Lag: -1}
+	results := p.client.DoMulti(call,
+		p.client.B().Xlen().Key(p.cfg.StreamKey).Build(),
+		p.client.B().XinfoGroups().Key(p.cfg.StreamKey).Build())
+	length, err := results[0].AsInt64()
+	if err != nil {
+		return stats, failure(ctx, "count stream "+p.cfg.StreamKey, err)
+	}
+	stats.Length = length
+	groups, err := results[1].ToArray()
+	if isMissing(err) {
+		return stats, nil
+	}
+	if err != nil {
+		return stats, failure(ctx, "count groups of "+p.cfg.StreamKey, err)
+	}
+	for _, g := range groups {
+		info, err := g.AsMap()
+		if err != nil {
+			return stats, failure(ctx, "count groups of "+p.cfg.StreamKey, err)
+		}
+		if text(info["name"]) != p.cfg.Group {
+			continue
+		}
+		stats.Pending = number(info["pending"], 0)
+		if !p.embedded { // there it is the stream's length, whatever was read
+			stats.Lag = number(info["lag"], -1)
+		}
+	}
+	return stats, nil
+}
+
+func text(m rueidis.RedisMessage) string {
+	s, _ := m.ToString()
+	return s
+}
+
+func number(m rueidis.RedisMessage, otherwise int64) int64 {
+	n, err := m.AsInt64()
+	if err != nil {
+		return otherwise
+	}
+	return n
+}

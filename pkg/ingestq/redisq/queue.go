@@ -1,0 +1,189 @@
+package redisq
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	pb "github.com/millweir/millweir/proto"
+)
+
+const (
+	// readSlice is the longest BLOCK of one XREADGROUP. A read under way is never abandoned, for the server may just be
+	// giving it entries; so this is how long a cancelled Read may still take. An idle member costs 4 commands a second.
+	readSlice = 250 * time.Millisecond
+	// readGrace is how much longer than its BLOCK an XREADGROUP may take.
+	readGrace      = 2 * time.Second
+	readFirstPause = 50 * time.Millisecond // after a failed read, doubled with each one in a row
+	readMaxPause   = 2 * time.Second
+	maxHostInName  = 64 // bytes
+)
+
+// Queue is one member of the group. It is safe for concurrent use.
+type Queue struct {
+	*Publisher
+	name     string
+	healer   healer
+	failures atomic.Int32 // reads that failed in a row
+
+	beatMu sync.Mutex
+	beaten time.Time // of the last heartbeat written
+}
+
+var _ ingestq.Consumer = (*Queue)(nil)
+
+// New makes a member with a name that no other start of any process has; arguments as those of NewPublisher.
+// It is seen by the group from its first Read on; Run keeps it alive.
+func New(client rueidis.Client, cfg Config, log *slog.Logger, now func() time.Time, metrics *Metrics) *Queue {
+	return &Queue{Publisher: NewPublisher(client, cfg, log, now, metrics), name: memberName()}
+}
+
+// memberName is host-pid-random (oban#862: a name that comes back inherits what it never read).
+func memberName() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "host"
+	}
+	return fmt.Sprintf("%s-%d-%s", host[:min(len(host), maxHostInName)], os.Getpid(), strings.ToLower(rand.Text()[:10]))
+}
+
+// Name implements ingestq.Consumer.
+func (q *Queue) Name() string { return q.name }
+
+// Read implements ingestq.Consumer.
+// After ctx ended it may take 250 ms more, and answers what it was given meanwhile without an error.
+func (q *Queue) Read(ctx context.Context, n int, block time.Duration) ([]ingestq.Delivery, error) {
+	for left := block; ; {
+		if ctx.Err() != nil {
+			return nil, failure(ctx, "read "+q.cfg.StreamKey, ctx.Err())
+		}
+		slice := min(left, readSlice)
+		var deliveries []ingestq.Delivery
+		err := q.healing(ctx, func() (err error) {
+			deliveries, err = q.readOnce(ctx, n, slice)
+			return err
+		})
+		if err != nil {
+			q.metrics.failures.WithLabelValues(q.cfg.StreamKey).Inc()
+			q.pauseAfterFailure(ctx, left)
+			return nil, failure(ctx, "read "+q.cfg.StreamKey, err)
+		}
+		q.failures.Store(0)
+		if left -= slice; len(deliveries) > 0 || left < time.Millisecond {
+			return deliveries, nil
+		}
+	}
+}
+
+// readOnce is one XREADGROUP. Only its own time limit ends it early.
+func (q *Queue) readOnce(ctx context.Context, n int, block time.Duration) ([]ingestq.Delivery, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), block+readGrace)
+	defer cancel()
+	if err := q.keepAlive(ctx); err != nil {
+		return nil, err
+	}
+	count := q.client.B().Xreadgroup().Group(q.cfg.Group, q.name).Count(int64(max(1, n)))
+	// The typed builder marks it as blocking, so that it gets a connection of its own (libraries: rueidis).
+	command := count.Streams().Key(q.cfg.StreamKey).Id(">").Build()
+	if ms := block.Milliseconds(); ms > 0 { // BLOCK 0 is for ever
+		count := q.client.B().Xreadgroup().Group(q.cfg.Group, q.name).Count(int64(max(1, n)))
+		command = count.Block(ms).Streams().Key(q.cfg.StreamKey).Id(">").Build()
+	}
+	streams, err := q.client.Do(ctx, command).AsXRead()
+	if err != nil && !rueidis.IsRedisNil(err) {
+		return nil, err
+	}
+	entries := streams[q.cfg.StreamKey]
+	deliveries := make([]ingestq.Delivery, len(entries))
+	for i, e := range entries {
+		deliveries[i] = decode(e)
+	}
+	return deliveries, nil
+}
+
+// pauseAfterFailure keeps a caller that only loops from spinning.
+func (q *Queue) pauseAfterFailure(ctx context.Context, limit time.Duration) {
+	shift := min(q.failures.Add(1)-1, 10)
+	timer := time.NewTimer(min(readFirstPause<<shift, readMaxPause, limit))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// decode keeps the fields as they came when they are no envelope.
+func decode(e rueidis.XRangeEntry) ingestq.Delivery {
+	envelope, err := pb.DecodeFields(e.FieldValues)
+	if err != nil {
+		return ingestq.Delivery{ID: e.ID, Raw: e.FieldValues, Err: fmt.Errorf("decode delivery %s: %w", e.ID, err)}
+	}
+	return ingestq.Delivery{ID: e.ID, Envelope: envelope}
+}
+
+// Ack implements ingestq.Consumer.
+func (q *Queue) Ack(ctx context.Context, ids ...string) error {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var commands rueidis.Commands
+	for _, batch := range idBatches(ids) {
+		command := q.client.B().Xack().Key(q.cfg.StreamKey).Group(q.cfg.Group).Id(batch...).Build()
+		commands = append(commands, command.ToRetryable())
+	}
+	return failure(ctx, fmt.Sprintf("acknowledge %d deliveries", len(ids)), firstError(q.client.DoMulti(call, commands...)))
+}
+
+// Adopt implements ingestq.Consumer; it counts ingest_stream_reclaim_total.
+func (q *Queue) Adopt(ctx context.Context, ids ...string) (map[string]bool, error) {
+	found := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		found[id] = false
+	}
+	err := q.healing(ctx, func() error { return q.claim(ctx, ids, found) })
+	if err != nil {
+		q.metrics.reclaim.WithLabelValues("error").Add(float64(len(found)))
+		return nil, failure(ctx, fmt.Sprintf("adopt %d deliveries", len(ids)), err)
+	}
+	for _, ok := range found {
+		result := "gone"
+		if ok {
+			result = "claimed"
+		}
+		q.metrics.reclaim.WithLabelValues(result).Inc()
+	}
+	return found, nil
+}
+
+// claim marks what XCLAIM found. Redis 7 leaves out entries whose data is gone, and forgets them.
+func (q *Queue) claim(ctx context.Context, ids []string, found map[string]bool) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := q.keepAlive(ctx); err != nil {
+		return err
+	}
+	var commands rueidis.Commands
+	for _, batch := range idBatches(ids) {
+		command := q.client.B().Xclaim().Key(q.cfg.StreamKey).Group(q.cfg.Group).Consumer(q.name).MinIdleTime("0").
+			Id(batch...).Justid().Build()
+		commands = append(commands, command.ToRetryable())
+	}
+	for _, result := range q.client.DoMulti(ctx, commands...) {
+		claimed, err := result.AsStrSlice()
+		if err != nil {
+			return err
+		}
+		for _, id := range claimed {
+			found[id] = true
+		}
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package redisq
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// Errors of an address; no error text ever holds its password.
+var (
+	// ErrCluster is returned for the address of a Redis Cluster.
+	ErrCluster = errors.New("a Redis Cluster is not served by the single-stream queue " +
+		"(it comes with the partitioned queue, streammq): name one Redis or its Sentinels")
+	// ErrURL is wrapped by every other error of an address.
+	ErrURL = errors.New("not an address of Redis")
+)
+
+const (
+	redisPort    = "6379"
+	sentinelPort = "26379"
+)
+
+// address is a parsed REDIS_URL.
+type address struct {
+	tls, sentinel      bool
+	hosts              []string // host:port; of the sentinels if sentinel
+	master             string   // the sentinels' name for the primary
+	username, password string
+	db                 int
+
+	sentinelUser, sentinelPassword string
+	caFile                         string
+	skipVerify                     bool
+	embedded                       bool
+}
+
+// Redact returns rawURL with its passwords replaced by ***; for logs.
+func Redact(rawURL string) string {
+	scheme, rest, ok := strings.Cut(rawURL, "://")
+	if !ok {
+		return "***"
+	}
+	rest, query, hasQuery := strings.Cut(rest, "?")
+	authority, path, hasPath := strings.Cut(rest, "/")
+	if at := strings.LastIndex(authority, "@"); at >= 0 {
+		user, _, _ := strings.Cut(authority[:at], ":")
+		authority = user + ":***" + authority[at:]
+	}
+	out := scheme + "://" + authority
+	if hasPath {
+		out += "/" + path
+	}
+	if !hasQuery {
+		return out
+	}
+	pairs := strings.Split(query, "&")
+	for i, pair := range pairs {
+		if name, _, _ := strings.Cut(pair, "="); strings.Contains(name, "password") {
+			pairs[i] = name + "=***"
+		}
+	}
+	return out + "?" + strings.Join(pairs, "&")
+}
+
+// parseURL reads what NewClient documents. net/url does not take several hosts, so the parts are cut here.
+func parseURL(raw string) (address, error) {
+	var a address
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		return a, fmt.Errorf("%w: want redis://host:port, rediss://… or redis-sentinel://…", ErrURL)
+	}
+	switch scheme {
+	case "redis":
+	case "rediss":
+		a.tls = true
+	case "redis-sentinel":
+		a.sentinel = true
+	case "rediss-sentinel":
+		a.tls, a.sentinel = true, true
+	case "redis-cluster", "rediss-cluster":
+		return a, ErrCluster
+	default:
+		return a, fmt.Errorf("%w: scheme %q, want redis, rediss, redis-sentinel or rediss-sentinel", ErrURL, scheme)
+	}
+	rest, fragment, _ := strings.Cut(rest, "#")
+	rest, query, _ := strings.Cut(rest, "?")
+	authority, path, _ := strings.Cut(rest, "/")
+	for _, step := range []func() error{
+		func() error { return a.readAuthority(authority) },
+		func() error { return a.readPath(path, fragment) },
+		func() error { return a.readQuery(query) },
+	} {
+		if err := step(); err != nil {
+			return a, err
+		}
+	}
+	return a, a.check()
+}
+
+func (a *address) readAuthority(authority string) error {
+	if at := strings.LastIndex(authority, "@"); at >= 0 {
+		user, password, _ := strings.Cut(authority[:at], ":")
+		var err1, err2 error
+		a.username, err1 = url.PathUnescape(user)
+		a.password, err2 = url.PathUnescape(password)
+		if err1 != nil || err2 != nil {
+			return fmt.Errorf("%w: user and password must be percent-encoded", ErrURL)
+		}
+		authority = authority[at+1:]
+	}
+	port := redisPort
+	if a.sentinel {
+		port = sentinelPort
+	}
+	for host := range strings.SplitSeq(authority, ",") {
+		name, p, err := net.SplitHostPort(host)
+		if err != nil {
+			name, p = strings.Trim(host, "[]"), port
+		}
+		if n, err := strconv.Atoi(p); name == "" || strings.ContainsAny(name, " /") || err != nil || n < 1 || n > 65535 {
+			return fmt.Errorf("%w: host %q, want host:port", ErrURL, host)
+		}
+		a.hosts = append(a.hosts, net.JoinHostPort(name, p))
+	}
+	return nil
+}
+
+// readPath takes /db; for sentinels /master, /master/db, or Lettuce's /db#master.
+func (a *address) readPath(path, fragment string) (err error) {
+	path = strings.Trim(path, "/")
+	if a.sentinel && fragment == "" {
+		a.master, path, _ = strings.Cut(path, "/")
+		if a.master, err = url.PathUnescape(a.master); err != nil {
+			return fmt.Errorf("%w: name of the master must be percent-encoded", ErrURL)
+		}
+	}
+	if fragment != "" {
+		a.master = fragment
+	}
+	return a.readDB(path)
+}
+
+func (a *address) readDB(db string) (err error) {
+	if db == "" {
+		return nil
+	}
+	if a.db, err = strconv.Atoi(db); err != nil || a.db < 0 {
+		return fmt.Errorf("%w: database %q, want a number from 0", ErrURL, db)
+	}
+	return nil
+}
+
+func (a *address) readQuery(query string) error {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return fmt.Errorf("%w: query must be percent-encoded", ErrURL)
+	}
+	for name := range values {
+		value := values.Get(name)
+		var err error
+		switch name {
+		case "db":
+			err = a.readDB(value)
+		case "sentinel_user":
+			a.sentinelUser = value
+		case "sentinel_password":
+			a.sentinelPassword = value
+		case "ca_file":
+			a.caFile = value
+		case "skip_verify":
+			a.skipVerify, err = strconv.ParseBool(value)
+		case "embedded":
+			a.embedded, err = strconv.ParseBool(value)
+		default:
+			return fmt.Errorf("%w: unknown parameter %q", ErrURL, name)
+		}
+		if err != nil && !errors.Is(err, ErrURL) {
+			err = fmt.Errorf("%w: %s is %q, want true or false", ErrURL, name, value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *address) check() error {
+	switch {
+	case !a.sentinel && len(a.hosts) > 1:
+		return ErrCluster
+	case !a.sentinel && a.master != "":
+		return fmt.Errorf("%w: only redis-sentinel:// has a #master", ErrURL)
+	case a.sentinel && a.master == "":
+		return fmt.Errorf("%w: redis-sentinel:// must name the master: redis-sentinel://host:port,host:port/name", ErrURL)
+	case !a.sentinel && (a.sentinelUser != "" || a.sentinelPassword != ""):
+		return fmt.Errorf("%w: sentinel_user and sentinel_password need redis-sentinel://", ErrURL)
+	case !a.tls && (a.caFile != "" || a.skipVerify):
+		return fmt.Errorf("%w: ca_file and skip_verify need rediss:// or rediss-sentinel://", ErrURL)
+	}
+	return nil
+}
