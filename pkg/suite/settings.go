@@ -112,11 +112,15 @@ func (w Work) runner(name string, p taskstate.Policy, main bool) (taskrun.Config
 	return c, nil
 }
 
-// Content says where files are and how text is made of them.
+// Uploads says where files are.
+type Uploads struct {
+	Dir string `envconfig:"UPLOAD_DIR" default:"./data/uploads" desc:"folder of the uploaded files; shared by all services"`
+}
+
+// Content says how text is made of files.
 type Content struct {
-	UploadDir string         `envconfig:"UPLOAD_DIR" default:"./data/uploads" desc:"folder of the uploaded files; shared by all services"`
-	Extract   extract.Config // EXTRACT_*
-	Split     split.Config   // CHUNK_*
+	Extract extract.Config // EXTRACT_*
+	Split   split.Config   // CHUNK_*
 }
 
 // Vectors says where vectors are kept.
@@ -142,24 +146,35 @@ type Embedding struct {
 	Timeout    time.Duration  `envconfig:"EMBEDDING_TIMEOUT" default:"2m" allowed:"1s..1h" desc:"longest time of one request"`
 }
 
-// Worker are the settings of stream-worker and reclaimer.
-type Worker struct {
+// Shared are the settings of every service.
+type Shared struct {
 	Store     Store
 	Queue     Queue
 	Tasks     Tasks
-	Work      Work
-	Content   Content
+	Uploads   Uploads
 	Vectors   Vectors
 	Embedding Embedding
 }
 
-// Validate names all that this service needs and does not have (design D16).
+// Validate names all that a service needs and does not have (design D16).
+func (s Shared) Validate() error {
+	return errors.Join(s.Store.validate(), s.Queue.validate(), s.Vectors.validate(), s.Tasks.Policy(true).Validate())
+}
+
+// policy is the state machine's view of the settings.
+func (s Shared) policy() taskstate.Policy { return s.Tasks.Policy(s.Queue.DLQKey != "") }
+
+// Worker are the settings of stream-worker and reclaimer.
+type Worker struct {
+	Shared  Shared
+	Work    Work
+	Content Content
+}
+
+// Validate joins the problems of all parts.
 func (w *Worker) Validate() error {
 	_, stallErr := w.Work.stalls()
-	return errors.Join(
-		w.Store.validate(), w.Queue.validate(), w.Vectors.validate(),
-		w.Tasks.Policy(true).Validate(), w.Content.Extract.Validate(), w.Content.Split.Validate(), stallErr,
-	)
+	return errors.Join(w.Shared.Validate(), w.Content.Extract.Validate(), w.Content.Split.Validate(), stallErr)
 }
 
 // validate says that a database is needed.

@@ -1,0 +1,199 @@
+package suite
+
+import (
+	"context"
+	"crypto/rand"
+
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+	"go.opentelemetry.io/otel"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/embed/local"
+	"github.com/millweir/millweir/pkg/ingest/embed/openai"
+	"github.com/millweir/millweir/pkg/ingest/vector/chroma"
+	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
+	"github.com/millweir/millweir/pkg/ingestq/redisq"
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/taskstore"
+)
+
+// schemaRetry is the pause between two looks for a database that has not been migrated, or does not answer yet.
+const schemaRetry = 2 * time.Second
+
+// Parts are what services are made of. Close closes what was opened, the last first.
+type Parts struct {
+	Env      *process.Env
+	Store    *taskstore.Store
+	Redis    rueidis.Client
+	Files    *ingest.Files
+	Vectors  ingest.VectorStore
+	Embedder ingest.Embedder
+
+	metrics *redisq.Metrics
+	closers []func() error
+}
+
+// Close closes the parts; errors are logged, for nothing is left to do about them.
+func (p *Parts) Close() {
+	for i := len(p.closers) - 1; i >= 0; i-- {
+		if err := p.closers[i](); err != nil {
+			p.Env.Log.Warn("suite: close", slog.Any("error", err))
+		}
+	}
+	p.closers = nil
+}
+
+// later keeps a closer for Close.
+func (p *Parts) later(f func() error) { p.closers = append(p.closers, f) }
+
+// Open opens what every service needs; close it in the end. It does not need a server that answers (design D16).
+func Open(ctx context.Context, env *process.Env, s Shared) (*Parts, error) {
+	p := &Parts{Env: env, metrics: redisq.NewMetrics(env.Metrics)}
+	for _, step := range []func() error{
+		func() error { return p.openStore(ctx, s.Store) },
+		func() error { return p.openRedis(s.Queue) },
+		func() error { return p.openFiles(s.Uploads) },
+		func() error { return p.openVectors(s.Vectors) },
+		func() error { return p.openEmbedder(s.Embedding) },
+	} {
+		if err := step(); err != nil {
+			p.Close()
+			return nil, err
+		}
+	}
+	env.Log.Info("suite: parts", slog.String("database", p.Store.Dialect()), slog.String("queue", "redis"),
+		slog.String("vectors", s.Vectors.Kind), slog.String("embeddings", s.Embedding.describe()))
+	return p, nil
+}
+
+// openStore opens the database and watches its schema.
+func (p *Parts) openStore(ctx context.Context, s Store) error {
+	cfg := taskstore.Config{MySQLDSN: s.MySQLDSN.Reveal(), DatabaseURL: s.DatabaseURL.Reveal()}
+	if cfg.MySQLDSN != "" {
+		cfg.DatabaseURL = ""
+	}
+	store, err := taskstore.Open(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
+	p.Store = store
+	p.later(store.Close)
+	p.Env.Ready.Register("database", store.Ping)
+	return nil
+}
+
+// openRedis makes the client of the queue.
+func (p *Parts) openRedis(q Queue) error {
+	client, err := redisq.NewClient(q.RedisURL.Reveal())
+	if err != nil {
+		return fmt.Errorf("REDIS_URL: %w", err)
+	}
+	p.Redis = client
+	p.later(func() error { client.Close(); return nil })
+	return nil
+}
+
+// openFiles opens the upload folder.
+func (p *Parts) openFiles(u Uploads) error {
+	if err := os.MkdirAll(u.Dir, 0o750); err != nil {
+		return fmt.Errorf("UPLOAD_DIR: %w", err)
+	}
+	files, err := ingest.OpenFiles(u.Dir)
+	if err != nil {
+		return fmt.Errorf("UPLOAD_DIR: %w", err)
+	}
+	p.Files = files
+	p.later(files.Close)
+	p.Env.Ready.Register("uploads", func(context.Context) error { return files.Writable() })
+	return nil
+}
+
+// openVectors opens the vector store.
+func (p *Parts) openVectors(v Vectors) error {
+	if v.Kind == "embedded" {
+		store, err := embedded.Open(v.Dir, embedded.Options{MaxBytes: v.MaxBytes, Log: p.Env.Log})
+		if err != nil {
+			return fmt.Errorf("VECTOR_DIR: %w", err)
+		}
+		p.Vectors = store
+		p.later(store.Close)
+	} else {
+		store, err := chroma.New(chroma.Config{
+			BaseURL: v.URL.Reveal(), Tenant: v.Tenant, Database: v.Database, Token: v.Token.Reveal(), Timeout: v.Timeout,
+		}, chroma.WithTracerProvider(otel.GetTracerProvider()))
+		if err != nil {
+			return fmt.Errorf("CHROMA_BASE_URL: %w", err)
+		}
+		p.Vectors = store
+		p.later(store.Close)
+	}
+	p.Env.Ready.Register("vectors", p.Vectors.Ping)
+	return nil
+}
+
+// openEmbedder chooses who makes vectors.
+func (p *Parts) openEmbedder(e Embedding) error {
+	if e.URL.Empty() {
+		p.Embedder = local.New()
+		return nil
+	}
+	cfg := openai.NewDefaultConfig()
+	cfg.BaseURL, cfg.Model, cfg.APIKey, cfg.API = e.URL.Reveal(), e.Model, e.Key.Reveal(), openai.API(e.API)
+	cfg.BatchSize, cfg.Dimensions, cfg.Timeout = e.BatchSize, e.Dimensions, e.Timeout
+	embedder, err := openai.New(cfg, openai.WithTracerProvider(otel.GetTracerProvider()))
+	if err != nil {
+		return fmt.Errorf("EMBEDDING_BASE_URL: %w", err)
+	}
+	p.Embedder = embedder
+	return nil
+}
+
+// queueConfig is redisq's view of the settings.
+func queueConfig(q Queue) redisq.Config {
+	c := redisq.NewDefaultConfig(q.RedisURL.Reveal())
+	c.StreamKey, c.Group, c.DLQKey = q.StreamKey, q.Group, q.DLQKey
+	return c
+}
+
+// memberConfig is queueConfig for a member of the group.
+func memberConfig(q Queue, w Work) redisq.Config {
+	c := queueConfig(q)
+	c.ZombieMaxPending, c.ZombieMinIdle = w.ZombieMax, ms(w.ZombieIdleMS)
+	c.ZombieInterval, c.ZombieDryRun = ms(w.ZombieMS), w.ZombieDryRun
+	return c
+}
+
+// WaitForSchema answers when the database has this program's schema; until then it says what is missing.
+func (p *Parts) WaitForSchema(ctx context.Context) error {
+	said := ""
+	for {
+		err := p.Store.CheckSchema(ctx)
+		if err == nil {
+			return nil
+		}
+		if text := err.Error(); text != said {
+			said = text
+			p.Env.Log.Warn("suite: waiting for the database", slog.Any("error", err))
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(schemaRetry):
+		}
+	}
+}
+
+// processName names this start of a process in leases: short, unique, ASCII.
+func processName(service string) string {
+	return fmt.Sprintf("%s-%d-%s", service, os.Getpid(), strings.ToLower(rand.Text()[:8]))
+}
+
+// halfJitter takes away up to a half of a wait.
+func halfJitter() float64 { return mathrand.Float64() / 2 }

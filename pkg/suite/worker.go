@@ -1,0 +1,106 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/ingest/split"
+	"github.com/millweir/millweir/pkg/ingestq/redisq"
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/taskrun"
+	"github.com/millweir/millweir/pkg/telemetry"
+)
+
+// Role is which of the runner's loops a process has.
+type Role string
+
+// The roles.
+const (
+	RoleWorker    Role = "stream-worker" // new deliveries; recovery with part of its slots
+	RoleReclaimer Role = "reclaimer"     // recovery and sweeps with slots of its own
+	RoleAll       Role = "dev"           // both, in the all-in-one
+)
+
+// RunWorker is the body of stream-worker and reclaimer: it runs tasks until ctx ends.
+func RunWorker(ctx context.Context, env *process.Env, w *Worker, role Role) error {
+	p, err := Open(ctx, env, w.Shared)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	services, err := p.Worker(w, role)
+	if err != nil {
+		return err
+	}
+	if err := p.WaitForSchema(ctx); err != nil {
+		return err
+	}
+	return process.RunAll(ctx, services...)
+}
+
+// Worker makes the runner of a role and, unless a reclaimer does it, the sweeper of documents.
+func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
+	policy := w.Shared.policy()
+	cfg, err := w.Work.runner(processName(string(role)), policy, role != RoleReclaimer)
+	if err != nil {
+		return nil, err
+	}
+	queue := redisq.New(p.Redis, memberConfig(w.Shared.Queue, w.Work), p.Env.Log, time.Now, p.metrics)
+	pool, err := extract.NewPool(w.Content.Extract, p.Env.Log)
+	if err != nil {
+		return nil, fmt.Errorf("EXTRACT_*: %w", err)
+	}
+	p.later(pool.Close)
+	splitter, err := split.New(w.Content.Split)
+	if err != nil {
+		return nil, fmt.Errorf("CHUNK_*: %w", err)
+	}
+	app, err := p.app(w.Shared, ingest.Deps{Publisher: queue, Extractor: pool, Splitter: splitter, Policy: policy}, 0)
+	if err != nil {
+		return nil, err
+	}
+	kind, err := app.Kind()
+	if err != nil {
+		return nil, err
+	}
+	runner := taskrun.New(cfg, taskrun.Deps{
+		Store: p.Store, Queue: queue, Kinds: map[string]taskrun.Kind{ingest.TypeDocument: kind},
+		Log: p.Env.Log, Metrics: p.Env.Metrics, Tracer: otel.Tracer("github.com/millweir/millweir/pkg/taskrun"),
+	})
+	p.Env.Ready.Register("queue", queue.Ping)
+	p.Env.Ready.Register("runner", func(context.Context) error { return runner.Ready() })
+	services := []process.Service{
+		process.Named("runner", runner),
+		process.Named("warm extractor", process.ServiceFunc(func(ctx context.Context) error { return warm(ctx, p, pool) })),
+	}
+	if role != RoleWorker {
+		services = append(services, process.Named("sweeper", process.ServiceFunc(app.RunSweeper)))
+	}
+	return services, nil
+}
+
+// app makes the application over the parts.
+func (p *Parts) app(s Shared, d ingest.Deps, maxUpload int64) (*ingest.App, error) {
+	d.Store, d.Embedder, d.Vectors, d.Files = p.Store, p.Embedder, p.Vectors, p.Files
+	d.Log, d.Redact = p.Env.Log, telemetry.Redact
+	cfg := ingest.NewDefaultConfig()
+	cfg.MaxAttempts, cfg.MaxBacklog = s.Tasks.MaxAttempts, s.Tasks.MaxBacklog
+	if maxUpload > 0 {
+		cfg.MaxUploadBytes = maxUpload
+	}
+	return ingest.New(d, cfg)
+}
+
+// warm compiles the PDF reader once, so that the first document does not wait for it, and then rests.
+func warm(ctx context.Context, p *Parts, pool *extract.Pool) error {
+	if err := pool.Warm(ctx); err != nil && ctx.Err() == nil {
+		p.Env.Log.Warn("suite: the PDF reader could not be prepared", "error", err)
+	}
+	<-ctx.Done()
+	return nil
+}

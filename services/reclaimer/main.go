@@ -1,0 +1,17 @@
+// Command reclaimer runs due retries, takes expired leases over and mends lost deliveries.
+package main
+
+import (
+	"os"
+
+	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/services/reclaimer/reclaim"
+)
+
+func main() {
+	if extract.IsChild(os.Args) {
+		extract.ChildMain()
+	}
+	process.Main(process.Spec{Name: "reclaimer", OperatorAddr: "127.0.0.1:9083"}, reclaim.Run)
+}

@@ -1,0 +1,17 @@
+// Command stream-worker takes deliveries from the queue and works on their tasks.
+package main
+
+import (
+	"os"
+
+	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/services/stream-worker/worker"
+)
+
+func main() {
+	if extract.IsChild(os.Args) {
+		extract.ChildMain()
+	}
+	process.Main(process.Spec{Name: "stream-worker", OperatorAddr: "127.0.0.1:9082"}, worker.Run)
+}
