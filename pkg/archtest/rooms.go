@@ -1,0 +1,168 @@
+package archtest
+
+import "strings"
+
+// prefix is the path of all our modules.
+const prefix = "github.com/millweir/millweir/"
+
+// room is a package (or, with /... at the end, all below it too) and what it may import of ours.
+// The longest room that fits a package counts.
+type room struct {
+	path    string
+	imports []string
+}
+
+// rooms is the whole house. Arrows point downwards: adapters import their port, roots never their adapters,
+// services everything but each other; suite wires parts together for the services.
+var rooms = []room{
+	// ground: nothing of ours
+	{"proto", nil},
+	{"migrations", nil},
+	{"pkg/taskstate", nil},
+	{"pkg/streammq/...", []string{"pkg/streammq/..."}},
+	{"pkg/sqlfile", nil},
+	{"pkg/telemetry", nil},
+	{"pkg/labserver", nil},
+	{"pkg/archtest", nil},
+	{"pkg/process", []string{"pkg/telemetry"}},
+	{"pkg/crash", nil},
+	{"pkg/outbound", nil},
+
+	// the state of tasks and its stores
+	{"pkg/taskstate/taskstatetest", []string{"pkg/taskstate"}},
+	{"pkg/taskstore", []string{"pkg/taskstate", "pkg/sqlfile", "pkg/taskstore/...", "migrations"}}, // opens any of the three
+	{"pkg/taskstore/backend", []string{"pkg/taskstate", "pkg/sqlfile", "migrations"}},
+	{"pkg/taskstore/mysql", []string{"pkg/taskstate", "pkg/sqlfile", "pkg/taskstore/backend", "migrations"}},
+	{"pkg/taskstore/postgres", []string{"pkg/taskstate", "pkg/sqlfile", "pkg/taskstore/backend", "migrations"}},
+	{"pkg/taskstore/sqlite", []string{"pkg/taskstate", "pkg/sqlfile", "pkg/taskstore/backend", "migrations"}},
+
+	// queues
+	{"pkg/ingestq", []string{"proto", "pkg/taskstate"}},
+	{"pkg/ingestq/ingestqtest", []string{"proto", "pkg/ingestq"}},
+	{"pkg/ingestq/redisq", []string{"proto", "pkg/ingestq", "pkg/telemetry"}},
+	{"pkg/ingestq/kafkaq", []string{"proto", "pkg/ingestq", "pkg/telemetry"}},
+	{"pkg/ingestq/rabbitq", []string{"proto", "pkg/ingestq", "pkg/telemetry"}},
+	{"pkg/ingestq/redisq/embedded", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq"}},
+	{"pkg/outbox", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/telemetry"}},
+	{"pkg/taskrun", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/telemetry", "pkg/crash"}},
+	{"pkg/ratelimit", nil},
+	{"pkg/ratelimit/redislimit", []string{"pkg/ratelimit"}},
+	{"pkg/auth", []string{"pkg/taskstate", "pkg/sqlfile"}},
+
+	// the ingestion and its adapters
+	{"pkg/ingest", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/outbox", "pkg/taskrun", "pkg/sqlfile", "pkg/telemetry", "pkg/crash"}},
+	{"pkg/ingest/ingesttest", []string{"pkg/ingest", "pkg/taskstate", "pkg/taskrun"}},
+	{"pkg/ingest/internal/rest", []string{"pkg/telemetry", "pkg/outbound"}},
+	{"pkg/ingest/extract/...", []string{"pkg/ingest", "pkg/ingest/extract/..."}},
+	{"pkg/ingest/split", []string{"pkg/ingest"}},
+	{"pkg/ingest/embed", []string{"pkg/ingest"}},
+	{"pkg/ingest/embed/embedtest", []string{"pkg/ingest", "pkg/ingest/embed", "pkg/ingest/embed/local"}},
+	{"pkg/ingest/embed/local", []string{"pkg/ingest", "pkg/ingest/embed"}},
+	{"pkg/ingest/embed/openai", []string{"pkg/ingest", "pkg/ingest/embed", "pkg/ingest/internal/rest"}},
+	{"pkg/ingest/vector", []string{"pkg/ingest"}},
+	{"pkg/ingest/vector/vectortest", []string{"pkg/ingest", "pkg/ingest/vector"}},
+	{"pkg/ingest/vector/chroma", []string{"pkg/ingest", "pkg/ingest/vector", "pkg/ingest/internal/rest"}},
+	{"pkg/ingest/vector/embedded", []string{"pkg/ingest", "pkg/ingest/vector"}},
+	{"pkg/ingeststore/...", []string{"pkg/ingest", "pkg/ingeststore/...", "pkg/taskstate", "pkg/taskstore/...", "pkg/sqlfile"}},
+
+	// what ties the parts together
+	{"pkg/suite/...", []string{"pkg/...", "proto", "migrations"}},
+	{"services/millweir/...", []string{"pkg/...", "proto", "migrations", "services/..."}}, // the all-in-one
+	{"services/ingest-api/...", []string{"pkg/...", "proto", "migrations", "services/ingest-api/..."}},
+	{"services/stream-worker/...", []string{"pkg/...", "proto", "migrations", "services/stream-worker/..."}},
+	{"services/reclaimer/...", []string{"pkg/...", "proto", "migrations", "services/reclaimer/..."}},
+	{"services/outbox-relay/...", []string{"pkg/...", "proto", "migrations", "services/outbox-relay/..."}},
+	{"services/kafka-consumer/...", []string{"pkg/...", "proto", "migrations", "services/kafka-consumer/..."}},
+	{"scripts/...", []string{"pkg/...", "proto", "migrations", "scripts/..."}},
+}
+
+// stdOnly are packages that import nothing but the standard library.
+var stdOnly = []string{"pkg/taskstate", "migrations"}
+
+// home says which of our packages alone may import a library.
+type home struct {
+	library string // import path, or all below it with /...
+	in      []string
+	why     string
+}
+
+// homes keep each client library in one place. Tests may import what they like.
+var homes = []home{
+	{"github.com/gin-gonic/gin/...", []string{"services/ingest-api/..."}, "HTTP bodies only"},
+	{"github.com/go-sql-driver/mysql/...", []string{"pkg/taskstore/mysql"}, "SQL drivers have one home per dialect"},
+	{"github.com/jackc/pgx/v5/...", []string{"pkg/taskstore/postgres"}, "SQL drivers have one home per dialect"},
+	{"modernc.org/sqlite/...", []string{"pkg/taskstore/sqlite"}, "SQL drivers have one home per dialect"},
+	{
+		"github.com/redis/rueidis/...",
+		[]string{"pkg/ingestq/redisq/...", "pkg/streammq/...", "pkg/ratelimit/redislimit", "pkg/suite/...", "scripts/drills/...", "scripts/bench/..."},
+		"Redis clients live in the adapters; suite opens the connection",
+	},
+	{"github.com/alicebob/miniredis/v2/...", []string{"pkg/ingestq/redisq/embedded"}, "the emulation is for the all-in-one"},
+	{"github.com/kelseyhightower/envconfig", []string{"pkg/process"}, "settings are read in one place"},
+	{"github.com/prometheus/client_golang/prometheus/promhttp", []string{"pkg/process"}, "figures are served in one place"},
+	{"go.opentelemetry.io/otel/sdk/...", []string{"pkg/telemetry"}, "libraries use the API, main the SDK"},
+	{"go.opentelemetry.io/otel/exporters/...", []string{"pkg/telemetry"}, "libraries use the API, main the SDK"},
+	{"github.com/klippa-app/go-pdfium/...", []string{"pkg/ingest/extract/..."}, "readers live in the child"},
+	{"github.com/xuri/excelize/...", []string{"pkg/ingest/extract/..."}, "readers live in the child"},
+	{"github.com/jhillyerd/enmime/...", []string{"pkg/ingest/extract/..."}, "readers live in the child"},
+	{"github.com/tiktoken-go/tokenizer/...", []string{"pkg/ingest/split"}, "an adapter has one library"},
+	{"github.com/IBM/sarama/...", []string{"pkg/ingestq/kafkaq"}, "an adapter has one library"},
+	{"github.com/rabbitmq/amqp091-go/...", []string{"pkg/ingestq/rabbitq"}, "an adapter has one library"},
+	{"os/signal", []string{"pkg/process"}, "only pkg/process listens to signals"},
+	{"log", nil, "log with slog"},
+	{"expvar", nil, "figures go to Prometheus"},
+	{prefix + "pkg/labserver", []string{"scripts/..."}, "servers are started by tests and scripts only"},
+	{prefix + "pkg/suite/...", []string{"pkg/suite/...", "services/...", "scripts/..."}, "libraries do not know how they are wired"},
+	{prefix + "pkg/process", []string{"pkg/suite/...", "services/...", "scripts/..."}, "libraries do not know their process"},
+	{"github.com/stretchr/testify/...", testPackages, "tests only"},
+	{"pgregory.net/rapid", testPackages, "tests only"},
+	{"testing", append([]string{"pkg/labserver"}, testPackages...), "tests only"},
+}
+
+// testPackages match the conformance suites and fakes: a last path element that ends in "test".
+var testPackages = []string{"*test"}
+
+// calls that only some packages may make, found in the source: a standard package and a name in it.
+var calls = []struct {
+	pkg, name string
+	in        []string // the packages that may; nil: none
+	only      []string // the rule is for these packages; nil: for all
+	why       string
+}{
+	{"os", "Exit", []string{"pkg/process"}, nil, "only pkg/process ends the process"},
+	{"time", "Now", nil, []string{"pkg/taskstate", "pkg/outbox"}, "time comes in as an argument"},
+	{"time", "Sleep", nil, nil, "wait for something"},
+	{"slog", "Default", nil, nil, "the constructor takes a *slog.Logger"},
+	{"http", "DefaultClient", nil, nil, "a client of our own with time-outs"},
+}
+
+// matches tells whether a path fits a pattern: itself, a/... for a and all below it, *test for names that end so.
+func matches(pattern, path string) bool {
+	if suffix, ok := strings.CutPrefix(pattern, "*"); ok {
+		return strings.HasSuffix(path, suffix)
+	}
+	if base, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return path == base || strings.HasPrefix(path, base+"/")
+	}
+	return path == pattern
+}
+
+func matchesAny(patterns []string, path string) bool {
+	for _, p := range patterns {
+		if matches(p, path) {
+			return true
+		}
+	}
+	return false
+}
+
+// roomOf is the longest room that fits.
+func roomOf(path string) (room, bool) {
+	best, found := room{}, false
+	for _, r := range rooms {
+		if matches(r.path, path) && (!found || len(r.path) > len(best.path)) {
+			best, found = r, true
+		}
+	}
+	return best, found
+}
