@@ -1,2 +1,160 @@
+-- MySQL and MariaDB: rows of a batch come as one JSON array through JSON_TABLE, which both servers know.
+-- STRAIGHT_JOIN and FORCE INDEX: the batch leads and each task is found by its primary key. Left to itself, the server
+-- reads all of a small table, and so locks or waits for rows that others hold.
+
+-- name: Update
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
+    id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$.id',
+    from_status VARCHAR(16) PATH '$.from',
+    fence BIGINT PATH '$.fence',
+    owner CHAR(64) CHARACTER SET ascii COLLATE ascii_bin PATH '$.owner',
+    to_status VARCHAR(16) PATH '$.to',
+    new_fence BIGINT PATH '$.new_fence',
+    attempt_count INT PATH '$.attempts',
+    crash_count INT PATH '$.crashes',
+    throttle_count INT PATH '$.throttles',
+    retry_in BIGINT PATH '$.retry',
+    lease_in BIGINT PATH '$.lease',
+    wake_in BIGINT PATH '$.wake',
+    promise_in BIGINT PATH '$.promise',
+    lease_owner VARCHAR(200) PATH '$.lease_owner',
+    promise_count INT PATH '$.promises',
+    dlq_state VARCHAR(16) PATH '$.dlq',
+    delivery VARCHAR(200) PATH '$.delivery',
+    stage VARCHAR(16) PATH '$.stage',
+    progress INT PATH '$.percent',
+    processed INT PATH '$.processed',
+    total INT PATH '$.total',
+    texts INT PATH '$.texts',
+    last_error TEXT PATH '$.last_error',
+    error_message TEXT PATH '$.error_message',
+    error_code VARCHAR(200) PATH '$.error_code',
+    result MEDIUMTEXT PATH '$.result'
+  )) AS c
+STRAIGHT_JOIN ingest_task AS t FORCE INDEX (PRIMARY) ON t.id = c.id
+SET
+  t.status = c.to_status,
+  t.fence = c.new_fence,
+  t.attempt_count = c.attempt_count,
+  t.crash_count = c.crash_count,
+  t.throttle_count = c.throttle_count,
+  t.next_retry_at = CASE WHEN c.retry_in IS NULL THEN t.next_retry_at WHEN c.retry_in >= 9000000000000000 THEN NULL ELSE @now + INTERVAL c.retry_in MICROSECOND END,
+  t.lease_expires_at = CASE WHEN c.lease_in IS NULL THEN t.lease_expires_at WHEN c.lease_in >= 9000000000000000 THEN @never ELSE @now + INTERVAL c.lease_in MICROSECOND END,
+  t.wake_at = CASE WHEN c.wake_in IS NULL THEN t.wake_at WHEN c.wake_in >= 9000000000000000 THEN @never ELSE @now + INTERVAL c.wake_in MICROSECOND END,
+  t.promised_at = CASE WHEN c.promise_in IS NULL THEN t.promised_at WHEN c.promise_in >= 9000000000000000 THEN @never ELSE @now + INTERVAL c.promise_in MICROSECOND END,
+  t.lease_owner = c.lease_owner,
+  t.promise_count = c.promise_count,
+  t.dlq_state = c.dlq_state,
+  t.delivery = c.delivery,
+  t.stage = c.stage,
+  t.progress = c.progress,
+  t.processed_segments = c.processed,
+  t.total_segments = c.total,
+  t.last_error = CASE c.texts WHEN 1 THEN c.last_error ELSE t.last_error END,
+  t.error_message = CASE c.texts WHEN 1 THEN c.error_message ELSE t.error_message END,
+  t.error_code = CASE c.texts WHEN 1 THEN c.error_code ELSE t.error_code END,
+  t.result = CASE c.texts WHEN 1 THEN c.result ELSE t.result END,
+  t.updated_at = @now
+WHERE t.status = c.from_status AND t.fence = c.fence AND t.lease_owner = c.owner
+  AND (SELECT value FROM timeline WHERE id = 1) = ?
+
+-- name: Log
+INSERT INTO ingest_task_transition (task_id, from_status, to_status, reason, attempt_count, crash_count, fence, timeline,
+  actor, message, lease_expires_at, next_retry_at, delivery, call_id, created_at)
+SELECT t.id, c.from_status, t.status, c.reason, t.attempt_count, t.crash_count, t.fence, ?,
+  c.actor, c.message, NULLIF(t.lease_expires_at, @never), t.next_retry_at, t.delivery, ?, t.updated_at
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    place FOR ORDINALITY,
+    id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$.id',
+    from_status VARCHAR(16) PATH '$.from',
+    reason VARCHAR(64) PATH '$.reason',
+    actor VARCHAR(300) PATH '$.actor',
+    message TEXT PATH '$.message'
+  )) AS c
+STRAIGHT_JOIN ingest_task AS t FORCE INDEX (PRIMARY) ON t.id = c.id
+ORDER BY c.place
+
+-- name: Insert
+INSERT INTO ingest_task (id, user_id, document_id, knowledge_base_id, file_path, workflow_id, type, channel, chat_id,
+  payload, traceparent, idempotency_key, request_hash, status, max_attempts, wake_at, promised_at, created_at, updated_at)
+SELECT c.id, c.user_id, c.document_id, c.base_id, c.file_path, c.workflow_id, c.type, c.channel, c.chat_id,
+  c.payload, c.traceparent, c.idempotency_key, c.request_hash, 'QUEUED', c.max_attempts, @now, @now, @now, @now
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    place FOR ORDINALITY,
+    id VARCHAR(36) PATH '$.id',
+    user_id VARCHAR(190) PATH '$.user',
+    document_id VARCHAR(36) PATH '$.document',
+    base_id VARCHAR(36) PATH '$.base',
+    file_path VARCHAR(1024) PATH '$.file',
+    workflow_id VARCHAR(190) PATH '$.workflow',
+    type VARCHAR(64) PATH '$.type',
+    channel VARCHAR(32) PATH '$.channel',
+    chat_id VARCHAR(190) PATH '$.chat',
+    payload MEDIUMTEXT PATH '$.payload',
+    traceparent VARCHAR(64) PATH '$.traceparent',
+    idempotency_key VARCHAR(512) PATH '$.key',
+    request_hash VARCHAR(64) PATH '$.hash',
+    max_attempts INT PATH '$.max'
+  )) AS c
+ORDER BY c.place
+
+-- Assignments may run in any order or left to right: updated_at stands before the columns that it looks at.
+-- name: Heartbeat
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
+    id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$.id',
+    status VARCHAR(16) PATH '$.status',
+    fence BIGINT PATH '$.fence',
+    timeline VARCHAR(20) PATH '$.timeline',
+    owner CHAR(64) CHARACTER SET ascii COLLATE ascii_bin PATH '$.owner',
+    renew INT PATH '$.renew',
+    lease_in BIGINT PATH '$.lease',
+    stage VARCHAR(16) PATH '$.stage',
+    progress INT PATH '$.percent',
+    processed INT PATH '$.processed',
+    total INT PATH '$.total'
+  )) AS c
+STRAIGHT_JOIN ingest_task AS t FORCE INDEX (PRIMARY) ON t.id = c.id
+SET
+  t.updated_at = CASE WHEN c.stage IS NULL OR (t.stage = c.stage AND t.progress = c.progress AND t.processed_segments = c.processed AND t.total_segments = c.total)
+    THEN t.updated_at ELSE @now END,
+  t.lease_expires_at = CASE c.renew WHEN 1 THEN @now + INTERVAL c.lease_in MICROSECOND ELSE t.lease_expires_at END,
+  t.wake_at = CASE c.renew WHEN 1 THEN @now + INTERVAL c.lease_in MICROSECOND ELSE t.wake_at END,
+  t.stage = COALESCE(c.stage, t.stage),
+  t.progress = COALESCE(c.progress, t.progress),
+  t.processed_segments = COALESCE(c.processed, t.processed_segments),
+  t.total_segments = COALESCE(c.total, t.total_segments)
+WHERE t.status = c.status AND t.fence = c.fence AND t.lease_owner = c.owner
+  AND (SELECT value FROM timeline WHERE id = 1) = CAST(c.timeline AS SIGNED)
+
+-- name: HeartbeatHeld
+SELECT t.id
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$.id',
+    status VARCHAR(16) PATH '$.status',
+    fence BIGINT PATH '$.fence',
+    timeline VARCHAR(20) PATH '$.timeline',
+    owner CHAR(64) CHARACTER SET ascii COLLATE ascii_bin PATH '$.owner'
+  )) AS c
+STRAIGHT_JOIN ingest_task AS t FORCE INDEX (PRIMARY) ON t.id = c.id
+WHERE t.status = c.status AND t.fence = c.fence AND t.lease_owner = c.owner
+  AND (SELECT value FROM timeline WHERE id = 1) = CAST(c.timeline AS SIGNED)
+
+-- name: TransitionsOf
+SELECT @transitions
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$.id',
+    after_id BIGINT PATH '$.after'
+  )) AS c
+STRAIGHT_JOIN ingest_task_transition AS l FORCE INDEX (ingest_task_transition_task) ON l.task_id = c.id AND l.id > c.after_id
+ORDER BY l.id
+LIMIT ?
+
+-- name: SweepUntil
+<= @now + INTERVAL ? MICROSECOND
+
+-- Seconds to wait for another runner.
 -- name: MigrateLock
-SELECT 1
+SELECT GET_LOCK(CONCAT('millweir.migrate.', DATABASE()), 60)
+
+-- name: MigrateUnlock
+DO RELEASE_LOCK(CONCAT('millweir.migrate.', DATABASE()))
