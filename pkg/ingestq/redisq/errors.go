@@ -47,7 +47,7 @@ func isRedirect(err error) bool {
 	if !ok {
 		return false
 	}
-	if _, moved := redis.IsMoved(); moved {
+	if _, moved := redis.IsMoved(); moved || strings.HasPrefix(redis.Error(), "CLUSTERDOWN") {
 		return true
 	}
 	_, ask := redis.IsAsk()

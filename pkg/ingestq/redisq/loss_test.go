@@ -1,0 +1,318 @@
+package redisq
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/labserver"
+	pb "github.com/millweir/millweir/proto"
+)
+
+// patience is for what must happen on a loaded machine; no test waits for it in full when it passes.
+const patience = 30 * time.Second
+
+func tasks(n int) []*pb.TaskEnvelope {
+	all := make([]*pb.TaskEnvelope, n)
+	for i := range all {
+		all[i] = &pb.TaskEnvelope{TaskId: "task-" + strconv.Itoa(i)}
+	}
+	return all
+}
+
+func publish(t testing.TB, p ingestq.Publisher, n int) []string {
+	t.Helper()
+	ids, err := p.Publish(t.Context(), tasks(n))
+	require.NoError(t, err)
+	return ids
+}
+
+func read(t testing.TB, q *Queue, n int) []string {
+	t.Helper()
+	var ids []string
+	require.Eventually(t, func() bool {
+		some, err := q.Read(t.Context(), n-len(ids), 100*time.Millisecond)
+		for _, d := range some {
+			ids = append(ids, d.ID)
+		}
+		return err == nil && len(ids) == n
+	}, patience, time.Millisecond)
+	return ids
+}
+
+// reader reads in the background until the test ends.
+type reader struct {
+	mu    sync.Mutex
+	got   map[string]int // by task
+	calls int
+}
+
+func startReader(t testing.TB, q *Queue) *reader {
+	t.Helper()
+	r := &reader{got: map[string]int{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			some, _ := q.Read(ctx, 100, time.Second)
+			r.mu.Lock()
+			r.calls++
+			for _, d := range some {
+				r.got[d.Envelope.GetTaskId()]++
+			}
+			r.mu.Unlock()
+		}
+	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return r
+}
+
+func (r *reader) has(task string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.got[task] > 0
+}
+
+// TestGroupComesBack is lesson 8: each way to lose the stream or the group under a blocked reader.
+func TestGroupComesBack(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string][]string{
+		"flushall":       {"FLUSHALL"},
+		"del":            {"DEL", defaultStream},
+		"xgroup_destroy": {"XGROUP", "DESTROY", defaultStream, defaultGroup},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := labserver.Private(t, labserver.KindRedis, labserver.Options{})
+			r := newRig(t, s.URL("0"))
+			q := r.queue(nil)
+			seen := startReader(t, q)
+			publish(t, q, 1)
+			require.Eventually(t, func() bool { return seen.has("task-0") }, patience, time.Millisecond)
+			for round := range 3 {
+				r.do(t, lose...)
+				_, err := q.Publish(t.Context(), []*pb.TaskEnvelope{{TaskId: "after-" + strconv.Itoa(round)}})
+				require.NoError(t, err)
+				require.Eventually(t, func() bool { return seen.has("after-" + strconv.Itoa(round)) }, patience, time.Millisecond,
+					"round %d", round)
+			}
+			require.GreaterOrEqual(t, testutil.ToFloat64(q.metrics.healed.WithLabelValues(q.cfg.StreamKey)), 1.0)
+		})
+	}
+}
+
+// TestDestroyedInALoop: whoever destroys the group for ever gets neither a hot loop nor a full log.
+func TestDestroyedInALoop(t *testing.T) {
+	t.Parallel()
+	s := labserver.Private(t, labserver.KindRedis, labserver.Options{})
+	r := newRig(t, s.URL("0"))
+	var log bytes.Buffer
+	q := r.queue(nil)
+	q.log = slog.New(slog.NewJSONHandler(&log, nil))
+	publish(t, q, 1)
+	read(t, q, 1)
+	seen := startReader(t, q)
+	end := time.Now().Add(3 * time.Second)
+	for time.Now().Before(end) {
+		_ = r.raw.Do(t.Context(), r.raw.B().Arbitrary("XGROUP", "DESTROY", defaultStream, defaultGroup).Build()).Error()
+	}
+	seen.mu.Lock()
+	calls := seen.calls
+	seen.mu.Unlock()
+	require.Less(t, calls, 60, "reads in 3 s")
+	healed := testutil.ToFloat64(q.metrics.healed.WithLabelValues(q.cfg.StreamKey))
+	require.Greater(t, healed, 1.0)
+	require.Less(t, healed, 10.0, "groups made in 3 s")
+	require.Eventually(t, func() bool { // it comes back within the longest pause
+		_, err := q.Horizon(t.Context())
+		return err == nil
+	}, patience, 10*time.Millisecond)
+	require.Less(t, strings.Count(log.String(), "\n"), 5, log.String())
+}
+
+// TestWrongTypeDoesNotSpin: the key is a string of somebody else's.
+func TestWrongTypeDoesNotSpin(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, labserver.RedisURL(t))
+	r.do(t, "SET", defaultStream, "x")
+	q := r.queue(nil)
+	start := time.Now()
+	for range 4 {
+		_, err := q.Read(t.Context(), 1, time.Second)
+		require.ErrorIs(t, err, ingestq.ErrUnavailable)
+		require.ErrorContains(t, err, "WRONGTYPE")
+	}
+	require.Greater(t, time.Since(start), (50+100+200+400)*time.Millisecond)
+	_, err := q.Horizon(t.Context())
+	require.ErrorIs(t, err, ingestq.ErrUnavailable)
+	_, err = q.Trim(t.Context())
+	require.ErrorIs(t, err, ingestq.ErrUnavailable)
+}
+
+// calls are all methods that ask Redis.
+func calls(q *Queue) map[string]func(context.Context) error {
+	id := "1-1"
+	return map[string]func(context.Context) error{
+		"publish": func(ctx context.Context) error { _, err := q.Publish(ctx, tasks(1)); return err },
+		"read":    func(ctx context.Context) error { _, err := q.Read(ctx, 1, time.Second); return err },
+		"ack":     func(ctx context.Context) error { return q.Ack(ctx, id) },
+		"adopt":   func(ctx context.Context) error { _, err := q.Adopt(ctx, id); return err },
+		"requeue": func(ctx context.Context) error {
+			_, err := q.Requeue(ctx, []ingestq.Copy{{ID: id, Envelope: tasks(1)[0]}})
+			return err
+		},
+		"pending":     func(ctx context.Context) error { _, err := q.Pending(ctx, 0, "", 10); return err },
+		"quarantine":  func(ctx context.Context) error { return q.Quarantine(ctx, ingestq.Delivery{ID: id}) },
+		"deadletters": func(ctx context.Context) error { return q.DeadLetters(ctx, make([]ingestq.DeadLetter, 1)) },
+		"letgo":       func(ctx context.Context) error { return q.LetGo(ctx, 0, id) },
+		"trim":        func(ctx context.Context) error { _, err := q.Trim(ctx); return err },
+		"horizon":     func(ctx context.Context) error { _, err := q.Horizon(ctx); return err },
+		"stats":       func(ctx context.Context) error { _, err := q.Stats(ctx); return err },
+		"ping":        q.Ping,
+		"zombies":     func(ctx context.Context) error { _, err := q.RemoveZombies(ctx); return err },
+	}
+}
+
+func requireAllFail(t *testing.T, q *Queue, within time.Duration) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for name, call := range calls(q) {
+		wg.Go(func() {
+			start := time.Now()
+			err := call(context.WithoutCancel(t.Context()))
+			if took := time.Since(start); !errors.Is(err, ingestq.ErrUnavailable) || took > within {
+				t.Errorf("%s: %v after %s, want ErrUnavailable within %s", name, err, took, within)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func requireAllWork(t *testing.T, q *Queue) {
+	t.Helper()
+	for name, call := range calls(q) {
+		var err error
+		require.Eventually(t, func() bool { err = call(t.Context()); return err == nil }, patience, 10*time.Millisecond,
+			"%s: %v", name, &err)
+	}
+}
+
+func TestRestartedRedisIsFoundAgain(t *testing.T) {
+	t.Parallel()
+	s := labserver.Private(t, labserver.KindRedis, labserver.Options{})
+	q := newRig(t, s.URL("0")).queue(nil)
+	requireAllWork(t, q)
+	ids := publish(t, q, 10)
+	read(t, q, 11-1) // one is left of the warm-up
+	require.NoError(t, s.Kill(t.Context()))
+	requireAllFail(t, q, 4*time.Second)
+	require.NoError(t, s.Restart(t.Context()))
+	requireAllWork(t, q)
+	_ = ids
+}
+
+// TestHangingRedisHangsNobody: a stopped server takes connections and answers nothing.
+func TestHangingRedisHangsNobody(t *testing.T) {
+	t.Parallel()
+	s := labserver.Private(t, labserver.KindRedis, labserver.Options{})
+	q := newRig(t, s.URL("0")).queue(nil)
+	requireAllWork(t, q)
+	require.NoError(t, s.Pause())
+	requireAllFail(t, q, 8*time.Second)
+	require.NoError(t, s.Continue())
+	requireAllWork(t, q)
+}
+
+func TestAQueueStartsBeforeItsRedis(t *testing.T) {
+	t.Parallel()
+	s := labserver.Private(t, labserver.KindRedis, labserver.Options{})
+	require.NoError(t, s.Kill(t.Context()))
+	q := newRig(t, s.URL("0")).queue(nil)
+	requireAllFail(t, q, 4*time.Second)
+	require.NoError(t, s.Restart(t.Context()))
+	requireAllWork(t, q)
+}
+
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	set := labserver.Sentinel(t, 3)
+	lettuce := set.URL()
+	ours := "redis-sentinel://" + strings.Join(set.Addrs(), ",") + "/" + labserver.SentinelMaster
+	one, two := newRig(t, lettuce).queue(nil), newRig(t, ours).queue(nil)
+	requireAllWork(t, one)
+	requireAllWork(t, two)
+	start := time.Now()
+	require.NoError(t, set.Primary.Kill(t.Context()))
+	requireAllWork(t, one)
+	requireAllWork(t, two)
+	t.Logf("all works %s after the primary was killed", time.Since(start).Round(time.Millisecond))
+}
+
+func TestAQueueStartsBeforeItsSentinels(t *testing.T) {
+	t.Parallel()
+	set := labserver.Sentinel(t, 1)
+	require.NoError(t, set.Sentinels[0].Kill(t.Context()))
+	q := newRig(t, set.URL()).queue(nil)
+	requireAllFail(t, q, 5*time.Second)
+	require.NoError(t, set.Sentinels[0].Restart(t.Context()))
+	requireAllWork(t, q)
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	url, ca := labserver.RedisTLSURL(t)
+	requireAllWork(t, newRig(t, url+"?ca_file="+ca).queue(nil))
+	requireAllWork(t, newRig(t, url+"?skip_verify=true").queue(nil))
+	err := newRig(t, url).queue(nil).Ping(t.Context())
+	require.ErrorIs(t, err, ingestq.ErrUnavailable)
+	require.ErrorContains(t, err, "certificate")
+}
+
+func TestClusterNodeIsNamed(t *testing.T) {
+	t.Parallel()
+	s := labserver.Private(t, labserver.KindRedis, labserver.Options{Args: []string{"--cluster-enabled", "yes"}})
+	_, err := newRig(t, s.URL("0")).queue(nil).Read(t.Context(), 1, time.Millisecond)
+	require.ErrorIs(t, err, ErrCluster)
+}
+
+// TestFullRedisLosesNothing: the copy is refused for want of memory, so the original stays.
+func TestFullRedisLosesNothing(t *testing.T) {
+	t.Parallel()
+	s := labserver.Private(t, labserver.KindRedis, labserver.Options{})
+	r := newRig(t, s.URL("0"))
+	q := r.queue(nil)
+	ids := publish(t, q, 1)
+	read(t, q, 1)
+	r.do(t, "CONFIG", "SET", "maxmemory", "1")
+	_, err := q.Requeue(t.Context(), []ingestq.Copy{{ID: ids[0], Envelope: tasks(1)[0]}})
+	require.ErrorIs(t, err, ingestq.ErrUnavailable)
+	require.ErrorIs(t, q.Quarantine(t.Context(), ingestq.Delivery{ID: ids[0]}), ingestq.ErrUnavailable)
+	require.Error(t, q.Ping(t.Context()), "full is not ready")
+	r.do(t, "CONFIG", "SET", "maxmemory", "0")
+	page, err := q.Pending(t.Context(), 0, "", 10)
+	require.NoError(t, err)
+	require.Len(t, page, 1)
+	require.Equal(t, ids[0], page[0].ID)
+}
+
+func TestABlockedReadStallsNobody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, labserver.RedisURL(t))
+	q := r.queue(nil)
+	startReader(t, q)
+	for range 20 {
+		start := time.Now()
+		publish(t, q, 1)
+		require.Less(t, time.Since(start), 200*time.Millisecond, "an XADD behind a BLOCK")
+	}
+}
