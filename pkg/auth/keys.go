@@ -1,0 +1,209 @@
+package auth
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	maxUserID = 190 // characters, as the columns have it
+	maxName   = 190
+)
+
+// ErrInvalidInput: a wish for a key that cannot be met; the text says what is wrong.
+var ErrInvalidInput = errors.New("invalid API key request")
+
+// DB is what keys need of a database; taskstate.Store is one.
+type DB interface {
+	InTx(ctx context.Context, f taskstate.TxFunc) error
+	Reader() taskstate.Tx
+	Dialect() string
+}
+
+// NewKey is a wish for a key.
+type NewKey struct {
+	UserID string // whose documents and tasks it reaches; 1–190 characters
+	Name   string // for people; may be empty
+	Role   taskstate.Role
+	TTL    time.Duration // 0: it does not end by itself
+}
+
+// validate answers what is wrong with the wish, wrapping ErrInvalidInput.
+func (n NewKey) validate() error {
+	switch {
+	case n.UserID == "" || !utf8.ValidString(n.UserID) || utf8.RuneCountInString(n.UserID) > maxUserID:
+		return fmt.Errorf("%w: user id has to be text of 1 to %d characters", ErrInvalidInput, maxUserID)
+	case !utf8.ValidString(n.Name) || utf8.RuneCountInString(n.Name) > maxName:
+		return fmt.Errorf("%w: name has to be text of at most %d characters", ErrInvalidInput, maxName)
+	case n.Role != taskstate.RoleUser && n.Role != taskstate.RoleOperator:
+		return fmt.Errorf("%w: role %q is not user or operator", ErrInvalidInput, n.Role)
+	case n.TTL < 0:
+		return fmt.Errorf("%w: life time %s is negative", ErrInvalidInput, n.TTL)
+	}
+	return nil
+}
+
+// Key is a stored key without its secret; zero times stand for "never".
+type Key struct {
+	ID         string // UUIDv7
+	UserID     string
+	Name       string
+	Role       taskstate.Role
+	Shown      string // its first 12 characters
+	CreatedAt  time.Time
+	ExpiresAt  time.Time
+	RevokedAt  time.Time
+	LastUsedAt time.Time // to the minute
+}
+
+// Keys keeps API keys in the table api_key and checks them. It is safe for concurrent use; Run must run for last_used_at.
+type Keys struct {
+	db    DB
+	q     sqlfile.Queries
+	log   *slog.Logger
+	now   func() time.Time
+	cache *cache
+	used  *usage
+}
+
+// New makes Keys over a database; now nil is time.Now.
+func New(db DB, log *slog.Logger, now func() time.Time) *Keys {
+	if now == nil {
+		now = time.Now
+	}
+	return &Keys{
+		db: db, q: sqlfile.MustLoad(queryFiles(), sqlfile.Dialect(db.Dialect())), log: log, now: now,
+		cache: newCache(), used: newUsage(),
+	}
+}
+
+// Create makes a key. The secret is answered here and nowhere else again. Errors: ErrInvalidInput, the database's.
+func (k *Keys) Create(ctx context.Context, in NewKey) (secret string, key Key, err error) {
+	secret = NewSecret()
+	key, err = k.insert(ctx, secret, in)
+	return secret, key, err
+}
+
+// Ensure stores a secret that an operator chose elsewhere (the first key of an installation), unless it is known already.
+// It must have the form of a key. Errors: ErrInvalidKey, ErrInvalidInput, the database's.
+func (k *Keys) Ensure(ctx context.Context, secret string, in NewKey) error {
+	if err := CheckShape(secret); err != nil {
+		return err
+	}
+	_, _, err := k.find(ctx, digest(secret))
+	if !errors.Is(err, ErrInvalidKey) {
+		return err
+	}
+	if _, err = k.insert(ctx, secret, in); err != nil {
+		if _, _, again := k.find(ctx, digest(secret)); again == nil {
+			return nil // another process was faster
+		}
+	}
+	return err
+}
+
+// insert writes one row.
+func (k *Keys) insert(ctx context.Context, secret string, in NewKey) (Key, error) {
+	if err := in.validate(); err != nil {
+		return Key{}, err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return Key{}, fmt.Errorf("make an id: %w", err)
+	}
+	key := Key{ID: id.String(), UserID: in.UserID, Name: in.Name, Role: in.Role, Shown: secret[:shownLen]}
+	err = k.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		key.CreatedAt = m.Now.UTC().Truncate(time.Microsecond)
+		var expires any
+		if in.TTL > 0 {
+			key.ExpiresAt = key.CreatedAt.Add(in.TTL).Truncate(time.Microsecond)
+			expires = key.ExpiresAt
+		}
+		_, err := tx.ExecContext(ctx, k.q.Get("KeyInsert"),
+			key.ID, key.UserID, key.Name, string(key.Role), digest(secret), key.Shown, key.CreatedAt, expires)
+		return err
+	})
+	if err != nil {
+		return Key{}, fmt.Errorf("create API key %s: %w", key.Shown, err)
+	}
+	return key, nil
+}
+
+// List pages through all keys, newest first; after is the last one of the page before, nil at the start.
+func (k *Keys) List(ctx context.Context, after *Key, limit int) ([]Key, error) {
+	name, args := "KeyList", []any{limit}
+	if after != nil {
+		at := after.CreatedAt.UTC()
+		name, args = "KeyListAfter", []any{at, at, after.ID, limit}
+	}
+	rows, err := k.db.Reader().QueryContext(ctx, k.q.Get(name), args...)
+	if err != nil {
+		return nil, fmt.Errorf("list API keys: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var out []Key
+	for rows.Next() {
+		key, err := scanKey(rows)
+		if err != nil {
+			return nil, fmt.Errorf("list API keys: %w", err)
+		}
+		out = append(out, key)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list API keys: %w", err)
+	}
+	return out, nil
+}
+
+// Revoke ends a key for good; a revoked one stays as it is. Other processes follow within cacheTTL. ErrKeyNotFound.
+func (k *Keys) Revoke(ctx context.Context, id string) error {
+	err := k.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		var found string
+		err := tx.QueryRowContext(ctx, k.q.Get("KeyLock"), id).Scan(&found)
+		if errors.Is(err, sql.ErrNoRows) {
+			return ErrKeyNotFound
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, k.q.Get("KeyRevoke"), m.Now.UTC().Truncate(time.Microsecond), id)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("revoke API key %s: %w", id, err)
+	}
+	k.cache.clear()
+	return nil
+}
+
+// find reads a key by its digest, with the database's clock. ErrInvalidKey when there is none.
+func (k *Keys) find(ctx context.Context, sum string) (Key, time.Time, error) {
+	var now taskstate.Stamp
+	key, err := scanKey(k.db.Reader().QueryRowContext(ctx, k.q.Get("KeyFind"), sum), &now)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Key{}, time.Time{}, ErrInvalidKey
+	}
+	if err != nil {
+		return Key{}, time.Time{}, fmt.Errorf("look up API key: %w", err)
+	}
+	return key, now.Time, nil
+}
+
+// scanKey reads one row; the columns in extra stand before those of the key.
+func scanKey(row interface{ Scan(...any) error }, extra ...any) (Key, error) {
+	var key Key
+	var created, expires, revoked, used taskstate.Stamp
+	err := row.Scan(append(extra, &key.ID, &key.UserID, &key.Name, &key.Role, &key.Shown, &created, &expires, &revoked, &used)...)
+	key.CreatedAt, key.ExpiresAt, key.RevokedAt, key.LastUsedAt = created.Time, expires.Time, revoked.Time, used.Time
+	return key, err
+}

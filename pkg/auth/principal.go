@@ -1,0 +1,36 @@
+// Package auth says who asks: API keys, their storage and their check.
+// It knows nothing of HTTP; Keys.Authenticate is the entry point of a service, Keys.Create that of an operator.
+package auth
+
+import (
+	"errors"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// Errors of Authenticate.
+var (
+	// ErrInvalidKey: no key, not a key, unknown, expired or revoked. The caller is told no more than that.
+	ErrInvalidKey = errors.New("invalid API key")
+	// ErrKeyNotFound: no such key (an operator's question).
+	ErrKeyNotFound = errors.New("API key not found")
+)
+
+// LocalUser is everyone with AUTH_MODE=none (contract §4).
+const LocalUser = "local"
+
+// Principal is who asks.
+type Principal struct {
+	UserID string
+	Role   taskstate.Role
+	KeyID  string // the API key's id; empty without one
+}
+
+// Local is the principal of AUTH_MODE=none: the user local with the operator role.
+func Local() Principal { return Principal{UserID: LocalUser, Role: taskstate.RoleOperator} }
+
+// Scope is what the principal reaches.
+func (p Principal) Scope() taskstate.Scope { return taskstate.Scope{UserID: p.UserID, Role: p.Role} }
+
+// Operator reports whether the principal has the operator role.
+func (p Principal) Operator() bool { return p.Role == taskstate.RoleOperator }

@@ -1,0 +1,166 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	defaultWait = 20  // seconds
+	maxWait     = 120 // seconds
+)
+
+// formFields are the text fields of an upload; they may come before or after the files, or in the query.
+func formFields() []string { return []string{"title", "knowledgeBase", "force"} }
+
+func (g *Gateway) uploadAsync(c *gin.Context) error {
+	in, err := g.newIntake(c, formFields())
+	if err != nil {
+		return err
+	}
+	if err := g.receiveAll(c, in, maxParts); err != nil {
+		return err
+	}
+	return g.answerUpload(c, in, false)
+}
+
+// uploadSync is uploadAsync that waits for the tasks to end.
+func (g *Gateway) uploadSync(c *gin.Context) error {
+	wait, err := intParam(c, "waitSeconds", defaultWait, 0, maxWait)
+	if err != nil {
+		return err
+	}
+	in, err := g.newIntake(c, formFields())
+	if err != nil {
+		return err
+	}
+	if err := g.receiveAll(c, in, maxParts); err != nil {
+		return err
+	}
+	done := g.awaitAll(c, in, time.Duration(wait)*time.Second)
+	return g.answerUpload(c, in, done)
+}
+
+func (g *Gateway) putDocument(c *gin.Context) error {
+	id, err := documentID(c)
+	if err != nil {
+		return err
+	}
+	in, err := g.newIntake(c, []string{"title", "force"})
+	if err != nil {
+		return err
+	}
+	// Before the body is read: nobody should send a gigabyte to learn that the document is not his.
+	if _, err := g.svc.Document(c.Request.Context(), in.who, id); err != nil {
+		return err
+	}
+	if err := g.checkDocument(c, id); err != nil {
+		return err
+	}
+	in.documentID = id
+	if err := g.receiveAll(c, in, 1); err != nil {
+		return err
+	}
+	return g.answerUpload(c, in, false)
+}
+
+// answerUpload renders the result: one file → the task, several → a list with a task or an error for each.
+// done says that every task has ended.
+func (g *Gateway) answerUpload(c *gin.Context, in *intake, done bool) error {
+	if len(in.files) > 1 {
+		return g.answerMany(c, in, done)
+	}
+	f := in.files[0]
+	if f.err != nil {
+		return f.err
+	}
+	status := http.StatusAccepted
+	if done || f.accepted.Duplicate && ended(f.accepted.Task) {
+		status = http.StatusOK
+	}
+	if f.accepted.Duplicate && !f.accepted.Replayed {
+		status = http.StatusOK // contract §4: the existing document, whatever its last task does
+	}
+	h := c.Writer.Header()
+	if f.accepted.Task.ID != "" {
+		h.Set("Location", "/api/knowledge/tasks/"+f.accepted.Task.ID)
+	}
+	if f.accepted.Replayed {
+		h.Set("Idempotency-Replayed", "true")
+	}
+	return writeJSON(c, status, viewAccepted(f.accepted, f.name))
+}
+
+// answerMany is the answer to several files, in their order.
+func (g *Gateway) answerMany(c *gin.Context, in *intake, done bool) error {
+	items := make([]any, len(in.files))
+	replayed := true
+	for i, f := range in.files {
+		if f.err != nil {
+			p := problemOf(classify(f.err), requestOf(c).id)
+			g.logFailure(c, p, f.err)
+			items[i], replayed = refusedView{FileName: f.name, Error: p}, false
+			continue
+		}
+		items[i] = viewAccepted(f.accepted, f.name)
+		replayed = replayed && f.accepted.Replayed
+	}
+	if replayed {
+		c.Writer.Header().Set("Idempotency-Replayed", "true")
+	}
+	status := http.StatusAccepted
+	if done {
+		status = http.StatusOK
+	}
+	return writeJSON(c, status, map[string]any{"items": items})
+}
+
+func ended(t taskstate.Task) bool { return t.ID == "" || t.Status.Terminal() }
+
+// awaitAll waits for the accepted tasks to end and puts their last state into the intake; it reports whether all have ended.
+// A stop of the process ends the wait, and so does anything that goes wrong: the tasks are accepted all the same.
+func (g *Gateway) awaitAll(c *gin.Context, in *intake, limit time.Duration) bool {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), limit)
+	defer cancel()
+	all := true
+	for i := range in.files {
+		if f := &in.files[i]; f.err == nil {
+			all = g.await(ctx, in.who, &f.accepted.Task) && all
+		}
+	}
+	return all
+}
+
+// await follows one task until it ends or ctx does.
+func (g *Gateway) await(ctx context.Context, who ingest.Caller, t *taskstate.Task) bool {
+	if ended(*t) {
+		return true
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events, err := g.svc.Watch(ctx, who, t.ID, 0)
+	if err != nil {
+		return false
+	}
+	for {
+		select {
+		case e, open := <-events:
+			if !open {
+				return ended(*t)
+			}
+			if *t = e.Task; e.Terminal {
+				return true
+			}
+		case <-g.draining:
+			return false
+		case <-ctx.Done():
+			return ended(*t)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package gateway
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/ingest"
+)
+
+// maxBaseName bounds a knowledge base's name, characters.
+const maxBaseName = 128
+
+// baseName checks a base's id or name as it comes in; empty stays empty.
+func baseName(field, text string) (string, error) {
+	text = strings.TrimSpace(text)
+	if err := checkText(field, text, maxBaseName, codeInvalidText, codeFieldTooLong); err != nil {
+		return "", err
+	}
+	if strings.ContainsAny(text, "\r\n\t") {
+		return "", problemf(codeInvalidText, "%s has a line end or a tab", field).about(field)
+	}
+	return text, nil
+}
+
+// pathBase is the id or name of the path; what cannot be one answers as an unknown one.
+func pathBase(c *gin.Context) (string, error) {
+	name, err := baseName("base", c.Param("base"))
+	if err != nil || name == "" {
+		return "", ingest.ErrBaseNotFound
+	}
+	return name, nil
+}
+
+func (g *Gateway) listBases(c *gin.Context) error {
+	limit, after, err := pageParams(c, "bases")
+	if err != nil {
+		return err
+	}
+	ctx, who := c.Request.Context(), caller(c)
+	var rows []ingest.Base
+	if after == nil {
+		rows, err = g.svc.Bases(ctx, who, nil, limit+1)
+	} else {
+		rows, err = g.svc.Bases(ctx, who, after.key(), limit+1)
+	}
+	if err != nil {
+		return err
+	}
+	next := func(b ingest.Base) cursor { return timeCursor("bases", b.CreatedAt, b.ID) }
+	return writeJSON(c, http.StatusOK, pageOf(rows, limit, viewBase, next))
+}
+
+func (g *Gateway) createBase(c *gin.Context) error {
+	var body struct {
+		Name string `json:"name"`
+	}
+	if err := readJSON(c, &body, false); err != nil {
+		return err
+	}
+	name, err := baseName("name", body.Name)
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		return problemf(codeInvalidField, "name is empty").about("name")
+	}
+	if isUUID(strings.ToLower(name)) {
+		return problemf(codeInvalidField, "name looks like an id, and routes take either").about("name")
+	}
+	b, err := g.svc.CreateBase(c.Request.Context(), caller(c), name)
+	if err != nil {
+		return err
+	}
+	v := viewBase(b)
+	c.Writer.Header().Set("Location", "/api/knowledge/bases/"+url.PathEscape(b.ID))
+	c.Writer.Header().Set("ETag", etagOf(v))
+	return writeJSON(c, http.StatusCreated, v)
+}
+
+func (g *Gateway) getBase(c *gin.Context) error {
+	name, err := pathBase(c)
+	if err != nil {
+		return err
+	}
+	b, err := g.svc.Base(c.Request.Context(), caller(c), name)
+	if err != nil {
+		return err
+	}
+	return writeTagged(c, viewBase(b))
+}
+
+func (g *Gateway) deleteBase(c *gin.Context) error {
+	name, err := pathBase(c)
+	if err != nil {
+		return err
+	}
+	cascade, err := boolParam(c, "cascade", false)
+	if err != nil {
+		return err
+	}
+	ctx, who := c.Request.Context(), caller(c)
+	if err := checkMatch(c, func() (any, error) {
+		b, err := g.svc.Base(ctx, who, name)
+		return viewBase(b), err
+	}); err != nil {
+		return err
+	}
+	if err := g.svc.DeleteBase(ctx, who, name, cascade); err != nil {
+		return err
+	}
+	return noContent(c)
+}
+
+func (g *Gateway) baseSummary(c *gin.Context) error {
+	name, err := pathBase(c)
+	if err != nil {
+		return err
+	}
+	s, err := g.svc.BaseSummary(c.Request.Context(), caller(c), name)
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, viewSummary(s))
+}

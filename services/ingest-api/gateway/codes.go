@@ -1,0 +1,134 @@
+package gateway
+
+import (
+	"net/http"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// The gateway's own error codes; those of tasks and files come from taskstate and ingest.
+const (
+	codeInvalidParameter  = "INVALID_PARAMETER"
+	codeUnknownParameter  = "UNKNOWN_PARAMETER"
+	codeBadCursor         = "BAD_CURSOR"
+	codeBadJSON           = "BAD_JSON"
+	codeBadMultipart      = "BAD_MULTIPART"
+	codeIncompleteBody    = "INCOMPLETE_BODY"
+	codeTooManyParts      = "TOO_MANY_PARTS"
+	codeFileRequired      = "FILE_REQUIRED"
+	codeInvalidKey        = "IDEMPOTENCY_KEY_INVALID"
+	codeInvalidField      = "INVALID_FIELD"
+	codeFieldTooLong      = "FIELD_TOO_LONG"
+	codeInvalidText       = "INVALID_TEXT"
+	codeUnauthenticated   = "UNAUTHENTICATED"
+	codeForbidden         = "FORBIDDEN"
+	codeCrossOrigin       = "CROSS_ORIGIN"
+	codeHostNotAllowed    = "HOST_NOT_ALLOWED"
+	codeNotFound          = "NOT_FOUND"
+	codeTaskNotFound      = "TASK_NOT_FOUND"
+	codeDocumentNotFound  = "DOCUMENT_NOT_FOUND"
+	codeBaseNotFound      = "KNOWLEDGE_BASE_NOT_FOUND"
+	codeAPIKeyNotFound    = "API_KEY_NOT_FOUND"
+	codeMethodNotAllowed  = "METHOD_NOT_ALLOWED"
+	codeRequestTimeout    = "REQUEST_TIMEOUT"
+	codeBaseExists        = "KNOWLEDGE_BASE_EXISTS"
+	codeBaseNotEmpty      = "KNOWLEDGE_BASE_NOT_EMPTY"
+	codeKeyInUse          = "IDEMPOTENCY_KEY_IN_USE"
+	codeSuperseded        = "SUPERSEDED"
+	codeDocumentDeleted   = "DOCUMENT_DELETED"
+	codePrecondition      = "PRECONDITION_FAILED"
+	codeTooLarge          = "PAYLOAD_TOO_LARGE"
+	codeUnsupportedMedia  = "UNSUPPORTED_MEDIA_TYPE"
+	codeKeyReused         = "IDEMPOTENCY_KEY_REUSED"
+	codeRateLimited       = "RATE_LIMITED"
+	codeClientGone        = "CLIENT_CLOSED_REQUEST"
+	codeInternal          = "INTERNAL"
+	codeBacklogFull       = "BACKLOG_FULL"
+	codeUnavailable       = "UNAVAILABLE"
+	codeOutcomeUnknown    = "OUTCOME_UNKNOWN"
+	codeStopping          = "SHUTTING_DOWN"
+	codeTooManyStreams    = "TOO_MANY_STREAMS"
+	codeTimeout           = "TIMEOUT"
+	codeDiskFull          = "DISK_FULL"
+	statusClientGone      = 499 // nobody reads it; it keeps such requests apart in log and metrics
+	defaultRetryAfterSecs = 30  // when a full backlog or a lost database names no time
+)
+
+// errorKind is what the outside learns of one sort of error.
+type errorKind struct {
+	Status  int
+	Message string // used when the error brings none of its own
+	Remedy  string // what the caller can do
+}
+
+// kinds is the one table from error code to answer; the OpenAPI document lists it.
+var kinds = map[string]errorKind{
+	codeInvalidParameter: {http.StatusBadRequest, "A parameter of the request is not valid.", "Correct the parameter that the message names; it says what is allowed."},
+	codeUnknownParameter: {http.StatusBadRequest, "The request has a parameter that this address does not know.", "Leave it out, or correct its name; /openapi.json lists the parameters."},
+	codeBadCursor:        {http.StatusBadRequest, "The cursor is not one that this list gave out.", "Start again without a cursor, and use nextCursor as it is, with the same sort."},
+	codeBadJSON:          {http.StatusBadRequest, "The body is not the JSON object that is expected here.", "Correct the place that the message names."},
+	codeBadMultipart:     {http.StatusBadRequest, "The body is not a well-formed multipart form.", "Send multipart/form-data with a boundary, as `curl -F file=@name` does."},
+	codeIncompleteBody:   {http.StatusBadRequest, "The body ended before it was complete.", "Send the request again; with the same Idempotency-Key nothing is taken in twice."},
+	codeTooManyParts:     {http.StatusBadRequest, "The form has more than 64 parts.", "Send fewer files in one request."},
+	codeFileRequired:     {http.StatusBadRequest, "The form has no part `file` with a file name.", "Send at least one file: `curl -F file=@name`."},
+	codeInvalidKey:       {http.StatusBadRequest, "The Idempotency-Key is not valid.", "Use 1 to 180 printable ASCII characters, for instance a UUID."},
+	codeInvalidField:     {http.StatusUnprocessableEntity, "A field has a value that is not allowed.", "Correct the field that the message names; it says what is allowed."},
+	codeFieldTooLong:     {http.StatusUnprocessableEntity, "A field is too long.", "Shorten the field that the message names."},
+	codeInvalidText:      {http.StatusUnprocessableEntity, "A field is not valid UTF-8 text.", "Send the field that the message names as UTF-8 without control characters."},
+	codeUnauthenticated:  {http.StatusUnauthorized, "This address needs a valid API key.", "Send `Authorization: Bearer mw_live_…`; ask an operator for a key if yours has ended."},
+	codeForbidden:        {http.StatusForbidden, "This address needs the operator role.", "Use a key with the operator role."},
+	codeCrossOrigin:      {http.StatusForbidden, "A browser sent this request for another site.", "Call the API from its own origin or from a program."},
+	codeHostNotAllowed:   {http.StatusForbidden, "With AUTH_MODE=none only requests to this machine's own loopback names are answered.", "Use http://127.0.0.1 or http://localhost, or run with AUTH_MODE=keys."},
+	codeNotFound:         {http.StatusNotFound, "There is nothing at this address.", "Look up the address in /docs."},
+	codeTaskNotFound:     {http.StatusNotFound, "There is no such task.", "Check the id; only tasks of your own can be seen."},
+	codeDocumentNotFound: {http.StatusNotFound, "There is no such document.", "Check the id; only documents of your own can be seen, and deleted ones are gone."},
+	codeBaseNotFound:     {http.StatusNotFound, "There is no such knowledge base.", "Check the id or name; GET /api/knowledge/bases lists yours."},
+	codeAPIKeyNotFound:   {http.StatusNotFound, "There is no such API key.", "GET /internal/keys lists the keys with their ids."},
+	codeMethodNotAllowed: {http.StatusMethodNotAllowed, "This address does not answer that method.", "Use one of the methods in the Allow header."},
+	codeRequestTimeout:   {http.StatusRequestTimeout, "The body did not arrive in time.", "Send the request again on a steadier connection."},
+
+	codeBaseExists:                 {http.StatusConflict, "A knowledge base of this name exists.", "Use it, or choose another name."},
+	codeBaseNotEmpty:               {http.StatusConflict, "The knowledge base holds documents.", "Delete them first, or send cascade=true to delete them with it."},
+	codeKeyInUse:                   {http.StatusConflict, "A request with this Idempotency-Key is still being received.", "Wait for its answer, or send this one again in a moment."},
+	taskstate.CodeNotReplayable:    {http.StatusConflict, "The task is in a state in which it cannot be run again.", "Wait for it, or send the document again with force=true."},
+	taskstate.CodeSuspended:        {http.StatusConflict, "The task is suspended and waits for an operator.", "Ask an operator to resume it: POST /internal/tasks/{taskId}/resume."},
+	taskstate.CodeNotCancelable:    {http.StatusConflict, "The task has already ended.", "Nothing is left to cancel; delete the document to take it out."},
+	codeSuperseded:                 {http.StatusConflict, "A later upload of this document is visible.", "Nothing needs to be done; send the file again if the older content is wanted."},
+	codeDocumentDeleted:            {http.StatusConflict, "The task's document or file is gone.", "Upload the file again."},
+	codePrecondition:               {http.StatusPreconditionFailed, "It has changed since it was read.", "Read it again and repeat the change with the new ETag."},
+	codeTooLarge:                   {http.StatusRequestEntityTooLarge, "The upload is too large.", "Split the file, or ask the operator to raise UPLOAD_MAX_BYTES."},
+	codeUnsupportedMedia:           {http.StatusUnsupportedMediaType, "The request's Content-Type is not answered here.", "Send multipart/form-data for uploads and application/json for everything else."},
+	codeKeyReused:                  {http.StatusUnprocessableEntity, "This Idempotency-Key was used with other content.", "Use a new key for new content."},
+	codeRateLimited:                {http.StatusTooManyRequests, "Too many uploads in a short time.", "Wait for the seconds in Retry-After."},
+	codeClientGone:                 {statusClientGone, "The caller went away before the answer.", "Nothing; this is seen in logs only."},
+	codeInternal:                   {http.StatusInternalServerError, "Something went wrong on our side.", "Try again; if it stays, give the operator the requestId."},
+	codeBacklogFull:                {http.StatusServiceUnavailable, "Too much work is waiting.", "Wait for the seconds in Retry-After."},
+	codeUnavailable:                {http.StatusServiceUnavailable, "The database does not answer.", "Try again in a moment; an operator sees the cause in /readyz."},
+	codeOutcomeUnknown:             {http.StatusServiceUnavailable, "The database went away before it answered; the change may have been made.", "Send the request again; with an Idempotency-Key nothing is done twice."},
+	codeStopping:                   {http.StatusServiceUnavailable, "The service is stopping.", "Send the request again; another instance will answer."},
+	codeTooManyStreams:             {http.StatusServiceUnavailable, "Too many event streams are open.", "Close some, or poll the task instead."},
+	codeTimeout:                    {http.StatusGatewayTimeout, "It took too long.", "Try again; with the same Idempotency-Key nothing is taken in twice."},
+	codeDiskFull:                   {http.StatusInsufficientStorage, "There is no space left for uploads.", "An operator has to free space under UPLOAD_DIR."},
+	string(ingest.CodeEmpty):       {http.StatusUnprocessableEntity, "The file has no content.", "Send a file with text in it."},
+	string(ingest.CodeEncrypted):   {http.StatusUnprocessableEntity, "The file needs a password.", "Remove the password and send it again."},
+	string(ingest.CodeCorrupt):     {http.StatusUnprocessableEntity, "The file cannot be read.", "Open and save it again with its own program, then send it."},
+	string(ingest.CodeNeedsOCR):    {http.StatusUnprocessableEntity, "The file holds pictures of text only.", "Run a text recognition over it and send the result."},
+	string(ingest.CodeEncoding):    {http.StatusUnprocessableEntity, "The text's character set is not known.", "Save it as UTF-8 and send it again."},
+	string(ingest.CodeDimension):   {http.StatusConflict, "The embedding model's vectors do not fit this knowledge base.", "Use a new knowledge base, or the model that this one was made with."},
+	string(ingest.CodeFileMissing): {http.StatusConflict, "The stored file is gone.", "Upload the file again."},
+	string(ingest.CodeThrottled):   {http.StatusServiceUnavailable, "A service that is needed asks us to wait.", "Wait for the seconds in Retry-After."},
+	string(ingest.CodeStalled):     {http.StatusServiceUnavailable, "The work made no progress for too long.", "It is tried again by itself; look at the task's explain."},
+	string(ingest.CodeEmbed):       {http.StatusServiceUnavailable, "The embedding service does not answer.", "It is tried again by itself; an operator checks EMBEDDING_BASE_URL."},
+	string(ingest.CodeVector):      {http.StatusServiceUnavailable, "The vector store does not answer.", "It is tried again by itself; an operator checks CHROMA_BASE_URL."},
+	string(ingest.CodeVectorRejected): {http.StatusBadGateway, "The vector store refuses the request.",
+		"An operator finds its answer in the log under the requestId."},
+	string(ingest.CodeEmbedRejected): {http.StatusUnprocessableEntity, "The embedding service refuses this text.",
+		"Look at the text that the message names, and send the document without it."},
+	string(ingest.CodeExtractCrashed): {http.StatusUnprocessableEntity, "The file brought its reader down.",
+		"Open and save it again with its own program, then send it."},
+	string(ingest.CodeUnsupportedType): {http.StatusUnsupportedMediaType, "No reader knows this type of file.",
+		"Send PDF, DOCX, HTML, Markdown or plain text, with the matching extension."},
+	string(ingest.CodeLimitExceeded): {http.StatusUnprocessableEntity, "The file unpacks to more than is allowed.",
+		"Split the document into smaller files."},
+}

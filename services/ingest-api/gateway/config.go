@@ -1,0 +1,115 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// AuthMode says how callers prove who they are.
+type AuthMode string
+
+// The modes. JWT joins keys later; none is for one person on one machine.
+const (
+	AuthNone AuthMode = "none"
+	AuthKeys AuthMode = "keys"
+)
+
+const (
+	// maxJSONBytes bounds a JSON request body.
+	maxJSONBytes = 1 << 20
+	// maxFormFieldBytes bounds one text field of a form as it is read; each field has a tighter limit of its own.
+	maxFormFieldBytes = 64 << 10
+	// formOverhead is what boundaries, headers and fields may add to the files of a request.
+	formOverhead = 1 << 20
+	// maxParts and maxPartHeaderBytes bound a form's parts (A25).
+	maxParts           = 64
+	maxPartHeaderBytes = 32 << 10
+	// maxHeaderBytes bounds a request's header; net/http adds 4 KiB of slack (A35).
+	maxHeaderBytes = 12 << 10
+	// heartbeat is the pause between two comments on an idle event stream (contract §4).
+	heartbeat = 15 * time.Second
+	// writeTimeout bounds one write to a client: who does not read for that long is let go.
+	writeTimeout = 20 * time.Second
+	// readTimeout bounds the reading of a JSON body as a whole.
+	readTimeout = 30 * time.Second
+	// acceptTimeout bounds the commit of a received file; it does not end with the client's connection.
+	acceptTimeout = 30 * time.Second
+	// minUploadBytes is the smallest useful UPLOAD_MAX_BYTES.
+	minUploadBytes = 1
+)
+
+// Config holds the settings of the HTTP side (contract §7).
+type Config struct {
+	Addr                  string        `envconfig:"HTTP_ADDR" default:"127.0.0.1:8081" desc:"address of the API, host:port; port 0 picks a free one"`
+	AuthMode              AuthMode      `envconfig:"AUTH_MODE" default:"keys" allowed:"none|keys" desc:"keys: API keys; none: everyone is the operator local, only on loopback addresses"`
+	TrustedProxies        []string      `envconfig:"TRUSTED_PROXIES" desc:"addresses or networks whose X-Forwarded-For is believed, comma separated; empty: none"`
+	MetricsPublic         bool          `envconfig:"METRICS_PUBLIC" default:"false" desc:"metrics on HTTP_ADDR without the operator role"`
+	UploadMaxBytes        int64         `envconfig:"UPLOAD_MAX_BYTES" default:"104857600" allowed:"1.." desc:"largest file, bytes"`
+	UploadMaxRequestBytes int64         `envconfig:"UPLOAD_MAX_REQUEST_BYTES" default:"1073741824" allowed:"0.." desc:"largest sum of the files of one request, bytes; at least UPLOAD_MAX_BYTES counts"`
+	UploadRateLimit       int           `envconfig:"UPLOAD_RATE_LIMIT" default:"0" allowed:"0..1000000" desc:"files that one user, and one address, may send per window; 0: no limit"`
+	UploadRateWindow      int           `envconfig:"UPLOAD_RATE_WINDOW_SECONDS" default:"60" allowed:"1..86400" desc:"the window of UPLOAD_RATE_LIMIT, seconds"`
+	UploadIdleTimeout     time.Duration `envconfig:"UPLOAD_IDLE_TIMEOUT" default:"60s" allowed:"1s..1h" desc:"an upload that sends nothing for that long is ended"`
+	EventsMaxClients      int           `envconfig:"EVENTS_MAX_CLIENTS" default:"10000" allowed:"1.." desc:"open event streams of this process at most"`
+	ShutdownGrace         time.Duration `envconfig:"SHUTDOWN_GRACE" default:"20s" allowed:"0s..10m" desc:"how long requests in flight may go on at a stop"`
+}
+
+// Validate answers every problem of the settings, joined; each begins with the variable's name.
+func (c Config) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	host, _, err := net.SplitHostPort(c.Addr)
+	check(err == nil, "HTTP_ADDR %q is not host:port", c.Addr)
+	check(c.AuthMode == AuthNone || c.AuthMode == AuthKeys, "AUTH_MODE %q is not one of none, keys", c.AuthMode)
+	check(c.AuthMode != AuthNone || err != nil || loopback(host),
+		"AUTH_MODE none is allowed on loopback addresses only, and HTTP_ADDR is %q: set AUTH_MODE=keys, or HTTP_ADDR=127.0.0.1:8081", c.Addr)
+	_, proxyErr := c.proxies()
+	check(proxyErr == nil, "TRUSTED_PROXIES: %v", proxyErr)
+	check(c.UploadMaxBytes >= minUploadBytes, "UPLOAD_MAX_BYTES %d is below %d", c.UploadMaxBytes, minUploadBytes)
+	check(c.UploadMaxRequestBytes >= 0, "UPLOAD_MAX_REQUEST_BYTES %d is negative", c.UploadMaxRequestBytes)
+	check(c.UploadRateLimit >= 0 && c.UploadRateLimit <= 1_000_000, "UPLOAD_RATE_LIMIT %d is not in 0 to 1000000", c.UploadRateLimit)
+	check(c.UploadRateWindow >= 1 && c.UploadRateWindow <= 86400, "UPLOAD_RATE_WINDOW_SECONDS %d is not in 1 to 86400", c.UploadRateWindow)
+	check(c.UploadIdleTimeout >= time.Second && c.UploadIdleTimeout <= time.Hour, "UPLOAD_IDLE_TIMEOUT %s is not in 1s to 1h", c.UploadIdleTimeout)
+	check(c.EventsMaxClients >= 1, "EVENTS_MAX_CLIENTS %d is below 1", c.EventsMaxClients)
+	check(c.ShutdownGrace >= 0 && c.ShutdownGrace <= 10*time.Minute, "SHUTDOWN_GRACE %s is not in 0 to 10m", c.ShutdownGrace)
+	return errors.Join(errs...)
+}
+
+// requestLimit is the most bytes of a multipart request.
+func (c Config) requestLimit() int64 {
+	return max(c.UploadMaxBytes, c.UploadMaxRequestBytes) + formOverhead
+}
+
+// proxies is TRUSTED_PROXIES without empty entries; an entry that is no address and no network is an error.
+func (c Config) proxies() ([]string, error) {
+	var out []string
+	for _, p := range c.TrustedProxies {
+		p = strings.TrimSpace(p)
+		if p == "" {
+			continue
+		}
+		if _, err := netip.ParseAddr(p); err != nil {
+			if _, err := netip.ParsePrefix(p); err != nil {
+				return nil, fmt.Errorf("%q is neither an address nor a network", p)
+			}
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// loopback reports whether a host name means this machine alone.
+func loopback(host string) bool {
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
+}

@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	maxQueryChars = 8000
+	defaultTopK   = 10
+	maxTopK       = 50
+)
+
+// documentID is the path's id; what cannot be one answers as an unknown one.
+func documentID(c *gin.Context) (string, error) {
+	id, ok := pathID(c, "documentId")
+	if !ok {
+		return "", ingest.ErrDocumentNotFound
+	}
+	return id, nil
+}
+
+func (g *Gateway) getDocument(c *gin.Context) error {
+	id, err := documentID(c)
+	if err != nil {
+		return err
+	}
+	d, err := g.svc.Document(c.Request.Context(), caller(c), id)
+	if err != nil {
+		return err
+	}
+	return writeTagged(c, viewDocument(d))
+}
+
+func (g *Gateway) listDocuments(c *gin.Context) error {
+	var q ingest.DocumentQuery
+	var err error
+	if q.Statuses, err = enumParam(c, "status", documentStatuses()); err != nil {
+		return err
+	}
+	if q.Sort, err = sortParam(c, taskstate.SortUpdatedDesc); err != nil {
+		return err
+	}
+	if q.Text, err = textParam(c, "q"); err != nil {
+		return err
+	}
+	name := "documents:" + string(q.Sort)
+	limit, after, err := pageParams(c, name)
+	if err != nil {
+		return err
+	}
+	if q.Base, err = g.baseFilter(c); err != nil {
+		return err
+	}
+	if after != nil {
+		q.After = after.key()
+	}
+	q.Limit = limit + 1
+	rows, err := g.svc.Documents(c.Request.Context(), caller(c), q)
+	if err != nil {
+		return err
+	}
+	next := func(d ingest.Document) cursor {
+		if q.Sort == taskstate.SortCreated || q.Sort == taskstate.SortCreatedDesc {
+			return timeCursor(name, d.CreatedAt, d.ID)
+		}
+		return timeCursor(name, d.UpdatedAt, d.ID)
+	}
+	return writeJSON(c, http.StatusOK, pageOf(rows, limit, viewDocument, next))
+}
+
+func (g *Gateway) deleteDocument(c *gin.Context) error {
+	id, err := documentID(c)
+	if err != nil {
+		return err
+	}
+	if err := g.checkDocument(c, id); err != nil {
+		return err
+	}
+	if err := g.svc.DeleteDocument(c.Request.Context(), caller(c), id); err != nil {
+		return err
+	}
+	return noContent(c)
+}
+
+// checkDocument judges If-Match for a document.
+func (g *Gateway) checkDocument(c *gin.Context, id string) error {
+	return checkMatch(c, func() (any, error) {
+		d, err := g.svc.Document(c.Request.Context(), caller(c), id)
+		return viewDocument(d), err
+	})
+}
+
+func noContent(c *gin.Context) error {
+	c.Writer.WriteHeader(http.StatusNoContent)
+	c.Writer.WriteHeaderNow()
+	return nil
+}
+
+func (g *Gateway) listSegments(c *gin.Context) error {
+	id, err := documentID(c)
+	if err != nil {
+		return err
+	}
+	limit, after, err := pageParams(c, "segments")
+	if err != nil {
+		return err
+	}
+	from := -1
+	if after != nil {
+		from = int(after.at)
+	}
+	rows, err := g.svc.Segments(c.Request.Context(), caller(c), id, from, limit+1)
+	if err != nil {
+		return err
+	}
+	next := func(s ingest.Segment) cursor { return cursor{list: "segments", at: int64(s.Index)} }
+	return writeJSON(c, http.StatusOK, pageOf(rows, limit, viewSegment, next))
+}
+
+func (g *Gateway) search(c *gin.Context) error {
+	var body struct {
+		Query         string `json:"query"`
+		KnowledgeBase string `json:"knowledgeBase"`
+		TopK          *int   `json:"topK"`
+	}
+	if err := readJSON(c, &body, false); err != nil {
+		return err
+	}
+	r := ingest.SearchRequest{Query: strings.TrimSpace(body.Query), TopK: defaultTopK}
+	if r.Query == "" {
+		return problemf(codeInvalidField, "query is empty").about("query")
+	}
+	if err := checkText("query", r.Query, maxQueryChars, codeInvalidText, codeFieldTooLong); err != nil {
+		return err
+	}
+	if body.TopK != nil {
+		r.TopK = *body.TopK
+	}
+	if r.TopK < 1 || r.TopK > maxTopK {
+		return problemf(codeInvalidField, "topK is %d, allowed is 1 to %d", r.TopK, maxTopK).about("topK")
+	}
+	var err error
+	if r.Base, err = baseName("knowledgeBase", body.KnowledgeBase); err != nil {
+		return err
+	}
+	found, err := g.svc.Search(c.Request.Context(), caller(c), r)
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, searchView{Hits: views(found.Hits, viewHit), Partial: found.Partial})
+}

@@ -1,0 +1,144 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/ratelimit"
+)
+
+// Authenticator knows the callers; auth.Keys is one.
+type Authenticator interface {
+	// Authenticate answers who holds the secret. Errors: auth.ErrInvalidKey, taskstate.ErrUnavailable.
+	Authenticate(ctx context.Context, secret string) (auth.Principal, error)
+}
+
+// KeyAdmin manages API keys for operators; auth.Keys is one.
+type KeyAdmin interface {
+	// Create makes a key; secret is shown once. Errors: auth.ErrInvalidInput, taskstate.ErrUnavailable.
+	Create(ctx context.Context, in auth.NewKey) (secret string, key auth.Key, err error)
+	// List pages through all keys, newest first; after is the last one of the page before.
+	List(ctx context.Context, after *auth.Key, limit int) ([]auth.Key, error)
+	// Revoke ends a key for good; auth.ErrKeyNotFound.
+	Revoke(ctx context.Context, id string) error
+}
+
+// Readiness knows the dependencies of the process; process.Ready is one.
+type Readiness interface {
+	// Check looks at all of them.
+	Check(ctx context.Context) process.Report
+}
+
+// Deps are the parts that a gateway works with. Service and Logger are required; Auth and Keys with AUTH_MODE=keys.
+type Deps struct {
+	Service    ingest.Service
+	Auth       Authenticator
+	Keys       KeyAdmin              // nil: /internal/keys answers 404
+	Limiter    ratelimit.Limiter     // nil: a local one of the configured limit
+	Readiness  Readiness             // nil: always ready while it serves
+	Metrics    http.Handler          // the Prometheus text; nil: /metrics answers 404
+	Registerer prometheus.Registerer // nil: metrics are counted and not shown
+	Tracer     trace.TracerProvider  // nil: no spans; the caller's trace context is passed on
+	Logger     *slog.Logger
+	Now        func() time.Time // nil: time.Now
+	Version    string           // shown in the OpenAPI document; empty: "dev"
+}
+
+// Gateway is the API's handler with what it needs. Make one with New.
+type Gateway struct {
+	cfg     Config
+	svc     ingest.Service
+	deps    Deps
+	log     *slog.Logger
+	tracer  trace.Tracer
+	limiter ratelimit.Limiter // nil: no limit
+	metrics *metrics
+	engine  *gin.Engine
+	handler http.Handler
+	api     *document
+
+	streams   atomic.Int64
+	drainOnce sync.Once
+	draining  chan struct{} // closed at a stop: not ready, streams and waits end
+}
+
+// New checks the settings and makes the gateway.
+func New(cfg Config, deps Deps) (*Gateway, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if deps.Service == nil || deps.Logger == nil {
+		return nil, errors.New("gateway: a service and a logger are required")
+	}
+	if cfg.AuthMode == AuthKeys && deps.Auth == nil {
+		return nil, errors.New("gateway: AUTH_MODE=keys needs an authenticator")
+	}
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
+	if deps.Tracer == nil {
+		deps.Tracer = noop.NewTracerProvider()
+	}
+	g := &Gateway{
+		cfg: cfg, svc: deps.Service, deps: deps, log: deps.Logger,
+		tracer:   deps.Tracer.Tracer("github.com/millweir/millweir/services/ingest-api/gateway"),
+		limiter:  limiterOf(cfg, deps),
+		metrics:  newMetrics(deps.Registerer),
+		draining: make(chan struct{}),
+	}
+	var err error
+	if g.api, err = loadDocument(deps.Version); err != nil {
+		return nil, fmt.Errorf("read the OpenAPI document: %w", err)
+	}
+	if g.engine, err = g.newEngine(); err != nil {
+		return nil, err
+	}
+	g.handler = g.guardOrigin(g.engine)
+	return g, nil
+}
+
+// ServeHTTP answers one request.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.handler.ServeHTTP(w, r) }
+
+// Drain makes the gateway not ready and ends event streams and waits; other requests go on. It may be called again.
+func (g *Gateway) Drain() { g.drainOnce.Do(func() { close(g.draining) }) }
+
+// stopping reports whether Drain was called.
+func (g *Gateway) stopping() bool {
+	select {
+	case <-g.draining:
+		return true
+	default:
+		return false
+	}
+}
+
+// limiterOf is the limiter to ask before an upload; nil: none.
+func limiterOf(cfg Config, deps Deps) ratelimit.Limiter {
+	if cfg.UploadRateLimit == 0 {
+		return nil
+	}
+	if deps.Limiter != nil {
+		return deps.Limiter
+	}
+	return ratelimit.NewLocal(cfg.UploadLimit(), deps.Now)
+}
+
+// UploadLimit is UPLOAD_RATE_LIMIT per UPLOAD_RATE_WINDOW_SECONDS; it is of use only when the limit is not 0.
+func (c Config) UploadLimit() ratelimit.Limit {
+	return ratelimit.Limit{Events: c.UploadRateLimit, Window: time.Duration(c.UploadRateWindow) * time.Second}
+}

@@ -1,0 +1,194 @@
+package gateway
+
+import (
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/ingest"
+)
+
+const (
+	requestKey     = "gateway.request"
+	maxRequestID   = 128
+	bearerPrefix   = "bearer "
+	cliAgentPrefix = "millweir/" // the command line's User-Agent
+)
+
+// request is what the gateway knows of one request.
+type request struct {
+	id        string
+	parent    string // W3C traceparent of the span that the gateway opened
+	principal auth.Principal
+	streaming bool // an event stream: its length says nothing about speed
+}
+
+// requestOf answers the request's record; begin has made it.
+func requestOf(c *gin.Context) *request {
+	if v, ok := c.Get(requestKey); ok {
+		if r, ok := v.(*request); ok {
+			return r
+		}
+	}
+	return &request{}
+}
+
+// caller is who asks, for the application.
+func caller(c *gin.Context) ingest.Caller {
+	r := requestOf(c)
+	channel := "http"
+	if strings.HasPrefix(c.Request.UserAgent(), cliAgentPrefix) {
+		channel = "cli"
+	}
+	return ingest.Caller{Scope: r.principal.Scope(), RequestID: r.id, TraceParent: r.parent, Channel: channel}
+}
+
+// begin gives the request an id, a span and the headers of every answer, and counts it in the end.
+func (g *Gateway) begin(c *gin.Context) {
+	start := g.deps.Now()
+	r := &request{id: requestID(c.Request.Header.Get("X-Request-Id"))}
+	c.Set(requestKey, r)
+	secure(c.Writer.Header())
+	c.Writer.Header().Set("X-Request-Id", r.id)
+	// A deadline of an earlier request on this connection must not end this one.
+	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Time{})
+	end := g.startSpan(c, r)
+	defer func() {
+		took := g.deps.Now().Sub(start)
+		end(c.Writer.Status())
+		g.metrics.observe(c.FullPath(), cleanMethod(c.Request.Method), c.Writer.Status(), took, r.streaming)
+		g.log.LogAttrs(c.Request.Context(), slog.LevelDebug, "gateway: answered",
+			slog.String("request_id", r.id), slog.String("method", cleanMethod(c.Request.Method)), slog.String("route", c.FullPath()),
+			slog.Int("status", c.Writer.Status()), slog.Duration("took", took),
+			slog.String("user_id", r.principal.UserID), slog.String("client", c.ClientIP()))
+	}()
+	c.Next()
+}
+
+// requestID takes a caller's id when it is harmless (letters, digits, . _ -) and makes one otherwise.
+func requestID(given string) string {
+	if given == "" || len(given) > maxRequestID {
+		return strings.ToLower(rand.Text())
+	}
+	for i := range len(given) {
+		b := given[i]
+		ok := b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b == '-' || b == '_' || b == '.'
+		if !ok {
+			return strings.ToLower(rand.Text())
+		}
+	}
+	return given
+}
+
+// secure sets the headers that no answer goes without.
+func secure(h http.Header) {
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// cleanMethod keeps odd methods out of logs and labels.
+func cleanMethod(m string) string {
+	switch m {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return m
+	}
+	return "OTHER"
+}
+
+// recoverPanic answers 500 for a panic and logs its stack; the connection's own abort goes on.
+func (g *Gateway) recoverPanic(c *gin.Context) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		if v == http.ErrAbortHandler {
+			panic(v)
+		}
+		g.log.LogAttrs(c.Request.Context(), slog.LevelError, "gateway: panic",
+			slog.String("request_id", requestOf(c).id), slog.String("route", c.FullPath()),
+			slog.String("panic", fmt.Sprint(v)), slog.String("stack", string(debug.Stack())))
+		g.fail(c, &apiError{code: codeInternal, cause: fmt.Errorf("panic: %v", v)})
+		c.Abort()
+	}()
+	c.Next()
+}
+
+// guardHost refuses foreign Host names when nobody has to prove who he is:
+// a web page that makes its own name point to 127.0.0.1 (DNS rebinding) would be the operator otherwise.
+func (g *Gateway) guardHost(c *gin.Context) {
+	if g.cfg.AuthMode != AuthNone || isProbe(c.Request.URL.Path) {
+		return
+	}
+	host := c.Request.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	if !loopback(strings.ToLower(strings.Trim(host, "[]"))) {
+		g.fail(c, &apiError{code: codeHostNotAllowed})
+		c.Abort()
+	}
+}
+
+func isProbe(path string) bool { return path == "/healthz" || path == "/readyz" }
+
+// guardOrigin refuses changes that a browser sends for another site (A32); programs send neither Origin nor Sec-Fetch-Site.
+func (g *Gateway) guardOrigin(next http.Handler) http.Handler {
+	guard := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := guard.Check(r); err != nil {
+			id := requestID(r.Header.Get("X-Request-Id"))
+			secure(w.Header())
+			w.Header().Set("X-Request-Id", id)
+			w.Header().Set("Connection", "close")
+			writeProblem(w, problemOf(&apiError{code: codeCrossOrigin, cause: err}, id))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// authorize finds out who asks and whether the route is for them.
+func (g *Gateway) authorize(c *gin.Context, a access) error {
+	if a == accessPublic || a == accessMetrics && g.cfg.MetricsPublic {
+		return nil
+	}
+	who, err := g.principal(c)
+	if err != nil {
+		return err
+	}
+	requestOf(c).principal = who
+	if (a == accessOperator || a == accessMetrics) && !who.Operator() {
+		g.log.LogAttrs(c.Request.Context(), slog.LevelWarn, "gateway: operator role refused",
+			slog.String("request_id", requestOf(c).id), slog.String("user_id", who.UserID), slog.String("key_id", who.KeyID),
+			slog.String("route", c.FullPath()), slog.String("client", c.ClientIP()))
+		return &apiError{code: codeForbidden}
+	}
+	return nil
+}
+
+// principal is who asks, by the mode.
+func (g *Gateway) principal(c *gin.Context) (auth.Principal, error) {
+	if g.cfg.AuthMode == AuthNone {
+		return auth.Local(), nil
+	}
+	header := c.Request.Header.Get("Authorization")
+	if len(header) <= len(bearerPrefix) || !strings.EqualFold(header[:len(bearerPrefix)], bearerPrefix) {
+		return auth.Principal{}, &apiError{code: codeUnauthenticated}
+	}
+	return g.deps.Auth.Authenticate(c.Request.Context(), strings.TrimSpace(header[len(bearerPrefix):]))
+}
+
+// formatTime is RFC 3339 in UTC with microseconds, always of the same length.
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z07:00") }

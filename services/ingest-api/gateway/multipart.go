@@ -1,0 +1,161 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"os"
+	"path"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/gin-gonic/gin"
+)
+
+// maxFileName bounds a file's name, characters.
+const maxFileName = 255
+
+// errPartHeader says that the head of a part is larger than maxPartHeaderBytes.
+var errPartHeader = errors.New("the head of a part is too large")
+
+// parts reads a multipart form part by part, never more of it in memory than one field.
+type parts struct {
+	reader *multipart.Reader
+	meter  *meter
+	seen   int
+}
+
+// openParts checks the request's type and announced length and gives its body the whole request's limit.
+func openParts(c *gin.Context, limit int64, idle time.Duration) (*parts, error) {
+	kind, attrs, err := mime.ParseMediaType(c.Request.Header.Get("Content-Type"))
+	if err != nil || kind != "multipart/form-data" {
+		return nil, problemf(codeUnsupportedMedia, "send the file as multipart/form-data")
+	}
+	boundary := attrs["boundary"]
+	if boundary == "" || len(boundary) > 70 { // RFC 2046 §5.1.1
+		return nil, problemf(codeBadMultipart, "the Content-Type names no boundary of 1 to 70 characters")
+	}
+	if c.Request.ContentLength > limit {
+		return nil, &http.MaxBytesError{Limit: limit}
+	}
+	m := &meter{
+		body:    http.MaxBytesReader(c.Writer, c.Request.Body, limit),
+		control: http.NewResponseController(c.Writer), idle: idle, left: -1,
+	}
+	return &parts{reader: multipart.NewReader(m, boundary), meter: m}, nil
+}
+
+// next is the next part; io.EOF after the last one. What is left of the part before is read first, outside of the head's budget.
+func (p *parts) next(previous *multipart.Part) (*multipart.Part, error) {
+	if previous != nil {
+		if _, err := io.Copy(io.Discard, previous); err != nil {
+			return nil, formError(err)
+		}
+	}
+	if p.seen++; p.seen > maxParts+1 {
+		return nil, problemf(codeTooManyParts, "the form has more than %d parts", maxParts)
+	}
+	p.meter.left = maxPartHeaderBytes
+	part, err := p.reader.NextRawPart()
+	p.meter.left = -1
+	if err != nil {
+		return nil, formError(err)
+	}
+	if p.seen > maxParts {
+		return nil, problemf(codeTooManyParts, "the form has more than %d parts", maxParts)
+	}
+	return part, nil
+}
+
+// field reads a text part.
+func field(part *multipart.Part) (string, error) {
+	text, err := io.ReadAll(io.LimitReader(part, maxFormFieldBytes+1))
+	if err != nil {
+		return "", formError(err)
+	}
+	if len(text) > maxFormFieldBytes {
+		return "", problemf(codeFieldTooLong, "%s is longer than %d bytes", shown(part.FormName()), maxFormFieldBytes).about(cut(part.FormName(), maxFilter))
+	}
+	return string(text), nil
+}
+
+// formError gives an error of the form's own its code; errors of the connection and of the limits stay.
+func formError(err error) error {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == io.EOF: //nolint:errorlint // the form's own end, never wrapped
+		return io.EOF
+	case errors.As(err, &tooLarge), errors.Is(err, os.ErrDeadlineExceeded):
+		return err
+	case errors.Is(err, io.ErrUnexpectedEOF), strings.Contains(err.Error(), "unexpected EOF"), strings.HasSuffix(err.Error(), "NextPart: EOF"):
+		// "multipart: NextPart: EOF": the body ended between two parts without the closing boundary.
+		return &apiError{code: codeIncompleteBody, cause: err}
+	case errors.Is(err, errPartHeader), errors.Is(err, multipart.ErrMessageTooLarge):
+		return &apiError{code: codeBadMultipart, message: "the head of a part is larger than 32 KiB", cause: err}
+	}
+	return &apiError{code: codeBadMultipart, cause: err}
+}
+
+// meter counts what heads of parts may still take, and ends a body that stands still.
+type meter struct {
+	body    io.Reader
+	control *http.ResponseController
+	idle    time.Duration
+	left    int64 // bytes; negative: no budget
+}
+
+// Read gives every read of the connection the idle time anew.
+func (m *meter) Read(p []byte) (int, error) {
+	if m.left == 0 {
+		return 0, errPartHeader
+	}
+	if m.left > 0 && int64(len(p)) > m.left {
+		p = p[:m.left]
+	}
+	_ = m.control.SetReadDeadline(time.Now().Add(m.idle))
+	n, err := m.body.Read(p)
+	if m.left > 0 {
+		m.left -= int64(n)
+	}
+	return n, err
+}
+
+// close takes the idle time away, or it would end the connection while the answer is made.
+func (p *parts) close() { _ = p.meter.control.SetReadDeadline(time.Time{}) }
+
+// cleanFileName is the last part of a path in either system's style, without control characters; "upload" when nothing is left.
+// It is data for people: no file of ours is ever named by it (assurance 4.1).
+func cleanFileName(given string) string {
+	name := path.Base(strings.ReplaceAll(strings.ToValidUTF8(given, "\uFFFD"), `\`, "/"))
+	name = strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) { // Cf: bidi overrides that make exe look like pdf
+			return -1
+		}
+		return r
+	}, name))
+	if name == "" || name == "." || name == ".." || name == "/" {
+		return "upload"
+	}
+	if runes := []rune(name); len(runes) > maxFileName {
+		ext := []rune(path.Ext(name)) // the type's hint stays
+		if len(ext) > 16 {
+			ext = nil
+		}
+		name = string(runes[:maxFileName-len(ext)]) + string(ext)
+	}
+	return name
+}
+
+// rawFileName is a part's file name as the client sent it, and whether it sent one.
+// multipart's own FileName cuts at slashes already and hides an unreadable head.
+func rawFileName(part *multipart.Part) (string, bool) {
+	_, attrs, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
+	if err != nil {
+		return "", false
+	}
+	name, given := attrs["filename"]
+	return name, given
+}

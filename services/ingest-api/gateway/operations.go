@@ -1,0 +1,164 @@
+package gateway
+
+import (
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	maxUserID  = 128
+	maxKeyName = 128
+	maxKeyDays = 3650
+)
+
+func (g *Gateway) healthz(c *gin.Context) error {
+	allowWrite(c)
+	process.HealthHandler(c.Writer, c.Request)
+	return nil
+}
+
+// readyz says whether requests should come here, and what is missing when not.
+// What a dependency answered stays on OPERATOR_ADDR when this address is not for one person only.
+func (g *Gateway) readyz(c *gin.Context) error {
+	report := process.Report{Ready: true, Missing: []string{}, Checks: []process.CheckResult{}}
+	if g.deps.Readiness != nil {
+		report = g.deps.Readiness.Check(c.Request.Context())
+	}
+	if g.stopping() {
+		report.Ready, report.Draining = false, true
+	}
+	if g.cfg.AuthMode != AuthNone {
+		report.Checks = slices.Clone(report.Checks)
+		for i := range report.Checks {
+			report.Checks[i].Error = ""
+		}
+	}
+	if !report.Ready {
+		return writeJSON(c, http.StatusServiceUnavailable, report)
+	}
+	return writeJSON(c, http.StatusOK, report)
+}
+
+func (g *Gateway) serveMetrics(c *gin.Context) error {
+	if g.deps.Metrics == nil {
+		return &apiError{code: codeNotFound}
+	}
+	allowWrite(c)
+	g.deps.Metrics.ServeHTTP(c.Writer, c.Request)
+	return nil
+}
+
+// noKeys answers routes of keys where there are none.
+func (g *Gateway) noKeys() error {
+	if g.deps.Keys == nil {
+		return problemf(codeNotFound, "this service keeps no API keys (AUTH_MODE=none)")
+	}
+	return nil
+}
+
+func (g *Gateway) listKeys(c *gin.Context) error {
+	if err := g.noKeys(); err != nil {
+		return err
+	}
+	limit, after, err := pageParams(c, "keys")
+	if err != nil {
+		return err
+	}
+	var from *auth.Key
+	if after != nil {
+		from = &auth.Key{ID: after.id, CreatedAt: after.key().At}
+	}
+	rows, err := g.deps.Keys.List(c.Request.Context(), from, limit+1)
+	if err != nil {
+		return err
+	}
+	next := func(k auth.Key) cursor { return timeCursor("keys", k.CreatedAt, k.ID) }
+	return writeJSON(c, http.StatusOK, pageOf(rows, limit, viewKey, next))
+}
+
+// newKeyView is a new key; its secret is shown here and nowhere else.
+type newKeyView struct {
+	keyView
+	Key string `json:"key"`
+}
+
+func (g *Gateway) createKey(c *gin.Context) error {
+	if err := g.noKeys(); err != nil {
+		return err
+	}
+	in, err := readNewKey(c)
+	if err != nil {
+		return err
+	}
+	secret, key, err := g.deps.Keys.Create(c.Request.Context(), in)
+	if err != nil {
+		return err
+	}
+	g.logKey(c, "gateway: API key created", key.ID, key.UserID)
+	return writeJSON(c, http.StatusCreated, newKeyView{keyView: viewKey(key), Key: secret})
+}
+
+// readNewKey reads and checks the wish for a key.
+func readNewKey(c *gin.Context) (auth.NewKey, error) {
+	var body struct {
+		UserID  string         `json:"userId"`
+		Name    string         `json:"name"`
+		Role    taskstate.Role `json:"role"`
+		TTLDays int            `json:"ttlDays"`
+	}
+	if err := readJSON(c, &body, false); err != nil {
+		return auth.NewKey{}, err
+	}
+	body.UserID, body.Name = strings.TrimSpace(body.UserID), strings.TrimSpace(body.Name)
+	if body.UserID == "" {
+		return auth.NewKey{}, problemf(codeInvalidField, "userId is empty").about("userId")
+	}
+	if err := checkText("userId", body.UserID, maxUserID, codeInvalidText, codeFieldTooLong); err != nil {
+		return auth.NewKey{}, err
+	}
+	if err := checkText("name", body.Name, maxKeyName, codeInvalidText, codeFieldTooLong); err != nil {
+		return auth.NewKey{}, err
+	}
+	if body.Role == "" {
+		body.Role = taskstate.RoleUser
+	}
+	if !slices.Contains([]taskstate.Role{taskstate.RoleUser, taskstate.RoleOperator}, body.Role) {
+		return auth.NewKey{}, problemf(codeInvalidField, "role is %s, allowed are user and operator", shown(string(body.Role))).about("role")
+	}
+	if body.TTLDays < 0 || body.TTLDays > maxKeyDays {
+		return auth.NewKey{}, problemf(codeInvalidField, "ttlDays is %d, allowed is 0 (no end) to %d", body.TTLDays, maxKeyDays).about("ttlDays")
+	}
+	return auth.NewKey{UserID: body.UserID, Name: body.Name, Role: body.Role, TTL: time.Duration(body.TTLDays) * 24 * time.Hour}, nil
+}
+
+func (g *Gateway) revokeKey(c *gin.Context) error {
+	if err := g.noKeys(); err != nil {
+		return err
+	}
+	id, ok := pathID(c, "keyId")
+	if !ok {
+		return auth.ErrKeyNotFound
+	}
+	if err := g.deps.Keys.Revoke(c.Request.Context(), id); err != nil {
+		return err
+	}
+	g.logKey(c, "gateway: API key revoked", id, "")
+	return noContent(c)
+}
+
+// logKey notes who made or ended a key.
+func (g *Gateway) logKey(c *gin.Context, message, keyID, userID string) {
+	r := requestOf(c)
+	g.log.LogAttrs(c.Request.Context(), slog.LevelInfo, message,
+		slog.String("key_id", keyID), slog.String("for_user", userID), slog.String("user_id", r.principal.UserID),
+		slog.String("by_key_id", r.principal.KeyID), slog.String("request_id", r.id), slog.String("client", c.ClientIP()))
+}

@@ -1,0 +1,255 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	defaultPage = 50
+	maxPage     = 100
+	maxFilter   = 200 // characters of a text filter
+	anyParam    = "*" // in a route's list: probes and scrapers may add what they like
+)
+
+// knownParams refuses query parameters that the route does not know, and repeated ones, by name.
+func knownParams(c *gin.Context, known []string) error {
+	values, err := url.ParseQuery(c.Request.URL.RawQuery)
+	if err != nil {
+		return problemf(codeInvalidParameter, "the query string cannot be read")
+	}
+	if slices.Contains(known, anyParam) {
+		return nil
+	}
+	names := make([]string, 0, len(values))
+	for name := range values {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return problemf(codeUnknownParameter, "unknown parameter %s; known here: %s", shown(name), listOr(known, "none")).about(cut(name, maxFilter))
+		}
+		if len(values[name]) > 1 {
+			return problemf(codeInvalidParameter, "parameter %s stands more than once", name).about(name)
+		}
+	}
+	return nil
+}
+
+func listOr(names []string, none string) string {
+	if len(names) == 0 {
+		return none
+	}
+	return strings.Join(names, ", ")
+}
+
+// shown quotes a caller's text for a message: no control characters, not too long.
+func shown(text string) string { return strconv.QuoteToGraphic(cut(text, 64)) }
+
+// cut keeps at most n characters, and valid ones only.
+func cut(text string, n int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if utf8.RuneCountInString(text) <= n {
+		return text
+	}
+	return string([]rune(text)[:n]) + "…"
+}
+
+// intParam is a whole number of the query within a range; def when it is not given.
+func intParam(c *gin.Context, name string, def, low, high int) (int, error) {
+	text, given := c.GetQuery(name)
+	if !given {
+		return def, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < low || n > high {
+		return 0, problemf(codeInvalidParameter, "parameter %s is %s, allowed is a whole number from %d to %d", name, shown(text), low, high).about(name)
+	}
+	return n, nil
+}
+
+// boolParam is true or false; def when it is not given.
+func boolParam(c *gin.Context, name string, def bool) (bool, error) {
+	text, given := c.GetQuery(name)
+	if !given {
+		return def, nil
+	}
+	v, ok := parseBool(text)
+	if !ok {
+		return false, problemf(codeInvalidParameter, "parameter %s is %s, allowed are true and false", name, shown(text)).about(name)
+	}
+	return v, nil
+}
+
+func parseBool(text string) (value, ok bool) {
+	switch strings.ToLower(strings.TrimSpace(text)) {
+	case "true", "1", "yes", "on":
+		return true, true
+	case "false", "0", "no", "off", "":
+		return false, true
+	}
+	return false, false
+}
+
+// timeParam is an RFC 3339 time; the zero time when it is not given.
+func timeParam(c *gin.Context, name string) (time.Time, error) {
+	text, given := c.GetQuery(name)
+	if !given || text == "" {
+		return time.Time{}, nil
+	}
+	// A "+" of an offset that was not escaped arrives as a space.
+	t, err := time.Parse(time.RFC3339Nano, strings.Replace(text, " ", "+", 1))
+	if err != nil || t.Year() < 1970 || t.Year() > 9998 {
+		return time.Time{}, problemf(codeInvalidParameter, "parameter %s is %s, allowed is a time such as 2026-01-31T12:00:00Z", name, shown(text)).about(name)
+	}
+	return t.UTC(), nil
+}
+
+// textParam is a filter's text.
+func textParam(c *gin.Context, name string) (string, error) {
+	text := strings.TrimSpace(c.Query(name))
+	if err := checkText(name, text, maxFilter, codeInvalidParameter, codeInvalidParameter); err != nil {
+		return "", err
+	}
+	return text, nil
+}
+
+// enumParam is a comma-separated list of known words; empty when it is not given.
+func enumParam[T ~string](c *gin.Context, name string, known []T) ([]T, error) {
+	text := c.Query(name)
+	if text == "" {
+		return nil, nil
+	}
+	var out []T
+	for _, word := range strings.Split(text, ",") {
+		v := T(strings.TrimSpace(word))
+		if !slices.Contains(known, v) {
+			return nil, problemf(codeInvalidParameter, "parameter %s has %s, allowed are %s", name, shown(string(v)), join(known)).about(name)
+		}
+		if !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	return out, nil
+}
+
+func join[T ~string](words []T) string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = string(w)
+	}
+	return strings.Join(out, ", ")
+}
+
+// sortParam is a list's order.
+func sortParam(c *gin.Context, def taskstate.Sort) (taskstate.Sort, error) {
+	known := []taskstate.Sort{taskstate.SortCreated, taskstate.SortCreatedDesc, taskstate.SortUpdated, taskstate.SortUpdatedDesc}
+	s := taskstate.Sort(c.DefaultQuery("sort", string(def)))
+	if !slices.Contains(known, s) {
+		return "", problemf(codeInvalidParameter, "parameter sort is %s, allowed are %s", shown(string(s)), join(known)).about("sort")
+	}
+	return s, nil
+}
+
+// pageParams are a list's limit and the cursor to go on after; nil: the first page.
+func pageParams(c *gin.Context, list string) (limit int, after *cursor, err error) {
+	if limit, err = intParam(c, "limit", defaultPage, 1, maxPage); err != nil {
+		return 0, nil, err
+	}
+	text := c.Query("cursor")
+	if text == "" {
+		return limit, nil, nil
+	}
+	got, err := decodeCursor(text, list)
+	if err != nil {
+		return 0, nil, err
+	}
+	return limit, &got, nil
+}
+
+// checkText refuses text that is too long, not UTF-8 or has control characters (line ends and tabs apart).
+func checkText(name, text string, maxChars int, badCode, longCode string) error {
+	if !utf8.ValidString(text) {
+		return problemf(badCode, "%s is not valid UTF-8", name).about(name)
+	}
+	if n := utf8.RuneCountInString(text); n > maxChars {
+		return problemf(longCode, "%s has %d characters, allowed are %d", name, n, maxChars).about(name)
+	}
+	for _, r := range text {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' {
+			return problemf(badCode, "%s has the control character %U", name, r).about(name)
+		}
+	}
+	return nil
+}
+
+// readJSON reads the request's JSON object into v: known fields only, nothing after it, at most maxJSONBytes.
+// With optional an empty body leaves v as it is.
+func readJSON(c *gin.Context, v any, optional bool) error {
+	allowRead(c, readTimeout)
+	defer allowRead(c, 0)
+	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxJSONBytes))
+	if err != nil {
+		return err
+	}
+	if len(bytes.TrimSpace(body)) == 0 && optional {
+		return nil
+	}
+	if kind, _, err := mime.ParseMediaType(c.Request.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return problemf(codeUnsupportedMedia, "send the body as application/json")
+	}
+	if !utf8.Valid(body) {
+		return problemf(codeBadJSON, "the body is not valid UTF-8")
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return jsonProblem(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return problemf(codeBadJSON, "there is more after the JSON object")
+	}
+	return nil
+}
+
+// jsonProblem names the place of a JSON error.
+func jsonProblem(err error) error {
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return problemf(codeBadJSON, "field %s is a %s, expected is %s", kind.Field, kind.Value, kind.Type).about(kind.Field)
+	}
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return problemf(codeBadJSON, "not JSON at byte %d: %s", syntax.Offset, syntax.Error())
+	}
+	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return problemf(codeBadJSON, "unknown field %s", shown(strings.Trim(name, `"`))).about(cut(strings.Trim(name, `"`), maxFilter))
+	}
+	return &apiError{code: codeBadJSON, message: fmt.Sprintf("not a JSON object: %s", err), cause: err}
+}
+
+// allowRead gives the body d from now on; 0 takes the deadline away.
+func allowRead(c *gin.Context, d time.Duration) {
+	var until time.Time
+	if d > 0 {
+		until = time.Now().Add(d)
+	}
+	_ = http.NewResponseController(c.Writer).SetReadDeadline(until)
+}

@@ -1,0 +1,332 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// maxReason bounds the words that an operator gives for a step.
+const maxReason = 500
+
+func taskListParams() []string {
+	return []string{
+		"status", "knowledgeBase", "documentId", "stage", "q", "createdAfter", "createdBefore", "updatedAfter", "updatedBefore",
+		"sort", "cursor", "limit",
+	}
+}
+
+// taskID is the path's id; what cannot be one answers as an unknown one, without a look-up.
+func taskID(c *gin.Context) (string, error) {
+	id, ok := pathID(c, "taskId")
+	if !ok {
+		return "", taskstate.ErrNotFound
+	}
+	return id, nil
+}
+
+// pathID is a UUID of the path in its usual form.
+func pathID(c *gin.Context, name string) (string, bool) {
+	id := strings.ToLower(c.Param(name))
+	return id, isUUID(id)
+}
+
+// isUUID reports whether text is a UUID in lower case with hyphens.
+func isUUID(text string) bool {
+	if len(text) != 36 {
+		return false
+	}
+	for i := range len(text) {
+		b := text[i]
+		if i == 8 || i == 13 || i == 18 || i == 23 {
+			if b != '-' {
+				return false
+			}
+			continue
+		}
+		if (b < '0' || b > '9') && (b < 'a' || b > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+func (g *Gateway) getTask(c *gin.Context) error {
+	id, err := taskID(c)
+	if err != nil {
+		return err
+	}
+	t, err := g.svc.Task(c.Request.Context(), caller(c), id)
+	if err != nil {
+		return err
+	}
+	return writeTagged(c, viewTask(t))
+}
+
+func (g *Gateway) listTasks(c *gin.Context) error {
+	q, err := g.taskQuery(c)
+	if err != nil {
+		return err
+	}
+	limit, after, err := pageParams(c, "tasks:"+string(q.Sort))
+	if err != nil {
+		return err
+	}
+	if after != nil {
+		q.After = after.key()
+	}
+	q.Limit = limit + 1
+	rows, err := g.svc.Tasks(c.Request.Context(), caller(c), q)
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, pageOf(rows, limit, viewTask, taskCursor(q.Sort)))
+}
+
+// taskCursor makes the cursor of a row in a list of tasks.
+func taskCursor(sort taskstate.Sort) func(taskstate.Task) cursor {
+	return func(t taskstate.Task) cursor {
+		if sort == taskstate.SortCreated || sort == taskstate.SortCreatedDesc {
+			return timeCursor("tasks:"+string(sort), t.CreatedAt, t.ID)
+		}
+		return timeCursor("tasks:"+string(sort), t.UpdatedAt, t.ID)
+	}
+}
+
+// taskQuery reads the filters of a list of tasks.
+func (g *Gateway) taskQuery(c *gin.Context) (q taskstate.Query, err error) {
+	if q.Statuses, err = enumParam(c, "status", taskstate.Statuses()); err != nil {
+		return q, err
+	}
+	stages, err := enumParam(c, "stage", stages())
+	if err != nil {
+		return q, err
+	}
+	if len(stages) > 1 {
+		return q, problemf(codeInvalidParameter, "parameter stage takes one stage").about("stage")
+	}
+	if len(stages) == 1 {
+		q.Stage = stages[0]
+	}
+	if q.Sort, err = sortParam(c, taskstate.SortUpdatedDesc); err != nil {
+		return q, err
+	}
+	if q.Text, err = textParam(c, "q"); err != nil {
+		return q, err
+	}
+	if q.CreatedAfter, err = timeParam(c, "createdAfter"); err != nil {
+		return q, err
+	}
+	if q.CreatedBefore, err = timeParam(c, "createdBefore"); err != nil {
+		return q, err
+	}
+	if q.UpdatedAfter, err = timeParam(c, "updatedAfter"); err != nil {
+		return q, err
+	}
+	if q.UpdatedBefore, err = timeParam(c, "updatedBefore"); err != nil {
+		return q, err
+	}
+	if id := c.Query("documentId"); id != "" {
+		if q.DocumentID = strings.ToLower(id); !isUUID(q.DocumentID) {
+			return q, ingest.ErrDocumentNotFound
+		}
+	}
+	q.KnowledgeBase, err = g.baseFilter(c)
+	return q, err
+}
+
+func stages() []taskstate.Stage {
+	return []taskstate.Stage{
+		taskstate.StageNone, taskstate.StageExtract, taskstate.StageSplit, taskstate.StageEmbed,
+		taskstate.StageIndex, taskstate.StageSwitch, taskstate.StageRun, taskstate.StageDone,
+	}
+}
+
+// baseFilter is the id of the base that a list is limited to; empty: none.
+func (g *Gateway) baseFilter(c *gin.Context) (string, error) {
+	idOrName, err := baseName("knowledgeBase", c.Query("knowledgeBase"))
+	if err != nil || idOrName == "" {
+		return "", err
+	}
+	b, err := g.svc.Base(c.Request.Context(), caller(c), idOrName)
+	return b.ID, err
+}
+
+func (g *Gateway) listTransitions(c *gin.Context) error {
+	id, err := taskID(c)
+	if err != nil {
+		return err
+	}
+	limit, after, err := pageParams(c, "transitions")
+	if err != nil {
+		return err
+	}
+	var from int64
+	if after != nil {
+		from = after.at
+	}
+	rows, err := g.svc.Transitions(c.Request.Context(), caller(c), id, from, limit+1)
+	if err != nil {
+		return err
+	}
+	next := func(t taskstate.Transition) cursor { return cursor{list: "transitions", at: t.ID} }
+	return writeJSON(c, http.StatusOK, pageOf(rows, limit, viewTransition, next))
+}
+
+func (g *Gateway) explainTask(c *gin.Context) error {
+	id, err := taskID(c)
+	if err != nil {
+		return err
+	}
+	e, err := g.svc.Explain(c.Request.Context(), caller(c), id)
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, viewExplanation(e))
+}
+
+func (g *Gateway) retryTask(c *gin.Context) error { return g.actOnTask(c, g.svc.Retry) }
+
+func (g *Gateway) cancelTask(c *gin.Context) error { return g.actOnTask(c, g.svc.Cancel) }
+
+// actOnTask does one step and answers the task afterwards; If-Match is judged before.
+func (g *Gateway) actOnTask(c *gin.Context, act func(context.Context, ingest.Caller, string) (taskstate.Task, error)) error {
+	id, err := taskID(c)
+	if err != nil {
+		return err
+	}
+	ctx, who := c.Request.Context(), caller(c)
+	if err := checkMatch(c, func() (any, error) {
+		t, err := g.svc.Task(ctx, who, id)
+		return viewTask(t), err
+	}); err != nil {
+		return err
+	}
+	t, err := act(ctx, who, id)
+	if err != nil {
+		return err
+	}
+	v := viewTask(t)
+	c.Writer.Header().Set("ETag", etagOf(v))
+	return writeJSON(c, http.StatusOK, v)
+}
+
+func (g *Gateway) taskStats(c *gin.Context) error {
+	s, err := g.svc.Stats(c.Request.Context(), caller(c))
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, viewStats(s))
+}
+
+func (g *Gateway) suspendedTasks(c *gin.Context) error {
+	q := taskstate.Query{Statuses: []taskstate.Status{taskstate.StatusSuspended}, Sort: taskstate.SortUpdatedDesc}
+	limit, after, err := pageParams(c, "suspended")
+	if err != nil {
+		return err
+	}
+	if _, given := c.GetQuery("limit"); !given {
+		limit = maxPage
+	}
+	if after != nil {
+		q.After = after.key()
+	}
+	q.Limit = limit + 1
+	ctx, who := c.Request.Context(), caller(c)
+	rows, err := g.svc.Tasks(ctx, who, q)
+	if err != nil {
+		return err
+	}
+	reasons := map[string]string{}
+	for _, t := range rows[:min(len(rows), limit)] {
+		if reasons[t.ID], err = g.suspensionOf(ctx, who, t); err != nil {
+			return err
+		}
+	}
+	view := func(t taskstate.Task) suspendedView {
+		return suspendedView{inspectView: viewInspection(t), Reason: reasons[t.ID]}
+	}
+	next := func(t taskstate.Task) cursor { return timeCursor("suspended", t.UpdatedAt, t.ID) }
+	return writeJSON(c, http.StatusOK, pageOf(rows, limit, view, next))
+}
+
+// suspensionOf says why a task waits for a person: the words of its last change to SUSPENDED, else the row's error.
+func (g *Gateway) suspensionOf(ctx context.Context, who ingest.Caller, t taskstate.Task) (string, error) {
+	if t.ErrorCode != "" {
+		return t.ErrorCode, nil
+	}
+	e, err := g.svc.Explain(ctx, who, t.ID)
+	if err != nil {
+		if errors.Is(err, taskstate.ErrNotFound) {
+			return t.LastError, nil // it went while we looked
+		}
+		return "", err
+	}
+	for i := len(e.LastChanges) - 1; i >= 0; i-- {
+		if change := e.LastChanges[i]; change.To == taskstate.StatusSuspended && change.Message != "" {
+			return change.Message, nil
+		}
+	}
+	return t.LastError, nil
+}
+
+func (g *Gateway) inspectTask(c *gin.Context) error {
+	id, err := taskID(c)
+	if err != nil {
+		return err
+	}
+	t, err := g.svc.Task(c.Request.Context(), caller(c), id)
+	if err != nil {
+		return err
+	}
+	return writeTagged(c, viewInspection(t))
+}
+
+// dropTask withdraws a task for an operator; its row and its log stay, and one that is withdrawn already is no error.
+func (g *Gateway) dropTask(c *gin.Context) error {
+	id, err := taskID(c)
+	if err != nil {
+		return err
+	}
+	t, err := g.svc.Cancel(c.Request.Context(), caller(c), id)
+	var refused *taskstate.RefusedError
+	if errors.As(err, &refused) && refused.Status == taskstate.StatusCancelled {
+		t, err = g.svc.Task(c.Request.Context(), caller(c), id)
+	}
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, viewInspection(t))
+}
+
+func (g *Gateway) suspendTask(c *gin.Context) error { return g.holdTask(c, g.svc.Suspend) }
+
+func (g *Gateway) resumeTask(c *gin.Context) error { return g.holdTask(c, g.svc.Resume) }
+
+// holdTask is an operator's step with words of his own.
+func (g *Gateway) holdTask(c *gin.Context, act func(context.Context, ingest.Caller, string, string) (taskstate.Task, error)) error {
+	id, err := taskID(c)
+	if err != nil {
+		return err
+	}
+	var body struct {
+		Reason string `json:"reason"`
+	}
+	if err := readJSON(c, &body, true); err != nil {
+		return err
+	}
+	if err := checkText("reason", body.Reason, maxReason, codeInvalidText, codeFieldTooLong); err != nil {
+		return err
+	}
+	t, err := act(c.Request.Context(), caller(c), id, strings.TrimSpace(body.Reason))
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, viewInspection(t))
+}
