@@ -129,7 +129,8 @@ func binaryKind(m *mimetype.MIME) (string, bool) {
 		return "an e-mail message", true
 	case "image/svg+xml":
 		return "a picture (SVG)", true
-	case "application/octet-stream":
+	case "application/octet-stream", typePDF:
+		// A text about PDFs may hold the mark; isPDF has looked closer.
 		return "", false
 	}
 	for p := m; p != nil; p = p.Parent() {

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/text/transform"
+
+	"github.com/millweir/millweir/pkg/ingest"
 )
 
 const (
@@ -162,7 +164,11 @@ func (p *part) syntax(err error) error {
 	if errors.As(err, &se) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return corrupt("read %s: %w", p.file.Name, err)
 	}
-	return fmt.Errorf("read %s: %w", p.file.Name, err)
+	var f *ingest.Failure
+	if errors.As(err, &f) {
+		return err
+	}
+	return corrupt("read %s: %w", p.file.Name, err)
 }
 
 // visit walks the part of that name; a missing part is no error.

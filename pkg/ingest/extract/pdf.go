@@ -131,9 +131,6 @@ func (p *pdfDocument) readPages(ctx context.Context) error {
 			p.in.progress(page+1, p.pages)
 		}
 	}
-	if err := p.flow.end(); err != nil {
-		return err
-	}
 	return p.verdict()
 }
 
@@ -154,7 +151,9 @@ func (p *pdfDocument) verdict() error {
 func (p *pdfDocument) pageFailed(page int, err error) error {
 	p.failed++
 	p.inRow++
-	p.lastErr = fmt.Errorf("page %d: %w", page+1, err)
+	// A trap's message goes on with the guest's stack, which nobody can read.
+	cause, _, _ := strings.Cut(err.Error(), "\n")
+	p.lastErr = fmt.Errorf("page %d: %s", page+1, cause)
 	if p.inRow >= maxFailedPages {
 		return corrupt("%d pages in a row cannot be read: %w", p.inRow, p.lastErr)
 	}

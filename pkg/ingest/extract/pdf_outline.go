@@ -56,16 +56,36 @@ func (p *pdfDocument) bookmark(mark references.FPDF_BOOKMARK) (page int, key str
 	if err != nil {
 		return 0, "", false
 	}
-	dest, err := p.instance.FPDFBookmark_GetDest(&requests.FPDFBookmark_GetDest{Document: p.doc, Bookmark: mark})
-	if err != nil || dest.Dest == nil {
+	dest := p.destination(mark)
+	if dest == nil {
 		return 0, "", false
 	}
-	index, err := p.instance.FPDFDest_GetDestPageIndex(&requests.FPDFDest_GetDestPageIndex{Document: p.doc, Dest: *dest.Dest})
+	index, err := p.instance.FPDFDest_GetDestPageIndex(&requests.FPDFDest_GetDestPageIndex{Document: p.doc, Dest: *dest})
 	if err != nil || index.Index < 0 {
 		return 0, "", false
 	}
 	key = headingKey(title.Title)
 	return index.Index + 1, key, key != ""
+}
+
+// destination is where an entry leads: named directly, or by an action as TeX writes it.
+func (p *pdfDocument) destination(mark references.FPDF_BOOKMARK) *references.FPDF_DEST {
+	dest, err := p.instance.FPDFBookmark_GetDest(&requests.FPDFBookmark_GetDest{Document: p.doc, Bookmark: mark})
+	if err != nil {
+		return nil
+	}
+	if dest.Dest != nil {
+		return dest.Dest
+	}
+	action, err := p.instance.FPDFBookmark_GetAction(&requests.FPDFBookmark_GetAction{Bookmark: mark})
+	if err != nil || action.Action == nil {
+		return nil
+	}
+	target, err := p.instance.FPDFAction_GetDest(&requests.FPDFAction_GetDest{Document: p.doc, Action: *action.Action})
+	if err != nil {
+		return nil
+	}
+	return target.Dest
 }
 
 // headingKey is what a title and the line that shows it have in common: letters only, lower case.

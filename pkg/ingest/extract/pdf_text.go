@@ -17,14 +17,18 @@ const (
 	shortLine = 0.75
 )
 
-// pageFlow turns the lines of pages into paragraphs, also across pages.
+// pageFlow turns the lines of pages into paragraphs. None goes over a page's end, so that its page is exact;
+// the splitter keeps neighbours together.
 type pageFlow struct {
 	out        *sink
 	outline    map[int][]bookmark
 	hyphenated map[string]bool // words seen with their hyphen inside a line
 
-	held     strings.Builder
-	heldPage int
+	running string // first line of the page before: the same again is a running title
+
+	done []string        // finished lines of the paragraph being read: short ones keep their end
+	held strings.Builder // lines that run on
+	size int             // bytes of both
 }
 
 func newPageFlow(out *sink) *pageFlow { return &pageFlow{out: out, hyphenated: map[string]bool{}} }
@@ -33,10 +37,10 @@ func newPageFlow(out *sink) *pageFlow { return &pageFlow{out: out, hyphenated: m
 func (f *pageFlow) page(number int, text string) error {
 	lines := pageLines(text)
 	f.noteHyphens(lines)
-	lines = dropPageNumber(lines, number)
+	lines = f.dropRunning(dropPageNumber(lines, number))
 	widest := 0
 	for _, l := range lines {
-		widest = max(widest, utf8.RuneCountInString(l))
+		widest = max(widest, lineWidth(l))
 	}
 	marks := f.outline[number]
 	for i := 0; i < len(lines); i++ {
@@ -51,11 +55,7 @@ func (f *pageFlow) page(number int, text string) error {
 			return err
 		}
 	}
-	// Only a paragraph whose sentence goes on may go on to the next page.
-	if endsSentence(f.held.String()) {
-		return f.end()
-	}
-	return nil
+	return f.end(number)
 }
 
 // pageLines cuts a page's text; words that a line end broke are mended first.
@@ -87,44 +87,81 @@ func headingAt(lines []string, marks []bookmark) (level, count int) {
 }
 
 func (f *pageFlow) heading(page, level int, lines []string) error {
-	if err := f.end(); err != nil {
+	if err := f.end(page); err != nil {
 		return err
 	}
 	return f.out.block(ingest.Block{Kind: ingest.BlockHeading, Level: level, Page: page, Text: squeeze(f.mend(strings.Join(lines, "\n")))})
 }
 
 // line adds a line to the paragraph being read, or ends it.
+// A line much shorter than the page's widest was ended on purpose: in a heading, a table, a list.
 func (f *pageFlow) line(page int, line string, widest int) error {
-	if line == "" || (f.held.Len() > 0 && beginsItem(line)) {
-		if err := f.end(); err != nil {
+	if line == "" || beginsItem(line) || f.size > maxBlockBytes/2 {
+		if err := f.end(page); err != nil {
 			return err
 		}
 	}
 	if line == "" {
 		return nil
 	}
-	if f.held.Len() == 0 {
-		f.heldPage = page
-	} else {
+	if f.held.Len() > 0 {
 		f.held.WriteByte('\n')
 	}
 	f.held.WriteString(line)
-	short := float64(utf8.RuneCountInString(line)) < shortLine*float64(widest)
-	if (short && endsSentence(line)) || f.held.Len() > maxBlockBytes/2 {
-		return f.end()
+	f.size += len(line) + 1
+	if float64(lineWidth(line)) >= shortLine*float64(widest) || strings.HasSuffix(line, brokenWord) {
+		return nil
 	}
+	if endsSentence(line) {
+		return f.end(page)
+	}
+	f.endLine()
 	return nil
 }
 
-// end sends the paragraph being read.
-func (f *pageFlow) end() error {
-	text := f.held.String()
+// endLine finishes the lines that run on.
+func (f *pageFlow) endLine() {
+	if text := squeeze(f.mend(f.held.String())); text != "" {
+		f.done = append(f.done, text)
+	}
 	f.held.Reset()
+}
+
+// end sends the paragraph being read.
+func (f *pageFlow) end(page int) error {
+	f.endLine()
+	text := strings.Join(f.done, "\n")
+	f.done, f.size = f.done[:0], 0
 	kind := ingest.BlockParagraph
 	if beginsItem(text) {
 		kind = ingest.BlockList
 	}
-	return f.out.block(ingest.Block{Kind: kind, Page: f.heldPage, Text: squeeze(f.mend(text))})
+	return f.out.block(ingest.Block{Kind: kind, Page: page, Text: text})
+}
+
+// lineWidth counts columns: East Asian characters take two.
+func lineWidth(line string) int {
+	n := 0
+	for _, r := range line {
+		n++
+		if wide(r) {
+			n++
+		}
+	}
+	return n
+}
+
+// dropRunning drops a page's first line when the page before began with the very same one.
+func (f *pageFlow) dropRunning(lines []string) []string {
+	if len(lines) < 3 {
+		return lines
+	}
+	first := lines[0]
+	if first == f.running {
+		lines = lines[1:]
+	}
+	f.running = first
+	return lines
 }
 
 // noteHyphens remembers words that stand with a hyphen inside a line: they keep it when a line end breaks them.
@@ -239,7 +276,8 @@ func endsSentence(text string) bool {
 // beginsItem tells whether a line begins an item of a list.
 func beginsItem(line string) bool {
 	r, size := utf8.DecodeRuneInString(line)
-	if strings.ContainsRune("•◦▪●○■□‣⁃·", r) {
+	// U+F000–F0FF are the bullets of symbol fonts.
+	if strings.ContainsRune("•◦▪●○■□‣⁃·", r) || (r >= 0xF000 && r <= 0xF0FF) {
 		return true
 	}
 	if r == '-' || r == '–' || r == '*' {

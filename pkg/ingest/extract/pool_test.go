@@ -1,12 +1,19 @@
 package extract
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/pdfgen"
 )
 
 // maxChildBytes is what a child may reach on any file.
@@ -51,4 +58,127 @@ func TestCorpusInChildren(t *testing.T) {
 	}
 	require.LessOrEqual(t, p.Stats().PeakBytes, int64(maxChildBytes))
 	t.Logf("stats %+v", p.Stats())
+}
+
+func readText1(t testing.TB, p *Pool) {
+	t.Helper()
+	_, blocks, err := extractPath(t, t.Context(), p, filepath.Join("testdata", "corpus", "txt_utf8.txt"))
+	require.NoError(t, err)
+	require.NotEmpty(t, blocks)
+}
+
+func readPDF1(t testing.TB, p *Pool) {
+	t.Helper()
+	ex, blocks, err := extractPath(t, t.Context(), p, filepath.Join("testdata", "corpus", "pdf_cid_noembed.pdf"))
+	require.NoError(t, err)
+	require.Equal(t, 3, ex.Pages)
+	require.Equal(t, 3, blocks[len(blocks)-1].Page)
+}
+
+func TestChildIsResidentAndRecycled(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, func(c *Config) { c.Parallel, c.ChildFiles = 1, 3 })
+	require.Zero(t, p.Stats().Live, "started when needed")
+	for range 6 {
+		readText1(t, p)
+	}
+	require.Equal(t, 2, p.Stats().Started)
+	readText1(t, p)
+	require.Equal(t, 3, p.Stats().Started)
+	require.Equal(t, 1, p.Stats().Live)
+}
+
+func TestPDFChildReadsEverythingAndReplacesAPlainOne(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, func(c *Config) { c.Parallel = 1 })
+	readText1(t, p)
+	readPDF1(t, p)
+	readText1(t, p)
+	readPDF1(t, p)
+	require.Equal(t, 2, p.Stats().Started)
+	require.Equal(t, 1, p.Stats().Live)
+}
+
+func TestIdleChildrenEnd(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, func(c *Config) { c.IdleTimeout = time.Second })
+	readText1(t, p)
+	pid := p.idle[0].cmd.Process.Pid
+	require.Eventually(t, func() bool { return p.Stats().Live == 0 }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return residentBytes(pid) == 0 }, 10*time.Second, 20*time.Millisecond)
+	readText1(t, p)
+}
+
+func TestConcurrentDocumentsNeverExceedTheChildren(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, func(c *Config) { c.Parallel, c.ChildFiles = 2, 5 })
+	var g errgroup.Group
+	for i := range 24 {
+		g.Go(func() error {
+			if i%3 == 0 {
+				readPDF1(t, p)
+			} else {
+				readText1(t, p)
+			}
+			if live := p.Stats().Live; live > 2 {
+				return fmt.Errorf("%d children", live)
+			}
+			return nil
+		})
+	}
+	require.NoError(t, g.Wait())
+}
+
+func TestClosedPoolRefuses(t *testing.T) {
+	t.Parallel()
+	p, err := NewPool(NewDefaultConfig(), testLog(t))
+	require.NoError(t, err)
+	readText1(t, p)
+	pid := p.idle[0].cmd.Process.Pid
+	require.NoError(t, p.Close())
+	require.NoError(t, p.Close())
+	require.Zero(t, residentBytes(pid), "no child survives the pool")
+	_, _, err = extractPath(t, t.Context(), p, filepath.Join("testdata", "corpus", "txt_utf8.txt"))
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+func TestSlowReceiverIsNoSlowReader(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, func(c *Config) { c.TimeoutSmall = 200 * time.Millisecond })
+	f, err := os.Open(filepath.Join("testdata", "corpus", "txt_utf8.txt"))
+	require.NoError(t, err)
+	defer f.Close()
+	_, err = p.Extract(t.Context(), ingest.Source{File: f, Name: "a.txt"}, nil, func(ingest.Block) error {
+		<-time.After(400 * time.Millisecond)
+		return nil
+	})
+	require.NoError(t, err)
+}
+
+func TestCacheFolderOfOthersIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o777))
+	_, _, err := cacheFolder(dir)
+	require.ErrorContains(t, err, "EXTRACT_CACHE_DIR")
+}
+
+func TestProgressCountsPages(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, nil)
+	f, err := os.Open(writeTemp(t, "x.pdf", pdfgen.Text(40, 3)))
+	require.NoError(t, err)
+	defer f.Close()
+	last, text := [2]int{}, strings.Builder{}
+	ex, err := p.Extract(t.Context(), ingest.Source{File: f, Name: "x.pdf"}, func(done, total int) { last = [2]int{done, total} }, func(b ingest.Block) error {
+		text.WriteString(b.Text + "\n")
+		if i := strings.Index(b.Text, "PAGEMARK"); i >= 0 {
+			require.True(t, strings.HasPrefix(b.Text[i:], fmt.Sprintf("PAGEMARK%dX3", b.Page)))
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, [2]int{40, 40}, last)
+	require.Equal(t, 40, ex.Pages)
+	require.Equal(t, 40, strings.Count(text.String(), "PAGEMARK"))
 }

@@ -98,7 +98,8 @@ func runReader(ctx context.Context, in *input, emit func(ingest.Block) error) (i
 			"The document holds no text. Check the file and upload it again.", "read %s: no text found", in.mediaType)
 	}
 	ex.MediaType, ex.Reader, ex.Chars = in.mediaType, r.String(), out.chars
-	if ex.Title == "" {
+	// A PDF's first heading is that of its outline: a chapter, not the whole.
+	if ex.Title == "" && in.mediaType != typePDF {
 		ex.Title = out.firstHeading
 	}
 	ex.Title = cleanTitle(ex.Title)

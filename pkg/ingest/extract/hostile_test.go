@@ -1,0 +1,137 @@
+package extract
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest"
+)
+
+// hostileFile is a document made to exhaust its reader.
+type hostileFile struct {
+	name  string
+	make  func(t testing.TB) []byte
+	codes []ingest.Code // nil: text is fine too
+}
+
+func hostileFiles() []hostileFile {
+	limit, damaged := []ingest.Code{ingest.CodeLimitExceeded}, []ingest.Code{ingest.CodeCorrupt}
+	return []hostileFile{
+		{"bomb_300m.docx", func(t testing.TB) []byte { return docxOf(t, repeated("<w:p/>", 50_000_000)) }, limit},
+		{"bomb_lying.docx", lyingBomb, append(damaged, limit...)},
+		{"bomb_one_token.docx", func(t testing.TB) []byte {
+			return docxOf(t, io.MultiReader(strings.NewReader("<w:p><w:r><w:t>"), noise(16<<20), strings.NewReader("</w:t></w:r></w:p>")))
+		}, limit},
+		{"quine_many_entries.docx", manyEntries, limit},
+		{"deep_xml.docx", func(t testing.TB) []byte { return docxOf(t, strings.NewReader(strings.Repeat("<w:sdt>", 100_000))) }, limit},
+		{"deep_noise.docx", func(t testing.TB) []byte {
+			return docxOf(t, strings.NewReader(strings.Repeat("<w:sdt>", 600)+strings.Repeat("</w:sdt>", 600)))
+		}, limit},
+		{"many_paras.docx", func(t testing.TB) []byte { return docxOf(t, repeated("<w:p></w:p>", 3_000_000)) }, limit},
+		{"many_attributes.docx", func(t testing.TB) []byte {
+			var b strings.Builder
+			for i := range 400_000 {
+				b.WriteString(" a" + strconv.Itoa(i) + `="` + strconv.Itoa(i*7919) + `"`)
+			}
+			return docxOf(t, strings.NewReader("<w:p"+b.String()+"/>"))
+		}, limit},
+		{"html_deep.html", func(testing.TB) []byte {
+			return []byte(strings.Repeat("<div>", 60_000) + "DEEPTEXT" + strings.Repeat("</div>", 60_000))
+		}, nil},
+		{"html_tables.html", func(testing.TB) []byte {
+			return []byte("<html>" + strings.Repeat("<table><tr><td>x", 200_000))
+		}, nil},
+		{"html_attributes.html", func(testing.TB) []byte { return []byte("<html><p " + strings.Repeat("a=b ", 2_000_000) + ">text") }, nil},
+		{"html_tag.html", func(testing.TB) []byte { return []byte("<html><p title=\"" + strings.Repeat("x", 20<<20)) }, limit},
+		{"html_lists.html", func(testing.TB) []byte { return []byte("<html>" + strings.Repeat("<ol><li>x", 300_000)) }, nil},
+		{"md_nested.md", func(testing.TB) []byte { return []byte(strings.Repeat("> ", 20_000) + "deep") }, nil},
+		{"md_brackets.md", func(testing.TB) []byte {
+			return []byte(strings.Repeat("[", 50_000) + "x" + strings.Repeat("](", 50_000))
+		}, nil},
+		{"md_stars.md", func(testing.TB) []byte { return []byte(strings.Repeat("*a **b ", 30_000)) }, nil},
+		{"one_line.txt", func(testing.TB) []byte { return bytes.Repeat([]byte("中文"), 4<<20) }, nil},
+		{"pdf_deep_array.pdf", func(testing.TB) []byte {
+			return simplePDF("/X "+strings.Repeat("[", 300_000)+strings.Repeat("]", 300_000), "")
+		}, nil},
+		{"pdf_deep_dict.pdf", func(testing.TB) []byte {
+			return simplePDF("/X "+strings.Repeat("<</A ", 100_000)+"1"+strings.Repeat(">>", 100_000), "")
+		}, nil},
+		{"pdf_many_pages.pdf", func(testing.TB) []byte {
+			return []byte("%PDF-1.7\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 9999>>endobj\n3 0 obj<</Type/Pages/Parent 2 0 R/Kids[2 0 R]/Count 9999>>endobj\ntrailer<</Size 4/Root 1 0 R>>\nstartxref\n0\n%%EOF")
+		}, damaged},
+		{"pdf_much_text.pdf", func(testing.TB) []byte {
+			return simplePDF("", "BT /F1 1 Tf "+strings.Repeat("(aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa) Tj ", 150_000)+"ET")
+		}, nil},
+	}
+}
+
+// noise is text that does not compress.
+func noise(n int) io.Reader {
+	random := rand.New(rand.NewPCG(1, 2))
+	buf := make([]byte, n)
+	for i := range buf {
+		buf[i] = byte('0' + random.IntN(75))
+		if buf[i] == '<' || buf[i] == ']' {
+			buf[i] = '-'
+		}
+	}
+	return bytes.NewReader(buf)
+}
+
+// lyingBomb declares a small size for a member that grows to 200 MB.
+func lyingBomb(t testing.TB) []byte {
+	data := docxOf(t, repeated("<w:p/>", 33_000_000))
+	name := []byte("word/document.xml")
+	at := bytes.LastIndex(data, name)
+	require.Positive(t, at)
+	binary.LittleEndian.PutUint32(data[at-46+24:], 1000)
+	return data
+}
+
+func manyEntries(t testing.TB) []byte {
+	var buf bytes.Buffer
+	z := zip.NewWriter(&buf)
+	for i := range 70_000 {
+		_, err := z.Create(fmt.Sprintf("word/x%d.xml", i))
+		require.NoError(t, err)
+	}
+	require.NoError(t, z.Close())
+	return buf.Bytes()
+}
+
+// simplePDF is a PDF of one page with additions to its catalog and a content stream.
+func simplePDF(catalog, content string) []byte {
+	return []byte("%PDF-1.7\n1 0 obj<</Type/Catalog/Pages 2 0 R" + catalog + ">>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n" +
+		"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>endobj\n" +
+		"4 0 obj<</Length " + strconv.Itoa(len(content)) + ">>stream\n" + content + "\nendstream endobj\n" +
+		"5 0 obj<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>endobj\ntrailer<</Size 6/Root 1 0 R>>\nstartxref\n0\n%%EOF")
+}
+
+func TestHostileFilesStayWithinLimits(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, nil)
+	for _, h := range hostileFiles() {
+		t.Run(h.name, func(t *testing.T) {
+			start := time.Now()
+			_, _, err := extractPath(t, t.Context(), p, writeTemp(t, h.name, h.make(t)))
+			if h.codes != nil {
+				requirePermanent(t, err, h.codes...)
+			} else if err != nil {
+				requirePermanent(t, err)
+			}
+			t.Logf("%v in %v, peak so far %d MiB", err, time.Since(start).Round(time.Millisecond), p.Stats().PeakBytes>>20)
+		})
+	}
+	require.LessOrEqual(t, p.Stats().PeakBytes, int64(maxChildBytes))
+	require.Zero(t, p.Stats().Killed, "each file ends by its reader's own limits")
+}
