@@ -14,10 +14,12 @@ const maxExclude = 300 // ids that a sweep is told to leave out
 
 // unavailable reports whether err says that the database does not answer.
 func unavailable(err error) bool {
-	return errors.Is(err, taskstate.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	return errors.Is(err, taskstate.ErrUnavailable) || errors.Is(err, taskstate.ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // claimTx is one claiming transaction; its hooks may run again when the transaction is retried.
+// After a COMMIT whose outcome is unknown the same claimTx is tried again: it knows its own claims by its owner text,
+// so that a task is never busy to itself (design D2).
 type claimTx struct {
 	r          *Runner
 	req        taskstate.ClaimRequest
@@ -25,13 +27,13 @@ type claimTx struct {
 	reserving  bool              // this transaction may make the process's one reservation
 	reserved   string            // the task that it was given to
 	m          taskstate.Moment
-	types      map[string]string // task type by id
+	types      map[string]string // task type by id, of the last call of decide
 }
 
 // newClaim prepares a claim of this process.
 func (r *Runner) newClaim(deliveries map[string]string, takeover bool) *claimTx {
 	return &claimTx{
-		r: r, deliveries: deliveries, types: map[string]string{},
+		r: r, deliveries: deliveries,
 		req: taskstate.ClaimRequest{
 			Owner: r.owner(), Process: r.cfg.Process, Actor: worker(r.cfg.Process), Takeover: takeover,
 		},
@@ -40,10 +42,14 @@ func (r *Runner) newClaim(deliveries map[string]string, takeover bool) *claimTx 
 
 // decide asks the state machine about each task; only one of them may be reserved.
 func (c *claimTx) decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
-	c.m = m
+	c.m, c.types = m, make(map[string]string, len(tasks))
 	out := make([]taskstate.Decision, len(tasks))
 	for i, t := range tasks {
 		c.types[t.ID] = t.Type
+		if t.Status == taskstate.StatusRunning && t.LeaseOwner == c.req.Owner {
+			out[i] = taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerClaimed} // by a try before
+			continue
+		}
 		req := c.req
 		req.Delivery = c.deliveries[t.ID]
 		req.Reserve = c.reserving && (c.reserved == "" || c.reserved == t.ID)
@@ -123,7 +129,7 @@ func guard(f func() error) (err error) {
 // started takes over a claim that was won: it is held from here on.
 // recovery says whose slot it uses; adopt, that its entry is with whoever read it.
 func (r *Runner) started(ctx context.Context, o taskstate.Outcome, m taskstate.Moment, recovery, adopt bool) {
-	if o.Before.Status == taskstate.StatusRunning {
+	if o.Before.Status == taskstate.StatusRunning && o.Change != nil {
 		r.m.takeovers.Inc()
 	}
 	if o.Before.Status == taskstate.StatusRetrying && !o.Before.NextRetryAt.IsZero() {

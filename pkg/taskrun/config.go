@@ -18,6 +18,7 @@ import (
 const (
 	maxProcessChars = 40   // lease_owner has 64: the process, "/", and a token of the call
 	maxConcurrency  = 4096 // far above what one process can use
+	maxSweep        = 500  // what stores lock in one transaction
 	maxRecovery     = 500 * time.Millisecond
 	maxHeartbeat    = time.Second
 
@@ -94,7 +95,7 @@ func (c Config) Validate() error {
 	check(!c.MainLoop || c.Block > 0, "read block %s is not positive", c.Block)
 	check(c.RecoveryInterval > 0 && c.RecoveryInterval <= maxRecovery, "recovery interval %s: above 0, at most %s", c.RecoveryInterval, maxRecovery)
 	check(c.SweepInterval > 0, "sweep interval %s is not positive", c.SweepInterval)
-	check(c.SweepBatch > 0, "sweep batch %d is not positive", c.SweepBatch)
+	check(c.SweepBatch >= 1 && c.SweepBatch <= maxSweep, "sweep batch %d: 1–%d", c.SweepBatch, maxSweep)
 	check(!c.Settle.Enabled || c.Settle.Interval > 0, "reclaim interval %s is not positive", c.Settle.Interval)
 	check(!c.Settle.Enabled || c.Settle.Batch > 0, "reclaim batch %d is not positive", c.Settle.Batch)
 	check(c.Settle.Idle >= 0, "reclaim idle %s is negative", c.Settle.Idle)

@@ -202,7 +202,7 @@ func (c *courier) queue(ctx context.Context, what string, n int, f func(ctx cont
 	return err
 }
 
-// adopts takes over the entries that rows name. One that is not found changes nothing: the entry is a hint (design D4).
+// adopts takes over the entries that rows name (the queue counts what it finds). One that is not found changes nothing: the entry is a hint (design D4).
 func (c *courier) adopts(ctx context.Context, as []adopted) {
 	if len(as) == 0 {
 		return
@@ -216,14 +216,11 @@ func (c *courier) adopts(ctx context.Context, as []adopted) {
 		found, err = c.r.deps.Queue.Adopt(ctx, ids...)
 		return err
 	})
+	if err != nil {
+		return
+	}
 	for _, a := range as {
-		switch {
-		case err != nil:
-			c.r.m.reclaimed.WithLabelValues(reclaimError).Inc()
-		case found[a.delivery]:
-			c.r.m.reclaimed.WithLabelValues(reclaimClaimed).Inc()
-		default:
-			c.r.m.reclaimed.WithLabelValues(reclaimGone).Inc()
+		if !found[a.delivery] {
 			a.h.entryGone.Store(true)
 		}
 	}

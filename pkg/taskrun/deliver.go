@@ -92,9 +92,14 @@ func (r *Runner) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
 	if len(a.ids) == 0 {
 		return 0
 	}
+	first := make(map[string]string, len(a.ids))
+	for id, ds := range a.byTask {
+		first[id] = ds[0].ID
+	}
+	c := r.newClaim(first, false)
 	var wait backoff
 	for {
-		used, done, err := r.tryTake(ctx, a)
+		used, done, err := r.tryTake(ctx, c, a)
 		if done {
 			return used
 		}
@@ -110,7 +115,7 @@ func (r *Runner) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
 }
 
 // tryTake is one try of take; done is false when the database did not answer.
-func (r *Runner) tryTake(ctx context.Context, a arrivals) (used int, done bool, err error) {
+func (r *Runner) tryTake(ctx context.Context, c *claimTx, a arrivals) (used int, done bool, err error) {
 	r.solo.gate.RLock()
 	defer r.solo.gate.RUnlock()
 	if r.solo.active() { // this process takes nothing else now
@@ -119,11 +124,6 @@ func (r *Runner) tryTake(ctx context.Context, a arrivals) (used int, done bool, 
 		}
 		return 0, true, nil
 	}
-	first := make(map[string]string, len(a.ids))
-	for id, ds := range a.byTask {
-		first[id] = ds[0].ID
-	}
-	c := r.newClaim(first, false)
 	c.reserving = r.solo.begin()
 	outs, err := c.byIDs(ctx, a.ids)
 	if c.reserving && !reservedIn(outs) {

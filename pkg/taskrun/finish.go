@@ -62,6 +62,7 @@ type finishTx struct {
 	types    map[string]string
 	payloads map[string]any
 	timeline int64
+	unsure   bool // the outcome of a try before is unknown: what it wrote is this process's own
 }
 
 // finishBatch commits outcomes, as often as the database needs, and then does what follows from them.
@@ -75,7 +76,7 @@ func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
 			f.payloads[id] = o.result.Payload
 		}
 	}
-	outs, err := r.commit(ctx, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: f.decide, Also: f.also})
+	outs, err := r.commit(ctx, f, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: f.decide, Also: f.also})
 	if err != nil { // the stop has no more time: their leases end them
 		r.health.warn(ctx, "runner: outcomes left to their leases", err, slog.Int("tasks", len(batch)))
 		for _, o := range batch {
@@ -90,14 +91,14 @@ func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
 			r.unwritten(ctx, o, out.Err)
 			continue
 		}
-		r.finished(ctx, o, out, f.timeline)
+		r.finished(ctx, o, f.read(o, out), f.timeline)
 		r.holds.drop(o.h)
 	}
 }
 
 // commit applies b until the database answers, or nobody waits any more.
 // Heartbeats go on meanwhile; a claim that was lost answers so in the end.
-func (r *Runner) commit(ctx context.Context, b taskstate.Batch) ([]taskstate.Outcome, error) {
+func (r *Runner) commit(ctx context.Context, f *finishTx, b taskstate.Batch) ([]taskstate.Outcome, error) {
 	var wait backoff
 	for {
 		one, cancel := call(ctx)
@@ -106,6 +107,7 @@ func (r *Runner) commit(ctx context.Context, b taskstate.Batch) ([]taskstate.Out
 		if err == nil {
 			return outs, nil
 		}
+		f.unsure = f.unsure || errors.Is(err, taskstate.ErrOutcomeUnknown)
 		err = fmt.Errorf("finish %d tasks: %w", len(b.IDs), err)
 		r.health.warn(ctx, "runner: commit outcomes", err)
 		timer := time.NewTimer(wait.after())
@@ -144,6 +146,17 @@ func (f *finishTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.Mome
 		}
 	}
 	return out, nil
+}
+
+// read takes a lost claim for what it is after a try whose outcome was unknown: with the claim's own fence
+// nobody else held the task, so the row says what that try wrote.
+func (f *finishTx) read(o outcome, out taskstate.Outcome) taskstate.Outcome {
+	t := out.Before
+	mine := t.Fence == o.h.token.Fence && f.timeline == o.h.token.Timeline && t.Status != taskstate.StatusRunning
+	if f.unsure && out.Answer == taskstate.AnswerLost && mine {
+		out.Answer = taskstate.AnswerApplied
+	}
+	return out
 }
 
 // simple decides without a kind.

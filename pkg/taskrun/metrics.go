@@ -16,18 +16,10 @@ const (
 	resultBusy      = "busy"
 )
 
-// The results of ingest_stream_reclaim_total (contract §8).
-const (
-	reclaimClaimed = "claimed"
-	reclaimGone    = "gone"
-	reclaimError   = "error"
-)
-
 // metrics are the runner's figures.
 type metrics struct {
 	processed   *prometheus.CounterVec
 	seconds     *prometheus.HistogramVec
-	reclaimed   *prometheus.CounterVec
 	lateness    prometheus.Histogram
 	takeovers   prometheus.Counter
 	stage       *prometheus.HistogramVec
@@ -47,7 +39,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	late := []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 	m.processed = counterVec(reg, "ingest_task_process_total", "Deliveries and attempts by how they ended.", "result")
 	m.seconds = histogramVec(reg, "ingest_task_process_seconds", "Time from claim to committed outcome, by result.", work, "result")
-	m.reclaimed = counterVec(reg, "ingest_stream_reclaim_total", "Pending entries that retries and takeovers wanted, by what was found.", "result")
 	m.lateness = register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "ingest_retry_lateness_seconds", Help: "Start of a retry after its nextRetryAt.", Buckets: late}))
 	m.takeovers = counter(reg, "ingest_takeover_total", "Tasks taken over after their lease had expired.")
@@ -62,9 +53,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		Name: "ingest_finish_batch_tasks", Help: "Outcomes committed in one transaction.", Buckets: prometheus.ExponentialBuckets(1, 2, 10)}))
 	for _, r := range []string{resultSucceeded, resultRetry, resultDead, resultSkipped, resultNotDue, resultBusy} {
 		m.processed.WithLabelValues(r)
-	}
-	for _, r := range []string{reclaimClaimed, reclaimGone, reclaimError} {
-		m.reclaimed.WithLabelValues(r)
 	}
 	return m
 }

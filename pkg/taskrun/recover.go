@@ -2,6 +2,7 @@ package taskrun
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -147,6 +148,9 @@ func (r *Runner) recoverStatus(ctx context.Context, status taskstate.Status) (wo
 	c := r.newClaim(nil, status == taskstate.StatusRunning)
 	c.reserving = r.solo.begin()
 	outs, err := c.sweep(ctx, status, n)
+	for errors.Is(err, taskstate.ErrOutcomeUnknown) && len(c.types) > 0 && pause(ctx, retryFloor) {
+		outs, err = c.byIDs(ctx, sortedKeys(c.types)) // ask the very rows what became of them
+	}
 	if c.reserving && !reservedIn(outs) {
 		r.solo.giveUp()
 	}

@@ -63,8 +63,12 @@ func (s *slots) kept() int {
 func (s *slots) endRead(got int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	waited := s.waiting
 	s.waiting = s.reading > 0 && got >= s.reading
 	s.reading = 0
+	if waited && !s.waiting {
+		s.signal() // recovery may have all again
+	}
 	n := min(got, max(s.free(), 0))
 	s.main += n
 	if n > 0 {

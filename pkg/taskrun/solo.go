@@ -213,13 +213,19 @@ func (r *Runner) awaitEnd(ctx context.Context) bool {
 // claimAlone claims the reserved task as the only one of this process; it reports whether ctx goes on.
 // When it is not to be had any more (cancelled, suspended, taken after an outage) only its delivery is put in order.
 func (r *Runner) claimAlone(ctx context.Context, res *reservation) bool {
+	id := res.outcome.TaskID
+	var deliveries map[string]string
+	if res.delivery != nil {
+		deliveries = map[string]string{id: res.delivery.ID}
+	}
+	c := r.newClaim(deliveries, false)
 	var wait backoff
 	for {
-		err := r.tryAlone(ctx, res)
+		err := r.tryAlone(ctx, c, res)
 		if err == nil {
 			return true
 		}
-		r.health.warn(ctx, "runner: claim a reserved task", err, slog.String("task_id", res.outcome.TaskID))
+		r.health.warn(ctx, "runner: claim a reserved task", err, slog.String("task_id", id))
 		if !pause(ctx, wait.after()) {
 			return false
 		}
@@ -227,19 +233,16 @@ func (r *Runner) claimAlone(ctx context.Context, res *reservation) bool {
 }
 
 // tryAlone is one try of claimAlone.
-func (r *Runner) tryAlone(ctx context.Context, res *reservation) error {
+func (r *Runner) tryAlone(ctx context.Context, c *claimTx, res *reservation) error {
 	r.solo.gate.Lock()
 	defer r.solo.gate.Unlock()
-	id := res.outcome.TaskID
-	var deliveries map[string]string
 	var ds []ingestq.Delivery
 	if res.delivery != nil {
-		deliveries, ds = map[string]string{id: res.delivery.ID}, []ingestq.Delivery{*res.delivery}
+		ds = []ingestq.Delivery{*res.delivery}
 	}
-	c := r.newClaim(deliveries, false)
 	_, lost, _ := r.solo.state()
 	c.req.Alone, c.req.Mine = !lost, !lost
-	outs, err := c.byIDs(ctx, []string{id})
+	outs, err := c.byIDs(ctx, []string{res.outcome.TaskID})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,355 @@
+package taskrun
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// memStore is a Store in memory whose clock is time.Now (fake inside a synctest bubble).
+// It exists to force what a real database cannot be made to do on time; the same scenarios run on real ones too.
+type memStore struct {
+	taskstate.Store // what the runner does not use panics
+
+	mu       sync.Mutex
+	rows     map[string]taskstate.Task
+	log      []taskstate.Transition
+	timeline int64
+	calls    map[string]int
+	// fault is asked before each call, by its name; after what is committed, with the name and "!" behind it.
+	fault func(op string) error
+}
+
+func newMemStore() *memStore {
+	return &memStore{rows: map[string]taskstate.Task{}, timeline: 7, calls: map[string]int{}}
+}
+
+// put inserts a task that was promised now.
+func (s *memStore) put(t taskstate.Task) taskstate.Task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := instant()
+	if t.Status == "" {
+		t.Status = taskstate.StatusQueued
+	}
+	if t.Type == "" {
+		t.Type = "test"
+	}
+	if t.MaxAttempts == 0 {
+		t.MaxAttempts = 3
+	}
+	if t.DLQ == "" {
+		t.DLQ = taskstate.DLQNone
+	}
+	if t.Status == taskstate.StatusQueued {
+		if t.PromisedAt.IsZero() {
+			t.PromisedAt = now
+		}
+		if t.WakeAt.IsZero() {
+			t.WakeAt = t.PromisedAt
+		}
+	}
+	t.UserID, t.CreatedAt, t.UpdatedAt = "u", now, now
+	s.rows[t.ID] = t
+	return t
+}
+
+func (s *memStore) get(id string) taskstate.Task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rows[id]
+}
+
+// statuses counts rows by status.
+func (s *memStore) statuses() map[taskstate.Status]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[taskstate.Status]int{}
+	for _, t := range s.rows {
+		out[t.Status]++
+	}
+	return out
+}
+
+// path is the statuses that a task went through.
+func (s *memStore) path(id string) []taskstate.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []taskstate.Status
+	for _, tr := range s.log {
+		if tr.TaskID == id {
+			out = append(out, tr.To)
+		}
+	}
+	return out
+}
+
+func (s *memStore) called(op string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[op]
+}
+
+func instant() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+
+func (s *memStore) enter(ctx context.Context, op string) error {
+	s.mu.Lock()
+	s.calls[op]++
+	fault := s.fault
+	s.mu.Unlock()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if fault != nil {
+		if err := fault(op); err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+	}
+	return nil
+}
+
+func (s *memStore) leave(op string) error {
+	s.mu.Lock()
+	fault := s.fault
+	s.mu.Unlock()
+	if fault != nil {
+		return fault(op + "!")
+	}
+	return nil
+}
+
+func (s *memStore) setFault(f func(op string) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = f
+}
+
+func (s *memStore) Apply(ctx context.Context, b taskstate.Batch) ([]taskstate.Outcome, error) {
+	if err := s.enter(ctx, "apply"); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	var tasks []taskstate.Task
+	for _, id := range b.IDs {
+		if t, ok := s.rows[id]; ok {
+			tasks = append(tasks, t)
+		}
+	}
+	slices.SortFunc(tasks, func(a, b taskstate.Task) int { return strings.Compare(a.ID, b.ID) })
+	byID, err := s.write(ctx, tasks, b.Decide, b.Also)
+	s.mu.Unlock()
+	if err == nil {
+		err = s.leave("apply")
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := make([]taskstate.Outcome, len(b.IDs))
+	for i, id := range b.IDs {
+		o, ok := byID[id]
+		if !ok {
+			o = taskstate.Outcome{Decision: taskstate.Decision{TaskID: id, Answer: taskstate.AnswerSkipped}}
+		}
+		out[i] = o
+	}
+	return out, nil
+}
+
+func (s *memStore) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Outcome, error) {
+	if err := s.enter(ctx, "sweep "+string(w.Status)); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	until := instant().Add(w.WakeBefore.In)
+	var tasks []taskstate.Task
+	for _, t := range s.rows {
+		due := !t.WakeAt.After(until)
+		if !w.Before.IsZero() {
+			due = t.WakeAt.Before(w.Before)
+		}
+		if t.Status == w.Status && !t.WakeAt.IsZero() && due && !slices.Contains(w.Exclude, t.ID) {
+			tasks = append(tasks, t)
+		}
+	}
+	sort.Slice(tasks, func(i, j int) bool {
+		if !tasks[i].WakeAt.Equal(tasks[j].WakeAt) {
+			return tasks[i].WakeAt.Before(tasks[j].WakeAt)
+		}
+		return tasks[i].ID < tasks[j].ID
+	})
+	tasks = tasks[:min(len(tasks), w.Limit)]
+	byID, err := s.write(ctx, tasks, w.Decide, w.Also)
+	s.mu.Unlock()
+	if err == nil {
+		err = s.leave("sweep " + string(w.Status))
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := make([]taskstate.Outcome, len(tasks))
+	for i, t := range tasks {
+		out[i] = byID[t.ID]
+	}
+	return out, nil
+}
+
+// write decides and commits; s.mu is held.
+func (s *memStore) write(ctx context.Context, tasks []taskstate.Task, decide taskstate.DecideFunc, also taskstate.AlsoFunc) (map[string]taskstate.Outcome, error) {
+	m := taskstate.Moment{Now: instant(), Timeline: s.timeline}
+	ds, err := decide(ctx, nil, m, tasks)
+	if err != nil {
+		return nil, err
+	}
+	if len(ds) != len(tasks) {
+		return nil, fmt.Errorf("%d decisions for %d tasks", len(ds), len(tasks))
+	}
+	out := map[string]taskstate.Outcome{}
+	var changed []taskstate.Decision
+	for i, d := range ds {
+		o := taskstate.Outcome{Decision: d, Before: tasks[i], After: tasks[i]}
+		if c := d.Change; c != nil {
+			if c.From != tasks[i].Status || c.Fence != tasks[i].Fence {
+				return nil, fmt.Errorf("change of %s: predicate does not hold", c.TaskID)
+			}
+			if !c.Silent && !taskstate.Legal(c.From, c.To, c.Reason) {
+				return nil, fmt.Errorf("change of %s: %s → %s for %s is not legal", c.TaskID, c.From, c.To, c.Reason)
+			}
+			o.After = render(tasks[i], c, m.Now)
+			changed = append(changed, d)
+		}
+		out[d.TaskID] = o
+	}
+	if also != nil && len(changed) > 0 {
+		if err := also(ctx, nil, m, changed); err != nil {
+			return nil, err
+		}
+	}
+	for _, d := range changed {
+		o := out[d.TaskID]
+		s.rows[d.TaskID] = o.After
+		if c := d.Change; !c.Silent {
+			s.log = append(s.log, taskstate.Transition{
+				ID: int64(len(s.log) + 1), TaskID: d.TaskID, From: c.From, To: c.To, Reason: c.Reason,
+				AttemptCount: c.AttemptCount, CrashCount: c.CrashCount, Fence: c.NewFence, Actor: c.Actor.String(),
+				Message: c.Message, Delivery: c.Delivery, CreatedAt: m.Now,
+			})
+		}
+	}
+	return out, nil
+}
+
+// render applies a change to a row.
+func render(t taskstate.Task, c *taskstate.Change, now time.Time) taskstate.Task {
+	set := func(at *time.Time, d taskstate.Delay) {
+		switch d.Kind {
+		case taskstate.DelayKeep:
+		case taskstate.DelayNever:
+			*at = time.Time{}
+		case taskstate.DelayIn:
+			*at = now.Add(d.In)
+		}
+	}
+	t.Status, t.Fence, t.AttemptCount, t.CrashCount, t.ThrottleCount = c.To, c.NewFence, c.AttemptCount, c.CrashCount, c.ThrottleCount
+	set(&t.NextRetryAt, c.NextRetry)
+	set(&t.LeaseExpiresAt, c.Lease)
+	set(&t.WakeAt, c.Wake)
+	set(&t.PromisedAt, c.Promise)
+	t.LeaseOwner, t.PromiseCount, t.DLQ, t.Delivery, t.Progress = c.LeaseOwner, c.PromiseCount, c.DLQ, c.Delivery, c.Progress
+	t.LastError, t.ErrorMessage, t.ErrorCode, t.Result = c.LastError, c.ErrorMessage, c.ErrorCode, c.Result
+	t.UpdatedAt = now
+	return t
+}
+
+func (s *memStore) Heartbeat(ctx context.Context, lease time.Duration, beats []taskstate.Beat) ([]string, error) {
+	if err := s.enter(ctx, "heartbeat"); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lost []string
+	for _, b := range beats {
+		t, ok := s.rows[b.TaskID]
+		if !ok || t.Status != b.Status || t.Fence != b.Token.Fence || t.LeaseOwner != b.Owner || s.timeline != b.Token.Timeline {
+			lost = append(lost, b.TaskID)
+			continue
+		}
+		if b.Renew {
+			t.LeaseExpiresAt = instant().Add(lease)
+			t.WakeAt = t.LeaseExpiresAt
+		}
+		if b.Progress != nil {
+			t.Progress = *b.Progress
+		}
+		s.rows[b.TaskID] = t
+	}
+	return lost, nil
+}
+
+func (s *memStore) GetMany(ctx context.Context, _ taskstate.Scope, ids []string) ([]taskstate.Task, error) {
+	if err := s.enter(ctx, "getmany"); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []taskstate.Task
+	for _, id := range ids {
+		if t, ok := s.rows[id]; ok {
+			out = append(out, t)
+		}
+	}
+	return out, nil
+}
+
+func (s *memStore) Due(ctx context.Context, _ int) (n int64, oldest time.Duration, err error) {
+	if err := s.enter(ctx, "due"); err != nil {
+		return 0, 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.rows {
+		live := t.Status == taskstate.StatusQueued || t.Status == taskstate.StatusRetrying || t.Status == taskstate.StatusRunning
+		if live && !t.WakeAt.After(instant()) {
+			n++
+			oldest = max(oldest, instant().Sub(t.WakeAt))
+		}
+	}
+	return n, oldest, nil
+}
+
+func (s *memStore) NextWake(ctx context.Context, status taskstate.Status, limit time.Duration) (time.Duration, error) {
+	if err := s.enter(ctx, "nextwake"); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.rows {
+		if t.Status == status && !t.WakeAt.IsZero() {
+			limit = min(limit, t.WakeAt.Sub(instant()))
+		}
+	}
+	return limit, nil
+}
+
+func (s *memStore) Moment(ctx context.Context) (taskstate.Moment, error) {
+	if err := s.enter(ctx, "moment"); err != nil {
+		return taskstate.Moment{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return taskstate.Moment{Now: instant(), Timeline: s.timeline}, nil
+}
+
+// change applies a person's act.
+func (s *memStore) change(id string, f func(m taskstate.Moment, t taskstate.Task) taskstate.Decision) taskstate.Outcome {
+	outs, err := s.Apply(context.Background(), taskstate.Batch{IDs: []string{id}, Scope: taskstate.System(), Decide: taskstate.Each(f)})
+	if err != nil {
+		panic(err)
+	}
+	return outs[0]
+}

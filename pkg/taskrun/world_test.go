@@ -1,0 +1,164 @@
+package taskrun
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// testKind does what each test says.
+type testKind struct {
+	run    func(ctx context.Context, job Job) Result
+	decide func(m taskstate.Moment, d Done) (taskstate.Decision, error)
+	also   func(changed []taskstate.Decision, payloads map[string]any) error
+
+	mu   sync.Mutex
+	runs []string
+}
+
+func (k *testKind) Run(ctx context.Context, job Job) Result {
+	k.mu.Lock()
+	k.runs = append(k.runs, job.Task.ID)
+	k.mu.Unlock()
+	if k.run == nil {
+		return Result{}
+	}
+	return k.run(ctx, job)
+}
+
+func (k *testKind) ran() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return append([]string(nil), k.runs...)
+}
+
+// errHopeless is classified as permanent.
+var errHopeless = errors.New("hopeless")
+
+func (k *testKind) Classify(err error) taskstate.Failure {
+	return taskstate.Failure{Code: "TEST", Cause: err.Error(), Message: "it failed", Permanent: errors.Is(err, errHopeless)}
+}
+
+func (k *testKind) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, dones []Done) ([]taskstate.Decision, error) {
+	var out []taskstate.Decision
+	for _, d := range dones {
+		if k.decide != nil {
+			dec, err := k.decide(m, d)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, dec)
+			continue
+		}
+		out = append(out, taskstate.Succeed(m, d.Task, d.Holder, d.Result.Output, d.Result.Message))
+	}
+	return out, nil
+}
+
+func (k *testKind) Also(_ context.Context, _ taskstate.Tx, _ taskstate.Moment, changed []taskstate.Decision, payloads map[string]any) error {
+	if k.also == nil {
+		return nil
+	}
+	return k.also(changed, payloads)
+}
+
+// world is a store, a stream and runners over them.
+type world struct {
+	t      *testing.T
+	store  *memStore
+	stream *memStream
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{t: t, store: newMemStore(), stream: newMemStream()}
+}
+
+// process is one running runner.
+type process struct {
+	*Runner
+	kind *testKind
+	reg  *prometheus.Registry
+	stop context.CancelFunc
+	done chan error
+}
+
+// start starts a runner; it is stopped at the end of the test.
+func (w *world) start(name string, kind *testKind, edit ...func(c *Config)) *process {
+	w.t.Helper()
+	p := w.make(name, kind, edit...)
+	ctx, cancel := context.WithCancel(w.t.Context())
+	p.stop = cancel
+	go func() { p.done <- p.Run(ctx) }()
+	w.t.Cleanup(func() { p.end(w.t) })
+	return p
+}
+
+// make makes a runner that does not run.
+func (w *world) make(name string, kind *testKind, edit ...func(c *Config)) *process {
+	w.t.Helper()
+	cfg := NewDefaultConfig()
+	cfg.Process, cfg.Policy.DLQ = name, true
+	for _, f := range edit {
+		f(&cfg)
+	}
+	p := &process{kind: kind, reg: prometheus.NewRegistry(), done: make(chan error, 1), stop: func() {}}
+	p.Runner = New(cfg, Deps{
+		Store: w.store, Queue: w.stream.member(name), Kinds: map[string]Kind{"test": kind},
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: p.reg,
+	})
+	return p
+}
+
+// end stops a runner and waits for it.
+func (p *process) end(t *testing.T) {
+	t.Helper()
+	if p.running.Load() {
+		p.stop()
+		if p.done != nil {
+			require.NoError(t, <-p.done)
+			p.done = nil
+		}
+	}
+}
+
+// task puts a QUEUED task and sends its delivery.
+func (w *world) task(id string, edit ...func(t *taskstate.Task)) (delivery string) {
+	t := taskstate.Task{ID: id}
+	for _, f := range edit {
+		f(&t)
+	}
+	w.store.put(t)
+	return w.stream.send(id)
+}
+
+// settled waits until every goroutine of the bubble waits, d later.
+func settled(d time.Duration) {
+	time.Sleep(d) // fake time of the bubble: nothing is waited for in earnest
+	synctest.Wait()
+}
+
+// result is one value of ingest_task_process_total.
+func (p *process) result(r string) float64 {
+	return testutil.ToFloat64(p.m.processed.WithLabelValues(r))
+}
+
+// bubble runs a test in a synctest bubble.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, f)
+}
