@@ -10,7 +10,6 @@ require (
 	github.com/clipperhouse/uax29/v2 v2.7.0 // indirect
 	github.com/dlclark/regexp2/v2 v2.1.0 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
-	github.com/elastic/go-seccomp-bpf v1.0.0 // indirect
 	github.com/gabriel-vasile/mimetype v1.4.16 // indirect
 	github.com/go-logr/logr v1.4.3 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
@@ -60,13 +59,13 @@ require (
 )
 
 require (
+	github.com/millweir/millweir/migrations v0.0.0
 	github.com/millweir/millweir/pkg/taskstate v0.0.0
 	github.com/millweir/millweir/proto v0.0.0
-	github.com/millweir/millweir/migrations v0.0.0
 )
 
 replace (
+	github.com/millweir/millweir/migrations => ../migrations
 	github.com/millweir/millweir/pkg/taskstate => ../pkg/taskstate
 	github.com/millweir/millweir/proto => ../proto
-	github.com/millweir/millweir/migrations => ../migrations
 )
