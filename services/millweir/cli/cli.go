@@ -59,6 +59,24 @@ type codedError struct {
 func (e *codedError) Error() string { return e.err.Error() }
 func (e *codedError) Unwrap() error { return e.err }
 
+// Usage is exit 2. It and the next three serve verbs of other packages.
+func Usage(text string) error { return &usageError{text} }
+
+// BadInput is exit 5.
+func BadInput(err error) error { return &codedError{ExitBadInput, err} }
+
+// NotFound is exit 4.
+func NotFound(err error) error { return &codedError{ExitNotFound, err} }
+
+// Failed is exit 1.
+func Failed(err error) error { return &codedError{ExitFailed, err} }
+
+// IsTerminal reports whether a file is a terminal.
+func IsTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
 // Commands lists the verbs that need nothing but a gateway.
 func Commands() []Command {
 	return []Command{

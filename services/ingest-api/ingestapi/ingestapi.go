@@ -1,0 +1,93 @@
+// Package ingestapi is the body of ingest-api: the gateway over the application.
+//
+// What a crash leaves of an upload, and who mends it:
+//
+//	died after …         left                               mended by
+//	temp file            a file that no row names           the sweeper, after 24 h
+//	rename, fsync        the same                           the same
+//	commit               a QUEUED row without a delivery    the horizon sweep adds it
+//	XADD                 row and delivery, no answer        the client's retry with its Idempotency-Key gets the same task
+package ingestapi
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel"
+
+	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/ratelimit"
+	"github.com/millweir/millweir/pkg/ratelimit/redislimit"
+	"github.com/millweir/millweir/pkg/suite"
+	"github.com/millweir/millweir/services/ingest-api/gateway"
+)
+
+// Config are the settings of ingest-api.
+type Config struct {
+	Shared suite.Shared
+	HTTP   gateway.Config
+}
+
+// Validate joins the problems of all parts.
+func (c *Config) Validate() error { return errors.Join(c.Shared.Validate(), c.HTTP.Validate()) }
+
+// Run serves until ctx ends.
+func Run(ctx context.Context, env *process.Env, cfg *Config) error {
+	parts, err := suite.Open(ctx, env, cfg.Shared)
+	if err != nil {
+		return err
+	}
+	defer parts.Close()
+	services, _, err := Services(ctx, parts, cfg)
+	if err != nil {
+		return err
+	}
+	return process.RunAll(ctx, services...)
+}
+
+// Services makes the gateway with what runs beside it; addr is where it listens.
+func Services(ctx context.Context, p *suite.Parts, cfg *Config) (services []process.Service, addr string, err error) {
+	app, err := p.Application(cfg.Shared, cfg.HTTP.UploadMaxBytes)
+	if err != nil {
+		return nil, "", err
+	}
+	keys := auth.New(p.Store, p.Env.Log, time.Now)
+	p.Env.Ready.Register("schema", p.Store.CheckSchema)
+	server, err := gateway.NewServer(ctx, cfg.HTTP, gateway.Deps{
+		Service: app, Auth: keys, Keys: keys, Limiter: limiter(p, cfg), Readiness: readiness{p.Env.Ready},
+		Metrics: process.MetricsHandler(p.Env), Registerer: p.Env.Metrics, Tracer: otel.GetTracerProvider(),
+		Logger: p.Env.Log, Version: p.Env.Version,
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	services = append(app.Services(), process.Named("gateway", server), process.Named("keys", keys))
+	return services, server.Addr(), nil
+}
+
+// limiter counts uploads in Redis for all gateways together, and alone while Redis is away; nil: no limit is set.
+func limiter(p *suite.Parts, cfg *Config) ratelimit.Limiter {
+	if cfg.HTTP.UploadRateLimit == 0 {
+		return nil
+	}
+	limit := cfg.HTTP.UploadLimit()
+	shared := redislimit.New(p.Redis, "ratelimit:upload:", limit)
+	return ratelimit.NewFallback(shared, ratelimit.NewLocal(limit, time.Now), p.Env.Log, time.Now)
+}
+
+// readiness tells the gateway what the process's registry knows.
+type readiness struct{ *process.Ready }
+
+// Probe implements gateway.Readiness.
+func (r readiness) Probe(ctx context.Context) map[string]error {
+	out := map[string]error{}
+	for _, c := range r.Check(ctx).Checks {
+		out[c.Name] = nil
+		if !c.OK {
+			out[c.Name] = errors.New(c.Error)
+		}
+	}
+	return out
+}

@@ -1,0 +1,170 @@
+// Package admin has the verbs that open the database themselves: migrations and API keys.
+package admin
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/suite"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/services/millweir/cli"
+)
+
+// Commands lists the verbs.
+func Commands() []cli.Command {
+	return []cli.Command{
+		{Name: "dev", Args: "[--data DIR] [--addr HOST:PORT] [--queue redis]", Summary: "run everything in one process", Run: nil},
+		{Name: "migrate up", Args: "[--env-file FILE]", Summary: "bring the database's schema up to date", Run: migrateUp},
+		{Name: "migrate status", Args: "[--env-file FILE]", Summary: "say which migrations were applied", Run: migrateStatus},
+		{Name: "keys create", Args: "--user ID [--role user|operator] [--name TEXT] [--ttl 720h]", Summary: "make an API key and show it once", Run: keysCreate},
+		{Name: "keys list", Args: "", Summary: "list API keys", Run: keysList},
+		{Name: "keys revoke", Args: "ID", Summary: "end an API key for good", Run: keysRevoke},
+	}
+}
+
+// withStore opens the database that the environment names and runs f.
+func withStore(ctx context.Context, std cli.IO, name string, args []string, define func(*flag.FlagSet), f func(s *taskstore.Store, rest []string) error) error {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	envFile := flags.String("env-file", "", "read settings from FILE; the real environment wins")
+	if define != nil {
+		define(flags)
+	}
+	if err := flags.Parse(args); err != nil {
+		return cli.Usage(err.Error())
+	}
+	if *envFile != "" {
+		if err := process.LoadEnvFile(*envFile); err != nil {
+			return cli.BadInput(err)
+		}
+	}
+	cfg, err := process.Load[suite.Store]()
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	store, err := suite.OpenStore(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(store, flags.Args()), store.Close())
+}
+
+// migrateUp applies what is missing.
+func migrateUp(ctx context.Context, std cli.IO, args []string) error {
+	return withStore(ctx, std, "migrate up", args, nil, func(s *taskstore.Store, _ []string) error {
+		applied, err := s.Migrate(ctx)
+		for _, m := range applied {
+			_, _ = fmt.Fprintf(std.Out, "applied %03d_%s\n", m.Version, m.Name)
+		}
+		if err == nil {
+			_, _ = fmt.Fprintf(std.Out, "%s: the schema is up to date\n", s.Dialect())
+		}
+		return err
+	})
+}
+
+// migrateStatus lists all migrations; exit 1 when some are missing.
+func migrateStatus(ctx context.Context, std cli.IO, args []string) error {
+	return withStore(ctx, std, "migrate status", args, nil, func(s *taskstore.Store, _ []string) error {
+		states, err := s.MigrationStatus(ctx)
+		if err != nil {
+			return err
+		}
+		missing := 0
+		for _, m := range states {
+			at := "missing"
+			if m.AppliedAt.IsZero() {
+				missing++
+			} else {
+				at = m.AppliedAt.UTC().Format(time.RFC3339)
+			}
+			_, _ = fmt.Fprintf(std.Out, "%03d_%-24s %s\n", m.Version, m.Name, at)
+		}
+		if missing > 0 {
+			return cli.Failed(fmt.Errorf("%d migrations are missing: run millweir migrate up", missing))
+		}
+		return nil
+	})
+}
+
+// keysCreate makes a key; its secret is shown here and never again.
+func keysCreate(ctx context.Context, std cli.IO, args []string) error {
+	var in auth.NewKey
+	var role string
+	define := func(f *flag.FlagSet) {
+		f.StringVar(&in.UserID, "user", "", "whose documents it reaches")
+		f.StringVar(&role, "role", string(taskstate.RoleUser), "user or operator")
+		f.StringVar(&in.Name, "name", "", "what it is for")
+		f.DurationVar(&in.TTL, "ttl", 0, "life time; 0: no end")
+	}
+	return withStore(ctx, std, "keys create", args, define, func(s *taskstore.Store, _ []string) error {
+		in.Role = taskstate.Role(role)
+		secret, key, err := auth.New(s, slog.New(slog.DiscardHandler), time.Now).Create(ctx, in)
+		if errors.Is(err, auth.ErrInvalidInput) {
+			return cli.BadInput(err)
+		}
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(std.Err, "key %s of %s (%s); it is shown only now:\n", key.ID, key.UserID, key.Role)
+		_, _ = fmt.Fprintln(std.Out, secret)
+		return nil
+	})
+}
+
+// keysList lists the newest keys.
+func keysList(ctx context.Context, std cli.IO, args []string) error {
+	const most = 1000
+	return withStore(ctx, std, "keys list", args, nil, func(s *taskstore.Store, _ []string) error {
+		keys, err := auth.New(s, slog.New(slog.DiscardHandler), time.Now).List(ctx, nil, most)
+		if err != nil {
+			return err
+		}
+		w := tabwriter.NewWriter(std.Out, 0, 4, 2, ' ', 0)
+		_, _ = fmt.Fprintln(w, "ID\tUSER\tROLE\tKEY\tCREATED\tENDS\tLAST USED\tNAME")
+		for _, k := range keys {
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s…\t%s\t%s\t%s\t%s\n", k.ID, k.UserID, k.Role, k.Shown, date(k.CreatedAt), ends(k), date(k.LastUsedAt), strings.Join(strings.Fields(k.Name), " "))
+		}
+		return w.Flush()
+	})
+}
+
+// date renders a time of a list.
+func date(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format("2006-01-02 15:04")
+}
+
+// ends says when a key ends, or ended.
+func ends(k auth.Key) string {
+	if !k.RevokedAt.IsZero() {
+		return "revoked " + date(k.RevokedAt)
+	}
+	return date(k.ExpiresAt)
+}
+
+// keysRevoke ends a key.
+func keysRevoke(ctx context.Context, std cli.IO, args []string) error {
+	return withStore(ctx, std, "keys revoke", args, nil, func(s *taskstore.Store, rest []string) error {
+		if len(rest) != 1 {
+			return cli.Usage("needs exactly one key id")
+		}
+		err := auth.New(s, slog.New(slog.DiscardHandler), time.Now).Revoke(ctx, rest[0])
+		if errors.Is(err, auth.ErrKeyNotFound) {
+			return cli.NotFound(err)
+		}
+		return err
+	})
+}

@@ -1,0 +1,200 @@
+// Package dev runs the whole suite in one process on embedded parts: SQLite, an in-process Redis, vectors on disk.
+// What is set in the environment wins over the embedded part (design D16).
+package dev
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/millweir/millweir/pkg/ingestq/redisq/embedded"
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/suite"
+	"github.com/millweir/millweir/services/ingest-api/gateway"
+	"github.com/millweir/millweir/services/ingest-api/ingestapi"
+)
+
+// Config are the settings of all services together.
+type Config struct {
+	Worker suite.Worker
+	HTTP   gateway.Config
+}
+
+// Validate joins the problems of all parts.
+func (c *Config) Validate() error { return errors.Join(c.Worker.Validate(), c.HTTP.Validate()) }
+
+// options are the flags of the verb.
+type options struct {
+	queue, data, addr string
+	rest              []string // for the process: --env-file and the like
+}
+
+// parse reads the verb's own flags and leaves the others.
+func parse(args []string) (options, error) {
+	o := options{data: "./data"}
+	for i := 0; i < len(args); i++ {
+		name, value, inline := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
+		var to *string
+		switch name {
+		case "queue":
+			to = &o.queue
+		case "data":
+			to = &o.data
+		case "addr":
+			to = &o.addr
+		default:
+			o.rest = append(o.rest, args[i])
+			continue
+		}
+		if !inline {
+			if i++; i == len(args) {
+				return o, fmt.Errorf("--%s needs a value", name)
+			}
+			value = args[i]
+		}
+		*to = value
+	}
+	if o.queue != "" && o.queue != "redis" {
+		return o, fmt.Errorf("--queue %s: allowed is redis", o.queue)
+	}
+	return o, nil
+}
+
+// Run is `millweir dev`; it answers the exit code.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, err := parse(args)
+	if err == nil {
+		// The file comes first, so that what it sets is not replaced by an embedded default.
+		err = loadEnvFile(&o)
+	}
+	if err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			_, _ = fmt.Fprintln(stderr, "millweir dev:", err)
+		}
+		return process.ExitUsage
+	}
+	if help(o.rest) {
+		return runProcess(ctx, o.rest, stdout, stderr)
+	}
+	stop, err := defaults(o)
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "millweir dev:", err)
+		return process.ExitFailed
+	}
+	defer stop()
+	return runProcess(ctx, o.rest, stdout, stderr)
+}
+
+// help reports whether the process will only print something.
+func help(args []string) bool {
+	for _, a := range args {
+		switch strings.TrimLeft(a, "-") {
+		case "h", "help", "help-env", "version":
+			return true
+		}
+	}
+	return false
+}
+
+// runProcess hands over to the process package.
+func runProcess(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return process.Run(ctx, process.Spec{Name: "millweir dev"}, process.IO{Args: args, Stdout: stdout, Stderr: stderr}, body)
+}
+
+// loadEnvFile reads --env-file out of the rest.
+func loadEnvFile(o *options) error {
+	for i, a := range o.rest {
+		name, value, inline := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		if name != "env-file" {
+			continue
+		}
+		n := 1
+		if !inline {
+			if i+1 == len(o.rest) {
+				return errors.New("--env-file needs a value")
+			}
+			value, n = o.rest[i+1], 2
+		}
+		o.rest = append(o.rest[:i:i], o.rest[i+n:]...)
+		return process.LoadEnvFile(value)
+	}
+	return nil
+}
+
+// defaults sets what is not set to the embedded parts under the data folder, and starts the in-process Redis.
+func defaults(o options) (stop func(), err error) {
+	if err := os.MkdirAll(o.data, 0o750); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	stop = func() {}
+	set := map[string]string{
+		"UPLOAD_DIR": filepath.Join(o.data, "uploads"),
+		"VECTOR_DIR": filepath.Join(o.data, "vectors"),
+		"AUTH_MODE":  "none",
+	}
+	if os.Getenv("MYSQL_DSN") == "" {
+		set["DATABASE_URL"] = "sqlite:" + filepath.Join(o.data, "millweir.db")
+	}
+	if os.Getenv("CHROMA_BASE_URL") == "" {
+		set["VECTOR_STORE"] = "embedded"
+	}
+	if os.Getenv("REDIS_URL") == "" {
+		url, stopRedis, err := embedded.Start()
+		if err != nil {
+			return nil, err
+		}
+		set["REDIS_URL"], stop = url, stopRedis
+	}
+	if o.addr != "" {
+		if err := os.Setenv("HTTP_ADDR", o.addr); err != nil {
+			return stop, err
+		}
+	}
+	for name, value := range set {
+		if os.Getenv(name) != "" {
+			continue
+		}
+		if err := os.Setenv(name, value); err != nil {
+			return stop, err
+		}
+	}
+	return stop, nil
+}
+
+// body migrates the database and runs every service over one set of parts.
+func body(ctx context.Context, env *process.Env, cfg *Config) error {
+	parts, err := suite.Open(ctx, env, cfg.Worker.Shared)
+	if err != nil {
+		return err
+	}
+	defer parts.Close()
+	if _, err := parts.Store.Migrate(ctx); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	services, err := parts.Worker(&cfg.Worker, suite.RoleAll)
+	if err != nil {
+		return err
+	}
+	api, addr, err := ingestapi.Services(ctx, parts, &ingestapi.Config{Shared: cfg.Worker.Shared, HTTP: cfg.HTTP})
+	if err != nil {
+		return err
+	}
+	services = append(services, api...)
+	services = append(services, process.Named("hello", process.ServiceFunc(func(ctx context.Context) error {
+		greet(env.Stdout, addr)
+		<-ctx.Done()
+		return nil
+	})))
+	return process.RunAll(ctx, services...)
+}
+
+// greet prints the line that scripts wait for, and what to try.
+func greet(w io.Writer, addr string) {
+	_, _ = fmt.Fprintf(w, "ready http://%s\n", addr)
+	_, _ = fmt.Fprintf(w, "try:  curl -F file=@README.md http://%s/api/knowledge/documents/upload-async\n", addr)
+}
