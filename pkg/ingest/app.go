@@ -1,0 +1,188 @@
+package ingest
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	// TypeDocument is the task type that the application works on.
+	TypeDocument = "document"
+	// defaultBase is where documents go that name no knowledge base (contract §4); it is made when missing.
+	defaultBase = "default"
+	// unknownKept bounds how many uploads of unknown outcome Discard remembers to leave alone.
+	unknownKept = 10_000
+)
+
+// ErrNoWorker: App.Kind was asked of an App without an extractor or a splitter.
+var ErrNoWorker = errors.New("this process has no extractor: it does not process documents")
+
+//go:embed sql/*.sql
+var writeSQL embed.FS
+
+// DetectFunc tells the media type of an upload from its head (at most 64 KiB) and, through r, the whole of its size bytes.
+// Errors: *Failure, permanent.
+type DetectFunc func(head []byte, r io.ReaderAt, size int64, name string) (mediaType string, err error)
+
+// Config is what an operator sets.
+type Config struct {
+	MaxUploadBytes int64         // UPLOAD_MAX_BYTES
+	MaxAttempts    int           // INGEST_REDIS_MAX_ATTEMPTS: of tasks made from now on
+	MaxBacklog     int           // INGEST_MAX_BACKLOG: tasks waiting to run; 0: no limit
+	EmbedParallel  int           // embedding calls of one document at the same time
+	SpoolDir       string        // where a run keeps the text that it split; empty: the system's temporary folder
+	SweepInterval  time.Duration // pause between two looks of the sweeper
+	PublishTimeout time.Duration // of the fast path after a commit
+}
+
+// NewDefaultConfig holds the defaults of contract §7.
+func NewDefaultConfig() Config {
+	return Config{
+		MaxUploadBytes: 512 << 20, MaxAttempts: 10, MaxBacklog: 0, EmbedParallel: 2,
+		SweepInterval: 2 * time.Second, PublishTimeout: 2 * time.Second,
+	}
+}
+
+// Validate answers every problem, joined.
+func (c Config) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(c.MaxUploadBytes > 0, "UPLOAD_MAX_BYTES %d is not positive", c.MaxUploadBytes)
+	check(c.MaxAttempts > 0, "INGEST_REDIS_MAX_ATTEMPTS %d is not positive", c.MaxAttempts)
+	check(c.MaxBacklog >= 0, "INGEST_MAX_BACKLOG %d is negative", c.MaxBacklog)
+	check(c.EmbedParallel >= 1 && c.EmbedParallel <= 64, "embedding calls at the same time: %d is not 1–64", c.EmbedParallel)
+	check(c.SweepInterval > 0, "sweep interval %s is not positive", c.SweepInterval)
+	check(c.PublishTimeout > 0, "publish timeout %s is not positive", c.PublishTimeout)
+	return errors.Join(errs...)
+}
+
+// Deps are the parts that an App stands on. Store, Files and Log are always needed.
+type Deps struct {
+	Store     taskstate.Store
+	Publisher ingestq.Publisher // nil: deliveries are left to the sweeps
+	Extractor Extractor         // nil in processes that do not process
+	Splitter  Splitter          // nil in processes that do not process
+	Embedder  Embedder
+	Vectors   VectorStore
+	Files     *Files
+	Detect    DetectFunc // nil in processes that receive nothing
+	Policy    taskstate.Policy
+	Log       *slog.Logger
+	Clock     func() time.Time    // nil: time.Now; for what the database's clock does not judge
+	Redact    func(string) string // takes secrets out of error texts; nil: as they are
+	// TagEmbed adds to an embedding call's context whose call it is; nil: nothing.
+	TagEmbed func(ctx context.Context, taskID string, fence int64, batch string) context.Context
+	Changed  func(ids ...string) // told the ids of tasks that this process changed; nil: nobody waits
+}
+
+// App is the application. All methods are safe for concurrent use.
+type App struct {
+	d       Deps
+	cfg     Config
+	q       sqlfile.Queries
+	backlog backlogGauge
+
+	mu      sync.Mutex
+	unknown map[string]struct{} // ids of uploads whose commit may have happened: Discard leaves them to the sweeper
+
+	poke chan struct{} // wakes this process's sweeper: something became due
+}
+
+// New checks deps and cfg and loads the statements of the store's dialect.
+func New(d Deps, cfg Config) (*App, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if d.Store == nil || d.Files == nil || d.Log == nil {
+		return nil, errors.New("ingest: store, files and log are needed")
+	}
+	if err := d.Policy.Validate(); err != nil {
+		return nil, fmt.Errorf("ingest: %w", err)
+	}
+	if d.Clock == nil {
+		d.Clock = time.Now
+	}
+	if d.Redact == nil {
+		d.Redact = func(s string) string { return s }
+	}
+	if d.Changed == nil {
+		d.Changed = func(...string) {}
+	}
+	sub, err := fs.Sub(writeSQL, "sql")
+	if err != nil {
+		return nil, fmt.Errorf("ingest: statements: %w", err)
+	}
+	q, err := sqlfile.Load(sub, sqlfile.Dialect(d.Store.Dialect()))
+	if err != nil {
+		return nil, fmt.Errorf("ingest: %w", err)
+	}
+	return &App{d: d, cfg: cfg, q: q, unknown: map[string]struct{}{}, poke: make(chan struct{}, 1)}, nil
+}
+
+// wakeSweeper makes this process's sweeper look at once; it never blocks.
+func (a *App) wakeSweeper() {
+	select {
+	case a.poke <- struct{}{}:
+	default:
+	}
+}
+
+// lists is a statement with several (@list), expanded from left to right.
+func (a *App) lists(name string, sizes ...int) string {
+	q := a.q.Get(name)
+	for _, n := range sizes {
+		q = strings.Replace(q, "(@list)", "(?"+strings.Repeat(", ?", n-1)+")", 1)
+	}
+	return q
+}
+
+// args makes statement arguments of strings.
+func args(ids []string) []any {
+	out := make([]any, len(ids))
+	for i, id := range ids {
+		out[i] = id
+	}
+	return out
+}
+
+// column reads the only column of all rows of a query, a text.
+func column(ctx context.Context, tx taskstate.Tx, query string, params ...any) ([]string, error) {
+	rows, err := tx.QueryContext(ctx, query, params...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var out []string
+	for rows.Next() {
+		var s string
+		if err := rows.Scan(&s); err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, rows.Err()
+}
+
+// flag is a boolean argument that every dialect takes.
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,162 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const deleteBatch = 200 // documents of one transaction
+
+// DeleteDocument takes a document out of every search at once; the sweeper removes rows, vectors and file.
+// Errors: ErrDocumentNotFound, taskstate.ErrUnavailable.
+func (a *App) DeleteDocument(ctx context.Context, c Caller, id string) error {
+	found, err := column(ctx, a.d.Store.Reader(), a.q.Get("DocumentReachable"), id, flag(c.Scope.All()), c.Scope.UserID)
+	if err != nil {
+		return fmt.Errorf("delete document %s: %w", id, err)
+	}
+	if len(found) == 0 {
+		return ErrDocumentNotFound
+	}
+	if err := a.deleteDocuments(ctx, c.Scope.Actor(), found); err != nil {
+		return fmt.Errorf("delete document %s: %w", id, err)
+	}
+	return nil
+}
+
+// deleteDocuments makes tombstones of documents and cancels their open tasks, in one transaction, tasks first (design D8).
+// A task that an accept adds between the two locks stays open; the sweeper's first pass cancels it.
+func (a *App) deleteDocuments(ctx context.Context, actor taskstate.Actor, documents []string) error {
+	open, err := column(ctx, a.d.Store.Reader(), a.q.List("TasksOpen", len(documents)), args(documents)...)
+	if err != nil {
+		return fmt.Errorf("find open tasks: %w", err)
+	}
+	if len(open) > 0 {
+		if err := a.deleteWithTasks(ctx, actor, documents, open); err != nil {
+			return err
+		}
+	}
+	// Buried already, unless no task was open any more when they were locked.
+	err = a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		return a.bury(ctx, tx, m, documents)
+	})
+	if err == nil {
+		a.wakeSweeper()
+	}
+	return err
+}
+
+// deleteWithTasks cancels the open tasks and buries the documents with them.
+func (a *App) deleteWithTasks(ctx context.Context, actor taskstate.Actor, documents, open []string) error {
+	outcomes, err := a.d.Store.Apply(ctx, taskstate.Batch{
+		IDs: open, Scope: taskstate.System(),
+		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			return taskstate.Cancel(m, t, actor, taskstate.ReasonDeleted, "its document was deleted")
+		}),
+		Also: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+			if _, err := a.lockDocuments(ctx, tx, documents); err != nil {
+				return err
+			}
+			if err := a.also(ctx, tx, m, changed); err != nil {
+				return err
+			}
+			return a.bury(ctx, tx, m, documents)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("cancel open tasks: %w", err)
+	}
+	a.announceChanges(ctx, outcomes)
+	return nil
+}
+
+// bury makes tombstones of those of documents that live.
+func (a *App) bury(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, documents []string) error {
+	locked, err := a.lockDocuments(ctx, tx, documents)
+	if err != nil {
+		return err
+	}
+	var live []string
+	for _, id := range documents {
+		if d, found := locked[id]; found && !d.deleted {
+			live = append(live, id)
+		}
+	}
+	if err := a.execList(ctx, tx, "VersionsSupersede", live, m.Now, m.Now, m.Now); err != nil {
+		return err
+	}
+	return a.execList(ctx, tx, "DocumentsTombstone", live, m.Now, m.Now, m.Now)
+}
+
+// DeleteBase deletes a base and, with cascade, its documents; the sweeper goes on where this call was interrupted.
+// Errors: ErrBaseNotFound, ErrBaseNotEmpty, taskstate.ErrUnavailable.
+func (a *App) DeleteBase(ctx context.Context, c Caller, idOrName string, cascade bool) error {
+	base, err := a.reachableBase(ctx, c, idOrName)
+	if err != nil {
+		return err
+	}
+	err = a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		return a.buryBase(ctx, tx, m, base.ID, cascade)
+	})
+	if err != nil {
+		return fmt.Errorf("delete base %s: %w", idOrName, err)
+	}
+	a.wakeSweeper()
+	if _, err := a.deleteBaseDocuments(ctx, c.Scope.Actor(), base.ID); err != nil {
+		return fmt.Errorf("delete base %s: %w", idOrName, err)
+	}
+	return nil
+}
+
+// buryBase makes a tombstone of a base; accepts keep it alive until they have committed, so none slips in.
+func (a *App) buryBase(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, id string, cascade bool) error {
+	locked, err := column(ctx, tx, a.q.Get("BaseLock"), id)
+	if err != nil {
+		return err
+	}
+	if len(locked) == 0 {
+		return ErrBaseNotFound
+	}
+	if !cascade {
+		left, err := column(ctx, tx, a.q.Get("BaseHasDocument"), id)
+		if err != nil {
+			return err
+		}
+		if len(left) > 0 {
+			return ErrBaseNotEmpty
+		}
+	}
+	_, err = tx.ExecContext(ctx, a.q.Get("BaseTombstone"), m.Now, m.Now, m.Now, id)
+	return err
+}
+
+// reachableBase finds a base in the caller's scope. ErrBaseNotFound.
+func (a *App) reachableBase(ctx context.Context, c Caller, idOrName string) (Base, error) {
+	if idOrName == "" {
+		idOrName = defaultBase
+	}
+	b, err := scanBase(a.d.Store.Reader().QueryRowContext(ctx, a.q.Get("BaseReachable"), idOrName, flag(c.Scope.All()), c.Scope.UserID))
+	if errors.Is(err, ErrBaseNotFound) {
+		b, err = scanBase(a.d.Store.Reader().QueryRowContext(ctx, a.q.Get("BaseNamed"), c.Scope.UserID, idOrName))
+	}
+	return b, err
+}
+
+// deleteBaseDocuments buries the live documents of a deleted base and answers how many there were.
+func (a *App) deleteBaseDocuments(ctx context.Context, actor taskstate.Actor, base string) (int, error) {
+	for n := 0; ; {
+		documents, err := column(ctx, a.d.Store.Reader(), a.q.Get("BaseDocuments"), base, deleteBatch)
+		if err != nil {
+			return n, fmt.Errorf("list documents of base %s: %w", base, err)
+		}
+		if len(documents) == 0 {
+			return n, nil
+		}
+		if err := a.deleteDocuments(ctx, actor, documents); err != nil {
+			return n, err
+		}
+		n += len(documents)
+	}
+}

@@ -1,0 +1,125 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// also is one transaction's writing of what belongs to its tasks' changes: versions and documents, set-based.
+type also struct {
+	a         *App
+	tx        taskstate.Tx
+	m         taskstate.Moment
+	documents []string // of all changed tasks, locked
+}
+
+// Also implements taskrun.Kind.
+func (w *Worker) Also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision, _ map[string]any) error {
+	return w.a.also(ctx, tx, m, changed)
+}
+
+// also writes what belongs to changes of any kind: a success switches the version, an end without success abandons it,
+// and the document's status follows its newest upload's task (design D8, D13).
+func (a *App) also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+	by := map[taskstate.Status][]string{}
+	var all []string
+	for _, d := range changed {
+		if d.Change == nil || d.Change.Silent {
+			continue
+		}
+		by[d.Change.To] = append(by[d.Change.To], d.TaskID)
+		all = append(all, d.TaskID)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	locked, err := a.lockDocumentsOf(ctx, tx, all)
+	if err != nil {
+		return err
+	}
+	w := also{a: a, tx: tx, m: m}
+	for id := range locked {
+		w.documents = append(w.documents, id)
+	}
+	if len(w.documents) == 0 {
+		return nil // tasks without documents
+	}
+	slices.Sort(w.documents)
+	if err := w.succeed(ctx, by[taskstate.StatusSucceeded]); err != nil {
+		return err
+	}
+	if err := w.abandon(ctx, append(by[taskstate.StatusDead], by[taskstate.StatusCancelled]...)); err != nil {
+		return err
+	}
+	if err := w.follow(ctx, DocumentProcessing, by[taskstate.StatusRunning]); err != nil {
+		return err
+	}
+	return w.follow(ctx, DocumentQueued, by[taskstate.StatusQueued])
+}
+
+// succeed makes the versions of succeeded tasks visible in place of those before; the sweeper ends what is outdated by them.
+func (w *also) succeed(ctx context.Context, tasks []string) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	open, err := w.a.openVersions(ctx, w.tx, tasks)
+	if err != nil {
+		return err
+	}
+	var versions, documents []string
+	for _, v := range open {
+		versions, documents = append(versions, v.id), append(documents, v.document)
+	}
+	if len(versions) == 0 {
+		return nil // another kind's tasks
+	}
+	slices.Sort(versions)
+	slices.Sort(documents)
+	now, later := w.m.Now, w.m.Now.Add(switchRest)
+	if err := w.exec(ctx, "supersede versions", w.a.lists("VersionsSupersede", len(documents)), []any{now, now, later}, documents); err != nil {
+		return err
+	}
+	if err := w.exec(ctx, "show versions", w.a.lists("VersionsShow", len(versions)), []any{now}, versions); err != nil {
+		return err
+	}
+	if err := w.exec(ctx, "show documents", w.a.lists("DocumentsShow", len(documents)), []any{now}, documents); err != nil {
+		return err
+	}
+	return w.exec(ctx, "note outdated uploads", w.a.lists("VersionsOutdated", len(documents)), []any{now}, documents)
+}
+
+// abandon closes the versions of tasks that ended without success.
+func (w *also) abandon(ctx context.Context, tasks []string) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	now := w.m.Now
+	if err := w.exec(ctx, "abandon versions", w.a.lists("VersionsAbandon", len(tasks)), []any{now, now, now}, tasks); err != nil {
+		return err
+	}
+	return w.follow(ctx, DocumentFailed, tasks)
+}
+
+// follow sets the status of documents without a visible version whose newest upload's task is among tasks.
+func (w *also) follow(ctx context.Context, s DocumentStatus, tasks []string) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	params := append([]any{string(s), w.m.Now, string(s)}, args(w.documents)...)
+	_, err := w.tx.ExecContext(ctx, w.a.lists("DocumentsFollow", len(w.documents), len(tasks)), append(params, args(tasks)...)...)
+	if err != nil {
+		return fmt.Errorf("set documents %s: %w", s, err)
+	}
+	return nil
+}
+
+// exec runs one statement whose list comes last.
+func (w *also) exec(ctx context.Context, what, query string, params []any, list []string) error {
+	if _, err := w.tx.ExecContext(ctx, query, append(params, args(list)...)...); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}

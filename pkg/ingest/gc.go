@@ -1,0 +1,192 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	sweepBatch = 100         // versions, documents or bases of one look
+	garbageMax = 1000        // vector ids of one look
+	deleteMax  = 500         // ids of one request to the vector store
+	rowsSwept  = 1000        // segment rows of one transaction
+	sweepTurns = 50          // looks of one kind in one sweep: bounds it, the next one goes on
+	pageSize   = 500         // rows of one statement's list
+	hourly     = time.Hour   // how often the upload folder is listed
+	minutely   = time.Minute // how often expired keys are looked for
+	// secondPass is the pause before a vector is deleted once more: longer than a paused holder's late request (design D8).
+	secondPass = 10 * time.Minute
+	// stillOpen is how long garbage of a version that is still BUILDING waits.
+	stillOpen = 5 * time.Minute
+	// storeRest is how long ids wait that the vector store failed to delete.
+	storeRest = 30 * time.Second
+)
+
+// Swept counts what a sweep did.
+type Swept struct {
+	Cancelled int // tasks of outdated uploads and of deleted documents
+	Versions  int // closed versions whose rows went
+	Vectors   int // ids deleted from the store, each pass counted
+	Documents int // deleted documents that are gone altogether
+	Files     int // stored files removed
+	Ledger    int // ledger entries removed
+}
+
+// more reports whether anything was done.
+func (s Swept) more() bool { return s != Swept{} }
+
+// namedRow is a segment row with the vector that it names.
+type namedRow struct {
+	id            int64
+	vector, birth string
+}
+
+// Sweep looks once for everything that is due: closed versions, deleted documents and bases, garbage vectors, old ledger entries.
+// Any number of processes may sweep at once: every decision is made in SQL under the document's lock before the vector store or a file is touched.
+// One kind's error does not keep the others from being swept.
+func (a *App) Sweep(ctx context.Context) (Swept, error) {
+	var s Swept
+	steps := []struct {
+		name string
+		run  func(context.Context, *Swept) error
+	}{
+		{"bases", a.sweepBases},
+		{"documents", a.sweepDocuments},
+		{"versions", a.sweepVersions},
+		{"garbage", a.sweepGarbage},
+		{"ledger", a.sweepLedger},
+	}
+	var errs []error
+	for _, step := range steps {
+		if err := step.run(ctx, &s); err != nil {
+			errs = append(errs, fmt.Errorf("sweep %s: %w", step.name, err))
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return s, errors.Join(errs...)
+}
+
+// RunSweeper sweeps every SweepInterval, and at once when this process made something due, until ctx ends.
+// The upload folder is listed at the start and then every hour.
+func (a *App) RunSweeper(ctx context.Context) error {
+	ticker := time.NewTicker(a.cfg.SweepInterval)
+	defer ticker.Stop()
+	var files, keys time.Time
+	for {
+		now := a.d.Clock()
+		a.sweepLogged(ctx)
+		if now.Sub(keys) >= minutely {
+			keys = now
+			a.logged(ctx, "keys", a.sweepKeys(ctx))
+		}
+		if now.Sub(files) >= hourly {
+			files = now
+			_, err := a.SweepFiles(ctx)
+			a.logged(ctx, "files", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-a.poke:
+		}
+	}
+}
+
+// sweepLogged sweeps once and logs what happened, if anything.
+func (a *App) sweepLogged(ctx context.Context) {
+	s, err := a.Sweep(ctx)
+	if s.more() {
+		a.d.Log.DebugContext(ctx, "ingest: swept", "cancelled", s.Cancelled, "versions", s.Versions, "vectors", s.Vectors,
+			"documents", s.Documents, "files", s.Files, "ledger", s.Ledger)
+	}
+	a.logged(ctx, "sweep", err)
+}
+
+// logged logs an error unless the process is stopping; the next sweep tries again.
+func (a *App) logged(ctx context.Context, what string, err error) {
+	if err != nil && ctx.Err() == nil {
+		a.d.Log.WarnContext(ctx, "ingest: sweep", "what", what, "error", a.d.Redact(err.Error()))
+	}
+}
+
+// moment is the database's clock.
+func (a *App) moment(ctx context.Context) (time.Time, error) {
+	m, err := a.d.Store.Moment(ctx)
+	return m.Now, err
+}
+
+// dropRows removes rows of a version and names their vectors as garbage, in the caller's transaction.
+func (a *App) dropRows(ctx context.Context, tx taskstate.Tx, base, document string, drop []namedRow, now time.Time) error {
+	for len(drop) > 0 {
+		page := drop[:min(len(drop), pageSize)]
+		drop = drop[len(page):]
+		params := make([]any, 0, len(page)*5)
+		ids := make([]any, 0, len(page))
+		for _, n := range page {
+			params = append(params, n.vector, base, document, n.birth, now)
+			ids = append(ids, n.id)
+		}
+		if _, err := tx.ExecContext(ctx, a.q.Rows("GarbageName", len(page)), params...); err != nil {
+			return fmt.Errorf("name vectors as garbage: %w", err)
+		}
+		if _, err := tx.ExecContext(ctx, a.q.List("RowsDelete", len(page)), ids...); err != nil {
+			return fmt.Errorf("remove segments: %w", err)
+		}
+	}
+	return nil
+}
+
+// sweepLedger removes embeddings that nobody used for a day.
+func (a *App) sweepLedger(ctx context.Context, s *Swept) error {
+	now, err := a.moment(ctx)
+	if err != nil {
+		return err
+	}
+	before := now.Add(-ledgerKeep)
+	for range sweepTurns {
+		by, n, err := a.oldLedger(ctx, before)
+		if err != nil {
+			return err
+		}
+		for model, hashes := range by {
+			err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+				_, err := tx.ExecContext(ctx, a.q.List("LedgerDelete", len(hashes)), append([]any{model, before}, args(hashes)...)...)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		s.Ledger += n
+		if n < pageSize {
+			return nil
+		}
+	}
+	return nil
+}
+
+// oldLedger reads a page of entries last used before a time, by model.
+func (a *App) oldLedger(ctx context.Context, before time.Time) (map[string][]string, int, error) {
+	rows, err := a.d.Store.Reader().QueryContext(ctx, a.q.Get("LedgerOld"), before, pageSize)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = rows.Close() }()
+	by, n := map[string][]string{}, 0
+	for rows.Next() {
+		var model, hash string
+		if err := rows.Scan(&model, &hash); err != nil {
+			return nil, 0, err
+		}
+		by[model] = append(by[model], hash)
+		n++
+	}
+	return by, n, rows.Err()
+}

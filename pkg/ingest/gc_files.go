@@ -1,0 +1,119 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	// orphanAge is how old a file without a row must be: no request takes that long (design D8).
+	orphanAge = 24 * time.Hour
+	// tempAge is how long nothing was written to a temporary file whose upload is given up.
+	tempAge  = 6 * time.Hour
+	filePage = 500
+)
+
+// unlinkAll lets go every file of a deleted document.
+func (a *App) unlinkAll(ctx context.Context, document string, s *Swept) error {
+	return a.unlink(ctx, document, "DocumentFiles", "DocumentUnlink", s)
+}
+
+// unlinkOutdated lets go the files of closed versions that no replay can want: a later upload is visible.
+func (a *App) unlinkOutdated(ctx context.Context, document string, s *Swept) error {
+	return a.unlink(ctx, document, "OutdatedFiles", "OutdatedUnlink", s)
+}
+
+// unlink removes a document's links to files, and each file's row when no other link is left, both under the row's lock;
+// the file itself goes after the commit. A crash in between leaves a file without a row, which goes after a day.
+func (a *App) unlink(ctx context.Context, document, find, cut string, s *Swept) error {
+	var paths []string
+	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+		paths = nil
+		if _, err := a.lockDocuments(ctx, tx, []string{document}); err != nil {
+			return err
+		}
+		files, err := column(ctx, tx, a.q.Get(find), document)
+		if err != nil || len(files) == 0 {
+			return err
+		}
+		locked := map[string]string{}
+		for _, id := range files {
+			path, err := column(ctx, tx, a.q.Get("FileLock"), id)
+			if err != nil {
+				return err
+			}
+			if len(path) == 1 {
+				locked[id] = path[0]
+			}
+		}
+		if err := a.execList(ctx, tx, cut, files, document); err != nil {
+			return err
+		}
+		for _, id := range files {
+			linked, err := column(ctx, tx, a.q.Get("FileLinked"), id)
+			if err != nil {
+				return err
+			}
+			if len(linked) > 0 {
+				continue
+			}
+			if _, err := tx.ExecContext(ctx, a.q.Get("FileDelete"), id); err != nil {
+				return err
+			}
+			if path, ok := locked[id]; ok {
+				paths = append(paths, path)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("let files go: %w", err)
+	}
+	for _, path := range paths {
+		a.drop(ctx, path)
+	}
+	s.Files += len(paths)
+	return nil
+}
+
+// SweepFiles removes files without a row that are older than a day and temporary files of uploads that were given up.
+// It lists the whole upload folder; it answers how many files it removed.
+func (a *App) SweepFiles(ctx context.Context) (int, error) {
+	now, n := a.d.Clock(), 0
+	orphans := now.Add(-orphanAge)
+	err := a.d.Files.older(now.Add(-tempAge), filePage, func(names []string) error {
+		var stored []string
+		for _, name := range names {
+			if strings.HasPrefix(name, tempPrefix) {
+				a.drop(ctx, name)
+				n++
+				continue
+			}
+			if age, err := a.d.Files.writtenAt(name); err == nil && age.Before(orphans) {
+				stored = append(stored, name)
+			}
+		}
+		if len(stored) == 0 {
+			return ctx.Err()
+		}
+		known, err := a.set(ctx, a.d.Store.Reader(), "FilesKnown", stored)
+		if err != nil {
+			return fmt.Errorf("look for the files' rows: %w", err)
+		}
+		for _, name := range stored {
+			if !known[name] {
+				a.drop(ctx, name)
+				n++
+			}
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return n, fmt.Errorf("sweep the upload folder: %w", err)
+	}
+	return n, nil
+}

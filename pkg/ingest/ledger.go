@@ -1,0 +1,153 @@
+package ingest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	ledgerLookup = 500            // hashes of one look-up
+	ledgerKeep   = 24 * time.Hour // after the last use (design D10)
+	// ledgerTouch is how old a use may look before it is written again: a look-up is not a write each time.
+	ledgerTouch = time.Hour
+	bytesFloat  = 4
+)
+
+// errVectorBytes: a ledger row does not hold what its dimension says.
+var errVectorBytes = errors.New("vector bytes do not fit the dimension")
+
+// ledgerEntry is one embedding that was paid for.
+type ledgerEntry struct {
+	hash   textHash
+	vector []float32
+}
+
+// ledgerKnown answers the dimension of each of hashes that the ledger has for the model, and notes their use.
+func (a *App) ledgerKnown(ctx context.Context, model string, hashes []textHash) (map[textHash]int, error) {
+	out := make(map[textHash]int, len(hashes))
+	rows, err := a.d.Store.Reader().QueryContext(ctx, a.q.List("LedgerKnown", len(hashes)), modelArgs(model, hashes)...)
+	if err != nil {
+		return nil, fmt.Errorf("look into the ledger: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var stale []textHash
+	now := a.d.Clock()
+	for rows.Next() {
+		var text string
+		var dim int
+		var used taskstate.Stamp
+		if err := rows.Scan(&text, &dim, &used); err != nil {
+			return nil, fmt.Errorf("look into the ledger: %w", err)
+		}
+		h, err := parseHash(text)
+		if err != nil {
+			return nil, fmt.Errorf("look into the ledger: %w", err)
+		}
+		out[h] = dim
+		if now.Sub(used.Time) > ledgerTouch {
+			stale = append(stale, h)
+		}
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return nil, fmt.Errorf("look into the ledger: %w", err)
+	}
+	return out, a.ledgerUsed(ctx, model, stale)
+}
+
+// ledgerUsed notes that entries were used, so that the sweep keeps them.
+func (a *App) ledgerUsed(ctx context.Context, model string, hashes []textHash) error {
+	if len(hashes) == 0 {
+		return nil
+	}
+	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		params := append([]any{m.Now}, modelArgs(model, hashes)...)
+		_, err := tx.ExecContext(ctx, a.q.List("LedgerTouch", len(hashes)), params...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("note the ledger's use: %w", err)
+	}
+	return nil
+}
+
+// ledgerVectors reads the vectors of those of hashes that the ledger has.
+func (a *App) ledgerVectors(ctx context.Context, model string, hashes []textHash) (map[textHash][]float32, error) {
+	out := make(map[textHash][]float32, len(hashes))
+	rows, err := a.d.Store.Reader().QueryContext(ctx, a.q.List("LedgerFind", len(hashes)), modelArgs(model, hashes)...)
+	if err != nil {
+		return nil, fmt.Errorf("read the ledger: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var text string
+		var dim int
+		var blob []byte
+		if err := rows.Scan(&text, &dim, &blob); err != nil {
+			return nil, fmt.Errorf("read the ledger: %w", err)
+		}
+		h, err := parseHash(text)
+		if err != nil {
+			return nil, fmt.Errorf("read the ledger: %w", err)
+		}
+		if out[h], err = decodeVector(blob, dim); err != nil {
+			return nil, fmt.Errorf("read the ledger: entry %s: %w", text, err)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read the ledger: %w", err)
+	}
+	return out, nil
+}
+
+// ledgerAdd commits embeddings that were paid for; entries have different hashes.
+func (a *App) ledgerAdd(ctx context.Context, model string, entries []ledgerEntry) error {
+	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		params := make([]any, 0, len(entries)*5)
+		for _, e := range entries {
+			params = append(params, model, e.hash.String(), len(e.vector), encodeVector(e.vector), m.Now)
+		}
+		_, err := tx.ExecContext(ctx, a.q.Rows("LedgerInsert", len(entries)), params...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("write the ledger: %w", err)
+	}
+	return nil
+}
+
+// modelArgs are the arguments of a look-up.
+func modelArgs(model string, hashes []textHash) []any {
+	out := make([]any, 0, len(hashes)+1)
+	out = append(out, model)
+	for _, h := range hashes {
+		out = append(out, h.String())
+	}
+	return out
+}
+
+// encodeVector is float32, little endian.
+func encodeVector(v []float32) []byte {
+	out := make([]byte, 0, len(v)*bytesFloat)
+	for _, x := range v {
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(x))
+	}
+	return out
+}
+
+// decodeVector is the reverse of encodeVector. errVectorBytes.
+func decodeVector(blob []byte, dim int) ([]float32, error) {
+	if len(blob) != dim*bytesFloat {
+		return nil, fmt.Errorf("%w: %d bytes, %d dimensions", errVectorBytes, len(blob), dim)
+	}
+	out := make([]float32, dim)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(blob[i*bytesFloat:]))
+	}
+	return out, nil
+}

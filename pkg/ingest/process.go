@@ -1,0 +1,195 @@
+package ingest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/millweir/millweir/pkg/taskrun"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// The share of the percentage that each stage ends at; a visible document has 100.
+const (
+	percentExtract = 20
+	percentEmbed   = 70
+	percentRows    = 75
+	percentIndex   = 99
+)
+
+// replanTries bounds how often a run plans again because another version became visible meanwhile.
+const replanTries = 5
+
+// errReplan: a vector that the plan re-uses is no longer of the visible version.
+var errReplan = errors.New("the visible version changed: plan again")
+
+// Worker is the kind of task "document": it takes a version from its file to the vector store.
+//
+// What a run leaves behind when it dies after a step, and who mends it:
+//
+//	spool file      unlinked when it is made: nothing
+//	ledger          paid once; the next run finds it
+//	segment rows    of a BUILDING version, seen by nobody; the next run of the version keeps or drops them
+//	vectors         named by those rows; the next run writes them again, the sweeper deletes them when the version is given up
+//	before finish   the lease expires, another run repeats what is missing
+type Worker struct {
+	a *App
+}
+
+var _ taskrun.Kind = (*Worker)(nil)
+
+// Kind answers what runs documents. ErrNoWorker when a part is missing.
+func (a *App) Kind() (*Worker, error) {
+	if a.d.Extractor == nil || a.d.Splitter == nil || a.d.Embedder == nil || a.d.Vectors == nil {
+		return nil, ErrNoWorker
+	}
+	return &Worker{a: a}, nil
+}
+
+// finishing is the payload of a run that ended well.
+type finishing struct {
+	version  string
+	segments int
+	outcome  taskstate.Reason // DONE, or why the version is not wanted any more: SUPERSEDED, DELETED
+}
+
+// output is the result column of a document's task.
+type output struct {
+	Version   int64  `json:"version"`
+	Segments  int    `json:"segments"`
+	Pages     int    `json:"pages,omitempty"`
+	Chars     int64  `json:"characters"`
+	Title     string `json:"title"`
+	MediaType string `json:"mediaType,omitempty"`
+	Model     string `json:"model"`
+	Reused    int    `json:"reusedVectors,omitempty"`
+}
+
+// Run implements taskrun.Kind.
+func (w *Worker) Run(ctx context.Context, job taskrun.Job) taskrun.Result {
+	r := &run{a: w.a, job: job}
+	defer r.close()
+	reason, err := r.all(ctx)
+	if err != nil {
+		return taskrun.Result{Err: err}
+	}
+	if reason != taskstate.ReasonDone {
+		return taskrun.Result{Payload: &finishing{outcome: reason}}
+	}
+	return taskrun.Result{
+		Payload: &finishing{version: r.work.version, segments: len(r.plan.items), outcome: reason},
+		Output:  r.output(),
+	}
+}
+
+// run is one attempt at one version.
+type run struct {
+	a       *App
+	job     taskrun.Job
+	work    work
+	spool   *spool
+	found   Extraction
+	plan    plan
+	vectors *vectorCache
+	dim     int
+}
+
+// all does the work in the order of design D11: ledger, segment rows, vectors.
+func (r *run) all(ctx context.Context) (taskstate.Reason, error) {
+	if reason, err := r.load(ctx); reason != taskstate.ReasonDone || err != nil {
+		return reason, err
+	}
+	if err := r.read(ctx); err != nil {
+		return "", err
+	}
+	for try := 1; ; try++ {
+		reason, err := r.build(ctx)
+		if errors.Is(err, errReplan) && try < replanTries {
+			continue
+		}
+		return reason, err
+	}
+}
+
+// build plans, embeds, writes rows and then vectors.
+func (r *run) build(ctx context.Context) (taskstate.Reason, error) {
+	if err := r.makePlan(ctx); err != nil {
+		return "", err
+	}
+	if err := r.embedMissing(ctx); err != nil {
+		return "", err
+	}
+	if err := r.agreeOnModel(ctx); err != nil {
+		return "", err
+	}
+	if reason, err := r.writeRows(ctx); reason != taskstate.ReasonDone || err != nil {
+		return reason, err
+	}
+	if err := r.writeVectors(ctx); err != nil {
+		return "", err
+	}
+	r.report(taskstate.StageSwitch, percentIndex, len(r.plan.items), len(r.plan.items))
+	return taskstate.ReasonDone, nil
+}
+
+// report tells how far the work is; every call also proves that it moves. processed and total count segments.
+func (r *run) report(stage taskstate.Stage, percent, processed, total int) {
+	r.job.Report(taskstate.Progress{Stage: stage, Percent: min(percent, percentIndex), Processed: processed, Total: total})
+}
+
+// within is the percentage of a stage that goes from one share to another, done of total.
+func within(from, to, done, total int) int {
+	if total <= 0 {
+		return from
+	}
+	return from + (to-from)*min(max(done, 0), total)/total
+}
+
+// output is the result column.
+func (r *run) output() json.RawMessage {
+	out, err := json.Marshal(output{
+		Version: r.work.no, Segments: len(r.plan.items), Pages: r.found.Pages, Chars: r.found.Chars,
+		Title: r.title(), MediaType: r.found.MediaType, Model: r.a.d.Embedder.Model().Key, Reused: r.plan.reused,
+	})
+	if err != nil {
+		return nil // strings and numbers always are JSON
+	}
+	return out
+}
+
+// title is what the document is called when this version is visible: as the user said, as the document says, or its file's name.
+func (r *run) title() string {
+	switch {
+	case r.work.upload.Title != "":
+		return r.work.upload.Title
+	case r.found.Title != "":
+		return shortTitle(r.found.Title)
+	}
+	return r.work.upload.FileName
+}
+
+// close gives back what the run holds.
+func (r *run) close() {
+	if r.spool != nil {
+		r.spool.close()
+	}
+}
+
+// Classify implements taskrun.Kind.
+func (w *Worker) Classify(err error) taskstate.Failure {
+	f := AsFailure(err)
+	cause := w.a.d.Redact(err.Error())
+	return taskstate.Failure{
+		Code: string(f.Code), Cause: cause, Message: message(f, cause),
+		Permanent: f.Permanent, Throttled: f.Throttled, RetryAfter: f.RetryAfter, Stalled: f.Code == CodeStalled,
+	}
+}
+
+// message is errorMessage: the cause, and what the user can do about it.
+func message(f *Failure, cause string) string {
+	if f.Remedy == "" {
+		return cause
+	}
+	return fmt.Sprintf("%s. %s", cause, f.Remedy)
+}

@@ -1,0 +1,213 @@
+package ingest
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// cacheBytes bounds the vectors that a run keeps between the embedding and the vector store; the rest is read from the ledger.
+const cacheBytes = 8 << 20
+
+// vectorCache keeps fresh vectors up to cacheBytes. It is safe for concurrent use.
+type vectorCache struct {
+	mu    sync.Mutex
+	bytes int
+	by    map[textHash][]float32
+}
+
+// put keeps a vector if there is room.
+func (c *vectorCache) put(h textHash, v []float32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(v) * bytesFloat; c.bytes+n <= cacheBytes {
+		c.bytes += n
+		c.by[h] = v
+	}
+}
+
+// get answers a vector that was kept, or nil.
+func (c *vectorCache) get(h textHash) []float32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.by[h]
+}
+
+// embedMissing pays for the texts of new vectors that the ledger does not have; every batch is committed before the next step.
+func (r *run) embedMissing(ctx context.Context) error {
+	if r.vectors == nil {
+		r.vectors = &vectorCache{by: map[textHash][]float32{}}
+	}
+	total := len(r.plan.items)
+	r.report(taskstate.StageEmbed, percentExtract, 0, total)
+	missing, err := r.missingTexts(ctx)
+	if err != nil {
+		return err
+	}
+	size := max(1, r.a.d.Embedder.BatchSize())
+	batches := (len(missing) + size - 1) / size
+	done := atomic.Int64{}
+	done.Store(int64(total - len(missing)))
+	r.report(taskstate.StageEmbed, within(percentExtract, percentEmbed, int(done.Load()), total), int(done.Load()), total)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(r.a.cfg.EmbedParallel)
+	for b := range batches {
+		if ctx.Err() != nil {
+			break
+		}
+		part := missing[b*size : min(len(missing), (b+1)*size)]
+		group.Go(func() error {
+			if _, err := r.embed(ctx, part, fmt.Sprintf("%d/%d", b+1, batches)); err != nil {
+				return fmt.Errorf("embed batch %d/%d: %w", b+1, batches, err)
+			}
+			n := int(done.Add(int64(len(part))))
+			r.report(taskstate.StageEmbed, within(percentExtract, percentEmbed, n, total), n, total)
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// missingTexts are the indexes of segments whose text has to be paid for, each text once.
+func (r *run) missingTexts(ctx context.Context) ([]int, error) {
+	seen := make(map[textHash]struct{}, len(r.plan.items))
+	var wanted, missing []int
+	for i, p := range r.plan.items {
+		h := r.spool.items[i].hash
+		if _, twice := seen[h]; twice || p.birth != r.work.version || r.vectors.get(h) != nil {
+			continue
+		}
+		seen[h] = struct{}{}
+		wanted = append(wanted, i)
+	}
+	for len(wanted) > 0 {
+		page := wanted[:min(len(wanted), ledgerLookup)]
+		wanted = wanted[len(page):]
+		known, err := r.a.ledgerKnown(ctx, r.a.d.Embedder.Model().Key, r.hashes(page))
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range page {
+			if dim, ok := known[r.spool.items[i].hash]; !ok || !r.fits(dim) {
+				missing = append(missing, i)
+			}
+		}
+		r.report(taskstate.StageEmbed, percentExtract, 0, len(r.plan.items))
+	}
+	return missing, nil
+}
+
+// fits reports whether a ledger entry of that dimension can be used in this run, and remembers the first one.
+func (r *run) fits(dim int) bool {
+	want := r.dim
+	if want == 0 {
+		want = r.work.baseModel.Dim
+	}
+	if want == 0 {
+		want = r.a.d.Embedder.Model().Dim
+	}
+	if want == 0 {
+		r.dim = dim
+	}
+	return want == 0 || dim == want
+}
+
+// hashes are the text hashes of segments.
+func (r *run) hashes(indexes []int) []textHash {
+	out := make([]textHash, len(indexes))
+	for n, i := range indexes {
+		out[n] = r.spool.items[i].hash
+	}
+	return out
+}
+
+// embed pays for one batch, commits it to the ledger and answers it.
+func (r *run) embed(ctx context.Context, indexes []int, batch string) ([]ledgerEntry, error) {
+	texts := make([]string, len(indexes))
+	for n, i := range indexes {
+		seg, err := r.spool.get(i)
+		if err != nil {
+			return nil, err
+		}
+		texts[n] = seg.Text
+	}
+	if tag := r.a.d.TagEmbed; tag != nil {
+		ctx = tag(ctx, r.job.Task.ID, r.job.Token.Fence, batch)
+	}
+	vectors, err := r.a.d.Embedder.Embed(ctx, texts)
+	if err != nil {
+		return nil, err
+	}
+	if len(vectors) != len(texts) {
+		return nil, Transient(CodeEmbed, "%d vectors came for %d texts", len(vectors), len(texts))
+	}
+	entries := make([]ledgerEntry, len(indexes))
+	for n, i := range indexes {
+		entries[n] = ledgerEntry{hash: r.spool.items[i].hash, vector: vectors[n]}
+	}
+	if err := r.a.ledgerAdd(ctx, r.a.d.Embedder.Model().Key, entries); err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		r.vectors.put(e.hash, e.vector)
+	}
+	return entries, nil
+}
+
+// agreeOnModel makes the base's model that of its first vectors, and refuses vectors that do not fit it.
+func (r *run) agreeOnModel(ctx context.Context) error {
+	born, err := r.firstVector(ctx)
+	if err != nil || born == nil {
+		return err
+	}
+	mine := Model{Key: r.a.d.Embedder.Model().Key, Dim: len(born)}
+	base := r.work.baseModel
+	if base.Key == "" || base.Dim == 0 {
+		err := r.a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+			if _, err := tx.ExecContext(ctx, r.a.q.Get("BaseSetModel"), mine.Key, mine.Dim, m.Now, r.work.base); err != nil {
+				return err
+			}
+			return tx.QueryRowContext(ctx, r.a.q.Get("BaseModel"), r.work.base).Scan(&base.Key, &base.Dim)
+		})
+		if err != nil {
+			return fmt.Errorf("set the knowledge base's model: %w", err)
+		}
+		r.work.baseModel = base
+	}
+	r.dim = mine.Dim
+	if base == mine {
+		return nil
+	}
+	return Permanent(CodeDimension, remedyDimension,
+		"the knowledge base was made with model %s (%d dimensions), not %s (%d)", base.Key, base.Dim, mine.Key, mine.Dim)
+}
+
+// firstVector is a vector of this run, or nil when it needs no new one.
+func (r *run) firstVector(ctx context.Context) ([]float32, error) {
+	for i, p := range r.plan.items {
+		if p.birth != r.work.version {
+			continue
+		}
+		got, err := r.vectorsOf(ctx, []int{i})
+		if err != nil {
+			return nil, err
+		}
+		return got[r.spool.items[i].hash], nil
+	}
+	return nil, nil
+}
+
+// parseHash reads a text hash as the tables keep it.
+func parseHash(text string) (textHash, error) {
+	var h textHash
+	if n, err := hex.Decode(h[:], []byte(text)); err != nil || n != len(h) {
+		return h, fmt.Errorf("text hash %q is not 64 hex digits", text)
+	}
+	return h, nil
+}

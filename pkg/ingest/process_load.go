@@ -1,0 +1,176 @@
+package ingest
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"unicode"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	remedyMissing   = "Upload the file again."
+	remedyDimension = "Use the embedding model that this knowledge base was made with, or upload into a new knowledge base."
+	remedyNoText    = "Send a file that has text in it."
+	remedyOCR       = "The pages are pictures: run text recognition over the file and upload the result."
+)
+
+// work is what a run works on, as the rows say.
+type work struct {
+	version, document, base string
+	no, uploadNo            int64
+	givenTitle              string
+	model                   string // the version's snapshot; empty before its first rows
+	extractor, splitter     string
+	path, sha256            string
+	bytes                   int64
+	visible                 string // id of the visible version; empty: none
+	baseModel               Model
+	upload                  taskPayload
+}
+
+// load reads the open version of the task. Another reason than DONE says why it is not wanted any more.
+func (r *run) load(ctx context.Context) (taskstate.Reason, error) {
+	w := &r.work
+	var path, sum sql.NullString
+	var size sql.NullInt64
+	var deleted taskstate.Stamp
+	var visibleUpload int64
+	err := r.a.d.Store.Reader().QueryRowContext(ctx, r.a.q.Get("WorkLoad"), r.job.Task.ID).Scan(
+		&w.version, &w.document, &w.base, &w.no, &w.uploadNo, &w.givenTitle, &w.model, &w.extractor, &w.splitter,
+		&path, &sum, &size, &deleted, &visibleUpload, &w.visible, &w.baseModel.Key, &w.baseModel.Dim)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", Permanent(CodeInternal, remedyMissing, "load work: the task has no open version")
+	}
+	if err != nil {
+		return "", fmt.Errorf("load work: %w", err)
+	}
+	w.path, w.sha256, w.bytes, w.visible = path.String, sum.String, size.Int64, strings.TrimSpace(w.visible)
+	if len(r.job.Task.Payload) > 0 {
+		if err := json.Unmarshal(r.job.Task.Payload, &w.upload); err != nil {
+			return "", Permanent(CodeInternal, remedyMissing, "load work: read payload: %w", err)
+		}
+	}
+	switch {
+	case !deleted.IsZero():
+		return taskstate.ReasonDeleted, nil
+	case visibleUpload > w.uploadNo:
+		return taskstate.ReasonSuperseded, nil
+	case !path.Valid:
+		return "", Permanent(CodeFileMissing, remedyMissing, "load work: the stored file has no row any more")
+	}
+	return taskstate.ReasonDone, r.checkModel()
+}
+
+// checkModel refuses a model that does not fit the base before anything is paid for.
+func (r *run) checkModel() error {
+	base, mine := r.work.baseModel, r.a.d.Embedder.Model()
+	if base.Key == "" || (base.Key == mine.Key && (mine.Dim == 0 || base.Dim == 0 || mine.Dim == base.Dim)) {
+		return nil
+	}
+	return Permanent(CodeDimension, remedyDimension,
+		"the knowledge base was made with model %s (%d dimensions), not %s (%d)", base.Key, base.Dim, mine.Key, mine.Dim)
+}
+
+// read extracts and splits the file into the spool, and checks meanwhile that its bytes are those that were uploaded.
+func (r *run) read(ctx context.Context) error {
+	f, err := r.a.d.Files.Open(r.work.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Permanent(CodeFileMissing, remedyMissing, "open stored file: %w", err)
+	}
+	if err != nil {
+		return fmt.Errorf("open stored file: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	if r.spool, err = newSpool(r.a.cfg.SpoolDir); err != nil {
+		return err
+	}
+	r.report(taskstate.StageExtract, 0, 0, 0)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return r.verify(ctx, f) })
+	group.Go(func() error { return r.extract(ctx, f) })
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	if len(r.spool.items) == 0 {
+		return r.noText()
+	}
+	return nil
+}
+
+// verify hashes the stored file by offsets, so that the reader's own position is untouched.
+func (r *run) verify(ctx context.Context, f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("look at stored file: %w", err)
+	}
+	if info.Size() != r.work.bytes {
+		return Permanent(CodeCorrupt, remedyMissing, "the stored file has %d bytes, %d were uploaded", info.Size(), r.work.bytes)
+	}
+	h := sha256.New()
+	section := contextReader{ctx, io.NewSectionReader(f, 0, info.Size())}
+	if _, err := io.CopyBuffer(h, section, make([]byte, copyBuffer)); err != nil {
+		return fmt.Errorf("read stored file: %w", err)
+	}
+	if sum := hex.EncodeToString(h.Sum(nil)); sum != r.work.sha256 {
+		return Permanent(CodeCorrupt, remedyMissing, "the stored file is damaged: its sha256 is %s, %s was uploaded", sum, r.work.sha256)
+	}
+	return nil
+}
+
+// extract runs the reader and the splitter into the spool.
+func (r *run) extract(ctx context.Context, f *os.File) error {
+	split := r.a.d.Splitter.NewRun()
+	progress := func(done, total int) {
+		r.report(taskstate.StageExtract, within(0, percentExtract, done, total), 0, 0)
+	}
+	emit := func(b Block) error {
+		for _, s := range split.Add(b) {
+			if err := r.spool.add(s); err != nil {
+				return err
+			}
+		}
+		return ctx.Err()
+	}
+	source := Source{File: f, Name: r.work.upload.FileName, MediaType: r.work.upload.MediaType}
+	found, err := r.a.d.Extractor.Extract(ctx, source, progress, emit)
+	if err != nil {
+		return fmt.Errorf("extract: %w", err)
+	}
+	r.found = found
+	r.report(taskstate.StageSplit, percentExtract, 0, len(r.spool.items))
+	for _, s := range split.Close() {
+		if err := r.spool.add(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noText is the failure of a document without a single segment.
+func (r *run) noText() error {
+	if r.found.Pages > 0 {
+		return Permanent(CodeNeedsOCR, remedyOCR, "no text on any of %d pages", r.found.Pages)
+	}
+	return Permanent(CodeEmpty, remedyNoText, "there is no text in the file")
+}
+
+// shortTitle makes a document's own title fit its column.
+func shortTitle(title string) string {
+	title = strings.Join(strings.FieldsFunc(title, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) }), " ")
+	if runes := []rune(title); len(runes) > maxTitleChars {
+		return string(runes[:maxTitleChars-1]) + "…"
+	}
+	return title
+}

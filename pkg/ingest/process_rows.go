@@ -1,0 +1,251 @@
+package ingest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	rowsPerTx  = 500     // design D8
+	bytesPerTx = 4 << 20 // of text: below every server's statement limit
+)
+
+// rowWriter writes a run's segment rows in transactions of the holder.
+type rowWriter struct {
+	r      *run
+	have   []bool // rows of this version that stand already, by index
+	stored []bool // and whose vector an earlier attempt has written
+	forget bool   // vector_garbage may name an id that comes back
+}
+
+// writeRows makes the rows of the version what the plan says, in transactions that the holder's predicate and the document's lock open.
+// Another reason than DONE says why the version is not wanted any more. errReplan when a vector to be re-used is gone.
+func (r *run) writeRows(ctx context.Context) (taskstate.Reason, error) {
+	w := &rowWriter{r: r}
+	n := len(r.plan.items)
+	for from, first := 0, true; first || from < n; first = false {
+		to := r.rowsUpTo(from)
+		rows, err := w.load(from, to)
+		if err != nil {
+			return "", err
+		}
+		reason, err := w.transaction(ctx, first, from, to, rows)
+		if err != nil {
+			return "", fmt.Errorf("write segments %d–%d of %d: %w", from+1, to, n, err)
+		}
+		if reason != taskstate.ReasonDone {
+			return reason, nil
+		}
+		from = to
+		r.report(taskstate.StageIndex, within(percentEmbed, percentRows, to, n), 0, n)
+	}
+	r.plan.stored = w.stored
+	return taskstate.ReasonDone, nil
+}
+
+// rowsUpTo is the end of the transaction's rows that begin at from.
+func (r *run) rowsUpTo(from int) int {
+	size := 0
+	for i := from; i < len(r.plan.items); i++ {
+		size += int(r.spool.items[i].text)
+		if i-from >= rowsPerTx || (size > bytesPerTx && i > from) {
+			return i
+		}
+	}
+	return len(r.plan.items)
+}
+
+// load reads the segments of one transaction before it begins.
+func (w *rowWriter) load(from, to int) ([]Segment, error) {
+	out := make([]Segment, 0, to-from)
+	for i := from; i < to; i++ {
+		s, err := w.r.spool.get(i)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// transaction writes the rows from–to; the first one also removes what the plan does not hold.
+// It may run again from its start, so it keeps nothing in memory before it knows all.
+func (w *rowWriter) transaction(ctx context.Context, first bool, from, to int, rows []Segment) (taskstate.Reason, error) {
+	r := w.r
+	reason := taskstate.ReasonDone
+	err := r.a.d.Store.Hold(ctx, r.job.Task.ID, r.job.Token, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		var visible string
+		var err error
+		if reason, visible, err = r.guard(ctx, tx); err != nil || reason != taskstate.ReasonDone {
+			return err
+		}
+		if first {
+			if err := w.clean(ctx, tx, m); err != nil {
+				return err
+			}
+		}
+		if err := w.checkReuse(ctx, tx, visible, from, to); err != nil {
+			return err
+		}
+		if err := w.insert(ctx, tx, from, rows); err != nil {
+			return err
+		}
+		if to < len(r.plan.items) {
+			return nil
+		}
+		_, err = tx.ExecContext(ctx, r.a.q.Get("VersionBuilt"), len(r.plan.items), r.found.Pages, r.title(), m.Now, r.work.version)
+		return err
+	})
+	return reason, err
+}
+
+// guard locks the document and tells whether the version is still wanted, and which version is visible now.
+func (r *run) guard(ctx context.Context, tx taskstate.Tx) (taskstate.Reason, string, error) {
+	var visible, state, model string
+	var upload int64
+	var deleted taskstate.Stamp
+	if err := tx.QueryRowContext(ctx, r.a.q.Get("DocumentGuard"), r.work.document).Scan(&visible, &upload, &deleted); err != nil {
+		return "", "", fmt.Errorf("lock document %s: %w", r.work.document, err)
+	}
+	if !deleted.IsZero() {
+		return taskstate.ReasonDeleted, "", nil
+	}
+	if upload > r.work.uploadNo {
+		return taskstate.ReasonSuperseded, "", nil
+	}
+	if err := tx.QueryRowContext(ctx, r.a.q.Get("VersionState"), r.work.version).Scan(&state, &model); err != nil {
+		return "", "", fmt.Errorf("read version %s: %w", r.work.version, err)
+	}
+	if versionState(state) != versionBuilding {
+		return "", "", Permanent(CodeInternal, remedyMissing, "version %s is %s, not BUILDING", r.work.version, state)
+	}
+	r.work.model = model
+	return taskstate.ReasonDone, strings.TrimSpace(visible), nil
+}
+
+// clean removes the version's rows that the plan does not hold, names their vectors as garbage, and notes with what the version is made.
+func (w *rowWriter) clean(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	r := w.r
+	drop, err := w.ownRows(ctx, tx)
+	if err != nil {
+		return fmt.Errorf("read the version's rows: %w", err)
+	}
+	if err := r.a.dropRows(ctx, tx, r.work.base, r.work.document, drop, m.Now); err != nil {
+		return err
+	}
+	garbage, err := column(ctx, tx, r.a.q.Get("GarbageOfBirth"), r.work.version)
+	if err != nil {
+		return fmt.Errorf("look for dropped vectors: %w", err)
+	}
+	w.forget = len(garbage) > 0
+	model := r.a.d.Embedder.Model().Key
+	if r.work.model != "" && r.work.model != model {
+		clear(w.stored)
+		if _, err := tx.ExecContext(ctx, r.a.q.Get("RowsUnstored"), r.work.version); err != nil {
+			return fmt.Errorf("forget vectors of model %s: %w", r.work.model, err)
+		}
+	}
+	_, err = tx.ExecContext(ctx, r.a.q.Get("VersionSnapshot"), model, r.dim,
+		short(r.a.d.Extractor.Fingerprint()), short(r.a.d.Splitter.Fingerprint()), m.Now, r.work.version)
+	if err != nil {
+		return fmt.Errorf("note with what the version is made: %w", err)
+	}
+	return nil
+}
+
+// ownRows fills have and stored from the version's rows and answers those that the plan does not hold.
+func (w *rowWriter) ownRows(ctx context.Context, tx taskstate.Tx) ([]namedRow, error) {
+	items := w.r.plan.items
+	w.have, w.stored = make([]bool, len(items)), make([]bool, len(items))
+	rows, err := tx.QueryContext(ctx, w.r.a.q.Get("OwnRows"), w.r.work.version)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var drop []namedRow
+	for rows.Next() {
+		var n namedRow
+		var index, stored int
+		if err := rows.Scan(&n.id, &index, &n.vector, &n.birth, &stored); err != nil {
+			return nil, err
+		}
+		if index >= len(items) || items[index].vector != n.vector {
+			drop = append(drop, n)
+			continue
+		}
+		w.have[index], w.stored[index] = true, stored == 1
+	}
+	return drop, rows.Err()
+}
+
+// checkReuse makes sure, under the document's lock, that vectors to be used again still belong to the visible version (design D8).
+func (w *rowWriter) checkReuse(ctx context.Context, tx taskstate.Tx, visible string, from, to int) error {
+	r := w.r
+	if visible == r.plan.visible {
+		return nil // rows of a visible version are never removed
+	}
+	var ids []string
+	for i := from; i < to; i++ {
+		if p := r.plan.items[i]; p.birth != r.work.version && !w.have[i] {
+			ids = append(ids, p.vector)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	held, err := column(ctx, tx, r.a.q.List("RowsOfVersionHold", len(ids)), append([]any{visible}, args(ids)...)...)
+	if err != nil {
+		return fmt.Errorf("check vectors to be used again: %w", err)
+	}
+	if len(held) < len(ids) {
+		return errReplan
+	}
+	return nil
+}
+
+// insert writes the rows that do not stand yet.
+func (w *rowWriter) insert(ctx context.Context, tx taskstate.Tx, from int, rows []Segment) error {
+	r := w.r
+	var params []any
+	var ids []string
+	for n, s := range rows {
+		if w.have[from+n] {
+			continue
+		}
+		path, err := json.Marshal(append([]string{}, s.HeadingPath...))
+		if err != nil {
+			return fmt.Errorf("heading path of segment %d: %w", s.Index, err)
+		}
+		p := r.plan.items[from+n]
+		params = append(params, r.work.document, r.work.version, r.work.no, s.Index, s.Text, r.spool.items[from+n].hash.String(),
+			p.vector, p.birth, s.Page, string(path), s.ByteStart, s.ByteEnd, s.Tokens)
+		ids = append(ids, p.vector)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	if w.forget {
+		if _, err := tx.ExecContext(ctx, r.a.q.List("GarbageForget", len(ids)), args(ids)...); err != nil {
+			return fmt.Errorf("name vectors by their rows again: %w", err)
+		}
+	}
+	_, err := tx.ExecContext(ctx, r.a.q.Rows("SegmentInsert", len(ids)), params...)
+	return err
+}
+
+// short makes a fingerprint fit its column: 190 ASCII characters.
+func short(s string) string {
+	const most = 190
+	s = strings.ToValidUTF8(s, "?")
+	s = strings.Map(func(c rune) rune {
+		if c < ' ' || c > '~' {
+			return '?'
+		}
+		return c
+	}, s)
+	return s[:min(len(s), most)]
+}

@@ -1,0 +1,42 @@
+package ingest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+func TestTextBecomesVisible(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	a := w.upload("# The Mill\nfirst line\nsecond line\nfirst line\n")
+	require.Equal(t, taskstate.StatusQueued, a.Task.Status)
+	require.Equal(t, DocumentQueued, a.Document.Status)
+	require.Equal(t, "default", a.Document.BaseName)
+
+	task := w.process(a.Task.ID)
+
+	require.Equal(t, taskstate.StatusSucceeded, task.Status, task.LastError)
+	require.Equal(t, []string{"first line", "second line", "first line"}, w.text(a.Document.ID))
+	d := w.document(a.Document.ID)
+	require.Equal(t, DocumentReady, d.Status)
+	require.Equal(t, "The Mill", d.Title)
+	require.EqualValues(t, 1, d.VisibleNo)
+	require.Contains(t, string(task.Result), `"segments":3`)
+	require.Equal(t, 1, w.embed.paid["first line"], "a repeated text is paid for once")
+	w.checkInvariants()
+}
+
+func TestLargeDocumentGoesInSeveralTransactions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.embed.batch = 100
+	a := w.upload(lines(1234, 1))
+	require.Equal(t, taskstate.StatusSucceeded, w.process(a.Task.ID).Status)
+	require.Len(t, w.text(a.Document.ID), 1234)
+	require.Equal(t, strings.Count(lines(1234, 1), "\n"), w.vectorCount())
+	w.checkInvariants()
+}

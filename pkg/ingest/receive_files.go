@@ -1,0 +1,151 @@
+package ingest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	tempPrefix = "tmp-" // of uploads that are still being received
+	fileMode   = 0o640
+	idLength   = 36 // of a UUID's text
+)
+
+// Files is the upload folder. Every name in it is of our own making, and nothing outside it can be reached (os.Root).
+// It is safe for concurrent use.
+type Files struct {
+	root *os.Root
+}
+
+// OpenFiles opens the folder and makes it when it is missing. Close it in the end.
+func OpenFiles(dir string) (*Files, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("make upload folder: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open upload folder: %w", err)
+	}
+	return &Files{root: root}, nil
+}
+
+// Close releases the folder.
+func (f *Files) Close() error { return f.root.Close() }
+
+// Open opens a stored file for reading. fs.ErrNotExist when it is gone or the name is not one of ours.
+func (f *Files) Open(name string) (*os.File, error) {
+	if !ownName(name) {
+		return nil, fmt.Errorf("stored file %q: %w", name, fs.ErrNotExist)
+	}
+	return f.root.Open(name)
+}
+
+// Writable answers nil when the folder takes files (readiness).
+func (f *Files) Writable() error {
+	const probe = ".writable"
+	h, err := f.root.OpenFile(probe, os.O_CREATE|os.O_WRONLY, fileMode)
+	if err != nil {
+		return fmt.Errorf("upload folder: %w", spaceError(err))
+	}
+	return h.Close()
+}
+
+// create makes the temporary file of an upload.
+func (f *Files) create(id string) (*os.File, error) {
+	return f.root.OpenFile(tempPrefix+id, os.O_CREATE|os.O_EXCL|os.O_RDWR, fileMode)
+}
+
+// keep gives a received file its final name; it is durable when keep returns nil (D11: rename, then the folder's fsync).
+func (f *Files) keep(id string) error {
+	if err := f.root.Rename(tempPrefix+id, id); err != nil {
+		return err
+	}
+	return f.sync()
+}
+
+// sync makes the folder's entries durable.
+func (f *Files) sync() error {
+	dir, err := f.root.Open(".")
+	if err != nil {
+		return err
+	}
+	err = dir.Sync()
+	return errors.Join(err, dir.Close())
+}
+
+// remove deletes a stored file; a missing one is no error.
+func (f *Files) remove(name string) error {
+	if !ownName(strings.TrimPrefix(name, tempPrefix)) {
+		return fmt.Errorf("remove stored file: %q is not a name of ours", name)
+	}
+	if err := f.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// older calls yield with pages of at most n names of ours whose file was last written before the given time.
+func (f *Files) older(before time.Time, n int, yield func(names []string) error) error {
+	dir, err := f.root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	for {
+		entries, err := dir.ReadDir(n)
+		var names []string
+		for _, e := range entries {
+			info, statErr := e.Info()
+			if statErr != nil || !info.Mode().IsRegular() || !info.ModTime().Before(before) {
+				continue
+			}
+			if ownName(strings.TrimPrefix(e.Name(), tempPrefix)) {
+				names = append(names, e.Name())
+			}
+		}
+		if len(names) > 0 {
+			if err := yield(names); err != nil {
+				return err
+			}
+		}
+		if err != nil || len(entries) == 0 {
+			return ignoreEOF(err)
+		}
+	}
+}
+
+// ownName reports whether a name is a UUID as we write it: lower case hex digits and dashes, no path.
+func ownName(name string) bool {
+	if len(name) != idLength {
+		return false
+	}
+	for i := range len(name) {
+		c := name[i]
+		if c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// spaceError turns a full disk or quota into ErrDiskFull.
+func spaceError(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("%w: %w", ErrDiskFull, err)
+	}
+	return err
+}
+
+// writtenAt is when a file was last written.
+func (f *Files) writtenAt(name string) (time.Time, error) {
+	info, err := f.root.Stat(name)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.ModTime(), nil
+}

@@ -1,0 +1,420 @@
+-- The write side of the application: accept, process, finish, sweep, delete (design D8, D10, D13).
+-- Lock order everywhere: tasks by id (the store's), bases, documents by id, stored files by id, inserts.
+
+-- ---------------------------------------------------------------- bases
+
+-- name: BaseOfUser
+SELECT id, user_id, name, model_key, dim, created_at, updated_at
+FROM knowledge_base
+WHERE id = ? AND user_id = ? AND deleted_at IS NULL;
+
+-- name: BaseNamed
+SELECT id, user_id, name, model_key, dim, created_at, updated_at
+FROM knowledge_base
+WHERE user_id = ? AND live_name = ?;
+
+-- name: BaseReachable
+SELECT id, user_id, name, model_key, dim, created_at, updated_at
+FROM knowledge_base
+WHERE id = ? AND (? = 1 OR user_id = ?) AND deleted_at IS NULL;
+
+-- name: BaseInsert
+INSERT INTO knowledge_base (id, user_id, name, live_name, created_at, updated_at, sweep_at)
+VALUES (?, ?, ?, ?, ?, ?, @never)
+ON CONFLICT DO NOTHING;
+
+-- An accept keeps the base from being deleted until it has committed.
+-- name: BaseKeep
+SELECT id FROM knowledge_base WHERE id = ? AND deleted_at IS NULL;
+
+-- name: BaseLock
+SELECT id FROM knowledge_base WHERE id = ? AND deleted_at IS NULL @forupdate;
+
+-- The first run that has vectors says which model the base is made with.
+-- name: BaseSetModel
+UPDATE knowledge_base SET model_key = ?, dim = ?, updated_at = ? WHERE id = ? AND model_key = '';
+
+-- name: BaseModel
+SELECT model_key, dim FROM knowledge_base WHERE id = ?;
+
+-- name: BaseTombstone
+UPDATE knowledge_base SET live_name = NULL, deleted_at = ?, updated_at = ?, sweep_at = ? WHERE id = ? AND deleted_at IS NULL;
+
+-- name: BaseHasDocument
+SELECT id FROM knowledge_document WHERE base_id = ? AND deleted_at IS NULL LIMIT 1;
+
+-- name: BaseDocuments
+SELECT id FROM knowledge_document WHERE base_id = ? AND deleted_at IS NULL ORDER BY id LIMIT ?;
+
+-- name: BasesDue
+SELECT id, sweep_pass FROM knowledge_base WHERE sweep_at <= ? ORDER BY sweep_at, id LIMIT ?;
+
+-- name: BaseRowLeft
+SELECT id FROM knowledge_document WHERE base_id = ? LIMIT 1;
+
+-- name: BaseSweepLater
+UPDATE knowledge_base SET sweep_pass = ?, sweep_at = ? WHERE id = ? AND sweep_pass = ? AND deleted_at IS NOT NULL;
+
+-- name: BaseGone
+DELETE FROM knowledge_base WHERE id = ? AND sweep_pass = ? AND deleted_at IS NOT NULL;
+
+-- ---------------------------------------------------------------- requests with a key
+
+-- name: KeyInsert
+INSERT INTO upload_request (user_id, request_key, request_id, expires_at)
+VALUES (?, ?, ?, ?)
+ON CONFLICT DO NOTHING;
+
+-- name: KeyLock
+SELECT request_id, expires_at FROM upload_request WHERE user_id = ? AND request_key = ? @forupdate;
+
+-- name: KeyTake
+UPDATE upload_request SET request_id = ?, expires_at = ? WHERE user_id = ? AND request_key = ?;
+
+-- name: KeyRenew
+UPDATE upload_request SET expires_at = ? WHERE user_id = ? AND request_key = ? AND request_id = ?;
+
+-- name: KeyRelease
+DELETE FROM upload_request WHERE user_id = ? AND request_key = ? AND request_id = ?;
+
+-- name: KeysExpired
+DELETE FROM upload_request WHERE expires_at < ?;
+
+-- ---------------------------------------------------------------- accept
+
+-- name: TaskByKey
+SELECT id, request_hash FROM ingest_task WHERE user_id = ? AND idempotency_key = ?;
+
+-- name: TaskBrief
+SELECT status, payload FROM ingest_task WHERE id = ?;
+
+-- name: DocumentBase
+SELECT base_id FROM knowledge_document WHERE id = ? AND user_id = ? AND deleted_at IS NULL;
+
+-- name: DocumentSame
+SELECT id FROM knowledge_document WHERE base_id = ? AND same_sha256 = ?;
+
+-- name: DocumentLock
+SELECT id, user_id, base_id, title, file_name, media_type, status, segment_count, pages, bytes, content_sha256,
+       COALESCE(visible_version_id, ''), visible_no, visible_upload_no, last_no, last_upload_no, latest_task_id,
+       created_at, updated_at, deleted_at
+FROM knowledge_document
+WHERE id = ?
+@forupdate;
+
+-- name: DocumentInsert
+INSERT INTO knowledge_document (id, user_id, base_id, title, file_name, media_type, status, bytes, content_sha256, same_sha256,
+                                last_no, last_upload_no, latest_task_id, created_at, updated_at, sweep_at)
+VALUES (?, ?, ?, ?, ?, ?, 'QUEUED', ?, ?, ?, 1, 1, ?, ?, ?, @never)
+ON CONFLICT DO NOTHING;
+
+-- A further upload of the document; what its readers see stays until a version of it is visible.
+-- name: DocumentUpload
+UPDATE knowledge_document
+SET file_name = ?, media_type = ?, bytes = ?, content_sha256 = ?, same_sha256 = ?,
+    last_no = last_no + 1, last_upload_no = last_upload_no + 1, latest_task_id = ?, updated_at = ?,
+    status = CASE WHEN visible_no > 0 THEN 'READY' ELSE 'QUEUED' END,
+    title = CASE WHEN visible_no > 0 THEN title ELSE ? END
+WHERE id = ?;
+
+-- name: FileSame
+SELECT id FROM stored_file WHERE user_id = ? AND sha256 = ? ORDER BY id LIMIT 1;
+
+-- name: FileLock
+SELECT path FROM stored_file WHERE id = ? @forupdate;
+
+-- name: FileInsert
+INSERT INTO stored_file (id, user_id, sha256, bytes, original_name, media_type, path, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: VersionInsert
+INSERT INTO document_version (id, document_id, base_id, task_id, file_id, no, upload_no, state, title, created_at, updated_at, sweep_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, 'BUILDING', ?, ?, ?, @never);
+
+-- ---------------------------------------------------------------- process
+
+-- What a run works on: the open version of its task, with the document as it is now.
+-- name: WorkLoad
+SELECT v.id, v.document_id, v.base_id, v.no, v.upload_no, v.title, v.model_key, v.extractor, v.splitter,
+       f.path, f.sha256, f.bytes, d.deleted_at, d.visible_upload_no, COALESCE(d.visible_version_id, ''), b.model_key, b.dim
+FROM document_version v
+JOIN knowledge_document d ON d.id = v.document_id
+JOIN knowledge_base b ON b.id = v.base_id
+LEFT JOIN stored_file f ON f.id = v.file_id
+WHERE v.task_id = ? AND v.state = 'BUILDING'
+ORDER BY v.no DESC
+LIMIT 1;
+
+-- name: VisibleVectors
+SELECT segment_index, text_hash, vector_id, birth_version_id
+FROM knowledge_segment
+WHERE version_id = ? AND segment_index > ?
+ORDER BY segment_index
+LIMIT ?;
+
+-- name: DocumentVisible
+SELECT COALESCE(visible_version_id, '') FROM knowledge_document WHERE id = ?;
+
+-- name: VersionModel
+SELECT model_key FROM document_version WHERE id = ?;
+
+-- name: DocumentGuard
+SELECT COALESCE(visible_version_id, ''), visible_upload_no, deleted_at FROM knowledge_document WHERE id = ? @forupdate;
+
+-- name: VersionState
+SELECT state, model_key FROM document_version WHERE id = ?;
+
+-- name: OwnRows
+SELECT id, segment_index, vector_id, birth_version_id, stored FROM knowledge_segment WHERE version_id = ? ORDER BY segment_index;
+
+-- name: RowsDelete
+DELETE FROM knowledge_segment WHERE id IN (@list);
+
+-- name: GarbageName
+INSERT INTO vector_garbage (vector_id, base_id, document_id, birth_version_id, sweep_at)
+VALUES (@rows:5)
+ON CONFLICT DO NOTHING;
+
+-- A dropped id whose row comes back is named by the row again; a marked one never comes back.
+-- name: GarbageForget
+DELETE FROM vector_garbage WHERE marked_at IS NULL AND vector_id IN (@list);
+
+-- name: GarbageOfBirth
+SELECT vector_id FROM vector_garbage WHERE birth_version_id = ? LIMIT 1;
+
+-- name: VersionSnapshot
+UPDATE document_version SET model_key = ?, dim = ?, extractor = ?, splitter = ?, updated_at = ? WHERE id = ? AND state = 'BUILDING';
+
+-- name: RowsUnstored
+UPDATE knowledge_segment SET stored = 0 WHERE version_id = ? AND stored = 1;
+
+-- name: RowsOfVersionHold
+SELECT vector_id FROM knowledge_segment WHERE version_id = ? AND vector_id IN (@list);
+
+-- name: SegmentInsert
+INSERT INTO knowledge_segment (document_id, version_id, version, segment_index, content, text_hash, vector_id, birth_version_id,
+                               page, heading_path, byte_start, byte_end, tokens)
+VALUES (@rows:13)
+ON CONFLICT DO NOTHING;
+
+-- name: VersionBuilt
+UPDATE document_version SET segment_count = ?, pages = ?, title = ?, updated_at = ? WHERE id = ? AND state = 'BUILDING';
+
+-- name: RowsStored
+UPDATE knowledge_segment SET stored = 1 WHERE version_id = ? AND segment_index IN (@list);
+
+-- ---------------------------------------------------------------- ledger
+
+-- name: LedgerKnown
+SELECT text_hash, dim, used_at FROM embedding_ledger WHERE model_key = ? AND text_hash IN (@list);
+
+-- name: LedgerFind
+SELECT text_hash, dim, vector FROM embedding_ledger WHERE model_key = ? AND text_hash IN (@list);
+
+-- name: LedgerTouch
+UPDATE embedding_ledger SET used_at = ? WHERE model_key = ? AND text_hash IN (@list);
+
+-- name: LedgerInsert
+INSERT INTO embedding_ledger (model_key, text_hash, dim, vector, used_at)
+VALUES (@rows:5)
+ON CONFLICT (model_key, text_hash) DO UPDATE SET dim = excluded.dim, vector = excluded.vector, used_at = excluded.used_at;
+
+-- name: LedgerOld
+SELECT model_key, text_hash FROM embedding_ledger WHERE used_at < ? ORDER BY used_at LIMIT ?;
+
+-- name: LedgerDelete
+DELETE FROM embedding_ledger WHERE model_key = ? AND used_at < ? AND text_hash IN (@list);
+
+-- ---------------------------------------------------------------- finish, and what goes with other changes
+
+-- name: TaskDocuments
+SELECT DISTINCT document_id FROM ingest_task WHERE document_id IS NOT NULL AND id IN (@list);
+
+-- name: DocumentsLock
+SELECT id, visible_no, visible_upload_no, last_no, deleted_at
+FROM knowledge_document
+WHERE id IN (@list)
+ORDER BY id
+@forupdate;
+
+-- name: VersionsOpen
+SELECT id, task_id, document_id, base_id, no, upload_no, segment_count FROM document_version WHERE state = 'BUILDING' AND task_id IN (@list);
+
+-- name: VersionCounts
+SELECT version_id, COUNT(*), MIN(segment_index), MAX(segment_index) FROM knowledge_segment WHERE version_id IN (@list) GROUP BY version_id;
+
+-- name: VersionsSupersede
+UPDATE document_version
+SET state = 'SUPERSEDED', closed_at = ?, updated_at = ?, sweep_at = ?, sweep_pass = 0
+WHERE state = 'VISIBLE' AND document_id IN (@list);
+
+-- name: VersionsShow
+UPDATE document_version SET state = 'VISIBLE', updated_at = ? WHERE state = 'BUILDING' AND id IN (@list);
+
+-- name: DocumentsShow
+UPDATE knowledge_document
+SET status = 'READY', updated_at = ?,
+    visible_version_id = (SELECT v.id FROM document_version v WHERE v.document_id = knowledge_document.id AND v.state = 'VISIBLE'),
+    visible_no = (SELECT v.no FROM document_version v WHERE v.document_id = knowledge_document.id AND v.state = 'VISIBLE'),
+    visible_upload_no = (SELECT v.upload_no FROM document_version v WHERE v.document_id = knowledge_document.id AND v.state = 'VISIBLE'),
+    segment_count = (SELECT v.segment_count FROM document_version v WHERE v.document_id = knowledge_document.id AND v.state = 'VISIBLE'),
+    pages = (SELECT v.pages FROM document_version v WHERE v.document_id = knowledge_document.id AND v.state = 'VISIBLE'),
+    title = (SELECT v.title FROM document_version v WHERE v.document_id = knowledge_document.id AND v.state = 'VISIBLE')
+WHERE id IN (@list);
+
+-- An older upload's task is cancelled when a newer one is visible; the sweeper does it, this makes it look.
+-- name: VersionsOutdated
+UPDATE document_version
+SET sweep_at = ?
+WHERE state = 'BUILDING'
+  AND upload_no < (SELECT d.visible_upload_no FROM knowledge_document d WHERE d.id = document_version.document_id)
+  AND document_id IN (@list);
+
+-- name: VersionsAbandon
+UPDATE document_version
+SET state = 'ABANDONED', closed_at = ?, updated_at = ?, sweep_at = ?, sweep_pass = 0
+WHERE state = 'BUILDING' AND task_id IN (@list);
+
+-- The status of a document without a visible version follows its newest upload's task (design D13).
+-- name: DocumentsFollow
+UPDATE knowledge_document
+SET status = ?, updated_at = ?
+WHERE visible_no = 0 AND deleted_at IS NULL AND status <> ? AND id IN (@list) AND latest_task_id IN (@list);
+
+-- ---------------------------------------------------------------- replay
+
+-- The newest version of each task, open or not: its upload and file.
+-- name: VersionsOfTasks
+SELECT v.task_id, v.document_id, v.base_id, v.upload_no, v.title, COALESCE(f.id, '')
+FROM document_version v
+LEFT JOIN stored_file f ON f.id = v.file_id
+WHERE v.task_id IN (@list)
+ORDER BY v.task_id, v.no;
+
+-- name: VersionsInsert
+INSERT INTO document_version (id, document_id, base_id, task_id, file_id, no, upload_no, state, title, created_at, updated_at, sweep_at)
+VALUES (@rows:12);
+
+-- name: DocumentNext
+UPDATE knowledge_document SET last_no = ? WHERE id = ?;
+
+-- ---------------------------------------------------------------- delete
+
+-- name: DocumentReachable
+SELECT id FROM knowledge_document WHERE id = ? AND (? = 1 OR user_id = ?) AND deleted_at IS NULL;
+
+-- name: TasksOpen
+SELECT id FROM ingest_task WHERE status IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUSPENDED') AND document_id IN (@list) ORDER BY id;
+
+-- name: DocumentsTombstone
+UPDATE knowledge_document
+SET deleted_at = ?, updated_at = ?, same_sha256 = NULL, visible_version_id = NULL, visible_no = 0, visible_upload_no = 0,
+    segment_count = 0, sweep_at = ?, sweep_pass = 0
+WHERE deleted_at IS NULL AND id IN (@list);
+
+-- ---------------------------------------------------------------- sweep: versions
+
+-- name: VersionsDue
+SELECT id, document_id, base_id, state, task_id FROM document_version WHERE sweep_at <= ? ORDER BY sweep_at, id LIMIT ?;
+
+-- name: VersionSweepAt
+UPDATE document_version SET sweep_at = ?, sweep_pass = sweep_pass + 1 WHERE id = ? AND state = ?;
+
+-- name: VersionClosed
+SELECT state FROM document_version WHERE id = ?;
+
+-- name: ClosedRows
+SELECT id, vector_id, birth_version_id FROM knowledge_segment WHERE version_id = ? ORDER BY segment_index LIMIT ?;
+
+-- Rows of open or visible versions hold their ids: nobody may delete those vectors.
+-- name: IdsHeld
+SELECT DISTINCT s.vector_id
+FROM knowledge_segment s
+JOIN document_version v ON v.id = s.version_id
+WHERE v.state IN ('BUILDING', 'VISIBLE') AND s.vector_id IN (@list);
+
+-- name: BirthsOpen
+SELECT id FROM document_version WHERE state = 'BUILDING' AND id IN (@list);
+
+-- name: GarbageMark
+INSERT INTO vector_garbage (vector_id, base_id, document_id, birth_version_id, marked_at, sweep_at)
+VALUES (@rows:6)
+ON CONFLICT (vector_id) DO UPDATE SET marked_at = excluded.marked_at, sweep_at = excluded.sweep_at;
+
+-- ---------------------------------------------------------------- sweep: garbage
+
+-- name: GarbageDue
+SELECT vector_id, base_id, document_id, birth_version_id, marked_at, sweep_pass
+FROM vector_garbage
+WHERE sweep_at <= ?
+ORDER BY sweep_at, vector_id
+LIMIT ?;
+
+-- name: GarbageMarked
+UPDATE vector_garbage SET marked_at = ?, sweep_at = ? WHERE marked_at IS NULL AND vector_id IN (@list);
+
+-- name: GarbageLater
+UPDATE vector_garbage SET sweep_at = ? WHERE vector_id IN (@list);
+
+-- name: GarbageDeleted
+UPDATE vector_garbage SET sweep_pass = 1, sweep_at = ? WHERE marked_at IS NOT NULL AND sweep_pass = 0 AND vector_id IN (@list);
+
+-- name: GarbageGone
+DELETE FROM vector_garbage WHERE marked_at IS NOT NULL AND sweep_pass = 1 AND vector_id IN (@list);
+
+-- ---------------------------------------------------------------- sweep: deleted documents
+
+-- name: DocumentsDue
+SELECT id, base_id, sweep_pass FROM knowledge_document WHERE sweep_at <= ? ORDER BY sweep_at, id LIMIT ?;
+
+-- name: DocumentTomb
+SELECT id FROM knowledge_document WHERE id = ? AND deleted_at IS NOT NULL @forupdate;
+
+-- name: DocumentRows
+SELECT id, vector_id, birth_version_id FROM knowledge_segment WHERE document_id = ? LIMIT ?;
+
+-- name: DocumentVersions
+SELECT id FROM document_version WHERE document_id = ? ORDER BY id;
+
+-- name: DocumentGarbageLeft
+SELECT g.vector_id FROM vector_garbage g JOIN document_version v ON v.id = g.birth_version_id WHERE v.document_id = ? LIMIT 1;
+
+-- name: DocumentSweepLater
+UPDATE knowledge_document SET sweep_pass = ?, sweep_at = ? WHERE id = ? AND deleted_at IS NOT NULL AND sweep_pass = ?;
+
+-- name: DocumentGone
+DELETE FROM knowledge_document WHERE id = ? AND deleted_at IS NOT NULL AND sweep_pass = ?;
+
+-- name: DocumentVersionsGone
+DELETE FROM document_version WHERE document_id = ?;
+
+-- ---------------------------------------------------------------- sweep: files
+
+-- name: DocumentFiles
+SELECT DISTINCT file_id FROM document_version WHERE document_id = ? AND file_id <> '' ORDER BY file_id;
+
+-- name: OutdatedFiles
+SELECT DISTINCT v.file_id
+FROM document_version v
+JOIN knowledge_document d ON d.id = v.document_id
+WHERE v.document_id = ? AND v.file_id <> '' AND v.state IN ('SUPERSEDED', 'ABANDONED') AND v.upload_no < d.visible_upload_no
+ORDER BY v.file_id;
+
+-- name: DocumentUnlink
+UPDATE document_version SET file_id = '' WHERE document_id = ? AND file_id IN (@list);
+
+-- name: OutdatedUnlink
+UPDATE document_version
+SET file_id = ''
+WHERE document_id = ? AND state IN ('SUPERSEDED', 'ABANDONED')
+  AND upload_no < (SELECT d.visible_upload_no FROM knowledge_document d WHERE d.id = document_version.document_id)
+  AND file_id IN (@list);
+
+-- name: FileLinked
+SELECT id FROM document_version WHERE file_id = ? LIMIT 1;
+
+-- name: FileDelete
+DELETE FROM stored_file WHERE id = ?;
+
+-- name: FilesKnown
+SELECT id FROM stored_file WHERE id IN (@list);

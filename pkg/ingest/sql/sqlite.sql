@@ -1,0 +1,1 @@
+-- SQLite says everything as common.sql has it; its transactions are exclusive, so no statement locks.

@@ -1,0 +1,490 @@
+package ingest
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/taskrun"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
+)
+
+// testClock is the clock of SQLite and of the application.
+type testClock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newClock() *testClock {
+	return &testClock{now: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}
+}
+
+// Now moves on by a microsecond at each look, as real clocks do.
+func (c *testClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(time.Microsecond)
+	return c.now
+}
+
+func (c *testClock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// lineExtractor makes a paragraph of every line; a line "# x" is a heading, "!crash" fails.
+type lineExtractor struct{}
+
+func (lineExtractor) Fingerprint() string { return "lines/1" }
+
+func (lineExtractor) Extract(ctx context.Context, src Source, progress func(int, int), emit func(Block) error) (Extraction, error) {
+	found := Extraction{MediaType: "text/plain", Reader: "lines/1"}
+	scanner := bufio.NewScanner(io.NewSectionReader(src.File, 0, 1<<40))
+	for scanner.Scan() {
+		line := strings.TrimSpace(scanner.Text())
+		if line == "" {
+			continue
+		}
+		if title, ok := strings.CutPrefix(line, "# "); ok {
+			found.Title = title
+			continue
+		}
+		if line == "!corrupt" {
+			return found, Permanent(CodeCorrupt, "Repair it.", "the text says that it is corrupt")
+		}
+		found.Chars += int64(len(line))
+		if err := emit(Block{Kind: BlockParagraph, Text: line}); err != nil {
+			return found, err
+		}
+	}
+	progress(1, 1)
+	return found, errors.Join(scanner.Err(), ctx.Err())
+}
+
+// blockSplitter makes a segment of every block.
+type blockSplitter struct{ version string }
+
+func (s blockSplitter) Fingerprint() string { return "blocks/" + s.version }
+func (s blockSplitter) NewRun() SplitRun    { return &blockRun{suffix: s.version} }
+
+type blockRun struct {
+	n      int
+	suffix string
+}
+
+func (r *blockRun) Add(b Block) []Segment {
+	r.n++
+	return []Segment{{Index: r.n - 1, Text: b.Text + r.suffix, HeadingPath: []string{"h"}, ByteStart: int64(r.n), ByteEnd: int64(r.n + 1), Tokens: 1}}
+}
+
+func (r *blockRun) Close() []Segment { return nil }
+
+// hashEmbedder makes a vector out of the text's hash and counts what is paid for.
+type hashEmbedder struct {
+	mu    sync.Mutex
+	model Model
+	batch int
+	paid  map[string]int
+	fail  func(texts []string) error
+}
+
+func newEmbedder() *hashEmbedder {
+	return &hashEmbedder{model: Model{Key: "hash/1", Dim: 8}, batch: 3, paid: map[string]int{}}
+}
+
+func (e *hashEmbedder) Model() Model   { return e.model }
+func (e *hashEmbedder) BatchSize() int { return e.batch }
+
+func (e *hashEmbedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.fail != nil {
+		if err := e.fail(texts); err != nil {
+			return nil, err
+		}
+	}
+	out := make([][]float32, len(texts))
+	for i, text := range texts {
+		e.paid[text]++
+		out[i] = vectorOfText(text, e.model.Dim)
+	}
+	return out, ctx.Err()
+}
+
+func vectorOfText(text string, dim int) []float32 {
+	sum := sha256.Sum256([]byte(text))
+	out := make([]float32, dim)
+	for i := range out {
+		out[i] = float32(sum[i%len(sum)]) + 1
+	}
+	return out
+}
+
+// memoryVectors is a VectorStore in memory.
+type memoryVectors struct {
+	mu   sync.Mutex
+	rows map[string]map[string]Vector // by base, by id
+	fail func(op string) error
+}
+
+func newVectors() *memoryVectors { return &memoryVectors{rows: map[string]map[string]Vector{}} }
+
+func (s *memoryVectors) do(op string, f func()) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail != nil {
+		if err := s.fail(op); err != nil {
+			return err
+		}
+	}
+	f()
+	return nil
+}
+
+func (s *memoryVectors) Upsert(_ context.Context, base string, rows []Vector) error {
+	return s.do("upsert", func() {
+		if s.rows[base] == nil {
+			s.rows[base] = map[string]Vector{}
+		}
+		for _, r := range rows {
+			s.rows[base][r.ID] = r
+		}
+	})
+}
+
+func (s *memoryVectors) Delete(_ context.Context, base string, ids []string) error {
+	return s.do("delete", func() {
+		for _, id := range ids {
+			delete(s.rows[base], id)
+		}
+	})
+}
+
+func (s *memoryVectors) Query(context.Context, string, []float32, int, []string) ([]Hit, error) {
+	return nil, nil
+}
+
+func (s *memoryVectors) Present(_ context.Context, base string, ids []string) (map[string]bool, error) {
+	out := map[string]bool{}
+	err := s.do("present", func() {
+		for _, id := range ids {
+			if _, ok := s.rows[base][id]; ok {
+				out[id] = true
+			}
+		}
+	})
+	return out, err
+}
+
+func (s *memoryVectors) List(_ context.Context, base string, offset, limit int) ([]string, error) {
+	var out []string
+	err := s.do("list", func() {
+		for id := range s.rows[base] {
+			out = append(out, id)
+		}
+	})
+	slices.Sort(out)
+	out = out[min(offset, len(out)):]
+	return out[:min(limit, len(out))], err
+}
+
+func (s *memoryVectors) Drop(_ context.Context, base string) error {
+	return s.do("drop", func() { delete(s.rows, base) })
+}
+
+func (s *memoryVectors) Ping(context.Context) error { return nil }
+
+// world is an application on a database of its own.
+type world struct {
+	t       testing.TB
+	clock   *testClock
+	store   *taskstore.Store
+	app     *App
+	kind    *Worker
+	embed   *hashEmbedder
+	vectors *memoryVectors
+	files   *Files
+	dir     string
+	caller  Caller
+	policy  taskstate.Policy
+	owner   int
+}
+
+// worldOptions change what newWorld makes.
+type worldOptions struct {
+	database string // a URL; empty: SQLite in a temporary folder
+	config   func(*Config)
+	deps     func(*Deps)
+}
+
+func testPolicy() taskstate.Policy {
+	return taskstate.Policy{Lease: 30 * time.Second, MaxCrashes: 1000, Slack: 2 * time.Second, DLQ: true}
+}
+
+func newWorld(t testing.TB, o worldOptions) *world {
+	t.Helper()
+	w := &world{t: t, clock: newClock(), embed: newEmbedder(), vectors: newVectors(), policy: testPolicy(), dir: t.TempDir()}
+	w.caller = Caller{Scope: taskstate.Scope{UserID: "anna", Role: taskstate.RoleUser}, Channel: "http"}
+	cfg := taskstore.Config{DatabaseURL: o.database}
+	if cfg.DatabaseURL == "" {
+		cfg.DatabaseURL = "sqlite:" + filepath.Join(t.TempDir(), "test.db")
+		cfg.Now = w.clock.Now
+	}
+	var err error
+	w.store, err = taskstore.Open(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = w.store.Close() })
+	_, err = w.store.Migrate(t.Context())
+	require.NoError(t, err)
+	w.files, err = OpenFiles(w.dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = w.files.Close() })
+	w.build(o)
+	return w
+}
+
+// build makes the application anew on the same database, as after a restart.
+func (w *world) build(o worldOptions) {
+	cfg := NewDefaultConfig()
+	cfg.MaxAttempts = 3
+	if o.config != nil {
+		o.config(&cfg)
+	}
+	deps := Deps{
+		Store: w.store, Extractor: lineExtractor{}, Splitter: blockSplitter{}, Embedder: w.embed, Vectors: w.vectors, Files: w.files,
+		Detect: func([]byte, io.ReaderAt, int64, string) (string, error) { return "text/plain", nil },
+		Policy: w.policy, Log: slog.New(slog.DiscardHandler), Clock: w.clock.Now,
+	}
+	if o.database != "" {
+		deps.Clock = time.Now
+	}
+	if o.deps != nil {
+		o.deps(&deps)
+	}
+	var err error
+	w.app, err = New(deps, cfg)
+	require.NoError(w.t, err)
+	w.kind, err = w.app.Kind()
+	require.NoError(w.t, err)
+}
+
+// receive puts text on disk.
+func (w *world) receive(name, text string) ReceivedFile {
+	w.t.Helper()
+	f, err := w.app.Receive(w.t.Context(), strings.NewReader(text), name)
+	require.NoError(w.t, err)
+	return f
+}
+
+// upload accepts text as a new document.
+func (w *world) upload(text string) Accepted {
+	w.t.Helper()
+	return w.accept(Upload{File: w.receive("a.txt", text)})
+}
+
+// accept accepts and fails the test when it cannot be.
+func (w *world) accept(u Upload) Accepted {
+	w.t.Helper()
+	got, err := w.app.Accept(w.t.Context(), w.caller, u)
+	require.NoError(w.t, err)
+	return got
+}
+
+// claim takes the task, from whoever holds it if its lease is over.
+func (w *world) claim(id string) (taskrun.Job, taskstate.Answer) {
+	w.t.Helper()
+	w.owner++
+	owner := fmt.Sprintf("p%d", w.owner)
+	r := taskstate.ClaimRequest{Owner: owner + "/1", Process: owner, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: owner}, Takeover: true, Alone: true}
+	out, err := w.store.Apply(w.t.Context(), taskstate.Batch{
+		IDs: []string{id}, Scope: taskstate.System(),
+		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision { return taskstate.Claim(w.policy, m, t, r) }),
+		Also: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, d []taskstate.Decision) error {
+			return w.kind.Also(ctx, tx, m, d, nil)
+		},
+	})
+	require.NoError(w.t, err)
+	m, err := w.store.Moment(w.t.Context())
+	require.NoError(w.t, err)
+	return taskrun.Job{
+		Task: out[0].After, Token: taskstate.Token{Timeline: m.Timeline, Fence: out[0].After.Fence},
+		Report: func(taskstate.Progress) {},
+	}, out[0].Answer
+}
+
+// finish ends a job as the runner does, and answers the outcome.
+func (w *world) finish(ctx context.Context, job taskrun.Job, res taskrun.Result) (taskstate.Outcome, error) {
+	holder := taskstate.Holder{Token: job.Token, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "p"}}
+	out, err := w.store.Apply(ctx, taskstate.Batch{
+		IDs: []string{job.Task.ID}, Scope: taskstate.System(),
+		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
+			t := tasks[0]
+			if res.Err != nil {
+				return []taskstate.Decision{taskstate.Fail(w.policy, m, t, holder, w.kind.Classify(res.Err))}, nil
+			}
+			if d := taskstate.Succeed(m, t, holder, nil, ""); d.Answer == taskstate.AnswerLost {
+				return []taskstate.Decision{d}, nil
+			}
+			return w.kind.Decide(ctx, tx, m, []taskrun.Done{{Task: t, Holder: holder, Result: res}})
+		},
+		Also: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, d []taskstate.Decision) error {
+			return w.kind.Also(ctx, tx, m, d, map[string]any{job.Task.ID: res.Payload})
+		},
+	})
+	if err != nil {
+		return taskstate.Outcome{}, err
+	}
+	return out[0], out[0].Err
+}
+
+// process claims, runs and finishes a task once.
+func (w *world) process(id string) taskstate.Task {
+	w.t.Helper()
+	job, answer := w.claim(id)
+	require.Equal(w.t, taskstate.AnswerClaimed, answer)
+	out, err := w.finish(w.t.Context(), job, w.kind.Run(w.t.Context(), job))
+	require.NoError(w.t, err)
+	return out.After
+}
+
+// task reads a task.
+func (w *world) task(id string) taskstate.Task {
+	w.t.Helper()
+	task, err := w.store.Get(w.t.Context(), taskstate.System(), id)
+	require.NoError(w.t, err)
+	return task
+}
+
+// document reads a document's row, also a tombstone's.
+func (w *world) document(id string) documentRow {
+	w.t.Helper()
+	var d documentRow
+	require.NoError(w.t, w.store.InTx(w.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+		var err error
+		d, err = w.app.lockDocument(ctx, tx, id)
+		return err
+	}))
+	return d
+}
+
+// text is what the visible version says, line by line, through the vectors: each line's vector must be the text's own.
+func (w *world) text(document string) []string {
+	w.t.Helper()
+	rows, err := w.store.Reader().QueryContext(w.t.Context(), `SELECT s.segment_index, s.content, s.vector_id, d.base_id, d.segment_count
+		FROM knowledge_document d JOIN knowledge_segment s ON s.version_id = d.visible_version_id WHERE d.id = ? ORDER BY s.segment_index`, document)
+	require.NoError(w.t, err)
+	defer func() { _ = rows.Close() }()
+	var out []string
+	count := 0
+	for rows.Next() {
+		var index int
+		var content, vector, base string
+		require.NoError(w.t, rows.Scan(&index, &content, &vector, &base, &count))
+		require.Equal(w.t, len(out), index, "segments without gaps")
+		require.Equal(w.t, vectorOfText(content, w.embed.model.Dim), w.vectors.rows[base][vector].Values, "vector of %q", content)
+		out = append(out, content)
+	}
+	require.NoError(w.t, rows.Err())
+	require.Len(w.t, out, count)
+	return out
+}
+
+// number answers a query's only number.
+func (w *world) number(query string, params ...any) int {
+	w.t.Helper()
+	var n int
+	require.NoError(w.t, w.store.Reader().QueryRowContext(w.t.Context(), query, params...).Scan(&n))
+	return n
+}
+
+// sweepAll sweeps until everything that time brings has been swept.
+func (w *world) sweepAll() {
+	w.t.Helper()
+	for range 8 {
+		_, err := w.app.Sweep(w.t.Context())
+		require.NoError(w.t, err)
+		w.clock.advance(11 * time.Minute)
+	}
+}
+
+// checkInvariants are those of design D8 and I25 that hold at every moment.
+func (w *world) checkInvariants() {
+	w.t.Helper()
+	require.Zero(w.t, w.number(`SELECT COUNT(*) FROM (SELECT document_id FROM document_version WHERE state = 'VISIBLE' GROUP BY document_id HAVING COUNT(*) > 1) x`), "one visible version at most")
+	require.Zero(w.t, w.number(`SELECT COUNT(*) FROM knowledge_document d LEFT JOIN document_version v ON v.id = d.visible_version_id
+		WHERE d.visible_no > 0 AND (v.id IS NULL OR v.state <> 'VISIBLE')`), "the document names its visible version")
+	require.Zero(w.t, w.number(`SELECT COUNT(*) FROM document_version v JOIN ingest_task t ON t.id = v.task_id
+		WHERE v.state = 'BUILDING' AND t.status IN ('SUCCEEDED', 'DEAD', 'CANCELLED')`), "no BUILDING version without an open task")
+	named := map[string]bool{}
+	for _, query := range []string{"SELECT vector_id FROM knowledge_segment", "SELECT vector_id FROM vector_garbage"} {
+		ids, err := column(w.t.Context(), w.store.Reader(), query)
+		require.NoError(w.t, err)
+		for _, id := range ids {
+			named[id] = true
+		}
+	}
+	w.vectors.mu.Lock()
+	defer w.vectors.mu.Unlock()
+	for _, rows := range w.vectors.rows {
+		for id := range rows {
+			require.True(w.t, named[id], "vector %s is named by SQL", id)
+		}
+	}
+	visible, err := column(w.t.Context(), w.store.Reader(), `SELECT s.vector_id FROM knowledge_segment s JOIN document_version v ON v.id = s.version_id WHERE v.state = 'VISIBLE'`)
+	require.NoError(w.t, err)
+	for _, id := range visible {
+		found := false
+		for _, rows := range w.vectors.rows {
+			_, here := rows[id]
+			found = found || here
+		}
+		require.True(w.t, found, "a visible segment has its vector")
+	}
+}
+
+// vectorCount is how many vectors all bases hold.
+func (w *world) vectorCount() int {
+	n := 0
+	for _, rows := range w.vectors.rows {
+		n += len(rows)
+	}
+	return n
+}
+
+// stored lists the upload folder.
+func (w *world) stored() []string {
+	w.t.Helper()
+	entries, err := os.ReadDir(w.dir)
+	require.NoError(w.t, err)
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+// lines is a text of n different lines.
+func lines(n int, seed uint64) string {
+	r := rand.New(rand.NewPCG(seed, 1))
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "line %d says %d\n", i, r.IntN(1_000_000))
+	}
+	return b.String()
+}
