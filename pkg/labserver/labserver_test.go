@@ -183,20 +183,29 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 	needServers(t)
 	exe, err := os.Executable()
 	require.NoError(t, err)
+	kinds := []Kind{KindMariaDB, KindPostgres, KindRedis, KindChroma}
+	for _, k := range []Kind{KindKafka, KindRabbitMQ} {
+		if err := Installed(k); err == nil {
+			kinds = append(kinds, k)
+		} else {
+			t.Logf("without %s, which make test does not install: %v", k, err)
+		}
+	}
 	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), "LABSERVER_VICTIM=1")
+	cmd.Env = append(os.Environ(), "LABSERVER_VICTIM="+fmt.Sprint(kinds))
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	cmd.Stderr = os.Stderr
 	require.NoError(t, cmd.Start())
 	var procs []*process
-	for range 3 {
+	for range kinds {
 		var p process
 		_, err = fmt.Fscanln(out, &p.pid, &p.start)
 		require.NoError(t, err)
 		require.False(t, p.exited())
-		procs = append(procs, &p)
+		procs = append(procs, p.tree()...)
 	}
+	require.GreaterOrEqual(t, len(procs), len(kinds))
 	require.NoError(t, cmd.Process.Kill())
 	require.Error(t, cmd.Wait())
 	for _, p := range procs {
@@ -205,8 +214,8 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 }
 
 func victim() {
-	for _, kind := range []Kind{KindRedis, KindMariaDB, KindPostgres} {
-		s, err := Start(context.Background(), kind, Options{})
+	for _, kind := range strings.Fields(strings.Trim(os.Getenv("LABSERVER_VICTIM"), "[]")) {
+		s, err := Start(context.Background(), Kind(kind), Options{})
 		if err != nil {
 			panic(err)
 		}

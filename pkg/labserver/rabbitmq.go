@@ -78,6 +78,7 @@ func rabbitCommands(s *Server) ([]command, error) {
 		"RABBITMQ_MNESIA_BASE=" + in("mnesia"), "RABBITMQ_LOG_BASE=" + in("log"), "RABBITMQ_PID_FILE=" + in("node.pid"),
 		"RABBITMQ_CONFIG_FILE=" + in("rabbitmq"), "RABBITMQ_ENABLED_PLUGINS_FILE=" + in("enabled_plugins"),
 		"RABBITMQ_CONF_ENV_FILE=" + in("none"), "RABBITMQ_ADVANCED_CONFIG_FILE=" + in("advanced"),
+		"RUNNING_UNDER_SYSTEMD=true", // the script then becomes the node instead of starting it, and dies with us
 		"ERL_EPMD_ADDRESS=" + loopback, "ERL_EPMD_PORT=" + epmdPort,
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1} +S 2:2",
 	}

@@ -55,6 +55,7 @@ func Main(m *testing.M) {
 		}
 	}
 	removeTempDirs()
+	sweepTemp(reachableTemp())
 }
 
 // MariaDB is the MariaDB server of this test process, started by the first caller.
