@@ -73,15 +73,27 @@ func Open(ctx context.Context, env *process.Env, s Shared) (*Parts, error) {
 	return p, nil
 }
 
-// openStore opens the database and watches its schema.
-func (p *Parts) openStore(ctx context.Context, s Store) error {
+// OpenStore opens the database that the settings name; MYSQL_DSN wins.
+func OpenStore(ctx context.Context, s Store) (*taskstore.Store, error) {
+	if err := s.validate(); err != nil {
+		return nil, err
+	}
 	cfg := taskstore.Config{MySQLDSN: s.MySQLDSN.Reveal(), DatabaseURL: s.DatabaseURL.Reveal()}
 	if cfg.MySQLDSN != "" {
 		cfg.DatabaseURL = ""
 	}
 	store, err := taskstore.Open(ctx, cfg)
 	if err != nil {
-		return fmt.Errorf("open database: %w", err)
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	return store, nil
+}
+
+// openStore opens the database and watches it.
+func (p *Parts) openStore(ctx context.Context, s Store) error {
+	store, err := OpenStore(ctx, s)
+	if err != nil {
+		return err
 	}
 	p.Store = store
 	p.later(store.Close)
