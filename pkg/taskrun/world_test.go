@@ -147,7 +147,7 @@ func (w *world) task(id string, edit ...func(t *taskstate.Task)) (delivery strin
 
 // settled waits until every goroutine of the bubble waits, d later.
 func settled(d time.Duration) {
-	time.Sleep(d) // fake time of the bubble: nothing is waited for in earnest
+	<-time.After(d) // fake time of the bubble: nothing is waited for in earnest
 	synctest.Wait()
 }
 

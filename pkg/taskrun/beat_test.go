@@ -1,0 +1,104 @@
+package taskrun
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// A long run keeps its lease, with one statement for all tasks and only when one needs it.
+func TestHeartbeatKeepsLeases(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		for _, id := range []string{"a", "b", "c"} {
+			w.task(id)
+		}
+		release := make(chan struct{})
+		w.start("p", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }},
+			func(c *Config) { c.StallLimit = nil })
+		settled(10 * time.Minute)
+		for _, id := range []string{"a", "b", "c"} {
+			require.Equal(t, int64(1), w.store.get(id).Fence, "nobody took it over")
+		}
+		n := w.store.called("heartbeat")
+		require.InDelta(t, 60, n, 3, "one statement for all, each third of the lease")
+		close(release)
+	})
+}
+
+func TestProgressIsWrittenWithTheHeartbeat(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("x")
+		release := make(chan struct{})
+		p := w.start("p", &testKind{run: func(_ context.Context, j Job) Result {
+			j.Report(taskstate.Progress{Stage: taskstate.StageExtract, Percent: 10})
+			j.Report(taskstate.Progress{Stage: taskstate.StageEmbed, Percent: 250, Processed: 3, Total: 12})
+			<-release
+			return Result{}
+		}})
+		settled(1500 * time.Millisecond)
+		require.Equal(t, taskstate.Progress{Stage: taskstate.StageEmbed, Percent: 99, Processed: 3, Total: 12}, w.store.get("x").Progress)
+		require.Equal(t, 1, w.store.called("heartbeat"))
+		close(release)
+		settled(0)
+		require.Equal(t, 100, w.store.get("x").Progress.Percent)
+		require.GreaterOrEqual(t, testutil.CollectAndCount(p.m.stage), 2)
+	})
+}
+
+// A silent stage is failed by its holder: one attempt, and the slot is free again.
+func TestStallIsOneFailedAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("x")
+		p := w.start("p", &testKind{run: func(ctx context.Context, j Job) Result {
+			j.Report(taskstate.Progress{Stage: taskstate.StageEmbed})
+			<-ctx.Done()
+			return Result{Err: ctx.Err()}
+		}}, func(c *Config) {
+			c.Policy.BaseBackoff, c.Concurrency = time.Hour, 1
+			c.Policy.MaxBackoff = time.Hour
+			c.StallLimit = map[taskstate.Stage]time.Duration{taskstate.StageEmbed: time.Minute}
+		})
+		settled(70 * time.Second)
+		row := w.store.get("x")
+		require.Equal(t, taskstate.StatusRetrying, row.Status)
+		require.Equal(t, 1, row.AttemptCount)
+		require.Equal(t, CodeStalled, row.ErrorCode)
+		require.Equal(t, "stage embed: no progress for 1m0s", row.LastError)
+		require.Equal(t, 1, p.slots.idle())
+	})
+}
+
+// A run that ignores its end: not renewed any more, slot written off, not ready; taken over when its lease ends.
+func TestHungRunIsWrittenOff(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("x")
+		hang := make(chan struct{})
+		p := w.start("p", &testKind{run: func(context.Context, Job) Result { <-hang; return Result{} }},
+			func(c *Config) {
+				c.Concurrency = 1
+				c.StallLimit = map[taskstate.Stage]time.Duration{taskstate.StageNone: time.Minute}
+			})
+		other := w.start("q", &testKind{}, func(c *Config) { c.MainLoop = false })
+		settled(62 * time.Second)
+		require.NoError(t, p.Ready())
+		settled(5 * time.Second)
+		require.ErrorContains(t, p.Ready(), "1 of 1 slots")
+		settled(time.Minute)
+		require.Equal(t, []string{"x"}, other.kind.ran())
+		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
+		require.Equal(t, 1, w.store.get("x").CrashCount)
+		close(hang)
+		settled(time.Second)
+		require.NoError(t, p.Ready(), "the slot is back with its run")
+		require.Equal(t, 1, p.slots.idle())
+	})
+}

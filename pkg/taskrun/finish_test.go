@@ -1,0 +1,337 @@
+package taskrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+var errFlaky = errors.New("flaky")
+
+func failing(err error) func(context.Context, Job) Result {
+	return func(context.Context, Job) Result { return Result{Err: err} }
+}
+
+// Two attempts, zero backoff: RETRYING/1, DEAD/2, one dead letter, nothing pending, the mark in the row.
+func TestFailuresEndInTheDeadLetterQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		id := w.task("x", func(t *taskstate.Task) { t.MaxAttempts = 2 })
+		p := w.start("a", &testKind{run: failing(errFlaky)}, func(c *Config) {
+			c.Policy.BaseBackoff, c.Policy.MaxBackoff, c.Settle.Idle = 0, 0, 0
+		})
+		settled(time.Second)
+		row := w.store.get("x")
+		require.Equal(t, taskstate.StatusDead, row.Status)
+		require.Equal(t, 2, row.AttemptCount)
+		require.Equal(t, taskstate.DLQWritten, row.DLQ)
+		require.Equal(t, "flaky", row.LastError)
+		require.Equal(t, []taskstate.Status{
+			taskstate.StatusRunning, taskstate.StatusRetrying, taskstate.StatusRunning, taskstate.StatusDead,
+		}, w.store.path("x"))
+		_, pending, added, _ := w.stream.counts()
+		require.Zero(t, pending)
+		require.Equal(t, 1, added, "no second entry for a retry")
+		require.Len(t, w.stream.dead, 1)
+		require.Equal(t, ingestq.DeadLetter{
+			TaskID: "x", Fence: 2, SourceRecordID: id, LastError: "flaky", AttemptCount: 2, FailedAt: w.stream.dead[0].FailedAt,
+		}, w.stream.dead[0])
+		require.InDelta(t, 1, p.result(resultRetry), 0)
+		require.InDelta(t, 1, p.result(resultDead), 0)
+	})
+}
+
+func TestPermanentFailureIsDeadAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("x")
+		w.start("a", &testKind{run: failing(fmt.Errorf("open: %w", errHopeless))})
+		settled(time.Second)
+		row := w.store.get("x")
+		require.Equal(t, taskstate.StatusDead, row.Status)
+		require.Equal(t, 1, row.AttemptCount)
+		require.Equal(t, "open: hopeless", row.LastError)
+	})
+}
+
+// The dead letter cannot be written: nothing is acknowledged; the sweep writes it when the queue is back.
+func TestDeadLetterIsOwedUntilWritten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		id := w.task("x")
+		down := func(op string) error {
+			if op == "letters" {
+				return ingestq.ErrUnavailable
+			}
+			return nil
+		}
+		w.stream.setFault(down)
+		w.start("a", &testKind{run: failing(errHopeless)})
+		settled(time.Minute)
+		require.Equal(t, taskstate.DLQOwed, w.store.get("x").DLQ)
+		require.True(t, w.stream.isPending(id))
+		w.stream.setFault(nil)
+		settled(10 * time.Second)
+		require.Equal(t, taskstate.DLQWritten, w.store.get("x").DLQ)
+		require.False(t, w.stream.isPending(id))
+		require.Len(t, w.stream.dead, 1)
+	})
+}
+
+// A retry uses the entry that is pending, exactly when it is due.
+func TestRetryRunsWhenDue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		id := w.task("x")
+		var at []time.Time
+		p := w.start("a", &testKind{run: func(_ context.Context, j Job) Result {
+			at = append(at, time.Now())
+			if j.Task.AttemptCount == 0 {
+				return Result{Err: errFlaky}
+			}
+			return Result{}
+		}})
+		settled(900 * time.Millisecond)
+		require.True(t, w.stream.isPending(id), "a retry keeps its entry")
+		require.Equal(t, id, w.store.get("x").Delivery)
+		settled(time.Second)
+		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
+		require.False(t, w.stream.isPending(id))
+		require.WithinDuration(t, at[0].Add(time.Second), at[1], 10*time.Millisecond)
+		require.Equal(t, 1, testutil.CollectAndCount(p.m.lateness))
+	})
+}
+
+func TestPanicIsAFailedAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("x")
+		w.start("a", &testKind{run: func(context.Context, Job) Result { panic("boom") }})
+		settled(100 * time.Millisecond)
+		row := w.store.get("x")
+		require.Equal(t, taskstate.StatusRetrying, row.Status)
+		require.Equal(t, 1, row.AttemptCount)
+		require.Equal(t, "panic: boom", row.LastError, "no stack in what users read")
+		require.Equal(t, CodeInternal, row.ErrorCode)
+	})
+}
+
+func TestUnknownTypeIsSuspendedByItsHolder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		id := w.task("x", func(t *taskstate.Task) { t.Type = "telepathy" })
+		w.start("a", &testKind{})
+		settled(time.Second)
+		require.Equal(t, []taskstate.Status{taskstate.StatusRunning, taskstate.StatusSuspended}, w.store.path("x"))
+		require.Contains(t, w.store.log[len(w.store.log)-1].Message, `"telepathy"`)
+		require.False(t, w.stream.isPending(id))
+	})
+}
+
+// A finish whose database is away is tried again until it is back; heartbeats and the fence do the rest.
+func TestFinishOutlivesAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		id := w.task("x")
+		release := make(chan struct{})
+		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }})
+		settled(time.Second)
+		w.store.setFault(func(string) error { return taskstate.ErrUnavailable })
+		close(release)
+		settled(40 * time.Second) // longer than the lease
+		w.store.setFault(nil)
+		settled(10 * time.Second)
+		row := w.store.get("x")
+		require.Equal(t, taskstate.StatusSucceeded, row.Status)
+		require.Zero(t, row.CrashCount, "an outage counts no crash")
+		require.Len(t, p.kind.ran(), 1)
+		require.False(t, w.stream.isPending(id))
+	})
+}
+
+// The finish was committed and its answer lost: the second try sees its own work, and the rest follows.
+func TestUnknownFinishIsReadBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		id := w.task("x")
+		release := make(chan struct{})
+		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }})
+		settled(0)
+		lost := false
+		w.store.setFault(func(op string) error {
+			if op == "apply!" && !lost {
+				lost = true
+				return taskstate.ErrOutcomeUnknown
+			}
+			return nil
+		})
+		close(release)
+		settled(time.Second)
+		require.True(t, lost)
+		require.InDelta(t, 1, p.result(resultSucceeded), 0)
+		require.False(t, w.stream.isPending(id))
+	})
+}
+
+// Many outcomes go into few transactions, and each is decided in its own right.
+func TestFinishesAreBatched(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		for i := range 64 {
+			w.task(fmt.Sprint("t", i))
+		}
+		release := make(chan struct{})
+		var payloads []string
+		kind := &testKind{
+			run: func(_ context.Context, j Job) Result {
+				<-release
+				if j.Task.ID == "t7" {
+					return Result{Err: errHopeless}
+				}
+				return Result{Payload: j.Task.ID, Output: []byte(`{}`)}
+			},
+			also: func(changed []taskstate.Decision, ps map[string]any) error {
+				for _, d := range changed {
+					if p, ok := ps[d.TaskID].(string); ok {
+						payloads = append(payloads, p)
+					}
+				}
+				return nil
+			},
+		}
+		w.start("a", kind, func(c *Config) { c.Concurrency = 64 })
+		settled(0)
+		before := w.store.called("apply")
+		w.store.setFault(func(op string) error {
+			if op == "apply" {
+				<-time.After(5 * time.Millisecond) // a commit takes time
+			}
+			return nil
+		})
+		close(release)
+		settled(time.Second)
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 63, taskstate.StatusDead: 1}, w.store.statuses())
+		require.LessOrEqual(t, w.store.called("apply")-before, 6)
+		require.Len(t, payloads, 63)
+		require.False(t, slices.Contains(payloads, "t7"))
+	})
+}
+
+// A kind that cannot decide on one success fails that one attempt; the others succeed.
+func TestOneBadFinishFailsAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		for _, id := range []string{"a", "bad", "panics", "c"} {
+			w.task(id)
+		}
+		release := make(chan struct{})
+		w.start("p", &testKind{
+			run: func(context.Context, Job) Result { <-release; return Result{} },
+			decide: func(m taskstate.Moment, d Done) (taskstate.Decision, error) {
+				switch d.Task.ID {
+				case "bad":
+					return taskstate.Decision{}, errors.New("count does not match")
+				case "panics":
+					panic("boom")
+				}
+				return taskstate.Succeed(m, d.Task, d.Holder, nil, ""), nil
+			},
+		})
+		settled(0)
+		close(release)
+		settled(100 * time.Millisecond)
+		require.Equal(t, taskstate.StatusSucceeded, w.store.get("a").Status)
+		require.Equal(t, taskstate.StatusSucceeded, w.store.get("c").Status)
+		require.Equal(t, taskstate.StatusRetrying, w.store.get("bad").Status)
+		require.Contains(t, w.store.get("bad").LastError, "count does not match")
+		require.Equal(t, taskstate.StatusRetrying, w.store.get("panics").Status)
+	})
+}
+
+// A cancelled task's holder learns it at its heartbeat and stops; nothing of it is written.
+func TestCancelWhileRunning(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("x")
+		var cause error
+		p := w.start("a", &testKind{run: func(ctx context.Context, j Job) Result {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return Result{Err: ctx.Err()}
+		}})
+		settled(time.Second)
+		w.store.change("x", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			return taskstate.Cancel(m, t, taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"}, taskstate.ReasonCancelled, "")
+		})
+		settled(11 * time.Second) // a third of the lease
+		require.ErrorIs(t, cause, taskstate.ErrLost)
+		require.Equal(t, taskstate.StatusCancelled, w.store.get("x").Status)
+		require.InDelta(t, 1, testutil.ToFloat64(p.m.lost), 0)
+		require.Empty(t, p.holds.all())
+	})
+}
+
+// The fence: a holder that was paused finishes after a takeover and is told that it lost.
+func TestTakeoverWhileTheOldOneRuns(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		id := w.task("x")
+		old := make(chan struct{})
+		a := w.start("a", &testKind{run: func(context.Context, Job) Result { <-old; return Result{} }},
+			func(c *Config) { c.HeartbeatEvery, c.Recovery = time.Hour, false }) // as if it were paused
+		settled(time.Second)
+		release := make(chan struct{})
+		b := w.start("b", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }})
+		settled(31 * time.Second)
+		require.Len(t, b.kind.ran(), 1)
+		require.Equal(t, 1, w.store.get("x").CrashCount)
+		require.InDelta(t, 1, testutil.ToFloat64(b.m.takeovers), 0)
+		close(old)
+		settled(time.Second)
+		require.Equal(t, taskstate.StatusRunning, w.store.get("x").Status, "the old holder wrote nothing")
+		require.InDelta(t, 1, testutil.ToFloat64(a.m.lost), 0)
+		require.True(t, w.stream.isPending(id), "the old holder leaves the delivery: it is the new one's")
+		close(release)
+		settled(time.Second)
+		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
+		require.False(t, w.stream.isPending(id))
+	})
+}
+
+// The same process claims a task again while its old run has not returned.
+func TestNewClaimEndsTheOldRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("x")
+		stopped := make(chan error, 1)
+		p := w.start("a", &testKind{run: func(ctx context.Context, j Job) Result {
+			if j.Token.Fence == 1 {
+				<-ctx.Done()
+				stopped <- context.Cause(ctx)
+				return Result{Err: ctx.Err()}
+			}
+			return Result{}
+		}})
+		settled(time.Second)
+		w.store.change("x", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			return taskstate.Suspend(m, t, taskstate.Actor{Kind: taskstate.ActorOperator, Name: "o"}, "")
+		})
+		w.store.change("x", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			return taskstate.Resume(m, t, taskstate.Actor{Kind: taskstate.ActorOperator, Name: "o"}, "")
+		})
+		w.stream.send("x")
+		settled(time.Second)
+		require.ErrorIs(t, <-stopped, taskstate.ErrLost)
+		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
+		require.Empty(t, p.holds.all())
+	})
+}
