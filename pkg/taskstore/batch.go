@@ -112,20 +112,26 @@ func (b *batch) update(ctx context.Context, tx *session, m taskstate.Moment) err
 	for n, i := range b.changed {
 		changes[n] = rowOf(b.tasks[i], b.decisions[i].Change)
 	}
-	text, err := rows(changes)
+	for _, part := range bySize(changes) {
+		if err := b.store.updateRows(ctx, tx, part, m.Timeline); err != nil {
+			return fmt.Errorf("update tasks: %w", err)
+		}
+	}
+	return nil
+}
+
+// updateRows is one UPDATE; fewer rows than changes mean that a predicate did not hold.
+func (s *Store) updateRows(ctx context.Context, tx *session, part []changeRow, timeline int64) error {
+	query, args, err := withRows(s, "Update", part)
 	if err != nil {
 		return err
 	}
-	res, err := tx.ExecContext(ctx, b.store.queries.Get("Update"), text, m.Timeline)
+	res, err := tx.ExecContext(ctx, query, append(args, timeline)...)
 	if err != nil {
-		return fmt.Errorf("update tasks: %w", err)
+		return err
 	}
-	n, err := res.RowsAffected()
-	if err != nil {
-		return fmt.Errorf("update tasks: %w", err)
-	}
-	if n != int64(len(changes)) {
-		return fmt.Errorf("update tasks: %d of %d: %w", n, len(changes), errConflict)
+	if n, err := res.RowsAffected(); err != nil || n != int64(len(part)) {
+		return fmt.Errorf("%d of %d: %w", n, len(part), errors.Join(errConflict, err))
 	}
 	return nil
 }
@@ -154,11 +160,11 @@ func (s *Store) insertLog(ctx context.Context, tx *session, log []logRow, timeli
 	if len(log) == 0 {
 		return nil
 	}
-	text, err := rows(log)
+	query, args, err := withRows(s, "Log", log)
 	if err != nil {
 		return err
 	}
-	res, err := tx.ExecContext(ctx, s.queries.Get("Log"), timeline, callID, text)
+	res, err := tx.ExecContext(ctx, query, append([]any{timeline, callID}, args...)...)
 	if err != nil {
 		return fmt.Errorf("write transitions: %w", err)
 	}

@@ -2,8 +2,6 @@ package taskstore
 
 import (
 	"bytes"
-	"encoding/json"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -96,17 +94,6 @@ type beatRow struct {
 type afterRow struct {
 	ID    string `json:"id"`
 	After int64  `json:"after"`
-}
-
-// rows renders a batch as one JSON array.
-func rows[T any](batch []T) (string, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(batch); err != nil {
-		return "", fmt.Errorf("encode rows: %w", err)
-	}
-	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
 // rowOf renders a change of the row before it.

@@ -32,14 +32,14 @@ func (s *Store) beat(ctx context.Context, lease int64, beats []taskstate.Beat) (
 	for i, b := range beats {
 		batch[i] = beatRowOf(b, lease)
 	}
-	text, err := rows(batch)
+	query, args, err := withRows(s, "Heartbeat", batch)
 	if err != nil {
 		return nil, err
 	}
 	var lost []string
 	work := func(ctx context.Context, tx *session) error {
 		lost = nil
-		res, err := tx.ExecContext(ctx, s.queries.Get("Heartbeat"), text)
+		res, err := tx.ExecContext(ctx, query, args...)
 		if err != nil {
 			return err
 		}
@@ -47,7 +47,7 @@ func (s *Store) beat(ctx context.Context, lease int64, beats []taskstate.Beat) (
 		if err != nil || n == int64(len(beats)) {
 			return err
 		}
-		lost, err = s.unheld(ctx, tx, text, beats)
+		lost, err = s.unheld(ctx, tx, batch)
 		return err
 	}
 	err = s.repeat(ctx, fmt.Sprintf("heartbeat of %d tasks", len(beats)), s.backend.DB, work)
@@ -55,8 +55,12 @@ func (s *Store) beat(ctx context.Context, lease int64, beats []taskstate.Beat) (
 }
 
 // unheld answers which beats find no row.
-func (s *Store) unheld(ctx context.Context, tx *session, text string, beats []taskstate.Beat) ([]string, error) {
-	rows, err := tx.QueryContext(ctx, s.queries.Get("HeartbeatHeld"), text)
+func (s *Store) unheld(ctx context.Context, tx *session, beats []beatRow) ([]string, error) {
+	query, args, err := withRows(s, "HeartbeatHeld", beats)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -71,8 +75,8 @@ func (s *Store) unheld(ctx context.Context, tx *session, text string, beats []ta
 	}
 	var lost []string
 	for _, b := range beats {
-		if !held[b.TaskID] {
-			lost = append(lost, b.TaskID)
+		if !held[b.ID] {
+			lost = append(lost, b.ID)
 		}
 	}
 	return lost, rows.Err()

@@ -92,12 +92,12 @@ func (s *Store) TransitionsOf(ctx context.Context, after map[string]int64, limit
 	sort.Slice(batch, func(i, j int) bool { return batch[i].ID < batch[j].ID })
 	var out []taskstate.Transition
 	for chunk := range slices.Chunk(batch, maxBatch) {
-		text, err := rows(chunk)
+		query, args, err := withRows(s, "TransitionsOf", chunk)
 		if err != nil {
 			return nil, err
 		}
 		err = s.read(ctx, "read logs", func(ctx context.Context, tx *session) error {
-			found, err := tx.QueryContext(ctx, s.queries.Get("TransitionsOf"), text, bounded(limit))
+			found, err := tx.QueryContext(ctx, query, append(args[:len(args):len(args)], bounded(limit))...)
 			if err != nil {
 				return err
 			}

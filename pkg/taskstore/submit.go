@@ -94,19 +94,21 @@ func (b *submission) insert(ctx context.Context, tx *session) error {
 		batch[i] = newRowOf(t)
 		log[i] = logRow{ID: t.ID, Reason: string(taskstate.ReasonAccepted), Actor: clean(t.Actor.String())}
 	}
-	if err := b.insertRows(ctx, tx, batch); err != nil {
-		return err
+	for _, part := range bySize(batch) {
+		if err := b.insertRows(ctx, tx, part); err != nil {
+			return err
+		}
 	}
 	return b.store.insertLog(ctx, tx, log, b.moment.Timeline, b.callID)
 }
 
 // insertRows writes the tasks.
 func (b *submission) insertRows(ctx context.Context, tx *session, batch []newRow) error {
-	text, err := rows(batch)
+	query, args, err := withRows(b.store, "Insert", batch)
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, b.store.queries.Get("Insert"), text)
+	_, err = tx.ExecContext(ctx, query, args...)
 	if err == nil {
 		return nil
 	}
@@ -142,11 +144,11 @@ func (b *submission) settle(ctx context.Context, tx *session) (bool, error) {
 	if len(b.tasks) == 0 {
 		return false, nil
 	}
-	text, err := rows([]newRow{newRowOf(b.tasks[0])})
+	query, args, err := withRows(b.store, "Insert", []newRow{newRowOf(b.tasks[0])})
 	if err != nil {
 		return false, err
 	}
-	_, err = tx.ExecContext(ctx, b.store.queries.Get("Insert"), text)
+	_, err = tx.ExecContext(ctx, query, args...)
 	switch {
 	case err == nil:
 		return false, nil // and rolled back

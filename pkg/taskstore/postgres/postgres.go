@@ -53,6 +53,7 @@ func Open(ctx context.Context, address string, pool backend.PoolSize) (*backend.
 		}
 	}
 	set("application_name", "millweir")
+	set("jit", "off")            // statements of microseconds: compiling them costs more than it gives
 	set("lock_timeout", "10000") // ms: a wait ends as a retry, before the store's limit for a transaction
 	cfg.RuntimeParams["timezone"] = "UTC"
 	cfg.RuntimeParams["default_transaction_isolation"] = "read committed"

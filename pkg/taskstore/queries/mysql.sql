@@ -1,36 +1,11 @@
--- MySQL and MariaDB: rows of a batch come as one JSON array through JSON_TABLE, which both servers know.
+-- MySQL and MariaDB: rows of a batch come as SELECTs of constants joined by UNION ALL; the statement named …Row is one of
+-- them. Measured on MariaDB 10.11 for 500 rows of 26 columns: 1 ms, against 28 ms through JSON_TABLE.
+-- Ids and owners are cast to the columns' character set, or the primary key would not be used.
 -- STRAIGHT_JOIN and FORCE INDEX: the batch leads and each task is found by its primary key. Left to itself, the server
 -- reads all of a small table, and so locks or waits for rows that others hold.
 
 -- name: Update
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
-    id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$.id',
-    from_status VARCHAR(16) PATH '$.from',
-    fence BIGINT PATH '$.fence',
-    owner CHAR(64) CHARACTER SET ascii COLLATE ascii_bin PATH '$.owner',
-    to_status VARCHAR(16) PATH '$.to',
-    new_fence BIGINT PATH '$.new_fence',
-    attempt_count INT PATH '$.attempts',
-    crash_count INT PATH '$.crashes',
-    throttle_count INT PATH '$.throttles',
-    retry_in BIGINT PATH '$.retry',
-    lease_in BIGINT PATH '$.lease',
-    wake_in BIGINT PATH '$.wake',
-    promise_in BIGINT PATH '$.promise',
-    lease_owner VARCHAR(200) PATH '$.lease_owner',
-    promise_count INT PATH '$.promises',
-    dlq_state VARCHAR(16) PATH '$.dlq',
-    delivery VARCHAR(200) PATH '$.delivery',
-    stage VARCHAR(16) PATH '$.stage',
-    progress INT PATH '$.percent',
-    processed INT PATH '$.processed',
-    total INT PATH '$.total',
-    texts INT PATH '$.texts',
-    last_error TEXT PATH '$.last_error',
-    error_message TEXT PATH '$.error_message',
-    error_code VARCHAR(200) PATH '$.error_code',
-    result MEDIUMTEXT PATH '$.result'
-  )) AS c
+UPDATE (@rows) AS c
 STRAIGHT_JOIN ingest_task AS t FORCE INDEX (PRIMARY) ON t.id = c.id
 SET
   t.status = c.to_status,
@@ -58,61 +33,43 @@ SET
 WHERE t.status = c.from_status AND t.fence = c.fence AND t.lease_owner = c.owner
   AND (SELECT value FROM timeline WHERE id = 1) = ?
 
+-- name: UpdateRow
+SELECT CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS from_status, ? AS fence,
+  CAST(? AS CHAR(64) CHARACTER SET ascii) AS owner, ? AS to_status, ? AS new_fence, ? AS attempt_count,
+  ? AS crash_count, ? AS throttle_count, ? AS retry_in, ? AS lease_in, ? AS wake_in, ? AS promise_in,
+  ? AS lease_owner, ? AS promise_count, ? AS dlq_state, ? AS delivery, ? AS stage, ? AS progress, ? AS processed,
+  ? AS total, ? AS texts, ? AS last_error, ? AS error_message, ? AS error_code, ? AS result
+
 -- name: Log
 INSERT INTO ingest_task_transition (task_id, from_status, to_status, reason, attempt_count, crash_count, fence, timeline,
   actor, message, lease_expires_at, next_retry_at, delivery, call_id, created_at)
 SELECT t.id, c.from_status, t.status, c.reason, t.attempt_count, t.crash_count, t.fence, ?,
   c.actor, c.message, NULLIF(t.lease_expires_at, @never), t.next_retry_at, t.delivery, ?, t.updated_at
-FROM JSON_TABLE(?, '$[*]' COLUMNS (
-    place FOR ORDINALITY,
-    id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$.id',
-    from_status VARCHAR(16) PATH '$.from',
-    reason VARCHAR(64) PATH '$.reason',
-    actor VARCHAR(300) PATH '$.actor',
-    message TEXT PATH '$.message'
-  )) AS c
+FROM (@rows) AS c
 STRAIGHT_JOIN ingest_task AS t FORCE INDEX (PRIMARY) ON t.id = c.id
 ORDER BY c.place
+
+-- name: LogRow
+SELECT ? AS place, CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS from_status, ? AS reason, ? AS actor,
+  ? AS message
 
 -- name: Insert
 INSERT INTO ingest_task (id, user_id, document_id, knowledge_base_id, file_path, workflow_id, type, channel, chat_id,
   payload, traceparent, idempotency_key, request_hash, status, max_attempts, wake_at, promised_at, created_at, updated_at)
 SELECT c.id, c.user_id, c.document_id, c.base_id, c.file_path, c.workflow_id, c.type, c.channel, c.chat_id,
   c.payload, c.traceparent, c.idempotency_key, c.request_hash, 'QUEUED', c.max_attempts, @now, @now, @now, @now
-FROM JSON_TABLE(?, '$[*]' COLUMNS (
-    place FOR ORDINALITY,
-    id VARCHAR(36) PATH '$.id',
-    user_id VARCHAR(190) PATH '$.user',
-    document_id VARCHAR(36) PATH '$.document',
-    base_id VARCHAR(36) PATH '$.base',
-    file_path VARCHAR(1024) PATH '$.file',
-    workflow_id VARCHAR(190) PATH '$.workflow',
-    type VARCHAR(64) PATH '$.type',
-    channel VARCHAR(32) PATH '$.channel',
-    chat_id VARCHAR(190) PATH '$.chat',
-    payload MEDIUMTEXT PATH '$.payload',
-    traceparent VARCHAR(64) PATH '$.traceparent',
-    idempotency_key VARCHAR(512) PATH '$.key',
-    request_hash VARCHAR(64) PATH '$.hash',
-    max_attempts INT PATH '$.max'
-  )) AS c
+FROM (@rows) AS c
 ORDER BY c.place
 
 -- Assignments may run in any order or left to right: updated_at stands before the columns that it looks at.
+
+-- name: InsertRow
+SELECT ? AS place, CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS user_id, ? AS document_id, ? AS base_id,
+  ? AS file_path, ? AS workflow_id, ? AS type, ? AS channel, ? AS chat_id, ? AS payload, ? AS traceparent,
+  ? AS idempotency_key, ? AS request_hash, ? AS max_attempts
+
 -- name: Heartbeat
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
-    id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$.id',
-    status VARCHAR(16) PATH '$.status',
-    fence BIGINT PATH '$.fence',
-    timeline VARCHAR(20) PATH '$.timeline',
-    owner CHAR(64) CHARACTER SET ascii COLLATE ascii_bin PATH '$.owner',
-    renew INT PATH '$.renew',
-    lease_in BIGINT PATH '$.lease',
-    stage VARCHAR(16) PATH '$.stage',
-    progress INT PATH '$.percent',
-    processed INT PATH '$.processed',
-    total INT PATH '$.total'
-  )) AS c
+UPDATE (@rows) AS c
 STRAIGHT_JOIN ingest_task AS t FORCE INDEX (PRIMARY) ON t.id = c.id
 SET
   t.updated_at = CASE WHEN c.stage IS NULL OR (t.stage = c.stage AND t.progress = c.progress AND t.processed_segments = c.processed AND t.total_segments = c.total)
@@ -126,28 +83,32 @@ SET
 WHERE t.status = c.status AND t.fence = c.fence AND t.lease_owner = c.owner
   AND (SELECT value FROM timeline WHERE id = 1) = CAST(c.timeline AS SIGNED)
 
+-- name: HeartbeatRow
+SELECT CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS status, ? AS fence, ? AS timeline,
+  CAST(? AS CHAR(64) CHARACTER SET ascii) AS owner, ? AS renew, ? AS lease_in, ? AS stage, ? AS progress,
+  ? AS processed, ? AS total
+
 -- name: HeartbeatHeld
 SELECT t.id
-FROM JSON_TABLE(?, '$[*]' COLUMNS (
-    id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$.id',
-    status VARCHAR(16) PATH '$.status',
-    fence BIGINT PATH '$.fence',
-    timeline VARCHAR(20) PATH '$.timeline',
-    owner CHAR(64) CHARACTER SET ascii COLLATE ascii_bin PATH '$.owner'
-  )) AS c
+FROM (@rows) AS c
 STRAIGHT_JOIN ingest_task AS t FORCE INDEX (PRIMARY) ON t.id = c.id
 WHERE t.status = c.status AND t.fence = c.fence AND t.lease_owner = c.owner
   AND (SELECT value FROM timeline WHERE id = 1) = CAST(c.timeline AS SIGNED)
 
+-- name: HeartbeatHeldRow
+SELECT CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS status, ? AS fence, ? AS timeline,
+  CAST(? AS CHAR(64) CHARACTER SET ascii) AS owner, ? AS renew, ? AS lease_in, ? AS stage, ? AS progress,
+  ? AS processed, ? AS total
+
 -- name: TransitionsOf
 SELECT @transitions
-FROM JSON_TABLE(?, '$[*]' COLUMNS (
-    id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin PATH '$.id',
-    after_id BIGINT PATH '$.after'
-  )) AS c
+FROM (@rows) AS c
 STRAIGHT_JOIN ingest_task_transition AS l FORCE INDEX (ingest_task_transition_task) ON l.task_id = c.id AND l.id > c.after_id
 ORDER BY l.id
 LIMIT ?
+
+-- name: TransitionsOfRow
+SELECT CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS after_id
 
 -- name: SweepUntil
 <= @now + INTERVAL ? MICROSECOND
