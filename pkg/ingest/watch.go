@@ -91,10 +91,11 @@ func (w *watcher) send(e TaskEvent) bool {
 	}
 }
 
-// asOf is t as it was when tr was written.
+// asOf is t as it was when tr was written; how far it was then is not kept, so its progress starts anew.
 func asOf(t taskstate.Task, tr taskstate.Transition) taskstate.Task {
 	t.Status, t.AttemptCount, t.CrashCount, t.Fence = tr.To, tr.AttemptCount, tr.CrashCount, tr.Fence
 	t.NextRetryAt, t.LeaseExpiresAt, t.UpdatedAt = tr.NextRetryAt, tr.LeaseExpiresAt, tr.CreatedAt
+	t.Progress = taskstate.Progress{Stage: taskstate.StageNone}
 	t.LastError, t.ErrorMessage = "", ""
 	if tr.To == taskstate.StatusRetrying || tr.To == taskstate.StatusDead {
 		t.LastError, t.ErrorMessage = tr.Message, tr.Message
