@@ -17,7 +17,7 @@ type reservation struct {
 	delivery *ingestq.Delivery // what brought it; nil: recovery found it
 	renewed  time.Time
 	lost     bool
-	running  bool
+	running  bool // set by the solo loop, under solo.mu
 }
 
 // beat is the heartbeat of a reservation: status and fence stay, the owner is this process's.
@@ -171,7 +171,7 @@ func (r *Runner) soloLoop(ctx context.Context) {
 		if !r.claimAlone(ctx, res) {
 			return
 		}
-		if !r.awaitEnd(ctx) {
+		if res.running && !r.awaitEnd(ctx) {
 			return
 		}
 		r.solo.giveUp()

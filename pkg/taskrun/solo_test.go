@@ -1,0 +1,231 @@
+package taskrun
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// poison is a task on its last chance: one more crash ends it.
+func poison(t *taskstate.Task) { t.CrashCount = 2 }
+
+// gated is a kind whose runs wait; it counts how many go on at the same time as the poison.
+type gated struct {
+	release  map[string]chan struct{}
+	together int
+	running  map[string]bool
+}
+
+func newGated(ids ...string) *gated {
+	g := &gated{release: map[string]chan struct{}{}, running: map[string]bool{}}
+	for _, id := range ids {
+		g.release[id] = make(chan struct{})
+	}
+	return g
+}
+
+func (g *gated) kind() *testKind {
+	return &testKind{run: func(ctx context.Context, j Job) Result {
+		g.running[j.Task.ID] = true
+		defer delete(g.running, j.Task.ID)
+		if g.running["poison"] && len(g.running) > 1 {
+			g.together++
+		}
+		select {
+		case <-g.release[j.Task.ID]:
+		case <-ctx.Done():
+			return Result{Err: ctx.Err()}
+		}
+		return Result{}
+	}}
+}
+
+// The reserver reads and claims nothing more, lets its task end, runs the last chance alone, and goes on.
+func TestLastChanceRunsAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("long")
+		g := newGated("long", "poison", "after")
+		p := w.start("a", g.kind(), func(c *Config) { c.StallLimit = nil })
+		settled(time.Second)
+		poisoned := w.task("poison", poison)
+		settled(time.Second)
+		row := w.store.get("poison")
+		require.Equal(t, taskstate.StatusQueued, row.Status)
+		require.Equal(t, "a", row.LeaseOwner[:1])
+		require.Empty(t, w.store.path("poison"), "a reservation is no change of status")
+		require.True(t, w.stream.isPending(poisoned))
+
+		w.task("after")
+		settled(5 * time.Minute) // the reservation is renewed as long as it takes
+		require.Equal(t, []string{"long"}, p.kind.ran())
+		waiting, _, _, _ := w.stream.counts()
+		require.Equal(t, 1, waiting, "the next delivery is left to others")
+		require.True(t, w.store.get("poison").LeaseExpiresAt.After(instant()))
+
+		close(g.release["long"])
+		settled(time.Second)
+		require.Equal(t, []string{"long", "poison"}, p.kind.ran())
+		close(g.release["poison"])
+		settled(2 * time.Second)
+		require.Equal(t, []string{"long", "poison", "after"}, p.kind.ran())
+		close(g.release["after"])
+		settled(time.Second)
+		require.Zero(t, g.together)
+		require.False(t, w.stream.isPending(poisoned))
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 3}, w.store.statuses())
+	})
+}
+
+// Several last chances in one read: one is reserved, the others go back to the queue and get their turns, each alone.
+func TestManyLastChancesTakeTurns(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		var most, now int
+		for i := range 5 {
+			w.task(fmt.Sprint("p", i), poison)
+		}
+		w.start("a", &testKind{run: func(context.Context, Job) Result {
+			now++
+			most = max(most, now)
+			<-time.After(time.Second)
+			now--
+			return Result{}
+		}}, func(c *Config) { c.Concurrency = 8 })
+		settled(time.Minute)
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 5}, w.store.statuses())
+		require.Equal(t, 1, most)
+		_, pending, _, _ := w.stream.counts()
+		require.Zero(t, pending)
+	})
+}
+
+// One poison file never stops the fleet: while one process waits to run it alone, the other takes everything else.
+func TestOneReserverDoesNotStopTheFleet(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("long")
+		g := newGated("long", "poison")
+		a := w.start("a", g.kind())
+		settled(time.Second)
+		w.task("poison", poison)
+		settled(time.Second)
+		require.NotNil(t, a.solo.res)
+		b := w.start("b", &testKind{})
+		for i := range 20 {
+			w.task(fmt.Sprint("t", i))
+		}
+		w.stream.send("poison") // a duplicate: busy to everybody else
+		settled(time.Minute)
+		require.Len(t, b.kind.ran(), 20)
+		close(g.release["long"])
+		close(g.release["poison"])
+		settled(time.Second)
+		require.Equal(t, taskstate.StatusSucceeded, w.store.get("poison").Status)
+		require.Zero(t, g.together)
+	})
+}
+
+// A takeover of a last chance is reserved too, and its crash counts when it is claimed, not before.
+func TestTakeoverOfALastChance(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("long")
+		g := newGated("long", "poison")
+		p := w.start("a", g.kind())
+		settled(time.Second)
+		id := w.stream.give("poison", "crashed")
+		w.store.put(taskstate.Task{
+			ID: "poison", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 1, LeaseOwner: "crashed/1",
+			LeaseExpiresAt: instant(), WakeAt: instant(), Delivery: id,
+		})
+		settled(time.Minute)
+		row := w.store.get("poison")
+		require.Equal(t, 1, row.CrashCount)
+		require.Equal(t, int64(5), row.Fence)
+		require.Equal(t, "a", row.LeaseOwner[:1])
+		close(g.release["long"])
+		settled(time.Second)
+		require.Equal(t, []string{"long", "poison"}, p.kind.ran())
+		require.Equal(t, 2, w.store.get("poison").CrashCount)
+		close(g.release["poison"])
+		settled(time.Second)
+		require.Equal(t, taskstate.StatusSucceeded, w.store.get("poison").Status)
+		require.False(t, w.stream.isPending(id), "its own entry was adopted and acknowledged")
+	})
+}
+
+// At the limit the finder sets DEAD with its dead letter instead of taking over.
+func TestCrashLimit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		id := w.stream.give("x", "crashed")
+		w.store.put(taskstate.Task{
+			ID: "x", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 2, LeaseOwner: "crashed/1",
+			LeaseExpiresAt: instant(), WakeAt: instant(), Delivery: id,
+		})
+		p := w.start("a", &testKind{})
+		settled(time.Second)
+		row := w.store.get("x")
+		require.Equal(t, taskstate.StatusDead, row.Status)
+		require.Equal(t, taskstate.DLQWritten, row.DLQ)
+		require.Len(t, w.stream.dead, 1)
+		require.False(t, w.stream.isPending(id))
+		require.InDelta(t, 1, p.result(resultDead), 0)
+		require.Empty(t, p.kind.ran())
+	})
+}
+
+// Cancelled while it waits: the reservation falls, its delivery is acknowledged, the process goes on.
+func TestCancelDropsAReservation(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("long")
+		g := newGated("long")
+		p := w.start("a", g.kind())
+		settled(time.Second)
+		id := w.task("poison", poison)
+		settled(time.Second)
+		w.store.change("poison", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			return taskstate.Cancel(m, t, taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"}, taskstate.ReasonCancelled, "")
+		})
+		settled(12 * time.Second)
+		require.Nil(t, p.solo.res)
+		require.False(t, w.stream.isPending(id))
+		w.task("next")
+		g.release["next"] = g.release["long"]
+		settled(time.Second)
+		require.Len(t, p.kind.ran(), 2)
+		close(g.release["long"])
+	})
+}
+
+// A stop releases the reservation at once: the row is as free as before, its delivery is copied for others.
+func TestStopReleasesAReservation(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("long")
+		g := newGated("long", "poison")
+		p := w.start("a", g.kind(), func(c *Config) { c.StopGrace = time.Second })
+		settled(time.Second)
+		id := w.task("poison", poison)
+		settled(time.Second)
+		p.end(t)
+		row := w.store.get("poison")
+		require.Empty(t, row.LeaseOwner)
+		require.True(t, row.LeaseExpiresAt.IsZero())
+		require.Equal(t, taskstate.StatusQueued, row.Status)
+		require.False(t, w.stream.isPending(id))
+		b := w.start("b", g.kind())
+		close(g.release["poison"])
+		close(g.release["long"])
+		settled(time.Second)
+		require.Contains(t, b.kind.ran(), "poison")
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 2}, w.store.statuses())
+	})
+}

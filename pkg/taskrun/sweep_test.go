@@ -1,0 +1,188 @@
+package taskrun
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskstate"
+	pb "github.com/millweir/millweir/proto"
+)
+
+// A healthy backlog is never added again, however long it waits; nobody reads it.
+func TestHealthyBacklogIsLeftAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		for i := range 100_000 {
+			w.store.rows[fmt.Sprint("t", i)] = taskstate.Task{
+				ID: fmt.Sprint("t", i), Status: taskstate.StatusQueued, PromisedAt: instant(), WakeAt: instant(), Type: "test",
+			}
+		}
+		w.stream.mu.Lock()
+		for i := range 100_000 {
+			w.stream.add(&pb.TaskEnvelope{TaskId: fmt.Sprint("t", i)})
+		}
+		w.stream.mu.Unlock()
+		w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
+		settled(time.Minute)
+		_, _, added, _ := w.stream.counts()
+		require.Equal(t, 100_000, added)
+		require.Greater(t, w.store.called("sweep QUEUED"), 25, "it did look")
+	})
+}
+
+// After FLUSHALL every queued task is promised and added again, once, and runs.
+func TestFlushIsMended(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		for i := range 2500 {
+			w.task(fmt.Sprint("t", i))
+		}
+		settled(time.Minute)
+		w.stream.flush()
+		r := w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
+		settled(3 * time.Second)
+		waiting, _, added, _ := w.stream.counts()
+		require.Equal(t, []int{2500, 5000}, []int{waiting, added})
+		require.InDelta(t, 2500, testutil.ToFloat64(r.m.repromised), 0)
+		settled(time.Minute)
+		_, _, added, _ = w.stream.counts()
+		require.Equal(t, 5000, added, "what was added again waits in the stream: healthy")
+		w.start("a", &testKind{})
+		settled(time.Minute)
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 2500}, w.store.statuses())
+	})
+}
+
+// FLUSHALL under a running worker with a backlog: everything runs, once each.
+func TestFlushMidBacklog(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		for i := range 200 {
+			w.task(fmt.Sprint("t", i))
+		}
+		p := w.start("a", &testKind{run: napping(100 * time.Millisecond)})
+		settled(2 * time.Second)
+		w.stream.flush()
+		settled(time.Minute)
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 200}, w.store.statuses())
+		require.Len(t, p.kind.ran(), 200)
+	})
+}
+
+// A promise whose delivery never came is renewed more and more rarely, at most every 5 minutes.
+func TestPromisesOfAnAbsentQueueSlowDown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.store.put(taskstate.Task{ID: "x"})
+		w.stream.setFault(func(op string) error {
+			if op == "publish" {
+				return ingestq.ErrUnavailable
+			}
+			return nil
+		})
+		p := w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
+		settled(10 * time.Minute)
+		require.InDelta(t, 9, testutil.ToFloat64(p.m.repromised), 2)
+		w.stream.setFault(nil)
+		w.start("a", &testKind{})
+		settled(6 * time.Minute)
+		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
+	})
+}
+
+// The clocks of queue and database differ: no healthy backlog is touched, and lost ones are found all the same.
+func TestHorizonWithClockDifference(t *testing.T) {
+	for _, skew := range []time.Duration{-30 * time.Second, 30 * time.Second} {
+		t.Run(skew.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.stream.skew = skew
+				w.store.put(taskstate.Task{ID: "lost"})
+				settled(10 * time.Second)
+				w.task("healthy")
+				w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
+				settled(10 * time.Minute)
+				require.Zero(t, w.store.get("healthy").PromiseCount)
+				w.start("a", &testKind{})
+				settled(time.Minute)
+				require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 2}, w.store.statuses())
+			})
+		})
+	}
+}
+
+// A process dies between DEAD and its entry: the sweep writes it after the grace, marks the row, acknowledges.
+func TestOwedDeadLetterIsWrittenByTheSweep(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		id := w.stream.give("x", "gone")
+		w.store.put(taskstate.Task{
+			ID: "x", Status: taskstate.StatusDead, Fence: 3, AttemptCount: 2, DLQ: taskstate.DLQOwed, LastError: "why",
+			WakeAt: instant().Add(10 * time.Second), Delivery: id,
+		})
+		w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
+		settled(9 * time.Second)
+		require.Empty(t, w.stream.dead)
+		settled(4 * time.Second)
+		require.Len(t, w.stream.dead, 1)
+		require.Equal(t, int64(3), w.stream.dead[0].Fence)
+		require.Equal(t, taskstate.DLQWritten, w.store.get("x").DLQ)
+		require.False(t, w.stream.isPending(id))
+		settled(time.Minute)
+		require.Len(t, w.stream.dead, 1)
+	})
+}
+
+// Replayed before its entry was written: the debt is cancelled, no entry of it appears, and the mark touches nothing.
+func TestReplayCancelsTheDebt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.store.put(taskstate.Task{
+			ID: "x", Status: taskstate.StatusDead, Fence: 3, DLQ: taskstate.DLQOwed, WakeAt: instant().Add(10 * time.Second),
+		})
+		p := w.make("r", &testKind{})
+		w.store.change("x", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			return taskstate.Replay(m, t, taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"}, "")
+		})
+		require.Empty(t, p.courier.marks(t.Context(), []letter{{entry: ingestq.DeadLetter{TaskID: "x", Fence: 3}, token: taskstate.Token{Timeline: 7, Fence: 3}}}))
+		settled(20 * time.Second)
+		require.NoError(t, p.owedOnce(t.Context()))
+		require.Empty(t, w.stream.dead)
+		require.Equal(t, taskstate.DLQNone, w.store.get("x").DLQ)
+	})
+}
+
+// Deliveries wait and slots are free, but reads bring nothing: not ready (lesson 14).
+func TestDeafWorkerIsNotReady(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.stream.setFault(func(op string) error {
+			if op == "read" {
+				<-time.After(500 * time.Millisecond)
+				return errNothing
+			}
+			return nil
+		})
+		w.task("x")
+		p := w.make("a", &testKind{})
+		p.health.set(func(h *health) { h.started = true })
+		for range 14 {
+			require.NoError(t, p.measureOnce(t.Context()))
+			require.NoError(t, p.Ready())
+			settled(2 * time.Second)
+		}
+		settled(2 * time.Second)
+		require.NoError(t, p.measureOnce(t.Context()))
+		require.ErrorContains(t, p.Ready(), "nothing is taken")
+		p.deaf.heard(time.Now())
+		require.NoError(t, p.measureOnce(t.Context()))
+		require.NoError(t, p.Ready())
+		require.InDelta(t, 1, testutil.ToFloat64(p.m.dueWork), 0)
+		require.InDelta(t, 30, testutil.ToFloat64(p.m.oldestDue), 1)
+	})
+}
