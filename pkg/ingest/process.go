@@ -176,6 +176,18 @@ func (r *run) close() {
 	}
 }
 
+// guarded turns a panic of one of a run's goroutines into an error of the run: it costs an attempt, not the process.
+func guarded(f func() error) func() error {
+	return func() (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = Transient(CodeInternal, "panic: %v", p)
+			}
+		}()
+		return f()
+	}
+}
+
 // Classify implements taskrun.Kind.
 func (w *Worker) Classify(err error) taskstate.Failure {
 	f := AsFailure(err)

@@ -62,14 +62,14 @@ func (r *run) embedMissing(ctx context.Context) error {
 			break
 		}
 		part := missing[b*size : min(len(missing), (b+1)*size)]
-		group.Go(func() error {
+		group.Go(guarded(func() error {
 			if _, err := r.embed(ctx, part, fmt.Sprintf("%d/%d", b+1, batches)); err != nil {
 				return fmt.Errorf("embed batch %d/%d: %w", b+1, batches, err)
 			}
 			n := int(done.Add(int64(len(part))))
 			r.report(taskstate.StageEmbed, within(percentExtract, percentEmbed, n, total), n, total)
 			return nil
-		})
+		}))
 	}
 	return group.Wait()
 }

@@ -18,7 +18,7 @@ const (
 type rowWriter struct {
 	r      *run
 	have   []bool // rows of this version that stand already, by index
-	stored []bool // and whose vector an earlier attempt has written
+	stored []bool // and whose vector an earlier attempt has marked as written
 	forget bool   // vector_garbage may name an id that comes back
 }
 
@@ -43,8 +43,24 @@ func (r *run) writeRows(ctx context.Context) (taskstate.Reason, error) {
 		from = to
 		r.report(taskstate.StageIndex, within(percentEmbed, percentRows, to, n), 0, n)
 	}
+	return taskstate.ReasonDone, r.confirmRows(ctx)
+}
+
+// confirmRows reads the version's rows back, so that only vectors are written whose row was really committed (design D8),
+// and notes which ones an earlier attempt has written.
+func (r *run) confirmRows(ctx context.Context) error {
+	w := &rowWriter{r: r}
+	drop, err := w.ownRows(ctx, r.a.d.Store.Reader())
+	if err != nil {
+		return fmt.Errorf("read the version's rows back: %w", err)
+	}
+	for i, there := range w.have {
+		if !there || len(drop) > 0 {
+			return Transient(CodeInternal, "the rows of version %s are not those that were written: segment %d, %d foreign ones", r.work.version, i, len(drop))
+		}
+	}
 	r.plan.stored = w.stored
-	return taskstate.ReasonDone, nil
+	return nil
 }
 
 // rowsUpTo is the end of the transaction's rows that begin at from.
@@ -144,7 +160,6 @@ func (w *rowWriter) clean(ctx context.Context, tx taskstate.Tx, m taskstate.Mome
 	w.forget = len(garbage) > 0
 	model := r.a.d.Embedder.Model().Key
 	if r.work.model != "" && r.work.model != model {
-		clear(w.stored)
 		if _, err := tx.ExecContext(ctx, r.a.q.Get("RowsUnstored"), r.work.version); err != nil {
 			return fmt.Errorf("forget vectors of model %s: %w", r.work.model, err)
 		}

@@ -1,0 +1,133 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// faultMode says what happens to the effect that is chosen.
+type faultMode string
+
+const (
+	errorBefore faultMode = "error before" // the effect does not happen, its caller is told so
+	errorAfter  faultMode = "error after"  // it happens, its caller is told that it failed: an answer that was lost
+	crashBefore faultMode = "crash before" // the process ends just before
+	crashAfter  faultMode = "crash after"  // the process ends just after
+	lostCommit  faultMode = "lost commit"  // a holder's transaction is rolled back and taken for done
+	interrupted faultMode = "interrupted"  // something else happens meanwhile, then the effect goes on
+)
+
+var (
+	errInjected   = errors.New("injected fault")
+	errDead       = errors.New("this process is dead")
+	errRolledBack = errors.New("rolled back by the test")
+)
+
+// faults chooses one effect of a process and what happens to it.
+type faults struct {
+	mu    sync.Mutex
+	count int
+	at    int
+	mode  faultMode
+	dead  bool
+	hit   bool
+	hook  func()
+}
+
+// effect does f, or what the mode says when it is the chosen one.
+func (f *faults) effect(do func() error) error {
+	f.mu.Lock()
+	f.count++
+	chosen := f.count == f.at
+	if f.dead {
+		f.mu.Unlock()
+		return errDead
+	}
+	if chosen {
+		f.hit = true
+		f.dead = f.mode == crashBefore || f.mode == crashAfter
+	}
+	f.mu.Unlock()
+	if !chosen {
+		return do()
+	}
+	switch f.mode {
+	case errorBefore:
+		return errInjected
+	case crashBefore:
+		return errDead
+	case errorAfter:
+		return errors.Join(do(), errInjected)
+	case crashAfter:
+		return errors.Join(do(), errDead)
+	case interrupted:
+		f.hook()
+	case lostCommit:
+	}
+	return do()
+}
+
+// faultyStore is a Store whose writes may fail.
+type faultyStore struct {
+	taskstate.Store
+	f *faults
+}
+
+func (s faultyStore) Submit(ctx context.Context, p taskstate.PrepareFunc) (out []taskstate.Task, err error) {
+	err = s.f.effect(func() error { out, err = s.Store.Submit(ctx, p); return err })
+	return out, err
+}
+
+func (s faultyStore) Apply(ctx context.Context, b taskstate.Batch) (out []taskstate.Outcome, err error) {
+	err = s.f.effect(func() error { out, err = s.Store.Apply(ctx, b); return err })
+	return out, err
+}
+
+func (s faultyStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
+	return s.f.effect(func() error { return s.Store.InTx(ctx, f) })
+}
+
+func (s faultyStore) Hold(ctx context.Context, id string, token taskstate.Token, f taskstate.TxFunc) error {
+	rolledBack := func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		return errors.Join(f(ctx, tx, m), errRolledBack)
+	}
+	lost := false
+	err := s.f.effect(func() error {
+		if lost = s.f.mode == lostCommit && s.f.count == s.f.at; lost {
+			return s.Store.Hold(ctx, id, token, rolledBack)
+		}
+		return s.Store.Hold(ctx, id, token, f)
+	})
+	if lost && errors.Is(err, errRolledBack) {
+		return nil
+	}
+	return err
+}
+
+// faultyVectors is a VectorStore whose calls may fail.
+type faultyVectors struct {
+	VectorStore
+	f *faults
+}
+
+func (s faultyVectors) Upsert(ctx context.Context, base string, rows []Vector) error {
+	return s.f.effect(func() error { return s.VectorStore.Upsert(ctx, base, rows) })
+}
+
+func (s faultyVectors) Delete(ctx context.Context, base string, ids []string) error {
+	return s.f.effect(func() error { return s.VectorStore.Delete(ctx, base, ids) })
+}
+
+// faultyEmbedder is an Embedder whose calls may fail.
+type faultyEmbedder struct {
+	Embedder
+	f *faults
+}
+
+func (e faultyEmbedder) Embed(ctx context.Context, texts []string) (out [][]float32, err error) {
+	err = e.f.effect(func() error { out, err = e.Embedder.Embed(ctx, texts); return err })
+	return out, err
+}
