@@ -89,13 +89,13 @@ type home struct {
 // homes keep each client library in one place. Tests may import what they like.
 var homes = []home{
 	{"github.com/gin-gonic/gin/...", []string{"services/ingest-api/..."}, "HTTP bodies only"},
-	{"github.com/go-sql-driver/mysql/...", []string{"pkg/taskstore/mysql"}, "SQL drivers have one home per dialect"},
-	{"github.com/jackc/pgx/v5/...", []string{"pkg/taskstore/postgres"}, "SQL drivers have one home per dialect"},
-	{"modernc.org/sqlite/...", []string{"pkg/taskstore/sqlite"}, "SQL drivers have one home per dialect"},
+	{"github.com/go-sql-driver/mysql/...", []string{"pkg/taskstore/mysql", "scripts/..."}, "SQL drivers have one home per dialect"},
+	{"github.com/jackc/pgx/v5/...", []string{"pkg/taskstore/postgres", "scripts/..."}, "SQL drivers have one home per dialect"},
+	{"modernc.org/sqlite/...", []string{"pkg/taskstore/sqlite", "scripts/..."}, "SQL drivers have one home per dialect"},
 	{
 		"github.com/redis/rueidis/...",
-		[]string{"pkg/ingestq/redisq/...", "pkg/streammq/...", "pkg/ratelimit/redislimit", "pkg/suite/...", "scripts/drills/...", "scripts/bench/..."},
-		"Redis clients live in the adapters; suite opens the connection",
+		[]string{"pkg/ingestq/redisq/...", "pkg/streammq/...", "pkg/ratelimit/redislimit", "pkg/suite/...", "scripts/..."},
+		"Redis clients live in the adapters; suite opens the connection, scripts look from outside",
 	},
 	{"github.com/alicebob/miniredis/v2/...", []string{"pkg/ingestq/redisq/embedded"}, "the emulation is for the all-in-one"},
 	{"github.com/kelseyhightower/envconfig", []string{"pkg/process"}, "settings are read in one place"},
