@@ -51,8 +51,10 @@ fmt: ## format all Go files
 deps: $(BIN)/services ## install what `make test` needs (apt, PyPI); does nothing when it is there
 	@$(BIN)/services deps
 
-services-up: $(BIN)/services ## start MariaDB, Postgres, Redis, Chroma, Kafka, RabbitMQ; SERVICES="redis mariadb" restricts
+services-up: $(BIN)/services bin/millweir ## start MariaDB, Postgres, Redis, Chroma, Kafka, RabbitMQ and migrate; SERVICES="redis mariadb" restricts
 	@$(BIN)/services up -dir $(RUN)
+	@sed -n 's/^# *DATABASE_URL=/DATABASE_URL=/p; s/^MYSQL_DSN=/MYSQL_DSN=/p' $(RUN)/services.env | while read -r setting; do \
+		(unset MYSQL_DSN DATABASE_URL; eval "export $$setting"; bin/millweir migrate up); done
 
 services-down: $(BIN)/services ## stop them; WIPE=1 removes their data
 	@$(BIN)/services down -dir $(RUN) $(if $(WIPE),-wipe)

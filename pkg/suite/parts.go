@@ -73,14 +73,15 @@ func Open(ctx context.Context, env *process.Env, s Shared) (*Parts, error) {
 	return p, nil
 }
 
-// OpenStore opens the database that the settings name; MYSQL_DSN wins.
+// OpenStore opens the database that the settings name; DATABASE_URL wins, so that one variable moves a service to
+// another database.
 func OpenStore(ctx context.Context, s Store) (*taskstore.Store, error) {
 	if err := s.validate(); err != nil {
 		return nil, err
 	}
 	cfg := taskstore.Config{MySQLDSN: s.MySQLDSN.Reveal(), DatabaseURL: s.DatabaseURL.Reveal()}
-	if cfg.MySQLDSN != "" {
-		cfg.DatabaseURL = ""
+	if cfg.DatabaseURL != "" {
+		cfg.MySQLDSN = ""
 	}
 	store, err := taskstore.Open(ctx, cfg)
 	if err != nil {
@@ -94,6 +95,9 @@ func (p *Parts) openStore(ctx context.Context, s Store) error {
 	store, err := OpenStore(ctx, s)
 	if err != nil {
 		return err
+	}
+	if !s.MySQLDSN.Empty() && !s.DatabaseURL.Empty() {
+		p.Env.Log.Warn("suite: MYSQL_DSN and DATABASE_URL are both set; DATABASE_URL is used")
 	}
 	p.Store = store
 	p.later(store.Close)

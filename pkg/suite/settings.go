@@ -20,7 +20,7 @@ const maxMS = 365 * 24 * 3600 * 1000
 // Store says where tasks and documents are kept. One of the two is set.
 type Store struct {
 	MySQLDSN    process.DSN `envconfig:"MYSQL_DSN" desc:"MySQL or MariaDB in the Go driver's form, user:password@tcp(host:3306)/name"`
-	DatabaseURL process.DSN `envconfig:"DATABASE_URL" desc:"mysql://, postgres:// or sqlite:PATH; used when MYSQL_DSN is not set"`
+	DatabaseURL process.DSN `envconfig:"DATABASE_URL" desc:"mysql://, postgres:// or sqlite:PATH; wins over MYSQL_DSN"`
 }
 
 // Queue says which queue carries deliveries and how.
