@@ -1,0 +1,284 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// bundle is one command line beside a gateway of the test's own.
+type bundle struct {
+	server   *httptest.Server
+	mux      *http.ServeMux
+	out, err bytes.Buffer
+	in       string
+	env      map[string]string
+	terminal bool
+}
+
+// setup makes a bundle.
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	b := &bundle{mux: http.NewServeMux(), env: map[string]string{}}
+	b.server = httptest.NewServer(b.mux)
+	t.Cleanup(b.server.Close)
+	b.env["MILLWEIR_SERVER"] = b.server.URL
+	return b
+}
+
+// run runs one command line and answers its exit code.
+func (b *bundle) run(ctx context.Context, args ...string) int {
+	b.out.Reset()
+	b.err.Reset()
+	std := IO{In: strings.NewReader(b.in), Out: &b.out, Err: &b.err, Terminal: b.terminal, Getenv: func(k string) string { return b.env[k] }}
+	return Run(ctx, std, args, Commands())
+}
+
+// reply answers JSON.
+func reply(w http.ResponseWriter, status int, v any) {
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+// aTask is a task of the gateway's.
+func aTask(id, status string) map[string]any {
+	return map[string]any{
+		"taskId": id, "status": status, "stage": "embed", "progress": 40, "processedSegments": 4, "totalSegments": 10,
+		"attemptCount": 1, "maxAttempts": 10, "lastError": "embed batch 1/2: refused", "errorMessage": nil,
+		"createdAt": "2026-01-02T03:04:05.000001Z", "updatedAt": "2026-01-02T03:04:06.000001Z", "nextRetryAt": "2026-01-02T03:04:07Z",
+	}
+}
+
+func TestExitCodesFollowTheGateway(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]int{
+		401: ExitAuth, 403: ExitAuth, 404: ExitNotFound, 409: ExitBadInput, 413: ExitBadInput, 415: ExitBadInput,
+		422: ExitBadInput, 429: ExitRateLimited, 500: ExitServer, 503: ExitServer,
+	} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+				reply(w, status, map[string]any{"code": "SOME_CODE", "message": "said so", "remedy": "Do this.", "requestId": "r1"})
+			})
+			require.Equal(t, want, b.run(t.Context(), "tasks", "get", "x"))
+			require.Contains(t, b.err.String(), "SOME_CODE: said so Do this. (request r1)")
+		})
+	}
+}
+
+func TestUsageIsExit2(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, args := range [][]string{
+		{"nonsense"}, {"tasks", "get"}, {"tasks", "get", "a", "b"}, {"tasks", "list", "--no-such-flag"}, {"submit"},
+		{"search"}, {"tasks", "list", "-o", "xml"}, {"submit", "--title", "t", "a", "b"}, {"tasks", "retry"}, {"tasks", "list", "extra"},
+	} {
+		require.Equal(t, ExitUsage, b.run(t.Context(), args...), "%v", args)
+		require.NotEmpty(t, b.err.String(), "%v", args)
+	}
+	require.Equal(t, ExitOK, b.run(t.Context()))
+	require.Contains(t, b.out.String(), "millweir submit FILE…")
+	require.Equal(t, ExitOK, b.run(t.Context(), "search", "--help"))
+}
+
+func TestNoServerIsExit7(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.server.Close()
+	require.Equal(t, ExitServer, b.run(t.Context(), "tasks", "get", "x"))
+	require.Contains(t, b.err.String(), "no answer")
+}
+
+func TestAnswerThatIsNotOursKeepsItsStatus(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadGateway)
+		_, _ = io.WriteString(w, "<html>proxy \x1b[31m says no</html>")
+	})
+	require.Equal(t, ExitServer, b.run(t.Context(), "tasks", "get", "x"))
+	require.Contains(t, b.err.String(), "HTTP_502")
+	require.NotContains(t, b.err.String(), "\x1b", "a stranger's text must not drive the terminal")
+}
+
+func TestKeyIsSentAsBearer(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.env["MILLWEIR_API_KEY"] = "mw_live_x"
+	b.mux.HandleFunc("GET /api/knowledge/tasks/x", func(w http.ResponseWriter, r *http.Request) {
+		require.Equal(t, "Bearer mw_live_x", r.Header.Get("Authorization"))
+		reply(w, 200, aTask("x", "RUNNING"))
+	})
+	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "get", "x"))
+	require.Contains(t, b.out.String(), "40%, 4 of 10 segments")
+	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "get", "x", "-o", "json"))
+	var got task
+	require.NoError(t, json.Unmarshal(b.out.Bytes(), &got))
+	require.Equal(t, "RUNNING", got.Status)
+}
+
+func TestListFollowsCursors(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.mux.HandleFunc("GET /api/knowledge/tasks", func(w http.ResponseWriter, r *http.Request) {
+		require.Equal(t, "DEAD", r.URL.Query().Get("status"))
+		if r.URL.Query().Get("cursor") == "" {
+			reply(w, 200, map[string]any{"items": []any{aTask("a", "DEAD")}, "nextCursor": "c1", "hasMore": true})
+			return
+		}
+		reply(w, 200, map[string]any{"items": []any{aTask("b", "DEAD")}, "nextCursor": nil, "hasMore": false})
+	})
+	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "list", "--status", "DEAD", "-o", "jsonl"))
+	require.Len(t, strings.Split(strings.TrimSpace(b.out.String()), "\n"), 2)
+	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "list", "--status", "DEAD"))
+	require.Contains(t, b.out.String(), "embed batch 1/2: refused")
+	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "list", "--status", "DEAD", "--limit", "1"))
+	require.NotContains(t, b.out.String(), "\nb ")
+}
+
+// events answers a stream of states and then cuts it.
+func events(w http.ResponseWriter, id string, statuses ...string) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for i, s := range statuses {
+		data, _ := json.Marshal(aTask(id, s))
+		_, _ = fmt.Fprintf(w, ": heartbeat\n\nevent: status\nid: %d\ndata: %s\n\n", i+1, data)
+	}
+}
+
+func TestWatchTakesABrokenStreamUpAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var calls atomic.Int32
+	b.mux.HandleFunc("GET /api/knowledge/tasks/x/events", func(w http.ResponseWriter, r *http.Request) {
+		if calls.Add(1) == 1 {
+			events(w, "x", "QUEUED", "RUNNING")
+			return
+		}
+		require.Equal(t, "2", r.Header.Get("Last-Event-ID"))
+		events(w, "x", "SUCCEEDED")
+	})
+	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "watch", "x"))
+	require.Contains(t, b.out.String(), "QUEUED")
+	require.Contains(t, b.out.String(), "SUCCEEDED")
+}
+
+func TestWatchOfAnEndedTask(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.mux.HandleFunc("GET /api/knowledge/tasks/x/events", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	b.mux.HandleFunc("GET /api/knowledge/tasks/x", func(w http.ResponseWriter, _ *http.Request) { reply(w, 200, aTask("x", "DEAD")) })
+	require.Equal(t, ExitFailed, b.run(t.Context(), "tasks", "watch", "x"))
+	require.Contains(t, b.err.String(), "task x is DEAD: embed batch 1/2: refused")
+}
+
+func TestWatchGivesUp(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.mux.HandleFunc("GET /api/knowledge/tasks/x/events", func(w http.ResponseWriter, r *http.Request) {
+		events(w, "x", "QUEUED")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	require.Equal(t, ExitTimeout, b.run(t.Context(), "tasks", "watch", "x", "--timeout", "100ms"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Equal(t, ExitInterrupted, b.run(ctx, "tasks", "watch", "x"))
+}
+
+func TestSubmitSendsFilesAndWaits(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	dir := t.TempDir()
+	good, bad := filepath.Join(dir, "good.txt"), filepath.Join(dir, "bad.txt")
+	require.NoError(t, os.WriteFile(good, []byte("good text"), 0o600))
+	require.NoError(t, os.WriteFile(bad, []byte("bad text"), 0o600))
+	b.mux.HandleFunc("POST /api/knowledge/documents/upload-async", func(w http.ResponseWriter, r *http.Request) {
+		require.NoError(t, r.ParseMultipartForm(1<<20))
+		require.Equal(t, "notes", r.FormValue("knowledgeBase"))
+		name := r.MultipartForm.File["file"][0].Filename
+		reply(w, 202, aTask(strings.TrimSuffix(name, ".txt"), "QUEUED"))
+	})
+	for id, end := range map[string]string{"good": "SUCCEEDED", "bad": "DEAD"} {
+		b.mux.HandleFunc("GET /api/knowledge/tasks/"+id+"/events", func(w http.ResponseWriter, _ *http.Request) { events(w, id, "RUNNING", end) })
+	}
+	require.Equal(t, ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes", "--wait"))
+	require.Contains(t, b.err.String(), "SUCCEEDED")
+	require.Equal(t, ExitFailed, b.run(t.Context(), "submit", good, bad, "--kb", "notes", "--wait", "-o", "json"))
+	var got []submitted
+	require.NoError(t, json.Unmarshal(b.out.Bytes(), &got))
+	require.Equal(t, "SUCCEEDED", got[0].Task.Status)
+	require.Contains(t, got[1].Error, "DEAD")
+	require.Equal(t, ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes"), "without --wait the upload is all")
+	require.Equal(t, ExitBadInput, b.run(t.Context(), "submit", filepath.Join(dir, "none.txt"), "--kb", "notes"))
+	require.Equal(t, ExitBadInput, b.run(t.Context(), "submit", dir, "--kb", "notes"), "a folder is no file")
+	b.terminal = true
+	require.Equal(t, ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes", "--wait"))
+	require.Contains(t, b.err.String(), "\x1b[1A", "bars are redrawn on a terminal")
+	b.env["NO_COLOR"] = "1"
+	require.Equal(t, ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes", "--wait"))
+	require.NotContains(t, b.err.String(), "\x1b[32m")
+}
+
+func TestCancelAsks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var cancelled atomic.Int32
+	b.mux.HandleFunc("POST /api/knowledge/tasks/x/cancel", func(w http.ResponseWriter, _ *http.Request) {
+		cancelled.Add(1)
+		reply(w, 200, aTask("x", "CANCELLED"))
+	})
+	require.Equal(t, ExitConfirm, b.run(t.Context(), "tasks", "cancel", "x"))
+	b.terminal, b.in = true, "no\n"
+	require.Equal(t, ExitConfirm, b.run(t.Context(), "tasks", "cancel", "x"))
+	require.Zero(t, cancelled.Load())
+	b.in = "yes\n"
+	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "cancel", "x"))
+	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "cancel", "x", "--yes"))
+	require.EqualValues(t, 2, cancelled.Load())
+}
+
+func TestRetryStopsAtTheFirstRefusal(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.mux.HandleFunc("POST /api/knowledge/tasks/a/retry", func(w http.ResponseWriter, _ *http.Request) { reply(w, 200, aTask("a", "QUEUED")) })
+	b.mux.HandleFunc("POST /api/knowledge/tasks/b/retry", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, 409, map[string]any{"code": "TASK_NOT_REPLAYABLE", "message": "the task is RUNNING"})
+	})
+	require.Equal(t, ExitBadInput, b.run(t.Context(), "tasks", "retry", "a", "b"))
+	require.Contains(t, b.out.String(), "a     QUEUED")
+	require.Contains(t, b.err.String(), "retry b: TASK_NOT_REPLAYABLE")
+}
+
+func TestSearchAndExplain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.mux.HandleFunc("POST /api/knowledge/search", func(w http.ResponseWriter, r *http.Request) {
+		var q map[string]any
+		require.NoError(t, json.NewDecoder(r.Body).Decode(&q))
+		require.Equal(t, "dead letter queue", q["query"])
+		reply(w, 200, map[string]any{"partial": true, "hits": []any{map[string]any{
+			"title": "Guide\x07", "page": 3, "headingPath": []string{"A", "B"}, "text": "the dead\nletter queue", "score": 0.5,
+		}}})
+	})
+	b.mux.HandleFunc("GET /api/knowledge/tasks/x/explain", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, 200, map[string]any{"words": "The task waits."})
+	})
+	require.Equal(t, ExitOK, b.run(t.Context(), "search", "dead", "letter", "queue"))
+	require.Contains(t, b.out.String(), "1. 0.500  Guide\\x07, page 3, A > B\n   the dead letter queue")
+	require.Contains(t, b.out.String(), "there may be more")
+	require.Equal(t, ExitOK, b.run(t.Context(), "search", "dead letter queue", "-o", "jsonl"))
+	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "explain", "x"))
+	require.Equal(t, "The task waits.\n", b.out.String())
+}
