@@ -16,7 +16,7 @@ MODULES  = $(shell go list -m -f '{{.Dir}}/...')
 # Tests of one package each may run beside each other; the servers they start want cores too.
 TEST_FLAGS ?=
 
-.PHONY: help run build test test-quick cover lint fmt deps services-up services-down services-status bench drills drill ci clean FORCE
+.PHONY: help env-example run build test test-quick cover lint fmt deps services-up services-down services-status bench drills drill ci clean FORCE
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ lint: $(BIN)/golangci-lint ## gofmt, vet and golangci-lint on every module
 
 fmt: ## format all Go files
 	gofmt -w $$(git ls-files '*.go')
+
+env-example: ## rewrite .env.example out of the services' settings (a test compares them)
+	go test ./services/millweir/dev -run EnvExample -update
 
 deps: $(BIN)/services ## install what `make test` needs (apt, PyPI); does nothing when it is there
 	@$(BIN)/services deps
