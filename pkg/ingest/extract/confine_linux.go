@@ -55,7 +55,7 @@ func limitSelf(memoryMB int) error {
 		resource int
 		value    uint64
 	}{
-		{"DATA", unix.RLIMIT_DATA, uint64(memoryMB) << 20},
+		{"DATA", unix.RLIMIT_DATA, uint64(memoryMB) * memoryFactor << 20},
 		{"CPU", unix.RLIMIT_CPU, maxChildCPU},
 		{"NOFILE", unix.RLIMIT_NOFILE, maxOpenFiles},
 		{"CORE", unix.RLIMIT_CORE, 0},

@@ -217,7 +217,7 @@ func (p *Pool) noteHello(h hello, set setup) {
 // release keeps a child for the next document, unless it should not read another.
 func (p *Pool) release(w *worker, run *jobRun) {
 	w.files++
-	keep := run.clean && w.files < p.cfg.ChildFiles && residentBytes(w.cmd.Process.Pid) < int64(p.cfg.MemoryMB)<<20*3/4
+	keep := run.clean && w.files < p.cfg.ChildFiles && residentBytes(w.cmd.Process.Pid) < int64(p.cfg.MemoryMB)*memoryFactor<<20*3/4
 	p.mu.Lock()
 	p.stats.PeakBytes = max(p.stats.PeakBytes, run.peak)
 	if run.killed {

@@ -17,7 +17,7 @@ import (
 )
 
 // maxChildBytes is what a child may reach on any file.
-const maxChildBytes = 300 << 20
+const maxChildBytes = memoryFactor * 300 << 20
 
 func testLog(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(testWriter{t}, nil))

@@ -41,7 +41,7 @@ type watchdog struct {
 
 // watch starts watching; end must be called.
 func watch(ctx context.Context, w *worker, deadline time.Duration, memoryMB int) *watchdog {
-	d := &watchdog{w: w, deadline: deadline, memory: int64(memoryMB+sharedMB) << 20, stop: make(chan struct{})}
+	d := &watchdog{w: w, deadline: deadline, memory: int64(memoryMB+sharedMB) * memoryFactor << 20, stop: make(chan struct{})}
 	d.wg.Go(func() { d.run(ctx) })
 	return d
 }
