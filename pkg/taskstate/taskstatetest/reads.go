@@ -1,0 +1,227 @@
+package taskstatetest
+
+import (
+	"fmt"
+	"sort"
+	"testing"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+func testSweep(t *testing.T, b *bench) {
+	ids := b.queued(6)
+	m, err := b.s.Moment(b.ctx)
+	b.fatalIf(err)
+	for i, id := range ids {
+		b.set(id, "wake_at = ?", m.Now.Add(-time.Duration(len(ids)-i)*time.Minute))
+	}
+	kept := taskstate.Each(func(_ taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		return taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerKept}
+	})
+	found := func(s taskstate.Sweep) []string {
+		t.Helper()
+		s.Status, s.Decide = taskstate.StatusQueued, kept
+		out, err := b.s.Sweep(b.ctx, s)
+		b.fatalIf(err)
+		var got []string
+		for _, o := range out {
+			got = append(got, o.TaskID)
+		}
+		return got
+	}
+	equal(t, "all, oldest first", fmt.Sprint(found(taskstate.Sweep{Limit: 10, WakeBefore: taskstate.In(0)})), fmt.Sprint(ids))
+	equal(t, "limit", fmt.Sprint(found(taskstate.Sweep{Limit: 2, WakeBefore: taskstate.In(0)})), fmt.Sprint(ids[:2]))
+	equal(t, "looking back", fmt.Sprint(found(taskstate.Sweep{Limit: 9, WakeBefore: taskstate.In(-150 * time.Second)})), fmt.Sprint(ids[:4]))
+	equal(t, "before", fmt.Sprint(found(taskstate.Sweep{Limit: 9, Before: m.Now.Add(-5 * time.Minute)})), fmt.Sprint(ids[:1]))
+	equal(t, "exclude", fmt.Sprint(found(taskstate.Sweep{Limit: 2, Exclude: ids[:3], WakeBefore: taskstate.In(0)})), fmt.Sprint(ids[3:5]))
+	equal(t, "no limit, no rows", len(found(taskstate.Sweep{})), 0)
+
+	out, err := b.s.Sweep(b.ctx, taskstate.Sweep{
+		Status: taskstate.StatusQueued, Limit: 3, WakeBefore: taskstate.In(0), Decide: taskstate.Each(b.claiming("p1")),
+	})
+	b.fatalIf(err)
+	for i, o := range out {
+		equal(t, "claimed in order", o.TaskID, ids[i])
+		equal(t, "answer", o.Answer, taskstate.AnswerClaimed)
+		b.same(o.After)
+	}
+	equal(t, "the rest", fmt.Sprint(found(taskstate.Sweep{Limit: 10, WakeBefore: taskstate.In(0)})), fmt.Sprint(ids[3:]))
+}
+
+func testLists(t *testing.T, b *bench) {
+	ids := b.queued(25)
+	m, err := b.s.Moment(b.ctx)
+	b.fatalIf(err)
+	for i, id := range ids {
+		at := m.Now.Add(-time.Duration(i/3) * time.Second) // ties in threes
+		b.set(id, "created_at = ?, updated_at = ?", at, at.Add(time.Duration(i%2)*time.Minute))
+	}
+	all, err := b.s.GetMany(b.ctx, taskstate.System(), ids)
+	b.fatalIf(err)
+	keys := map[taskstate.Sort]func(t taskstate.Task) time.Time{
+		taskstate.SortCreated:     func(t taskstate.Task) time.Time { return t.CreatedAt },
+		taskstate.SortCreatedDesc: func(t taskstate.Task) time.Time { return t.CreatedAt },
+		taskstate.SortUpdated:     func(t taskstate.Task) time.Time { return t.UpdatedAt },
+		taskstate.SortUpdatedDesc: func(t taskstate.Task) time.Time { return t.UpdatedAt },
+	}
+	for order, key := range keys {
+		want := append([]taskstate.Task(nil), all...)
+		sort.Slice(want, func(i, j int) bool {
+			a, z := want[i], want[j]
+			if order[0] == '-' {
+				a, z = z, a
+			}
+			return key(a).Before(key(z)) || (key(a).Equal(key(z)) && a.ID < z.ID)
+		})
+		for _, scope := range []taskstate.Scope{taskstate.System(), {UserID: "u1", Role: taskstate.RoleUser}} {
+			var got []taskstate.Task
+			q := taskstate.Query{Sort: order, Limit: 4}
+			for {
+				page, err := b.s.List(b.ctx, scope, q)
+				b.fatalIf(err)
+				got = append(got, page...)
+				if len(page) < q.Limit {
+					break
+				}
+				last := page[len(page)-1]
+				q.After = &taskstate.Cursor{At: key(last), ID: last.ID}
+			}
+			equal(t, string(order)+" rows", len(got), len(want))
+			for i := range want {
+				equal(t, string(order), got[i].ID, want[i].ID)
+			}
+		}
+	}
+	for _, bad := range []taskstate.Query{{Limit: 0}, {Limit: 201}, {Limit: 5, Sort: "id; DROP TABLE ingest_task"}} {
+		if _, err := b.s.List(b.ctx, taskstate.System(), bad); err == nil {
+			t.Errorf("accepted %+v", bad)
+		}
+	}
+}
+
+func testFilters(t *testing.T, b *bench) {
+	a, c := newTask(), newTask()
+	a.KnowledgeBase, a.DocumentID, a.FilePath = newID(), newID(), "Reports/100%_Done!.pdf"
+	c.KnowledgeBase, c.FilePath = newID(), "other/1000 done.pdf"
+	b.submit(a, c)
+	now := b.one(a.ID, b.claiming("p1")).After
+	b.one(a.ID, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		return taskstate.Fail(b.p, m, t, b.holder(now), taskstate.Failure{Cause: "Connection REFUSED by peer"})
+	})
+	now = b.get(a.ID)
+	past, future := now.CreatedAt.Add(-time.Hour), now.UpdatedAt.Add(time.Hour)
+	for name, tt := range map[string]struct {
+		q    taskstate.Query
+		want string
+	}{
+		"status":          {taskstate.Query{Statuses: []taskstate.Status{taskstate.StatusRetrying, taskstate.StatusDead}}, a.ID},
+		"other status":    {taskstate.Query{Statuses: []taskstate.Status{taskstate.StatusQueued}}, c.ID},
+		"base":            {taskstate.Query{KnowledgeBase: c.KnowledgeBase}, c.ID},
+		"document":        {taskstate.Query{DocumentID: a.DocumentID}, a.ID},
+		"stage":           {taskstate.Query{Stage: taskstate.StageEmbed}, ""},
+		"text in path":    {taskstate.Query{Text: "100%_done!"}, a.ID},
+		"text in error":   {taskstate.Query{Text: "refused"}, a.ID},
+		"text in id":      {taskstate.Query{Text: c.ID[4:20]}, c.ID},
+		"wildcard alone":  {taskstate.Query{Text: "%_"}, a.ID},
+		"injection":       {taskstate.Query{Text: "' OR 1=1 --"}, ""},
+		"created after":   {taskstate.Query{CreatedAfter: past, Text: "other"}, c.ID},
+		"created later":   {taskstate.Query{CreatedAfter: future}, ""},
+		"created before":  {taskstate.Query{CreatedBefore: past}, ""},
+		"updated after":   {taskstate.Query{UpdatedAfter: now.UpdatedAt.Add(-time.Microsecond)}, a.ID},
+		"updated before":  {taskstate.Query{UpdatedBefore: now.UpdatedAt}, c.ID},
+		"all of them":     {taskstate.Query{KnowledgeBase: a.KnowledgeBase, Text: "refused", UpdatedAfter: past, CreatedBefore: future}, a.ID},
+		"nothing matches": {taskstate.Query{KnowledgeBase: a.KnowledgeBase, DocumentID: c.ID}, ""},
+	} {
+		tt.q.Limit = 10
+		got, err := b.s.List(b.ctx, taskstate.System(), tt.q)
+		b.fatalIf(err)
+		ids := ""
+		for _, g := range got {
+			ids += g.ID
+		}
+		equal(t, name, ids, tt.want)
+	}
+}
+
+func testCounts(t *testing.T, b *bench) {
+	n, oldest, err := b.s.Due(b.ctx, 100)
+	b.fatalIf(err)
+	equal(t, "due of nothing", n, 0)
+	equal(t, "age of nothing", oldest, 0)
+	next, err := b.s.NextWake(b.ctx, taskstate.StatusRunning, time.Minute)
+	b.fatalIf(err)
+	equal(t, "no row", next, time.Minute)
+
+	ids := b.queued(4)
+	withBase := newTask()
+	withBase.KnowledgeBase = newID()
+	b.submit(withBase)
+	running := b.one(ids[0], b.claiming("p1")).After
+	h := b.holder(b.one(ids[1], b.claiming("p1")).After)
+	b.one(ids[1], func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		return taskstate.Fail(b.p, m, t, h, taskstate.Failure{Cause: "x"})
+	})
+	counts, err := b.s.Counts(b.ctx, taskstate.System(), "")
+	b.fatalIf(err)
+	equal(t, "counts", fmt.Sprint(counts), "map[QUEUED:3 RETRYING:1 RUNNING:1]")
+	counts, err = b.s.Counts(b.ctx, taskstate.System(), withBase.KnowledgeBase)
+	b.fatalIf(err)
+	equal(t, "counts of a base", fmt.Sprint(counts), "map[QUEUED:1]")
+
+	due := func(limit int) int64 {
+		t.Helper()
+		n, _, err := b.s.Due(b.ctx, limit)
+		b.fatalIf(err)
+		return n
+	}
+	equal(t, "queued only", due(100), 3)
+	equal(t, "bounded", due(2), 2)
+	b.expire(running.ID)
+	equal(t, "an expired lease", due(100), 4)
+	m, err := b.s.Moment(b.ctx)
+	b.fatalIf(err)
+	b.set(ids[1], "next_retry_at = ?, wake_at = ?", m.Now.Add(-time.Hour), m.Now.Add(-time.Hour))
+	equal(t, "a due retry", due(100), 5)
+	_, oldest, err = b.s.Due(b.ctx, 100)
+	b.fatalIf(err)
+	if oldest < time.Hour || oldest > time.Hour+5*time.Minute {
+		t.Fatalf("oldest is %s, want about an hour", oldest)
+	}
+	next, err = b.s.NextWake(b.ctx, taskstate.StatusRetrying, time.Minute)
+	b.fatalIf(err)
+	if next > -time.Hour {
+		t.Fatalf("next wake in %s, want an hour ago", next)
+	}
+	b.set(ids[1], "wake_at = ?", m.Now.Add(30*time.Second))
+	next, err = b.s.NextWake(b.ctx, taskstate.StatusRetrying, time.Hour)
+	b.fatalIf(err)
+	if next > 30*time.Second || next < 0 {
+		t.Fatalf("next wake in %s, want at most 30s", next)
+	}
+	b.fatalIf(b.s.Ping(b.ctx))
+}
+
+func testLogs(t *testing.T, b *bench) {
+	ids := b.queued(3)
+	b.apply(b.claiming("p1"), ids...)
+	first := b.log(ids[0])
+	after := map[string]int64{ids[0]: first[0].ID, ids[1]: 0, newID(): 0, "no id\x00": 0}
+	got, err := b.s.TransitionsOf(b.ctx, after, 100)
+	b.fatalIf(err)
+	equal(t, "rows", len(got), 3)
+	for i := 1; i < len(got); i++ {
+		if got[i].ID <= got[i-1].ID {
+			t.Fatal("not oldest first")
+		}
+	}
+	got, err = b.s.TransitionsOf(b.ctx, after, 2)
+	b.fatalIf(err)
+	equal(t, "limit", len(got), 2)
+	got, err = b.s.TransitionsOf(b.ctx, nil, 10)
+	b.fatalIf(err)
+	equal(t, "none", len(got), 0)
+	page, err := b.s.Transitions(b.ctx, taskstate.System(), ids[0], first[0].ID, 1)
+	b.fatalIf(err)
+	equal(t, "page", page[0].ID, first[1].ID)
+}

@@ -1,0 +1,243 @@
+// Package taskstatetest is the conformance suite that every taskstate.Store passes, whatever database is behind it.
+//
+// It uses the standard library only. Time is moved by writing to the rows, so that it runs on servers with clocks of their own.
+package taskstatetest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// Features says what a store can do; what it cannot is asserted too.
+type Features struct {
+	// RowLocks: transactions lock rows, so that two can be open at once. Without, they wait for one another as a whole.
+	RowLocks bool
+}
+
+// OpenFunc opens a store on an empty, migrated database of its own; a second call of reopen opens the same database anew.
+type OpenFunc func(t *testing.T) (first taskstate.Store, reopen func(t *testing.T) taskstate.Store)
+
+// Run runs every test of the suite.
+func Run(t *testing.T, f Features, open OpenFunc) {
+	t.Helper()
+	tests := []struct {
+		name string
+		run  func(t *testing.T, b *bench)
+	}{
+		{"SubmitWritesTasksAndLog", testSubmit},
+		{"SubmitRefusesWhatCannotBeKept", testSubmitInvalid},
+		{"SubmitKeepsKeysUnique", testDuplicateKey},
+		{"SubmitRunsPrepareInTheTransaction", testPrepare},
+		{"ClaimIsWonOnce", testClaim},
+		{"MixedOutcomesInOneBatch", testMixed},
+		{"BatchesOfAnySize", testLarge},
+		{"DelaysAreExactToTheMicrosecond", testExact},
+		{"StaleFenceNeverWrites", testStale},
+		{"HandBackCountsNothing", testHandBack},
+		{"TakeoverOnlyAfterExpiry", testTakeover},
+		{"CrashLimitEndsInDead", testCrashLimit},
+		{"LastChanceIsReservedAndReleased", testReserve},
+		{"ThrottlesDouble", testThrottle},
+		{"DLQDebtIsMarkedOrCancelled", testDLQ},
+		{"PromisesMoveToTheBack", testPromise},
+		{"PersonsActInTheirScope", testScope},
+		{"HeartbeatRenewsRevivesAndLoses", testHeartbeat},
+		{"HookErrorsUndoEverything", testAlsoFails},
+		{"OneBadRowFailsAlone", testOneBadRow},
+		{"LongAndOddTexts", testTexts},
+		{"SweepOrderLimitAndExclude", testSweep},
+		{"HoldIsFenced", testHold},
+		{"InTxCommitsAndRollsBack", testInTx},
+		{"ListsPageInEveryOrder", testLists},
+		{"ListsFilter", testFilters},
+		{"CountsDueAndNextWake", testCounts},
+		{"LogOfManyTasks", testLogs},
+		{"RacingClaimsAreWonOnce", testRacingClaims},
+		{"RacingSweepsAreDisjoint", testRacingSweeps},
+		{"SweepsDoNotWaitForOneAnother", testParallelSweeps},
+		{"DeadlocksAreRetried", testDeadlock},
+		{"WaitsEndWithTheContext", testContext},
+		{"EveryChangeIsInTheLog", testLogComplete},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s, reopen := open(t)
+			tt.run(t, &bench{t: t, ctx: t.Context(), s: s, reopen: reopen, features: f, p: policy()})
+		})
+	}
+}
+
+// policy is what the tests decide by.
+func policy() taskstate.Policy {
+	return taskstate.Policy{
+		BaseBackoff: 1234567 * time.Microsecond, MaxBackoff: time.Hour, Lease: time.Minute,
+		MaxCrashes: 3, Slack: 2 * time.Second, DLQ: true,
+	}
+}
+
+// worker is the actor of the tests.
+var worker = taskstate.Actor{Kind: taskstate.ActorWorker, Name: "w1"}
+
+// bench is one test's store with helpers.
+type bench struct {
+	t        *testing.T
+	ctx      context.Context
+	s        taskstate.Store
+	reopen   func(t *testing.T) taskstate.Store
+	features Features
+	p        taskstate.Policy
+}
+
+// fatalIf ends the test on an error.
+func (b *bench) fatalIf(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// equal compares with ==.
+func equal[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Fatalf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// newID is a random id in the shape of a UUID.
+func newID() string {
+	var r [16]byte
+	_, _ = rand.Read(r[:])
+	return fmt.Sprintf("%x-%x-%x-%x-%x", r[:4], r[4:6], r[6:8], r[8:10], r[10:])
+}
+
+// newTask is a task of user u1.
+func newTask() taskstate.NewTask {
+	return taskstate.NewTask{
+		Task:  taskstate.Task{ID: newID(), UserID: "u1", Type: "document", Channel: "http", MaxAttempts: 3},
+		Actor: taskstate.Actor{Kind: taskstate.ActorUser, Name: "u1"},
+	}
+}
+
+// submit stores tasks.
+func (b *bench) submit(tasks ...taskstate.NewTask) []taskstate.Task {
+	b.t.Helper()
+	out, err := b.s.Submit(b.ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+		return tasks, nil
+	})
+	b.fatalIf(err)
+	return out
+}
+
+// queued stores n plain tasks and answers their ids.
+func (b *bench) queued(n int) []string {
+	b.t.Helper()
+	tasks := make([]taskstate.NewTask, n)
+	ids := make([]string, n)
+	for i := range tasks {
+		tasks[i] = newTask()
+		ids[i] = tasks[i].ID
+	}
+	b.submit(tasks...)
+	return ids
+}
+
+// apply asks f for each of ids, in the system's scope.
+func (b *bench) apply(f func(m taskstate.Moment, t taskstate.Task) taskstate.Decision, ids ...string) []taskstate.Outcome {
+	b.t.Helper()
+	out, err := b.s.Apply(b.ctx, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(f)})
+	b.fatalIf(err)
+	equal(b.t, "outcomes", len(out), len(ids))
+	for i, o := range out {
+		equal(b.t, "order of outcomes", o.TaskID, ids[i])
+	}
+	return out
+}
+
+// one is apply for one task, whose outcome it checks against the row.
+func (b *bench) one(id string, f func(m taskstate.Moment, t taskstate.Task) taskstate.Decision) taskstate.Outcome {
+	b.t.Helper()
+	o := b.apply(f, id)[0]
+	b.fatalIf(o.Err)
+	b.same(o.After)
+	return o
+}
+
+// claiming claims as a worker does.
+func (b *bench) claiming(owner string) func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	return func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		return taskstate.Claim(b.p, m, t, taskstate.ClaimRequest{
+			Owner: owner + "/1", Process: owner, Actor: worker, Delivery: "1-0", Takeover: true,
+		})
+	}
+}
+
+// claimed stores a task and claims it.
+func (b *bench) claimed() taskstate.Task {
+	b.t.Helper()
+	o := b.one(b.queued(1)[0], b.claiming("p1"))
+	equal(b.t, "answer", o.Answer, taskstate.AnswerClaimed)
+	return o.After
+}
+
+// holder is the authority of the last claim of t.
+func (b *bench) holder(t taskstate.Task) taskstate.Holder {
+	b.t.Helper()
+	m, err := b.s.Moment(b.ctx)
+	b.fatalIf(err)
+	return taskstate.Holder{Token: taskstate.Token{Timeline: m.Timeline, Fence: t.Fence}, Actor: worker}
+}
+
+// get reads a task.
+func (b *bench) get(id string) taskstate.Task {
+	b.t.Helper()
+	t, err := b.s.Get(b.ctx, taskstate.System(), id)
+	b.fatalIf(err)
+	return t
+}
+
+// same checks that the row says exactly what an outcome said.
+func (b *bench) same(want taskstate.Task) {
+	b.t.Helper()
+	if got := b.get(want.ID); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+		b.t.Fatalf("row and outcome differ:\nrow     %+v\noutcome %+v", got, want)
+	}
+}
+
+// log reads the whole log of a task.
+func (b *bench) log(id string) []taskstate.Transition {
+	b.t.Helper()
+	out, err := b.s.Transitions(b.ctx, taskstate.System(), id, 0, 1000)
+	b.fatalIf(err)
+	return out
+}
+
+// set writes columns of one row as a person with SQL would, to move time.
+func (b *bench) set(id, assignments string, args ...any) {
+	b.t.Helper()
+	b.fatalIf(b.s.InTx(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+		res, err := tx.ExecContext(ctx, "UPDATE ingest_task SET "+assignments+" WHERE id = ?", append(args, id)...)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n != 1 {
+			return fmt.Errorf("%d rows, %w", n, err)
+		}
+		return nil
+	}))
+}
+
+// expire ends the lease of a running or reserved task.
+func (b *bench) expire(id string) {
+	b.t.Helper()
+	m, err := b.s.Moment(b.ctx)
+	b.fatalIf(err)
+	past := m.Now.Add(-time.Second)
+	b.set(id, "lease_expires_at = ?, wake_at = ?", past, past)
+}

@@ -1,0 +1,64 @@
+package taskstore_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/taskstatetest"
+	"github.com/millweir/millweir/pkg/taskstore"
+)
+
+func TestMain(m *testing.M) { labserver.Main(m) }
+
+// open opens a store and closes it after the test.
+func open(t *testing.T, cfg taskstore.Config) *taskstore.Store {
+	t.Helper()
+	s, err := taskstore.Open(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+// migrated is open with the schema.
+func migrated(t *testing.T, cfg taskstore.Config) *taskstore.Store {
+	t.Helper()
+	s := open(t, cfg)
+	_, err := s.Migrate(t.Context())
+	require.NoError(t, err)
+	return s
+}
+
+// databases are the configurations of every dialect, each for a database of the test's own.
+var databases = map[string]func(t *testing.T) taskstore.Config{
+	"sqlite": func(t *testing.T) taskstore.Config {
+		t.Helper()
+		return taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "tasks.db")}
+	},
+	"mysql": func(t *testing.T) taskstore.Config {
+		t.Helper()
+		return taskstore.Config{MySQLDSN: labserver.MySQLDatabase(t), MaxOpen: 8}
+	},
+	"postgres": func(t *testing.T) taskstore.Config {
+		t.Helper()
+		return taskstore.Config{DatabaseURL: labserver.PostgresDatabase(t), MaxOpen: 8}
+	},
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			features := taskstatetest.Features{RowLocks: name != "sqlite"}
+			taskstatetest.Run(t, features, func(t *testing.T) (taskstate.Store, func(t *testing.T) taskstate.Store) {
+				t.Helper()
+				cfg := config(t)
+				return migrated(t, cfg), func(t *testing.T) taskstate.Store { t.Helper(); return open(t, cfg) }
+			})
+		})
+	}
+}
