@@ -1,0 +1,183 @@
+package dev
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/process"
+)
+
+func TestMain(m *testing.M) {
+	if extract.IsChild(os.Args) {
+		extract.ChildMain()
+	}
+	os.Exit(m.Run())
+}
+
+// output collects what the process prints and hands out its first "ready" line.
+type output struct {
+	mu    sync.Mutex
+	buf   bytes.Buffer
+	ready chan string
+}
+
+// Write implements io.Writer.
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.buf.Write(b)
+	if line, _, ok := strings.Cut(o.buf.String(), "\n"); ok && o.ready != nil {
+		o.ready <- strings.TrimPrefix(line, "ready ")
+		o.ready = nil
+	}
+	return len(b), nil
+}
+
+// start runs the all-in-one over a data folder until the returned stop, which answers its exit code.
+func start(t *testing.T, data string) (url string, stop func() int) {
+	t.Helper()
+	for _, name := range []string{"UPLOAD_DIR", "VECTOR_DIR", "VECTOR_STORE", "AUTH_MODE", "DATABASE_URL", "REDIS_URL", "HTTP_ADDR", "OPERATOR_ADDR"} {
+		t.Setenv(name, "") // restores it after the test
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	out, logs := &output{ready: make(chan string, 1)}, &output{}
+	ready := out.ready
+	code := make(chan int, 1)
+	go func() { code <- Run(ctx, []string{"--data", data, "--addr=127.0.0.1:0", "--queue", "redis"}, out, logs) }()
+	select {
+	case url = <-ready:
+	case c := <-code:
+		t.Fatalf("ended with %d before it was ready: %s", c, logs.buf.String())
+	case <-time.After(30 * time.Second):
+		t.Fatal("not ready in 30 s")
+	}
+	stopped := false
+	stop = func() int {
+		if stopped {
+			return 0
+		}
+		stopped = true
+		cancel()
+		return <-code
+	}
+	t.Cleanup(func() { stop() })
+	return url, stop
+}
+
+// call sends a request and decodes the answer.
+func call(t *testing.T, method, url, contentType string, body io.Reader, out any) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	require.NoError(t, err)
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	if out != nil {
+		require.NoError(t, json.NewDecoder(res.Body).Decode(out))
+	}
+	return res.StatusCode
+}
+
+// upload sends one document and waits for its end.
+func upload(t *testing.T, url, name, text string) (status string) {
+	t.Helper()
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	part, err := form.CreateFormFile("file", name)
+	require.NoError(t, err)
+	_, err = io.WriteString(part, text)
+	require.NoError(t, err)
+	require.NoError(t, form.Close())
+	var task struct {
+		Status string `json:"status"`
+	}
+	code := call(t, http.MethodPost, url+"/api/knowledge/documents/upload?waitSeconds=30", form.FormDataContentType(), &body, &task)
+	require.Equal(t, http.StatusOK, code)
+	return task.Status
+}
+
+// find answers the titles of a search's hits.
+func find(t *testing.T, url, query string) (titles []string) {
+	t.Helper()
+	var answer struct {
+		Hits []struct {
+			Title string `json:"title"`
+		} `json:"hits"`
+	}
+	body := strings.NewReader(fmt.Sprintf(`{"query":%q,"topK":3}`, query))
+	require.Equal(t, http.StatusOK, call(t, http.MethodPost, url+"/api/knowledge/search", "application/json", body, &answer))
+	for _, h := range answer.Hits {
+		titles = append(titles, h.Title)
+	}
+	return titles
+}
+
+// Not parallel, like all tests here: the verb sets environment variables.
+func TestDocumentIsFoundAndSurvivesARestart(t *testing.T) {
+	data := t.TempDir()
+	url, stop := start(t, data)
+	require.Equal(t, "SUCCEEDED", upload(t, url, "otters.txt", "Otters hold hands while they sleep on the water."))
+	require.Equal(t, "SUCCEEDED", upload(t, url, "bees.md", "# Bees\n\nBees dance to tell where flowers are."))
+	require.Equal(t, "otters.txt", find(t, url, "otters hold hands")[0])
+	require.Equal(t, http.StatusOK, call(t, http.MethodGet, url+"/readyz", "", nil, nil))
+	require.Equal(t, process.ExitOK, stop())
+
+	url, stop = start(t, data)
+	require.Equal(t, "Bees", find(t, url, "where flowers are, bees dance")[0])
+	var stats struct {
+		Counts map[string]int `json:"counts"`
+	}
+	require.Equal(t, http.StatusOK, call(t, http.MethodGet, url+"/internal/tasks/stats", "", nil, &stats))
+	require.Equal(t, 2, stats.Counts["SUCCEEDED"])
+	require.Equal(t, process.ExitOK, stop())
+}
+
+func TestTwoOverOneDataFolderAreRefused(t *testing.T) {
+	data := t.TempDir()
+	_, _ = start(t, data)
+	var logs bytes.Buffer
+	require.Equal(t, process.ExitFailed, Run(t.Context(), []string{"--data", data, "--addr=127.0.0.1:0"}, io.Discard, &logs))
+	require.Contains(t, logs.String(), "VECTOR_DIR")
+}
+
+func TestBadFlagsAndSettingsAreExit2(t *testing.T) {
+	for _, args := range [][]string{{"--data"}, {"--queue", "kafka"}, {"--env-file"}, {"--env-file", "/no/such/file"}, {"--nonsense"}} {
+		var logs bytes.Buffer
+		require.Equal(t, process.ExitUsage, Run(t.Context(), append([]string{"--data", t.TempDir()}, args...), io.Discard, &logs), "%v", args)
+		require.NotEmpty(t, logs.String())
+	}
+	t.Setenv("INGEST_LEASE_MS", "1")
+	var logs bytes.Buffer
+	require.Equal(t, process.ExitUsage, Run(t.Context(), []string{"--data", t.TempDir()}, io.Discard, &logs))
+	require.Contains(t, logs.String(), "INGEST_LEASE_MS")
+	var help bytes.Buffer
+	require.Equal(t, process.ExitOK, Run(t.Context(), []string{"--help-env"}, &help, io.Discard))
+	require.Contains(t, help.String(), "INGEST_WORKER_CONCURRENCY")
+}
+
+func TestEnvFileWinsOverEmbeddedDefaults(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "env")
+	require.NoError(t, os.WriteFile(file, []byte("INGEST_MAX_CRASHES=1\n"), 0o600))
+	t.Setenv("INGEST_MAX_CRASHES", "")
+	require.NoError(t, os.Unsetenv("INGEST_MAX_CRASHES"))
+	var logs bytes.Buffer
+	require.Equal(t, process.ExitUsage, Run(t.Context(), []string{"--env-file=" + file, "--data", t.TempDir()}, io.Discard, &logs))
+	require.Contains(t, logs.String(), "INGEST_MAX_CRASHES")
+}
