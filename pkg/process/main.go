@@ -142,7 +142,7 @@ func Run[T any](ctx context.Context, spec Spec, std IO, body func(ctx context.Co
 	}
 	operatorSet := os.Getenv("OPERATOR_ADDR") != ""
 	if err := errors.Join(loadInto(&shared), loadInto(&cfg)); err != nil {
-		return badSettings(std, spec, err)
+		return badSettings(std, spec, err, UnknownVariables(os.Environ(), shared, cfg))
 	}
 	switch {
 	case opts.printEnv:
@@ -198,12 +198,15 @@ func fail(std IO, spec Spec, err error) int {
 	return ExitUsage
 }
 
-// badSettings prints one line for each problem.
-func badSettings(std IO, spec Spec, err error) int {
+// badSettings prints one line for each problem; a misspelt name may be the reason of one.
+func badSettings(std IO, spec Spec, err error, unknown []string) int {
 	lines := strings.Split(telemetry.Redact(err.Error()), "\n")
 	_, _ = fmt.Fprintf(std.Stderr, "%s: %d bad setting(s):\n", spec.Name, len(lines))
 	for _, l := range lines {
 		_, _ = fmt.Fprintln(std.Stderr, "  "+l)
+	}
+	for _, u := range unknown {
+		_, _ = fmt.Fprintln(std.Stderr, "  "+u)
 	}
 	_, _ = fmt.Fprintf(std.Stderr, "`%s --help-env` lists all settings\n", spec.Name)
 	return ExitUsage

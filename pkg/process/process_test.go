@@ -282,6 +282,15 @@ func TestRunArguments(t *testing.T) {
 	}
 }
 
+func TestBadSettingsNameTheSlip(t *testing.T) {
+	t.Setenv("MYSQL_DNS", canary)
+	var errs bytes.Buffer
+	code := Run(t.Context(), Spec{Name: "svc"}, IO{nil, io.Discard, &errs}, func(context.Context, *Env, *sample) error { return nil })
+	require.Equal(t, ExitUsage, code)
+	require.Contains(t, errs.String(), "1 bad setting(s):\n  MYSQL_DSN: is not set: the database\n  MYSQL_DNS is not a setting: did you mean MYSQL_DSN?\n")
+	require.NotContains(t, errs.String(), canary)
+}
+
 func TestRunWithEnvFile(t *testing.T) {
 	t.Setenv("MYSQL_DSN", "")
 	require.NoError(t, os.Unsetenv("MYSQL_DSN"))
