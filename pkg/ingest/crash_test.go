@@ -52,7 +52,7 @@ func (w *world) recover(id string) taskstate.Task {
 		if task.Status.Terminal() {
 			return task
 		}
-		w.clock.advance(time.Hour / 2)
+		w.advance(time.Hour / 2)
 		w.process(id)
 	}
 	w.t.Fatalf("task %s does not end: %+v", id, w.task(id))
@@ -147,12 +147,12 @@ func TestSomethingElseAtEveryEffect(t *testing.T) {
 		want      func(t *testing.T, s *scene)
 	}{
 		"takeover that ends first": {
-			func(s *scene) { s.w.clock.advance(time.Hour); s.w.process(s.b.Task.ID) },
+			func(s *scene) { s.w.advance(time.Hour); s.w.process(s.b.Task.ID) },
 			func(t *testing.T, s *scene) { require.Equal(t, s.after, s.w.text(s.a.Document.ID)) },
 		},
 		"takeover with another splitter": {
 			func(s *scene) {
-				s.w.clock.advance(time.Hour)
+				s.w.advance(time.Hour)
 				s.w.build(worldOptions{deps: func(d *Deps) { d.Splitter = blockSplitter{version: "+"} }})
 				s.w.process(s.b.Task.ID)
 				s.w.calm()
@@ -202,7 +202,7 @@ func TestSomethingElseAtEveryEffect(t *testing.T) {
 				text := fmt.Sprintf("beta %d\nzeta %d\nalpha %d\n", s.n, s.n, s.n)
 				s.third = s.w.accept(Upload{File: s.w.receive("a.txt", text), DocumentID: s.a.Document.ID})
 				s.w.process(s.third.Task.ID)
-				s.w.clock.advance(2 * time.Minute)
+				s.w.advance(2 * time.Minute)
 				_, err := s.w.app.Sweep(s.w.t.Context())
 				require.NoError(s.w.t, err)
 			},

@@ -1,0 +1,148 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestReceiveKeepsAFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	text := strings.Repeat("0123456789", 30_000)
+	f, err := w.app.Receive(t.Context(), iotest.OneByteReader(strings.NewReader(text)), "../../etc/pass\x00wd")
+	require.NoError(t, err)
+	require.Equal(t, "passwd", f.Name)
+	require.EqualValues(t, len(text), f.Bytes)
+	require.Equal(t, []string{f.ID}, w.stored())
+	h, err := w.files.Open(f.ID)
+	require.NoError(t, err)
+	defer func() { _ = h.Close() }()
+	got, err := io.ReadAll(h)
+	require.NoError(t, err)
+	require.Equal(t, text, string(got))
+}
+
+func TestReceiveLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{
+		config: func(c *Config) { c.MaxUploadBytes = 100 },
+		deps: func(d *Deps) {
+			d.Detect = func(head []byte, r io.ReaderAt, size int64, _ string) (string, error) {
+				tail := make([]byte, 1)
+				if _, err := r.ReadAt(tail, size-1); err != nil {
+					return "", err
+				}
+				if bytes.HasPrefix(head, []byte("MZ")) {
+					return "", Permanent(CodeUnsupportedType, "Send text.", "a program")
+				}
+				return "text/plain", nil
+			}
+		},
+	})
+	broken := errors.New("connection reset")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		r    io.Reader
+		want func(error) bool
+	}{
+		"too large":  {t.Context(), strings.NewReader(strings.Repeat("x", 101)), func(err error) bool { return errors.Is(err, ErrTooLarge) }},
+		"empty":      {t.Context(), strings.NewReader(""), func(err error) bool { return AsFailure(err).Code == CodeEmpty }},
+		"broken off": {t.Context(), io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken)), func(err error) bool { return errors.Is(err, broken) }},
+		"program":    {t.Context(), strings.NewReader("MZ..."), func(err error) bool { return AsFailure(err).Code == CodeUnsupportedType }},
+		"given up":   {ended, strings.NewReader("x"), func(err error) bool { return errors.Is(err, context.Canceled) }},
+	} {
+		_, err := w.app.Receive(c.ctx, c.r, "a.txt")
+		require.True(t, c.want(err), "%s: %v", name, err)
+		require.Empty(t, w.stored(), name)
+	}
+	_, err := w.app.Receive(t.Context(), strings.NewReader(strings.Repeat("x", 100)), "a.txt")
+	require.NoError(t, err, "exactly the limit")
+}
+
+func TestFullDiskIsTold(t *testing.T) {
+	t.Parallel()
+	require.ErrorIs(t, spaceError(syscall.ENOSPC), ErrDiskFull)
+	require.ErrorIs(t, spaceError(syscall.EDQUOT), ErrDiskFull)
+	require.NotErrorIs(t, spaceError(syscall.EIO), ErrDiskFull)
+}
+
+func TestCleanName(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"report.pdf": "report.pdf", `C:\docs\report.pdf`: "report.pdf", "/etc/passwd": "passwd", "..": nameless, "": nameless, "a/": nameless,
+		"a\x00b\n.txt": "ab.txt", "evil\u202Etxt.exe": "eviltxt.exe", " x ": "x", "\xff.md": "\uFFFD.md", "年報.pdf": "年報.pdf",
+	} {
+		require.Equal(t, want, CleanName(in), "%q", in)
+	}
+	long := CleanName(strings.Repeat("長", 400) + ".docx")
+	require.Len(t, []rune(long), maxNameChars)
+	require.True(t, strings.HasSuffix(long, ".docx"))
+}
+
+func FuzzCleanName(f *testing.F) {
+	for _, seed := range []string{"a.txt", "../x", "\x00", "a\\b", strings.Repeat("x", 300), "..", "\u202e"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		out := CleanName(in)
+		if out == "" || strings.ContainsAny(out, "/\\\x00\n\r") || len([]rune(out)) > maxNameChars || strings.Trim(out, ".") == "" {
+			t.Fatalf("CleanName(%q) = %q", in, out)
+		}
+	})
+}
+
+func TestForeignNamesAreNotOpened(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	for _, name := range []string{"../secret", "/etc/passwd", "", ".", tempPrefix + newID(), strings.Repeat("g", idLength)} {
+		_, err := w.files.Open(name)
+		require.Error(t, err, name)
+	}
+	require.Error(t, w.files.remove("../secret"))
+	require.NoError(t, w.files.Writable())
+}
+
+func TestKeyIsHeldWhileARequestIsReceived(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		release, err := w.app.BeginKey(t.Context(), w.caller, "k")
+		require.NoError(t, err)
+		_, err = w.app.BeginKey(t.Context(), w.caller, "k")
+		require.ErrorIs(t, err, ErrKeyInUse)
+		bob := w.caller
+		bob.Scope.UserID = "bob"
+		other, err := w.app.BeginKey(t.Context(), bob, "k")
+		require.NoError(t, err, "keys belong to users")
+		other()
+		release()
+		release, err = w.app.BeginKey(t.Context(), w.caller, "k")
+		require.NoError(t, err)
+		release()
+		require.Zero(t, w.number("SELECT COUNT(*) FROM upload_request"))
+	})
+}
+
+func TestKeyOfADeadRequestIsTaken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	k := heldKey{a: w.app, user: "anna", key: "k", request: newID()}
+	require.NoError(t, w.store.InTx(t.Context(), k.claim))
+	w.clock.advance(keyLease + time.Second)
+	other := heldKey{a: w.app, user: "anna", key: "k", request: newID()}
+	require.NoError(t, w.store.InTx(t.Context(), other.claim))
+	require.ErrorIs(t, w.store.InTx(t.Context(), k.claim), ErrKeyInUse)
+	w.clock.advance(keyLease + time.Second)
+	require.NoError(t, w.app.sweepKeys(t.Context()))
+	require.Zero(t, w.number("SELECT COUNT(*) FROM upload_request"))
+}
