@@ -16,6 +16,8 @@ const (
 	MaxPayload = 256 << 10
 	// MaxEnvelope is the most bytes of a whole envelope: a stream entry or a Kafka record of the default limit.
 	MaxEnvelope = 1 << 20
+
+	payloadName = "payload"
 )
 
 // Errors of the codec; each is wrapped with the member or size that it is about.
@@ -34,7 +36,11 @@ var (
 // equal bytes. A schema version of 0 is written as SchemaVersion.
 // Errors: ErrMalformed (nil, invalid UTF-8, NaN), ErrTooLarge, ErrNoTaskID, ErrSchemaVersion.
 func Encode(e *TaskEnvelope) ([]byte, error) {
-	members, err := envelopeMembers(e)
+	e, err := writable(e)
+	if err != nil {
+		return nil, err
+	}
+	members, err := listMembers(e.ProtoReflect())
 	if err != nil {
 		return nil, err
 	}
@@ -59,21 +65,29 @@ func Decode(b []byte) (*TaskEnvelope, error) {
 }
 
 func decodeObject(object map[string]jsonText) (*TaskEnvelope, error) {
-	if n := len(object["payload"]); n > MaxPayload {
-		return nil, fmt.Errorf("%w: payload of %d bytes, at most %d", ErrTooLarge, n, MaxPayload)
-	}
 	e := &TaskEnvelope{}
-	if err := readMembers(e.ProtoReflect(), object); err != nil {
+	if err := fill(e, object); err != nil {
 		return nil, err
-	}
-	if e.SchemaVersion == 0 {
-		e.SchemaVersion = 1 // producers from before the member existed
 	}
 	return e, checkEnvelope(e)
 }
 
-// envelopeMembers checks e and lists its members with at least the schema version.
-func envelopeMembers(e *TaskEnvelope) ([]member, error) {
+// fill reads the members into the empty e; a version that is missing is 1, as before the member existed.
+func fill(e *TaskEnvelope, object map[string]jsonText) error {
+	if err := checkPayload(len(object[payloadName])); err != nil {
+		return err
+	}
+	if err := readMembers(e.ProtoReflect(), object); err != nil {
+		return err
+	}
+	if e.SchemaVersion == 0 {
+		e.SchemaVersion = 1
+	}
+	return nil
+}
+
+// writable checks e and returns it with at least a schema version; the argument is not changed.
+func writable(e *TaskEnvelope) (*TaskEnvelope, error) {
 	if e == nil {
 		return nil, fmt.Errorf("%w: nil", ErrMalformed)
 	}
@@ -81,19 +95,14 @@ func envelopeMembers(e *TaskEnvelope) ([]member, error) {
 		e, _ = protobuf.Clone(e).(*TaskEnvelope)
 		e.SchemaVersion = SchemaVersion
 	}
-	if err := checkEnvelope(e); err != nil {
-		return nil, err
+	return e, checkEnvelope(e)
+}
+
+func checkPayload(n int) error {
+	if n > MaxPayload {
+		return fmt.Errorf("%w: payload of %d bytes, at most %d", ErrTooLarge, n, MaxPayload)
 	}
-	members, err := listMembers(e.ProtoReflect())
-	if err != nil {
-		return nil, err
-	}
-	for _, m := range members {
-		if m.name == "payload" && len(m.value) > MaxPayload {
-			return nil, fmt.Errorf("%w: payload of %d bytes, at most %d", ErrTooLarge, len(m.value), MaxPayload)
-		}
-	}
-	return members, nil
+	return nil
 }
 
 func checkEnvelope(e *TaskEnvelope) error {

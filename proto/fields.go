@@ -2,7 +2,10 @@ package proto
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -18,43 +21,70 @@ var firstFields = [...]string{"taskId", "userId", "documentId", "filePath"}
 // nested members as JSON. taskId, userId, documentId and filePath come first and are there even when empty.
 // Errors as those of Encode.
 func EncodeFields(e *TaskEnvelope) ([]Field, error) {
-	members, err := envelopeMembers(e)
+	e, err := writable(e)
 	if err != nil {
 		return nil, err
 	}
-	fields := make([]Field, len(firstFields), len(firstFields)+len(members))
+	message := e.ProtoReflect()
+	fields := make([]Field, len(firstFields), len(firstFields)+message.Descriptor().Fields().Len())
+	size := 0
+	put := func(name, value string) {
+		size += len(name) + len(value)
+		if i := slices.Index(firstFields[:], name); i >= 0 {
+			fields[i].Value = value
+			return
+		}
+		fields = append(fields, Field{name, value})
+	}
 	for i, name := range firstFields {
 		fields[i].Name = name
 	}
-	size := 0
-next:
-	for _, m := range members {
-		value, err := fieldValue(m)
+	err = eachMember(message, func(field protoreflect.FieldDescriptor, value protoreflect.Value) error {
+		s, err := fieldValue(field, value)
+		put(field.JSONName(), s)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	unknown, err := unknownMembers(message)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(unknown)) {
+		s, err := unquoted(unknown[name])
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %s: %w", ErrMalformed, name, err)
 		}
-		size += len(m.name) + len(value)
-		for i, name := range firstFields {
-			if m.name == name {
-				fields[i].Value = value
-				continue next
-			}
-		}
-		fields = append(fields, Field{m.name, value})
+		put(name, s)
 	}
 	return fields, checkSize(size)
 }
 
-// fieldValue takes the quotes off strings; all else stays JSON.
-func fieldValue(m member) (string, error) {
-	if len(m.value) == 0 || m.value[0] != '"' || m.name == "payload" {
-		return string(m.value), nil
+// fieldValue takes texts and times as they are; all else is JSON.
+func fieldValue(field protoreflect.FieldDescriptor, value protoreflect.Value) (string, error) {
+	if field.Kind() == protoreflect.StringKind {
+		s := value.String()
+		if !utf8.ValidString(s) {
+			return "", fmt.Errorf("%w: not UTF-8", ErrMalformed)
+		}
+		return s, nil
+	}
+	text, err := memberText(field, value)
+	if err != nil || field.JSONName() == payloadName {
+		return string(text), err
+	}
+	return unquoted(text)
+}
+
+// unquoted takes the quotes off a JSON string and leaves any other JSON as it is.
+func unquoted(text jsonText) (string, error) {
+	if len(text) == 0 || text[0] != '"' {
+		return string(text), nil
 	}
 	var s string
-	if err := json.Unmarshal(m.value, &s); err != nil {
-		return "", fmt.Errorf("%w: %s: %w", ErrMalformed, m.name, err)
-	}
-	return s, nil
+	err := json.Unmarshal(text, &s)
+	return s, err
 }
 
 // DecodeFields reads an envelope out of the fields of a stream entry.
@@ -62,8 +92,11 @@ func fieldValue(m member) (string, error) {
 // as JSON if it is a JSON object or array, as a string otherwise.
 // Errors as those of Decode.
 func DecodeFields(fields map[string]string) (*TaskEnvelope, error) {
-	known := (*TaskEnvelope)(nil).ProtoReflect().Descriptor().Fields()
-	object := make(map[string]jsonText, len(fields))
+	e := &TaskEnvelope{}
+	message := e.ProtoReflect()
+	known := message.Descriptor().Fields()
+	texts := map[protoreflect.FieldDescriptor]string{} // most members: they need no JSON
+	object := map[string]jsonText{}
 	size := 0
 	for name, value := range fields {
 		size += len(name) + len(value)
@@ -72,37 +105,52 @@ func DecodeFields(fields map[string]string) (*TaskEnvelope, error) {
 		}
 		field := known.ByJSONName(name)
 		if field == nil {
-			field = known.ByTextName(name)
+			if field = known.ByTextName(name); field != nil && fields[field.JSONName()] != "" {
+				continue // the JSON name wins
+			}
 		}
-		if value == "" && field != nil {
-			continue
+		switch {
+		case field == nil:
+			object[name] = unknownText(value)
+		case value == "":
+		case field.Kind() == protoreflect.StringKind:
+			texts[field] = value
+		default:
+			text, err := fieldText(field, value)
+			if err != nil {
+				return nil, fmt.Errorf("%w: field %s: %w", ErrMalformed, name, err)
+			}
+			object[field.JSONName()] = text
 		}
-		text, err := fieldText(field, value)
-		if err != nil {
-			return nil, fmt.Errorf("%w: field %s: %w", ErrMalformed, name, err)
-		}
-		object[name] = text
 	}
 	if err := checkSize(size); err != nil {
 		return nil, err
 	}
-	return decodeObject(object)
+	if err := fill(e, object); err != nil {
+		return nil, err
+	}
+	for field, value := range texts {
+		message.Set(field, protoreflect.ValueOfString(value))
+	}
+	return e, checkEnvelope(e)
 }
 
-// fieldText turns a field's string into the member's JSON; field is nil for an unknown one.
+// fieldText turns a field's string into the member's JSON.
 func fieldText(field protoreflect.FieldDescriptor, value string) (jsonText, error) {
-	isJSON := false
-	switch {
-	case field == nil:
-		isJSON = (value != "" && (value[0] == '{' || value[0] == '[')) && json.Valid([]byte(value))
-	case field.JSONName() == "payload", isOurs(field):
-		isJSON = true
-	}
-	if !isJSON {
+	if field.JSONName() != payloadName && !isOurs(field) {
 		return stringText(value) // protojson also reads numbers and times out of strings
 	}
 	if !json.Valid([]byte(value)) {
-		return nil, fmt.Errorf("not JSON")
+		return nil, errors.New("not JSON")
 	}
 	return jsonText(value), nil
+}
+
+// unknownText keeps an object or array as it is; value is UTF-8.
+func unknownText(value string) jsonText {
+	if value != "" && (value[0] == '{' || value[0] == '[') && json.Valid([]byte(value)) {
+		return jsonText(value)
+	}
+	text, _ := stringText(value)
+	return text
 }

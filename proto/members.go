@@ -27,20 +27,31 @@ type member struct {
 	value jsonText
 }
 
-// listMembers lists the set members of m by their numbers, then the unknown ones by name.
-func listMembers(m protoreflect.Message) ([]member, error) {
-	var members []member
+// eachMember calls put for the set members of m by their numbers; its errors get the member's name.
+func eachMember(m protoreflect.Message, put func(protoreflect.FieldDescriptor, protoreflect.Value) error) error {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		field := fields.Get(i)
 		if !m.Has(field) {
 			continue
 		}
-		value, err := memberText(field, m.Get(field))
-		if err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrMalformed, field.JSONName(), err)
+		if err := put(field, m.Get(field)); err != nil {
+			return fmt.Errorf("%s: %w", field.JSONName(), err)
 		}
-		members = append(members, member{field.JSONName(), value})
+	}
+	return nil
+}
+
+// listMembers lists the set members of m by their numbers, then the unknown ones by name.
+func listMembers(m protoreflect.Message) ([]member, error) {
+	var members []member
+	err := eachMember(m, func(field protoreflect.FieldDescriptor, value protoreflect.Value) error {
+		text, err := memberText(field, value)
+		members = append(members, member{field.JSONName(), text})
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	unknown, err := unknownMembers(m)
 	if err != nil {
@@ -63,9 +74,13 @@ func memberText(field protoreflect.FieldDescriptor, value protoreflect.Value) (j
 		// protojson varies its white space on purpose.
 		b, err := protojson.Marshal(value.Message().Interface())
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 		}
-		return compactText(b)
+		text, err := compactText(b)
+		if err == nil && field.JSONName() == payloadName {
+			err = checkPayload(len(text))
+		}
+		return text, err
 	default:
 		return json.Marshal(value.Interface())
 	}
@@ -92,12 +107,14 @@ func readMembers(m protoreflect.Message, object map[string]jsonText) error {
 			known[field.JSONName()] = value
 		}
 	}
-	b, err := json.Marshal(known)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrMalformed, err)
-	}
-	if err := protojson.Unmarshal(b, m.Interface()); err != nil {
-		return fmt.Errorf("%w: %w", ErrMalformed, err)
+	if len(known) > 0 {
+		b, err := json.Marshal(known)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrMalformed, err)
+		}
+		if err := protojson.Unmarshal(b, m.Interface()); err != nil {
+			return fmt.Errorf("%w: %w", ErrMalformed, err)
+		}
 	}
 	for name, value := range nested {
 		if err := readNested(m, fields.ByJSONName(name), value); err != nil {
