@@ -41,10 +41,10 @@ func TestFailuresEndInTheDeadLetterQueue(t *testing.T) {
 		_, pending, added, _ := w.stream.counts()
 		require.Zero(t, pending)
 		require.Equal(t, 1, added, "no second entry for a retry")
-		require.Len(t, w.stream.dead, 1)
+		require.Len(t, w.stream.letters(), 1)
 		require.Equal(t, ingestq.DeadLetter{
-			TaskID: "x", Fence: 2, SourceRecordID: id, LastError: "flaky", AttemptCount: 2, FailedAt: w.stream.dead[0].FailedAt,
-		}, w.stream.dead[0])
+			TaskID: "x", Fence: 2, SourceRecordID: id, LastError: "flaky", AttemptCount: 2, FailedAt: w.stream.letters()[0].FailedAt,
+		}, w.stream.letters()[0])
 		require.InDelta(t, 1, p.result(resultRetry), 0)
 		require.InDelta(t, 1, p.result(resultDead), 0)
 	})
@@ -83,7 +83,7 @@ func TestDeadLetterIsOwedUntilWritten(t *testing.T) {
 		settled(10 * time.Second)
 		require.Equal(t, taskstate.DLQWritten, w.store.get("x").DLQ)
 		require.False(t, w.stream.isPending(id))
-		require.Len(t, w.stream.dead, 1)
+		require.Len(t, w.stream.letters(), 1)
 	})
 }
 

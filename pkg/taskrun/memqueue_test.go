@@ -100,6 +100,13 @@ func (s *memStream) setFault(f func(op string) error) {
 	s.fault = f
 }
 
+// letters answers the dead letters.
+func (s *memStream) letters() []ingestq.DeadLetter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.dead)
+}
+
 func (s *memStream) isPending(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

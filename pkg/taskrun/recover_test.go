@@ -61,17 +61,15 @@ func TestManyRetriesDueAtOnce(t *testing.T) {
 func TestRecoveryHasItsShare(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		mains, recs := 0, 0
-		var mostRec int
+		var mains, recs meter
 		kind := &testKind{run: func(_ context.Context, j Job) Result {
 			n := &mains
 			if j.Task.AttemptCount > 0 {
 				n = &recs
 			}
-			*n++
-			mostRec = max(mostRec, recs)
+			n.add(1)
 			<-time.After(100 * time.Millisecond)
-			*n--
+			n.add(-1)
 			return Result{}
 		}}
 		for i := range 400 {
@@ -79,23 +77,26 @@ func TestRecoveryHasItsShare(t *testing.T) {
 		}
 		w.start("a", kind, func(c *Config) { c.Concurrency = 5 })
 		settled(time.Second)
-		require.Equal(t, 5, mains)
+		now, _ := mains.read()
+		require.Equal(t, 5, now)
 		for i := range 100 {
 			w.retrying(fmt.Sprint("r", i), 0)
 		}
 		settled(2 * time.Second)
-		require.Equal(t, 3, recs)
-		require.Equal(t, 2, mains)
-		require.Equal(t, 3, mostRec)
+		now, most := recs.read()
+		require.Equal(t, []int{3, 3}, []int{now, most})
+		now, _ = mains.read()
+		require.Equal(t, 2, now)
 
 		settled(time.Minute)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 500}, w.store.statuses())
-		mostRec = 0
+		recs.reset()
 		for i := range 10 {
 			w.retrying(fmt.Sprint("s", i), 0)
 		}
 		settled(time.Second)
-		require.Equal(t, 5, mostRec)
+		_, most = recs.read()
+		require.Equal(t, 5, most)
 	})
 }
 
@@ -103,12 +104,12 @@ func TestRecoveryHasItsShare(t *testing.T) {
 func TestOneSlotIsShared(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		recs, mains := 0, 0
+		var mains, recs meter
 		kind := &testKind{run: func(_ context.Context, j Job) Result {
 			if j.Task.AttemptCount > 0 {
-				recs++
+				recs.add(1)
 			} else {
-				mains++
+				mains.add(1)
 			}
 			<-time.After(100 * time.Millisecond)
 			return Result{}
@@ -119,8 +120,8 @@ func TestOneSlotIsShared(t *testing.T) {
 		}
 		w.start("a", kind, func(c *Config) { c.Concurrency = 1 })
 		settled(10 * time.Second)
-		require.InDelta(t, recs, mains, 15)
-		require.Greater(t, recs+mains, 85, "the slot is hardly ever idle")
+		require.InDelta(t, recs.most, mains.most, 15)
+		require.Greater(t, recs.most+mains.most, 85, "the slot is hardly ever idle")
 	})
 }
 
@@ -132,17 +133,18 @@ func TestReclaimer(t *testing.T) {
 		for i := range 8 {
 			w.expired(fmt.Sprint("e", i), 10*time.Second)
 		}
-		running := 0
+		var running meter
 		p := w.start("r", &testKind{run: func(context.Context, Job) Result {
-			running++
+			running.add(1)
 			<-time.After(time.Second)
-			running--
+			running.add(-1)
 			return Result{}
 		}}, func(c *Config) { c.MainLoop, c.Concurrency = false, 8 })
 		settled(9900 * time.Millisecond)
 		require.Empty(t, p.kind.ran(), "no lease has expired yet")
 		settled(200 * time.Millisecond)
-		require.Equal(t, 8, running)
+		now, _ := running.read()
+		require.Equal(t, 8, now)
 		settled(5 * time.Second)
 		require.Len(t, p.kind.ran(), 8)
 		require.Equal(t, taskstate.StatusQueued, w.store.get("new").Status)

@@ -3,6 +3,7 @@ package taskrun
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +17,9 @@ func poison(t *taskstate.Task) { t.CrashCount = 2 }
 
 // gated is a kind whose runs wait; it counts how many go on at the same time as the poison.
 type gated struct {
-	release  map[string]chan struct{}
+	release map[string]chan struct{}
+
+	mu       sync.Mutex
 	together int
 	running  map[string]bool
 }
@@ -31,11 +34,8 @@ func newGated(ids ...string) *gated {
 
 func (g *gated) kind() *testKind {
 	return &testKind{run: func(ctx context.Context, j Job) Result {
-		g.running[j.Task.ID] = true
-		defer delete(g.running, j.Task.ID)
-		if g.running["poison"] && len(g.running) > 1 {
-			g.together++
-		}
+		g.enter(j.Task.ID)
+		defer g.leave(j.Task.ID)
 		select {
 		case <-g.release[j.Task.ID]:
 		case <-ctx.Done():
@@ -43,6 +43,21 @@ func (g *gated) kind() *testKind {
 		}
 		return Result{}
 	}}
+}
+
+func (g *gated) enter(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running[id] = true
+	if g.running["poison"] && len(g.running) > 1 {
+		g.together++
+	}
+}
+
+func (g *gated) leave(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.running, id)
 }
 
 // The reserver reads and claims nothing more, lets its task end, runs the last chance alone, and goes on.
@@ -86,20 +101,19 @@ func TestLastChanceRunsAlone(t *testing.T) {
 func TestManyLastChancesTakeTurns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		var most, now int
+		var now meter
 		for i := range 5 {
 			w.task(fmt.Sprint("p", i), poison)
 		}
 		w.start("a", &testKind{run: func(context.Context, Job) Result {
-			now++
-			most = max(most, now)
+			now.add(1)
 			<-time.After(time.Second)
-			now--
+			now.add(-1)
 			return Result{}
 		}}, func(c *Config) { c.Concurrency = 8 })
 		settled(time.Minute)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 5}, w.store.statuses())
-		require.Equal(t, 1, most)
+		require.Equal(t, 1, now.most)
 		_, pending, _, _ := w.stream.counts()
 		require.Zero(t, pending)
 	})
@@ -174,7 +188,7 @@ func TestCrashLimit(t *testing.T) {
 		row := w.store.get("x")
 		require.Equal(t, taskstate.StatusDead, row.Status)
 		require.Equal(t, taskstate.DLQWritten, row.DLQ)
-		require.Len(t, w.stream.dead, 1)
+		require.Len(t, w.stream.letters(), 1)
 		require.False(t, w.stream.isPending(id))
 		require.InDelta(t, 1, p.result(resultDead), 0)
 		require.Empty(t, p.kind.ran())
@@ -186,7 +200,7 @@ func TestCancelDropsAReservation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.task("long")
-		g := newGated("long")
+		g := newGated("long", "next")
 		p := w.start("a", g.kind())
 		settled(time.Second)
 		id := w.task("poison", poison)
@@ -198,10 +212,10 @@ func TestCancelDropsAReservation(t *testing.T) {
 		require.Nil(t, p.solo.res)
 		require.False(t, w.stream.isPending(id))
 		w.task("next")
-		g.release["next"] = g.release["long"]
 		settled(time.Second)
 		require.Len(t, p.kind.ran(), 2)
 		close(g.release["long"])
+		close(g.release["next"])
 	})
 }
 

@@ -162,3 +162,28 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Parallel()
 	synctest.Test(t, f)
 }
+
+// meter counts what goes on at the same time.
+type meter struct {
+	mu        sync.Mutex
+	now, most int
+}
+
+func (m *meter) add(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.now += n
+	m.most = max(m.most, m.now)
+}
+
+func (m *meter) read() (now, most int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now, m.most
+}
+
+func (m *meter) reset() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.most = m.now
+}
