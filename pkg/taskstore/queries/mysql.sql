@@ -119,8 +119,3 @@ SELECT GET_LOCK(CONCAT('millweir.migrate.', DATABASE()), 60)
 
 -- name: MigrateUnlock
 DO RELEASE_LOCK(CONCAT('millweir.migrate.', DATABASE()))
-
--- "fence < 0" is never true (a CHECK says so). It is a column that the index does not have, so that the server itself and
--- not the index decides on the row: only then are rows passed over unlocked at once under READ COMMITTED (measured).
--- name: SweepExclude
-AND (t.fence < 0 OR t.id NOT IN (@list))
