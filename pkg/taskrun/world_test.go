@@ -13,12 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/taskstate"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testKind does what each test says.
 type testKind struct {
