@@ -100,7 +100,7 @@ func hostile(what, arg string, out *sink) error {
 	case "panic":
 		panic("as ordered")
 	case "sleep":
-		select {}
+		<-time.After(time.Hour)
 	case "spin":
 		for n := 0; ; n++ {
 			ballast = ballast[:0]
@@ -113,7 +113,7 @@ func hostile(what, arg string, out *sink) error {
 		}
 	case "garbage":
 		_, _ = unix.Write(childConnection(), []byte(strings.Repeat("\xff", 4096)))
-		select {}
+		<-time.After(time.Hour)
 	case "exit":
 		os.Exit(3)
 	}

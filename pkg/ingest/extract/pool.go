@@ -150,6 +150,7 @@ func (p *Pool) acquire(ctx context.Context, pdf bool) (*worker, error) {
 		return nil, ErrClosed
 	}
 	p.busy.Add(1)
+	p.dropDead()
 	at := slices.IndexFunc(p.idle, func(w *worker) bool { return w.pdf == pdf })
 	if at < 0 && !pdf && len(p.idle) > 0 {
 		at = 0
@@ -184,6 +185,20 @@ func (p *Pool) acquire(ctx context.Context, pdf bool) (*worker, error) {
 	}
 	p.noteHello(w.hello, w.setupOf())
 	return w, nil
+}
+
+// dropDead forgets idle children that the system ended; mu is held.
+func (p *Pool) dropDead() {
+	p.idle = slices.DeleteFunc(p.idle, func(w *worker) bool {
+		select {
+		case <-w.exited:
+			_ = w.conn.Close()
+			p.stats.Live--
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 // setupOf is what matters of a worker's setup for the log.

@@ -129,6 +129,18 @@ func TestConcurrentDocumentsNeverExceedTheChildren(t *testing.T) {
 	require.NoError(t, g.Wait())
 }
 
+func TestDeadIdleChildIsNotUsed(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, func(c *Config) { c.Parallel = 1 })
+	readText1(t, p)
+	w := p.idle[0]
+	w.signal()
+	<-w.exited
+	readText1(t, p)
+	require.Equal(t, 2, p.Stats().Started)
+	require.Equal(t, 1, p.Stats().Live)
+}
+
 func TestClosedPoolRefuses(t *testing.T) {
 	t.Parallel()
 	p, err := NewPool(NewDefaultConfig(), testLog(t))
