@@ -12,7 +12,7 @@ import (
 	pb "github.com/millweir/millweir/proto"
 )
 
-// ErrUnavailable: the queue does not answer, or its stream or group is being made again.
+// ErrUnavailable says that the queue does not answer, or that its stream or group is being made again.
 var ErrUnavailable = errors.New("queue unavailable")
 
 // Delivery is one message that names a task.

@@ -2,6 +2,7 @@ package ingestqtest
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,9 +18,7 @@ func testDelivery(t *testing.T, _ Features, b Bench) {
 	require.NotEqual(t, one.Name(), two.Name())
 	const n = 1203 // more than a pipeline
 	ids := publish(t, one, n)
-	first := readAll(t, one, 700)
-	second := readAll(t, two, n-700)
-	all := append(first, second...)
+	all := slices.Concat(readAll(t, one, 700), readAll(t, two, n-700))
 	require.Equal(t, ids, deliveryIDs(all))
 	for i, d := range all {
 		require.NoError(t, d.Err)
@@ -88,12 +87,12 @@ func testAck(t *testing.T, _ Features, b Bench) {
 	c := b.Member()
 	ids := publish(t, c, 3)
 	readAll(t, c, 3)
-	require.Equal(t, ids, pendingIDs(t, c, 0))
+	require.Equal(t, ids, pendingIDs(t, c))
 	require.NoError(t, c.Ack(t.Context(), ids[0], ids[2]))
-	require.Equal(t, ids[1:2], pendingIDs(t, c, 0))
+	require.Equal(t, ids[1:2], pendingIDs(t, c))
 	require.NoError(t, c.Ack(t.Context(), ids...), "unknown ids are no error")
 	require.NoError(t, c.Ack(t.Context()))
-	require.Empty(t, pendingIDs(t, c, 0))
+	require.Empty(t, pendingIDs(t, c))
 }
 
 func testQuarantine(t *testing.T, f Features, b Bench) {
@@ -114,7 +113,7 @@ func testQuarantine(t *testing.T, f Features, b Bench) {
 
 	require.NoError(t, c.Quarantine(t.Context(), all[0]))
 	require.NoError(t, c.Quarantine(t.Context(), all[0]), "a second one finds its work done")
-	require.Equal(t, []string{all[1].ID}, pendingIDs(t, c, 0))
+	require.Equal(t, []string{all[1].ID}, pendingIDs(t, c))
 	if !f.DeadLetters {
 		return
 	}
@@ -147,7 +146,7 @@ func testBadEnvelope(t *testing.T, _ Features, b Bench) {
 	n, err := c.Requeue(t.Context(), []ingestq.Copy{{ID: ids[0], Envelope: batch[1]}, {ID: ids[2], Envelope: batch[2]}})
 	require.ErrorIs(t, err, pb.ErrTooLarge)
 	require.Equal(t, 1, n)
-	require.Equal(t, ids[:1], pendingIDs(t, c, 0), "what could not be copied was not acknowledged")
+	require.Equal(t, ids[:1], pendingIDs(t, c), "what could not be copied was not acknowledged")
 }
 
 func testForeignIDs(t *testing.T, _ Features, b Bench) {
@@ -168,5 +167,5 @@ func testForeignIDs(t *testing.T, _ Features, b Bench) {
 	n, err := c.Requeue(t.Context(), []ingestq.Copy{{ID: foreign[1], Envelope: envelope(1)}})
 	require.NoError(t, err)
 	require.Zero(t, n)
-	require.Equal(t, ids, pendingIDs(t, c, 0))
+	require.Equal(t, ids, pendingIDs(t, c))
 }

@@ -40,7 +40,7 @@ func testAdoptGone(t *testing.T, f Features, b Bench) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]bool{ids[0]: false, ids[1]: false, ids[2]: true, ids[3]: false}, found)
 	if f.ForgetsGone {
-		require.Equal(t, ids[2:3], pendingIDs(t, one, 0))
+		require.Equal(t, ids[2:3], pendingIDs(t, one))
 	}
 }
 
@@ -122,7 +122,7 @@ func testRequeue(t *testing.T, _ Features, b Bench) {
 	n, err := c.Requeue(t.Context(), copies)
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
-	require.Empty(t, pendingIDs(t, c, 0))
+	require.Empty(t, pendingIDs(t, c))
 	again := readAll(t, c, 2)
 	requireEnvelope(t, envelope(100), again[0].Envelope)
 	requireEnvelope(t, envelope(102), again[1].Envelope)
@@ -174,9 +174,9 @@ func testLetGo(t *testing.T, _ Features, b Bench) {
 	_, err := c.Adopt(t.Context(), ids[1]) // somebody is at it again
 	require.NoError(t, err)
 	require.NoError(t, c.LetGo(t.Context(), idle, ids[0], ids[1]))
-	require.Equal(t, ids[1:], pendingIDs(t, c, 0))
+	require.Equal(t, ids[1:], pendingIDs(t, c))
 	require.NoError(t, c.LetGo(t.Context(), 0, ids...))
-	require.Empty(t, pendingIDs(t, c, 0))
+	require.Empty(t, pendingIDs(t, c))
 	require.NoError(t, c.LetGo(t.Context(), 0))
 }
 

@@ -130,10 +130,10 @@ func requireNothingToRead(t *testing.T, c ingestq.Consumer) {
 	require.Empty(t, some)
 }
 
-// pendingIDs are the ids of all pending deliveries idle for at least minIdle.
-func pendingIDs(t *testing.T, c ingestq.Consumer, minIdle time.Duration) []string {
+// pendingIDs are the ids of all pending deliveries.
+func pendingIDs(t *testing.T, c ingestq.Consumer) []string {
 	t.Helper()
-	page, err := c.Pending(t.Context(), minIdle, "", 1000)
+	page, err := c.Pending(t.Context(), 0, "", 1000)
 	require.NoError(t, err)
 	ids := make([]string, 0, len(page))
 	for _, p := range page {

@@ -98,13 +98,21 @@ func (q *Queue) LetGo(ctx context.Context, idle time.Duration, ids ...string) er
 	return failure(ctx, fmt.Sprintf("let %d deliveries go", len(ids)), err)
 }
 
-// runAll runs calls in pipelines of publishBatch.
+// runAll runs calls in pipelines of a bounded length and size.
 func (q *Queue) runAll(ctx context.Context, s script, calls []scriptCall) []rueidis.RedisResult {
 	results := make([]rueidis.RedisResult, 0, len(calls))
-	for from := 0; from < len(calls); from += publishBatch {
+	for len(calls) > 0 {
+		n, bytes := 0, 0
+		for n < len(calls) && n < pipelineLength {
+			if bytes += calls[n].bytes(); n > 0 && bytes > pipelineBytes {
+				break
+			}
+			n++
+		}
 		call, cancel := context.WithTimeout(ctx, callTimeout)
-		results = append(results, s.runAll(call, q.client, calls[from:min(from+publishBatch, len(calls))])...)
+		results = append(results, s.runAll(call, q.client, calls[:n])...)
 		cancel()
+		calls = calls[n:]
 	}
 	return results
 }

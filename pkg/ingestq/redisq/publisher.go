@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	callTimeout  = 3 * time.Second // of one command or pipeline that does not block
-	publishBatch = 500             // envelopes of one pipeline; rueidis treats more than 2,000 as blocking
-	idBatch      = 1000            // ids of one XACK or XCLAIM
+	callTimeout    = 3 * time.Second // of one command or pipeline that does not block
+	pipelineLength = 500             // commands of one pipeline with entries; rueidis treats more than 2,000 as blocking
+	pipelineBytes  = 4 << 20         // of entries in one pipeline, so that large ones too go out within callTimeout
+	idBatch        = 1000            // ids of one XACK or XCLAIM
 )
 
 // Publisher adds deliveries to the stream and is no member of its group; for processes that only accept work.
@@ -47,42 +48,51 @@ func NewPublisher(client rueidis.Client, cfg Config, log *slog.Logger, now func(
 func (p *Publisher) Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) ([]string, error) {
 	ids := make([]string, len(envelopes))
 	var bad []error
-	for from := 0; from < len(envelopes); from += publishBatch {
-		to := min(from+publishBatch, len(envelopes))
-		refused, err := p.publishBatch(ctx, envelopes[from:to], ids[from:to])
-		bad = append(bad, refused...)
-		if err != nil {
-			err = failure(ctx, fmt.Sprintf("publish %d deliveries to %s", len(envelopes), p.cfg.StreamKey), err)
-			return ids, errors.Join(append(bad, err)...)
-		}
+	var commands rueidis.Commands
+	var places []int // of the commands' ids
+	bytes := 0
+	flush := func() error {
+		err := p.send(ctx, commands, places, ids)
+		commands, places, bytes = nil, nil, 0
+		return failure(ctx, fmt.Sprintf("publish %d deliveries to %s", len(envelopes), p.cfg.StreamKey), err)
 	}
-	return ids, errors.Join(bad...)
-}
-
-// publishBatch fills ids; an envelope that cannot be encoded is refused alone.
-func (p *Publisher) publishBatch(ctx context.Context, envelopes []*pb.TaskEnvelope, ids []string) (refused []error, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	commands := make(rueidis.Commands, 0, len(envelopes))
-	places := make([]int, 0, len(envelopes))
 	for i, e := range envelopes {
 		fields, err := pb.EncodeFields(e)
 		if err != nil {
-			refused = append(refused, fmt.Errorf("publish task %q: %w", e.GetTaskId(), err))
+			bad = append(bad, fmt.Errorf("publish task %q: %w", e.GetTaskId(), err))
 			continue
 		}
+		size := fieldBytes(fields)
+		if len(commands) == pipelineLength || bytes+size > pipelineBytes {
+			if err := flush(); err != nil {
+				return ids, errors.Join(append(bad, err)...)
+			}
+		}
+		bytes += size
 		commands, places = append(commands, p.add(p.cfg.StreamKey, fields)), append(places, i)
 	}
-	for j, result := range p.client.DoMulti(ctx, commands...) {
-		id, e := result.ToString()
-		if e != nil && err == nil {
-			err = e
-		}
-		if e == nil {
-			ids[places[j]] = id
+	return ids, errors.Join(append(bad, flush())...)
+}
+
+// send runs XADDs in one pipeline and puts their ids into their places.
+func (p *Publisher) send(ctx context.Context, commands rueidis.Commands, places []int, ids []string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	results := p.client.DoMulti(ctx, commands...)
+	for i, result := range results {
+		if id, err := result.ToString(); err == nil {
+			ids[places[i]] = id
 		}
 	}
-	return refused, err
+	return firstError(results)
+}
+
+func fieldBytes(fields []pb.Field) int {
+	n := 0
+	for _, f := range fields {
+		n += len(f.Name) + len(f.Value)
+	}
+	return n
 }
 
 // add is an XADD; tried again after a lost connection it may add twice, which the port allows.

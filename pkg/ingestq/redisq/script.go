@@ -41,6 +41,14 @@ type script struct{ text, sha string }
 // scriptCall is one run of a script.
 type scriptCall struct{ keys, args []string }
 
+func (c scriptCall) bytes() int {
+	n := 0
+	for _, arg := range c.args {
+		n += len(arg)
+	}
+	return n
+}
+
 func newScript(text string) script {
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // see the import
 	return script{text: text, sha: hex.EncodeToString(sum[:])}

@@ -110,7 +110,7 @@ func (q *Queue) DeadLetters(ctx context.Context, letters []ingestq.DeadLetter) e
 	if q.cfg.DLQKey == "" {
 		return nil
 	}
-	for batch := range slices.Chunk(letters, publishBatch) {
+	for batch := range slices.Chunk(letters, pipelineLength) {
 		if err := q.deadLetterBatch(ctx, batch); err != nil {
 			return failure(ctx, fmt.Sprintf("write %d dead letters to %s", len(letters), q.cfg.DLQKey), err)
 		}
