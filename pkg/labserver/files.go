@@ -130,6 +130,19 @@ func reservePort() (int, error) {
 	return 0, fmt.Errorf("no free port between %d and %d", portFrom, portTo)
 }
 
+// awaitPort waits a moment for a port that somebody is letting go: a killed server's process looks gone before its last
+// thread has closed the socket, and a child that is just being forked holds our own probe's socket until its exec.
+func awaitPort(ctx context.Context, addr string) error {
+	ctx, cancel := context.WithTimeout(ctx, portTimeout)
+	defer cancel()
+	for {
+		err := portFree(addr)
+		if err == nil || !pause(ctx, pollInterval) {
+			return err
+		}
+	}
+}
+
 func portFree(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -36,7 +36,8 @@ const (
 	readyTimeout = 90 * time.Second // cold start of the slowest (Kafka, RabbitMQ) on a loaded machine, three times over
 	stopTimeout  = 30 * time.Second // after it a stop becomes a kill
 	pollInterval = 10 * time.Millisecond
-	portAttempts = 3 // a chosen port may be taken between the choice and the bind
+	portTimeout  = 2 * time.Second // of a port that is about to become free
+	portAttempts = 3               // a chosen port may be taken between the choice and the bind
 )
 
 // Errors of this package.
@@ -240,7 +241,7 @@ func (s *Server) launch(ctx context.Context) error {
 	if err := s.class.prepare(ctx, s); err != nil {
 		return err
 	}
-	if err := portFree(s.Addr); err != nil {
+	if err := awaitPort(ctx, s.Addr); err != nil {
 		return err
 	}
 	err := s.spawn()
