@@ -131,7 +131,8 @@ func (g *Gateway) awaitAll(c *gin.Context, in *intake, limit time.Duration) bool
 	all := true
 	for i := range in.files {
 		if f := &in.files[i]; f.err == nil {
-			all = g.await(ctx, in.who, &f.accepted.Task) && all
+			done := ended(f.accepted.Task) || limit > 0 && g.await(ctx, in.who, &f.accepted.Task)
+			all = all && done
 		}
 	}
 	return all
@@ -139,9 +140,6 @@ func (g *Gateway) awaitAll(c *gin.Context, in *intake, limit time.Duration) bool
 
 // await follows one task until it ends or ctx does.
 func (g *Gateway) await(ctx context.Context, who ingest.Caller, t *taskstate.Task) bool {
-	if ended(*t) {
-		return true
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	events, err := g.svc.Watch(ctx, who, t.ID, 0)

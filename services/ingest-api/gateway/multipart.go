@@ -21,6 +21,9 @@ const maxFileName = 255
 // errPartHeader says that the head of a part is larger than maxPartHeaderBytes.
 var errPartHeader = errors.New("the head of a part is too large")
 
+// errNoMoreParts says that the form ended with its closing boundary. It is not io.EOF, which a body that broke off wraps too.
+var errNoMoreParts = errors.New("no more parts")
+
 // parts reads a multipart form part by part, never more of it in memory than one field.
 type parts struct {
 	reader *multipart.Reader
@@ -48,7 +51,7 @@ func openParts(c *gin.Context, limit int64, idle time.Duration) (*parts, error) 
 	return &parts{reader: multipart.NewReader(m, boundary), meter: m}, nil
 }
 
-// next is the next part; io.EOF after the last one. What is left of the part before is read first, outside of the head's budget.
+// next is the next part; errNoMoreParts after the last one. What is left of the part before is read first, outside of the head's budget.
 func (p *parts) next(previous *multipart.Part) (*multipart.Part, error) {
 	if previous != nil {
 		if _, err := io.Copy(io.Discard, previous); err != nil {
@@ -86,8 +89,8 @@ func field(part *multipart.Part) (string, error) {
 func formError(err error) error {
 	var tooLarge *http.MaxBytesError
 	switch {
-	case err == io.EOF: //nolint:errorlint // the form's own end, never wrapped
-		return io.EOF
+	case err == io.EOF: //nolint:errorlint // the form's own end is never wrapped, and a wrapped one is not the form's
+		return errNoMoreParts
 	case errors.As(err, &tooLarge), errors.Is(err, os.ErrDeadlineExceeded):
 		return err
 	case errors.Is(err, io.ErrUnexpectedEOF), strings.Contains(err.Error(), "unexpected EOF"), strings.HasSuffix(err.Error(), "NextPart: EOF"):

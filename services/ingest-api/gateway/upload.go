@@ -157,7 +157,7 @@ func (g *Gateway) takeIn(c *gin.Context, in *intake, maxFiles int) (err error) {
 	}()
 	var part *multipart.Part
 	for {
-		if part, err = form.next(part); errors.Is(err, io.EOF) {
+		if part, err = form.next(part); errors.Is(err, errNoMoreParts) {
 			break
 		}
 		if err == nil {

@@ -30,7 +30,7 @@ type Service struct {
 	fail      map[string]error
 	watchers  map[string][]*watcher
 	nextLog   int64
-	watching  chan struct{} // one for each Watch that began
+	watching  chan string // the task of each Watch that began
 	lastQuery taskstate.Query
 	lastCall  ingest.Caller
 	received  int64
@@ -47,7 +47,7 @@ func New() *Service {
 		now:   time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC),
 		tasks: map[string]taskstate.Task{}, log: map[string][]taskstate.Transition{}, docs: map[string]ingest.Document{},
 		bases: map[string]ingest.Base{}, keys: map[string]string{}, receiving: map[string]bool{}, files: map[string][]byte{},
-		fail: map[string]error{}, watchers: map[string][]*watcher{}, watching: make(chan struct{}, 10_000),
+		fail: map[string]error{}, watchers: map[string][]*watcher{}, watching: make(chan string, 10_000),
 	}
 }
 
@@ -74,8 +74,8 @@ func (s *Service) Tally() (tasks, docs int) {
 	return len(s.tasks), len(s.docs)
 }
 
-// Watching tells of each Watch that began.
-func (s *Service) Watching() <-chan struct{} { return s.watching }
+// Watching tells the task of each Watch that began.
+func (s *Service) Watching() <-chan string { return s.watching }
 
 // LastQuery is what the last Tasks was asked.
 func (s *Service) LastQuery() taskstate.Query {

@@ -226,7 +226,7 @@ func (s *Service) Watch(ctx context.Context, c ingest.Caller, id string, after i
 	} else {
 		s.watchers[id] = append(s.watchers[id], &watcher{ctx: ctx, out: out})
 	}
-	s.watching <- struct{}{}
+	s.watching <- id
 	return out, nil
 }
 

@@ -1,0 +1,197 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// checkAnswer compares an answer with the description: its status must be announced for the operation,
+// its body must fit the schema, and may have no field that the schema does not name.
+func checkAnswer(t *testing.T, d *document, method, route string, w *httptest.ResponseRecorder) {
+	t.Helper()
+	path, op := operationOf(d.root, method, route)
+	require.NotNil(t, op, "%s %s is not described", method, route)
+	answer, ok := child(op, "responses")[strconv.Itoa(w.Code)].(object)
+	require.True(t, ok, "%s %s answered %d, which is not described: %s", method, path, w.Code, w.Body)
+	content, _ := answer["content"].(object)
+	kind, _, _ := strings.Cut(w.Header().Get("Content-Type"), ";")
+	if len(content) == 0 {
+		require.Empty(t, w.Body.String(), "%s %s %d has a body", method, path, w.Code)
+		return
+	}
+	media, ok := content[kind].(object)
+	require.True(t, ok, "%s %s %d came as %s", method, path, w.Code, kind)
+	if !strings.HasSuffix(kind, "json") {
+		return
+	}
+	var body any
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &body))
+	require.NoError(t, fits(d.root, media["schema"], body, "body"), "%s %s %d: %s", method, path, w.Code, w.Body)
+	if kind == "application/problem+json" {
+		code := body.(object)["code"].(string)
+		require.Contains(t, answer["description"], code, "%s %s %d: the code %s is not described", method, path, w.Code, code)
+	}
+}
+
+// operationOf finds gin's route in the description.
+func operationOf(root object, method, route string) (string, object) {
+	path := templated(route)
+	return path, operations(child(root, "paths")[path])[strings.ToLower(method)]
+}
+
+// templated is gin's path as OpenAPI writes it.
+func templated(route string) string {
+	parts := strings.Split(route, "/")
+	for i, p := range parts {
+		if name, isParam := strings.CutPrefix(p, ":"); isParam {
+			parts[i] = "{" + name + "}"
+		}
+	}
+	return strings.Join(parts, "/")
+}
+
+// fits is the part of JSON Schema that the description uses; objects are closed unless additionalProperties says otherwise.
+func fits(root object, schema, value any, at string) error {
+	s := flat(root, schema)
+	if choices, ok := s["oneOf"].([]any); ok {
+		var errs []string
+		for _, c := range choices {
+			err := fits(root, c, value, at)
+			if err == nil {
+				return nil
+			}
+			errs = append(errs, err.Error())
+		}
+		return fmt.Errorf("%s fits none of: %s", at, strings.Join(errs, "; "))
+	}
+	if enum, ok := s["enum"].([]any); ok && !slices.Contains(enum, value) {
+		return fmt.Errorf("%s is %v, which is not listed", at, value)
+	}
+	if s["format"] == "date-time" && value != nil {
+		text, _ := value.(string)
+		if _, err := time.Parse("2006-01-02T15:04:05.000000Z", text); err != nil {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+	}
+	if err := typed(s["type"], value, at); err != nil {
+		return err
+	}
+	switch v := value.(type) {
+	case []any:
+		for i, item := range v {
+			if err := fits(root, s["items"], item, fmt.Sprintf("%s[%d]", at, i)); err != nil {
+				return err
+			}
+		}
+	case object:
+		return objectFits(root, s, v, at)
+	}
+	return nil
+}
+
+func objectFits(root, s, v object, at string) error {
+	properties, _ := s["properties"].(object)
+	for _, name := range texts(s["required"]) {
+		if _, ok := v[name]; !ok {
+			return fmt.Errorf("%s.%s is missing", at, name)
+		}
+	}
+	for name, field := range v {
+		sub, ok := properties[name]
+		if !ok {
+			if sub, ok = s["additionalProperties"]; !ok {
+				return fmt.Errorf("%s.%s is not described", at, name)
+			}
+		}
+		if err := fits(root, sub, field, at+"."+name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flat follows references and joins allOf.
+func flat(root object, schema any) object {
+	s, ok := schema.(object)
+	if !ok {
+		return object{"additionalProperties": true} // true: anything
+	}
+	if _, isRef := s["$ref"]; isRef {
+		return flat(root, resolve(root, s))
+	}
+	parts, ok := s["allOf"].([]any)
+	if !ok {
+		return s
+	}
+	out := object{"properties": object{}, "required": []any{}}
+	for _, part := range parts {
+		p := flat(root, part)
+		for key, value := range p {
+			switch key {
+			case "properties":
+				maps.Copy(out[key].(object), value.(object))
+			case "required":
+				out[key] = append(out[key].([]any), value.([]any)...)
+			default:
+				out[key] = value
+			}
+		}
+	}
+	return out
+}
+
+func typed(kind, value any, at string) error {
+	kinds, many := kind.([]any)
+	if !many {
+		if kind == nil {
+			return nil
+		}
+		kinds = []any{kind}
+	}
+	got := "object"
+	switch v := value.(type) {
+	case nil:
+		got = "null"
+	case string:
+		got = "string"
+	case bool:
+		got = "boolean"
+	case []any:
+		got = "array"
+	case float64:
+		got = "number"
+		if v == float64(int64(v)) && slices.Contains(kinds, any("integer")) {
+			got = "integer"
+		}
+	}
+	if !slices.Contains(kinds, any(got)) {
+		return fmt.Errorf("%s is %s, described is %v", at, got, kind)
+	}
+	return nil
+}
+
+func TestSchemaCheckerFindsFaults(t *testing.T) {
+	t.Parallel()
+	d, err := loadDocument("")
+	require.NoError(t, err)
+	ref := object{"$ref": "#/components/schemas/Waiting"}
+	require.NoError(t, fits(d.root, ref, object{"reason": "QUEUED", "until": nil}, "b"))
+	for name, bad := range map[string]any{
+		"missing": object{"reason": "QUEUED"}, "extra": object{"reason": "QUEUED", "until": nil, "x": 1.0},
+		"enum": object{"reason": "queued", "until": nil}, "type": object{"reason": 1.0, "until": nil},
+		"time": object{"reason": "QUEUED", "until": "2026-01-01"}, "no object": "x",
+	} {
+		require.Error(t, fits(d.root, ref, bad, "b"), name)
+	}
+	inspected := object{"$ref": "#/components/schemas/InspectedTask"}
+	require.ErrorContains(t, fits(d.root, inspected, object{"taskId": "x"}, "b"), "is missing")
+}
