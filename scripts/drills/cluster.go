@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+const (
+	settleLimit = 90 * time.Second // for all work to end after the last fault, on two busy cores
+	docBytes    = 10_000
+	searches    = 10 // documents of a load that are looked for in the end
+	liveLimit   = 30 * time.Second
+)
+
+// cluster is the separate services in a world of their own.
+type cluster struct {
+	*lab.World
+	client *lab.Client
+
+	mu    sync.Mutex
+	procs []*lab.Proc // those that should be running
+}
+
+// newCluster starts servers and services. Close it.
+func (s *stage) newCluster(ctx context.Context, opts lab.Options, names ...string) (*cluster, error) {
+	opts.Name = s.name
+	w, err := lab.NewWorld(ctx, s.bench, opts)
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{World: w}
+	for _, name := range names {
+		if _, err := c.add(name); err != nil {
+			w.Close()
+			return nil, err
+		}
+	}
+	for _, p := range c.procs {
+		if err := p.AwaitAlive(ctx, liveLimit); err != nil {
+			w.Close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// add starts one more process of a service without waiting for it.
+func (c *cluster) add(service string, env ...string) (*lab.Proc, error) {
+	p, err := c.Start(service, env...)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.procs = append(c.procs, p)
+	if p.HTTP != "" && c.client == nil {
+		c.client = lab.NewClient(p.HTTP)
+	}
+	return p, nil
+}
+
+// drop takes a process off the list of those that should be running.
+func (c *cluster) drop(p *lab.Proc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, q := range c.procs {
+		if q == p {
+			c.procs = append(c.procs[:i:i], c.procs[i+1:]...)
+			return
+		}
+	}
+}
+
+// of lists the running processes of a service.
+func (c *cluster) of(service string) []*lab.Proc {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []*lab.Proc
+	for _, p := range c.procs {
+		if strings.HasPrefix(p.Name, service) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// allRun answers an error that names a process which ended although nobody ended it.
+func (c *cluster) allRun() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.procs {
+		if p.Exited() {
+			return fmt.Errorf("%s ended by itself; end of %s:\n%s", p.Name, p.Log, p.Tail(12))
+		}
+	}
+	return nil
+}
+
+// allReady waits until every process says that it is ready.
+func (c *cluster) allReady(ctx context.Context, limit time.Duration) error {
+	for _, p := range c.procs {
+		if err := p.AwaitReady(ctx, limit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// audit is the judge of this world.
+func (c *cluster) audit(load *lab.Record, want map[string]taskstate.Status) lab.Audit {
+	return lab.Audit{DB: c.DB.Reader(), Vectors: c.Vectors, Stream: c.Stream, Load: load, Want: want}
+}
+
+// verify waits for rest and judges: tasks, logs, versions, segments, vectors, queue, and a search as a user would.
+func (c *cluster) verify(ctx context.Context, load *lab.Record, want map[string]taskstate.Status) error {
+	a := c.audit(load, want)
+	if err := a.Settled(ctx, settleLimit); err != nil {
+		return fmt.Errorf("no rest: %w%s", err, c.explain(ctx))
+	}
+	if err := a.Run(ctx); err != nil {
+		var bad *lab.AuditError
+		if errors.As(err, &bad) && bad.Guilty != "" {
+			if words, explainErr := c.client.Explain(ctx, bad.Guilty); explainErr == nil {
+				return fmt.Errorf("%w  explain: %s", err, words)
+			}
+		}
+		return err
+	}
+	if err := c.allRun(); err != nil || load == nil {
+		return err
+	}
+	return findSome(ctx, c.client, load)
+}
+
+// explain is what the gateway says about the oldest tasks that did not come to rest.
+func (c *cluster) explain(ctx context.Context) string {
+	logs, err := lab.Logs(ctx, c.DB.Reader())
+	if err != nil {
+		return ""
+	}
+	for id, log := range logs {
+		if last := log[len(log)-1].To; !last.Terminal() {
+			words, err := c.client.Explain(ctx, id)
+			if err != nil {
+				words = err.Error()
+			}
+			return fmt.Sprintf("\n  explain %s: %s", id, words)
+		}
+	}
+	return ""
+}
+
+// findSome searches for the marks of some accepted documents: the first hit must be that very document.
+func findSome(ctx context.Context, client *lab.Client, load *lab.Record) error {
+	left := searches
+	for id, d := range load.Accepted {
+		if left--; left < 0 {
+			return nil
+		}
+		hits, err := client.Search(ctx, d.Base, d.Mark, 3)
+		if err != nil {
+			return fmt.Errorf("search for %s: %w", d.Mark, err)
+		}
+		if len(hits) == 0 || hits[0].FileName != d.Name {
+			return fmt.Errorf("search for %s of task %s finds %+v, not %s", d.Mark, id, hits, d.Name)
+		}
+	}
+	return nil
+}
+
+// slowEmbedder is a fake service that is told later how to misbehave.
+func slowEmbedder() *embedtest.Options { return &embedtest.Options{} }
+
+// summary tells what a load met.
+func summary(r *lab.Record) string {
+	return fmt.Sprintf("%d documents accepted, each visible once; %d requests broke off, %d answered 503, %d never known",
+		len(r.Accepted), r.Unknown, r.Busy, len(r.Maybe))
+}
+
+// background runs a load until the returned function is called, which answers its record.
+func background(ctx context.Context, l lab.Load) (stop func() *lab.Record) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan *lab.Record, 1)
+	go func() { done <- l.Run(ctx) }()
+	return func() *lab.Record {
+		cancel()
+		return <-done
+	}
+}

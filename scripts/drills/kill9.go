@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
+	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+// killTime is how long processes are killed.
+const killTime = 30 * time.Second
+
+// patient are settings under which crashes alone never end a task, and takeovers come soon.
+var patient = []string{"INGEST_MAX_CRASHES=1000", "INGEST_LEASE_MS=2000"}
+
+// kill9Workers kills any of the separate services at random moments under load and starts it again.
+func kill9Workers(ctx context.Context, s *stage) (string, error) {
+	api := lab.FreeAddr()
+	c, err := s.newCluster(ctx, lab.Options{Env: append([]string{"HTTP_ADDR=" + api}, patient...)},
+		"ingest-api", "stream-worker", "stream-worker", "reclaimer")
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	stop := background(ctx, lab.Load{Target: lab.NewClient("http://" + api), Clients: 3, Bytes: docBytes, Every: 250 * time.Millisecond})
+	kills := 0
+	for end := time.Now().Add(killTime); time.Now().Before(end) && ctx.Err() == nil; kills++ {
+		lab.Pause(ctx, time.Duration(100+s.random.IntN(1500))*time.Millisecond)
+		names := []string{"stream-worker", "stream-worker", "stream-worker", "reclaimer", "ingest-api"}
+		name := names[s.random.IntN(len(names))]
+		running := c.of(name)
+		victim := running[s.random.IntN(len(running))]
+		victim.Kill()
+		c.drop(victim)
+		if _, err := c.add(name); err != nil {
+			return "", err
+		}
+	}
+	load := stop()
+	if err := c.allReady(ctx, liveLimit); err != nil {
+		return "", err
+	}
+	if err := c.verify(ctx, load, nil); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d kills; %s", kills, summary(load)), nil
+}
+
+// kill9Dev kills the all-in-one at random moments under load and starts it again on the same data.
+func kill9Dev(ctx context.Context, s *stage) (string, error) {
+	w, err := lab.NewWorld(ctx, s.bench, lab.Options{Name: s.name, Alone: true, Env: patient})
+	if err != nil {
+		return "", err
+	}
+	defer w.Close()
+	addr := lab.FreeAddr()
+	p, err := w.StartDev(ctx, addr)
+	if err != nil {
+		return "", err
+	}
+	client := lab.NewClient(p.HTTP)
+	stop := background(ctx, lab.Load{Target: client, Clients: 3, Bytes: docBytes, Every: 250 * time.Millisecond})
+	kills := 0
+	for end := time.Now().Add(killTime); time.Now().Before(end) && ctx.Err() == nil; kills++ {
+		lab.Pause(ctx, time.Duration(100+s.random.IntN(2500))*time.Millisecond)
+		p.Kill()
+		if p, err = w.StartDev(ctx, addr); err != nil {
+			return "", fmt.Errorf("start after kill %d: %w", kills+1, err)
+		}
+	}
+	load := stop()
+	if err := verifyDev(ctx, w, p, client, load); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d kills; %s", kills, summary(load)), nil
+}
+
+// verifyDev waits for rest, searches, stops the all-in-one and judges its SQLite file and vector files.
+func verifyDev(ctx context.Context, w *lab.World, p *lab.Proc, client *lab.Client, load *lab.Record) error {
+	db, err := taskstore.Open(ctx, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(w.Data(), "millweir.db")})
+	if err != nil {
+		return err
+	}
+	defer db.Close() //nolint:errcheck // only read
+	a := lab.Audit{DB: db.Reader(), Load: load}
+	if err := a.Settled(ctx, settleLimit); err != nil {
+		return fmt.Errorf("no rest: %w", err)
+	}
+	if err := findSome(ctx, client, load); err != nil {
+		return err
+	}
+	if code, err := p.Stop(ctx, stopLimit); err != nil || code != 0 {
+		return fmt.Errorf("exit code after SIGTERM: %d, %w; end of %s:\n%s", code, err, p.Log, p.Tail(12))
+	}
+	vectors, err := embedded.Open(filepath.Join(w.Data(), "vectors"), embedded.Options{})
+	if err != nil {
+		return err
+	}
+	defer vectors.Close() //nolint:errcheck // only read
+	a.Vectors = vectors
+	return a.Run(ctx)
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+// lossPause is how long the load runs before and after each loss.
+const lossPause = 3 * time.Second
+
+// redisLoss takes the queue away in every way, under load: nothing accepted is lost, nothing runs twice to be seen, nobody exits.
+func redisLoss(ctx context.Context, s *stage) (string, error) {
+	c, err := s.newCluster(ctx, lab.Options{}, "ingest-api", "stream-worker", "stream-worker", "reclaimer")
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if err := c.allReady(ctx, liveLimit); err != nil {
+		return "", err
+	}
+	stop := background(ctx, lab.Load{Target: c.client, Clients: 3, Bytes: docBytes, Every: 200 * time.Millisecond})
+	losses := []struct {
+		name string
+		do   func() error
+	}{
+		{"kill -9 and restart", func() error {
+			if err := c.Redis.Kill(ctx); err != nil {
+				return err
+			}
+			lab.Pause(ctx, lossPause) // uploads must be accepted meanwhile
+			return c.Redis.Restart(ctx)
+		}},
+		{"FLUSHALL", func() error { return c.Stream.Do(ctx, "FLUSHALL") }},
+		{"XGROUP DESTROY", func() error { return c.Stream.Do(ctx, "XGROUP", "DESTROY", lab.StreamKey, lab.Group) }},
+		{"DEL of the stream", func() error { return c.Stream.Do(ctx, "DEL", lab.StreamKey) }},
+	}
+	for _, l := range losses {
+		lab.Pause(ctx, lossPause)
+		if err := l.do(); err != nil {
+			return "", fmt.Errorf("%s: %w", l.name, err)
+		}
+		if err := c.allRun(); err != nil {
+			return "", fmt.Errorf("after %s: %w", l.name, err)
+		}
+	}
+	lab.Pause(ctx, lossPause)
+	load := stop()
+	if err := c.allReady(ctx, liveLimit); err != nil {
+		return "", err
+	}
+	if err := c.verify(ctx, load, nil); err != nil {
+		return "", err
+	}
+	if load.Busy+load.Unknown > 0 {
+		return "", fmt.Errorf("uploads depend on Redis: %d answered 503, %d broke off", load.Busy, load.Unknown)
+	}
+	return fmt.Sprintf("restart, FLUSHALL, XGROUP DESTROY, DEL; %s", summary(load)), nil
+}

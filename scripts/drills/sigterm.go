@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+const (
+	stopLimit  = 30 * time.Second
+	stopGrace  = 1500 * time.Millisecond // INGEST_STOP_GRACE_MS here
+	stopSoon   = stopGrace + 4*time.Second
+	sigtermDoc = 12
+)
+
+// sigterm stops a worker whose tasks cannot end in time, a gateway under load and the all-in-one at work: each is not ready
+// at once, exits with 0, and what it had in hand runs elsewhere without an attempt or a crash counted.
+func sigterm(ctx context.Context, s *stage) (string, error) {
+	c, err := s.newCluster(ctx, lab.Options{Embedder: slowEmbedder(), Env: []string{
+		"INGEST_STOP_GRACE_MS=1500", "INGEST_WORKER_CONCURRENCY=3",
+	}}, "ingest-api", "stream-worker")
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	c.Embed.Set(embedtest.Fault{Kind: embedtest.Hang})
+	load := lab.Load{Target: c.client, Clients: 3, Count: sigtermDoc, Bytes: docBytes}.Run(ctx)
+	if err := lab.Until(ctx, liveLimit, 10*time.Millisecond, func(ctx context.Context) error {
+		held, err := lab.Running(ctx, c.DB.Reader())
+		if err == nil && len(held) < 3 {
+			err = fmt.Errorf("%d tasks run, must be 3", len(held))
+		}
+		return err
+	}); err != nil {
+		return "", err
+	}
+	took, err := stopWorker(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	c.Embed.Clear()
+	more, err := stopGateway(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	load.Add(more)
+	if err := c.verify(ctx, load, nil); err != nil {
+		return "", err
+	}
+	if err := uncounted(ctx, c); err != nil {
+		return "", err
+	}
+	devTook, err := stopDev(ctx, s)
+	if err != nil {
+		return "", fmt.Errorf("all-in-one: %w", err)
+	}
+	return fmt.Sprintf("worker ended in %.1f s (grace %.1f s) and handed back 3 tasks, all-in-one in %.1f s; %s",
+		took.Seconds(), stopGrace.Seconds(), devTook.Seconds(), summary(load)), nil
+}
+
+// stopWorker ends the worker that hangs with its tasks, and starts its successor.
+func stopWorker(ctx context.Context, c *cluster) (time.Duration, error) {
+	worker := c.of("stream-worker")[0]
+	c.drop(worker)
+	started := time.Now()
+	if err := unready(ctx, worker); err != nil {
+		return 0, err
+	}
+	if err := ended(ctx, worker, stopSoon); err != nil {
+		return 0, err
+	}
+	took := time.Since(started)
+	counts, err := lab.CountStatus(ctx, c.DB.Reader())
+	if err != nil {
+		return 0, err
+	}
+	if counts[taskstate.StatusQueued] != sigtermDoc {
+		return 0, fmt.Errorf("after the stop tasks are %v, all %d must be QUEUED", counts, sigtermDoc)
+	}
+	if n, err := c.Stream.Pending(ctx); err != nil || n != 0 {
+		return 0, fmt.Errorf("after the stop XPENDING is %d (%w), must be 0: deliveries go back at once", n, err)
+	}
+	_, err = c.add("stream-worker")
+	return took, err
+}
+
+// unready sends SIGTERM and expects that /readyz says so at once, or that the process has ended already.
+func unready(ctx context.Context, p *lab.Proc) error {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	return lab.Until(ctx, 500*time.Millisecond, 5*time.Millisecond, func(ctx context.Context) error {
+		status, err := p.Readyz(ctx)
+		if err != nil && !p.Exited() {
+			return lab.Until(ctx, time.Second, 5*time.Millisecond, func(context.Context) error {
+				if !p.Exited() {
+					return fmt.Errorf("%s closed its address and still runs: %w", p.Name, err)
+				}
+				return nil
+			})
+		}
+		if err == nil && status != http.StatusServiceUnavailable {
+			return fmt.Errorf("/readyz of %s answers %d after SIGTERM", p.Name, status)
+		}
+		return nil
+	})
+}
+
+// ended expects exit code 0 within limit.
+func ended(ctx context.Context, p *lab.Proc, limit time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w (%s)", lab.ErrTimeout, limit))
+	defer cancel()
+	code, err := p.Wait(ctx)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("%s exits with %d; end of %s:\n%s", p.Name, code, p.Log, p.Tail(12))
+	}
+	return err
+}
+
+// stopGateway ends the gateway under load and starts another one on the same address: no request in flight is lost.
+func stopGateway(ctx context.Context, c *cluster) (*lab.Record, error) {
+	old := c.of("ingest-api")[0]
+	c.drop(old)
+	stop := background(ctx, lab.Load{Target: c.client, Clients: 3, First: sigtermDoc, Bytes: docBytes, Every: 20 * time.Millisecond})
+	lab.Pause(ctx, time.Second)
+	err := errors.Join(old.Signal(syscall.SIGTERM), ended(ctx, old, stopLimit))
+	if err == nil {
+		_, err = c.add("ingest-api", "HTTP_ADDR="+c.client.Host())
+	}
+	lab.Pause(ctx, 2*time.Second)
+	return stop(), err
+}
+
+// stopDev ends the all-in-one at work; what it had in hand is done by its next start.
+func stopDev(ctx context.Context, s *stage) (time.Duration, error) {
+	w, err := lab.NewWorld(ctx, s.bench, lab.Options{Name: s.name + "-dev", Alone: true, Embedder: slowEmbedder(), Env: []string{"INGEST_STOP_GRACE_MS=1500"}})
+	if err != nil {
+		return 0, err
+	}
+	defer w.Close()
+	addr := lab.FreeAddr()
+	p, err := w.StartDev(ctx, addr)
+	if err != nil {
+		return 0, err
+	}
+	w.Embed.Set(embedtest.Fault{Kind: embedtest.Hang})
+	client := lab.NewClient(p.HTTP)
+	load := lab.Load{Target: client, Clients: 3, Count: sigtermDoc, Bytes: docBytes}.Run(ctx)
+	select {
+	case <-w.Embed.Wait(1):
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	started := time.Now()
+	if err := errors.Join(p.Signal(syscall.SIGTERM), ended(ctx, p, stopSoon)); err != nil {
+		return 0, err
+	}
+	took := time.Since(started)
+	w.Embed.Clear()
+	if p, err = w.StartDev(ctx, addr); err != nil {
+		return 0, err
+	}
+	return took, verifyDev(ctx, w, p, client, load)
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+// zombieDocs are the documents that the zombie holds when it is paused.
+const zombieDocs = 8
+
+// zombie: a worker is paused in the middle of its tasks, another one takes them over and finishes them, the first wakes up:
+// no row, log or vector that anyone can see changes, and it goes on working as if new.
+func zombie(ctx context.Context, s *stage) (string, error) {
+	c, err := s.newCluster(ctx, lab.Options{Embedder: slowEmbedder(), Env: []string{
+		"INGEST_LEASE_MS=1500", "INGEST_WORKER_CONCURRENCY=8", "EMBEDDING_BATCH_SIZE=2",
+	}}, "ingest-api", "stream-worker")
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: 250 * time.Millisecond})
+	old := c.of("stream-worker")[0]
+	// Different sizes, so that the pause meets the tasks in different stages.
+	all := &lab.Record{Accepted: map[string]lab.Doc{}, Other: map[int]int{}}
+	for i := range zombieDocs {
+		all.Add(lab.Load{Target: c.client, Clients: 1, Count: 1, First: i, Bytes: 4000 * (i + 1)}.Run(ctx))
+	}
+	if err := lab.Until(ctx, liveLimit, 5*time.Millisecond, func(ctx context.Context) error {
+		held, err := lab.Running(ctx, c.DB.Reader())
+		if err == nil && (len(held) < 4 || len(c.Embed.Effects()) < 8) {
+			err = fmt.Errorf("%d tasks run, %d batches were answered", len(held), len(c.Embed.Effects()))
+		}
+		return err
+	}); err != nil {
+		return "", err
+	}
+	if err := old.Signal(syscall.SIGSTOP); err != nil {
+		return "", err
+	}
+	held, err := lab.Running(ctx, c.DB.Reader())
+	if err != nil {
+		return "", err
+	}
+	return zombieWakes(ctx, c, old, all, held)
+}
+
+// zombieWakes lets the second worker finish, wakes the first and compares what can be seen.
+func zombieWakes(ctx context.Context, c *cluster, old *lab.Proc, load *lab.Record, held []lab.Held) (string, error) {
+	heir, err := c.add("stream-worker")
+	if err != nil {
+		return "", err
+	}
+	// Pending deliveries of the paused worker are settled as the tasks end; that is not what this looks at.
+	a := c.audit(load, nil)
+	a.Stream = nil
+	if err := a.Settled(ctx, settleLimit); err != nil {
+		return "", fmt.Errorf("no rest after the takeover: %w%s", err, c.explain(ctx))
+	}
+	before, err := lab.Picture(ctx, c.DB.Reader(), c.Vectors)
+	if err != nil {
+		return "", err
+	}
+	paid := len(c.Embed.Effects())
+	if err := old.Signal(syscall.SIGCONT); err != nil {
+		return "", err
+	}
+	if code, err := heir.Stop(ctx, stopLimit); err != nil || code != 0 {
+		return "", fmt.Errorf("stop the heir: code %d, %w", code, err)
+	}
+	c.drop(heir)
+	// The zombie now works alone: when a new document is visible, it has had every chance to do harm with the old ones.
+	c.Embed.Clear()
+	fresh := lab.Load{Target: c.client, Clients: 1, Count: 1, First: 100, Bytes: docBytes}.Run(ctx)
+	if err := a.Settled(ctx, settleLimit); err != nil {
+		return "", fmt.Errorf("the woken worker does not work: %w%s", err, c.explain(ctx))
+	}
+	lab.Pause(ctx, 2*time.Second) // its late calls to embedder and vector store may still be under way
+	after, err := lab.Picture(ctx, c.DB.Reader(), c.Vectors)
+	if err != nil {
+		return "", err
+	}
+	if diff := before.Lost(after); diff != "" {
+		return "", fmt.Errorf("the zombie changed what can be seen: %s", diff)
+	}
+	load.Add(fresh)
+	if err := c.verify(ctx, load, nil); err != nil {
+		return "", err
+	}
+	taken, err := takeovers(ctx, c)
+	if err == nil && taken < len(held) {
+		err = fmt.Errorf("%d tasks were held by the paused worker, %d were taken over", len(held), taken)
+	}
+	return fmt.Sprintf("%d tasks held at the pause, %d taken over, nothing changed by the wakening; %d batches asked after it",
+		len(held), taken, len(c.Embed.Effects())-paid), err
+}
+
+// takeovers counts them in all logs.
+func takeovers(ctx context.Context, c *cluster) (int, error) {
+	logs, err := lab.Logs(ctx, c.DB.Reader())
+	n := 0
+	for _, log := range logs {
+		for _, t := range log {
+			if t.Reason == taskstate.ReasonTakeover {
+				n++
+			}
+		}
+	}
+	return n, err
+}

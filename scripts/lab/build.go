@@ -1,0 +1,66 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// buildTags are those of the product (Makefile).
+const buildTags = "nomsgpack grpcnotrace"
+
+// services are the binaries that drills start.
+var services = []string{"ingest-api", "stream-worker", "reclaimer", "millweir"}
+
+// Bench is where a run lives: the checkout, the binaries and the folder for logs.
+type Bench struct {
+	Root string // the checkout
+	Bin  string // folder of the binaries
+	Run  string // folder for worlds; logs stay there after the run
+}
+
+// Prepare finds the checkout above the working folder, builds the binaries for this run alone (so that a `make build`
+// beside it changes nothing under way) and names the folder for the worlds of kind.
+func Prepare(ctx context.Context, kind string) (*Bench, error) {
+	root, err := findRoot()
+	if err != nil {
+		return nil, err
+	}
+	b := &Bench{Root: root, Bin: filepath.Join(root, ".run", "lab", "bin"), Run: filepath.Join(root, ".run", kind)}
+	for _, dir := range []string{b.Bin, b.Run} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range services {
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", buildTags, "-ldflags", "-s -w",
+			"-o", filepath.Join(b.Bin, name), "./services/"+name)
+		cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("build %s: %w\n%s", name, err, strings.TrimSpace(string(out)))
+		}
+	}
+	return b, nil
+}
+
+// findRoot walks up to the folder of go.work.
+func findRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return dir, nil
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", errors.New("not inside the checkout: no go.work above the working folder")
+		}
+		dir = up
+	}
+}

@@ -1,0 +1,259 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
+	"github.com/millweir/millweir/pkg/ingest/vector/chroma"
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/taskstore"
+)
+
+const (
+	database     = "millweir"
+	readyLimit   = 30 * time.Second // for a service on a loaded machine, extractor's cold cache included
+	chromaWait   = 30 * time.Second
+	closeLimit   = 20 * time.Second
+	firstPort    = 20000 // below the lab's servers and the kernel's outgoing ports
+	lastPort     = 25999
+	portAttempts = 200
+)
+
+// Options say what a world has; the zero value is MariaDB, Redis, Chroma and no embedding service.
+type Options struct {
+	Name string
+	// Env goes to every service, "NAME=value"; it wins over the world's own settings.
+	Env []string
+	// Alone is a world without servers, for `millweir dev`.
+	Alone bool
+	// Embedder, when set, is the fake embedding service that services are told to use.
+	Embedder *embedtest.Options
+}
+
+// World is servers and processes of one drill.
+type World struct {
+	Dir     string // logs, uploads and data
+	Maria   *labserver.Server
+	Redis   *labserver.Server
+	Chroma  *labserver.Server
+	Embed   *embedtest.Server // nil: the built-in embedder
+	DB      *taskstore.Store  // for assertions; nil when Alone
+	Stream  *Stream           // for assertions; nil when Alone
+	Vectors ingest.VectorStore
+
+	bench *Bench
+	opts  Options
+	mu    sync.Mutex
+	procs []*Proc
+	seq   map[string]int
+}
+
+// NewWorld starts the servers and migrates the database. Close it, also after an error of a drill.
+func NewWorld(ctx context.Context, b *Bench, opts Options) (*World, error) {
+	w := &World{Dir: filepath.Join(b.Run, opts.Name), bench: b, opts: opts, seq: map[string]int{}}
+	err := os.RemoveAll(w.Dir)
+	if err == nil {
+		err = os.MkdirAll(w.Dir, 0o755)
+	}
+	if err == nil && opts.Embedder != nil {
+		w.Embed, err = embedtest.NewServer(*opts.Embedder)
+	}
+	if err == nil && !opts.Alone {
+		err = errors.Join(w.startServers(ctx), w.open(ctx))
+	}
+	if err != nil {
+		w.Close()
+		return nil, fmt.Errorf("world %s: %w", opts.Name, err)
+	}
+	return w, nil
+}
+
+// startServers starts all servers side by side.
+func (w *World) startServers(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, s := range []struct {
+		to   **labserver.Server
+		kind labserver.Kind
+		opts labserver.Options
+	}{
+		{&w.Maria, labserver.KindMariaDB, labserver.Options{Database: database}},
+		{&w.Redis, labserver.KindRedis, labserver.Options{}},
+		{&w.Chroma, labserver.KindChroma, labserver.Options{}},
+	} {
+		group.Go(func() (err error) {
+			*s.to, err = labserver.Start(ctx, s.kind, s.opts)
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// open makes the direct accesses and the schema.
+func (w *World) open(ctx context.Context) (err error) {
+	if w.Maria == nil || w.Redis == nil || w.Chroma == nil {
+		return nil // startServers has said why
+	}
+	if w.DB, err = taskstore.Open(ctx, taskstore.Config{MySQLDSN: w.Maria.DSN(""), MaxOpen: 4}); err != nil {
+		return err
+	}
+	if _, err := w.DB.Migrate(ctx); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	if w.Stream, err = OpenStream(w.Redis.URL("")); err != nil {
+		return err
+	}
+	w.Vectors, err = chroma.New(chroma.Config{
+		BaseURL: w.Chroma.URL(""), Tenant: "default_tenant", Database: "default_database", Timeout: chromaWait,
+	})
+	return err
+}
+
+// Close ends all processes and servers; logs stay.
+func (w *World) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	w.mu.Lock()
+	procs := w.procs
+	w.mu.Unlock()
+	for _, p := range procs {
+		p.Kill()
+	}
+	if w.DB != nil {
+		_ = w.DB.Close() // only read from
+	}
+	if w.Stream != nil {
+		w.Stream.Close()
+	}
+	if w.Embed != nil {
+		w.Embed.Close()
+	}
+	for _, s := range []*labserver.Server{w.Chroma, w.Redis, w.Maria} {
+		if s != nil {
+			_ = s.Kill(ctx) // its folder is thrown away
+		}
+	}
+}
+
+// Start starts a service of that name without waiting for it. Names of processes are the service's with a number.
+func (w *World) Start(service string, env ...string) (*Proc, error) {
+	return w.start(service, nil, w.serverEnv(), env)
+}
+
+// StartReady is Start, and waits until the service says that it is ready.
+func (w *World) StartReady(ctx context.Context, service string, env ...string) (*Proc, error) {
+	p, err := w.Start(service, env...)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.AwaitReady(ctx, readyLimit)
+}
+
+// StartDev starts `millweir dev` with its data in a folder of the world's; the same addr can be used again and again.
+func (w *World) StartDev(ctx context.Context, addr string, env ...string) (*Proc, error) {
+	p, err := w.start("millweir", []string{"dev", "--data", w.Data(), "--addr", addr}, w.embedEnv(), env)
+	if err != nil {
+		return nil, err
+	}
+	p.HTTP = "http://" + addr
+	return p, p.AwaitReady(ctx, readyLimit)
+}
+
+// Data is the data folder of StartDev.
+func (w *World) Data() string { return filepath.Join(w.Dir, "data") }
+
+// serverEnv are the settings that lead to the world's servers.
+func (w *World) serverEnv() []string {
+	return append([]string{
+		"MYSQL_DSN=" + w.Maria.DSN(""), "REDIS_URL=" + w.Redis.URL(""), "VECTOR_STORE=chroma",
+		"CHROMA_BASE_URL=" + w.Chroma.URL(""), "AUTH_MODE=none", "UPLOAD_DIR=" + filepath.Join(w.Dir, "uploads"),
+	}, w.embedEnv()...)
+}
+
+// embedEnv are the settings that lead to the fake embedding service, if there is one.
+func (w *World) embedEnv() []string {
+	if w.Embed == nil {
+		return nil
+	}
+	return []string{"EMBEDDING_BASE_URL=" + w.Embed.URL, "EMBEDDING_MODEL=test"}
+}
+
+// start runs one binary with the world's own settings, those of Options, and the caller's; later ones win.
+func (w *World) start(service string, args, own, env []string) (*Proc, error) {
+	w.mu.Lock()
+	w.seq[service]++
+	name := service + "-" + strconv.Itoa(w.seq[service])
+	w.mu.Unlock()
+	base := []string{"LOG_FORMAT=json"}
+	for _, inherited := range []string{"PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR"} {
+		if v := os.Getenv(inherited); v != "" {
+			base = append(base, inherited+"="+v)
+		}
+	}
+	var operator string
+	if args == nil {
+		operator = FreeAddr()
+		base = append(base, "OPERATOR_ADDR="+operator)
+	}
+	if service == "ingest-api" {
+		base = append(base, "HTTP_ADDR="+FreeAddr())
+	}
+	env = slices.Concat(base, own, w.opts.Env, env)
+	p, err := spawn(name, filepath.Join(w.bench.Bin, service), args, env, w.Dir, filepath.Join(w.Dir, name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	if operator != "" {
+		p.Operator = "http://" + operator
+	}
+	for _, setting := range env { // the last one counts, as in the process itself
+		if addr, ok := strings.CutPrefix(setting, "HTTP_ADDR="); ok {
+			p.HTTP = "http://" + addr
+		}
+	}
+	w.mu.Lock()
+	w.procs = append(w.procs, p)
+	w.mu.Unlock()
+	return p, nil
+}
+
+// ports remembers what FreeAddr gave away.
+var ports struct {
+	sync.Mutex
+	given map[int]bool
+}
+
+// FreeAddr is a loopback address on which nobody listens; it is not given twice in one program.
+func FreeAddr() string {
+	ports.Lock()
+	defer ports.Unlock()
+	if ports.given == nil {
+		ports.given = map[int]bool{}
+	}
+	var lc net.ListenConfig
+	for range portAttempts {
+		port := firstPort + rand.IntN(lastPort-firstPort)
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		if ports.given[port] {
+			continue
+		}
+		if l, err := lc.Listen(context.Background(), "tcp", addr); err == nil && l.Close() == nil {
+			ports.given[port] = true
+			return addr
+		}
+	}
+	return "127.0.0.1:0" // nothing is free: the service says so
+}
