@@ -186,13 +186,14 @@ func memberConfig(q Queue, w Work) redisq.Config {
 	return c
 }
 
-// WaitForSchema answers when the database has this program's schema; until then it says what is missing.
-func (p *Parts) WaitForSchema(ctx context.Context) error {
+// waitForSchema answers true when the database has this program's schema, and false when ctx ends before;
+// until then it says what is missing.
+func (p *Parts) waitForSchema(ctx context.Context) bool {
 	said := ""
 	for {
 		err := p.Store.CheckSchema(ctx)
 		if err == nil {
-			return nil
+			return true
 		}
 		if text := err.Error(); text != said {
 			said = text
@@ -200,7 +201,7 @@ func (p *Parts) WaitForSchema(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return false
 		case <-time.After(schemaRetry):
 		}
 	}

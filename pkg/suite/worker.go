@@ -37,8 +37,8 @@ func RunWorker(ctx context.Context, env *process.Env, w *Worker, role Role) erro
 	if err != nil {
 		return err
 	}
-	if err := p.WaitForSchema(ctx); err != nil {
-		return err
+	if !p.waitForSchema(ctx) {
+		return nil
 	}
 	return process.RunAll(ctx, services...)
 }

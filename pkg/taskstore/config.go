@@ -81,8 +81,9 @@ func checkURL(url string) error {
 // sqlitePath is the path of sqlite:PATH, sqlite://PATH or sqlite:///PATH.
 func sqlitePath(rest string) string { return strings.TrimPrefix(rest, "//") }
 
-// Open opens the database that cfg names and tries it. The schema is not touched: see Migrate.
-// Errors: a configuration that Validate refuses; taskstate.ErrUnavailable with the cause.
+// Open opens the database that cfg names. A server is not asked before the first statement, so that no service depends
+// on one that answers to start (design D16); Ping tries it. The schema is not touched: see Migrate.
+// Errors: a configuration that Validate refuses; for SQLite taskstate.ErrUnavailable with the cause.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

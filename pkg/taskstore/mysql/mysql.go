@@ -109,7 +109,7 @@ func parseURL(address string) (*driver.Config, error) {
 	return cfg, nil
 }
 
-// open sets what the store relies on, whatever the address says, and tries the connection.
+// open sets what the store relies on, whatever the address says, ; nothing connects before the first statement.
 func open(ctx context.Context, cfg *driver.Config, pool backend.PoolSize) (*backend.Backend, error) {
 	cfg.ParseTime, cfg.Loc = true, time.UTC
 	cfg.ClientFoundRows = true
@@ -129,9 +129,6 @@ func open(ctx context.Context, cfg *driver.Config, pool backend.PoolSize) (*back
 	db := sql.OpenDB(backend.SetUp(connector, setUp...))
 	pool.Apply(db)
 	address := "mysql://" + cfg.Addr + "/" + cfg.DBName
-	if err := db.PingContext(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", address, err), db.Close())
-	}
 	return &backend.Backend{
 		Dialect: sqlfile.MySQL, DB: db, Reads: db, Begin: "START TRANSACTION",
 		Classify: classify, Address: address,

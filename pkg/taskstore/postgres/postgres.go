@@ -60,9 +60,6 @@ func Open(ctx context.Context, address string, pool backend.PoolSize) (*backend.
 	db := stdlib.OpenDB(*cfg)
 	pool.Apply(db)
 	name := fmt.Sprintf("postgres://%s:%d/%s", cfg.Host, cfg.Port, cfg.Database)
-	if err := db.PingContext(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), db.Close())
-	}
 	return &backend.Backend{
 		Dialect: sqlfile.Postgres, DB: db, Reads: db, Begin: "BEGIN", Commit: commit,
 		Classify: classify, Address: name,
