@@ -70,7 +70,7 @@ func (a *App) Operate(ctx context.Context, s taskstate.Scope, ids []string, f fu
 				out[i] = f(m, t)
 			}
 			var err error
-			replays, err = a.judgeReplays(ctx, tx, out)
+			replays, err = a.judgeReplays(ctx, tx, tasks, out)
 			return out, err
 		},
 		Also: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
@@ -114,7 +114,7 @@ type replayed struct {
 }
 
 // judgeReplays turns replays that have no document, file or place any more into refusals, and answers the others by task.
-func (a *App) judgeReplays(ctx context.Context, tx taskstate.Tx, out []taskstate.Decision) (map[string]replayed, error) {
+func (a *App) judgeReplays(ctx context.Context, tx taskstate.Tx, locked []taskstate.Task, out []taskstate.Decision) (map[string]replayed, error) {
 	var tasks []string
 	for _, d := range out {
 		if isReplay(d) {
@@ -137,11 +137,11 @@ func (a *App) judgeReplays(ctx context.Context, tx taskstate.Tx, out []taskstate
 		if !isReplay(d) {
 			continue
 		}
-		v, known := last[d.TaskID]
-		if !known {
+		if locked[i].DocumentID == "" {
 			continue // another kind's task
 		}
-		if refusal := a.refuseReplay(documents, v); refusal != nil {
+		v := last[d.TaskID] // the zero value when nothing is left of the document
+		if refusal := refuseReplay(documents, v); refusal != nil {
 			out[i] = taskstate.Decision{TaskID: d.TaskID, Answer: taskstate.AnswerRefused, Err: refusal}
 			delete(last, d.TaskID)
 			continue
@@ -162,7 +162,7 @@ func isReplay(d taskstate.Decision) bool {
 }
 
 // refuseReplay answers why a replay cannot be, or nil.
-func (a *App) refuseReplay(documents map[string]lockedDocument, v replayed) error {
+func refuseReplay(documents map[string]lockedDocument, v replayed) error {
 	d, found := documents[v.document]
 	switch {
 	case !found || d.deleted:

@@ -177,11 +177,11 @@ func (r *run) close() {
 }
 
 // guarded turns a panic of one of a run's goroutines into an error of the run: it costs an attempt, not the process.
-func guarded(f func() error) func() error {
+func guarded(what string, f func() error) func() error {
 	return func() (err error) {
 		defer func() {
 			if p := recover(); p != nil {
-				err = Transient(CodeInternal, "panic: %v", p)
+				err = Transient(CodeInternal, "%s: panic: %v", what, p)
 			}
 		}()
 		return f()

@@ -62,7 +62,7 @@ func (r *run) embedMissing(ctx context.Context) error {
 			break
 		}
 		part := missing[b*size : min(len(missing), (b+1)*size)]
-		group.Go(guarded(func() error {
+		group.Go(guarded("embed", func() error {
 			if _, err := r.embed(ctx, part, fmt.Sprintf("%d/%d", b+1, batches)); err != nil {
 				return fmt.Errorf("embed batch %d/%d: %w", b+1, batches, err)
 			}

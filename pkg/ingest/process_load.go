@@ -98,8 +98,8 @@ func (r *run) read(ctx context.Context) error {
 	}
 	r.report(taskstate.StageExtract, 0, 0, 0)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(guarded(func() error { return r.verify(ctx, f) }))
-	group.Go(guarded(func() error { return r.extract(ctx, f) }))
+	group.Go(guarded("check the stored file", func() error { return r.verify(ctx, f) }))
+	group.Go(guarded("extract", func() error { return r.extract(ctx, f) }))
 	if err := group.Wait(); err != nil {
 		return err
 	}

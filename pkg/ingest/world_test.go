@@ -303,3 +303,41 @@ func lines(n int, seed uint64) string {
 	}
 	return b.String()
 }
+
+// finishTogether runs tasks and finishes them in one transaction.
+func (w *world) finishTogether(ids ...string) []taskstate.Status {
+	w.t.Helper()
+	jobs, results, payloads := map[string]taskrun.Job{}, map[string]taskrun.Result{}, map[string]any{}
+	for _, id := range ids {
+		job, _ := w.claim(id)
+		res := w.kind.Run(w.t.Context(), job)
+		require.NoError(w.t, res.Err)
+		jobs[id], results[id], payloads[id] = job, res, res.Payload
+	}
+	out, err := w.store.Apply(w.t.Context(), taskstate.Batch{
+		IDs: ids, Scope: taskstate.System(),
+		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
+			var dones []taskrun.Done
+			for _, t := range tasks {
+				dones = append(dones, taskrun.Done{Task: t, Holder: taskstate.Holder{Token: jobs[t.ID].Token}, Result: results[t.ID]})
+			}
+			return w.kind.Decide(ctx, tx, m, dones)
+		},
+		Also: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, d []taskstate.Decision) error {
+			return w.kind.Also(ctx, tx, m, d, payloads)
+		},
+	})
+	require.NoError(w.t, err)
+	var statuses []taskstate.Status
+	for _, o := range out {
+		require.NoError(w.t, o.Err)
+		statuses = append(statuses, o.After.Status)
+	}
+	return statuses
+}
+
+// overwrite damages a stored file.
+func (w *world) overwrite(name, text string) {
+	w.t.Helper()
+	require.NoError(w.t, os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600))
+}
