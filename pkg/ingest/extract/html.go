@@ -127,7 +127,7 @@ func (p *htmlPage) token(z *html.Tokenizer, kind html.TokenType) error {
 		if p.skipStart(tag, string(raw), kind == html.SelfClosingTagToken) {
 			return nil
 		}
-		if hasAttr && hidden(z) && !void(tag) && kind == html.StartTagToken && !p.keepAll {
+		if hasAttr && hidden(z) && !void(tag) && !optionalEnd(tag) && kind == html.StartTagToken && !p.keepAll {
 			p.skip, p.skipName, p.skipDepth = tag, string(raw), 1
 			return nil
 		}
@@ -196,6 +196,15 @@ func boilerplate(tag atom.Atom) bool {
 func void(tag atom.Atom) bool {
 	switch tag {
 	case atom.Br, atom.Hr, atom.Img, atom.Input, atom.Meta, atom.Link, atom.Wbr, atom.Area, atom.Base, atom.Col, atom.Embed, atom.Source, atom.Track:
+		return true
+	}
+	return false
+}
+
+// optionalEnd are the elements whose end tag authors leave out: dropping them could drop all that follows.
+func optionalEnd(tag atom.Atom) bool {
+	switch tag {
+	case atom.P, atom.Li, atom.Dt, atom.Dd, atom.Td, atom.Th, atom.Tr, atom.Option, atom.Body, atom.Html, atom.Tbody, atom.Thead, atom.Tfoot:
 		return true
 	}
 	return false

@@ -16,8 +16,7 @@ const maxWasmPages = 2048
 
 // pdfEngine is PDFium, compiled; every document gets an instance of its own.
 type pdfEngine struct {
-	cache wazero.CompilationCache
-	pool  pdfium.Pool
+	pool pdfium.Pool
 }
 
 // newPDFEngine compiles PDFium, or loads what an earlier process compiled into cacheDir.
@@ -42,13 +41,5 @@ func newPDFEngine(cacheDir string, pages uint32) (*pdfEngine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the pdf reader: %w", err)
 	}
-	return &pdfEngine{cache: cache, pool: pool}, nil
-}
-
-// close frees the engine.
-func (e *pdfEngine) close() error {
-	if err := e.pool.Close(); err != nil {
-		return err
-	}
-	return e.cache.Close(context.Background())
+	return &pdfEngine{pool: pool}, nil
 }

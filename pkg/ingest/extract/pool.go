@@ -144,31 +144,10 @@ func (p *Pool) acquire(ctx context.Context, pdf bool) (*worker, error) {
 			return nil, startFailure(ctx, err)
 		}
 	}
-	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		return nil, ErrClosed
+	found, evicted, err := p.choose(pdf)
+	if err != nil {
+		return nil, err
 	}
-	p.busy.Add(1)
-	p.dropDead()
-	at := slices.IndexFunc(p.idle, func(w *worker) bool { return w.pdf == pdf })
-	if at < 0 && !pdf && len(p.idle) > 0 {
-		at = 0
-	}
-	var found, evicted *worker
-	if at >= 0 {
-		found = p.idle[at]
-		p.idle = slices.Delete(p.idle, at, at+1)
-	} else {
-		if p.stats.Live >= p.cfg.Parallel && len(p.idle) > 0 {
-			evicted = p.idle[0]
-			p.idle = p.idle[1:]
-			p.stats.Live--
-		}
-		p.stats.Live++
-		p.stats.Started++
-	}
-	p.mu.Unlock()
 	if found != nil {
 		return found, nil
 	}
@@ -185,6 +164,34 @@ func (p *Pool) acquire(ctx context.Context, pdf bool) (*worker, error) {
 	}
 	p.noteHello(w.hello, w.setupOf())
 	return w, nil
+}
+
+// choose takes an idle child, or makes room for a new one, whose place it counts; evicted, if any, must be killed.
+func (p *Pool) choose(pdf bool) (found, evicted *worker, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, nil, ErrClosed
+	}
+	p.busy.Add(1)
+	p.dropDead()
+	at := slices.IndexFunc(p.idle, func(w *worker) bool { return w.pdf == pdf })
+	if at < 0 && !pdf && len(p.idle) > 0 {
+		at = 0
+	}
+	if at >= 0 {
+		found = p.idle[at]
+		p.idle = slices.Delete(p.idle, at, at+1)
+		return found, nil, nil
+	}
+	if p.stats.Live >= p.cfg.Parallel && len(p.idle) > 0 {
+		evicted = p.idle[0]
+		p.idle = p.idle[1:]
+		p.stats.Live--
+	}
+	p.stats.Live++
+	p.stats.Started++
+	return nil, evicted, nil
 }
 
 // dropDead forgets idle children that the system ended; mu is held.
