@@ -57,7 +57,9 @@ func start(t *testing.T, data string) (url string, stop func() int) {
 	out, logs := &output{ready: make(chan string, 1)}, &output{}
 	ready := out.ready
 	code := make(chan int, 1)
-	go func() { code <- Run(ctx, []string{"--data", data, "--addr=127.0.0.1:0", "--queue", "redis"}, out, logs) }()
+	go func() {
+		code <- Run(ctx, []string{"--data", data, "--addr=127.0.0.1:0", "--queue", "redis"}, out, logs)
+	}()
 	select {
 	case url = <-ready:
 	case c := <-code:
