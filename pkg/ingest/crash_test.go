@@ -197,6 +197,27 @@ func TestSomethingElseAtEveryEffect(t *testing.T) {
 			},
 			func(t *testing.T, s *scene) { require.Equal(t, s.after, s.w.text(s.a.Document.ID)) },
 		},
+		"an older upload becomes visible": {
+			func(s *scene) {
+				s.w.process(s.third.Task.ID)
+				s.w.advance(2 * time.Minute)
+				_, err := s.w.app.Sweep(s.w.t.Context())
+				require.NoError(s.w.t, err)
+			},
+			func(t *testing.T, s *scene) { require.Equal(t, s.after, s.w.text(s.a.Document.ID)) },
+		},
+		"an older upload becomes visible twice": {
+			func(s *scene) {
+				s.w.process(s.third.Task.ID)
+				s.w.advance(2 * time.Minute)
+				_, err := s.w.app.Sweep(s.w.t.Context())
+				require.NoError(s.w.t, err)
+				s.w.advance(20 * time.Minute)
+				_, err = s.w.app.Sweep(s.w.t.Context())
+				require.NoError(s.w.t, err)
+			},
+			func(t *testing.T, s *scene) { require.Equal(t, s.after, s.w.text(s.a.Document.ID)) },
+		},
 		"a third upload becomes visible": {
 			func(s *scene) {
 				text := fmt.Sprintf("beta %d\nzeta %d\nalpha %d\n", s.n, s.n, s.n)
@@ -222,6 +243,9 @@ func TestSomethingElseAtEveryEffect(t *testing.T) {
 				s := &scene{w: w, n: n, before: splitLines(before), after: splitLines(after)}
 				s.a = w.accept(Upload{File: w.receive("a.txt", before)})
 				w.process(s.a.Task.ID)
+				if strings.HasPrefix(name, "an older") { // it shares no line with the first
+					s.third = w.accept(Upload{File: w.receive("o.txt", fmt.Sprintf("older %d\n", n)), DocumentID: s.a.Document.ID})
+				}
 				s.b = w.accept(Upload{File: w.receive("a.txt", after), DocumentID: s.a.Document.ID})
 				f.hook = func() { c.meanwhile(s) }
 				w.runWith(s.b.Task.ID, f)
