@@ -83,6 +83,35 @@ func testReadContext(t *testing.T, _ Features, b Bench) {
 	require.Equal(t, ids, deliveryIDs(readAll(t, b.Member(), 1)))
 }
 
+// testReadCancelledInTime: whatever the queue gave to a read that is being cancelled is answered, not swallowed.
+func testReadCancelledInTime(t *testing.T, _ Features, b Bench) {
+	c := b.Member()
+	requireNothingToRead(t, c)
+	answered := map[string]bool{}
+	for round := range 40 {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan []ingestq.Delivery, 1)
+		go func() {
+			some, _ := c.Read(ctx, 10, time.Minute)
+			ended <- some
+		}()
+		published := make(chan error, 1)
+		time.AfterFunc(5*time.Millisecond, func() {
+			_, err := c.Publish(t.Context(), envelopes(1))
+			published <- err
+		})
+		// Around the moment at which the entry comes.
+		time.AfterFunc(4*time.Millisecond+time.Duration(round)*50*time.Microsecond, cancel)
+		require.NoError(t, <-published)
+		for _, d := range <-ended {
+			answered[d.ID] = true
+		}
+	}
+	for _, id := range pendingIDs(t, c) {
+		require.True(t, answered[id], "entry %s was given to a read that did not answer it", id)
+	}
+}
+
 func testAck(t *testing.T, _ Features, b Bench) {
 	c := b.Member()
 	ids := publish(t, c, 3)

@@ -54,6 +54,7 @@ func Run(t *testing.T, features Features, open func(t *testing.T) Bench) {
 		"ReadIsBoundedInNumberAndTime":          testReadBounds,
 		"ReadWakesUpForANewDelivery":            testReadWakes,
 		"ReadEndsWithItsContext":                testReadContext,
+		"ACancelledReadSwallowsNothing":         testReadCancelledInTime,
 		"AckEndsADelivery":                      testAck,
 		"UndecodableDeliveriesGoToQuarantine":   testQuarantine,
 		"OneBadEnvelopeHoldsNobodyUp":           testBadEnvelope,
