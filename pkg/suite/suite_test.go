@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if extract.IsChild(os.Args) {
-		extract.ChildMain()
+		os.Exit(extract.ChildMain())
 	}
 	labserver.Main(m)
 }

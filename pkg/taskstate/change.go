@@ -39,9 +39,13 @@ const (
 	DelayIn                     // now + In
 )
 
-// Keep, Never and In make Delays.
-func Keep() Delay              { return Delay{} }
-func Never() Delay             { return Delay{Kind: DelayNever} }
+// Keep leaves the column as it is.
+func Keep() Delay { return Delay{} }
+
+// Never is the column's \"none\".
+func Never() Delay { return Delay{Kind: DelayNever} }
+
+// In is the moment of the statement plus d.
 func In(d time.Duration) Delay { return Delay{Kind: DelayIn, In: d} }
 
 // Change is one conditional update of one row.

@@ -14,7 +14,7 @@ import (
 
 func main() {
 	if extract.IsChild(os.Args) {
-		extract.ChildMain()
+		process.Command(func(context.Context) int { return extract.ChildMain() })
 	}
 	process.Command(func(ctx context.Context) int {
 		if len(os.Args) > 1 && os.Args[1] == "dev" {

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"context"
 	"os"
 
 	"github.com/millweir/millweir/pkg/ingest/extract"
@@ -11,7 +12,7 @@ import (
 
 func main() {
 	if extract.IsChild(os.Args) {
-		extract.ChildMain()
+		process.Command(func(context.Context) int { return extract.ChildMain() })
 	}
 	process.Main(process.Spec{Name: "stream-worker", OperatorAddr: "127.0.0.1:9082"}, worker.Run)
 }

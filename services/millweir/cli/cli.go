@@ -104,7 +104,7 @@ func Run(ctx context.Context, std IO, args []string, commands []Command) int {
 		}
 		return finish(ctx, std, c, c.Run(ctx, std, args[len(words):]))
 	}
-	fmt.Fprintf(std.Err, "millweir: unknown command %q; see millweir help\n", clean(strings.Join(args, " ")))
+	_, _ = fmt.Fprintf(std.Err, "millweir: unknown command %q; see millweir help\n", clean(strings.Join(args, " ")))
 	return ExitUsage
 }
 
@@ -117,10 +117,10 @@ func finish(ctx context.Context, std IO, c Command, err error) int {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return ExitOK
 	case errors.As(err, &usage):
-		fmt.Fprintf(std.Err, "millweir %s: %s\nusage: millweir %s %s\n", c.Name, clean(err.Error()), c.Name, c.Args)
+		_, _ = fmt.Fprintf(std.Err, "millweir %s: %s\nusage: millweir %s %s\n", c.Name, clean(err.Error()), c.Name, c.Args)
 		return ExitUsage
 	}
-	fmt.Fprintf(std.Err, "millweir %s: %s\n", c.Name, clean(err.Error()))
+	_, _ = fmt.Fprintf(std.Err, "millweir %s: %s\n", c.Name, clean(err.Error()))
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return ExitInterrupted
@@ -138,12 +138,12 @@ func finish(ctx context.Context, std IO, c Command, err error) int {
 
 // usage prints every verb.
 func usage(w io.Writer, commands []Command) {
-	fmt.Fprint(w, "millweir takes documents in, durably and exactly once, and finds them again.\n\n")
+	_, _ = fmt.Fprint(w, "millweir takes documents in, durably and exactly once, and finds them again.\n\n")
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	for _, c := range commands {
-		fmt.Fprintf(t, "  millweir %s %s\t%s\n", c.Name, c.Args, c.Summary)
+		_, _ = fmt.Fprintf(t, "  millweir %s %s\t%s\n", c.Name, c.Args, c.Summary)
 	}
 	_ = t.Flush()
-	fmt.Fprint(w, "\nEverywhere: -o table|json|jsonl · --server URL (MILLWEIR_SERVER) · MILLWEIR_API_KEY · --yes · NO_COLOR\n"+
+	_, _ = fmt.Fprint(w, "\nEverywhere: -o table|json|jsonl · --server URL (MILLWEIR_SERVER) · MILLWEIR_API_KEY · --yes · NO_COLOR\n"+
 		"Exit codes: 0 ok, 1 failed, 2 usage, 3 auth, 4 not found, 5 bad input, 6 rate limited, 7 server or network, 10 needs confirmation, 124 timed out, 130 interrupted\n")
 }

@@ -95,7 +95,7 @@ func (c *client) do(ctx context.Context, method, path string, contentType string
 	if err != nil {
 		return err
 	}
-	defer res.Body.Close()
+	defer func() { _ = res.Body.Close() }()
 	if out == nil || res.StatusCode == http.StatusNoContent {
 		return nil
 	}
@@ -127,7 +127,7 @@ func (c *client) send(ctx context.Context, method, path, contentType string, bod
 	if res.StatusCode < 300 {
 		return res, nil
 	}
-	defer res.Body.Close()
+	defer func() { _ = res.Body.Close() }()
 	return nil, problem(res)
 }
 
@@ -180,7 +180,7 @@ func (c *client) stream(ctx context.Context, id string, lastID *string, last *ta
 	if err != nil {
 		return false, err
 	}
-	defer res.Body.Close()
+	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode == http.StatusNoContent {
 		if *last, err = c.getTask(ctx, id); err != nil {
 			return false, err

@@ -132,14 +132,14 @@ func (c *client) upload(ctx context.Context, path string, fields map[string]stri
 	if err != nil {
 		return t, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
 		return t, &codedError{ExitBadInput, errors.Join(fmt.Errorf("%s is not a regular file", path), err)}
 	}
 	r, w := io.Pipe()
 	form := multipart.NewWriter(w)
 	go func() { w.CloseWithError(writeForm(form, file, filepath.Base(path), fields)) }()
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	return t, c.do(ctx, http.MethodPost, "/api/knowledge/documents/upload-async", form.FormDataContentType(), r, &t)
 }
 

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if extract.IsChild(os.Args) {
-		extract.ChildMain()
+		os.Exit(extract.ChildMain())
 	}
 	os.Exit(m.Run())
 }
