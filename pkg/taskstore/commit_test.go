@@ -1,0 +1,286 @@
+package taskstore_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql/driver"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
+)
+
+// cut says when a COMMIT loses its connection.
+type cut int32
+
+const (
+	cutNever  cut = iota
+	cutBefore     // the server never reads it
+	cutAfter      // the server has committed
+)
+
+var (
+	cuts   = map[string]cut{"before": cutBefore, "after": cutAfter}
+	worker = taskstate.Actor{Kind: taskstate.ActorWorker, Name: "w"}
+	policy = taskstate.Policy{MaxCrashes: 3, Lease: 60e9, Slack: 1e9, BaseBackoff: 1e9, MaxBackoff: 60e9, DLQ: true}
+)
+
+// newTask is a plain task.
+func newTask(id string) taskstate.NewTask {
+	return taskstate.NewTask{Task: taskstate.Task{ID: id, UserID: "u1", Type: "document", Channel: "http", MaxAttempts: 3}}
+}
+
+// claim claims as a worker does.
+func claim(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{Owner: "p/1", Process: "p", Actor: worker})
+}
+
+// faults runs every kind of write while arm makes the next COMMIT lose its answer, and checks that each was done exactly once.
+func faults(t *testing.T, s *taskstore.Store, when cut, arm func(cut)) {
+	t.Helper()
+	ctx := t.Context()
+	runs := 0
+	arm(when)
+	out, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+		runs++
+		return []taskstate.NewTask{newTask("a"), newTask("b")}, nil
+	})
+	require.NoError(t, err)
+	require.Len(t, out, 2)
+	require.Equal(t, map[cut]int{cutBefore: 2, cutAfter: 1}[when], runs, "runs of prepare")
+	check := func(id string, status taskstate.Status, transitions int) taskstate.Task {
+		t.Helper()
+		task, err := s.Get(ctx, taskstate.System(), id)
+		require.NoError(t, err)
+		require.Equal(t, status, task.Status)
+		log, err := s.Transitions(ctx, taskstate.System(), id, 0, 100)
+		require.NoError(t, err)
+		require.Len(t, log, transitions)
+		return task
+	}
+	require.Equal(t, out[0], check("a", taskstate.StatusQueued, 1))
+
+	arm(when)
+	applied, err := s.Apply(ctx, taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: taskstate.Each(claim)})
+	require.NoError(t, err)
+	require.Equal(t, taskstate.AnswerClaimed, applied[0].Answer, "a task is never busy to itself")
+	require.Equal(t, applied[0].After, check("a", taskstate.StatusRunning, 2))
+	require.EqualValues(t, 1, applied[0].After.Fence)
+
+	arm(when)
+	swept, err := s.Sweep(ctx, taskstate.Sweep{Status: taskstate.StatusQueued, Limit: 5, Decide: taskstate.Each(claim)})
+	require.NoError(t, err)
+	require.Len(t, swept, 1)
+	require.Equal(t, taskstate.AnswerClaimed, swept[0].Answer)
+	require.Equal(t, swept[0].After, check("b", taskstate.StatusRunning, 2))
+
+	// A change without a log: a hand-back, then its promise renewed.
+	_, err = s.Apply(ctx, taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: taskstate.Each(
+		func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			return taskstate.HandBack(m, t, taskstate.Holder{Token: taskstate.Token{Timeline: m.Timeline, Fence: t.Fence}, Actor: worker}, "")
+		})})
+	require.NoError(t, err)
+	arm(when)
+	silent, err := s.Apply(ctx, taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: taskstate.Each(
+		func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			return taskstate.Promise(policy, m, t, m.Now.Add(60e9))
+		})})
+	require.NoError(t, err)
+	require.Equal(t, taskstate.AnswerApplied, silent[0].Answer)
+	require.Equal(t, 1, check("a", taskstate.StatusQueued, 3).PromiseCount)
+	require.Equal(t, silent[0].After, check("a", taskstate.StatusQueued, 3))
+
+	arm(when)
+	err = s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+		_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", "x", "a")
+		return err
+	})
+	require.ErrorIs(t, err, taskstate.ErrOutcomeUnknown)
+	require.NotErrorIs(t, err, taskstate.ErrUnavailable)
+	arm(cutNever)
+	want := map[cut]string{cutBefore: "", cutAfter: "x"}[when]
+	require.Equal(t, want, check("a", taskstate.StatusQueued, 3).ChatID)
+}
+
+func TestUnknownCommitIsReadBack(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		for point, when := range cuts {
+			t.Run(name+"/"+point, func(t *testing.T) {
+				t.Parallel()
+				s := migrated(t, config(t))
+				armed := cutNever
+				s.Watch(func(query string, done bool) error {
+					if query != "COMMIT" || armed == cutNever || done != (armed == cutAfter) {
+						return nil
+					}
+					armed = cutNever
+					return driver.ErrBadConn
+				})
+				faults(t, s, when, func(c cut) { armed = c })
+			})
+		}
+	}
+}
+
+// cutter is a TCP proxy that drops the connection at the next COMMIT.
+type cutter struct {
+	listener net.Listener
+	target   string
+	armed    atomic.Int32
+	wg       sync.WaitGroup
+}
+
+// newCutter starts a proxy in front of target.
+func newCutter(t *testing.T, target string) *cutter {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	c := &cutter{listener: l, target: target}
+	c.wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.wg.Go(func() { c.serve(conn) })
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); c.wg.Wait() })
+	return c
+}
+
+// serve passes bytes both ways until either side, or the cut, ends it.
+func (c *cutter) serve(client net.Conn) {
+	server, err := net.Dial("tcp", c.target)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	var drop atomic.Bool // the next answer is the COMMIT's
+	c.wg.Go(func() {
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := server.Read(buf)
+			if err != nil || drop.Load() {
+				break
+			}
+			if _, err := client.Write(buf[:n]); err != nil {
+				break
+			}
+		}
+		_, _ = client.Close(), server.Close()
+	})
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := client.Read(buf)
+		if err != nil {
+			break
+		}
+		if bytes.Contains(buf[:n], []byte("COMMIT")) {
+			when := cut(c.armed.Swap(int32(cutNever)))
+			if when == cutBefore {
+				break
+			}
+			drop.Store(when == cutAfter)
+		}
+		if _, err := server.Write(buf[:n]); err != nil {
+			break
+		}
+		if drop.Load() {
+			_, _ = io.Copy(io.Discard, client)
+			break
+		}
+	}
+	_, _ = client.Close(), server.Close()
+}
+
+func TestConnectionCutAtCommit(t *testing.T) {
+	t.Parallel()
+	for point, when := range cuts {
+		t.Run("mysql/"+point, func(t *testing.T) {
+			t.Parallel()
+			dsn := labserver.MySQLDatabase(t)
+			addr := labserver.MariaDB(t).Addr
+			c := newCutter(t, addr)
+			s := migrated(t, taskstore.Config{MySQLDSN: strings.Replace(dsn, addr, c.listener.Addr().String(), 1)})
+			faults(t, s, when, func(when cut) { c.armed.Store(int32(when)) })
+		})
+		t.Run("postgres/"+point, func(t *testing.T) {
+			t.Parallel()
+			url := labserver.PostgresDatabase(t)
+			addr := labserver.Postgres(t).Addr
+			c := newCutter(t, addr)
+			s := migrated(t, taskstore.Config{DatabaseURL: strings.Replace(url, addr, c.listener.Addr().String(), 1)})
+			faults(t, s, when, func(when cut) { c.armed.Store(int32(when)) })
+		})
+	}
+}
+
+// TestStatementsDoNotGrow counts the statements of one call for batches of 1 and 300.
+func TestStatementsDoNotGrow(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := migrated(t, config(t))
+			count := 0
+			s.Watch(func(_ string, done bool) error {
+				if !done {
+					count++
+				}
+				return nil
+			})
+			for _, size := range []int{1, 300} {
+				var tasks []taskstate.NewTask
+				var ids []string
+				for i := range size {
+					ids = append(ids, strings.Repeat("x", size%7+1)+string(rune('a'+i%26))+strings.Repeat("y", i/26))
+					tasks = append(tasks, newTask(ids[i]))
+				}
+				counted := func(what string, want int, f func() error) {
+					t.Helper()
+					count = 0
+					require.NoError(t, f())
+					require.Equal(t, want, count, "statements of %s of %d", what, size)
+				}
+				counted("submit", 6, func() error { // BEGIN, moment, INSERT, log, SELECT, COMMIT
+					_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+						return tasks, nil
+					})
+					return err
+				})
+				counted("claim", 6, func() error { // BEGIN, lock, UPDATE, log, time, COMMIT
+					_, err := s.Apply(t.Context(), taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(claim)})
+					return err
+				})
+				beats := make([]taskstate.Beat, size)
+				m, err := s.Moment(t.Context())
+				require.NoError(t, err)
+				for i, id := range ids {
+					beats[i] = taskstate.Beat{TaskID: id, Status: taskstate.StatusRunning, Token: taskstate.Token{Timeline: m.Timeline, Fence: 1}, Owner: "p/1", Renew: true}
+				}
+				counted("heartbeat", 1, func() error {
+					lost, err := s.Heartbeat(t.Context(), policy.Lease, beats)
+					require.Empty(t, lost)
+					return err
+				})
+				counted("sweep", 6, func() error {
+					_, err := s.Sweep(t.Context(), taskstate.Sweep{Status: taskstate.StatusRunning, WakeBefore: taskstate.In(3600e9), Limit: 400,
+						Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+							return taskstate.Cancel(m, t, worker, taskstate.ReasonCancelled, "")
+						})})
+					return err
+				})
+			}
+		})
+	}
+}

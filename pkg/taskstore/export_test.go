@@ -1,0 +1,4 @@
+package taskstore
+
+// Watch sets the test's watch: it sees every statement before it runs and after, and may fail it.
+func (s *Store) Watch(f func(query string, done bool) error) { s.watch = f }
