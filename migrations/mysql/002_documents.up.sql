@@ -11,7 +11,7 @@ CREATE TABLE knowledge_base (
     created_at DATETIME(6) NOT NULL,
     updated_at DATETIME(6) NOT NULL,
     deleted_at DATETIME(6), -- tombstone
-    sweep_at DATETIME(6) NOT NULL, -- when the sweeper must look at a deleted base; 9999-12-31: never
+    sweep_at DATETIME(6) NOT NULL DEFAULT '9999-12-31 00:00:00.000000', -- when the sweeper must look at a deleted base; 9999-12-31: never
     sweep_pass INT NOT NULL DEFAULT 0, -- times that its collection was dropped
     PRIMARY KEY (id),
     UNIQUE KEY uq_base_name (user_id, live_name),

@@ -11,7 +11,7 @@ CREATE TABLE knowledge_base (
     created_at TIMESTAMPTZ NOT NULL,
     updated_at TIMESTAMPTZ NOT NULL,
     deleted_at TIMESTAMPTZ, -- tombstone
-    sweep_at TIMESTAMPTZ NOT NULL, -- when the sweeper must look at a deleted base; 9999-12-31: never
+    sweep_at TIMESTAMPTZ NOT NULL DEFAULT '9999-12-31 00:00:00+00', -- when the sweeper must look at a deleted base; 9999-12-31: never
     sweep_pass INTEGER NOT NULL DEFAULT 0, -- times that its collection was dropped
     PRIMARY KEY (id)
 );

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -13,10 +14,13 @@ import (
 
 const (
 	ledgerLookup = 500            // hashes of one look-up
+	ledgerPage   = 200            // entries of one statement: 2.4 MB at 3,072 dimensions, below every server's limit
 	ledgerKeep   = 24 * time.Hour // after the last use (design D10)
 	// ledgerTouch is how old a use may look before it is written again: a look-up is not a write each time.
 	ledgerTouch = time.Hour
-	bytesFloat  = 4
+	// ledgerPatience bounds the commit of what was paid for when the run's own time is over.
+	ledgerPatience = 5 * time.Second
+	bytesFloat     = 4
 )
 
 // errVectorBytes: a ledger row does not hold what its dimension says.
@@ -105,15 +109,21 @@ func (a *App) ledgerVectors(ctx context.Context, model string, hashes []textHash
 	return out, nil
 }
 
-// ledgerAdd commits embeddings that were paid for; entries have different hashes.
+// ledgerAdd commits embeddings that were paid for, also when the run is being stopped; entries have different hashes.
 func (a *App) ledgerAdd(ctx context.Context, model string, entries []ledgerEntry) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerPatience)
+	defer cancel()
 	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
-		params := make([]any, 0, len(entries)*5)
-		for _, e := range entries {
-			params = append(params, model, e.hash.String(), len(e.vector), encodeVector(e.vector), m.Now)
+		for page := range slices.Chunk(entries, ledgerPage) {
+			params := make([]any, 0, len(page)*5)
+			for _, e := range page {
+				params = append(params, model, e.hash.String(), len(e.vector), encodeVector(e.vector), m.Now)
+			}
+			if _, err := tx.ExecContext(ctx, a.q.Rows("LedgerInsert", len(page)), params...); err != nil {
+				return err
+			}
 		}
-		_, err := tx.ExecContext(ctx, a.q.Rows("LedgerInsert", len(entries)), params...)
-		return err
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("write the ledger: %w", err)

@@ -13,7 +13,7 @@ import (
 )
 
 // cacheBytes bounds the vectors that a run keeps between the embedding and the vector store; the rest is read from the ledger.
-const cacheBytes = 8 << 20
+const cacheBytes = 4 << 20
 
 // vectorCache keeps fresh vectors up to cacheBytes. It is safe for concurrent use.
 type vectorCache struct {
@@ -55,15 +55,21 @@ func (r *run) embedMissing(ctx context.Context) error {
 	done := atomic.Int64{}
 	done.Store(int64(total - len(missing)))
 	r.report(taskstate.StageEmbed, within(percentExtract, percentEmbed, int(done.Load()), total), int(done.Load()), total)
-	group, ctx := errgroup.WithContext(ctx)
+	// A failed batch starts no further one, but those in flight end in peace: they are paid for.
+	var group errgroup.Group
+	var failed atomic.Bool
 	group.SetLimit(r.a.cfg.EmbedParallel)
 	for b := range batches {
-		if ctx.Err() != nil {
+		if failed.Load() || ctx.Err() != nil {
 			break
 		}
 		part := missing[b*size : min(len(missing), (b+1)*size)]
 		group.Go(guarded("embed", func() error {
+			if failed.Load() {
+				return nil
+			}
 			if _, err := r.embed(ctx, part, fmt.Sprintf("%d/%d", b+1, batches)); err != nil {
+				failed.Store(true)
 				return fmt.Errorf("embed batch %d/%d: %w", b+1, batches, err)
 			}
 			n := int(done.Add(int64(len(part))))
@@ -71,7 +77,10 @@ func (r *run) embedMissing(ctx context.Context) error {
 			return nil
 		}))
 	}
-	return group.Wait()
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return ctx.Err()
 }
 
 // missingTexts are the indexes of segments whose text has to be paid for, each text once.
