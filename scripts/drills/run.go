@@ -15,6 +15,9 @@ import (
 	"github.com/millweir/millweir/scripts/lab"
 )
 
+// tidyLimit is what a drill beyond its limit gets to stop its servers.
+const tidyLimit = 40 * time.Second
+
 // drill is one experiment. Its run answers what it saw, in a few words, or what was wrong.
 type drill struct {
 	name  string
@@ -100,7 +103,7 @@ func (d drill) report(ctx context.Context, bench *lab.Bench, seed uint64, stdout
 	defer cancel()
 	started := time.Now()
 	s := &stage{bench: bench, name: d.name, random: rand.New(rand.NewPCG(seed, 0x6472696c6c))} //nolint:gosec // moments of faults, no secret
-	saw, err := d.run(ctx, s)
+	saw, err := d.bounded(ctx, s)
 	took := time.Since(started).Seconds()
 	if err != nil {
 		_, _ = fmt.Fprintf(stdout, "FAIL %s (%.1f s, seed %d): %v\n  logs: %s\n", d.name, took, seed, err, filepath.Join(bench.Run, d.name))
@@ -108,4 +111,30 @@ func (d drill) report(ctx context.Context, bench *lab.Bench, seed uint64, stdout
 	}
 	_, _ = fmt.Fprintf(stdout, "PASS %s (%.1f s): %s\n", d.name, took, saw)
 	return true
+}
+
+// bounded gives a drill that does not come back after its limit a while to tidy up, and then goes on without it.
+func (d drill) bounded(ctx context.Context, s *stage) (string, error) {
+	type outcome struct {
+		saw string
+		err error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		saw, err := d.run(ctx, s)
+		done <- outcome{saw, err}
+	}()
+	select {
+	case o := <-done:
+		return o.saw, o.err
+	case <-ctx.Done():
+	}
+	late := time.NewTimer(tidyLimit)
+	defer late.Stop()
+	select {
+	case o := <-done:
+		return o.saw, o.err
+	case <-late.C:
+		return "", fmt.Errorf("%w, and it does not come back", context.Cause(ctx))
+	}
 }

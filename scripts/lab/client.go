@@ -71,8 +71,8 @@ type Hit struct {
 // StatusError is an answer that was not the one hoped for.
 type StatusError struct {
 	Status     int
-	Code       string `json:"code"`
-	Message    string `json:"message"`
+	Code       string        `json:"code"`
+	Message    string        `json:"message"`
 	RetryAfter time.Duration // 0: the header was missing
 }
 
