@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -242,4 +243,38 @@ func TestLedgerIsSweptADayAfterItsLastUse(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, w.number("SELECT COUNT(*) FROM embedding_ledger"), "one was used again, two was not")
 	require.Equal(t, 1, w.embed.paid["one"])
+}
+
+func TestATaskThatADeletionMissedEnds(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		bury := func(document string) {
+			require.NoError(t, w.store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+				return w.app.bury(ctx, tx, m, []string{document})
+			}))
+		}
+		swept, late, finished := w.upload("one\n"), w.upload("two\n"), w.upload("three\n")
+		job, _ := w.claim(finished.Task.ID)
+		res := w.kind.Run(t.Context(), job)
+		require.NoError(t, res.Err)
+		for _, a := range []Accepted{swept, late, finished} {
+			bury(a.Document.ID)
+		}
+		out, err := w.finish(t.Context(), job, res)
+		require.NoError(t, err)
+		require.Equal(t, taskstate.StatusCancelled, out.After.Status, "its finish sees the tombstone")
+		require.Equal(t, taskstate.StatusCancelled, w.process(late.Task.ID).Status, "its run sees the tombstone")
+		_, err = w.app.Sweep(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, taskstate.StatusCancelled, w.task(swept.Task.ID).Status, "the first pass cancels what is open")
+		for _, a := range []Accepted{swept, late, finished} {
+			log, err := w.store.Transitions(t.Context(), taskstate.System(), a.Task.ID, 0, 10)
+			require.NoError(t, err)
+			require.Equal(t, taskstate.ReasonDeleted, log[len(log)-1].Reason)
+		}
+		w.sweepAll()
+		require.Zero(t, w.number("SELECT COUNT(*) FROM knowledge_document"))
+		require.Zero(t, w.vectorCount())
+		require.Empty(t, w.stored())
+	})
 }
