@@ -150,7 +150,7 @@ func collect[T any](ctx context.Context, db taskstate.Tx, what, query string, ar
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }() // Err tells what went wrong
 	var out []T
 	for rows.Next() {
 		v, err := scan(rows)

@@ -65,7 +65,11 @@ func newChild() (*childProcess, error) {
 		return nil, fmt.Errorf("connect to the parent: %w", err)
 	}
 	_ = socket.Close()
-	c := &childProcess{conn: conn.(*net.UnixConn)}
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, fmt.Errorf("connect to the parent: %T is no unix socket", conn)
+	}
+	c := &childProcess{conn: unixConn}
 	kind, payload, err := readFrame(c.conn, nil)
 	if err != nil || kind != frameSetup {
 		return nil, fmt.Errorf("read the setup: %w", errors.Join(errBadFrame, err))
@@ -74,7 +78,7 @@ func newChild() (*childProcess, error) {
 		return nil, fmt.Errorf("read the setup: %w", err)
 	}
 	debug.SetMemoryLimit(int64(c.setup.MemoryMB) << 20 * 3 / 4)
-	greeting := hello{}
+	var greeting hello
 	if err := c.load(); err != nil {
 		greeting = hello{Problem: err.Error(), Fatal: true}
 	} else {

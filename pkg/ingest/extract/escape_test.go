@@ -120,8 +120,7 @@ func hostile(what, arg string, out *sink) error {
 	return nil
 }
 
-//lint:ignore SA5007 the stack overflow is the point
-func overflow(n int) int { return overflow(n+1) + n }
+func overflow(n int) int { return overflow(n+1) + n } //nolint:staticcheck // the stack overflow is the point
 
 // childConnection finds the descriptor of the socket to the parent.
 func childConnection() int {

@@ -78,16 +78,20 @@ func startWorker(s *starter, set setup) (*worker, error) {
 		return nil, fmt.Errorf("open a socket to the child: %w", err)
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "child"), os.NewFile(uintptr(pair[1]), "parent")
-	defer theirs.Close()
+	defer func() { _ = theirs.Close() }()
 	conn, err := net.FileConn(ours)
 	_ = ours.Close()
 	if err != nil {
 		return nil, fmt.Errorf("open a socket to the child: %w", err)
 	}
-	w := &worker{conn: conn.(*net.UnixConn), pdf: set.PDF, stderr: &lastWords{}, exited: make(chan struct{})}
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, fmt.Errorf("open a socket to the child: %T is no unix socket", conn)
+	}
+	w := &worker{conn: unixConn, pdf: set.PDF, stderr: &lastWords{}, exited: make(chan struct{})}
 	w.in = bufio.NewReaderSize(w.conn, outBytes)
 	// The running program itself, even if its file was replaced since.
-	w.cmd = exec.Command("/proc/self/exe", childArg)
+	w.cmd = exec.Command("/proc/self/exe", childArg) //nolint:noctx // the pool ends it, by its group
 	w.cmd.Env, w.cmd.Dir = []string{}, "/"
 	w.cmd.Stderr = w.stderr
 	w.cmd.ExtraFiles = []*os.File{theirs}
