@@ -115,7 +115,13 @@ SELECT CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS after_id
 
 -- Seconds to wait for another runner.
 -- name: MigrateLock
-SELECT GET_LOCK(CONCAT('millweir.migrate.', DATABASE()), 60)
+SELECT GET_LOCK(CONCAT('millweir.migrate.', LEFT(DATABASE(), 40)), 60)
 
 -- name: MigrateUnlock
-DO RELEASE_LOCK(CONCAT('millweir.migrate.', DATABASE()))
+DO RELEASE_LOCK(CONCAT('millweir.migrate.', LEFT(DATABASE(), 40)))
+
+-- name: TimelineSet
+INSERT INTO timeline (id, value)
+SELECT 1, ?
+FROM DUAL
+WHERE NOT EXISTS (SELECT 1 FROM timeline)

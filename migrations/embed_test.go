@@ -1,0 +1,71 @@
+package migrations
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestDialectsAreNumberedAlike(t *testing.T) {
+	t.Parallel()
+	var want []Migration
+	for i, dialect := range Dialects() {
+		got, err := Load(dialect)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) == 0 || got[0].Version != 1 {
+			t.Fatalf("%s: got %d migrations that do not begin at 1", dialect, len(got))
+		}
+		if i == 0 {
+			want = got
+			continue
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%s has %d migrations, %s has %d", dialect, len(got), Dialects()[0], len(want))
+		}
+		for n := range got {
+			if got[n].Version != want[n].Version || got[n].Name != want[n].Name {
+				t.Errorf("%s: %03d_%s beside %03d_%s", dialect, got[n].Version, got[n].Name, want[n].Version, want[n].Name)
+			}
+			if len(got[n].Checksum) != 64 || len(Statements(got[n].Up)) == 0 || len(Statements(got[n].Down)) == 0 {
+				t.Errorf("%s: %03d_%s is empty one way", dialect, got[n].Version, got[n].Name)
+			}
+		}
+	}
+}
+
+func TestUnknownDialect(t *testing.T) {
+	t.Parallel()
+	if _, err := Load("oracle"); err == nil || !strings.Contains(err.Error(), "oracle") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := SchemaTable("oracle"); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestBadFileNames(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"tasks.up.sql", "1_tasks.up.sql", "001_tasks.sql", "001_tasks.sideways.sql", "0x1_a.up.sql"} {
+		if err := add(map[int]*Migration{}, "mysql", name); err == nil {
+			t.Errorf("%s was accepted", name)
+		}
+	}
+	if err := add(map[int]*Migration{1: {Version: 1, Name: "other"}}, "mysql", "001_tasks.up.sql"); err == nil || !strings.Contains(err.Error(), "other") {
+		t.Errorf("a number used twice: got %v", err)
+	}
+}
+
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	got := Statements("-- a; comment\nCREATE TABLE a (\n  b INT -- ; inside\n);\n\nDROP TABLE a;\nSELECT 1")
+	want := []string{"CREATE TABLE a (\n  b INT -- ; inside\n)", "DROP TABLE a", "SELECT 1"}
+	if len(got) != len(want) {
+		t.Fatalf("got %q", got)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("got %q, want %q", got[i], want[i])
+		}
+	}
+}

@@ -1,0 +1,264 @@
+package taskstore_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
+)
+
+// catalogue lists "table.column" of a database, as the server itself sees it.
+func catalogue(t *testing.T, s *taskstore.Store) []string {
+	t.Helper()
+	query := map[string]string{
+		"sqlite": `SELECT m.name || '.' || c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c
+			WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY 1`,
+		"mysql":    `SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns WHERE table_schema = DATABASE() ORDER BY 1`,
+		"postgres": `SELECT table_name || '.' || column_name FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1`,
+	}[s.Dialect()]
+	rows, err := s.DB().QueryContext(t.Context(), query)
+	require.NoError(t, err)
+	defer rows.Close() //nolint:errcheck // Err tells what went wrong
+	var out []string
+	for rows.Next() {
+		var name string
+		require.NoError(t, rows.Scan(&name))
+		out = append(out, name)
+	}
+	require.NoError(t, rows.Err())
+	return out
+}
+
+func TestDialectsDescribeTheSameColumns(t *testing.T) {
+	t.Parallel()
+	seen := map[string]map[string]bool{}
+	for name, config := range databases {
+		seen[name] = map[string]bool{}
+		for _, c := range catalogue(t, migrated(t, config(t))) {
+			seen[name][c] = true
+		}
+	}
+	require.Contains(t, seen["mysql"], "ingest_task.wake_at")
+	require.Equal(t, seen["mysql"], seen["postgres"])
+	require.Equal(t, seen["mysql"], seen["sqlite"])
+}
+
+func TestMigrateUpDownUp(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, ctx := open(t, config(t)), t.Context()
+			require.ErrorIs(t, s.CheckSchema(ctx), taskstore.ErrSchemaBehind)
+			first, err := s.Migrate(ctx)
+			require.NoError(t, err)
+			require.NotEmpty(t, first)
+			full := catalogue(t, s)
+			m, err := s.Moment(ctx)
+			require.NoError(t, err)
+			require.Positive(t, m.Timeline)
+
+			again, err := s.Migrate(ctx)
+			require.NoError(t, err)
+			require.Empty(t, again)
+			same, err := s.Moment(ctx)
+			require.NoError(t, err)
+			require.Equal(t, m.Timeline, same.Timeline, "an upgrade keeps the timeline")
+
+			states, err := s.MigrationStatus(ctx)
+			require.NoError(t, err)
+			for _, st := range states {
+				require.False(t, st.AppliedAt.IsZero())
+			}
+			require.NoError(t, taskstore.MigrateDown(ctx, s.DB(), sqlfile.Dialect(name), 0))
+			for _, c := range catalogue(t, s) {
+				require.Contains(t, c, "schema_migrations.")
+			}
+			_, err = s.Migrate(ctx)
+			require.NoError(t, err)
+			require.Equal(t, full, catalogue(t, s))
+			require.NoError(t, s.CheckSchema(ctx))
+			next, err := s.Moment(ctx)
+			require.NoError(t, err)
+			require.NotEqual(t, m.Timeline, next.Timeline)
+		})
+	}
+}
+
+func TestMigrateRefusesWhatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, ctx := migrated(t, config(t)), t.Context()
+			exec := func(query string) {
+				t.Helper()
+				_, err := s.DB().ExecContext(ctx, query)
+				require.NoError(t, err)
+			}
+			exec("INSERT INTO schema_migrations (version, name, checksum, applied_at) SELECT 999, 'later', checksum, applied_at FROM schema_migrations WHERE version = 1")
+			require.ErrorIs(t, s.CheckSchema(ctx), taskstore.ErrSchemaAhead)
+			_, err := s.Migrate(ctx)
+			require.ErrorIs(t, err, taskstore.ErrSchemaAhead)
+			exec("DELETE FROM schema_migrations WHERE version = 999")
+			require.NoError(t, s.CheckSchema(ctx))
+			exec("UPDATE schema_migrations SET checksum = 'edited' WHERE version = 1")
+			_, err = s.Migrate(ctx)
+			require.ErrorIs(t, err, taskstore.ErrChecksum)
+			require.ErrorIs(t, s.CheckSchema(ctx), taskstore.ErrChecksum)
+			require.ErrorContains(t, err, "001_tasks")
+		})
+	}
+}
+
+func TestRunnersDoNotCollide(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(t)
+			stores := []*taskstore.Store{open(t, cfg), open(t, cfg), open(t, cfg)}
+			applied, errs := make([]int, len(stores)), make([]error, len(stores))
+			var wg sync.WaitGroup
+			for i, s := range stores {
+				wg.Go(func() {
+					done, err := s.Migrate(t.Context())
+					applied[i], errs[i] = len(done), err
+				})
+			}
+			wg.Wait()
+			states, err := stores[0].MigrationStatus(t.Context())
+			require.NoError(t, err)
+			for _, err := range errs {
+				require.NoError(t, err)
+			}
+			require.Equal(t, len(states), applied[0]+applied[1]+applied[2], "each migration is applied once")
+		})
+	}
+}
+
+// TestSweepsUseTheIndex asks the server, on 20,000 rows, how it runs the statements that must read no more than they need.
+func TestSweepsUseTheIndex(t *testing.T) {
+	t.Parallel()
+	s, ctx := migrated(t, databases["mysql"](t)), t.Context()
+	_, err := s.DB().ExecContext(ctx, `INSERT INTO ingest_task (id, user_id, type, channel, status, max_attempts, wake_at, created_at, updated_at)
+		SELECT CONCAT('t', a.n, '-', b.n, '-', c.n, '-', d.n, '-', e.n), CONCAT('u', a.n), 'document', 'http',
+			ELT(1 + b.n % 3, 'QUEUED', 'RUNNING', 'SUCCEEDED'), 3, NOW(6) - INTERVAL c.n MINUTE, NOW(6), NOW(6)
+		FROM (SELECT 0 AS n UNION ALL SELECT 1) a, (`+digits+`) b, (`+digits+`) c, (`+digits+`) d, (`+digits+`) e`)
+	require.NoError(t, err)
+	_, err = s.DB().ExecContext(ctx, "ANALYZE TABLE ingest_task")
+	require.NoError(t, err)
+
+	var statements []string
+	s.Watch(func(query string, done bool) error {
+		if !done {
+			statements = append(statements, query)
+		}
+		return nil
+	})
+	keep := taskstate.Each(func(_ taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		return taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerKept}
+	})
+	plan := func(what, key string, rows int64, args ...any) {
+		t.Helper()
+		var query string
+		for _, st := range statements {
+			if len(st) > 40 {
+				query = st
+			}
+		}
+		gotKey, examined, extra := explain(t, s.DB(), query, args...)
+		require.Equal(t, key, gotKey, "%s: %s", what, query)
+		require.LessOrEqual(t, examined, rows, "%s examines", what)
+		require.NotContains(t, extra, "filesort", what)
+		statements = nil
+	}
+	out, err := s.Sweep(ctx, taskstate.Sweep{Status: taskstate.StatusQueued, Limit: 20, Decide: keep, Exclude: []string{"t0-0-0-0-1"}})
+	require.NoError(t, err)
+	require.Len(t, out, 20)
+	plan("sweep", "ingest_task_sweep", 40, "QUEUED", 0, "t0-0-0-0-1", 20)
+	_, err = s.NextWake(ctx, taskstate.StatusRunning, 1)
+	require.NoError(t, err)
+	plan("next wake", "ingest_task_sweep", 2, "RUNNING")
+	_, err = s.Apply(ctx, taskstate.Batch{IDs: []string{"t0-0-0-0-0"}, Scope: taskstate.System(), Decide: keep})
+	require.NoError(t, err)
+	plan("lock", "PRIMARY", 2, "t0-0-0-0-0")
+	_, err = s.List(ctx, taskstate.Scope{UserID: "u1", Role: taskstate.RoleUser}, taskstate.Query{Limit: 20})
+	require.NoError(t, err)
+	plan("list", "ingest_task_user_created", 40, "u1", 20)
+	_, err = s.List(ctx, taskstate.System(), taskstate.Query{Limit: 20, Sort: taskstate.SortUpdatedDesc})
+	require.NoError(t, err)
+	plan("list of an operator", "ingest_task_updated", 40, 20)
+}
+
+const digits = "SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 " +
+	"UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9"
+
+// explain answers the index of table t in a statement's plan, the rows that running it really read, and the plan's remarks.
+func explain(t *testing.T, db *sql.DB, query string, args ...any) (key string, examined int64, extra string) {
+	t.Helper()
+	conn, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	defer conn.Close() //nolint:errcheck // a test's connection
+	rows, err := conn.QueryContext(t.Context(), "EXPLAIN "+query, args...)
+	require.NoError(t, err)
+	columns, err := rows.Columns()
+	require.NoError(t, err)
+	for rows.Next() {
+		values := make([]sql.NullString, len(columns))
+		targets := make([]any, len(columns))
+		for i := range values {
+			targets[i] = &values[i]
+		}
+		require.NoError(t, rows.Scan(targets...))
+		line := map[string]string{}
+		for i, c := range columns {
+			line[c] = values[i].String
+		}
+		if line["table"] == "t" {
+			key, extra = line["key"], line["Extra"]
+		}
+	}
+	require.NoError(t, rows.Close())
+	read := func() (sum int64) {
+		rows, err := conn.QueryContext(t.Context(), "SHOW SESSION STATUS LIKE 'Handler_read%'")
+		require.NoError(t, err)
+		defer rows.Close() //nolint:errcheck // a test's rows
+		for rows.Next() {
+			var name string
+			var n int64
+			require.NoError(t, rows.Scan(&name, &n))
+			sum += n
+		}
+		return sum
+	}
+	before := read()
+	drain(t.Context(), t, conn, query, args...)
+	return key, read() - before - overhead(read), extra
+}
+
+// overhead is what reading the counters itself counts.
+func overhead(read func() int64) int64 {
+	before := read()
+	return read() - before
+}
+
+// drain runs a query to its end.
+func drain(ctx context.Context, t *testing.T, conn *sql.Conn, query string, args ...any) {
+	t.Helper()
+	rows, err := conn.QueryContext(ctx, query, args...)
+	require.NoError(t, err)
+	n := 0
+	for rows.Next() {
+		n++
+	}
+	require.NoError(t, rows.Err(), fmt.Sprint(n))
+	require.NoError(t, rows.Close())
+}
