@@ -92,7 +92,7 @@ func newBench(t *testing.T, change ...func(*Config, *Deps)) *bench {
 	b := &bench{t: t, svc: ingestfake.New(), people: &people{}, log: &logBuffer{}, reg: prometheus.NewRegistry()}
 	cfg := testConfig()
 	deps := Deps{
-		Service: b.svc, Auth: b.people, Registerer: b.reg,
+		Service: b.svc, Auth: b.people, Keys: &keyring{}, Registerer: b.reg,
 		Logger: slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {
@@ -239,4 +239,45 @@ func (b *bench) refused(w *httptest.ResponseRecorder, status int, code string) p
 // move changes a task's status as a worker would.
 func (b *bench) move(id string, to taskstate.Status) {
 	b.svc.Move(id, func(t *taskstate.Task) { t.Status = to })
+}
+
+// keyring is a KeyAdmin in memory.
+type keyring struct {
+	mu   sync.Mutex
+	keys []auth.Key
+}
+
+func (k *keyring) Create(_ context.Context, in auth.NewKey) (string, auth.Key, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at := time.Date(2026, 1, 2, 3, 4, len(k.keys), 0, time.UTC)
+	key := auth.Key{ID: fmt.Sprintf("0190a6e0-0000-7000-8000-%012d", 900+len(k.keys)), UserID: in.UserID, Name: in.Name, Role: in.Role, Shown: "mw_live_abcd", CreatedAt: at}
+	if in.TTL > 0 {
+		key.ExpiresAt = at.Add(in.TTL)
+	}
+	k.keys = append([]auth.Key{key}, k.keys...)
+	return "mw_live_secret", key, nil
+}
+
+func (k *keyring) List(_ context.Context, after *auth.Key, limit int) (out []auth.Key, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, key := range k.keys {
+		if (after == nil || key.CreatedAt.Before(after.CreatedAt)) && len(out) < limit {
+			out = append(out, key)
+		}
+	}
+	return out, nil
+}
+
+func (k *keyring) Revoke(_ context.Context, id string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, key := range k.keys {
+		if key.ID == id {
+			k.keys[i].RevokedAt = key.CreatedAt.Add(time.Hour)
+			return nil
+		}
+	}
+	return fmt.Errorf("revoke: %w", auth.ErrKeyNotFound)
 }

@@ -31,6 +31,7 @@ type Service struct {
 	watchers  map[string][]*watcher
 	nextLog   int64
 	watching  chan string // the task of each Watch that began
+	receives  chan string // the name of each file whose Receive began
 	lastQuery taskstate.Query
 	lastCall  ingest.Caller
 	received  int64
@@ -47,7 +48,7 @@ func New() *Service {
 		now:   time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC),
 		tasks: map[string]taskstate.Task{}, log: map[string][]taskstate.Transition{}, docs: map[string]ingest.Document{},
 		bases: map[string]ingest.Base{}, keys: map[string]string{}, receiving: map[string]bool{}, files: map[string][]byte{},
-		fail: map[string]error{}, watchers: map[string][]*watcher{}, watching: make(chan string, 10_000),
+		fail: map[string]error{}, watchers: map[string][]*watcher{}, watching: make(chan string, 10_000), receives: make(chan string, 10_000),
 	}
 }
 
@@ -76,6 +77,9 @@ func (s *Service) Tally() (tasks, docs int) {
 
 // Watching tells the task of each Watch that began.
 func (s *Service) Watching() <-chan string { return s.watching }
+
+// Receiving tells the name of each file whose Receive began.
+func (s *Service) Receiving() <-chan string { return s.receives }
 
 // LastQuery is what the last Tasks was asked.
 func (s *Service) LastQuery() taskstate.Query {
@@ -119,6 +123,7 @@ func (s *Service) tick() time.Time {
 
 // Receive reads r to its end. A file that begins with "%EXE" is of no known type; an empty one has no content.
 func (s *Service) Receive(_ context.Context, r io.Reader, name string) (ingest.ReceivedFile, error) {
+	s.receives <- name
 	s.mu.Lock()
 	err := s.fail["Receive"]
 	s.mu.Unlock()

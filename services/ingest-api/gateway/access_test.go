@@ -1,0 +1,170 @@
+package gateway
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestRouteWalker calls every route as every sort of caller, with an object of ada's (assurance 4.1, A7–A13).
+// The table of answers is a golden file: a new route without a row, or a changed row, fails here.
+func TestRouteWalker(t *testing.T) {
+	t.Parallel()
+	var rows []string
+	for _, route := range newBench(t).g.routes() {
+		row := fmt.Sprintf("%-6s %-50s", route.method, route.path)
+		for _, who := range []string{"owner", "other", "anonymous", "operator", "garbage"} {
+			b := newBench(t)
+			row += fmt.Sprintf(" %s=%d", who, b.walk(route, who).Code)
+		}
+		rows = append(rows, row)
+	}
+	slices.Sort(rows)
+	got := strings.Join(rows, "\n") + "\n"
+	const golden = "testdata/access.golden"
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(got), 0o644)) //nolint:gosec // a test's file
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got, "run `go test -run TestRouteWalker -update` and look at the difference")
+}
+
+// walk calls one route with an object that belongs to ada.
+func (b *bench) walk(r route, who string) *httptest.ResponseRecorder {
+	task := b.accept(ada, "a.txt", "x")
+	if strings.HasSuffix(r.path, "/resume") {
+		b.move(task.TaskID, taskstate.StatusSuspended)
+	}
+	if strings.HasSuffix(r.path, "/retry") {
+		b.move(task.TaskID, taskstate.StatusDead)
+	}
+	if strings.HasSuffix(r.path, "/events") {
+		b.move(task.TaskID, taskstate.StatusSucceeded)
+	}
+	path := strings.NewReplacer(":taskId", task.TaskID, ":documentId", *task.DocumentID,
+		":base", task.Document.KnowledgeBaseID, ":keyId", task.TaskID).Replace(r.path)
+	secret := map[string]string{"owner": ada, "other": bob, "anonymous": nobody, "operator": operator, "garbage": "mw_live_x"}[who]
+	switch {
+	case strings.Contains(path, "upload") || r.method == http.MethodPut:
+		target := path
+		if r.method == http.MethodPut {
+			target = "PUT " + path
+		} else if strings.HasSuffix(path, "upload") {
+			target += "?waitSeconds=0"
+		}
+		return b.upload(secret, target, nil, file("b.txt", "y"))
+	case strings.HasSuffix(path, "search"):
+		return b.send(secret, r.method, path, `{"query":"a"}`)
+	case r.method == http.MethodPost && strings.HasSuffix(path, "keys"):
+		return b.send(secret, r.method, path, `{"userId":"eve"}`)
+	case r.method == http.MethodPost && strings.HasSuffix(path, "bases"):
+		return b.send(secret, r.method, path, `{"name":"new"}`)
+	case r.method == http.MethodDelete && strings.Contains(path, "/bases/"):
+		path += "?cascade=true"
+	}
+	return b.do(b.request(secret, r.method, path, nil))
+}
+
+// Unknown and foreign objects answer the same body (ASVS 8.2.2).
+func TestForeignAndUnknownLookTheSame(t *testing.T) {
+	t.Parallel()
+	const unknown = "0190a6e0-0000-7000-8000-999999999999"
+	for _, r := range newBench(t).g.routes() {
+		if r.access != accessUser || !strings.Contains(r.path, ":") {
+			continue
+		}
+		t.Run(r.method+" "+r.path, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			foreign := b.walk(r, "other")
+			require.Equal(t, http.StatusNotFound, foreign.Code)
+			path := strings.NewReplacer(":taskId", unknown, ":documentId", unknown, ":base", unknown).Replace(r.path)
+			var w *httptest.ResponseRecorder
+			if r.method == http.MethodPut {
+				w = b.upload(bob, "PUT "+path, nil, file("b.txt", "y"))
+			} else {
+				w = b.do(b.request(bob, r.method, path, nil))
+			}
+			a, c := b.problem(foreign), b.problem(w)
+			a.RequestID, c.RequestID = "", ""
+			require.Equal(t, a, c)
+		})
+	}
+}
+
+func TestAuthenticatorErrors(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, header := range []string{"", "Bearer", "Bearer ", "Basic YTpi", "ada", "Bearer  "} {
+		r := b.request(nobody, http.MethodGet, "/api/knowledge/tasks", nil, "Authorization", header)
+		b.refused(b.do(r), http.StatusUnauthorized, codeUnauthenticated)
+	}
+	r := b.request(nobody, http.MethodGet, "/api/knowledge/tasks", nil, "Authorization", "bearer ada")
+	require.Equal(t, http.StatusOK, b.do(r).Code, "the scheme is not case-sensitive")
+	b.people.err = fmt.Errorf("look up: %w: dial 10.0.0.1", taskstate.ErrUnavailable)
+	w := b.get(ada, "/api/knowledge/tasks")
+	b.refused(w, http.StatusServiceUnavailable, codeUnavailable)
+	require.NotContains(t, w.Body.String(), "10.0.0.1")
+	b.people.err = errors.New("boom")
+	b.refused(b.get(ada, "/api/knowledge/tasks"), http.StatusInternalServerError, codeInternal)
+}
+
+func TestModeNoneIsTheLocalOperator(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *Config, d *Deps) { c.AuthMode, d.Auth = AuthNone, nil })
+	require.Equal(t, http.StatusOK, b.get(nobody, "/internal/tasks/stats").Code)
+	require.Equal(t, auth.Local().Scope(), b.svc.LastCaller().Scope)
+	// A page that makes its own name point here is refused (DNS rebinding), probes are not.
+	for host, want := range map[string]int{
+		"localhost:8081": 200, "127.0.0.1": 200, "[::1]:8081": 200, "127.8.9.1:1": 200, "evil.example": 403, "10.0.0.1": 403, "": 403, "127.0.0.1.evil.example": 403,
+	} {
+		r := b.request(nobody, http.MethodGet, "/api/knowledge/tasks", nil)
+		r.Host = host
+		require.Equal(t, want, b.do(r).Code, host)
+	}
+	r := b.request(nobody, http.MethodGet, "/healthz", nil)
+	r.Host = "10.0.0.1"
+	require.Equal(t, http.StatusOK, b.do(r).Code)
+}
+
+// A32: a browser's cross-site change is refused, in any mode; programs are not browsers.
+func TestCrossSiteChangesAreRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.accept(ada, "a.txt", "x").TaskID
+	path := "/api/knowledge/tasks/" + id + "/cancel"
+	b.refused(b.send(ada, http.MethodPost, path, "", "Sec-Fetch-Site", "cross-site"), http.StatusForbidden, codeCrossOrigin)
+	b.refused(b.send(ada, http.MethodPost, path, "", "Origin", "https://evil.example"), http.StatusForbidden, codeCrossOrigin)
+	require.Equal(t, http.StatusOK, b.send(ada, http.MethodPost, path, "", "Origin", "http://127.0.0.1:8081", "Sec-Fetch-Site", "same-origin").Code)
+	require.Equal(t, http.StatusOK, b.get(ada, "/api/knowledge/tasks", "Sec-Fetch-Site", "cross-site").Code)
+}
+
+func TestMetricsAccess(t *testing.T) {
+	t.Parallel()
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		_, _ = w.Write([]byte("x 1\n"))
+	})
+	closed := newBench(t, func(_ *Config, d *Deps) { d.Metrics = page })
+	open := newBench(t, func(c *Config, d *Deps) { d.Metrics, c.MetricsPublic = page, true })
+	for _, path := range []string{"/metrics", "/actuator/prometheus"} {
+		require.Equal(t, http.StatusUnauthorized, closed.get(nobody, path).Code)
+		require.Equal(t, http.StatusForbidden, closed.get(ada, path).Code)
+		require.Equal(t, "x 1\n", closed.get(operator, path+"?name[]=x").Body.String())
+		require.Equal(t, http.StatusOK, open.get(nobody, path).Code)
+	}
+}

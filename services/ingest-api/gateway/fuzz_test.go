@@ -1,0 +1,78 @@
+package gateway
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+func FuzzCursor(f *testing.F) {
+	for _, c := range []cursor{{"tasks:-updatedAt", 1767322800000000, "0190a6e0-0000-7000-8000-000000000001"}, {"segments", -1, ""}, {"x", 0, "a|b"}} {
+		f.Add(c.encode(), c.list)
+	}
+	f.Add("", "tasks")
+	f.Add("MXx0YXNrc3wxfA", "tasks")
+	f.Fuzz(func(t *testing.T, text, list string) {
+		c, err := decodeCursor(text, list)
+		if err != nil {
+			require.Equal(t, codeBadCursor, classify(err).code)
+			return
+		}
+		require.Equal(t, text, c.encode(), "two texts for one cursor")
+		require.Equal(t, list, c.list)
+		require.True(t, harmlessID(c.id))
+	})
+}
+
+func FuzzLastEventID(f *testing.F) {
+	for _, seed := range []string{"", "0", "1", "-1", "+1", "01", "9223372036854775807", "9223372036854775808", "1 ", "x", "１"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		n := lastEventID(text)
+		require.GreaterOrEqual(t, n, int64(0))
+		if n > 0 {
+			require.Equal(t, text, strconv.FormatInt(n, 10))
+		}
+	})
+}
+
+func FuzzMultipart(f *testing.F) {
+	whole, _ := form(f, file("a.txt", "hello"), part{field: "title", body: "T"})
+	f.Add(whole.Bytes())
+	f.Add([]byte("--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"../x\"\r\n\r\nx\r\n--b--\r\n"))
+	f.Add([]byte("--b\r\nContent-Disposition: form-data; name=file; filename*=UTF-8''%ff%00\r\n\r\nx\r\n--b--\r\n"))
+	f.Add([]byte("--b\r\nContent-Disposition: form-data; name=\"title\"\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n=FF\r\n--b--"))
+	f.Add([]byte("--b--"))
+	f.Add([]byte("--b\n\n--b\n\n--b--"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		b := newBench(t)
+		r := b.request(ada, http.MethodPost, asyncPath, bytes.NewReader(body), "Content-Type", "multipart/form-data; boundary=b")
+		w := httptest.NewRecorder()
+		b.g.ServeHTTP(w, r)
+		require.Zero(t, b.svc.Held(), "a received file was left")
+		require.NotEqual(t, http.StatusInternalServerError, w.Code, w.Body.String())
+		checkAnswer(t, b.g.api, http.MethodPost, asyncPath, w)
+	})
+}
+
+func FuzzFileName(f *testing.F) {
+	for _, seed := range []string{"a.txt", "../../x", `..\x`, "\x00", "\u202E", "..", "a/.", "\xff"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, given string) {
+		name := cleanFileName(given)
+		require.NotEmpty(t, name)
+		require.True(t, utf8.ValidString(name))
+		require.LessOrEqual(t, utf8.RuneCountInString(name), maxFileName)
+		require.NotContains(t, name, "/")
+		require.NotContains(t, name, `\`)
+		require.NotContains(t, name, "\x00")
+		require.NotContains(t, []string{".", ".."}, name)
+	})
+}

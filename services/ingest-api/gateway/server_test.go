@@ -1,0 +1,272 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/services/ingest-api/internal/ingestfake"
+)
+
+// TestGracefulStop: an upload that is under way finishes, a stream ends, nothing new begins, Run returns nil.
+func TestGracefulStop(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	s, err := NewServer(t.Context(), b.g.cfg, b.g.deps2())
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	base := "http://" + s.Addr()
+
+	task := b.accept(ada, "a.txt", "x")
+	stream := b.open(base+"/api/knowledge/tasks/"+task.TaskID+"/events", http.MethodGet, nil, "")
+	events := bufio.NewReader(stream.Body)
+	_, err = readEvent(t, events)
+	require.NoError(t, err)
+
+	body, kind := form(t, file("slow.txt", strings.Repeat("x", 10_000)))
+	reader, writer := io.Pipe()
+	answered := make(chan int, 1)
+	go func() {
+		res := b.open(base+asyncPath, http.MethodPost, reader, kind)
+		answered <- res.StatusCode
+	}()
+	_, err = writer.Write(body.Next(5000))
+	require.NoError(t, err)
+	for name := ""; name != "slow.txt"; name = <-b.svc.Receiving() {
+	}
+	stop()
+	_, err = readEvent(t, events)
+	require.ErrorIs(t, err, io.EOF)
+	require.Eventually(t, s.Gateway().stopping, 5*time.Second, time.Millisecond)
+	_, err = writer.Write(body.Bytes())
+	require.NoError(t, err)
+	require.NoError(t, writer.Close())
+	require.Equal(t, http.StatusAccepted, <-answered)
+	require.NoError(t, <-ended)
+	_, err = (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Addr())
+	require.Error(t, err)
+}
+
+// deps2 are the gateway's parts for a second one, whose metrics are its own.
+func (g *Gateway) deps2() Deps {
+	d := g.deps
+	d.Registerer = nil
+	return d
+}
+
+// open sends a request of ada's over the network.
+func (b *bench) open(target, method string, body io.Reader, kind string) *http.Response {
+	r, err := http.NewRequestWithContext(b.t.Context(), method, target, body)
+	require.NoError(b.t, err)
+	r.Header.Set("Authorization", "Bearer "+ada)
+	if kind != "" {
+		r.Header.Set("Content-Type", kind)
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		b.t.Errorf("%s %s: %v", method, target, err)
+		return &http.Response{Body: http.NoBody}
+	}
+	b.t.Cleanup(func() { _ = res.Body.Close() })
+	return res
+}
+
+func TestAddressInUse(t *testing.T) {
+	t.Parallel()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	b := newBench(t)
+	cfg := testConfig()
+	cfg.Addr = l.Addr().String()
+	_, err = NewServer(t.Context(), cfg, b.g.deps2())
+	require.ErrorContains(t, err, "HTTP_ADDR "+cfg.Addr)
+}
+
+// An upload that stands still is ended, and what was received of it is gone.
+func TestIdleUploadIsEnded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.g.cfg.UploadIdleTimeout = 50 * time.Millisecond
+	s := b.serve()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ada\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: 1000\r\n\r\n"+
+		"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\nx", asyncPath)
+	require.NoError(t, err)
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	require.Equal(t, http.StatusRequestTimeout, res.StatusCode)
+	require.Zero(t, b.svc.Held())
+}
+
+func TestConfigProblemsNameTheVariable(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, testConfig().Validate())
+	for want, change := range map[string]func(*Config){
+		"HTTP_ADDR":                  func(c *Config) { c.Addr = "8081" },
+		"AUTH_MODE":                  func(c *Config) { c.AuthMode = "open" },
+		"TRUSTED_PROXIES":            func(c *Config) { c.TrustedProxies = []string{"proxy.example"} },
+		"UPLOAD_MAX_BYTES":           func(c *Config) { c.UploadMaxBytes = 0 },
+		"UPLOAD_MAX_REQUEST_BYTES":   func(c *Config) { c.UploadMaxRequestBytes = -1 },
+		"UPLOAD_RATE_LIMIT":          func(c *Config) { c.UploadRateLimit = -1 },
+		"UPLOAD_RATE_WINDOW_SECONDS": func(c *Config) { c.UploadRateWindow = 0 },
+		"UPLOAD_IDLE_TIMEOUT":        func(c *Config) { c.UploadIdleTimeout = 0 },
+		"EVENTS_MAX_CLIENTS":         func(c *Config) { c.EventsMaxClients = 0 },
+		"SHUTDOWN_GRACE":             func(c *Config) { c.ShutdownGrace = -1 },
+	} {
+		c := testConfig()
+		change(&c)
+		require.ErrorContains(t, c.Validate(), want)
+	}
+	for addr, ok := range map[string]bool{
+		"127.0.0.1:8081": true, "localhost:1": true, "[::1]:1": true, "127.9.9.9:1": true,
+		":8081": false, "0.0.0.0:8081": false, "10.0.0.1:1": false, "example.com:1": false, "[::]:1": false,
+	} {
+		c := testConfig()
+		c.AuthMode, c.Addr = AuthNone, addr
+		err := c.Validate()
+		require.Equal(t, ok, err == nil, "%s: %v", addr, err)
+		if !ok {
+			require.ErrorContains(t, err, "set AUTH_MODE=keys")
+		}
+	}
+	_, err := New(testConfig(), Deps{Service: ingestfake.New(), Logger: newBench(t).g.log})
+	require.ErrorContains(t, err, "needs an authenticator")
+	_, err = New(testConfig(), Deps{})
+	require.ErrorContains(t, err, "required")
+}
+
+func TestConfigLoads(t *testing.T) {
+	t.Setenv("UPLOAD_RATE_LIMIT", "7")
+	cfg, err := process.Load[Config]()
+	require.NoError(t, err)
+	require.Equal(t, "127.0.0.1:8081", cfg.Addr)
+	require.Equal(t, 7, cfg.UploadLimit().Events)
+	t.Setenv("AUTH_MODE", "open")
+	_, err = process.Load[Config]()
+	require.ErrorContains(t, err, "AUTH_MODE")
+}
+
+func TestUnknownAddressesAndMethods(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.refused(b.get(ada, "/nothing"), http.StatusNotFound, codeNotFound)
+	b.refused(b.get(ada, "/api/knowledge/tasks/"), http.StatusNotFound, codeNotFound)
+	w := b.do(b.request(ada, http.MethodPatch, "/api/knowledge/tasks", nil))
+	b.refused(w, http.StatusMethodNotAllowed, codeMethodNotAllowed)
+	require.Equal(t, "GET", w.Header().Get("Allow"))
+}
+
+func TestRequestIDs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	require.Equal(t, "job-7_a.b", b.get(ada, "/healthz", "X-Request-Id", "job-7_a.b").Header().Get("X-Request-Id"))
+	seen := map[string]bool{}
+	for _, bad := range []string{"", "a b", "a\x1b[31m", "ä", strings.Repeat("x", 129)} {
+		id := b.get(ada, "/healthz", "X-Request-Id", bad).Header().Get("X-Request-Id")
+		require.Regexp(t, `^[a-z0-9]{20,}$`, id)
+		require.False(t, seen[id])
+		seen[id] = true
+	}
+	b.get(ada, "/api/knowledge/tasks", "X-Request-Id", "mine", "User-Agent", "millweir/1.0")
+	require.Equal(t, "mine", b.svc.LastCaller().RequestID)
+	require.Equal(t, "cli", b.svc.LastCaller().Channel)
+}
+
+type panicking struct{ ingest.Service }
+
+func (panicking) Bases(context.Context, ingest.Caller, *taskstate.Cursor, int) ([]ingest.Base, error) {
+	panic("secret in a panic")
+}
+
+func TestPanicsAreAnswered(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(_ *Config, d *Deps) { d.Service = panicking{} })
+	w := b.get(ada, "/api/knowledge/bases")
+	b.refused(w, http.StatusInternalServerError, codeInternal)
+	require.NotContains(t, w.Body.String(), "secret")
+	require.Contains(t, b.log.String(), "secret in a panic")
+	require.Contains(t, b.log.String(), "server_test.go")
+}
+
+func TestReadiness(t *testing.T) {
+	t.Parallel()
+	ready := process.NewReady()
+	var fault error
+	ready.Register("mysql", func(context.Context) error { return fault })
+	with := func(_ *Config, d *Deps) { d.Readiness = ready }
+	b := newBench(t, with)
+	require.Equal(t, http.StatusOK, b.get(nobody, "/readyz?x=1").Code)
+	b.g.Drain()
+	w := b.get(nobody, "/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, w.Code)
+	require.True(t, decode[process.Report](t, w).Draining)
+	require.Equal(t, http.StatusOK, b.get(nobody, "/healthz").Code)
+	ready = process.NewReady()
+	fault = errors.New("dial 10.0.0.1: refused")
+	ready.Register("mysql", func(context.Context) error { return fault })
+	b = newBench(t, with)
+	w = b.get(nobody, "/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, w.Code)
+	require.Equal(t, []string{"mysql"}, decode[process.Report](t, w).Missing)
+	require.NotContains(t, w.Body.String(), "10.0.0.1")
+}
+
+func TestTraceIsContinued(t *testing.T) {
+	t.Parallel()
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	spans := tracetest.NewSpanRecorder()
+	b := newBench(t, func(_ *Config, d *Deps) {
+		d.Tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	})
+	b.get(ada, "/api/knowledge/tasks", "traceparent", parent, "baggage", strings.Repeat("a=b,", 1000))
+	require.Len(t, spans.Ended(), 1)
+	span := spans.Ended()[0]
+	require.Equal(t, "GET /api/knowledge/tasks", span.Name())
+	require.Equal(t, "0af7651916cd43dd8448eb211c80319c", span.SpanContext().TraceID().String())
+	require.Equal(t, "b7ad6b7169203331", span.Parent().SpanID().String())
+	require.Contains(t, b.svc.LastCaller().TraceParent, span.SpanContext().SpanID().String())
+	// Without a tracer the caller's context is passed on; one that is none is dropped.
+	b = newBench(t)
+	b.get(ada, "/api/knowledge/tasks", "traceparent", parent)
+	require.Equal(t, parent, b.svc.LastCaller().TraceParent)
+	b.get(ada, "/api/knowledge/tasks", "traceparent", strings.Repeat("0", 10_000))
+	require.Empty(t, b.svc.LastCaller().TraceParent)
+}
+
+func TestMetricsCount(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.accept(ada, "a.txt", "12345")
+	b.upload(ada, asyncPath, nil, file("a.txt", "12345"))
+	b.upload(ada, asyncPath, nil, file("a.txt", ""))
+	b.get(ada, "/nothing")
+	require.InDelta(t, 1, testutil.ToFloat64(b.g.metrics.uploads.WithLabelValues(uploadAccepted)), 0)
+	require.InDelta(t, 1, testutil.ToFloat64(b.g.metrics.uploads.WithLabelValues(uploadDuplicate)), 0)
+	require.InDelta(t, 1, testutil.ToFloat64(b.g.metrics.uploads.WithLabelValues(uploadRefused)), 0)
+	require.InDelta(t, 10, testutil.ToFloat64(b.g.metrics.bytes), 0)
+	require.Equal(t, 3, testutil.CollectAndCount(b.g.metrics.requests)) // 2xx and 4xx of the route, and "none"
+	families, err := b.reg.Gather()
+	require.NoError(t, err)
+	require.NotEmpty(t, families)
+}

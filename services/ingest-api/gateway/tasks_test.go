@@ -1,0 +1,261 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+func TestTaskAndItsETag(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.accept(ada, "a.txt", "x").TaskID
+	path := "/api/knowledge/tasks/" + id
+	w := b.get(ada, path)
+	require.Equal(t, http.StatusOK, w.Code)
+	tag := w.Header().Get("ETag")
+	require.Regexp(t, `^"[0-9a-f]{32}"$`, tag)
+	for _, header := range []string{tag, "W/" + tag, `"x", ` + tag, "*"} {
+		require.Equal(t, http.StatusNotModified, b.get(ada, path, "If-None-Match", header).Code, header)
+	}
+	require.Equal(t, http.StatusOK, b.get(ada, path, "If-None-Match", `"x"`).Code)
+	b.move(id, taskstate.StatusRunning)
+	require.Equal(t, http.StatusOK, b.get(ada, path, "If-None-Match", tag).Code)
+	b.refused(b.send(ada, http.MethodPost, path+"/cancel", "", "If-Match", tag), http.StatusPreconditionFailed, codePrecondition)
+	b.refused(b.send(ada, http.MethodPost, path+"/cancel", "", "If-Match", "W/"+b.get(ada, path).Header().Get("ETag")), http.StatusPreconditionFailed, codePrecondition)
+	w = b.send(ada, http.MethodPost, path+"/cancel", "", "If-Match", b.get(ada, path).Header().Get("ETag"))
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Equal(t, w.Header().Get("ETag"), b.get(ada, path).Header().Get("ETag"))
+}
+
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("x", 3600))
+	text := "2026-01-02T02:04:05.000006Z"
+	for name, c := range map[string]struct {
+		task taskstate.Task
+		want *waitView
+	}{
+		"queued":    {taskstate.Task{Status: taskstate.StatusQueued}, &waitView{waitQueue, nil}},
+		"reserved":  {taskstate.Task{Status: taskstate.StatusQueued, LeaseOwner: "p", LeaseExpiresAt: at}, &waitView{waitLast, &text}},
+		"backoff":   {taskstate.Task{Status: taskstate.StatusRetrying, NextRetryAt: at}, &waitView{waitBackoff, &text}},
+		"throttled": {taskstate.Task{Status: taskstate.StatusRetrying, NextRetryAt: at, ThrottleCount: 1}, &waitView{waitThrottle, &text}},
+		"alone":     {taskstate.Task{Status: taskstate.StatusRetrying, LeaseOwner: "p", LeaseExpiresAt: at}, &waitView{waitLast, &text}},
+		"suspended": {taskstate.Task{Status: taskstate.StatusSuspended}, &waitView{waitPerson, nil}},
+		"running":   {taskstate.Task{Status: taskstate.StatusRunning, LeaseOwner: "p", LeaseExpiresAt: at}, nil},
+		"dead":      {taskstate.Task{Status: taskstate.StatusDead}, nil},
+	} {
+		require.Equal(t, c.want, waitingOf(c.task), name)
+	}
+}
+
+func TestStepsOnTasks(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.accept(ada, "a.txt", "x").TaskID
+	path := "/api/knowledge/tasks/" + id
+	p := b.refused(b.send(ada, http.MethodPost, path+"/retry", ""), http.StatusConflict, "TASK_NOT_REPLAYABLE")
+	require.Equal(t, taskstate.StatusQueued, p.TaskStatus)
+	w := b.send(operator, http.MethodPost, "/internal/tasks/"+id+"/suspend", `{"reason":"look at it"}`)
+	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+	b.refused(b.send(ada, http.MethodPost, path+"/retry", ""), http.StatusConflict, "TASK_SUSPENDED")
+	w = b.get(operator, "/internal/tasks/suspended")
+	require.Equal(t, "look at it", decode[list[suspendedView]](t, w).Items[0].Reason)
+	b.svc.Move(id, func(t *taskstate.Task) { t.ErrorCode = "mirror_failed" })
+	require.Equal(t, "mirror_failed", decode[list[suspendedView]](t, b.get(operator, "/internal/tasks/suspended")).Items[0].Reason)
+	require.Equal(t, http.StatusOK, b.do(b.request(operator, http.MethodPost, "/internal/tasks/"+id+"/resume", nil)).Code)
+	require.Equal(t, http.StatusOK, b.send(ada, http.MethodPost, path+"/cancel", "").Code)
+	b.refused(b.send(ada, http.MethodPost, path+"/cancel", ""), http.StatusConflict, "TASK_NOT_CANCELLABLE")
+	w = b.do(b.request(operator, http.MethodDelete, "/internal/tasks/"+id, nil))
+	require.Equal(t, http.StatusOK, w.Code, "one that is withdrawn already is no error")
+	require.Equal(t, http.StatusOK, b.send(ada, http.MethodPost, path+"/retry", "").Code)
+	b.move(id, taskstate.StatusSucceeded)
+	b.refused(b.do(b.request(operator, http.MethodDelete, "/internal/tasks/"+id, nil)), http.StatusConflict, "TASK_NOT_CANCELLABLE")
+	log := decode[list[transitionView]](t, b.get(ada, path+"/transitions"))
+	require.Equal(t, taskstate.StatusQueued, log.Items[0].ToStatus)
+	require.Nil(t, log.Items[0].FromStatus)
+	require.Equal(t, "user:ada", log.Items[0].Actor)
+	require.Equal(t, "operator:operator", log.Items[1].Actor)
+	require.Contains(t, decode[explainView](t, b.get(ada, path+"/explain")).Text, "SUCCEEDED")
+	stats := decode[statsView](t, b.get(operator, "/internal/tasks/stats"))
+	require.Equal(t, int64(1), stats.Counts[taskstate.StatusSucceeded])
+	require.Len(t, stats.Counts, len(taskstate.Statuses()))
+	require.Equal(t, ada, decode[inspectView](t, b.get(operator, "/internal/tasks/"+id)).UserID)
+}
+
+// pages pages through a list and answers the ids in their order.
+func (b *bench) pages(target, field string) (ids []string) {
+	b.t.Helper()
+	cursor := ""
+	for range 20 {
+		w := b.get(ada, target+"&cursor="+url.QueryEscape(cursor))
+		require.Equal(b.t, http.StatusOK, w.Code, w.Body.String())
+		page := decode[struct {
+			Items      []map[string]any `json:"items"`
+			NextCursor *string          `json:"nextCursor"`
+			HasMore    bool             `json:"hasMore"`
+		}](b.t, w)
+		for _, item := range page.Items {
+			ids = append(ids, fmt.Sprint(item[field]))
+		}
+		require.Equal(b.t, page.HasMore, page.NextCursor != nil)
+		if !page.HasMore {
+			return ids
+		}
+		cursor = *page.NextCursor
+	}
+	b.t.Fatal("a list without an end")
+	return nil
+}
+
+func TestListsPageByCursor(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var tasks, docs []string
+	for i := range 5 {
+		a := b.accept(ada, fmt.Sprintf("%d.txt", i), fmt.Sprint(i))
+		tasks, docs = append(tasks, a.TaskID), append(docs, *a.DocumentID)
+		b.accept(bob, fmt.Sprintf("%d.txt", i), fmt.Sprint(i))
+		require.Equal(t, http.StatusCreated, b.send(ada, http.MethodPost, "/api/knowledge/bases", fmt.Sprintf(`{"name":"b%d"}`, i)).Code)
+	}
+	require.Equal(t, tasks, b.pages("/api/knowledge/tasks?limit=2&sort=createdAt", "taskId"))
+	back := b.pages("/api/knowledge/tasks?limit=2", "taskId")
+	require.Equal(t, tasks[0], back[4])
+	require.Len(t, b.pages("/api/knowledge/documents?limit=1", "documentId"), 5)
+	require.Equal(t, docs, b.pages("/api/knowledge/documents?limit=3&sort=updatedAt", "documentId"))
+	require.Equal(t, []string{"b4", "b3", "b2", "b1", "b0", "default"}, b.pages("/api/knowledge/bases?limit=4", "name"))
+	require.Equal(t, []string{"0", "1", "2", "3", "4"}, b.pages("/api/knowledge/documents/"+docs[0]+"/segments?limit=2", "index"))
+	for _, to := range []taskstate.Status{"RUNNING", "RETRYING", "RUNNING"} {
+		b.move(tasks[0], to)
+	}
+	require.Len(t, b.pages("/api/knowledge/tasks/"+tasks[0]+"/transitions?limit=1", "id"), 4)
+	// A cursor belongs to its list and order; a changed one is refused.
+	first := decode[list[taskView]](t, b.get(ada, "/api/knowledge/tasks?limit=2"))
+	for _, target := range []string{
+		"/api/knowledge/tasks?sort=createdAt&cursor=" + *first.NextCursor, "/api/knowledge/documents?cursor=" + *first.NextCursor,
+		"/api/knowledge/tasks?cursor=" + (*first.NextCursor)[1:], "/api/knowledge/tasks?cursor=%00", "/api/knowledge/tasks?cursor=" + strings.Repeat("A", 600),
+	} {
+		b.refused(b.get(ada, target), http.StatusBadRequest, codeBadCursor)
+	}
+}
+
+func TestTaskFilters(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	doc := b.accept(ada, "a.txt", "x")
+	w := b.get(ada, "/api/knowledge/tasks?status=DEAD,RETRYING&knowledgeBase=default&stage=embed&q=a.txt&documentId="+*doc.DocumentID+
+		"&createdAfter=2026-01-01T00:00:00Z&updatedBefore=2026-01-01T00:00:00.5+02:00&limit=7")
+	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+	q := b.svc.LastQuery()
+	require.Equal(t, []taskstate.Status{"DEAD", "RETRYING"}, q.Statuses)
+	require.Equal(t, doc.Document.KnowledgeBaseID, q.KnowledgeBase)
+	require.Equal(t, time.Date(2025, 12, 31, 22, 0, 0, 5e8, time.UTC), q.UpdatedBefore)
+	require.Equal(t, 8, q.Limit)
+	require.Equal(t, taskstate.StageEmbed, q.Stage)
+	for query, about := range map[string]string{
+		"status=dead": "status", "stage=embed,split": "stage", "limit=0": "limit", "limit=101": "limit", "limit=x": "limit", "sort=name": "sort",
+		"createdAfter=yesterday": "createdAfter", "q=" + strings.Repeat("x", 201): "q", "q=%ff": "q", "limit=1&limit=2": "limit", "q=%00": "q",
+	} {
+		require.Equal(t, about, b.refused(b.get(ada, "/api/knowledge/tasks?"+query), http.StatusBadRequest, codeInvalidParameter).Parameter, query)
+	}
+	p := b.refused(b.get(ada, "/api/knowledge/tasks?statsu=DEAD"), http.StatusBadRequest, codeUnknownParameter)
+	require.Contains(t, p.Message, `"statsu"`)
+	b.refused(b.get(ada, "/api/knowledge/tasks?knowledgeBase=none"), http.StatusNotFound, codeBaseNotFound)
+	b.refused(b.get(ada, "/api/knowledge/tasks?documentId=1"), http.StatusNotFound, codeDocumentNotFound)
+	b.refused(b.get(ada, "/api/knowledge/tasks?a=%zz"), http.StatusBadRequest, codeInvalidParameter)
+}
+
+func TestBases(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const path = "/api/knowledge/bases"
+	w := b.send(ada, http.MethodPost, path, `{"name":" a/b ü "}`)
+	require.Equal(t, http.StatusCreated, w.Code, w.Body.String())
+	made := decode[baseView](t, w)
+	require.Equal(t, "a/b ü", made.Name)
+	require.Equal(t, path+"/"+made.KnowledgeBaseID, w.Header().Get("Location"))
+	require.Equal(t, http.StatusOK, b.get(ada, path+"/"+url.PathEscape("a/b ü")).Code)
+	require.Equal(t, http.StatusOK, b.get(ada, path+"/"+made.KnowledgeBaseID+"/summary").Code)
+	b.refused(b.send(ada, http.MethodPost, path, `{"name":"a/b ü"}`), http.StatusConflict, codeBaseExists)
+	for body, code := range map[string]string{
+		`{"name":""}`: codeInvalidField, `{}`: codeInvalidField, `{"name":"0190a6e0-0000-7000-8000-000000000001"}`: codeInvalidField,
+		`{"name":"a\u0000b"}`: codeInvalidText, `{"name":"a\nb"}`: codeInvalidText, `{"name":"` + strings.Repeat("x", 129) + `"}`: codeFieldTooLong,
+	} {
+		b.refused(b.send(ada, http.MethodPost, path, body), http.StatusUnprocessableEntity, code)
+	}
+	b.upload(ada, asyncPath, nil, file("a.txt", "x"), part{field: "knowledgeBase", body: made.Name})
+	b.refused(b.do(b.request(ada, http.MethodDelete, path+"/"+made.KnowledgeBaseID, nil)), http.StatusConflict, codeBaseNotEmpty)
+	b.refused(b.do(b.request(ada, http.MethodDelete, path+"/"+made.KnowledgeBaseID+"?cascade=perhaps", nil)), http.StatusBadRequest, codeInvalidParameter)
+	require.Equal(t, http.StatusNoContent, b.do(b.request(ada, http.MethodDelete, path+"/"+made.KnowledgeBaseID+"?cascade=true", nil)).Code)
+	b.refused(b.get(ada, path+"/"+made.KnowledgeBaseID), http.StatusNotFound, codeBaseNotFound)
+}
+
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const path = "/api/knowledge/search"
+	b.accept(ada, "report.txt", "x")
+	b.accept(bob, "report.txt", "x")
+	w := b.send(ada, http.MethodPost, path, `{"query":"report","topK":50}`)
+	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+	got := decode[searchView](t, w)
+	require.Len(t, got.Hits, 1)
+	require.True(t, got.Partial)
+	require.Equal(t, []string{"A", "B"}, got.Hits[0].HeadingPath)
+	require.JSONEq(t, `{"hits":[],"partial":true}`, b.send(ada, http.MethodPost, path, `{"query":"none"}`).Body.String())
+	for body, code := range map[string]string{
+		`{"query":" "}`: codeInvalidField, `{"query":"a","topK":0}`: codeInvalidField, `{"query":"a","topK":51}`: codeInvalidField,
+		`{"query":"` + strings.Repeat("x", 8001) + `"}`: codeFieldTooLong, `{"query":"a\u0001"}`: codeInvalidText,
+	} {
+		b.refused(b.send(ada, http.MethodPost, path, body), http.StatusUnprocessableEntity, code)
+	}
+	for _, body := range []string{``, `[]`, `{`, `"x"`, `{"query":1}`, `{"qery":"a"}`, `{"query":"a"} {}`, "{\"query\":\"\xff\"}", `{"query":"a","topK":1e99}`, `{"query":"a","topK":1.5}`} {
+		b.refused(b.send(ada, http.MethodPost, path, body), http.StatusBadRequest, codeBadJSON)
+	}
+	require.Equal(t, "query", b.refused(b.send(ada, http.MethodPost, path, `{"query":1}`), 400, codeBadJSON).Parameter)
+	require.Equal(t, "qery", b.refused(b.send(ada, http.MethodPost, path, `{"qery":"a"}`), 400, codeBadJSON).Parameter)
+	b.refused(b.send(ada, http.MethodPost, path, `{"query":"a"}`, "Content-Type", "text/plain"), http.StatusUnsupportedMediaType, codeUnsupportedMedia)
+	b.refused(b.send(ada, http.MethodPost, path, `{"query":"`+strings.Repeat("x", maxJSONBytes)+`"}`), http.StatusRequestEntityTooLarge, codeTooLarge)
+	b.svc.Fail("Search", &ingest.Failure{Code: ingest.CodeEmbed, RetryAfter: 2 * time.Second, Err: errors.New("POST http://10.0.0.1: refused")})
+	w = b.send(ada, http.MethodPost, path, `{"query":"a"}`)
+	b.refused(w, http.StatusServiceUnavailable, string(ingest.CodeEmbed))
+	require.Equal(t, "2", w.Header().Get("Retry-After"))
+	require.NotContains(t, w.Body.String(), "10.0.0.1")
+}
+
+func TestKeysOfOperators(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const path = "/internal/keys"
+	w := b.send(operator, http.MethodPost, path, `{"userId":"eve","name":"laptop","role":"operator","ttlDays":2}`)
+	require.Equal(t, http.StatusCreated, w.Code, w.Body.String())
+	made := decode[newKeyView](t, w)
+	require.Equal(t, "mw_live_secret", made.Key)
+	require.NotNil(t, made.ExpiresAt)
+	require.Equal(t, http.StatusCreated, b.send(operator, http.MethodPost, path, `{"userId":"eve"}`).Code)
+	first := decode[list[keyView]](t, b.get(operator, path+"?limit=1"))
+	require.Equal(t, taskstate.RoleUser, first.Items[0].Role)
+	second := decode[list[keyView]](t, b.get(operator, path+"?limit=1&cursor="+*first.NextCursor))
+	require.Equal(t, made.KeyID, second.Items[0].KeyID)
+	require.Equal(t, http.StatusNoContent, b.do(b.request(operator, http.MethodDelete, path+"/"+made.KeyID, nil)).Code)
+	b.refused(b.do(b.request(operator, http.MethodDelete, path+"/x", nil)), http.StatusNotFound, codeAPIKeyNotFound)
+	for body, code := range map[string]string{
+		`{}`: codeInvalidField, `{"userId":"e","role":"root"}`: codeInvalidField, `{"userId":"e","ttlDays":-1}`: codeInvalidField,
+		`{"userId":"` + strings.Repeat("e", 129) + `"}`: codeFieldTooLong, `{"userId":"e","name":"\u0000"}`: codeInvalidText,
+	} {
+		b.refused(b.send(operator, http.MethodPost, path, body), http.StatusUnprocessableEntity, code)
+	}
+	require.NotContains(t, b.log.String(), "mw_live_secret")
+	require.Contains(t, b.log.String(), "API key created")
+	none := newBench(t, func(_ *Config, d *Deps) { d.Keys = nil })
+	none.refused(none.get(operator, path), http.StatusNotFound, codeNotFound)
+}
