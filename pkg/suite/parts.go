@@ -3,6 +3,7 @@ package suite
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/rueidis"
 	"go.opentelemetry.io/otel"
 
@@ -48,6 +50,14 @@ func (p *Parts) Close() {
 		}
 	}
 	p.closers = nil
+}
+
+// watchQueue shows the stream's length and pending entries, once per process.
+func (p *Parts) watchQueue(q *redisq.Publisher) {
+	var twice prometheus.AlreadyRegisteredError
+	if err := p.Env.Metrics.Register(q.Collector()); err != nil && !errors.As(err, &twice) {
+		p.Env.Log.Warn("suite: queue metrics", slog.Any("error", err))
+	}
 }
 
 // later keeps a closer for Close.

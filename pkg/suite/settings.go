@@ -67,7 +67,7 @@ type Work struct {
 	ReclaimBatch   int    `envconfig:"INGEST_REDIS_RECLAIM_BATCH_SIZE" default:"20" allowed:"1..10000" desc:"deliveries of one settling command"`
 	PinMaxMS       int    `envconfig:"INGEST_STREAM_PIN_MAX_MS" default:"900000" allowed:"1000..31536000000" desc:"how long a waiting retry may hold the stream's trimming back"`
 	StallMS        string `envconfig:"INGEST_STAGE_STALL_MS" default:"none=300000" desc:"how long a stage may stand still: one number, or stage=ms,… (none: all others)"`
-	ZombieMax      int    `envconfig:"ZOMBIE_MAX_PENDING" default:"0" allowed:"0..0" desc:"pending deliveries that a removed consumer may have; only 0 loses none"`
+	ZombieMax      int    `envconfig:"ZOMBIE_MAX_PENDING" default:"0" allowed:"0..1000" desc:"pending deliveries that a removed consumer may have; they are moved, never lost"`
 	ZombieIdleMS   int    `envconfig:"ZOMBIE_MIN_IDLE_MS" default:"259200000" allowed:"0..31536000000" desc:"idle time after which a consumer without heartbeat is removed"`
 	ZombieMS       int    `envconfig:"ZOMBIE_INTERVAL_MS" default:"600000" allowed:"1000..31536000000" desc:"pause between two looks for such consumers"`
 	ZombieDryRun   bool   `envconfig:"ZOMBIE_DRY_RUN" default:"false" desc:"only log which consumers would be removed"`

@@ -51,6 +51,7 @@ func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 		return nil, err
 	}
 	queue := redisq.New(p.Redis, memberConfig(w.Shared.Queue, w.Work), p.Env.Log, time.Now, p.metrics)
+	p.watchQueue(queue.Publisher)
 	pool, err := extract.NewPool(w.Content.Extract, p.Env.Log)
 	if err != nil {
 		return nil, fmt.Errorf("EXTRACT_*: %w", err)
