@@ -102,7 +102,7 @@ func (c Config) Validate() error {
 	check(c.PinMax > 0, "longest pin %s is not positive", c.PinMax)
 	check(c.TrimInterval > 0, "trim interval %s is not positive", c.TrimInterval)
 	check(c.HeartbeatEvery >= 0, "heartbeat interval %s is negative", c.HeartbeatEvery)
-	check(c.FinishBatch > 0, "finish batch %d is not positive", c.FinishBatch)
+	check(c.FinishBatch >= 1 && c.FinishBatch <= maxSweep, "finish batch %d: 1–%d", c.FinishBatch, maxSweep)
 	check(c.StopGrace >= 0, "stop grace %s is negative", c.StopGrace)
 	for stage, limit := range c.StallLimit {
 		check(limit > 0, "stall limit of stage %s: %s is not positive", stage, limit)

@@ -85,14 +85,22 @@ func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
 		return
 	}
 	r.m.finishBatch.Observe(float64(len(batch)))
+	var again []outcome
 	for _, out := range outs {
 		o := f.byID[out.TaskID]
-		if out.Err != nil {
+		switch {
+		case unavailable(out.Err): // the database went away between two rows
+			again = append(again, o)
+			continue
+		case out.Err != nil:
 			r.unwritten(ctx, o, out.Err)
 			continue
 		}
 		r.finished(ctx, o, f.read(o, out), f.timeline)
 		r.holds.drop(o.h)
+	}
+	if len(again) > 0 {
+		r.finishBatch(ctx, again)
 	}
 }
 

@@ -35,7 +35,7 @@ type hold struct {
 	began    time.Time
 	// entryGone: the queue had no such entry when it was to be adopted; the run goes on without one (design D4).
 	entryGone atomic.Bool
-	ctx       context.Context //nolint:containedctx // one per claim: it is cancelled from outside its goroutine
+	ctx       context.Context // one per claim: it is cancelled from outside its goroutine
 	cancel    context.CancelCauseFunc
 
 	mu         sync.Mutex

@@ -2,6 +2,20 @@
 // keeps their leases, watches that they move, and finishes them in batches (design D2–D6, D15).
 //
 // It knows nothing of documents; a Kind does the work and writes what belongs to it into the same transactions.
+// The one entry is Runner.Run.
+//
+// The order of effects is claim → run → finish (one transaction) → DLQ entry if DEAD → acknowledgement → DLQ mark.
+// What is left when the process dies in between, and who mends it:
+//
+//	after reading, before the claim    row QUEUED, entry pending      horizon sweep promises it again; settling copies the entry
+//	after the claim                    row RUNNING, lease runs out    recovery takes it over: one crash counted
+//	after a reservation                row as it was, reserved        the reservation runs out; any claim or sweep
+//	after the finish, before its ack   row terminal, entry pending    settling acknowledges
+//	after RETRYING                     row RETRYING, entry pending    recovery runs it when due, on that entry
+//	after DEAD, before the DLQ entry   row DEAD, entry owed           the owed sweep, or whoever meets it: entry, ack, mark
+//	after the DLQ entry, before mark   row DEAD, entry owed           the owed sweep: a second entry of the same fence
+//	after a hand-back, before its copy row QUEUED                     horizon sweep
+//	after a promise, before its entry  row QUEUED                     horizon sweep, later each time
 package taskrun
 
 import (
@@ -15,7 +29,7 @@ import (
 type Job struct {
 	Task   taskstate.Task // as claimed: Fence and LeaseOwner are this claim's
 	Token  taskstate.Token
-	Report func(taskstate.Progress) // keeps the lease: a stage that reports nothing for its stall limit is failed; never blocks
+	Report func(taskstate.Progress) // proves that work moves: a stage that reports nothing for its stall limit is failed; never blocks
 }
 
 // Result is how a job ended. Exactly one of Err and success: with Err nil the task succeeded.
@@ -43,7 +57,8 @@ type Kind interface {
 	// Decide decides on jobs that ended well, inside their finish transaction; dones are those whose claim still holds.
 	// It may read and lock documents through tx, in id order. Usually taskstate.Succeed or taskstate.Withdraw.
 	Decide(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, dones []Done) ([]taskstate.Decision, error)
-	// Also writes what belongs to changes of any kind (claims, failures, deaths, successes) in their transaction.
+	// Also writes what belongs to changes of any kind (claims, failures, deaths, successes, hand-backs) in their transaction.
+	// changed has changes of status only, all of this kind's type; reservations and marks are not among them.
 	// payloads has Result.Payload by task id for the jobs that ended well.
 	Also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision, payloads map[string]any) error
 }

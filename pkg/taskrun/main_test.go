@@ -15,6 +15,6 @@ func TestMain(m *testing.M) {
 	// The server processes' own watcher lives as long as the process.
 	if err := goleak.Find(goleak.IgnoreTopFunction("github.com/millweir/millweir/pkg/labserver.init.func1.1")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1) //nolint:forbidigo // the end of a test process
+		os.Exit(1)
 	}
 }

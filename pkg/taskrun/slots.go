@@ -46,7 +46,7 @@ func (s *slots) free() int { return s.total - s.lost - s.main - s.recovery }
 func (s *slots) beginRead() (n int, more bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n = s.free() - s.kept()
+	n = min(s.free()-s.kept(), maxSweep)
 	s.reading = max(n, 0)
 	return s.reading, s.waiting, s.changed
 }

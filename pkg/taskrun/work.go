@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"runtime/pprof"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -69,9 +70,7 @@ func (r *Runner) work(h *hold) {
 	pprof.Do(ctx, pprof.Labels(labelTask, h.task.ID), func(ctx context.Context) { res = r.runKind(ctx, h) })
 
 	stage, took, hung := h.finish(r.deps.Now())
-	if stage != "" {
-		r.m.stage.WithLabelValues(string(stage)).Observe(took.Seconds())
-	}
+	r.stageTook(stage, took)
 	if res.Err != nil {
 		span.SetStatus(codes.Error, taskstate.Shorten(res.Err.Error()))
 	}
@@ -109,10 +108,15 @@ func (r *Runner) runKind(ctx context.Context, h *hold) (res Result) {
 		}
 	}()
 	return h.kind.Run(ctx, Job{Task: h.task, Token: h.token, Report: func(p taskstate.Progress) {
-		if stage, took := h.report(p, r.deps.Now()); stage != "" {
-			r.m.stage.WithLabelValues(string(stage)).Observe(took.Seconds())
-		}
+		r.stageTook(h.report(p, r.deps.Now()))
 	}})
+}
+
+// stageTook measures a stage that ended; before the first report there is none.
+func (r *Runner) stageTook(stage taskstate.Stage, took time.Duration) {
+	if stage != "" && stage != taskstate.StageNone {
+		r.m.stage.WithLabelValues(string(stage)).Observe(took.Seconds())
+	}
 }
 
 // judge makes an outcome of a result; ok is false when the claim is known to be lost.

@@ -1,0 +1,6 @@
+//go:build race
+
+package taskrun_test
+
+// raced: the race detector slows everything down many times.
+const raced = true
