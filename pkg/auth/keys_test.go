@@ -1,0 +1,238 @@
+package auth_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
+)
+
+func TestMain(m *testing.M) { labserver.Main(m) }
+
+// database counts look-ups.
+type database struct {
+	*taskstore.Store
+	reads atomic.Int64
+}
+
+func (d *database) Reader() taskstate.Tx {
+	d.reads.Add(1)
+	return d.Store.Reader()
+}
+
+// ended is a context that is over.
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// clock is a time that the test moves.
+type clock struct{ at atomic.Int64 }
+
+func (c *clock) Now() time.Time          { return time.Unix(0, c.at.Load()) }
+func (c *clock) Advance(d time.Duration) { c.at.Add(int64(d)) }
+
+type bundle struct {
+	*auth.Keys
+	db    *database
+	clock *clock
+}
+
+func open(t *testing.T, cfg taskstore.Config) bundle {
+	t.Helper()
+	s, err := taskstore.Open(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	_, err = s.Migrate(t.Context())
+	require.NoError(t, err)
+	b := bundle{db: &database{Store: s}, clock: &clock{}}
+	b.clock.at.Store(time.Now().UnixNano())
+	b.Keys = b.other()
+	return b
+}
+
+// other is a second process on the same database.
+func (b bundle) other() *auth.Keys {
+	return auth.New(b.db, slog.New(slog.NewTextHandler(io.Discard, nil)), b.clock.Now)
+}
+
+// everyDialect runs a test on each database.
+func everyDialect(t *testing.T, test func(t *testing.T, b bundle)) {
+	t.Helper()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		test(t, open(t, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")}))
+	})
+	t.Run("mariadb", func(t *testing.T) {
+		t.Parallel()
+		test(t, open(t, taskstore.Config{MySQLDSN: labserver.MySQLDatabase(t), MaxOpen: 4}))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		test(t, open(t, taskstore.Config{DatabaseURL: labserver.PostgresDatabase(t), MaxOpen: 4}))
+	})
+}
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	everyDialect(t, func(t *testing.T, b bundle) {
+		ctx := t.Context()
+		secret, key, err := b.Create(ctx, auth.NewKey{UserID: "ada", Name: "läptop", Role: taskstate.RoleUser})
+		require.NoError(t, err)
+		who, err := b.Authenticate(ctx, secret)
+		require.NoError(t, err)
+		require.Equal(t, auth.Principal{UserID: "ada", Role: taskstate.RoleUser, KeyID: key.ID}, who)
+		require.Equal(t, secret[:12], key.Shown)
+		_, err = b.Authenticate(ctx, auth.NewSecret())
+		require.ErrorIs(t, err, auth.ErrInvalidKey)
+
+		var all []auth.Key
+		for range 3 {
+			_, k, err := b.Create(ctx, auth.NewKey{UserID: "bob", Role: taskstate.RoleOperator, TTL: time.Hour})
+			require.NoError(t, err)
+			all = append([]auth.Key{k}, all...)
+		}
+		all = append(all, key)
+		var got []auth.Key
+		var after *auth.Key
+		for {
+			rows, err := b.List(ctx, after, 3)
+			require.NoError(t, err)
+			if len(rows) == 0 {
+				break
+			}
+			got = append(got, rows...)
+			after = &rows[len(rows)-1]
+		}
+		require.Equal(t, all, got)
+
+		require.ErrorIs(t, b.Revoke(ctx, "0190a6e0-0000-7000-8000-000000000000"), auth.ErrKeyNotFound)
+		require.NoError(t, b.Revoke(ctx, key.ID))
+		require.NoError(t, b.Revoke(ctx, key.ID))
+		_, err = b.Authenticate(ctx, secret)
+		require.ErrorIs(t, err, auth.ErrInvalidKey)
+	})
+}
+
+// A key that one process revoked ends in every other within five seconds.
+func TestRevocationReachesOtherProcesses(t *testing.T) {
+	t.Parallel()
+	everyDialect(t, func(t *testing.T, b bundle) {
+		ctx := t.Context()
+		secret, key, err := b.Create(ctx, auth.NewKey{UserID: "ada", Role: taskstate.RoleUser})
+		require.NoError(t, err)
+		other := b.other()
+		_, err = other.Authenticate(ctx, secret)
+		require.NoError(t, err)
+		reads := b.db.reads.Load()
+		for range 100 {
+			_, err = other.Authenticate(ctx, secret)
+			require.NoError(t, err)
+		}
+		require.Equal(t, reads, b.db.reads.Load(), "the cache was not used")
+		require.NoError(t, b.Revoke(ctx, key.ID))
+		b.clock.Advance(5 * time.Second)
+		_, err = other.Authenticate(ctx, secret)
+		require.ErrorIs(t, err, auth.ErrInvalidKey)
+	})
+}
+
+func TestExpiryByTheDatabasesClock(t *testing.T) {
+	t.Parallel()
+	everyDialect(t, func(t *testing.T, b bundle) {
+		ctx := t.Context()
+		b.clock.Advance(-24 * time.Hour) // this process's clock is wrong by a day
+		secret, _, err := b.Create(ctx, auth.NewKey{UserID: "ada", Role: taskstate.RoleUser, TTL: time.Minute})
+		require.NoError(t, err)
+		_, err = b.Authenticate(ctx, secret)
+		require.NoError(t, err)
+		b.clock.Advance(2 * time.Second)
+		_, err = b.Authenticate(ctx, secret)
+		require.NoError(t, err)
+		ended, _, err := b.Create(ctx, auth.NewKey{UserID: "ada", Role: taskstate.RoleUser, TTL: time.Microsecond})
+		require.NoError(t, err)
+		_, err = b.other().Authenticate(ctx, ended)
+		require.ErrorIs(t, err, auth.ErrInvalidKey)
+	})
+}
+
+func TestExpiryWhileCached(t *testing.T) {
+	t.Parallel()
+	b := open(t, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")})
+	secret, _, err := b.Create(t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser, TTL: 2 * time.Second})
+	require.NoError(t, err)
+	_, err = b.Authenticate(t.Context(), secret)
+	require.NoError(t, err)
+	reads := b.db.reads.Load()
+	b.clock.Advance(2500 * time.Millisecond) // less than the cache's time
+	_, err = b.Authenticate(t.Context(), secret)
+	require.ErrorIs(t, err, auth.ErrInvalidKey)
+	require.Equal(t, reads, b.db.reads.Load())
+}
+
+func TestLastUseIsWritten(t *testing.T) {
+	t.Parallel()
+	everyDialect(t, func(t *testing.T, b bundle) {
+		secret, _, err := b.Create(t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser})
+		require.NoError(t, err)
+		_, err = b.Authenticate(t.Context(), secret)
+		require.NoError(t, err)
+		require.NoError(t, b.Run(ended())) // a stop writes what is left
+		rows, err := b.List(t.Context(), nil, 1)
+		require.NoError(t, err)
+		require.Equal(t, b.clock.Now().UTC().Truncate(time.Minute), rows[0].LastUsedAt)
+	})
+}
+
+func TestEnsureIsRepeatable(t *testing.T) {
+	t.Parallel()
+	everyDialect(t, func(t *testing.T, b bundle) {
+		secret := auth.NewSecret()
+		for range 2 {
+			require.NoError(t, b.Ensure(t.Context(), secret, auth.NewKey{UserID: "root", Role: taskstate.RoleOperator}))
+		}
+		who, err := b.Authenticate(t.Context(), secret)
+		require.NoError(t, err)
+		require.True(t, who.Operator())
+		rows, err := b.List(t.Context(), nil, 9)
+		require.NoError(t, err)
+		require.Len(t, rows, 1)
+		require.ErrorIs(t, b.Ensure(t.Context(), "x", auth.NewKey{UserID: "root", Role: taskstate.RoleOperator}), auth.ErrInvalidKey)
+	})
+}
+
+func TestBadWishes(t *testing.T) {
+	t.Parallel()
+	b := open(t, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")})
+	for _, in := range []auth.NewKey{
+		{Role: taskstate.RoleUser}, {UserID: "a\xff", Role: taskstate.RoleUser}, {UserID: "a", Role: "root"}, {UserID: "a", Role: taskstate.RoleUser, TTL: -1},
+		{UserID: "a", Name: fmt.Sprintf("%0191d", 1), Role: taskstate.RoleUser}, {UserID: fmt.Sprintf("%0191d", 1), Role: taskstate.RoleUser},
+	} {
+		_, _, err := b.Create(t.Context(), in)
+		require.ErrorIs(t, err, auth.ErrInvalidInput)
+	}
+}
+
+func TestDatabaseAway(t *testing.T) {
+	t.Parallel()
+	b := open(t, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")})
+	secret, _, err := b.Create(t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser})
+	require.NoError(t, err)
+	require.NoError(t, b.db.Close())
+	_, err = b.Authenticate(t.Context(), secret)
+	require.ErrorIs(t, err, taskstate.ErrUnavailable)
+	require.False(t, errors.Is(err, auth.ErrInvalidKey), "nobody may be told that his key is wrong when nobody looked")
+}
