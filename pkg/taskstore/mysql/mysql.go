@@ -109,7 +109,7 @@ func parseURL(address string) (*driver.Config, error) {
 	return cfg, nil
 }
 
-// open sets what the store relies on, whatever the address says, ; nothing connects before the first statement.
+// open sets what the store relies on, whatever the address says; nothing connects before the first statement (design D16).
 func open(ctx context.Context, cfg *driver.Config, pool backend.PoolSize) (*backend.Backend, error) {
 	cfg.ParseTime, cfg.Loc = true, time.UTC
 	cfg.ClientFoundRows = true

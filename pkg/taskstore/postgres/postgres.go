@@ -38,7 +38,7 @@ func parse(address string) (*pgx.ConnConfig, error) {
 	return cfg, nil
 }
 
-// Open opens the database and tries it.
+// Open prepares the pool; nothing connects before the first statement (design D16).
 func Open(ctx context.Context, address string, pool backend.PoolSize) (*backend.Backend, error) {
 	cfg, err := parse(address)
 	if err != nil {
