@@ -1,0 +1,22 @@
+// Command bench measures the product's own binaries on real servers and prints each figure beside the one asked for.
+//
+//	bench [-name PREFIX,…] [-list] [-out FILE]        BENCH=prefix,… in the environment does as -name
+//
+// The table goes to the screen and, with all details, as JSON to FILE (.run/bench.json). A figure that misses is marked;
+// the exit code is 1 only when something could not be measured.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/process"
+)
+
+func main() {
+	if extract.IsChild(os.Args) { // the benchmark of the readers starts this program as their child
+		extract.ChildMain()
+	}
+	process.Command(func(ctx context.Context) int { return run(ctx, os.Args[1:], os.Stdout, os.Stderr) })
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+const (
+	retryTasks = 1000
+	smallText  = 400 // bytes
+)
+
+// lateness lets 1,000 tasks fail once on a service that is down, brings it back and compares each retry's start with its time.
+func lateness(ctx context.Context, b *lab.Bench) ([]figure, error) {
+	w, client, _, err := world(ctx, b, lab.Options{Name: "lateness", Embedder: &embedtest.Options{}, Env: []string{
+		"INGEST_WORKER_CONCURRENCY=128", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=20000", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=20000",
+	}}, "ingest-api", "stream-worker", "reclaimer")
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	w.Embed.Set(embedtest.Fault{Kind: embedtest.Fail})
+	load := lab.Load{Target: client, Clients: 8, Count: retryTasks, Bytes: smallText}.Run(ctx)
+	if err := counted(ctx, w, startLimit, func(c map[taskstate.Status]int) bool { return c[taskstate.StatusQueued] == 0 }); err != nil {
+		return nil, err
+	}
+	// Those that run now fail once more; all others are on their first wait.
+	w.Embed.Clear()
+	a := audit(w, load)
+	a.Stream = nil // deliveries that nobody reads any more are settled after ten minutes; not what is measured here
+	if err := a.Settled(ctx, settleLimit); err != nil {
+		return nil, err
+	}
+	if err := a.Run(ctx); err != nil {
+		return nil, err
+	}
+	logs, err := lab.Logs(ctx, w.DB.Reader())
+	if err != nil {
+		return nil, err
+	}
+	var late []time.Duration
+	early := 0
+	for _, log := range logs {
+		for i := 1; i < len(log); i++ {
+			if log[i-1].To == taskstate.StatusRetrying && log[i].To == taskstate.StatusRunning {
+				d := log[i].CreatedAt.Sub(log[i-1].NextRetryAt)
+				late = append(late, d)
+				if d < 0 {
+					early++
+				}
+			}
+		}
+	}
+	note := fmt.Sprintf("%d retries of %d tasks, MariaDB and Redis, worker and reclaimer with 128 slots each", len(late), retryTasks)
+	return []figure{
+		{Name: "retry lateness, p50", Measured: ms(percentile(late, 50)), Unit: "ms", Note: note},
+		{Name: "retry lateness, p99", Measured: ms(percentile(late, 99)), Unit: "ms", Asked: 250, Relation: "≤"},
+		{Name: "retries before their time", Measured: float64(early), Unit: "", Asked: 0, Relation: "≤"},
+	}, nil
+}
+
+const (
+	takeoverTasks = 20
+	takeoverLease = 5 * time.Second
+)
+
+// takeover kills a worker that holds 20 tasks while another one with 20 free slots is there.
+func takeover(ctx context.Context, b *lab.Bench) ([]figure, error) {
+	w, client, procs, err := world(ctx, b, lab.Options{Name: "takeover", Embedder: &embedtest.Options{}, Env: []string{
+		"INGEST_WORKER_CONCURRENCY=20", "INGEST_LEASE_MS=5000",
+	}}, "ingest-api", "stream-worker")
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	w.Embed.Set(embedtest.Fault{Kind: embedtest.Hang})
+	load := lab.Load{Target: client, Clients: 4, Count: takeoverTasks, Bytes: smallText}.Run(ctx)
+	if err := counted(ctx, w, startLimit, func(c map[taskstate.Status]int) bool { return c[taskstate.StatusRunning] == takeoverTasks }); err != nil {
+		return nil, err
+	}
+	if _, err := w.StartReady(ctx, "stream-worker"); err != nil {
+		return nil, err
+	}
+	lab.Pause(ctx, 2*time.Second) // so that the leases are somewhere in their life
+	killed := time.Now()
+	procs[1].Kill()
+	var waits []time.Duration
+	if err := lab.Until(ctx, startLimit, 100*time.Millisecond, func(ctx context.Context) error {
+		logs, err := lab.Logs(ctx, w.DB.Reader())
+		waits = waits[:0]
+		for _, log := range logs {
+			if last := log[len(log)-1]; last.Reason == taskstate.ReasonTakeover {
+				waits = append(waits, last.CreatedAt.Sub(killed))
+			}
+		}
+		if err == nil && len(waits) < takeoverTasks {
+			err = fmt.Errorf("%d of %d tasks were taken over", len(waits), takeoverTasks)
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	w.Embed.Clear()
+	a := audit(w, load)
+	a.Stream = nil
+	if err := a.Settled(ctx, settleLimit); err != nil {
+		return nil, err
+	}
+	return []figure{{
+		Name: "kill -9 → all 20 tasks run again", Measured: percentile(waits, 100).Seconds(), Unit: "s",
+		Asked: takeoverLease.Seconds() + 2, Relation: "≤", Note: fmt.Sprintf("lease %s; the first after %.2f s", takeoverLease, percentile(waits, 0).Seconds()),
+	}}, a.Run(ctx)
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+// figure is one measured number beside the one asked for.
+type figure struct {
+	Bench    string  `json:"bench"`
+	Name     string  `json:"name"`
+	Measured float64 `json:"measured"`
+	Unit     string  `json:"unit"`
+	Asked    float64 `json:"asked"`           // 0 with an empty Relation: none
+	Relation string  `json:"relation"`        // "≤" or "≥": how Measured must stand to Asked; empty: told for its own sake
+	Met      bool    `json:"met"`             // true when nothing was asked
+	Note     string  `json:"note,omitempty"`  // sizes and counts
+	Error    string  `json:"error,omitempty"` // it could not be measured
+}
+
+// report is what is written to the file.
+type report struct {
+	At      time.Time `json:"at"`
+	CPUs    int       `json:"cpus"`
+	Load    string    `json:"loadAverage"` // before the first benchmark: figures of a busy machine are worth less
+	Seconds float64   `json:"seconds"`
+	Figures []figure  `json:"figures"`
+}
+
+// bench is one measurement; it answers its figures.
+type bench struct {
+	name  string
+	what  string
+	limit time.Duration
+	run   func(ctx context.Context, b *lab.Bench) ([]figure, error)
+}
+
+var benches = []bench{
+	{"latency", "upload of a 10 KB text until it is searchable, all-in-one, idle", time.Minute, latency},
+	{"lateness", "start of 1,000 due retries after their nextRetryAt", 3 * time.Minute, lateness},
+	{"takeover", "kill -9 of a worker with 20 running tasks until all run again", time.Minute, takeover},
+	{"flushall", "FLUSHALL with 10,000 queued tasks until all are back and done", 6 * time.Minute, flushall},
+	{"backlog", "100,000 queued tasks and no worker: how many are added again in 60 s", 3 * time.Minute, backlog},
+	{"memory", "resident memory of a worker, idle and over the corpus", 3 * time.Minute, memory},
+	{"pdf", "pages and files per second of a resident reader", time.Minute, pdf},
+	{"paid", "embeddings paid twice after a kill -9 in the middle of a document", time.Minute, paid},
+	{"events", "statements per second of 1,000 idle event streams", 2 * time.Minute, events},
+}
+
+// run is the program; it answers the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	names := flags.String("name", os.Getenv("BENCH"), "only benchmarks whose names begin with one of these, comma separated")
+	list := flags.Bool("list", false, "list the benchmarks")
+	out := flags.String("out", "", "file for the figures as JSON")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return process.ExitOK
+		}
+		return process.ExitUsage
+	}
+	chosen := matching(*names)
+	if len(chosen) == 0 {
+		_, _ = fmt.Fprintf(stderr, "bench: none begins with %q; -list shows them\n", *names)
+		return process.ExitUsage
+	}
+	if *list {
+		for _, b := range chosen {
+			_, _ = fmt.Fprintf(stdout, "%-10s %s\n", b.name, b.what)
+		}
+		return process.ExitOK
+	}
+	lb, err := lab.Prepare(ctx, "bench")
+	if err == nil {
+		err = measure(ctx, lb, chosen, *out, stdout)
+	}
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "bench:", err)
+		return process.ExitFailed
+	}
+	return process.ExitOK
+}
+
+// matching are the benchmarks whose names begin with one of the prefixes.
+func matching(prefixes string) []bench {
+	var out []bench
+	for _, b := range benches {
+		for p := range strings.SplitSeq(prefixes, ",") {
+			if strings.HasPrefix(b.name, p) {
+				out = append(out, b)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// measure runs benchmarks one after the other, prints each row as it is known and writes the file.
+func measure(ctx context.Context, lb *lab.Bench, chosen []bench, out string, stdout io.Writer) error {
+	started := time.Now()
+	r := report{At: started.UTC(), CPUs: runtime.NumCPU(), Load: loadAverage()}
+	_, _ = fmt.Fprintf(stdout, "%-10s %-52s %12s %14s\n", "", fmt.Sprintf("%d CPUs, load %s", r.CPUs, r.Load), "asked", "measured")
+	var failed error
+	for _, b := range chosen {
+		if ctx.Err() != nil {
+			break
+		}
+		for _, f := range b.figures(ctx, lb) {
+			r.Figures = append(r.Figures, f)
+			row(stdout, f)
+			if f.Error != "" {
+				failed = fmt.Errorf("%s could not be measured", f.Bench)
+			}
+		}
+	}
+	r.Seconds = time.Since(started).Seconds()
+	if out == "" {
+		return failed
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(out), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(out, append(text, '\n'), 0o644)
+	}
+	return errors.Join(failed, err)
+}
+
+// figures runs one benchmark within its limit.
+func (b bench) figures(ctx context.Context, lb *lab.Bench) []figure {
+	ctx, cancel := context.WithTimeoutCause(ctx, b.limit, fmt.Errorf("longer than %s", b.limit))
+	defer cancel()
+	out, err := b.run(ctx, lb)
+	for i := range out {
+		f := &out[i]
+		f.Bench = b.name
+		f.Met = f.Relation == "" || (f.Relation == "≤" && f.Measured <= f.Asked) || (f.Relation == "≥" && f.Measured >= f.Asked)
+	}
+	if err != nil {
+		out = append(out, figure{Bench: b.name, Name: b.what, Error: err.Error()})
+	}
+	return out
+}
+
+// row writes one row of the table.
+func row(w io.Writer, f figure) {
+	if f.Error != "" {
+		_, _ = fmt.Fprintf(w, "%-10s %-52s FAILED: %s\n", f.Bench, f.Name, f.Error)
+		return
+	}
+	asked, mark := "", ""
+	if f.Relation != "" {
+		asked = fmt.Sprintf("%s %g %s", f.Relation, f.Asked, f.Unit)
+	}
+	if !f.Met {
+		mark = "  MISSED"
+	}
+	_, _ = fmt.Fprintf(w, "%-10s %-52s %12s %14s%s  %s\n", f.Bench, f.Name, asked, fmt.Sprintf("%.4g %s", f.Measured, f.Unit), mark, f.Note)
+}
+
+// loadAverage is the kernel's, of one minute.
+func loadAverage() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	first, _, _ := strings.Cut(string(b), " ")
+	return first
+}

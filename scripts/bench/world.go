@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+const (
+	startLimit  = 40 * time.Second
+	settleLimit = 5 * time.Minute
+	kilobyte    = 1000
+)
+
+// world starts servers and services and waits until all are ready; the gateway's client comes with it.
+func world(ctx context.Context, b *lab.Bench, opts lab.Options, names ...string) (*lab.World, *lab.Client, []*lab.Proc, error) {
+	w, err := lab.NewWorld(ctx, b, opts)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	var procs []*lab.Proc
+	var client *lab.Client
+	for _, name := range names {
+		p, err := w.StartReady(ctx, name)
+		if err != nil {
+			w.Close()
+			return nil, nil, nil, err
+		}
+		if p.HTTP != "" {
+			client = lab.NewClient(p.HTTP)
+		}
+		procs = append(procs, p)
+	}
+	return w, client, procs, nil
+}
+
+// counted waits until the tasks' counts by status satisfy cond.
+func counted(ctx context.Context, w *lab.World, limit time.Duration, cond func(map[taskstate.Status]int) bool) error {
+	return lab.Until(ctx, limit, 20*time.Millisecond, func(ctx context.Context) error {
+		counts, err := lab.CountStatus(ctx, w.DB.Reader())
+		if err == nil && !cond(counts) {
+			err = fmt.Errorf("tasks are %v", counts)
+		}
+		return err
+	})
+}
+
+// audit is the judge of a world after a load.
+func audit(w *lab.World, load *lab.Record) lab.Audit {
+	return lab.Audit{DB: w.DB.Reader(), Vectors: w.Vectors, Stream: w.Stream, Load: load}
+}
+
+// percentile is the smallest value that p per cent of all do not exceed; it sorts the values. No values give 0.
+func percentile(values []time.Duration, p float64) time.Duration {
+	if len(values) == 0 {
+		return 0
+	}
+	slices.Sort(values)
+	at := int(float64(len(values))*p/100+0.9999) - 1
+	return values[max(0, min(at, len(values)-1))]
+}
+
+// ms is a duration in milliseconds.
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// megabytes is a size in MB of 2^20 bytes.
+func megabytes(n int64) float64 { return float64(n) / (1 << 20) }
