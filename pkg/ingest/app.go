@@ -26,7 +26,7 @@ const (
 	unknownKept = 10_000
 )
 
-// ErrNoWorker: App.Kind was asked of an App without an extractor or a splitter.
+// ErrNoWorker says that App.Kind was asked of an App without an extractor, splitter, embedder or vector store.
 var ErrNoWorker = errors.New("this process has no extractor: it does not process documents")
 
 //go:embed sql/*.sql

@@ -104,24 +104,34 @@ func TestFaultAtEveryEffectOfANewVersion(t *testing.T) {
 	for _, mode := range []faultMode{errorBefore, errorAfter, crashBefore, crashAfter, lostCommit} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, worldOptions{})
-			w.calm()
-			every(t, mode, func(t *testing.T, n int, f *faults) {
-				before, after := w.twoVersions(n)
-				a := w.accept(Upload{File: w.receive("a.txt", before)})
-				w.process(a.Task.ID)
-				b := w.accept(Upload{File: w.receive("a.txt", after), DocumentID: a.Document.ID})
-				w.runWith(b.Task.ID, f)
-				w.checkInvariants()
-				require.Contains(t, [][]string{splitLines(before), splitLines(after)}, w.text(a.Document.ID), "one version whole")
-				require.Equal(t, taskstate.StatusSucceeded, w.recover(b.Task.ID).Status)
-				require.Equal(t, splitLines(after), w.text(a.Document.ID))
-				w.checkInvariants()
-			})
-			w.sweepAll()
-			require.Equal(t, w.number(`SELECT COUNT(*) FROM knowledge_segment`), w.vectorCount())
+			newVersionWithFaults(t, newWorld(t, worldOptions{}), mode)
 		})
 	}
+}
+
+func TestCrashAtEveryEffectOnEachDatabase(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) { newVersionWithFaults(t, w, crashAfter) })
+}
+
+// newVersionWithFaults takes a second version in for each effect that a fault can meet, and recovers.
+func newVersionWithFaults(t *testing.T, w *world, mode faultMode) {
+	t.Helper()
+	w.calm()
+	every(t, mode, func(t *testing.T, n int, f *faults) {
+		before, after := w.twoVersions(n)
+		a := w.accept(Upload{File: w.receive("a.txt", before)})
+		w.process(a.Task.ID)
+		b := w.accept(Upload{File: w.receive("a.txt", after), DocumentID: a.Document.ID})
+		w.runWith(b.Task.ID, f)
+		w.checkInvariants()
+		require.Contains(t, [][]string{splitLines(before), splitLines(after)}, w.text(a.Document.ID), "one version whole")
+		require.Equal(t, taskstate.StatusSucceeded, w.recover(b.Task.ID).Status)
+		require.Equal(t, splitLines(after), w.text(a.Document.ID))
+		w.checkInvariants()
+	})
+	w.sweepAll()
+	require.Equal(t, w.number(`SELECT COUNT(*) FROM knowledge_segment`), w.vectorCount())
 }
 
 // twoVersions are texts that share lines, with repeats.

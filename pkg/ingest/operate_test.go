@@ -274,3 +274,51 @@ func TestProgressGrows(t *testing.T) {
 	require.Len(t, stages, 5)
 	require.Equal(t, percentIndex, last)
 }
+
+func TestAReplayOfAnOlderUploadDoesNotReplaceALaterOne(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		w.embed.fail = func([]string) error { return Permanent(CodeEmbedRejected, "", "no") }
+		first := w.upload("one\n")
+		require.Equal(t, taskstate.StatusDead, w.process(first.Task.ID).Status)
+		w.embed.fail = nil
+		second := w.accept(Upload{File: w.receive("b.txt", "two\n"), DocumentID: first.Document.ID})
+		_, err := w.app.Retry(t.Context(), w.caller, first.Task.ID) // version 3 holds the bytes of upload 1
+		require.NoError(t, err)
+		job, _ := w.claim(first.Task.ID)
+		res := w.kind.Run(t.Context(), job)
+		require.NoError(t, res.Err)
+		w.process(second.Task.ID)
+		out, err := w.finish(t.Context(), job, res)
+		require.NoError(t, err)
+		require.Equal(t, taskstate.StatusCancelled, out.After.Status)
+		require.Equal(t, []string{"two"}, w.text(first.Document.ID))
+	})
+}
+
+func TestVectorsThatComeBackAreKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.calm()
+	a := w.upload("one\ntwo\n")
+	attempt := func(splitter string) taskstate.Task {
+		w.build(worldOptions{
+			config: func(c *Config) { c.MaxAttempts = 1000 },
+			deps:   func(d *Deps) { d.Splitter = blockSplitter{version: splitter} },
+		})
+		job, _ := w.claim(a.Task.ID)
+		require.NoError(t, w.kind.Run(t.Context(), job).Err) // and the process ends before the finish
+		w.clock.advance(time.Hour)
+		_, err := w.app.Sweep(t.Context())
+		require.NoError(t, err)
+		w.checkInvariants()
+		return w.task(a.Task.ID)
+	}
+	attempt("")
+	attempt("+") // drops the vectors of the first plan
+	require.Equal(t, taskstate.StatusRunning, attempt("").Status)
+	require.Equal(t, taskstate.StatusSucceeded, w.process(a.Task.ID).Status)
+	w.sweepAll()
+	require.Equal(t, []string{"one", "two"}, w.text(a.Document.ID))
+	require.Equal(t, 2, w.vectorCount())
+}

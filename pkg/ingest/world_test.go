@@ -153,7 +153,7 @@ func (w *world) finish(ctx context.Context, job taskrun.Job, res taskrun.Result)
 		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
 			t := tasks[0]
 			if res.Err != nil {
-				return []taskstate.Decision{taskstate.Fail(w.policy, m, t, holder, w.kind.Classify(res.Err))}, nil
+				return []taskstate.Decision{taskstate.Fail(w.policy, m, t, holder, w.kind.Classify(res.Err))}, nil //nolint:nilerr // the run's error is the outcome
 			}
 			if d := taskstate.Succeed(m, t, holder, nil, ""); d.Answer == taskstate.AnswerLost {
 				return []taskstate.Decision{d}, nil

@@ -1,0 +1,62 @@
+package ingest
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// BenchmarkUploadToVisible is one 10 KB text from Receive to its finish, without a queue; the embedder costs nothing.
+func BenchmarkUploadToVisible(b *testing.B) {
+	w := newWorld(b, worldOptions{})
+	w.embed.batch = 64
+	for i := 0; b.Loop(); i++ {
+		a := w.upload(fmt.Sprintf("%d\n%s", i, strings.Repeat(lines(6, uint64(i)), 1)) + strings.Repeat(strings.Repeat("word ", 200)+"\n", 10))
+		if w.process(a.Task.ID).Status != taskstate.StatusSucceeded {
+			b.Fatal("not visible")
+		}
+	}
+}
+
+// A document's size does not count in memory: its text and vectors pass through the spool and the ledger.
+func TestMemoryIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds")
+	}
+	w := newWorld(t, worldOptions{})
+	w.embed.batch, w.embed.model.Dim = 256, 384
+	w.vectors.forget = true
+	const segments, size = 20_000, 2_000
+	var text strings.Builder
+	for i := range segments {
+		fmt.Fprintf(&text, "%d %s\n", i, strings.Repeat("x", size))
+	}
+	a := w.upload(text.String()) // 40 MB of text, 31 MB of vectors
+	text.Reset()
+	job, _ := w.claim(a.Task.ID)
+	var peak uint64
+	last := time.Time{}
+	job.Report = func(taskstate.Progress) {
+		if time.Since(last) < 50*time.Millisecond {
+			return
+		}
+		last = time.Now()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		peak = max(peak, m.HeapAlloc)
+	}
+	runtime.GC()
+	var before runtime.MemStats
+	runtime.ReadMemStats(&before)
+	require.NoError(t, w.kind.Run(t.Context(), job).Err)
+	grown := int64(peak) - int64(before.HeapAlloc)
+	t.Logf("live heap grew by %.1f MB", float64(grown)/(1<<20))
+	require.Less(t, grown, int64(24<<20))
+}
