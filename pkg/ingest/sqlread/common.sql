@@ -39,7 +39,7 @@ SELECT d.status, COUNT(*), COALESCE(SUM(d.segment_count), 0)
 -- The oldest task of the base that has not ended.
 SELECT MIN(t.created_at)
   FROM ingest_task t
- WHERE t.knowledge_base = ? AND t.status IN ('QUEUED', 'RUNNING', 'RETRYING')
+ WHERE t.knowledge_base_id = ? AND t.status IN ('QUEUED', 'RUNNING', 'RETRYING')
 
 -- name: DocumentList
 SELECT d.id, d.user_id, d.base_id, b.name, d.title, d.file_name, d.media_type, d.status, d.bytes,

@@ -1,0 +1,347 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"sort"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/taskrun"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// scanVectors answers queries over memoryVectors by an exact scan; before runs between a fetch and its answer.
+type scanVectors struct {
+	*memoryVectors
+	queries int
+	after   func()
+}
+
+// Query implements VectorStore.
+func (s *scanVectors) Query(_ context.Context, base string, vector []float32, k int, births []string) ([]Hit, error) {
+	s.queries++
+	wanted := map[string]bool{}
+	for _, b := range births {
+		wanted[b] = true
+	}
+	var hits []Hit
+	if err := s.do("query", func() {
+		for id, row := range s.rows[base] {
+			if len(births) > 0 && !wanted[row.Birth] {
+				continue
+			}
+			hits = append(hits, Hit{ID: id, Score: cosine(vector, row.Values)})
+		}
+	}); err != nil {
+		return nil, err
+	}
+	sort.Slice(hits, func(i, j int) bool {
+		return hits[i].Score > hits[j].Score || hits[i].Score == hits[j].Score && hits[i].ID < hits[j].ID
+	})
+	if s.after != nil {
+		s.after()
+	}
+	return hits[:min(k, len(hits))], nil
+}
+
+// cosine is the similarity that stores score by.
+func cosine(a, b []float32) float64 {
+	var dot, aa, bb float64
+	for i, x := range a {
+		y := b[i]
+		dot, aa, bb = dot+float64(x*y), aa+float64(x*x), bb+float64(y*y)
+	}
+	return dot / math.Sqrt(aa*bb)
+}
+
+// readWorld is a world with the read side on it.
+type readWorld struct {
+	*world
+	reads *Reads
+	scan  *scanVectors
+}
+
+func newReadWorld(t *testing.T, w *world) *readWorld {
+	t.Helper()
+	r := &readWorld{world: w, scan: &scanVectors{memoryVectors: w.vectors}}
+	var err error
+	r.reads, err = NewReads(ReadsDeps{Store: w.store, Embedder: w.embed, Vectors: r.scan, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	return r
+}
+
+// search answers the texts found.
+func (r *readWorld) search(query string, k int) (texts []string, partial bool) {
+	r.t.Helper()
+	res, err := r.reads.Search(r.t.Context(), r.caller, SearchRequest{Query: query, TopK: k})
+	require.NoError(r.t, err)
+	for _, h := range res.Hits {
+		texts = append(texts, h.Text)
+	}
+	return texts, res.Partial
+}
+
+// foreign is a caller who owns nothing.
+func foreign() Caller {
+	return Caller{Scope: taskstate.Scope{UserID: "mallory", Role: taskstate.RoleUser}}
+}
+
+func TestSearchFindsVisibleSegments(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		r := newReadWorld(t, w)
+		a := w.upload("one\ntwo\nthree")
+		require.Equal(t, taskstate.StatusSucceeded, w.process(a.Task.ID).Status)
+		res, err := r.reads.Search(t.Context(), w.caller, SearchRequest{Query: "two", TopK: 2})
+		require.NoError(t, err)
+		require.Len(t, res.Hits, 2)
+		require.Equal(t, "two", res.Hits[0].Text)
+		require.Equal(t, a.Document.ID, res.Hits[0].DocumentID)
+		require.Equal(t, int64(1), res.Hits[0].Version)
+		require.Equal(t, 1, res.Hits[0].SegmentIndex)
+		require.InDelta(t, 1, res.Hits[0].Score, 1e-5)
+		require.False(t, res.Partial)
+		require.NoError(t, w.app.DeleteDocument(t.Context(), w.caller, a.Document.ID))
+		texts, partial := r.search("two", 2)
+		require.Empty(t, texts, "a deleted document is found by nobody from the answer on")
+		require.False(t, partial)
+	})
+}
+
+func TestSearchIsTheOwnersAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	r := newReadWorld(t, w)
+	a := w.upload("one")
+	w.process(a.Task.ID)
+	for _, base := range []string{a.Document.BaseID, "", "no such base"} {
+		_, err := r.reads.Search(t.Context(), foreign(), SearchRequest{Query: "one", Base: base})
+		require.ErrorIs(t, err, ErrBaseNotFound, "base %q", base)
+	}
+}
+
+// A version that is switched between the fetch and the join must not hide its successor (design D12).
+func TestSearchStartsOverWhenAVersionIsSwitchedUnderIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	r := newReadWorld(t, w)
+	a := w.upload("one\ntwo")
+	w.process(a.Task.ID)
+	again := func(text string) {
+		next := w.accept(Upload{File: w.receive("a.txt", text), DocumentID: a.Document.ID})
+		w.clock.advance(time.Second)
+		require.Equal(t, taskstate.StatusSucceeded, w.process(next.Task.ID).Status)
+	}
+	r.scan.after = func() {
+		r.scan.after = nil
+		again("three\nfour")
+	}
+	texts, partial := r.search("three", 2)
+	require.Equal(t, "three", texts[0])
+	require.Len(t, texts, 2)
+	require.False(t, partial)
+	n := 0
+	r.scan.after = func() { n++; again(fmt.Sprintf("five %d\nsix %d", n, n)) }
+	_, partial = r.search("five", 2)
+	require.True(t, partial, "switched at every fetch: the answer says that it may be short")
+	require.Equal(t, searchAgain+1, n)
+	r.scan.after = nil
+	_, partial = r.search("five", 2)
+	require.False(t, partial, "a switch before the fetch hides nothing")
+}
+
+func TestSearchLooksBehindVectorsThatNobodyMaySee(t *testing.T) {
+	t.Parallel()
+	for _, garbage := range []int{100, 3000} {
+		t.Run(fmt.Sprint(garbage), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, worldOptions{})
+			r := newReadWorld(t, w)
+			a := w.upload("needle")
+			w.process(a.Task.ID)
+			rows := make([]Vector, garbage)
+			for i := range rows {
+				rows[i] = Vector{ID: fmt.Sprintf("%064x", i), Birth: "dead", Values: vectorOfText("needle", w.embed.model.Dim)}
+			}
+			require.NoError(t, w.vectors.Upsert(t.Context(), a.Document.BaseID, rows))
+			texts, partial := r.search("needle", 1)
+			require.Equal(t, []string{"needle"}, texts)
+			require.False(t, partial)
+			require.Greater(t, r.scan.queries, 1)
+		})
+	}
+}
+
+func TestSearchRefusesAnotherModel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	r := newReadWorld(t, w)
+	w.process(w.upload("one").Task.ID)
+	w.embed.model.Key = "another"
+	_, err := r.reads.Search(t.Context(), w.caller, SearchRequest{Query: "one"})
+	require.Equal(t, CodeDimension, AsFailure(err).Code)
+	require.NotEmpty(t, AsFailure(err).Remedy)
+}
+
+func TestDocumentsAndSegmentsPage(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		r := newReadWorld(t, w)
+		var ids []string
+		for i := range 3 {
+			a := w.accept(Upload{File: w.receive(fmt.Sprintf("Doc_%d%%.txt", i), fmt.Sprintf("text %d\nmore %d", i, i)), Title: fmt.Sprintf("Title %d", i)})
+			ids = append(ids, a.Document.ID)
+			w.advance(time.Second)
+		}
+		first, err := r.reads.Document(t.Context(), w.caller, ids[0])
+		require.NoError(t, err)
+		w.process(first.LatestTaskID)
+		for _, sort := range []taskstate.Sort{taskstate.SortCreated, taskstate.SortCreatedDesc, taskstate.SortUpdated, taskstate.SortUpdatedDesc, ""} {
+			require.Len(t, r.pages(sort), 3, "%s", sort)
+		}
+		require.Equal(t, ids, r.pages(taskstate.SortCreated))
+		for _, c := range []struct {
+			q    DocumentQuery
+			want int
+		}{
+			{DocumentQuery{Text: "doc_1%"}, 1}, {DocumentQuery{Text: "title"}, 3}, {DocumentQuery{Text: "d%c"}, 0},
+			{DocumentQuery{Statuses: []DocumentStatus{DocumentReady}}, 1}, {DocumentQuery{Base: "default"}, 3},
+		} {
+			c.q.Limit = 10
+			got, err := r.reads.Documents(t.Context(), w.caller, c.q)
+			require.NoError(t, err)
+			require.Len(t, got, c.want, "%+v", c.q)
+		}
+		got, err := r.reads.Documents(t.Context(), foreign(), DocumentQuery{Limit: 10})
+		require.NoError(t, err)
+		require.Empty(t, got)
+		_, err = r.reads.Document(t.Context(), foreign(), ids[0])
+		require.ErrorIs(t, err, ErrDocumentNotFound)
+		d, err := r.reads.Document(t.Context(), w.caller, ids[0])
+		require.NoError(t, err)
+		require.Equal(t, DocumentReady, d.Status)
+		require.Equal(t, 2, d.SegmentCount)
+		page, err := r.reads.Segments(t.Context(), w.caller, ids[0], 0, 10)
+		require.NoError(t, err)
+		require.Len(t, page, 1)
+		require.Equal(t, "more 0", page[0].Text)
+		_, err = r.reads.Segments(t.Context(), foreign(), ids[0], -1, 10)
+		require.ErrorIs(t, err, ErrDocumentNotFound)
+	})
+}
+
+// pages lists all documents one by one.
+func (r *readWorld) pages(sort taskstate.Sort) (ids []string) {
+	r.t.Helper()
+	q := DocumentQuery{Sort: sort, Limit: 1}
+	for {
+		page, err := r.reads.Documents(r.t.Context(), r.caller, q)
+		require.NoError(r.t, err)
+		if len(page) == 0 {
+			return ids
+		}
+		ids = append(ids, page[0].ID)
+		at := page[0].UpdatedAt
+		if sort == taskstate.SortCreated || sort == taskstate.SortCreatedDesc {
+			at = page[0].CreatedAt
+		}
+		q.After = &taskstate.Cursor{At: at, ID: page[0].ID}
+	}
+}
+
+func TestBases(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		r := newReadWorld(t, w)
+		made, err := r.reads.CreateBase(t.Context(), w.caller, "notes")
+		require.NoError(t, err)
+		_, err = r.reads.CreateBase(t.Context(), w.caller, "notes")
+		require.ErrorIs(t, err, ErrBaseExists)
+		_, err = r.reads.CreateBase(t.Context(), w.caller, "Notes")
+		require.NoError(t, err, "names are told apart by case")
+		_, err = r.reads.CreateBase(t.Context(), foreign(), "notes")
+		require.NoError(t, err, "another user's name is another name")
+		byID, err := r.reads.Base(t.Context(), w.caller, made.ID)
+		require.NoError(t, err)
+		require.Equal(t, made, byID)
+		_, err = r.reads.Base(t.Context(), foreign(), made.ID)
+		require.ErrorIs(t, err, ErrBaseNotFound)
+		first, err := r.reads.Bases(t.Context(), w.caller, nil, 1)
+		require.NoError(t, err)
+		rest, err := r.reads.Bases(t.Context(), w.caller, &taskstate.Cursor{At: first[0].CreatedAt, ID: first[0].ID}, 10)
+		require.NoError(t, err)
+		require.Len(t, rest, 1)
+		all, err := r.reads.Bases(t.Context(), Caller{Scope: taskstate.System()}, nil, 10)
+		require.NoError(t, err)
+		require.Len(t, all, 3)
+
+		done := w.accept(Upload{File: w.receive("a.txt", "one\ntwo"), Base: "notes"})
+		w.process(done.Task.ID)
+		w.advance(3 * time.Second)
+		w.accept(Upload{File: w.receive("b.txt", "three"), Base: "notes"})
+		w.advance(2 * time.Second)
+		s, err := r.reads.BaseSummary(t.Context(), w.caller, "notes")
+		require.NoError(t, err)
+		require.Equal(t, map[DocumentStatus]int64{DocumentReady: 1, DocumentQueued: 1}, s.Documents)
+		require.EqualValues(t, 1, s.Tasks[taskstate.StatusSucceeded])
+		require.EqualValues(t, 2, s.Segments)
+		require.Equal(t, 50, s.Percent)
+		require.GreaterOrEqual(t, s.OldestWaiting, time.Duration(0))
+		tasks, err := r.reads.Tasks(t.Context(), w.caller, taskstate.Query{KnowledgeBase: "notes", Limit: 10})
+		require.NoError(t, err)
+		require.Len(t, tasks, 2)
+		_, err = r.reads.Tasks(t.Context(), w.caller, taskstate.Query{KnowledgeBase: "none", Limit: 10})
+		require.ErrorIs(t, err, ErrBaseNotFound)
+		_, err = r.reads.BaseSummary(t.Context(), w.caller, "none")
+		require.ErrorIs(t, err, ErrBaseNotFound)
+	})
+}
+
+func TestStatsEqualTheRows(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		r := newReadWorld(t, w)
+		w.process(w.upload("one").Task.ID)
+		w.upload("two")
+		s, err := r.reads.Stats(t.Context(), Caller{Scope: taskstate.System()})
+		require.NoError(t, err)
+		for _, status := range taskstate.Statuses() {
+			require.EqualValues(t, w.number("SELECT COUNT(*) FROM ingest_task WHERE status = ?", string(status)), s.Tasks[status], "%s", status)
+		}
+		require.EqualValues(t, 2, s.Recent[taskstate.StatusQueued])
+		require.EqualValues(t, 1, s.Recent[taskstate.StatusSucceeded])
+	})
+}
+
+func TestExplainEachState(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	r := newReadWorld(t, w)
+	a := w.upload("one")
+	said := func(words ...string) {
+		t.Helper()
+		e, err := r.reads.Explain(t.Context(), w.caller, a.Task.ID)
+		require.NoError(t, err)
+		for _, want := range words {
+			require.Contains(t, e.Words, want)
+		}
+	}
+	said("is QUEUED", "a worker with a free slot claims it")
+	job, _ := w.claim(a.Task.ID)
+	said("is RUNNING", "p1 holds it until")
+	w.advance(time.Minute)
+	said("but its lease expired at")
+	_, err := w.finish(t.Context(), job, taskrun.Result{Err: Transient(CodeVector, "index: connection refused")})
+	require.NoError(t, err)
+	said("is RETRYING", "1 of 3 attempts failed", "connection refused", "attempt 2 of 3 starts")
+	_, err = w.app.Cancel(t.Context(), w.caller, a.Task.ID)
+	require.NoError(t, err)
+	said("is CANCELLED", "nothing until somebody retries it")
+	_, err = r.reads.Explain(t.Context(), foreign(), a.Task.ID)
+	require.ErrorIs(t, err, taskstate.ErrNotFound)
+}
