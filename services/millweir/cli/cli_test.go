@@ -273,7 +273,7 @@ func TestSearchAndExplain(t *testing.T) {
 		}}})
 	})
 	b.mux.HandleFunc("GET /api/knowledge/tasks/x/explain", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, 200, map[string]any{"words": "The task waits."})
+		reply(w, 200, map[string]any{"text": "The task waits."})
 	})
 	require.Equal(t, ExitOK, b.run(t.Context(), "search", "dead", "letter", "queue"))
 	require.Contains(t, b.out.String(), "1. 0.500  Guide\\x07, page 3, A > B\n   the dead letter queue")

@@ -216,7 +216,7 @@ func tasksExplain(ctx context.Context, std IO, args []string) error {
 		return err
 	}
 	return emitOne(f, raw, func(w io.Writer) {
-		words, _ := raw["words"].(string)
+		words, _ := raw["text"].(string)
 		_, _ = fmt.Fprintln(w, clean(words))
 	})
 }
