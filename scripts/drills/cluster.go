@@ -189,7 +189,7 @@ func slowEmbedder() *embedtest.Options { return &embedtest.Options{} }
 
 // summary tells what a load met.
 func summary(r *lab.Record) string {
-	return fmt.Sprintf("%d documents accepted, each visible once; %d requests broke off, %d answered 503, %d never known",
+	return fmt.Sprintf("%d documents accepted, each visible once; %d requests broke off, %d answered 503, %d of unknown outcome",
 		len(r.Accepted), r.Unknown, r.Busy, len(r.Maybe))
 }
 

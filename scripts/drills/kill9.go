@@ -47,6 +47,9 @@ func kill9Workers(ctx context.Context, s *stage) (string, error) {
 	if err := c.verify(ctx, load, nil); err != nil {
 		return "", err
 	}
+	if len(load.Accepted) < 100 {
+		return "", fmt.Errorf("only %d documents were accepted: this was no load", len(load.Accepted))
+	}
 	return fmt.Sprintf("%d kills; %s", kills, summary(load)), nil
 }
 

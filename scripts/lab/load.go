@@ -16,11 +16,13 @@ const retryPause = 50 * time.Millisecond
 type Record struct {
 	mu       sync.Mutex
 	Accepted map[string]Doc // by task id: answered with 2xx
-	Maybe    []Doc          // sent at least once and never answered
+	Maybe    []Doc          // sent at least once and never answered 2xx
 	Unknown  int            // requests that broke off without an answer, also those that were repeated with success
 	Busy     int            // 503 answers
 	Rude     int            // 503 answers without Retry-After
-	Other    map[int]int    // other refusals by status; they are not repeated
+	// Conflicts are 409 answers to the repeat of a request that broke off: its document is in Maybe and not repeated.
+	Conflicts int
+	Other     map[int]int // other refusals by status; they are not repeated
 }
 
 // Load is a number of clients that upload one document after the other. A request without an answer is repeated
@@ -99,8 +101,11 @@ func (r *Record) note(d Doc, t Task, err error) (again bool, pause time.Duration
 		}
 		return true, max(retryPause, min(status.RetryAfter, time.Second))
 	}
-	if status.Status == http.StatusConflict { // our own earlier request with this key is still being received
-		return true, retryPause
+	if status.Status == http.StatusConflict {
+		// The key is still claimed by our own request that broke off; it is let go a while after its gateway died.
+		r.Conflicts++
+		r.Maybe = append(r.Maybe, d)
+		return false, 0
 	}
 	r.Other[status.Status]++
 	return false, 0
@@ -117,5 +122,5 @@ func (r *Record) Add(o *Record) {
 		r.Other[status] += n
 	}
 	r.Maybe = append(r.Maybe, o.Maybe...)
-	r.Unknown, r.Busy, r.Rude = r.Unknown+o.Unknown, r.Busy+o.Busy, r.Rude+o.Rude
+	r.Unknown, r.Busy, r.Rude, r.Conflicts = r.Unknown+o.Unknown, r.Busy+o.Busy, r.Rude+o.Rude, r.Conflicts+o.Conflicts
 }
