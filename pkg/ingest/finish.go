@@ -89,7 +89,11 @@ func (a *App) complete(m taskstate.Moment, d taskrun.Done, v openVersion, c segm
 	case c.n != f.segments || v.built != f.segments || c.lowest != 0 || c.highest != f.segments-1:
 		return a.failHere(m, d, fmt.Sprintf("%d segment rows stand where %d were written", c.n, f.segments))
 	}
-	return taskstate.Succeed(m, d.Task, d.Holder, d.Result.Output, d.Result.Message)
+	out := taskstate.Succeed(m, d.Task, d.Holder, d.Result.Output, d.Result.Message)
+	if out.Change != nil { // the last report may not have been written yet
+		out.Change.Progress.Processed, out.Change.Progress.Total = f.segments, f.segments
+	}
+	return out
 }
 
 // failHere ends an attempt inside the finish transaction: the next one mends what is missing.

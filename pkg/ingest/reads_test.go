@@ -96,7 +96,9 @@ func TestSearchFindsVisibleSegments(t *testing.T) {
 	onEachDatabase(t, func(t *testing.T, w *world) {
 		r := newReadWorld(t, w)
 		a := w.upload("one\ntwo\nthree")
-		require.Equal(t, taskstate.StatusSucceeded, w.process(a.Task.ID).Status)
+		done := w.process(a.Task.ID)
+		require.Equal(t, taskstate.StatusSucceeded, done.Status)
+		require.Equal(t, taskstate.Progress{Stage: taskstate.StageDone, Percent: 100, Processed: 3, Total: 3}, done.Progress)
 		res, err := r.reads.Search(t.Context(), w.caller, SearchRequest{Query: "two", TopK: 2})
 		require.NoError(t, err)
 		require.Len(t, res.Hits, 2)
