@@ -54,7 +54,7 @@ func (p *people) Authenticate(_ context.Context, secret string) (auth.Principal,
 
 // bench is a gateway over the fake, in AUTH_MODE=keys.
 type bench struct {
-	t      *testing.T
+	t      testing.TB
 	g      *Gateway
 	svc    *ingestfake.Service
 	people *people
@@ -87,7 +87,7 @@ func testConfig() Config {
 	}
 }
 
-func newBench(t *testing.T, change ...func(*Config, *Deps)) *bench {
+func newBench(t testing.TB, change ...func(*Config, *Deps)) *bench {
 	t.Helper()
 	b := &bench{t: t, svc: ingestfake.New(), people: &people{}, log: &logBuffer{}, reg: prometheus.NewRegistry()}
 	cfg := testConfig()

@@ -16,7 +16,7 @@ import (
 
 // checkAnswer compares an answer with the description: its status must be announced for the operation,
 // its body must fit the schema, and may have no field that the schema does not name.
-func checkAnswer(t *testing.T, d *document, method, route string, w *httptest.ResponseRecorder) {
+func checkAnswer(t testing.TB, d *document, method, route string, w *httptest.ResponseRecorder) {
 	t.Helper()
 	path, op := operationOf(d.root, method, route)
 	require.NotNil(t, op, "%s %s is not described", method, route)

@@ -123,7 +123,10 @@ func (s *Service) tick() time.Time {
 
 // Receive reads r to its end. A file that begins with "%EXE" is of no known type; an empty one has no content.
 func (s *Service) Receive(_ context.Context, r io.Reader, name string) (ingest.ReceivedFile, error) {
-	s.receives <- name
+	select {
+	case s.receives <- name:
+	default: // nobody listens
+	}
 	s.mu.Lock()
 	err := s.fail["Receive"]
 	s.mu.Unlock()
