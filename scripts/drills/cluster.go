@@ -138,6 +138,9 @@ func (c *cluster) verify(ctx context.Context, load *lab.Record, want map[string]
 		}
 		return err
 	}
+	if strays := c.Strays(); len(strays) > 0 {
+		return fmt.Errorf("%d processes outlived the one that started them: %v", len(strays), strays)
+	}
 	if err := c.allRun(); err != nil || load == nil {
 		return err
 	}

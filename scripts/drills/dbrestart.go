@@ -27,17 +27,17 @@ func databaseRestart(ctx context.Context, s *stage) (string, error) {
 	stop := background(ctx, lab.Load{Target: c.client, Clients: 3, Bytes: docBytes, Every: 200 * time.Millisecond})
 	defer stop()
 	lab.Pause(ctx, lossPause)
-	if err := errors.Join(c.Maria.Kill(ctx), c.Maria.Restart(ctx)); err != nil {
+	if err := errors.Join(c.SQL.Kill(ctx), c.SQL.Restart(ctx)); err != nil {
 		return "", err
 	}
 	lab.Pause(ctx, lossPause)
-	if err := c.Maria.Kill(ctx); err != nil {
+	if err := c.SQL.Kill(ctx); err != nil {
 		return "", err
 	}
 	if err := whileAway(ctx, c); err != nil {
 		return "", err
 	}
-	if err := c.Maria.Restart(ctx); err != nil {
+	if err := c.SQL.Restart(ctx); err != nil {
 		return "", err
 	}
 	back := time.Now()

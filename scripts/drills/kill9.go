@@ -18,9 +18,14 @@ const killTime = 30 * time.Second
 var patient = []string{"INGEST_MAX_CRASHES=1000", "INGEST_LEASE_MS=2000"}
 
 // kill9Workers kills any of the separate services at random moments under load and starts it again.
-func kill9Workers(ctx context.Context, s *stage) (string, error) {
+func kill9Workers(ctx context.Context, s *stage) (string, error) { return kill9Services(ctx, s, false) }
+
+// kill9Postgres is the same on Postgres.
+func kill9Postgres(ctx context.Context, s *stage) (string, error) { return kill9Services(ctx, s, true) }
+
+func kill9Services(ctx context.Context, s *stage, postgres bool) (string, error) {
 	api := lab.FreeAddr()
-	c, err := s.newCluster(ctx, lab.Options{Env: append([]string{"HTTP_ADDR=" + api}, patient...)},
+	c, err := s.newCluster(ctx, lab.Options{Postgres: postgres, Env: append([]string{"HTTP_ADDR=" + api}, patient...)},
 		"ingest-api", "stream-worker", "stream-worker", "reclaimer")
 	if err != nil {
 		return "", err
@@ -95,6 +100,9 @@ func verifyDev(ctx context.Context, w *lab.World, p *lab.Proc, client *lab.Clien
 	}
 	if err := findSome(ctx, client, load); err != nil {
 		return err
+	}
+	if strays := w.Strays(); len(strays) > 0 {
+		return fmt.Errorf("%d processes outlived the one that started them: %v", len(strays), strays)
 	}
 	if code, err := p.Stop(ctx, stopLimit); err != nil || code != 0 {
 		return fmt.Errorf("exit code after SIGTERM: %d, %w; end of %s:\n%s", code, err, p.Log, p.Tail(12))

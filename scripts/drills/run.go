@@ -37,6 +37,7 @@ type stage struct {
 var drills = []drill{
 	{"main-reproduction", "Chroma unreachable, two attempts, no backoff", 2 * time.Minute, reproduction},
 	{"main-kill9-worker", "gateway, workers and reclaimer killed at random for 30 s under load", 4 * time.Minute, kill9Workers},
+	{"main-kill9-postgres", "the same on Postgres", 4 * time.Minute, kill9Postgres},
 	{"main-kill9-dev", "the all-in-one killed at random for 30 s under load", 4 * time.Minute, kill9Dev},
 	{"main-poison", "a document that kills its worker beside 20 innocent ones", 3 * time.Minute, poison},
 	{"main-zombie", "a worker paused beyond its leases and woken after the takeover", 3 * time.Minute, zombie},

@@ -91,3 +91,33 @@ func statFields(pid int) []string {
 	}
 	return strings.Fields(string(b[at+1:]))
 }
+
+// Strays lists processes of the product in this world that no process which should run has started: children that outlived their parent.
+func (w *World) Strays() []string {
+	mine := map[int]bool{}
+	w.mu.Lock()
+	for _, p := range w.procs {
+		if p.Exited() {
+			continue
+		}
+		mine[p.PID] = true
+		for _, pid := range Children(p.PID) {
+			mine[pid] = true
+		}
+	}
+	w.mu.Unlock()
+	var out []string
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(filepath.Base(d))
+		cwd, cwdErr := os.Readlink(filepath.Join(d, "cwd"))
+		if err != nil || cwdErr != nil || cwd != w.Dir || mine[pid] {
+			continue
+		}
+		command, _ := os.ReadFile(filepath.Join(d, "cmdline"))
+		if f := statFields(pid); len(f) > 1 && f[0] != "Z" {
+			out = append(out, fmt.Sprintf("pid %d: %s", pid, strings.ReplaceAll(strings.TrimRight(string(command), "\x00"), "\x00", " ")))
+		}
+	}
+	return out
+}

@@ -33,11 +33,13 @@ const (
 	portAttempts = 200
 )
 
-// Options say what a world has; the zero value is MariaDB, Redis, Chroma and no embedding service.
+// Options say what a world has; without any of its switches it is MariaDB, Redis, Chroma and no embedding service.
 type Options struct {
 	Name string
 	// Env goes to every service, "NAME=value"; it wins over the world's own settings.
 	Env []string
+	// Postgres takes the place of MariaDB.
+	Postgres bool
 	// Alone is a world without servers, for `millweir dev`.
 	Alone bool
 	// Embedder, when set, is the fake embedding service that services are told to use.
@@ -46,8 +48,8 @@ type Options struct {
 
 // World is servers and processes of one drill.
 type World struct {
-	Dir     string // logs, uploads and data
-	Maria   *labserver.Server
+	Dir     string            // logs, uploads and data
+	SQL     *labserver.Server // MariaDB or Postgres
 	Redis   *labserver.Server
 	Chroma  *labserver.Server
 	Embed   *embedtest.Server // nil: the built-in embedder
@@ -84,13 +86,17 @@ func NewWorld(ctx context.Context, b *Bench, opts Options) (*World, error) {
 
 // startServers starts all servers side by side.
 func (w *World) startServers(ctx context.Context) error {
+	kind := labserver.KindMariaDB
+	if w.opts.Postgres {
+		kind = labserver.KindPostgres
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, s := range []struct {
 		to   **labserver.Server
 		kind labserver.Kind
 		opts labserver.Options
 	}{
-		{&w.Maria, labserver.KindMariaDB, labserver.Options{Database: database}},
+		{&w.SQL, kind, labserver.Options{Database: database}},
 		{&w.Redis, labserver.KindRedis, labserver.Options{}},
 		{&w.Chroma, labserver.KindChroma, labserver.Options{}},
 	} {
@@ -104,10 +110,10 @@ func (w *World) startServers(ctx context.Context) error {
 
 // open makes the direct accesses and the schema.
 func (w *World) open(ctx context.Context) (err error) {
-	if w.Maria == nil || w.Redis == nil || w.Chroma == nil {
+	if w.SQL == nil || w.Redis == nil || w.Chroma == nil {
 		return nil // startServers has said why
 	}
-	if w.DB, err = taskstore.Open(ctx, taskstore.Config{MySQLDSN: w.Maria.DSN(""), MaxOpen: 4}); err != nil {
+	if w.DB, err = taskstore.Open(ctx, taskstore.Config{DatabaseURL: w.SQL.URL(""), MaxOpen: 4}); err != nil {
 		return err
 	}
 	if _, err := w.DB.Migrate(ctx); err != nil {
@@ -141,7 +147,7 @@ func (w *World) Close() {
 	if w.Embed != nil {
 		w.Embed.Close()
 	}
-	for _, s := range []*labserver.Server{w.Chroma, w.Redis, w.Maria} {
+	for _, s := range []*labserver.Server{w.Chroma, w.Redis, w.SQL} {
 		if s != nil {
 			_ = s.Kill(ctx) // its folder is thrown away
 		}
@@ -177,8 +183,12 @@ func (w *World) Data() string { return filepath.Join(w.Dir, "data") }
 
 // serverEnv are the settings that lead to the world's servers.
 func (w *World) serverEnv() []string {
+	address := "MYSQL_DSN=" + w.SQL.DSN("")
+	if w.opts.Postgres {
+		address = "DATABASE_URL=" + w.SQL.URL("")
+	}
 	return append([]string{
-		"MYSQL_DSN=" + w.Maria.DSN(""), "REDIS_URL=" + w.Redis.URL(""), "VECTOR_STORE=chroma",
+		address, "REDIS_URL=" + w.Redis.URL(""), "VECTOR_STORE=chroma",
 		"CHROMA_BASE_URL=" + w.Chroma.URL(""), "AUTH_MODE=none", "UPLOAD_DIR=" + filepath.Join(w.Dir, "uploads"),
 	}, w.embedEnv()...)
 }
