@@ -56,7 +56,7 @@ func Services(ctx context.Context, p *suite.Parts, cfg *Config) (services []proc
 	keys := auth.New(p.Store, p.Env.Log, time.Now)
 	p.Env.Ready.Register("schema", p.Store.CheckSchema)
 	server, err := gateway.NewServer(ctx, cfg.HTTP, gateway.Deps{
-		Service: app, Auth: keys, Keys: keys, Limiter: limiter(p, cfg), Readiness: readiness{p.Env.Ready},
+		Service: app, Auth: keys, Keys: keys, Limiter: limiter(p, cfg), Readiness: p.Env.Ready,
 		Metrics: process.MetricsHandler(p.Env), Registerer: p.Env.Metrics, Tracer: otel.GetTracerProvider(),
 		Logger: p.Env.Log, Version: p.Env.Version,
 	})
@@ -75,19 +75,4 @@ func limiter(p *suite.Parts, cfg *Config) ratelimit.Limiter {
 	limit := cfg.HTTP.UploadLimit()
 	shared := redislimit.New(p.Redis, "ratelimit:upload:", limit)
 	return ratelimit.NewFallback(shared, ratelimit.NewLocal(limit, time.Now), p.Env.Log, time.Now)
-}
-
-// readiness tells the gateway what the process's registry knows.
-type readiness struct{ *process.Ready }
-
-// Probe implements gateway.Readiness.
-func (r readiness) Probe(ctx context.Context) map[string]error {
-	out := map[string]error{}
-	for _, c := range r.Check(ctx).Checks {
-		out[c.Name] = nil
-		if !c.OK {
-			out[c.Name] = errors.New(c.Error)
-		}
-	}
-	return out
 }

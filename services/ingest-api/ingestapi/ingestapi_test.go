@@ -1,0 +1,139 @@
+package ingestapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"mime/multipart"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/suite"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+func TestMain(m *testing.M) { labserver.Main(m) }
+
+// gatewayOn serves over a MariaDB and a Redis of the test's own, with keys; it answers the URL and a user's and an operator's key.
+func gatewayOn(t *testing.T) (url, user, operator string) {
+	t.Helper()
+	dir := t.TempDir()
+	for k, v := range map[string]string{
+		"MYSQL_DSN": labserver.MySQLDatabase(t), "DATABASE_URL": "", "REDIS_URL": labserver.RedisURL(t), "VECTOR_STORE": "embedded",
+		"UPLOAD_DIR": filepath.Join(dir, "uploads"), "VECTOR_DIR": filepath.Join(dir, "vectors"),
+		"HTTP_ADDR": "127.0.0.1:0", "AUTH_MODE": "keys", "UPLOAD_RATE_LIMIT": "2", "UPLOAD_MAX_BYTES": "1000",
+	} {
+		t.Setenv(k, v)
+	}
+	cfg, err := process.Load[Config]()
+	require.NoError(t, err)
+	env := &process.Env{
+		Name: "ingest-api", Version: "test", Log: slog.New(slog.DiscardHandler),
+		Metrics: prometheus.NewRegistry(), Ready: process.NewReady(), Stdout: io.Discard,
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	parts, err := suite.Open(ctx, env, cfg.Shared)
+	require.NoError(t, err)
+	_, err = parts.Store.Migrate(ctx)
+	require.NoError(t, err)
+	services, addr, err := Services(ctx, parts, &cfg)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- process.RunAll(ctx, services...) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+		parts.Close()
+	})
+	keys := auth.New(parts.Store, env.Log, time.Now)
+	user, _, err = keys.Create(ctx, auth.NewKey{UserID: "anna", Role: taskstate.RoleUser})
+	require.NoError(t, err)
+	operator, _, err = keys.Create(ctx, auth.NewKey{UserID: "root", Role: taskstate.RoleOperator})
+	require.NoError(t, err)
+	return "http://" + addr, user, operator
+}
+
+// upload sends one file and answers the status and the body.
+func upload(t *testing.T, url, key, text string) (int, map[string]any) {
+	t.Helper()
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	part, err := form.CreateFormFile("file", "a.txt")
+	require.NoError(t, err)
+	_, _ = io.WriteString(part, text)
+	require.NoError(t, form.Close())
+	return ask(t, http.MethodPost, url+"/api/knowledge/documents/upload-async", key, form.FormDataContentType(), &body)
+}
+
+// ask sends a request with a key.
+func ask(t *testing.T, method, url, key, contentType string, body io.Reader) (int, map[string]any) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	require.NoError(t, err)
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	req.Header.Set("Content-Type", contentType)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	var out map[string]any
+	_ = json.NewDecoder(res.Body).Decode(&out)
+	return res.StatusCode, out
+}
+
+// Not parallel: it sets variables.
+func TestGatewayOnRealServers(t *testing.T) {
+	url, user, operator := gatewayOn(t)
+	status, _ := upload(t, url, "", "text")
+	require.Equal(t, http.StatusUnauthorized, status)
+	status, body := upload(t, url, user, "some text")
+	require.Equal(t, http.StatusAccepted, status)
+	require.Equal(t, "QUEUED", body["status"])
+	task := url + "/api/knowledge/tasks/" + body["taskId"].(string) //nolint:errcheck // a panic is a failure too
+	status, _ = ask(t, http.MethodGet, task, user, "", nil)
+	require.Equal(t, http.StatusOK, status)
+	status, body = ask(t, http.MethodGet, url+"/internal/tasks/stats", operator, "", nil)
+	require.Equal(t, http.StatusOK, status)
+	require.EqualValues(t, 1, body["streamLength"], "the delivery was added after the commit")
+	status, _ = ask(t, http.MethodGet, url+"/internal/tasks/stats", user, "", nil)
+	require.Equal(t, http.StatusForbidden, status)
+	status, body = upload(t, url, user, string(bytes.Repeat([]byte("x"), 2000)))
+	require.Equal(t, http.StatusRequestEntityTooLarge, status, "%v", body)
+	status, body = upload(t, url, user, "one more")
+	require.Equal(t, http.StatusTooManyRequests, status, "%v", body)
+	require.Equal(t, "RATE_LIMITED", body["code"])
+	status, _ = ask(t, http.MethodGet, url+"/readyz", "", "", nil)
+	require.Equal(t, http.StatusOK, status)
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	dir := t.TempDir()
+	for k, v := range map[string]string{
+		"DATABASE_URL": "sqlite:" + filepath.Join(dir, "a.db"), "REDIS_URL": "redis://127.0.0.1:1", "VECTOR_STORE": "embedded",
+		"UPLOAD_DIR": filepath.Join(dir, "uploads"), "VECTOR_DIR": filepath.Join(dir, "vectors"), "HTTP_ADDR": "127.0.0.1:0", "AUTH_MODE": "none",
+	} {
+		t.Setenv(k, v)
+	}
+	cfg, err := process.Load[Config]()
+	require.NoError(t, err)
+	env := &process.Env{
+		Name: "ingest-api", Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Ready: process.NewReady(), Stdout: io.Discard,
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, env, &cfg) }()
+	require.Eventually(t, func() bool { return len(env.Ready.Check(ctx).Checks) > 0 }, 10*time.Second, 5*time.Millisecond, "it started")
+	cancel()
+	require.NoError(t, <-done)
+}

@@ -1,0 +1,67 @@
+package admin
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/services/millweir/cli"
+)
+
+// run runs one verb over the database that the environment names.
+func run(t *testing.T, args ...string) (code int, out, errs string) {
+	t.Helper()
+	var o, e bytes.Buffer
+	code = cli.Run(t.Context(), cli.IO{Out: &o, Err: &e, Getenv: func(string) string { return "" }}, args, Commands())
+	return code, o.String(), e.String()
+}
+
+// Not parallel: it sets variables.
+func TestMigrationsAndKeys(t *testing.T) {
+	t.Setenv("MYSQL_DSN", "")
+	t.Setenv("DATABASE_URL", "sqlite:"+filepath.Join(t.TempDir(), "a.db"))
+	code, out, errs := run(t, "migrate", "status")
+	require.Equal(t, cli.ExitFailed, code)
+	require.Contains(t, out, "missing")
+	require.Contains(t, errs, "run millweir migrate up")
+	code, out, _ = run(t, "migrate", "up")
+	require.Equal(t, cli.ExitOK, code)
+	require.Contains(t, out, "applied 001_tasks")
+	code, out, _ = run(t, "migrate", "up")
+	require.Equal(t, cli.ExitOK, code)
+	require.NotContains(t, out, "applied")
+	code, _, _ = run(t, "migrate", "status")
+	require.Equal(t, cli.ExitOK, code)
+
+	code, secret, shown := run(t, "keys", "create", "--user", "anna", "--name", "laptop", "--ttl", "24h")
+	require.Equal(t, cli.ExitOK, code)
+	require.Regexp(t, `^mw_live_[0-9A-Za-z]{36}\n$`, secret)
+	code, list, _ := run(t, "keys", "list")
+	require.Equal(t, cli.ExitOK, code)
+	require.Contains(t, list, "laptop")
+	require.NotContains(t, list, strings.TrimSpace(secret))
+	id := strings.Fields(shown)[1]
+	code, _, _ = run(t, "keys", "revoke", id)
+	require.Equal(t, cli.ExitOK, code)
+	_, list, _ = run(t, "keys", "list")
+	require.Contains(t, list, "revoked")
+	code, _, _ = run(t, "keys", "revoke", "01a1fc25-92ca-75c6-9b98-06235702558b")
+	require.Equal(t, cli.ExitNotFound, code)
+	code, _, errs = run(t, "keys", "create", "--user", "")
+	require.Equal(t, cli.ExitBadInput, code, errs)
+	code, _, errs = run(t, "keys", "create", "--user", "x", "--role", "king")
+	require.Equal(t, cli.ExitBadInput, code, errs)
+	for _, bad := range [][]string{{"keys", "revoke"}, {"migrate", "up", "--nonsense"}} {
+		code, _, _ = run(t, bad...)
+		require.Equal(t, cli.ExitUsage, code, "%v", bad)
+	}
+	code, _, _ = run(t, "migrate", "up", "--env-file", "/no/such/file")
+	require.Equal(t, cli.ExitBadInput, code)
+	t.Setenv("DATABASE_URL", "oracle://x")
+	code, _, errs = run(t, "migrate", "up")
+	require.NotEqual(t, cli.ExitOK, code)
+	require.Contains(t, errs, "DATABASE_URL")
+}
