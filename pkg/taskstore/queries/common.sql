@@ -188,3 +188,14 @@ WHERE version = ?
 INSERT INTO timeline (id, value)
 SELECT 1, ?
 WHERE NOT EXISTS (SELECT 1 FROM timeline)
+
+-- name: TimelineRenew
+UPDATE timeline
+SET value = ?
+WHERE id = 1
+
+-- Claims and reservations of the history that is gone: whoever sweeps next takes them over.
+-- name: LeasesExpire
+UPDATE ingest_task
+SET lease_expires_at = @now, wake_at = @now
+WHERE status = 'RUNNING'

@@ -26,6 +26,7 @@ func Commands() []cli.Command {
 		{Name: "dev", Args: "[--data DIR] [--addr HOST:PORT] [--queue redis]", Summary: "run everything in one process", Run: nil},
 		{Name: "migrate up", Args: "[--env-file FILE]", Summary: "bring the database's schema up to date", Run: migrateUp},
 		{Name: "migrate status", Args: "[--env-file FILE]", Summary: "say which migrations were applied", Run: migrateStatus},
+		{Name: "timeline renew", Args: "--yes", Summary: "after a restore: believe no claim from before (see deploy/docs/runbook.md)", Run: timelineRenew},
 		{Name: "keys create", Args: "--user ID [--role user|operator] [--name TEXT] [--ttl 720h]", Summary: "make an API key and show it once", Run: keysCreate},
 		{Name: "keys list", Args: "", Summary: "list API keys", Run: keysList},
 		{Name: "keys revoke", Args: "ID", Summary: "end an API key for good", Run: keysRevoke},
@@ -94,6 +95,22 @@ func migrateStatus(ctx context.Context, std cli.IO, args []string) error {
 			return cli.Failed(fmt.Errorf("%d migrations are missing: run millweir migrate up", missing))
 		}
 		return nil
+	})
+}
+
+// timelineRenew starts a new history of the database; it needs --yes, for every running task is interrupted.
+func timelineRenew(ctx context.Context, std cli.IO, args []string) error {
+	yes := false
+	define := func(f *flag.FlagSet) { f.BoolVar(&yes, "yes", false, "do it") }
+	return withStore(ctx, std, "timeline renew", args, define, func(s *taskstore.Store, _ []string) error {
+		if !yes {
+			return cli.Unconfirmed(errors.New("this ends the claim of every running task; say --yes"))
+		}
+		timeline, leases, err := s.RenewTimeline(ctx)
+		if err == nil {
+			_, _ = fmt.Fprintf(std.Out, "timeline %d; %d claims ended\n", timeline, leases)
+		}
+		return err
 	})
 }
 

@@ -36,6 +36,12 @@ func TestMigrationsAndKeys(t *testing.T) {
 	code, _, _ = run(t, "migrate", "status")
 	require.Equal(t, cli.ExitOK, code)
 
+	code, _, _ = run(t, "timeline", "renew")
+	require.Equal(t, cli.ExitConfirm, code)
+	code, out, _ = run(t, "timeline", "renew", "--yes")
+	require.Equal(t, cli.ExitOK, code)
+	require.Contains(t, out, "0 claims ended")
+
 	code, secret, shown := run(t, "keys", "create", "--user", "anna", "--name", "laptop", "--ttl", "24h")
 	require.Equal(t, cli.ExitOK, code)
 	require.Regexp(t, `^mw_live_[0-9A-Za-z]{36}\n$`, secret)

@@ -71,6 +71,9 @@ func NotFound(err error) error { return &codedError{ExitNotFound, err} }
 // Failed is exit 1.
 func Failed(err error) error { return &codedError{ExitFailed, err} }
 
+// Unconfirmed is exit 10.
+func Unconfirmed(err error) error { return &codedError{ExitConfirm, err} }
+
 // IsTerminal reports whether a file is a terminal.
 func IsTerminal(f *os.File) bool {
 	info, err := f.Stat()

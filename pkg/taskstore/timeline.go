@@ -1,0 +1,31 @@
+package taskstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// RenewTimeline starts a new history after a restore or an asynchronous failover (design D2): fences may repeat then,
+// so that a holder from the lost history must no longer be believed. It sets a new random timeline and ends every lease;
+// tasks that were running are taken over, which counts a crash for each. Ordinary upgrades never call it.
+// It answers the new timeline and how many leases it ended.
+func (s *Store) RenewTimeline(ctx context.Context) (timeline, leases int64, err error) {
+	timeline, err = newTimeline()
+	if err != nil {
+		return 0, 0, err
+	}
+	err = s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+		if _, err := tx.ExecContext(ctx, s.queries.Get("TimelineRenew"), timeline); err != nil {
+			return fmt.Errorf("renew timeline: %w", err)
+		}
+		done, err := tx.ExecContext(ctx, s.queries.Get("LeasesExpire"))
+		if err != nil {
+			return fmt.Errorf("end leases: %w", err)
+		}
+		leases, err = done.RowsAffected()
+		return err
+	})
+	return timeline, leases, err
+}
