@@ -54,8 +54,9 @@ type collection struct {
 	name string
 	lane chan struct{}
 
-	mu sync.Mutex
-	id string // empty: not known
+	mu      sync.Mutex
+	id      string        // empty: not known
+	waiting []*upsertCall // in the order in which they came
 }
 
 // New returns a store; nothing is called yet.
@@ -88,30 +89,6 @@ func New(cfg Config, opts ...Option) (*Store, error) {
 // Close closes idle connections.
 func (s *Store) Close() error {
 	s.client.CloseIdle()
-	return nil
-}
-
-// Upsert writes rows in batches of at most 200; see ingest.VectorStore.
-// A failure may leave some batches written: the same call again completes it.
-func (s *Store) Upsert(ctx context.Context, base string, rows []ingest.Vector) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	dim, err := vector.CheckRows(rows)
-	if err != nil {
-		return err
-	}
-	c := s.collection(base)
-	release, err := c.enter(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
-	for part := range slices.Chunk(vector.LastWins(rows), rowsPerBody(dim)) {
-		if err := s.upsert(ctx, c, part); err != nil {
-			return s.failure(ctx, err)
-		}
-	}
 	return nil
 }
 
