@@ -49,8 +49,8 @@ func spawn(name, path string, args, env []string, dir, log string) (*Proc, error
 	if err != nil {
 		return nil, err
 	}
-	defer out.Close()                  //nolint:errcheck // the child has its own descriptor
-	cmd := exec.Command(path, args...) //nolint:noctx // ended by signals, never by a context
+	defer out.Close() //nolint:errcheck // the child has its own descriptor
+	cmd := exec.Command(path, args...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = env, dir, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
