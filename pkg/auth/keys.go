@@ -20,7 +20,7 @@ const (
 	maxName   = 190
 )
 
-// ErrInvalidInput: a wish for a key that cannot be met; the text says what is wrong.
+// ErrInvalidInput is for a key that cannot be made as asked; the text says what is wrong.
 var ErrInvalidInput = errors.New("invalid API key request")
 
 // DB is what keys need of a database; taskstate.Store is one.

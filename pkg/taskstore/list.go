@@ -85,7 +85,7 @@ func (s *Store) where(f *filters, q taskstate.Query) {
 
 // page adds cursor, order and limit.
 func (s *Store) page(f *filters, q taskstate.Query) error {
-	kind := ""
+	var kind string
 	switch q.Sort {
 	case taskstate.SortCreated:
 		kind = "CreatedUp"

@@ -209,6 +209,7 @@ func explain(t *testing.T, db *sql.DB, query string, args ...any) (key string, e
 	defer conn.Close() //nolint:errcheck // a test's connection
 	rows, err := conn.QueryContext(t.Context(), "EXPLAIN "+query, args...)
 	require.NoError(t, err)
+	defer rows.Close() //nolint:errcheck // a test's rows
 	columns, err := rows.Columns()
 	require.NoError(t, err)
 	for rows.Next() {
@@ -226,6 +227,7 @@ func explain(t *testing.T, db *sql.DB, query string, args ...any) (key string, e
 			key, extra = line["key"], line["Extra"]
 		}
 	}
+	require.NoError(t, rows.Err())
 	require.NoError(t, rows.Close())
 	read := func() (sum int64) {
 		rows, err := conn.QueryContext(t.Context(), "SHOW SESSION STATUS LIKE 'Handler_read%'")
@@ -237,6 +239,7 @@ func explain(t *testing.T, db *sql.DB, query string, args ...any) (key string, e
 			require.NoError(t, rows.Scan(&name, &n))
 			sum += n
 		}
+		require.NoError(t, rows.Err())
 		return sum
 	}
 	before := read()
@@ -255,10 +258,10 @@ func drain(ctx context.Context, t *testing.T, conn *sql.Conn, query string, args
 	t.Helper()
 	rows, err := conn.QueryContext(ctx, query, args...)
 	require.NoError(t, err)
+	defer rows.Close() //nolint:errcheck // a test's rows
 	n := 0
 	for rows.Next() {
 		n++
 	}
 	require.NoError(t, rows.Err(), fmt.Sprint(n))
-	require.NoError(t, rows.Close())
 }

@@ -185,7 +185,8 @@ func testDeadlock(t *testing.T, b *bench) {
 		t.Log("one writer at a time: there is nothing to deadlock")
 	}
 	mine, rows := b.queued(2), b.queued(2)
-	met := make(chan struct{}, 2)
+	var met sync.WaitGroup
+	met.Add(2)
 	other := b.s
 	if !b.features.RowLocks {
 		other = b.reopen(t)
@@ -204,10 +205,8 @@ func testDeadlock(t *testing.T, b *bench) {
 							return fmt.Errorf("lock %d: %w", step, err)
 						}
 						if step == 0 && runs[n] == 1 && b.features.RowLocks {
-							met <- struct{}{}
-							for len(met) < 2 {
-								time.Sleep(time.Millisecond) // a channel cannot say "both are here" to both without a third party
-							}
+							met.Done()
+							met.Wait() // both hold their first row
 						}
 					}
 					return nil

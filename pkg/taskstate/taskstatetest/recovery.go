@@ -109,12 +109,12 @@ func testReserve(t *testing.T, b *bench) {
 
 func testThrottle(t *testing.T, b *bench) {
 	id := b.queued(1)[0]
-	for n, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+	for n, seconds := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
 		now := b.one(id, b.claiming("p1")).After
 		o := b.one(id, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 			return taskstate.Fail(b.p, m, t, b.holder(now), taskstate.Failure{Throttled: true, Cause: "429"})
 		})
-		equal(t, fmt.Sprintf("wait %d", n), o.After.NextRetryAt.Sub(o.After.UpdatedAt), want*time.Second)
+		equal(t, fmt.Sprintf("wait %d", n), o.After.NextRetryAt.Sub(o.After.UpdatedAt), time.Duration(seconds)*time.Second)
 		equal(t, "attempts", o.After.AttemptCount, 0)
 		equal(t, "throttles", o.After.ThrottleCount, n+1)
 		b.one(id, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision { return taskstate.Retry(m, t, worker) })

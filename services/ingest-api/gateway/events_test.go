@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -96,7 +97,7 @@ func TestEventsFollowATask(t *testing.T) {
 	var got []string
 	for {
 		e, err := readEvent(t, stream)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		require.NoError(t, err)
@@ -137,7 +138,7 @@ func TestEventsResumeWithEveryChange(t *testing.T) {
 	var got []taskstate.Status
 	for {
 		e, err := readEvent(t, stream)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		require.NoError(t, err)
@@ -215,21 +216,21 @@ func TestHeartbeatComesAfterFifteenIdleSeconds(t *testing.T) {
 		}()
 		synctest.Wait()
 		require.Empty(t, out.String())
-		time.Sleep(heartbeat - time.Millisecond) // the bubble's clock
+		pass(heartbeat - time.Millisecond)
 		synctest.Wait()
 		require.Empty(t, out.String())
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 		synctest.Wait()
 		require.Equal(t, ": heartbeat\n\n", out.String())
 		// An event counts as a sign of life.
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		w.events <- ingest.TaskEvent{Task: taskstate.Task{Status: taskstate.StatusRunning}, TransitionID: 7}
 		synctest.Wait()
 		require.Contains(t, out.String(), "id: 7\nevent: status\ndata: {")
-		time.Sleep(14 * time.Second)
+		pass(14 * time.Second)
 		synctest.Wait()
 		require.Equal(t, 1, strings.Count(out.String(), "heartbeat"))
-		time.Sleep(time.Second)
+		pass(time.Second)
 		synctest.Wait()
 		require.Equal(t, 2, strings.Count(out.String(), "heartbeat"))
 		cancel()
@@ -246,3 +247,6 @@ func TestBrokenClientEndsItsStream(t *testing.T) {
 	b.g.ServeHTTP(out, b.request(ada, http.MethodGet, "/api/knowledge/tasks/0190a6e0-0000-7000-8000-000000000001/events", nil))
 	require.Zero(t, b.g.streams.Load())
 }
+
+// pass lets time go by inside a synctest bubble.
+func pass(d time.Duration) { <-time.After(d) }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -51,7 +52,10 @@ func loadDocument(version string) (*document, error) {
 		version = "dev"
 	}
 	child(root, "info")["version"] = version
-	root = expandLists(root).(object) //nolint:forcetypeassert // an object stays one
+	root, ok := expandLists(root).(object)
+	if !ok {
+		return nil, errors.New("the document is no object")
+	}
 	describeErrors(root)
 	if err := describeAnswers(root); err != nil {
 		return nil, err
