@@ -97,7 +97,7 @@ func (s *subscribers) subscribe(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	res, err := s.client.Do(req)
+	res, err := s.client.Do(req) //nolint:bodyclose // close does
 	if err != nil {
 		return err
 	}
