@@ -25,23 +25,24 @@ type Store struct {
 
 // Queue says which queue carries deliveries and how.
 type Queue struct {
-	Kind      string      `envconfig:"INGEST_QUEUE" default:"redis" allowed:"redis" desc:"which queue carries deliveries"`
-	RedisURL  process.DSN `envconfig:"REDIS_URL" desc:"redis://, rediss:// or redis-sentinel://host:port,…/master"`
-	StreamKey string      `envconfig:"INGEST_STREAM_KEY" default:"ingest:tasks" desc:"stream of deliveries"`
-	Group     string      `envconfig:"INGEST_STREAM_GROUP" default:"ingest-workers" desc:"consumer group of the workers"`
-	DLQKey    string      `envconfig:"INGEST_REDIS_DLQ_STREAM_KEY" default:"ingest:tasks:dlq" desc:"dead letter stream; set but empty: off"`
+	Kind       string      `envconfig:"INGEST_QUEUE" default:"redis" allowed:"redis" desc:"which queue carries deliveries"`
+	RedisURL   process.DSN `envconfig:"REDIS_URL" desc:"redis://, rediss:// or redis-sentinel://host:port,…/master"`
+	Partitions int         `envconfig:"INGEST_STREAM_PARTITIONS" default:"1" allowed:"1..1" desc:"partitions of the stream; more come with the partitioned queue"`
+	StreamKey  string      `envconfig:"INGEST_STREAM_KEY" default:"ingest:tasks" desc:"stream of deliveries"`
+	Group      string      `envconfig:"INGEST_STREAM_GROUP" default:"ingest-workers" desc:"consumer group of the workers"`
+	DLQKey     string      `envconfig:"INGEST_REDIS_DLQ_STREAM_KEY" default:"ingest:tasks:dlq" desc:"dead letter stream; set but empty: off"`
 }
 
 // Tasks holds the rules of attempts, leases and promises.
 type Tasks struct {
-	MaxAttempts int  `envconfig:"INGEST_REDIS_MAX_ATTEMPTS" default:"10" allowed:"1..1000" desc:"failed attempts after which a task is DEAD"`
-	BaseMS      int  `envconfig:"INGEST_REDIS_RETRY_BASE_BACKOFF_MS" default:"1000" allowed:"0..31536000000" desc:"wait after the first failure; doubled after each"`
-	MaxMS       int  `envconfig:"INGEST_REDIS_RETRY_MAX_BACKOFF_MS" default:"600000" allowed:"0..31536000000" desc:"longest wait after a failure"`
-	Jitter      bool `envconfig:"INGEST_REDIS_RETRY_JITTER" default:"false" desc:"shorten waits at random by up to a half"`
-	LeaseMS     int  `envconfig:"INGEST_LEASE_MS" default:"30000" allowed:"500..3600000" desc:"how long a claim holds without a heartbeat"`
-	MaxCrashes  int  `envconfig:"INGEST_MAX_CRASHES" default:"3" allowed:"2..1000000" desc:"takeovers after which a task is DEAD"`
-	SlackMS     int  `envconfig:"INGEST_PROMISE_SLACK_MS" default:"2000" allowed:"100..3600000" desc:"how long a delivery may take from the commit into the stream before it counts as lost"`
-	MaxBacklog  int  `envconfig:"INGEST_MAX_BACKLOG" default:"0" allowed:"0.." desc:"most tasks waiting before uploads are refused with 503; 0: no limit"`
+	MaxAttempts int    `envconfig:"INGEST_REDIS_MAX_ATTEMPTS" default:"10" allowed:"1..1000" desc:"failed attempts after which a task is DEAD"`
+	BaseMS      int    `envconfig:"INGEST_REDIS_RETRY_BASE_BACKOFF_MS" default:"1000" allowed:"0..31536000000" desc:"wait after the first failure; doubled after each"`
+	MaxMS       int    `envconfig:"INGEST_REDIS_RETRY_MAX_BACKOFF_MS" default:"600000" allowed:"0..31536000000" desc:"longest wait after a failure"`
+	Jitter      string `envconfig:"INGEST_REDIS_RETRY_JITTER" default:"off" allowed:"off|on" desc:"shorten waits at random by up to a half"`
+	LeaseMS     int    `envconfig:"INGEST_LEASE_MS" default:"30000" allowed:"500..3600000" desc:"how long a claim holds without a heartbeat"`
+	MaxCrashes  int    `envconfig:"INGEST_MAX_CRASHES" default:"3" allowed:"2..1000000" desc:"takeovers after which a task is DEAD"`
+	SlackMS     int    `envconfig:"INGEST_PROMISE_SLACK_MS" default:"2000" allowed:"100..3600000" desc:"how long a delivery may take from the commit into the stream before it counts as lost"`
+	MaxBacklog  int    `envconfig:"INGEST_MAX_BACKLOG" default:"0" allowed:"0.." desc:"most tasks waiting before uploads are refused with 503; 0: no limit"`
 }
 
 // Policy is the state machine's view of the settings.
@@ -50,7 +51,7 @@ func (t Tasks) Policy(dlq bool) taskstate.Policy {
 		BaseBackoff: ms(t.BaseMS), MaxBackoff: ms(t.MaxMS), Lease: ms(t.LeaseMS),
 		MaxCrashes: t.MaxCrashes, Slack: ms(t.SlackMS), DLQ: dlq,
 	}
-	if t.Jitter {
+	if t.Jitter == "on" {
 		p.Jitter = halfJitter
 	}
 	return p

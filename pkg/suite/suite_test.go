@@ -89,7 +89,7 @@ func TestZeroIsAnAllowedWait(t *testing.T) {
 	w, err := settings(t, map[string]string{
 		"DATABASE_URL": "sqlite:x.db", "REDIS_URL": "redis://127.0.0.1:1", "VECTOR_STORE": "embedded",
 		"INGEST_REDIS_RETRY_BASE_BACKOFF_MS": "0", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS": "0", "INGEST_REDIS_RECLAIM_IDLE_MS": "0",
-		"ZOMBIE_MIN_IDLE_MS": "0", "INGEST_REDIS_DLQ_STREAM_KEY": "", "INGEST_REDIS_RETRY_JITTER": "true",
+		"ZOMBIE_MIN_IDLE_MS": "0", "INGEST_REDIS_DLQ_STREAM_KEY": "", "INGEST_REDIS_RETRY_JITTER": "on",
 	})
 	require.NoError(t, err)
 	p := w.Shared.policy()
