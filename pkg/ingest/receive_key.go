@@ -13,7 +13,9 @@ import (
 
 const (
 	// keyLease is how long a key stays claimed by a process that died; a live request renews it.
-	keyLease = time.Minute
+	// Until then the client's own repeat is answered 409, so it is short; a lease lost to a pause costs nothing,
+	// since the task's unique key decides in the end.
+	keyLease = 10 * time.Second
 	keyRenew = keyLease / 3
 	// keyRelease bounds the release when the database does not answer; the lease then ends by itself.
 	keyRelease = 2 * time.Second
