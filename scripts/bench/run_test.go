@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+func TestPercentile(t *testing.T) {
+	t.Parallel()
+	values := make([]time.Duration, 100)
+	for i := range values {
+		values[99-i] = time.Duration(i + 1)
+	}
+	for p, want := range map[float64]time.Duration{0: 1, 1: 1, 50: 50, 99: 99, 100: 100} {
+		require.Equal(t, want, percentile(values, p), p)
+	}
+	require.Zero(t, percentile(nil, 50))
+	require.Equal(t, time.Duration(7), percentile([]time.Duration{7}, 99))
+}
+
+func TestEachFigureStandsBesideWhatWasAsked(t *testing.T) {
+	t.Parallel()
+	measured := bench{name: "x", what: "some", limit: time.Minute, run: func(context.Context, *lab.Bench) ([]figure, error) {
+		return []figure{
+			{Name: "below", Measured: 2, Asked: 3, Relation: "≤", Unit: "ms"},
+			{Name: "not below", Measured: 4, Asked: 3, Relation: "≤"},
+			{Name: "above", Measured: 4, Asked: 3, Relation: "≥"},
+			{Name: "not above", Measured: 2, Asked: 3, Relation: "≥"},
+			{Name: "not asked", Measured: 2},
+		}, nil
+	}}
+	broken := bench{name: "y", what: "other", limit: time.Minute, run: func(context.Context, *lab.Bench) ([]figure, error) {
+		return nil, errors.New("no server")
+	}}
+	file := filepath.Join(t.TempDir(), "new", "bench.json")
+	var table bytes.Buffer
+	err := measure(t.Context(), nil, []bench{measured, broken}, file, &table)
+	require.ErrorContains(t, err, "y could not be measured")
+	require.Equal(t, 2, bytes.Count(table.Bytes(), []byte("MISSED")))
+	require.Contains(t, table.String(), "≤ 3 ms")
+	require.Contains(t, table.String(), "FAILED: no server")
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var r report
+	require.NoError(t, json.Unmarshal(raw, &r))
+	var met []bool
+	for _, f := range r.Figures {
+		met = append(met, f.Met)
+	}
+	require.Equal(t, []bool{true, false, true, false, true, false}, met)
+	require.Equal(t, "no server", r.Figures[5].Error)
+}
+
+func TestNamesChooseBenchmarks(t *testing.T) {
+	t.Parallel()
+	require.Len(t, matching(""), len(benches))
+	require.Len(t, matching("pdf,paid"), 2)
+	require.Empty(t, matching("none"))
+	var out, problems bytes.Buffer
+	require.Equal(t, 2, run(t.Context(), []string{"-name", "none"}, &out, &problems))
+	require.Contains(t, problems.String(), `none begins with "none"`)
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+func TestEachDrillIsOneLine(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		limit time.Duration
+		run   func(ctx context.Context, s *stage) (string, error)
+		want  string
+		ok    bool
+	}{
+		"passes": {time.Minute, func(context.Context, *stage) (string, error) { return "all well", nil }, "PASS main-x (0.0 s): all well\n", true},
+		"fails":  {time.Minute, func(context.Context, *stage) (string, error) { return "", errors.New("lost one") }, "FAIL main-x (0.0 s, seed 7): lost one\n  logs: run/main-x\n", false},
+		"too long": {time.Millisecond, func(ctx context.Context, _ *stage) (string, error) {
+			<-ctx.Done()
+			return "", context.Cause(ctx)
+		}, "took longer than 1ms", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			d := drill{name: "main-x", limit: c.limit, run: c.run}
+			require.Equal(t, c.ok, d.report(t.Context(), &lab.Bench{Run: "run"}, 7, &out))
+			require.Contains(t, out.String(), c.want)
+		})
+	}
+}
+
+func TestOneSeedGivesTheSameMoments(t *testing.T) {
+	t.Parallel()
+	var seen [2]int
+	for i := range seen {
+		d := drill{name: "main-x", limit: time.Minute, run: func(_ context.Context, s *stage) (string, error) {
+			seen[i] = s.random.IntN(1 << 30)
+			return "", nil
+		}}
+		require.True(t, d.report(t.Context(), &lab.Bench{}, 42, &bytes.Buffer{}))
+	}
+	require.Equal(t, seen[0], seen[1])
+}
+
+func TestNamesChooseDrills(t *testing.T) {
+	t.Parallel()
+	require.Len(t, matching("main-kill9"), 3)
+	names := map[string]bool{}
+	for _, d := range drills {
+		require.True(t, strings.HasPrefix(d.name, "main-"), d.name)
+		require.False(t, names[d.name], d.name)
+		names[d.name] = true
+	}
+	var out, problems bytes.Buffer
+	require.Equal(t, 0, run(t.Context(), []string{"-list"}, &out, &problems))
+	require.Equal(t, len(drills), strings.Count(out.String(), "\n"))
+	require.Equal(t, 2, run(t.Context(), []string{"-name", "x-"}, &out, &problems))
+}
