@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
 	"github.com/millweir/millweir/pkg/taskstore"
 	"github.com/millweir/millweir/scripts/lab"
@@ -13,6 +14,9 @@ import (
 
 // killTime is how long processes are killed.
 const killTime = 30 * time.Second
+
+// embedTime is how long the embedding service takes, so that most kills meet tasks in the middle of their work.
+const embedTime = 150 * time.Millisecond
 
 // patient are settings under which crashes alone never end a task, and takeovers come soon.
 var patient = []string{"INGEST_MAX_CRASHES=1000", "INGEST_LEASE_MS=2000"}
@@ -25,12 +29,13 @@ func kill9Postgres(ctx context.Context, s *stage) (string, error) { return kill9
 
 func kill9Services(ctx context.Context, s *stage, postgres bool) (string, error) {
 	api := lab.FreeAddr()
-	c, err := s.newCluster(ctx, lab.Options{Postgres: postgres, Env: append([]string{"HTTP_ADDR=" + api}, patient...)},
+	c, err := s.newCluster(ctx, lab.Options{Postgres: postgres, Embedder: slowEmbedder(), Env: append([]string{"HTTP_ADDR=" + api}, patient...)},
 		"ingest-api", "stream-worker", "stream-worker", "reclaimer")
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
+	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: embedTime})
 	stop := background(ctx, lab.Load{Target: lab.NewClient("http://" + api), Clients: 3, Bytes: docBytes, Every: 250 * time.Millisecond})
 	kills := 0
 	for end := time.Now().Add(killTime); time.Now().Before(end) && ctx.Err() == nil; kills++ {
@@ -52,19 +57,29 @@ func kill9Services(ctx context.Context, s *stage, postgres bool) (string, error)
 	if err := c.verify(ctx, load, nil); err != nil {
 		return "", err
 	}
-	if len(load.Accepted) < 100 {
-		return "", fmt.Errorf("only %d documents were accepted: this was no load", len(load.Accepted))
+	taken, err := takeovers(ctx, c.DB.Reader())
+	if err != nil {
+		return "", err
 	}
-	return fmt.Sprintf("%d kills; %s", kills, summary(load)), nil
+	return hit(kills, taken, load)
+}
+
+// hit answers what the kills met; kills that met no work prove nothing.
+func hit(kills, taken int, load *lab.Record) (string, error) {
+	if len(load.Accepted) < 100 || taken == 0 {
+		return "", fmt.Errorf("%d documents were accepted and %d tasks taken over: %d kills met no load", len(load.Accepted), taken, kills)
+	}
+	return fmt.Sprintf("%d kills, %d takeovers; %s", kills, taken, summary(load)), nil
 }
 
 // kill9Dev kills the all-in-one at random moments under load and starts it again on the same data.
 func kill9Dev(ctx context.Context, s *stage) (string, error) {
-	w, err := lab.NewWorld(ctx, s.bench, lab.Options{Name: s.name, Alone: true, Env: patient})
+	w, err := lab.NewWorld(ctx, s.bench, lab.Options{Name: s.name, Alone: true, Embedder: slowEmbedder(), Env: patient})
 	if err != nil {
 		return "", err
 	}
 	defer w.Close()
+	w.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: embedTime})
 	addr := lab.FreeAddr()
 	p, err := w.StartDev(ctx, addr)
 	if err != nil {
@@ -81,37 +96,42 @@ func kill9Dev(ctx context.Context, s *stage) (string, error) {
 		}
 	}
 	load := stop()
-	if err := verifyDev(ctx, w, p, client, load); err != nil {
+	taken, err := verifyDev(ctx, w, p, client, load)
+	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d kills; %s", kills, summary(load)), nil
+	return hit(kills, taken, load)
 }
 
 // verifyDev waits for rest, searches, stops the all-in-one and judges its SQLite file and vector files.
-func verifyDev(ctx context.Context, w *lab.World, p *lab.Proc, client *lab.Client, load *lab.Record) error {
+// It answers how many tasks were taken over.
+func verifyDev(ctx context.Context, w *lab.World, p *lab.Proc, client *lab.Client, load *lab.Record) (int, error) {
 	db, err := taskstore.Open(ctx, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(w.Data(), "millweir.db")})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer db.Close() //nolint:errcheck // only read
 	a := lab.Audit{DB: db.Reader(), Load: load}
 	if err := a.Settled(ctx, settleLimit); err != nil {
-		return fmt.Errorf("no rest: %w", err)
+		return 0, fmt.Errorf("no rest: %w", err)
 	}
 	if err := findSome(ctx, client, load); err != nil {
-		return err
+		return 0, err
 	}
 	if strays := w.Strays(); len(strays) > 0 {
-		return fmt.Errorf("%d processes outlived the one that started them: %v", len(strays), strays)
+		return 0, fmt.Errorf("%d processes outlived the one that started them: %v", len(strays), strays)
 	}
 	if code, err := p.Stop(ctx, stopLimit); err != nil || code != 0 {
-		return fmt.Errorf("exit code after SIGTERM: %d, %w; end of %s:\n%s", code, err, p.Log, p.Tail(12))
+		return 0, fmt.Errorf("exit code after SIGTERM: %d, %w; end of %s:\n%s", code, err, p.Log, p.Tail(12))
 	}
 	vectors, err := embedded.Open(filepath.Join(w.Data(), "vectors"), embedded.Options{})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer vectors.Close() //nolint:errcheck // only read
 	a.Vectors = vectors
-	return a.Run(ctx)
+	if err := a.Run(ctx); err != nil {
+		return 0, err
+	}
+	return takeovers(ctx, db.Reader())
 }

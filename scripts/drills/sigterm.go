@@ -167,5 +167,6 @@ func stopDev(ctx context.Context, s *stage) (time.Duration, error) {
 	if p, err = w.StartDev(ctx, addr); err != nil {
 		return 0, err
 	}
-	return took, verifyDev(ctx, w, p, client, load)
+	_, err = verifyDev(ctx, w, p, client, load)
+	return took, err
 }

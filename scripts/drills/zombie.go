@@ -92,7 +92,7 @@ func zombieWakes(ctx context.Context, c *cluster, old *lab.Proc, load *lab.Recor
 	if err := c.verify(ctx, load, nil); err != nil {
 		return "", err
 	}
-	taken, err := takeovers(ctx, c)
+	taken, err := takeovers(ctx, c.DB.Reader())
 	if err == nil && taken < len(held) {
 		err = fmt.Errorf("%d tasks were held by the paused worker, %d were taken over", len(held), taken)
 	}
@@ -101,8 +101,8 @@ func zombieWakes(ctx context.Context, c *cluster, old *lab.Proc, load *lab.Recor
 }
 
 // takeovers counts them in all logs.
-func takeovers(ctx context.Context, c *cluster) (int, error) {
-	logs, err := lab.Logs(ctx, c.DB.Reader())
+func takeovers(ctx context.Context, db taskstate.Tx) (int, error) {
+	logs, err := lab.Logs(ctx, db)
 	n := 0
 	for _, log := range logs {
 		for _, t := range log {
