@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/scripts/lab"
 )
 
@@ -13,11 +14,12 @@ const lossPause = 3 * time.Second
 
 // redisLoss takes the queue away in every way, under load: nothing accepted is lost, nothing runs twice to be seen, nobody exits.
 func redisLoss(ctx context.Context, s *stage) (string, error) {
-	c, err := s.newCluster(ctx, lab.Options{}, "ingest-api", "stream-worker", "stream-worker", "reclaimer")
+	c, err := s.newCluster(ctx, lab.Options{Embedder: slowEmbedder()}, "ingest-api", "stream-worker", "stream-worker", "reclaimer")
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
+	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: embedTime})
 	if err := c.allReady(ctx, liveLimit); err != nil {
 		return "", err
 	}

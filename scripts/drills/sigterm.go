@@ -170,3 +170,17 @@ func stopDev(ctx context.Context, s *stage) (time.Duration, error) {
 	_, err = verifyDev(ctx, w, p, client, load)
 	return took, err
 }
+
+// uncounted: a stop is nobody's failure.
+func uncounted(ctx context.Context, c *cluster) error {
+	logs, err := lab.Logs(ctx, c.DB.Reader())
+	if err != nil {
+		return err
+	}
+	for id, log := range logs {
+		if last := log[len(log)-1]; last.AttemptCount > 0 || last.CrashCount > 0 {
+			return fmt.Errorf("task %s counts %d attempts and %d crashes for a stop", id, last.AttemptCount, last.CrashCount)
+		}
+	}
+	return nil
+}
