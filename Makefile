@@ -15,6 +15,8 @@ BINARIES := $(patsubst services/%/main.go,%,$(wildcard services/*/main.go))
 MODULES  = $(shell go list -m -f '{{.Dir}}/...')
 # Tests of one package each may run beside each other; the servers they start want cores too.
 TEST_FLAGS ?=
+TEST_ALL = -race -shuffle=on -timeout 20m -covermode=atomic $(TEST_FLAGS)
+STORE = github.com/millweir/millweir/pkg/taskstore
 
 .PHONY: help env-example run build test test-quick cover lint fmt deps services-up services-down services-status bench drills drill ci clean FORCE
 
@@ -31,7 +33,10 @@ bin/%: FORCE
 
 test: deps ## install or start what the tests need, run them all with the race detector, check the coverage
 	@mkdir -p $(RUN)
-	go test -race -shuffle=on -timeout 20m -coverprofile=$(RUN)/cover.out -covermode=atomic $(TEST_FLAGS) $(MODULES)
+	go test $(TEST_ALL) -coverprofile=$(RUN)/cover.out $$(go list $(MODULES) | grep -v $(STORE))
+	@# The store's suite is the test of its drivers too.
+	go test $(TEST_ALL) -coverprofile=$(RUN)/cover-store.out -coverpkg=$(STORE)/... $(STORE)/...
+	@tail -n +2 $(RUN)/cover-store.out >> $(RUN)/cover.out
 	go run ./scripts/cover $(RUN)/cover.out
 
 test-quick: ## the tests that need no server
