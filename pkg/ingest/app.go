@@ -15,6 +15,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/sqlfile"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/telemetry"
 )
 
 const (
@@ -97,6 +98,7 @@ type App struct {
 	cfg     Config
 	q       sqlfile.Queries
 	backlog backlogGauge
+	trouble *telemetry.Repeated // of the sweeper: one line a kind and minute
 
 	mu      sync.Mutex
 	unknown map[string]struct{} // ids of uploads whose commit may have happened: Discard leaves them to the sweeper
@@ -132,7 +134,7 @@ func New(d Deps, cfg Config) (*App, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ingest: %w", err)
 	}
-	return &App{d: d, cfg: cfg, q: q, unknown: map[string]struct{}{}, poke: make(chan struct{}, 1)}, nil
+	return &App{d: d, cfg: cfg, q: q, trouble: telemetry.NewRepeated(d.Log, time.Minute, d.Clock), unknown: map[string]struct{}{}, poke: make(chan struct{}, 1)}, nil
 }
 
 // wakeSweeper makes this process's sweeper look at once; it never blocks.

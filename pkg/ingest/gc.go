@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -111,8 +112,11 @@ func (a *App) sweepLogged(ctx context.Context) {
 
 // logged logs an error unless the process is stopping; the next sweep tries again.
 func (a *App) logged(ctx context.Context, what string, err error) {
-	if err != nil && ctx.Err() == nil {
-		a.d.Log.WarnContext(ctx, "ingest: sweep", "what", what, "error", a.d.Redact(err.Error()))
+	switch {
+	case err == nil:
+		a.trouble.Reset(what)
+	case ctx.Err() == nil:
+		a.trouble.Log(ctx, slog.LevelWarn, what, "ingest: sweep", slog.String("what", what), slog.String("error", a.d.Redact(err.Error())))
 	}
 }
 
