@@ -1,0 +1,42 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/services/ingest-api/ingestapi"
+	"github.com/millweir/millweir/services/millweir/admin"
+	"github.com/millweir/millweir/services/millweir/cli"
+	"github.com/millweir/millweir/services/millweir/dev"
+	"github.com/millweir/millweir/services/reclaimer/reclaim"
+	"github.com/millweir/millweir/services/stream-worker/worker"
+)
+
+// roleVariable tells this binary which program it is.
+const roleVariable = "E2E_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if extract.IsChild(os.Args) {
+		os.Exit(extract.ChildMain())
+	}
+	switch os.Getenv(roleVariable) {
+	case "dev":
+		process.Command(func(ctx context.Context) int { return dev.Run(ctx, os.Args[1:], os.Stdout, os.Stderr) })
+	case "ingest-api":
+		process.Main(process.Spec{Name: "ingest-api", OperatorAddr: "127.0.0.1:0"}, ingestapi.Run)
+	case "stream-worker":
+		process.Main(process.Spec{Name: "stream-worker", OperatorAddr: "127.0.0.1:0"}, worker.Run)
+	case "reclaimer":
+		process.Main(process.Spec{Name: "reclaimer", OperatorAddr: "127.0.0.1:0"}, reclaim.Run)
+	case "millweir":
+		process.Command(func(ctx context.Context) int {
+			std := cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}
+			return cli.Run(ctx, std, os.Args[1:], append(cli.Commands(), admin.Commands()...))
+		})
+	}
+	labserver.Main(m)
+}
