@@ -83,17 +83,12 @@ func Open(ctx context.Context, env *process.Env, s Shared) (*Parts, error) {
 	return p, nil
 }
 
-// OpenStore opens the database that the settings name; DATABASE_URL wins, so that one variable moves a service to
-// another database.
+// OpenStore opens the database that the settings name.
 func OpenStore(ctx context.Context, s Store) (*taskstore.Store, error) {
 	if err := s.validate(); err != nil {
 		return nil, err
 	}
-	cfg := taskstore.Config{MySQLDSN: s.MySQLDSN.Reveal(), DatabaseURL: s.DatabaseURL.Reveal()}
-	if cfg.DatabaseURL != "" {
-		cfg.MySQLDSN = ""
-	}
-	store, err := taskstore.Open(ctx, cfg)
+	store, err := taskstore.Open(ctx, s.config())
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
 )
 
 // maxMS bounds every setting in milliseconds: a year.
@@ -178,20 +179,29 @@ func (w *Worker) Validate() error {
 	return errors.Join(w.Shared.Validate(), w.Content.Extract.Validate(), w.Content.Split.Validate(), stallErr)
 }
 
-// validate says that a database is needed.
+// config is the store's view of the settings; DATABASE_URL wins, so that one variable moves a service to another database.
+func (s Store) config() taskstore.Config {
+	cfg := taskstore.Config{MySQLDSN: s.MySQLDSN.Reveal(), DatabaseURL: s.DatabaseURL.Reveal()}
+	if cfg.DatabaseURL != "" {
+		cfg.MySQLDSN = ""
+	}
+	return cfg
+}
+
+// validate says that a database is needed, and that its address can be one.
 func (s Store) validate() error {
 	if s.MySQLDSN.Empty() && s.DatabaseURL.Empty() {
 		return process.BadSetting("MYSQL_DSN", "is not set, nor is DATABASE_URL: this service keeps its tasks in a database")
 	}
-	return nil
+	return s.config().Validate()
 }
 
-// validate says that Redis is needed.
+// validate says that Redis is needed, and that its address, stream and group can be ones.
 func (q Queue) validate() error {
 	if q.RedisURL.Empty() {
 		return process.BadSetting("REDIS_URL", "is not set: INGEST_QUEUE=redis carries deliveries over Redis Streams")
 	}
-	return nil
+	return queueConfig(q).Validate()
 }
 
 // validate says that Chroma is needed unless vectors are embedded.

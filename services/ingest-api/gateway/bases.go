@@ -16,11 +16,8 @@ const maxBaseName = 128
 // baseName checks a base's id or name as it comes in; empty stays empty.
 func baseName(field, text string) (string, error) {
 	text = strings.TrimSpace(text)
-	if err := checkText(field, text, maxBaseName, codeInvalidText, codeFieldTooLong); err != nil {
+	if err := checkLine(field, text, maxBaseName); err != nil {
 		return "", err
-	}
-	if strings.ContainsAny(text, "\r\n\t") {
-		return "", problemf(codeInvalidText, "%s has a line end or a tab", field).about(field)
 	}
 	return text, nil
 }

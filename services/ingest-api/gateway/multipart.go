@@ -98,6 +98,11 @@ func formError(err error) error {
 		return &apiError{code: codeIncompleteBody, cause: err}
 	case errors.Is(err, errPartHeader), errors.Is(err, multipart.ErrMessageTooLarge):
 		return &apiError{code: codeBadMultipart, message: "the head of a part is larger than 32 KiB", cause: err}
+	case strings.Contains(err.Error(), "malformed MIME header"):
+		return &apiError{
+			code: codeBadMultipart, cause: err,
+			message: "the head of a part cannot be read: names in it must not hold NUL, line ends or other control characters",
+		}
 	}
 	return &apiError{code: codeBadMultipart, cause: err}
 }

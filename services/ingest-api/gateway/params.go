@@ -200,6 +200,17 @@ func checkText(name, text string, maxChars int, badCode, longCode string) error 
 	return nil
 }
 
+// checkLine is checkText for a field of one line.
+func checkLine(name, text string, maxChars int) error {
+	if err := checkText(name, text, maxChars, codeInvalidText, codeFieldTooLong); err != nil {
+		return err
+	}
+	if strings.ContainsAny(text, "\r\n\t") {
+		return problemf(codeInvalidText, "%s has a line end or a tab", name).about(name)
+	}
+	return nil
+}
+
 // readJSON reads the request's JSON object into v: known fields only, nothing after it, at most maxJSONBytes.
 // With optional an empty body leaves v as it is.
 func readJSON(c *gin.Context, v any, optional bool) error {

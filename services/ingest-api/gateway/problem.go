@@ -122,7 +122,7 @@ func classify(err error) *apiError {
 	}
 	for _, s := range sentinels() {
 		if errors.Is(err, s.err) {
-			return &apiError{code: s.code, retryAfter: retryAfterOf(err), cause: err}
+			return &apiError{code: s.code, message: ownWords(err), retryAfter: retryAfterOf(err), cause: err}
 		}
 	}
 	var failure *ingest.Failure
@@ -130,6 +130,16 @@ func classify(err error) *apiError {
 		return ofFailure(failure, err)
 	}
 	return &apiError{code: codeInternal, cause: err}
+}
+
+// ownWords are the application's words on a field that it refuses: they name it and its limit. Empty for other errors.
+func ownWords(err error) string {
+	for _, field := range []error{ingest.ErrBadTitle, ingest.ErrBadBaseName} {
+		if errors.Is(err, field) {
+			return cut(err.Error(), maxQueryChars)
+		}
+	}
+	return ""
 }
 
 // ofFailure shows a failure's own words only when the file caused it: others may name addresses of ours.

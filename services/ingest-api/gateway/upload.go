@@ -88,7 +88,7 @@ func (in *intake) set(name, text string) error {
 	switch name {
 	case "title":
 		text = strings.TrimSpace(text)
-		if err := checkText(name, text, maxTitle, codeInvalidText, codeFieldTooLong); err != nil {
+		if err := checkLine(name, text, maxTitle); err != nil {
 			return err
 		}
 		in.title = text

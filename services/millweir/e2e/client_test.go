@@ -24,7 +24,7 @@ type client struct {
 }
 
 func newClient(t *testing.T, url string) *client {
-	transport := &http.Transport{}
+	transport := &http.Transport{ExpectContinueTimeout: patience}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &client{t: t, url: url, http: &http.Client{Transport: transport, Timeout: 2 * patience}}
 }
