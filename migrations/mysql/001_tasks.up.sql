@@ -48,6 +48,7 @@ CREATE TABLE IF NOT EXISTS ingest_task (
   promise_count INT NOT NULL DEFAULT 0,
   dlq_state ENUM('none', 'owed', 'written') NOT NULL DEFAULT 'none',
   delivery CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
+  attempt_traceparent CHAR(55) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
   created_at DATETIME(6) NOT NULL,
   updated_at DATETIME(6) NOT NULL,
   PRIMARY KEY (id),

@@ -48,6 +48,7 @@ CREATE TABLE IF NOT EXISTS ingest_task (
   promise_count INTEGER NOT NULL DEFAULT 0,
   dlq_state VARCHAR(16) NOT NULL DEFAULT 'none' CHECK (dlq_state IN ('none', 'owed', 'written')),
   delivery VARCHAR(64) NOT NULL DEFAULT '',
+  attempt_traceparent VARCHAR(55) NOT NULL DEFAULT '',
   created_at TIMESTAMPTZ NOT NULL,
   updated_at TIMESTAMPTZ NOT NULL,
   PRIMARY KEY (id),

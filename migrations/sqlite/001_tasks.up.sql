@@ -47,6 +47,7 @@ CREATE TABLE IF NOT EXISTS ingest_task (
   promise_count INTEGER NOT NULL DEFAULT 0,
   dlq_state TEXT NOT NULL DEFAULT 'none' CHECK (dlq_state IN ('none', 'owed', 'written')),
   delivery TEXT NOT NULL DEFAULT '',
+  attempt_traceparent TEXT NOT NULL DEFAULT '',
   created_at TEXT NOT NULL,
   updated_at TEXT NOT NULL,
   PRIMARY KEY (id),

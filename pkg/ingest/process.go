@@ -100,7 +100,7 @@ func (r *run) all(ctx context.Context) (taskstate.Reason, error) {
 	if reason, err := r.load(ctx); reason != taskstate.ReasonDone || err != nil {
 		return reason, err
 	}
-	if err := r.read(ctx); err != nil {
+	if err := r.staged(ctx, "extract", r.read); err != nil {
 		return "", err
 	}
 	for try := 1; ; try++ {
@@ -114,19 +114,24 @@ func (r *run) all(ctx context.Context) (taskstate.Reason, error) {
 
 // build plans, embeds, writes rows and then vectors.
 func (r *run) build(ctx context.Context) (taskstate.Reason, error) {
-	if err := r.makePlan(ctx); err != nil {
+	if err := r.staged(ctx, "plan", r.makePlan); err != nil {
 		return "", err
 	}
-	if err := r.embedMissing(ctx); err != nil {
+	if err := r.staged(ctx, "embed", r.embedMissing); err != nil {
 		return "", err
 	}
 	if err := r.agreeOnModel(ctx); err != nil {
 		return "", err
 	}
-	if reason, err := r.writeRows(ctx); reason != taskstate.ReasonDone || err != nil {
+	reason := taskstate.ReasonDone
+	err := r.staged(ctx, "rows", func(ctx context.Context) (err error) {
+		reason, err = r.writeRows(ctx)
+		return err
+	})
+	if reason != taskstate.ReasonDone || err != nil {
 		return reason, err
 	}
-	if err := r.writeVectors(ctx); err != nil {
+	if err := r.staged(ctx, "index", r.writeVectors); err != nil {
 		return "", err
 	}
 	r.report(taskstate.StageSwitch, percentIndex, len(r.plan.items), len(r.plan.items))

@@ -68,7 +68,11 @@ func (r *run) embedMissing(ctx context.Context) error {
 			if failed.Load() {
 				return nil
 			}
-			if _, err := r.embed(ctx, part, fmt.Sprintf("%d/%d", b+1, batches)); err != nil {
+			err := r.staged(ctx, "embed batch", func(ctx context.Context) error {
+				_, err := r.embed(ctx, part, fmt.Sprintf("%d/%d", b+1, batches))
+				return err
+			})
+			if err != nil {
 				failed.Store(true)
 				return fmt.Errorf("embed batch %d/%d: %w", b+1, batches, err)
 			}

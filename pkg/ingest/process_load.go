@@ -150,12 +150,15 @@ func (r *run) extract(ctx context.Context, f *os.File) error {
 	}
 	r.found = found
 	r.report(taskstate.StageSplit, percentExtract, 0, len(r.spool.items))
-	for _, s := range split.Close() {
-		if err := r.spool.add(s); err != nil {
-			return err
+	// The splitter works beside the reader, block by block: this span is the end of its work.
+	return r.staged(ctx, "split", func(context.Context) error {
+		for _, s := range split.Close() {
+			if err := r.spool.add(s); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // noText is the failure of a document without a single segment.

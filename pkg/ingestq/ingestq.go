@@ -65,6 +65,12 @@ type Stats struct {
 	Lag     int64 // entries not yet given to the group; -1: not known
 }
 
+// Described is a queue that knows its names in traces.
+type Described interface {
+	// Destination answers messaging.system and messaging.destination.name of the OTel messaging conventions.
+	Destination() (system, name string)
+}
+
 // Publisher adds deliveries. All methods are safe for concurrent use.
 type Publisher interface {
 	// Publish adds one delivery per envelope, pipelined, and answers their ids in order, "" for what was not added.

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/embed"
 	"github.com/millweir/millweir/pkg/ingest/extract"
 	"github.com/millweir/millweir/pkg/ingest/split"
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
@@ -89,12 +90,18 @@ func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 func (p *Parts) app(s Shared, d ingest.Deps, maxUpload int64) (*ingest.App, error) {
 	d.Store, d.Embedder, d.Vectors, d.Files = p.Store, p.Embedder, p.Vectors, p.Files
 	d.Log, d.Redact = p.Env.Log, telemetry.Redact
+	d.TagEmbed = tagEmbed
 	cfg := ingest.NewDefaultConfig()
 	cfg.MaxAttempts, cfg.MaxBacklog = s.Tasks.MaxAttempts, s.Tasks.MaxBacklog
 	if maxUpload > 0 {
 		cfg.MaxUploadBytes = maxUpload
 	}
 	return ingest.New(d, cfg)
+}
+
+// tagEmbed names the task, claim and batch of an embedding call in its headers.
+func tagEmbed(ctx context.Context, taskID string, fence int64, batch string) context.Context {
+	return embed.WithCall(ctx, embed.Call{TaskID: taskID, Fence: fence, Batch: batch})
 }
 
 // warm compiles the PDF reader once, so that the first document does not wait for it, and then rests.

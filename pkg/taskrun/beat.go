@@ -73,11 +73,11 @@ func (r *Runner) watchOnce(ctx context.Context) {
 		switch h.watch(now, r.cfg.stallLimit) {
 		case silenceNone:
 		case silenceStalled:
-			r.deps.Log.LogAttrs(ctx, slog.LevelWarn, "runner: task stalled",
+			r.deps.Log.LogAttrs(h.ctx, slog.LevelWarn, "runner: task stalled",
 				slog.String("task_id", h.task.ID), slog.String("stage", string(h.stage())))
 			h.cancel(ErrStalled)
 		case silenceHung:
-			r.writtenOff(ctx, h)
+			r.writtenOff(h)
 			r.slots.writeOff(h.recovery)
 			r.m.slotsLost.Inc()
 			r.holds.drop(h) // its lease ends it: from here on it is a task like any other's

@@ -250,8 +250,14 @@ func (c *courier) copies(ctx context.Context, cs []ingestq.Copy) []ingestq.Copy 
 		return nil
 	}
 	err := c.queue(ctx, "hand back", len(cs), func(ctx context.Context) error {
-		_, err := c.r.deps.Queue.Requeue(ctx, cs)
-		return err
+		es := make([]*pb.TaskEnvelope, len(cs))
+		for i := range cs {
+			es[i] = cs[i].Envelope
+		}
+		return traced(ctx, c.r.deps.Tracer, c.r.deps.Queue, es, func(ctx context.Context) ([]string, error) {
+			_, err := c.r.deps.Queue.Requeue(ctx, cs)
+			return nil, err
+		})
 	})
 	if err != nil {
 		return cs // the script copies only what is still pending: a second try makes no second copy
@@ -265,8 +271,9 @@ func (c *courier) publishes(ctx context.Context, es []*pb.TaskEnvelope) {
 		return
 	}
 	_ = c.queue(ctx, "publish", len(es), func(ctx context.Context) error {
-		_, err := c.r.deps.Queue.Publish(ctx, es)
-		return err
+		return traced(ctx, c.r.deps.Tracer, c.r.deps.Queue, es, func(ctx context.Context) ([]string, error) {
+			return c.r.deps.Queue.Publish(ctx, es)
+		})
 	})
 }
 

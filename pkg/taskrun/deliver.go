@@ -153,7 +153,7 @@ func (r *Runner) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds
 		if old := o.Before.Delivery; old != ds[0].ID {
 			r.courier.ack(old)
 		}
-		r.started(ctx, o, c.m, false, false)
+		r.started(ctx, c, o, false, false)
 		return true
 	case taskstate.AnswerReserved:
 		r.ackOthers(ds[1:], ds[0].ID)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -49,6 +50,11 @@ func stamp(t time.Time) *timestamppb.Timestamp {
 // Publish adds one delivery per task: the fast path after a commit.
 // An error loses nothing: the promise in each row covers what was not added (design D5).
 func Publish(ctx context.Context, p ingestq.Publisher, tasks []taskstate.Task) error {
+	return publish(ctx, trace.SpanFromContext(ctx).TracerProvider().Tracer(tracerName), p, tasks)
+}
+
+// publish is Publish with a tracer of its own, for loops that serve no request.
+func publish(ctx context.Context, tracer trace.Tracer, p ingestq.Publisher, tasks []taskstate.Task) error {
 	if len(tasks) == 0 {
 		return nil
 	}
@@ -56,7 +62,8 @@ func Publish(ctx context.Context, p ingestq.Publisher, tasks []taskstate.Task) e
 	for i, t := range tasks {
 		envelopes[i] = Envelope(t)
 	}
-	if _, err := p.Publish(ctx, envelopes); err != nil {
+	err := traced(ctx, tracer, p, envelopes, func(ctx context.Context) ([]string, error) { return p.Publish(ctx, envelopes) })
+	if err != nil {
 		return fmt.Errorf("publish %d tasks: %w", len(tasks), err)
 	}
 	return nil

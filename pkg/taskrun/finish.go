@@ -215,14 +215,14 @@ func (f *finishTx) also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment
 // unwritten deals with an outcome whose own transaction fails although the database answers:
 // a success becomes a failed attempt that names the cause; what fails even so is left to its lease.
 func (r *Runner) unwritten(ctx context.Context, o outcome, err error) {
-	r.deps.Log.ErrorContext(ctx, "runner: an outcome cannot be written", "task_id", o.h.task.ID, "error", err)
+	r.deps.Log.ErrorContext(o.h.ctx, "runner: an outcome cannot be written", "task_id", o.h.task.ID, "error", err)
 	if o.sort != outcomeSuccess {
 		r.holds.drop(o.h)
 		return
 	}
 	o.sort, o.failure = outcomeFailure, internalFailure(fmt.Errorf("finish: %w", err))
 	if o.h.kind != nil && !isPanic(err) {
-		o.failure = r.classify(ctx, o.h, fmt.Errorf("finish: %w", err))
+		o.failure = r.classify(o.h, fmt.Errorf("finish: %w", err))
 	}
 	r.finishBatch(ctx, []outcome{o})
 }

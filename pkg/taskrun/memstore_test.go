@@ -262,7 +262,7 @@ func render(t taskstate.Task, c *taskstate.Change, now time.Time) taskstate.Task
 	set(&t.PromisedAt, c.Promise)
 	t.LeaseOwner, t.PromiseCount, t.DLQ, t.Delivery, t.Progress = c.LeaseOwner, c.PromiseCount, c.DLQ, c.Delivery, c.Progress
 	t.LastError, t.ErrorMessage, t.ErrorCode, t.Result = c.LastError, c.ErrorMessage, c.ErrorCode, c.Result
-	t.UpdatedAt = now
+	t.AttemptTrace, t.UpdatedAt = c.AttemptTrace, now
 	return t
 }
 

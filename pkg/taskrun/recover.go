@@ -106,7 +106,13 @@ func (r *Runner) recoverOnce(ctx context.Context, idle *backoffFrom) (wait time.
 		idle.next = 0
 		return 0, false, nil // look at once for what comes after it
 	}
-	return idle.after(limit), false, nil
+	wait = idle.after(limit)
+	for _, next := range []time.Duration{takeover, retry} {
+		if next > 0 { // what is overdue and not to be had makes nothing else late
+			wait = min(wait, next)
+		}
+	}
+	return wait, false, nil
 }
 
 // nextTakeover answers how long until the first lease expires; after an outage of the database not before half a lease.
@@ -148,8 +154,10 @@ func (r *Runner) recoverStatus(ctx context.Context, status taskstate.Status) (wo
 	c := r.newClaim(nil, status == taskstate.StatusRunning)
 	c.reserving = r.solo.begin()
 	outs, err := c.sweep(ctx, status, n)
-	for errors.Is(err, taskstate.ErrOutcomeUnknown) && len(c.types) > 0 && pause(ctx, retryFloor) {
-		outs, err = c.byIDs(ctx, sortedKeys(c.types)) // ask the very rows what became of them
+	// Ask the very rows what became of them, however long the database is away: what the lost answer claimed has no other holder.
+	var pauses backoff
+	for unsure := errors.Is(err, taskstate.ErrOutcomeUnknown) && len(c.types) > 0; unsure && err != nil && pause(ctx, pauses.after()); {
+		outs, err = c.byIDs(ctx, sortedKeys(c.types))
 	}
 	if c.reserving && !reservedIn(outs) {
 		r.solo.giveUp()
@@ -176,7 +184,7 @@ func (r *Runner) recovered(ctx context.Context, c *claimTx, o taskstate.Outcome)
 	}
 	switch o.Answer {
 	case taskstate.AnswerClaimed:
-		r.started(ctx, o, c.m, true, true)
+		r.started(ctx, c, o, true, true)
 		return true
 	case taskstate.AnswerReserved:
 		r.solo.reserve(&reservation{outcome: o, timeline: c.m.Timeline, renewed: r.deps.Now()})

@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -23,6 +25,8 @@ type Runner struct {
 	holds   *holds
 	courier *courier
 	solo    *solo
+	// destination names the queue in traces; an append to it copies.
+	destination []attribute.KeyValue
 
 	outcomes chan outcome
 	nudge    chan struct{}  // the recovery loop should look when the next row wakes: sooner than it thought
@@ -48,6 +52,8 @@ func New(cfg Config, deps Deps) *Runner {
 		outcomes: make(chan outcome, cfg.Concurrency),
 		nudge:    make(chan struct{}, 1),
 		ended:    make(chan struct{}),
+
+		destination: destinationOf(deps.Queue),
 	}
 	r.courier = newCourier(r)
 	return r

@@ -2,6 +2,7 @@ package taskrun
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -210,6 +211,9 @@ func (r *Runner) awaitEnd(ctx context.Context) bool {
 	}
 }
 
+// errNotAlone: a claim that was in flight when the process had nothing left has won a task meanwhile.
+var errNotAlone = errors.New("the process holds a task again")
+
 // claimAlone claims the reserved task as the only one of this process; it reports whether ctx goes on.
 // When it is not to be had any more (cancelled, suspended, taken after an outage) only its delivery is put in order.
 func (r *Runner) claimAlone(ctx context.Context, res *reservation) bool {
@@ -224,6 +228,12 @@ func (r *Runner) claimAlone(ctx context.Context, res *reservation) bool {
 		err := r.tryAlone(ctx, c, res)
 		if err == nil {
 			return true
+		}
+		if errors.Is(err, errNotAlone) {
+			if !r.awaitAlone(ctx) {
+				return false
+			}
+			continue
 		}
 		r.health.warn(ctx, "runner: claim a reserved task", err, slog.String("task_id", id))
 		if !pause(ctx, wait.after()) {
@@ -241,6 +251,10 @@ func (r *Runner) tryAlone(ctx context.Context, c *claimTx, res *reservation) err
 		ds = []ingestq.Delivery{*res.delivery}
 	}
 	_, lost, _ := r.solo.state()
+	// Claims that had begun before the reservation are over now, and nobody takes more while the gate is shut.
+	if empty, _ := r.holds.empty(); !empty && !lost {
+		return errNotAlone
+	}
 	c.req.Alone, c.req.Mine = !lost, !lost
 	outs, err := c.byIDs(ctx, []string{res.outcome.TaskID})
 	if err != nil {
@@ -263,13 +277,13 @@ func (r *Runner) tryAlone(ctx context.Context, c *claimTx, res *reservation) err
 // answerAlone starts the task that was claimed alone. Its slot is recovery's, whoever found it: all are free.
 func (r *Runner) answerAlone(ctx context.Context, c *claimTx, o taskstate.Outcome, ds []ingestq.Delivery) {
 	if len(ds) == 0 {
-		r.started(ctx, o, c.m, true, true)
+		r.started(ctx, c, o, true, true)
 		return
 	}
 	if old := o.Before.Delivery; old != ds[0].ID {
 		r.courier.ack(old)
 	}
-	r.started(ctx, o, c.m, true, false)
+	r.started(ctx, c, o, true, false)
 }
 
 // releaseReservation drops a reservation at a stop: the row is as free as before.

@@ -76,7 +76,7 @@ func (r *Runner) promise(ctx context.Context, horizon, before time.Time) (int, e
 	}
 	r.m.repromised.Add(float64(len(lost)))
 	began = r.deps.Now()
-	err = Publish(ctx, r.deps.Queue, lost)
+	err = publish(ctx, r.deps.Tracer, r.deps.Queue, lost)
 	if len(lost) > 0 {
 		r.health.queueCall(began, err)
 	}

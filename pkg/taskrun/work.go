@@ -10,11 +10,6 @@ import (
 	"runtime/pprof"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -64,17 +59,14 @@ func errUnexpected(o taskstate.Outcome) error {
 func (r *Runner) work(h *hold) {
 	defer r.runs.Done()
 	defer h.cancel(nil)
-	ctx, span := r.span(h)
-	defer span.End()
+	ctx := h.ctx
 	var res Result
 	pprof.Do(ctx, pprof.Labels(labelTask, h.task.ID), func(ctx context.Context) { res = r.runKind(ctx, h) })
 
 	stage, took, hung := h.finish(r.deps.Now())
 	r.stageTook(stage, took)
-	if res.Err != nil {
-		span.SetStatus(codes.Error, taskstate.Shorten(res.Err.Error()))
-	}
-	if o, ok := r.judge(ctx, h, res); ok {
+	failSpan(h.span, res.Err)
+	if o, ok := r.judge(h, res); ok {
 		r.handOver(o)
 	} else {
 		r.m.lost.Inc() // its delivery may be the new holder's by now: leave it
@@ -90,6 +82,7 @@ func (r *Runner) work(h *hold) {
 
 // handOver gives an outcome to the finisher; it waits when too many are waiting. After a stop nobody takes it: its lease ends it.
 func (r *Runner) handOver(o outcome) {
+	o.h.finishing(r.deps.Tracer)
 	select {
 	case r.outcomes <- o:
 	case <-r.ended:
@@ -120,7 +113,7 @@ func (r *Runner) stageTook(stage taskstate.Stage, took time.Duration) {
 }
 
 // judge makes an outcome of a result; ok is false when the claim is known to be lost.
-func (r *Runner) judge(ctx context.Context, h *hold, res Result) (o outcome, ok bool) {
+func (r *Runner) judge(h *hold, res Result) (o outcome, ok bool) {
 	o = outcome{h: h, result: res}
 	cause := context.Cause(h.ctx)
 	switch {
@@ -136,7 +129,7 @@ func (r *Runner) judge(ctx context.Context, h *hold, res Result) (o outcome, ok 
 	case errors.Is(cause, ErrStalled):
 		o.sort, o.failure = outcomeFailure, r.stallFailure(h)
 	default:
-		o.sort, o.failure = outcomeFailure, r.classify(ctx, h, res.Err)
+		o.sort, o.failure = outcomeFailure, r.classify(h, res.Err)
 	}
 	return o, true
 }
@@ -152,10 +145,10 @@ func (r *Runner) stallFailure(h *hold) taskstate.Failure {
 }
 
 // classify asks the kind about an error; what the kind does not name stays an internal error.
-func (r *Runner) classify(ctx context.Context, h *hold, err error) (f taskstate.Failure) {
+func (r *Runner) classify(h *hold, err error) (f taskstate.Failure) {
 	var thrown *panicError
 	if errors.As(err, &thrown) {
-		r.deps.Log.ErrorContext(ctx, "runner: task panicked", "task_id", h.task.ID, "error", err, "stack", string(thrown.stack))
+		r.deps.Log.ErrorContext(h.ctx, "runner: task panicked", "task_id", h.task.ID, "error", err, "stack", string(thrown.stack))
 		return internalFailure(err)
 	}
 	if guard(func() error { f = h.kind.Classify(err); return nil }) != nil {
@@ -178,29 +171,6 @@ func internalFailure(err error) taskstate.Failure {
 	}
 }
 
-// span starts the span of one attempt below the accepting request, linked to it (OTel messaging conventions).
-func (r *Runner) span(h *hold) (context.Context, trace.Span) {
-	remote := propagation.TraceContext{}.Extract(h.ctx, propagation.MapCarrier{"traceparent": h.task.TraceParent})
-	opts := []trace.SpanStartOption{
-		trace.WithSpanKind(trace.SpanKindConsumer),
-		trace.WithAttributes(
-			attribute.String("messaging.system", "millweir"),
-			attribute.String("messaging.operation.type", "process"),
-			attribute.String("messaging.operation.name", "process"),
-			attribute.String("messaging.message.id", h.delivery),
-			attribute.String("messaging.client.id", r.cfg.Process),
-			attribute.String("millweir.task.id", h.task.ID),
-			attribute.String("millweir.task.type", h.task.Type),
-			attribute.Int("millweir.task.attempt", h.task.AttemptCount+1),
-			attribute.Int64("millweir.task.fence", h.token.Fence),
-		),
-	}
-	if sc := trace.SpanContextFromContext(remote); sc.IsValid() {
-		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: sc}))
-	}
-	return r.deps.Tracer.Start(remote, "process "+h.task.Type, opts...)
-}
-
 // hungStack is the stack of a task's goroutine, for the log.
 func hungStack(taskID string) string {
 	var buf bytes.Buffer
@@ -217,7 +187,7 @@ func hungStack(taskID string) string {
 }
 
 // writtenOff logs a run that ignores its end.
-func (r *Runner) writtenOff(ctx context.Context, h *hold) {
-	r.deps.Log.LogAttrs(ctx, slog.LevelError, "runner: a cancelled run does not return; its slot is written off",
+func (r *Runner) writtenOff(h *hold) {
+	r.deps.Log.LogAttrs(h.ctx, slog.LevelError, "runner: a cancelled run does not return; its slot is written off",
 		slog.String("task_id", h.task.ID), slog.String("stage", string(h.stage())), slog.String("stack", hungStack(h.task.ID)))
 }

@@ -71,6 +71,7 @@ type Change struct {
 	PromiseCount  int
 	DLQ           DLQState
 	Delivery      string
+	AttemptTrace  string // W3C traceparent of the attempt that a claim begins, 55 ASCII characters; empty: not traced
 	Progress      Progress
 	LastError     string
 	ErrorMessage  string
@@ -105,7 +106,7 @@ func change(t Task, m Moment) *Change {
 		TaskID: t.ID, From: t.Status, Fence: t.Fence, Timeline: m.Timeline,
 		To: t.Status, NewFence: t.Fence, AttemptCount: t.AttemptCount, CrashCount: t.CrashCount,
 		ThrottleCount: t.ThrottleCount, LeaseOwner: t.LeaseOwner, PromiseCount: t.PromiseCount,
-		DLQ: t.DLQ, Delivery: t.Delivery, Progress: t.Progress, LastError: t.LastError,
+		DLQ: t.DLQ, Delivery: t.Delivery, AttemptTrace: t.AttemptTrace, Progress: t.Progress, LastError: t.LastError,
 		ErrorMessage: t.ErrorMessage, ErrorCode: t.ErrorCode, Result: t.Result,
 	}
 }

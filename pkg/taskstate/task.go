@@ -58,7 +58,7 @@ type Task struct {
 	ChatID         string
 	Payload        json.RawMessage // JSON, at most 256 KiB; may be nil
 	Result         json.RawMessage // may be nil
-	TraceParent    string          // W3C traceparent of the accepting request or the attempt before
+	TraceParent    string          // W3C traceparent of the accepting request: the parent of every attempt
 	IdempotencyKey string          // empty: none; unique with UserID
 	RequestHash    string          // sha256 (hex) of what was sent with the key; empty without one
 
@@ -81,6 +81,7 @@ type Task struct {
 	PromiseCount   int
 	DLQ            DLQState
 	Delivery       string // which message brought the present or last claim; empty: none
+	AttemptTrace   string // W3C traceparent of the last traced attempt: the next one links to it; empty: none
 
 	CreatedAt time.Time
 	UpdatedAt time.Time

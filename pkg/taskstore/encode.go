@@ -37,6 +37,7 @@ type changeRow struct {
 	Promises   int     `json:"promises"`
 	DLQ        string  `json:"dlq"`
 	Delivery   string  `json:"delivery"`
+	Trace      *string `json:"attempt_traceparent"` // null: it stays
 	Stage      string  `json:"stage"`
 	Percent    int     `json:"percent"`
 	Processed  int     `json:"processed"`
@@ -105,6 +106,9 @@ func rowOf(before taskstate.Task, c *taskstate.Change) changeRow {
 		LeaseOwner: c.LeaseOwner, Promises: c.PromiseCount, DLQ: string(c.DLQ), Delivery: c.Delivery,
 		Stage: string(c.Progress.Stage), Percent: c.Progress.Percent,
 		Processed: c.Progress.Processed, Total: c.Progress.Total,
+	}
+	if c.AttemptTrace != before.AttemptTrace { // only a claim of a traced task writes it
+		r.Trace = &c.AttemptTrace
 	}
 	// Long texts travel only when they change.
 	if c.LastError != before.LastError || c.ErrorMessage != before.ErrorMessage ||
@@ -189,6 +193,7 @@ func after(t taskstate.Task, c *taskstate.Change, now time.Time) taskstate.Task 
 	t.PromisedAt = at(c.Promise, now, t.PromisedAt)
 	t.LeaseOwner, t.PromiseCount = c.LeaseOwner, c.PromiseCount
 	t.DLQ, t.Delivery, t.Progress = c.DLQ, c.Delivery, c.Progress
+	t.AttemptTrace = c.AttemptTrace
 	t.LastError, t.ErrorMessage, t.ErrorCode = c.LastError, c.ErrorMessage, c.ErrorCode
 	t.Result = nil
 	if len(c.Result) > 0 {

@@ -73,7 +73,7 @@ func length(s *string) int {
 func (r changeRow) values(int) []any {
 	return []any{
 		r.ID, r.From, r.Fence, r.Owner, r.To, r.NewFence, r.Attempts, r.Crashes, r.Throttles,
-		r.Retry, r.Lease, r.Wake, r.Promise, r.LeaseOwner, r.Promises, r.DLQ, r.Delivery,
+		r.Retry, r.Lease, r.Wake, r.Promise, r.LeaseOwner, r.Promises, r.DLQ, r.Delivery, r.Trace,
 		r.Stage, r.Percent, r.Processed, r.Total, r.Texts, r.LastError, r.Message, r.Code, r.Result,
 	}
 }

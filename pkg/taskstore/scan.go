@@ -27,6 +27,7 @@ func (r *taskRow) targets() []any {
 		&t.AttemptCount, &t.MaxAttempts, &t.CrashCount, &t.ThrottleCount, &r.retry,
 		&r.lastError, &r.errorMessage, &r.errorCode,
 		&t.Fence, &t.LeaseOwner, &r.lease, &r.wake, &r.promised, &t.PromiseCount, &t.DLQ, &t.Delivery,
+		&t.AttemptTrace,
 		&r.created, &r.updated,
 	}
 }

@@ -106,10 +106,18 @@ func WithTraceparent(ctx context.Context, traceparent string) context.Context {
 	return Extract(ctx, map[string]string{KeyTraceparent: traceparent})
 }
 
+// SpanContext is the remote span that the string names; "" or nonsense gives one that is not valid.
+func SpanContext(traceparent string) trace.SpanContext {
+	if traceparent == "" {
+		return trace.SpanContext{}
+	}
+	return trace.SpanContextFromContext(WithTraceparent(context.Background(), traceparent))
+}
+
 // LinkTo is the start option that links a new span to the one that the string names: a retry to the attempt before it.
 // "" or nonsense links to nothing.
 func LinkTo(traceparent string) trace.SpanStartOption {
-	sc := trace.SpanContextFromContext(WithTraceparent(context.Background(), traceparent))
+	sc := SpanContext(traceparent)
 	if !sc.IsValid() {
 		return trace.WithLinks()
 	}

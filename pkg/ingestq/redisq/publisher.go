@@ -44,6 +44,9 @@ func NewPublisher(client rueidis.Client, cfg Config, log *slog.Logger, now func(
 	return &Publisher{client: client, cfg: cfg, log: log, now: now, metrics: metrics, embedded: a.embedded}
 }
 
+// Destination implements ingestq.Described.
+func (p *Publisher) Destination() (system, name string) { return "redis", p.cfg.StreamKey }
+
 // Publish implements ingestq.Publisher.
 func (p *Publisher) Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) ([]string, error) {
 	ids := make([]string, len(envelopes))

@@ -8,6 +8,7 @@ t.status, t.stage, t.progress, t.processed_segments, t.total_segments,
 t.attempt_count, t.max_attempts, t.crash_count, t.throttle_count, t.next_retry_at,
 t.last_error, t.error_message, t.error_code,
 t.fence, t.lease_owner, t.lease_expires_at, t.wake_at, t.promised_at, t.promise_count, t.dlq_state, t.delivery,
+t.attempt_traceparent,
 t.created_at, t.updated_at
 
 -- name: OfUser

@@ -21,6 +21,7 @@ SET
   t.promise_count = c.promise_count,
   t.dlq_state = c.dlq_state,
   t.delivery = c.delivery,
+  t.attempt_traceparent = COALESCE(c.attempt_traceparent, t.attempt_traceparent),
   t.stage = c.stage,
   t.progress = c.progress,
   t.processed_segments = c.processed,
@@ -37,7 +38,7 @@ WHERE t.status = c.from_status AND t.fence = c.fence AND t.lease_owner = c.owner
 SELECT CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS from_status, ? AS fence,
   CAST(? AS CHAR(64) CHARACTER SET ascii) AS owner, ? AS to_status, ? AS new_fence, ? AS attempt_count,
   ? AS crash_count, ? AS throttle_count, ? AS retry_in, ? AS lease_in, ? AS wake_in, ? AS promise_in,
-  ? AS lease_owner, ? AS promise_count, ? AS dlq_state, ? AS delivery, ? AS stage, ? AS progress, ? AS processed,
+  ? AS lease_owner, ? AS promise_count, ? AS dlq_state, ? AS delivery, ? AS attempt_traceparent, ? AS stage, ? AS progress, ? AS processed,
   ? AS total, ? AS texts, ? AS last_error, ? AS error_message, ? AS error_code, ? AS result
 
 -- name: Log

@@ -16,6 +16,7 @@ SET
   promise_count = c.promises,
   dlq_state = c.dlq,
   delivery = c.delivery,
+  attempt_traceparent = COALESCE(c.attempt_traceparent, t.attempt_traceparent),
   stage = c.stage,
   progress = c.percent,
   processed_segments = c.processed,
@@ -28,7 +29,7 @@ SET
 FROM json_to_recordset(CAST(? AS json)) AS c (
   id text, "from" text, fence bigint, owner text, "to" text, new_fence bigint,
   attempts integer, crashes integer, throttles integer, retry bigint, lease bigint, wake bigint, promise bigint,
-  lease_owner text, promises integer, dlq text, delivery text, stage text, percent integer, processed integer, total integer,
+  lease_owner text, promises integer, dlq text, delivery text, attempt_traceparent text, stage text, percent integer, processed integer, total integer,
   texts integer, last_error text, error_message text, error_code text, result text)
 WHERE t.id = c.id
   AND t.status = c."from" AND t.fence = c.fence AND t.lease_owner = c.owner

@@ -16,6 +16,7 @@ SET
   promise_count = c.promise_count,
   dlq_state = c.dlq_state,
   delivery = c.delivery,
+  attempt_traceparent = COALESCE(c.attempt_traceparent, t.attempt_traceparent),
   stage = c.stage,
   progress = c.progress,
   processed_segments = c.processed,
@@ -32,7 +33,7 @@ FROM (
     value ->> 'crashes' AS crash_count, value ->> 'throttles' AS throttle_count,
     value ->> 'retry' AS retry_in, value ->> 'lease' AS lease_in, value ->> 'wake' AS wake_in, value ->> 'promise' AS promise_in,
     value ->> 'lease_owner' AS lease_owner, value ->> 'promises' AS promise_count, value ->> 'dlq' AS dlq_state,
-    value ->> 'delivery' AS delivery, value ->> 'stage' AS stage, value ->> 'percent' AS progress,
+    value ->> 'delivery' AS delivery, value ->> 'attempt_traceparent' AS attempt_traceparent, value ->> 'stage' AS stage, value ->> 'percent' AS progress,
     value ->> 'processed' AS processed, value ->> 'total' AS total, value ->> 'texts' AS texts,
     value ->> 'last_error' AS last_error, value ->> 'error_message' AS error_message,
     value ->> 'error_code' AS error_code, value ->> 'result' AS result
