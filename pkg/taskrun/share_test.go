@@ -1,0 +1,268 @@
+package taskrun
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// While deliveries wait, hungry recovery is kept the half of the slots, rounded up, that it does not have yet;
+// a read never asks for them. Without hunger nothing is kept; with no delivery waiting recovery may have all.
+func TestShareOfRecovery(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		total, recovery int
+		hungry          bool
+		reads           int
+	}{
+		{5, 0, true, 2}, {5, 1, true, 2}, {5, 3, true, 2}, {5, 0, false, 5}, {4, 0, true, 2}, {2, 0, true, 1}, {1, 0, true, 0},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			t.Parallel()
+			s := newSlots(c.total)
+			s.recovery = c.recovery
+			s.setHungry(c.hungry)
+			n, _, _ := s.beginRead()
+			require.Equal(t, c.reads, n)
+		})
+	}
+	s := newSlots(5)
+	require.Equal(t, 5, s.recoverable(), "nobody waits: all")
+	n, _, _ := s.beginRead()
+	s.give(false, s.endRead(n)) // a full read: more wait
+	require.Equal(t, 3, s.takeRecovery(100), "half, rounded up")
+	require.Zero(t, s.recoverable())
+}
+
+// All slots run deliveries when retries come due: each that falls free is recovery's until it has its half.
+func TestFreedSlotsGoToRecoveryFirst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		release := make(chan struct{})
+		var mains, recs meter
+		kind := &testKind{run: func(_ context.Context, j Job) Result {
+			m := &mains
+			if j.Task.AttemptCount > 0 {
+				m = &recs
+			}
+			m.add(1)
+			defer m.add(-1)
+			<-release
+			return Result{}
+		}}
+		for i := range 100 {
+			w.task(fmt.Sprint("m", i))
+		}
+		w.start("a", kind, func(c *Config) { c.Concurrency = 4 })
+		settled(time.Second)
+		for i := range 10 {
+			w.retrying(fmt.Sprint("r", i), 0)
+		}
+		settled(2 * time.Second)
+		for i := range 2 {
+			for recs.now == i { // whichever runs ends; only those of deliveries do before recovery has its half
+				release <- struct{}{}
+				settled(time.Second)
+				now, _ := mains.read()
+				require.Equal(t, 4-(i+1), now, "a freed slot is recovery's, not the next delivery's")
+			}
+		}
+		now, _ := recs.read()
+		require.Equal(t, 2, now)
+		close(release)
+	})
+}
+
+// A read is in flight when recovery makes the reservation: what it brings is handed back, not claimed (design D6).
+func TestReadInFlightIsHandedBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("long")
+		g := newGated("long", "poison", "late")
+		p := w.start("a", g.kind(), func(c *Config) { c.Block, c.StallLimit = time.Hour, nil })
+		settled(time.Second) // it reads again, for an hour
+		at := instant()
+		w.store.put(taskstate.Task{
+			ID: "poison", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 1, LeaseOwner: "crashed/1", LeaseExpiresAt: at, WakeAt: at,
+		})
+		settled(time.Second)
+		require.True(t, p.solo.active())
+		id := w.task("late")
+		settled(time.Second)
+		require.Equal(t, []string{"long"}, p.kind.ran())
+		require.Equal(t, taskstate.StatusQueued, w.store.get("late").Status)
+		require.False(t, w.stream.isPending(id))
+		waiting, _, _, _ := w.stream.counts()
+		require.Equal(t, 1, waiting, "a copy for others")
+		for _, gate := range g.release {
+			close(gate)
+		}
+		settled(time.Minute)
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 3}, w.store.statuses())
+		require.Zero(t, g.together)
+	})
+}
+
+// A claim is being committed when recovery reserves a last chance: what it wins runs first, and the last chance after it, alone.
+func TestClaimInFlightRunsBeforeTheLastChance(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		g := newGated("other", "poison")
+		p := w.make("a", g.kind(), func(c *Config) { c.StallLimit = nil })
+		ctx, cancel := context.WithCancel(t.Context())
+		go p.soloLoop(ctx)
+		go p.finishLoop(ctx)
+		id := w.task("other")
+		at := instant()
+		w.store.put(taskstate.Task{
+			ID: "poison", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 1, LeaseOwner: "crashed/1", LeaseExpiresAt: at, WakeAt: at,
+		})
+		n, _, _ := p.slots.beginRead()
+		require.Positive(t, n)
+		require.Equal(t, 1, p.slots.endRead(1))
+		claiming, took := make(chan struct{}), make(chan int, 1)
+		w.store.setFault(func(op string) error {
+			switch op {
+			case "sweep RUNNING!": // the reservation is committed, and not noted yet
+				go func() {
+					took <- p.take(ctx, []ingestq.Delivery{{ID: id, Envelope: Envelope(w.store.get("other"))}})
+				}()
+				<-claiming
+			case "apply":
+				w.store.setFault(nil)
+				close(claiming)
+				for p.solo.gate.TryRLock() { // until the reserver, holding nothing, asks to claim alone
+					p.solo.gate.RUnlock()
+					runtime.Gosched()
+				}
+			}
+			return nil
+		})
+		_, _, err := p.recoverStatus(ctx, taskstate.StatusRunning)
+		require.NoError(t, err)
+		require.True(t, p.solo.active())
+		require.Equal(t, 1, <-took)
+		settled(time.Second)
+		require.Equal(t, []string{"other"}, p.kind.ran())
+		close(g.release["other"])
+		settled(time.Second)
+		require.Equal(t, []string{"other", "poison"}, p.kind.ran())
+		close(g.release["poison"])
+		settled(time.Second)
+		require.Zero(t, g.together)
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 2}, w.store.statuses())
+		cancel()
+	})
+}
+
+// Leases of the process's own claims expire while heartbeats fail: it takes none of them over,
+// and they do not stand in front of what others left.
+func TestOwnExpiredClaimsAreLeftAlone(t *testing.T) {
+	for _, own := range []int{4, maxExclude + 100} {
+		t.Run(fmt.Sprint(own), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newWorld(t)
+				release := make(chan struct{})
+				for i := range own {
+					w.task(fmt.Sprintf("own%03d", i))
+				}
+				p := w.start("a", &testKind{run: func(_ context.Context, j Job) Result {
+					if j.Task.ID != "other" {
+						<-release
+					}
+					return Result{}
+				}}, func(c *Config) { c.Concurrency, c.SweepBatch, c.StallLimit = own+1, 500, nil })
+				settled(time.Second)
+				w.store.setFault(func(op string) error {
+					if op == "heartbeat" {
+						return taskstate.ErrUnavailable
+					}
+					return nil
+				})
+				settled(40 * time.Second)
+				require.True(t, w.store.get("own000").LeaseExpiresAt.Before(instant()))
+				if own < maxExclude {
+					w.expired("other", 0)
+					settled(time.Second)
+					require.Equal(t, taskstate.StatusSucceeded, w.store.get("other").Status)
+				}
+				for i := range own {
+					require.Equal(t, int64(1), w.store.get(fmt.Sprintf("own%03d", i)).Fence)
+				}
+				w.store.setFault(nil)
+				close(release)
+				settled(time.Minute)
+				require.Zero(t, w.store.get("own000").CrashCount)
+				require.Empty(t, p.holds.all())
+			})
+		})
+	}
+}
+
+// The answer to a sweep's COMMIT is lost and the database stays away for a while: still no crash is counted.
+func TestUnknownTakeoverBeforeAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.retrying("x", 0)
+		away := false
+		w.store.setFault(func(op string) error {
+			switch {
+			case away:
+				return taskstate.ErrUnavailable
+			case op == "sweep RETRYING!":
+				away = true
+				return taskstate.ErrOutcomeUnknown
+			}
+			return nil
+		})
+		p := w.start("a", &testKind{})
+		settled(10 * time.Second)
+		require.True(t, away)
+		w.store.setFault(nil)
+		settled(6 * time.Second) // less than the rest of the lease
+		require.Equal(t, []string{"x"}, p.kind.ran())
+		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
+		require.Zero(t, w.store.get("x").CrashCount)
+	})
+}
+
+// A row that is overdue and not to be had (locked, or being revived) makes no retry late.
+func TestAnOverdueRowMakesNoRetryLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.store.put(taskstate.Task{
+			ID: "stuck", Status: taskstate.StatusRunning, Fence: 1, LeaseOwner: "o/1",
+			WakeAt: instant(), LeaseExpiresAt: instant().Add(time.Hour),
+		})
+		due := instant().Add(10*time.Second + 400*time.Millisecond)
+		w.retrying("x", due.Sub(instant()))
+		var at time.Time
+		w.start("a", &testKind{run: func(context.Context, Job) Result { at = instant(); return Result{} }})
+		settled(12 * time.Second)
+		require.WithinDuration(t, due, at, 10*time.Millisecond)
+	})
+}
+
+// The same process claims a task again: the older claim is lost at once, and what its run brings is not even tried.
+func TestNewClaimLosesTheOlderHold(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	old := &hold{task: taskstate.Task{ID: "x"}, token: taskstate.Token{Fence: 1}, ctx: ctx, cancel: cancel}
+	hs := newHolds()
+	hs.add(old)
+	require.False(t, old.isLost())
+	hs.add(&hold{task: taskstate.Task{ID: "other"}, token: taskstate.Token{Fence: 2}, cancel: func(error) {}})
+	require.False(t, old.isLost())
+	hs.add(&hold{task: taskstate.Task{ID: "x"}, token: taskstate.Token{Fence: 2}, cancel: func(error) {}})
+	require.True(t, old.isLost())
+	require.ErrorIs(t, context.Cause(ctx), taskstate.ErrLost)
+	_, due := old.beat(time.Now().Add(time.Hour), time.Second)
+	require.False(t, due, "a lost claim is not renewed")
+}
