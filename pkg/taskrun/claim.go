@@ -27,13 +27,14 @@ type claimTx struct {
 	reserving  bool              // this transaction may make the process's one reservation
 	reserved   string            // the task that it was given to
 	m          taskstate.Moment
-	types      map[string]string // task type by id, of the last call of decide
+	attempts   map[string]attempt // spans of the claims, by task: the same ones when the transaction runs again
+	types      map[string]string  // task type by id, of the last call of decide
 }
 
 // newClaim prepares a claim of this process.
 func (r *Runner) newClaim(deliveries map[string]string, takeover bool) *claimTx {
 	return &claimTx{
-		r: r, deliveries: deliveries,
+		r: r, deliveries: deliveries, attempts: map[string]attempt{},
 		req: taskstate.ClaimRequest{
 			Owner: r.owner(), Process: r.cfg.Process, Actor: worker(r.cfg.Process), Takeover: takeover,
 		},
@@ -41,7 +42,7 @@ func (r *Runner) newClaim(deliveries map[string]string, takeover bool) *claimTx 
 }
 
 // decide asks the state machine about each task; only one of them may be reserved.
-func (c *claimTx) decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
+func (c *claimTx) decide(ctx context.Context, _ taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
 	c.m, c.types = m, make(map[string]string, len(tasks))
 	out := make([]taskstate.Decision, len(tasks))
 	for i, t := range tasks {
@@ -61,8 +62,23 @@ func (c *claimTx) decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, 
 		if out[i].Answer == taskstate.AnswerReserved {
 			c.reserved = t.ID
 		}
+		if out[i].Answer == taskstate.AnswerClaimed {
+			c.begin(ctx, t, out[i].Change)
+		}
 	}
 	return out, nil
+}
+
+// begin starts the span of a claim and notes it in the row.
+func (c *claimTx) begin(ctx context.Context, t taskstate.Task, change *taskstate.Change) {
+	a, known := c.attempts[t.ID]
+	if !known {
+		a = c.r.beginAttempt(ctx, t)
+		c.attempts[t.ID] = a
+	}
+	if trace := a.traceparent(); trace != "" {
+		change.AttemptTrace = trace
+	}
 }
 
 // also lets the kinds write what belongs to the claims.
@@ -132,7 +148,7 @@ func guard(f func() error) (err error) {
 
 // started takes over a claim that was won: it is held from here on.
 // recovery says whose slot it uses; adopt, that its entry is with whoever read it.
-func (r *Runner) started(ctx context.Context, o taskstate.Outcome, m taskstate.Moment, recovery, adopt bool) {
+func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, recovery, adopt bool) {
 	if o.Before.Status == taskstate.StatusRunning && o.Change != nil {
 		r.m.takeovers.Inc()
 	}
@@ -141,11 +157,17 @@ func (r *Runner) started(ctx context.Context, o taskstate.Outcome, m taskstate.M
 	}
 	now := r.deps.Now()
 	h := &hold{
-		task: o.After, token: taskstate.Token{Timeline: m.Timeline, Fence: o.After.Fence}, owner: o.After.LeaseOwner,
+		task: o.After, token: taskstate.Token{Timeline: c.m.Timeline, Fence: o.After.Fence}, owner: o.After.LeaseOwner,
 		delivery: o.After.Delivery, kind: r.kind(o.After.Type), recovery: recovery,
 		began: now, renewed: now, reported: now, stageBegan: now, progress: o.After.Progress,
 	}
-	h.ctx, h.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	a, known := c.attempts[o.TaskID]
+	if !known {
+		a = r.beginAttempt(ctx, o.Before)
+	}
+	h.span = a.span
+	h.ctx, h.cancel = context.WithCancelCause(a.ctx)
+	r.describe(h)
 	r.slots.ran(recovery)
 	r.holds.add(h)
 	if adopt {

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -35,7 +37,9 @@ type hold struct {
 	began    time.Time
 	// entryGone: the queue had no such entry when it was to be adopted; the run goes on without one (design D4).
 	entryGone atomic.Bool
-	ctx       context.Context // one per claim: it is cancelled from outside its goroutine
+	ctx       context.Context // one per claim: it is cancelled from outside its goroutine; holds the attempt's span
+	span      trace.Span      // of the attempt: ends when the claim is dropped
+	ending    trace.Span      // of the finish; nil before it
 	cancel    context.CancelCauseFunc
 
 	mu         sync.Mutex
@@ -175,6 +179,28 @@ func (h *hold) stage() taskstate.Stage {
 	return h.progress.Stage
 }
 
+// finishing begins the span of the finish, from the end of the run to its commit.
+func (h *hold) finishing(tracer trace.Tracer) {
+	if h.span != nil && h.span.IsRecording() {
+		_, span := tracer.Start(h.ctx, "finish")
+		h.mu.Lock()
+		h.ending = span
+		h.mu.Unlock()
+	}
+}
+
+// endSpans ends what was begun; a second time does nothing.
+func (h *hold) endSpans() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ending != nil {
+		h.ending.End()
+	}
+	if h.span != nil {
+		h.span.End()
+	}
+}
+
 // holds are the claims of this process.
 type holds struct {
 	mu      sync.Mutex
@@ -207,6 +233,7 @@ func (hs *holds) drop(h *hold) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	delete(hs.m, h.key())
+	h.endSpans()
 	close(hs.changed)
 	hs.changed = make(chan struct{})
 }

@@ -184,7 +184,7 @@ func (r *Runner) recovered(ctx context.Context, c *claimTx, o taskstate.Outcome)
 	}
 	switch o.Answer {
 	case taskstate.AnswerClaimed:
-		r.started(ctx, o, c.m, true, true)
+		r.started(ctx, c, o, true, true)
 		return true
 	case taskstate.AnswerReserved:
 		r.solo.reserve(&reservation{outcome: o, timeline: c.m.Timeline, renewed: r.deps.Now()})

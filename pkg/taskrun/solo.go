@@ -277,13 +277,13 @@ func (r *Runner) tryAlone(ctx context.Context, c *claimTx, res *reservation) err
 // answerAlone starts the task that was claimed alone. Its slot is recovery's, whoever found it: all are free.
 func (r *Runner) answerAlone(ctx context.Context, c *claimTx, o taskstate.Outcome, ds []ingestq.Delivery) {
 	if len(ds) == 0 {
-		r.started(ctx, o, c.m, true, true)
+		r.started(ctx, c, o, true, true)
 		return
 	}
 	if old := o.Before.Delivery; old != ds[0].ID {
 		r.courier.ack(old)
 	}
-	r.started(ctx, o, c.m, true, false)
+	r.started(ctx, c, o, true, false)
 }
 
 // releaseReservation drops a reservation at a stop: the row is as free as before.
