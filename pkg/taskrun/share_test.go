@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,12 +68,10 @@ func TestFreedSlotsGoToRecoveryFirst(t *testing.T) {
 		}
 		settled(2 * time.Second)
 		for i := range 2 {
-			for recs.now == i { // whichever runs ends; only those of deliveries do before recovery has its half
-				release <- struct{}{}
-				settled(time.Second)
-				now, _ := mains.read()
-				require.Equal(t, 4-(i+1), now, "a freed slot is recovery's, not the next delivery's")
-			}
+			release <- struct{}{} // the runs wait in turn: a delivery's ends
+			settled(time.Second)
+			now, _ := mains.read()
+			require.Equal(t, 4-(i+1), now, "a freed slot is recovery's, not the next delivery's")
 		}
 		now, _ := recs.read()
 		require.Equal(t, 2, now)
@@ -211,20 +210,20 @@ func TestUnknownTakeoverBeforeAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.retrying("x", 0)
-		away := false
+		var away atomic.Bool
 		w.store.setFault(func(op string) error {
 			switch {
-			case away:
+			case away.Load():
 				return taskstate.ErrUnavailable
 			case op == "sweep RETRYING!":
-				away = true
+				away.Store(true)
 				return taskstate.ErrOutcomeUnknown
 			}
 			return nil
 		})
 		p := w.start("a", &testKind{})
 		settled(10 * time.Second)
-		require.True(t, away)
+		require.True(t, away.Load())
 		w.store.setFault(nil)
 		settled(6 * time.Second) // less than the rest of the lease
 		require.Equal(t, []string{"x"}, p.kind.ran())
