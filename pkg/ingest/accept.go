@@ -109,7 +109,7 @@ func (a *App) acceptRaced(ctx context.Context, c Caller, u Upload) (acceptance, 
 }
 
 // acceptTx is the accept transaction: it answers the task to insert, or none when one is there already.
-func (a *App) acceptTx(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, c Caller, u Upload, full bool, got *acceptance) ([]taskstate.NewTask, error) {
+func (a *App) acceptTx(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, c Caller, u Upload, full *backlogFullError, got *acceptance) ([]taskstate.NewTask, error) {
 	w := &acceptWork{app: a, tx: tx, m: m, c: c, u: u, got: got}
 	if done, err := w.replayed(ctx); done || err != nil {
 		return nil, err
@@ -128,8 +128,8 @@ func (a *App) acceptTx(ctx context.Context, tx taskstate.Tx, m taskstate.Moment,
 			return nil, err
 		}
 	}
-	if full {
-		return nil, ErrBacklogFull
+	if full != nil {
+		return nil, full
 	}
 	return w.insert(ctx, base.ID, existing)
 }

@@ -7,8 +7,27 @@ import (
 	"time"
 )
 
-// backlogFresh is how long a count of the backlog is believed.
-const backlogFresh = time.Second
+const (
+	// backlogFresh is how long a count of the backlog is believed.
+	backlogFresh = time.Second
+	// backlogLeast and backlogMost bound the wait that a refused upload is told.
+	backlogLeast = time.Second
+	backlogMost  = 5 * time.Minute
+	// backlogUnknown is that wait before anything is known of the pace.
+	backlogUnknown = 10 * time.Second
+)
+
+// backlogFullError is ErrBacklogFull with the time after which a retry is worth while.
+type backlogFullError struct{ after time.Duration }
+
+// Error is ErrBacklogFull's.
+func (e *backlogFullError) Error() string { return ErrBacklogFull.Error() }
+
+// Unwrap answers ErrBacklogFull.
+func (e *backlogFullError) Unwrap() error { return ErrBacklogFull }
+
+// RetryAfter is the wait that the caller should be told.
+func (e *backlogFullError) RetryAfter() time.Duration { return e.after }
 
 // backlogGauge knows about how many tasks wait, without a count for every upload:
 // one bounded count a second, plus what this process accepted since.
@@ -16,26 +35,39 @@ type backlogGauge struct {
 	mu      sync.Mutex
 	at      time.Time
 	waiting int64
+	oldest  time.Duration // how long the oldest waiting task waits
 }
 
-// full reports whether the backlog has reached its limit.
+// full answers an error with ErrBacklogFull when the backlog has reached its limit.
 // The count reads an index and stops at the limit; it takes no lock, so the bound is soft by what other processes accept within a second.
-func (g *backlogGauge) full(ctx context.Context, a *App) (bool, error) {
+func (g *backlogGauge) full(ctx context.Context, a *App) (full *backlogFullError, err error) {
 	limit := int64(a.cfg.MaxBacklog)
 	if limit == 0 {
-		return false, nil
+		return nil, nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := a.d.Clock()
 	if g.at.IsZero() || now.Sub(g.at) >= backlogFresh || now.Before(g.at) {
-		n, _, err := a.d.Store.Due(ctx, int(limit))
+		n, oldest, err := a.d.Store.Due(ctx, int(limit))
 		if err != nil {
-			return false, fmt.Errorf("count the backlog: %w", err)
+			return nil, fmt.Errorf("count the backlog: %w", err)
 		}
-		g.at, g.waiting = now, n
+		g.at, g.waiting, g.oldest = now, n, oldest
 	}
-	return g.waiting >= limit, nil
+	if g.waiting < limit {
+		return nil, nil
+	}
+	return &backlogFullError{after: g.wait()}, nil
+}
+
+// wait estimates when there is room: what waited before the oldest task has gone in its time, about a backlog,
+// and a tenth of a backlog is room worth coming back for.
+func (g *backlogGauge) wait() time.Duration {
+	if g.oldest <= 0 {
+		return backlogUnknown
+	}
+	return min(max(g.oldest/10, backlogLeast), backlogMost)
 }
 
 // add counts tasks that this process accepted.

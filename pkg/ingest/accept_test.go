@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -184,6 +185,10 @@ func TestBacklogLimit(t *testing.T) {
 	w.upload("two\n")
 	_, err := w.app.Accept(t.Context(), w.caller, Upload{File: w.receive("c.txt", "three\n")})
 	require.ErrorIs(t, err, ErrBacklogFull)
+	var wait interface{ RetryAfter() time.Duration }
+	require.ErrorAs(t, err, &wait)
+	require.GreaterOrEqual(t, wait.RetryAfter(), backlogLeast)
+	require.LessOrEqual(t, wait.RetryAfter(), backlogMost)
 	require.True(t, w.upload("one\n").Duplicate, "a duplicate adds nothing to the backlog")
 }
 
@@ -245,4 +250,17 @@ func TestUnknownCommitKeepsTheFile(t *testing.T) {
 	n, err := w.app.SweepFiles(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, n, "no row names it")
+}
+
+func TestFullBacklogTellsAWaitThatFitsItsPace(t *testing.T) {
+	t.Parallel()
+	for oldest, want := range map[time.Duration]time.Duration{
+		0:                backlogUnknown,
+		time.Second:      backlogLeast,
+		10 * time.Minute: time.Minute,
+		24 * time.Hour:   backlogMost,
+	} {
+		g := backlogGauge{waiting: 1000, oldest: oldest}
+		require.Equal(t, want, g.wait(), "the oldest waits %s", oldest)
+	}
 }

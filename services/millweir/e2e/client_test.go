@@ -250,6 +250,7 @@ func (c *client) events(id string, stop func(task) bool) (all []event) {
 		case "id":
 			e.id = value
 		case "data":
+			e.task = task{} // null would leave what was there
 			require.NoError(c.t, json.Unmarshal([]byte(value), &e.task))
 			all = append(all, e)
 			if stop(e.task) {

@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/labserver"
+)
+
+// fleet starts the separate services with one environment and answers a client of the gateway.
+func fleet(t *testing.T, env []string, workers int) *client {
+	t.Helper()
+	env = append([]string{"AUTH_MODE=none", "HTTP_ADDR=127.0.0.1:0", "UPLOAD_DIR=" + filepath.Join(t.TempDir(), "uploads")}, env...)
+	api := start(t, "ingest-api", env)
+	for range workers {
+		start(t, "stream-worker", env)
+	}
+	start(t, "reclaimer", env)
+	return newClient(t, "http://"+api.printed(`"gateway: listening".*?"addr":"([^"]+)"`))
+}
+
+// migrate prepares a database with the command line.
+func migrate(t *testing.T, env ...string) {
+	t.Helper()
+	code, out := run(t, "millweir", env, "migrate", "up")
+	require.Equal(t, 0, code, out)
+}
+
+// requireWorks takes some samples and a hostile file through a fleet.
+func requireWorks(t *testing.T, c *client) {
+	t.Helper()
+	for _, s := range samples(t) {
+		switch s.File {
+		case "txt_gb18030.txt", "md_headings.md", "html_gbk_meta.html", "docx_tables.docx", "pdf_libreoffice_cjk.pdf", "pdf_enc_user.pdf":
+			if v := requireOutcome(t, c, s, s.content(t)); v.Status == "SUCCEEDED" {
+				requireFound(t, c, s, v)
+			}
+		}
+	}
+	var stats struct {
+		Counts       map[string]int `json:"counts"`
+		StreamLength int            `json:"streamLength"`
+	}
+	c.get("/internal/tasks/stats").into(t, http.StatusOK, &stats)
+	require.Equal(t, 5, stats.Counts["SUCCEEDED"])
+	require.Equal(t, 1, stats.Counts["DEAD"])
+}
+
+func TestServicesOnPostgresSentinelAndChroma(t *testing.T) {
+	t.Parallel()
+	database := "DATABASE_URL=" + labserver.PostgresDatabase(t)
+	migrate(t, database)
+	set := labserver.Sentinel(t, 1)
+	requireWorks(t, fleet(t, []string{database, "REDIS_URL=" + set.URL(), "CHROMA_BASE_URL=" + labserver.Chroma(t).URL("")}, 2))
+}
+
+func TestServicesOnMariaDBOverTLSRedis(t *testing.T) {
+	t.Parallel()
+	dsn := "MYSQL_DSN=" + labserver.MySQLDatabase(t)
+	migrate(t, dsn)
+	redis, ca := labserver.RedisTLSURL(t)
+	requireWorks(t, fleet(t, []string{dsn, "REDIS_URL=" + redis, "SSL_CERT_FILE=" + ca, "CHROMA_BASE_URL=" + labserver.Chroma(t).URL("")}, 2))
+}
+
+// Design D16: a service starts without its servers, says so, and works once they are there.
+func TestServicesStartBeforeTheirServers(t *testing.T) {
+	t.Parallel()
+	ctx := context.WithoutCancel(t.Context())
+	db := labserver.Private(t, labserver.KindPostgres, labserver.Options{})
+	require.NoError(t, db.SQL(ctx, "", "CREATE DATABASE late"))
+	redis := labserver.Private(t, labserver.KindRedis, labserver.Options{})
+	chroma := labserver.Private(t, labserver.KindChroma, labserver.Options{})
+	for _, s := range []*labserver.Server{db, redis, chroma} {
+		require.NoError(t, s.Stop(ctx))
+	}
+	database := "DATABASE_URL=" + db.URL("late")
+	c := fleet(t, []string{database, "REDIS_URL=" + redis.URL(""), "CHROMA_BASE_URL=" + chroma.URL("")}, 1)
+	var ready struct {
+		Missing []string `json:"missing"`
+	}
+	c.get("/readyz").into(t, http.StatusServiceUnavailable, &ready)
+	for _, part := range []string{"database", "vectors"} {
+		require.Contains(t, fmt.Sprint(ready.Missing), part)
+	}
+	require.Equal(t, http.StatusOK, c.get("/healthz").status)
+	a := c.send("early.txt", []byte("Too early for a database."))
+	a.refused(t, http.StatusServiceUnavailable, "UNAVAILABLE")
+	require.NotEmpty(t, a.header.Get("Retry-After"))
+
+	require.NoError(t, db.Restart(ctx))
+	migrate(t, database)
+	v := c.accepted("late.txt", []byte("The database is here; Redis and Chroma are late."))
+	require.NoError(t, redis.Restart(ctx))
+	require.NoError(t, chroma.Restart(ctx))
+	require.Equal(t, "SUCCEEDED", c.ended(v.TaskID).Status)
+	eventually(t, "all is ready", func() bool { return c.get("/readyz").status == http.StatusOK })
+	hits := c.search("Redis and Chroma are late", "", 3)
+	require.NotEmpty(t, hits)
+	require.True(t, strings.HasPrefix(hits[0].Text, "The database is here"))
+}
+
+func TestUnreachableEmbeddingsAreNamed(t *testing.T) {
+	t.Parallel()
+	_, c := startDev(t, "EMBEDDING_BASE_URL=http://127.0.0.1:65531/v1", "EMBEDDING_MODEL=none", "EMBEDDING_API_KEY=sk-hush-hush-hush",
+		"EMBEDDING_API=openai", "INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=0", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=0")
+	v := c.ended(c.accepted("a.txt", prose("jasper", 3)).TaskID)
+	require.Equal(t, "DEAD", v.Status)
+	require.Equal(t, 2, v.AttemptCount)
+	require.Equal(t, "EMBEDDING_UNAVAILABLE", v.ErrorCode)
+	require.Regexp(t, `^embed batch 1/\d+.*127\.0\.0\.1:65531.*connection refused`, v.LastError)
+	require.NotContains(t, v.LastError+v.ErrorMessage, "sk-hush")
+	a := c.json(http.MethodPost, "/api/knowledge/search", `{"query":"jasper"}`)
+	a.refused(t, http.StatusServiceUnavailable, "EMBEDDING_UNAVAILABLE")
+}
+
+func TestFullBacklogNamesAWait(t *testing.T) {
+	t.Parallel()
+	dsn := "DATABASE_URL=" + labserver.PostgresDatabase(t)
+	migrate(t, dsn)
+	api := start(t, "ingest-api", []string{
+		dsn, "AUTH_MODE=none", "HTTP_ADDR=127.0.0.1:0", "UPLOAD_DIR=" + t.TempDir(), "INGEST_MAX_BACKLOG=2",
+		"REDIS_URL=" + labserver.RedisURL(t), "CHROMA_BASE_URL=http://127.0.0.1:65530",
+	})
+	c := newClient(t, "http://"+api.printed(`"gateway: listening".*?"addr":"([^"]+)"`))
+	for i := range 2 { // nobody works
+		c.accepted("a.txt", prose(fmt.Sprint("marble", i), 1))
+	}
+	a := c.send("b.txt", prose("marble", 1))
+	a.refused(t, http.StatusServiceUnavailable, "BACKLOG_FULL")
+	require.Contains(t, []string{"1", "2", "10"}, a.header.Get("Retry-After"), "by the pace, not the fallback of 30 s")
+	var same task
+	c.send("a.txt", prose("marble0", 1)).into(t, http.StatusOK, &same)
+	require.True(t, same.Duplicate, "duplicates need no room")
+}
