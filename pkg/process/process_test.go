@@ -7,11 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -345,6 +347,8 @@ func TestSupervise(t *testing.T) {
 
 func TestMemoryLimit(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "")
+	before := debug.SetMemoryLimit(math.MaxInt64) // the limit is the whole process's
+	t.Cleanup(func() { debug.SetMemoryLimit(before) })
 	dir := t.TempDir()
 	v2, v1 := filepath.Join(dir, "v2"), filepath.Join(dir, "v1")
 	require.NoError(t, os.WriteFile(v2, []byte("max\n"), 0o600))
