@@ -49,7 +49,7 @@ func TestHostileFiles(t *testing.T) {
 
 func TestTooLargeUploadsAreRefusedWithoutBuffering(t *testing.T) {
 	t.Parallel()
-	const most = 96 << 20
+	const most = 64 << 20
 	p, c := startDev(t, fmt.Sprintf("UPLOAD_MAX_BYTES=%d", most), "UPLOAD_MAX_REQUEST_BYTES=0")
 	c.ingested("before.txt", []byte("The first upload works."))
 	before := p.peakKB()
