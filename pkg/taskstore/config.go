@@ -17,8 +17,10 @@ const (
 	defaultMaxOpen = 16
 	// defaultTimeout bounds one attempt of one transaction: longer than any lock wait that the servers are told to allow.
 	defaultTimeout = 30 * time.Second
-	// defaultIdle is shorter than the idle limits of usual load balancers and poolers.
-	defaultIdle = 5 * time.Minute
+	// defaultSilence is below the usual lease: what a paused process had locked is free again when its tasks are taken over.
+	defaultSilence = 15 * time.Second
+	// idleShare of the silence is how long an unused connection is kept: the server must not be the one to end it.
+	idleShare = 2.0 / 3
 )
 
 // Config says which database to use. Exactly one of MySQLDSN and DatabaseURL is set.
@@ -31,6 +33,8 @@ type Config struct {
 	MaxOpen int
 	// Timeout bounds one attempt of one transaction, waits included; 0: 30 s.
 	Timeout time.Duration
+	// Silence is how long a server keeps a session, and its locks, from which it hears nothing; 0: 15 s.
+	Silence time.Duration
 	// Now is SQLite's clock, for tests; nil: time.Now. Servers have clocks of their own.
 	Now func() time.Time
 }
@@ -57,6 +61,9 @@ func (c Config) Validate() error {
 	}
 	if c.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("timeout: %s is negative", c.Timeout))
+	}
+	if c.Silence != 0 && c.Silence < time.Second {
+		errs = append(errs, fmt.Errorf("silence: %s is below 1 s", c.Silence))
 	}
 	return errors.Join(errs...)
 }
@@ -91,6 +98,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.MaxOpen == 0 {
 		cfg.MaxOpen = defaultMaxOpen
 	}
+	if cfg.Silence == 0 {
+		cfg.Silence = defaultSilence
+	}
 	b, err := openBackend(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnavailable, err)
@@ -100,7 +110,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 
 // openBackend picks the driver by the address.
 func openBackend(ctx context.Context, cfg Config) (*backend.Backend, error) {
-	pool := backend.PoolSize{MaxOpen: cfg.MaxOpen, MaxIdle: cfg.MaxOpen, IdleTime: defaultIdle}
+	pool := backend.PoolSize{
+		MaxOpen: cfg.MaxOpen, MaxIdle: cfg.MaxOpen, Silence: cfg.Silence,
+		IdleTime: time.Duration(float64(cfg.Silence) * idleShare),
+	}
 	if cfg.MySQLDSN != "" {
 		return mysql.OpenDSN(ctx, cfg.MySQLDSN, pool)
 	}

@@ -78,6 +78,9 @@ type PoolSize struct {
 	MaxOpen  int           // at least 1
 	MaxIdle  int           // at most MaxOpen
 	IdleTime time.Duration // an idle connection is closed after it
+	// Silence is how long the server waits for the next word of a session before it ends it and frees its locks:
+	// a process that was paused or cut off inside a transaction must not hold up others for hours. Whole seconds.
+	Silence time.Duration
 }
 
 // Apply sets the limits on db.

@@ -126,7 +126,8 @@ func open(ctx context.Context, cfg *driver.Config, pool backend.PoolSize) (*back
 	if err != nil {
 		return nil, fmt.Errorf("mysql %s: %w", cfg.Addr, err)
 	}
-	db := sql.OpenDB(backend.SetUp(connector, setUp...))
+	silence := fmt.Sprintf("SET SESSION wait_timeout = %d", int(pool.Silence.Seconds()))
+	db := sql.OpenDB(backend.SetUp(connector, append([]string{silence}, setUp...)...))
 	pool.Apply(db)
 	address := "mysql://" + cfg.Addr + "/" + cfg.DBName
 	return &backend.Backend{

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -55,6 +56,7 @@ func Open(ctx context.Context, address string, pool backend.PoolSize) (*backend.
 	set("application_name", "millweir")
 	set("jit", "off")            // statements of microseconds: compiling them costs more than it gives
 	set("lock_timeout", "10000") // ms: a wait ends as a retry, before the store's limit for a transaction
+	cfg.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(pool.Silence.Milliseconds(), 10)
 	cfg.RuntimeParams["timezone"] = "UTC"
 	cfg.RuntimeParams["default_transaction_isolation"] = "read committed"
 	db := stdlib.OpenDB(*cfg)

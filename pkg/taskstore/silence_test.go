@@ -1,0 +1,56 @@
+package taskstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
+)
+
+// A process that was paused inside a transaction holds its locks only as long as the server's patience with a silent
+// session: found by the drill main-zombie, where a stopped worker's half-written ledger held up its heirs for good.
+func TestLocksOfASilentSessionAreFreed(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		if name == "sqlite" {
+			continue // one process: its locks end with it
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(t)
+			cfg.Silence = time.Second
+			silent := migrated(t, cfg)
+			other := open(t, taskstore.Config{MySQLDSN: cfg.MySQLDSN, DatabaseURL: cfg.DatabaseURL})
+			_, err := other.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+				return []taskstate.NewTask{newTask("a")}, nil
+			})
+			require.NoError(t, err)
+			locked, goOn, ended := make(chan struct{}, 1), make(chan struct{}), make(chan error, 1)
+			go func() {
+				ended <- silent.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+					if _, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", "silent", "a"); err != nil {
+						return err
+					}
+					select {
+					case locked <- struct{}{}:
+					default:
+					}
+					<-goOn // as a stopped process would
+					_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET channel = ? WHERE id = ?", "late", "b")
+					return err
+				})
+			}()
+			<-locked
+			out, err := other.Apply(t.Context(), taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: taskstate.Each(claim)})
+			require.NoError(t, err)
+			require.Equal(t, taskstate.AnswerClaimed, out[0].Answer)
+			require.Empty(t, out[0].Before.ChatID, "what the silent session wrote was never seen")
+			close(goOn)
+			<-ended // it may try again, or say that the database left it; its first try left nothing
+		})
+	}
+}
