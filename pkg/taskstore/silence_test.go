@@ -45,7 +45,9 @@ func TestLocksOfASilentSessionAreFreed(t *testing.T) {
 				})
 			}()
 			<-locked
-			out, err := other.Apply(t.Context(), taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: taskstate.Each(claim)})
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			out, err := other.Apply(ctx, taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: taskstate.Each(claim)})
 			require.NoError(t, err)
 			require.Equal(t, taskstate.AnswerClaimed, out[0].Answer)
 			require.Empty(t, out[0].Before.ChatID, "what the silent session wrote was never seen")

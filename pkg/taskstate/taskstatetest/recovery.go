@@ -40,6 +40,7 @@ func testTakeover(t *testing.T, b *bench) {
 	equal(t, "a delivery never takes over", b.one(task.ID, noTakeover).Answer, taskstate.AnswerBusy)
 	o := b.one(task.ID, b.claiming("p2"))
 	equal(t, "answer", o.Answer, taskstate.AnswerClaimed)
+	equal(t, "trace of the attempt", o.After.AttemptTrace, claimTrace)
 	equal(t, "crashes", o.After.CrashCount, 1)
 	equal(t, "attempts", o.After.AttemptCount, 0)
 	last := b.log(task.ID)[2]

@@ -169,12 +169,19 @@ func (b *bench) one(id string, f func(m taskstate.Moment, t taskstate.Task) task
 	return o
 }
 
-// claiming claims as a worker does.
+// claimTrace is the span that every claim of the suite notes.
+const claimTrace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+// claiming claims as a worker does, with its trace.
 func (b *bench) claiming(owner string) func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 	return func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-		return taskstate.Claim(b.p, m, t, taskstate.ClaimRequest{
+		d := taskstate.Claim(b.p, m, t, taskstate.ClaimRequest{
 			Owner: owner + "/1", Process: owner, Actor: worker, Delivery: "1-0", Takeover: true,
 		})
+		if d.Answer == taskstate.AnswerClaimed {
+			d.Change.AttemptTrace = claimTrace
+		}
+		return d
 	}
 }
 
