@@ -173,7 +173,7 @@ func cleanTitle(title string) (string, error) {
 // cleanBase checks the name or id of a base; empty is the default base.
 func cleanBase(name string) (string, error) {
 	if name == "" {
-		return defaultBase, nil
+		return DefaultBase, nil
 	}
 	switch {
 	case !utf8.ValidString(name):

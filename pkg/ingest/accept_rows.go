@@ -79,7 +79,7 @@ func (w *acceptWork) base(ctx context.Context) (Base, error) {
 		w.u.Base = id
 	}
 	b, err := w.app.findBase(ctx, w.tx, user, w.u.Base)
-	if errors.Is(err, ErrBaseNotFound) && w.u.Base == defaultBase {
+	if errors.Is(err, ErrBaseNotFound) && w.u.Base == DefaultBase {
 		b, err = w.makeDefault(ctx)
 	}
 	if err != nil {
@@ -98,11 +98,11 @@ func (w *acceptWork) base(ctx context.Context) (Base, error) {
 // makeDefault makes the user's default base; another request may do the same at once.
 func (w *acceptWork) makeDefault(ctx context.Context) (Base, error) {
 	user := w.c.Scope.UserID
-	_, err := w.tx.ExecContext(ctx, w.app.q.Get("BaseInsert"), newID(), user, defaultBase, defaultBase, w.m.Now, w.m.Now)
+	_, err := w.tx.ExecContext(ctx, w.app.q.Get("BaseInsert"), newID(), user, DefaultBase, DefaultBase, w.m.Now, w.m.Now)
 	if err != nil {
 		return Base{}, fmt.Errorf("make the default base: %w", err)
 	}
-	b, err := w.app.findBase(ctx, w.tx, user, defaultBase)
+	b, err := w.app.findBase(ctx, w.tx, user, DefaultBase)
 	if errors.Is(err, ErrBaseNotFound) {
 		return Base{}, errRaced
 	}

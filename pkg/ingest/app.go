@@ -21,8 +21,6 @@ import (
 const (
 	// TypeDocument is the task type that the application works on.
 	TypeDocument = "document"
-	// defaultBase is where documents go that name no knowledge base (contract §4); it is made when missing.
-	defaultBase = "default"
 	// unknownKept bounds how many uploads of unknown outcome Discard remembers to leave alone.
 	unknownKept = 10_000
 )

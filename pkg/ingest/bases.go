@@ -13,7 +13,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// DefaultBase is the name of the base that is meant when none is named.
+// DefaultBase is the name of the base that is meant when none is named (contract §4); an upload makes it when it is missing.
 const DefaultBase = "default"
 
 // uuidText matches ids as we write them.

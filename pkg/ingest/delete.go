@@ -135,7 +135,7 @@ func (a *App) buryBase(ctx context.Context, tx taskstate.Tx, m taskstate.Moment,
 // reachableBase finds a base in the caller's scope. ErrBaseNotFound.
 func (a *App) reachableBase(ctx context.Context, c Caller, idOrName string) (Base, error) {
 	if idOrName == "" {
-		idOrName = defaultBase
+		idOrName = DefaultBase
 	}
 	b, err := scanBase(a.d.Store.Reader().QueryRowContext(ctx, a.q.Get("BaseReachable"), idOrName, flag(c.Scope.All()), c.Scope.UserID))
 	if errors.Is(err, ErrBaseNotFound) {

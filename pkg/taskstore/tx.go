@@ -106,7 +106,7 @@ type settleFunc func(ctx context.Context, tx *session) (done bool, err error)
 // transact runs work in a transaction until it is committed, refused or hopeless.
 // settle nil: a COMMIT without an answer ends in taskstate.ErrOutcomeUnknown.
 func (s *Store) transact(ctx context.Context, what string, work workFunc, settle settleFunc) error {
-	for retries, lost := 0, 0; ; {
+	for t := (tries{}); ; {
 		err := s.once(ctx, work)
 		if err == nil {
 			return nil
@@ -118,23 +118,34 @@ func (s *Store) transact(ctx context.Context, what string, work workFunc, settle
 				return wrap(what, serr)
 			}
 		}
-		class := s.classOf(err)
-		switch {
-		case ctx.Err() != nil:
-			return wrap(what, s.ended(ctx, err))
-		case class == backend.Retry && retries < maxRetries:
-			retries++
-		case class == backend.Lost && lost < maxReconnects:
-			lost++
-		case class == backend.Lost, class == backend.Retry:
-			return fmt.Errorf("%s: %w: %w", what, errUnavailable, err)
-		default:
-			return wrap(what, err)
-		}
-		if err := pause(ctx, retries+lost); err != nil {
-			return wrap(what, s.ended(ctx, err))
+		if err := s.again(ctx, what, &t, err); err != nil {
+			return err
 		}
 	}
+}
+
+// tries counts what was tried again.
+type tries struct{ retries, lost int }
+
+// again decides after a failure: nil, after a pause, to try once more; else the error to give up with.
+func (s *Store) again(ctx context.Context, what string, t *tries, err error) error {
+	class := s.classOf(err)
+	switch {
+	case ctx.Err() != nil:
+		return wrap(what, s.ended(ctx, err))
+	case class == backend.Retry && t.retries < maxRetries:
+		t.retries++
+	case class == backend.Lost && t.lost < maxReconnects:
+		t.lost++
+	case class == backend.Lost, class == backend.Retry:
+		return fmt.Errorf("%s: %w: %w", what, errUnavailable, err)
+	default:
+		return wrap(what, err)
+	}
+	if err := pause(ctx, t.retries+t.lost); err != nil {
+		return wrap(what, s.ended(ctx, err))
+	}
+	return nil
 }
 
 // sqlClass is the class of an error that came from a database, not from Go code alone.
@@ -278,26 +289,13 @@ func (s *Store) read(ctx context.Context, what string, f func(ctx context.Contex
 // repeat runs statements outside a transaction that may be done twice, again when a connection was dead or a lock not to be had.
 func (s *Store) repeat(ctx context.Context, what string, on runner, f func(ctx context.Context, tx *session) error) error {
 	tx := &session{store: s, on: on}
-	for retries, lost := 0, 0; ; {
+	for t := (tries{}); ; {
 		err := s.limited(ctx, tx, f)
 		if err == nil {
 			return nil
 		}
-		class := s.classOf(err)
-		switch {
-		case ctx.Err() != nil:
-			return wrap(what, s.ended(ctx, err))
-		case class == backend.Retry && retries < maxRetries:
-			retries++
-		case class == backend.Lost && lost < maxReconnects:
-			lost++
-		case class == backend.Lost, class == backend.Retry:
-			return fmt.Errorf("%s: %w: %w", what, errUnavailable, err)
-		default:
-			return wrap(what, err)
-		}
-		if err := pause(ctx, retries+lost); err != nil {
-			return wrap(what, s.ended(ctx, err))
+		if err := s.again(ctx, what, &t, err); err != nil {
+			return err
 		}
 	}
 }
