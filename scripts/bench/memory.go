@@ -139,14 +139,14 @@ func (m meter) over(ctx context.Context, docs []lab.Doc) (sum, child int64, err 
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := p.AwaitReady(ctx, startLimit); err != nil {
-		return 0, 0, err
-	}
 	if len(docs) == 0 {
 		lab.Pause(ctx, idleRest) // the PDF reader is compiled in a child at the start
 	}
-	watching := watch(ctx, p)
+	watching := watch(ctx, p) // at once: small files are done before the worker says that it is ready
 	defer watching.stop()
+	if err := p.AwaitReady(ctx, startLimit); err != nil {
+		return 0, 0, err
+	}
 	if len(docs) == 0 {
 		lab.Pause(ctx, idleRest)
 	} else if err := counted(ctx, m.w, 2*time.Minute, func(c map[taskstate.Status]int) bool {
