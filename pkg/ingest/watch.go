@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// watchEvery is the pause between two looks of the one poller: 4 statements a second while somebody watches.
-	watchEvery = 250 * time.Millisecond
+	// watchEvery is the pause between two looks of the one poller: 3 statements a second while somebody watches.
+	watchEvery = 300 * time.Millisecond
 	// watchChunk is the most ids of one look; more watched tasks make the looks rarer, not more.
 	watchChunk = 1000
 	// watchLog is the most transitions read in one look; the rest comes in the next.

@@ -136,7 +136,7 @@ func (s *countingStore) TransitionsOf(ctx context.Context, after map[string]int6
 	return s.Store.TransitionsOf(ctx, after, limit)
 }
 
-// 1,000 idle watchers cost one statement a look, and a look comes four times a second.
+// 1,000 idle watchers cost one statement a look, and a look comes three times a second.
 func TestIdleWatchersShareOneStatement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
@@ -155,7 +155,7 @@ func TestIdleWatchersShareOneStatement(t *testing.T) {
 	require.Equal(t, 20, reads.hub.look(t.Context()))
 	require.EqualValues(t, 1, count.tasks.Load())
 	require.Zero(t, count.logs.Load())
-	require.Equal(t, 250*time.Millisecond, reads.hub.every)
+	require.Equal(t, 300*time.Millisecond, reads.hub.every)
 }
 
 // A client that does not read keeps its place and holds nobody up.

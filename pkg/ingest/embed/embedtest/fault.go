@@ -23,7 +23,7 @@ const (
 	Zero      Kind = "zero"       // a vector of zeros
 	NoValues  Kind = "no-values"  // a vector without values
 	Dimension Kind = "dimension"  // vectors one value shorter
-	Hang      Kind = "hang"       // no answer until the caller leaves or the server closes
+	Hang      Kind = "hang"       // no answer until the caller leaves, the faults are cleared or the server closes; then the connection is cut
 	Cut       Kind = "cut"        // the connection is closed in the middle of the body
 	Fail      Kind = "fail"       // 500
 	Redirect  Kind = "redirect"   // 302 to another host
@@ -36,6 +36,8 @@ type Fault struct {
 	For   time.Duration // see Kind
 	Times int           // requests that it hits; 0: all until Clear
 	Match func(Effect) bool
+
+	cleared <-chan struct{} // of a fault that a request met
 }
 
 // paid tells whether a real service would have computed, and charged for, the vectors.
@@ -74,6 +76,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, f Fault) (status
 	case Hang:
 		select {
 		case <-r.Context().Done():
+		case <-f.cleared:
 		case <-s.closing:
 		}
 		panic(http.ErrAbortHandler)

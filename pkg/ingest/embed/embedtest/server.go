@@ -62,6 +62,7 @@ type Server struct {
 	opts    Options
 	http    *http.Server
 	closing chan struct{}
+	clear   chan struct{} // closed by the next Clear
 	done    chan struct{}
 
 	mu      sync.Mutex
@@ -88,7 +89,7 @@ func NewServer(opts Options) (*Server, error) {
 		return nil, fmt.Errorf("fake embedding service: %w", err)
 	}
 	s := &Server{
-		URL: "http://" + listener.Addr().String(), opts: opts, closing: make(chan struct{}), done: make(chan struct{}),
+		URL: "http://" + listener.Addr().String(), opts: opts, closing: make(chan struct{}), clear: make(chan struct{}), done: make(chan struct{}),
 	}
 	s.http = &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second}
 	go func() {
@@ -135,11 +136,13 @@ func (s *Server) Set(faults ...Fault) {
 	}
 }
 
-// Clear ends all faults.
+// Clear ends all faults, also for the requests that hang in one.
 func (s *Server) Clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults = nil
+	close(s.clear)
+	s.clear = make(chan struct{})
 }
 
 // Effects returns the log so far, in the order in which requests were answered; hanging ones are not in it.
@@ -283,7 +286,9 @@ func (s *Server) fault(effect Effect) Fault {
 			if f.Times > 0 {
 				f.Times--
 			}
-			return *f
+			met := *f
+			met.cleared = s.clear // this one's end, whenever it comes
+			return met
 		}
 	}
 	return Fault{}
