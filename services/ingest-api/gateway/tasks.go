@@ -57,12 +57,17 @@ func isUUID(text string) bool {
 	return true
 }
 
-func (g *Gateway) getTask(c *gin.Context) error {
+// taskOf reads the task that the path names.
+func (g *Gateway) taskOf(c *gin.Context) (taskstate.Task, error) {
 	id, err := taskID(c)
 	if err != nil {
-		return err
+		return taskstate.Task{}, err
 	}
-	t, err := g.svc.Task(c.Request.Context(), caller(c), id)
+	return g.svc.Task(c.Request.Context(), caller(c), id)
+}
+
+func (g *Gateway) getTask(c *gin.Context) error {
+	t, err := g.taskOf(c)
 	if err != nil {
 		return err
 	}
@@ -277,11 +282,7 @@ func (g *Gateway) suspensionOf(ctx context.Context, who ingest.Caller, t tasksta
 }
 
 func (g *Gateway) inspectTask(c *gin.Context) error {
-	id, err := taskID(c)
-	if err != nil {
-		return err
-	}
-	t, err := g.svc.Task(c.Request.Context(), caller(c), id)
+	t, err := g.taskOf(c)
 	if err != nil {
 		return err
 	}
