@@ -10,6 +10,7 @@ import (
 	mathrand "math/rand/v2"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,8 +39,9 @@ type Parts struct {
 	Vectors  ingest.VectorStore
 	Embedder ingest.Embedder
 
-	metrics *redisq.Metrics
-	closers []func() error
+	metrics    *redisq.Metrics
+	schemaGood atomic.Bool
+	closers    []func() error
 }
 
 // Close closes the parts; errors are logged, for nothing is left to do about them.
@@ -191,12 +193,25 @@ func memberConfig(q Queue, w Work) redisq.Config {
 	return c
 }
 
+// CheckSchema answers nil once the database has this program's schema. It looks until that was so and then no more:
+// a look takes the migrations' lock, which is nothing for every readiness probe.
+func (p *Parts) CheckSchema(ctx context.Context) error {
+	if p.schemaGood.Load() {
+		return nil
+	}
+	err := p.Store.CheckSchema(ctx)
+	if err == nil {
+		p.schemaGood.Store(true)
+	}
+	return err
+}
+
 // waitForSchema answers true when the database has this program's schema, and false when ctx ends before;
 // until then it says what is missing.
 func (p *Parts) waitForSchema(ctx context.Context) bool {
 	said := ""
 	for {
-		err := p.Store.CheckSchema(ctx)
+		err := p.CheckSchema(ctx)
 		if err == nil {
 			return true
 		}

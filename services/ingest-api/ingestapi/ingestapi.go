@@ -54,7 +54,7 @@ func Services(ctx context.Context, p *suite.Parts, cfg *Config) (services []proc
 		return nil, "", err
 	}
 	keys := auth.New(p.Store, p.Env.Log, time.Now)
-	p.Env.Ready.Register("schema", p.Store.CheckSchema)
+	p.Env.Ready.Register("schema", p.CheckSchema)
 	server, err := gateway.NewServer(ctx, cfg.HTTP, gateway.Deps{
 		Service: app, Auth: keys, Keys: keys, Limiter: limiter(p, cfg), Readiness: p.Env.Ready,
 		Metrics: process.MetricsHandler(p.Env), Registerer: p.Env.Metrics, Tracer: otel.GetTracerProvider(),
