@@ -18,9 +18,9 @@ var rooms = []room{
 	// ground: nothing of ours
 	{"proto", nil},
 	{"migrations", nil},
-	{"pkg/taskstate", nil},
+	{"pkg/taskstate", []string{"pkg/taskstate/mutant"}},
 	{"pkg/streammq/...", []string{"pkg/streammq/..."}},
-	{"pkg/sqlfile", nil},
+	{"pkg/sqlfile", []string{"pkg/taskstate/mutant"}},
 	{"pkg/telemetry", nil},
 	{"pkg/labserver", nil},
 	{"pkg/archtest", nil},
@@ -29,8 +29,11 @@ var rooms = []room{
 	{"pkg/outbound", nil},
 
 	// the state of tasks and its stores
+	{"pkg/taskstate/mutant", nil},                        // seeded bugs, compiled away
+	{"pkg/taskstate/history", []string{"pkg/taskstate"}}, // the rules that a log must keep
+	{"pkg/taskstate/spec", []string{"pkg/taskstate", "pkg/taskstate/history", "pkg/taskstate/mutant"}}, // the model
 	{"pkg/taskstate/taskstatetest", []string{"pkg/taskstate"}},
-	{"pkg/taskstore", []string{"pkg/taskstate", "pkg/sqlfile", "pkg/taskstore/...", "migrations"}}, // opens any of the three
+	{"pkg/taskstore", []string{"pkg/taskstate", "pkg/taskstate/mutant", "pkg/crash", "pkg/sqlfile", "pkg/taskstore/...", "migrations"}}, // opens any of the three
 	{"pkg/taskstore/backend", []string{"pkg/taskstate", "pkg/sqlfile", "migrations"}},
 	{"pkg/taskstore/mysql", []string{"pkg/taskstate", "pkg/sqlfile", "pkg/taskstore/backend", "migrations"}},
 	{"pkg/taskstore/postgres", []string{"pkg/taskstate", "pkg/sqlfile", "pkg/taskstore/backend", "migrations"}},
@@ -39,18 +42,20 @@ var rooms = []room{
 	// queues
 	{"pkg/ingestq", []string{"proto", "pkg/taskstate"}},
 	{"pkg/ingestq/ingestqtest", []string{"proto", "pkg/ingestq"}},
-	{"pkg/ingestq/redisq", []string{"proto", "pkg/ingestq", "pkg/telemetry"}},
+	{"pkg/ingestq/redisq", []string{"proto", "pkg/ingestq", "pkg/telemetry", "pkg/taskstate/mutant", "pkg/crash"}},
 	{"pkg/ingestq/kafkaq", []string{"proto", "pkg/ingestq", "pkg/telemetry"}},
 	{"pkg/ingestq/rabbitq", []string{"proto", "pkg/ingestq", "pkg/telemetry"}},
 	{"pkg/ingestq/redisq/embedded", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq"}},
 	{"pkg/outbox", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/telemetry"}},
-	{"pkg/taskrun", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/telemetry", "pkg/crash"}},
+	{"pkg/taskrun", []string{"proto", "pkg/taskstate", "pkg/taskstate/mutant", "pkg/ingestq", "pkg/telemetry", "pkg/crash"}},
 	{"pkg/ratelimit", nil},
 	{"pkg/ratelimit/redislimit", []string{"pkg/ratelimit"}},
 	{"pkg/auth", []string{"pkg/taskstate", "pkg/sqlfile"}},
 
 	// the ingestion and its adapters
-	{"pkg/ingest", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/outbox", "pkg/taskrun", "pkg/sqlfile", "pkg/telemetry", "pkg/crash"}},
+	{"pkg/ingest", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/outbox", "pkg/taskrun", "pkg/sqlfile", "pkg/telemetry", "pkg/taskstate/mutant", "pkg/crash"}},
+	// the checker of a whole installation
+	{"pkg/fsck", []string{"proto", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingestq"}},
 	{"pkg/ingest/ingesttest", []string{"pkg/ingest", "pkg/taskstate", "pkg/taskrun"}},
 	{"pkg/ingest/internal/rest", []string{"pkg/telemetry", "pkg/outbound"}},
 	{"pkg/ingest/extract/...", []string{"pkg/ingest", "pkg/ingest/extract/..."}},
@@ -77,7 +82,7 @@ var rooms = []room{
 }
 
 // stdOnly are packages that import nothing but the standard library.
-var stdOnly = []string{"pkg/taskstate", "migrations"}
+var stdOnly = []string{"pkg/taskstate", "pkg/taskstate/mutant", "pkg/taskstate/history", "pkg/taskstate/spec", "migrations"}
 
 // home says which of our packages alone may import a library.
 type home struct {

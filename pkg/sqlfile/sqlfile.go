@@ -19,6 +19,8 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+
+	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 // Dialect names a family of SQL databases.
@@ -115,6 +117,9 @@ func (q Queries) Rows(name string, n int) string {
 // marks is n placeholders.
 func marks(n int) string { return "?" + strings.Repeat(", ?", n-1) }
 
+// unless ends a line that a seeded bug drops (package mutant).
+const unless = "-- @unless "
+
 // parse splits a file at its name lines; comment lines and empty lines are dropped.
 func parse(text string) (map[string]string, error) {
 	out := map[string]string{}
@@ -138,6 +143,12 @@ func parse(text string) (map[string]string, error) {
 		}
 		if trimmed == "" || strings.HasPrefix(trimmed, "--") {
 			continue
+		}
+		if before, bug, ok := strings.Cut(line, unless); ok {
+			if mutant.Is(strings.TrimSpace(bug)) {
+				continue
+			}
+			line = strings.TrimRight(before, " ") + "\n"
 		}
 		body.WriteString(line)
 	}
