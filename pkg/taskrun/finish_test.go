@@ -158,6 +158,43 @@ func TestFinishOutlivesAnOutage(t *testing.T) {
 	})
 }
 
+// A run that meets an absent database begins anew under the same claim when it is back: an outage counts no attempt.
+func TestRunOutlivesAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("x")
+		var runs int
+		p := w.start("a", &testKind{run: func(context.Context, Job) Result {
+			if runs++; runs < 20 {
+				return Result{Err: fmt.Errorf("read the file's row: %w", taskstate.ErrUnavailable)}
+			}
+			return Result{}
+		}})
+		settled(2 * time.Minute)
+		row := w.store.get("x")
+		require.Equal(t, taskstate.StatusSucceeded, row.Status)
+		require.Zero(t, row.AttemptCount)
+		require.Equal(t, []taskstate.Status{taskstate.StatusRunning, taskstate.StatusSucceeded}, w.store.path("x"))
+		require.Len(t, p.kind.ran(), 20)
+	})
+}
+
+// A stop in the middle of an outage hands the task back as any stop does.
+func TestStopDuringAnOutageHandsBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("x")
+		p := w.start("a", &testKind{run: func(context.Context, Job) Result {
+			return Result{Err: taskstate.ErrOutcomeUnknown}
+		}})
+		settled(5 * time.Second)
+		p.end(t)
+		row := w.store.get("x")
+		require.Equal(t, taskstate.StatusQueued, row.Status)
+		require.Zero(t, row.AttemptCount)
+	})
+}
+
 // The finish was committed and its answer lost: the second try sees its own work, and the rest follows.
 func TestUnknownFinishIsReadBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -84,6 +84,13 @@ func (h *hold) report(p taskstate.Progress, now time.Time) (ended taskstate.Stag
 	return ended, took
 }
 
+// waits notes that the run waits for the database: that is no stall.
+func (h *hold) waits(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reported = now
+}
+
 // finish notes that the goroutine is back; it answers the last stage with its time and whether the slot was written off.
 func (h *hold) finish(now time.Time) (last taskstate.Stage, took time.Duration, hung bool) {
 	h.mu.Lock()

@@ -50,7 +50,8 @@ type Done struct {
 // Kind is what a sort of task does. All methods are safe for concurrent use.
 type Kind interface {
 	// Run does the work. It returns soon after ctx ends: the claim was lost (context.Cause is taskstate.ErrLost),
-	// the process stops, or the stage stalled. A panic is recovered by the runner and counted as a failure.
+	// the process stops, or the stage stalled. An error that is taskstate.ErrUnavailable or ErrOutcomeUnknown counts nothing:
+	// Run is called again for the same claim until the database is back. A panic is recovered by the runner and counted as a failure.
 	Run(ctx context.Context, job Job) Result
 	// Classify turns an error of Run into what the state machine needs.
 	Classify(err error) taskstate.Failure

@@ -61,7 +61,7 @@ func (r *Runner) work(h *hold) {
 	defer h.cancel(nil)
 	ctx := h.ctx
 	var res Result
-	pprof.Do(ctx, pprof.Labels(labelTask, h.task.ID), func(ctx context.Context) { res = r.runKind(ctx, h) })
+	pprof.Do(ctx, pprof.Labels(labelTask, h.task.ID), func(ctx context.Context) { res = r.runPatiently(ctx, h) })
 
 	stage, took, hung := h.finish(r.deps.Now())
 	r.stageTook(stage, took)
@@ -87,6 +87,24 @@ func (r *Runner) handOver(o outcome) {
 	case r.outcomes <- o:
 	case <-r.ended:
 		r.holds.drop(o.h)
+	}
+}
+
+// runPatiently runs the kind again, under the same claim, while what stops it is the database's absence:
+// an outage costs no attempt, as it costs no crash. Heartbeats go on and revive the lease; what a run has written
+// is the next run's to find, as after a takeover.
+func (r *Runner) runPatiently(ctx context.Context, h *hold) Result {
+	var wait backoff
+	for {
+		res := r.runKind(ctx, h)
+		if !errors.Is(res.Err, taskstate.ErrUnavailable) && !errors.Is(res.Err, taskstate.ErrOutcomeUnknown) {
+			return res
+		}
+		r.health.warn(ctx, "runner: the database is away; the run begins anew", res.Err)
+		h.waits(r.deps.Now())
+		if !pause(ctx, wait.after()) {
+			return res
+		}
 	}
 }
 
