@@ -35,6 +35,9 @@ type Config struct {
 	Timeout time.Duration
 	// Silence is how long a server keeps a session, and its locks, from which it hears nothing; 0: 15 s.
 	Silence time.Duration
+	// AllowUnsafe uses a server even though its own crash would lose answered commits; otherwise every statement
+	// fails with a taskstate.ErrUnavailable that wraps a backend.UnsafeError.
+	AllowUnsafe bool
 	// Now is SQLite's clock, for tests; nil: time.Now. Servers have clocks of their own.
 	Now func() time.Time
 }
@@ -112,7 +115,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 func openBackend(ctx context.Context, cfg Config) (*backend.Backend, error) {
 	pool := backend.PoolSize{
 		MaxOpen: cfg.MaxOpen, MaxIdle: cfg.MaxOpen, Silence: cfg.Silence,
-		IdleTime: time.Duration(float64(cfg.Silence) * idleShare),
+		IdleTime: time.Duration(float64(cfg.Silence) * idleShare), AllowUnsafe: cfg.AllowUnsafe,
 	}
 	if cfg.MySQLDSN != "" {
 		return mysql.OpenDSN(ctx, cfg.MySQLDSN, pool)

@@ -94,6 +94,18 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
+// Durability asks the database what it keeps of answered commits; one that is refused for it answers too.
+// Errors: taskstate.ErrUnavailable with the cause.
+func (s *Store) Durability(ctx context.Context) (backend.Durability, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	d, err := s.backend.Durability(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnavailable, err)
+	}
+	return d, nil
+}
+
 // newCallID is a fresh name for one call: 32 hex characters.
 func newCallID() string {
 	var b [16]byte

@@ -40,6 +40,8 @@ type Backend struct {
 	Classify func(err error) (class Class, known bool)
 	// Arg turns an argument into the form that the driver stores right; nil: as it is.
 	Arg func(v any) any
+	// Look reads what the server keeps of answered commits.
+	Look LookFunc
 	// Address names the database without secrets, for messages.
 	Address string
 }
@@ -56,7 +58,10 @@ func (b *Backend) Close() error {
 // ClassOf says what err means: connection errors of any driver first, then what the driver knows.
 func (b *Backend) ClassOf(err error) Class {
 	var network net.Error
+	var unsafe *UnsafeError
 	switch {
+	case errors.As(err, &unsafe): // it answers, but must not be used
+		return Lost
 	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
 		return Lost
@@ -81,6 +86,8 @@ type PoolSize struct {
 	// Silence is how long the server waits for the next word of a session before it ends it and frees its locks:
 	// a process that was paused or cut off inside a transaction must not hold up others for hours. Whole seconds.
 	Silence time.Duration
+	// AllowUnsafe uses a server even though its own crash would lose answered commits (see Guard).
+	AllowUnsafe bool
 }
 
 // Apply sets the limits on db.

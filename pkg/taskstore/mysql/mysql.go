@@ -127,12 +127,16 @@ func open(ctx context.Context, cfg *driver.Config, pool backend.PoolSize) (*back
 		return nil, fmt.Errorf("mysql %s: %w", cfg.Addr, err)
 	}
 	silence := fmt.Sprintf("SET SESSION wait_timeout = %d", int(pool.Silence.Seconds()))
-	db := sql.OpenDB(backend.SetUp(connector, append([]string{silence}, setUp...)...))
+	setUp := backend.SetUp(connector, append([]string{silence}, setUp...)...)
+	if !pool.AllowUnsafe {
+		setUp = backend.Guard(setUp, look)
+	}
+	db := sql.OpenDB(setUp)
 	pool.Apply(db)
 	address := "mysql://" + cfg.Addr + "/" + cfg.DBName
 	return &backend.Backend{
 		Dialect: sqlfile.MySQL, DB: db, Reads: db, Begin: "START TRANSACTION",
-		Classify: classify, Address: address,
+		Classify: classify, Look: look, Address: address,
 	}, nil
 }
 

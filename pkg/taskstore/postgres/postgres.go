@@ -59,12 +59,16 @@ func Open(ctx context.Context, address string, pool backend.PoolSize) (*backend.
 	cfg.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(pool.Silence.Milliseconds(), 10)
 	cfg.RuntimeParams["timezone"] = "UTC"
 	cfg.RuntimeParams["default_transaction_isolation"] = "read committed"
-	db := stdlib.OpenDB(*cfg)
+	connector := stdlib.GetConnector(*cfg)
+	if !pool.AllowUnsafe {
+		connector = backend.Guard(connector, look)
+	}
+	db := sql.OpenDB(connector)
 	pool.Apply(db)
 	name := fmt.Sprintf("postgres://%s:%d/%s", cfg.Host, cfg.Port, cfg.Database)
 	return &backend.Backend{
 		Dialect: sqlfile.Postgres, DB: db, Reads: db, Begin: "BEGIN", Commit: commit,
-		Classify: classify, Address: name,
+		Classify: classify, Look: look, Address: name,
 	}, nil
 }
 

@@ -63,7 +63,7 @@ func Open(ctx context.Context, cfg Config) (*backend.Backend, error) {
 	reads.SetMaxIdleConns(readers)
 	return &backend.Backend{
 		Dialect: sqlfile.SQLite, DB: writer, Reads: reads, Begin: "BEGIN IMMEDIATE",
-		Classify: classify, Arg: argument, Address: "sqlite:" + cfg.Path,
+		Classify: classify, Arg: argument, Look: look, Address: "sqlite:" + cfg.Path,
 	}, nil
 }
 

@@ -1,0 +1,171 @@
+package backend
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Level says what a database keeps of the commits that it has answered.
+type Level string
+
+// The levels, the strongest first.
+const (
+	LevelDisk    Level = "disk"    // everything, through a power failure too
+	LevelSecond  Level = "1s"      // a power failure loses up to about the last second
+	LevelNone    Level = "none"    // the server's own crash loses commits, or a power failure ruins the database
+	LevelUnknown Level = "unknown" // the server does not say
+)
+
+// Setting is one setting of a server on which durability depends.
+type Setting struct {
+	Name, Value string
+	Level       Level  // what the server keeps because of this setting alone
+	Want        string // the value that keeps everything
+	Loses       string // what the present value gives up; empty at LevelDisk
+}
+
+// String is name=value.
+func (s Setting) String() string { return s.Name + "=" + s.Value }
+
+// Durability are the settings of one server.
+type Durability []Setting
+
+// Level is that of the weakest setting.
+func (d Durability) Level() Level {
+	level := LevelDisk
+	for _, s := range d {
+		if rank[s.Level] > rank[level] {
+			level = s.Level
+		}
+	}
+	return level
+}
+
+// rank orders the levels.
+var rank = map[Level]int{LevelDisk: 0, LevelUnknown: 1, LevelSecond: 2, LevelNone: 3}
+
+// Weak are the settings that do not keep everything.
+func (d Durability) Weak() Durability {
+	var weak Durability
+	for _, s := range d {
+		if s.Level != LevelDisk {
+			weak = append(weak, s)
+		}
+	}
+	return weak
+}
+
+// String lists the settings.
+func (d Durability) String() string {
+	names := make([]string, len(d))
+	for i, s := range d {
+		names[i] = s.String()
+	}
+	return strings.Join(names, " ")
+}
+
+// UnsafeError says that a server would lose answered commits by its own crash and is therefore not used.
+type UnsafeError struct{ Durability Durability }
+
+// Error names each setting at fault, what it loses and what to do.
+func (e *UnsafeError) Error() string {
+	var b strings.Builder
+	for _, s := range e.Durability {
+		if s.Level == LevelNone {
+			fmt.Fprintf(&b, "%s: %s; set %s=%s, or ", s, s.Loses, s.Name, s.Want)
+		}
+	}
+	return "not durable: " + b.String() + "ALLOW_UNSAFE_DURABILITY=true to accept the loss"
+}
+
+// LookFunc reads a server's durability on one of its connections.
+type LookFunc func(ctx context.Context, conn driver.Conn) (Durability, error)
+
+// Guard answers a connector that refuses a server of LevelNone with an UnsafeError, at every new connection:
+// a server that comes back with other settings is found out before anything is written to it.
+func Guard(c driver.Connector, look LookFunc) driver.Connector { return &guarded{Connector: c, look: look} }
+
+// guarded looks at every new connection.
+type guarded struct {
+	driver.Connector
+	look LookFunc
+}
+
+// Connect implements driver.Connector.
+func (g *guarded) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := g.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, err := g.look(ctx, conn)
+	if err == nil && d.Level() == LevelNone {
+		err = &UnsafeError{Durability: d}
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+// Durability asks the server through a connection of the pool that writes.
+// A server that Guard refuses is answered like any other. Errors: those of connecting and asking.
+func (b *Backend) Durability(ctx context.Context) (Durability, error) {
+	conn, err := b.DB.Conn(ctx)
+	var unsafe *UnsafeError
+	if errors.As(err, &unsafe) {
+		return unsafe.Durability, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close() //nolint:errcheck // back into the pool
+	var d Durability
+	err = conn.Raw(func(c any) error {
+		raw, ok := c.(driver.Conn)
+		if !ok {
+			return fmt.Errorf("unexpected connection %T", c)
+		}
+		var err error
+		d, err = b.Look(ctx, raw)
+		return err
+	})
+	return d, err
+}
+
+// Row reads the only row of a query on a driver's connection, as text; query has no parameters.
+func Row(ctx context.Context, conn driver.Conn, query string) ([]string, error) {
+	q, ok := conn.(driver.QueryerContext)
+	if !ok {
+		return nil, errors.New("driver cannot ask on a connection")
+	}
+	rows, err := q.QueryContext(ctx, query, nil)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]driver.Value, len(rows.Columns()))
+	err = rows.Next(values)
+	if errors.Is(err, io.EOF) {
+		err = sql.ErrNoRows
+	}
+	if err = errors.Join(err, rows.Close()); err != nil {
+		return nil, err
+	}
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = text(v)
+	}
+	return texts, nil
+}
+
+// text is a driver's value as the server would print it.
+func text(v driver.Value) string {
+	if b, ok := v.([]byte); ok {
+		return string(b)
+	}
+	return fmt.Sprint(v)
+}

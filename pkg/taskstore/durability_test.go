@@ -1,0 +1,132 @@
+package taskstore_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/taskstore/backend"
+)
+
+func TestDurableServersSaySo(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t, config(t))
+			d, err := s.Durability(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, backend.LevelDisk, d.Level(), d.String())
+			require.NotEmpty(t, d)
+		})
+	}
+}
+
+// unsafe are servers whose own crash, or a power failure, would lose what they have answered; weak is the setting at fault.
+var unsafe = map[string]func(t *testing.T) (cfg taskstore.Config, weak string, mend func()){
+	"mysql": func(t *testing.T) (taskstore.Config, string, func()) {
+		t.Helper()
+		server := labserver.Private(t, labserver.KindMariaDB, labserver.Options{})
+		run := func(sql string) { require.NoError(t, server.SQL(t.Context(), "", sql)) }
+		run("CREATE DATABASE d; SET GLOBAL innodb_flush_log_at_trx_commit = 0")
+		return taskstore.Config{MySQLDSN: server.DSN("d")}, "innodb_flush_log_at_trx_commit=0",
+			func() { run("SET GLOBAL innodb_flush_log_at_trx_commit = 1") }
+	},
+	"postgres": func(t *testing.T) (taskstore.Config, string, func()) {
+		t.Helper()
+		server := labserver.Private(t, labserver.KindPostgres, labserver.Options{})
+		run := func(sql string) { require.NoError(t, server.SQL(t.Context(), "", sql)) }
+		run("CREATE DATABASE d")
+		run("ALTER DATABASE d SET synchronous_commit = off") // as an operator would, past the server's own file
+		return taskstore.Config{DatabaseURL: server.URL("d")}, "synchronous_commit=off",
+			func() { run("ALTER DATABASE d SET synchronous_commit = on") }
+	},
+	"postgres without fsync": func(t *testing.T) (taskstore.Config, string, func()) {
+		t.Helper()
+		server := labserver.Private(t, labserver.KindPostgres, labserver.Options{Args: []string{"-c", "fsync=off"}})
+		require.NoError(t, server.SQL(t.Context(), "", "CREATE DATABASE d"))
+		return taskstore.Config{DatabaseURL: server.URL("d")}, "fsync=off", nil
+	},
+}
+
+// A database that may lose what it has answered takes nothing, says which setting is at fault and what to do,
+// and is used as soon as it is mended.
+func TestUnsafeServerIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range unsafe {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg, weak, mend := prepare(t)
+			s := open(t, cfg)
+			requireRefused(t, s, weak)
+			cfg.AllowUnsafe = true
+			allowed := migrated(t, cfg)
+			d, err := allowed.Durability(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, weak, d.Weak().String())
+			if mend == nil {
+				return
+			}
+			mend()
+			d, err = s.Durability(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, backend.LevelDisk, d.Level())
+			require.NoError(t, submitOne(t, s))
+		})
+	}
+}
+
+// requireRefused asks for a probe and a write; both must name the setting.
+func requireRefused(t *testing.T, s *taskstore.Store, weak string) {
+	t.Helper()
+	d, err := s.Durability(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, backend.LevelNone, d.Level())
+	require.Equal(t, weak, d.Weak().String())
+	for _, err := range []error{s.Ping(t.Context()), submitOne(t, s)} {
+		require.ErrorIs(t, err, taskstate.ErrUnavailable)
+		var refused *backend.UnsafeError
+		require.ErrorAs(t, err, &refused)
+		require.ErrorContains(t, err, weak)
+		require.ErrorContains(t, err, "ALLOW_UNSAFE_DURABILITY=true")
+	}
+}
+
+func submitOne(t *testing.T, s *taskstore.Store) error {
+	t.Helper()
+	_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+		return []taskstate.NewTask{newTask("a")}, nil
+	})
+	return err
+}
+
+// A server that was changed while it was away is refused when it comes back.
+func TestServerThatComesBackUnsafeIsRefused(t *testing.T) {
+	t.Parallel()
+	server := labserver.Private(t, labserver.KindMariaDB, labserver.Options{})
+	require.NoError(t, server.SQL(t.Context(), "", "CREATE DATABASE d"))
+	s := migrated(t, taskstore.Config{MySQLDSN: server.DSN("d")})
+	require.NoError(t, submitOne(t, s))
+	require.NoError(t, server.Restart(t.Context()))
+	require.NoError(t, server.SQL(t.Context(), "", "SET GLOBAL innodb_flush_log_at_trx_commit = 0"))
+	requireRefused(t, s, "innodb_flush_log_at_trx_commit=0")
+}
+
+// Losing the last second at a power failure only is the operator's choice: it is used, and its weakness is known.
+func TestWeakServerIsUsed(t *testing.T) {
+	t.Parallel()
+	server := labserver.Private(t, labserver.KindMariaDB, labserver.Options{Args: []string{
+		"--log-bin=b", "--server-id=1", "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2",
+	}})
+	require.NoError(t, server.SQL(t.Context(), "", "CREATE DATABASE d"))
+	s := migrated(t, taskstore.Config{MySQLDSN: server.DSN("d")})
+	require.NoError(t, submitOne(t, s))
+	d, err := s.Durability(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, backend.LevelSecond, d.Level())
+	require.Equal(t, "innodb_flush_log_at_trx_commit=2 sync_binlog=0", d.Weak().String())
+}

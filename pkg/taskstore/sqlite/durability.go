@@ -1,0 +1,33 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+
+	"github.com/millweir/millweir/pkg/taskstore/backend"
+)
+
+// look reads what a commit on the connection waits for; Open has asked for FULL.
+func look(ctx context.Context, conn driver.Conn) (backend.Durability, error) {
+	row, err := backend.Row(ctx, conn, "PRAGMA synchronous")
+	if err != nil {
+		return nil, err
+	}
+	return durability(row[0]), nil
+}
+
+// durability judges PRAGMA synchronous, under a write-ahead log.
+func durability(synchronous string) backend.Durability {
+	s := backend.Setting{Name: "synchronous", Value: synchronous, Level: backend.LevelDisk, Want: "FULL"}
+	switch synchronous {
+	case "3":
+		s.Value = "EXTRA"
+	case "2":
+		s.Value = "FULL"
+	case "1":
+		s.Value, s.Level, s.Loses = "NORMAL", backend.LevelSecond, "a power failure loses the last accepted uploads"
+	default:
+		s.Value, s.Level, s.Loses = "OFF", backend.LevelNone, "a power failure ruins the whole database"
+	}
+	return backend.Durability{s}
+}
