@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -69,11 +70,13 @@ func (a *App) Accept(ctx context.Context, c Caller, u Upload) (Accepted, error) 
 		}
 		return Accepted{}, err
 	}
+	crash.Point("api.after_commit")
 	if !got.ownFile {
 		a.drop(ctx, u.File.ID)
 	}
 	a.backlog.add(len(tasks))
 	a.announce(ctx, tasks)
+	crash.Point("api.after_xadd")
 	out := Accepted{Document: got.document.document(got.baseName), Duplicate: got.duplicate, Replayed: got.replayed}
 	if len(tasks) == 1 {
 		out.Task = tasks[0]
@@ -124,6 +127,11 @@ func (a *App) acceptTx(ctx context.Context, tx taskstate.Tx, m taskstate.Moment,
 		return nil, err
 	}
 	if existing {
+		if u.DocumentID != "" {
+			if err := c.guard(got.document.document(base.Name)); err != nil {
+				return nil, err
+			}
+		}
 		if done, err := w.duplicate(ctx); done || err != nil {
 			return nil, err
 		}

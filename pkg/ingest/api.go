@@ -31,6 +31,28 @@ type Caller struct {
 	RequestID   string
 	TraceParent string
 	Channel     string // http, cli
+
+	// Guard judges the locked row before a change of it (If-Match): a taskstate.Task, a Document or a Base as clients see it.
+	// Its error, usually ErrChanged, refuses the change. nil: no condition.
+	Guard func(current any) error
+	// Note is written in the transaction of a change, before its commit (the audit log): no change without it. nil: nothing.
+	Note taskstate.TxFunc
+}
+
+// guard asks the caller's condition about the locked row.
+func (c Caller) guard(current any) error {
+	if c.Guard == nil {
+		return nil
+	}
+	return c.Guard(current)
+}
+
+// note writes what the caller wants beside the change.
+func (c Caller) note(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	if c.Note == nil {
+		return nil
+	}
+	return c.Note(ctx, tx, m)
 }
 
 // ReceivedFile is an upload on disk that no row names yet. Discard it unless Accept took it.

@@ -250,7 +250,7 @@ func TestATaskThatADeletionMissedEnds(t *testing.T) {
 	onEachDatabase(t, func(t *testing.T, w *world) {
 		bury := func(document string) {
 			require.NoError(t, w.store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
-				return w.app.bury(ctx, tx, m, []string{document})
+				return w.app.bury(ctx, tx, m, Caller{}, []string{document})
 			}))
 		}
 		swept, late, finished := w.upload("one\n"), w.upload("two\n"), w.upload("three\n")

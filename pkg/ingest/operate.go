@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -42,7 +43,13 @@ func (a *App) Resume(ctx context.Context, c Caller, id, why string) (taskstate.T
 
 // operate applies a person's wish to one task with all that belongs to it.
 func (a *App) operate(ctx context.Context, c Caller, id, verb string, f func(taskstate.Moment, taskstate.Task) taskstate.Decision) (taskstate.Task, error) {
-	outcomes, err := a.Operate(ctx, c.Scope, []string{id}, f)
+	guarded := func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		if err := c.guard(t); err != nil {
+			return taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerRefused, Err: err}
+		}
+		return f(m, t)
+	}
+	outcomes, err := a.Operate(ctx, c, []string{id}, guarded)
 	if err != nil {
 		return taskstate.Task{}, fmt.Errorf("%s task %s: %w", verb, id, err)
 	}
@@ -60,10 +67,11 @@ func (a *App) operate(ctx context.Context, c Caller, id, verb string, f func(tas
 
 // Operate decides on many tasks by f, refuses replays whose document or place is gone, and writes versions and documents with the changes.
 // Tasks that became QUEUED are announced after the commit. Bulk replays count refused ones as skipped.
-func (a *App) Operate(ctx context.Context, s taskstate.Scope, ids []string, f func(taskstate.Moment, taskstate.Task) taskstate.Decision) ([]taskstate.Outcome, error) {
+// The caller's note is written when something changed; its guard is not asked here.
+func (a *App) Operate(ctx context.Context, c Caller, ids []string, f func(taskstate.Moment, taskstate.Task) taskstate.Decision) ([]taskstate.Outcome, error) {
 	var replays map[string]replayed // of the run of Decide whose transaction commits
 	outcomes, err := a.d.Store.Apply(ctx, taskstate.Batch{
-		IDs: ids, Scope: s,
+		IDs: ids, Scope: c.Scope,
 		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
 			out := make([]taskstate.Decision, len(tasks))
 			for i, t := range tasks {
@@ -77,12 +85,16 @@ func (a *App) Operate(ctx context.Context, s taskstate.Scope, ids []string, f fu
 			if err := a.also(ctx, tx, m, changed); err != nil {
 				return err
 			}
-			return a.openReplays(ctx, tx, m, changed, replays)
+			if err := a.openReplays(ctx, tx, m, changed, replays); err != nil || len(changed) == 0 {
+				return err
+			}
+			return c.note(ctx, tx, m)
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
+	crash.Point("operate.after_row")
 	a.announceChanges(ctx, outcomes)
 	return outcomes, nil
 }
