@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 // acceptWork is one run of the accept transaction.
@@ -27,8 +29,12 @@ func (w *acceptWork) replayed(ctx context.Context) (bool, error) {
 	if w.u.IdempotencyKey == "" {
 		return false, nil
 	}
+	query := w.app.q.Get("TaskByKey")
+	if mutant.Is("m17") {
+		query = strings.Replace(query, "user_id = ?", "(user_id = ? OR 1 = 1)", 1)
+	}
 	var id, hash string
-	err := w.tx.QueryRowContext(ctx, w.app.q.Get("TaskByKey"), w.c.Scope.UserID, w.u.IdempotencyKey).Scan(&id, &hash)
+	err := w.tx.QueryRowContext(ctx, query, w.c.Scope.UserID, w.u.IdempotencyKey).Scan(&id, &hash)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}

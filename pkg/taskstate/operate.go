@@ -1,6 +1,10 @@
 package taskstate
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/millweir/millweir/pkg/taskstate/mutant"
+)
 
 // The codes of a refusal (contract §2, §4).
 const (
@@ -63,7 +67,9 @@ func Resume(m Moment, t Task, a Actor, message string) Decision {
 // restart is a fresh QUEUED with every count at 0; the fence goes on.
 func restart(m Moment, t Task, r Reason, a Actor, message string) *Change {
 	c := change(t, m).to(StatusQueued, r, a, message).queued()
-	c.AttemptCount, c.CrashCount, c.ThrottleCount = 0, 0, 0
+	if !mutant.Is("m11") {
+		c.AttemptCount, c.CrashCount, c.ThrottleCount = 0, 0, 0
+	}
 	c.DLQ, c.Progress = DLQNone, Progress{Stage: StageNone}
 	c.LastError, c.ErrorMessage, c.ErrorCode = "", "", ""
 	return c

@@ -81,7 +81,8 @@ SET
   t.progress = COALESCE(c.progress, t.progress),
   t.processed_segments = COALESCE(c.processed, t.processed_segments),
   t.total_segments = COALESCE(c.total, t.total_segments)
-WHERE t.status = c.status AND t.fence = c.fence AND t.lease_owner = c.owner
+WHERE t.status = c.status
+  AND t.fence = c.fence AND t.lease_owner = c.owner -- @unless m2
   AND (SELECT value FROM timeline WHERE id = 1) = CAST(c.timeline AS SIGNED)
 
 -- name: HeartbeatRow
@@ -93,7 +94,8 @@ SELECT CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS status, ? AS fence, ?
 SELECT t.id
 FROM (@rows) AS c
 STRAIGHT_JOIN ingest_task AS t FORCE INDEX (PRIMARY) ON t.id = c.id
-WHERE t.status = c.status AND t.fence = c.fence AND t.lease_owner = c.owner
+WHERE t.status = c.status
+  AND t.fence = c.fence AND t.lease_owner = c.owner -- @unless m2
   AND (SELECT value FROM timeline WHERE id = 1) = CAST(c.timeline AS SIGNED)
 
 -- name: HeartbeatHeldRow

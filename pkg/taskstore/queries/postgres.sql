@@ -69,14 +69,16 @@ FROM json_to_recordset(CAST(? AS json)) AS c (
   id text, status text, fence bigint, timeline bigint, owner text, renew integer, lease bigint,
   stage text, percent integer, processed integer, total integer)
 WHERE t.id = c.id
-  AND t.status = c.status AND t.fence = c.fence AND t.lease_owner = c.owner
+  AND t.status = c.status
+  AND t.fence = c.fence AND t.lease_owner = c.owner -- @unless m2
   AND (SELECT value FROM timeline WHERE id = 1) = c.timeline
 
 -- name: HeartbeatHeld
 SELECT t.id
 FROM json_to_recordset(CAST(? AS json)) AS c (id text, status text, fence bigint, timeline bigint, owner text)
 JOIN ingest_task AS t ON t.id = c.id
-WHERE t.status = c.status AND t.fence = c.fence AND t.lease_owner = c.owner
+WHERE t.status = c.status
+  AND t.fence = c.fence AND t.lease_owner = c.owner -- @unless m2
   AND (SELECT value FROM timeline WHERE id = 1) = c.timeline
 
 -- name: TransitionsOf

@@ -80,14 +80,16 @@ FROM (
   FROM json_each(?)
 ) AS c
 WHERE t.id = c.id
-  AND t.status = c.status AND t.fence = c.fence AND t.lease_owner = c.owner
+  AND t.status = c.status
+  AND t.fence = c.fence AND t.lease_owner = c.owner -- @unless m2
   AND CAST((SELECT value FROM timeline WHERE timeline.id = 1) AS TEXT) = c.timeline
 
 -- name: HeartbeatHeld
 SELECT t.id
 FROM json_each(?) c
 CROSS JOIN ingest_task t ON t.id = c.value ->> 'id'
-WHERE t.status = c.value ->> 'status' AND t.fence = c.value ->> 'fence' AND t.lease_owner = c.value ->> 'owner'
+WHERE t.status = c.value ->> 'status'
+  AND t.fence = c.value ->> 'fence' AND t.lease_owner = c.value ->> 'owner' -- @unless m2
   AND CAST((SELECT value FROM timeline WHERE timeline.id = 1) AS TEXT) = c.value ->> 'timeline'
 
 -- name: TransitionsOf
