@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -90,6 +91,7 @@ func (a *App) sweepDocument(ctx context.Context, d dueThing, s *Swept) error {
 	}
 	if d.pass > 0 && cancelled == 0 && removed == 0 {
 		gone, err := a.forgetDocument(ctx, d)
+		crash.Point("gc.after_forget")
 		if err != nil || gone {
 			if gone {
 				s.Documents++
@@ -185,7 +187,7 @@ func (a *App) sweepBase(ctx context.Context, b dueThing, s *Swept) error {
 	}
 	pass, rest := b.pass, baseRest
 	if len(left) == 0 {
-		if err := a.d.Vectors.Drop(ctx, b.id); err != nil {
+		if err := errors.Join(a.d.Vectors.Drop(ctx, b.id), crash.Fault("gc.after_collection")); err != nil {
 			return err
 		}
 		pass, rest = b.pass+1, secondPass

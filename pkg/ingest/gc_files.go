@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -74,7 +75,9 @@ func (a *App) unlink(ctx context.Context, document, find, cut string, s *Swept) 
 		return fmt.Errorf("let files go: %w", err)
 	}
 	for _, path := range paths {
+		crash.Point("gc.before_file")
 		a.drop(ctx, path)
+		crash.Point("gc.after_file")
 	}
 	s.Files += len(paths)
 	return nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -78,6 +79,7 @@ func (a *App) judgeGarbage(ctx context.Context, due []garbage) error {
 			if err := a.judgePage(ctx, d, page); err != nil {
 				return fmt.Errorf("decide on dropped vectors of document %s: %w", d, err)
 			}
+			crash.Point("gc.after_judge")
 		}
 	}
 	return nil
@@ -142,7 +144,7 @@ func (a *App) deleteGarbage(ctx context.Context, due []garbage, s *Swept) error 
 
 // deleteVectors deletes ids of one base; what the store failed to delete waits a little, so that it stands in nobody's way.
 func (a *App) deleteVectors(ctx context.Context, base string, pass int, ids []string) error {
-	storeErr := a.d.Vectors.Delete(ctx, base, ids)
+	storeErr := errors.Join(crash.Fault("gc.before_delete"), a.d.Vectors.Delete(ctx, base, ids), crash.Fault("gc.after_delete"))
 	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
 		switch {
 		case storeErr != nil:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -86,6 +87,7 @@ func (a *App) cancelOutdated(ctx context.Context, due []dueVersion, s *Swept) er
 	if err != nil {
 		return fmt.Errorf("cancel outdated tasks: %w", err)
 	}
+	crash.Point("gc.after_cancel")
 	a.announceChanges(ctx, outcomes)
 	for _, o := range outcomes {
 		if o.Answer == taskstate.AnswerApplied {
@@ -188,6 +190,9 @@ func (a *App) markRows(ctx context.Context, document, base string, read func(con
 		n = len(rows)
 		return nil
 	})
+	if n > 0 && err == nil {
+		err = crash.Fault("gc.after_mark")
+	}
 	return n, err
 }
 

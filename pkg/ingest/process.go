@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -103,6 +104,9 @@ func (r *run) all(ctx context.Context) (taskstate.Reason, error) {
 	if err := r.staged(ctx, "extract", r.read); err != nil {
 		return "", err
 	}
+	if err := crash.Fault("worker.after_split"); err != nil {
+		return "", err
+	}
 	for try := 1; ; try++ {
 		reason, err := r.build(ctx)
 		if errors.Is(err, errReplan) && try < replanTries {
@@ -123,6 +127,7 @@ func (r *run) build(ctx context.Context) (taskstate.Reason, error) {
 	if err := r.agreeOnModel(ctx); err != nil {
 		return "", err
 	}
+	crash.Point("worker.after_model")
 	reason := taskstate.ReasonDone
 	err := r.staged(ctx, "rows", func(ctx context.Context) (err error) {
 		reason, err = r.writeRows(ctx)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -153,8 +154,14 @@ func (r *run) embed(ctx context.Context, indexes []int, batch string) ([]ledgerE
 	if tag := r.a.d.TagEmbed; tag != nil {
 		ctx = tag(ctx, r.job.Task.ID, r.job.Token.Fence, batch)
 	}
+	if err := crash.Fault("worker.before_embed"); err != nil {
+		return nil, err
+	}
 	vectors, err := r.a.d.Embedder.Embed(ctx, texts)
 	if err != nil {
+		return nil, err
+	}
+	if err := crash.Fault("worker.after_embed"); err != nil {
 		return nil, err
 	}
 	if len(vectors) != len(texts) {
@@ -165,6 +172,9 @@ func (r *run) embed(ctx context.Context, indexes []int, batch string) ([]ledgerE
 		entries[n] = ledgerEntry{hash: r.spool.items[i].hash, vector: vectors[n]}
 	}
 	if err := r.a.ledgerAdd(ctx, r.a.d.Embedder.Model().Key, entries); err != nil {
+		return nil, err
+	}
+	if err := crash.Fault("worker.after_ledger"); err != nil {
 		return nil, err
 	}
 	for _, e := range entries {

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -147,6 +148,9 @@ func (r *run) extract(ctx context.Context, f *os.File) error {
 	found, err := r.a.d.Extractor.Extract(ctx, source, progress, emit)
 	if err != nil {
 		return fmt.Errorf("extract: %w", err)
+	}
+	if err := crash.Fault("worker.after_extract"); err != nil {
+		return err
 	}
 	r.found = found
 	r.report(taskstate.StageSplit, percentExtract, 0, len(r.spool.items))

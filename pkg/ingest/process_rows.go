@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -40,6 +41,7 @@ func (r *run) writeRows(ctx context.Context) (taskstate.Reason, error) {
 		if reason != taskstate.ReasonDone {
 			return reason, nil
 		}
+		crash.Point("worker.after_rows")
 		from = to
 		r.report(taskstate.StageIndex, within(percentEmbed, percentRows, to, n), 0, n)
 	}
@@ -110,8 +112,8 @@ func (w *rowWriter) transaction(ctx context.Context, first bool, from, to int, r
 		if err := w.insert(ctx, tx, from, rows); err != nil {
 			return err
 		}
-		if to < len(r.plan.items) {
-			return nil
+		if err := crash.Fault("worker.in_rows"); err != nil || to < len(r.plan.items) {
+			return err
 		}
 		_, err = tx.ExecContext(ctx, r.a.q.Get("VersionBuilt"), len(r.plan.items), r.found.Pages, r.title(), m.Now, r.work.version)
 		return err

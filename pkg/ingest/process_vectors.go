@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -28,10 +29,14 @@ func (r *run) writeVectors(ctx context.Context) error {
 		if err := r.upsert(ctx, part); err != nil {
 			return fmt.Errorf("store vectors batch %d/%d: %w", b+1, batches, err)
 		}
+		if err := crash.Fault("worker.after_upsert"); err != nil {
+			return err
+		}
 		if b+1 < batches {
 			if err := r.markStored(ctx, part); err != nil {
 				return fmt.Errorf("mark vectors batch %d/%d: %w", b+1, batches, err)
 			}
+			crash.Point("worker.after_stored_mark")
 		}
 		done += len(part)
 		r.report(taskstate.StageIndex, within(percentRows, percentIndex, done, total), done, total)

@@ -14,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+
+	"github.com/millweir/millweir/pkg/crash"
 )
 
 const (
@@ -41,6 +43,7 @@ func (a *App) Receive(ctx context.Context, r io.Reader, name string) (ReceivedFi
 		err = closeErr
 	}
 	if err == nil {
+		crash.Point("api.after_fsync")
 		if err = a.d.Files.keep(out.ID); err != nil {
 			err = fmt.Errorf("keep upload: %w", spaceError(err))
 		}
@@ -50,6 +53,7 @@ func (a *App) Receive(ctx context.Context, r io.Reader, name string) (ReceivedFi
 		a.drop(ctx, out.ID)
 		return ReceivedFile{}, err
 	}
+	crash.Point("api.after_folder_fsync")
 	return out, nil
 }
 
@@ -71,6 +75,9 @@ func (a *App) receiveInto(ctx context.Context, f *os.File, r io.Reader, out *Rec
 	out.Bytes, out.SHA256 = w.n, hex.EncodeToString(w.h.Sum(nil))
 	out.MediaType, err = a.d.Detect(w.head, f, w.n, out.Name)
 	if err != nil {
+		return err
+	}
+	if err := crash.Fault("api.after_temp_write"); err != nil {
 		return err
 	}
 	if err := f.Sync(); err != nil {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/millweir/millweir/pkg/crash"
 )
 
 const (
@@ -63,6 +65,9 @@ func (f *Files) create(id string) (*os.File, error) {
 // keep gives a received file its final name; it is durable when keep returns nil (D11: rename, then the folder's fsync).
 func (f *Files) keep(id string) error {
 	if err := f.root.Rename(tempPrefix+id, id); err != nil {
+		return err
+	}
+	if err := crash.Fault("api.after_rename"); err != nil {
 		return err
 	}
 	return f.sync()

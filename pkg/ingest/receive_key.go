@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -30,6 +31,7 @@ func (a *App) BeginKey(ctx context.Context, c Caller, key string) (release func(
 	if err := a.d.Store.InTx(ctx, k.claim); err != nil {
 		return nil, fmt.Errorf("claim idempotency key: %w", err)
 	}
+	crash.Point("api.after_key")
 	stop := make(chan struct{})
 	var done sync.WaitGroup
 	done.Go(func() { k.keep(context.WithoutCancel(ctx), stop) })

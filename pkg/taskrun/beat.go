@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -45,10 +46,12 @@ func (r *Runner) beatOnce(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(lease/3, r.cfg.heartbeat()))
 	defer cancel()
+	crash.Point("worker.on_heartbeat")
 	lost, err := r.deps.Store.Heartbeat(ctx, lease, beats)
 	if r.storeDone(now, err) != nil {
 		return fmt.Errorf("renew %d leases: %w", len(beats), err)
 	}
+	crash.Point("worker.after_heartbeat")
 	gone := make(map[string]bool, len(lost))
 	for _, id := range lost {
 		gone[id] = true

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -83,6 +84,9 @@ func (c *claimTx) begin(ctx context.Context, t taskstate.Task, change *taskstate
 
 // also lets the kinds write what belongs to the claims.
 func (c *claimTx) also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+	if err := crash.Fault("worker.in_claim"); err != nil {
+		return err
+	}
 	return c.r.also(ctx, tx, m, changed, c.types, nil)
 }
 
@@ -151,8 +155,10 @@ func guard(f func() error) (err error) {
 func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, recovery, adopt bool) {
 	if o.Before.Status == taskstate.StatusRunning && o.Change != nil {
 		r.m.takeovers.Inc()
+		crash.Point("recovery.after_takeover")
 	}
 	if o.Before.Status == taskstate.StatusRetrying && !o.Before.NextRetryAt.IsZero() {
+		crash.Point("recovery.after_retry_claim")
 		r.m.lateness.Observe(max(o.After.UpdatedAt.Sub(o.Before.NextRetryAt), 0).Seconds())
 	}
 	now := r.deps.Now()

@@ -2,10 +2,12 @@ package taskrun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/taskstate"
 	pb "github.com/millweir/millweir/proto"
@@ -214,7 +216,7 @@ func (c *courier) adopts(ctx context.Context, as []adopted) {
 	var found map[string]bool
 	err := c.queue(ctx, "adopt", len(ids), func(ctx context.Context) (err error) {
 		found, err = c.r.deps.Queue.Adopt(ctx, ids...)
-		return err
+		return errors.Join(err, crash.Fault("worker.after_adopt"))
 	})
 	if err != nil {
 		return
@@ -236,7 +238,7 @@ func (c *courier) letters(ctx context.Context, ls []letter) []letter {
 		entries[i] = l.entry
 	}
 	err := c.queue(ctx, "write dead letters", len(ls), func(ctx context.Context) error {
-		return c.r.deps.Queue.DeadLetters(ctx, entries)
+		return errors.Join(c.r.deps.Queue.DeadLetters(ctx, entries), crash.Fault("worker.after_dlq_add"))
 	})
 	if err != nil {
 		return nil
@@ -256,7 +258,7 @@ func (c *courier) copies(ctx context.Context, cs []ingestq.Copy) []ingestq.Copy 
 		}
 		return traced(ctx, c.r.deps.Tracer, c.r.deps.Queue, es, func(ctx context.Context) ([]string, error) {
 			_, err := c.r.deps.Queue.Requeue(ctx, cs)
-			return nil, err
+			return nil, errors.Join(err, crash.Fault("handback.after_copy"))
 		})
 	})
 	if err != nil {
@@ -272,7 +274,8 @@ func (c *courier) publishes(ctx context.Context, es []*pb.TaskEnvelope) {
 	}
 	_ = c.queue(ctx, "publish", len(es), func(ctx context.Context) error {
 		return traced(ctx, c.r.deps.Tracer, c.r.deps.Queue, es, func(ctx context.Context) ([]string, error) {
-			return c.r.deps.Queue.Publish(ctx, es)
+			ids, err := c.r.deps.Queue.Publish(ctx, es)
+			return ids, errors.Join(err, crash.Fault("handback.after_publish"))
 		})
 	})
 }
@@ -283,7 +286,10 @@ func (c *courier) acks(ctx context.Context, ids []string) []string {
 		return nil
 	}
 	err := c.queue(ctx, "acknowledge", len(ids), func(ctx context.Context) error {
-		return c.r.deps.Queue.Ack(ctx, ids...)
+		if err := crash.Fault("worker.before_ack"); err != nil {
+			return err
+		}
+		return errors.Join(c.r.deps.Queue.Ack(ctx, ids...), crash.Fault("worker.after_ack"))
 	})
 	if err != nil {
 		return ids
@@ -316,5 +322,6 @@ func (c *courier) marks(ctx context.Context, ls []letter) []letter {
 		c.r.health.warn(ctx, "runner: mark dead letters", err, slog.Int("tasks", len(ids)))
 		return ls
 	}
+	crash.Point("worker.after_dlq_mark")
 	return nil
 }

@@ -2,9 +2,11 @@ package taskrun
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -51,6 +53,7 @@ func (r *Runner) deliverOnce(ctx context.Context, n int, more bool) error {
 	r.health.queueCall(began, err)
 	granted := r.slots.endRead(len(ds))
 	if len(ds) > 0 {
+		crash.Point("worker.after_read")
 		r.deaf.heard(r.deps.Now())
 		r.handBack(ds[granted:]) // recovery took their slots while the stream was empty
 		used := r.take(ctx, ds[:granted])
@@ -97,6 +100,7 @@ func (r *Runner) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
 		first[id] = ds[0].ID
 	}
 	c := r.newClaim(first, false)
+	crash.Point("worker.before_claim")
 	var wait backoff
 	for {
 		used, done, err := r.tryTake(ctx, c, a)
@@ -132,6 +136,7 @@ func (r *Runner) tryTake(ctx context.Context, c *claimTx, a arrivals) (used int,
 	if err != nil {
 		return 0, false, err
 	}
+	crash.Point("worker.after_claim")
 	for _, o := range outs {
 		if r.answer(ctx, c, o, a.byTask[o.TaskID]) {
 			used++
@@ -214,7 +219,7 @@ func (r *Runner) quarantine(ctx context.Context, d ingestq.Delivery) {
 	ctx, cancel := call(ctx)
 	defer cancel()
 	began := r.deps.Now()
-	err := r.deps.Queue.Quarantine(ctx, d)
+	err := errors.Join(r.deps.Queue.Quarantine(ctx, d), crash.Fault("worker.after_quarantine"))
 	r.health.queueCall(began, err)
 	if err != nil {
 		r.health.warn(ctx, "runner: put an undecodable delivery away", err, slog.String("delivery", d.ID))

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -84,6 +85,7 @@ func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
 		}
 		return
 	}
+	crash.Point("worker.after_finish")
 	r.m.finishBatch.Observe(float64(len(batch)))
 	var again []outcome
 	for _, out := range outs {
@@ -209,7 +211,10 @@ func (r *Runner) decideDone(ctx context.Context, tx taskstate.Tx, m taskstate.Mo
 
 // also lets the kinds write what belongs to the outcomes.
 func (f *finishTx) also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
-	return f.r.also(ctx, tx, m, changed, f.types, f.payloads)
+	if err := f.r.also(ctx, tx, m, changed, f.types, f.payloads); err != nil {
+		return err
+	}
+	return crash.Fault("worker.in_finish")
 }
 
 // unwritten deals with an outcome whose own transaction fails although the database answers:
@@ -245,12 +250,15 @@ func (r *Runner) finished(ctx context.Context, o outcome, out taskstate.Outcome,
 		result = resultSucceeded
 		r.courier.ack(o.h.delivery)
 	case taskstate.StatusRetrying:
+		crash.Point("worker.after_retry_row")
 		result = resultRetry // its entry stays pending; the row knows it
 		r.wake(out.After.NextRetryAt.Sub(out.After.UpdatedAt))
 	case taskstate.StatusDead:
+		crash.Point("worker.after_dead_row")
 		result = resultDead
 		r.buried(out.After, timeline, o.h.delivery)
 	case taskstate.StatusQueued:
+		crash.Point("handback.after_row")
 		r.m.handedBack.Inc()
 		r.handBackTask(out.After, o.h)
 		return

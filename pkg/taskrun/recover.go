@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -153,6 +154,7 @@ func (r *Runner) recoverStatus(ctx context.Context, status taskstate.Status) (wo
 	defer func() { r.slots.give(true, n-used) }()
 	c := r.newClaim(nil, status == taskstate.StatusRunning)
 	c.reserving = r.solo.begin()
+	crash.Point("recovery.after_scan")
 	outs, err := c.sweep(ctx, status, n)
 	// Ask the very rows what became of them, however long the database is away: what the lost answer claimed has no other holder.
 	var pauses backoff
@@ -187,8 +189,10 @@ func (r *Runner) recovered(ctx context.Context, c *claimTx, o taskstate.Outcome)
 		r.started(ctx, c, o, true, true)
 		return true
 	case taskstate.AnswerReserved:
+		crash.Point("solo.after_reserve")
 		r.solo.reserve(&reservation{outcome: o, timeline: c.m.Timeline, renewed: r.deps.Now()})
 	case taskstate.AnswerDead:
+		crash.Point("recovery.after_crash_limit")
 		r.m.count(resultDead, 1)
 		r.buried(o.After, c.m.Timeline, o.After.Delivery)
 	case taskstate.AnswerSolo, taskstate.AnswerBusy, taskstate.AnswerNotDue, taskstate.AnswerSkipped, taskstate.AnswerKept:

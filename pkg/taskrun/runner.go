@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -192,6 +193,7 @@ func (r *Runner) stop(ctx context.Context) {
 		}
 		r.drained(ctx, hungAfter)
 	}
+	crash.Point("worker.in_stop")
 	close(r.ended)
 	flush, cancel := context.WithTimeout(ctx, flushLimit)
 	defer cancel()

@@ -2,8 +2,10 @@ package taskrun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -86,6 +88,7 @@ func (r *Runner) rowsOf(ctx context.Context, ps []ingestq.Pending) (map[string]t
 
 // settle puts one page in order.
 func (r *Runner) settle(ctx context.Context, ps []ingestq.Pending, rows map[string]taskstate.Task, timeline int64) error {
+	crash.Point("settle.after_scan")
 	var queued []ingestq.Pending
 	for _, p := range ps {
 		id := p.Envelope.GetTaskId()
@@ -139,6 +142,7 @@ func (r *Runner) renewAndCopy(ctx context.Context, ps []ingestq.Pending) error {
 	if err != nil {
 		return fmt.Errorf("renew %d promises: %w", len(ids), err)
 	}
+	crash.Point("settle.after_row")
 	for _, o := range outs {
 		if o.Err != nil || o.Answer != taskstate.AnswerApplied {
 			continue
@@ -168,6 +172,7 @@ func (r *Runner) trimOnce(ctx context.Context) error {
 	defer cancel()
 	began := r.deps.Now()
 	_, err = r.deps.Queue.Trim(one)
+	err = errors.Join(err, crash.Fault("trim.after_trim"))
 	r.health.queueCall(began, err)
 	if err != nil {
 		return fmt.Errorf("trim: %w", err)
@@ -189,7 +194,7 @@ func (r *Runner) letGo(ctx context.Context, ps []ingestq.Pending, rows map[strin
 	ctx, cancel := call(ctx)
 	defer cancel()
 	began := r.deps.Now()
-	err := r.deps.Queue.LetGo(ctx, r.cfg.PinMax, ids...)
+	err := errors.Join(r.deps.Queue.LetGo(ctx, r.cfg.PinMax, ids...), crash.Fault("trim.after_let_go"))
 	r.health.queueCall(began, err)
 	if err != nil {
 		return fmt.Errorf("let %d entries go: %w", len(ids), err)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -256,6 +257,7 @@ func (r *Runner) tryAlone(ctx context.Context, c *claimTx, res *reservation) err
 		return errNotAlone
 	}
 	c.req.Alone, c.req.Mine = !lost, !lost
+	crash.Point("solo.before_claim")
 	outs, err := c.byIDs(ctx, []string{res.outcome.TaskID})
 	if err != nil {
 		return err
@@ -263,6 +265,7 @@ func (r *Runner) tryAlone(ctx context.Context, c *claimTx, res *reservation) err
 	o := outs[0]
 	switch {
 	case o.Err == nil && o.Answer == taskstate.AnswerClaimed:
+		crash.Point("solo.after_claim")
 		r.solo.run(res)
 		r.slots.takeAlone()
 		r.answerAlone(ctx, c, o, ds)
@@ -306,6 +309,7 @@ func (r *Runner) releaseReservation(ctx context.Context) {
 		r.health.warn(ctx, "runner: release a reservation", err, slog.String("task_id", res.outcome.TaskID))
 		return // it expires by itself
 	}
+	crash.Point("solo.after_release")
 	if res.delivery != nil {
 		r.leaveSolo(outs[0].After, *res.delivery)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -17,6 +18,7 @@ func (r *Runner) horizonOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	crash.Point("promise.after_scan")
 	before := horizon.Add(-r.cfg.Policy.Slack)
 	for ctx.Err() == nil {
 		n, err := r.promise(ctx, horizon, before)
@@ -74,10 +76,14 @@ func (r *Runner) promise(ctx context.Context, horizon, before time.Time) (int, e
 			lost = append(lost, o.After)
 		}
 	}
+	if len(lost) > 0 {
+		crash.Point("promise.after_commit")
+	}
 	r.m.repromised.Add(float64(len(lost)))
 	began = r.deps.Now()
 	err = publish(ctx, r.deps.Tracer, r.deps.Queue, lost)
 	if len(lost) > 0 {
+		crash.Point("promise.after_xadd")
 		r.health.queueCall(began, err)
 	}
 	if err == nil && len(lost) == 0 {
@@ -125,6 +131,7 @@ func (r *Runner) owed(ctx context.Context) (int, error) {
 	if len(ls) == 0 {
 		return 0, nil
 	}
+	crash.Point("owed.after_scan")
 	if err := r.courier.buryNow(ctx, ls); err != nil {
 		return 0, err
 	}

@@ -10,6 +10,7 @@ import (
 	"runtime/pprof"
 	"time"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -83,6 +84,7 @@ func (r *Runner) work(h *hold) {
 // handOver gives an outcome to the finisher; it waits when too many are waiting. After a stop nobody takes it: its lease ends it.
 func (r *Runner) handOver(o outcome) {
 	o.h.finishing(r.deps.Tracer)
+	crash.Point("worker.before_finish")
 	select {
 	case r.outcomes <- o:
 	case <-r.ended:
@@ -147,6 +149,7 @@ func (r *Runner) judge(h *hold, res Result) (o outcome, ok bool) {
 	case errors.Is(cause, ErrStalled):
 		o.sort, o.failure = outcomeFailure, r.stallFailure(h)
 	default:
+		crash.Point("worker.in_fail")
 		o.sort, o.failure = outcomeFailure, r.classify(h, res.Err)
 	}
 	return o, true

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/migrations"
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/sqlfile"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -53,6 +54,7 @@ func Migrate(ctx context.Context, db *sql.DB, dialect sqlfile.Dialect) ([]Migrat
 			if err := m.step(ctx, k.Up, "MigrationDone", k.Version, k.Name, k.Checksum); err != nil {
 				return fmt.Errorf("migration %03d_%s: %w", k.Version, k.Name, err)
 			}
+			crash.Point("migrate.after_step")
 			out = append(out, MigrationState{Version: k.Version, Name: k.Name})
 		}
 		return m.timeline(ctx)
@@ -241,6 +243,9 @@ func (m *migrator) step(ctx context.Context, text, note string, args ...any) err
 		for _, statement := range migrations.Statements(text) {
 			if _, err := m.conn.ExecContext(ctx, statement); err != nil {
 				return fmt.Errorf("%s: %w", firstLine(statement), err)
+			}
+			if err := crash.Fault("migrate.after_statement"); err != nil {
+				return err
 			}
 		}
 		_, err := m.conn.ExecContext(ctx, sqlfile.Rebind(m.dialect, m.queries.Get(note)), args...)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore/backend"
 )
@@ -77,6 +78,9 @@ func (b *submission) work(ctx context.Context, tx *session) (bool, error) {
 	}
 	b.out, err = b.store.fetch(ctx, tx, taskstate.System(), ids(b.tasks))
 	if err != nil {
+		return false, err
+	}
+	if err := crash.Fault("api.before_commit"); err != nil {
 		return false, err
 	}
 	return true, b.order()

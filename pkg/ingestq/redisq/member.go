@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"time"
+
+	"github.com/millweir/millweir/pkg/crash"
 )
 
 const (
@@ -82,6 +84,7 @@ func (q *Queue) Ping(ctx context.Context) error {
 func (q *Queue) leave(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
+	crash.Point("worker.before_leave")
 	keys := []string{q.cfg.StreamKey, aliveKey(q.cfg.StreamKey, q.cfg.Group, q.name)}
 	left, err := leaveScript.run(ctx, q.client, keys, []string{q.cfg.Group, q.name}).AsInt64()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -73,6 +74,7 @@ func (g *Gateway) putDocument(c *gin.Context) error {
 // answerUpload renders the result: one file → the task, several → a list with a task or an error for each.
 // done says that every task has ended.
 func (g *Gateway) answerUpload(c *gin.Context, in *intake, done bool) error {
+	crash.Point("api.before_reply")
 	if len(in.files) > 1 {
 		return g.answerMany(c, in, done)
 	}
