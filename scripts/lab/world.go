@@ -28,6 +28,7 @@ const (
 	readyLimit   = 30 * time.Second // for a service on a loaded machine, extractor's cold cache included
 	chromaWait   = 30 * time.Second
 	closeLimit   = 20 * time.Second
+	sentinels    = 3
 	firstPort    = 20000 // below the lab's servers and the kernel's outgoing ports
 	lastPort     = 25999
 	portAttempts = 200
@@ -44,6 +45,12 @@ type Options struct {
 	Alone bool
 	// Embedder, when set, is the fake embedding service that services are told to use.
 	Embedder *embedtest.Options
+	// Proxied puts a Proxy between the services and each server; see World.Net. The world's own accesses stay direct.
+	Proxied bool
+	// CutCommits puts a CommitProxy between the services and the database; see World.Commits.
+	CutCommits bool
+	// Sentinel makes Redis a primary with a replica and three sentinels; see World.Sentinels.
+	Sentinel bool
 }
 
 // World is servers and processes of one drill.
@@ -56,6 +63,10 @@ type World struct {
 	DB      *taskstore.Store  // for assertions; nil when Alone
 	Stream  *Stream           // for assertions; nil when Alone
 	Vectors ingest.VectorStore
+
+	Net       *Net                   // nil without Options.Proxied
+	Commits   *CommitProxy           // nil without Options.CutCommits
+	Sentinels *labserver.SentinelSet // nil without Options.Sentinel; Redis is its first primary
 
 	bench *Bench
 	opts  Options
@@ -75,7 +86,7 @@ func NewWorld(ctx context.Context, b *Bench, opts Options) (*World, error) {
 		w.Embed, err = embedtest.NewServer(*opts.Embedder)
 	}
 	if err == nil && !opts.Alone {
-		err = errors.Join(w.startServers(ctx), w.open(ctx))
+		err = errors.Join(w.startServers(ctx), w.open(ctx), w.startProxies())
 	}
 	if err != nil {
 		w.Close()
@@ -101,6 +112,13 @@ func (w *World) startServers(ctx context.Context) error {
 		{&w.Chroma, labserver.KindChroma, labserver.Options{}},
 	} {
 		group.Go(func() (err error) {
+			if s.kind == labserver.KindRedis && w.opts.Sentinel {
+				w.Sentinels, err = labserver.StartSentinel(ctx, sentinels)
+				if err == nil {
+					w.Redis = w.Sentinels.Primary
+				}
+				return err
+			}
 			*s.to, err = labserver.Start(ctx, s.kind, s.opts)
 			return err
 		})
@@ -119,7 +137,7 @@ func (w *World) open(ctx context.Context) (err error) {
 	if _, err := w.DB.Migrate(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	if w.Stream, err = OpenStream(w.Redis.URL("")); err != nil {
+	if w.Stream, err = OpenStream(w.redisURL()); err != nil {
 		return err
 	}
 	w.Vectors, err = chroma.New(chroma.Config{
@@ -146,6 +164,17 @@ func (w *World) Close() {
 	}
 	if w.Embed != nil {
 		w.Embed.Close()
+	}
+	if w.Net != nil {
+		w.Net.close()
+	}
+	if w.Commits != nil {
+		w.Commits.Close()
+	}
+	if w.Sentinels != nil {
+		for _, s := range append(w.Sentinels.Sentinels, w.Sentinels.Replica) {
+			_ = s.Kill(ctx) // its folder is thrown away
+		}
 	}
 	for _, s := range []*labserver.Server{w.Chroma, w.Redis, w.SQL} {
 		if s != nil {
@@ -181,24 +210,71 @@ func (w *World) StartDev(ctx context.Context, addr string, env ...string) (*Proc
 // Data is the data folder of StartDev.
 func (w *World) Data() string { return filepath.Join(w.Dir, "data") }
 
-// serverEnv are the settings that lead to the world's servers.
+// startProxies puts what Options asks for in front of the servers.
+func (w *World) startProxies() (err error) {
+	if w.SQL == nil || w.Redis == nil || w.Chroma == nil {
+		return nil // startServers has said why
+	}
+	if w.opts.Proxied {
+		if w.Net, err = w.newNet(); err != nil {
+			return err
+		}
+	}
+	if w.opts.CutCommits {
+		w.Commits, err = NewCommitProxy(w.near(w.SQL.Addr), w.opts.Postgres)
+	}
+	return err
+}
+
+// near is the address of the proxy in front of a server, or the server's own.
+func (w *World) near(addr string) string {
+	if w.Net == nil {
+		return addr
+	}
+	return w.Net.near(addr)
+}
+
+// redisURL is that of the server, or of the sentinels.
+func (w *World) redisURL() string {
+	if w.Sentinels != nil {
+		return w.Sentinels.URL()
+	}
+	return w.Redis.URL("")
+}
+
+// serverEnv are the settings that lead to the world's servers, or to the proxies in front of them.
 func (w *World) serverEnv() []string {
-	address := "MYSQL_DSN=" + w.SQL.DSN("")
+	sql := w.near(w.SQL.Addr)
+	if w.Commits != nil {
+		sql = w.Commits.Addr
+	}
+	address := "MYSQL_DSN=" + strings.Replace(w.SQL.DSN(""), w.SQL.Addr, sql, 1)
 	if w.opts.Postgres {
-		address = "DATABASE_URL=" + w.SQL.URL("")
+		address = "DATABASE_URL=" + strings.Replace(w.SQL.URL(""), w.SQL.Addr, sql, 1)
 	}
 	return append([]string{
-		address, "REDIS_URL=" + w.Redis.URL(""), "VECTOR_STORE=chroma",
-		"CHROMA_BASE_URL=" + w.Chroma.URL(""), "AUTH_MODE=none", "UPLOAD_DIR=" + filepath.Join(w.Dir, "uploads"),
+		address, "REDIS_URL=" + strings.Replace(w.redisURL(), w.Redis.Addr, w.near(w.Redis.Addr), 1), "VECTOR_STORE=chroma",
+		"CHROMA_BASE_URL=http://" + w.near(w.Chroma.Addr), "AUTH_MODE=none", "UPLOAD_DIR=" + w.Uploads(),
 	}, w.embedEnv()...)
 }
+
+// Uploads is the upload folder of the services.
+func (w *World) Uploads() string { return filepath.Join(w.Dir, "uploads") }
 
 // embedEnv are the settings that lead to the fake embedding service, if there is one.
 func (w *World) embedEnv() []string {
 	if w.Embed == nil {
 		return nil
 	}
-	return []string{"EMBEDDING_BASE_URL=" + w.Embed.URL, "EMBEDDING_MODEL=test"}
+	return []string{"EMBEDDING_BASE_URL=http://" + w.near(w.embedHost()), "EMBEDDING_MODEL=test"}
+}
+
+// embedHost is host:port of the fake embedding service, "" when there is none.
+func (w *World) embedHost() string {
+	if w.Embed == nil {
+		return ""
+	}
+	return strings.TrimPrefix(w.Embed.URL, "http://")
 }
 
 // start runs one binary with the world's own settings, those of Options, and the caller's; later ones win.

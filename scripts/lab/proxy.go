@@ -1,0 +1,158 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+)
+
+// The ways in which a Proxy can be told to go wrong, in the names of toxiproxy.
+const (
+	toxicLatency = "latency"
+	toxicReset   = "reset_peer"
+	toxicTimeout = "timeout"
+)
+
+// Proxy stands between the services and one server. Its faults hold for connections that are open and for new ones;
+// each takes the place of the one before. Its methods are not safe for concurrent use with each other.
+type Proxy struct {
+	Name string // of the server behind it: sql, redis, chroma, embed
+	Addr string // what services are told
+
+	toxi *toxiproxy.Proxy
+}
+
+// NewProxy listens on a loopback address of its own and passes all to upstream, host:port. Close it.
+func NewProxy(name, upstream string) (*Proxy, error) {
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	p := &Proxy{Name: name, toxi: toxiproxy.NewProxy(server, name, "127.0.0.1:0", upstream)}
+	if err := p.toxi.Start(); err != nil {
+		return nil, fmt.Errorf("proxy of %s: %w", name, err)
+	}
+	p.Addr = p.toxi.Listen // the port stays over Refuse
+	return p, nil
+}
+
+// Slow makes each answer come later by delay, give or take jitter.
+func (p *Proxy) Slow(delay, jitter time.Duration) error {
+	return p.replace(toxic{toxicLatency, "downstream", map[string]int64{"latency": delay.Milliseconds(), "jitter": jitter.Milliseconds()}})
+}
+
+// Cut closes each connection as soon as the server answers on it: the request was done, its answer is lost.
+func (p *Proxy) Cut() error {
+	return p.replace(toxic{toxicReset, "downstream", map[string]int64{"timeout": 0}})
+}
+
+// Silence makes every connection half-open: it is accepted and stays, and nothing passes in either direction.
+// What was sent meanwhile is lost; Heal closes these connections.
+func (p *Proxy) Silence() error {
+	none := map[string]int64{"timeout": 0}
+	return p.replace(toxic{toxicTimeout, "upstream", none}, toxic{toxicTimeout, "downstream", none})
+}
+
+// Refuse closes all connections and refuses new ones, as a server that is not running.
+func (p *Proxy) Refuse() { p.toxi.Stop() }
+
+// Heal ends every fault.
+func (p *Proxy) Heal() error {
+	p.toxi.Toxics.ResetToxics(context.Background())
+	if err := p.toxi.Start(); err != nil && !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
+		return fmt.Errorf("proxy of %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// Close ends the proxy and its connections.
+func (p *Proxy) Close() { p.toxi.Stop() }
+
+// toxic is one of toxiproxy's own descriptions of a fault.
+type toxic struct {
+	Type       string           `json:"type"`
+	Stream     string           `json:"stream"`
+	Attributes map[string]int64 `json:"attributes"`
+}
+
+func (p *Proxy) replace(toxics ...toxic) error {
+	if err := p.Heal(); err != nil {
+		return err
+	}
+	for _, t := range toxics {
+		b, err := json.Marshal(t)
+		if err != nil {
+			return err
+		}
+		if _, err := p.toxi.Toxics.AddToxicJson(strings.NewReader(string(b))); err != nil {
+			return fmt.Errorf("proxy of %s: %s: %w", p.Name, t.Type, err)
+		}
+	}
+	return nil
+}
+
+// Net is the proxies of a world, one for each server; Embed is nil without a fake embedding service.
+type Net struct {
+	SQL, Redis, Chroma, Embed *Proxy
+}
+
+// newNet puts a proxy in front of each server of the world.
+func (w *World) newNet() (*Net, error) {
+	n := &Net{}
+	for _, s := range []struct {
+		to         **Proxy
+		name, addr string
+	}{
+		{&n.SQL, "sql", w.SQL.Addr}, {&n.Redis, "redis", w.Redis.Addr}, {&n.Chroma, "chroma", w.Chroma.Addr}, {&n.Embed, "embed", w.embedHost()},
+	} {
+		if s.addr == "" {
+			continue
+		}
+		p, err := NewProxy(s.name, s.addr)
+		if err != nil {
+			n.close()
+			return nil, err
+		}
+		*s.to = p
+	}
+	return n, nil
+}
+
+// near is the address of the proxy in front of a server, or the server's own.
+func (n *Net) near(addr string) string {
+	for _, p := range n.All() {
+		if p.toxi.Upstream == addr {
+			return p.Addr
+		}
+	}
+	return addr
+}
+
+// All are those that there are, in a fixed order.
+func (n *Net) All() []*Proxy {
+	var out []*Proxy
+	for _, p := range []*Proxy{n.SQL, n.Redis, n.Chroma, n.Embed} {
+		if p != nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Heal ends every fault of every proxy.
+func (n *Net) Heal() error {
+	var errs []error
+	for _, p := range n.All() {
+		errs = append(errs, p.Heal())
+	}
+	return errors.Join(errs...)
+}
+
+func (n *Net) close() {
+	for _, p := range n.All() {
+		p.Close()
+	}
+}
