@@ -74,8 +74,11 @@ func chain(e *event) (bool, string) {
 	return true, ""
 }
 
-// fence is I3.
+// fence is I3. A second end of one fence is I5's.
 func fence(e *event) (bool, string) {
+	if e.endsAgain() {
+		return false, ""
+	}
 	want := e.prev.Fence
 	if e.tr.To == running {
 		want++
@@ -100,7 +103,7 @@ func holderOnly(e *event) (bool, string) {
 		return true, fmt.Sprintf("%s ended the run that %s held", tr.Actor, e.prev.Holder)
 	case tr.Timeline != e.prev.ClaimTimeline:
 		return true, fmt.Sprintf("it was claimed on timeline %d and ended on %d", e.prev.ClaimTimeline, tr.Timeline)
-	case tr.Fence != e.prev.Fence:
+	case tr.Fence != e.prev.Fence && !e.endsAgain():
 		return true, fmt.Sprintf("the run of fence %d was ended with fence %d", e.prev.Fence, tr.Fence)
 	}
 	return true, ""
@@ -111,10 +114,15 @@ func oneWinner(e *event) (bool, string) {
 	if e.tr.From != running || e.tr.To == running {
 		return false, ""
 	}
-	if e.tr.Fence < e.prev.Left {
+	if e.endsAgain() {
 		return true, fmt.Sprintf("the run of fence %d had ended before", e.tr.Fence)
 	}
 	return true, ""
+}
+
+// endsAgain reports whether the transition ends a run that had ended before.
+func (e *event) endsAgain() bool {
+	return e.tr.From == running && e.tr.To != running && e.tr.Fence < e.prev.Left
 }
 
 // takeover is I6; what it cannot know stands in the package comment.
