@@ -8,6 +8,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 const (
@@ -100,6 +101,11 @@ func (w *rowWriter) transaction(ctx context.Context, first bool, from, to int, r
 		var err error
 		if reason, visible, err = r.guard(ctx, tx); err != nil || reason != taskstate.ReasonDone {
 			return err
+		}
+		if mutant.Is("m9") {
+			if _, err := tx.ExecContext(ctx, r.a.q.List("VersionsSupersede", 1), m.Now, m.Now, m.Now, r.job.Task.DocumentID); err != nil {
+				return err
+			}
 		}
 		if first {
 			if err := w.clean(ctx, tx, m); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/mutant"
 	pb "github.com/millweir/millweir/proto"
 )
 
@@ -169,6 +170,11 @@ func (c *courier) round(ctx context.Context) bool {
 	}
 	var kept errands
 	c.adopts(ctx, e.adopts)
+	if mutant.Is("m6") {
+		for _, l := range e.letters {
+			c.acks(ctx, []string{l.delivery})
+		}
+	}
 	written := c.letters(ctx, e.letters)
 	for _, l := range written {
 		if l.delivery != "" {
