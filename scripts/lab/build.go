@@ -25,19 +25,20 @@ type Bench struct {
 
 // Prepare finds the checkout above the working folder, builds the binaries for this run alone (so that a `make build`
 // beside it changes nothing under way) and names the folder for the worlds of kind.
-func Prepare(ctx context.Context, kind string) (*Bench, error) {
+// More tags make binaries of another sort, in a folder of their own.
+func Prepare(ctx context.Context, kind string, tags ...string) (*Bench, error) {
 	root, err := findRoot()
 	if err != nil {
 		return nil, err
 	}
-	b := &Bench{Root: root, Bin: filepath.Join(root, ".run", "lab", "bin"), Run: filepath.Join(root, ".run", kind)}
+	b := &Bench{Root: root, Bin: filepath.Join(root, ".run", "lab", strings.Join(append([]string{"bin"}, tags...), "-")), Run: filepath.Join(root, ".run", kind)}
 	for _, dir := range []string{b.Bin, b.Run} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, err
 		}
 	}
 	for _, name := range services {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", buildTags, "-ldflags", "-s -w",
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", strings.Join(append(tags, buildTags), " "), "-ldflags", "-s -w",
 			"-o", filepath.Join(b.Bin, name), "./services/"+name)
 		cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -70,6 +70,7 @@ type World struct {
 
 	bench *Bench
 	opts  Options
+	part  int // of a world on another one's servers: names its databases; 0: the servers are its own
 	mu    sync.Mutex
 	procs []*Proc
 	seq   map[string]int
@@ -131,7 +132,7 @@ func (w *World) open(ctx context.Context) (err error) {
 	if w.SQL == nil || w.Redis == nil || w.Chroma == nil {
 		return nil // startServers has said why
 	}
-	if w.DB, err = taskstore.Open(ctx, taskstore.Config{DatabaseURL: w.SQL.URL(""), MaxOpen: 4}); err != nil {
+	if w.DB, err = taskstore.Open(ctx, taskstore.Config{DatabaseURL: w.SQL.URL(w.sqlName()), MaxOpen: 4}); err != nil {
 		return err
 	}
 	if _, err := w.DB.Migrate(ctx); err != nil {
@@ -177,7 +178,7 @@ func (w *World) Close() {
 		}
 	}
 	for _, s := range []*labserver.Server{w.Chroma, w.Redis, w.SQL} {
-		if s != nil {
+		if s != nil && w.part == 0 {
 			_ = s.Kill(ctx) // its folder is thrown away
 		}
 	}
@@ -239,7 +240,7 @@ func (w *World) redisURL() string {
 	if w.Sentinels != nil {
 		return w.Sentinels.URL()
 	}
-	return w.Redis.URL("")
+	return w.Redis.URL(w.redisName())
 }
 
 // serverEnv are the settings that lead to the world's servers, or to the proxies in front of them.
@@ -248,9 +249,9 @@ func (w *World) serverEnv() []string {
 	if w.Commits != nil {
 		sql = w.Commits.Addr
 	}
-	address := "MYSQL_DSN=" + strings.Replace(w.SQL.DSN(""), w.SQL.Addr, sql, 1)
+	address := "MYSQL_DSN=" + strings.Replace(w.SQL.DSN(w.sqlName()), w.SQL.Addr, sql, 1)
 	if w.opts.Postgres {
-		address = "DATABASE_URL=" + strings.Replace(w.SQL.URL(""), w.SQL.Addr, sql, 1)
+		address = "DATABASE_URL=" + strings.Replace(w.SQL.URL(w.sqlName()), w.SQL.Addr, sql, 1)
 	}
 	return append([]string{
 		address, "REDIS_URL=" + strings.Replace(w.redisURL(), w.Redis.Addr, w.near(w.Redis.Addr), 1), "VECTOR_STORE=chroma",
