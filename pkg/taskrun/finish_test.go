@@ -148,6 +148,7 @@ func TestFinishOutlivesAnOutage(t *testing.T) {
 		w.store.setFault(func(string) error { return taskstate.ErrUnavailable })
 		close(release)
 		settled(40 * time.Second) // longer than the lease
+		require.True(t, w.stream.isPending(id), "not acknowledged before the outcome is committed")
 		w.store.setFault(nil)
 		settled(10 * time.Second)
 		row := w.store.get("x")

@@ -1,0 +1,52 @@
+package main
+
+// check is a part of the suite: tests of one package.
+type check struct {
+	pkg   string // folder from the project's root
+	tests string // -test.run
+}
+
+// String names it as one would run it.
+func (c check) String() string { return c.pkg + " -run " + c.tests }
+
+// The checks that stand between a bug and the users.
+var (
+	rules        = check{"pkg/taskstate", "."}
+	model        = check{"pkg/taskstate/spec", "."}
+	history      = check{"pkg/taskstate/history", "."}
+	differential = check{"pkg/taskstore", "Differential.*SQLite"}
+	storeSuite   = check{"pkg/taskstore", "TestConformance/sqlite"}
+	storeCommit  = check{"pkg/taskstore", "TestUnknownCommitIsReadBack"}
+)
+
+// bug is one line that is wrong on purpose.
+type bug struct {
+	name   string
+	what   string
+	checks []check // at least one has to find it
+}
+
+// bugs of assurance.md 2.5 whose code exists.
+var bugs = []bug{
+	{"m1", "a finish that does not compare the fence", []check{rules, model, differential}},
+	{"m2", "a heartbeat that does not compare fence and owner", []check{differential, storeSuite}},
+	{"m3", "a takeover that does not look at the lease", []check{rules, model, differential}},
+	{"m4", "the log's row written after the COMMIT", []check{storeCommit}},
+	{"m5", "the acknowledgement before the outcome's COMMIT", []check{{"pkg/taskrun", "Finish|Outage|Unknown"}}},
+	{"m6", "the dead letter after the acknowledgement", []check{{"pkg/taskrun", "Dead|Letter|DLQ|Owed"}}},
+	{"m8", "a version made visible without counting its segments", []check{{"pkg/ingest", "TestFinishCountsTheRows"}}},
+	{"m9", "the old version taken away when the new one begins", []check{{"pkg/ingest", "TestFaultAtEveryEffectOfANewVersion"}}},
+	{"m10", "a hand-back that counts an attempt", []check{rules, model, differential}},
+	{"m11", "a replay that keeps the counts", []check{rules, model, differential}},
+	{"m12", "a stream trimmed by its length", []check{{"pkg/ingestq/redisq", "TestTrim"}}},
+	{"m15", "an upload that is not flushed to the disk", nil},
+	{"m16", "the next try reckoned with the worker's clock", []check{differential, storeSuite}},
+	{"m17", "an idempotency key that is everybody's", []check{{"pkg/ingest", "TestIdempotencyKey"}}},
+}
+
+// later are bugs whose code is still to come.
+var later = []string{
+	"m7 (ZREM before XADD: streammq's retry set)",
+	"m13 (a heartbeat's XCLAIM without the owner: streammq; the ingest queue's heartbeat is in the row)",
+	"m14 (outbox mark without fence: the Kafka road)",
+}
