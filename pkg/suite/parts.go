@@ -71,6 +71,7 @@ func Open(ctx context.Context, env *process.Env, s Shared) (*Parts, error) {
 	for _, step := range []func() error{
 		func() error { return p.openStore(ctx, s.Store) },
 		func() error { return p.openRedis(s.Queue) },
+		func() error { return p.watchDurability(ctx, s.Store, s.Queue) },
 		func() error { return p.openFiles(s.Uploads) },
 		func() error { return p.openVectors(s.Vectors) },
 		func() error { return p.openEmbedder(s.Embedding) },

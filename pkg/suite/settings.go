@@ -22,6 +22,7 @@ const maxMS = 365 * 24 * 3600 * 1000
 type Store struct {
 	MySQLDSN    process.DSN `envconfig:"MYSQL_DSN" desc:"MySQL or MariaDB in the Go driver's form, user:password@tcp(host:3306)/name"`
 	DatabaseURL process.DSN `envconfig:"DATABASE_URL" desc:"mysql://, postgres:// or sqlite:PATH; wins over MYSQL_DSN"`
+	AllowUnsafe bool        `envconfig:"ALLOW_UNSAFE_DURABILITY" default:"false" desc:"use a database whose own crash loses accepted uploads (flush at commit off); otherwise it is refused"`
 }
 
 // Queue says which queue carries deliveries and how.
@@ -181,7 +182,7 @@ func (w *Worker) Validate() error {
 
 // config is the store's view of the settings; DATABASE_URL wins, so that one variable moves a service to another database.
 func (s Store) config() taskstore.Config {
-	cfg := taskstore.Config{MySQLDSN: s.MySQLDSN.Reveal(), DatabaseURL: s.DatabaseURL.Reveal()}
+	cfg := taskstore.Config{MySQLDSN: s.MySQLDSN.Reveal(), DatabaseURL: s.DatabaseURL.Reveal(), AllowUnsafe: s.AllowUnsafe}
 	if cfg.DatabaseURL != "" {
 		cfg.MySQLDSN = ""
 	}

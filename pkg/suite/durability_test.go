@@ -1,0 +1,175 @@
+package suite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/taskstore/backend"
+)
+
+// lines is a log that can be read while it is written.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+// durability answers the lines that begin so.
+func (l *lines) durability() (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range strings.Split(l.buf.String(), "\n") {
+		if strings.Contains(line, "durability: task=") {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// A worker on a database that would lose accepted uploads is never ready, says why once, and works when it is mended.
+func TestUnsafeDatabaseIsNeverReady(t *testing.T) {
+	server := labserver.Private(t, labserver.KindMariaDB, labserver.Options{})
+	require.NoError(t, server.SQL(t.Context(), "", "CREATE DATABASE d; SET GLOBAL innodb_flush_log_at_trx_commit = 0"))
+	w, err := settings(t, map[string]string{
+		"MYSQL_DSN": server.DSN("d"), "DATABASE_URL": "", "REDIS_URL": labserver.RedisURL(t), "VECTOR_STORE": "embedded",
+	})
+	require.NoError(t, err)
+	env, log := newEnv(), &lines{}
+	env.Log = slog.New(slog.NewTextHandler(log, nil))
+	p, err := Open(t.Context(), env, w.Shared)
+	require.NoError(t, err)
+	defer p.Close()
+	require.Eventually(t, func() bool { return len(log.durability()) > 0 }, 10*time.Second, 10*time.Millisecond)
+	line := log.durability()[0]
+	require.Contains(t, line, `level=ERROR msg="durability: task=none, stream=1s"`)
+	require.Contains(t, line, "innodb_flush_log_at_trx_commit=0")
+	require.Contains(t, line, "ALLOW_UNSAFE_DURABILITY=true")
+	report := env.Ready.Check(t.Context())
+	require.False(t, report.Ready)
+	require.Equal(t, []string{"database", "durability"}, report.Missing)
+	for _, c := range report.Checks {
+		if c.Name == "durability" {
+			require.Contains(t, c.Error, "innodb_flush_log_at_trx_commit=0")
+			require.Contains(t, c.Error, "set innodb_flush_log_at_trx_commit=1")
+		}
+	}
+	_, err = p.Store.Migrate(t.Context())
+	require.Error(t, err, "nothing is written to it")
+
+	require.NoError(t, server.SQL(t.Context(), "", "SET GLOBAL innodb_flush_log_at_trx_commit = 1"))
+	_, err = p.Store.Migrate(t.Context())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return env.Ready.Check(t.Context()).Ready }, 2*durabilityEvery, 50*time.Millisecond)
+	require.Len(t, log.durability(), 2)
+	require.Contains(t, log.durability()[1], `level=INFO msg="durability: task=disk, stream=1s"`)
+}
+
+// The loss can be accepted by name: the database is used then, and its weakness stays in sight.
+func TestUnsafeDatabaseCanBeAllowed(t *testing.T) {
+	server := labserver.Private(t, labserver.KindMariaDB, labserver.Options{})
+	require.NoError(t, server.SQL(t.Context(), "", "CREATE DATABASE d; SET GLOBAL innodb_flush_log_at_trx_commit = 0"))
+	w, err := settings(t, map[string]string{
+		"MYSQL_DSN": server.DSN("d"), "DATABASE_URL": "", "REDIS_URL": labserver.RedisURL(t), "VECTOR_STORE": "embedded",
+		"ALLOW_UNSAFE_DURABILITY": "true",
+	})
+	require.NoError(t, err)
+	env, log := newEnv(), &lines{}
+	env.Log = slog.New(slog.NewTextHandler(log, nil))
+	p, err := Open(t.Context(), env, w.Shared)
+	require.NoError(t, err)
+	defer p.Close()
+	require.Eventually(t, func() bool { return len(log.durability()) > 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Contains(t, log.durability()[0], "level=WARN")
+	require.Equal(t, 1.0, gauge(t, env.Metrics))
+	_, err = p.Store.Migrate(t.Context())
+	require.NoError(t, err)
+	require.True(t, env.Ready.Check(t.Context()).Ready)
+}
+
+func gauge(t *testing.T, metrics *prometheus.Registry) float64 {
+	t.Helper()
+	families, err := metrics.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == "durability_degraded" {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatal("no durability_degraded")
+	return 0
+}
+
+// The looks go on: a server that is weakened or mended while it runs is found out, each change is said once,
+// and an absent server changes nothing.
+func TestDurabilityIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		level, absent, looks := backend.LevelDisk, errors.New("away"), 0
+		log := &lines{}
+		d := &durability{
+			log: slog.New(slog.NewTextHandler(log, nil)), lastStream: "unknown",
+			degraded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "durability_degraded"}, []string{"store"}),
+			stream:   func(context.Context) (string, error) { return "1s", nil },
+			task: func(context.Context) (backend.Durability, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				looks++
+				return backend.Durability{{Name: "flush", Value: "x", Level: level, Want: "1"}}, absent
+			},
+		}
+		set := func(l backend.Level, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			level, absent = l, err
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); d.run(ctx) }()
+		synctest.Wait()
+		require.Empty(t, log.durability(), "the database has not answered")
+		require.NoError(t, d.ready(ctx), "the database's own check speaks")
+		for i, step := range []struct {
+			level backend.Level
+			err   error
+			wait  time.Duration
+			lines int
+			weak  float64
+			ready bool
+		}{
+			{backend.LevelDisk, nil, durabilityRetry, 1, 0, true},
+			{backend.LevelDisk, nil, 10 * durabilityEvery, 1, 0, true},
+			{backend.LevelSecond, nil, durabilityEvery, 2, 1, true},
+			{backend.LevelNone, nil, durabilityEvery, 3, 1, false},
+			{backend.LevelDisk, errors.New("away"), durabilityEvery, 3, 1, false},
+			{backend.LevelDisk, nil, durabilityEvery, 4, 0, true},
+		} {
+			set(step.level, step.err)
+			<-time.After(step.wait)
+			synctest.Wait()
+			require.Len(t, log.durability(), step.lines, i)
+			require.Equal(t, step.weak, testutil.ToFloat64(d.degraded.WithLabelValues("task")), i)
+			require.Equal(t, step.ready, d.ready(ctx) == nil, i)
+		}
+		cancel()
+		<-ended
+	})
+}
