@@ -1,17 +1,13 @@
 package lab
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"mime/multipart"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 )
 
@@ -21,15 +17,23 @@ const requestLimit = 30 * time.Second
 // transport is shared: a thousand clients on one machine need its connections back.
 var transport = &http.Transport{MaxIdleConnsPerHost: 128, IdleConnTimeout: 10 * time.Second}
 
-// Client speaks to one gateway as any user would.
+// Client speaks to one gateway as any user would. It is safe for concurrent use.
 type Client struct {
 	base string
 	http *http.Client
+	user string // for the journal
+	key  string // sent as Bearer; empty: none
+	note func(Call)
 }
 
 // NewClient is a client of the API at base, http://host:port.
 func NewClient(base string) *Client {
 	return &Client{base: base, http: &http.Client{Transport: transport, Timeout: requestLimit}}
+}
+
+// As is the same client as a user with an API key; note, when not nil, hears of every request after its end, from any goroutine.
+func (c *Client) As(user, key string, note func(Call)) *Client {
+	return &Client{base: c.base, http: c.http, user: user, key: key, note: note}
 }
 
 // Doc is something to upload.
@@ -58,12 +62,15 @@ type Task struct {
 	NextRetryAt  *time.Time `json:"nextRetryAt"`
 	ErrorCode    string     `json:"errorCode"`
 	LastError    string     `json:"lastError"`
+	Duplicate    bool       `json:"duplicate"` // of an upload's answer
+	Replayed     bool       `json:"replayed"`  // of an upload's answer
 }
 
 // Hit is one answer of a search.
 type Hit struct {
 	DocumentID string  `json:"documentId"`
 	FileName   string  `json:"fileName"`
+	Version    int64   `json:"version"`
 	Text       string  `json:"text"`
 	Score      float64 `json:"score"`
 }
@@ -81,76 +88,13 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("HTTP %d %s: %s", e.Status, e.Code, e.Message)
 }
 
-// Upload sends a document by upload-async.
-// Errors: *StatusError when the gateway answered; anything else means that the outcome is unknown.
-func (c *Client) Upload(ctx context.Context, d Doc) (Task, error) {
-	var body bytes.Buffer
-	form := multipart.NewWriter(&body)
-	if d.Base != "" {
-		if err := form.WriteField("knowledgeBase", d.Base); err != nil {
-			return Task{}, err
-		}
-	}
-	part, err := form.CreateFormFile("file", d.Name)
-	if err != nil {
-		return Task{}, err
-	}
-	if _, err := part.Write(d.Body); err != nil {
-		return Task{}, err
-	}
-	if err := form.Close(); err != nil {
-		return Task{}, err
-	}
-	header := http.Header{"Content-Type": {form.FormDataContentType()}}
-	if d.Key != "" {
-		header.Set("Idempotency-Key", d.Key)
-	}
-	var t Task
-	err = c.call(ctx, http.MethodPost, "/api/knowledge/documents/upload-async", header, &body, &t)
-	if err == nil && t.TaskID == "" {
-		err = fmt.Errorf("upload of %s: answered without a task", d.Name)
-	}
-	return t, err
-}
-
-// Task reads a task.
-func (c *Client) Task(ctx context.Context, id string) (t Task, err error) {
-	err = c.call(ctx, http.MethodGet, "/api/knowledge/tasks/"+id, nil, nil, &t)
-	return t, err
-}
-
-// Explain is what the API says in words about a task.
-func (c *Client) Explain(ctx context.Context, id string) (string, error) {
-	var e struct {
-		Text string `json:"text"`
-	}
-	err := c.call(ctx, http.MethodGet, "/api/knowledge/tasks/"+id+"/explain", nil, nil, &e)
-	return e.Text, err
-}
-
-// Search asks for the k best segments of a base; "" is the default base.
-func (c *Client) Search(ctx context.Context, base, query string, k int) ([]Hit, error) {
-	if base == "" {
-		base = "default"
-	}
-	body, err := json.Marshal(map[string]any{"query": query, "knowledgeBase": base, "topK": k})
-	if err != nil {
-		return nil, err
-	}
-	var out struct {
-		Hits []Hit `json:"hits"`
-	}
-	header := http.Header{"Content-Type": {"application/json"}}
-	err = c.call(ctx, http.MethodPost, "/api/knowledge/search", header, bytes.NewReader(body), &out)
-	return out.Hits, err
-}
-
 // Get answers status and body of any address.
 func (c *Client) Get(ctx context.Context, path string) (int, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, http.NoBody)
 	if err != nil {
 		return 0, nil, err
 	}
+	c.authorize(req)
 	res, err := c.http.Do(req)
 	if err != nil {
 		return 0, nil, err
@@ -160,38 +104,6 @@ func (c *Client) Get(ctx context.Context, path string) (int, []byte, error) {
 	return res.StatusCode, b, err
 }
 
-// call sends a request and decodes a 2xx answer.
-func (c *Client) call(ctx context.Context, method, path string, header http.Header, body io.Reader, out any) error {
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
-	if err != nil {
-		return err
-	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
-	res, err := c.http.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close() //nolint:errcheck // only read
-	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		return fmt.Errorf("%s %s: read the answer: %w", method, path, err)
-	}
-	if res.StatusCode/100 != 2 {
-		e := &StatusError{Message: string(b)}
-		_ = json.Unmarshal(b, e) // not JSON: the text is shown as it came
-		e.Status = res.StatusCode
-		seconds, _ := strconv.ParseFloat(res.Header.Get("Retry-After"), 64)
-		e.RetryAfter = time.Duration(seconds * float64(time.Second))
-		return e
-	}
-	if err := json.Unmarshal(b, out); err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	return nil
-}
-
 // Host is host:port of the gateway.
 func (c *Client) Host() string {
 	u, err := url.Parse(c.base)
@@ -199,4 +111,11 @@ func (c *Client) Host() string {
 		return c.base
 	}
 	return u.Host
+}
+
+// authorize sends the client's key, if it has one.
+func (c *Client) authorize(req *http.Request) {
+	if c.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
 }
