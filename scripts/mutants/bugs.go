@@ -39,7 +39,7 @@ var bugs = []bug{
 	{"m10", "a hand-back that counts an attempt", []check{rules, model, differential}},
 	{"m11", "a replay that keeps the counts", []check{rules, model, differential}},
 	{"m12", "a stream trimmed by its length", []check{{"pkg/ingestq/redisq", "TestTrim"}}},
-	{"m15", "an upload that is not flushed to the disk", nil},
+	{"m15", "an upload that is not flushed to the disk", []check{{"scripts/lab/lostfs", "TestAReceivedFile"}}},
 	{"m16", "the next try reckoned with the worker's clock", []check{differential, storeSuite}},
 	{"m17", "an idempotency key that is everybody's", []check{{"pkg/ingest", "TestIdempotencyKey"}}},
 }
