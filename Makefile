@@ -21,7 +21,7 @@ RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/li
 TEST_ALL = $(RACE) -shuffle=on -timeout 20m -covermode=atomic $(TEST_FLAGS)
 STORE = github.com/millweir/millweir/pkg/taskstore
 
-.PHONY: help env-example run build test test-quick cover lint fmt deps services-up services-down services-status bench drills drill ci clean FORCE
+.PHONY: help env-example run build test test-quick cover lint fmt deps services-up services-down services-status bench drills drill mutants ci clean FORCE
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ drills: build ## break real servers and processes and look at what is left; one 
 
 drill: build ## the drills whose names begin with NAME
 	go run ./scripts/drills -name '$(NAME)'
+
+mutants: ## run the checks against bugs that were seeded on purpose: each must be found
+	go run ./scripts/mutants
 
 ci: ## what the checks run
 	.ci/run
