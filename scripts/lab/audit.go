@@ -107,7 +107,7 @@ func (a Audit) Run(ctx context.Context) error {
 	if len(f.problems) == 0 {
 		return nil
 	}
-	return &AuditError{Problems: f.problems, Guilty: f.guilty, Chain: chainText(logs[f.guilty])}
+	return &AuditError{Problems: f.problems, Guilty: f.guilty, Chain: Chain(logs[f.guilty])}
 }
 
 // outcomes: nothing that was accepted is missing, and every task ended as it should.

@@ -27,7 +27,7 @@ type Bench struct {
 // beside it changes nothing under way) and names the folder for the worlds of kind.
 // More tags make binaries of another sort, in a folder of their own.
 func Prepare(ctx context.Context, kind string, tags ...string) (*Bench, error) {
-	root, err := findRoot()
+	root, err := Root()
 	if err != nil {
 		return nil, err
 	}
@@ -48,8 +48,8 @@ func Prepare(ctx context.Context, kind string, tags ...string) (*Bench, error) {
 	return b, nil
 }
 
-// findRoot walks up to the folder of go.work.
-func findRoot() (string, error) {
+// Root walks up to the folder of go.work.
+func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err

@@ -154,8 +154,8 @@ func Running(ctx context.Context, tx taskstate.Tx) ([]Held, error) {
 		LEFT JOIN knowledge_document d ON d.id = t.document_id WHERE t.status = 'RUNNING'`)
 }
 
-// chainText shows a log as a person reads it.
-func chainText(log []taskstate.Transition) string {
+// Chain shows a log as a person reads it.
+func Chain(log []taskstate.Transition) string {
 	text := ""
 	for _, t := range log {
 		text += fmt.Sprintf("    %s %s→%s %s attempt=%d crash=%d fence=%d by %s %s\n",
