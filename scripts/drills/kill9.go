@@ -12,9 +12,6 @@ import (
 	"github.com/millweir/millweir/scripts/lab"
 )
 
-// killTime is how long processes are killed.
-const killTime = 30 * time.Second
-
 // embedTime is how long the embedding service takes, so that most kills meet tasks in the middle of their work.
 const embedTime = 150 * time.Millisecond
 
@@ -38,7 +35,7 @@ func kill9Services(ctx context.Context, s *stage, postgres bool) (string, error)
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: embedTime})
 	stop := background(ctx, lab.Load{Target: lab.NewClient("http://" + api), Clients: 3, Bytes: docBytes, Every: 250 * time.Millisecond})
 	kills := 0
-	for end := time.Now().Add(killTime); time.Now().Before(end) && ctx.Err() == nil; kills++ {
+	for end := time.Now().Add(s.load); time.Now().Before(end) && ctx.Err() == nil; kills++ {
 		lab.Pause(ctx, time.Duration(100+s.random.IntN(1500))*time.Millisecond)
 		names := []string{"stream-worker", "stream-worker", "stream-worker", "reclaimer", "ingest-api"}
 		name := names[s.random.IntN(len(names))]
@@ -88,7 +85,7 @@ func kill9Dev(ctx context.Context, s *stage) (string, error) {
 	client := lab.NewClient(p.HTTP)
 	stop := background(ctx, lab.Load{Target: client, Clients: 3, Bytes: docBytes, Every: 250 * time.Millisecond})
 	kills := 0
-	for end := time.Now().Add(killTime); time.Now().Before(end) && ctx.Err() == nil; kills++ {
+	for end := time.Now().Add(s.load); time.Now().Before(end) && ctx.Err() == nil; kills++ {
 		lab.Pause(ctx, time.Duration(100+s.random.IntN(2500))*time.Millisecond)
 		p.Kill()
 		if p, err = w.StartDev(ctx, addr); err != nil {

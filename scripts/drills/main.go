@@ -1,6 +1,6 @@
 // Command drills breaks real servers and processes of the product and looks at what is left.
 //
-//	drills [-name PREFIX] [-list] [-seed N]
+//	drills [-name PREFIX] [-list] [-load 1m] [-parallel N] [-seed N]
 //
 // One line for each drill, `PASS name …` or `FAIL name …`; the exit code is 1 when one failed. Logs of every process
 // stay under .run/drills/NAME; after a failure the line is followed by what was found, the guilty task's log and the paths.

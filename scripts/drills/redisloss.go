@@ -3,14 +3,16 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/scripts/lab"
 )
 
-// lossPause is how long the load runs before and after each loss.
-const lossPause = 3 * time.Second
+// redisAway is how long Redis is away at each of its restarts.
+const redisAway = 3 * time.Second
 
 // redisLoss takes the queue away in every way, under load: nothing accepted is lost, nothing runs twice to be seen, nobody exits.
 func redisLoss(ctx context.Context, s *stage) (string, error) {
@@ -28,19 +30,14 @@ func redisLoss(ctx context.Context, s *stage) (string, error) {
 		name string
 		do   func() error
 	}{
-		{"kill -9 and restart", func() error {
-			if err := c.Redis.Kill(ctx); err != nil {
-				return err
-			}
-			lab.Pause(ctx, lossPause) // uploads must be accepted meanwhile
-			return c.Redis.Restart(ctx)
-		}},
+		{"kill -9 and restart", func() error { return redisRestart(ctx, c, false) }},
+		{"empty start", func() error { return redisRestart(ctx, c, true) }},
 		{"FLUSHALL", func() error { return c.Stream.Do(ctx, "FLUSHALL") }},
 		{"XGROUP DESTROY", func() error { return c.Stream.Do(ctx, "XGROUP", "DESTROY", lab.StreamKey, lab.Group) }},
 		{"DEL of the stream", func() error { return c.Stream.Do(ctx, "DEL", lab.StreamKey) }},
 	}
 	for _, l := range losses {
-		lab.Pause(ctx, lossPause)
+		lab.Pause(ctx, s.load/time.Duration(len(losses)+1))
 		if err := l.do(); err != nil {
 			return "", fmt.Errorf("%s: %w", l.name, err)
 		}
@@ -48,7 +45,7 @@ func redisLoss(ctx context.Context, s *stage) (string, error) {
 			return "", fmt.Errorf("after %s: %w", l.name, err)
 		}
 	}
-	lab.Pause(ctx, lossPause)
+	lab.Pause(ctx, s.load/time.Duration(len(losses)+1))
 	load := stop()
 	if err := c.allReady(ctx, liveLimit); err != nil {
 		return "", err
@@ -59,5 +56,19 @@ func redisLoss(ctx context.Context, s *stage) (string, error) {
 	if load.Busy+load.Unknown > 0 {
 		return "", fmt.Errorf("uploads depend on Redis: %d answered 503, %d broke off", load.Busy, load.Unknown)
 	}
-	return fmt.Sprintf("restart, FLUSHALL, XGROUP DESTROY, DEL; %s", summary(load)), nil
+	return fmt.Sprintf("restart, empty start, FLUSHALL, XGROUP DESTROY, DEL; %s", summary(load)), nil
+}
+
+// redisRestart kills Redis and starts it again after a while, with its data or without.
+func redisRestart(ctx context.Context, c *cluster, empty bool) error {
+	if err := c.Redis.Kill(ctx); err != nil {
+		return err
+	}
+	lab.Pause(ctx, redisAway) // uploads must be accepted meanwhile
+	if empty {
+		if err := os.RemoveAll(filepath.Join(c.Redis.Dir, "data")); err != nil {
+			return err
+		}
+	}
+	return c.Redis.Restart(ctx)
 }

@@ -9,7 +9,11 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/scripts/lab"
@@ -22,7 +26,7 @@ const tidyLimit = 40 * time.Second
 type drill struct {
 	name  string
 	what  string        // what is broken, for -list
-	limit time.Duration // a drill that takes longer has failed
+	limit time.Duration // a drill that takes longer, its load apart, has failed
 	run   func(ctx context.Context, d *stage) (string, error)
 }
 
@@ -30,20 +34,45 @@ type drill struct {
 type stage struct {
 	bench  *lab.Bench
 	name   string
+	load   time.Duration // how long a drill keeps its load and its faults up
 	random *rand.Rand
+}
+
+// settings are the program's flags for every drill.
+type settings struct {
+	load time.Duration
+	seed uint64
 }
 
 // drills in the order of their runs.
 var drills = []drill{
 	{"main-reproduction", "Chroma unreachable, two attempts, no backoff", 2 * time.Minute, reproduction},
-	{"main-kill9-worker", "gateway, workers and reclaimer killed at random for 30 s under load", 4 * time.Minute, kill9Workers},
-	{"main-kill9-postgres", "the same on Postgres", 4 * time.Minute, kill9Postgres},
-	{"main-kill9-dev", "the all-in-one killed at random for 30 s under load", 4 * time.Minute, kill9Dev},
-	{"main-poison", "a document that kills its worker beside 20 innocent ones", 3 * time.Minute, poison},
+	{"main-kill9-worker", "gateway, workers and reclaimer killed at random", 3 * time.Minute, kill9Workers},
+	{"main-kill9-postgres", "the same on Postgres", 3 * time.Minute, kill9Postgres},
+	{"main-kill9-dev", "the all-in-one killed at random", 3 * time.Minute, kill9Dev},
+	{"main-kill9-each", "gateway, worker and reclaimer killed in turn, their absence lasting", 3 * time.Minute, kill9Each},
+	{"main-kill9-all", "all services killed at once and started in random order", 3 * time.Minute, kill9All},
+	{"main-stop-worker", "a worker paused beyond its leases, again and again", 3 * time.Minute, stopWorkers},
+	{"main-stop-reclaimer", "the reclaimer paused beyond its leases, again and again, with retries to run", 3 * time.Minute, stopReclaimer},
+	{"main-stop-api", "the gateway paused beyond the slack of its promises, again and again", 3 * time.Minute, stopAPI},
 	{"main-zombie", "a worker paused beyond its leases and woken after the takeover", 3 * time.Minute, zombie},
-	{"main-redis-loss", "Redis killed, flushed, its group destroyed, its stream deleted under load", 4 * time.Minute, redisLoss},
-	{"main-db-restart", "MariaDB killed, then away for 10 s, under load", 4 * time.Minute, databaseRestart},
+	{"main-poison", "a document that kills its worker beside 20 innocent ones", 3 * time.Minute, poison},
 	{"main-sigterm", "workers, gateway and all-in-one stopped in the middle of work", 3 * time.Minute, sigterm},
+	{"main-commit-unknown", "the answers of COMMITs cut, before and after the commit, on MariaDB", 3 * time.Minute, commitUnknown},
+	{"main-commit-unknown-postgres", "the same on Postgres", 3 * time.Minute, commitUnknownPostgres},
+	{"main-slow", "slow connections to database, Redis, Chroma and embedding service in turn", 3 * time.Minute, slowNet},
+	{"main-halfopen", "connections to each that stay and say nothing", 3 * time.Minute, halfOpenNet},
+	{"main-reset", "connections to each that break off before the answer", 3 * time.Minute, resetNet},
+	{"main-redis-loss", "Redis killed, started empty, flushed, its group destroyed, its stream deleted", 3 * time.Minute, redisLoss},
+	{"main-redis-flush", "FLUSHALL with 10,000 tasks queued", 4 * time.Minute, redisFlush},
+	{"main-redis-failover", "the primary of a Sentinel set killed, twice", 3 * time.Minute, redisFailover},
+	{"main-sse", "1,000 clients of event streams coming and going, the gateway stopped and killed", 4 * time.Minute, sse},
+	{"main-db-restart", "MariaDB killed, then away for 10 s", 3 * time.Minute, databaseRestart},
+	{"main-chroma-faults", "Chroma away for 20 s, 500, 429, cut answers, a wrong dimension", 3 * time.Minute, chromaFaults},
+	{"main-embed-faults", "embedding service: 429, an error with 200, a wrong count, NaN, no answer", 3 * time.Minute, embedFaults},
+	{"main-power-loss", "all services killed, and what was not flushed gone from the upload folder", 3 * time.Minute, powerLoss},
+	{"main-disk-full", "the upload folder full", 3 * time.Minute, diskFull},
+	{"main-memory", "documents that eat memory beside innocent ones", 3 * time.Minute, memoryLimit},
 }
 
 // run is the program; it answers the exit code.
@@ -52,7 +81,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	prefix := flags.String("name", "", "only drills whose names begin so")
 	list := flags.Bool("list", false, "list the drills and what they break")
-	seed := flags.Uint64("seed", uint64(time.Now().UnixNano()), "of the random moments; printed with a failure")
+	var set settings
+	flags.Uint64Var(&set.seed, "seed", uint64(time.Now().UnixNano()), "of the random moments; printed with a failure")
+	flags.DurationVar(&set.load, "load", time.Minute, "how long each drill keeps load and faults up")
+	parallel := flags.Int("parallel", 1, "drills at a time")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return process.ExitOK
@@ -66,7 +98,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if *list {
 		for _, d := range chosen {
-			_, _ = fmt.Fprintf(stdout, "%-20s %s\n", d.name, d.what)
+			_, _ = fmt.Fprintf(stdout, "%-29s %s\n", d.name, d.what)
 		}
 		return process.ExitOK
 	}
@@ -75,16 +107,40 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		_, _ = fmt.Fprintln(stderr, "drills:", err)
 		return process.ExitFailed
 	}
-	code := process.ExitOK
+	return perform(ctx, chosen, bench, set, *parallel, stdout)
+}
+
+// perform runs drills, parallel at a time, and answers the exit code.
+func perform(ctx context.Context, chosen []drill, bench *lab.Bench, set settings, parallel int, stdout io.Writer) int {
+	var group errgroup.Group
+	group.SetLimit(max(1, parallel))
+	var failed atomic.Bool
+	lines := &lineWriter{to: stdout}
 	for _, d := range chosen {
-		if ctx.Err() != nil {
-			return process.ExitFailed
-		}
-		if !d.report(ctx, bench, *seed, stdout) {
-			code = process.ExitFailed
-		}
+		group.Go(func() error {
+			if ctx.Err() != nil || !d.report(ctx, bench, set, lines) {
+				failed.Store(true)
+			}
+			return nil
+		})
 	}
-	return code
+	_ = group.Wait() // what failed is in the lines
+	if failed.Load() {
+		return process.ExitFailed
+	}
+	return process.ExitOK
+}
+
+// lineWriter keeps the words of drills that end at the same time apart.
+type lineWriter struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (w *lineWriter) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(b)
 }
 
 // matching are the drills whose names begin with prefix.
@@ -99,15 +155,16 @@ func matching(prefix string) []drill {
 }
 
 // report runs one drill within its limit and prints its line.
-func (d drill) report(ctx context.Context, bench *lab.Bench, seed uint64, stdout io.Writer) bool {
-	ctx, cancel := context.WithTimeoutCause(ctx, d.limit, fmt.Errorf("the drill took longer than %s", d.limit))
+func (d drill) report(ctx context.Context, bench *lab.Bench, set settings, stdout io.Writer) bool {
+	limit := d.limit + set.load
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the drill took longer than %s", limit))
 	defer cancel()
 	started := time.Now()
-	s := &stage{bench: bench, name: d.name, random: rand.New(rand.NewPCG(seed, 0x6472696c6c))} //nolint:gosec // moments of faults, no secret
+	s := &stage{bench: bench, name: d.name, load: set.load, random: rand.New(rand.NewPCG(set.seed, 0x6472696c6c))} //nolint:gosec // moments of faults, no secret
 	saw, err := d.bounded(ctx, s)
 	took := time.Since(started).Seconds()
 	if err != nil {
-		_, _ = fmt.Fprintf(stdout, "FAIL %s (%.1f s, seed %d): %v\n  logs: %s\n", d.name, took, seed, err, filepath.Join(bench.Run, d.name))
+		_, _ = fmt.Fprintf(stdout, "FAIL %s (%.1f s, seed %d): %v\n  logs: %s\n", d.name, took, set.seed, err, filepath.Join(bench.Run, d.name))
 		return false
 	}
 	_, _ = fmt.Fprintf(stdout, "PASS %s (%.1f s): %s\n", d.name, took, saw)

@@ -32,7 +32,7 @@ func TestEachDrillIsOneLine(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
 			d := drill{name: "main-x", limit: c.limit, run: c.run}
-			require.Equal(t, c.ok, d.report(t.Context(), &lab.Bench{Run: "run"}, 7, &out))
+			require.Equal(t, c.ok, d.report(t.Context(), &lab.Bench{Run: "run"}, settings{seed: 7}, &out))
 			require.Contains(t, out.String(), c.want)
 		})
 	}
@@ -46,14 +46,14 @@ func TestOneSeedGivesTheSameMoments(t *testing.T) {
 			seen[i] = s.random.IntN(1 << 30)
 			return "", nil
 		}}
-		require.True(t, d.report(t.Context(), &lab.Bench{}, 42, &bytes.Buffer{}))
+		require.True(t, d.report(t.Context(), &lab.Bench{}, settings{seed: 42}, &bytes.Buffer{}))
 	}
 	require.Equal(t, seen[0], seen[1])
 }
 
 func TestNamesChooseDrills(t *testing.T) {
 	t.Parallel()
-	require.Len(t, matching("main-kill9"), 3)
+	require.Len(t, matching("main-kill9"), 5)
 	names := map[string]bool{}
 	for _, d := range drills {
 		require.True(t, strings.HasPrefix(d.name, "main-"), d.name)

@@ -99,6 +99,35 @@ type Net struct {
 	SQL, Redis, Chroma, Embed *Proxy
 }
 
+// startProxies puts what Options asks for in front of the servers.
+func (w *World) startProxies() (err error) {
+	if w.SQL == nil || w.Redis == nil || w.Chroma == nil {
+		return nil // startServers has said why
+	}
+	if w.opts.Proxied {
+		if w.Net, err = w.newNet(); err != nil {
+			return err
+		}
+	}
+	if w.opts.CutCommits {
+		if w.Commits, err = NewCommitProxy(w.near(w.SQL.Addr), w.opts.Postgres); err != nil {
+			return err
+		}
+	}
+	if w.opts.ChromaHTTP {
+		w.ChromaHTTP, err = NewHTTPProxy(w.near(w.Chroma.Addr))
+	}
+	return err
+}
+
+// near is the address of the proxy in front of a server, or the server's own.
+func (w *World) near(addr string) string {
+	if w.Net == nil {
+		return addr
+	}
+	return w.Net.near(addr)
+}
+
 // newNet puts a proxy in front of each server of the world.
 func (w *World) newNet() (*Net, error) {
 	n := &Net{}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"testing"
 	"time"
 
@@ -58,4 +59,29 @@ func TestProxyFaultsComeAndGo(t *testing.T) {
 
 	require.NoError(t, p.Heal())
 	require.NoError(t, ask(time.Minute))
+}
+
+func TestHTTPProxyAnswersInTheServersPlace(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "whole answer") }))
+	t.Cleanup(server.Close)
+	p, err := NewHTTPProxy(server.Listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	client := NewClient("http://" + p.Addr)
+
+	status, body, err := client.Get(t.Context(), "/")
+	require.NoError(t, err)
+	require.Equal(t, "200 whole answer", strconv.Itoa(status)+" "+string(body))
+	require.Zero(t, p.Set(Answer(http.StatusTooManyRequests, 3*time.Second)))
+	status, _, err = client.Get(t.Context(), "/")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusTooManyRequests, status)
+	require.Equal(t, 1, p.Set(CutBody))
+	_, _, err = client.Get(t.Context(), "/")
+	require.Error(t, err)
+	require.Positive(t, p.Set(nil))
+	server.Close()
+	_, _, err = client.Get(t.Context(), "/")
+	require.Error(t, err, "a server that is away has no answer, not a 502")
 }

@@ -49,6 +49,8 @@ type Options struct {
 	Proxied bool
 	// CutCommits puts a CommitProxy between the services and the database; see World.Commits.
 	CutCommits bool
+	// ChromaHTTP puts an HTTPProxy between the services and Chroma; see World.ChromaHTTP.
+	ChromaHTTP bool
 	// Sentinel makes Redis a primary with a replica and three sentinels; see World.Sentinels.
 	Sentinel bool
 }
@@ -64,9 +66,10 @@ type World struct {
 	Stream  *Stream           // for assertions; nil when Alone
 	Vectors ingest.VectorStore
 
-	Net       *Net                   // nil without Options.Proxied
-	Commits   *CommitProxy           // nil without Options.CutCommits
-	Sentinels *labserver.SentinelSet // nil without Options.Sentinel; Redis is its first primary
+	Net        *Net                   // nil without Options.Proxied
+	Commits    *CommitProxy           // nil without Options.CutCommits
+	ChromaHTTP *HTTPProxy             // nil without Options.ChromaHTTP
+	Sentinels  *labserver.SentinelSet // nil without Options.Sentinel; Redis is its first primary
 
 	bench *Bench
 	opts  Options
@@ -172,6 +175,9 @@ func (w *World) Close() {
 	if w.Commits != nil {
 		w.Commits.Close()
 	}
+	if w.ChromaHTTP != nil {
+		w.ChromaHTTP.Close()
+	}
 	if w.Sentinels != nil {
 		for _, s := range append(w.Sentinels.Sentinels, w.Sentinels.Replica) {
 			_ = s.Kill(ctx) // its folder is thrown away
@@ -211,30 +217,6 @@ func (w *World) StartDev(ctx context.Context, addr string, env ...string) (*Proc
 // Data is the data folder of StartDev.
 func (w *World) Data() string { return filepath.Join(w.Dir, "data") }
 
-// startProxies puts what Options asks for in front of the servers.
-func (w *World) startProxies() (err error) {
-	if w.SQL == nil || w.Redis == nil || w.Chroma == nil {
-		return nil // startServers has said why
-	}
-	if w.opts.Proxied {
-		if w.Net, err = w.newNet(); err != nil {
-			return err
-		}
-	}
-	if w.opts.CutCommits {
-		w.Commits, err = NewCommitProxy(w.near(w.SQL.Addr), w.opts.Postgres)
-	}
-	return err
-}
-
-// near is the address of the proxy in front of a server, or the server's own.
-func (w *World) near(addr string) string {
-	if w.Net == nil {
-		return addr
-	}
-	return w.Net.near(addr)
-}
-
 // redisURL is that of the server, or of the sentinels.
 func (w *World) redisURL() string {
 	if w.Sentinels != nil {
@@ -249,13 +231,17 @@ func (w *World) serverEnv() []string {
 	if w.Commits != nil {
 		sql = w.Commits.Addr
 	}
+	vectors := w.near(w.Chroma.Addr)
+	if w.ChromaHTTP != nil {
+		vectors = w.ChromaHTTP.Addr
+	}
 	address := "MYSQL_DSN=" + strings.Replace(w.SQL.DSN(w.sqlName()), w.SQL.Addr, sql, 1)
 	if w.opts.Postgres {
 		address = "DATABASE_URL=" + strings.Replace(w.SQL.URL(w.sqlName()), w.SQL.Addr, sql, 1)
 	}
 	return append([]string{
 		address, "REDIS_URL=" + strings.Replace(w.redisURL(), w.Redis.Addr, w.near(w.Redis.Addr), 1), "VECTOR_STORE=chroma",
-		"CHROMA_BASE_URL=http://" + w.near(w.Chroma.Addr), "AUTH_MODE=none", "UPLOAD_DIR=" + w.Uploads(),
+		"CHROMA_BASE_URL=http://" + vectors, "AUTH_MODE=none", "UPLOAD_DIR=" + w.Uploads(),
 	}, w.embedEnv()...)
 }
 

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+const (
+	throttleWait = time.Second // Retry-After of 429 answers
+	oddBase      = "odd"       // a base whose collection holds vectors of another dimension
+	oddDimension = 7
+)
+
+// chromaFaults lets the vector store be away, fail, throttle, break off and hold vectors of another model.
+func chromaFaults(ctx context.Context, s *stage) (string, error) {
+	met := map[string]int{}
+	var reason string
+	want := map[string]taskstate.Status{}
+	return storm{
+		opts: lab.Options{ChromaHTTP: true, Env: append([]string{"INGEST_LEASE_MS=5000"}, retrying...)}, want: want,
+		faults: func(ctx context.Context, c *cluster) error {
+			var err error
+			if reason, err = wrongDimension(ctx, c, want); err != nil {
+				return err
+			}
+			if err := c.Chroma.Kill(ctx); err != nil {
+				return err
+			}
+			lab.Pause(ctx, s.load/3)
+			if err := c.Chroma.Restart(ctx); err != nil {
+				return err
+			}
+			turn := s.load / 9 // each of the others, with as much peace after it
+			for _, f := range []struct {
+				name  string
+				fault lab.HTTPFault
+			}{
+				{"500", lab.Answer(http.StatusInternalServerError, 0)},
+				{"429", lab.Answer(http.StatusTooManyRequests, throttleWait)},
+				{"cut answers", lab.CutBody},
+			} {
+				lab.Pause(ctx, turn)
+				c.ChromaHTTP.Set(f.fault)
+				lab.Pause(ctx, turn)
+				if met[f.name] = c.ChromaHTTP.Set(nil); met[f.name] == 0 {
+					return fmt.Errorf("no request met %s", f.name)
+				}
+			}
+			return c.allRun()
+		},
+		judge: func(ctx context.Context, c *cluster, _ *lab.Record) (string, error) {
+			attempts, crashes, err := costs(ctx, c)
+			if err == nil && crashes > 0 {
+				err = fmt.Errorf("%d crashes were counted for faults of the vector store", crashes)
+			}
+			return fmt.Sprintf("away for %.0f s, requests that met %v; another dimension: DEAD, %q; %d attempts counted",
+				(s.load / 3).Seconds(), met, reason, attempts), err
+		},
+	}.run(ctx, s)
+}
+
+// wrongDimension uploads into a base whose collection was filled by another model: DEAD at once, with a reason.
+func wrongDimension(ctx context.Context, c *cluster, want map[string]taskstate.Status) (string, error) {
+	if err := c.client.CreateBase(ctx, oddBase); err != nil {
+		return "", fmt.Errorf("make base %s: %w", oddBase, err)
+	}
+	var base string
+	if err := c.DB.Reader().QueryRowContext(ctx, `SELECT id FROM knowledge_base WHERE name = ?`, oddBase).Scan(&base); err != nil {
+		return "", fmt.Errorf("find base %s: %w", oddBase, err)
+	}
+	odd := ingest.Vector{ID: strings.Repeat("0", 64), DocumentID: "odd", Birth: "odd", Values: make([]float32, oddDimension)}
+	odd.Values[0] = 1
+	if err := c.Vectors.Upsert(ctx, base, []ingest.Vector{odd}); err != nil {
+		return "", err
+	}
+	doc := lab.Text(2_000_000, docBytes)
+	doc.Base = oddBase
+	task, err := c.client.Upload(ctx, doc)
+	if err != nil {
+		return "", fmt.Errorf("upload into base %s: %w", oddBase, err)
+	}
+	want[task.TaskID] = taskstate.StatusDead
+	var seen lab.Task
+	if err := lab.Until(ctx, liveLimit, 50*time.Millisecond, func(ctx context.Context) (err error) {
+		if seen, err = c.client.Task(ctx, task.TaskID); err == nil && seen.Status != string(taskstate.StatusDead) {
+			err = fmt.Errorf("the task for another dimension is %s: %s", seen.Status, seen.LastError)
+		}
+		return err
+	}); err != nil {
+		return "", err
+	}
+	if seen.ErrorCode != string(ingest.CodeDimension) || seen.AttemptCount != 1 {
+		return "", fmt.Errorf("another dimension ends with %s after %d attempts: %s", seen.ErrorCode, seen.AttemptCount, seen.LastError)
+	}
+	return seen.LastError, c.Vectors.Delete(ctx, base, []string{odd.ID}) // the audit knows all ids by SQL
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+// cutChance is the part of COMMITs without an answer.
+const cutChance = 0.05
+
+// cutKinds are the transactions that must be hit on both sides of their COMMIT.
+var cutKinds = []string{"ACCEPTED", "CLAIMED", "DONE"}
+
+// commitUnknown cuts COMMITs at random: nobody can tell whether they were done, and all is done exactly once.
+func commitUnknown(ctx context.Context, s *stage) (string, error) { return cutCommits(ctx, s, false) }
+
+// commitUnknownPostgres is the same on Postgres.
+func commitUnknownPostgres(ctx context.Context, s *stage) (string, error) {
+	return cutCommits(ctx, s, true)
+}
+
+func cutCommits(ctx context.Context, s *stage, postgres bool) (string, error) {
+	return storm{
+		opts: lab.Options{Postgres: postgres, CutCommits: true},
+		faults: func(ctx context.Context, c *cluster) error {
+			c.Commits.Cut(cutChance, s.random)
+			lab.Pause(ctx, s.load)
+			c.Commits.Cut(0, nil)
+			return c.allRun()
+		},
+		judge: func(ctx context.Context, c *cluster, load *lab.Record) (string, error) {
+			cuts, all, hits := c.Commits.Cuts(), 0, ""
+			for _, n := range cuts {
+				all += n
+			}
+			for _, kind := range cutKinds {
+				lost, done := cuts[lab.Cut{What: kind}], cuts[lab.Cut{What: kind, Done: true}]
+				if lost == 0 || done == 0 {
+					return "", fmt.Errorf("of %s %d COMMITs were lost and %d answers: both must be met", kind, lost, done)
+				}
+				hits += fmt.Sprintf(", %s %d/%d", kind, lost, done)
+			}
+			attempts, crashes, err := costs(ctx, c)
+			return fmt.Sprintf("%d COMMITs cut (COMMIT lost/answer lost%s), %d attempts and %d crashes counted", all, hits, attempts, crashes), err
+		},
+	}.run(ctx, s)
+}
+
+// costs sums what all tasks counted in the end.
+func costs(ctx context.Context, c *cluster) (attempts, crashes int, err error) {
+	logs, err := lab.Logs(ctx, c.DB.Reader())
+	for _, log := range logs {
+		last := log[len(log)-1]
+		attempts, crashes = attempts+last.AttemptCount, crashes+last.CrashCount
+	}
+	return attempts, crashes, err
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+// embedFaults lets the embedding service throttle, lie and fall silent; a throttle that names its time counts no attempt.
+func embedFaults(ctx context.Context, s *stage) (string, error) {
+	fair := embedtest.Fault{Kind: embedtest.Delay, For: embedTime}
+	faults := []embedtest.Fault{
+		{Kind: embedtest.Throttle, For: throttleWait}, {Kind: embedtest.OKError}, {Kind: embedtest.Miscount}, {Kind: embedtest.NaN}, {Kind: embedtest.Hang},
+	}
+	var throttled int
+	var met []string
+	return storm{
+		opts: lab.Options{Env: append([]string{"INGEST_LEASE_MS=5000", "EMBEDDING_TIMEOUT=2s"}, retrying...)},
+		faults: func(ctx context.Context, c *cluster) error {
+			turn := s.load / time.Duration(2*len(faults)) // each, and as much peace after it
+			for _, f := range faults {
+				before := len(c.Embed.Effects())
+				c.Embed.Clear()
+				c.Embed.Set(f)
+				lab.Pause(ctx, turn)
+				hits := len(c.Embed.Effects()) - before
+				c.Embed.Clear()
+				c.Embed.Set(fair)
+				if hits == 0 {
+					return fmt.Errorf("no request met %s", f.Kind)
+				}
+				met = append(met, fmt.Sprintf("%s %d", f.Kind, hits))
+				if f.Kind == embedtest.Throttle {
+					attempts, _, err := costs(ctx, c)
+					if err != nil || attempts > 0 {
+						return fmt.Errorf("%d attempts were counted for 429 with Retry-After (%w)", attempts, err)
+					}
+					throttled = hits
+				}
+				lab.Pause(ctx, turn)
+			}
+			return c.allRun()
+		},
+		judge: func(ctx context.Context, c *cluster, _ *lab.Record) (string, error) {
+			attempts, crashes, err := costs(ctx, c)
+			if err == nil && crashes > 0 {
+				err = fmt.Errorf("%d crashes were counted for faults of the embedding service", crashes)
+			}
+			return fmt.Sprintf("requests that met %s; no attempt counted for %d throttles, %d for the others", strings.Join(met, ", "), throttled, attempts), err
+		},
+	}.run(ctx, s)
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+const (
+	childMemory = "EXTRACT_MEMORY_MB=128"
+	// workerBytes bounds a worker with all of its extractors: two of them at their limit, and as much for itself.
+	workerBytes = 512 << 20
+	hungryEvery = 200 * time.Millisecond // looks at the workers' memory
+)
+
+// memoryLimit uploads documents that eat memory beside innocent ones: each ends with a plain reason, no worker dies or grows.
+func memoryLimit(ctx context.Context, s *stage) (string, error) {
+	want, ends := map[string]taskstate.Status{}, map[string]string{}
+	var peak atomic.Int64
+	return storm{
+		opts: lab.Options{Env: []string{childMemory, "EXTRACT_PARALLEL=2", "INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=200"}}, want: want,
+		faults: func(ctx context.Context, c *cluster) error {
+			end := time.Now().Add(s.load)
+			watch, stop := context.WithCancel(ctx)
+			defer stop()
+			watched := make(chan struct{})
+			go func() {
+				defer close(watched)
+				for lab.Pause(watch, hungryEvery) {
+					for _, p := range append(c.of("stream-worker"), c.of("reclaimer")...) {
+						peak.Store(max(peak.Load(), p.Memory().Sum()))
+					}
+				}
+			}()
+			docs, err := hungry()
+			if err != nil {
+				return err
+			}
+			for _, d := range docs {
+				if err := starve(ctx, c, d, want, ends); err != nil {
+					return err
+				}
+			}
+			lab.Pause(ctx, time.Until(end))
+			stop()
+			<-watched
+			return c.allRun()
+		},
+		judge: func(context.Context, *cluster, *lab.Record) (string, error) {
+			var err error
+			if peak.Load() > workerBytes {
+				err = fmt.Errorf("a worker and its extractors held %d MiB, the goal is %d", peak.Load()>>20, workerBytes>>20)
+			}
+			return fmt.Sprintf("%v; at most %d MiB held by a worker with its extractors (goal %d)", ends, peak.Load()>>20, workerBytes>>20), err
+		},
+	}.run(ctx, s)
+}
+
+// starve uploads one hungry document and waits for its end: DEAD, for a reason that names no internal error.
+func starve(ctx context.Context, c *cluster, doc lab.Doc, want map[string]taskstate.Status, ends map[string]string) error {
+	started := time.Now()
+	task, err := c.client.Upload(ctx, doc)
+	if err != nil {
+		return fmt.Errorf("upload %s: %w", doc.Name, err)
+	}
+	want[task.TaskID] = taskstate.StatusDead
+	var seen lab.Task
+	if err := lab.Until(ctx, settleLimit, 50*time.Millisecond, func(ctx context.Context) (err error) {
+		if seen, err = c.client.Task(ctx, task.TaskID); err == nil && !taskstate.Status(seen.Status).Terminal() {
+			err = fmt.Errorf("%s is %s: %s", doc.Name, seen.Status, seen.LastError)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	switch ingest.Code(seen.ErrorCode) {
+	case ingest.CodeLimitExceeded, ingest.CodeExtractCrashed, ingest.CodeCorrupt:
+	default:
+		return fmt.Errorf("%s ends as %s with %s: %s", doc.Name, seen.Status, seen.ErrorCode, seen.LastError)
+	}
+	ends[doc.Name] = fmt.Sprintf("%s in %.1f s", seen.ErrorCode, time.Since(started).Seconds())
+	return nil
+}
+
+// hungry are documents that grow when they are read.
+func hungry() ([]lab.Doc, error) {
+	bomb, err := docx(io.LimitReader(&repeater{text: "<w:p/>"}, 300<<20))
+	if err != nil {
+		return nil, err
+	}
+	token, err := docx(io.MultiReader(strings.NewReader("<w:p><w:r><w:t>"), io.LimitReader(noise{}, 16<<20), strings.NewReader("</w:t></w:r></w:p>")))
+	if err != nil {
+		return nil, err
+	}
+	const depth = 2_000_000
+	deep := "%PDF-1.7\n1 0 obj<</Type/Catalog/Pages 2 0 R/X " + strings.Repeat("<</A ", depth) + "1" + strings.Repeat(">>", depth) +
+		">>endobj\ntrailer<</Size 2/Root 1 0 R>>\n%%EOF"
+	return []lab.Doc{{Name: "bomb.docx", Body: bomb}, {Name: "token.docx", Body: token}, {Name: "deep.pdf", Body: []byte(deep)}}, nil
+}
+
+// repeater is one text again and again.
+type repeater struct {
+	text string
+	at   int
+}
+
+func (r *repeater) Read(b []byte) (int, error) {
+	n := 0
+	for n < len(b) {
+		k := copy(b[n:], r.text[r.at:])
+		n, r.at = n+k, (r.at+k)%len(r.text)
+	}
+	return n, nil
+}
+
+// noise is text that does not compress and has no mark-up.
+type noise struct{}
+
+func (noise) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = byte('A' + rand.IntN(26)) //nolint:gosec // filler, no secret
+	}
+	return len(b), nil
+}
+
+// docx is a word file with that body.
+func docx(body io.Reader) ([]byte, error) {
+	var buf bytes.Buffer
+	z := zip.NewWriter(&buf)
+	for _, part := range []struct {
+		name string
+		text io.Reader
+	}{
+		{"_rels/.rels", strings.NewReader(`<Relationships><Relationship Type="http://x/officeDocument" Target="word/document.xml"/></Relationships>`)},
+		{"word/document.xml", io.MultiReader(
+			strings.NewReader(`<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>`), body, strings.NewReader(`</w:body></w:document>`))},
+	} {
+		w, err := z.Create(part.name)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := io.Copy(w, part.text); err != nil {
+			return nil, err
+		}
+	}
+	err := z.Close()
+	return buf.Bytes(), err
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+// everyService is one of each, and a second worker.
+var everyService = []string{"ingest-api", "stream-worker", "stream-worker", "reclaimer"}
+
+// stormPause is how long one of a storm's three clients waits between two documents.
+const stormPause = 250 * time.Millisecond
+
+// leastAccepted is how many documents a second of load must bring in, or the faults met nothing.
+const leastAccepted = 1
+
+// storm is a steady load with faults in it, and the judgement after it.
+type storm struct {
+	opts lab.Options // the embedder is added
+	// want are tasks that must not end in SUCCEEDED; faults may fill it.
+	want map[string]taskstate.Status
+	// embedder says how the embedding service behaves in fair weather; nil: it takes embedTime.
+	embedder []embedtest.Fault
+	// faults breaks things and mends them again, for as long as the stage's load lasts.
+	faults func(ctx context.Context, c *cluster) error
+	// forgive takes out of the record what this storm wanted; nil: nothing.
+	forgive func(load *lab.Record)
+	// judge looks at what is left after the usual verification and answers what it saw.
+	judge func(ctx context.Context, c *cluster, load *lab.Record) (string, error)
+}
+
+// run starts everyService with a gateway whose address outlives it.
+func (st storm) run(ctx context.Context, s *stage) (string, error) {
+	api := lab.FreeAddr()
+	opts := st.opts
+	opts.Embedder, opts.Env = slowEmbedder(), append([]string{"HTTP_ADDR=" + api}, opts.Env...)
+	c, err := s.newCluster(ctx, opts, everyService...)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if st.embedder == nil {
+		st.embedder = []embedtest.Fault{{Kind: embedtest.Delay, For: embedTime}}
+	}
+	c.Embed.Set(st.embedder...)
+	if err := c.allReady(ctx, liveLimit); err != nil {
+		return "", err
+	}
+	stop := background(ctx, lab.Load{Target: c.client, Clients: 3, Bytes: docBytes, Every: stormPause})
+	defer stop()
+	if err := st.faults(ctx, c); err != nil {
+		return "", err
+	}
+	load := stop()
+	if err := c.allReady(ctx, liveLimit); err != nil {
+		return "", err
+	}
+	if st.forgive != nil {
+		st.forgive(load)
+	}
+	if err := c.verify(ctx, load, st.want); err != nil {
+		return "", err
+	}
+	if least := int(s.load.Seconds()) * leastAccepted; len(load.Accepted) < least {
+		return "", fmt.Errorf("%d documents were accepted, fewer than %d: the faults met no load", len(load.Accepted), least)
+	}
+	saw, err := st.judge(ctx, c, load)
+	return saw + "; " + summary(load), err
+}
+
+// rounds repeats a fault until the stage's load is over; it answers how often.
+func (s *stage) rounds(ctx context.Context, fault func(round int) error) (n int, err error) {
+	for end := time.Now().Add(s.load); time.Now().Before(end) && ctx.Err() == nil && err == nil; n++ {
+		err = fault(n)
+	}
+	return n, err
+}
+
+// between pauses for a random time.
+func (s *stage) between(ctx context.Context, least, most time.Duration) {
+	lab.Pause(ctx, least+time.Duration(s.random.Int64N(int64(most-least)+1)))
+}
+
+// one picks a running process of a service.
+func (s *stage) one(c *cluster, service string) *lab.Proc {
+	running := c.of(service)
+	return running[s.random.IntN(len(running))]
+}
