@@ -50,12 +50,14 @@ var rooms = []room{
 	{"pkg/taskrun", []string{"proto", "pkg/taskstate", "pkg/taskstate/mutant", "pkg/ingestq", "pkg/telemetry", "pkg/crash"}},
 	{"pkg/ratelimit", nil},
 	{"pkg/ratelimit/redislimit", []string{"pkg/ratelimit"}},
-	{"pkg/auth", []string{"pkg/taskstate", "pkg/sqlfile"}},
+	{"pkg/auth", []string{"pkg/taskstate", "pkg/sqlfile", "pkg/auth/audit"}},
+	{"pkg/auth/audit", []string{"pkg/taskstate", "pkg/sqlfile"}},
+	{"pkg/auth/token", []string{"pkg/auth", "pkg/taskstate"}},
 
 	// the ingestion and its adapters
 	{"pkg/ingest", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/outbox", "pkg/taskrun", "pkg/sqlfile", "pkg/telemetry", "pkg/taskstate/mutant", "pkg/crash"}},
 	// the checker of a whole installation
-	{"pkg/fsck", []string{"proto", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingestq"}},
+	{"pkg/fsck", []string{"proto", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingestq", "pkg/sqlfile", "pkg/telemetry"}},
 	{"pkg/ingest/ingesttest", []string{"pkg/ingest", "pkg/taskstate", "pkg/taskrun"}},
 	{"pkg/ingest/internal/rest", []string{"pkg/telemetry", "pkg/outbound"}},
 	{"pkg/ingest/extract/...", []string{"pkg/ingest", "pkg/ingest/extract/..."}},
@@ -102,6 +104,7 @@ var homes = []home{
 		[]string{"pkg/ingestq/redisq/...", "pkg/streammq/...", "pkg/ratelimit/redislimit", "pkg/suite/...", "scripts/..."},
 		"Redis clients live in the adapters; suite opens the connection, scripts look from outside",
 	},
+	{"github.com/go-jose/go-jose/v4/...", []string{"pkg/auth/token"}, "tokens are read in one place"},
 	{"github.com/alicebob/miniredis/v2/...", []string{"pkg/ingestq/redisq/embedded"}, "the emulation is for the all-in-one"},
 	{"github.com/kelseyhightower/envconfig", []string{"pkg/process"}, "settings are read in one place"},
 	{"github.com/prometheus/client_golang/prometheus/promhttp", []string{"pkg/process"}, "figures are served in one place"},

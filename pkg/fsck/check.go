@@ -1,0 +1,248 @@
+package fsck
+
+import (
+	"bufio"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/history"
+)
+
+//go:embed queries/*.sql
+var queryFS embed.FS
+
+// queryFiles is the folder of statements.
+func queryFiles() fs.FS {
+	sub, err := fs.Sub(queryFS, "queries")
+	if err != nil {
+		panic(err) // the folder is built in
+	}
+	return sub
+}
+
+// maxLine bounds a line of a log that is read.
+const maxLine = 1 << 20
+
+// checker is one check in work.
+type checker struct {
+	e     Evidence
+	o     Options
+	q     sqlfile.Queries
+	db    taskstate.Tx
+	tally *history.Tally
+	log   *history.Checker // nil without History
+
+	now     time.Time // the database's, at the start
+	queue   *QueueState
+	letters map[death]*letterState
+	client  *clientView
+	effects map[string][]Effect // of paid calls, by task, in their order
+	acks    map[string][]Ack    // by delivery
+	strays  []Stray
+	missing []Missing
+}
+
+// death names one end in DEAD.
+type death struct {
+	task  string
+	fence int64
+}
+
+// Findings are what a check found, for people and for Repair.
+type Findings struct {
+	Report  history.Report
+	Strays  []Stray
+	Missing []Missing
+}
+
+// Stray is a vector that no row names.
+type Stray struct{ Base, ID string }
+
+// Missing is a vector of a visible version that the store does not have.
+type Missing struct{ Base, Document, Version, ID string }
+
+// Check judges the installation. Errors: what kept it from looking; violations are in the report.
+func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
+	if o.Patience <= 0 {
+		o.Patience = DefaultPatience
+	}
+	if o.InFlight <= 0 {
+		o.InFlight = 2 // ingest.NewDefaultConfig
+	}
+	c := &checker{
+		e: e, o: o, q: sqlfile.MustLoad(queryFiles(), sqlfile.Dialect(e.DB.Dialect())), db: e.DB.Reader(),
+		tally: history.NewTally(history.DefaultExamples), letters: map[death]*letterState{},
+	}
+	for _, r := range rules {
+		c.tally.Declare(r.id, r.sentence)
+		switch {
+		case r.later != "":
+			c.tally.NotJudged(r.id, r.later)
+		case !r.content && !o.History:
+			c.tally.NotJudged(r.id, "only with the history")
+		}
+	}
+	for _, step := range c.steps() {
+		if err := step.run(ctx); err != nil {
+			return Findings{}, fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	return c.findings(), nil
+}
+
+// step is one part of a check.
+type step struct {
+	what string
+	run  func(ctx context.Context) error
+}
+
+// steps are in the order that a living installation needs: the queue is looked at before the rows that it names.
+func (c *checker) steps() []step {
+	out := []step{
+		{"read the clock", c.readClock},
+		{"look at the queue", c.readQueue},
+	}
+	if c.o.History {
+		out = append(out, step{"read the client log", c.readClient}, step{"read effects", c.readEffects},
+			step{"read acknowledgements", c.readAcks})
+	}
+	out = append(out, step{"read tasks", c.readTasks}, step{"check dead letters", c.judgeLetters}, step{"check documents", c.readDocuments},
+		step{"check vectors", c.listVectors}, step{"check files", c.readFiles})
+	if c.o.History {
+		out = append(out, step{"check the queue", c.judgeQueue}, step{"check the client log", c.judgeClient},
+			step{"check the counts", c.judgeStats}, step{"scan logs", c.scanLogs})
+	}
+	return out
+}
+
+// findings closes the check.
+func (c *checker) findings() Findings {
+	report := c.tally.Report()
+	if c.log != nil {
+		report = append(c.log.Report(), report...)
+	}
+	return Findings{Report: report, Strays: c.strays, Missing: c.missing}
+}
+
+// bad notes a violation.
+func (c *checker) bad(id, about, format string, args ...any) {
+	c.tally.Violation(id, about, fmt.Sprintf(format, args...), nil)
+}
+
+// judged counts one event that a rule has a say in.
+func (c *checker) judged(id string) { c.tally.Judged(id, 1) }
+
+// verdict counts one event and, when it is not as it must be, the violation.
+func (c *checker) verdict(ok bool, id, about, format string, args ...any) {
+	c.judged(id)
+	if !ok {
+		c.bad(id, about, format, args...)
+	}
+}
+
+// readClock reads the database's time.
+func (c *checker) readClock(ctx context.Context) error {
+	var now taskstate.Stamp
+	err := c.db.QueryRowContext(ctx, c.q.Get("Now")).Scan(&now)
+	c.now = now.Time
+	return err
+}
+
+// readQueue looks at the queue, before the rows that its deliveries name are read.
+func (c *checker) readQueue(ctx context.Context) error {
+	if c.e.Queue == nil {
+		for _, id := range []string{"I18", "I19", "I20", "L4", "L5", "L6"} {
+			c.tally.NotJudged(id, "no queue to look at")
+		}
+		return nil
+	}
+	state, err := c.e.Queue.Look(ctx)
+	if err != nil {
+		return err
+	}
+	c.queue = &state
+	return nil
+}
+
+// readLines gives each JSON line to f; a last line without its end is dropped.
+func readLines[T any](r io.Reader, f func(T)) error {
+	lines := bufio.NewReader(r)
+	for n := 1; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var v T
+		if err := json.Unmarshal(line, &v); err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+		f(v)
+	}
+}
+
+// judgeStats is I34.
+func (c *checker) judgeStats(ctx context.Context) error {
+	if c.e.Stats == nil || !c.o.Rest {
+		c.tally.NotJudged("I34", "needs a gateway to ask and a world at rest")
+		return nil
+	}
+	said, err := c.e.Stats(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the gateway for its counts: %w", err)
+	}
+	counted, err := c.counts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range taskstate.Statuses() {
+		c.verdict(said[s] == counted[s], "I34", string(s), "the gateway counts %d, SQL %d", said[s], counted[s])
+	}
+	return nil
+}
+
+// counts is GROUP BY status.
+func (c *checker) counts(ctx context.Context) (map[taskstate.Status]int64, error) {
+	out := map[taskstate.Status]int64{}
+	return out, c.each(ctx, c.q.Get("Counts"), nil, func(scan func(...any) error) error {
+		var s taskstate.Status
+		var n int64
+		err := scan(&s, &n)
+		out[s] = n
+		return err
+	})
+}
+
+// each reads all rows of a statement.
+func (c *checker) each(ctx context.Context, query string, args []any, f func(scan func(...any) error) error) error {
+	rows, err := c.db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close() //nolint:errcheck // rows.Err says it
+	for rows.Next() {
+		if err := f(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// anys makes arguments of texts.
+func anys(list []string) []any {
+	out := make([]any, len(list))
+	for i, s := range list {
+		out[i] = s
+	}
+	return out
+}

@@ -1,0 +1,121 @@
+package fsck
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// DB is what the checker needs of the database; taskstate.Store is one.
+type DB interface {
+	Reader() taskstate.Tx
+	Dialect() string
+}
+
+// Evidence is what there is to judge by. DB is needed; without one of the others the rules that need it are not judged.
+type Evidence struct {
+	DB      DB
+	Vectors ingest.VectorStore
+	Files   *ingest.Files
+	Queue   Queue
+	// Stats asks the gateway for its counts by status.
+	Stats func(ctx context.Context) (map[taskstate.Status]int64, error)
+	// Effects is what the embedding service was asked, Client what clients saw, Acks what was acknowledged: JSON lines.
+	Effects, Client, Acks io.Reader
+	// Logs are texts in which no secret may stand, by name.
+	Logs map[string]io.Reader
+}
+
+// Options say what is asked and what is known of the installation.
+type Options struct {
+	// History asks for all rules; without it only the content is checked: rows, files, segments, vectors, dead letters.
+	History bool
+	// Policy holds the settings in force since Since; nil: not known.
+	Policy *taskstate.Policy
+	Since  time.Time
+	// DLQ says that a dead letter stream is set.
+	DLQ bool
+	// Rest says that all work has come to its end and nothing is broken any more.
+	Rest bool
+	// Want are tasks that must not be SUCCEEDED at rest but this, by id; nil: nothing is expected of outcomes.
+	Want map[string]taskstate.Status
+	// Patience is how long the loops of the product may take for what they do by themselves (a sweep, a takeover).
+	Patience time.Duration
+	// WholeClient says that the client log has every request that was ever sent.
+	WholeClient bool
+	// RepliesLost says that something between worker and embedding service may have lost answers that were paid for.
+	RepliesLost bool
+	// InFlight is how many batches of one task are embedded at the same time.
+	InFlight int
+	// Operators are users whose searches reach every document.
+	Operators []string
+	// Flushes are the times at which the queue lost all it had.
+	Flushes []time.Time
+	// Canaries are secrets that were planted: they must stand nowhere.
+	Canaries []string
+}
+
+// DefaultPatience is a sweep, a reclaim and some load: contract §10 promises a new promise within 15 s.
+const DefaultPatience = 15 * time.Second
+
+// Queue is a look at the queue; redisq.Inspector and the lab implement it.
+type Queue interface {
+	// Look reads the stream's borders, its groups and their pending deliveries. A missing stream is an empty one.
+	Look(ctx context.Context) (QueueState, error)
+	// Letters gives every dead letter to f, oldest first.
+	Letters(ctx context.Context, f func(Letter) error) error
+}
+
+// QueueState is the queue at one moment.
+type QueueState struct {
+	Length int64
+	// First is the oldest entry that is kept, Deleted the youngest that was ever removed; empty: none.
+	First, Deleted string
+	Groups         []Group
+	// Horizon is the time of the first entry that no group member was given, by the queue's clock; zero: all were given.
+	Horizon time.Time
+	Pending []PendingEntry
+}
+
+// Group is one consumer group.
+type Group struct {
+	Name  string
+	Given string // id of the last entry that was delivered; empty or 0-0: none yet
+}
+
+// PendingEntry is a delivery that was read and not acknowledged.
+type PendingEntry struct {
+	Group, ID, TaskID string
+	Gone              bool // its entry was removed
+	Raw               bool // it has no readable task id
+	Idle              time.Duration
+}
+
+// Letter is a dead letter.
+type Letter struct {
+	ID     string
+	TaskID string // empty: raw bytes that could not be read
+	Fence  int64
+}
+
+// Effect is one request that the embedding service got, as embedtest writes it.
+type Effect struct {
+	At        time.Time `json:"at"`
+	Task      string    `json:"task"`
+	Fence     int64     `json:"fence"`
+	Batch     string    `json:"batch"`
+	TextsHash string    `json:"textsHash"`
+	Texts     int       `json:"texts"`
+	Status    int       `json:"status"`
+	Paid      bool      `json:"paid"`
+}
+
+// Ack is one acknowledgement that the queue got.
+type Ack struct {
+	At     time.Time `json:"at"`
+	ID     string    `json:"id"`
+	Script bool      `json:"script,omitempty"` // by a script that checks for itself: settling, hand-back
+}

@@ -1,0 +1,149 @@
+-- What the checker reads. It locks nothing and writes nothing but what Repair does; pages go by primary key.
+
+-- name: Now
+SELECT @now
+
+-- name: Tasks
+SELECT id, user_id, COALESCE(document_id, ''), type, channel, status, attempt_count, max_attempts, crash_count, fence,
+       next_retry_at, COALESCE(last_error, ''), COALESCE(error_message, ''), lease_owner, lease_expires_at, wake_at, promised_at,
+       promise_count, dlq_state, delivery, COALESCE(idempotency_key, ''), request_hash, created_at, updated_at
+FROM ingest_task
+WHERE id > ?
+ORDER BY id
+LIMIT ?
+
+-- name: TasksByID
+SELECT id, user_id, COALESCE(document_id, ''), type, channel, status, attempt_count, max_attempts, crash_count, fence,
+       next_retry_at, COALESCE(last_error, ''), COALESCE(error_message, ''), lease_owner, lease_expires_at, wake_at, promised_at,
+       promise_count, dlq_state, delivery, COALESCE(idempotency_key, ''), request_hash, created_at, updated_at
+FROM ingest_task
+WHERE id IN (@list)
+
+-- name: Logs
+SELECT id, task_id, COALESCE(from_status, ''), to_status, reason, attempt_count, crash_count, fence, timeline, actor, message,
+       lease_expires_at, next_retry_at, delivery, created_at
+FROM ingest_task_transition
+WHERE task_id >= ? AND task_id <= ?
+ORDER BY task_id, id
+
+-- name: LogAfter
+SELECT id, task_id, COALESCE(from_status, ''), to_status, reason, attempt_count, crash_count, fence, timeline, actor, message,
+       lease_expires_at, next_retry_at, delivery, created_at
+FROM ingest_task_transition
+WHERE task_id = ? AND id > ?
+ORDER BY id
+
+-- The tasks that moved since a look, for the check of a sample.
+-- name: Moved
+SELECT id, task_id
+FROM ingest_task_transition
+WHERE id > ?
+ORDER BY id
+LIMIT ?
+
+-- name: LastTransition
+SELECT COALESCE(MAX(id), 0)
+FROM ingest_task_transition
+
+-- name: Counts
+SELECT status, COUNT(*)
+FROM ingest_task
+GROUP BY status
+
+-- name: KeysTwice
+SELECT user_id, idempotency_key, COUNT(*)
+FROM ingest_task
+WHERE idempotency_key IS NOT NULL
+GROUP BY user_id, idempotency_key
+HAVING COUNT(*) > 1
+
+-- name: Bases
+SELECT id, model_key, dim, CASE WHEN deleted_at IS NULL THEN 0 ELSE 1 END
+FROM knowledge_base
+WHERE id > ?
+ORDER BY id
+LIMIT ?
+
+-- name: Documents
+SELECT id, user_id, base_id, status, COALESCE(visible_version_id, ''), visible_no, segment_count, content_sha256,
+       CASE WHEN deleted_at IS NULL THEN 0 ELSE 1 END, sweep_pass, updated_at
+FROM knowledge_document
+WHERE id > ?
+ORDER BY id
+LIMIT ?
+
+-- name: DocumentsByID
+SELECT id, user_id, base_id, status, COALESCE(visible_version_id, ''), visible_no, segment_count, content_sha256,
+       CASE WHEN deleted_at IS NULL THEN 0 ELSE 1 END, sweep_pass, updated_at
+FROM knowledge_document
+WHERE id IN (@list)
+
+-- name: VersionsOf
+SELECT v.id, v.document_id, v.base_id, v.task_id, v.no, v.state, v.model_key, v.dim, v.extractor, v.splitter, v.segment_count,
+       v.created_at, v.updated_at, v.closed_at, v.sweep_pass, COALESCE(t.status, ''), COALESCE(f.id, ''), COALESCE(f.sha256, '')
+FROM document_version v
+LEFT JOIN ingest_task t ON t.id = v.task_id
+LEFT JOIN stored_file f ON f.id = v.file_id
+WHERE v.document_id IN (@list)
+ORDER BY v.document_id, v.no
+
+-- name: SegmentsOf
+SELECT segment_index, text_hash, vector_id, birth_version_id, page, heading_path, byte_start, byte_end, tokens
+FROM knowledge_segment
+WHERE version_id = ?
+ORDER BY segment_index
+
+-- name: SegmentTexts
+SELECT vector_id, text_hash, content
+FROM knowledge_segment
+WHERE version_id = ? AND vector_id IN (@list)
+
+-- name: RowsLeft
+SELECT COUNT(*)
+FROM knowledge_segment
+WHERE document_id = ?
+
+-- name: OpenTasksOf
+SELECT COUNT(*)
+FROM ingest_task
+WHERE document_id = ? AND status IN ('QUEUED', 'RUNNING', 'RETRYING', 'SUSPENDED')
+
+-- A vector may be in the store while a row of any version, or the garbage, names it: closed versions keep their rows until
+-- their vectors were deleted twice.
+-- name: VectorsOfRows
+SELECT vector_id
+FROM knowledge_segment
+WHERE vector_id IN (@list)
+
+-- name: VectorsOfGarbage
+SELECT vector_id
+FROM vector_garbage
+WHERE vector_id IN (@list)
+
+-- name: StillVisible
+SELECT s.vector_id
+FROM knowledge_segment s
+JOIN document_version v ON v.id = s.version_id
+WHERE v.state = 'VISIBLE' AND s.vector_id IN (@list)
+
+-- name: Tombstones
+SELECT COUNT(*)
+FROM knowledge_document
+WHERE base_id = ? AND deleted_at IS NOT NULL
+
+-- name: Files
+SELECT id, sha256, bytes, path
+FROM stored_file
+WHERE id > ?
+ORDER BY id
+LIMIT ?
+
+-- name: FileByID
+SELECT id, sha256, bytes, path
+FROM stored_file
+WHERE id = ?
+
+-- name: LedgerFind
+SELECT text_hash, dim, vector
+FROM embedding_ledger
+WHERE model_key = ? AND text_hash IN (@list)

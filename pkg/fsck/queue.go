@@ -1,0 +1,166 @@
+package fsck
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// letterState is what is known of the dead letter of one death.
+type letterState struct {
+	needed bool // the row stands in this death, and its letter was written or must have been
+	seen   bool
+}
+
+// judgeDeath is the part of I18 that a row tells.
+func (c *checker) judgeDeath(t taskstate.Task) {
+	if c.e.Queue == nil || !c.o.DLQ || t.Status != taskstate.StatusDead {
+		return
+	}
+	s := &letterState{}
+	c.letters[death{t.ID, t.Fence}] = s
+	switch t.DLQ {
+	case taskstate.DLQOwed:
+		overdue := c.now.Sub(t.WakeAt) - c.o.Patience
+		c.verdict(overdue <= 0 && !c.o.Rest, "I18", t.ID, "its dead letter is owed since %s", stamp(t.UpdatedAt))
+	case taskstate.DLQNone:
+		if t.UpdatedAt.After(c.o.Since) {
+			c.verdict(false, "I18", t.ID, "it is DEAD and owes no dead letter")
+		}
+	case taskstate.DLQWritten:
+		s.needed = true
+		for _, at := range c.o.Flushes {
+			s.needed = s.needed && t.UpdatedAt.After(at) // lost with the queue; the row stays the truth
+		}
+	}
+}
+
+// judgeLetters is I18: each standing death has its letter, each letter a death.
+func (c *checker) judgeLetters(ctx context.Context) error {
+	if c.e.Queue == nil {
+		return nil
+	}
+	if !c.o.DLQ {
+		c.tally.NotJudged("I18", "the dead letter stream is off")
+		return nil
+	}
+	err := c.e.Queue.Letters(ctx, func(l Letter) error {
+		if l.TaskID == "" {
+			return nil // raw bytes, kept as they came
+		}
+		s := c.letters[death{l.TaskID, l.Fence}]
+		if s != nil {
+			s.seen = true
+		}
+		if c.o.History {
+			c.verdict(s != nil, "I18", l.TaskID, "dead letter %s names fence %d, with which it never died", l.ID, l.Fence)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for at, s := range c.letters {
+		if s.needed {
+			c.verdict(s.seen, "I18", at.task, "it is DEAD with fence %d, its row says that the dead letter was written, and there is none", at.fence)
+		}
+	}
+	c.letters = nil
+	return nil
+}
+
+// pendingPage is how many tasks of pending entries are asked for at once.
+const pendingPage = 500
+
+// judgeQueue is I19, I20, L4 and L5.
+func (c *checker) judgeQueue(ctx context.Context) error {
+	if c.queue == nil {
+		return nil
+	}
+	q := c.queue
+	for _, g := range q.Groups {
+		none := g.Given == "" || g.Given == "0-0"
+		c.verdict(none || q.Deleted == "" || !idLess(g.Given, q.Deleted), "I20", g.Name,
+			"entry %s was removed, the group was given entries up to %s only", q.Deleted, g.Given)
+	}
+	for _, p := range q.Pending {
+		c.verdict(!p.Gone || !c.o.Rest, "I19", p.TaskID, "entry %s is pending for %s and does not exist any more", p.ID, p.Group)
+		if !p.Gone {
+			c.verdict(q.First == "" || !idLess(p.ID, q.First), "I20", p.Group, "entry %s is pending, the stream begins at %s", p.ID, q.First)
+		}
+	}
+	if c.o.Rest {
+		c.verdict(q.Horizon.IsZero(), "L5", "queue", "an entry of %s was given to nobody", stamp(q.Horizon))
+	} else {
+		c.tally.NotJudged("L5", "needs a world at rest")
+	}
+	return c.judgePending(ctx)
+}
+
+// judgePending compares pending entries with the rows that they name.
+func (c *checker) judgePending(ctx context.Context) error {
+	byTask := map[string]PendingEntry{}
+	var ids []string
+	for _, p := range c.queue.Pending {
+		if p.TaskID == "" {
+			continue
+		}
+		if _, ok := byTask[p.TaskID]; !ok {
+			ids = append(ids, p.TaskID)
+		}
+		byTask[p.TaskID] = p
+	}
+	finished := int64(0)
+	for len(ids) > 0 {
+		page := ids[:min(len(ids), pendingPage)]
+		ids = ids[len(page):]
+		rows, err := c.tasksByID(ctx, page)
+		if err != nil {
+			return err
+		}
+		known := map[string]taskstate.Task{}
+		for _, t := range rows {
+			known[t.ID] = t
+		}
+		for _, id := range page {
+			t, ok := known[id]
+			c.verdict(ok, "I19", id, "entry %s is pending and names no task", byTask[id].ID)
+			if ok && t.Status.Terminal() && c.o.Rest {
+				finished++
+				c.bad("L4", id, "it is %s and entry %s is pending", t.Status, byTask[id].ID)
+			}
+		}
+	}
+	if !c.o.Rest {
+		c.tally.NotJudged("L4", "needs a world at rest")
+		return nil
+	}
+	counts, err := c.counts(ctx)
+	if err != nil {
+		return err
+	}
+	for status, n := range counts {
+		if status.Terminal() {
+			finished += n
+		}
+	}
+	c.tally.Judged("L4", finished)
+	return nil
+}
+
+// idLess compares ids of stream entries, ms-seq.
+func idLess(a, b string) bool {
+	am, as := idParts(a)
+	bm, bs := idParts(b)
+	return am < bm || (am == bm && as < bs)
+}
+
+// idParts reads ms-seq; what is not one counts as 0-0.
+func idParts(id string) (ms, seq uint64) {
+	left, right, _ := strings.Cut(id, "-")
+	ms, _ = strconv.ParseUint(left, 10, 64)
+	seq, _ = strconv.ParseUint(right, 10, 64)
+	return ms, seq
+}

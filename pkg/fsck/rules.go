@@ -1,0 +1,93 @@
+package fsck
+
+import "github.com/millweir/millweir/pkg/taskstate/history"
+
+// rule is one sentence of the plan that this package judges, or will.
+type rule struct {
+	id, sentence string
+	later        string // why there is nothing to judge in this release; empty: there is
+	content      bool   // judged by a plain look, without the history
+}
+
+// rules in the order of the report, after those of package history.
+var rules = []rule{
+	{"I12", "nothing accepted is lost: task, document and file are there, the file with its recorded SHA-256", "", true},
+	{"I13", "every task came from a request, or names the source that made it", "", false},
+	{"I14", "one task per user and Idempotency-Key; the same bytes get it again, others are refused", "", false},
+	{"I15", "a QUEUED task has a delivery, or is promised again one sweep after its wake time; it starts only by a delivery", "", false},
+	{"I16", "an event is SENT only after the broker's acknowledgement", "comes with the Kafka road", false},
+	{"I17", "a holder acknowledges its delivery only after the outcome of its claim is committed", "", false},
+	{"I18", "every DEAD task has its dead letter, and every dead letter a death in its task's log", "", true},
+	{"I19", "every pending delivery names a known task, and none without its entry stays", "", false},
+	{"I20", "nothing is trimmed that a group still needs", "", false},
+	{"I21", "a committed offset covers only finished work", "comes with the Kafka road", false},
+	{"I22", "the mirror has no copy of a finished task", "comes with the RabbitMQ mirror", false},
+	{"I23", "a version is visible only by its task's success, at most one of a document, and their numbers rise", "", true},
+	{"I24", "a document that once had a visible version and was not deleted has one", "", true},
+	{"I25", "a visible version has segments 0…n−1, each with a vector of the right dimension, and the store no vector that SQL does not name", "", true},
+	{"I26", "segments, hits and paid calls belong to claims that the log knows", "", false},
+	{"I27", "the same bytes with the same settings give the same segments", "", true},
+	{"I28", "a finished batch is paid once; a crash, a lost answer or a run that ended in the middle pays again only what was in flight", "", false},
+	{"I29", "a deleted document is gone: not in a hit after the answer, and without task, segment, file after one sweep", "", true},
+	{"I30", "only the owner or an operator changes a task, and a search finds only the caller's documents", "", false},
+	{"I31", "leases of partitions are exclusive", "comes with the partitioned queue", false},
+	{"I32", "handling follows the order of a partition", "comes with the partitioned queue", false},
+	{"I33", "a published status never goes back from completed", "comes with the partitioned queue", false},
+	{"I34", "the counts of /internal/tasks/stats are those of SQL", "", false},
+	{"I35", "a watcher sees a part of the log in its order, to the end, and nothing twice with another content", "", false},
+	{"I36", "no message, error or log line holds a secret", "", false},
+	{"L1", "at rest every task is terminal, SUSPENDED, or RETRYING with a due time ahead", "", false},
+	{"L2", "no lease stays expired for longer than a lease and a look of the recovery", "", false},
+	{"L3", "the outbox drains", "comes with the Kafka road", false},
+	{"L4", "at rest no finished task has a pending delivery", "", false},
+	{"L5", "at rest the group was given every entry: no worker is deaf", "", false},
+	{"L6", "after a loss of Redis every waiting task is promised again within 15 s", "", false},
+}
+
+// Applicable are the ids of all rules that this release can judge, in their order.
+func Applicable() []string {
+	var out []string
+	for _, r := range history.Rules() {
+		out = append(out, r.ID)
+	}
+	for _, r := range rules {
+		if r.later == "" {
+			out = append(out, r.id)
+		}
+	}
+	return out
+}
+
+// merge joins the words of one rule out of several reports: their counts add up, and it could judge if any could.
+func merge(a, b history.Result, examples int) history.Result {
+	out := a
+	out.Judged += b.Judged
+	out.Violations += b.Violations
+	for _, e := range b.Examples {
+		if len(out.Examples) < examples {
+			out.Examples = append(out.Examples, e)
+		}
+	}
+	if a.NotJudged == "" || b.NotJudged == "" {
+		out.NotJudged = ""
+	}
+	return out
+}
+
+// Merge adds up reports of several looks; each rule stands once, in the order of the first report that has it.
+func Merge(reports ...history.Report) history.Report {
+	var out history.Report
+	at := map[string]int{}
+	for _, r := range reports {
+		for _, one := range r {
+			i, ok := at[one.Rule]
+			if !ok {
+				at[one.Rule] = len(out)
+				out = append(out, one)
+				continue
+			}
+			out[i] = merge(out[i], one, history.DefaultExamples)
+		}
+	}
+	return out
+}

@@ -1,0 +1,270 @@
+package fsck
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/history"
+)
+
+const (
+	taskPage = 500
+	// A row and its log that differ are read again so often: somebody moved the task between the two reads.
+	readAgain = 20
+)
+
+// life is what the rules need of one task's log besides its Trail.
+type life struct {
+	claims map[int64]claim // by fence
+	deaths map[int64]bool  // by fence
+	first  string          // actor of the acceptance
+	log    []taskstate.Transition
+}
+
+// claim is one hold of a task.
+type claim struct {
+	began, ended time.Time // ended is zero while it holds
+	how          taskstate.Reason
+	delivery     string
+}
+
+// readTasks streams all tasks with their logs, page by page.
+func (c *checker) readTasks(ctx context.Context) error {
+	if c.o.History {
+		c.log = history.New(history.Options{Policy: c.o.Policy, Since: c.o.Since})
+	}
+	for after := ""; ; {
+		page, err := c.tasks(ctx, c.q.Get("Tasks"), after, taskPage)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		if err := c.judgePage(ctx, page); err != nil {
+			return err
+		}
+		after = page[len(page)-1].ID
+	}
+}
+
+// judgePage judges some tasks, which stand in the order of their ids.
+func (c *checker) judgePage(ctx context.Context, page []taskstate.Task) error {
+	for _, t := range page {
+		c.judgeRow(t)
+	}
+	if c.log == nil {
+		return nil
+	}
+	rows := map[string]taskstate.Task{}
+	for _, t := range page {
+		rows[t.ID] = t
+	}
+	lives, order := map[string]*life{}, []string(nil)
+	err := c.each(ctx, c.q.Get("Logs"), []any{page[0].ID, page[len(page)-1].ID}, func(scan func(...any) error) error {
+		tr, err := scanTransition(scan)
+		if err != nil {
+			return err
+		}
+		if lives[tr.TaskID] == nil {
+			lives[tr.TaskID] = newLife()
+			order = append(order, tr.TaskID)
+		}
+		c.addStep(lives[tr.TaskID], tr)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, id := range order {
+		t, found := rows[id]
+		delete(rows, id)
+		if err := c.endTask(ctx, id, t, found, lives[id]); err != nil {
+			return err
+		}
+	}
+	for _, t := range rows { // rows without a log
+		c.log.Row(t)
+	}
+	return nil
+}
+
+// addStep judges one transition.
+func (c *checker) addStep(l *life, tr taskstate.Transition) {
+	c.log.Add(tr)
+	c.judgeText("transition of task "+tr.TaskID, tr.Message)
+	l.add(tr)
+}
+
+// endTask judges a task whose log has been read. Both are read on until they agree: somebody may have moved the task between.
+func (c *checker) endTask(ctx context.Context, id string, t taskstate.Task, found bool, l *life) error {
+	for try := 0; (!found || !c.log.Agrees(t)) && try < readAgain; try++ {
+		again, err := c.tasksByID(ctx, []string{id})
+		if err != nil {
+			return err
+		}
+		if len(again) == 0 {
+			c.log.Missing(id)
+			return nil
+		}
+		last, moved := c.log.Trail(id).ID, false
+		err = c.each(ctx, c.q.Get("LogAfter"), []any{id, last}, func(scan func(...any) error) error {
+			tr, err := scanTransition(scan)
+			if err == nil {
+				c.addStep(l, tr)
+				moved = true
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		same := found && again[0].UpdatedAt.Equal(t.UpdatedAt) && again[0].Fence == t.Fence && again[0].Status == t.Status
+		if t, found = again[0], true; same && !moved {
+			break
+		}
+	}
+	c.log.Row(t)
+	c.judgeLife(t, l)
+	return nil
+}
+
+// judgeRow judges what a row alone tells.
+func (c *checker) judgeRow(t taskstate.Task) {
+	c.judgeDeath(t)
+	if !c.o.History {
+		return
+	}
+	c.judgeText("last error of task "+t.ID, t.LastError)
+	c.judgeText("error message of task "+t.ID, t.ErrorMessage)
+	c.judgeWaiting(t)
+	if c.o.Rest {
+		want, named := c.o.Want[t.ID]
+		if !named {
+			want = taskstate.StatusSucceeded
+		}
+		rests := t.Status.Terminal() || t.Status == taskstate.StatusSuspended ||
+			(t.Status == taskstate.StatusRetrying && t.NextRetryAt.After(c.now))
+		c.verdict(rests, "L1", t.ID, "it is %s with attempt %d/%d, crashes %d, last error %q", t.Status, t.AttemptCount, t.MaxAttempts, t.CrashCount, t.LastError)
+		if rests && c.o.Want != nil && t.Status != want {
+			c.bad("L1", t.ID, "it ended in %s, not %s: attempt %d/%d, crashes %d, last error %q", t.Status, want, t.AttemptCount, t.MaxAttempts, t.CrashCount, t.LastError)
+		}
+	}
+	c.client.row(c, t)
+}
+
+// judgeWaiting judges what waits for the product's own loops: promises, leases, retries.
+func (c *checker) judgeWaiting(t taskstate.Task) {
+	now := c.now
+	switch t.Status {
+	case taskstate.StatusQueued:
+		if c.queue == nil || t.Reserved(now) {
+			return
+		}
+		horizon := now
+		if !c.queue.Horizon.IsZero() && c.queue.Horizon.Before(now) {
+			horizon = c.queue.Horizon
+		}
+		late := horizon.Sub(t.WakeAt) - c.o.Patience
+		c.verdict(late <= 0, "I15", t.ID, "it has no delivery since %s, was to be promised again at %s, and that is %s overdue", stamp(t.PromisedAt), stamp(t.WakeAt), late)
+		for _, at := range c.o.Flushes {
+			if t.PromisedAt.Before(at) && t.CreatedAt.Before(at) {
+				c.verdict(now.Sub(at) <= c.o.Patience, "L6", t.ID, "the queue lost all at %s, and its promise is of %s", stamp(at), stamp(t.PromisedAt))
+			}
+		}
+	case taskstate.StatusRunning:
+		overdue := now.Sub(t.LeaseExpiresAt) - c.o.Patience
+		c.verdict(overdue <= 0, "L2", t.ID, "its lease ended at %s and nobody took it over", stamp(t.LeaseExpiresAt))
+	case taskstate.StatusNone, taskstate.StatusRetrying, taskstate.StatusSucceeded, taskstate.StatusDead, taskstate.StatusSuspended, taskstate.StatusCancelled:
+	}
+}
+
+// judgeLife judges a task by its whole log.
+func (c *checker) judgeLife(t taskstate.Task, l *life) {
+	for _, tr := range l.log {
+		kind, name, _ := strings.Cut(tr.Actor, ":")
+		if kind == string(taskstate.ActorUser) || kind == string(taskstate.ActorOperator) {
+			c.verdict(kind == string(taskstate.ActorOperator) || name == t.UserID, "I30", t.ID, "transition %d is by %s, the task is %s's", tr.ID, tr.Actor, t.UserID)
+		}
+		if c.queue != nil && tr.From == taskstate.StatusQueued && tr.To == taskstate.StatusRunning {
+			c.verdict(tr.Delivery != "", "I15", t.ID, "transition %d started it and names no delivery", tr.ID)
+		}
+	}
+	for fence := range l.deaths {
+		if at := (death{t.ID, fence}); c.letters[at] == nil {
+			c.letters[at] = &letterState{}
+		}
+	}
+	c.judgeSource(t, l)
+	c.judgePaid(t, l)
+	c.judgeAcks(t, l)
+	c.client.task(c, t, l)
+	for _, at := range c.o.Flushes {
+		if c.queue != nil && l.statusAt(at) == taskstate.StatusQueued && t.Status != taskstate.StatusQueued {
+			c.judged("L6")
+		}
+	}
+}
+
+// judgeSource is I13 for tasks that no request in a client's log made.
+func (c *checker) judgeSource(t taskstate.Task, l *life) {
+	if c.client == nil || !c.o.WholeClient {
+		return
+	}
+	kind, _, _ := strings.Cut(l.first, ":")
+	elsewhere := (t.Channel != "" && t.Channel != "http") || kind == string(taskstate.ActorSystem)
+	c.verdict(elsewhere || c.client.asked(t), "I13", t.ID, "no request in the client log asked for it, its channel is %q, its maker %s", t.Channel, l.first)
+}
+
+// newLife makes an empty one.
+func newLife() *life { return &life{claims: map[int64]claim{}, deaths: map[int64]bool{}} }
+
+// maxLife bounds the transitions of one task that are kept for the rules of this package.
+const maxLife = 20_000
+
+// add notes one transition.
+func (l *life) add(tr taskstate.Transition) {
+	if l.first == "" {
+		l.first = tr.Actor
+	}
+	if tr.From == taskstate.StatusRunning {
+		ended := tr.Fence
+		if tr.To == taskstate.StatusRunning {
+			ended--
+		}
+		if k, ok := l.claims[ended]; ok && k.ended.IsZero() {
+			k.ended, k.how = tr.CreatedAt, tr.Reason
+			l.claims[ended] = k
+		}
+	}
+	switch tr.To {
+	case taskstate.StatusRunning:
+		l.claims[tr.Fence] = claim{began: tr.CreatedAt, delivery: tr.Delivery}
+	case taskstate.StatusDead:
+		l.deaths[tr.Fence] = true
+	default:
+	}
+	if len(l.log) < maxLife {
+		tr.Message = ""
+		l.log = append(l.log, tr)
+	}
+}
+
+// statusAt is the state that the log gives for an instant.
+func (l *life) statusAt(at time.Time) taskstate.Status {
+	s := taskstate.StatusNone
+	for _, tr := range l.log {
+		if tr.CreatedAt.After(at) {
+			break
+		}
+		s = tr.To
+	}
+	return s
+}
+
+// stamp shows a time of a row.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return t.UTC().Format("15:04:05.000000")
+}

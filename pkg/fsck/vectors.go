@@ -1,0 +1,190 @@
+package fsck
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millweir/millweir/pkg/ingest"
+)
+
+const (
+	// presentBatch is how many ids the store is asked for at once, listPage how many it lists.
+	presentBatch = 500
+	listPage     = 1000
+	// keptFindings bounds the strays and missing vectors that are kept for Repair.
+	keptFindings = 1_000_000
+)
+
+// present is the part of I25 that asks the store: each id is there. What misses is asked for again with its row.
+func (c *checker) present(ctx context.Context, d documentRow, v versionRow, ids []string) error {
+	if c.e.Vectors == nil {
+		return nil
+	}
+	for len(ids) > 0 {
+		part := ids[:min(len(ids), presentBatch)]
+		ids = ids[len(part):]
+		there, err := c.e.Vectors.Present(ctx, d.base, part)
+		if err != nil {
+			return fmt.Errorf("vectors of version %s: %w", v.id, err)
+		}
+		c.tally.Judged("I25", int64(len(part)))
+		var missing []string
+		for _, id := range part {
+			if !there[id] {
+				missing = append(missing, id)
+			}
+		}
+		if len(missing) == 0 {
+			continue
+		}
+		if moved, err := c.moved(ctx, d); err != nil || moved {
+			return err
+		}
+		for _, id := range missing {
+			c.bad("I25", d.id, "version %s: visible vector %s is not in the store", v.id, id)
+			if len(c.missing) < keptFindings {
+				c.missing = append(c.missing, Missing{Base: d.base, Document: d.id, Version: v.id, ID: id})
+			}
+		}
+	}
+	return nil
+}
+
+// listVectors looks at the store from its own side: dimension, and no id that SQL does not name.
+func (c *checker) listVectors(ctx context.Context) error {
+	if c.e.Vectors == nil {
+		return nil
+	}
+	for after := ""; ; {
+		n := 0
+		type base struct {
+			id      string
+			dim     int
+			deleted bool
+		}
+		var page []base
+		err := c.each(ctx, c.q.Get("Bases"), []any{after, documentPage}, func(scan func(...any) error) error {
+			var b base
+			var model string
+			err := scan(&b.id, &model, &b.dim, &b.deleted)
+			page = append(page, b)
+			n++
+			return err
+		})
+		if err != nil || n == 0 {
+			return err
+		}
+		for _, b := range page {
+			after = b.id
+			if b.deleted {
+				continue // its collection goes as a whole
+			}
+			if err := c.dimension(ctx, b.id, b.dim); err != nil {
+				return fmt.Errorf("base %s: %w", b.id, err)
+			}
+			if err := c.listBase(ctx, b.id); err != nil {
+				return fmt.Errorf("list base %s: %w", b.id, err)
+			}
+		}
+	}
+}
+
+// dimension asks the base's collection for one neighbour of a vector of the base's dimension: a store refuses another one.
+func (c *checker) dimension(ctx context.Context, base string, dim int) error {
+	if dim == 0 {
+		return nil // nothing was embedded yet
+	}
+	probe := make([]float32, dim)
+	probe[0] = 1
+	_, err := c.e.Vectors.Query(ctx, base, probe, 1, nil)
+	if err != nil && ingest.AsFailure(err).Permanent {
+		c.verdict(false, "I25", base, "the base has %d dimensions, its collection refuses such a vector: %v", dim, err)
+		return nil
+	}
+	if err == nil {
+		c.judged("I25")
+	}
+	return err
+}
+
+// listBase finds strays: ids of the store that no row and no garbage names. The list is read before the rows: a row is
+// committed before its vector is written (design D8), so an id without a row is one only if it is still there in the end.
+func (c *checker) listBase(ctx context.Context, base string) error {
+	tombs := 0
+	if err := c.db.QueryRowContext(ctx, c.q.Get("Tombstones"), base).Scan(&tombs); err != nil {
+		return err
+	}
+	for offset := 0; ; {
+		page, err := c.e.Vectors.List(ctx, base, offset, listPage)
+		if err != nil {
+			return err
+		}
+		seen := make(map[string]bool, len(page))
+		for _, id := range page {
+			if seen[id] {
+				c.bad("I25", base, "the store lists vector %s twice", id)
+			}
+			seen[id] = true
+		}
+		if err := c.judgeListed(ctx, base, page, tombs > 0); err != nil {
+			return err
+		}
+		if offset += len(page); len(page) < listPage {
+			return nil
+		}
+	}
+}
+
+// judgeListed judges one page of a listing. With a tombstone in the base an unnamed id may be the deleted document's: the
+// sweep, not this rule, answers for it.
+func (c *checker) judgeListed(ctx context.Context, base string, page []string, tombs bool) error {
+	for len(page) > 0 {
+		part := page[:min(len(page), presentBatch)]
+		page = page[len(part):]
+		unnamed, err := c.unnamed(ctx, part)
+		if err != nil {
+			return err
+		}
+		c.tally.Judged("I25", int64(len(part)))
+		if len(unnamed) == 0 {
+			continue
+		}
+		there, err := c.e.Vectors.Present(ctx, base, unnamed)
+		if err != nil {
+			return err
+		}
+		for _, id := range unnamed {
+			if !there[id] || tombs {
+				continue
+			}
+			c.bad("I25", base, "the store holds vector %s, which no row names", id)
+			if len(c.strays) < keptFindings {
+				c.strays = append(c.strays, Stray{Base: base, ID: id})
+			}
+		}
+	}
+	return nil
+}
+
+// unnamed are those of ids that neither a row nor the garbage names.
+func (c *checker) unnamed(ctx context.Context, ids []string) ([]string, error) {
+	named := map[string]bool{}
+	for _, query := range []string{"VectorsOfRows", "VectorsOfGarbage"} {
+		err := c.each(ctx, c.q.List(query, len(ids)), anys(ids), func(scan func(...any) error) error {
+			var id string
+			err := scan(&id)
+			named[id] = true
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	var out []string
+	for _, id := range ids {
+		if !named[id] {
+			out = append(out, id)
+		}
+	}
+	return out, nil
+}
