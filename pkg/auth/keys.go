@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/sqlfile"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -35,7 +36,9 @@ type NewKey struct {
 	UserID string // whose documents and tasks it reaches; 1–190 characters
 	Name   string // for people; may be empty
 	Role   taskstate.Role
+	Scopes Scopes        // the zero set stands for all
 	TTL    time.Duration // 0: it does not end by itself
+	By     audit.Source  // who makes it, for the audit log
 }
 
 // validate answers what is wrong with the wish, wrapping ErrInvalidInput.
@@ -59,6 +62,7 @@ type Key struct {
 	UserID     string
 	Name       string
 	Role       taskstate.Role
+	Scopes     Scopes
 	Shown      string // its first 12 characters
 	CreatedAt  time.Time
 	ExpiresAt  time.Time
@@ -70,6 +74,7 @@ type Key struct {
 type Keys struct {
 	db    DB
 	q     sqlfile.Queries
+	audit *audit.Log
 	log   *slog.Logger
 	now   func() time.Time
 	cache *cache
@@ -82,12 +87,13 @@ func New(db DB, log *slog.Logger, now func() time.Time) *Keys {
 		now = time.Now
 	}
 	return &Keys{
-		db: db, q: sqlfile.MustLoad(queryFiles(), sqlfile.Dialect(db.Dialect())), log: log, now: now,
+		db: db, q: sqlfile.MustLoad(queryFiles(), sqlfile.Dialect(db.Dialect())), audit: audit.New(db, log), log: log, now: now,
 		cache: newCache(), used: newUsage(),
 	}
 }
 
-// Create makes a key. The secret is answered here and nowhere else again. Errors: ErrInvalidInput, the database's.
+// Create makes a key for somebody and notes who did it. The secret is answered here and nowhere else again.
+// Errors: ErrInvalidInput, the database's.
 func (k *Keys) Create(ctx context.Context, in NewKey) (secret string, key Key, err error) {
 	secret = NewSecret()
 	key, err = k.insert(ctx, secret, in)
@@ -112,16 +118,19 @@ func (k *Keys) Ensure(ctx context.Context, secret string, in NewKey) error {
 	return err
 }
 
-// insert writes one row.
+// insert writes one row and its note.
 func (k *Keys) insert(ctx context.Context, secret string, in NewKey) (Key, error) {
 	if err := in.validate(); err != nil {
 		return Key{}, err
+	}
+	if in.Scopes == (Scopes{}) {
+		in.Scopes = AllScopes()
 	}
 	id, err := uuid.NewV7()
 	if err != nil {
 		return Key{}, fmt.Errorf("make an id: %w", err)
 	}
-	key := Key{ID: id.String(), UserID: in.UserID, Name: in.Name, Role: in.Role, Shown: secret[:shownLen]}
+	key := Key{ID: id.String(), UserID: in.UserID, Name: in.Name, Role: in.Role, Scopes: in.Scopes, Shown: secret[:shownLen]}
 	err = k.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
 		key.CreatedAt = m.Now.UTC().Truncate(time.Microsecond)
 		var expires any
@@ -130,8 +139,14 @@ func (k *Keys) insert(ctx context.Context, secret string, in NewKey) (Key, error
 			expires = key.ExpiresAt
 		}
 		_, err := tx.ExecContext(ctx, k.q.Get("KeyInsert"),
-			key.ID, key.UserID, key.Name, string(key.Role), digest(secret), key.Shown, key.CreatedAt, expires)
-		return err
+			key.ID, key.UserID, key.Name, string(key.Role), key.Scopes.String(), digest(secret), key.Shown, key.CreatedAt, expires)
+		if err != nil {
+			return err
+		}
+		return k.audit.Note(audit.Event{
+			Action: audit.KeyCreate, Source: in.By, Target: key.ID,
+			Detail: fmt.Sprintf("%s for %s, role %s, scopes %s", key.Shown, key.UserID, key.Role, key.Scopes),
+		})(ctx, tx, m)
 	})
 	if err != nil {
 		return Key{}, fmt.Errorf("create API key %s: %w", key.Shown, err)
@@ -165,8 +180,8 @@ func (k *Keys) List(ctx context.Context, after *Key, limit int) ([]Key, error) {
 	return out, nil
 }
 
-// Revoke ends a key for good; a revoked one stays as it is. Other processes follow within cacheTTL. ErrKeyNotFound.
-func (k *Keys) Revoke(ctx context.Context, id string) error {
+// Revoke ends a key for good and notes who did it; a revoked one stays as it is. Other processes follow within cacheTTL. ErrKeyNotFound.
+func (k *Keys) Revoke(ctx context.Context, by audit.Source, id string) error {
 	err := k.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
 		var found string
 		err := tx.QueryRowContext(ctx, k.q.Get("KeyLock"), id).Scan(&found)
@@ -176,8 +191,10 @@ func (k *Keys) Revoke(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, k.q.Get("KeyRevoke"), m.Now.UTC().Truncate(time.Microsecond), id)
-		return err
+		if _, err = tx.ExecContext(ctx, k.q.Get("KeyRevoke"), m.Now.UTC().Truncate(time.Microsecond), id); err != nil {
+			return err
+		}
+		return k.audit.Note(audit.Event{Action: audit.KeyRevoke, Source: by, Target: id})(ctx, tx, m)
 	})
 	if err != nil {
 		return fmt.Errorf("revoke API key %s: %w", id, err)
@@ -203,7 +220,9 @@ func (k *Keys) find(ctx context.Context, sum string) (Key, time.Time, error) {
 func scanKey(row interface{ Scan(...any) error }, extra ...any) (Key, error) {
 	var key Key
 	var created, expires, revoked, used taskstate.Stamp
-	err := row.Scan(append(extra, &key.ID, &key.UserID, &key.Name, &key.Role, &key.Shown, &created, &expires, &revoked, &used)...)
+	var scopes string
+	err := row.Scan(append(extra, &key.ID, &key.UserID, &key.Name, &key.Role, &scopes, &key.Shown, &created, &expires, &revoked, &used)...)
+	key.Scopes = stored(scopes)
 	key.CreatedAt, key.ExpiresAt, key.RevokedAt, key.LastUsedAt = created.Time, expires.Time, revoked.Time, used.Time
 	return key, err
 }

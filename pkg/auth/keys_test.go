@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,10 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 )
+
+// by is who makes and ends keys here.
+var by = audit.Source{Actor: "root", Role: taskstate.RoleOperator, KeyID: "k", IP: "192.0.2.1", RequestID: "r"}
 
 func TestMain(m *testing.M) { labserver.Main(m) }
 
@@ -90,18 +95,18 @@ func TestKeys(t *testing.T) {
 	t.Parallel()
 	everyDialect(t, func(t *testing.T, b bundle) {
 		ctx := t.Context()
-		secret, key, err := b.Create(ctx, auth.NewKey{UserID: "ada", Name: "läptop", Role: taskstate.RoleUser})
+		secret, key, err := b.Create(ctx, auth.NewKey{By: by, UserID: "ada", Name: "läptop", Role: taskstate.RoleUser})
 		require.NoError(t, err)
 		who, err := b.Authenticate(ctx, secret)
 		require.NoError(t, err)
-		require.Equal(t, auth.Principal{UserID: "ada", Role: taskstate.RoleUser, KeyID: key.ID}, who)
+		require.Equal(t, auth.Principal{UserID: "ada", Role: taskstate.RoleUser, Scopes: auth.AllScopes(), KeyID: key.ID}, who)
 		require.Equal(t, secret[:12], key.Shown)
 		_, err = b.Authenticate(ctx, auth.NewSecret())
 		require.ErrorIs(t, err, auth.ErrInvalidKey)
 
 		var all []auth.Key
 		for range 3 {
-			_, k, err := b.Create(ctx, auth.NewKey{UserID: "bob", Role: taskstate.RoleOperator, TTL: time.Hour})
+			_, k, err := b.Create(ctx, auth.NewKey{By: by, UserID: "bob", Role: taskstate.RoleOperator, Scopes: auth.AllScopes(), TTL: time.Hour})
 			require.NoError(t, err)
 			all = append([]auth.Key{k}, all...)
 		}
@@ -119,9 +124,9 @@ func TestKeys(t *testing.T) {
 		}
 		require.Equal(t, all, got)
 
-		require.ErrorIs(t, b.Revoke(ctx, "0190a6e0-0000-7000-8000-000000000000"), auth.ErrKeyNotFound)
-		require.NoError(t, b.Revoke(ctx, key.ID))
-		require.NoError(t, b.Revoke(ctx, key.ID))
+		require.ErrorIs(t, b.Revoke(ctx, by, "0190a6e0-0000-7000-8000-000000000000"), auth.ErrKeyNotFound)
+		require.NoError(t, b.Revoke(ctx, by, key.ID))
+		require.NoError(t, b.Revoke(ctx, by, key.ID))
 		_, err = b.Authenticate(ctx, secret)
 		require.ErrorIs(t, err, auth.ErrInvalidKey)
 	})
@@ -132,7 +137,7 @@ func TestRevocationReachesOtherProcesses(t *testing.T) {
 	t.Parallel()
 	everyDialect(t, func(t *testing.T, b bundle) {
 		ctx := t.Context()
-		secret, key, err := b.Create(ctx, auth.NewKey{UserID: "ada", Role: taskstate.RoleUser})
+		secret, key, err := b.Create(ctx, auth.NewKey{By: by, UserID: "ada", Role: taskstate.RoleUser, Scopes: auth.AllScopes()})
 		require.NoError(t, err)
 		other := b.other()
 		_, err = other.Authenticate(ctx, secret)
@@ -143,7 +148,7 @@ func TestRevocationReachesOtherProcesses(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.Equal(t, reads, b.db.reads.Load(), "the cache was not used")
-		require.NoError(t, b.Revoke(ctx, key.ID))
+		require.NoError(t, b.Revoke(ctx, by, key.ID))
 		b.clock.Advance(5 * time.Second)
 		_, err = other.Authenticate(ctx, secret)
 		require.ErrorIs(t, err, auth.ErrInvalidKey)
@@ -155,14 +160,14 @@ func TestExpiryByTheDatabasesClock(t *testing.T) {
 	everyDialect(t, func(t *testing.T, b bundle) {
 		ctx := t.Context()
 		b.clock.Advance(-24 * time.Hour) // this process's clock is wrong by a day
-		secret, _, err := b.Create(ctx, auth.NewKey{UserID: "ada", Role: taskstate.RoleUser, TTL: time.Minute})
+		secret, _, err := b.Create(ctx, auth.NewKey{By: by, UserID: "ada", Role: taskstate.RoleUser, Scopes: auth.AllScopes(), TTL: time.Minute})
 		require.NoError(t, err)
 		_, err = b.Authenticate(ctx, secret)
 		require.NoError(t, err)
 		b.clock.Advance(2 * time.Second)
 		_, err = b.Authenticate(ctx, secret)
 		require.NoError(t, err)
-		ended, _, err := b.Create(ctx, auth.NewKey{UserID: "ada", Role: taskstate.RoleUser, TTL: time.Microsecond})
+		ended, _, err := b.Create(ctx, auth.NewKey{By: by, UserID: "ada", Role: taskstate.RoleUser, Scopes: auth.AllScopes(), TTL: time.Microsecond})
 		require.NoError(t, err)
 		_, err = b.other().Authenticate(ctx, ended)
 		require.ErrorIs(t, err, auth.ErrInvalidKey)
@@ -172,7 +177,7 @@ func TestExpiryByTheDatabasesClock(t *testing.T) {
 func TestExpiryWhileCached(t *testing.T) {
 	t.Parallel()
 	b := open(t, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")})
-	secret, _, err := b.Create(t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser, TTL: 2 * time.Second})
+	secret, _, err := b.Create(t.Context(), auth.NewKey{By: by, UserID: "ada", Role: taskstate.RoleUser, Scopes: auth.AllScopes(), TTL: 2 * time.Second})
 	require.NoError(t, err)
 	_, err = b.Authenticate(t.Context(), secret)
 	require.NoError(t, err)
@@ -186,7 +191,7 @@ func TestExpiryWhileCached(t *testing.T) {
 func TestLastUseIsWritten(t *testing.T) {
 	t.Parallel()
 	everyDialect(t, func(t *testing.T, b bundle) {
-		secret, _, err := b.Create(t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser})
+		secret, _, err := b.Create(t.Context(), auth.NewKey{By: by, UserID: "ada", Role: taskstate.RoleUser, Scopes: auth.AllScopes()})
 		require.NoError(t, err)
 		_, err = b.Authenticate(t.Context(), secret)
 		require.NoError(t, err)
@@ -202,7 +207,7 @@ func TestEnsureIsRepeatable(t *testing.T) {
 	everyDialect(t, func(t *testing.T, b bundle) {
 		secret := auth.NewSecret()
 		for range 2 {
-			require.NoError(t, b.Ensure(t.Context(), secret, auth.NewKey{UserID: "root", Role: taskstate.RoleOperator}))
+			require.NoError(t, b.Ensure(t.Context(), secret, auth.NewKey{UserID: "root", Role: taskstate.RoleOperator, Scopes: auth.AllScopes()}))
 		}
 		who, err := b.Authenticate(t.Context(), secret)
 		require.NoError(t, err)
@@ -210,7 +215,7 @@ func TestEnsureIsRepeatable(t *testing.T) {
 		rows, err := b.List(t.Context(), nil, 9)
 		require.NoError(t, err)
 		require.Len(t, rows, 1)
-		require.ErrorIs(t, b.Ensure(t.Context(), "x", auth.NewKey{UserID: "root", Role: taskstate.RoleOperator}), auth.ErrInvalidKey)
+		require.ErrorIs(t, b.Ensure(t.Context(), "x", auth.NewKey{UserID: "root", Role: taskstate.RoleOperator, Scopes: auth.AllScopes()}), auth.ErrInvalidKey)
 	})
 }
 
@@ -218,8 +223,8 @@ func TestBadWishes(t *testing.T) {
 	t.Parallel()
 	b := open(t, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")})
 	for _, in := range []auth.NewKey{
-		{Role: taskstate.RoleUser}, {UserID: "a\xff", Role: taskstate.RoleUser}, {UserID: "a", Role: "root"}, {UserID: "a", Role: taskstate.RoleUser, TTL: -1},
-		{UserID: "a", Name: fmt.Sprintf("%0191d", 1), Role: taskstate.RoleUser}, {UserID: fmt.Sprintf("%0191d", 1), Role: taskstate.RoleUser},
+		{Role: taskstate.RoleUser}, {UserID: "a\xff", Role: taskstate.RoleUser, Scopes: auth.AllScopes()}, {UserID: "a", Role: "root"}, {UserID: "a", Role: taskstate.RoleUser, Scopes: auth.AllScopes(), TTL: -1},
+		{UserID: "a", Name: fmt.Sprintf("%0191d", 1), Role: taskstate.RoleUser, Scopes: auth.AllScopes()}, {UserID: fmt.Sprintf("%0191d", 1), Role: taskstate.RoleUser, Scopes: auth.AllScopes()},
 	} {
 		_, _, err := b.Create(t.Context(), in)
 		require.ErrorIs(t, err, auth.ErrInvalidInput)
@@ -229,10 +234,71 @@ func TestBadWishes(t *testing.T) {
 func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
 	b := open(t, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")})
-	secret, _, err := b.Create(t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser})
+	secret, _, err := b.Create(t.Context(), auth.NewKey{By: by, UserID: "ada", Role: taskstate.RoleUser, Scopes: auth.AllScopes()})
 	require.NoError(t, err)
 	require.NoError(t, b.db.Close())
 	_, err = b.Authenticate(t.Context(), secret)
 	require.ErrorIs(t, err, taskstate.ErrUnavailable)
 	require.False(t, errors.Is(err, auth.ErrInvalidKey), "nobody may be told that his key is wrong when nobody looked")
+}
+
+func TestScopesAreKept(t *testing.T) {
+	t.Parallel()
+	everyDialect(t, func(t *testing.T, b bundle) {
+		for _, names := range [][]string{nil, {"read"}, {"write"}, {"write", "read"}} {
+			want, err := auth.ParseScopes(names...)
+			require.NoError(t, err)
+			secret, key, err := b.Create(t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser, Scopes: want})
+			require.NoError(t, err)
+			who, err := b.Authenticate(t.Context(), secret)
+			require.NoError(t, err)
+			require.Equal(t, want, who.Scopes)
+			require.Equal(t, want, key.Scopes)
+			require.Equal(t, len(names) == 0 || slices.Contains(names, "read"), who.May(auth.ScopeRead))
+			require.Equal(t, len(names) == 0 || slices.Contains(names, "write"), who.May(auth.ScopeWrite))
+		}
+	})
+	_, err := auth.ParseScopes("read", "admin")
+	require.ErrorIs(t, err, auth.ErrInvalidInput)
+}
+
+// Who made and ended a key stands in the audit log; the secret does not.
+func TestKeysAreAudited(t *testing.T) {
+	t.Parallel()
+	everyDialect(t, func(t *testing.T, b bundle) {
+		secret, key, err := b.Create(t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser, By: by})
+		require.NoError(t, err)
+		require.NoError(t, b.Revoke(t.Context(), by, key.ID))
+		rows, err := audit.New(b.db, slog.New(slog.DiscardHandler)).List(t.Context(), audit.Query{Limit: 9})
+		require.NoError(t, err)
+		require.Len(t, rows, 2)
+		for i, action := range []audit.Action{audit.KeyRevoke, audit.KeyCreate} {
+			require.Equal(t, action, rows[i].Action)
+			require.Equal(t, by, rows[i].Source)
+			require.Equal(t, key.ID, rows[i].Target)
+			require.NotContains(t, fmt.Sprint(rows[i]), secret)
+		}
+	})
+}
+
+// A key that was good here is known without a look-up, others are not; a revoked one is found out at its next use.
+func TestFamiliarKeys(t *testing.T) {
+	t.Parallel()
+	b := open(t, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")})
+	secret, key, err := b.Create(t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser})
+	require.NoError(t, err)
+	require.False(t, b.Familiar(secret))
+	_, err = b.Authenticate(t.Context(), secret)
+	require.NoError(t, err)
+	b.clock.Advance(time.Hour)
+	reads := b.db.reads.Load()
+	require.True(t, b.Familiar(secret))
+	require.False(t, b.Familiar(auth.NewSecret()))
+	require.False(t, b.Familiar("x"))
+	require.Equal(t, reads, b.db.reads.Load())
+	other := b.other()
+	require.NoError(t, other.Revoke(t.Context(), by, key.ID))
+	_, err = b.Authenticate(t.Context(), secret)
+	require.ErrorIs(t, err, auth.ErrInvalidKey)
+	require.False(t, b.Familiar(secret))
 }

@@ -23,14 +23,20 @@ const LocalUser = "local"
 type Principal struct {
 	UserID string
 	Role   taskstate.Role
+	Scopes Scopes
 	KeyID  string // the API key's id; empty without one
 }
 
 // Local is the principal of AUTH_MODE=none: the user local with the operator role.
-func Local() Principal { return Principal{UserID: LocalUser, Role: taskstate.RoleOperator} }
+func Local() Principal {
+	return Principal{UserID: LocalUser, Role: taskstate.RoleOperator, Scopes: AllScopes()}
+}
 
 // Scope is what the principal reaches.
 func (p Principal) Scope() taskstate.Scope { return taskstate.Scope{UserID: p.UserID, Role: p.Role} }
+
+// May reports whether the principal's key or token is good for a scope.
+func (p Principal) May(s Scope) bool { return p.Scopes.Has(s) }
 
 // Operator reports whether the principal has the operator role.
 func (p Principal) Operator() bool { return p.Role == taskstate.RoleOperator }

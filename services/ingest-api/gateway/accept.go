@@ -57,12 +57,19 @@ func (g *Gateway) putDocument(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	// Before the body is read: nobody should send a gigabyte to learn that the document is not his.
-	if _, err := g.svc.Document(c.Request.Context(), in.who, id); err != nil {
+	// The new version belongs to who sends it, so only the owner may: operators look at others' documents, they do not write them.
+	in.who.Scope.Role = taskstate.RoleUser
+	in.who.Guard = ifMatch(c)
+	// Before the body is read: nobody should send a gigabyte to learn that the document is not his, or has changed.
+	d, err := g.svc.Document(c.Request.Context(), in.who, id)
+	if err != nil {
 		return err
 	}
-	if err := g.checkDocument(c, id); err != nil {
-		return err
+	// With a key the document may have been changed by this very request's first sending.
+	if in.who.Guard != nil && in.key == "" {
+		if err := in.who.Guard(d); err != nil {
+			return err
+		}
 	}
 	in.documentID = id
 	if err := g.receiveAll(c, in, 1); err != nil {

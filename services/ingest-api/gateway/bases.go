@@ -7,6 +7,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest"
 )
 
@@ -98,14 +99,13 @@ func (g *Gateway) deleteBase(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, who := c.Request.Context(), caller(c)
-	if err := checkMatch(c, func() (any, error) {
-		b, err := g.svc.Base(ctx, who, name)
-		return viewBase(b), err
-	}); err != nil {
-		return err
+	detail := ""
+	if cascade {
+		detail = "with its documents"
 	}
-	if err := g.svc.DeleteBase(ctx, who, name, cascade); err != nil {
+	who := g.acting(c, audit.BaseDelete, name, detail)
+	who.Guard = ifMatch(c)
+	if err := g.svc.DeleteBase(c.Request.Context(), who, name, cascade); err != nil {
 		return err
 	}
 	return noContent(c)

@@ -23,6 +23,7 @@ const (
 	codeInvalidText       = "INVALID_TEXT"
 	codeUnauthenticated   = "UNAUTHENTICATED"
 	codeForbidden         = "FORBIDDEN"
+	codeScope             = "INSUFFICIENT_SCOPE"
 	codeCrossOrigin       = "CROSS_ORIGIN"
 	codeHostNotAllowed    = "HOST_NOT_ALLOWED"
 	codeNotFound          = "NOT_FOUND"
@@ -42,6 +43,7 @@ const (
 	codeUnsupportedMedia  = "UNSUPPORTED_MEDIA_TYPE"
 	codeKeyReused         = "IDEMPOTENCY_KEY_REUSED"
 	codeRateLimited       = "RATE_LIMITED"
+	codeLoginLimited      = "TOO_MANY_FAILED_LOGINS"
 	codeClientGone        = "CLIENT_CLOSED_REQUEST"
 	codeInternal          = "INTERNAL"
 	codeBacklogFull       = "BACKLOG_FULL"
@@ -76,8 +78,9 @@ var kinds = map[string]errorKind{
 	codeInvalidField:     {http.StatusUnprocessableEntity, "A field has a value that is not allowed.", "Correct the field that the message names; it says what is allowed."},
 	codeFieldTooLong:     {http.StatusUnprocessableEntity, "A field is too long.", "Shorten the field that the message names."},
 	codeInvalidText:      {http.StatusUnprocessableEntity, "A field is not valid UTF-8 text.", "Send the field that the message names as UTF-8 without control characters."},
-	codeUnauthenticated:  {http.StatusUnauthorized, "This address needs a valid API key.", "Send `Authorization: Bearer mw_live_…`; ask an operator for a key if yours has ended."},
-	codeForbidden:        {http.StatusForbidden, "This address needs the operator role.", "Use a key with the operator role."},
+	codeUnauthenticated:  {http.StatusUnauthorized, "This address needs a valid API key or token.", "Send `Authorization: Bearer mw_live_…`; ask an operator for a key if yours has ended."},
+	codeForbidden:        {http.StatusForbidden, "This address needs the operator role.", "Use a key or token with the operator role."},
+	codeScope:            {http.StatusForbidden, "The key or token is not good for this.", "Use one with the scope that the message names."},
 	codeCrossOrigin:      {http.StatusForbidden, "A browser sent this request for another site.", "Call the API from its own origin or from a program."},
 	codeHostNotAllowed:   {http.StatusForbidden, "With AUTH_MODE=none only requests to this machine's own loopback names are answered.", "Use http://127.0.0.1 or http://localhost, or run with AUTH_MODE=keys."},
 	codeNotFound:         {http.StatusNotFound, "There is nothing at this address.", "Look up the address in /docs."},
@@ -101,6 +104,7 @@ var kinds = map[string]errorKind{
 	codeUnsupportedMedia:           {http.StatusUnsupportedMediaType, "The request's Content-Type is not answered here.", "Send multipart/form-data for uploads and application/json for everything else."},
 	codeKeyReused:                  {http.StatusUnprocessableEntity, "This Idempotency-Key was used with other content.", "Use a new key for new content."},
 	codeRateLimited:                {http.StatusTooManyRequests, "Too many uploads in a short time.", "Wait for the seconds in Retry-After."},
+	codeLoginLimited:               {http.StatusTooManyRequests, "Too many failed logins from this address.", "Wait for the seconds in Retry-After, then use a valid key."},
 	codeClientGone:                 {statusClientGone, "The caller went away before the answer.", "Nothing; this is seen in logs only."},
 	codeInternal:                   {http.StatusInternalServerError, "Something went wrong on our side.", "Try again; if it stays, give the operator the requestId."},
 	codeBacklogFull:                {http.StatusServiceUnavailable, "Too much work is waiting.", "Wait for the seconds in Retry-After."},

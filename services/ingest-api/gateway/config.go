@@ -12,7 +12,7 @@ import (
 // AuthMode says how callers prove who they are.
 type AuthMode string
 
-// The modes. JWT joins keys later; none is for one person on one machine.
+// The modes. With keys tokens are taken too when they are configured; none is for one person on one machine.
 const (
 	AuthNone AuthMode = "none"
 	AuthKeys AuthMode = "keys"
@@ -45,7 +45,9 @@ const (
 // Config holds the settings of the HTTP side (contract §7).
 type Config struct {
 	Addr                  string        `envconfig:"HTTP_ADDR" default:"127.0.0.1:8081" desc:"address of the API, host:port; port 0 picks a free one"`
-	AuthMode              AuthMode      `envconfig:"AUTH_MODE" default:"keys" allowed:"none|keys" desc:"keys: API keys; none: everyone is the operator local, only on loopback addresses"`
+	AuthMode              AuthMode      `envconfig:"AUTH_MODE" default:"keys" allowed:"none|keys" desc:"keys: API keys, and tokens when JWT_SECRET or JWKS_URL is set; none: everyone is the operator local, only on loopback addresses"`
+	AuthFailLimit         int           `envconfig:"AUTH_FAIL_LIMIT" default:"30" allowed:"0..1000000" desc:"failed logins of one address per window before its unknown keys are refused unseen; 0: no limit"`
+	AuthFailWindow        int           `envconfig:"AUTH_FAIL_WINDOW_SECONDS" default:"60" allowed:"1..86400" desc:"the window of AUTH_FAIL_LIMIT, seconds"`
 	TrustedProxies        []string      `envconfig:"TRUSTED_PROXIES" desc:"addresses or networks whose X-Forwarded-For is believed, comma separated; empty: none"`
 	MetricsPublic         bool          `envconfig:"METRICS_PUBLIC" default:"false" desc:"metrics on HTTP_ADDR without the operator role"`
 	UploadMaxBytes        int64         `envconfig:"UPLOAD_MAX_BYTES" default:"104857600" allowed:"1.." desc:"largest file, bytes"`
@@ -70,6 +72,8 @@ func (c Config) Validate() error {
 	check(c.AuthMode == AuthNone || c.AuthMode == AuthKeys, "AUTH_MODE %q is not one of none, keys", c.AuthMode)
 	check(c.AuthMode != AuthNone || err != nil || loopback(host),
 		"AUTH_MODE none is allowed on loopback addresses only, and HTTP_ADDR is %q: set AUTH_MODE=keys, or HTTP_ADDR=127.0.0.1:8081", c.Addr)
+	check(c.AuthFailLimit >= 0 && c.AuthFailLimit <= 1_000_000, "AUTH_FAIL_LIMIT %d is not in 0 to 1000000", c.AuthFailLimit)
+	check(c.AuthFailWindow >= 1 && c.AuthFailWindow <= 86400, "AUTH_FAIL_WINDOW_SECONDS %d is not in 1 to 86400", c.AuthFailWindow)
 	_, proxyErr := c.proxies()
 	check(proxyErr == nil, "TRUSTED_PROXIES: %v", proxyErr)
 	check(c.UploadMaxBytes >= minUploadBytes, "UPLOAD_MAX_BYTES %d is below %d", c.UploadMaxBytes, minUploadBytes)

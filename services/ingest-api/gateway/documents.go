@@ -6,6 +6,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -79,21 +80,12 @@ func (g *Gateway) deleteDocument(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := g.checkDocument(c, id); err != nil {
-		return err
-	}
-	if err := g.svc.DeleteDocument(c.Request.Context(), caller(c), id); err != nil {
+	who := g.acting(c, audit.DocumentDelete, id, "")
+	who.Guard = ifMatch(c)
+	if err := g.svc.DeleteDocument(c.Request.Context(), who, id); err != nil {
 		return err
 	}
 	return noContent(c)
-}
-
-// checkDocument judges If-Match for a document.
-func (g *Gateway) checkDocument(c *gin.Context, id string) error {
-	return checkMatch(c, func() (any, error) {
-		d, err := g.svc.Document(c.Request.Context(), caller(c), id)
-		return viewDocument(d), err
-	})
 }
 
 func noContent(c *gin.Context) error {

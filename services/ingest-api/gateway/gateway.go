@@ -16,15 +16,20 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/ratelimit"
+	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 // Authenticator knows the callers; auth.Keys is one.
 type Authenticator interface {
 	// Authenticate answers who holds the secret. Errors: auth.ErrInvalidKey, taskstate.ErrUnavailable.
 	Authenticate(ctx context.Context, secret string) (auth.Principal, error)
+	// Familiar reports whether Authenticate can judge the secret without looking up something that it has never seen good.
+	// It is asked for callers whose address is being guessed from, and looks nothing up itself.
+	Familiar(secret string) bool
 }
 
 // KeyAdmin manages API keys for operators; auth.Keys is one.
@@ -33,8 +38,18 @@ type KeyAdmin interface {
 	Create(ctx context.Context, in auth.NewKey) (secret string, key auth.Key, err error)
 	// List pages through all keys, newest first; after is the last one of the page before.
 	List(ctx context.Context, after *auth.Key, limit int) ([]auth.Key, error)
-	// Revoke ends a key for good; auth.ErrKeyNotFound.
-	Revoke(ctx context.Context, id string) error
+	// Revoke ends a key for good and notes who did it; auth.ErrKeyNotFound.
+	Revoke(ctx context.Context, by audit.Source, id string) error
+}
+
+// AuditLog keeps and shows what operators did and what others tried; audit.Log is one.
+type AuditLog interface {
+	// Tried counts an attempt that changed nothing; it never waits.
+	Tried(e audit.Event)
+	// Note answers what writes an event in the transaction of the change that it is about.
+	Note(e audit.Event) taskstate.TxFunc
+	// List reads events, the newest first.
+	List(ctx context.Context, q audit.Query) ([]audit.Event, error)
 }
 
 // Readiness knows the dependencies of the process; process.Ready is one.
@@ -48,7 +63,9 @@ type Deps struct {
 	Service    ingest.Service
 	Auth       Authenticator
 	Keys       KeyAdmin              // nil: /internal/keys answers 404
-	Limiter    ratelimit.Limiter     // nil: a local one of the configured limit
+	Audit      AuditLog              // nil: nothing is noted, /internal/audit answers 404
+	Limiter    ratelimit.Limiter     // of uploads; nil: a local one of the configured limit
+	Logins     ratelimit.Limiter     // of failed logins; nil: a local one of the configured limit
 	Readiness  Readiness             // nil: always ready while it serves
 	Metrics    http.Handler          // the Prometheus text; nil: /metrics answers 404
 	Registerer prometheus.Registerer // nil: metrics are counted and not shown
@@ -66,6 +83,7 @@ type Gateway struct {
 	log     *slog.Logger
 	tracer  trace.Tracer
 	limiter ratelimit.Limiter // nil: no limit
+	guesses *guesses
 	metrics *metrics
 	engine  *gin.Engine
 	handler http.Handler
@@ -97,6 +115,7 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 		cfg: cfg, svc: deps.Service, deps: deps, log: deps.Logger,
 		tracer:   deps.Tracer.Tracer("github.com/millweir/millweir/services/ingest-api/gateway"),
 		limiter:  limiterOf(cfg, deps),
+		guesses:  newGuesses(cfg, deps),
 		metrics:  newMetrics(deps.Registerer),
 		draining: make(chan struct{}),
 	}
@@ -136,6 +155,11 @@ func limiterOf(cfg Config, deps Deps) ratelimit.Limiter {
 		return deps.Limiter
 	}
 	return ratelimit.NewLocal(cfg.UploadLimit(), deps.Now)
+}
+
+// LoginLimit is AUTH_FAIL_LIMIT per AUTH_FAIL_WINDOW_SECONDS; it is of use only when the limit is not 0.
+func (c Config) LoginLimit() ratelimit.Limit {
+	return ratelimit.Limit{Events: c.AuthFailLimit, Window: time.Duration(c.AuthFailWindow) * time.Second}
 }
 
 // UploadLimit is UPLOAD_RATE_LIMIT per UPLOAD_RATE_WINDOW_SECONDS; it is of use only when the limit is not 0.

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/services/ingest-api/internal/ingestfake"
 )
@@ -29,7 +30,11 @@ const (
 	ada      = "ada"      // a user
 	bob      = "bob"      // another user
 	operator = "operator" // the operator
-	nobody   = ""         // no key at all
+
+	adaReads      = "ada-reads"      // ada's key with the scope read only
+	operatorReads = "operator-reads" // the operator's
+
+	nobody = "" // no key at all
 )
 
 // people is an Authenticator that knows the callers above.
@@ -45,12 +50,53 @@ func (p *people) Authenticate(_ context.Context, secret string) (auth.Principal,
 	case p.err != nil:
 		return auth.Principal{}, p.err
 	case secret == ada || secret == bob:
-		return auth.Principal{UserID: secret, Role: taskstate.RoleUser, KeyID: "k-" + secret}, nil
+		return auth.Principal{UserID: secret, Role: taskstate.RoleUser, Scopes: auth.AllScopes(), KeyID: "k-" + secret}, nil
 	case secret == operator:
-		return auth.Principal{UserID: operator, Role: taskstate.RoleOperator}, nil
+		return auth.Principal{UserID: operator, Role: taskstate.RoleOperator, Scopes: auth.AllScopes()}, nil
+	}
+	read, _ := auth.ParseScopes("read")
+	switch secret {
+	case adaReads:
+		return auth.Principal{UserID: ada, Role: taskstate.RoleUser, Scopes: read, KeyID: "k-" + secret}, nil
+	case operatorReads:
+		return auth.Principal{UserID: operator, Role: taskstate.RoleOperator, Scopes: read}, nil
 	}
 	return auth.Principal{}, fmt.Errorf("look: %w", auth.ErrInvalidKey)
 }
+
+// trail is an AuditLog in memory.
+type trail struct {
+	mu     sync.Mutex
+	events []audit.Event // the newest first
+}
+
+func (l *trail) Tried(e audit.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.ID, e.Times = int64(len(l.events)+1), 1
+	l.events = append([]audit.Event{e}, l.events...)
+}
+
+func (l *trail) Note(e audit.Event) taskstate.TxFunc {
+	return func(context.Context, taskstate.Tx, taskstate.Moment) error {
+		l.Tried(e)
+		return nil
+	}
+}
+
+func (l *trail) List(_ context.Context, q audit.Query) (out []audit.Event, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.events {
+		if (q.Before == 0 || e.ID < q.Before) && (q.Action == "" || q.Action == e.Action) && (q.Actor == "" || q.Actor == e.Source.Actor) && len(out) < q.Limit {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// Familiar knows ada.
+func (p *people) Familiar(secret string) bool { return secret == ada }
 
 // bench is a gateway over the fake, in AUTH_MODE=keys.
 type bench struct {
@@ -58,8 +104,11 @@ type bench struct {
 	g      *Gateway
 	svc    *ingestfake.Service
 	people *people
+	trail  *trail
 	log    *logBuffer
 	reg    *prometheus.Registry
+
+	secrets map[string]string // of the walkers
 }
 
 // logBuffer keeps log lines.
@@ -83,16 +132,21 @@ func (l *logBuffer) String() string {
 func testConfig() Config {
 	return Config{
 		Addr: "127.0.0.1:0", AuthMode: AuthKeys, UploadMaxBytes: 1 << 20, UploadMaxRequestBytes: 4 << 20,
-		UploadRateWindow: 60, UploadIdleTimeout: 5 * time.Second, EventsMaxClients: 100, ShutdownGrace: 5 * time.Second,
+		UploadRateWindow: 60, AuthFailWindow: 60, UploadIdleTimeout: 5 * time.Second, EventsMaxClients: 100, ShutdownGrace: 5 * time.Second,
 	}
 }
 
 func newBench(t testing.TB, change ...func(*Config, *Deps)) *bench {
 	t.Helper()
-	b := &bench{t: t, svc: ingestfake.New(), people: &people{}, log: &logBuffer{}, reg: prometheus.NewRegistry()}
+	b := &bench{
+		t: t, svc: ingestfake.New(), people: &people{}, trail: &trail{}, log: &logBuffer{}, reg: prometheus.NewRegistry(),
+		secrets: map[string]string{
+			"owner": ada, "other": bob, "anonymous": nobody, "operator": operator, "garbage": "mw_live_x", "reader": adaReads, "watcher": operatorReads,
+		},
+	}
 	cfg := testConfig()
 	deps := Deps{
-		Service: b.svc, Auth: b.people, Keys: &keyring{}, Registerer: b.reg,
+		Service: b.svc, Auth: b.people, Keys: &keyring{}, Audit: b.trail, Registerer: b.reg,
 		Logger: slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {
@@ -251,7 +305,7 @@ func (k *keyring) Create(_ context.Context, in auth.NewKey) (string, auth.Key, e
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	at := time.Date(2026, 1, 2, 3, 4, len(k.keys), 0, time.UTC)
-	key := auth.Key{ID: fmt.Sprintf("0190a6e0-0000-7000-8000-%012d", 900+len(k.keys)), UserID: in.UserID, Name: in.Name, Role: in.Role, Shown: "mw_live_abcd", CreatedAt: at}
+	key := auth.Key{ID: fmt.Sprintf("0190a6e0-0000-7000-8000-%012d", 900+len(k.keys)), UserID: in.UserID, Name: in.Name, Role: in.Role, Scopes: in.Scopes, Shown: "mw_live_abcd", CreatedAt: at}
 	if in.TTL > 0 {
 		key.ExpiresAt = at.Add(in.TTL)
 	}
@@ -270,7 +324,7 @@ func (k *keyring) List(_ context.Context, after *auth.Key, limit int) (out []aut
 	return out, nil
 }
 
-func (k *keyring) Revoke(_ context.Context, id string) error {
+func (k *keyring) Revoke(_ context.Context, _ audit.Source, id string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, key := range k.keys {

@@ -14,6 +14,7 @@ type metrics struct {
 	uploads  *prometheus.CounterVec
 	bytes    prometheus.Counter
 	limited  prometheus.Counter
+	logins   prometheus.Counter
 }
 
 // The results of one uploaded file.
@@ -46,11 +47,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "ingest_api_rate_limited_total", Help: "Files that the rate limit refused.",
 		}),
 	}
+	m.logins = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "ingest_api_failed_logins_total", Help: "Requests with a key or token that is not valid, those refused unseen among them.",
+	})
 	for _, result := range []string{uploadAccepted, uploadDuplicate, uploadReplayed, uploadRefused} {
 		m.uploads.WithLabelValues(result)
 	}
 	if reg != nil {
-		reg.MustRegister(m.requests, m.streams, m.uploads, m.bytes, m.limited)
+		reg.MustRegister(m.requests, m.streams, m.uploads, m.bytes, m.limited, m.logins)
 	}
 	return m
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest"
 )
 
@@ -170,13 +171,24 @@ func (g *Gateway) authorize(c *gin.Context, a access) error {
 		return err
 	}
 	requestOf(c).principal = who
-	if (a == accessOperator || a == accessMetrics) && !who.Operator() {
-		g.log.LogAttrs(c.Request.Context(), slog.LevelWarn, "gateway: operator role refused",
-			slog.String("request_id", requestOf(c).id), slog.String("user_id", who.UserID), slog.String("key_id", who.KeyID),
-			slog.String("route", c.FullPath()), slog.String("client", c.ClientIP()))
+	switch {
+	case a.operator() && !who.Operator():
+		g.denied(c, "operator role")
 		return &apiError{code: codeForbidden}
+	case !who.May(a.scope()):
+		g.denied(c, "scope "+string(a.scope()))
+		return problemf(codeScope, "this address needs a key or token with the scope %s", a.scope())
 	}
 	return nil
+}
+
+// denied notes that a valid caller asked for what is not his to do; missing is what he lacks.
+func (g *Gateway) denied(c *gin.Context, missing string) {
+	who := sourceOf(c)
+	g.tried(audit.Event{Action: audit.AccessDenied, Source: who, Target: cleanMethod(c.Request.Method) + " " + c.FullPath(), Detail: "lacks " + missing})
+	g.log.LogAttrs(c.Request.Context(), slog.LevelWarn, "gateway: access denied",
+		slog.String("request_id", who.RequestID), slog.String("user_id", who.Actor), slog.String("key_id", who.KeyID),
+		slog.String("route", c.FullPath()), slog.String("client", who.IP), slog.String("missing", missing))
 }
 
 // principal is who asks, by the mode.
@@ -188,7 +200,7 @@ func (g *Gateway) principal(c *gin.Context) (auth.Principal, error) {
 	if len(header) <= len(bearerPrefix) || !strings.EqualFold(header[:len(bearerPrefix)], bearerPrefix) {
 		return auth.Principal{}, &apiError{code: codeUnauthenticated}
 	}
-	return g.deps.Auth.Authenticate(c.Request.Context(), strings.TrimSpace(header[len(bearerPrefix):]))
+	return g.login(c, strings.TrimSpace(header[len(bearerPrefix):]))
 }
 
 // formatTime is RFC 3339 in UTC with microseconds, always of the same length.

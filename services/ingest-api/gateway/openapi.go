@@ -187,7 +187,7 @@ func errorCodes(path, method string, op object) ([]string, error) {
 	if _, isOpen := op["security"]; isOpen && len(open) == 0 {
 		return codes, nil
 	}
-	codes = append(codes, codeUnauthenticated, codeInternal, codeUnavailable, codeTimeout, codeHostNotAllowed)
+	codes = append(codes, codeUnauthenticated, codeLoginLimited, codeScope, codeInternal, codeUnavailable, codeTimeout, codeHostNotAllowed)
 	if strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/internal/") {
 		codes = append(codes, codeUnknownParameter, codeInvalidParameter)
 	}

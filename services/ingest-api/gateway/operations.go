@@ -99,6 +99,7 @@ func (g *Gateway) createKey(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	in.By = sourceOf(c)
 	secret, key, err := g.deps.Keys.Create(c.Request.Context(), in)
 	if err != nil {
 		return err
@@ -113,6 +114,7 @@ func readNewKey(c *gin.Context) (auth.NewKey, error) {
 		UserID  string         `json:"userId"`
 		Name    string         `json:"name"`
 		Role    taskstate.Role `json:"role"`
+		Scopes  []string       `json:"scopes"`
 		TTLDays int            `json:"ttlDays"`
 	}
 	if err := readJSON(c, &body, false); err != nil {
@@ -134,10 +136,14 @@ func readNewKey(c *gin.Context) (auth.NewKey, error) {
 	if !slices.Contains([]taskstate.Role{taskstate.RoleUser, taskstate.RoleOperator}, body.Role) {
 		return auth.NewKey{}, problemf(codeInvalidField, "role is %s, allowed are user and operator", shown(string(body.Role))).about("role")
 	}
+	scopes, err := auth.ParseScopes(body.Scopes...)
+	if err != nil {
+		return auth.NewKey{}, problemf(codeInvalidField, "scopes has something else than read and write").about("scopes")
+	}
 	if body.TTLDays < 0 || body.TTLDays > maxKeyDays {
 		return auth.NewKey{}, problemf(codeInvalidField, "ttlDays is %d, allowed is 0 (no end) to %d", body.TTLDays, maxKeyDays).about("ttlDays")
 	}
-	return auth.NewKey{UserID: body.UserID, Name: body.Name, Role: body.Role, TTL: time.Duration(body.TTLDays) * 24 * time.Hour}, nil
+	return auth.NewKey{UserID: body.UserID, Name: body.Name, Role: body.Role, Scopes: scopes, TTL: time.Duration(body.TTLDays) * 24 * time.Hour}, nil
 }
 
 func (g *Gateway) revokeKey(c *gin.Context) error {
@@ -148,7 +154,7 @@ func (g *Gateway) revokeKey(c *gin.Context) error {
 	if !ok {
 		return auth.ErrKeyNotFound
 	}
-	if err := g.deps.Keys.Revoke(c.Request.Context(), id); err != nil {
+	if err := g.deps.Keys.Revoke(c.Request.Context(), sourceOf(c), id); err != nil {
 		return err
 	}
 	g.logKey(c, "gateway: API key revoked", id, "")

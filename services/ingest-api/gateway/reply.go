@@ -5,12 +5,16 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 // list is the form of every list (contract §4).
@@ -90,21 +94,31 @@ func writeTagged(c *gin.Context, v any) error {
 	return writeJSON(c, http.StatusOK, v)
 }
 
-// checkMatch compares If-Match with the present state; look is called only when the header is there.
-// It keeps people from acting on what they have not seen; what must hold under the row's lock is the application's.
-func checkMatch(c *gin.Context, look func() (any, error)) error {
+// ifMatch is the request's condition on what it changes, which the application judges under the row's lock; nil: none.
+func ifMatch(c *gin.Context) func(current any) error {
 	wanted := c.Request.Header.Values("If-Match")
 	if len(wanted) == 0 {
 		return nil
 	}
-	v, err := look()
-	if err != nil {
-		return err
+	return func(current any) error {
+		if !matches(wanted, etagOf(viewOf(current)), false) {
+			return ingest.ErrChanged
+		}
+		return nil
 	}
-	if !matches(wanted, etagOf(v), false) {
-		return &apiError{code: codePrecondition}
+}
+
+// viewOf is what the caller has seen of a row.
+func viewOf(current any) any {
+	switch row := current.(type) {
+	case taskstate.Task:
+		return viewTask(row)
+	case ingest.Document:
+		return viewDocument(row)
+	case ingest.Base:
+		return viewBase(row)
 	}
-	return nil
+	panic(fmt.Sprintf("gateway: no view of %T", current))
 }
 
 // matches reports whether a list of tags names tag; weak ones count only where the rule allows (RFC 9110 §13.1).

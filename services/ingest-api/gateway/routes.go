@@ -4,17 +4,34 @@ import (
 	"net/http"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/auth"
 )
 
 // access says who may use a route.
 type access int
 
 const (
-	accessPublic   access = iota // anyone
-	accessUser                   // any valid key; rows by the caller's scope
-	accessOperator               // the operator role
-	accessMetrics                // the operator role, or anyone with METRICS_PUBLIC
+	accessPublic  access = iota // anyone
+	accessRead                  // any valid key or token with the scope read; rows of its user only
+	accessWrite                 // the same with the scope write
+	accessInspect               // the operator role and the scope read
+	accessOperate               // the operator role and the scope write
+	accessMetrics               // as accessInspect, or anyone with METRICS_PUBLIC
 )
+
+// operator reports whether a route is for operators only.
+func (a access) operator() bool {
+	return a == accessInspect || a == accessOperate || a == accessMetrics
+}
+
+// scope is what a key or token has to be good for.
+func (a access) scope() auth.Scope {
+	if a == accessWrite || a == accessOperate {
+		return auth.ScopeWrite
+	}
+	return auth.ScopeRead
+}
 
 // handlerFunc answers a request or says what went wrong; it has then written nothing.
 type handlerFunc func(c *gin.Context) error
@@ -43,14 +60,14 @@ func (g *Gateway) documentRoutes() []route {
 	const one = documents + "/:documentId"
 	form := []string{"title", "knowledgeBase", "force"}
 	return []route{
-		{http.MethodPost, documents + "/upload-async", accessUser, form, g.uploadAsync},
-		{http.MethodPost, documents + "/upload", accessUser, append([]string{"waitSeconds"}, form...), g.uploadSync},
-		{http.MethodGet, documents, accessUser, []string{"knowledgeBase", "status", "q", "sort", "cursor", "limit"}, g.listDocuments},
-		{http.MethodGet, one, accessUser, nil, g.getDocument},
-		{http.MethodPut, one, accessUser, []string{"title", "force"}, g.putDocument},
-		{http.MethodDelete, one, accessUser, nil, g.deleteDocument},
-		{http.MethodGet, one + "/segments", accessUser, []string{"cursor", "limit"}, g.listSegments},
-		{http.MethodPost, "/api/knowledge/search", accessUser, nil, g.search},
+		{http.MethodPost, documents + "/upload-async", accessWrite, form, g.uploadAsync},
+		{http.MethodPost, documents + "/upload", accessWrite, append([]string{"waitSeconds"}, form...), g.uploadSync},
+		{http.MethodGet, documents, accessRead, []string{"knowledgeBase", "status", "q", "sort", "cursor", "limit"}, g.listDocuments},
+		{http.MethodGet, one, accessRead, nil, g.getDocument},
+		{http.MethodPut, one, accessWrite, []string{"title", "force"}, g.putDocument},
+		{http.MethodDelete, one, accessWrite, nil, g.deleteDocument},
+		{http.MethodGet, one + "/segments", accessRead, []string{"cursor", "limit"}, g.listSegments},
+		{http.MethodPost, "/api/knowledge/search", accessRead, nil, g.search},
 	}
 }
 
@@ -58,13 +75,13 @@ func (g *Gateway) taskRoutes() []route {
 	const tasks = "/api/knowledge/tasks"
 	const one = tasks + "/:taskId"
 	return []route{
-		{http.MethodGet, tasks, accessUser, taskListParams(), g.listTasks},
-		{http.MethodGet, one, accessUser, nil, g.getTask},
-		{http.MethodGet, one + "/events", accessUser, nil, g.taskEvents},
-		{http.MethodGet, one + "/transitions", accessUser, []string{"cursor", "limit"}, g.listTransitions},
-		{http.MethodGet, one + "/explain", accessUser, nil, g.explainTask},
-		{http.MethodPost, one + "/retry", accessUser, nil, g.retryTask},
-		{http.MethodPost, one + "/cancel", accessUser, nil, g.cancelTask},
+		{http.MethodGet, tasks, accessRead, taskListParams(), g.listTasks},
+		{http.MethodGet, one, accessRead, nil, g.getTask},
+		{http.MethodGet, one + "/events", accessRead, nil, g.taskEvents},
+		{http.MethodGet, one + "/transitions", accessRead, []string{"cursor", "limit"}, g.listTransitions},
+		{http.MethodGet, one + "/explain", accessRead, nil, g.explainTask},
+		{http.MethodPost, one + "/retry", accessWrite, nil, g.retryTask},
+		{http.MethodPost, one + "/cancel", accessWrite, nil, g.cancelTask},
 	}
 }
 
@@ -72,11 +89,11 @@ func (g *Gateway) baseRoutes() []route {
 	const bases = "/api/knowledge/bases"
 	const one = bases + "/:base"
 	return []route{
-		{http.MethodGet, bases, accessUser, []string{"cursor", "limit"}, g.listBases},
-		{http.MethodPost, bases, accessUser, nil, g.createBase},
-		{http.MethodGet, one, accessUser, nil, g.getBase},
-		{http.MethodDelete, one, accessUser, []string{"cascade"}, g.deleteBase},
-		{http.MethodGet, one + "/summary", accessUser, nil, g.baseSummary},
+		{http.MethodGet, bases, accessRead, []string{"cursor", "limit"}, g.listBases},
+		{http.MethodPost, bases, accessWrite, nil, g.createBase},
+		{http.MethodGet, one, accessRead, nil, g.getBase},
+		{http.MethodDelete, one, accessWrite, []string{"cascade"}, g.deleteBase},
+		{http.MethodGet, one + "/summary", accessRead, nil, g.baseSummary},
 	}
 }
 
@@ -84,15 +101,16 @@ func (g *Gateway) operatorRoutes() []route {
 	const tasks = "/internal/tasks"
 	const one = tasks + "/:taskId"
 	return []route{
-		{http.MethodGet, tasks + "/stats", accessOperator, nil, g.taskStats},
-		{http.MethodGet, tasks + "/suspended", accessOperator, []string{"cursor", "limit"}, g.suspendedTasks},
-		{http.MethodGet, one, accessOperator, nil, g.inspectTask},
-		{http.MethodDelete, one, accessOperator, nil, g.dropTask},
-		{http.MethodPost, one + "/suspend", accessOperator, nil, g.suspendTask},
-		{http.MethodPost, one + "/resume", accessOperator, nil, g.resumeTask},
-		{http.MethodGet, "/internal/keys", accessOperator, []string{"cursor", "limit"}, g.listKeys},
-		{http.MethodPost, "/internal/keys", accessOperator, nil, g.createKey},
-		{http.MethodDelete, "/internal/keys/:keyId", accessOperator, nil, g.revokeKey},
+		{http.MethodGet, tasks + "/stats", accessInspect, nil, g.taskStats},
+		{http.MethodGet, tasks + "/suspended", accessInspect, []string{"cursor", "limit"}, g.suspendedTasks},
+		{http.MethodGet, one, accessInspect, nil, g.inspectTask},
+		{http.MethodDelete, one, accessOperate, nil, g.dropTask},
+		{http.MethodPost, one + "/suspend", accessOperate, nil, g.suspendTask},
+		{http.MethodPost, one + "/resume", accessOperate, nil, g.resumeTask},
+		{http.MethodGet, "/internal/audit", accessInspect, []string{"action", "actor", "cursor", "limit"}, g.listAudit},
+		{http.MethodGet, "/internal/keys", accessInspect, []string{"cursor", "limit"}, g.listKeys},
+		{http.MethodPost, "/internal/keys", accessOperate, nil, g.createKey},
+		{http.MethodDelete, "/internal/keys/:keyId", accessOperate, nil, g.revokeKey},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -196,24 +197,23 @@ func (g *Gateway) explainTask(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, viewExplanation(e))
 }
 
-func (g *Gateway) retryTask(c *gin.Context) error { return g.actOnTask(c, g.svc.Retry) }
+func (g *Gateway) retryTask(c *gin.Context) error {
+	return g.actOnTask(c, audit.TaskRetry, g.svc.Retry)
+}
 
-func (g *Gateway) cancelTask(c *gin.Context) error { return g.actOnTask(c, g.svc.Cancel) }
+func (g *Gateway) cancelTask(c *gin.Context) error {
+	return g.actOnTask(c, audit.TaskCancel, g.svc.Cancel)
+}
 
-// actOnTask does one step and answers the task afterwards; If-Match is judged before.
-func (g *Gateway) actOnTask(c *gin.Context, act func(context.Context, ingest.Caller, string) (taskstate.Task, error)) error {
+// actOnTask does one step and answers the task afterwards.
+func (g *Gateway) actOnTask(c *gin.Context, action audit.Action, act func(context.Context, ingest.Caller, string) (taskstate.Task, error)) error {
 	id, err := taskID(c)
 	if err != nil {
 		return err
 	}
-	ctx, who := c.Request.Context(), caller(c)
-	if err := checkMatch(c, func() (any, error) {
-		t, err := g.svc.Task(ctx, who, id)
-		return viewTask(t), err
-	}); err != nil {
-		return err
-	}
-	t, err := act(ctx, who, id)
+	who := g.acting(c, action, id, "")
+	who.Guard = ifMatch(c)
+	t, err := act(c.Request.Context(), who, id)
 	if err != nil {
 		return err
 	}
@@ -295,7 +295,7 @@ func (g *Gateway) dropTask(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	t, err := g.svc.Cancel(c.Request.Context(), caller(c), id)
+	t, err := g.svc.Cancel(c.Request.Context(), g.acting(c, audit.TaskDrop, id, ""), id)
 	var refused *taskstate.RefusedError
 	if errors.As(err, &refused) && refused.Status == taskstate.StatusCancelled {
 		t, err = g.svc.Task(c.Request.Context(), caller(c), id)
@@ -306,12 +306,16 @@ func (g *Gateway) dropTask(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, viewInspection(t))
 }
 
-func (g *Gateway) suspendTask(c *gin.Context) error { return g.holdTask(c, g.svc.Suspend) }
+func (g *Gateway) suspendTask(c *gin.Context) error {
+	return g.holdTask(c, audit.TaskSuspend, g.svc.Suspend)
+}
 
-func (g *Gateway) resumeTask(c *gin.Context) error { return g.holdTask(c, g.svc.Resume) }
+func (g *Gateway) resumeTask(c *gin.Context) error {
+	return g.holdTask(c, audit.TaskResume, g.svc.Resume)
+}
 
 // holdTask is an operator's step with words of his own.
-func (g *Gateway) holdTask(c *gin.Context, act func(context.Context, ingest.Caller, string, string) (taskstate.Task, error)) error {
+func (g *Gateway) holdTask(c *gin.Context, action audit.Action, act func(context.Context, ingest.Caller, string, string) (taskstate.Task, error)) error {
 	id, err := taskID(c)
 	if err != nil {
 		return err
@@ -325,7 +329,8 @@ func (g *Gateway) holdTask(c *gin.Context, act func(context.Context, ingest.Call
 	if err := checkText("reason", body.Reason, maxReason, codeInvalidText, codeFieldTooLong); err != nil {
 		return err
 	}
-	t, err := act(c.Request.Context(), caller(c), id, strings.TrimSpace(body.Reason))
+	why := strings.TrimSpace(body.Reason)
+	t, err := act(c.Request.Context(), g.acting(c, action, id, why), id, why)
 	if err != nil {
 		return err
 	}

@@ -162,6 +162,7 @@ type keyView struct {
 	UserID     string         `json:"userId"`
 	Name       string         `json:"name"`
 	Role       taskstate.Role `json:"role"`
+	Scopes     []string       `json:"scopes"`
 	Shown      string         `json:"shown"` // how the key begins
 	CreatedAt  string         `json:"createdAt"`
 	ExpiresAt  *string        `json:"expiresAt"`
@@ -171,7 +172,7 @@ type keyView struct {
 
 func viewKey(k auth.Key) keyView {
 	return keyView{
-		KeyID: k.ID, UserID: k.UserID, Name: k.Name, Role: k.Role, Shown: k.Shown, CreatedAt: formatTime(k.CreatedAt),
+		KeyID: k.ID, UserID: k.UserID, Name: k.Name, Role: k.Role, Scopes: k.Scopes.Names(), Shown: k.Shown, CreatedAt: formatTime(k.CreatedAt),
 		ExpiresAt: optionalTime(k.ExpiresAt), RevokedAt: optionalTime(k.RevokedAt), LastUsedAt: optionalTime(k.LastUsedAt),
 	}
 }

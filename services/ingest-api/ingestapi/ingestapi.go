@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/ratelimit"
 	"github.com/millweir/millweir/pkg/ratelimit/redislimit"
@@ -54,25 +55,37 @@ func Services(ctx context.Context, p *suite.Parts, cfg *Config) (services []proc
 		return nil, "", err
 	}
 	keys := auth.New(p.Store, p.Env.Log, time.Now)
+	trail := audit.New(p.Store, p.Env.Log)
 	p.Env.Ready.Register("schema", p.CheckSchema)
 	server, err := gateway.NewServer(ctx, cfg.HTTP, gateway.Deps{
-		Service: app, Auth: keys, Keys: keys, Limiter: limiter(p, cfg), Readiness: p.Env.Ready,
+		Service: app, Auth: keys, Keys: keys, Audit: trail, Limiter: uploads(p, cfg), Logins: logins(p, cfg), Readiness: p.Env.Ready,
 		Metrics: process.MetricsHandler(p.Env), Registerer: p.Env.Metrics, Tracer: otel.GetTracerProvider(),
 		Logger: p.Env.Log, Version: p.Env.Version,
 	})
 	if err != nil {
 		return nil, "", err
 	}
-	services = append(app.Services(), process.Named("gateway", server), process.Named("keys", keys))
+	services = append(app.Services(), process.Named("gateway", server), process.Named("keys", keys), process.Named("audit", trail))
 	return services, server.Addr(), nil
 }
 
-// limiter counts uploads in Redis for all gateways together, and alone while Redis is away; nil: no limit is set.
-func limiter(p *suite.Parts, cfg *Config) ratelimit.Limiter {
+// uploads limits files; nil: no limit is set.
+func uploads(p *suite.Parts, cfg *Config) ratelimit.Limiter {
 	if cfg.HTTP.UploadRateLimit == 0 {
 		return nil
 	}
-	limit := cfg.HTTP.UploadLimit()
-	shared := redislimit.New(p.Redis, "ratelimit:upload:", limit)
-	return ratelimit.NewFallback(shared, ratelimit.NewLocal(limit, time.Now), p.Env.Log, time.Now)
+	return limiter(p, "ratelimit:upload:", cfg.HTTP.UploadLimit())
+}
+
+// logins limits failed logins; nil: no limit is set.
+func logins(p *suite.Parts, cfg *Config) ratelimit.Limiter {
+	if cfg.HTTP.AuthFailLimit == 0 {
+		return nil
+	}
+	return limiter(p, "ratelimit:login:", cfg.HTTP.LoginLimit())
+}
+
+// limiter counts in Redis for all gateways together, and alone while Redis is away.
+func limiter(p *suite.Parts, prefix string, limit ratelimit.Limit) ratelimit.Limiter {
+	return ratelimit.NewFallback(redislimit.New(p.Redis, prefix, limit), ratelimit.NewLocal(limit, time.Now), p.Env.Log, time.Now)
 }

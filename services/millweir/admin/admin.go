@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os/user"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/suite"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -27,7 +29,7 @@ func Commands() []cli.Command {
 		{Name: "migrate up", Args: "[--env-file FILE]", Summary: "bring the database's schema up to date", Run: migrateUp},
 		{Name: "migrate status", Args: "[--env-file FILE]", Summary: "say which migrations were applied", Run: migrateStatus},
 		{Name: "timeline renew", Args: "--yes", Summary: "after a restore: believe no claim from before (see deploy/docs/runbook.md)", Run: timelineRenew},
-		{Name: "keys create", Args: "--user ID [--role user|operator] [--name TEXT] [--ttl 720h]", Summary: "make an API key and show it once", Run: keysCreate},
+		{Name: "keys create", Args: "--user ID [--role user|operator] [--scopes read,write] [--name TEXT] [--ttl 720h]", Summary: "make an API key and show it once", Run: keysCreate},
 		{Name: "keys list", Args: "", Summary: "list API keys", Run: keysList},
 		{Name: "keys revoke", Args: "ID", Summary: "end an API key for good", Run: keysRevoke},
 	}
@@ -117,15 +119,20 @@ func timelineRenew(ctx context.Context, std cli.IO, args []string) error {
 // keysCreate makes a key; its secret is shown here and never again.
 func keysCreate(ctx context.Context, std cli.IO, args []string) error {
 	var in auth.NewKey
-	var role string
+	var role, scopes string
 	define := func(f *flag.FlagSet) {
 		f.StringVar(&in.UserID, "user", "", "whose documents it reaches")
 		f.StringVar(&role, "role", string(taskstate.RoleUser), "user or operator")
+		f.StringVar(&scopes, "scopes", auth.AllScopes().String(), "read, write or both")
 		f.StringVar(&in.Name, "name", "", "what it is for")
 		f.DurationVar(&in.TTL, "ttl", 0, "life time; 0: no end")
 	}
 	return withStore(ctx, std, "keys create", args, define, func(s *taskstore.Store, _ []string) error {
-		in.Role = taskstate.Role(role)
+		in.Role, in.By = taskstate.Role(role), here()
+		var err error
+		if in.Scopes, err = auth.ParseScopes(strings.Split(scopes, ",")...); err != nil {
+			return cli.BadInput(err)
+		}
 		secret, key, err := auth.New(s, slog.New(slog.DiscardHandler), time.Now).Create(ctx, in)
 		if errors.Is(err, auth.ErrInvalidInput) {
 			return cli.BadInput(err)
@@ -139,6 +146,15 @@ func keysCreate(ctx context.Context, std cli.IO, args []string) error {
 	})
 }
 
+// here is the person at this command line, for the audit log: the name that the system knows him by.
+func here() audit.Source {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	return audit.Source{Actor: "cli:" + name, Role: taskstate.RoleOperator}
+}
+
 // keysList lists the newest keys.
 func keysList(ctx context.Context, std cli.IO, args []string) error {
 	const most = 1000
@@ -148,9 +164,9 @@ func keysList(ctx context.Context, std cli.IO, args []string) error {
 			return err
 		}
 		w := tabwriter.NewWriter(std.Out, 0, 4, 2, ' ', 0)
-		_, _ = fmt.Fprintln(w, "ID\tUSER\tROLE\tKEY\tCREATED\tENDS\tLAST USED\tNAME")
+		_, _ = fmt.Fprintln(w, "ID\tUSER\tROLE\tSCOPES\tKEY\tCREATED\tENDS\tLAST USED\tNAME")
 		for _, k := range keys {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s…\t%s\t%s\t%s\t%s\n", k.ID, k.UserID, k.Role, k.Shown, date(k.CreatedAt), ends(k), date(k.LastUsedAt), strings.Join(strings.Fields(k.Name), " "))
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s…\t%s\t%s\t%s\t%s\n", k.ID, k.UserID, k.Role, k.Scopes, k.Shown, date(k.CreatedAt), ends(k), date(k.LastUsedAt), strings.Join(strings.Fields(k.Name), " "))
 		}
 		return w.Flush()
 	})
@@ -178,7 +194,7 @@ func keysRevoke(ctx context.Context, std cli.IO, args []string) error {
 		if len(rest) != 1 {
 			return cli.Usage("needs exactly one key id")
 		}
-		err := auth.New(s, slog.New(slog.DiscardHandler), time.Now).Revoke(ctx, rest[0])
+		err := auth.New(s, slog.New(slog.DiscardHandler), time.Now).Revoke(ctx, here(), rest[0])
 		if errors.Is(err, auth.ErrKeyNotFound) {
 			return cli.NotFound(err)
 		}

@@ -60,6 +60,13 @@ func TestMigrationsAndKeys(t *testing.T) {
 	require.Equal(t, cli.ExitBadInput, code, errs)
 	code, _, errs = run(t, "keys", "create", "--user", "x", "--role", "king")
 	require.Equal(t, cli.ExitBadInput, code, errs)
+	code, _, errs = run(t, "keys", "create", "--user", "x", "--scopes", "read,admin")
+	require.Equal(t, cli.ExitBadInput, code)
+	require.Contains(t, errs, "admin")
+	code, _, _ = run(t, "keys", "create", "--user", "watcher", "--role", "operator", "--scopes", "read")
+	require.Equal(t, cli.ExitOK, code)
+	_, list, _ = run(t, "keys", "list")
+	require.Regexp(t, `watcher +operator +read +mw_live_`, list)
 	for _, bad := range [][]string{{"keys", "revoke"}, {"migrate", "up", "--nonsense"}} {
 		code, _, _ = run(t, bad...)
 		require.Equal(t, cli.ExitUsage, code, "%v", bad)

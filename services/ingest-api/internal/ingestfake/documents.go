@@ -73,7 +73,14 @@ func (s *Service) DeleteDocument(_ context.Context, c ingest.Caller, id string) 
 	if err != nil {
 		return err
 	}
-	if _, err := s.document(c, id); err != nil {
+	d, err := s.document(c, id)
+	if err == nil {
+		err = guarded(c, d)
+	}
+	if err == nil {
+		err = s.noted(c)
+	}
+	if err != nil {
 		return err
 	}
 	delete(s.docs, id)
@@ -162,6 +169,12 @@ func (s *Service) DeleteBase(_ context.Context, c ingest.Caller, idOrName string
 		return err
 	}
 	b, err := s.base(c, idOrName)
+	if err == nil {
+		err = guarded(c, b)
+	}
+	if err == nil {
+		err = s.noted(c)
+	}
 	if err != nil {
 		return err
 	}

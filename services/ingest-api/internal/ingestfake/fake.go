@@ -236,6 +236,9 @@ func (s *Service) acceptDocument(c ingest.Caller, u ingest.Upload, base ingest.B
 		if d, err = s.document(c, u.DocumentID); err != nil {
 			return d, false, err
 		}
+		if err = guarded(c, d); err != nil {
+			return d, false, err
+		}
 		same = d.SHA256 == u.File.SHA256
 		d.SHA256, d.Bytes, d.FileName, d.UpdatedAt = u.File.SHA256, u.File.Bytes, u.File.Name, s.tick()
 		return d, same, nil

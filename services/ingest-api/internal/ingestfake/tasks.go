@@ -136,6 +136,22 @@ func (s *Service) Transitions(_ context.Context, c ingest.Caller, id string, aft
 	return out, nil
 }
 
+// guarded asks the caller's condition.
+func guarded(c ingest.Caller, current any) error {
+	if c.Guard == nil {
+		return nil
+	}
+	return c.Guard(current)
+}
+
+// noted writes the caller's note; there is no transaction to write it in.
+func (s *Service) noted(c ingest.Caller) error {
+	if c.Note == nil {
+		return nil
+	}
+	return c.Note(context.Background(), nil, taskstate.Moment{Now: s.now})
+}
+
 // act is a person's step by the state machine's own rules of refusal.
 func (s *Service) act(method string, c ingest.Caller, id string, decide func(taskstate.Moment, taskstate.Task) taskstate.Decision) (taskstate.Task, error) {
 	end, err := s.begin(method, c)
@@ -147,9 +163,15 @@ func (s *Service) act(method string, c ingest.Caller, id string, decide func(tas
 	if err != nil {
 		return t, err
 	}
+	if err := guarded(c, t); err != nil {
+		return t, err
+	}
 	d := decide(taskstate.Moment{Now: s.now}, t)
 	if d.Err != nil {
 		return t, d.Err
+	}
+	if err := s.noted(c); err != nil {
+		return t, err
 	}
 	return s.move(id, d.Change.Reason, d.Change.Actor, d.Change.Message, func(t *taskstate.Task) {
 		t.Status, t.AttemptCount = d.Change.To, d.Change.AttemptCount

@@ -1,0 +1,99 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/auth/audit"
+	"github.com/millweir/millweir/pkg/ratelimit"
+)
+
+// maxBlocked bounds the networks that are blocked at once; beyond it those whose time is over go, then all.
+const maxBlocked = 10_000
+
+// guesses limits failed logins by the caller's network. A network that is over the limit is blocked until one attempt
+// comes back: what it brings is refused without a look-up, at a cost that does not depend on what it brings.
+// Callers there whose key was good before, and tokens, are judged all the same, so nobody is locked out by a neighbour.
+//
+// The limit is never lifted: while Redis is away each process counts for itself (ratelimit.Fallback).
+type guesses struct {
+	limiter ratelimit.Limiter // nil: no limit
+	now     func() time.Time
+
+	mu      sync.Mutex
+	blocked map[string]time.Time // network → until when
+}
+
+func newGuesses(cfg Config, deps Deps) *guesses {
+	g := &guesses{now: deps.Now, blocked: map[string]time.Time{}}
+	switch {
+	case cfg.AuthFailLimit == 0:
+	case deps.Logins != nil:
+		g.limiter = deps.Logins
+	default:
+		g.limiter = ratelimit.NewLocal(cfg.LoginLimit(), deps.Now)
+	}
+	return g
+}
+
+// wait is how long a network is still blocked; 0: it is not.
+func (g *guesses) wait(network string) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return max(g.blocked[network].Sub(g.now()), 0)
+}
+
+// failed counts a failed login and answers how long the network is blocked by it; 0: it is not.
+func (g *guesses) failed(ctx context.Context, network string) time.Duration {
+	if g.limiter == nil {
+		return 0
+	}
+	r, err := g.limiter.Take(ctx, network)
+	if err != nil || r.Allowed {
+		return 0 // the only error is that the caller went away
+	}
+	now := g.now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.blocked) >= maxBlocked {
+		for name, until := range g.blocked {
+			if !until.After(now) {
+				delete(g.blocked, name)
+			}
+		}
+		if len(g.blocked) >= maxBlocked {
+			clear(g.blocked)
+		}
+	}
+	g.blocked[network] = now.Add(r.RetryAfter)
+	return r.RetryAfter
+}
+
+// login finds out who holds a secret, within the limit of failed logins.
+func (g *Gateway) login(c *gin.Context, secret string) (auth.Principal, error) {
+	from := network(c.ClientIP())
+	if wait := g.guesses.wait(from); wait > 0 && !g.deps.Auth.Familiar(secret) {
+		g.loginFailed(c, from)
+		return auth.Principal{}, &apiError{code: codeLoginLimited, retryAfter: wait}
+	}
+	who, err := g.deps.Auth.Authenticate(c.Request.Context(), secret)
+	if err == nil || !errors.Is(err, auth.ErrInvalidKey) {
+		return who, err
+	}
+	g.loginFailed(c, from)
+	if wait := g.guesses.failed(c.Request.Context(), from); wait > 0 {
+		return auth.Principal{}, &apiError{code: codeLoginLimited, retryAfter: wait, cause: err}
+	}
+	return auth.Principal{}, err
+}
+
+// loginFailed counts a failed login where operators look.
+func (g *Gateway) loginFailed(c *gin.Context, from string) {
+	g.metrics.logins.Inc()
+	g.tried(audit.Event{Action: audit.LoginFailed, Source: audit.Source{IP: from, RequestID: requestOf(c).id}})
+}
