@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/sqlfile"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
@@ -41,7 +42,7 @@ type checker struct {
 	log   *history.Checker // nil without History
 
 	now     time.Time // the database's, at the start
-	queue   *QueueState
+	queue   *ingestq.State
 	letters map[death]*letterState
 	client  *clientView
 	effects map[string][]Effect // of paid calls, by task, in their order

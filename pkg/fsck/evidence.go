@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -20,7 +21,7 @@ type Evidence struct {
 	DB      DB
 	Vectors ingest.VectorStore
 	Files   *ingest.Files
-	Queue   Queue
+	Queue   ingestq.Inspector
 	// Stats asks the gateway for its counts by status.
 	Stats func(ctx context.Context) (map[taskstate.Status]int64, error)
 	// Effects is what the embedding service was asked, Client what clients saw, Acks what was acknowledged: JSON lines.
@@ -60,46 +61,6 @@ type Options struct {
 
 // DefaultPatience is a sweep, a reclaim and some load: contract §10 promises a new promise within 15 s.
 const DefaultPatience = 15 * time.Second
-
-// Queue is a look at the queue; redisq.Inspector and the lab implement it.
-type Queue interface {
-	// Look reads the stream's borders, its groups and their pending deliveries. A missing stream is an empty one.
-	Look(ctx context.Context) (QueueState, error)
-	// Letters gives every dead letter to f, oldest first.
-	Letters(ctx context.Context, f func(Letter) error) error
-}
-
-// QueueState is the queue at one moment.
-type QueueState struct {
-	Length int64
-	// First is the oldest entry that is kept, Deleted the youngest that was ever removed; empty: none.
-	First, Deleted string
-	Groups         []Group
-	// Horizon is the time of the first entry that no group member was given, by the queue's clock; zero: all were given.
-	Horizon time.Time
-	Pending []PendingEntry
-}
-
-// Group is one consumer group.
-type Group struct {
-	Name  string
-	Given string // id of the last entry that was delivered; empty or 0-0: none yet
-}
-
-// PendingEntry is a delivery that was read and not acknowledged.
-type PendingEntry struct {
-	Group, ID, TaskID string
-	Gone              bool // its entry was removed
-	Raw               bool // it has no readable task id
-	Idle              time.Duration
-}
-
-// Letter is a dead letter.
-type Letter struct {
-	ID     string
-	TaskID string // empty: raw bytes that could not be read
-	Fence  int64
-}
 
 // Effect is one request that the embedding service got, as embedtest writes it.
 type Effect struct {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -46,7 +47,7 @@ func (c *checker) judgeLetters(ctx context.Context) error {
 		c.tally.NotJudged("I18", "the dead letter stream is off")
 		return nil
 	}
-	err := c.e.Queue.Letters(ctx, func(l Letter) error {
+	err := c.e.Queue.Letters(ctx, func(l ingestq.Letter) error {
 		if l.TaskID == "" {
 			return nil // raw bytes, kept as they came
 		}
@@ -86,10 +87,8 @@ func (c *checker) judgeQueue(ctx context.Context) error {
 			"entry %s was removed, the group was given entries up to %s only", q.Deleted, g.Given)
 	}
 	for _, p := range q.Pending {
-		c.verdict(!p.Gone || !c.o.Rest, "I19", p.TaskID, "entry %s is pending for %s and does not exist any more", p.ID, p.Group)
-		if !p.Gone {
-			c.verdict(q.First == "" || !idLess(p.ID, q.First), "I20", p.Group, "entry %s is pending, the stream begins at %s", p.ID, q.First)
-		}
+		c.verdict(!p.Gone, "I20", p.Group, "entry %s is pending and was removed", p.ID)
+		c.verdict(!p.Gone || !c.o.Rest, "I19", p.ID, "it is pending for %s and does not exist any more", p.Group)
 	}
 	if c.o.Rest {
 		c.verdict(q.Horizon.IsZero(), "L5", "queue", "an entry of %s was given to nobody", stamp(q.Horizon))
@@ -101,7 +100,7 @@ func (c *checker) judgeQueue(ctx context.Context) error {
 
 // judgePending compares pending entries with the rows that they name.
 func (c *checker) judgePending(ctx context.Context) error {
-	byTask := map[string]PendingEntry{}
+	byTask := map[string]ingestq.Unacked{}
 	var ids []string
 	for _, p := range c.queue.Pending {
 		if p.TaskID == "" {

@@ -1,0 +1,46 @@
+package ingestq
+
+import (
+	"context"
+	"time"
+)
+
+// Inspector looks at a queue from outside, for checks: it is no member and changes nothing.
+type Inspector interface {
+	// Look reads the borders, the groups and what they have read and not acknowledged. A missing queue is an empty one.
+	Look(ctx context.Context) (State, error)
+	// Letters gives every dead letter to f, oldest first, and stops at f's first error.
+	Letters(ctx context.Context, f func(Letter) error) error
+}
+
+// State is a queue at one moment.
+type State struct {
+	Length int64
+	// First is the id of the oldest entry that is kept, Deleted of the youngest that was ever removed; empty: none.
+	First, Deleted string
+	Groups         []Group
+	// Horizon is the time part of the first entry that was given to no member, by the queue's clock; zero: all were given.
+	Horizon time.Time
+	Pending []Unacked
+}
+
+// Group is one consumer group.
+type Group struct {
+	Name  string
+	Given string // id of the last entry that was given to a member
+}
+
+// Unacked is a delivery that was read and not acknowledged.
+type Unacked struct {
+	Group, ID string
+	TaskID    string // empty: it cannot be read
+	Gone      bool   // its entry was removed
+	Idle      time.Duration
+}
+
+// Letter is a dead letter.
+type Letter struct {
+	ID     string
+	TaskID string // empty: raw bytes that could not be read
+	Fence  int64
+}
