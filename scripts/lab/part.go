@@ -45,3 +45,8 @@ func (w *World) sqlName() string {
 
 // redisName is the number of the world's Redis database.
 func (w *World) redisName() string { return strconv.Itoa(w.part) }
+
+// Command starts `millweir` with arguments, on the world's servers.
+func (w *World) Command(args []string, env ...string) (*Proc, error) {
+	return w.start("millweir", args, w.serverEnv(), env)
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+const (
+	lease       = time.Second
+	settleLimit = 60 * time.Second // for all work to end after a fault, on two busy cores
+	fireLimit   = 45 * time.Second // for a point to be reached; an owed dead letter is looked at after 10 s
+	readyLimit  = 30 * time.Second
+	firstNumber = 1000
+)
+
+// quick are settings under which what takes minutes in production takes seconds here. Chunks and batches are small, so
+// that a small document has several of each.
+var quick = []string{
+	"INGEST_LEASE_MS=" + strconv.Itoa(int(lease.Milliseconds())), "INGEST_MAX_CRASHES=6", "INGEST_REDIS_MAX_ATTEMPTS=4",
+	"INGEST_SWEEP_INTERVAL_MS=200", "INGEST_PROMISE_SLACK_MS=300", "INGEST_STOP_GRACE_MS=0", "INGEST_STREAM_PIN_MAX_MS=1000",
+	"INGEST_REDIS_RECLAIM_IDLE_MS=300", "INGEST_REDIS_RECLAIM_INTERVAL_MS=200",
+	"INGEST_REDIS_RETRY_BASE_BACKOFF_MS=200", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=400",
+	"CHUNK_MODE=chars", "CHUNK_SIZE=300", "CHUNK_OVERLAP=0", "EMBEDDING_BATCH_SIZE=4",
+}
+
+// sent is a document that was accepted.
+type sent struct {
+	lab.Doc
+	task, document string
+}
+
+// lane is a world of its own in which one point after the other is tried. Only its gateway runs all the time.
+type lane struct {
+	*lab.World
+	client *lab.Client
+	load   *lab.Record                 // what was accepted
+	want   map[string]taskstate.Status // tasks that end otherwise than SUCCEEDED
+	number int                         // of the next document
+	clean  []lab.Doc                   // documents whose segments are compared with those of an undisturbed run in the end
+}
+
+// newLane makes a lane on the plan's servers.
+func (p *plan) newLane(ctx context.Context) (*lane, error) {
+	p.mu.Lock()
+	p.parts++
+	n := p.parts
+	p.mu.Unlock()
+	if n > laneLimit {
+		return nil, fmt.Errorf("%d lanes were given up after failures", n-1)
+	}
+	w, err := p.world.Part(ctx, n, lab.Options{Name: "lane-" + strconv.Itoa(n), Env: quick, Embedder: &embedtest.Options{}})
+	if err != nil {
+		return nil, err
+	}
+	l := &lane{
+		World: w, load: &lab.Record{Accepted: map[string]lab.Doc{}, Other: map[int]int{}}, want: map[string]taskstate.Status{},
+		number: firstNumber + int(p.seed%firstNumber)*firstNumber, //nolint:gosec // below a million
+	}
+	api, err := l.StartReady(ctx, "ingest-api")
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	l.client = lab.NewClient(api.HTTP)
+	return l, nil
+}
+
+// doc is a new document of about that many bytes; it has no idempotency key.
+func (l *lane) doc(bytes int) lab.Doc {
+	l.number++
+	d := lab.Text(l.number, bytes)
+	d.Key = ""
+	return d
+}
+
+// blank is a new document without any text: it ends DEAD at once.
+func (l *lane) blank() lab.Doc {
+	l.number++
+	return lab.Doc{Name: fmt.Sprintf("blank-%d.txt", l.number), Body: fmt.Appendf(nil, "%*s\n", l.number%firstNumber+1, " ")}
+}
+
+// upload sends a document that must be accepted.
+func (l *lane) upload(ctx context.Context, d lab.Doc) (sent, error) {
+	task, err := l.client.Upload(ctx, d)
+	if err != nil {
+		return sent{}, fmt.Errorf("upload %s: %w", d.Name, err)
+	}
+	l.load.Accepted[task.TaskID] = d
+	return sent{Doc: d, task: task.TaskID, document: task.DocumentID}, nil
+}
+
+// insist sends a document again and again until it is accepted, as a careful client does.
+func (l *lane) insist(ctx context.Context, d lab.Doc) error {
+	return lab.Until(ctx, settleLimit, 200*time.Millisecond, func(ctx context.Context) error {
+		_, err := l.upload(ctx, d)
+		return err
+	})
+}
+
+// audit is the judge of this lane.
+func (l *lane) audit() lab.Audit {
+	return lab.Audit{DB: l.DB.Reader(), Vectors: l.Vectors, Stream: l.Stream, Load: l.load, Want: l.want}
+}
+
+// settled waits until nothing of the lane is under way.
+func (l *lane) settled(ctx context.Context) error {
+	if err := l.audit().Settled(ctx, settleLimit); err != nil {
+		return fmt.Errorf("no rest: %w%s", err, l.unfinished(ctx))
+	}
+	return nil
+}
+
+// unfinished is the log and the explanation of a task that did not come to rest.
+func (l *lane) unfinished(ctx context.Context) string {
+	logs, err := lab.Logs(ctx, l.DB.Reader())
+	if err != nil {
+		return ""
+	}
+	for id, log := range logs {
+		if last := log[len(log)-1].To; last.Terminal() || l.want[id] == last {
+			continue
+		}
+		words, err := l.client.Explain(ctx, id)
+		return fmt.Sprintf("\n  log of task %s:\n%s  explain: %s", id, lab.Chain(log), errors.Join(errors.New(words), err))
+	}
+	return ""
+}
+
+// undisturbed runs a worker from here until every task has ended, and ends it again.
+func (l *lane) undisturbed(ctx context.Context, env ...string) error {
+	worker, err := l.Start("stream-worker", env...)
+	if err != nil {
+		return err
+	}
+	defer worker.Kill()
+	return l.settled(ctx)
+}
