@@ -13,7 +13,6 @@ func (c check) String() string { return c.pkg + " -run " + c.tests }
 var (
 	rules        = check{"pkg/taskstate", "."}
 	model        = check{"pkg/taskstate/spec", "."}
-	history      = check{"pkg/taskstate/history", "."}
 	differential = check{"pkg/taskstore", "Differential.*SQLite"}
 	storeSuite   = check{"pkg/taskstore", "TestConformance/sqlite"}
 	storeCommit  = check{"pkg/taskstore", "TestUnknownCommitIsReadBack"}
