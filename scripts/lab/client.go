@@ -36,6 +36,13 @@ func (c *Client) As(user, key string, note func(Call)) *Client {
 	return &Client{base: c.base, http: c.http, user: user, key: key, note: note}
 }
 
+// Within is the same client with another longest time of a request.
+func (c *Client) Within(limit time.Duration) *Client {
+	other := *c
+	other.http = &http.Client{Transport: transport, Timeout: limit}
+	return &other
+}
+
 // Doc is something to upload.
 type Doc struct {
 	Name string // file name

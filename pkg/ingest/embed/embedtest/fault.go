@@ -26,6 +26,7 @@ const (
 	Hang      Kind = "hang"       // no answer until the caller leaves, the faults are cleared or the server closes; then the connection is cut
 	Cut       Kind = "cut"        // the connection is closed in the middle of the body
 	Fail      Kind = "fail"       // 500
+	Refuse    Kind = "refuse"     // 500 with x-should-retry: false, so that callers try no second time
 	Redirect  Kind = "redirect"   // 302 to another host
 	Huge      Kind = "huge"       // a body that does not end
 )
@@ -43,7 +44,7 @@ type Fault struct {
 // paid tells whether a real service would have computed, and charged for, the vectors.
 func (f Fault) paid() bool {
 	switch f.Kind {
-	case Throttle, ThrottleM, Busy, OKError, Fail, Redirect, Hang, Huge:
+	case Throttle, ThrottleM, Busy, OKError, Fail, Refuse, Redirect, Hang, Huge:
 		return false
 	}
 	return true
@@ -67,6 +68,9 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, f Fault) (status
 		return s.problem(w, http.StatusServiceUnavailable, "service is starting"), true
 	case OKError:
 		return s.problem(w, http.StatusOK, "Rate limit reached for requests"), true
+	case Refuse:
+		w.Header().Set("X-Should-Retry", "false")
+		return s.problem(w, http.StatusInternalServerError, "the model has crashed"), true
 	case Fail:
 		return s.problem(w, http.StatusInternalServerError, "the model has crashed"), true
 	case Redirect:
