@@ -100,6 +100,14 @@ func (p *program) stop() {
 	})
 }
 
+// kill ends the program as a power cut would.
+func (p *program) kill() {
+	p.once.Do(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	})
+}
+
 // printed waits for a pattern in the output and answers its first group.
 func (p *program) printed(pattern string) string {
 	p.t.Helper()

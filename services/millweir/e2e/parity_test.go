@@ -1,0 +1,232 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
+	"github.com/millweir/millweir/pkg/labserver"
+)
+
+// installation is one way to run Millweir: the script below must leave the same log on each.
+type installation struct {
+	*client
+	embed *embedtest.Server
+	// begin starts the process that works; it is what a step stops or kills.
+	begin  func() *program
+	worker *program
+}
+
+// play is one life of a task: what happens to it, and the log that it leaves as "from>to reason attempt/crashes actor".
+type play struct {
+	name string
+	act  func(w *installation) (taskID string)
+	want []string
+}
+
+const (
+	accepted  = ">QUEUED ACCEPTED 0/0 user"
+	claimed   = "QUEUED>RUNNING CLAIMED 0/0 worker"
+	done      = "RUNNING>SUCCEEDED DONE 0/0 worker"
+	failedOne = "RUNNING>RETRYING FAILED 1/0 worker"
+)
+
+// script is every event that a task can meet.
+func script() []play {
+	const again = "RETRYING>RUNNING CLAIMED 1/0 worker"
+	return []play{
+		{"succeeds", func(w *installation) string { return w.finish(w.upload()) }, []string{accepted, claimed, done}},
+		{"fails once", func(w *installation) string {
+			w.embed.Set(embedtest.Fault{Kind: embedtest.Fail, Match: firstClaim})
+			return w.finish(w.upload())
+		}, []string{accepted, claimed, failedOne, again, "RUNNING>SUCCEEDED DONE 1/0 worker"}},
+		{"dies and is replayed", func(w *installation) string {
+			w.embed.Set(embedtest.Fault{Kind: embedtest.Fail})
+			id := w.finish(w.upload())
+			w.embed.Clear()
+			w.post(tasks + "/" + id + "/retry")
+			return w.finish(id)
+		}, []string{accepted, claimed, failedOne, again, "RUNNING>DEAD EXHAUSTED 2/0 worker", "DEAD>QUEUED REPLAYED 0/0 operator", claimed, done}},
+		{"is cancelled and replayed", func(w *installation) string {
+			id := w.hold()
+			w.post(tasks + "/" + id + "/cancel")
+			w.embed.Clear()
+			w.post(tasks + "/" + id + "/retry")
+			return w.finish(id)
+		}, []string{accepted, claimed, "RUNNING>CANCELLED CANCELLED 0/0 operator", "CANCELLED>QUEUED REPLAYED 0/0 operator", claimed, done}},
+		{"is suspended and resumed", func(w *installation) string {
+			id := w.hold()
+			w.post("/internal/tasks/" + id + "/suspend")
+			w.embed.Clear()
+			w.post("/internal/tasks/" + id + "/resume")
+			return w.finish(id)
+		}, []string{accepted, claimed, "RUNNING>SUSPENDED SUSPENDED 0/0 operator", "SUSPENDED>QUEUED RESUMED 0/0 operator", claimed, done}},
+		{"is throttled", func(w *installation) string {
+			w.embed.Set(embedtest.Fault{Kind: embedtest.Throttle, For: 3 * time.Second, Match: firstClaim})
+			return w.finish(w.upload())
+		}, []string{accepted, claimed, "RUNNING>RETRYING THROTTLED 0/0 worker", "RETRYING>RUNNING CLAIMED 0/0 worker", done}},
+		{"does not wait", func(w *installation) string {
+			w.embed.Set(embedtest.Fault{Kind: embedtest.Throttle, For: 10 * time.Minute, Match: firstClaim})
+			id := w.reaches(w.upload(), "RETRYING").TaskID
+			w.post(tasks + "/" + id + "/retry")
+			return w.finish(id)
+		}, []string{
+			accepted, claimed, "RUNNING>RETRYING THROTTLED 0/0 worker", "RETRYING>RETRYING RETRY_NOW 0/0 operator",
+			"RETRYING>RUNNING CLAIMED 0/0 worker", done,
+		}},
+		{"is handed back", func(w *installation) string {
+			id := w.hold()
+			w.worker.stop()
+			w.embed.Clear()
+			w.worker = w.begin()
+			return w.finish(id)
+		}, []string{accepted, claimed, "RUNNING>QUEUED HANDED_BACK 0/0 worker", claimed, done}},
+		{"is taken over", func(w *installation) string {
+			id := w.hold()
+			w.worker.kill()
+			w.embed.Clear()
+			w.worker = w.begin()
+			return w.finish(id)
+		}, []string{accepted, claimed, "RUNNING>RUNNING TAKEOVER 0/1 worker", "RUNNING>SUCCEEDED DONE 0/1 worker"}},
+		{"takes its process down", func(w *installation) string {
+			id := w.hold()
+			for crash := range 3 {
+				w.worker.kill()
+				w.worker = w.begin()
+				eventually(w.t, fmt.Sprintf("crash %d is counted", crash+1), func() bool { return len(w.log(id)) == 3+crash })
+			}
+			w.embed.Clear()
+			return w.finish(id)
+		}, []string{
+			accepted, claimed, "RUNNING>RUNNING TAKEOVER 0/1 worker", "RUNNING>RUNNING TAKEOVER 0/2 worker", "RUNNING>DEAD crash_limit 0/3 worker",
+		}},
+		{"is overtaken by a newer version", func(w *installation) string {
+			id := w.hold()
+			document := w.task(id).DocumentID
+			w.embed.Clear()
+			w.embed.Set(embedtest.Fault{Kind: embedtest.Hang, Match: func(e embedtest.Effect) bool { return e.Task == id }})
+			body, kind := form(w.t, "newer.txt", w.text())
+			var newer task
+			w.do(http.MethodPut, documents+"/"+document, body, "Content-Type", kind).into(w.t, http.StatusAccepted, &newer)
+			require.Equal(w.t, "SUCCEEDED", w.ended(newer.TaskID).Status)
+			return w.finish(id)
+		}, []string{accepted, claimed, "RUNNING>CANCELLED SUPERSEDED 0/0 system"}},
+		{"loses its document", func(w *installation) string {
+			id := w.hold()
+			require.Equal(w.t, http.StatusNoContent, w.do(http.MethodDelete, documents+"/"+w.task(id).DocumentID, nil).status)
+			return w.finish(id)
+		}, []string{accepted, claimed, "RUNNING>CANCELLED DELETED 0/0 operator"}},
+	}
+}
+
+// firstClaim matches what a task asks for in its first claim.
+func firstClaim(e embedtest.Effect) bool { return e.Fence == 1 }
+
+// Embedded and real servers, SQLite and the two others: the same events leave the same log.
+func TestEveryInstallationLeavesTheSameLog(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(t *testing.T, env []string) *installation{
+		"embedded": func(t *testing.T, env []string) *installation {
+			data, addr := t.TempDir(), freeAddr(t)
+			w := &installation{client: newClient(t, "http://"+addr)}
+			w.begin = func() *program {
+				p := start(t, "dev", env, "--data", data, "--addr", addr)
+				p.printed(`ready http://\S+`)
+				return p
+			}
+			return w
+		},
+		"MariaDB": func(t *testing.T, env []string) *installation {
+			return separate(t, append(env, "MYSQL_DSN="+labserver.MySQLDatabase(t)))
+		},
+		"Postgres": func(t *testing.T, env []string) *installation {
+			return separate(t, append(env, "DATABASE_URL="+labserver.PostgresDatabase(t)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			embed := embedtest.Start(t, embedtest.Options{})
+			w := open(t, []string{
+				"AUTH_MODE=none", "EMBEDDING_BASE_URL=" + embed.URL, "EMBEDDING_MODEL=test", "EMBEDDING_API=openai",
+				"INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=100", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=100",
+				"INGEST_MAX_CRASHES=3", "INGEST_LEASE_MS=1000", "INGEST_STOP_GRACE_MS=100",
+			})
+			w.embed, w.worker = embed, w.begin()
+			for _, p := range script() {
+				embed.Clear()
+				require.Equal(t, p.want, w.log(p.act(w)), "a task that %s", p.name)
+			}
+		})
+	}
+}
+
+// separate is a gateway and a worker on real servers.
+func separate(t *testing.T, env []string) *installation {
+	migrate(t, env...)
+	env = append(env, "REDIS_URL="+labserver.RedisURL(t), "CHROMA_BASE_URL="+labserver.Chroma(t).URL(""), "UPLOAD_DIR="+filepath.Join(t.TempDir(), "uploads"))
+	api := start(t, "ingest-api", append(env, "HTTP_ADDR=127.0.0.1:0"))
+	return &installation{
+		client: newClient(t, "http://"+api.printed(`"gateway: listening".*?"addr":"([^"]+)"`)),
+		begin:  func() *program { return start(t, "stream-worker", env) },
+	}
+}
+
+// freeAddr is a loopback address that nobody listens at.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+// text is unlike any before.
+func (w *installation) text() []byte { return prose(fmt.Sprintf("word%d", time.Now().UnixNano()), 1) }
+
+// upload sends a new document.
+func (w *installation) upload() string { return w.accepted("a.txt", w.text()).TaskID }
+
+// hold sends a document whose embedding hangs, once it runs.
+func (w *installation) hold() string {
+	w.embed.Set(embedtest.Fault{Kind: embedtest.Hang})
+	return w.reaches(w.upload(), "RUNNING").TaskID
+}
+
+// post takes one step with a task.
+func (w *installation) post(path string) {
+	w.t.Helper()
+	w.do(http.MethodPost, path, nil).into(w.t, http.StatusOK, nil)
+}
+
+// finish waits for a task's end.
+func (w *installation) finish(id string) string {
+	w.t.Helper()
+	return w.ended(id).TaskID
+}
+
+// log is a task's log, one line a row.
+func (w *installation) log(id string) []string {
+	w.t.Helper()
+	var rows page[struct {
+		FromStatus   string `json:"fromStatus"`
+		ToStatus     string `json:"toStatus"`
+		Reason       string `json:"reason"`
+		AttemptCount int    `json:"attemptCount"`
+		CrashCount   int    `json:"crashCount"`
+		Actor        string `json:"actor"`
+	}]
+	w.get(tasks+"/"+id+"/transitions").into(w.t, http.StatusOK, &rows)
+	var out []string
+	for _, r := range rows.Items {
+		kind, _, _ := strings.Cut(r.Actor, ":")
+		out = append(out, fmt.Sprintf("%s>%s %s %d/%d %s", r.FromStatus, r.ToStatus, r.Reason, r.AttemptCount, r.CrashCount, kind))
+	}
+	return out
+}
