@@ -73,7 +73,7 @@ type Death struct {
 	Fence  int64
 }
 
-// Deaths are the entries of the dead letter stream with how often each is there.
+// Deaths are the entries of the dead letter stream with how often each is there; undecodable deliveries have no task and are left out.
 func (s *Stream) Deaths(ctx context.Context) (map[Death]int, error) {
 	entries, err := s.client.Do(ctx, s.client.B().Xrange().Key(DLQKey).Start("-").End("+").Build()).AsXRange()
 	if err != nil {
@@ -81,6 +81,9 @@ func (s *Stream) Deaths(ctx context.Context) (map[Death]int, error) {
 	}
 	out := map[Death]int{}
 	for _, e := range entries {
+		if e.FieldValues["taskId"] == "" {
+			continue
+		}
 		fence, err := strconv.ParseInt(e.FieldValues["fence"], 10, 64)
 		if err != nil {
 			return nil, fmt.Errorf("DLQ entry %s: fence: %w", e.ID, err)
