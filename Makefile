@@ -7,6 +7,7 @@ RUN      := .run
 BIN      := $(RUN)/bin
 TAGS     := nomsgpack grpcnotrace
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+comma    := ,
 LDFLAGS  := -s -w -X github.com/millweir/millweir/pkg/process.version=$(VERSION)
 GOFLAGS_BUILD := -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)'
 # Every binary is a folder below services/ with a main.go.
@@ -21,7 +22,7 @@ RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/li
 TEST_ALL = $(RACE) -shuffle=on -timeout 20m -covermode=atomic $(TEST_FLAGS)
 STORE = github.com/millweir/millweir/pkg/taskstore
 
-.PHONY: help env-example run build test test-quick cover lint fmt deps services-up services-down services-status bench drills drill mutants ci clean FORCE
+.PHONY: help env-example run build test test-quick cover lint fmt deps services-up services-down services-status bench drills drill mutants vuln sbom repro ci clean FORCE
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +89,16 @@ drill: build ## the drills whose names begin with NAME
 mutants: ## run the checks against bugs that were seeded on purpose: each must be found
 	go run ./scripts/mutants
 
+vuln: $(BIN)/govulncheck ## known vulnerabilities that our code reaches; VULNDB=DIR is an index or a clone of golang/vulndb
+	go run ./scripts/vuln -govulncheck $(CURDIR)/$(BIN)/govulncheck -module services/millweir -tags '$(subst $() ,$(comma),$(TAGS))' \
+		$(if $(VULNDB),-db '$(VULNDB)') -work $(RUN)/vulndb github.com/millweir/millweir/...
+
+sbom: build ## what is in each binary, as CycloneDX JSON: .run/sbom/<service>.cdx.json
+	go run ./scripts/sbom -out $(RUN)/sbom -version $(VERSION) $(BINARIES:%=bin/%)
+
+repro: ## build every binary twice, from two clones with caches of their own, and compare the sums
+	@VERSION='$(VERSION)' scripts/repro.sh $(RUN)/repro $(BINARIES)
+
 ci: ## what the checks run
 	.ci/run
 
@@ -101,6 +112,12 @@ $(BIN)/services: FORCE
 GOLANGCI_VERSION := $(shell cat .ci/golangci-version)
 $(BIN)/golangci-lint: .ci/golangci-version
 	GOBIN=$(CURDIR)/$(BIN) GOFLAGS= CGO_ENABLED=0 go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@touch $@
+
+# The last version that builds everywhere; it reads the code of newer Go all the same.
+GOVULNCHECK_VERSION := v1.1.4
+$(BIN)/govulncheck: Makefile
+	GOBIN=$(CURDIR)/$(BIN) GOFLAGS= CGO_ENABLED=0 go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
 	@touch $@
 
 FORCE:

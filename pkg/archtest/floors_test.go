@@ -28,6 +28,7 @@ var floors = map[string]string{
 	"github.com/ulikunitz/xz":                "v0.5.15",
 	"google.golang.org/grpc":                 "v1.82.1",
 	"github.com/MicahParks/jwkset":           "v0.6.0",
+	"github.com/quic-go/quic-go":             "v0.59.1",
 	"github.com/redis/go-redis/v9":           "v9.7.3",
 }
 
