@@ -1,7 +1,7 @@
 -- Documents, their versions, segments and files (contract §3, design D8, D10, D13).
 
 -- A named collection of one user's documents; its id names the vector collection.
-CREATE TABLE knowledge_base (
+CREATE TABLE IF NOT EXISTS knowledge_base (
     id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     user_id VARCHAR(190) NOT NULL,
     name VARCHAR(190) NOT NULL, -- unique among the live bases of its user
@@ -20,7 +20,7 @@ CREATE TABLE knowledge_base (
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- A file in the upload folder. Its path is the id of its row, never its hash, and no path is used twice (design D8).
-CREATE TABLE stored_file (
+CREATE TABLE IF NOT EXISTS stored_file (
     id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     user_id VARCHAR(190) NOT NULL,
     sha256 CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -34,7 +34,7 @@ CREATE TABLE stored_file (
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- A document. status is READY whenever a version is visible, else after its last task (design D13).
-CREATE TABLE knowledge_document (
+CREATE TABLE IF NOT EXISTS knowledge_document (
     id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     user_id VARCHAR(190) NOT NULL,
     base_id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -66,7 +66,7 @@ CREATE TABLE knowledge_document (
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- One take of a document. BUILDING → VISIBLE → SUPERSEDED, or ABANDONED; both last ones are final (design D8).
-CREATE TABLE document_version (
+CREATE TABLE IF NOT EXISTS document_version (
     id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     document_id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     base_id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -95,7 +95,7 @@ CREATE TABLE document_version (
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- A piece of a version's text with its place. A row says nothing about its vector; stored is a mark set under the holder's predicate.
-CREATE TABLE knowledge_segment (
+CREATE TABLE IF NOT EXISTS knowledge_segment (
     id BIGINT NOT NULL AUTO_INCREMENT,
     document_id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     version_id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -118,7 +118,7 @@ CREATE TABLE knowledge_segment (
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Vector ids that SQL must still name until they were deleted twice (design D8).
-CREATE TABLE vector_garbage (
+CREATE TABLE IF NOT EXISTS vector_garbage (
     vector_id CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     base_id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     document_id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -132,7 +132,7 @@ CREATE TABLE vector_garbage (
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Embeddings that were paid for, by content (design D10); swept 24 h after their last use.
-CREATE TABLE embedding_ledger (
+CREATE TABLE IF NOT EXISTS embedding_ledger (
     model_key VARCHAR(190) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     text_hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     dim INT NOT NULL,
@@ -143,7 +143,7 @@ CREATE TABLE embedding_ledger (
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Idempotency keys of requests that are still being received; a row is a lease.
-CREATE TABLE upload_request (
+CREATE TABLE IF NOT EXISTS upload_request (
     user_id VARCHAR(190) NOT NULL,
     request_key VARCHAR(190) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     request_id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
