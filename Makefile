@@ -22,7 +22,7 @@ RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/li
 TEST_ALL = $(RACE) -shuffle=on -timeout 20m -covermode=atomic $(TEST_FLAGS)
 STORE = github.com/millweir/millweir/pkg/taskstore
 
-.PHONY: help env-example run build test test-quick cover lint fmt deps services-up services-down services-status bench drills drill mutants vuln sbom repro ci clean FORCE
+.PHONY: help env-example run build test test-quick cover lint fmt deps services-up services-down services-status bench drills drill crashpoints mutants vuln sbom repro ci clean FORCE
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ bench: build ## measure, print a table and write .run/bench.json
 
 drills: build ## break real servers and processes and look at what is left; one line each
 	go run ./scripts/drills
+
+crashpoints: ## kill the processes at every marked point and judge what is left; NAME=prefix KIND=stop|error|sleep
+	go run ./scripts/crashpoints $(if $(NAME),-name '$(NAME)') $(if $(KIND),-kind $(KIND))
 
 drill: build ## the drills whose names begin with NAME
 	go run ./scripts/drills -name '$(NAME)'

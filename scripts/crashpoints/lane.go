@@ -80,10 +80,10 @@ func (l *lane) doc(bytes int) lab.Doc {
 	return d
 }
 
-// blank is a new document without any text: it ends DEAD at once.
+// blank is a new document in whose markup no text stands: it ends DEAD at once.
 func (l *lane) blank() lab.Doc {
 	l.number++
-	return lab.Doc{Name: fmt.Sprintf("blank-%d.txt", l.number), Body: fmt.Appendf(nil, "%*s\n", l.number%firstNumber+1, " ")}
+	return lab.Doc{Name: fmt.Sprintf("blank-%d.html", l.number), Body: fmt.Appendf(nil, "<!DOCTYPE html><html><body><!-- %d --></body></html>\n", l.number)}
 }
 
 // upload sends a document that must be accepted.

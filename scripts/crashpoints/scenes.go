@@ -366,6 +366,9 @@ func timePasses(ctx context.Context, t *trial) error {
 
 // baseGone lets time pass until nothing is left of the base.
 func baseGone(ctx context.Context, t *trial) error {
+	for _, d := range t.docs { // their rows go too
+		delete(t.load.Accepted, d.task)
+	}
 	return lab.Until(ctx, settleLimit, 5*lookEvery, func(ctx context.Context) error {
 		n, err := t.count(ctx, "SELECT COUNT(*) FROM knowledge_base WHERE name = ?", t.base())
 		if err == nil && n == 0 {

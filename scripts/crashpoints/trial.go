@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -59,6 +60,8 @@ type trial struct {
 	docs  []sent // of this trial
 	more  []lab.Doc
 	hit   bool
+
+	failed atomic.Pointer[error] // of during
 }
 
 // dir is the folder in which the armed process leaves its traces.
@@ -126,16 +129,24 @@ func (t *trial) begin(ctx context.Context) func() error {
 		return func() error { return nil }
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	go func() { done <- t.during(ctx) }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := t.during(ctx); err != nil {
+			t.failed.Store(&err)
+		}
+	}()
 	return func() error {
 		defer cancel()
 		select {
-		case err := <-done:
-			return err
+		case <-done:
 		case <-time.After(settleLimit):
 			return errors.New("what was to reach the point does not end")
 		}
+		if err := t.failed.Load(); err != nil {
+			return *err
+		}
+		return nil
 	}
 }
 
@@ -161,17 +172,23 @@ func (t *trial) acted() bool {
 
 // fired waits until the point has acted, and with kill until it has ended its process.
 func (t *trial) fired(ctx context.Context, p *lab.Proc) error {
-	err := lab.Until(ctx, fireLimit, lookEvery, func(context.Context) error {
+	var stuck error // nothing more will reach the point
+	err := lab.Until(ctx, fireLimit, lookEvery, func(ctx context.Context) error {
+		exited := p.Exited() // before the look: a process acts first and ends then
 		switch {
 		case t.acted():
 			return nil
-		case p.Exited():
-			return fmt.Errorf("%s ended before it came to %s; end of %s:\n%s", p.Name, t.at.name, p.Log, p.Tail(12))
+		case t.failed.Load() != nil:
+			stuck = *t.failed.Load()
+			return nil
+		case exited:
+			stuck = fmt.Errorf("%s ended before it came to %s; end of %s:\n%s", p.Name, t.at.name, p.Log, p.Tail(12))
+			return nil
 		}
-		return fmt.Errorf("%s was never hit%s", t.at.name, t.unfinished(ctx))
+		return fmt.Errorf("%s was never hit", t.at.name)
 	})
-	if err != nil {
-		return err
+	if err = errors.Join(stuck, err); err != nil {
+		return fmt.Errorf("%w%s", err, t.unfinished(ctx))
 	}
 	by, err := os.ReadFile(filepath.Join(t.dir(), "fired"))
 	if err == nil && string(by) != "" && string(by) != strconv.Itoa(p.PID) {
