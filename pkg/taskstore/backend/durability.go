@@ -88,7 +88,9 @@ type LookFunc func(ctx context.Context, conn driver.Conn) (Durability, error)
 
 // Guard answers a connector that refuses a server of LevelNone with an UnsafeError, at every new connection:
 // a server that comes back with other settings is found out before anything is written to it.
-func Guard(c driver.Connector, look LookFunc) driver.Connector { return &guarded{Connector: c, look: look} }
+func Guard(c driver.Connector, look LookFunc) driver.Connector {
+	return &guarded{Connector: c, look: look}
+}
 
 // guarded looks at every new connection.
 type guarded struct {
