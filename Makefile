@@ -22,7 +22,7 @@ RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/li
 TEST_ALL = $(RACE) -shuffle=on -timeout 20m -covermode=atomic $(TEST_FLAGS)
 STORE = github.com/millweir/millweir/pkg/taskstore
 
-.PHONY: help env-example run build test test-quick cover lint fmt deps services-up services-down services-status bench drills drill crashpoints mutants vuln sbom repro ci clean FORCE
+.PHONY: help env-example run build test test-quick cover lint fmt deps services-up services-down services-status bench drills drill soak crashpoints mutants vuln sbom repro ci clean FORCE
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ crashpoints: ## kill the processes at every marked point and judge what is left;
 
 drill: build ## the drills whose names begin with NAME
 	go run ./scripts/drills -name '$(NAME)'
+
+soak: ## half an hour of random faults on a whole installation, then every rule is judged; ARGS="-for 3m -seed N"
+	go run ./scripts/soak -for 30m -transitions 200000 $(ARGS)
 
 mutants: ## run the checks against bugs that were seeded on purpose: each must be found
 	go run ./scripts/mutants
