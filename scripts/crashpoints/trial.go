@@ -97,7 +97,8 @@ func (t *trial) run(ctx context.Context) error {
 	defer t.armed.Kill()
 	during := t.begin(ctx)
 	if err := t.fired(ctx, t.armed); err != nil {
-		during()
+		t.armed.Kill() // so that what it was given comes to its end
+		_ = during()   // said already
 		return err
 	}
 	t.hit = true
