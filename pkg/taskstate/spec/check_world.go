@@ -121,21 +121,49 @@ func (j *judge) delivery() {
 			j.must("I18", r.Letters&(1<<r.Fence) != 0, "%s is marked, but fence %d has no dead letter", taskID(t), r.Fence)
 		}
 	}
-	if j.op.Kind == OpLook {
+	switch j.op.Kind {
+	case OpLook:
 		j.settled()
+	case OpCopy:
+		j.must("D4", j.after.entries() <= j.before.entries(), "a copy of an entry that was gone: one delivery became two")
+	case OpPromise:
+		j.promised()
+	default:
 	}
 	if j.res.Acked == 0 || j.op.Proc >= numWorkers {
 		return // settling acts on the row as it read it, which settled has judged
 	}
 	r := &j.before.Rows[j.before.entry(j.res.Acked).Task]
-	if r.Delivery != j.res.Acked {
-		return
+	x, _ := j.worker()
+	if r.Delivery != j.res.Acked || x.Fence != 0 && x.Fence < r.Fence {
+		return // another's delivery, or that of an own claim whose outcome is committed: it costs a message, never a task
 	}
 	task := taskID(int(j.before.entry(j.res.Acked).Task))
 	j.must("I17", r.State != stRunning && r.State != stRetrying, "the own delivery of %s was acknowledged while it was %s", task, name(r))
 	if r.State == stDead && r.Owed {
 		j.must("I18", r.Letters&(1<<r.Fence) != 0, "the delivery of %s, which is DEAD, was acknowledged before its dead letter", task)
 	}
+}
+
+// promised judges the horizon sweep: a healthy backlog is never added again (design D5).
+func (j *judge) promised() {
+	x := &j.after.Loops[j.op.Proc-procLoop]
+	for _, e := range j.before.Stream {
+		if e.Kind == entryNew && x.At == loopAdd && x.Mask&(1<<e.Task) != 0 {
+			j.must("D5", e.Since&(1<<e.Task) != 0, "%s is promised again while the entry that was promised lies undelivered", taskID(int(e.Task)))
+		}
+	}
+}
+
+// entries counts what is in the stream.
+func (w *World) entries() int {
+	n := 0
+	for _, e := range w.Stream {
+		if e.Kind != entryNone {
+			n++
+		}
+	}
+	return n
 }
 
 // settled judges what settling decided about an entry, by the row as it was read: I17.

@@ -137,7 +137,9 @@ func (m *Model) release(w *World, i, t int) Result {
 		return taskstate.Release(m.policy, mo, task, ownerText[ownerOf(i)])
 	})
 	x, r := &w.Workers[i], &w.Rows[t]
-	r.Taken = false
+	if res.Answer == taskstate.AnswerApplied {
+		r.Taken = false
+	}
 	switch {
 	case !x.Had, r.State != stQueued && x.Entry == r.Delivery:
 		x.rest()

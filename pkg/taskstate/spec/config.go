@@ -25,12 +25,10 @@ type Outcomes uint8
 
 // The outcomes.
 const (
-	MayFail      Outcomes = 1 << iota // an attempt fails
-	MayBreak                          // it fails for good
-	MayThrottle                       // a service asks to wait
-	MaySuspend                        // its holder wants a person to look
-	MayAllFail            = MayFail | MayBreak | MayThrottle | MaySuspend
-	MaySucceedOn Outcomes = 0 // success alone
+	MayFail    Outcomes = 1 << iota // an attempt fails
+	MayBreak                        // it fails for good
+	MaySuspend                      // its holder wants a person to look
+	MayAllFail = MayFail | MayBreak | MaySuspend
 )
 
 // Duties are what a loop process does; bits.

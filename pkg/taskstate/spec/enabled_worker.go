@@ -147,10 +147,13 @@ func (m *Model) enabledRun(w *World, i int, yield func(o Op)) {
 	if x.At == atVectors {
 		return // what fails before the switch fails as it does before the vectors
 	}
+	if w.Left.Throttles > 0 {
+		end(OpThrottle)
+	}
 	for _, e := range []struct {
 		may  Outcomes
 		kind Kind
-	}{{MayFail, OpFail}, {MayBreak, OpBreak}, {MayThrottle, OpThrottle}, {MaySuspend, OpSuspendHeld}} {
+	}{{MayFail, OpFail}, {MayBreak, OpBreak}, {MaySuspend, OpSuspendHeld}} {
 		if m.cfg.Outcomes&e.may != 0 {
 			end(e.kind)
 		}

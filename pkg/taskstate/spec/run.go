@@ -64,6 +64,9 @@ func (m *Model) finishing(w *World, i int, o Op) Result {
 	if !again {
 		x.Doing = o.Kind
 	}
+	if o.Kind == OpThrottle {
+		w.Left.Throttles--
+	}
 	if o.Reply == ReplyUndone {
 		x.At = atUnsureFin
 		return Result{Task: t}

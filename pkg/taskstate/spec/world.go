@@ -30,6 +30,7 @@ type Faults struct {
 	Stops      uint8 // SIGTERM of a worker
 	Acts       uint8 // cancel, suspend, retry now
 	Replays    uint8 // replay of DEAD and CANCELLED, resume of SUSPENDED
+	Throttles  uint8 // a service that asks to wait
 	Restores   uint8 // timeline renew, with or without a database that was put back before it
 }
 
