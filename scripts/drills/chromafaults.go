@@ -49,9 +49,15 @@ func chromaFaults(ctx context.Context, s *stage) (string, error) {
 				lab.Pause(ctx, turn)
 				c.ChromaHTTP.Set(f.fault)
 				lab.Pause(ctx, turn)
-				if met[f.name] = c.ChromaHTTP.Set(nil); met[f.name] == 0 {
-					return fmt.Errorf("no request met %s", f.name)
+				if err := lab.Until(ctx, liveLimit, turn/10, func(context.Context) error {
+					if c.ChromaHTTP.Met() == 0 {
+						return fmt.Errorf("no request met %s", f.name)
+					}
+					return nil
+				}); err != nil {
+					return err
 				}
+				met[f.name] = c.ChromaHTTP.Set(nil)
 			}
 			return c.allRun()
 		},

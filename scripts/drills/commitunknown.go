@@ -2,13 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/millweir/millweir/scripts/lab"
 )
 
 // cutChance is the part of COMMITs without an answer.
 const cutChance = 0.05
+
+// moreCuts is how much longer than the load cuts go on until each kind was met.
+const moreCuts = time.Minute
 
 // cutKinds are the transactions that must be hit on both sides of their COMMIT.
 var cutKinds = []string{"ACCEPTED", "CLAIMED", "DONE"}
@@ -27,25 +32,32 @@ func cutCommits(ctx context.Context, s *stage, postgres bool) (string, error) {
 		faults: func(ctx context.Context, c *cluster) error {
 			c.Commits.Cut(cutChance, s.random)
 			lab.Pause(ctx, s.load)
+			err := lab.Until(ctx, moreCuts, time.Second, func(context.Context) error { return allCut(c.Commits.Cuts()) })
 			c.Commits.Cut(0, nil)
-			return c.allRun()
+			return errors.Join(err, c.allRun())
 		},
-		judge: func(ctx context.Context, c *cluster, load *lab.Record) (string, error) {
+		judge: func(ctx context.Context, c *cluster, _ *lab.Record) (string, error) {
 			cuts, all, hits := c.Commits.Cuts(), 0, ""
 			for _, n := range cuts {
 				all += n
 			}
 			for _, kind := range cutKinds {
-				lost, done := cuts[lab.Cut{What: kind}], cuts[lab.Cut{What: kind, Done: true}]
-				if lost == 0 || done == 0 {
-					return "", fmt.Errorf("of %s %d COMMITs were lost and %d answers: both must be met", kind, lost, done)
-				}
-				hits += fmt.Sprintf(", %s %d/%d", kind, lost, done)
+				hits += fmt.Sprintf(", %s %d/%d", kind, cuts[lab.Cut{What: kind}], cuts[lab.Cut{What: kind, Done: true}])
 			}
 			attempts, crashes, err := costs(ctx, c)
 			return fmt.Sprintf("%d COMMITs cut (COMMIT lost/answer lost%s), %d attempts and %d crashes counted", all, hits, attempts, crashes), err
 		},
 	}.run(ctx, s)
+}
+
+// allCut says which kind of transaction has not yet lost both a COMMIT and an answer.
+func allCut(cuts map[lab.Cut]int) error {
+	for _, kind := range cutKinds {
+		if lost, done := cuts[lab.Cut{What: kind}], cuts[lab.Cut{What: kind, Done: true}]; lost == 0 || done == 0 {
+			return fmt.Errorf("of %s %d COMMITs were lost and %d answers: both must be met", kind, lost, done)
+		}
+	}
+	return nil
 }
 
 // costs sums what all tasks counted in the end.

@@ -58,12 +58,12 @@ func kill9Services(ctx context.Context, s *stage, postgres bool) (string, error)
 	if err != nil {
 		return "", err
 	}
-	return hit(kills, taken, load)
+	return s.hit(kills, taken, load)
 }
 
 // hit answers what the kills met; kills that met no work prove nothing.
-func hit(kills, taken int, load *lab.Record) (string, error) {
-	if len(load.Accepted) < 100 || taken == 0 {
+func (s *stage) hit(kills, taken int, load *lab.Record) (string, error) {
+	if len(load.Accepted) < s.least() || taken == 0 {
 		return "", fmt.Errorf("%d documents were accepted and %d tasks taken over: %d kills met no load", len(load.Accepted), taken, kills)
 	}
 	return fmt.Sprintf("%d kills, %d takeovers; %s", kills, taken, summary(load)), nil
@@ -97,7 +97,7 @@ func kill9Dev(ctx context.Context, s *stage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return hit(kills, taken, load)
+	return s.hit(kills, taken, load)
 }
 
 // verifyDev waits for rest, searches, stops the all-in-one and judges its SQLite file and vector files.

@@ -120,18 +120,15 @@ func kill9All(ctx context.Context, s *stage) (string, error) {
 					return err
 				}
 				for _, i := range s.random.Perm(len(everyService)) {
+					s.between(ctx, 0, 300*time.Millisecond)
 					if _, err := c.add(everyService[i]); err != nil {
 						return err
 					}
-					s.between(ctx, 0, 300*time.Millisecond)
-				}
-				if err := c.allReady(ctx, liveLimit); err != nil {
-					return err
 				}
 				for i := range m.orphans[first:] {
 					m.orphans[first+i].at = time.Now()
 				}
-				return nil
+				return c.allReady(ctx, liveLimit)
 			})
 			return err
 		},

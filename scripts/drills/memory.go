@@ -20,6 +20,7 @@ const (
 	childMemory = "EXTRACT_MEMORY_MB=128"
 	// workerBytes bounds a worker with all of its extractors: two of them at their limit, and as much for itself.
 	workerBytes = 512 << 20
+	bombBytes   = 40_000_000 * 6         // of "<w:p/>", whole ones: just below what the gateway refuses at the door
 	hungryEvery = 200 * time.Millisecond // looks at the workers' memory
 )
 
@@ -94,7 +95,7 @@ func starve(ctx context.Context, c *cluster, doc lab.Doc, want map[string]taskst
 
 // hungry are documents that grow when they are read.
 func hungry() ([]lab.Doc, error) {
-	bomb, err := docx(io.LimitReader(&repeater{text: "<w:p/>"}, 300<<20))
+	bomb, err := docx(io.LimitReader(&repeater{text: "<w:p/>"}, bombBytes))
 	if err != nil {
 		return nil, err
 	}

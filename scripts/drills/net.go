@@ -16,7 +16,7 @@ const (
 
 // slowNet delays every answer of each server in turn: slow is not wrong, nothing fails.
 func slowNet(ctx context.Context, s *stage) (string, error) {
-	return s.network(ctx, fmt.Sprintf("%s ± %s on every answer", slowness, jitter), func(ctx context.Context, p *lab.Proxy, turn time.Duration) error {
+	return s.network(ctx, fmt.Sprintf("%s ± %s on every answer", slowness, jitter), 0, func(ctx context.Context, p *lab.Proxy, turn time.Duration) error {
 		if err := p.Slow(slowness, jitter); err != nil {
 			return err
 		}
@@ -27,7 +27,7 @@ func slowNet(ctx context.Context, s *stage) (string, error) {
 
 // halfOpenNet lets nothing through the connections to each server in turn, old or new, and closes none.
 func halfOpenNet(ctx context.Context, s *stage) (string, error) {
-	return s.network(ctx, "silent connections", func(ctx context.Context, p *lab.Proxy, turn time.Duration) error {
+	return s.network(ctx, "silent connections", anyAttempts, func(ctx context.Context, p *lab.Proxy, turn time.Duration) error {
 		if err := p.Silence(); err != nil {
 			return err
 		}
@@ -42,7 +42,7 @@ func halfOpenNet(ctx context.Context, s *stage) (string, error) {
 
 // resetNet breaks the connections to each server in turn when the server answers, with breaks between.
 func resetNet(ctx context.Context, s *stage) (string, error) {
-	return s.network(ctx, "connections reset before the answer", func(ctx context.Context, p *lab.Proxy, turn time.Duration) error {
+	return s.network(ctx, "connections reset before the answer", anyAttempts, func(ctx context.Context, p *lab.Proxy, turn time.Duration) error {
 		for end := time.Now().Add(turn); time.Now().Before(end) && ctx.Err() == nil; {
 			if err := p.Cut(); err != nil {
 				return err
@@ -57,8 +57,11 @@ func resetNet(ctx context.Context, s *stage) (string, error) {
 	})
 }
 
-// network gives each server's connections the fault for its part of the load.
-func (s *stage) network(ctx context.Context, what string, fault func(ctx context.Context, p *lab.Proxy, turn time.Duration) error) (string, error) {
+// anyAttempts is no limit for what a fault may cost.
+const anyAttempts = 1 << 30
+
+// network gives each server's connections the fault for its part of the load; most is how many attempts it may cost.
+func (s *stage) network(ctx context.Context, what string, most int, fault func(ctx context.Context, p *lab.Proxy, turn time.Duration) error) (string, error) {
 	return storm{
 		opts: lab.Options{Proxied: true, Env: append([]string{"INGEST_LEASE_MS=5000", "INGEST_MAX_CRASHES=1000"}, retrying...)},
 		faults: func(ctx context.Context, c *cluster) error {
@@ -78,6 +81,9 @@ func (s *stage) network(ctx context.Context, what string, fault func(ctx context
 		},
 		judge: func(ctx context.Context, c *cluster, _ *lab.Record) (string, error) {
 			attempts, crashes, err := costs(ctx, c)
+			if err == nil && attempts > most {
+				err = fmt.Errorf("%d attempts were counted, at most %d are due", attempts, most)
+			}
 			return fmt.Sprintf("%s, for sql, redis, chroma, embed in turn: %d attempts and %d crashes counted", what, attempts, crashes), err
 		},
 	}.run(ctx, s)

@@ -17,6 +17,7 @@ const (
 	stopLimit  = 30 * time.Second
 	stopGrace  = 1500 * time.Millisecond // INGEST_STOP_GRACE_MS here
 	stopSoon   = stopGrace + 4*time.Second
+	backGoal   = time.Second // after the grace time
 	sigtermDoc = 12
 )
 
@@ -41,7 +42,7 @@ func sigterm(ctx context.Context, s *stage) (string, error) {
 	}); err != nil {
 		return "", err
 	}
-	took, err := stopWorker(ctx, c)
+	took, back, err := stopWorker(ctx, c)
 	if err != nil {
 		return "", err
 	}
@@ -61,34 +62,59 @@ func sigterm(ctx context.Context, s *stage) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("all-in-one: %w", err)
 	}
-	return fmt.Sprintf("worker ended in %.1f s (grace %.1f s) and handed back 3 tasks, all-in-one in %.1f s; %s",
-		took.Seconds(), stopGrace.Seconds(), devTook.Seconds(), summary(load)), nil
+	return fmt.Sprintf("worker ended in %.1f s (grace %.1f s), its 3 tasks handed back %.2f s after the grace (goal %.1f s), all-in-one in %.1f s; %s",
+		took.Seconds(), stopGrace.Seconds(), back.Seconds(), backGoal.Seconds(), devTook.Seconds(), summary(load)), nil
 }
 
-// stopWorker ends the worker that hangs with its tasks, and starts its successor.
-func stopWorker(ctx context.Context, c *cluster) (time.Duration, error) {
+// stopWorker ends the worker that hangs with its tasks, and starts its successor. It answers how long the worker took
+// to end, and how long after the grace time its last task was handed back.
+func stopWorker(ctx context.Context, c *cluster) (took, back time.Duration, err error) {
 	worker := c.of("stream-worker")[0]
 	c.drop(worker)
 	started := time.Now()
 	if err := unready(ctx, worker); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if err := ended(ctx, worker, stopSoon); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	took := time.Since(started)
+	took = time.Since(started)
 	counts, err := lab.CountStatus(ctx, c.DB.Reader())
+	if err != nil {
+		return 0, 0, err
+	}
+	if counts[taskstate.StatusQueued] != sigtermDoc {
+		return 0, 0, fmt.Errorf("after the stop tasks are %v, all %d must be QUEUED", counts, sigtermDoc)
+	}
+	if n, err := c.Stream.Pending(ctx); err != nil || n != 0 {
+		return 0, 0, fmt.Errorf("after the stop XPENDING is %d (%w), must be 0: deliveries go back at once", n, err)
+	}
+	if back, err = handedBack(ctx, c, started.Add(stopGrace)); err != nil {
+		return 0, 0, err
+	}
+	_, err = c.add("stream-worker")
+	return took, back, err
+}
+
+// handedBack is how long after from the last task was handed back.
+func handedBack(ctx context.Context, c *cluster, from time.Time) (last time.Duration, err error) {
+	logs, err := lab.Logs(ctx, c.DB.Reader())
 	if err != nil {
 		return 0, err
 	}
-	if counts[taskstate.StatusQueued] != sigtermDoc {
-		return 0, fmt.Errorf("after the stop tasks are %v, all %d must be QUEUED", counts, sigtermDoc)
+	n := 0
+	for _, log := range logs {
+		for _, t := range log {
+			if t.Reason == taskstate.ReasonHandedBack {
+				n++
+				last = max(last, t.CreatedAt.Sub(from))
+			}
+		}
 	}
-	if n, err := c.Stream.Pending(ctx); err != nil || n != 0 {
-		return 0, fmt.Errorf("after the stop XPENDING is %d (%w), must be 0: deliveries go back at once", n, err)
+	if n < 3 || last > backGoal {
+		return 0, fmt.Errorf("%d tasks were handed back, the last one %.2f s after the grace: 3 are due within %.1f s", n, last.Seconds(), backGoal.Seconds())
 	}
-	_, err = c.add("stream-worker")
-	return took, err
+	return last, nil
 }
 
 // unready sends SIGTERM and expects that /readyz says so at once, or that the process has ended already.

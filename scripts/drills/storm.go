@@ -66,12 +66,15 @@ func (st storm) run(ctx context.Context, s *stage) (string, error) {
 	if err := c.verify(ctx, load, st.want); err != nil {
 		return "", err
 	}
-	if least := int(s.load.Seconds()) * leastAccepted; len(load.Accepted) < least {
-		return "", fmt.Errorf("%d documents were accepted, fewer than %d: the faults met no load", len(load.Accepted), least)
+	if n := len(load.Accepted); n < s.least() {
+		return "", fmt.Errorf("%d documents were accepted, fewer than %d: the faults met no load", n, s.least())
 	}
 	saw, err := st.judge(ctx, c, load)
 	return saw + "; " + summary(load), err
 }
+
+// least is how many documents the stage's load must bring in.
+func (s *stage) least() int { return int(s.load.Seconds()) * leastAccepted }
 
 // rounds repeats a fault until the stage's load is over; it answers how often.
 func (s *stage) rounds(ctx context.Context, fault func(round int) error) (n int, err error) {

@@ -63,6 +63,13 @@ func (p *HTTPProxy) Set(f HTTPFault) (met int) {
 	return met
 }
 
+// Met is how many requests have met the present fault.
+func (p *HTTPProxy) Met() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.met
+}
+
 // Close ends the proxy and its connections.
 func (p *HTTPProxy) Close() { _ = p.server.Close() }
 
