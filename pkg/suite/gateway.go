@@ -18,7 +18,7 @@ type Application struct {
 // Application makes reads and writes over one publisher; maxUpload is the most bytes of one file.
 func (p *Parts) Application(s Shared, maxUpload int64) (*Application, error) {
 	publisher := redisq.NewPublisher(p.Redis, queueConfig(s.Queue), p.Env.Log, time.Now, p.metrics)
-	p.watchQueue(publisher)
+	p.watch(publisher.Collector())
 	policy := s.policy()
 	app, err := p.app(s, ingest.Deps{Publisher: publisher, Detect: extract.Detect, Policy: policy}, maxUpload)
 	if err != nil {

@@ -54,11 +54,11 @@ func (p *Parts) Close() {
 	p.closers = nil
 }
 
-// watchQueue shows the stream's length and pending entries, once per process.
-func (p *Parts) watchQueue(q *redisq.Publisher) {
+// watch shows a part's figures, once per process.
+func (p *Parts) watch(c prometheus.Collector) {
 	var twice prometheus.AlreadyRegisteredError
-	if err := p.Env.Metrics.Register(q.Collector()); err != nil && !errors.As(err, &twice) {
-		p.Env.Log.Warn("suite: queue metrics", slog.Any("error", err))
+	if err := p.Env.Metrics.Register(c); err != nil && !errors.As(err, &twice) {
+		p.Env.Log.Warn("suite: figures of a part", slog.Any("error", err))
 	}
 }
 

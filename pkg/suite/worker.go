@@ -52,12 +52,13 @@ func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 		return nil, err
 	}
 	queue := redisq.New(p.Redis, memberConfig(w.Shared.Queue, w.Work), p.Env.Log, time.Now, p.metrics)
-	p.watchQueue(queue.Publisher)
+	p.watch(queue.Publisher.Collector())
 	pool, err := extract.NewPool(w.Content.Extract, p.Env.Log)
 	if err != nil {
 		return nil, fmt.Errorf("EXTRACT_*: %w", err)
 	}
 	p.later(pool.Close)
+	p.watch(pool.Collector())
 	splitter, err := split.New(w.Content.Split)
 	if err != nil {
 		return nil, fmt.Errorf("CHUNK_*: %w", err)

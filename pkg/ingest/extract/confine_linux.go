@@ -3,6 +3,8 @@ package extract
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
 	llsys "github.com/landlock-lsm/go-landlock/landlock/syscall"
@@ -16,7 +18,18 @@ const (
 	maxChildCPU = 4 * 3600
 )
 
+// layer is one part of a child's confinement that the kernel may or may not give.
+type layer string
+
+const (
+	layerLandlock   layer = "landlock"   // no file by name, no port, no signal to others
+	layerSeccomp    layer = "seccomp"    // a list of system calls
+	layerNamespaces layer = "namespaces" // users, processes, network, IPC and mounts of its own
+)
+
 // confine shuts the doors of a child: limits, then landlock without any rule, then the system call filter.
+// The namespaces are the parent's to make (process.go); they are not asked for by EXTRACT_SANDBOX=require,
+// because containers seldom allow them, and what they cut off landlock and seccomp cut off too.
 func confine(s setup) hello {
 	if s.Warm && s.Sandbox == SandboxOff {
 		return hello{}
@@ -29,26 +42,40 @@ func confine(s setup) hello {
 	}
 	var h hello
 	var problems []error
-	if abi, err := llsys.LandlockGetABIVersion(); err != nil || abi < 1 {
-		problems = append(problems, fmt.Errorf("landlock: %w", errors.Join(errors.New("not available"), err)))
-	} else if err := landlock.V7.BestEffort().Restrict(); err != nil {
-		problems = append(problems, fmt.Errorf("landlock: %w", err))
-	} else {
-		h.Landlock = abi
-	}
-	if err := filterSyscalls(); err != nil {
-		problems = append(problems, fmt.Errorf("seccomp: %w", err))
-	} else {
-		h.Seccomp = true
+	for _, l := range []struct {
+		name  layer
+		raise func() error
+	}{
+		{layerLandlock, func() (err error) { h.Landlock, err = restrictFiles(); return err }},
+		{layerSeccomp, func() error { err := filterSyscalls(); h.Seccomp = err == nil; return err }},
+	} {
+		err := errors.New("left out")
+		if !slices.Contains(s.Without, l.name) {
+			err = l.raise()
+		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", l.name, err))
+		}
 	}
 	if err := errors.Join(problems...); err != nil {
-		h.Problem = err.Error()
+		h.Problem = strings.ReplaceAll(err.Error(), "\n", "; ")
 		h.Fatal = s.Sandbox == SandboxRequire
 	}
 	return h
 }
 
+// restrictFiles applies landlock without any rule, as far as this kernel's version of it (abi) goes.
+func restrictFiles() (abi int, err error) {
+	abi, err = llsys.LandlockGetABIVersion()
+	if err != nil || abi < 1 {
+		return 0, errors.Join(errors.New("the kernel has none"), err)
+	}
+	return abi, landlock.V11.BestEffort().Restrict()
+}
+
 // limitSelf sets the kernel's limits. RLIMIT_AS is not among them: Go and WebAssembly reserve far more than they use.
+// Nor is RLIMIT_NPROC, which counts all of a user's threads and none of root's: no process can be made here (seccomp),
+// and the watchdog counts the threads.
 func limitSelf(memoryMB int) error {
 	for _, l := range []struct {
 		name     string

@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,6 +54,12 @@ func hostile(what, arg string, out *sink) error {
 		_, err := os.ReadDir(arg)
 		return err
 	case "create":
+		f, err := os.Create(arg)
+		if err == nil {
+			_ = f.Close()
+		}
+		return err
+	case "fill":
 		return os.WriteFile(arg, []byte("x"), 0o600)
 	case "remove":
 		return os.Remove(arg)
@@ -67,19 +75,28 @@ func hostile(what, arg string, out *sink) error {
 	case "unix":
 		_, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 		return err
-	case "fork":
+	case "exec":
 		return exec.Command(arg).Run()
-	case "rawfork":
-		if pid, _, errno := unix.RawSyscall(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0); errno != 0 {
-			return errno
-		} else if pid == 0 {
-			unix.Exit(0)
-		}
-		return nil
+	case "replace":
+		return syscall.Exec(arg, []string{arg}, nil)
+	case "bomb":
+		return forkBomb()
+	case "threads":
+		crowd()
+	case "code":
+		_, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON)
+		return err
+	case "mount":
+		return unix.Mount("tmpfs", arg, "tmpfs", 0, "")
+	case "owner":
+		_, err := unix.FcntlInt(uintptr(childConnection()), unix.F_SETOWN, 1)
+		return err
 	case "ptrace":
-		return syscall.PtraceAttach(os.Getppid())
+		if _, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, number(arg), 0, 0, 0, 0); errno != 0 {
+			return errno
+		}
 	case "kill":
-		return syscall.Kill(os.Getppid(), 0)
+		return syscall.Kill(int(number(arg)), 0)
 	case "raise":
 		return unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY})
 	case "environment":
@@ -111,6 +128,19 @@ func hostile(what, arg string, out *sink) error {
 				return err
 			}
 		}
+	case "shout":
+		for range 1 << 14 {
+			_, _ = os.Stderr.Write(make([]byte, 64<<10))
+		}
+	case "progress":
+		fd := childConnection()
+		for n := range 1 << 18 {
+			frame := append([]byte{frameProgress, 0, 0, 0, 8}, encodeProgress(n, 1<<18)...)
+			for len(frame) > 0 {
+				written, _ := unix.Write(fd, frame) // less, or nothing, while the parent is behind
+				frame = frame[max(written, 0):]
+			}
+		}
 	case "garbage":
 		_, _ = unix.Write(childConnection(), []byte(strings.Repeat("\xff", 4096)))
 		<-time.After(time.Hour)
@@ -120,12 +150,44 @@ func hostile(what, arg string, out *sink) error {
 	return nil
 }
 
+// forkBomb makes processes until the system refuses.
+func forkBomb() error {
+	for range 64 {
+		if pid, _, errno := unix.RawSyscall(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0); errno != 0 {
+			return errno
+		} else if pid == 0 {
+			unix.Exit(0)
+		}
+	}
+	return nil
+}
+
+// crowd makes more threads than a child may have, and waits.
+func crowd() {
+	for range maxThreads + 100 {
+		go func() {
+			runtime.LockOSThread()
+			select {}
+		}()
+	}
+	<-time.After(time.Hour)
+}
+
+func number(arg string) uintptr {
+	n, err := strconv.Atoi(arg)
+	if err != nil {
+		panic(err)
+	}
+	return uintptr(n)
+}
+
 func overflow(n int) int { return overflow(n+1) + n } //nolint:staticcheck // the stack overflow is the point
 
 // childConnection finds the descriptor of the socket to the parent.
 func childConnection() int {
 	for fd := 3; fd < maxOpenFiles; fd++ {
-		if kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err == nil && kind == unix.SOCK_STREAM {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK {
 			return fd
 		}
 	}
@@ -141,16 +203,18 @@ func order(t *testing.T, p *Pool, what string) (string, error) {
 	defer f.Close()
 	r, ok := readerFor(typeHostile)
 	require.True(t, ok)
-	said := ""
+	said, reports := "", 0
 	run := &jobRun{pool: p, reader: r, job: job{MediaType: typeHostile, Size: int64(len(what)), Limits: p.cfg.limits()},
-		emit: func(b ingest.Block) error { said = b.Text; return nil }}
+		emit: func(b ingest.Block) error { said = b.Text; return nil }, progress: func(int, int) { reports++ }}
 	p.slots <- struct{}{}
 	defer func() { <-p.slots }()
 	run.worker, err = p.acquire(t.Context(), false)
 	require.NoError(t, err)
 	defer p.busy.Done()
+	began := time.Now()
 	_, err = run.do(t.Context(), f)
 	p.release(run.worker, run)
+	require.LessOrEqual(t, reports, 2+int(time.Since(began)/(progressEvery/2)))
 	return said, err
 }
 
@@ -159,11 +223,12 @@ func TestChildIsRefused(t *testing.T) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer listener.Close()
-	victim := writeTemp(t, "victim", []byte("x"))
+	victim, me := writeTemp(t, "victim", []byte("x")), strconv.Itoa(os.Getpid())
 	p := newPool(t, func(c *Config) { c.Sandbox, c.Parallel = SandboxRequire, 1 })
 	for _, what := range []string{
 		"read /etc/passwd", "read /proc/self/environ", "read " + victim, "list /", "create " + t.TempDir() + "/x", "remove " + victim,
-		"connect " + listener.Addr().String(), "udp 127.0.0.1:53", "unix", "fork /bin/true", "rawfork", "ptrace", "kill", "raise", "environment",
+		"connect " + listener.Addr().String(), "udp 127.0.0.1:53", "unix", "exec /bin/true", "replace /bin/true", "bomb",
+		"ptrace " + me, "kill " + me, "owner", "raise", "code", "mount /proc", "environment",
 	} {
 		t.Run(what, func(t *testing.T) {
 			said, err := order(t, p, what)
@@ -177,8 +242,13 @@ func TestChildIsRefused(t *testing.T) {
 
 func TestChildIsKilledAndThePoolLives(t *testing.T) {
 	t.Parallel()
+	crowded := "threads"
+	if ownProcesses == 0 {
+		crowded = "" // a thread of C brings its stack, and the memory ends first
+	}
 	for what, want := range map[string]string{
 		"allocate": "", "overflow": "", "sleep": "longer than", "spin": "longer than", "garbage": "protocol", "exit": "exit status 3", "panic": "as ordered",
+		"threads": crowded,
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -232,7 +302,8 @@ func TestEndOfContextKillsTheChild(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
 	p.release(w, run)
-	require.Equal(t, Stats{Started: 1, Killed: 1, PeakBytes: p.Stats().PeakBytes}, p.Stats())
+	s := p.Stats()
+	require.Equal(t, []int{0, 1, 1}, []int{s.Live, s.Started, s.Killed})
 }
 
 func TestReceiversErrorComesBack(t *testing.T) {

@@ -40,6 +40,7 @@ type setup struct {
 	CacheDir string  `json:"cacheDir"`
 	MemoryMB int     `json:"memoryMB"`
 	Sandbox  Sandbox `json:"sandbox"`
+	Without  []layer `json:"without,omitempty"` // left out by a test, to see that each layer holds alone
 }
 
 // hello is a child's answer: what confinement it got.

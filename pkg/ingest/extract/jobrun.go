@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
+	"time"
 	"unicode/utf8"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -22,8 +23,9 @@ type jobRun struct {
 	progress func(done, total int)
 	emit     func(ingest.Block) error
 
-	chars int64
-	bytes int64
+	chars    int64
+	bytes    int64
+	reported time.Time
 
 	clean  bool // the child may read another document
 	killed bool
@@ -126,6 +128,12 @@ func (r *jobRun) report(payload []byte, dog *watchdog) error {
 	if err != nil || r.progress == nil {
 		return err
 	}
+	// A child may report as often as it likes; the receiver is promised a few reports a second.
+	now := time.Now()
+	if now.Sub(r.reported) < progressEvery/2 && done < total {
+		return nil
+	}
+	r.reported = now
 	dog.emitting.Store(true)
 	defer dog.emitting.Store(false)
 	r.progress(done, total)

@@ -22,12 +22,16 @@ type Stats struct {
 	Started   int   // children started
 	Killed    int   // of them, killed over a limit or at an end of the context
 	PeakBytes int64 // the largest resident size that any child reached
+
+	// What the newest child that reads documents is confined by; false before the first.
+	Landlock, Seccomp, Namespaces bool
 }
 
 // Pool reads documents in resident child processes. It implements ingest.Extractor and is safe for concurrent use:
 // calls beyond EXTRACT_PARALLEL wait. Children start when they are needed and end when they idle.
 type Pool struct {
 	cfg      Config
+	without  []layer // left out by a test
 	log      *slog.Logger
 	cacheDir string
 	ownCache bool // cacheDir is temporary and goes with the pool
@@ -90,13 +94,13 @@ func (p *Pool) Warm(ctx context.Context) error {
 	// Compiling takes 300 MB once; the limits of reading do not hold for it, as no document is read.
 	for _, set := range []setup{
 		{PDF: true, Warm: true, CacheDir: p.cacheDir, MemoryMB: 4096, Sandbox: SandboxOff},
-		{Warm: true, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox},
+		{Warm: true, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox, Without: p.without},
 	} {
 		w, err := startWorker(p.starter, set)
 		if err != nil {
 			return fmt.Errorf("warm the document readers: %w", err)
 		}
-		p.noteHello(w.hello, set)
+		p.noteHello(w, set)
 		w.kill()
 	}
 	p.warmed = true
@@ -154,7 +158,8 @@ func (p *Pool) acquire(ctx context.Context, pdf bool) (*worker, error) {
 	if evicted != nil {
 		evicted.kill()
 	}
-	w, err := startWorker(p.starter, setup{PDF: pdf, CacheDir: p.cacheDir, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox})
+	set := setup{PDF: pdf, CacheDir: p.cacheDir, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox, Without: p.without}
+	w, err := startWorker(p.starter, set)
 	if err != nil {
 		p.mu.Lock()
 		p.stats.Live--
@@ -162,7 +167,7 @@ func (p *Pool) acquire(ctx context.Context, pdf bool) (*worker, error) {
 		p.busy.Done()
 		return nil, startFailure(ctx, err)
 	}
-	p.noteHello(w.hello, w.setupOf())
+	p.noteHello(w, set)
 	return w, nil
 }
 
@@ -208,9 +213,6 @@ func (p *Pool) dropDead() {
 	})
 }
 
-// setupOf is what matters of a worker's setup for the log.
-func (w *worker) setupOf() setup { return setup{PDF: w.pdf} }
-
 // startFailure is a child that could not start: a later attempt may find the machine in better shape.
 func startFailure(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
@@ -219,18 +221,26 @@ func startFailure(ctx context.Context, err error) error {
 	return ingest.Transient(ingest.CodeExtractCrashed, "start a document reader: %w", err)
 }
 
-// noteHello logs once what confinement the children have.
-func (p *Pool) noteHello(h hello, set setup) {
+// noteHello remembers what confinement the children have, and logs it once.
+func (p *Pool) noteHello(w *worker, set setup) {
+	if set.Warm && set.PDF {
+		return // it reads no document
+	}
 	p.mu.Lock()
-	first := !p.greeted && !(set.Warm && set.PDF)
-	p.greeted = p.greeted || first
+	first := !p.greeted
+	p.greeted = true
+	p.stats.Landlock, p.stats.Seccomp, p.stats.Namespaces = w.hello.Landlock > 0, w.hello.Seccomp, w.isolated
 	p.mu.Unlock()
 	if !first {
 		return
 	}
-	attrs := []any{slog.String("sandbox", string(p.cfg.Sandbox)), slog.Int("landlock_abi", h.Landlock), slog.Bool("seccomp", h.Seccomp)}
-	if h.Problem != "" {
-		p.log.Warn("extract: sandbox incomplete", append(attrs, slog.String("problem", h.Problem))...)
+	attrs := []any{slog.String("sandbox", string(p.cfg.Sandbox)), slog.Int("landlock_abi", w.hello.Landlock),
+		slog.Bool("seccomp", w.hello.Seccomp), slog.Bool("namespaces", w.isolated)}
+	if refused := p.starter.refused.Load(); refused != nil {
+		attrs = append(attrs, slog.String("namespaces_refused", (*refused).Error()))
+	}
+	if w.hello.Problem != "" {
+		p.log.Warn("extract: sandbox incomplete", append(attrs, slog.String("problem", w.hello.Problem))...)
 		return
 	}
 	p.log.Info("extract: sandbox ready", attrs...)

@@ -9,8 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,11 +26,19 @@ const (
 	stderrBytes = 4 << 10
 )
 
+// isolation are the namespaces that a child gets where the system allows them. It keeps no right in any of them:
+// the user that it is there is not root.
+const isolation = unix.CLONE_NEWUSER | ownProcesses | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNS
+
+// nobody is a child's user and group inside its namespaces; outside they are the parent's.
+const nobody = 65534
+
 // starter starts children from one thread that lives as long as it does:
 // the kernel ties a child's parent-death signal to the thread that made it, and Go ends idle threads at will.
 type starter struct {
-	jobs chan func()
-	done chan struct{}
+	jobs    chan func()
+	done    chan struct{}
+	refused atomic.Pointer[error] // why the system gives no namespaces; nil until it refused
 }
 
 func newStarter() *starter {
@@ -43,11 +53,41 @@ func newStarter() *starter {
 	return s
 }
 
-// start starts a command on the starter's thread.
-func (s *starter) start(cmd *exec.Cmd) error {
+// start runs a start of a child on the starter's thread: with namespaces, or once these were refused, without.
+func (s *starter) start(set setup, run func(*syscall.SysProcAttr) error) (isolated bool, err error) {
+	if set.Sandbox == SandboxOff || slices.Contains(set.Without, layerNamespaces) || s.refused.Load() != nil {
+		return false, s.onThread(run, plainAttr())
+	}
+	refused := s.onThread(run, isolatedAttr())
+	if refused == nil {
+		return true, nil
+	}
+	// A start without them tells a lack of rights from one of memory.
+	if err := s.onThread(run, plainAttr()); err != nil {
+		return false, err
+	}
+	s.refused.Store(&refused)
+	return false, nil
+}
+
+func (s *starter) onThread(run func(*syscall.SysProcAttr) error, attr *syscall.SysProcAttr) error {
 	result := make(chan error, 1)
-	s.jobs <- func() { result <- cmd.Start() }
+	s.jobs <- func() { result <- run(attr) }
 	return <-result
+}
+
+// plainAttr makes a child the head of its own group, which dies with the parent.
+func plainAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// isolatedAttr adds the namespaces.
+func isolatedAttr() *syscall.SysProcAttr {
+	attr := plainAttr()
+	attr.Cloneflags = isolation
+	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: nobody, HostID: os.Geteuid(), Size: 1}}
+	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: nobody, HostID: os.Getegid(), Size: 1}}
+	return attr
 }
 
 // stop ends the thread; no start may follow.
@@ -58,17 +98,19 @@ func (s *starter) stop() {
 
 // worker is the parent's side of one child.
 type worker struct {
-	cmd    *exec.Cmd
-	conn   *net.UnixConn
-	in     *bufio.Reader
-	buf    []byte
-	pdf    bool
-	hello  hello
-	files  int
-	idleAt time.Time
-	stderr *lastWords
-	exited chan struct{} // closed when the process is gone
-	state  string        // how it ended; after exited
+	cmd   *exec.Cmd
+	conn  *net.UnixConn
+	in    *bufio.Reader
+	buf   []byte
+	pdf   bool
+	hello hello
+	// isolated: it has namespaces of its own.
+	isolated bool
+	files    int
+	idleAt   time.Time
+	stderr   *lastWords
+	exited   chan struct{} // closed when the process is gone
+	state    string        // how it ended; after exited
 }
 
 // startWorker starts a child and waits for its greeting.
@@ -91,12 +133,13 @@ func startWorker(s *starter, set setup) (*worker, error) {
 	w := &worker{conn: unixConn, pdf: set.PDF, stderr: &lastWords{}, exited: make(chan struct{})}
 	w.in = bufio.NewReaderSize(w.conn, outBytes)
 	// The running program itself, even if its file was replaced since.
-	w.cmd = exec.Command("/proc/self/exe", childArg) //nolint:noctx // the pool ends it, by its group
-	w.cmd.Env, w.cmd.Dir = []string{}, "/"
-	w.cmd.Stderr = w.stderr
-	w.cmd.ExtraFiles = []*os.File{theirs}
-	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := s.start(w.cmd); err != nil {
+	w.isolated, err = s.start(set, func(attr *syscall.SysProcAttr) error {
+		w.cmd = exec.Command("/proc/self/exe", childArg) //nolint:noctx // the pool ends it, by its group
+		w.cmd.Env, w.cmd.Dir, w.cmd.SysProcAttr = []string{}, "/", attr
+		w.cmd.Stderr, w.cmd.ExtraFiles = w.stderr, []*os.File{theirs}
+		return w.cmd.Start()
+	})
+	if err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("start the child: %w", err)
 	}

@@ -9,35 +9,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offsets in struct seccomp_data (linux/seccomp.h).
+// Offsets in struct seccomp_data (linux/seccomp.h); the low half of an argument comes first on a little-endian machine.
 const (
 	dataNumber = 0
 	dataArch   = 4
-	dataArg0   = 16 // low half, on a little-endian machine
+	dataArg0   = 16
+	dataArg1   = 24
+	dataArg2   = 32
 	x32Bit     = 0x40000000
 )
 
-// deniedSyscalls answer EPERM: whatever reaches files by name, other processes, the network or the kernel's own doors.
-// A deny-list, because what Go's runtime needs differs between its versions; landlock stands before it.
-var deniedSyscalls = append([]uint32{
-	unix.SYS_SOCKET, unix.SYS_SOCKETPAIR, unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4,
-	unix.SYS_EXECVE, unix.SYS_EXECVEAT,
-	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_KCMP,
-	unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_GETFD, unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_KILL, unix.SYS_RT_SIGQUEUEINFO,
-	unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT,
-	unix.SYS_UNLINKAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT, unix.SYS_SYMLINKAT, unix.SYS_MKDIRAT, unix.SYS_MKNODAT,
-	unix.SYS_FCHMODAT, unix.SYS_FCHOWNAT, unix.SYS_TRUNCATE, unix.SYS_CHROOT, unix.SYS_PIVOT_ROOT,
-	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN, unix.SYS_FSMOUNT, unix.SYS_FSCONFIG,
-	unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
-	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
-	unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
-	unix.SYS_REBOOT, unix.SYS_KEXEC_LOAD, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_PRLIMIT64, unix.SYS_MEMFD_CREATE,
-	unix.SYS_SHMGET, unix.SYS_MSGGET, unix.SYS_SEMGET, unix.SYS_INOTIFY_INIT1, unix.SYS_FANOTIFY_INIT, unix.SYS_ACCT, unix.SYS_QUOTACTL,
-}, archDenied...)
+// allowedSyscalls is all that a child may ask of the kernel once its documents come: work on the descriptors that it holds,
+// memory, threads, time. What looks a file up by name, makes a descriptor of another kind, reaches another process
+// or changes the child's own confinement is not among it. The frequent ones stand first.
+var allowedSyscalls = append([]uint32{
+	unix.SYS_FUTEX, unix.SYS_READ, unix.SYS_WRITE, unix.SYS_PREAD64, unix.SYS_EPOLL_PWAIT, unix.SYS_NANOSLEEP, unix.SYS_MADVISE,
+	unix.SYS_RECVMSG, unix.SYS_CLOSE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_LSEEK, unix.SYS_FSTAT,
+	unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EVENTFD2,
+	unix.SYS_MUNMAP, unix.SYS_MREMAP, unix.SYS_MINCORE, unix.SYS_BRK,
+	unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_SIGALTSTACK, unix.SYS_RESTART_SYSCALL,
+	unix.SYS_SCHED_YIELD, unix.SYS_SCHED_GETAFFINITY, unix.SYS_GETPID, unix.SYS_GETTID,
+	unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_MEMBARRIER,
+	unix.SYS_CLOCK_GETTIME, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETRES, unix.SYS_GETTIMEOFDAY, unix.SYS_GETRANDOM,
+	unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
+}, archAllowed...)
 
 // filterSyscalls installs the filter on all threads.
 func filterSyscalls() error {
-	raw, err := bpf.Assemble(filterProgram())
+	raw, err := bpf.Assemble(filterProgram(uint32(unix.Getpid())))
 	if err != nil {
 		return fmt.Errorf("assemble the filter: %w", err)
 	}
@@ -60,10 +59,12 @@ func filterSyscalls() error {
 	return nil
 }
 
-// filterProgram refuses the denied calls, other architectures' calls, and a clone that makes a process instead of a thread.
-// Every test stands beside its answer, so that no jump is longer than a step.
-func filterProgram() []bpf.Instruction {
+// filterProgram lets the allowed calls through, some only with harmless arguments, and answers EPERM to all others:
+// what Go's runtime tries beyond the list is for its comfort, and it must not die of that.
+// Every test stands beside its answer, so that no jump is longer than a step. pid is the child's own.
+func filterProgram(pid uint32) []bpf.Instruction {
 	refuse := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
+	allow := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
 	program := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: dataArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipTrue: 1},
@@ -72,17 +73,29 @@ func filterProgram() []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: x32Bit, SkipTrue: 1},
 		refuse,
 	}
-	for _, number := range deniedSyscalls {
-		program = append(program, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: 1}, refuse)
+	for _, number := range allowedSyscalls {
+		program = append(program, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: 1}, allow)
 	}
+	// argument allows a call when one of its arguments passes a test.
+	argument := func(number, offset uint32, test bpf.JumpIf) {
+		test.SkipTrue = 1
+		program = append(program,
+			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: 4},
+			bpf.LoadAbsolute{Off: offset, Size: 4}, test, refuse, allow)
+	}
+	// No code comes into being after the reader of PDFs is compiled.
+	argument(unix.SYS_MMAP, dataArg2, bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: unix.PROT_EXEC})
+	argument(unix.SYS_MPROTECT, dataArg2, bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: unix.PROT_EXEC})
+	// Go's scheduler interrupts its own threads.
+	argument(unix.SYS_TGKILL, dataArg0, bpf.JumpIf{Cond: bpf.JumpEqual, Val: pid})
+	// Flags of descriptors, not their owner, whom the kernel would send signals.
+	argument(unix.SYS_FCNTL, dataArg1, bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: unix.F_SETFL})
+	// A thread, not a process.
+	argument(unix.SYS_CLONE, dataArg0, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.CLONE_THREAD})
 	return append(program,
 		// A C library that meets ENOSYS makes its threads by clone, whose flags can be looked at.
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE3, SkipTrue: 1},
 		bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE, SkipTrue: 3},
-		bpf.LoadAbsolute{Off: dataArg0, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.CLONE_THREAD, SkipTrue: 1},
 		refuse,
-		bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW},
 	)
 }

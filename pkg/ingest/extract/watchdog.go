@@ -14,6 +14,8 @@ import (
 const (
 	// watchEvery is how often a working child is looked at.
 	watchEvery = 50 * time.Millisecond
+	// maxThreads is more than Go's runtime makes for one document on any machine; RLIMIT_NPROC could not tell a child's from others'.
+	maxThreads = 512
 	// sharedMB is what a child's resident size holds beyond its own data: the program's code.
 	sharedMB = 40
 )
@@ -24,6 +26,7 @@ const (
 	killedCanceled
 	killedDeadline
 	killedMemory
+	killedThreads
 )
 
 // watchdog watches one job of one child and kills it over a limit.
@@ -62,8 +65,12 @@ func (d *watchdog) run(ctx context.Context) {
 				spent += now.Sub(last)
 			}
 			last = now
-			d.note(residentBytes(d.w.cmd.Process.Pid))
+			rss, threads := processSize(d.w.cmd.Process.Pid)
+			d.note(rss)
 			switch {
+			case threads > maxThreads:
+				d.kill(killedThreads)
+				return
 			case d.peak.Load() > d.memory:
 				d.kill(killedMemory)
 				return
@@ -101,25 +108,40 @@ func (d *watchdog) explain() string {
 		return fmt.Sprintf("the reader took longer than %s", d.deadline)
 	case killedMemory:
 		return fmt.Sprintf("the reader took more than %d MiB of memory", d.memory>>20)
+	case killedThreads:
+		return fmt.Sprintf("the reader made more than %d threads", maxThreads)
 	}
 	return ""
 }
 
 // residentBytes is a process's resident size; 0 when it is gone.
 func residentBytes(pid int) int64 {
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
+	rss, _ := processSize(pid)
+	return rss
+}
+
+// Fields of /proc/PID/stat behind the command's name, which may hold anything: proc(5) numbers them from 3 on.
+const (
+	statThreads = 20 - 3
+	statPages   = 24 - 3
+)
+
+// processSize is a process's resident size in bytes and the number of its threads; 0 when it is gone.
+func processSize(pid int) (rss, threads int64) {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	fields := bytes.Fields(raw)
-	if len(fields) < 2 {
-		return 0
+	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
+	if len(fields) <= statPages {
+		return 0, 0
 	}
-	pages, err := strconv.ParseInt(string(fields[1]), 10, 64)
-	if err != nil {
-		return 0
+	pages, pagesErr := strconv.ParseInt(string(fields[statPages]), 10, 64)
+	threads, threadsErr := strconv.ParseInt(string(fields[statThreads]), 10, 64)
+	if pagesErr != nil || threadsErr != nil {
+		return 0, 0
 	}
-	return pages * int64(os.Getpagesize())
+	return pages * int64(os.Getpagesize()), threads
 }
 
 // peakBytes is the kernel's own record of a living process's largest resident size; 0 when it is gone.
