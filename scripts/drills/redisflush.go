@@ -12,7 +12,7 @@ const (
 	flushTasks  = 10_000
 	flushBytes  = 300 // one segment each
 	flushGoal   = 15 * time.Second
-	flushSettle = 3 * time.Minute
+	flushSettle = 4 * time.Minute
 	// promiseSlack is INGEST_PROMISE_SLACK_MS, and a little more. What was accepted less than it before the loss counts as
 	// lost only once readers have come that far (design D5), and nobody reads here.
 	promiseSlack = 3 * time.Second

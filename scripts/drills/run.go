@@ -64,7 +64,7 @@ var drills = []drill{
 	{"main-halfopen", "connections to each that stay and say nothing", 3 * time.Minute, halfOpenNet},
 	{"main-reset", "connections to each that break off before the answer", 3 * time.Minute, resetNet},
 	{"main-redis-loss", "Redis killed, started empty, flushed, its group destroyed, its stream deleted", 3 * time.Minute, redisLoss},
-	{"main-redis-flush", "FLUSHALL with 10,000 tasks queued", 4 * time.Minute, redisFlush},
+	{"main-redis-flush", "FLUSHALL with 10,000 tasks queued", 8 * time.Minute, redisFlush},
 	{"main-redis-failover", "the primary of a Sentinel set killed, twice", 3 * time.Minute, redisFailover},
 	{"main-sse", "1,000 clients of event streams coming and going, the gateway stopped and killed", 4 * time.Minute, sse},
 	{"main-db-restart", "MariaDB killed, then away for 10 s", 3 * time.Minute, databaseRestart},
