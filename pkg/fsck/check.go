@@ -79,7 +79,7 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 		o.InFlight = 2 // ingest.NewDefaultConfig
 	}
 	c := &checker{
-		e: e, o: o, q: sqlfile.MustLoad(queryFiles(), sqlfile.Dialect(e.DB.Dialect())), db: e.DB.Reader(),
+		e: e, o: o, q: sqlfile.MustLoad(queryFiles(), sqlfile.MySQL), db: e.DB.Reader(), // the statements are the same everywhere
 		tally: history.NewTally(history.DefaultExamples), letters: map[death]*letterState{},
 	}
 	for _, r := range rules {
@@ -151,9 +151,8 @@ func (c *checker) verdict(ok bool, id, about, format string, args ...any) {
 
 // readClock reads the database's time.
 func (c *checker) readClock(ctx context.Context) error {
-	var now taskstate.Stamp
-	err := c.db.QueryRowContext(ctx, c.q.Get("Now")).Scan(&now)
-	c.now = now.Time
+	m, err := c.e.DB.Moment(ctx)
+	c.now = m.Now
 	return err
 }
 

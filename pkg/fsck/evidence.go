@@ -13,7 +13,7 @@ import (
 // DB is what the checker needs of the database; taskstate.Store is one.
 type DB interface {
 	Reader() taskstate.Tx
-	Dialect() string
+	Moment(ctx context.Context) (taskstate.Moment, error)
 }
 
 // Evidence is what there is to judge by. DB is needed; without one of the others the rules that need it are not judged.
@@ -53,7 +53,7 @@ type Options struct {
 	InFlight int
 	// Operators are users whose searches reach every document.
 	Operators []string
-	// Flushes are the times at which the queue lost all it had.
+	// Flushes are the times at which the queue had lost all it had.
 	Flushes []time.Time
 	// Canaries are secrets that were planted: they must stand nowhere.
 	Canaries []string

@@ -167,8 +167,8 @@ func (c *checker) judgeWaiting(t taskstate.Task) {
 		late := horizon.Sub(t.WakeAt) - c.o.Patience
 		c.verdict(late <= 0, "I15", t.ID, "it has no delivery since %s, was to be promised again at %s, and that is %s overdue", stamp(t.PromisedAt), stamp(t.WakeAt), late)
 		for _, at := range c.o.Flushes {
-			if t.PromisedAt.Before(at) && t.CreatedAt.Before(at) {
-				c.verdict(now.Sub(at) <= c.o.Patience, "L6", t.ID, "the queue lost all at %s, and its promise is of %s", stamp(at), stamp(t.PromisedAt))
+			if before := at.Add(-skew); t.PromisedAt.Before(before) && t.CreatedAt.Before(before) {
+				c.verdict(now.Sub(at) <= c.o.Patience, "L6", t.ID, "the queue had lost all at %s, and its promise is of %s", stamp(at), stamp(t.PromisedAt))
 			}
 		}
 	case taskstate.StatusRunning:
@@ -199,7 +199,7 @@ func (c *checker) judgeLife(t taskstate.Task, l *life) {
 	c.judgeAcks(t, l)
 	c.client.task(c, t, l)
 	for _, at := range c.o.Flushes {
-		if c.queue != nil && l.statusAt(at) == taskstate.StatusQueued && t.Status != taskstate.StatusQueued {
+		if c.queue != nil && l.statusAt(at.Add(-skew)) == taskstate.StatusQueued && t.Status != taskstate.StatusQueued {
 			c.judged("L6")
 		}
 	}

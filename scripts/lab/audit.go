@@ -1,20 +1,29 @@
 package lab
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/history"
 )
 
-// maxProblems bounds what an Audit tells.
-const maxProblems = 12
+// everybody is the user of a world without keys.
+const everybody = "local"
 
-// Audit says how the world must look at rest and judges it by tables, streams and vectors alone.
+// Audit says how the world must look at rest and lets package fsck judge it.
 type Audit struct {
 	DB      taskstate.Tx
 	Vectors ingest.VectorStore
@@ -23,37 +32,31 @@ type Audit struct {
 	Load *Record
 	// Want are the tasks that must end otherwise than SUCCEEDED, by id.
 	Want map[string]taskstate.Status
+
+	// World has more to judge by: files, effects, acknowledgements, logs, settings; nil: only what stands above.
+	World *World
+	// Gateway is asked for its counts; nil: nobody.
+	Gateway *Client
+	// Journal is what clients saw besides Load; Whole says that no request is in neither.
+	Journal []fsck.ClientRecord
+	Whole   bool
+	// Moving says that work is under way: only what holds at any moment is judged.
+	Moving bool
+	// RepliesLost says that answers of the embedding service may have been lost.
+	RepliesLost bool
+	// Rules must have judged at least one event.
+	Rules []string
 }
 
-// AuditError lists what is wrong; the log and the row of the first guilty task are in its text.
+// AuditError lists what is wrong, with the log of the first guilty task.
 type AuditError struct {
-	Problems []string
-	Guilty   string // id of the first task with a problem; may be empty
-	Chain    string
+	Report history.Report
+	Guilty string // id of the first task with a problem; may be empty
+	Text   string
 }
 
-// Error shows at most a dozen problems and the guilty task's log.
-func (e *AuditError) Error() string {
-	shown := e.Problems[:min(len(e.Problems), maxProblems)]
-	text := fmt.Sprintf("%d violations:\n  %s", len(e.Problems), strings.Join(shown, "\n  "))
-	if e.Chain != "" {
-		text += "\n  log of task " + e.Guilty + ":\n" + e.Chain
-	}
-	return text
-}
-
-// finding collects problems while it looks.
-type finding struct {
-	problems []string
-	guilty   string
-}
-
-func (f *finding) add(task, format string, args ...any) {
-	if f.guilty == "" {
-		f.guilty = task
-	}
-	f.problems = append(f.problems, fmt.Sprintf(format, args...))
-}
+// Error shows the first violations of each rule.
+func (e *AuditError) Error() string { return e.Text }
 
 // Settled waits until every task is terminal (or where Want has it), nothing is pending and no DLQ entry is owed.
 func (a Audit) Settled(ctx context.Context, limit time.Duration) error {
@@ -81,107 +84,185 @@ func (a Audit) Settled(ctx context.Context, limit time.Duration) error {
 	})
 }
 
-// Run judges. Errors: *AuditError; what kept it from looking.
+// Run judges. Errors: *AuditError; rules that judged nothing; what kept it from looking.
 func (a Audit) Run(ctx context.Context) error {
-	f := &finding{}
+	_, err := a.Judge(ctx)
+	return err
+}
+
+// Judge is Run with every rule's word.
+func (a Audit) Judge(ctx context.Context) (history.Report, error) {
+	e, o, closers, err := a.evidence()
+	defer func() {
+		for _, c := range closers {
+			_ = c.Close() // only read
+		}
+	}()
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	found, err := fsck.Check(ctx, e, o)
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	problems, err := a.load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	if err := errors.Join(found.Report.Err(), problems); err != nil {
+		return found.Report, &AuditError{Report: found.Report, Guilty: guilty(found.Report), Text: err.Error()}
+	}
+	return found.Report, found.Report.RequireJudged(a.Rules...)
+}
+
+// guilty is the first task among the examples.
+func guilty(r history.Report) string {
+	for _, one := range r {
+		for _, e := range one.Examples {
+			if e.History != "" {
+				return e.Task
+			}
+		}
+	}
+	return ""
+}
+
+// load judges what only the load knows: one task per file name, accepted or not, and no refusals.
+func (a Audit) load(ctx context.Context) (problems, err error) {
+	if a.Load == nil || a.Moving {
+		return nil, nil
+	}
 	rows, err := tasks(ctx, a.DB)
 	if err != nil {
-		return fmt.Errorf("audit: tasks: %w", err)
+		return nil, err
 	}
-	logs, err := Logs(ctx, a.DB)
-	if err != nil {
-		return fmt.Errorf("audit: transitions: %w", err)
+	return a.Load.problems(rows), nil
+}
+
+// problems are those of a load's own account.
+func (r *Record) problems(rows []taskRow) error {
+	var bad []error
+	for status, n := range r.Other {
+		bad = append(bad, fmt.Errorf("%d uploads were answered with %d", n, status))
 	}
-	a.outcomes(f, rows)
+	sent := map[string]bool{}
+	for _, d := range r.Maybe {
+		sent[d.Name] = true
+	}
+	for _, d := range r.Accepted {
+		sent[d.Name] = true
+	}
+	type place struct{ base, file string }
+	tasks := map[place]int{}
 	for _, t := range rows {
-		chain(f, t, logs[t.id])
+		at := place{t.base, t.file}
+		if tasks[at]++; tasks[at] == 2 && sent[t.file] {
+			bad = append(bad, fmt.Errorf("%s was uploaded with one key and became several tasks, one of them %s", t.file, t.id))
+		}
 	}
-	if err := a.content(ctx, f, rows); err != nil {
-		return fmt.Errorf("audit: %w", err)
+	return errors.Join(bad...)
+}
+
+// evidence opens all that there is to judge by; close the closers.
+func (a Audit) evidence() (fsck.Evidence, fsck.Options, []io.Closer, error) {
+	e := fsck.Evidence{DB: looking{a.DB}, Vectors: a.Vectors, Client: a.clientLog()}
+	o := fsck.Options{History: true, Rest: !a.Moving, Want: a.Want, DLQ: true, WholeClient: a.Whole, RepliesLost: a.RepliesLost}
+	if o.Want == nil {
+		o.Want = map[string]taskstate.Status{}
 	}
 	if a.Stream != nil {
-		if err := a.queue(ctx, f, rows); err != nil {
-			return fmt.Errorf("audit: queue: %w", err)
-		}
+		e.Queue, o.Flushes = a.Stream.Inspector(), a.Stream.Losses()
 	}
-	if len(f.problems) == 0 {
+	if a.Gateway != nil {
+		e.Stats = a.Gateway.Counts
+	}
+	if a.World == nil {
+		return e, o, nil, nil
+	}
+	o.Policy, o.Patience = a.World.Policy(), auditPatience
+	closers, err := a.World.evidence(&e)
+	return e, o, closers, err
+}
+
+// looking is a database on this machine, whose clock is its own.
+type looking struct{ tx taskstate.Tx }
+
+func (l looking) Reader() taskstate.Tx { return l.tx }
+
+func (looking) Moment(context.Context) (taskstate.Moment, error) {
+	return taskstate.Moment{Now: time.Now().UTC()}, nil
+}
+
+// auditPatience is what the loops may take on two busy cores.
+const auditPatience = 30 * time.Second
+
+// clientLog is the load's account and the journal as a client log; nil when there is neither.
+func (a Audit) clientLog() io.Reader {
+	if a.Load == nil && a.Journal == nil {
 		return nil
 	}
-	return &AuditError{Problems: f.problems, Guilty: f.guilty, Chain: Chain(logs[f.guilty])}
+	var b bytes.Buffer
+	lines := json.NewEncoder(&b)
+	write := func(r fsck.ClientRecord) { _ = lines.Encode(r) } // plain values into memory
+	if a.Load != nil {
+		for id, d := range a.Load.Accepted {
+			write(fsck.ClientRecord{Op: fsck.OpUpload, User: everybody, Outcome: fsck.OutcomeOK, Key: d.Key, BodyHash: d.hash(), Task: id})
+		}
+		for _, d := range a.Load.Maybe {
+			write(fsck.ClientRecord{Op: fsck.OpUpload, User: everybody, Outcome: fsck.OutcomeMaybe, Key: d.Key, BodyHash: d.hash()})
+		}
+	}
+	for _, r := range a.Journal {
+		write(r)
+	}
+	return &b
 }
 
-// outcomes: nothing that was accepted is missing, and every task ended as it should.
-func (a Audit) outcomes(f *finding, rows []taskRow) {
-	known := map[string]taskRow{}
-	for _, t := range rows {
-		known[t.id] = t
-		want := taskstate.StatusSucceeded
-		if w, ok := a.Want[t.id]; ok {
-			want = w
-		}
-		if t.status != want {
-			f.add(t.id, "task %s (%s) is %s, not %s: attempt %d/%d, crashes %d, code %q, last error %q",
-				t.id, t.file, t.status, want, t.attempts, t.max, t.crashes, t.code, t.lastError)
-		}
-	}
-	if a.Load == nil {
-		return
-	}
-	for id, d := range a.Load.Accepted {
-		if t, ok := known[id]; !ok {
-			f.add(id, "LOST: task %s (%s) was answered with 2xx and is not in the table", id, d.Name)
-		} else if t.file != d.Name {
-			f.add(id, "task %s is about %q and was accepted for %q", id, t.file, d.Name)
-		}
-	}
-	for status, n := range a.Load.Other {
-		f.add("", "%d uploads were answered with %d", n, status)
-	}
-	a.once(f, rows)
+// hash is the SHA-256 of a document's bytes, hex.
+func (d Doc) hash() string {
+	sum := sha256.Sum256(d.Body)
+	return hex.EncodeToString(sum[:])
 }
 
-// once: one task per file name of the load, accepted or not: repeats with one key made no second document.
-func (a Audit) once(f *finding, rows []taskRow) {
-	byFile := map[string][]string{}
-	for _, t := range rows {
-		byFile[t.file] = append(byFile[t.file], t.id)
-	}
-	check := func(d Doc) {
-		if ids := byFile[d.Name]; len(ids) > 1 {
-			f.add(ids[1], "%s was uploaded with one key and became %d tasks", d.Name, len(ids))
+// evidence adds what a world keeps: files, effects, acknowledgements, logs.
+func (w *World) evidence(e *fsck.Evidence) ([]io.Closer, error) {
+	var closers []io.Closer
+	open := func(path string) (io.Reader, error) {
+		f, err := os.Open(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, nil
 		}
+		if err == nil {
+			closers = append(closers, f)
+		}
+		return f, err
 	}
-	for _, d := range a.Load.Accepted {
-		check(d)
+	uploads := w.Uploads()
+	if w.opts.Alone {
+		uploads = filepath.Join(w.Data(), "uploads")
 	}
-	for _, d := range a.Load.Maybe {
-		check(d)
-	}
-}
-
-// queue: nothing is pending, and every DEAD task has its entry in the DLQ.
-func (a Audit) queue(ctx context.Context, f *finding, rows []taskRow) error {
-	pending, err := a.Stream.Pending(ctx)
+	files, err := ingest.OpenFiles(uploads)
 	if err != nil {
-		return err
+		return closers, err
 	}
-	if pending != 0 {
-		f.add("", "XPENDING %s %s is %d, not 0", StreamKey, Group, pending)
+	closers, e.Files = append(closers, files), files
+	if e.Effects, err = open(w.effectsPath()); err != nil {
+		return closers, err
 	}
-	deaths, err := a.Stream.Deaths(ctx)
+	if e.Acks, err = open(w.acksPath()); err != nil {
+		return closers, err
+	}
+	logs, err := filepath.Glob(filepath.Join(w.Dir, "*.log"))
 	if err != nil {
-		return err
+		return closers, err
 	}
-	for _, t := range rows {
-		if t.status != taskstate.StatusDead {
-			continue
-		}
-		if t.dlq != taskstate.DLQWritten || deaths[Death{t.id, t.fence}] == 0 {
-			f.add(t.id, "task %s is DEAD with fence %d, dlq_state %s, and has %d entries in %s",
-				t.id, t.fence, t.dlq, deaths[Death{t.id, t.fence}], DLQKey)
+	e.Logs = map[string]io.Reader{}
+	for _, path := range logs {
+		if e.Logs[filepath.Base(path)], err = open(path); err != nil {
+			return closers, err
 		}
 	}
-	return nil
+	return closers, nil
 }
 
 // sortedKeys are a map's keys in order.

@@ -9,6 +9,9 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
+// listPage is a page of the store's own listing.
+const listPage = 1000
+
 // Pictures is what can be seen of all tasks and documents at one moment: name of the thing → how it looks.
 type Pictures map[string]string
 
@@ -34,15 +37,15 @@ func Picture(ctx context.Context, tx taskstate.Tx, vectors ingest.VectorStore) (
 			out[r[0]] = r[1]
 		}
 	}
-	docs, err := documents(ctx, tx)
+	bases, err := query(ctx, tx, func(r *sql.Rows) (id string, err error) { err = r.Scan(&id); return id, err }, `SELECT id FROM knowledge_base`)
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range docs {
+	for _, base := range bases {
 		for offset := 0; ; offset += listPage {
-			page, err := vectors.List(ctx, d.base, offset, listPage)
+			page, err := vectors.List(ctx, base, offset, listPage)
 			if err != nil {
-				return nil, fmt.Errorf("picture: list base %s: %w", d.base, err)
+				return nil, fmt.Errorf("picture: list base %s: %w", base, err)
 			}
 			for _, id := range page {
 				out["vector "+id] = "there"

@@ -10,33 +10,11 @@ import (
 
 // taskRow is what the audit reads of a task.
 type taskRow struct {
-	id, document, file string
-	status             taskstate.Status
-	attempts, max      int
-	crashes            int
-	fence              int64
-	dlq                taskstate.DLQState
-	code, lastError    string
-}
-
-// documentRow is a document with its visible version as its own row says.
-type documentRow struct {
-	id, base, status string
-	visible          string
-	segments         int
-	deleted          bool
-}
-
-// versionRow is a take of a document.
-type versionRow struct {
-	id, document, task, state string
-	segments                  int
-}
-
-// segmentRow is a piece of a version.
-type segmentRow struct {
-	version, vector string
-	index           int
+	id, base, file    string
+	status            taskstate.Status
+	attempts, crashes int
+	dlq               taskstate.DLQState
+	lastError         string
 }
 
 // query reads all rows of a statement.
@@ -60,10 +38,10 @@ func query[T any](ctx context.Context, tx taskstate.Tx, scan func(*sql.Rows) (T,
 // tasks reads every task.
 func tasks(ctx context.Context, tx taskstate.Tx) ([]taskRow, error) {
 	return query(ctx, tx, func(r *sql.Rows) (t taskRow, err error) {
-		err = r.Scan(&t.id, &t.document, &t.file, &t.status, &t.attempts, &t.max, &t.crashes, &t.fence, &t.dlq, &t.code, &t.lastError)
+		err = r.Scan(&t.id, &t.base, &t.file, &t.status, &t.attempts, &t.crashes, &t.dlq, &t.lastError)
 		return t, err
-	}, `SELECT t.id, COALESCE(t.document_id, ''), COALESCE(d.file_name, ''), t.status, t.attempt_count, t.max_attempts, t.crash_count,
-		t.fence, t.dlq_state, COALESCE(t.error_code, ''), COALESCE(t.last_error, '')
+	}, `SELECT t.id, COALESCE(t.knowledge_base_id, ''), COALESCE(d.file_name, ''), t.status, t.attempt_count, t.crash_count,
+		t.dlq_state, COALESCE(t.last_error, '')
 		FROM ingest_task t LEFT JOIN knowledge_document d ON d.id = t.document_id`)
 }
 
@@ -76,37 +54,6 @@ func transitions(ctx context.Context, tx taskstate.Tx, id string) ([]taskstate.T
 		return t, err
 	}, `SELECT id, task_id, COALESCE(from_status, ''), to_status, reason, attempt_count, crash_count, fence, timeline, actor, message,
 		next_retry_at, created_at FROM ingest_task_transition WHERE ? = '' OR task_id = ? ORDER BY task_id, id`, id, id)
-}
-
-// documents reads every document.
-func documents(ctx context.Context, tx taskstate.Tx) ([]documentRow, error) {
-	return query(ctx, tx, func(r *sql.Rows) (d documentRow, err error) {
-		err = r.Scan(&d.id, &d.base, &d.status, &d.visible, &d.segments, &d.deleted)
-		return d, err
-	}, `SELECT id, base_id, status, COALESCE(visible_version_id, ''), segment_count, CASE WHEN deleted_at IS NULL THEN 0 ELSE 1 END
-		FROM knowledge_document`)
-}
-
-// versions reads every version.
-func versions(ctx context.Context, tx taskstate.Tx) ([]versionRow, error) {
-	return query(ctx, tx, func(r *sql.Rows) (v versionRow, err error) {
-		err = r.Scan(&v.id, &v.document, &v.task, &v.state, &v.segments)
-		return v, err
-	}, `SELECT id, document_id, task_id, state, segment_count FROM document_version`)
-}
-
-// segments reads every segment in its version's order.
-func segments(ctx context.Context, tx taskstate.Tx) ([]segmentRow, error) {
-	return query(ctx, tx, func(r *sql.Rows) (s segmentRow, err error) {
-		err = r.Scan(&s.version, &s.index, &s.vector)
-		return s, err
-	}, `SELECT version_id, segment_index, vector_id FROM knowledge_segment ORDER BY version_id, segment_index`)
-}
-
-// garbage are the vector ids that are waiting to be removed.
-func garbage(ctx context.Context, tx taskstate.Tx) ([]string, error) {
-	return query(ctx, tx, func(r *sql.Rows) (id string, err error) { err = r.Scan(&id); return id, err },
-		`SELECT vector_id FROM vector_garbage`)
 }
 
 // CountStatus counts tasks by their status.

@@ -3,7 +3,10 @@ package lab
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"sync"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -18,7 +21,12 @@ const (
 )
 
 // Stream looks at the queue's Redis directly.
-type Stream struct{ client rueidis.Client }
+type Stream struct {
+	client rueidis.Client
+
+	mu     sync.Mutex
+	losses []time.Time
+}
 
 // OpenStream makes a client; close it.
 func OpenStream(url string) (*Stream, error) {
@@ -32,9 +40,34 @@ func OpenStream(url string) (*Stream, error) {
 // Close closes the client.
 func (s *Stream) Close() { s.client.Close() }
 
-// Do sends any command, its words as they are.
+// Lost notes that Redis has forgotten all it had.
+func (s *Stream) Lost() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.losses = append(s.losses, time.Now().UTC())
+}
+
+// Losses are the times of Lost.
+func (s *Stream) Losses() []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.losses)
+}
+
+// Inspector looks at the queue for the checker.
+func (s *Stream) Inspector() *redisq.Inspector {
+	c := redisq.NewDefaultConfig("")
+	c.StreamKey, c.Group, c.DLQKey = StreamKey, Group, DLQKey
+	return redisq.NewInspector(s.client, c)
+}
+
+// Do sends any command, its words as they are. FLUSHALL is noted as a loss.
 func (s *Stream) Do(ctx context.Context, words ...string) error {
-	return s.client.Do(ctx, s.client.B().Arbitrary(words...).Build()).Error()
+	err := s.client.Do(ctx, s.client.B().Arbitrary(words...).Build()).Error()
+	if words[0] == "FLUSHALL" {
+		s.Lost()
+	}
+	return err
 }
 
 // Len is XLEN of a stream; 0 when there is none.

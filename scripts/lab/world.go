@@ -51,6 +51,8 @@ type Options struct {
 	CutCommits bool
 	// ChromaHTTP puts an HTTPProxy between the services and Chroma; see World.ChromaHTTP.
 	ChromaHTTP bool
+	// Evidence writes down what the embedding service and Redis are asked, for the checker; see Audit.World.
+	Evidence bool
 	// Sentinel makes Redis a primary with a replica and three sentinels; see World.Sentinels.
 	Sentinel bool
 }
@@ -71,12 +73,15 @@ type World struct {
 	ChromaHTTP *HTTPProxy             // nil without Options.ChromaHTTP
 	Sentinels  *labserver.SentinelSet // nil without Options.Sentinel; Redis is its first primary
 
-	bench *Bench
-	opts  Options
-	part  int // of a world on another one's servers: names its databases; 0: the servers are its own
-	mu    sync.Mutex
-	procs []*Proc
-	seq   map[string]int
+	bench         *Bench
+	opts          Options
+	part          int // of a world on another one's servers: names its databases; 0: the servers are its own
+	mu            sync.Mutex
+	procs         []*Proc
+	told          [][]string // settings of each process that runs tasks
+	effects, acks *os.File   // nil without Options.Evidence
+	stopAcks      func() error
+	seq           map[string]int
 }
 
 // NewWorld starts the servers and migrates the database. Close it, also after an error of a drill.
@@ -86,8 +91,11 @@ func NewWorld(ctx context.Context, b *Bench, opts Options) (*World, error) {
 	if err == nil {
 		err = os.MkdirAll(w.Dir, 0o755)
 	}
+	if err == nil {
+		err = w.keepEvidence()
+	}
 	if err == nil && opts.Embedder != nil {
-		w.Embed, err = embedtest.NewServer(*opts.Embedder)
+		w.Embed, err = embedtest.NewServer(*w.opts.Embedder)
 	}
 	if err == nil && !opts.Alone {
 		err = errors.Join(w.startServers(ctx), w.open(ctx), w.startProxies())
@@ -144,6 +152,9 @@ func (w *World) open(ctx context.Context) (err error) {
 	if w.Stream, err = OpenStream(w.redisURL()); err != nil {
 		return err
 	}
+	if w.acks != nil {
+		w.stopAcks = RecordAcks(w.Redis.Addr, w.acks)
+	}
 	w.Vectors, err = chroma.New(chroma.Config{
 		BaseURL: w.Chroma.URL(""), Tenant: "default_tenant", Database: "default_database", Timeout: chromaWait,
 	})
@@ -169,6 +180,7 @@ func (w *World) Close() {
 	if w.Embed != nil {
 		w.Embed.Close()
 	}
+	w.endEvidence()
 	if w.Net != nil {
 		w.Net.close()
 	}
@@ -299,6 +311,9 @@ func (w *World) start(service string, args, own, env []string) (*Proc, error) {
 	}
 	w.mu.Lock()
 	w.procs = append(w.procs, p)
+	if service != "ingest-api" {
+		w.told = append(w.told, env)
+	}
 	w.mu.Unlock()
 	return p, nil
 }

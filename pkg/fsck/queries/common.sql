@@ -1,8 +1,5 @@
 -- What the checker reads. It locks nothing and writes nothing but what Repair does; pages go by primary key.
 
--- name: Now
-SELECT @now
-
 -- name: Tasks
 SELECT id, user_id, COALESCE(document_id, ''), type, channel, status, attempt_count, max_attempts, crash_count, fence,
        next_retry_at, COALESCE(last_error, ''), COALESCE(error_message, ''), lease_owner, lease_expires_at, wake_at, promised_at,
@@ -49,13 +46,6 @@ FROM ingest_task_transition
 SELECT status, COUNT(*)
 FROM ingest_task
 GROUP BY status
-
--- name: KeysTwice
-SELECT user_id, idempotency_key, COUNT(*)
-FROM ingest_task
-WHERE idempotency_key IS NOT NULL
-GROUP BY user_id, idempotency_key
-HAVING COUNT(*) > 1
 
 -- name: Bases
 SELECT id, model_key, dim, CASE WHEN deleted_at IS NULL THEN 0 ELSE 1 END

@@ -1,0 +1,133 @@
+package lab
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/fsck"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// effectsPath is where the fake embedding service writes what it was asked.
+func (w *World) effectsPath() string { return filepath.Join(w.Dir, "effects.jsonl") }
+
+// acksPath is where the acknowledgements that Redis got are written.
+func (w *World) acksPath() string { return filepath.Join(w.Dir, "acks.jsonl") }
+
+// keepEvidence begins to write down what the embedding service and Redis are asked.
+func (w *World) keepEvidence() (err error) {
+	if !w.opts.Evidence || w.part != 0 {
+		return nil
+	}
+	if w.opts.Embedder != nil && w.opts.Embedder.Log == nil {
+		if w.effects, err = os.Create(w.effectsPath()); err != nil {
+			return err
+		}
+		opts := *w.opts.Embedder
+		opts.Log = w.effects
+		w.opts.Embedder = &opts
+	}
+	if !w.opts.Alone {
+		w.acks, err = os.Create(w.acksPath())
+	}
+	return err
+}
+
+// endEvidence closes what keepEvidence began; every line was written through.
+func (w *World) endEvidence() {
+	if w.stopAcks != nil {
+		_ = w.stopAcks()
+	}
+	for _, f := range []*os.File{w.effects, w.acks} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// Policy is what the services were told, or nil when two of them were told different things.
+func (w *World) Policy() *taskstate.Policy {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := policyOf(w.opts.Env)
+	for i, env := range w.told {
+		one := policyOf(env)
+		if i > 0 && one != p {
+			return nil
+		}
+		p = one
+	}
+	return p.policy()
+}
+
+// rules are the settings that a log is judged by.
+type rules struct{ base, most, lease, crashes int }
+
+// policyOf reads the settings of a process; the defaults are those of contract §7.
+func policyOf(env []string) rules {
+	p := rules{base: 1000, most: 600_000, lease: 30_000, crashes: 3}
+	for _, setting := range env {
+		name, value, _ := strings.Cut(setting, "=")
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			continue
+		}
+		switch name {
+		case "INGEST_REDIS_RETRY_BASE_BACKOFF_MS":
+			p.base = n
+		case "INGEST_REDIS_RETRY_MAX_BACKOFF_MS":
+			p.most = n
+		case "INGEST_LEASE_MS":
+			p.lease = n
+		case "INGEST_MAX_CRASHES":
+			p.crashes = n
+		}
+	}
+	return p
+}
+
+// policy is the state machine's view.
+func (r rules) policy() *taskstate.Policy {
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	return &taskstate.Policy{BaseBackoff: ms(r.base), MaxBackoff: ms(r.most), Lease: ms(r.lease), MaxCrashes: r.crashes}
+}
+
+// Record is a call as a line of a client log.
+func (c Call) Record() fsck.ClientRecord {
+	r := fsck.ClientRecord{
+		Op: c.Op, User: c.User, Key: c.Key, BodyHash: c.BodyHash, Began: c.Began, Ended: c.Ended, Status: c.Status, Code: c.Code,
+		Task: c.Task, Document: c.Document, Duplicate: c.Duplicate, Replayed: c.Replayed, Outcome: fsck.OutcomeRefused,
+	}
+	switch {
+	case c.Err != nil, c.Status >= http.StatusInternalServerError:
+		r.Outcome = fsck.OutcomeMaybe // nobody knows how far it came
+	case c.Status/100 == 2:
+		r.Outcome = fsck.OutcomeOK
+	}
+	for _, h := range c.Hits {
+		r.Hits = append(r.Hits, fsck.Hit{Document: h.DocumentID, Version: h.Version})
+	}
+	return r
+}
+
+// Record is an event as a line of a client log.
+func (e Event) Record(watcher, user string) fsck.ClientRecord {
+	return fsck.ClientRecord{
+		Op: fsck.OpEvent, User: user, Began: e.At, Ended: e.At, Outcome: fsck.OutcomeOK, Watcher: watcher,
+		Task: e.TaskID, Transition: e.ID, State: string(e.Status), Attempt: e.AttemptCount, Crashes: e.CrashCount,
+	}
+}
+
+// Counts asks for the tasks by status.
+func (c *Client) Counts(ctx context.Context) (map[taskstate.Status]int64, error) {
+	var stats struct {
+		Counts map[taskstate.Status]int64 `json:"counts"`
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: "/internal/tasks/stats", said: Call{Op: "stats"}}, &stats, nil)
+	return stats.Counts, err
+}
