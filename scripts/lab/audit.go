@@ -40,6 +40,12 @@ type Audit struct {
 	// Journal is what clients saw besides Load; Whole says that no request is in neither.
 	Journal []fsck.ClientRecord
 	Whole   bool
+	// ClientLog, when set, takes the place of Load and Journal: a client log of any length.
+	ClientLog io.Reader
+	// Operators are users who see everything; Canaries are secrets that may stand nowhere.
+	Operators, Canaries []string
+	// AnyEnd says that nothing is expected of how tasks end.
+	AnyEnd bool
 	// Moving says that work is under way: only what holds at any moment is judged.
 	Moving bool
 	// RepliesLost says that answers of the embedding service may have been lost.
@@ -167,7 +173,8 @@ func (r *Record) problems(rows []taskRow) error {
 func (a Audit) evidence() (fsck.Evidence, fsck.Options, []io.Closer, error) {
 	e := fsck.Evidence{DB: looking{a.DB}, Vectors: a.Vectors, Client: a.clientLog()}
 	o := fsck.Options{History: true, Rest: !a.Moving, Want: a.Want, DLQ: true, WholeClient: a.Whole, RepliesLost: a.RepliesLost}
-	if o.Want == nil {
+	o.Operators, o.Canaries = a.Operators, a.Canaries
+	if o.Want == nil && !a.AnyEnd {
 		o.Want = map[string]taskstate.Status{}
 	}
 	if a.Stream != nil {
@@ -198,8 +205,8 @@ const auditPatience = 30 * time.Second
 
 // clientLog is the load's account and the journal as a client log; nil when there is neither.
 func (a Audit) clientLog() io.Reader {
-	if a.Load == nil && a.Journal == nil {
-		return nil
+	if a.ClientLog != nil || a.Load == nil && a.Journal == nil {
+		return a.ClientLog
 	}
 	var b bytes.Buffer
 	lines := json.NewEncoder(&b)
