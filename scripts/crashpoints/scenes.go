@@ -95,7 +95,7 @@ var scenes = map[string]scene{
 	"promise.after_xadd":   {service: reclaimer, before: steps(uploads(2, smallDoc), redis("DEL", lab.StreamKey))},
 	"settle.after_scan":    {service: reclaimer, before: steps(uploads(1, smallDoc), readByGhost)},
 	"settle.after_row":     {service: reclaimer, before: steps(uploads(1, smallDoc), readByGhost)},
-	"owed.after_scan":      {service: reclaimer, before: victim("worker.after_dead_row", uploadBlank), slow: slowly},
+	"owed.after_scan":      {service: reclaimer, before: steps(victim("worker.after_dead_row", uploadBlank), redis("DEL", lab.StreamKey)), slow: slowly},
 	"trim.after_trim":      {service: reclaimer, before: steps(uploads(1, smallDoc), finished)},
 	"trim.after_let_go":    {service: reclaimer, before: pinned},
 

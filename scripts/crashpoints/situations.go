@@ -160,11 +160,15 @@ func request(ctx context.Context, base, method, path string, allowed ...int) err
 	return fmt.Errorf("%s %s: HTTP %d", method, path, res.StatusCode)
 }
 
-// passing lets the sweeper's waiting times be over: what it will look at some time is due now.
+// passing lets the sweeper's waiting times be over for the trial's base and document: what it will look at some time is due now.
 func (t *trial) passing(ctx context.Context) error {
 	return t.DB.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
-		for _, table := range []string{"knowledge_document", "vector_garbage", "knowledge_base"} {
-			if _, err := tx.ExecContext(ctx, "UPDATE "+table+" SET sweep_at = ? WHERE sweep_at < '9999-01-01'", m.Now); err != nil {
+		for _, due := range []struct{ statement, of string }{
+			{"UPDATE knowledge_document SET sweep_at = ? WHERE sweep_at < '9999-01-01' AND id = ?", t.docs[0].document},
+			{"UPDATE vector_garbage SET sweep_at = ? WHERE sweep_at < '9999-01-01' AND document_id = ?", t.docs[0].document},
+			{"UPDATE knowledge_base SET sweep_at = ? WHERE sweep_at < '9999-01-01' AND name = ?", t.base()},
+		} {
+			if _, err := tx.ExecContext(ctx, due.statement, m.Now, due.of); err != nil {
 				return err
 			}
 		}
