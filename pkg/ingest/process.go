@@ -60,6 +60,7 @@ type output struct {
 	Version   int64  `json:"version"`
 	Segments  int    `json:"segments"`
 	Pages     int    `json:"pages,omitempty"`
+	Unread    string `json:"unreadPages,omitempty"` // such as "3, 7-9": the document is searchable without them
 	Chars     int64  `json:"characters"`
 	Title     string `json:"title"`
 	MediaType string `json:"mediaType,omitempty"`
@@ -159,7 +160,7 @@ func within(from, to, done, total int) int {
 // output is the result column.
 func (r *run) output() json.RawMessage {
 	out, err := json.Marshal(output{
-		Version: r.work.no, Segments: len(r.plan.items), Pages: r.found.Pages, Chars: r.found.Chars,
+		Version: r.work.no, Segments: len(r.plan.items), Pages: r.found.Pages, Unread: pageRanges(r.found.Unread), Chars: r.found.Chars,
 		Title: r.title(), MediaType: r.found.MediaType, Model: r.a.d.Embedder.Model().Key, Reused: r.plan.reused,
 	})
 	if err != nil {

@@ -43,6 +43,11 @@ func TestBadFramesAreRefused(t *testing.T) {
 	}
 	_, _, err := decodeProgress(encodeProgress(8, 7))
 	require.ErrorIs(t, err, errBadFrame)
+	run := &jobRun{job: job{Limits: limits{MaxPages: 10}}}
+	for _, pages := range []string{"[0]", "[4]", "[2,2]", "[3,1]", "[-1]"} {
+		_, err := run.verdict([]byte(`{"extraction":{"Pages":3,"Unread":` + pages + `}}`))
+		require.ErrorIs(t, err, errBadFrame, pages)
+	}
 	require.ErrorIs(t, writeFrame(&bytes.Buffer{}, frameBlock, make([]byte, maxFrameBytes+1)), errBadFrame)
 }
 

@@ -159,6 +159,13 @@ func (r *jobRun) verdict(payload []byte) (ingest.Extraction, error) {
 	if ex.Pages < 0 || ex.Pages > r.job.Limits.MaxPages {
 		return ingest.Extraction{}, fmt.Errorf("%w: %d pages", errBadFrame, ex.Pages)
 	}
+	last := 0
+	for _, page := range ex.Unread {
+		if page <= last || page > ex.Pages {
+			return ingest.Extraction{}, fmt.Errorf("%w: unread page %d of %d", errBadFrame, page, ex.Pages)
+		}
+		last = page
+	}
 	if !charsetName.MatchString(ex.Charset) {
 		ex.Charset = ""
 	}

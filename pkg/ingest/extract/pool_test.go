@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"os"
@@ -173,6 +174,17 @@ func TestCacheFolderOfOthersIsRefused(t *testing.T) {
 	require.NoError(t, os.Chmod(dir, 0o777))
 	_, _, err := cacheFolder(dir)
 	require.ErrorContains(t, err, "EXTRACT_CACHE_DIR")
+}
+
+func TestUnreadPagesAreNamed(t *testing.T) {
+	t.Parallel()
+	pdf := simplePDF("", "BT /F1 9 Tf 9 50 Td (readable text) Tj ET")
+	pdf = bytes.Replace(pdf, []byte("/Kids[3 0 R]/Count 1"), []byte("/Kids[3 0 R 8 0 R 3 0 R 9 0 R 3 0 R]/Count 5"), 1)
+	ex, blocks, err := extractPath(t, t.Context(), newPool(t, nil), writeTemp(t, "gaps.pdf", pdf))
+	require.NoError(t, err)
+	require.Equal(t, 5, ex.Pages)
+	require.Equal(t, []int{2, 4}, ex.Unread)
+	require.Equal(t, 3, strings.Count(joined(blocks), "readable text"))
 }
 
 func TestProgressCountsPages(t *testing.T) {
