@@ -43,6 +43,7 @@ type lane struct {
 	load   *lab.Record                 // what was accepted
 	want   map[string]taskstate.Status // tasks that end otherwise than SUCCEEDED
 	number int                         // of the next document
+	lost   bool                        // answers of the embedding service are thrown away
 	clean  []lab.Doc                   // documents whose segments are compared with those of an undisturbed run in the end
 }
 
@@ -55,12 +56,12 @@ func (p *plan) newLane(ctx context.Context) (*lane, error) {
 	if n > laneLimit {
 		return nil, fmt.Errorf("%d lanes were given up after failures", n-1)
 	}
-	w, err := p.world.Part(ctx, n, lab.Options{Name: "lane-" + strconv.Itoa(n), Env: quick, Embedder: &embedtest.Options{}})
+	w, err := p.world.Part(ctx, n, lab.Options{Name: "lane-" + strconv.Itoa(n), Env: quick, Embedder: &embedtest.Options{}, Evidence: true})
 	if err != nil {
 		return nil, err
 	}
 	l := &lane{
-		World: w, load: &lab.Record{Accepted: map[string]lab.Doc{}, Other: map[int]int{}}, want: map[string]taskstate.Status{},
+		World: w, lost: p.kind == "error", load: &lab.Record{Accepted: map[string]lab.Doc{}, Other: map[int]int{}}, want: map[string]taskstate.Status{},
 		number: firstNumber + int(p.seed%firstNumber)*firstNumber, //nolint:gosec // below a million
 	}
 	api, err := l.StartReady(ctx, "ingest-api")
@@ -106,7 +107,10 @@ func (l *lane) insist(ctx context.Context, d lab.Doc) error {
 
 // audit is the judge of this lane.
 func (l *lane) audit() lab.Audit {
-	return lab.Audit{DB: l.DB.Reader(), Vectors: l.Vectors, Stream: l.Stream, Load: l.load, Want: l.want}
+	return lab.Audit{
+		DB: l.DB.Reader(), Vectors: l.Vectors, Stream: l.Stream, Load: l.load, Want: l.want, World: l.World, Gateway: l.client,
+		RepliesLost: l.lost,
+	}
 }
 
 // settled waits until nothing of the lane is under way.

@@ -18,17 +18,17 @@ import (
 // monitorPause is the pause before Redis is asked again after it went away.
 const monitorPause = 50 * time.Millisecond
 
-// RecordAcks writes every acknowledgement that Redis at addr gets as a JSON line (fsck.Ack), by MONITOR, until stop is called,
+// RecordAcks writes every acknowledgement that one database of Redis at addr gets as a JSON line (fsck.Ack), by MONITOR, until stop is called,
 // which answers the first error of out. While Redis is away there is nothing to see; what the first milliseconds after its
 // return bring may be missing.
-func RecordAcks(addr string, out io.Writer) (stop func() error) {
+func RecordAcks(addr, db string, out io.Writer) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	lines := json.NewEncoder(out)
 	var failed error
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
-			monitor(ctx, addr, func(a fsck.Ack) {
+			monitor(ctx, addr, db, func(a fsck.Ack) {
 				if failed == nil {
 					failed = lines.Encode(a)
 				}
@@ -46,7 +46,7 @@ func RecordAcks(addr string, out io.Writer) (stop func() error) {
 }
 
 // monitor gives each acknowledgement to note until the connection breaks or ctx ends.
-func monitor(ctx context.Context, addr string, note func(fsck.Ack)) {
+func monitor(ctx context.Context, addr, db string, note func(fsck.Ack)) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -67,18 +67,18 @@ func monitor(ctx context.Context, addr string, note func(fsck.Ack)) {
 		case err != nil:
 			return
 		}
-		for _, a := range parseAcks(string(line)) {
+		for _, a := range parseAcks(string(line), db) {
 			note(a)
 		}
 	}
 }
 
 // parseAcks reads one line of MONITOR: +seconds.micros [db client] "COMMAND" "word" …; the client of a script is "lua".
-func parseAcks(line string) []fsck.Ack {
+func parseAcks(line, db string) []fsck.Ack {
 	head, command, ok := strings.Cut(strings.TrimSpace(line), `] "`)
 	stamp, client, _ := strings.Cut(head, " [")
 	words := strings.Split(strings.TrimSuffix(command, `"`), `" "`)
-	if !ok || len(words) < 4 || !strings.EqualFold(words[0], "XACK") {
+	if !ok || !strings.HasPrefix(client, db+" ") || len(words) < 4 || !strings.EqualFold(words[0], "XACK") {
 		return nil
 	}
 	seconds, micros, _ := strings.Cut(strings.TrimPrefix(stamp, "+"), ".")

@@ -21,7 +21,7 @@ func (w *World) acksPath() string { return filepath.Join(w.Dir, "acks.jsonl") }
 
 // keepEvidence begins to write down what the embedding service and Redis are asked.
 func (w *World) keepEvidence() (err error) {
-	if !w.opts.Evidence || w.part != 0 {
+	if !w.opts.Evidence {
 		return nil
 	}
 	if w.opts.Embedder != nil && w.opts.Embedder.Log == nil {

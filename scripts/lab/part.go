@@ -19,8 +19,11 @@ func (w *World) Part(ctx context.Context, number int, opts Options) (*World, err
 		bench: w.bench, opts: opts, part: number, seq: map[string]int{},
 	}
 	err := errors.Join(os.RemoveAll(p.Dir), os.MkdirAll(p.Dir, 0o755))
+	if err == nil {
+		err = p.keepEvidence()
+	}
 	if err == nil && opts.Embedder != nil {
-		p.Embed, err = embedtest.NewServer(*opts.Embedder)
+		p.Embed, err = embedtest.NewServer(*p.opts.Embedder)
 	}
 	if err == nil {
 		err = w.SQL.SQL(ctx, "", "CREATE DATABASE "+p.sqlName())

@@ -153,7 +153,7 @@ func (w *World) open(ctx context.Context) (err error) {
 		return err
 	}
 	if w.acks != nil {
-		w.stopAcks = RecordAcks(w.Redis.Addr, w.acks)
+		w.stopAcks = RecordAcks(w.Redis.Addr, w.redisName(), w.acks)
 	}
 	w.Vectors, err = chroma.New(chroma.Config{
 		BaseURL: w.Chroma.URL(""), Tenant: "default_tenant", Database: "default_database", Timeout: chromaWait,
