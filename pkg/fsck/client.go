@@ -3,6 +3,7 @@ package fsck
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -125,10 +126,18 @@ func (v *clientView) asked(t taskstate.Task) bool {
 		return true
 	}
 	if t.IdempotencyKey != "" {
-		k := v.keys[clientKey{t.UserID, t.IdempotencyKey}]
+		k := v.keys[clientKey{t.UserID, sentKey(t.IdempotencyKey)}]
 		return k != nil && k.maybe
 	}
 	return len(v.maybe) > 0 // without a key nothing ties a lost request to its task but its bytes; the documents are checked apart
+}
+
+// sentKey is a row's key as the request had it: the gateway adds the number of the file, "/1".
+func sentKey(key string) string {
+	if i := strings.LastIndexByte(key, '/'); i >= 0 {
+		return key[:i]
+	}
+	return key
 }
 
 // row judges one task's row: I12 and I14.
@@ -143,7 +152,7 @@ func (v *clientView) row(c *checker, t taskstate.Task) {
 	if t.IdempotencyKey == "" {
 		return
 	}
-	k := v.keys[clientKey{t.UserID, t.IdempotencyKey}]
+	k := v.keys[clientKey{t.UserID, sentKey(t.IdempotencyKey)}]
 	if k == nil || len(k.tasks) == 0 {
 		return
 	}
