@@ -47,7 +47,7 @@ func (a *officeArchive) documentPart() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if name := rels["officeDocument"]; a.parts[name] != nil {
+	if name := rels["officeDocument"]; name != "" && a.parts[name] != nil { // a member may have an empty name
 		return name, nil
 	}
 	for _, name := range []string{"word/document.xml", "word/document2.xml"} {

@@ -3,6 +3,7 @@ package extract
 import (
 	"archive/zip"
 	"bytes"
+	"compress/flate"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -27,7 +28,7 @@ type hostileFile struct {
 func hostileFiles() []hostileFile {
 	limit, damaged := []ingest.Code{ingest.CodeLimitExceeded}, []ingest.Code{ingest.CodeCorrupt}
 	return []hostileFile{
-		{"bomb_300m.docx", func(t testing.TB) []byte { return docxOf(t, repeated("<w:p/>", 50_000_000)) }, limit},
+		{"bomb_1g.docx", func(t testing.TB) []byte { return bomb(t, 1024) }, limit},
 		{"bomb_lying.docx", lyingBomb, append(damaged, limit...)},
 		{"bomb_one_token.docx", func(t testing.TB) []byte {
 			return docxOf(t, io.MultiReader(strings.NewReader("<w:p><w:r><w:t>"), noise(16<<20), strings.NewReader("</w:t></w:r></w:p>")))
@@ -88,14 +89,66 @@ func noise(n int) io.Reader {
 	return bytes.NewReader(buf)
 }
 
-// lyingBomb declares a small size for a member that grows to 200 MB.
+// bomb is a Word document of many MiB, made of the same compressed MiB over and over.
+func bomb(t testing.TB, mib int) []byte {
+	var once bytes.Buffer
+	deflate, err := flate.NewWriter(&once, flate.BestCompression)
+	require.NoError(t, err)
+	_, err = io.Copy(deflate, io.LimitReader(&loop{text: "<w:p/>"}, 1<<20/6*6))
+	require.NoError(t, err)
+	require.NoError(t, deflate.Flush())
+	body := append(bytes.Repeat(once.Bytes(), mib), 3, 0) // and an empty last block
+	var buf bytes.Buffer
+	z := zip.NewWriter(&buf)
+	w, err := z.CreateRaw(&zip.FileHeader{Name: "word/document.xml", Method: zip.Deflate,
+		CompressedSize64: uint64(len(body)), UncompressedSize64: uint64(mib) * (1 << 20 / 6 * 6)})
+	require.NoError(t, err)
+	_, err = w.Write(body)
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	return buf.Bytes()
+}
+
+// lyingBomb declares a small size for a member that grows to 1 GB.
 func lyingBomb(t testing.TB) []byte {
-	data := docxOf(t, repeated("<w:p/>", 33_000_000))
-	name := []byte("word/document.xml")
-	at := bytes.LastIndex(data, name)
-	require.Positive(t, at)
-	binary.LittleEndian.PutUint32(data[at-46+24:], 1000)
+	return lying(bomb(t, 1024), 1000)
+}
+
+// lying changes the size that a document's directory declares for its main part.
+func lying(data []byte, size uint32) []byte {
+	at := bytes.LastIndex(data, []byte("word/document.xml"))
+	binary.LittleEndian.PutUint32(data[at-dirEntryBytes+24:], size)
 	return data
+}
+
+// manyNames is an archive of n empty members, as other programs than Go's write it.
+func manyNames(n int) []byte {
+	var buf bytes.Buffer
+	buf.WriteString("PK\x03\x04" + strings.Repeat("\x00", 26))
+	start := buf.Len()
+	for i := range n {
+		name := fmt.Sprintf("word/x%d.xml", i)
+		head := make([]byte, dirEntryBytes)
+		copy(head, "PK\x01\x02")
+		binary.LittleEndian.PutUint16(head[28:], uint16(len(name)))
+		buf.Write(head)
+		buf.WriteString(name)
+	}
+	record := make([]byte, zip64RecordSize+zip64LocatorSize+endRecordBytes)
+	copy(record, "PK\x06\x06")
+	binary.LittleEndian.PutUint64(record[32:], uint64(n))
+	binary.LittleEndian.PutUint64(record[40:], uint64(buf.Len()-start))
+	binary.LittleEndian.PutUint64(record[48:], uint64(start))
+	locator := record[zip64RecordSize:]
+	copy(locator, "PK\x06\x07")
+	binary.LittleEndian.PutUint64(locator[8:], uint64(buf.Len()))
+	end := locator[zip64LocatorSize:]
+	copy(end, "PK\x05\x06")
+	for i := 8; i < 20; i++ {
+		end[i] = 0xFF
+	}
+	buf.Write(record)
+	return buf.Bytes()
 }
 
 func manyEntries(t testing.TB) []byte {

@@ -1,0 +1,285 @@
+package extract
+
+import (
+	"archive/zip"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest"
+)
+
+// The attack cases that concern the reading of documents, by their numbers in the project's list.
+// TestA15 (attachments of e-mails), TestA17 (links in uploaded folders) and TestA21 (rows of workbooks) wait for their readers:
+// e-mails, archives of documents and workbooks are refused at upload.
+
+// zipOf builds an archive of names and contents.
+func zipOf(t testing.TB, members ...string) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	z := zip.NewWriter(&buf)
+	for i := 0; i < len(members); i += 2 {
+		w, err := z.CreateHeader(&zip.FileHeader{Name: members[i], Method: zip.Deflate})
+		require.NoError(t, err)
+		_, err = io.WriteString(w, members[i+1])
+		require.NoError(t, err)
+	}
+	require.NoError(t, z.Close())
+	return buf.Bytes()
+}
+
+const smallBody = `<w:document ` + wordXMLNS + `><w:body><w:p><w:r><w:t>the text</w:t></w:r></w:p></w:body></w:document>`
+
+// TestA16 gives archives whose names lead out of a folder: members are found by name in memory, and no name is ever opened.
+func TestA16(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, func(c *Config) { c.Parallel = 1 })
+	victim := filepath.Join(t.TempDir(), "victim")
+	for _, name := range []string{
+		`..\..\x`, "../../x", "/etc/cron.d/x", "//x/y", `C:\x`, `\\server\share\x`, "a/../../x", "word/../../x", "", ".", "..", "x\x00y", "con", strings.Repeat("../", 1000) + "x",
+		victim,
+	} {
+		t.Run(fmt.Sprintf("%.20q", name), func(t *testing.T) {
+			path := writeTemp(t, "names.docx", zipOf(t, name, "owned", "word/document.xml", smallBody, name, "again"))
+			_, blocks, err := extractPath(t, t.Context(), p, path)
+			require.NoError(t, err)
+			require.Equal(t, "the text", joined(blocks))
+			require.NoFileExists(t, victim)
+		})
+	}
+	t.Run("relationships lead nowhere else", func(t *testing.T) {
+		for _, target := range []string{"../../../../etc/passwd", "/etc/passwd", `..\..\x`, "file:///etc/passwd", "http://127.0.0.1/x"} {
+			rels := `<Relationships><Relationship Type="http://x/officeDocument" Target="` + target + `"/></Relationships>`
+			path := writeTemp(t, "rels.docx", zipOf(t, "_rels/.rels", rels, "word/document.xml", smallBody))
+			_, blocks, err := extractPath(t, t.Context(), p, path)
+			require.NoError(t, err)
+			require.Equal(t, "the text", joined(blocks), target)
+		}
+	})
+	require.Equal(t, 1, p.Stats().Started, "no name did the child harm")
+}
+
+// TestA18 lets a child answer with names that lead elsewhere: what it says of types, readers and charsets is not taken over,
+// a title is text, and nothing is opened by it.
+func TestA18(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, nil)
+	r, ok := readerFor(typeHostile)
+	require.True(t, ok)
+	run := &jobRun{pool: p, reader: r, job: job{MediaType: typeHostile, Limits: p.cfg.limits()}}
+	const name = "../../../../etc/passwd"
+	ex, err := run.verdict([]byte(`{"extraction":{"MediaType":"` + name + `","Reader":"` + name + `","Charset":"` + name + `","Title":"` + name + `\u0000\n\u001b[31m","Chars":-5}}`))
+	require.NoError(t, err)
+	require.Equal(t, ingest.Extraction{MediaType: typeHostile, Reader: "hostile/1", Title: name + " [31m"}, ex)
+
+	run = &jobRun{pool: p, reader: r, job: job{MediaType: typeHostile, Limits: p.cfg.limits()}}
+	_, err = run.verdict([]byte(`{"code":"` + name + `","permanent":true,"error":"` + strings.Repeat("x", 5000) + `","remedy":"a\nb"}`))
+	f := ingest.AsFailure(err)
+	require.Equal(t, ingest.CodeInternal, f.Code)
+	require.False(t, f.Permanent, "a child does not decide the fate of a task by a code of its own")
+	require.LessOrEqual(t, len(f.Error()), maxMessage)
+}
+
+// nestedBomb is an archive in an archive in an archive.
+func nestedBomb(t testing.TB) []byte {
+	inner := docxOf(t, repeated("<w:p/>", 1_000_000))
+	for range 10 {
+		inner = zipOf(t, "word/document.xml", string(inner), "inner.docx", string(inner))
+	}
+	return inner
+}
+
+// TestA19 gives documents that grow: 10 KB to 1 GB, archives within archives, one that holds itself.
+func TestA19(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, nil)
+	for name, data := range map[string][]byte{"bomb.docx": bomb(t, 1024), "nested.docx": nestedBomb(t), "quine.docx": quine(t)} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			_, blocks, err := extractPath(t, t.Context(), p, writeTemp(t, name, data))
+			requirePermanent(t, err, ingest.CodeLimitExceeded, ingest.CodeCorrupt)
+			require.Empty(t, blocks)
+			t.Logf("%d bytes: %v in %v", len(data), err, time.Since(began).Round(time.Millisecond))
+		})
+	}
+	require.LessOrEqual(t, p.Stats().PeakBytes, int64(maxChildBytes))
+}
+
+// quine is an archive whose main part is the archive itself, over and over, as far as it is followed.
+func quine(t testing.TB) []byte {
+	data := zipOf(t, "word/document.xml", "seed")
+	for range 50 {
+		data = zipOf(t, "word/document.xml", string(data))
+	}
+	return data
+}
+
+// TestA20 gives members whose declared size lies: what really comes out counts.
+func TestA20(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		data  []byte
+		codes []ingest.Code
+	}{
+		"declares 1000 bytes, holds 1 GB": {lyingBomb(t), []ingest.Code{ingest.CodeLimitExceeded, ingest.CodeCorrupt}},
+		"declares 4 GB, holds little":     {lying(docxOf(t, strings.NewReader("<w:p/>")), 0xFFFFFFF0), []ingest.Code{ingest.CodeLimitExceeded}},
+		"declares nothing":                {lying(docxOf(t, strings.NewReader("<w:p><w:r><w:t>x</w:t></w:r></w:p>")), 0), []ingest.Code{ingest.CodeCorrupt}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, blocks, err := extractPath(t, t.Context(), newPool(t, nil), writeTemp(t, "lies.docx", c.data))
+			requirePermanent(t, err, c.codes...)
+			require.Empty(t, blocks)
+		})
+	}
+}
+
+// TestA22 gives entities, document types and endless nesting: nothing is fetched, nothing grows.
+func TestA22(t *testing.T) {
+	t.Parallel()
+	secret := writeTemp(t, "secret", []byte("CANARY"))
+	doc := func(head, text string) []byte {
+		return zipOf(t, "word/document.xml", `<?xml version="1.0"?>`+head+`<w:document `+wordXMLNS+`><w:body><w:p><w:r><w:t>`+text+`</w:t></w:r></w:p></w:body></w:document>`)
+	}
+	laughs := `<!DOCTYPE x [<!ENTITY a "lol">`
+	for c := 'b'; c <= 'j'; c++ {
+		laughs += fmt.Sprintf(`<!ENTITY %c "%s">`, c, strings.Repeat(fmt.Sprintf("&%c;", c-1), 10))
+	}
+	p := newPool(t, nil)
+	for name, data := range map[string][]byte{
+		"external entity":    doc(`<!DOCTYPE x [<!ENTITY e SYSTEM "file://`+secret+`">]>`, "&e;"),
+		"external subset":    doc(`<!DOCTYPE x SYSTEM "http://127.0.0.1:1/x.dtd">`, "text"),
+		"parameter entity":   doc(`<!DOCTYPE x [<!ENTITY % e SYSTEM "file://`+secret+`"> %e;]>`, "text"),
+		"billion laughs":     doc(laughs+"]>", "&j;"),
+		"undefined entity":   doc("", "&e;"),
+		"a million elements": docxOf(t, strings.NewReader(strings.Repeat("<w:sdt>", 1_000_000))),
+		"in a relationship":  zipOf(t, "_rels/.rels", `<!DOCTYPE x><Relationships/>`, "word/document.xml", smallBody),
+		"in the styles":      docxOf(t, strings.NewReader("<w:p/>"), "styles", laughs+`]><w:styles>&j;</w:styles>`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, blocks, err := extractPath(t, t.Context(), p, writeTemp(t, "entities.docx", data))
+			requirePermanent(t, err, ingest.CodeCorrupt, ingest.CodeLimitExceeded)
+			require.NotContains(t, joined(blocks)+err.Error(), "CANARY")
+		})
+	}
+	require.Zero(t, p.Stats().Killed)
+}
+
+// TestA23 gives pages of tags that parsers have looped over: each ends within seconds, in text or in a plain reason.
+func TestA23(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, nil)
+	const n = 100_000
+	for name, page := range map[string]string{
+		"formatting":        strings.Repeat("<b><i><a href=x><font>", n) + "end",
+		"crossed":           strings.Repeat("<p><b></p></b><table><a>", n) + "end",
+		"templates":         strings.Repeat("<template><svg><math>", n) + "end",
+		"foreign":           strings.Repeat("<math><annotation-xml encoding=text/html><mglyph><svg><desc>", n) + "end",
+		"selects":           strings.Repeat("<select><option><keygen>", n) + "end",
+		"end tags":          strings.Repeat("</a></b></p></table></td>", n) + "end",
+		"comments":          strings.Repeat("<!-- <!--", n) + "end",
+		"declarations":      strings.Repeat("<!DOCTYPE html><![CDATA[<?", n) + "end",
+		"open tag":          "<html " + strings.Repeat("<", n),
+		"attributes":        "<html><p " + strings.Repeat("a ", n) + "><p>end",
+		"entities":          "<html>" + strings.Repeat("&amp&lt&#0;&#xFFFFFFFF;&NotEqualTilde;", n) + "end",
+		"raw text":          strings.Repeat("<script><!--<script>", n) + "end",
+		"plaintext":         "<html><plaintext>" + strings.Repeat("<p>", n),
+		"tables in cells":   "<html>" + strings.Repeat("<table><tr><td>x<table><caption>", n/10),
+		"lists of headings": "<html>" + strings.Repeat("<ol><li><h1>x", n),
+		"nul and invalid":   "<html>" + strings.Repeat("<p\x00>\xff\xfe<\x00b>", n) + "end",
+	} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			_, _, err := extractPath(t, t.Context(), p, writeTemp(t, "odd.html", []byte("<!DOCTYPE html>"+page)))
+			if err != nil {
+				requirePermanent(t, err)
+			}
+			t.Logf("%v in %v", err, time.Since(began).Round(time.Millisecond))
+		})
+	}
+	require.Zero(t, p.Stats().Killed, "each ends by itself")
+	if memoryFactor == 1 {
+		require.LessOrEqual(t, p.Stats().PeakBytes, int64(maxChildBytes))
+	}
+}
+
+// TestA24 gives an archive of a million names: its end record is enough to refuse it, and so it is at upload.
+func TestA24(t *testing.T) {
+	t.Parallel()
+	data := manyNames(1_000_000)
+	began := time.Now()
+	r := &countingReader{Reader: bytes.NewReader(data)}
+	_, err := Detect(data[:HeadBytes], r, int64(len(data)), "names.docx")
+	requirePermanent(t, err, ingest.CodeLimitExceeded)
+	require.LessOrEqual(t, r.n, int64(128<<10))
+	require.Less(t, time.Since(began), 5*time.Second)
+
+	// An end record that denies them makes the directory one that does not fit.
+	lies := bytes.Clone(data)
+	copy(lies[len(lies)-endRecordBytes+8:], []byte{1, 0, 1, 0})
+	_, err = DetectFile(bytes.NewReader(lies), int64(len(lies)), "names.docx")
+	requirePermanent(t, err)
+}
+
+// TestA26 gives programs and pictures that are called documents: the content decides, and the name must agree.
+func TestA26(t *testing.T) {
+	t.Parallel()
+	pad := strings.Repeat("\x00", 600)
+	for kind, content := range map[string]string{
+		"exe": "MZ\x90\x00\x03" + pad, "elf": "\x7fELF\x02\x01\x01" + pad, "mach-o": "\xcf\xfa\xed\xfe\x07\x00\x00\x01" + pad,
+		"png": "\x89PNG\r\n\x1a\n" + pad, "java class": "\xca\xfe\xba\xbe\x00\x00\x00\x41" + pad, "gzip": "\x1f\x8b\x08\x00" + pad,
+		"rar": "Rar!\x1a\x07\x01\x00" + pad, "7z": "7z\xbc\xaf\x27\x1c\x00\x04" + pad, "wasm": "\x00asm\x01\x00\x00\x00" + pad,
+		"sqlite": "SQLite format 3\x00" + pad, "jar": string(zipOf(t, "META-INF/MANIFEST.MF", "x")), "apk": string(zipOf(t, "AndroidManifest.xml", "x")),
+	} {
+		for _, name := range []string{"invoice.pdf", "invoice.docx", "invoice.txt", "invoice.md", "invoice.html", "invoice"} {
+			mediaType, err := DetectFile(strings.NewReader(content), int64(len(content)), name)
+			requirePermanent(t, err, ingest.CodeUnsupportedType, ingest.CodeCorrupt)
+			require.Empty(t, mediaType, "%s called %s", kind, name)
+		}
+	}
+	// A program with a document behind it is no document.
+	both := "MZ\x90" + pad + "%PDF-1.7\n%%EOF"
+	mediaType, err := DetectFile(strings.NewReader(both), int64(len(both)), "a.exe")
+	requirePermanent(t, err, ingest.CodeUnsupportedType)
+	require.Empty(t, mediaType)
+}
+
+// TestHostileCorpus reads every file of the project's corpus, and a folder of HOSTILE_CORPUS beside it, within the bounds of a task.
+func TestHostileCorpus(t *testing.T) {
+	t.Parallel()
+	if memoryFactor > 1 {
+		t.Skip("time and memory of a child mean nothing under the race detector")
+	}
+	p := newPool(t, nil)
+	slowest, which := time.Duration(0), ""
+	for _, dir := range []string{filepath.Join("testdata", "corpus"), os.Getenv("HOSTILE_CORPUS")} {
+		files, err := os.ReadDir(dir)
+		if dir == "" {
+			continue
+		}
+		require.NoError(t, err)
+		for _, f := range files {
+			if f.IsDir() || strings.HasPrefix(f.Name(), "MANIFEST") {
+				continue
+			}
+			began := time.Now()
+			_, _, err := extractPath(t, t.Context(), p, filepath.Join(dir, f.Name()))
+			if took := time.Since(began); took > slowest {
+				slowest, which = took, f.Name()
+			}
+			if err != nil {
+				requirePermanent(t, err)
+			}
+		}
+	}
+	require.Less(t, slowest, time.Minute)
+	require.LessOrEqual(t, p.Stats().PeakBytes, int64(512<<20))
+	t.Logf("slowest %s in %v, largest child %d MiB, %d killed", which, slowest.Round(time.Millisecond), p.Stats().PeakBytes>>20, p.Stats().Killed)
+}
