@@ -9,6 +9,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/history"
 	"github.com/millweir/millweir/scripts/lab"
 )
 
@@ -24,19 +25,21 @@ func (s *soak) count(ctx context.Context) {
 	}
 }
 
-// rest heals everything, lets held tasks go and waits until all work has ended.
-func (s *soak) rest(ctx context.Context, c *crowd) error {
-	s.world.Embed.Clear()
+// heal ends every fault and waits until all processes are ready.
+func (s *soak) heal(ctx context.Context) error {
 	s.world.Commits.Cut(0, s.randomOf("heal"))
-	if err := errors.Join(s.world.Net.Heal(), s.fleet.unasked(), s.fleet.ready(ctx, readyLimit)); err != nil {
-		return fmt.Errorf("after the faults: %w", err)
-	}
+	return errors.Join(s.world.Net.Heal(), s.fleet.unasked(), s.fleet.ready(ctx, readyLimit))
+}
+
+// rest lets the embedding service work, and held tasks go, and waits until all work has ended.
+func (s *soak) rest(ctx context.Context) error {
+	s.world.Embed.Clear()
 	return lab.Until(ctx, s.quiet, time.Second, func(ctx context.Context) error {
 		counts, err := lab.CountStatus(ctx, s.world.DB.Reader())
 		if err != nil {
 			return err
 		}
-		if err := s.resumeAll(ctx, c, counts[taskstate.StatusSuspended]); err != nil {
+		if err := s.resumeAll(ctx, counts[taskstate.StatusSuspended]); err != nil {
 			return err
 		}
 		var owed int
@@ -53,7 +56,7 @@ func (s *soak) rest(ctx context.Context, c *crowd) error {
 }
 
 // resumeAll lets every held task go.
-func (s *soak) resumeAll(ctx context.Context, c *crowd, n int) error {
+func (s *soak) resumeAll(ctx context.Context, n int) error {
 	if n == 0 {
 		return nil
 	}
@@ -71,15 +74,23 @@ func (s *soak) resumeAll(ctx context.Context, c *crowd, n int) error {
 		ids = append(ids, id)
 	}
 	for _, id := range ids {
-		if err := c.operator[0].Resume(ctx, id); err != nil {
+		if err := s.crowd.operator[0].Resume(ctx, id); err != nil {
 			return fmt.Errorf("resume %s: %w", id, err)
 		}
 	}
 	return rows.Err()
 }
 
+// audit is what both checks look at.
+func (s *soak) audit() lab.Audit {
+	return lab.Audit{
+		DB: s.world.DB.Reader(), Vectors: s.world.Vectors, Stream: s.world.Stream, World: s.world,
+		AnyEnd: true, RepliesLost: true, Operators: []string{operatorName}, Canaries: s.crowd.secrets,
+	}
+}
+
 // judge is the verdict: every applicable rule must have judged something and found nothing.
-func (s *soak) judge(ctx context.Context, took time.Duration) error {
+func (s *soak) judge(ctx context.Context, took time.Duration, moving history.Report) error {
 	if err := s.journal.close(); err != nil {
 		return err
 	}
@@ -94,11 +105,13 @@ func (s *soak) judge(ctx context.Context, took time.Duration) error {
 	}
 	defer client.Close() //nolint:errcheck // only read
 	began := time.Now()
-	report, err := lab.Audit{
-		DB: s.world.DB.Reader(), Vectors: s.world.Vectors, Stream: s.world.Stream, World: s.world, Gateway: s.crowd.operator[0],
-		ClientLog: client, Whole: true, AnyEnd: true, RepliesLost: true, Operators: []string{operatorName}, Canaries: s.crowd.secrets,
-		Rules: fsck.Applicable(),
-	}.Judge(ctx)
+	a := s.audit()
+	a.ClientLog, a.Whole, a.Gateway = client, true, s.crowd.operator[0]
+	report, err := a.Judge(ctx)
+	if err == nil {
+		report = fsck.Merge(report, moving)
+		err = report.RequireJudged(fsck.Applicable()...)
+	}
 	for _, r := range report {
 		if r.Judged+r.Violations > 0 {
 			_, _ = fmt.Fprintf(s.out, "  %-4s %8d judged, %d violations\n", r.Rule, r.Judged, r.Violations)

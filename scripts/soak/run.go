@@ -14,6 +14,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/taskstate/history"
 	"github.com/millweir/millweir/scripts/lab"
 )
 
@@ -23,6 +24,7 @@ const (
 	room         = 600
 	monitorEvery = 500 * time.Millisecond
 	reportEvery  = 30 * time.Second
+	calm         = 30 * time.Second
 )
 
 // options are the command line.
@@ -127,28 +129,44 @@ func (s *soak) whole(ctx context.Context) (err error) {
 	}
 	s.crowd = crowd
 	started := time.Now()
-	s.harm(ctx, crowd)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	healed := time.Now()
-	if err := s.rest(ctx, crowd); err != nil {
+	moving, err := s.harm(ctx)
+	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(s.out, "at rest %.0f s after the last fault\n", time.Since(healed).Seconds())
-	return s.judge(ctx, time.Since(started))
+	healed := time.Now()
+	if err := s.rest(ctx); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(s.out, "at rest %.0f s after the last request\n", time.Since(healed).Seconds())
+	return s.judge(ctx, time.Since(started), moving)
 }
 
-// harm lets users and faults work together for the length of the run.
-func (s *soak) harm(ctx context.Context, c *crowd) {
+// harm lets users and faults work together for the length of the run. Then the users go on in calm weather for a while, and a
+// first check looks at work under way: at rest no lease lives and no delivery is pending.
+func (s *soak) harm(ctx context.Context) (history.Report, error) {
 	s.nemesis = &nemesis{faults: matching(s.only), world: s.world, fleet: s.fleet, problems: &s.problems, counts: map[string]int{}}
-	ctx, cancel := context.WithTimeout(ctx, s.length)
-	defer cancel()
+	users, leave := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() { c.work(ctx) })
-	wg.Go(func() { s.nemesis.run(ctx, s.randomOf("faults")) })
-	wg.Go(func() { s.monitor(ctx) })
-	wg.Wait()
+	wg.Go(func() { s.crowd.work(users) })
+	wg.Go(func() { s.monitor(users) })
+	defer wg.Wait()
+	defer leave()
+	length, cancel := context.WithTimeout(ctx, s.length)
+	defer cancel()
+	s.nemesis.run(length, s.randomOf("faults"))
+	if err := s.heal(ctx); err != nil {
+		return nil, fmt.Errorf("after the faults: %w", err)
+	}
+	if !lab.Pause(ctx, calm) {
+		return nil, context.Cause(ctx)
+	}
+	a := s.audit()
+	a.Moving = true
+	report, err := a.Judge(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("under way, %s after the last fault: %w", calm, err)
+	}
+	return report, nil
 }
 
 // monitor counts, looks after the processes, and tells how it goes.
