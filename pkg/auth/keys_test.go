@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/auth/audit"
@@ -24,7 +25,9 @@ import (
 // by is who makes and ends keys here.
 var by = audit.Source{Actor: "root", Role: taskstate.RoleOperator, KeyID: "k", IP: "192.0.2.1", RequestID: "r"}
 
-func TestMain(m *testing.M) { labserver.Main(m) }
+func TestMain(m *testing.M) {
+	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
+}
 
 // database counts look-ups.
 type database struct {

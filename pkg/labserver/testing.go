@@ -40,10 +40,29 @@ var (
 	redisNext, tlsNext atomic.Int64
 )
 
-// Main is the whole TestMain of a package that uses this one: it runs the tests and stops the servers.
-// Without it they still die with the process; only their folders stay until the next run.
-func Main(m *testing.M) {
-	m.Run() // the testing package keeps the exit code
+// Watcher is the function of the one goroutine of this package that lives as long as the process: looks for leaked
+// goroutines leave it out (goleak.IgnoreTopFunction).
+const Watcher = "github.com/millweir/millweir/pkg/labserver.init.func1.1"
+
+// Main is the whole TestMain of a package that uses this one: it runs the tests, stops the servers and, if all passed,
+// runs the checks of what the tests have left, such as goleak.Find; an error of one fails the package.
+// Without it the servers still die with the process; only their folders stay until the next run.
+func Main(m *testing.M, checks ...func() error) {
+	code := m.Run() // the testing package keeps it
+	endShared()
+	if code != 0 {
+		return // what failed may have left anything
+	}
+	for _, check := range checks {
+		if err := check(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+}
+
+// endShared ends the servers of the whole test process.
+func endShared() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	// Kill: the data is thrown away, so an orderly stop is time lost.

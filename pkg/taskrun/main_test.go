@@ -1,8 +1,6 @@
 package taskrun
 
 import (
-	"fmt"
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -11,10 +9,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	labserver.Main(m)
-	// The server processes' own watcher lives as long as the process.
-	if err := goleak.Find(goleak.IgnoreTopFunction("github.com/millweir/millweir/pkg/labserver.init.func1.1")); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
 }

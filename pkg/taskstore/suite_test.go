@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -12,7 +13,9 @@ import (
 	"github.com/millweir/millweir/pkg/taskstore"
 )
 
-func TestMain(m *testing.M) { labserver.Main(m) }
+func TestMain(m *testing.M) {
+	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
+}
 
 // open opens a store and closes it after the test.
 func open(t *testing.T, cfg taskstore.Config) *taskstore.Store {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
 
@@ -19,11 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	labserver.Main(m)
-	if err := goleak.Find(goleak.IgnoreTopFunction("github.com/millweir/millweir/pkg/labserver.init.func1.1")); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
 }
 
 func TestConformsOnRedis(t *testing.T) {

@@ -9,13 +9,16 @@ import (
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/ratelimit"
 	"github.com/millweir/millweir/pkg/ratelimit/redislimit"
 )
 
-func TestMain(m *testing.M) { labserver.Main(m) }
+func TestMain(m *testing.M) {
+	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
+}
 
 func connect(t *testing.T) rueidis.Client {
 	t.Helper()
