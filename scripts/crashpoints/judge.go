@@ -4,27 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/history"
 	"github.com/millweir/millweir/scripts/lab"
 )
 
 // orphaned is older than what the sweeper leaves alone in the upload folder.
 const orphaned = 25 * time.Hour
 
-// judge waits for rest and looks at everything: rows, logs, versions, segments, vectors, entries, files, payments, processes.
+// judge waits for rest and lets every rule judge; then it looks for processes that were left, and at payments.
 func (t *trial) judge(ctx context.Context) error {
 	if err := t.settled(ctx); err != nil {
 		return err
 	}
 	if err := t.audit().Run(ctx); err != nil {
-		return err
-	}
-	if err := t.files(ctx); err != nil {
 		return err
 	}
 	if err := t.payments(ctx); err != nil {
@@ -36,58 +35,22 @@ func (t *trial) judge(ctx context.Context) error {
 	return nil
 }
 
-// files: every row of a stored file has its file with the bytes that it names.
-func (l *lane) files(ctx context.Context) error {
-	rows, err := l.DB.Reader().QueryContext(ctx, "SELECT path, bytes FROM stored_file")
-	if err != nil {
-		return err
-	}
-	defer rows.Close() //nolint:errcheck // Err tells what went wrong
-	for rows.Next() {
-		var path string
-		var size int64
-		if err := rows.Scan(&path, &size); err != nil {
-			return err
-		}
-		info, err := os.Stat(filepath.Join(l.Uploads(), path))
-		if err != nil {
-			return fmt.Errorf("a stored file's row has no file: %w", err)
-		}
-		if info.Size() != size {
-			return fmt.Errorf("stored file %s has %d bytes, its row says %d", path, info.Size(), size)
-		}
-	}
-	return rows.Err()
-}
-
-// payments: no batch of the trial's documents was paid for more often than its task was claimed, and only once
-// when the point comes after the ledger.
+// payments: nothing of the trial's documents was paid for twice, for the point comes after the ledger.
 func (t *trial) payments(ctx context.Context) error {
-	type batch struct{ task, texts string }
-	paid := map[batch]int{}
-	for _, e := range t.Embed.Effects() {
-		if e.Paid {
-			paid[batch{e.Task, e.TextsHash}]++
-		}
+	if !t.scene.paid {
+		return nil
 	}
 	for _, d := range t.docs {
-		log, err := lab.Log(ctx, t.DB.Reader(), d.task)
-		if err != nil {
-			return err
-		}
-		most := 0
-		for _, move := range log {
-			if move.To == taskstate.StatusRunning {
-				most++
+		paid := map[string]int{}
+		for _, e := range t.Embed.Effects() {
+			if e.Task != d.task || !e.Paid {
+				continue
 			}
-		}
-		if t.scene.paid {
-			most = 1
-		}
-		for b, n := range paid {
-			if b.task == d.task && n > most {
-				return fmt.Errorf("a batch of task %s was paid for %d times, must be at most %d\n%s", d.task, n, most, lab.Chain(log))
+			if paid[e.TextsHash]++; paid[e.TextsHash] == 1 {
+				continue
 			}
+			log, err := lab.Log(ctx, t.DB.Reader(), d.task)
+			return errors.Join(fmt.Errorf("batch %s of task %s was paid for twice\n%s", e.Batch, d.task, lab.Chain(log)), err)
 		}
 	}
 	return nil
@@ -133,11 +96,16 @@ func (l *lane) count(ctx context.Context, statement string, args ...any) (n int,
 
 // end judges what only all points together show: that the crashed runs made the same segments as undisturbed ones, and that
 // the sweeper finds every file that no row names.
-func (l *lane) end(ctx context.Context) error {
-	if err := l.sameAsClean(ctx); err != nil {
-		return err
+// Its answer is every rule's word on all that happened in the lane.
+func (l *lane) end(ctx context.Context) (history.Report, error) {
+	report, err := l.audit().Judge(ctx)
+	if err == nil {
+		err = l.sameAsClean(ctx)
 	}
-	return l.noOrphans(ctx)
+	if err == nil {
+		err = l.noOrphans(ctx)
+	}
+	return report, err
 }
 
 // sameAsClean runs the lane's documents once more in a base of their own.
@@ -218,7 +186,7 @@ func (l *lane) noOrphans(ctx context.Context) error {
 	}
 	defer sweeper.Kill()
 	return lab.Until(ctx, settleLimit, 100*time.Millisecond, func(ctx context.Context) error {
-		rows, err := l.count(ctx, "SELECT COUNT(*) FROM stored_file")
+		stored, err := l.stored(ctx)
 		if err != nil {
 			return err
 		}
@@ -226,15 +194,33 @@ func (l *lane) noOrphans(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		stored := 0
 		for _, e := range entries {
-			if !strings.HasPrefix(e.Name(), ".") {
-				stored++
+			if !strings.HasPrefix(e.Name(), ".") && !stored[e.Name()] {
+				return fmt.Errorf("no row names the file %s", filepath.Join(l.Uploads(), e.Name()))
 			}
+			delete(stored, e.Name())
 		}
-		if stored != rows {
-			return fmt.Errorf("%d files stand for %d rows in %s", stored, rows, l.Uploads())
+		if len(stored) > 0 {
+			return fmt.Errorf("files of rows are missing: %v", slices.Sorted(maps.Keys(stored)))
 		}
-		return l.files(ctx)
+		return nil
 	})
+}
+
+// stored are the paths of all stored files' rows.
+func (l *lane) stored(ctx context.Context) (map[string]bool, error) {
+	rows, err := l.DB.Reader().QueryContext(ctx, "SELECT path FROM stored_file")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close() //nolint:errcheck // Err tells what went wrong
+	out := map[string]bool{}
+	for rows.Next() {
+		var path string
+		if err := rows.Scan(&path); err != nil {
+			return nil, err
+		}
+		out[path] = true
+	}
+	return out, rows.Err()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -56,7 +57,11 @@ func (p *plan) newLane(ctx context.Context) (*lane, error) {
 	if n > laneLimit {
 		return nil, fmt.Errorf("%d lanes were given up after failures", n-1)
 	}
-	w, err := p.world.Part(ctx, n, lab.Options{Name: "lane-" + strconv.Itoa(n), Env: quick, Embedder: &embedtest.Options{}, Evidence: true})
+	env := slices.Clone(quick)
+	if p.mutant != "" {
+		env = append(env, "MILLWEIR_MUTANT="+p.mutant)
+	}
+	w, err := p.world.Part(ctx, n, lab.Options{Name: "lane-" + strconv.Itoa(n), Env: env, Embedder: &embedtest.Options{}, Evidence: true})
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,7 @@
 // Command crashpoints kills the product's real processes at every point that the source marks (pkg/crash), lets others
 // mend what is left, and judges it.
 //
-//	crashpoints [-name PREFIX] [-kind kill|stop|error|sleep] [-seed N] [-lanes N] [-list]
+//	crashpoints [-name PREFIX] [-kind kill|stop|error|sleep] [-seed N] [-lanes N] [-mutant NAME] [-list]
 //
 // One line for each point, `PASS point …` or `FAIL point …` with what was found and the guilty task's log; the exit code
 // is 1 when one failed, was never reached, or did not end its process. Logs stay under .run/crashpoints/LANE.

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -30,14 +31,17 @@ type plan struct {
 	kind   string
 	seed   uint64
 	points []point
+	whole  bool // points are all that the kind can reach
 	lanes  int
+	mutant string // a bug in every process (pkg/taskstate/mutant); empty: none
 	out    io.Writer
 
-	world *lab.World
-	mu    sync.Mutex
-	parts int // lanes made so far, those that were given up too
-	hit   int
-	bad   int
+	world  *lab.World
+	mu     sync.Mutex
+	parts  int // lanes made so far, those that were given up too
+	hit    int
+	bad    int
+	judged map[string]int64 // events by rule, of the lanes that came to their end
 }
 
 // run is the program; it answers the exit code.
@@ -48,6 +52,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	kind := flags.String("kind", "kill", "what a point does: "+strings.Join(kinds, ", "))
 	seed := flags.Uint64("seed", uint64(time.Now().UnixNano()), "of the points' order and the documents; printed with a failure")
 	lanes := flags.Int("lanes", 4, "points that are tried side by side, each in a world of its own on the same servers")
+	mutant := flags.String("mutant", "", "seed this bug into every process: the run has to fail")
 	list := flags.Bool("list", false, "list the points with their places")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -55,7 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return process.ExitUsage
 	}
-	p := &plan{kind: *kind, seed: *seed, lanes: min(max(1, *lanes), maxLanes), out: stdout}
+	p := &plan{kind: *kind, seed: *seed, lanes: min(max(1, *lanes), maxLanes), mutant: *mutant, out: stdout, judged: map[string]int64{}}
 	if err := p.choose(*prefix); err != nil {
 		_, _ = fmt.Fprintln(stderr, "crashpoints:", err)
 		return process.ExitUsage
@@ -73,6 +78,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	_, _ = fmt.Fprintf(stdout, "%d points, %d hit (%d %%), %d failed, kind %s, %.0f s\n",
 		len(p.points), p.hit, 100*p.hit/len(p.points), p.bad, p.kind, time.Since(started).Seconds())
+	if p.whole && p.kind == "kill" && p.bad == 0 {
+		_, _ = fmt.Fprintln(stdout, p.words())
+		if idle := p.idle(); len(idle) > 0 {
+			_, _ = fmt.Fprintf(stdout, "FAIL the rules %v judged nothing\n", idle)
+			return process.ExitFailed
+		}
+	}
 	if p.bad > 0 || p.hit < len(p.points) {
 		return process.ExitFailed
 	}
@@ -100,6 +112,7 @@ func (p *plan) choose(prefix string) error {
 			p.points = append(p.points, at)
 		}
 	}
+	p.whole = prefix == ""
 	if len(p.points) == 0 {
 		return fmt.Errorf("no point begins with %q; -list shows them", prefix)
 	}
@@ -126,7 +139,11 @@ func matchScenes(points []point) error {
 
 // all tries every point on one set of servers; lanes take the next point when they are done with one, slow ones first.
 func (p *plan) all(ctx context.Context) error {
-	bench, err := lab.Prepare(ctx, "crashpoints", "lab")
+	tags := []string{"lab"}
+	if p.mutant != "" {
+		tags = append(tags, "mutant")
+	}
+	bench, err := lab.Prepare(ctx, "crashpoints", tags...)
 	if err != nil {
 		return err
 	}
@@ -178,10 +195,36 @@ func (p *plan) work(ctx context.Context, todo <-chan point) error {
 	if l == nil {
 		return nil
 	}
-	if err := l.end(ctx); err != nil {
+	report, err := l.end(ctx)
+	if err != nil {
 		return fmt.Errorf("at the end of %s (seed %d): %w", l.Dir, p.seed, err)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range report {
+		p.judged[r.Rule] += r.Judged
+	}
 	return nil
+}
+
+// rules must have judged at least one event in a whole run.
+var rules = []string{
+	"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I11", "I12", "I13", "I15", "I17", "I18", "I20", "I23", "I24", "I25", "I26", "I28",
+	"I29", "I34", "I36", "L1", "L2", "L4",
+}
+
+// idle are those that did not.
+func (p *plan) idle() []string {
+	return slices.DeleteFunc(slices.Clone(rules), func(id string) bool { return p.judged[id] > 0 })
+}
+
+// words say how many events each rule judged.
+func (p *plan) words() string {
+	var parts []string
+	for _, id := range slices.Sorted(maps.Keys(p.judged)) {
+		parts = append(parts, fmt.Sprintf("%s %d", id, p.judged[id]))
+	}
+	return "events judged: " + strings.Join(parts, " · ")
 }
 
 // report tries one point within its limit and prints its line.

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+// uploadThere sends a document to the armed gateway, which may be gone before it answers.
+func uploadThere(ctx context.Context, t *trial) error {
+	d := t.doc(smallDoc)
+	t.more = append(t.more, d)
+	if task, err := lab.NewClient(t.armed.HTTP).Upload(ctx, d); err == nil {
+		t.load.Accepted[task.TaskID] = d
+	}
+	return nil // whatever it was: the client repeats it
+}
+
+// uploadKeyed is uploadThere with an idempotency key.
+func uploadKeyed(ctx context.Context, t *trial) error {
+	d := t.doc(smallDoc)
+	d.Key = d.Name
+	t.more = append(t.more, d)
+	if task, err := lab.NewClient(t.armed.HTTP).Upload(ctx, d); err == nil {
+		t.load.Accepted[task.TaskID] = d
+	}
+	return nil
+}
+
+// uploadAgain repeats what had no answer, at the other gateway: the audit finds a second task for one document.
+func uploadAgain(ctx context.Context, t *trial) error {
+	for _, d := range t.more {
+		if err := t.insist(ctx, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteThere deletes the trial's documents at the armed gateway.
+func deleteThere(ctx context.Context, t *trial) error {
+	for _, d := range t.docs {
+		_ = lab.NewClient(t.armed.HTTP).Delete(ctx, d.document) // it may be gone before it answers: deleteAgain repeats it
+	}
+	return nil
+}
+
+// deleteHere deletes them at the lane's gateway.
+func deleteHere(ctx context.Context, t *trial) error {
+	for _, d := range t.docs {
+		if err := request(ctx, "http://"+t.client.Host(), http.MethodDelete, "/api/knowledge/documents/"+d.document, http.StatusNotFound); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteAgain repeats the deletion and waits until nothing is left.
+func deleteAgain(ctx context.Context, t *trial) error {
+	if err := deleteHere(ctx, t); err != nil {
+		return err
+	}
+	if err := t.cancelledOrDone(ctx); err != nil {
+		return err
+	}
+	return gone(ctx, t)
+}
+
+// cancelledOrDone takes the tasks of deleted documents as they ended: both ends are right, and the chain is judged all the same.
+func (t *trial) cancelledOrDone(ctx context.Context) error {
+	for _, d := range t.docs {
+		task, err := t.client.Task(ctx, d.task)
+		if err != nil {
+			return err
+		}
+		if task.Status == string(taskstate.StatusCancelled) {
+			t.want[d.task] = taskstate.StatusCancelled
+		}
+	}
+	return nil
+}
+
+// baseOfOne makes a base with one document that waits.
+func baseOfOne(ctx context.Context, t *trial) error {
+	if err := t.client.CreateBase(ctx, t.base()); err != nil {
+		return err
+	}
+	d := t.doc(smallDoc)
+	d.Base = t.base()
+	s, err := t.upload(ctx, d)
+	t.docs = append(t.docs, s)
+	return err
+}
+
+// base is the name of the trial's own base.
+func (t *trial) base() string { return "base of " + t.at.name }
+
+// basePath is the address of the trial's own base.
+func (t *trial) basePath() string {
+	return "/api/knowledge/bases/base%20of%20" + t.at.name + "?cascade=true"
+}
+
+func deleteBaseThere(ctx context.Context, t *trial) error {
+	_ = request(ctx, t.armed.HTTP, http.MethodDelete, t.basePath()) // deleteBaseAgain repeats it
+	return nil
+}
+
+func deleteBaseHere(ctx context.Context, t *trial) error {
+	return request(ctx, "http://"+t.client.Host(), http.MethodDelete, t.basePath(), http.StatusNotFound)
+}
+
+func deleteBaseAgain(ctx context.Context, t *trial) error {
+	if err := deleteBaseHere(ctx, t); err != nil {
+		return err
+	}
+	if err := gone(ctx, t); err != nil {
+		return err
+	}
+	return t.cancelledOrDone(ctx)
+}
+
+// replayThere asks the armed gateway to run the trial's dead task again.
+func replayThere(ctx context.Context, t *trial) error {
+	_ = lab.NewClient(t.armed.HTTP).Retry(ctx, t.docs[0].task) // replayAgain repeats it
+	return nil
+}
+
+// replayAgain repeats it; a task that is on its way again refuses.
+func replayAgain(ctx context.Context, t *trial) error {
+	err := t.client.Retry(ctx, t.docs[0].task)
+	var refused *lab.StatusError
+	if errors.As(err, &refused) && refused.Status == http.StatusConflict {
+		return nil
+	}
+	return err
+}
