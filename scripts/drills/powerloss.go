@@ -15,25 +15,30 @@ import (
 // powerLoss kills all services and takes from the upload folder what nobody has flushed, again and again.
 // The database keeps what it committed: a row whose file is gone would be a document lost.
 func powerLoss(ctx context.Context, s *stage) (saw string, err error) {
-	dir, err := os.MkdirTemp("", "millweir-power-")
-	if err != nil {
-		return "", err
-	}
-	defer os.Remove(dir) //nolint:errcheck // an empty folder
-	uploads, err := lostfs.Mount(dir)
-	if err != nil {
-		return "", fmt.Errorf("the power cut needs /dev/fuse and the right to mount: %w", err)
-	}
-	defer func() { err = errors.Join(err, uploads.Close()) }()
 	api := lab.FreeAddr()
-	names := []string{"ingest-api", "stream-worker", "stream-worker"}
-	c, err := s.newCluster(ctx, lab.Options{
-		Embedder: slowEmbedder(), Env: append([]string{"HTTP_ADDR=" + api, "UPLOAD_DIR=" + dir}, patient...),
-	}, names...)
+	c, err := s.newCluster(ctx, lab.Options{Embedder: slowEmbedder(), Env: append([]string{"HTTP_ADDR=" + api}, patient...)})
 	if err != nil {
 		return "", err
 	}
-	defer c.Close()
+	uploads, err := mountUploads(c)
+	defer func() {
+		c.Close() // its processes keep the folder busy
+		if uploads != nil {
+			err = errors.Join(err, uploads.Close())
+		}
+	}()
+	if err != nil {
+		return "", err
+	}
+	names := []string{"ingest-api", "stream-worker", "stream-worker"}
+	for _, name := range names {
+		if _, err := c.add(name); err != nil {
+			return "", err
+		}
+	}
+	if err := c.allReady(ctx, liveLimit); err != nil {
+		return "", err
+	}
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: embedTime})
 	stop := background(ctx, lab.Load{Target: lab.NewClient("http://" + api), Clients: 4, Bytes: docBytes, Every: 100 * time.Millisecond})
 	cuts := 0
@@ -65,4 +70,17 @@ func powerLoss(ctx context.Context, s *stage) (saw string, err error) {
 		return "", fmt.Errorf("only %d documents were accepted: the cuts met no load", len(load.Accepted))
 	}
 	return fmt.Sprintf("%d power cuts; %s", cuts, summary(load)), nil
+}
+
+// mountUploads puts the file system that forgets where the services look for their uploads.
+func mountUploads(c *cluster) (*lostfs.FS, error) {
+	dir := c.Uploads()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	uploads, err := lostfs.Mount(dir)
+	if err != nil {
+		return nil, fmt.Errorf("the power cut needs /dev/fuse and the right to mount: %w", err)
+	}
+	return uploads, nil
 }
