@@ -58,7 +58,7 @@ func sse(ctx context.Context, s *stage) (string, error) {
 		opts: lab.Options{Env: []string{
 			"INGEST_REDIS_MAX_ATTEMPTS=50", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=300", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=600",
 		}},
-		embedder: []embedtest.Fault{{Kind: embedtest.Fail, Match: everyOther()}, {Kind: embedtest.Delay, For: embedTime}},
+		embedder: []embedtest.Fault{{Kind: embedtest.Refuse, Match: everyOther()}, {Kind: embedtest.Delay, For: embedTime}},
 		faults: func(ctx context.Context, c *cluster) (err error) {
 			a.c = c
 			base, err := held(ctx, c)
@@ -114,10 +114,10 @@ func restartGateway(ctx context.Context, c *cluster, order bool) error {
 	return err
 }
 
-// choose keeps the youngest tasks at hand.
+// choose keeps the youngest tasks under way at hand.
 func (a *audience) choose() {
 	for lab.Pause(a.stop, ssePause) {
-		rows, err := a.c.client.List(a.stop, fmt.Sprintf("/api/knowledge/tasks?sort=-createdAt&limit=%d", sseRecent))
+		rows, err := a.c.client.List(a.stop, fmt.Sprintf("/api/knowledge/tasks?status=QUEUED,RUNNING,RETRYING&sort=-createdAt&limit=%d", sseRecent))
 		var ids []string
 		for _, row := range rows {
 			var t lab.Task
@@ -193,8 +193,9 @@ func (a *audience) judge(ctx context.Context, c *cluster, restarts int) (string,
 		events += len(v.events)
 		resumed += v.resumed
 	}
-	if len(a.seen) < sseWatchers || resumed < len(a.seen)/4 || restarts == 0 {
-		return "", fmt.Errorf("%d tasks were watched to their end with %d resumptions and %d restarts of the gateway: that proves little", len(a.seen), resumed, restarts)
+	if len(a.seen) < sseWatchers || events < 2*len(a.seen) || resumed < len(a.seen)/4 || restarts == 0 {
+		return "", fmt.Errorf("%d tasks were watched to their end with %d events, %d resumptions and %d restarts of the gateway: that proves little",
+			len(a.seen), events, resumed, restarts)
 	}
 	return fmt.Sprintf("%d clients saw %d tasks to their end: %d events, %d resumptions, %d restarts of the gateway, nothing missed or changed",
 		sseWatchers, len(a.seen), events, resumed, restarts), nil
