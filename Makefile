@@ -22,7 +22,7 @@ RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/li
 TEST_ALL = $(RACE) -shuffle=on -timeout 20m -covermode=atomic $(TEST_FLAGS)
 STORE = github.com/millweir/millweir/pkg/taskstore
 
-.PHONY: help env-example run build test test-quick cover lint fmt deps services-up services-down services-status bench drills drill soak crashpoints mutants vuln sbom repro ci clean FORCE
+.PHONY: help env-example run build test test-quick cover fuzz lint fmt deps services-up services-down services-status bench drills drill soak crashpoints mutants vuln sbom repro ci clean FORCE
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,16 @@ test-quick: ## the tests that need no server
 
 cover: ## coverage per package of the last `make test`
 	go run ./scripts/cover -v $(RUN)/cover.out
+
+FUZZTIME ?= 30s
+fuzz: ## fuzz every target one after another for FUZZTIME each (30s); TARGET=FuzzURL restricts
+	@mkdir -p $(RUN)
+	@failed=; while IFS=: read -r file name; do name=$${name#func }; dir=./$${file%/*}; \
+		echo "fuzz $$dir $$name"; \
+		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -parallel 1 $$dir > $(RUN)/fuzz.log 2>&1 || failed="$$failed $$name"; \
+		case "$$failed" in *" $$name") cat $(RUN)/fuzz.log;; *) tail -n 4 $(RUN)/fuzz.log | grep execs: | tail -n 1 || true;; esac; \
+	done < <(git grep -oE '^func $(or $(TARGET),Fuzz[A-Za-z0-9_]+)\>' -- '*_test.go'); \
+	if [ -n "$$failed" ]; then echo "failed:$$failed (their inputs are in testdata/fuzz)"; exit 1; fi
 
 lint: $(BIN)/golangci-lint ## gofmt, vet and golangci-lint on every module
 	@files=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$files" ]; then echo "gofmt: $$files"; exit 1; fi

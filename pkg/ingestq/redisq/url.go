@@ -43,16 +43,12 @@ func Redact(rawURL string) string {
 	if !ok {
 		return "***"
 	}
+	// A login ends at the last "@", wherever a password that is not percent-encoded puts it: better too much than too little.
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		rest = rest[:authorityEnd(rest[:at], ":/?#")] + ":***" + rest[at:]
+	}
 	rest, query, hasQuery := strings.Cut(rest, "?")
-	authority, path, hasPath := strings.Cut(rest, "/")
-	if at := strings.LastIndex(authority, "@"); at >= 0 {
-		user, _, _ := strings.Cut(authority[:at], ":")
-		authority = user + ":***" + authority[at:]
-	}
-	out := scheme + "://" + authority
-	if hasPath {
-		out += "/" + path
-	}
+	out := scheme + "://" + rest
 	if !hasQuery {
 		return out
 	}
@@ -65,8 +61,30 @@ func Redact(rawURL string) string {
 	return out + "?" + strings.Join(pairs, "&")
 }
 
-// parseURL reads what NewClient documents. net/url does not take several hosts, so the parts are cut here.
+// authorityEnd is where the first of some characters stands, or the text's end.
+func authorityEnd(text, stops string) int {
+	if at := strings.IndexAny(text, stops); at >= 0 {
+		return at
+	}
+	return len(text)
+}
+
+// parseURL reads what NewClient documents.
 func parseURL(raw string) (address, error) {
+	a, err := readURL(raw)
+	if err == nil || errors.Is(err, ErrCluster) {
+		return a, err
+	}
+	_, rest, _ := strings.Cut(raw, "://")
+	if strings.LastIndexByte(rest, '@') > authorityEnd(rest, "/?#") {
+		// A password with a slash in it puts its rest among the other parts: what the error would name may be that.
+		return a, fmt.Errorf("%w: user and password must be percent-encoded", ErrURL)
+	}
+	return a, err
+}
+
+// readURL cuts the parts itself: net/url does not take several hosts.
+func readURL(raw string) (address, error) {
 	var a address
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
