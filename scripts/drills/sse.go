@@ -87,15 +87,15 @@ func sse(ctx context.Context, s *stage) (string, error) {
 	}.run(ctx, s)
 }
 
-// everyOther hits every second request of any kind.
+// everyOther hits every second request of tasks; searches are left alone.
 func everyOther() func(embedtest.Effect) bool {
 	var mu sync.Mutex
 	n := 0
-	return func(embedtest.Effect) bool {
+	return func(e embedtest.Effect) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		n++
-		return n%2 == 0
+		return e.Task != "" && n%2 == 0
 	}
 }
 
