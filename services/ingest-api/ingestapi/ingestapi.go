@@ -18,6 +18,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/auth/audit"
+	"github.com/millweir/millweir/pkg/auth/token"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/ratelimit"
 	"github.com/millweir/millweir/pkg/ratelimit/redislimit"
@@ -29,10 +30,13 @@ import (
 type Config struct {
 	Shared suite.Shared
 	HTTP   gateway.Config
+	Tokens Tokens
 }
 
 // Validate joins the problems of all parts.
-func (c *Config) Validate() error { return errors.Join(c.Shared.Validate(), c.HTTP.Validate()) }
+func (c *Config) Validate() error {
+	return errors.Join(c.Shared.Validate(), c.HTTP.Validate(), c.Tokens.Validate())
+}
 
 // Run serves until ctx ends.
 func Run(ctx context.Context, env *process.Env, cfg *Config) error {
@@ -56,9 +60,13 @@ func Services(ctx context.Context, p *suite.Parts, cfg *Config) (services []proc
 	}
 	keys := auth.New(p.Store, p.Env.Log, time.Now)
 	trail := audit.New(p.Store, p.Env.Log)
+	callers, err := authenticator(keys, cfg)
+	if err != nil {
+		return nil, "", err
+	}
 	p.Env.Ready.Register("schema", p.CheckSchema)
 	server, err := gateway.NewServer(ctx, cfg.HTTP, gateway.Deps{
-		Service: app, Auth: keys, Keys: keys, Audit: trail, Limiter: uploads(p, cfg), Logins: logins(p, cfg), Readiness: p.Env.Ready,
+		Service: app, Auth: callers, Keys: keys, Audit: trail, Limiter: uploads(p, cfg), Logins: logins(p, cfg), Readiness: p.Env.Ready,
 		Metrics: process.MetricsHandler(p.Env), Registerer: p.Env.Metrics, Tracer: otel.GetTracerProvider(),
 		Logger: p.Env.Log, Version: p.Env.Version,
 	})
@@ -67,6 +75,15 @@ func Services(ctx context.Context, p *suite.Parts, cfg *Config) (services []proc
 	}
 	services = append(app.Services(), process.Named("gateway", server), process.Named("keys", keys), process.Named("audit", trail))
 	return services, server.Addr(), nil
+}
+
+// authenticator takes API keys, and tokens when their issuer is configured.
+func authenticator(keys *auth.Keys, cfg *Config) (gateway.Authenticator, error) {
+	tokens, err := cfg.Tokens.Verifier()
+	if tokens == nil || err != nil {
+		return keys, err
+	}
+	return token.Chain{Keys: keys, Tokens: tokens}, nil
 }
 
 // uploads limits files; nil: no limit is set.

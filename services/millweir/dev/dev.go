@@ -23,10 +23,13 @@ import (
 type Config struct {
 	Worker suite.Worker
 	HTTP   gateway.Config
+	Tokens ingestapi.Tokens
 }
 
 // Validate joins the problems of all parts.
-func (c *Config) Validate() error { return errors.Join(c.Worker.Validate(), c.HTTP.Validate()) }
+func (c *Config) Validate() error {
+	return errors.Join(c.Worker.Validate(), c.HTTP.Validate(), c.Tokens.Validate())
+}
 
 // options are the flags of the verb.
 type options struct {
@@ -180,7 +183,7 @@ func body(ctx context.Context, env *process.Env, cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	api, addr, err := ingestapi.Services(ctx, parts, &ingestapi.Config{Shared: cfg.Worker.Shared, HTTP: cfg.HTTP})
+	api, addr, err := ingestapi.Services(ctx, parts, &ingestapi.Config{Shared: cfg.Worker.Shared, HTTP: cfg.HTTP, Tokens: cfg.Tokens})
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,7 @@ func TestEnvExampleIsCurrent(t *testing.T) {
 		process.Section{Title: "vectors", Config: shared.Vectors},
 		process.Section{Title: "embeddings", Config: shared.Embedding},
 		process.Section{Title: "ingest-api", Config: all.HTTP},
+		process.Section{Title: "tokens", Config: all.Tokens},
 		process.Section{Title: "stream-worker and reclaimer", Config: all.Worker.Work},
 		process.Section{Title: "reading documents", Config: all.Worker.Content},
 		process.Section{Title: "all that is left", Config: all}, // nothing, unless a part was added and not named here

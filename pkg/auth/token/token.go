@@ -1,0 +1,208 @@
+package token
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/json" // exact names, none twice
+
+	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// operatorScope is the word of the scope claim that gives the operator role.
+const operatorScope = "operator"
+
+// Verifier checks tokens. It is safe for concurrent use.
+type Verifier struct {
+	cfg  Config
+	algs []jose.SignatureAlgorithm // what the configured keys can verify at all
+	set  *keySet                   // nil: a shared secret
+	now  func() time.Time
+}
+
+// New makes a Verifier; now nil is time.Now. Errors: those of Validate; no key is configured.
+func New(cfg Config, now func() time.Time) (*Verifier, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if !cfg.Enabled() {
+		return nil, errors.New("no JWT_SECRET and no JWKS_URL")
+	}
+	if now == nil {
+		now = time.Now
+	}
+	v := &Verifier{cfg: cfg, now: now}
+	if cfg.KeySetURL == "" {
+		v.algs = secretAlgorithms(cfg.Secret)
+		return v, nil
+	}
+	v.set = newKeySet(cfg.KeySetURL, now)
+	v.algs = []jose.SignatureAlgorithm{
+		jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
+	}
+	return v, nil
+}
+
+// Looks reports whether text has a token's form: three parts, not too long. Nothing is decoded.
+func Looks(text string) bool {
+	return len(text) <= maxToken && strings.Count(text, ".") == 2
+}
+
+// Authenticate answers who holds the token. The user is sub; the word operator in scope (a text or a list; or scp) gives the
+// operator role, the words read and write limit what it is good for, and with neither of the two it is good for both.
+// Errors: auth.ErrInvalidKey; taskstate.ErrUnavailable (wrapped) when the issuer's keys cannot be fetched.
+func (v *Verifier) Authenticate(ctx context.Context, text string) (auth.Principal, error) {
+	if !Looks(text) {
+		return auth.Principal{}, refuse("not of a token's form, or longer than %d bytes", maxToken)
+	}
+	parsed, err := jose.ParseSignedCompact(text, v.algs)
+	if err != nil {
+		return auth.Principal{}, refuse("cannot be read, or its algorithm is not allowed")
+	}
+	payload, err := v.verify(ctx, parsed)
+	if err != nil {
+		return auth.Principal{}, err
+	}
+	var c claims
+	if err := json.Unmarshal(payload, &c); err != nil {
+		return auth.Principal{}, refuse("its claims cannot be read")
+	}
+	if err := v.check(c); err != nil {
+		return auth.Principal{}, err
+	}
+	return c.principal(), nil
+}
+
+// refuse is the one answer to a bad token; the reason is for the log.
+func refuse(format string, args ...any) error {
+	return fmt.Errorf("%w: token: %s", auth.ErrInvalidKey, fmt.Sprintf(format, args...))
+}
+
+// verify checks the signature with the key that kid names, by an algorithm of that key, and answers the payload.
+func (v *Verifier) verify(ctx context.Context, parsed *jose.JSONWebSignature) ([]byte, error) {
+	if len(parsed.Signatures) != 1 {
+		return nil, refuse("it has not one signature")
+	}
+	head := parsed.Signatures[0].Protected
+	key := publicKey{key: v.cfg.Secret, algorithms: v.algs}
+	if v.set != nil {
+		var found bool
+		var err error
+		if key, found, err = v.set.find(ctx, head.KeyID); err != nil {
+			return nil, fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err)
+		}
+		if !found {
+			return nil, refuse("its kid is not in the key set")
+		}
+	}
+	if !slices.Contains(key.algorithms, jose.SignatureAlgorithm(head.Algorithm)) {
+		return nil, refuse("its algorithm is not that of its key")
+	}
+	payload, err := parsed.Verify(key.key)
+	if err != nil {
+		return nil, refuse("its signature is wrong")
+	}
+	return payload, nil
+}
+
+// claims are what is read of a payload.
+type claims struct {
+	Issuer    string   `json:"iss"`
+	Subject   string   `json:"sub"`
+	Audience  words    `json:"aud"`
+	Expires   *seconds `json:"exp"`
+	NotBefore *seconds `json:"nbf"`
+	Scope     words    `json:"scope"`
+	Scp       words    `json:"scp"`
+}
+
+// words is a text or a list of texts.
+type words []string
+
+// UnmarshalJSON takes either form.
+func (w *words) UnmarshalJSON(b []byte) error {
+	var one string
+	if err := json.Unmarshal(b, &one); err == nil {
+		*w = words{one}
+		return nil
+	}
+	return json.Unmarshal(b, (*[]string)(w))
+}
+
+// seconds is a NumericDate (RFC 7519 §2).
+type seconds float64
+
+func (s seconds) time() time.Time { return time.UnixMilli(int64(s * 1000)) }
+
+// check judges the claims.
+func (v *Verifier) check(c claims) error {
+	const farthest = 1 << 40 // seconds; a date beyond means nothing and would overflow
+	now := v.now()
+	switch {
+	case c.Issuer != v.cfg.Issuer:
+		return refuse("iss is another")
+	case !slices.Contains(c.Audience, v.cfg.Audience):
+		return refuse("aud is another")
+	case c.Expires == nil || c.NotBefore == nil:
+		return refuse("exp or nbf is missing")
+	case *c.Expires < 0 || *c.Expires > farthest || *c.NotBefore < 0 || *c.NotBefore > farthest:
+		return refuse("exp or nbf is no date")
+	case !now.Before(c.Expires.time().Add(leeway)):
+		return refuse("it has expired")
+	case now.Before(c.NotBefore.time().Add(-leeway)):
+		return refuse("it is not good yet")
+	case c.Subject == "" || utf8.RuneCountInString(c.Subject) > maxSubject || strings.ContainsFunc(c.Subject, unicode.IsControl):
+		return refuse("sub is not text of 1 to %d characters", maxSubject)
+	case c.Subject == auth.LocalUser || c.Subject == taskstate.System().UserID:
+		return refuse("sub is a name of ours")
+	}
+	return nil
+}
+
+// principal is who the claims speak of.
+func (c claims) principal() auth.Principal {
+	p := auth.Principal{UserID: c.Subject, Role: taskstate.RoleUser}
+	var named []string
+	for _, text := range append(c.Scope, c.Scp...) {
+		for _, word := range strings.Fields(text) {
+			switch word {
+			case operatorScope:
+				p.Role = taskstate.RoleOperator
+			case string(auth.ScopeRead), string(auth.ScopeWrite):
+				named = append(named, word)
+			}
+		}
+	}
+	p.Scopes, _ = auth.ParseScopes(named...) // the two words are known
+	return p
+}
+
+// Chain takes API keys and tokens. Make one with both.
+type Chain struct {
+	Keys   *auth.Keys
+	Tokens *Verifier
+}
+
+// Authenticate asks who can judge the secret by its form.
+func (c Chain) Authenticate(ctx context.Context, secret string) (auth.Principal, error) {
+	if !strings.HasPrefix(secret, auth.KeyPrefix) {
+		return c.Tokens.Authenticate(ctx, secret)
+	}
+	return c.Keys.Authenticate(ctx, secret)
+}
+
+// Familiar reports whether the secret is judged without a look-up: tokens always are.
+func (c Chain) Familiar(secret string) bool {
+	if !strings.HasPrefix(secret, auth.KeyPrefix) {
+		return Looks(secret)
+	}
+	return c.Keys.Familiar(secret)
+}
