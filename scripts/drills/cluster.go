@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/scripts/lab"
@@ -28,19 +29,21 @@ var settling = []string{"INGEST_REDIS_RECLAIM_IDLE_MS=2000", "INGEST_REDIS_RECLA
 type cluster struct {
 	*lab.World
 	client *lab.Client
+	said   *notebook
 
-	mu    sync.Mutex
-	procs []*lab.Proc // those that should be running
+	mu      sync.Mutex
+	procs   []*lab.Proc // those that should be running
+	journal []fsck.ClientRecord
 }
 
 // newCluster starts servers and services. Close it.
 func (s *stage) newCluster(ctx context.Context, opts lab.Options, names ...string) (*cluster, error) {
-	opts.Name, opts.Env = s.name, append(settling, opts.Env...)
+	opts.Name, opts.Env, opts.Evidence = s.name, append(settling, opts.Env...), true
 	w, err := lab.NewWorld(ctx, s.bench, opts)
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{World: w}
+	c := &cluster{World: w, said: s.said}
 	for _, name := range names {
 		if _, err := c.add(name); err != nil {
 			w.Close()
@@ -66,7 +69,7 @@ func (c *cluster) add(service string, env ...string) (*lab.Proc, error) {
 	defer c.mu.Unlock()
 	c.procs = append(c.procs, p)
 	if p.HTTP != "" && c.client == nil {
-		c.client = lab.NewClient(p.HTTP)
+		c.client = lab.NewClient(p.HTTP).As("local", "", func(one lab.Call) { c.note(one.Record()) })
 	}
 	return p, nil
 }
@@ -118,18 +121,16 @@ func (c *cluster) allReady(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// audit is the judge of this world.
-func (c *cluster) audit(load *lab.Record, want map[string]taskstate.Status) lab.Audit {
-	return lab.Audit{DB: c.DB.Reader(), Vectors: c.Vectors, Stream: c.Stream, Load: load, Want: want}
-}
-
 // verify waits for rest and judges: tasks, logs, versions, segments, vectors, queue, and a search as a user would.
 func (c *cluster) verify(ctx context.Context, load *lab.Record, want map[string]taskstate.Status) error {
 	a := c.audit(load, want)
 	if err := a.Settled(ctx, settleLimit); err != nil {
 		return fmt.Errorf("no rest: %w%s", err, c.explain(ctx))
 	}
-	if err := a.Run(ctx); err != nil {
+	a = c.audit(load, want) // with what clients have seen meanwhile
+	report, err := a.Judge(ctx)
+	c.said.add(report)
+	if err != nil {
 		var bad *lab.AuditError
 		if errors.As(err, &bad) && bad.Guilty != "" {
 			if words, explainErr := c.client.Explain(ctx, bad.Guilty); explainErr == nil {

@@ -47,8 +47,14 @@ func kill9Services(ctx context.Context, s *stage, postgres bool) (string, error)
 			return "", err
 		}
 	}
+	if err := c.look(ctx); err != nil {
+		return "", err
+	}
 	load := stop()
 	if err := c.allReady(ctx, liveLimit); err != nil {
+		return "", err
+	}
+	if err := c.echo(ctx, load); err != nil {
 		return "", err
 	}
 	if err := c.verify(ctx, load, nil); err != nil {
@@ -71,7 +77,7 @@ func (s *stage) hit(kills, taken int, load *lab.Record) (string, error) {
 
 // kill9Dev kills the all-in-one at random moments under load and starts it again on the same data.
 func kill9Dev(ctx context.Context, s *stage) (string, error) {
-	w, err := lab.NewWorld(ctx, s.bench, lab.Options{Name: s.name, Alone: true, Embedder: slowEmbedder(), Env: patient})
+	w, err := lab.NewWorld(ctx, s.bench, lab.Options{Name: s.name, Alone: true, Evidence: true, Embedder: slowEmbedder(), Env: patient})
 	if err != nil {
 		return "", err
 	}
@@ -93,7 +99,7 @@ func kill9Dev(ctx context.Context, s *stage) (string, error) {
 		}
 	}
 	load := stop()
-	taken, err := verifyDev(ctx, w, p, client, load)
+	taken, err := s.verifyDev(ctx, w, p, client, load)
 	if err != nil {
 		return "", err
 	}
@@ -102,13 +108,13 @@ func kill9Dev(ctx context.Context, s *stage) (string, error) {
 
 // verifyDev waits for rest, searches, stops the all-in-one and judges its SQLite file and vector files.
 // It answers how many tasks were taken over.
-func verifyDev(ctx context.Context, w *lab.World, p *lab.Proc, client *lab.Client, load *lab.Record) (int, error) {
+func (s *stage) verifyDev(ctx context.Context, w *lab.World, p *lab.Proc, client *lab.Client, load *lab.Record) (int, error) {
 	db, err := taskstore.Open(ctx, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(w.Data(), "millweir.db")})
 	if err != nil {
 		return 0, err
 	}
 	defer db.Close() //nolint:errcheck // only read
-	a := lab.Audit{DB: db.Reader(), Load: load}
+	a := lab.Audit{DB: db.Reader(), Load: load, World: w}
 	if err := a.Settled(ctx, settleLimit); err != nil {
 		return 0, fmt.Errorf("no rest: %w", err)
 	}
@@ -127,7 +133,9 @@ func verifyDev(ctx context.Context, w *lab.World, p *lab.Proc, client *lab.Clien
 	}
 	defer vectors.Close() //nolint:errcheck // only read
 	a.Vectors = vectors
-	if err := a.Run(ctx); err != nil {
+	report, err := a.Judge(ctx)
+	s.said.add(report)
+	if err != nil {
 		return 0, err
 	}
 	return takeovers(ctx, db.Reader())

@@ -69,6 +69,7 @@ func redisRestart(ctx context.Context, c *cluster, empty bool) error {
 		if err := os.RemoveAll(filepath.Join(c.Redis.Dir, "data")); err != nil {
 			return err
 		}
+		defer c.Stream.Lost()
 	}
 	return c.Redis.Restart(ctx)
 }

@@ -36,12 +36,14 @@ type stage struct {
 	name   string
 	load   time.Duration // how long a drill keeps its load and its faults up
 	random *rand.Rand
+	said   *notebook // what the checker said of this drill
 }
 
 // settings are the program's flags for every drill.
 type settings struct {
 	load time.Duration
 	seed uint64
+	said *notebook // what the checker said of all drills
 }
 
 // drills in the order of their runs.
@@ -81,7 +83,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	prefix := flags.String("name", "", "only drills whose names begin so")
 	list := flags.Bool("list", false, "list the drills and what they break")
-	var set settings
+	set := settings{said: &notebook{}}
 	flags.Uint64Var(&set.seed, "seed", uint64(time.Now().UnixNano()), "of the random moments; printed with a failure")
 	flags.DurationVar(&set.load, "load", time.Minute, "how long each drill keeps load and faults up")
 	parallel := flags.Int("parallel", 1, "drills at a time")
@@ -125,6 +127,10 @@ func perform(ctx context.Context, chosen []drill, bench *lab.Bench, set settings
 		})
 	}
 	_ = group.Wait() // what failed is in the lines
+	if err := set.said.summarize(stdout); err != nil && len(chosen) == len(drills) {
+		_, _ = fmt.Fprintln(stdout, "FAIL over all drills:", err)
+		return process.ExitFailed
+	}
 	if failed.Load() {
 		return process.ExitFailed
 	}
@@ -160,8 +166,12 @@ func (d drill) report(ctx context.Context, bench *lab.Bench, set settings, stdou
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the drill took longer than %s", limit))
 	defer cancel()
 	started := time.Now()
-	s := &stage{bench: bench, name: d.name, load: set.load, random: rand.New(rand.NewPCG(set.seed, 0x6472696c6c))} //nolint:gosec // moments of faults, no secret
+	s := &stage{bench: bench, name: d.name, load: set.load, said: &notebook{}, random: rand.New(rand.NewPCG(set.seed, 0x6472696c6c))} //nolint:gosec // moments of faults, no secret
 	saw, err := d.bounded(ctx, s)
+	if set.said != nil {
+		set.said.add(s.said.sum())
+		err = errors.Join(err, s.said.proved(d.name, err == nil))
+	}
 	took := time.Since(started).Seconds()
 	if err != nil {
 		_, _ = fmt.Fprintf(stdout, "FAIL %s (%.1f s, seed %d): %v\n  logs: %s\n", d.name, took, set.seed, err, filepath.Join(bench.Run, d.name))

@@ -193,7 +193,7 @@ func stopDev(ctx context.Context, s *stage) (time.Duration, error) {
 	if p, err = w.StartDev(ctx, addr); err != nil {
 		return 0, err
 	}
-	_, err = verifyDev(ctx, w, p, client, load)
+	_, err = s.verifyDev(ctx, w, p, client, load)
 	return took, err
 }
 

@@ -56,12 +56,18 @@ func (st storm) run(ctx context.Context, s *stage) (string, error) {
 	if err := st.faults(ctx, c); err != nil {
 		return "", err
 	}
+	if err := c.look(ctx); err != nil {
+		return "", err
+	}
 	load := stop()
 	if err := c.allReady(ctx, liveLimit); err != nil {
 		return "", err
 	}
 	if st.forgive != nil {
 		st.forgive(load)
+	}
+	if err := c.echo(ctx, load); err != nil {
+		return "", err
 	}
 	if err := c.verify(ctx, load, st.want); err != nil {
 		return "", err
