@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -20,6 +21,8 @@ const (
 	keyRenew = keyLease / 3
 	// keyRelease bounds the release when the database does not answer; the lease then ends by itself.
 	keyRelease = 2 * time.Second
+	// keyTries is how often a claim or release is done whose COMMIT got no answer.
+	keyTries = 3
 )
 
 // BeginKey claims an idempotency key while a request is being received and keeps it until release is called.
@@ -28,7 +31,10 @@ const (
 func (a *App) BeginKey(ctx context.Context, c Caller, key string) (release func(), err error) {
 	sum := sha256.Sum256([]byte(key))
 	k := heldKey{a: a, user: c.Scope.UserID, key: hex.EncodeToString(sum[:]), request: newID()}
-	if err := a.d.Store.InTx(ctx, k.claim); err != nil {
+	if err := k.inTx(ctx, k.claim); err != nil {
+		if errors.Is(err, taskstate.ErrOutcomeUnknown) {
+			k.release(context.WithoutCancel(ctx)) // it may be ours, and the client's repeat would be told 409
+		}
 		return nil, fmt.Errorf("claim idempotency key: %w", err)
 	}
 	crash.Point("api.after_key")
@@ -46,6 +52,16 @@ func (a *App) BeginKey(ctx context.Context, c Caller, key string) (release func(
 type heldKey struct {
 	a                  *App
 	user, key, request string
+}
+
+// inTx repeats a transaction without an answer: each of ours names its request and can be done twice.
+func (k heldKey) inTx(ctx context.Context, f taskstate.TxFunc) (err error) {
+	for range keyTries {
+		if err = k.a.d.Store.InTx(ctx, f); !errors.Is(err, taskstate.ErrOutcomeUnknown) {
+			return err
+		}
+	}
+	return err
 }
 
 // claim takes the key if nobody holds it or its holder's lease is over.
@@ -95,7 +111,7 @@ func (k heldKey) keep(ctx context.Context, stop <-chan struct{}) {
 func (k heldKey) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, keyRelease)
 	defer cancel()
-	err := k.a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	err := k.inTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
 		_, err := tx.ExecContext(ctx, k.a.q.Get("KeyRelease"), k.user, k.key, k.request)
 		return err
 	})

@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 func TestReceiveKeepsAFile(t *testing.T) {
@@ -131,6 +135,42 @@ func TestKeyIsHeldWhileARequestIsReceived(t *testing.T) {
 		release()
 		require.Zero(t, w.number("SELECT COUNT(*) FROM upload_request"))
 	})
+}
+
+// muteStore commits, and loses the answer of the first so many transactions.
+type muteStore struct {
+	taskstate.Store
+	left atomic.Int64
+}
+
+func (s *muteStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
+	err := s.Store.InTx(ctx, f)
+	if err == nil && s.left.Add(-1) >= 0 {
+		return fmt.Errorf("in tx: %w", taskstate.ErrOutcomeUnknown)
+	}
+	return err
+}
+
+// A key whose claim or release got no answer must not stay held: the client's repeat would be told 409 until the lease ends.
+func TestKeyOfAnUnknownCommitIsNotLeftHeld(t *testing.T) {
+	t.Parallel()
+	mute := &muteStore{}
+	w := newWorld(t, worldOptions{deps: func(d *Deps) { mute.Store = d.Store; d.Store = mute }})
+	mute.left.Store(1)
+	release, err := w.app.BeginKey(t.Context(), w.caller, "k")
+	require.NoError(t, err, "the claim names its request: it can be done twice")
+	_, err = w.app.BeginKey(t.Context(), w.caller, "k")
+	require.ErrorIs(t, err, ErrKeyInUse)
+	release()
+
+	mute.left.Store(100)
+	_, err = w.app.BeginKey(t.Context(), w.caller, "k")
+	require.ErrorIs(t, err, taskstate.ErrOutcomeUnknown)
+	mute.left.Store(0)
+	release, err = w.app.BeginKey(t.Context(), w.caller, "k")
+	require.NoError(t, err, "what may have been claimed in vain was released")
+	release()
+	require.Zero(t, w.number("SELECT COUNT(*) FROM upload_request"))
 }
 
 func TestKeyOfADeadRequestIsTaken(t *testing.T) {
