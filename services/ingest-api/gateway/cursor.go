@@ -34,7 +34,7 @@ func (c cursor) encode() string {
 // decodeCursor reads a text that encode made for the same list; anything else is BAD_CURSOR.
 func decodeCursor(text, list string) (cursor, error) {
 	bad := (&apiError{code: codeBadCursor}).about("cursor")
-	if len(text) > maxCursorLen {
+	if len(text) > maxCursorLen || strings.ContainsAny(text, "\r\n") { // which the decoder passes over
 		return cursor{}, bad
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)

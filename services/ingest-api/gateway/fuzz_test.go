@@ -17,6 +17,7 @@ func FuzzCursor(f *testing.F) {
 	}
 	f.Add("", "tasks")
 	f.Add("MXx0YXNrc3wxfA", "tasks")
+	f.Add("MXx0YXNrczotdXBkYXR\rlZEF0fDE3NjczMjI4MDAwMDAwMDB8MDE5MGE2ZTAtMDAwMC03MDAwLTgwMDAtMDAwMDAwMDAwMDAxfDJhNHA1NQ", "tasks:-updatedAt") // found by fuzzing
 	f.Fuzz(func(t *testing.T, text, list string) {
 		c, err := decodeCursor(text, list)
 		if err != nil {
