@@ -30,18 +30,6 @@ FROM ingest_task_transition
 WHERE task_id = ? AND id > ?
 ORDER BY id
 
--- The tasks that moved since a look, for the check of a sample.
--- name: Moved
-SELECT id, task_id
-FROM ingest_task_transition
-WHERE id > ?
-ORDER BY id
-LIMIT ?
-
--- name: LastTransition
-SELECT COALESCE(MAX(id), 0)
-FROM ingest_task_transition
-
 -- name: Counts
 SELECT status, COUNT(*)
 FROM ingest_task
@@ -84,7 +72,7 @@ WHERE version_id = ?
 ORDER BY segment_index
 
 -- name: SegmentTexts
-SELECT vector_id, text_hash, content
+SELECT vector_id, text_hash, birth_version_id, content
 FROM knowledge_segment
 WHERE version_id = ? AND vector_id IN (@list)
 
@@ -109,12 +97,6 @@ WHERE vector_id IN (@list)
 SELECT vector_id
 FROM vector_garbage
 WHERE vector_id IN (@list)
-
--- name: StillVisible
-SELECT s.vector_id
-FROM knowledge_segment s
-JOIN document_version v ON v.id = s.version_id
-WHERE v.state = 'VISIBLE' AND s.vector_id IN (@list)
 
 -- name: Tombstones
 SELECT COUNT(*)
