@@ -2,8 +2,10 @@ package extract
 
 import (
 	"bytes"
+	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -11,16 +13,17 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/pdfgen"
 )
 
-// fuzzedPDFBytes bounds a fuzzed file: PDFium is slow in WebAssembly, and a guest that runs cannot be stopped from within the process.
+// fuzzedPDFBytes bounds a fuzzed file: PDFium is slow in WebAssembly.
 const fuzzedPDFBytes = 32 << 10
 
-// FuzzPDF reads any PDF in this process: text, or a plain reason, and never a panic of the code around PDFium.
+// FuzzPDF has a child read any PDF: text, a plain reason, or the end of a child that took too long, and the pool lives on.
+// A child, because a guest that runs cannot be stopped from within its process; nor would fuzzing in it see PDFium's coverage.
 func FuzzPDF(f *testing.F) {
-	cache, own, err := cacheFolder("")
+	cfg := NewDefaultConfig()
+	cfg.Sandbox, cfg.Parallel, cfg.TimeoutSmall, cfg.MaxPages, cfg.MaxTextBytes = SandboxRequire, 1, 2*time.Second, 100, 1<<20
+	p, err := NewPool(cfg, slog.New(slog.DiscardHandler)) // a target's log is not there while it fuzzes
 	require.NoError(f, err)
-	require.False(f, own)
-	engine, err := newPDFEngine(cache, maxWasmPages)
-	require.NoError(f, err)
+	f.Cleanup(func() { require.NoError(f, p.Close()) })
 	f.Add(pdfgen.Text(2, 1))
 	f.Add(simplePDF("/Outlines<</First 6 0 R>>", "BT /F1 9 Tf 9 50 Td (inter\\255national) Tj ET"))
 	for _, s := range samples(f) {
@@ -32,12 +35,14 @@ func FuzzPDF(f *testing.F) {
 		if len(data) == 0 || len(data) > fuzzedPDFBytes {
 			return
 		}
-		in := &input{file: bytes.NewReader(data), size: int64(len(data)), mediaType: typePDF, pdf: engine,
-			limits: limits{MaxTextBytes: 1 << 20, MaxPages: 100}, progress: func(done, total int) { require.LessOrEqual(t, done, total) }}
-		ex, err := guardedRun(t.Context(), in, func(b ingest.Block) error {
+		ex, blocks, err := extractPath(t, t.Context(), p, writeTemp(t, "fuzzed.pdf", data))
+		for _, b := range blocks {
 			requireGoodBlock(t, b)
-			return nil
-		})
+		}
+		if reason := ingest.AsFailure(err); err != nil && reason.Code == ingest.CodeExtractCrashed {
+			require.Contains(t, err.Error(), "longer than", "only time may end a child")
+			return
+		}
 		if err != nil {
 			requirePermanent(t, err)
 			return
