@@ -3,6 +3,7 @@ package main
 import (
 	"archive/zip"
 	"bytes"
+	"compress/zlib"
 	"context"
 	"fmt"
 	"io"
@@ -89,39 +90,58 @@ func starve(ctx context.Context, c *cluster, doc lab.Doc, want map[string]taskst
 	default:
 		return fmt.Errorf("%s ends as %s with %s: %s", doc.Name, seen.Status, seen.ErrorCode, seen.LastError)
 	}
-	ends[doc.Name] = fmt.Sprintf("%s in %.1f s", seen.ErrorCode, time.Since(started).Seconds())
+	ends[doc.Name] = fmt.Sprintf("%s in %.1f s: %.90s", seen.ErrorCode, time.Since(started).Seconds(), seen.LastError)
 	return nil
 }
 
-// hungry are documents that grow when they are read.
+// hungry are documents that grow when they are read, and that the gateway's look at their outside lets in.
 func hungry() ([]lab.Doc, error) {
-	bomb, err := docx(io.LimitReader(&repeater{text: "<w:p/>"}, bombBytes))
+	token, err := docx(io.MultiReader(strings.NewReader("<w:p><w:r><w:t>"), io.LimitReader(noise{}, 16<<20), strings.NewReader("</w:t></w:r></w:p>")))
 	if err != nil {
 		return nil, err
 	}
-	token, err := docx(io.MultiReader(strings.NewReader("<w:p><w:r><w:t>"), io.LimitReader(noise{}, 16<<20), strings.NewReader("</w:t></w:r></w:p>")))
+	content, err := squeezed(io.LimitReader(spaces{}, 400<<20))
 	if err != nil {
 		return nil, err
 	}
 	const depth = 2_000_000
 	deep := "%PDF-1.7\n1 0 obj<</Type/Catalog/Pages 2 0 R/X " + strings.Repeat("<</A ", depth) + "1" + strings.Repeat(">>", depth) +
 		">>endobj\ntrailer<</Size 2/Root 1 0 R>>\n%%EOF"
-	return []lab.Doc{{Name: "bomb.docx", Body: bomb}, {Name: "token.docx", Body: token}, {Name: "deep.pdf", Body: []byte(deep)}}, nil
+	return []lab.Doc{
+		{Name: "token.docx", Body: token},
+		{Name: "deep.pdf", Body: []byte(deep)},
+		{Name: "tag.html", Body: []byte("<html><p title=\"" + strings.Repeat("x", 20<<20))},
+		{Name: "content.pdf", Body: pdf(content)},
+	}, nil
 }
 
-// repeater is one text again and again.
-type repeater struct {
-	text string
-	at   int
-}
-
-func (r *repeater) Read(b []byte) (int, error) {
-	n := 0
-	for n < len(b) {
-		k := copy(b[n:], r.text[r.at:])
-		n, r.at = n+k, (r.at+k)%len(r.text)
+// squeezed is what PDF calls FlateDecode.
+func squeezed(r io.Reader) ([]byte, error) {
+	var buf bytes.Buffer
+	z := zlib.NewWriter(&buf)
+	if _, err := io.Copy(z, r); err != nil {
+		return nil, err
 	}
-	return n, nil
+	err := z.Close()
+	return buf.Bytes(), err
+}
+
+// pdf is a file of one page whose content is squeezed.
+func pdf(content []byte) []byte {
+	head := "%PDF-1.7\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n" +
+		"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]/Contents 4 0 R>>endobj\n" +
+		fmt.Sprintf("4 0 obj<</Length %d/Filter/FlateDecode>>stream\n", len(content))
+	return append([]byte(head), append(content, "\nendstream endobj\ntrailer<</Size 5/Root 1 0 R>>\nstartxref\n0\n%%EOF"...)...)
+}
+
+// spaces are as many as one wants.
+type spaces struct{}
+
+func (spaces) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = ' '
+	}
+	return len(b), nil
 }
 
 // noise is text that does not compress and has no mark-up.
