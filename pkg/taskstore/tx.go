@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/sqlfile"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore/backend"
@@ -215,6 +216,9 @@ func (s *Store) once(ctx context.Context, work workFunc) (err error) {
 		return fmt.Errorf("begin: %w", err)
 	}
 	commit, err := work(ctx, tx)
+	if err == nil && commit {
+		err = crash.Fault("store.before_commit")
+	}
 	if err != nil || !commit {
 		finished = s.rollback(ctx, tx)
 		return err
@@ -227,6 +231,9 @@ func (s *Store) once(ctx context.Context, work workFunc) (err error) {
 		return &unknownError{cause: err}
 	}
 	finished = true
+	if err := crash.Fault("store.after_commit"); err != nil {
+		return &unknownError{cause: err}
+	}
 	return nil
 }
 

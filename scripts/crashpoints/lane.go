@@ -44,6 +44,7 @@ type lane struct {
 	load   *lab.Record                 // what was accepted
 	want   map[string]taskstate.Status // tasks that end otherwise than SUCCEEDED
 	number int                         // of the next document
+	seed   uint64                      // of the run
 	lost   bool                        // answers of the embedding service are thrown away
 	clean  []lab.Doc                   // documents whose segments are compared with those of an undisturbed run in the end
 }
@@ -66,7 +67,7 @@ func (p *plan) newLane(ctx context.Context) (*lane, error) {
 		return nil, err
 	}
 	l := &lane{
-		World: w, lost: p.kind == "error", load: &lab.Record{Accepted: map[string]lab.Doc{}, Other: map[int]int{}}, want: map[string]taskstate.Status{},
+		World: w, lost: p.kind == "error", seed: p.seed, load: &lab.Record{Accepted: map[string]lab.Doc{}, Other: map[int]int{}}, want: map[string]taskstate.Status{},
 		number: firstNumber + int(p.seed%firstNumber)*firstNumber, //nolint:gosec // below a million
 	}
 	api, err := l.StartReady(ctx, "ingest-api")

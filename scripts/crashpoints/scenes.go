@@ -109,6 +109,10 @@ var scenes = map[string]scene{
 	"gc.after_forget":     {service: reclaimer, before: buriedBase, during: timePasses, after: baseGone, sweeper: true},
 	"gc.after_collection": {service: reclaimer, before: buriedBase, during: timePasses, after: baseGone, sweeper: true},
 
+	// any transaction of a worker: claim, ledger, rows, finish
+	"store.before_commit": {service: worker, upTo: 6, during: uploads(1, smallDoc)},
+	"store.after_commit":  {service: worker, upTo: 6, during: uploads(1, smallDoc)},
+
 	// the schema
 	"migrate.after_statement": {alone: migrateBroken},
 	"migrate.after_step":      {alone: migrateBroken},

@@ -26,6 +26,7 @@ type scene struct {
 	service string   // whose process is to die
 	env     []string // of that process
 	nth     int      // which passage; 0: the first
+	upTo    int      // any of the first so many passages, by the seed; 0: nth
 	// before makes the situation; no process of the lane but the gateway runs before and after it.
 	before func(ctx context.Context, t *trial) error
 	// during gives the armed process what it meets the point with; nil: it finds that by itself.
@@ -90,6 +91,9 @@ func (t *trial) run(ctx context.Context) error {
 		}
 	}
 	var err error
+	if t.scene.upTo > 0 {
+		t.scene.nth = 1 + int(t.seed%uint64(t.scene.upTo)) //nolint:gosec // a small number
+	}
 	env := append(arm(t.dir(), t.at.name, t.kind, t.scene.nth), t.scene.env...)
 	if t.armed, err = t.Start(t.scene.service, env...); err != nil {
 		return err
