@@ -91,14 +91,14 @@ bench: build ## measure, print a table and write .run/bench.json
 	@mkdir -p $(RUN)
 	go run ./scripts/bench -out $(RUN)/bench.json
 
-drills: build ## break real servers and processes and look at what is left; one line each
-	go run ./scripts/drills
+drills: build ## break real servers and processes and look at what is left; one line each; ARGS="-load 10s"
+	go run ./scripts/drills -parallel 2 $(ARGS)
 
 crashpoints: ## kill the processes at every marked point and judge what is left; NAME=prefix KIND=stop|error|sleep
 	go run ./scripts/crashpoints $(if $(NAME),-name '$(NAME)') $(if $(KIND),-kind $(KIND))
 
 drill: build ## the drills whose names begin with NAME
-	go run ./scripts/drills -name '$(NAME)'
+	go run ./scripts/drills -name '$(NAME)' $(ARGS)
 
 soak: ## half an hour of random faults on a whole installation, then every rule is judged; ARGS="-for 3m -seed N"
 	go run ./scripts/soak -for 30m -transitions 200000 $(ARGS)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -64,4 +66,14 @@ func TestNamesChooseDrills(t *testing.T) {
 	require.Equal(t, 0, run(t.Context(), []string{"-list"}, &out, &problems))
 	require.Equal(t, len(drills), strings.Count(out.String(), "\n"))
 	require.Equal(t, 2, run(t.Context(), []string{"-name", "x-"}, &out, &problems))
+}
+
+func TestEveryDrillIsInTheDocument(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "docs", "drills.md"))
+	require.NoError(t, err)
+	for _, d := range drills {
+		require.Contains(t, string(text), "\n| `"+d.name+"` |", "deploy/docs/drills.md needs a row")
+	}
+	require.Equal(t, len(drills), strings.Count(string(text), "\n| `main-"))
 }
