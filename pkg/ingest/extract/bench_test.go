@@ -58,6 +58,21 @@ func BenchmarkPDF30(b *testing.B) { benchPDF(b, 30) }
 
 func BenchmarkPDFSmall(b *testing.B) { benchPDF(b, 1) }
 
+// BenchmarkStart starts a child that reads no PDF, with and without namespaces of its own.
+func BenchmarkStart(b *testing.B) {
+	for name, layers := range map[string][]layer{"namespaces": nil, "plain": {layerNamespaces}} {
+		b.Run(name, func(b *testing.B) {
+			s := newStarter()
+			defer s.stop()
+			for b.Loop() {
+				w, err := startWorker(s, setup{MemoryMB: 256, Sandbox: SandboxAuto, Without: layers})
+				require.NoError(b, err)
+				w.kill()
+			}
+		})
+	}
+}
+
 func BenchmarkDOCX(b *testing.B) { benchFile(b, "docx_tables.docx") }
 
 func BenchmarkHTML(b *testing.B) { benchFile(b, "html_gbk_meta.html") }

@@ -74,10 +74,17 @@ func parseDSN(dsn string) (*driver.Config, error) {
 	return cfg, nil
 }
 
-// hidden cuts what stands before the @ out of a parser's message.
+// hidden cuts out of a parser's message whatever may be of the login: all that stands before the last @, in pieces,
+// since a password with a slash or bracket in it was taken apart before the parser met something it could name.
 func hidden(message, dsn string) string {
-	if at := strings.LastIndexByte(dsn, '@'); at > 0 {
-		return strings.ReplaceAll(message, dsn[:at], "***")
+	at := strings.LastIndexByte(dsn, '@')
+	if at < 0 {
+		return message
+	}
+	for _, piece := range strings.FieldsFunc(dsn[:at], func(r rune) bool { return strings.ContainsRune(":/?&=@()", r) }) {
+		if len(piece) > 1 {
+			message = strings.ReplaceAll(message, piece, "***")
+		}
 	}
 	return message
 }
