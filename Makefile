@@ -57,7 +57,7 @@ fuzz: ## fuzz every target one after another for FUZZTIME each (30s); TARGET=Fuz
 	@mkdir -p $(RUN)
 	@failed=; while IFS=: read -r file name; do name=$${name#func }; dir=./$${file%/*}; \
 		echo "fuzz $$dir $$name"; \
-		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -parallel 1 $$dir > $(RUN)/fuzz.log 2>&1 || failed="$$failed $$name"; \
+		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s -parallel 1 $$dir > $(RUN)/fuzz.log 2>&1 || failed="$$failed $$name"; \
 		case "$$failed" in *" $$name") cat $(RUN)/fuzz.log;; *) tail -n 4 $(RUN)/fuzz.log | grep execs: | tail -n 1 || true;; esac; \
 	done < <(git grep -oE '^func $(or $(TARGET),Fuzz[A-Za-z0-9_]+)\>' -- '*_test.go'); \
 	if [ -n "$$failed" ]; then echo "failed:$$failed (their inputs are in testdata/fuzz)"; exit 1; fi

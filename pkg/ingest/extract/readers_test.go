@@ -222,9 +222,15 @@ func fuzzReader(f *testing.F, mediaType string, suffixes ...string) {
 	})
 }
 
+// FuzzDOCX begins with small archives: those of the corpus hold pictures and fonts, whose bytes are no part of what is read.
 func FuzzDOCX(f *testing.F) {
 	f.Add(docxOf(f, strings.NewReader("<w:p><w:r><w:t>text</w:t></w:r></w:p>")))
-	fuzzReader(f, typeDOCX, ".docx")
+	f.Add(docxOf(f, strings.NewReader(`<w:tbl><w:tr><w:tc><w:p><w:pPr><w:pStyle w:val="a"/></w:pPr><w:r><w:t>x</w:t></w:r></w:p></w:tc></w:tr></w:tbl>`),
+		"styles", `<w:styles><w:style w:styleId="a"><w:name w:val="heading 2"/><w:basedOn w:val="a"/></w:style></w:styles>`,
+		"footnotes", `<w:footnotes><w:footnote w:id="1"><w:p><w:r><w:t>note</w:t></w:r></w:p></w:footnote></w:footnotes>`))
+	f.Add(zipOf(f, "", "x", `word\document.xml`, smallBody, "_rels/.rels", `<Relationships><Relationship Type="officeDocument" Target=""/></Relationships>`))
+	f.Add(lying(docxOf(f, repeated("<w:p/>", 1000)), 1<<30))
+	fuzzReader(f, typeDOCX)
 }
 
 func FuzzHTML(f *testing.F) { fuzzReader(f, typeHTML, ".html") }
