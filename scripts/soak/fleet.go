@@ -49,8 +49,11 @@ func newFleet(ctx context.Context, w *lab.World, services ...string) (*fleet, er
 }
 
 // start starts the member's process; the caller holds mu or is alone.
-func (m *member) start() (err error) {
-	m.proc, err = m.world.Start(m.service, m.env...)
+func (m *member) start() error {
+	p, err := m.world.Start(m.service, m.env...)
+	if err == nil {
+		m.proc = p
+	}
 	return err
 }
 

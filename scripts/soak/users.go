@@ -60,7 +60,8 @@ type crowd struct {
 	random   func(name string) *rand.Rand
 	full     func() bool // the backlog is long enough
 	journal  *journal
-	watchers chan struct{}
+	watchers chan struct{} // a place for each open stream
+	watching sync.WaitGroup
 	numbers  atomic.Int64 // of documents
 	faults   *problems
 
@@ -113,6 +114,7 @@ func (c *crowd) work(ctx context.Context) {
 		}
 	}
 	wg.Wait()
+	c.watching.Wait()
 }
 
 // actor is one session of a user.

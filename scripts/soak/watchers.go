@@ -23,7 +23,7 @@ func (a *actor) watch(ctx context.Context, task string) {
 	}
 	name := a.journal.watcher()
 	random := a.random.Uint64()
-	go func() {
+	a.watching.Go(func() {
 		defer func() { <-a.watchers }()
 		ctx, cancel := context.WithTimeout(ctx, watchLimit)
 		defer cancel()
@@ -42,5 +42,5 @@ func (a *actor) watch(ctx context.Context, task string) {
 			}
 			lab.Pause(ctx, tryPause)
 		}
-	}()
+	})
 }
