@@ -24,5 +24,8 @@ func pageRanges(pages []int) string {
 			out[len(out)-1] += "-" + strconv.Itoa(last)
 		}
 	}
+	if len(pages) >= MaxUnread {
+		out = append(out, "…") // there may be more
+	}
 	return strings.Join(out, ", ")
 }

@@ -16,5 +16,10 @@ func TestPageRanges(t *testing.T) {
 	for n := range 2 * maxRanges {
 		odd = append(odd, 2*n+1)
 	}
+	many := make([]int, MaxUnread)
+	for i := range many {
+		many[i] = i + 1
+	}
+	require.Equal(t, "1-1000, …", pageRanges(many))
 	require.True(t, strings.HasSuffix(pageRanges(odd), ", 199, …"), "a result stays short")
 }

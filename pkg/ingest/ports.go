@@ -37,11 +37,14 @@ type Extraction struct {
 	MediaType string
 	Title     string // from the document's own metadata or first heading; may be empty
 	Pages     int    // 0: the format has no pages
-	Unread    []int  // pages (from 1, ascending) that could not be read; the text is without them
+	Unread    []int  // the first MaxUnread pages (from 1, ascending) that could not be read; the text is without them
 	Chars     int64  // characters of all blocks
 	Charset   string // of text formats
 	Reader    string // name and version of the reader, e.g. "pdf/1": part of a version's snapshot
 }
+
+// MaxUnread bounds the unread pages that an Extraction names.
+const MaxUnread = 1000
 
 // Extractor reads a document of any supported type.
 type Extractor interface {

@@ -160,6 +160,9 @@ func (r *jobRun) verdict(payload []byte) (ingest.Extraction, error) {
 		return ingest.Extraction{}, fmt.Errorf("%w: %d pages", errBadFrame, ex.Pages)
 	}
 	last := 0
+	if len(ex.Unread) > ingest.MaxUnread {
+		return ingest.Extraction{}, fmt.Errorf("%w: %d unread pages", errBadFrame, len(ex.Unread))
+	}
 	for _, page := range ex.Unread {
 		if page <= last || page > ex.Pages {
 			return ingest.Extraction{}, fmt.Errorf("%w: unread page %d of %d", errBadFrame, page, ex.Pages)

@@ -63,7 +63,8 @@ type pdfDocument struct {
 	flow     *pageFlow
 
 	traps   int
-	unread  []int // pages (from 1) that could not be read
+	failed  int   // pages that could not be read
+	unread  []int // the first of them, from 1
 	inRow   int
 	lastErr error
 	chars   int  // without white space
@@ -136,13 +137,12 @@ func (p *pdfDocument) readPages(ctx context.Context) error {
 
 // verdict judges the document as a whole.
 func (p *pdfDocument) verdict() error {
-	failed := len(p.unread)
 	switch {
-	case failed == p.pages:
+	case p.failed == p.pages:
 		return corrupt("none of the pdf's %d pages can be read: %w", p.pages, p.lastErr)
-	case 2*failed > p.pages:
-		return corrupt("%d of the pdf's %d pages cannot be read: %w", failed, p.pages, p.lastErr)
-	case p.images && p.chars < ocrChars*(p.pages-failed):
+	case 2*p.failed > p.pages:
+		return corrupt("%d of the pdf's %d pages cannot be read: %w", p.failed, p.pages, p.lastErr)
+	case p.images && p.chars < ocrChars*(p.pages-p.failed):
 		return ingest.Permanent(ingest.CodeNeedsOCR, remedyOCR, "the pdf's %d pages hold %d characters of text: they are pictures", p.pages, p.chars)
 	}
 	return nil
@@ -150,7 +150,10 @@ func (p *pdfDocument) verdict() error {
 
 // pageFailed counts a page that could not be read; an error ends the document.
 func (p *pdfDocument) pageFailed(page int, err error) error {
-	p.unread = append(p.unread, page+1)
+	p.failed++
+	if len(p.unread) < ingest.MaxUnread {
+		p.unread = append(p.unread, page+1)
+	}
 	p.inRow++
 	// A trap's message goes on with the guest's stack, which nobody can read.
 	cause, _, _ := strings.Cut(err.Error(), "\n")
