@@ -86,7 +86,7 @@ var scenes = map[string]scene{
 	"solo.after_reserve":         {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true)},
 	"solo.before_claim":          {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true)},
 	"solo.after_claim":           {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true)},
-	"solo.after_release":         {service: worker, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true, "INGEST_LEASE_MS=4000"), during: stoppedReserving},
+	"solo.after_release":         {service: worker, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true, "INGEST_LEASE_MS=8000"), during: stoppedReserving, slow: slowly},
 
 	// promises, pending entries, dead letters, the stream's end
 	"promise.after_scan":   {service: reclaimer, before: steps(uploads(2, smallDoc), redis("DEL", lab.StreamKey))},
@@ -96,7 +96,7 @@ var scenes = map[string]scene{
 	"settle.after_row":     {service: reclaimer, before: steps(uploads(1, smallDoc), readByGhost)},
 	"owed.after_scan":      {service: reclaimer, before: steps(victim("worker.after_dead_row", uploadBlank), redis("DEL", lab.StreamKey)), slow: slowly},
 	"trim.after_trim":      {service: reclaimer, before: steps(uploads(1, smallDoc), finished)},
-	"trim.after_let_go":    {service: reclaimer, before: pinned},
+	"trim.after_let_go":    {service: reclaimer, before: pinned, after: retried},
 
 	// the sweeper
 	"gc.after_mark":       {service: reclaimer, before: steps(uploads(1, smallDoc), finished, deleteHere), after: gone, sweeper: true},
@@ -186,10 +186,13 @@ func readByGhost(ctx context.Context, t *trial) error {
 // pinned is a retry that waits longer than its entry may hold the stream's end.
 func pinned(ctx context.Context, t *trial) error {
 	t.Embed.Set(wrongOnce)
-	err := victim("worker.after_retry_row", uploads(1, smallDoc), "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=8000", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=8000")(ctx, t)
+	err := victim("worker.after_retry_row", uploads(1, smallDoc), "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=60000", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=60000")(ctx, t)
 	lab.Pause(ctx, 1100*time.Millisecond) // INGEST_STREAM_PIN_MAX_MS
 	return err
 }
+
+// retried makes the waiting retry due.
+func retried(ctx context.Context, t *trial) error { return t.client.Retry(ctx, t.docs[0].task) }
 
 // rowsDropped is a version whose first run wrote rows that the second one, with other segments, dropped.
 func rowsDropped(ctx context.Context, t *trial) error {
