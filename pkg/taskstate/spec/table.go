@@ -1,0 +1,194 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// ErrInvalid: a task that no store may keep.
+var ErrInvalid = errors.New("invalid task")
+
+// Table is ingest_task with its log, in memory: what every store must answer and hold after the same calls.
+// Time comes in from outside, as the compared database measured it. It is not safe for concurrent use.
+type Table struct {
+	Timeline int64
+	tasks    map[string]taskstate.Task
+	log      map[string][]taskstate.Transition
+}
+
+// NewTable makes an empty table of a timeline.
+func NewTable(timeline int64) *Table {
+	return &Table{Timeline: timeline, tasks: map[string]taskstate.Task{}, log: map[string][]taskstate.Transition{}}
+}
+
+// Submit inserts tasks at an instant, all or none. taskstate.ErrDuplicateKey; ErrInvalid.
+func (x *Table) Submit(at time.Time, tasks []taskstate.NewTask) ([]taskstate.Task, error) {
+	type key struct{ user, key string }
+	taken := map[key]bool{}
+	for _, t := range x.tasks {
+		taken[key{t.UserID, t.IdempotencyKey}] = t.IdempotencyKey != ""
+	}
+	for _, n := range tasks {
+		k := key{n.UserID, n.IdempotencyKey}
+		switch {
+		case n.MaxAttempts < 1:
+			return nil, fmt.Errorf("task %s: %w", n.ID, ErrInvalid)
+		case taken[k]:
+			return nil, fmt.Errorf("task %s: %w", n.ID, taskstate.ErrDuplicateKey)
+		}
+		taken[k] = n.IdempotencyKey != ""
+	}
+	out := make([]taskstate.Task, len(tasks))
+	for i, n := range tasks {
+		t := n.Task
+		t.Status, t.Progress.Stage, t.DLQ = taskstate.StatusQueued, taskstate.StageNone, taskstate.DLQNone
+		t.CreatedAt, t.UpdatedAt, t.WakeAt, t.PromisedAt = at, at, at, at
+		x.tasks[t.ID], out[i] = t, t
+		x.log[t.ID] = []taskstate.Transition{{
+			TaskID: t.ID, To: t.Status, Reason: taskstate.ReasonAccepted, Timeline: x.Timeline, Actor: n.Actor.String(), CreatedAt: at,
+		}}
+	}
+	return out, nil
+}
+
+// Call is one Apply or Sweep.
+type Call struct {
+	Scope  taskstate.Scope
+	Decide func(m taskstate.Moment, t taskstate.Task) taskstate.Decision
+	Refuse string // the hook refuses a change of this task; empty: none
+	// Locked and Written are when the database locked a row, and when it wrote it.
+	Locked  func(id string) taskstate.Moment
+	Written func(id string) time.Time
+}
+
+// Apply is Store.Apply. ok is false when the call fails as a whole, because its only row was refused by the hook.
+func (x *Table) Apply(ids []string, c Call) (out []taskstate.Outcome, ok bool) {
+	for _, id := range ids {
+		o := taskstate.Outcome{Decision: taskstate.Decision{TaskID: id, Answer: taskstate.AnswerSkipped}}
+		t, exists := x.tasks[id]
+		if exists && (c.Scope.All() || t.UserID == c.Scope.UserID) {
+			o.Before, o.After = t, t
+			o.Decision = c.Decide(c.Locked(id), t)
+		}
+		if o.Change != nil && id == c.Refuse {
+			if len(ids) == 1 {
+				return nil, false
+			}
+			o = taskstate.Outcome{Decision: taskstate.Decision{TaskID: id, Answer: taskstate.AnswerKept}}
+		}
+		if o.Change != nil {
+			o.After = x.write(t, o.Change, c.Written(id))
+		}
+		out = append(out, o)
+	}
+	return out, true
+}
+
+// write changes a row and writes its transition.
+func (x *Table) write(t taskstate.Task, c *taskstate.Change, at time.Time) taskstate.Task {
+	t = Write(t, c, at)
+	x.tasks[t.ID] = t
+	if !c.Silent {
+		x.log[t.ID] = append(x.log[t.ID], transition(t, c))
+	}
+	return t
+}
+
+// Due answers the tasks of a status with wake_at before an instant, or at it too, in the order of a sweep.
+func (x *Table) Due(status taskstate.Status, until time.Time, inclusive bool, limit int, exclude []string) []string {
+	var found []taskstate.Task
+	for _, t := range x.tasks {
+		in := t.WakeAt.Before(until) || inclusive && t.WakeAt.Equal(until)
+		if t.Status == status && !t.WakeAt.IsZero() && in && !slices.Contains(exclude, t.ID) {
+			found = append(found, t)
+		}
+	}
+	sort.Slice(found, func(i, j int) bool {
+		if !found[i].WakeAt.Equal(found[j].WakeAt) {
+			return found[i].WakeAt.Before(found[j].WakeAt)
+		}
+		return found[i].ID < found[j].ID
+	})
+	out := make([]string, min(limit, len(found)))
+	for i := range out {
+		out[i] = found[i].ID
+	}
+	return out
+}
+
+// Heartbeat is Store.Heartbeat at an instant; lost come in the order of their ids.
+func (x *Table) Heartbeat(at time.Time, lease time.Duration, beats []taskstate.Beat) (lost []string) {
+	for _, b := range beats {
+		t, exists := x.tasks[b.TaskID]
+		if !exists || t.Status != b.Status || t.LeaseOwner != b.Owner || b.Token != (taskstate.Token{Timeline: x.Timeline, Fence: t.Fence}) {
+			lost = append(lost, b.TaskID)
+			continue
+		}
+		if b.Renew {
+			t.LeaseExpiresAt, t.WakeAt = at.Add(lease), at.Add(lease)
+		}
+		if b.Progress != nil && *b.Progress != t.Progress {
+			t.Progress, t.UpdatedAt = *b.Progress, at
+		}
+		x.tasks[t.ID] = t
+	}
+	sort.Strings(lost)
+	return lost
+}
+
+// Held is Store.Hold's predicate.
+func (x *Table) Held(id string, token taskstate.Token) bool {
+	t := x.tasks[id]
+	return t.Status == taskstate.StatusRunning && token == taskstate.Token{Timeline: x.Timeline, Fence: t.Fence}
+}
+
+// RenewTimeline starts a new history at an instant and ends every lease; it answers how many.
+func (x *Table) RenewTimeline(timeline int64, at time.Time) (leases int64) {
+	x.Timeline = timeline
+	for id, t := range x.tasks {
+		if t.Status == taskstate.StatusRunning {
+			t.LeaseExpiresAt, t.WakeAt = at, at
+			x.tasks[id] = t
+			leases++
+		}
+	}
+	return leases
+}
+
+// Age lets the times that a row waits for be past, as if time had gone by.
+func (x *Table) Age(id string, past time.Time) taskstate.Task {
+	t := x.tasks[id]
+	for _, column := range []*time.Time{&t.LeaseExpiresAt, &t.NextRetryAt, &t.WakeAt, &t.PromisedAt} {
+		if !column.IsZero() {
+			*column = past
+		}
+	}
+	x.tasks[id] = t
+	return t
+}
+
+// IDs are the tasks, in order.
+func (x *Table) IDs() []string { return slices.Sorted(maps.Keys(x.tasks)) }
+
+// Get answers a task; the zero Task when there is none.
+func (x *Table) Get(id string) taskstate.Task { return x.tasks[id] }
+
+// Log answers a task's transitions, oldest first, without ids.
+func (x *Table) Log(id string) []taskstate.Transition { return x.log[id] }
+
+// Counts is Store.Counts.
+func (x *Table) Counts(s taskstate.Scope) map[taskstate.Status]int64 {
+	out := map[taskstate.Status]int64{}
+	for _, t := range x.tasks {
+		if s.All() || t.UserID == s.UserID {
+			out[t.Status]++
+		}
+	}
+	return out
+}
