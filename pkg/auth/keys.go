@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -44,6 +46,8 @@ type NewKey struct {
 // validate answers what is wrong with the wish, wrapping ErrInvalidInput.
 func (n NewKey) validate() error {
 	switch {
+	case strings.ContainsFunc(n.UserID+n.Name, unicode.IsControl):
+		return fmt.Errorf("%w: user id and name must not have control characters", ErrInvalidInput)
 	case n.UserID == "" || !utf8.ValidString(n.UserID) || utf8.RuneCountInString(n.UserID) > maxUserID:
 		return fmt.Errorf("%w: user id has to be text of 1 to %d characters", ErrInvalidInput, maxUserID)
 	case !utf8.ValidString(n.Name) || utf8.RuneCountInString(n.Name) > maxName:

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
+	"strings"
 
 	"github.com/millweir/millweir/pkg/telemetry"
 )
@@ -48,11 +50,15 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // UnmarshalText takes the value from the environment.
 func (s *Secret) UnmarshalText(b []byte) error {
-	s.value = string(b)
+	s.set(string(b))
 	return nil
 }
 
-func (s *Secret) set(v string) { s.value = v }
+// set takes a configured value; from then on it is hidden in whatever this process says.
+func (s *Secret) set(v string) {
+	s.value = v
+	telemetry.Conceal(v)
+}
 
 // DSN is the address of a server with a login in it (MYSQL_DSN, REDIS_URL …):
 // it prints with the login hidden, so that an operator still sees where it leads.
@@ -84,8 +90,28 @@ func (d DSN) LogValue() slog.Value { return slog.StringValue(d.String()) }
 
 // UnmarshalText takes the value from the environment.
 func (d *DSN) UnmarshalText(b []byte) error {
-	d.value = string(b)
+	d.set(string(b))
 	return nil
 }
 
-func (d *DSN) set(v string) { d.value = v }
+// set takes a configured value; from then on the password in it is hidden in whatever this process says.
+func (d *DSN) set(v string) {
+	d.value = v
+	telemetry.Conceal(password(v))
+	if plain, err := url.PathUnescape(password(v)); err == nil {
+		telemetry.Conceal(plain)
+	}
+}
+
+// password is what stands between the first colon and the last @ of a login, in URLs and in the MySQL driver's form.
+func password(dsn string) string {
+	if _, rest, isURL := strings.Cut(dsn, "://"); isURL {
+		dsn = rest
+	}
+	at := strings.LastIndexByte(dsn, '@')
+	if at < 0 {
+		return ""
+	}
+	_, secret, _ := strings.Cut(dsn[:at], ":")
+	return secret
+}

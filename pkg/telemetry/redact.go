@@ -42,9 +42,10 @@ var rules = []rule{
 }
 
 // Redact returns text without the secrets in it: user and password of URLs and DSNs, Authorization values,
-// values named like a secret (also in query strings), our own API keys and the known shapes of others.
+// values named like a secret (also in query strings), our own API keys, the known shapes of others, and what Conceal was told.
 // It is for text that people will read (lastError, log lines); it is idempotent and never fails.
 func Redact(text string) string {
+	text = hideConcealed(text)
 	for i := range rules {
 		r := &rules[i]
 		if !r.hint(text) {
