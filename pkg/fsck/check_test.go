@@ -1,0 +1,249 @@
+package fsck_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/fsck"
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// notAtRest are the rules that judge work under way: a world at rest has nothing for them.
+var notAtRest = map[string]bool{"I6": true, "I19": true, "L2": true, "L6": true}
+
+func TestAWorldThatKeepsEveryRule(t *testing.T) {
+	t.Parallel()
+	for name, open := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, open(t))
+			report := w.check()
+			require.NoError(t, report.Err())
+			for _, id := range fsck.Applicable() {
+				if !notAtRest[id] {
+					require.NoError(t, report.RequireJudged(id))
+				}
+			}
+			w.options.History = false
+			report = w.check()
+			require.NoError(t, report.Err())
+			require.NoError(t, report.RequireJudged("I12", "I18", "I23", "I24", "I25", "I27", "I29"))
+			require.Error(t, report.RequireJudged("I14"), "only with the history")
+		})
+	}
+}
+
+// breach is one way to break a rule, and the words that must say so.
+type breach struct {
+	rule  string
+	spoil func(w *world)
+	want  string
+}
+
+// breaches break rows, files, vectors, queue and logs, one at a time.
+var breaches = map[string]breach{
+	"log: first row gone": {"I1", func(w *world) {
+		w.sql(`DELETE FROM ingest_task_transition WHERE task_id = ? AND reason = 'ACCEPTED'`, w.good)
+	}, "the one before ended in –"},
+	"row: other state": {"I2", func(w *world) { w.sql(`UPDATE ingest_task SET status = 'CANCELLED' WHERE id = ?`, w.good) }, "its row says CANCELLED"},
+	"log: gone":        {"I2", func(w *world) { w.sql(`DELETE FROM ingest_task_transition WHERE task_id = ?`, w.good) }, "its log is empty"},
+	"log: fence": {"I3", func(w *world) {
+		w.sql(`UPDATE ingest_task_transition SET fence = 7 WHERE task_id = ? AND reason = 'FAILED'`, w.good)
+	}, "its fence is 7"},
+	"log: zombie": {"I4", func(w *world) {
+		w.sql(`UPDATE ingest_task_transition SET actor = 'worker:zz' WHERE task_id = ? AND reason = 'DONE'`, w.good)
+	}, "worker:zz ended the run"},
+	"log: ended twice": {"I5", func(w *world) {
+		w.sql(`UPDATE ingest_task_transition SET fence = 1 WHERE task_id = ? AND reason = 'DONE'`, w.good)
+	}, "had ended before"},
+	"log: no lease": {"I6", func(w *world) {
+		w.sql(`UPDATE ingest_task_transition SET lease_expires_at = NULL WHERE task_id = ? AND reason = 'CLAIMED'`, w.good)
+	}, "does not lie ahead"},
+	"log: attempt": {"I7", func(w *world) {
+		w.sql(`UPDATE ingest_task_transition SET attempt_count = 0 WHERE task_id = ? AND reason = 'FAILED'`, w.good)
+	}, "attempt count is 0"},
+	"log: crash": {"I8", func(w *world) {
+		w.sql(`UPDATE ingest_task_transition SET crash_count = 1 WHERE task_id = ? AND reason = 'FAILED'`, w.good)
+	}, "crash count is 1"},
+	"log: wait": {"I9", func(w *world) {
+		w.sql(`UPDATE ingest_task_transition SET next_retry_at = ? WHERE task_id = ? AND reason = 'FAILED'`, now().Add(-time.Hour), w.good)
+	}, "must be between"},
+	"log: early": {"I10", func(w *world) {
+		w.sql(`UPDATE ingest_task_transition SET next_retry_at = ? WHERE task_id = ? AND reason = 'FAILED'`, now().Add(time.Hour), w.good)
+	}, "early"},
+	"log: after the end": {"I11", func(w *world) {
+		w.sql(`UPDATE ingest_task_transition SET to_status = 'DEAD' WHERE task_id = ? AND reason = 'FAILED'`, w.good)
+		w.sql(`UPDATE ingest_task_transition SET from_status = 'DEAD' WHERE task_id = ? AND from_status = 'RETRYING'`, w.good)
+	}, "only a person's replay"},
+	"file: missing":     {"I12", func(w *world) { w.eachFile(func(path string) error { return os.Remove(path) }) }, "is missing in the upload folder"},
+	"file: other bytes": {"I12", func(w *world) { w.eachFile(func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }) }, "has 1 bytes"},
+	"task: lost": {"I12", func(w *world) {
+		w.client = append(w.client, fsck.ClientRecord{Op: fsck.OpUpload, User: "u", Outcome: fsck.OutcomeOK, Task: "lost"})
+	}, "LOST"},
+	"version: of other bytes": {"I12", func(w *world) { w.sql(`UPDATE stored_file SET sha256 = ?`, hash("y")) }, "was accepted for bytes"},
+	"task: ghost":             {"I13", func(w *world) { w.client = w.client[1:]; w.watch(w.good) }, "no request in the client log"},
+	"key: two tasks":          {"I14", func(w *world) { w.client[0].Key = "key-2" }, "with one key"},
+	"key: other bytes":        {"I14", func(w *world) { w.sql(`UPDATE ingest_task SET request_hash = ? WHERE id = ?`, hash("z"), w.good) }, "accepted for other bytes"},
+	"queued: no delivery": {"I15", func(w *world) {
+		w.sql(`UPDATE ingest_task_transition SET delivery = '' WHERE task_id = ? AND from_status = 'QUEUED'`, w.good)
+	}, "names no delivery"},
+	"queued: forgotten":       {"I15", func(w *world) { w.forget(); w.options.Rest = false }, "has no delivery since"},
+	"ack: before the outcome": {"I17", func(w *world) { w.acks[0].At = w.claimed(w.good) }, "was acknowledged at"},
+	"dead letter: missing":    {"I18", func(w *world) { w.queue.letters = nil }, "there is none"},
+	"dead letter: of no death": {"I18", func(w *world) {
+		w.queue.letters = append(w.queue.letters, ingestq.Letter{ID: "8-0", TaskID: w.good, Fence: 1})
+	}, "never died"},
+	"dead letter: owed for ever": {"I18", func(w *world) { w.sql(`UPDATE ingest_task SET dlq_state = 'owed' WHERE id = ?`, w.dead) }, "is owed since"},
+	"pending: unknown task":      {"I19", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", TaskID: "nobody"}) }, "names no task"},
+	"pending: entry gone":        {"I20", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", Gone: true}) }, "was removed"},
+	"trim: beyond the group":     {"I20", func(w *world) { w.queue.state.Deleted = "10-0" }, "entry 10-0 was removed"},
+	"pending: finished task":     {"L4", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", TaskID: w.good}) }, "is SUCCEEDED and entry 9-0 is pending"},
+	"stream: deaf":               {"L5", func(w *world) { w.queue.state.Horizon = now() }, "given to nobody"},
+	"version: two visible":       {"I23", func(w *world) { w.secondVersion("VISIBLE") }, "2 versions are visible"},
+	"version: task not done":     {"I23", func(w *world) { w.sql(`UPDATE document_version SET task_id = ? WHERE task_id = ?`, w.dead, w.good) }, "is DEAD"},
+	"version: still building":    {"I23", func(w *world) { w.secondVersion("BUILDING") }, "is BUILDING and its task"},
+	"document: empty again":      {"I24", func(w *world) { w.hide() }, "was not deleted, and has none"},
+	"document: wrong status": {"I24", func(w *world) {
+		w.sql(`UPDATE knowledge_document SET status = 'FAILED' WHERE latest_task_id = ?`, w.good)
+	}, "its status is FAILED"},
+	"segments: gap":              {"I25", func(w *world) { w.sql(`UPDATE knowledge_segment SET segment_index = 5 WHERE segment_index = 1`) }, "stands at place 1"},
+	"segments: one missing":      {"I25", func(w *world) { w.sql(`DELETE FROM knowledge_segment WHERE segment_index = 1`) }, "has 1 segments"},
+	"vectors: one missing":       {"I25", func(w *world) { require.NoError(w.t, w.vectors.Delete(w.t.Context(), base, []string{w.vector()})) }, "is not in the store"},
+	"vectors: a stray":           {"I25", func(w *world) { w.stray() }, "which no row names"},
+	"vectors: other dimension":   {"I25", func(w *world) { w.sql(`UPDATE knowledge_base SET dim = 9`) }, "refuses such a vector"},
+	"segments: born elsewhere":   {"I26", func(w *world) { w.sql(`UPDATE knowledge_segment SET birth_version_id = ?`, tomb) }, "is no earlier one"},
+	"hit: of no visible version": {"I26", func(w *world) { w.hit(func(r *fsck.ClientRecord) { r.Hits[0].Version = 9 }) }, "was not visible then"},
+	"effect: unknown fence":      {"I26", func(w *world) { w.effects[0].Fence = 9 }, "does not know by then"},
+	"effect: unknown task":       {"I26", func(w *world) { w.effects[0].Task = "nobody" }, "is not in the table"},
+	"content: differs": {"I27", func(w *world) {
+		w.sql(`UPDATE knowledge_segment SET text_hash = ? WHERE vector_id = ?`, hash("q"), w.vector())
+	}, "same bytes"},
+	"paid twice in a run": {"I28", func(w *world) { w.pay(w.good, 1, "batch-key-1") }, "was paid at"},
+	"deleted: still open": {"I29", func(w *world) { w.sql(`UPDATE knowledge_segment SET document_id = ? WHERE segment_index = 0`, tomb) }, "segments are left"},
+	"deleted: found":      {"I29", func(w *world) { w.delete() }, "the deletion was answered at"},
+	"owner: another user": {"I30", func(w *world) {
+		w.sql(`UPDATE ingest_task_transition SET actor = 'user:mallory' WHERE task_id = ? AND reason = 'ACCEPTED'`, w.good)
+	}, "is by user:mallory"},
+	"owner: foreign hit":   {"I30", func(w *world) { w.hit(func(r *fsck.ClientRecord) { r.User = "mallory" }) }, "a search of mallory found it"},
+	"stats: off by one":    {"I34", func(w *world) { w.stats[taskstate.StatusDead]++ }, "the gateway counts 2"},
+	"watcher: skipped one": {"I35", func(w *world) { w.drop(1) }, "between them are missing"},
+	"watcher: other state": {"I35", func(w *world) { w.event(1).State = "DEAD" }, "was shown DEAD"},
+	"watcher: went back":   {"I35", func(w *world) { *w.event(2) = *w.event(0) }, "was shown transition"},
+	"watcher: unknown":     {"I35", func(w *world) { w.event(0).Transition = 99_999 }, "not in the log"},
+	"secret: in a message": {"I36", func(w *world) {
+		w.sql(`UPDATE ingest_task_transition SET message = 'POST https://u:hunter2@host/' WHERE task_id = ?`, w.good)
+	}, "looks like a secret"},
+	"secret: in an error":      {"I36", func(w *world) { w.sql(`UPDATE ingest_task SET last_error = 'xx canary-4711' WHERE id = ?`, w.dead) }, "planted secret 1"},
+	"secret: in a log":         {"I36", func(w *world) { w.logs += "Authorization: Bearer abcdefghijkl\n" }, "line 2 holds"},
+	"rest: unfinished":         {"L1", func(w *world) { w.accept(w.id("8002"), "key-9") }, "it is QUEUED"},
+	"rest: wrong end":          {"L1", func(w *world) { w.options.Want = map[string]taskstate.Status{} }, "it ended in DEAD, not SUCCEEDED"},
+	"lease: nobody took over":  {"L2", func(w *world) { w.abandon() }, "nobody took it over"},
+	"loss: not promised again": {"L6", func(w *world) { w.forget(); w.options.Flushes = []time.Time{now().Add(-time.Minute)} }, "the queue had lost all"},
+}
+
+func TestEveryBreachIsCaughtByItsRule(t *testing.T) {
+	t.Parallel()
+	caught := map[string]bool{}
+	for name, b := range breaches {
+		caught[b.rule] = true
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, databases["sqlite"](t))
+			b.spoil(w)
+			got := w.check().Rule(b.rule)
+			require.NotZero(t, got.Violations, "%s saw nothing", b.rule)
+			text := ""
+			for _, e := range got.Examples {
+				text += e.Problem + "\n"
+			}
+			require.Contains(t, text, b.want)
+		})
+	}
+	for _, id := range fsck.Applicable() {
+		require.True(t, caught[id], "no breach of %s", id)
+	}
+}
+
+func TestBreachesOfContentAreCaughtOnServers(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"mariadb", "postgres"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, databases[kind](t))
+			for _, name := range []string{"row: other state", "segments: one missing", "secret: in a message", "version: still building"} {
+				b := breaches[name]
+				b.spoil(w)
+				require.NotZero(t, w.check().Rule(b.rule).Violations, name)
+			}
+		})
+	}
+}
+
+func TestWithoutEvidenceARuleIsNotJudged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, databases["sqlite"](t))
+	found, err := fsck.Check(t.Context(), fsck.Evidence{DB: w.store}, fsck.Options{History: true, DLQ: true})
+	require.NoError(t, err)
+	require.NoError(t, found.Report.Err())
+	for _, id := range []string{"I13", "I14", "I17", "I18", "I19", "I20", "I28", "I34", "I35", "L4", "L5", "L6"} {
+		require.NotEmpty(t, found.Report.Rule(id).NotJudged, id)
+		require.Error(t, found.Report.RequireJudged(id), id)
+	}
+	for _, id := range []string{"I16", "I21", "I22", "I31", "I32", "I33", "L3"} {
+		require.Contains(t, found.Report.Rule(id).NotJudged, "comes with", id)
+	}
+}
+
+func TestExcusesForPayingAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, databases["sqlite"](t))
+	w.pay(w.good, 2, "batch-key-1") // the first run failed right after: the answer may not have been committed
+	require.NoError(t, w.check().Err())
+	w.effects[0].At = w.effects[0].At.Add(-time.Minute) // long before: it was committed
+	require.NotZero(t, w.check().Rule("I28").Violations)
+	w.effects[0].Status = 0 // its answer never arrived
+	require.Zero(t, w.check().Rule("I28").Violations)
+}
+
+func TestRepairMendsTheVectorStoreOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, databases["sqlite"](t))
+	w.sql(`DELETE FROM knowledge_document WHERE id = ?`, tomb) // with it a stray could be its
+	w.stray()
+	lost := w.vector()
+	require.NoError(t, w.vectors.Delete(t.Context(), base, []string{lost}))
+	found := w.find()
+	require.Equal(t, int64(2), found.Report.Violations())
+
+	done, err := fsck.Repair(t.Context(), w.evidence(), nil, found)
+	require.NoError(t, err)
+	require.Equal(t, 1, done.Deleted)
+	require.Zero(t, done.Written)
+	require.Len(t, done.Left, 1, "there is no ledger and no embedder")
+	require.Contains(t, done.Left[0], "upload it again with force")
+
+	done, err = fsck.Repair(t.Context(), w.evidence(), fake{}, w.find())
+	require.NoError(t, err)
+	require.Equal(t, fsck.Repaired{Written: 1, Paid: 1}, done)
+	require.NoError(t, w.check().Err())
+	there, err := w.vectors.Present(t.Context(), base, []string{lost})
+	require.NoError(t, err)
+	require.True(t, there[lost])
+}
+
+var _ ingest.Embedder = fake{}
+
+// eachFile does something to every stored file.
+func (w *world) eachFile(f func(path string) error) {
+	entries, err := os.ReadDir(w.dir)
+	require.NoError(w.t, err)
+	for _, e := range entries {
+		require.NoError(w.t, f(filepath.Join(w.dir, e.Name())))
+	}
+}

@@ -1,0 +1,279 @@
+package fsck_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/fsck"
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/history"
+	"github.com/millweir/millweir/pkg/taskstore"
+)
+
+func TestMain(m *testing.M) { labserver.Main(m) }
+
+const (
+	base  = "00000000-0000-7000-8000-00000000000b"
+	tomb  = "00000000-0000-7000-8000-0000000000de" // a deleted document
+	model = "local/1"
+	dim   = 4
+	body  = "the bytes of the upload"
+)
+
+var policy = taskstate.Policy{BaseBackoff: 0, MaxBackoff: 0, Lease: time.Minute, MaxCrashes: 3, Slack: time.Second, DLQ: true}
+
+// stillQueue is a queue as a look finds it.
+type stillQueue struct {
+	state   ingestq.State
+	letters []ingestq.Letter
+}
+
+func (q *stillQueue) Look(context.Context) (ingestq.State, error) { return q.state, nil }
+
+func (q *stillQueue) Letters(_ context.Context, f func(ingestq.Letter) error) error {
+	for _, l := range q.letters {
+		if err := f(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// world is an installation at rest that keeps every rule: real database, vector store and files.
+type world struct {
+	t       *testing.T
+	store   *taskstore.Store
+	vectors *embedded.Store
+	files   *ingest.Files
+	dir     string
+	queue   *stillQueue
+	options fsck.Options
+	stats   map[taskstate.Status]int64
+
+	client  []fsck.ClientRecord
+	effects []fsck.Effect
+	acks    []fsck.Ack
+	logs    string
+
+	good, dead, twin string // tasks
+	sequence         int
+}
+
+// databases are the three dialects.
+var databases = map[string]func(t *testing.T) taskstore.Config{
+	"sqlite": func(t *testing.T) taskstore.Config {
+		return taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "fsck.db")}
+	},
+	"mariadb": func(t *testing.T) taskstore.Config { return taskstore.Config{MySQLDSN: labserver.MySQLDatabase(t)} },
+	"postgres": func(t *testing.T) taskstore.Config {
+		return taskstore.Config{DatabaseURL: labserver.PostgresDatabase(t)}
+	},
+}
+
+// newWorld makes one.
+func newWorld(t *testing.T, cfg taskstore.Config) *world {
+	t.Helper()
+	store, err := taskstore.Open(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	_, err = store.Migrate(t.Context())
+	require.NoError(t, err)
+	w := &world{t: t, store: store, dir: t.TempDir(), queue: &stillQueue{}}
+	w.vectors, err = embedded.Open(t.TempDir(), embedded.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.vectors.Close()) })
+	w.files, err = ingest.OpenFiles(w.dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.files.Close()) })
+	w.options = fsck.Options{History: true, Policy: &policy, DLQ: true, Rest: true, WholeClient: true, Canaries: []string{"canary-4711"}}
+	w.fill()
+	return w
+}
+
+// id is the next of a kind, in the order of their making.
+func (w *world) id(kind string) string {
+	w.sequence++
+	return fmt.Sprintf("00000000-0000-7000-%s-%012d", kind, w.sequence)
+}
+
+// sql changes rows.
+func (w *world) sql(query string, args ...any) {
+	w.t.Helper()
+	require.NoError(w.t, w.store.InTx(w.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+		_, err := tx.ExecContext(ctx, query, args...)
+		return err
+	}))
+}
+
+// apply moves a task.
+func (w *world) apply(id string, f func(m taskstate.Moment, t taskstate.Task) taskstate.Decision) taskstate.Task {
+	w.t.Helper()
+	outs, err := w.store.Apply(w.t.Context(), taskstate.Batch{IDs: []string{id}, Scope: taskstate.System(), Decide: taskstate.Each(f)})
+	require.NoError(w.t, err)
+	require.NoError(w.t, outs[0].Err)
+	require.NotNil(w.t, outs[0].Change, "%s: %s", id, outs[0].Answer)
+	return outs[0].After
+}
+
+// claim lets a worker take a task.
+func (w *world) claim(id, worker, delivery string) taskstate.Holder {
+	w.t.Helper()
+	var timeline int64
+	actor := taskstate.Actor{Kind: taskstate.ActorWorker, Name: worker}
+	t := w.apply(id, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		timeline = m.Timeline
+		return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{Owner: worker + "/1", Process: worker, Actor: actor, Delivery: delivery, Alone: true})
+	})
+	return taskstate.Holder{Token: taskstate.Token{Timeline: timeline, Fence: t.Fence}, Actor: actor}
+}
+
+// accept makes a task of a document, with its request in the client log.
+func (w *world) accept(document, key string) string {
+	w.t.Helper()
+	id := w.id("8001")
+	sum := hash(body)
+	_, err := w.store.Submit(w.t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+		return []taskstate.NewTask{{
+			Task:  taskstate.Task{ID: id, UserID: "u", DocumentID: document, KnowledgeBase: base, Type: "document", Channel: "http", MaxAttempts: 3, IdempotencyKey: key, RequestHash: sum},
+			Actor: taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"},
+		}}, nil
+	})
+	require.NoError(w.t, err)
+	w.client = append(w.client, fsck.ClientRecord{
+		Op: fsck.OpUpload, User: "u", Outcome: fsck.OutcomeOK, Status: 202, Key: key, BodyHash: sum, Task: id, Document: document, Ended: now(),
+	})
+	return id
+}
+
+// fill makes two documents of the same bytes, one task that died, and a tombstone.
+func (w *world) fill() {
+	at := now()
+	w.sql(`INSERT INTO knowledge_base (id, user_id, name, live_name, model_key, dim, created_at, updated_at) VALUES (?, 'u', 'default', 'default', ?, ?, ?, ?)`,
+		base, model, dim, at, at)
+	w.good = w.document(w.id("8002"), "key-1")
+	w.twin = w.document(w.id("8002"), "key-2")
+
+	w.dead = w.accept(w.id("8002"), "key-3")
+	h := w.claim(w.dead, "w1", "3-0")
+	t := w.apply(w.dead, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		return taskstate.Fail(policy, m, t, h, taskstate.Failure{Code: "X", Cause: "cannot be read", Permanent: true})
+	})
+	w.apply(w.dead, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision { return taskstate.MarkDLQ(m, t, h.Token) })
+	w.queue.letters = []ingestq.Letter{{ID: "1-0", TaskID: w.dead, Fence: t.Fence}, {ID: "2-0"}}
+	w.sql(`INSERT INTO knowledge_document (id, user_id, base_id, title, file_name, media_type, status, bytes, content_sha256, latest_task_id, created_at, updated_at, deleted_at, sweep_at, sweep_pass)
+		VALUES (?, 'u', ?, 't', 'f', 'text/plain', 'READY', 1, ?, ?, ?, ?, ?, ?, 1)`, tomb, base, hash("x"), w.dead, at, at, at, at)
+	w.queue.state = ingestq.State{
+		Length: 1, First: "9-0", Deleted: "3-0", Groups: []ingestq.Group{{Name: "g", Given: "9-0"}},
+		Pending: []ingestq.Unacked{{Group: "g", ID: "9-0", TaskID: w.id("8003")}},
+	}
+	w.queue.state.Pending = nil
+	w.stats = map[taskstate.Status]int64{taskstate.StatusSucceeded: 2, taskstate.StatusDead: 1}
+	w.logs = "{\"level\":\"info\",\"msg\":\"all well\",\"password\":\"***\"}\n"
+}
+
+// document makes one that was processed with a failure, a takeover of its delivery and a success.
+func (w *world) document(id, key string) string {
+	task, version, file := w.accept(id, key), w.id("8004"), w.id("8005")
+	delivery := key[4:] + "-0"
+	h := w.claim(task, "w1", delivery)
+	w.pay(task, h.Token.Fence, "batch-"+key)
+	w.apply(task, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		return taskstate.Fail(policy, m, t, h, taskstate.Failure{Code: "X", Cause: "connection refused"})
+	})
+	h = w.claim(task, "w2", "")
+	at := now()
+	require.NoError(w.t, os.WriteFile(filepath.Join(w.dir, file), []byte(body), 0o600))
+	w.sql(`INSERT INTO stored_file (id, user_id, sha256, bytes, original_name, media_type, path, created_at) VALUES (?, 'u', ?, ?, 'f', 'text/plain', ?, ?)`,
+		file, hash(body), len(body), file, at)
+	w.sql(`INSERT INTO document_version (id, document_id, base_id, task_id, file_id, no, upload_no, state, model_key, dim, extractor, splitter, title, segment_count, created_at, updated_at, sweep_at)
+		VALUES (?, ?, ?, ?, ?, 1, 1, 'VISIBLE', ?, ?, 'text/1', 'split/1', 't', 2, ?, ?, ?)`, version, id, base, task, file, model, dim, at, at, at)
+	w.sql(`INSERT INTO knowledge_document (id, user_id, base_id, title, file_name, media_type, status, segment_count, bytes, content_sha256, visible_version_id, visible_no, visible_upload_no, last_no, last_upload_no, latest_task_id, created_at, updated_at, sweep_at)
+		VALUES (?, 'u', ?, 't', 'f', 'text/plain', 'READY', 2, ?, ?, ?, 1, 1, 1, 1, ?, ?, ?, ?)`, id, base, len(body), hash(body), version, task, at, at, at)
+	var rows []ingest.Vector
+	for i, text := range []string{"first", "second"} {
+		vector := hash(version + text)
+		w.sql(`INSERT INTO knowledge_segment (document_id, version_id, version, segment_index, content, text_hash, vector_id, birth_version_id, heading_path, byte_start, byte_end)
+			VALUES (?, ?, 1, ?, ?, ?, ?, ?, '[]', ?, ?)`, id, version, i, text, hash(text), vector, version, 10*i, 10*i+9)
+		rows = append(rows, ingest.Vector{ID: vector, DocumentID: id, Birth: version, Values: []float32{1, float32(i), 0, 0}})
+	}
+	require.NoError(w.t, w.vectors.Upsert(w.t.Context(), base, rows))
+	w.apply(task, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		return taskstate.Succeed(m, t, h, nil, "")
+	})
+	w.acks = append(w.acks, fsck.Ack{At: now().Add(time.Second), ID: delivery})
+	w.watch(task)
+	began := now()
+	w.client = append(w.client, fsck.ClientRecord{
+		Op: fsck.OpSearch, User: "u", Outcome: fsck.OutcomeOK, Status: 200, Began: began, Ended: began.Add(time.Millisecond), Hits: []fsck.Hit{{Document: id, Version: 1}},
+	})
+	return task
+}
+
+// watch lets a client see the whole log of a task.
+func (w *world) watch(task string) {
+	log, err := w.store.Transitions(w.t.Context(), taskstate.System(), task, 0, 0)
+	require.NoError(w.t, err)
+	for _, tr := range log {
+		w.client = append(w.client, fsck.ClientRecord{Op: fsck.OpEvent, User: "u", Outcome: fsck.OutcomeOK, Watcher: "w-" + task, Task: task, Transition: tr.ID, State: string(tr.To)})
+	}
+}
+
+// pay logs a call of the embedding service.
+func (w *world) pay(task string, fence int64, batch string) {
+	w.effects = append(w.effects, fsck.Effect{At: now(), Task: task, Fence: fence, TextsHash: batch, Texts: 2, Status: 200, Paid: true})
+}
+
+// check judges the world.
+func (w *world) check() history.Report {
+	w.t.Helper()
+	return w.find().Report
+}
+
+// find is check with what a repair needs.
+func (w *world) find() fsck.Findings {
+	w.t.Helper()
+	found, err := fsck.Check(w.t.Context(), w.evidence(), w.options)
+	require.NoError(w.t, err)
+	return found
+}
+
+// evidence is all that there is.
+func (w *world) evidence() fsck.Evidence {
+	return fsck.Evidence{
+		DB: w.store, Vectors: w.vectors, Files: w.files, Queue: w.queue,
+		Stats:   func(context.Context) (map[taskstate.Status]int64, error) { return w.stats, nil },
+		Effects: lines(w.t, w.effects), Client: lines(w.t, w.client), Acks: lines(w.t, w.acks),
+		Logs: map[string]io.Reader{"worker.log": strings.NewReader(w.logs)},
+	}
+}
+
+// lines renders records as a log.
+func lines[T any](t *testing.T, records []T) io.Reader {
+	var b strings.Builder
+	for _, r := range records {
+		require.NoError(t, json.NewEncoder(&b).Encode(r))
+	}
+	return strings.NewReader(b.String())
+}
+
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
