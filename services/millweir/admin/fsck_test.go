@@ -1,0 +1,82 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/services/millweir/cli"
+)
+
+// Not parallel: it sets variables.
+func TestFsckFindsAndMends(t *testing.T) {
+	dir := t.TempDir()
+	url, vectors := "sqlite:"+filepath.Join(dir, "a.db"), filepath.Join(dir, "vectors")
+	for name, value := range map[string]string{
+		"MYSQL_DSN": "", "DATABASE_URL": url, "REDIS_URL": "", "VECTOR_STORE": "embedded", "VECTOR_DIR": vectors,
+		"UPLOAD_DIR": filepath.Join(dir, "uploads"), "EMBEDDING_BASE_URL": "",
+	} {
+		t.Setenv(name, value)
+	}
+	code, _, _ := run(t, "migrate", "up")
+	require.Equal(t, cli.ExitOK, code)
+	code, out, errs := run(t, "fsck")
+	require.Equal(t, cli.ExitOK, code, errs)
+	require.Contains(t, out, "VIOLATIONS")
+	for _, what := range []string{"the queue", "the files", "the vectors"} {
+		require.Contains(t, errs, "not looked at: "+what)
+	}
+	stray(t, url, vectors)
+
+	code, out, errs = run(t, "fsck", "--history")
+	require.Equal(t, cli.ExitFailed, code)
+	require.Contains(t, out, "which no row names")
+	require.Contains(t, errs, "1 violations")
+	code, out, _ = run(t, "fsck", "-o", "json")
+	require.Equal(t, cli.ExitFailed, code)
+	var report []struct {
+		Rule       string
+		Violations int
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &report))
+	require.Equal(t, "I12", report[0].Rule)
+
+	code, _, errs = run(t, "fsck", "--repair")
+	require.Equal(t, cli.ExitConfirm, code, errs)
+	code, _, errs = run(t, "fsck", "--repair", "--yes")
+	require.Equal(t, cli.ExitOK, code, errs)
+	require.Contains(t, errs, "1 strays deleted")
+	code, _, _ = run(t, "fsck")
+	require.Equal(t, cli.ExitOK, code)
+
+	code, _, _ = run(t, "fsck", "surplus")
+	require.Equal(t, cli.ExitUsage, code)
+	code, _, _ = run(t, "fsck", "--effects", filepath.Join(dir, "none"))
+	require.Equal(t, cli.ExitBadInput, code)
+}
+
+// stray makes a base with one vector that no row names.
+func stray(t *testing.T, url, dir string) {
+	t.Helper()
+	store, err := taskstore.Open(t.Context(), taskstore.Config{DatabaseURL: url})
+	require.NoError(t, err)
+	m, err := store.Moment(t.Context())
+	require.NoError(t, err)
+	const base = "00000000-0000-7000-8000-00000000000b"
+	require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO knowledge_base (id, user_id, name, live_name, dim, created_at, updated_at) VALUES (?, 'u', 'b', 'b', 2, ?, ?)`, base, m.Now, m.Now)
+		return err
+	}))
+	require.NoError(t, store.Close())
+	vectors, err := embedded.Open(dir, embedded.Options{})
+	require.NoError(t, err)
+	require.NoError(t, vectors.Upsert(t.Context(), base, []ingest.Vector{{ID: "stray", DocumentID: "d", Birth: "v", Values: []float32{1, 0}}}))
+	require.NoError(t, vectors.Close())
+}
