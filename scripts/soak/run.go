@@ -24,7 +24,7 @@ const (
 	room         = 600
 	monitorEvery = 500 * time.Millisecond
 	reportEvery  = 30 * time.Second
-	calm         = 30 * time.Second
+	calm         = 5 * time.Second // after the last fault
 )
 
 // options are the command line.
@@ -141,22 +141,16 @@ func (s *soak) whole(ctx context.Context) (err error) {
 	return s.judge(ctx, time.Since(started), moving)
 }
 
-// harm lets users and faults work together for the length of the run. Then the users go on in calm weather for a while, and a
-// first check looks at work under way: at rest no lease lives and no delivery is pending.
+// harm lets users and faults work together for the length of the run. When all have left, and the embedding service answers
+// nobody, a first check looks at the work under way: at rest no lease lives and no delivery is pending.
 func (s *soak) harm(ctx context.Context) (history.Report, error) {
 	s.nemesis = &nemesis{faults: matching(s.only), world: s.world, fleet: s.fleet, problems: &s.problems, counts: map[string]int{}}
-	users, leave := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() { s.crowd.work(users) })
-	wg.Go(func() { s.monitor(users) })
-	defer wg.Wait()
-	defer leave()
-	length, cancel := context.WithTimeout(ctx, s.length)
-	defer cancel()
-	s.nemesis.run(length, s.randomOf("faults"))
+	s.together(ctx)
 	if err := s.heal(ctx); err != nil {
 		return nil, fmt.Errorf("after the faults: %w", err)
 	}
+	s.world.Embed.Clear()
+	s.world.Embed.Set(embedtest.Fault{Kind: embedtest.Hang})
 	if !lab.Pause(ctx, calm) {
 		return nil, context.Cause(ctx)
 	}
@@ -167,6 +161,17 @@ func (s *soak) harm(ctx context.Context) (history.Report, error) {
 		return nil, fmt.Errorf("under way, %s after the last fault: %w", calm, err)
 	}
 	return report, nil
+}
+
+// together is users, faults and monitor at work.
+func (s *soak) together(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.length)
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() { s.crowd.work(ctx) })
+	wg.Go(func() { s.monitor(ctx) })
+	s.nemesis.run(ctx, s.randomOf("faults"))
+	wg.Wait()
 }
 
 // monitor counts, looks after the processes, and tells how it goes.
