@@ -40,15 +40,18 @@ const (
 
 // script is every event that a task can meet.
 func script() []play {
-	const again = "RETRYING>RUNNING CLAIMED 1/0 worker"
+	const (
+		again     = "RETRYING>RUNNING CLAIMED 1/0 worker"
+		doneLater = "RUNNING>SUCCEEDED DONE 1/0 worker"
+	)
 	return []play{
 		{"succeeds", func(w *installation) string { return w.finish(w.upload()) }, []string{accepted, claimed, done}},
 		{"fails once", func(w *installation) string {
-			w.embed.Set(embedtest.Fault{Kind: embedtest.Fail, Match: firstClaim})
+			w.embed.Set(embedtest.Fault{Kind: embedtest.Refuse, Match: firstClaim})
 			return w.finish(w.upload())
-		}, []string{accepted, claimed, failedOne, again, "RUNNING>SUCCEEDED DONE 1/0 worker"}},
+		}, []string{accepted, claimed, failedOne, again, doneLater}},
 		{"dies and is replayed", func(w *installation) string {
-			w.embed.Set(embedtest.Fault{Kind: embedtest.Fail})
+			w.embed.Set(embedtest.Fault{Kind: embedtest.Refuse})
 			id := w.finish(w.upload())
 			w.embed.Clear()
 			w.post(tasks + "/" + id + "/retry")
@@ -73,14 +76,11 @@ func script() []play {
 			return w.finish(w.upload())
 		}, []string{accepted, claimed, "RUNNING>RETRYING THROTTLED 0/0 worker", "RETRYING>RUNNING CLAIMED 0/0 worker", done}},
 		{"does not wait", func(w *installation) string {
-			w.embed.Set(embedtest.Fault{Kind: embedtest.Throttle, For: 10 * time.Minute, Match: firstClaim})
+			w.embed.Set(embedtest.Fault{Kind: embedtest.Refuse, Match: firstClaim})
 			id := w.reaches(w.upload(), "RETRYING").TaskID
 			w.post(tasks + "/" + id + "/retry")
 			return w.finish(id)
-		}, []string{
-			accepted, claimed, "RUNNING>RETRYING THROTTLED 0/0 worker", "RETRYING>RETRYING RETRY_NOW 0/0 operator",
-			"RETRYING>RUNNING CLAIMED 0/0 worker", done,
-		}},
+		}, []string{accepted, claimed, failedOne, "RETRYING>RETRYING RETRY_NOW 1/0 operator", again, doneLater}},
 		{"is handed back", func(w *installation) string {
 			id := w.hold()
 			w.worker.stop()
@@ -155,7 +155,7 @@ func TestEveryInstallationLeavesTheSameLog(t *testing.T) {
 			embed := embedtest.Start(t, embedtest.Options{})
 			w := open(t, []string{
 				"AUTH_MODE=none", "EMBEDDING_BASE_URL=" + embed.URL, "EMBEDDING_MODEL=test", "EMBEDDING_API=openai",
-				"INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=100", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=100",
+				"INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=4000", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=4000", // time enough to ask for a retry now
 				"INGEST_MAX_CRASHES=3", "INGEST_LEASE_MS=1000", "INGEST_STOP_GRACE_MS=100",
 			})
 			w.embed, w.worker = embed, w.begin()
