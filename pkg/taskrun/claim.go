@@ -48,8 +48,11 @@ func (c *claimTx) decide(ctx context.Context, _ taskstate.Tx, m taskstate.Moment
 	out := make([]taskstate.Decision, len(tasks))
 	for i, t := range tasks {
 		c.types[t.ID] = t.Type
-		if t.Status == taskstate.StatusRunning && t.LeaseOwner == c.req.Owner {
-			out[i] = taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerClaimed} // by a try before
+		if t.Status == taskstate.StatusRunning && t.LeaseOwner == c.req.Owner { // by a try before
+			out[i] = taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerClaimed}
+			if c.reserved == t.ID { // its fence is that of the holder before: no claim
+				out[i].Answer = taskstate.AnswerReserved
+			}
 			continue
 		}
 		if t.Status == taskstate.StatusRunning && c.r.holds.has(t.ID, t.Fence) { // its own run goes on and can still renew an expired lease

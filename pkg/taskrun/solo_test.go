@@ -243,3 +243,32 @@ func TestStopReleasesAReservation(t *testing.T) {
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 2}, w.store.statuses())
 	})
 }
+
+// A reservation whose answer was lost is no claim: its fence is still the fence of the holder before.
+// The model of pkg/taskstate/spec found it: two processes ran one task with one fence.
+func TestUnknownReservationIsNoClaim(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		past := instant().Add(-time.Second)
+		w.store.put(taskstate.Task{
+			ID: "x", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 1,
+			LeaseOwner: "gone/1", LeaseExpiresAt: past, WakeAt: past,
+		})
+		lost := false
+		w.store.setFault(func(op string) error {
+			if op == "sweep RUNNING!" && !lost {
+				lost = true
+				return taskstate.ErrOutcomeUnknown
+			}
+			return nil
+		})
+		p := w.start("a", &testKind{})
+		settled(5 * time.Second)
+		require.True(t, lost)
+		require.Equal(t, []string{"x"}, p.kind.ran())
+		row := w.store.get("x")
+		require.Equal(t, taskstate.StatusSucceeded, row.Status)
+		require.Equal(t, int64(6), row.Fence, "the run had a fence of its own")
+		require.Equal(t, 2, row.CrashCount)
+	})
+}
