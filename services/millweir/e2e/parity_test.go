@@ -22,6 +22,8 @@ type installation struct {
 	// begin starts the process that works; it is what a step stops or kills.
 	begin  func() *program
 	worker *program
+	// sweep starts what tidies up, where that is a process of its own; it would take work over from a killed worker.
+	sweep func()
 }
 
 // play is one life of a task: what happens to it, and the log that it leaves as "from>to reason attempt/crashes actor".
@@ -112,6 +114,7 @@ func script() []play {
 			document := w.task(id).DocumentID
 			w.embed.Clear()
 			w.embed.Set(embedtest.Fault{Kind: embedtest.Hang, Match: func(e embedtest.Effect) bool { return e.Task == id }})
+			w.sweep()
 			body, kind := form(w.t, "newer.txt", w.text())
 			var newer task
 			w.do(http.MethodPut, documents+"/"+document, body, "Content-Type", kind).into(w.t, http.StatusAccepted, &newer)
@@ -135,7 +138,7 @@ func TestEveryInstallationLeavesTheSameLog(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T, env []string) *installation{
 		"embedded": func(t *testing.T, env []string) *installation {
 			data, addr := t.TempDir(), freeAddr(t)
-			w := &installation{client: newClient(t, "http://"+addr)}
+			w := &installation{client: newClient(t, "http://"+addr), sweep: func() {}}
 			w.begin = func() *program {
 				p := start(t, "dev", env, "--data", data, "--addr", addr)
 				p.printed(`ready http://\S+`)
@@ -171,7 +174,7 @@ func TestEveryInstallationLeavesTheSameLog(t *testing.T) {
 	}
 }
 
-// separate is a gateway and a worker on real servers.
+// separate is a gateway and a worker, and in the end a reclaimer, on real servers.
 func separate(t *testing.T, env []string) *installation {
 	migrate(t, env...)
 	env = append(env, "REDIS_URL="+labserver.RedisURL(t), "CHROMA_BASE_URL="+labserver.Chroma(t).URL(""), "UPLOAD_DIR="+filepath.Join(t.TempDir(), "uploads"))
@@ -179,6 +182,7 @@ func separate(t *testing.T, env []string) *installation {
 	return &installation{
 		client: newClient(t, "http://"+api.printed(`"gateway: listening".*?"addr":"([^"]+)"`)),
 		begin:  func() *program { return start(t, "stream-worker", env) },
+		sweep:  func() { start(t, "reclaimer", env) },
 	}
 }
 
