@@ -75,6 +75,7 @@ type Work struct {
 	ZombieMS       int    `envconfig:"ZOMBIE_INTERVAL_MS" default:"600000" allowed:"1000..31536000000" desc:"pause between two looks for such consumers"`
 	ZombieDryRun   bool   `envconfig:"ZOMBIE_DRY_RUN" default:"false" desc:"only log which consumers would be removed"`
 	StopGraceMS    int    `envconfig:"INGEST_STOP_GRACE_MS" default:"10000" allowed:"0..3600000" desc:"how long running tasks may still end at a stop"`
+	CheckMS        int    `envconfig:"INGEST_CHECK_INTERVAL_MS" default:"60000" allowed:"0..86400000" desc:"pause between two checks of a sample of the log by the reclaimer; 0: off"`
 }
 
 // stalls reads INGEST_STAGE_STALL_MS.

@@ -7,6 +7,7 @@ import (
 
 	"go.opentelemetry.io/otel"
 
+	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/embed"
 	"github.com/millweir/millweir/pkg/ingest/extract"
@@ -83,6 +84,9 @@ func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 	}
 	if role != RoleWorker {
 		services = append(services, process.Named("sweeper", process.ServiceFunc(app.RunSweeper)))
+	}
+	if role != RoleWorker && w.Work.CheckMS > 0 {
+		services = append(services, process.Named("checker", fsck.NewSampler(p.Store, policy, ms(w.Work.CheckMS), p.Env.Log, p.Env.Metrics)))
 	}
 	return services, nil
 }

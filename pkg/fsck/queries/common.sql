@@ -30,6 +30,18 @@ FROM ingest_task_transition
 WHERE task_id = ? AND id > ?
 ORDER BY id
 
+-- The tasks that moved since a look, for the check of a sample.
+-- name: Moved
+SELECT id, task_id
+FROM ingest_task_transition
+WHERE id > ?
+ORDER BY id
+LIMIT ?
+
+-- name: LastTransition
+SELECT COALESCE(MAX(id), 0)
+FROM ingest_task_transition
+
 -- name: Counts
 SELECT status, COUNT(*)
 FROM ingest_task

@@ -1,0 +1,158 @@
+package fsck
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/history"
+)
+
+const (
+	// sampleRows and sampleTasks bound one look of a Sampler: it must never be felt.
+	sampleRows  = 1000
+	sampleTasks = 100
+	// sampleLog is the longest log that is judged; a longer one would cost more than a sample may.
+	sampleLog = 1000
+)
+
+// sampled are the rules that a task's log and row alone can break.
+var sampled = []string{"I30", "I36"}
+
+// Sampler judges a sample of the tasks that moved lately, again and again, and counts violations. In a sound installation
+// its figure stays 0; it is a smoke detector, not a proof.
+type Sampler struct {
+	db     DB
+	policy *taskstate.Policy
+	every  time.Duration
+	log    *slog.Logger
+	found  *prometheus.CounterVec
+	q      sqlfile.Queries
+
+	since time.Time // the policy is in force since then
+	last  int64     // id of the last transition that was seen
+}
+
+// NewSampler makes one that looks every so often; policy holds the settings of this process.
+func NewSampler(db DB, policy taskstate.Policy, every time.Duration, log *slog.Logger, metrics prometheus.Registerer) *Sampler {
+	s := &Sampler{
+		db: db, policy: &policy, every: every, log: log, q: sqlfile.MustLoad(queryFiles(), sqlfile.MySQL),
+		found: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ingest_invariant_violations", Help: "Broken rules found in a sample of the tasks that moved, by rule (deploy/docs/fsck.md).",
+		}, []string{"class"}),
+	}
+	for _, r := range history.Rules() {
+		s.found.WithLabelValues(r.ID)
+	}
+	for _, id := range sampled {
+		s.found.WithLabelValues(id)
+	}
+	metrics.MustRegister(s.found)
+	return s
+}
+
+// Run looks until ctx ends. A database that does not answer is asked again at the next look.
+func (s *Sampler) Run(ctx context.Context) error {
+	ticker := time.NewTicker(s.every)
+	defer ticker.Stop()
+	for {
+		if err := s.Look(ctx); err != nil && ctx.Err() == nil {
+			s.log.DebugContext(ctx, "checker: look", slog.Any("error", err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// Look judges the tasks of the next transitions; the first look only notes where the log ends.
+func (s *Sampler) Look(ctx context.Context) error {
+	if s.since.IsZero() {
+		m, err := s.db.Moment(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.db.Reader().QueryRowContext(ctx, s.q.Get("LastTransition")).Scan(&s.last); err != nil {
+			return fmt.Errorf("find the end of the log: %w", err)
+		}
+		s.since = m.Now
+		return nil
+	}
+	c := &checker{
+		q: s.q, db: s.db.Reader(), tally: history.NewTally(history.DefaultExamples), letters: map[death]*letterState{},
+		log: history.New(history.Options{Policy: s.policy, Since: s.since}),
+	}
+	for _, r := range rules {
+		c.tally.Declare(r.id, r.sentence)
+	}
+	ids, last, err := s.moved(ctx, c)
+	if err != nil {
+		return fmt.Errorf("find what moved: %w", err)
+	}
+	for _, id := range ids {
+		if err := c.judgeOne(ctx, id); err != nil {
+			return fmt.Errorf("task %s: %w", id, err)
+		}
+	}
+	s.last = last
+	s.tell(ctx, c)
+	return nil
+}
+
+// moved are some of the tasks that moved since the last look, and the transition up to which they are.
+func (s *Sampler) moved(ctx context.Context, c *checker) (ids []string, last int64, err error) {
+	last = s.last
+	seen := map[string]bool{}
+	err = c.each(ctx, s.q.Get("Moved"), []any{s.last, sampleRows}, func(scan func(...any) error) error {
+		var id string
+		if err := scan(&last, &id); err != nil {
+			return err
+		}
+		if !seen[id] && len(ids) < sampleTasks {
+			ids = append(ids, id)
+		}
+		seen[id] = true
+		return nil
+	})
+	return ids, last, err
+}
+
+// judgeOne judges one task by its whole log.
+func (c *checker) judgeOne(ctx context.Context, id string) error {
+	l := newLife()
+	err := c.each(ctx, c.q.Get("LogAfter"), []any{id, 0}, func(scan func(...any) error) error {
+		tr, err := scanTransition(scan)
+		if err == nil && len(l.log) < sampleLog {
+			c.addStep(l, tr)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(l.log) >= sampleLog {
+		c.log.Forget(id)
+		return nil
+	}
+	return c.endTask(ctx, id, taskstate.Task{}, false, l)
+}
+
+// tell counts what was found and names its first examples.
+func (s *Sampler) tell(ctx context.Context, c *checker) {
+	for _, r := range append(c.log.Report(), c.tally.Report()...) {
+		if r.Violations == 0 {
+			continue
+		}
+		s.found.WithLabelValues(r.Rule).Add(float64(r.Violations))
+		for _, e := range r.Examples {
+			s.log.ErrorContext(ctx, "checker: a rule is broken", slog.String("rule", r.Rule), slog.String("task_id", e.Task), slog.String("problem", e.Problem))
+		}
+	}
+}
