@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -70,7 +71,10 @@ func (r *run) embedMissing(ctx context.Context) error {
 				return nil
 			}
 			err := r.staged(ctx, "embed batch", func(ctx context.Context) error {
-				_, err := r.embed(ctx, part, fmt.Sprintf("%d/%d", b+1, batches))
+				due, err := r.unpaid(ctx, part)
+				if err == nil && len(due) > 0 {
+					_, err = r.embed(ctx, due, fmt.Sprintf("%d/%d", b+1, batches))
+				}
 				return err
 			})
 			if err != nil {
@@ -115,6 +119,24 @@ func (r *run) missingTexts(ctx context.Context) ([]int, error) {
 		r.report(taskstate.StageEmbed, percentExtract, 0, len(r.plan.items))
 	}
 	return missing, nil
+}
+
+// unpaid leaves out texts that stand in the ledger by now: a run that was paused beyond its lease does not know yet that it
+// has an heir, and must not pay for what that one has paid for. What does not fit is found when the vectors are read.
+func (r *run) unpaid(ctx context.Context, indexes []int) ([]int, error) {
+	var out []int
+	for page := range slices.Chunk(indexes, ledgerLookup) {
+		known, err := r.a.ledgerKnown(ctx, r.a.d.Embedder.Model().Key, r.hashes(page))
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range page {
+			if _, paid := known[r.spool.items[i].hash]; !paid {
+				out = append(out, i)
+			}
+		}
+	}
+	return out, nil
 }
 
 // fits reports whether a ledger entry of that dimension can be used in this run, and remembers the first one.

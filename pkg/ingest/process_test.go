@@ -3,6 +3,7 @@ package ingest
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -39,4 +40,23 @@ func TestLargeDocumentGoesInSeveralTransactions(t *testing.T) {
 	require.Len(t, w.text(a.Document.ID), 1234)
 	require.Equal(t, strings.Count(lines(1234, 1), "\n"), w.vectorCount())
 	w.checkInvariants()
+}
+
+// A run that was paused beyond its lease wakes up in the middle: what its heir has paid for meanwhile is not paid for again.
+func TestAWokenRunDoesNotPayForWhatItsHeirPaid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{config: func(c *Config) { c.EmbedParallel = 1 }})
+	w.embed.batch = 1
+	a := w.upload("one\ntwo\nthree\n")
+	zombie, _ := w.claim(a.Task.ID)
+	zombie.Report = func(p taskstate.Progress) {
+		if p.Stage != taskstate.StageEmbed || p.Processed != 1 {
+			return
+		}
+		w.clock.advance(time.Minute) // it sleeps after its first batch
+		heir, _ := w.claim(a.Task.ID)
+		require.NoError(t, w.kind.Run(t.Context(), heir).Err)
+	}
+	require.Error(t, w.kind.Run(t.Context(), zombie).Err, "its claim is lost")
+	require.Equal(t, map[string]int{"one": 1, "two": 1, "three": 1}, w.embed.paid)
 }
