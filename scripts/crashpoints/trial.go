@@ -107,7 +107,7 @@ func (t *trial) run(ctx context.Context) error {
 	}
 	t.hit = true
 	t.Embed.Clear()
-	helpers, err := t.helpers(ctx)
+	helpers, err := t.helpers()
 	for _, h := range helpers {
 		defer h.Kill()
 	}
@@ -217,7 +217,7 @@ func killed(ctx context.Context, p *lab.Proc) error {
 }
 
 // helpers starts who mends: a worker, and a reclaimer if the scene asks for it.
-func (t *trial) helpers(context.Context) ([]*lab.Proc, error) {
+func (t *trial) helpers() ([]*lab.Proc, error) {
 	names := []string{"stream-worker"}
 	if t.scene.sweeper {
 		names = append(names, "reclaimer")
