@@ -49,6 +49,7 @@ type checker struct {
 	acks    map[string][]Ack    // by delivery
 	strays  []Stray
 	missing []Missing
+	wants   map[string][]wanted // by base: vectors that the store was not asked for yet
 }
 
 // death names one end in DEAD.
@@ -80,7 +81,7 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 	}
 	c := &checker{
 		e: e, o: o, q: sqlfile.MustLoad(queryFiles(), sqlfile.MySQL), db: e.DB.Reader(), // the statements are the same everywhere
-		tally: history.NewTally(history.DefaultExamples), letters: map[death]*letterState{},
+		tally: history.NewTally(history.DefaultExamples), letters: map[death]*letterState{}, wants: map[string][]wanted{},
 	}
 	for _, r := range rules {
 		c.tally.Declare(r.id, r.sentence)

@@ -46,6 +46,9 @@ func (c *checker) readDocuments(ctx context.Context) error {
 				return fmt.Errorf("document %s: %w", d.id, err)
 			}
 		}
+		if err := c.presentAll(ctx); err != nil {
+			return err
+		}
 	}
 	c.judgeStrangers()
 	return nil
@@ -167,7 +170,7 @@ func (c *checker) whole(ctx context.Context, d documentRow, v versionRow, vs []v
 		_, _ = fmt.Fprintf(sum, "%d %s %d %s %d %d %d\n", s.index, s.hash, s.page, s.path, s.start, s.end, s.tokens)
 	}
 	c.same(d, v, hex.EncodeToString(sum.Sum(nil)), digests)
-	return c.present(ctx, d, v, ids)
+	return c.want(ctx, d, v, ids)
 }
 
 // moved reports whether the document shows another version by now.

@@ -97,7 +97,7 @@ const (
 
 // excuse says why a batch could be paid again, or nothing.
 func (c *checker) excuse(before, again Effect, l *life) string {
-	if before.Status != http.StatusOK || c.o.RepliesLost {
+	if before.Status != http.StatusOK || before.Spoiled || c.o.RepliesLost {
 		return excuseReply
 	}
 	k := l.claims[before.Fence]

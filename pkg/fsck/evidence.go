@@ -72,6 +72,7 @@ type Effect struct {
 	Texts     int       `json:"texts"`
 	Status    int       `json:"status"`
 	Paid      bool      `json:"paid"`
+	Spoiled   bool      `json:"spoiled,omitempty"` // what was answered is of no use
 }
 
 // Ack is one acknowledgement that the queue got.

@@ -15,36 +15,64 @@ const (
 	keptFindings = 1_000_000
 )
 
-// present is the part of I25 that asks the store: each id is there. What misses is asked for again with its row.
-func (c *checker) present(ctx context.Context, d documentRow, v versionRow, ids []string) error {
+// wanted is a vector that a visible version needs.
+type wanted struct {
+	d       documentRow
+	version string
+	id      string
+}
+
+// want is the part of I25 that asks the store: each id is there. Small documents are asked for together.
+func (c *checker) want(ctx context.Context, d documentRow, v versionRow, ids []string) error {
 	if c.e.Vectors == nil {
 		return nil
 	}
-	for len(ids) > 0 {
-		part := ids[:min(len(ids), presentBatch)]
-		ids = ids[len(part):]
-		there, err := c.e.Vectors.Present(ctx, d.base, part)
-		if err != nil {
-			return fmt.Errorf("vectors of version %s: %w", v.id, err)
-		}
-		c.tally.Judged("I25", int64(len(part)))
-		var missing []string
-		for _, id := range part {
-			if !there[id] {
-				missing = append(missing, id)
+	for _, id := range ids {
+		c.wants[d.base] = append(c.wants[d.base], wanted{d, v.id, id})
+		if len(c.wants[d.base]) >= presentBatch {
+			if err := c.present(ctx, d.base); err != nil {
+				return err
 			}
 		}
-		if len(missing) == 0 {
-			continue
-		}
-		if moved, err := c.moved(ctx, d); err != nil || moved {
+	}
+	return nil
+}
+
+// presentAll asks for what is left in all bases.
+func (c *checker) presentAll(ctx context.Context) error {
+	for base := range c.wants {
+		if err := c.present(ctx, base); err != nil {
 			return err
 		}
-		for _, id := range missing {
-			c.bad("I25", d.id, "version %s: visible vector %s is not in the store", v.id, id)
-			if len(c.missing) < keptFindings {
-				c.missing = append(c.missing, Missing{Base: d.base, Document: d.id, Version: v.id, ID: id})
-			}
+	}
+	return nil
+}
+
+// present asks the store for the vectors wanted of a base. What misses is a violation unless its document has moved on.
+func (c *checker) present(ctx context.Context, base string) error {
+	all := c.wants[base]
+	delete(c.wants, base)
+	ids := make([]string, len(all))
+	for i, w := range all {
+		ids[i] = w.id
+	}
+	there, err := c.e.Vectors.Present(ctx, base, ids)
+	if err != nil {
+		return fmt.Errorf("vectors of base %s: %w", base, err)
+	}
+	c.tally.Judged("I25", int64(len(ids)))
+	for _, w := range all {
+		if there[w.id] {
+			continue
+		}
+		if moved, err := c.moved(ctx, w.d); err != nil {
+			return err
+		} else if moved {
+			continue
+		}
+		c.bad("I25", w.d.id, "version %s: visible vector %s is not in the store", w.version, w.id)
+		if len(c.missing) < keptFindings {
+			c.missing = append(c.missing, Missing{Base: base, Document: w.d.id, Version: w.version, ID: w.id})
 		}
 	}
 	return nil

@@ -50,8 +50,9 @@ type Effect struct {
 	Batch       string    `json:"batch"`     // as the caller named it
 	TextsHash   string    `json:"textsHash"` // embed.BatchHash of the texts
 	Texts       int       `json:"texts"`
-	Status      int       `json:"status"` // 0: no answer was given
-	Paid        bool      `json:"paid"`   // vectors were computed, whether or not they arrived
+	Status      int       `json:"status"`            // 0: no answer was given
+	Paid        bool      `json:"paid"`              // vectors were computed, whether or not they arrived
+	Spoiled     bool      `json:"spoiled,omitempty"` // the vectors that were sent are of no use
 	TraceParent string    `json:"traceparent,omitempty"`
 }
 
@@ -235,6 +236,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, effect Effect, t
 		}
 	}
 	effect.Paid = fault.paid()
+	effect.Spoiled = effect.Paid && fault.Kind != "" && fault.Kind != Delay
 	if fault.Kind == Hang {
 		s.record(effect) // before the hang: a drill waits for it
 	}
