@@ -35,11 +35,13 @@ func (x *Table) Submit(at time.Time, tasks []taskstate.NewTask) ([]taskstate.Tas
 		taken[key{t.UserID, t.IdempotencyKey}] = t.IdempotencyKey != ""
 	}
 	for _, n := range tasks {
-		k := key{n.UserID, n.IdempotencyKey}
-		switch {
-		case n.MaxAttempts < 1:
+		if n.MaxAttempts < 1 {
 			return nil, fmt.Errorf("task %s: %w", n.ID, ErrInvalid)
-		case taken[k]:
+		}
+	}
+	for _, n := range tasks {
+		k := key{n.UserID, n.IdempotencyKey}
+		if taken[k] {
 			return nil, fmt.Errorf("task %s: %w", n.ID, taskstate.ErrDuplicateKey)
 		}
 		taken[k] = n.IdempotencyKey != ""

@@ -1,0 +1,148 @@
+package taskstore_test
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/spec"
+)
+
+// sweep claims what is due of one status, leaving out what it knows.
+func (q *sequenceRun) sweep(rt *rapid.T) {
+	w := taskstate.Sweep{
+		Status:     rapid.SampledFrom(taskstate.Statuses()).Draw(rt, "status"),
+		WakeBefore: taskstate.In(rapid.SampledFrom([]time.Duration{0, 0, -30 * time.Minute, 24 * time.Hour}).Draw(rt, "wake")),
+		Limit:      rapid.IntRange(1, 3).Draw(rt, "limit"),
+	}
+	if ids := q.spec.IDs(); len(ids) > 0 && rapid.Bool().Draw(rt, "exclude") {
+		w.Exclude = []string{rapid.SampledFrom(ids).Draw(rt, "excluded"), "nobody"}
+	}
+	for _, o := range q.swept(rt, w, q.claiming(rt)) {
+		if o.Answer == taskstate.AnswerClaimed {
+			q.saw("sweep", "claimed")
+		}
+	}
+}
+
+// promise adds lost deliveries again, as the horizon sweep does.
+func (q *sequenceRun) promise(rt *rapid.T) {
+	horizon := q.horizon(rt)
+	w := taskstate.Sweep{Status: taskstate.StatusQueued, Before: horizon.Add(-farPolicy.Slack), Limit: rapid.IntRange(1, 3).Draw(rt, "limit")}
+	decide := func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		return taskstate.Promise(farPolicy, m, t, horizon)
+	}
+	for _, o := range q.swept(rt, w, decide) {
+		if o.Answer == taskstate.AnswerApplied {
+			q.saw("sweep", "promise")
+		}
+	}
+}
+
+// swept makes one call of Sweep on both sides: the same rows in the same order with the same answers.
+func (q *sequenceRun) swept(rt *rapid.T, w taskstate.Sweep, decide decideFunc) []taskstate.Outcome {
+	now := q.moment(rt).Now // what was due then is due in the sweep; with rows found, they say when that was
+	locked := map[string]taskstate.Moment{}
+	w.Decide = remember(locked, decide)
+	outs, err := q.s.Sweep(q.ctx, w)
+	require.NoError(rt, err)
+	for _, m := range locked {
+		now = m.Now
+	}
+	until, inclusive := now.Add(w.WakeBefore.In), true
+	if !w.Before.IsZero() {
+		until, inclusive = w.Before, false
+	}
+	ids := q.spec.Due(w.Status, until, inclusive, w.Limit, w.Exclude)
+	want, _ := q.spec.Apply(ids, spec.Call{
+		Scope: taskstate.System(), Decide: decide,
+		Locked: func(id string) taskstate.Moment { return locked[id] }, Written: writtenAt(outs),
+	})
+	q.same(rt, want, outs, "")
+	if len(outs) == 0 {
+		q.saw("sweep", "none")
+	}
+	return outs
+}
+
+// time lets a row's times be past: leases expire, retries come due, promises age.
+func (q *sequenceRun) time(rt *rapid.T) {
+	ids := q.spec.IDs()
+	if len(ids) == 0 {
+		rt.Skip("no task yet")
+	}
+	id := rapid.SampledFrom(ids).Draw(rt, "id")
+	past := q.moment(rt).Now.Add(-time.Hour)
+	before := q.spec.Get(id)
+	var columns []string
+	var args []any
+	for _, c := range []struct {
+		name string
+		at   time.Time
+	}{
+		{"lease_expires_at", before.LeaseExpiresAt}, {"next_retry_at", before.NextRetryAt},
+		{"wake_at", before.WakeAt}, {"promised_at", before.PromisedAt},
+	} {
+		if !c.at.IsZero() {
+			columns, args = append(columns, c.name+" = ?"), append(args, past)
+		}
+	}
+	require.NoError(rt, q.s.InTx(q.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+		_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET "+strings.Join(columns, ", ")+" WHERE id = ?", append(args, id)...)
+		return err
+	}))
+	q.spec.Age(id, past)
+	q.saw("time", "passes")
+}
+
+// timeline starts a new history, seldom.
+func (q *sequenceRun) timeline(rt *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(rt, "renew") != 0 {
+		rt.Skip("not now")
+	}
+	var running []string
+	for _, id := range q.spec.IDs() {
+		if q.spec.Get(id).Status == taskstate.StatusRunning {
+			running = append(running, id)
+		}
+	}
+	before := q.moment(rt)
+	timeline, leases, err := q.s.RenewTimeline(q.ctx)
+	require.NoError(rt, err)
+	after := q.moment(rt)
+	require.NotEqual(rt, before.Timeline, timeline)
+	require.Equal(rt, timeline, after.Timeline)
+	at := before.Now
+	if len(running) > 0 {
+		row, err := q.s.Get(q.ctx, taskstate.System(), running[0])
+		require.NoError(rt, err)
+		at = row.LeaseExpiresAt
+		require.False(rt, at.Before(before.Now) || at.After(after.Now), "leases ended at %s, between %s and %s", at, before.Now, after.Now)
+	}
+	require.Equal(rt, q.spec.RenewTimeline(timeline, at), leases)
+	q.lines = append(q.lines, timeline)
+	q.saw("timeline", "ok")
+}
+
+// get reads one task in a scope: foreign and unknown look the same.
+func (q *sequenceRun) get(rt *rapid.T) {
+	id := q.ids(rt, 1)[0]
+	scope := taskstate.Scope{UserID: rapid.SampledFrom(users).Draw(rt, "user"), Role: taskstate.RoleUser}
+	want := q.spec.Get(id)
+	row, err := q.s.Get(q.ctx, scope, id)
+	if want.UserID != scope.UserID {
+		require.ErrorIs(rt, err, taskstate.ErrNotFound)
+		q.saw("get", "unknown")
+		return
+	}
+	require.NoError(rt, err)
+	require.Equal(rt, want, row)
+	counts, err := q.s.Counts(q.ctx, scope, "")
+	require.NoError(rt, err)
+	require.Equal(rt, q.spec.Counts(scope), counts)
+	q.saw("get", "ok")
+}
