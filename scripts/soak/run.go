@@ -155,7 +155,7 @@ func (s *soak) harm(ctx context.Context) (history.Report, error) {
 		return nil, context.Cause(ctx)
 	}
 	a := s.audit()
-	a.Moving = true
+	a.Moving, a.Vectors = true, nil // the store has its turn at rest
 	report, err := a.Judge(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("under way, %s after the last fault: %w", calm, err)
