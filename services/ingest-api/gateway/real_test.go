@@ -1,0 +1,267 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/auth/audit"
+	"github.com/millweir/millweir/pkg/ingestq/redisq/embedded"
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/suite"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// site is a bench over the real application: SQLite, the in-process Redis, vectors and uploads on disk, API keys and audit log.
+// Only workers are missing: tasks stay as people move them.
+type site struct {
+	*bench
+	parts *suite.Parts
+	keys  *auth.Keys
+	trail *audit.Log
+	dir   string
+}
+
+func newSite(t testing.TB, change ...func(*Config, *Deps)) *site {
+	t.Helper()
+	url, stop, err := embedded.Start()
+	require.NoError(t, err)
+	t.Cleanup(stop)
+	dir := t.TempDir()
+	// The defaults; what it complains of is set below.
+	shared, _ := process.Load[suite.Shared]()
+	shared.Store = suite.Store{DatabaseURL: process.NewDSN("sqlite:" + filepath.Join(dir, "a.db"))}
+	shared.Queue.RedisURL, shared.Vectors.Kind = process.NewDSN(url), "embedded"
+	shared.Embedding = suite.Embedding{}
+	shared.Uploads.Dir, shared.Vectors.Dir = filepath.Join(dir, "uploads"), filepath.Join(dir, "vectors")
+
+	log := &logBuffer{}
+	env := &process.Env{
+		Name: "test", Version: "test", Log: slog.New(slog.NewJSONHandler(log, nil)), Metrics: prometheus.NewRegistry(), Ready: process.NewReady(),
+	}
+	parts, err := suite.Open(t.Context(), env, shared)
+	require.NoError(t, err)
+	t.Cleanup(parts.Close)
+	_, err = parts.Store.Migrate(t.Context())
+	require.NoError(t, err)
+	app, err := parts.Application(shared, 1<<20)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- process.RunAll(ctx, app.Services()...) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
+
+	s := &site{parts: parts, keys: auth.New(parts.Store, env.Log, time.Now), trail: audit.New(parts.Store, env.Log), dir: dir}
+	s.bench = newBench(t, append([]func(*Config, *Deps){func(_ *Config, d *Deps) {
+		d.Service, d.Auth, d.Keys, d.Audit = app, s.keys, s.keys, s.trail
+		d.Metrics = process.MetricsHandler(env)
+	}}, change...)...)
+	s.svc, s.people, s.bench.trail = nil, nil, nil // there is nothing fake
+	s.secrets = map[string]string{"anonymous": nobody, "garbage": auth.NewSecret()}
+	for who, key := range map[string]auth.NewKey{
+		"owner": {UserID: "ada", Role: taskstate.RoleUser}, "reader": {UserID: "ada", Role: taskstate.RoleUser},
+		"other": {UserID: "bob", Role: taskstate.RoleUser}, "operator": {UserID: "root", Role: taskstate.RoleOperator},
+		"watcher": {UserID: "root", Role: taskstate.RoleOperator},
+	} {
+		if who == "reader" || who == "watcher" {
+			key.Scopes, _ = auth.ParseScopes("read")
+		}
+		s.secrets[who], _, err = s.keys.Create(t.Context(), key)
+		require.NoError(t, err)
+	}
+	// Everybody has a default base, or whose request finds none would tell nothing.
+	for _, who := range []string{"owner", "other", "operator"} {
+		s.accept(s.secrets[who], "hello.txt", "hello of "+who)
+	}
+	return s
+}
+
+// rows are all rows that belong to anybody, one text each, and the names of the stored files.
+func (s *site) rows() []string {
+	s.t.Helper()
+	var out []string
+	for _, table := range []string{
+		"ingest_task", "ingest_task_transition", "knowledge_base", "knowledge_document", "knowledge_segment", "document_version",
+		"stored_file", "vector_garbage", "upload_request",
+	} {
+		rows, err := s.parts.Store.Reader().QueryContext(s.t.Context(), "SELECT * FROM "+table)
+		require.NoError(s.t, err)
+		columns, err := rows.Columns()
+		require.NoError(s.t, err)
+		for rows.Next() {
+			values, into := make([]any, len(columns)), make([]any, len(columns))
+			for i := range values {
+				into[i] = &values[i]
+			}
+			require.NoError(s.t, rows.Scan(into...))
+			out = append(out, fmt.Sprint(table, values))
+		}
+		require.NoError(s.t, rows.Err())
+		require.NoError(s.t, rows.Close())
+	}
+	require.NoError(s.t, filepath.WalkDir(filepath.Join(s.dir, "uploads"), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			out = append(out, "file "+path)
+		}
+		return err
+	}))
+	slices.Sort(out)
+	return out
+}
+
+// hash is the content of all rows and files in short.
+func (s *site) hash() string {
+	sum := sha256.Sum256([]byte(strings.Join(s.rows(), "\n")))
+	return hex.EncodeToString(sum[:])
+}
+
+// TestRouteWalker calls every route as every sort of caller, with an object of ada's in a real database (assurance 4.1, A7–A13).
+// The table of answers is a golden file: a new route without a row, or a changed row, fails here.
+// Who is refused has changed nothing.
+func TestRouteWalker(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	var rows []string
+	for _, route := range s.g.routes() {
+		row := fmt.Sprintf("%-6s %-44s needs=%-8s", route.method, route.path, needs(route.access))
+		for _, who := range walkers() {
+			object := s.belonging(route)
+			before := s.hash()
+			w := s.walk(route, object, who)
+			row += fmt.Sprintf(" %s=%d", who, w.Code)
+			if w.Code >= 400 {
+				require.Equal(t, before, s.hash(), "%s %s as %s was refused and changed something", route.method, route.path, who)
+			}
+		}
+		rows = append(rows, row)
+	}
+	slices.Sort(rows)
+	got := strings.Join(rows, "\n") + "\n"
+	const golden = "testdata/access.golden"
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(got), 0o644)) //nolint:gosec // a test's file
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got, "run `go test -run TestRouteWalker -update` and look at the difference")
+}
+
+const unknownID = "0190a6e0-0000-7000-8000-999999999999"
+
+// probes are the ways besides the path in which a request names an object: route → each parameter that takes an id.
+// ada's object and one that does not exist have to answer bob alike.
+func probes() map[string][]func(s *site, o belongings) *http.Request {
+	query := func(method, path, name string, id func(belongings) string) func(*site, belongings) *http.Request {
+		return func(s *site, o belongings) *http.Request {
+			return s.request(s.secrets["other"], method, path+"?"+name+"="+id(o), nil)
+		}
+	}
+	base := func(o belongings) string { return o.base }
+	document := func(o belongings) string { return o.document }
+	header := func(path, name string, value func(*site, belongings) string) func(*site, belongings) *http.Request {
+		return func(s *site, o belongings) *http.Request {
+			method, target, _ := strings.Cut(strings.NewReplacer("TASK", o.task, "DOCUMENT", o.document, "BASE", o.base).Replace(path), " ")
+			return s.request(s.secrets["other"], method, target, nil, name, value(s, o))
+		}
+	}
+	form := func(target string, inQuery bool) func(*site, belongings) *http.Request {
+		return func(s *site, o belongings) *http.Request {
+			parts, path := []part{file("p.txt", "probe")}, target
+			if inQuery {
+				path += "?knowledgeBase=" + o.base
+			} else {
+				parts = append(parts, part{"knowledgeBase", "", o.base})
+			}
+			body, kind := form(s.t, parts...)
+			return s.request(s.secrets["other"], http.MethodPost, path, body, "Content-Type", kind)
+		}
+	}
+	star := func(*site, belongings) string { return "*" }
+	one := func(*site, belongings) string { return "1" }
+	return map[string][]func(*site, belongings) *http.Request{
+		"GET /api/knowledge/documents": {query("GET", "/api/knowledge/documents", "knowledgeBase", base)},
+		"GET /api/knowledge/tasks": {
+			query("GET", "/api/knowledge/tasks", "knowledgeBase", base), query("GET", "/api/knowledge/tasks", "documentId", document),
+		},
+		"POST /api/knowledge/documents/upload":       {form("/api/knowledge/documents/upload", false), form("/api/knowledge/documents/upload", true)},
+		"POST /api/knowledge/documents/upload-async": {form(asyncPath, false), form(asyncPath, true)},
+		"POST /api/knowledge/search": {func(s *site, o belongings) *http.Request {
+			return s.request(s.secrets["other"], "POST", "/api/knowledge/search", strings.NewReader(`{"query":"text","knowledgeBase":"`+o.base+`"}`), "Content-Type", "application/json")
+		}},
+		"GET /api/knowledge/tasks/:taskId/events":     {header("GET /api/knowledge/tasks/TASK/events", "Last-Event-ID", one)},
+		"POST /api/knowledge/tasks/:taskId/cancel":    {header("POST /api/knowledge/tasks/TASK/cancel", "If-Match", star)},
+		"POST /api/knowledge/tasks/:taskId/retry":     {header("POST /api/knowledge/tasks/TASK/retry", "If-Match", star)},
+		"DELETE /api/knowledge/documents/:documentId": {header("DELETE /api/knowledge/documents/DOCUMENT", "If-Match", star)},
+		"DELETE /api/knowledge/bases/:base":           {header("DELETE /api/knowledge/bases/BASE", "If-Match", star)},
+		"GET /api/knowledge/tasks/:taskId":            {header("GET /api/knowledge/tasks/TASK", "If-None-Match", star)},
+		"GET /api/knowledge/documents/:documentId":    {header("GET /api/knowledge/documents/DOCUMENT", "If-None-Match", star)},
+		"GET /api/knowledge/bases/:base":              {header("GET /api/knowledge/bases/BASE", "If-None-Match", star)},
+		"PUT /api/knowledge/documents/:documentId":    {header("PUT /api/knowledge/documents/DOCUMENT", "If-Match", star), header("PUT /api/knowledge/documents/DOCUMENT", "Idempotency-Key", one)},
+	}
+}
+
+// idParams name objects in a query.
+var idParams = []string{"knowledgeBase", "documentId", "taskId", "base", "keyId"}
+
+// Unknown and foreign objects answer the same, byte for byte but the request's id (ASVS 8.2.2), wherever they are named,
+// and nothing of the owner's is touched.
+func TestForeignAndUnknownLookTheSame(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	table := probes()
+	unknown := belongings{task: unknownID, document: unknownID, base: unknownID}
+	for _, r := range s.g.routes() {
+		name := r.method + " " + r.path
+		if !strings.HasPrefix(r.path, "/api/") {
+			continue
+		}
+		object := s.belonging(r)
+		before := s.hash()
+		if strings.Contains(r.path, ":") {
+			foreign := s.walk(r, object, "other")
+			require.Equal(t, http.StatusNotFound, foreign.Code, name)
+			require.Equal(t, s.bare(s.walk(r, unknown, "other")), s.bare(foreign), name)
+		}
+		need := 0
+		for _, p := range r.query {
+			if slices.Contains(idParams, p) {
+				need++
+			}
+		}
+		require.GreaterOrEqual(t, len(table[name]), need, "%s takes ids in its query: give it probes", name)
+		for i, probe := range table[name] {
+			foreign, missing := s.do(probe(s, object)), s.do(probe(s, unknown))
+			require.NotContains(t, foreign.Body.String(), object.document, "%s probe %d", name, i)
+			require.Equal(t, s.bare(missing), s.bare(foreign), "%s probe %d", name, i)
+		}
+		require.Equal(t, before, s.hash(), name)
+	}
+	for name := range table {
+		require.True(t, slices.ContainsFunc(s.g.routes(), func(r route) bool { return r.method+" "+r.path == name }), "no route %s", name)
+	}
+}
+
+// bare is an answer without what differs from request to request.
+func (b *bench) bare(w *httptest.ResponseRecorder) string {
+	h := w.Header().Clone()
+	id := h.Get("X-Request-Id")
+	h.Del("X-Request-Id")
+	var head strings.Builder
+	require.NoError(b.t, h.Write(&head))
+	return fmt.Sprint(w.Code, "\n", head.String(), "\n", strings.ReplaceAll(w.Body.String(), id, "ID"))
+}
