@@ -2,16 +2,20 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/scripts/lab"
 )
 
 const (
 	slowness = 300 * time.Millisecond // of each answer
 	jitter   = 200 * time.Millisecond
-	resetOn  = 700 * time.Millisecond // connections break off for so long, and hold for as long
+	// forgetLimit is longer than the longest waits for an answer in a row: 30 s of a transaction and of Chroma, 10 s of an embedding, each twice.
+	forgetLimit = 3 * time.Minute
+	resetOn     = 700 * time.Millisecond // connections break off for so long, and hold for as long
 )
 
 // slowNet delays every answer of each server in turn: slow is not wrong, nothing fails.
@@ -25,9 +29,11 @@ func slowNet(ctx context.Context, s *stage) (string, error) {
 	})
 }
 
-// halfOpenNet lets nothing through the connections to each server in turn, old or new, and closes none.
+// halfOpenNet lets nothing through the connections to each server in turn, old or new, and closes none. In the end all old
+// connections to all servers at once are forgotten by the net, for ever: the services have to find out by themselves.
 func halfOpenNet(ctx context.Context, s *stage) (string, error) {
-	return s.network(ctx, "silent connections", anyAttempts, func(ctx context.Context, p *lab.Proxy, turn time.Duration) error {
+	var usable, done time.Duration
+	saw, err := s.network(ctx, "silent connections", anyAttempts, func(ctx context.Context, p *lab.Proxy, turn time.Duration) error {
 		if err := p.Silence(); err != nil {
 			return err
 		}
@@ -37,7 +43,38 @@ func halfOpenNet(ctx context.Context, s *stage) (string, error) {
 		}
 		lab.Pause(ctx, turn/3)
 		return nil
+	}, func(ctx context.Context, c *cluster) (err error) {
+		usable, done, err = forgotten(ctx, c)
+		return err
 	})
+	return fmt.Sprintf("all open connections forgotten: an upload was accepted after %.1f s and visible after %.1f s (a transaction waits 30 s at most); %s",
+		usable.Seconds(), done.Seconds(), saw), err
+}
+
+// forgotten is how long after all open connections fell silent an upload is accepted, and done.
+func forgotten(ctx context.Context, c *cluster) (accepted, done time.Duration, err error) {
+	started := time.Now()
+	for _, p := range c.Net.All() {
+		if err := p.Forget(); err != nil {
+			return 0, 0, err
+		}
+	}
+	var task lab.Task
+	if err := lab.Until(ctx, forgetLimit, 50*time.Millisecond, func(ctx context.Context) (err error) {
+		task, err = c.client.Upload(ctx, lab.Text(1_000_000, docBytes))
+		return err
+	}); err != nil {
+		return 0, 0, fmt.Errorf("an upload after all connections were forgotten: %w", err)
+	}
+	accepted = time.Since(started)
+	err = lab.Until(ctx, forgetLimit, 50*time.Millisecond, func(ctx context.Context) error {
+		seen, err := c.client.Task(ctx, task.TaskID)
+		if err == nil && seen.Status != string(taskstate.StatusSucceeded) {
+			err = fmt.Errorf("task %s is %s after all connections were forgotten: %s", seen.TaskID, seen.Status, seen.LastError)
+		}
+		return err
+	})
+	return accepted, time.Since(started), err
 }
 
 // resetNet breaks the connections to each server in turn when the server answers, with breaks between.
@@ -61,9 +98,12 @@ func resetNet(ctx context.Context, s *stage) (string, error) {
 const anyAttempts = 1 << 30
 
 // network gives each server's connections the fault for its part of the load; most is how many attempts it may cost.
-func (s *stage) network(ctx context.Context, what string, most int, fault func(ctx context.Context, p *lab.Proxy, turn time.Duration) error) (string, error) {
+// last comes when all had their turn.
+func (s *stage) network(ctx context.Context, what string, most int, fault func(ctx context.Context, p *lab.Proxy, turn time.Duration) error,
+	last ...func(ctx context.Context, c *cluster) error,
+) (string, error) {
 	return storm{
-		opts: lab.Options{Proxied: true, Env: append([]string{"INGEST_LEASE_MS=5000", "INGEST_MAX_CRASHES=1000"}, retrying...)},
+		opts: lab.Options{Proxied: true, Env: append([]string{"INGEST_LEASE_MS=5000", "INGEST_MAX_CRASHES=1000", "CHROMA_TIMEOUT=30s", "EMBEDDING_TIMEOUT=10s"}, retrying...)},
 		faults: func(ctx context.Context, c *cluster) error {
 			all := c.Net.All()
 			for _, p := range all {
@@ -77,7 +117,12 @@ func (s *stage) network(ctx context.Context, what string, most int, fault func(c
 					return fmt.Errorf("after faults of %s: %w", p.Name, err)
 				}
 			}
-			return nil
+			for _, f := range last {
+				if err := errors.Join(f(ctx, c), c.allRun()); err != nil {
+					return err
+				}
+			}
+			return c.Net.Heal()
 		},
 		judge: func(ctx context.Context, c *cluster, _ *lab.Record) (string, error) {
 			attempts, crashes, err := costs(ctx, c)

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/Shopify/toxiproxy/v2/toxics"
 	"github.com/rs/zerolog"
 )
 
@@ -17,7 +19,11 @@ const (
 	toxicLatency = "latency"
 	toxicReset   = "reset_peer"
 	toxicTimeout = "timeout"
+	toxicForget  = "forget" // ours
 )
+
+// forgetWindow is how long after Forget a connection still counts as an old one.
+const forgetWindow = 100 * time.Millisecond
 
 // Proxy stands between the services and one server. Its faults hold for connections that are open and for new ones;
 // each takes the place of the one before. Its methods are not safe for concurrent use with each other.
@@ -30,6 +36,7 @@ type Proxy struct {
 
 // NewProxy listens on a loopback address of its own and passes all to upstream, host:port. Close it.
 func NewProxy(name, upstream string) (*Proxy, error) {
+	registerToxics()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	p := &Proxy{Name: name, toxi: toxiproxy.NewProxy(server, name, "127.0.0.1:0", upstream)}
 	if err := p.toxi.Start(); err != nil {
@@ -56,6 +63,13 @@ func (p *Proxy) Silence() error {
 	return p.replace(toxic{toxicTimeout, "upstream", none}, toxic{toxicTimeout, "downstream", none})
 }
 
+// Forget makes the connections that are open half-open for as long as they live, and lets new ones work: what a firewall
+// does that lost its table. Heal closes them all.
+func (p *Proxy) Forget() error {
+	before := map[string]int64{"before": time.Now().Add(forgetWindow).UnixMilli()}
+	return p.replace(toxic{toxicForget, "upstream", before}, toxic{toxicForget, "downstream", before})
+}
+
 // Refuse closes all connections and refuses new ones, as a server that is not running.
 func (p *Proxy) Refuse() { p.toxi.Stop() }
 
@@ -78,11 +92,11 @@ type toxic struct {
 	Attributes map[string]int64 `json:"attributes"`
 }
 
-func (p *Proxy) replace(toxics ...toxic) error {
+func (p *Proxy) replace(faults ...toxic) error {
 	if err := p.Heal(); err != nil {
 		return err
 	}
-	for _, t := range toxics {
+	for _, t := range faults {
 		b, err := json.Marshal(t)
 		if err != nil {
 			return err
@@ -93,6 +107,26 @@ func (p *Proxy) replace(toxics ...toxic) error {
 	}
 	return nil
 }
+
+// registerToxics adds ours to those of toxiproxy.
+var registerToxics = sync.OnceFunc(func() { toxics.Register(toxicForget, new(forget)) })
+
+// forget is silent on links that it met before a moment, and not there for later ones.
+type forget struct {
+	Before int64 `json:"before"` // Unix time, ms
+}
+
+// Pipe implements toxics.Toxic.
+func (f *forget) Pipe(stub *toxics.ToxicStub) {
+	if time.Now().UnixMilli() < f.Before {
+		new(toxics.TimeoutToxic).Pipe(stub)
+		return
+	}
+	new(toxics.NoopToxic).Pipe(stub)
+}
+
+// Cleanup implements toxics.CleanupToxic: bytes were lost on the old links, they must not come to life again.
+func (f *forget) Cleanup(stub *toxics.ToxicStub) { stub.Close() }
 
 // Net is the proxies of a world, one for each server; Embed is nil without a fake embedding service.
 type Net struct {

@@ -1,11 +1,13 @@
 package lab
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -59,6 +61,37 @@ func TestProxyFaultsComeAndGo(t *testing.T) {
 
 	require.NoError(t, p.Heal())
 	require.NoError(t, ask(time.Minute))
+}
+
+func TestForgottenConnectionsStaySilentAndNewOnesWork(t *testing.T) {
+	t.Parallel()
+	p, ask := proxied(t)
+	dial := func() net.Conn {
+		var d net.Dialer
+		c, err := d.DialContext(t.Context(), "tcp", p.Addr)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	answer := func(c net.Conn, limit time.Duration) error {
+		require.NoError(t, c.SetDeadline(time.Now().Add(limit)))
+		_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		require.NoError(t, err)
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err == nil {
+			_, err = io.Copy(io.Discard, res.Body)
+		}
+		return err
+	}
+	old := dial()
+	require.NoError(t, answer(old, time.Minute))
+	require.NoError(t, p.Forget())
+	require.ErrorIs(t, answer(old, 2*forgetWindow), os.ErrDeadlineExceeded)
+	require.NoError(t, ask(time.Minute), "a new one works")
+	require.NoError(t, p.Heal())
+	require.NoError(t, old.SetDeadline(time.Now().Add(time.Minute)))
+	_, err := old.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF, "an old one is closed at the end")
 }
 
 func TestHTTPProxyAnswersInTheServersPlace(t *testing.T) {
