@@ -137,60 +137,73 @@ func (c *checker) shape(d documentRow, vs []versionRow) []flaw {
 	return out
 }
 
-// whole judges a visible version's segments: I25, I26, I27, and its vectors.
+// whole judges a visible version's segments: I25, I26, I27; its vectors are asked for with those of others.
 func (c *checker) whole(ctx context.Context, d documentRow, v versionRow, vs []versionRow, digests map[string]digest) error {
 	rows, err := c.segmentsOf(ctx, v.id)
 	if err != nil {
 		return err
 	}
-	if moved, err := c.moved(ctx, d); err != nil || moved {
-		return err // another version is visible by now: the next look judges that one
+	flaws, sum := segmentFlaws(v, vs, rows)
+	other, again := digests[contentKey(v)]
+	differs := again && other.sum != sum
+	if len(flaws) > 0 || differs {
+		if moved, err := c.moved(ctx, d); err != nil || moved {
+			return err // another version is visible by now: the next look judges that one
+		}
 	}
 	c.judged("I25")
+	c.tally.Judged("I26", int64(len(rows)))
+	for _, f := range flaws {
+		c.bad(f.rule, d.id, "%s", f.text)
+	}
+	if v.sha != "" { // else its file is gone: a later upload is visible
+		if !again {
+			digests[contentKey(v)] = digest{v.id, sum}
+		} else {
+			c.verdict(!differs, "I27", d.id, "versions %s and %s were made of the same bytes (%s) with the same settings and differ", other.version, v.id, v.sha)
+		}
+	}
+	ids := make([]string, len(rows))
+	for i, s := range rows {
+		ids[i] = s.vector
+	}
+	return c.want(ctx, d, v, ids)
+}
+
+// segmentFlaws judges a version's segments and answers the digest of its content.
+func segmentFlaws(v versionRow, vs []versionRow, rows []segmentRow) (out []flaw, sum string) {
+	add := func(rule, format string, args ...any) { out = append(out, flaw{rule, fmt.Sprintf(format, args...)}) }
 	if len(rows) == 0 || len(rows) != v.segments {
-		c.bad("I25", d.id, "version %s has %d segments, its row says %d", v.id, len(rows), v.segments)
+		add("I25", "version %s has %d segments, its row says %d", v.id, len(rows), v.segments)
 	}
 	births := map[string]int64{}
 	for _, one := range vs {
 		births[one.id] = one.no
 	}
-	sum, ids := sha256.New(), make([]string, 0, len(rows))
-	seen := map[string]bool{}
+	content, seen := sha256.New(), map[string]bool{}
 	for i, s := range rows {
 		if s.index != i {
-			c.bad("I25", d.id, "version %s: segment %d stands at place %d", v.id, s.index, i)
+			add("I25", "version %s: segment %d stands at place %d", v.id, s.index, i)
 		}
 		if seen[s.vector] {
-			c.bad("I25", d.id, "version %s: two segments share vector %s", v.id, s.vector)
+			add("I25", "version %s: two segments share vector %s", v.id, s.vector)
 		}
 		seen[s.vector] = true
-		ids = append(ids, s.vector)
-		no, known := births[s.birth]
-		c.verdict(known && no <= v.no, "I26", d.id, "version %s: segment %d was born in version %s, which is no earlier one of the document", v.id, i, s.birth)
-		_, _ = fmt.Fprintf(sum, "%d %s %d %s %d %d %d\n", s.index, s.hash, s.page, s.path, s.start, s.end, s.tokens)
+		if no, known := births[s.birth]; !known || no > v.no {
+			add("I26", "version %s: segment %d was born in version %s, which is no earlier one of the document", v.id, i, s.birth)
+		}
+		_, _ = fmt.Fprintf(content, "%d %s %d %s %d %d %d\n", s.index, s.hash, s.page, s.path, s.start, s.end, s.tokens)
 	}
-	c.same(d, v, hex.EncodeToString(sum.Sum(nil)), digests)
-	return c.want(ctx, d, v, ids)
+	return out, hex.EncodeToString(content.Sum(nil))
 }
+
+// contentKey is what a version's content must depend on alone.
+func contentKey(v versionRow) string { return v.sha + " " + v.extractor + " " + v.splitter }
 
 // moved reports whether the document shows another version by now.
 func (c *checker) moved(ctx context.Context, d documentRow) (bool, error) {
 	again, err := c.documents(ctx, c.q.List("DocumentsByID", 1), d.id)
 	return err == nil && (len(again) == 0 || again[0].visible != d.visible || again[0].deleted != d.deleted), err
-}
-
-// same is I27: equal bytes, readers and splitter give equal segments, whatever crashed in between.
-func (c *checker) same(d documentRow, v versionRow, sum string, digests map[string]digest) {
-	if v.sha == "" {
-		return // its file is gone: a later upload is visible
-	}
-	key := v.sha + " " + v.extractor + " " + v.splitter
-	other, again := digests[key]
-	if !again {
-		digests[key] = digest{v.id, sum}
-		return
-	}
-	c.verdict(other.sum == sum, "I27", d.id, "versions %s and %s were made of the same bytes (%s) with the same settings and differ", other.version, v.id, v.sha)
 }
 
 // tombstone is I29 by rows: the first pass of the sweep removes the segments of a deleted document and ends its tasks.

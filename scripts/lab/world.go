@@ -258,7 +258,14 @@ func (w *World) serverEnv() []string {
 }
 
 // Uploads is the upload folder of the services.
-func (w *World) Uploads() string { return filepath.Join(w.Dir, "uploads") }
+func (w *World) Uploads() string {
+	for _, setting := range slices.Backward(w.opts.Env) {
+		if dir, ok := strings.CutPrefix(setting, "UPLOAD_DIR="); ok {
+			return dir
+		}
+	}
+	return filepath.Join(w.Dir, "uploads")
+}
 
 // embedEnv are the settings that lead to the fake embedding service, if there is one.
 func (w *World) embedEnv() []string {
