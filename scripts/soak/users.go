@@ -28,6 +28,7 @@ const (
 	largeBytes = 20_000
 	tries      = 4 // of one upload whose outcome is unknown or that met a 503
 	topK       = 10
+	borrowOne  = 20 // every so many uploads are a file that somebody has sent before
 	tryPause   = 100 * time.Millisecond
 	maxPause   = time.Second
 	patience   = 5 * time.Second // of a user with one request
@@ -219,15 +220,17 @@ func (u *user) remember(h held) {
 }
 
 // known is a document of the user's at random, the younger the likelier; false: it has none yet.
-func (a *actor) known() (held, bool) {
-	a.user.mu.Lock()
-	defer a.user.mu.Unlock()
-	n := len(a.user.recent)
+func (a *actor) known() (held, bool) { return a.user.pick(a.random) }
+
+func (u *user) pick(random *rand.Rand) (held, bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := len(u.recent)
 	if n == 0 {
 		return held{}, false
 	}
-	back := min(a.random.IntN(n), a.random.IntN(n), a.random.IntN(n))
-	return a.user.recent[(a.user.next-1-back+2*n)%n], true
+	back := min(random.IntN(n), random.IntN(n), random.IntN(n))
+	return u.recent[(u.next-1-back+2*n)%n], true
 }
 
 // upload sends something new, once the backlog has room, and sometimes follows it to its end.
@@ -238,8 +241,12 @@ func (a *actor) upload(ctx context.Context) {
 		}
 	}
 	d := a.fresh()
+	if other, ok := a.users[a.random.IntN(len(a.users))].pick(a.random); ok && a.random.IntN(borrowOne) == 0 {
+		d = other.doc // two users have the same file
+		d.Key = fmt.Sprintf("borrow-%d", a.numbers.Add(1))
+	}
 	t, ok := a.send(ctx, d, (*lab.Client).Upload)
-	if !ok {
+	if !ok || t.Duplicate { // a duplicate's task has the key of its first request
 		return
 	}
 	a.user.remember(held{doc: d, task: t.TaskID, document: t.DocumentID})
