@@ -201,7 +201,7 @@ func (q *sequenceRun) person(rt *rapid.T) {
 
 // keep does what the loops do with single rows: promises, marks, reservations.
 func (q *sequenceRun) keep(rt *rapid.T) {
-	kind := rapid.SampledFrom([]string{"promise", "renew", "mark", "release"}).Draw(rt, "kind")
+	kind := rapid.SampledFrom([]string{"promise", "renew", "mark", "mark", "release"}).Draw(rt, "kind")
 	status := map[string]taskstate.Status{
 		"promise": taskstate.StatusQueued, "renew": taskstate.StatusQueued, "mark": taskstate.StatusDead, "release": taskstate.StatusRunning,
 	}[kind]

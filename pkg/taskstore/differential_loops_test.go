@@ -12,10 +12,13 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate/spec"
 )
 
+// sweepable are the states that a sweep is drawn from: those that it can claim come often.
+var sweepable = append(taskstate.Statuses(), taskstate.StatusQueued, taskstate.StatusRetrying, taskstate.StatusRunning, taskstate.StatusRunning)
+
 // sweep claims what is due of one status, leaving out what it knows.
 func (q *sequenceRun) sweep(rt *rapid.T) {
 	w := taskstate.Sweep{
-		Status:     rapid.SampledFrom(taskstate.Statuses()).Draw(rt, "status"),
+		Status:     rapid.SampledFrom(sweepable).Draw(rt, "status"),
 		WakeBefore: taskstate.In(rapid.SampledFrom([]time.Duration{0, 0, -30 * time.Minute, 24 * time.Hour}).Draw(rt, "wake")),
 		Limit:      rapid.IntRange(1, 3).Draw(rt, "limit"),
 	}

@@ -138,9 +138,9 @@ func (d *differential) sequence(rt *rapid.T) {
 	defer func() { d.wrong = d.wrong || !done }()
 	q := d.start(rt)
 	calls := map[string]func(*rapid.T){
-		"": q.compare, "submit": q.submit, "claim": q.claim, "claim again": q.claim, "claim more": q.claim,
+		"": q.compare, "submit": q.submit, "submit again": q.submit, "claim": q.claim, "claim again": q.claim, "claim more": q.claim,
 		"finish": q.finish, "finish again": q.finish, "person": q.person, "person again": q.person,
-		"keep": q.keep, "heartbeat": q.heartbeat, "hold": q.hold, "sweep": q.sweep, "promise": q.promise,
+		"keep": q.keep, "keep again": q.keep, "heartbeat": q.heartbeat, "hold": q.hold, "sweep": q.sweep, "sweep again": q.sweep, "promise": q.promise,
 		"time": q.time, "time again": q.time, "timeline": q.timeline, "get": q.get,
 	}
 	for range stretches {

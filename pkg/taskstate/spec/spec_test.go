@@ -73,6 +73,12 @@ func large() []spec.Config {
 	}
 }
 
+// rules must each have judged something.
+var rules = []string{
+	"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I17", "I18", "I23", "I24", "I25", "I26",
+	"D2", "D4", "D5", "D6", "D8", "L1", "log I1", "log I3", "log I4", "log I5", "log I6", "log I7", "log I8", "log I9", "log I10", "log I11",
+}
+
 // search runs one world and shows its figures.
 func search(t *testing.T, c spec.Config, stop bool) *spec.Search {
 	t.Helper()
@@ -95,27 +101,33 @@ func TestNoOrderOfStepsBreaksARule(t *testing.T) {
 	if *full {
 		worlds = append(worlds, large()...)
 	}
-	reached, judged, states := map[spec.Kind]int{}, map[string]int{}, 0
+	reached, judged, states, searched := map[spec.Kind]int{}, map[string]int{}, 0, 0
 	for _, c := range worlds {
-		s := search(t, c, false)
-		states += s.States
-		for _, v := range s.Violations {
-			t.Errorf("%s: %s", c.Name, v)
-		}
-		for kind, n := range s.Reached {
-			reached[spec.Kind(kind)] += n
-		}
-		for rule, n := range s.Judged {
-			judged[rule] += n
-		}
+		t.Run(c.Name, func(t *testing.T) { // one after the other: each wants memory
+			s := search(t, c, false)
+			for _, v := range s.Violations {
+				t.Error(v)
+			}
+			for kind, n := range s.Reached {
+				reached[spec.Kind(kind)] += n
+			}
+			for rule, n := range s.Judged {
+				judged[rule] += n
+			}
+			states += s.States
+			searched++
+		})
 	}
-	t.Logf("%d states in %d worlds; judged: %v", states, len(worlds), judged)
+	t.Logf("%d states in %d worlds; judged: %v", states, searched, judged)
+	if searched < len(worlds) {
+		return // -run chose some of them
+	}
 	for _, kind := range spec.Kinds() {
 		if reached[kind] == 0 {
 			t.Errorf("no step %q was ever possible: the worlds are too small", kind)
 		}
 	}
-	for _, rule := range []string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I17", "I18", "I23", "I24", "I25", "I26", "D2", "D4", "D5", "D6", "D8", "L1", "log I4", "log I8"} {
+	for _, rule := range rules {
 		if judged[rule] == 0 {
 			t.Errorf("rule %s has judged nothing", rule)
 		}
