@@ -86,6 +86,7 @@ var breaches = map[string]breach{
 	"task: lost": {"I12", func(w *world) {
 		w.client = append(w.client, fsck.ClientRecord{Op: fsck.OpUpload, User: "u", Outcome: fsck.OutcomeOK, Task: "lost"})
 	}, "LOST"},
+	"document: gone":          {"I12", func(w *world) { w.sql(`DELETE FROM knowledge_document WHERE latest_task_id = ?`, w.good) }, "no client deleted it"},
 	"version: of other bytes": {"I12", func(w *world) { w.sql(`UPDATE stored_file SET sha256 = ?`, hash("y")) }, "was accepted for bytes"},
 	"task: ghost":             {"I13", func(w *world) { w.client = w.client[1:]; w.watch(w.good) }, "no request in the client log"},
 	"key: two tasks":          {"I14", func(w *world) { w.client[0].Key = "key-2" }, "with one key"},

@@ -16,11 +16,11 @@ type clientView struct {
 	keys     map[clientKey]*keyUse
 	maybe    map[string]bool // hashes of uploads without an answer
 	deleted  map[string]time.Time
+	unseen   map[string]string // documents that were accepted, with a task of theirs; taken out when their rows were seen
 	searches []ClientRecord
 	hits     map[string][]seenHit // by document
 	watched  map[string]map[string][]ClientRecord
 	made     map[string]bool // every task that an answer named
-	events   int
 }
 
 // clientKey is what an Idempotency-Key is unique by.
@@ -56,7 +56,7 @@ func (c *checker) readClient(context.Context) error {
 	}
 	v := &clientView{
 		accepted: map[string]ClientRecord{}, bodies: map[string]string{}, keys: map[clientKey]*keyUse{}, maybe: map[string]bool{},
-		deleted: map[string]time.Time{}, hits: map[string][]seenHit{}, watched: map[string]map[string][]ClientRecord{}, made: map[string]bool{},
+		deleted: map[string]time.Time{}, unseen: map[string]string{}, hits: map[string][]seenHit{}, watched: map[string]map[string][]ClientRecord{}, made: map[string]bool{},
 	}
 	c.client = v
 	return ReadClientLog(c.e.Client, func(r ClientRecord) error {
@@ -88,7 +88,6 @@ func (v *clientView) add(r ClientRecord) {
 			v.watched[r.Task] = map[string][]ClientRecord{}
 		}
 		v.watched[r.Task][r.Watcher] = append(v.watched[r.Task][r.Watcher], r)
-		v.events++
 	}
 }
 
@@ -108,6 +107,9 @@ func (v *clientView) addUpload(r ClientRecord) {
 	switch r.Outcome {
 	case OutcomeOK:
 		v.made[r.Task] = true
+		if r.Document != "" {
+			v.unseen[r.Document] = r.Task
+		}
 		if !r.Duplicate {
 			v.accepted[r.Task] = r
 			if !r.Replayed {
@@ -195,6 +197,13 @@ func (c *checker) watcher(t taskstate.Task, l *life, events []ClientRecord) {
 	}
 }
 
+// saw notes that a document's row, or its tombstone, is there.
+func (v *clientView) saw(document string) {
+	if v != nil {
+		delete(v.unseen, document)
+	}
+}
+
 // document judges what clients know of a document: I12, I26, I29, I30.
 func (v *clientView) document(c *checker, d documentRow, vs []versionRow) {
 	if v == nil {
@@ -229,6 +238,11 @@ func (c *checker) judgeClient(context.Context) error {
 	}
 	for id, r := range v.accepted {
 		c.verdict(false, "I12", id, "LOST: it was answered with %d at %s and is not in the table", r.Status, stamp(r.Ended))
+	}
+	for id, task := range v.unseen {
+		if _, deleted := v.deleted[id]; !deleted && c.o.WholeClient {
+			c.verdict(false, "I12", task, "its document %s is gone, and no client deleted it", id)
+		}
 	}
 	for at, k := range v.keys {
 		if len(k.tasks) == 0 {

@@ -57,6 +57,7 @@ func (c *checker) readDocuments(ctx context.Context) error {
 // document judges one. The first look may be at rows of two moments; what seems wrong is read again in one statement each
 // and judged only if nothing has moved meanwhile.
 func (c *checker) document(ctx context.Context, d documentRow, vs []versionRow, digests map[string]digest, first bool) error {
+	c.client.saw(d.id)
 	problems := c.shape(d, vs)
 	if len(problems) > 0 && first {
 		again, err := c.documents(ctx, c.q.List("DocumentsByID", 1), d.id)

@@ -169,6 +169,7 @@ func (w *world) fill() {
 	w.twin = w.document(w.id("8002"), "key-2")
 
 	w.dead = w.accept(w.id("8002"), "key-3")
+	w.client[len(w.client)-1].Document = "" // it has none of its own here
 	h := w.claim(w.dead, "w1", "3-0")
 	t := w.apply(w.dead, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 		return taskstate.Fail(policy, m, t, h, taskstate.Failure{Code: "X", Cause: "cannot be read", Permanent: true})
