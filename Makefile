@@ -42,7 +42,7 @@ test: deps ## install or start what the tests need, run them all with the race d
 	go test $(TEST_ALL) -coverprofile=$(RUN)/cover-store.out -coverpkg=$(STORE)/... $(STORE)/...
 	@# A child's memory means nothing under the race detector: what looks at it runs again without.
 	@# Without C, as the binaries are built, it has process numbers of its own too.
-	CGO_ENABLED=0 go test -count=1 -run 'TestHostile|TestChildIs|TestEachLayer|TestConfinement|TestA23' ./pkg/ingest/extract
+	CGO_ENABLED=0 go test -count=1 -run 'TestHostile|TestChildIs|TestEachLayer|TestConfinement|TestA23|TestVeryMany' ./pkg/ingest/extract
 	@tail -n +2 $(RUN)/cover-store.out >> $(RUN)/cover.out
 	go run ./scripts/cover $(RUN)/cover.out
 

@@ -176,7 +176,7 @@ func TestA22(t *testing.T) {
 func TestA23(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, nil)
-	const n = 100_000
+	const n = 100_000 / memoryFactor
 	for name, page := range map[string]string{
 		"formatting":        strings.Repeat("<b><i><a href=x><font>", n) + "end",
 		"crossed":           strings.Repeat("<p><b></p></b><table><a>", n) + "end",

@@ -123,32 +123,30 @@ func lying(data []byte, size uint32) []byte {
 
 // manyNames is an archive of n empty members, as other programs than Go's write it.
 func manyNames(n int) []byte {
-	var buf bytes.Buffer
-	buf.WriteString("PK\x03\x04" + strings.Repeat("\x00", 26))
-	start := buf.Len()
+	buf := append(make([]byte, 0, n*(dirEntryBytes+16)+200), "PK\x03\x04"+strings.Repeat("\x00", 26)...)
+	start := len(buf)
+	head := append([]byte("PK\x01\x02"), make([]byte, dirEntryBytes-4)...)
+	head[28] = byte(len("x0000000.xml"))
 	for i := range n {
-		name := fmt.Sprintf("word/x%d.xml", i)
-		head := make([]byte, dirEntryBytes)
-		copy(head, "PK\x01\x02")
-		binary.LittleEndian.PutUint16(head[28:], uint16(len(name)))
-		buf.Write(head)
-		buf.WriteString(name)
+		buf = append(buf, head...)
+		buf = append(buf, 'x')
+		buf = strconv.AppendInt(buf, int64(1_000_000+i), 10)
+		buf = append(buf, ".xml"...)
 	}
 	record := make([]byte, zip64RecordSize+zip64LocatorSize+endRecordBytes)
 	copy(record, "PK\x06\x06")
 	binary.LittleEndian.PutUint64(record[32:], uint64(n))
-	binary.LittleEndian.PutUint64(record[40:], uint64(buf.Len()-start))
+	binary.LittleEndian.PutUint64(record[40:], uint64(len(buf)-start))
 	binary.LittleEndian.PutUint64(record[48:], uint64(start))
 	locator := record[zip64RecordSize:]
 	copy(locator, "PK\x06\x07")
-	binary.LittleEndian.PutUint64(locator[8:], uint64(buf.Len()))
+	binary.LittleEndian.PutUint64(locator[8:], uint64(len(buf)))
 	end := locator[zip64LocatorSize:]
 	copy(end, "PK\x05\x06")
 	for i := 8; i < 20; i++ {
 		end[i] = 0xFF
 	}
-	buf.Write(record)
-	return buf.Bytes()
+	return append(buf, record...)
 }
 
 func manyEntries(t testing.TB) []byte {
