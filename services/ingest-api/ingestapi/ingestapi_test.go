@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"mime/multipart"
 	"net/http"
+	"path"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,7 +33,7 @@ func gatewayOn(t *testing.T) (url, user, operator string) {
 	for k, v := range map[string]string{
 		"MYSQL_DSN": labserver.MySQLDatabase(t), "DATABASE_URL": "", "REDIS_URL": labserver.RedisURL(t), "VECTOR_STORE": "embedded",
 		"UPLOAD_DIR": filepath.Join(dir, "uploads"), "VECTOR_DIR": filepath.Join(dir, "vectors"),
-		"HTTP_ADDR": "127.0.0.1:0", "AUTH_MODE": "keys", "UPLOAD_RATE_LIMIT": "2", "UPLOAD_MAX_BYTES": "1000",
+		"HTTP_ADDR": "127.0.0.1:0", "AUTH_MODE": "keys", "UPLOAD_RATE_LIMIT": "2", "UPLOAD_MAX_BYTES": "1000", "AUTH_FAIL_LIMIT": "3", "AUTH_FAIL_WINDOW_SECONDS": "86400",
 	} {
 		t.Setenv(k, v)
 	}
@@ -114,6 +116,40 @@ func TestGatewayOnRealServers(t *testing.T) {
 	require.Equal(t, http.StatusTooManyRequests, status, "%v", body)
 	require.Equal(t, "RATE_LIMITED", body["code"])
 	status, _ = ask(t, http.MethodGet, url+"/readyz", "", "", nil)
+	require.Equal(t, http.StatusOK, status)
+
+	// An operator holds the task and lets it go on; both steps and his name stand in the audit log, the refused look too.
+	internal := url + "/internal/tasks/" + path.Base(task)
+	for _, step := range []string{"/suspend", "/resume"} {
+		status, body = ask(t, http.MethodPost, internal+step, operator, "application/json", strings.NewReader(`{"reason":"a look"}`))
+		require.Equal(t, http.StatusOK, status, "%v", body)
+	}
+	require.Equal(t, "QUEUED", body["status"])
+	status, body = ask(t, http.MethodGet, url+"/internal/audit?actor=root", operator, "", nil)
+	require.Equal(t, http.StatusOK, status)
+	items, ok := body["items"].([]any)
+	require.True(t, ok)
+	require.Len(t, items, 2)
+	for i, action := range []string{"task_resume", "task_suspend"} {
+		event, ok := items[i].(map[string]any)
+		require.True(t, ok)
+		require.Equal(t, action, event["action"])
+		require.Equal(t, path.Base(task), event["target"])
+		require.Equal(t, "a look", event["detail"])
+		require.Equal(t, "127.0.0.1", event["ip"])
+		require.NotEmpty(t, event["requestId"])
+	}
+	status, _ = ask(t, http.MethodGet, url+"/internal/audit", user, "", nil)
+	require.Equal(t, http.StatusForbidden, status)
+
+	// Three guesses are judged, then nobody looks any more; the user whose key was good goes on.
+	codes := map[int]int{}
+	for range 6 {
+		status, _ = ask(t, http.MethodGet, task, auth.NewSecret(), "", nil)
+		codes[status]++
+	}
+	require.Equal(t, map[int]int{http.StatusUnauthorized: 3, http.StatusTooManyRequests: 3}, codes)
+	status, _ = ask(t, http.MethodGet, task, user, "", nil)
 	require.Equal(t, http.StatusOK, status)
 }
 

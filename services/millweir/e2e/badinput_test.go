@@ -186,6 +186,20 @@ func TestBadSettingsAreNamedAtTheStart(t *testing.T) {
 			require.NotContains(t, out, "goroutine")
 		})
 	}
+	// Nobody has to prove who he is: only where nobody else can come from.
+	for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:0", "127.0.0.1.example.com:0"} {
+		code, out := run(t, "dev", []string{"AUTH_MODE=none"}, "--data", t.TempDir(), "--addr", addr)
+		require.Equal(t, 2, code, out)
+		require.Contains(t, out, "set AUTH_MODE=keys", addr)
+	}
+	for _, setting := range []string{"JWT_SECRET=secret-too-short", "JWKS_URL=http://id.example.com/jwks"} {
+		code, out := run(t, "dev", []string{setting, "AUTH_MODE=keys"}, "--data", t.TempDir(), "--addr", "127.0.0.1:0")
+		require.Equal(t, 2, code, out)
+		for _, name := range []string{strings.Split(setting, "=")[0], "JWT_ISSUER", "JWT_AUDIENCE"} {
+			require.Contains(t, out, name)
+		}
+		require.NotContains(t, out, "secret-too-short")
+	}
 	code, out := run(t, "dev", []string{"INGEST_MAX_CRASHS=5", "INGEST_MAX_CRASHES=1"}, "--data", t.TempDir())
 	require.Equal(t, 2, code)
 	require.Contains(t, out, "INGEST_MAX_CRASHS", "a misspelt name is told")
