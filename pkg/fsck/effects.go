@@ -47,7 +47,7 @@ func (c *checker) readAcks(context.Context) error {
 func (c *checker) judgeAcks(t taskstate.Task, l *life) {
 	for fence, k := range l.claims {
 		for _, a := range c.acks[k.delivery] {
-			if a.Script || a.At.Before(k.began) {
+			if a.Script || a.At.Before(k.began) || c.lostBefore(k.delivery, a.At) {
 				continue
 			}
 			early := k.ended.IsZero() || a.At.Add(ackSkew).Before(k.ended)
@@ -55,6 +55,15 @@ func (c *checker) judgeAcks(t taskstate.Task, l *life) {
 				k.delivery, stamp(a.At), fence, stamp(k.ended))
 		}
 	}
+}
+
+// lostBefore reports whether the queue lost the delivery before that time: settling acknowledges what is gone, whatever its row says.
+func (c *checker) lostBefore(delivery string, at time.Time) bool {
+	ms, _ := idParts(delivery)
+	added := time.UnixMilli(int64(ms)) //nolint:gosec // a time of our own days
+	return slices.ContainsFunc(c.o.Flushes, func(flush time.Time) bool {
+		return !added.After(flush) && flush.Add(-skew).Before(at)
+	})
 }
 
 // judgePaid is I28, and I26 for calls: each paid batch of a task is excused by how the run before it ended.
