@@ -96,8 +96,10 @@ func (c *Client) Watch(ctx context.Context, task string, after int64, seen func(
 
 // quiet drops the error of a stream that its own reader ended.
 func quiet(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return nil
+	default:
+		return err
 	}
-	return err
 }
