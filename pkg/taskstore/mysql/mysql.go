@@ -66,27 +66,12 @@ func OpenURL(ctx context.Context, address string, pool backend.PoolSize) (*backe
 func parseDSN(dsn string) (*driver.Config, error) {
 	cfg, err := driver.ParseDSN(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("not a DSN of the form user:password@tcp(host:3306)/database: %s", hidden(err.Error(), dsn))
+		return nil, fmt.Errorf("not a DSN of the form user:password@tcp(host:3306)/database: %s", backend.HideLogin(err.Error(), dsn))
 	}
 	if cfg.DBName == "" {
 		return nil, errors.New("names no database (user:password@tcp(host:3306)/database)")
 	}
 	return cfg, nil
-}
-
-// hidden cuts out of a parser's message whatever may be of the login: all that stands before the last @, in pieces,
-// since a password with a slash or bracket in it was taken apart before the parser met something it could name.
-func hidden(message, dsn string) string {
-	at := strings.LastIndexByte(dsn, '@')
-	if at < 0 {
-		return message
-	}
-	for _, piece := range strings.FieldsFunc(dsn[:at], func(r rune) bool { return strings.ContainsRune(":/?&=@()", r) }) {
-		if len(piece) > 1 {
-			message = strings.ReplaceAll(message, piece, "***")
-		}
-	}
-	return message
 }
 
 // parseURL turns a URL into the driver's configuration.

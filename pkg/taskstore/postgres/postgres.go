@@ -30,11 +30,11 @@ func CheckURL(address string) error {
 	return err
 }
 
-// parse reads the address; pgx keeps the password out of its message.
+// parse reads the address; its error never shows the password: pgx hides it only where it can tell which part it is.
 func parse(address string) (*pgx.ConnConfig, error) {
 	cfg, err := pgx.ParseConfig(address)
 	if err != nil {
-		return nil, fmt.Errorf("not a URL of the form postgres://user:password@host:5432/database: %w", err)
+		return nil, fmt.Errorf("not a URL of the form postgres://user:password@host:5432/database: %s", backend.HideLogin(err.Error(), address))
 	}
 	return cfg, nil
 }
