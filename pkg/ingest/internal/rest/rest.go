@@ -24,6 +24,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/millweir/millweir/pkg/telemetry"
 )
 
 const (
@@ -178,7 +180,7 @@ func (c *Client) Do(ctx context.Context, call Call) ([]byte, error) {
 		span.SetAttributes(attribute.Int("http.response.status_code", status))
 	}
 	if err != nil {
-		span.SetStatus(codes.Error, err.Error())
+		span.SetStatus(codes.Error, telemetry.Redact(err.Error()))
 	}
 	return body, err
 }
