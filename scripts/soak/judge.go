@@ -89,6 +89,23 @@ func (s *soak) audit() lab.Audit {
 	}
 }
 
+// ask is a check whose failure shows the whole log of the first guilty task.
+func (s *soak) ask(ctx context.Context, a lab.Audit) (history.Report, error) {
+	report, err := a.Judge(ctx)
+	var bad *lab.AuditError
+	if !errors.As(err, &bad) {
+		return report, err
+	}
+	for _, r := range bad.Report {
+		for _, e := range r.Examples {
+			if log, logErr := lab.Log(ctx, a.DB, e.Task); logErr == nil && len(log) > 0 {
+				return report, fmt.Errorf("%w\nlog of task %s:\n%s", err, e.Task, history.Words(log))
+			}
+		}
+	}
+	return report, err
+}
+
 // judge is the verdict: every applicable rule must have judged something and found nothing.
 func (s *soak) judge(ctx context.Context, took time.Duration, moving history.Report) error {
 	if err := s.journal.close(); err != nil {
@@ -107,7 +124,7 @@ func (s *soak) judge(ctx context.Context, took time.Duration, moving history.Rep
 	began := time.Now()
 	a := s.audit()
 	a.ClientLog, a.Whole, a.Gateway = client, true, s.crowd.operator[0]
-	report, err := a.Judge(ctx)
+	report, err := s.ask(ctx, a)
 	if err == nil {
 		report = fsck.Merge(report, moving)
 		err = report.RequireJudged(fsck.Applicable()...)

@@ -156,7 +156,7 @@ func (s *soak) harm(ctx context.Context) (history.Report, error) {
 	}
 	a := s.audit()
 	a.Moving, a.Vectors = true, nil // the store has its turn at rest
-	report, err := a.Judge(ctx)
+	report, err := s.ask(ctx, a)
 	if err != nil {
 		return nil, fmt.Errorf("under way, %s after the last fault: %w", calm, err)
 	}
