@@ -46,6 +46,7 @@ func small() []spec.Config {
 		config("duplicate", spec.Faults{Duplicates: 2}),
 		config("flush", spec.Faults{Flushes: 1, Crashes: 1}),
 		config("people", spec.Faults{Acts: 1, Replays: 1}),
+		config("retry-now", spec.Faults{Acts: 1}, twoAttempts),
 		config("restore", spec.Faults{Restores: 1, Pauses: 1}, alwaysWell),
 		config("versions", spec.Faults{}, twoTasks, document, alwaysWell),
 		config("versions-zombie", spec.Faults{Pauses: 1}, document),
