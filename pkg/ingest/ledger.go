@@ -18,9 +18,14 @@ const (
 	ledgerKeep   = 24 * time.Hour // after the last use (design D10)
 	// ledgerTouch is how old a use may look before it is written again: a look-up is not a write each time.
 	ledgerTouch = time.Hour
-	// ledgerPatience bounds the commit of what was paid for when the run's own time is over.
+	// ledgerPatience bounds one try to commit what was paid for, also when the run's own time is over.
 	ledgerPatience = 5 * time.Second
-	bytesFloat     = 4
+	// While the run has time the commit is tried so often, with waits that double up to the longest one: longer than a short
+	// absence of the database, or the locks of a session that fell silent. What is given up here is paid for again.
+	ledgerTries     = 20
+	ledgerFirstWait = 50 * time.Millisecond
+	ledgerLastWait  = time.Second
+	bytesFloat      = 4
 )
 
 // errVectorBytes: a ledger row does not hold what its dimension says.
@@ -110,10 +115,27 @@ func (a *App) ledgerVectors(ctx context.Context, model string, hashes []textHash
 }
 
 // ledgerAdd commits embeddings that were paid for, also when the run is being stopped; entries have different hashes.
+// An entry is the same whoever writes it, so a commit without an answer is done again.
 func (a *App) ledgerAdd(ctx context.Context, model string, entries []ledgerEntry) error {
+	wait := ledgerFirstWait
+	for try := 1; ; try++ {
+		err := a.ledgerTry(ctx, model, entries)
+		if err == nil {
+			return nil
+		}
+		away := errors.Is(err, taskstate.ErrOutcomeUnknown) || errors.Is(err, taskstate.ErrUnavailable)
+		if !away || try == ledgerTries || !pauseFor(ctx, wait) {
+			return fmt.Errorf("write the ledger: %w", err)
+		}
+		wait = min(2*wait, ledgerLastWait)
+	}
+}
+
+// ledgerTry is one try, whose time does not end with the run's.
+func (a *App) ledgerTry(ctx context.Context, model string, entries []ledgerEntry) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerPatience)
 	defer cancel()
-	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
 		for page := range slices.Chunk(entries, ledgerPage) {
 			params := make([]any, 0, len(page)*5)
 			for _, e := range page {
@@ -125,10 +147,18 @@ func (a *App) ledgerAdd(ctx context.Context, model string, entries []ledgerEntry
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("write the ledger: %w", err)
+}
+
+// pauseFor waits; false when ctx ended first.
+func pauseFor(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return ctx.Err() == nil
 	}
-	return nil
 }
 
 // modelArgs are the arguments of a look-up.
