@@ -29,9 +29,6 @@ func queryFiles() fs.FS {
 	return sub
 }
 
-// maxLine bounds a line of a log that is read.
-const maxLine = 1 << 20
-
 // checker is one check in work.
 type checker struct {
 	e     Evidence
