@@ -24,7 +24,7 @@ func chromaFaults(ctx context.Context, s *stage) (string, error) {
 	var reason string
 	want := map[string]taskstate.Status{}
 	return storm{
-		opts: lab.Options{ChromaHTTP: true, Env: append([]string{"INGEST_LEASE_MS=5000"}, retrying...)}, want: want,
+		opts: lab.Options{ChromaHTTP: true, Env: retrying}, want: want,
 		faults: func(ctx context.Context, c *cluster) error {
 			var err error
 			if reason, err = wrongDimension(ctx, c, want); err != nil {

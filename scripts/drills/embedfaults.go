@@ -19,7 +19,7 @@ func embedFaults(ctx context.Context, s *stage) (string, error) {
 	var throttled int
 	var met []string
 	return storm{
-		opts: lab.Options{Env: append([]string{"INGEST_LEASE_MS=5000", "EMBEDDING_TIMEOUT=2s"}, retrying...)},
+		opts: lab.Options{Env: append([]string{"EMBEDDING_TIMEOUT=2s"}, retrying...)},
 		faults: func(ctx context.Context, c *cluster) error {
 			turn := s.load / time.Duration(2*len(faults)) // each, and as much peace after it
 			for _, f := range faults {

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/scripts/lab"
 )
@@ -15,6 +18,9 @@ var everyService = []string{"ingest-api", "stream-worker", "stream-worker", "rec
 
 // stormPause is how long one of a storm's three clients waits between two documents.
 const stormPause = 250 * time.Millisecond
+
+// serverLog is how much of the log of a dead server is shown, bytes.
+const serverLog = 4000
 
 // leastAccepted is how many documents a second of load must bring in, or the faults met nothing.
 const leastAccepted = 1
@@ -35,7 +41,7 @@ type storm struct {
 }
 
 // run starts everyService with a gateway whose address outlives it.
-func (st storm) run(ctx context.Context, s *stage) (string, error) {
+func (st storm) run(ctx context.Context, s *stage) (saw string, err error) {
 	api := lab.FreeAddr()
 	opts := st.opts
 	opts.Embedder, opts.Env = slowEmbedder(), append([]string{"HTTP_ADDR=" + api}, opts.Env...)
@@ -44,6 +50,7 @@ func (st storm) run(ctx context.Context, s *stage) (string, error) {
 		return "", err
 	}
 	defer c.Close()
+	defer func() { err = c.blame(err) }()
 	if st.embedder == nil {
 		st.embedder = []embedtest.Fault{{Kind: embedtest.Delay, For: embedTime}}
 	}
@@ -60,6 +67,7 @@ func (st storm) run(ctx context.Context, s *stage) (string, error) {
 		return "", err
 	}
 	load := stop()
+	c.Embed.Clear() // searches want it too
 	if err := c.allReady(ctx, liveLimit); err != nil {
 		return "", err
 	}
@@ -75,8 +83,23 @@ func (st storm) run(ctx context.Context, s *stage) (string, error) {
 	if n := len(load.Accepted); n < s.least() {
 		return "", fmt.Errorf("%d documents were accepted, fewer than %d: the faults met no load", n, s.least())
 	}
-	saw, err := st.judge(ctx, c, load)
+	saw, err = st.judge(ctx, c, load)
 	return saw + "; " + summary(load), err
+}
+
+// blame adds to an error that a server is not running, with the end of its log: MariaDB was seen to die of itself.
+func (c *cluster) blame(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, s := range []*labserver.Server{c.SQL, c.Redis, c.Chroma} {
+		if s.Running() {
+			continue
+		}
+		log, readErr := os.ReadFile(s.LogFile())
+		err = fmt.Errorf("%w\n  %s is not running; end of its log:\n%s", errors.Join(err, readErr), s.Kind, log[max(0, len(log)-serverLog):])
+	}
+	return err
 }
 
 // least is how many documents the stage's load must bring in.
