@@ -152,7 +152,9 @@ func (l *laboratory) check(ctx context.Context, c check, bug string) error {
 		return err
 	}
 	//nolint:gosec // a test program of ours
-	cmd := exec.CommandContext(ctx, program, "-test.run", c.tests, "-test.failfast", "-test.timeout", checkLimit.String())
+	cmd := exec.CommandContext(ctx, program, slices.DeleteFunc([]string{
+		"-test.run", c.tests, "-test.failfast", "-test.timeout", checkLimit.String(), c.flags,
+	}, func(arg string) bool { return arg == "" })...)
 	cmd.Dir = filepath.FromSlash(c.pkg)
 	cmd.Env = append(os.Environ(), "MILLWEIR_MUTANT="+bug)
 	var out bytes.Buffer
