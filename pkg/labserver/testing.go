@@ -56,7 +56,7 @@ func Main(m *testing.M, checks ...func() error) {
 	for _, check := range checks {
 		if err := check(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+			os.Exit(1) //nolint:forbidigo // a TestMain has no other way to fail
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// ErrInvalid: a task that no store may keep.
+// ErrInvalid says that a task is one that no store may keep.
 var ErrInvalid = errors.New("invalid task")
 
 // Table is ingest_task with its log, in memory: what every store must answer and hold after the same calls.
