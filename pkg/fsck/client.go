@@ -225,7 +225,7 @@ func (v *clientView) document(c *checker, d documentRow, vs []versionRow) {
 		}
 		one, ok := byNo[h.version]
 		shown := ok && (one.state == visible || one.state == superseded) && !one.created.After(h.ended.Add(skew)) &&
-			(one.closed.IsZero() || !one.closed.Before(h.began.Add(-skew)))
+			(one.closed.IsZero() || !one.closed.Before(h.began.Add(-commitLag)))
 		c.verdict(shown, "I26", d.id, "a search at %s found version %d, which was not visible then", stamp(h.began), h.version)
 	}
 }
