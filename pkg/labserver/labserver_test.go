@@ -2,6 +2,7 @@ package labserver
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -83,6 +84,35 @@ func TestServersSurviveKillAndRestart(t *testing.T) {
 			require.NoError(t, s.Stop(ctx), "stopping twice does nothing")
 		})
 	}
+}
+
+// A MariaDB that starts removes all temporary tables that it finds in its folder for them; another server that is just
+// opening one of those dies of it (SIGSEGV in ha_maria::drop_table, seen with 10.11.19).
+func TestStartedMariaDBLeavesTemporaryTablesOfOthers(t *testing.T) {
+	t.Parallel()
+	one := MariaDB(t)
+	foreign := temporaryTable(t, one)
+	two := Private(t, KindMariaDB, Options{})
+	require.FileExists(t, foreign)
+
+	own := temporaryTable(t, two)
+	require.NoError(t, two.Restart(t.Context()))
+	require.NoFileExists(t, own, "if it stays, a start removes nothing and this test shows nothing")
+}
+
+// temporaryTable puts a file into the server's folder for them, with the name and owner of one of its temporary tables.
+func temporaryTable(t *testing.T, s *Server) string {
+	t.Helper()
+	client, err := program("mariadb", "mariadb-client")
+	require.NoError(t, err)
+	out, err := exec.CommandContext(t.Context(), client,
+		"--no-defaults", "-uroot", "-S", s.socket(), "-NBe", "SELECT @@tmpdir").Output()
+	require.NoError(t, err)
+	path := filepath.Join(strings.TrimSpace(string(out)), "#sql-temptable-"+rand.Text()+".MAI")
+	require.NoError(t, os.WriteFile(path, nil, 0o644))
+	require.NoError(t, giveTo(path, "mysql"))
+	t.Cleanup(func() { _ = os.Remove(path) })
+	return path
 }
 
 func TestRedisDatabasesAreApart(t *testing.T) {
