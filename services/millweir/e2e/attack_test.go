@@ -23,12 +23,7 @@ func TestA37(t *testing.T) {
 	env := []string{
 		database, "REDIS_URL=" + redis.URL(""), "VECTOR_STORE=chroma", "CHROMA_BASE_URL=" + labserver.Chroma(t).URL(""), "UPLOAD_DIR=" + t.TempDir(), "HTTP_ADDR=127.0.0.1:0",
 	}
-	keyOf := func(user string) string {
-		code, out := run(t, "millweir", env[:1], "keys", "create", "--user", user)
-		require.Equal(t, 0, code, out)
-		lines := strings.Split(strings.TrimSpace(out), "\n")
-		return lines[len(lines)-1]
-	}
+	keyOf := func(user string) string { return newKey(t, database, "--user", user) }
 	api := start(t, "ingest-api", env)
 	ada := newClient(t, "http://"+api.printed(`"gateway: listening".*?"addr":"([^"]+)"`)).as(keyOf("ada"))
 	bob := ada.as(keyOf("bob"))

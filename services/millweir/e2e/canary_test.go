@@ -127,12 +127,7 @@ func TestCanariesStayHome(t *testing.T) {
 		"JWT_SECRET=" + secrets["jwt"], "JWT_ISSUER=i", "JWT_AUDIENCE=a", "HTTP_ADDR=127.0.0.1:0", "OTEL_EXPORTER_OTLP_ENDPOINT=" + otlp.URL,
 		"INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=0", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=0",
 	}
-	key := func(args ...string) string {
-		code, out := run(t, "millweir", env[:1], append([]string{"keys", "create"}, args...)...)
-		require.Equal(t, 0, code, out)
-		lines := strings.Split(strings.TrimSpace(out), "\n")
-		return lines[len(lines)-1]
-	}
+	key := func(args ...string) string { return newKey(t, env[0], args...) }
 	secrets["user key"], secrets["operator key"] = key("--user", "ada"), key("--user", "root", "--role", "operator")
 	said := map[string]string{} // what anybody could see, by where
 

@@ -229,11 +229,7 @@ func TestUsersAreIsolated(t *testing.T) {
 	p, c := startDev(t, "AUTH_MODE=keys")
 	data := p.cmd.Args[2]
 	key := func(user string, more ...string) string {
-		code, out := run(t, "millweir", []string{"DATABASE_URL=sqlite:" + data + "/millweir.db"}, append([]string{"keys", "create", "--user", user}, more...)...)
-		require.Equal(t, 0, code, out)
-		at := strings.Index(out, "mw_live_")
-		require.GreaterOrEqual(t, at, 0, out)
-		return strings.FieldsFunc(out[at:], func(r rune) bool { return strings.ContainsRune(" \n\t\",|", r) })[0]
+		return newKey(t, "DATABASE_URL=sqlite:"+data+"/millweir.db", append([]string{"--user", user}, more...)...)
 	}
 	anna, bert := c.as(key("anna")), c.as(key("bert"))
 	c.get(tasks).refused(t, http.StatusUnauthorized, "UNAUTHENTICATED")

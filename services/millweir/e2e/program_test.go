@@ -159,3 +159,13 @@ func run(t *testing.T, name string, env []string, args ...string) (int, string) 
 	}
 	return cmd.ProcessState.ExitCode(), string(out)
 }
+
+// newKey makes an API key with the millweir command and answers it.
+func newKey(t *testing.T, database string, args ...string) string {
+	t.Helper()
+	code, out := run(t, "millweir", []string{database}, append([]string{"keys", "create"}, args...)...)
+	require.Equal(t, 0, code, out)
+	key := regexp.MustCompile(`mw_live_\w+`).FindString(out)
+	require.NotEmpty(t, key, out)
+	return key
+}
