@@ -29,7 +29,7 @@ var ErrInvalidInput = errors.New("invalid API key request")
 // DB is what keys need of a database; taskstate.Store is one.
 type DB interface {
 	InTx(ctx context.Context, f taskstate.TxFunc) error
-	Reader() taskstate.Tx
+	Read(ctx context.Context, f taskstate.ReadFunc) error
 	Dialect() string
 }
 
@@ -165,20 +165,24 @@ func (k *Keys) List(ctx context.Context, after *Key, limit int) ([]Key, error) {
 		at := after.CreatedAt.UTC()
 		name, args = "KeyListAfter", []any{at, at, after.ID, limit}
 	}
-	rows, err := k.db.Reader().QueryContext(ctx, k.q.Get(name), args...)
-	if err != nil {
-		return nil, fmt.Errorf("list API keys: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
 	var out []Key
-	for rows.Next() {
-		key, err := scanKey(rows)
+	err := k.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
+		out = nil
+		rows, err := db.QueryContext(ctx, k.q.Get(name), args...)
 		if err != nil {
-			return nil, fmt.Errorf("list API keys: %w", err)
+			return err
 		}
-		out = append(out, key)
-	}
-	if err := rows.Err(); err != nil {
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			key, err := scanKey(rows)
+			if err != nil {
+				return err
+			}
+			out = append(out, key)
+		}
+		return rows.Err()
+	})
+	if err != nil {
 		return nil, fmt.Errorf("list API keys: %w", err)
 	}
 	return out, nil
@@ -210,7 +214,11 @@ func (k *Keys) Revoke(ctx context.Context, by audit.Source, id string) error {
 // find reads a key by its digest, with the database's clock. ErrInvalidKey when there is none.
 func (k *Keys) find(ctx context.Context, sum string) (Key, time.Time, error) {
 	var now taskstate.Stamp
-	key, err := scanKey(k.db.Reader().QueryRowContext(ctx, k.q.Get("KeyFind"), sum), &now)
+	var key Key
+	err := k.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) (err error) {
+		key, err = scanKey(db.QueryRowContext(ctx, k.q.Get("KeyFind"), sum), &now)
+		return err
+	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return Key{}, time.Time{}, ErrInvalidKey
 	}

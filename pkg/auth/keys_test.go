@@ -35,9 +35,9 @@ type database struct {
 	reads atomic.Int64
 }
 
-func (d *database) Reader() taskstate.Tx {
+func (d *database) Read(ctx context.Context, f taskstate.ReadFunc) error {
 	d.reads.Add(1)
-	return d.Store.Reader()
+	return d.Store.Read(ctx, f)
 }
 
 // ended is a context that is over.

@@ -289,7 +289,7 @@ func (a *App) baseByID(ctx context.Context, tx taskstate.Tx, id, user string) (B
 }
 
 // scanBase reads one base. ErrBaseNotFound.
-func scanBase(row *sql.Row) (Base, error) {
+func scanBase(row scanner) (Base, error) {
 	var b Base
 	var created, updated taskstate.Stamp
 	err := row.Scan(&b.ID, &b.UserID, &b.Name, &b.Model.Key, &b.Model.Dim, &created, &updated)

@@ -179,6 +179,29 @@ func column(ctx context.Context, tx taskstate.Tx, query string, params ...any) (
 	return out, rows.Err()
 }
 
+// read answers what f reads outside a transaction; f may run again, so it keeps nothing of a try that failed.
+func read[T any](ctx context.Context, s taskstate.Store, f func(ctx context.Context, db taskstate.Tx) (T, error)) (out T, err error) {
+	err = s.Read(ctx, func(ctx context.Context, db taskstate.Tx) (err error) {
+		out, err = f(ctx, db)
+		return err
+	})
+	return out, err
+}
+
+// readRow reads the only row of a query outside a transaction.
+func readRow[T any](ctx context.Context, s taskstate.Store, scan func(scanner) (T, error), query string, params ...any) (T, error) {
+	return read(ctx, s, func(ctx context.Context, db taskstate.Tx) (T, error) {
+		return scan(db.QueryRowContext(ctx, query, params...))
+	})
+}
+
+// readColumn reads the only column of a query outside a transaction.
+func readColumn(ctx context.Context, s taskstate.Store, query string, params ...any) ([]string, error) {
+	return read(ctx, s, func(ctx context.Context, db taskstate.Tx) ([]string, error) {
+		return column(ctx, db, query, params...)
+	})
+}
+
 // flag is a boolean argument that every dialect takes.
 func flag(b bool) int {
 	if b {

@@ -25,7 +25,7 @@ func (r *Reads) Base(ctx context.Context, c Caller, idOrName string) (Base, erro
 		idOrName = DefaultBase
 	}
 	if uuidText.MatchString(idOrName) {
-		b, err := baseFrom(r.store.Reader().QueryRowContext(ctx, r.q.Get("BaseByID"), idOrName))
+		b, err := readRow(ctx, r.store, baseFrom, r.q.Get("BaseByID"), idOrName)
 		if err == nil && !c.Scope.All() && b.UserID != c.Scope.UserID {
 			return Base{}, ErrBaseNotFound
 		}
@@ -33,7 +33,7 @@ func (r *Reads) Base(ctx context.Context, c Caller, idOrName string) (Base, erro
 			return b, err
 		}
 	}
-	return baseFrom(r.store.Reader().QueryRowContext(ctx, r.q.Get("BaseByName"), c.Scope.UserID, idOrName))
+	return readRow(ctx, r.store, baseFrom, r.q.Get("BaseByName"), c.Scope.UserID, idOrName)
 }
 
 // Bases lists live bases, newest first.
@@ -46,12 +46,12 @@ func (r *Reads) Bases(ctx context.Context, c Caller, after *taskstate.Cursor, li
 		query, args = query+"\n"+r.q.Get("BaseAfter"), append(args, after.At, after.At, after.ID)
 	}
 	query, args = query+"\n"+r.q.Get("BaseOrder"), append(args, limit)
-	return collect(ctx, r.store.Reader(), "list knowledge bases", query, args, func(rows *sql.Rows) (Base, error) { return baseFrom(rows) })
+	return collect(ctx, r.store, "list knowledge bases", query, args, func(rows *sql.Rows) (Base, error) { return baseFrom(rows) })
 }
 
 // CreateBase makes a base. ErrBaseExists when its user has a live one of that name.
 func (r *Reads) CreateBase(ctx context.Context, c Caller, name string) (Base, error) {
-	if _, err := baseFrom(r.store.Reader().QueryRowContext(ctx, r.q.Get("BaseByName"), c.Scope.UserID, name)); err == nil {
+	if _, err := readRow(ctx, r.store, baseFrom, r.q.Get("BaseByName"), c.Scope.UserID, name); err == nil {
 		return Base{}, ErrBaseExists
 	} else if !errors.Is(err, ErrBaseNotFound) {
 		return Base{}, err
@@ -64,7 +64,7 @@ func (r *Reads) CreateBase(ctx context.Context, c Caller, name string) (Base, er
 		_, err := tx.ExecContext(ctx, r.q.Get("BaseInsert"), id.String(), c.Scope.UserID, name, name, m.Now, m.Now)
 		return err
 	})
-	b, readErr := baseFrom(r.store.Reader().QueryRowContext(ctx, r.q.Get("BaseByName"), c.Scope.UserID, name))
+	b, readErr := readRow(ctx, r.store, baseFrom, r.q.Get("BaseByName"), c.Scope.UserID, name)
 	switch {
 	case readErr == nil && b.ID == id.String():
 		return b, nil // also after an unknown commit
@@ -87,7 +87,7 @@ func (r *Reads) BaseSummary(ctx context.Context, c Caller, idOrName string) (Sum
 		status      DocumentStatus
 		n, segments int64
 	}
-	rows, err := collect(ctx, r.store.Reader(), "count documents", r.q.Get("BaseDocuments"), []any{b.ID}, func(rows *sql.Rows) (row, error) {
+	rows, err := collect(ctx, r.store, "count documents", r.q.Get("BaseDocuments"), []any{b.ID}, func(rows *sql.Rows) (row, error) {
 		var x row
 		return x, rows.Scan(&x.status, &x.n, &x.segments)
 	})
@@ -112,8 +112,8 @@ func (r *Reads) BaseSummary(ctx context.Context, c Caller, idOrName string) (Sum
 
 // oldestWaiting is the age of the base's oldest task that has not ended; 0: none.
 func (r *Reads) oldestWaiting(ctx context.Context, base string) (time.Duration, error) {
-	var at taskstate.Stamp
-	if err := r.store.Reader().QueryRowContext(ctx, r.q.Get("BaseOldestWaiting"), base).Scan(&at); err != nil {
+	at, err := readRow(ctx, r.store, func(row scanner) (at taskstate.Stamp, err error) { return at, row.Scan(&at) }, r.q.Get("BaseOldestWaiting"), base)
+	if err != nil {
 		return 0, fmt.Errorf("oldest waiting task: %w", err)
 	}
 	if at.IsZero() {
@@ -144,22 +144,25 @@ func baseFrom(row scanner) (Base, error) {
 	return b, nil
 }
 
-// collect runs a query and scans every row.
-func collect[T any](ctx context.Context, db taskstate.Tx, what, query string, args []any, scan func(*sql.Rows) (T, error)) ([]T, error) {
-	rows, err := db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	defer func() { _ = rows.Close() }() // Err tells what went wrong
-	var out []T
-	for rows.Next() {
-		v, err := scan(rows)
+// collect runs a query outside a transaction and scans every row.
+func collect[T any](ctx context.Context, s taskstate.Store, what, query string, args []any, scan func(*sql.Rows) (T, error)) ([]T, error) {
+	out, err := read(ctx, s, func(ctx context.Context, db taskstate.Tx) ([]T, error) {
+		rows, err := db.QueryContext(ctx, query, args...)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
+			return nil, err
 		}
-		out = append(out, v)
-	}
-	if err := rows.Err(); err != nil {
+		defer func() { _ = rows.Close() }() // Err tells what went wrong
+		var out []T
+		for rows.Next() {
+			v, err := scan(rows)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, v)
+		}
+		return out, rows.Err()
+	})
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	return out, nil

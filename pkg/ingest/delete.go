@@ -14,7 +14,7 @@ const deleteBatch = 200 // documents of one transaction
 // DeleteDocument takes a document out of every search at once; the sweeper removes rows, vectors and file.
 // Errors: ErrDocumentNotFound, the caller's guard's, taskstate.ErrUnavailable.
 func (a *App) DeleteDocument(ctx context.Context, c Caller, id string) error {
-	found, err := column(ctx, a.d.Store.Reader(), a.q.Get("DocumentReachable"), id, flag(c.Scope.All()), c.Scope.UserID)
+	found, err := readColumn(ctx, a.d.Store, a.q.Get("DocumentReachable"), id, flag(c.Scope.All()), c.Scope.UserID)
 	if err != nil {
 		return fmt.Errorf("delete document %s: %w", id, err)
 	}
@@ -31,7 +31,7 @@ func (a *App) DeleteDocument(ctx context.Context, c Caller, id string) error {
 // A task that an accept adds between the two locks stays open; the sweeper's first pass cancels it.
 // The caller's guard is asked about each document that lives, his note is written with what is buried.
 func (a *App) deleteDocuments(ctx context.Context, actor taskstate.Actor, c Caller, documents []string) error {
-	open, err := column(ctx, a.d.Store.Reader(), a.q.List("TasksOpen", len(documents)), args(documents)...)
+	open, err := readColumn(ctx, a.d.Store, a.q.List("TasksOpen", len(documents)), args(documents)...)
 	if err != nil {
 		return fmt.Errorf("find open tasks: %w", err)
 	}
@@ -190,9 +190,9 @@ func (a *App) reachableBase(ctx context.Context, c Caller, idOrName string) (Bas
 	if idOrName == "" {
 		idOrName = DefaultBase
 	}
-	b, err := scanBase(a.d.Store.Reader().QueryRowContext(ctx, a.q.Get("BaseReachable"), idOrName, flag(c.Scope.All()), c.Scope.UserID))
+	b, err := readRow(ctx, a.d.Store, scanBase, a.q.Get("BaseReachable"), idOrName, flag(c.Scope.All()), c.Scope.UserID)
 	if errors.Is(err, ErrBaseNotFound) {
-		b, err = scanBase(a.d.Store.Reader().QueryRowContext(ctx, a.q.Get("BaseNamed"), c.Scope.UserID, idOrName))
+		b, err = readRow(ctx, a.d.Store, scanBase, a.q.Get("BaseNamed"), c.Scope.UserID, idOrName)
 	}
 	return b, err
 }
@@ -200,7 +200,7 @@ func (a *App) reachableBase(ctx context.Context, c Caller, idOrName string) (Bas
 // deleteBaseDocuments buries the live documents of a deleted base and answers how many there were.
 func (a *App) deleteBaseDocuments(ctx context.Context, actor taskstate.Actor, base string) (int, error) {
 	for n := 0; ; {
-		documents, err := column(ctx, a.d.Store.Reader(), a.q.Get("BaseDocuments"), base, deleteBatch)
+		documents, err := readColumn(ctx, a.d.Store, a.q.Get("BaseDocuments"), base, deleteBatch)
 		if err != nil {
 			return n, fmt.Errorf("list documents of base %s: %w", base, err)
 		}

@@ -16,7 +16,7 @@ func (r *Reads) Document(ctx context.Context, c Caller, id string) (Document, er
 	if !c.Scope.All() {
 		query, args = query+"\n"+r.q.Get("DocumentOwner"), append(args, c.Scope.UserID)
 	}
-	d, err := scanDocument(r.store.Reader().QueryRowContext(ctx, query, args...))
+	d, err := readRow(ctx, r.store, scanDocument, query, args...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Document{}, ErrDocumentNotFound
 	}
@@ -61,7 +61,7 @@ func (r *Reads) Documents(ctx context.Context, c Caller, q DocumentQuery) ([]Doc
 		add(r.q.Get("DocumentAfter"+order), q.After.At, q.After.At, q.After.ID)
 	}
 	add(r.q.Get("DocumentOrder"+order), q.Limit)
-	return collect(ctx, r.store.Reader(), "list documents", b.String(), args, func(rows *sql.Rows) (Document, error) { return scanDocument(rows) })
+	return collect(ctx, r.store, "list documents", b.String(), args, func(rows *sql.Rows) (Document, error) { return scanDocument(rows) })
 }
 
 // documentOrder names the statements of an order.
@@ -88,7 +88,7 @@ func (r *Reads) Segments(ctx context.Context, c Caller, documentID string, after
 	if _, err := r.Document(ctx, c, documentID); err != nil {
 		return nil, err
 	}
-	return collect(ctx, r.store.Reader(), "list segments", r.q.Get("SegmentPage"), []any{documentID, after, limit}, func(rows *sql.Rows) (Segment, error) {
+	return collect(ctx, r.store, "list segments", r.q.Get("SegmentPage"), []any{documentID, after, limit}, func(rows *sql.Rows) (Segment, error) {
 		var s Segment
 		var path string
 		err := rows.Scan(&s.Index, &s.Text, &s.Page, &path, &s.ByteStart, &s.ByteEnd, &s.Tokens)

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -178,19 +179,14 @@ func (a *App) sweepLedger(ctx context.Context, s *Swept) error {
 
 // oldLedger reads a page of entries last used before a time, by model.
 func (a *App) oldLedger(ctx context.Context, before time.Time) (map[string][]string, int, error) {
-	rows, err := a.d.Store.Reader().QueryContext(ctx, a.q.Get("LedgerOld"), before, pageSize)
-	if err != nil {
-		return nil, 0, err
+	type entry struct{ model, hash string }
+	old, err := collect(ctx, a.d.Store, "look for old entries of the ledger", a.q.Get("LedgerOld"), []any{before, pageSize}, func(rows *sql.Rows) (entry, error) {
+		var e entry
+		return e, rows.Scan(&e.model, &e.hash)
+	})
+	by := map[string][]string{}
+	for _, e := range old {
+		by[e.model] = append(by[e.model], e.hash)
 	}
-	defer func() { _ = rows.Close() }()
-	by, n := map[string][]string{}, 0
-	for rows.Next() {
-		var model, hash string
-		if err := rows.Scan(&model, &hash); err != nil {
-			return nil, 0, err
-		}
-		by[model] = append(by[model], hash)
-		n++
-	}
-	return by, n, rows.Err()
+	return by, len(old), err
 }

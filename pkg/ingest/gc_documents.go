@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -47,24 +48,14 @@ func (a *App) sweepDocuments(ctx context.Context, s *Swept) error {
 
 // dueThings reads a page of what is due.
 func (a *App) dueThings(ctx context.Context, query string, now time.Time, withBase bool) ([]dueThing, error) {
-	rows, err := a.d.Store.Reader().QueryContext(ctx, query, now, sweepBatch)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var out []dueThing
-	for rows.Next() {
+	return collect(ctx, a.d.Store, "look for what is due", query, []any{now, sweepBatch}, func(rows *sql.Rows) (dueThing, error) {
 		var d dueThing
 		into := []any{&d.id, &d.base, &d.pass}
 		if !withBase {
 			into = []any{&d.id, &d.pass}
 		}
-		if err := rows.Scan(into...); err != nil {
-			return nil, err
-		}
-		out = append(out, d)
-	}
-	return out, rows.Err()
+		return d, rows.Scan(into...)
+	})
 }
 
 // sweepDocument is one pass over a deleted document.
@@ -111,7 +102,7 @@ func (a *App) sweepDocument(ctx context.Context, d dueThing, s *Swept) error {
 
 // cancelDeleted cancels the tasks of a deleted document that are open all the same.
 func (a *App) cancelDeleted(ctx context.Context, document string) (int, error) {
-	open, err := column(ctx, a.d.Store.Reader(), a.q.List("TasksOpen", 1), document)
+	open, err := readColumn(ctx, a.d.Store, a.q.List("TasksOpen", 1), document)
 	if err != nil || len(open) == 0 {
 		return 0, err
 	}
@@ -181,7 +172,7 @@ func (a *App) sweepBase(ctx context.Context, b dueThing, s *Swept) error {
 		return err
 	}
 	s.Cancelled += n
-	left, err := column(ctx, a.d.Store.Reader(), a.q.Get("BaseRowLeft"), b.id)
+	left, err := readColumn(ctx, a.d.Store, a.q.Get("BaseRowLeft"), b.id)
 	if err != nil {
 		return err
 	}

@@ -103,7 +103,9 @@ func (a *App) SweepFiles(ctx context.Context) (int, error) {
 		if len(stored) == 0 {
 			return ctx.Err()
 		}
-		known, err := a.set(ctx, a.d.Store.Reader(), "FilesKnown", stored)
+		known, err := read(ctx, a.d.Store, func(ctx context.Context, db taskstate.Tx) (map[string]bool, error) {
+			return a.set(ctx, db, "FilesKnown", stored)
+		})
 		if err != nil {
 			return fmt.Errorf("look for the files' rows: %w", err)
 		}

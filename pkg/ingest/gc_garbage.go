@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -42,22 +43,13 @@ func (a *App) sweepGarbage(ctx context.Context, s *Swept) error {
 
 // dueGarbage reads a page of garbage whose time has come.
 func (a *App) dueGarbage(ctx context.Context, now time.Time) ([]garbage, error) {
-	rows, err := a.d.Store.Reader().QueryContext(ctx, a.q.Get("GarbageDue"), now, garbageMax)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var out []garbage
-	for rows.Next() {
+	return collect(ctx, a.d.Store, "look for due garbage", a.q.Get("GarbageDue"), []any{now, garbageMax}, func(rows *sql.Rows) (garbage, error) {
 		var g garbage
 		var marked taskstate.Stamp
-		if err := rows.Scan(&g.vector, &g.base, &g.document, &g.birth, &marked, &g.pass); err != nil {
-			return nil, err
-		}
+		err := rows.Scan(&g.vector, &g.base, &g.document, &g.birth, &marked, &g.pass)
 		g.marked = !marked.IsZero()
-		out = append(out, g)
-	}
-	return out, rows.Err()
+		return g, err
+	})
 }
 
 // judgeGarbage decides on dropped vectors, document by document under its lock: mark, wait, or forget because a row names them again.

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"time"
 
@@ -49,20 +50,10 @@ func (a *App) sweepVersions(ctx context.Context, s *Swept) error {
 
 // dueVersions reads a page of versions whose time has come.
 func (a *App) dueVersions(ctx context.Context, now time.Time) ([]dueVersion, error) {
-	rows, err := a.d.Store.Reader().QueryContext(ctx, a.q.Get("VersionsDue"), now, sweepBatch)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var out []dueVersion
-	for rows.Next() {
+	return collect(ctx, a.d.Store, "look for due versions", a.q.Get("VersionsDue"), []any{now, sweepBatch}, func(rows *sql.Rows) (dueVersion, error) {
 		var v dueVersion
-		if err := rows.Scan(&v.id, &v.document, &v.base, &v.state, &v.task); err != nil {
-			return nil, err
-		}
-		out = append(out, v)
-	}
-	return out, rows.Err()
+		return v, rows.Scan(&v.id, &v.document, &v.base, &v.state, &v.task)
+	})
 }
 
 // cancelOutdated cancels the open tasks of BUILDING versions that a later upload's visible version outdates (contract §2).

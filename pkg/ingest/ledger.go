@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"database/sql"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -39,32 +40,32 @@ type ledgerEntry struct {
 
 // ledgerKnown answers the dimension of each of hashes that the ledger has for the model, and notes their use.
 func (a *App) ledgerKnown(ctx context.Context, model string, hashes []textHash) (map[textHash]int, error) {
-	out := make(map[textHash]int, len(hashes))
-	rows, err := a.d.Store.Reader().QueryContext(ctx, a.q.List("LedgerKnown", len(hashes)), modelArgs(model, hashes)...)
-	if err != nil {
-		return nil, fmt.Errorf("look into the ledger: %w", err)
+	type entry struct {
+		hash textHash
+		dim  int
+		used taskstate.Stamp
 	}
-	defer func() { _ = rows.Close() }()
+	found, err := collect(ctx, a.d.Store, "look into the ledger", a.q.List("LedgerKnown", len(hashes)), modelArgs(model, hashes), func(rows *sql.Rows) (entry, error) {
+		var e entry
+		var text string
+		if err := rows.Scan(&text, &e.dim, &e.used); err != nil {
+			return e, err
+		}
+		var err error
+		e.hash, err = parseHash(text)
+		return e, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[textHash]int, len(found))
 	var stale []textHash
 	now := a.d.Clock()
-	for rows.Next() {
-		var text string
-		var dim int
-		var used taskstate.Stamp
-		if err := rows.Scan(&text, &dim, &used); err != nil {
-			return nil, fmt.Errorf("look into the ledger: %w", err)
+	for _, e := range found {
+		out[e.hash] = e.dim
+		if now.Sub(e.used.Time) > ledgerTouch {
+			stale = append(stale, e.hash)
 		}
-		h, err := parseHash(text)
-		if err != nil {
-			return nil, fmt.Errorf("look into the ledger: %w", err)
-		}
-		out[h] = dim
-		if now.Sub(used.Time) > ledgerTouch {
-			stale = append(stale, h)
-		}
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-		return nil, fmt.Errorf("look into the ledger: %w", err)
 	}
 	return out, a.ledgerUsed(ctx, model, stale)
 }
@@ -87,31 +88,28 @@ func (a *App) ledgerUsed(ctx context.Context, model string, hashes []textHash) e
 
 // ledgerVectors reads the vectors of those of hashes that the ledger has.
 func (a *App) ledgerVectors(ctx context.Context, model string, hashes []textHash) (map[textHash][]float32, error) {
-	out := make(map[textHash][]float32, len(hashes))
-	rows, err := a.d.Store.Reader().QueryContext(ctx, a.q.List("LedgerFind", len(hashes)), modelArgs(model, hashes)...)
-	if err != nil {
-		return nil, fmt.Errorf("read the ledger: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	found, err := collect(ctx, a.d.Store, "read the ledger", a.q.List("LedgerFind", len(hashes)), modelArgs(model, hashes), func(rows *sql.Rows) (ledgerEntry, error) {
+		var e ledgerEntry
 		var text string
 		var dim int
 		var blob []byte
 		if err := rows.Scan(&text, &dim, &blob); err != nil {
-			return nil, fmt.Errorf("read the ledger: %w", err)
+			return e, err
 		}
-		h, err := parseHash(text)
-		if err != nil {
-			return nil, fmt.Errorf("read the ledger: %w", err)
+		var err error
+		if e.hash, err = parseHash(text); err != nil {
+			return e, err
 		}
-		if out[h], err = decodeVector(blob, dim); err != nil {
-			return nil, fmt.Errorf("read the ledger: entry %s: %w", text, err)
+		if e.vector, err = decodeVector(blob, dim); err != nil {
+			err = fmt.Errorf("entry %s: %w", text, err)
 		}
+		return e, err
+	})
+	out := make(map[textHash][]float32, len(found))
+	for _, e := range found {
+		out[e.hash] = e.vector
 	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("read the ledger: %w", err)
-	}
-	return out, nil
+	return out, err
 }
 
 // ledgerAdd commits embeddings that were paid for, also when the run is being stopped; entries have different hashes.

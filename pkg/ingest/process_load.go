@@ -48,9 +48,11 @@ func (r *run) load(ctx context.Context) (taskstate.Reason, error) {
 	var size sql.NullInt64
 	var deleted taskstate.Stamp
 	var visibleUpload int64
-	err := r.a.d.Store.Reader().QueryRowContext(ctx, r.a.q.Get("WorkLoad"), r.job.Task.ID).Scan(
-		&w.version, &w.document, &w.base, &w.no, &w.uploadNo, &w.givenTitle, &w.model, &w.extractor, &w.splitter,
-		&path, &sum, &size, &deleted, &visibleUpload, &w.visible, &w.baseModel.Key, &w.baseModel.Dim)
+	err := r.a.d.Store.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
+		return db.QueryRowContext(ctx, r.a.q.Get("WorkLoad"), r.job.Task.ID).Scan(
+			&w.version, &w.document, &w.base, &w.no, &w.uploadNo, &w.givenTitle, &w.model, &w.extractor, &w.splitter,
+			&path, &sum, &size, &deleted, &visibleUpload, &w.visible, &w.baseModel.Key, &w.baseModel.Dim)
+	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", Permanent(CodeInternal, remedyMissing, "load work: the task has no open version")
 	}

@@ -55,8 +55,8 @@ func (r *run) makePlan(ctx context.Context) error {
 
 // visibleVersion is the document's visible version now, if its vectors were made with the model of this run.
 func (r *run) visibleVersion(ctx context.Context) (string, error) {
-	var id string
-	err := r.a.d.Store.Reader().QueryRowContext(ctx, r.a.q.Get("DocumentVisible"), r.work.document).Scan(&id)
+	text := func(row scanner) (s string, err error) { return s, row.Scan(&s) }
+	id, err := readRow(ctx, r.a.d.Store, text, r.a.q.Get("DocumentVisible"), r.work.document)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}
@@ -66,8 +66,8 @@ func (r *run) visibleVersion(ctx context.Context) (string, error) {
 	if id = strings.TrimSpace(id); id == "" {
 		return "", nil
 	}
-	var model string
-	if err := r.a.d.Store.Reader().QueryRowContext(ctx, r.a.q.Get("VersionModel"), id).Scan(&model); err != nil {
+	model, err := readRow(ctx, r.a.d.Store, text, r.a.q.Get("VersionModel"), id)
+	if err != nil {
 		return "", fmt.Errorf("read the visible version's model: %w", err)
 	}
 	if model != r.a.d.Embedder.Model().Key {
@@ -83,35 +83,37 @@ func (r *run) visibleVectors(ctx context.Context, version string) (map[textHash]
 		return out, nil
 	}
 	for after, more := -1, true; more; {
-		n, last, err := r.visiblePage(ctx, version, after, out)
+		page, err := r.visiblePage(ctx, version, after)
 		if err != nil {
-			return nil, fmt.Errorf("read the visible version's vectors: %w", err)
+			return nil, err
 		}
-		after, more = last, n == planPage
+		for _, v := range page {
+			out[v.text] = append(out[v.text], v.planned)
+			after = v.index
+		}
+		more = len(page) == planPage
 	}
 	return out, nil
 }
 
-// visiblePage reads one page of a version's vectors after an index into out.
-func (r *run) visiblePage(ctx context.Context, version string, after int, out map[textHash][]planned) (n, last int, err error) {
-	rows, err := r.a.d.Store.Reader().QueryContext(ctx, r.a.q.Get("VisibleVectors"), version, after, planPage)
-	if err != nil {
-		return 0, after, err
-	}
-	defer func() { _ = rows.Close() }()
-	last = after
-	for rows.Next() {
+// seen is a segment of the visible version.
+type seen struct {
+	planned
+	index int
+	text  textHash
+}
+
+// visiblePage reads one page of a version's vectors after an index.
+func (r *run) visiblePage(ctx context.Context, version string, after int) ([]seen, error) {
+	args := []any{version, after, planPage}
+	return collect(ctx, r.a.d.Store, "read the visible version's vectors", r.a.q.Get("VisibleVectors"), args, func(rows *sql.Rows) (seen, error) {
+		var s seen
 		var text string
-		var v planned
-		if err := rows.Scan(&last, &text, &v.vector, &v.birth); err != nil {
-			return n, last, err
+		if err := rows.Scan(&s.index, &text, &s.vector, &s.birth); err != nil {
+			return s, err
 		}
-		h, err := parseHash(text)
-		if err != nil {
-			return n, last, err
-		}
-		out[h] = append(out[h], v)
-		n++
-	}
-	return n, last, rows.Err()
+		var err error
+		s.text, err = parseHash(text)
+		return s, err
+	})
 }

@@ -53,7 +53,7 @@ func (r *run) writeRows(ctx context.Context) (taskstate.Reason, error) {
 // and notes which ones an earlier attempt has written.
 func (r *run) confirmRows(ctx context.Context) error {
 	w := &rowWriter{r: r}
-	drop, err := w.ownRows(ctx, r.a.d.Store.Reader())
+	drop, err := read(ctx, r.a.d.Store, w.ownRows)
 	if err != nil {
 		return fmt.Errorf("read the version's rows back: %w", err)
 	}

@@ -104,7 +104,7 @@ func (s *search) fetch(ctx context.Context, n int, births []string) ([]Hit, erro
 
 // filtered asks once more for vectors of visible births only; still short means partial.
 func (s *search) filtered(ctx context.Context) (SearchResult, bool, error) {
-	births, err := collect(ctx, s.r.store.Reader(), "visible births", s.r.q.Get("SearchBirths"), []any{s.base, searchBirths + 1}, func(rows *sql.Rows) (string, error) {
+	births, err := collect(ctx, s.r.store, "visible births", s.r.q.Get("SearchBirths"), []any{s.base, searchBirths + 1}, func(rows *sql.Rows) (string, error) {
 		var id string
 		return id, rows.Scan(&id)
 	})
@@ -136,7 +136,7 @@ func (s *search) join(ctx context.Context, hits []Hit) (res SearchResult, switch
 		visible bool
 		hit     SearchHit
 	}
-	rows, err := collect(ctx, s.r.store.Reader(), "join hits", s.r.q.List("SearchJoin", len(hits)), args, func(rows *sql.Rows) (row, error) {
+	rows, err := collect(ctx, s.r.store, "join hits", s.r.q.List("SearchJoin", len(hits)), args, func(rows *sql.Rows) (row, error) {
 		var x row
 		var visible int
 		var path string

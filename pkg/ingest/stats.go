@@ -36,7 +36,7 @@ func (r *Reads) Stats(ctx context.Context, c Caller) (Stats, error) {
 		to taskstate.Status
 		n  int64
 	}
-	rows, err := collect(ctx, r.store.Reader(), "recent changes", r.q.Get("RecentChanges"), []any{m.Now.Add(-recentWindow)}, func(rows *sql.Rows) (row, error) {
+	rows, err := collect(ctx, r.store, "recent changes", r.q.Get("RecentChanges"), []any{m.Now.Add(-recentWindow)}, func(rows *sql.Rows) (row, error) {
 		var x row
 		return x, rows.Scan(&x.to, &x.n)
 	})

@@ -76,6 +76,9 @@ type AlsoFunc func(ctx context.Context, tx Tx, m Moment, changed []Decision) err
 // TxFunc works inside an open transaction; it runs again from the start when the transaction is retried.
 type TxFunc func(ctx context.Context, tx Tx, m Moment) error
 
+// ReadFunc reads outside a transaction; it may run again from the start, so it keeps nothing of a try that failed.
+type ReadFunc func(ctx context.Context, db Tx) error
+
 // Each makes a DecideFunc of a pure function.
 func Each(f func(m Moment, t Task) Decision) DecideFunc {
 	return func(_ context.Context, _ Tx, m Moment, tasks []Task) ([]Decision, error) {
@@ -155,8 +158,8 @@ type Store interface {
 	Hold(ctx context.Context, taskID string, token Token, f TxFunc) error
 	// InTx runs f in a transaction of its own, with the same retries.
 	InTx(ctx context.Context, f TxFunc) error
-	// Reader reads outside a transaction, with the same placeholders.
-	Reader() Tx
+	// Read runs f outside a transaction: again when a connection was dead, and never longer than the database may take.
+	Read(ctx context.Context, f ReadFunc) error
 	// Dialect is mysql, postgres or sqlite.
 	Dialect() string
 

@@ -57,7 +57,12 @@ func (s *Store) DB() *sql.DB { return s.backend.DB }
 // Stats answers how the pool of connections is used, for metrics.
 func (s *Store) Stats() sql.DBStats { return s.backend.DB.Stats() }
 
-// Reader reads outside a transaction.
+// Read implements taskstate.Store.
+func (s *Store) Read(ctx context.Context, f taskstate.ReadFunc) error {
+	return s.read(ctx, "", func(ctx context.Context, tx *session) error { return f(ctx, tx) })
+}
+
+// Reader reads outside a transaction, for tools and tests: nothing bounds, repeats or names what fails, as Read does.
 func (s *Store) Reader() taskstate.Tx { return &session{store: s, on: s.backend.Reads} }
 
 // Moment answers the database's clock and timeline.
@@ -89,6 +94,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if _, err := tx.ExecContext(ctx, s.queries.Get("Ping")); err != nil {
+		s.suspect(err)
 		return fmt.Errorf("%w: %w", errUnavailable, err)
 	}
 	return nil

@@ -139,7 +139,7 @@ func (s *Store) again(ctx context.Context, what string, t *tries, err error) err
 	case class == backend.Lost && t.lost < maxReconnects:
 		t.lost++
 	case class == backend.Lost, class == backend.Retry:
-		return fmt.Errorf("%s: %w: %w", what, errUnavailable, err)
+		return wrap(what, fmt.Errorf("%w: %w", errUnavailable, err))
 	default:
 		return wrap(what, err)
 	}
@@ -154,10 +154,10 @@ func (s *Store) sqlClass(err error) (class backend.Class, known bool) {
 	return s.classOf(err), s.backend.Known(err)
 }
 
-// wrap says what was being done; nil stays nil.
+// wrap says what was being done, if there is a word for it; nil stays nil.
 func wrap(what string, err error) error {
-	if err == nil {
-		return nil
+	if err == nil || what == "" {
+		return err
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
@@ -199,6 +199,7 @@ func pause(ctx context.Context, n int) error {
 func (s *Store) once(ctx context.Context, work workFunc) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
+	defer func() { s.suspect(err) }()
 	conn, err := s.backend.DB.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
@@ -311,5 +312,14 @@ func (s *Store) repeat(ctx context.Context, what string, on runner, f func(ctx c
 func (s *Store) limited(ctx context.Context, tx *session, f func(ctx context.Context, tx *session) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	return f(ctx, tx)
+	err := f(ctx, tx)
+	s.suspect(err)
+	return err
+}
+
+// suspect gives up the unused connections when one did not answer in time, so that the next try gets a new one.
+func (s *Store) suspect(err error) {
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.backend.DropIdle()
+	}
 }

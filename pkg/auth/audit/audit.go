@@ -70,7 +70,7 @@ type Event struct {
 // DB is what the log needs of a database; taskstate.Store is one.
 type DB interface {
 	InTx(ctx context.Context, f taskstate.TxFunc) error
-	Reader() taskstate.Tx
+	Read(ctx context.Context, f taskstate.ReadFunc) error
 	Dialect() string
 }
 
@@ -137,23 +137,28 @@ func (l *Log) List(ctx context.Context, q Query) ([]Event, error) {
 	if q.Actor != "" {
 		text, args = text+"\n"+l.q.Get("EventActor"), append(args, q.Actor)
 	}
-	rows, err := l.db.Reader().QueryContext(ctx, text+"\n"+l.q.Get("EventOrder"), append(args, q.Limit)...)
-	if err != nil {
-		return nil, fmt.Errorf("list audit events: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
+	text, args = text+"\n"+l.q.Get("EventOrder"), append(args, q.Limit)
 	var out []Event
-	for rows.Next() {
-		var e Event
-		var at taskstate.Stamp
-		s := &e.Source
-		if err := rows.Scan(&e.ID, &at, &e.Action, &s.Actor, &s.Role, &s.KeyID, &s.IP, &s.RequestID, &e.Target, &e.Detail, &e.Times); err != nil {
-			return nil, fmt.Errorf("list audit events: %w", err)
+	err := l.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
+		out = nil
+		rows, err := db.QueryContext(ctx, text, args...)
+		if err != nil {
+			return err
 		}
-		e.At = at.Time
-		out = append(out, e)
-	}
-	if err := rows.Err(); err != nil {
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			var e Event
+			var at taskstate.Stamp
+			s := &e.Source
+			if err := rows.Scan(&e.ID, &at, &e.Action, &s.Actor, &s.Role, &s.KeyID, &s.IP, &s.RequestID, &e.Target, &e.Detail, &e.Times); err != nil {
+				return err
+			}
+			e.At = at.Time
+			out = append(out, e)
+		}
+		return rows.Err()
+	})
+	if err != nil {
 		return nil, fmt.Errorf("list audit events: %w", err)
 	}
 	return out, nil

@@ -186,7 +186,12 @@ func testInTx(t *testing.T, b *bench) {
 	b.fatalIf(write("yes?", nil))
 	equal(t, "committed", b.get(id).ChatID, "yes?")
 	var got string
-	b.fatalIf(b.s.Reader().QueryRowContext(b.ctx, "SELECT chat_id FROM ingest_task WHERE id = ? AND user_id = ?", id, "u1").Scan(&got))
+	b.fatalIf(b.s.Read(b.ctx, func(ctx context.Context, db taskstate.Tx) error {
+		return db.QueryRowContext(ctx, "SELECT chat_id FROM ingest_task WHERE id = ? AND user_id = ?", id, "u1").Scan(&got)
+	}))
+	if err := b.s.Read(b.ctx, func(context.Context, taskstate.Tx) error { return boom }); err != boom { //nolint:errorlint // as it is
+		t.Fatalf("got %v, want the hook's own error", err)
+	}
 	equal(t, "reader", got, "yes?")
 	// A hook that swallows a failed statement must not be told that its transaction was committed when it was not.
 	err := b.s.InTx(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {

@@ -42,6 +42,8 @@ type Backend struct {
 	Arg func(v any) any
 	// Look reads what the server keeps of answered commits.
 	Look LookFunc
+	// MaxIdle is how many unused connections DB keeps; 0 where none can die by itself.
+	MaxIdle int
 	// Address names the database without secrets, for messages.
 	Address string
 }
@@ -53,6 +55,15 @@ func (b *Backend) Close() error {
 		err = errors.Join(err, b.Reads.Close())
 	}
 	return err
+}
+
+// DropIdle closes the connections that nobody uses. When one did not answer in time, those that were opened beside it are as
+// likely dead (a failover, a firewall that lost its table), and each would cost its user another time limit.
+func (b *Backend) DropIdle() {
+	if b.MaxIdle > 0 {
+		b.DB.SetMaxIdleConns(-1)
+		b.DB.SetMaxIdleConns(b.MaxIdle)
+	}
 }
 
 // ClassOf says what err means: connection errors of any driver first, then what the driver knows.

@@ -128,7 +128,7 @@ func open(ctx context.Context, cfg *driver.Config, pool backend.PoolSize) (*back
 	address := "mysql://" + cfg.Addr + "/" + cfg.DBName
 	return &backend.Backend{
 		Dialect: sqlfile.MySQL, DB: db, Reads: db, Begin: "START TRANSACTION",
-		Classify: classify, Look: look, Address: address,
+		Classify: classify, Look: look, MaxIdle: pool.MaxIdle, Address: address,
 	}, nil
 }
 
@@ -151,7 +151,7 @@ func classify(err error) (backend.Class, bool) {
 	case 1021, 1114, // disk or table full
 		1040, 1203, // too many connections
 		1053, 1077, 1078, 1079, // the server stops
-		1158, 1159, 1160, 1161, // network
+		1152, 1158, 1159, 1160, 1161, 1184, 4031, // network: broken off, or silent for too long
 		1290, 1792, 1836, // read only
 		1317, 1927, // statement or connection killed
 		2006, 2013:

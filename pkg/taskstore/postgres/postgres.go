@@ -68,7 +68,7 @@ func Open(ctx context.Context, address string, pool backend.PoolSize) (*backend.
 	name := fmt.Sprintf("postgres://%s:%d/%s", cfg.Host, cfg.Port, cfg.Database)
 	return &backend.Backend{
 		Dialect: sqlfile.Postgres, DB: db, Reads: db, Begin: "BEGIN", Commit: commit,
-		Classify: classify, Look: look, Address: name,
+		Classify: classify, Look: look, MaxIdle: pool.MaxIdle, Address: name,
 	}, nil
 }
 

@@ -1,0 +1,73 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
+)
+
+// absentStore is a Store whose database is away for one chosen call of a run.
+type absentStore struct {
+	taskstate.Store
+	away  taskstate.Store // of a server that does not run
+	at    int64
+	calls atomic.Int64
+}
+
+func (s *absentStore) now() taskstate.Store {
+	if s.calls.Add(1) == s.at {
+		return s.away
+	}
+	return s.Store
+}
+
+func (s *absentStore) Read(ctx context.Context, f taskstate.ReadFunc) error {
+	return s.now().Read(ctx, f)
+}
+
+func (s *absentStore) InTx(ctx context.Context, f taskstate.TxFunc) error { return s.now().InTx(ctx, f) }
+
+func (s *absentStore) Hold(ctx context.Context, id string, token taskstate.Token, f taskstate.TxFunc) error {
+	return s.now().Hold(ctx, id, token, f)
+}
+
+// Found by the drill main-db-restart: "read the visible version: invalid connection" counted an attempt.
+func TestARunSaysThatTheDatabaseIsAwayWhereverItMeetsThat(t *testing.T) {
+	t.Parallel()
+	away, err := taskstore.Open(t.Context(), taskstore.Config{MySQLDSN: "nobody@tcp(127.0.0.1:1)/nowhere"})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, away.Close()) })
+	store := &absentStore{away: away}
+	w := newWorld(t, worldOptions{deps: func(d *Deps) {
+		store.Store, d.Store = d.Store, store
+	}})
+	first := w.upload("one\ntwo\n")
+	require.Equal(t, taskstate.StatusSucceeded, w.process(first.Task.ID).Status)
+
+	failed := 0
+	for at := int64(1); ; at++ {
+		a := w.accept(Upload{DocumentID: first.Document.ID, File: w.receive("a.txt", fmt.Sprintf("one\ntwo\nthird %d\n", at))})
+		job, _ := w.claim(a.Task.ID)
+		store.at = at
+		store.calls.Store(0)
+		res := w.kind.Run(t.Context(), job)
+		if store.calls.Load() < at {
+			break
+		}
+		if res.Err != nil {
+			require.ErrorIs(t, res.Err, taskstate.ErrUnavailable, "call %d", at)
+			failed++
+		}
+		store.at = 0
+		_, err = w.finish(t.Context(), job, w.kind.Run(t.Context(), job)) // begins anew
+		require.NoError(t, err)
+		require.Equal(t, taskstate.StatusSucceeded, w.task(a.Task.ID).Status)
+	}
+	require.GreaterOrEqual(t, failed, 6, "a run uses the database in so many places")
+}

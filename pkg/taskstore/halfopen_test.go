@@ -1,0 +1,139 @@
+package taskstore_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
+)
+
+// relay passes connections on until it forgets them: they stay open, and nothing comes through any more.
+type relay struct {
+	addr, to string
+	mu       sync.Mutex
+	links    []net.Conn // to the server
+	ends     []net.Conn // to the client
+	done     sync.WaitGroup
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	r := &relay{addr: l.Addr().String(), to: to}
+	r.done.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			r.link(client)
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		r.forget()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, c := range r.ends {
+			_ = c.Close()
+		}
+		r.done.Wait()
+	})
+	return r
+}
+
+// link passes all that comes, either way.
+func (r *relay) link(client net.Conn) {
+	server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", r.to)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.links, r.ends = append(r.links, server), append(r.ends, client)
+	r.done.Go(func() { _, _ = io.Copy(server, client) })
+	r.done.Go(func() { _, _ = io.Copy(client, server) })
+}
+
+// forget cuts off the server's side only.
+func (r *relay) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.links {
+		_ = c.Close()
+	}
+	r.links = nil
+}
+
+// Found by the drill main-halfopen: after a firewall had forgotten all connections, each statement waited out its limit on
+// one dead connection of the pool after the other.
+func TestOneTimeoutEmptiesAPoolOfDeadConnections(t *testing.T) {
+	t.Parallel()
+	const idle = 6
+	cfg, err := driver.ParseDSN(labserver.MySQLDatabase(t))
+	require.NoError(t, err)
+	r := newRelay(t, cfg.Addr)
+	cfg.Addr, cfg.Net = r.addr, "tcp"
+	s := migrated(t, taskstore.Config{MySQLDSN: cfg.FormatDSN(), MaxOpen: idle, Timeout: 2 * time.Second})
+	var ready, all sync.WaitGroup
+	ready.Add(idle)
+	for range idle {
+		here := sync.OnceFunc(ready.Done)
+		all.Go(func() {
+			_ = s.Read(t.Context(), func(ctx context.Context, db taskstate.Tx) error {
+				rows, err := db.QueryContext(ctx, "SELECT 1")
+				here()
+				ready.Wait() // all hold one
+				if err == nil {
+					err = rows.Close()
+				}
+				return err
+			})
+		})
+	}
+	all.Wait()
+	require.Equal(t, idle, s.Stats().Idle)
+
+	r.forget()
+	tries := 0
+	require.NoError(t, s.InTx(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) error { return nil }))
+	require.NoError(t, s.Read(t.Context(), func(ctx context.Context, db taskstate.Tx) error {
+		tries++
+		var one int
+		return db.QueryRowContext(ctx, "SELECT 1").Scan(&one)
+	}))
+	require.Equal(t, 1, tries, "the transaction has found out that connections are dead")
+}
+
+// A server that takes connections and says nothing is one that does not answer; nothing hangs.
+func TestASilentServerIsUnavailable(t *testing.T) {
+	t.Parallel()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	for name, url := range map[string]string{"mysql": "mysql://u@ADDR/d", "postgres": "postgres://u@ADDR/d?sslmode=disable"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t, taskstore.Config{DatabaseURL: strings.Replace(url, "ADDR", l.Addr().String(), 1), Timeout: 50 * time.Millisecond})
+			err := s.Read(t.Context(), func(ctx context.Context, db taskstate.Tx) error {
+				_, err := db.ExecContext(ctx, "SELECT 1")
+				return err
+			})
+			require.ErrorIs(t, err, taskstate.ErrUnavailable)
+		})
+	}
+}
