@@ -31,6 +31,8 @@ import (
 const (
 	// connectTimeout bounds one TCP connect; a host that drops packets would otherwise hold the call for minutes.
 	connectTimeout = 5 * time.Second
+	// pingAfter is how long a connection of HTTP/2 may be silent before it must prove that it lives, and how long that may take.
+	pingAfter = 15 * time.Second
 	// maxErrorBody is read of a reply that is not 2xx, bytes; enough for a cause, too little to hurt.
 	maxErrorBody = 64 << 10
 	// maxCause is kept of a service's own error text, characters.
@@ -139,6 +141,8 @@ func newTransport() *http.Transport {
 		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true,
 		MaxIdleConns: idleConns, MaxIdleConnsPerHost: idleConns, IdleConnTimeout: 90 * time.Second,
 		TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: 64 << 10,
+		// A time-out does not end a connection of HTTP/2, which all callers share: only a ping without an answer does.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter},
 	}
 }
 
@@ -246,6 +250,7 @@ func (c *Client) transportError(outer, inner context.Context, call Call, err err
 		err = wrapped.Err
 	}
 	if inner.Err() != nil {
+		c.CloseIdle() // they are as likely dead, and each would cost a caller another time limit
 		err = fmt.Errorf("no whole answer within %v: %w", call.Timeout, context.DeadlineExceeded)
 	}
 	return &TransportError{Op: c.Op(call), Err: err}
