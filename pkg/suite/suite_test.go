@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/ingest/extract"
 	"github.com/millweir/millweir/pkg/labserver"
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) {
 	if extract.IsChild(os.Args) {
 		os.Exit(extract.ChildMain())
 	}
-	labserver.Main(m)
+	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
 }
 
 // newEnv is a process's surroundings without a process.
