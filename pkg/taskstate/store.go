@@ -150,7 +150,7 @@ type Store interface {
 	Apply(ctx context.Context, b Batch) ([]Outcome, error)
 	// Sweep locks at most s.Limit rows of one status in wake_at order that no other transaction has locked, and goes on as Apply.
 	Sweep(ctx context.Context, s Sweep) ([]Outcome, error)
-	// Heartbeat renews leases and writes progress in one statement for all beats; it answers the ids whose claim is lost.
+	// Heartbeat renews leases and writes progress in one statement for all beats, one for each when a row is locked; it answers the ids whose claim is lost.
 	Heartbeat(ctx context.Context, lease time.Duration, beats []Beat) (lost []string, err error)
 
 	// Hold runs f in a transaction that is opened by locking the task under the holder's predicate

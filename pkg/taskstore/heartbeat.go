@@ -2,16 +2,19 @@ package taskstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
+	"sync"
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/backend"
 )
 
-// Heartbeat implements taskstate.Store. It is one statement for up to 500 beats, and a second one only when some are
-// lost. It is not run inside a transaction of several statements, so a connection that dies is no riddle: it is repeated.
+// Heartbeat implements taskstate.Store. It is one statement for up to 500 beats, a second one only when some are
+// lost, and one for each only when a row is locked. It is not run inside a transaction of several statements, so a connection that dies is no riddle: it is repeated.
 func (s *Store) Heartbeat(ctx context.Context, lease time.Duration, beats []taskstate.Beat) ([]string, error) {
 	sorted := append([]taskstate.Beat(nil), beats...)
 	sort.Slice(sorted, func(i, j int) bool { return sorted[i].TaskID < sorted[j].TaskID })
@@ -37,9 +40,13 @@ func (s *Store) beat(ctx context.Context, lease int64, beats []taskstate.Beat) (
 		return nil, err
 	}
 	var lost []string
+	locked := false
 	work := func(ctx context.Context, tx *session) error {
 		lost = nil
 		res, err := tx.ExecContext(ctx, query, args...)
+		if locked = err != nil && len(beats) > 1 && s.classOf(err) == backend.Retry; locked {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -50,8 +57,31 @@ func (s *Store) beat(ctx context.Context, lease int64, beats []taskstate.Beat) (
 		lost, err = s.unheld(ctx, tx, batch)
 		return err
 	}
-	err = s.repeat(ctx, fmt.Sprintf("heartbeat of %d tasks", len(beats)), s.backend.DB, work)
+	err = s.repeat(ctx, fmt.Sprintf("heartbeat of %d tasks", len(beats)), s.backend.Beats, work)
+	if err == nil && locked {
+		return s.beatApart(ctx, lease, beats)
+	}
 	return lost, err
+}
+
+// beatApart renews each alone when a row is locked: a run's transaction that waits must cost no other run its lease.
+func (s *Store) beatApart(ctx context.Context, lease int64, beats []taskstate.Beat) ([]string, error) {
+	var (
+		mu   sync.Mutex
+		all  sync.WaitGroup
+		lost []string
+		errs []error
+	)
+	for i := range beats {
+		all.Go(func() {
+			gone, err := s.beat(ctx, lease, beats[i:i+1])
+			mu.Lock()
+			defer mu.Unlock()
+			lost, errs = append(lost, gone...), append(errs, err)
+		})
+	}
+	all.Wait()
+	return lost, errors.Join(errs...)
 }
 
 // unheld answers which beats find no row.

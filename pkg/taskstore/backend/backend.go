@@ -31,6 +31,9 @@ type Backend struct {
 	Dialect sqlfile.Dialect
 	// DB runs transactions; Reads runs statements outside of them. Both may be the same pool.
 	DB, Reads *sql.DB
+	// Beats renews leases: connections of its own, so that runs which hold all the others cost no lease, and with short waits
+	// for locks. It may be the same pool as DB.
+	Beats *sql.DB
 	// Begin starts a transaction that may write, at READ COMMITTED or stricter.
 	Begin string
 	// Commit ends a transaction; nil: the statement COMMIT.
@@ -48,11 +51,14 @@ type Backend struct {
 	Address string
 }
 
-// Close closes both pools.
+// Close closes the pools.
 func (b *Backend) Close() error {
 	err := b.DB.Close()
 	if b.Reads != b.DB {
 		err = errors.Join(err, b.Reads.Close())
+	}
+	if b.Beats != b.DB {
+		err = errors.Join(err, b.Beats.Close())
 	}
 	return err
 }
@@ -63,6 +69,10 @@ func (b *Backend) DropIdle() {
 	if b.MaxIdle > 0 {
 		b.DB.SetMaxIdleConns(-1)
 		b.DB.SetMaxIdleConns(b.MaxIdle)
+	}
+	if b.Beats != b.DB {
+		b.Beats.SetMaxIdleConns(-1)
+		b.Beats.SetMaxIdleConns(beatIdle)
 	}
 }
 
@@ -106,6 +116,21 @@ func (p PoolSize) Apply(db *sql.DB) {
 	db.SetMaxOpenConns(p.MaxOpen)
 	db.SetMaxIdleConns(p.MaxIdle)
 	db.SetConnMaxIdleTime(p.IdleTime)
+}
+
+// The pool of heartbeats: one statement at a time, and more only while rows are locked.
+const (
+	beatIdle = 1
+	beatOpen = 4
+)
+
+// BeatLock is how long a heartbeat waits for a row's lock, as short as InnoDB can.
+const BeatLock = time.Second
+
+// ForBeats are the limits of the pool that renews leases.
+func (p PoolSize) ForBeats() PoolSize {
+	p.MaxOpen, p.MaxIdle = beatOpen, beatIdle
+	return p
 }
 
 // SetUp answers a connector that runs statements on every new connection before it is used.

@@ -125,9 +125,12 @@ func open(ctx context.Context, cfg *driver.Config, pool backend.PoolSize) (*back
 	}
 	db := sql.OpenDB(setUp)
 	pool.Apply(db)
+	lock := fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d", int(backend.BeatLock.Seconds()))
+	beats := sql.OpenDB(backend.SetUp(setUp, lock))
+	pool.ForBeats().Apply(beats)
 	address := "mysql://" + cfg.Addr + "/" + cfg.DBName
 	return &backend.Backend{
-		Dialect: sqlfile.MySQL, DB: db, Reads: db, Begin: "START TRANSACTION",
+		Dialect: sqlfile.MySQL, DB: db, Reads: db, Beats: beats, Begin: "START TRANSACTION",
 		Classify: classify, Look: look, MaxIdle: pool.MaxIdle, Address: address,
 	}, nil
 }

@@ -59,17 +59,26 @@ func Open(ctx context.Context, address string, pool backend.PoolSize) (*backend.
 	cfg.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(pool.Silence.Milliseconds(), 10)
 	cfg.RuntimeParams["timezone"] = "UTC"
 	cfg.RuntimeParams["default_transaction_isolation"] = "read committed"
+	db := openPool(cfg, pool)
+	cfg = cfg.Copy()
+	cfg.RuntimeParams["lock_timeout"] = strconv.FormatInt(backend.BeatLock.Milliseconds(), 10)
+	beats := openPool(cfg, pool.ForBeats())
+	name := fmt.Sprintf("postgres://%s:%d/%s", cfg.Host, cfg.Port, cfg.Database)
+	return &backend.Backend{
+		Dialect: sqlfile.Postgres, DB: db, Reads: db, Beats: beats, Begin: "BEGIN", Commit: commit,
+		Classify: classify, Look: look, MaxIdle: pool.MaxIdle, Address: name,
+	}, nil
+}
+
+// openPool makes a pool of connections.
+func openPool(cfg *pgx.ConnConfig, pool backend.PoolSize) *sql.DB {
 	connector := stdlib.GetConnector(*cfg)
 	if !pool.AllowUnsafe {
 		connector = backend.Guard(connector, look)
 	}
 	db := sql.OpenDB(connector)
 	pool.Apply(db)
-	name := fmt.Sprintf("postgres://%s:%d/%s", cfg.Host, cfg.Port, cfg.Database)
-	return &backend.Backend{
-		Dialect: sqlfile.Postgres, DB: db, Reads: db, Begin: "BEGIN", Commit: commit,
-		Classify: classify, Look: look, MaxIdle: pool.MaxIdle, Address: name,
-	}, nil
+	return db
 }
 
 // commit reads the command's tag: after a failed statement, COMMIT answers ROLLBACK and no error.
