@@ -2,6 +2,7 @@ package taskstore_test
 
 import (
 	"context"
+	"database/sql"
 	"io"
 	"net"
 	"strings"
@@ -87,24 +88,15 @@ func TestOneTimeoutEmptiesAPoolOfDeadConnections(t *testing.T) {
 	require.NoError(t, err)
 	r := newRelay(t, cfg.Addr)
 	cfg.Addr, cfg.Net = r.addr, "tcp"
-	s := migrated(t, taskstore.Config{MySQLDSN: cfg.FormatDSN(), MaxOpen: idle, Timeout: 2 * time.Second})
-	var ready, all sync.WaitGroup
-	ready.Add(idle)
-	for range idle {
-		here := sync.OnceFunc(ready.Done)
-		all.Go(func() {
-			_ = s.Read(t.Context(), func(ctx context.Context, db taskstate.Tx) error {
-				rows, err := db.QueryContext(ctx, "SELECT 1")
-				here()
-				ready.Wait() // all hold one
-				if err == nil {
-					err = rows.Close()
-				}
-				return err
-			})
-		})
+	s := migrated(t, taskstore.Config{MySQLDSN: cfg.FormatDSN(), MaxOpen: idle, Timeout: 5 * time.Second})
+	conns := make([]*sql.Conn, idle)
+	for i := range conns {
+		conns[i], err = s.DB().Conn(t.Context())
+		require.NoError(t, err)
 	}
-	all.Wait()
+	for _, c := range conns {
+		require.NoError(t, c.Close()) // back into the pool
+	}
 	require.Equal(t, idle, s.Stats().Idle)
 
 	r.forget()

@@ -53,7 +53,7 @@ func TestOneTimeoutGivesUpIdleConnections(t *testing.T) {
 	require.Len(t, known, idle)
 	mu.Unlock()
 
-	call := rest.Call{Method: http.MethodGet, MaxReply: 10, Timeout: time.Second}
+	call := rest.Call{Method: http.MethodGet, MaxReply: 10, Timeout: 5 * time.Second}
 	_, err = client.Do(t.Context(), call)
 	require.Error(t, err)
 	_, err = client.Do(t.Context(), call)
