@@ -13,8 +13,9 @@ import (
 const (
 	slowness = 300 * time.Millisecond // of each answer
 	jitter   = 200 * time.Millisecond
-	// forgetLimit is longer than the longest waits for an answer in a row: 30 s of a transaction and of Chroma, 10 s of an embedding, each twice.
-	forgetLimit = 3 * time.Minute
+	// forgetLimit is longer than each wait for an answer once: 30 s of a transaction, 30 s of Chroma, 10 s of an embedding.
+	// To wait a second time, on another connection that is as dead, is the fault that this looks for.
+	forgetLimit = 100 * time.Second
 	resetOn     = 700 * time.Millisecond // connections break off for so long, and hold for as long
 )
 
@@ -98,7 +99,7 @@ func resetNet(ctx context.Context, s *stage) (string, error) {
 const anyAttempts = 1 << 30
 
 // network gives each server's connections the fault for its part of the load; most is how many attempts it may cost.
-// last comes when all had their turn.
+// last comes when all had their turn and nothing more is sent.
 func (s *stage) network(ctx context.Context, what string, most int, fault func(ctx context.Context, p *lab.Proxy, turn time.Duration) error,
 	last ...func(ctx context.Context, c *cluster) error,
 ) (string, error) {
@@ -117,6 +118,9 @@ func (s *stage) network(ctx context.Context, what string, most int, fault func(c
 					return fmt.Errorf("after faults of %s: %w", p.Name, err)
 				}
 			}
+			return c.Net.Heal()
+		},
+		last: func(ctx context.Context, c *cluster) error {
 			for _, f := range last {
 				if err := errors.Join(f(ctx, c), c.allRun()); err != nil {
 					return err

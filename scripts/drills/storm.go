@@ -34,6 +34,8 @@ type storm struct {
 	embedder []embedtest.Fault
 	// faults breaks things and mends them again, for as long as the stage's load lasts.
 	faults func(ctx context.Context, c *cluster) error
+	// last breaks what takes longer to find out than a load may wait: it comes when no more is sent, with work still under way; nil: nothing.
+	last func(ctx context.Context, c *cluster) error
 	// forgive takes out of the record what this storm wanted; nil: nothing.
 	forgive func(load *lab.Record)
 	// judge looks at what is left after the usual verification and answers what it saw.
@@ -67,12 +69,20 @@ func (st storm) run(ctx context.Context, s *stage) (saw string, err error) {
 		return "", err
 	}
 	load := stop()
+	if st.last != nil {
+		if err := st.last(ctx, c); err != nil {
+			return "", err
+		}
+	}
 	c.Embed.Clear() // searches want it too
 	if err := c.allReady(ctx, liveLimit); err != nil {
 		return "", err
 	}
 	if st.forgive != nil {
 		st.forgive(load)
+	}
+	if err := c.audit(load, st.want).Settled(ctx, settleLimit); err != nil { // the echo comes in its turn, after all of this
+		return "", fmt.Errorf("no rest: %w%s", err, c.explain(ctx))
 	}
 	if err := c.echo(ctx, load); err != nil {
 		return "", err
