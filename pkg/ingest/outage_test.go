@@ -31,7 +31,9 @@ func (s *absentStore) Read(ctx context.Context, f taskstate.ReadFunc) error {
 	return s.now().Read(ctx, f)
 }
 
-func (s *absentStore) InTx(ctx context.Context, f taskstate.TxFunc) error { return s.now().InTx(ctx, f) }
+func (s *absentStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
+	return s.now().InTx(ctx, f)
+}
 
 func (s *absentStore) Hold(ctx context.Context, id string, token taskstate.Token, f taskstate.TxFunc) error {
 	return s.now().Hold(ctx, id, token, f)
