@@ -41,11 +41,15 @@ var policy = taskstate.Policy{BaseBackoff: 0, MaxBackoff: 0, Lease: time.Minute,
 type stillQueue struct {
 	state   ingestq.State
 	letters []ingestq.Letter
+	before  func() // what happens between the look at the log and that at the letters; nil: nothing
 }
 
 func (q *stillQueue) Look(context.Context) (ingestq.State, error) { return q.state, nil }
 
 func (q *stillQueue) Letters(_ context.Context, f func(ingestq.Letter) error) error {
+	if q.before != nil {
+		q.before()
+	}
 	for _, l := range q.letters {
 		if err := f(l); err != nil {
 			return err
@@ -193,6 +197,8 @@ func (w *world) document(id, key string) string {
 	delivery := key[4:] + "-0"
 	h := w.claim(task, "w1", delivery)
 	w.pay(task, h.Token.Fence, "batch-"+key)
+	outcome := time.Now().Add(5 * time.Millisecond) // clearly later than the claim, on a quick machine too
+	require.Eventually(w.t, func() bool { return time.Now().After(outcome) }, time.Minute, time.Millisecond)
 	w.apply(task, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 		return taskstate.Fail(policy, m, t, h, taskstate.Failure{Code: "X", Cause: "connection refused"})
 	})

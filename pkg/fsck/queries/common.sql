@@ -42,6 +42,12 @@ LIMIT ?
 SELECT COALESCE(MAX(id), 0)
 FROM ingest_task_transition
 
+-- A death of one fence: the log is append-only, so whoever asks again sees what came after the first look.
+-- name: Deaths
+SELECT COUNT(*)
+FROM ingest_task_transition
+WHERE task_id = ? AND fence = ? AND to_status = 'DEAD';
+
 -- name: Counts
 SELECT status, COUNT(*)
 FROM ingest_task
