@@ -280,25 +280,10 @@ func (a *App) findBase(ctx context.Context, tx taskstate.Tx, user, idOrName stri
 			return b, err
 		}
 	}
-	return scanBase(tx.QueryRowContext(ctx, a.q.Get("BaseNamed"), user, idOrName))
+	return baseFrom(tx.QueryRowContext(ctx, a.q.Get("BaseNamed"), user, idOrName))
 }
 
 // baseByID finds a user's base by its id. ErrBaseNotFound.
 func (a *App) baseByID(ctx context.Context, tx taskstate.Tx, id, user string) (Base, error) {
-	return scanBase(tx.QueryRowContext(ctx, a.q.Get("BaseOfUser"), id, user))
-}
-
-// scanBase reads one base. ErrBaseNotFound.
-func scanBase(row scanner) (Base, error) {
-	var b Base
-	var created, updated taskstate.Stamp
-	err := row.Scan(&b.ID, &b.UserID, &b.Name, &b.Model.Key, &b.Model.Dim, &created, &updated)
-	if errors.Is(err, sql.ErrNoRows) {
-		return Base{}, ErrBaseNotFound
-	}
-	if err != nil {
-		return Base{}, fmt.Errorf("read base: %w", err)
-	}
-	b.CreatedAt, b.UpdatedAt = created.Time, updated.Time
-	return b, nil
+	return baseFrom(tx.QueryRowContext(ctx, a.q.Get("BaseOfUser"), id, user))
 }

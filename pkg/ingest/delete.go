@@ -162,7 +162,7 @@ func (a *App) buryBase(ctx context.Context, tx taskstate.Tx, m taskstate.Moment,
 		return ErrBaseNotFound
 	}
 	if c.Guard != nil {
-		b, err := scanBase(tx.QueryRowContext(ctx, a.q.Get("BaseReachable"), id, flag(true), ""))
+		b, err := baseFrom(tx.QueryRowContext(ctx, a.q.Get("BaseReachable"), id, flag(true), ""))
 		if err != nil {
 			return err
 		}
@@ -190,9 +190,9 @@ func (a *App) reachableBase(ctx context.Context, c Caller, idOrName string) (Bas
 	if idOrName == "" {
 		idOrName = DefaultBase
 	}
-	b, err := readRow(ctx, a.d.Store, scanBase, a.q.Get("BaseReachable"), idOrName, flag(c.Scope.All()), c.Scope.UserID)
+	b, err := readRow(ctx, a.d.Store, baseFrom, a.q.Get("BaseReachable"), idOrName, flag(c.Scope.All()), c.Scope.UserID)
 	if errors.Is(err, ErrBaseNotFound) {
-		b, err = readRow(ctx, a.d.Store, scanBase, a.q.Get("BaseNamed"), c.Scope.UserID, idOrName)
+		b, err = readRow(ctx, a.d.Store, baseFrom, a.q.Get("BaseNamed"), c.Scope.UserID, idOrName)
 	}
 	return b, err
 }
