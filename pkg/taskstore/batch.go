@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millweir/millweir/pkg/sqlfile"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/mutant"
 	"github.com/millweir/millweir/pkg/taskstore/backend"
@@ -119,7 +120,7 @@ func (b *batch) applied() []taskstate.Decision {
 func (b *batch) update(ctx context.Context, tx *session, m taskstate.Moment) error {
 	changes := make([]changeRow, len(b.changed))
 	for n, i := range b.changed {
-		changes[n] = rowOf(b.tasks[i], b.decisions[i].Change)
+		changes[n] = rowOf(&b.tasks[i], b.decisions[i].Change)
 		if r := changes[n].Retry; r != nil && mutant.Is("m16") {
 			*r += time.Since(m.Now).Microseconds()
 		}
@@ -134,11 +135,11 @@ func (b *batch) update(ctx context.Context, tx *session, m taskstate.Moment) err
 
 // updateRows is one UPDATE; fewer rows than changes mean that a predicate did not hold.
 func (s *Store) updateRows(ctx context.Context, tx *session, part []changeRow, timeline int64) error {
-	query, args, err := withRows(s, "Update", part)
+	query, args, err := s.updateText(part, timeline)
 	if err != nil {
 		return err
 	}
-	res, err := tx.ExecContext(ctx, query, append(args, timeline)...)
+	res, err := tx.ExecContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}
@@ -146,6 +147,26 @@ func (s *Store) updateRows(ctx context.Context, tx *session, part []changeRow, t
 		return fmt.Errorf("%d of %d: %w", n, len(part), errors.Join(errConflict, err))
 	}
 	return nil
+}
+
+// updateText is the statement of an UPDATE with its arguments.
+func (s *Store) updateText(part []changeRow, timeline int64) (string, []any, error) {
+	if s.backend.Dialect == sqlfile.MySQL {
+		query, args := spreadRows(s, "Update", part, func(r *changeRow) string { return r.ID }, changeColumns, timeline)
+		return query, args, nil
+	}
+	text, err := asJSON(part)
+	return s.queries.Get("Update"), []any{text, timeline}, err
+}
+
+// logText is the statement of transitions with its arguments.
+func (s *Store) logText(log []logRow, timeline int64, callID string) (string, []any, error) {
+	if s.backend.Dialect == sqlfile.MySQL {
+		query, args := spreadRows(s, "Log", log, func(r *logRow) string { return r.ID }, logColumns, timeline, callID)
+		return query, args, nil
+	}
+	text, err := asJSON(log)
+	return s.queries.Get("Log"), []any{timeline, callID, text}, err
 }
 
 // log writes the transitions from the rows and reads the instant of the UPDATE.
@@ -172,11 +193,11 @@ func (s *Store) insertLog(ctx context.Context, tx *session, log []logRow, timeli
 	if len(log) == 0 {
 		return nil
 	}
-	query, args, err := withRows(s, "Log", log)
+	query, args, err := s.logText(log, timeline, callID)
 	if err != nil {
 		return err
 	}
-	res, err := tx.ExecContext(ctx, query, append([]any{timeline, callID}, args...)...)
+	res, err := tx.ExecContext(ctx, query, args...)
 	if err != nil {
 		return fmt.Errorf("write transitions: %w", err)
 	}

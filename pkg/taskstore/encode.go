@@ -47,6 +47,8 @@ type changeRow struct {
 	Message    *string `json:"error_message"`
 	Code       *string `json:"error_code"`
 	Result     *string `json:"result"`
+
+	before *taskstate.Task // the row as it was locked
 }
 
 // logRow is one change as the statement Log reads it.
@@ -98,7 +100,7 @@ type afterRow struct {
 }
 
 // rowOf renders a change of the row before it.
-func rowOf(before taskstate.Task, c *taskstate.Change) changeRow {
+func rowOf(before *taskstate.Task, c *taskstate.Change) changeRow {
 	r := changeRow{
 		ID: c.TaskID, From: string(c.From), Fence: c.Fence, Owner: before.LeaseOwner,
 		To: string(c.To), NewFence: c.NewFence, Attempts: c.AttemptCount, Crashes: c.CrashCount, Throttles: c.ThrottleCount,
@@ -106,6 +108,7 @@ func rowOf(before taskstate.Task, c *taskstate.Change) changeRow {
 		LeaseOwner: c.LeaseOwner, Promises: c.PromiseCount, DLQ: string(c.DLQ), Delivery: c.Delivery,
 		Stage: string(c.Progress.Stage), Percent: c.Progress.Percent,
 		Processed: c.Progress.Processed, Total: c.Progress.Total,
+		before: before,
 	}
 	if c.AttemptTrace != before.AttemptTrace { // only a claim of a traced task writes it
 		r.Trace = &c.AttemptTrace

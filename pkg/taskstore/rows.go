@@ -12,7 +12,12 @@ const maxBytes = 4 << 20
 
 // row is one row of a batch as a statement reads it: by name out of JSON, or as values in the order of the …Row statement.
 type row interface {
+	sized
 	values(place int) []any
+}
+
+// sized is a row with long fields.
+type sized interface {
 	size() int // bytes that it may be long by; small fields do not count
 }
 
@@ -48,7 +53,7 @@ func asJSON[T any](batch []T) (string, error) {
 }
 
 // bySize cuts a batch so that no part is longer than maxBytes, except for a single row: one part unless rows are large.
-func bySize[T row](batch []T) [][]T {
+func bySize[T sized](batch []T) [][]T {
 	var parts [][]T
 	from, sum := 0, 0
 	for i, r := range batch {
@@ -70,20 +75,8 @@ func length(s *string) int {
 	return len(*s)
 }
 
-func (r changeRow) values(int) []any {
-	return []any{
-		r.ID, r.From, r.Fence, r.Owner, r.To, r.NewFence, r.Attempts, r.Crashes, r.Throttles,
-		r.Retry, r.Lease, r.Wake, r.Promise, r.LeaseOwner, r.Promises, r.DLQ, r.Delivery, r.Trace,
-		r.Stage, r.Percent, r.Processed, r.Total, r.Texts, r.LastError, r.Message, r.Code, r.Result,
-	}
-}
-
 func (r changeRow) size() int {
 	return length(r.LastError) + length(r.Message) + length(r.Result)
-}
-
-func (r logRow) values(place int) []any {
-	return []any{place, r.ID, r.From, r.Reason, r.Actor, r.Message}
 }
 
 func (r logRow) size() int { return len(r.Message) }

@@ -4,55 +4,50 @@
 -- STRAIGHT_JOIN and FORCE INDEX: the batch leads and each task is found by its primary key. Left to itself, the server
 -- reads all of a small table, and so locks or waits for rows that others hold.
 
--- name: Update
-UPDATE (@rows) AS c
-STRAIGHT_JOIN ingest_task AS t FORCE INDEX (PRIMARY) ON t.id = c.id
-SET
-  t.status = c.to_status,
-  t.fence = c.new_fence,
-  t.attempt_count = c.attempt_count,
-  t.crash_count = c.crash_count,
-  t.throttle_count = c.throttle_count,
-  t.next_retry_at = CASE WHEN c.retry_in IS NULL THEN t.next_retry_at WHEN c.retry_in >= 9000000000000000 THEN NULL ELSE @now + INTERVAL c.retry_in MICROSECOND END,
-  t.lease_expires_at = CASE WHEN c.lease_in IS NULL THEN t.lease_expires_at WHEN c.lease_in >= 9000000000000000 THEN @never ELSE @now + INTERVAL c.lease_in MICROSECOND END,
-  t.wake_at = CASE WHEN c.wake_in IS NULL THEN t.wake_at WHEN c.wake_in >= 9000000000000000 THEN @never ELSE @now + INTERVAL c.wake_in MICROSECOND END,
-  t.promised_at = CASE WHEN c.promise_in IS NULL THEN t.promised_at WHEN c.promise_in >= 9000000000000000 THEN @never ELSE @now + INTERVAL c.promise_in MICROSECOND END,
-  t.lease_owner = c.lease_owner,
-  t.promise_count = c.promise_count,
-  t.dlq_state = c.dlq_state,
-  t.delivery = c.delivery,
-  t.attempt_traceparent = COALESCE(c.attempt_traceparent, t.attempt_traceparent),
-  t.stage = c.stage,
-  t.progress = c.progress,
-  t.processed_segments = c.processed,
-  t.total_segments = c.total,
-  t.last_error = CASE c.texts WHEN 1 THEN c.last_error ELSE t.last_error END,
-  t.error_message = CASE c.texts WHEN 1 THEN c.error_message ELSE t.error_message END,
-  t.error_code = CASE c.texts WHEN 1 THEN c.error_code ELSE t.error_code END,
-  t.result = CASE c.texts WHEN 1 THEN c.result ELSE t.result END,
-  t.updated_at = @now
-WHERE t.status = c.from_status AND t.fence = c.fence AND t.lease_owner = c.owner
-  AND (SELECT value FROM timeline WHERE id = 1) = ?
+-- Update and Log are plain statements over the primary key; @each(column) is the column's value for each row (spread.go).
+-- An assignment stands on a line of its own, which is left out when the column stays as it is in all rows.
 
--- name: UpdateRow
-SELECT CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS from_status, ? AS fence,
-  CAST(? AS CHAR(64) CHARACTER SET ascii) AS owner, ? AS to_status, ? AS new_fence, ? AS attempt_count,
-  ? AS crash_count, ? AS throttle_count, ? AS retry_in, ? AS lease_in, ? AS wake_in, ? AS promise_in,
-  ? AS lease_owner, ? AS promise_count, ? AS dlq_state, ? AS delivery, ? AS attempt_traceparent, ? AS stage, ? AS progress, ? AS processed,
-  ? AS total, ? AS texts, ? AS last_error, ? AS error_message, ? AS error_code, ? AS result
+-- name: FromNow
+@now + INTERVAL ? MICROSECOND
+
+-- name: Update
+UPDATE ingest_task AS t @primary
+SET
+  t.status = @each(status),
+  t.fence = @each(fence),
+  t.attempt_count = @each(attempt_count),
+  t.crash_count = @each(crash_count),
+  t.throttle_count = @each(throttle_count),
+  t.next_retry_at = @each(next_retry_at),
+  t.lease_expires_at = @each(lease_expires_at),
+  t.wake_at = @each(wake_at),
+  t.promised_at = @each(promised_at),
+  t.lease_owner = @each(lease_owner),
+  t.promise_count = @each(promise_count),
+  t.dlq_state = @each(dlq_state),
+  t.delivery = @each(delivery),
+  t.attempt_traceparent = @each(attempt_traceparent),
+  t.stage = @each(stage),
+  t.progress = @each(progress),
+  t.processed_segments = @each(processed_segments),
+  t.total_segments = @each(total_segments),
+  t.last_error = @each(last_error),
+  t.error_message = @each(error_message),
+  t.error_code = @each(error_code),
+  t.result = @each(result),
+  t.updated_at = @now
+WHERE t.id IN (@list)
+  AND t.status = @each(from_status) AND t.fence = @each(from_fence) AND t.lease_owner = @each(from_owner)
+  AND (SELECT value FROM timeline WHERE id = 1) = ?
 
 -- name: Log
 INSERT INTO ingest_task_transition (task_id, from_status, to_status, reason, attempt_count, crash_count, fence, timeline,
   actor, message, lease_expires_at, next_retry_at, delivery, call_id, created_at)
-SELECT t.id, c.from_status, t.status, c.reason, t.attempt_count, t.crash_count, t.fence, ?,
-  c.actor, c.message, NULLIF(t.lease_expires_at, @never), t.next_retry_at, t.delivery, ?, t.updated_at
-FROM (@rows) AS c
-STRAIGHT_JOIN ingest_task AS t FORCE INDEX (PRIMARY) ON t.id = c.id
-ORDER BY c.place
-
--- name: LogRow
-SELECT ? AS place, CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS from_status, ? AS reason, ? AS actor,
-  ? AS message
+SELECT t.id, @each(from_status), t.status, @each(reason), t.attempt_count, t.crash_count, t.fence, ?,
+  @each(actor), @each(message), NULLIF(t.lease_expires_at, @never), t.next_retry_at, t.delivery, ?, t.updated_at
+FROM ingest_task AS t @primary
+WHERE t.id IN (@list)
+ORDER BY t.id
 
 -- name: Insert
 INSERT INTO ingest_task (id, user_id, document_id, knowledge_base_id, file_path, workflow_id, type, channel, chat_id,
