@@ -24,7 +24,8 @@ func mariadbClass() class {
 		url: func(s *Server, db string) string {
 			return fmt.Sprintf("mysql://%s:%s@%s/%s", User, Password, s.Addr, db)
 		},
-		stop: syscall.SIGTERM,
+		stop:  syscall.SIGTERM,
+		count: mariadbCount, counters: mariadbCounters,
 	}
 }
 
@@ -83,6 +84,7 @@ func mariadbCommands(s *Server) ([]command, error) {
 		"--innodb-buffer-pool-size=128M", "--innodb-log-file-size=48M", "--innodb-flush-log-at-trx-commit=1",
 		"--innodb-lock-wait-timeout=10", "--max-connections=300", "--max-allowed-packet=64M",
 		"--sql-mode=STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION",
+		"--innodb-monitor-enable=trx_rw_commits", // for Counters
 	}
 	return []command{{path: server, args: append(args, s.opts.Args...), user: "mysql", dir: s.Dir}}, nil
 }
@@ -120,12 +122,18 @@ func mariadbSettle(ctx context.Context, s *Server) error {
 // SQL runs statements as the superuser of a MariaDB or Postgres server through its command-line client.
 // database "" is none (MariaDB) or postgres. It is for setting tests up; products use their drivers.
 func (s *Server) SQL(ctx context.Context, database, statements string) error {
+	_, err := s.ask(ctx, database, statements)
+	return err
+}
+
+// ask is SQL, and answers the rows: a line for each, columns parted by tabs.
+func (s *Server) ask(ctx context.Context, database, statements string) (string, error) {
 	var c command
 	var err error
 	switch s.Kind {
 	case KindMariaDB:
 		c.path, err = program("mariadb", "mariadb-client")
-		c.args = []string{"--no-defaults", "-uroot", "-S", s.socket(), "-e", statements}
+		c.args = []string{"--no-defaults", "-uroot", "-N", "-B", "-S", s.socket(), "-e", statements}
 		if database != "" {
 			c.args = append(c.args, database)
 		}
@@ -135,16 +143,16 @@ func (s *Server) SQL(ctx context.Context, database, statements string) error {
 		}
 		c.path, err = postgresProgram("psql")
 		c.args = []string{
-			"-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", loopback, "-p", strconv.Itoa(s.Port),
+			"-X", "-q", "-A", "-t", "-F", "\t", "-v", "ON_ERROR_STOP=1", "-h", loopback, "-p", strconv.Itoa(s.Port),
 			"-U", "postgres", "-d", database, "-c", statements,
 		}
 	default:
-		return fmt.Errorf("%s knows no SQL", s.Kind)
+		return "", fmt.Errorf("%s knows no SQL", s.Kind)
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
-	return c.run(ctx)
+	return c.output(ctx)
 }
 
 // talk connects, sends hello (if any) and reads len(answer) bytes.

@@ -19,7 +19,8 @@ func postgresClass() class {
 		url: func(s *Server, db string) string {
 			return fmt.Sprintf("postgres://%s:%s@%s/%s?sslmode=disable", User, Password, s.Addr, db)
 		},
-		stop: syscall.SIGINT, // "fast": ends sessions, writes a checkpoint
+		stop:  syscall.SIGINT, // "fast": ends sessions, writes a checkpoint
+		count: postgresCount, counters: postgresCounters,
 	}
 }
 
@@ -61,6 +62,7 @@ func postgresCommands(s *Server) ([]command, error) {
 	args := []string{
 		"-D", s.data(), "-p", strconv.Itoa(s.Port), "-c", "listen_addresses=" + loopback,
 		"-c", "unix_socket_directories=", "-c", "max_connections=300", "-c", "timezone=UTC",
+		"-c", "shared_preload_libraries=pg_stat_statements", // for Counters
 	}
 	return []command{{path: server, args: append(args, s.opts.Args...), user: "postgres", dir: s.Dir}}, nil
 }

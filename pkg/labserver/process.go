@@ -76,19 +76,26 @@ func (c command) start(logFile string, detached bool) (*process, error) {
 	return p, nil
 }
 
-// run executes the command to its end and returns its output in the error.
+// run executes the command to its end; the error tells the end of its output.
 func (c command) run(ctx context.Context) error {
+	_, err := c.output(ctx)
+	return err
+}
+
+// output is run, and answers all that the command wrote.
+func (c command) output(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, c.path, c.args...)
 	cmd.Dir, cmd.Env = c.dir, append(baseEnv(), c.env...)
 	cred, err := credential(c.user)
 	if err != nil {
-		return err
+		return "", err
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: cred}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("run %s: %w: %s", filepath.Base(c.path), err, lastLines(string(out), 5))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("run %s: %w: %s", filepath.Base(c.path), err, lastLines(string(out), 5))
 	}
-	return nil
+	return string(out), nil
 }
 
 // exited tells whether the process is gone (a zombie counts as gone).

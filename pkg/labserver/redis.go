@@ -28,7 +28,8 @@ func redisClass() class {
 			}
 			return fmt.Sprintf("%s://%s/%s", scheme, s.Addr, db)
 		},
-		stop: syscall.SIGTERM,
+		stop:  syscall.SIGTERM,
+		count: redisCount, counters: redisCounters,
 	}
 }
 
@@ -78,26 +79,36 @@ func redisProbe(ctx context.Context, s *Server) error {
 // RedisCommand sends one command to a Redis or Sentinel server on a connection of its own
 // and returns the first line of the answer as it is on the wire ("+OK", ":1", "$-1", "-ERR …").
 func (s *Server) RedisCommand(ctx context.Context, args ...string) (string, error) {
-	conn, err := s.dialRedis(ctx)
+	conn, err := s.sendRedis(ctx, args...)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close() //nolint:errcheck // one command, its answer was read
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	return strings.TrimRight(line, "\r\n"), err
+}
+
+// sendRedis sends one command on a connection of its own, which the caller reads and closes.
+func (s *Server) sendRedis(ctx context.Context, args ...string) (net.Conn, error) {
+	conn, err := s.dialRedis(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if deadline, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(deadline); err != nil {
-			return "", err
-		}
+		err = conn.SetDeadline(deadline)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(args))
 	for _, a := range args {
 		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(a), a)
 	}
-	if _, err := conn.Write([]byte(b.String())); err != nil {
-		return "", err
+	if err == nil {
+		_, err = conn.Write([]byte(b.String()))
 	}
-	line, err := bufio.NewReader(conn).ReadString('\n')
-	return strings.TrimRight(line, "\r\n"), err
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
 }
 
 func (s *Server) dialRedis(ctx context.Context) (net.Conn, error) {

@@ -84,6 +84,9 @@ type Server struct {
 	opts  Options
 	class class
 	procs []*process // in the order of their start; the last one is the server itself
+
+	looks    int                // at the counters
+	lookCost map[string]float64 // what one look adds to them
 }
 
 // class is what differs between the kinds.
@@ -100,6 +103,9 @@ type class struct {
 	url func(s *Server, database string) string
 	// stop is the signal of an orderly stop.
 	stop syscall.Signal
+	// count reads the server's counters by their own names, counters gives them ours; nil: it has none.
+	count    func(ctx context.Context, s *Server) (map[string]float64, error)
+	counters func(named map[string]float64) Counters
 }
 
 // Start prepares and starts a server and returns when it answers.
