@@ -16,7 +16,10 @@ import (
 
 func main() {
 	if extract.IsChild(os.Args) { // the benchmark of the readers starts this program as their child
-		extract.ChildMain()
+		process.Command(func(context.Context) int { return extract.ChildMain() })
+	}
+	if isStub(os.Args) {
+		process.Command(func(ctx context.Context) int { return runStub(ctx, os.Args[2]) })
 	}
 	process.Command(func(ctx context.Context) int { return run(ctx, os.Args[1:], os.Stdout, os.Stderr) })
 }

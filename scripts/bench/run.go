@@ -55,6 +55,7 @@ var benches = []bench{
 	{"backlog", "100,000 queued tasks and no worker: how many are added again in 60 s", 3 * time.Minute, backlog},
 	{"memory", "resident memory of a worker, idle and over the corpus", 3 * time.Minute, memory},
 	{"pdf", "pages and files per second of a resident reader", time.Minute, pdf},
+	{"documents", "200 real documents end to end against the unavoidable parts of the work alone", 10 * time.Minute, documents},
 	{"paid", "embeddings paid twice after a kill -9 in the middle of a document", time.Minute, paid},
 	{"events", "statements per second of 1,000 idle event streams", 2 * time.Minute, events},
 }
