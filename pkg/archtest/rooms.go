@@ -26,6 +26,7 @@ var rooms = []room{
 	{"pkg/archtest", nil},
 	{"pkg/process", []string{"pkg/telemetry"}},
 	{"pkg/crash", nil},
+	{"pkg/batcher", nil}, // natural batches
 	{"pkg/outbound", nil},
 
 	// the state of tasks and its stores

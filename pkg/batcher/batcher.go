@@ -1,0 +1,276 @@
+// Package batcher forms natural batches: what comes while one batch is being worked on becomes the next one.
+//
+// Nothing waits for a timer: an item that finds no batch at work starts one at once, alone. Under load the batches grow by
+// themselves to what comes during one batch's work, so that the fixed cost of a transaction or an fsync is shared.
+// Items are worked on in the order of their arrival. Every caller waits for its own items, and that is all the back-pressure
+// there is and has to be: what waits is bounded by the callers, a stop that lets them end has drained everything, and an idle
+// Batcher has neither a goroutine nor anything to close.
+package batcher
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// Config says how batches are cut and how many are worked on at once.
+type Config struct {
+	// Lanes is the most batches at work at the same time, at least 1. A further one is begun only when a whole batch waits,
+	// or when the youngest one at work has taken longer than Patience: a slow batch must not hold everybody up.
+	Lanes int
+	// Most is the most items of one batch; 0: no limit.
+	Most int
+	// Patience is how long the waiting look on before they take a free lane; 0: for ever.
+	Patience time.Duration
+	// Split reports whether the items of a batch that failed so are to be tried one by one, so that a bad one fails alone;
+	// nil: never. A panic always splits.
+	Split func(error) bool
+}
+
+// WorkFunc works on a batch; its error is that of all its items.
+// ctx has the values of the first item's caller and ends when all callers of the batch have gone.
+type WorkFunc[T any] func(ctx context.Context, b *Batch[T]) error
+
+// Batcher joins the items of many callers. It is safe for concurrent use; make one with New.
+type Batcher[T any] struct {
+	cfg  Config
+	work WorkFunc[T]
+
+	mu      sync.Mutex
+	waiting []*entry[T]
+	lanes   int       // at work
+	begun   time.Time // the youngest of them
+	looking bool      // a timer runs out when the waiting lose their patience
+}
+
+// entry is one item and what came of it.
+type entry[T any] struct {
+	item     T
+	call     *call
+	again    bool
+	finished bool
+	err      error
+	panicked error
+}
+
+// call is one Do: its caller waits until none of its items is left, or goes.
+type call struct {
+	ctx   context.Context
+	left  int
+	gone  bool
+	done  chan struct{}
+	lives []*life // of the batches that have items of it
+}
+
+// life ends a batch's context with its last caller.
+type life struct {
+	callers int
+	end     context.CancelFunc
+}
+
+// New makes a batcher.
+func New[T any](cfg Config, work WorkFunc[T]) *Batcher[T] {
+	cfg.Lanes = max(cfg.Lanes, 1)
+	return &Batcher[T]{cfg: cfg, work: work}
+}
+
+// Do puts items into the next batches, in their order, and waits until all are done: one error for each item.
+// When ctx ends first, its cause is the error of what is not done: items that wait are taken out, and what becomes of those
+// at work is not known; they must not be looked at then. A panic over an item that was tried alone goes on in its caller.
+func (b *Batcher[T]) Do(ctx context.Context, items ...T) []error {
+	if len(items) == 0 {
+		return nil
+	}
+	c := &call{ctx: ctx, left: len(items), done: make(chan struct{})}
+	mine := make([]*entry[T], len(items))
+	for i, item := range items {
+		mine[i] = &entry[T]{item: item, call: c}
+	}
+	b.mu.Lock()
+	b.waiting = append(b.waiting, mine...)
+	b.begin()
+	b.mu.Unlock()
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c.left > 0 {
+		b.leave(c)
+	}
+	out := make([]error, len(mine))
+	for i, e := range mine {
+		switch {
+		case !e.finished:
+			out[i] = context.Cause(ctx)
+		case e.panicked != nil:
+			panic(e.panicked)
+		default:
+			out[i] = e.err
+		}
+	}
+	return out
+}
+
+// leave takes a caller that goes out of the queue and of the batches at work.
+func (b *Batcher[T]) leave(c *call) {
+	c.gone = true
+	kept := b.waiting[:0]
+	for _, e := range b.waiting {
+		if e.call != c {
+			kept = append(kept, e)
+		}
+	}
+	clear(b.waiting[len(kept):])
+	b.waiting = kept
+	for _, l := range c.lives {
+		if l.callers--; l.callers == 0 {
+			l.end()
+		}
+	}
+}
+
+// begin starts as many batches as there are items and lanes for.
+func (b *Batcher[T]) begin() {
+	for len(b.waiting) > 0 && b.may() {
+		n := len(b.waiting)
+		if b.cfg.Most > 0 {
+			n = min(n, b.cfg.Most)
+		}
+		taken := append([]*entry[T](nil), b.waiting[:n]...)
+		rest := copy(b.waiting, b.waiting[n:])
+		clear(b.waiting[rest:])
+		b.waiting = b.waiting[:rest]
+		b.lanes++
+		b.begun = time.Now()
+		go b.run(b.open(taken))
+	}
+	if len(b.waiting) > 0 && b.lanes < b.cfg.Lanes && b.cfg.Patience > 0 && !b.looking {
+		b.looking = true
+		time.AfterFunc(b.cfg.Patience-time.Since(b.begun), func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.looking = false
+			b.begin()
+		})
+	}
+}
+
+// may reports whether the waiting may take a lane now.
+func (b *Batcher[T]) may() bool {
+	switch {
+	case b.lanes == 0:
+		return true
+	case b.lanes >= b.cfg.Lanes:
+		return false
+	case b.cfg.Most > 0 && len(b.waiting) >= b.cfg.Most:
+		return true
+	}
+	return b.cfg.Patience > 0 && time.Since(b.begun) >= b.cfg.Patience
+}
+
+// open makes a batch of items and gives it its life.
+func (b *Batcher[T]) open(taken []*entry[T]) *Batch[T] {
+	ctx, end := context.WithCancel(context.WithoutCancel(taken[0].call.ctx))
+	l := &life{end: end}
+	for _, e := range taken {
+		if n := len(e.call.lives); n == 0 || e.call.lives[n-1] != l {
+			e.call.lives = append(e.call.lives, l)
+			l.callers++
+		}
+	}
+	return &Batch[T]{ctx: ctx, end: end, entries: taken, free: sync.OnceFunc(b.free)}
+}
+
+// free gives a lane to the waiting.
+func (b *Batcher[T]) free() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lanes--
+	b.begin()
+}
+
+// run takes a batch to its end and answers its callers.
+func (b *Batcher[T]) run(batch *Batch[T]) {
+	defer batch.end()
+	b.attempt(batch)
+	batch.free()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var again []*entry[T]
+	for _, e := range batch.entries {
+		if e.again && !e.call.gone {
+			again = append(again, e)
+			continue
+		}
+		e.finished = true
+		if e.call.left--; e.call.left == 0 {
+			close(e.call.done)
+		}
+	}
+	if len(again) > 0 {
+		b.waiting = append(again, b.waiting...)
+		b.begin()
+	}
+}
+
+// attempt tries a batch as a whole and, if it is worth it, its items one by one.
+func (b *Batcher[T]) attempt(batch *Batch[T]) {
+	err, panicked := b.try(batch)
+	if len(batch.entries) > 1 && (panicked != nil || err != nil && b.cfg.Split != nil && b.cfg.Split(err)) {
+		for i := range batch.entries {
+			b.attempt(&Batch[T]{ctx: batch.ctx, entries: batch.entries[i : i+1], free: batch.free})
+		}
+		return
+	}
+	for _, e := range batch.entries {
+		e.err, e.panicked = err, panicked
+	}
+}
+
+// try works on a batch once; a panic comes back as an error with its stack.
+func (b *Batcher[T]) try(batch *Batch[T]) (err, panicked error) {
+	defer func() {
+		if v := recover(); v != nil {
+			panicked = fmt.Errorf("panic over a batch: %v\n%s", v, debug.Stack())
+		}
+		if err != nil || panicked != nil {
+			batch.forget()
+		}
+	}()
+	batch.forget()
+	return b.work(batch.ctx, batch), nil
+}
+
+// Batch is what is worked on together. It is good until the work on it ends.
+type Batch[T any] struct {
+	ctx     context.Context
+	end     context.CancelFunc
+	entries []*entry[T]
+	free    func()
+}
+
+// Items are the batch's items, in the order of their arrival.
+func (t *Batch[T]) Items() []T {
+	out := make([]T, len(t.entries))
+	for i, e := range t.entries {
+		out[i] = e.item
+	}
+	return out
+}
+
+// Free lets the next batch begin before the work on this one has ended: the rest of it shares nothing with the next.
+func (t *Batch[T]) Free() { t.free() }
+
+// Again puts the i-th item back: it leads the next batch. It counts only if the work ends without an error.
+func (t *Batch[T]) Again(i int) { t.entries[i].again = true }
+
+// forget takes back what an earlier try said.
+func (t *Batch[T]) forget() {
+	for _, e := range t.entries {
+		e.again = false
+	}
+}
