@@ -115,5 +115,6 @@ func docx(text string) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return out.Bytes(), z.Close()
+	err := z.Close()
+	return out.Bytes(), err
 }
