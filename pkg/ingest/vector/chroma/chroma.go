@@ -92,9 +92,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// rowsPerBody keeps a body under maxBody: a float32 in JSON takes at most 16 bytes, the ids at most 3·512 and change.
+// rowsPerBody keeps a body under maxBody: a float32 takes 16/3 bytes in base64, the ids at most 3·512 and change.
 func rowsPerBody(dim int) int {
-	return max(1, min(batchRows, maxBody/(dim*16+4096)))
+	return max(1, min(batchRows, maxBody/(dim*6+4096)))
 }
 
 func (s *Store) upsert(ctx context.Context, c *collection, rows []ingest.Vector) error {

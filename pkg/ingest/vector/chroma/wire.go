@@ -3,9 +3,12 @@ package chroma
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -23,7 +26,7 @@ const (
 
 type upsertRows struct {
 	IDs        []string            `json:"ids"`
-	Embeddings [][]float32         `json:"embeddings"`
+	Embeddings []string            `json:"embeddings"` // see floatBytes
 	Metadatas  []map[string]string `json:"metadatas"`
 }
 
@@ -52,13 +55,23 @@ type queryReply struct {
 
 func upsertBody(rows []ingest.Vector) upsertRows {
 	body := upsertRows{
-		IDs: make([]string, len(rows)), Embeddings: make([][]float32, len(rows)), Metadatas: make([]map[string]string, len(rows)),
+		IDs: make([]string, len(rows)), Embeddings: make([]string, len(rows)), Metadatas: make([]map[string]string, len(rows)),
 	}
 	for i, row := range rows {
-		body.IDs[i], body.Embeddings[i] = row.ID, row.Values
+		body.IDs[i], body.Embeddings[i] = row.ID, floatBytes(row.Values)
 		body.Metadatas[i] = map[string]string{keyDocument: row.DocumentID, keyBirth: row.Birth}
 	}
 	return body
+}
+
+// floatBytes is a vector as Chroma takes it in place of an array of numbers: base64 of its float32 values, little endian.
+// It is half as long and needs no parsing of decimals on either side.
+func floatBytes(values []float32) string {
+	raw := make([]byte, 0, 4*len(values))
+	for _, v := range values {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
+	}
+	return base64.StdEncoding.EncodeToString(raw)
 }
 
 // hits turns cosine distance (1 - similarity) into similarity.
