@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+const (
+	countedTasks = 20_000
+	countedSlots = 64 // what the figures were asked for: batches of 64
+	wideSlots    = 256
+)
+
+// taskCost is what a number of tasks cost the servers and this process.
+type taskCost struct {
+	sql, redis labserver.Counters
+	allocs     float64
+	bytes      float64 // allocated
+	cpu        float64 // seconds of this process
+	took       time.Duration
+	n          int
+}
+
+// of measures f, which handles n tasks.
+func (r *rig) of(ctx context.Context, n int, f func() error) (taskCost, error) {
+	before, err := r.look(ctx)
+	if err != nil {
+		return taskCost{}, err
+	}
+	began := time.Now()
+	own := ownUse()
+	if err := f(); err != nil {
+		return taskCost{}, err
+	}
+	used := ownUse()
+	took := time.Since(began)
+	after, err := r.look(ctx)
+	return taskCost{
+		sql: after.sql.Sub(before.sql).Per(n), redis: after.redis.Sub(before.redis).Per(n),
+		allocs: (used.allocs - own.allocs) / float64(n), bytes: (used.bytes - own.bytes) / float64(n), cpu: (used.cpu - own.cpu) / float64(n),
+		took: took, n: n,
+	}, err
+}
+
+// rate is tasks a second.
+func (c taskCost) rate() float64 { return float64(c.n) / c.took.Seconds() }
+
+// look reads the counters of the servers that there are.
+func (r *rig) look(ctx context.Context) (c taskCost, err error) {
+	if r.sql != nil {
+		if c.sql, err = r.sql.Counters(ctx); err != nil {
+			return c, err
+		}
+	}
+	if r.redis != nil {
+		c.redis, err = r.redis.Counters(ctx)
+	}
+	return c, err
+}
+
+// ownUse is what this process has used so far.
+func ownUse() taskCost {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for no process of ours
+	return taskCost{
+		allocs: float64(m.Mallocs), bytes: float64(m.TotalAlloc),
+		cpu: time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds(),
+	}
+}
+
+// life is the cost of accepting n tasks in bulk and of running them.
+func (r *rig) life(ctx context.Context, n, slots int) (submit, drain taskCost, err error) {
+	if submit, err = r.of(ctx, n, func() error { return r.submit(ctx, n, bulk, 1) }); err != nil {
+		return submit, drain, fmt.Errorf("submit: %w", err)
+	}
+	if drain, err = r.of(ctx, n, func() error { return r.drain(ctx, n, slots) }); err != nil {
+		return submit, drain, fmt.Errorf("drain: %w", err)
+	}
+	return submit, drain, r.succeeded(ctx, n)
+}
+
+// startServers starts servers for a rig.
+func startServers(ctx context.Context, kind labserver.Kind, redisArgs ...string) (s servers, err error) {
+	if s.sql, err = labserver.Start(ctx, kind, labserver.Options{Database: "bench"}); err != nil {
+		return s, err
+	}
+	s.redis, err = labserver.Start(ctx, labserver.KindRedis, labserver.Options{Args: redisArgs})
+	if err != nil {
+		s.end()
+	}
+	return s, err
+}
+
+// counters is what a task costs, in counts that carry no noise.
+func counters(ctx context.Context, _ *lab.Bench) ([]figure, error) {
+	var out []figure
+	for _, slots := range []int{countedSlots, wideSlots} {
+		s, err := startServers(ctx, labserver.KindMariaDB)
+		if err != nil {
+			return nil, err
+		}
+		defer s.end()
+		r, err := newRig(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		defer r.close()
+		submit, drain, err := r.life(ctx, countedTasks, slots)
+		if err != nil {
+			return nil, err
+		}
+		if slots == countedSlots {
+			out = append(out, submitFigures(submit)...)
+		}
+		out = append(out, drainFigures(drain, slots)...)
+	}
+	return out, nil
+}
+
+// submitFigures is the cost of a bulk submit beside what was asked.
+func submitFigures(c taskCost) []figure {
+	name := func(what string) string { return fmt.Sprintf("bulk submit (%d a call), a task: %s", bulk, what) }
+	return []figure{
+		{Name: name("SQL statements"), Measured: c.sql.Statements, Asked: 0.03, Relation: "≤", Note: fmt.Sprintf("MariaDB, flush=1, %d tasks", c.n)},
+		{Name: name("commits"), Measured: c.sql.Commits},
+		{Name: name("fsyncs"), Measured: c.sql.Fsyncs},
+		{Name: name("redo"), Measured: c.sql.RedoBytes, Unit: "B"},
+		{Name: name("Redis round trips"), Measured: c.redis.Reads},
+		{Name: name("allocations"), Measured: c.allocs, Note: fmt.Sprintf("%.0f bytes", c.bytes)},
+		{Name: name("CPU of the client"), Measured: c.cpu * 1e6, Unit: "µs"},
+		{Name: name("CPU of the database"), Measured: c.sql.CPU * 1e6, Unit: "µs"},
+	}
+}
+
+// drainFigures is the cost of claim, run, finish and acknowledgement beside what was asked.
+func drainFigures(c taskCost, slots int) []figure {
+	relation := ""
+	if slots == countedSlots {
+		relation = "≤"
+	}
+	name := func(what string) string { return fmt.Sprintf("drain (%d slots), a task: %s", slots, what) }
+	return []figure{
+		{Name: name("SQL statements"), Measured: c.sql.Statements, Asked: 0.2, Relation: relation, Note: fmt.Sprintf("MariaDB, flush=1, %d tasks", c.n)},
+		{Name: name("commits"), Measured: c.sql.Commits, Asked: 0.05, Relation: relation},
+		{Name: name("fsyncs"), Measured: c.sql.Fsyncs, Asked: 0.06, Relation: relation},
+		{Name: name("redo"), Measured: c.sql.RedoBytes, Unit: "B", Asked: 1200, Relation: relation},
+		{Name: name("rows looked at"), Measured: c.sql.RowsRead},
+		{Name: name("temporary tables"), Measured: c.sql.TempTables},
+		{Name: name("Redis commands"), Measured: c.redis.Commands, Asked: 0.05, Relation: relation},
+		{Name: name("Redis round trips"), Measured: c.redis.Reads},
+		{Name: name("allocations"), Measured: c.allocs, Note: fmt.Sprintf("%.0f bytes", c.bytes)},
+		{Name: name("CPU of the client"), Measured: c.cpu * 1e6, Unit: "µs"},
+		{Name: name("CPU of the database"), Measured: c.sql.CPU * 1e6, Unit: "µs"},
+		{Name: name("CPU of Redis"), Measured: c.redis.CPU * 1e6, Unit: "µs"},
+	}
+}
