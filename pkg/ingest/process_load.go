@@ -32,8 +32,6 @@ type work struct {
 	version, document, base string
 	no, uploadNo            int64
 	givenTitle              string
-	model                   string // the version's snapshot; empty before its first rows
-	extractor, splitter     string
 	path, sha256            string
 	bytes                   int64
 	visible                 string // id of the visible version; empty: none
@@ -50,7 +48,7 @@ func (r *run) load(ctx context.Context) (taskstate.Reason, error) {
 	var visibleUpload int64
 	err := r.a.d.Store.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
 		return db.QueryRowContext(ctx, r.a.q.Get("WorkLoad"), r.job.Task.ID).Scan(
-			&w.version, &w.document, &w.base, &w.no, &w.uploadNo, &w.givenTitle, &w.model, &w.extractor, &w.splitter,
+			&w.version, &w.document, &w.base, &w.no, &w.uploadNo, &w.givenTitle,
 			&path, &sum, &size, &deleted, &visibleUpload, &w.visible, &w.baseModel.Key, &w.baseModel.Dim)
 	})
 	if errors.Is(err, sql.ErrNoRows) {

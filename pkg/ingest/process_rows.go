@@ -97,9 +97,9 @@ func (w *rowWriter) transaction(ctx context.Context, first bool, from, to int, r
 	r := w.r
 	reason := taskstate.ReasonDone
 	err := r.a.d.Store.Hold(ctx, r.job.Task.ID, r.job.Token, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
-		var visible string
+		var found standing
 		var err error
-		if reason, visible, err = r.guard(ctx, tx); err != nil || reason != taskstate.ReasonDone {
+		if reason, found, err = r.guard(ctx, tx); err != nil || reason != taskstate.ReasonDone {
 			return err
 		}
 		if mutant.Is("m9") {
@@ -108,11 +108,11 @@ func (w *rowWriter) transaction(ctx context.Context, first bool, from, to int, r
 			}
 		}
 		if first {
-			if err := w.clean(ctx, tx, m); err != nil {
+			if err := w.clean(ctx, tx, m, found); err != nil {
 				return err
 			}
 		}
-		if err := w.checkReuse(ctx, tx, visible, from, to); err != nil {
+		if err := w.checkReuse(ctx, tx, found.visible, from, to); err != nil {
 			return err
 		}
 		if err := w.insert(ctx, tx, from, rows); err != nil {
@@ -121,39 +121,55 @@ func (w *rowWriter) transaction(ctx context.Context, first bool, from, to int, r
 		if err := crash.Fault("worker.in_rows"); err != nil || to < len(r.plan.items) {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, r.a.q.Get("VersionBuilt"), len(r.plan.items), r.found.Pages, r.title(), m.Now, r.work.version)
+		_, err = tx.ExecContext(ctx, r.a.q.Get("VersionBuilt"), r.a.d.Embedder.Model().Key, r.dim,
+			short(r.a.d.Extractor.Fingerprint()), short(r.a.d.Splitter.Fingerprint()),
+			len(r.plan.items), r.found.Pages, r.title(), m.Now, r.work.version)
 		return err
 	})
 	return reason, err
 }
 
-// guard locks the document and tells whether the version is still wanted, and which version is visible now.
-func (r *run) guard(ctx context.Context, tx taskstate.Tx) (taskstate.Reason, string, error) {
-	var visible, state, model string
-	var upload int64
-	var deleted taskstate.Stamp
-	if err := tx.QueryRowContext(ctx, r.a.q.Get("DocumentGuard"), r.work.document).Scan(&visible, &upload, &deleted); err != nil {
-		return "", "", fmt.Errorf("lock document %s: %w", r.work.document, err)
-	}
-	if !deleted.IsZero() {
-		return taskstate.ReasonDeleted, "", nil
-	}
-	if upload > r.work.uploadNo {
-		return taskstate.ReasonSuperseded, "", nil
-	}
-	if err := tx.QueryRowContext(ctx, r.a.q.Get("VersionState"), r.work.version).Scan(&state, &model); err != nil {
-		return "", "", fmt.Errorf("read version %s: %w", r.work.version, err)
-	}
-	if versionState(state) != versionBuilding {
-		return "", "", Permanent(CodeInternal, remedyMissing, "version %s is %s, not BUILDING", r.work.version, state)
-	}
-	r.work.model = model
-	return taskstate.ReasonDone, strings.TrimSpace(visible), nil
+// standing is what a holder finds when it opens a transaction.
+type standing struct {
+	visible string // id of the visible version; empty: none
+	model   string // of the version's rows so far; empty: none are complete
+	rows    bool   // an earlier transaction has left rows
+	garbage bool   // an earlier run has dropped rows, whose vectors may come back
 }
 
-// clean removes the version's rows that the plan does not hold, names their vectors as garbage, and notes with what the version is made.
-func (w *rowWriter) clean(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+// guard locks the document and tells whether the version is still wanted, and how it stands.
+func (r *run) guard(ctx context.Context, tx taskstate.Tx) (taskstate.Reason, standing, error) {
+	var g standing
+	var state string
+	var upload int64
+	var deleted taskstate.Stamp
+	var rows, garbage int
+	v := r.work.version
+	err := tx.QueryRowContext(ctx, r.a.q.Get("VersionGuard"), v, v, v, v, r.work.document).Scan(
+		&g.visible, &upload, &deleted, &state, &g.model, &rows, &garbage)
+	if err != nil {
+		return "", g, fmt.Errorf("lock document %s: %w", r.work.document, err)
+	}
+	g.visible, g.rows, g.garbage = strings.TrimSpace(g.visible), rows == 1, garbage == 1
+	switch {
+	case !deleted.IsZero():
+		return taskstate.ReasonDeleted, g, nil
+	case upload > r.work.uploadNo:
+		return taskstate.ReasonSuperseded, g, nil
+	case versionState(state) != versionBuilding:
+		return "", g, Permanent(CodeInternal, remedyMissing, "version %s is %s, not BUILDING", v, state)
+	}
+	return taskstate.ReasonDone, g, nil
+}
+
+// clean removes the version's rows that the plan does not hold and names their vectors as garbage.
+// Marks of vectors that another model made are taken away.
+func (w *rowWriter) clean(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, found standing) error {
 	r := w.r
+	w.have, w.stored, w.forget = make([]bool, len(r.plan.items)), make([]bool, len(r.plan.items)), found.garbage
+	if !found.rows {
+		return nil
+	}
 	drop, err := w.ownRows(ctx, tx)
 	if err != nil {
 		return fmt.Errorf("read the version's rows: %w", err)
@@ -161,21 +177,11 @@ func (w *rowWriter) clean(ctx context.Context, tx taskstate.Tx, m taskstate.Mome
 	if err := r.a.dropRows(ctx, tx, r.work.base, r.work.document, drop, m.Now); err != nil {
 		return err
 	}
-	garbage, err := column(ctx, tx, r.a.q.Get("GarbageOfBirth"), r.work.version)
-	if err != nil {
-		return fmt.Errorf("look for dropped vectors: %w", err)
-	}
-	w.forget = len(garbage) > 0
-	model := r.a.d.Embedder.Model().Key
-	if r.work.model != "" && r.work.model != model {
+	w.forget = w.forget || len(drop) > 0
+	if found.model != "" && found.model != r.a.d.Embedder.Model().Key {
 		if _, err := tx.ExecContext(ctx, r.a.q.Get("RowsUnstored"), r.work.version); err != nil {
-			return fmt.Errorf("forget vectors of model %s: %w", r.work.model, err)
+			return fmt.Errorf("forget vectors of model %s: %w", found.model, err)
 		}
-	}
-	_, err = tx.ExecContext(ctx, r.a.q.Get("VersionSnapshot"), model, r.dim,
-		short(r.a.d.Extractor.Fingerprint()), short(r.a.d.Splitter.Fingerprint()), m.Now, r.work.version)
-	if err != nil {
-		return fmt.Errorf("note with what the version is made: %w", err)
 	}
 	return nil
 }

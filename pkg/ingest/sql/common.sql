@@ -135,7 +135,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, 'BUILDING', ?, ?, ?, @never);
 
 -- What a run works on: the open version of its task, with the document as it is now.
 -- name: WorkLoad
-SELECT v.id, v.document_id, v.base_id, v.no, v.upload_no, v.title, v.model_key, v.extractor, v.splitter,
+SELECT v.id, v.document_id, v.base_id, v.no, v.upload_no, v.title,
        f.path, f.sha256, f.bytes, d.deleted_at, d.visible_upload_no, COALESCE(d.visible_version_id, ''), b.model_key, b.dim
 FROM document_version v
 JOIN knowledge_document d ON d.id = v.document_id
@@ -158,11 +158,17 @@ SELECT COALESCE(visible_version_id, '') FROM knowledge_document WHERE id = ?;
 -- name: VersionModel
 SELECT model_key FROM document_version WHERE id = ?;
 
--- name: DocumentGuard
-SELECT COALESCE(visible_version_id, ''), visible_upload_no, deleted_at FROM knowledge_document WHERE id = ? @forupdate;
-
--- name: VersionState
-SELECT state, model_key FROM document_version WHERE id = ?;
+-- Locks the document for a holder. The rest belongs to the version: it changes only under the lock of its task, which the
+-- holder has, so it is read without a lock. The last two tell whether an earlier run has left rows or named vectors as garbage.
+-- name: VersionGuard
+SELECT COALESCE(d.visible_version_id, ''), d.visible_upload_no, d.deleted_at,
+       (SELECT v.state FROM document_version v WHERE v.id = ?),
+       (SELECT v.model_key FROM document_version v WHERE v.id = ?),
+       CASE WHEN EXISTS (SELECT 1 FROM knowledge_segment s WHERE s.version_id = ?) THEN 1 ELSE 0 END,
+       CASE WHEN EXISTS (SELECT 1 FROM vector_garbage g WHERE g.birth_version_id = ?) THEN 1 ELSE 0 END
+FROM knowledge_document d
+WHERE d.id = ?
+@forupdate;
 
 -- name: OwnRows
 SELECT id, segment_index, vector_id, birth_version_id, stored FROM knowledge_segment WHERE version_id = ? ORDER BY segment_index;
@@ -179,12 +185,6 @@ ON CONFLICT DO NOTHING;
 -- name: GarbageForget
 DELETE FROM vector_garbage WHERE marked_at IS NULL AND vector_id IN (@list);
 
--- name: GarbageOfBirth
-SELECT vector_id FROM vector_garbage WHERE birth_version_id = ? LIMIT 1;
-
--- name: VersionSnapshot
-UPDATE document_version SET model_key = ?, dim = ?, extractor = ?, splitter = ?, updated_at = ? WHERE id = ? AND state = 'BUILDING';
-
 -- name: RowsUnstored
 UPDATE knowledge_segment SET stored = 0 WHERE version_id = ? AND stored = 1;
 
@@ -197,8 +197,11 @@ INSERT INTO knowledge_segment (document_id, version_id, version, segment_index, 
 VALUES (@rows:13)
 ON CONFLICT DO NOTHING;
 
+-- With the last rows: what the version is made of, and with what.
 -- name: VersionBuilt
-UPDATE document_version SET segment_count = ?, pages = ?, title = ?, updated_at = ? WHERE id = ? AND state = 'BUILDING';
+UPDATE document_version
+SET model_key = ?, dim = ?, extractor = ?, splitter = ?, segment_count = ?, pages = ?, title = ?, updated_at = ?
+WHERE id = ? AND state = 'BUILDING';
 
 -- name: RowsStored
 UPDATE knowledge_segment SET stored = 1 WHERE version_id = ? AND segment_index IN (@list);
