@@ -149,6 +149,9 @@ func (r *documentsRun) whole(ctx context.Context, docs []lab.Doc, base string) (
 
 // upload sends all documents into a new base.
 func (r *documentsRun) upload(ctx context.Context, docs []lab.Doc, base string) error {
+	if err := r.client.CreateBase(ctx, base); err != nil {
+		return err
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(uploadsOnce)
 	tasks := make([]lab.Task, len(docs))
