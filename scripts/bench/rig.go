@@ -121,7 +121,7 @@ func (r *rig) submit(ctx context.Context, n, size, callers int) error {
 				if first >= n || ctx.Err() != nil {
 					return context.Cause(ctx)
 				}
-				if _, err := r.submitOnce(ctx, first, min(size, n-first)); err != nil {
+				if _, _, err := r.submitOnce(ctx, first, min(size, n-first)); err != nil {
 					return err
 				}
 			}
@@ -130,13 +130,13 @@ func (r *rig) submit(ctx context.Context, n, size, callers int) error {
 	return group.Wait()
 }
 
-// submitOnce accepts and sends the tasks first, first+1, …; their payload is that number. It answers when they were accepted.
-func (r *rig) submitOnce(ctx context.Context, first, n int) (accepted time.Time, err error) {
+// submitOnce accepts and sends n tasks whose payloads are first, first+1, …, and answers when their commit was known.
+func (r *rig) submitOnce(ctx context.Context, first, n int) (tasks []taskstate.Task, committed time.Time, err error) {
 	news := make([]taskstate.NewTask, n)
 	for i := range news {
 		id, err := uuid.NewV7()
 		if err != nil {
-			return time.Time{}, err
+			return nil, committed, err
 		}
 		news[i] = taskstate.NewTask{
 			Task: taskstate.Task{
@@ -145,12 +145,12 @@ func (r *rig) submitOnce(ctx context.Context, first, n int) (accepted time.Time,
 			Actor: taskstate.Actor{Kind: taskstate.ActorUser, Name: "local"},
 		}
 	}
-	tasks, err := r.db.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) { return news, nil })
+	tasks, err = r.db.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) { return news, nil })
 	if err != nil {
-		return time.Time{}, err
+		return nil, committed, err
 	}
-	accepted = time.Now()
-	return accepted, taskrun.Publish(ctx, r.sent, tasks)
+	committed = time.Now()
+	return tasks, committed, taskrun.Publish(ctx, r.sent, tasks)
 }
 
 // noop is a kind that does nothing; it tells of each start.

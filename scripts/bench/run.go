@@ -10,9 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/scripts/lab"
 )
@@ -47,7 +49,17 @@ type bench struct {
 	run   func(ctx context.Context, b *lab.Bench) ([]figure, error)
 }
 
-var benches = []bench{
+// inProcess run the product's code in this process and need none of its binaries.
+var inProcess = []bench{
+	{"noop-mysql", "tasks that do nothing on MariaDB and Redis (everysec): submit, drain, latency", 5 * time.Minute, noopOn(labserver.KindMariaDB)},
+	{"noop-mysql-always", "the same with Redis that syncs every write", 5 * time.Minute, noopOn(labserver.KindMariaDB, "--appendfsync", "always")},
+	{"noop-postgres", "the same on Postgres and Redis (everysec)", 5 * time.Minute, noopOn(labserver.KindPostgres)},
+	{"noop-sqlite", "the same on SQLite and the Redis in process, as `millweir dev` has them", 5 * time.Minute, noopOn("")},
+	{"counters", "what a task costs the servers, in counts that carry no noise", 3 * time.Minute, counters},
+}
+
+// benches are all of them.
+var benches = append(inProcess[:len(inProcess):len(inProcess)], []bench{
 	{"latency", "upload of a 10 KB text until it is searchable, all-in-one, idle", time.Minute, latency},
 	{"lateness", "start of 1,000 due retries after their nextRetryAt", 3 * time.Minute, lateness},
 	{"takeover", "kill -9 of a worker with 20 running tasks until all run again", time.Minute, takeover},
@@ -58,7 +70,7 @@ var benches = []bench{
 	{"documents", "200 real documents end to end against the unavoidable parts of the work alone", 10 * time.Minute, documents},
 	{"paid", "embeddings paid twice after a kill -9 in the middle of a document", time.Minute, paid},
 	{"events", "statements per second of 1,000 idle event streams", 2 * time.Minute, events},
-}
+}...)
 
 // run is the program; it answers the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -80,11 +92,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if *list {
 		for _, b := range chosen {
-			_, _ = fmt.Fprintf(stdout, "%-10s %s\n", b.name, b.what)
+			_, _ = fmt.Fprintf(stdout, "%-17s %s\n", b.name, b.what)
 		}
 		return process.ExitOK
 	}
-	lb, err := lab.Prepare(ctx, "bench")
+	var lb *lab.Bench
+	var err error
+	if slices.ContainsFunc(chosen, needsBinaries) {
+		lb, err = lab.Prepare(ctx, "bench")
+	}
 	if err == nil {
 		err = measure(ctx, lb, chosen, *out, stdout)
 	}
@@ -109,11 +125,16 @@ func matching(prefixes string) []bench {
 	return out
 }
 
+// needsBinaries tells whether a benchmark starts the product's services.
+func needsBinaries(b bench) bool {
+	return !slices.ContainsFunc(inProcess, func(other bench) bool { return other.name == b.name })
+}
+
 // measure runs benchmarks one after the other, prints each row as it is known and writes the file.
 func measure(ctx context.Context, lb *lab.Bench, chosen []bench, out string, stdout io.Writer) error {
 	started := time.Now()
 	r := report{At: started.UTC(), CPUs: runtime.NumCPU(), Load: loadAverage()}
-	_, _ = fmt.Fprintf(stdout, "%-10s %-52s %12s %14s\n", "", fmt.Sprintf("%d CPUs, load %s", r.CPUs, r.Load), "asked", "measured")
+	_, _ = fmt.Fprintf(stdout, "%-17s %-60s %12s %14s\n", "", fmt.Sprintf("%d CPUs, load %s", r.CPUs, r.Load), "asked", "measured")
 	var failed error
 	for _, b := range chosen {
 		if ctx.Err() != nil {
@@ -160,7 +181,7 @@ func (b bench) figures(ctx context.Context, lb *lab.Bench) []figure {
 // row writes one row of the table.
 func row(w io.Writer, f figure) {
 	if f.Error != "" {
-		_, _ = fmt.Fprintf(w, "%-10s %-52s FAILED: %s\n", f.Bench, f.Name, f.Error)
+		_, _ = fmt.Fprintf(w, "%-17s %-60s FAILED: %s\n", f.Bench, f.Name, f.Error)
 		return
 	}
 	asked, mark := "", ""
@@ -170,7 +191,7 @@ func row(w io.Writer, f figure) {
 	if !f.Met {
 		mark = "  MISSED"
 	}
-	_, _ = fmt.Fprintf(w, "%-10s %-52s %12s %14s%s  %s\n", f.Bench, f.Name, asked, fmt.Sprintf("%.4g %s", f.Measured, f.Unit), mark, f.Note)
+	_, _ = fmt.Fprintf(w, "%-17s %-60s %12s %14s%s  %s\n", f.Bench, f.Name, asked, fmt.Sprintf("%.4g %s", f.Measured, f.Unit), mark, f.Note)
 }
 
 // loadAverage is the kernel's, of one minute.

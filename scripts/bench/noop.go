@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+const (
+	noopTasks   = 20_000
+	noopCallers = 64 // callers that submit one task at a time
+	noopRate    = 500
+	noopSeconds = 10
+	noopWarm    = noopRate // tasks of the first second, which count in no figure
+	openCalls   = 512      // submits of the open loop that may be under way
+)
+
+// noopOn is the benchmark on a kind of database; "" is SQLite with the Redis in process.
+func noopOn(kind labserver.Kind, redisArgs ...string) func(context.Context, *lab.Bench) ([]figure, error) {
+	return func(ctx context.Context, _ *lab.Bench) ([]figure, error) {
+		var s servers
+		var err error
+		if kind != "" {
+			if s, err = startServers(ctx, kind, redisArgs...); err != nil {
+				return nil, err
+			}
+			defer s.end()
+		}
+		r, err := newRig(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		defer r.close()
+		return r.noops(ctx)
+	}
+}
+
+// noops measures latency on a quiet system first, then rates.
+func (r *rig) noops(ctx context.Context) ([]figure, error) {
+	out, err := r.latencies(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("latency: %w", err)
+	}
+	done := noopWarm + noopRate*noopSeconds
+	var drained time.Duration
+	for _, way := range []struct {
+		name          string
+		size, callers int
+	}{
+		{fmt.Sprintf("submit, %d a call", bulk), bulk, 2},
+		{fmt.Sprintf("submit, one a call, %d callers", noopCallers), 1, noopCallers},
+	} {
+		began := time.Now()
+		if err := r.submit(ctx, noopTasks, way.size, way.callers); err != nil {
+			return out, fmt.Errorf("%s: %w", way.name, err)
+		}
+		out = append(out, figure{Name: way.name, Measured: perSecond(noopTasks, time.Since(began)), Unit: "/s", Note: fmt.Sprintf("%d tasks, committed and on the stream", noopTasks)})
+		began = time.Now()
+		if err := r.drain(ctx, noopTasks, wideSlots); err != nil {
+			return out, fmt.Errorf("drain: %w", err)
+		}
+		drained += time.Since(began)
+		done += noopTasks
+		if err := r.succeeded(ctx, done); err != nil {
+			return out, err
+		}
+	}
+	return append(out, figure{
+		Name: "drain", Measured: perSecond(2*noopTasks, drained), Unit: "/s",
+		Note: fmt.Sprintf("%d slots, twice %d tasks, every outcome committed and acknowledged", wideSlots, noopTasks),
+	}), nil
+}
+
+// perSecond is a rate.
+func perSecond(n int, d time.Duration) float64 { return float64(n) / d.Seconds() }
+
+// moments are those of one task in an open loop.
+type moments struct {
+	task                string
+	intended, committed time.Time
+	started             atomic.Int64 // Unix time in ns
+}
+
+// latencies submits single tasks at a fixed rate, whatever becomes of those before.
+func (r *rig) latencies(ctx context.Context) ([]figure, error) {
+	tasks := make([]moments, noopWarm+noopRate*noopSeconds)
+	var left atomic.Int64
+	left.Store(int64(len(tasks)))
+	all := make(chan struct{})
+	stop := r.start(wideSlots, func(t taskstate.Task) {
+		i, err := strconv.Atoi(string(t.Payload))
+		if err == nil && tasks[i].started.CompareAndSwap(0, time.Now().UnixNano()) && left.Add(-1) == 0 {
+			close(all)
+		}
+	})
+	err := r.openLoop(ctx, tasks)
+	if err == nil {
+		select {
+		case <-all:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	if err := errors.Join(err, stop()); err != nil {
+		return nil, err
+	}
+	ended, err := r.ended(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var starts, wholes []time.Duration
+	for i := range tasks[noopWarm:] {
+		t := &tasks[noopWarm+i]
+		end, ok := ended[t.task]
+		if !ok {
+			return nil, fmt.Errorf("task %s has not succeeded", t.task)
+		}
+		starts = append(starts, time.Unix(0, t.started.Load()).Sub(t.committed))
+		wholes = append(wholes, end.Sub(t.intended))
+	}
+	note := fmt.Sprintf("one task a call, %d/s for %d s, open loop, %d slots", noopRate, noopSeconds, wideSlots)
+	return []figure{
+		{Name: fmt.Sprintf("commit → handler start at %d/s, p50", noopRate), Measured: ms(percentile(starts, 50)), Unit: "ms", Asked: 3, Relation: "≤", Note: note},
+		{Name: fmt.Sprintf("commit → handler start at %d/s, p99", noopRate), Measured: ms(percentile(starts, 99)), Unit: "ms", Asked: 20, Relation: "≤"},
+		{Name: fmt.Sprintf("time to send → SUCCEEDED at %d/s, p50", noopRate), Measured: ms(percentile(wholes, 50)), Unit: "ms"},
+		{Name: fmt.Sprintf("time to send → SUCCEEDED at %d/s, p99", noopRate), Measured: ms(percentile(wholes, 99)), Unit: "ms"},
+	}, nil
+}
+
+// openLoop submits each task at its time.
+func (r *rig) openLoop(ctx context.Context, tasks []moments) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(openCalls)
+	began := time.Now()
+	for i := range tasks {
+		t := &tasks[i]
+		t.intended = began.Add(time.Duration(i) * time.Second / noopRate)
+		if wait := time.Until(t.intended); wait > 0 && !lab.Pause(ctx, wait) {
+			break
+		}
+		group.Go(func() error {
+			accepted, committed, err := r.submitOnce(ctx, i, 1)
+			if err == nil {
+				t.task, t.committed = accepted[0].ID, committed
+			}
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// ended answers when each task succeeded, by the database's clock, which is this machine's.
+func (r *rig) ended(ctx context.Context) (map[string]time.Time, error) {
+	logs, err := lab.Logs(ctx, r.db.Reader())
+	out := make(map[string]time.Time, len(logs))
+	for _, log := range logs {
+		if last := log[len(log)-1]; last.To == taskstate.StatusSucceeded {
+			out[last.TaskID] = last.CreatedAt
+		}
+	}
+	return out, err
+}
