@@ -3,8 +3,10 @@ package taskstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/millweir/millweir/pkg/crash"
@@ -76,14 +78,14 @@ func (b *submission) work(ctx context.Context, tx *session) (bool, error) {
 	if err := b.insert(ctx, tx); err != nil {
 		return false, err
 	}
-	b.out, err = b.store.fetch(ctx, tx, taskstate.System(), ids(b.tasks))
-	if err != nil {
-		return false, err
+	b.out = make([]taskstate.Task, len(b.tasks))
+	for i, t := range b.tasks {
+		b.out[i] = inserted(t.Task, m.Now)
 	}
 	if err := crash.Fault("api.before_commit"); err != nil {
 		return false, err
 	}
-	return true, b.order()
+	return true, nil
 }
 
 // insert writes the tasks in id order (the order of locks everywhere) and their first transitions.
@@ -98,21 +100,24 @@ func (b *submission) insert(ctx context.Context, tx *session) error {
 		batch[i] = newRowOf(t)
 		log[i] = logRow{ID: t.ID, Reason: string(taskstate.ReasonAccepted), Actor: clean(t.Actor.String())}
 	}
-	for _, part := range bySize(batch) {
-		if err := b.insertRows(ctx, tx, part); err != nil {
+	for chunk := range slices.Chunk(batch, maxBatch) {
+		for _, part := range bySize(chunk) {
+			if err := b.insertRows(ctx, tx, part); err != nil {
+				return err
+			}
+		}
+	}
+	for part := range slices.Chunk(log, maxBatch) {
+		if err := b.store.insertLog(ctx, tx, part, b.moment.Timeline, b.callID); err != nil {
 			return err
 		}
 	}
-	return b.store.insertLog(ctx, tx, log, b.moment.Timeline, b.callID)
+	return nil
 }
 
 // insertRows writes the tasks.
 func (b *submission) insertRows(ctx context.Context, tx *session, batch []newRow) error {
-	query, args, err := withRows(b.store, "Insert", batch)
-	if err != nil {
-		return err
-	}
-	_, err = tx.ExecContext(ctx, query, args...)
+	err := b.insertAt(ctx, tx, batch)
 	if err == nil {
 		return nil
 	}
@@ -124,22 +129,30 @@ func (b *submission) insertRows(ctx context.Context, tx *session, batch []newRow
 	return fmt.Errorf("insert tasks: %w", err)
 }
 
-// order puts the rows read back into prepare's order.
-func (b *submission) order() error {
-	byID := make(map[string]taskstate.Task, len(b.out))
-	for _, t := range b.out {
-		byID[t.ID] = t
+// insertAt is the statement; its instant is the transaction's moment, so that nothing has to be read back.
+func (b *submission) insertAt(ctx context.Context, tx *session, batch []newRow) error {
+	query, args, err := withRows(b.store, "Insert", batch)
+	if err != nil {
+		return err
 	}
-	out := make([]taskstate.Task, len(b.tasks))
-	for i, n := range b.tasks {
-		t, ok := byID[n.ID]
-		if !ok {
-			return fmt.Errorf("task %s was not inserted: %w", n.ID, errConflict)
-		}
-		out[i] = t
+	now := b.moment.Now
+	_, err = tx.ExecContext(ctx, query, append([]any{now, now, now, now}, args...)...)
+	return err
+}
+
+// inserted is the row that Insert makes of a new task.
+func inserted(t taskstate.Task, now time.Time) taskstate.Task {
+	out := taskstate.Task{
+		ID: t.ID, UserID: t.UserID, DocumentID: t.DocumentID, KnowledgeBase: t.KnowledgeBase, FilePath: t.FilePath,
+		WorkflowID: t.WorkflowID, Type: t.Type, Channel: t.Channel, ChatID: t.ChatID, TraceParent: t.TraceParent,
+		IdempotencyKey: t.IdempotencyKey, RequestHash: t.RequestHash, MaxAttempts: t.MaxAttempts,
+		Status: taskstate.StatusQueued, Progress: taskstate.Progress{Stage: taskstate.StageNone}, DLQ: taskstate.DLQNone,
+		WakeAt: now, PromisedAt: now, CreatedAt: now, UpdatedAt: now,
 	}
-	b.out = out
-	return nil
+	if len(t.Payload) > 0 {
+		out.Payload = t.Payload
+	}
+	return out
 }
 
 // settle finds out whether the last attempt's COMMIT was done. Rows of a transaction that has not ended are not to be
@@ -148,11 +161,7 @@ func (b *submission) settle(ctx context.Context, tx *session) (bool, error) {
 	if len(b.tasks) == 0 {
 		return false, nil
 	}
-	query, args, err := withRows(b.store, "Insert", []newRow{newRowOf(b.tasks[0])})
-	if err != nil {
-		return false, err
-	}
-	_, err = tx.ExecContext(ctx, query, args...)
+	err := b.insertAt(ctx, tx, []newRow{newRowOf(b.tasks[0])})
 	switch {
 	case err == nil:
 		return false, nil // and rolled back
@@ -169,15 +178,6 @@ func (e *againError) Error() string { return e.cause.Error() }
 
 // Unwrap also answers errConflict, which classOf takes for a reason to run again.
 func (e *againError) Unwrap() []error { return []error{errConflict, e.cause} }
-
-// ids are the ids of new tasks.
-func ids(tasks []taskstate.NewTask) []string {
-	out := make([]string, len(tasks))
-	for i, t := range tasks {
-		out[i] = t.ID
-	}
-	return out
-}
 
 // newRowOf renders a new task.
 func newRowOf(t taskstate.NewTask) newRow {

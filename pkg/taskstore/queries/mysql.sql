@@ -49,11 +49,12 @@ FROM ingest_task AS t @primary
 WHERE t.id IN (@list)
 ORDER BY t.id
 
+-- The instant is the moment that the transaction began with: the caller knows the rows without reading them back.
 -- name: Insert
 INSERT INTO ingest_task (id, user_id, document_id, knowledge_base_id, file_path, workflow_id, type, channel, chat_id,
   payload, traceparent, idempotency_key, request_hash, status, max_attempts, wake_at, promised_at, created_at, updated_at)
 SELECT c.id, c.user_id, c.document_id, c.base_id, c.file_path, c.workflow_id, c.type, c.channel, c.chat_id,
-  c.payload, c.traceparent, c.idempotency_key, c.request_hash, 'QUEUED', c.max_attempts, @now, @now, @now, @now
+  c.payload, c.traceparent, c.idempotency_key, c.request_hash, 'QUEUED', c.max_attempts, ?, ?, ?, ?
 FROM (@rows) AS c
 ORDER BY c.place
 

@@ -52,12 +52,13 @@ FROM json_each(?) c
 CROSS JOIN ingest_task t ON t.id = c.value ->> 'id'
 ORDER BY c.key
 
+-- The instant is the moment that the transaction began with: the caller knows the rows without reading them back.
 -- name: Insert
 INSERT INTO ingest_task (id, user_id, document_id, knowledge_base_id, file_path, workflow_id, type, channel, chat_id,
   payload, traceparent, idempotency_key, request_hash, status, max_attempts, wake_at, promised_at, created_at, updated_at)
 SELECT value ->> 'id', value ->> 'user', value ->> 'document', value ->> 'base', value ->> 'file', value ->> 'workflow',
   value ->> 'type', value ->> 'channel', value ->> 'chat', value ->> 'payload', value ->> 'traceparent',
-  value ->> 'key', value ->> 'hash', 'QUEUED', value ->> 'max', @now, @now, @now, @now
+  value ->> 'key', value ->> 'hash', 'QUEUED', value ->> 'max', ?, ?, ?, ?
 FROM json_each(?)
 ORDER BY key
 

@@ -1,0 +1,50 @@
+package taskstore_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// TestSubmitOfManyIsOneTransaction takes more tasks at once than one statement does, in another order than their ids',
+// and compares the tasks that it answers with the rows.
+func TestSubmitOfManyIsOneTransaction(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := migrated(t, config(t))
+			tasks := make([]taskstate.NewTask, 1100)
+			ids := make([]string, len(tasks))
+			for i := range tasks {
+				ids[i] = fmt.Sprintf("task-%04d", (i*7)%len(tasks))
+				tasks[i] = newTask(ids[i])
+			}
+			count := 0
+			s.Watch(func(_ string, done bool) error {
+				if !done {
+					count++
+				}
+				return nil
+			})
+			out, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+				return tasks, nil
+			})
+			require.NoError(t, err)
+			require.Equal(t, 9, count, "BEGIN, moment, 3 × INSERT, 3 × log, COMMIT: below 0.01 a task")
+			require.Len(t, out, len(ids))
+			got, err := s.GetMany(t.Context(), taskstate.System(), ids)
+			require.NoError(t, err)
+			require.Len(t, got, len(ids))
+			for _, row := range got {
+				at := slices.Index(ids, row.ID)
+				require.Equal(t, row, out[at], "in the caller's order, as written")
+			}
+		})
+	}
+}
