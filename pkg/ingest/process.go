@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskrun"
@@ -93,6 +94,7 @@ type run struct {
 	spool   *spool
 	found   Extraction
 	plan    plan
+	looked  time.Time // when the ledger was asked for what is missing
 	vectors *vectorCache
 	dim     int
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -94,6 +95,7 @@ func (r *run) embedMissing(ctx context.Context) error {
 
 // missingTexts are the indexes of segments whose text has to be paid for, each text once.
 func (r *run) missingTexts(ctx context.Context) ([]int, error) {
+	r.looked = r.a.d.Clock()
 	seen := make(map[textHash]struct{}, len(r.plan.items))
 	var wanted, missing []int
 	for i, p := range r.plan.items {
@@ -123,7 +125,11 @@ func (r *run) missingTexts(ctx context.Context) ([]int, error) {
 
 // unpaid leaves out texts that stand in the ledger by now: a run that was paused beyond its lease does not know yet that it
 // has an heir, and must not pay for what that one has paid for. What does not fit is found when the vectors are read.
+// The heartbeat leaves a lease at least a third of its time, so a look that is younger was before any heir's first payment.
 func (r *run) unpaid(ctx context.Context, indexes []int) ([]int, error) {
+	if elapsed(r.looked, r.a.d.Clock()) < r.a.d.Policy.Lease/3 {
+		return indexes, nil
+	}
 	var out []int
 	for page := range slices.Chunk(indexes, ledgerLookup) {
 		known, err := r.a.ledgerKnown(ctx, r.a.d.Embedder.Model().Key, r.hashes(page))
@@ -137,6 +143,12 @@ func (r *run) unpaid(ctx context.Context, indexes []int) ([]int, error) {
 		}
 	}
 	return out, nil
+}
+
+// elapsed is the time between two looks at the clock, also where one of its readings stands still: the monotonic one does
+// while a machine sleeps.
+func elapsed(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
 // fits reports whether a ledger entry of that dimension can be used in this run, and remembers the first one.

@@ -34,7 +34,6 @@ type work struct {
 	givenTitle              string
 	path, sha256            string
 	bytes                   int64
-	visible                 string // id of the visible version; empty: none
 	baseModel               Model
 	upload                  taskPayload
 }
@@ -49,7 +48,7 @@ func (r *run) load(ctx context.Context) (taskstate.Reason, error) {
 	err := r.a.d.Store.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
 		return db.QueryRowContext(ctx, r.a.q.Get("WorkLoad"), r.job.Task.ID).Scan(
 			&w.version, &w.document, &w.base, &w.no, &w.uploadNo, &w.givenTitle,
-			&path, &sum, &size, &deleted, &visibleUpload, &w.visible, &w.baseModel.Key, &w.baseModel.Dim)
+			&path, &sum, &size, &deleted, &visibleUpload, &w.baseModel.Key, &w.baseModel.Dim)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", Permanent(CodeInternal, remedyMissing, "load work: the task has no open version")
@@ -57,7 +56,7 @@ func (r *run) load(ctx context.Context) (taskstate.Reason, error) {
 	if err != nil {
 		return "", fmt.Errorf("load work: %w", err)
 	}
-	w.path, w.sha256, w.bytes, w.visible = path.String, sum.String, size.Int64, strings.TrimSpace(w.visible)
+	w.path, w.sha256, w.bytes = path.String, sum.String, size.Int64
 	if len(r.job.Task.Payload) > 0 {
 		if err := json.Unmarshal(r.job.Task.Payload, &w.upload); err != nil {
 			return "", Permanent(CodeInternal, remedyMissing, "load work: read payload: %w", err)

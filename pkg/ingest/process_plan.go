@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 const planPage = 1000 // rows of the visible version read at once
@@ -54,26 +56,22 @@ func (r *run) makePlan(ctx context.Context) error {
 }
 
 // visibleVersion is the document's visible version now, if its vectors were made with the model of this run.
+// A first version has none beside it: once a later upload is visible the first one is not wanted any more.
 func (r *run) visibleVersion(ctx context.Context) (string, error) {
-	text := func(row scanner) (s string, err error) { return s, row.Scan(&s) }
-	id, err := readRow(ctx, r.a.d.Store, text, r.a.q.Get("DocumentVisible"), r.work.document)
-	if errors.Is(err, sql.ErrNoRows) {
+	if r.work.no == 1 {
 		return "", nil
 	}
-	if err != nil {
+	var id, model string
+	err := r.a.d.Store.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
+		return db.QueryRowContext(ctx, r.a.q.Get("DocumentVisible"), r.work.document).Scan(&id, &model)
+	})
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return "", fmt.Errorf("read the visible version: %w", err)
-	}
-	if id = strings.TrimSpace(id); id == "" {
-		return "", nil
-	}
-	model, err := readRow(ctx, r.a.d.Store, text, r.a.q.Get("VersionModel"), id)
-	if err != nil {
-		return "", fmt.Errorf("read the visible version's model: %w", err)
 	}
 	if model != r.a.d.Embedder.Model().Key {
 		return "", nil
 	}
-	return id, nil
+	return strings.TrimSpace(id), nil
 }
 
 // visibleVectors reads the vectors of a version by the hash of their text, in the order of its segments.

@@ -136,7 +136,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, 'BUILDING', ?, ?, ?, @never);
 -- What a run works on: the open version of its task, with the document as it is now.
 -- name: WorkLoad
 SELECT v.id, v.document_id, v.base_id, v.no, v.upload_no, v.title,
-       f.path, f.sha256, f.bytes, d.deleted_at, d.visible_upload_no, COALESCE(d.visible_version_id, ''), b.model_key, b.dim
+       f.path, f.sha256, f.bytes, d.deleted_at, d.visible_upload_no, b.model_key, b.dim
 FROM document_version v
 JOIN knowledge_document d ON d.id = v.document_id
 JOIN knowledge_base b ON b.id = v.base_id
@@ -153,10 +153,10 @@ ORDER BY segment_index
 LIMIT ?;
 
 -- name: DocumentVisible
-SELECT COALESCE(visible_version_id, '') FROM knowledge_document WHERE id = ?;
-
--- name: VersionModel
-SELECT model_key FROM document_version WHERE id = ?;
+SELECT v.id, v.model_key
+FROM knowledge_document d
+JOIN document_version v ON v.id = d.visible_version_id
+WHERE d.id = ?;
 
 -- Locks the document for a holder. The rest belongs to the version: it changes only under the lock of its task, which the
 -- holder has, so it is read without a lock. The last two tell whether an earlier run has left rows or named vectors as garbage.
