@@ -72,39 +72,34 @@ type move struct {
 }
 
 // moves is contract §2's table.
-func moves() []move {
-	failing := []Reason{ReasonFailed, ReasonStalled}
-	return []move{
-		{StatusNone, StatusQueued, []Reason{ReasonAccepted}},
-		{StatusQueued, StatusRunning, []Reason{ReasonClaimed}},
-		{StatusRetrying, StatusRunning, []Reason{ReasonClaimed}},
-		{StatusRunning, StatusRunning, []Reason{ReasonTakeover}},
-		{StatusRunning, StatusSucceeded, []Reason{ReasonDone}},
-		{StatusRunning, StatusRetrying, append(failing, ReasonThrottled)},
-		{StatusRunning, StatusDead, []Reason{ReasonExhausted, ReasonPermanent, ReasonCrashLimit}},
-		{StatusRunning, StatusSuspended, []Reason{ReasonSuspended}},
-		{StatusRunning, StatusQueued, []Reason{ReasonHandedBack}},
-		{StatusRetrying, StatusRetrying, []Reason{ReasonRetryNow}},
-		{StatusQueued, StatusSuspended, []Reason{ReasonSuspended}},
-		{StatusRetrying, StatusSuspended, []Reason{ReasonSuspended}},
-		{StatusQueued, StatusCancelled, withdrawals()},
-		{StatusRetrying, StatusCancelled, withdrawals()},
-		{StatusRunning, StatusCancelled, withdrawals()},
-		{StatusSuspended, StatusCancelled, withdrawals()},
-		{StatusSuspended, StatusQueued, []Reason{ReasonResumed}},
-		{StatusDead, StatusQueued, []Reason{ReasonReplayed}},
-		{StatusCancelled, StatusQueued, []Reason{ReasonReplayed}},
-	}
+var moves = []move{
+	{StatusNone, StatusQueued, []Reason{ReasonAccepted}},
+	{StatusQueued, StatusRunning, []Reason{ReasonClaimed}},
+	{StatusRetrying, StatusRunning, []Reason{ReasonClaimed}},
+	{StatusRunning, StatusRunning, []Reason{ReasonTakeover}},
+	{StatusRunning, StatusSucceeded, []Reason{ReasonDone}},
+	{StatusRunning, StatusRetrying, []Reason{ReasonFailed, ReasonStalled, ReasonThrottled}},
+	{StatusRunning, StatusDead, []Reason{ReasonExhausted, ReasonPermanent, ReasonCrashLimit}},
+	{StatusRunning, StatusSuspended, []Reason{ReasonSuspended}},
+	{StatusRunning, StatusQueued, []Reason{ReasonHandedBack}},
+	{StatusRetrying, StatusRetrying, []Reason{ReasonRetryNow}},
+	{StatusQueued, StatusSuspended, []Reason{ReasonSuspended}},
+	{StatusRetrying, StatusSuspended, []Reason{ReasonSuspended}},
+	{StatusQueued, StatusCancelled, withdrawals},
+	{StatusRetrying, StatusCancelled, withdrawals},
+	{StatusRunning, StatusCancelled, withdrawals},
+	{StatusSuspended, StatusCancelled, withdrawals},
+	{StatusSuspended, StatusQueued, []Reason{ReasonResumed}},
+	{StatusDead, StatusQueued, []Reason{ReasonReplayed}},
+	{StatusCancelled, StatusQueued, []Reason{ReasonReplayed}},
 }
 
 // withdrawals are the reasons for which a task is cancelled.
-func withdrawals() []Reason {
-	return []Reason{ReasonCancelled, ReasonDeleted, ReasonSuperseded}
-}
+var withdrawals = []Reason{ReasonCancelled, ReasonDeleted, ReasonSuperseded}
 
 // Legal reports whether a task may go from one state to another for this reason.
 func Legal(from, to Status, reason Reason) bool {
-	for _, m := range moves() {
+	for _, m := range moves {
 		if m.from != from || m.to != to {
 			continue
 		}

@@ -65,7 +65,7 @@ type Tx interface {
 // A task that it leaves out is not made; an error that is not the database's own ends the call as it is.
 type PrepareFunc func(ctx context.Context, tx Tx, m Moment) ([]NewTask, error)
 
-// DecideFunc decides on locked tasks, in id order; it may read and lock more through tx (documents, by id).
+// DecideFunc decides on locked tasks, in id order, and leaves them as they are; it may read and lock more through tx (documents, by id).
 // It runs again when the transaction is retried.
 type DecideFunc func(ctx context.Context, tx Tx, m Moment, tasks []Task) ([]Decision, error)
 

@@ -16,30 +16,41 @@ func (s *Store) Apply(ctx context.Context, b taskstate.Batch) ([]taskstate.Outco
 	if err := checkIDs(b.IDs); err != nil {
 		return nil, err
 	}
-	byID := make(map[string]taskstate.Outcome, len(b.IDs))
+	var out []taskstate.Outcome
 	for chunk := range slices.Chunk(b.IDs, maxBatch) {
 		outcomes, err := s.applyChunk(ctx, chunk, b)
-		if err != nil && len(byID) == 0 {
-			return nil, err
-		}
-		for _, id := range chunk {
-			if err != nil {
-				byID[id] = failed(id, err)
+		if err != nil {
+			if len(out) == 0 {
+				return nil, err
+			}
+			outcomes = make([]taskstate.Outcome, len(chunk))
+			for i, id := range chunk {
+				outcomes[i] = failed(id, err)
 			}
 		}
-		for _, o := range outcomes {
-			byID[o.TaskID] = o
-		}
-	}
-	out := make([]taskstate.Outcome, len(b.IDs))
-	for i, id := range b.IDs {
-		o, ok := byID[id]
-		if !ok {
-			o = taskstate.Outcome{Decision: taskstate.Decision{TaskID: id, Answer: taskstate.AnswerSkipped}}
-		}
-		out[i] = o
+		out = append(out, inOrder(chunk, outcomes)...)
 	}
 	return out, nil
+}
+
+// inOrder puts outcomes into the order of ids; a row that has none was not there.
+func inOrder(ids []string, outcomes []taskstate.Outcome) []taskstate.Outcome {
+	if slices.EqualFunc(ids, outcomes, func(id string, o taskstate.Outcome) bool { return id == o.TaskID }) {
+		return outcomes
+	}
+	place := make(map[string]int, len(outcomes))
+	for i := range outcomes {
+		place[outcomes[i].TaskID] = i
+	}
+	out := make([]taskstate.Outcome, len(ids))
+	for i, id := range ids {
+		if at, ok := place[id]; ok {
+			out[i] = outcomes[at]
+		} else {
+			out[i].Decision = taskstate.Decision{TaskID: id, Answer: taskstate.AnswerSkipped}
+		}
+	}
+	return out
 }
 
 // failed is the outcome of a row whose change could not be written.
@@ -117,18 +128,18 @@ func subject(ids []string) string {
 func (s *Store) lockIDs(ctx context.Context, tx *session, ids []string, scope taskstate.Scope) (taskstate.Moment, []taskstate.Task, error) {
 	list := padded(ids)
 	query, args := s.scoped(s.queries.List("Lock", len(list)), anys(list), scope)
-	return s.lockRows(ctx, tx, query, args)
+	return s.lockRows(ctx, tx, len(ids), query, args)
 }
 
-// lockRows runs a locking statement whose rows begin with clock and timeline.
-func (s *Store) lockRows(ctx context.Context, tx *session, query string, args []any) (taskstate.Moment, []taskstate.Task, error) {
+// lockRows runs a locking statement whose rows, at most n, begin with clock and timeline.
+func (s *Store) lockRows(ctx context.Context, tx *session, n int, query string, args []any) (taskstate.Moment, []taskstate.Task, error) {
 	var m taskstate.Moment
 	var now taskstate.Stamp
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return m, nil, fmt.Errorf("lock tasks: %w", err)
 	}
-	tasks, err := scanTasks(rows, &now, &m.Timeline)
+	tasks, err := scanTasks(rows, n, &now, &m.Timeline)
 	if err != nil {
 		return m, nil, fmt.Errorf("lock tasks: %w", err)
 	}
@@ -153,7 +164,7 @@ func (s *Store) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Outco
 	query, args := s.sweepQuery(w)
 	run := &batch{store: s, decide: w.Decide, also: w.Also}
 	run.lock = func(ctx context.Context, tx *session) (taskstate.Moment, []taskstate.Task, error) {
-		return s.lockRows(ctx, tx, query, args)
+		return s.lockRows(ctx, tx, 0, query, args)
 	}
 	err := run.run(ctx, "sweep "+string(w.Status))
 	if err == nil {

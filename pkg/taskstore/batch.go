@@ -49,7 +49,7 @@ func (b *batch) work(ctx context.Context, tx *session) (bool, error) {
 		return false, err
 	}
 	b.tasks = tasks
-	decisions, err := b.decide(ctx, tx, m, append([]taskstate.Task(nil), tasks...))
+	decisions, err := b.decide(ctx, tx, m, tasks)
 	if err != nil {
 		return false, err
 	}
@@ -72,15 +72,16 @@ func (b *batch) work(ctx context.Context, tx *session) (bool, error) {
 
 // take fits the decisions to the tasks; one that is missing keeps its row.
 func (b *batch) take(decisions []taskstate.Decision) error {
-	byID := make(map[string]taskstate.Decision, len(decisions))
-	for _, d := range decisions {
-		byID[d.TaskID] = d
+	at := map[string]int{}
+	for i, d := range decisions {
+		at[d.TaskID] = i
 	}
 	b.decisions = make([]taskstate.Decision, len(b.tasks))
-	for i, t := range b.tasks {
-		d, ok := byID[t.ID]
-		if !ok {
-			d = taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerKept}
+	b.changed = make([]int, 0, len(b.tasks))
+	for i := range b.tasks {
+		t, d := &b.tasks[i], taskstate.Decision{TaskID: b.tasks[i].ID, Answer: taskstate.AnswerKept}
+		if n, ok := at[t.ID]; ok {
+			d = decisions[n]
 		}
 		if d.Change != nil {
 			if err := check(t, d.Change); err != nil {
@@ -95,7 +96,7 @@ func (b *batch) take(decisions []taskstate.Decision) error {
 }
 
 // check refuses a change that is not one of this row or not on the legal graph: a programmer's mistake.
-func check(t taskstate.Task, c *taskstate.Change) error {
+func check(t *taskstate.Task, c *taskstate.Change) error {
 	switch {
 	case c.TaskID != t.ID || c.From != t.Status || c.Fence != t.Fence:
 		return fmt.Errorf("task %s: %w: the change is of another state of the row", t.ID, ErrInvalid)
@@ -171,7 +172,7 @@ func (s *Store) logText(log []logRow, timeline int64, callID string) (string, []
 
 // log writes the transitions from the rows and reads the instant of the UPDATE.
 func (b *batch) log(ctx context.Context, tx *session, m taskstate.Moment) error {
-	var log []logRow
+	log := make([]logRow, 0, len(b.changed))
 	for _, i := range b.changed {
 		if c := b.decisions[i].Change; !c.Silent {
 			log = append(log, logRow{
@@ -257,7 +258,8 @@ func (b *batch) silentDone(now []taskstate.Task) bool {
 		if !ok || !t.UpdatedAt.After(b.tasks[i].UpdatedAt) {
 			continue
 		}
-		want := after(b.tasks[i], b.decisions[i].Change, t.UpdatedAt)
+		want := b.tasks[i]
+		apply(&want, b.decisions[i].Change, t.UpdatedAt)
 		if t.Status == want.Status && t.Fence == want.Fence && t.LeaseOwner == want.LeaseOwner && t.DLQ == want.DLQ &&
 			t.PromiseCount == want.PromiseCount && t.WakeAt.Equal(want.WakeAt) && t.PromisedAt.Equal(want.PromisedAt) {
 			b.writtenAt = t.UpdatedAt
@@ -270,10 +272,11 @@ func (b *batch) silentDone(now []taskstate.Task) bool {
 // outcomes are the results by task, in the order of the locked tasks.
 func (b *batch) outcomes() []taskstate.Outcome {
 	out := make([]taskstate.Outcome, len(b.tasks))
-	for i, t := range b.tasks {
-		out[i] = taskstate.Outcome{Decision: b.decisions[i], Before: t, After: t}
-		if c := b.decisions[i].Change; c != nil {
-			out[i].After = after(t, c, b.writtenAt)
+	for i := range b.tasks {
+		o := &out[i]
+		o.Decision, o.Before, o.After = b.decisions[i], b.tasks[i], b.tasks[i]
+		if o.Change != nil {
+			apply(&o.After, o.Change, b.writtenAt)
 		}
 	}
 	return out

@@ -186,8 +186,8 @@ func at(d taskstate.Delay, now, before time.Time) time.Time {
 	return before
 }
 
-// after is the row once c was written at the instant now, exactly as the statement Update computes it.
-func after(t taskstate.Task, c *taskstate.Change, now time.Time) taskstate.Task {
+// apply makes t the row once c was written at the instant now, exactly as the statement Update computes it.
+func apply(t *taskstate.Task, c *taskstate.Change, now time.Time) {
 	t.Status, t.Fence = c.To, c.NewFence
 	t.AttemptCount, t.CrashCount, t.ThrottleCount = c.AttemptCount, c.CrashCount, c.ThrottleCount
 	t.NextRetryAt = at(c.NextRetry, now, t.NextRetryAt)
@@ -203,7 +203,6 @@ func after(t taskstate.Task, c *taskstate.Change, now time.Time) taskstate.Task 
 		t.Result = c.Result
 	}
 	t.UpdatedAt = now
-	return t
 }
 
 // decimal renders a timeline.

@@ -44,7 +44,7 @@ func (s *Store) List(ctx context.Context, scope taskstate.Scope, q taskstate.Que
 		if err != nil {
 			return err
 		}
-		out, err = scanTasks(rows)
+		out, err = scanTasks(rows, 0)
 		return err
 	})
 	return out, err

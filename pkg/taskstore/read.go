@@ -52,7 +52,7 @@ func (s *Store) fetch(ctx context.Context, tx *session, scope taskstate.Scope, i
 	if err != nil {
 		return nil, err
 	}
-	return scanTasks(rows)
+	return scanTasks(rows, len(ids))
 }
 
 // Transitions implements taskstate.Store.

@@ -8,60 +8,84 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// taskRow takes one row of Columns.
+// taskRow takes one row of Columns after the other. Numbers are int64 and texts raw bytes: database/sql converts neither,
+// and words that come again and again are not allocated again.
 type taskRow struct {
-	task                                    taskstate.Task
-	document, base, file, payload, result   sql.NullString
-	key, lastError, errorMessage, errorCode sql.NullString
-	retry, lease, wake, promised            taskstate.Stamp
-	created, updated                        taskstate.Stamp
+	id, user, document, base, file, workflow, typ, channel, chat sql.RawBytes
+	payload, result, traceParent, key, requestHash               sql.RawBytes
+	status, stage, lastError, errorMessage, errorCode            sql.RawBytes
+	owner, dlq, delivery, attemptTrace                           sql.RawBytes
+	percent, processed, total, attempts, max, crashes, throttles int64
+	fence, promises                                              int64
+	retry, lease, wake, promised, created, updated               taskstate.Stamp
+	words                                                        map[string]string
 }
 
 // targets are the places of Columns, in its order.
 func (r *taskRow) targets() []any {
-	t := &r.task
 	return []any{
-		&t.ID, &t.UserID, &r.document, &r.base, &r.file, &t.WorkflowID, &t.Type, &t.Channel, &t.ChatID,
-		&r.payload, &r.result, &t.TraceParent, &r.key, &t.RequestHash,
-		&t.Status, &t.Progress.Stage, &t.Progress.Percent, &t.Progress.Processed, &t.Progress.Total,
-		&t.AttemptCount, &t.MaxAttempts, &t.CrashCount, &t.ThrottleCount, &r.retry,
+		&r.id, &r.user, &r.document, &r.base, &r.file, &r.workflow, &r.typ, &r.channel, &r.chat,
+		&r.payload, &r.result, &r.traceParent, &r.key, &r.requestHash,
+		&r.status, &r.stage, &r.percent, &r.processed, &r.total,
+		&r.attempts, &r.max, &r.crashes, &r.throttles, &r.retry,
 		&r.lastError, &r.errorMessage, &r.errorCode,
-		&t.Fence, &t.LeaseOwner, &r.lease, &r.wake, &r.promised, &t.PromiseCount, &t.DLQ, &t.Delivery,
-		&t.AttemptTrace,
+		&r.fence, &r.owner, &r.lease, &r.wake, &r.promised, &r.promises, &r.dlq, &r.delivery,
+		&r.attemptTrace,
 		&r.created, &r.updated,
 	}
 }
 
-// value is the task that was scanned.
-func (r *taskRow) value() taskstate.Task {
-	t := r.task
-	t.DocumentID, t.KnowledgeBase, t.FilePath = r.document.String, r.base.String, r.file.String
-	t.Payload, t.Result = raw(r.payload), raw(r.result)
-	t.IdempotencyKey = r.key.String
-	t.LastError, t.ErrorMessage, t.ErrorCode = r.lastError.String, r.errorMessage.String, r.errorCode.String
-	t.NextRetryAt, t.LeaseExpiresAt, t.WakeAt, t.PromisedAt = r.retry.Time, r.lease.Time, r.wake.Time, r.promised.Time
-	t.CreatedAt, t.UpdatedAt = r.created.Time, r.updated.Time
-	return t
+// word is a text that other rows have too.
+func (r *taskRow) word(b sql.RawBytes) string {
+	if w, known := r.words[string(b)]; known {
+		return w
+	}
+	w := string(b)
+	r.words[w] = w
+	return w
+}
+
+// put writes the task that was scanned.
+func (r *taskRow) put(t *taskstate.Task) {
+	*t = taskstate.Task{
+		ID: string(r.id), UserID: r.word(r.user), DocumentID: string(r.document), KnowledgeBase: r.word(r.base),
+		FilePath: string(r.file), WorkflowID: r.word(r.workflow), Type: r.word(r.typ), Channel: r.word(r.channel),
+		ChatID: string(r.chat), Payload: raw(r.payload), Result: raw(r.result), TraceParent: string(r.traceParent),
+		IdempotencyKey: string(r.key), RequestHash: string(r.requestHash),
+		Status: taskstate.Status(r.word(r.status)),
+		Progress: taskstate.Progress{
+			Stage: taskstate.Stage(r.word(r.stage)), Percent: int(r.percent), Processed: int(r.processed), Total: int(r.total),
+		},
+		AttemptCount: int(r.attempts), MaxAttempts: int(r.max), CrashCount: int(r.crashes), ThrottleCount: int(r.throttles),
+		NextRetryAt: r.retry.Time, LastError: string(r.lastError), ErrorMessage: string(r.errorMessage), ErrorCode: r.word(r.errorCode),
+		Fence: r.fence, LeaseOwner: r.word(r.owner), LeaseExpiresAt: r.lease.Time, WakeAt: r.wake.Time,
+		PromisedAt: r.promised.Time, PromiseCount: int(r.promises), DLQ: taskstate.DLQState(r.word(r.dlq)),
+		Delivery: string(r.delivery), AttemptTrace: string(r.attemptTrace),
+		CreatedAt: r.created.Time, UpdatedAt: r.updated.Time,
+	}
 }
 
 // raw is JSON text, nil for NULL.
-func raw(s sql.NullString) json.RawMessage {
-	if !s.Valid {
+func raw(b sql.RawBytes) json.RawMessage {
+	if b == nil {
 		return nil
 	}
-	return json.RawMessage(s.String)
+	return json.RawMessage(string(b))
 }
 
 // scanTasks reads all rows; head, when not nil, takes the columns that stand before the task's, the same in each row.
-func scanTasks(rows *sql.Rows, head ...any) ([]taskstate.Task, error) {
+// Room is made for n rows at once.
+func scanTasks(rows *sql.Rows, n int, head ...any) ([]taskstate.Task, error) {
 	defer rows.Close() //nolint:errcheck // Err tells what went wrong
-	var out []taskstate.Task
+	r := taskRow{words: map[string]string{}}
+	targets := append(head, r.targets()...)
+	out := make([]taskstate.Task, 0, n)
 	for rows.Next() {
-		var r taskRow
-		if err := rows.Scan(append(append([]any{}, head...), r.targets()...)...); err != nil {
+		if err := rows.Scan(targets...); err != nil {
 			return nil, fmt.Errorf("scan task: %w", err)
 		}
-		out = append(out, r.value())
+		out = append(out, taskstate.Task{})
+		r.put(&out[len(out)-1])
 	}
 	return out, rows.Err()
 }
