@@ -171,6 +171,18 @@ func TestEveryBreachIsCaughtByItsRule(t *testing.T) {
 	}
 }
 
+func TestADeletionWithoutAnAnswerExplainsAnAbsence(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, databases["sqlite"](t))
+	w.client = append(w.client, fsck.ClientRecord{Op: fsck.OpDelete, User: "u", Outcome: fsck.OutcomeMaybe, Document: w.goodDocument(), Ended: now()})
+	w.sql(`DELETE FROM knowledge_document WHERE latest_task_id = ?`, w.good)
+	for _, e := range w.check().Rule("I12").Examples {
+		require.NotContains(t, e.Problem, "no client deleted it")
+	}
+	w.client[len(w.client)-1].Outcome = fsck.OutcomeRefused
+	require.NotZero(t, w.check().Rule("I12").Violations, "a refused one explains nothing")
+}
+
 func TestBreachesOfContentAreCaughtOnServers(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"mariadb", "postgres"} {

@@ -11,16 +11,17 @@ import (
 
 // clientView is what the clients' log says, gathered by what it is about. A nil view has nothing to say.
 type clientView struct {
-	accepted map[string]ClientRecord // by task: answered with 2xx; taken out when its row was seen
-	bodies   map[string]string       // by task: hash of the accepted bytes
-	keys     map[clientKey]*keyUse
-	maybe    map[string]bool // hashes of uploads without an answer
-	deleted  map[string]time.Time
-	unseen   map[string]string // documents that were accepted, with a task of theirs; taken out when their rows were seen
-	searches []ClientRecord
-	hits     map[string][]seenHit // by document
-	watched  map[string]map[string][]ClientRecord
-	made     map[string]bool // every task that an answer named
+	accepted  map[string]ClientRecord // by task: answered with 2xx; taken out when its row was seen
+	bodies    map[string]string       // by task: hash of the accepted bytes
+	keys      map[clientKey]*keyUse
+	maybe     map[string]bool // hashes of uploads without an answer
+	deleted   map[string]time.Time
+	withdrawn map[string]bool   // documents with a deletion that may have been done: it was not refused
+	unseen    map[string]string // documents that were accepted, with a task of theirs; taken out when their rows were seen
+	searches  []ClientRecord
+	hits      map[string][]seenHit // by document
+	watched   map[string]map[string][]ClientRecord
+	made      map[string]bool // every task that an answer named
 }
 
 // clientKey is what an Idempotency-Key is unique by.
@@ -56,7 +57,7 @@ func (c *checker) readClient(context.Context) error {
 	}
 	v := &clientView{
 		accepted: map[string]ClientRecord{}, bodies: map[string]string{}, keys: map[clientKey]*keyUse{}, maybe: map[string]bool{},
-		deleted: map[string]time.Time{}, unseen: map[string]string{}, hits: map[string][]seenHit{}, watched: map[string]map[string][]ClientRecord{}, made: map[string]bool{},
+		deleted: map[string]time.Time{}, withdrawn: map[string]bool{}, unseen: map[string]string{}, hits: map[string][]seenHit{}, watched: map[string]map[string][]ClientRecord{}, made: map[string]bool{},
 	}
 	c.client = v
 	return ReadClientLog(c.e.Client, func(r ClientRecord) error {
@@ -71,6 +72,9 @@ func (v *clientView) add(r ClientRecord) {
 	case OpUpload, OpReplace, OpImport:
 		v.addUpload(r)
 	case OpDelete:
+		if r.Outcome != OutcomeRefused {
+			v.withdrawn[r.Document] = true
+		}
 		if at, ok := v.deleted[r.Document]; r.Outcome == OutcomeOK && (!ok || r.Ended.Before(at)) {
 			v.deleted[r.Document] = r.Ended
 		}
@@ -240,7 +244,7 @@ func (c *checker) judgeClient(context.Context) error {
 		c.verdict(false, "I12", id, "LOST: it was answered with %d at %s and is not in the table", r.Status, stamp(r.Ended))
 	}
 	for id, task := range v.unseen {
-		if _, deleted := v.deleted[id]; !deleted && c.o.WholeClient {
+		if !v.withdrawn[id] && c.o.WholeClient {
 			c.verdict(false, "I12", task, "its document %s is gone, and no client deleted it", id)
 		}
 	}
