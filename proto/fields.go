@@ -8,6 +8,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	protobuf "google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
@@ -93,19 +94,42 @@ func unquoted(text jsonText) (string, error) {
 // Errors as those of Decode.
 func DecodeFields(fields map[string]string) (*TaskEnvelope, error) {
 	e := &TaskEnvelope{}
-	message := e.ProtoReflect()
-	known := message.Descriptor().Fields()
-	texts := map[protoreflect.FieldDescriptor]string{} // most members: they need no JSON
-	object := map[string]jsonText{}
+	var rest map[string]string // what only the codec reads
 	size := 0
 	for name, value := range fields {
 		size += len(name) + len(value)
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
 			return nil, fmt.Errorf("%w: field %q is not UTF-8", ErrMalformed, name)
 		}
+		if value != "" && quick(e, name, value) {
+			continue
+		}
+		if rest == nil {
+			rest = map[string]string{}
+		}
+		rest[name] = value
+	}
+	if err := checkSize(size); err != nil {
+		return nil, err
+	}
+	if err := slow(e, fields, rest); err != nil {
+		return nil, err
+	}
+	if e.SchemaVersion == 0 {
+		e.SchemaVersion = 1
+	}
+	return e, checkEnvelope(e)
+}
+
+// slow reads the rest of all fields into e.
+func slow(e *TaskEnvelope, all, rest map[string]string) error {
+	message := e.ProtoReflect()
+	known := message.Descriptor().Fields()
+	object := map[string]jsonText{}
+	for name, value := range rest {
 		field := known.ByJSONName(name)
 		if field == nil {
-			if field = known.ByTextName(name); field != nil && fields[field.JSONName()] != "" {
+			if field = known.ByTextName(name); field != nil && all[field.JSONName()] != "" {
 				continue // the JSON name wins
 			}
 		}
@@ -114,25 +138,27 @@ func DecodeFields(fields map[string]string) (*TaskEnvelope, error) {
 			object[name] = unknownText(value)
 		case value == "":
 		case field.Kind() == protoreflect.StringKind:
-			texts[field] = value
+			message.Set(field, protoreflect.ValueOfString(value))
 		default:
 			text, err := fieldText(field, value)
 			if err != nil {
-				return nil, fmt.Errorf("%w: field %s: %w", ErrMalformed, name, err)
+				return fmt.Errorf("%w: field %s: %w", ErrMalformed, name, err)
 			}
 			object[field.JSONName()] = text
 		}
 	}
-	if err := checkSize(size); err != nil {
-		return nil, err
+	if len(object) == 0 {
+		return nil
 	}
-	if err := fill(e, object); err != nil {
-		return nil, err
+	other := &TaskEnvelope{}
+	if err := fill(other, object); err != nil {
+		return err
 	}
-	for field, value := range texts {
-		message.Set(field, protoreflect.ValueOfString(value))
+	if _, said := object["schemaVersion"]; !said {
+		other.SchemaVersion = 0
 	}
-	return e, checkEnvelope(e)
+	protobuf.Merge(e, other) // they share no member
+	return nil
 }
 
 // fieldText turns a field's string into the member's JSON.

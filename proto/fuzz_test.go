@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"unicode/utf8"
+
+	protobuf "google.golang.org/protobuf/proto"
 )
 
 // FuzzDecode: what decodes also encodes, to bytes that are stable from then on, on both wires.
@@ -64,6 +67,33 @@ func FuzzDecodeFields(f *testing.F) {
 		back, err := EncodeFields(decodeFields(t, fields))
 		if err != nil || !equalFields(fields, back) {
 			t.Fatalf("%v\n%q\n%q", err, fields, back)
+		}
+	})
+}
+
+// FuzzQuick: a field that is read without the codec means what the codec says.
+func FuzzQuick(f *testing.F) {
+	f.Add("context", `{"requestId":"r","traceparent":"00-1","user":"u"}`)
+	f.Add("retry", `{"count":1,"max":3,"nextAttemptAt":"2026-11-22T01:02:03.000004Z"}`)
+	f.Add("retry", `{}`)
+	f.Add("retry", `{"count":1,"count":2}`)
+	f.Add("createdAt", "2026-11-22T01:02:03Z")
+	f.Add("updatedAt", "0000-11-22T01:02:03Z")
+	f.Add("schemaVersion", "12")
+	f.Add("schemaVersion", "0")
+	f.Add("chatId", "c")
+	f.Fuzz(func(t *testing.T, name, value string) {
+		e := &TaskEnvelope{}
+		if value == "" || !utf8.ValidString(value) || !quick(e, name, value) {
+			return
+		}
+		want := &TaskEnvelope{}
+		if err := slow(want, nil, map[string]string{name: value}); err != nil {
+			t.Fatalf("%s=%q: quick read it, the codec says %v", name, value, err)
+		}
+		e.SchemaVersion, want.SchemaVersion = max(e.SchemaVersion, 1), max(want.SchemaVersion, 1)
+		if !protobuf.Equal(e, want) {
+			t.Fatalf("%s=%q:\n%v\n%v", name, value, e, want)
 		}
 	})
 }
