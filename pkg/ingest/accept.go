@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
 
+	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -21,6 +23,12 @@ const (
 	maxBaseChars  = 190
 	// acceptTries bounds how often an accept that raced with another one starts again.
 	acceptTries = 5
+	// One transaction takes so many uploads at most, beyond which its fixed cost is no longer felt.
+	acceptMost = 128
+	// Another transaction begins beside one that takes this long: a row that is locked, or a connection that is dead,
+	// holds up the uploads of its own batch and not all that come after.
+	acceptPatience = 250 * time.Millisecond
+	acceptLanes    = 4
 )
 
 // Errors of what an upload says about itself, both 422.
@@ -41,105 +49,161 @@ type taskPayload struct {
 	Title     string `json:"title,omitempty"` // given by the user; empty: out of the document
 }
 
-// acceptance is what one run of the accept transaction found or made.
+// accepting is one upload on its way through a batch.
+type accepting struct {
+	c     Caller
+	u     Upload
+	races int // times that it was put back because somebody else made the same thing first
+
+	got  acceptance
+	task taskstate.Task
+	err  error // why this upload alone is refused
+}
+
+// acceptance is what the accept transaction found or made.
 type acceptance struct {
 	taskID    string // of the task to answer with
 	document  documentRow
 	baseName  string
 	duplicate bool
 	replayed  bool
-	ownFile   bool // the upload's own copy is named by a row
+	ownFile   bool // the upload's own copy is named by a row, this time or by an earlier try that was committed after all
 }
 
 // Accept makes document, version and task in one transaction, then adds the delivery (the fast path).
 // The received file is taken over: a copy that no row needs is removed after the commit.
+// Uploads that come while a transaction runs share the next one (package batcher); each is answered for itself.
 // Errors: ErrBaseNotFound, ErrDocumentNotFound, ErrKeyReused, ErrBacklogFull, ErrBadTitle, ErrBadBaseName, taskstate.ErrUnavailable.
 func (a *App) Accept(ctx context.Context, c Caller, u Upload) (Accepted, error) {
-	title, err := cleanTitle(u.Title)
-	if err != nil {
-		return Accepted{}, err
-	}
-	u.Title = title
-	if u.Base, err = cleanBase(u.Base); err != nil {
-		return Accepted{}, err
-	}
-	got, tasks, err := a.acceptRaced(ctx, c, u)
-	if err != nil {
-		if errors.Is(err, taskstate.ErrUnavailable) || ctx.Err() != nil {
-			a.keepUnknown(u.File.ID) // the commit may have happened
+	got, errs := a.AcceptAll(ctx, c, []Upload{u})
+	return got[0], errs[0]
+}
+
+// AcceptAll accepts several uploads of one caller as if one after the other: an answer or an error for each, as Accept gives it.
+func (a *App) AcceptAll(ctx context.Context, c Caller, uploads []Upload) ([]Accepted, []error) {
+	out, errs := make([]Accepted, len(uploads)), make([]error, len(uploads))
+	var items []*accepting
+	var places []int
+	for i, u := range uploads {
+		if errs[i] = u.clean(); errs[i] == nil {
+			items, places = append(items, &accepting{c: c, u: u}), append(places, i)
 		}
-		return Accepted{}, err
+	}
+	for n, err := range a.accepts.Do(ctx, items...) {
+		out[places[n]], errs[places[n]] = a.answer(ctx, items[n], err)
+	}
+	return out, errs
+}
+
+// answer is what an upload's caller is told; err is that of its batch.
+func (a *App) answer(ctx context.Context, x *accepting, err error) (Accepted, error) {
+	switch {
+	case err == nil:
+		err = x.err // only now: a batch that its caller left may still be at work on x
+	case ctx.Err() != nil || !splitsAccept(err):
+		a.keepUnknown(x.u.File.ID) // the commit may have happened
+	}
+	if err != nil {
+		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, taskstate.ErrUnavailable) {
+			err = fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err) // the database used up the caller's time
+		}
+		return Accepted{}, fmt.Errorf("accept %s: %w", x.u.File.Name, err)
+	}
+	return Accepted{
+		Task: x.task, Document: x.got.document.document(x.got.baseName), Duplicate: x.got.duplicate, Replayed: x.got.replayed,
+	}, nil
+}
+
+// acceptBatch accepts the uploads of a batch in one transaction, then adds all their deliveries at once.
+func (a *App) acceptBatch(ctx context.Context, b *batcher.Batch[*accepting]) error {
+	items := b.Items()
+	full, err := a.backlog.full(ctx, a) // replays and duplicates are answered all the same
+	if err != nil {
+		return err
+	}
+	var run *acceptRun
+	tasks, err := a.d.Store.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) ([]taskstate.NewTask, error) {
+		run = newAcceptRun(a, tx, m, items, full)
+		return run.prepare(ctx)
+	})
+	switch {
+	case err == nil:
+	case raced(err) && len(items) == 1 && items[0].races < acceptTries:
+		items[0].races++
+		b.Again(0)
+		return nil
+	default:
+		return err
 	}
 	crash.Point("api.after_commit")
-	if !got.ownFile {
-		a.drop(ctx, u.File.ID)
+	b.Free() // nothing of what follows is shared with the next transaction
+	for i, w := range run.works {
+		x := items[i]
+		if x.got, x.err = w.got, w.err; w.state == acceptPostponed {
+			a.postpone(b, i, x, w.raced)
+		} else if w.err == nil && !w.got.ownFile {
+			a.drop(ctx, x.u.File.ID)
+		}
 	}
 	a.backlog.add(len(tasks))
 	a.announce(ctx, tasks)
 	crash.Point("api.after_xadd")
-	out := Accepted{Document: got.document.document(got.baseName), Duplicate: got.duplicate, Replayed: got.replayed}
-	if len(tasks) == 1 {
-		out.Task = tasks[0]
-		return out, nil
-	}
-	if out.Task, err = a.d.Store.Get(ctx, taskstate.System(), got.taskID); err != nil {
-		return Accepted{}, fmt.Errorf("accept %s: %w", u.File.Name, err)
-	}
-	return out, nil
+	a.handTasks(ctx, items, tasks)
+	return nil
 }
 
-// acceptRaced runs the transaction until it does not race with an identical upload or request.
-func (a *App) acceptRaced(ctx context.Context, c Caller, u Upload) (acceptance, []taskstate.Task, error) {
-	full, err := a.backlog.full(ctx, a) // replays and duplicates are answered all the same
-	if err != nil {
-		return acceptance{}, nil, err
+// postpone puts an upload into the next batch; one that lost against others again and again is given up.
+func (a *App) postpone(b *batcher.Batch[*accepting], i int, x *accepting, raced bool) {
+	if raced {
+		x.races++
 	}
-	for try := 1; ; try++ {
-		var got acceptance
-		tasks, err := a.d.Store.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) ([]taskstate.NewTask, error) {
-			got = acceptance{}
-			return a.acceptTx(ctx, tx, m, c, u, full, &got)
-		})
-		raced := errors.Is(err, errRaced) || errors.Is(err, taskstate.ErrDuplicateKey) || isUnique(err)
-		if err != nil && raced && try < acceptTries {
+	if x.races >= acceptTries {
+		x.err = errRaced
+		return
+	}
+	b.Again(i)
+}
+
+// handTasks gives every accepted upload its task; those of replays and duplicates are read.
+func (a *App) handTasks(ctx context.Context, items []*accepting, made []taskstate.Task) {
+	byID := make(map[string]taskstate.Task, len(items))
+	for _, t := range made {
+		byID[t.ID] = t
+	}
+	var old []string
+	for _, x := range items {
+		if _, known := byID[x.got.taskID]; !known && x.err == nil && x.got.taskID != "" {
+			old = append(old, x.got.taskID)
+			byID[x.got.taskID] = taskstate.Task{}
+		}
+	}
+	var err error
+	if len(old) > 0 {
+		var found []taskstate.Task
+		found, err = a.d.Store.GetMany(ctx, taskstate.System(), old)
+		for _, t := range found {
+			byID[t.ID] = t
+		}
+	}
+	for _, x := range items {
+		if x.err != nil || x.got.taskID == "" {
 			continue
 		}
-		if err != nil {
-			return acceptance{}, nil, fmt.Errorf("accept %s: %w", u.File.Name, err)
+		if x.task = byID[x.got.taskID]; x.task.ID == "" {
+			if x.err = err; err == nil {
+				x.err = fmt.Errorf("task %s: %w", x.got.taskID, taskstate.ErrNotFound)
+			}
 		}
-		return got, tasks, nil
 	}
 }
 
-// acceptTx is the accept transaction: it answers the task to insert, or none when one is there already.
-func (a *App) acceptTx(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, c Caller, u Upload, full *backlogFullError, got *acceptance) ([]taskstate.NewTask, error) {
-	w := &acceptWork{app: a, tx: tx, m: m, c: c, u: u, got: got}
-	if done, err := w.replayed(ctx); done || err != nil {
-		return nil, err
-	}
-	base, err := w.base(ctx)
-	if err != nil {
-		return nil, err
-	}
-	got.baseName = base.Name
-	existing, err := w.existing(ctx, base.ID)
-	if err != nil {
-		return nil, err
-	}
-	if existing {
-		if u.DocumentID != "" {
-			if err := c.guard(got.document.document(base.Name)); err != nil {
-				return nil, err
-			}
-		}
-		if done, err := w.duplicate(ctx); done || err != nil {
-			return nil, err
-		}
-	}
-	if full != nil {
-		return nil, full
-	}
-	return w.insert(ctx, base.ID, existing)
+// raced says of an error that somebody else made the same thing first: looked at again it is there.
+func raced(err error) bool { return errors.Is(err, taskstate.ErrDuplicateKey) || isUnique(err) }
+
+// splitsAccept reports whether a batch that failed so is worth trying upload by upload: one of them has the fault, not the database.
+func splitsAccept(err error) bool {
+	return !errors.Is(err, taskstate.ErrUnavailable) && !errors.Is(err, taskstate.ErrOutcomeUnknown) &&
+		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
 // announce adds the deliveries of tasks that became QUEUED and wakes who waits for them.
@@ -161,6 +225,15 @@ func (a *App) announce(ctx context.Context, tasks []taskstate.Task) {
 	if err := taskrun.Publish(ctx, a.d.Publisher, tasks); err != nil {
 		a.d.Log.DebugContext(ctx, "ingest: delivery not added, the sweep will", "tasks", len(tasks), "error", a.d.Redact(err.Error()))
 	}
+}
+
+// clean checks title and base and brings them into their kept form.
+func (u *Upload) clean() (err error) {
+	if u.Title, err = cleanTitle(u.Title); err != nil {
+		return err
+	}
+	u.Base, err = cleanBase(u.Base)
+	return err
 }
 
 // cleanTitle checks a user's title.

@@ -238,8 +238,10 @@ func TestUnknownCommitKeepsTheFile(t *testing.T) {
 	w.build(worldOptions{deps: func(d *Deps) { d.Store = faultyStore{w.store, f} }})
 	file := w.receive("a.txt", "one\n")
 	ctx, cancel := context.WithCancel(t.Context())
-	f.mode, f.hook = interrupted, cancel
+	left := make(chan struct{})
+	f.mode, f.hook = interrupted, func() { cancel(); <-left }
 	_, err := w.app.Accept(ctx, w.caller, Upload{File: file})
+	close(left)
 	require.Error(t, err)
 	w.app.Discard(file)
 	require.Len(t, w.stored(), 1, "its commit may have happened")

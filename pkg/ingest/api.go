@@ -169,6 +169,8 @@ type Service interface {
 	// Accept makes document, version and task in one transaction, then adds the delivery (the fast path).
 	// Errors: ErrBaseNotFound, ErrDocumentNotFound, ErrKeyReused, ErrBacklogFull, taskstate.ErrUnavailable.
 	Accept(ctx context.Context, c Caller, u Upload) (Accepted, error)
+	// AcceptAll accepts several uploads as if one after the other: an answer or an error for each, as Accept gives it.
+	AcceptAll(ctx context.Context, c Caller, uploads []Upload) ([]Accepted, []error)
 
 	Task(ctx context.Context, c Caller, id string) (taskstate.Task, error)
 	Tasks(ctx context.Context, c Caller, q taskstate.Query) ([]taskstate.Task, error)

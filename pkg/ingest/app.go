@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/sqlfile"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -96,6 +97,8 @@ type App struct {
 	cfg     Config
 	q       sqlfile.Queries
 	backlog backlogGauge
+	accepts *batcher.Batcher[*accepting]
+	keys    *batcher.Batcher[*keyChange]
 	trouble *telemetry.Repeated // of the sweeper: one line a kind and minute
 
 	mu      sync.Mutex
@@ -132,7 +135,10 @@ func New(d Deps, cfg Config) (*App, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ingest: %w", err)
 	}
-	return &App{d: d, cfg: cfg, q: q, trouble: telemetry.NewRepeated(d.Log, time.Minute, d.Clock), unknown: map[string]struct{}{}, poke: make(chan struct{}, 1)}, nil
+	a := &App{d: d, cfg: cfg, q: q, trouble: telemetry.NewRepeated(d.Log, time.Minute, d.Clock), unknown: map[string]struct{}{}, poke: make(chan struct{}, 1)}
+	a.accepts = batcher.New(batcher.Config{Lanes: acceptLanes, Most: acceptMost, Patience: acceptPatience, Split: splitsAccept}, a.acceptBatch)
+	a.keys = batcher.New(batcher.Config{Lanes: acceptLanes, Most: acceptMost, Patience: acceptPatience, Split: splitsAccept}, a.changeKeys)
+	return a, nil
 }
 
 // wakeSweeper makes this process's sweeper look at once; it never blocks.

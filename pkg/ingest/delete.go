@@ -109,6 +109,11 @@ func (a *App) guardDocuments(ctx context.Context, tx taskstate.Tx, c Caller, doc
 	return nil
 }
 
+// baseByID finds a user's base by its id. ErrBaseNotFound.
+func (a *App) baseByID(ctx context.Context, tx taskstate.Tx, id, user string) (Base, error) {
+	return baseFrom(tx.QueryRowContext(ctx, a.q.Get("BaseOfUser"), id, user))
+}
+
 // bury makes tombstones of those of documents that live; the caller's note is written when there are such.
 func (a *App) bury(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, c Caller, documents []string) error {
 	locked, err := a.lockDocuments(ctx, tx, documents)

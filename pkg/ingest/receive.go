@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -25,6 +26,9 @@ const (
 	maxNameChars = 255
 	nameless     = "document"
 )
+
+// copyBuffers are larger than most uploads: one for each request would be most of what a small one allocates.
+var copyBuffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
 
 // Receive streams one upload to disk: temp file, hash on the way, type check, fsync, rename, folder fsync (design D11).
 // Nothing is left behind when it fails.
@@ -45,7 +49,7 @@ func (a *App) Receive(ctx context.Context, r io.Reader, name string) (ReceivedFi
 	}
 	if err == nil {
 		crash.Point("api.after_fsync")
-		if err = a.d.Files.keep(out.ID); err != nil {
+		if err = a.d.Files.keep(ctx, out.ID); err != nil {
 			err = fmt.Errorf("keep upload: %w", spaceError(err))
 		}
 	}
@@ -62,7 +66,9 @@ func (a *App) Receive(ctx context.Context, r io.Reader, name string) (ReceivedFi
 func (a *App) receiveInto(ctx context.Context, f *os.File, r io.Reader, out *ReceivedFile) error {
 	w := &hashedWriter{f: f, h: sha256.New()}
 	limited := io.LimitReader(contextReader{ctx, r}, a.cfg.MaxUploadBytes+1)
-	_, err := io.CopyBuffer(struct{ io.Writer }{w}, limited, make([]byte, copyBuffer))
+	buffer := copyBuffers.Get().(*[copyBuffer]byte) //nolint:forcetypeassert,errcheck // the pool holds nothing else
+	defer copyBuffers.Put(buffer)
+	_, err := io.CopyBuffer(struct{ io.Writer }{w}, limited, buffer[:])
 	switch {
 	case w.err != nil:
 		return fmt.Errorf("write upload: %w", spaceError(w.err))

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/crash"
 )
 
@@ -21,7 +23,8 @@ const (
 // Files is the upload folder. Every name in it is of our own making, and nothing outside it can be reached (os.Root).
 // It is safe for concurrent use.
 type Files struct {
-	root *os.Root
+	root    *os.Root
+	renamed *batcher.Batcher[struct{}] // waits for the folder's fsync
 }
 
 // OpenFiles opens the folder and makes it when it is missing. Close it in the end.
@@ -33,7 +36,10 @@ func OpenFiles(dir string) (*Files, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open upload folder: %w", err)
 	}
-	return &Files{root: root}, nil
+	f := &Files{root: root}
+	// One fsync of the folder makes all renames durable that were done before it began. The files' own run side by side.
+	f.renamed = batcher.New(batcher.Config{}, func(context.Context, *batcher.Batch[struct{}]) error { return f.sync() })
+	return f, nil
 }
 
 // Close releases the folder.
@@ -63,14 +69,14 @@ func (f *Files) create(id string) (*os.File, error) {
 }
 
 // keep gives a received file its final name; it is durable when keep returns nil (D11: rename, then the folder's fsync).
-func (f *Files) keep(id string) error {
+func (f *Files) keep(ctx context.Context, id string) error {
 	if err := f.root.Rename(tempPrefix+id, id); err != nil {
 		return err
 	}
 	if err := crash.Fault("api.after_rename"); err != nil {
 		return err
 	}
-	return f.sync()
+	return f.renamed.Do(context.WithoutCancel(ctx), struct{}{})[0] // whoever asks has to know
 }
 
 // sync makes the folder's entries durable.

@@ -3,12 +3,16 @@ package ingest
 import (
 	"context"
 	"crypto/sha256"
+	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -26,13 +30,13 @@ const (
 )
 
 // BeginKey claims an idempotency key while a request is being received and keeps it until release is called.
-// release must be called once; it waits for the renewal to end.
+// release must be called once; it waits for the renewal to end. Claims and releases that come together share transactions.
 // Errors: ErrKeyInUse, taskstate.ErrUnavailable.
 func (a *App) BeginKey(ctx context.Context, c Caller, key string) (release func(), err error) {
 	sum := sha256.Sum256([]byte(key))
 	k := heldKey{a: a, user: c.Scope.UserID, key: hex.EncodeToString(sum[:]), request: newID()}
-	if err := k.inTx(ctx, k.claim); err != nil {
-		if errors.Is(err, taskstate.ErrOutcomeUnknown) {
+	if err := k.do(ctx, true); err != nil {
+		if errors.Is(err, taskstate.ErrOutcomeUnknown) || ctx.Err() != nil {
 			k.release(context.WithoutCancel(ctx)) // it may be ours, and the client's repeat would be told 409
 		}
 		return nil, fmt.Errorf("claim idempotency key: %w", err)
@@ -54,34 +58,96 @@ type heldKey struct {
 	user, key, request string
 }
 
-// inTx repeats a transaction without an answer: each of ours names its request and can be done twice.
-func (k heldKey) inTx(ctx context.Context, f taskstate.TxFunc) (err error) {
+// keyChange is the claim or the release of a key, and what came of it.
+type keyChange struct {
+	heldKey
+	claim bool
+	err   error
+}
+
+// do joins the next transaction.
+func (k heldKey) do(ctx context.Context, claim bool) error {
+	c := &keyChange{heldKey: k, claim: claim}
+	if err := k.a.keys.Do(ctx, c)[0]; err != nil {
+		return err
+	}
+	return c.err
+}
+
+// changeKeys does a batch of claims and releases. It repeats what got no answer: each names its request and can be done twice.
+func (a *App) changeKeys(ctx context.Context, b *batcher.Batch[*keyChange]) (err error) {
+	changes := b.Items()
 	for range keyTries {
-		if err = k.a.d.Store.InTx(ctx, f); !errors.Is(err, taskstate.ErrOutcomeUnknown) {
+		err = a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+			return a.changeKeysTx(ctx, tx, m, changes)
+		})
+		if !errors.Is(err, taskstate.ErrOutcomeUnknown) {
 			return err
 		}
 	}
 	return err
 }
 
-// claim takes the key if nobody holds it or its holder's lease is over.
-func (k heldKey) claim(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
-	until := m.Now.Add(keyLease)
-	if _, err := tx.ExecContext(ctx, k.a.q.Get("KeyInsert"), k.user, k.key, k.request, until); err != nil {
-		return err
+// changeKeysTx releases first, so that a repeat which comes as its forerunner ends is let in.
+func (a *App) changeKeysTx(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changes []*keyChange) error {
+	claims := map[pair]*keyChange{}
+	var released []any
+	for _, c := range changes {
+		c.err = nil
+		k := pair{c.user, c.key}
+		switch {
+		case !c.claim:
+			released = append(released, c.user, c.key, c.request)
+		case claims[k] == nil:
+			claims[k] = c
+		default:
+			c.err = ErrKeyInUse // by an earlier one of this batch, or by who keeps that one out
+		}
 	}
-	var holder string
-	var expires taskstate.Stamp
-	if err := tx.QueryRowContext(ctx, k.a.q.Get("KeyLock"), k.user, k.key).Scan(&holder, &expires); err != nil {
-		return err
+	if n := len(released) / 3; n > 0 {
+		if _, err := tx.ExecContext(ctx, a.q.Any("KeysRelease", n), released...); err != nil {
+			return err
+		}
 	}
-	if holder == k.request {
+	if len(claims) == 0 {
 		return nil
 	}
-	if expires.After(m.Now) {
-		return ErrKeyInUse
+	return a.claimKeys(ctx, tx, m, claims)
+}
+
+// claimKeys takes the keys that nobody holds or whose holder's lease is over.
+func (a *App) claimKeys(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, claims map[pair]*keyChange) error {
+	until := m.Now.Add(keyLease)
+	wanted := map[pair]bool{}
+	var rows []any
+	for _, k := range slices.SortedFunc(maps.Keys(claims), pair.compare) {
+		wanted[k] = true
+		rows = append(rows, k.a, k.b, claims[k].request, until)
 	}
-	_, err := tx.ExecContext(ctx, k.a.q.Get("KeyTake"), k.request, until, k.user, k.key)
+	if _, err := tx.ExecContext(ctx, a.q.Rows("KeysInsert", len(claims)), rows...); err != nil {
+		return err
+	}
+	var expired []*keyChange
+	params := pairArgs(wanted)
+	err := queryRows(ctx, tx, "lock keys", a.q.Any("KeysLock", len(params)/2), params, func(rows *sql.Rows) error {
+		var k pair
+		var holder string
+		var expires taskstate.Stamp
+		err := rows.Scan(&k.a, &k.b, &holder, &expires)
+		switch c := claims[k]; {
+		case c == nil || holder == c.request:
+		case expires.After(m.Now):
+			c.err = ErrKeyInUse
+		default:
+			expired = append(expired, c)
+		}
+		return err
+	})
+	for _, c := range expired {
+		if err == nil {
+			_, err = tx.ExecContext(ctx, a.q.Get("KeyTake"), c.request, until, c.user, c.key)
+		}
+	}
 	return err
 }
 
@@ -111,11 +177,7 @@ func (k heldKey) keep(ctx context.Context, stop <-chan struct{}) {
 func (k heldKey) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, keyRelease)
 	defer cancel()
-	err := k.inTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
-		_, err := tx.ExecContext(ctx, k.a.q.Get("KeyRelease"), k.user, k.key, k.request)
-		return err
-	})
-	if err != nil {
+	if err := k.do(ctx, false); err != nil {
 		k.a.d.Log.DebugContext(ctx, "ingest: release idempotency key", "error", k.a.d.Redact(err.Error()))
 	}
 }

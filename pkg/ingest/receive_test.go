@@ -137,6 +137,37 @@ func TestKeyIsHeldWhileARequestIsReceived(t *testing.T) {
 	})
 }
 
+func TestKeysThatComeTogetherShareATransaction(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		of := func(user, key string, claim bool) *keyChange {
+			return &keyChange{heldKey: heldKey{a: w.app, user: user, key: key, request: newID()}, claim: claim}
+		}
+		held, old := of("anna", "held", true), of("anna", "old", true)
+		require.Equal(t, []error{nil, nil}, w.app.keys.Do(t.Context(), held, old))
+		require.NoError(t, w.store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+			_, err := tx.ExecContext(ctx, "UPDATE upload_request SET expires_at = ? WHERE request_key = 'old'", m.Now)
+			return err
+		}))
+		end := &keyChange{heldKey: held.heldKey}
+		stranger := of("anna", "taken", false) // of a request that holds nothing
+		changes := []*keyChange{
+			of("anna", "new", true), of("anna", "new", true), of("bob", "new", true),
+			of("anna", "held", true), of("anna", "old", true), end, stranger,
+		}
+		for _, err := range w.app.keys.Do(t.Context(), changes...) {
+			require.NoError(t, err)
+		}
+		var got []error
+		for _, c := range changes {
+			got = append(got, c.err)
+		}
+		require.Equal(t, []error{nil, ErrKeyInUse, nil, nil, nil, nil, nil}, got)
+		require.Equal(t, 4, w.number("SELECT COUNT(*) FROM upload_request"))
+		require.ErrorIs(t, of("anna", "held", true).do(t.Context(), true), ErrKeyInUse, "the release let the next one in, and no third")
+	})
+}
+
 // muteStore commits, and loses the answer of the first so many transactions.
 type muteStore struct {
 	taskstate.Store
@@ -193,11 +224,11 @@ func TestKeyOfADeadRequestIsTaken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
 	k := heldKey{a: w.app, user: "anna", key: "k", request: newID()}
-	require.NoError(t, w.store.InTx(t.Context(), k.claim))
+	require.NoError(t, k.do(t.Context(), true))
 	w.clock.advance(keyLease + time.Second)
 	other := heldKey{a: w.app, user: "anna", key: "k", request: newID()}
-	require.NoError(t, w.store.InTx(t.Context(), other.claim))
-	require.ErrorIs(t, w.store.InTx(t.Context(), k.claim), ErrKeyInUse)
+	require.NoError(t, other.do(t.Context(), true))
+	require.ErrorIs(t, k.do(t.Context(), true), ErrKeyInUse)
 	w.clock.advance(keyLease + time.Second)
 	require.NoError(t, w.app.sweepKeys(t.Context()))
 	require.Zero(t, w.number("SELECT COUNT(*) FROM upload_request"))

@@ -38,11 +38,7 @@ type documentRow struct {
 
 // lockDocument reads a live document and locks its row. ErrDocumentNotFound for unknown ones and tombstones.
 func (a *App) lockDocument(ctx context.Context, tx taskstate.Tx, id string) (documentRow, error) {
-	var d documentRow
-	err := tx.QueryRowContext(ctx, a.q.Get("DocumentLock"), id).Scan(
-		&d.ID, &d.UserID, &d.BaseID, &d.Title, &d.FileName, &d.MediaType, &d.Status, &d.Segments, &d.Pages, &d.Bytes, &d.SHA256,
-		&d.VisibleID, &d.VisibleNo, &d.VisibleUpload, &d.LastNo, &d.LastUpload, &d.LatestTask,
-		&d.Created, &d.Updated, &d.DeletedAt)
+	d, err := scanWholeDocument(tx.QueryRowContext(ctx, a.q.Get("DocumentLock"), id))
 	if errors.Is(err, sql.ErrNoRows) {
 		return documentRow{}, ErrDocumentNotFound
 	}
@@ -52,8 +48,17 @@ func (a *App) lockDocument(ctx context.Context, tx taskstate.Tx, id string) (doc
 	if !d.DeletedAt.IsZero() {
 		return documentRow{}, ErrDocumentNotFound
 	}
-	d.VisibleID = strings.TrimSpace(d.VisibleID)
 	return d, nil
+}
+
+// scanWholeDocument reads a row of DocumentLock's columns.
+func scanWholeDocument(row scanner) (d documentRow, err error) {
+	err = row.Scan(
+		&d.ID, &d.UserID, &d.BaseID, &d.Title, &d.FileName, &d.MediaType, &d.Status, &d.Segments, &d.Pages, &d.Bytes, &d.SHA256,
+		&d.VisibleID, &d.VisibleNo, &d.VisibleUpload, &d.LastNo, &d.LastUpload, &d.LatestTask,
+		&d.Created, &d.Updated, &d.DeletedAt)
+	d.VisibleID = strings.TrimSpace(d.VisibleID)
+	return d, err
 }
 
 // document is the row as clients see it; the zero row gives the zero Document.

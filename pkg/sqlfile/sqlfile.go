@@ -6,10 +6,12 @@
 //
 //	@now         the statement's time, with microseconds
 //	@forupdate   FOR UPDATE (SQLite: nothing, its transactions are exclusive)
+//	@forshare    FOR SHARE, or LOCK IN SHARE MODE (SQLite: nothing)
 //	@skiplocked  FOR UPDATE SKIP LOCKED (SQLite: nothing)
 //	@never       the fixed date that stands for "none" in NOT NULL columns
 //	(@list)      a list of ?, expanded by List
 //	(@rows:n)    rows of n ? each, expanded by Rows
+//	(@any cond)  a condition without parentheses, repeated and joined by OR: expanded by Any
 //
 // Placeholders are ?; Rebind turns them into $1 … for Postgres.
 package sqlfile
@@ -38,16 +40,16 @@ type Queries map[string]string
 
 // macros answers the replacements of one dialect.
 func macros(d Dialect) *strings.Replacer {
-	now, lock, skip := "NOW(6)", "FOR UPDATE", "FOR UPDATE SKIP LOCKED"
+	now, lock, share, skip := "NOW(6)", "FOR UPDATE", "LOCK IN SHARE MODE", "FOR UPDATE SKIP LOCKED"
 	never := "'9999-12-31 00:00:00.000000'"
 	switch d {
 	case MySQL:
 	case Postgres:
-		now, never = "statement_timestamp()", "TIMESTAMPTZ '9999-12-31 00:00:00+00'"
+		now, never, share = "statement_timestamp()", "TIMESTAMPTZ '9999-12-31 00:00:00+00'", "FOR SHARE"
 	case SQLite:
-		now, lock, skip = "mw_now()", "", ""
+		now, lock, share, skip = "mw_now()", "", "", ""
 	}
-	return strings.NewReplacer("@now", now, "@forupdate", lock, "@skiplocked", skip, "@never", never)
+	return strings.NewReplacer("@now", now, "@forupdate", lock, "@forshare", share, "@skiplocked", skip, "@never", never)
 }
 
 // Load reads common.sql and <dialect>.sql of fsys (either may be missing, not both).
@@ -112,6 +114,23 @@ func (q Queries) Rows(name string, n int) string {
 	}
 	row := "(" + marks(width) + ")"
 	return s[:at] + row + strings.Repeat(", "+row, n-1) + s[end+1:]
+}
+
+// Any answers the statement with its (@any …) repeated, one size for each of them from left to right, sizes ≥ 1.
+// A composite index serves such a list of pairs in every dialect, which is not so for (a, b) IN ((?, ?), …) on MariaDB.
+func (q Queries) Any(name string, sizes ...int) string {
+	const mark = "(@any "
+	s := q.Get(name)
+	for _, n := range sizes {
+		at := strings.Index(s, mark)
+		if at < 0 {
+			panic("sqlfile: no (@any …) in " + name)
+		}
+		end := at + strings.IndexByte(s[at:], ')')
+		one := "(" + s[at+len(mark):end] + ")"
+		s = s[:at] + "(" + one + strings.Repeat(" OR "+one, n-1) + ")" + s[end+1:]
+	}
+	return s
 }
 
 // marks is n placeholders.

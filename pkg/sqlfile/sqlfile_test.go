@@ -39,6 +39,13 @@ func TestRows(t *testing.T) {
 	require.Panics(t, func() { q.Rows("X", 1) })
 }
 
+func TestAny(t *testing.T) {
+	t.Parallel()
+	q := Queries{"A": "SELECT 1 WHERE (@any a = ? AND b = ?) UNION ALL SELECT 2 WHERE (@any c = ?)", "N": "SELECT 1"}
+	require.Equal(t, "SELECT 1 WHERE ((a = ? AND b = ?) OR (a = ? AND b = ?)) UNION ALL SELECT 2 WHERE ((c = ?))", q.Any("A", 2, 1))
+	require.Panics(t, func() { q.Any("N", 1) })
+}
+
 func TestRebind(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "a=$1 AND b='?' AND c=$2", Rebind(Postgres, "a=? AND b='?' AND c=?"))

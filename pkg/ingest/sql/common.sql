@@ -18,15 +18,6 @@ SELECT id, user_id, name, model_key, dim, created_at, updated_at
 FROM knowledge_base
 WHERE id = ? AND (? = 1 OR user_id = ?) AND deleted_at IS NULL;
 
--- name: BaseInsert
-INSERT INTO knowledge_base (id, user_id, name, live_name, created_at, updated_at, sweep_at)
-VALUES (?, ?, ?, ?, ?, ?, @never)
-ON CONFLICT DO NOTHING;
-
--- An accept keeps the base from being deleted until it has committed.
--- name: BaseKeep
-SELECT id FROM knowledge_base WHERE id = ? AND deleted_at IS NULL;
-
 -- name: BaseLock
 SELECT id FROM knowledge_base WHERE id = ? AND deleted_at IS NULL @forupdate;
 
@@ -60,13 +51,13 @@ DELETE FROM knowledge_base WHERE id = ? AND sweep_pass = ? AND deleted_at IS NOT
 
 -- ---------------------------------------------------------------- requests with a key
 
--- name: KeyInsert
+-- name: KeysInsert
 INSERT INTO upload_request (user_id, request_key, request_id, expires_at)
-VALUES (?, ?, ?, ?)
+VALUES (@rows:4)
 ON CONFLICT DO NOTHING;
 
--- name: KeyLock
-SELECT request_id, expires_at FROM upload_request WHERE user_id = ? AND request_key = ? @forupdate;
+-- name: KeysLock
+SELECT user_id, request_key, request_id, expires_at FROM upload_request WHERE (@any user_id = ? AND request_key = ?) @forupdate;
 
 -- name: KeyTake
 UPDATE upload_request SET request_id = ?, expires_at = ? WHERE user_id = ? AND request_key = ?;
@@ -74,25 +65,66 @@ UPDATE upload_request SET request_id = ?, expires_at = ? WHERE user_id = ? AND r
 -- name: KeyRenew
 UPDATE upload_request SET expires_at = ? WHERE user_id = ? AND request_key = ? AND request_id = ?;
 
--- name: KeyRelease
-DELETE FROM upload_request WHERE user_id = ? AND request_key = ? AND request_id = ?;
+-- name: KeysRelease
+DELETE FROM upload_request WHERE (@any user_id = ? AND request_key = ? AND request_id = ?);
 
 -- name: KeysExpired
 DELETE FROM upload_request WHERE expires_at < ?;
 
 -- ---------------------------------------------------------------- accept
 
--- name: TaskByKey
-SELECT id, request_hash FROM ingest_task WHERE user_id = ? AND idempotency_key = ?;
+-- Each statement serves a whole batch of uploads. The bases are locked with a share, so that nobody deletes one under them.
 
--- name: TaskBrief
-SELECT status, payload FROM ingest_task WHERE id = ?;
+-- name: TasksByKey
+SELECT id, user_id, idempotency_key, request_hash, COALESCE(document_id, ''), COALESCE(knowledge_base_id, ''), COALESCE(file_path, '')
+FROM ingest_task
+WHERE (@any user_id = ? AND idempotency_key = ?);
 
--- name: DocumentBase
-SELECT base_id FROM knowledge_document WHERE id = ? AND user_id = ? AND deleted_at IS NULL;
+-- name: TasksBrief
+SELECT id, status, COALESCE(payload, ''), COALESCE(file_path, '') FROM ingest_task WHERE id IN (@list);
 
--- name: DocumentSame
-SELECT id FROM knowledge_document WHERE base_id = ? AND same_sha256 = ?;
+-- name: DocumentsBase
+SELECT id, user_id, base_id FROM knowledge_document WHERE deleted_at IS NULL AND (@any id = ? AND user_id = ?);
+
+-- name: BasesNamed
+SELECT id, user_id, name FROM knowledge_base WHERE (@any user_id = ? AND live_name = ?) @forshare;
+
+-- name: BasesOfUsers
+SELECT id, user_id, name FROM knowledge_base WHERE deleted_at IS NULL AND (@any id = ? AND user_id = ?) @forshare;
+
+-- name: BasesInsert
+INSERT INTO knowledge_base (id, user_id, name, live_name, created_at, updated_at, sweep_at)
+VALUES (@rows:7)
+ON CONFLICT DO NOTHING;
+
+-- What has the uploads' bytes already: live documents of their bases, and stored files of their users, the oldest first.
+-- name: SameBytes
+SELECT 'file' AS kind, id, user_id AS home, sha256 AS hash FROM stored_file WHERE (@any user_id = ? AND sha256 = ?)
+UNION ALL
+SELECT 'document', id, base_id, same_sha256 FROM knowledge_document WHERE (@any base_id = ? AND same_sha256 = ?)
+ORDER BY 2;
+
+-- name: DocumentsWhole
+SELECT id, user_id, base_id, title, file_name, media_type, status, segment_count, pages, bytes, content_sha256,
+       COALESCE(visible_version_id, ''), visible_no, visible_upload_no, last_no, last_upload_no, latest_task_id,
+       created_at, updated_at, deleted_at
+FROM knowledge_document
+WHERE id IN (@list)
+ORDER BY id
+@forupdate;
+
+-- name: FilesLock
+SELECT id, path FROM stored_file WHERE id IN (@list) ORDER BY id @forupdate;
+
+-- name: FilesInsert
+INSERT INTO stored_file (id, user_id, sha256, bytes, original_name, media_type, path, created_at)
+VALUES (@rows:8);
+
+-- The same bytes accepted at the same moment by another process win by the unique index; the batch is then run again.
+-- name: DocumentsInsert
+INSERT INTO knowledge_document (id, user_id, base_id, title, file_name, media_type, status, bytes, content_sha256, same_sha256,
+                                last_no, last_upload_no, latest_task_id, created_at, updated_at, sweep_at)
+VALUES (@rows:16);
 
 -- name: DocumentLock
 SELECT id, user_id, base_id, title, file_name, media_type, status, segment_count, pages, bytes, content_sha256,
@@ -101,12 +133,6 @@ SELECT id, user_id, base_id, title, file_name, media_type, status, segment_count
 FROM knowledge_document
 WHERE id = ?
 @forupdate;
-
--- name: DocumentInsert
-INSERT INTO knowledge_document (id, user_id, base_id, title, file_name, media_type, status, bytes, content_sha256, same_sha256,
-                                last_no, last_upload_no, latest_task_id, created_at, updated_at, sweep_at)
-VALUES (?, ?, ?, ?, ?, ?, 'QUEUED', ?, ?, ?, 1, 1, ?, ?, ?, @never)
-ON CONFLICT DO NOTHING;
 
 -- A further upload of the document; what its readers see stays until a version of it is visible.
 -- name: DocumentUpload
@@ -117,19 +143,8 @@ SET file_name = ?, media_type = ?, bytes = ?, content_sha256 = ?, same_sha256 = 
     title = CASE WHEN visible_no > 0 THEN title ELSE ? END
 WHERE id = ?;
 
--- name: FileSame
-SELECT id FROM stored_file WHERE user_id = ? AND sha256 = ? ORDER BY id LIMIT 1;
-
 -- name: FileLock
 SELECT path FROM stored_file WHERE id = ? @forupdate;
-
--- name: FileInsert
-INSERT INTO stored_file (id, user_id, sha256, bytes, original_name, media_type, path, created_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?);
-
--- name: VersionInsert
-INSERT INTO document_version (id, document_id, base_id, task_id, file_id, no, upload_no, state, title, created_at, updated_at, sweep_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, 'BUILDING', ?, ?, ?, @never);
 
 -- ---------------------------------------------------------------- process
 

@@ -1,23 +1,40 @@
--- What MySQL and MariaDB say differently: INSERT that keeps a row that is there, and the shared lock.
+-- What MySQL and MariaDB say differently: INSERT that keeps a row that is there.
+-- Where rows are locked the index is forced: left to itself the server reads all of a small table, and so waits for rows of others.
 
--- name: BaseInsert
+-- name: BasesNamed
+SELECT id, user_id, name FROM knowledge_base FORCE INDEX (uq_base_name) WHERE (@any user_id = ? AND live_name = ?) @forshare;
+
+-- name: BasesOfUsers
+SELECT id, user_id, name
+FROM knowledge_base FORCE INDEX (PRIMARY)
+WHERE deleted_at IS NULL AND (@any id = ? AND user_id = ?) @forshare;
+
+-- name: BasesInsert
 INSERT INTO knowledge_base (id, user_id, name, live_name, created_at, updated_at, sweep_at)
-VALUES (?, ?, ?, ?, ?, ?, @never)
+VALUES (@rows:7)
 ON DUPLICATE KEY UPDATE id = id;
 
--- name: BaseKeep
-SELECT id FROM knowledge_base WHERE id = ? AND deleted_at IS NULL LOCK IN SHARE MODE;
+-- name: DocumentsWhole
+SELECT id, user_id, base_id, title, file_name, media_type, status, segment_count, pages, bytes, content_sha256,
+       COALESCE(visible_version_id, ''), visible_no, visible_upload_no, last_no, last_upload_no, latest_task_id,
+       created_at, updated_at, deleted_at
+FROM knowledge_document FORCE INDEX (PRIMARY)
+WHERE id IN (@list)
+ORDER BY id
+@forupdate;
 
--- name: KeyInsert
+-- name: FilesLock
+SELECT id, path FROM stored_file FORCE INDEX (PRIMARY) WHERE id IN (@list) ORDER BY id @forupdate;
+
+-- name: KeysInsert
 INSERT INTO upload_request (user_id, request_key, request_id, expires_at)
-VALUES (?, ?, ?, ?)
-ON DUPLICATE KEY UPDATE request_key = request_key;
+VALUES (@rows:4)
+ON DUPLICATE KEY UPDATE request_key = VALUES(request_key);
 
--- name: DocumentInsert
-INSERT INTO knowledge_document (id, user_id, base_id, title, file_name, media_type, status, bytes, content_sha256, same_sha256,
-                                last_no, last_upload_no, latest_task_id, created_at, updated_at, sweep_at)
-VALUES (?, ?, ?, ?, ?, ?, 'QUEUED', ?, ?, ?, 1, 1, ?, ?, ?, @never)
-ON DUPLICATE KEY UPDATE id = id;
+-- name: KeysLock
+SELECT user_id, request_key, request_id, expires_at
+FROM upload_request FORCE INDEX (PRIMARY)
+WHERE (@any user_id = ? AND request_key = ?) @forupdate;
 
 -- name: GarbageName
 INSERT INTO vector_garbage (vector_id, base_id, document_id, birth_version_id, sweep_at)

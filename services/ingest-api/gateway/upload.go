@@ -274,36 +274,43 @@ func (g *Gateway) receiveAll(c *gin.Context, in *intake, maxFiles int) error {
 		g.metrics.uploads.WithLabelValues(uploadRefused).Inc()
 		return err
 	}
-	for i := range in.files {
-		if f := &in.files[i]; f.err == nil {
-			f.accepted, f.err = g.accept(c.Request.Context(), in, i)
-		}
-		g.countUpload(in.files[i])
+	g.accept(c.Request.Context(), in)
+	for _, f := range in.files {
+		g.countUpload(f)
 	}
 	return nil
 }
 
-// accept commits one received file. It does not end with the client's connection:
-// a commit that was cut off half-way would leave nobody knowing whether the file is needed.
-func (g *Gateway) accept(ctx context.Context, in *intake, i int) (ingest.Accepted, error) {
+// accept commits the received files, together. It does not end with the client's connection:
+// a commit that was cut off half-way would leave nobody knowing whether the files are needed.
+func (g *Gateway) accept(ctx context.Context, in *intake) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), acceptTimeout)
 	defer cancel()
-	f := &in.files[i]
-	u := ingest.Upload{File: f.file, Title: in.title, Base: in.base, DocumentID: in.documentID, Force: in.force}
-	if in.key != "" {
-		u.IdempotencyKey = fmt.Sprintf("%s/%d", in.key, i+1)
+	var received []*intakeFile
+	var uploads []ingest.Upload
+	for i := range in.files {
+		f := &in.files[i]
+		if f.err != nil {
+			continue
+		}
+		u := ingest.Upload{File: f.file, Title: in.title, Base: in.base, DocumentID: in.documentID, Force: in.force}
+		if in.key != "" {
+			u.IdempotencyKey = fmt.Sprintf("%s/%d", in.key, i+1)
+		}
+		received, uploads = append(received, f), append(uploads, u)
 	}
-	a, err := g.svc.Accept(ctx, in.who, u)
-	f.taken = false
-	if err == nil {
-		return a, nil
+	accepted, errs := g.svc.AcceptAll(ctx, in.who, uploads)
+	for i, f := range received {
+		f.accepted, f.err, f.taken = accepted[i], errs[i], false
+		if f.err == nil {
+			continue
+		}
+		if code := classify(f.err).code; code == codeInternal || code == codeOutcomeUnknown || ctx.Err() != nil {
+			// Nobody knows whether a row names the file now. Left alone it goes after a day if none does (design D8).
+			continue
+		}
+		g.svc.Discard(f.file)
 	}
-	if code := classify(err).code; code == codeInternal || code == codeOutcomeUnknown || ctx.Err() != nil {
-		// Nobody knows whether a row names the file now. Left alone it goes after a day if none does (design D8).
-		return a, err
-	}
-	g.svc.Discard(f.file)
-	return a, err
 }
 
 // countUpload counts one file's result.

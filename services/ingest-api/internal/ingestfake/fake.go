@@ -218,6 +218,15 @@ func (s *Service) Accept(_ context.Context, c ingest.Caller, u ingest.Upload) (i
 	return ingest.Accepted{Task: t, Document: doc}, nil
 }
 
+// AcceptAll accepts one upload after the other.
+func (s *Service) AcceptAll(ctx context.Context, c ingest.Caller, uploads []ingest.Upload) ([]ingest.Accepted, []error) {
+	out, errs := make([]ingest.Accepted, len(uploads)), make([]error, len(uploads))
+	for i, u := range uploads {
+		out[i], errs[i] = s.Accept(ctx, c, u)
+	}
+	return out, errs
+}
+
 // acceptBase finds the base of an upload; "default" is made.
 func (s *Service) acceptBase(c ingest.Caller, idOrName string) (ingest.Base, error) {
 	if idOrName == "" {
