@@ -55,8 +55,8 @@ func (e *Embedder) wait(err error) (again bool, after time.Duration) {
 	return rest.IsTransport(err), 0
 }
 
-// failure gives an error the code that users and the state machine see.
-func (e *Embedder) failure(ctx context.Context, err error) error {
+// failure gives an error the code that users and the state machine see. asked: the call was made in spite of a pause.
+func (e *Embedder) failure(ctx context.Context, err error, asked bool) error {
 	var known *ingest.Failure
 	var status *rest.StatusError
 	var busy *busyError
@@ -66,16 +66,16 @@ func (e *Embedder) failure(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return err
 	case errors.As(err, &busy):
-		return e.throttled(err, 0)
+		return e.throttled(err, 0, asked)
 	case errors.As(err, &status):
-		return e.statusFailure(status, err)
+		return e.statusFailure(status, err, asked)
 	}
 	f := ingest.Transient(ingest.CodeEmbed, "%w", err)
 	f.Remedy = "The embedding service could not be reached or gave no usable answer; it is tried again."
 	return f
 }
 
-func (e *Embedder) statusFailure(status *rest.StatusError, err error) error {
+func (e *Embedder) statusFailure(status *rest.StatusError, err error, asked bool) error {
 	after := status.RetryAfter(e.now())
 	f := ingest.Transient(ingest.CodeEmbed, "%w", err)
 	switch {
@@ -83,7 +83,7 @@ func (e *Embedder) statusFailure(status *rest.StatusError, err error) error {
 		f.Remedy = "The embedding account has no quota left: top it up."
 	case status.Status == http.StatusTooManyRequests,
 		status.Status == http.StatusServiceUnavailable && (after > 0 || soundsBusy(status.Cause)):
-		return e.throttled(err, after)
+		return e.throttled(err, after, asked)
 	case status.Status == http.StatusUnauthorized, status.Status == http.StatusForbidden:
 		f.Remedy = "The embedding service refuses the key: check EMBEDDING_API_KEY."
 	case status.Status == http.StatusNotFound, status.Status == http.StatusMethodNotAllowed:
@@ -94,17 +94,10 @@ func (e *Embedder) statusFailure(status *rest.StatusError, err error) error {
 	return f
 }
 
-// throttled also holds back the other callers of this process for a wait that the service named:
-// they share its budget.
-func (e *Embedder) throttled(err error, after time.Duration) error {
+// throttled also holds back the other callers of this process for a wait that the service named.
+func (e *Embedder) throttled(err error, after time.Duration, asked bool) error {
 	if after > 0 {
-		until := e.now().Add(after).UnixNano()
-		for {
-			known := e.pausing.Load()
-			if known >= until || e.pausing.CompareAndSwap(known, until) {
-				break
-			}
-		}
+		e.pausing.begin(e.now(), after, asked)
 	}
 	f := ingest.Transient(ingest.CodeThrottled, "%w", err)
 	f.Throttled, f.RetryAfter = true, after

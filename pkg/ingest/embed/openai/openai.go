@@ -1,6 +1,7 @@
 // Package openai embeds texts by an HTTP service of one of three shapes: OpenAI's /embeddings (OpenAI, vLLM, LiteLLM
 // and most others), Hugging Face's text-embeddings-inference (/embed, limits at /info) and Ollama (/api/embed).
 //
+// Vectors are asked for as base64 where the shape has it.
 // An answer is trusted only after a check: as many vectors as texts, put into order by index, all of one dimension,
 // finite, not all zero. A batch that is refused is halved until the one bad text is found, and that text is named.
 // What a Retry-After asks for beyond 2 s is not waited for here: it becomes a throttle of the task.
@@ -41,9 +42,12 @@ type Embedder struct {
 	dim   atomic.Int64 // learned from the first answer unless configured
 	limit atomic.Int64 // most texts of one request, as learned
 
+	numbers atomic.Bool // ask for vectors as arrays: the service refuses base64
+	served  atomic.Bool // the service has taken a request: what it refuses from then on is not the format
+
 	mu      sync.Mutex // guards shape while it is being found out
 	shape   shape
-	pausing atomic.Int64 // Unix nanoseconds until which the service asked for silence
+	pausing pause
 }
 
 // New returns an embedder; nothing is called yet.
@@ -104,21 +108,34 @@ func (e *Embedder) Embed(ctx context.Context, texts []string) ([][]float32, erro
 	if len(texts) == 0 {
 		return nil, nil
 	}
-	if wait := time.Duration(e.pausing.Load() - e.now().UnixNano()); wait > 0 {
+	wait, asks := e.pausing.enter(e.now())
+	if wait > 0 {
 		f := ingest.Transient(ingest.CodeThrottled, "the embedding service asked to wait another %v", wait.Round(time.Millisecond))
 		f.Throttled, f.RetryAfter = true, wait
 		return nil, f
 	}
+	vectors, err := e.embed(ctx, texts)
+	if err != nil {
+		return nil, e.failure(ctx, err, asks)
+	}
+	if asks {
+		e.pausing.end()
+	}
+	return vectors, nil
+}
+
+// embed sends texts in as many requests as they need.
+func (e *Embedder) embed(ctx context.Context, texts []string) ([][]float32, error) {
 	sh, err := e.shapeOf(ctx)
 	if err != nil {
-		return nil, e.failure(ctx, err)
+		return nil, err
 	}
 	vectors := make([][]float32, 0, len(texts))
 	for start := 0; start < len(texts); {
 		end := min(len(texts), start+int(e.limit.Load()))
 		part, err := e.span(ctx, sh, texts, start, end)
 		if err != nil {
-			return nil, e.failure(ctx, err)
+			return nil, err
 		}
 		vectors = append(vectors, part...)
 		start = end
@@ -132,6 +149,9 @@ func (e *Embedder) span(ctx context.Context, sh shape, texts []string, start, en
 	var refused *rest.StatusError
 	if err == nil || !errors.As(err, &refused) || !sh.refusal(refused) {
 		return vectors, err
+	}
+	if vectors, ok := e.withoutFormat(ctx, sh, texts, start, end); ok {
+		return vectors, nil
 	}
 	if end-start == 1 {
 		return nil, e.refusedText(ctx, sh, texts, start, refused)
@@ -148,6 +168,20 @@ func (e *Embedder) span(ctx context.Context, sh shape, texts []string, start, en
 	// Each half was taken and the whole was not: the batch was too large, so ask for less from now on.
 	e.lowerLimit(end - middle)
 	return append(left, right...), nil
+}
+
+// withoutFormat finds a service that refuses to be asked for base64: what it has never taken that way is asked for as
+// arrays of numbers. If that is taken, it is asked so from now on.
+func (e *Embedder) withoutFormat(ctx context.Context, sh shape, texts []string, start, end int) ([][]float32, bool) {
+	if sh.api != APIOpenAI || e.served.Load() || e.numbers.Load() {
+		return nil, false
+	}
+	e.numbers.Store(true)
+	vectors, err := e.request(ctx, sh, texts, start, end)
+	if err != nil {
+		e.numbers.Store(false)
+	}
+	return vectors, err == nil
 }
 
 func (e *Embedder) lowerLimit(n int) {
@@ -179,7 +213,7 @@ func (e *Embedder) refusedText(ctx context.Context, sh shape, texts []string, i 
 
 // request makes one request with its tries.
 func (e *Embedder) request(ctx context.Context, sh shape, texts []string, start, end int) (vectors [][]float32, err error) {
-	body, err := sh.encode(e.cfg, texts[start:end])
+	body, err := sh.encode(e.cfg, texts[start:end], e.numbers.Load())
 	if err != nil {
 		return nil, fmt.Errorf("encode texts: %w", err)
 	}
@@ -192,6 +226,7 @@ func (e *Embedder) request(ctx context.Context, sh shape, texts []string, start,
 		if err != nil {
 			return err
 		}
+		e.served.Store(true)
 		vectors, err = sh.decode(e.client, call, reply, end-start)
 		return err
 	}, e.wait)

@@ -251,25 +251,34 @@ func TestShortRetryAfterIsWaitedFor(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(start), 300*time.Millisecond)
 }
 
-// One budget: while a service has asked for silence, no other call of this process disturbs it.
+// One budget: while a service has asked for silence, no other call of this process disturbs it, except one now and then
+// that asks whether the wait still stands: what an operator has mended takes effect before an hour is over.
 func TestThrottleHoldsBackOtherCallers(t *testing.T) {
 	t.Parallel()
 	server := embedtest.Start(t, embedtest.Options{})
-	server.Set(embedtest.Fault{Kind: embedtest.Throttle, For: 20 * time.Second, Times: 1})
+	server.Set(embedtest.Fault{Kind: embedtest.Throttle, For: time.Hour, Times: 1}, embedtest.Fault{Kind: embedtest.Throttle, For: 20 * time.Minute, Times: 1})
 	var now atomic.Int64
 	cfg := openai.NewDefaultConfig()
 	cfg.BaseURL, cfg.Model = server.URL+"/v1", "m"
 	e, err := openai.New(cfg, openai.WithClock(func() time.Time { return time.Unix(1_800_000_000, now.Load()) }))
 	require.NoError(t, err)
-	_, err = e.Embed(t.Context(), textsOf(1))
-	require.Equal(t, 20*time.Second, requireFailure(t, err, ingest.CodeThrottled, false).RetryAfter)
-	now.Store(int64(5 * time.Second))
-	_, err = e.Embed(t.Context(), textsOf(1))
-	require.Equal(t, 15*time.Second, requireFailure(t, err, ingest.CodeThrottled, false).RetryAfter)
-	require.Len(t, server.Effects(), 1)
+	throttled := func(at, want time.Duration, calls int) {
+		t.Helper()
+		now.Store(int64(at))
+		_, err := e.Embed(t.Context(), textsOf(1))
+		require.Equal(t, want, requireFailure(t, err, ingest.CodeThrottled, false).RetryAfter)
+		require.Len(t, server.Effects(), calls)
+	}
+	throttled(0, time.Hour, 1)
+	throttled(5*time.Second, time.Hour-5*time.Second, 1)
+	throttled(10*time.Second, 20*time.Minute, 2) // one asks, and hears of a shorter wait
+	throttled(19*time.Second, 20*time.Minute-9*time.Second, 2)
 	now.Store(int64(20 * time.Second))
-	_, err = e.Embed(t.Context(), textsOf(1))
-	require.NoError(t, err)
+	for range 3 {
+		_, err = e.Embed(t.Context(), textsOf(1)) // one asks and is served: all may call
+		require.NoError(t, err)
+	}
+	require.Len(t, server.Effects(), 5)
 }
 
 func TestQuotaIsNoThrottle(t *testing.T) {
@@ -358,13 +367,53 @@ func TestRequestBodies(t *testing.T) {
 	}))
 	defer server.Close()
 	for path, want := range map[string]map[string]any{
-		"/v1":        {"model": "test-model", "input": []any{"a"}, "dimensions": 8.0},
+		"/v1":        {"model": "test-model", "input": []any{"a"}, "dimensions": 8.0, "encoding_format": "base64"},
 		"/embed":     {"inputs": []any{"a"}, "truncate": false, "normalize": true, "dimensions": 8.0},
 		"/api/embed": {"model": "test-model", "input": []any{"a"}, "truncate": false, "dimensions": 8.0},
 	} {
 		_, err := newEmbedder(t, server.URL+path, func(cfg *openai.Config) { cfg.Dimensions = 8 }).Embed(t.Context(), []string{"a"})
 		require.Error(t, err)
 		require.Equal(t, want, seen, path)
+	}
+}
+
+// A service may know base64, know of no format, or refuse to be asked for one; whatever it is, it is asked right from then on.
+func TestFormatIsFound(t *testing.T) {
+	t.Parallel()
+	const numbers, base64 = `{"data":[{"embedding":[1,-2.5]}]}`, `{"data":[{"embedding":"AACAPwAAIMA="}]}`
+	for name, c := range map[string]struct {
+		answer string // to a request for base64; empty: refused
+		asked  []any  // the formats of three calls, nil: none
+	}{
+		"knows it":   {base64, []any{"base64", "base64", "base64"}},
+		"ignores it": {numbers, []any{"base64", "base64", "base64"}},
+		"refuses it": {"", []any{"base64", nil, nil, nil}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked []any
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var body map[string]any
+				_ = json.NewDecoder(r.Body).Decode(&body)
+				asked = append(asked, body["encoding_format"])
+				switch {
+				case body["encoding_format"] == nil:
+					_, _ = w.Write([]byte(numbers))
+				case c.answer == "":
+					w.WriteHeader(http.StatusUnprocessableEntity)
+				default:
+					_, _ = w.Write([]byte(c.answer))
+				}
+			}))
+			defer server.Close()
+			e := newEmbedder(t, server.URL+"/v1", nil)
+			for range 3 {
+				vectors, err := e.Embed(t.Context(), []string{"a"})
+				require.NoError(t, err)
+				require.Equal(t, [][]float32{{1, -2.5}}, vectors)
+			}
+			require.Equal(t, c.asked, asked)
+		})
 	}
 }
 
