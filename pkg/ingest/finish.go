@@ -36,10 +36,14 @@ type segmentCount struct{ n, lowest, highest int }
 // Decide implements taskrun.Kind: a version that is complete becomes visible unless a later upload is, or the document is gone.
 func (w *Worker) Decide(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, dones []taskrun.Done) ([]taskstate.Decision, error) {
 	tasks := make([]string, len(dones))
+	var ids []string
 	for i, d := range dones {
 		tasks[i] = d.Task.ID
+		if d.Task.DocumentID != "" {
+			ids = append(ids, d.Task.DocumentID)
+		}
 	}
-	documents, err := w.a.lockDocumentsOf(ctx, tx, tasks)
+	documents, err := w.a.lockDocuments(ctx, tx, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +68,7 @@ func (w *Worker) Decide(ctx context.Context, tx taskstate.Tx, m taskstate.Moment
 		case !w.a.wins(doc, v) || winners[v.document] != v.id || notWanted(d):
 			out[i] = taskstate.Withdraw(m, d.Task, d.Holder, taskstate.ReasonSuperseded, "a later upload is visible")
 		default:
-			out[i] = w.a.complete(m, d, v, counts[v.id])
+			out[i] = w.a.complete(m, d, doc, v, counts[v.id])
 		}
 	}
 	return out, nil
@@ -82,7 +86,7 @@ func notWanted(d taskrun.Done) bool {
 }
 
 // complete checks the count: the rows must be 0 … n−1, as many as the run planned.
-func (a *App) complete(m taskstate.Moment, d taskrun.Done, v openVersion, c segmentCount) taskstate.Decision {
+func (a *App) complete(m taskstate.Moment, d taskrun.Done, doc lockedDocument, v openVersion, c segmentCount) taskstate.Decision {
 	f, ok := d.Result.Payload.(*finishing)
 	switch {
 	case !ok || f.outcome != taskstate.ReasonDone || f.version != v.id:
@@ -94,6 +98,7 @@ func (a *App) complete(m taskstate.Moment, d taskrun.Done, v openVersion, c segm
 	out := taskstate.Succeed(m, d.Task, d.Holder, d.Result.Output, d.Result.Message)
 	if out.Change != nil { // the last report may not have been written yet
 		out.Change.Progress.Processed, out.Change.Progress.Total = f.segments, f.segments
+		f.shown = &shown{version: v.id, document: doc.id, only: doc.lastNo == 1}
 	}
 	return out
 }
@@ -140,6 +145,7 @@ func (a *App) lockDocuments(ctx context.Context, tx taskstate.Tx, ids []string) 
 		return out, nil
 	}
 	slices.Sort(ids)
+	ids = slices.Compact(ids)
 	rows, err := tx.QueryContext(ctx, a.q.List("DocumentsLock", len(ids)), args(ids)...)
 	if err != nil {
 		return nil, fmt.Errorf("lock documents: %w", err)

@@ -17,8 +17,25 @@ type also struct {
 }
 
 // Also implements taskrun.Kind.
-func (w *Worker) Also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision, _ map[string]any) error {
+func (w *Worker) Also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision, payloads map[string]any) error {
+	if all, ok := decided(changed, payloads); ok {
+		return (&also{a: w.a, tx: tx, m: m}).show(ctx, all)
+	}
 	return w.a.also(ctx, tx, m, changed)
+}
+
+// decided answers the versions that become visible when all changes are successes whose documents Decide has locked and
+// read in this transaction: nothing has to be looked up again.
+func decided(changed []taskstate.Decision, payloads map[string]any) ([]shown, bool) {
+	out := make([]shown, 0, len(changed))
+	for _, d := range changed {
+		f, ok := payloads[d.TaskID].(*finishing)
+		if !ok || f.shown == nil || d.Change == nil || d.Change.To != taskstate.StatusSucceeded {
+			return nil, false
+		}
+		out = append(out, *f.shown)
+	}
+	return out, len(out) > 0
 }
 
 // also writes what belongs to changes of any kind: a success switches the version, an end without success abandons it,
@@ -69,18 +86,33 @@ func (w *also) succeed(ctx context.Context, tasks []string) error {
 	if err != nil {
 		return err
 	}
-	var versions, documents []string
+	var all []shown
 	for _, v := range open {
-		versions, documents = append(versions, v.id), append(documents, v.document)
+		all = append(all, shown{version: v.id, document: v.document})
+	}
+	return w.show(ctx, all)
+}
+
+// show makes versions visible in place of those before. A document's only version supersedes none and outdates no upload.
+func (w *also) show(ctx context.Context, all []shown) error {
+	var versions, documents, changing []string
+	for _, s := range all {
+		versions, documents = append(versions, s.version), append(documents, s.document)
+		if !s.only {
+			changing = append(changing, s.document)
+		}
 	}
 	if len(versions) == 0 {
 		return nil // another kind's tasks
 	}
 	slices.Sort(versions)
 	slices.Sort(documents)
+	slices.Sort(changing)
 	now, later := w.m.Now, w.m.Now.Add(switchRest)
-	if err := w.exec(ctx, "supersede versions", w.a.lists("VersionsSupersede", len(documents)), []any{now, now, later}, documents); err != nil {
-		return err
+	if len(changing) > 0 {
+		if err := w.exec(ctx, "supersede versions", w.a.lists("VersionsSupersede", len(changing)), []any{now, now, later}, changing); err != nil {
+			return err
+		}
 	}
 	if err := w.exec(ctx, "show versions", w.a.lists("VersionsShow", len(versions)), []any{now}, versions); err != nil {
 		return err
@@ -88,7 +120,10 @@ func (w *also) succeed(ctx context.Context, tasks []string) error {
 	if err := w.exec(ctx, "show documents", w.a.lists("DocumentsShow", len(documents)), []any{now}, documents); err != nil {
 		return err
 	}
-	return w.exec(ctx, "note outdated uploads", w.a.lists("VersionsOutdated", len(documents)), []any{now}, documents)
+	if len(changing) == 0 {
+		return nil
+	}
+	return w.exec(ctx, "note outdated uploads", w.a.lists("VersionsOutdated", len(changing)), []any{now}, changing)
 }
 
 // abandon closes the versions of tasks that ended without success.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
@@ -37,6 +38,9 @@ var errReplan = errors.New("the visible version changed: plan again")
 //	before finish   the lease expires, another run repeats what is missing
 type Worker struct {
 	a *App
+	// What runs share: their turns, and the bytes of vectors that they keep.
+	embeds, rows, vectors *gate
+	cached                atomic.Int64
 }
 
 var _ taskrun.Kind = (*Worker)(nil)
@@ -46,7 +50,7 @@ func (a *App) Kind() (*Worker, error) {
 	if a.d.Extractor == nil || a.d.Splitter == nil || a.d.Embedder == nil || a.d.Vectors == nil {
 		return nil, ErrNoWorker
 	}
-	return &Worker{a: a}, nil
+	return &Worker{a: a, embeds: newGate(embedsAtOnce), rows: newGate(rowsAtOnce), vectors: newGate(vectorsAtOnce)}, nil
 }
 
 // finishing is the payload of a run that ended well.
@@ -54,6 +58,13 @@ type finishing struct {
 	version  string
 	segments int
 	outcome  taskstate.Reason // DONE, or why the version is not wanted any more: SUPERSEDED, DELETED
+	shown    *shown           // what Decide found, for Also of the same transaction
+}
+
+// shown is a version that becomes visible.
+type shown struct {
+	version, document string
+	only              bool // the document never had another
 }
 
 // output is the result column of a document's task.
@@ -71,7 +82,7 @@ type output struct {
 
 // Run implements taskrun.Kind.
 func (w *Worker) Run(ctx context.Context, job taskrun.Job) taskrun.Result {
-	r := &run{a: w.a, job: job}
+	r := &run{a: w.a, w: w, job: job, vectors: newVectorCache(&w.cached)}
 	defer r.close()
 	reason, err := r.all(ctx)
 	if err != nil {
@@ -89,6 +100,7 @@ func (w *Worker) Run(ctx context.Context, job taskrun.Job) taskrun.Result {
 // run is one attempt at one version.
 type run struct {
 	a       *App
+	w       *Worker
 	job     taskrun.Job
 	work    work
 	spool   *spool
@@ -184,6 +196,7 @@ func (r *run) title() string {
 
 // close gives back what the run holds.
 func (r *run) close() {
+	r.vectors.close()
 	if r.spool != nil {
 		r.spool.close()
 	}

@@ -15,24 +15,47 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// cacheBytes bounds the vectors that a run keeps between the embedding and the vector store; the rest is read from the ledger.
-const cacheBytes = 4 << 20
+// The vectors that runs keep between the embedding and the vector store, bytes; the rest is read from the ledger.
+const (
+	cacheBytes  = 4 << 20  // of one run
+	cachedBytes = 16 << 20 // of all runs of the process
+)
 
-// vectorCache keeps fresh vectors up to cacheBytes. It is safe for concurrent use.
+// vectorCache keeps fresh vectors of one run. It is safe for concurrent use.
 type vectorCache struct {
+	all *atomic.Int64 // bytes that the caches of all runs hold
+
 	mu    sync.Mutex
-	bytes int
+	bytes int64
 	by    map[textHash][]float32
+}
+
+func newVectorCache(all *atomic.Int64) *vectorCache {
+	return &vectorCache{all: all, by: map[textHash][]float32{}}
 }
 
 // put keeps a vector if there is room.
 func (c *vectorCache) put(h textHash, v []float32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n := len(v) * bytesFloat; c.bytes+n <= cacheBytes {
-		c.bytes += n
-		c.by[h] = v
+	n := int64(len(v) * bytesFloat)
+	if _, twice := c.by[h]; twice || c.bytes+n > cacheBytes {
+		return
 	}
+	if c.all.Add(n) > cachedBytes {
+		c.all.Add(-n)
+		return
+	}
+	c.bytes += n
+	c.by[h] = v
+}
+
+// close gives the room to others.
+func (c *vectorCache) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all.Add(-c.bytes)
+	c.bytes, c.by = 0, nil
 }
 
 // get answers a vector that was kept, or nil.
@@ -44,9 +67,6 @@ func (c *vectorCache) get(h textHash) []float32 {
 
 // embedMissing pays for the texts of new vectors that the ledger does not have; every batch is committed before the next step.
 func (r *run) embedMissing(ctx context.Context) error {
-	if r.vectors == nil {
-		r.vectors = &vectorCache{by: map[textHash][]float32{}}
-	}
 	total := len(r.plan.items)
 	r.report(taskstate.StageEmbed, percentExtract, 0, total)
 	missing, err := r.missingTexts(ctx)
@@ -71,7 +91,15 @@ func (r *run) embedMissing(ctx context.Context) error {
 			if failed.Load() {
 				return nil
 			}
-			err := r.staged(ctx, "embed batch", func(ctx context.Context) error {
+			leave, err := r.w.embeds.enter(ctx, 1, func() {
+				n := int(done.Load())
+				r.report(taskstate.StageEmbed, within(percentExtract, percentEmbed, n, total), n, total)
+			})
+			if err != nil {
+				return err
+			}
+			defer leave()
+			err = r.staged(ctx, "embed batch", func(ctx context.Context) error {
 				due, err := r.unpaid(ctx, part)
 				if err == nil && len(due) > 0 {
 					_, err = r.embed(ctx, due, fmt.Sprintf("%d/%d", b+1, batches))

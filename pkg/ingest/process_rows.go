@@ -30,12 +30,8 @@ func (r *run) writeRows(ctx context.Context) (taskstate.Reason, error) {
 	w := &rowWriter{r: r}
 	n := len(r.plan.items)
 	for from, first := 0, true; first || from < n; first = false {
-		to := r.rowsUpTo(from)
-		rows, err := w.load(from, to)
-		if err != nil {
-			return "", err
-		}
-		reason, err := w.transaction(ctx, first, from, to, rows)
+		to, bytes := r.rowsUpTo(from)
+		reason, err := w.write(ctx, first, from, to, bytes)
 		if err != nil {
 			return "", fmt.Errorf("write segments %d–%d of %d: %w", from+1, to, n, err)
 		}
@@ -66,16 +62,33 @@ func (r *run) confirmRows(ctx context.Context) error {
 	return nil
 }
 
-// rowsUpTo is the end of the transaction's rows that begin at from.
-func (r *run) rowsUpTo(from int) int {
-	size := 0
+// rowsUpTo is the end of the transaction's rows that begin at from, and how much text they have.
+func (r *run) rowsUpTo(from int) (to, bytes int) {
 	for i := from; i < len(r.plan.items); i++ {
-		size += int(r.spool.items[i].text)
-		if i-from >= rowsPerTx || (size > bytesPerTx && i > from) {
-			return i
+		text := int(r.spool.items[i].text)
+		if i-from >= rowsPerTx || (bytes+text > bytesPerTx && i > from) {
+			return i, bytes
 		}
+		bytes += text
 	}
-	return len(r.plan.items)
+	return len(r.plan.items), bytes
+}
+
+// write does one transaction when it is its turn.
+func (w *rowWriter) write(ctx context.Context, first bool, from, to, bytes int) (taskstate.Reason, error) {
+	n := len(w.r.plan.items)
+	leave, err := w.r.w.rows.enter(ctx, bytes, func() {
+		w.r.report(taskstate.StageIndex, within(percentEmbed, percentRows, from, n), 0, n)
+	})
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	rows, err := w.load(from, to)
+	if err != nil {
+		return "", err
+	}
+	return w.transaction(ctx, first, from, to, rows)
 }
 
 // load reads the segments of one transaction before it begins.

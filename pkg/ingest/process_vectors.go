@@ -26,7 +26,10 @@ func (r *run) writeVectors(ctx context.Context) error {
 	r.report(taskstate.StageIndex, within(percentRows, percentIndex, done, total), done, total)
 	for b := range batches {
 		part := todo[b*vectorBatch : min(len(todo), (b+1)*vectorBatch)]
-		if err := r.upsert(ctx, part); err != nil {
+		waiting := func() {
+			r.report(taskstate.StageIndex, within(percentRows, percentIndex, done, total), done, total)
+		}
+		if err := r.upsert(ctx, part, waiting); err != nil {
 			return fmt.Errorf("store vectors batch %d/%d: %w", b+1, batches, err)
 		}
 		if err := crash.Fault("worker.after_upsert"); err != nil {
@@ -44,8 +47,13 @@ func (r *run) writeVectors(ctx context.Context) error {
 	return nil
 }
 
-// upsert writes the vectors of some segments.
-func (r *run) upsert(ctx context.Context, indexes []int) error {
+// upsert writes the vectors of some segments when it is their turn.
+func (r *run) upsert(ctx context.Context, indexes []int, waiting func()) error {
+	leave, err := r.w.vectors.enter(ctx, len(indexes), waiting)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	values, err := r.vectorsOf(ctx, indexes)
 	if err != nil {
 		return err

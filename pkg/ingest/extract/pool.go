@@ -13,6 +13,9 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 )
 
+// waitReport is how often a document that waits for a child says so.
+const waitReport = 10 * time.Second
+
 // ErrClosed is the answer of a Pool after Close.
 var ErrClosed = errors.New("the pool of document readers is closed")
 
@@ -122,12 +125,10 @@ func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(don
 	if !ok {
 		return ingest.Extraction{}, unsupported("no reader for %s", mediaType)
 	}
-	select {
-	case p.slots <- struct{}{}:
-		defer func() { <-p.slots }()
-	case <-ctx.Done():
-		return ingest.Extraction{}, ctx.Err()
+	if err := p.enter(ctx, progress); err != nil {
+		return ingest.Extraction{}, err
 	}
+	defer func() { <-p.slots }()
 	w, err := p.acquire(ctx, mediaType == typePDF)
 	if err != nil {
 		return ingest.Extraction{}, err
@@ -138,6 +139,29 @@ func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(don
 	ex, err := run.do(ctx, src.File)
 	p.release(w, run)
 	return ex, err
+}
+
+// enter waits for one of the slots. Meanwhile it reports that nothing is done yet: starved is not stalled (lessons 12).
+func (p *Pool) enter(ctx context.Context, progress func(done, total int)) error {
+	select {
+	case p.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	ticker := time.NewTicker(waitReport)
+	defer ticker.Stop()
+	for {
+		select {
+		case p.slots <- struct{}{}:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+			if progress != nil {
+				progress(0, 0)
+			}
+		}
+	}
 }
 
 // acquire finds an idle child that can read the document, or starts one.
