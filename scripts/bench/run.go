@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -56,6 +57,7 @@ var inProcess = []bench{
 	{"noop-postgres", "the same on Postgres and Redis (everysec)", 5 * time.Minute, noopOn(labserver.KindPostgres)},
 	{"noop-sqlite", "the same on SQLite and the Redis in process, as `millweir dev` has them", 5 * time.Minute, noopOn("")},
 	{"counters", "what a task costs the servers, in counts that carry no noise", 3 * time.Minute, counters},
+	{"scale", "claims, sweeps and lists on 10 thousand finished tasks against 1 million (BENCH_ROWS=10000000: and 10 million)", 2 * time.Hour, scale},
 }
 
 // benches are all of them.
@@ -69,7 +71,9 @@ var benches = append(inProcess[:len(inProcess):len(inProcess)], []bench{
 	{"pdf", "pages and files per second of a resident reader", time.Minute, pdf},
 	{"documents", "200 real documents end to end against the unavoidable parts of the work alone", 10 * time.Minute, documents},
 	{"paid", "embeddings paid twice after a kill -9 in the middle of a document", time.Minute, paid},
+	{"upload", "10 KB uploads of 64 clients, beside handlers that commit each or only fsync", 3 * time.Minute, upload},
 	{"events", "statements per second of 1,000 idle event streams", 2 * time.Minute, events},
+	{"steady", "memory of the services over 30 minutes of even load (BENCH_MINUTES)", steadyTime() + 15*time.Minute, steady},
 }...)
 
 // run is the program; it answers the exit code.
@@ -79,6 +83,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	names := flags.String("name", os.Getenv("BENCH"), "only benchmarks whose names begin with one of these, comma separated")
 	list := flags.Bool("list", false, "list the benchmarks")
 	out := flags.String("out", "", "file for the figures as JSON")
+	profile := flags.String("cpuprofile", "", "file for a CPU profile of this process")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return process.ExitOK
@@ -102,7 +107,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		lb, err = lab.Prepare(ctx, "bench")
 	}
 	if err == nil {
-		err = measure(ctx, lb, chosen, *out, stdout)
+		err = profiled(*profile, func() error { return measure(ctx, lb, chosen, *out, stdout) })
 	}
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, "bench:", err)
@@ -123,6 +128,23 @@ func matching(prefixes string) []bench {
 		}
 	}
 	return out
+}
+
+// profiled runs f with a CPU profile of this process, if one is wanted.
+func profiled(path string, f func() error) error {
+	if path == "" {
+		return f()
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	err = f()
+	pprof.StopCPUProfile()
+	return errors.Join(err, file.Close())
 }
 
 // needsBinaries tells whether a benchmark starts the product's services.
