@@ -22,7 +22,7 @@ RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/li
 TEST_ALL = $(RACE) -shuffle=on -timeout 20m -covermode=atomic $(TEST_FLAGS)
 STORE = github.com/millweir/millweir/pkg/taskstore
 
-.PHONY: help env-example run build test test-quick cover fuzz lint fmt deps services-up services-down services-status bench drills drill soak crashpoints mutants vuln sbom repro ci clean FORCE
+.PHONY: help env-example run build test test-quick cover fuzz lint fmt deps services-up services-down services-status bench bench-peers drills drill soak crashpoints mutants vuln sbom repro ci clean FORCE
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,7 @@ test: deps ## install or start what the tests need, run them all with the race d
 	go test $(TEST_ALL) -coverprofile=$(RUN)/cover.out $$(go list $(MODULES) | grep -v $(STORE))
 	@# The store's suite is the test of its drivers too.
 	go test $(TEST_ALL) -coverprofile=$(RUN)/cover-store.out -coverpkg=$(STORE)/... $(STORE)/...
+	cd scripts/peers && GOWORK=off go test -shuffle=on $(TEST_FLAGS) ./...
 	@# A child's memory means nothing under the race detector: what looks at it runs again without.
 	@# Without C, as the binaries are built, it has process numbers of its own too.
 	CGO_ENABLED=0 go test -count=1 -run 'TestHostile|TestChildIs|TestEachLayer|TestConfinement|TestA23|TestVeryMany' ./pkg/ingest/extract
@@ -66,6 +67,7 @@ lint: $(BIN)/golangci-lint ## gofmt, vet and golangci-lint on every module
 	@files=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$files" ]; then echo "gofmt: $$files"; exit 1; fi
 	go vet $(MODULES)
 	@go list -m -f '{{.Dir}}' | while read -r dir; do echo "lint $${dir#$$PWD/}"; (cd "$$dir" && $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
+	@cd scripts/peers && echo "lint scripts/peers" && GOWORK=off go vet ./... && GOWORK=off $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...
 
 fmt: ## format all Go files
 	gofmt -w $$(git ls-files '*.go')
@@ -90,6 +92,9 @@ services-status: $(BIN)/services ## say which of them answer
 bench: build ## measure, print a table and write .run/bench.json
 	@mkdir -p $(RUN)
 	go run ./scripts/bench -out $(RUN)/bench.json
+
+bench-peers: $(BIN)/peers ## measure other task systems beside ours in one run, print the ratios and write .run/peers.json; NAMES=prefix,… REPS=3 N=20000
+	$(BIN)/peers -dir $(RUN)/peers -out $(RUN)/peers.json $(ARGS)
 
 drills: build ## break real servers and processes and look at what is left; one line each; ARGS="-load 10s"
 	go run ./scripts/drills -parallel 2 $(ARGS)
@@ -124,6 +129,10 @@ clean: ## remove what was built; data and servers stay
 
 $(BIN)/services: FORCE
 	@go build -trimpath -o $@ ./scripts/services
+
+# A module beside the workspace: the libraries of other systems must not choose the versions of ours.
+$(BIN)/peers: FORCE
+	@cd scripts/peers && GOWORK=off go build -trimpath -o $(CURDIR)/$@ .
 
 # Built for this checkout, so that everybody has the same version.
 GOLANGCI_VERSION := $(shell cat .ci/golangci-version)

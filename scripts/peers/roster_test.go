@@ -1,0 +1,22 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/scripts/peers/stage"
+)
+
+func TestChoosing(t *testing.T) {
+	t.Parallel()
+	require.Len(t, matching(""), len(roster))
+	require.Empty(t, matching("nobody"))
+	chosen := matching("river,millweir-")
+	require.Len(t, chosen, 2)
+	require.Equal(t, []stage.Server{stage.Postgres, stage.MariaDB, stage.RedisAlways}, servers(chosen))
+	require.Equal(t, stage.RedisAlways, chosen[1].redis())
+	require.Empty(t, chosen[0].redis())
+	require.Len(t, chosen[0].phases(true), 5)
+	require.Len(t, chosen[0].phases(false), 3)
+}
