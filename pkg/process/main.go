@@ -68,6 +68,7 @@ type IO struct {
 // Main reads the settings into a T, runs the body until it ends or a signal comes, and exits.
 // T is a flat struct with envconfig tags; see Load. It never returns.
 func Main[T any](spec Spec, body func(ctx context.Context, env *Env, cfg *T) error) {
+	FewerCollections()
 	Command(func(ctx context.Context) int {
 		return Run(ctx, spec, IO{Args: os.Args[1:], Stdout: os.Stdout, Stderr: os.Stderr}, body)
 	})

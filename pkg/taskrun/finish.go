@@ -1,6 +1,7 @@
 package taskrun
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,8 +70,11 @@ type finishTx struct {
 
 // finishBatch commits outcomes, as often as the database needs, and then does what follows from them.
 func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
-	f := &finishTx{r: r, byID: map[string]outcome{}, types: map[string]string{}, payloads: map[string]any{}}
-	ids := make([]string, len(batch))
+	// In the order of locks, in which the store answers too.
+	slices.SortFunc(batch, func(a, b outcome) int { return cmp.Compare(a.h.task.ID, b.h.task.ID) })
+	n := len(batch)
+	f := &finishTx{r: r, byID: make(map[string]outcome, n), types: make(map[string]string, n), payloads: make(map[string]any, n)}
+	ids := make([]string, n)
 	for i, o := range batch {
 		id := o.h.task.ID
 		ids[i], f.byID[id], f.types[id] = id, o, o.h.task.Type
@@ -204,8 +208,12 @@ func (r *Runner) decideDone(ctx context.Context, tx taskstate.Tx, m taskstate.Mo
 	if err != nil {
 		return nil, fmt.Errorf("decide on %d %s tasks: %w", len(dones), typ, err)
 	}
+	decided := make(map[string]bool, len(ds))
+	for _, d := range ds {
+		decided[d.TaskID] = true
+	}
 	for _, done := range dones {
-		if !slices.ContainsFunc(ds, func(d taskstate.Decision) bool { return d.TaskID == done.Task.ID }) {
+		if !decided[done.Task.ID] {
 			return nil, fmt.Errorf("decide on %s task %s: no decision", typ, done.Task.ID)
 		}
 	}

@@ -3,6 +3,7 @@ package taskrun
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,12 +20,6 @@ var (
 	// ErrStalled: the stage reported nothing for its limit; the attempt failed.
 	ErrStalled = errors.New("no progress within the stage's limit")
 )
-
-// holdKey names one claim of one task.
-type holdKey struct {
-	id    string
-	fence int64
-}
 
 // hold is one claim of this process, from its commit to the commit of its outcome.
 type hold struct {
@@ -53,9 +48,6 @@ type hold struct {
 	hung       bool // written off: not renewed any more
 	done       bool // its goroutine has returned
 }
-
-// key names the claim.
-func (h *hold) key() holdKey { return holdKey{h.task.ID, h.token.Fence} }
 
 // holder is who finishes it.
 func (h *hold) holder(process string) taskstate.Holder {
@@ -211,24 +203,19 @@ func (h *hold) endSpans() {
 // holds are the claims of this process.
 type holds struct {
 	mu      sync.Mutex
-	m       map[holdKey]*hold
-	changed chan struct{} // closed when one is dropped
+	m       map[string][]*hold // by task; more than one only while an older claim does not know that it is lost
+	n       int
+	changed bell // rings when one is dropped
 }
 
-func newHolds() *holds {
-	return &holds{m: map[holdKey]*hold{}, changed: make(chan struct{})}
-}
+func newHolds() *holds { return &holds{m: map[string][]*hold{}} }
 
 // add registers h. An older claim of the same task has been lost, whether its run knows it or not.
 func (hs *holds) add(h *hold) {
 	hs.mu.Lock()
-	var older []*hold
-	for k, o := range hs.m {
-		if k.id == h.task.ID {
-			older = append(older, o)
-		}
-	}
-	hs.m[h.key()] = h
+	older := slices.Clone(hs.m[h.task.ID])
+	hs.m[h.task.ID] = append(hs.m[h.task.ID], h)
+	hs.n++
 	hs.mu.Unlock()
 	for _, o := range older {
 		o.lose()
@@ -239,27 +226,40 @@ func (hs *holds) add(h *hold) {
 func (hs *holds) drop(h *hold) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	delete(hs.m, h.key())
 	h.endSpans()
-	close(hs.changed)
-	hs.changed = make(chan struct{})
+	all := hs.m[h.task.ID]
+	i := slices.Index(all, h)
+	if i < 0 {
+		return
+	}
+	hs.n--
+	if len(all) == 1 {
+		delete(hs.m, h.task.ID)
+	} else {
+		hs.m[h.task.ID] = slices.Delete(all, i, i+1)
+	}
+	hs.changed.ring()
 }
 
 // has reports whether the claim with this fence is held and not known to be lost.
 func (hs *holds) has(id string, fence int64) bool {
 	hs.mu.Lock()
-	h := hs.m[holdKey{id, fence}]
-	hs.mu.Unlock()
-	return h != nil && !h.isLost()
+	defer hs.mu.Unlock()
+	for _, h := range hs.m[id] {
+		if h.token.Fence == fence && !h.isLost() {
+			return true
+		}
+	}
+	return false
 }
 
 // all answers the claims, in no order.
 func (hs *holds) all() []*hold {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	out := make([]*hold, 0, len(hs.m))
-	for _, h := range hs.m {
-		out = append(out, h)
+	out := make([]*hold, 0, hs.n)
+	for _, held := range hs.m {
+		out = append(out, held...)
 	}
 	return out
 }
@@ -269,18 +269,21 @@ func (hs *holds) ids(n int) []string {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	out := make([]string, 0, min(n, len(hs.m)))
-	for k := range hs.m {
+	for id := range hs.m {
 		if len(out) == n {
 			break
 		}
-		out = append(out, k.id)
+		out = append(out, id)
 	}
 	return out
 }
 
 // empty reports whether nothing is held; if not, changed is closed at the next drop.
-func (hs *holds) empty() (bool, <-chan struct{}) {
+func (hs *holds) empty() (yes bool, changed <-chan struct{}) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	return len(hs.m) == 0, hs.changed
+	if hs.n == 0 {
+		return true, nil
+	}
+	return false, hs.changed.wait()
 }

@@ -16,23 +16,17 @@ type slots struct {
 	waiting  bool // the last read was full: more deliveries wait
 	hungry   bool // recovery knows of work and had no slot for it
 	yielded  bool // with one slot in all: the last one went to recovery
-	changed  chan struct{}
+	changed  bell
 }
 
 // newSlots returns n free slots.
-func newSlots(n int) *slots { return &slots{total: n, changed: make(chan struct{})} }
-
-// signal wakes everybody who waits for a change; s.mu is held.
-func (s *slots) signal() {
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
+func newSlots(n int) *slots { return &slots{total: n} }
 
 // wait answers a channel that is closed at the next change.
 func (s *slots) wait() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.changed
+	return s.changed.wait()
 }
 
 // share is recovery's part while deliveries wait.
@@ -41,14 +35,17 @@ func (s *slots) share() int { return (s.total + 1) / 2 }
 // free counts slots that run nothing.
 func (s *slots) free() int { return s.total - s.lost - s.main - s.recovery }
 
-// beginRead answers how many deliveries may be read; endRead must follow when it is not 0.
-// more tells that the last read was full.
+// beginRead answers how many deliveries may be read; endRead must follow when it is not 0, else changed is closed at the
+// next change. more tells that the last read was full.
 func (s *slots) beginRead() (n int, more bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n = min(s.free()-s.kept(), maxSweep)
 	s.reading = max(n, 0)
-	return s.reading, s.waiting, s.changed
+	if s.reading == 0 {
+		changed = s.changed.wait()
+	}
+	return s.reading, s.waiting, changed
 }
 
 // kept counts free slots that hungry recovery has a right to.
@@ -67,7 +64,7 @@ func (s *slots) endRead(got int) int {
 	s.waiting = s.reading > 0 && got >= s.reading
 	s.reading = 0
 	if waited && !s.waiting {
-		s.signal() // recovery may have all again
+		s.changed.ring() // recovery may have all again
 	}
 	n := min(got, max(s.free(), 0))
 	s.main += n
@@ -118,7 +115,7 @@ func (s *slots) setHungry(hungry bool) {
 	defer s.mu.Unlock()
 	if s.hungry != hungry {
 		s.hungry = hungry
-		s.signal()
+		s.changed.ring()
 	}
 }
 
@@ -130,7 +127,7 @@ func (s *slots) give(recovery bool, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	*s.used(recovery) -= n
-	s.signal()
+	s.changed.ring()
 }
 
 // ran notes that recovery used its slot for a task (turn about with one slot in all).
@@ -153,7 +150,7 @@ func (s *slots) restore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lost--
-	s.signal()
+	s.changed.ring()
 }
 
 // used is the counter of one side.

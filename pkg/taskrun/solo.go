@@ -38,16 +38,10 @@ type solo struct {
 	mu      sync.Mutex
 	begun   bool // some claim may reserve now: no other may
 	res     *reservation
-	changed chan struct{}
+	changed bell
 }
 
-func newSolo() *solo { return &solo{changed: make(chan struct{})} }
-
-// signal wakes who waits; s.mu is held.
-func (s *solo) signal() {
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
+func newSolo() *solo { return &solo{} }
 
 // begin asks for the right to reserve in one claim; reserve or giveUp must follow when it is given.
 func (s *solo) begin() bool {
@@ -65,7 +59,7 @@ func (s *solo) giveUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.begun, s.res = false, nil
-	s.signal()
+	s.changed.ring()
 }
 
 // reserve notes the reservation that was written.
@@ -73,7 +67,7 @@ func (s *solo) reserve(res *reservation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.res = res
-	s.signal()
+	s.changed.ring()
 }
 
 // active reports whether the process takes nothing new because of a reservation.
@@ -87,7 +81,7 @@ func (s *solo) active() bool {
 func (s *solo) state() (res *reservation, lost bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.res, s.res != nil && s.res.lost, s.changed
+	return s.res, s.res != nil && s.res.lost, s.changed.wait()
 }
 
 // awaitNone waits until there is no reservation; it reports whether ctx goes on.
@@ -136,7 +130,7 @@ func (s *solo) beaten(res *reservation, now time.Time, lost bool) {
 	defer s.mu.Unlock()
 	if lost {
 		res.lost = true
-		s.signal()
+		s.changed.ring()
 		return
 	}
 	res.renewed = now

@@ -28,7 +28,10 @@ func (s *Store) Apply(ctx context.Context, b taskstate.Batch) ([]taskstate.Outco
 				outcomes[i] = failed(id, err)
 			}
 		}
-		out = append(out, inOrder(chunk, outcomes)...)
+		if outcomes = inOrder(chunk, outcomes); len(chunk) == len(b.IDs) {
+			return outcomes, nil
+		}
+		out = append(out, outcomes...)
 	}
 	return out, nil
 }

@@ -1,0 +1,21 @@
+package taskrun
+
+// bell tells whoever waits of a change. A channel exists only while somebody waits, since most changes are news to nobody.
+// Its owner's mutex guards it.
+type bell struct{ waiting chan struct{} }
+
+// ring wakes everybody who waits.
+func (b *bell) ring() {
+	if b.waiting != nil {
+		close(b.waiting)
+		b.waiting = nil
+	}
+}
+
+// wait answers a channel that is closed at the next ring.
+func (b *bell) wait() <-chan struct{} {
+	if b.waiting == nil {
+		b.waiting = make(chan struct{})
+	}
+	return b.waiting
+}
