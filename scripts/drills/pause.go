@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -41,6 +43,9 @@ func stopped(ctx context.Context, s *stage, service string, holds bool) (string,
 			pauses, err = s.rounds(ctx, func(int) error {
 				s.between(ctx, time.Second, 2*time.Second)
 				p := s.one(c, service)
+				if holds {
+					awaitWork(ctx, c, service, p.PID)
+				}
 				if err := p.Signal(syscall.SIGSTOP); err != nil {
 					return err
 				}
@@ -64,4 +69,17 @@ func stopped(ctx context.Context, s *stage, service string, holds bool) (string,
 		}
 	}
 	return st.run(ctx, s)
+}
+
+// awaitWork waits a little until a process holds a task: a pause that finds none proves nothing. The reclaimer holds some only now and
+// then, since the workers run retries too.
+func awaitWork(ctx context.Context, c *cluster, service string, pid int) {
+	owner := fmt.Sprintf("%s-%d-", service, pid)
+	_ = lab.Until(ctx, pauseTime, 5*time.Millisecond, func(ctx context.Context) error {
+		held, err := lab.Running(ctx, c.DB.Reader())
+		if err == nil && !slices.ContainsFunc(held, func(h lab.Held) bool { return strings.HasPrefix(h.Owner, owner) }) {
+			err = fmt.Errorf("%s%d holds nothing", service, pid)
+		}
+		return err
+	}) // in vain is no fault: the next round tries again
 }
