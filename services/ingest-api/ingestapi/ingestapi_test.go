@@ -29,12 +29,23 @@ func TestMain(m *testing.M) { labserver.Main(m) }
 // gatewayOn serves over a MariaDB and a Redis of the test's own, with keys; it answers the URL and a user's and an operator's key.
 func gatewayOn(t *testing.T) (url, user, operator string) {
 	t.Helper()
+	return serve(t, map[string]string{
+		"MYSQL_DSN": labserver.MySQLDatabase(t), "REDIS_URL": labserver.RedisURL(t),
+		"UPLOAD_RATE_LIMIT": "2", "UPLOAD_MAX_BYTES": "1000", "AUTH_FAIL_LIMIT": "3", "AUTH_FAIL_WINDOW_SECONDS": "86400",
+	})
+}
+
+// serve is a gateway with these settings beside those of a test.
+func serve(t *testing.T, settings map[string]string) (url, user, operator string) {
+	t.Helper()
 	dir := t.TempDir()
 	for k, v := range map[string]string{
-		"MYSQL_DSN": labserver.MySQLDatabase(t), "DATABASE_URL": "", "REDIS_URL": labserver.RedisURL(t), "VECTOR_STORE": "embedded",
-		"UPLOAD_DIR": filepath.Join(dir, "uploads"), "VECTOR_DIR": filepath.Join(dir, "vectors"),
-		"HTTP_ADDR": "127.0.0.1:0", "AUTH_MODE": "keys", "UPLOAD_RATE_LIMIT": "2", "UPLOAD_MAX_BYTES": "1000", "AUTH_FAIL_LIMIT": "3", "AUTH_FAIL_WINDOW_SECONDS": "86400",
+		"DATABASE_URL": "", "VECTOR_STORE": "embedded", "UPLOAD_DIR": filepath.Join(dir, "uploads"), "VECTOR_DIR": filepath.Join(dir, "vectors"),
+		"HTTP_ADDR": "127.0.0.1:0", "AUTH_MODE": "keys",
 	} {
+		t.Setenv(k, v)
+	}
+	for k, v := range settings {
 		t.Setenv(k, v)
 	}
 	cfg, err := process.Load[Config]()

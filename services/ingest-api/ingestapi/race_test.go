@@ -1,0 +1,5 @@
+//go:build race
+
+package ingestapi
+
+func init() { underRace = true }
