@@ -11,7 +11,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// glance is the wait of a read while more deliveries are known to be there.
+// glance is the wait of a read while more deliveries are known to be there, and the wait for more free slots before it.
 const glance = time.Millisecond
 
 // deliverLoop takes new deliveries, never more than there are free slots, until ctx ends.
@@ -21,6 +21,9 @@ func (r *Runner) deliverLoop(ctx context.Context) {
 	for ctx.Err() == nil {
 		if !r.solo.awaitNone(ctx) {
 			return
+		}
+		if r.slots.crowded() { // short tasks end by the dozen: one claim for many of them
+			pause(ctx, glance)
 		}
 		n, more, changed := r.slots.beginRead()
 		if n == 0 {

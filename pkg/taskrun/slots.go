@@ -48,6 +48,14 @@ func (s *slots) beginRead() (n int, more bool, changed <-chan struct{}) {
 	return s.reading, s.waiting, changed
 }
 
+// crowded reports whether deliveries wait and only a few slots are free for them.
+func (s *slots) crowded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.free() - s.kept()
+	return s.waiting && n > 0 && n < s.share()
+}
+
 // kept counts free slots that hungry recovery has a right to.
 func (s *slots) kept() int {
 	if !s.hungry || (s.total == 1 && s.yielded) {
