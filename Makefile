@@ -44,6 +44,8 @@ test: deps ## install or start what the tests need, run them all with the race d
 	@# A child's memory means nothing under the race detector: what looks at it runs again without.
 	@# Without C, as the binaries are built, it has process numbers of its own too.
 	CGO_ENABLED=0 go test -count=1 -run 'TestHostile|TestChildIs|TestEachLayer|TestConfinement|TestA23|TestVeryMany' ./pkg/ingest/extract
+	@# The race detector slows uploads down, and fewer share a transaction: their cost is judged without.
+	go test -count=1 -run TestWhatAnUploadCosts ./services/ingest-api/ingestapi
 	@tail -n +2 $(RUN)/cover-store.out >> $(RUN)/cover.out
 	go run ./scripts/cover $(RUN)/cover.out
 
