@@ -17,9 +17,11 @@ import (
 
 // Config says how batches are cut and how many are worked on at once.
 type Config struct {
-	// Lanes is the most batches at work at the same time, at least 1. A further one is begun only when a whole batch waits,
+	// Lanes is the most batches at work at the same time, at least 1. A further one is begun only when Enough items wait,
 	// or when the youngest one at work has taken longer than Patience: a slow batch must not hold everybody up.
 	Lanes int
+	// Enough is how many items are worth a batch beside another one; 0: as many as Most.
+	Enough int
 	// Most is the most items of one batch; 0: no limit.
 	Most int
 	// Patience is how long the waiting look on before they take a free lane; 0: for ever.
@@ -73,6 +75,9 @@ type life struct {
 // New makes a batcher.
 func New[T any](cfg Config, work WorkFunc[T]) *Batcher[T] {
 	cfg.Lanes = max(cfg.Lanes, 1)
+	if cfg.Enough == 0 {
+		cfg.Enough = cfg.Most
+	}
 	return &Batcher[T]{cfg: cfg, work: work}
 }
 
@@ -166,7 +171,7 @@ func (b *Batcher[T]) may() bool {
 		return true
 	case b.lanes >= b.cfg.Lanes:
 		return false
-	case b.cfg.Most > 0 && len(b.waiting) >= b.cfg.Most:
+	case b.cfg.Enough > 0 && len(b.waiting) >= b.cfg.Enough:
 		return true
 	}
 	return b.cfg.Patience > 0 && time.Since(b.begun) >= b.cfg.Patience

@@ -89,6 +89,16 @@ func TestAFullBatchTakesAFreeLane(t *testing.T) {
 	})
 }
 
+func TestEnoughIsWorthABatchBesideAnother(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &log{}
+		b := batcher.New(batcher.Config{Lanes: 2, Enough: 3, Most: 10}, l.work)
+		inOrder(9, func(i int) { b.Do(t.Context(), i) })
+		require.Equal(t, [][]int{{0}, {1, 2, 3}, {4, 5, 6, 7, 8}}, l.batches, "no third lane, and the first takes what waits")
+	})
+}
+
 func TestTheWaitingLosePatience(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

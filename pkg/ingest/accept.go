@@ -25,10 +25,12 @@ const (
 	acceptTries = 5
 	// One transaction takes so many uploads at most, beyond which its fixed cost is no longer felt.
 	acceptMost = 128
-	// Another transaction begins beside one that takes this long: a row that is locked, or a connection that is dead,
+	// A second transaction beside one at work uses the time of that one's commit, and is worth it for so many.
+	acceptEnough = 24
+	acceptLanes  = 2
+	// One begins in any case beside one that takes this long: a row that is locked, or a connection that is dead,
 	// holds up the uploads of its own batch and not all that come after.
 	acceptPatience = 250 * time.Millisecond
-	acceptLanes    = 4
 )
 
 // Errors of what an upload says about itself, both 422.

@@ -99,6 +99,8 @@ type App struct {
 	backlog backlogGauge
 	accepts *batcher.Batcher[*accepting]
 	keys    *batcher.Batcher[*keyChange]
+	looks   *batcher.Batcher[*ledgerLook]
+	paid    *batcher.Batcher[*ledgerPaid]
 	trouble *telemetry.Repeated // of the sweeper: one line a kind and minute
 
 	mu      sync.Mutex
@@ -136,8 +138,10 @@ func New(d Deps, cfg Config) (*App, error) {
 		return nil, fmt.Errorf("ingest: %w", err)
 	}
 	a := &App{d: d, cfg: cfg, q: q, trouble: telemetry.NewRepeated(d.Log, time.Minute, d.Clock), unknown: map[string]struct{}{}, poke: make(chan struct{}, 1)}
-	a.accepts = batcher.New(batcher.Config{Lanes: acceptLanes, Most: acceptMost, Patience: acceptPatience, Split: splitsAccept}, a.acceptBatch)
-	a.keys = batcher.New(batcher.Config{Lanes: acceptLanes, Most: acceptMost, Patience: acceptPatience, Split: splitsAccept}, a.changeKeys)
+	shared := batcher.Config{Lanes: acceptLanes, Enough: acceptEnough, Most: acceptMost, Patience: acceptPatience, Split: splitsAccept}
+	a.accepts = batcher.New(shared, a.acceptBatch)
+	a.keys = batcher.New(shared, a.changeKeys)
+	a.batchLedger()
 	return a, nil
 }
 
