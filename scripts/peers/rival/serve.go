@@ -196,15 +196,15 @@ func each(ctx context.Context, n, k int, f func(ctx context.Context, i int) erro
 	g, ctx := errgroup.WithContext(ctx)
 	for range k {
 		g.Go(func() error {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= n || ctx.Err() != nil {
-					return nil
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				if err := ctx.Err(); err != nil {
+					return err
 				}
-				if err := f(ctx, i); err != nil {
+				if err := f(ctx, int(i)); err != nil {
 					return err
 				}
 			}
+			return nil
 		})
 	}
 	return g.Wait()

@@ -28,7 +28,7 @@ type Program struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	replies chan string // closed when the process says no more
-	ended   chan error
+	ended   chan struct{}
 	end     sync.Once
 	log     string
 }
@@ -54,13 +54,14 @@ func Launch(argv, env []string, log string) (*Program, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	p := &Program{cmd: cmd, in: in, replies: make(chan string), ended: make(chan error, 1), log: log}
+	p := &Program{cmd: cmd, in: in, replies: make(chan string), ended: make(chan struct{}), log: log}
 	go func() {
 		for lines := bufio.NewScanner(stdout); lines.Scan(); {
 			p.replies <- lines.Text()
 		}
 		close(p.replies)
-		p.ended <- cmd.Wait()
+		_ = cmd.Wait() // how it ended is in its log
+		close(p.ended)
 	}()
 	return p, nil
 }
