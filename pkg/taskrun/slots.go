@@ -48,12 +48,15 @@ func (s *slots) beginRead() (n int, more bool, changed <-chan struct{}) {
 	return s.reading, s.waiting, changed
 }
 
-// crowded reports whether deliveries wait and only a few slots are free for them.
+// fewSlots is a number of slots for which a claim of many is not worth a wait.
+const fewSlots = 16
+
+// crowded reports whether deliveries wait and only a few of many slots are free for them.
 func (s *slots) crowded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.free() - s.kept()
-	return s.waiting && n > 0 && n < s.share()
+	return s.waiting && s.total > fewSlots && n > 0 && n < s.share()
 }
 
 // kept counts free slots that hungry recovery has a right to.
