@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -40,34 +39,11 @@ type ledgerEntry struct {
 
 // ledgerKnown answers the dimension of each of hashes that the ledger has for the model, and notes their use.
 func (a *App) ledgerKnown(ctx context.Context, model string, hashes []textHash) (map[textHash]int, error) {
-	type entry struct {
-		hash textHash
-		dim  int
-		used taskstate.Stamp
-	}
-	found, err := collect(ctx, a.d.Store, "look into the ledger", a.q.List("LedgerKnown", len(hashes)), modelArgs(model, hashes), func(rows *sql.Rows) (entry, error) {
-		var e entry
-		var text string
-		if err := rows.Scan(&text, &e.dim, &e.used); err != nil {
-			return e, err
-		}
-		var err error
-		e.hash, err = parseHash(text)
-		return e, err
-	})
-	if err != nil {
+	look := &ledgerLook{model: model, hashes: hashes}
+	if err := a.looks.Do(ctx, look)[0]; err != nil {
 		return nil, err
 	}
-	out := make(map[textHash]int, len(found))
-	var stale []textHash
-	now := a.d.Clock()
-	for _, e := range found {
-		out[e.hash] = e.dim
-		if now.Sub(e.used.Time) > ledgerTouch {
-			stale = append(stale, e.hash)
-		}
-	}
-	return out, a.ledgerUsed(ctx, model, stale)
+	return look.known, nil
 }
 
 // ledgerUsed notes that entries were used, so that the sweep keeps them.
@@ -127,24 +103,6 @@ func (a *App) ledgerAdd(ctx context.Context, model string, entries []ledgerEntry
 		}
 		wait = min(2*wait, ledgerLastWait)
 	}
-}
-
-// ledgerTry is one try, whose time does not end with the run's.
-func (a *App) ledgerTry(ctx context.Context, model string, entries []ledgerEntry) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerPatience)
-	defer cancel()
-	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
-		for page := range slices.Chunk(entries, ledgerPage) {
-			params := make([]any, 0, len(page)*5)
-			for _, e := range page {
-				params = append(params, model, e.hash.String(), len(e.vector), encodeVector(e.vector), m.Now)
-			}
-			if _, err := tx.ExecContext(ctx, a.q.Rows("LedgerInsert", len(page)), params...); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }
 
 // pauseFor waits; false when ctx ended first.

@@ -55,7 +55,9 @@ func (s meteredStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
 
 func (s meteredStore) Hold(ctx context.Context, id string, token taskstate.Token, f taskstate.TxFunc) error {
 	s.calls["hold"]++
-	return s.Store.Hold(ctx, id, token, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error { return f(ctx, s.tx("hold", tx), m) })
+	return s.Store.Hold(ctx, id, token, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		return f(ctx, s.tx("hold", tx), m)
+	})
 }
 
 // run processes an upload once, up to its finish, and counts.

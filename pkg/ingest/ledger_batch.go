@@ -1,0 +1,148 @@
+package ingest
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millweir/millweir/pkg/batcher"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// Documents that are embedded side by side share looks into the ledger and its commits.
+const (
+	ledgerLanes    = 2
+	ledgerMost     = 32 // looks or batches of vectors
+	ledgerEnough   = 8
+	ledgerWatching = 100 * time.Millisecond
+)
+
+// ledgerLook asks for one run's texts.
+type ledgerLook struct {
+	model  string
+	hashes []textHash
+	known  map[textHash]int // answered: the dimensions of those that the ledger has
+}
+
+// ledgerPaid is one batch of embeddings on its way into the ledger.
+type ledgerPaid struct {
+	model   string
+	entries []ledgerEntry
+}
+
+// batchLedger makes the batchers.
+func (a *App) batchLedger() {
+	shared := batcher.Config{Lanes: ledgerLanes, Enough: ledgerEnough, Most: ledgerMost, Patience: ledgerWatching}
+	a.looks = batcher.New(shared, a.lookTogether)
+	a.paid = batcher.New(shared, a.payTogether)
+}
+
+// lookTogether answers looks of one or more runs.
+func (a *App) lookTogether(ctx context.Context, b *batcher.Batch[*ledgerLook]) error {
+	byModel := map[string][]textHash{}
+	for _, l := range b.Items() {
+		byModel[l.model] = append(byModel[l.model], l.hashes...)
+	}
+	found := map[string]map[textHash]int{}
+	for model, hashes := range byModel {
+		found[model] = map[textHash]int{}
+		for page := range slices.Chunk(distinct(hashes), ledgerLookup) {
+			if err := a.lookInto(ctx, model, page, found[model]); err != nil {
+				return err
+			}
+		}
+	}
+	for _, l := range b.Items() {
+		l.known = make(map[textHash]int, len(l.hashes))
+		for _, h := range l.hashes {
+			if dim, ok := found[l.model][h]; ok {
+				l.known[h] = dim
+			}
+		}
+	}
+	return nil
+}
+
+// lookInto adds the dimension of each of hashes that the ledger has for the model to out, and notes their use.
+func (a *App) lookInto(ctx context.Context, model string, hashes []textHash, out map[textHash]int) error {
+	type entry struct {
+		hash textHash
+		dim  int
+		used taskstate.Stamp
+	}
+	found, err := collect(ctx, a.d.Store, "look into the ledger", a.q.List("LedgerKnown", len(hashes)), modelArgs(model, hashes), func(rows *sql.Rows) (entry, error) {
+		var e entry
+		var text string
+		if err := rows.Scan(&text, &e.dim, &e.used); err != nil {
+			return e, err
+		}
+		var err error
+		e.hash, err = parseHash(text)
+		return e, err
+	})
+	if err != nil {
+		return err
+	}
+	var stale []textHash
+	now := a.d.Clock()
+	for _, e := range found {
+		out[e.hash] = e.dim
+		if now.Sub(e.used.Time) > ledgerTouch {
+			stale = append(stale, e.hash)
+		}
+	}
+	return a.ledgerUsed(ctx, model, stale)
+}
+
+// payTogether commits embeddings of one or more runs. Two runs may have paid for the same text at the same moment:
+// its entry is the same whoever writes it, and one statement must not name it twice.
+func (a *App) payTogether(ctx context.Context, b *batcher.Batch[*ledgerPaid]) error {
+	type row struct {
+		model string
+		ledgerEntry
+	}
+	var rows []row
+	for _, p := range b.Items() {
+		for _, e := range p.entries {
+			rows = append(rows, row{p.model, e})
+		}
+	}
+	order := func(x, y row) int {
+		return cmp.Or(cmp.Compare(x.model, y.model), slices.Compare(x.hash[:], y.hash[:]))
+	}
+	slices.SortStableFunc(rows, order) // the order of the key: two processes never wait for each other
+	rows = slices.CompactFunc(rows, func(x, y row) bool { return order(x, y) == 0 })
+	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		for page := range slices.Chunk(rows, ledgerPage) {
+			params := make([]any, 0, len(page)*5)
+			for _, e := range page {
+				params = append(params, e.model, e.hash.String(), len(e.vector), encodeVector(e.vector), m.Now)
+			}
+			if _, err := tx.ExecContext(ctx, a.q.Rows("LedgerInsert", len(page)), params...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// ledgerTry is one try, whose time does not end with the run's.
+func (a *App) ledgerTry(ctx context.Context, model string, entries []ledgerEntry) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerPatience)
+	defer cancel()
+	err := a.paid.Do(ctx, &ledgerPaid{model: model, entries: entries})[0]
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err)
+	}
+	return err
+}
+
+// distinct sorts hashes and drops those that come twice.
+func distinct(hashes []textHash) []textHash {
+	slices.SortFunc(hashes, func(x, y textHash) int { return slices.Compare(x[:], y[:]) })
+	return slices.Compact(hashes)
+}
