@@ -17,6 +17,7 @@ import (
 
 const (
 	noopTasks   = 20_000
+	bulkCallers = 4
 	noopCallers = 64 // callers that submit one task at a time
 	noopRate    = 500
 	noopSeconds = 10
@@ -53,14 +54,14 @@ func (r *rig) noops(ctx context.Context) ([]figure, error) {
 	done := noopWarm + noopRate*noopSeconds
 	var drained time.Duration
 	for _, way := range []struct {
-		name          string
-		size, callers int
+		name   string
+		submit func() error
 	}{
-		{fmt.Sprintf("submit, %d a call", bulk), bulk, 2},
-		{fmt.Sprintf("submit, one a call, %d callers", noopCallers), 1, noopCallers},
+		{fmt.Sprintf("submit, %d a call", bulk), func() error { return r.submitBulk(ctx, noopTasks, bulk, bulkCallers) }},
+		{fmt.Sprintf("submit, one a call, %d callers", noopCallers), func() error { return r.submitSingly(ctx, noopTasks, noopCallers) }},
 	} {
 		began := time.Now()
-		if err := r.submit(ctx, noopTasks, way.size, way.callers); err != nil {
+		if err := way.submit(); err != nil {
 			return out, fmt.Errorf("%s: %w", way.name, err)
 		}
 		out = append(out, figure{Name: way.name, Measured: perSecond(noopTasks, time.Since(began)), Unit: "/s", Note: fmt.Sprintf("%d tasks, committed and on the stream", noopTasks)})
@@ -85,9 +86,9 @@ func perSecond(n int, d time.Duration) float64 { return float64(n) / d.Seconds()
 
 // moments are those of one task in an open loop.
 type moments struct {
-	task                string
-	intended, committed time.Time
-	started             atomic.Int64 // Unix time in ns
+	single
+	intended time.Time
+	started  atomic.Int64 // Unix time in ns
 }
 
 // latencies submits single tasks at a fixed rate, whatever becomes of those before.
@@ -120,14 +121,14 @@ func (r *rig) latencies(ctx context.Context) ([]figure, error) {
 	var starts, wholes []time.Duration
 	for i := range tasks[noopWarm:] {
 		t := &tasks[noopWarm+i]
-		end, ok := ended[t.task]
+		end, ok := ended[t.task.ID]
 		if !ok {
-			return nil, fmt.Errorf("task %s has not succeeded", t.task)
+			return nil, fmt.Errorf("task %s has not succeeded", t.task.ID)
 		}
 		starts = append(starts, time.Unix(0, t.started.Load()).Sub(t.committed))
 		wholes = append(wholes, end.Sub(t.intended))
 	}
-	note := fmt.Sprintf("one task a call, %d/s for %d s, open loop, %d slots", noopRate, noopSeconds, wideSlots)
+	note := fmt.Sprintf("one task a call, joined as uploads are, %d/s for %d s, open loop, %d slots", noopRate, noopSeconds, wideSlots)
 	return []figure{
 		{Name: fmt.Sprintf("commit → handler start at %d/s, p50", noopRate), Measured: ms(percentile(starts, 50)), Unit: "ms", Asked: 3, Relation: "≤", Note: note},
 		{Name: fmt.Sprintf("commit → handler start at %d/s, p99", noopRate), Measured: ms(percentile(starts, 99)), Unit: "ms", Asked: 20, Relation: "≤"},
@@ -147,13 +148,8 @@ func (r *rig) openLoop(ctx context.Context, tasks []moments) error {
 		if wait := time.Until(t.intended); wait > 0 && !lab.Pause(ctx, wait) {
 			break
 		}
-		group.Go(func() error {
-			accepted, committed, err := r.submitOnce(ctx, i, 1)
-			if err == nil {
-				t.task, t.committed = accepted[0].ID, committed
-			}
-			return err
-		})
+		t.task = newNoop(i)
+		group.Go(func() error { return r.submitOne(ctx, &t.single) })
 	}
 	return group.Wait()
 }

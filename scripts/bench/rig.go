@@ -17,6 +17,7 @@ import (
 	"github.com/redis/rueidis"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/ingestq/redisq/embedded"
 	"github.com/millweir/millweir/pkg/labserver"
@@ -29,6 +30,9 @@ const (
 	noopType = "noop"
 	bulk     = 500 // tasks of one bulk submit
 )
+
+// joining is how pkg/ingest joins uploads that come one at a time.
+var joining = batcher.Config{Lanes: 2, Enough: 24, Most: 128, Patience: 250 * time.Millisecond}
 
 // servers are what a rig works on; sql nil: SQLite in a folder, redis nil: the one in process.
 type servers struct {
@@ -53,6 +57,7 @@ type rig struct {
 	client rueidis.Client
 	config redisq.Config
 	sent   *redisq.Publisher
+	single *batcher.Batcher[*single]
 	quiet  bool // workers do not look around by the clock: what a slow machine would make more of
 	ends   []func()
 }
@@ -60,6 +65,7 @@ type rig struct {
 // newRig opens and migrates; close it.
 func newRig(ctx context.Context, s servers) (*rig, error) {
 	r := &rig{servers: s}
+	r.single = batcher.New(joining, r.join)
 	if err := r.open(ctx); err != nil {
 		r.close()
 		return nil, err
@@ -111,8 +117,30 @@ func (r *rig) close() {
 	}
 }
 
-// submit accepts and sends n tasks, size of them in one call, by so many callers at the same time.
-func (r *rig) submit(ctx context.Context, n, size, callers int) error {
+// submitBulk accepts and sends n tasks, so many in one call, by so many callers at the same time.
+func (r *rig) submitBulk(ctx context.Context, n, size, callers int) error {
+	return inTurns(ctx, n, size, callers, func(ctx context.Context, first, n int) error {
+		news := make([]taskstate.NewTask, n)
+		for i := range news {
+			news[i] = newNoop(first + i)
+		}
+		tasks, err := r.accept(ctx, news)
+		if err != nil {
+			return err
+		}
+		return taskrun.Publish(ctx, r.sent, tasks)
+	})
+}
+
+// submitSingly accepts and sends n tasks one at a time, by so many callers at the same time; they are joined as uploads are.
+func (r *rig) submitSingly(ctx context.Context, n, callers int) error {
+	return inTurns(ctx, n, 1, callers, func(ctx context.Context, first, _ int) error {
+		return r.submitOne(ctx, &single{task: newNoop(first)})
+	})
+}
+
+// inTurns cuts n into parts that so many callers take one after the other.
+func inTurns(ctx context.Context, n, size, callers int, f func(ctx context.Context, first, n int) error) error {
 	var next atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
 	for range callers {
@@ -122,7 +150,7 @@ func (r *rig) submit(ctx context.Context, n, size, callers int) error {
 				if first >= n || ctx.Err() != nil {
 					return context.Cause(ctx)
 				}
-				if _, _, err := r.submitOnce(ctx, first, min(size, n-first)); err != nil {
+				if err := f(ctx, first, min(size, n-first)); err != nil {
 					return err
 				}
 			}
@@ -131,27 +159,47 @@ func (r *rig) submit(ctx context.Context, n, size, callers int) error {
 	return group.Wait()
 }
 
-// submitOnce accepts and sends n tasks whose payloads are first, first+1, …, and answers when their commit was known.
-func (r *rig) submitOnce(ctx context.Context, first, n int) (tasks []taskstate.Task, committed time.Time, err error) {
-	news := make([]taskstate.NewTask, n)
-	for i := range news {
-		id, err := uuid.NewV7()
-		if err != nil {
-			return nil, committed, err
-		}
-		news[i] = taskstate.NewTask{
-			Task: taskstate.Task{
-				ID: id.String(), UserID: "local", Type: noopType, Channel: "http", MaxAttempts: 10, Payload: []byte(strconv.Itoa(first + i)),
-			},
-			Actor: taskstate.Actor{Kind: taskstate.ActorUser, Name: "local"},
-		}
+// single is a task that comes alone.
+type single struct {
+	task      taskstate.NewTask
+	committed time.Time
+}
+
+// submitOne accepts and sends one task together with those that come at the same time; it notes when the commit was known.
+func (r *rig) submitOne(ctx context.Context, s *single) error { return r.single.Do(ctx, s)[0] }
+
+// join is one batch of them.
+func (r *rig) join(ctx context.Context, b *batcher.Batch[*single]) error {
+	items := b.Items()
+	news := make([]taskstate.NewTask, len(items))
+	for i, s := range items {
+		news[i] = s.task
 	}
-	tasks, err = r.db.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) { return news, nil })
+	tasks, err := r.accept(ctx, news)
 	if err != nil {
-		return nil, committed, err
+		return err
 	}
-	committed = time.Now()
-	return tasks, committed, taskrun.Publish(ctx, r.sent, tasks)
+	b.Free()
+	now := time.Now()
+	for _, s := range items {
+		s.committed = now
+	}
+	return taskrun.Publish(ctx, r.sent, tasks)
+}
+
+// accept is the transaction that accepts tasks.
+func (r *rig) accept(ctx context.Context, news []taskstate.NewTask) ([]taskstate.Task, error) {
+	return r.db.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) { return news, nil })
+}
+
+// newNoop is a task that does nothing; its payload is its number.
+func newNoop(number int) taskstate.NewTask {
+	return taskstate.NewTask{
+		Task: taskstate.Task{
+			ID: uuid.Must(uuid.NewV7()).String(), UserID: "local", Type: noopType, Channel: "http", MaxAttempts: 10, Payload: []byte(strconv.Itoa(number)),
+		},
+		Actor: taskstate.Actor{Kind: taskstate.ActorUser, Name: "local"},
+	}
 }
 
 // noop is a kind that does nothing; it tells of each start.
