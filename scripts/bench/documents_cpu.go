@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"runtime"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/millweir/millweir/scripts/lab"
@@ -32,6 +36,7 @@ func (c cost) total() float64 {
 // measured runs f and answers what it took; pids are the processes that count, each with its children.
 // Work that a server goes on with after f counts too: it is waited for until all are quiet.
 func measured(ctx context.Context, pids map[string]int, f func() error) (cost, error) {
+	runtime.GC() // what was before is not to be cleaned up in here
 	before, began := cpuOf(pids), time.Now()
 	if err := f(); err != nil {
 		return cost{}, err
@@ -42,6 +47,21 @@ func measured(ctx context.Context, pids map[string]int, f func() error) (cost, e
 		c.cpu[name] = s - before[name]
 	}
 	return c, nil
+}
+
+// peakOf is the largest memory that a process has had, bytes. Nobody has to watch it for that.
+func peakOf(pid int) int64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kb, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kb << 10
+		}
+	}
+	return 0
 }
 
 // quiet waits until the processes use hardly any CPU.
@@ -56,7 +76,7 @@ func quiet(ctx context.Context, pids map[string]int) {
 	}
 }
 
-// cpuOf is the CPU time so far of each process with its children that live.
+// cpuOf is the CPU time so far of each process, and of its children that live.
 func cpuOf(pids map[string]int) map[string]float64 {
 	out := make(map[string]float64, len(pids))
 	for name, pid := range pids {
@@ -65,7 +85,7 @@ func cpuOf(pids map[string]int) map[string]float64 {
 			continue // its children have names of their own, or count nowhere
 		}
 		for _, child := range lab.Children(pid) {
-			out[name] += lab.CPUSeconds(child)
+			out[name+"'s children"] += lab.CPUSeconds(child)
 		}
 	}
 	return out

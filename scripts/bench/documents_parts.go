@@ -119,7 +119,7 @@ func (p *parts) extractOne(ctx context.Context, path string) ([]string, error) {
 func (p *parts) embed(ctx context.Context, texts [][]string) ([][][]float32, error) {
 	out := make([][][]float32, len(texts))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(p.slots)
+	group.SetLimit(docEmbeds)
 	for i, of := range texts {
 		group.Go(func() error {
 			for batch := range slices.Chunk(of, p.embedder.BatchSize()) {
