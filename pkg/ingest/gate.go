@@ -12,7 +12,7 @@ import (
 const (
 	embedsAtOnce  = 8       // embedding calls
 	rowsAtOnce    = 8 << 20 // bytes of text in row transactions
-	vectorsAtOnce = 800     // vectors on their way to the store: four full requests
+	vectorsAtOnce = 1600    // vectors on their way to the store: four full requests
 	// waitReport is how often a run that waits for its turn says so: starved is not stalled (lessons 12).
 	waitReport = 10 * time.Second
 )

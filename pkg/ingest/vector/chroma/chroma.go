@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	// batchRows is the most rows of a write: measured best between 100 and 250.
-	batchRows = 200
+	// batchRows is the most rows of a write. Each request costs the server as much as some 30 rows, whatever is in it
+	// (measured: CPU a row 0.42 ms at 50 rows, 0.27 at 200, 0.25 at 400 and 1,000), and a larger one keeps readers waiting.
+	batchRows = 400
 	// batchIDs is the most ids of a get or delete, far below SQLite's 32,766 variables.
 	batchIDs = 1000
 	// batchBirths is the most values of an `$in`; 32,000 works, 40,000 is "too many SQL variables".

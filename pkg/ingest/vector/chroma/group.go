@@ -16,7 +16,7 @@ type upsertCall struct {
 	done chan error // gets one answer
 }
 
-// Upsert writes rows in batches of at most 200; see ingest.VectorStore.
+// Upsert writes rows in requests of at most 400; see ingest.VectorStore.
 // A failure may leave some batches written: the same call again completes it.
 //
 // Who waits for the lane is not idle: the one who gets it takes along what all others wait to write, in one request.
