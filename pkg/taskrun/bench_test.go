@@ -2,9 +2,7 @@ package taskrun_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,31 +13,6 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 )
-
-// BenchmarkDrain empties a backlog of tasks that do nothing: claim, run, finish, acknowledge.
-// go test ./taskrun -run '^$' -bench Drain -benchtime 20000x
-func BenchmarkDrain(b *testing.B) {
-	for _, slots := range []int{8, 64, 256} {
-		b.Run(fmt.Sprint("slots=", slots), func(b *testing.B) {
-			l := newLab(b, taskstore.Config{MySQLDSN: labserver.MySQLDatabase(b)}, labserver.RedisURL(b))
-			for left := b.N; left > 0; left -= 500 {
-				l.submit(min(left, 500), true)
-			}
-			b.ResetTimer()
-			began := time.Now()
-			var left sync.WaitGroup
-			left.Add(b.N)
-			_, stop := l.runner("a", func(context.Context, taskrun.Job) taskrun.Result {
-				left.Done()
-				return taskrun.Result{}
-			}, func(c *taskrun.Config) { c.Concurrency = slots })
-			left.Wait()
-			stop()
-			b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "tasks/s")
-			require.Equal(b, int64(b.N), l.counts()[taskstate.StatusSucceeded])
-		})
-	}
-}
 
 // BenchmarkPunctuality tells how late a thousand retries start that are due at once.
 // (TestManyRetriesDueAtOnce holds the goal of 250 ms in fake time.)
