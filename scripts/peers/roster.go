@@ -80,7 +80,7 @@ func servers(entries []entry) (out []stage.Server) {
 func (e entry) phases(latency bool) []rival.Phase {
 	switch {
 	case e.raw:
-		return []rival.Phase{rival.PhasePrepare, rival.PhaseCycle}
+		return []rival.Phase{rival.PhasePrepare, rival.PhaseCycle, rival.PhasePrepare, rival.PhaseSubmit, rival.PhaseDrain}
 	case latency:
 		return []rival.Phase{rival.PhasePrepare, rival.PhaseSubmit, rival.PhaseDrain, rival.PhasePrepare, rival.PhaseLatency}
 	}

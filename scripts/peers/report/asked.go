@@ -62,6 +62,7 @@ var asks = []ask{
 	{"drain ÷ taskiq", drain, drainCPU, millweir, "taskiq", AtLeast, 6},
 	{"drain ÷ row by row with 16 workers", drain, drainCPU, millweir, "naive16", AtLeast, 12},
 	{"submit + drain ÷ raw cycle on our tables", combined, combinedCPU, millweir, "raw-cycle", AtLeast, 0.75},
+	{"drain ÷ its raw statements on our tables", drain, drainCPU, millweir, "raw-cycle", Told, 0},
 	{"submit + drain ÷ raw cycle on the least columns", combined, combinedCPU, millweir, "raw-cycle-enum", Told, 0},
 	{"commit → handler start, p50", commitP50, nil, millweir, "", AtMost, 3},
 	{"commit → handler start, p99", commitP99, nil, millweir, "", AtMost, 20},

@@ -43,7 +43,7 @@ func TestCyclesOnServers(t *testing.T) {
 		cfg := Config{Tasks: 1200, MySQL: labserver.MySQLDatabase(t)}
 		c := f(cfg)
 		defer c.Close()
-		for _, p := range []Phase{PhasePrepare, PhaseCycle} {
+		for _, p := range []Phase{PhasePrepare, PhaseCycle, PhasePrepare, PhaseSubmit, PhaseDrain} {
 			_, err := cycle(t.Context(), c, cfg, p)
 			require.NoError(t, err, strings.Join([]string{name, string(p)}, " "))
 		}

@@ -81,10 +81,14 @@ type Checker interface {
 	Check(ctx context.Context, n int) error
 }
 
-// Cycler is no queue, only the statements that one would need: n tasks from their insert to their end.
+// Cycler is no queue, only the statements that one would need.
 type Cycler interface {
 	Prepare(ctx context.Context) error
+	// Cycle takes n tasks from their insert to their end, each batch on its own.
 	Cycle(ctx context.Context, n int) error
+	// Submit and Drain are the same in two halves.
+	Submit(ctx context.Context, n int) error
+	Drain(ctx context.Context) error
 	Close()
 }
 

@@ -159,7 +159,7 @@ func TestServeAnswersEveryLine(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	require.Error(t, Serve(t.Context(), "nobody", Config{}, strings.NewReader(""), &out))
-	require.NoError(t, Serve(t.Context(), "raw-cycle", Config{MySQL: "no dsn"}, strings.NewReader("prepare\nsubmit\n"), &out))
+	require.NoError(t, Serve(t.Context(), "raw-cycle", Config{MySQL: "no dsn"}, strings.NewReader("prepare\nlatency\n"), &out))
 	replies := strings.Split(strings.TrimSpace(out.String()), "\n")
 	require.Len(t, replies, 2)
 	require.Contains(t, replies[0], "invalid DSN")

@@ -19,7 +19,7 @@ import (
 // Phase is a line that the measuring program sends.
 type Phase string
 
-// The phases, in their order; a Cycler knows only the first and the last.
+// The phases, in their order; a Cycler has no latency, and it alone has the last one.
 const (
 	PhasePrepare Phase = "prepare"
 	PhaseSubmit  Phase = "submit"
@@ -121,7 +121,11 @@ func cycle(ctx context.Context, c Cycler, cfg Config, p Phase) (Reply, error) {
 		return Reply{}, c.Prepare(ctx)
 	case PhaseCycle:
 		return timed(cfg.Tasks, func() error { return c.Cycle(ctx, cfg.Tasks) })
-	case PhaseSubmit, PhaseDrain, PhaseLatency:
+	case PhaseSubmit:
+		return timed(cfg.Tasks, func() error { return c.Submit(ctx, cfg.Tasks) })
+	case PhaseDrain:
+		return timed(cfg.Tasks, func() error { return c.Drain(ctx) })
+	case PhaseLatency:
 	}
 	return Reply{}, fmt.Errorf("a raw cycle has no phase %q", p)
 }
