@@ -14,6 +14,9 @@ import (
 // glance is the wait of a read while more deliveries are known to be there, and the wait for more free slots before it.
 const glance = time.Millisecond
 
+// deliverLanes is how many loops take deliveries: one reads what comes while the other claims.
+const deliverLanes = 2
+
 // deliverLoop takes new deliveries, never more than there are free slots, until ctx ends.
 // It outlives every trouble of the queue and the store.
 func (r *Runner) deliverLoop(ctx context.Context) {
@@ -54,7 +57,7 @@ func (r *Runner) deliverOnce(ctx context.Context, n int, more bool) error {
 	began := r.deps.Now()
 	ds, err := r.deps.Queue.Read(reading, n, block)
 	r.health.queueCall(began, err)
-	granted := r.slots.endRead(len(ds))
+	granted := r.slots.endRead(n, len(ds))
 	if len(ds) > 0 {
 		crash.Point("worker.after_read")
 		r.deaf.heard(r.deps.Now())

@@ -104,7 +104,9 @@ func (r *Runner) goEarly(ctx context.Context, g *errgroup.Group) {
 	spawn := func(f func(context.Context)) { g.Go(func() error { f(ctx); return nil }) }
 	spawn(r.soloLoop)
 	if r.cfg.MainLoop {
-		spawn(r.deliverLoop)
+		for range deliverLanes {
+			spawn(r.deliverLoop)
+		}
 	}
 	spawn(func(ctx context.Context) { r.every(ctx, "measure due work", r.cfg.SweepInterval, r.measureOnce) })
 	if !r.cfg.Recovery {

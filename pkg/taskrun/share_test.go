@@ -37,7 +37,7 @@ func TestShareOfRecovery(t *testing.T) {
 	s := newSlots(5)
 	require.Equal(t, 5, s.recoverable(), "nobody waits: all")
 	n, _, _ := s.beginRead()
-	s.give(false, s.endRead(n)) // a full read: more wait
+	s.give(false, s.endRead(n, n)) // a full read: more wait
 	require.Equal(t, 3, s.takeRecovery(100), "half, rounded up")
 	require.Zero(t, s.recoverable())
 }
@@ -125,7 +125,7 @@ func TestClaimInFlightRunsBeforeTheLastChance(t *testing.T) {
 		})
 		n, _, _ := p.slots.beginRead()
 		require.Positive(t, n)
-		require.Equal(t, 1, p.slots.endRead(1))
+		require.Equal(t, 1, p.slots.endRead(n, 1))
 		claiming, took := make(chan struct{}), make(chan int, 1)
 		w.store.setFault(func(op string) error {
 			switch op {

@@ -12,7 +12,7 @@ type slots struct {
 	lost     int  // written off: their runs ignore that they were cancelled
 	main     int  // run tasks that new deliveries brought
 	recovery int  // run tasks that recovery found
-	reading  int  // asked for by the read in flight
+	reading  int  // asked for by the reads in flight
 	waiting  bool // the last read was full: more deliveries wait
 	hungry   bool // recovery knows of work and had no slot for it
 	yielded  bool // with one slot in all: the last one went to recovery
@@ -40,12 +40,12 @@ func (s *slots) free() int { return s.total - s.lost - s.main - s.recovery }
 func (s *slots) beginRead() (n int, more bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n = min(s.free()-s.kept(), maxSweep)
-	s.reading = max(n, 0)
-	if s.reading == 0 {
-		changed = s.changed.wait()
+	n = min(s.free()-s.kept()-s.reading, maxSweep)
+	if n <= 0 {
+		return 0, s.waiting, s.changed.wait()
 	}
-	return s.reading, s.waiting, changed
+	s.reading += n
+	return n, s.waiting, nil
 }
 
 // fewSlots is a number of slots for which a claim of many is not worth a wait.
@@ -55,7 +55,7 @@ const fewSlots = 16
 func (s *slots) crowded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.free() - s.kept()
+	n := s.free() - s.kept() - s.reading
 	return s.waiting && s.total > fewSlots && n > 0 && n < s.share()
 }
 
@@ -67,15 +67,16 @@ func (s *slots) kept() int {
 	return max(0, s.share()-s.recovery)
 }
 
-// endRead answers how many of the got deliveries have a slot; recovery may have taken some while an empty stream was read.
-func (s *slots) endRead(got int) int {
+// endRead answers how many of the got deliveries have a slot, of those that beginRead allowed; recovery may have taken some
+// while an empty stream was read.
+func (s *slots) endRead(allowed, got int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	waited := s.waiting
-	s.waiting = s.reading > 0 && got >= s.reading
-	s.reading = 0
-	if waited && !s.waiting {
-		s.changed.ring() // recovery may have all again
+	s.waiting = got >= allowed
+	s.reading -= allowed
+	if got > 0 || (waited && !s.waiting) {
+		s.changed.ring() // the other lane may read while this one claims; recovery may have all again
 	}
 	n := min(got, max(s.free(), 0))
 	s.main += n
