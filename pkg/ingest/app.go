@@ -140,6 +140,7 @@ func New(d Deps, cfg Config) (*App, error) {
 	a := &App{d: d, cfg: cfg, q: q, trouble: telemetry.NewRepeated(d.Log, time.Minute, d.Clock), unknown: map[string]struct{}{}, poke: make(chan struct{}, 1)}
 	shared := batcher.Config{Lanes: acceptLanes, Enough: acceptEnough, Most: acceptMost, Patience: acceptPatience, Split: splitsAccept}
 	a.accepts = batcher.New(shared, a.acceptBatch)
+	shared.Enough = acceptMost // they are small and soon over
 	a.keys = batcher.New(shared, a.changeKeys)
 	a.batchLedger()
 	return a, nil

@@ -22,8 +22,8 @@ func main() {
 	if isStub(os.Args) {
 		process.Command(func(ctx context.Context) int { return runStub(ctx, os.Args[2]) })
 	}
-	if uploadPart(os.Args) { // the benchmark of uploads starts this program as its clients and rivals
-		return
+	if isUploadPart(os.Args) { // the benchmark of uploads starts this program as its clients and rivals
+		process.Command(func(context.Context) int { return runUploadPart(os.Args, os.Stdout, os.Stderr) })
 	}
 	process.FewerCollections() // as the services do, whose code runs here
 	process.Command(func(ctx context.Context) int { return run(ctx, os.Args[1:], os.Stdout, os.Stderr) })

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/scripts/lab"
 )
 
@@ -79,7 +80,11 @@ func upload(ctx context.Context, b *lab.Bench) ([]figure, error) {
 	if err := keyed.of(ctx, func() (uploaded, error) { return loadOnce(ctx, targets[0], 1000, uploadRound, true) }, &keyedRounds); err != nil {
 		return nil, err
 	}
-	return slices.Concat(uploadRates(rounds), cost.figures(""), keyed.figures(", each with a key")), nil
+	told := keyed.figures(", each with a key")
+	for i := range told {
+		told[i].Asked, told[i].Relation = 0, "" // a claim and a release more; nothing was asked of them
+	}
+	return slices.Concat(uploadRates(rounds), cost.figures(""), told), nil
 }
 
 // uploadRates compares the rounds pairwise: a busy moment of the machine hits neighbours alike.
@@ -166,16 +171,20 @@ func (c *uploadCost) figures(how string) []figure {
 // uploadRole is the argument that makes this program a part of the benchmark; what follows is the part's own.
 const uploadRole = "upload-part"
 
-// uploadPart runs the part that the arguments name, if they name one.
-func uploadPart(args []string) bool {
-	if len(args) < 3 || args[1] != uploadRole {
-		return false
+// isUploadPart reports whether the arguments name a part.
+func isUploadPart(args []string) bool { return len(args) > 2 && args[1] == uploadRole }
+
+// runUploadPart runs the part that the arguments name; it answers the exit code.
+func runUploadPart(args []string, stdout, stderr io.Writer) int {
+	part := map[string]func(args []string, stdout io.Writer) error{"load": uploadLoad, "plain": plainHandlers}[args[2]]
+	if part == nil {
+		return process.ExitUsage
 	}
-	part := map[string]func(args []string) error{"load": uploadLoad, "plain": plainHandlers}[args[2]]
-	if err := part(args[3:]); err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "bench:", err)
+	if err := part(args[3:], stdout); err != nil {
+		_, _ = fmt.Fprintln(stderr, "bench:", err)
+		return process.ExitFailed
 	}
-	return true
+	return process.ExitOK
 }
 
 // loadOnce puts the load of one round on url, from a process of its own; number makes its documents unlike those of other rounds.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
-	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -18,7 +17,7 @@ import (
 )
 
 // uploadLoad is the process that uploads: URL NUMBER DURATION KEYS. It prints what came of it as JSON.
-func uploadLoad(args []string) error {
+func uploadLoad(args []string, stdout io.Writer) error {
 	if len(args) != 4 {
 		return errors.New("want URL NUMBER DURATION KEYS")
 	}
@@ -32,7 +31,7 @@ func uploadLoad(args []string) error {
 		body: lab.Text(number, uploadBytes).Body,
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: uploadClients}, Timeout: time.Minute},
 	}
-	return json.NewEncoder(os.Stdout).Encode(l.run(limit))
+	return json.NewEncoder(stdout).Encode(l.run(limit))
 }
 
 // uploadClientsOf are 64 clients that upload one document after the other.

@@ -45,7 +45,7 @@ type plain struct {
 }
 
 // plainHandlers is the process that serves them until its input ends: DIR DSN REDIS. It prints its address.
-func plainHandlers(args []string) error {
+func plainHandlers(args []string, stdout io.Writer) error {
 	if len(args) != 3 {
 		return errors.New("want DIR DSN REDIS")
 	}
@@ -75,7 +75,9 @@ func plainHandlers(args []string) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /file", p.handle(func(context.Context, plainFile) error { return nil }))
 	mux.HandleFunc("POST /rows", p.handle(p.keep))
-	fmt.Printf("http://%s\n", listener.Addr())
+	if _, err := fmt.Fprintf(stdout, "http://%s\n", listener.Addr()); err != nil {
+		return err
+	}
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
