@@ -207,11 +207,10 @@ func (r *run) hashes(indexes []int) []textHash {
 func (r *run) embed(ctx context.Context, indexes []int, batch string) ([]ledgerEntry, error) {
 	texts := make([]string, len(indexes))
 	for n, i := range indexes {
-		seg, err := r.spool.get(i)
-		if err != nil {
+		var err error
+		if texts[n], err = r.spool.text(i); err != nil {
 			return nil, err
 		}
-		texts[n] = seg.Text
 	}
 	if tag := r.a.d.TagEmbed; tag != nil {
 		ctx = tag(ctx, r.job.Task.ID, r.job.Token.Fence, batch)

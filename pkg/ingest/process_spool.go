@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"os"
 )
@@ -37,6 +36,8 @@ type spool struct {
 	w     *bufio.Writer
 	at    int64
 	items []spooled
+
+	record []byte // the last one added, for the next one's room
 }
 
 // newSpool makes an empty spool in dir; empty: the system's temporary folder.
@@ -60,31 +61,66 @@ func (s *spool) add(seg Segment) error {
 	if len(s.items) >= maxSegments {
 		return Permanent(CodeLimitExceeded, "Split the document into smaller ones.", "split: more than %d segments", maxSegments)
 	}
-	line, err := json.Marshal(seg)
-	if err != nil {
-		return fmt.Errorf("spool segment %d: %w", seg.Index, err)
-	}
-	if _, err := s.w.Write(line); err != nil {
+	s.record = appendSegment(s.record[:0], seg)
+	if _, err := s.w.Write(s.record); err != nil {
 		return fmt.Errorf("spool segment %d: %w", seg.Index, spaceError(err))
 	}
 	s.items = append(s.items, spooled{
-		hash: sha256.Sum256([]byte(seg.Text)), offset: s.at, length: int32(len(line)), text: int32(len(seg.Text)),
+		hash: sha256.Sum256(s.record[:len(seg.Text)]), offset: s.at, length: int32(len(s.record)), text: int32(len(seg.Text)),
 	})
-	s.at += int64(len(line))
+	s.at += int64(len(s.record))
 	return nil
 }
 
 // get reads segment i. It is safe for concurrent use once everything was added and flushed.
 func (s *spool) get(i int) (Segment, error) {
-	var seg Segment
-	line := make([]byte, s.items[i].length)
-	if _, err := s.f.ReadAt(line, s.items[i].offset); err != nil {
-		return seg, fmt.Errorf("read segment %d from the spool: %w", i, err)
+	it := s.items[i]
+	record := make([]byte, it.length)
+	if _, err := s.f.ReadAt(record, it.offset); err != nil {
+		return Segment{}, fmt.Errorf("read segment %d from the spool: %w", i, err)
 	}
-	if err := json.Unmarshal(line, &seg); err != nil {
-		return seg, fmt.Errorf("read segment %d from the spool: %w", i, err)
+	return segmentOf(i, record, int(it.text)), nil
+}
+
+// text reads the text of segment i, as get does.
+func (s *spool) text(i int) (string, error) {
+	it := s.items[i]
+	text := make([]byte, it.text)
+	if _, err := s.f.ReadAt(text, it.offset); err != nil {
+		return "", fmt.Errorf("read segment %d from the spool: %w", i, err)
 	}
-	return seg, nil
+	return string(text), nil
+}
+
+// appendSegment writes a segment as its text, its numbers and its headings, each with its length before it.
+func appendSegment(b []byte, seg Segment) []byte {
+	b = append(b, seg.Text...)
+	for _, n := range []int64{int64(seg.Page), seg.ByteStart, seg.ByteEnd, int64(seg.Tokens), int64(len(seg.HeadingPath))} {
+		b = binary.AppendVarint(b, n)
+	}
+	for _, h := range seg.HeadingPath {
+		b = binary.AppendVarint(b, int64(len(h)))
+		b = append(b, h...)
+	}
+	return b
+}
+
+// segmentOf reads what appendSegment wrote in this process; text is the length of its text.
+func segmentOf(index int, record []byte, text int) Segment {
+	seg := Segment{Index: index, Text: string(record[:text])}
+	rest := record[text:]
+	number := func() int64 {
+		n, used := binary.Varint(rest)
+		rest = rest[used:]
+		return n
+	}
+	seg.Page, seg.ByteStart, seg.ByteEnd, seg.Tokens = int(number()), number(), number(), int(number())
+	for range number() {
+		n := number()
+		seg.HeadingPath = append(seg.HeadingPath, string(rest[:n]))
+		rest = rest[n:]
+	}
+	return seg
 }
 
 // flush makes everything added readable.
