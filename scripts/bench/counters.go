@@ -23,7 +23,6 @@ type taskCost struct {
 	allocs     float64
 	bytes      float64 // allocated
 	cpu        float64 // seconds of this process
-	took       time.Duration
 	n          int
 }
 
@@ -33,23 +32,18 @@ func (r *rig) of(ctx context.Context, n int, f func() error) (taskCost, error) {
 	if err != nil {
 		return taskCost{}, err
 	}
-	began := time.Now()
 	own := ownUse()
 	if err := f(); err != nil {
 		return taskCost{}, err
 	}
 	used := ownUse()
-	took := time.Since(began)
 	after, err := r.look(ctx)
 	return taskCost{
 		sql: after.sql.Sub(before.sql).Per(n), redis: after.redis.Sub(before.redis).Per(n),
 		allocs: (used.allocs - own.allocs) / float64(n), bytes: (used.bytes - own.bytes) / float64(n), cpu: (used.cpu - own.cpu) / float64(n),
-		took: took, n: n,
+		n: n,
 	}, err
 }
-
-// rate is tasks a second.
-func (c taskCost) rate() float64 { return float64(c.n) / c.took.Seconds() }
 
 // look reads the counters of the servers that there are.
 func (r *rig) look(ctx context.Context) (c taskCost, err error) {
