@@ -354,12 +354,15 @@ func TestSpaceIsCosineAndMetadataIsWhole(t *testing.T) {
 		ID            string `json:"id"`
 		Configuration struct {
 			HNSW struct {
-				Space string `json:"space"`
+				Space     string `json:"space"`
+				Neighbors int    `json:"max_neighbors"`
+				Search    int    `json:"ef_search"`
 			} `json:"hnsw"`
 		} `json:"configuration_json"`
 	}
 	require.NoError(t, json.NewDecoder(reply.Body).Decode(&collection))
 	require.Equal(t, "cosine", collection.Configuration.HNSW.Space)
+	require.Equal(t, [2]int{32, 400}, [2]int{collection.Configuration.HNSW.Neighbors, collection.Configuration.HNSW.Search})
 	got, err := http.Post(url+"/api/v2/tenants/default_tenant/databases/default_database/collections/"+collection.ID+"/get",
 		"application/json", strings.NewReader(`{"include":["metadatas"]}`))
 	require.NoError(t, err)
@@ -369,6 +372,22 @@ func TestSpaceIsCosineAndMetadataIsWhole(t *testing.T) {
 	}
 	require.NoError(t, json.NewDecoder(got.Body).Decode(&rows))
 	require.Equal(t, []map[string]string{{"document_id": "doc-v1", "birth": "v1"}}, rows.Metadatas)
+}
+
+// A base that was made by an older release keeps its collection, whatever index that has.
+func TestACollectionWithAnotherIndexIsUsed(t *testing.T) {
+	t.Parallel()
+	url, base := labserver.Chroma(t).URL(""), vectortest.Base(t)
+	made, err := http.Post(url+"/api/v2/tenants/default_tenant/databases/default_database/collections", "application/json",
+		strings.NewReader(`{"name":"`+vector.CollectionName(base)+`","configuration":{"hnsw":{"space":"cosine"}}}`))
+	require.NoError(t, err)
+	require.NoError(t, made.Body.Close())
+	require.Equal(t, http.StatusOK, made.StatusCode)
+	store := newStore(t, url, nil)
+	require.NoError(t, store.Upsert(t.Context(), base, []ingest.Vector{vectortest.Row(1, "v1", 3, 4)}))
+	hits, err := store.Query(t.Context(), base, []float32{3, 4}, 1, nil)
+	require.NoError(t, err)
+	require.Len(t, hits, 1)
 }
 
 func TestManyBirths(t *testing.T) {

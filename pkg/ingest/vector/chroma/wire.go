@@ -24,6 +24,14 @@ const (
 	keyBirth    = "birth"
 )
 
+// The index of new collections. Measured with 8,000 segments of similar reports, searched for by their own words: Chroma's
+// own values (16 and 100) miss 13 of 400 and find 0.885 of the ten nearest; these miss 1 and find 0.996. A write costs 5 %
+// more, a query 3.6 instead of 1.7 ms of CPU. A collection that exists keeps the index that it was made with.
+const (
+	maxNeighbors = 32
+	efSearch     = 400
+)
+
 type upsertRows struct {
 	IDs        []string            `json:"ids"`
 	Embeddings []string            `json:"embeddings"` // see floatBytes
@@ -153,7 +161,7 @@ func (s *Store) resolve(ctx context.Context, c *collection, create bool) (string
 func (s *Store) create(ctx context.Context, name string, reply any) error {
 	body := map[string]any{
 		"name": name, "get_or_create": true,
-		"configuration": map[string]any{"hnsw": map[string]any{"space": "cosine"}},
+		"configuration": map[string]any{"hnsw": map[string]any{"space": "cosine", "max_neighbors": maxNeighbors, "ef_search": efSearch}},
 	}
 	err := s.post(ctx, s.root, body, reply)
 	switch {
