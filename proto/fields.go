@@ -41,9 +41,15 @@ func EncodeFields(e *TaskEnvelope) ([]Field, error) {
 		fields[i].Name = name
 	}
 	err = eachMember(message, func(field protoreflect.FieldDescriptor, value protoreflect.Value) error {
-		s, err := fieldValue(field, value)
+		s, ok := quickValue(e, field.JSONName())
+		if !ok {
+			var err error
+			if s, err = fieldValue(field, value); err != nil {
+				return err
+			}
+		}
 		put(field.JSONName(), s)
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, err

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	protobuf "google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // FuzzDecode: what decodes also encodes, to bytes that are stable from then on, on both wires.
@@ -82,6 +84,9 @@ func FuzzQuick(f *testing.F) {
 	f.Add("schemaVersion", "12")
 	f.Add("schemaVersion", "0")
 	f.Add("chatId", "c")
+	f.Add("payload", `{"title":"t","n":12,"ok":true}`)
+	f.Add("payload", `{"a":1,"a":2}`)
+	f.Add("payload", `{"":"","x":-1}`)
 	f.Fuzz(func(t *testing.T, name, value string) {
 		e := &TaskEnvelope{}
 		if value == "" || !utf8.ValidString(value) || !quick(e, name, value) {
@@ -94,6 +99,48 @@ func FuzzQuick(f *testing.F) {
 		e.SchemaVersion, want.SchemaVersion = max(e.SchemaVersion, 1), max(want.SchemaVersion, 1)
 		if !protobuf.Equal(e, want) {
 			t.Fatalf("%s=%q:\n%v\n%v", name, value, e, want)
+		}
+	})
+}
+
+// FuzzQuickValue: a field that is written without the codec has the codec's bytes.
+func FuzzQuickValue(f *testing.F) {
+	for _, b := range goldens(f) {
+		f.Add(b)
+	}
+	f.Add([]byte(`{"taskId":"t","payload":{"b":"x","a":-12,"c":true,"d":"\u2028"},"context":{"user":"<&>"},"retry":{"count":-1}}`))
+	f.Add([]byte(`{"taskId":"t","payload":{"a":-0,"b":1e8,"c":0.5},"createdAt":"2026-01-02T03:04:05.120Z","retry":{}}`))
+	f.Add([]byte(`{"taskId":"t","payload":{},"context":{"x":1},"retry":{"nextAttemptAt":"0001-01-01T00:00:00Z","max":2147483647}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := Decode(b)
+		if err != nil {
+			return
+		}
+		err = eachMember(e.ProtoReflect(), func(field protoreflect.FieldDescriptor, value protoreflect.Value) error {
+			want, err := fieldValue(field, value)
+			if got, ok := quickValue(e, field.JSONName()); ok && (err != nil || got != want) {
+				t.Fatalf("%s: %q, the codec says %q, %v", field.JSONName(), got, want, err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// FuzzPayload: a payload is what the mapping to JSON makes of its text.
+func FuzzPayload(f *testing.F) {
+	f.Add([]byte(`{"title":"t","n":12}`))
+	f.Add([]byte(`[1,{"a":null}]`))
+	f.Add([]byte("{\"a\":\"\xff\"}"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		want := &structpb.Value{}
+		if want.UnmarshalJSON(text) != nil {
+			want = nil
+		}
+		if got := Payload(text); (got == nil) != (want == nil) || !protobuf.Equal(got, want) {
+			t.Fatalf("%q: %v, want %v", text, got, want)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
@@ -41,8 +42,38 @@ func quick(e *TaskEnvelope, name, value string) bool {
 		}
 		e.Retry = r
 		return true
+	case payloadName:
+		v, ok := quickPayload(value)
+		e.Payload = v
+		return ok
 	}
 	return false
+}
+
+// quickPayload reads a flat object of texts, small whole numbers, true and false, which is what uploads carry.
+func quickPayload(text string) (*structpb.Value, bool) {
+	if len(text) > MaxPayload {
+		return nil, false
+	}
+	members := map[string]*structpb.Value{}
+	ok := quickObject(text, func(name, value string, quoted bool) bool {
+		var n int32
+		switch {
+		case quoted:
+			members[name] = structpb.NewStringValue(value)
+		case value == "true", value == "false":
+			members[name] = structpb.NewBoolValue(value == "true")
+		case quickNumber(value, &n):
+			members[name] = structpb.NewNumberValue(float64(n))
+		default:
+			return false
+		}
+		return true
+	})
+	if !ok {
+		return nil, false
+	}
+	return structpb.NewStructValue(&structpb.Struct{Fields: members}), true
 }
 
 // textMember is the text of that JSON name; nil: there is none.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
-	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/millweir/millweir/pkg/ingestq"
@@ -31,10 +30,7 @@ func Envelope(t taskstate.Task) *pb.TaskEnvelope {
 		CreatedAt: stamp(t.CreatedAt), UpdatedAt: stamp(t.UpdatedAt),
 	}
 	if len(t.Payload) > 0 {
-		v := &structpb.Value{}
-		if v.UnmarshalJSON(t.Payload) == nil {
-			e.Payload = v
-		}
+		e.Payload = pb.Payload(t.Payload)
 	}
 	return e
 }
