@@ -28,7 +28,7 @@ type batch struct {
 	tasks     []taskstate.Task     // locked
 	decisions []taskstate.Decision // one for each task, in its order
 	changed   []int                // indexes of tasks that get a change
-	writtenAt time.Time            // the instant of the UPDATE
+	writtenAt time.Time            // the instant of the UPDATE; zero until it is known
 }
 
 // run does the work with its retries.
@@ -44,7 +44,9 @@ func (b *batch) run(ctx context.Context, what string) error {
 // work is the inside of the transaction.
 func (b *batch) work(ctx context.Context, tx *session) (bool, error) {
 	b.tasks, b.decisions, b.changed, b.writtenAt = nil, nil, nil, time.Time{}
+	asked := time.Now()
 	m, tasks, err := b.lock(ctx, tx)
+	waited := time.Since(asked)
 	if err != nil || len(tasks) == 0 {
 		return false, err
 	}
@@ -55,6 +57,9 @@ func (b *batch) work(ctx context.Context, tx *session) (bool, error) {
 	}
 	if err := b.take(decisions); err != nil || len(b.changed) == 0 {
 		return false, err
+	}
+	if b.store.backend.Dialect == sqlfile.MySQL && waited < freshTime {
+		b.writtenAt = b.instant(m.Now)
 	}
 	if err := b.update(ctx, tx, m); err != nil {
 		return false, err
@@ -127,7 +132,7 @@ func (b *batch) update(ctx context.Context, tx *session, m taskstate.Moment) err
 		}
 	}
 	for _, part := range bySize(changes) {
-		if err := b.store.updateRows(ctx, tx, part, m.Timeline); err != nil {
+		if err := b.store.updateRows(ctx, tx, part, b.writtenAt, m.Timeline); err != nil {
 			return fmt.Errorf("update tasks: %w", err)
 		}
 	}
@@ -135,8 +140,8 @@ func (b *batch) update(ctx context.Context, tx *session, m taskstate.Moment) err
 }
 
 // updateRows is one UPDATE; fewer rows than changes mean that a predicate did not hold.
-func (s *Store) updateRows(ctx context.Context, tx *session, part []changeRow, timeline int64) error {
-	query, args, err := s.updateText(part, timeline)
+func (s *Store) updateRows(ctx context.Context, tx *session, part []changeRow, at time.Time, timeline int64) error {
+	query, args, err := s.updateText(part, at, timeline)
 	if err != nil {
 		return err
 	}
@@ -151,9 +156,9 @@ func (s *Store) updateRows(ctx context.Context, tx *session, part []changeRow, t
 }
 
 // updateText is the statement of an UPDATE with its arguments.
-func (s *Store) updateText(part []changeRow, timeline int64) (string, []any, error) {
+func (s *Store) updateText(part []changeRow, at time.Time, timeline int64) (string, []any, error) {
 	if s.backend.Dialect == sqlfile.MySQL {
-		query, args := spreadRows(s, "Update", part, func(r *changeRow) string { return r.ID }, changeColumns, timeline)
+		query, args := spreadRows(s, "Update", at, part, func(r *changeRow) string { return r.ID }, changeColumns, timeline)
 		return query, args, nil
 	}
 	text, err := asJSON(part)
@@ -163,7 +168,7 @@ func (s *Store) updateText(part []changeRow, timeline int64) (string, []any, err
 // logText is the statement of transitions with its arguments.
 func (s *Store) logText(log []logRow, timeline int64, callID string) (string, []any, error) {
 	if s.backend.Dialect == sqlfile.MySQL {
-		query, args := spreadRows(s, "Log", log, func(r *logRow) string { return r.ID }, logColumns, timeline, callID)
+		query, args := spreadRows(s, "Log", time.Time{}, log, func(r *logRow) string { return r.ID }, logColumns, timeline, callID)
 		return query, args, nil
 	}
 	text, err := asJSON(log)
@@ -184,9 +189,26 @@ func (b *batch) log(ctx context.Context, tx *session, m taskstate.Moment) error 
 	if err := b.store.insertLog(ctx, tx, log, m.Timeline, b.callID); err != nil {
 		return err
 	}
+	if !b.writtenAt.IsZero() {
+		return nil
+	}
 	var err error
 	b.writtenAt, err = b.store.written(ctx, tx, b.tasks[b.changed[0]].ID)
 	return err
+}
+
+// freshTime is how long the locks may have been waited for while the time of the statement that took them is still now.
+const freshTime = 50 * time.Millisecond
+
+// instant is the time of the locking statement, to be the time of all that the transaction writes: so none has to be read back.
+// Zero when it would not be later than what a row says, since another call had that row's lock after the statement began.
+func (b *batch) instant(now time.Time) time.Time {
+	for _, i := range b.changed {
+		if !b.tasks[i].UpdatedAt.Before(now) {
+			return time.Time{}
+		}
+	}
+	return now
 }
 
 // insertLog writes one transition a row, with the rows' own times.

@@ -48,6 +48,8 @@ func faults(t *testing.T, s *taskstore.Store, when cut, arm func(cut)) {
 	t.Helper()
 	ctx := t.Context()
 	runs := 0
+	// What a new connection asks the server is not to be taken for a COMMIT.
+	require.NoError(t, s.InTx(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) error { return nil }))
 	arm(when)
 	out, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
 		runs++
@@ -239,6 +241,10 @@ func TestStatementsDoNotGrow(t *testing.T) {
 				}
 				return nil
 			})
+			begin, written := 1, 1
+			if name == "mysql" { // a transaction begins by itself, and its time is that of its locks
+				begin, written = 0, 0
+			}
 			for _, size := range []int{1, 300} {
 				var tasks []taskstate.NewTask
 				var ids []string
@@ -252,13 +258,13 @@ func TestStatementsDoNotGrow(t *testing.T) {
 					require.NoError(t, f())
 					require.Equal(t, want, count, "statements of %s of %d", what, size)
 				}
-				counted("submit", 5, func() error { // BEGIN, moment, INSERT, log, COMMIT
+				counted("submit", 4+begin, func() error { // BEGIN, moment, INSERT, log, COMMIT
 					_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
 						return tasks, nil
 					})
 					return err
 				})
-				counted("claim", 6, func() error { // BEGIN, lock, UPDATE, log, time, COMMIT
+				counted("claim", 4+begin+written, func() error { // BEGIN, lock, UPDATE, log, time, COMMIT
 					_, err := s.Apply(t.Context(), taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(claim)})
 					return err
 				})
@@ -273,7 +279,7 @@ func TestStatementsDoNotGrow(t *testing.T) {
 					require.Empty(t, lost)
 					return err
 				})
-				counted("sweep", 6, func() error {
+				counted("sweep", 4+begin+written, func() error {
 					_, err := s.Sweep(t.Context(), taskstate.Sweep{Status: taskstate.StatusRunning, WakeBefore: taskstate.In(3600e9), Limit: 400,
 						Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 							return taskstate.Cancel(m, t, worker, taskstate.ReasonCancelled, "")

@@ -89,9 +89,13 @@ func TestOneTimeoutEmptiesAPoolOfDeadConnections(t *testing.T) {
 	r := newRelay(t, cfg.Addr)
 	cfg.Addr, cfg.Net = r.addr, "tcp"
 	s := migrated(t, taskstore.Config{MySQLDSN: cfg.FormatDSN(), MaxOpen: idle, Timeout: 5 * time.Second})
-	conns := make([]*sql.Conn, idle)
+	conns := make([]*sql.Conn, 2*idle)
 	for i := range conns {
-		conns[i], err = s.DB().Conn(t.Context())
+		pool := s.DB()
+		if i < idle {
+			pool = s.TxPool()
+		}
+		conns[i], err = pool.Conn(t.Context())
 		require.NoError(t, err)
 	}
 	for _, c := range conns {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // On MySQL a batch is one plain UPDATE or INSERT … SELECT over the primary key, in which a column's value is a function of the
@@ -64,7 +65,7 @@ func textOf[R any](name string, value func(r *R) (v *string, write bool)) column
 	}
 }
 
-// spread renders a statement over rows: (@list) is their ids, @each(name) a column, ? takes the next of args.
+// spread renders a statement over rows: (@list) is their ids, @each(name) a column, @at its time, ? takes the next of args.
 // Lines of an assignment whose column stays as it is in all rows are left out.
 type spread[R any] struct {
 	text    strings.Builder
@@ -72,13 +73,14 @@ type spread[R any] struct {
 	rows    []R // in id order
 	id      func(r *R) string
 	columns []column[R]
-	fromNow string // what fromNow is in SQL
+	fromNow string    // what fromNow is in SQL
+	at      time.Time // the statement's time, when it is given; zero: the server's
 }
 
 // spreadRows renders the statement of that name; the rows are sorted in place.
-func spreadRows[R any](s *Store, name string, rows []R, id func(r *R) string, columns []column[R], args ...any) (query string, all []any) {
+func spreadRows[R any](s *Store, name string, at time.Time, rows []R, id func(r *R) string, columns []column[R], args ...any) (query string, all []any) {
 	slices.SortFunc(rows, func(a, b R) int { return cmp.Compare(id(&a), id(&b)) })
-	w := &spread[R]{rows: rows, id: id, columns: columns, fromNow: s.queries.Get("FromNow")}
+	w := &spread[R]{rows: rows, id: id, columns: columns, fromNow: s.queries.Get("FromNow"), at: at}
 	text := s.queries.Get(name)
 	w.text.Grow(len(text) + 40*len(rows))
 	for line := range strings.Lines(text) {
@@ -107,6 +109,9 @@ func (w *spread[R]) line(line string, args *[]any) {
 		case strings.HasPrefix(line, "(@list)"):
 			w.list()
 			line = line[len("(@list)"):]
+		case strings.HasPrefix(line, "@at"):
+			w.instant(0)
+			line = line[len("@at"):]
 		case strings.HasPrefix(line, "@each("):
 			name, rest, _ := strings.Cut(line[len("@each("):], ")")
 			w.tree(w.column(name), w.runs(w.column(name)))
@@ -191,13 +196,22 @@ func (w *spread[R]) leaf(c column[R], r *R) {
 	case keep:
 		w.text.WriteString("t." + c.name)
 	case fromNow:
-		before, after, _ := strings.Cut(w.fromNow, "?")
-		w.text.WriteString(before)
-		w.put(int64(v))
-		w.text.WriteString(after)
+		w.instant(v)
 	default:
 		w.put(v)
 	}
+}
+
+// instant writes a time so many microseconds after the statement's.
+func (w *spread[R]) instant(d fromNow) {
+	if !w.at.IsZero() {
+		w.put(w.at.Add(time.Duration(d) * time.Microsecond))
+		return
+	}
+	before, after, _ := strings.Cut(w.fromNow, "?")
+	w.text.WriteString(before)
+	w.put(int64(d))
+	w.text.WriteString(after)
 }
 
 // changeColumns are the columns of Update on MySQL.

@@ -51,11 +51,11 @@ func (s *Store) Close() error { return s.backend.Close() }
 // Dialect is mysql, postgres or sqlite.
 func (s *Store) Dialect() string { return string(s.backend.Dialect) }
 
-// DB is the pool that transactions run on, for migrations and tests.
+// DB is a pool for migrations and tests.
 func (s *Store) DB() *sql.DB { return s.backend.DB }
 
 // Stats answers how the pool of connections is used, for metrics.
-func (s *Store) Stats() sql.DBStats { return s.backend.DB.Stats() }
+func (s *Store) Stats() sql.DBStats { return s.backend.Tx.Stats() }
 
 // Read implements taskstate.Store.
 func (s *Store) Read(ctx context.Context, f taskstate.ReadFunc) error {

@@ -36,7 +36,11 @@ func TestSubmitOfManyIsOneTransaction(t *testing.T) {
 				return tasks, nil
 			})
 			require.NoError(t, err)
-			require.Equal(t, 9, count, "BEGIN, moment, 3 × INSERT, 3 × log, COMMIT: below 0.01 a task")
+			want := 9
+			if name == "mysql" { // a transaction begins by itself
+				want--
+			}
+			require.Equal(t, want, count, "BEGIN, moment, 3 × INSERT, 3 × log, COMMIT: below 0.01 a task")
 			require.Len(t, out, len(ids))
 			got, err := s.GetMany(t.Context(), taskstate.System(), ids)
 			require.NoError(t, err)

@@ -200,7 +200,7 @@ func (s *Store) once(ctx context.Context, work workFunc) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	defer func() { s.suspect(err) }()
-	conn, err := s.backend.DB.Conn(ctx)
+	conn, err := s.backend.Tx.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
@@ -213,8 +213,10 @@ func (s *Store) once(ctx context.Context, work workFunc) (err error) {
 		_ = conn.Close() // already given back or discarded: nothing to lose
 	}()
 	tx := &session{store: s, on: conn}
-	if _, err := tx.ExecContext(ctx, s.backend.Begin); err != nil {
-		return fmt.Errorf("begin: %w", err)
+	if s.backend.Begin != "" {
+		if _, err := tx.ExecContext(ctx, s.backend.Begin); err != nil {
+			return fmt.Errorf("begin: %w", err)
+		}
 	}
 	commit, err := work(ctx, tx)
 	if err == nil && commit {

@@ -29,12 +29,12 @@ const (
 // Backend is an open database.
 type Backend struct {
 	Dialect sqlfile.Dialect
-	// DB runs transactions; Reads runs statements outside of them. Both may be the same pool.
-	DB, Reads *sql.DB
+	// Tx runs transactions, Reads statements outside of them that only read, DB all others. They may be the same pool.
+	Tx, DB, Reads *sql.DB
 	// Beats renews leases: connections of its own, so that runs which hold all the others cost no lease, and with short waits
 	// for locks. It may be the same pool as DB.
 	Beats *sql.DB
-	// Begin starts a transaction that may write, at READ COMMITTED or stricter.
+	// Begin starts a transaction on Tx that may write, at READ COMMITTED or stricter; empty: any first statement does.
 	Begin string
 	// Commit ends a transaction; nil: the statement COMMIT.
 	// It must not answer nil for a transaction that the server rolled back.
@@ -45,7 +45,7 @@ type Backend struct {
 	Arg func(v any) any
 	// Look reads what the server keeps of answered commits.
 	Look LookFunc
-	// MaxIdle is how many unused connections DB keeps; 0 where none can die by itself.
+	// MaxIdle is how many unused connections DB and Tx keep each; 0 where none can die by itself.
 	MaxIdle int
 	// Address names the database without secrets, for messages.
 	Address string
@@ -54,6 +54,9 @@ type Backend struct {
 // Close closes the pools.
 func (b *Backend) Close() error {
 	err := b.DB.Close()
+	if b.Tx != b.DB {
+		err = errors.Join(err, b.Tx.Close())
+	}
 	if b.Reads != b.DB {
 		err = errors.Join(err, b.Reads.Close())
 	}
@@ -67,8 +70,10 @@ func (b *Backend) Close() error {
 // likely dead (a failover, a firewall that lost its table), and each would cost its user another time limit.
 func (b *Backend) DropIdle() {
 	if b.MaxIdle > 0 {
-		b.DB.SetMaxIdleConns(-1)
-		b.DB.SetMaxIdleConns(b.MaxIdle)
+		for _, pool := range []*sql.DB{b.DB, b.Tx} {
+			pool.SetMaxIdleConns(-1)
+			pool.SetMaxIdleConns(b.MaxIdle)
+		}
 	}
 	if b.Beats != b.DB {
 		b.Beats.SetMaxIdleConns(-1)

@@ -65,7 +65,7 @@ func Open(ctx context.Context, address string, pool backend.PoolSize) (*backend.
 	beats := openPool(cfg, pool.ForBeats())
 	name := fmt.Sprintf("postgres://%s:%d/%s", cfg.Host, cfg.Port, cfg.Database)
 	return &backend.Backend{
-		Dialect: sqlfile.Postgres, DB: db, Reads: db, Beats: beats, Begin: "BEGIN", Commit: commit,
+		Dialect: sqlfile.Postgres, Tx: db, DB: db, Reads: db, Beats: beats, Begin: "BEGIN", Commit: commit,
 		Classify: classify, Look: look, MaxIdle: pool.MaxIdle, Address: name,
 	}, nil
 }

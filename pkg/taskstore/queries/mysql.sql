@@ -5,7 +5,7 @@
 -- reads all of a small table, and so locks or waits for rows that others hold.
 
 -- Update and Log are plain statements over the primary key; @each(column) is the column's value for each row (spread.go).
--- An assignment stands on a line of its own, which is left out when the column stays as it is in all rows.
+-- @at is the statement's time. An assignment stands on a line of its own, which is left out when the column stays as it is in all rows.
 
 -- name: FromNow
 @now + INTERVAL ? MICROSECOND
@@ -35,7 +35,7 @@ SET
   t.error_message = @each(error_message),
   t.error_code = @each(error_code),
   t.result = @each(result),
-  t.updated_at = @now
+  t.updated_at = @at
 WHERE t.id IN (@list)
   AND t.status = @each(from_status) AND t.fence = @each(from_fence) AND t.lease_owner = @each(from_owner)
   AND (SELECT value FROM timeline WHERE id = 1) = ?

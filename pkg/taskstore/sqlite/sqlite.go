@@ -62,7 +62,7 @@ func Open(ctx context.Context, cfg Config) (*backend.Backend, error) {
 	reads.SetMaxOpenConns(readers)
 	reads.SetMaxIdleConns(readers)
 	return &backend.Backend{
-		Dialect: sqlfile.SQLite, DB: writer, Reads: reads, Beats: writer, Begin: "BEGIN IMMEDIATE",
+		Dialect: sqlfile.SQLite, Tx: writer, DB: writer, Reads: reads, Beats: writer, Begin: "BEGIN IMMEDIATE",
 		Classify: classify, Arg: argument, Look: look, Address: "sqlite:" + cfg.Path,
 	}, nil
 }
