@@ -29,7 +29,7 @@ type Config struct {
 	MySQLDSN string
 	// DatabaseURL is mysql://…, postgres://… or sqlite:PATH.
 	DatabaseURL string
-	// MaxOpen is the most connections to a server at a time; 0: 16.
+	// MaxOpen is the most connections to a server at a time that run transactions, and as many again for all else; 0: 16.
 	MaxOpen int
 	// Timeout bounds one attempt of one transaction, waits included; 0: 30 s.
 	Timeout time.Duration
