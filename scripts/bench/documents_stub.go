@@ -41,7 +41,7 @@ type stub struct {
 // startStub starts the service; it ends with its stdin.
 func startStub(ctx context.Context) (*stub, error) {
 	addr := lab.FreeAddr()
-	cmd := exec.Command("/proc/self/exe", stubArg, addr) //nolint:noctx,gosec // ended by closing its stdin; our own program
+	cmd := exec.Command("/proc/self/exe", stubArg, addr) //nolint:gosec // our own program; it ends with its stdin
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err == nil {
