@@ -187,7 +187,7 @@ func (b *Batcher[T]) open(taken []*entry[T]) *Batch[T] {
 			l.callers++
 		}
 	}
-	return &Batch[T]{ctx: ctx, end: end, entries: taken, free: sync.OnceFunc(b.free)}
+	return &Batch[T]{b: b, ctx: ctx, end: end, entries: taken, free: sync.OnceFunc(b.free)}
 }
 
 // free gives a lane to the waiting.
@@ -202,13 +202,11 @@ func (b *Batcher[T]) free() {
 func (b *Batcher[T]) run(batch *Batch[T]) {
 	defer batch.end()
 	b.attempt(batch)
-	batch.free()
+	batch.Free()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var again []*entry[T]
 	for _, e := range batch.entries {
-		if e.again && !e.call.gone {
-			again = append(again, e)
+		if e == nil { // put back: another batch's by now
 			continue
 		}
 		e.finished = true
@@ -216,23 +214,24 @@ func (b *Batcher[T]) run(batch *Batch[T]) {
 			close(e.call.done)
 		}
 	}
-	if len(again) > 0 {
-		b.waiting = append(again, b.waiting...)
-		b.begin()
-	}
 }
 
 // attempt tries a batch as a whole and, if it is worth it, its items one by one.
 func (b *Batcher[T]) attempt(batch *Batch[T]) {
 	err, panicked := b.try(batch)
 	if len(batch.entries) > 1 && (panicked != nil || err != nil && b.cfg.Split != nil && b.cfg.Split(err)) {
-		for i := range batch.entries {
-			b.attempt(&Batch[T]{ctx: batch.ctx, entries: batch.entries[i : i+1], free: batch.free})
+		for i, e := range batch.entries {
+			if e == nil {
+				continue
+			}
+			b.attempt(&Batch[T]{b: b, ctx: batch.ctx, entries: batch.entries[i : i+1], free: batch.free})
 		}
 		return
 	}
 	for _, e := range batch.entries {
-		e.err, e.panicked = err, panicked
+		if e != nil {
+			e.err, e.panicked = err, panicked
+		}
 	}
 }
 
@@ -252,9 +251,10 @@ func (b *Batcher[T]) try(batch *Batch[T]) (err, panicked error) {
 
 // Batch is what is worked on together. It is good until the work on it ends.
 type Batch[T any] struct {
+	b       *Batcher[T]
 	ctx     context.Context
 	end     context.CancelFunc
-	entries []*entry[T]
+	entries []*entry[T] // nil: put back
 	free    func()
 }
 
@@ -268,14 +268,34 @@ func (t *Batch[T]) Items() []T {
 }
 
 // Free lets the next batch begin before the work on this one has ended: the rest of it shares nothing with the next.
-func (t *Batch[T]) Free() { t.free() }
+// After it the work should not fail: what it put back stays so.
+func (t *Batch[T]) Free() {
+	t.putBack()
+	t.free()
+}
 
-// Again puts the i-th item back: it leads the next batch. It counts only if the work ends without an error.
+// Again puts the i-th item back: it leads the next batch. It counts only if the work does not fail.
 func (t *Batch[T]) Again(i int) { t.entries[i].again = true }
+
+// putBack hands the items of Again to the next batch, unless nobody waits for them any more.
+func (t *Batch[T]) putBack() {
+	t.b.mu.Lock()
+	defer t.b.mu.Unlock()
+	var again []*entry[T]
+	for i, e := range t.entries {
+		if e != nil && e.again && !e.call.gone {
+			e.again, t.entries[i] = false, nil
+			again = append(again, e)
+		}
+	}
+	t.b.waiting = append(again, t.b.waiting...)
+}
 
 // forget takes back what an earlier try said.
 func (t *Batch[T]) forget() {
 	for _, e := range t.entries {
-		e.again = false
+		if e != nil {
+			e.again = false
+		}
 	}
 }

@@ -243,6 +243,45 @@ func TestAgainLeadsTheNextBatch(t *testing.T) {
 	})
 }
 
+func TestAgainGoesBeforeWhatCameMeanwhile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, free := range []bool{false, true} {
+			l := &log{}
+			l.after = func(b *batcher.Batch[int]) error {
+				if items := b.Items(); len(items) > 1 && items[0] == 1 {
+					b.Again(0)
+				}
+				if free {
+					b.Free()
+				}
+				return nil
+			}
+			b := batcher.New(batcher.Config{Most: 3}, l.work)
+			inOrder(6, func(i int) { require.Equal(t, []error{nil}, b.Do(t.Context(), i)) })
+			require.Equal(t, [][]int{{0}, {1, 2, 3}, {1, 4, 5}, {1}}, l.batches[:4])
+		}
+	})
+}
+
+func TestAFailureAfterFreeLeavesAloneWhatWasPutBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &log{}
+		l.after = func(b *batcher.Batch[int]) error {
+			if len(b.Items()) == 3 {
+				b.Again(1)
+				b.Free()
+				panic("late")
+			}
+			return nil
+		}
+		b := batcher.New(batcher.Config{}, l.work)
+		require.Equal(t, []error{nil, nil, nil}, b.Do(t.Context(), 1, 2, 3))
+		require.ElementsMatch(t, [][]int{{1, 2, 3}, {2}, {1}, {3}}, l.batches)
+	})
+}
+
 func TestFreeLetsTheNextBegin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

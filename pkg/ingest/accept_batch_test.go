@@ -332,3 +332,41 @@ func TestWhoGoesHarmsNoOtherUpload(t *testing.T) {
 		require.Len(t, w.stored(), 3, "nobody knows whether a row names the file of who went")
 	})
 }
+
+// TestALockedBaseHoldsUpItsOwnUploadsOnly lets somebody hold one user's base, as its deletion does, while others upload.
+func TestALockedBaseHoldsUpItsOwnUploadsOnly(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		if !w.server {
+			return // SQLite has one writer: everybody waits for it
+		}
+		hers := w.upload("one\n")
+		locked, release := make(chan struct{}), make(chan struct{})
+		var all sync.WaitGroup
+		all.Go(func() {
+			require.NoError(t, w.store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+				_, err := column(ctx, tx, w.app.q.Get("BaseLock"), hers.Document.BaseID)
+				close(locked)
+				<-release
+				return err
+			}))
+		})
+		<-locked
+		released := false
+		two := w.file("two\n")
+		all.Go(func() {
+			_, err := w.app.Accept(t.Context(), w.caller, two)
+			require.NoError(t, err)
+			require.True(t, released, "the base was held")
+		})
+		bob := w.caller
+		bob.Scope.UserID = "bob"
+		for i := range 3 {
+			_, err := w.app.Accept(t.Context(), bob, w.file(fmt.Sprintf("bob's %d\n", i)))
+			require.NoError(t, err)
+		}
+		released = true
+		close(release)
+		all.Wait()
+	})
+}

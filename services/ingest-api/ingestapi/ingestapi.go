@@ -1,5 +1,8 @@
 // Package ingestapi is the body of ingest-api: the gateway over the application.
 //
+// Uploads that come while one transaction runs share the next one, and its commit; each is answered for itself. What the table
+// says holds for each of them: the transaction is committed as a whole, before the first of their deliveries is added.
+//
 // What a crash leaves of an upload, and who mends it:
 //
 //	died after …         left                               mended by
