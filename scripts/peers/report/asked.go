@@ -1,6 +1,10 @@
 package report
 
-import "github.com/millweir/millweir/scripts/peers/rival"
+import (
+	"slices"
+
+	"github.com/millweir/millweir/scripts/peers/rival"
+)
 
 // Relation is how a measured figure must stand to the one asked for.
 type Relation string
@@ -69,10 +73,14 @@ var asks = []ask{
 	{"commit → handler start, p50 ÷ River", commitP50, nil, millweir, river, AtMost, 0.25},
 }
 
-// Judge fills Asked.
+// Judge fills Asked, as far as the systems took part in the run; those that failed did.
 func (r *Report) Judge() {
 	r.Asked = nil
+	took := r.systems()
 	for _, a := range asks {
+		if !slices.Contains(took, a.ours) || (a.theirs != "" && !slices.Contains(took, a.theirs)) {
+			continue
+		}
 		f := Figure{Name: a.name, Relation: a.relation, Asked: a.asked}
 		if a.theirs == "" {
 			f.Unit, f.Measured = "ms", r.Spread(a.ours, a.of)

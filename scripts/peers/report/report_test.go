@@ -96,6 +96,7 @@ func TestWhatFailedIsSaid(t *testing.T) {
 	require.False(t, f.Met)
 	text := r.Markdown()
 	require.Regexp(t, `\| drain ÷ BullMQ +\| ≥ 1.7 × +\| – +\| +\| not measured`, text)
+	require.NotContains(t, text, "drain ÷ taskiq", "it took no part in the run")
 	require.Contains(t, text, "- bullmq: prepare failed: install: npm is not there")
 }
 

@@ -15,7 +15,11 @@ import (
 func (r *Report) Markdown() string {
 	head := fmt.Sprintf("Measured %s on %d CPUs (kernel %s), %s tasks, %d repetitions, load of the machine at their starts and at the end: %s.",
 		r.At.Format("2006-01-02 15:04 UTC"), r.CPUs, r.Kernel, number(float64(r.Tasks)), r.Reps, strings.Join(r.Loads, ", "))
-	parts := []string{head, r.askedTable(), r.speedTable(), r.costTable()}
+	parts := []string{head}
+	if len(r.Asked) > 0 {
+		parts = append(parts, r.askedTable())
+	}
+	parts = append(parts, r.speedTable(), r.costTable())
 	if remarks := r.remarkList(); remarks != "" {
 		parts = append(parts, remarks)
 	}
