@@ -57,14 +57,14 @@ func (r *Runner) deliverOnce(ctx context.Context, n int, more bool) error {
 	began := r.deps.Now()
 	ds, err := r.deps.Queue.Read(reading, n, block)
 	r.health.queueCall(began, err)
-	granted := r.slots.endRead(n, len(ds))
+	granted, used := r.slots.endRead(n, len(ds)), 0
 	if len(ds) > 0 {
 		crash.Point("worker.after_read")
 		r.deaf.heard(r.deps.Now())
 		r.handBack(ds[granted:]) // recovery took their slots while the stream was empty
-		used := r.take(ctx, ds[:granted])
-		r.slots.give(false, granted-used)
+		used = r.take(ctx, ds[:granted])
 	}
+	r.slots.endLane(granted, used)
 	return err
 }
 

@@ -37,7 +37,7 @@ func TestShareOfRecovery(t *testing.T) {
 	s := newSlots(5)
 	require.Equal(t, 5, s.recoverable(), "nobody waits: all")
 	n, _, _ := s.beginRead()
-	s.give(false, s.endRead(n, n)) // a full read: more wait
+	s.endLane(s.endRead(n, n), 0) // a full read: more wait
 	require.Equal(t, 3, s.takeRecovery(100), "half, rounded up")
 	require.Zero(t, s.recoverable())
 }
@@ -264,4 +264,24 @@ func TestNewClaimLosesTheOlderHold(t *testing.T) {
 	require.ErrorIs(t, context.Cause(ctx), taskstate.ErrLost)
 	_, due := old.beat(time.Now().Add(time.Hour), time.Second)
 	require.False(t, due, "a lost claim is not renewed")
+}
+
+// What comes while one lane claims is the other's, but of a backlog one lane takes all there are slots for.
+func TestLanesTakeTurnsAtABacklog(t *testing.T) {
+	t.Parallel()
+	s := newSlots(8)
+	n, _, _ := s.beginRead()
+	require.Equal(t, 8, n)
+	require.Equal(t, 1, s.endRead(8, 1))
+	n, _, _ = s.beginRead()
+	require.Equal(t, 7, n, "the first lane claims, the second reads")
+	require.Equal(t, 7, s.endRead(7, 7))
+	s.endLane(7, 5)
+	n, more, changed := s.beginRead()
+	require.Zero(t, n, "more wait, and the first lane is not done")
+	require.True(t, more)
+	s.endLane(1, 1)
+	<-changed
+	n, _, _ = s.beginRead()
+	require.Equal(t, 2, n)
 }

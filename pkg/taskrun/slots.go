@@ -13,6 +13,7 @@ type slots struct {
 	main     int  // run tasks that new deliveries brought
 	recovery int  // run tasks that recovery found
 	reading  int  // asked for by the reads in flight
+	lanes    int  // loops that read or claim now
 	waiting  bool // the last read was full: more deliveries wait
 	hungry   bool // recovery knows of work and had no slot for it
 	yielded  bool // with one slot in all: the last one went to recovery
@@ -35,16 +36,17 @@ func (s *slots) share() int { return (s.total + 1) / 2 }
 // free counts slots that run nothing.
 func (s *slots) free() int { return s.total - s.lost - s.main - s.recovery }
 
-// beginRead answers how many deliveries may be read; endRead must follow when it is not 0, else changed is closed at the
+// beginRead answers how many deliveries may be read; endRead and endLane must follow when it is not 0, else changed is closed at the
 // next change. more tells that the last read was full.
 func (s *slots) beginRead() (n int, more bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n = min(s.free()-s.kept()-s.reading, maxSweep)
-	if n <= 0 {
+	if n <= 0 || (s.waiting && s.lanes > 0) { // of a backlog one lane takes more at a time than two
 		return 0, s.waiting, s.changed.wait()
 	}
 	s.reading += n
+	s.lanes++
 	return n, s.waiting, nil
 }
 
@@ -84,6 +86,15 @@ func (s *slots) endRead(allowed, got int) int {
 		s.yielded = false
 	}
 	return n
+}
+
+// endLane follows endRead when what was read is claimed, and used of the slots that endRead granted run a task.
+func (s *slots) endLane(granted, used int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lanes--
+	s.main -= granted - used
+	s.changed.ring()
 }
 
 // takeRecovery takes what recovery may have now, at most limit.
