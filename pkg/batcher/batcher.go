@@ -258,7 +258,7 @@ type Batch[T any] struct {
 	free    func()
 }
 
-// Items are the batch's items, in the order of their arrival.
+// Items are the batch's items, in the order of their arrival; to be asked before Free.
 func (t *Batch[T]) Items() []T {
 	out := make([]T, len(t.entries))
 	for i, e := range t.entries {
@@ -289,6 +289,7 @@ func (t *Batch[T]) putBack() {
 		}
 	}
 	t.b.waiting = append(again, t.b.waiting...)
+	t.b.begin() // if the lane was freed before
 }
 
 // forget takes back what an earlier try said.

@@ -249,7 +249,8 @@ func TestAgainGoesBeforeWhatCameMeanwhile(t *testing.T) {
 		for _, free := range []bool{false, true} {
 			l := &log{}
 			l.after = func(b *batcher.Batch[int]) error {
-				if items := b.Items(); len(items) > 1 && items[0] == 1 {
+				items := b.Items() // after Free they may be another batch's
+				if len(items) > 1 && items[0] == 1 {
 					b.Again(0)
 				}
 				if free {
@@ -261,6 +262,23 @@ func TestAgainGoesBeforeWhatCameMeanwhile(t *testing.T) {
 			inOrder(6, func(i int) { require.Equal(t, []error{nil}, b.Do(t.Context(), i)) })
 			require.Equal(t, [][]int{{0}, {1, 2, 3}, {1, 4, 5}, {1}}, l.batches[:4])
 		}
+	})
+}
+
+func TestAgainAfterFreeWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &log{}
+		l.after = func(b *batcher.Batch[int]) error {
+			b.Free()
+			if len(b.Items()) > 1 {
+				b.Again(1)
+			}
+			return nil
+		}
+		b := batcher.New(batcher.Config{}, l.work)
+		require.Equal(t, []error{nil, nil}, b.Do(t.Context(), 1, 2))
+		require.Equal(t, [][]int{{1, 2}, {2}}, l.batches)
 	})
 }
 

@@ -102,6 +102,9 @@ func (a *App) answer(ctx context.Context, x *accepting, err error) (Accepted, er
 	switch {
 	case err == nil:
 		err = x.err // only now: a batch that its caller left may still be at work on x
+		if err != nil && x.got.ownFile {
+			a.keepUnknown(x.u.File.ID) // a row names it, only the answer could not be made
+		}
 	case ctx.Err() != nil || !splitsAccept(err):
 		a.keepUnknown(x.u.File.ID) // the commit may have happened
 	}
@@ -138,32 +141,40 @@ func (a *App) acceptBatch(ctx context.Context, b *batcher.Batch[*accepting]) err
 		return err
 	}
 	crash.Point("api.after_commit")
-	b.Free() // nothing of what follows is shared with the next transaction
+	var copies []string // of uploads that need none of their own
+	var mine []*accepting
 	for i, w := range run.works {
 		x := items[i]
-		if x.got, x.err = w.got, w.err; w.state == acceptPostponed {
-			a.postpone(b, i, x, w.raced)
-		} else if w.err == nil && !w.got.ownFile {
-			a.drop(ctx, x.u.File.ID)
+		if x.got, x.err = w.got, w.err; w.state == acceptPostponed && !x.givesUp(w.raced) {
+			b.Again(i)
+			continue
 		}
+		mine = append(mine, x)
+		if x.err == nil && !w.got.ownFile {
+			copies = append(copies, x.u.File.ID)
+		}
+	}
+	b.Free() // nothing of what follows is shared with the next transaction
+	for _, id := range copies {
+		a.drop(ctx, id)
 	}
 	a.backlog.add(len(tasks))
 	a.announce(ctx, tasks)
 	crash.Point("api.after_xadd")
-	a.handTasks(ctx, items, tasks)
+	a.handTasks(ctx, mine, tasks)
 	return nil
 }
 
-// postpone puts an upload into the next batch; one that lost against others again and again is given up.
-func (a *App) postpone(b *batcher.Batch[*accepting], i int, x *accepting, raced bool) {
+// givesUp says of an upload that waits for the next transaction whether it has lost against others too often.
+func (x *accepting) givesUp(raced bool) bool {
 	if raced {
 		x.races++
 	}
-	if x.races >= acceptTries {
-		x.err = errRaced
-		return
+	if x.races < acceptTries {
+		return false
 	}
-	b.Again(i)
+	x.err = errRaced
+	return true
 }
 
 // handTasks gives every accepted upload its task; those of replays and duplicates are read.
