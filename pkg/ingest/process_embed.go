@@ -88,9 +88,6 @@ func (r *run) embedMissing(ctx context.Context) error {
 		}
 		part := missing[b*size : min(len(missing), (b+1)*size)]
 		group.Go(guarded("embed", func() error {
-			if failed.Load() {
-				return nil
-			}
 			leave, err := r.w.embeds.enter(ctx, 1, func() {
 				n := int(done.Load())
 				r.report(taskstate.StageEmbed, within(percentExtract, percentEmbed, n, total), n, total)
@@ -99,6 +96,9 @@ func (r *run) embedMissing(ctx context.Context) error {
 				return err
 			}
 			defer leave()
+			if failed.Load() {
+				return nil
+			}
 			err = r.staged(ctx, "embed batch", func(ctx context.Context) error {
 				due, err := r.unpaid(ctx, part)
 				if err == nil && len(due) > 0 {
