@@ -78,7 +78,8 @@ func (r *rig) life(ctx context.Context, n, slots int) (submit, drain taskCost, e
 	if drain, err = r.of(ctx, n, func() error { return r.drain(ctx, n, slots) }); err != nil {
 		return submit, drain, fmt.Errorf("drain: %w", err)
 	}
-	return submit, drain, r.succeeded(ctx, n)
+	_, err = r.succeeded(ctx, n)
+	return submit, drain, err
 }
 
 // startServers starts servers for a rig.

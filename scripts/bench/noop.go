@@ -53,6 +53,7 @@ func (r *rig) noops(ctx context.Context) ([]figure, error) {
 	}
 	done := noopWarm + noopRate*noopSeconds
 	var drained time.Duration
+	var pending int64
 	for _, way := range []struct {
 		name   string
 		submit func() error
@@ -71,13 +72,13 @@ func (r *rig) noops(ctx context.Context) ([]figure, error) {
 		}
 		drained += time.Since(began)
 		done += noopTasks
-		if err := r.succeeded(ctx, done); err != nil {
+		if pending, err = r.succeeded(ctx, done); err != nil {
 			return out, err
 		}
 	}
 	return append(out, figure{
 		Name: "drain", Measured: perSecond(2*noopTasks, drained), Unit: "/s",
-		Note: fmt.Sprintf("%d slots, twice %d tasks, every outcome committed and acknowledged", wideSlots, noopTasks),
+		Note: fmt.Sprintf("%d slots, twice %d tasks, every outcome committed, %d entries not acknowledged", wideSlots, noopTasks, pending),
 	}), nil
 }
 

@@ -269,15 +269,16 @@ func (r *rig) drain(ctx context.Context, n, slots int) error {
 	return errors.Join(context.Cause(ctx), stop())
 }
 
-// succeeded is an error unless all n tasks have succeeded and none is left on the stream's list of pending entries.
-func (r *rig) succeeded(ctx context.Context, n int) error {
+// succeeded is an error unless all n tasks have succeeded. It answers how many entries are left on the list of pending ones for
+// settling: those of a read that was cut off, whose tasks came a second time by another entry.
+func (r *rig) succeeded(ctx context.Context, n int) (pending int64, err error) {
 	counts, err := r.db.Counts(ctx, taskstate.System(), "")
 	if err != nil {
-		return err
+		return 0, err
+	}
+	if counts[taskstate.StatusSucceeded] != int64(n) {
+		return 0, fmt.Errorf("of %d tasks %v", n, counts)
 	}
 	stats, err := r.sent.Stats(ctx)
-	if err == nil && (counts[taskstate.StatusSucceeded] != int64(n) || stats.Pending != 0) {
-		err = fmt.Errorf("of %d tasks %v, %d entries pending", n, counts, stats.Pending)
-	}
-	return err
+	return stats.Pending, err
 }
