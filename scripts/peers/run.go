@@ -101,17 +101,21 @@ func (o options) measure(ctx context.Context, chosen []entry, stdout io.Writer) 
 	for rep := range o.reps {
 		m.report.Loads = append(m.report.Loads, load())
 		for _, e := range chosen {
+			m.system(ctx, e, rep)
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			m.system(ctx, e, rep)
+			if err := m.save(); err != nil {
+				return err
+			}
 		}
 	}
 	m.report.Loads = append(m.report.Loads, load())
-	m.report.Seconds = time.Since(m.report.At).Seconds()
-	m.report.Judge()
+	if err := m.save(); err != nil {
+		return err
+	}
 	_, _ = fmt.Fprintln(stdout, "\n"+m.report.Markdown())
-	return errors.Join(m.failed, save(o.out, m.report))
+	return m.failed
 }
 
 // measurement is a run under way.
@@ -243,13 +247,15 @@ func (o options) writePage() error {
 	return os.WriteFile(o.doc, []byte(filled), 0o644)
 }
 
-// save writes the report.
-func save(path string, r report.Report) error {
-	text, err := json.MarshalIndent(r, "", "  ")
+// save writes what was measured so far, so that a run that is cut off has been of use.
+func (m *measurement) save() error {
+	m.report.Seconds = time.Since(m.report.At).Seconds()
+	m.report.Judge()
+	text, err := json.MarshalIndent(m.report, "", "  ")
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, append(text, '\n'), 0o644))
+	return errors.Join(os.MkdirAll(filepath.Dir(m.out), 0o755), os.WriteFile(m.out, append(text, '\n'), 0o644))
 }
 
 // variable is a number of the environment, or else its default.
