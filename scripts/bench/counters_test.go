@@ -35,7 +35,7 @@ func TestWhatATaskCosts(t *testing.T) {
 
 	// The same for batches of exactly 64, whatever size they had: a claim and a finish are a transaction each.
 	require.LessOrEqual(t, drain.sql.Statements/drain.sql.Named["Com_commit"]*2/batchOf, 0.2, "statements in batches of 64")
-	require.LessOrEqual(t, submit.allocs, 110.0, "allocations of a bulk submit")
+	require.LessOrEqual(t, submit.allocs, 80.0, "allocations of a bulk submit")
 	require.LessOrEqual(t, drain.allocs, 200.0, "allocations")
 }
 
