@@ -54,7 +54,10 @@ func Open(ctx context.Context, address string, pool backend.PoolSize) (*backend.
 		}
 	}
 	set("application_name", "millweir")
-	set("jit", "off")            // statements of microseconds: compiling them costs more than it gives
+	set("jit", "off") // statements of microseconds: compiling them costs more than it gives
+	// Rows are looked up by key, on disks without heads. With the default of 4 the server reads all of a table that was never
+	// analyzed for a batch of 256 keys (measured: 149 ms a claim).
+	set("random_page_cost", "1.1")
 	set("lock_timeout", "10000") // ms: a wait ends as a retry, before the store's limit for a transaction
 	cfg.RuntimeParams["idle_in_transaction_session_timeout"] = strconv.FormatInt(pool.Silence.Milliseconds(), 10)
 	cfg.RuntimeParams["timezone"] = "UTC"
