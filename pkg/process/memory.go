@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 const (
@@ -55,12 +56,13 @@ func setMemoryLimit(files []string) int64 {
 // worker's CPU. With the ballast it waits for as much garbage as this, which is what a process grows by.
 const ballastBytes = 32 << 20
 
-var ballast []byte
+var ballast atomic.Pointer[[]byte] // holds it
 
 // FewerCollections makes the garbage collector wait for 32 MB of garbage. Main calls it; programs that measure
 // the product's code within themselves do too.
 func FewerCollections() {
 	if debug.SetMemoryLimit(-1) > 8*ballastBytes { // it counts to the limit
-		ballast = make([]byte, ballastBytes)
+		b := make([]byte, ballastBytes)
+		ballast.Store(&b)
 	}
 }
