@@ -25,7 +25,7 @@ func stopWorkers(ctx context.Context, s *stage) (string, error) {
 	return stopped(ctx, s, "stream-worker", true)
 }
 
-// stopReclaimer pauses the reclaimer; it has work of its own since a quarter of the embeddings fail.
+// stopReclaimer pauses one of two reclaimers; they have work since a quarter of the embeddings fail.
 func stopReclaimer(ctx context.Context, s *stage) (string, error) {
 	return stopped(ctx, s, "reclaimer", true)
 }
@@ -63,6 +63,9 @@ func stopped(ctx context.Context, s *stage, service string, holds bool) (string,
 		},
 	}
 	if service == "reclaimer" {
+		// Two of them do all the recovery: one takes over what the paused one holds.
+		st.services = append(slices.Clone(everyService), service)
+		st.opts.Env = append(st.opts.Env, "INGEST_WORKER_RECOVERY=false")
 		st.embedder = []embedtest.Fault{
 			{Kind: embedtest.Fail, Match: func(embedtest.Effect) bool { return rand.IntN(4) == 0 }}, //nolint:gosec // which call fails, no secret
 			{Kind: embedtest.Delay, For: 2 * embedTime},
@@ -71,8 +74,7 @@ func stopped(ctx context.Context, s *stage, service string, holds bool) (string,
 	return st.run(ctx, s)
 }
 
-// awaitWork waits a little until a process holds a task: a pause that finds none proves nothing. The reclaimer holds some only now and
-// then, since the workers run retries too.
+// awaitWork waits a little until a process holds a task: a pause that finds none proves nothing.
 func awaitWork(ctx context.Context, c *cluster, service string, pid int) {
 	owner := fmt.Sprintf("%s-%d-", service, pid)
 	_ = lab.Until(ctx, pauseTime, 5*time.Millisecond, func(ctx context.Context) error {

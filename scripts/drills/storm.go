@@ -28,6 +28,8 @@ const leastAccepted = 1
 // storm is a steady load with faults in it, and the judgement after it.
 type storm struct {
 	opts lab.Options // the embedder is added
+	// services are started; nil: everyService.
+	services []string
 	// want are tasks that must not end in SUCCEEDED; faults may fill it.
 	want map[string]taskstate.Status
 	// embedder says how the embedding service behaves in fair weather; nil: it takes embedTime.
@@ -42,12 +44,15 @@ type storm struct {
 	judge func(ctx context.Context, c *cluster, load *lab.Record) (string, error)
 }
 
-// run starts everyService with a gateway whose address outlives it.
+// run starts the services with a gateway whose address outlives it.
 func (st storm) run(ctx context.Context, s *stage) (saw string, err error) {
 	api := lab.FreeAddr()
 	opts := st.opts
 	opts.Embedder, opts.Env = slowEmbedder(), append([]string{"HTTP_ADDR=" + api}, opts.Env...)
-	c, err := s.newCluster(ctx, opts, everyService...)
+	if st.services == nil {
+		st.services = everyService
+	}
+	c, err := s.newCluster(ctx, opts, st.services...)
 	if err != nil {
 		return "", err
 	}
