@@ -1,0 +1,134 @@
+package streammq
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// maxBrowse is the most messages of one look: their payloads are read too.
+const maxBrowse = 1000
+
+// Stored is a message as it lies in a stream, whoever has run it.
+type Stored struct {
+	Partition  int
+	ID         string
+	UUID       string
+	Key        string
+	Payload    []byte
+	Headers    map[string]string
+	Published  time.Time
+	Failed     int    // attempts that failed before this entry was added
+	OriginalID string // of the first entry; ID itself unless it was added again
+	Group      string // the only group that it is for; "": all
+	// Problem says why the entry, or its payload beside the stream, cannot be read; then Raw is what is there.
+	Problem error
+	Raw     map[string]string
+}
+
+// Range lists the messages of one partition with ids from … to ("-" and "+" for the ends, "(" before an id excludes it),
+// at most limit (0: 100, at most 1,000). Errors: ErrUnknownTopic, ErrPartition, ErrUnavailable.
+func (a *Admin) Range(ctx context.Context, partition int, from, to string, limit int) ([]Stored, error) {
+	s, err := a.one(ctx, partition)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := a.mq.client.Do(ctx, a.mq.client.B().Arbitrary("XRANGE").Keys(s.stream()).Args(from, to, "COUNT", count(limit)).Build()).ToArray()
+	if err != nil {
+		return nil, browsing(ctx, s, err)
+	}
+	return a.stored(ctx, s, entries)
+}
+
+// Recent lists the newest messages of all partitions, the newest first, at most limit (0: 100, at most 1,000).
+// Errors: ErrUnknownTopic, ErrUnavailable.
+func (a *Admin) Recent(ctx context.Context, limit int) ([]Stored, error) {
+	return a.newest(ctx, func(source) string { return "+" }, limit)
+}
+
+// Older goes on after a message that Recent or Older listed last. Errors: ErrEntryID, and those of Recent.
+func (a *Admin) Older(ctx context.Context, partition int, id string, limit int) ([]Stored, error) {
+	if _, err := PositionAfter(id); err != nil {
+		return nil, err
+	}
+	return a.newest(ctx, func(s source) string {
+		if s.part > partition { // of the same id it comes after that one
+			return id
+		}
+		return "(" + id
+	}, limit)
+}
+
+// newest lists messages from an id of each partition on, the newest first, and of one id by partition.
+func (a *Admin) newest(ctx context.Context, from func(source) string, limit int) ([]Stored, error) {
+	sources, err := a.sources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []Stored
+	for _, s := range sources {
+		entries, err := a.mq.client.Do(ctx, a.mq.client.B().Arbitrary("XREVRANGE").Keys(s.stream()).Args(from(s), "-", "COUNT", count(limit)).Build()).ToArray()
+		if err != nil {
+			return nil, browsing(ctx, s, err)
+		}
+		some, err := a.stored(ctx, s, entries)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, some...)
+		sort.SliceStable(list, func(i, j int) bool { return compareIDs(list[i].ID, list[j].ID) > 0 })
+		list = list[:min(len(list), browseLimit(limit))]
+	}
+	return list, nil
+}
+
+func browseLimit(limit int) int {
+	if limit <= 0 {
+		return letterPage
+	}
+	return min(limit, maxBrowse)
+}
+
+func count(limit int) string { return fmt.Sprint(browseLimit(limit)) }
+
+// browsing tells a bad id, which is the caller's, from a server that does not answer.
+func browsing(ctx context.Context, s source, err error) error {
+	if isRedisError(err, "Invalid stream ID") {
+		return fmt.Errorf("list %s: %w: %w", s.stream(), ErrEntryID, err)
+	}
+	return failure(ctx, "list "+s.stream(), err)
+}
+
+func (a *Admin) stored(ctx context.Context, s source, entries []rueidis.RedisMessage) ([]Stored, error) {
+	raws := make([]raw, len(entries))
+	for i := range entries {
+		var err error
+		if raws[i].id, raws[i].fields, err = decodePair(&entries[i]); err != nil {
+			return nil, err
+		}
+	}
+	r := reader{mq: a.mq, src: s}
+	parcels, err := r.unpack(ctx, raws)
+	if err != nil {
+		return nil, failure(ctx, "read payloads beside "+s.stream(), err)
+	}
+	list := make([]Stored, len(parcels))
+	for i := range parcels {
+		p := &parcels[i]
+		d := r.delivery(p)
+		list[i] = Stored{
+			Partition: s.part, ID: p.id, UUID: d.UUID, Key: d.Key, Payload: d.Payload, Headers: d.Headers, Published: d.Published,
+			Failed: p.entry.retryCount, OriginalID: d.OriginalID, Group: d.Headers[HeaderRetryGroup], Problem: p.bad,
+		}
+		if p.bad != nil {
+			list[i].Raw = map[string]string{}
+			for j := 0; j+1 < len(p.fields); j += 2 {
+				list[i].Raw[p.fields[j]] = p.fields[j+1]
+			}
+		}
+	}
+	return list, nil
+}

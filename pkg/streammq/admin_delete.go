@@ -1,0 +1,205 @@
+package streammq
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// settleTime is how long a deletion waits between its two passes, for those who read the meta right before the mark.
+const settleTime = 100 * time.Millisecond
+
+// Delete removes a topic completely: its partitions, groups, leases, retries, payloads beside the streams and dead
+// letters. Statuses expire by themselves, and a dead letter stream of another name stays. While a member of any of its
+// groups lives, or one that consumes its dead letters, it is refused unless forced. From its first step on the topic is
+// unknown to producers and members, whose Run ends with ErrUnknownTopic. A deletion that was cut off is ended by another
+// call, whoever lives; until then the topic cannot be made again.
+//
+// A single stream is removed in the same way, but has no meta that could tell its members that it is gone.
+// Errors: ErrUnknownTopic, ErrGroupLive as *GroupLiveError, ErrLayout, ErrUnavailable.
+func (a *Admin) Delete(ctx context.Context, how Removal) error {
+	if a.single {
+		return a.deleteStream(ctx, how)
+	}
+	info, err := a.mq.Topic(ctx, a.name)
+	if err != nil {
+		return err
+	}
+	if info.Layout != a.mq.cfg.Layout {
+		return fmt.Errorf("topic %s has layout %q: %w: %q is set", a.name, info.Layout, ErrLayout, a.mq.cfg.Layout)
+	}
+	sources := make([]source, info.Partitions)
+	for i := range sources {
+		sources[i] = a.source(i)
+	}
+	if !how.Force && !info.Deleting {
+		if err := a.refuseAnyLive(ctx, sources); err != nil {
+			return err
+		}
+	}
+	a.mq.topics.forget(a.name)
+	// First the mark, then a look at the groups, then the mark with them: no group comes in between.
+	if _, err := a.mark(ctx, nil); err != nil {
+		return err
+	}
+	groups, err := a.groupNames(ctx, sources)
+	if err != nil {
+		return err
+	}
+	if groups, err = a.mark(ctx, groups); err != nil {
+		return err
+	}
+	if err := a.sweep(ctx, sources, groups); err != nil {
+		return err
+	}
+	timer := time.NewTimer(settleTime)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := a.sweep(ctx, sources, groups); err != nil {
+		return err
+	}
+	for _, command := range []rueidis.Completed{ // the meta last: it is what says that there is something to go on with
+		a.mq.client.B().Srem().Key(registryKey).Member(a.name).Build(),
+		a.mq.client.B().Unlink().Key(partitionsKey(a.name)).Build(),
+		a.mq.client.B().Unlink().Key(metaKey(a.name)).Build(),
+	} {
+		if err := a.mq.client.Do(ctx, command).Error(); err != nil {
+			return failure(ctx, "delete topic "+a.name, err)
+		}
+	}
+	return nil
+}
+
+// refuseAnyLive answers a *GroupLiveError when somebody lives in any group of the topic, or of its letters.
+func (a *Admin) refuseAnyLive(ctx context.Context, sources []source) error {
+	if err := a.refuseGroups(ctx, sources); err != nil {
+		return err
+	}
+	for i, s := range sources {
+		if i > 0 && !s.apart() {
+			return nil // one stream of letters for the whole topic
+		}
+		letters := a.mq.StreamAdmin(s.dlq())
+		if err := letters.refuseGroups(ctx, []source{letters.source(0)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refuseGroups answers a *GroupLiveError when somebody lives in any group of the sources.
+func (a *Admin) refuseGroups(ctx context.Context, sources []source) error {
+	groups, err := a.groupNames(ctx, sources)
+	if err != nil {
+		return err
+	}
+	for _, group := range groups {
+		if err := a.refuseLive(ctx, group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mark notes that the topic is being deleted, and returns the groups that it had at this and earlier calls.
+func (a *Admin) mark(ctx context.Context, groups []string) ([]string, error) {
+	text, err := a.mq.run(ctx, a.mq.scripts.topicMark, []string{metaKey(a.name)}, groups...).ToString()
+	if rueidis.IsRedisNil(err) {
+		return nil, fmt.Errorf("topic %s: %w", a.name, ErrUnknownTopic)
+	}
+	return strings.Fields(text), failure(ctx, "delete topic "+a.name, err)
+}
+
+func (a *Admin) groupNames(ctx context.Context, sources []source) ([]string, error) {
+	seen := map[string]bool{}
+	for _, s := range sources {
+		groups, err := a.mq.groupsOf(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		for name := range groups {
+			seen[name] = true
+		}
+	}
+	names := make([]string, 0, len(seen))
+	for name := range seen {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names, nil
+}
+
+// sweep removes what the topic has beside its meta. What is named in another key goes before that key.
+func (a *Admin) sweep(ctx context.Context, sources []source, groups []string) error {
+	for i, s := range sources {
+		if err := a.mq.removeBodies(ctx, s, allIDs); err != nil {
+			return err
+		}
+		if i == 0 || s.apart() {
+			for _, list := range []string{s.retry(), s.quarantine()} {
+				if err := a.dropItems(ctx, s, list, "*"); err != nil {
+					return err
+				}
+			}
+		}
+		if err := a.sweepLetters(ctx, s); err != nil {
+			return err
+		}
+		keys := []string{s.stream(), s.bodies(), s.retry(), s.quarantine()}
+		for _, group := range groups {
+			keys = append(keys, s.groupKeys(group)[1:]...)
+		}
+		if err := a.mq.client.Do(ctx, a.mq.client.B().Unlink().Key(keys...).Build()).Error(); err != nil {
+			return failure(ctx, "delete "+s.stream(), err)
+		}
+	}
+	for _, group := range groups {
+		if err := a.mq.client.Do(ctx, a.mq.client.B().Unlink().Key(a.source(0).members(group)).Build()).Error(); err != nil {
+			return failure(ctx, "delete members of "+group, err)
+		}
+	}
+	return nil
+}
+
+// sweepLetters removes the letters with the groups that consume them, in one step: their names are in it.
+func (a *Admin) sweepLetters(ctx context.Context, s source) error {
+	letters := source{layout: s.layout, topic: s.dlq(), single: true}
+	groups, err := a.mq.groupsOf(ctx, letters)
+	if err != nil {
+		return err
+	}
+	keys := []string{s.dlq(), s.replayed()}
+	for group := range groups {
+		keys = append(keys, letters.members(group))
+		keys = append(keys, letters.groupKeys(group)[1:]...)
+	}
+	return failure(ctx, "delete dead letters of "+a.name, a.mq.client.Do(ctx, a.mq.client.B().Unlink().Key(keys...).Build()).Error())
+}
+
+// allIDs is a border above every id.
+const allIDs = "+inf"
+
+func (a *Admin) deleteStream(ctx context.Context, how Removal) error {
+	sources, err := a.sources(ctx)
+	if err != nil {
+		return err
+	}
+	if !how.Force {
+		if err := a.refuseGroups(ctx, sources); err != nil {
+			return err
+		}
+	}
+	groups, err := a.groupNames(ctx, sources)
+	if err != nil {
+		return err
+	}
+	return a.sweep(ctx, sources, groups)
+}

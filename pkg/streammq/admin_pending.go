@@ -1,0 +1,121 @@
+package streammq
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+const (
+	pendingPage = 1000
+	maxPending  = 100_000 // entries that Pending looks at, of one partition
+)
+
+// PendingEntry is an entry that was given to a member and is not finished.
+type PendingEntry struct {
+	Partition  int
+	ID         string
+	Consumer   string
+	Idle       time.Duration
+	Deliveries int64
+}
+
+// PendingOrder is how Pending sorts.
+type PendingOrder string
+
+// The orders, the largest first; ties by partition and id.
+const (
+	PendingByIdle       PendingOrder = "idle"
+	PendingByDeliveries PendingOrder = "deliveries"
+)
+
+// PendingQuery chooses pending entries.
+type PendingQuery struct {
+	Order  PendingOrder  // "": by idle time
+	Idle   time.Duration // only those idle for at least that long
+	Offset int
+	Limit  int // 0: 100
+}
+
+// Pending lists a group's pending entries of all partitions in one order; see Admin.Pending.
+func (q *MQ) Pending(ctx context.Context, topic, group string, query PendingQuery) ([]PendingEntry, error) {
+	return q.Admin(topic).Pending(ctx, group, query)
+}
+
+// Pending lists a group's pending entries of all partitions in one order. It looks at up to 100,000 of each partition.
+// Errors: ErrUnknownTopic, ErrNotFound when there is no such group, ErrUnavailable.
+func (a *Admin) Pending(ctx context.Context, group string, query PendingQuery) ([]PendingEntry, error) {
+	sources, err := a.sources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []PendingEntry
+	for _, s := range sources {
+		if all, err = a.mq.pendingOf(ctx, s, group, query.Idle, all); err != nil {
+			return nil, err
+		}
+	}
+	sort.SliceStable(all, func(i, j int) bool {
+		if query.Order == PendingByDeliveries {
+			return all[i].Deliveries > all[j].Deliveries
+		}
+		return all[i].Idle > all[j].Idle
+	})
+	limit := query.Limit
+	if limit <= 0 {
+		limit = letterPage
+	}
+	from := min(max(0, query.Offset), len(all))
+	return all[from:min(from+limit, len(all))], nil
+}
+
+func (q *MQ) pendingOf(ctx context.Context, s source, group string, idle time.Duration, list []PendingEntry) ([]PendingEntry, error) {
+	from := "-"
+	for seen := 0; seen < maxPending; {
+		rows, err := q.client.Do(ctx, q.client.B().Xpending().Key(s.stream()).Group(group).Idle(idle.Milliseconds()).
+			Start(from).End("+").Count(pendingPage).Build()).ToArray()
+		if isMissing(err) {
+			return list, fmt.Errorf("group %s on %s: %w", group, s.stream(), ErrNotFound)
+		}
+		if err != nil {
+			return list, failure(ctx, "list pending entries of "+s.stream(), err)
+		}
+		for i := range rows {
+			e, err := decodePending(&rows[i])
+			if err != nil {
+				return list, err
+			}
+			e.Partition = s.part
+			list = append(list, e)
+			from = following(e.ID)
+		}
+		if seen += len(rows); len(rows) < pendingPage {
+			break
+		}
+	}
+	return list, nil
+}
+
+func decodePending(m *rueidis.RedisMessage) (PendingEntry, error) {
+	var e PendingEntry
+	row, err := m.ToArray()
+	if err != nil || len(row) != 4 {
+		return e, fmt.Errorf("%w: %d parts of a pending entry: %w", ErrMalformed, len(row), err)
+	}
+	if e.ID, err = row[0].ToString(); err != nil {
+		return e, err
+	}
+	if e.Consumer, err = row[1].ToString(); err != nil {
+		return e, err
+	}
+	idle, err := row[2].AsInt64()
+	if err != nil {
+		return e, err
+	}
+	e.Idle = time.Duration(idle) * time.Millisecond
+	e.Deliveries, err = row[3].AsInt64()
+	return e, err
+}

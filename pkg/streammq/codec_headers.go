@@ -1,0 +1,98 @@
+package streammq
+
+import (
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+)
+
+// decodeHeaders is json.Unmarshal into a map of strings; the texts of the map may share the memory of s.
+func decodeHeaders(s string) (map[string]string, error) {
+	if s == "" || s == "{}" {
+		return nil, nil
+	}
+	if headers, ok := plainHeaders(s); ok {
+		return headers, nil
+	}
+	var headers map[string]string
+	err := json.Unmarshal([]byte(s), &headers)
+	return headers, err
+}
+
+// plainHeaders reads what nearly all messages have: an object of strings without escapes and without spaces between
+// them. It answers false for everything else, which is for encoding/json to judge: every message passes here.
+func plainHeaders(s string) (map[string]string, bool) {
+	if len(s) < 2 || s[0] != '{' || s[len(s)-1] != '}' || !utf8.ValidString(s) {
+		return nil, false
+	}
+	headers := make(map[string]string, 4)
+	for rest := s[1 : len(s)-1]; ; {
+		name, after, ok := plainString(rest)
+		if !ok || !strings.HasPrefix(after, ":") {
+			return nil, false
+		}
+		value, after, ok := plainString(after[1:])
+		if !ok {
+			return nil, false
+		}
+		headers[name] = value
+		if after == "" {
+			return headers, true
+		}
+		if after[0] != ',' {
+			return nil, false
+		}
+		rest = after[1:]
+	}
+}
+
+// plainString reads a JSON string without escapes at the beginning of s, and what follows it.
+func plainString(s string) (text, after string, ok bool) {
+	if s == "" || s[0] != '"' {
+		return "", s, false
+	}
+	for i := 1; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"':
+			return s[1:i], s[i+1:], true
+		case c == '\\' || c < ' ':
+			return "", s, false
+		}
+	}
+	return "", s, false
+}
+
+// encodeHeaders is json.Marshal without its sorting and reflection: every message passes here.
+func encodeHeaders(headers map[string]string) string {
+	if len(headers) == 0 {
+		return "{}"
+	}
+	b := make([]byte, 1, 96)
+	b[0] = '{'
+	for name, value := range headers {
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = appendJSON(b, name)
+		b = append(b, ':')
+		b = appendJSON(b, value)
+	}
+	return string(append(b, '}'))
+}
+
+// appendJSON appends a JSON string. What is not valid UTF-8 becomes U+FFFD, as in json.Marshal.
+func appendJSON(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b = append(b, '\\', byte(r))
+		case r < ' ':
+			b = append(b, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
+		default:
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return append(b, '"')
+}

@@ -1,0 +1,168 @@
+package streammq
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// Defaults of contract §6.
+const (
+	DefaultPartitions    = 1
+	DefaultBatch         = 10
+	DefaultPoll          = time.Second
+	DefaultLease         = 15 * time.Second
+	DefaultRenew         = 3 * time.Second
+	DefaultRebalance     = 5 * time.Second
+	DefaultPendingScan   = 30 * time.Second
+	DefaultClaimIdle     = 300 * time.Second
+	DefaultClaimBatch    = 50
+	DefaultMaxAttempts   = 5
+	DefaultMaxUnanswered = 20
+	DefaultBackoff       = time.Second
+	DefaultMaxBackoff    = 60 * time.Second
+	DefaultMoverBatch    = 100
+	DefaultMoverEvery    = time.Second
+	DefaultRetention     = 100_000
+	DefaultTrimEvery     = 60 * time.Second
+	DefaultInlineMax     = 64 << 10
+	DefaultMaxPayload    = 16 << 20
+	DefaultStopTimeout   = 10 * time.Second
+	defaultMetaRefresh   = 5 * time.Second
+	defaultAckDelay      = 5 * time.Millisecond
+	defaultErrorBackoff  = 100 * time.Millisecond
+)
+
+// Bounds of what makes sense.
+const (
+	MaxPartitions   = 1024      // of a topic
+	maxName         = 200       // bytes of a topic's, group's or member's name
+	maxStreamKey    = 512       // bytes of a single stream's key
+	maxBatch        = 1000      // ids in one script: Lua unpacks them on its stack
+	maxAttempts     = 10_000    // of a message
+	maxPayloadLimit = 256 << 20 // bytes: Redis' own limit of a value is 512 MiB, and a copy must fit beside it
+	maxErrorText    = 2000      // characters of an error in a dead letter
+)
+
+// Layout is how keys are named; see the README.
+type Layout string
+
+// The layouts of contract §6. A topic's layout is written into its meta; the other one is refused.
+const (
+	LayoutSingle  Layout = "single"  // one Redis, with or without Sentinel
+	LayoutCluster Layout = "cluster" // Redis Cluster: what one script touches carries its stream key as hash tag
+)
+
+// Config is what all parts of one MQ share. NewDefaultConfig gives every default.
+type Config struct {
+	// Layout of the keys.
+	Layout Layout
+	// InlineMax is the size in bytes up to which a payload lies in its stream's entry; larger ones lie beside it.
+	InlineMax int
+	// MaxPayload is the largest payload in bytes.
+	MaxPayload int
+	// MetaRefresh is how long a producer trusts what it knows of a topic.
+	MetaRefresh time.Duration
+	// Now is the clock of the process; leases and due times are judged by Redis' own.
+	Now func() time.Time
+	// Log receives what a person should see.
+	Log *slog.Logger
+	// Observer receives what metrics count.
+	Observer Observer
+}
+
+// NewDefaultConfig is the configuration of contract §6 for one Redis.
+func NewDefaultConfig() Config {
+	return Config{
+		Layout: LayoutSingle, InlineMax: DefaultInlineMax, MaxPayload: DefaultMaxPayload, MetaRefresh: defaultMetaRefresh,
+		Now: time.Now, Log: slog.New(slog.DiscardHandler), Observer: noObserver{},
+	}
+}
+
+// Validate names every setting that is out of its range; its error wraps ErrConfig.
+func (c Config) Validate() error {
+	var p problems
+	p.refuse(c.Layout != LayoutSingle && c.Layout != LayoutCluster, "Layout %q: must be %s or %s", c.Layout, LayoutSingle, LayoutCluster)
+	p.refuse(c.InlineMax < 0 || c.InlineMax > maxPayloadLimit, "InlineMax %d: 0 to %d", c.InlineMax, maxPayloadLimit)
+	p.refuse(c.MaxPayload < 0 || c.MaxPayload > maxPayloadLimit, "MaxPayload %d: 0 to %d", c.MaxPayload, maxPayloadLimit)
+	p.refuse(c.MetaRefresh <= 0, "MetaRefresh %s: must be positive", c.MetaRefresh)
+	p.refuse(c.Now == nil || c.Log == nil || c.Observer == nil, "Now, Log and Observer must be set")
+	return p.err()
+}
+
+// problems collects what is wrong with a configuration.
+type problems []error
+
+func (p *problems) refuse(bad bool, format string, args ...any) {
+	if bad {
+		*p = append(*p, fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...)))
+	}
+}
+
+func (p *problems) check(err error) {
+	if err != nil {
+		*p = append(*p, err)
+	}
+}
+
+func (p problems) err() error { return errors.Join(p...) }
+
+// Topic is a partitioned topic as it is created.
+type Topic struct {
+	Name string
+	// Partitions is 1…MaxPartitions; it can only grow.
+	Partitions int
+	// Status keeps the status of each message under task:status:<uuid> for three days; see MQ.Statuses. It costs two
+	// commands a message. It can be turned on later, not off. The first group that runs a message writes its status.
+	Status bool
+}
+
+// Validate names what is wrong; its error wraps ErrTopicName or ErrPartitions.
+func (t Topic) Validate() error {
+	return errors.Join(checkName(t.Name, ErrTopicName), checkPartitions(t.Partitions))
+}
+
+func checkPartitions(n int) error {
+	if n < 1 || n > MaxPartitions {
+		return fmt.Errorf("%d partitions: %w: 1 to %d", n, ErrPartitions, MaxPartitions)
+	}
+	return nil
+}
+
+// checkName keeps names out that would make two keys one: keys are joined with colons, braces make hash tags.
+func checkName(name string, kind error) error {
+	if name == "" || len(name) > maxName {
+		return fmt.Errorf("%q of %d bytes: %w: 1 to %d", clip(name, 64), len(name), kind, maxName)
+	}
+	for i := range len(name) {
+		if c := name[i]; c != '-' && c != '_' && c != '.' && !isAlphanumeric(c) {
+			return fmt.Errorf("%q: %w: only A–Z, a–z, 0–9, dot, dash and underscore", clip(name, 64), kind)
+		}
+	}
+	return nil
+}
+
+// checkStreamKey allows what other systems name their streams, but no hash tag of their own.
+func checkStreamKey(key string) error {
+	if key == "" || len(key) > maxStreamKey {
+		return fmt.Errorf("%q of %d bytes: %w: 1 to %d", clip(key, 64), len(key), ErrStreamKey, maxStreamKey)
+	}
+	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r == '{' || r == '}' || r == 0x7f }) {
+		return fmt.Errorf("%q: %w: no braces, spaces or control characters", clip(key, 64), ErrStreamKey)
+	}
+	return nil
+}
+
+func isAlphanumeric(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+}
+
+// clip cuts a text to at most n bytes without breaking a character.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}

@@ -1,0 +1,204 @@
+package streammq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// errLost tells that another member has, or may have, the source now.
+var errLost = errors.New("lease lost")
+
+// reader reads one source for one consumer, under one epoch.
+type reader struct {
+	mq       *MQ
+	src      source
+	group    string
+	consumer string
+	epoch    string // empty on a single stream
+	status   bool   // of a single stream: its messages have one
+	letters  string // key of the stream of its dead letters; empty: the topic's, or the partition's, own
+	claims   string // ms from which a read takes what others have not touched; empty: it takes nothing of theirs
+}
+
+func (r *reader) keys() []string {
+	return []string{r.src.stream(), r.src.epoch(r.group), r.src.due(r.group), r.src.attempts(r.group)}
+}
+
+// raw is an entry as Redis gave it, with the fence of its delivery.
+type raw struct {
+	id         string
+	fields     []string
+	deliveries int64
+	attempts   int // failed ones in place
+}
+
+// fetched is the answer of a read.
+type fetched struct {
+	entries []raw
+	lost    int           // entries whose data is gone
+	last    string        // fetch: the stream's last id when nothing new was there; recover: the last id looked at
+	wait    time.Duration // until the next retry in place; negative: none waits
+}
+
+// fetch reads retries that are due, then what it claims, then new entries. Errors: errLost, or Redis' own.
+func (r *reader) fetch(ctx context.Context, most int) (fetched, error) {
+	return r.call(ctx, r.mq.scripts.fetch, r.epoch, r.group, r.consumer, strconv.Itoa(most), r.claims)
+}
+
+// recover takes over pending entries after an id ("" for all). Errors: errLost, or Redis' own.
+func (r *reader) recover(ctx context.Context, most int, after string) (fetched, error) {
+	from := "-"
+	if after != "" {
+		from = following(after) // the emulator knows no "(" here
+	}
+	return r.call(ctx, r.mq.scripts.recover, r.epoch, r.group, r.consumer, strconv.Itoa(most), from)
+}
+
+// claim takes entries of dead consumers of a single stream, and of silent ones.
+func (r *reader) claim(ctx context.Context, most int, idle time.Duration, dead []string) (fetched, error) {
+	args := append([]string{r.group, r.consumer, strconv.Itoa(most), strconv.FormatInt(idle.Milliseconds(), 10)}, dead...)
+	return r.call(ctx, r.mq.scripts.claim, args...)
+}
+
+func (r *reader) call(ctx context.Context, s script, args ...string) (fetched, error) {
+	answer, err := r.mq.run(ctx, s, r.keys(), args...).ToArray()
+	if err != nil {
+		return fetched{}, err
+	}
+	if code, err := answer[0].AsInt64(); err != nil || code != 1 {
+		return fetched{}, errLost
+	}
+	f := fetched{wait: -1}
+	items, err := answer[1].ToArray()
+	if err != nil {
+		return f, err
+	}
+	f.entries = make([]raw, len(items))
+	for i := range items {
+		if f.entries[i], err = decodeRaw(&items[i]); err != nil {
+			return f, err
+		}
+	}
+	lost, err := answer[2].AsInt64()
+	f.lost = int(lost)
+	if len(answer) > 3 && err == nil {
+		f.last, err = answer[3].ToString()
+	}
+	if len(answer) > 4 && err == nil {
+		var ms int64
+		ms, err = answer[4].AsInt64()
+		f.wait = time.Duration(ms) * time.Millisecond
+	}
+	if len(answer) > 5 && err == nil {
+		err = f.unpack(&answer[5])
+	}
+	return f, err
+}
+
+// unpack adds the new entries, which come packed.
+func (f *fetched) unpack(m *rueidis.RedisMessage) error {
+	text, err := m.ToString()
+	if err != nil {
+		return err
+	}
+	entries, err := decodePacked(text)
+	if len(f.entries) == 0 {
+		f.entries = entries
+	} else {
+		f.entries = append(f.entries, entries...)
+	}
+	return err
+}
+
+// decodeRaw reads {{id, {field, value, …}}, deliveries, attempts}.
+func decodeRaw(m *rueidis.RedisMessage) (raw, error) {
+	var e raw
+	parts, err := m.ToArray()
+	if err != nil || len(parts) != 3 {
+		return e, fmt.Errorf("%w: %d parts of an entry: %w", ErrMalformed, len(parts), err)
+	}
+	if e.id, e.fields, err = decodePair(&parts[0]); err != nil {
+		return e, err
+	}
+	if e.deliveries, err = parts[1].AsInt64(); err != nil {
+		return e, err
+	}
+	attempts, err := parts[2].AsInt64()
+	e.attempts = int(attempts)
+	return e, err
+}
+
+// decodePair reads {id, {field, value, …}}.
+func decodePair(m *rueidis.RedisMessage) (id string, fields []string, err error) {
+	pair, err := m.ToArray()
+	if err != nil || len(pair) != 2 {
+		return "", nil, fmt.Errorf("%w: %d parts of an entry's data: %w", ErrMalformed, len(pair), err)
+	}
+	if id, err = pair[0].ToString(); err != nil {
+		return "", nil, err
+	}
+	fields, err = pair[1].AsStrSlice()
+	return id, fields, err
+}
+
+// parcel is a delivery with what its entry holds; malformed ones have an error instead.
+type parcel struct {
+	raw
+	entry entry
+	bad   error
+}
+
+// unpack decodes entries and gets the payloads that lie beside the stream.
+func (r *reader) unpack(ctx context.Context, entries []raw) ([]parcel, error) {
+	parcels := make([]parcel, len(entries))
+	var beside []int
+	var commands rueidis.Commands
+	for i, e := range entries {
+		p := parcel{raw: e}
+		p.entry, p.bad = decodeEntry(e.fields)
+		if p.bad == nil && p.entry.payloadRef != "" {
+			beside = append(beside, i)
+			commands = append(commands, r.mq.client.B().Get().Key(r.src.body(p.entry.payloadRef)).Build())
+		}
+		parcels[i] = p
+	}
+	if len(commands) == 0 {
+		return parcels, nil
+	}
+	for j, result := range r.mq.client.DoMulti(ctx, commands...) {
+		p := &parcels[beside[j]]
+		text, err := result.ToString()
+		switch {
+		case rueidis.IsRedisNil(err):
+			p.bad = fmt.Errorf("%w: the payload %s beside the stream was removed", ErrMalformed, p.entry.payloadRef)
+		case err != nil:
+			return nil, err
+		}
+		p.entry.payload = []byte(text)
+	}
+	return parcels, nil
+}
+
+// forOthers tells that the entry was added again for another group, which had failed it or asked for its replay.
+func (p *parcel) forOthers(group string) bool {
+	other := p.entry.headers[HeaderRetryGroup]
+	return other != "" && other != group
+}
+
+func (r *reader) delivery(p *parcel) *Delivery {
+	original := p.entry.originalID
+	if original == "" {
+		original = p.id
+	}
+	return &Delivery{
+		Topic: r.src.topic, Partition: r.src.part, Group: r.group, ID: p.id, UUID: p.entry.headers[HeaderUUID],
+		Key: p.entry.key, Payload: p.entry.payload, Headers: p.entry.headers,
+		Attempt: p.entry.retryCount + p.attempts + 1, Deliveries: p.deliveries, MaxAttempts: p.entry.maxRetries,
+		OriginalID: original, Published: p.entry.timestamp, Epoch: r.epoch,
+	}
+}

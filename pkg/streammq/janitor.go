@@ -1,0 +1,127 @@
+package streammq
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+const maxZombiePending = 1000 // they are moved inside one script
+
+// JanitorConfig says which consumers' names are removed from their group: those without a heartbeat that have been idle
+// for long and hold little. Each start of a member has a name of its own, so that names of the dead gather.
+type JanitorConfig struct {
+	// Interval between two looks, the first at start; 0: none.
+	Interval time.Duration
+	// MinIdle is how long the consumer must have been idle.
+	MinIdle time.Duration
+	// MaxPending is the most pending entries that it may have; they are moved to the member that removes it.
+	MaxPending int
+	// DryRun only logs and counts.
+	DryRun bool
+}
+
+// Defaults of ZOMBIE_* in contract §7.
+const (
+	DefaultZombieInterval = 10 * time.Minute
+	DefaultZombieMinIdle  = 72 * time.Hour
+)
+
+func (c JanitorConfig) validate(p *problems) {
+	p.refuse(c.Interval < 0 || c.MinIdle < 0, "Janitor.Interval %s, MinIdle %s: must not be negative", c.Interval, c.MinIdle)
+	p.refuse(c.MaxPending < 0 || c.MaxPending > maxZombiePending, "Janitor.MaxPending %d: 0 to %d", c.MaxPending, maxZombiePending)
+}
+
+// clean looks once at the sources that this member works on: on a topic it owns them, so that no two members remove
+// names of one stream, and nobody but it has pending entries there.
+func (s *Subscriber) clean(ctx context.Context) {
+	live, _, err := s.beat(ctx, s.cfg.Lease)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.warn(ctx, "streammq: looking for dead consumers failed", err)
+		}
+		return
+	}
+	alive := map[string]bool{s.name: true}
+	for _, m := range live {
+		alive[m.name] = true
+	}
+	seen := map[string]bool{}
+	for _, w := range s.owned() {
+		if seen[w.src.stream()] {
+			continue // a reader and a claimer share their stream
+		}
+		seen[w.src.stream()] = true
+		if err := s.cleanSource(ctx, w, alive); err != nil && ctx.Err() == nil {
+			s.warn(ctx, "streammq: removing dead consumers failed", err)
+		}
+	}
+}
+
+func (s *Subscriber) cleanSource(ctx context.Context, w *worker, alive map[string]bool) error {
+	src := w.src
+	consumers, err := s.mq.client.Do(ctx, s.mq.client.B().XinfoConsumers().Key(src.stream()).Group(s.cfg.Group).Build()).ToArray()
+	if isMissing(err) {
+		return nil
+	}
+	if err != nil {
+		return failure(ctx, "list consumers of "+src.stream(), err)
+	}
+	for i := range consumers {
+		info, err := consumers[i].AsMap()
+		if err != nil {
+			return err
+		}
+		if err := s.cleanOne(ctx, w, info, alive); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cleanOne removes one name. What it holds is w's then, which takes it up at once.
+func (s *Subscriber) cleanOne(ctx context.Context, w *worker, info map[string]rueidis.RedisMessage, alive map[string]bool) error {
+	field := func(name string) int64 {
+		m := info[name]
+		n, _ := m.AsInt64() // the server answers numbers
+		return n
+	}
+	m := info["name"]
+	name, err := m.ToString()
+	if err != nil {
+		return err
+	}
+	src, idle := w.src, time.Duration(field("idle"))*time.Millisecond
+	if alive[name] || src.single && alive[strings.TrimSuffix(name, claimSuffix)] ||
+		idle < s.cfg.Janitor.MinIdle || field("pending") > int64(s.cfg.Janitor.MaxPending) {
+		return nil
+	}
+	if !s.cfg.Janitor.DryRun {
+		removed, moved, err := s.mq.removeConsumer(ctx, src, s.cfg.Group, name, w.consumer, s.cfg.Janitor)
+		if moved > 0 {
+			w.heir.Store(true)
+		}
+		if err != nil || !removed {
+			return err
+		}
+	}
+	s.mq.observe(Event{Kind: EventZombie, Topic: src.topic, Partition: src.part, Group: s.cfg.Group, Member: s.cfg.Member, Count: 1})
+	s.mq.cfg.Log.InfoContext(ctx, "streammq: dead consumer removed", slog.String("stream", src.stream()), slog.String("group", s.cfg.Group),
+		slog.String("consumer", name), slog.Duration("idle", idle), slog.Bool("dry_run", s.cfg.Janitor.DryRun))
+	return nil
+}
+
+// removeConsumer checks and removes in one step; it also answers how many entries are the heir's now.
+func (q *MQ) removeConsumer(ctx context.Context, src source, group, name, heir string, c JanitorConfig) (removed bool, moved int, err error) {
+	answer, err := q.run(ctx, q.scripts.consumerRemove, []string{src.stream()}, group, name, heir, millis(c.MinIdle),
+		strconv.Itoa(c.MaxPending)).AsIntSlice()
+	if err != nil || len(answer) != 2 {
+		return false, 0, failure(ctx, fmt.Sprintf("remove consumer %s of %s", name, src.stream()), err)
+	}
+	return answer[0] == 1, int(answer[1]), nil
+}

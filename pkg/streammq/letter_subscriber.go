@@ -1,0 +1,119 @@
+package streammq
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// LetterHandler runs one dead letter. Success ends it for the group; Retry and an error bring it again later; whatever
+// its result, the letter stays listed until it is deleted, so that a handler that gives up loses nothing.
+type LetterHandler func(ctx context.Context, letter Letter) Result
+
+// LetterSubscriber consumes dead letters for one group, as a single stream is consumed: any number of members, each
+// letter to one of them, at least once.
+type LetterSubscriber struct {
+	letters *Letters
+	cfg     SubscriberConfig
+}
+
+// NewDefaultLetterConfig has the defaults of a single stream for a group that consumes dead letters.
+func NewDefaultLetterConfig(group, consumer string) SubscriberConfig {
+	return NewDefaultStreamConfig("", group, consumer, nil)
+}
+
+// NewSubscriber makes a subscriber of these letters from a NewDefaultLetterConfig; its StreamKey and Handler are set
+// here. Errors: those of SubscriberConfig.Validate.
+func (l *Letters) NewSubscriber(cfg SubscriberConfig, run LetterHandler) (*LetterSubscriber, error) {
+	cfg.StreamKey, cfg.Handler = "letters", nil // the real key may have braces
+	if run != nil {
+		cfg.Handler = func(ctx context.Context, d *Delivery) Result {
+			result := run(ctx, *d.letter)
+			if result.Outcome == OutcomeDeadLetter {
+				result.Outcome = OutcomeFail
+			}
+			return result
+		}
+	}
+	cfg.MaxUnanswered, cfg.DeadLetters, cfg.DeadLetterStream = 0, DeadLetterDrop, "" // there are no letters of letters
+	cfg.Retention, cfg.RetryMode = Retention{}, RetryInPlace
+	return &LetterSubscriber{letters: l, cfg: cfg}, cfg.Validate()
+}
+
+// Run consumes until ctx ends; on a cluster the letters of each partition, new ones too as the topic grows.
+// Errors: ErrUnknownTopic when there is no such topic, or it was deleted; ErrStuck.
+func (s *LetterSubscriber) Run(ctx context.Context) error {
+	ctx, end := context.WithCancelCause(ctx)
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	var all error
+	failed := func(err error) {
+		mu.Lock()
+		all = errors.Join(all, err)
+		mu.Unlock()
+		end(err)
+	}
+	started := 0
+	grow := func(ctx context.Context) {
+		homes, err := s.homes(ctx)
+		switch {
+		case isPassing(err), ctx.Err() != nil:
+			return
+		case err != nil:
+			failed(err)
+			return
+		}
+		for ; started < len(homes); started++ {
+			one := s.one(homes[started])
+			running.Go(func() {
+				if err := one.Run(ctx); err != nil {
+					failed(err)
+				}
+			})
+		}
+	}
+	every(ctx, &running, s.cfg.Rebalance, grow)
+	<-ctx.Done()
+	running.Wait()
+	end(nil)
+	return all
+}
+
+// homes are the sources whose letters lie apart. Errors: those of MQ.Partitions.
+func (s *LetterSubscriber) homes(ctx context.Context) ([]source, error) {
+	if s.topic() != "" {
+		if _, err := s.letters.mq.Partitions(ctx, s.letters.topic); err != nil {
+			return nil, err
+		}
+	}
+	return s.letters.homes(ctx, -1)
+}
+
+// topic is whose letters these are; "" when they are not a topic's.
+func (s *LetterSubscriber) topic() string {
+	if s.letters.single || s.letters.named != "" {
+		return ""
+	}
+	return s.letters.topic
+}
+
+func (s *LetterSubscriber) one(home source) *Subscriber {
+	cfg := s.cfg
+	cfg.StreamKey = s.letters.home(home).dlq
+	one := s.letters.mq.newSubscriber(cfg)
+	one.letters, one.ofTopic = s.letters, s.topic()
+	return one
+}
+
+// asLetter lets a parcel be what it is, whatever was wrong with the message in it.
+func (w *worker) asLetter(p *parcel) *Letter {
+	fields := make(map[string]string, len(p.fields)/2)
+	for i := 0; i+1 < len(p.fields); i += 2 {
+		fields[p.fields[i]] = p.fields[i+1]
+	}
+	letter := decodeLetter(p.id, fields)
+	if l := w.sub.letters; l.named == "" {
+		letter.Topic, letter.Single = l.topic, l.single
+	}
+	return &letter
+}

@@ -1,0 +1,383 @@
+package streammq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// Letter is a dead letter.
+type Letter struct {
+	Topic      string // or the single stream's key
+	Single     bool   // the message came from a single stream
+	Partition  int    // of the message
+	ID         string // of the letter, in the dead letters of its topic or, on a cluster, of its partition
+	OriginalID string // of the message's first entry
+	Group      string // that gave it up
+	Key        string
+	Payload    []byte
+	Headers    map[string]string
+	Attempts   int // failed ones
+	MaxRetries int
+	FailedAt   time.Time
+	Error      string
+	// Raw are the fields of an entry that could not be read, as they were; nil for all others.
+	Raw map[string]string
+	// Replayed is the id of the entry that a replay added; empty: none did.
+	Replayed string
+	// published is the message's own time.
+	published time.Time
+}
+
+// LetterQuery chooses dead letters of a topic.
+type LetterQuery struct {
+	Partition int    // -1: all
+	Group     string // "": all
+	After     string // letters with greater ids; "": from the first. On a cluster it counts within one partition
+	Limit     int    // most letters to return; 0: 100
+	// Unreplayed leaves out letters that were replayed.
+	Unreplayed bool
+	// Match, if set, is asked for each.
+	Match func(*Letter) bool
+}
+
+const (
+	letterPage  = 100 // letters of one read
+	maxLetters  = 10_000
+	letterBatch = 1000 // ids of one deletion
+)
+
+// Letters is the dead letters of one topic, of one single stream, or of a stream of their own.
+type Letters struct {
+	mq     *MQ
+	topic  string
+	single bool
+	named  string // not empty: a stream of letters with that key, whatever they are of
+}
+
+// Letters gives access to a topic's dead letters.
+func (q *MQ) Letters(topic string) *Letters { return &Letters{mq: q, topic: topic} }
+
+// StreamLetters gives access to a single stream's dead letters.
+func (q *MQ) StreamLetters(streamKey string) *Letters {
+	return &Letters{mq: q, topic: streamKey, single: true}
+}
+
+// NamedLetters gives access to the dead letters of a SubscriberConfig.DeadLetterStream, of all topics and streams whose
+// letters go there. On a cluster, where it lies in a slot of its own, a replay is two steps, the message first: a crash
+// between them lets the letter be replayed once more. On one Redis it is one step, as everywhere else.
+func (q *MQ) NamedLetters(key string) *Letters { return &Letters{mq: q, named: key} }
+
+// letterHome is one stream of letters.
+type letterHome struct{ dlq, replayed string }
+
+func (l *Letters) home(s source) letterHome {
+	if l.named != "" {
+		return letterHome{l.named, beside(l.named, "replayed")}
+	}
+	return letterHome{s.dlq(), s.replayed()}
+}
+
+// String names them in errors.
+func (l *Letters) String() string { return l.topic + l.named }
+
+func (l *Letters) source(partition int) source {
+	return source{layout: l.mq.cfg.Layout, topic: l.topic, part: partition, single: l.single}
+}
+
+// Apart tells whether each partition has a stream of letters of its own, within which ids count and which is asked for by its
+// partition: so it is on a cluster.
+func (l *Letters) Apart() bool {
+	return !l.single && l.named == "" && l.mq.cfg.Layout == LayoutCluster
+}
+
+// homes are the sources whose dead letter streams differ.
+func (l *Letters) homes(ctx context.Context, partition int) ([]source, error) {
+	if !l.Apart() {
+		return []source{l.source(0)}, nil
+	}
+	if partition >= 0 {
+		return []source{l.source(partition)}, nil
+	}
+	n, err := l.mq.Partitions(ctx, l.topic)
+	homes := make([]source, n)
+	for i := range homes {
+		homes[i] = l.source(i)
+	}
+	return homes, err
+}
+
+// List returns letters from the oldest on, on a cluster partition by partition. Errors: ErrUnknownTopic, ErrUnavailable.
+func (l *Letters) List(ctx context.Context, query LetterQuery) ([]Letter, error) {
+	homes, err := l.homes(ctx, query.Partition)
+	if err != nil {
+		return nil, err
+	}
+	limit := query.Limit
+	if limit <= 0 {
+		limit = letterPage
+	}
+	var list []Letter
+	for _, home := range homes {
+		err := l.each(ctx, home, query, func(letter Letter) bool {
+			list = append(list, letter)
+			return len(list) < min(limit, maxLetters)
+		})
+		if err != nil || len(list) >= min(limit, maxLetters) {
+			return list, err
+		}
+	}
+	return list, nil
+}
+
+// each pages through one stream of letters until use answers false.
+func (l *Letters) each(ctx context.Context, home source, query LetterQuery, use func(Letter) bool) error {
+	from := "-"
+	if query.After != "" {
+		from = "(" + query.After
+	}
+	for {
+		entries, err := l.mq.client.Do(ctx, l.mq.client.B().Xrange().Key(l.home(home).dlq).Start(from).End("+").Count(letterPage).Build()).AsXRange()
+		if err != nil {
+			return failure(ctx, "list dead letters", err)
+		}
+		letters, err := l.decode(ctx, home, entries)
+		if err != nil {
+			return err
+		}
+		for i := range letters {
+			if query.wants(&letters[i]) && !use(letters[i]) {
+				return nil
+			}
+		}
+		if len(entries) < letterPage {
+			return nil
+		}
+		from = "(" + entries[len(entries)-1].ID
+	}
+}
+
+func (query *LetterQuery) wants(letter *Letter) bool {
+	return (query.Partition < 0 || letter.Partition == query.Partition) &&
+		(query.Group == "" || letter.Group == query.Group) &&
+		(!query.Unreplayed || letter.Replayed == "") &&
+		(query.Match == nil || query.Match(letter))
+}
+
+// Get returns one letter; on a cluster partition says where it is, otherwise it is not looked at.
+// Errors: ErrNotFound, ErrUnavailable.
+func (l *Letters) Get(ctx context.Context, partition int, id string) (Letter, error) {
+	home := l.source(max(0, partition))
+	if l.mq.cfg.Layout == LayoutSingle {
+		home = l.source(0)
+	}
+	entries, err := l.mq.client.Do(ctx, l.mq.client.B().Xrange().Key(l.home(home).dlq).Start(id).End(id).Build()).AsXRange()
+	if err != nil {
+		return Letter{}, failure(ctx, "read dead letter "+id, err)
+	}
+	letters, err := l.decode(ctx, home, entries)
+	if err == nil && len(letters) == 0 {
+		err = fmt.Errorf("dead letter %s of %s: %w", id, l, ErrNotFound)
+	}
+	if err != nil {
+		return Letter{}, err
+	}
+	return letters[0], nil
+}
+
+func (l *Letters) decode(ctx context.Context, home source, entries []rueidis.XRangeEntry) ([]Letter, error) {
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	ids := make([]string, len(entries))
+	for i, e := range entries {
+		ids[i] = e.ID
+	}
+	marks, err := l.mq.client.Do(ctx, l.mq.client.B().Hmget().Key(l.home(home).replayed).Field(ids...).Build()).ToArray()
+	if err != nil {
+		return nil, failure(ctx, "read replays of dead letters", err)
+	}
+	letters := make([]Letter, len(entries))
+	for i, e := range entries {
+		letters[i] = decodeLetter(e.ID, e.FieldValues)
+		if l.named == "" {
+			letters[i].Topic, letters[i].Single = l.topic, l.single
+		}
+		if l.Apart() { // what could not be read may not name it
+			letters[i].Partition = home.part
+		}
+		if !marks[i].IsNil() {
+			letters[i].Replayed, _ = marks[i].ToString() // a hash holds strings
+		}
+	}
+	return letters, nil
+}
+
+// decodeLetter reads what it can: a letter that is shown half is better than one that hides the others.
+func decodeLetter(id string, fields map[string]string) Letter {
+	letter := Letter{
+		ID: id, OriginalID: fields[fieldOriginalID], Group: fields[fieldGroup], Key: fields[fieldKey], Error: fields[fieldError],
+		Payload: []byte(fields[fieldPayload]), Topic: fields[fieldOriginalTopic], Single: fields[fieldSingle] == statusOn,
+	}
+	letter.Partition, _ = decodeCount(fields[fieldPartition])
+	letter.Attempts, _ = decodeCount(fields[fieldRetryCount])
+	letter.MaxRetries, _ = decodeCount(fields[fieldMaxRetries])
+	letter.FailedAt, _ = decodeTime(fields[fieldFailedAt])
+	letter.published, _ = decodeTime(fields[fieldTimestamp])
+	letter.Headers, _ = decodeHeaders(fields[fieldHeaders])
+	for name, value := range fields {
+		if rest, ok := strings.CutPrefix(name, rawPrefix); ok {
+			if letter.Raw == nil {
+				letter.Raw = map[string]string{}
+			}
+			letter.Raw[rest] = value
+		}
+	}
+	return letter
+}
+
+// Replay adds a letter's message to its partition again, for the group that gave it up, with all its attempts before it,
+// and marks the letter in the same step: once, however many ask. The letter stays until it is deleted.
+// It returns the id of the new entry. Errors: ErrReplayed, ErrMalformed (it has no message), ErrNotFound, ErrUnavailable.
+func (l *Letters) Replay(ctx context.Context, letter Letter) (string, error) {
+	if letter.Raw != nil {
+		return "", fmt.Errorf("dead letter %s: %w: its entry could not be read", letter.ID, ErrMalformed)
+	}
+	home := source{layout: l.mq.cfg.Layout, topic: letter.Topic, part: letter.Partition, single: letter.Single}
+	if l.named == "" {
+		home = l.source(letter.Partition)
+	}
+	r := reader{mq: l.mq, src: home, group: letter.Group}
+	e := r.again(entry{
+		payload: letter.Payload, timestamp: letter.published, maxRetries: letter.MaxRetries, key: letter.Key,
+		headers: letter.Headers, originalID: letter.OriginalID,
+	}, letter.OriginalID)
+	at := l.home(home)
+	if l.named != "" && l.mq.cfg.Layout == LayoutCluster {
+		return l.replayFar(ctx, letter, home, e)
+	}
+	answer, err := l.mq.run(ctx, l.mq.scripts.letterReplay, []string{at.dlq, at.replayed, home.stream()},
+		append([]string{letter.ID}, e.fields()...)...).ToArray()
+	if err != nil {
+		return "", failure(ctx, "replay dead letter "+letter.ID, err)
+	}
+	code, err := answer[0].AsInt64()
+	switch {
+	case err != nil:
+		return "", err
+	case code == -2:
+		return "", fmt.Errorf("replay dead letter %s to %s: %w: its stream is not there", letter.ID, home.stream(), ErrUnknownTopic)
+	case code < 0:
+		return "", fmt.Errorf("dead letter %s of %s: %w", letter.ID, l, ErrNotFound)
+	}
+	id, err := answer[1].ToString()
+	if err == nil && code == 0 {
+		err = fmt.Errorf("dead letter %s, as entry %s: %w", letter.ID, id, ErrReplayed)
+	}
+	return id, err
+}
+
+// replayFar is Replay where the letter and its message's partition lie in two slots: at least once.
+func (l *Letters) replayFar(ctx context.Context, letter Letter, home source, e entry) (string, error) {
+	now, err := l.Get(ctx, 0, letter.ID)
+	if err != nil {
+		return "", err
+	}
+	if now.Replayed != "" {
+		return now.Replayed, fmt.Errorf("dead letter %s, as entry %s: %w", letter.ID, now.Replayed, ErrReplayed)
+	}
+	add := l.mq.client.B().Arbitrary("XADD").Keys(home.stream()).Args("NOMKSTREAM", "*").Args(e.fields()...)
+	id, err := l.mq.client.Do(ctx, add.Build()).ToString()
+	if rueidis.IsRedisNil(err) {
+		return "", fmt.Errorf("replay dead letter %s to %s: %w: its stream is not there", letter.ID, home.stream(), ErrUnknownTopic)
+	}
+	if err != nil {
+		return "", failure(ctx, "replay dead letter "+letter.ID, err)
+	}
+	mark := l.mq.client.B().Hset().Key(l.home(home).replayed).FieldValue().FieldValue(letter.ID, id)
+	return id, failure(ctx, "mark dead letter "+letter.ID+" as replayed", l.mq.client.Do(ctx, mark.Build()).Error())
+}
+
+// ReplayAll replays what the query chooses and was not replayed, at most perSecond letters a second (0: no limit), and
+// returns how many it did. It can be called again after an error: what was replayed is not replayed again.
+// With dryRun it only counts.
+func (l *Letters) ReplayAll(ctx context.Context, query LetterQuery, perSecond int, dryRun bool) (int, error) {
+	homes, err := l.homes(ctx, query.Partition)
+	if err != nil {
+		return 0, err
+	}
+	query.Unreplayed = true
+	count, began := 0, l.mq.cfg.Now()
+	for _, home := range homes {
+		var failed error
+		err := l.each(ctx, home, query, func(letter Letter) bool {
+			if !dryRun {
+				_, failed = l.Replay(ctx, letter)
+				switch {
+				case errors.Is(failed, ErrReplayed), errors.Is(failed, ErrNotFound), errors.Is(failed, ErrMalformed), errors.Is(failed, ErrUnknownTopic):
+					failed = nil // somebody was faster, or there is nothing to replay
+					return true
+				case failed != nil:
+					return false
+				}
+				failed = l.pace(ctx, began, count+1, perSecond)
+			}
+			count++
+			return failed == nil && (query.Limit <= 0 || count < query.Limit)
+		})
+		if err = errors.Join(err, failed); err != nil || query.Limit > 0 && count >= query.Limit {
+			return count, err
+		}
+	}
+	return count, nil
+}
+
+// pace waits until n letters are not too many for the time since began.
+func (l *Letters) pace(ctx context.Context, began time.Time, n, perSecond int) error {
+	if perSecond <= 0 {
+		return nil
+	}
+	ahead := time.Duration(n)*time.Second/time.Duration(perSecond) - l.mq.cfg.Now().Sub(began)
+	timer := time.NewTimer(max(0, ahead))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Delete removes letters of one partition (looked at on a cluster only) and returns how many there were.
+func (l *Letters) Delete(ctx context.Context, partition int, ids ...string) (int, error) {
+	home := l.source(max(0, partition))
+	total := 0
+	for len(ids) > 0 {
+		n := min(len(ids), letterBatch)
+		deleted, err := l.mq.run(ctx, l.mq.scripts.letterDelete, []string{l.home(home).dlq, l.home(home).replayed}, ids[:n]...).AsInt64()
+		if err != nil {
+			return total, failure(ctx, "delete dead letters of "+l.String(), err)
+		}
+		total, ids = total+int(deleted), ids[n:]
+	}
+	return total, nil
+}
+
+// Clear removes all letters of the topic, and their marks.
+func (l *Letters) Clear(ctx context.Context) error {
+	homes, err := l.homes(ctx, -1)
+	if err != nil {
+		return err
+	}
+	for _, home := range homes {
+		if err := l.mq.client.Do(ctx, l.mq.client.B().Unlink().Key(l.home(home).dlq, l.home(home).replayed).Build()).Error(); err != nil {
+			return failure(ctx, "clear dead letters of "+l.String()+" partition "+strconv.Itoa(home.part), err)
+		}
+	}
+	return nil
+}

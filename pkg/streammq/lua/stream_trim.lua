@@ -1,0 +1,62 @@
+-- Removes entries that every group has finished and that are too many or too old, oldest first, a portion a call.
+-- The border is the oldest entry that any group still needs: its first pending one or the one after its last delivered
+-- (lessons 6). Without a group, length and age alone decide.
+--
+-- KEYS[1]  stream
+-- ARGV[1]  most entries to keep; empty: any number
+-- ARGV[2]  oldest age to keep, ms; empty: any
+-- ARGV[3]  most entries to remove in this call
+-- ARGV[4]  1: whatever number and age, all that every group has finished; empty: not
+-- ARGV[5]  only count, from this id on; empty: remove
+-- ARGV[6]  entries that were counted before
+--
+-- Output: {entries removed, id below which all groups are done, '' when there is no group, where to count on}
+local stream, keep, age, most = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local finished, counting, before = ARGV[4] == '1', ARGV[5], tonumber(ARGV[6]) or 0
+
+-- less compares ids as decimal strings: their halves are 64 bits wide, Lua's numbers are not.
+local function less(a, b)
+  local ams, aseq = string.match(a, '^(%d+)-(%d+)$')
+  local bms, bseq = string.match(b, '^(%d+)-(%d+)$')
+  if ams ~= bms then
+    if #ams ~= #bms then return #ams < #bms end
+    return ams < bms
+  end
+  if #aseq ~= #bseq then return #aseq < #bseq end
+  return aseq < bseq
+end
+
+-- after is the id that follows; where a number would lose digits it is the id itself, which keeps one entry more.
+local function after(id)
+  local ms, seq = string.match(id, '^(%d+)-(%d+)$')
+  if #seq > 15 then return id end
+  return ms .. '-' .. string.format('%.0f', tonumber(seq) + 1)
+end
+
+if redis.call('EXISTS', stream) == 0 then return {0, '', ''} end
+local border = ''
+for _, group in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+  local info = {}
+  for i = 1, #group, 2 do info[group[i]] = group[i + 1] end
+  local last = info['last-delivered-id']
+  if not string.find(last, '-', 1, true) then last = last .. '-0' end -- the emulator's '0' of a group that was given nothing
+  local first = after(last)
+  local pending = redis.call('XPENDING', stream, info['name'], '-', '+', 1)
+  if pending[1] and less(pending[1][1], first) then first = pending[1][1] end
+  if border == '' or less(first, border) then border = first end
+end
+
+local excess = keep and math.max(0, redis.call('XLEN', stream) - keep - before) or 0
+local t = redis.call('TIME')
+local oldest = age and string.format('%.0f-0', t[1] * 1000 + math.floor(t[2] / 1000) - age) or ''
+local from
+local n = 0
+for i, e in ipairs(redis.call('XRANGE', stream, counting == '' and '-' or counting, '+', 'COUNT', most)) do
+  local id = e[1]
+  local surplus = finished and border ~= '' or i <= excess or oldest ~= '' and less(id, oldest)
+  if not surplus or border ~= '' and not less(id, border) then break end
+  from, n = after(id), i
+end
+if not from then return {0, border, ''} end
+if counting ~= '' then return {n, border, from} end
+return {redis.call('XTRIM', stream, 'MINID', '=', from), border, ''}

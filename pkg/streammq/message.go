@@ -1,0 +1,187 @@
+package streammq
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+)
+
+// Headers that the queue itself reads or writes.
+const (
+	// HeaderUUID is the message's business id. It is given by the caller or made by Publish, and never changes.
+	HeaderUUID = "x-message-uuid"
+	// HeaderForcePartition sends a message to the partition with this number, whatever the partitioner says.
+	HeaderForcePartition = "x-force-partition-id"
+	// HeaderOriginalID is the id of the first entry of a message that was added again by a retry or a replay.
+	HeaderOriginalID = "x-original-message-id"
+	// HeaderPartition is the partition of that first entry.
+	HeaderPartition = "partitionId"
+	// HeaderReplyTo names the Requester that waits for a reply; HeaderCorrelationID is what the reply must carry, and
+	// HeaderReplyTimeout how long it is waited for, in ms from the message's first entry.
+	HeaderReplyTo       = "x-reply-to"
+	HeaderCorrelationID = "x-correlation-id"
+	HeaderReplyTimeout  = "x-reply-timeout"
+	// HeaderRetryGroup names the group that an entry added again is for: the other groups have seen the message.
+	HeaderRetryGroup = "x-retry-group"
+)
+
+// Limits of a message. The payload's is Config.MaxPayload.
+const (
+	MaxKey     = 1 << 10  // bytes of a message's key
+	MaxHeaders = 32 << 10 // bytes of all names and values of a message's headers
+)
+
+// Message is what a producer gives.
+type Message struct {
+	// Key decides the partition; messages with the same key keep their order. Empty: any partition.
+	Key string
+	// Payload is carried as it is; at most Config.MaxPayload bytes.
+	Payload []byte
+	// Headers are carried beside it; the names above have a meaning.
+	Headers map[string]string
+	// MaxAttempts is how often a group may run the message before it is a dead letter, unless the group's policy
+	// says it; 0: DefaultMaxAttempts.
+	MaxAttempts int
+}
+
+func (m Message) validate(maxPayload int) error {
+	if len(m.Payload) > maxPayload {
+		return fmt.Errorf("payload of %d bytes: %w: at most %d", len(m.Payload), ErrTooLarge, maxPayload)
+	}
+	if len(m.Key) > MaxKey {
+		return fmt.Errorf("key of %d bytes: %w: at most %d", len(m.Key), ErrTooLarge, MaxKey)
+	}
+	if !utf8.ValidString(m.Key) {
+		return fmt.Errorf("key: %w: not valid UTF-8", ErrHeader)
+	}
+	if m.MaxAttempts < 0 || m.MaxAttempts > maxAttempts {
+		return fmt.Errorf("MaxAttempts %d: %w: 0 to %d", m.MaxAttempts, ErrConfig, maxAttempts)
+	}
+	size := 0
+	for name, value := range m.Headers {
+		size += len(name) + len(value)
+		if name == "" || !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return fmt.Errorf("header %q: %w: a name and valid UTF-8 are needed", name, ErrHeader)
+		}
+	}
+	if size > MaxHeaders {
+		return fmt.Errorf("headers of %d bytes: %w: at most %d", size, ErrTooLarge, MaxHeaders)
+	}
+	return nil
+}
+
+// Receipt tells where a message went.
+type Receipt struct {
+	UUID      string // the business id, also in HeaderUUID
+	Partition int
+	ID        string // of the stream's entry
+}
+
+// Delivery is one message in the hands of a handler.
+type Delivery struct {
+	Topic     string
+	Partition int
+	Group     string
+	ID        string // of the stream's entry
+	UUID      string // the business id
+	Key       string
+	Payload   []byte
+	Headers   map[string]string
+	// Attempt counts this group's runs of the message by its policy, from 1.
+	Attempt int
+	// Deliveries is how often Redis has handed out this entry: more than Attempt after crashes and takeovers.
+	Deliveries int64
+	// MaxAttempts is what the producer said.
+	MaxAttempts int
+	// OriginalID is the id of the message's first entry; ID itself unless it was added again.
+	OriginalID string
+	// Published is the time of the message's first entry, by the producer's clock.
+	Published time.Time
+	// Epoch is the epoch of the lease under which the entry was read; empty on a single stream.
+	Epoch string
+	// Err says why the entry cannot be read. Only a Consumer hands such an entry out; a Subscriber makes a dead letter of it.
+	Err error
+	// Fields are the entry's names and values in turn, as they came; from a Consumer only.
+	Fields []string
+
+	settlement *settlement // nil: nobody handed it out
+	letter     *Letter     // of a LetterSubscriber
+}
+
+// Outcome is what becomes of a delivery.
+type Outcome string
+
+// The outcomes of a handler.
+const (
+	OutcomeSuccess    Outcome = "success"     // done: acknowledged
+	OutcomeRetry      Outcome = "retry"       // again later, by the RetryPolicy; after the last attempt as OutcomeFail
+	OutcomeFail       Outcome = "fail"        // never again: the DeadLetterPolicy decides
+	OutcomeDeadLetter Outcome = "dead_letter" // to the dead letters, whatever the policy
+	OutcomeSettled    Outcome = "settled"     // the handler has settled it, or will: see Delivery.Ack
+)
+
+// Result is a handler's answer.
+type Result struct {
+	Outcome Outcome
+	Err     error
+	// Delay of an OutcomeRetry, if it is not negative; otherwise the policy's.
+	Delay time.Duration
+	// Reply of an OutcomeSuccess to who asked for one; it is sent before the message is acknowledged.
+	Reply []byte
+	// ReplyHeaders are carried beside it.
+	ReplyHeaders map[string]string
+
+	overdue bool // a request that was not run: nobody waits for its reply any more
+}
+
+// Success is the result of a message that is done.
+func Success() Result { return Result{Outcome: OutcomeSuccess} }
+
+// Replied is Success with a reply, at most Config.MaxPayload bytes; nobody need have asked for one.
+func Replied(payload []byte) Result {
+	if payload == nil {
+		payload = []byte{}
+	}
+	return Result{Outcome: OutcomeSuccess, Reply: payload}
+}
+
+// Retry asks for another attempt after the policy's delay.
+func Retry(err error) Result { return Result{Outcome: OutcomeRetry, Err: err, Delay: -1} }
+
+// RetryAfter asks for another attempt after a delay of the handler's own; below zero is the policy's.
+func RetryAfter(delay time.Duration, err error) Result {
+	return Result{Outcome: OutcomeRetry, Err: err, Delay: delay}
+}
+
+// Fail ends the message: no attempt can cure it.
+func Fail(err error) Result { return Result{Outcome: OutcomeFail, Err: err} }
+
+// DeadLetter puts the message aside for a person.
+func DeadLetter(err error) Result { return Result{Outcome: OutcomeDeadLetter, Err: err} }
+
+// Settled says that the handler has settled the delivery by Ack, Nack or Reject, or will. Until then the delivery keeps
+// its place among the running handlers (SubscriberConfig.MaxInFlight), and at most a Batch of them waits in a partition;
+// the partition goes on with its next messages, of the same key too. When the subscriber stops, gives the partition up, or
+// begins again after a failure, what is not settled is delivered again.
+func Settled() Result { return Result{Outcome: OutcomeSettled} }
+
+// reason is never nil for what is no success.
+func (r Result) reason() error {
+	if r.Err == nil {
+		return errNoReason
+	}
+	return r.Err
+}
+
+// FromError is Success for nil, Fail for what is ErrPermanent, and Retry for every other error.
+func FromError(err error) Result {
+	switch {
+	case err == nil:
+		return Success()
+	case errors.Is(err, ErrPermanent):
+		return Fail(err)
+	default:
+		return Retry(err)
+	}
+}

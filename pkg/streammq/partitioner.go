@@ -1,0 +1,107 @@
+package streammq
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"sync/atomic"
+	"unicode/utf16"
+)
+
+// Partitioner chooses a message's partition, 0 … partitions-1. Implementations are safe for concurrent use.
+// A message's HeaderForcePartition goes before every partitioner.
+type Partitioner interface {
+	Partition(m *Message, partitions int) (int, error)
+}
+
+// NewHash is the default partitioner: FNV-1a of the key modulo the partitions; messages without a key are spread in turn.
+func NewHash() Partitioner {
+	return &keyed{pick: func(key string, partitions int) int {
+		return int(fnv64(key) % uint64(partitions)) //nolint:gosec // at most MaxPartitions
+	}}
+}
+
+// NewConsistentHash moves only 1/n of the keys when a topic grows from n-1 to n partitions (jump consistent hash,
+// Lamping and Veach 2014); messages without a key are spread in turn.
+func NewConsistentHash() Partitioner {
+	return &keyed{pick: func(key string, partitions int) int { return jump(fnv64(key), partitions) }}
+}
+
+// NewJavaHash is String.hashCode without its sign, modulo the partitions, as producers in Java compute it;
+// messages without a key are spread in turn.
+func NewJavaHash() Partitioner {
+	return &keyed{pick: func(key string, partitions int) int {
+		return int(uint32(javaHash(key))&0x7fffffff) % partitions //nolint:gosec // the bits are wanted
+	}}
+}
+
+// NewRoundRobin spreads messages in turn, whatever their key: no order is kept.
+func NewRoundRobin() Partitioner { return &roundRobin{} }
+
+// NewExplicit refuses messages without a HeaderForcePartition.
+func NewExplicit() Partitioner { return explicit{} }
+
+type keyed struct {
+	pick   func(key string, partitions int) int
+	spread roundRobin
+}
+
+func (k *keyed) Partition(m *Message, partitions int) (int, error) {
+	if m.Key == "" {
+		return k.spread.Partition(m, partitions)
+	}
+	return k.pick(m.Key, partitions), nil
+}
+
+type roundRobin struct{ next atomic.Uint64 }
+
+func (r *roundRobin) Partition(_ *Message, partitions int) (int, error) {
+	return int((r.next.Add(1) - 1) % uint64(partitions)), nil //nolint:gosec // at most MaxPartitions
+}
+
+type explicit struct{}
+
+func (explicit) Partition(*Message, int) (int, error) {
+	return 0, fmt.Errorf("no header %s: %w", HeaderForcePartition, ErrPartition)
+}
+
+// choose obeys HeaderForcePartition, then the partitioner, and checks both.
+func choose(p Partitioner, m *Message, partitions int) (int, error) {
+	if forced, ok := m.Headers[HeaderForcePartition]; ok {
+		n, err := strconv.Atoi(forced)
+		if err != nil || n < 0 || n >= partitions {
+			return 0, fmt.Errorf("header %s %q: %w: 0 to %d", HeaderForcePartition, clip(forced, 32), ErrPartition, partitions-1)
+		}
+		return n, nil
+	}
+	n, err := p.Partition(m, partitions)
+	if err == nil && (n < 0 || n >= partitions) {
+		err = fmt.Errorf("partitioner chose %d: %w: 0 to %d", n, ErrPartition, partitions-1)
+	}
+	return n, err
+}
+
+func fnv64(s string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(s))
+	return h.Sum64()
+}
+
+func jump(key uint64, buckets int) int {
+	b, j := int64(-1), int64(0)
+	for j < int64(buckets) {
+		b = j
+		key = key*2862933555777941757 + 1
+		j = int64(float64(b+1) * (float64(int64(1)<<31) / float64(key>>33+1)))
+	}
+	return int(b)
+}
+
+// javaHash is String.hashCode: 31·h + c over the UTF-16 units, in 32 bits.
+func javaHash(s string) int32 {
+	var h int32
+	for _, unit := range utf16.Encode([]rune(s)) {
+		h = 31*h + int32(unit)
+	}
+	return h
+}

@@ -1,0 +1,63 @@
+package streammq
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// encodePins renders pinned partitions as a heartbeat carries them.
+func encodePins(pins []int) string {
+	texts := make([]string, len(pins))
+	for i, p := range pins {
+		texts[i] = strconv.Itoa(p)
+	}
+	return strings.Join(texts, ",")
+}
+
+// decodePins reads them back. Error: ErrMalformed.
+func decodePins(text string) ([]int, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var pins []int
+	for part := range strings.SplitSeq(text, ",") {
+		p, err := strconv.ParseUint(part, 10, 31)
+		if err != nil {
+			return nil, fmt.Errorf("pinned partitions %q: %w: %w", clip(text, 64), ErrMalformed, err)
+		}
+		pins = append(pins, int(p)) //nolint:gosec // 31 bits
+	}
+	return pins, nil
+}
+
+// decodeMember reads what group_beat.lua answers of a live member. Error: ErrMalformed.
+func decodeMember(name, most, left, pins string) (memberView, error) {
+	m := memberView{name: name}
+	var err error
+	if m.cap, err = strconv.Atoi(most); err != nil {
+		return m, fmt.Errorf("cap of member %s: %w: %w", name, ErrMalformed, err)
+	}
+	ms, err := strconv.ParseInt(left, 10, 64)
+	if err != nil {
+		return m, fmt.Errorf("heartbeat of member %s: %w: %w", name, ErrMalformed, err)
+	}
+	m.left = time.Duration(ms) * time.Millisecond
+	if m.pins, err = decodePins(pins); err != nil {
+		return m, fmt.Errorf("member %s: %w", name, err)
+	}
+	return m, nil
+}
+
+// validatePins names what is wrong with them.
+func (c SubscriberConfig) validatePins(p *problems) {
+	p.refuse(len(c.Pin) > 0 && c.StreamKey != "", "Pin %v: a single stream has no partitions", c.Pin)
+	p.refuse(c.Cap > 0 && len(c.Pin) > c.Cap, "Pin: %d partitions, Cap %d: at least as many", len(c.Pin), c.Cap)
+	seen := map[int]bool{}
+	for _, partition := range c.Pin {
+		p.refuse(partition < 0 || partition >= MaxPartitions, "Pin %d: 0 to %d", partition, MaxPartitions-1)
+		p.refuse(seen[partition], "Pin %d: twice", partition)
+		seen[partition] = true
+	}
+}

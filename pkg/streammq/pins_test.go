@@ -1,0 +1,157 @@
+package streammq
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPinnedPartitionsAreTheirMembersOwn(t *testing.T) {
+	t.Parallel()
+	a, b, c := memberView{name: "a", pins: []int{0, 1, 9}}, memberView{name: "b"}, memberView{name: "c", pins: []int{1}}
+	for name, tc := range map[string]struct {
+		leases        []string
+		members       []memberView
+		self          string
+		release, take []int
+		targets       map[string]int
+	}{
+		"pins count in the shares": {
+			make([]string, 6), []memberView{a, b}, "a", nil, []int{0, 1, 2}, map[string]int{"a": 3, "b": 3},
+		},
+		"others keep away": {make([]string, 6), []memberView{a, b}, "b", nil, []int{3, 4, 5}, map[string]int{"a": 3, "b": 3}},
+		"who has one gives it up": {
+			[]string{"b", "b", "b", "b", "a", "a"}, []memberView{a, b}, "b", []int{0, 1}, nil, map[string]int{"a": 3, "b": 3},
+		},
+		"more pins than a fair share": {
+			make([]string, 3), []memberView{a, b}, "a", nil, []int{0, 1}, map[string]int{"a": 2, "b": 1},
+		},
+		"of two the owner keeps it": {
+			[]string{"", "c", ""}, []memberView{a, c}, "c", nil, []int{2}, map[string]int{"a": 1, "c": 2},
+		},
+		"of two the first by name gets it": {
+			make([]string, 2), []memberView{c, a}, "c", nil, nil, map[string]int{"a": 2},
+		},
+		"nobody alive has it": {[]string{"", ""}, []memberView{b}, "b", nil, []int{0, 1}, map[string]int{"b": 2}},
+		"a cap holds the pins": {
+			make([]string, 6), []memberView{{name: "a", pins: []int{3, 4}, cap: 2}, b}, "b", nil, []int{0, 1, 2, 5}, map[string]int{"a": 2, "b": 4},
+		},
+	} {
+		v := view{leases: tc.leases, members: tc.members}
+		release, take := v.plan(tc.self)
+		require.Equal(t, tc.release, release, name)
+		slices.Sort(take)
+		require.Equal(t, tc.take, take, name)
+		require.Equal(t, tc.targets, v.targets(), name)
+	}
+	require.Equal(t, 1, view{leases: make([]string, 3), members: []memberView{a, b, c}}.conflicts())
+	require.Zero(t, view{leases: make([]string, 3), members: []memberView{a, b}}.conflicts())
+}
+
+// pinsHold checks a settled world: each pinned partition is at a living member that pinned it, and shares are as even as that allows.
+func (w *world) pinsHold() error {
+	v := w.look()
+	for partition, pinner := range v.pinned() {
+		if pinner != "" && v.leases[partition] != pinner {
+			return fmt.Errorf("partition %d is %q's, pinned by %s", partition, v.leases[partition], pinner)
+		}
+	}
+	if !v.settled() {
+		return fmt.Errorf("not settled: %v", v.leases)
+	}
+	return nil
+}
+
+// Members with and without pins come and go: nobody takes what a member that it sees alive has pinned, the pins end where
+// they belong, and nothing moves when nothing changes.
+func TestBalanceWithPinsUnderChurn(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(2) {
+		w := newWorld(24, seed)
+		w.plan = func(v view, self string) (release, take []int) {
+			release, take = v.plan(self)
+			for _, m := range v.members {
+				for _, partition := range m.pins {
+					if slices.Contains(take, partition) && m.name != self {
+						mine := slices.IndexFunc(v.members, func(m memberView) bool { return m.name == self && slices.Contains(m.pins, partition) })
+						require.GreaterOrEqual(t, mine, 0, "%s takes partition %d that %s has pinned", self, partition, m.name)
+					}
+				}
+			}
+			return release, take
+		}
+		w.join(0)
+		for range 80 {
+			names := w.names()
+			switch w.rng.IntN(4) {
+			case 0:
+				w.join(0)
+			case 1:
+				w.join(0, w.rng.IntN(24), 24+w.rng.IntN(4)) // one of them is not there
+			case 2:
+				if len(names) > 1 {
+					w.kill(names[w.rng.IntN(len(names))])
+				}
+			}
+			w.pass(t, time.Duration(w.rng.IntN(30))*simStep)
+		}
+		w.pass(t, 40*time.Second+simLease+2*simRebalance)
+		require.NoError(t, w.pinsHold(), "seed %d", seed)
+		before := w.moves
+		w.pass(t, 10*simRebalance)
+		require.Equal(t, before, w.moves, "nothing moves when nothing changes")
+	}
+}
+
+func TestPinsAreValidatedAndCarried(t *testing.T) {
+	t.Parallel()
+	good := NewDefaultSubscriberConfig("t", "g", (&log{}).handler(succeed))
+	for _, pins := range [][]int{nil, {0}, {3, 1, 1023}} {
+		good.Pin = pins
+		require.NoError(t, good.Validate())
+		got, err := decodePins(encodePins(pins))
+		require.NoError(t, err)
+		require.Equal(t, pins, got)
+	}
+	for text, change := range map[string]func(*SubscriberConfig){
+		"Pin -1": func(c *SubscriberConfig) { c.Pin = []int{-1} }, "Pin 1024": func(c *SubscriberConfig) { c.Pin = []int{MaxPartitions} },
+		"Pin 2: twice": func(c *SubscriberConfig) { c.Pin = []int{2, 2} }, "Cap 1": func(c *SubscriberConfig) { c.Pin, c.Cap = []int{1, 2}, 1 },
+		"no partitions": func(c *SubscriberConfig) { c.Pin, c.Topic, c.StreamKey = []int{1}, "", "s" },
+	} {
+		c := good
+		change(&c)
+		require.ErrorContains(t, c.Validate(), text)
+	}
+	_, err := decodeMember("m", "0", "5", "1,,2")
+	require.ErrorIs(t, err, ErrMalformed)
+}
+
+func TestPinsOnAServer(t *testing.T) {
+	onBothLayouts(t, func(r *rig) {
+		q, seen := r.mq(nil), &log{}
+		r.topicOf(q, 6)
+		has := func(m *running, n int, pins ...int) bool {
+			got := m.Partitions()
+			return len(got) == n && !slices.ContainsFunc(pins, func(p int) bool { return !slices.Contains(got, p) })
+		}
+		plain := r.subscribe(q, seen.handler(succeed), nil)
+		eventually(r.t, func() bool { return has(plain, 6) }, "all of them")
+		pinned := r.subscribe(q, seen.handler(succeed), func(c *SubscriberConfig) { c.Pin = []int{1, 4} })
+		eventually(r.t, func() bool { return has(plain, 3) && has(pinned, 3, 1, 4) }, "its pins, and its share")
+		owners, err := q.Admin(r.topic).Owners(r.t.Context(), "g")
+		require.NoError(r.t, err)
+		require.True(r.t, slices.ContainsFunc(owners.Members, func(m MemberInfo) bool {
+			return m.Name == pinned.Name() && slices.Equal(m.Pins, []int{1, 4}) && m.Target == 3
+		}), "%+v", owners.Members)
+		require.Zero(r.t, r.seen.count(EventPinConflict))
+		rival := r.subscribe(q, seen.handler(succeed), func(c *SubscriberConfig) { c.Pin = []int{4} })
+		eventually(r.t, func() bool {
+			return has(plain, 2) && has(pinned, 2, 1, 4) && has(rival, 2) && r.seen.count(EventPinConflict) > 0
+		}, "who has it keeps it")
+		pinned.end()
+		eventually(r.t, func() bool { return has(rival, 3, 4) && has(plain, 3) }, "then it is the other's")
+	})
+}

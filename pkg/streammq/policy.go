@@ -1,0 +1,80 @@
+package streammq
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Jitter says how a policy's delay is spread, so that messages that failed together do not come back together.
+type Jitter string
+
+// The kinds of jitter of a delay d.
+const (
+	JitterNone  Jitter = ""      // d
+	JitterEqual Jitter = "equal" // d/2 … d
+	JitterFull  Jitter = "full"  // 0 … d
+)
+
+// RetryPolicy says how often and when a failed message runs again.
+type RetryPolicy struct {
+	// MaxAttempts is the number of runs in all; 0: what the message says.
+	MaxAttempts int
+	// Backoff is the delay after the first failure; it doubles from failure to failure up to MaxBackoff.
+	// Equal values give a fixed delay.
+	Backoff, MaxBackoff time.Duration
+	// Jitter spreads the delays.
+	Jitter Jitter
+	// Delay, if set, gives the delay after the failed-th failure (from 1) instead of all that.
+	Delay func(failed int) time.Duration
+}
+
+// DeadLetterPolicy says what becomes of messages that failed for good.
+type DeadLetterPolicy string
+
+// The policies for OutcomeFail and used-up attempts. OutcomeDeadLetter always keeps a letter.
+const (
+	DeadLetterKeep DeadLetterPolicy = "keep" // a dead letter
+	DeadLetterDrop DeadLetterPolicy = "drop" // acknowledged, and counted
+)
+
+// RetryMode says where a failed message waits.
+type RetryMode string
+
+// The retry modes.
+const (
+	// RetryRepublish acknowledges the entry, stores its message apart and adds it to the same partition when it is due.
+	RetryRepublish RetryMode = "republish"
+	// RetryInPlace leaves the entry pending; it is delivered again when it is due, and pins the stream until then.
+	RetryInPlace RetryMode = "in_place"
+)
+
+func (p RetryPolicy) exhausted(d *Delivery) bool {
+	limit := p.MaxAttempts
+	if limit == 0 {
+		limit = d.MaxAttempts
+	}
+	if limit == 0 {
+		limit = DefaultMaxAttempts
+	}
+	return d.Attempt >= limit
+}
+
+// delay after failed failures, from 1.
+func (p RetryPolicy) delay(failed int) time.Duration {
+	if p.Delay != nil {
+		return max(0, p.Delay(failed))
+	}
+	d := p.Backoff
+	for i := 1; i < failed && d < p.MaxBackoff; i++ {
+		d *= 2
+	}
+	d = min(d, p.MaxBackoff)
+	switch {
+	case d <= 0 || p.Jitter == JitterNone:
+		return max(0, d)
+	case p.Jitter == JitterEqual:
+		return d/2 + rand.N(d/2+1)
+	default:
+		return rand.N(d + 1)
+	}
+}

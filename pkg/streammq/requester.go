@@ -1,0 +1,262 @@
+package streammq
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// RequesterConfig is what a Requester needs. NewDefaultRequesterConfig gives every default.
+type RequesterConfig struct {
+	// Name of this process for people; a random part is added at each start.
+	Name string
+	// Timeout of a request whose ctx has no deadline.
+	Timeout time.Duration
+	// TTL is how long the reply stream of a requester that died stays; it is renewed every third of it.
+	TTL time.Duration
+	// Batch is the most replies of one read.
+	Batch int
+}
+
+// Defaults of a Requester.
+const (
+	DefaultRequestTimeout = 30 * time.Second
+	DefaultReplyTTL       = time.Minute
+	defaultReplyBatch     = 256
+	maxReplies            = 10_000 // that wait in a stream, roughly; a requester that reads no more loses the oldest
+)
+
+// NewDefaultRequesterConfig has the defaults.
+func NewDefaultRequesterConfig(name string) RequesterConfig {
+	return RequesterConfig{Name: name, Timeout: DefaultRequestTimeout, TTL: DefaultReplyTTL, Batch: defaultReplyBatch}
+}
+
+// Validate names every setting that is out of its range; its error wraps ErrConfig or ErrGroupName.
+func (c RequesterConfig) Validate() error {
+	var p problems
+	p.check(checkName(c.Name, ErrGroupName))
+	p.refuse(c.Timeout < time.Millisecond, "Timeout %s: at least 1ms", c.Timeout)
+	p.refuse(c.TTL < time.Second, "TTL %s: at least 1s", c.TTL)
+	p.refuse(c.Batch < 1 || c.Batch > maxBatch, "Batch %d: 1 to %d", c.Batch, maxBatch)
+	return p.err()
+}
+
+// Reply is what a handler answered.
+type Reply struct {
+	Payload []byte
+	Headers map[string]string
+	Group   string // whose member answered
+	Attempt int    // the run of the request that did, from 1
+}
+
+// RemoteError is what a request failed with for good, in the words of its handler; it is ErrRemote.
+type RemoteError struct {
+	Type    string // of the innermost error
+	Message string
+}
+
+// Error implements error.
+func (e *RemoteError) Error() string { return fmt.Sprintf("%v: %s", ErrRemote, e.Message) }
+
+// Unwrap makes it ErrRemote.
+func (e *RemoteError) Unwrap() error { return ErrRemote }
+
+// Requester sends requests and reads their replies. Any number of requests share one stream of replies and one blocking
+// reader. It is safe for concurrent use.
+//
+// Replies travel over a stream of the requester's own and not over Pub/Sub: a connection that breaks between request and
+// reply loses nothing, replies that come in a burst wait, and what nobody reads any more is bounded and expires.
+type Requester struct {
+	mq   *MQ
+	cfg  RequesterConfig
+	name string // of this start
+	p    *Producer
+
+	ready chan struct{} // closed when the stream of replies is there
+	mu    sync.Mutex
+	ran   bool
+	open  map[string]chan answer // by correlation id
+}
+
+type answer struct {
+	reply Reply
+	err   error
+}
+
+// NewRequester makes a requester over a partitioner (nil is NewHash); Run makes it read replies.
+// Errors: those of RequesterConfig.Validate.
+func (q *MQ) NewRequester(cfg RequesterConfig, p Partitioner) (*Requester, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Requester{
+		mq: q, cfg: cfg, name: cfg.Name + "-" + newUUID(q.cfg.Now()), p: q.NewProducer(p),
+		ready: make(chan struct{}), open: map[string]chan answer{},
+	}, nil
+}
+
+// Request publishes a message and waits for its reply until ctx ends, at most Config.Timeout if ctx has no deadline.
+// A responder that dies leaves the request to the next owner of its partition, who may still answer in time; after that
+// nobody runs it any more. It may run more than once, and the first reply counts.
+// Errors: ErrNoReply with ctx's when none came in time, ErrRemote (a *RemoteError) when the handler failed it for good,
+// and those of Producer.Publish.
+func (r *Requester) Request(ctx context.Context, topic string, m Message) (Reply, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.cfg.Timeout)
+		defer cancel()
+	}
+	select {
+	case <-r.ready:
+	case <-ctx.Done():
+		return Reply{}, fmt.Errorf("request to %s: %w: Run has not made its stream of replies yet: %w", topic, ErrNoReply, ctx.Err())
+	}
+	id := newUUID(r.mq.cfg.Now())
+	replied := make(chan answer, 1)
+	r.mu.Lock()
+	r.open[id] = replied
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		delete(r.open, id)
+		r.mu.Unlock()
+	}()
+	deadline, _ := ctx.Deadline()
+	headers := make(map[string]string, len(m.Headers)+4)
+	maps.Copy(headers, m.Headers)
+	headers[HeaderReplyTo], headers[HeaderCorrelationID] = r.name, id
+	headers[HeaderReplyTimeout] = strconv.FormatInt(max(1, time.Until(deadline).Milliseconds()), 10)
+	m.Headers = headers
+	if _, err := r.p.Publish(ctx, topic, m); err != nil {
+		return Reply{}, err
+	}
+	select {
+	case a := <-replied:
+		return a.reply, a.err
+	case <-ctx.Done():
+		return Reply{}, fmt.Errorf("request %s to %s: %w: %w", id, topic, ErrNoReply, ctx.Err())
+	}
+}
+
+// Run reads replies until ctx ends; then it removes their stream and returns nil. It goes on through every failure of the
+// server. Error: ErrRunning.
+func (r *Requester) Run(ctx context.Context) error {
+	r.mu.Lock()
+	ran := r.ran
+	r.ran = true
+	r.mu.Unlock()
+	if ran {
+		return ErrRunning
+	}
+	var running sync.WaitGroup
+	defer r.leave(ctx)
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lost := make(chan struct{}, 1) // the stream was made again
+	every(ctx, &running, r.cfg.TTL/3, func(ctx context.Context) { r.keep(ctx, lost) })
+	pause := defaultErrorBackoff
+	for after := "0"; ctx.Err() == nil; {
+		next, err := r.read(ctx, after)
+		select {
+		case <-lost:
+			next = "0"
+		default:
+		}
+		if after = next; err == nil || ctx.Err() != nil {
+			pause = defaultErrorBackoff
+			continue
+		}
+		r.mq.cfg.Log.WarnContext(ctx, "streammq: reading replies failed", slog.String("requester", r.name), slog.Any("error", err))
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		pause = min(2*pause, maxErrorBackoff)
+	}
+	return nil
+}
+
+// keep makes the stream of replies, or prolongs its life.
+func (r *Requester) keep(ctx context.Context, lost chan<- struct{}) {
+	key := replyKey(r.name)
+	made, err := r.mq.run(ctx, r.mq.scripts.replyKeep, []string{key}, millis(r.cfg.TTL)).AsBool()
+	if err != nil {
+		if ctx.Err() == nil {
+			r.mq.cfg.Log.WarnContext(ctx, "streammq: stream of replies cannot be kept", slog.String("requester", r.name), slog.Any("error", err))
+		}
+		return
+	}
+	select {
+	case <-r.ready:
+		if made { // it was flushed, or this process was away for longer than its TTL
+			select {
+			case lost <- struct{}{}:
+			default:
+			}
+		}
+	default:
+		close(r.ready)
+	}
+}
+
+// read waits for replies after an id, gives them to those who wait, and returns the last id.
+func (r *Requester) read(ctx context.Context, after string) (string, error) {
+	key, block := replyKey(r.name), min(DefaultPoll, r.cfg.TTL/3)
+	streams, err := r.mq.client.Do(ctx, r.mq.client.B().Xread().Count(int64(r.cfg.Batch)).Block(block.Milliseconds()).
+		Streams().Key(key).Id(after).Build()).AsXRead()
+	if rueidis.IsRedisNil(err) {
+		return after, nil
+	}
+	if err != nil {
+		return after, err
+	}
+	late := 0
+	for _, e := range streams[key] {
+		after = e.ID
+		if !r.deliver(e.FieldValues) {
+			late++
+		}
+	}
+	if late > 0 {
+		r.mq.observe(Event{Kind: EventLateReply, Partition: -1, Member: r.cfg.Name, Count: late})
+	}
+	// What was read is of no use to anybody.
+	return after, r.mq.client.Do(ctx, r.mq.client.B().Xtrim().Key(key).Minid().Threshold(following(after)).Build()).Error()
+}
+
+// deliver answers false when nobody waits for the reply any more.
+func (r *Requester) deliver(fields map[string]string) bool {
+	r.mu.Lock()
+	replied := r.open[fields[fieldCorrelation]]
+	delete(r.open, fields[fieldCorrelation]) // the first counts
+	r.mu.Unlock()
+	if replied == nil {
+		return false
+	}
+	a := answer{reply: Reply{Payload: []byte(fields[fieldPayload]), Group: fields[fieldGroup]}}
+	a.reply.Attempt, _ = strconv.Atoi(fields[fieldAttempt]) // a reply without it is one all the same
+	a.reply.Headers, _ = decodeHeaders(fields[fieldHeaders])
+	if text, failed := fields[fieldError]; failed {
+		a.err = &RemoteError{Type: fields[fieldErrorType], Message: text}
+	}
+	replied <- a
+	return true
+}
+
+// leave removes the stream of replies; late ones find none and are dropped.
+func (r *Requester) leave(ctx context.Context) {
+	ctx, cancel := writing(ctx)
+	defer cancel()
+	if err := r.mq.client.Do(ctx, r.mq.client.B().Unlink().Key(replyKey(r.name)).Build()).Error(); err != nil {
+		r.mq.cfg.Log.WarnContext(ctx, "streammq: stream of replies stays until it expires", slog.String("requester", r.name), slog.Any("error", err))
+	}
+}

@@ -1,0 +1,129 @@
+package streammq
+
+import (
+	"context"
+	"maps"
+	"strconv"
+	"time"
+)
+
+// forgetLetter is how long it is known that a letter in a slot of its own was written.
+const forgetLetter = 7 * 24 * time.Hour
+
+// held names one delivery of an entry, as the fence wants it.
+type held struct {
+	id         string
+	deliveries int64
+}
+
+// ack acknowledges deliveries and returns how many were still the caller's; -1 when the lease is lost.
+func (r *reader) ack(ctx context.Context, items []held) (int, error) {
+	n, err := r.mq.run(ctx, r.mq.scripts.ack, r.keys(), r.fence(items...)...).AsInt64()
+	return int(n), err
+}
+
+// touch resets the idle time of deliveries that are still the caller's.
+func (r *reader) touch(ctx context.Context, items []held) error {
+	return r.mq.run(ctx, r.mq.scripts.touch, r.keys()[:2], r.fence(items...)...).Error()
+}
+
+func (r *reader) fence(items ...held) []string {
+	args := make([]string, 0, 3+2*len(items))
+	args = append(args, r.epoch, r.group, r.consumer)
+	for _, h := range items {
+		args = append(args, h.id, strconv.FormatInt(h.deliveries, 10))
+	}
+	return args
+}
+
+// retryInPlace puts a delivery off; false: it is not the caller's any more.
+func (r *reader) retryInPlace(ctx context.Context, h held, failed int, delay time.Duration) (bool, error) {
+	args := append(r.fence(h), strconv.Itoa(failed), strconv.FormatInt(delay.Milliseconds(), 10))
+	return r.mq.run(ctx, r.mq.scripts.retryInPlace, r.keys(), args...).AsBool()
+}
+
+// retryLater stores a delivery's message to be added again; false: it is not the caller's any more.
+func (r *reader) retryLater(ctx context.Context, h held, e entry, failed int, delay time.Duration) (bool, error) {
+	again := r.again(e, h.id)
+	again.retryCount = failed
+	name := r.src.itemID(r.group, h.id)
+	keys := []string{r.src.stream(), r.src.epoch(r.group), r.src.retry(), r.src.item(name)}
+	args := append(r.fence(h), name, strconv.FormatInt(delay.Milliseconds(), 10))
+	return r.mq.run(ctx, r.mq.scripts.retryLater, keys, append(args, again.fields()...)...).AsBool()
+}
+
+// again is an entry as it is added a second time: for this group only, with the payload in it.
+func (r *reader) again(e entry, id string) entry {
+	e.payloadRef = ""
+	e.topic, e.partition = r.src.topic, r.src.part
+	if e.originalID == "" {
+		e.originalID = id
+	}
+	headers := make(map[string]string, len(e.headers)+3)
+	maps.Copy(headers, e.headers)
+	headers[HeaderRetryGroup] = r.group
+	headers[HeaderOriginalID] = e.originalID
+	headers[HeaderPartition] = strconv.Itoa(r.src.part)
+	e.headers = headers
+	return e
+}
+
+// deadLetter moves a delivery to the dead letters; false: it is not the caller's any more.
+func (r *reader) deadLetter(ctx context.Context, p *parcel, failed int, cause error) (bool, error) {
+	fields := r.letter(p, failed, cause, r.mq.cfg.Now())
+	h, dlq := held{p.id, p.deliveries}, r.src.dlq()
+	if r.letters != "" {
+		if r.mq.cfg.Layout == LayoutCluster {
+			return r.deadLetterFar(ctx, h, fields)
+		}
+		dlq = r.letters
+	}
+	return r.mq.run(ctx, r.mq.scripts.deadLetter, append(r.keys(), dlq), append(r.fence(h), fields...)...).AsBool()
+}
+
+// deadLetterFar is deadLetter into a slot of its own: first the letter, once for each entry however often this is
+// repeated, then the fenced acknowledgement. So a crash between the two loses nothing and doubles nothing. A member that
+// lost the entry meanwhile learns it before; should it lose it in this very moment, there is a letter of a message that
+// another member has in hand.
+func (r *reader) deadLetterFar(ctx context.Context, h held, fields []string) (bool, error) {
+	still, err := r.mq.run(ctx, r.mq.scripts.touch, r.keys()[:2], r.fence(h)...).AsBool()
+	if err != nil || !still {
+		return false, err
+	}
+	if err := r.addLetter(ctx, h, fields); err != nil {
+		return false, err
+	}
+	n, err := r.ack(ctx, []held{h})
+	return n == 1, err
+}
+
+func (r *reader) addLetter(ctx context.Context, h held, fields []string) error {
+	name := r.src.stream() + ":" + r.group + ":" + h.id
+	return r.mq.run(ctx, r.mq.scripts.letterAdd, []string{r.letters, written(r.letters)},
+		append([]string{name, millis(forgetLetter)}, fields...)...).Error()
+}
+
+func (r *reader) letter(p *parcel, failed int, cause error, now time.Time) []string {
+	text := clip(Result{Err: cause}.reason().Error(), maxErrorText)
+	e := p.entry
+	original := e.originalID
+	if original == "" {
+		original = p.id
+	}
+	fields := []string{
+		fieldOriginalTopic, r.src.topic, fieldPartition, strconv.Itoa(r.src.part), fieldOriginalID, original,
+		fieldGroup, r.group, fieldRetryCount, strconv.Itoa(failed), fieldMaxRetries, strconv.Itoa(e.maxRetries),
+		fieldFailedAt, strconv.FormatInt(now.UnixMilli(), 10), fieldError, text,
+	}
+	if r.src.single {
+		fields = append(fields, fieldSingle, statusOn)
+	}
+	if p.bad != nil { // as it is, byte by byte
+		for i := 0; i+1 < len(p.fields); i += 2 {
+			fields = append(fields, rawPrefix+p.fields[i], p.fields[i+1])
+		}
+		return fields
+	}
+	return append(fields, fieldPayload, string(e.payload), fieldHeaders, encodeHeaders(e.headers), fieldKey, e.key,
+		fieldTimestamp, strconv.FormatInt(e.timestamp.UnixMilli(), 10))
+}

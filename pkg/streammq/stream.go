@@ -1,0 +1,143 @@
+package streammq
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// A single stream has no leases: each of its consumers reads what is new, and what fences an entry is the consumer and
+// the delivery count that Redis names for it. Worker 0 reads, worker 1 claims, under a name of its own: the two run
+// beside each other, and one must not take the other's entry for its own.
+const (
+	readNumber  = 0
+	claimNumber = 1
+	claimSuffix = "-claims"
+	never       = 100 * 365 * 24 * time.Hour
+	farID       = "18446744073709551615-0" // behind every entry; the very last id would mean ">"
+)
+
+func (s *Subscriber) startStream(ctx, loops context.Context, taking, running *sync.WaitGroup) error {
+	src := s.here()
+	err := s.mq.client.Do(ctx, s.createGroup(src, s.cfg.Start)).Error()
+	if err != nil && !isRedisError(err, "BUSYGROUP") {
+		s.warn(ctx, "streammq: group cannot be made yet", err)
+	}
+	s.beatOnStream(ctx) // before the first read: what a member without a heartbeat holds is anybody's
+	every(loops, running, s.cfg.Renew, s.beatOnStream)
+	every(loops, running, s.cfg.ClaimIdle/3, s.touchAll)
+	if s.cfg.Role != RoleClaim {
+		w := s.newWorker(src, s.name, "")
+		s.launch(ctx, readNumber, w, w.readStream)
+	}
+	if s.cfg.Role != RoleMain {
+		w := s.newWorker(src, s.name+claimSuffix, "")
+		s.launch(ctx, claimNumber, w, w.claimStream)
+	}
+	s.startKeepers(ctx, taking)
+	return nil
+}
+
+// beatOnStream notes that the member lives, while the stream is there. As in renew, it is not abandoned at a stop.
+func (s *Subscriber) beatOnStream(ctx context.Context) {
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Lease/2)
+	defer cancel()
+	if !s.there(call) {
+		return
+	}
+	if _, _, err := s.join(call); err != nil && ctx.Err() == nil {
+		s.warn(ctx, "streammq: heartbeat failed", err)
+	}
+}
+
+// touchAll tells Redis that the entries of running batches are not forgotten.
+func (s *Subscriber) touchAll(ctx context.Context) {
+	for _, w := range s.owned() {
+		if open := w.stillOpen(); len(open) > 0 {
+			if err := w.touch(ctx, open); err != nil && ctx.Err() == nil {
+				s.warn(ctx, "streammq: idle reset failed", err)
+			}
+		}
+	}
+}
+
+// readStream begins with what this consumer's name has pending from before: no other process has that name.
+// A subscriber that claims too does so with each of its reads where the server can: it need not wait for the claimer's turn.
+func (w *worker) readStream(ctx context.Context) error {
+	w.claims = ""
+	if w.sub.cfg.Role == RoleBoth {
+		able, err := w.canClaim(ctx)
+		if err != nil {
+			return err
+		}
+		if able {
+			w.claims = millis(w.sub.cfg.ClaimIdle)
+		}
+	}
+	if _, err := w.claimAll(ctx, []string{w.consumer}); err != nil {
+		return err
+	}
+	return w.main(ctx)
+}
+
+// canClaim asks the server whether it knows XREADGROUP … CLAIM, by a read of its own pending entries after an id that none has. It
+// is asked again after each error: another server, which does not, answers with one.
+func (r *reader) canClaim(ctx context.Context) (bool, error) {
+	err := r.mq.client.Do(ctx, r.mq.client.B().Arbitrary("XREADGROUP", "GROUP", r.group, r.consumer, "COUNT", "1", "CLAIM", "1", "STREAMS").
+		Keys(r.src.stream()).Args(farID).Build()).Error()
+	if err == nil || rueidis.IsRedisNil(err) {
+		return true, nil
+	}
+	if _, refused := rueidis.IsRedisErr(err); refused && !isMissing(err) {
+		return false, nil // each sort of server has its own words for it
+	}
+	return false, err
+}
+
+// claimStream looks for entries of dead and silent consumers, every PendingScan.
+func (w *worker) claimStream(ctx context.Context) error {
+	dead := []string{w.consumer}
+	for {
+		if err := w.pausing(ctx); err != nil {
+			return err
+		}
+		_, gone, err := w.sub.beat(ctx, w.sub.cfg.Lease)
+		if err != nil {
+			return err
+		}
+		for _, name := range gone {
+			dead = append(dead, name, name+claimSuffix)
+		}
+		wait, err := w.claimAll(ctx, dead)
+		if err != nil {
+			return err
+		}
+		dead = nil
+		w.wait(ctx, wait)
+	}
+}
+
+// claimAll goes on while there is something to claim, and returns the time until it should be called again.
+func (w *worker) claimAll(ctx context.Context, dead []string) (time.Duration, error) {
+	idle, wait := w.sub.cfg.ClaimIdle, w.sub.cfg.PendingScan
+	if w.sub.cfg.Role == RoleMain {
+		idle = never // its own only
+	}
+	for {
+		got, err := w.claim(ctx, w.sub.cfg.ClaimBatch, idle, dead)
+		if err != nil {
+			return 0, err
+		}
+		if err := w.handle(ctx, got, false); err != nil {
+			return 0, err
+		}
+		if len(got.entries) == 0 {
+			if got.wait >= 0 {
+				wait = min(wait, max(got.wait, time.Millisecond))
+			}
+			return wait, nil
+		}
+	}
+}

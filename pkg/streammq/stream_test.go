@@ -1,0 +1,136 @@
+package streammq
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// single runs a hasty subscriber on the rig's single stream.
+func (r *rig) single(q *MQ, consumer string, role Role, handler Handler, change func(*SubscriberConfig)) *running {
+	r.t.Helper()
+	cfg := NewDefaultStreamConfig(r.topic+"-tasks", "workers", consumer, handler)
+	hasty(&cfg)
+	cfg.Role, cfg.ClaimIdle = role, hastyIdle
+	if change != nil {
+		change(&cfg)
+	}
+	return r.run(q, cfg)
+}
+
+func (r *rig) addSingle(payloads ...string) {
+	r.t.Helper()
+	for _, p := range payloads {
+		r.do("XADD", r.topic+"-tasks", "*", "payload", p)
+	}
+}
+
+func TestSingleStreamIsSharedByAllItsSubscribers(t *testing.T) {
+	onBothLayouts(t, func(r *rig) {
+		q, seen := r.mq(nil), &log{}
+		for i := range 100 {
+			r.addSingle(strconv.Itoa(i))
+		}
+		for _, name := range []string{"a", "b", "c"} {
+			r.single(q, name, RoleMain, seen.handler(succeed), nil)
+		}
+		eventually(r.t, func() bool { return len(seen.all()) == 100 && r.pendingOf(r.topic+"-tasks", "workers") == 0 }, "each once")
+		require.Len(r.t, seen.all(), 100)
+		require.Zero(r.t, r.number("EXISTS", metaKey(r.topic+"-tasks")), "no registry")
+		require.Empty(r.t, seen.all()[0].Epoch, "no lease")
+	})
+}
+
+// A dead consumer's entries are taken when its heartbeat is over, long before the idle time.
+func TestEntriesOfADeadConsumerAreClaimed(t *testing.T) {
+	onBothLayouts(t, func(r *rig) {
+		q, seen := r.mq(nil), &log{}
+		r.addSingle("0", "1")
+		src := source{layout: r.layout, topic: r.topic + "-tasks", single: true}
+		r.do("XGROUP", "CREATE", src.stream(), "workers", "0")
+		dead := &reader{mq: q, src: src, group: "workers", consumer: "dead"}
+		r.next(dead)
+		r.do("HSET", src.members("workers"), "dead", strconv.FormatInt(time.Now().Add(300*time.Millisecond).UnixMilli(), 10)+"|0")
+		r.single(q, "live", RoleClaim, seen.handler(succeed), func(c *SubscriberConfig) { c.ClaimIdle = time.Hour })
+		eventually(r.t, func() bool { return len(seen.all()) == 2 && r.pendingOf(src.stream(), "workers") == 0 }, "claimed")
+		require.EqualValues(r.t, 2, seen.all()[0].Deliveries)
+	})
+}
+
+// Somebody who is no member of ours has no heartbeat: only its idle time tells.
+func TestEntriesOfASilentConsumerAreClaimed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, LayoutSingle)
+	q, seen := r.mq(nil), &log{}
+	r.addSingle("0")
+	r.do("XGROUP", "CREATE", r.topic+"-tasks", "workers", "0")
+	r.do("XREADGROUP", "GROUP", "workers", "foreign", "STREAMS", r.topic+"-tasks", ">")
+	began := time.Now()
+	r.single(q, "live", RoleBoth, seen.handler(succeed), nil)
+	eventually(t, func() bool { return len(seen.all()) == 1 }, "claimed")
+	require.GreaterOrEqual(t, time.Since(began), hastyIdle-50*time.Millisecond)
+}
+
+// A long handler, and what waits behind it in its batch, is not robbed.
+func TestRunningEntriesAreNotClaimed(t *testing.T) {
+	onBothLayouts(t, func(r *rig) {
+		q, seen := r.mq(nil), &log{}
+		r.addSingle("0", "1")
+		goOn := make(chan struct{})
+		var once sync.Once
+		r.single(q, "slow", RoleMain, func(_ context.Context, d *Delivery) Result {
+			seen.add(d)
+			once.Do(func() { <-goOn })
+			return Success()
+		}, nil)
+		eventually(r.t, func() bool { return len(seen.all()) == 1 }, "it runs")
+		r.single(q, "eager", RoleClaim, seen.handler(succeed), nil)
+		require.Never(r.t, func() bool { return len(seen.all()) > 1 }, 3*hastyIdle, 20*time.Millisecond, "three idle times")
+		close(goOn)
+		eventually(r.t, func() bool { return len(seen.all()) == 2 && r.pendingOf(r.topic+"-tasks", "workers") == 0 }, "both")
+		require.Zero(r.t, r.seen.count(EventRefused))
+	})
+}
+
+// A consumer that was restarted under its name begins with what it had.
+func TestRestartedConsumerTakesUpItsOwn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, LayoutSingle)
+	q, seen := r.mq(nil), &log{}
+	r.addSingle("0", "1")
+	r.do("XGROUP", "CREATE", r.topic+"-tasks", "workers", "0")
+	r.do("XREADGROUP", "GROUP", "workers", "me", "COUNT", "1", "STREAMS", r.topic+"-tasks", ">")
+	r.single(q, "me", RoleMain, seen.handler(succeed), func(c *SubscriberConfig) { c.ClaimIdle = time.Hour })
+	eventually(t, func() bool { return len(seen.all()) == 2 }, "both")
+	require.Equal(t, []string{"0", "1"}, seen.payloads())
+}
+
+func TestSingleStreamRetriesAndDeadLetters(t *testing.T) {
+	onBothLayouts(t, func(r *rig) {
+		for _, mode := range []RetryMode{RetryInPlace, RetryRepublish} {
+			for _, role := range []Role{RoleMain, RoleClaim, RoleBoth} {
+				one := r.another()
+				q, seen := one.mq(nil), &log{}
+				one.addSingle("p")
+				one.do("XGROUP", "CREATE", one.topic+"-tasks", "workers", "0")
+				if role == RoleClaim {
+					one.do("XREADGROUP", "GROUP", "workers", "foreign", "STREAMS", one.topic+"-tasks", ">")
+				}
+				one.single(q, "live", role, seen.handler(func(*Delivery) Result { return Retry(errBoom) }), func(c *SubscriberConfig) {
+					c.Retry.MaxAttempts, c.RetryMode = 3, mode
+				})
+				letters := q.StreamLetters(one.topic + "-tasks")
+				eventually(r.t, func() bool {
+					list, err := letters.List(context.Background(), LetterQuery{Partition: -1})
+					return err == nil && len(list) == 1 && list[0].Attempts == 3
+				}, "a letter: %s %s", role, mode)
+				require.Len(r.t, seen.all(), 3)
+				require.Zero(r.t, one.pendingOf(one.topic+"-tasks", "workers"))
+			}
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package streammq
+
+import (
+	"context"
+	"time"
+)
+
+// Handler runs one message. ctx ends when the message is no longer this member's to run: its lease is lost, the
+// HandlerTimeout has passed, or the subscriber stops and StopTimeout is over. A panic is caught and is a Retry.
+type Handler func(ctx context.Context, d *Delivery) Result
+
+// Role is the part of a subscriber on a single stream.
+type Role string
+
+// The roles.
+const (
+	RoleMain  Role = "main"  // reads new entries, and its own retries
+	RoleClaim Role = "claim" // takes entries of consumers that are dead or silent
+	RoleBoth  Role = "both"
+)
+
+// SubscriberConfig is what a subscriber needs. NewDefaultSubscriberConfig gives every default.
+type SubscriberConfig struct {
+	// Topic is the partitioned topic; empty for a single stream.
+	Topic string
+	// StreamKey is the key of a single stream, used as it is; empty for a topic. It knows neither partitions nor leases.
+	StreamKey string
+	// Group shares the messages among its members.
+	Group string
+	// Member is the stable name of this process for people and metrics; a random part is added at each start.
+	// On a single stream it is the consumer's name as it is, and no two live processes may share it.
+	Member string
+	// Handler runs the messages: one at a time per partition, or with Concurrency one per key.
+	Handler Handler
+
+	// Role is the part on a single stream; topics have RoleMain only.
+	Role Role
+	// Start is where a group begins that is not there yet: "0", "$" (what comes from now on) or an entry's id.
+	Start string
+	// Batch is the most entries of one read.
+	Batch int
+	// ClaimBatch is the most pending entries taken over at once.
+	ClaimBatch int
+	// Poll is the longest wait for new entries before looking again.
+	Poll time.Duration
+	// Lease is how long a partition, or a heartbeat, stays with a member that does not answer.
+	Lease time.Duration
+	// Renew is the time between two renewals; well below Lease.
+	Renew time.Duration
+	// Rebalance is the time between two looks at how the partitions are shared.
+	Rebalance time.Duration
+	// Cap is the most partitions that this member takes; 0: any number.
+	Cap int
+	// Concurrency is the most handlers that run at once in a partition. Above 1 the messages of one key still run one after
+	// another and in their order, those without a key beside each other; a batch ends with its slowest message.
+	Concurrency int
+	// Pin are partitions that are this member's own while it lives: no other takes them, and who has one gives it up. The
+	// rest is shared with these counted. When several live members pin the same one, its owner keeps it, else the first by
+	// name gets it; EventPinConflict tells. A partition that the topic does not have yet is no error.
+	Pin []int
+	// MaxInFlight is the most handlers that run at once; 0: Concurrency for each partition.
+	MaxInFlight int
+	// PendingScan is the time between two looks for entries to claim on a single stream.
+	PendingScan time.Duration
+	// ClaimIdle is how long an entry of a live consumer must be untouched to be claimed on a single stream.
+	ClaimIdle time.Duration
+	// Retry says how often and when failed messages run again, RetryMode where they wait meanwhile: in place
+	// with RoleClaim, whatever RetryMode says, since a claimer reads nothing new.
+	Retry     RetryPolicy
+	RetryMode RetryMode
+	// MaxUnanswered is how often an entry may be delivered without an outcome before it is a dead letter without a run:
+	// what kills its process, or hangs, must not do so for ever. A batch that changes hands counts too. 0: any number.
+	MaxUnanswered int
+	// DeadLetters says what becomes of messages that failed for good.
+	DeadLetters DeadLetterPolicy
+	// DeadLetterStream is the key of a stream that dead letters go to, shared with other topics perhaps; see
+	// MQ.NamedLetters. Empty: the topic's own. On a cluster, where it lies in another slot, the letter is written first,
+	// once for each entry, and the entry acknowledged after it.
+	DeadLetterStream string
+	// MoverBatch and MoverEvery bound the moves of republished messages: so many at once, a look at least that often.
+	MoverBatch int
+	MoverEvery time.Duration
+	// Retention of finished entries, looked at every TrimEvery; the zero Retention keeps all.
+	Retention Retention
+	TrimEvery time.Duration
+	// Status writes the status of a single stream's messages that have a uuid; a topic has an option of its own.
+	Status bool
+	// Janitor removes the names of dead consumers.
+	Janitor JanitorConfig
+	// HandlerTimeout ends a handler's ctx; one that does not return within another Lease loses its partition. 0: never.
+	HandlerTimeout time.Duration
+	// StopTimeout is how long running handlers may finish after Run's ctx has ended, and again after theirs has.
+	StopTimeout time.Duration
+}
+
+// NewDefaultSubscriberConfig has the defaults of contract §6 for a topic.
+func NewDefaultSubscriberConfig(topic, group string, handler Handler) SubscriberConfig {
+	return SubscriberConfig{
+		Topic: topic, Group: group, Member: "member", Handler: handler, Role: RoleMain, Start: "0",
+		Concurrency: 1, Batch: DefaultBatch, ClaimBatch: DefaultClaimBatch, Poll: DefaultPoll,
+		Lease: DefaultLease, Renew: DefaultRenew, Rebalance: DefaultRebalance,
+		PendingScan: DefaultPendingScan, ClaimIdle: DefaultClaimIdle,
+		Retry:     RetryPolicy{Backoff: DefaultBackoff, MaxBackoff: DefaultMaxBackoff},
+		RetryMode: RetryRepublish, MaxUnanswered: DefaultMaxUnanswered, DeadLetters: DeadLetterKeep,
+		MoverBatch: DefaultMoverBatch, MoverEvery: DefaultMoverEvery,
+		Retention: Retention{MaxLen: DefaultRetention}, TrimEvery: DefaultTrimEvery, StopTimeout: DefaultStopTimeout,
+		Janitor: JanitorConfig{Interval: DefaultZombieInterval, MinIdle: DefaultZombieMinIdle},
+	}
+}
+
+// NewDefaultStreamConfig has the defaults for a single stream: retries in place, both roles, nothing trimmed.
+func NewDefaultStreamConfig(key, group, consumer string, handler Handler) SubscriberConfig {
+	c := NewDefaultSubscriberConfig("", group, handler)
+	c.StreamKey, c.Member, c.Role, c.RetryMode, c.Retention = key, consumer, RoleBoth, RetryInPlace, Retention{}
+	return c
+}
+
+// Validate names every setting that is out of its range.
+func (c SubscriberConfig) Validate() error {
+	var p problems
+	p.refuse((c.Topic == "") == (c.StreamKey == ""), "one of Topic and StreamKey must be set")
+	if c.StreamKey != "" {
+		p.check(checkStreamKey(c.StreamKey))
+		p.refuse(c.Cap != 0, "Cap %d: a single stream has no partitions", c.Cap)
+	} else if c.Topic != "" {
+		p.check(checkName(c.Topic, ErrTopicName))
+		p.refuse(c.Status, "Status: must be set on the topic")
+		p.refuse(c.Role != RoleMain, "Role %q: the owner of a partition takes its pending entries, others cannot claim", c.Role)
+	}
+	p.check(checkName(c.Group, ErrGroupName))
+	p.check(checkName(c.Member, ErrGroupName))
+	p.refuse(c.Handler == nil, "Handler must be set")
+	p.refuse(c.Role != RoleMain && c.Role != RoleClaim && c.Role != RoleBoth, "Role %q: unknown", c.Role)
+	p.refuse(c.Start == "", "Start: must be 0, $ or an id")
+	p.refuse(c.Batch < 1 || c.Batch > maxBatch, "Batch %d: 1 to %d", c.Batch, maxBatch)
+	p.refuse(c.ClaimBatch < 1 || c.ClaimBatch > maxBatch, "ClaimBatch %d: 1 to %d", c.ClaimBatch, maxBatch)
+	p.refuse(c.MoverBatch < 1 || c.MoverBatch > maxBatch, "MoverBatch %d: 1 to %d", c.MoverBatch, maxBatch)
+	p.refuse(c.Concurrency < 1 || c.Concurrency > maxBatch, "Concurrency %d: 1 to %d", c.Concurrency, maxBatch)
+	p.refuse(c.Cap < 0 || c.MaxInFlight < 0, "Cap %d, MaxInFlight %d: must not be negative", c.Cap, c.MaxInFlight)
+	p.refuse(c.Lease < 2*c.Renew || c.Renew < time.Millisecond, "Lease %s, Renew %s: at least twice Renew, and 1ms", c.Lease, c.Renew)
+	for name, d := range map[string]time.Duration{
+		"Poll": c.Poll, "Rebalance": c.Rebalance, "PendingScan": c.PendingScan, "ClaimIdle": c.ClaimIdle,
+		"MoverEvery": c.MoverEvery, "TrimEvery": c.TrimEvery, "StopTimeout": c.StopTimeout,
+	} {
+		p.refuse(d < time.Millisecond, "%s %s: at least 1ms", name, d)
+	}
+	p.refuse(c.HandlerTimeout < 0, "HandlerTimeout %s: must not be negative", c.HandlerTimeout)
+	p.refuse(c.Retention.MaxLen < 0 || c.Retention.MaxAge < 0, "Retention %+v: must not be negative", c.Retention)
+	if c.DeadLetterStream != "" {
+		p.check(checkStreamKey(c.DeadLetterStream))
+		p.refuse(c.DeadLetterStream == c.StreamKey, "DeadLetterStream %q: must not be the stream itself", c.DeadLetterStream)
+	}
+	c.validatePins(&p)
+	c.Janitor.validate(&p)
+	c.validateRetry(&p)
+	return p.err()
+}
+
+func (c SubscriberConfig) validateRetry(p *problems) {
+	r := c.Retry
+	p.refuse(r.MaxAttempts < 0 || r.MaxAttempts > maxAttempts, "Retry.MaxAttempts %d: 0 to %d", r.MaxAttempts, maxAttempts)
+	p.refuse(c.MaxUnanswered < 0, "MaxUnanswered %d: must not be negative", c.MaxUnanswered)
+	p.refuse(r.Backoff < 0 || r.MaxBackoff < r.Backoff, "Retry.Backoff %s, MaxBackoff %s: 0 or more, in that order", r.Backoff, r.MaxBackoff)
+	p.refuse(r.Jitter != JitterNone && r.Jitter != JitterEqual && r.Jitter != JitterFull, "Retry.Jitter %q: unknown", r.Jitter)
+	p.refuse(c.RetryMode != RetryRepublish && c.RetryMode != RetryInPlace, "RetryMode %q: unknown", c.RetryMode)
+	p.refuse(c.DeadLetters != DeadLetterKeep && c.DeadLetters != DeadLetterDrop, "DeadLetters %q: unknown", c.DeadLetters)
+}

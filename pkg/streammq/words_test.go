@@ -1,0 +1,189 @@
+package streammq
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTopicNamesThatKeysCannotHoldAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", "a b", "a:b", "a{b}", "ä", "a\nb", strings.Repeat("x", 1000)} {
+		require.ErrorIs(t, Topic{Name: name, Partitions: 1}.Validate(), ErrTopicName, "%q", name)
+	}
+	for _, name := range []string{"orders", "a.b-c_D9", strings.Repeat("x", maxName)} {
+		require.NoError(t, Topic{Name: name, Partitions: 1}.Validate(), "%q", name)
+	}
+	require.ErrorContains(t, Topic{Name: strings.Repeat("x", 1000), Partitions: 1}.Validate(), "1 to 200")
+}
+
+func TestNumbersOfPartitionsHaveALimitThatIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{-1, 0, MaxPartitions + 1, 10_000} {
+		err := Topic{Name: "a", Partitions: n}.Validate()
+		require.ErrorIs(t, err, ErrPartitions)
+		require.ErrorContains(t, err, "1 to 1024")
+	}
+}
+
+func TestStreamKeys(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, checkStreamKey("ingest:tasks"))
+	for _, key := range []string{"", "a b", "{a}", "a\x00", strings.Repeat("x", maxStreamKey+1)} {
+		require.ErrorIs(t, checkStreamKey(key), ErrStreamKey, "%q", key)
+	}
+}
+
+func TestMessagesBeyondALimitAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		m    Message
+		want error
+	}{
+		"payload":      {Message{Payload: make([]byte, 11)}, ErrTooLarge},
+		"key":          {Message{Key: strings.Repeat("k", 1<<20)}, ErrTooLarge},
+		"key bytes":    {Message{Key: "\xff"}, ErrHeader},
+		"headers":      {Message{Headers: map[string]string{"a": strings.Repeat("x", MaxHeaders)}}, ErrTooLarge},
+		"header bytes": {Message{Headers: map[string]string{"a": "\xff"}}, ErrHeader},
+		"header name":  {Message{Headers: map[string]string{"": "a"}}, ErrHeader},
+		"attempts":     {Message{MaxAttempts: -1}, ErrConfig},
+	} {
+		require.ErrorIs(t, tc.m.validate(10), tc.want, name)
+	}
+	require.NoError(t, Message{Key: "k", Payload: make([]byte, 10), Headers: map[string]string{"a": ""}}.validate(10))
+}
+
+func TestConfigNamesEveryProblem(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, NewDefaultConfig().Validate())
+	err := Config{Layout: "x", InlineMax: -1, MaxPayload: maxPayloadLimit + 1}.Validate()
+	require.ErrorIs(t, err, ErrConfig)
+	for _, part := range []string{"Layout", "InlineMax", "MaxPayload", "MetaRefresh", "Log"} {
+		require.ErrorContains(t, err, part)
+	}
+}
+
+// The literal keys are a promise to other readers (contract §6).
+func TestKeysOfBothLayouts(t *testing.T) {
+	t.Parallel()
+	one := source{layout: LayoutSingle, topic: "orders"}
+	require.Equal(t, "stream:topic:orders:p:0", one.stream())
+	require.Equal(t, "stream:topic:orders:dlq", one.dlq())
+	require.Equal(t, "streaming:mq:lease:orders:g:0", one.lease("g"))
+	require.Equal(t, "streaming:mq:lease:orders:g:0:epoch", one.epoch("g"))
+	require.Equal(t, "streaming:mq:retry:orders", one.retry())
+	require.Equal(t, "streaming:mq:retry:item:orders:x", one.item("x"))
+	require.Equal(t, "streaming:mq:topic:orders:meta", metaKey("orders"))
+	require.Equal(t, "streaming:mq:topic:orders:partitions", partitionsKey("orders"))
+
+	many := source{layout: LayoutCluster, topic: "orders"}
+	require.Equal(t, one.stream(), many.stream())
+	require.Equal(t, "{stream:topic:orders:p:0}:retry", many.retry())
+	require.Equal(t, "{stream:topic:orders:p:0}:item:x", many.item("x"))
+	require.Equal(t, "{stream:topic:orders:p:0}:lease:g", many.lease("g"))
+	require.Equal(t, "{stream:topic:orders:p:0}:lease:g:epoch", many.epoch("g"))
+	require.Equal(t, "{stream:topic:orders:p:0}:dlq", many.dlq())
+
+	single := source{layout: LayoutSingle, topic: "asr-tasks", single: true}
+	require.Equal(t, "asr-tasks", single.stream())
+	require.Equal(t, "asr-tasks:dlq", single.dlq())
+	require.Equal(t, "{asr-tasks}:due:g", single.due("g"))
+}
+
+func TestUUIDv7(t *testing.T) {
+	t.Parallel()
+	form := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	now := time.UnixMilli(0x0123456789ab)
+	seen := map[string]bool{}
+	for range 10_000 {
+		id := newUUID(now)
+		require.Regexp(t, form, id)
+		require.True(t, strings.HasPrefix(id, "01234567-89ab-7"), id)
+		require.False(t, seen[id])
+		seen[id] = true
+	}
+	require.Less(t, newUUID(now), newUUID(now.Add(time.Millisecond)))
+}
+
+func TestPartitioners(t *testing.T) {
+	t.Parallel()
+	for name, p := range map[string]Partitioner{
+		"hash": NewHash(), "consistent": NewConsistentHash(), "java": NewJavaHash(), "round robin": NewRoundRobin(),
+	} {
+		count := make([]int, 7)
+		for i := range 7000 {
+			n, err := choose(p, &Message{Key: "key-" + strconv.Itoa(i)}, 7)
+			require.NoError(t, err)
+			count[n]++
+		}
+		for part, n := range count {
+			require.InDelta(t, 1000, n, 200, "%s gives partition %d %d of 7000", name, part, n)
+		}
+		spread := map[int]bool{}
+		for range 7 {
+			n, err := choose(p, &Message{}, 7)
+			require.NoError(t, err)
+			spread[n] = true
+		}
+		require.Len(t, spread, 7, "%s spreads messages without a key", name)
+	}
+}
+
+func TestSameKeySamePartition(t *testing.T) {
+	t.Parallel()
+	for _, p := range []Partitioner{NewHash(), NewConsistentHash(), NewJavaHash()} {
+		first, err := choose(p, &Message{Key: "a"}, 16)
+		require.NoError(t, err)
+		for range 10 {
+			again, err := choose(p, &Message{Key: "a"}, 16)
+			require.NoError(t, err)
+			require.Equal(t, first, again)
+		}
+	}
+}
+
+func TestForcedPartitionGoesFirst(t *testing.T) {
+	t.Parallel()
+	force := func(v string) *Message {
+		return &Message{Key: "a", Headers: map[string]string{HeaderForcePartition: v}}
+	}
+	for _, p := range []Partitioner{NewHash(), NewRoundRobin(), NewExplicit()} {
+		n, err := choose(p, force("3"), 4)
+		require.NoError(t, err)
+		require.Equal(t, 3, n)
+		for _, v := range []string{"4", "-1", "x", ""} {
+			_, err = choose(p, force(v), 4)
+			require.ErrorIs(t, err, ErrPartition, v)
+		}
+	}
+	_, err := choose(NewExplicit(), &Message{Key: "a"}, 4)
+	require.ErrorIs(t, err, ErrPartition)
+}
+
+func TestConsistentHashMovesFewKeys(t *testing.T) {
+	t.Parallel()
+	moved := 0
+	for i := range 10_000 {
+		before, after := jump(fnv64(strconv.Itoa(i)), 9), jump(fnv64(strconv.Itoa(i)), 10)
+		if before != after {
+			require.Equal(t, 9, after, "keys move to the new partition only")
+			moved++
+		}
+	}
+	require.InDelta(t, 1000, moved, 150)
+}
+
+// Values of String.hashCode, from its definition: s[0]*31^(n-1) + … + s[n-1].
+func TestJavaHash(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[string]int32{"": 0, "a": 97, "ab": 97*31 + 98, "polygenelubricants": -2147483648, "é": 0xe9, "😀": 0xd83d*31 + 0xde00} {
+		require.Equal(t, want, javaHash(s), s)
+	}
+	n, err := NewJavaHash().Partition(&Message{Key: "polygenelubricants"}, 8)
+	require.NoError(t, err)
+	require.Equal(t, 0, n, "the smallest number has no positive twin")
+}
