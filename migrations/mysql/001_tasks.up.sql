@@ -41,24 +41,30 @@ CREATE TABLE IF NOT EXISTS ingest_task (
   error_message VARCHAR(2000) NULL,
   error_code VARCHAR(64) NULL,
   fence BIGINT NOT NULL DEFAULT 0,
-  lease_owner CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
+  lease_owner CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
   lease_expires_at DATETIME(6) NOT NULL DEFAULT '9999-12-31 00:00:00',
   wake_at DATETIME(6) NOT NULL DEFAULT '9999-12-31 00:00:00',
   promised_at DATETIME(6) NOT NULL DEFAULT '9999-12-31 00:00:00',
   promise_count INT NOT NULL DEFAULT 0,
   dlq_state ENUM('none', 'owed', 'written') NOT NULL DEFAULT 'none',
-  delivery CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
+  delivery CHAR(31) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
   attempt_traceparent CHAR(55) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
   created_at DATETIME(6) NOT NULL,
   updated_at DATETIME(6) NOT NULL,
+  -- updated_at of a row whose place in the sweep index does not tell it; NULL all along the happy path
+  listed_at DATETIME(6) GENERATED ALWAYS AS (CASE
+    WHEN status = 'RUNNING' OR (status = 'QUEUED' AND wake_at = updated_at)
+      OR (status IN ('SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') AND wake_at = TIMESTAMP '9999-12-31 00:00:00') THEN NULL
+    ELSE updated_at END) STORED,
   PRIMARY KEY (id),
   UNIQUE KEY ingest_task_key (user_id, idempotency_key),
-  -- the one sweep index (design D3): one status by equality, then exactly this order
-  KEY ingest_task_sweep (status, wake_at, id),
-  -- lists of one user, lists of an operator; updated_at stands in one index only, since every change moves its entry
+  -- the one sweep index (design D3): one status by equality, then exactly this order; by updated_at it also lists
+  -- what has ended (wake_at: never) and what was just queued (wake_at = updated_at), and listed_at lists the rest
+  KEY ingest_task_sweep (status, wake_at, updated_at, id),
+  KEY ingest_task_listed (listed_at, id),
+  -- lists of one user, lists of an operator
   KEY ingest_task_user_created (user_id, created_at, id),
   KEY ingest_task_created (created_at, id),
-  KEY ingest_task_updated (updated_at, id),
   KEY ingest_task_document (document_id),
   KEY ingest_task_base (knowledge_base_id, created_at, id),
   CONSTRAINT ingest_task_retry CHECK ((status = 'RETRYING') = (next_retry_at IS NOT NULL)),
@@ -73,17 +79,18 @@ CREATE TABLE IF NOT EXISTS ingest_task_transition (
   task_id CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   from_status ENUM('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') NULL,
   to_status ENUM('QUEUED', 'RUNNING', 'RETRYING', 'SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') NOT NULL,
-  reason VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
-  attempt_count INT NOT NULL,
-  crash_count INT NOT NULL,
+  reason ENUM('ACCEPTED', 'CLAIMED', 'TAKEOVER', 'DONE', 'FAILED', 'EXHAUSTED', 'PERMANENT', 'STALLED', 'THROTTLED', 'HANDED_BACK',
+    'RETRY_NOW', 'CANCELLED', 'DELETED', 'SUPERSEDED', 'SUSPENDED', 'RESUMED', 'REPLAYED', 'crash_limit') NOT NULL,
+  attempt_count SMALLINT NOT NULL,
+  crash_count SMALLINT NOT NULL,
   fence BIGINT NOT NULL,
   timeline BIGINT NOT NULL,
   actor VARCHAR(255) NOT NULL,
   message VARCHAR(2000) NOT NULL DEFAULT '',
   lease_expires_at DATETIME(6) NULL,
   next_retry_at DATETIME(6) NULL,
-  delivery VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
-  call_id CHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  delivery VARCHAR(31) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
+  call_id BINARY(16) NOT NULL,
   created_at DATETIME(6) NOT NULL,
   PRIMARY KEY (id),
   KEY ingest_task_transition_task (task_id, id)

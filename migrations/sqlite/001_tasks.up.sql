@@ -50,21 +50,27 @@ CREATE TABLE IF NOT EXISTS ingest_task (
   attempt_traceparent TEXT NOT NULL DEFAULT '',
   created_at TEXT NOT NULL,
   updated_at TEXT NOT NULL,
+  -- updated_at of a row whose place in the sweep index does not tell it; NULL all along the happy path
+  listed_at TEXT GENERATED ALWAYS AS (CASE
+    WHEN status = 'RUNNING' OR (status = 'QUEUED' AND wake_at = updated_at)
+      OR (status IN ('SUCCEEDED', 'DEAD', 'SUSPENDED', 'CANCELLED') AND wake_at = '9999-12-31 00:00:00.000000') THEN NULL
+    ELSE updated_at END) STORED,
   PRIMARY KEY (id),
   CONSTRAINT ingest_task_retry CHECK ((status = 'RETRYING') = (next_retry_at IS NOT NULL)),
   CONSTRAINT ingest_task_counts CHECK (attempt_count >= 0 AND crash_count >= 0 AND throttle_count >= 0 AND promise_count >= 0 AND fence >= 0),
   CONSTRAINT ingest_task_progress CHECK (progress BETWEEN 0 AND 100)
 ) STRICT;
-CREATE UNIQUE INDEX IF NOT EXISTS ingest_task_key ON ingest_task (user_id, idempotency_key);
+CREATE UNIQUE INDEX IF NOT EXISTS ingest_task_key ON ingest_task (user_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
--- the one sweep index (design D3): one status by equality, then exactly this order
-CREATE INDEX IF NOT EXISTS ingest_task_sweep ON ingest_task (status, wake_at, id);
--- lists of one user, lists of an operator; updated_at stands in one index only, since every change moves its entry
+-- the one sweep index (design D3): one status by equality, then exactly this order; by updated_at it also lists
+-- what has ended (wake_at: never) and what was just queued (wake_at = updated_at), and listed_at lists the rest
+CREATE INDEX IF NOT EXISTS ingest_task_sweep ON ingest_task (status, wake_at, updated_at, id);
+CREATE INDEX IF NOT EXISTS ingest_task_listed ON ingest_task (listed_at, id) WHERE listed_at IS NOT NULL;
+-- lists of one user, lists of an operator
 CREATE INDEX IF NOT EXISTS ingest_task_user_created ON ingest_task (user_id, created_at, id);
 CREATE INDEX IF NOT EXISTS ingest_task_created ON ingest_task (created_at, id);
-CREATE INDEX IF NOT EXISTS ingest_task_updated ON ingest_task (updated_at, id);
-CREATE INDEX IF NOT EXISTS ingest_task_document ON ingest_task (document_id);
-CREATE INDEX IF NOT EXISTS ingest_task_base ON ingest_task (knowledge_base_id, created_at, id);
+CREATE INDEX IF NOT EXISTS ingest_task_document ON ingest_task (document_id) WHERE document_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS ingest_task_base ON ingest_task (knowledge_base_id, created_at, id) WHERE knowledge_base_id IS NOT NULL;
 
 -- The log: append-only, written in the transaction of the change and after its UPDATE,
 -- so that the order of ids of one task is the order of its commits. call_id names the store's call (design D2).
@@ -83,7 +89,7 @@ CREATE TABLE IF NOT EXISTS ingest_task_transition (
   lease_expires_at TEXT NULL,
   next_retry_at TEXT NULL,
   delivery TEXT NOT NULL DEFAULT '',
-  call_id TEXT NOT NULL,
+  call_id BLOB NOT NULL,
   created_at TEXT NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS ingest_task_transition_task ON ingest_task_transition (task_id, id);

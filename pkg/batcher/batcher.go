@@ -1,6 +1,7 @@
 // Package batcher forms natural batches: what comes while one batch is being worked on becomes the next one.
 //
-// Nothing waits for a timer: an item that finds no batch at work starts one at once, alone. Under load the batches grow by
+// Nothing waits for a timer, unless Config.Coming says that there is something to wait for: an item that finds no batch at work
+// starts one at once, alone. Under load the batches grow by
 // themselves to what comes during one batch's work, so that the fixed cost of a transaction or an fsync is shared.
 // Items are worked on in the order of their arrival. Every caller waits for its own items, and that is all the back-pressure
 // there is and has to be: what waits is bounded by the callers, a stop that lets them end has drained everything, and an idle
@@ -26,6 +27,11 @@ type Config struct {
 	Most int
 	// Patience is how long the waiting look on before they take a free lane; 0: for ever.
 	Patience time.Duration
+	// Coming reports whether more items are on their way beside those that wait; it is called under a lock and must be quick.
+	// While it does, what waits is not begun before there are Enough items or Gather has passed since the oldest came.
+	// nil: nothing is waited for.
+	Coming func(waiting int) bool
+	Gather time.Duration
 	// Split reports whether the items of a batch that failed so are to be tried one by one, so that a bad one fails alone;
 	// nil: never. A panic always splits.
 	Split func(error) bool
@@ -44,13 +50,14 @@ type Batcher[T any] struct {
 	waiting []*entry[T]
 	lanes   int       // at work
 	begun   time.Time // the youngest of them
-	looking bool      // a timer runs out when the waiting lose their patience
+	looks   time.Time // when a timer runs out because the waiting lose their patience; zero: none
 }
 
 // entry is one item and what came of it.
 type entry[T any] struct {
 	item     T
 	call     *call
+	came     time.Time
 	again    bool
 	finished bool
 	err      error
@@ -90,8 +97,9 @@ func (b *Batcher[T]) Do(ctx context.Context, items ...T) []error {
 	}
 	c := &call{ctx: ctx, left: len(items), done: make(chan struct{})}
 	mine := make([]*entry[T], len(items))
+	now := time.Now()
 	for i, item := range items {
-		mine[i] = &entry[T]{item: item, call: c}
+		mine[i] = &entry[T]{item: item, call: c, came: now}
 	}
 	b.mu.Lock()
 	b.waiting = append(b.waiting, mine...)
@@ -153,25 +161,53 @@ func (b *Batcher[T]) begin() {
 		b.begun = time.Now()
 		go b.run(b.open(taken))
 	}
-	if len(b.waiting) > 0 && b.lanes < b.cfg.Lanes && b.cfg.Patience > 0 && !b.looking {
-		b.looking = true
-		time.AfterFunc(b.cfg.Patience-time.Since(b.begun), func() {
+	wait, ok := b.patience()
+	if at := time.Now().Add(wait); ok && (b.looks.IsZero() || at.Before(b.looks)) {
+		b.looks = at
+		time.AfterFunc(wait, func() {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.looking = false
+			if !time.Now().Before(b.looks) {
+				b.looks = time.Time{}
+			}
 			b.begin()
 		})
 	}
 }
 
+// Look begins what waits if nothing more is on its way. Who finds that Coming has changed its mind calls it.
+func (b *Batcher[T]) Look() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.begin()
+}
+
+// patience is how long the waiting look on before they take a free lane; false: until a lane is free.
+func (b *Batcher[T]) patience() (time.Duration, bool) {
+	switch {
+	case len(b.waiting) == 0 || b.lanes >= b.cfg.Lanes:
+		return 0, false
+	case b.gathers():
+		return b.cfg.Gather - time.Since(b.waiting[0].came), true
+	}
+	return b.cfg.Patience - time.Since(b.begun), b.cfg.Patience > 0
+}
+
+// gathers reports whether the waiting wait for others to join them.
+func (b *Batcher[T]) gathers() bool {
+	return b.cfg.Coming != nil && time.Since(b.waiting[0].came) < b.cfg.Gather && b.cfg.Coming(len(b.waiting))
+}
+
 // may reports whether the waiting may take a lane now.
 func (b *Batcher[T]) may() bool {
 	switch {
-	case b.lanes == 0:
-		return true
 	case b.lanes >= b.cfg.Lanes:
 		return false
 	case b.cfg.Enough > 0 && len(b.waiting) >= b.cfg.Enough:
+		return true
+	case b.gathers():
+		return false
+	case b.lanes == 0:
 		return true
 	}
 	return b.cfg.Patience > 0 && time.Since(b.begun) >= b.cfg.Patience

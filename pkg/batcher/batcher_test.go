@@ -132,6 +132,33 @@ func TestTheItemsOfACallStayTogether(t *testing.T) {
 	})
 }
 
+func TestItemsWaitForThoseThatAreComing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &log{}
+		coming := true
+		b := batcher.New(batcher.Config{Enough: 3, Gather: time.Minute, Coming: func(int) bool { return coming }}, l.work)
+		started := time.Now()
+		inOrder(3, func(i int) { b.Do(t.Context(), i) })
+		require.Equal(t, workTime, time.Since(started), "three are enough")
+
+		started = time.Now()
+		b.Do(t.Context(), 3)
+		require.Equal(t, time.Minute+workTime, time.Since(started), "nobody waits for ever")
+
+		started = time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() { b.Do(t.Context(), 4) })
+		synctest.Wait()
+		coming = false
+		b.Look()
+		wg.Wait()
+		b.Do(t.Context(), 5)
+		require.Equal(t, 2*workTime, time.Since(started), "nothing comes, nothing is waited for")
+		require.Equal(t, [][]int{{0, 1, 2}, {3}, {4}, {5}}, l.batches)
+	})
+}
+
 func TestABadItemFailsAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

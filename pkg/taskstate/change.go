@@ -78,6 +78,10 @@ type Change struct {
 	ErrorCode     string
 	Result        json.RawMessage
 
+	// Deliver asks for a message about the row, written in its own transaction where the store has an outbox (Kafka):
+	// a delivery, or for a DEAD row its dead letter. Where it has none (Redis) nothing follows from it.
+	Deliver bool
+
 	// the audit row
 	Silent   bool // no status changed: a reservation, a promise, a mark; no audit row
 	Reason   Reason
@@ -122,6 +126,7 @@ func (c *Change) to(s Status, r Reason, a Actor, message string) *Change {
 // queued makes the change a promise: a delivery is to follow, and the sweep looks at once if none does.
 func (c *Change) queued() *Change {
 	c.Promise, c.PromiseCount, c.Wake = In(0), 0, In(0)
+	c.Deliver = true
 	return c
 }
 

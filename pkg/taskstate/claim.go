@@ -8,10 +8,10 @@ import (
 
 // ClaimRequest is one wish to run one task.
 type ClaimRequest struct {
-	Owner    string // process and call, unique per call; at most 64 ASCII characters
+	Owner    string // process and call, unique per call; at most 32 ASCII characters
 	Process  string // the part of Owner that stays the same for the process
 	Actor    Actor
-	Delivery string // the message that brought it; empty: the recovery loop
+	Delivery string // the message that brought it, at most 31 ASCII characters; empty: the recovery loop
 	Takeover bool   // an expired lease may be taken over (recovery loop only)
 	Alone    bool   // the process holds no task and will take no other: last chances may run
 	Reserve  bool   // reserve a last chance when it may not run now

@@ -28,6 +28,7 @@ func Succeed(m Moment, t Task, h Holder, result json.RawMessage, message string)
 	c.Result, c.ThrottleCount = result, 0
 	c.LastError, c.ErrorMessage, c.ErrorCode = "", "", ""
 	c.Progress.Stage, c.Progress.Percent = StageDone, 100
+	c.LeaseOwner = t.LeaseOwner // who did it; to blank a column of constant width would cost every task
 	return decide(AnswerApplied, c)
 }
 
@@ -96,9 +97,12 @@ func die(p Policy, m Moment, t Task, h Holder, f Failure) *Change {
 }
 
 // owe notes the DLQ entry that a DEAD task needs; a sweep looks if nobody has written it in time.
+// Where nothing is owed, the dead letter goes with the row if there is an outbox (design D11).
 func owe(p Policy, c *Change) *Change {
 	if p.DLQ {
 		c.DLQ, c.Wake = DLQOwed, In(dlqGrace)
+	} else {
+		c.Deliver = true
 	}
 	return c
 }

@@ -5,13 +5,60 @@ import "time"
 // Promise decides on a QUEUED row that the horizon sweep found (design D5).
 // horizon is H: every entry before it was read. A row whose wake time is not older than H − slack is kept.
 func Promise(p Policy, m Moment, t Task, horizon time.Time) Decision {
-	if t.Status != StatusQueued || t.Reserved(m.Now) || !t.WakeAt.Before(horizon.Add(-p.Slack)) {
+	if !overdue(p, m, t, horizon) {
 		return leave(t, AnswerKept)
 	}
+	c := promiseAgain(p, m, t)
+	c.Deliver = true
+	return decide(AnswerApplied, c)
+}
+
+// overdue reports whether the horizon sweep has to judge t: promised so long ago that the queue was read beyond it.
+func overdue(p Policy, m Moment, t Task, horizon time.Time) bool {
+	return t.Status == StatusQueued && !t.Reserved(m.Now) && t.WakeAt.Before(horizon.Add(-p.Slack))
+}
+
+// promiseAgain moves a QUEUED row to the back of the sweep's order, further each time; an expired reservation ends.
+func promiseAgain(p Policy, m Moment, t Task) *Change {
 	c := change(t, m)
 	c.Silent, c.PromiseCount = true, t.PromiseCount+1
 	c.LeaseOwner, c.Lease = "", Never()
 	c.Promise, c.Wake = In(0), In(promiseDelay(c.PromiseCount, p.Slack))
+	return c
+}
+
+// EventTrail is what the outbox knows about the deliveries of one task; the zero value: it has none.
+type EventTrail struct {
+	Waiting  bool      // one is NEW or RETRYING
+	LastSent int64     // sequence number of the last one SENT; 0: none
+	SentAt   time.Time // when that was acknowledged
+	LastDead int64     // sequence number of the last one DEAD; 0: none
+}
+
+// lost reports whether none of the events can still bring its task.
+// A DEAD one older than the last one sent belongs to an earlier promise and counts for nothing.
+func (e EventTrail) lost(before time.Time) bool {
+	if e.Waiting || e.LastDead > e.LastSent {
+		return false
+	}
+	return e.LastSent == 0 || e.SentAt.Before(before)
+}
+
+// PromiseEvent is Promise where deliveries are events of an outbox (design D5, Kafka): horizon is H, the time of the first record
+// that the group has not finished. A row whose delivery is not lost leaves the front of the sweep's order all the same.
+func PromiseEvent(p Policy, m Moment, t Task, horizon time.Time, trail EventTrail) Decision {
+	if !overdue(p, m, t, horizon) {
+		return leave(t, AnswerKept)
+	}
+	c := promiseAgain(p, m, t)
+	switch {
+	case trail.lost(horizon.Add(-p.Slack)):
+		c.Deliver = true
+	case !trail.Waiting && trail.LastDead <= trail.LastSent: // sent lately: that is the moment of its promise
+		c.PromiseCount = t.PromiseCount
+		promised := trail.SentAt.Sub(m.Now)
+		c.Promise, c.Wake = In(promised), In(promised+promiseDelay(c.PromiseCount, p.Slack))
+	}
 	return decide(AnswerApplied, c)
 }
 
@@ -23,6 +70,7 @@ func Renew(p Policy, m Moment, t Task) Decision {
 	c := change(t, m)
 	c.Silent, c.LeaseOwner, c.Lease = true, "", Never()
 	c.Promise, c.Wake = In(0), In(promiseDelay(c.PromiseCount, p.Slack))
+	c.Deliver = true
 	return decide(AnswerApplied, c)
 }
 
@@ -33,5 +81,24 @@ func MarkDLQ(m Moment, t Task, token Token) Decision {
 	}
 	c := change(t, m)
 	c.Silent, c.DLQ, c.Wake = true, DLQWritten, Never()
+	return decide(AnswerApplied, c)
+}
+
+// SendDLQ turns an owed DLQ entry into an event of the outbox: the change asks for it, and is the mark (design D11).
+func SendDLQ(m Moment, t Task) Decision {
+	d := MarkDLQ(m, t, Token{Timeline: m.Timeline, Fence: t.Fence})
+	if d.Change != nil {
+		d.Change.Deliver = true
+	}
+	return d
+}
+
+// OweDLQ turns the unsent event of a death with that fence into an owed DLQ entry (design D11); a sweep writes it at once.
+func OweDLQ(m Moment, t Task, fence int64) Decision {
+	if t.Status != StatusDead || t.Fence != fence || t.DLQ == DLQOwed {
+		return leave(t, AnswerKept)
+	}
+	c := change(t, m)
+	c.Silent, c.DLQ, c.Wake = true, DLQOwed, In(0)
 	return decide(AnswerApplied, c)
 }

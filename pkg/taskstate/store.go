@@ -17,7 +17,7 @@ var (
 	// After an unknown COMMIT the store has read back what it did, so a call that returns this error did nothing.
 	ErrUnavailable = errors.New("database unavailable")
 	// ErrOutcomeUnknown: a COMMIT got no answer and what became of it could not be found out:
-	// the database stayed away, or the call was Hold or InTx, whose writes the store cannot name.
+	// the database stayed away, or the call was HoldAll or InTx, whose writes the store cannot name.
 	ErrOutcomeUnknown = errors.New("outcome of the transaction unknown")
 	// ErrLost: the claim is no longer the one that the row names; its holder stops.
 	ErrLost = errors.New("claim lost")
@@ -76,8 +76,34 @@ type AlsoFunc func(ctx context.Context, tx Tx, m Moment, changed []Decision) err
 // TxFunc works inside an open transaction; it runs again from the start when the transaction is retried.
 type TxFunc func(ctx context.Context, tx Tx, m Moment) error
 
+// HeldTask is a claim that its holder wants to write under; no task comes twice in one call.
+type HeldTask struct {
+	TaskID string
+	Token  Token
+}
+
+// HoldFunc is a TxFunc of several holders: held tells by the claim's place whether its predicate holds.
+type HoldFunc func(ctx context.Context, tx Tx, m Moment, held []bool) error
+
+// Hold is HoldAll for one task: f runs only under its holder's predicate. ErrLost when that does not hold.
+func Hold(ctx context.Context, s Store, taskID string, token Token, f TxFunc) error {
+	return s.HoldAll(ctx, []HeldTask{{TaskID: taskID, Token: token}}, func(ctx context.Context, tx Tx, m Moment, _ []bool) error {
+		return f(ctx, tx, m)
+	})
+}
+
 // ReadFunc reads outside a transaction; it may run again from the start, so it keeps nothing of a try that failed.
 type ReadFunc func(ctx context.Context, db Tx) error
+
+// Changed is a row as it is after a change.
+type Changed struct {
+	Task   Task
+	Change *Change // nil: it was just accepted
+}
+
+// OutboxFunc writes the messages about rows into their transaction, after the log (design D11); the rows are those that were
+// accepted and those whose change says Deliver. It answers how many it wrote, and runs again when the transaction is retried.
+type OutboxFunc func(ctx context.Context, tx Tx, m Moment, rows []Changed) (n int, err error)
 
 // Each makes a DecideFunc of a pure function.
 func Each(f func(m Moment, t Task) Decision) DecideFunc {
@@ -153,9 +179,10 @@ type Store interface {
 	// Heartbeat renews leases and writes progress in one statement for all beats, one for each when a row is locked; it answers the ids whose claim is lost.
 	Heartbeat(ctx context.Context, lease time.Duration, beats []Beat) (lost []string, err error)
 
-	// Hold runs f in a transaction that is opened by locking the task under the holder's predicate
-	// (id, status RUNNING, fence, timeline). ErrLost when the predicate does not hold.
-	Hold(ctx context.Context, taskID string, token Token, f TxFunc) error
+	// HoldAll runs f in a transaction that is opened by locking the tasks of claims, in id order, under their holders'
+	// predicates (id, status RUNNING, fence, timeline). f is told for each of them whether its predicate holds, and must write
+	// nothing for one that does not. ErrLost, without a call of f, when none holds.
+	HoldAll(ctx context.Context, claims []HeldTask, f HoldFunc) error
 	// InTx runs f in a transaction of its own, with the same retries.
 	InTx(ctx context.Context, f TxFunc) error
 	// Read runs f outside a transaction: again when a connection was dead, and never longer than the database may take.

@@ -74,7 +74,7 @@ type Task struct {
 	ErrorCode     string // UPPER_SNAKE; empty: none
 
 	Fence          int64
-	LeaseOwner     string // holder or reserver; empty: none
+	LeaseOwner     string // holder or reserver; of a SUCCEEDED task its last holder; empty: none
 	LeaseExpiresAt time.Time
 	WakeAt         time.Time // when somebody must look at this row (design D3)
 	PromisedAt     time.Time
@@ -106,7 +106,7 @@ type Transition struct {
 	Message        string
 	LeaseExpiresAt time.Time
 	NextRetryAt    time.Time
-	Delivery       string
+	Delivery       string // of a claim: the message that brought it; a log has each once
 	CreatedAt      time.Time
 }
 

@@ -22,13 +22,14 @@ type batch struct {
 	lock   lockFunc
 	decide taskstate.DecideFunc
 	also   taskstate.AlsoFunc
-	callID string
+	callID []byte
 
 	moment    taskstate.Moment
 	tasks     []taskstate.Task     // locked
 	decisions []taskstate.Decision // one for each task, in its order
 	changed   []int                // indexes of tasks that get a change
 	writtenAt time.Time            // the instant of the UPDATE; zero until it is known
+	events    int                  // messages that the outbox wrote
 }
 
 // run does the work with its retries.
@@ -38,12 +39,15 @@ func (b *batch) run(ctx context.Context, what string) error {
 	if err == nil && len(b.changed) > 0 && mutant.Is("m4") {
 		err = b.store.transact(ctx, what, func(ctx context.Context, tx *session) (bool, error) { return true, b.log(ctx, tx, b.moment) }, b.settle)
 	}
+	if err == nil {
+		b.store.rang(b.events)
+	}
 	return err
 }
 
 // work is the inside of the transaction.
 func (b *batch) work(ctx context.Context, tx *session) (bool, error) {
-	b.tasks, b.decisions, b.changed, b.writtenAt = nil, nil, nil, time.Time{}
+	b.tasks, b.decisions, b.changed, b.writtenAt, b.events = nil, nil, nil, time.Time{}, 0
 	asked := time.Now()
 	m, tasks, err := b.lock(ctx, tx)
 	waited := time.Since(asked)
@@ -58,7 +62,7 @@ func (b *batch) work(ctx context.Context, tx *session) (bool, error) {
 	if err := b.take(decisions); err != nil || len(b.changed) == 0 {
 		return false, err
 	}
-	if b.store.backend.Dialect == sqlfile.MySQL && waited < freshTime {
+	if b.store.backend.Dialect == sqlfile.MySQL && waited < b.store.fresh {
 		b.writtenAt = b.instant(m.Now)
 	}
 	if err := b.update(ctx, tx, m); err != nil {
@@ -72,7 +76,10 @@ func (b *batch) work(ctx context.Context, tx *session) (bool, error) {
 	if b.moment = m; mutant.Is("m4") {
 		return true, nil
 	}
-	return true, b.log(ctx, tx, m)
+	if err := b.log(ctx, tx, m); err != nil {
+		return false, err
+	}
+	return true, b.deliver(ctx, tx, m)
 }
 
 // take fits the decisions to the tasks; one that is missing keeps its row.
@@ -166,7 +173,7 @@ func (s *Store) updateText(part []changeRow, at time.Time, timeline int64) (stri
 }
 
 // logText is the statement of transitions with its arguments.
-func (s *Store) logText(log []logRow, timeline int64, callID string) (string, []any, error) {
+func (s *Store) logText(log []logRow, timeline int64, callID []byte) (string, []any, error) {
 	if s.backend.Dialect == sqlfile.MySQL {
 		query, args := spreadRows(s, "Log", time.Time{}, log, func(r *logRow) string { return r.ID }, logColumns, timeline, callID)
 		return query, args, nil
@@ -212,7 +219,7 @@ func (b *batch) instant(now time.Time) time.Time {
 }
 
 // insertLog writes one transition a row, with the rows' own times.
-func (s *Store) insertLog(ctx context.Context, tx *session, log []logRow, timeline int64, callID string) error {
+func (s *Store) insertLog(ctx context.Context, tx *session, log []logRow, timeline int64, callID []byte) error {
 	if len(log) == 0 {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore/backend"
 	"github.com/millweir/millweir/pkg/taskstore/mysql"
 	"github.com/millweir/millweir/pkg/taskstore/postgres"
@@ -40,6 +41,10 @@ type Config struct {
 	AllowUnsafe bool
 	// Now is SQLite's clock, for tests; nil: time.Now. Servers have clocks of their own.
 	Now func() time.Time
+	// Outbox writes the messages about changed rows into their transactions (Kafka road); nil: none.
+	Outbox taskstate.OutboxFunc
+	// OnEvents is called after each commit that wrote such messages; it must not block. nil: nothing.
+	OnEvents func()
 }
 
 // Validate answers every problem of the configuration, joined; each begins with the variable's name.
@@ -108,7 +113,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnavailable, err)
 	}
-	return New(b, cfg.Timeout), nil
+	s := New(b, cfg.Timeout)
+	s.outbox, s.onEvents = cfg.Outbox, cfg.OnEvents
+	return s, nil
 }
 
 // openBackend picks the driver by the address.

@@ -61,6 +61,9 @@ func (q *sequenceRun) submit(rt *rapid.T) {
 	default:
 		require.NoError(rt, err)
 		require.Equal(rt, want, out)
+		for _, t := range want {
+			q.events[t.ID] = append(q.events[t.ID], t.UpdatedAt)
+		}
 		q.saw("submit", "ok")
 	}
 }
@@ -304,7 +307,7 @@ func (q *sequenceRun) beatenAt(rt *rapid.T, beats []taskstate.Beat, lost []strin
 func (q *sequenceRun) hold(rt *rapid.T) {
 	id := q.ids(rt, 1)[0]
 	token := q.token(rt, id)
-	err := q.s.Hold(q.ctx, id, token, func(context.Context, taskstate.Tx, taskstate.Moment) error { return nil })
+	err := taskstate.Hold(q.ctx, q.s, id, token, func(context.Context, taskstate.Tx, taskstate.Moment) error { return nil })
 	if q.spec.Held(id, token) {
 		require.NoError(rt, err)
 		q.saw("hold", "held")

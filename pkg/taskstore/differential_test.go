@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/spec"
 	"github.com/millweir/millweir/pkg/taskstore"
@@ -62,7 +63,9 @@ func TestDatabasesDoWhatTheSpecificationSays(t *testing.T) {
 	for name, config := range differentialDatabases() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := &differential{t: t, s: migrated(t, config(t)), seen: map[string]int{}}
+			cfg := config(t)
+			cfg.Outbox = outbox.NewWriter(dialectOf(name), outboxTopic, "ingest-workers").Write
+			d := &differential{t: t, s: migrated(t, cfg), seen: map[string]int{}}
 			rapid.Check(t, d.sequence)
 			for !asked() && len(d.missing()) > 0 && d.began < mostSequences && !t.Failed() {
 				rapid.Check(t, d.sequence)
@@ -156,6 +159,7 @@ type sequenceRun struct {
 	spec   *spec.Table
 	lines  []int64 // timelines so far
 	owners int
+	events map[string][]time.Time // deliveries that must be in the outbox, by task: when each was promised
 }
 
 // start empties the database.
@@ -166,9 +170,13 @@ func (d *differential) start(rt *rapid.T) *sequenceRun {
 		if err != nil {
 			return err
 		}
+		if _, err := tx.ExecContext(ctx, "DELETE FROM outbox_event"); err != nil {
+			return err
+		}
 		_, err = tx.ExecContext(ctx, "DELETE FROM ingest_task")
 		return err
 	}))
+	q.events = map[string][]time.Time{}
 	m := q.moment(rt)
 	q.spec, q.lines = spec.NewTable(m.Timeline), []int64{m.Timeline}
 	return q
@@ -187,7 +195,7 @@ func (q *sequenceRun) saw(kind, answer string) {
 	q.seen[kind+" "+answer]++
 }
 
-// compare checks every row, the whole log and the counts.
+// compare checks every row, the whole log, the counts and the events.
 func (q *sequenceRun) compare(rt *rapid.T) {
 	ids := q.spec.IDs()
 	rows, err := q.s.GetMany(q.ctx, taskstate.System(), ids)
@@ -217,6 +225,7 @@ func (q *sequenceRun) compare(rt *rapid.T) {
 	counts, err := q.s.Counts(q.ctx, taskstate.System(), "")
 	require.NoError(rt, err)
 	require.Equal(rt, q.spec.Counts(taskstate.System()), counts)
+	require.Equal(rt, q.events, eventTimes(rt, q.s))
 }
 
 // apply makes one call of Apply on both sides and compares the answers.
@@ -265,6 +274,9 @@ func (q *sequenceRun) same(rt *rapid.T, want, got []taskstate.Outcome, refuse st
 		require.Equal(rt, w.Decision.Err, o.Decision.Err)
 		require.Equal(rt, w.Before, o.Before)
 		require.Equal(rt, w.After, o.After)
+		if w.Change != nil && w.Change.Deliver {
+			q.events[w.TaskID] = append(q.events[w.TaskID], w.After.UpdatedAt)
+		}
 	}
 }
 

@@ -46,7 +46,7 @@ func TestALockedRowHoldsUpNoOtherHeartbeat(t *testing.T) {
 			t.Parallel()
 			s := migrated(t, config(t))
 			beats := claimed(t, s, "a", "b", "c")
-			err := s.Hold(t.Context(), "b", beats[1].Token, func(context.Context, taskstate.Tx, taskstate.Moment) error {
+			err := taskstate.Hold(t.Context(), s, "b", beats[1].Token, func(context.Context, taskstate.Tx, taskstate.Moment) error {
 				ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 				defer cancel()
 				_, err := s.Heartbeat(ctx, time.Hour, beats)

@@ -2,32 +2,67 @@ package taskstore
 
 import (
 	"context"
-	"database/sql"
-	"errors"
+	"fmt"
 
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// Hold implements taskstate.Store. A COMMIT without an answer gives taskstate.ErrOutcomeUnknown:
+// HoldAll implements taskstate.Store. A COMMIT without an answer gives taskstate.ErrOutcomeUnknown:
 // what f wrote has no name that the store could look for.
-func (s *Store) Hold(ctx context.Context, taskID string, token taskstate.Token, f taskstate.TxFunc) error {
+func (s *Store) HoldAll(ctx context.Context, claims []taskstate.HeldTask, f taskstate.HoldFunc) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	what := fmt.Sprintf("hold %d tasks", len(claims))
+	if len(claims) == 1 {
+		what = "hold task " + claims[0].TaskID
+	}
 	work := func(ctx context.Context, tx *session) (bool, error) {
-		var now taskstate.Stamp
-		m := taskstate.Moment{}
-		err := tx.QueryRowContext(ctx, s.queries.Get("Hold"), taskID, token.Fence, token.Timeline).Scan(&now, &m.Timeline)
-		if errors.Is(err, sql.ErrNoRows) {
-			return false, taskstate.ErrLost
-		}
+		m, held, err := s.hold(ctx, tx, claims)
 		if err != nil {
 			return false, err
 		}
-		m.Now = now.Time
-		return true, f(ctx, tx, m)
+		return true, f(ctx, tx, m, held)
 	}
-	return s.transact(ctx, "hold task "+taskID, work, nil)
+	return s.transact(ctx, what, work, nil)
 }
 
-// InTx implements taskstate.Store; as to a COMMIT without an answer see Hold.
+// hold locks the tasks of claims and tells which of them hold. taskstate.ErrLost when none does.
+func (s *Store) hold(ctx context.Context, tx *session, claims []taskstate.HeldTask) (m taskstate.Moment, held []bool, err error) {
+	params := make([]any, 0, 2*len(claims))
+	place := make(map[string]int, len(claims))
+	for i, c := range claims {
+		params = append(params, c.TaskID, c.Token.Fence)
+		place[c.TaskID] = i
+	}
+	rows, err := tx.QueryContext(ctx, s.queries.Any("Hold", len(claims)), params...)
+	if err != nil {
+		return m, nil, err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err says it
+	held = make([]bool, len(claims))
+	some := false
+	for rows.Next() {
+		var id string
+		var now taskstate.Stamp
+		if err := rows.Scan(&id, &now, &m.Timeline); err != nil {
+			return m, nil, err
+		}
+		i, asked := place[id]
+		if m.Now = now.Time; asked && claims[i].Token.Timeline == m.Timeline {
+			held[i], some = true, true
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return m, nil, err
+	}
+	if !some {
+		return m, nil, taskstate.ErrLost
+	}
+	return m, held, nil
+}
+
+// InTx implements taskstate.Store; as to a COMMIT without an answer see HoldAll.
 func (s *Store) InTx(ctx context.Context, f taskstate.TxFunc) error {
 	work := func(ctx context.Context, tx *session) (bool, error) {
 		m, err := s.moment(ctx, tx)

@@ -30,17 +30,13 @@ func (s *Store) List(ctx context.Context, scope taskstate.Scope, q taskstate.Que
 	if q.Limit < 1 || q.Limit > maxPage {
 		return nil, fmt.Errorf("list tasks: %w: limit %d is not within 1–%d", ErrInvalid, q.Limit, maxPage)
 	}
-	var f filters
-	query, args := s.scoped(s.queries.Get("List"), nil, scope)
-	f.text.WriteString(query)
-	f.args = args
-	s.where(&f, q)
-	if err := s.page(&f, q); err != nil {
-		return nil, err
+	query, args, err := s.listQuery(scope, q)
+	if err != nil {
+		return nil, fmt.Errorf("list tasks: %w", err)
 	}
 	var out []taskstate.Task
-	err := s.read(ctx, "list tasks", func(ctx context.Context, tx *session) error {
-		rows, err := tx.QueryContext(ctx, f.text.String(), f.args...)
+	err = s.read(ctx, "list tasks", func(ctx context.Context, tx *session) error {
+		rows, err := tx.QueryContext(ctx, query, args...)
 		if err != nil {
 			return err
 		}
@@ -48,6 +44,22 @@ func (s *Store) List(ctx context.Context, scope taskstate.Scope, q taskstate.Que
 		return err
 	})
 	return out, err
+}
+
+// listQuery is the statement of a list.
+func (s *Store) listQuery(scope taskstate.Scope, q taskstate.Query) (string, []any, error) {
+	var f filters
+	s.where(&f, q)
+	order, err := s.page(&f, q)
+	if err != nil {
+		return "", nil, err
+	}
+	if byUpdated(q) {
+		query, args := s.listParts(scope, q, &f, order)
+		return query, args, nil
+	}
+	query, args := s.scoped(s.queries.Get("List"), nil, scope)
+	return query + f.text.String(), append(args, f.args...), nil
 }
 
 // where adds the filters.
@@ -83,8 +95,8 @@ func (s *Store) where(f *filters, q taskstate.Query) {
 	}
 }
 
-// page adds cursor, order and limit.
-func (s *Store) page(f *filters, q taskstate.Query) error {
+// page adds cursor, order and limit, and answers the order alone.
+func (s *Store) page(f *filters, q taskstate.Query) (order string, err error) {
 	var kind string
 	switch q.Sort {
 	case taskstate.SortCreated:
@@ -96,14 +108,15 @@ func (s *Store) page(f *filters, q taskstate.Query) error {
 	case taskstate.SortUpdatedDesc:
 		kind = "UpdatedDown"
 	default:
-		return fmt.Errorf("list tasks: %w: unknown order %q", ErrInvalid, q.Sort)
+		return "", fmt.Errorf("%w: unknown order %q", ErrInvalid, q.Sort)
 	}
 	if q.After != nil {
 		at := q.After.At.UTC().Truncate(time.Microsecond)
 		f.add(s.queries.Get("List"+kind), at, at, clean(q.After.ID))
 	}
-	f.add(s.queries.Get("ListOrder"+kind), q.Limit)
-	return nil
+	order = s.queries.Get("ListOrder" + kind)
+	f.add(order, q.Limit)
+	return order, nil
 }
 
 // likePattern finds text anywhere, its own wildcards taken literally (the statement says ESCAPE '!').

@@ -18,7 +18,7 @@ import (
 func catalogue(t *testing.T, s *taskstore.Store) []string {
 	t.Helper()
 	query := map[string]string{
-		"sqlite": `SELECT m.name || '.' || c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c
+		"sqlite": `SELECT m.name || '.' || c.name FROM sqlite_master m JOIN pragma_table_xinfo(m.name) c
 			WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY 1`,
 		"mysql":    `SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns WHERE table_schema = DATABASE() ORDER BY 1`,
 		"postgres": `SELECT table_name || '.' || column_name FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1`,
@@ -193,9 +193,6 @@ func TestSweepsUseTheIndex(t *testing.T) {
 	_, err = s.List(ctx, taskstate.Scope{UserID: "u1", Role: taskstate.RoleUser}, taskstate.Query{Limit: 20})
 	require.NoError(t, err)
 	plan("list", "ingest_task_user_created", 40, "u1", 20)
-	_, err = s.List(ctx, taskstate.System(), taskstate.Query{Limit: 20, Sort: taskstate.SortUpdatedDesc})
-	require.NoError(t, err)
-	plan("list of an operator", "ingest_task_updated", 40, 20)
 }
 
 const digits = "SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 " +

@@ -18,13 +18,13 @@ func loadQueries(d sqlfile.Dialect) sqlfile.Queries {
 		panic(err) // the folder is embedded
 	}
 	q := sqlfile.MustLoad(sub, d)
-	primary, sweep := "", ""
+	primary, sweep, listed := "", "", ""
 	if d == sqlfile.MySQL {
-		primary, sweep = "FORCE INDEX (PRIMARY)", "FORCE INDEX (ingest_task_sweep)"
+		primary, sweep, listed = "FORCE INDEX (PRIMARY)", "FORCE INDEX (ingest_task_sweep)", "FORCE INDEX (ingest_task_listed)"
 	}
 	shared := strings.NewReplacer(
 		"@columns", q.Get("Columns"), "@transitions", q.Get("TransitionColumns"),
-		"@primary", primary, "@sweep", sweep,
+		"@primary", primary, "@sweep", sweep, "@listed", listed,
 	)
 	for name, text := range q {
 		q[name] = shared.Replace(text)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -29,6 +28,10 @@ type Store struct {
 	backend *backend.Backend
 	queries sqlfile.Queries
 	timeout time.Duration
+	fresh   time.Duration // freshTime but in tests
+
+	outbox   taskstate.OutboxFunc
+	onEvents func()
 
 	// watch, in tests, sees every statement before it runs (done false) and after (done true);
 	// its error takes the place of the statement's own.
@@ -42,7 +45,7 @@ func New(b *backend.Backend, timeout time.Duration) *Store {
 	if timeout <= 0 {
 		timeout = defaultTimeout
 	}
-	return &Store{backend: b, queries: loadQueries(b.Dialect), timeout: timeout}
+	return &Store{backend: b, queries: loadQueries(b.Dialect), timeout: timeout, fresh: freshTime}
 }
 
 // Close closes the connections.
@@ -112,9 +115,9 @@ func (s *Store) Durability(ctx context.Context) (backend.Durability, error) {
 	return d, nil
 }
 
-// newCallID is a fresh name for one call: 32 hex characters.
-func newCallID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
+// newCallID is a fresh name for one call.
+func newCallID() []byte {
+	b := make([]byte, 16)
+	_, _ = rand.Read(b) // never fails
+	return b
 }

@@ -40,11 +40,12 @@ const (
 type submission struct {
 	store   *Store
 	prepare taskstate.PrepareFunc
-	callID  string
+	callID  []byte
 	tasks   []taskstate.NewTask
 	moment  taskstate.Moment
 	out     []taskstate.Task
 	unique  int
+	events  int // messages that the outbox wrote
 }
 
 // Submit implements taskstate.Store.
@@ -54,12 +55,13 @@ func (s *Store) Submit(ctx context.Context, prepare taskstate.PrepareFunc) ([]ta
 	if err := s.transact(ctx, "submit", sub.work, sub.settle); err != nil {
 		return nil, err
 	}
+	s.rang(sub.events)
 	return sub.out, nil
 }
 
 // work is the inside of the transaction.
 func (b *submission) work(ctx context.Context, tx *session) (bool, error) {
-	b.tasks, b.out = nil, nil
+	b.tasks, b.out, b.events = nil, nil, 0
 	m, err := b.store.moment(ctx, tx)
 	if err != nil {
 		return false, err
@@ -81,6 +83,9 @@ func (b *submission) work(ctx context.Context, tx *session) (bool, error) {
 	b.out = make([]taskstate.Task, len(b.tasks))
 	for i, t := range b.tasks {
 		b.out[i] = inserted(t.Task, m.Now)
+	}
+	if err := b.deliver(ctx, tx); err != nil {
+		return false, err
 	}
 	if err := crash.Fault("api.before_commit"); err != nil {
 		return false, err

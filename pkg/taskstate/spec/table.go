@@ -115,6 +115,9 @@ func (x *Table) Due(status taskstate.Status, until time.Time, inclusive bool, li
 		if !found[i].WakeAt.Equal(found[j].WakeAt) {
 			return found[i].WakeAt.Before(found[j].WakeAt)
 		}
+		if !found[i].UpdatedAt.Equal(found[j].UpdatedAt) {
+			return found[i].UpdatedAt.Before(found[j].UpdatedAt)
+		}
 		return found[i].ID < found[j].ID
 	})
 	out := make([]string, min(limit, len(found)))

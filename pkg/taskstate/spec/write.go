@@ -33,12 +33,16 @@ func moved(d taskstate.Delay, at, before time.Time) time.Time {
 	return before
 }
 
-// transition is the audit row that goes with c, of the row after it.
+// transition is the audit row that goes with c, of the row after it; a claim's says what brought it.
 func transition(t taskstate.Task, c *taskstate.Change) taskstate.Transition {
+	delivery := ""
+	if t.Status == taskstate.StatusRunning {
+		delivery = t.Delivery
+	}
 	return taskstate.Transition{
 		TaskID: t.ID, From: c.From, To: t.Status, Reason: c.Reason,
 		AttemptCount: t.AttemptCount, CrashCount: t.CrashCount, Fence: t.Fence, Timeline: c.Timeline,
 		Actor: c.Actor.String(), Message: c.Message,
-		LeaseExpiresAt: t.LeaseExpiresAt, NextRetryAt: t.NextRetryAt, Delivery: t.Delivery, CreatedAt: t.UpdatedAt,
+		LeaseExpiresAt: t.LeaseExpiresAt, NextRetryAt: t.NextRetryAt, Delivery: delivery, CreatedAt: t.UpdatedAt,
 	}
 }

@@ -33,7 +33,7 @@ ORDER BY t.id
 SELECT @now, (SELECT value FROM timeline WHERE id = 1), @columns
 FROM ingest_task t @sweep
 WHERE t.status = ? AND t.wake_at @until @exclude
-ORDER BY t.wake_at, t.id
+ORDER BY t.wake_at, t.updated_at, t.id
 LIMIT ?
 @skiplocked
 
@@ -49,9 +49,10 @@ WHERE id = ?
 
 -- The timeline is read in a subquery: as a second table its one row would be locked, and every Hold would wait for the others.
 -- name: Hold
-SELECT @now, (SELECT value FROM timeline WHERE id = 1)
+SELECT t.id, @now, (SELECT value FROM timeline WHERE id = 1)
 FROM ingest_task t @primary
-WHERE t.id = ? AND t.status = 'RUNNING' AND t.fence = ? AND (SELECT value FROM timeline WHERE id = 1) = ?
+WHERE t.status = 'RUNNING' AND (@any t.id = ? AND t.fence = ?)
+ORDER BY t.id
 @forupdate
 
 -- name: CallOf
@@ -69,6 +70,38 @@ WHERE t.id IN (@list) @scope
 SELECT @columns
 FROM ingest_task t
 WHERE 1 = 1 @scope
+
+-- A list by updated_at, or one bounded by it, is put together of parts: no index has all rows in that order, since every
+-- change of a task would move its entry. Each part has its own column that says updated_at (list_updated.go).
+-- name: ListParts
+SELECT @columns
+FROM (@parts) p
+JOIN ingest_task t ON t.id = p.id
+
+-- name: ListPart
+SELECT * FROM (
+  SELECT t.id
+  FROM ingest_task t @index
+  WHERE @condition @scope @filters
+) @alias
+
+-- name: ListIndexSweep
+@sweep
+
+-- name: ListIndexListed
+@listed
+
+-- name: ListEnded
+t.status = ? AND t.wake_at = @never
+
+-- name: ListQueued
+t.status = 'QUEUED' AND t.wake_at = t.updated_at
+
+-- name: ListRunning
+t.status = 'RUNNING'
+
+-- name: ListApart
+t.listed_at IS NOT NULL
 
 -- name: ListStatuses
 AND t.status IN (@list)
@@ -163,7 +196,7 @@ FROM (
 SELECT t.wake_at, @now
 FROM ingest_task t @sweep
 WHERE t.status = ?
-ORDER BY t.wake_at, t.id
+ORDER BY t.wake_at, t.updated_at, t.id
 LIMIT 1
 
 -- It writes nothing, but every server refuses it where it does not accept writes.

@@ -44,7 +44,7 @@ WHERE t.id IN (@list)
 INSERT INTO ingest_task_transition (task_id, from_status, to_status, reason, attempt_count, crash_count, fence, timeline,
   actor, message, lease_expires_at, next_retry_at, delivery, call_id, created_at)
 SELECT t.id, @each(from_status), t.status, @each(reason), t.attempt_count, t.crash_count, t.fence, ?,
-  @each(actor), @each(message), NULLIF(t.lease_expires_at, @never), t.next_retry_at, t.delivery, ?, t.updated_at
+  @each(actor), @each(message), NULLIF(t.lease_expires_at, @never), t.next_retry_at, CASE t.status WHEN 'RUNNING' THEN t.delivery ELSE '' END, ?, t.updated_at
 FROM ingest_task AS t @primary
 WHERE t.id IN (@list)
 ORDER BY t.id
@@ -83,7 +83,7 @@ WHERE t.status = c.status
 
 -- name: HeartbeatRow
 SELECT CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS status, ? AS fence, ? AS timeline,
-  CAST(? AS CHAR(64) CHARACTER SET ascii) AS owner, ? AS renew, ? AS lease_in, ? AS stage, ? AS progress,
+  CAST(? AS CHAR(32) CHARACTER SET ascii) AS owner, ? AS renew, ? AS lease_in, ? AS stage, ? AS progress,
   ? AS processed, ? AS total
 
 -- name: HeartbeatHeld
@@ -96,7 +96,7 @@ WHERE t.status = c.status
 
 -- name: HeartbeatHeldRow
 SELECT CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS status, ? AS fence, ? AS timeline,
-  CAST(? AS CHAR(64) CHARACTER SET ascii) AS owner, ? AS renew, ? AS lease_in, ? AS stage, ? AS progress,
+  CAST(? AS CHAR(32) CHARACTER SET ascii) AS owner, ? AS renew, ? AS lease_in, ? AS stage, ? AS progress,
   ? AS processed, ? AS total
 
 -- name: TransitionsOf
