@@ -21,7 +21,7 @@ var rooms = []room{
 	{"pkg/taskstate", []string{"pkg/taskstate/mutant"}},
 	{"pkg/streammq/...", []string{"pkg/streammq/..."}},
 	{"pkg/sqlfile", []string{"pkg/taskstate/mutant"}},
-	{"pkg/telemetry", nil},
+	{"pkg/telemetry", []string{"pkg/streammq"}}, // its observers
 	{"pkg/labserver", nil},
 	{"pkg/archtest", nil},
 	{"pkg/process", []string{"pkg/telemetry"}},
@@ -44,10 +44,12 @@ var rooms = []room{
 	{"pkg/ingestq", []string{"proto", "pkg/taskstate"}},
 	{"pkg/ingestq/ingestqtest", []string{"proto", "pkg/ingestq"}},
 	{"pkg/ingestq/redisq", []string{"proto", "pkg/ingestq", "pkg/telemetry", "pkg/taskstate/mutant", "pkg/crash"}},
-	{"pkg/ingestq/kafkaq", []string{"proto", "pkg/ingestq", "pkg/telemetry"}},
+	{"pkg/ingestq/streamq", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq", "pkg/streammq"}},
+	{"pkg/ingestq/kafkaq", []string{"proto", "pkg/ingestq", "pkg/outbox", "pkg/telemetry"}},
+	{"pkg/ingestq/kafkaq/embedded", nil},
 	{"pkg/ingestq/rabbitq", []string{"proto", "pkg/ingestq", "pkg/telemetry"}},
 	{"pkg/ingestq/redisq/embedded", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq"}},
-	{"pkg/outbox", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/telemetry"}},
+	{"pkg/outbox", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/sqlfile", "pkg/crash", "pkg/telemetry"}},
 	{"pkg/taskrun", []string{"proto", "pkg/taskstate", "pkg/taskstate/mutant", "pkg/ingestq", "pkg/telemetry", "pkg/crash"}},
 	{"pkg/ratelimit", nil},
 	{"pkg/ratelimit/redislimit", []string{"pkg/ratelimit"}},
@@ -57,6 +59,7 @@ var rooms = []room{
 
 	// the ingestion and its adapters
 	{"pkg/ingest", []string{"proto", "pkg/batcher", "pkg/taskstate", "pkg/ingestq", "pkg/outbox", "pkg/taskrun", "pkg/sqlfile", "pkg/telemetry", "pkg/taskstate/mutant", "pkg/crash"}},
+	{"pkg/dlq", []string{"pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/crash"}},
 	// the checker of a whole installation
 	{"pkg/fsck", []string{"proto", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingestq", "pkg/sqlfile", "pkg/telemetry"}},
 	{"pkg/ingest/ingesttest", []string{"pkg/ingest", "pkg/taskstate", "pkg/taskrun"}},
@@ -102,7 +105,7 @@ var homes = []home{
 	{"modernc.org/sqlite/...", []string{"pkg/taskstore/sqlite", "scripts/..."}, "SQL drivers have one home per dialect"},
 	{
 		"github.com/redis/rueidis/...",
-		[]string{"pkg/ingestq/redisq/...", "pkg/streammq/...", "pkg/ratelimit/redislimit", "pkg/suite/...", "scripts/..."},
+		[]string{"pkg/ingestq/redisq/...", "pkg/ingestq/streamq", "pkg/streammq/...", "pkg/ratelimit/redislimit", "pkg/suite/...", "scripts/..."},
 		"Redis clients live in the adapters; suite opens the connection, scripts look from outside",
 	},
 	{"github.com/go-jose/go-jose/v4/...", []string{"pkg/auth/token"}, "tokens are read in one place"},
@@ -116,6 +119,8 @@ var homes = []home{
 	{"github.com/jhillyerd/enmime/...", []string{"pkg/ingest/extract/..."}, "readers live in the child"},
 	{"github.com/tiktoken-go/tokenizer/...", []string{"pkg/ingest/split"}, "an adapter has one library"},
 	{"github.com/IBM/sarama/...", []string{"pkg/ingestq/kafkaq"}, "an adapter has one library"},
+	{"github.com/xdg-go/scram/...", []string{"pkg/ingestq/kafkaq"}, "an adapter has one library"},
+	{"github.com/twmb/franz-go/...", []string{"pkg/ingestq/kafkaq/embedded"}, "the imitation is for the all-in-one"},
 	{"github.com/rabbitmq/amqp091-go/...", []string{"pkg/ingestq/rabbitq"}, "an adapter has one library"},
 	{"os/signal", []string{"pkg/process"}, "only pkg/process listens to signals"},
 	{"log", nil, "log with slog"},

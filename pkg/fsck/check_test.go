@@ -30,6 +30,7 @@ func TestAWorldThatKeepsEveryRule(t *testing.T) {
 					require.NoError(t, report.RequireJudged(id))
 				}
 			}
+			require.NoError(t, report.RequireJudged("I16", "L3"), "it has an outbox")
 			w.options.History = false
 			report = w.check()
 			require.NoError(t, report.Err())
@@ -140,9 +141,20 @@ var breaches = map[string]breach{
 	"secret: in a message": {"I36", func(w *world) {
 		w.sql(`UPDATE ingest_task_transition SET message = 'POST https://u:hunter2@host/' WHERE task_id = ?`, w.good)
 	}, "looks like a secret"},
-	"secret: in an error":      {"I36", func(w *world) { w.sql(`UPDATE ingest_task SET last_error = 'xx canary-4711' WHERE id = ?`, w.dead) }, "planted secret 1"},
-	"secret: in a log":         {"I36", func(w *world) { w.logs += "Authorization: Bearer abcdefghijkl\n" }, "line 2 holds"},
-	"rest: unfinished":         {"L1", func(w *world) { w.accept(w.id("8002"), "key-9") }, "it is QUEUED"},
+	"secret: in an error": {"I36", func(w *world) { w.sql(`UPDATE ingest_task SET last_error = 'xx canary-4711' WHERE id = ?`, w.dead) }, "planted secret 1"},
+	"secret: in a log":    {"I36", func(w *world) { w.logs += "Authorization: Bearer abcdefghijkl\n" }, "line 2 holds"},
+	"rest: unfinished":    {"L1", func(w *world) { w.accept(w.id("8002"), "key-9") }, "it is QUEUED"},
+	"event: sent before it was made": {"I16", func(w *world) {
+		w.sql(`UPDATE outbox_event SET sent_at = ?`, now().Add(-time.Hour))
+	}, "it is SENT at"},
+	"event: unsent with the time of sending": {"I16", func(w *world) { w.sql(`UPDATE outbox_event SET status = 'NEW'`) }, "it is NEW with"},
+	"event: left at rest": {"L3", func(w *world) {
+		w.sql(`UPDATE outbox_event SET status = 'NEW', sent_at = NULL`)
+	}, "it is NEW since"},
+	"event: nobody looks": {"L3", func(w *world) {
+		w.sql(`UPDATE outbox_event SET status = 'NEW', sent_at = NULL, wake_at = ?`, now().Add(-time.Hour))
+		w.options.Rest = false
+	}, "was to be looked at at"},
 	"rest: wrong end":          {"L1", func(w *world) { w.options.Want = map[string]taskstate.Status{} }, "it ended in DEAD, not SUCCEEDED"},
 	"lease: nobody took over":  {"L2", func(w *world) { w.abandon() }, "nobody took it over"},
 	"loss: not promised again": {"L6", func(w *world) { w.forget(); w.options.Flushes = []time.Time{now().Add(-time.Minute)} }, "the queue had lost all"},
@@ -201,6 +213,7 @@ func TestBreachesOfContentAreCaughtOnServers(t *testing.T) {
 func TestWithoutEvidenceARuleIsNotJudged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, databases["sqlite"](t))
+	w.sql(`DELETE FROM outbox_event`)
 	found, err := fsck.Check(t.Context(), fsck.Evidence{DB: w.store}, fsck.Options{History: true, DLQ: true})
 	require.NoError(t, err)
 	require.NoError(t, found.Report.Err())
@@ -208,7 +221,10 @@ func TestWithoutEvidenceARuleIsNotJudged(t *testing.T) {
 		require.NotEmpty(t, found.Report.Rule(id).NotJudged, id)
 		require.Error(t, found.Report.RequireJudged(id), id)
 	}
-	for _, id := range []string{"I16", "I21", "I22", "I31", "I32", "I33", "L3"} {
+	for _, id := range []string{"I16", "L3"} {
+		require.Contains(t, found.Report.Rule(id).NotJudged, "the outbox is empty", id)
+	}
+	for _, id := range []string{"I21", "I22", "I31", "I32", "I33"} {
 		require.Contains(t, found.Report.Rule(id).NotJudged, "comes with", id)
 	}
 }

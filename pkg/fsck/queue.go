@@ -1,6 +1,7 @@
 package fsck
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -17,9 +18,9 @@ type letterState struct {
 }
 
 // judgeDeath is the part of I18 that a row tells.
-func (c *checker) judgeDeath(t taskstate.Task) {
+func (c *checker) judgeDeath(ctx context.Context, t taskstate.Task) error {
 	if c.e.Queue == nil || !c.o.DLQ || t.Status != taskstate.StatusDead {
-		return
+		return nil
 	}
 	s := &letterState{}
 	c.letters[death{t.ID, t.Fence}] = s
@@ -29,14 +30,23 @@ func (c *checker) judgeDeath(t taskstate.Task) {
 		c.verdict(overdue <= 0 && !c.o.Rest, "I18", t.ID, "its dead letter is owed since %s", stamp(t.UpdatedAt))
 	case taskstate.DLQNone:
 		if t.UpdatedAt.After(c.o.Since) {
-			c.verdict(false, "I18", t.ID, "it is DEAD and owes no dead letter")
+			sent, err := c.byOutbox(ctx, t)
+			if err != nil {
+				return err
+			}
+			c.verdict(sent, "I18", t.ID, "it is DEAD and owes no dead letter")
 		}
 	case taskstate.DLQWritten:
-		s.needed = true
+		r, err := c.roadOf(ctx, t.ID)
+		if err != nil {
+			return err
+		}
+		s.needed = !r.letters[t.Fence] // an owed one may have become an event
 		for _, at := range c.o.Flushes {
 			s.needed = s.needed && t.UpdatedAt.After(at) // lost with the queue; the row stays the truth
 		}
 	}
+	return nil
 }
 
 // judgeLetters is I18: each standing death has its letter, each letter a death.
@@ -75,11 +85,31 @@ func (c *checker) judgeLetters(ctx context.Context) error {
 	}
 	for at, s := range c.letters {
 		if s.needed {
+			if !s.seen {
+				if s.seen, err = c.excused(ctx, at); err != nil {
+					return err
+				}
+			}
 			c.verdict(s.seen, "I18", at.task, "it is DEAD with fence %d, its row says that the dead letter was written, and there is none", at.fence)
 		}
 	}
 	c.letters = nil
 	return nil
+}
+
+// excused reports why the letter of a death may be gone: an operator dropped it, which the audit log tells by the name that
+// dlq.RowID gives, or has replayed the task since its row was read.
+func (c *checker) excused(ctx context.Context, at death) (bool, error) {
+	var n int
+	err := c.db.QueryRowContext(ctx, c.q.Get("LettersDropped"), at.task+"-"+strconv.FormatInt(at.fence, 10)).Scan(&n)
+	if err != nil {
+		return false, fmt.Errorf("look for the drop of a dead letter of task %s: %w", at.task, err)
+	}
+	if n > 0 {
+		return true, nil
+	}
+	rows, err := c.tasksByID(ctx, []string{at.task})
+	return err == nil && (len(rows) == 0 || rows[0].Status != taskstate.StatusDead || rows[0].Fence != at.fence), err
 }
 
 // pendingPage is how many tasks of pending entries are asked for at once.
@@ -93,8 +123,9 @@ func (c *checker) judgeQueue(ctx context.Context) error {
 	q := c.queue
 	for _, g := range q.Groups {
 		none := g.Given == "" || g.Given == "0-0"
-		c.verdict(none || q.Deleted == "" || !idLess(g.Given, q.Deleted), "I20", g.Name,
-			"entry %s was removed, the group was given entries up to %s only", q.Deleted, g.Given)
+		deleted := cmp.Or(g.Deleted, q.Deleted)
+		c.verdict(none || deleted == "" || !idLess(g.Given, deleted), "I20", g.Name,
+			"entry %s was removed, the group was given entries up to %s only", deleted, g.Given)
 	}
 	for _, p := range q.Pending {
 		c.verdict(!p.Gone, "I20", p.Group, "entry %s is pending and was removed", p.ID)

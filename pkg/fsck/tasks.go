@@ -50,7 +50,9 @@ func (c *checker) readTasks(ctx context.Context) error {
 // judgePage judges some tasks, which stand in the order of their ids.
 func (c *checker) judgePage(ctx context.Context, page []taskstate.Task) error {
 	for _, t := range page {
-		c.judgeRow(t)
+		if err := c.judgeRow(ctx, t); err != nil {
+			return err
+		}
 	}
 	if c.log == nil {
 		return nil
@@ -129,35 +131,44 @@ func (c *checker) endTask(ctx context.Context, id string, t taskstate.Task, foun
 }
 
 // judgeRow judges what a row alone tells.
-func (c *checker) judgeRow(t taskstate.Task) {
-	c.judgeDeath(t)
-	if !c.o.History {
-		return
+func (c *checker) judgeRow(ctx context.Context, t taskstate.Task) error {
+	if err := c.judgeDeath(ctx, t); err != nil || !c.o.History {
+		return err
 	}
 	c.judgeText("last error of task "+t.ID, t.LastError)
 	c.judgeText("error message of task "+t.ID, t.ErrorMessage)
-	c.judgeWaiting(t)
+	var byEvent road
+	if t.Status == taskstate.StatusQueued {
+		var err error
+		if byEvent, err = c.roadOf(ctx, t.ID); err != nil {
+			return err
+		}
+	}
+	c.judgeWaiting(t, byEvent)
 	if c.o.Rest {
 		want, named := c.o.Want[t.ID]
 		if !named {
 			want = taskstate.StatusSucceeded
 		}
 		rests := t.Status.Terminal() || t.Status == taskstate.StatusSuspended ||
-			(t.Status == taskstate.StatusRetrying && t.NextRetryAt.After(c.now))
+			(t.Status == taskstate.StatusRetrying && t.NextRetryAt.After(c.now)) ||
+			byEvent.dead // it says so, and waits for a broker or an operator
 		c.verdict(rests, "L1", t.ID, "it is %s with attempt %d/%d, crashes %d, last error %q", t.Status, t.AttemptCount, t.MaxAttempts, t.CrashCount, t.LastError)
 		if rests && c.o.Want != nil && t.Status != want {
 			c.bad("L1", t.ID, "it ended in %s, not %s: attempt %d/%d, crashes %d, last error %q", t.Status, want, t.AttemptCount, t.MaxAttempts, t.CrashCount, t.LastError)
 		}
 	}
 	c.client.row(c, t)
+	return nil
 }
 
 // judgeWaiting judges what waits for the product's own loops: promises, leases, retries.
-func (c *checker) judgeWaiting(t taskstate.Task) {
+// The horizon of Redis says nothing of a delivery that is an event.
+func (c *checker) judgeWaiting(t taskstate.Task, byEvent road) {
 	now := c.now
 	switch t.Status {
 	case taskstate.StatusQueued:
-		if c.queue == nil || t.Reserved(now) {
+		if c.queue == nil || t.Reserved(now) || byEvent.any {
 			return
 		}
 		horizon := now

@@ -164,6 +164,13 @@ func (w *world) accept(document, key string) string {
 	return id
 }
 
+// sent puts an event of a task into the outbox that was sent.
+func (w *world) sent(task string) {
+	at := now()
+	w.sql(`INSERT INTO outbox_event (id, topic, message_key, payload, status, wake_at, created_at, sent_at) VALUES (?, 'ingest-tasks', ?, '{}', 'SENT', ?, ?, ?)`,
+		w.id("8009"), task, at, at, at)
+}
+
 // fill makes two documents of the same bytes, one task that died, and a tombstone.
 func (w *world) fill() {
 	at := now()
@@ -171,6 +178,8 @@ func (w *world) fill() {
 		base, model, dim, at, at)
 	w.good = w.document(w.id("8002"), "key-1")
 	w.twin = w.document(w.id("8002"), "key-2")
+
+	w.sent(w.good) // it travelled by Kafka too
 
 	w.dead = w.accept(w.id("8002"), "key-3")
 	w.client[len(w.client)-1].Document = "" // it has none of its own here

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -224,6 +225,7 @@ type Explanation struct {
 	NextAt      time.Time
 	Now         time.Time // the database's clock
 	LastChanges []taskstate.Transition
+	Event       *outbox.Event // carries the delivery of a QUEUED task; nil: none, or there is no outbox
 }
 
 // Stats are an operator's counts; Tasks equals SELECT status, COUNT(*) … GROUP BY status.

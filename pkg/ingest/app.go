@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/millweir/millweir/pkg/batcher"
@@ -99,8 +100,12 @@ type App struct {
 	backlog backlogGauge
 	accepts *batcher.Batcher[*accepting]
 	keys    *batcher.Batcher[*keyChange]
+	works   *batcher.Batcher[*workLook]
 	looks   *batcher.Batcher[*ledgerLook]
 	paid    *batcher.Batcher[*ledgerPaid]
+	rows    *batcher.Batcher[*rowTask]
+	holding atomic.Int64        // requests with an idempotency key
+	before  atomic.Int64        // runs that have not come to their rows yet
 	trouble *telemetry.Repeated // of the sweeper: one line a kind and minute
 
 	mu      sync.Mutex
@@ -140,9 +145,10 @@ func New(d Deps, cfg Config) (*App, error) {
 	a := &App{d: d, cfg: cfg, q: q, trouble: telemetry.NewRepeated(d.Log, time.Minute, d.Clock), unknown: map[string]struct{}{}, poke: make(chan struct{}, 1)}
 	shared := batcher.Config{Lanes: acceptLanes, Enough: acceptEnough, Most: acceptMost, Patience: acceptPatience, Split: splitsAccept}
 	a.accepts = batcher.New(shared, a.acceptBatch)
-	shared.Enough = acceptMost // they are small and soon over
-	a.keys = batcher.New(shared, a.changeKeys)
+	a.batchKeys()
 	a.batchLedger()
+	a.batchWork()
+	a.batchRows()
 	return a, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,9 +41,12 @@ func TestMemoryIsBounded(t *testing.T) {
 	a := w.upload(text.String()) // 16 MB of text, 12 MB of vectors
 	text.Reset()
 	job, _ := w.claim(a.Task.ID)
+	var mu sync.Mutex // batches report side by side
 	var peak uint64
 	last := time.Time{}
 	job.Report = func(taskstate.Progress) {
+		mu.Lock()
+		defer mu.Unlock()
 		if time.Since(last) < 200*time.Millisecond {
 			return
 		}

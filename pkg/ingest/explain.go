@@ -3,9 +3,11 @@ package ingest
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -28,13 +30,19 @@ func (r *Reads) Explain(ctx context.Context, c Caller, id string) (Explanation, 
 	}
 	e := Explanation{Task: t, Now: m.Now, Delivery: t.Delivery, LastChanges: log[max(0, len(log)-explainChanges):]}
 	explainState(&e, t, m.Now)
+	if t.Status == taskstate.StatusQueued && r.events != nil {
+		if e.Event, err = r.events.Delivery(ctx, t.ID); err != nil {
+			return Explanation{}, err
+		}
+		explainEvent(&e)
+	}
 	e.Words = words(e, log)
 	return e, nil
 }
 
 // explainState fills in holder, next step and its time.
 func explainState(e *Explanation, t taskstate.Task, now time.Time) {
-	if t.LeaseOwner != "" {
+	if t.LeaseOwner != "" && !t.LeaseExpiresAt.IsZero() {
 		e.Holder, e.HeldUntil = holderName(t.LeaseOwner), t.LeaseExpiresAt
 	}
 	switch t.Status {
@@ -54,6 +62,61 @@ func explainState(e *Explanation, t taskstate.Task, now time.Time) {
 	case taskstate.StatusSucceeded, taskstate.StatusNone:
 		e.Next = "nothing: it is done"
 	}
+}
+
+// explainEvent says what happens next to a task whose delivery is an event that was not sent.
+func explainEvent(e *Explanation) {
+	if e.Event == nil || e.Task.Reserved(e.Now) {
+		return
+	}
+	switch e.Event.Status {
+	case outbox.StatusNew:
+		e.Next = "a relay sends its delivery, and a worker with a free slot claims it"
+	case outbox.StatusRetrying:
+		e.Next, e.NextAt = "a relay tries again to send its delivery", e.Event.NextRetryAt
+	case outbox.StatusDead:
+		e.NextAt = time.Time{}
+		e.Next = "nothing until an operator puts its delivery back (requeue)"
+		if e.Event.Cause == outbox.CauseUnavailable {
+			e.Next = "a relay sends its delivery as soon as a broker answers"
+		}
+	case outbox.StatusSent:
+	}
+}
+
+// deliveryWords names a delivery; with INGEST_STREAM_PARTITIONS above 1 its id is "partition:entry".
+func deliveryWords(id string) string {
+	partition, entry, ok := strings.Cut(id, ":")
+	if _, err := strconv.ParseUint(partition, 10, 16); !ok || err != nil {
+		return "delivery " + id
+	}
+	return fmt.Sprintf("delivery %s of partition %s", entry, partition)
+}
+
+// eventWords says where the event is that carries the delivery.
+func eventWords(e *outbox.Event) string {
+	failed := ""
+	if e.AttemptCount > 0 {
+		failed = fmt.Sprintf(" after %d failed attempts", e.AttemptCount)
+	}
+	where := ""
+	switch e.Status {
+	case outbox.StatusNew:
+		where = "Its delivery waits in the outbox since " + stamp(e.CreatedAt) + failed
+	case outbox.StatusRetrying:
+		where = "Its delivery waits in the outbox" + failed + " for the next one at " + stamp(e.NextRetryAt)
+	case outbox.StatusSent:
+		where = "Its delivery was sent at " + stamp(e.SentAt) + failed
+	case outbox.StatusDead:
+		where = "Its delivery could not be sent" + failed
+		if e.Cause != outbox.CauseNone {
+			where += " (" + string(e.Cause) + ")"
+		}
+	}
+	if e.LastError != "" {
+		where += ": " + strings.TrimSuffix(e.LastError, ".")
+	}
+	return where + "."
 }
 
 // words puts the explanation into sentences.
@@ -86,10 +149,13 @@ func words(e Explanation, log []taskstate.Transition) string {
 		say("Last error: %s.", strings.TrimSuffix(t.LastError, "."))
 	}
 	if e.Delivery != "" {
-		say("Its last claim came by delivery %s.", e.Delivery)
+		say("Its last claim came by %s.", deliveryWords(e.Delivery))
 	}
 	if t.Status == taskstate.StatusQueued {
 		say("It was last promised to the queue at %s (%d times again); a lost delivery is noticed and made again.", stamp(t.PromisedAt), t.PromiseCount)
+	}
+	if e.Event != nil {
+		s = append(s, eventWords(e.Event))
 	}
 	if t.DLQ == taskstate.DLQOwed {
 		say("Its dead letter has still to be written.")

@@ -90,16 +90,16 @@ func (s faultyStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
 	return s.f.effect(func() error { return s.Store.InTx(ctx, f) })
 }
 
-func (s faultyStore) Hold(ctx context.Context, id string, token taskstate.Token, f taskstate.TxFunc) error {
-	rolledBack := func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
-		return errors.Join(f(ctx, tx, m), errRolledBack)
+func (s faultyStore) HoldAll(ctx context.Context, claims []taskstate.HeldTask, f taskstate.HoldFunc) error {
+	rolledBack := func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, held []bool) error {
+		return errors.Join(f(ctx, tx, m, held), errRolledBack)
 	}
 	lost := false
 	err := s.f.effect(func() error {
 		if lost = s.f.mode == lostCommit && s.f.count == s.f.at; lost {
-			return s.Store.Hold(ctx, id, token, rolledBack)
+			return s.Store.HoldAll(ctx, claims, rolledBack)
 		}
-		return s.Store.Hold(ctx, id, token, f)
+		return s.Store.HoldAll(ctx, claims, f)
 	})
 	if lost && errors.Is(err, errRolledBack) {
 		return nil

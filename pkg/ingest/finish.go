@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskrun"
@@ -17,7 +18,7 @@ const switchRest = 60 * time.Second
 
 // lockedDocument is what decisions need to know of a document; its row is locked.
 type lockedDocument struct {
-	id                       string
+	id, visible              string // visible: id of the visible version; empty: none
 	visibleNo, visibleUpload int64
 	lastNo                   int64
 	deleted                  bool
@@ -154,9 +155,10 @@ func (a *App) lockDocuments(ctx context.Context, tx taskstate.Tx, ids []string) 
 	for rows.Next() {
 		var d lockedDocument
 		var deleted taskstate.Stamp
-		if err := rows.Scan(&d.id, &d.visibleNo, &d.visibleUpload, &d.lastNo, &deleted); err != nil {
+		if err := rows.Scan(&d.id, &d.visible, &d.visibleNo, &d.visibleUpload, &d.lastNo, &deleted); err != nil {
 			return nil, fmt.Errorf("lock documents: %w", err)
 		}
+		d.visible = strings.TrimSpace(d.visible)
 		d.deleted = !deleted.IsZero()
 		out[d.id] = d
 	}

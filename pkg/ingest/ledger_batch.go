@@ -19,6 +19,10 @@ const (
 	ledgerMost     = 32 // looks or batches of vectors
 	ledgerEnough   = 8
 	ledgerWatching = 100 * time.Millisecond
+	// How long a look and a batch that was paid for wait for others, while documents are still before their rows in this process:
+	// a transaction of its own costs the database more than its entries do. Batches in flight may be paid again after a crash.
+	lookGather = 20 * time.Millisecond
+	paidGather = 40 * time.Millisecond
 )
 
 // ledgerLook asks for one run's texts.
@@ -37,7 +41,10 @@ type ledgerPaid struct {
 // batchLedger makes the batchers.
 func (a *App) batchLedger() {
 	shared := batcher.Config{Lanes: ledgerLanes, Enough: ledgerEnough, Most: ledgerMost, Patience: ledgerWatching}
+	shared.Coming = func(waiting int) bool { return a.before.Load() > int64(waiting) }
+	shared.Gather = lookGather
 	a.looks = batcher.New(shared, a.lookTogether)
+	shared.Gather = paidGather
 	a.paid = batcher.New(shared, a.payTogether)
 }
 

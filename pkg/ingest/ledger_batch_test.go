@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,7 +12,7 @@ import (
 func TestLedgerIsShared(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, w *world) {
-		s := meteredStore{w.store, map[string]int{}, map[string]int{}}
+		s := meteredStore{w.store, map[string]int{}, map[string]int{}, &sync.Mutex{}}
 		w.build(worldOptions{deps: func(d *Deps) { d.Store = s }})
 		entry := func(n int) ledgerEntry {
 			text := fmt.Sprint("text ", n)

@@ -241,3 +241,28 @@ func (a *App) openReplays(ctx context.Context, tx taskstate.Tx, m taskstate.Mome
 	}
 	return nil
 }
+
+// Refusals answers which tasks a replay would be refused for now, and why: *taskstate.RefusedError, ErrReplaySuperseded or
+// ErrDocumentDeleted. What it leaves out can be replayed, or does not exist. It locks the rows for a moment and changes nothing.
+func (a *App) Refusals(ctx context.Context, s taskstate.Scope, ids []string) (map[string]error, error) {
+	var refused map[string]error // of the run of Decide whose transaction commits
+	_, err := a.d.Store.Apply(ctx, taskstate.Batch{
+		IDs: ids, Scope: s,
+		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
+			out := make([]taskstate.Decision, len(tasks))
+			for i, t := range tasks {
+				out[i] = taskstate.Replay(m, t, s.Actor(), "")
+			}
+			_, err := a.judgeReplays(ctx, tx, tasks, out)
+			refused = map[string]error{}
+			for i, d := range out {
+				if d.Err != nil {
+					refused[d.TaskID] = d.Err
+				}
+				out[i] = taskstate.Decision{TaskID: d.TaskID, Answer: taskstate.AnswerKept}
+			}
+			return out, err
+		},
+	})
+	return refused, err
+}

@@ -83,6 +83,7 @@ type output struct {
 // Run implements taskrun.Kind.
 func (w *Worker) Run(ctx context.Context, job taskrun.Job) taskrun.Result {
 	r := &run{a: w.a, w: w, job: job, vectors: newVectorCache(&w.cached)}
+	w.a.before.Add(1)
 	defer r.close()
 	reason, err := r.all(ctx)
 	if err != nil {
@@ -109,6 +110,7 @@ type run struct {
 	looked  time.Time // when the ledger was asked for what is missing
 	vectors *vectorCache
 	dim     int
+	arrived bool // at its rows, or at its end before them
 }
 
 // all does the work in the order of design D11: ledger, segment rows, vectors.
@@ -196,6 +198,8 @@ func (r *run) title() string {
 
 // close gives back what the run holds.
 func (r *run) close() {
+	r.arrive()
+	r.a.rows.Look()
 	r.vectors.close()
 	if r.spool != nil {
 		r.spool.close()

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -29,45 +30,85 @@ const (
 
 // work is what a run works on, as the rows say.
 type work struct {
-	version, document, base string
-	no, uploadNo            int64
-	givenTitle              string
-	path, sha256            string
-	bytes                   int64
-	baseModel               Model
-	upload                  taskPayload
+	task, version, document, base string
+	no, uploadNo                  int64
+	givenTitle                    string
+	path, sha256                  string
+	bytes                         int64
+	baseModel                     Model
+	upload                        taskPayload
+}
+
+// workLook asks for what one run works on.
+type workLook struct {
+	task  string
+	found *foundWork // answered; nil: the task has no open version
+}
+
+// foundWork is an open version with its document, as the rows say.
+type foundWork struct {
+	work
+	path, sum     sql.NullString
+	size          sql.NullInt64
+	deleted       taskstate.Stamp
+	visibleUpload int64
+}
+
+// batchWork makes the batcher of these looks: tasks that are claimed together begin together.
+func (a *App) batchWork() {
+	a.works = batcher.New(batcher.Config{Lanes: ledgerLanes, Enough: ledgerEnough, Most: ledgerMost, Patience: ledgerWatching}, a.loadTogether)
+}
+
+// loadTogether answers looks of one or more runs.
+func (a *App) loadTogether(ctx context.Context, b *batcher.Batch[*workLook]) error {
+	looks := b.Items()
+	tasks := make([]string, len(looks))
+	for i, l := range looks {
+		tasks[i] = l.task
+	}
+	found, err := collect(ctx, a.d.Store, "load work", a.q.List("WorkLoad", len(tasks)), args(tasks), func(rows *sql.Rows) (foundWork, error) {
+		var w foundWork
+		err := rows.Scan(&w.task, &w.version, &w.document, &w.base, &w.no, &w.uploadNo, &w.givenTitle,
+			&w.path, &w.sum, &w.size, &w.deleted, &w.visibleUpload, &w.baseModel.Key, &w.baseModel.Dim)
+		return w, err
+	})
+	if err != nil {
+		return err
+	}
+	byTask := make(map[string]*foundWork, len(found))
+	for i := range found { // in the order of their numbers: the newest counts
+		byTask[found[i].task] = &found[i]
+	}
+	for _, l := range looks {
+		l.found = byTask[l.task]
+	}
+	return nil
 }
 
 // load reads the open version of the task. Another reason than DONE says why it is not wanted any more.
 func (r *run) load(ctx context.Context) (taskstate.Reason, error) {
-	w := &r.work
-	var path, sum sql.NullString
-	var size sql.NullInt64
-	var deleted taskstate.Stamp
-	var visibleUpload int64
-	err := r.a.d.Store.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
-		return db.QueryRowContext(ctx, r.a.q.Get("WorkLoad"), r.job.Task.ID).Scan(
-			&w.version, &w.document, &w.base, &w.no, &w.uploadNo, &w.givenTitle,
-			&path, &sum, &size, &deleted, &visibleUpload, &w.baseModel.Key, &w.baseModel.Dim)
-	})
-	if errors.Is(err, sql.ErrNoRows) {
+	look := &workLook{task: r.job.Task.ID}
+	if err := r.a.works.Do(ctx, look)[0]; err != nil {
+		return "", err
+	}
+	if look.found == nil {
 		return "", Permanent(CodeInternal, remedyMissing, "load work: the task has no open version")
 	}
-	if err != nil {
-		return "", fmt.Errorf("load work: %w", err)
-	}
-	w.path, w.sha256, w.bytes = path.String, sum.String, size.Int64
+	found := look.found
+	r.work = found.work
+	w := &r.work
+	w.path, w.sha256, w.bytes = found.path.String, found.sum.String, found.size.Int64
 	if len(r.job.Task.Payload) > 0 {
 		if err := json.Unmarshal(r.job.Task.Payload, &w.upload); err != nil {
 			return "", Permanent(CodeInternal, remedyMissing, "load work: read payload: %w", err)
 		}
 	}
 	switch {
-	case !deleted.IsZero():
+	case !found.deleted.IsZero():
 		return taskstate.ReasonDeleted, nil
-	case visibleUpload > w.uploadNo:
+	case found.visibleUpload > w.uploadNo:
 		return taskstate.ReasonSuperseded, nil
-	case !path.Valid:
+	case !found.path.Valid:
 		return "", Permanent(CodeFileMissing, remedyMissing, "load work: the stored file has no row any more")
 	}
 	return taskstate.ReasonDone, r.checkModel()

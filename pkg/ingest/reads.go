@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/sqlfile"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -19,12 +20,19 @@ type QueueStats interface {
 	StreamLength(ctx context.Context) (int64, error)
 }
 
+// Deliveries tells which event of the outbox carries a task's delivery; *outbox.Ledger does.
+type Deliveries interface {
+	// Delivery answers the last one; nil: there is none.
+	Delivery(ctx context.Context, taskID string) (*outbox.Event, error)
+}
+
 // Reads answers questions: documents, bases, search, watches, explanations. It changes nothing but bases' names.
 type Reads struct {
 	store    taskstate.Store
 	embedder Embedder
 	vectors  VectorStore
 	queue    QueueStats
+	events   Deliveries
 	log      *slog.Logger
 	q        sqlfile.Queries
 	hub      *hub
@@ -32,11 +40,12 @@ type Reads struct {
 
 // ReadsDeps are what Reads needs; Queue may be nil (no queue in this process).
 type ReadsDeps struct {
-	Store    taskstate.Store
-	Embedder Embedder
-	Vectors  VectorStore
-	Queue    QueueStats
-	Log      *slog.Logger
+	Store      taskstate.Store
+	Embedder   Embedder
+	Vectors    VectorStore
+	Queue      QueueStats
+	Deliveries Deliveries // nil: deliveries are no events (Redis)
+	Log        *slog.Logger
 }
 
 // NewReads makes a Reads; Run must run for Watch to see changes.
@@ -50,7 +59,7 @@ func NewReads(d ReadsDeps) (*Reads, error) {
 		return nil, fmt.Errorf("read statements: %w", err)
 	}
 	return &Reads{
-		store: d.Store, embedder: d.Embedder, vectors: d.Vectors, queue: d.Queue, log: d.Log, q: q,
+		store: d.Store, embedder: d.Embedder, vectors: d.Vectors, queue: d.Queue, events: d.Deliveries, log: d.Log, q: q,
 		hub: newHub(d.Store, d.Log),
 	}, nil
 }

@@ -25,6 +25,10 @@ const (
 	keyRenew = keyLease / 3
 	// keyRelease bounds the release when the database does not answer; the lease then ends by itself.
 	keyRelease = 2 * time.Second
+	// keysGather is how long a claim or release waits for others, while other requests with a key are on their way: each of them
+	// comes once more. A transaction is over so quickly that few would join it otherwise. Who is alone waits for nobody.
+	keysGather = 10 * time.Millisecond
+	keysEnough = 24
 	// keyTries is how often a claim or release is done whose COMMIT got no answer.
 	keyTries = 3
 )
@@ -35,10 +39,12 @@ const (
 func (a *App) BeginKey(ctx context.Context, c Caller, key string) (release func(), err error) {
 	sum := sha256.Sum256([]byte(key))
 	k := heldKey{a: a, user: c.Scope.UserID, key: hex.EncodeToString(sum[:]), request: newID()}
+	a.holding.Add(1)
 	if err := k.do(ctx, true); err != nil {
 		if errors.Is(err, taskstate.ErrOutcomeUnknown) || ctx.Err() != nil {
 			k.release(context.WithoutCancel(ctx)) // it may be ours, and the client's repeat would be told 409
 		}
+		a.letGo()
 		return nil, fmt.Errorf("claim idempotency key: %w", err)
 	}
 	crash.Point("api.after_key")
@@ -49,7 +55,22 @@ func (a *App) BeginKey(ctx context.Context, c Caller, key string) (release func(
 		close(stop)
 		done.Wait()
 		k.release(context.WithoutCancel(ctx))
+		a.letGo()
 	}, nil
+}
+
+// letGo counts a request with a key less; who waits for it waits no longer.
+func (a *App) letGo() {
+	a.holding.Add(-1)
+	a.keys.Look()
+}
+
+// batchKeys makes the batcher of claims and releases.
+func (a *App) batchKeys() {
+	a.keys = batcher.New(batcher.Config{
+		Lanes: acceptLanes, Enough: keysEnough, Most: acceptMost, Patience: acceptPatience, Split: splitsAccept,
+		Coming: func(waiting int) bool { return a.holding.Load() > int64(waiting) }, Gather: keysGather,
+	}, a.changeKeys)
 }
 
 // heldKey is a key in the hands of one request.

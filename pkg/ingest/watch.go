@@ -30,6 +30,11 @@ func (r *Reads) Watch(ctx context.Context, c Caller, id string, after int64) (<-
 	if err != nil {
 		return nil, err
 	}
+	if n := len(log); n > 0 && t.UpdatedAt.Before(log[n-1].CreatedAt) { // it moved between the two looks
+		if t, err = r.store.Get(ctx, c.Scope, id); err != nil {
+			return nil, err
+		}
+	}
 	w := &watcher{id: id, out: make(chan TaskEvent, max(watchBuffer, len(log)+1)), last: after}
 	if after == 0 && len(log) > 0 {
 		log = log[len(log)-1:] // no history asked for: the present state first
@@ -62,6 +67,9 @@ func (w *watcher) offer(t taskstate.Task, log []taskstate.Transition) (ended boo
 		if tr.ID <= w.last {
 			continue
 		}
+		if i == len(log)-1 && t.UpdatedAt.Before(tr.CreatedAt) {
+			return false // the row was read before this change: the next look shows it as it is then
+		}
 		state := t
 		if i < len(log)-1 || t.Status != tr.To || t.Fence != tr.Fence {
 			state = asOf(t, tr)
@@ -74,10 +82,17 @@ func (w *watcher) offer(t taskstate.Task, log []taskstate.Transition) (ended boo
 			return true
 		}
 	}
-	if t.UpdatedAt.After(w.seen.UpdatedAt) && t.Status == w.seen.Status && t.Progress != w.seen.Progress {
+	if t.UpdatedAt.After(w.seen.UpdatedAt) && t.Progress != w.seen.Progress && sameStep(t, w.seen) {
 		w.send(TaskEvent{Task: t, TransitionID: w.last})
 	}
 	return false
+}
+
+// sameStep reports whether nothing but progress lies between two states of a task. A row may have moved on since the last
+// transition that was read: its own comes with the next look, and only with its number is the row shown.
+func sameStep(a, b taskstate.Task) bool {
+	return a.Status == b.Status && a.Fence == b.Fence && a.AttemptCount == b.AttemptCount && a.CrashCount == b.CrashCount &&
+		a.NextRetryAt.Equal(b.NextRetryAt)
 }
 
 // send hands an event over without waiting.
@@ -242,17 +257,18 @@ func (h *hub) serve(ctx context.Context, ids []string) error {
 		byTask[tr.TaskID] = append(byTask[tr.TaskID], tr)
 	}
 	for id, t := range changed {
-		h.deliver(t, byTask[id])
+		h.deliver(t, after[id], byTask[id])
 	}
 	return nil
 }
 
-// deliver offers one task's news to its watchers and lets those go for whom it ended.
-func (h *hub) deliver(t taskstate.Task, log []taskstate.Transition) {
+// deliver offers one task's news after a transition to its watchers and lets those go for whom it ended. Who has not seen that
+// transition, because it came after the row was read or was up to date with it, waits for the next look: it would miss some.
+func (h *hub) deliver(t taskstate.Task, after int64, log []taskstate.Transition) {
 	h.mu.Lock()
 	var ended []*watcher
 	for w := range h.watchers[t.ID] {
-		if w.offer(t, log) {
+		if w.last >= after && w.offer(t, log) {
 			ended = append(ended, w)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,48 @@ import (
 
 	"github.com/millweir/millweir/pkg/taskstate"
 )
+
+// A row that has moved on since the last transition that was read is not shown as that transition's: when many tasks move at
+// once, a look reads only the first part of all logs, and one task's may be missing from it.
+func TestARowIsNotShownUnderATransitionBeforeIt(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	seen := taskstate.Task{ID: "a", Status: taskstate.StatusRetrying, AttemptCount: 4, Fence: 4, UpdatedAt: began, NextRetryAt: began.Add(time.Second)}
+	moved := func(change func(*taskstate.Task)) taskstate.Task {
+		t := seen
+		t.UpdatedAt, t.Progress = began.Add(time.Millisecond), taskstate.Progress{Stage: taskstate.StageEmbed, Percent: 50}
+		change(&t)
+		return t
+	}
+	for name, c := range map[string]struct {
+		row  taskstate.Task
+		want int
+	}{
+		"only its progress": {moved(func(*taskstate.Task) {}), 1},
+		"failed again":      {moved(func(t *taskstate.Task) { t.AttemptCount, t.Fence = 5, 5 }), 0},
+		"due now":           {moved(func(t *taskstate.Task) { t.NextRetryAt = began }), 0},
+		"running":           {moved(func(t *taskstate.Task) { t.Status, t.Fence = taskstate.StatusRunning, 5 }), 0},
+	} {
+		w := &watcher{id: "a", out: make(chan TaskEvent, 4), last: 163, seen: seen}
+		require.False(t, w.offer(c.row, nil), name)
+		require.Len(t, w.out, c.want, name)
+	}
+}
+
+// A log that was read for those who have seen more is not shown to those who have seen less.
+func TestALogIsShownToThoseWhoSawItsBeginning(t *testing.T) {
+	t.Parallel()
+	h := newHub(nil, slog.New(slog.DiscardHandler))
+	began := time.Now()
+	behind := &watcher{id: "a", out: make(chan TaskEvent, 4), last: 198, seen: taskstate.Task{ID: "a", Status: taskstate.StatusRunning, UpdatedAt: began}}
+	ahead := &watcher{id: "a", out: make(chan TaskEvent, 4), last: 214}
+	h.watchers["a"] = map[*watcher]struct{}{behind: {}, ahead: {}}
+	log := []taskstate.Transition{{ID: 239, TaskID: "a", To: taskstate.StatusRunning}, {ID: 250, TaskID: "a", To: taskstate.StatusRetrying, CreatedAt: began.Add(time.Second)}}
+	h.deliver(behind.seen, 214, log)
+	require.Len(t, ahead.out, 1)
+	require.Empty(t, behind.out, "214 comes first")
+	require.EqualValues(t, 198, behind.last)
+}
 
 // watchedStore is as much of a store as the hub reads; its clock is the bubble's.
 type watchedStore struct {
@@ -25,6 +68,8 @@ type watchedStore struct {
 	last  int64
 	fault error
 	looks []time.Time
+	// between runs once, after rows were read and before their logs are; nil: nothing happens there.
+	between atomic.Pointer[func()]
 }
 
 func newWatchedStore() *watchedStore {
@@ -39,6 +84,9 @@ func (s *watchedStore) move(id string, to taskstate.Status) {
 	s.last++
 	s.log[id] = append(s.log[id], taskstate.Transition{ID: s.last, TaskID: id, From: t.Status, To: to, CreatedAt: time.Now()})
 	t.ID, t.Status, t.UpdatedAt = id, to, time.Now()
+	if to == taskstate.StatusSucceeded {
+		t.Progress = taskstate.Progress{Stage: taskstate.StageDone, Percent: 100}
+	}
 	s.tasks[id] = t
 }
 
@@ -81,6 +129,9 @@ func (s *watchedStore) GetMany(_ context.Context, _ taskstate.Scope, ids []strin
 }
 
 func (s *watchedStore) TransitionsOf(_ context.Context, after map[string]int64, _ int) (out []taskstate.Transition, err error) {
+	if meanwhile := s.between.Swap(nil); meanwhile != nil {
+		(*meanwhile)()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id := range maps.Keys(after) {
@@ -175,6 +226,47 @@ func TestHubSendsEveryChangeWithinALook(t *testing.T) {
 		require.Equal(t, []taskstate.Status{taskstate.StatusRunning, taskstate.StatusSucceeded}, got)
 		require.False(t, open)
 	})
+}
+
+// A task may end between the look at its row and the look at its log: its last event has the row of its end all the same.
+func TestAnEndBetweenTwoLooksIsShownWhole(t *testing.T) {
+	ends := func(s *watchedStore) {
+		end := func() {
+			<-time.After(time.Millisecond)
+			s.move("a", taskstate.StatusSucceeded)
+		}
+		s.between.Store(&end)
+	}
+	for name, begin := range map[string]func(s *watchedStore, r *Reads) (<-chan TaskEvent, error){
+		"of the watch": func(s *watchedStore, r *Reads) (<-chan TaskEvent, error) {
+			s.move("a", taskstate.StatusRunning)
+			ends(s)
+			return r.Watch(context.Background(), Caller{}, "a", 0)
+		},
+		"of the hub": func(s *watchedStore, r *Reads) (<-chan TaskEvent, error) {
+			s.move("a", taskstate.StatusQueued)
+			events, err := r.Watch(context.Background(), Caller{}, "a", 0)
+			<-time.After(time.Millisecond)
+			s.move("a", taskstate.StatusRunning)
+			ends(s)
+			return events, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hubBubble(t, func(t *testing.T, s *watchedStore, r *Reads, _ func()) {
+				events, err := begin(s, r)
+				require.NoError(t, err)
+				waited(3 * watchEvery)
+				var last TaskEvent
+				for e := range events {
+					last = e
+				}
+				require.Equal(t, taskstate.StatusSucceeded, last.Task.Status)
+				require.True(t, last.Terminal)
+				require.Equal(t, 100, last.Task.Progress.Percent)
+			})
+		})
+	}
 }
 
 // 1,000 clients come and go while tasks move: each sees its task's end or leaves, and nothing of them stays.

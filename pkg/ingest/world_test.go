@@ -42,6 +42,7 @@ type worldOptions struct {
 	database string // a URL or a MySQL DSN; empty: SQLite in a temporary folder, with a clock of the test's
 	config   func(*Config)
 	deps     func(*Deps)
+	outbox   taskstate.OutboxFunc // Kafka road
 }
 
 func testPolicy() taskstate.Policy {
@@ -52,13 +53,13 @@ func newWorld(t testing.TB, o worldOptions) *world {
 	t.Helper()
 	w := &world{t: t, clock: newClock(), embed: newEmbedder(), vectors: newVectors(), policy: testPolicy(), dir: t.TempDir()}
 	w.caller = Caller{Scope: taskstate.Scope{UserID: "anna", Role: taskstate.RoleUser}, Channel: "http"}
-	cfg := taskstore.Config{DatabaseURL: o.database}
+	cfg := taskstore.Config{DatabaseURL: o.database, Outbox: o.outbox}
 	switch {
 	case o.database == "":
 		cfg.DatabaseURL = "sqlite:" + filepath.Join(t.TempDir(), "test.db")
 		cfg.Now = w.clock.Now
 	case !strings.Contains(o.database, "://"):
-		cfg = taskstore.Config{MySQLDSN: o.database}
+		cfg = taskstore.Config{MySQLDSN: o.database, Outbox: o.outbox}
 	}
 	w.server = o.database != ""
 	var err error

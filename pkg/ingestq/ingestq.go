@@ -12,6 +12,9 @@ import (
 	pb "github.com/millweir/millweir/proto"
 )
 
+// ErrNoHorizon says that what the queue answers allows no judgement about lost deliveries (design D5).
+var ErrNoHorizon = errors.New("the queue's horizon is not known")
+
 // ErrUnavailable says that the queue does not answer, or that its stream or group is being made again.
 var ErrUnavailable = errors.New("queue unavailable")
 
@@ -49,6 +52,13 @@ type DeadLetter struct {
 	FailedAt       time.Time
 }
 
+// UnsentLetter is a dead letter that waits in the outbox of the other road (design D11).
+type UnsentLetter struct {
+	Seq    int64 // of the event
+	TaskID string
+	Fence  int64
+}
+
 // Horizon tells up to where the queue has been read (design D5).
 type Horizon struct {
 	// At is the time part of the first entry that no consumer of the group was given, by the queue's clock;
@@ -71,6 +81,22 @@ type Described interface {
 	Destination() (system, name string)
 }
 
+// Road says how a queue and the rows share their work (design D4).
+type Road struct {
+	// Pending: deliveries that were read stay with the group until they are acknowledged; retries adopt them, a stop copies
+	// them, settling and trim put the rest in order (Redis).
+	// Without (Kafka), every committed outcome and every answer of a claim acknowledges. A new delivery is an event of the
+	// row's own transaction, so that Publish, Adopt, Requeue, Pending, DeadLetters, LetGo and Trim do nothing.
+	Pending bool
+}
+
+// Yielder is a Consumer whose members own parts of the queue.
+type Yielder interface {
+	// Yield leaves this member's parts to the others at once, until its next Read: for a process that works on what it has
+	// and wants no more. It does not wait.
+	Yield()
+}
+
 // Publisher adds deliveries. All methods are safe for concurrent use.
 type Publisher interface {
 	// Publish adds one delivery per envelope, pipelined, and answers their ids in order, "" for what was not added.
@@ -87,6 +113,8 @@ type Consumer interface {
 
 	// Name is the member's name, unique per process start.
 	Name() string
+	// Road is the same for all members, and as long as the process lives.
+	Road() Road
 	// Read waits up to block for new deliveries and answers at most n (n ≥ 1), possibly none.
 	// After ctx ended it may still answer, without an error, what it was given meanwhile.
 	// A failing Read takes a little longer each time, so that a plain loop around it does not spin.
@@ -109,7 +137,7 @@ type Consumer interface {
 	LetGo(ctx context.Context, idle time.Duration, ids ...string) error
 	// Trim removes what every group has finished: below the oldest entry that any group still needs.
 	Trim(ctx context.Context) (removed int64, err error)
-	// Horizon makes a missing stream or group first (at 0), then reads.
+	// Horizon makes a missing stream or group first (at 0), then reads. ErrNoHorizon: no judgement now.
 	Horizon(ctx context.Context) (Horizon, error)
 	// Stats reads the counts.
 	Stats(ctx context.Context) (Stats, error)

@@ -28,6 +28,8 @@ type State struct {
 type Group struct {
 	Name  string
 	Given string // id of the last entry that was given to a member
+	// Deleted is that of the group's own stream, where a queue has several; empty: State.Deleted.
+	Deleted string
 }
 
 // Unacked is a delivery that was read and not acknowledged.

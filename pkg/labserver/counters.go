@@ -203,7 +203,12 @@ func redisCounters(v map[string]float64) Counters {
 
 // redisInfo is the text of INFO.
 func (s *Server) redisInfo(ctx context.Context, sections ...string) (string, error) {
-	conn, err := s.sendRedis(ctx, append([]string{"INFO"}, sections...)...)
+	return s.redisText(ctx, append([]string{"INFO"}, sections...)...)
+}
+
+// redisText is the answer of a command that answers one text.
+func (s *Server) redisText(ctx context.Context, args ...string) (string, error) {
+	conn, err := s.sendRedis(ctx, args...)
 	if err != nil {
 		return "", err
 	}

@@ -150,7 +150,7 @@ func TestSentinelPromotesTheReplica(t *testing.T) {
 
 func TestDetachedServerIsFoundAgain(t *testing.T) {
 	t.Parallel()
-	needServers(t)
+	NeedServers(t)
 	dir, err := tempDir("detached")
 	require.NoError(t, err)
 	opts := Options{Dir: filepath.Join(dir, "redis"), Detached: true}
@@ -179,7 +179,7 @@ func TestReusedPIDIsNotOurs(t *testing.T) {
 
 func TestTakenPortIsNamed(t *testing.T) {
 	t.Parallel()
-	needServers(t)
+	NeedServers(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close() //nolint:errcheck // test
@@ -194,7 +194,7 @@ func TestTakenPortIsNamed(t *testing.T) {
 
 func TestServerThatDiesShowsItsLog(t *testing.T) {
 	t.Parallel()
-	needServers(t)
+	NeedServers(t)
 	_, err := Start(t.Context(), KindRedis, Options{Args: []string{"--no-such-setting", "1"}})
 	require.ErrorIs(t, err, ErrDied)
 	require.ErrorContains(t, err, "no-such-setting")
@@ -210,7 +210,7 @@ func TestMissingProgramNamesThePackage(t *testing.T) {
 // TestServersDieWithTheirProcess kills a process that holds servers and looks whether they are gone.
 func TestServersDieWithTheirProcess(t *testing.T) {
 	t.Parallel()
-	needServers(t)
+	NeedServers(t)
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	kinds := []Kind{KindMariaDB, KindPostgres, KindRedis, KindChroma}

@@ -81,9 +81,10 @@ type Server struct {
 	// CAFile is the PEM file of the CA that signed a TLS server's certificate; empty without TLS.
 	CAFile string
 
-	opts  Options
-	class class
-	procs []*process // in the order of their start; the last one is the server itself
+	opts    Options
+	class   class
+	busPort int        // of a cluster's node
+	procs   []*process // in the order of their start; the last one is the server itself
 
 	looks    int                // at the counters
 	lookCost map[string]float64 // what one look adds to them

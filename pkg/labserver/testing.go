@@ -38,6 +38,12 @@ var (
 	sharedRabbit   = &shared{kind: KindRabbitMQ}
 
 	redisNext, tlsNext atomic.Int64
+
+	sharedCluster struct {
+		once    sync.Once
+		cluster *Cluster
+		err     error
+	}
 )
 
 // Watcher is the function of the one goroutine of this package that lives as long as the process: looks for leaked
@@ -71,6 +77,11 @@ func endShared() {
 			if err := s.server.Kill(ctx); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 			}
+		}
+	}
+	if c := sharedCluster.cluster; c != nil {
+		if err := c.Kill(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 		}
 	}
 	removeTempDirs()
@@ -129,7 +140,7 @@ func RedisTLSURL(t testing.TB) (url, caFile string) {
 // Sentinel starts a SentinelSet of n sentinels for one test.
 func Sentinel(t testing.TB, n int) *SentinelSet {
 	t.Helper()
-	needServers(t)
+	NeedServers(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testStartTimeout)
 	defer cancel()
 	set, err := StartSentinel(ctx, n)
@@ -140,10 +151,40 @@ func Sentinel(t testing.TB, n int) *SentinelSet {
 	return set
 }
 
+// RedisCluster is the Redis Cluster of this test process: three masters, no replica. Its data is shared by all tests:
+// they use keys of their own.
+func RedisCluster(t testing.TB) *Cluster {
+	t.Helper()
+	NeedServers(t)
+	sharedCluster.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), testStartTimeout)
+		defer cancel()
+		sharedCluster.cluster, sharedCluster.err = StartCluster(ctx, false)
+	})
+	if sharedCluster.err != nil {
+		t.Fatal(sharedCluster.err)
+	}
+	return sharedCluster.cluster
+}
+
+// PrivateCluster starts a cluster with one replica for one test alone.
+func PrivateCluster(t testing.TB) *Cluster {
+	t.Helper()
+	NeedServers(t)
+	ctx, cancel := context.WithTimeout(t.Context(), testStartTimeout)
+	defer cancel()
+	c, err := StartCluster(ctx, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { endForTest(t, c.nodes()...) })
+	return c
+}
+
 // Private starts a server for one test alone, which may stop, kill, pause and restart it.
 func Private(t testing.TB, kind Kind, opts Options) *Server {
 	t.Helper()
-	needServers(t)
+	NeedServers(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testStartTimeout)
 	defer cancel()
 	s, err := Start(ctx, kind, opts)
@@ -170,7 +211,7 @@ func endForTest(t testing.TB, servers ...*Server) {
 
 func (sh *shared) get(t testing.TB) *Server {
 	t.Helper()
-	needServers(t)
+	NeedServers(t)
 	sh.once.Do(func() {
 		// Not the test's context: the server outlives this test.
 		ctx, cancel := context.WithTimeout(context.Background(), testStartTimeout)
@@ -183,8 +224,8 @@ func (sh *shared) get(t testing.TB) *Server {
 	return sh.server
 }
 
-// needServers skips under -short, with a line that says so; never in CI.
-func needServers(t testing.TB) {
+// NeedServers skips under -short, with a line that says so; never in CI.
+func NeedServers(t testing.TB) {
 	t.Helper()
 	if !testing.Short() {
 		return

@@ -19,6 +19,7 @@ import (
 // bubbleRunner is a process without an outside.
 func bubbleRunner() (*runner, *Env) {
 	env := &Env{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Ready: NewReady(), Stdout: io.Discard}
+	env.Ready.Register("all", func(context.Context) error { return nil })
 	return &runner{spec: Spec{Name: "test"}, std: IO{Stdout: io.Discard, Stderr: io.Discard}}, env
 }
 

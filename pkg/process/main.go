@@ -141,6 +141,13 @@ func Run[T any](ctx context.Context, spec Spec, std IO, body func(ctx context.Co
 		}
 		return ExitOK
 	}
+	if opts.probe {
+		err := loadInto(&shared)
+		if err == nil {
+			err = probe(ctx, std.Stdout, shared.Operator)
+		}
+		return exitCode(std, spec, err)
+	}
 	operatorSet := os.Getenv("OPERATOR_ADDR") != ""
 	if err := errors.Join(loadInto(&shared), loadInto(&cfg)); err != nil {
 		return badSettings(std, spec, err, UnknownVariables(os.Environ(), shared, cfg))
@@ -158,8 +165,8 @@ func Run[T any](ctx context.Context, spec Spec, std IO, body func(ctx context.Co
 }
 
 type options struct {
-	envFile                           string
-	version, helpEnv, printEnv, check bool
+	envFile                                  string
+	version, helpEnv, printEnv, check, probe bool
 }
 
 func parseArgs(spec Spec, std IO) (options, error) {
@@ -170,6 +177,7 @@ func parseArgs(spec Spec, std IO) (options, error) {
 	flags.BoolVar(&o.helpEnv, "help-env", false, "")
 	flags.BoolVar(&o.printEnv, "print-env", false, "")
 	flags.BoolVar(&o.check, "check-config", false, "")
+	flags.BoolVar(&o.probe, "probe", false, "")
 	flags.StringVar(&o.envFile, "env-file", "", "")
 	err := flags.Parse(std.Args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -191,6 +199,7 @@ const usage = `usage: %s [flags]      settings come from the environment
   --env-file FILE    read settings from FILE; the real environment wins
   --print-env        print the settings as they would be used, secrets hidden
   --check-config     check the settings and exit (0 good, 2 bad)
+  --probe            ask the running service on OPERATOR_ADDR whether it is ready (0 yes, 1 no)
   --version          print the version
 `
 

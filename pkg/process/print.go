@@ -104,6 +104,12 @@ func (s setting) allowedOrType() string {
 	if s.allowed != "" {
 		return s.allowed
 	}
+	switch s.value.Addr().Interface().(type) {
+	case *Secret:
+		return "a secret"
+	case *DSN:
+		return "an address" // with or without a login
+	}
 	switch name := s.typeName(); name {
 	case "valid":
 		return "text"

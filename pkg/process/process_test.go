@@ -176,6 +176,61 @@ func TestOperatorServer(t *testing.T) {
 	require.Equal(t, 1, strings.Count(logs.String(), "process: stopped"))
 }
 
+func TestProbeAsksTheRunningService(t *testing.T) {
+	env, stop, _ := start(t, untilDone)
+	env.Ready.Register("mysql", func(context.Context) error { return nil })
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(env.OperatorURL, "http://"))
+	require.NoError(t, err)
+	ask := func(addr string) (code int, out, errs string) {
+		t.Setenv("OPERATOR_ADDR", addr)
+		var o, e bytes.Buffer
+		// A T whose settings are missing: a probe needs none of them.
+		code = Run(t.Context(), Spec{Name: "svc"}, IO{[]string{"--probe"}, &o, &e}, func(context.Context, *Env, *sample) error { return nil })
+		return code, o.String(), e.String()
+	}
+	for _, addr := range []string{"127.0.0.1:" + port, ":" + port, "0.0.0.0:" + port} {
+		code, out, errs := ask(addr)
+		require.Equal(t, ExitOK, code, errs)
+		require.Contains(t, out, `"ready":true`)
+	}
+	env.Ready.Register("mysql", func(context.Context) error { return errors.New("away") })
+	code, out, errs := ask(":" + port)
+	require.Equal(t, ExitFailed, code)
+	require.Contains(t, out, `"missing":["mysql"]`)
+	require.Contains(t, errs, "not ready: 503")
+	require.Equal(t, ExitOK, stop())
+	code, _, errs = ask(":" + port)
+	require.Equal(t, ExitFailed, code)
+	require.Contains(t, errs, "refused")
+	code, _, errs = ask("nonsense")
+	require.Equal(t, ExitUsage, code)
+	require.Contains(t, errs, "OPERATOR_ADDR")
+}
+
+// A service that has only just begun must not be sent any work: nothing says yet what it needs.
+func TestNotReadyBeforeTheFirstCheckIsKnown(t *testing.T) {
+	t.Parallel()
+	r := NewReady()
+	report := r.Check(t.Context())
+	require.False(t, report.Ready)
+	require.Equal(t, []string{"start"}, report.Missing)
+	r.Register("mysql", func(context.Context) error { return nil })
+	require.True(t, r.Check(t.Context()).Ready)
+}
+
+func TestHelpTellsSecretsFromAddresses(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, PrintHelp(&out, struct {
+		Token Secret `envconfig:"A_TOKEN" desc:"one"`
+		Where DSN    `envconfig:"A_URL" desc:"two"`
+		Name  string `envconfig:"A_NAME" desc:"three"`
+	}{}))
+	for _, line := range []string{`A_TOKEN +a secret +one`, `A_URL +an address +two`, `A_NAME +text +three`} {
+		require.Regexp(t, line, out.String())
+	}
+}
+
 func TestPprofOnlyByLoopbackNames(t *testing.T) {
 	t.Parallel()
 	env, _, _ := start(t, untilDone)
@@ -206,6 +261,7 @@ func TestDrainTurnsReadyFirst(t *testing.T) {
 		saw <- env.Ready.Check(context.WithoutCancel(ctx))
 		return nil
 	})
+	env.Ready.Register("all", func(context.Context) error { return nil })
 	require.True(t, env.Ready.Check(t.Context()).Ready)
 	require.False(t, env.Ready.Draining())
 	require.Equal(t, ExitOK, stop())

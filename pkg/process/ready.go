@@ -18,7 +18,10 @@ const (
 // errSlow is the state of a check that did not come back in time.
 var errSlow = errors.New("no answer in time")
 
-// Ready knows whether the process can do its work: every registered check passes and it is not draining.
+// notStarted is what is missing before the body has registered its first check.
+const notStarted = "start"
+
+// Ready knows whether the process can do its work: checks are registered, every one passes, and it is not draining.
 // It is safe for concurrent use.
 type Ready struct {
 	now func() time.Time
@@ -39,7 +42,7 @@ type check struct {
 	err     error
 }
 
-// NewReady returns a registry without checks: ready until something else is registered.
+// NewReady returns a registry without checks: not ready until the first is registered.
 func NewReady() *Ready { return &Ready{now: time.Now, checks: map[string]*check{}} }
 
 // Register adds a check under the name of what it looks at ("mysql", "redis"), or replaces it.
@@ -95,6 +98,10 @@ func (r *Ready) Check(ctx context.Context) Report {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	report := Report{Ready: !draining, Draining: draining, Missing: []string{}, Checks: make([]CheckResult, len(names))}
+	if len(checks) == 0 {
+		// The operator server answers before the body has begun: work must not come yet.
+		report.Ready, report.Missing = false, []string{notStarted}
+	}
 	var wg sync.WaitGroup
 	for i, c := range checks {
 		wg.Go(func() { report.Checks[i] = result(names[i], c.look(ctx, r.now)) })

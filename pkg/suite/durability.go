@@ -39,7 +39,7 @@ type durability struct {
 func (p *Parts) watchDurability(ctx context.Context, s Store, q Queue) error {
 	d := &durability{
 		task: p.Store.Durability, allow: s.AllowUnsafe, log: p.Env.Log, lastStream: string(backend.LevelUnknown),
-		stream: func(ctx context.Context) (string, error) { return redisq.Keeps(ctx, p.Redis, q.RedisURL.Reveal()) },
+		stream: p.keeps(q),
 		degraded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "durability_degraded",
 			Help: "1 while a store's settings keep less than every answered commit through a power failure, by store.",
@@ -57,6 +57,14 @@ func (p *Parts) watchDurability(ctx context.Context, s Store, q Queue) error {
 	}()
 	p.later(func() error { cancel(); <-ended; return nil })
 	return nil
+}
+
+// keeps asks what the queue keeps. Events are sent with acks=all; what that is worth is the topic's min.insync.replicas.
+func (p *Parts) keeps(q Queue) func(ctx context.Context) (string, error) {
+	if q.Kind == QueueKafka {
+		return func(context.Context) (string, error) { return "acks=all", nil }
+	}
+	return func(ctx context.Context) (string, error) { return redisq.Keeps(ctx, p.Redis, q.RedisURL.Reveal()) }
 }
 
 // run looks until ctx ends.

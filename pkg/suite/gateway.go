@@ -5,7 +5,8 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract"
-	"github.com/millweir/millweir/pkg/ingestq/redisq"
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
 )
 
@@ -17,20 +18,39 @@ type Application struct {
 
 // Application makes reads and writes over one publisher; maxUpload is the most bytes of one file.
 func (p *Parts) Application(s Shared, maxUpload int64) (*Application, error) {
-	publisher := redisq.NewPublisher(p.Redis, queueConfig(s.Queue), p.Env.Log, time.Now, p.metrics)
-	p.watch(publisher.Collector())
+	publisher, stats, err := p.publisher(s)
+	if err != nil {
+		return nil, err
+	}
 	policy := s.policy()
 	app, err := p.app(s, ingest.Deps{Publisher: publisher, Detect: extract.Detect, Policy: policy}, maxUpload)
 	if err != nil {
 		return nil, err
 	}
-	reads, err := ingest.NewReads(ingest.ReadsDeps{
-		Store: p.Store, Embedder: p.Embedder, Vectors: p.Vectors, Queue: publisher, Log: p.Env.Log,
-	})
+	deps := ingest.ReadsDeps{Store: p.Store, Embedder: p.Embedder, Vectors: p.Vectors, Queue: stats, Log: p.Env.Log}
+	if s.Queue.Kind == QueueKafka {
+		deps.Deliveries = outbox.NewLedger(p.Store, s.Kafka.Topic)
+	}
+	reads, err := ingest.NewReads(deps)
 	if err != nil {
 		return nil, err
 	}
 	return &Application{App: app, Reads: reads}, nil
+}
+
+// publisher adds deliveries after their commit, and stats counts them. On the Kafka road a delivery is an event of the row's
+// own transaction: there is nothing to add.
+func (p *Parts) publisher(s Shared) (ingestq.Publisher, ingest.QueueStats, error) {
+	if s.Queue.Kind == QueueKafka {
+		p.watch(p.kafka.Collector(time.Now))
+		return nil, p.kafka, nil
+	}
+	publisher, err := p.redisPublisher(s.Queue)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.watch(publisher.Collector())
+	return publisher, publisher, nil
 }
 
 // Services are what runs beside the gateway: the poller of watches.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -24,7 +23,7 @@ type Inspection struct {
 
 // Policy is the state machine's view of the settings.
 func (i Inspection) Policy() *taskstate.Policy {
-	p := i.Tasks.Policy(i.Queue.DLQKey != "")
+	p := i.Tasks.Policy(i.Queue.owes())
 	return &p
 }
 
@@ -45,7 +44,7 @@ func (i *Inspected) Close() { i.parts.Close() }
 func Inspect(ctx context.Context, env *process.Env, s Inspection) (*Inspected, error) {
 	p := &Parts{Env: env}
 	out := &Inspected{parts: p}
-	if err := p.openStore(ctx, s.Store); err != nil {
+	if err := p.openStore(ctx, s.Store, Kafka{}, QueueRedis); err != nil {
 		return nil, err
 	}
 	out.DB = p.Store
@@ -60,6 +59,10 @@ func Inspect(ctx context.Context, env *process.Env, s Inspection) (*Inspected, e
 
 // openQueue opens Redis if there is an address.
 func (i *Inspected) openQueue(q Queue) error {
+	if q.Kind == QueueKafka {
+		i.Without = append(i.Without, "the queue (INGEST_QUEUE=kafka: its deliveries are the outbox's)")
+		return nil
+	}
 	if q.RedisURL.Empty() {
 		i.Without = append(i.Without, "the queue (REDIS_URL is not set)")
 		return nil
@@ -67,7 +70,7 @@ func (i *Inspected) openQueue(q Queue) error {
 	if err := i.parts.openRedis(q); err != nil {
 		return err
 	}
-	i.Queue = redisq.NewInspector(i.parts.Redis, queueConfig(q))
+	i.Queue = queueInspector(i.parts, q)
 	return nil
 }
 

@@ -22,7 +22,9 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/embed/openai"
 	"github.com/millweir/millweir/pkg/ingest/vector/chroma"
 	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
+	"github.com/millweir/millweir/pkg/ingestq/kafkaq"
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
+	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstore"
 )
@@ -34,11 +36,14 @@ const schemaRetry = 2 * time.Second
 type Parts struct {
 	Env      *process.Env
 	Store    *taskstore.Store
-	Redis    rueidis.Client
+	Redis    rueidis.Client // nil: REDIS_URL is not set
 	Files    *ingest.Files
 	Vectors  ingest.VectorStore
 	Embedder ingest.Embedder
 
+	kafka      *kafkaq.Client   // nil: neither the road nor a relay needs it
+	producer   *kafkaq.Producer // with kafka
+	bell       *outbox.Bell     // rung by commits that wrote events
 	metrics    *redisq.Metrics
 	schemaGood atomic.Bool
 	closers    []func() error
@@ -69,8 +74,8 @@ func (p *Parts) later(f func() error) { p.closers = append(p.closers, f) }
 func Open(ctx context.Context, env *process.Env, s Shared) (*Parts, error) {
 	p := &Parts{Env: env, metrics: redisq.NewMetrics(env.Metrics)}
 	for _, step := range []func() error{
-		func() error { return p.openStore(ctx, s.Store) },
-		func() error { return p.openRedis(s.Queue) },
+		func() error { return p.openStore(ctx, s.Store, s.Kafka, s.Queue.Kind) },
+		func() error { return p.openQueues(s) },
 		func() error { return p.watchDurability(ctx, s.Store, s.Queue) },
 		func() error { return p.openFiles(s.Uploads) },
 		func() error { return p.openVectors(s.Vectors) },
@@ -81,7 +86,7 @@ func Open(ctx context.Context, env *process.Env, s Shared) (*Parts, error) {
 			return nil, err
 		}
 	}
-	env.Log.Info("suite: parts", slog.String("database", p.Store.Dialect()), slog.String("queue", "redis"),
+	env.Log.Info("suite: parts", slog.String("database", p.Store.Dialect()), describeQueue(s.Queue, s.Kafka),
 		slog.String("vectors", s.Vectors.Kind), slog.String("embeddings", s.Embedding.describe()))
 	return p, nil
 }
@@ -98,12 +103,21 @@ func OpenStore(ctx context.Context, s Store) (*taskstore.Store, error) {
 	return store, nil
 }
 
-// openStore opens the database and watches it.
-func (p *Parts) openStore(ctx context.Context, s Store) error {
-	store, err := OpenStore(ctx, s)
-	if err != nil {
+// openStore opens the database and watches it; on the Kafka road changes of tasks write their events.
+func (p *Parts) openStore(ctx context.Context, s Store, k Kafka, road string) error {
+	if err := s.validate(); err != nil {
 		return err
 	}
+	cfg, events := s.config(), &eventWriter{}
+	p.bell = outbox.NewBell()
+	if road == QueueKafka {
+		cfg.Outbox, cfg.OnEvents = events.Write, p.bell.Ring
+	}
+	store, err := taskstore.Open(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
+	events.writer = outbox.NewWriter(store.Dialect(), k.Topic, k.Group)
 	if !s.MySQLDSN.Empty() && !s.DatabaseURL.Empty() {
 		p.Env.Log.Warn("suite: MYSQL_DSN and DATABASE_URL are both set; DATABASE_URL is used")
 	}
@@ -113,7 +127,20 @@ func (p *Parts) openStore(ctx context.Context, s Store) error {
 	return nil
 }
 
-// openRedis makes the client of the queue.
+// openQueues makes the clients of the road and, where its address is set, of Redis.
+func (p *Parts) openQueues(s Shared) error {
+	if !s.Queue.RedisURL.Empty() {
+		if err := p.openRedis(s.Queue); err != nil {
+			return err
+		}
+	}
+	if s.Queue.Kind == QueueKafka {
+		return p.openKafka(s.Kafka)
+	}
+	return nil
+}
+
+// openRedis makes the client of Redis.
 func (p *Parts) openRedis(q Queue) error {
 	client, err := redisq.NewClient(q.RedisURL.Reveal())
 	if err != nil {
@@ -228,9 +255,9 @@ func (p *Parts) waitForSchema(ctx context.Context) bool {
 	}
 }
 
-// processName names this start of a process in leases: short, unique, ASCII.
+// processName names this start of a process in leases: unique, ASCII, and short, since every claim writes it.
 func processName(service string) string {
-	return fmt.Sprintf("%s-%d-%s", service, os.Getpid(), strings.ToLower(rand.Text()[:8]))
+	return service + "-" + strings.ToLower(rand.Text()[:8])
 }
 
 // halfJitter takes away up to a half of a wait.

@@ -27,9 +27,9 @@ type Store struct {
 
 // Queue says which queue carries deliveries and how.
 type Queue struct {
-	Kind       string      `envconfig:"INGEST_QUEUE" default:"redis" allowed:"redis" desc:"which queue carries deliveries"`
-	RedisURL   process.DSN `envconfig:"REDIS_URL" desc:"redis://, rediss:// or redis-sentinel://host:port,…/master"`
-	Partitions int         `envconfig:"INGEST_STREAM_PARTITIONS" default:"1" allowed:"1..1" desc:"partitions of the stream; more come with the partitioned queue"`
+	Kind       string      `envconfig:"INGEST_QUEUE" default:"redis" allowed:"redis|kafka" desc:"which queue carries deliveries"`
+	RedisURL   process.DSN `envconfig:"REDIS_URL" desc:"redis://, rediss:// or redis-sentinel://host:port,…/master; not needed with INGEST_QUEUE=kafka"`
+	Partitions int         `envconfig:"INGEST_STREAM_PARTITIONS" default:"1" allowed:"1..1024" desc:"1: one stream; more: the partitions of topic ingest-tasks, in which the versions of one document stay in order (they only grow; set it alike everywhere)"`
 	StreamKey  string      `envconfig:"INGEST_STREAM_KEY" default:"ingest:tasks" desc:"stream of deliveries"`
 	Group      string      `envconfig:"INGEST_STREAM_GROUP" default:"ingest-workers" desc:"consumer group of the workers"`
 	DLQKey     string      `envconfig:"INGEST_REDIS_DLQ_STREAM_KEY" default:"ingest:tasks:dlq" desc:"dead letter stream; set but empty: off"`
@@ -61,7 +61,7 @@ func (t Tasks) Policy(dlq bool) taskstate.Policy {
 
 // Work says how a process runs tasks and what it sweeps.
 type Work struct {
-	Concurrency    int    `envconfig:"INGEST_WORKER_CONCURRENCY" default:"32" allowed:"1..4096" desc:"tasks that run at once"`
+	Concurrency    int    `envconfig:"INGEST_WORKER_CONCURRENCY" default:"64" allowed:"1..4096" desc:"tasks that run at once"`
 	Recovery       bool   `envconfig:"INGEST_WORKER_RECOVERY" default:"true" desc:"workers also run due retries and takeovers (a reclaimer always does)"`
 	SweepMS        int    `envconfig:"INGEST_SWEEP_INTERVAL_MS" default:"2000" allowed:"50..3600000" desc:"pause between two sweeps for lost deliveries"`
 	ReclaimEnabled bool   `envconfig:"INGEST_REDIS_RECLAIM_ENABLED" default:"true" desc:"settle deliveries that were read and never acknowledged"`
@@ -154,6 +154,7 @@ type Embedding struct {
 type Shared struct {
 	Store     Store
 	Queue     Queue
+	Kafka     Kafka
 	Tasks     Tasks
 	Uploads   Uploads
 	Vectors   Vectors
@@ -162,13 +163,17 @@ type Shared struct {
 
 // Validate names all that a service needs and does not have (design D16).
 func (s Shared) Validate() error {
-	return errors.Join(s.Store.validate(), s.Queue.validate(), s.Vectors.validate(), s.Tasks.Policy(true).Validate())
+	var kafka error
+	if s.Queue.Kind == QueueKafka {
+		kafka = s.Kafka.Validate()
+	}
+	return errors.Join(s.Store.validate(), s.Queue.validate(), kafka, s.Vectors.validate(), s.Tasks.Policy(true).Validate())
 }
 
 // policy is the state machine's view of the settings.
-func (s Shared) policy() taskstate.Policy { return s.Tasks.Policy(s.Queue.DLQKey != "") }
+func (s Shared) policy() taskstate.Policy { return s.Tasks.Policy(s.Queue.owes()) }
 
-// Worker are the settings of stream-worker and reclaimer.
+// Worker are the settings of stream-worker, kafka-consumer and reclaimer.
 type Worker struct {
 	Shared  Shared
 	Work    Work
@@ -198,10 +203,19 @@ func (s Store) validate() error {
 	return s.config().Validate()
 }
 
+// owes tells whether DEAD rows owe an entry of the dead letter stream; on the Kafka road an event is written with them.
+func (q Queue) owes() bool { return q.Kind == QueueRedis && q.DLQKey != "" }
+
 // validate says that Redis is needed, and that its address, stream and group can be ones.
 func (q Queue) validate() error {
+	if q.Kind == QueueKafka && q.RedisURL.Empty() {
+		return nil
+	}
 	if q.RedisURL.Empty() {
 		return process.BadSetting("REDIS_URL", "is not set: INGEST_QUEUE=redis carries deliveries over Redis Streams")
+	}
+	if q.partitioned() {
+		return streamConfig(q, queueConfig(q)).Validate()
 	}
 	return queueConfig(q).Validate()
 }

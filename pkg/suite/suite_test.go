@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -68,6 +69,45 @@ func TestEveryMissingNeedIsNamed(t *testing.T) {
 	}
 	_, err = settings(t, map[string]string{"DATABASE_URL": "sqlite:x.db", "REDIS_URL": "redis://127.0.0.1:1", "VECTOR_STORE": "embedded"})
 	require.NoError(t, err)
+}
+
+// On the Kafka road Kafka is needed and Redis is not; a worker of the other road refuses to start.
+func TestEachRoadNamesWhatItNeeds(t *testing.T) {
+	base := map[string]string{"DATABASE_URL": "sqlite:x.db", "VECTOR_STORE": "embedded", "INGEST_QUEUE": "kafka", "REDIS_URL": "", "KAFKA_BOOTSTRAP_SERVERS": ""}
+	_, err := settings(t, base)
+	require.ErrorIs(t, err, process.ErrBadSetting)
+	require.ErrorContains(t, err, "KAFKA_BOOTSTRAP_SERVERS")
+	require.NotContains(t, err.Error(), "REDIS_URL")
+	w, err := settings(t, map[string]string{"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"})
+	require.NoError(t, err)
+	require.False(t, w.Shared.policy().DLQ, "an event is written with the row: nothing is owed")
+	require.ErrorContains(t, RunWorker(t.Context(), newEnv(), &w, RoleWorker), "INGEST_QUEUE")
+	for name, bad := range map[string]string{
+		"KAFKA_SASL_MECHANISM": "GSSAPI", "INGEST_KAFKA_TOPIC": "a b", "KAFKA_TLS": "perhaps", "OUTBOX_RETENTION_HOURS": "0",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := settings(t, map[string]string{name: bad})
+			require.ErrorContains(t, err, name)
+		})
+	}
+	w.Shared.Queue.Kind = QueueRedis
+	require.ErrorContains(t, RunWorker(t.Context(), newEnv(), &w, RoleConsumer), "INGEST_QUEUE")
+}
+
+// A relay lives without its servers too, and says what is missing.
+func TestRelayLivesWithoutItsServers(t *testing.T) {
+	t.Setenv("MYSQL_DSN", "u:p@tcp("+closedPort(t)+")/db")
+	t.Setenv("DATABASE_URL", "")
+	t.Setenv("KAFKA_BOOTSTRAP_SERVERS", closedPort(t))
+	r, err := process.Load[Relay]()
+	require.NoError(t, err)
+	env := newEnv()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- RunRelay(ctx, env, &r) }()
+	require.Eventually(t, func() bool { return len(env.Ready.Check(ctx).Missing) == 2 }, 20*time.Second, 20*time.Millisecond, "database and kafka")
+	cancel()
+	require.NoError(t, <-done)
 }
 
 func TestSettingsOutOfRangeAreRefusedByName(t *testing.T) {
@@ -156,4 +196,62 @@ func TestEmbedderIsChosenByItsURL(t *testing.T) {
 	require.Contains(t, e.describe(), "model m")
 	e.Model = ""
 	require.ErrorContains(t, p.openEmbedder(e), "EMBEDDING_")
+}
+
+// An entry that a row owes is written to Redis where that has a dead letter stream, and becomes an event elsewhere.
+func TestOwedEntriesHaveAPlace(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		redis, stream string
+		written       bool
+	}{{closedPort(t), "ingest:tasks:dlq", true}, {closedPort(t), "", false}, {"", "ingest:tasks:dlq", false}} {
+		url := ""
+		if c.redis != "" {
+			url = "redis://" + c.redis
+		}
+		w, err := settings(t, map[string]string{
+			"DATABASE_URL": "sqlite:" + filepath.Join(dir, "m.db"), "MYSQL_DSN": "", "VECTOR_STORE": "embedded", "INGEST_QUEUE": "kafka",
+			"KAFKA_BOOTSTRAP_SERVERS": closedPort(t), "REDIS_URL": url, "INGEST_REDIS_DLQ_STREAM_KEY": c.stream,
+		})
+		require.NoError(t, err)
+		p, err := Open(t.Context(), newEnv(), w.Shared)
+		require.NoError(t, err)
+		_, events, letters, err := p.road(&w)
+		require.NoError(t, err)
+		require.NotNil(t, events)
+		require.Equal(t, c.written, letters != nil, "%+v", c)
+		p.Close()
+	}
+}
+
+// A topic never shrinks: who asks for fewer partitions than it has does not start; one stream and more partitions do.
+func TestPartitionsOnlyGrow(t *testing.T) {
+	url := labserver.RedisURL(t)
+	dir := t.TempDir()
+	road := func(partitions string) (ingestq.Consumer, error) {
+		w, err := settings(t, map[string]string{
+			"DATABASE_URL": "sqlite:" + filepath.Join(dir, "m.db"), "MYSQL_DSN": "", "VECTOR_STORE": "embedded", "INGEST_QUEUE": "redis",
+			"REDIS_URL": url, "INGEST_STREAM_PARTITIONS": partitions,
+		})
+		require.NoError(t, err)
+		p, err := Open(t.Context(), newEnv(), w.Shared)
+		require.NoError(t, err)
+		t.Cleanup(p.Close)
+		_, _, err = p.publisher(w.Shared)
+		queue, _, _, roadErr := p.road(&w)
+		require.Equal(t, err == nil, roadErr == nil)
+		return queue, err
+	}
+	for _, partitions := range []string{"4", "8", "1"} {
+		queue, err := road(partitions)
+		require.NoError(t, err, partitions)
+		_, owned := queue.(ingestq.Yielder)
+		require.Equal(t, partitions != "1", owned, partitions)
+	}
+	_, err := road("4")
+	require.ErrorIs(t, err, process.ErrBadSetting)
+	require.ErrorContains(t, err, "INGEST_STREAM_PARTITIONS")
+	require.ErrorContains(t, err, "set it to 8")
+	_, err = settings(t, map[string]string{"INGEST_STREAM_PARTITIONS": "1025"})
+	require.ErrorContains(t, err, "INGEST_STREAM_PARTITIONS")
 }

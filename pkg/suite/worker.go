@@ -3,7 +3,6 @@ package suite
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"go.opentelemetry.io/otel"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/embed"
 	"github.com/millweir/millweir/pkg/ingest/extract"
 	"github.com/millweir/millweir/pkg/ingest/split"
-	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/telemetry"
@@ -23,13 +21,17 @@ type Role string
 
 // The roles.
 const (
-	RoleWorker    Role = "stream-worker" // new deliveries; recovery with part of its slots
-	RoleReclaimer Role = "reclaimer"     // recovery and sweeps with slots of its own
-	RoleAll       Role = "dev"           // both, in the all-in-one
+	RoleWorker    Role = "stream-worker"  // new deliveries on Redis; recovery with part of its slots
+	RoleConsumer  Role = "kafka-consumer" // the same on Kafka
+	RoleReclaimer Role = "reclaimer"      // recovery and sweeps with slots of its own
+	RoleAll       Role = "dev"            // both, in the all-in-one
 )
 
-// RunWorker is the body of stream-worker and reclaimer: it runs tasks until ctx ends.
+// RunWorker is the body of stream-worker, kafka-consumer and reclaimer: it runs tasks until ctx ends.
 func RunWorker(ctx context.Context, env *process.Env, w *Worker, role Role) error {
+	if err := role.reads(w.Shared.Queue.Kind); err != nil {
+		return err
+	}
 	p, err := Open(ctx, env, w.Shared)
 	if err != nil {
 		return err
@@ -45,6 +47,21 @@ func RunWorker(ctx context.Context, env *process.Env, w *Worker, role Role) erro
 	return process.RunAll(ctx, services...)
 }
 
+// reads refuses a queue that a role does not read: its deliveries would wait for nobody.
+func (r Role) reads(queue string) error {
+	switch {
+	case r == RoleWorker && queue != QueueRedis:
+		return process.BadSetting("INGEST_QUEUE", "is %s: stream-worker reads Redis Streams; run kafka-consumer", queue)
+	case r == RoleConsumer && queue != QueueKafka:
+		return process.BadSetting("INGEST_QUEUE", "is %s: kafka-consumer reads Kafka; run stream-worker", queue)
+	default:
+		return nil
+	}
+}
+
+// sweeps tells whether a role tidies up what is nobody's task.
+func (r Role) sweeps() bool { return r == RoleReclaimer || r == RoleAll }
+
 // Worker makes the runner of a role and, unless a reclaimer does it, the sweeper of documents.
 func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 	policy := w.Shared.policy()
@@ -52,8 +69,10 @@ func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	queue := redisq.New(p.Redis, memberConfig(w.Shared.Queue, w.Work), p.Env.Log, time.Now, p.metrics)
-	p.watch(queue.Publisher.Collector())
+	queue, events, letters, err := p.road(w)
+	if err != nil {
+		return nil, err
+	}
 	pool, err := extract.NewPool(w.Content.Extract, p.Env.Log)
 	if err != nil {
 		return nil, fmt.Errorf("EXTRACT_*: %w", err)
@@ -73,7 +92,7 @@ func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 		return nil, err
 	}
 	runner := taskrun.New(cfg, taskrun.Deps{
-		Store: p.Store, Queue: queue, Kinds: map[string]taskrun.Kind{ingest.TypeDocument: kind},
+		Store: p.Store, Queue: queue, Outbox: events, Letters: letters, Kinds: map[string]taskrun.Kind{ingest.TypeDocument: kind},
 		Log: p.Env.Log, Metrics: p.Env.Metrics, Tracer: otel.Tracer("github.com/millweir/millweir/pkg/taskrun"),
 	})
 	p.Env.Ready.Register("queue", queue.Ping)
@@ -82,10 +101,14 @@ func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 		process.Named("runner", runner),
 		process.Named("warm extractor", process.ServiceFunc(func(ctx context.Context) error { return warm(ctx, p, pool) })),
 	}
-	if role != RoleWorker {
-		services = append(services, process.Named("sweeper", process.ServiceFunc(app.RunSweeper)))
+	if role.sweeps() {
+		janitor, err := p.janitor(w.Shared.Kafka)
+		if err != nil {
+			return nil, err
+		}
+		services = append(services, process.Named("sweeper", process.ServiceFunc(app.RunSweeper)), janitor)
 	}
-	if role != RoleWorker && w.Work.CheckMS > 0 {
+	if role.sweeps() && w.Work.CheckMS > 0 {
 		services = append(services, process.Named("checker", fsck.NewSampler(p.Store, policy, ms(w.Work.CheckMS), p.Env.Log, p.Env.Metrics)))
 	}
 	return services, nil

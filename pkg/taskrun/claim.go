@@ -165,9 +165,13 @@ func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, r
 		r.m.lateness.Observe(max(o.After.UpdatedAt.Sub(o.Before.NextRetryAt), 0).Seconds())
 	}
 	now := r.deps.Now()
+	delivery := o.After.Delivery
+	if adopt {
+		delivery = r.entryOf(o.After)
+	}
 	h := &hold{
 		task: o.After, token: taskstate.Token{Timeline: c.m.Timeline, Fence: o.After.Fence}, owner: o.After.LeaseOwner,
-		delivery: o.After.Delivery, kind: r.kind(o.After.Type), recovery: recovery,
+		delivery: delivery, kind: r.kind(o.After.Type), recovery: recovery,
 		began: now, renewed: now, reported: now, stageBegan: now, progress: o.After.Progress,
 	}
 	a, known := c.attempts[o.TaskID]

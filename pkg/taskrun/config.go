@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	maxProcessChars = 40   // lease_owner has 64: the process, "/", and a token of the call
+	maxProcessChars = 24   // lease_owner has 32: the process, "/", and a token of the call
 	maxConcurrency  = 4096 // far above what one process can use
 	maxSweep        = 500  // what stores lock in one transaction
 	maxRecovery     = 500 * time.Millisecond
@@ -33,7 +33,7 @@ const (
 
 // Config is what an operator sets for a runner.
 type Config struct {
-	Process     string // names this start of the process: unique, ASCII, no "/", at most 40 characters
+	Process     string // names this start of the process: unique, ASCII, no "/", at most 24 characters
 	Concurrency int    // slots: tasks that run at once
 	Policy      taskstate.Policy
 
@@ -136,10 +136,15 @@ func (c Config) stallLimit(s taskstate.Stage) time.Duration {
 
 // Deps are the parts that a runner works with.
 type Deps struct {
-	Store    taskstate.Store
-	Queue    ingestq.Consumer // the runner calls its Run, and ends it last
-	Kinds    map[string]Kind  // by Task.Type
-	Fallback Kind             // for other types; nil: such a task is SUSPENDED and says so
+	Store taskstate.Store
+	Queue ingestq.Consumer // the runner calls its Run, and ends it last
+	// Outbox is required where deliveries are events (Kafka). Elsewhere its unsent dead letters become owed entries of the
+	// queue, as they should when no relay can send them (no Kafka is set); nil: they are left to a relay.
+	Outbox Outbox
+	// Letters writes entries that rows owe where deliveries are events (Redis is set too); nil: they become events.
+	Letters  LetterBox
+	Kinds    map[string]Kind // by Task.Type
+	Fallback Kind            // for other types; nil: such a task is SUSPENDED and says so
 	Log      *slog.Logger
 	Metrics  prometheus.Registerer // nil: figures are kept and not shown
 	Tracer   trace.Tracer          // nil: no spans
@@ -150,6 +155,9 @@ type Deps struct {
 func (d *Deps) validate() error {
 	if d.Store == nil || d.Queue == nil || d.Log == nil {
 		return errors.New("taskrun: Store, Queue and Log are required")
+	}
+	if !d.Queue.Road().Pending && d.Outbox == nil {
+		return errors.New("taskrun: Outbox is required where deliveries are events")
 	}
 	if d.Tracer == nil {
 		d.Tracer = noop.NewTracerProvider().Tracer("")

@@ -47,6 +47,7 @@ type errands struct {
 	adopts    []adopted
 	letters   []letter
 	copies    []ingestq.Copy
+	renews    []ingestq.Delivery
 	publishes []*pb.TaskEnvelope
 	acks      []string
 	marks     []letter
@@ -54,7 +55,7 @@ type errands struct {
 
 // size counts them.
 func (e *errands) size() int {
-	return len(e.adopts) + len(e.letters) + len(e.copies) + len(e.publishes) + len(e.acks) + len(e.marks)
+	return len(e.adopts) + len(e.letters) + len(e.copies) + len(e.renews) + len(e.publishes) + len(e.acks) + len(e.marks)
 }
 
 // courier does the errands of all commits in few round trips, so that a queue that does not answer holds up no transaction.
@@ -125,9 +126,14 @@ func (c *courier) requeue(cp ingestq.Copy) {
 	c.add(func(e *errands) { e.copies = append(e.copies, cp) })
 }
 
+// renew promises the row of a record anew, and then acknowledges that.
+func (c *courier) renew(d ingestq.Delivery) {
+	c.add(func(e *errands) { e.renews = append(e.renews, d) })
+}
+
 // publish adds a delivery.
 func (c *courier) publish(t taskstate.Task) {
-	c.add(func(e *errands) { e.publishes = append(e.publishes, Envelope(t)) })
+	c.add(func(e *errands) { e.publishes = append(e.publishes, ingestq.EnvelopeOf(t)) })
 }
 
 // loop does errands as they come, until ctx ends.
@@ -182,6 +188,9 @@ func (c *courier) round(ctx context.Context) bool {
 		}
 	}
 	kept.copies = c.copies(ctx, e.copies)
+	again, renewed := c.renews(ctx, e.renews)
+	kept.renews = again
+	e.acks = append(e.acks, renewed...)
 	c.publishes(ctx, e.publishes)
 	kept.acks = c.acks(ctx, e.acks)
 	kept.marks = c.marks(ctx, append(e.marks, written...))
@@ -190,6 +199,7 @@ func (c *courier) round(ctx context.Context) bool {
 	}
 	c.add(func(todo *errands) {
 		todo.copies = append(todo.copies, kept.copies...)
+		todo.renews = append(todo.renews, kept.renews...)
 		todo.acks = append(todo.acks, kept.acks...)
 		todo.marks = append(todo.marks, kept.marks...)
 	})
@@ -244,7 +254,7 @@ func (c *courier) letters(ctx context.Context, ls []letter) []letter {
 		entries[i] = l.entry
 	}
 	err := c.queue(ctx, "write dead letters", len(ls), func(ctx context.Context) error {
-		return errors.Join(c.r.deps.Queue.DeadLetters(ctx, entries), crash.Fault("worker.after_dlq_add"))
+		return errors.Join(c.r.letterBox().DeadLetters(ctx, entries), crash.Fault("worker.after_dlq_add"))
 	})
 	if err != nil {
 		return nil

@@ -61,7 +61,7 @@ func (r *Runner) deliverOnce(ctx context.Context, n int, more bool) error {
 	if len(ds) > 0 {
 		crash.Point("worker.after_read")
 		r.deaf.heard(r.deps.Now())
-		r.handBack(ds[granted:]) // recovery took their slots while the stream was empty
+		r.handBack(ctx, ds[granted:]) // recovery took their slots while the stream was empty
 		used = r.take(ctx, ds[:granted])
 	}
 	r.slots.endLane(granted, used)
@@ -119,7 +119,7 @@ func (r *Runner) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
 		}
 	}
 	for _, id := range a.ids {
-		r.handBack(a.byTask[id])
+		r.handBack(ctx, a.byTask[id])
 	}
 	return 0
 }
@@ -130,7 +130,7 @@ func (r *Runner) tryTake(ctx context.Context, c *claimTx, a arrivals) (used int,
 	defer r.solo.gate.RUnlock()
 	if r.solo.active() { // this process takes nothing else now
 		for _, id := range a.ids {
-			r.handBack(a.byTask[id])
+			r.handBack(ctx, a.byTask[id])
 		}
 		return 0, true, nil
 	}
@@ -154,16 +154,15 @@ func (r *Runner) tryTake(ctx context.Context, c *claimTx, a arrivals) (used int,
 // answer does with the deliveries of one task what the claim's answer asks for (the table of design D4);
 // it reports whether the task runs now.
 func (r *Runner) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds []ingestq.Delivery) bool {
-	if o.Err != nil { // the entry stays pending: the promise in the row brings the task again, later each time
+	if o.Err != nil { // the promise in the row brings the task again, later each time; until then an entry may stay pending
 		r.health.warn(ctx, "runner: claim one task", o.Err, slog.String("task_id", o.TaskID))
+		r.ackRecords(ds)
 		return false
 	}
 	switch o.Answer {
 	case taskstate.AnswerClaimed:
 		r.ackOthers(ds[1:], ds[0].ID)
-		if old := o.Before.Delivery; old != ds[0].ID {
-			r.courier.ack(old)
-		}
+		r.ackReplaced(o.Before.Delivery, ds[0].ID)
 		r.started(ctx, c, o, false, false)
 		return true
 	case taskstate.AnswerReserved:
@@ -171,7 +170,7 @@ func (r *Runner) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds
 		r.solo.reserve(&reservation{outcome: o, timeline: c.m.Timeline, delivery: &ds[0], renewed: r.deps.Now()})
 	case taskstate.AnswerSolo:
 		r.ackOthers(ds[1:], ds[0].ID)
-		r.leaveSolo(o.Before, ds[0])
+		r.leaveSolo(ctx, o.Before, ds[0])
 	case taskstate.AnswerNotDue:
 		r.m.count(resultNotDue, len(ds))
 		r.ackOthers(ds, o.Before.Delivery)
@@ -181,7 +180,7 @@ func (r *Runner) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds
 	case taskstate.AnswerDead:
 		r.m.count(resultDead, 1)
 		r.ackOthers(ds, o.After.Delivery)
-		r.buried(o.After, c.m.Timeline, o.After.Delivery)
+		r.buried(o.After, c.m.Timeline, r.entryOf(o.After))
 	case taskstate.AnswerSkipped:
 		r.m.count(resultSkipped, len(ds))
 		for _, d := range ds {
@@ -194,30 +193,12 @@ func (r *Runner) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds
 }
 
 // leaveSolo passes on a last chance that this process cannot take: it has a reservation already.
-func (r *Runner) leaveSolo(t taskstate.Task, d ingestq.Delivery) {
+func (r *Runner) leaveSolo(ctx context.Context, t taskstate.Task, d ingestq.Delivery) {
 	if t.Status == taskstate.StatusQueued {
-		r.handBack([]ingestq.Delivery{d})
+		r.handBack(ctx, []ingestq.Delivery{d})
 		return
 	}
 	r.ackOthers([]ingestq.Delivery{d}, t.Delivery) // its holder's process or recovery finds it in the table
-}
-
-// ackOthers acknowledges deliveries, except the row's own.
-func (r *Runner) ackOthers(ds []ingestq.Delivery, own string) {
-	for _, d := range ds {
-		if d.ID != own {
-			r.courier.ack(d.ID)
-		}
-	}
-}
-
-// handBack returns deliveries that were read and not claimed: copy and acknowledgement in one step.
-func (r *Runner) handBack(ds []ingestq.Delivery) {
-	for _, d := range ds {
-		if d.Envelope != nil {
-			r.courier.requeue(ingestq.Copy{ID: d.ID, Envelope: d.Envelope})
-		}
-	}
 }
 
 // quarantine puts an undecodable delivery away as it came. If that fails it stays pending and settling tries again.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
-	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
@@ -236,6 +235,7 @@ func (f *finishTx) also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment
 func (r *Runner) unwritten(ctx context.Context, o outcome, err error) {
 	r.deps.Log.ErrorContext(o.h.ctx, "runner: an outcome cannot be written", "task_id", o.h.task.ID, "error", err)
 	if o.sort != outcomeSuccess {
+		r.letLie(o.h)
 		r.holds.drop(o.h)
 		return
 	}
@@ -255,7 +255,8 @@ func isPanic(err error) bool {
 // finished does what follows a committed outcome, in the order of design D11.
 func (r *Runner) finished(ctx context.Context, o outcome, out taskstate.Outcome, timeline int64) {
 	if out.Answer != taskstate.AnswerApplied {
-		r.m.lost.Inc() // its delivery may be the new holder's by now: leave it
+		r.m.lost.Inc() // its entry may be the new holder's by now: leave it
+		r.letLie(o.h)
 		return
 	}
 	result := resultSkipped
@@ -266,6 +267,7 @@ func (r *Runner) finished(ctx context.Context, o outcome, out taskstate.Outcome,
 	case taskstate.StatusRetrying:
 		crash.Point("worker.after_retry_row")
 		result = resultRetry // its entry stays pending; the row knows it
+		r.letLie(o.h)
 		r.wake(out.After.NextRetryAt.Sub(out.After.UpdatedAt))
 	case taskstate.StatusDead:
 		crash.Point("worker.after_dead_row")
@@ -283,13 +285,4 @@ func (r *Runner) finished(ctx context.Context, o outcome, out taskstate.Outcome,
 	}
 	r.m.count(result, 1)
 	r.m.seconds.WithLabelValues(result).Observe(r.deps.Now().Sub(o.h.began).Seconds())
-}
-
-// handBackTask makes the delivery of a task that was handed back: a copy of its entry, or a new one.
-func (r *Runner) handBackTask(t taskstate.Task, h *hold) {
-	if h.delivery == "" || h.entryGone.Load() {
-		r.courier.publish(t)
-		return
-	}
-	r.courier.requeue(ingestq.Copy{ID: h.delivery, Envelope: Envelope(t)})
 }

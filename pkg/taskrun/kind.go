@@ -29,7 +29,7 @@ import (
 type Job struct {
 	Task   taskstate.Task // as claimed: Fence and LeaseOwner are this claim's
 	Token  taskstate.Token
-	Report func(taskstate.Progress) // proves that work moves: a stage that reports nothing for its stall limit is failed; never blocks
+	Report func(taskstate.Progress) // proves that work moves: a stage that reports nothing for its stall limit is failed; safe for concurrent use, never blocks
 }
 
 // Result is how a job ended. Exactly one of Err and success: with Err nil the task succeeded.

@@ -28,6 +28,9 @@ type memStream struct {
 	skew    time.Duration // the queue's clock is ahead of the database's by it
 	trims   int
 	fault   func(op string) error
+	// records: it is a topic of one partition; calls that a topic has no use for are noted.
+	records bool
+	useless []string
 }
 
 type memEntry struct {
@@ -135,9 +138,14 @@ type memQueue struct {
 
 func (q *memQueue) Name() string { return q.name }
 
+func (q *memQueue) Road() ingestq.Road { return ingestq.Road{Pending: !q.s.records} }
+
 func (q *memQueue) enter(op string) error {
 	q.s.mu.Lock()
 	fault := q.s.fault
+	if q.s.records && slices.Contains([]string{"publish", "adopt", "requeue", "pending", "letters", "letgo", "trim"}, op) {
+		q.s.useless = append(q.s.useless, op)
+	}
 	q.s.mu.Unlock()
 	if fault == nil {
 		return nil
@@ -331,6 +339,13 @@ func (q *memQueue) Horizon(context.Context) (ingestq.Horizon, error) {
 	if q.s.next < len(q.s.entries) {
 		h.At = q.s.entries[q.s.next].at
 	}
+	if q.s.records { // the first that is not finished, whoever has it
+		for _, p := range q.s.pending {
+			if h.At.IsZero() || p.entry.at.Before(h.At) {
+				h.At = p.entry.at
+			}
+		}
+	}
 	return h, nil
 }
 
@@ -352,3 +367,15 @@ func (q *memQueue) Run(ctx context.Context) error {
 }
 
 func (q *memQueue) Ping(context.Context) error { return q.enter("ping") }
+
+// rebalance gives what is not finished to be read again.
+func (s *memStream) rebalance() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.pending {
+		s.entries = append(s.entries, p.entry)
+	}
+	clear(s.pending)
+	close(s.changed)
+	s.changed = make(chan struct{})
+}

@@ -24,6 +24,8 @@ type memStore struct {
 	calls    map[string]int
 	// fault is asked before each call, by its name; after what is committed, with the name and "!" behind it.
 	fault func(op string) error
+	// outbox is told of rows whose change says Deliver; nil: there is none.
+	outbox func(t taskstate.Task)
 }
 
 func newMemStore() *memStore {
@@ -233,6 +235,9 @@ func (s *memStore) write(ctx context.Context, tasks []taskstate.Task, decide tas
 	for _, d := range changed {
 		o := out[d.TaskID]
 		s.rows[d.TaskID] = o.After
+		if d.Change.Deliver && s.outbox != nil {
+			s.outbox(o.After)
+		}
 		if c := d.Change; !c.Silent {
 			s.log = append(s.log, taskstate.Transition{
 				ID: int64(len(s.log) + 1), TaskID: d.TaskID, From: c.From, To: c.To, Reason: c.Reason,
@@ -352,4 +357,11 @@ func (s *memStore) change(id string, f func(m taskstate.Moment, t taskstate.Task
 		panic(err)
 	}
 	return outs[0]
+}
+
+func (s *memStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
+	if err := s.enter(ctx, "intx"); err != nil {
+		return err
+	}
+	return f(ctx, nil, taskstate.Moment{Now: instant(), Timeline: s.timeline})
 }

@@ -1,9 +1,9 @@
 package taskrun
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millweir/millweir/pkg/telemetry"
 )
 
 // The results of ingest_task_process_total (contract §8).
@@ -39,7 +39,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	late := []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 	m.processed = counterVec(reg, "ingest_task_process_total", "Deliveries and attempts by how they ended.", "result")
 	m.seconds = histogramVec(reg, "ingest_task_process_seconds", "Time from claim to committed outcome, by result.", work, "result")
-	m.lateness = register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
+	m.lateness = telemetry.Register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "ingest_retry_lateness_seconds", Help: "Start of a retry after its nextRetryAt.", Buckets: late}))
 	m.takeovers = counter(reg, "ingest_takeover_total", "Tasks taken over after their lease had expired.")
 	m.stage = histogramVec(reg, "ingest_stage_seconds", "Time that attempts spent in a stage.", work, "stage")
@@ -49,7 +49,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.handedBack = counter(reg, "ingest_task_handed_back_total", "Tasks handed back at a stop, with no attempt counted.")
 	m.repromised = counter(reg, "ingest_task_repromised_total", "Lost deliveries that were added again.")
 	m.slotsLost = gauge(reg, "ingest_slots_lost", "Slots written off because a run ignores that it was cancelled.")
-	m.finishBatch = register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
+	m.finishBatch = telemetry.Register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "ingest_finish_batch_tasks", Help: "Outcomes committed in one transaction.", Buckets: prometheus.ExponentialBuckets(1, 2, 10)}))
 	for _, r := range []string{resultSucceeded, resultRetry, resultDead, resultSkipped, resultNotDue, resultBusy} {
 		m.processed.WithLabelValues(r)
@@ -60,36 +60,18 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 // count adds n to one result.
 func (m *metrics) count(result string, n int) { m.processed.WithLabelValues(result).Add(float64(n)) }
 
-// register registers c, or answers the collector of the same description that is there.
-func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
-	if reg == nil {
-		return c
-	}
-	err := reg.Register(c)
-	var there prometheus.AlreadyRegisteredError
-	if errors.As(err, &there) {
-		if known, ok := there.ExistingCollector.(C); ok {
-			return known
-		}
-	}
-	if err != nil {
-		panic(err) // two definitions of one name: a programmer's mistake
-	}
-	return c
-}
-
 func counter(reg prometheus.Registerer, name, help string) prometheus.Counter {
-	return register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+	return telemetry.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
 }
 
 func gauge(reg prometheus.Registerer, name, help string) prometheus.Gauge {
-	return register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
+	return telemetry.Register(reg, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
 }
 
 func counterVec(reg prometheus.Registerer, name, help, label string) *prometheus.CounterVec {
-	return register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label}))
+	return telemetry.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label}))
 }
 
 func histogramVec(reg prometheus.Registerer, name, help string, buckets []float64, label string) *prometheus.HistogramVec {
-	return register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{label}))
+	return telemetry.Register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{label}))
 }

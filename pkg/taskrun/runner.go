@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -20,6 +21,7 @@ import (
 type Runner struct {
 	cfg     Config
 	deps    Deps
+	road    ingestq.Road
 	m       *metrics
 	health  *health
 	slots   *slots
@@ -47,7 +49,7 @@ func New(cfg Config, deps Deps) *Runner {
 		panic(err)
 	}
 	r := &Runner{
-		cfg: cfg, deps: deps, m: newMetrics(deps.Metrics),
+		cfg: cfg, deps: deps, road: deps.Queue.Road(), m: newMetrics(deps.Metrics),
 		health: newHealth(cfg, deps.Log, deps.Now), slots: newSlots(cfg.Concurrency), holds: newHolds(), solo: newSolo(),
 		// One outcome per slot may wait: beyond that a run keeps its slot, and so nothing new is claimed.
 		outcomes: make(chan outcome, cfg.Concurrency),
@@ -90,6 +92,9 @@ func (r *Runner) Run(ctx context.Context) error {
 	<-ctx.Done()
 	r.health.set(func(h *health) { h.stopping = true })
 	err := early.Wait()
+	if y, ok := r.deps.Queue.(ingestq.Yielder); ok {
+		y.Yield() // others need not wait until the last task here has ended
+	}
 	r.stop(base)
 	endLate()
 	if lateErr := rest.Wait(); err == nil {
@@ -115,6 +120,9 @@ func (r *Runner) goEarly(ctx context.Context, g *errgroup.Group) {
 	spawn(r.recoverLoop)
 	spawn(func(ctx context.Context) { r.every(ctx, "promise lost deliveries", r.cfg.SweepInterval, r.horizonOnce) })
 	spawn(func(ctx context.Context) { r.every(ctx, "write owed dead letters", r.cfg.SweepInterval, r.owedOnce) })
+	if !r.road.Pending {
+		return // nothing stays with the group: there is nothing to settle or trim
+	}
 	spawn(func(ctx context.Context) { r.every(ctx, "trim the stream", r.cfg.TrimInterval, r.trimOnce) })
 	if r.cfg.Settle.Enabled {
 		spawn(func(ctx context.Context) { r.every(ctx, "settle pending entries", r.cfg.Settle.Interval, r.settleOnce) })

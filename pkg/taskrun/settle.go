@@ -133,6 +133,25 @@ func (r *Runner) renewAndCopy(ctx context.Context, ps []ingestq.Pending) error {
 	}
 	ctx, cancel := call(ctx)
 	defer cancel()
+	outs, err := r.renewPromises(ctx, ids)
+	if err != nil {
+		return err
+	}
+	crash.Point("settle.after_row")
+	for _, o := range outs {
+		if o.Err != nil || o.Answer != taskstate.AnswerApplied {
+			continue
+		}
+		r.courier.requeue(ingestq.Copy{ID: entries[o.TaskID][0], Envelope: ingestq.EnvelopeOf(o.After)})
+		for _, id := range entries[o.TaskID][1:] {
+			r.courier.ack(id) // one copy is enough
+		}
+	}
+	return nil
+}
+
+// renewPromises promises QUEUED rows anew.
+func (r *Runner) renewPromises(ctx context.Context, ids []string) ([]taskstate.Outcome, error) {
 	outs, err := r.apply(ctx, taskstate.Batch{
 		IDs: ids, Scope: taskstate.System(),
 		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
@@ -140,19 +159,9 @@ func (r *Runner) renewAndCopy(ctx context.Context, ps []ingestq.Pending) error {
 		}),
 	})
 	if err != nil {
-		return fmt.Errorf("renew %d promises: %w", len(ids), err)
+		return nil, fmt.Errorf("renew %d promises: %w", len(ids), err)
 	}
-	crash.Point("settle.after_row")
-	for _, o := range outs {
-		if o.Err != nil || o.Answer != taskstate.AnswerApplied {
-			continue
-		}
-		r.courier.requeue(ingestq.Copy{ID: entries[o.TaskID][0], Envelope: Envelope(o.After)})
-		for _, id := range entries[o.TaskID][1:] {
-			r.courier.ack(id) // one copy is enough
-		}
-	}
-	return nil
+	return outs, nil
 }
 
 // trimOnce lets old pins go and removes what every group has finished (design D4).

@@ -277,9 +277,7 @@ func (r *Runner) answerAlone(ctx context.Context, c *claimTx, o taskstate.Outcom
 		r.started(ctx, c, o, true, true)
 		return
 	}
-	if old := o.Before.Delivery; old != ds[0].ID {
-		r.courier.ack(old)
-	}
+	r.ackReplaced(o.Before.Delivery, ds[0].ID)
 	r.started(ctx, c, o, true, false)
 }
 
@@ -304,7 +302,7 @@ func (r *Runner) releaseReservation(ctx context.Context) {
 		return // it expires by itself
 	}
 	crash.Point("solo.after_release")
-	if res.delivery != nil {
-		r.leaveSolo(outs[0].After, *res.delivery)
+	if res.delivery != nil && r.road.Pending { // a record that was not finished is read again
+		r.leaveSolo(ctx, outs[0].After, *res.delivery)
 	}
 }

@@ -2,11 +2,13 @@ package taskrun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -15,6 +17,9 @@ const dueLimit = 10_000 // rows of one status that the gauge of due work counts
 // horizonOnce adds lost deliveries again (design D5). Of a healthy backlog, however long, it reads not one row.
 func (r *Runner) horizonOnce(ctx context.Context) error {
 	horizon, err := r.horizon(ctx)
+	if errors.Is(err, ingestq.ErrNoHorizon) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -41,6 +46,9 @@ func (r *Runner) horizon(ctx context.Context) (time.Time, error) {
 	}
 	began = r.deps.Now()
 	h, err := r.deps.Queue.Horizon(ctx)
+	if errors.Is(err, ingestq.ErrNoHorizon) {
+		return time.Time{}, err
+	}
 	r.health.queueCall(began, err)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the queue's horizon: %w", err)
@@ -63,16 +71,18 @@ func (r *Runner) promise(ctx context.Context, horizon, before time.Time) (int, e
 	began := r.deps.Now()
 	outs, err := r.deps.Store.Sweep(ctx, taskstate.Sweep{
 		Status: taskstate.StatusQueued, Before: before, Limit: r.cfg.SweepBatch,
-		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-			return taskstate.Promise(r.cfg.Policy, m, t, horizon)
-		}),
+		Decide: r.decideLost(horizon),
 	})
 	if r.storeDone(began, err) != nil {
 		return 0, fmt.Errorf("promise lost deliveries: %w", err)
 	}
+	moved := 0
 	var lost []taskstate.Task
 	for _, o := range outs {
-		if o.Err == nil && o.Answer == taskstate.AnswerApplied {
+		if o.Err != nil || o.Answer != taskstate.AnswerApplied {
+			continue
+		}
+		if moved++; o.Change.Deliver {
 			lost = append(lost, o.After)
 		}
 	}
@@ -80,62 +90,43 @@ func (r *Runner) promise(ctx context.Context, horizon, before time.Time) (int, e
 		crash.Point("promise.after_commit")
 	}
 	r.m.repromised.Add(float64(len(lost)))
+	if moved == 0 {
+		return 0, nil // all kept: nothing moves by looking again at once
+	}
+	if !r.road.Pending {
+		return len(outs), nil // their events were committed with the promises
+	}
 	began = r.deps.Now()
 	err = publish(ctx, r.deps.Tracer, r.deps.Queue, lost)
 	if len(lost) > 0 {
 		crash.Point("promise.after_xadd")
 		r.health.queueCall(began, err)
 	}
-	if err == nil && len(lost) == 0 {
-		return 0, nil // all kept: nothing moves by looking again at once
-	}
 	return len(outs), err
 }
 
-// owedOnce writes the dead letters that DEAD rows still owe (design D11).
-func (r *Runner) owedOnce(ctx context.Context) error {
-	if !r.cfg.Policy.DLQ {
-		return nil
+// decideLost judges QUEUED rows by the queue's horizon, and where deliveries are events by those too.
+func (r *Runner) decideLost(horizon time.Time) taskstate.DecideFunc {
+	if r.road.Pending {
+		return taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			return taskstate.Promise(r.cfg.Policy, m, t, horizon)
+		})
 	}
-	for ctx.Err() == nil {
-		n, err := r.owed(ctx)
-		if err != nil || n < r.cfg.SweepBatch {
-			return err
+	return func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
+		ids := make([]string, len(tasks))
+		for i, t := range tasks {
+			ids[i] = t.ID
 		}
-	}
-	return nil
-}
-
-// owed writes one batch: entries, acknowledgements, marks; it answers how many rows it read.
-func (r *Runner) owed(ctx context.Context) (int, error) {
-	ctx, cancel := call(ctx)
-	defer cancel()
-	var timeline int64
-	began := r.deps.Now()
-	outs, err := r.deps.Store.Sweep(ctx, taskstate.Sweep{
-		Status: taskstate.StatusDead, WakeBefore: taskstate.In(0), Limit: r.cfg.SweepBatch,
-		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-			timeline = m.Timeline
-			return taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerKept}
-		}),
-	})
-	if r.storeDone(began, err) != nil {
-		return 0, fmt.Errorf("sweep owed dead letters: %w", err)
-	}
-	var ls []letter
-	for _, o := range outs {
-		if o.Before.DLQ == taskstate.DLQOwed {
-			ls = append(ls, letterOf(o.Before, timeline, o.Before.Delivery))
+		trails, err := r.deps.Outbox.Trails(ctx, tx, ids)
+		if err != nil {
+			return nil, fmt.Errorf("read the events of %d tasks: %w", len(ids), err)
 		}
+		out := make([]taskstate.Decision, len(tasks))
+		for i, t := range tasks {
+			out[i] = taskstate.PromiseEvent(r.cfg.Policy, m, t, horizon, trails[t.ID])
+		}
+		return out, nil
 	}
-	if len(ls) == 0 {
-		return 0, nil
-	}
-	crash.Point("owed.after_scan")
-	if err := r.courier.buryNow(ctx, ls); err != nil {
-		return 0, err
-	}
-	return len(outs), nil
 }
 
 // measureOnce sets the gauges of due work and listens whether new deliveries still come.

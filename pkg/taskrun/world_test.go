@@ -78,6 +78,7 @@ type world struct {
 	t      *testing.T
 	store  *memStore
 	stream *memStream
+	outbox *memOutbox // nil: none
 }
 
 func newWorld(t *testing.T) *world {
@@ -108,15 +109,22 @@ func (w *world) start(name string, kind *testKind, edit ...func(c *Config)) *pro
 func (w *world) make(name string, kind *testKind, edit ...func(c *Config)) *process {
 	w.t.Helper()
 	cfg := NewDefaultConfig()
-	cfg.Process, cfg.Policy.DLQ = name, true
+	cfg.Process, cfg.Policy.DLQ = name, !w.stream.records
 	for _, f := range edit {
 		f(&cfg)
 	}
 	p := &process{kind: kind, reg: prometheus.NewRegistry(), done: make(chan error, 1), stop: func() {}}
-	p.Runner = New(cfg, Deps{
+	deps := Deps{
 		Store: w.store, Queue: w.stream.member(name), Kinds: map[string]Kind{"test": kind},
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: p.reg,
-	})
+	}
+	if w.outbox != nil {
+		deps.Outbox = w.outbox
+		if w.outbox.box != nil {
+			deps.Letters = w.outbox.box
+		}
+	}
+	p.Runner = New(cfg, deps)
 	return p
 }
 

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"errors"
 	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,4 +19,23 @@ func NewRegistry(service, version string) *prometheus.Registry {
 	info.Set(1)
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info)
 	return r
+}
+
+// Register registers c, or answers the collector of the same description that reg has already. A nil reg registers nothing.
+// It panics on two definitions of one name: a programmer's mistake.
+func Register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+	if reg == nil {
+		return c
+	}
+	err := reg.Register(c)
+	var there prometheus.AlreadyRegisteredError
+	if errors.As(err, &there) {
+		if known, ok := there.ExistingCollector.(C); ok {
+			return known
+		}
+	}
+	if err != nil {
+		panic(err)
+	}
+	return c
 }

@@ -38,12 +38,19 @@ const (
 	TaskResume     Action = "task_resume"
 	DocumentDelete Action = "document_delete"
 	BaseDelete     Action = "base_delete"
+	EventRequeue   Action = "event_requeue" // of the outbox
+	LetterReplay   Action = "letter_replay" // dead letters
+	LetterDrop     Action = "letter_drop"   // target: the death, taskId-fence, which fsck asks for
+	QueueTrim      Action = "queue_trim"    // topics and groups of streammq
+	QueueReset     Action = "queue_reset"
+	QueueDelete    Action = "queue_delete"
 )
 
 // Actions lists them all.
 func Actions() []Action {
 	return []Action{
-		LoginFailed, AccessDenied, KeyCreate, KeyRevoke, TaskRetry, TaskCancel, TaskDrop, TaskSuspend, TaskResume, DocumentDelete, BaseDelete,
+		LoginFailed, AccessDenied, KeyCreate, KeyRevoke, TaskRetry, TaskCancel, TaskDrop, TaskSuspend, TaskResume, DocumentDelete, BaseDelete, EventRequeue,
+		LetterReplay, LetterDrop, QueueTrim, QueueReset, QueueDelete,
 	}
 }
 

@@ -97,6 +97,10 @@ func TestNotesAndPages(t *testing.T) {
 		after, err := l.List(ctx, audit.Query{Limit: 99})
 		require.NoError(t, err)
 		require.Len(t, after, len(got), "no change, no note")
+		require.NoError(t, l.Write(ctx, audit.Event{Action: audit.QueueTrim, Source: source, Target: "orders"}))
+		wrote, err := l.List(ctx, audit.Query{Limit: 1})
+		require.NoError(t, err)
+		require.Equal(t, "orders", wrote[0].Target, "at once")
 	})
 }
 

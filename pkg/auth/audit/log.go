@@ -132,3 +132,6 @@ func (l *Log) take() []Event {
 	})
 	return out
 }
+
+// Write writes an event in a transaction of its own, for a step outside the database: write it before the step.
+func (l *Log) Write(ctx context.Context, e Event) error { return l.db.InTx(ctx, l.Note(e)) }

@@ -43,6 +43,12 @@ SELECT COALESCE(MAX(id), 0)
 FROM ingest_task_transition
 
 -- A death of one fence: the log is append-only, so whoever asks again sees what came after the first look.
+-- name: LettersDropped
+-- An operator's drop of a dead letter, noted before its entry went.
+SELECT COUNT(*)
+FROM audit_event
+WHERE action = 'letter_drop' AND target = ?
+
 -- name: Deaths
 SELECT COUNT(*)
 FROM ingest_task_transition
@@ -137,3 +143,17 @@ WHERE id = ?
 SELECT text_hash, dim, vector
 FROM embedding_ledger
 WHERE model_key = ? AND text_hash IN (@list)
+
+
+-- name: Events
+SELECT seq, message_key, status, lease, next_retry_at, last_error, wake_at, created_at, sent_at
+FROM outbox_event
+WHERE seq > ?
+ORDER BY seq
+LIMIT ?
+
+-- name: EventsOf
+SELECT seq, status, payload
+FROM outbox_event
+WHERE message_key = ?
+ORDER BY seq

@@ -65,7 +65,7 @@ func BenchmarkStart(b *testing.B) {
 			s := newStarter()
 			defer s.stop()
 			for b.Loop() {
-				w, err := startWorker(s, setup{MemoryMB: 256, Sandbox: SandboxAuto, Without: layers})
+				w, err := startWorker(b.Context(), s, setup{MemoryMB: 256, Sandbox: SandboxAuto, Without: layers})
 				require.NoError(b, err)
 				w.kill()
 			}

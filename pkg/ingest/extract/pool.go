@@ -41,7 +41,7 @@ type Pool struct {
 	starter  *starter
 	slots    chan struct{}
 
-	warm     sync.Mutex // guards warmed; held while the cache is made
+	warm     chan struct{} // full: somebody makes the cache, or looks at warmed
 	warmed   bool
 	mu       sync.Mutex // guards what follows
 	idle     []*worker
@@ -67,7 +67,7 @@ func NewPool(cfg Config, log *slog.Logger) (*Pool, error) {
 	}
 	p := &Pool{
 		cfg: cfg, log: log, cacheDir: dir, ownCache: own, starter: newStarter(),
-		slots: make(chan struct{}, cfg.Parallel), reap: make(chan struct{}), reapDone: make(chan struct{}),
+		slots: make(chan struct{}, cfg.Parallel), warm: make(chan struct{}, 1), reap: make(chan struct{}), reapDone: make(chan struct{}),
 	}
 	go p.reapIdle()
 	return p, nil
@@ -85,21 +85,23 @@ func (p *Pool) Stats() Stats {
 
 // Warm compiles the PDF reader into the cache, in a process of its own (3–6 s cold, 0.3 s when it is there already),
 // and proves that a child can start with the sandbox that is asked for. It is called at a service's start; a first PDF calls it otherwise.
+// It ends with ctx: a service that stops does not wait for the compiler.
 func (p *Pool) Warm(ctx context.Context) error {
-	p.warm.Lock()
-	defer p.warm.Unlock()
+	select {
+	case p.warm <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-p.warm }()
 	if p.warmed {
 		return nil
-	}
-	if err := ctx.Err(); err != nil {
-		return err
 	}
 	// Compiling takes 300 MB once; the limits of reading do not hold for it, as no document is read.
 	for _, set := range []setup{
 		{PDF: true, Warm: true, CacheDir: p.cacheDir, MemoryMB: 4096, Sandbox: SandboxOff},
 		{Warm: true, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox, Without: p.without},
 	} {
-		w, err := startWorker(p.starter, set)
+		w, err := startWorker(ctx, p.starter, set)
 		if err != nil {
 			return fmt.Errorf("warm the document readers: %w", err)
 		}
@@ -183,7 +185,7 @@ func (p *Pool) acquire(ctx context.Context, pdf bool) (*worker, error) {
 		evicted.kill()
 	}
 	set := setup{PDF: pdf, CacheDir: p.cacheDir, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox, Without: p.without}
-	w, err := startWorker(p.starter, set)
+	w, err := startWorker(ctx, p.starter, set)
 	if err != nil {
 		p.mu.Lock()
 		p.stats.Live--
@@ -340,8 +342,8 @@ func (p *Pool) Close() error {
 	for _, w := range p.takeIdle(time.Now().Add(time.Hour)) {
 		w.kill()
 	}
-	p.warm.Lock()
-	defer p.warm.Unlock()
+	p.warm <- struct{}{}
+	defer func() { <-p.warm }()
 	p.warmed = true
 	p.starter.stop()
 	if p.ownCache {

@@ -2,6 +2,7 @@ package extract
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -60,6 +61,22 @@ func TestCorpusInChildren(t *testing.T) {
 	}
 	require.LessOrEqual(t, p.Stats().PeakBytes, int64(maxChildBytes))
 	t.Logf("stats %+v", p.Stats())
+}
+
+// A stop that waited for the compiler took a minute on a slow machine.
+func TestWarmEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, func(c *Config) { c.CacheDir = t.TempDir() })
+	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, p.Warm(soon), context.DeadlineExceeded, "a cold compilation takes seconds")
+	p.warm <- struct{}{} // somebody else compiles
+	soon, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, p.Warm(soon), context.DeadlineExceeded)
+	<-p.warm
+	require.NoError(t, p.Warm(t.Context()), "the next one begins again")
+	readPDF1(t, p)
 }
 
 func readText1(t testing.TB, p *Pool) {

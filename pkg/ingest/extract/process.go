@@ -2,6 +2,7 @@ package extract
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,8 +21,11 @@ import (
 )
 
 const (
-	// startTimeout is the longest time until a child is ready; a cold compilation of the PDF reader takes 3–6 s.
+	// startTimeout is the longest time until a child is ready.
 	startTimeout = 60 * time.Second
+	// compileTimeout is the same for the one that compiles the PDF reader, which takes 3–6 s of one core's time:
+	// a container with a twentieth of a core still gets there.
+	compileTimeout = 10 * time.Minute
 	// stderrBytes is how much of a child's last words is kept.
 	stderrBytes = 4 << 10
 )
@@ -113,21 +117,25 @@ type worker struct {
 	state    string        // how it ended; after exited
 }
 
-// startWorker starts a child and waits for its greeting.
-func startWorker(s *starter, set setup) (*worker, error) {
+// startWorker starts a child and waits for its greeting, at most until ctx ends.
+func startWorker(ctx context.Context, s *starter, set setup) (*worker, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open a socket to the child: %w", err)
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "child"), os.NewFile(uintptr(pair[1]), "parent")
-	defer func() { _ = theirs.Close() }()
 	conn, err := net.FileConn(ours)
 	_ = ours.Close()
 	if err != nil {
+		_ = theirs.Close()
 		return nil, fmt.Errorf("open a socket to the child: %w", err)
 	}
 	unixConn, ok := conn.(*net.UnixConn)
 	if !ok {
+		_ = theirs.Close()
 		return nil, fmt.Errorf("open a socket to the child: %T is no unix socket", conn)
 	}
 	w := &worker{conn: unixConn, pdf: set.PDF, stderr: &lastWords{}, exited: make(chan struct{})}
@@ -139,6 +147,7 @@ func startWorker(s *starter, set setup) (*worker, error) {
 		w.cmd.Stderr, w.cmd.ExtraFiles = w.stderr, []*os.File{theirs}
 		return w.cmd.Start()
 	})
+	_ = theirs.Close() // or the death of a child that has not greeted would go unseen until the time is up
 	if err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("start the child: %w", err)
@@ -148,7 +157,12 @@ func startWorker(s *starter, set setup) (*worker, error) {
 		_ = w.cmd.Wait()
 		w.state = w.cmd.ProcessState.String()
 	}()
-	if err := w.greet(set); err != nil {
+	keep := context.AfterFunc(ctx, w.signal) // ends the wait for the greeting
+	err = w.greet(set)
+	if !keep() {
+		err = ctx.Err()
+	}
+	if err != nil {
 		w.kill()
 		return nil, err
 	}
@@ -157,7 +171,11 @@ func startWorker(s *starter, set setup) (*worker, error) {
 
 // greet sends the setup and reads the greeting.
 func (w *worker) greet(set setup) error {
-	if err := w.conn.SetDeadline(time.Now().Add(startTimeout)); err != nil {
+	limit := startTimeout
+	if set.Warm && set.PDF {
+		limit = compileTimeout
+	}
+	if err := w.conn.SetDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
 	if err := writeJSON(w.conn, frameSetup, set); err != nil {

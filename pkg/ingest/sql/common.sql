@@ -148,17 +148,16 @@ SELECT path FROM stored_file WHERE id = ? @forupdate;
 
 -- ---------------------------------------------------------------- process
 
--- What a run works on: the open version of its task, with the document as it is now.
+-- What runs work on: the open versions of their tasks, with the documents as they are now.
 -- name: WorkLoad
-SELECT v.id, v.document_id, v.base_id, v.no, v.upload_no, v.title,
+SELECT v.task_id, v.id, v.document_id, v.base_id, v.no, v.upload_no, v.title,
        f.path, f.sha256, f.bytes, d.deleted_at, d.visible_upload_no, b.model_key, b.dim
 FROM document_version v
 JOIN knowledge_document d ON d.id = v.document_id
 JOIN knowledge_base b ON b.id = v.base_id
 LEFT JOIN stored_file f ON f.id = v.file_id
-WHERE v.task_id = ? AND v.state = 'BUILDING'
-ORDER BY v.no DESC
-LIMIT 1;
+WHERE v.state = 'BUILDING' AND v.task_id IN (@list)
+ORDER BY v.no;
 
 -- name: VisibleVectors
 SELECT segment_index, text_hash, vector_id, birth_version_id
@@ -173,17 +172,14 @@ FROM knowledge_document d
 JOIN document_version v ON v.id = d.visible_version_id
 WHERE d.id = ?;
 
--- Locks the document for a holder. The rest belongs to the version: it changes only under the lock of its task, which the
--- holder has, so it is read without a lock. The last two tell whether an earlier run has left rows or named vectors as garbage.
--- name: VersionGuard
-SELECT COALESCE(d.visible_version_id, ''), d.visible_upload_no, d.deleted_at,
-       (SELECT v.state FROM document_version v WHERE v.id = ?),
-       (SELECT v.model_key FROM document_version v WHERE v.id = ?),
-       CASE WHEN EXISTS (SELECT 1 FROM knowledge_segment s WHERE s.version_id = ?) THEN 1 ELSE 0 END,
-       CASE WHEN EXISTS (SELECT 1 FROM vector_garbage g WHERE g.birth_version_id = ?) THEN 1 ELSE 0 END
-FROM knowledge_document d
-WHERE d.id = ?
-@forupdate;
+-- How versions stand, whose tasks' locks the holders have. The last two tell whether an earlier run has left rows or named
+-- vectors as garbage.
+-- name: VersionsStand
+SELECT v.id, v.state, v.model_key,
+       CASE WHEN EXISTS (SELECT 1 FROM knowledge_segment s WHERE s.version_id = v.id) THEN 1 ELSE 0 END,
+       CASE WHEN EXISTS (SELECT 1 FROM vector_garbage g WHERE g.birth_version_id = v.id) THEN 1 ELSE 0 END
+FROM document_version v
+WHERE v.id IN (@list);
 
 -- name: OwnRows
 SELECT id, segment_index, vector_id, birth_version_id, stored FROM knowledge_segment WHERE version_id = ? ORDER BY segment_index;
@@ -212,11 +208,15 @@ INSERT INTO knowledge_segment (document_id, version_id, version, segment_index, 
 VALUES (@rows:13)
 ON CONFLICT DO NOTHING;
 
--- With the last rows: what the version is made of, and with what.
--- name: VersionBuilt
+-- With the last rows: what the versions are made of, and with what. @cases is WHEN ? THEN ? for each of them.
+-- name: VersionsBuilt
 UPDATE document_version
-SET model_key = ?, dim = ?, extractor = ?, splitter = ?, segment_count = ?, pages = ?, title = ?, updated_at = ?
-WHERE id = ? AND state = 'BUILDING';
+SET model_key = ?, extractor = ?, splitter = ?, updated_at = ?,
+    dim = CASE id@cases ELSE dim END,
+    segment_count = CASE id@cases ELSE segment_count END,
+    pages = CASE id@cases ELSE pages END,
+    title = CASE id@cases ELSE title END
+WHERE state = 'BUILDING' AND id IN (@list);
 
 -- name: RowsStored
 UPDATE knowledge_segment SET stored = 1 WHERE version_id = ? AND segment_index IN (@list);
@@ -249,7 +249,7 @@ DELETE FROM embedding_ledger WHERE model_key = ? AND used_at < ? AND text_hash I
 SELECT DISTINCT document_id FROM ingest_task WHERE document_id IS NOT NULL AND id IN (@list);
 
 -- name: DocumentsLock
-SELECT id, visible_no, visible_upload_no, last_no, deleted_at
+SELECT id, COALESCE(visible_version_id, ''), visible_no, visible_upload_no, last_no, deleted_at
 FROM knowledge_document
 WHERE id IN (@list)
 ORDER BY id

@@ -144,8 +144,9 @@ func testWipe(t *testing.T, _ Features, b Bench) {
 func testLeave(t *testing.T, _ Features, b Bench) {
 	one, two, three := b.Member(), b.Member(), b.Member()
 	ids := publish(t, one, 2)
-	readAll(t, one, 1)
-	readAll(t, two, 1)
+	readAll(t, one, 2)
+	_, err := two.Adopt(t.Context(), ids[1])
+	require.NoError(t, err)
 	require.NoError(t, two.Ack(t.Context(), ids[1]))
 	for _, m := range []ingestq.Consumer{one, two} {
 		ctx, cancel := context.WithCancel(t.Context())

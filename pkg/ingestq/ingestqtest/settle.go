@@ -47,8 +47,14 @@ func testAdoptGone(t *testing.T, f Features, b Bench) {
 func testPending(t *testing.T, _ Features, b Bench) {
 	one, two := b.Member(), b.Member()
 	ids := publish(t, one, 3)
-	readAll(t, one, 2)
-	readAll(t, two, 1)
+	if b.Rest == nil {
+		readAll(t, one, 2)
+		readAll(t, two, 1)
+	} else { // its owner alone reads a stream
+		readAll(t, one, 3)
+		_, err := two.Adopt(t.Context(), ids[2])
+		require.NoError(t, err)
+	}
 	b.DeleteData(ids[1])
 	b.Kill(one)
 	page, err := two.Pending(t.Context(), 0, "", 10)
@@ -58,7 +64,9 @@ func testPending(t *testing.T, _ Features, b Bench) {
 		require.Equal(t, ids[i], p.ID)
 		require.Equal(t, i == 2, p.Alive, "only the second member lives")
 		require.Equal(t, i == 1, p.Gone)
-		require.Equal(t, int64(1), p.Deliveries)
+		if b.Rest == nil || i < 2 { // the embedded server counts an adoption as one
+			require.Equal(t, int64(1), p.Deliveries)
+		}
 		require.Less(t, p.Idle, time.Minute)
 	}
 	requireEnvelope(t, envelope(0), page[0].Envelope)

@@ -43,6 +43,8 @@ type Bench struct {
 	Wipe func()
 	// Kill makes the member's heartbeat end as if its process had died.
 	Kill func(member ingestq.Consumer)
+	// Rest makes a member stop reading for the others, where streams have owners; nil: any member reads any stream.
+	Rest func(member ingestq.Consumer)
 	// Clock is the queue's own time.
 	Clock func() time.Time
 }
@@ -108,6 +110,16 @@ func publish(t *testing.T, p ingestq.Publisher, n int) []string {
 	require.NoError(t, err)
 	require.Len(t, ids, n)
 	return ids
+}
+
+// rest lets another member read; what the first one was given is acknowledged before, since a new owner is given it again.
+func (b Bench) rest(t *testing.T, c ingestq.Consumer, held []ingestq.Delivery) {
+	t.Helper()
+	if b.Rest == nil {
+		return
+	}
+	require.NoError(t, c.Ack(t.Context(), deliveryIDs(held)...))
+	b.Rest(c)
 }
 
 // readAll reads until it has n deliveries.

@@ -11,22 +11,16 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq"
 )
 
-// failure says what was being done, and wraps the caller's own ctx error if there is one, else ingestq.ErrUnavailable.
+// failure is ingestq.Failure; a time-out and a redirection say what they mean.
 func failure(ctx context.Context, doing string, err error) error {
 	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return fmt.Errorf("%s: %w", doing, ctx.Err())
-	case errors.Is(err, ingestq.ErrUnavailable):
-		return fmt.Errorf("%s: %w", doing, err)
+	case ctx.Err() != nil || errors.Is(err, ingestq.ErrUnavailable):
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s: %w: no answer in time", doing, ingestq.ErrUnavailable)
+		err = fmt.Errorf("%w: no answer in time", ingestq.ErrUnavailable)
 	case isRedirect(err):
-		return fmt.Errorf("%s: %w: %w", doing, ingestq.ErrUnavailable, ErrCluster)
-	default:
-		return fmt.Errorf("%s: %w: %w", doing, ingestq.ErrUnavailable, err)
+		err = fmt.Errorf("%w: %w", ingestq.ErrUnavailable, ErrCluster)
 	}
+	return ingestq.Failure(ctx, doing, err)
 }
 
 // isMissing tells that the stream or the group is not there: NOGROUP, or on 7.0 a blocked reader's UNBLOCKED.

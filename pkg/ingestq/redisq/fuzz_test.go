@@ -38,7 +38,7 @@ func FuzzEntry(f *testing.F) {
 	f.Add("x", "taskId", "\xff", "context", `{`)
 	f.Fuzz(func(t *testing.T, id, n1, v1, n2, v2 string) {
 		fields := map[string]string{n1: v1, n2: v2}
-		d := decode(rueidis.XRangeEntry{ID: id, FieldValues: fields})
+		d := decode(plain{}, rueidis.XRangeEntry{ID: id, FieldValues: fields})
 		require.Equal(t, id, d.ID)
 		if d.Err != nil {
 			require.Nil(t, d.Envelope)

@@ -18,12 +18,20 @@ const inspectPage = 1000
 type Inspector struct {
 	client rueidis.Client
 	cfg    Config
+	codec  Codec
 }
 
 var _ ingestq.Inspector = (*Inspector)(nil)
 
 // NewInspector makes one on a client that the caller closes; cfg must be valid.
-func NewInspector(client rueidis.Client, cfg Config) *Inspector { return &Inspector{client, cfg} }
+func NewInspector(client rueidis.Client, cfg Config) *Inspector {
+	return NewPartInspector(client, cfg, plain{})
+}
+
+// NewPartInspector makes one for a stream whose entries another codec reads.
+func NewPartInspector(client rueidis.Client, cfg Config, codec Codec) *Inspector {
+	return &Inspector{client, cfg, codec}
+}
 
 // Look implements ingestq.Inspector. What was removed is read before what was given: so an entry that is removed and given
 // meanwhile never looks as if it had been removed first.
@@ -111,7 +119,7 @@ func (i *Inspector) pending(ctx context.Context, group string, row rueidis.Redis
 		return p, failure(ctx, "look at entry "+p.ID, err)
 	}
 	if len(found) == 1 {
-		p.TaskID = decode(found[0]).Envelope.GetTaskId()
+		p.TaskID = decode(i.codec, found[0]).Envelope.GetTaskId()
 		return p, nil
 	}
 	still, err := i.do(ctx, i.client.B().Xpending().Key(i.cfg.StreamKey).Group(group).Start(p.ID).End(p.ID).Count(1).Build()).ToArray()

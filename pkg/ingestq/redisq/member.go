@@ -4,54 +4,34 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"strconv"
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/ingestq"
 )
 
 const (
-	beatsPerTTL   = 3
 	leaveTimeout  = 3 * time.Second
 	zombiesLogged = 10 // names in one log line
 )
 
 // Run implements ingestq.Consumer. It is to end after the last Read and Ack.
 func (q *Queue) Run(ctx context.Context) error {
-	beat := time.NewTicker(q.cfg.HeartbeatTTL / beatsPerTTL)
-	defer beat.Stop()
-	// Members that start together do not look for zombies together.
-	zombies := time.NewTimer(rand.N(q.cfg.ZombieInterval))
-	defer zombies.Stop()
-	broken := false
-	for {
-		err := q.beat(ctx)
-		if err != nil && !broken && ctx.Err() == nil {
-			q.log.WarnContext(ctx, "redisq: no heartbeat", slog.Any("error", failure(ctx, "heartbeat", err)))
-		}
-		if err == nil && broken {
-			q.log.InfoContext(ctx, "redisq: heartbeat again")
-		}
-		broken = err != nil
-		select {
-		case <-ctx.Done():
-			return q.leave(context.WithoutCancel(ctx))
-		case <-beat.C:
-		case <-zombies.C:
-			zombies.Reset(q.cfg.ZombieInterval)
-			if _, err := q.RemoveZombies(ctx); err != nil && ctx.Err() == nil {
-				q.log.WarnContext(ctx, "redisq: zombie members not removed", slog.Any("error", err))
-			}
-		}
-	}
+	ingestq.Member{
+		Queue: "redisq", HeartbeatTTL: q.cfg.HeartbeatTTL, ZombieInterval: q.cfg.ZombieInterval, Log: q.log,
+		Beat:          func(ctx context.Context) error { return failure(ctx, "heartbeat", q.beat(ctx)) },
+		RemoveZombies: func(ctx context.Context) error { _, err := q.RemoveZombies(ctx); return err },
+	}.Live(ctx)
+	q.leave(context.WithoutCancel(ctx))
+	return nil
 }
 
 // keepAlive makes sure that the heartbeat key was written lately: no member holds a delivery without one.
 func (q *Queue) keepAlive(ctx context.Context) error {
 	q.beatMu.Lock()
 	age := q.now().Sub(q.beaten)
-	fresh := !q.beaten.IsZero() && age >= 0 && age < q.cfg.HeartbeatTTL/beatsPerTTL
+	fresh := !q.beaten.IsZero() && age >= 0 && age < q.cfg.HeartbeatTTL/ingestq.BeatsPerTTL
 	q.beatMu.Unlock()
 	if fresh {
 		return nil
@@ -63,7 +43,7 @@ func (q *Queue) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	now := q.now()
-	key := aliveKey(q.cfg.StreamKey, q.cfg.Group, q.name)
+	key := aliveKey(q.beats, q.cfg.Group, q.name)
 	command := q.client.B().Set().Key(key).Value("1").PxMilliseconds(q.cfg.HeartbeatTTL.Milliseconds()).Build()
 	if err := q.client.Do(ctx, command.ToRetryable()).Error(); err != nil {
 		return err
@@ -81,18 +61,17 @@ func (q *Queue) Ping(ctx context.Context) error {
 
 // leave ends the heartbeat, and the membership if nothing is pending. A Redis that does not answer is no error:
 // the key ends by itself and the member is removed as a zombie.
-func (q *Queue) leave(ctx context.Context) error {
+func (q *Queue) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	crash.Point("worker.before_leave")
-	keys := []string{q.cfg.StreamKey, aliveKey(q.cfg.StreamKey, q.cfg.Group, q.name)}
+	keys := []string{q.cfg.StreamKey, aliveKey(q.beats, q.cfg.Group, q.name)}
 	left, err := leaveScript.run(ctx, q.client, keys, []string{q.cfg.Group, q.name}).AsInt64()
 	if err != nil {
 		q.log.WarnContext(ctx, "redisq: did not leave the group", slog.Any("error", failure(ctx, "leave", err)))
-		return nil
+		return
 	}
 	q.log.InfoContext(ctx, "redisq: stopped", slog.String("consumer", q.name), slog.Bool("left_group", left == 1))
-	return nil
 }
 
 // RemoveZombies removes members without a heartbeat that have been idle for ZombieMinIdle and hold at most
@@ -159,7 +138,7 @@ func (q *Queue) removeAll(ctx context.Context, members []string) (gone []string,
 func (q *Queue) removeOne(ctx context.Context, member string, limits []string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	key := aliveKey(q.cfg.StreamKey, q.cfg.Group, member)
+	key := aliveKey(q.beats, q.cfg.Group, member)
 	if q.cfg.ZombieDryRun {
 		alive, err := q.client.Do(ctx, q.client.B().Exists().Key(key).Build()).AsInt64()
 		return err == nil && alive == 0, err

@@ -2,13 +2,14 @@ package redisq
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+
+	"github.com/millweir/millweir/pkg/telemetry"
 )
 
 const (
@@ -31,10 +32,10 @@ type Metrics struct {
 // A nil reg registers nothing.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	vec := func(name, help, label string) *prometheus.CounterVec {
-		return register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label}))
+		return telemetry.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label}))
 	}
 	counter := func(name, help string) prometheus.Counter {
-		return register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+		return telemetry.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
 	}
 	m := &Metrics{
 		reclaim: vec("ingest_stream_reclaim_total",
@@ -55,24 +56,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// register returns the collector that reg has under the same description, if it has one.
-func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
-	if reg == nil {
-		return c
-	}
-	err := reg.Register(c)
-	var already prometheus.AlreadyRegisteredError
-	if errors.As(err, &already) {
-		if existing, ok := already.ExistingCollector.(C); ok {
-			return existing
-		}
-	}
-	if err != nil {
-		panic(err) // a constructor's guard: two metrics of one name
-	}
-	return c
-}
-
 // forStream shows the labels at zero from the start.
 func (m *Metrics) forStream(stream string) {
 	for _, vec := range []*prometheus.CounterVec{m.healed, m.trimmed, m.zombies, m.failures} {
@@ -86,19 +69,36 @@ var (
 		"Entries that the group was given and has not acknowledged.", []string{"stream", "group"}, nil)
 )
 
+// StreamStats are the counts of one stream for its group.
+type StreamStats struct {
+	Stream, Group string
+	ingestq.Stats
+}
+
 // collector asks Redis when it is scraped.
 type collector struct {
-	publisher *Publisher
+	ask func(ctx context.Context) ([]StreamStats, error)
+	now func() time.Time
 
 	mu     sync.Mutex
 	asked  time.Time
-	last   ingestq.Stats
+	last   []StreamStats
 	failed bool
 }
 
-// Collector shows ingest_stream_length and ingest_stream_pending; a process registers one for each stream.
-// While Redis does not answer there are no such series.
-func (p *Publisher) Collector() prometheus.Collector { return &collector{publisher: p} }
+// NewCollector shows ingest_stream_length and ingest_stream_pending of all streams that ask answers; a process has one.
+// While Redis does not answer there are no such series. now is the clock.
+func NewCollector(ask func(ctx context.Context) ([]StreamStats, error), now func() time.Time) prometheus.Collector {
+	return &collector{ask: ask, now: now}
+}
+
+// Collector is NewCollector for this stream.
+func (p *Publisher) Collector() prometheus.Collector {
+	return NewCollector(func(ctx context.Context) ([]StreamStats, error) {
+		stats, err := p.Stats(ctx)
+		return []StreamStats{{p.cfg.StreamKey, p.cfg.Group, stats}}, err
+	}, func() time.Time { return p.now() })
+}
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
@@ -108,24 +108,25 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
-	stats, ok := c.stats()
+	streams, ok := c.stats()
 	if !ok {
 		return
 	}
-	cfg := c.publisher.cfg
-	out <- prometheus.MustNewConstMetric(lengthDesc, prometheus.GaugeValue, float64(stats.Length), cfg.StreamKey)
-	out <- prometheus.MustNewConstMetric(pendingDesc, prometheus.GaugeValue, float64(stats.Pending), cfg.StreamKey, cfg.Group)
+	for _, s := range streams {
+		out <- prometheus.MustNewConstMetric(lengthDesc, prometheus.GaugeValue, float64(s.Length), s.Stream)
+		out <- prometheus.MustNewConstMetric(pendingDesc, prometheus.GaugeValue, float64(s.Pending), s.Stream, s.Group)
+	}
 }
 
-func (c *collector) stats() (ingestq.Stats, bool) {
+func (c *collector) stats() ([]StreamStats, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if age := c.publisher.now().Sub(c.asked); !c.asked.IsZero() && age >= 0 && age < scrapeCache {
+	if age := c.now().Sub(c.asked); !c.asked.IsZero() && age >= 0 && age < scrapeCache {
 		return c.last, !c.failed
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout) // a scrape has no context
 	defer cancel()
-	stats, err := c.publisher.Stats(ctx)
-	c.asked, c.last, c.failed = c.publisher.now(), stats, err != nil
+	stats, err := c.ask(ctx)
+	c.asked, c.last, c.failed = c.now(), stats, err != nil
 	return stats, err == nil
 }

@@ -63,7 +63,7 @@ func (q *Queue) join(ctx context.Context, page []ingestq.Pending) error {
 	for _, p := range page {
 		if _, ok := place[p.Consumer]; !ok {
 			place[p.Consumer] = len(commands)
-			key := aliveKey(q.cfg.StreamKey, q.cfg.Group, p.Consumer)
+			key := aliveKey(q.beats, q.cfg.Group, p.Consumer)
 			commands = append(commands, q.client.B().Exists().Key(key).Build())
 		}
 	}
@@ -79,7 +79,7 @@ func (q *Queue) join(ctx context.Context, page []ingestq.Pending) error {
 		}
 		page[i].Alive = alive == 1
 		if page[i].Gone = len(entries) == 0; !page[i].Gone {
-			page[i].Delivery = decode(entries[0])
+			page[i].Delivery = decode(q.codec, entries[0])
 		}
 	}
 	return nil

@@ -28,6 +28,7 @@ type Publisher struct {
 	log      *slog.Logger
 	now      func() time.Time
 	metrics  *Metrics
+	codec    Codec
 	embedded bool
 }
 
@@ -41,7 +42,7 @@ func NewPublisher(client rueidis.Client, cfg Config, log *slog.Logger, now func(
 	}
 	metrics.forStream(cfg.StreamKey)
 	a, _ := parseURL(cfg.URL) // Validate has checked it
-	return &Publisher{client: client, cfg: cfg, log: log, now: now, metrics: metrics, embedded: a.embedded}
+	return &Publisher{client: client, cfg: cfg, log: log, now: now, metrics: metrics, codec: plain{}, embedded: a.embedded}
 }
 
 // Destination implements ingestq.Described.
@@ -60,7 +61,7 @@ func (p *Publisher) Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) (
 		return failure(ctx, fmt.Sprintf("publish %d deliveries to %s", len(envelopes), p.cfg.StreamKey), err)
 	}
 	for i, e := range envelopes {
-		fields, err := pb.EncodeFields(e)
+		fields, err := p.codec.Encode(e)
 		if err != nil {
 			bad = append(bad, fmt.Errorf("publish task %q: %w", e.GetTaskId(), err))
 			continue

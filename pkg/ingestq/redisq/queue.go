@@ -14,7 +14,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/ingestq"
-	pb "github.com/millweir/millweir/proto"
 )
 
 const (
@@ -32,6 +31,7 @@ const (
 type Queue struct {
 	*Publisher
 	name     string
+	beats    string // what heartbeat keys begin with
 	healer   healer
 	failures atomic.Int32 // reads that failed in a row
 
@@ -44,7 +44,7 @@ var _ ingestq.Consumer = (*Queue)(nil)
 // New makes a member with a name that no other start of any process has; arguments as those of NewPublisher.
 // It is seen by the group from its first Read on; Run keeps it alive.
 func New(client rueidis.Client, cfg Config, log *slog.Logger, now func() time.Time, metrics *Metrics) *Queue {
-	return &Queue{Publisher: NewPublisher(client, cfg, log, now, metrics), name: memberName()}
+	return &Queue{Publisher: NewPublisher(client, cfg, log, now, metrics), name: memberName(), beats: cfg.StreamKey}
 }
 
 // memberName is host-pid-random (oban#862: a name that comes back inherits what it never read).
@@ -55,6 +55,9 @@ func memberName() string {
 	}
 	return fmt.Sprintf("%s-%d-%s", host[:min(len(host), maxHostInName)], os.Getpid(), strings.ToLower(rand.Text()[:10]))
 }
+
+// Road implements ingestq.Consumer.
+func (q *Queue) Road() ingestq.Road { return ingestq.Road{Pending: true} }
 
 // Name implements ingestq.Consumer.
 func (q *Queue) Name() string { return q.name }
@@ -105,7 +108,7 @@ func (q *Queue) readOnce(ctx context.Context, n int, block time.Duration) ([]ing
 	entries := streams[q.cfg.StreamKey]
 	deliveries := make([]ingestq.Delivery, len(entries))
 	for i, e := range entries {
-		deliveries[i] = decode(e)
+		deliveries[i] = decode(q.codec, e)
 	}
 	return deliveries, nil
 }
@@ -122,8 +125,8 @@ func (q *Queue) pauseAfterFailure(ctx context.Context, limit time.Duration) {
 }
 
 // decode keeps the fields as they came when they are no envelope.
-func decode(e rueidis.XRangeEntry) ingestq.Delivery {
-	envelope, err := pb.DecodeFields(e.FieldValues)
+func decode(codec Codec, e rueidis.XRangeEntry) ingestq.Delivery {
+	envelope, err := codec.Decode(e.FieldValues)
 	if err != nil {
 		return ingestq.Delivery{ID: e.ID, Raw: e.FieldValues, Err: fmt.Errorf("decode delivery %s: %w", e.ID, err)}
 	}

@@ -25,7 +25,7 @@ func (q *Queue) Requeue(ctx context.Context, copies []ingestq.Copy) (int, error)
 	var calls []scriptCall
 	var bad []error
 	for _, c := range copies {
-		fields, err := pb.EncodeFields(c.Envelope)
+		fields, err := q.codec.Encode(c.Envelope)
 		if err != nil {
 			bad = append(bad, fmt.Errorf("copy delivery %s of task %q: %w", c.ID, c.Envelope.GetTaskId(), err))
 			continue

@@ -3,6 +3,7 @@ package chroma
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -41,7 +42,13 @@ func (s *Store) Upsert(ctx context.Context, base string, rows []ingest.Vector) e
 			c.withdraw(call)
 			return fmt.Errorf("wait for collection %s: %w", c.name, ctx.Err())
 		case c.lane <- struct{}{}:
-			s.lead(ctx, c)
+			if ctx.Err() == nil {
+				runtime.Gosched() // callers that are about to ask come along: documents whose rows were committed together are
+				s.lead(ctx, c)
+			}
+			if ctx.Err() != nil {
+				c.withdraw(call) // while the lane is held: the next leader would write it for nobody
+			}
 			<-c.lane
 		}
 	}

@@ -1,0 +1,180 @@
+package dlq
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	bulkBatch  = 50               // letters of one transaction
+	bulkBudget = 15 * time.Second // after which a call hands out a cursor: it stays below what proxies allow
+)
+
+// Bulk bounds one call on many letters. Call again with Result.Next until it is nil.
+type Bulk struct {
+	After     *Cursor // nil: from the newest letter on
+	Limit     int     // letters to look at, at least 1
+	PerSecond int     // replays a second, at least 1
+	DryRun    bool    // only count
+}
+
+// Result is what one call did, or with DryRun would do.
+type Result struct {
+	Done    int            // replayed, or dropped
+	Skipped map[Reason]int // letters that cannot be replayed, by reason
+	Failed  int            // of the last batch, for want of a database or queue; they are tried again from Next on
+	Err     error          // the first failure
+	Next    *Cursor        // nil: every letter that the query chooses was looked at
+}
+
+// ReplayAll replays the letters that q chooses, from the newest to the oldest, at most b.PerSecond a second and b.Limit in one
+// call. What was replayed is not replayed again, however often it is called. Letters that come meanwhile are left alone.
+// Errors: as List, when nothing was done; a failure later on is told in the Result.
+func (d *Desk) ReplayAll(ctx context.Context, c ingest.Caller, q Query, b Bulk) (Result, error) {
+	letters, next, err := d.scan(ctx, q, b.After, b.Limit)
+	r := Result{Skipped: map[Reason]int{}, Next: next}
+	if err != nil {
+		return r, err
+	}
+	if b.DryRun {
+		err := d.judge(ctx, letters)
+		for _, l := range letters {
+			r.count(l.Reason)
+		}
+		return r, err
+	}
+	began, tried, after := d.d.Now(), 0, b.After
+	for batch := range slices.Chunk(letters, min(bulkBatch, b.PerSecond)) {
+		ahead := time.Duration(tried)*time.Second/time.Duration(b.PerSecond) - d.d.Now().Sub(began)
+		if d.d.Now().Sub(began)+max(0, ahead) > bulkBudget {
+			r.Next = after
+			return r, nil
+		}
+		if ahead > 0 {
+			if err := d.d.Wait(ctx, ahead); err != nil {
+				return r, err
+			}
+		}
+		if err := d.replayBatch(ctx, c, batch, &r); err != nil {
+			if tried == 0 {
+				return r, err
+			}
+			r.Failed, r.Err, r.Next = r.Failed+len(batch), err, after
+			return r, nil
+		}
+		tried, after = tried+len(batch), &batch[len(batch)-1].at
+	}
+	return r, nil
+}
+
+// count adds a letter that was replayed, or skipped for a reason.
+func (r *Result) count(why Reason) {
+	if why == "" {
+		r.Done++
+		return
+	}
+	r.Skipped[why]++
+}
+
+// replayBatch replays what can be read of one batch.
+func (d *Desk) replayBatch(ctx context.Context, c ingest.Caller, batch []Letter, r *Result) error {
+	readable := slices.DeleteFunc(slices.Clone(batch), func(l Letter) bool { return l.Raw != nil })
+	if raw := len(batch) - len(readable); raw > 0 {
+		r.Skipped[ReasonUnreadable] += raw
+	}
+	if len(readable) == 0 {
+		return nil
+	}
+	done, err := d.replay(ctx, c, readable)
+	if err != nil {
+		return err
+	}
+	for i, one := range done {
+		why := reasonOf(one.err)
+		switch {
+		case one.err != nil && why == "":
+			r.Failed++
+			if r.Err == nil {
+				r.Err = one.err
+			}
+		case one.err == nil && !first(readable, i):
+			r.Skipped[ReasonState]++ // a second entry of the same death: one replay served both
+		default:
+			r.count(why)
+		}
+	}
+	return nil
+}
+
+// first reports whether no letter before i is of the same death.
+func first(letters []Letter, i int) bool {
+	return !slices.ContainsFunc(letters[:i], func(l Letter) bool {
+		return l.TaskID == letters[i].TaskID && l.Fence == letters[i].Fence
+	})
+}
+
+// NoteFunc writes into the audit log that a letter is dropped; nil: nothing is noted.
+type NoteFunc func(l Letter) taskstate.TxFunc
+
+// Drop removes one entry for good; its row stays as it is.
+// Errors: ErrNotFound, ErrNoEntry (the letter is a row), taskstate.ErrUnavailable, ingestq.ErrUnavailable.
+func (d *Desk) Drop(ctx context.Context, note NoteFunc, id string) error {
+	l, err := d.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	if l.Source != SourceRedis {
+		return fmt.Errorf("drop %s: %w", id, ErrNoEntry)
+	}
+	_, err = d.drop(ctx, note, []Letter{l})
+	return err
+}
+
+// DropAll removes the entries that q chooses, at most b.Limit in one call. Errors: as Drop.
+func (d *Desk) DropAll(ctx context.Context, note NoteFunc, q Query, b Bulk) (Result, error) {
+	r := Result{Skipped: map[Reason]int{}}
+	if q.Source == "" {
+		q.Source = d.Default()
+	}
+	if q.Source != SourceRedis {
+		return r, ErrNoEntry
+	}
+	letters, next, err := d.scan(ctx, q, b.After, b.Limit)
+	if r.Next = next; err != nil || len(letters) == 0 {
+		return r, err
+	}
+	if b.DryRun {
+		r.Done = len(letters)
+		return r, nil
+	}
+	n, err := d.drop(ctx, note, letters)
+	r.Done = int(n)
+	return r, err
+}
+
+// drop notes first: an entry that is gone without a note would look like a loss.
+func (d *Desk) drop(ctx context.Context, note NoteFunc, letters []Letter) (int64, error) {
+	if note != nil {
+		err := d.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+			for _, l := range letters {
+				if err := note(l)(ctx, tx, m); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return 0, fmt.Errorf("note the drop of %d dead letters: %w", len(letters), err)
+		}
+	}
+	ids := make([]string, len(letters))
+	for i, l := range letters {
+		ids[i] = l.ID
+	}
+	return d.d.Book.Drop(ctx, ids...)
+}

@@ -1,0 +1,374 @@
+package dlq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	scanPage  = 200  // letters of one read
+	maxLooked = 4000 // letters that one call looks at: a filter that fits few ends with a cursor, not with a long wait
+)
+
+// Application replays tasks with their documents; *ingest.App is one.
+type Application interface {
+	// Operate decides on many tasks by f and writes what belongs to the changes.
+	Operate(ctx context.Context, c ingest.Caller, ids []string, f func(taskstate.Moment, taskstate.Task) taskstate.Decision) ([]taskstate.Outcome, error)
+	// Refusals answers which replays would be refused, and why.
+	Refusals(ctx context.Context, s taskstate.Scope, ids []string) (map[string]error, error)
+}
+
+// Deps are what a Desk works with.
+type Deps struct {
+	Book  ingestq.LetterBook // nil: there is no dead letter stream
+	Store taskstate.Store
+	App   Application
+	Kafka bool // the road is Kafka
+	Log   *slog.Logger
+	Now   func() time.Time
+	// Wait pauses between the steps of a rate-limited replay; nil: a timer.
+	Wait func(ctx context.Context, d time.Duration) error
+}
+
+// Desk serves operators: every row is in its reach, so ask for the role before. It is safe for concurrent use.
+type Desk struct{ d Deps }
+
+// New makes a desk.
+func New(d Deps) *Desk {
+	if d.Wait == nil {
+		d.Wait = wait
+	}
+	return &Desk{d}
+}
+
+// wait pauses for d, or until ctx ends.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Default is the road's own source.
+func (d *Desk) Default() Source {
+	switch {
+	case d.d.Kafka:
+		return SourceKafka
+	case d.d.Book != nil:
+		return SourceRedis
+	}
+	return SourceTable
+}
+
+// Stats are counts of what waits for an operator.
+type Stats struct {
+	Source  Source
+	Entries int64 // of the dead letter stream, those of replayed tasks too; 0 where there is none
+	Dead    int64 // rows with status DEAD
+}
+
+// Stats counts. Errors: taskstate.ErrUnavailable, ingestq.ErrUnavailable.
+func (d *Desk) Stats(ctx context.Context) (Stats, error) {
+	s := Stats{Source: d.Default()}
+	counts, err := d.d.Store.Counts(ctx, taskstate.System(), "")
+	if err != nil {
+		return s, fmt.Errorf("count dead tasks: %w", err)
+	}
+	s.Dead = counts[taskstate.StatusDead]
+	if d.d.Book != nil {
+		s.Entries, err = d.d.Book.Length(ctx)
+	}
+	return s, err
+}
+
+// List answers at most limit letters after a place (nil: from the newest on), with what their rows say now, and the place to
+// go on from: nil at the end. It looks at a few thousand letters at most, so a page of a rare filter may be short or empty and
+// have a next one. Errors: ErrNoStream, taskstate.ErrUnavailable, ingestq.ErrUnavailable.
+func (d *Desk) List(ctx context.Context, q Query, after *Cursor, limit int) ([]Letter, *Cursor, error) {
+	letters, next, err := d.scan(ctx, q, after, limit)
+	if err != nil {
+		return nil, nil, err
+	}
+	return letters, next, d.judge(ctx, letters)
+}
+
+// Get answers one letter. Errors: ErrNotFound, ErrNoStream, taskstate.ErrUnavailable, ingestq.ErrUnavailable.
+func (d *Desk) Get(ctx context.Context, id string) (Letter, error) {
+	l, err := d.find(ctx, id)
+	if err != nil {
+		return Letter{}, err
+	}
+	one := []Letter{l}
+	err = d.judge(ctx, one)
+	return one[0], err
+}
+
+// find reads a letter without asking its row; a row's letter is made of the id alone, and its fields of the row if they fit.
+func (d *Desk) find(ctx context.Context, id string) (Letter, error) {
+	if task, fence, ok := parseRowID(id); ok {
+		rows, err := d.d.Store.GetMany(ctx, taskstate.System(), []string{task})
+		if err != nil {
+			return Letter{}, fmt.Errorf("read task %s: %w", task, err)
+		}
+		if len(rows) == 0 || rows[0].Fence < fence {
+			return Letter{}, fmt.Errorf("%s: %w", id, ErrNotFound)
+		}
+		l := letterOfRow(rows[0], d.rows())
+		if l.Fence != fence || rows[0].Status != taskstate.StatusDead {
+			l.DeadLetter = ingestq.DeadLetter{TaskID: task, Fence: fence}
+			l.ID = id
+		}
+		return l, nil
+	}
+	if d.d.Book == nil {
+		return Letter{}, fmt.Errorf("%s: %w", id, ErrNotFound)
+	}
+	stored, found, err := d.d.Book.Letter(ctx, id)
+	if err == nil && !found {
+		err = fmt.Errorf("%s: %w", id, ErrNotFound)
+	}
+	return Letter{StoredLetter: stored, Source: SourceRedis, at: Cursor{ID: stored.ID}}, err
+}
+
+// rows is the source of letters that are rows.
+func (d *Desk) rows() Source {
+	if d.d.Kafka {
+		return SourceKafka
+	}
+	return SourceTable
+}
+
+// judge asks the rows of letters.
+func (d *Desk) judge(ctx context.Context, letters []Letter) error {
+	var ids []string
+	known := map[string]taskstate.Task{}
+	for _, l := range letters {
+		if _, there := known[l.TaskID]; l.TaskID != "" && !there {
+			known[l.TaskID] = taskstate.Task{}
+			ids = append(ids, l.TaskID)
+		}
+	}
+	refused := map[string]error{}
+	if len(ids) > 0 {
+		rows, err := d.d.Store.GetMany(ctx, taskstate.System(), ids)
+		if err != nil {
+			return fmt.Errorf("read the rows of %d dead letters: %w", len(ids), err)
+		}
+		var dead []string
+		for _, t := range rows {
+			known[t.ID] = t
+			if t.Status == taskstate.StatusDead {
+				dead = append(dead, t.ID)
+			}
+		}
+		if len(dead) > 0 {
+			if refused, err = d.d.App.Refusals(ctx, taskstate.System(), dead); err != nil {
+				return fmt.Errorf("judge the rows of %d dead letters: %w", len(dead), err)
+			}
+		}
+	}
+	for i := range letters {
+		t := known[letters[i].TaskID]
+		letters[i].judge(t, t.ID != "", refused[t.ID])
+	}
+	return nil
+}
+
+// scan pages through the letters of a source and keeps those that q wants; next is nil at the end.
+func (d *Desk) scan(ctx context.Context, q Query, after *Cursor, limit int) (list []Letter, next *Cursor, err error) {
+	read, err := d.reader(q)
+	if err != nil {
+		return nil, nil, err
+	}
+	for looked := 0; looked < maxLooked; {
+		page, err := read(ctx, after)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i, l := range page {
+			after = &page[i].at
+			if !q.wants(l) {
+				continue
+			}
+			if list = append(list, l); len(list) == limit {
+				if i+1 < len(page) || len(page) == scanPage {
+					return list, after, nil
+				}
+				return list, nil, nil
+			}
+		}
+		if len(page) < scanPage {
+			return list, nil, nil
+		}
+		looked += len(page)
+	}
+	return list, after, nil
+}
+
+// readFunc reads a page of letters after a place.
+type readFunc func(ctx context.Context, after *Cursor) ([]Letter, error)
+
+func (d *Desk) reader(q Query) (readFunc, error) {
+	source := q.Source
+	if source == "" {
+		source = d.Default()
+	}
+	if source != SourceRedis {
+		return func(ctx context.Context, after *Cursor) ([]Letter, error) { return d.deadRows(ctx, q, source, after) }, nil
+	}
+	if d.d.Book == nil {
+		return nil, ErrNoStream
+	}
+	return d.entries, nil
+}
+
+// entries is a page of the dead letter stream.
+func (d *Desk) entries(ctx context.Context, after *Cursor) ([]Letter, error) {
+	before := ""
+	if after != nil {
+		before = after.ID
+	}
+	stored, err := d.d.Book.List(ctx, before, scanPage)
+	out := make([]Letter, len(stored))
+	for i, l := range stored {
+		out[i] = Letter{StoredLetter: l, Source: SourceRedis, at: Cursor{ID: l.ID}}
+	}
+	return out, err
+}
+
+// deadRows is a page of the rows with status DEAD.
+func (d *Desk) deadRows(ctx context.Context, q Query, source Source, after *Cursor) ([]Letter, error) {
+	if q.Task != "" {
+		rows, err := d.d.Store.GetMany(ctx, taskstate.System(), []string{q.Task})
+		if err != nil || len(rows) == 0 || rows[0].Status != taskstate.StatusDead || after != nil {
+			return nil, err
+		}
+		return []Letter{letterOfRow(rows[0], source)}, nil
+	}
+	list := taskstate.Query{
+		Statuses: []taskstate.Status{taskstate.StatusDead}, Sort: taskstate.SortUpdatedDesc, Limit: scanPage,
+		UpdatedAfter: q.FailedAfter, UpdatedBefore: q.FailedBefore,
+	}
+	if after != nil {
+		list.After = &taskstate.Cursor{At: after.At, ID: after.ID}
+	}
+	rows, err := d.d.Store.List(ctx, taskstate.System(), list)
+	if err != nil {
+		return nil, fmt.Errorf("list dead tasks: %w", err)
+	}
+	out := make([]Letter, len(rows))
+	for i, t := range rows {
+		out[i] = letterOfRow(t, source)
+	}
+	return out, nil
+}
+
+// Replay puts the letter's task back, exactly once, and answers it afterwards; its entry is then removed.
+// Errors: ErrNotFound, ErrUnreadable, *StateError (the entry of a task that was replayed before is removed all the same),
+// taskstate.ErrNotFound, ingest.ErrReplaySuperseded, ingest.ErrDocumentDeleted, taskstate.ErrUnavailable, ingestq.ErrUnavailable.
+func (d *Desk) Replay(ctx context.Context, c ingest.Caller, id string) (taskstate.Task, error) {
+	l, err := d.find(ctx, id)
+	if err != nil {
+		return taskstate.Task{}, err
+	}
+	if l.Raw != nil {
+		return taskstate.Task{}, fmt.Errorf("replay %s: %w", id, ErrUnreadable)
+	}
+	done, err := d.replay(ctx, c, []Letter{l})
+	if err != nil {
+		return taskstate.Task{}, err
+	}
+	return done[0].task, done[0].err
+}
+
+// replayed is what became of one letter.
+type replayed struct {
+	task taskstate.Task
+	err  error
+}
+
+// replay puts the tasks of letters back in one transaction, each if it is DEAD with its letter's fence, and removes the entries
+// of those and of letters that are stale for good.
+func (d *Desk) replay(ctx context.Context, c ingest.Caller, letters []Letter) ([]replayed, error) {
+	fences := map[string]map[int64]bool{} // by task: the stream may hold letters of several deaths
+	var ids []string
+	for _, l := range letters {
+		if fences[l.TaskID] == nil {
+			fences[l.TaskID] = map[int64]bool{}
+			ids = append(ids, l.TaskID)
+		}
+		fences[l.TaskID][l.Fence] = true
+	}
+	outcomes, err := d.d.App.Operate(ctx, c, ids, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		for fence := range fences[t.ID] {
+			if stateOf(t, fence) == nil {
+				return taskstate.Replay(m, t, c.Scope.Actor(), "replayed from the dead letter queue")
+			}
+		}
+		return taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerRefused, Err: &taskstate.RefusedError{Code: taskstate.CodeNotReplayable, Status: t.Status}}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("replay %d dead letters: %w", len(letters), err)
+	}
+	crash.Point("dlq.after_replay")
+	byTask := make(map[string]taskstate.Outcome, len(outcomes))
+	for i, o := range outcomes {
+		byTask[ids[i]] = o
+	}
+	out := make([]replayed, len(letters))
+	var done []Letter
+	for i, l := range letters {
+		var over bool
+		if out[i], over = resultOf(l, byTask[l.TaskID]); over {
+			done = append(done, l)
+		}
+	}
+	d.tidy(ctx, done)
+	return out, nil
+}
+
+// resultOf says what became of a letter, and whether its entry has served.
+func resultOf(l Letter, o taskstate.Outcome) (r replayed, over bool) {
+	switch {
+	case o.Before.ID == "":
+		return replayed{err: fmt.Errorf("replay %s: %w", l.ID, taskstate.ErrNotFound)}, false
+	case o.Err != nil:
+		return replayed{err: fmt.Errorf("replay %s: %w", l.ID, o.Err)}, false
+	}
+	var state *StateError
+	if err := stateOf(o.Before, l.Fence); errors.As(err, &state) {
+		return replayed{err: fmt.Errorf("replay %s: %w", l.ID, err)}, state.stale()
+	}
+	if o.Decision.Err != nil {
+		return replayed{err: fmt.Errorf("replay %s: %w", l.ID, o.Decision.Err)}, false
+	}
+	return replayed{task: o.After}, true
+}
+
+// tidy removes entries that have served. One that stays is shown as not replayable, and goes with the next try.
+func (d *Desk) tidy(ctx context.Context, letters []Letter) {
+	var ids []string
+	for _, l := range letters {
+		if l.Source == SourceRedis {
+			ids = append(ids, l.ID)
+		}
+	}
+	if len(ids) == 0 || d.d.Book == nil {
+		return
+	}
+	if _, err := d.d.Book.Drop(ctx, ids...); err != nil {
+		d.d.Log.WarnContext(ctx, "dlq: entries of replayed letters left behind", slog.Int("entries", len(ids)), slog.Any("error", err))
+	}
+}

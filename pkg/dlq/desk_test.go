@@ -1,0 +1,363 @@
+package dlq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/dlq"
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+func TestLettersAreListedWithWhatTheirRowsSay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.desk(nil)
+	first, firstID := w.dead("embed: connection refused")
+	raw := w.raw()
+	unknown := w.letter("0190a6e0-0000-7000-8000-999999999999", 3, "gone", time.Now())
+	replayed, replayedID := w.dead("extract: corrupt")
+	_, err := w.app.Retry(t.Context(), w.caller, replayed.ID)
+	require.NoError(t, err)
+	deleted, deletedID := w.dead("extract: corrupt")
+	require.NoError(t, w.app.DeleteDocument(t.Context(), w.caller, deleted.DocumentID))
+	again, againID := w.dead("first death")
+	_, err = w.app.Retry(t.Context(), w.caller, again.ID)
+	require.NoError(t, err)
+	w.kill(again.ID, "second death")
+
+	letters, next, err := d.List(t.Context(), dlq.Query{}, nil, 50)
+	require.NoError(t, err)
+	require.Nil(t, next)
+	got := map[string]dlq.Letter{}
+	var order []string
+	for _, l := range letters {
+		got[l.ID] = l
+		order = append(order, l.ID)
+		require.Equal(t, dlq.SourceRedis, l.Source)
+	}
+	require.Equal(t, []string{againID, deletedID, replayedID, unknown, raw, firstID}, order, "the newest first")
+	require.Empty(t, got[firstID].Why)
+	require.Equal(t, taskstate.StatusDead, got[firstID].Status)
+	require.Equal(t, first.Fence, got[firstID].RowFence)
+	for id, want := range map[string]dlq.Reason{
+		raw: dlq.ReasonUnreadable, unknown: dlq.ReasonGone, replayedID: dlq.ReasonState, deletedID: dlq.ReasonDeleted, againID: dlq.ReasonState,
+	} {
+		require.Equal(t, want, got[id].Reason, id)
+		require.NotEmpty(t, got[id].Why, id)
+		one, err := d.Get(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, got[id], one)
+	}
+	require.Contains(t, got[againID].Why, "died again")
+	require.Equal(t, map[string]string{"what": "ever"}, got[raw].Raw)
+
+	for name, c := range map[string]struct {
+		q    dlq.Query
+		want []string
+	}{
+		"task":     {dlq.Query{Task: first.ID}, []string{firstID}},
+		"text":     {dlq.Query{Text: "CORRUPT"}, []string{deletedID, replayedID}},
+		"after":    {dlq.Query{FailedAfter: deleted.UpdatedAt}, []string{againID}},
+		"before":   {dlq.Query{FailedBefore: first.UpdatedAt.Add(time.Microsecond)}, []string{firstID}},
+		"no match": {dlq.Query{Text: "nothing of that"}, nil},
+	} {
+		letters, _, err := d.List(t.Context(), c.q, nil, 50)
+		require.NoError(t, err, name)
+		var ids []string
+		for _, l := range letters {
+			ids = append(ids, l.ID)
+		}
+		require.Equal(t, c.want, ids, name)
+	}
+	stats, err := d.Stats(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, dlq.Stats{Source: dlq.SourceRedis, Entries: 6, Dead: 3}, stats)
+	_, err = d.Get(t.Context(), "1-1")
+	require.ErrorIs(t, err, dlq.ErrNotFound)
+}
+
+// A page is never more than its limit, none comes twice, and what a call may look at is bounded.
+func TestListsPage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for i := range 4203 {
+		w.letter("0190a6e0-0000-7000-8000-999999999999", int64(i), "gone", time.Now())
+	}
+	d := w.desk(nil)
+	seen := map[string]bool{}
+	pages := 0
+	for after, more := (*dlq.Cursor)(nil), true; more; pages++ {
+		page, next, err := d.List(t.Context(), dlq.Query{}, after, 100)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(page), 100)
+		for _, l := range page {
+			require.False(t, seen[l.ID])
+			seen[l.ID] = true
+		}
+		after, more = next, next != nil
+	}
+	require.Len(t, seen, 4203)
+	require.Equal(t, 43, pages)
+	page, next, err := d.List(t.Context(), dlq.Query{Text: "nothing of that"}, nil, 100)
+	require.NoError(t, err)
+	require.Empty(t, page)
+	require.NotNil(t, next, "4,000 are enough for one call")
+	_, next, err = d.List(t.Context(), dlq.Query{Text: "nothing of that"}, next, 100)
+	require.NoError(t, err)
+	require.Nil(t, next)
+}
+
+func TestAReplayIsDoneOnceAndRemovesItsEntry(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.desk(nil)
+	task, id := w.dead("refused")
+	after, err := d.Replay(t.Context(), w.caller, id)
+	require.NoError(t, err)
+	require.Equal(t, taskstate.StatusQueued, after.Status)
+	require.Zero(t, after.AttemptCount)
+	require.Zero(t, w.entries())
+	_, err = d.Replay(t.Context(), w.caller, id)
+	require.ErrorIs(t, err, dlq.ErrNotFound)
+
+	// The same by the row's name, which is no entry: the second asks in vain.
+	row := dlq.RowID(task.ID, task.Fence)
+	_, err = d.Replay(t.Context(), w.caller, row)
+	var state *dlq.StateError
+	require.ErrorAs(t, err, &state)
+	require.Equal(t, taskstate.StatusQueued, state.Status)
+	require.Equal(t, taskstate.StatusQueued, w.status(task.ID))
+	log, err := w.store.Transitions(t.Context(), taskstate.System(), task.ID, 0, 50)
+	require.NoError(t, err)
+	require.Equal(t, "replayed from the dead letter queue", log[len(log)-1].Message[:len("replayed from the dead letter queue")])
+	require.Equal(t, taskstate.ReasonReplayed, log[len(log)-1].Reason)
+}
+
+// The process may die, or Redis go away, between the row and the entry: the repeat answers 409 and tidies up.
+func TestAnEntryThatStayedIsRemovedByTheRepeat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	down := errors.New("redis is away")
+	book := &rebook{LetterBook: w.book, drop: func() error { return down }}
+	task, id := w.dead("refused")
+	d := w.desk(func(deps *dlq.Deps) { deps.Book = book })
+	_, err := d.Replay(t.Context(), w.caller, id)
+	require.NoError(t, err, "the row was replayed: that is what counts")
+	require.EqualValues(t, 1, w.entries())
+	book.drop = func() error { return nil }
+	_, err = d.Replay(t.Context(), w.caller, id)
+	var state *dlq.StateError
+	require.ErrorAs(t, err, &state)
+	require.Zero(t, w.entries())
+	require.Equal(t, taskstate.StatusQueued, w.status(task.ID))
+}
+
+// A letter of a fence that the row has not reached is of another life of the database: it is kept.
+func TestLettersThatCannotBeReplayed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.desk(nil)
+	task, id := w.dead("refused")
+	later := w.letter(task.ID, task.Fence+4, "after a restore", time.Now())
+	var state *dlq.StateError
+	_, err := d.Replay(t.Context(), w.caller, later)
+	require.ErrorAs(t, err, &state)
+	require.EqualValues(t, 2, w.entries())
+	_, err = d.Replay(t.Context(), w.caller, w.raw())
+	require.ErrorIs(t, err, dlq.ErrUnreadable)
+	_, err = d.Replay(t.Context(), w.caller, w.letter("0190a6e0-0000-7000-8000-999999999999", 1, "gone", time.Now()))
+	require.ErrorIs(t, err, taskstate.ErrNotFound)
+	require.NoError(t, w.app.DeleteDocument(t.Context(), w.caller, task.DocumentID))
+	_, err = d.Replay(t.Context(), w.caller, id)
+	require.ErrorIs(t, err, ingest.ErrDocumentDeleted)
+	require.EqualValues(t, 4, w.entries(), "none of them is gone")
+	for _, bad := range []string{"", "x", "1-1", dlq.RowID(task.ID, task.Fence+1), dlq.RowID("0190a6e0-0000-7000-8000-999999999999", 1)} {
+		_, err = d.Replay(t.Context(), w.caller, bad)
+		require.ErrorIs(t, err, dlq.ErrNotFound, bad)
+	}
+}
+
+func TestBulkReplay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.desk(nil)
+	var tasks []taskstate.Task
+	for range 7 {
+		task, _ := w.dead("refused")
+		tasks = append(tasks, task)
+	}
+	w.raw()
+	w.letter(tasks[3].ID, tasks[3].Fence, "the same death, written twice", time.Now())
+	w.letter("0190a6e0-0000-7000-8000-999999999999", 1, "gone", time.Now())
+	_, err := w.app.Retry(t.Context(), w.caller, tasks[0].ID)
+	require.NoError(t, err)
+	skipped := map[dlq.Reason]int{dlq.ReasonUnreadable: 1, dlq.ReasonState: 2, dlq.ReasonGone: 1}
+
+	dry, err := d.ReplayAll(t.Context(), w.caller, dlq.Query{}, dlq.Bulk{Limit: 100, PerSecond: 100, DryRun: true})
+	require.NoError(t, err)
+	require.Equal(t, 7, dry.Done, "it counts the second letter of a death")
+	require.EqualValues(t, 10, w.entries())
+	require.Equal(t, taskstate.StatusDead, w.status(tasks[1].ID))
+
+	// In steps of four letters, two a second.
+	total := dlq.Result{Skipped: map[dlq.Reason]int{}}
+	calls := 0
+	for b := (dlq.Bulk{Limit: 4, PerSecond: 2}); ; calls++ {
+		r, err := d.ReplayAll(t.Context(), w.caller, dlq.Query{}, b)
+		require.NoError(t, err)
+		total.Done += r.Done
+		for why, n := range r.Skipped {
+			total.Skipped[why] += n
+		}
+		if b.After = r.Next; b.After == nil {
+			break
+		}
+	}
+	require.Equal(t, 6, total.Done)
+	require.Equal(t, skipped, total.Skipped)
+	require.Equal(t, 2, calls)
+	require.Equal(t, 2*time.Second, w.waited, "the second two of four come a second later")
+	require.EqualValues(t, 2, w.entries(), "raw and unknown stay")
+	for _, task := range tasks {
+		require.Equal(t, taskstate.StatusQueued, w.status(task.ID))
+	}
+	r, err := d.ReplayAll(t.Context(), w.caller, dlq.Query{}, dlq.Bulk{Limit: 100, PerSecond: 100})
+	require.NoError(t, err)
+	require.Zero(t, r.Done, "never twice")
+}
+
+// A slow replay hands out a cursor before a proxy gives up, and a failure half-way says what is left.
+func TestBulkReplayEndsInTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for range 20 {
+		w.dead("refused")
+	}
+	d := w.desk(nil)
+	r, err := d.ReplayAll(t.Context(), w.caller, dlq.Query{}, dlq.Bulk{Limit: 100, PerSecond: 1})
+	require.NoError(t, err)
+	require.Equal(t, 16, r.Done, "at 0 s, 1 s … 15 s")
+	require.NotNil(t, r.Next)
+
+	broken := w.desk(func(deps *dlq.Deps) {
+		deps.App = &failing{Application: w.app, after: 1}
+	})
+	r, err = broken.ReplayAll(t.Context(), w.caller, dlq.Query{}, dlq.Bulk{After: r.Next, Limit: 100, PerSecond: 2})
+	require.NoError(t, err)
+	require.Equal(t, 2, r.Done)
+	require.Equal(t, 2, r.Failed)
+	require.ErrorIs(t, r.Err, taskstate.ErrUnavailable)
+	r, err = d.ReplayAll(t.Context(), w.caller, dlq.Query{}, dlq.Bulk{After: r.Next, Limit: 100, PerSecond: 2})
+	require.NoError(t, err)
+	require.Equal(t, 2, r.Done, "from where it failed")
+	require.Nil(t, r.Next)
+	require.Zero(t, w.entries())
+	_, err = broken.ReplayAll(t.Context(), w.caller, dlq.Query{}, dlq.Bulk{Limit: 100, PerSecond: 2})
+	require.NoError(t, err, "there is nothing to fail on")
+}
+
+// failing lets Operate fail after some calls.
+type failing struct {
+	dlq.Application
+	after int
+}
+
+func (f *failing) Operate(ctx context.Context, c ingest.Caller, ids []string, decide func(taskstate.Moment, taskstate.Task) taskstate.Decision) ([]taskstate.Outcome, error) {
+	if f.after--; f.after < 0 {
+		return nil, fmt.Errorf("operate: %w", taskstate.ErrUnavailable)
+	}
+	return f.Application.Operate(ctx, c, ids, decide)
+}
+
+// On the Kafka road, and where the stream is off, the rows are the letters.
+func TestRowsAreLetters(t *testing.T) {
+	t.Parallel()
+	for name, kafka := range map[string]bool{"kafka": true, "table": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			d := w.desk(func(deps *dlq.Deps) { deps.Kafka, deps.Book = kafka, nil })
+			one, two := w.kill(w.upload().ID, "embed: refused"), w.kill(w.upload().ID, "extract: corrupt")
+			w.upload()
+			letters, next, err := d.List(t.Context(), dlq.Query{}, nil, 1)
+			require.NoError(t, err)
+			require.NotNil(t, next)
+			require.Equal(t, dlq.RowID(two.ID, two.Fence), letters[0].ID)
+			require.Equal(t, dlq.Source(name), letters[0].Source)
+			require.Equal(t, "extract: corrupt", letters[0].LastError)
+			require.Empty(t, letters[0].Why)
+			letters, next, err = d.List(t.Context(), dlq.Query{}, next, 1)
+			require.NoError(t, err)
+			require.Nil(t, next)
+			require.Equal(t, one.ID, letters[0].TaskID)
+			letters, _, err = d.List(t.Context(), dlq.Query{Task: one.ID}, nil, 9)
+			require.NoError(t, err)
+			require.Len(t, letters, 1)
+			_, _, err = d.List(t.Context(), dlq.Query{Source: dlq.SourceRedis}, nil, 9)
+			require.ErrorIs(t, err, dlq.ErrNoStream)
+
+			id := dlq.RowID(one.ID, one.Fence)
+			require.ErrorIs(t, d.Drop(t.Context(), nil, id), dlq.ErrNoEntry)
+			_, err = d.DropAll(t.Context(), nil, dlq.Query{}, dlq.Bulk{Limit: 9})
+			require.ErrorIs(t, err, dlq.ErrNoEntry)
+			_, err = d.Replay(t.Context(), w.caller, id)
+			require.NoError(t, err)
+			_, err = d.Replay(t.Context(), w.caller, id)
+			var state *dlq.StateError
+			require.ErrorAs(t, err, &state, "once")
+			l, err := d.Get(t.Context(), id)
+			require.NoError(t, err)
+			require.Equal(t, dlq.ReasonState, l.Reason)
+			r, err := d.ReplayAll(t.Context(), w.caller, dlq.Query{}, dlq.Bulk{Limit: 9, PerSecond: 9})
+			require.NoError(t, err)
+			require.Equal(t, 1, r.Done)
+			require.Equal(t, taskstate.StatusQueued, w.status(two.ID))
+		})
+	}
+}
+
+// A drop is noted before the entry goes, and not done when it cannot be noted.
+func TestDrops(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.desk(nil)
+	task, id := w.dead("refused")
+	w.dead("corrupt")
+	w.raw()
+	var noted []string
+	refuse := errors.New("no room for notes")
+	note := func(l dlq.Letter) taskstate.TxFunc {
+		return func(context.Context, taskstate.Tx, taskstate.Moment) error {
+			noted = append(noted, l.ID)
+			return refuse
+		}
+	}
+	require.ErrorIs(t, d.Drop(t.Context(), note, id), refuse)
+	require.EqualValues(t, 3, w.entries())
+	refuse, noted = nil, nil
+	require.NoError(t, d.Drop(t.Context(), note, id))
+	require.Equal(t, []string{id}, noted)
+	require.Equal(t, taskstate.StatusDead, w.status(task.ID), "the row is untouched")
+	require.ErrorIs(t, d.Drop(t.Context(), note, id), dlq.ErrNotFound)
+
+	r, err := d.DropAll(t.Context(), note, dlq.Query{Text: "corrupt"}, dlq.Bulk{Limit: 9, DryRun: true})
+	require.NoError(t, err)
+	require.Equal(t, 1, r.Done)
+	require.EqualValues(t, 2, w.entries())
+	r, err = d.DropAll(t.Context(), note, dlq.Query{}, dlq.Bulk{Limit: 1})
+	require.NoError(t, err)
+	require.Equal(t, 1, r.Done)
+	require.NotNil(t, r.Next)
+	r, err = d.DropAll(t.Context(), note, dlq.Query{}, dlq.Bulk{Limit: 9, After: r.Next})
+	require.NoError(t, err)
+	require.Equal(t, 1, r.Done)
+	require.Nil(t, r.Next)
+	require.Zero(t, w.entries())
+	require.Len(t, noted, 3)
+}

@@ -1,0 +1,266 @@
+package dlq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/streammq"
+)
+
+// ReasonReplayed says that a topic's letter was replayed before; it stays until it is dropped.
+const ReasonReplayed Reason = "REPLAYED"
+
+// Topic is the desk for the dead letters of one of streammq's topics, or of a single stream. A replay is one script there: the
+// message goes back to its partition and the letter is marked, so nothing here can lie between the two.
+type Topic struct {
+	mq      *streammq.MQ
+	letters *streammq.Letters
+	name    string
+	now     func() time.Time
+	wait    func(ctx context.Context, d time.Duration) error
+}
+
+// NewTopic makes one; single says that name is a stream's key.
+func NewTopic(mq *streammq.MQ, name string, single bool) *Topic {
+	t := &Topic{mq: mq, letters: mq.Letters(name), name: name, now: time.Now, wait: wait}
+	if single {
+		t.letters = mq.StreamLetters(name)
+	}
+	return t
+}
+
+// TopicQuery chooses letters of a topic; zero fields do not limit.
+type TopicQuery struct {
+	Group        string
+	Partition    int // -1: all
+	Key          string
+	Text         string // in the error, whatever the case
+	FailedAfter  time.Time
+	FailedBefore time.Time
+	Unreplayed   bool
+}
+
+// wants reports whether a letter is chosen.
+func (q TopicQuery) wants(l *streammq.Letter) bool {
+	return (q.Group == "" || l.Group == q.Group) &&
+		(q.Partition < 0 || l.Partition == q.Partition) &&
+		(q.Key == "" || l.Key == q.Key) &&
+		(q.Text == "" || strings.Contains(strings.ToLower(l.Error), strings.ToLower(q.Text))) &&
+		(q.FailedAfter.IsZero() || l.FailedAt.After(q.FailedAfter)) &&
+		(q.FailedBefore.IsZero() || l.FailedAt.Before(q.FailedBefore)) &&
+		(!q.Unreplayed || l.Replayed == "")
+}
+
+// List answers at most limit letters after an id ("": from the oldest on), and the id to go on from: "" at the end. On a cluster
+// they come partition by partition, and an id is "partition:entry". It looks at a few thousand letters at most.
+// Errors: ErrBadCursor, streammq.ErrUnknownTopic, streammq.ErrUnavailable.
+func (t *Topic) List(ctx context.Context, q TopicQuery, after string, limit int) (list []streammq.Letter, next string, err error) {
+	list, next, err = t.scan(ctx, q, after, limit)
+	for i := range list {
+		list[i].ID = t.placeOf(list[i]).String()
+	}
+	return list, next, err
+}
+
+// scan is List, with the letters as they are in their streams.
+func (t *Topic) scan(ctx context.Context, q TopicQuery, after string, limit int) (list []streammq.Letter, next string, err error) {
+	at, end, err := t.bounds(ctx, q, after)
+	if err != nil {
+		return nil, "", err
+	}
+	for looked := 0; looked < maxLooked && at.stream < end; {
+		page, err := t.letters.List(ctx, streammq.LetterQuery{Partition: at.partition(), After: at.entry, Limit: scanPage})
+		if err != nil {
+			return nil, "", err
+		}
+		for i := range page {
+			at.entry = page[i].ID
+			if !q.wants(&page[i]) {
+				continue
+			}
+			if list = append(list, page[i]); len(list) == limit {
+				if i+1 == len(page) && len(page) < scanPage {
+					at = at.onward()
+				}
+				return list, at.before(end), nil
+			}
+		}
+		if looked += len(page); len(page) < scanPage {
+			at = at.onward()
+		}
+	}
+	return list, at.before(end), nil
+}
+
+// bounds are the place to begin at, and the stream to end before.
+func (t *Topic) bounds(ctx context.Context, q TopicQuery, after string) (at place, end int, err error) {
+	at.apart, end = t.letters.Apart(), 1
+	if at.apart {
+		if end, err = t.mq.Partitions(ctx, t.name); err != nil {
+			return at, 0, err
+		}
+		if q.Partition >= 0 {
+			at.stream, end = q.Partition, min(end, q.Partition+1)
+		}
+	}
+	if after != "" {
+		if at, err = parsePlace(after, at.apart); err != nil {
+			err = fmt.Errorf("%w: %w", ErrBadCursor, err)
+		}
+	}
+	return at, end, err
+}
+
+// find is the place of a letter.
+func (t *Topic) find(id string) (place, error) {
+	at, err := parsePlace(id, t.letters.Apart())
+	if err == nil && at.entry == "" {
+		err = fmt.Errorf("dead letter %s of %s: %w", id, t.name, ErrNotFound)
+	}
+	return at, err
+}
+
+// Get answers one letter. Errors: ErrNotFound, streammq.ErrNotFound, streammq.ErrUnavailable.
+func (t *Topic) Get(ctx context.Context, id string) (streammq.Letter, error) {
+	l, err := t.get(ctx, id)
+	if err == nil {
+		l.ID = id
+	}
+	return l, err
+}
+
+// get is Get, with the letter as it is in its stream.
+func (t *Topic) get(ctx context.Context, id string) (streammq.Letter, error) {
+	at, err := t.find(id)
+	if err != nil {
+		return streammq.Letter{}, err
+	}
+	return t.letters.Get(ctx, at.stream, at.entry)
+}
+
+// Replay adds the letter's message again, once, and answers the letter afterwards.
+// Errors: ErrNotFound, streammq.ErrNotFound, streammq.ErrReplayed, streammq.ErrMalformed, streammq.ErrUnavailable.
+func (t *Topic) Replay(ctx context.Context, id string) (streammq.Letter, error) {
+	l, err := t.get(ctx, id)
+	if err != nil {
+		return l, err
+	}
+	l.Replayed, err = t.letters.Replay(ctx, l)
+	l.ID = id
+	return l, err
+}
+
+// ReplayAll replays the letters that q chooses, from the oldest to the newest; b.After is an id. Errors: as List, when nothing
+// was done; a failure later on is told in the Result.
+func (t *Topic) ReplayAll(ctx context.Context, q TopicQuery, b Bulk) (Result, error) {
+	r := Result{Skipped: map[Reason]int{}}
+	q.Unreplayed = true
+	after := b.from()
+	letters, next, err := t.scan(ctx, q, after, b.Limit)
+	if err != nil {
+		return r, err
+	}
+	began := t.now()
+	for i := range letters {
+		if !b.DryRun {
+			ahead := time.Duration(i)*time.Second/time.Duration(b.PerSecond) - t.now().Sub(began)
+			if t.now().Sub(began)+max(0, ahead) > bulkBudget {
+				next = after
+				break
+			}
+			if ahead > 0 {
+				if err := t.wait(ctx, ahead); err != nil {
+					return r, err
+				}
+			}
+		}
+		if err := t.replayOne(ctx, letters[i], b.DryRun, &r); err != nil {
+			if i == 0 {
+				return r, err
+			}
+			r.Failed, r.Err, next = 1, err, after
+			break
+		}
+		after = t.placeOf(letters[i]).String()
+	}
+	if next != "" {
+		r.Next = &Cursor{ID: next}
+	}
+	return r, nil
+}
+
+// from is the id of the topic's letter to go on after; empty: the start.
+func (b Bulk) from() string {
+	if b.After == nil {
+		return ""
+	}
+	return b.After.ID
+}
+
+// replayOne replays a letter, or counts it, or says why it cannot be.
+func (t *Topic) replayOne(ctx context.Context, l streammq.Letter, dryRun bool, r *Result) error {
+	var err error
+	switch {
+	case l.Raw != nil:
+		err = streammq.ErrMalformed
+	case !dryRun:
+		_, err = t.letters.Replay(ctx, l)
+	}
+	switch {
+	case errors.Is(err, streammq.ErrReplayed):
+		r.count(ReasonReplayed)
+	case errors.Is(err, streammq.ErrMalformed):
+		r.count(ReasonUnreadable)
+	case errors.Is(err, streammq.ErrNotFound): // somebody dropped it
+		r.count(ReasonGone)
+	case err != nil:
+		return err
+	default:
+		r.count("")
+	}
+	return nil
+}
+
+// Drop removes one letter for good. Errors: ErrNotFound, streammq.ErrNotFound, streammq.ErrUnavailable.
+func (t *Topic) Drop(ctx context.Context, id string) error {
+	at, err := t.find(id)
+	if err != nil {
+		return err
+	}
+	n, err := t.letters.Delete(ctx, at.stream, at.entry)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("dead letter %s of %s: %w", id, t.name, streammq.ErrNotFound)
+	}
+	return err
+}
+
+// DropAll removes the letters that q chooses, at most b.Limit in one call. Errors: as List.
+func (t *Topic) DropAll(ctx context.Context, q TopicQuery, b Bulk) (Result, error) {
+	r := Result{Skipped: map[Reason]int{}}
+	letters, next, err := t.scan(ctx, q, b.from(), b.Limit)
+	if err != nil {
+		return r, err
+	}
+	if next != "" {
+		r.Next = &Cursor{ID: next}
+	}
+	if b.DryRun {
+		r.Done = len(letters)
+		return r, nil
+	}
+	ids := map[int][]string{}
+	for i := range letters {
+		at := t.placeOf(letters[i])
+		ids[at.stream] = append(ids[at.stream], at.entry)
+	}
+	for stream, some := range ids {
+		n, err := t.letters.Delete(ctx, stream, some...)
+		if r.Done += n; err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}

@@ -1,0 +1,123 @@
+package fsck
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// eventPage is how many events are read at once.
+const eventPage = 500
+
+// recordPrefix begins the id of a delivery that came over Kafka.
+const recordPrefix = "k:"
+
+// event is what the rules need of one event of the outbox.
+type event struct {
+	seq                int64
+	key, status, lease string
+	wake, created      time.Time
+	sent, retry        time.Time // zero: none
+	lastError          string
+}
+
+// judgeOutbox is I16 and L3, as far as the table tells: it cannot ask the broker.
+func (c *checker) judgeOutbox(ctx context.Context) error {
+	judged := int64(0)
+	for after := int64(0); ; {
+		var page []event
+		err := c.each(ctx, c.q.Get("Events"), []any{after, eventPage}, func(scan func(...any) error) error {
+			e, err := scanEvent(scan)
+			page = append(page, e)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, e := range page {
+			c.judgeEvent(e)
+		}
+		if judged += int64(len(page)); len(page) < eventPage {
+			break
+		}
+		after = page[len(page)-1].seq
+	}
+	if judged == 0 {
+		c.tally.NotJudged("I16", "the outbox is empty")
+		c.tally.NotJudged("L3", "the outbox is empty")
+	}
+	return nil
+}
+
+// scanEvent reads a row of Events.
+func scanEvent(scan func(...any) error) (event, error) {
+	var e event
+	var lastError sql.NullString
+	var wake, created, sent, retry taskstate.Stamp
+	err := scan(&e.seq, &e.key, &e.status, &e.lease, &retry, &lastError, &wake, &created, &sent)
+	e.lastError, e.wake, e.created, e.sent, e.retry = lastError.String, wake.Time, created.Time, sent.Time, retry.Time
+	return e, err
+}
+
+// judgeEvent judges one event.
+func (c *checker) judgeEvent(e event) {
+	about := "event " + strconv.FormatInt(e.seq, 10) + " of task " + e.key
+	c.judgeText("last error of "+about, e.lastError)
+	switch e.status {
+	case "SENT":
+		whole := !e.sent.IsZero() && !e.sent.Before(e.created) && e.lease == "" && e.retry.IsZero() && e.lastError == ""
+		c.verdict(whole, "I16", about, "it is SENT at %s, made at %s, with lease %q, next retry %s, last error %q",
+			stamp(e.sent), stamp(e.created), e.lease, stamp(e.retry), e.lastError)
+		c.judged("L3")
+	case "NEW", "RETRYING":
+		c.verdict(e.sent.IsZero() && (e.status == "RETRYING") == !e.retry.IsZero(), "I16", about,
+			"it is %s with next retry %s, and sent at %s", e.status, stamp(e.retry), stamp(e.sent))
+		overdue := c.now.Sub(e.wake) - c.o.Patience
+		c.verdict(overdue <= 0 && !c.o.Rest, "L3", about, "it is %s since %s and was to be looked at at %s", e.status, stamp(e.created), stamp(e.wake))
+	case "DEAD":
+		c.verdict(e.lease == "" && e.retry.IsZero() && e.sent.IsZero(), "I16", about, "it is DEAD with lease %q, next retry %s, sent at %s", e.lease, stamp(e.retry), stamp(e.sent))
+		c.judged("L3")
+	}
+}
+
+// road is what the outbox says of one task.
+type road struct {
+	letters map[int64]bool // its dead letters there, by fence
+	any     bool           // it has had a delivery there
+	dead    bool           // the last delivery is DEAD
+}
+
+// roadOf reads the events of a task.
+func (c *checker) roadOf(ctx context.Context, taskID string) (road, error) {
+	r := road{letters: map[int64]bool{}}
+	err := c.each(ctx, c.q.Get("EventsOf"), []any{taskID}, func(scan func(...any) error) error {
+		var seq int64
+		var status string
+		var payload []byte
+		if err := scan(&seq, &status, &payload); err != nil {
+			return err
+		}
+		var letter struct {
+			SourceStream string `json:"sourceStream"` // only dead letters have it
+			Fence        int64  `json:"fence"`
+		}
+		if json.Unmarshal(payload, &letter) == nil && letter.SourceStream != "" {
+			r.letters[letter.Fence] = true
+			return nil
+		}
+		r.any, r.dead = true, status == "DEAD"
+		return nil
+	})
+	return r, err
+}
+
+// byOutbox reports whether the letter of a death went by the outbox: it is there, or was and retention has removed it.
+func (c *checker) byOutbox(ctx context.Context, t taskstate.Task) (bool, error) {
+	r, err := c.roadOf(ctx, t.ID)
+	return r.letters[t.Fence] || strings.HasPrefix(t.Delivery, recordPrefix), err
+}

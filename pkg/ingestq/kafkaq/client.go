@@ -1,0 +1,222 @@
+package kafkaq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/IBM/sarama"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+)
+
+// Client asks brokers for metadata and offsets. It is safe for concurrent use, and connects when it is asked.
+type Client struct {
+	cfg    Config
+	lib    sarama.Client
+	asking sync.WaitGroup // questions whose caller does not wait any more
+}
+
+// NewClient makes a client; no broker has to answer. Close it.
+func NewClient(cfg Config) (*Client, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	lib, err := sarama.NewClient(cfg.Brokers, cfg.client())
+	if err != nil {
+		return nil, fmt.Errorf("kafka client: %w", err)
+	}
+	return &Client{cfg: cfg, lib: lib}, nil
+}
+
+// Close ends the connections. It waits for questions that nobody waits for any more; their time is bounded.
+func (c *Client) Close() error {
+	err := c.lib.Close()
+	c.asking.Wait()
+	return err
+}
+
+// ask runs a question of the library, which knows no context. The question goes on for a bounded time if ctx ends first.
+func ask[T any](ctx context.Context, c *Client, question func(lib sarama.Client) (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	var none T
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	answers := make(chan answer, 1)
+	c.asking.Go(func() {
+		v, err := question(c.lib)
+		answers <- answer{v, err}
+	})
+	select {
+	case a := <-answers:
+		return a.value, a.err
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+// Probe answers nil when a broker answers metadata, whatever it says about the topic.
+func (c *Client) Probe(ctx context.Context) error {
+	_, err := ask(ctx, c, func(lib sarama.Client) (struct{}, error) {
+		err := lib.RefreshMetadata(c.cfg.Topic)
+		for _, answer := range []error{
+			sarama.ErrUnknownTopicOrPartition, sarama.ErrLeaderNotAvailable, sarama.ErrReplicaNotAvailable, sarama.ErrTopicAuthorizationFailed,
+		} {
+			if errors.Is(err, answer) {
+				return struct{}{}, nil
+			}
+		}
+		return struct{}{}, err
+	})
+	return failure(ctx, "ask a broker for metadata", err)
+}
+
+// open connects a broker unless it is connected.
+func open(b *sarama.Broker, cfg *sarama.Config) error {
+	if err := b.Open(cfg); err != nil && !errors.Is(err, sarama.ErrAlreadyConnected) {
+		return err
+	}
+	_, err := b.Connected()
+	return err
+}
+
+// Partitions are the partitions of the topic of deliveries, by fresh metadata.
+func (c *Client) Partitions(ctx context.Context) ([]int32, error) {
+	return ask(ctx, c, func(lib sarama.Client) ([]int32, error) {
+		if err := lib.RefreshMetadata(c.cfg.Topic); err != nil {
+			return nil, err
+		}
+		return lib.Partitions(c.cfg.Topic)
+	})
+}
+
+// unknownTopic tells whether fresh metadata does not know the topic. A broker that does not answer knows nothing of it.
+func (c *Client) unknownTopic(ctx context.Context, topic string) bool {
+	known, err := ask(ctx, c, func(lib sarama.Client) (bool, error) {
+		err := lib.RefreshMetadata(topic)
+		if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+			return false, nil
+		}
+		return true, err
+	})
+	return err == nil && !known
+}
+
+// border is what is known of one partition; Committed is -1 without a committed offset.
+type border struct {
+	Partition      int32
+	Oldest, Newest int64
+	Committed      int64
+}
+
+// borders reads log borders and committed offsets of the given partitions of the topic.
+func (c *Client) borders(ctx context.Context, partitions []int32) ([]border, error) {
+	return ask(ctx, c, func(lib sarama.Client) ([]border, error) {
+		committed, err := committedOffsets(lib, c.cfg.Group, c.cfg.Topic, partitions)
+		if err != nil {
+			return nil, err
+		}
+		out := make([]border, len(partitions))
+		for i, p := range partitions {
+			b := border{Partition: p, Committed: committed[p]}
+			if b.Oldest, err = lib.GetOffset(c.cfg.Topic, p, sarama.OffsetOldest); err != nil {
+				return nil, err
+			}
+			if b.Newest, err = lib.GetOffset(c.cfg.Topic, p, sarama.OffsetNewest); err != nil {
+				return nil, err
+			}
+			out[i] = b
+		}
+		return out, nil
+	})
+}
+
+// committedOffsets asks the group's coordinator; twice, for it may have moved.
+func committedOffsets(lib sarama.Client, group, topic string, partitions []int32) (map[int32]int64, error) {
+	out, err := committedOnce(lib, group, topic, partitions)
+	if err == nil {
+		return out, nil
+	}
+	if err := lib.RefreshCoordinator(group); err != nil {
+		return nil, err
+	}
+	return committedOnce(lib, group, topic, partitions)
+}
+
+func committedOnce(lib sarama.Client, group, topic string, partitions []int32) (map[int32]int64, error) {
+	coordinator, err := lib.Coordinator(group)
+	if err != nil {
+		return nil, err
+	}
+	if err := open(coordinator, lib.Config()); err != nil {
+		return nil, err
+	}
+	request := sarama.NewOffsetFetchRequest(lib.Config().Version, group, map[string][]int32{topic: partitions})
+	answer, err := coordinator.FetchOffset(request)
+	if err != nil {
+		_ = coordinator.Close() // the next question opens it anew
+		return nil, err
+	}
+	if answer.Err != sarama.ErrNoError && answer.Err != sarama.ErrGroupIDNotFound {
+		return nil, answer.Err
+	}
+	out := make(map[int32]int64, len(partitions))
+	for _, p := range partitions {
+		block := answer.GetBlock(topic, p)
+		if block != nil && block.Err == sarama.ErrGroupIDNotFound || answer.Err == sarama.ErrGroupIDNotFound {
+			out[p] = -1 // nobody ever joined it
+			continue
+		}
+		if block == nil {
+			return nil, sarama.ErrIncompleteResponse
+		}
+		if block.Err != sarama.ErrNoError {
+			return nil, block.Err
+		}
+		out[p] = block.Offset
+	}
+	return out, nil
+}
+
+// Ping answers nil when a broker answers and knows the topic (readiness).
+func (c *Client) Ping(ctx context.Context) error {
+	_, err := c.Partitions(ctx)
+	return failure(ctx, "look for topic "+c.cfg.Topic, err)
+}
+
+// StreamLength is how many records the topic holds.
+func (c *Client) StreamLength(ctx context.Context) (int64, error) {
+	stats, err := c.Stats(ctx)
+	return stats.Length, err
+}
+
+// Stats reads the counts; Lag is what the group has not committed yet.
+func (c *Client) Stats(ctx context.Context) (ingestq.Stats, error) {
+	lags, err := c.lags(ctx)
+	if err != nil {
+		return ingestq.Stats{}, failure(ctx, "read the borders of "+c.cfg.Topic, err)
+	}
+	var out ingestq.Stats
+	for _, b := range lags {
+		out.Length += b.Newest - b.Oldest
+		out.Lag += b.lag()
+	}
+	return out, nil
+}
+
+// lags reads the borders of all partitions.
+func (c *Client) lags(ctx context.Context) ([]border, error) {
+	partitions, err := c.Partitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.borders(ctx, partitions)
+}
+
+// lag is how many records the group has still to finish.
+func (b border) lag() int64 { return b.Newest - min(max(b.Committed, b.Oldest), b.Newest) }

@@ -1,0 +1,138 @@
+package kafkaq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+)
+
+// aheadFor is how long an observation of the broker's clock counts.
+const aheadFor = 10 * time.Minute
+
+// errNothingThere is why there is no judgement: a record that must be there was not given.
+var errNothingThere = errors.New("no record at the group's offset")
+
+// Horizon implements ingestq.Consumer (design D5): the smallest, over the partitions, of the broker's time of the first record
+// at or after the group's committed offset. Without a committed offset that is the log's start. At the log's end a partition
+// has none. Where anything is not known, or an offset lies beyond the log, there is no judgement: ErrNoHorizon.
+func (m *Member) Horizon(ctx context.Context) (ingestq.Horizon, error) {
+	borders, err := m.lags(ctx)
+	if err != nil {
+		return ingestq.Horizon{}, failure(ctx, "read the borders of "+m.cfg.Topic, err)
+	}
+	out := ingestq.Horizon{}
+	for _, b := range borders {
+		if b.Committed > b.Newest {
+			return ingestq.Horizon{}, fmt.Errorf("partition %d: committed offset %d is beyond the log's end %d: %w",
+				b.Partition, b.Committed, b.Newest, ingestq.ErrNoHorizon)
+		}
+		from := max(b.Committed, b.Oldest)
+		if from >= b.Newest {
+			continue
+		}
+		at, err := m.recordTime(ctx, b.Partition, from)
+		if errors.Is(err, errNothingThere) {
+			return ingestq.Horizon{}, fmt.Errorf("partition %d: %w: %w", b.Partition, err, ingestq.ErrNoHorizon)
+		}
+		if err != nil {
+			return ingestq.Horizon{}, failure(ctx, fmt.Sprintf("read record %d of partition %d", from, b.Partition), err)
+		}
+		if out.At.IsZero() || at.Before(out.At) {
+			out.At = at
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	if !out.At.IsZero() {
+		m.clock.see(out.At, now)
+	}
+	out.Now = now.Add(m.clock.by(now))
+	return out, nil
+}
+
+// recordTime is the broker's time of the first record at or after an offset.
+func (m *Member) recordTime(ctx context.Context, partition int32, from int64) (time.Time, error) {
+	return ask(ctx, m.Client, func(lib sarama.Client) (time.Time, error) {
+		block, err := fetchOne(lib, m.cfg.Topic, partition, from)
+		if err != nil {
+			return time.Time{}, err
+		}
+		return firstTime(block, from)
+	})
+}
+
+// fetchOne reads the one batch of records that holds an offset.
+func fetchOne(lib sarama.Client, topic string, partition int32, from int64) (*sarama.FetchResponseBlock, error) {
+	leader, epoch, err := lib.LeaderAndEpoch(topic, partition)
+	if err != nil {
+		return nil, err
+	}
+	if err := open(leader, lib.Config()); err != nil {
+		return nil, err
+	}
+	// A broker gives at least one whole batch, however small the limit is (KIP-74).
+	request := &sarama.FetchRequest{Version: 11, MinBytes: 1, MaxBytes: 1, MaxWaitTime: 500, SessionEpoch: -1}
+	request.AddBlock(topic, partition, from, 1, epoch)
+	answer, err := leader.Fetch(request)
+	if err != nil {
+		_ = leader.Close() // the next question opens it anew
+		return nil, err
+	}
+	block := answer.GetBlock(topic, partition)
+	if block == nil {
+		return nil, sarama.ErrIncompleteResponse
+	}
+	if block.Err != sarama.ErrNoError {
+		return nil, errors.Join(block.Err, lib.RefreshMetadata(topic))
+	}
+	return block, nil
+}
+
+// firstTime is the time of the first record at or after an offset.
+func firstTime(block *sarama.FetchResponseBlock, from int64) (time.Time, error) {
+	for _, set := range block.RecordsSet {
+		if set.RecordBatch == nil {
+			continue
+		}
+		batch := set.RecordBatch
+		for _, r := range batch.Records {
+			if batch.FirstOffset+r.OffsetDelta < from {
+				continue
+			}
+			if batch.LogAppendTime {
+				return batch.MaxTimestamp, nil
+			}
+			return batch.FirstTimestamp.Add(r.TimestampDelta), nil
+		}
+	}
+	return time.Time{}, errNothingThere
+}
+
+// ahead is how far the broker's clock is known to be before ours. Kafka has no question for its clock; but a record cannot
+// come before it was appended, so a time in our future says how much at least. A broker's clock that is behind only makes
+// lost deliveries be found later.
+type ahead struct {
+	most time.Duration
+	at   time.Time
+}
+
+// see takes a record's time.
+func (a *ahead) see(appended, now time.Time) {
+	if by := appended.Sub(now); by > a.by(now) {
+		a.most, a.at = by, now
+	}
+}
+
+// by is the largest difference seen lately.
+func (a *ahead) by(now time.Time) time.Duration {
+	if now.Sub(a.at) > aheadFor {
+		return 0
+	}
+	return a.most
+}

@@ -1,0 +1,212 @@
+package kafkaq
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	pb "github.com/millweir/millweir/proto"
+)
+
+const maxHostInName = 64 // bytes
+
+// Member is one member of the group. It joins with its first Read and while Run runs; a process that never reads, such as a
+// reclaimer, takes no partition from those that do. It is safe for concurrent use.
+type Member struct {
+	*Client
+	producer *Producer
+	log      *slog.Logger
+	now      func() time.Time
+	metrics  *Metrics
+	name     string
+
+	wanted    chan struct{} // closed by the first Read
+	wantOnce  sync.Once
+	arrived   chan struct{} // a signal: records came, or the state of the session changed
+	runAtOnce sync.Mutex    // Run is one at a time
+
+	mu     sync.Mutex
+	parts  map[int32]*part
+	turn   int   // whose records are given out first
+	fault  error // why there is no session; nil while there is one or nobody knows yet
+	paused func(partition int32, on bool)
+	clock  ahead
+}
+
+var _ ingestq.Consumer = (*Member)(nil)
+
+// New makes a member with a name that no other start of any process has. The producer writes what cannot be decoded to the
+// topic of dead letters; client and producer stay the caller's.
+func New(client *Client, producer *Producer, log *slog.Logger, now func() time.Time, metrics *Metrics) *Member {
+	metrics.forTopic(client.cfg.Topic)
+	return &Member{
+		Client: client, producer: producer, log: log, now: now, metrics: metrics, name: memberName(),
+		wanted: make(chan struct{}), arrived: make(chan struct{}, 1), parts: map[int32]*part{},
+	}
+}
+
+// memberName is host-pid-random.
+func memberName() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "host"
+	}
+	return fmt.Sprintf("%s-%d-%s", host[:min(len(host), maxHostInName)], os.Getpid(), strings.ToLower(rand.Text()[:10]))
+}
+
+// Name implements ingestq.Consumer.
+func (m *Member) Name() string { return m.name }
+
+// Destination implements ingestq.Described.
+func (m *Member) Destination() (system, name string) { return "kafka", m.cfg.Topic }
+
+// Road implements ingestq.Consumer.
+func (m *Member) Road() ingestq.Road { return ingestq.Road{Pending: false} }
+
+// Read implements ingestq.Consumer.
+func (m *Member) Read(ctx context.Context, n int, block time.Duration) ([]ingestq.Delivery, error) {
+	m.wantOnce.Do(func() { close(m.wanted) })
+	timer := time.NewTimer(block)
+	defer timer.Stop()
+	for {
+		out, fault := m.give(max(1, n))
+		if len(out) > 0 {
+			m.ring() // another Read may wait for what is left
+			return out, nil
+		}
+		select {
+		case <-m.arrived:
+		case <-ctx.Done():
+			return nil, failure(ctx, "read "+m.cfg.Topic, ctx.Err())
+		case <-timer.C:
+			// A fault has lasted for the whole wait, so a caller that only loops does not spin.
+			return nil, failure(ctx, "read "+m.cfg.Topic, fault)
+		}
+	}
+}
+
+// ring wakes one Read; rings come together.
+func (m *Member) ring() {
+	select {
+	case m.arrived <- struct{}{}:
+	default:
+	}
+}
+
+// give takes at most n records out of the partitions, evenly.
+func (m *Member) give(n int) ([]ingestq.Delivery, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	var out []ingestq.Delivery
+	for _, p := range m.inTurn() {
+		share := max(1, n/len(m.parts))
+		out = append(out, p.take(min(share, n-len(out)), now)...)
+	}
+	for _, p := range m.inTurn() { // what others left unused
+		out = append(out, p.take(n-len(out), now)...)
+	}
+	m.turn++
+	for _, p := range m.parts {
+		m.brake(p)
+	}
+	return out, m.fault
+}
+
+// inTurn lists the partitions, beginning with another one each time.
+func (m *Member) inTurn() []*part {
+	all := make([]*part, 0, len(m.parts))
+	for _, p := range m.parts {
+		all = append(all, p)
+	}
+	sortParts(all)
+	if len(all) == 0 {
+		return nil
+	}
+	first := m.turn % len(all)
+	return append(all[first:len(all):len(all)], all[:first]...)
+}
+
+// Ack implements ingestq.Consumer: it marks the records as finished, and lets the contiguous prefix be committed.
+// Records of partitions that this member does not have any more are their new owner's.
+func (m *Member) Ack(_ context.Context, ids ...string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range ids {
+		at, ok := parseID(id)
+		if !ok {
+			continue
+		}
+		p := m.parts[at.partition]
+		if p == nil {
+			continue
+		}
+		if commit, moved := p.window.finish(at.offset); moved {
+			p.commit(commit)
+			m.brake(p)
+		}
+	}
+	return nil
+}
+
+// Publish implements ingestq.Publisher: on this road a delivery is an event of the row's own transaction.
+func (m *Member) Publish(_ context.Context, envelopes []*pb.TaskEnvelope) ([]string, error) {
+	return make([]string, len(envelopes)), nil
+}
+
+// Adopt implements ingestq.Consumer: no delivery waits for anybody.
+func (m *Member) Adopt(_ context.Context, ids ...string) (map[string]bool, error) {
+	found := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		found[id] = false
+	}
+	return found, nil
+}
+
+// Requeue implements ingestq.Consumer; it does nothing.
+func (m *Member) Requeue(context.Context, []ingestq.Copy) (int, error) { return 0, nil }
+
+// Pending implements ingestq.Consumer; there is none.
+func (m *Member) Pending(context.Context, time.Duration, string, int) ([]ingestq.Pending, error) {
+	return nil, nil
+}
+
+// DeadLetters implements ingestq.Consumer: a dead letter is an event of the row's own transaction.
+func (m *Member) DeadLetters(context.Context, []ingestq.DeadLetter) error { return nil }
+
+// LetGo implements ingestq.Consumer; it does nothing.
+func (m *Member) LetGo(context.Context, time.Duration, ...string) error { return nil }
+
+// Trim implements ingestq.Consumer: retention is the topic's own.
+func (m *Member) Trim(context.Context) (int64, error) { return 0, nil }
+
+// Stats implements ingestq.Consumer; Pending is what this member was given and has not acknowledged.
+func (m *Member) Stats(ctx context.Context) (ingestq.Stats, error) {
+	out, err := m.Client.Stats(ctx)
+	if err != nil {
+		return out, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.parts {
+		out.Pending += int64(p.window.unfinished() - len(p.waiting))
+	}
+	return out, nil
+}
+
+// Ping implements ingestq.Consumer: the broker answers, and a member that reads is in the group.
+func (m *Member) Ping(ctx context.Context) error {
+	m.mu.Lock()
+	fault := m.fault
+	m.mu.Unlock()
+	if fault != nil {
+		return failure(ctx, "join group "+m.cfg.Group, fault)
+	}
+	return m.Client.Ping(ctx)
+}

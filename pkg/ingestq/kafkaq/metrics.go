@@ -1,0 +1,102 @@
+package kafkaq
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millweir/millweir/pkg/telemetry"
+)
+
+const (
+	scrapeTimeout = 2 * time.Second // a scrape must not wait for a broker that hangs
+	scrapeCache   = time.Second     // several scrapers cost one question
+)
+
+// Metrics are the counters of a process; one set serves all its members.
+type Metrics struct {
+	quarantined *prometheus.CounterVec
+	failures    *prometheus.CounterVec
+	joined      *prometheus.CounterVec
+	resets      *prometheus.CounterVec
+}
+
+// NewMetrics makes the counters and registers them; registered already, it returns those that count.
+// A nil reg registers nothing.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	vec := func(name, help string) *prometheus.CounterVec {
+		return telemetry.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"topic"}))
+	}
+	return &Metrics{
+		quarantined: vec("ingest_kafka_quarantined_total", "Undecodable records that were written to the topic of dead letters, by topic."),
+		failures:    vec("ingest_kafka_session_failures_total", "Times that the member could not stay in the group, by topic."),
+		joined:      vec("ingest_kafka_sessions_total", "Times that the member began to take part in the group, by topic."),
+		resets:      vec("ingest_kafka_offset_resets_total", "Committed offsets that lay outside the log and were set to one of its ends, by topic."),
+	}
+}
+
+// forTopic shows the labels at zero from the start.
+func (m *Metrics) forTopic(topic string) {
+	for _, vec := range []*prometheus.CounterVec{m.quarantined, m.failures, m.joined, m.resets} {
+		vec.WithLabelValues(topic)
+	}
+}
+
+var (
+	lagDesc = prometheus.NewDesc("ingest_kafka_lag", "Records that the group has not finished, by partition.",
+		[]string{"topic", "group", "partition"}, nil)
+	lengthDesc = prometheus.NewDesc("ingest_stream_length", "Entries in the stream.", []string{"stream"}, nil)
+)
+
+// collector asks the brokers when it is scraped.
+type collector struct {
+	client *Client
+	now    func() time.Time
+
+	mu     sync.Mutex
+	asked  time.Time
+	last   []border
+	failed bool
+}
+
+// Collector shows ingest_kafka_lag, and the topic's length as ingest_stream_length. While no broker answers there are none.
+func (c *Client) Collector(now func() time.Time) prometheus.Collector {
+	return &collector{client: c, now: now}
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
+	out <- lagDesc
+	out <- lengthDesc
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	borders, ok := c.borders()
+	if !ok {
+		return
+	}
+	cfg := c.client.cfg
+	length := int64(0)
+	for _, b := range borders {
+		length += b.Newest - b.Oldest
+		out <- prometheus.MustNewConstMetric(lagDesc, prometheus.GaugeValue, float64(b.lag()), cfg.Topic, cfg.Group, strconv.Itoa(int(b.Partition)))
+	}
+	out <- prometheus.MustNewConstMetric(lengthDesc, prometheus.GaugeValue, float64(length), cfg.Topic)
+}
+
+func (c *collector) borders() ([]border, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if age := c.now().Sub(c.asked); !c.asked.IsZero() && age >= 0 && age < scrapeCache {
+		return c.last, !c.failed
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout) // a scrape has no context
+	defer cancel()
+	borders, err := c.client.lags(ctx)
+	c.asked, c.last, c.failed = c.now(), borders, err != nil
+	return borders, err == nil
+}

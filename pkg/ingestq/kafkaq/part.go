@@ -1,0 +1,107 @@
+package kafkaq
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	pb "github.com/millweir/millweir/proto"
+)
+
+// A partition is paused, not read into memory without bound: at highWater records that nobody took yet, or with maxOpen
+// records behind one that is not finished. One fetch under way still comes.
+const (
+	highWater = 2_000
+	lowWater  = 500
+	maxOpen   = 65_536
+)
+
+// Fields of Delivery.Raw.
+const (
+	rawKey   = "key"
+	rawValue = "value"
+	rawError = "error"
+)
+
+// part is a partition that this member has. The member's lock guards it.
+type part struct {
+	partition int32
+	window    window
+	waiting   []record
+	paused    bool
+	commit    func(offset int64) // the offset that may be committed
+}
+
+// record is one that waits to be taken.
+type record struct {
+	message   *sarama.ConsumerMessage
+	notBefore time.Time // zero but for what could not be put away
+}
+
+// errEmpty is what is wrong with a record without a value.
+var errEmpty = errors.New("no value")
+
+// take gives at most n records.
+func (p *part) take(n int, now time.Time) []ingestq.Delivery {
+	var out []ingestq.Delivery
+	kept := p.waiting[:0:0]
+	for i, r := range p.waiting {
+		if len(out) == n {
+			kept = append(kept, p.waiting[i:]...)
+			break
+		}
+		if r.notBefore.After(now) {
+			kept = append(kept, r)
+			continue
+		}
+		out = append(out, decode(r.message))
+	}
+	p.waiting = kept
+	return out
+}
+
+// full tells whether no more should come; half of the bound must be free again before a paused partition goes on.
+func (p *part) full() bool {
+	if p.paused {
+		return len(p.waiting) > lowWater || p.window.size() > maxOpen/2
+	}
+	return len(p.waiting) >= highWater || p.window.size() >= maxOpen
+}
+
+// decode keeps a record as it came when it is no envelope.
+func decode(m *sarama.ConsumerMessage) ingestq.Delivery {
+	id := place{m.Partition, m.Offset}.id()
+	envelope, err := pb.Decode(m.Value)
+	if err == nil && m.Value == nil {
+		err = errEmpty
+	}
+	if err == nil {
+		return ingestq.Delivery{ID: id, Envelope: envelope}
+	}
+	raw := map[string]string{rawValue: string(m.Value), rawKey: string(m.Key), rawError: err.Error()}
+	return ingestq.Delivery{ID: id, Raw: raw, Err: fmt.Errorf("decode delivery %s: %w", id, err)}
+}
+
+// quarantined is the record of the topic of dead letters: the bytes as they came, and where they came from.
+func quarantined(d ingestq.Delivery, topic, dlq string, at place) *sarama.ProducerMessage {
+	headers := []sarama.RecordHeader{
+		{Key: []byte("source-topic"), Value: []byte(topic)},
+		{Key: []byte("source-partition"), Value: []byte(strconv.Itoa(int(at.partition)))},
+		{Key: []byte("source-offset"), Value: []byte(strconv.FormatInt(at.offset, 10))},
+		{Key: []byte(rawError), Value: []byte(d.Raw[rawError])},
+	}
+	m := &sarama.ProducerMessage{Topic: dlq, Value: sarama.ByteEncoder(d.Raw[rawValue]), Headers: headers}
+	if key := d.Raw[rawKey]; key != "" {
+		m.Key = sarama.StringEncoder(key)
+	}
+	return m
+}
+
+func sortParts(all []*part) {
+	slices.SortFunc(all, func(a, b *part) int { return int(a.partition) - int(b.partition) })
+}

@@ -1,0 +1,185 @@
+package streamq
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/ingestq/ingestqtest"
+	"github.com/millweir/millweir/pkg/ingestq/redisq"
+	"github.com/millweir/millweir/pkg/ingestq/redisq/embedded"
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/streammq"
+	pb "github.com/millweir/millweir/proto"
+)
+
+const patience = 20 * time.Second // of a wait for something that must come
+
+func TestMain(m *testing.M) {
+	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
+}
+
+func TestConforms(t *testing.T) {
+	t.Parallel()
+	ingestqtest.Run(t, ingestqtest.Features{Lag: true, DeadLetters: true, ForgetsGone: true},
+		func(t *testing.T) ingestqtest.Bench { return newRig(t, 1).bench() })
+}
+
+func TestConformsEmbedded(t *testing.T) {
+	t.Parallel()
+	ingestqtest.Run(t, ingestqtest.Features{DeadLetters: true}, func(t *testing.T) ingestqtest.Bench {
+		url, stop, err := embedded.Start()
+		require.NoError(t, err)
+		t.Cleanup(stop)
+		r := &rig{t: t, cfg: Config{Config: redisq.NewDefaultConfig(url), Partitions: 1}}
+		r.raw = r.client()
+		return r.bench()
+	})
+}
+
+// rig is one Redis database with a client for the test's own hands.
+type rig struct {
+	t   testing.TB
+	cfg Config
+	raw rueidis.Client
+}
+
+func newRig(t testing.TB, partitions int) *rig {
+	t.Helper()
+	url := labserver.RedisURL(t)
+	r := &rig{t: t, cfg: Config{Config: redisq.NewDefaultConfig(url), Partitions: partitions}}
+	require.NoError(t, r.cfg.Validate())
+	r.raw = r.client()
+	return r
+}
+
+func (r *rig) client() rueidis.Client {
+	r.t.Helper()
+	client, err := redisq.NewClient(r.cfg.URL)
+	require.NoError(r.t, err)
+	r.t.Cleanup(client.Close)
+	return client
+}
+
+// member is another member of the group; change may be nil.
+func (r *rig) member(change func(*Config)) *Queue {
+	r.t.Helper()
+	cfg := r.cfg
+	if change != nil {
+		change(&cfg)
+	}
+	q, err := New(r.client(), cfg, slog.New(slog.DiscardHandler), time.Now, nil)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		require.NoError(r.t, q.Run(ended))
+	})
+	return q
+}
+
+// single is a member of the group of the single stream.
+func (r *rig) single() *redisq.Queue {
+	return redisq.New(r.client(), r.cfg.Config, slog.New(slog.DiscardHandler), time.Now, nil)
+}
+
+func (r *rig) do(args ...string) rueidis.RedisMessage {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	m, err := r.raw.Do(ctx, r.raw.B().Arbitrary(args...).Build()).ToMessage()
+	if !rueidis.IsRedisNil(err) {
+		require.NoError(r.t, err, "%v", args)
+	}
+	return m
+}
+
+func (r *rig) letters() []map[string]string {
+	r.t.Helper()
+	m := r.do("XRANGE", r.cfg.DLQKey, "-", "+")
+	entries, err := m.AsXRange()
+	require.NoError(r.t, err)
+	letters := make([]map[string]string, len(entries))
+	for i, e := range entries {
+		letters[i] = e.FieldValues
+	}
+	return letters
+}
+
+func (r *rig) bench() ingestqtest.Bench {
+	return ingestqtest.Bench{
+		Member: func() ingestq.Consumer { return r.member(nil) },
+		DeadLetters: func() []map[string]string {
+			letters := r.letters()
+			for _, l := range letters { // the stream is named beside it
+				if l["sourceStream"] == streammq.StreamKey(Topic, 0) {
+					l["sourceRecordId"] = idOf(0, l["sourceRecordId"])
+				}
+			}
+			return letters
+		},
+		AddRaw: func(fields map[string]string) string {
+			args := []string{"XADD", streammq.StreamKey(Topic, 0), "*"}
+			for k, v := range fields {
+				args = append(args, k, v)
+			}
+			m := r.do(args...)
+			id, err := m.ToString()
+			require.NoError(r.t, err)
+			return idOf(0, id)
+		},
+		DeleteData: func(id string) {
+			partition, entry, _ := splitID(id)
+			r.do("XDEL", streammq.StreamKey(Topic, partition), entry)
+		},
+		Wipe: func() { r.do("FLUSHDB") },
+		Kill: func(member ingestq.Consumer) {
+			r.do("DEL", beats+":alive:"+r.cfg.Group+":"+member.Name())
+		},
+		Rest: func(member ingestq.Consumer) { member.(ingestq.Yielder).Yield() },
+		Clock: func() time.Time {
+			m := r.do("TIME")
+			parts, err := m.AsStrSlice()
+			require.NoError(r.t, err)
+			var sec, usec int64
+			_, err = fmt.Sscan(parts[0]+" "+parts[1], &sec, &usec)
+			require.NoError(r.t, err)
+			return time.Unix(sec, usec*1000)
+		},
+	}
+}
+
+func envelope(doc string, version int) *pb.TaskEnvelope {
+	return &pb.TaskEnvelope{
+		SchemaVersion: pb.SchemaVersion, TaskId: fmt.Sprintf("%s-v%04d", doc, version), DocumentId: doc, Type: "document", UserId: "local",
+	}
+}
+
+// read reads until it has n deliveries.
+func read(t testing.TB, q ingestq.Consumer, n int) []ingestq.Delivery {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var all []ingestq.Delivery
+	for len(all) < n {
+		some, err := q.Read(ctx, n-len(all), time.Second)
+		require.NoError(t, err, "%d of %d read", len(all), n)
+		all = append(all, some...)
+	}
+	return all
+}
+
+func ids(deliveries []ingestq.Delivery) []string {
+	list := make([]string, 0, len(deliveries))
+	for _, d := range deliveries {
+		list = append(list, d.ID)
+	}
+	return list
+}

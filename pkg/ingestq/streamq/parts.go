@@ -1,0 +1,167 @@
+package streamq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/ingestq/redisq"
+	"github.com/millweir/millweir/pkg/streammq"
+)
+
+const (
+	lookEvery   = 5 * time.Second // at the topic's number of partitions, and for the single stream
+	callTimeout = 3 * time.Second // of one command or pipeline that does not block
+	lanes       = 16              // partitions that are worked on at once; their commands share pipelines
+)
+
+// ErrFewer says that fewer partitions are asked for than the topic has.
+var ErrFewer = errors.New("partitions of a topic can only grow")
+
+// part is one stream with the queue that works on it.
+type part struct {
+	*redisq.Queue
+	number int
+}
+
+// parts are the partitions that the topic has now, and the single stream while it is there.
+type parts struct {
+	client  rueidis.Client
+	mq      *streammq.MQ
+	cfg     Config
+	member  string
+	log     *slog.Logger
+	now     func() time.Time
+	metrics *redisq.Metrics
+
+	mu     sync.Mutex
+	list   []*part
+	old    *part
+	there  bool // the single stream has the group
+	looked time.Time
+	warned bool
+}
+
+func newParts(client rueidis.Client, mq *streammq.MQ, cfg Config, member string, log *slog.Logger, now func() time.Time, metrics *redisq.Metrics) *parts {
+	p := &parts{client: client, mq: mq, cfg: cfg, member: member, log: log, now: now, metrics: metrics}
+	p.old = &part{redisq.NewPart(client, cfg.Config, redisq.Part{Member: member, Beats: cfg.StreamKey}, log, now, metrics), single}
+	return p
+}
+
+// all answers the partitions, and the single stream first if it is there. Error: ingestq.ErrUnavailable.
+func (p *parts) all(ctx context.Context) ([]*part, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.look(ctx); err != nil && len(p.list) == 0 {
+		return nil, err
+	}
+	if p.there {
+		return append([]*part{p.old}, p.list...), nil
+	}
+	return p.list[:len(p.list):len(p.list)], nil
+}
+
+// at is the queue of a part; nil when there is none.
+func (p *parts) at(ctx context.Context, number int) (*part, error) {
+	all, err := p.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range all {
+		if one.number == number {
+			return one, nil
+		}
+	}
+	return nil, nil
+}
+
+// look makes the topic if it is missing, and sees whether it has grown and whether the single stream is there.
+// A server that does not answer is asked again after the same time, unless nothing is known yet.
+func (p *parts) look(ctx context.Context) error {
+	now := p.now()
+	if age := now.Sub(p.looked); !p.looked.IsZero() && age >= 0 && age < lookEvery {
+		return nil
+	}
+	if len(p.list) > 0 {
+		p.looked = now
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	n, err := makeTopic(ctx, p.mq, p.cfg.Partitions)
+	if errors.Is(err, ErrFewer) {
+		if !p.warned {
+			p.log.ErrorContext(ctx, "streamq: the topic has more partitions than are asked for; all are used", slog.Any("error", err))
+		}
+		p.warned, err = true, nil
+	}
+	if err != nil {
+		return err
+	}
+	there, err := hasGroup(ctx, p.client, p.cfg.StreamKey, p.cfg.Group)
+	if err != nil {
+		return err
+	}
+	for i := len(p.list); i < n; i++ {
+		q := redisq.NewPart(p.client, p.cfg.part(i), redisq.Part{Member: p.member, Beats: beats, Codec: codec{i, p.now}}, p.log, p.now, p.metrics)
+		p.list = append(p.list, &part{q, i})
+	}
+	p.there, p.looked = there, now
+	return nil
+}
+
+// makeTopic makes the topic, or lets it grow, and answers how many partitions it has. Errors: ErrFewer beside that number,
+// streammq.ErrLayout, ingestq.ErrUnavailable.
+func makeTopic(ctx context.Context, mq *streammq.MQ, partitions int) (int, error) {
+	n, err := mq.CreateTopic(ctx, streammq.Topic{Name: Topic, Partitions: partitions})
+	if err != nil {
+		return 0, ingestq.Failure(ctx, "make topic "+Topic, err)
+	}
+	if n > partitions {
+		return n, fmt.Errorf("INGEST_STREAM_PARTITIONS is %d and topic %s has %d: %w; set it to %d", partitions, Topic, n, ErrFewer, n)
+	}
+	return n, nil
+}
+
+// hasGroup tells whether a stream has a group.
+func hasGroup(ctx context.Context, client rueidis.Client, stream, group string) (bool, error) {
+	groups, err := client.Do(ctx, client.B().XinfoGroups().Key(stream).Build()).ToArray()
+	if _, answered := rueidis.IsRedisErr(err); answered {
+		return false, nil // no such key
+	}
+	if err != nil {
+		return false, ingestq.Failure(ctx, "look at stream "+stream, err)
+	}
+	for _, g := range groups {
+		info, err := g.AsMap()
+		if err != nil {
+			return false, ingestq.Failure(ctx, "look at stream "+stream, err)
+		}
+		name := info["name"]
+		if text, err := name.ToString(); err == nil && text == group {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// each works on parts, some at once, and joins their errors.
+func each(all []*part, do func(p *part) error) error {
+	errs := make([]error, len(all))
+	turns := make(chan struct{}, lanes)
+	var wg sync.WaitGroup
+	for i, p := range all {
+		turns <- struct{}{}
+		wg.Go(func() {
+			errs[i] = do(p)
+			<-turns
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,164 @@
+package streamq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/ingestq/redisq"
+	"github.com/millweir/millweir/pkg/streammq"
+	pb "github.com/millweir/millweir/proto"
+)
+
+const (
+	pipelineLength = 500     // entries of one pipeline
+	pipelineBytes  = 4 << 20 // of entries in one pipeline, so that large ones too go out within callTimeout
+)
+
+// Publisher adds deliveries to the topic and is no member of its group. It is safe for concurrent use.
+type Publisher struct {
+	*parts
+	producer *streammq.Producer
+}
+
+var _ ingestq.Publisher = (*Publisher)(nil)
+
+// NewPublisher makes a publisher on a client that the caller closes. cfg must be valid; the rest as for redisq.NewPublisher.
+func NewPublisher(client rueidis.Client, cfg Config, log *slog.Logger, now func() time.Time, metrics *redisq.Metrics) (*Publisher, error) {
+	mq, err := cfg.queue(client, log, now)
+	if err != nil {
+		return nil, err
+	}
+	return newPublisher(client, mq, cfg, "publisher", log, now, metrics), nil
+}
+
+func newPublisher(client rueidis.Client, mq *streammq.MQ, cfg Config, member string, log *slog.Logger, now func() time.Time, metrics *redisq.Metrics) *Publisher {
+	if metrics == nil {
+		metrics = redisq.NewMetrics(nil)
+	}
+	return &Publisher{parts: newParts(client, mq, cfg, member, log, now, metrics), producer: mq.NewProducer(nil)}
+}
+
+// Check makes the topic, if the server answers. Errors: ErrFewer; ingestq.ErrUnavailable, after which the topic is made later.
+func (p *Publisher) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := makeTopic(ctx, p.mq, p.cfg.Partitions)
+	return err
+}
+
+// Destination implements ingestq.Described.
+func (p *Publisher) Destination() (system, name string) { return "redis", Topic }
+
+// Publish implements ingestq.Publisher.
+func (p *Publisher) Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) ([]string, error) {
+	ids := make([]string, len(envelopes))
+	if _, err := p.all(ctx); err != nil {
+		return ids, err
+	}
+	var errs []error
+	var messages []streammq.Message
+	var places []int // of the messages' ids
+	bytes := 0
+	flush := func() {
+		errs = append(errs, p.send(ctx, messages, places, ids))
+		messages, places, bytes = nil, nil, 0
+	}
+	for i, e := range envelopes {
+		m, err := message(e)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("publish task %q: %w", e.GetTaskId(), err))
+			continue
+		}
+		if len(messages) == pipelineLength || bytes+len(m.Payload) > pipelineBytes {
+			flush()
+		}
+		bytes += len(m.Payload)
+		messages, places = append(messages, m), append(places, i)
+	}
+	flush()
+	return ids, errors.Join(errs...)
+}
+
+// send adds messages in one pipeline and puts their ids into their places.
+func (p *Publisher) send(ctx context.Context, messages []streammq.Message, places []int, ids []string) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	receipts, err := p.cfg.tracing().PublishBatch(call, p.producer, Topic, messages)
+	for i, r := range receipts {
+		if r.ID != "" {
+			ids[places[i]] = idOf(r.Partition, r.ID)
+		}
+	}
+	return ingestq.Failure(ctx, fmt.Sprintf("publish %d deliveries to %s", len(messages), Topic), err)
+}
+
+// Ping answers nil when Redis answers.
+func (p *Publisher) Ping(ctx context.Context) error { return p.old.Publisher.Ping(ctx) }
+
+// StreamLength counts the entries of all partitions, and of the single stream if it is there.
+func (p *Publisher) StreamLength(ctx context.Context) (int64, error) {
+	stats, err := p.Stats(ctx)
+	return stats.Length, err
+}
+
+// Stats sums the counts up.
+func (p *Publisher) Stats(ctx context.Context) (ingestq.Stats, error) {
+	streams, err := p.streams(ctx)
+	if err != nil {
+		return ingestq.Stats{Lag: -1}, err
+	}
+	sum, known := ingestq.Stats{}, false
+	for _, s := range streams {
+		sum.Length += s.Length
+		sum.Pending += s.Pending
+		switch {
+		case s.Lag >= 0:
+			sum.Lag, known = sum.Lag+s.Lag, true
+		case s.Length > 0: // the group has yet to be made, or the server cannot tell
+			return ingestq.Stats{Length: sum.Length, Pending: sum.Pending, Lag: -1}, nil
+		}
+	}
+	if !known {
+		sum.Lag = -1
+	}
+	return sum, nil
+}
+
+// streams are the counts of each stream.
+func (p *Publisher) streams(ctx context.Context) ([]redisq.StreamStats, error) {
+	all, err := p.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	stats := make([]redisq.StreamStats, 0, len(all))
+	err = each(all, func(one *part) error {
+		s, err := one.Stats(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		stats = append(stats, redisq.StreamStats{Stream: p.key(one), Group: p.cfg.Group, Stats: s})
+		return err
+	})
+	return stats, err
+}
+
+func (p *parts) key(one *part) string {
+	if one.number == single {
+		return p.cfg.StreamKey
+	}
+	return streammq.StreamKey(Topic, one.number)
+}
+
+// Collector shows the counts of each stream; see redisq.NewCollector.
+func (p *Publisher) Collector() prometheus.Collector { return redisq.NewCollector(p.streams, p.now) }

@@ -1,0 +1,338 @@
+package streamq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/ingestq/redisq"
+	"github.com/millweir/millweir/pkg/streammq"
+	pb "github.com/millweir/millweir/proto"
+)
+
+const (
+	singleEvery    = time.Second // between two looks into the single stream
+	readFirstPause = 50 * time.Millisecond
+	readMaxPause   = 2 * time.Second
+	rejoinPause    = 500 * time.Millisecond // between two tries to make a deleted topic again
+	maxHostInName  = 64                     // bytes
+)
+
+// Queue is one member of the group. It is safe for concurrent use.
+type Queue struct {
+	*Publisher
+	consumer atomic.Pointer[streammq.Consumer] // another one, with the same name, after the topic was deleted
+	name     string
+	failures atomic.Int32 // reads that failed in a row
+
+	mu      sync.Mutex
+	leave   context.CancelFunc // ends membership
+	left    chan struct{}      // closed when it has ended; nil: it has not begun
+	drained time.Time          // when the single stream was last looked into
+}
+
+var (
+	_ ingestq.Consumer = (*Queue)(nil)
+	_ ingestq.Yielder  = (*Queue)(nil)
+)
+
+// New makes a member with a name that no other start of any process has; arguments as those of NewPublisher.
+// It takes part from its first Read on, until Run ends.
+func New(client rueidis.Client, cfg Config, log *slog.Logger, now func() time.Time, metrics *redisq.Metrics) (*Queue, error) {
+	mq, err := cfg.queue(client, log, now)
+	if err != nil {
+		return nil, err
+	}
+	consumer, err := mq.NewConsumer(cfg.consumer(memberName()))
+	if err != nil {
+		return nil, err
+	}
+	q := &Queue{Publisher: newPublisher(client, mq, cfg, consumer.Name(), log, now, metrics), name: consumer.Name()}
+	q.consumer.Store(consumer)
+	return q, nil
+}
+
+// memberName is host-pid, to which streammq adds a random part; what its names cannot hold becomes a dash.
+func memberName() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "host"
+	}
+	host = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' {
+			return r
+		}
+		return '-'
+	}, host)
+	return fmt.Sprintf("%s-%d", host[:min(len(host), maxHostInName)], os.Getpid())
+}
+
+// Road implements ingestq.Consumer.
+func (q *Queue) Road() ingestq.Road { return ingestq.Road{Pending: true} }
+
+// Name implements ingestq.Consumer.
+func (q *Queue) Name() string { return q.name }
+
+// Read implements ingestq.Consumer.
+func (q *Queue) Read(ctx context.Context, n int, block time.Duration) ([]ingestq.Delivery, error) {
+	all, err := q.all(ctx)
+	if err == nil {
+		err = all[0].KeepAlive(ctx)
+	}
+	var deliveries []ingestq.Delivery
+	if err == nil {
+		q.join(ctx)
+		deliveries, err = q.read(ctx, n, block, all)
+	}
+	if err != nil {
+		q.pauseAfterFailure(ctx, block)
+		return nil, ingestq.Failure(ctx, "read "+Topic, err)
+	}
+	q.failures.Store(0)
+	return deliveries, nil
+}
+
+// read asks the single stream, if it is time, and then the partitions.
+func (q *Queue) read(ctx context.Context, n int, block time.Duration, all []*part) ([]ingestq.Delivery, error) {
+	if all[0].number == single && q.timeForSingle() {
+		some, err := all[0].Read(ctx, n, 0)
+		if len(some) > 0 || err != nil {
+			q.again(len(some) == n)
+			return some, err
+		}
+	}
+	began := q.now()
+	polled, err := q.consumer.Load().Poll(ctx, n, block)
+	if err != nil {
+		return nil, err
+	}
+	q.cfg.tracing().Received(ctx, began, polled)
+	deliveries := make([]ingestq.Delivery, len(polled))
+	for i, d := range polled {
+		deliveries[i] = q.delivery(d)
+	}
+	return deliveries, nil
+}
+
+// timeForSingle tells whether the single stream is to be looked into now.
+func (q *Queue) timeForSingle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.now()
+	if age := now.Sub(q.drained); !q.drained.IsZero() && age >= 0 && age < singleEvery {
+		return false
+	}
+	q.drained = now
+	return true
+}
+
+// again lets the next Read look into the single stream too: it has more.
+func (q *Queue) again(more bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if more {
+		q.drained = time.Time{}
+	}
+}
+
+// delivery keeps the fields as they came when they are no envelope.
+func (q *Queue) delivery(d *streammq.Delivery) ingestq.Delivery {
+	out := ingestq.Delivery{ID: idOf(d.Partition, d.ID)}
+	var err error
+	if d.Err != nil {
+		err = fmt.Errorf("%w: %w", pb.ErrMalformed, d.Err)
+	} else if out.Envelope, err = pb.Decode(d.Payload); err == nil {
+		return out
+	}
+	out.Envelope, out.Raw = nil, make(map[string]string, len(d.Fields)/2)
+	for i := 0; i+1 < len(d.Fields); i += 2 {
+		out.Raw[d.Fields[i]] = d.Fields[i+1]
+	}
+	out.Err = fmt.Errorf("decode delivery %s: %w", out.ID, err)
+	return out
+}
+
+// join takes part in the group: from the first Read on.
+func (q *Queue) join(ctx context.Context) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.left != nil {
+		return
+	}
+	ctx, q.leave = context.WithCancel(context.WithoutCancel(ctx))
+	q.left = make(chan struct{})
+	go func() {
+		defer close(q.left)
+		for {
+			err := q.consumer.Load().Run(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			q.log.WarnContext(ctx, "streamq: membership ended, the topic is made again", slog.Any("error", err))
+			if !q.rejoin(ctx) {
+				return
+			}
+		}
+	}()
+}
+
+// rejoin makes the topic and a member again after somebody has deleted them; what was in them comes back from the table.
+// It answers false when ctx has ended.
+func (q *Queue) rejoin(ctx context.Context) bool {
+	cfg := q.cfg.consumer(q.name)
+	cfg.Name = q.name
+	for {
+		err := q.Check(ctx)
+		if err == nil || errors.Is(err, ErrFewer) {
+			consumer, err := q.mq.NewConsumer(cfg)
+			if err == nil {
+				q.consumer.Store(consumer)
+				return true
+			}
+		}
+		timer := time.NewTimer(rejoinPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		}
+	}
+}
+
+// depart ends the membership that Read began.
+func (q *Queue) depart() {
+	q.mu.Lock()
+	leave, left := q.leave, q.left
+	q.mu.Unlock()
+	if left != nil {
+		leave()
+		<-left
+	}
+}
+
+// Yield implements ingestq.Yielder.
+func (q *Queue) Yield() { q.consumer.Load().Yield() }
+
+// pauseAfterFailure keeps a caller that only loops from spinning.
+func (q *Queue) pauseAfterFailure(ctx context.Context, limit time.Duration) {
+	shift := min(q.failures.Add(1)-1, 10)
+	timer := time.NewTimer(min(readFirstPause<<shift, readMaxPause, limit))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// eachOf works on the ids of each part.
+func (q *Queue) eachOf(ctx context.Context, ids []string, do func(p *part, ids []string) error) error {
+	groups := byPart(ids)
+	if len(groups) == 0 {
+		return nil
+	}
+	all, err := q.all(ctx)
+	if err != nil {
+		return err
+	}
+	var some []*part
+	for _, p := range all {
+		if len(groups[p.number]) > 0 {
+			some = append(some, p)
+		}
+	}
+	return each(some, func(p *part) error { return do(p, groups[p.number]) })
+}
+
+// Ack implements ingestq.Consumer.
+func (q *Queue) Ack(ctx context.Context, ids ...string) error {
+	return q.eachOf(ctx, ids, func(p *part, ids []string) error { return p.Ack(ctx, ids...) })
+}
+
+// Adopt implements ingestq.Consumer.
+func (q *Queue) Adopt(ctx context.Context, ids ...string) (map[string]bool, error) {
+	var mu sync.Mutex
+	found := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		found[id] = false
+	}
+	err := q.eachOf(ctx, ids, func(p *part, ids []string) error {
+		some, err := p.Adopt(ctx, ids...)
+		mu.Lock()
+		defer mu.Unlock()
+		for id, ok := range some {
+			found[idOf(p.number, id)] = ok
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// Requeue implements ingestq.Consumer. A copy stays in its partition.
+func (q *Queue) Requeue(ctx context.Context, copies []ingestq.Copy) (int, error) {
+	ids := make([]string, 0, len(copies))
+	groups := map[int][]ingestq.Copy{}
+	for _, c := range copies {
+		if number, entry, ok := splitID(c.ID); ok {
+			ids = append(ids, c.ID)
+			groups[number] = append(groups[number], ingestq.Copy{ID: entry, Envelope: c.Envelope})
+		}
+	}
+	var total atomic.Int64
+	err := q.eachOf(ctx, ids, func(p *part, _ []string) error {
+		n, err := p.Requeue(ctx, groups[p.number])
+		total.Add(int64(n))
+		return err
+	})
+	return int(total.Load()), err
+}
+
+// Quarantine implements ingestq.Consumer.
+func (q *Queue) Quarantine(ctx context.Context, d ingestq.Delivery) error {
+	return q.eachOf(ctx, []string{d.ID}, func(p *part, ids []string) error {
+		d.ID = ids[0]
+		return p.Quarantine(ctx, d)
+	})
+}
+
+// LetGo implements ingestq.Consumer.
+func (q *Queue) LetGo(ctx context.Context, idle time.Duration, ids ...string) error {
+	return q.eachOf(ctx, ids, func(p *part, ids []string) error { return p.LetGo(ctx, idle, ids...) })
+}
+
+// DeadLetters implements ingestq.Consumer: a letter names the stream that its delivery came from.
+func (q *Queue) DeadLetters(ctx context.Context, letters []ingestq.DeadLetter) error {
+	groups := map[int][]ingestq.DeadLetter{}
+	for _, l := range letters {
+		number, entry, ok := splitID(l.SourceRecordID)
+		if !ok {
+			number, entry = single, l.SourceRecordID
+		}
+		l.SourceRecordID = entry
+		groups[number] = append(groups[number], l)
+	}
+	var errs []error
+	for number, some := range groups {
+		p, err := q.at(ctx, number)
+		if p == nil { // of the single stream that is gone, or of another road
+			p = q.old
+		}
+		if err == nil {
+			err = p.DeadLetters(ctx, some)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,261 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/millweir/millweir/pkg/crash"
+)
+
+const (
+	// minPause is the first pause of a lane that found nothing; it doubles up to Config.Interval.
+	minPause = 5 * time.Millisecond
+	// wholeTurn is how many events a turn leases at most, unless a batch is larger: small batches share their transaction.
+	wholeTurn = 100
+	// firstRest and lastRest are the pauses of a lane whose events all fail for want of a broker; they double.
+	firstRest, lastRest = 20 * time.Millisecond, 500 * time.Millisecond
+	// firstStoreRest and lastStoreRest are the pauses while the database does not answer; they double.
+	firstStoreRest, lastStoreRest = 50 * time.Millisecond, 2 * time.Second
+	// markTime bounds the marks of a stop.
+	markTime = 5 * time.Second
+)
+
+// lane is one loop of turns over one status: while events are sent the next are leased, and the marks of those ride in the
+// same transaction. Only its own goroutine touches it.
+type lane struct {
+	relay      *Relay
+	status     Status
+	helper     bool // takes turns only when another lane asks for help, and looks for nothing by itself
+	firstPause time.Duration
+	wake, also <-chan struct{}
+	done       chan flight
+
+	flying  int       // events that the sender has
+	marks   []Mark    // answered and not written down
+	waited  []waiting // of those that were sent
+	pause   time.Duration
+	peek    bool // nothing was there a moment ago: look without a lock first
+	rest    time.Duration
+	resting time.Time     // nothing is leased before
+	mending time.Duration // pause after a turn that failed
+}
+
+// waiting is how long an event had waited when it was leased, and when that was.
+type waiting struct {
+	age   time.Duration
+	since time.Time
+}
+
+// turnSize is how many events one turn leases at most: whole batches.
+func (c Config) turnSize() int {
+	return (max(wholeTurn, c.BatchSize) + c.BatchSize - 1) / c.BatchSize * c.BatchSize
+}
+
+// capacity is how many events of a lane may be under way.
+func (c Config) capacity() int { return 2 * c.turnSize() }
+
+// newLane makes a lane that is woken by either bell; also may be nil.
+func newLane(r *Relay, status Status, firstPause time.Duration, wake, also *Bell) *lane {
+	l := &lane{
+		relay: r, status: status, firstPause: firstPause, pause: firstPause, wake: wake.C(),
+		done: make(chan flight, r.cfg.capacity()), // a flight holds at least one event: nobody waits to land
+	}
+	if also != nil {
+		l.also = also.C()
+	}
+	return l
+}
+
+// run takes turns until ctx ends; then it waits for what is under way and writes it down.
+func (l *lane) run(ctx context.Context) {
+	sends, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	if l.helper {
+		l.waitFor(ctx, 0)
+	}
+	for ctx.Err() == nil {
+		l.gather(ctx)
+		l.waitFor(ctx, l.step(ctx, sends))
+	}
+	grace := time.AfterFunc(l.relay.cfg.StopGrace, stop)
+	defer grace.Stop()
+	for l.flying > 0 {
+		l.land(ctx, <-l.done)
+	}
+	l.finish(ctx)
+}
+
+// finish writes down what came since the last turn.
+func (l *lane) finish(ctx context.Context) {
+	if len(l.marks) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTime)
+	defer cancel()
+	if _, err := l.relay.d.Store.Turn(ctx, Turn{Marks: l.marks, Status: l.status}); err != nil {
+		l.relay.trouble(ctx, "stop", "outbox: events were not marked at the stop and will be sent again", err)
+		return
+	}
+	l.written()
+}
+
+// now is a pause that does not wait at all; a pause of 0 waits for a signal alone.
+const now time.Duration = -1
+
+// step takes a turn, if there is something to do, and answers how long to wait for a signal before the next.
+func (l *lane) step(ctx, sends context.Context) time.Duration {
+	cfg := l.relay.cfg
+	limit := min(cfg.capacity()-l.flying, cfg.turnSize())
+	rest := l.resting.Sub(l.relay.d.Clock())
+	if rest > 0 {
+		limit = 0
+	}
+	found, err := l.turn(ctx, sends, limit)
+	switch {
+	case err != nil:
+		return l.mend(ctx, err)
+	case rest > 0:
+		return rest
+	case limit == 0: // the sender has all that it may have
+		return 0
+	case found == limit:
+		l.pause, l.peek = l.firstPause, false
+		if l.status == StatusNew {
+			l.relay.help.Ring()
+		}
+		return now
+	case found > 0:
+		l.pause, l.peek = l.firstPause, l.status == StatusRetrying
+		return l.pause
+	case l.helper:
+		return 0
+	}
+	l.peek = true
+	wait := l.pause
+	l.pause = min(max(2*l.pause, minPause), cfg.Interval)
+	return wait
+}
+
+// turn writes down what is answered, leases up to limit events and sends them. It answers how many.
+func (l *lane) turn(ctx, sends context.Context, limit int) (int, error) {
+	store := l.relay.d.Store
+	if len(l.marks) == 0 && limit == 0 {
+		return 0, nil
+	}
+	if len(l.marks) == 0 && l.peek && !l.helper {
+		wait, err := store.NextWake(ctx, l.status, l.relay.cfg.Interval)
+		if err != nil {
+			return 0, err
+		}
+		if wait > 0 {
+			l.pause = min(l.pause, max(wait, time.Millisecond))
+			return 0, nil
+		}
+	}
+	crash.Point("relay.before_mark")
+	t := Turn{Marks: l.marks, Status: l.status, Limit: limit, Token: newToken(), Lease: l.relay.cfg.Lease}
+	leased, err := store.Turn(ctx, t)
+	if err != nil {
+		return 0, err
+	}
+	crash.Point("relay.after_mark")
+	l.mending = 0
+	l.written()
+	if len(leased) > 0 {
+		l.flying += len(leased)
+		go l.fly(sends, flight{token: t.Token, events: leased, began: l.relay.d.Clock()})
+	}
+	return len(leased), nil
+}
+
+// mend answers the pause after a turn that failed; the marks are kept.
+func (l *lane) mend(ctx context.Context, err error) time.Duration {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return now
+	}
+	l.relay.trouble(ctx, "turn", "outbox: the database does not take a turn", err)
+	l.mending = min(max(2*l.mending, firstStoreRest), lastStoreRest)
+	return l.mending
+}
+
+// waitFor waits for an answer, a signal or the pause.
+func (l *lane) waitFor(ctx context.Context, pause time.Duration) {
+	if pause == now {
+		return
+	}
+	var over <-chan time.Time
+	if pause > 0 {
+		timer := time.NewTimer(pause)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-ctx.Done():
+	case <-over:
+	case f := <-l.done:
+		l.land(ctx, f)
+	case <-l.wake:
+		l.peek = l.status == StatusRetrying
+	case <-l.also:
+		l.peek = false
+	}
+}
+
+// gather takes what has been answered without waiting.
+func (l *lane) gather(ctx context.Context) {
+	for {
+		select {
+		case f := <-l.done:
+			l.land(ctx, f)
+		default:
+			return
+		}
+	}
+}
+
+// land decides what the answers of a flight make of its events.
+func (l *lane) land(ctx context.Context, f flight) {
+	r := l.relay
+	l.flying -= len(f.events)
+	absent := 0
+	texts := map[string]string{} // in an outage they are alike
+	for i, e := range f.events {
+		m := r.cfg.judge(e, f.token, f.errs[i])
+		if err := f.errs[i]; err != nil {
+			if _, known := texts[err.Error()]; !known {
+				texts[err.Error()] = r.trouble(ctx, "send "+string(m.Cause), "outbox: events are not taken", err)
+			}
+			m.Error = texts[err.Error()]
+		}
+		r.metrics.attempt(resultOf(m), f.took)
+		l.marks = append(l.marks, m)
+		switch {
+		case m.To == StatusSent:
+			l.waited = append(l.waited, waiting{age: e.Age, since: f.began})
+		case !errors.Is(f.errs[i], ErrRefused):
+			absent++
+		}
+	}
+	if absent < len(f.events) {
+		l.rest, l.resting = 0, time.Time{}
+		return
+	}
+	l.rest = min(max(2*l.rest, firstRest), lastRest)
+	l.resting = r.d.Clock().Add(l.rest)
+}
+
+// written forgets the marks that are committed, and tells of those that failed.
+func (l *lane) written() {
+	at := l.relay.d.Clock()
+	for _, w := range l.waited {
+		l.relay.metrics.delay.Observe((w.age + at.Sub(w.since)).Seconds())
+	}
+	for _, m := range l.marks {
+		if m.To == StatusRetrying {
+			l.relay.retries.Ring() // it may be due before that lane would look
+			break
+		}
+	}
+	l.marks, l.waited = l.marks[:0], l.waited[:0]
+}

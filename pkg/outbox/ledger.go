@@ -1,0 +1,152 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// Ledger is what the loops of tasks ask of their events: what became of deliveries (design D5), and the dead letters that the
+// other road has left (design D11). It is safe for concurrent use.
+type Ledger struct {
+	store   taskstate.Store
+	topic   string // of deliveries
+	queries sqlfile.Queries
+}
+
+// NewLedger makes a ledger of the events of a topic of deliveries and its dead letters.
+func NewLedger(store taskstate.Store, topic string) *Ledger {
+	return &Ledger{store: store, topic: topic, queries: loadQueries(sqlfile.Dialect(store.Dialect()))}
+}
+
+// Trails implements taskrun.Outbox.
+func (l *Ledger) Trails(ctx context.Context, tx taskstate.Tx, taskIDs []string) (map[string]taskstate.EventTrail, error) {
+	if len(taskIDs) == 0 {
+		return nil, nil
+	}
+	ids := padded(taskIDs, "")
+	events, err := collect(ctx, tx, scanTrail, l.queries.List("EventTrails", len(ids)), append(anys(ids), l.topic)...)
+	out := make(map[string]taskstate.EventTrail, len(taskIDs))
+	for _, e := range events {
+		trail := out[e.Key]
+		switch e.Status {
+		case StatusNew, StatusRetrying:
+			trail.Waiting = true
+		case StatusSent:
+			if e.Seq > trail.LastSent {
+				trail.LastSent, trail.SentAt = e.Seq, e.SentAt
+			}
+		case StatusDead:
+			trail.LastDead = max(trail.LastDead, e.Seq)
+		}
+		out[e.Key] = trail
+	}
+	return out, err
+}
+
+// scanTrail reads what a trail needs of an event.
+func scanTrail(rows *sql.Rows) (e Event, err error) {
+	var sent taskstate.Stamp
+	err = rows.Scan(&e.Key, &e.Seq, &e.Status, &sent)
+	e.SentAt = sent.Time
+	return e, err
+}
+
+// Delivery answers the last event that carries a task's delivery, without its payload; nil: the task has none.
+func (l *Ledger) Delivery(ctx context.Context, taskID string) (*Event, error) {
+	query := strings.Join([]string{
+		l.queries.Get("ListColumns"), l.queries.Get("ListByTask"), l.queries.Get("ListTopic"), l.queries.Get("ListOrderSeq"),
+	}, "\n")
+	var items []Item
+	err := l.store.Read(ctx, func(ctx context.Context, db taskstate.Tx) (err error) {
+		items, err = collect(ctx, db, scanItem, query, taskID, l.topic, 1)
+		return err
+	})
+	if err != nil || len(items) == 0 {
+		return nil, wrap("event of task "+taskID, err)
+	}
+	return &items[0].Event, nil
+}
+
+// UnsentLetters implements taskrun.Outbox. An event whose payload is no dead letter is left out.
+func (l *Ledger) UnsentLetters(ctx context.Context, n int) ([]ingestq.UnsentLetter, error) {
+	var out []ingestq.UnsentLetter
+	err := l.store.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
+		out = nil
+		for _, status := range []Status{StatusNew, StatusRetrying, StatusDead} {
+			more, err := l.unsent(ctx, db, status, n-len(out))
+			if err != nil {
+				return err
+			}
+			if out = append(out, more...); len(out) >= n {
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list unsent dead letters: %w", err)
+	}
+	return out, nil
+}
+
+// unsent lists those of one status.
+func (l *Ledger) unsent(ctx context.Context, db taskstate.Tx, status Status, n int) ([]ingestq.UnsentLetter, error) {
+	events, err := collect(ctx, db, scanLetter, l.queries.Get("LettersUnsent"), string(status), DLQTopic(l.topic), n)
+	var out []ingestq.UnsentLetter
+	for _, e := range events {
+		var letter Letter
+		if json.Unmarshal(e.Payload, &letter) == nil && letter.TaskID == e.Key {
+			out = append(out, ingestq.UnsentLetter{Seq: e.Seq, TaskID: e.Key, Fence: letter.Fence})
+		}
+	}
+	return out, err
+}
+
+// scanLetter reads a dead letter.
+func scanLetter(rows *sql.Rows) (e Event, err error) {
+	return e, rows.Scan(&e.Seq, &e.Key, &e.Payload)
+}
+
+// LockLetters implements taskrun.Outbox.
+func (l *Ledger) LockLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (map[int64]bool, error) {
+	if len(seqs) == 0 {
+		return nil, nil
+	}
+	list := padded(seqs, -1)
+	locked, err := collect(ctx, tx, number, l.queries.List("LettersLock", len(list)), anys(list)...)
+	out := make(map[int64]bool, len(locked))
+	for _, seq := range locked {
+		out[seq] = true
+	}
+	return out, err
+}
+
+// DropLetters implements taskrun.Outbox.
+func (l *Ledger) DropLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (int, error) {
+	if len(seqs) == 0 {
+		return 0, nil
+	}
+	list := padded(seqs, -1)
+	res, err := tx.ExecContext(ctx, l.queries.List("LettersDrop", len(list)), anys(list)...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	return int(n), err
+}
+
+// anys turns values into arguments.
+func anys[T any](list []T) []any {
+	out := make([]any, len(list), len(list)+1)
+	for i, v := range list {
+		out[i] = v
+	}
+	return out
+}

@@ -1,0 +1,116 @@
+package outbox
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millweir/millweir/pkg/telemetry"
+)
+
+// The results of outbox_publish_total: each attempt counts once, the last one as dead (contract §8).
+const (
+	resultSuccess = "success"
+	resultFailure = "failure"
+	resultDead    = "dead"
+)
+
+// metrics are the relay's figures.
+type metrics struct {
+	published *prometheus.CounterVec
+	seconds   *prometheus.HistogramVec
+	delay     prometheus.Histogram
+	revived   prometheus.Counter
+}
+
+// newMetrics registers the figures; a second relay on the same registry shares them.
+func newMetrics(reg prometheus.Registerer) *metrics {
+	took := []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
+	waited := []float64{.001, .0025, .005, .0075, .01, .015, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
+	m := &metrics{}
+	m.published = telemetry.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "outbox_publish_total", Help: "Attempts to send an event, by result; the last of an event that is given up is dead."}, []string{"result"}))
+	m.seconds = telemetry.Register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "outbox_publish_seconds", Help: "Time from handing an event to the broker's client to its answer, by result.", Buckets: took}, []string{"result"}))
+	m.delay = telemetry.Register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "outbox_publish_delay_seconds", Help: "Time from an event's creation to its mark as sent.", Buckets: waited}))
+	m.revived = telemetry.Register(reg, prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "outbox_revived_total", Help: "Events that died for want of a broker and were made new again."}))
+	for _, result := range []string{resultSuccess, resultFailure, resultDead} {
+		m.published.WithLabelValues(result)
+		m.seconds.WithLabelValues(result)
+	}
+	return m
+}
+
+// attempt counts one.
+func (m *metrics) attempt(result string, took time.Duration) {
+	m.published.WithLabelValues(result).Inc()
+	m.seconds.WithLabelValues(result).Observe(took.Seconds())
+}
+
+// resultOf is the label of a mark.
+func resultOf(m Mark) string {
+	switch m.To {
+	case StatusSent:
+		return resultSuccess
+	case StatusDead:
+		return resultDead
+	case StatusNew, StatusRetrying:
+	}
+	return resultFailure
+}
+
+// scrapeTime bounds what one scrape may ask of the database.
+const scrapeTime = 2 * time.Second
+
+// backlogCollector asks for the backlog when it is scraped, and not more often than every so often.
+type backlogCollector struct {
+	store   *Store
+	log     *slog.Logger
+	now     func() time.Time
+	every   time.Duration
+	backlog *prometheus.Desc
+	oldest  *prometheus.Desc
+
+	mu    sync.Mutex
+	at    time.Time
+	stats Stats
+}
+
+// NewCollector shows outbox_backlog and the age of its oldest event; a figure is at most every old.
+func NewCollector(s *Store, every time.Duration, log *slog.Logger, now func() time.Time) prometheus.Collector {
+	return &backlogCollector{
+		store: s, log: log, now: now, every: every,
+		backlog: prometheus.NewDesc("outbox_backlog", "Events that wait to be sent (NEW and RETRYING), counted up to a million each.", nil, nil),
+		oldest:  prometheus.NewDesc("outbox_oldest_age_seconds", "Age of the oldest event that waits to be sent.", nil, nil),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *backlogCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.backlog
+	ch <- c.oldest
+}
+
+// Collect implements prometheus.Collector; while the database does not answer there are no figures.
+func (c *backlogCollector) Collect(ch chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := c.now(); c.at.IsZero() || now.Sub(c.at) >= c.every {
+		ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
+		defer cancel()
+		stats, err := c.store.Stats(ctx, StatusNew, StatusRetrying)
+		if err != nil {
+			c.log.Debug("outbox: backlog", slog.Any("error", err))
+			c.at = time.Time{}
+			return
+		}
+		c.at, c.stats = now, stats
+	}
+	ch <- prometheus.MustNewConstMetric(c.backlog, prometheus.GaugeValue, float64(c.stats.Backlog()))
+	ch <- prometheus.MustNewConstMetric(c.oldest, prometheus.GaugeValue, c.stats.Oldest.Seconds())
+}

@@ -1,0 +1,2 @@
+-- name: After
+(@now + INTERVAL ? MICROSECOND)

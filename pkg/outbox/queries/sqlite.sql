@@ -1,0 +1,2 @@
+-- name: After
+mw_add(@now, ?)

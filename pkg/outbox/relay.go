@@ -1,0 +1,153 @@
+package outbox
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millweir/millweir/pkg/telemetry"
+)
+
+// maxErrorText is the most characters of an event's last error.
+const maxErrorText = 2000
+
+// Deps are the parts of a relay.
+type Deps struct {
+	Store   *Store
+	Sender  Sender
+	Bell    *Bell // rung when this process wrote events; nil: found by looking
+	Log     *slog.Logger
+	Metrics prometheus.Registerer // nil: counted and not shown
+	Clock   func() time.Time      // with a monotonic reading
+}
+
+// Relay sends events: it leases some, hands them to the broker's client with no lock held, and writes down what became of
+// them in the transaction that leases the next. Any number of relays share one outbox.
+//
+// One that dies between the broker's answer and the mark leaves its events leased; another sends them again after that, and
+// the consumer's claim makes it harmless (design D1).
+type Relay struct {
+	cfg     Config
+	d       Deps
+	metrics *metrics
+	log     *telemetry.Repeated
+	retries *Bell // an event failed: the retry lane looks when it is due
+	news    *Bell // events were revived
+	help    *Bell // a lane found more than it could take
+}
+
+// NewRelay checks its settings.
+func NewRelay(cfg Config, d Deps) (*Relay, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if d.Store == nil || d.Sender == nil || d.Log == nil || d.Clock == nil {
+		return nil, errors.New("outbox: a relay needs a store, a sender, a logger and a clock")
+	}
+	if d.Bell == nil {
+		d.Bell = NewBell()
+	}
+	r := &Relay{
+		cfg: cfg, d: d, metrics: newMetrics(d.Metrics), log: telemetry.NewRepeated(d.Log, time.Minute, d.Clock),
+		retries: NewBell(), news: NewBell(), help: NewBell(),
+	}
+	if d.Metrics != nil {
+		telemetry.Register(d.Metrics, NewCollector(d.Store, cfg.BacklogEvery, d.Log, d.Clock))
+	}
+	return r, nil
+}
+
+// Run sends until ctx ends; then it takes nothing more, waits for the answers that are under way, no longer than StopGrace,
+// and writes them down.
+func (r *Relay) Run(ctx context.Context) error {
+	lanes := []*lane{
+		newLane(r, StatusNew, min(minPause, r.cfg.Interval), r.d.Bell, r.news),
+		newLane(r, StatusRetrying, r.cfg.Interval, r.retries, nil), // it knows when the next is due
+	}
+	for range r.cfg.Lanes - 1 {
+		helper := newLane(r, StatusNew, 0, r.help, nil)
+		helper.helper = true
+		lanes = append(lanes, helper)
+	}
+	var wg sync.WaitGroup
+	for _, l := range lanes {
+		wg.Go(func() { l.run(ctx) })
+	}
+	wg.Go(func() { r.revive(ctx) })
+	wg.Wait()
+	return nil
+}
+
+// revive probes the broker while events are DEAD for want of one, and revives them whenever it answers: not only when it
+// comes back, for another relay may mark one DEAD later, and die.
+func (r *Relay) revive(ctx context.Context) {
+	ticker := time.NewTicker(r.cfg.ProbeEvery)
+	defer ticker.Stop()
+	for {
+		if err := r.reviveOnce(ctx); err != nil && ctx.Err() == nil {
+			r.trouble(ctx, "revive", "outbox: revive events", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// reviveOnce looks, probes and revives all that died before the probe.
+func (r *Relay) reviveOnce(ctx context.Context) error {
+	if any, err := r.d.Store.Revivable(ctx); err != nil || !any {
+		return err
+	}
+	probe, cancel := context.WithTimeout(ctx, r.sendTime())
+	defer cancel()
+	if err := r.d.Sender.Probe(probe); err != nil {
+		return fmt.Errorf("the broker does not answer: %w", err)
+	}
+	total := 0
+	for {
+		n, err := r.d.Store.Revive(ctx, pageRows)
+		total += n
+		if n > 0 {
+			r.metrics.revived.Add(float64(n))
+			r.news.Ring()
+		}
+		if err != nil || n < pageRows {
+			if total > 0 {
+				r.d.Log.InfoContext(ctx, "outbox: the broker answers again, events were revived", slog.Int("events", total))
+			}
+			return err
+		}
+	}
+}
+
+// sendTime is how long one Send may take: its events are leased for longer.
+func (r *Relay) sendTime() time.Duration { return r.cfg.Lease / 2 }
+
+// trouble logs what does not work, one line a kind and minute, and answers the error as it is kept.
+func (r *Relay) trouble(ctx context.Context, kind, message string, err error) string {
+	text := errorText(err)
+	r.log.Log(ctx, slog.LevelWarn, kind, message, slog.String("error", text))
+	return text
+}
+
+// newToken names a lease: 24 characters.
+func newToken() string { return strings.ToLower(rand.Text()[:24]) }
+
+// errorText is an error as it is kept: without secrets, valid text, bounded.
+func errorText(err error) string {
+	text := strings.ToValidUTF8(strings.ReplaceAll(telemetry.Redact(err.Error()), "\x00", ""), "�")
+	if utf8.RuneCountInString(text) <= maxErrorText {
+		return text
+	}
+	return string([]rune(text)[:maxErrorText-1]) + "…"
+}

@@ -1,0 +1,24 @@
+package suite
+
+import (
+	"fmt"
+
+	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/telemetry"
+)
+
+// MQ opens streammq on the process's Redis for an operator's looks and steps, and shows what all topics hold among the figures;
+// nil without REDIS_URL. It is no member of any group.
+func (p *Parts) MQ() (*streammq.MQ, error) {
+	if p.Redis == nil {
+		return nil, nil //nolint:nilnil // there is none, which is no error
+	}
+	cfg := streammq.NewDefaultConfig()
+	cfg.Log = p.Env.Log
+	mq, err := streammq.New(p.Redis, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open streammq: %w", err)
+	}
+	p.watch(telemetry.NewQueueCollector(mq, p.Env.Log))
+	return mq, nil
+}

@@ -1,0 +1,168 @@
+package telemetry
+
+import (
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millweir/millweir/pkg/streammq"
+)
+
+const (
+	labelTopic     = "topic"
+	labelPartition = "partition_id" // "": the whole topic
+	labelGroup     = "group"
+	labelConsumer  = "consumer_id" // the member's stable name, not the one of its start
+	labelResult    = "result"
+)
+
+// QueueMetrics counts what streammq does (contract §8). It implements streammq.Observer.
+// Series of a member are removed when its Run ends.
+type QueueMetrics struct {
+	produced, consumed, acked, retried, dead, events *prometheus.CounterVec
+	handle, ackDelay                                 *prometheus.HistogramVec
+	owned, uncovered, conflicts                      *prometheus.GaugeVec
+
+	series sync.Map // seriesKey → *series: a label lookup for every message would cost more than the message
+}
+
+var _ streammq.Observer = (*QueueMetrics)(nil)
+
+// NewQueueMetrics registers the figures on reg; nil registers nothing. A second one on the same reg counts together with the first.
+func NewQueueMetrics(reg prometheus.Registerer) *QueueMetrics {
+	counter := func(what, help string, labels ...string) *prometheus.CounterVec {
+		return Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "streammq_" + what + "_total", Help: help}, labels))
+	}
+	histogram := func(what, help string, labels ...string) *prometheus.HistogramVec {
+		return Register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "streammq_" + what + "_seconds", Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 4, 10), // 0.5 ms … 131 s
+		}, labels))
+	}
+	gauge := func(what, help string) *prometheus.GaugeVec {
+		return Register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "streammq_" + what, Help: help},
+			[]string{labelTopic, labelGroup, labelConsumer}))
+	}
+	member := []string{labelTopic, labelPartition, labelGroup, labelConsumer}
+	return &QueueMetrics{
+		produced: counter("produced", "Messages added by producers, by result.", labelTopic, labelPartition, labelResult),
+		consumed: counter("consumed", "Messages read for a handler.", member...),
+		acked:    counter("acked", "Entries acknowledged.", member...),
+		retried:  counter("retried", "Entries put off after a failure.", member...),
+		dead:     counter("dead", "Entries that became dead letters.", member...),
+		events: counter("events", "Everything else that happens: dropped, refused, lost, moved, quarantined, trimmed, zombie, healed, replied, …",
+			labelTopic, labelGroup, "kind"),
+		handle:    histogram("handle", "Time of handlers, by their outcome.", append(member, labelResult)...),
+		ackDelay:  histogram("ack_delay", "Time from the first success of a batch to its acknowledgement.", member...),
+		owned:     gauge("partitions_owned", "Partitions that a member owns now."),
+		uncovered: gauge("partitions_uncovered", "Partitions that the caps of all members leave over, as a member saw it last."),
+		conflicts: gauge("pin_conflicts", "Partitions that more than one live member has pinned, as a member saw it last."),
+	}
+}
+
+// seriesKey is where an event happened.
+type seriesKey struct {
+	kind                 streammq.EventKind
+	topic, group, member string
+	partition            int
+	result               string
+}
+
+// series is what one kind of event at one place counts; nil fields are not of that kind.
+type series struct {
+	counter prometheus.Counter
+	time    prometheus.Observer
+}
+
+// Observe implements streammq.Observer.
+func (q *QueueMetrics) Observe(e streammq.Event) {
+	switch e.Kind {
+	case streammq.EventOwned:
+		state(q.owned, e)
+		return
+	case streammq.EventUnowned:
+		state(q.uncovered, e)
+		return
+	case streammq.EventPinConflict:
+		state(q.conflicts, e)
+		return
+	case streammq.EventLeft:
+		q.forget(e)
+		return
+	default:
+	}
+	key := seriesKey{kind: e.Kind, topic: e.Topic, group: e.Group, member: e.Member, partition: e.Partition, result: resultOf(e)}
+	found, ok := q.series.Load(key)
+	if !ok {
+		found, _ = q.series.LoadOrStore(key, q.open(key))
+	}
+	s, _ := found.(*series) // nothing else is in there
+	if s.counter != nil {
+		s.counter.Add(float64(e.Count))
+	}
+	if s.time != nil && e.Count > 0 {
+		s.time.Observe(e.Took.Seconds())
+	}
+}
+
+// state notes what is so now.
+func state(g *prometheus.GaugeVec, e streammq.Event) {
+	g.WithLabelValues(e.Topic, e.Group, e.Member).Set(float64(e.Count))
+}
+
+// resultOf is the label result of an event.
+func resultOf(e streammq.Event) string {
+	switch {
+	case e.Kind == streammq.EventHandled:
+		return string(e.Outcome)
+	case e.Err != nil:
+		return "failure"
+	}
+	return "success"
+}
+
+// open finds the series of a key.
+func (q *QueueMetrics) open(k seriesKey) *series {
+	partition := partitionLabel(k.partition)
+	switch k.kind {
+	case streammq.EventProduced:
+		return &series{counter: q.produced.WithLabelValues(k.topic, partition, k.result)}
+	case streammq.EventConsumed:
+		return &series{counter: q.consumed.WithLabelValues(k.topic, partition, k.group, k.member)}
+	case streammq.EventHandled:
+		return &series{time: q.handle.WithLabelValues(k.topic, partition, k.group, k.member, k.result)}
+	case streammq.EventAcked:
+		return &series{
+			counter: q.acked.WithLabelValues(k.topic, partition, k.group, k.member),
+			time:    q.ackDelay.WithLabelValues(k.topic, partition, k.group, k.member),
+		}
+	case streammq.EventRetried:
+		return &series{counter: q.retried.WithLabelValues(k.topic, partition, k.group, k.member)}
+	case streammq.EventDead:
+		return &series{counter: q.dead.WithLabelValues(k.topic, partition, k.group, k.member)}
+	default:
+		return &series{counter: q.events.WithLabelValues(k.topic, k.group, string(k.kind))}
+	}
+}
+
+// partitionLabel is empty for the whole topic.
+func partitionLabel(n int) string {
+	if n < 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+// forget removes what a member that left has counted under its name.
+func (q *QueueMetrics) forget(e streammq.Event) {
+	gone := prometheus.Labels{labelTopic: e.Topic, labelGroup: e.Group, labelConsumer: e.Member}
+	q.series.Range(func(key, _ any) bool {
+		if k, ok := key.(seriesKey); ok && k.topic == e.Topic && k.group == e.Group && k.member == e.Member {
+			q.series.Delete(key)
+		}
+		return true
+	})
+	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{q.consumed, q.acked, q.retried, q.dead, q.handle, q.ackDelay, q.owned, q.uncovered, q.conflicts} {
+		v.DeletePartialMatch(gone)
+	}
+}

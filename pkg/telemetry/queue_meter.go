@@ -1,0 +1,104 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/millweir/millweir/pkg/streammq"
+)
+
+// QueueMeter counts what streammq does as OTel metrics, by the messaging conventions where they have a name, for programs that
+// export those instead of a Prometheus page. It implements streammq.Observer.
+type QueueMeter struct {
+	sent, consumed, acked, retried, dead, events metric.Int64Counter
+	process                                      metric.Float64Histogram
+	owned, uncovered, conflicts                  metric.Int64Gauge
+}
+
+var _ streammq.Observer = (*QueueMeter)(nil)
+
+// NewQueueMeter makes the instruments. Its errors are the provider's.
+func NewQueueMeter(p metric.MeterProvider) (*QueueMeter, error) {
+	meter := p.Meter(queueScope)
+	var errs []error
+	counter := func(name, unit, help string) metric.Int64Counter {
+		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(help))
+		errs = append(errs, err)
+		return c
+	}
+	gauge := func(name, help string) metric.Int64Gauge {
+		g, err := meter.Int64Gauge(name, metric.WithUnit("{partition}"), metric.WithDescription(help))
+		errs = append(errs, err)
+		return g
+	}
+	process, err := meter.Float64Histogram("messaging.process.duration", metric.WithUnit("s"), metric.WithDescription("Time of handlers."))
+	q := &QueueMeter{
+		sent:      counter("messaging.client.sent.messages", "{message}", "Messages added by producers."),
+		consumed:  counter("messaging.client.consumed.messages", "{message}", "Messages read for a handler."),
+		acked:     counter("streammq.acked", "{message}", "Entries acknowledged."),
+		retried:   counter("streammq.retried", "{message}", "Entries put off after a failure."),
+		dead:      counter("streammq.dead", "{message}", "Entries that became dead letters."),
+		events:    counter("streammq.events", "{event}", "Everything else that happens, by its kind."),
+		process:   process,
+		owned:     gauge("streammq.partitions.owned", "Partitions that a member owns now."),
+		uncovered: gauge("streammq.partitions.uncovered", "Partitions that the caps of all members leave over."),
+		conflicts: gauge("streammq.pin.conflicts", "Partitions that more than one live member has pinned."),
+	}
+	return q, errors.Join(append(errs, err)...)
+}
+
+// Observe implements streammq.Observer.
+func (q *QueueMeter) Observe(e streammq.Event) {
+	ctx := context.Background() // an event has none: what is counted is no part of a trace
+	n, where := int64(e.Count), metric.WithAttributeSet(attribute.NewSet(placeOf(e)...))
+	switch e.Kind {
+	case streammq.EventProduced:
+		q.sent.Add(ctx, n, where)
+	case streammq.EventConsumed:
+		q.consumed.Add(ctx, n, where)
+	case streammq.EventHandled:
+		q.process.Record(ctx, e.Took.Seconds(), where)
+	case streammq.EventAcked:
+		q.acked.Add(ctx, n, where)
+	case streammq.EventRetried:
+		q.retried.Add(ctx, n, where)
+	case streammq.EventDead:
+		q.dead.Add(ctx, n, where)
+	case streammq.EventOwned:
+		q.owned.Record(ctx, n, where)
+	case streammq.EventUnowned:
+		q.uncovered.Record(ctx, n, where)
+	case streammq.EventPinConflict:
+		q.conflicts.Record(ctx, n, where)
+	case streammq.EventLeft:
+		for _, g := range []metric.Int64Gauge{q.owned, q.uncovered, q.conflicts} {
+			g.Record(ctx, 0, where) // a series cannot be taken back
+		}
+	default:
+		q.events.Add(ctx, n, where, metric.WithAttributes(attribute.String("streammq.event", string(e.Kind))))
+	}
+}
+
+// placeOf are the attributes of an event; error.type is the result of a failed publish, and the outcome of a failed run.
+func placeOf(e streammq.Event) []attribute.KeyValue {
+	kvs := destination(e.Topic)
+	if e.Partition >= 0 {
+		kvs = append(kvs, partitionOf(e.Partition))
+	}
+	if e.Group != "" {
+		kvs = append(kvs, attribute.String("messaging.consumer.group.name", e.Group))
+	}
+	if e.Member != "" {
+		kvs = append(kvs, attribute.String("messaging.client.id", e.Member))
+	}
+	switch {
+	case e.Kind == streammq.EventHandled && e.Outcome != streammq.OutcomeSuccess && e.Outcome != streammq.OutcomeSettled:
+		kvs = append(kvs, attribute.String("error.type", string(e.Outcome)))
+	case e.Kind == streammq.EventProduced && e.Err != nil:
+		kvs = append(kvs, attribute.String("error.type", resultOf(e)))
+	}
+	return kvs
+}
