@@ -31,6 +31,19 @@ const (
 	codeDocumentNotFound  = "DOCUMENT_NOT_FOUND"
 	codeBaseNotFound      = "KNOWLEDGE_BASE_NOT_FOUND"
 	codeAPIKeyNotFound    = "API_KEY_NOT_FOUND"
+	codeEventNotFound     = "EVENT_NOT_FOUND"
+	codeEventNotDead      = "EVENT_NOT_DEAD"
+	codeLetterNotFound    = "LETTER_NOT_FOUND"
+	codeLetterUnreadable  = "LETTER_UNREADABLE"
+	codeLetterIsRow       = "LETTER_IS_A_ROW"
+	codeNoLetterStream    = "NO_DEAD_LETTER_STREAM"
+	codeLetterReplayed    = "LETTER_REPLAYED"
+	codeTopicNotFound     = "TOPIC_NOT_FOUND"
+	codeGroupNotFound     = "GROUP_NOT_FOUND"
+	codeGroupLive         = "GROUP_HAS_MEMBERS"
+	codeMessageNotFound   = "MESSAGE_NOT_FOUND"
+	codeOtherLayout       = "OTHER_KEY_LAYOUT"
+	codeQueueData         = "QUEUE_DATA_UNREADABLE"
 	codeMethodNotAllowed  = "METHOD_NOT_ALLOWED"
 	codeRequestTimeout    = "REQUEST_TIMEOUT"
 	codeBaseExists        = "KNOWLEDGE_BASE_EXISTS"
@@ -48,6 +61,7 @@ const (
 	codeInternal          = "INTERNAL"
 	codeBacklogFull       = "BACKLOG_FULL"
 	codeUnavailable       = "UNAVAILABLE"
+	codeQueueUnavailable  = "QUEUE_UNAVAILABLE"
 	codeOutcomeUnknown    = "OUTCOME_UNKNOWN"
 	codeStopping          = "SHUTTING_DOWN"
 	codeTooManyStreams    = "TOO_MANY_STREAMS"
@@ -88,10 +102,23 @@ var kinds = map[string]errorKind{
 	codeDocumentNotFound: {http.StatusNotFound, "There is no such document.", "Check the id; only documents of your own can be seen, and deleted ones are gone."},
 	codeBaseNotFound:     {http.StatusNotFound, "There is no such knowledge base.", "Check the id or name; GET /api/knowledge/bases lists yours."},
 	codeAPIKeyNotFound:   {http.StatusNotFound, "There is no such API key.", "GET /internal/keys lists the keys with their ids."},
+	codeEventNotFound:    {http.StatusNotFound, "There is no such event.", "GET /internal/outbox/events lists them; sent ones are removed after OUTBOX_RETENTION_HOURS."},
+	codeLetterNotFound:   {http.StatusNotFound, "There is no such dead letter.", "GET /internal/dlq lists them; a replayed or dropped one is gone."},
+	codeTopicNotFound:    {http.StatusNotFound, "There is no such topic.", "GET /internal/mq/topics lists them; a single stream is named by its key and kind=stream."},
+	codeGroupNotFound:    {http.StatusNotFound, "There is no such group.", "GET /internal/mq/topics/{topic}/groups lists them."},
+	codeMessageNotFound:  {http.StatusNotFound, "The message is not known.", "Statuses are kept for three days, and only by topics that were made with them; check the UUID."},
+	codeNoLetterStream:   {http.StatusNotFound, "There is no dead letter stream here.", "Ask for source=kafka or source=table: the rows with status DEAD. INGEST_REDIS_DLQ_STREAM_KEY names the stream, REDIS_URL its server."},
 	codeMethodNotAllowed: {http.StatusMethodNotAllowed, "This address does not answer that method.", "Use one of the methods in the Allow header."},
 	codeRequestTimeout:   {http.StatusRequestTimeout, "The body did not arrive in time.", "Send the request again on a steadier connection."},
 
 	codeBaseExists:                 {http.StatusConflict, "A knowledge base of this name exists.", "Use it, or choose another name."},
+	codeEventNotDead:               {http.StatusConflict, "The event is not DEAD.", "Nothing needs to be done: it is sent, or will be."},
+	codeLetterUnreadable:           {http.StatusConflict, "The letter is a delivery that could not be read, and names no task.", "Look at its fields (raw), mend who wrote it, then drop it."},
+	codeLetterReplayed:             {http.StatusConflict, "The letter was replayed before.", "Nothing needs to be done; drop it when it is not wanted any more."},
+	codeGroupLive:                  {http.StatusConflict, "The group has live members.", "Stop them, or wait until their leases are over, or send force=true."},
+	codeOtherLayout:                {http.StatusConflict, "The topic was written with another layout of keys.", "Use a service that is configured for that layout (one Redis or a cluster)."},
+	codeQueueData:                  {http.StatusConflict, "What Redis holds there is not of this queue.", "Look at the key with redis-cli; something else writes to it."},
+	codeLetterIsRow:                {http.StatusConflict, "The letter is a row with status DEAD; there is no entry to drop.", "Replay it, or delete its document."},
 	codeBaseNotEmpty:               {http.StatusConflict, "The knowledge base holds documents.", "Delete them first, or send cascade=true to delete them with it."},
 	codeKeyInUse:                   {http.StatusConflict, "A request with this Idempotency-Key is still being received.", "Wait for its answer, or send this one again in a moment."},
 	taskstate.CodeNotReplayable:    {http.StatusConflict, "The task is in a state in which it cannot be run again.", "Wait for it, or send the document again with force=true."},
@@ -109,6 +136,7 @@ var kinds = map[string]errorKind{
 	codeInternal:                   {http.StatusInternalServerError, "Something went wrong on our side.", "Try again; if it stays, give the operator the requestId."},
 	codeBacklogFull:                {http.StatusServiceUnavailable, "Too much work is waiting.", "Wait for the seconds in Retry-After."},
 	codeUnavailable:                {http.StatusServiceUnavailable, "The database does not answer.", "Try again in a moment; an operator sees the cause in /readyz."},
+	codeQueueUnavailable:           {http.StatusServiceUnavailable, "The queue's server does not answer.", "Try again in a moment; an operator sees the cause in /readyz."},
 	codeOutcomeUnknown:             {http.StatusServiceUnavailable, "The database went away before it answered; the change may have been made.", "Send the request again; with an Idempotency-Key nothing is done twice."},
 	codeStopping:                   {http.StatusServiceUnavailable, "The service is stopping.", "Send the request again; another instance will answer."},
 	codeTooManyStreams:             {http.StatusServiceUnavailable, "Too many event streams are open.", "Close some, or poll the task instead."},

@@ -85,7 +85,7 @@ func harmlessID(id string) bool {
 	}
 	for i := range len(id) {
 		b := id[i]
-		if (b < '0' || b > '9') && (b < 'a' || b > 'z') && (b < 'A' || b > 'Z') && b != '-' && b != '_' {
+		if (b < '0' || b > '9') && (b < 'a' || b > 'z') && (b < 'A' || b > 'Z') && b != '-' && b != '_' && b != ':' {
 			return false
 		}
 	}

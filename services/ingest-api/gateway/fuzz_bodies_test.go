@@ -26,7 +26,7 @@ func FuzzJSONBodies(f *testing.F) {
 		for _, seed := range []string{
 			``, `{}`, `null`, `[]`, `{"query":"dead letter","k":5}`, `{"query":"x","knowledgeBase":"default","k":-1}`, `{"name":"notes"}`,
 			`{"name":"../x","description":"\u0000"}`, `{"userId":"u","scopes":["read"],"name":"n","expiresAt":"2030-01-01T00:00:00Z"}`,
-			`{"reason":"because"}`, `{"query":1e400}`, `{"query":"a","query":"b"}`, `{"k":99999999999999999999}`, "{\"name\":\"\xff\"}", `{"name":"a"}{`,
+			`{"reason":"because"}`, `{"all":true,"limit":1,"perSecond":9,"dryRun":true}`, `{"task":"t","failedAfter":"2026-01-01T00:00:00Z","cursor":"x"}`, `{"query":1e400}`, `{"query":"a","query":"b"}`, `{"k":99999999999999999999}`, "{\"name\":\"\xff\"}", `{"name":"a"}{`,
 		} {
 			f.Add(uint8(i), []byte(seed))
 		}
@@ -35,7 +35,7 @@ func FuzzJSONBodies(f *testing.F) {
 		b := *shared
 		b.t = t
 		target := targets[int(which)%len(targets)]
-		path := strings.NewReplacer(":taskId", bodyID, ":documentId", bodyID, ":base", bodyID, ":keyId", bodyID).Replace(target[1])
+		path := strings.NewReplacer(":taskId", bodyID, ":documentId", bodyID, ":base", bodyID, ":keyId", bodyID, ":eventId", bodyID, ":letterId", bodyID, ":topic", bodyID, ":group", "g").Replace(target[1])
 		require.NotContains(t, path, ":", "a parameter without a value")
 		for _, who := range []string{ada, operator} {
 			w := httptest.NewRecorder()

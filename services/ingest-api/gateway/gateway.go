@@ -20,6 +20,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/ratelimit"
+	"github.com/millweir/millweir/pkg/streammq"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -48,6 +49,8 @@ type AuditLog interface {
 	Tried(e audit.Event)
 	// Note answers what writes an event in the transaction of the change that it is about.
 	Note(e audit.Event) taskstate.TxFunc
+	// Write writes an event at once, before a step outside the database.
+	Write(ctx context.Context, e audit.Event) error
 	// List reads events, the newest first.
 	List(ctx context.Context, q audit.Query) ([]audit.Event, error)
 }
@@ -64,6 +67,9 @@ type Deps struct {
 	Auth       Authenticator
 	Keys       KeyAdmin              // nil: /internal/keys answers 404
 	Audit      AuditLog              // nil: nothing is noted, /internal/audit answers 404
+	Outbox     Outbox                // nil: /internal/outbox answers 404
+	MQ         *streammq.MQ          // nil: /internal/mq and /internal/dlq/topics answer 404
+	Letters    Letters               // nil: /internal/dlq answers 404
 	Limiter    ratelimit.Limiter     // of uploads; nil: a local one of the configured limit
 	Logins     ratelimit.Limiter     // of failed logins; nil: a local one of the configured limit
 	Readiness  Readiness             // nil: always ready while it serves

@@ -15,7 +15,11 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/dlq"
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/outbox"
+	"github.com/millweir/millweir/pkg/streammq"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -85,6 +89,26 @@ func sentinels() []struct {
 		{ingest.ErrDocumentNotFound, codeDocumentNotFound},
 		{ingest.ErrBaseNotFound, codeBaseNotFound},
 		{auth.ErrKeyNotFound, codeAPIKeyNotFound},
+		{outbox.ErrNotFound, codeEventNotFound},
+		{outbox.ErrNotDead, codeEventNotDead},
+		{dlq.ErrBadCursor, codeBadCursor}, // before what it wraps
+		{dlq.ErrNotFound, codeLetterNotFound},
+		{dlq.ErrUnreadable, codeLetterUnreadable},
+		{dlq.ErrNoEntry, codeLetterIsRow},
+		{dlq.ErrNoStream, codeNoLetterStream},
+		{streammq.ErrUnknownTopic, codeTopicNotFound},
+		{streammq.ErrTopicName, codeTopicNotFound},
+		{streammq.ErrGroupName, codeGroupNotFound},
+		{streammq.ErrGroupLive, codeGroupLive},
+		{streammq.ErrReplayed, codeLetterReplayed},
+		{streammq.ErrPartition, codeInvalidParameter},
+		{streammq.ErrEntryID, codeInvalidParameter},
+		{streammq.ErrStreamKey, codeInvalidParameter},
+		{streammq.ErrLayout, codeOtherLayout},
+		{streammq.ErrUnavailable, codeQueueUnavailable},
+		{streammq.ErrFull, codeQueueUnavailable},
+		{streammq.ErrMalformed, codeQueueData},
+		{streammq.ErrNotFound, codeNotFound},
 		{ingest.ErrBadTitle, codeInvalidField},
 		{ingest.ErrBadBaseName, codeInvalidField},
 		{ingest.ErrBaseExists, codeBaseExists},
@@ -99,6 +123,7 @@ func sentinels() []struct {
 		{ingest.ErrDocumentDeleted, codeDocumentDeleted},
 		{auth.ErrInvalidKey, codeUnauthenticated},
 		{taskstate.ErrUnavailable, codeUnavailable},
+		{ingestq.ErrUnavailable, codeQueueUnavailable},
 		{os.ErrDeadlineExceeded, codeRequestTimeout},
 		{io.ErrUnexpectedEOF, codeIncompleteBody},
 		{context.DeadlineExceeded, codeTimeout},
@@ -115,6 +140,10 @@ func classify(err error) *apiError {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return &apiError{code: codeTooLarge, cause: err, message: fmt.Sprintf("the request is larger than %d bytes", tooLarge.Limit)}
+	}
+	var letter *dlq.StateError
+	if errors.As(err, &letter) {
+		return &apiError{code: taskstate.CodeNotReplayable, status: letter.Status, cause: err, message: letter.Error()}
 	}
 	var refused *taskstate.RefusedError
 	if errors.As(err, &refused) {
@@ -134,7 +163,7 @@ func classify(err error) *apiError {
 
 // ownWords are the application's words on a field that it refuses: they name it and its limit. Empty for other errors.
 func ownWords(err error) string {
-	for _, field := range []error{ingest.ErrBadTitle, ingest.ErrBadBaseName} {
+	for _, field := range []error{ingest.ErrBadTitle, ingest.ErrBadBaseName, streammq.ErrPartition, streammq.ErrEntryID, streammq.ErrStreamKey, streammq.ErrGroupLive} {
 		if errors.Is(err, field) {
 			return cut(err.Error(), maxQueryChars)
 		}

@@ -31,10 +31,11 @@ import (
 // Only workers are missing: tasks stay as people move them.
 type site struct {
 	*bench
-	parts *suite.Parts
-	keys  *auth.Keys
-	trail *audit.Log
-	dir   string
+	shared suite.Shared
+	parts  *suite.Parts
+	keys   *auth.Keys
+	trail  *audit.Log
+	dir    string
 }
 
 func newSite(t testing.TB, change ...func(*Config, *Deps)) *site {
@@ -61,14 +62,16 @@ func newSite(t testing.TB, change ...func(*Config, *Deps)) *site {
 	require.NoError(t, err)
 	app, err := parts.Application(shared, 1<<20)
 	require.NoError(t, err)
+	mq, err := parts.MQ()
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- process.RunAll(ctx, app.Services()...) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
 
-	s := &site{parts: parts, keys: auth.New(parts.Store, env.Log, time.Now), trail: audit.New(parts.Store, env.Log), dir: dir}
+	s := &site{shared: shared, parts: parts, keys: auth.New(parts.Store, env.Log, time.Now), trail: audit.New(parts.Store, env.Log), dir: dir}
 	s.bench = newBench(t, append([]func(*Config, *Deps){func(_ *Config, d *Deps) {
-		d.Service, d.Auth, d.Keys, d.Audit = app, s.keys, s.keys, s.trail
+		d.Service, d.Auth, d.Keys, d.Audit, d.Letters, d.MQ = app, s.keys, s.keys, s.trail, parts.Letters(shared, app), mq
 		d.Metrics = process.MetricsHandler(env)
 	}}, change...)...)
 	s.svc, s.people, s.bench.trail = nil, nil, nil // there is nothing fake

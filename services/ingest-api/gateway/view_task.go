@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -120,11 +121,35 @@ type explainView struct {
 	NextAt      *string          `json:"nextAt"`
 	Now         string           `json:"now"` // the database's clock, which judges the times above
 	LastChanges []transitionView `json:"lastChanges"`
+	Event       *carrierView     `json:"event"` // of the outbox, while it carries the delivery of a QUEUED task
+}
+
+// carrierView is the event that carries a delivery.
+type carrierView struct {
+	ID           string        `json:"id"`
+	Status       outbox.Status `json:"status"`
+	Cause        outbox.Cause  `json:"cause"`
+	AttemptCount int           `json:"attemptCount"`
+	NextRetryAt  *string       `json:"nextRetryAt"`
+	LastError    *string       `json:"lastError"`
+	CreatedAt    string        `json:"createdAt"`
+	SentAt       *string       `json:"sentAt"`
+}
+
+func viewCarrier(e *outbox.Event) *carrierView {
+	if e == nil {
+		return nil
+	}
+	return &carrierView{
+		ID: e.ID, Status: e.Status, Cause: e.Cause, AttemptCount: e.AttemptCount, NextRetryAt: optionalTime(e.NextRetryAt),
+		LastError: optional(e.LastError), CreatedAt: formatTime(e.CreatedAt), SentAt: optionalTime(e.SentAt),
+	}
 }
 
 func viewExplanation(e ingest.Explanation) explainView {
 	return explainView{
-		Task: viewTask(e.Task), Text: e.Words, Holder: optional(e.Holder), HeldUntil: optionalTime(e.HeldUntil),
+		Event: viewCarrier(e.Event),
+		Task:  viewTask(e.Task), Text: e.Words, Holder: optional(e.Holder), HeldUntil: optionalTime(e.HeldUntil),
 		Delivery: optional(e.Delivery), Next: optional(e.Next), NextAt: optionalTime(e.NextAt), Now: formatTime(e.Now),
 		LastChanges: views(e.LastChanges, viewTransition),
 	}

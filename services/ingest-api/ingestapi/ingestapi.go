@@ -10,6 +10,8 @@
 //	rename, fsync        the same                           the same
 //	commit               a QUEUED row without a delivery    the horizon sweep adds it
 //	XADD                 row and delivery, no answer        the client's retry with its Idempotency-Key gets the same task
+//
+// On the Kafka road the delivery is an event of that very transaction: there is no row without one.
 package ingestapi
 
 import (
@@ -22,6 +24,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/auth/token"
+	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/ratelimit"
 	"github.com/millweir/millweir/pkg/ratelimit/redislimit"
@@ -67,9 +70,14 @@ func Services(ctx context.Context, p *suite.Parts, cfg *Config) (services []proc
 	if err != nil {
 		return nil, "", err
 	}
+	mq, err := p.MQ()
+	if err != nil {
+		return nil, "", err
+	}
 	p.Env.Ready.Register("schema", p.CheckSchema)
 	server, err := gateway.NewServer(ctx, cfg.HTTP, gateway.Deps{
-		Service: app, Auth: callers, Keys: keys, Audit: trail, Limiter: uploads(p, cfg), Logins: logins(p, cfg), Readiness: p.Env.Ready,
+		Service: app, Auth: callers, Keys: keys, Audit: trail, Outbox: outbox.NewStore(p.Store), Letters: p.Letters(cfg.Shared, app), MQ: mq,
+		Limiter: uploads(p, cfg), Logins: logins(p, cfg), Readiness: p.Env.Ready,
 		Metrics: process.MetricsHandler(p.Env), Registerer: p.Env.Metrics, Tracer: otel.GetTracerProvider(),
 		Logger: p.Env.Log, Version: p.Env.Version,
 	})
@@ -105,7 +113,10 @@ func logins(p *suite.Parts, cfg *Config) ratelimit.Limiter {
 	return limiter(p, "ratelimit:login:", cfg.HTTP.LoginLimit())
 }
 
-// limiter counts in Redis for all gateways together, and alone while Redis is away.
+// limiter counts in Redis for all gateways together, and alone while Redis is away or not set.
 func limiter(p *suite.Parts, prefix string, limit ratelimit.Limit) ratelimit.Limiter {
+	if p.Redis == nil {
+		return ratelimit.NewLocal(limit, time.Now)
+	}
 	return ratelimit.NewFallback(redislimit.New(p.Redis, prefix, limit), ratelimit.NewLocal(limit, time.Now), p.Env.Log, time.Now)
 }

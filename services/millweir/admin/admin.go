@@ -25,10 +25,11 @@ import (
 // Commands lists the verbs.
 func Commands() []cli.Command {
 	return []cli.Command{
-		{Name: "dev", Args: "[--data DIR] [--addr HOST:PORT] [--queue redis]", Summary: "run everything in one process", Run: nil},
+		{Name: "dev", Args: "[--data DIR] [--addr HOST:PORT] [--queue redis|kafka]", Summary: "run everything in one process", Run: nil},
 		{Name: "migrate up", Args: "[--env-file FILE]", Summary: "bring the database's schema up to date", Run: migrateUp},
 		{Name: "migrate status", Args: "[--env-file FILE]", Summary: "say which migrations were applied", Run: migrateStatus},
 		{Name: "fsck", Args: "[--history [--rest]] [--repair --yes] [--effects FILE] [--client FILE [--whole]] [--acks FILE] [--logs FILE…] [--server URL]", Summary: "check rows, files, vectors and dead letters, or the whole log (see deploy/docs/fsck.md)", Run: check},
+		{Name: "kafka init", Args: "[--partitions 12] [--replication N] [--retention 168h] [--env-file FILE]", Summary: "make the topics of deliveries and dead letters", Run: kafkaInit},
 		{Name: "timeline renew", Args: "--yes", Summary: "after a restore: believe no claim from before (see deploy/docs/runbook.md)", Run: timelineRenew},
 		{Name: "keys create", Args: "--user ID [--role user|operator] [--scopes read,write] [--name TEXT] [--ttl 720h]", Summary: "make an API key and show it once", Run: keysCreate},
 		{Name: "keys list", Args: "", Summary: "list API keys", Run: keysList},

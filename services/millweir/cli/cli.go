@@ -82,7 +82,7 @@ func IsTerminal(f *os.File) bool {
 
 // Commands lists the verbs that need nothing but a gateway.
 func Commands() []Command {
-	return []Command{
+	return append([]Command{
 		{"submit", "FILE… [--kb NAME] [--title TEXT] [--wait] [--force]", "take documents in", submit},
 		{"tasks list", "[--status DEAD,RETRYING] [--kb NAME] [--limit N]", "list tasks, newest first", tasksList},
 		{"tasks get", "ID", "show a task", tasksGet},
@@ -90,8 +90,15 @@ func Commands() []Command {
 		{"tasks retry", "ID…", "run tasks again now", tasksRetry},
 		{"tasks cancel", "ID… [--yes]", "withdraw tasks", tasksCancel},
 		{"tasks explain", "ID", "say where a task is and what happens next", tasksExplain},
+		{"outbox list", "[--state DEAD] [--cause REFUSED] [--topic T] [--task ID] [--limit N]", "list events of the Kafka road, newest first", outboxList},
+		{"outbox requeue", "ID… | --all [--cause REFUSED] [--topic T] [--yes]", "send DEAD events again", outboxRequeue},
+		{"outbox stats", "", "count the events of the Kafka road", outboxStats},
+		{"dlq list", "[--topic T | --stream KEY] [--task ID] [--error TEXT] [--failed-after T] [--failed-before T] [--source S] [--limit N]", "list dead letters with what their tasks are now, newest first; of a topic oldest first", dlqList},
+		{"dlq get", "LETTER [--topic T | --stream KEY]", "show a dead letter", dlqGet},
+		{"dlq replay", "LETTER… | --all [--task ID] [--error TEXT] … [--topic T | --stream KEY] [--per-second N] [--dry-run] [--yes]", "run dead tasks, or messages of a topic, again, each once", dlqReplay},
+		{"dlq drop", "LETTER… | --all [--task ID] [--error TEXT] … [--topic T | --stream KEY] [--dry-run] [--yes]", "remove dead letters; the tasks stay DEAD", dlqDrop},
 		{"search", "QUERY [--kb NAME] [--top N]", "find segments", search},
-	}
+	}, mqCommands()...)
 }
 
 // Run finds the verb in args, runs it and answers the exit code.

@@ -1,4 +1,4 @@
-// Package dev runs the whole suite in one process on embedded parts: SQLite, an in-process Redis, vectors on disk.
+// Package dev runs the whole suite in one process on embedded parts: SQLite, an in-process Redis or Kafka, vectors on disk.
 // What is set in the environment wins over the embedded part (design D16).
 package dev
 
@@ -12,7 +12,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/millweir/millweir/pkg/ingestq/kafkaq"
+	kafka "github.com/millweir/millweir/pkg/ingestq/kafkaq/embedded"
 	"github.com/millweir/millweir/pkg/ingestq/redisq/embedded"
+	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/suite"
 	"github.com/millweir/millweir/services/ingest-api/gateway"
@@ -21,9 +24,10 @@ import (
 
 // Config are the settings of all services together.
 type Config struct {
-	Worker suite.Worker
-	HTTP   gateway.Config
-	Tokens ingestapi.Tokens
+	Worker     suite.Worker
+	Publishing suite.Publishing
+	HTTP       gateway.Config
+	Tokens     ingestapi.Tokens
 }
 
 // Validate joins the problems of all parts.
@@ -62,8 +66,8 @@ func parse(args []string) (options, error) {
 		}
 		*to = value
 	}
-	if o.queue != "" && o.queue != "redis" {
-		return o, fmt.Errorf("--queue %s: allowed is redis", o.queue)
+	if o.queue != "" && o.queue != suite.QueueRedis && o.queue != suite.QueueKafka {
+		return o, fmt.Errorf("--queue %s: allowed is redis|kafka", o.queue)
 	}
 	return o, nil
 }
@@ -129,7 +133,7 @@ func loadEnvFile(o *options) error {
 	return nil
 }
 
-// defaults sets what is not set to the embedded parts under the data folder, and starts the in-process Redis.
+// defaults sets what is not set to the embedded parts under the data folder, and starts the in-process queue.
 func defaults(o options) (stop func(), err error) {
 	if err := os.MkdirAll(o.data, 0o750); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
@@ -146,12 +150,21 @@ func defaults(o options) (stop func(), err error) {
 	if os.Getenv("CHROMA_BASE_URL") == "" {
 		set["VECTOR_STORE"] = "embedded"
 	}
-	if os.Getenv("REDIS_URL") == "" {
-		url, stopRedis, err := embedded.Start()
-		if err != nil {
-			return nil, err
+	if o.queue != "" {
+		if err := os.Setenv("INGEST_QUEUE", o.queue); err != nil {
+			return stop, err
 		}
-		set["REDIS_URL"], stop = url, stopRedis
+	}
+	name, start := "REDIS_URL", embedded.Start
+	if os.Getenv("INGEST_QUEUE") == suite.QueueKafka {
+		name, start = "KAFKA_BOOTSTRAP_SERVERS", startKafka
+	}
+	if os.Getenv(name) == "" {
+		address, stopQueue, err := start()
+		if err != nil {
+			return stop, err
+		}
+		set[name], stop = address, stopQueue
 	}
 	if o.addr != "" {
 		if err := os.Setenv("HTTP_ADDR", o.addr); err != nil {
@@ -169,6 +182,26 @@ func defaults(o options) (stop func(), err error) {
 	return stop, nil
 }
 
+// kafkaPartitions are those of the in-process Kafka: enough to see that there are some.
+const kafkaPartitions = 4
+
+// startKafka serves Kafka in this process, with the topics of deliveries and dead letters.
+func startKafka() (bootstrap string, stop func(), err error) {
+	broker, err := kafka.Start()
+	if err != nil {
+		return "", nil, err
+	}
+	topic := os.Getenv("INGEST_KAFKA_TOPIC")
+	if topic == "" {
+		topic = kafkaq.DefaultTopic
+	}
+	if err := errors.Join(broker.Topic(topic, kafkaPartitions), broker.Topic(outbox.DLQTopic(topic), 1)); err != nil {
+		broker.Stop()
+		return "", nil, err
+	}
+	return broker.Bootstrap(), broker.Stop, nil
+}
+
 // body migrates the database and runs every service over one set of parts.
 func body(ctx context.Context, env *process.Env, cfg *Config) error {
 	parts, err := suite.Open(ctx, env, cfg.Worker.Shared)
@@ -182,6 +215,13 @@ func body(ctx context.Context, env *process.Env, cfg *Config) error {
 	services, err := parts.Worker(&cfg.Worker, suite.RoleAll)
 	if err != nil {
 		return err
+	}
+	if cfg.Worker.Shared.Queue.Kind == suite.QueueKafka {
+		relay, err := parts.Relay(cfg.Publishing)
+		if err != nil {
+			return err
+		}
+		services = append(services, relay)
 	}
 	api, addr, err := ingestapi.Services(ctx, parts, &ingestapi.Config{Shared: cfg.Worker.Shared, HTTP: cfg.HTTP, Tokens: cfg.Tokens})
 	if err != nil {

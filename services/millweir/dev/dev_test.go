@@ -50,7 +50,7 @@ func (o *output) Write(b []byte) (int, error) {
 // start runs the all-in-one over a data folder until the returned stop, which answers its exit code.
 func start(t *testing.T, data string) (url string, stop func() int) {
 	t.Helper()
-	for _, name := range []string{"UPLOAD_DIR", "VECTOR_DIR", "VECTOR_STORE", "AUTH_MODE", "DATABASE_URL", "REDIS_URL", "HTTP_ADDR", "OPERATOR_ADDR"} {
+	for _, name := range []string{"UPLOAD_DIR", "VECTOR_DIR", "VECTOR_STORE", "AUTH_MODE", "DATABASE_URL", "REDIS_URL", "INGEST_QUEUE", "KAFKA_BOOTSTRAP_SERVERS", "HTTP_ADDR", "OPERATOR_ADDR"} {
 		t.Setenv(name, "") // restores it after the test
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -160,7 +160,7 @@ func TestTwoOverOneDataFolderAreRefused(t *testing.T) {
 }
 
 func TestBadFlagsAndSettingsAreExit2(t *testing.T) {
-	for _, args := range [][]string{{"--data"}, {"--queue", "kafka"}, {"--env-file"}, {"--env-file", "/no/such/file"}, {"--nonsense"}} {
+	for _, args := range [][]string{{"--data"}, {"--queue", "rabbit"}, {"--env-file"}, {"--env-file", "/no/such/file"}, {"--nonsense"}} {
 		var logs bytes.Buffer
 		require.Equal(t, process.ExitUsage, Run(t.Context(), append([]string{"--data", t.TempDir()}, args...), io.Discard, &logs), "%v", args)
 		require.NotEmpty(t, logs.String())

@@ -29,13 +29,15 @@ func TestEnvExampleIsCurrent(t *testing.T) {
 		process.Section{Title: "every service", Config: process.CommonSettings()},
 		process.Section{Title: "database", Config: shared.Store},
 		process.Section{Title: "queue", Config: shared.Queue},
+		process.Section{Title: "Kafka", Config: shared.Kafka},
+		process.Section{Title: "outbox-relay", Config: all.Publishing},
 		process.Section{Title: "tasks: attempts, leases, promises", Config: shared.Tasks},
 		process.Section{Title: "files", Config: shared.Uploads},
 		process.Section{Title: "vectors", Config: shared.Vectors},
 		process.Section{Title: "embeddings", Config: shared.Embedding},
 		process.Section{Title: "ingest-api", Config: all.HTTP},
 		process.Section{Title: "tokens", Config: all.Tokens},
-		process.Section{Title: "stream-worker and reclaimer", Config: all.Worker.Work},
+		process.Section{Title: "stream-worker, kafka-consumer and reclaimer", Config: all.Worker.Work},
 		process.Section{Title: "reading documents", Config: all.Worker.Content},
 		process.Section{Title: "all that is left", Config: all}, // nothing, unless a part was added and not named here
 	)

@@ -8,7 +8,9 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/suite"
 	"github.com/millweir/millweir/services/ingest-api/ingestapi"
+	"github.com/millweir/millweir/services/kafka-consumer/consumer"
 	"github.com/millweir/millweir/services/millweir/admin"
 	"github.com/millweir/millweir/services/millweir/cli"
 	"github.com/millweir/millweir/services/millweir/dev"
@@ -30,6 +32,10 @@ func TestMain(m *testing.M) {
 		process.Main(process.Spec{Name: "ingest-api", OperatorAddr: "127.0.0.1:0"}, ingestapi.Run)
 	case "stream-worker":
 		process.Main(process.Spec{Name: "stream-worker", OperatorAddr: "127.0.0.1:0"}, worker.Run)
+	case "kafka-consumer":
+		process.Main(process.Spec{Name: "kafka-consumer", OperatorAddr: "127.0.0.1:0"}, consumer.Run)
+	case "outbox-relay":
+		process.Main(process.Spec{Name: "outbox-relay", OperatorAddr: "127.0.0.1:0"}, suite.RunRelay)
 	case "reclaimer":
 		process.Main(process.Spec{Name: "reclaimer", OperatorAddr: "127.0.0.1:0"}, reclaim.Run)
 	case "millweir":

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -132,25 +133,25 @@ func script() []play {
 // firstClaim matches what a task asks for in its first claim.
 func firstClaim(e embedtest.Effect) bool { return e.Fence == 1 }
 
-// Embedded and real servers, SQLite and the two others: the same events leave the same log.
+// Embedded and real servers, SQLite and the two others, Redis with one stream and with partitions, and Kafka: the same events leave the same log.
 func TestEveryInstallationLeavesTheSameLog(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T, env []string) *installation{
-		"embedded": func(t *testing.T, env []string) *installation {
-			data, addr := t.TempDir(), freeAddr(t)
-			w := &installation{client: newClient(t, "http://"+addr), sweep: func() {}}
-			w.begin = func() *program {
-				p := start(t, "dev", env, "--data", data, "--addr", addr)
-				p.printed(`ready http://\S+`)
-				return p
-			}
-			return w
-		},
+		"embedded": allInOne,
 		"MariaDB": func(t *testing.T, env []string) *installation {
 			return separate(t, append(env, "MYSQL_DSN="+labserver.MySQLDatabase(t)))
 		},
+		"partitions": func(t *testing.T, env []string) *installation {
+			return separate(t, append(env, "INGEST_STREAM_PARTITIONS=3", "MYSQL_DSN="+labserver.MySQLDatabase(t)))
+		},
+		"embedded partitions": func(t *testing.T, env []string) *installation {
+			return allInOne(t, append(env, "INGEST_STREAM_PARTITIONS=3"))
+		},
 		"Postgres": func(t *testing.T, env []string) *installation {
 			return separate(t, append(env, "DATABASE_URL="+labserver.PostgresDatabase(t)))
+		},
+		"Kafka": func(t *testing.T, env []string) *installation {
+			return separateOnKafka(t, append(env, "MYSQL_DSN="+labserver.MySQLDatabase(t)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -174,6 +175,18 @@ func TestEveryInstallationLeavesTheSameLog(t *testing.T) {
 	}
 }
 
+// allInOne is the all-in-one, with its servers in its own process.
+func allInOne(t *testing.T, env []string) *installation {
+	data, addr := t.TempDir(), freeAddr(t)
+	w := &installation{client: newClient(t, "http://"+addr), sweep: func() {}}
+	w.begin = func() *program {
+		p := start(t, "dev", env, "--data", data, "--addr", addr)
+		p.printed(`ready http://\S+`)
+		return p
+	}
+	return w
+}
+
 // separate is a gateway and a worker, and in the end a reclaimer, on real servers.
 func separate(t *testing.T, env []string) *installation {
 	migrate(t, env...)
@@ -182,6 +195,21 @@ func separate(t *testing.T, env []string) *installation {
 	return &installation{
 		client: newClient(t, "http://"+api.printed(`"gateway: listening".*?"addr":"([^"]+)"`)),
 		begin:  func() *program { return start(t, "stream-worker", env) },
+		sweep:  func() { start(t, "reclaimer", env) },
+	}
+}
+
+// separateOnKafka is separate on the other road, with a relay beside the gateway.
+func separateOnKafka(t *testing.T, env []string) *installation {
+	road, init := onKafka(t, labserver.Kafka(t).URL(""))
+	init()
+	migrate(t, env...)
+	env = slices.Concat(env, road, []string{"CHROMA_BASE_URL=" + labserver.Chroma(t).URL(""), "UPLOAD_DIR=" + filepath.Join(t.TempDir(), "uploads")})
+	api := start(t, "ingest-api", append(env, "HTTP_ADDR=127.0.0.1:0"))
+	start(t, "outbox-relay", env)
+	return &installation{
+		client: newClient(t, "http://"+api.printed(`"gateway: listening".*?"addr":"([^"]+)"`)),
+		begin:  func() *program { return start(t, "kafka-consumer", env) },
 		sweep:  func() { start(t, "reclaimer", env) },
 	}
 }

@@ -1,0 +1,205 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/auth/audit"
+	"github.com/millweir/millweir/pkg/dlq"
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// noLetters is an empty desk.
+type noLetters struct{}
+
+func (noLetters) Default() dlq.Source { return dlq.SourceTable }
+func (noLetters) Stats(context.Context) (dlq.Stats, error) {
+	return dlq.Stats{Source: dlq.SourceTable}, nil
+}
+func (noLetters) List(context.Context, dlq.Query, *dlq.Cursor, int) ([]dlq.Letter, *dlq.Cursor, error) {
+	return nil, nil, nil
+}
+func (noLetters) Get(context.Context, string) (dlq.Letter, error) {
+	return dlq.Letter{}, dlq.ErrNotFound
+}
+func (noLetters) Replay(context.Context, ingest.Caller, string) (taskstate.Task, error) {
+	return taskstate.Task{}, dlq.ErrNotFound
+}
+func (noLetters) ReplayAll(context.Context, ingest.Caller, dlq.Query, dlq.Bulk) (dlq.Result, error) {
+	return dlq.Result{}, nil
+}
+func (noLetters) Drop(context.Context, dlq.NoteFunc, string) error { return dlq.ErrNotFound }
+func (noLetters) DropAll(context.Context, dlq.NoteFunc, dlq.Query, dlq.Bulk) (dlq.Result, error) {
+	return dlq.Result{}, dlq.ErrNoEntry
+}
+
+// dies plays a worker for a task: it claims it and fails for good. It answers the death's fence.
+func (s *site) dies(id, cause string) int64 {
+	s.t.Helper()
+	policy := taskstate.Policy{Lease: time.Minute, MaxCrashes: 9, Slack: time.Second, DLQ: true}
+	actor := taskstate.Actor{Kind: taskstate.ActorWorker, Name: "w"}
+	var token taskstate.Token
+	for _, f := range []func(taskstate.Moment, taskstate.Task) taskstate.Decision{
+		func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			token = taskstate.Token{Timeline: m.Timeline, Fence: t.Fence + 1}
+			return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{Owner: "w/1", Process: "w", Actor: actor, Alone: true})
+		},
+		func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			return taskstate.Fail(policy, m, t, taskstate.Holder{Token: token, Actor: actor}, taskstate.Failure{Cause: cause, Permanent: true})
+		},
+	} {
+		out, err := s.parts.Store.Apply(s.t.Context(), taskstate.Batch{IDs: []string{id}, Scope: taskstate.System(), Decide: taskstate.Each(f)})
+		require.NoError(s.t, err)
+		require.NotNil(s.t, out[0].Change)
+	}
+	return token.Fence
+}
+
+// entry adds one to the dead letter stream.
+func (s *site) entry(fields ...string) string {
+	s.t.Helper()
+	add := s.parts.Redis.B().Xadd().Key(s.shared.Queue.DLQKey).Id("*").FieldValue()
+	for i := 0; i < len(fields); i += 2 {
+		add = add.FieldValue(fields[i], fields[i+1])
+	}
+	id, err := s.parts.Redis.Do(s.t.Context(), add.Build()).ToString()
+	require.NoError(s.t, err)
+	return id
+}
+
+// dead is a task of ada's that died, with its entry.
+func (s *site) dead(cause string) (task, entry string) {
+	s.t.Helper()
+	task = s.accept(s.secrets["owner"], "a.txt", uuid.NewString()).TaskID
+	fence := s.dies(task, cause)
+	return task, s.entry("taskId", task, "fence", fmt.Sprint(fence), "lastError", cause, "attemptCount", "1", "sourceStream", "ingest:tasks",
+		"sourceGroup", "ingest-workers", "sourceRecordId", "1-1", "failedAt", "2026-01-02T03:04:05.000006Z")
+}
+
+func (s *site) events(action audit.Action) []audit.Event {
+	s.t.Helper()
+	got, err := s.trail.List(s.t.Context(), audit.Query{Action: action, Limit: 100})
+	require.NoError(s.t, err)
+	return got
+}
+
+const lettersPath = "/internal/dlq"
+
+func TestDeadLettersOfOperators(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	op := s.secrets["operator"]
+	task, id := s.dead("embed: refused")
+	raw := s.entry("lastError", "no envelope", "what", "ever", "binary", "\xff\x00")
+	page := decode[list[letterView]](t, s.get(op, lettersPath+"?limit=1"))
+	require.True(t, page.HasMore)
+	require.Equal(t, raw, page.Items[0].ID)
+	require.Equal(t, blobView{Value: "/wA=", Encoding: "base64", Bytes: 2}, page.Items[0].Raw["binary"])
+	require.Equal(t, dlq.ReasonUnreadable, *page.Items[0].Reason)
+	require.Nil(t, page.Items[0].TaskID)
+	page = decode[list[letterView]](t, s.get(op, lettersPath+"?limit=1&cursor="+*page.NextCursor))
+	require.False(t, page.HasMore)
+	require.Equal(t, task, *page.Items[0].TaskID)
+	require.Equal(t, &letterTask{Status: taskstate.StatusDead, Fence: 1}, page.Items[0].Task)
+	require.True(t, page.Items[0].Replayable)
+	require.Equal(t, page.Items[0], decode[letterView](t, s.get(op, lettersPath+"/letters/"+id)))
+	for query, want := range map[string]int{"?task=" + task: 1, "?error=REFUSED": 1, "?error=x": 0, "?source=table": 1, "?source=redis": 2, "?failedBefore=2026-01-03T00:00:00Z": 1, "?failedAfter=2026-01-03T00:00:00Z": 1} {
+		require.Len(t, decode[list[letterView]](t, s.get(op, lettersPath+query)).Items, want, query)
+	}
+	require.Equal(t, letterStatsView{Source: dlq.SourceRedis, Entries: 2, Dead: 1}, decode[letterStatsView](t, s.get(op, lettersPath+"/stats")))
+
+	replay := func(id string) string { return lettersPath + "/letters/" + id + "/replay" }
+	s.refused(s.send(op, http.MethodPost, replay(raw), ""), http.StatusConflict, codeLetterUnreadable)
+	require.Empty(t, s.events(audit.LetterReplay), "what was refused is not noted as done")
+	got := decode[inspectView](t, s.send(op, http.MethodPost, replay(id), ""))
+	require.Equal(t, taskstate.StatusQueued, got.Status)
+	require.Equal(t, id, s.events(audit.LetterReplay)[0].Target)
+	s.refused(s.send(op, http.MethodPost, replay(id), ""), http.StatusNotFound, codeLetterNotFound)
+	p := s.refused(s.send(op, http.MethodPost, replay(dlq.RowID(task, 1)), ""), http.StatusConflict, taskstate.CodeNotReplayable)
+	require.Equal(t, taskstate.StatusQueued, p.TaskStatus)
+	for _, bad := range []string{"x", "1-1", "..%2f", uuid.NewString()} {
+		s.refused(s.get(op, lettersPath+"/letters/"+bad), http.StatusNotFound, codeLetterNotFound)
+	}
+	require.Equal(t, http.StatusNoContent, s.do(s.request(op, http.MethodDelete, lettersPath+"/letters/"+raw, nil)).Code)
+	require.Equal(t, raw, s.events(audit.LetterDrop)[0].Target)
+	s.refused(s.do(s.request(op, http.MethodDelete, lettersPath+"/letters/"+dlq.RowID(task, 1), nil)), http.StatusConflict, codeLetterIsRow)
+}
+
+// A letter that a crash left behind is told as 409 with the state, and goes.
+func TestAStaleLetterIsRefusedAndGoes(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	op := s.secrets["operator"]
+	task, id := s.dead("refused")
+	require.Equal(t, http.StatusOK, s.send(op, http.MethodPost, "/api/knowledge/tasks/"+task+"/retry", "").Code)
+	v := decode[letterView](t, s.get(op, lettersPath+"/letters/"+id))
+	require.False(t, v.Replayable)
+	require.Equal(t, "the task is QUEUED", *v.Why)
+	s.dies(task, "again")
+	p := s.refused(s.send(op, http.MethodPost, lettersPath+"/letters/"+id+"/replay", ""), http.StatusConflict, taskstate.CodeNotReplayable)
+	require.Equal(t, "the task died again: it is DEAD with fence 2, the letter is of fence 1", p.Message)
+	s.refused(s.get(op, lettersPath+"/letters/"+id), http.StatusNotFound, codeLetterNotFound)
+}
+
+func TestDeadLettersInBulk(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	op := s.secrets["operator"]
+	var tasks []string
+	for i := range 5 {
+		task, _ := s.dead(fmt.Sprint("cause ", i%2))
+		tasks = append(tasks, task)
+	}
+	s.entry("lastError", "no envelope", "what", "ever")
+	post := func(path, body string) bulkView {
+		w := s.send(op, http.MethodPost, lettersPath+path, body)
+		require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+		return decode[bulkView](t, w)
+	}
+	dry := post("/replay", `{"dryRun":true}`)
+	require.Equal(t, 5, *dry.Replayed)
+	require.Equal(t, map[string]int{"UNREADABLE": 1}, dry.Skipped)
+	one := post("/replay", `{"error":"cause 1","limit":1}`)
+	require.Equal(t, 1, *one.Replayed)
+	require.True(t, one.HasMore)
+	rest := post("/replay", `{"error":"cause 1","limit":100,"perSecond":1000,"cursor":"`+*one.NextCursor+`"}`)
+	require.Equal(t, 1, *rest.Replayed)
+	require.False(t, rest.HasMore)
+	require.Equal(t, 3, *post("/replay", ``).Replayed)
+	require.Equal(t, 0, *post("/replay", ``).Replayed)
+	require.Contains(t, s.events(audit.LetterReplay)[2].Detail, "error cause 1")
+	for _, task := range tasks {
+		require.Equal(t, "QUEUED", string(decode[inspectView](t, s.get(op, "/internal/tasks/"+task)).Status))
+	}
+
+	_, kept := s.dead("keep me")
+	s.refused(s.send(op, http.MethodPost, lettersPath+"/drop", ""), http.StatusUnprocessableEntity, codeInvalidField)
+	require.Equal(t, 1, *post("/drop", `{"error":"no envelope"}`).Dropped)
+	require.Equal(t, http.StatusOK, s.get(op, lettersPath+"/letters/"+kept).Code)
+	require.Equal(t, 1, *post("/drop", `{"all":true,"dryRun":true}`).Dropped)
+	require.Equal(t, 1, *post("/drop", `{"all":true}`).Dropped)
+	require.Zero(t, decode[letterStatsView](t, s.get(op, lettersPath+"/stats")).Entries)
+	s.refused(s.send(op, http.MethodPost, lettersPath+"/drop", `{"all":true,"source":"table"}`), http.StatusConflict, codeLetterIsRow)
+	for _, bad := range []string{`{"source":"mars"}`, `{"limit":1001}`, `{"limit":-1}`, `{"perSecond":-1}`, `{"failedAfter":"0001-01-01T00:00:00Z"}`} {
+		s.refused(s.send(op, http.MethodPost, lettersPath+"/replay", bad), http.StatusUnprocessableEntity, codeInvalidField)
+	}
+	s.refused(s.send(op, http.MethodPost, lettersPath+"/replay", `{"cursor":"x"}`), http.StatusBadRequest, codeBadCursor)
+	s.refused(s.get(op, lettersPath+"?source=mars"), http.StatusBadRequest, codeInvalidParameter)
+
+	without := newBench(t, func(_ *Config, d *Deps) { d.Letters = nil })
+	without.refused(without.get(operator, lettersPath), http.StatusNotFound, codeNotFound)
+}
+
+func TestBlobs(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, blobView{Value: "aä", Encoding: "utf-8", Bytes: 5, Clipped: true}, viewBlobUpTo([]byte("aää"), 4), "no half character")
+	require.Equal(t, blobView{Value: "/w==", Encoding: "base64", Bytes: 2, Clipped: true}, viewBlobUpTo([]byte{0xff, 0xfe}, 1))
+	require.Equal(t, blobView{Encoding: "utf-8"}, viewBlob(nil))
+}

@@ -1,0 +1,245 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/auth/audit"
+	"github.com/millweir/millweir/pkg/dlq"
+	"github.com/millweir/millweir/pkg/streammq"
+)
+
+func (g *Gateway) topicLetterRoutes() []route {
+	const topic = "/internal/dlq/topics/:topic"
+	const letters = topic + "/letters"
+	const one = letters + "/:letterId"
+	filter := []string{"kind", "group", "partition", "key", "error", "failedAfter", "failedBefore", "unreplayed", "cursor", "limit"}
+	return []route{
+		{http.MethodGet, letters, accessInspect, filter, g.listTopicLetters},
+		{http.MethodGet, one, accessInspect, []string{"kind"}, g.getTopicLetter},
+		{http.MethodDelete, one, accessOperate, []string{"kind"}, g.dropTopicLetter},
+		{http.MethodPost, one + "/replay", accessOperate, []string{"kind"}, g.replayTopicLetter},
+		{http.MethodPost, topic + "/replay", accessOperate, []string{"kind"}, g.replayTopicLetters},
+		{http.MethodPost, topic + "/drop", accessOperate, []string{"kind"}, g.dropTopicLetters},
+	}
+}
+
+// topicDesk is the desk for the topic or stream that the path names, in whichever layout of keys. A topic has to exist.
+func (g *Gateway) topicDesk(c *gin.Context) (*dlq.Topic, error) {
+	q, stream, err := g.queue(c)
+	if err != nil {
+		return nil, err
+	}
+	return dlq.NewTopic(q, c.Param("topic"), stream), nil
+}
+
+// topicLetter is the desk and the letter of a path.
+func (g *Gateway) topicLetter(c *gin.Context) (*dlq.Topic, string, error) {
+	desk, err := g.topicDesk(c)
+	return desk, c.Param("letterId"), err
+}
+
+// ofLetter says that it is the letter that was not found, or cannot be read.
+func ofLetter(err error) error {
+	switch {
+	case errors.Is(err, streammq.ErrNotFound):
+		return &apiError{code: codeLetterNotFound, cause: err}
+	case errors.Is(err, streammq.ErrMalformed):
+		return &apiError{code: codeLetterUnreadable, cause: err}
+	}
+	return err
+}
+
+const topicLetterList = "dlq:topic"
+
+func (g *Gateway) listTopicLetters(c *gin.Context) error {
+	desk, err := g.topicDesk(c)
+	if err != nil {
+		return err
+	}
+	q, err := topicLetterQuery(c)
+	if err != nil {
+		return err
+	}
+	limit, from, err := pageParams(c, topicLetterList)
+	if err != nil {
+		return err
+	}
+	after := ""
+	if from != nil {
+		after = from.id
+	}
+	rows, next, err := desk.List(c.Request.Context(), q, after, limit)
+	if err != nil {
+		return err
+	}
+	out := whole(rows, viewTopicLetter)
+	if next != "" {
+		out.NextCursor, out.HasMore = textOf(topicLetterList, &dlq.Cursor{ID: next}), true
+	}
+	return writeJSON(c, http.StatusOK, out)
+}
+
+func topicLetterQuery(c *gin.Context) (q dlq.TopicQuery, err error) {
+	for name, to := range map[string]*string{"group": &q.Group, "key": &q.Key, "error": &q.Text} {
+		if *to, err = textParam(c, name); err != nil {
+			return q, err
+		}
+	}
+	if q.Partition, err = intParam(c, "partition", -1, 0, streammq.MaxPartitions-1); err != nil {
+		return q, err
+	}
+	if q.Unreplayed, err = boolParam(c, "unreplayed", false); err != nil {
+		return q, err
+	}
+	if q.FailedAfter, err = timeParam(c, "failedAfter"); err != nil {
+		return q, err
+	}
+	q.FailedBefore, err = timeParam(c, "failedBefore")
+	return q, err
+}
+
+func (g *Gateway) getTopicLetter(c *gin.Context) error {
+	desk, id, err := g.topicLetter(c)
+	if err != nil {
+		return err
+	}
+	l, err := desk.Get(c.Request.Context(), id)
+	if err != nil {
+		return ofLetter(err)
+	}
+	return writeJSON(c, http.StatusOK, viewTopicLetter(l))
+}
+
+func (g *Gateway) replayTopicLetter(c *gin.Context) error {
+	desk, id, err := g.topicLetter(c)
+	if err != nil {
+		return err
+	}
+	if _, err := desk.Get(c.Request.Context(), id); err != nil {
+		return ofLetter(err)
+	}
+	if err := g.noted(c, audit.LetterReplay, c.Param("topic")+"/"+id, ""); err != nil {
+		return err
+	}
+	l, err := desk.Replay(c.Request.Context(), id)
+	if err != nil {
+		return ofLetter(err)
+	}
+	return writeJSON(c, http.StatusOK, viewTopicLetter(l))
+}
+
+func (g *Gateway) dropTopicLetter(c *gin.Context) error {
+	desk, id, err := g.topicLetter(c)
+	if err != nil {
+		return err
+	}
+	if _, err := desk.Get(c.Request.Context(), id); err != nil {
+		return ofLetter(err)
+	}
+	if err := g.noted(c, audit.LetterDrop, c.Param("topic")+"/"+id, ""); err != nil {
+		return err
+	}
+	if err := desk.Drop(c.Request.Context(), id); err != nil {
+		return ofLetter(err)
+	}
+	return noContent(c)
+}
+
+// topicBulk is the wish to replay or drop many letters of a topic.
+type topicBulk struct {
+	Group     string `json:"group"`
+	Partition *int   `json:"partition"`
+	Key       string `json:"key"`
+	bulkWish
+}
+
+// query checks the filter.
+func (b topicBulk) query() (q dlq.TopicQuery, err error) {
+	q = dlq.TopicQuery{Group: b.Group, Partition: -1, Key: b.Key, Text: b.Error}
+	for name, text := range map[string]string{"group": b.Group, "key": b.Key, "error": b.Error} {
+		if err := checkText(name, text, maxFilter, codeInvalidText, codeFieldTooLong); err != nil {
+			return q, err
+		}
+	}
+	if b.Partition != nil {
+		if q.Partition = *b.Partition; q.Partition < 0 || q.Partition >= streammq.MaxPartitions {
+			return q, problemf(codeInvalidField, "partition is %d, allowed is 0 to %d", q.Partition, streammq.MaxPartitions-1).about("partition")
+		}
+	}
+	q.FailedAfter, q.FailedBefore, err = b.span()
+	return q, err
+}
+
+// readTopicBulk reads the wish; a drop of everything has to say so.
+func (g *Gateway) readTopicBulk(c *gin.Context, drop bool) (desk *dlq.Topic, q dlq.TopicQuery, b dlq.Bulk, err error) {
+	if desk, err = g.topicDesk(c); err != nil {
+		return desk, q, b, err
+	}
+	var body topicBulk
+	if err = readJSON(c, &body, true); err != nil {
+		return desk, q, b, err
+	}
+	if q, err = body.query(); err != nil {
+		return desk, q, b, err
+	}
+	if drop && q == (dlq.TopicQuery{Partition: -1}) {
+		if err = body.saysAll(); err != nil {
+			return desk, q, b, err
+		}
+	}
+	b, err = body.bounds(topicLetterList)
+	return desk, q, b, err
+}
+
+// describeTopicQuery is a filter for the audit log.
+func describeTopicQuery(q dlq.TopicQuery) string {
+	text := describeQuery(dlq.Query{Task: "", Text: q.Text, FailedAfter: q.FailedAfter, FailedBefore: q.FailedBefore})
+	for _, f := range slices.Backward([][2]string{{"group", q.Group}, {"key", q.Key}}) {
+		if f[1] != "" {
+			text = f[0] + " " + f[1] + " " + text
+		}
+	}
+	return text
+}
+
+func (g *Gateway) replayTopicLetters(c *gin.Context) error {
+	desk, q, b, err := g.readTopicBulk(c, false)
+	if err != nil {
+		return err
+	}
+	if !b.DryRun {
+		if err := g.noted(c, audit.LetterReplay, c.Param("topic"), describeTopicQuery(q)); err != nil {
+			return err
+		}
+	}
+	r, err := desk.ReplayAll(c.Request.Context(), q, b)
+	if err != nil {
+		return err
+	}
+	v := viewBulk(topicLetterList, b, r)
+	v.Replayed = &r.Done
+	return writeJSON(c, http.StatusOK, v)
+}
+
+func (g *Gateway) dropTopicLetters(c *gin.Context) error {
+	desk, q, b, err := g.readTopicBulk(c, true)
+	if err != nil {
+		return err
+	}
+	if !b.DryRun {
+		if err := g.noted(c, audit.LetterDrop, c.Param("topic"), describeTopicQuery(q)); err != nil {
+			return err
+		}
+	}
+	r, err := desk.DropAll(c.Request.Context(), q, b)
+	if err != nil {
+		return err
+	}
+	v := viewBulk(topicLetterList, b, r)
+	v.Dropped = &r.Done
+	return writeJSON(c, http.StatusOK, v)
+}

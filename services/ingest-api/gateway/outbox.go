@@ -1,0 +1,259 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/auth/audit"
+	"github.com/millweir/millweir/pkg/outbox"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	outboxList = "outbox"
+	// requeueDefault and requeueMost bound what one request makes NEW again.
+	requeueDefault, requeueMost = 1000, 10_000
+)
+
+// Outbox shows and mends the events of the Kafka road; outbox.Store is one.
+type Outbox interface {
+	// Stats counts events by state.
+	Stats(ctx context.Context, states ...outbox.Status) (outbox.Stats, error)
+	// List reads a page of events, the newest first.
+	List(ctx context.Context, q outbox.Query) ([]outbox.Item, error)
+	// Get reads an event with its payload. outbox.ErrNotFound.
+	Get(ctx context.Context, id string) (outbox.Item, error)
+	// Requeue makes a DEAD event NEW. outbox.ErrNotFound, outbox.ErrNotDead.
+	Requeue(ctx context.Context, id string, note taskstate.TxFunc) error
+	// RequeueAll makes at most limit of the DEAD events that q selects NEW and answers how many.
+	RequeueAll(ctx context.Context, q outbox.Query, limit int, note taskstate.TxFunc) (int, error)
+}
+
+func (g *Gateway) outboxRoutes() []route {
+	const events = "/internal/outbox/events"
+	const one = events + "/:eventId"
+	return []route{
+		{http.MethodGet, "/internal/outbox", accessInspect, nil, g.outboxStats},
+		{http.MethodPost, "/internal/outbox/requeue", accessOperate, nil, g.requeueEvents},
+		{http.MethodGet, events, accessInspect, []string{"state", "cause", "topic", "taskId", "cursor", "limit"}, g.listEvents},
+		{http.MethodGet, one, accessInspect, nil, g.getEvent},
+		{http.MethodPost, one + "/requeue", accessOperate, nil, g.requeueEvent},
+	}
+}
+
+// noOutbox answers where there is none.
+func (g *Gateway) noOutbox() error {
+	if g.deps.Outbox == nil {
+		return problemf(codeNotFound, "this service has no outbox")
+	}
+	return nil
+}
+
+// outboxStatsView is what waits, and for how long.
+type outboxStatsView struct {
+	Counts           map[outbox.Status]int64 `json:"counts"`
+	Backlog          int64                   `json:"backlog"`
+	OldestAgeSeconds float64                 `json:"oldestAgeSeconds"`
+}
+
+func (g *Gateway) outboxStats(c *gin.Context) error {
+	if err := g.noOutbox(); err != nil {
+		return err
+	}
+	s, err := g.deps.Outbox.Stats(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, outboxStatsView{Counts: s.Counts, Backlog: s.Backlog(), OldestAgeSeconds: s.Oldest.Seconds()})
+}
+
+// outboxEventView is an event of the outbox.
+type outboxEventView struct {
+	ID           string        `json:"id"`
+	Topic        string        `json:"topic"`
+	TaskID       string        `json:"taskId"`
+	Status       outbox.Status `json:"status"`
+	Cause        outbox.Cause  `json:"cause"`
+	AttemptCount int           `json:"attemptCount"`
+	NextRetryAt  *string       `json:"nextRetryAt"`
+	LastError    *string       `json:"lastError"`
+	CreatedAt    string        `json:"createdAt"`
+	SentAt       *string       `json:"sentAt"`
+}
+
+func viewOutboxEvent(e outbox.Item) outboxEventView {
+	return outboxEventView{
+		ID: e.ID, Topic: e.Topic, TaskID: e.Key, Status: e.Status, Cause: e.Cause, AttemptCount: e.AttemptCount,
+		NextRetryAt: optionalTime(e.NextRetryAt), LastError: optional(e.LastError), CreatedAt: formatTime(e.CreatedAt), SentAt: optionalTime(e.SentAt),
+	}
+}
+
+func (g *Gateway) listEvents(c *gin.Context) error {
+	if err := g.noOutbox(); err != nil {
+		return err
+	}
+	q, err := eventQuery(c)
+	if err != nil {
+		return err
+	}
+	name := outboxList + ":" + string(q.State)
+	limit, after, err := pageParams(c, name)
+	if err != nil {
+		return err
+	}
+	if after != nil {
+		if q.After, err = eventCursor(*after); err != nil {
+			return err
+		}
+	}
+	q.Limit = limit + 1
+	rows, err := g.deps.Outbox.List(c.Request.Context(), q)
+	if err != nil {
+		return err
+	}
+	next := func(e outbox.Item) cursor { return cursorOfEvent(name, e) }
+	return writeJSON(c, http.StatusOK, pageOf(rows, limit, viewOutboxEvent, next))
+}
+
+// cursorOfEvent is the place of an event in a list; the time 0 stands for never.
+func cursorOfEvent(name string, e outbox.Item) cursor {
+	place := e.Cursor()
+	at := int64(0)
+	if !place.WakeAt.IsZero() {
+		at = place.WakeAt.UnixMicro()
+	}
+	return cursor{list: name, at: at, id: formatID(place.Seq)}
+}
+
+// eventCursor reads it back.
+func eventCursor(c cursor) (*outbox.Cursor, error) {
+	seq, err := strconv.ParseInt(c.id, 10, 64)
+	if err != nil || seq < 1 || c.at < 0 || c.at > latestEvent {
+		return nil, (&apiError{code: codeBadCursor}).about("cursor")
+	}
+	out := &outbox.Cursor{Seq: seq}
+	if c.at > 0 {
+		out.WakeAt = time.UnixMicro(c.at).UTC()
+	}
+	return out, nil
+}
+
+// latestEvent is the last moment that every database can hold.
+var latestEvent = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC).UnixMicro()
+
+// eventQuery reads the filters of a list: DEAD events, unless a state or a task is named.
+func eventQuery(c *gin.Context) (q outbox.Query, err error) {
+	if q.State, err = oneWord(c, "state", []outbox.Status{outbox.StatusNew, outbox.StatusRetrying, outbox.StatusSent, outbox.StatusDead}); err != nil {
+		return q, err
+	}
+	if q.Cause, err = oneWord(c, "cause", []outbox.Cause{outbox.CauseNone, outbox.CauseUnavailable, outbox.CauseRefused}); err != nil {
+		return q, err
+	}
+	if q.Topic, err = textParam(c, "topic"); err != nil {
+		return q, err
+	}
+	if q.Task, err = textParam(c, "taskId"); err != nil {
+		return q, err
+	}
+	if q.State == "" && q.Task == "" {
+		q.State = outbox.StatusDead
+	}
+	return q, nil
+}
+
+// oneWord is one of the known words, or empty.
+func oneWord[T ~string](c *gin.Context, name string, known []T) (T, error) {
+	words, err := enumParam(c, name, known)
+	if err != nil || len(words) == 0 {
+		return "", err
+	}
+	if len(words) > 1 {
+		return "", problemf(codeInvalidParameter, "parameter %s takes one word", name).about(name)
+	}
+	return words[0], nil
+}
+
+// oneEventView is an event with what it carries.
+type oneEventView struct {
+	outboxEventView
+	Payload json.RawMessage `json:"payload"`
+}
+
+func (g *Gateway) getEvent(c *gin.Context) error {
+	e, err := g.event(c)
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, oneEventView{outboxEventView: viewOutboxEvent(e), Payload: e.Payload})
+}
+
+// event reads the event that the path names.
+func (g *Gateway) event(c *gin.Context) (outbox.Item, error) {
+	if err := g.noOutbox(); err != nil {
+		return outbox.Item{}, err
+	}
+	id, ok := pathID(c, "eventId")
+	if !ok {
+		return outbox.Item{}, outbox.ErrNotFound
+	}
+	return g.deps.Outbox.Get(c.Request.Context(), id)
+}
+
+func (g *Gateway) requeueEvent(c *gin.Context) error {
+	e, err := g.event(c)
+	if err != nil {
+		return err
+	}
+	if err := g.deps.Outbox.Requeue(c.Request.Context(), e.ID, g.acting(c, audit.EventRequeue, e.ID, e.LastError).Note); err != nil {
+		return err
+	}
+	e, err = g.event(c)
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, viewOutboxEvent(e))
+}
+
+// requeuedView says how many events were made NEW.
+type requeuedView struct {
+	Requeued int  `json:"requeued"`
+	More     bool `json:"more"` // the limit was reached
+}
+
+func (g *Gateway) requeueEvents(c *gin.Context) error {
+	if err := g.noOutbox(); err != nil {
+		return err
+	}
+	var body struct {
+		Cause outbox.Cause `json:"cause"`
+		Topic string       `json:"topic"`
+		Limit int          `json:"limit"`
+	}
+	if err := readJSON(c, &body, true); err != nil {
+		return err
+	}
+	if !slices.Contains([]outbox.Cause{"", outbox.CauseUnavailable, outbox.CauseRefused}, body.Cause) {
+		return problemf(codeInvalidField, "cause is %s, allowed are BROKER_UNAVAILABLE and REFUSED", shown(string(body.Cause))).about("cause")
+	}
+	if err := checkText("topic", body.Topic, maxFilter, codeInvalidText, codeFieldTooLong); err != nil {
+		return err
+	}
+	if body.Limit == 0 {
+		body.Limit = requeueDefault
+	}
+	if body.Limit < 1 || body.Limit > requeueMost {
+		return problemf(codeInvalidField, "limit is %d, allowed is 1 to %d", body.Limit, requeueMost).about("limit")
+	}
+	note := g.acting(c, audit.EventRequeue, "", "cause "+string(body.Cause)+" topic "+body.Topic).Note
+	n, err := g.deps.Outbox.RequeueAll(c.Request.Context(), outbox.Query{Cause: body.Cause, Topic: body.Topic}, body.Limit, note)
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, requeuedView{Requeued: n, More: n == body.Limit})
+}
