@@ -30,7 +30,7 @@ func TestWhatATaskCosts(t *testing.T) {
 	require.LessOrEqual(t, drain.sql.Commits, 0.05, "commits")
 	require.LessOrEqual(t, drain.redis.Commands, 0.05, "Redis commands")
 	require.LessOrEqual(t, drain.sql.Fsyncs, 0.06, "fsyncs")
-	require.LessOrEqual(t, drain.sql.RedoBytes, 1900.0, "bytes of redo") // asked: 1200
+	require.LessOrEqual(t, drain.sql.RedoBytes, 1250.0, "bytes of redo") // asked: 1200, which it is; purge and the log's own marks come and go
 	require.Less(t, drain.sql.TempTables, 0.01, "temporary tables")
 
 	// The same for batches of exactly 64, whatever size they had: a claim and a finish are a transaction each.

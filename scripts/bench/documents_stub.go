@@ -102,19 +102,18 @@ func embedStub(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	type item struct {
-		Index     int `json:"index"`
-		Embedding any `json:"embedding"`
-	}
-	items := make([]item, len(body.Input))
+	out := []byte(`{"data":[`)
 	for i, text := range body.Input {
-		items[i] = item{Index: i, Embedding: stubVector(text)}
-		if body.Format == "base64" {
-			items[i].Embedding = floatBytes(stubVector(text))
+		if i > 0 {
+			out = append(out, ',')
 		}
+		out = fmt.Appendf(out, `{"index":%d,"embedding":`, i)
+		out = appendVector(out, stubVector(text), body.Format)
+		out = append(out, '}')
 	}
+	out = append(out, "]}"...)
 	<-timer.C
-	_ = json.NewEncoder(w).Encode(map[string]any{"data": items}) // a client that is gone wants none
+	_, _ = w.Write(out) // a client that is gone wants none
 }
 
 // stubVector is the same for the same text and far from all others.
@@ -129,11 +128,17 @@ func stubVector(text string) []float32 {
 	return out
 }
 
-// floatBytes is a vector as OpenAI's base64 holds it.
-func floatBytes(v []float32) string {
+// appendVector writes a vector as JSON numbers, or as the base64 text of its little endian bytes.
+func appendVector(b []byte, v []float32, format string) []byte {
+	if format != "base64" {
+		numbers, _ := json.Marshal(v) // finite numbers always are JSON
+		return append(b, numbers...)
+	}
 	raw := make([]byte, 0, 4*len(v))
 	for _, x := range v {
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
 	}
-	return base64.StdEncoding.EncodeToString(raw)
+	b = append(b, '"')
+	b = base64.StdEncoding.AppendEncode(b, raw)
+	return append(b, '"')
 }

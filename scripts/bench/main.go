@@ -22,6 +22,9 @@ func main() {
 	if isStub(os.Args) {
 		process.Command(func(ctx context.Context) int { return runStub(ctx, os.Args[2]) })
 	}
+	if isMQMember(os.Args) { // the benchmark of streammq starts this program as a member that it kills
+		process.Command(func(ctx context.Context) int { return runMQMember(ctx, os.Args[2]) })
+	}
 	if isUploadPart(os.Args) { // the benchmark of uploads starts this program as its clients and rivals
 		process.Command(func(context.Context) int { return runUploadPart(os.Args, os.Stdout, os.Stderr) })
 	}

@@ -8,19 +8,18 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/rueidis"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millweir/millweir/pkg/batcher"
-	"github.com/millweir/millweir/pkg/ingestq/redisq"
-	"github.com/millweir/millweir/pkg/ingestq/redisq/embedded"
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
@@ -34,16 +33,16 @@ const (
 // joining is how pkg/ingest joins uploads that come one at a time.
 var joining = batcher.Config{Lanes: 2, Enough: 24, Most: 128, Patience: 250 * time.Millisecond}
 
-// servers are what a rig works on; sql nil: SQLite in a folder, redis nil: the one in process.
+// servers are what a rig works on; sql nil: SQLite in a folder, kafka nil: the Redis road, redis nil there: the one in process.
 type servers struct {
-	sql, redis *labserver.Server
+	sql, redis, kafka *labserver.Server
 }
 
 // end ends the servers; their folders are thrown away.
 func (s servers) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	for _, one := range []*labserver.Server{s.sql, s.redis} {
+	for _, one := range []*labserver.Server{s.sql, s.redis, s.kafka} {
 		if one != nil {
 			_ = one.Kill(ctx)
 		}
@@ -54,9 +53,7 @@ func (s servers) end() {
 type rig struct {
 	servers
 	db     *taskstore.Store
-	client rueidis.Client
-	config redisq.Config
-	sent   *redisq.Publisher
+	road   road
 	single *batcher.Batcher[*single]
 	quiet  bool // workers do not look around by the clock: what a slow machine would make more of
 	ends   []func()
@@ -74,40 +71,33 @@ func newRig(ctx context.Context, s servers) (*rig, error) {
 }
 
 func (r *rig) open(ctx context.Context) (err error) {
-	var database, stream string
+	var cfg taskstore.Config
 	if r.sql == nil {
 		dir, err := os.MkdirTemp("", "millweir-bench-")
 		if err != nil {
 			return err
 		}
 		r.ends = append(r.ends, func() { _ = os.RemoveAll(dir) })
-		database = "sqlite:" + filepath.Join(dir, "tasks.db")
+		cfg.DatabaseURL = "sqlite:" + filepath.Join(dir, "tasks.db")
 	} else {
-		database = r.sql.URL("")
+		cfg.DatabaseURL = r.sql.URL("")
 	}
-	if r.redis == nil {
-		var stop func()
-		if stream, stop, err = embedded.Start(); err != nil {
-			return err
-		}
-		r.ends = append(r.ends, stop)
-	} else {
-		stream = r.redis.URL("")
+	bell := outbox.NewBell()
+	if r.kafka != nil {
+		dialect, _, _ := strings.Cut(cfg.DatabaseURL, ":")
+		cfg.Outbox, cfg.OnEvents = outbox.NewWriter(dialect, kafkaTopic, kafkaGroup).Write, bell.Ring
 	}
-	if r.db, err = taskstore.Open(ctx, taskstore.Config{DatabaseURL: database}); err != nil {
+	if r.db, err = taskstore.Open(ctx, cfg); err != nil {
 		return err
 	}
 	r.ends = append(r.ends, func() { _ = r.db.Close() })
 	if _, err := r.db.Migrate(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	if r.client, err = redisq.NewClient(stream); err != nil {
-		return err
+	if r.kafka != nil {
+		return r.openKafka(ctx, bell)
 	}
-	r.ends = append(r.ends, r.client.Close)
-	r.config = redisq.NewDefaultConfig(stream)
-	r.sent = redisq.NewPublisher(r.client, r.config, slog.New(slog.DiscardHandler), time.Now, nil)
-	return nil
+	return r.openRedis()
 }
 
 // close ends what open began, in reverse order; the servers are the caller's.
@@ -128,7 +118,7 @@ func (r *rig) submitBulk(ctx context.Context, n, size, callers int) error {
 		if err != nil {
 			return err
 		}
-		return taskrun.Publish(ctx, r.sent, tasks)
+		return r.road.publish(ctx, tasks)
 	})
 }
 
@@ -184,7 +174,7 @@ func (r *rig) join(ctx context.Context, b *batcher.Batch[*single]) error {
 	for _, s := range items {
 		s.committed = now
 	}
-	return taskrun.Publish(ctx, r.sent, tasks)
+	return r.road.publish(ctx, tasks)
 }
 
 // accept is the transaction that accepts tasks.
@@ -240,7 +230,7 @@ func (r *rig) start(slots int, kind noop) (stop func() error) {
 	registry := prometheus.NewRegistry()
 	log := slog.New(slog.DiscardHandler)
 	runner := taskrun.New(cfg, taskrun.Deps{
-		Store: r.db, Queue: redisq.New(r.client, r.config, log, time.Now, redisq.NewMetrics(registry)),
+		Store: r.db, Queue: r.road.member(log, registry), Outbox: r.road.ledger,
 		Kinds: map[string]taskrun.Kind{noopType: kind}, Log: log, Metrics: registry,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -279,6 +269,5 @@ func (r *rig) succeeded(ctx context.Context, n int) (pending int64, err error) {
 	if counts[taskstate.StatusSucceeded] != int64(n) {
 		return 0, fmt.Errorf("of %d tasks %v", n, counts)
 	}
-	stats, err := r.sent.Stats(ctx)
-	return stats.Pending, err
+	return r.road.pending(ctx)
 }

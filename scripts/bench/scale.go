@@ -115,7 +115,7 @@ const (
 	doneValues = `IF(seq % 1000, 'SUCCEEDED', 'DEAD') AS status, 'done' AS stage, 1 AS attempts, NULL AS retry_at, 1 AS fence,
 '9999-12-31' AS wake, '9999-12-31' AS promised, IF(seq % 1000, 'none', 'written') AS dlq, 2592000 - seq * 0.02 AS age`
 	queuedValues = `'QUEUED' AS status, 'none' AS stage, 0 AS attempts, NULL AS retry_at, 0 AS fence,
-NOW(6) AS wake, NOW(6) AS promised, 'none' AS dlq, 60 - seq * 0.00001 AS age`
+NOW(6) - INTERVAL 60 - seq * 0.00001 SECOND AS wake, NOW(6) - INTERVAL 60 - seq * 0.00001 SECOND AS promised, 'none' AS dlq, 60 - seq * 0.00001 AS age`
 )
 
 // retryValues are those of tasks that failed once and are due in a while.
@@ -166,6 +166,7 @@ var probes = []probe{
 	{"list, first page of 50", flat, list(taskstate.Query{})},
 	{"list, of one user", flat, userList(taskstate.Query{})},
 	{"list, last changed first", flat, list(taskstate.Query{Sort: taskstate.SortUpdatedDesc})},
+	{"list, last changed first, of one user", flat, userList(taskstate.Query{Sort: taskstate.SortUpdatedDesc})},
 	{"list, one base", flat, list(taskstate.Query{KnowledgeBase: "base7"})},
 	{"list, DEAD", growing, list(taskstate.Query{Statuses: []taskstate.Status{taskstate.StatusDead}})},
 	{"list, DEAD of one user", growing, userList(taskstate.Query{Statuses: []taskstate.Status{taskstate.StatusDead}})},

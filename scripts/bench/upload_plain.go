@@ -33,7 +33,7 @@ var plainStatements = []string{
 	   wake_at, promised_at, created_at, updated_at)
 	 VALUES (?, 'plain', ?, 'plain', ?, 'document', 'http', 'QUEUED', 10, NOW(6), NOW(6), NOW(6), NOW(6))`,
 	`INSERT INTO ingest_task_transition (task_id, to_status, reason, attempt_count, crash_count, fence, timeline, actor, call_id, created_at)
-	 VALUES (?, 'QUEUED', 'accepted', 0, 0, 0, 1, 'user:plain', '', NOW(6))`,
+	 VALUES (?, 'QUEUED', 'ACCEPTED', 0, 0, 0, 1, 'user:plain', X'00', NOW(6))`,
 }
 
 // plain are the handlers to compare with: /rows keeps every upload by itself, in the order that makes it durable;

@@ -46,14 +46,15 @@ type lane struct {
 	number int                         // of the next document
 	seed   uint64                      // of the run
 	lost   bool                        // answers of the embedding service are thrown away
+	kafka  bool                        // on the Kafka road
 	clean  []lab.Doc                   // documents whose segments are compared with those of an undisturbed run in the end
 }
 
 // newLane makes a lane on the plan's servers.
-func (p *plan) newLane(ctx context.Context) (*lane, error) {
+func (p *plan) newLane(ctx context.Context, kafka bool) (*lane, error) {
 	p.mu.Lock()
-	p.parts++
-	n := p.parts
+	p.parts[kafka]++
+	n := p.parts[kafka]
 	p.mu.Unlock()
 	if n > laneLimit {
 		return nil, fmt.Errorf("%d lanes were given up after failures", n-1)
@@ -62,12 +63,16 @@ func (p *plan) newLane(ctx context.Context) (*lane, error) {
 	if p.mutant != "" {
 		env = append(env, "MILLWEIR_MUTANT="+p.mutant)
 	}
-	w, err := p.world.Part(ctx, n, lab.Options{Name: "lane-" + strconv.Itoa(n), Env: env, Embedder: &embedtest.Options{}, Evidence: true})
+	name := "lane-" + strconv.Itoa(n)
+	if kafka {
+		name = "lane-kafka-" + strconv.Itoa(n)
+	}
+	w, err := p.worlds[kafka].Part(ctx, n, lab.Options{Name: name, Kafka: kafka, Env: env, Embedder: &embedtest.Options{}, Evidence: true})
 	if err != nil {
 		return nil, err
 	}
 	l := &lane{
-		World: w, lost: p.kind == "error", seed: p.seed, load: &lab.Record{Accepted: map[string]lab.Doc{}, Other: map[int]int{}}, want: map[string]taskstate.Status{},
+		World: w, kafka: kafka, lost: p.kind == "error", seed: p.seed, load: &lab.Record{Accepted: map[string]lab.Doc{}, Other: map[int]int{}}, want: map[string]taskstate.Status{},
 		number: firstNumber + int(p.seed%firstNumber)*firstNumber, //nolint:gosec // below a million
 	}
 	api, err := l.StartReady(ctx, "ingest-api")
@@ -143,12 +148,22 @@ func (l *lane) unfinished(ctx context.Context) string {
 	return ""
 }
 
+// workers are the services that run tasks on the lane's road.
+func (l *lane) workers() []string {
+	if l.kafka {
+		return []string{consumer, relay}
+	}
+	return []string{worker}
+}
+
 // undisturbed runs a worker from here until every task has ended, and ends it again.
 func (l *lane) undisturbed(ctx context.Context, env ...string) error {
-	worker, err := l.Start("stream-worker", env...)
-	if err != nil {
-		return err
+	for _, name := range l.workers() {
+		p, err := l.Start(name, env...)
+		if err != nil {
+			return err
+		}
+		defer p.Kill()
 	}
-	defer worker.Kill()
 	return l.settled(ctx)
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/millweir/millweir/scripts/lab"
@@ -17,8 +17,7 @@ const mostSteps = 200
 // migrateBroken breaks `millweir migrate up` off at the first passage of the point, at the second one, and so on, each time
 // on the schema that the run before has left, until one run is through. The schema is then that of a run in one go.
 func migrateBroken(ctx context.Context, t *trial) error {
-	name := "broken_" + strconv.Itoa(t.number)
-	t.number++
+	name := brokenDatabase(t.at.name)
 	if err := t.SQL.SQL(ctx, "", "CREATE DATABASE "+name); err != nil {
 		return err
 	}
@@ -45,6 +44,10 @@ func migrateBroken(ctx context.Context, t *trial) error {
 	}
 	return errors.New("the migration does not end")
 }
+
+// brokenDatabase names the database of a point's broken migrations: by the point, since lanes share a server and each counts its
+// documents from the same number.
+func brokenDatabase(at string) string { return "broken_" + strings.ReplaceAll(at, ".", "_") }
 
 // through waits for the end of one run and wakes it if it was stopped.
 func (t *trial) through(ctx context.Context, p *lab.Proc) (int, error) {

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -93,4 +95,19 @@ func TestOrdinaryBuildHoldsNoPoint(t *testing.T) {
 	}
 	require.Zero(t, holds("nomsgpack grpcnotrace"))
 	require.Greater(t, holds("lab nomsgpack grpcnotrace"), 40, "the search finds them where they are")
+}
+
+// Lanes share a server, and two of them may break migrations off at the same time.
+func TestBrokenMigrationsHaveDatabasesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	_, points := source(t)
+	points = slices.DeleteFunc(points, func(p point) bool { return !strings.HasPrefix(p.name, "migrate.") })
+	require.Greater(t, len(points), 1)
+	names := map[string]bool{}
+	for _, p := range points {
+		name := brokenDatabase(p.name)
+		require.False(t, names[name], "the database of %s", p.name)
+		require.Regexp(t, `^[a-z_]+$`, name)
+		names[name] = true
+	}
 }

@@ -19,6 +19,7 @@ import (
 
 const (
 	maxLanes   = 8
+	kafkaLanes = 1  // beside those of the Redis road
 	laneLimit  = 15 // databases that a Redis server has beside the first one
 	trialLimit = 2 * time.Minute
 )
@@ -36,9 +37,9 @@ type plan struct {
 	mutant string // a bug in every process (pkg/taskstate/mutant); empty: none
 	out    io.Writer
 
-	world  *lab.World
+	worlds map[bool]*lab.World // by whether it is the Kafka road
 	mu     sync.Mutex
-	parts  int // lanes made so far, those that were given up too
+	parts  map[bool]int // lanes made so far, those that were given up too
 	hit    int
 	bad    int
 	judged map[string]int64 // events by rule, of the lanes that came to their end
@@ -60,7 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return process.ExitUsage
 	}
-	p := &plan{kind: *kind, seed: *seed, lanes: min(max(1, *lanes), maxLanes), mutant: *mutant, out: stdout, judged: map[string]int64{}}
+	p := &plan{kind: *kind, seed: *seed, lanes: min(max(1, *lanes), maxLanes), mutant: *mutant, out: stdout, judged: map[string]int64{}, parts: map[bool]int{}, worlds: map[bool]*lab.World{}}
 	if err := p.choose(*prefix); err != nil {
 		_, _ = fmt.Fprintln(stderr, "crashpoints:", err)
 		return process.ExitUsage
@@ -137,7 +138,7 @@ func matchScenes(points []point) error {
 	return errors.Join(errs...)
 }
 
-// all tries every point on one set of servers; lanes take the next point when they are done with one, slow ones first.
+// all tries every point, each road on servers of its own; lanes take the next point when they are done with one, slow ones first.
 func (p *plan) all(ctx context.Context) error {
 	tags := []string{"lab"}
 	if p.mutant != "" {
@@ -147,30 +148,49 @@ func (p *plan) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.world, err = lab.NewWorld(ctx, bench, lab.Options{Name: "servers"}); err != nil {
-		return err
-	}
-	defer p.world.Close()
 	random := rand.New(rand.NewPCG(p.seed, 0x6372617368)) //nolint:gosec // an order, no secret
 	order := slices.Clone(p.points)
 	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	slices.SortStableFunc(order, func(a, b point) int { return int(scenes[b.name].slow) - int(scenes[a.name].slow) })
+	var wg sync.WaitGroup
+	var errs [2]error
+	for i, kafka := range []bool{false, true} {
+		mine := slices.DeleteFunc(slices.Clone(order), func(at point) bool { return scenes[at.name].kafka != kafka })
+		if len(mine) == 0 {
+			continue
+		}
+		name, lanes := "servers", p.lanes
+		if kafka {
+			name, lanes = "servers-kafka", kafkaLanes
+		}
+		if p.worlds[kafka], err = lab.NewWorld(ctx, bench, lab.Options{Name: name, Kafka: kafka}); err != nil {
+			return err
+		}
+		defer p.worlds[kafka].Close()
+		wg.Go(func() { errs[i] = p.road(ctx, mine, lanes, kafka) })
+	}
+	wg.Wait()
+	return errors.Join(errs[:]...)
+}
+
+// road tries the points of one road in lanes beside each other.
+func (p *plan) road(ctx context.Context, order []point, lanes int, kafka bool) error {
 	todo := make(chan point, len(order))
 	for _, at := range order {
 		todo <- at
 	}
 	close(todo)
 	var wg sync.WaitGroup
-	errs := make([]error, min(p.lanes, len(order)))
+	errs := make([]error, min(lanes, len(order)))
 	for i := range errs {
-		wg.Go(func() { errs[i] = p.work(ctx, todo) })
+		wg.Go(func() { errs[i] = p.work(ctx, todo, kafka) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
 // work is one lane: it tries points until none is left. After a failure it goes on in a new world.
-func (p *plan) work(ctx context.Context, todo <-chan point) error {
+func (p *plan) work(ctx context.Context, todo <-chan point, kafka bool) error {
 	var l *lane
 	defer func() {
 		if l != nil {
@@ -183,7 +203,7 @@ func (p *plan) work(ctx context.Context, todo <-chan point) error {
 		}
 		if l == nil {
 			var err error
-			if l, err = p.newLane(ctx); err != nil {
+			if l, err = p.newLane(ctx, kafka); err != nil {
 				return err
 			}
 		}

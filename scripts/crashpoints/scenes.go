@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"syscall"
 	"time"
 
@@ -17,6 +16,8 @@ const (
 	worker    = "stream-worker"
 	reclaimer = "reclaimer"
 	gateway   = "ingest-api"
+	relay     = "outbox-relay"
+	consumer  = "kafka-consumer"
 
 	smallDoc = 2_500  // a handful of segments, three batches of embeddings
 	largeDoc = 75_000 // more segments than one batch of vectors
@@ -40,6 +41,7 @@ var scenes = map[string]scene{
 	"delete.after_row":      {service: gateway, before: steps(uploads(1, smallDoc), finished), during: deleteThere, after: deleteAgain, sweeper: true},
 	"delete.after_base_row": {service: gateway, before: baseOfOne, during: deleteBaseThere, after: deleteBaseAgain, sweeper: true},
 	"operate.after_row":     {service: gateway, before: steps(uploadBlank, finished), during: replayThere, after: replayAgain, slow: slowly},
+	"dlq.after_replay":      {service: gateway, before: steps(uploadBlank, finished, findLetter), during: replayLetterThere, after: replayLetterAgain, slow: slowly},
 
 	// a worker from the delivery to the claim
 	"worker.after_read":       {service: worker, during: uploads(2, smallDoc)},
@@ -98,6 +100,13 @@ var scenes = map[string]scene{
 	"trim.after_trim":      {service: reclaimer, before: steps(uploads(1, smallDoc), finished)},
 	"trim.after_let_go":    {service: reclaimer, before: pinned, after: retried},
 
+	// the relay of the outbox
+	"relay.after_select": {service: relay, during: uploads(2, smallDoc), kafka: true},
+	"relay.after_lease":  {service: relay, during: uploads(2, smallDoc), kafka: true},
+	"relay.after_send":   {service: relay, during: uploads(2, smallDoc), kafka: true},
+	"relay.before_mark":  {service: relay, nth: 2, during: uploads(2, smallDoc), kafka: true},
+	"relay.after_mark":   {service: relay, nth: 2, during: uploads(2, smallDoc), kafka: true},
+
 	// the sweeper
 	"gc.after_mark":       {service: reclaimer, before: steps(uploads(1, smallDoc), finished, deleteHere), after: gone, sweeper: true},
 	"gc.before_delete":    {service: reclaimer, before: steps(uploads(1, smallDoc), finished, deleteHere), after: gone, sweeper: true},
@@ -148,7 +157,6 @@ func stoppedReserving(ctx context.Context, t *trial) error {
 	if err := t.hangs(ctx, func() error { return uploads(1, smallDoc)(ctx, t) }); err != nil {
 		return err
 	}
-	mine := fmt.Sprintf("-%d-", t.armed.PID)
 	err := lab.Until(ctx, settleLimit, lookEvery, func(ctx context.Context) error {
 		held, err := lab.Running(ctx, t.DB.Reader())
 		if err != nil {
@@ -156,7 +164,7 @@ func stoppedReserving(ctx context.Context, t *trial) error {
 		}
 		n := 0
 		for _, h := range held {
-			if strings.Contains(h.Owner, mine) {
+			if t.armed.Owns(h.Owner) {
 				n++
 			}
 		}

@@ -36,6 +36,7 @@ type scene struct {
 	after func(ctx context.Context, t *trial) error
 	// sweeper: a reclaimer is needed to mend, for it alone removes documents.
 	sweeper bool
+	kafka   bool // in a lane of the Kafka road
 	paid    bool // no text of the trial's documents may have been paid for twice
 	slow    slowness
 	// alone takes the place of all of the above.
@@ -60,7 +61,9 @@ type trial struct {
 	armed *lab.Proc
 	docs  []sent // of this trial
 	more  []lab.Doc
-	hit   bool
+
+	letter string // the id of a dead letter
+	hit    bool
 
 	failed atomic.Pointer[error] // of during
 }
@@ -95,6 +98,13 @@ func (t *trial) run(ctx context.Context) error {
 		t.scene.nth = 1 + int(t.seed%uint64(t.scene.upTo)) //nolint:gosec // a small number
 	}
 	env := append(arm(t.dir(), t.at.name, t.kind, t.scene.nth), t.scene.env...)
+	if t.kafka && t.scene.service != relay {
+		sends, err := t.Start(relay)
+		if err != nil {
+			return err
+		}
+		defer sends.Kill()
+	}
 	if t.armed, err = t.Start(t.scene.service, env...); err != nil {
 		return err
 	}
@@ -218,7 +228,10 @@ func killed(ctx context.Context, p *lab.Proc) error {
 
 // helpers starts who mends: a worker, and a reclaimer if the scene asks for it.
 func (t *trial) helpers() ([]*lab.Proc, error) {
-	names := []string{"stream-worker"}
+	names := t.workers()
+	if t.kafka && t.scene.service != relay {
+		names = names[:1] // it runs already
+	}
 	if t.scene.sweeper {
 		names = append(names, "reclaimer")
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -136,4 +138,49 @@ func replayAgain(ctx context.Context, t *trial) error {
 		return nil
 	}
 	return err
+}
+
+// findLetter finds the dead letter of the trial's task.
+func findLetter(ctx context.Context, t *trial) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.client.Host()+"/internal/dlq?task="+t.docs[0].task, http.NoBody)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	var page struct {
+		Items []struct {
+			ID string `json:"id"`
+		} `json:"items"`
+	}
+	if err := json.NewDecoder(res.Body).Decode(&page); err != nil {
+		return fmt.Errorf("list the dead letters of task %s: %w", t.docs[0].task, err)
+	}
+	if len(page.Items) != 1 {
+		return fmt.Errorf("task %s has %d dead letters, want 1", t.docs[0].task, len(page.Items))
+	}
+	t.letter = page.Items[0].ID
+	return nil
+}
+
+// replayLetterThere replays the letter at the armed gateway.
+func replayLetterThere(ctx context.Context, t *trial) error {
+	_ = request(ctx, t.armed.HTTP, http.MethodPost, "/internal/dlq/letters/"+t.letter+"/replay") // replayLetterAgain repeats it
+	return nil
+}
+
+// replayLetterAgain repeats it at the lane's gateway, which must refuse and leave no entry behind.
+func replayLetterAgain(ctx context.Context, t *trial) error {
+	path := "/internal/dlq/letters/" + t.letter
+	base := "http://" + t.client.Host()
+	if err := request(ctx, base, http.MethodPost, path+"/replay", http.StatusConflict, http.StatusNotFound); err != nil {
+		return err
+	}
+	if request(ctx, base, http.MethodGet, path) == nil {
+		return fmt.Errorf("the entry %s of a replayed letter is still there", t.letter)
+	}
+	return nil
 }

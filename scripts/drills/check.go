@@ -29,6 +29,9 @@ var always = []string{"I1", "I2", "I3", "I4", "I5", "I7", "I8", "I11", "I12", "I
 // loaded are those that a drill with a load and an echo must have judged besides.
 var loaded = []string{"I13", "I14", "I15", "I17", "I20", "I24", "I25", "I26", "I27", "I28", "I29", "I30", "I34", "I35", "L4", "L5"}
 
+// onKafka are those of the outbox.
+var onKafka = []string{"I16", "L3"}
+
 // must are the rules that a drill is made for.
 var must = map[string][]string{
 	"main-reproduction":            {"I9", "I18"},
@@ -49,6 +52,13 @@ var must = map[string][]string{
 	"main-chroma-faults":           append(loaded, "I9", "I10"),
 	"main-db-restart":              {"I25", "L5"},
 	"main-commit-unknown-postgres": loaded,
+	"kafka-reproduction":           onKafka,
+	"kafka-broker":                 append([]string{"I25"}, onKafka...),
+	"kafka-kill9":                  append([]string{"I6", "I25"}, onKafka...),
+	"kafka-two-relays":             onKafka,
+	"kafka-rebalance":              append([]string{"I25"}, onKafka...),
+	"kafka-loss":                   append([]string{"I25"}, onKafka...),
+	"kafka-switch":                 onKafka,
 }
 
 // notebook keeps what the checker said. It is safe for concurrent use.
@@ -80,7 +90,11 @@ func (n *notebook) proved(drill string, passed bool) error {
 	if len(sum) == 0 {
 		return errors.New("the checker was not asked")
 	}
-	return sum.RequireJudged(append(append([]string{}, always...), must[drill]...)...)
+	scene := drill
+	if same, ok := strings.CutPrefix(drill, "streammq-"); ok {
+		scene = "main-" + same
+	}
+	return sum.RequireJudged(append(append([]string{}, always...), must[scene]...)...)
 }
 
 // summarize prints how many events each rule judged over all drills; every applicable one must have judged something.
@@ -101,7 +115,7 @@ func (c *cluster) audit(load *lab.Record, want map[string]taskstate.Status) lab.
 	return lab.Audit{
 		DB: c.DB.Reader(), Vectors: c.Vectors, Stream: c.Stream, Load: load, Want: want,
 		World: c.World, Gateway: c.client, Journal: append([]fsck.ClientRecord{}, c.journal...), Whole: true,
-		RepliesLost: c.Net != nil,
+		RepliesLost: c.Net != nil || c.cut,
 	}
 }
 

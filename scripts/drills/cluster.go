@@ -31,6 +31,7 @@ type cluster struct {
 	*lab.World
 	client *lab.Client
 	said   *notebook
+	cut    bool // answers of the embedding service were not waited for
 
 	mu      sync.Mutex
 	procs   []*lab.Proc // those that should be running
@@ -39,7 +40,7 @@ type cluster struct {
 
 // newCluster starts servers and services. Close it.
 func (s *stage) newCluster(ctx context.Context, opts lab.Options, names ...string) (*cluster, error) {
-	opts.Name, opts.Env, opts.Evidence = s.name, append(settling, opts.Env...), true
+	opts.Name, opts.Env, opts.Evidence, opts.Partitions = s.name, append(settling, opts.Env...), true, s.partitions
 	w, err := lab.NewWorld(ctx, s.bench, opts)
 	if err != nil {
 		return nil, err

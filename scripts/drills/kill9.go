@@ -34,18 +34,9 @@ func kill9Services(ctx context.Context, s *stage, postgres bool) (string, error)
 	defer c.Close()
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: embedTime})
 	stop := background(ctx, lab.Load{Target: lab.NewClient("http://" + api), Clients: 3, Bytes: docBytes, Every: 250 * time.Millisecond})
-	kills := 0
-	for end := time.Now().Add(s.load); time.Now().Before(end) && ctx.Err() == nil; kills++ {
-		lab.Pause(ctx, time.Duration(100+s.random.IntN(1500))*time.Millisecond)
-		names := []string{"stream-worker", "stream-worker", "stream-worker", "reclaimer", "ingest-api"}
-		name := names[s.random.IntN(len(names))]
-		running := c.of(name)
-		victim := running[s.random.IntN(len(running))]
-		victim.Kill()
-		c.drop(victim)
-		if _, err := c.add(name); err != nil {
-			return "", err
-		}
+	kills, err := s.killAtRandom(ctx, c, 100, 1500, "stream-worker", "stream-worker", "stream-worker", "reclaimer", "ingest-api")
+	if err != nil {
+		return "", err
 	}
 	if err := c.look(ctx); err != nil {
 		return "", err
@@ -67,6 +58,23 @@ func kill9Services(ctx context.Context, s *stage, postgres bool) (string, error)
 	return s.hit(kills, taken, load)
 }
 
+// killAtRandom kills a process of one of the services, a name as often as it stands there, and starts another in its place, again
+// and again while the load lasts; between two kills it waits least ms and up to more ms longer. It answers how many it killed.
+func (s *stage) killAtRandom(ctx context.Context, c *cluster, least, more int, names ...string) (kills int, err error) {
+	for end := time.Now().Add(s.load); time.Now().Before(end) && ctx.Err() == nil; kills++ {
+		lab.Pause(ctx, time.Duration(least+s.random.IntN(more))*time.Millisecond)
+		name := names[s.random.IntN(len(names))]
+		running := c.of(name)
+		victim := running[s.random.IntN(len(running))]
+		victim.Kill()
+		c.drop(victim)
+		if _, err := c.add(name); err != nil {
+			return kills, err
+		}
+	}
+	return kills, nil
+}
+
 // hit answers what the kills met; kills that met no work prove nothing.
 func (s *stage) hit(kills, taken int, load *lab.Record) (string, error) {
 	if len(load.Accepted) < s.least() || taken == 0 {
@@ -77,7 +85,7 @@ func (s *stage) hit(kills, taken int, load *lab.Record) (string, error) {
 
 // kill9Dev kills the all-in-one at random moments under load and starts it again on the same data.
 func kill9Dev(ctx context.Context, s *stage) (string, error) {
-	w, err := lab.NewWorld(ctx, s.bench, lab.Options{Name: s.name, Alone: true, Evidence: true, Embedder: slowEmbedder(), Env: patient})
+	w, err := lab.NewWorld(ctx, s.bench, lab.Options{Name: s.name, Partitions: s.partitions, Alone: true, Evidence: true, Embedder: slowEmbedder(), Env: patient})
 	if err != nil {
 		return "", err
 	}

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/millweir/millweir/scripts/lab"
@@ -42,7 +40,7 @@ func (m *mourning) kill(ctx context.Context, c *cluster, victims ...*lab.Proc) e
 		c.drop(p)
 		m.kills++
 		for _, h := range held {
-			if strings.Contains(h.Owner, "-"+strconv.Itoa(p.PID)+"-") {
+			if p.Owns(h.Owner) {
 				m.orphans = append(m.orphans, orphan{task: h.TaskID, fence: h.Fence, at: at})
 			}
 		}

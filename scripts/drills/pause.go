@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -44,7 +43,7 @@ func stopped(ctx context.Context, s *stage, service string, holds bool) (string,
 				s.between(ctx, time.Second, 2*time.Second)
 				p := s.one(c, service)
 				if holds {
-					awaitWork(ctx, c, service, p.PID)
+					awaitWork(ctx, c, p)
 				}
 				if err := p.Signal(syscall.SIGSTOP); err != nil {
 					return err
@@ -75,12 +74,11 @@ func stopped(ctx context.Context, s *stage, service string, holds bool) (string,
 }
 
 // awaitWork waits a little until a process holds a task: a pause that finds none proves nothing.
-func awaitWork(ctx context.Context, c *cluster, service string, pid int) {
-	owner := fmt.Sprintf("%s-%d-", service, pid)
+func awaitWork(ctx context.Context, c *cluster, p *lab.Proc) {
 	_ = lab.Until(ctx, pauseTime, 5*time.Millisecond, func(ctx context.Context) error {
 		held, err := lab.Running(ctx, c.DB.Reader())
-		if err == nil && !slices.ContainsFunc(held, func(h lab.Held) bool { return strings.HasPrefix(h.Owner, owner) }) {
-			err = fmt.Errorf("%s%d holds nothing", service, pid)
+		if err == nil && !slices.ContainsFunc(held, func(h lab.Held) bool { return p.Owns(h.Owner) }) {
+			err = fmt.Errorf("%s holds nothing", p.Name)
 		}
 		return err
 	}) // in vain is no fault: the next round tries again

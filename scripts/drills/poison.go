@@ -65,7 +65,7 @@ func (e *executioner) strike(c *cluster) error {
 		}
 	}
 	for _, p := range append(c.of("stream-worker"), c.of("reclaimer")...) {
-		if strings.Contains(owner, "-"+strconv.Itoa(p.PID)+"-") && !p.Exited() {
+		if p.Owns(owner+"/") && !p.Exited() {
 			p.Kill()
 			e.kills++
 			e.beside = append(e.beside, beside)

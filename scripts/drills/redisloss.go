@@ -33,8 +33,8 @@ func redisLoss(ctx context.Context, s *stage) (string, error) {
 		{"kill -9 and restart", func() error { return redisRestart(ctx, c, false) }},
 		{"empty start", func() error { return redisRestart(ctx, c, true) }},
 		{"FLUSHALL", func() error { return c.Stream.Do(ctx, "FLUSHALL") }},
-		{"XGROUP DESTROY", func() error { return c.Stream.Do(ctx, "XGROUP", "DESTROY", lab.StreamKey, lab.Group) }},
-		{"DEL of the stream", func() error { return c.Stream.Do(ctx, "DEL", lab.StreamKey) }},
+		{"XGROUP DESTROY", func() error { return c.Stream.Each(ctx, 2, "XGROUP", "DESTROY", lab.Group) }},
+		{"DEL of the stream", func() error { return c.Stream.Each(ctx, 1, "DEL") }},
 	}
 	for _, l := range losses {
 		lab.Pause(ctx, s.load/time.Duration(len(losses)+1))

@@ -37,6 +37,8 @@ type stage struct {
 	load   time.Duration // how long a drill keeps its load and its faults up
 	random *rand.Rand
 	said   *notebook // what the checker said of this drill
+	// partitions above 1 is INGEST_STREAM_PARTITIONS of the drill's services.
+	partitions int
 }
 
 // settings are the program's flags for every drill.
@@ -75,6 +77,42 @@ var drills = []drill{
 	{"main-power-loss", "all services killed, and what was not flushed gone from the upload folder", 3 * time.Minute, powerLoss},
 	{"main-disk-full", "the upload folder full", 3 * time.Minute, diskFull},
 	{"main-memory", "documents that eat memory beside innocent ones", 3 * time.Minute, memoryLimit},
+	{"kafka-reproduction", "no broker: events die by the formula, and are revived when it comes", 3 * time.Minute, kafkaReproduction},
+	{"kafka-broker", "the broker killed for 20 s", 4 * time.Minute, kafkaBroker},
+	{"kafka-kill9", "relays, consumers, gateway and reclaimer killed at random", 4 * time.Minute, kafkaKill9},
+	{"kafka-two-relays", "250 events a second from concurrent transactions, two relays killed in turn", 4 * time.Minute, twoRelays},
+	{"kafka-rebalance", "consumers joining and leaving every 5 s, tasks longer than a session", 5 * time.Minute, kafkaRebalance},
+	{"kafka-loss", "the broker started with nothing", 4 * time.Minute, kafkaLoss},
+	{"kafka-switch", "from Redis to Kafka and back, all killed each time", 4 * time.Minute, kafkaSwitch},
+	{"streammq-reproduction", "Chroma unreachable, two attempts, no backoff; on partitions", 2 * time.Minute, onPartitions(reproduction)},
+	{"streammq-rebalance", "workers joining and leaving every 3 s while documents get version after version", 4 * time.Minute, onPartitions(partitionsRebalance)},
+	{"streammq-kill9-worker", "gateway, workers and reclaimer killed at random; on partitions", 3 * time.Minute, onPartitions(kill9Workers)},
+	{"streammq-kill9-postgres", "gateway, workers and reclaimer killed at random, on Postgres; on partitions", 3 * time.Minute, onPartitions(kill9Postgres)},
+	{"streammq-kill9-dev", "the all-in-one killed at random; on partitions", 3 * time.Minute, onPartitions(kill9Dev)},
+	{"streammq-kill9-each", "gateway, worker and reclaimer killed in turn, their absence lasting; on partitions", 3 * time.Minute, onPartitions(kill9Each)},
+	{"streammq-kill9-all", "all services killed at once and started in random order; on partitions", 3 * time.Minute, onPartitions(kill9All)},
+	{"streammq-stop-worker", "a worker paused beyond its leases, again and again; on partitions", 3 * time.Minute, onPartitions(stopWorkers)},
+	{"streammq-stop-reclaimer", "the reclaimer paused beyond its leases, with retries to run; on partitions", 3 * time.Minute, onPartitions(stopReclaimer)},
+	{"streammq-stop-api", "the gateway paused beyond the slack of its promises; on partitions", 3 * time.Minute, onPartitions(stopAPI)},
+	{"streammq-zombie", "a worker paused beyond its leases and woken after the takeover; on partitions", 3 * time.Minute, onPartitions(zombie)},
+	{"streammq-poison", "a document that kills its worker beside 20 innocent ones; on partitions", 3 * time.Minute, onPartitions(poison)},
+	{"streammq-sigterm", "workers, gateway and all-in-one stopped in the middle of work; on partitions", 3 * time.Minute, onPartitions(sigterm)},
+	{"streammq-commit-unknown", "the answers of COMMITs cut, before and after the commit, on MariaDB; on partitions", 3 * time.Minute, onPartitions(commitUnknown)},
+	{"streammq-commit-unknown-postgres", "the same on Postgres; on partitions", 3 * time.Minute, onPartitions(commitUnknownPostgres)},
+	{"streammq-slow", "slow connections to database, Redis, Chroma and embedding service in turn; on partitions", 3 * time.Minute, onPartitions(slowNet)},
+	{"streammq-halfopen", "connections that stay and say nothing; on partitions", 3 * time.Minute, onPartitions(halfOpenNet)},
+	{"streammq-reset", "connections that break off before the answer; on partitions", 3 * time.Minute, onPartitions(resetNet)},
+	{"streammq-redis-loss", "Redis killed, started empty, flushed, groups destroyed, streams deleted; on partitions", 3 * time.Minute, onPartitions(redisLoss)},
+	{"streammq-redis-flush", "FLUSHALL with 10,000 tasks queued; on partitions", 8 * time.Minute, onPartitions(redisFlush)},
+	{"streammq-redis-failover", "the primary of a Sentinel set killed, twice; on partitions", 3 * time.Minute, onPartitions(redisFailover)},
+	{"streammq-sse", "1,000 clients of event streams coming and going, the gateway stopped and killed; on partitions", 4 * time.Minute, onPartitions(sse)},
+	{"streammq-db-restart", "MariaDB killed, then away for 10 s; on partitions", 3 * time.Minute, onPartitions(databaseRestart)},
+	{"streammq-chroma-faults", "Chroma away for 20 s, 500, 429, cut answers, a wrong dimension; on partitions", 3 * time.Minute, onPartitions(chromaFaults)},
+	{"streammq-embed-faults", "embedding service: 429, an error with 200, a wrong count, NaN, no answer; on partitions", 3 * time.Minute, onPartitions(embedFaults)},
+	{"streammq-power-loss", "all services killed, and what was not flushed gone from the upload folder; on partitions", 3 * time.Minute, onPartitions(powerLoss)},
+	{"streammq-disk-full", "the upload folder full; on partitions", 3 * time.Minute, onPartitions(diskFull)},
+	{"streammq-memory", "documents that eat memory beside innocent ones; on partitions", 3 * time.Minute, onPartitions(memoryLimit)},
+	{"streammq-switch", "from one stream to partitions with tasks in flight, all killed", 3 * time.Minute, partitionsSwitch},
 }
 
 // run is the program; it answers the exit code.

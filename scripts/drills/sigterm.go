@@ -166,7 +166,7 @@ func stopGateway(ctx context.Context, c *cluster) (*lab.Record, error) {
 
 // stopDev ends the all-in-one at work; what it had in hand is done by its next start.
 func stopDev(ctx context.Context, s *stage) (time.Duration, error) {
-	w, err := lab.NewWorld(ctx, s.bench, lab.Options{Name: s.name + "-dev", Alone: true, Embedder: slowEmbedder(), Env: []string{"INGEST_STOP_GRACE_MS=1500"}})
+	w, err := lab.NewWorld(ctx, s.bench, lab.Options{Name: s.name + "-dev", Partitions: s.partitions, Alone: true, Embedder: slowEmbedder(), Env: []string{"INGEST_STOP_GRACE_MS=1500"}})
 	if err != nil {
 		return 0, err
 	}

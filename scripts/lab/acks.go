@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/fsck"
+	"github.com/millweir/millweir/pkg/ingestq/streamq"
 )
 
 // monitorPause is the pause before Redis is asked again after it went away.
@@ -87,8 +88,13 @@ func parseAcks(line, db string) []fsck.Ack {
 	if err != nil || microsErr != nil {
 		return nil
 	}
+	partition := ""
+	if number, ok := strings.CutPrefix(words[1], "stream:topic:"+streamq.Topic+":p:"); ok {
+		partition = number + ":" // as deliveries of partitions are named
+	}
 	var out []fsck.Ack
 	for _, id := range words[3:] {
+		id = partition + id
 		out = append(out, fsck.Ack{At: time.Unix(s, us*1000).UTC(), ID: id, Script: strings.HasSuffix(client, " lua")})
 	}
 	return out

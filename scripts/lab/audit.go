@@ -20,6 +20,9 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate/history"
 )
 
+// errUnsent is why a world on Kafka is not at rest.
+var errUnsent = errors.New("not all are sent")
+
 // everybody is the user of a world without keys.
 const everybody = "local"
 
@@ -77,6 +80,11 @@ func (a Audit) Settled(ctx context.Context, limit time.Duration) error {
 			}
 			if t.dlq == taskstate.DLQOwed {
 				return fmt.Errorf("task %s still owes its DLQ entry", t.id)
+			}
+		}
+		if a.World != nil && a.World.opts.Kafka { // those that a killed relay has leased are sent again after the lease
+			if counts, err := CountOutbox(ctx, a.DB); err != nil || counts["NEW"]+counts["RETRYING"] > 0 {
+				return fmt.Errorf("events are %v: %w", counts, errors.Join(err, errUnsent))
 			}
 		}
 		if a.Stream == nil {

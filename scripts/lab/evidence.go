@@ -32,7 +32,7 @@ func (w *World) keepEvidence() (err error) {
 		opts.Log = w.effects
 		w.opts.Embedder = &opts
 	}
-	if !w.opts.Alone {
+	if !w.opts.Alone && w.hasRedis() {
 		w.acks, err = os.Create(w.acksPath())
 	}
 	return err

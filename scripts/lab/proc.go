@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -164,6 +165,19 @@ func (p *Proc) await(ctx context.Context, limit time.Duration, path string) erro
 		return fmt.Errorf("%s (log %s): %w", p.Name, p.Log, err)
 	}
 	return nil
+}
+
+// runnerStarted is the line in which a process names its runner, the first part of its lease owners.
+var runnerStarted = regexp.MustCompile(`"msg":"runner: started".*?"process":"([^"]+)"`)
+
+// Owns tells whether a lease owner is this process's: it names its runner in its log when that starts.
+func (p *Proc) Owns(owner string) bool {
+	log, err := os.ReadFile(p.Log)
+	if err != nil {
+		return false
+	}
+	name := runnerStarted.FindSubmatch(log)
+	return name != nil && strings.HasPrefix(owner, string(name[1])+"/")
 }
 
 // Tail is the end of its log.

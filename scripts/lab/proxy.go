@@ -135,7 +135,7 @@ type Net struct {
 
 // startProxies puts what Options asks for in front of the servers.
 func (w *World) startProxies() (err error) {
-	if w.SQL == nil || w.Redis == nil || w.Chroma == nil {
+	if w.SQL == nil || w.Chroma == nil || (w.Redis == nil && w.hasRedis()) {
 		return nil // startServers has said why
 	}
 	if w.opts.Proxied {
@@ -164,12 +164,15 @@ func (w *World) near(addr string) string {
 
 // newNet puts a proxy in front of each server of the world.
 func (w *World) newNet() (*Net, error) {
-	n := &Net{}
+	n, redis := &Net{}, ""
+	if w.Redis != nil {
+		redis = w.Redis.Addr
+	}
 	for _, s := range []struct {
 		to         **Proxy
 		name, addr string
 	}{
-		{&n.SQL, "sql", w.SQL.Addr}, {&n.Redis, "redis", w.Redis.Addr}, {&n.Chroma, "chroma", w.Chroma.Addr}, {&n.Embed, "embed", w.embedHost()},
+		{&n.SQL, "sql", w.SQL.Addr}, {&n.Redis, "redis", redis}, {&n.Chroma, "chroma", w.Chroma.Addr}, {&n.Embed, "embed", w.embedHost()},
 	} {
 		if s.addr == "" {
 			continue

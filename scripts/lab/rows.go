@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -49,10 +50,10 @@ func tasks(ctx context.Context, tx taskstate.Tx) ([]taskRow, error) {
 func transitions(ctx context.Context, tx taskstate.Tx, id string) ([]taskstate.Transition, error) {
 	return query(ctx, tx, func(r *sql.Rows) (t taskstate.Transition, err error) {
 		var at, next taskstate.Stamp
-		err = r.Scan(&t.ID, &t.TaskID, &t.From, &t.To, &t.Reason, &t.AttemptCount, &t.CrashCount, &t.Fence, &t.Timeline, &t.Actor, &t.Message, &next, &at)
-		t.CreatedAt, t.NextRetryAt = at.Time, next.Time
+		err = r.Scan(&t.ID, &t.TaskID, &t.From, &t.To, &t.Reason, &t.AttemptCount, &t.CrashCount, &t.Fence, &t.Timeline, &t.Actor, &t.Message, &t.Delivery, &next, &at)
+		t.CreatedAt, t.NextRetryAt, t.Delivery = at.Time, next.Time, strings.TrimSpace(t.Delivery)
 		return t, err
-	}, `SELECT id, task_id, COALESCE(from_status, ''), to_status, reason, attempt_count, crash_count, fence, timeline, actor, message,
+	}, `SELECT id, task_id, COALESCE(from_status, ''), to_status, reason, attempt_count, crash_count, fence, timeline, actor, message, delivery,
 		next_retry_at, created_at FROM ingest_task_transition WHERE ? = '' OR task_id = ? ORDER BY task_id, id`, id, id)
 }
 

@@ -10,7 +10,11 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
+	"github.com/millweir/millweir/pkg/ingestq/streamq"
+	"github.com/millweir/millweir/pkg/streammq"
+	pb "github.com/millweir/millweir/proto"
 )
 
 // The keys of contract §5.
@@ -22,19 +26,32 @@ const (
 
 // Stream looks at the queue's Redis directly.
 type Stream struct {
-	client rueidis.Client
+	client     rueidis.Client
+	partitions int // of the topic; 0: deliveries lie in one stream
 
 	mu     sync.Mutex
 	losses []time.Time
 }
 
-// OpenStream makes a client; close it.
-func OpenStream(url string) (*Stream, error) {
+// OpenStream makes a client; close it. With partitions above 1 deliveries lie in those of a topic.
+func OpenStream(url string, partitions int) (*Stream, error) {
 	client, err := redisq.NewClient(url)
 	if err != nil {
 		return nil, err
 	}
-	return &Stream{client: client}, nil
+	return &Stream{client: client, partitions: partitions}, nil
+}
+
+// Keys are the streams of deliveries.
+func (s *Stream) Keys() []string {
+	if s.partitions <= 1 {
+		return []string{StreamKey}
+	}
+	keys := make([]string, s.partitions)
+	for i := range keys {
+		keys[i] = streammq.StreamKey(streamq.Topic, i)
+	}
+	return keys
 }
 
 // Close closes the client.
@@ -55,9 +72,12 @@ func (s *Stream) Losses() []time.Time {
 }
 
 // Inspector looks at the queue for the checker.
-func (s *Stream) Inspector() *redisq.Inspector {
+func (s *Stream) Inspector() ingestq.Inspector {
 	c := redisq.NewDefaultConfig("")
 	c.StreamKey, c.Group, c.DLQKey = StreamKey, Group, DLQKey
+	if s.partitions > 1 {
+		return streamq.NewInspector(s.client, streamq.Config{Config: c, Partitions: s.partitions})
+	}
 	return redisq.NewInspector(s.client, c)
 }
 
@@ -77,27 +97,60 @@ func (s *Stream) Len(ctx context.Context, key string) (int64, error) {
 
 // Pending is the number of entries that were read and not acknowledged.
 func (s *Stream) Pending(ctx context.Context) (int64, error) {
-	summary, err := s.client.Do(ctx, s.client.B().Xpending().Key(StreamKey).Group(Group).Build()).ToArray()
+	total := int64(0)
+	for _, key := range s.Keys() {
+		n, err := s.PendingOf(ctx, key)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
+}
+
+// PendingOf is Pending for one stream.
+func (s *Stream) PendingOf(ctx context.Context, key string) (int64, error) {
+	summary, err := s.client.Do(ctx, s.client.B().Xpending().Key(key).Group(Group).Build()).ToArray()
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("XPENDING %s %s: %w", key, Group, err)
 	}
 	if len(summary) == 0 {
-		return 0, fmt.Errorf("XPENDING %s %s: empty answer", StreamKey, Group)
+		return 0, fmt.Errorf("XPENDING %s %s: empty answer", key, Group)
 	}
 	return summary[0].AsInt64()
 }
 
-// Entries counts the entries of the stream by task.
+// Entries counts the entries of the streams by task.
 func (s *Stream) Entries(ctx context.Context) (map[string]int, error) {
-	entries, err := s.client.Do(ctx, s.client.B().Xrange().Key(StreamKey).Start("-").End("+").Build()).AsXRange()
-	if err != nil {
-		return nil, err
-	}
 	out := map[string]int{}
-	for _, e := range entries {
-		out[e.FieldValues["taskId"]]++
+	for _, key := range s.Keys() {
+		entries, err := s.client.Do(ctx, s.client.B().Xrange().Key(key).Start("-").End("+").Build()).AsXRange()
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			id := e.FieldValues["taskId"]
+			if s.partitions > 1 {
+				envelope, err := pb.Decode([]byte(e.FieldValues["payload"]))
+				if err != nil {
+					return nil, fmt.Errorf("entry %s of %s: %w", e.ID, key, err)
+				}
+				id = envelope.GetTaskId()
+			}
+			out[id]++
+		}
 	}
 	return out, nil
+}
+
+// Each sends a command for every stream of deliveries, its words as they are, with the stream's key after the first lead of them.
+func (s *Stream) Each(ctx context.Context, lead int, words ...string) error {
+	for _, key := range s.Keys() {
+		if err := s.Do(ctx, slices.Insert(slices.Clone(words), lead, key)...); err != nil {
+			return fmt.Errorf("%v of %s: %w", words, key, err)
+		}
+	}
+	return nil
 }
 
 // Death names one DLQ entry.

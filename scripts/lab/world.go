@@ -55,17 +55,24 @@ type Options struct {
 	Evidence bool
 	// Sentinel makes Redis a primary with a replica and three sentinels; see World.Sentinels.
 	Sentinel bool
+	// Kafka is a broker with the product's topics, and INGEST_QUEUE=kafka. There is no Redis then, unless BothRoads.
+	Kafka bool
+	// Partitions above 1 is INGEST_STREAM_PARTITIONS.
+	Partitions int
+	// BothRoads leaves Redis beside Kafka; services are told both addresses, and by the drill which road to take.
+	BothRoads bool
 }
 
 // World is servers and processes of one drill.
 type World struct {
 	Dir     string            // logs, uploads and data
 	SQL     *labserver.Server // MariaDB or Postgres
-	Redis   *labserver.Server
+	Redis   *labserver.Server // nil on the Kafka road
+	Kafka   *labserver.Server // nil without Options.Kafka
 	Chroma  *labserver.Server
 	Embed   *embedtest.Server // nil: the built-in embedder
 	DB      *taskstore.Store  // for assertions; nil when Alone
-	Stream  *Stream           // for assertions; nil when Alone
+	Stream  *Stream           // for assertions; nil when Alone or without Redis
 	Vectors ingest.VectorStore
 
 	Net        *Net                   // nil without Options.Proxied
@@ -121,8 +128,12 @@ func (w *World) startServers(ctx context.Context) error {
 	}{
 		{&w.SQL, kind, labserver.Options{Database: database}},
 		{&w.Redis, labserver.KindRedis, labserver.Options{}},
+		{&w.Kafka, labserver.KindKafka, labserver.Options{}},
 		{&w.Chroma, labserver.KindChroma, labserver.Options{}},
 	} {
+		if (s.kind == labserver.KindKafka && !w.opts.Kafka) || (s.kind == labserver.KindRedis && !w.hasRedis()) {
+			continue
+		}
 		group.Go(func() (err error) {
 			if s.kind == labserver.KindRedis && w.opts.Sentinel {
 				w.Sentinels, err = labserver.StartSentinel(ctx, sentinels)
@@ -140,7 +151,7 @@ func (w *World) startServers(ctx context.Context) error {
 
 // open makes the direct accesses and the schema.
 func (w *World) open(ctx context.Context) (err error) {
-	if w.SQL == nil || w.Redis == nil || w.Chroma == nil {
+	if w.SQL == nil || w.Chroma == nil || (w.Redis == nil && w.hasRedis()) || (w.Kafka == nil && w.opts.Kafka) {
 		return nil // startServers has said why
 	}
 	if w.DB, err = taskstore.Open(ctx, taskstore.Config{DatabaseURL: w.SQL.URL(w.sqlName()), MaxOpen: 4}); err != nil {
@@ -149,11 +160,18 @@ func (w *World) open(ctx context.Context) (err error) {
 	if _, err := w.DB.Migrate(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	if w.Stream, err = OpenStream(w.redisURL()); err != nil {
-		return err
+	if w.hasRedis() {
+		if w.Stream, err = OpenStream(w.redisURL(), w.opts.Partitions); err != nil {
+			return err
+		}
+		if w.acks != nil {
+			w.stopAcks = RecordAcks(w.Redis.Addr, w.redisName(), w.acks)
+		}
 	}
-	if w.acks != nil {
-		w.stopAcks = RecordAcks(w.Redis.Addr, w.redisName(), w.acks)
+	if w.opts.Kafka {
+		if err := w.InitKafka(ctx); err != nil {
+			return err
+		}
 	}
 	w.Vectors, err = chroma.New(chroma.Config{
 		BaseURL: w.Chroma.URL(""), Tenant: "default_tenant", Database: "default_database", Timeout: chromaWait,
@@ -195,7 +213,7 @@ func (w *World) Close() {
 			_ = s.Kill(ctx) // its folder is thrown away
 		}
 	}
-	for _, s := range []*labserver.Server{w.Chroma, w.Redis, w.SQL} {
+	for _, s := range []*labserver.Server{w.Chroma, w.Redis, w.Kafka, w.SQL} {
 		if s != nil && w.part == 0 {
 			_ = s.Kill(ctx) // its folder is thrown away
 		}
@@ -251,10 +269,16 @@ func (w *World) serverEnv() []string {
 	if w.opts.Postgres {
 		address = "DATABASE_URL=" + strings.Replace(w.SQL.URL(w.sqlName()), w.SQL.Addr, sql, 1)
 	}
-	return append([]string{
-		address, "REDIS_URL=" + strings.Replace(w.redisURL(), w.Redis.Addr, w.near(w.Redis.Addr), 1), "VECTOR_STORE=chroma",
-		"CHROMA_BASE_URL=http://" + vectors, "AUTH_MODE=none", "UPLOAD_DIR=" + w.Uploads(),
-	}, w.embedEnv()...)
+	env := []string{
+		address, "VECTOR_STORE=chroma", "CHROMA_BASE_URL=http://" + vectors, "AUTH_MODE=none", "UPLOAD_DIR=" + w.Uploads(),
+	}
+	if w.Redis != nil {
+		env = append(env, "REDIS_URL="+strings.Replace(w.redisURL(), w.Redis.Addr, w.near(w.Redis.Addr), 1))
+	}
+	if w.Kafka != nil {
+		env = append(env, "INGEST_QUEUE=kafka", "KAFKA_BOOTSTRAP_SERVERS="+w.Kafka.Addr, "INGEST_KAFKA_TOPIC="+w.Topic())
+	}
+	return append(env, w.embedEnv()...)
 }
 
 // Uploads is the upload folder of the services.
@@ -290,6 +314,9 @@ func (w *World) start(service string, args, own, env []string) (*Proc, error) {
 	name := service + "-" + strconv.Itoa(w.seq[service])
 	w.mu.Unlock()
 	base := []string{"LOG_FORMAT=json"}
+	if w.opts.Partitions > 1 {
+		base = append(base, "INGEST_STREAM_PARTITIONS="+strconv.Itoa(w.opts.Partitions))
+	}
 	for _, inherited := range []string{"PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR"} {
 		if v := os.Getenv(inherited); v != "" {
 			base = append(base, inherited+"="+v)

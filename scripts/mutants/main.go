@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			missed++
 		}
 	}
-	_, _ = fmt.Fprintf(stdout, "%d of %d seeded bugs found; not applicable yet: %s\n", len(chosen)-missed, len(chosen), strings.Join(later, "; "))
+	_, _ = fmt.Fprintf(stdout, "%d of %d seeded bugs found; seeded elsewhere: %s\n", len(chosen)-missed, len(chosen), strings.Join(elsewhere, "; "))
 	if missed > 0 {
 		return process.ExitFailed
 	}

@@ -11,6 +11,7 @@ require (
 	github.com/hibiken/asynq v0.26.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/millweir/millweir/pkg v0.0.0
+	github.com/millweir/millweir/pkg/streammq v0.0.0
 	github.com/millweir/millweir/pkg/taskstate v0.0.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
@@ -86,6 +87,7 @@ require (
 replace (
 	github.com/millweir/millweir/migrations => ../../migrations
 	github.com/millweir/millweir/pkg => ../../pkg
+	github.com/millweir/millweir/pkg/streammq => ../../pkg/streammq
 	github.com/millweir/millweir/pkg/taskstate => ../../pkg/taskstate
 	github.com/millweir/millweir/proto => ../../proto
 )

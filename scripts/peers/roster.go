@@ -18,6 +18,7 @@ type entry struct {
 	share int // it gets N/share tasks; slow ones would take the whole run
 	argv  func(ctx context.Context, dir string) ([]string, error)
 	raw   bool // a raw cycle
+	named bool // measured only when NAMES tells it: no task system, and half a minute longer where events never arrive
 	env   []string
 }
 
@@ -28,6 +29,8 @@ const (
 	keepsPostgres = "fsync, sync_commit=on"
 	// slowShare is for those that do less than 10,000 tasks a second.
 	slowShare = 4
+	// forwarderShare is for the one that does 400 events a second: 3,333 of 20,000.
+	forwarderShare = 6
 )
 
 // roster is who is measured, in the order of a repetition: those that are compared most closely next to each other.
@@ -44,6 +47,12 @@ var roster = []entry{
 	{name: "taskiq", keeps: keepsEverysec, uses: []stage.Server{stage.RedisEverysec}, share: slowShare, argv: stage.InstallTaskiq},
 	{name: "naive16", keeps: keepsSQL + " + " + keepsEverysec, uses: []stage.Server{stage.MariaDB, stage.RedisEverysec}, share: slowShare, argv: itself("naive")},
 	{name: "raw-cycle-enum", keeps: keepsSQL, uses: []stage.Server{stage.MariaDB}, share: 1, argv: itself("raw-cycle-enum"), raw: true},
+	{name: "relay", keeps: keepsSQL, uses: []stage.Server{stage.MariaDB}, share: 1, argv: itself("relay"), named: true},
+	{name: "relay-500", keeps: keepsSQL, uses: []stage.Server{stage.MariaDB}, share: 1, argv: itself("relay-500"), named: true},
+	{name: "streammq", keeps: keepsEverysec, uses: []stage.Server{stage.RedisEverysec}, share: 1, argv: itself("streammq"), named: true},
+	{name: "streammq-watermill", keeps: keepsEverysec, uses: []stage.Server{stage.RedisEverysec}, share: 1, argv: itself("watermill-redisstream"), named: true},
+	{name: "streammq-faststream", keeps: keepsEverysec, uses: []stage.Server{stage.RedisEverysec}, share: 1, argv: stage.InstallFastStream, named: true},
+	{name: "relay-watermill", keeps: keepsSQL, uses: []stage.Server{stage.MariaDB}, share: forwarderShare, argv: itself("relay-watermill"), named: true},
 }
 
 // itself is this program as one of the systems.
@@ -54,10 +63,12 @@ func itself(name string) func(context.Context, string) ([]string, error) {
 	}
 }
 
-// matching are the entries whose names begin with one of the prefixes.
+// matching are the entries whose names begin with one of the prefixes; none given: all but those that must be named.
 func matching(prefixes string) (out []entry) {
 	for _, e := range roster {
-		if slices.ContainsFunc(strings.Split(prefixes, ","), func(p string) bool { return strings.HasPrefix(e.name, p) }) {
+		if slices.ContainsFunc(strings.Split(prefixes, ","), func(p string) bool {
+			return strings.HasPrefix(e.name, p) && (p != "" || !e.named)
+		}) {
 			out = append(out, e)
 		}
 	}

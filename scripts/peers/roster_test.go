@@ -10,7 +10,11 @@ import (
 
 func TestChoosing(t *testing.T) {
 	t.Parallel()
-	require.Len(t, matching(""), len(roster))
+	relays := matching("relay")
+	require.Len(t, relays, 3)
+	queues := matching("streammq")
+	require.Len(t, queues, 3)
+	require.Len(t, matching(""), len(roster)-len(relays)-len(queues), "relays and queues are left out unless they are named")
 	require.Empty(t, matching("nobody"))
 	chosen := matching("river,millweir-")
 	require.Len(t, chosen, 2)

@@ -27,10 +27,23 @@ var debian = map[labserver.Kind][]string{
 // testKinds are what `make test` needs.
 var testKinds = []labserver.Kind{
 	labserver.KindMariaDB, labserver.KindPostgres, labserver.KindRedis, labserver.KindSentinel, labserver.KindChroma,
+	labserver.KindKafka,
 }
 
 // deps installs what the tests need.
-func (f *fleet) deps(ctx context.Context) error { return f.install(ctx, testKinds) }
+func (f *fleet) deps(ctx context.Context) error {
+	if err := f.install(ctx, testKinds); err != nil || have("protoc") {
+		return err
+	}
+	f.say("installing protobuf-compiler")
+	return apt(ctx, []string{"protobuf-compiler"})
+}
+
+// have tells that a program is installed.
+func have(program string) bool {
+	_, err := exec.LookPath(program)
+	return err == nil
+}
 
 // install brings the missing ones of kinds, by the ordinary package clients, and checks them.
 func (f *fleet) install(ctx context.Context, kinds []labserver.Kind) error {
@@ -71,7 +84,6 @@ func (f *fleet) install(ctx context.Context, kinds []labserver.Kind) error {
 
 // packagesFor leaves out what is there already of the helpers.
 func (f *fleet) packagesFor(k labserver.Kind) []string {
-	have := func(program string) bool { _, err := exec.LookPath(program); return err == nil }
 	switch k {
 	case labserver.KindChroma:
 		if exec.Command("python3", "-c", "import venv, ensurepip").Run() == nil {

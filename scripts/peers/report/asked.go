@@ -32,6 +32,8 @@ const (
 	millweir       = "millweir"
 	millweirAlways = "millweir-always"
 	river          = "river"
+	forwarder      = "relay-watermill"
+	streamMQ       = "streammq"
 )
 
 // ask is a figure to be judged; theirs empty: the figure itself, else its ratio.
@@ -71,6 +73,12 @@ var asks = []ask{
 	{"commit → handler start, p50", commitP50, nil, millweir, "", AtMost, 3},
 	{"commit → handler start, p99", commitP99, nil, millweir, "", AtMost, 20},
 	{"commit → handler start, p50 ÷ River", commitP50, nil, millweir, river, AtMost, 0.25},
+	{"streammq drain ÷ watermill-redisstream", drain, drainCPU, streamMQ, "streammq-watermill", AtLeast, 3},
+	{"streammq drain ÷ FastStream, batches", drain, drainCPU, streamMQ, "streammq-faststream", AtLeast, 2},
+	{"streammq, time to send → handler start, p50", sentP50, nil, streamMQ, "", Told, 0},
+	{"streammq, time to send → handler start, p99", sentP99, nil, streamMQ, "", Told, 0},
+	{"relay, batches of 500 ÷ watermill's forwarder", drain, drainCPU, "relay-500", forwarder, AtLeast, 50},
+	{"relay, default batches of 20 ÷ watermill's forwarder", drain, drainCPU, "relay", forwarder, Told, 0},
 }
 
 // Judge fills Asked, as far as the systems took part in the run; those that failed did.

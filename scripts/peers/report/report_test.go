@@ -87,6 +87,23 @@ func TestGoalsAreMissedBothWays(t *testing.T) {
 	require.False(t, figure(t, r, "drain ÷ River").Met, "1 × where at least 1.5 is asked")
 }
 
+// The goal of the relay is for batches as large as the forwarder's; that of its default batches is told and judged by nothing.
+func TestRelaysAreCompared(t *testing.T) {
+	t.Parallel()
+	for rate, wanted := range map[float64]bool{20_000: true, 19_999: false} {
+		r := &Report{Reps: 1, Results: []Result{
+			timed("relay", 0, rival.PhaseDrain, 8_000), timed("relay-500", 0, rival.PhaseDrain, rate),
+			timed("relay-watermill", 0, rival.PhaseDrain, 400),
+		}}
+		r.Judge()
+		require.Len(t, r.Asked, 2)
+		require.Equal(t, wanted, figure(t, r, "relay, batches of 500 ÷ watermill's forwarder").Met)
+		told := figure(t, r, "relay, default batches of 20 ÷ watermill's forwarder")
+		require.InDelta(t, 20, told.Measured.Median, 1e-9)
+		require.Equal(t, Told, told.Relation)
+	}
+}
+
 // What failed is never met, and never left out.
 func TestWhatFailedIsSaid(t *testing.T) {
 	t.Parallel()

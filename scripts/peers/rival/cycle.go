@@ -89,17 +89,17 @@ func ourShape() shape {
 			insertOf(`INSERT INTO ingest_task (id, user_id, type, channel, payload, status, max_attempts, wake_at, promised_at, created_at, updated_at)`,
 				"(?, 'local', 'noop', 'http', ?, 'QUEUED', 10, NOW(6), NOW(6), NOW(6), NOW(6))",
 				func(id string) []any { return []any{id, Payload(0)} }),
-			insertOf(logged, "(?, NULL, 'QUEUED', 'ACCEPTED', 0, 0, 0, 1, 'user:local', NULL, '', '0123456789abcdef0123456789abcdef', NOW(6))", ofID),
+			insertOf(logged, "(?, NULL, 'QUEUED', 'ACCEPTED', 0, 0, 0, 1, 'user:local', NULL, '', '0123456789abcdef', NOW(6))", ofID),
 		}, {
 			updateOf(`status = 'RUNNING', fence = fence + 1, lease_owner = 'peers-1/1', lease_expires_at = `+lease+`, wake_at = `+lease+`,
 promise_count = 0, delivery = '1700000000000-0', updated_at = NOW(6)`, "status = 'QUEUED' AND fence = 0"),
 			insertOf(logged, `(?, 'QUEUED', 'RUNNING', 'CLAIMED', 0, 0, 1, 1, 'worker:peers-1', `+lease+`, '1700000000000-0',
-'0123456789abcdef0123456789abcdef', NOW(6))`, ofID),
+'0123456789abcdef', NOW(6))`, ofID),
 		}, {
-			updateOf(`status = 'SUCCEEDED', lease_owner = '', lease_expires_at = `+never+`, wake_at = `+never+`,
+			updateOf(`status = 'SUCCEEDED', lease_expires_at = `+never+`, wake_at = `+never+`,
 stage = 'done', progress = 100, updated_at = NOW(6)`, "status = 'RUNNING' AND fence = 1"),
-			insertOf(logged, `(?, 'RUNNING', 'SUCCEEDED', 'DONE', 0, 0, 1, 1, 'worker:peers-1', NULL, '1700000000000-0',
-'0123456789abcdef0123456789abcdef', NOW(6))`, ofID),
+			insertOf(logged, `(?, 'RUNNING', 'SUCCEEDED', 'DONE', 0, 0, 1, 1, 'worker:peers-1', NULL, '',
+'0123456789abcdef', NOW(6))`, ofID),
 		}},
 	}
 }

@@ -29,7 +29,7 @@ func TestSystemsOnServers(t *testing.T) {
 			for _, p := range []Phase{PhasePrepare, PhaseSubmit, PhaseDrain, PhasePrepare, PhaseLatency} {
 				r, err := run(t.Context(), s, cfg, p)
 				require.NoError(t, err, p)
-				if name != "watermill-sql" { // it loses messages of publishers that commit out of order
+				if name != "watermill-sql" && name != "relay-watermill" { // they lose messages of publishers that commit out of order
 					require.Empty(t, r.Note, p)
 				}
 			}

@@ -3,7 +3,7 @@
 //
 // Every system does the same job as its own documentation says it is done fastest: a bulk of tasks that do nothing is
 // submitted, then drained by workers until the system's own record says that all are done; then tasks come at a steady
-// rate. Systems in other languages speak the same protocol from files of their own (../bullmq.js, ../taskiq_peer.py).
+// rate. The "tasks" of the relays are events of an outbox, done when a stand-in broker has answered. Systems in other languages speak the same protocol from files of their own (../bullmq.js, ../taskiq_peer.py).
 package rival
 
 import (
@@ -99,7 +99,13 @@ var systems = map[string]func(Config) System{
 	"asynq":                 func(c Config) System { return &asynqSystem{cfg: c} },
 	"river":                 func(c Config) System { return &riverSystem{cfg: c} },
 	"watermill-redisstream": func(c Config) System { return &watermillRedis{cfg: c} },
-	"watermill-sql":         func(c Config) System { return &watermillSQL{cfg: c} },
+	"streammq":              func(c Config) System { return &streamMQ{cfg: c} },
+	"watermill-sql": func(c Config) System {
+		return &watermillSQL{cfg: c, database: "peers_watermill", batch: wmSQLBatch}
+	},
+	"relay":           func(c Config) System { return &outboxRelay{cfg: c} },
+	"relay-500":       func(c Config) System { return &outboxRelay{cfg: c, batch: largeBatch} },
+	"relay-watermill": func(c Config) System { return newForwarder(c) },
 }
 
 // cyclers are the raw cycles.

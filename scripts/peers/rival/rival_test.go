@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/outbox"
 )
 
 func TestPayload(t *testing.T) {
@@ -153,6 +156,22 @@ func TestLostTasksFailTheDrain(t *testing.T) {
 	defer cancel()
 	_, err := drain(ctx, s, 1000)
 	require.ErrorContains(t, err, "990 of 1000 tasks were handled: too long")
+}
+
+// The stand-in broker is the same for both relays: one answer for each call, after its time, and none after the end.
+func TestStandInBrokerTakesItsTime(t *testing.T) {
+	t.Parallel()
+	var got []string
+	b := answering{func(p []byte) { got = append(got, string(p)) }}
+	began := time.Now()
+	require.Equal(t, []outbox.Result{{Seq: 1}, {Seq: 2}}, b.Send(t.Context(), []outbox.Event{{Seq: 1, Payload: []byte("a")}, {Seq: 2, Payload: []byte("b")}}))
+	require.NoError(t, destination{b}.Publish("t", message.NewMessage("1", []byte("c")), message.NewMessage("2", []byte("d"))))
+	require.GreaterOrEqual(t, time.Since(began), 3*brokerAnswer, "a call each, but one after the other where a call has one message")
+	require.Equal(t, []string{"a", "b", "c", "d"}, got)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, b.Send(ended, []outbox.Event{{Seq: 3}})[0].Err, context.Canceled)
+	require.Len(t, got, 4)
 }
 
 func TestServeAnswersEveryLine(t *testing.T) {

@@ -115,24 +115,26 @@ func (s *watermillRedis) Close() {
 
 // watermillSQL is watermill-sql on MariaDB: one ordered reader for each consumer group, by its design.
 type watermillSQL struct {
-	cfg     Config
-	db      *sql.DB
-	pub     *wmsql.Publisher
-	schema  wmsql.DefaultMySQLSchema
-	offsets wmsql.DefaultMySQLOffsetsAdapter
+	cfg      Config
+	database string
+	batch    int // messages of one SELECT
+	db       *sql.DB
+	pub      *wmsql.Publisher
+	schema   wmsql.DefaultMySQLSchema
+	offsets  wmsql.DefaultMySQLOffsetsAdapter
 }
 
 // Prepare implements System.
 func (s *watermillSQL) Prepare(ctx context.Context) error {
 	s.Close()
-	dsn, err := freshMySQL(ctx, s.cfg.MySQL, "peers_watermill")
+	dsn, err := freshMySQL(ctx, s.cfg.MySQL, s.database)
 	if err != nil {
 		return err
 	}
 	if s.db, err = openMySQL(ctx, dsn, s.cfg.Workers); err != nil {
 		return err
 	}
-	s.schema = wmsql.DefaultMySQLSchema{SubscribeBatchSize: wmSQLBatch, GeneratePayloadType: func(string) string { return wmSQLPayloadSQL }}
+	s.schema = wmsql.DefaultMySQLSchema{SubscribeBatchSize: s.batch, GeneratePayloadType: func(string) string { return wmSQLPayloadSQL }}
 	s.pub, err = wmsql.NewPublisher(s.db, wmsql.PublisherConfig{SchemaAdapter: s.schema, AutoInitializeSchema: true}, watermill.NopLogger{})
 	if err != nil {
 		return err

@@ -21,6 +21,10 @@ var (
 	taskiqProgram []byte
 	//go:embed foreign/requirements.txt
 	taskiqPackages []byte
+	//go:embed foreign/faststream_peer.py
+	faststreamProgram []byte
+	//go:embed foreign/faststream.txt
+	faststreamPackages []byte
 )
 
 // InstallBullMQ installs BullMQ below dir by npm, unless it is there, and answers its command line.
@@ -42,8 +46,17 @@ func InstallBullMQ(ctx context.Context, dir string) ([]string, error) {
 
 // InstallTaskiq installs taskiq below dir by pip, unless it is there, and answers its command line.
 func InstallTaskiq(ctx context.Context, dir string) ([]string, error) {
-	dir = filepath.Join(dir, "taskiq")
-	err := install(dir, "requirements.txt", taskiqPackages, func() error {
+	return installPython(ctx, filepath.Join(dir, "taskiq"), "taskiq_peer.py", taskiqProgram, taskiqPackages)
+}
+
+// InstallFastStream does so with FastStream; the two want different versions of the same client.
+func InstallFastStream(ctx context.Context, dir string) ([]string, error) {
+	return installPython(ctx, filepath.Join(dir, "faststream"), "faststream_peer.py", faststreamProgram, faststreamPackages)
+}
+
+// installPython makes a virtual environment in dir, and answers the program's command line in it.
+func installPython(ctx context.Context, dir, name string, program, packages []byte) ([]string, error) {
+	err := install(dir, "requirements.txt", packages, func() error {
 		if err := execute(ctx, dir, "python3", "-m", "venv", filepath.Join(dir, "venv")); err != nil {
 			return err
 		}
@@ -52,8 +65,8 @@ func InstallTaskiq(ctx context.Context, dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	program := filepath.Join(dir, "taskiq_peer.py")
-	return []string{filepath.Join(dir, "venv", "bin", "python"), program}, os.WriteFile(program, taskiqProgram, 0o644)
+	path := filepath.Join(dir, name)
+	return []string{filepath.Join(dir, "venv", "bin", "python"), path}, os.WriteFile(path, program, 0o644)
 }
 
 // install has the packages of a list installed in dir, unless that very list was installed there.

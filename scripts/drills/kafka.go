@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+const (
+	drainLimit   = 60 * time.Second // for the outbox to be empty after the last fault
+	brokerAway   = 20 * time.Second
+	sentGoal     = 2 * time.Second // first event sent after the broker answers again
+	reviveLimit  = 40 * time.Second
+	outboxTries  = 4
+	outboxBase   = 400 * time.Millisecond
+	outboxMost   = 1 * time.Second
+	outboxPoll   = 10 * time.Millisecond
+	outboxCommit = 100 * time.Millisecond // from a statement's time to the moment its row is seen
+	kafkaVictims = 2                      // documents of the reproduction
+)
+
+// road are the services of the Kafka road.
+var road = []string{"ingest-api", "outbox-relay", "kafka-consumer", "kafka-consumer", "reclaimer"}
+
+// kafkaReproduction is contract §7 for Kafka: without a broker events go RETRYING with growing next_retry_at, exactly by the
+// formula, then DEAD; the task stays QUEUED and says so; when the broker answers, they are revived and all succeeds.
+func kafkaReproduction(ctx context.Context, s *stage) (string, error) {
+	c, err := s.newCluster(ctx, lab.Options{Kafka: true, Env: []string{
+		fmt.Sprintf("INGEST_KAFKA_MAX_ATTEMPTS=%d", outboxTries),
+		fmt.Sprintf("INGEST_KAFKA_RETRY_BASE_BACKOFF_MS=%d", outboxBase.Milliseconds()),
+		fmt.Sprintf("INGEST_KAFKA_RETRY_MAX_BACKOFF_MS=%d", outboxMost.Milliseconds()),
+	}}, "ingest-api")
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if err := c.Kafka.Kill(ctx); err != nil {
+		return "", err
+	}
+	if _, err := c.add("outbox-relay"); err != nil { // must not need a broker to start
+		return "", err
+	}
+	load := lab.Load{Target: c.client, Clients: 1, Count: kafkaVictims, Bytes: docBytes}.Run(ctx)
+	if len(load.Accepted) != kafkaVictims {
+		return "", fmt.Errorf("%d of %d uploads accepted without a broker", len(load.Accepted), kafkaVictims)
+	}
+	steps, err := watchOutbox(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	if err := queuedAndExplained(ctx, c, load); err != nil {
+		return "", err
+	}
+	if err := c.Kafka.Restart(ctx); err != nil {
+		return "", err
+	}
+	back := time.Now()
+	if err := c.OutboxSent(ctx, reviveLimit); err != nil {
+		return "", err
+	}
+	revived := time.Since(back)
+	if _, err := c.add("kafka-consumer"); err != nil {
+		return "", err
+	}
+	if err := c.verify(ctx, load, nil); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s, DEAD; revived and sent %.1f s after the broker's start; %s", steps, revived.Seconds(), summary(load)), nil
+}
+
+// watchOutbox follows the first event to its death and checks each attempt's wait.
+func watchOutbox(ctx context.Context, c *cluster) (string, error) {
+	var seen lab.OutboxEvent
+	var words []string
+	looked := time.Now().UTC()
+	watching, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	err := lab.Until(watching, drainLimit, outboxPoll, func(ctx context.Context) error {
+		before := looked
+		events, err := lab.Outbox(ctx, c.DB.Reader())
+		looked = time.Now().UTC()
+		if err != nil || len(events) < kafkaVictims {
+			return fmt.Errorf("%d events (%w)", len(events), err)
+		}
+		e := events[0]
+		if e.Attempts > seen.Attempts+1 {
+			stop(fmt.Errorf("attempt %d was not seen", seen.Attempts+1)) // no waiting mends it
+		}
+		if e.Attempts > seen.Attempts && e.Status == "RETRYING" {
+			wait := min(outboxBase<<(e.Attempts-1), outboxMost)
+			if e.NextRetryAt.Before(before.Add(wait-outboxCommit)) || e.NextRetryAt.After(looked.Add(wait)) {
+				stop(fmt.Errorf("attempt %d: next retry at %s, must be between %s and %s", e.Attempts, e.NextRetryAt, before.Add(wait-outboxCommit), looked.Add(wait)))
+			}
+			words = append(words, fmt.Sprintf("RETRYING/%d +%d ms", e.Attempts, wait.Milliseconds()))
+		}
+		seen = e
+		for _, one := range events {
+			if one.Status != "DEAD" {
+				return fmt.Errorf("event %d is %s after %d attempts: %s", one.Seq, one.Status, one.Attempts, one.LastError)
+			}
+			if one.Attempts != outboxTries || one.Cause != "BROKER_UNAVAILABLE" || one.LastError == "" || !one.NextRetryAt.IsZero() {
+				return fmt.Errorf("a dead event is %+v", one)
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = context.Cause(watching)
+	}
+	if err == nil && len(words) != outboxTries-1 {
+		err = fmt.Errorf("waits seen: %v, must be %d", words, outboxTries-1)
+	}
+	return strings.Join(words, ", "), err
+}
+
+// queuedAndExplained: without their events the tasks are QUEUED, and the gateway says why.
+func queuedAndExplained(ctx context.Context, c *cluster, load *lab.Record) error {
+	counts, err := lab.CountStatus(ctx, c.DB.Reader())
+	if err != nil || counts[taskstate.StatusQueued] != len(load.Accepted) {
+		return fmt.Errorf("tasks are %v (%w), all must be QUEUED", counts, err)
+	}
+	for id := range load.Accepted {
+		words, err := c.client.Explain(ctx, id)
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(words, "BROKER_UNAVAILABLE") {
+			return fmt.Errorf("explain says %q and nothing of its event", words)
+		}
+	}
+	return nil
+}
+
+// kafkaBroker kills the broker under load for 20 s: uploads go on, nothing is lost, and the first event is sent soon after its return.
+func kafkaBroker(ctx context.Context, s *stage) (string, error) {
+	c, err := s.newCluster(ctx, lab.Options{Kafka: true, Embedder: slowEmbedder()}, road...)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if err := c.allReady(ctx, liveLimit); err != nil {
+		return "", err
+	}
+	stop := background(ctx, lab.Load{Target: c.client, Clients: 3, Bytes: docBytes, Every: 200 * time.Millisecond})
+	defer stop()
+	calm := max(5*time.Second, (s.load-brokerAway)/2)
+	lab.Pause(ctx, calm)
+	if err := c.Kafka.Kill(ctx); err != nil {
+		return "", err
+	}
+	lab.Pause(ctx, brokerAway)
+	if err := c.allRun(); err != nil {
+		return "", fmt.Errorf("without a broker: %w", err)
+	}
+	first, err := firstSent(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	lab.Pause(ctx, calm)
+	load := stop()
+	if err := c.finish(ctx, load); err != nil {
+		return "", err
+	}
+	if load.Busy+load.Unknown > 0 {
+		return "", fmt.Errorf("uploads depend on the broker: %d answered 503, %d broke off", load.Busy, load.Unknown)
+	}
+	return fmt.Sprintf("broker away for %.0f s; first event sent %.1f s after it answered (goal %.1f s); %s",
+		brokerAway.Seconds(), first.Seconds(), sentGoal.Seconds(), summary(load)), nil
+}
+
+// firstSent starts the broker and answers how long after it answers the first event is sent.
+func firstSent(ctx context.Context, c *cluster) (time.Duration, error) {
+	if err := c.Kafka.Restart(ctx); err != nil {
+		return 0, err
+	}
+	back := time.Now().UTC()
+	var took time.Duration
+	err := lab.Until(ctx, liveLimit, outboxPoll, func(ctx context.Context) error {
+		n := 0
+		var last taskstate.Stamp
+		err := c.DB.Reader().QueryRowContext(ctx, `SELECT COUNT(*), MIN(sent_at) FROM outbox_event WHERE status = 'SENT' AND sent_at >= ?`,
+			back.Add(-c.brokerStart())).Scan(&n, &last)
+		if err == nil && n == 0 {
+			err = fmt.Errorf("nothing was sent since the broker answered")
+		}
+		took = max(0, last.Time.Sub(back))
+		return err
+	})
+	if err == nil && took > sentGoal {
+		err = fmt.Errorf("the first event was sent %.1f s after the broker answered, the goal is %.1f s", took.Seconds(), sentGoal.Seconds())
+	}
+	return took, err
+}
+
+// brokerStart is how long before the broker counts as ready it may have taken records.
+func (c *cluster) brokerStart() time.Duration { return 3 * time.Second }
+
+// finish waits until the outbox is empty and all has ended, runs the echo and judges.
+func (c *cluster) finish(ctx context.Context, load *lab.Record) error {
+	if err := c.allReady(ctx, liveLimit); err != nil {
+		return err
+	}
+	if err := c.OutboxSent(ctx, drainLimit); err != nil {
+		return err
+	}
+	if err := c.audit(load, nil).Settled(ctx, settleLimit); err != nil {
+		return fmt.Errorf("no rest: %w%s", err, c.explain(ctx))
+	}
+	if err := c.echo(ctx, load); err != nil {
+		return err
+	}
+	return c.verify(ctx, load, nil)
+}
+
+// kafkaKill9 kills relays, consumers and gateway at random moments under load and starts them again.
+func kafkaKill9(ctx context.Context, s *stage) (string, error) {
+	api := lab.FreeAddr()
+	c, err := s.newCluster(ctx, lab.Options{Kafka: true, Embedder: slowEmbedder(), Env: append([]string{"HTTP_ADDR=" + api}, patient...)},
+		append(slices.Clone(road), "outbox-relay")...)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: embedTime})
+	stop := background(ctx, lab.Load{Target: lab.NewClient("http://" + api), Clients: 3, Bytes: docBytes, Every: 250 * time.Millisecond})
+	// A killed member holds its partitions until its session is over: the group gets the time to work in between.
+	kills, err := s.killAtRandom(ctx, c, 500, 4000,
+		"outbox-relay", "outbox-relay", "kafka-consumer", "kafka-consumer", "kafka-consumer", "ingest-api", "reclaimer")
+	if err != nil {
+		return "", err
+	}
+	if err := c.look(ctx); err != nil {
+		return "", err
+	}
+	load := stop()
+	if err := c.finish(ctx, load); err != nil {
+		return "", err
+	}
+	taken, err := takeovers(ctx, c.DB.Reader())
+	if err != nil {
+		return "", err
+	}
+	return s.hit(kills, taken, load)
+}
+
+// kafkaRebalance lets consumers join and leave every 5 s while tasks run longer than a session may be silent.
+func kafkaRebalance(ctx context.Context, s *stage) (string, error) {
+	const taskTime = 12 * time.Second // above the session time-out of 10 s
+	c, err := s.newCluster(ctx, lab.Options{Kafka: true, Embedder: slowEmbedder(), Env: []string{"INGEST_STOP_GRACE_MS=1000"}}, road...)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if err := c.allReady(ctx, liveLimit); err != nil {
+		return "", err
+	}
+	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: taskTime})
+	stop := background(ctx, lab.Load{Target: c.client, Clients: 2, Bytes: docBytes, Every: time.Second})
+	changes := 0
+	for end := time.Now().Add(s.load); time.Now().Before(end) && ctx.Err() == nil; changes++ {
+		lab.Pause(ctx, 5*time.Second)
+		if changes%2 == 0 {
+			_, err = c.add("kafka-consumer")
+		} else {
+			old := c.of("kafka-consumer")[0]
+			c.drop(old)
+			_, err = old.Stop(ctx, stopLimit)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	load := stop()
+	c.Embed.Clear()
+	c.cut = true // the batches that a stopped consumer waited for
+	if err := c.finish(ctx, load); err != nil {
+		return "", err
+	}
+	if err := uncounted(ctx, c); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d joins and leaves, tasks of %.0f s; no attempt and no crash counted; %s", changes, taskTime.Seconds(), summary(load)), nil
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/scripts/lab"
+)
+
+const (
+	relayWriters = 25
+	relayRate    = 250 // events a second, all writers together
+)
+
+// twoRelays: two relays share what concurrent transactions of different lengths insert at 250 a second, and one of them is
+// killed every few seconds. Every committed event is on the topic, none more often than a crash explains, none is left NEW.
+func twoRelays(ctx context.Context, s *stage) (string, error) {
+	c, err := s.newCluster(ctx, lab.Options{Kafka: true}, "outbox-relay", "outbox-relay")
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if err := c.allReady(ctx, liveLimit); err != nil {
+		return "", err
+	}
+	writing, stop := context.WithTimeout(ctx, s.load)
+	defer stop()
+	committed := make(chan []string, 1)
+	var writeErr error
+	go func() {
+		ids, err := writeEvents(ctx, writing, c.SQL.URL(""), c.Topic())
+		writeErr = err
+		committed <- ids
+	}()
+	kills := 0
+	for ; writing.Err() == nil; kills++ {
+		if !lab.Pause(writing, time.Duration(2000+s.random.IntN(2000))*time.Millisecond) {
+			break
+		}
+		victim := c.of("outbox-relay")[0]
+		victim.Kill()
+		c.drop(victim)
+		if _, err := c.add("outbox-relay"); err != nil {
+			return "", err
+		}
+	}
+	ids := <-committed
+	if writeErr != nil {
+		return "", writeErr
+	}
+	if err := c.OutboxSent(ctx, drainLimit); err != nil {
+		return "", err
+	}
+	records, err := c.Records(ctx)
+	if err != nil {
+		return "", err
+	}
+	again, err := eachOnce(ids, records, kills)
+	if err != nil {
+		return "", err
+	}
+	if err := c.pastForeign(ctx); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d events of %d writers, each sent; %d kills, %d sent twice", len(ids), relayWriters, kills, again), nil
+}
+
+// pastForeign works on documents behind records that name no task of ours.
+func (c *cluster) pastForeign(ctx context.Context) error {
+	for _, name := range []string{"ingest-api", "kafka-consumer", "reclaimer"} {
+		if _, err := c.add(name); err != nil {
+			return err
+		}
+	}
+	if err := c.allReady(ctx, liveLimit); err != nil {
+		return err
+	}
+	return c.finish(ctx, lab.Load{Target: c.client, Clients: 2, Count: 2 * echoes, Bytes: docBytes}.Run(ctx))
+}
+
+// eachOnce compares what was committed with what is on the topic.
+func eachOnce(ids []string, records map[string]int, kills int) (again int, err error) {
+	lost := 0
+	for _, id := range ids {
+		n := records[id]
+		if n == 0 {
+			lost++
+		}
+		again += max(0, n-1)
+	}
+	if lost > 0 || len(ids) == 0 {
+		return again, fmt.Errorf("%d of %d committed events are not on the topic", lost, len(ids))
+	}
+	if len(records) != len(ids) {
+		return again, fmt.Errorf("%d events are on the topic, %d were committed", len(records), len(ids))
+	}
+	for id, n := range records {
+		if n > 1+kills {
+			return again, fmt.Errorf("event %s is on the topic %d times, %d kills explain at most %d", id, n, kills, 1+kills)
+		}
+	}
+	return again, nil
+}
+
+// writeEvents inserts events from concurrent transactions that stay open for different times, so that the order of
+// numbers is not that of commits; a tenth is rolled back. It answers the ids that were committed.
+func writeEvents(ctx, until context.Context, address, topic string) (ids []string, err error) {
+	db, err := taskstore.Open(ctx, taskstore.Config{DatabaseURL: address, MaxOpen: relayWriters})
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close() //nolint:errcheck // every commit was answered
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range relayWriters {
+		wg.Go(func() {
+			for until.Err() == nil {
+				id, kept, one := writeEvent(ctx, db.DB(), topic)
+				mu.Lock()
+				if kept {
+					ids = append(ids, id)
+				}
+				err = errors.Join(err, one)
+				mu.Unlock()
+				if one != nil {
+					return
+				}
+				lab.Pause(until, time.Duration(rand.Int64N(int64(2*time.Second)*relayWriters/relayRate))) //nolint:gosec // a wait
+			}
+		})
+	}
+	wg.Wait()
+	return ids, err
+}
+
+// writeEvent is one transaction.
+func writeEvent(ctx context.Context, db *sql.DB, topic string) (id string, kept bool, err error) {
+	v7, err := uuid.NewV7()
+	if err != nil {
+		return "", false, err
+	}
+	id = v7.String()
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return "", false, err
+	}
+	_, err = tx.ExecContext(ctx, `INSERT INTO outbox_event (id, topic, message_key, payload, wake_at, created_at)
+		VALUES (?, ?, ?, ?, NOW(6), NOW(6))`, id, topic, id, `{"schemaVersion":1,"taskId":"`+id+`"}`)
+	if err != nil {
+		return "", false, errors.Join(err, tx.Rollback())
+	}
+	lab.Pause(ctx, time.Duration(rand.Int64N(int64(60*time.Millisecond)))) //nolint:gosec // a wait
+	if rand.IntN(10) == 0 {                                                //nolint:gosec // a choice
+		return id, false, tx.Rollback()
+	}
+	return id, true, tx.Commit()
+}

@@ -1,0 +1,117 @@
+package lab
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingestq/kafkaq"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// topic is the topic of contract §5; that of dead letters has the suffix.
+const (
+	topic     = "ingest-tasks"
+	dlqSuffix = "-dlq"
+)
+
+// kafkaInitLimit is for `millweir kafka init` on a loaded machine.
+const kafkaInitLimit = 30 * time.Second
+
+// hasRedis tells whether the world has the Redis road.
+func (w *World) hasRedis() bool { return !w.opts.Kafka || w.opts.BothRoads }
+
+// Topic is the world's topic of deliveries.
+func (w *World) Topic() string {
+	if w.part == 0 {
+		return topic
+	}
+	return topic + "-" + strconv.Itoa(w.part)
+}
+
+// InitKafka makes the topics as an operator does.
+func (w *World) InitKafka(ctx context.Context) error {
+	p, err := w.Command([]string{"kafka", "init"})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, kafkaInitLimit, ErrTimeout)
+	defer cancel()
+	code, err := p.Wait(ctx)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("exit code %d: %s", code, p.Tail(12))
+	}
+	if err != nil {
+		return fmt.Errorf("millweir kafka init: %w", err)
+	}
+	return nil
+}
+
+// OutboxEvent is what drills read of an event of the outbox.
+type OutboxEvent struct {
+	Seq         int64
+	ID, Topic   string
+	Key         string // the task's id
+	Status      string
+	Cause       string
+	Attempts    int
+	NextRetryAt time.Time // zero: none
+	LastError   string
+	CreatedAt   time.Time
+	SentAt      time.Time // zero: not sent
+}
+
+// Outbox reads all events, oldest first.
+func Outbox(ctx context.Context, tx taskstate.Tx) ([]OutboxEvent, error) {
+	return query(ctx, tx, func(r *sql.Rows) (e OutboxEvent, err error) {
+		var next, created, sent taskstate.Stamp
+		err = r.Scan(&e.Seq, &e.ID, &e.Topic, &e.Key, &e.Status, &e.Cause, &e.Attempts, &next, &e.LastError, &created, &sent)
+		e.NextRetryAt, e.CreatedAt, e.SentAt = next.Time, created.Time, sent.Time
+		return e, err
+	}, `SELECT seq, id, topic, message_key, status, cause, attempt_count, next_retry_at, COALESCE(last_error, ''), created_at, sent_at
+		FROM outbox_event ORDER BY seq`)
+}
+
+// CountOutbox counts events by their status.
+func CountOutbox(ctx context.Context, tx taskstate.Tx) (map[string]int, error) {
+	type count struct {
+		status string
+		n      int
+	}
+	rows, err := query(ctx, tx, func(r *sql.Rows) (c count, err error) { err = r.Scan(&c.status, &c.n); return c, err },
+		`SELECT status, COUNT(*) FROM outbox_event GROUP BY status`)
+	out := map[string]int{}
+	for _, c := range rows {
+		out[c.status] = c.n
+	}
+	return out, err
+}
+
+// OutboxSent waits until no event is on its way any more.
+func (w *World) OutboxSent(ctx context.Context, limit time.Duration) error {
+	return Until(ctx, limit, 50*time.Millisecond, func(ctx context.Context) error {
+		counts, err := CountOutbox(ctx, w.DB.Reader())
+		if err == nil && counts["NEW"]+counts["RETRYING"]+counts["DEAD"] > 0 {
+			err = fmt.Errorf("events of the outbox are %v, all must be SENT", counts)
+		}
+		return err
+	})
+}
+
+// Records counts the records of the world's topic of deliveries by the event that each carries; "" are those of nobody's.
+func (w *World) Records(ctx context.Context) (map[string]int, error) {
+	cfg := kafkaq.NewDefaultConfig(w.Kafka.Addr)
+	client, err := kafkaq.NewClient(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close() //nolint:errcheck // only read
+	out := map[string]int{}
+	err = client.Records(ctx, w.Topic(), func(r kafkaq.Record) error {
+		out[r.Event]++
+		return nil
+	})
+	return out, err
+}
