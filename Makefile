@@ -22,7 +22,7 @@ RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/li
 TEST_ALL = $(RACE) -shuffle=on -timeout 20m -covermode=atomic $(TEST_FLAGS)
 STORE = github.com/millweir/millweir/pkg/taskstore
 
-.PHONY: help env-example run build test test-quick cover fuzz lint fmt deps services-up services-down services-status bench bench-peers drills drill soak crashpoints mutants vuln sbom repro ci clean FORCE
+.PHONY: help env-example run build test test-quick cover fuzz lint fmt deps services-up services-down services-status bench bench-peers drills drill soak crashpoints mutants vuln sbom repro image chart chart-settings ci clean FORCE
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,7 +69,9 @@ lint: $(BIN)/golangci-lint ## gofmt, vet and golangci-lint on every module
 	@files=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$files" ]; then echo "gofmt: $$files"; exit 1; fi
 	go vet $(MODULES)
 	@go list -m -f '{{.Dir}}' | while read -r dir; do echo "lint $${dir#$$PWD/}"; (cd "$$dir" && $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
-	@cd scripts/peers && echo "lint scripts/peers" && GOWORK=off go vet ./... && GOWORK=off $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...
+	@# The modules beside the workspace.
+	@for dir in scripts/peers scripts/chart; do echo "lint $$dir"; \
+		(cd $$dir && GOWORK=off go vet ./... && GOWORK=off $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
 
 fmt: ## format all Go files
 	gofmt -w $$(git ls-files '*.go')
@@ -119,6 +121,19 @@ vuln: $(BIN)/govulncheck ## known vulnerabilities that our code reaches; VULNDB=
 
 sbom: build ## what is in each binary, as CycloneDX JSON: .run/sbom/<service>.cdx.json
 	go run ./scripts/sbom -out $(RUN)/sbom -version $(VERSION) $(BINARIES:%=bin/%)
+
+ENGINE ?= docker
+image: ## an image per service: millweir/<service>:VERSION (needs a container engine, ENGINE=docker)
+	@$(ENGINE) info > /dev/null 2>&1 || { echo "make image: no container engine answers ('$(ENGINE) info'); nothing was built"; exit 1; }
+	@$(foreach service,$(BINARIES),$(ENGINE) build -f deploy/Dockerfile --build-arg SERVICE=$(service) --build-arg VERSION=$(VERSION) -t millweir/$(service):$(VERSION) . && ) echo "images millweir/<service>:$(VERSION)"
+
+# A module beside the workspace, as the peers are. Cold it compiles Helm's and Kubernetes' libraries: two minutes on two cores.
+CHART_TEST = cd scripts/chart && GOWORK=off go test -count=1
+chart: build ## lint and render the chart, judge it as the API server would, compare it with the services; manifests in .run/chart
+	$(CHART_TEST) ./... -out $(CURDIR)/$(RUN)/chart
+
+chart-settings: build ## rewrite the chart's list of settings and its schema out of the services' --help-env
+	$(CHART_TEST) -run TestGeneratedFiles . -update
 
 repro: ## build every binary twice, from two clones with caches of their own, and compare the sums
 	@VERSION='$(VERSION)' scripts/repro.sh $(RUN)/repro $(BINARIES)

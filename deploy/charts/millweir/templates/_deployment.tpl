@@ -1,0 +1,134 @@
+{{/* The variables of a service: the chart's own, then values, then the Secret. Takes (root, name). */}}
+{{- define "millweir.env" -}}
+{{- $service := get .root.Values.services .name -}}
+{{- $settings := include "millweir.settings" . | fromYaml -}}
+{{- $given := include "millweir.given" . | fromYaml -}}
+{{- $secret := include "millweir.secretName" .root -}}
+{{- $own := dict "HTTP_ADDR" ":8081" "OPERATOR_ADDR" (printf ":%v" $service.operatorPort) "INGEST_QUEUE" (include "millweir.road" .)
+  "UPLOAD_DIR" "/uploads" "EXTRACT_CACHE_DIR" "/cache/pdf" "VECTOR_STORE" "chroma" -}}
+{{- range $name := $settings.plain }}
+{{- if hasKey $own $name }}
+- name: {{ $name }}
+  value: {{ get $own $name | quote }}
+{{- else if hasKey $given $name }}
+- name: {{ $name }}
+  value: {{ include "millweir.text" (get $given $name) | quote }}
+{{- end }}
+{{- end }}
+{{- range $name := $settings.address }}
+{{- if hasKey $given $name }}
+- name: {{ $name }}
+  value: {{ get $given $name | quote }}
+{{- else }}
+{{ include "millweir.secretVariable" (dict "name" $name "secret" $secret) }}
+{{- end }}
+{{- end }}
+{{- range $name := $settings.secret }}
+{{ include "millweir.secretVariable" (dict "name" $name "secret" $secret) }}
+{{- end }}
+{{- range $name := keys $given | sortAlpha }}
+{{- if hasPrefix "OTEL_" $name }}
+- name: {{ $name }}
+  value: {{ include "millweir.text" (get $given $name) | quote }}
+{{- end }}
+{{- end }}
+{{- with .root.Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The Deployment of a service. What it mounts and serves follows from its settings. Takes (root, name). */}}
+{{- define "millweir.deployment" -}}
+{{- $root := .root -}}
+{{- $service := get .root.Values.services .name -}}
+{{- $plain := (include "millweir.settings" . | fromYaml).plain -}}
+{{- $named := dict "root" .root "component" .name -}}
+{{- $preStop := get $service "preStopSeconds" | default 0 | int -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ include "millweir.fullname" .root }}-{{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "millweir.labels" $named | nindent 4 }}
+spec:
+  replicas: {{ $service.replicas }}
+  selector:
+    matchLabels: {{- include "millweir.selector" $named | nindent 6 }}
+  strategy:
+    type: RollingUpdate
+    rollingUpdate: {maxSurge: 1, maxUnavailable: 0}
+  template:
+    metadata:
+      labels:
+        {{- include "millweir.labels" $named | nindent 8 }}
+        {{- with (get $service "podLabels") }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- if or .root.Values.secret.create (get $service "podAnnotations") }}
+      annotations:
+        {{- if .root.Values.secret.create }}
+        checksum/secret: {{ .root.Values.secret.values | toJson | sha256sum }}
+        {{- end }}
+        {{- with (get $service "podAnnotations") }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- end }}
+    spec:
+      serviceAccountName: {{ include "millweir.serviceAccount" .root }}
+      {{- include "millweir.podSecurity" . | nindent 6 }}
+      # The work's own grace, then hand-back, the last traces and figures; a SIGKILL costs only leases, never a task.
+      terminationGracePeriodSeconds: {{ add $preStop (include "millweir.stopSeconds" . | int) 20 }}
+      containers:
+        - name: {{ .name }}
+          image: {{ include "millweir.image" (dict "root" .root "name" .name "image" (get $service "image")) }}
+          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+          securityContext: {{- toYaml .root.Values.securityContext | nindent 12 }}
+          env: {{- include "millweir.env" . | trim | nindent 12 }}
+          ports:
+            {{- if has "HTTP_ADDR" $plain }}
+            - {name: http, containerPort: 8081}
+            {{- end }}
+            - {name: operator, containerPort: {{ $service.operatorPort }}}
+          # Alive as long as it answers: a dependency that is away makes a pod unready and never restarts it.
+          livenessProbe:
+            httpGet: {path: /healthz, port: operator}
+            periodSeconds: 10
+            timeoutSeconds: 3
+            failureThreshold: 6
+          readinessProbe:
+            httpGet: {path: /readyz, port: operator}
+            periodSeconds: 5
+            timeoutSeconds: 3
+            failureThreshold: 2
+          {{- if $preStop }}
+          lifecycle:
+            preStop:
+              sleep: {seconds: {{ $preStop }}}
+          {{- end }}
+          resources: {{- get $service "resources" | toYaml | nindent 12 }}
+          volumeMounts:
+            - {name: tmp, mountPath: /tmp}
+            {{- if has "EXTRACT_CACHE_DIR" $plain }}
+            - {name: cache, mountPath: /cache}
+            {{- end }}
+            {{- if has "UPLOAD_DIR" $plain }}
+            - {name: uploads, mountPath: /uploads}
+            {{- end }}
+      volumes:
+        - name: tmp
+          emptyDir: {sizeLimit: {{ $service.tmpSize }}}
+        {{- if has "EXTRACT_CACHE_DIR" $plain }}
+        - name: cache # the compiled PDF reader; outlives the container, not the pod
+          emptyDir: {sizeLimit: 256Mi}
+        {{- end }}
+        {{- if has "UPLOAD_DIR" $plain }}
+        - name: uploads
+          persistentVolumeClaim:
+            claimName: {{ .root.Values.uploads.existingClaim | default (printf "%s-uploads" (include "millweir.fullname" .root)) }}
+        {{- end }}
+      {{- range $key := list "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" }}
+      {{- with get $service $key }}
+      {{ $key }}: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- end }}
+{{- end -}}
