@@ -7,6 +7,8 @@
 //	MILLWEIR_CRASH=…:stop                      SIGSTOP to itself; somebody else wakes it
 //	MILLWEIR_CRASH=…:error                     Fault answers an error there (Point ignores it)
 //	MILLWEIR_CRASH=…:sleep=2s                  waits there
+//	MILLWEIR_CRASH=*:1:jitter=50ms             every second passage, here of all points, waits a random time below that;
+//	                                           each process of a fleet does
 //	MILLWEIR_CRASH_DIR=DIR                     DIR/hits/NAME is made at the first passage of each point, and
 //	                                           DIR/fired by the process that acts: only one of a fleet does, once
 //

@@ -5,6 +5,7 @@ package crash
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -23,6 +24,9 @@ const (
 	directory = "MILLWEIR_CRASH_DIR"
 )
 
+// everywhere is the name of all points.
+const everywhere = "*"
+
 // ErrInjected is what Fault answers at a point armed with error.
 var ErrInjected = errors.New("injected by " + variable)
 
@@ -30,7 +34,7 @@ var ErrInjected = errors.New("injected by " + variable)
 type plan struct {
 	name string
 	nth  int
-	kind string // kill, stop, error, sleep
+	kind string // kill, stop, error, sleep, jitter
 	wait time.Duration
 	dir  string // empty: nothing is recorded, and every passage from the nth on acts
 }
@@ -61,17 +65,21 @@ func parse(text string) (plan, error) {
 	if p.nth, err = strconv.Atoi(nth); err != nil || p.nth < 1 {
 		return p, fmt.Errorf("%s=%q: want NAME:NTH:KIND with NTH ≥ 1", variable, text)
 	}
-	if wait, ok := strings.CutPrefix(kind, "sleep="); ok {
-		p.kind = "sleep"
+	if name, wait, ok := strings.Cut(kind, "="); ok && (name == "sleep" || name == "jitter") {
+		p.kind = name
 		if p.wait, err = time.ParseDuration(wait); err != nil {
 			return p, fmt.Errorf("%s=%q: %w", variable, text, err)
 		}
 	}
 	switch p.kind {
-	case "kill", "stop", "error", "sleep":
+	case "kill", "stop", "error":
 		return p, nil
+	case "sleep", "jitter":
+		if p.wait > 0 {
+			return p, nil
+		}
 	}
-	return p, fmt.Errorf("%s=%q: KIND is kill, stop, error or sleep=DURATION", variable, text)
+	return p, fmt.Errorf("%s=%q: KIND is kill, stop, error, sleep=DURATION or jitter=DURATION", variable, text)
 }
 
 // Point is a moment at which the process may be killed, stopped or held up.
@@ -87,10 +95,14 @@ func Fault(name string) error {
 	if n == 1 {
 		p.record(name)
 	}
-	if name != p.name || n < p.nth || !p.first() {
+	if p.name != name && p.name != everywhere || n < p.nth || p.kind != "jitter" && !p.first() {
 		return nil
 	}
 	switch p.kind {
+	case "jitter":
+		if rand.N(2) == 0 { // the other half goes on at once: what is overtaken matters, not what is slow
+			<-time.After(rand.N(p.wait))
+		}
 	case "kill":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {} // the signal is on its way
