@@ -101,7 +101,7 @@ func Fault(name string) error {
 	switch p.kind {
 	case "jitter":
 		if rand.N(2) == 0 { // the other half goes on at once: what is overtaken matters, not what is slow
-			<-time.After(rand.N(p.wait))
+			wait(rand.N(p.wait))
 		}
 	case "kill":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -109,11 +109,18 @@ func Fault(name string) error {
 	case "stop":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	case "sleep":
-		<-time.After(p.wait)
+		wait(p.wait)
 	case "error":
 		return fmt.Errorf("%s: %w", name, ErrInjected)
 	}
 	return nil
+}
+
+// wait lets real time pass, also where a test's clock stands still: there others go on meanwhile too.
+func wait(d time.Duration) {
+	left := syscall.NsecToTimespec(int64(d))
+	for errors.Is(syscall.Nanosleep(&left, &left), syscall.EINTR) { // the scheduler's signals
+	}
 }
 
 // record notes that a point was passed at all; a folder that is away must not change what is tested.
