@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest"
@@ -25,7 +26,9 @@ import (
 	"github.com/millweir/millweir/pkg/taskstore"
 )
 
-func TestMain(m *testing.M) { labserver.Main(m) }
+func TestMain(m *testing.M) {
+	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
+}
 
 const (
 	base  = "00000000-0000-7000-8000-00000000000b"

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/labserver"
@@ -24,7 +25,9 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-func TestMain(m *testing.M) { labserver.Main(m) }
+func TestMain(m *testing.M) {
+	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
+}
 
 // gatewayOn serves over a MariaDB and a Redis of the test's own, with keys; it answers the URL and a user's and an operator's key.
 func gatewayOn(t *testing.T) (url, user, operator string) {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/ingest/extract"
 	"github.com/millweir/millweir/pkg/process"
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 	if extract.IsChild(os.Args) {
 		os.Exit(extract.ChildMain())
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // output collects what the process prints and hands out its first "ready" line.
