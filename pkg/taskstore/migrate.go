@@ -14,10 +14,15 @@ import (
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/sqlfile"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore/backend"
 )
 
-// migrateUnlockTime bounds the return of the runner's lock after its context is over.
-const migrateUnlockTime = 5 * time.Second
+const (
+	// migrateLockTime bounds the wait for another runner.
+	migrateLockTime = time.Minute
+	// migrateUnlockTime bounds the return of the runner's lock after its context is over.
+	migrateUnlockTime = 5 * time.Second
+)
 
 // Errors of migrations.
 var (
@@ -42,10 +47,10 @@ type MigrationState struct {
 // It may run again and from several processes at once: a lock lets one runner work at a time.
 // On Postgres and SQLite a migration is applied as a whole or not at all; on MySQL, whose DDL commits by itself, a run
 // that broke off is repeated.
-// Errors: ErrChecksum, ErrSchemaAhead, the database's own.
-func Migrate(ctx context.Context, db *sql.DB, dialect sqlfile.Dialect) ([]MigrationState, error) {
+// Errors: ErrChecksum, ErrSchemaAhead, another runner that does not end within a minute, the database's own.
+func (s *Store) Migrate(ctx context.Context) ([]MigrationState, error) {
 	var out []MigrationState
-	err := migrating(ctx, db, dialect, func(m *migrator) error {
+	err := s.migrating(ctx, func(m *migrator) error {
 		applied, known, err := m.compare(ctx)
 		if err != nil {
 			return err
@@ -63,8 +68,8 @@ func Migrate(ctx context.Context, db *sql.DB, dialect sqlfile.Dialect) ([]Migrat
 }
 
 // MigrateDown takes the migrations after version `to` away, newest first. It deletes data.
-func MigrateDown(ctx context.Context, db *sql.DB, dialect sqlfile.Dialect, to int) error {
-	return migrating(ctx, db, dialect, func(m *migrator) error {
+func (s *Store) MigrateDown(ctx context.Context, to int) error {
+	return s.migrating(ctx, func(m *migrator) error {
 		applied, known, err := m.compare(ctx)
 		if err != nil {
 			return err
@@ -80,9 +85,9 @@ func MigrateDown(ctx context.Context, db *sql.DB, dialect sqlfile.Dialect, to in
 
 // MigrationStatus answers every migration that this program knows, oldest first.
 // Errors as Migrate.
-func MigrationStatus(ctx context.Context, db *sql.DB, dialect sqlfile.Dialect) ([]MigrationState, error) {
+func (s *Store) MigrationStatus(ctx context.Context) ([]MigrationState, error) {
 	var out []MigrationState
-	err := migrating(ctx, db, dialect, func(m *migrator) error {
+	err := s.migrating(ctx, func(m *migrator) error {
 		applied, known, err := m.compare(ctx)
 		if err != nil {
 			return err
@@ -97,16 +102,6 @@ func MigrationStatus(ctx context.Context, db *sql.DB, dialect sqlfile.Dialect) (
 		return nil
 	})
 	return out, err
-}
-
-// Migrate brings the schema of the store's database up to date.
-func (s *Store) Migrate(ctx context.Context) ([]MigrationState, error) {
-	return Migrate(ctx, s.backend.DB, s.backend.Dialect)
-}
-
-// MigrationStatus answers the migrations of the store's database.
-func (s *Store) MigrationStatus(ctx context.Context) ([]MigrationState, error) {
-	return MigrationStatus(ctx, s.backend.DB, s.backend.Dialect)
 }
 
 // CheckSchema answers nil when the schema is the one of this program.
@@ -141,13 +136,14 @@ type migrator struct {
 }
 
 // migrating runs f with the runner's lock. On SQLite the lock is an exclusive transaction around everything.
-func migrating(ctx context.Context, db *sql.DB, dialect sqlfile.Dialect, f func(m *migrator) error) (err error) {
-	conn, err := db.Conn(ctx)
+func (s *Store) migrating(ctx context.Context, f func(m *migrator) error) (err error) {
+	dialect := s.backend.Dialect
+	conn, err := s.backend.DB.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	m := &migrator{conn: conn, dialect: dialect, queries: loadQueries(dialect)}
-	unlock, err := m.lock(ctx)
+	unlock, err := m.lock(ctx, s.backend.ClassOf)
 	if err != nil {
 		return errors.Join(fmt.Errorf("migrate: %w", err), conn.Close())
 	}
@@ -162,12 +158,9 @@ func migrating(ctx context.Context, db *sql.DB, dialect sqlfile.Dialect, f func(
 }
 
 // lock takes the runner's lock; the answer gives it back.
-func (m *migrator) lock(ctx context.Context) (unlock func(error) error, err error) {
+func (m *migrator) lock(ctx context.Context, classOf func(error) backend.Class) (unlock func(error) error, err error) {
 	if m.dialect == sqlfile.SQLite {
-		if _, err := m.conn.ExecContext(ctx, "BEGIN EXCLUSIVE"); err != nil {
-			return nil, err
-		}
-		return func(failed error) error { return m.end(ctx, failed) }, nil
+		return func(failed error) error { return m.end(ctx, failed) }, m.lockFile(ctx, classOf)
 	}
 	var got sql.NullInt64
 	if err := m.conn.QueryRowContext(ctx, m.queries.Get("MigrateLock")).Scan(&got); err != nil {
@@ -182,6 +175,21 @@ func (m *migrator) lock(ctx context.Context) (unlock func(error) error, err erro
 		_, err := m.conn.ExecContext(ctx, m.queries.Get("MigrateUnlock"))
 		return err
 	}, nil
+}
+
+// lockFile waits for SQLite's lock, as GET_LOCK does for a server's.
+func (m *migrator) lockFile(ctx context.Context, classOf func(error) backend.Class) error {
+	limited, cancel := context.WithTimeout(ctx, migrateLockTime)
+	defer cancel()
+	for n := 0; ; n++ {
+		_, err := m.conn.ExecContext(limited, "BEGIN EXCLUSIVE")
+		if err == nil || limited.Err() == nil && classOf(err) != backend.Retry {
+			return err
+		}
+		if pause(limited, n) != nil {
+			return errors.Join(ctx.Err(), fmt.Errorf("%w: %w", errMigrateBusy, err))
+		}
+	}
 }
 
 // end commits, or rolls back after a failure.

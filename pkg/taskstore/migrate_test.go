@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/millweir/millweir/pkg/sqlfile"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 )
@@ -77,7 +77,7 @@ func TestMigrateUpDownUp(t *testing.T) {
 			for _, st := range states {
 				require.False(t, st.AppliedAt.IsZero())
 			}
-			require.NoError(t, taskstore.MigrateDown(ctx, s.DB(), sqlfile.Dialect(name), 0))
+			require.NoError(t, s.MigrateDown(ctx, 0))
 			for _, c := range catalogue(t, s) {
 				require.Contains(t, c, "schema_migrations.")
 			}
@@ -142,6 +142,32 @@ func TestRunnersDoNotCollide(t *testing.T) {
 			require.Equal(t, len(states), applied[0]+applied[1]+applied[2], "each migration is applied once")
 		})
 	}
+}
+
+// A runner waits for another one longer than SQLite itself waits for a lock, and no longer than it is asked to.
+func TestARunnerWaitsForTheFile(t *testing.T) {
+	t.Parallel()
+	cfg := databases["sqlite"](t)
+	first, second := open(t, cfg), open(t, cfg)
+	held, err := first.DB().Conn(t.Context())
+	require.NoError(t, err)
+	_, err = held.ExecContext(t.Context(), "BEGIN EXCLUSIVE")
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 600*time.Millisecond)
+	defer cancel()
+	_, err = second.Migrate(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "it waited until it was to stop")
+
+	done := make(chan error, 1)
+	go func() {
+		_, err := second.Migrate(context.WithoutCancel(t.Context()))
+		done <- err
+	}()
+	time.Sleep(600 * time.Millisecond) // SQLite gives up before; nothing is wrong if the runner only begins later
+	_, err = held.ExecContext(t.Context(), "COMMIT")
+	require.NoError(t, err)
+	require.NoError(t, held.Close())
+	require.NoError(t, <-done)
 }
 
 // TestSweepsUseTheIndex asks the server, on 20,000 rows, how it runs the statements that must read no more than they need.

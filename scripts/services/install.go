@@ -32,11 +32,19 @@ var testKinds = []labserver.Kind{
 
 // deps installs what the tests need.
 func (f *fleet) deps(ctx context.Context) error {
-	if err := f.install(ctx, testKinds); err != nil || have("protoc") {
+	if err := f.install(ctx, testKinds); err != nil || protoc(ctx) == nil {
 		return err
 	}
-	f.say("installing protobuf-compiler")
-	return apt(ctx, []string{"protobuf-compiler"})
+	f.say("installing protobuf-compiler libprotobuf-dev")
+	if err := apt(ctx, []string{"protobuf-compiler", "libprotobuf-dev"}); err != nil {
+		return err
+	}
+	return protoc(ctx)
+}
+
+// protoc tries the compiler on a type that comes with it, in a package of its own.
+func protoc(ctx context.Context) error {
+	return execute(ctx, "", "protoc", "-o", os.DevNull, "google/protobuf/timestamp.proto")
 }
 
 // have tells that a program is installed.
