@@ -26,8 +26,10 @@ func (r *rig) keys() []string {
 	return keys
 }
 
+const steadyLease = 20 * time.Second
+
 // steady lets nobody lose its lease on a busy machine, where the test has no use for that.
-func steady(c *SubscriberConfig) { c.Lease = 20 * time.Second }
+func steady(c *SubscriberConfig) { c.Lease = steadyLease }
 
 // fill leaves everything behind that a topic can have.
 func (r *rig) fill(q *MQ) {

@@ -39,7 +39,7 @@ func TestOwnersShowTheSharesAndWhoIsDead(t *testing.T) {
 			require.Equal(r.t, m.Name(), p.Owner)
 			require.True(r.t, p.Live)
 			require.NotEmpty(r.t, p.Epoch)
-			require.LessOrEqual(r.t, p.Left, hastyLease)
+			require.LessOrEqual(r.t, p.Left, steadyLease)
 		}
 	})
 }

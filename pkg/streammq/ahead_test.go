@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -30,6 +31,12 @@ func busy(r *rig, q *MQ, seen *log, n int, at func()) Handler {
 
 const busyBatch = 3
 
+// instant has a clock that stands still: each batch is a quick one, after which is read ahead, however busy the machine is.
+func instant(c *Config) {
+	now := time.Now()
+	c.Now = func() time.Time { return now }
+}
+
 // given is how many entries of a partition a group was given.
 func (r *rig) given(partition int, group string) int {
 	r.t.Helper()
@@ -53,7 +60,7 @@ func (r *rig) given(partition int, group string) int {
 // What was read ahead under a lease that is lost is run again, in its order, by who has the next one.
 func TestReadAheadIsTakenOverInOrder(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
-		q, seen := r.mq(nil), &log{}
+		q, seen := r.mq(instant), &log{}
 		handler := busy(r, q, seen, 30, func() { r.do("SET", r.source(0).epoch("g"), "1") })
 		r.subscribe(q, handler, func(c *SubscriberConfig) { c.Batch = busyBatch })
 		eventually(r.t, func() bool { return distinct(seen.all()) == 60 && r.pending(0, "g") == 0 }, "all")
@@ -71,7 +78,7 @@ func TestReadAheadIsTakenOverInOrder(t *testing.T) {
 // A stop does not run what was read ahead.
 func TestStopLeavesWhatWasReadAhead(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
-		q, seen := r.mq(nil), &log{}
+		q, seen := r.mq(instant), &log{}
 		stop := make(chan context.CancelFunc, 1)
 		var first *running
 		handler := busy(r, q, seen, 30, func() {

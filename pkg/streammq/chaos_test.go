@@ -15,6 +15,7 @@ import (
 func (r *rig) killed(ctx context.Context, q *MQ, handler Handler, changes ...func(*SubscriberConfig)) {
 	cfg := NewDefaultSubscriberConfig(r.topic, "g", handler)
 	hasty(&cfg)
+	mortal(&cfg)
 	for _, change := range changes {
 		change(&cfg)
 	}

@@ -22,7 +22,7 @@ type polling struct {
 func (r *rig) consumer(q *MQ, change func(*ConsumerConfig)) *polling {
 	r.t.Helper()
 	cfg := NewDefaultConsumerConfig(r.topic, "g")
-	cfg.Lease, cfg.Renew, cfg.Rebalance = hastyLease, 150*time.Millisecond, 100*time.Millisecond
+	cfg.Lease, cfg.Renew, cfg.Rebalance = steadyLease, 150*time.Millisecond, 100*time.Millisecond
 	if change != nil {
 		change(&cfg)
 	}
@@ -189,11 +189,11 @@ func TestADeadConsumersMessagesComeToTheNext(t *testing.T) {
 		q := r.mq(nil)
 		r.topicOf(q, 2)
 		want := r.numbered(q, 0, 10)
-		mortal := *r
-		mortal.client = r.connect()
-		dead := r.consumer(mortal.mq(nil), nil)
+		other := *r
+		other.client = r.connect()
+		dead := r.consumer(other.mq(nil), func(c *ConsumerConfig) { c.Lease = hastyLease })
 		dead.poll(6)
-		mortal.client.Close() // as at a kill: no release, and no renewal
+		other.client.Close() // as at a kill: no release, and no renewal
 		next := r.consumer(q, nil)
 		require.ElementsMatch(t, want, payloads(next.poll(10)))
 	})

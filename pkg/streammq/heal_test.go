@@ -103,7 +103,10 @@ func TestHungHandlerLosesItsPartition(t *testing.T) {
 		}
 		seen.add(d)
 		return Success()
-	}, func(c *SubscriberConfig) { c.HandlerTimeout = 100 * time.Millisecond })
+	}, func(c *SubscriberConfig) {
+		mortal(c)
+		c.HandlerTimeout = 100 * time.Millisecond
+	})
 	eventually(t, func() bool { return r.pending(0, "g") == 1 }, "it was read")
 	r.subscribe(q, seen.handler(succeed), nil)
 	eventually(t, func() bool { return len(seen.all()) == 1 && r.pending(0, "g") == 0 }, "the other has run it")

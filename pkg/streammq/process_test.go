@@ -53,6 +53,7 @@ func runMember(text string) {
 		}
 		sub := NewDefaultSubscriberConfig(p.Topic, "g", witness(client, p.Topic))
 		hasty(&sub)
+		mortal(&sub)
 		sub.Member = p.Member
 		p.size(&sub)
 		s, err := q.NewSubscriber(sub)

@@ -185,10 +185,12 @@ func (r *Requester) Run(ctx context.Context) error {
 	return nil
 }
 
-// keep makes the stream of replies, or prolongs its life.
+// keep makes the stream of replies, or prolongs its life. It is not abandoned at a stop: it might arrive after leave has removed the stream.
 func (r *Requester) keep(ctx context.Context, lost chan<- struct{}) {
 	key := replyKey(r.name)
-	made, err := r.mq.run(ctx, r.mq.scripts.replyKeep, []string{key}, millis(r.cfg.TTL)).AsBool()
+	call, cancel := writing(ctx)
+	defer cancel()
+	made, err := r.mq.run(call, r.mq.scripts.replyKeep, []string{key}, millis(r.cfg.TTL)).AsBool()
 	if err != nil {
 		if ctx.Err() == nil {
 			r.mq.cfg.Log.WarnContext(ctx, "streammq: stream of replies cannot be kept", slog.String("requester", r.name), slog.Any("error", err))

@@ -159,10 +159,10 @@ func TestPromisesOnAStreamAreNotClaimed(t *testing.T) {
 	q, seen := r.mq(nil), &log{}
 	r.addSingle("0")
 	out := make(chan *Delivery, 1)
-	r.single(q, "slow", RoleMain, promising(out), nil)
+	r.single(q, "slow", RoleMain, promising(out), touched)
 	d := <-out
-	r.single(q, "eager", RoleClaim, seen.handler(succeed), nil)
-	require.Never(t, func() bool { return len(seen.all()) > 0 }, 3*hastyIdle, 20*time.Millisecond, "three idle times")
+	r.single(q, "eager", RoleClaim, seen.handler(succeed), touched)
+	require.Never(t, func() bool { return len(seen.all()) > 0 }, touchedIdle+hastyIdle, 20*time.Millisecond, "longer than the idle time")
 	require.NoError(t, d.Ack(t.Context()))
 	require.Zero(t, r.pendingOf(r.topic+"-tasks", "workers"))
 }

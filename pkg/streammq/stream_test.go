@@ -22,6 +22,11 @@ func (r *rig) single(q *MQ, consumer string, role Role, handler Handler, change 
 	return r.run(q, cfg)
 }
 
+// touchedIdle is long enough that who is to reset the idle time within it does so, although it stood still for a while.
+const touchedIdle = 3 * hastyIdle
+
+func touched(c *SubscriberConfig) { c.ClaimIdle = touchedIdle }
+
 func (r *rig) addSingle(payloads ...string) {
 	r.t.Helper()
 	for _, p := range payloads {
@@ -86,10 +91,10 @@ func TestRunningEntriesAreNotClaimed(t *testing.T) {
 			seen.add(d)
 			once.Do(func() { <-goOn })
 			return Success()
-		}, nil)
+		}, touched)
 		eventually(r.t, func() bool { return len(seen.all()) == 1 }, "it runs")
-		r.single(q, "eager", RoleClaim, seen.handler(succeed), nil)
-		require.Never(r.t, func() bool { return len(seen.all()) > 1 }, 3*hastyIdle, 20*time.Millisecond, "three idle times")
+		r.single(q, "eager", RoleClaim, seen.handler(succeed), touched)
+		require.Never(r.t, func() bool { return len(seen.all()) > 1 }, touchedIdle+hastyIdle, 20*time.Millisecond, "longer than the idle time")
 		close(goOn)
 		eventually(r.t, func() bool { return len(seen.all()) == 2 && r.pendingOf(r.topic+"-tasks", "workers") == 0 }, "both")
 		require.Zero(r.t, r.seen.count(EventRefused))

@@ -43,7 +43,7 @@ func TestAskAndAnswer(t *testing.T) {
 			require.NoError(t, <-ended)
 		})
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cents, err := Ask(ctx, requester, "tea", 3)
 	require.NoError(t, err)
