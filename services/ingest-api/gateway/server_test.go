@@ -54,7 +54,7 @@ func TestGracefulStop(t *testing.T) {
 	stop()
 	_, err = readEvent(t, events)
 	require.ErrorIs(t, err, io.EOF)
-	require.Eventually(t, s.Gateway().stopping, 5*time.Second, time.Millisecond)
+	require.Eventually(t, s.Gateway().stopping, time.Minute, time.Millisecond)
 	_, err = writer.Write(body.Bytes())
 	require.NoError(t, err)
 	require.NoError(t, writer.Close())

@@ -65,8 +65,8 @@ func start(t *testing.T, data string) (url string, stop func() int) {
 	case url = <-ready:
 	case c := <-code:
 		t.Fatalf("ended with %d before it was ready: %s", c, logs.buf.String())
-	case <-time.After(30 * time.Second):
-		t.Fatal("not ready in 30 s")
+	case <-time.After(time.Minute):
+		t.Fatal("not ready in a minute")
 	}
 	stopped := false
 	stop = func() int {
@@ -111,7 +111,7 @@ func upload(t *testing.T, url, name, text string) (status string) {
 	var task struct {
 		Status string `json:"status"`
 	}
-	code := call(t, http.MethodPost, url+"/api/knowledge/documents/upload?waitSeconds=30", form.FormDataContentType(), &body, &task)
+	code := call(t, http.MethodPost, url+"/api/knowledge/documents/upload?waitSeconds=120", form.FormDataContentType(), &body, &task)
 	require.Equal(t, http.StatusOK, code)
 	return task.Status
 }

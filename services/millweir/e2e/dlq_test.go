@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,19 +30,29 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 		require.Equal(t, "DEAD", v.Status)
 		ids = append(ids, v.TaskID)
 	}
-	letters := func() (all []struct {
+	type letter struct {
 		ID, TaskID, LastError string
 		Replayable            bool
-	}) {
+	}
+	letters := func() (all []letter) {
 		code, out := run(t, "millweir", env, "dlq", "list", "-o", "json")
 		require.Equal(t, 0, code, out)
 		// Only the first value: a program that was built to measure coverage adds a warning on the error output.
 		require.NoError(t, json.NewDecoder(strings.NewReader(out)).Decode(&all), out)
 		return all
 	}
-	eventually(t, "every death has its letter", func() bool { return len(letters()) == 4 })
-	newest := letters()[0]
-	require.Equal(t, ids[3], newest.TaskID)
+	// A letter is written after its death is told, at least once, and not in the order of the deaths.
+	those := func() []string {
+		var all []string
+		for _, l := range letters() {
+			all = append(all, l.TaskID)
+		}
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	eventually(t, "every death has its letter", func() bool { return len(those()) == 4 })
+	all := letters()
+	newest := all[slices.IndexFunc(all, func(l letter) bool { return l.TaskID == ids[3] })]
 	require.True(t, newest.Replayable)
 	require.Contains(t, newest.LastError, "embed batch 1/1")
 
@@ -61,8 +72,8 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 	c.do(http.MethodDelete, documents+"/"+c.task(ids[1]).DocumentID, nil).into(t, http.StatusNoContent, nil)
 	code, out = run(t, "millweir", env, "dlq", "replay", "--all", "--yes")
 	require.Equal(t, 0, code, out)
-	require.Contains(t, out, "1 replayed, 1 skipped (1 DOCUMENT_DELETED)")
+	require.Regexp(t, `\b1 replayed, .*\d DOCUMENT_DELETED`, out)
 	require.Equal(t, "SUCCEEDED", c.ended(ids[2]).Status)
 	require.Equal(t, "DEAD", c.task(ids[0]).Status, "a dropped letter leaves its task")
-	require.Len(t, letters(), 1, "of the deleted document")
+	require.Equal(t, []string{ids[1]}, those(), "of the deleted document")
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -20,8 +19,8 @@ import (
 type installation struct {
 	*client
 	embed *embedtest.Server
-	// begin starts the process that works; it is what a step stops or kills.
-	begin  func() *program
+	// begin starts the process that works, with more settings; it is what a step stops or kills.
+	begin  func(more ...string) *program
 	worker *program
 	// sweep starts what tidies up, where that is a process of its own; it would take work over from a killed worker.
 	sweep func()
@@ -111,6 +110,9 @@ func script() []play {
 			accepted, claimed, "RUNNING>RUNNING TAKEOVER 0/1 worker", "RUNNING>RUNNING TAKEOVER 0/2 worker", "RUNNING>DEAD crash_limit 0/3 worker",
 		}},
 		{"is overtaken by a newer version", func(w *installation) string {
+			// From here on somebody sweeps: with the short lease it would take over from a worker that only stood still for a moment.
+			w.worker.stop()
+			w.worker = w.begin("INGEST_LEASE_MS=30000")
 			id := w.hold()
 			document := w.task(id).DocumentID
 			w.embed.Clear()
@@ -163,11 +165,10 @@ func TestEveryInstallationLeavesTheSameLog(t *testing.T) {
 				"INGEST_MAX_CRASHES=3", "INGEST_LEASE_MS=1000", "INGEST_STOP_GRACE_MS=100",
 			})
 			w.embed, w.worker = embed, w.begin()
-			own := w.client
 			for _, p := range script() {
 				t.Run(p.name, func(t *testing.T) { // one after the other: they share the process that they kill
 					embed.Clear()
-					w.client = own.in(t)
+					w.client = w.in(t)
 					require.Equal(t, p.want, w.log(p.act(w)))
 				})
 			}
@@ -177,11 +178,11 @@ func TestEveryInstallationLeavesTheSameLog(t *testing.T) {
 
 // allInOne is the all-in-one, with its servers in its own process.
 func allInOne(t *testing.T, env []string) *installation {
-	data, addr := t.TempDir(), freeAddr(t)
-	w := &installation{client: newClient(t, "http://"+addr), sweep: func() {}}
-	w.begin = func() *program {
-		p := start(t, "dev", env, "--data", data, "--addr", addr)
-		p.printed(`ready http://\S+`)
+	data := t.TempDir()
+	w := &installation{client: newClient(t, ""), sweep: func() {}}
+	w.begin = func(more ...string) *program {
+		p := start(t, "dev", slices.Concat(env, more), "--data", data, "--addr", "127.0.0.1:0")
+		w.url = p.printed(`ready (http://\S+)`) // another one each time: nobody keeps a port for a process that is away
 		return p
 	}
 	return w
@@ -194,7 +195,7 @@ func separate(t *testing.T, env []string) *installation {
 	api := start(t, "ingest-api", append(env, "HTTP_ADDR=127.0.0.1:0"))
 	return &installation{
 		client: newClient(t, "http://"+api.printed(`"gateway: listening".*?"addr":"([^"]+)"`)),
-		begin:  func() *program { return start(t, "stream-worker", env) },
+		begin:  func(more ...string) *program { return start(t, "stream-worker", slices.Concat(env, more)) },
 		sweep:  func() { start(t, "reclaimer", env) },
 	}
 }
@@ -209,18 +210,9 @@ func separateOnKafka(t *testing.T, env []string) *installation {
 	start(t, "outbox-relay", env)
 	return &installation{
 		client: newClient(t, "http://"+api.printed(`"gateway: listening".*?"addr":"([^"]+)"`)),
-		begin:  func() *program { return start(t, "kafka-consumer", env) },
+		begin:  func(more ...string) *program { return start(t, "kafka-consumer", slices.Concat(env, more)) },
 		sweep:  func() { start(t, "reclaimer", env) },
 	}
-}
-
-// freeAddr is a loopback address that nobody listens at.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
 }
 
 // text is unlike any before.

@@ -32,7 +32,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, env, &cfg) }()
-	require.Eventually(t, func() bool { return len(env.Ready.Check(ctx).Checks) > 0 }, 10*time.Second, 5*time.Millisecond, "it started")
+	require.Eventually(t, func() bool { return len(env.Ready.Check(ctx).Checks) > 0 }, time.Minute, 5*time.Millisecond, "it started")
 	cancel()
 	require.NoError(t, <-done)
 }
