@@ -135,9 +135,8 @@ func reservePort() (int, error) {
 func awaitPort(ctx context.Context, addr string) error {
 	ctx, cancel := context.WithTimeout(ctx, portTimeout)
 	defer cancel()
-	for {
-		err := portFree(addr)
-		if err == nil || !pause(ctx, pollInterval) {
+	for waited := true; ; waited = pause(ctx, pollInterval) {
+		if err := portFree(addr); err == nil || !waited { // a last look when the time is over: this process may have stood still
 			return err
 		}
 	}

@@ -73,8 +73,8 @@ func TestEntriesOfASilentConsumerAreClaimed(t *testing.T) {
 	q, seen := r.mq(nil), &log{}
 	r.addSingle("0")
 	r.do("XGROUP", "CREATE", r.topic+"-tasks", "workers", "0")
-	r.do("XREADGROUP", "GROUP", "workers", "foreign", "STREAMS", r.topic+"-tasks", ">")
 	began := time.Now()
+	r.do("XREADGROUP", "GROUP", "workers", "foreign", "STREAMS", r.topic+"-tasks", ">")
 	r.single(q, "live", RoleBoth, seen.handler(succeed), nil)
 	eventually(t, func() bool { return len(seen.all()) == 1 }, "claimed")
 	require.GreaterOrEqual(t, time.Since(began), hastyIdle-50*time.Millisecond)
@@ -127,6 +127,9 @@ func TestSingleStreamRetriesAndDeadLetters(t *testing.T) {
 				}
 				one.single(q, "live", role, seen.handler(func(*Delivery) Result { return Retry(errBoom) }), func(c *SubscriberConfig) {
 					c.Retry.MaxAttempts, c.RetryMode = 3, mode
+					if role != RoleClaim {
+						c.ClaimIdle = time.Hour // one that claims might rob its own reader
+					}
 				})
 				letters := q.StreamLetters(one.topic + "-tasks")
 				eventually(r.t, func() bool {

@@ -50,8 +50,8 @@ func TestLoadRepeatsWhatBrokeOffAndRemembersWhatItDoesNotKnow(t *testing.T) {
 func TestLoadWithoutAnAnswerIsUnknown(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	l := Load{Target: NewClient("http://" + FreeAddr()), Clients: 1, Bytes: 100}
-	time.AfterFunc(200*time.Millisecond, cancel)
+	target := NewClient("http://"+FreeAddr()).As("", "", func(Call) { cancel() }) // after its first request
+	l := Load{Target: target, Clients: 1, Bytes: 100}
 	r := l.Run(ctx)
 	require.Empty(t, r.Accepted)
 	require.Len(t, r.Maybe, 1)
@@ -83,7 +83,7 @@ func TestProcessesAreSeenKilledAndStopped(t *testing.T) {
 	log := filepath.Join(dir, "p.log")
 	p, err := spawn("sleeper", "/bin/sh", []string{"-c", "echo hello; sleep 60 & wait"}, os.Environ(), dir, log)
 	require.NoError(t, err)
-	require.NoError(t, Until(t.Context(), 5*time.Second, time.Millisecond, func(context.Context) error {
+	require.NoError(t, Until(t.Context(), time.Minute, time.Millisecond, func(context.Context) error {
 		if p.Tail(1) != "hello" || len(Children(p.PID)) != 1 {
 			return errors.New("no output or no child yet")
 		}
@@ -99,7 +99,7 @@ func TestProcessesAreSeenKilledAndStopped(t *testing.T) {
 	require.ErrorIs(t, p.AwaitReady(t.Context(), time.Second), ErrExited)
 	q, err := spawn("polite", "/bin/sh", []string{"-c", "trap 'exit 3' TERM; while :; do sleep 0.01; done"}, os.Environ(), dir, log)
 	require.NoError(t, err)
-	code, err := q.Stop(t.Context(), 10*time.Second)
+	code, err := q.Stop(t.Context(), time.Minute)
 	require.NoError(t, err)
 	require.Contains(t, []int{3, -1}, code) // -1: the signal came before the trap
 }

@@ -23,7 +23,7 @@ const (
 )
 
 // forgetWindow is how long after Forget a connection still counts as an old one.
-const forgetWindow = 100 * time.Millisecond
+const forgetWindow = 500 * time.Millisecond
 
 // Proxy stands between the services and one server. Its faults hold for connections that are open and for new ones;
 // each takes the place of the one before. Its methods are not safe for concurrent use with each other.

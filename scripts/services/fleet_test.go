@@ -141,7 +141,7 @@ func TestForeignPortIsExplained(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "MILLWEIR_REDIS_PORT") {
 		t.Errorf("up on a taken port: got %v, want the variable's name", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := stranger.Ready(ctx); err != nil {
 		t.Errorf("the stranger must be left alone: %v", err)
