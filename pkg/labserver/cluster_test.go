@@ -61,5 +61,5 @@ func TestClusterReplicaIsPromotedWhenItsMasterIsDead(t *testing.T) {
 	require.Eventually(t, func() bool {
 		info, err := old.redisInfo(ctx, "replication")
 		return err == nil && strings.Contains(info, "role:slave")
-	}, 30*time.Second, 20*time.Millisecond, "the old master follows the new one")
+	}, 3*time.Minute, 20*time.Millisecond, "the old master follows the new one")
 }

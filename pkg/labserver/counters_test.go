@@ -12,7 +12,11 @@ func TestCountersCountWhatClientsDoAndNotTheLooks(t *testing.T) {
 	for _, kind := range []Kind{KindMariaDB, KindPostgres} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
-			s := Private(t, kind, Options{Database: "x"})
+			opts := Options{Database: "x"}
+			if kind == KindPostgres {
+				opts.Args = []string{"-c", "autovacuum=off"} // what it reads and commits is no client's
+			}
+			s := Private(t, kind, opts)
 			// The client of the tests logs in as the superuser, whom Postgres' figures leave out.
 			as, statements := "", 5.0
 			if kind == KindPostgres {
@@ -39,7 +43,8 @@ func TestCountersCountWhatClientsDoAndNotTheLooks(t *testing.T) {
 			require.InDelta(t, statements, per.Statements, 0.01)
 			require.GreaterOrEqual(t, per.Commits, 1.0)
 			require.LessOrEqual(t, per.Commits, 3.0, "Postgres counts what only reads too, and the login")
-			require.InDelta(t, 1, per.Fsyncs, 0.9)
+			require.GreaterOrEqual(t, per.Fsyncs, 0.1)
+			require.Less(t, per.Fsyncs, 50.0, "a server that idles between two statements flushes its pages too")
 			require.Greater(t, per.RedoBytes, 50.0)
 			require.Less(t, per.RedoBytes, 50_000.0)
 			require.Greater(t, per.RowsRead, 40.0)

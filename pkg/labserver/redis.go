@@ -139,7 +139,7 @@ type SentinelSet struct {
 }
 
 // StartSentinel starts a set with n sentinels (1–3; the quorum is the majority).
-// A primary that does not answer for 500 ms is replaced.
+// A primary that does not answer for 2 s is replaced: less, and a machine that stalls would replace one that lives.
 // It returns when the sentinels know the replica and each other.
 func StartSentinel(ctx context.Context, n int) (*SentinelSet, error) {
 	if n < 1 || n > 3 {
@@ -230,7 +230,7 @@ func sentinelClass() class {
 		}
 		lines := []string{
 			fmt.Sprintf("port %d", s.Port), "bind " + loopback, "dir " + s.Dir, s.opts.Args[0],
-			"sentinel down-after-milliseconds " + SentinelMaster + " 500",
+			"sentinel down-after-milliseconds " + SentinelMaster + " 2000",
 			"sentinel failover-timeout " + SentinelMaster + " 5000",
 		}
 		return os.WriteFile(conf, []byte(strings.Join(lines, "\n")+"\n"), 0o644)

@@ -36,8 +36,8 @@ const (
 	readyTimeout = 90 * time.Second // cold start of the slowest (Kafka, RabbitMQ) on a loaded machine, three times over
 	stopTimeout  = 30 * time.Second // after it a stop becomes a kill
 	pollInterval = 10 * time.Millisecond
-	portTimeout  = 2 * time.Second // of a port that is about to become free
-	portAttempts = 3               // a chosen port may be taken between the choice and the bind
+	portTimeout  = 10 * time.Second // of a port that is about to become free
+	portAttempts = 3                // a chosen port may be taken between the choice and the bind
 )
 
 // Errors of this package.

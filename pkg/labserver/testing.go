@@ -16,6 +16,7 @@ import (
 
 const (
 	testStartTimeout = 2 * time.Minute
+	checkTimeout     = 20 * time.Second
 	redisDatabases   = 4096 // one for each test that asks; Redis makes them as they are used
 )
 
@@ -60,9 +61,22 @@ func Main(m *testing.M, checks ...func() error) {
 		return // what failed may have left anything
 	}
 	for _, check := range checks {
-		if err := check(); err != nil {
+		if err := patiently(check); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1) //nolint:forbidigo // a TestMain has no other way to fail
+		}
+	}
+}
+
+// patiently repeats a check that fails: what a test has ended may still be on its way out, on a busy machine for longer
+// than the half second that goleak waits.
+func patiently(check func() error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+	defer cancel()
+	for {
+		err := check()
+		if err == nil || !pause(ctx, pollInterval) {
+			return err
 		}
 	}
 }
