@@ -305,9 +305,9 @@ func TestLiveHeartbeat(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, l *lab) {
 		id := l.submit(1, true)[0].ID
-		short := func(c *taskrun.Config) { c.Policy.Lease = 4 * time.Second } // a loaded machine renews in time
+		short := func(c *taskrun.Config) { c.Policy.Lease = 12 * time.Second } // a machine that stalls for seconds renews in time
 		l.runner("a", func(_ context.Context, j taskrun.Job) taskrun.Result {
-			for i := range 24 { // one and a half leases
+			for i := range 72 { // one and a half leases
 				<-time.After(250 * time.Millisecond)
 				j.Report(taskstate.Progress{Stage: taskstate.StageRun, Percent: i})
 			}
