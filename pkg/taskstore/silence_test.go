@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstore"
 )
 
 // A process that was paused inside a transaction holds its locks only as long as the server's patience with a silent
@@ -22,9 +21,9 @@ func TestLocksOfASilentSessionAreFreed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := config(t)
-			cfg.Silence = time.Second
-			silent := migrated(t, cfg)
-			other := open(t, taskstore.Config{MySQLDSN: cfg.MySQLDSN, DatabaseURL: cfg.DatabaseURL})
+			other := migrated(t, cfg)
+			cfg.Silence = 4 * time.Second // it has that long between two words, also on a machine that stalls
+			silent := open(t, cfg)
 			_, err := other.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
 				return []taskstate.NewTask{newTask("a")}, nil
 			})
@@ -44,8 +43,12 @@ func TestLocksOfASilentSessionAreFreed(t *testing.T) {
 					return err
 				})
 			}()
-			<-locked
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			select {
+			case <-locked:
+			case err := <-ended:
+				t.Fatalf("the silent session ended before it was silent: %v", err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			out, err := other.Apply(ctx, taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: taskstate.Each(claim)})
 			require.NoError(t, err)
