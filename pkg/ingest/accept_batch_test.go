@@ -352,12 +352,12 @@ func TestALockedBaseHoldsUpItsOwnUploadsOnly(t *testing.T) {
 			}))
 		})
 		<-locked
-		released := false
+		var released atomic.Bool
 		two := w.file("two\n")
 		all.Go(func() {
 			_, err := w.app.Accept(t.Context(), w.caller, two)
 			require.NoError(t, err)
-			require.True(t, released, "the base was held")
+			require.True(t, released.Load(), "the base was held")
 		})
 		bob := w.caller
 		bob.Scope.UserID = "bob"
@@ -365,7 +365,7 @@ func TestALockedBaseHoldsUpItsOwnUploadsOnly(t *testing.T) {
 			_, err := w.app.Accept(t.Context(), bob, w.file(fmt.Sprintf("bob's %d\n", i)))
 			require.NoError(t, err)
 		}
-		released = true
+		released.Store(true)
 		close(release)
 		all.Wait()
 	})

@@ -70,7 +70,7 @@ func TestRunSweeperWakesForWhatThisProcessDeleted(t *testing.T) {
 	require.Eventually(t, func() bool {
 		left, err := w.vectors.List(t.Context(), a.Document.BaseID, 0, 10)
 		return err == nil && len(left) == 0
-	}, 10*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	cancel()
 	require.NoError(t, <-ended)
 }

@@ -12,7 +12,7 @@ import (
 func TestLedgerIsShared(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, w *world) {
-		s := meteredStore{w.store, map[string]int{}, map[string]int{}, &sync.Mutex{}}
+		s := meteredStore{Store: w.store, calls: map[string]int{}, statements: map[string]int{}, mu: &sync.Mutex{}}
 		w.build(worldOptions{deps: func(d *Deps) { d.Store = s }})
 		entry := func(n int) ledgerEntry {
 			text := fmt.Sprint("text ", n)

@@ -82,7 +82,7 @@ func TestRowsOfSeveralDocumentsInOneTransaction(t *testing.T) {
 func TestRowTransactionsAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
-	metered := meteredStore{w.store, map[string]int{}, map[string]int{}, &sync.Mutex{}}
+	metered := meteredStore{Store: w.store, calls: map[string]int{}, statements: map[string]int{}, mu: &sync.Mutex{}}
 	w.build(worldOptions{deps: func(d *Deps) { d.Store = metered }})
 	w.embed.batch = 200
 	var tasks []*rowTask

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,6 +21,15 @@ type meteredStore struct {
 	taskstate.Store
 	calls, statements map[string]int
 	mu                *sync.Mutex
+	takes             time.Duration // each call
+}
+
+// called counts a call, which takes its time.
+func (s meteredStore) called(call string) {
+	s.count(s.calls, call)
+	if s.takes > 0 {
+		<-time.After(s.takes)
+	}
 }
 
 func (s meteredStore) count(counts map[string]int, call string) {
@@ -58,17 +69,17 @@ func (s meteredStore) tx(call string, tx taskstate.Tx) taskstate.Tx {
 }
 
 func (s meteredStore) Read(ctx context.Context, f taskstate.ReadFunc) error {
-	s.count(s.calls, "read")
+	s.called("read")
 	return s.Store.Read(ctx, func(ctx context.Context, db taskstate.Tx) error { return f(ctx, s.tx("read", db)) })
 }
 
 func (s meteredStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
-	s.count(s.calls, "tx")
+	s.called("tx")
 	return s.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error { return f(ctx, s.tx("tx", tx), m) })
 }
 
 func (s meteredStore) HoldAll(ctx context.Context, claims []taskstate.HeldTask, f taskstate.HoldFunc) error {
-	s.count(s.calls, "hold")
+	s.called("hold")
 	return s.Store.HoldAll(ctx, claims, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, held []bool) error {
 		return f(ctx, s.tx("hold", tx), m, held)
 	})
@@ -107,7 +118,7 @@ func TestStatementsOfADocument(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
 	w.embed.batch = 64
-	s := meteredStore{w.store, map[string]int{}, map[string]int{}, &sync.Mutex{}}
+	s := meteredStore{Store: w.store, calls: map[string]int{}, statements: map[string]int{}, mu: &sync.Mutex{}}
 	s.run(w, w.upload(lines(20, 1))) // also says which model the base has
 
 	// One batch of everything.
@@ -130,36 +141,40 @@ func TestStatementsOfADocument(t *testing.T) {
 }
 
 // Documents in work side by side share their looks, the ledger's commits and the transactions of their rows.
+// In the bubble's time all that can come while a call is under way do, so no chance decides how many share.
 func TestStatementsOfDocumentsSideBySide(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, worldOptions{})
-	w.embed.batch = 64
-	s := meteredStore{w.store, map[string]int{}, map[string]int{}, &sync.Mutex{}}
-	s.run(w, w.upload(lines(20, 1))) // also says which model the base has
-	const documents = 16
-	kind := w.metered(s)
-	jobs := make([]taskrun.Job, documents)
-	for i := range jobs {
-		a := w.upload(lines(20, uint64(10+i)))
-		jobs[i], _ = w.claim(a.Task.ID)
-	}
-	s.reset()
-	results := make([]taskrun.Result, documents)
-	var wg sync.WaitGroup
-	for i, job := range jobs {
-		wg.Go(func() { results[i] = kind.Run(t.Context(), job) })
-	}
-	wg.Wait()
-	for i, res := range results {
-		require.NoError(t, res.Err)
-		_, err := w.finish(t.Context(), jobs[i], res)
-		require.NoError(t, err)
-		require.Equal(t, taskstate.StatusSucceeded, w.task(jobs[i].Task.ID).Status)
-	}
-	// Alone they would be 16 of each, 48 reads and 64 statements of holders. How many share depends on how close they come:
-	// a machine without other work needs a third of these.
-	require.LessOrEqual(t, s.calls["hold"], 8, "%v", s.calls)
-	require.LessOrEqual(t, s.calls["tx"], 12, "%v", s.calls)
-	require.LessOrEqual(t, s.calls["read"], 28, "%v", s.calls)
-	require.LessOrEqual(t, s.statements["hold"], 32, "%v", s.statements)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, worldOptions{})
+		w.embed.batch = 64
+		s := meteredStore{Store: w.store, calls: map[string]int{}, statements: map[string]int{}, mu: &sync.Mutex{}}
+		s.run(w, w.upload(lines(20, 1))) // also says which model the base has
+		const documents = 16
+		s.takes = time.Second
+		kind := w.metered(s)
+		jobs := make([]taskrun.Job, documents)
+		for i := range jobs {
+			a := w.upload(lines(20, uint64(10+i)))
+			jobs[i], _ = w.claim(a.Task.ID)
+		}
+		s.reset()
+		results := make([]taskrun.Result, documents)
+		var wg sync.WaitGroup
+		for i, job := range jobs {
+			wg.Go(func() { results[i] = kind.Run(t.Context(), job) })
+		}
+		wg.Wait()
+		for i, res := range results {
+			require.NoError(t, res.Err)
+			_, err := w.finish(t.Context(), jobs[i], res)
+			require.NoError(t, err)
+			require.Equal(t, taskstate.StatusSucceeded, w.task(jobs[i].Task.ID).Status)
+		}
+		t.Log(s.calls, s.statements)
+		// Alone they would be 16 of each, 48 reads and 64 statements of holders.
+		require.LessOrEqual(t, s.calls["hold"], 8, "%v", s.calls)
+		require.LessOrEqual(t, s.calls["tx"], 12, "%v", s.calls)
+		require.LessOrEqual(t, s.calls["read"], 28, "%v", s.calls)
+		require.LessOrEqual(t, s.statements["hold"], 32, "%v", s.statements)
+	})
 }

@@ -219,7 +219,7 @@ func TestA24(t *testing.T) {
 	_, err := Detect(data[:HeadBytes], r, int64(len(data)), "names.docx")
 	requirePermanent(t, err, ingest.CodeLimitExceeded)
 	require.LessOrEqual(t, r.n, int64(128<<10))
-	require.Less(t, time.Since(began), 5*time.Second)
+	require.Less(t, time.Since(began), time.Minute)
 
 	// An end record that denies them makes the directory one that does not fit.
 	lies := bytes.Clone(data)

@@ -255,7 +255,7 @@ func TestChildIsKilledAndThePoolLives(t *testing.T) {
 			if memoryFactor > 1 && (what == "allocate" || what == "overflow") {
 				t.Skip("memory of a child means nothing under the race detector")
 			}
-			p := newPool(t, func(c *Config) { c.TimeoutSmall, c.Parallel = 5*time.Second, 1 })
+			p := newPool(t, func(c *Config) { c.TimeoutSmall, c.Parallel = time.Minute, 1 })
 			if want == "longer than" {
 				p.cfg.TimeoutSmall = 300 * time.Millisecond
 			}
@@ -267,6 +267,7 @@ func TestChildIsKilledAndThePoolLives(t *testing.T) {
 			require.ErrorContains(t, err, want)
 			require.LessOrEqual(t, p.Stats().PeakBytes, int64(maxChildBytes))
 			require.Zero(t, p.Stats().Live, "the child is not used again")
+			p.cfg.TimeoutSmall = time.Minute
 			said, err := order(t, p, "environment")
 			require.NoError(t, err)
 			require.Equal(t, "refused: there is none", said)

@@ -57,5 +57,5 @@ func TestChildDiesWithItsParent(t *testing.T) {
 	require.Positive(t, residentBytes(child))
 	require.NoError(t, parent.Process.Kill())
 	require.Error(t, parent.Wait())
-	require.Eventually(t, func() bool { return residentBytes(child) == 0 }, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return residentBytes(child) == 0 }, time.Minute, 20*time.Millisecond)
 }

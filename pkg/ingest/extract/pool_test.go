@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -118,13 +119,20 @@ func TestPDFChildReadsEverythingAndReplacesAPlainOne(t *testing.T) {
 	require.Equal(t, 1, p.Stats().Live)
 }
 
+// idlePID is the first idle child's.
+func idlePID(p *Pool) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.idle[0].cmd.Process.Pid
+}
+
 func TestIdleChildrenEnd(t *testing.T) {
 	t.Parallel()
-	p := newPool(t, func(c *Config) { c.IdleTimeout = time.Second })
+	p := newPool(t, func(c *Config) { c.IdleTimeout = 4 * time.Second })
 	readText1(t, p)
-	pid := p.idle[0].cmd.Process.Pid
-	require.Eventually(t, func() bool { return p.Stats().Live == 0 }, 10*time.Second, 20*time.Millisecond)
-	require.Eventually(t, func() bool { return residentBytes(pid) == 0 }, 10*time.Second, 20*time.Millisecond)
+	pid := idlePID(p)
+	require.Eventually(t, func() bool { return p.Stats().Live == 0 }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return residentBytes(pid) == 0 }, time.Minute, 20*time.Millisecond)
 	readText1(t, p)
 }
 
@@ -165,7 +173,7 @@ func TestClosedPoolRefuses(t *testing.T) {
 	p, err := NewPool(NewDefaultConfig(), testLog(t))
 	require.NoError(t, err)
 	readText1(t, p)
-	pid := p.idle[0].cmd.Process.Pid
+	pid := idlePID(p)
 	require.NoError(t, p.Close())
 	require.NoError(t, p.Close())
 	require.Zero(t, residentBytes(pid), "no child survives the pool")
@@ -175,12 +183,14 @@ func TestClosedPoolRefuses(t *testing.T) {
 
 func TestSlowReceiverIsNoSlowReader(t *testing.T) {
 	t.Parallel()
-	p := newPool(t, func(c *Config) { c.TimeoutSmall = 200 * time.Millisecond })
+	const limit = 4 * time.Second // far above what a child needs, also on a machine that stalls
+	p := newPool(t, func(c *Config) { c.TimeoutSmall = limit })
 	f, err := os.Open(filepath.Join("testdata", "corpus", "txt_utf8.txt"))
 	require.NoError(t, err)
 	defer f.Close()
+	var once sync.Once
 	_, err = p.Extract(t.Context(), ingest.Source{File: f, Name: "a.txt"}, nil, func(ingest.Block) error {
-		<-time.After(400 * time.Millisecond)
+		once.Do(func() { <-time.After(limit + time.Second) })
 		return nil
 	})
 	require.NoError(t, err)

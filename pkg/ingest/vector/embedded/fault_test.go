@@ -12,7 +12,7 @@ import (
 
 // waitLimit and waitTick bound a polled condition.
 const (
-	waitLimit = 10 * time.Second
+	waitLimit = time.Minute
 	waitTick  = time.Millisecond
 )
 
