@@ -23,13 +23,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/millweir/millweir/pkg/labserver"
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv("PROCESS_TEST_CHILD") != "" {
 		Main(Spec{Name: "child", OperatorAddr: "127.0.0.1:0"}, childBody)
 	}
-	goleak.VerifyTestMain(m)
+	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
 }
 
 type childConfig struct {

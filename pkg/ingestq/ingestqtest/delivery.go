@@ -44,7 +44,7 @@ func testReadBounds(t *testing.T, _ Features, b Bench) {
 		require.NoError(t, err)
 		require.Empty(t, some)
 		require.GreaterOrEqual(t, time.Since(start), block-time.Millisecond)
-		require.Less(t, time.Since(start), block+3*time.Second)
+		require.Less(t, time.Since(start), block+time.Minute)
 	}
 }
 
@@ -53,14 +53,14 @@ func testReadWakes(t *testing.T, _ Features, b Bench) {
 	requireNothingToRead(t, c)
 	got := make(chan []ingestq.Delivery, 1)
 	go func() {
-		some, _ := c.Read(t.Context(), 1, 10*blockTime)
+		some, _ := c.Read(t.Context(), 1, patience)
 		got <- some
 	}()
 	publish(t, b.Member(), 1)
 	select {
 	case some := <-got:
 		require.Len(t, some, 1)
-	case <-time.After(blockTime):
+	case <-time.After(patience / 2):
 		t.Fatal("a blocked read did not see a new delivery")
 	}
 }
@@ -71,14 +71,14 @@ func testReadContext(t *testing.T, _ Features, b Bench) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := c.Read(ctx, 1, time.Minute)
+		_, err := c.Read(ctx, 1, 2*patience)
 		ended <- err
 	}()
 	cancel()
 	select {
 	case err := <-ended:
 		require.ErrorIs(t, err, context.Canceled)
-	case <-time.After(blockTime):
+	case <-time.After(patience / 2):
 		t.Fatal("a read outlived its context")
 	}
 	// Nothing that comes later is swallowed by the read that ended.

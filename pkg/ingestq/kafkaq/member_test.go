@@ -302,7 +302,7 @@ func TestHorizonIsTheFirstUnfinishedRecord(t *testing.T) {
 		h, err := m.Horizon(t.Context())
 		require.NoError(t, err)
 		require.True(t, h.At.IsZero(), "nothing there: %v", h.At)
-		require.WithinDuration(t, time.Now(), h.Now, 5*time.Second)
+		require.WithinDuration(t, time.Now(), h.Now, time.Minute)
 
 		b.add(20)
 		stamps := map[string]time.Time{}
@@ -343,7 +343,7 @@ func TestHorizonIsTheFirstUnfinishedRecord(t *testing.T) {
 
 func TestHorizonWithoutABroker(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, closedPort(t), 0)
+	b := newBench(t, closedPort, 0)
 	m := b.join()
 	_, err := m.Horizon(t.Context())
 	require.ErrorIs(t, err, ingestq.ErrUnavailable)
@@ -393,7 +393,7 @@ func TestReadIsBoundedAndEndsWithItsContext(t *testing.T) {
 // What pending deliveries need on the other road does nothing here, and is no error.
 func TestNothingIsPendingOnThisRoad(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, closedPort(t), 0)
+	b := newBench(t, closedPort, 0)
 	m := b.join()
 	require.False(t, m.Road().Pending)
 	out, err := m.Publish(t.Context(), []*pb.TaskEnvelope{envelope(0), envelope(1)})

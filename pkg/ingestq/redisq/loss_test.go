@@ -20,7 +20,7 @@ import (
 )
 
 // patience is for what must happen on a loaded machine; no test waits for it in full when it passes.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 func tasks(n int) []*pb.TaskEnvelope {
 	all := make([]*pb.TaskEnvelope, n)
@@ -116,28 +116,47 @@ func TestDestroyedInALoop(t *testing.T) {
 	t.Parallel()
 	s := labserver.Private(t, labserver.KindRedis, labserver.Options{})
 	r := newRig(t, s.URL("0"))
-	var log bytes.Buffer
+	var log lines
 	q := r.queue(nil)
 	q.log = slog.New(slog.NewJSONHandler(&log, nil))
 	publish(t, q, 1)
 	read(t, q, 1)
 	seen := startReader(t, q)
-	end := time.Now().Add(3 * time.Second)
-	for time.Now().Before(end) {
+	began, healed := time.Now(), 0.0
+	for time.Since(began) < 3*time.Second || healed < 2 && time.Since(began) < patience {
 		_ = r.raw.Do(t.Context(), r.raw.B().Arbitrary("XGROUP", "DESTROY", defaultStream, defaultGroup).Build()).Error()
+		healed = testutil.ToFloat64(q.metrics.healed.WithLabelValues(q.cfg.StreamKey))
 	}
 	seen.mu.Lock()
 	calls := seen.calls
 	seen.mu.Unlock()
-	require.Less(t, calls, 60, "reads in 3 s")
-	healed := testutil.ToFloat64(q.metrics.healed.WithLabelValues(q.cfg.StreamKey))
+	took := time.Since(began).Seconds()
+	require.Less(t, float64(calls), 20*took, "reads in %f s", took)
 	require.Greater(t, healed, 1.0)
-	require.Less(t, healed, 10.0, "groups made in 3 s")
+	require.Less(t, healed, 3.4*took, "groups made in %f s", took)
 	require.Eventually(t, func() bool { // it comes back within the longest pause
 		_, err := q.Horizon(t.Context())
 		return err == nil
 	}, patience, 10*time.Millisecond)
-	require.Less(t, strings.Count(log.String(), "\n"), 5, log.String())
+	require.Less(t, strings.Count(log.String(), "\n"), 5+int(time.Since(began)/healLogEvery), log.String())
+}
+
+// lines is a log that is read while it is written.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
 }
 
 // TestWrongTypeDoesNotSpin: the key is a string of somebody else's.
