@@ -29,7 +29,7 @@ func deadStream(t *testing.T, n int) (*streammq.MQ, rueidis.Client, string) {
 	_, err = mq.CreateTopic(t.Context(), streammq.Topic{Name: topic, Partitions: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = mq.Admin(topic).Delete(context.Background(), streammq.Removal{Force: true}) })
-	ended := make(chan struct{}, n)
+	ended := make(chan struct{}, 10*n) // room for what comes twice
 	cfg := streammq.NewDefaultSubscriberConfig(topic, "g", func(_ context.Context, d *streammq.Delivery) streammq.Result {
 		defer func() { ended <- struct{}{} }()
 		return streammq.Fail(errors.New("no use: " + d.Key))
@@ -51,6 +51,10 @@ func deadStream(t *testing.T, n int) (*streammq.MQ, rueidis.Client, string) {
 			require.Fail(t, "not all messages were run")
 		}
 	}
+	require.Eventually(t, func() bool { // a message's end comes before its letter
+		letters, err := client.Do(t.Context(), client.B().Xlen().Key("stream:topic:"+topic+":dlq").Build()).AsInt64()
+		return err == nil && letters == int64(n)
+	}, time.Minute, time.Millisecond)
 	stop()
 	require.NoError(t, <-done)
 	return mq, client, topic

@@ -242,5 +242,5 @@ func (w *world) start(b outbox.Sender, change func(*outbox.Config, *outbox.Deps)
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	require.Eventually(t, cond, 60*time.Second, 10*time.Millisecond, what)
+	require.Eventually(t, cond, 3*time.Minute, 10*time.Millisecond, what)
 }

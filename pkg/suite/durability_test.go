@@ -57,7 +57,7 @@ func TestUnsafeDatabaseIsNeverReady(t *testing.T) {
 	p, err := Open(t.Context(), env, w.Shared)
 	require.NoError(t, err)
 	defer p.Close()
-	require.Eventually(t, func() bool { return len(log.durability()) > 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(log.durability()) > 0 }, patience, 10*time.Millisecond)
 	line := log.durability()[0]
 	require.Contains(t, line, `level=ERROR msg="durability: task=none, stream=1s"`)
 	require.Contains(t, line, "innodb_flush_log_at_trx_commit=0")
@@ -77,7 +77,7 @@ func TestUnsafeDatabaseIsNeverReady(t *testing.T) {
 	require.NoError(t, server.SQL(t.Context(), "", "SET GLOBAL innodb_flush_log_at_trx_commit = 1"))
 	_, err = p.Store.Migrate(t.Context())
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return env.Ready.Check(t.Context()).Ready }, 2*durabilityEvery, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return env.Ready.Check(t.Context()).Ready }, 2*durabilityEvery+patience, 50*time.Millisecond)
 	require.Len(t, log.durability(), 2)
 	require.Contains(t, log.durability()[1], `level=INFO msg="durability: task=disk, stream=1s"`)
 }
@@ -96,12 +96,12 @@ func TestUnsafeDatabaseCanBeAllowed(t *testing.T) {
 	p, err := Open(t.Context(), env, w.Shared)
 	require.NoError(t, err)
 	defer p.Close()
-	require.Eventually(t, func() bool { return len(log.durability()) > 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(log.durability()) > 0 }, patience, 10*time.Millisecond)
 	require.Contains(t, log.durability()[0], "level=WARN")
 	require.Equal(t, 1.0, gauge(t, env.Metrics))
 	_, err = p.Store.Migrate(t.Context())
 	require.NoError(t, err)
-	require.True(t, env.Ready.Check(t.Context()).Ready)
+	require.Eventually(t, func() bool { return env.Ready.Check(t.Context()).Ready }, patience, 50*time.Millisecond)
 }
 
 func gauge(t *testing.T, metrics *prometheus.Registry) float64 {

@@ -56,7 +56,7 @@ func TestProcessesShareALimit(t *testing.T) {
 	r, err := first.Take(t.Context(), "u")
 	require.NoError(t, err)
 	require.False(t, r.Allowed)
-	require.InDelta(t, (72 * time.Second).Seconds(), r.RetryAfter.Seconds(), 5)
+	require.InDelta(t, (72 * time.Second).Seconds(), r.RetryAfter.Seconds(), 30)
 	r, err = first.Take(t.Context(), "v")
 	require.NoError(t, err)
 	require.True(t, r.Allowed, "keys are apart")
@@ -77,7 +77,7 @@ func TestEventsComeBack(t *testing.T) {
 	require.Eventually(t, func() bool {
 		r, err := l.Take(t.Context(), "u")
 		return err == nil && r.Allowed
-	}, 5*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 }
 
 func TestErrorsAreTold(t *testing.T) {
