@@ -62,10 +62,11 @@ func (e *errands) size() int {
 type courier struct {
 	r *Runner
 
-	mu   sync.Mutex
-	todo errands
-	wake chan struct{}
-	turn sync.Mutex // one round at a time: adoption comes before the acknowledgement of the same entry
+	mu     sync.Mutex
+	todo   errands
+	bundle int // calls of together under way
+	wake   chan struct{}
+	turn   sync.Mutex // one round at a time: adoption comes before the acknowledgement of the same entry
 }
 
 func newCourier(r *Runner) *courier { return &courier{r: r, wake: make(chan struct{}, 1)} }
@@ -76,7 +77,29 @@ func (c *courier) add(f func(e *errands)) {
 	if c.todo.size() < keepErrands {
 		f(&c.todo)
 	}
+	ring := c.bundle == 0
 	c.mu.Unlock()
+	if ring {
+		c.ring()
+	}
+}
+
+// together lets what f adds wait for its end: a round that began with the first errand would take few of the others along.
+func (c *courier) together(f func()) {
+	c.mu.Lock()
+	c.bundle++
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		c.bundle--
+		c.mu.Unlock()
+		c.ring()
+	}()
+	f()
+}
+
+// ring wakes the loop.
+func (c *courier) ring() {
 	select {
 	case c.wake <- struct{}{}:
 	default:

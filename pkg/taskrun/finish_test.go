@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -255,10 +256,18 @@ func TestFinishesAreBatched(t *testing.T) {
 			}
 			return nil
 		})
+		var acks atomic.Int64
+		w.stream.setFault(func(op string) error {
+			if op == "ack" {
+				acks.Add(1)
+			}
+			return nil
+		})
 		close(release)
 		settled(time.Second)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 63, taskstate.StatusDead: 1}, w.store.statuses())
 		require.LessOrEqual(t, w.store.called("apply")-before, 6)
+		require.LessOrEqual(t, int(acks.Load()), w.store.called("apply")-before, "acknowledgements of a transaction go together")
 		require.Len(t, payloads, 63)
 		require.False(t, slices.Contains(payloads, "t7"))
 	})
