@@ -67,16 +67,18 @@ type roadLab struct {
 // onEachRoadLab runs a test on every database.
 func onEachRoadLab(t *testing.T, test func(t *testing.T, l *roadLab)) {
 	t.Helper()
-	for name, config := range map[string]func() taskstore.Config{
-		"sqlite": func() taskstore.Config {
+	for name, config := range map[string]func(t *testing.T) taskstore.Config{
+		"sqlite": func(t *testing.T) taskstore.Config {
 			return taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "m.db")}
 		},
-		"mysql":    func() taskstore.Config { return taskstore.Config{MySQLDSN: labserver.MySQLDatabase(t)} },
-		"postgres": func() taskstore.Config { return taskstore.Config{DatabaseURL: labserver.PostgresDatabase(t)} },
+		"mysql": func(t *testing.T) taskstore.Config { return taskstore.Config{MySQLDSN: labserver.MySQLDatabase(t)} },
+		"postgres": func(t *testing.T) taskstore.Config {
+			return taskstore.Config{DatabaseURL: labserver.PostgresDatabase(t)}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := config()
+			cfg := config(t)
 			l := &roadLab{t: t, stream: newMemStream()}
 			l.stream.records = true
 			l.sender = &memSender{stream: l.stream}
