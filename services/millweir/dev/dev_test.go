@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
 )
 
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 	if extract.IsChild(os.Args) {
 		os.Exit(extract.ChildMain())
 	}
-	goleak.VerifyTestMain(m)
+	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) }) // for its patience
 }
 
 // output collects what the process prints and hands out its first "ready" line.

@@ -4,6 +4,11 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/millweir/millweir/pkg/labserver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// No server is needed: this is for its patience with what is on its way out.
+func TestMain(m *testing.M) {
+	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
+}
