@@ -171,6 +171,13 @@ func (s *memoryVectors) Delete(_ context.Context, base string, ids []string) err
 	})
 }
 
+// values are those of a vector; sweepers may be at work beside the test.
+func (s *memoryVectors) values(base, id string) []float32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rows[base][id].Values
+}
+
 func (s *memoryVectors) Query(context.Context, string, []float32, int, []string) ([]Hit, error) {
 	return nil, nil
 }

@@ -215,7 +215,7 @@ func (w *world) text(document string) []string {
 		var content, vector, base string
 		require.NoError(w.t, rows.Scan(&index, &content, &vector, &base, &count))
 		require.Equal(w.t, len(out), index, "segments without gaps")
-		require.Equal(w.t, vectorOfText(content, w.embed.model.Dim), w.vectors.rows[base][vector].Values, "vector of %q", content)
+		require.Equal(w.t, vectorOfText(content, w.embed.model.Dim), w.vectors.values(base, vector), "vector of %q", content)
 		out = append(out, content)
 	}
 	require.NoError(w.t, rows.Err())
@@ -276,6 +276,8 @@ func onEachDatabase(t *testing.T, test func(t *testing.T, w *world)) {
 
 // vectorCount is how many vectors all bases hold.
 func (w *world) vectorCount() int {
+	w.vectors.mu.Lock()
+	defer w.vectors.mu.Unlock()
 	n := 0
 	for _, rows := range w.vectors.rows {
 		n += len(rows)
