@@ -154,16 +154,6 @@ func (l *lab) eventually(what string, ok func() bool) {
 	require.Eventually(l.t, ok, patience, 20*time.Millisecond, what)
 }
 
-// number answers an integer command.
-func (l *lab) number(args ...string) int64 {
-	n, err := l.redis.Do(context.Background(), l.redis.B().Arbitrary(args...).Build()).AsInt64()
-	if rueidis.IsRedisNil(err) {
-		return 0
-	}
-	require.NoError(l.t, err)
-	return n
-}
-
 // pending is what XPENDING says of the group.
 func (l *lab) pending() int64 {
 	s, err := l.sent.Stats(context.Background())
