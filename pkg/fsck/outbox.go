@@ -87,19 +87,22 @@ func (c *checker) judgeEvent(e event) {
 
 // road is what the outbox says of one task.
 type road struct {
-	letters map[int64]bool // its dead letters there, by fence
-	any     bool           // it has had a delivery there
-	dead    bool           // the last delivery is DEAD
+	letters map[int64]string // the states of its dead letters there, by fence
+	any     bool             // it has had a delivery there
+	dead    bool             // the last delivery is DEAD
+	waiting bool             // a delivery is NEW or RETRYING
+	sent    time.Time        // when the last SENT one was acknowledged; zero: none
 }
 
 // roadOf reads the events of a task.
 func (c *checker) roadOf(ctx context.Context, taskID string) (road, error) {
-	r := road{letters: map[int64]bool{}}
+	r := road{letters: map[int64]string{}}
 	err := c.each(ctx, c.q.Get("EventsOf"), []any{taskID}, func(scan func(...any) error) error {
 		var seq int64
 		var status string
 		var payload []byte
-		if err := scan(&seq, &status, &payload); err != nil {
+		var sent taskstate.Stamp
+		if err := scan(&seq, &status, &payload, &sent); err != nil {
 			return err
 		}
 		var letter struct {
@@ -107,10 +110,14 @@ func (c *checker) roadOf(ctx context.Context, taskID string) (road, error) {
 			Fence        int64  `json:"fence"`
 		}
 		if json.Unmarshal(payload, &letter) == nil && letter.SourceStream != "" {
-			r.letters[letter.Fence] = true
+			r.letters[letter.Fence] = status
 			return nil
 		}
 		r.any, r.dead = true, status == "DEAD"
+		r.waiting = r.waiting || status == "NEW" || status == "RETRYING"
+		if status == "SENT" {
+			r.sent = sent.Time
+		}
 		return nil
 	})
 	return r, err
@@ -119,5 +126,5 @@ func (c *checker) roadOf(ctx context.Context, taskID string) (road, error) {
 // byOutbox reports whether the letter of a death went by the outbox: it is there, or was and retention has removed it.
 func (c *checker) byOutbox(ctx context.Context, t taskstate.Task) (bool, error) {
 	r, err := c.roadOf(ctx, t.ID)
-	return r.letters[t.Fence] || strings.HasPrefix(t.Delivery, recordPrefix), err
+	return r.letters[t.Fence] != "" || strings.HasPrefix(t.Delivery, recordPrefix), err
 }

@@ -20,7 +20,7 @@ var rules = []rule{
 	{"I18", "every DEAD task has its dead letter, and every dead letter a death in its task's log", "", true},
 	{"I19", "every pending delivery names a known task, and none without its entry stays", "", false},
 	{"I20", "nothing is trimmed that a group still needs", "", false},
-	{"I21", "a committed offset covers only finished work", "comes with an inspector of Kafka", false},
+	{"I21", "a committed offset of Kafka lies within its log and never falls", "", false},
 	{"I22", "the mirror has no copy of a finished task", "comes with the RabbitMQ mirror", false},
 	{"I23", "a version is visible only by its task's success, at most one of a document, and their numbers rise", "", true},
 	{"I24", "a document that once had a visible version and was not deleted has one", "", true},
@@ -44,8 +44,8 @@ var rules = []rule{
 	{"L6", "after a loss of Redis every waiting task is promised again within 15 s", "", false},
 }
 
-// withOutbox are the rules that have something to judge only where deliveries are events.
-var withOutbox = map[string]bool{"I16": true, "L3": true}
+// onKafka are the rules that have something to judge only where deliveries are events.
+var onKafka = map[string]bool{"I16": true, "I21": true, "L3": true}
 
 // Applicable are the ids of all rules that this release can judge on every road, in their order.
 func Applicable() []string {
@@ -54,7 +54,7 @@ func Applicable() []string {
 		out = append(out, r.ID)
 	}
 	for _, r := range rules {
-		if r.later == "" && !withOutbox[r.id] {
+		if r.later == "" && !onKafka[r.id] {
 			out = append(out, r.id)
 		}
 	}

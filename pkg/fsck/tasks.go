@@ -163,20 +163,28 @@ func (c *checker) judgeRow(ctx context.Context, t taskstate.Task) error {
 }
 
 // judgeWaiting judges what waits for the product's own loops: promises, leases, retries.
-// The horizon of Redis says nothing of a delivery that is an event.
+// The horizon of Redis says nothing of a delivery that is an event, that of Kafka what design D5 says.
 func (c *checker) judgeWaiting(t taskstate.Task, byEvent road) {
 	now := c.now
 	switch t.Status {
 	case taskstate.StatusQueued:
-		if c.queue == nil || t.Reserved(now) || byEvent.any {
+		if c.queue == nil || t.Reserved(now) || c.queue.NoHorizon || !c.queue.Commits && byEvent.any {
 			return
+		}
+		if byEvent.waiting || byEvent.dead {
+			c.judged("I15")
+			return
+		}
+		promised := t.WakeAt // an event that was sent after it is a promise too
+		if byEvent.sent.After(promised) {
+			promised = byEvent.sent
 		}
 		horizon := now
 		if !c.queue.Horizon.IsZero() && c.queue.Horizon.Before(now) {
 			horizon = c.queue.Horizon
 		}
-		late := horizon.Sub(t.WakeAt) - c.o.Patience
-		c.verdict(late <= 0, "I15", t.ID, "it has no delivery since %s, was to be promised again at %s, and that is %s overdue", stamp(t.PromisedAt), stamp(t.WakeAt), late)
+		late := horizon.Sub(promised) - c.o.Patience
+		c.verdict(late <= 0, "I15", t.ID, "it has no delivery since %s, was to be promised again at %s, and that is %s overdue", stamp(t.PromisedAt), stamp(promised), late)
 		for _, at := range c.o.Flushes {
 			if before := at.Add(-skew); t.PromisedAt.Before(before) && t.CreatedAt.Before(before) {
 				c.verdict(now.Sub(at) <= c.o.Patience, "L6", t.ID, "the queue had lost all at %s, and its promise is of %s", stamp(at), stamp(t.PromisedAt))

@@ -44,10 +44,18 @@ var policy = taskstate.Policy{BaseBackoff: 0, MaxBackoff: 0, Lease: time.Minute,
 type stillQueue struct {
 	state   ingestq.State
 	letters []ingestq.Letter
-	before  func() // what happens between the look at the log and that at the letters; nil: nothing
+	before  func()         // what happens between the look at the log and that at the letters; nil: nothing
+	later   *ingestq.State // what all looks but the first find; nil: the same
+	looked  bool
 }
 
-func (q *stillQueue) Look(context.Context) (ingestq.State, error) { return q.state, nil }
+func (q *stillQueue) Look(context.Context) (ingestq.State, error) {
+	if q.looked && q.later != nil {
+		return *q.later, nil
+	}
+	q.looked = true
+	return q.state, nil
+}
 
 func (q *stillQueue) Letters(_ context.Context, f func(ingestq.Letter) error) error {
 	if q.before != nil {

@@ -22,6 +22,22 @@ type State struct {
 	// Horizon is the time part of the first entry that was given to no member, by the queue's clock; zero: all were given.
 	Horizon time.Time
 	Pending []Unacked
+
+	// Commits says that the group commits offsets (Kafka): Parts tell how far it has come, and there are neither Groups nor
+	// Pending. Horizon is then the time of the first record at or after a committed offset.
+	Commits bool
+	Parts   []Part
+	// NoHorizon says that what is there allows no judgement about lost deliveries (ErrNoHorizon).
+	NoHorizon bool
+	// LettersFrom is the time of the first dead letter that is kept, where older ones were removed; zero: none was.
+	LettersFrom time.Time
+}
+
+// Part is one partition of a queue that commits offsets.
+type Part struct {
+	Number         int32
+	Oldest, Newest int64 // the first offset that is kept, and the one after the last
+	Committed      int64 // the first that the group has not finished; -1: it never committed one
 }
 
 // Group is one consumer group.

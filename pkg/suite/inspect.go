@@ -3,10 +3,12 @@ package suite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingestq/kafkaq"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -15,6 +17,7 @@ import (
 type Inspection struct {
 	Store     Store
 	Queue     Queue
+	Kafka     Kafka
 	Tasks     Tasks
 	Uploads   Uploads
 	Vectors   Vectors
@@ -48,7 +51,7 @@ func Inspect(ctx context.Context, env *process.Env, s Inspection) (*Inspected, e
 		return nil, err
 	}
 	out.DB = p.Store
-	err := errors.Join(out.openQueue(s.Queue), out.openFiles(s.Uploads), out.openVectors(s.Vectors), p.openEmbedder(s.Embedding))
+	err := errors.Join(out.openQueue(s.Queue, s.Kafka), out.openFiles(s.Uploads), out.openVectors(s.Vectors), p.openEmbedder(s.Embedding))
 	if err != nil {
 		p.Close()
 		return nil, err
@@ -57,11 +60,13 @@ func Inspect(ctx context.Context, env *process.Env, s Inspection) (*Inspected, e
 	return out, nil
 }
 
-// openQueue opens Redis if there is an address.
-func (i *Inspected) openQueue(q Queue) error {
+// DeadLetters tells whether the road has dead letters: on Kafka always.
+func (i Inspection) DeadLetters() bool { return i.Queue.Kind == QueueKafka || i.Queue.DLQKey != "" }
+
+// openQueue opens the road's queue if there is an address.
+func (i *Inspected) openQueue(q Queue, k Kafka) error {
 	if q.Kind == QueueKafka {
-		i.Without = append(i.Without, "the queue (INGEST_QUEUE=kafka: its deliveries are the outbox's)")
-		return nil
+		return i.openKafka(k)
 	}
 	if q.RedisURL.Empty() {
 		i.Without = append(i.Without, "the queue (REDIS_URL is not set)")
@@ -71,6 +76,21 @@ func (i *Inspected) openQueue(q Queue) error {
 		return err
 	}
 	i.Queue = queueInspector(i.parts, q)
+	return nil
+}
+
+// openKafka opens Kafka if there is an address.
+func (i *Inspected) openKafka(k Kafka) error {
+	if k.Bootstrap == "" {
+		i.Without = append(i.Without, "the queue (KAFKA_BOOTSTRAP_SERVERS is not set)")
+		return nil
+	}
+	client, err := kafkaq.NewClient(k.Config())
+	if err != nil {
+		return fmt.Errorf("KAFKA_*: %w", err)
+	}
+	i.parts.later(client.Close)
+	i.Queue = kafkaq.NewInspector(client)
 	return nil
 }
 

@@ -29,8 +29,11 @@ var always = []string{"I1", "I2", "I3", "I4", "I5", "I7", "I8", "I11", "I12", "I
 // loaded are those that a drill with a load and an echo must have judged besides.
 var loaded = []string{"I13", "I14", "I15", "I17", "I20", "I24", "I25", "I26", "I27", "I28", "I29", "I30", "I34", "I35", "L4", "L5"}
 
-// onKafka are those of the outbox.
-var onKafka = []string{"I16", "L3"}
+// onOutbox are those of its events, onKafka those of a drill on Kafka alone besides.
+var (
+	onOutbox = []string{"I16", "L3"}
+	onKafka  = append([]string{"I15", "I21", "L5"}, onOutbox...)
+)
 
 // must are the rules that a drill is made for.
 var must = map[string][]string{
@@ -58,7 +61,7 @@ var must = map[string][]string{
 	"kafka-two-relays":             onKafka,
 	"kafka-rebalance":              append([]string{"I25"}, onKafka...),
 	"kafka-loss":                   append([]string{"I25"}, onKafka...),
-	"kafka-switch":                 onKafka,
+	"kafka-switch":                 onOutbox,
 }
 
 // notebook keeps what the checker said. It is safe for concurrent use.

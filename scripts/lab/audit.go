@@ -16,6 +16,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingestq/kafkaq"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
 )
@@ -86,6 +87,9 @@ func (a Audit) Settled(ctx context.Context, limit time.Duration) error {
 			if counts, err := CountOutbox(ctx, a.DB); err != nil || counts["NEW"]+counts["RETRYING"] > 0 {
 				return fmt.Errorf("events are %v: %w", counts, errors.Join(err, errUnsent))
 			}
+		}
+		if a.World != nil && a.World.onKafka() {
+			return a.World.finished(ctx)
 		}
 		if a.Stream == nil {
 			return nil
@@ -255,6 +259,13 @@ func (w *World) evidence(e *fsck.Evidence) ([]io.Closer, error) {
 	uploads := w.Uploads()
 	if w.opts.Alone {
 		uploads = filepath.Join(w.Data(), "uploads")
+	}
+	if w.onKafka() {
+		client, err := w.openKafka()
+		if err != nil {
+			return closers, err
+		}
+		closers, e.Queue = append(closers, client), kafkaq.NewInspector(client)
 	}
 	files, err := ingest.OpenFiles(uploads)
 	if err != nil {

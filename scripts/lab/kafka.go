@@ -100,10 +100,34 @@ func (w *World) OutboxSent(ctx context.Context, limit time.Duration) error {
 	})
 }
 
+// onKafka tells whether the checker looks at Kafka: deliveries of the world go by it alone, and consumers run until the end
+// (in a world on another one's servers they come and go with each trial, and leave records).
+func (w *World) onKafka() bool { return w.Kafka != nil && !w.opts.BothRoads && w.part == 0 }
+
+// openKafka makes a client that looks from outside. Close it.
+func (w *World) openKafka() (*kafkaq.Client, error) {
+	cfg := kafkaq.NewDefaultConfig(w.Kafka.Addr)
+	cfg.Topic = w.Topic()
+	return kafkaq.NewClient(cfg)
+}
+
+// finished answers an error while the group has records to finish.
+func (w *World) finished(ctx context.Context) error {
+	client, err := w.openKafka()
+	if err != nil {
+		return err
+	}
+	defer client.Close() //nolint:errcheck // only read
+	stats, err := client.Stats(ctx)
+	if err == nil && stats.Lag > 0 {
+		err = fmt.Errorf("the group has not finished %d records", stats.Lag)
+	}
+	return err
+}
+
 // Records counts the records of the world's topic of deliveries by the event that each carries; "" are those of nobody's.
 func (w *World) Records(ctx context.Context) (map[string]int, error) {
-	cfg := kafkaq.NewDefaultConfig(w.Kafka.Addr)
-	client, err := kafkaq.NewClient(cfg)
+	client, err := w.openKafka()
 	if err != nil {
 		return nil, err
 	}

@@ -153,7 +153,7 @@ ORDER BY seq
 LIMIT ?
 
 -- name: EventsOf
-SELECT seq, status, payload
+SELECT seq, status, payload, sent_at
 FROM outbox_event
 WHERE message_key = ?
 ORDER BY seq

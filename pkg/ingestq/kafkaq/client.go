@@ -87,11 +87,16 @@ func open(b *sarama.Broker, cfg *sarama.Config) error {
 
 // Partitions are the partitions of the topic of deliveries, by fresh metadata.
 func (c *Client) Partitions(ctx context.Context) ([]int32, error) {
+	return c.partitionsOf(ctx, c.cfg.Topic)
+}
+
+// partitionsOf are those of any topic.
+func (c *Client) partitionsOf(ctx context.Context, topic string) ([]int32, error) {
 	return ask(ctx, c, func(lib sarama.Client) ([]int32, error) {
-		if err := lib.RefreshMetadata(c.cfg.Topic); err != nil {
+		if err := lib.RefreshMetadata(topic); err != nil {
 			return nil, err
 		}
-		return lib.Partitions(c.cfg.Topic)
+		return lib.Partitions(topic)
 	})
 }
 

@@ -26,25 +26,8 @@ func (m *Member) Horizon(ctx context.Context) (ingestq.Horizon, error) {
 		return ingestq.Horizon{}, failure(ctx, "read the borders of "+m.cfg.Topic, err)
 	}
 	out := ingestq.Horizon{}
-	for _, b := range borders {
-		if b.Committed > b.Newest {
-			return ingestq.Horizon{}, fmt.Errorf("partition %d: committed offset %d is beyond the log's end %d: %w",
-				b.Partition, b.Committed, b.Newest, ingestq.ErrNoHorizon)
-		}
-		from := max(b.Committed, b.Oldest)
-		if from >= b.Newest {
-			continue
-		}
-		at, err := m.recordTime(ctx, b.Partition, from)
-		if errors.Is(err, errNothingThere) {
-			return ingestq.Horizon{}, fmt.Errorf("partition %d: %w: %w", b.Partition, err, ingestq.ErrNoHorizon)
-		}
-		if err != nil {
-			return ingestq.Horizon{}, failure(ctx, fmt.Sprintf("read record %d of partition %d", from, b.Partition), err)
-		}
-		if out.At.IsZero() || at.Before(out.At) {
-			out.At = at
-		}
+	if out.At, err = m.horizonOf(ctx, borders); err != nil {
+		return ingestq.Horizon{}, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -56,10 +39,36 @@ func (m *Member) Horizon(ctx context.Context) (ingestq.Horizon, error) {
 	return out, nil
 }
 
+// horizonOf is the smallest time of a first record that is not finished; zero: all are.
+func (c *Client) horizonOf(ctx context.Context, borders []border) (time.Time, error) {
+	var out time.Time
+	for _, b := range borders {
+		if b.Committed > b.Newest {
+			return time.Time{}, fmt.Errorf("partition %d: committed offset %d is beyond the log's end %d: %w",
+				b.Partition, b.Committed, b.Newest, ingestq.ErrNoHorizon)
+		}
+		from := max(b.Committed, b.Oldest)
+		if from >= b.Newest {
+			continue
+		}
+		at, err := c.recordTime(ctx, c.cfg.Topic, b.Partition, from)
+		if errors.Is(err, errNothingThere) {
+			return time.Time{}, fmt.Errorf("partition %d: %w: %w", b.Partition, err, ingestq.ErrNoHorizon)
+		}
+		if err != nil {
+			return time.Time{}, failure(ctx, fmt.Sprintf("read record %d of partition %d", from, b.Partition), err)
+		}
+		if out.IsZero() || at.Before(out) {
+			out = at
+		}
+	}
+	return out, nil
+}
+
 // recordTime is the broker's time of the first record at or after an offset.
-func (m *Member) recordTime(ctx context.Context, partition int32, from int64) (time.Time, error) {
-	return ask(ctx, m.Client, func(lib sarama.Client) (time.Time, error) {
-		block, err := fetchOne(lib, m.cfg.Topic, partition, from)
+func (c *Client) recordTime(ctx context.Context, topic string, partition int32, from int64) (time.Time, error) {
+	return ask(ctx, c, func(lib sarama.Client) (time.Time, error) {
+		block, err := fetchOne(lib, topic, partition, from)
 		if err != nil {
 			return time.Time{}, err
 		}

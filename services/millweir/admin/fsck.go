@@ -95,7 +95,7 @@ func (f *fsckFlags) load() (suite.Inspection, error) {
 // run judges, writes the report and mends.
 func (f *fsckFlags) run(ctx context.Context, std cli.IO, in *suite.Inspected, settings suite.Inspection) error {
 	options := fsck.Options{
-		History: f.history, Rest: f.rest, Policy: settings.Policy(), DLQ: settings.Queue.DLQKey != "", Canaries: f.canaries, WholeClient: f.whole,
+		History: f.history, Rest: f.rest, Policy: settings.Policy(), DLQ: settings.DeadLetters(), Canaries: f.canaries, WholeClient: f.whole,
 	}
 	if f.since != "" {
 		at, err := time.Parse(time.RFC3339, f.since)

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
+	vectorstore "github.com/millweir/millweir/pkg/ingest/vector/embedded"
+	"github.com/millweir/millweir/pkg/ingestq/kafkaq/embedded"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 	"github.com/millweir/millweir/services/millweir/cli"
@@ -62,6 +63,46 @@ func TestFsckFindsAndMends(t *testing.T) {
 	require.Equal(t, cli.ExitBadInput, code)
 }
 
+// Not parallel: it sets variables.
+func TestFsckLooksAtKafka(t *testing.T) {
+	for name, value := range map[string]string{
+		"MYSQL_DSN": "", "DATABASE_URL": "sqlite:" + filepath.Join(t.TempDir(), "a.db"), "REDIS_URL": "", "VECTOR_STORE": "embedded",
+		"VECTOR_DIR": t.TempDir(), "UPLOAD_DIR": t.TempDir(), "EMBEDDING_BASE_URL": "", "INGEST_QUEUE": "kafka", "KAFKA_BOOTSTRAP_SERVERS": "",
+		"INGEST_REDIS_DLQ_STREAM_KEY": "",
+	} {
+		t.Setenv(name, value)
+	}
+	code, _, _ := run(t, "migrate", "up")
+	require.Equal(t, cli.ExitOK, code)
+	code, _, errs := run(t, "fsck")
+	require.Equal(t, cli.ExitOK, code, errs)
+	require.Contains(t, errs, "not looked at: the queue (KAFKA_BOOTSTRAP_SERVERS")
+
+	broker, err := embedded.Start()
+	require.NoError(t, err)
+	t.Cleanup(broker.Stop)
+	t.Setenv("KAFKA_BOOTSTRAP_SERVERS", broker.Bootstrap())
+	code, _, _ = run(t, "kafka", "init", "--partitions", "2")
+	require.Equal(t, cli.ExitOK, code)
+	code, out, errs := run(t, "fsck", "--history", "--rest", "-o", "json")
+	require.Equal(t, cli.ExitOK, code, errs)
+	require.NotContains(t, errs, "not looked at")
+	var report []struct {
+		Rule      string
+		Judged    int
+		NotJudged string
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &report))
+	for _, r := range report {
+		switch r.Rule {
+		case "I21":
+			require.Equal(t, 4, r.Judged, "two words on each partition")
+		case "I18":
+			require.Empty(t, r.NotJudged, "the dead letters of this road are always on")
+		}
+	}
+}
+
 // stray makes a base with one vector that no row names.
 func stray(t *testing.T, url, dir string) {
 	t.Helper()
@@ -75,7 +116,7 @@ func stray(t *testing.T, url, dir string) {
 		return err
 	}))
 	require.NoError(t, store.Close())
-	vectors, err := embedded.Open(dir, embedded.Options{})
+	vectors, err := vectorstore.Open(dir, vectorstore.Options{})
 	require.NoError(t, err)
 	require.NoError(t, vectors.Upsert(t.Context(), base, []ingest.Vector{{ID: "stray", DocumentID: "d", Birth: "v", Values: []float32{1, 0}}}))
 	require.NoError(t, vectors.Close())
