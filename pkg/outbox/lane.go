@@ -31,9 +31,9 @@ type lane struct {
 	wake, also <-chan struct{}
 	done       chan flight
 
-	flying  int       // events that the sender has
-	marks   []Mark    // answered and not written down
-	waited  []waiting // of those that were sent
+	flying  int      // events that the sender has
+	marks   []Mark   // answered and not written down
+	answers []answer // of each mark
 	pause   time.Duration
 	peek    bool // nothing was there a moment ago: look without a lock first
 	rest    time.Duration
@@ -41,10 +41,11 @@ type lane struct {
 	mending time.Duration // pause after a turn that failed
 }
 
-// waiting is how long an event had waited when it was leased, and when that was.
-type waiting struct {
+// answer is how long an event had waited when it was leased, when that was, and how long the sender took.
+type answer struct {
 	age   time.Duration
 	since time.Time
+	took  time.Duration
 }
 
 // turnSize is how many events one turn leases at most: whole batches.
@@ -228,12 +229,8 @@ func (l *lane) land(ctx context.Context, f flight) {
 			}
 			m.Error = texts[err.Error()]
 		}
-		r.metrics.attempt(resultOf(m), f.took)
-		l.marks = append(l.marks, m)
-		switch {
-		case m.To == StatusSent:
-			l.waited = append(l.waited, waiting{age: e.Age, since: f.began})
-		case !errors.Is(f.errs[i], ErrRefused):
+		l.marks, l.answers = append(l.marks, m), append(l.answers, answer{age: e.Age, since: f.began, took: f.took})
+		if m.To != StatusSent && !errors.Is(f.errs[i], ErrRefused) {
 			absent++
 		}
 	}
@@ -245,17 +242,23 @@ func (l *lane) land(ctx context.Context, f flight) {
 	l.resting = r.d.Clock().Add(l.rest)
 }
 
-// written forgets the marks that are committed, and tells of those that failed.
+// written counts and forgets the marks that are committed, and tells of those that failed.
 func (l *lane) written() {
 	at := l.relay.d.Clock()
-	for _, w := range l.waited {
-		l.relay.metrics.delay.Observe((w.age + at.Sub(w.since)).Seconds())
-	}
-	for _, m := range l.marks {
-		if m.To == StatusRetrying {
-			l.relay.retries.Ring() // it may be due before that lane would look
-			break
+	failed := false
+	for i, m := range l.marks {
+		a := l.answers[i]
+		l.relay.metrics.attempt(resultOf(m), a.took)
+		switch m.To {
+		case StatusSent:
+			l.relay.metrics.delay.Observe((a.age + at.Sub(a.since)).Seconds())
+		case StatusRetrying:
+			failed = true
+		case StatusNew, StatusDead:
 		}
 	}
-	l.marks, l.waited = l.marks[:0], l.waited[:0]
+	if failed {
+		l.relay.retries.Ring() // it may be due before that lane would look
+	}
+	l.marks, l.answers = l.marks[:0], l.answers[:0]
 }

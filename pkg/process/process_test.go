@@ -95,7 +95,8 @@ func TestSecondSignalForces(t *testing.T) {
 		case err := <-done:
 			var exit *exec.ExitError
 			require.ErrorAs(t, err, &exit)
-			require.Equal(t, 128+int(syscall.SIGINT), exit.ExitCode())
+			// Two signals that are pending together may be delivered in either order.
+			require.Contains(t, []int{128 + int(syscall.SIGINT), 128 + int(syscall.SIGTERM)}, exit.ExitCode())
 			return
 		case <-tick.C:
 			_ = cmd.Process.Signal(os.Interrupt) // it may be gone
