@@ -99,6 +99,7 @@ func kafkaLoss(ctx context.Context, s *stage) (string, error) {
 	if err := c.InitKafka(ctx); err != nil {
 		return "", err
 	}
+	c.Embed.Clear()
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: embedTime})
 	lab.Pause(ctx, max(5*time.Second, s.load/3))
 	load := stop()
