@@ -29,10 +29,7 @@ func (t *trial) judge(ctx context.Context) error {
 	if err := t.payments(ctx); err != nil {
 		return err
 	}
-	if strays := t.Strays(); len(strays) > 0 {
-		return fmt.Errorf("%d processes outlived the one that started them: %v", len(strays), strays)
-	}
-	return nil
+	return t.NoStrays(ctx)
 }
 
 // payments: nothing of the trial's documents was paid for twice, for the point comes after the ledger.

@@ -141,8 +141,8 @@ func (c *cluster) verify(ctx context.Context, load *lab.Record, want map[string]
 		}
 		return err
 	}
-	if strays := c.Strays(); len(strays) > 0 {
-		return fmt.Errorf("%d processes outlived the one that started them: %v", len(strays), strays)
+	if err := c.NoStrays(ctx); err != nil {
+		return err
 	}
 	if err := c.allRun(); err != nil || load == nil {
 		return err

@@ -129,8 +129,8 @@ func (s *stage) verifyDev(ctx context.Context, w *lab.World, p *lab.Proc, client
 	if err := findSome(ctx, client, load); err != nil {
 		return 0, err
 	}
-	if strays := w.Strays(); len(strays) > 0 {
-		return 0, fmt.Errorf("%d processes outlived the one that started them: %v", len(strays), strays)
+	if err := w.NoStrays(ctx); err != nil {
+		return 0, err
 	}
 	if code, err := p.Stop(ctx, stopLimit); err != nil || code != 0 {
 		return 0, fmt.Errorf("exit code after SIGTERM: %d, %w; end of %s:\n%s", code, err, p.Log, p.Tail(12))

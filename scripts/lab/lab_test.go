@@ -103,3 +103,42 @@ func TestProcessesAreSeenKilledAndStopped(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, []int{3, -1}, code) // -1: the signal came before the trap
 }
+
+// A process that is just being forked belongs to its parent; one whose parent has died belongs to nobody.
+func TestStraysAreChildrenThatOutlivedTheirParent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	log := filepath.Join(dir, "p.log")
+	forks, err := spawn("forks", "/bin/sh", []string{"-c", "while :; do (:); done"}, os.Environ(), dir, log)
+	require.NoError(t, err)
+	t.Cleanup(forks.Kill)
+	w := &World{Dir: dir, procs: []*Proc{forks}}
+	for range 100 {
+		require.Empty(t, w.strays())
+	}
+	leaves, err := spawn("leaves", "/bin/sh", []string{"-c", "sleep 600 & wait"}, os.Environ(), dir, log)
+	require.NoError(t, err)
+	w.procs = append(w.procs, leaves)
+	require.NoError(t, Until(t.Context(), time.Minute, time.Millisecond, func(context.Context) error {
+		if len(Children(leaves.PID)) != 1 {
+			return errors.New("no child yet")
+		}
+		return nil
+	}))
+	child := Children(leaves.PID)[0]
+	killed := false
+	kill := func() {
+		if !killed {
+			killed = true
+			_ = syscall.Kill(child, syscall.SIGKILL)
+		}
+	}
+	t.Cleanup(kill)
+	require.NoError(t, w.NoStrays(t.Context()))
+	leaves.Kill()
+	found := w.strays()
+	require.Len(t, found, 1)
+	require.Contains(t, found[0], "sleep 600")
+	kill()
+	require.NoError(t, w.NoStrays(t.Context()), "the kernel needs a moment to bury it")
+}

@@ -1,11 +1,13 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // clockTick is the unit of CPU times in /proc, per second (USER_HZ, the same on every Linux platform that Go runs on).
@@ -92,17 +94,27 @@ func statFields(pid int) []string {
 	return strings.Fields(string(b[at+1:]))
 }
 
-// Strays lists processes of the product in this world that no process which should run has started: children that outlived their parent.
-func (w *World) Strays() []string {
-	mine := map[int]bool{}
+// strayLimit bounds the wait for the kernel to end the children of a process that was killed.
+const strayLimit = 10 * time.Second
+
+// NoStrays waits until every process of the product in this world has been started by one that should run.
+// Errors: what outlived its parent; the context's own.
+func (w *World) NoStrays(ctx context.Context) error {
+	return Until(ctx, strayLimit, 20*time.Millisecond, func(context.Context) error {
+		if strays := w.strays(); len(strays) > 0 {
+			return fmt.Errorf("%d processes outlived the one that started them: %v", len(strays), strays)
+		}
+		return nil
+	})
+}
+
+// strays lists the processes of the product in this world that do not descend from one that should run.
+func (w *World) strays() []string {
+	roots := map[int]bool{}
 	w.mu.Lock()
 	for _, p := range w.procs {
-		if p.Exited() {
-			continue
-		}
-		mine[p.PID] = true
-		for _, pid := range Children(p.PID) {
-			mine[pid] = true
+		if !p.Exited() {
+			roots[p.PID] = true
 		}
 	}
 	w.mu.Unlock()
@@ -111,7 +123,8 @@ func (w *World) Strays() []string {
 	for _, d := range dirs {
 		pid, err := strconv.Atoi(filepath.Base(d))
 		cwd, cwdErr := os.Readlink(filepath.Join(d, "cwd"))
-		if err != nil || cwdErr != nil || cwd != w.Dir || mine[pid] {
+		// Parents are looked up now, and not in a list made before: processes are being started meanwhile.
+		if err != nil || cwdErr != nil || cwd != w.Dir || descends(pid, roots) {
 			continue
 		}
 		command, _ := os.ReadFile(filepath.Join(d, "cmdline"))
@@ -120,4 +133,16 @@ func (w *World) Strays() []string {
 		}
 	}
 	return out
+}
+
+// descends tells whether a process is one of the roots or was started by one, directly or not.
+func descends(pid int, roots map[int]bool) bool {
+	for pid > 1 && !roots[pid] {
+		f := statFields(pid)
+		if len(f) < 2 {
+			return false
+		}
+		pid, _ = strconv.Atoi(f[1])
+	}
+	return roots[pid]
 }
