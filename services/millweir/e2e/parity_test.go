@@ -161,8 +161,8 @@ func TestEveryInstallationLeavesTheSameLog(t *testing.T) {
 			embed := embedtest.Start(t, embedtest.Options{})
 			w := open(t, []string{
 				"AUTH_MODE=none", "EMBEDDING_BASE_URL=" + embed.URL, "EMBEDDING_MODEL=test", "EMBEDDING_API=openai",
-				"INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=4000", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=4000", // time enough to ask for a retry now
-				"INGEST_MAX_CRASHES=3", "INGEST_LEASE_MS=1000", "INGEST_STOP_GRACE_MS=100",
+				"INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=8000", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=8000", // time enough to ask for a retry now
+				"INGEST_MAX_CRASHES=3", "INGEST_LEASE_MS=3000", "INGEST_STOP_GRACE_MS=100",
 			})
 			w.embed, w.worker = embed, w.begin()
 			for _, p := range script() {
