@@ -159,6 +159,11 @@ func TestWhatCannotBePutAwayIsReadAgain(t *testing.T) {
 	eachBroker(t, 1, func(t *testing.T, b *bench) {
 		admin := b.admin()
 		require.NoError(t, admin.DeleteTopic(b.cfg.DLQTopic()))
+		b.eventually("the topic is gone", func() bool { // the answer comes before the broker has let it go
+			topics, err := admin.ListTopics()
+			_, there := topics[b.cfg.DLQTopic()]
+			return err == nil && !there
+		})
 		b.raw("k", "nonsense")
 		m := b.join()
 		got := b.read(m, 1)

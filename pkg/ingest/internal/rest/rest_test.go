@@ -125,7 +125,7 @@ func TestBaseQueryAndUserAreSent(t *testing.T) {
 	defer server.Close()
 	client, err := rest.New(strings.Replace(server.URL, "://", "://u:p@", 1)+"/?api-version=1", rest.Options{})
 	require.NoError(t, err)
-	_, err = client.Do(t.Context(), rest.Call{Method: "GET", Path: "/x", MaxReply: 10, Timeout: time.Second})
+	_, err = client.Do(t.Context(), rest.Call{Method: "GET", Path: "/x", MaxReply: 10, Timeout: time.Minute})
 	require.NoError(t, err)
 	require.Equal(t, []string{"api-version=1", "u", "p"}, []string{query, user, password})
 }
