@@ -232,7 +232,10 @@ func TestWithoutEvidenceARuleIsNotJudged(t *testing.T) {
 func TestExcusesForPayingAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, databases["sqlite"](t))
-	w.pay(w.good, 2, "batch-key-1") // the first run failed right after: the answer may not have been committed
+	log, err := w.store.Transitions(t.Context(), taskstate.System(), w.good, 0, 0)
+	require.NoError(t, err)
+	w.effects[0].At = log[2].CreatedAt // also where the machine stood still in between
+	w.pay(w.good, 2, "batch-key-1")    // the first run failed right after: the answer may not have been committed
 	require.NoError(t, w.check().Err())
 	w.effects[0].At = w.effects[0].At.Add(-time.Minute) // long before: it was committed
 	require.NotZero(t, w.check().Rule("I28").Violations)
