@@ -81,7 +81,7 @@ func Run(t *testing.T, features Features, open func(t *testing.T) Bench) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, features, open(t))
+			test(t, features, open(t).patiently())
 		})
 	}
 }
