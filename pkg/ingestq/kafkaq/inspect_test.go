@@ -1,6 +1,7 @@
 package kafkaq
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/IBM/sarama"
@@ -13,8 +14,15 @@ import (
 // looking is a queue from outside.
 func (b *bench) looking() ingestq.State {
 	b.t.Helper()
-	s, err := NewInspector(b.client).Look(b.t.Context())
-	require.NoError(b.t, err)
+	var s ingestq.State
+	b.eventually("the brokers answer", func() bool {
+		var err error
+		s, err = NewInspector(b.client).Look(b.t.Context())
+		if !errors.Is(err, ingestq.ErrUnavailable) {
+			require.NoError(b.t, err)
+		}
+		return err == nil
+	})
 	require.True(b.t, s.Commits)
 	return s
 }
