@@ -25,7 +25,8 @@ const hastyIdle = 2 * time.Second
 func hasty(c *SubscriberConfig) {
 	steady(c)
 	c.Renew, c.Rebalance, c.Poll = 150*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond
-	c.MoverEvery, c.TrimEvery, c.StopTimeout, c.PendingScan = 50*time.Millisecond, 100*time.Millisecond, 3*time.Second, 50*time.Millisecond
+	c.MoverEvery, c.TrimEvery, c.PendingScan = 50*time.Millisecond, 100*time.Millisecond, 50*time.Millisecond
+	c.StopTimeout = patience / 3 // a stop that stands still for seconds still ends what runs, and leaves
 	c.Retry = RetryPolicy{Backoff: 20 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}
 }
 
@@ -270,10 +271,12 @@ func TestLeaseIsRenewedWhileAHandlerRuns(t *testing.T) {
 		<-goOn
 		return FromError(ctx.Err())
 	}
-	r.subscribe(q, handler, mortal)
+	const lease = 3 * hastyLease // whose renewals a machine that stands still for seconds does not miss
+	leased := func(c *SubscriberConfig) { c.Lease = lease }
+	r.subscribe(q, handler, leased)
 	eventually(t, func() bool { return len(seen.all()) == 1 }, "it runs")
-	r.subscribe(q, handler, mortal)
-	require.Never(t, func() bool { return len(seen.all()) > 1 }, hastyLease+time.Second, 50*time.Millisecond, "longer than a lease")
+	r.subscribe(q, handler, leased)
+	require.Never(t, func() bool { return len(seen.all()) > 1 }, lease+time.Second, 50*time.Millisecond, "longer than a lease")
 	close(goOn)
 	eventually(t, func() bool { return r.pending(0, "g") == 0 }, "its acknowledgement is good")
 	require.Zero(t, r.seen.count(EventRetried))

@@ -144,7 +144,11 @@ func TestPartitionsTakeTurns(t *testing.T) {
 			}
 		}
 		c := r.consumer(q, nil)
-		eventually(t, func() bool { return len(c.Partitions()) == 4 }, "it owns all")
+		eventually(t, func() bool { // a worker that has not yet begun has no turn
+			c.desk.mu.Lock()
+			defer c.desk.mu.Unlock()
+			return len(c.desk.line) == 4
+		}, "it owns all, and all stand in line")
 		seen := map[int]int{}
 		for range 12 {
 			for _, d := range c.poll(2) {

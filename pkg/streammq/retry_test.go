@@ -159,6 +159,7 @@ func TestRetriesOfOneGroupAreNotSeenByAnother(t *testing.T) {
 			return len(bad.all()) == 3 && r.pending(0, "g") == 0 && r.pending(0, "other") == 0
 		}, "three runs")
 		eventually(r.t, func() bool { return r.seen.count(EventConsumed) == 6 }, "both groups have read all three entries")
+		eventually(r.t, func() bool { return len(good.all()) > 0 && r.pending(0, "other") == 0 }, "what was read is handled too")
 		require.Len(r.t, good.all(), 1)
 	})
 }

@@ -162,7 +162,7 @@ func TestPromisesOnAStreamAreNotClaimed(t *testing.T) {
 	r.single(q, "slow", RoleMain, promising(out), touched)
 	d := <-out
 	r.single(q, "eager", RoleClaim, seen.handler(succeed), touched)
-	require.Never(t, func() bool { return len(seen.all()) > 0 }, touchedIdle+hastyIdle, 20*time.Millisecond, "longer than the idle time")
+	require.Never(t, func() bool { return len(seen.all()) > 0 }, touchedIdle+time.Second, 20*time.Millisecond, "longer than the idle time")
 	require.NoError(t, d.Ack(t.Context()))
 	require.Zero(t, r.pendingOf(r.topic+"-tasks", "workers"))
 }

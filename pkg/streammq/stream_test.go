@@ -23,7 +23,7 @@ func (r *rig) single(q *MQ, consumer string, role Role, handler Handler, change 
 }
 
 // touchedIdle is long enough that who is to reset the idle time within it does so, although it stood still for a while.
-const touchedIdle = 3 * hastyIdle
+const touchedIdle = 6 * hastyIdle
 
 func touched(c *SubscriberConfig) { c.ClaimIdle = touchedIdle }
 
@@ -94,7 +94,7 @@ func TestRunningEntriesAreNotClaimed(t *testing.T) {
 		}, touched)
 		eventually(r.t, func() bool { return len(seen.all()) == 1 }, "it runs")
 		r.single(q, "eager", RoleClaim, seen.handler(succeed), touched)
-		require.Never(r.t, func() bool { return len(seen.all()) > 1 }, touchedIdle+hastyIdle, 20*time.Millisecond, "longer than the idle time")
+		require.Never(r.t, func() bool { return len(seen.all()) > 1 }, touchedIdle+time.Second, 20*time.Millisecond, "longer than the idle time")
 		close(goOn)
 		eventually(r.t, func() bool { return len(seen.all()) == 2 && r.pendingOf(r.topic+"-tasks", "workers") == 0 }, "both")
 		require.Zero(r.t, r.seen.count(EventRefused))

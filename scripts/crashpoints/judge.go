@@ -32,18 +32,20 @@ func (t *trial) judge(ctx context.Context) error {
 	return t.NoStrays(ctx)
 }
 
-// payments: nothing of the trial's documents was paid for twice, for the point comes after the ledger.
+// payments: nothing of the trial's documents was paid for again after the point, for that comes after the ledger. A worker that
+// stood still before it for longer than its lease may have paid twice, and proves nothing.
 func (t *trial) payments(ctx context.Context) error {
 	if !t.scene.paid {
 		return nil
 	}
 	for _, d := range t.docs {
-		paid := map[string]int{}
+		paid := map[string]bool{}
 		for _, e := range t.Embed.Effects() {
 			if e.Task != d.task || !e.Paid {
 				continue
 			}
-			if paid[e.TextsHash]++; paid[e.TextsHash] == 1 {
+			if !paid[e.TextsHash] || e.At.Before(t.met) {
+				paid[e.TextsHash] = true
 				continue
 			}
 			log, err := lab.Log(ctx, t.DB.Reader(), d.task)

@@ -137,7 +137,8 @@ func (l *logBuffer) String() string {
 func testConfig() Config {
 	return Config{
 		Addr: "127.0.0.1:0", AuthMode: AuthKeys, UploadMaxBytes: 1 << 20, UploadMaxRequestBytes: 4 << 20,
-		UploadRateWindow: 60, AuthFailWindow: 60, UploadIdleTimeout: 5 * time.Second, EventsMaxClients: 100, ShutdownGrace: 5 * time.Second,
+		UploadRateWindow: 60, AuthFailWindow: 60, EventsMaxClients: 100,
+		UploadIdleTimeout: time.Minute, ShutdownGrace: time.Minute, // a test that stands still ends no upload
 	}
 }
 

@@ -312,6 +312,12 @@ func (c *client) segments(documentID string) string {
 	}
 }
 
+// ready waits until nothing is missing: who does not answer a probe in two seconds is missing for that time.
+func (c *client) ready() {
+	c.t.Helper()
+	eventually(c.t, "all is ready", func() bool { return c.get("/readyz").status == http.StatusOK })
+}
+
 // eventually waits for a condition by asking for it.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()

@@ -38,6 +38,11 @@ const (
 	claimed   = "QUEUED>RUNNING CLAIMED 0/0 worker"
 	done      = "RUNNING>SUCCEEDED DONE 0/0 worker"
 	failedOne = "RUNNING>RETRYING FAILED 1/0 worker"
+
+	// shortLease is of a worker that is killed; whoever only stands still keeps the long one.
+	shortLease = "INGEST_LEASE_MS=3000"
+	// handBackTime is what a stop gives its runs to come back in.
+	handBackTime = 5 * time.Second
 )
 
 // script is every event that a task can meet.
@@ -78,30 +83,40 @@ func script() []play {
 			return w.finish(w.upload())
 		}, []string{accepted, claimed, "RUNNING>RETRYING THROTTLED 0/0 worker", "RETRYING>RUNNING CLAIMED 0/0 worker", done}},
 		{"does not wait", func(w *installation) string {
+			w.worker.stop()
+			w.worker = w.begin("INGEST_REDIS_RETRY_BASE_BACKOFF_MS=120000", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=120000") // time enough to ask for a retry now
 			w.embed.Set(embedtest.Fault{Kind: embedtest.Refuse, Match: firstClaim})
 			id := w.reaches(w.upload(), "RETRYING").TaskID
 			w.post(tasks + "/" + id + "/retry")
 			return w.finish(id)
 		}, []string{accepted, claimed, failedOne, "RETRYING>RETRYING RETRY_NOW 1/0 operator", again, doneLater}},
 		{"is handed back", func(w *installation) string {
-			id := w.hold()
-			w.worker.stop()
-			w.embed.Clear()
-			w.worker = w.begin()
-			return w.finish(id)
+			for tries := 1; ; tries++ {
+				id := w.hold()
+				stopping := time.Now()
+				w.worker.stop()
+				late := time.Since(stopping) >= handBackTime // what a stall keeps from coming back is left to its lease
+				w.embed.Clear()
+				w.worker = w.begin()
+				if w.finish(id); !late || tries == 3 {
+					return id
+				}
+			}
 		}, []string{accepted, claimed, "RUNNING>QUEUED HANDED_BACK 0/0 worker", claimed, done}},
 		{"is taken over", func(w *installation) string {
+			w.worker.stop()
+			w.worker = w.begin(shortLease)
 			id := w.hold()
 			w.worker.kill()
 			w.embed.Clear()
-			w.worker = w.begin()
+			w.worker = w.begin(shortLease)
 			return w.finish(id)
 		}, []string{accepted, claimed, "RUNNING>RUNNING TAKEOVER 0/1 worker", "RUNNING>SUCCEEDED DONE 0/1 worker"}},
 		{"takes its process down", func(w *installation) string {
 			id := w.hold()
 			for crash := range 3 {
 				w.worker.kill()
-				w.worker = w.begin()
+				w.worker = w.begin(shortLease)
 				eventually(w.t, fmt.Sprintf("crash %d is counted", crash+1), func() bool { return len(w.log(id)) == 3+crash })
 			}
 			w.embed.Clear()
@@ -110,9 +125,8 @@ func script() []play {
 			accepted, claimed, "RUNNING>RUNNING TAKEOVER 0/1 worker", "RUNNING>RUNNING TAKEOVER 0/2 worker", "RUNNING>DEAD crash_limit 0/3 worker",
 		}},
 		{"is overtaken by a newer version", func(w *installation) string {
-			// From here on somebody sweeps: with the short lease it would take over from a worker that only stood still for a moment.
-			w.worker.stop()
-			w.worker = w.begin("INGEST_LEASE_MS=30000")
+			w.worker.stop() // that of the short lease
+			w.worker = w.begin()
 			id := w.hold()
 			document := w.task(id).DocumentID
 			w.embed.Clear()
@@ -161,8 +175,8 @@ func TestEveryInstallationLeavesTheSameLog(t *testing.T) {
 			embed := embedtest.Start(t, embedtest.Options{})
 			w := open(t, []string{
 				"AUTH_MODE=none", "EMBEDDING_BASE_URL=" + embed.URL, "EMBEDDING_MODEL=test", "EMBEDDING_API=openai",
-				"INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=8000", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=8000", // time enough to ask for a retry now
-				"INGEST_MAX_CRASHES=3", "INGEST_LEASE_MS=3000", "INGEST_STOP_GRACE_MS=100",
+				"INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=1000", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=1000",
+				"INGEST_MAX_CRASHES=3", "INGEST_LEASE_MS=30000", "INGEST_STOP_GRACE_MS=100",
 			})
 			w.embed, w.worker = embed, w.begin()
 			for _, p := range script() {

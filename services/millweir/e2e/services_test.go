@@ -100,7 +100,7 @@ func TestServicesStartBeforeTheirServers(t *testing.T) {
 	require.NoError(t, redis.Restart(ctx))
 	require.NoError(t, chroma.Restart(ctx))
 	require.Equal(t, "SUCCEEDED", c.ended(v.TaskID).Status)
-	eventually(t, "all is ready", func() bool { return c.get("/readyz").status == http.StatusOK })
+	c.ready()
 	hits := c.search("Redis and Chroma are late", "", 3)
 	require.NotEmpty(t, hits)
 	require.True(t, strings.HasPrefix(hits[0].Text, "The database is here"))
