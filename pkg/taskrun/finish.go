@@ -96,26 +96,22 @@ func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
 	}
 	crash.Point("worker.after_finish")
 	r.m.finishBatch.Observe(float64(len(batch)))
-	var again []outcome
-	failed := map[string]error{}
 	r.courier.together(func() {
 		for _, out := range outs {
-			o := f.byID[out.TaskID]
-			switch {
-			case unavailable(out.Err): // the database went away between two rows
-				again = append(again, o)
-				continue
-			case out.Err != nil:
-				failed[out.TaskID] = out.Err
-				continue
+			if out.Err == nil {
+				o := f.byID[out.TaskID]
+				r.finished(ctx, o, f.read(o, out), f.timeline)
+				r.holds.drop(o.h)
 			}
-			r.finished(ctx, o, f.read(o, out), f.timeline)
-			r.holds.drop(o.h)
 		}
 	})
-	for _, o := range batch {
-		if err := failed[o.h.task.ID]; err != nil {
-			r.unwritten(ctx, o, err)
+	var again []outcome
+	for _, out := range outs {
+		switch o := f.byID[out.TaskID]; {
+		case unavailable(out.Err): // the database went away between two rows
+			again = append(again, o)
+		case out.Err != nil:
+			r.unwritten(ctx, o, out.Err)
 		}
 	}
 	if len(again) > 0 {
