@@ -3,11 +3,13 @@ package lab
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -77,21 +79,30 @@ func TestUntilTellsTheLastReason(t *testing.T) {
 	require.NoError(t, Until(t.Context(), time.Second, time.Millisecond, func(context.Context) error { return nil }))
 }
 
+// onlyChild waits until a process has one child.
+func onlyChild(t *testing.T, p *Proc) (pid int) {
+	t.Helper()
+	require.NoError(t, Until(t.Context(), time.Minute, time.Millisecond, func(context.Context) error {
+		all := Children(p.PID)
+		if len(all) != 1 {
+			return fmt.Errorf("%d children", len(all))
+		}
+		pid = all[0]
+		return nil
+	}))
+	return pid
+}
+
 func TestProcessesAreSeenKilledAndStopped(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	log := filepath.Join(dir, "p.log")
 	p, err := spawn("sleeper", "/bin/sh", []string{"-c", "echo hello; sleep 60 & wait"}, os.Environ(), dir, log)
 	require.NoError(t, err)
-	require.NoError(t, Until(t.Context(), time.Minute, time.Millisecond, func(context.Context) error {
-		if p.Tail(1) != "hello" || len(Children(p.PID)) != 1 {
-			return errors.New("no output or no child yet")
-		}
-		return nil
-	}))
+	child := onlyChild(t, p)
+	require.Equal(t, "hello", p.Tail(1), "said before the child was made")
 	require.Positive(t, p.Memory().Sum())
 	require.Len(t, p.Memory().Children, 1)
-	child := Children(p.PID)[0]
 	t.Cleanup(func() { _ = syscall.Kill(child, syscall.SIGKILL) })
 	p.Kill()
 	require.True(t, p.Exited())
@@ -119,20 +130,8 @@ func TestStraysAreChildrenThatOutlivedTheirParent(t *testing.T) {
 	leaves, err := spawn("leaves", "/bin/sh", []string{"-c", "sleep 600 & wait"}, os.Environ(), dir, log)
 	require.NoError(t, err)
 	w.procs = append(w.procs, leaves)
-	require.NoError(t, Until(t.Context(), time.Minute, time.Millisecond, func(context.Context) error {
-		if len(Children(leaves.PID)) != 1 {
-			return errors.New("no child yet")
-		}
-		return nil
-	}))
-	child := Children(leaves.PID)[0]
-	killed := false
-	kill := func() {
-		if !killed {
-			killed = true
-			_ = syscall.Kill(child, syscall.SIGKILL)
-		}
-	}
+	child := onlyChild(t, leaves)
+	kill := sync.OnceFunc(func() { _ = syscall.Kill(child, syscall.SIGKILL) }) // later the pid may be another's
 	t.Cleanup(kill)
 	require.NoError(t, w.NoStrays(t.Context()))
 	leaves.Kill()

@@ -20,14 +20,10 @@ import (
 func TestFsckFindsAndMends(t *testing.T) {
 	dir := t.TempDir()
 	url, vectors := "sqlite:"+filepath.Join(dir, "a.db"), filepath.Join(dir, "vectors")
-	for name, value := range map[string]string{
+	installed(t, map[string]string{
 		"MYSQL_DSN": "", "DATABASE_URL": url, "REDIS_URL": "", "VECTOR_STORE": "embedded", "VECTOR_DIR": vectors,
 		"UPLOAD_DIR": filepath.Join(dir, "uploads"), "EMBEDDING_BASE_URL": "",
-	} {
-		t.Setenv(name, value)
-	}
-	code, _, _ := run(t, "migrate", "up")
-	require.Equal(t, cli.ExitOK, code)
+	})
 	code, out, errs := run(t, "fsck")
 	require.Equal(t, cli.ExitOK, code, errs)
 	require.Contains(t, out, "VIOLATIONS")
@@ -65,15 +61,11 @@ func TestFsckFindsAndMends(t *testing.T) {
 
 // Not parallel: it sets variables.
 func TestFsckLooksAtKafka(t *testing.T) {
-	for name, value := range map[string]string{
+	installed(t, map[string]string{
 		"MYSQL_DSN": "", "DATABASE_URL": "sqlite:" + filepath.Join(t.TempDir(), "a.db"), "REDIS_URL": "", "VECTOR_STORE": "embedded",
 		"VECTOR_DIR": t.TempDir(), "UPLOAD_DIR": t.TempDir(), "EMBEDDING_BASE_URL": "", "INGEST_QUEUE": "kafka", "KAFKA_BOOTSTRAP_SERVERS": "",
 		"INGEST_REDIS_DLQ_STREAM_KEY": "",
-	} {
-		t.Setenv(name, value)
-	}
-	code, _, _ := run(t, "migrate", "up")
-	require.Equal(t, cli.ExitOK, code)
+	})
 	code, _, errs := run(t, "fsck")
 	require.Equal(t, cli.ExitOK, code, errs)
 	require.Contains(t, errs, "not looked at: the queue (KAFKA_BOOTSTRAP_SERVERS")
@@ -101,6 +93,16 @@ func TestFsckLooksAtKafka(t *testing.T) {
 			require.Empty(t, r.NotJudged, "the dead letters of this road are always on")
 		}
 	}
+}
+
+// installed sets what the commands read, and migrates.
+func installed(t *testing.T, settings map[string]string) {
+	t.Helper()
+	for name, value := range settings {
+		t.Setenv(name, value)
+	}
+	code, _, _ := run(t, "migrate", "up")
+	require.Equal(t, cli.ExitOK, code)
 }
 
 // stray makes a base with one vector that no row names.
