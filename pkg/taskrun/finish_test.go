@@ -22,7 +22,7 @@ func failing(err error) func(context.Context, Job) Result {
 	return func(context.Context, Job) Result { return Result{Err: err} }
 }
 
-// Two attempts, zero backoff: RETRYING/1, DEAD/2, one dead letter, nothing pending, the mark in the row.
+// Two attempts, zero backoff: RETRYING/1, DEAD/2, a dead letter, nothing pending, the mark in the row.
 func TestFailuresEndInTheDeadLetterQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -42,10 +42,14 @@ func TestFailuresEndInTheDeadLetterQueue(t *testing.T) {
 		_, pending, added, _ := w.stream.counts()
 		require.Zero(t, pending)
 		require.Equal(t, 1, added, "no second entry for a retry")
-		require.Len(t, w.stream.letters(), 1)
-		require.Equal(t, ingestq.DeadLetter{
-			TaskID: "x", Fence: 2, SourceRecordID: id, LastError: "flaky", AttemptCount: 2, FailedAt: w.stream.letters()[0].FailedAt,
-		}, w.stream.letters()[0])
+		// At least once: with an idle time of 0 the settling may write it while the process that ended the task does.
+		letters := w.stream.letters()
+		require.NotEmpty(t, letters)
+		for _, l := range letters {
+			require.Equal(t, ingestq.DeadLetter{
+				TaskID: "x", Fence: 2, SourceRecordID: id, LastError: "flaky", AttemptCount: 2, FailedAt: letters[0].FailedAt,
+			}, l)
+		}
 		require.InDelta(t, 1, p.result(resultRetry), 0)
 		require.InDelta(t, 1, p.result(resultDead), 0)
 	})
