@@ -22,6 +22,7 @@ func TestA37(t *testing.T) {
 	redis := labserver.Private(t, labserver.KindRedis, labserver.Options{})
 	env := []string{
 		database, "REDIS_URL=" + redis.URL(""), "VECTOR_STORE=chroma", "CHROMA_BASE_URL=" + labserver.Chroma(t).URL(""), "UPLOAD_DIR=" + t.TempDir(), "HTTP_ADDR=127.0.0.1:0",
+		"INGEST_REDIS_RECLAIM_IDLE_MS=5000", // what a read was given after it had given up is put in order after that time
 	}
 	keyOf := func(user string) string { return newKey(t, database, "--user", user) }
 	api := start(t, "ingest-api", env)
