@@ -199,7 +199,11 @@ func (q *sequenceRun) person(rt *rapid.T) {
 		"retry": func(m taskstate.Moment, t taskstate.Task) taskstate.Decision { return taskstate.Retry(m, t, actor) },
 	}
 	act := rapid.SampledFrom([]string{"cancel", "suspend", "resume", "replay", "retry"}).Draw(rt, "act")
-	q.apply(rt, act, scope, q.ids(rt, 3), acts[act])
+	ids := q.ids(rt, 3)
+	if act == "resume" { // seldom answered well by chance
+		ids = q.inStatus(rt, 3, taskstate.StatusSuspended)
+	}
+	q.apply(rt, act, scope, ids, acts[act])
 }
 
 // keep does what the loops do with single rows: promises, marks, reservations.

@@ -24,9 +24,9 @@ const (
 	// A run ends after so many sequences if every kind of call was accepted and refused by then; otherwise it goes on.
 	// With the flag -rapid.checks it runs as many as that says.
 	enoughSequences = 25
-	mostSequences   = 300
-	mostTasks       = 8 // of one sequence
-	stretches       = 3 // of about -rapid.steps calls each, in one sequence
+	mostSequences   = 1000 // the rarest answers come in one sequence of forty
+	mostTasks       = 8    // of one sequence
+	stretches       = 3    // of about -rapid.steps calls each, in one sequence
 )
 
 // The tests' times are far from now, so that no decision depends on how fast a machine is.
