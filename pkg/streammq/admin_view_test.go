@@ -1,6 +1,7 @@
 package streammq
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -154,8 +155,8 @@ func TestTrimUpToWhatIsFinishedAndItsDryRun(t *testing.T) {
 		r.topicOf(q, 1)
 		a := q.Admin(r.topic)
 		var receipts []Receipt
-		for len(receipts) < 2*trimPortion+50 { // in portions: an emulator that others use too is slow
-			some, err := q.NewProducer(nil).PublishBatch(ctx, r.topic, make([]Message, 50))
+		for portion := range slices.Chunk(make([]Message, 2*trimPortion+50), portionLength) {
+			some, err := q.NewProducer(nil).PublishBatch(ctx, r.topic, portion)
 			require.NoError(r.t, err)
 			receipts = append(receipts, some...)
 		}

@@ -2,6 +2,7 @@ package streammq
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -19,7 +20,11 @@ func (r *rig) killed(ctx context.Context, q *MQ, handler Handler, changes ...fun
 	for _, change := range changes {
 		change(&cfg)
 	}
-	s, err := q.NewSubscriber(cfg)
+	client := &countdown{Client: q.client}
+	client.left.Store(math.MaxInt64)
+	doomed, err := New(client, q.cfg)
+	require.NoError(r.t, err)
+	s, err := doomed.NewSubscriber(cfg)
 	require.NoError(r.t, err)
 	loops, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -27,11 +32,12 @@ func (r *rig) killed(ctx context.Context, q *MQ, handler Handler, changes ...fun
 	<-ctx.Done()
 	stop()
 	running.Wait()
-	for _, w := range s.living() { // as if it had died between two commands
-		w.ended = func(context.Context) {}
+	client.left.Store(0) // as if it had died between two commands
+	workers := s.living()
+	for _, w := range workers {
 		w.lose()
 	}
-	for _, w := range s.living() {
+	for _, w := range workers {
 		<-w.done
 	}
 }

@@ -28,7 +28,7 @@ func (s *Subscriber) rebalanceAll(ctx context.Context) {
 		}
 		// What was begun is ended: a lease that was taken without its answer would be nobody's until it expires.
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Lease)
-		v, err := s.rebalance(call)
+		v, err := s.rebalance(call, ctx)
 		cancel()
 		if err != nil {
 			s.warn(ctx, "streammq: rebalance failed", err)
@@ -123,17 +123,18 @@ func namesOf(members []memberView) []string {
 }
 
 // rebalance looks once, and releases or takes what the plan says. It answers what it saw.
-func (s *Subscriber) rebalance(ctx context.Context) (view, error) {
+// Once running has ended it takes nothing: what is free then may be what this member has just given back to the others.
+func (s *Subscriber) rebalance(ctx, running context.Context) (view, error) {
 	partitions, err := s.growGroups(ctx)
 	if err != nil {
 		return view{}, err
 	}
+	workers := s.owned() // before the look: the lease of one that ends meanwhile is seen, and has a worker
 	v, err := s.look(ctx, partitions)
 	if err != nil {
 		return view{}, err
 	}
 	release, take := v.plan(s.name)
-	workers := s.owned()
 	for i, owner := range v.leases {
 		switch w := workers[i]; {
 		case owner == s.name && (w == nil || w.lost.Load()):
@@ -149,6 +150,9 @@ func (s *Subscriber) rebalance(ctx context.Context) (view, error) {
 		}
 	}
 	for _, i := range take {
+		if running.Err() != nil {
+			return v, nil
+		}
 		if err := s.take(ctx, i); err != nil {
 			return view{}, err
 		}

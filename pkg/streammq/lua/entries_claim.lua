@@ -18,9 +18,12 @@ local group, consumer, most, idle = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
 local out = {}
 local lost, wait = take_due(out, stream, due, attempts, group, consumer, most)
+local mine = {} -- what was taken here is pending under the caller's name by now
+for _, taken in ipairs(out) do mine[taken[1][1]] = true end
 local function claim(pending)
   for _, p in ipairs(pending) do
-    if not redis.call('ZSCORE', due, p[1]) then
+    if not mine[p[1]] and not redis.call('ZSCORE', due, p[1]) then
+      mine[p[1]] = true
       local taken = take(stream, due, attempts, group, consumer, p[1], p[4])
       if taken then out[#out + 1] = taken else lost = lost + 1 end
     end
