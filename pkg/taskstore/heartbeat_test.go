@@ -85,7 +85,7 @@ func TestHeartbeatsHaveConnectionsOfTheirOwn(t *testing.T) {
 			s := open(t, cfg)
 			beats := claimed(t, s, "a")
 			require.NoError(t, s.InTx(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) error {
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				lost, err := s.Heartbeat(ctx, time.Hour, beats)
 				require.Empty(t, lost)
