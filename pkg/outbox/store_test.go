@@ -89,14 +89,12 @@ func TestTwoRelaysGetDisjointEvents(t *testing.T) {
 			err := tx.QueryRowContext(ctx, "SELECT id FROM outbox_event WHERE status = 'NEW' ORDER BY wake_at, seq LIMIT 3 FOR UPDATE SKIP LOCKED").Scan(&first)
 			require.NoError(t, err)
 			require.Equal(t, ids[0], first)
-			began := time.Now()
 			got := w.lease("b", 3, forever)
 			require.Len(t, got, 3)
 			for i, e := range got {
 				require.Equal(t, ids[3+i], e.ID)
 			}
-			w.insert(many(1)...) // nor does a writer wait
-			require.Less(t, time.Since(began), 9*time.Second, "the servers give up a wait after 10 s")
+			w.insert(many(1)...) // nor does a writer wait: that would be for the end of this very function, and fail
 			return nil
 		}))
 	})

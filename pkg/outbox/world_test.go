@@ -27,12 +27,17 @@ type world struct {
 	store *outbox.Store
 }
 
+// patience only keeps a broken test from hanging: what a process gives a transaction or a silent session may be too little on
+// a busy machine.
+const patience = 3 * time.Minute
+
 func open(t testing.TB, address string) *world {
 	t.Helper()
 	cfg := taskstore.Config{DatabaseURL: address}
 	if !strings.Contains(address, ":/") && !strings.HasPrefix(address, "sqlite:") {
 		cfg = taskstore.Config{MySQLDSN: address}
 	}
+	cfg.Timeout, cfg.Silence = patience, patience
 	tasks, err := taskstore.Open(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = tasks.Close() })
@@ -242,5 +247,5 @@ func (w *world) start(b outbox.Sender, change func(*outbox.Config, *outbox.Deps)
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	require.Eventually(t, cond, 3*time.Minute, 10*time.Millisecond, what)
+	require.Eventually(t, cond, patience, 10*time.Millisecond, what)
 }

@@ -68,7 +68,7 @@ func newBench(t *testing.T, dialect string, cfg taskstore.Config) *bench {
 	if cfg.Outbox == nil {
 		cfg.Outbox = outbox.NewWriter(dialect, topic, group).Write
 	}
-	cfg.OnEvents = b.bell.Ring
+	cfg.OnEvents, cfg.Timeout, cfg.Silence = b.bell.Ring, patience, patience
 	var err error
 	b.Store, err = taskstore.Open(t.Context(), cfg)
 	require.NoError(t, err)
@@ -263,7 +263,6 @@ func TestLargeEventsAreSpreadOverStatements(t *testing.T) {
 			t.Parallel()
 			statements := 0
 			cfg := config(t)
-			cfg.Timeout, cfg.Silence = 3*time.Minute, 3*time.Minute // five megabytes are slow to encode under the race detector
 			write := outbox.NewWriter(name, topic, group).Write
 			cfg.Outbox = func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, rows []taskstate.Changed) (int, error) {
 				return write(ctx, countingTx{tx, &statements}, m, rows)
