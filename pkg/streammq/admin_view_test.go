@@ -155,7 +155,7 @@ func TestTrimUpToWhatIsFinishedAndItsDryRun(t *testing.T) {
 		r.topicOf(q, 1)
 		a := q.Admin(r.topic)
 		var receipts []Receipt
-		for portion := range slices.Chunk(make([]Message, 2*trimPortion+50), portionLength) {
+		for portion := range slices.Chunk(make([]Message, 2*trimPortion+50), 100) { // each within a client's 10 s
 			some, err := q.NewProducer(nil).PublishBatch(ctx, r.topic, portion)
 			require.NoError(r.t, err)
 			receipts = append(receipts, some...)

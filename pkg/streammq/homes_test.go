@@ -34,20 +34,11 @@ var homes = []home{
 	{name: "cluster", layout: LayoutCluster, open: func(t testing.TB) ([]string, int) { return labserver.RedisCluster(t).Addrs(), 0 }},
 }
 
-// emulator is the server of "millweir dev", in this process.
-var emulator = sync.OnceValues(func() (string, error) {
-	address, stop, err := embedded.Start()
-	if err == nil {
-		endEmulator.Store(&stop)
-	}
-	return address, err
-})
-
-var endEmulator atomic.Pointer[func()]
-
+// emulatedRedis is the server of "millweir dev", in this process: one each, for its one lock is all that tests beside would wait for.
 func emulatedRedis(t testing.TB) (addrs []string, db int) {
-	address, err := emulator()
+	address, stop, err := embedded.Start()
 	require.NoError(t, err)
+	t.Cleanup(stop)
 	u, err := url.Parse(address)
 	require.NoError(t, err)
 	return []string{u.Host}, 0
@@ -87,9 +78,6 @@ func oneRedis(t testing.TB) (addrs []string, db int) {
 }
 
 func endHomes() error {
-	if stop := endEmulator.Load(); stop != nil {
-		(*stop)()
-	}
 	if s := started.Load(); s != nil {
 		return s.Kill(context.Background())
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -30,11 +29,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-const (
-	patience = time.Minute // of a wait for something that must come
-	// portionLength is what an emulator that many tests use answers within a client's 10 s.
-	portionLength = 50
-)
+const patience = time.Minute // of a wait for something that must come
 
 var topicNumber atomic.Int64
 
@@ -208,12 +203,8 @@ func (r *rig) publish(q *MQ, keysAndPayloads ...string) []Receipt {
 	for i := 0; i < len(keysAndPayloads); i += 2 {
 		messages = append(messages, Message{Key: keysAndPayloads[i], Payload: []byte(keysAndPayloads[i+1])})
 	}
-	var receipts []Receipt
-	for portion := range slices.Chunk(messages, portionLength) {
-		some, err := q.NewProducer(nil).PublishBatch(context.Background(), r.topic, portion)
-		require.NoError(r.t, err)
-		receipts = append(receipts, some...)
-	}
+	receipts, err := q.NewProducer(nil).PublishBatch(context.Background(), r.topic, messages)
+	require.NoError(r.t, err)
 	return receipts
 }
 
