@@ -41,7 +41,7 @@ type raw struct {
 type fetched struct {
 	entries []raw
 	lost    int           // entries whose data is gone
-	last    string        // fetch: the stream's last id when nothing new was there; recover: the last id looked at
+	last    string        // fetch: the stream's last id when nothing new was there; recover and claimOwn: the last id looked at
 	wait    time.Duration // until the next retry in place; negative: none waits
 }
 
@@ -61,8 +61,17 @@ func (r *reader) recover(ctx context.Context, most int, after string) (fetched, 
 
 // claim takes entries of dead consumers of a single stream, and of silent ones.
 func (r *reader) claim(ctx context.Context, most int, idle time.Duration, dead []string) (fetched, error) {
-	args := append([]string{r.group, r.consumer, strconv.Itoa(most), strconv.FormatInt(idle.Milliseconds(), 10)}, dead...)
+	args := append([]string{r.group, r.consumer, strconv.Itoa(most), millis(idle), "-"}, dead...)
 	return r.call(ctx, r.mq.scripts.claim, args...)
+}
+
+// claimOwn takes what this consumer had in another life, after an id ("" for all).
+func (r *reader) claimOwn(ctx context.Context, most int, after string) (fetched, error) {
+	from := "-"
+	if after != "" {
+		from = following(after)
+	}
+	return r.call(ctx, r.mq.scripts.claim, r.group, r.consumer, strconv.Itoa(most), millis(never), from, r.consumer)
 }
 
 func (r *reader) call(ctx context.Context, s script, args ...string) (fetched, error) {

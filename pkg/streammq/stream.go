@@ -76,10 +76,29 @@ func (w *worker) readStream(ctx context.Context) error {
 			w.claims = millis(w.sub.cfg.ClaimIdle)
 		}
 	}
-	if _, err := w.claimAll(ctx, []string{w.consumer}); err != nil {
+	if err := w.takeUp(ctx); err != nil {
+		return err
+	}
+	if _, err := w.claimAll(ctx, nil); err != nil {
 		return err
 	}
 	return w.main(ctx)
+}
+
+// takeUp runs what this consumer has pending from before, each entry once: what its handler promises to settle stays pending.
+func (w *worker) takeUp(ctx context.Context) error {
+	for after := ""; ; {
+		got, err := w.claimOwn(ctx, w.sub.cfg.ClaimBatch, after)
+		if err != nil {
+			return err
+		}
+		if err := w.handle(ctx, got, false); err != nil {
+			return err
+		}
+		if after = got.last; after == "" {
+			return nil
+		}
+	}
 }
 
 // canClaim asks the server whether it knows XREADGROUP … CLAIM, by a read of its own pending entries after an id that none has. It
@@ -98,11 +117,17 @@ func (r *reader) canClaim(ctx context.Context) (bool, error) {
 
 // claimStream looks for entries of dead and silent consumers, every PendingScan.
 func (w *worker) claimStream(ctx context.Context) error {
-	dead := []string{w.consumer}
+	if err := w.pausing(ctx); err != nil {
+		return err
+	}
+	if err := w.takeUp(ctx); err != nil {
+		return err
+	}
 	for {
 		if err := w.pausing(ctx); err != nil {
 			return err
 		}
+		var dead []string
 		_, gone, err := w.sub.beat(ctx, w.sub.cfg.Lease)
 		if err != nil {
 			return err
@@ -114,7 +139,6 @@ func (w *worker) claimStream(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		dead = nil
 		w.wait(ctx, wait)
 	}
 }

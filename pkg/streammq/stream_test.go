@@ -101,6 +101,28 @@ func TestRunningEntriesAreNotClaimed(t *testing.T) {
 	})
 }
 
+// A consumer that was restarted is given what it had once, also while its handler only promises to settle it.
+func TestRestartedConsumerTakesUpItsOwnOnce(t *testing.T) {
+	onBothLayouts(t, func(r *rig) {
+		for _, consumer := range []string{"me", "me" + claimSuffix} {
+			one := r.another()
+			q := one.mq(nil)
+			one.addSingle("0", "1", "2")
+			one.do("XGROUP", "CREATE", one.topic+"-tasks", "workers", "0")
+			one.do("XREADGROUP", "GROUP", "workers", consumer, "STREAMS", one.topic+"-tasks", ">")
+			out := make(chan *Delivery, 10)
+			one.single(q, "me", RoleBoth, promising(out), func(c *SubscriberConfig) { c.ClaimIdle, c.ClaimBatch = time.Hour, 2 })
+			for _, payload := range []string{"0", "1", "2"} {
+				d := <-out
+				require.Equal(r.t, payload, string(d.Payload))
+				require.EqualValues(r.t, 2, d.Deliveries)
+				defer func() { require.NoError(r.t, d.Ack(context.Background())) }()
+			}
+			require.Never(r.t, func() bool { return len(out) > 0 }, 200*time.Millisecond, 20*time.Millisecond)
+		}
+	})
+}
+
 // A consumer that was restarted under its name begins with what it had.
 func TestRestartedConsumerTakesUpItsOwn(t *testing.T) {
 	t.Parallel()

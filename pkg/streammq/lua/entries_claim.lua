@@ -10,9 +10,11 @@
 -- ARGV[2]  consumer
 -- ARGV[3]  most entries
 -- ARGV[4]  idle time in ms from which an entry of a live consumer is taken
--- ARGV[5…] consumers that are known to be dead; the caller itself for what it had in another life
+-- ARGV[5]  id from which entries of the following are looked at
+-- ARGV[6…] consumers that are known to be dead; the caller itself for what it had in another life
 --
--- Output: {1, {{entry, deliveries, attempts} …}, entries whose data is gone, '', ms until the next retry is due or -1}
+-- Output: {1, {{entry, deliveries, attempts} …}, entries whose data is gone, last id looked at of theirs or '', ms until the
+--          next retry is due or -1}
 local stream, due, attempts = KEYS[1], KEYS[3], KEYS[4]
 local group, consumer, most, idle = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
@@ -29,8 +31,13 @@ local function claim(pending)
     end
   end
 end
-for i = 5, #ARGV do
-  if #out < most then claim(redis.call('XPENDING', stream, group, '-', '+', most - #out, ARGV[i])) end
+local last = ''
+for i = 6, #ARGV do
+  if #out < most then
+    local pending = redis.call('XPENDING', stream, group, ARGV[5], '+', most - #out, ARGV[i])
+    if #pending > 0 then last = pending[#pending][1] end
+    claim(pending)
+  end
 end
 if #out < most then claim(redis.call('XPENDING', stream, group, 'IDLE', idle, '-', '+', most - #out)) end
-return {1, out, lost, '', wait}
+return {1, out, lost, last, wait}
