@@ -150,8 +150,10 @@ func (s *Subscriber) rebalance(ctx, running context.Context) (view, error) {
 		}
 	}
 	for _, i := range take {
-		if running.Err() != nil {
+		select {
+		case <-running.Done():
 			return v, nil
+		default:
 		}
 		if err := s.take(ctx, i); err != nil {
 			return view{}, err
