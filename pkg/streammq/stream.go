@@ -95,7 +95,10 @@ func (w *worker) takeUp(ctx context.Context) error {
 		if err := w.handle(ctx, got, false); err != nil {
 			return err
 		}
-		if after = got.last; after == "" {
+		switch {
+		case got.last != "":
+			after = got.last
+		case len(got.entries) < w.sub.cfg.ClaimBatch: // else due retries have taken all the room
 			return nil
 		}
 	}

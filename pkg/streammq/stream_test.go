@@ -123,6 +123,21 @@ func TestRestartedConsumerTakesUpItsOwnOnce(t *testing.T) {
 	})
 }
 
+// Retries that are due come first; they do not hide what else a restarted consumer had.
+func TestRestartedConsumerTakesUpItsOwnBehindDueRetries(t *testing.T) {
+	onBothLayouts(t, func(r *rig) {
+		q, seen := r.mq(nil), &log{}
+		foreign, _, theirs := r.others(q, "0", "1", "2", "3")
+		for i := range 2 {
+			done, err := foreign.retryInPlace(r.t.Context(), of(theirs[i]), 1, 0)
+			require.NoError(r.t, err)
+			require.True(r.t, done)
+		}
+		r.single(q, foreign.consumer, RoleMain, seen.handler(succeed), func(c *SubscriberConfig) { c.ClaimIdle, c.ClaimBatch = time.Hour, 2 })
+		eventually(r.t, func() bool { return len(seen.all()) == 4 }, "all four")
+	})
+}
+
 // A consumer that was restarted under its name begins with what it had.
 func TestRestartedConsumerTakesUpItsOwn(t *testing.T) {
 	t.Parallel()
