@@ -1,6 +1,7 @@
 package redisq
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -37,6 +38,10 @@ type Queue struct {
 
 	beatMu sync.Mutex
 	beaten time.Time // of the last heartbeat written
+
+	readMu sync.Mutex
+	last   string    // id of the last entry that a read answered
+	missed time.Time // of the last read without an answer; zero: nothing that it was given is missing any more
 }
 
 var _ ingestq.Consumer = (*Queue)(nil)
@@ -87,12 +92,15 @@ func (q *Queue) Read(ctx context.Context, n int, block time.Duration) ([]ingestq
 	}
 }
 
-// readOnce is one XREADGROUP. Only its own time limit ends it early.
+// readOnce is one XREADGROUP, after another one if a read has gone unanswered. Only its own time limit ends it early.
 func (q *Queue) readOnce(ctx context.Context, n int, block time.Duration) ([]ingestq.Delivery, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), block+readGrace)
 	defer cancel()
 	if err := q.keepAlive(ctx); err != nil {
 		return nil, err
+	}
+	if missing, err := q.readMissed(ctx, n); err != nil || len(missing) > 0 {
+		return missing, err
 	}
 	count := q.client.B().Xreadgroup().Group(q.cfg.Group, q.name).Count(int64(max(1, n)))
 	// The typed builder marks it as blocking, so that it gets a connection of its own (libraries: rueidis).
@@ -101,16 +109,80 @@ func (q *Queue) readOnce(ctx context.Context, n int, block time.Duration) ([]ing
 		count := q.client.B().Xreadgroup().Group(q.cfg.Group, q.name).Count(int64(max(1, n)))
 		command = count.Block(ms).Streams().Key(q.cfg.StreamKey).Id(">").Build()
 	}
+	entries, err := q.xread(ctx, command)
+	if err != nil && !isMissing(err) { // what it was given, perhaps later than now, is pending and known to nobody here
+		q.readMu.Lock()
+		defer q.readMu.Unlock()
+		q.missed = q.now()
+	}
+	return q.decodeAll(entries), err
+}
+
+// readMissed answers what reads were given that have failed: the member's pending entries behind the last one answered. It may
+// answer an adopted one too. It looks until nothing was there readGrace after the failure, when a slow server is done with it.
+func (q *Queue) readMissed(ctx context.Context, n int) ([]ingestq.Delivery, error) {
+	for {
+		q.readMu.Lock()
+		missed, last := q.missed, cmp.Or(q.last, "0")
+		q.readMu.Unlock()
+		if missed.IsZero() {
+			return nil, nil
+		}
+		late := q.now().Sub(missed) >= readGrace
+		count := q.client.B().Xreadgroup().Group(q.cfg.Group, q.name).Count(int64(max(1, n)))
+		entries, err := q.xread(ctx, count.Streams().Key(q.cfg.StreamKey).Id(last).Build())
+		if err != nil {
+			// A server that answers a heartbeat and not this has too much to say: it is left to who settles pending entries.
+			if q.beat(context.WithoutCancel(ctx)) == nil {
+				q.nothingMissed(missed)
+			}
+			return nil, err
+		}
+		if deliveries := q.decodeAll(entries); len(deliveries) > 0 {
+			return deliveries, nil
+		}
+		if len(entries) == 0 {
+			if late {
+				q.nothingMissed(missed)
+			}
+			return nil, nil
+		}
+	}
+}
+
+// nothingMissed ends the looks, unless another read has failed since.
+func (q *Queue) nothingMissed(since time.Time) {
+	q.readMu.Lock()
+	defer q.readMu.Unlock()
+	if q.missed.Equal(since) {
+		q.missed = time.Time{}
+	}
+}
+
+// xread runs one XREADGROUP.
+func (q *Queue) xread(ctx context.Context, command rueidis.Completed) ([]rueidis.XRangeEntry, error) {
 	streams, err := q.client.Do(ctx, command).AsXRead()
 	if err != nil && !rueidis.IsRedisNil(err) {
 		return nil, err
 	}
 	entries := streams[q.cfg.StreamKey]
-	deliveries := make([]ingestq.Delivery, len(entries))
-	for i, e := range entries {
-		deliveries[i] = decode(q.codec, e)
+	if len(entries) > 0 {
+		q.readMu.Lock()
+		defer q.readMu.Unlock()
+		q.last = entries[len(entries)-1].ID
 	}
-	return deliveries, nil
+	return entries, nil
+}
+
+// decodeAll leaves an entry whose data is gone to who settles pending entries.
+func (q *Queue) decodeAll(entries []rueidis.XRangeEntry) []ingestq.Delivery {
+	deliveries := make([]ingestq.Delivery, 0, len(entries))
+	for _, e := range entries {
+		if e.FieldValues != nil {
+			deliveries = append(deliveries, decode(q.codec, e))
+		}
+	}
+	return deliveries
 }
 
 // pauseAfterFailure keeps a caller that only loops from spinning.
