@@ -1,6 +1,7 @@
 package streammq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,11 +53,7 @@ func (r *reader) fetch(ctx context.Context, most int) (fetched, error) {
 
 // recover takes over pending entries after an id ("" for all). Errors: errLost, or Redis' own.
 func (r *reader) recover(ctx context.Context, most int, after string) (fetched, error) {
-	from := "-"
-	if after != "" {
-		from = following(after) // the emulator knows no "(" here
-	}
-	return r.call(ctx, r.mq.scripts.recover, r.epoch, r.group, r.consumer, strconv.Itoa(most), from)
+	return r.call(ctx, r.mq.scripts.recover, r.epoch, r.group, r.consumer, strconv.Itoa(most), behind(after))
 }
 
 // claim takes entries of dead consumers of a single stream, and of silent ones.
@@ -67,11 +64,11 @@ func (r *reader) claim(ctx context.Context, most int, idle time.Duration, dead [
 
 // claimOwn takes what this consumer had in another life, after an id ("" for all).
 func (r *reader) claimOwn(ctx context.Context, most int, after string) (fetched, error) {
-	from := "-"
-	if after != "" {
-		from = following(after)
+	got, err := r.call(ctx, r.mq.scripts.claim, r.group, r.consumer, strconv.Itoa(most), millis(never), behind(after), r.consumer)
+	if got.last == "" && len(got.entries) >= most { // due retries have taken all the room: nothing was looked at
+		got.last = cmp.Or(after, "0-0")
 	}
-	return r.call(ctx, r.mq.scripts.claim, r.group, r.consumer, strconv.Itoa(most), millis(never), from, r.consumer)
+	return got, err
 }
 
 func (r *reader) call(ctx context.Context, s script, args ...string) (fetched, error) {

@@ -20,6 +20,14 @@ func compareIDs(a, b string) int {
 	return cmp.Or(cmp.Compare(len(ams), len(bms)), cmp.Compare(ams, bms), cmp.Compare(len(aseq), len(bseq)), cmp.Compare(aseq, bseq))
 }
 
+// behind is where a look at what comes after an id begins, "" for all. The emulator knows no "(" there.
+func behind(after string) string {
+	if after == "" {
+		return "-"
+	}
+	return following(after)
+}
+
 // following is the id after this one; what is no id follows itself.
 func following(id string) string {
 	left, right, _ := strings.Cut(id, "-")

@@ -76,32 +76,13 @@ func (w *worker) readStream(ctx context.Context) error {
 			w.claims = millis(w.sub.cfg.ClaimIdle)
 		}
 	}
-	if err := w.takeUp(ctx); err != nil {
+	if err := w.takeUp(ctx, w.claimOwn); err != nil {
 		return err
 	}
 	if _, err := w.claimAll(ctx, nil); err != nil {
 		return err
 	}
 	return w.main(ctx)
-}
-
-// takeUp runs what this consumer has pending from before, each entry once: what its handler promises to settle stays pending.
-func (w *worker) takeUp(ctx context.Context) error {
-	for after := ""; ; {
-		got, err := w.claimOwn(ctx, w.sub.cfg.ClaimBatch, after)
-		if err != nil {
-			return err
-		}
-		if err := w.handle(ctx, got, false); err != nil {
-			return err
-		}
-		switch {
-		case got.last != "":
-			after = got.last
-		case len(got.entries) < w.sub.cfg.ClaimBatch: // else due retries have taken all the room
-			return nil
-		}
-	}
 }
 
 // canClaim asks the server whether it knows XREADGROUP … CLAIM, by a read of its own pending entries after an id that none has. It
@@ -123,7 +104,7 @@ func (w *worker) claimStream(ctx context.Context) error {
 	if err := w.pausing(ctx); err != nil {
 		return err
 	}
-	if err := w.takeUp(ctx); err != nil {
+	if err := w.takeUp(ctx, w.claimOwn); err != nil {
 		return err
 	}
 	for {

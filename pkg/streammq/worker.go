@@ -120,20 +120,26 @@ func (w *worker) wait(ctx context.Context, d time.Duration) {
 
 // own is the loop of an owner: all that is pending, in order, whoever had it, then what is new.
 func (w *worker) own(ctx context.Context) error {
+	if err := w.takeUp(ctx, w.recover); err != nil {
+		return err
+	}
+	return w.main(ctx)
+}
+
+// takeUp runs what a look finds pending, each entry once: what its handler promises to settle stays pending.
+func (w *worker) takeUp(ctx context.Context, look func(ctx context.Context, most int, after string) (fetched, error)) error {
 	for after := ""; ; {
-		got, err := w.recover(ctx, w.sub.cfg.ClaimBatch, after)
+		got, err := look(ctx, w.sub.cfg.ClaimBatch, after)
 		if err != nil {
 			return err
 		}
 		if err := w.handle(ctx, got, false); err != nil {
 			return err
 		}
-		if got.last == "" {
-			break
+		if after = got.last; after == "" {
+			return nil
 		}
-		after = got.last
 	}
-	return w.main(ctx)
 }
 
 // main reads what is new, and retries in place that are due.
