@@ -229,18 +229,23 @@ func (c countingTx) ExecContext(ctx context.Context, query string, args ...any) 
 	return c.Tx.ExecContext(ctx, query, args...)
 }
 
+// newCountingBench counts the statements of the writer, too.
+func newCountingBench(t *testing.T, name string, cfg taskstore.Config) (b *bench, statements *int) {
+	t.Helper()
+	statements = new(int)
+	write := outbox.NewWriter(name, topic, group).Write
+	cfg.Outbox = func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, rows []taskstate.Changed) (int, error) {
+		return write(ctx, countingTx{tx, statements}, m, rows)
+	}
+	return newBench(t, name, cfg), statements
+}
+
 func TestABatchOfEventsIsOneStatement(t *testing.T) {
 	t.Parallel()
 	for name, config := range databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			statements := 0
-			cfg := config(t)
-			write := outbox.NewWriter(name, topic, group).Write
-			cfg.Outbox = func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, rows []taskstate.Changed) (int, error) {
-				return write(ctx, countingTx{tx, &statements}, m, rows)
-			}
-			b := newBench(t, name, cfg)
+			b, statements := newCountingBench(t, name, config(t))
 			tasks := make([]taskstate.NewTask, 500)
 			for i := range tasks {
 				tasks[i] = newTask()
@@ -251,7 +256,7 @@ func TestABatchOfEventsIsOneStatement(t *testing.T) {
 				seen[e.Key] = true
 			}
 			require.Len(t, seen, len(tasks))
-			require.Equal(t, 1, statements)
+			require.Equal(t, 1, *statements)
 		})
 	}
 }
@@ -261,13 +266,7 @@ func TestLargeEventsAreSpreadOverStatements(t *testing.T) {
 	for name, config := range databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			statements := 0
-			cfg := config(t)
-			write := outbox.NewWriter(name, topic, group).Write
-			cfg.Outbox = func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, rows []taskstate.Changed) (int, error) {
-				return write(ctx, countingTx{tx, &statements}, m, rows)
-			}
-			b := newBench(t, name, cfg)
+			b, statements := newCountingBench(t, name, config(t))
 			large, err := json.Marshal(strings.Repeat("x", 240<<10))
 			require.NoError(t, err)
 			tasks := make([]taskstate.NewTask, 20)
@@ -277,7 +276,7 @@ func TestLargeEventsAreSpreadOverStatements(t *testing.T) {
 			}
 			b.submit(tasks...)
 			require.Len(t, b.events(""), len(tasks))
-			require.Greater(t, statements, 1)
+			require.Greater(t, *statements, 1)
 		})
 	}
 }

@@ -102,14 +102,7 @@ func (q *Queue) readOnce(ctx context.Context, n int, block time.Duration) ([]ing
 	if missing, err := q.readMissed(ctx, n); err != nil || len(missing) > 0 {
 		return missing, err
 	}
-	count := q.client.B().Xreadgroup().Group(q.cfg.Group, q.name).Count(int64(max(1, n)))
-	// The typed builder marks it as blocking, so that it gets a connection of its own (libraries: rueidis).
-	command := count.Streams().Key(q.cfg.StreamKey).Id(">").Build()
-	if ms := block.Milliseconds(); ms > 0 { // BLOCK 0 is for ever
-		count := q.client.B().Xreadgroup().Group(q.cfg.Group, q.name).Count(int64(max(1, n)))
-		command = count.Block(ms).Streams().Key(q.cfg.StreamKey).Id(">").Build()
-	}
-	entries, err := q.xread(ctx, command)
+	entries, err := q.xread(ctx, n, block, ">")
 	if err != nil && !isMissing(err) { // what it was given, perhaps later than now, is pending and known to nobody here
 		q.readMu.Lock()
 		defer q.readMu.Unlock()
@@ -129,8 +122,7 @@ func (q *Queue) readMissed(ctx context.Context, n int) ([]ingestq.Delivery, erro
 			return nil, nil
 		}
 		late := q.now().Sub(missed) >= readGrace
-		count := q.client.B().Xreadgroup().Group(q.cfg.Group, q.name).Count(int64(max(1, n)))
-		entries, err := q.xread(ctx, count.Streams().Key(q.cfg.StreamKey).Id(last).Build())
+		entries, err := q.xread(ctx, n, 0, last)
 		if err != nil {
 			// A server that answers a heartbeat and not this has too much to say: it is left to who settles pending entries.
 			if q.beat(context.WithoutCancel(ctx)) == nil {
@@ -160,7 +152,15 @@ func (q *Queue) nothingMissed(since time.Time) {
 }
 
 // xread runs one XREADGROUP.
-func (q *Queue) xread(ctx context.Context, command rueidis.Completed) ([]rueidis.XRangeEntry, error) {
+func (q *Queue) xread(ctx context.Context, n int, block time.Duration, after string) ([]rueidis.XRangeEntry, error) {
+	count := q.client.B().Xreadgroup().Group(q.cfg.Group, q.name).Count(int64(max(1, n)))
+	// The typed builder marks it as blocking, so that it gets a connection of its own (libraries: rueidis).
+	var command rueidis.Completed
+	if ms := block.Milliseconds(); ms > 0 { // BLOCK 0 is for ever
+		command = count.Block(ms).Streams().Key(q.cfg.StreamKey).Id(after).Build()
+	} else {
+		command = count.Streams().Key(q.cfg.StreamKey).Id(after).Build()
+	}
 	streams, err := q.client.Do(ctx, command).AsXRead()
 	if err != nil && !rueidis.IsRedisNil(err) {
 		return nil, err
