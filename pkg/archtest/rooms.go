@@ -143,7 +143,7 @@ var calls = []struct {
 	only      []string // the rule is for these packages; nil: for all
 	why       string
 }{
-	{"os", "Exit", []string{"pkg/process", "pkg/labserver"}, nil, "only pkg/process ends the process"},
+	{"os", "Exit", []string{"pkg/process", "pkg/labserver", "pkg/streammq/internal/redistest"}, nil, "only pkg/process ends the process"},
 	{"time", "Now", nil, []string{"pkg/taskstate", "pkg/outbox"}, "time comes in as an argument"},
 	{"time", "Sleep", nil, nil, "wait for something"},
 	{"slog", "Default", nil, nil, "the constructor takes a *slog.Logger"},

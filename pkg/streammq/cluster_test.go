@@ -10,11 +10,11 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
-	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/streammq/internal/redistest"
 )
 
 // node is a client of one node of a cluster alone.
-func (r *rig) node(s *labserver.Server) rueidis.Client {
+func (r *rig) node(s *redistest.Server) rueidis.Client {
 	r.t.Helper()
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.Addr}, DisableCache: true, ForceSingleClient: true})
 	require.NoError(r.t, err)
@@ -41,9 +41,9 @@ func has(t testing.TB, c rueidis.Client, key string) bool {
 }
 
 // privateCluster is a cluster whose nodes a test may stop.
-func privateCluster(t testing.TB) (*rig, *labserver.Cluster) {
+func privateCluster(t testing.TB) (*rig, *redistest.Cluster) {
 	t.Helper()
-	c := labserver.PrivateCluster(t)
+	c := redistest.PrivateCluster(t)
 	return newRigIn(t, home{name: "private", layout: LayoutCluster, addrs: c.Addrs()}), c
 }
 
@@ -61,7 +61,7 @@ func TestPartitionsLieOnSeveralNodes(t *testing.T) {
 		return DeadLetter(errBoom)
 	}), nil)
 	eventually(t, func() bool { return r.seen.count(EventDead) == 160 }, "each was retried and given up")
-	nodes := labserver.RedisCluster(t).Masters
+	nodes := redistest.RedisCluster(t).Masters
 	shares := make([]int, len(nodes))
 	for i, node := range nodes {
 		client := r.node(node)

@@ -14,15 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/streammq/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
 	if place := os.Getenv(memberProcess); place != "" {
 		runMember(place)
 	}
-	labserver.Main(m, endHomes, func() error {
-		return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher),
+	redistest.Main(m, func() error {
+		return goleak.Find(
 			// A client of a cluster that changed looks again a second later, and five seconds later closes old connections.
 			goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"),
 			goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
@@ -83,9 +83,9 @@ func newRigIn(t testing.TB, h home) *rig {
 func (r *rig) another() *rig { return newRigIn(r.t, r.home) }
 
 // newPrivateRig has a server of its own, which a test may flush and stop.
-func newPrivateRig(t testing.TB, args ...string) (*rig, *labserver.Server) {
+func newPrivateRig(t testing.TB, args ...string) (*rig, *redistest.Server) {
 	t.Helper()
-	s := labserver.Private(t, labserver.KindRedis, labserver.Options{Args: args})
+	s := redistest.Private(t, redistest.Options{Args: args})
 	return newRigIn(t, home{name: "private", layout: LayoutSingle, addrs: []string{s.Addr}}), s
 }
 

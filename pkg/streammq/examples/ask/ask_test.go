@@ -9,17 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/streammq/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
-	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
+	redistest.Main(m, func() error { return goleak.Find() })
 }
 
 func TestAskAndAnswer(t *testing.T) {
 	t.Parallel()
-	options, err := rueidis.ParseURL(labserver.RedisURL(t))
+	options, err := rueidis.ParseURL(redistest.RedisURL(t))
 	require.NoError(t, err)
 	options.DisableCache = true
 	client, err := rueidis.NewClient(options)

@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/streammq/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
-	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
+	redistest.Main(m, func() error { return goleak.Find() })
 }
 
 var errDisk = errors.New("disk is full")
@@ -24,7 +24,7 @@ var errDisk = errors.New("disk is full")
 func TestTasksOfThreeStreams(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	options, err := rueidis.ParseURL(labserver.RedisURL(t))
+	options, err := rueidis.ParseURL(redistest.RedisURL(t))
 	require.NoError(t, err)
 	options.DisableCache = true
 	client, err := rueidis.NewClient(options)
