@@ -47,6 +47,13 @@ type checker struct {
 	strays  []Stray
 	missing []Missing
 	wants   map[string][]wanted // by base: vectors that the store was not asked for yet
+
+	suspects []Suspect
+	lost     []Lost
+	unnamed  []string // files without a row at the first look
+	orphans  []string
+	young    int
+	unknown  int64
 }
 
 // death names one end in DEAD.
@@ -60,13 +67,24 @@ type Findings struct {
 	Report  history.Report
 	Strays  []Stray
 	Missing []Missing
+	// Suspects are documents whose rows are wrong, Orphans files without a row, Lost what no repair can make again.
+	Suspects []Suspect
+	Orphans  []string
+	Lost     []Lost
+	// Young is how many files without a row are no violation yet (Options.FileAge).
+	Young int
+	// Uncompared is how many vectors the deep look could not compare: the embedding cache has forgotten them.
+	Uncompared int64
 }
 
 // Stray is a vector that no row names.
 type Stray struct{ Base, ID string }
 
-// Missing is a vector of a visible version that the store does not have.
-type Missing struct{ Base, Document, Version, ID string }
+// Missing is a vector of a visible version that the store does not have, or has with another document, birth or values.
+type Missing struct {
+	Base, Document, Version, ID string
+	Held                        bool // the store has it with other metadata: its values are taken where the cache has none
+}
 
 // Check judges the installation. Errors: what kept it from looking; violations are in the report.
 func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
@@ -79,6 +97,9 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 	c := &checker{
 		e: e, o: o, q: sqlfile.MustLoad(queryFiles(), sqlfile.MySQL), db: e.DB.Reader(), // the statements are the same everywhere
 		tally: history.NewTally(history.DefaultExamples), letters: map[death]*letterState{}, wants: map[string][]wanted{},
+	}
+	if o.FileAge == 0 {
+		c.o.FileAge = DefaultFileAge
 	}
 	for _, r := range rules {
 		c.tally.Declare(r.id, r.sentence)
@@ -114,12 +135,12 @@ func (c *checker) steps() []step {
 			step{"read acknowledgements", c.readAcks})
 	}
 	out = append(out, step{"read tasks", c.readTasks}, step{"check dead letters", c.judgeLetters}, step{"check documents", c.readDocuments},
-		step{"check vectors", c.listVectors}, step{"check files", c.readFiles})
+		step{"list the upload folder", c.listFiles}, step{"check vectors", c.listVectors}, step{"check files", c.readFiles})
 	if c.o.History {
 		out = append(out, step{"check the queue", c.judgeQueue}, step{"check the outbox", c.judgeOutbox}, step{"check the client log", c.judgeClient},
 			step{"check the counts", c.judgeStats}, step{"scan logs", c.scanLogs})
 	}
-	return out
+	return append(out, step{"look again for files without a row", c.judgeOrphans})
 }
 
 // findings closes the check.
@@ -128,7 +149,10 @@ func (c *checker) findings() Findings {
 	if c.log != nil {
 		report = append(c.log.Report(), report...)
 	}
-	return Findings{Report: report, Strays: c.strays, Missing: c.missing}
+	return Findings{
+		Report: report, Strays: c.strays, Missing: c.missing, Suspects: c.suspects, Orphans: c.orphans, Lost: c.lost,
+		Young: c.young, Uncompared: c.unknown,
+	}
 }
 
 // bad notes a violation.

@@ -73,10 +73,13 @@ func (c *checker) document(ctx context.Context, d documentRow, vs []versionRow, 
 	for _, p := range problems {
 		c.bad(p.rule, d.id, "%s", p.text)
 	}
+	c.suspect(d, problems)
 	if d.deleted {
 		return c.tombstone(ctx, d)
 	}
+	c.judged("I12")
 	c.judged("I23")
+	c.judged("I30")
 	c.client.document(c, d, vs)
 	for _, v := range vs {
 		switch v.state {
@@ -95,9 +98,9 @@ func (c *checker) document(ctx context.Context, d documentRow, vs []versionRow, 
 // flaw is something wrong with a document's rows.
 type flaw struct{ rule, text string }
 
-// shape judges a document's row against its versions: I23 and I24.
+// shape judges a document's row against its versions: I23 and I24, and what it holds: I12 and I30.
 func (c *checker) shape(d documentRow, vs []versionRow) []flaw {
-	var out []flaw
+	out := holdings(d, vs)
 	add := func(rule, format string, args ...any) { out = append(out, flaw{rule, fmt.Sprintf(format, args...)}) }
 	shown, once, last := 0, false, versionRow{}
 	for _, v := range vs {
@@ -152,6 +155,9 @@ func (c *checker) whole(ctx context.Context, d documentRow, v versionRow, vs []v
 			return err // another version is visible by now: the next look judges that one
 		}
 	}
+	if err := c.texts(ctx, d, v); err != nil {
+		return err
+	}
 	c.judged("I25")
 	c.tally.Judged("I26", int64(len(rows)))
 	for _, f := range flaws {
@@ -164,11 +170,34 @@ func (c *checker) whole(ctx context.Context, d documentRow, v versionRow, vs []v
 			c.verdict(!differs, "I27", d.id, "versions %s and %s were made of the same bytes (%s) with the same settings and differ", other.version, v.id, v.sha)
 		}
 	}
-	ids := make([]string, len(rows))
-	for i, s := range rows {
-		ids[i] = s.vector
+	return c.want(ctx, d, v, rows)
+}
+
+// texts is the part of I25 that reads the segments' texts: each has the SHA-256 that its vector was made for.
+func (c *checker) texts(ctx context.Context, d documentRow, v versionRow) error {
+	var flaws []string
+	err := c.each(ctx, c.q.Get("SegmentContents"), []any{v.id}, func(scan func(...any) error) error {
+		var index int
+		var want, text string
+		if err := scan(&index, &want, &text); err != nil {
+			return err
+		}
+		if got := sha256.Sum256([]byte(text)); hex.EncodeToString(got[:]) != want {
+			flaws = append(flaws, fmt.Sprintf("version %s: the text of segment %d has SHA-256 %x, its row says %s", v.id, index, got, want))
+		}
+		return nil
+	})
+	if err != nil || len(flaws) == 0 {
+		return err
 	}
-	return c.want(ctx, d, v, ids)
+	if moved, err := c.moved(ctx, d); err != nil || moved {
+		return err
+	}
+	for _, text := range flaws {
+		c.bad("I25", d.id, "%s", text)
+	}
+	c.keep(Lost{Document: d.id, Reason: fmt.Sprintf("the text of %d segments is not what was extracted; upload it again with force", len(flaws))})
+	return nil
 }
 
 // segmentFlaws judges a version's segments and answers the digest of its content.

@@ -16,6 +16,11 @@ type DB interface {
 	Moment(ctx context.Context) (taskstate.Moment, error)
 }
 
+// Writer is a database whose rows Repair can mend; taskstate.Store is one.
+type Writer interface {
+	InTx(ctx context.Context, f taskstate.TxFunc) error
+}
+
 // Evidence is what there is to judge by. DB is needed; without one of the others the rules that need it are not judged.
 type Evidence struct {
 	DB      DB
@@ -34,6 +39,10 @@ type Evidence struct {
 type Options struct {
 	// History asks for all rules; without it only the content is checked: rows, files, segments, vectors, dead letters.
 	History bool
+	// Deep compares the values of every visible version's vectors with those of the embedding cache.
+	Deep bool
+	// FileAge is how young a file without a row is no violation; 0: DefaultFileAge.
+	FileAge time.Duration
 	// Policy holds the settings in force since Since; nil: not known.
 	Policy *taskstate.Policy
 	Since  time.Time
@@ -58,6 +67,13 @@ type Options struct {
 	// Canaries are secrets that were planted: they must stand nowhere.
 	Canaries []string
 }
+
+// Ages of a file without a row that is no violation: an upload may be under way, and what a crash left is the sweep's,
+// which removes it after a day.
+const (
+	DefaultFileAge = 25 * time.Hour
+	AnyFileAge     = -1 // at rest, where nothing crashed: there is none
+)
 
 // DefaultPatience is a sweep, a reclaim and some load: contract §10 promises a new promise within 15 s.
 const DefaultPatience = 15 * time.Second

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -19,22 +20,36 @@ type Repaired struct {
 	Deleted int // strays taken out of the store
 	Written int // missing vectors written again, Paid of them embedded anew
 	Paid    int
+	Rows    int   // documents whose rows were mended, or the rows of their files made again
+	Mended  int64 // violations that those rows were
+	Files   int   // files without a row that were removed
 	// Left are what could not be mended, with the reason: upload those documents again with force.
 	Left []string
 }
 
-// Repair puts right in the vector store what Check found: strays that no row names even now are deleted, missing vectors
-// of visible versions are written again from the ledger, or embedded anew when the embedder is the version's model.
-// Nothing else is touched: rows are the truth, and a lost file cannot be made again. embedder may be nil.
+// Repair puts right what Check found. In the vector store, strays that no row names even now are deleted, and missing or
+// changed vectors of visible versions are written again from the embedding cache, or embedded anew when the embedder is the
+// version's model. Of the rows, those are mended that all other witnesses speak against (repair_rows.go). Files without a row that
+// are older than a day are removed. Nothing else is touched: a lost file or text cannot be made again. embedder may be nil.
 func Repair(ctx context.Context, e Evidence, embedder ingest.Embedder, f Findings) (Repaired, error) {
 	r := &repair{
 		checker: checker{e: e, q: sqlfile.MustLoad(queryFiles(), sqlfile.MySQL), db: e.DB.Reader()}, embedder: embedder,
+		held: map[string]bool{},
+	}
+	for _, l := range f.Lost {
+		r.leave(l.Document, l.Reason)
+	}
+	if err := r.mendRows(ctx, f.Suspects); err != nil {
+		return r.done, fmt.Errorf("mend rows: %w", err)
 	}
 	if err := r.deleteStrays(ctx, f.Strays); err != nil {
 		return r.done, fmt.Errorf("delete strays: %w", err)
 	}
 	if err := r.writeMissing(ctx, f.Missing); err != nil {
 		return r.done, fmt.Errorf("write missing vectors: %w", err)
+	}
+	if err := r.removeOrphans(ctx, f.Orphans); err != nil {
+		return r.done, fmt.Errorf("remove files without a row: %w", err)
 	}
 	return r.done, nil
 }
@@ -43,6 +58,7 @@ func Repair(ctx context.Context, e Evidence, embedder ingest.Embedder, f Finding
 type repair struct {
 	checker
 	embedder ingest.Embedder
+	held     map[string]bool // by vector: the store has its values
 	done     Repaired
 }
 
@@ -54,7 +70,7 @@ func (r *repair) deleteStrays(ctx context.Context, strays []Stray) error {
 	}
 	for base, ids := range byBase {
 		for part := range slices.Chunk(ids, repairBatch) {
-			unnamed, err := r.unnamed(ctx, part)
+			unnamed, err := r.unnamedVectors(ctx, part)
 			if err != nil {
 				return err
 			}
@@ -77,6 +93,7 @@ type place struct{ base, document, version string }
 func (r *repair) writeMissing(ctx context.Context, missing []Missing) error {
 	byPlace := map[place][]string{}
 	for _, m := range missing {
+		r.held[m.ID] = m.Held
 		at := place{m.Base, m.Document, m.Version}
 		byPlace[at] = append(byPlace[at], m.ID)
 	}
@@ -116,8 +133,11 @@ func (r *repair) write(ctx context.Context, at place, v versionRow, ids []string
 	if err != nil || len(pieces) == 0 {
 		return err
 	}
-	vectors, err := r.ledger(ctx, v, hashes)
+	vectors, err := r.cached(ctx, v.model, v.dim, hashes)
 	if err != nil {
+		return err
+	}
+	if err := r.takeHeld(ctx, at, pieces, vectors); err != nil {
 		return err
 	}
 	left, err := r.pay(ctx, v, pieces, vectors)
@@ -125,7 +145,7 @@ func (r *repair) write(ctx context.Context, at place, v versionRow, ids []string
 		return err
 	}
 	if left != "" {
-		r.done.Left = append(r.done.Left, fmt.Sprintf("document %s: %s", at.document, left))
+		r.leave(at.document, left)
 		return nil
 	}
 	rows := make([]ingest.Vector, len(pieces))
@@ -139,24 +159,24 @@ func (r *repair) write(ctx context.Context, at place, v versionRow, ids []string
 	return nil
 }
 
-// ledger reads what was paid for.
-func (r *repair) ledger(ctx context.Context, v versionRow, hashes map[string]bool) (map[string][]float32, error) {
-	args := []any{v.model}
+// cached reads what was paid for: the vectors of those of hashes that the embedding cache has for the model.
+func (c *checker) cached(ctx context.Context, model string, dim int, hashes map[string]bool) (map[string][]float32, error) {
+	args := []any{model}
 	for h := range hashes {
 		args = append(args, h)
 	}
 	out := map[string][]float32{}
-	err := r.each(ctx, r.q.List("LedgerFind", len(hashes)), args, func(scan func(...any) error) error {
+	err := c.each(ctx, c.q.List("LedgerFind", len(hashes)), args, func(scan func(...any) error) error {
 		var hash string
-		var dim int
+		var n int
 		var blob []byte
-		if err := scan(&hash, &dim, &blob); err != nil {
+		if err := scan(&hash, &n, &blob); err != nil {
 			return err
 		}
-		if dim != v.dim || len(blob) != 4*dim {
-			return nil // of other dimensions: embedded anew
+		if n != dim || len(blob) != 4*n {
+			return nil // of other dimensions: not this version's
 		}
-		values := make([]float32, dim)
+		values := make([]float32, n)
 		for i := range values {
 			values[i] = math.Float32frombits(binary.LittleEndian.Uint32(blob[4*i:]))
 		}
@@ -164,6 +184,24 @@ func (r *repair) ledger(ctx context.Context, v versionRow, hashes map[string]boo
 		return nil
 	})
 	return out, err
+}
+
+// takeHeld adds the values of vectors whose metadata alone is wrong, where the cache does not have them.
+func (r *repair) takeHeld(ctx context.Context, at place, pieces []piece, vectors map[string][]float32) error {
+	ids := map[string]string{} // hash by vector
+	for _, p := range pieces {
+		if vectors[p.hash] == nil && r.held[p.vector] {
+			ids[p.vector] = p.hash
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	rows, err := r.e.Vectors.Get(ctx, at.base, slices.Collect(maps.Keys(ids)), true)
+	for id, row := range rows {
+		vectors[ids[id]] = row.Values
+	}
+	return err
 }
 
 // pay embeds what the ledger does not have into vectors, or says why it cannot.

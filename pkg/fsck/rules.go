@@ -11,7 +11,7 @@ type rule struct {
 
 // rules in the order of the report, after those of package history.
 var rules = []rule{
-	{"I12", "nothing accepted is lost: task, document and file are there, the file with its recorded SHA-256", "", true},
+	{"I12", "nothing accepted is lost: task, document and file are there, the file with its recorded SHA-256, and no file without a row", "", true},
 	{"I13", "every task came from a request, or names the source that made it", "", false},
 	{"I14", "one task per user and Idempotency-Key; the same bytes get it again, others are refused", "", false},
 	{"I15", "a QUEUED task has a delivery, or is promised again one sweep after its wake time; it starts only by a delivery", "", false},
@@ -24,12 +24,12 @@ var rules = []rule{
 	{"I22", "the mirror has no copy of a finished task", "comes with the RabbitMQ mirror", false},
 	{"I23", "a version is visible only by its task's success, at most one of a document, and their numbers rise", "", true},
 	{"I24", "a document that once had a visible version and was not deleted has one", "", true},
-	{"I25", "a visible version has segments 0…n−1, each with a vector of the right dimension, and the store no vector that SQL does not name", "", true},
+	{"I25", "a visible version has segments 0…n−1, each with its text and a vector of the right dimension, document and version, and the store no vector that SQL does not name", "", true},
 	{"I26", "segments, hits and paid calls belong to claims that the log knows", "", false},
 	{"I27", "the same bytes with the same settings give the same segments", "", true},
 	{"I28", "a finished batch is paid once; a crash, a lost answer or a run that ended in the middle pays again only what was in flight", "", false},
 	{"I29", "a deleted document is gone: not in a hit after the answer, and without task, segment, file after one sweep", "", true},
-	{"I30", "only the owner or an operator changes a task, and a search finds only the caller's documents", "", false},
+	{"I30", "only the owner or an operator changes a task, a search finds only the caller's documents, and a document is of the user of its base, tasks and files", "", true},
 	{"I31", "leases of partitions are exclusive", "comes with the partitioned queue", false},
 	{"I32", "handling follows the order of a partition", "comes with the partitioned queue", false},
 	{"I33", "a published status never goes back from completed", "comes with the partitioned queue", false},

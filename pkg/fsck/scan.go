@@ -49,7 +49,9 @@ func scanTransition(scan func(...any) error) (taskstate.Transition, error) {
 // documentRow is a document as its own row has it.
 type documentRow struct {
 	id, user, base, status, visible, sha string
-	visibleNo                            int64
+	same                                 string // the bytes that it is found by; empty: another document is
+	baseUser, latest                     string // whose base it is in, and the task of its newest upload
+	visibleNo, lastUpload                int64
 	segments, pass                       int
 	deleted                              bool
 	updated                              taskstate.Stamp
@@ -58,7 +60,8 @@ type documentRow struct {
 // scanDocument reads the columns of Documents.
 func scanDocument(scan func(...any) error) (documentRow, error) {
 	var d documentRow
-	err := scan(&d.id, &d.user, &d.base, &d.status, &d.visible, &d.visibleNo, &d.segments, &d.sha, &d.deleted, &d.pass, &d.updated)
+	err := scan(&d.id, &d.user, &d.base, &d.status, &d.visible, &d.visibleNo, &d.segments, &d.sha, &d.same, &d.lastUpload,
+		&d.deleted, &d.pass, &d.updated, &d.baseUser, &d.latest)
 	return d, err
 }
 
@@ -78,8 +81,10 @@ type versionRow struct {
 	id, document, base, task, state string
 	model, extractor, splitter      string
 	taskStatus                      taskstate.Status
-	file, sha                       string
-	no                              int64
+	file, sha                       string // of the stored file's row; empty: there is none
+	fileID                          string // that the version names; empty: none
+	taskUser, fileUser              string // empty: there is no row
+	no, upload                      int64
 	dim, segments, pass             int
 	created, updated, closed        taskstate.Stamp
 }
@@ -90,7 +95,9 @@ func (c *checker) versionsOf(ctx context.Context, documents []string) (map[strin
 	err := c.each(ctx, c.q.List("VersionsOf", len(documents)), anys(documents), func(scan func(...any) error) error {
 		var v versionRow
 		err := scan(&v.id, &v.document, &v.base, &v.task, &v.no, &v.state, &v.model, &v.dim, &v.extractor, &v.splitter, &v.segments,
-			&v.created, &v.updated, &v.closed, &v.pass, &v.taskStatus, &v.file, &v.sha)
+			&v.created, &v.updated, &v.closed, &v.pass, &v.taskStatus, &v.file, &v.sha,
+			&v.fileID, &v.upload, &v.taskUser, &v.fileUser)
+		v.fileID = strings.TrimSpace(v.fileID)
 		out[v.document] = append(out[v.document], v)
 		return err
 	})

@@ -3,6 +3,9 @@ package fsck
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math"
+	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
 )
@@ -17,18 +20,19 @@ const (
 
 // wanted is a vector that a visible version needs.
 type wanted struct {
-	d       documentRow
-	version string
-	id      string
+	d               documentRow
+	version, model  string
+	id, birth, hash string
+	dim             int
 }
 
-// want is the part of I25 that asks the store: each id is there. Small documents are asked for together.
-func (c *checker) want(ctx context.Context, d documentRow, v versionRow, ids []string) error {
+// want is the part of I25 that asks the store: each id is there, as the row says. Small documents are asked for together.
+func (c *checker) want(ctx context.Context, d documentRow, v versionRow, rows []segmentRow) error {
 	if c.e.Vectors == nil {
 		return nil
 	}
-	for _, id := range ids {
-		c.wants[d.base] = append(c.wants[d.base], wanted{d, v.id, id})
+	for _, s := range rows {
+		c.wants[d.base] = append(c.wants[d.base], wanted{d, v.id, v.model, s.vector, s.birth, s.hash, v.dim})
 		if len(c.wants[d.base]) >= presentBatch {
 			if err := c.present(ctx, d.base); err != nil {
 				return err
@@ -48,7 +52,8 @@ func (c *checker) presentAll(ctx context.Context) error {
 	return nil
 }
 
-// present asks the store for the vectors wanted of a base. What misses is a violation unless its document has moved on.
+// present asks the store for the vectors wanted of a base. What misses, belongs to another document or version there, or
+// (deep) has other values than were paid for is a violation unless its document has moved on.
 func (c *checker) present(ctx context.Context, base string) error {
 	all := c.wants[base]
 	delete(c.wants, base)
@@ -56,13 +61,32 @@ func (c *checker) present(ctx context.Context, base string) error {
 	for i, w := range all {
 		ids[i] = w.id
 	}
-	there, err := c.e.Vectors.Present(ctx, base, ids)
+	there, err := c.e.Vectors.Get(ctx, base, ids, c.o.Deep)
 	if err != nil {
 		return fmt.Errorf("vectors of base %s: %w", base, err)
 	}
+	var paid map[string]map[string][]float32
+	if c.o.Deep {
+		if paid, err = c.paidFor(ctx, all); err != nil {
+			return fmt.Errorf("embedding cache: %w", err)
+		}
+	}
 	c.tally.Judged("I25", int64(len(ids)))
 	for _, w := range all {
-		if there[w.id] {
+		row, held := there[w.id]
+		problem := ""
+		switch known := paid[w.model][w.hash]; {
+		case !held:
+			problem = "is not in the store"
+		case row.DocumentID != w.d.id || row.Birth != w.birth:
+			problem = fmt.Sprintf("belongs to document %q and version %q in the store, its row says version %s", row.DocumentID, row.Birth, w.birth)
+		case !c.o.Deep:
+		case known == nil:
+			c.unknown++
+		case !alike(row.Values, known):
+			problem, held = "has other values in the store than were embedded", false
+		}
+		if problem == "" {
 			continue
 		}
 		if moved, err := c.moved(ctx, w.d); err != nil {
@@ -70,12 +94,57 @@ func (c *checker) present(ctx context.Context, base string) error {
 		} else if moved {
 			continue
 		}
-		c.bad("I25", w.d.id, "version %s: visible vector %s is not in the store", w.version, w.id)
+		c.bad("I25", w.d.id, "version %s: visible vector %s %s", w.version, w.id, problem)
 		if len(c.missing) < keptFindings {
-			c.missing = append(c.missing, Missing{Base: base, Document: w.d.id, Version: w.version, ID: w.id})
+			c.missing = append(c.missing, Missing{Base: base, Document: w.d.id, Version: w.version, ID: w.id, Held: held})
 		}
 	}
 	return nil
+}
+
+// paidFor reads what the embedding cache has of the wanted vectors, by model and text hash.
+func (c *checker) paidFor(ctx context.Context, all []wanted) (map[string]map[string][]float32, error) {
+	type kind struct {
+		model string
+		dim   int
+	}
+	hashes := map[kind]map[string]bool{}
+	for _, w := range all {
+		k := kind{w.model, w.dim}
+		if hashes[k] == nil {
+			hashes[k] = map[string]bool{}
+		}
+		hashes[k][w.hash] = true
+	}
+	out := map[string]map[string][]float32{}
+	for k, set := range hashes {
+		known, err := c.cached(ctx, k.model, k.dim, set)
+		if err != nil {
+			return nil, err
+		}
+		if out[k.model] == nil {
+			out[k.model] = map[string][]float32{}
+		}
+		maps.Copy(out[k.model], known)
+	}
+	return out, nil
+}
+
+// sameDirection is the least cosine of two vectors that count as the same: a store rounds, and a service does not return
+// the same vector to the last digit when it is asked twice.
+const sameDirection = 0.999
+
+// alike compares directions, which is all that a search looks at.
+func alike(a, b []float32) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	var dot, aa, bb float64
+	for i := range a {
+		x, y := float64(a[i]), float64(b[i])
+		dot, aa, bb = dot+x*y, aa+x*x, bb+y*y
+	}
+	return dot >= sameDirection*math.Sqrt(aa*bb) && aa > 0
 }
 
 // listVectors looks at the store from its own side: dimension, and no id that SQL does not name.
@@ -169,7 +238,7 @@ func (c *checker) judgeListed(ctx context.Context, base string, page []string, t
 	for len(page) > 0 {
 		part := page[:min(len(page), presentBatch)]
 		page = page[len(part):]
-		unnamed, err := c.unnamed(ctx, part)
+		unnamed, err := c.unnamedVectors(ctx, part)
 		if err != nil {
 			return err
 		}
@@ -177,12 +246,12 @@ func (c *checker) judgeListed(ctx context.Context, base string, page []string, t
 		if len(unnamed) == 0 {
 			continue
 		}
-		there, err := c.e.Vectors.Present(ctx, base, unnamed)
+		there, err := c.e.Vectors.Get(ctx, base, unnamed, false)
 		if err != nil {
 			return err
 		}
 		for _, id := range unnamed {
-			if !there[id] || tombs {
+			if _, held := there[id]; !held || tombs {
 				continue
 			}
 			c.bad("I25", base, "the store holds vector %s, which no row names", id)
@@ -194,14 +263,19 @@ func (c *checker) judgeListed(ctx context.Context, base string, page []string, t
 	return nil
 }
 
-// unnamed are those of ids that neither a row nor the garbage names.
-func (c *checker) unnamed(ctx context.Context, ids []string) ([]string, error) {
+// unnamedVectors are those of ids that neither a row nor the garbage names.
+func (c *checker) unnamedVectors(ctx context.Context, ids []string) ([]string, error) {
+	return c.unnamedBy(ctx, []string{"VectorsOfRows", "VectorsOfGarbage"}, ids)
+}
+
+// unnamedBy are those of ids that none of the queries finds.
+func (c *checker) unnamedBy(ctx context.Context, queries, ids []string) ([]string, error) {
 	named := map[string]bool{}
-	for _, query := range []string{"VectorsOfRows", "VectorsOfGarbage"} {
+	for _, query := range queries {
 		err := c.each(ctx, c.q.List(query, len(ids)), anys(ids), func(scan func(...any) error) error {
 			var id string
 			err := scan(&id)
-			named[id] = true
+			named[strings.TrimSpace(id)] = true
 			return err
 		})
 		if err != nil {

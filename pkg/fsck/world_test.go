@@ -3,10 +3,12 @@ package fsck_test
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,7 +75,8 @@ func (q *stillQueue) Letters(_ context.Context, f func(ingestq.Letter) error) er
 type world struct {
 	t       *testing.T
 	store   *taskstore.Store
-	vectors *embedded.Store
+	vectors ingest.VectorStore
+	chroma  *chromaHTTP // where the vectors are; nil: embedded
 	files   *ingest.Files
 	dir     string
 	queue   *stillQueue
@@ -109,9 +112,10 @@ func newWorld(t *testing.T, cfg taskstore.Config) *world {
 	_, err = store.Migrate(t.Context())
 	require.NoError(t, err)
 	w := &world{t: t, store: store, dir: t.TempDir(), queue: &stillQueue{}}
-	w.vectors, err = embedded.Open(t.TempDir(), embedded.Options{})
+	vectors, err := embedded.Open(t.TempDir(), embedded.Options{})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, w.vectors.Close()) })
+	t.Cleanup(func() { require.NoError(t, vectors.Close()) })
+	w.vectors = vectors
 	w.files, err = ingest.OpenFiles(w.dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.files.Close()) })
@@ -164,7 +168,8 @@ func (w *world) accept(document, key string) string {
 	sum := hash(body)
 	_, err := w.store.Submit(w.t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
 		return []taskstate.NewTask{{
-			Task:  taskstate.Task{ID: id, UserID: "u", DocumentID: document, KnowledgeBase: base, Type: "document", Channel: "http", MaxAttempts: 3, IdempotencyKey: key, RequestHash: sum},
+			Task: taskstate.Task{ID: id, UserID: "u", DocumentID: document, KnowledgeBase: base, Type: "document", Channel: "http", MaxAttempts: 3, IdempotencyKey: key, RequestHash: sum,
+				Payload: json.RawMessage(`{"fileName":"f","mediaType":"text/plain","sha256":"` + sum + `"}`)},
 			Actor: taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"},
 		}}, nil
 	})
@@ -187,6 +192,9 @@ func (w *world) fill() {
 	at := now()
 	w.sql(`INSERT INTO knowledge_base (id, user_id, name, live_name, model_key, dim, created_at, updated_at) VALUES (?, 'u', 'default', 'default', ?, ?, ?, ?)`,
 		base, model, dim, at, at)
+	for i, text := range []string{"first", "second"} {
+		w.sql(`INSERT INTO embedding_ledger (model_key, text_hash, dim, vector, used_at) VALUES (?, ?, ?, ?, ?)`, model, hash(text), dim, floats(values(i)), at)
+	}
 	w.good = w.document(w.id("8002"), "key-1")
 	w.twin = w.document(w.id("8002"), "key-2")
 
@@ -236,7 +244,7 @@ func (w *world) document(id, key string) string {
 		vector := hash(version + text)
 		w.sql(`INSERT INTO knowledge_segment (document_id, version_id, version, segment_index, content, text_hash, vector_id, birth_version_id, heading_path, byte_start, byte_end)
 			VALUES (?, ?, 1, ?, ?, ?, ?, ?, '[]', ?, ?)`, id, version, i, text, hash(text), vector, version, 10*i, 10*i+9)
-		rows = append(rows, ingest.Vector{ID: vector, DocumentID: id, Birth: version, Values: []float32{1, float32(i), 0, 0}})
+		rows = append(rows, ingest.Vector{ID: vector, DocumentID: id, Birth: version, Values: values(i)})
 	}
 	require.NoError(w.t, w.vectors.Upsert(w.t.Context(), base, rows))
 	w.apply(task, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
@@ -296,6 +304,18 @@ func lines[T any](t *testing.T, records []T) io.Reader {
 		require.NoError(t, json.NewEncoder(&b).Encode(r))
 	}
 	return strings.NewReader(b.String())
+}
+
+// values are the vector of the n-th text.
+func values(n int) []float32 { return []float32{1, float32(n), 0, 0} }
+
+// floats is a vector as the embedding cache has it.
+func floats(values []float32) []byte {
+	var out []byte
+	for _, v := range values {
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(v))
+	}
+	return out
 }
 
 func hash(text string) string {

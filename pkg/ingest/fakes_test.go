@@ -182,12 +182,12 @@ func (s *memoryVectors) Query(context.Context, string, []float32, int, []string)
 	return nil, nil
 }
 
-func (s *memoryVectors) Present(_ context.Context, base string, ids []string) (map[string]bool, error) {
-	out := map[string]bool{}
-	err := s.do("present", func() {
+func (s *memoryVectors) Get(_ context.Context, base string, ids []string, _ bool) (map[string]Vector, error) {
+	out := map[string]Vector{}
+	err := s.do("get", func() {
 		for _, id := range ids {
-			if _, ok := s.rows[base][id]; ok {
-				out[id] = true
+			if v, ok := s.rows[base][id]; ok {
+				out[id] = v
 			}
 		}
 	})

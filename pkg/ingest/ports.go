@@ -122,8 +122,9 @@ type VectorStore interface {
 	Delete(ctx context.Context, base string, ids []string) error
 	// Query finds the k nearest rows, best first. births, when not empty, limits them to rows born in these versions.
 	Query(ctx context.Context, base string, vector []float32, k int, births []string) ([]Hit, error)
-	// Present tells which of ids the store holds.
-	Present(ctx context.Context, base string, ids []string) (map[string]bool, error)
+	// Get returns those of ids that the store holds, by id, with document and birth; values asks for their values too,
+	// which a store may return at length 1.
+	Get(ctx context.Context, base string, ids []string, values bool) (map[string]Vector, error)
 	// List pages through all ids in any stable order (fsck); after is the last id of the page before.
 	List(ctx context.Context, base string, offset, limit int) ([]string, error)
 	// Drop removes a base's collection.

@@ -184,7 +184,7 @@ func (r *Record) problems(rows []taskRow) error {
 // evidence opens all that there is to judge by; close the closers.
 func (a Audit) evidence() (fsck.Evidence, fsck.Options, []io.Closer, error) {
 	e := fsck.Evidence{DB: looking{a.DB}, Vectors: a.Vectors, Client: a.clientLog()}
-	o := fsck.Options{History: true, Rest: !a.Moving, Want: a.Want, DLQ: true, WholeClient: a.Whole, RepliesLost: a.RepliesLost}
+	o := fsck.Options{History: true, Deep: true, Rest: !a.Moving, Want: a.Want, DLQ: true, WholeClient: a.Whole, RepliesLost: a.RepliesLost}
 	o.Operators, o.Canaries = a.Operators, a.Canaries
 	if o.Want == nil && !a.AnyEnd {
 		o.Want = map[string]taskstate.Status{}

@@ -67,22 +67,27 @@ ORDER BY id
 LIMIT ?
 
 -- name: Documents
-SELECT id, user_id, base_id, status, COALESCE(visible_version_id, ''), visible_no, segment_count, content_sha256,
-       CASE WHEN deleted_at IS NULL THEN 0 ELSE 1 END, sweep_pass, updated_at
-FROM knowledge_document
-WHERE id > ?
-ORDER BY id
+SELECT d.id, d.user_id, d.base_id, d.status, COALESCE(d.visible_version_id, ''), d.visible_no, d.segment_count, d.content_sha256,
+       COALESCE(d.same_sha256, ''), d.last_upload_no, CASE WHEN d.deleted_at IS NULL THEN 0 ELSE 1 END, d.sweep_pass, d.updated_at,
+       COALESCE(b.user_id, ''), d.latest_task_id
+FROM knowledge_document d
+LEFT JOIN knowledge_base b ON b.id = d.base_id
+WHERE d.id > ?
+ORDER BY d.id
 LIMIT ?
 
 -- name: DocumentsByID
-SELECT id, user_id, base_id, status, COALESCE(visible_version_id, ''), visible_no, segment_count, content_sha256,
-       CASE WHEN deleted_at IS NULL THEN 0 ELSE 1 END, sweep_pass, updated_at
-FROM knowledge_document
-WHERE id IN (@list)
+SELECT d.id, d.user_id, d.base_id, d.status, COALESCE(d.visible_version_id, ''), d.visible_no, d.segment_count, d.content_sha256,
+       COALESCE(d.same_sha256, ''), d.last_upload_no, CASE WHEN d.deleted_at IS NULL THEN 0 ELSE 1 END, d.sweep_pass, d.updated_at,
+       COALESCE(b.user_id, ''), d.latest_task_id
+FROM knowledge_document d
+LEFT JOIN knowledge_base b ON b.id = d.base_id
+WHERE d.id IN (@list)
 
 -- name: VersionsOf
 SELECT v.id, v.document_id, v.base_id, v.task_id, v.no, v.state, v.model_key, v.dim, v.extractor, v.splitter, v.segment_count,
-       v.created_at, v.updated_at, v.closed_at, v.sweep_pass, COALESCE(t.status, ''), COALESCE(f.id, ''), COALESCE(f.sha256, '')
+       v.created_at, v.updated_at, v.closed_at, v.sweep_pass, COALESCE(t.status, ''), COALESCE(f.id, ''), COALESCE(f.sha256, ''),
+       v.file_id, v.upload_no, COALESCE(t.user_id, ''), COALESCE(f.user_id, '')
 FROM document_version v
 LEFT JOIN ingest_task t ON t.id = v.task_id
 LEFT JOIN stored_file f ON f.id = v.file_id
@@ -99,6 +104,12 @@ ORDER BY segment_index
 SELECT vector_id, text_hash, birth_version_id, content
 FROM knowledge_segment
 WHERE version_id = ? AND vector_id IN (@list)
+
+-- name: SegmentContents
+SELECT segment_index, text_hash, content
+FROM knowledge_segment
+WHERE version_id = ?
+ORDER BY segment_index
 
 -- name: RowsLeft
 SELECT COUNT(*)
@@ -138,6 +149,38 @@ LIMIT ?
 SELECT id, sha256, bytes, path
 FROM stored_file
 WHERE id = ?
+
+-- What may name a file of the upload folder: its own row, or a version whose file's row is lost.
+-- name: FilesOfRows
+SELECT path
+FROM stored_file
+WHERE id IN (@list)
+
+-- name: FilesOfVersions
+SELECT file_id
+FROM document_version
+WHERE file_id IN (@list)
+
+-- What Repair reads and writes of rows.
+-- name: UploadOf
+SELECT COALESCE(payload, '')
+FROM ingest_task
+WHERE id = ?
+
+-- name: FileInsert
+INSERT INTO stored_file (id, user_id, sha256, bytes, original_name, media_type, path, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: DocumentOwner
+UPDATE knowledge_document
+SET user_id = ?
+WHERE id = ? AND user_id = ? AND deleted_at IS NULL
+
+-- name: DocumentBytes
+UPDATE knowledge_document
+SET content_sha256 = ?,
+    same_sha256 = CASE WHEN same_sha256 IS NULL THEN NULL ELSE ? END
+WHERE id = ? AND content_sha256 = ? AND latest_task_id = ? AND deleted_at IS NULL
 
 -- name: LedgerFind
 SELECT text_hash, dim, vector

@@ -20,7 +20,7 @@ import (
 // fsckFlags are what the command was asked.
 type fsckFlags struct {
 	cli.Flags
-	history, rest, repair, whole          bool
+	history, rest, deep, repair, whole    bool
 	effects, client, acks, since, envFile string
 	logs, canaries                        list
 }
@@ -36,7 +36,8 @@ func newFsckFlags(std cli.IO) *fsckFlags {
 	f := &fsckFlags{Flags: cli.NewFlags(std, "fsck")}
 	f.BoolVar(&f.history, "history", false, "judge the log of tasks by all rules, not the content alone")
 	f.BoolVar(&f.rest, "rest", false, "all work has come to its end: what is still under way is a violation")
-	f.BoolVar(&f.repair, "repair", false, "mend the vector store: delete strays, write missing vectors again (needs --yes)")
+	f.BoolVar(&f.deep, "deep", false, "compare the values of all visible vectors with the embedding cache; reads every vector")
+	f.BoolVar(&f.repair, "repair", false, "mend what can be mended: vectors, rows that all else speaks against, files without a row (needs --yes)")
 	f.StringVar(&f.effects, "effects", "", "log of embedding calls, JSON lines")
 	f.StringVar(&f.client, "client", "", "log of what clients saw, JSON lines")
 	f.BoolVar(&f.whole, "whole", false, "the client log has every request that was ever sent")
@@ -60,7 +61,7 @@ func check(ctx context.Context, std cli.IO, args []string) error {
 		return cli.Usage("takes no arguments but after --logs")
 	}
 	if f.repair && !f.Yes() {
-		return cli.Unconfirmed(errors.New("--repair changes the vector store; say --yes"))
+		return cli.Unconfirmed(errors.New("--repair changes the vector store, rows and the upload folder; say --yes"))
 	}
 	settings, err := f.load()
 	if err != nil {
@@ -95,7 +96,10 @@ func (f *fsckFlags) load() (suite.Inspection, error) {
 // run judges, writes the report and mends.
 func (f *fsckFlags) run(ctx context.Context, std cli.IO, in *suite.Inspected, settings suite.Inspection) error {
 	options := fsck.Options{
-		History: f.history, Rest: f.rest, Policy: settings.Policy(), DLQ: settings.DeadLetters(), Canaries: f.canaries, WholeClient: f.whole,
+		History: f.history, Rest: f.rest, Deep: f.deep, Policy: settings.Policy(), DLQ: settings.DeadLetters(), Canaries: f.canaries, WholeClient: f.whole,
+	}
+	if f.rest {
+		options.FileAge = fsck.AnyFileAge
 	}
 	if f.since != "" {
 		at, err := time.Parse(time.RFC3339, f.since)
@@ -118,6 +122,12 @@ func (f *fsckFlags) run(ctx context.Context, std cli.IO, in *suite.Inspected, se
 	}
 	if err := f.WriteReport(found.Report); err != nil {
 		return err
+	}
+	if found.Young > 0 {
+		_, _ = fmt.Fprintf(std.Err, "%d files without a row are younger than a day: an upload may be under way, or a crash left them to the sweep; --rest names them\n", found.Young)
+	}
+	if found.Uncompared > 0 {
+		_, _ = fmt.Fprintf(std.Err, "%d vectors were not compared: the embedding cache keeps a text's vector for a day after its last use\n", found.Uncompared)
 	}
 	if f.repair {
 		return mend(ctx, std, in, found)
@@ -162,18 +172,19 @@ func (f *fsckFlags) open(e *fsck.Evidence) (closeAll func(), err error) {
 
 // mend repairs, says what it did, and fails when violations are left that it cannot mend.
 func mend(ctx context.Context, std cli.IO, in *suite.Inspected, found fsck.Findings) error {
-	if in.Vectors == nil {
+	if in.Vectors == nil && len(found.Strays)+len(found.Missing) > 0 {
 		return cli.Failed(errors.New("there is no vector store to mend"))
 	}
 	done, err := fsck.Repair(ctx, in.Evidence, in.Embedder, found)
-	_, _ = fmt.Fprintf(std.Err, "repaired: %d strays deleted, %d vectors written again, %d of them embedded anew\n", done.Deleted, done.Written, done.Paid)
+	_, _ = fmt.Fprintf(std.Err, "repaired: %d strays deleted, %d vectors written again, %d of them embedded anew, rows of %d documents mended, %d files without a row removed\n",
+		done.Deleted, done.Written, done.Paid, done.Rows, done.Files)
 	for _, left := range done.Left {
 		_, _ = fmt.Fprintf(std.Err, "not mended: %s\n", left)
 	}
 	if err != nil {
 		return err
 	}
-	if left := found.Report.Violations() - int64(done.Deleted+done.Written); left > 0 {
+	if left := found.Report.Violations() - int64(done.Deleted+done.Written+done.Files) - done.Mended; left > 0 {
 		return cli.Failed(fmt.Errorf("%d violations are left that a repair cannot mend", left))
 	}
 	return nil

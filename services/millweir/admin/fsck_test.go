@@ -3,8 +3,10 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -52,6 +54,25 @@ func TestFsckFindsAndMends(t *testing.T) {
 	require.Contains(t, errs, "1 strays deleted")
 	code, _, _ = run(t, "fsck")
 	require.Equal(t, cli.ExitOK, code)
+
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "uploads"), 0o700))
+	lone := filepath.Join(dir, "uploads", "00000000-0000-7000-8000-0000000000fe")
+	require.NoError(t, os.WriteFile(lone, []byte("whose?"), 0o600))
+	code, _, errs = run(t, "fsck", "--deep")
+	require.Equal(t, cli.ExitOK, code, errs)
+	require.Contains(t, errs, "1 files without a row are younger than a day")
+	code, out, _ = run(t, "fsck", "--rest")
+	require.Equal(t, cli.ExitFailed, code)
+	require.Contains(t, out, "has no row")
+	code, _, errs = run(t, "fsck", "--rest", "--repair", "--yes")
+	require.Equal(t, cli.ExitFailed, code)
+	require.Contains(t, errs, "is younger than a day")
+	long := time.Now().Add(-26 * time.Hour)
+	require.NoError(t, os.Chtimes(lone, long, long))
+	code, _, errs = run(t, "fsck", "--repair", "--yes")
+	require.Equal(t, cli.ExitOK, code, errs)
+	require.Contains(t, errs, "1 files without a row removed")
+	require.NoFileExists(t, lone)
 
 	code, _, _ = run(t, "fsck", "surplus")
 	require.Equal(t, cli.ExitUsage, code)

@@ -26,6 +26,8 @@ const (
 	batchRows = 400
 	// batchIDs is the most ids of a get or delete, far below SQLite's 32,766 variables.
 	batchIDs = 1000
+	// batchValues is the most rows that are read with their values: at 3,072 dimensions 8 MiB of decimals.
+	batchValues = 200
 	// batchBirths is the most values of an `$in`; 32,000 works, 40,000 is "too many SQL variables".
 	batchBirths = 10000
 	// maxBody keeps a request under the server's 40 MiB, bytes.
@@ -185,20 +187,27 @@ func (s *Store) query(ctx context.Context, c *collection, values []float32, k in
 	return best(hits, k), err
 }
 
-// Present tells which ids are held; see ingest.VectorStore.
-func (s *Store) Present(ctx context.Context, base string, ids []string) (map[string]bool, error) {
-	present := make(map[string]bool, len(ids))
+// Get returns the rows that are held; see ingest.VectorStore.
+func (s *Store) Get(ctx context.Context, base string, ids []string, values bool) (map[string]ingest.Vector, error) {
+	found := make(map[string]ingest.Vector, len(ids))
 	c := s.collection(base)
-	for part := range slices.Chunk(ids, batchIDs) {
-		held, err := s.held(ctx, c, part)
+	include, size := []string{"metadatas"}, batchIDs
+	if values {
+		include, size = append(include, "embeddings"), batchValues
+	}
+	for part := range slices.Chunk(ids, size) {
+		var reply getReply
+		err := s.onCollection(ctx, c, false, func(id string) error {
+			return s.post(ctx, s.root+"/"+id+"/get", getBody{IDs: part, Include: include}, &reply)
+		})
+		if err == nil {
+			err = reply.into(found, values)
+		}
 		if err != nil {
 			return nil, s.failure(ctx, err)
 		}
-		for _, id := range held {
-			present[id] = true
-		}
 	}
-	return present, nil
+	return found, nil
 }
 
 func (s *Store) held(ctx context.Context, c *collection, ids []string) ([]string, error) {

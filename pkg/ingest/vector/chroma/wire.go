@@ -49,6 +49,29 @@ type getBody struct {
 	Include []string `json:"include"` // empty, not absent: the default would send documents
 }
 
+type getReply struct {
+	IDs        []string         `json:"ids"`
+	Embeddings [][]float32      `json:"embeddings"`
+	Metadatas  []map[string]any `json:"metadatas"` // an entry is null where a row has none
+}
+
+// into adds the rows of a reply to found. What another program wrote into the metadata in another type reads as empty.
+func (r getReply) into(found map[string]ingest.Vector, values bool) error {
+	if len(r.Metadatas) != len(r.IDs) || values && len(r.Embeddings) != len(r.IDs) {
+		return ingest.Transient(ingest.CodeVector, "get: %d ids with %d metadata and %d vectors", len(r.IDs), len(r.Metadatas), len(r.Embeddings))
+	}
+	for i, id := range r.IDs {
+		row := ingest.Vector{ID: id}
+		row.DocumentID, _ = r.Metadatas[i][keyDocument].(string)
+		row.Birth, _ = r.Metadatas[i][keyBirth].(string)
+		if values {
+			row.Values = r.Embeddings[i]
+		}
+		found[id] = row
+	}
+	return nil
+}
+
 type queryBody struct {
 	Embeddings [][]float32    `json:"query_embeddings"`
 	K          int            `json:"n_results"`

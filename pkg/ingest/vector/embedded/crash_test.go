@@ -97,7 +97,7 @@ func TestKill9KeepsWhatWasAcknowledged(t *testing.T) {
 		require.NoError(t, err)
 		for n, word := range state {
 			rows := vectortest.RandomRows(n*crashBatch, (n+1)*crashBatch, 16, "v1")
-			present, err := store.Present(t.Context(), crashBase, ids(rows))
+			present, err := store.Get(t.Context(), crashBase, ids(rows), false)
 			require.NoError(t, err)
 			require.Contains(t, []int{0, crashBatch}, len(present), "batch %d is torn", n)
 			switch word {
@@ -172,7 +172,7 @@ func TestTornTailIsCutAtEveryByte(t *testing.T) {
 			require.NoError(t, store.Close())
 			store, err = embedded.Open(dir, embedded.Options{})
 			require.NoError(t, err)
-			present, err := store.Present(t.Context(), "b1", ids(rows[5:]))
+			present, err := store.Get(t.Context(), "b1", ids(rows[5:]), false)
 			require.NoError(t, err)
 			require.Len(t, present, 1, "%s at %d: written after the cut", name, size)
 			require.NoError(t, store.Close())

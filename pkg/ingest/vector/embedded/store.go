@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -171,21 +172,28 @@ func (s *Store) Query(ctx context.Context, base string, values []float32, k int,
 	return hits, err
 }
 
-// Present tells which ids are held; see ingest.VectorStore.
-func (s *Store) Present(ctx context.Context, base string, ids []string) (map[string]bool, error) {
+// Get returns the rows that are held; see ingest.VectorStore. Their values have length 1.
+func (s *Store) Get(ctx context.Context, base string, ids []string, values bool) (map[string]ingest.Vector, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	present := make(map[string]bool, len(ids))
+	found := make(map[string]ingest.Vector, len(ids))
 	err := s.read(base, func(t *table) error {
 		for _, id := range ids {
-			if _, held := t.at[id]; held {
-				present[id] = true
+			i, held := t.at[id]
+			if !held {
+				continue
 			}
+			row := t.vector(i)
+			row.Values = nil
+			if values {
+				row.Values = slices.Clone(t.values(i))
+			}
+			found[id] = row
 		}
 		return nil
 	})
-	return present, err
+	return found, err
 }
 
 // List pages through ids in ascending order; see ingest.VectorStore.

@@ -22,9 +22,9 @@ func testMissing(t *testing.T, o Opened) {
 	require.NoError(t, err)
 	require.Empty(t, hits)
 	require.NoError(t, o.Store.Delete(ctx, base, []string{ID(1)}))
-	present, err := o.Store.Present(ctx, base, []string{ID(1)})
+	present, err := o.Store.Get(ctx, base, []string{ID(1)}, false)
 	require.NoError(t, err)
-	require.False(t, present[ID(1)])
+	require.Empty(t, present)
 	require.Empty(t, allIDs(t, o.Store, base))
 	require.NoError(t, o.Store.Drop(ctx, base))
 	require.NoError(t, o.Store.Upsert(ctx, base, nil))
@@ -68,16 +68,35 @@ func testDelete(t *testing.T, o Opened) {
 	require.NoError(t, o.Store.Delete(ctx, base, gone))
 	require.NoError(t, o.Store.Delete(ctx, base, gone), "a second delete is fine")
 	require.NoError(t, o.Store.Delete(ctx, base, nil))
-	present, err := o.Store.Present(ctx, base, append(idsOf(rows), ID(999)))
+	present, err := o.Store.Get(ctx, base, append(idsOf(rows), ID(999)), false)
 	require.NoError(t, err)
 	for i, row := range rows {
-		require.Equal(t, i >= 10, present[row.ID], "row %d", i)
+		require.Equal(t, i >= 10, present[row.ID].ID == row.ID, "row %d", i)
 	}
-	require.False(t, present[ID(999)])
+	require.NotContains(t, present, ID(999))
 	hits, err := o.Store.Query(ctx, base, rows[3].Values, 30, nil)
 	require.NoError(t, err)
 	require.Len(t, hits, 20)
 	require.NotContains(t, hitIDs(hits), rows[3].ID)
+}
+
+func testGet(t *testing.T, o Opened) {
+	base, ctx := Base(t), t.Context()
+	rows := append(RandomRows(0, 230, 8, "v1"), RandomRows(230, 460, 8, "v2")...)
+	require.NoError(t, o.Store.Upsert(ctx, base, rows))
+	for _, values := range []bool{false, true} {
+		got, err := o.Store.Get(ctx, base, append(idsOf(rows), ID(999)), values)
+		require.NoError(t, err)
+		require.Len(t, got, len(rows))
+		for _, row := range rows {
+			require.Equal(t, []string{row.ID, row.DocumentID, row.Birth}, []string{got[row.ID].ID, got[row.ID].DocumentID, got[row.ID].Birth})
+			if !values {
+				require.Empty(t, got[row.ID].Values)
+				continue
+			}
+			require.InDelta(t, 1, cosine(row.Values, got[row.ID].Values), 1e-6)
+		}
+	}
 }
 
 func testDimension(t *testing.T, o Opened) {
@@ -271,7 +290,7 @@ func testEndedContext(t *testing.T, o Opened) {
 	cancel()
 	_, err := o.Store.Query(ctx, base, []float32{1, 0}, 1, nil)
 	require.True(t, errors.Is(err, context.Canceled), "got %v", err)
-	_, err = o.Store.Present(ctx, base, []string{ID(1)})
+	_, err = o.Store.Get(ctx, base, []string{ID(1)}, false)
 	require.True(t, errors.Is(err, context.Canceled), "got %v", err)
 }
 
@@ -279,12 +298,12 @@ func testManyRows(t *testing.T, o Opened) {
 	base, ctx := Base(t), t.Context()
 	rows := RandomRows(0, 1250, 16, "v1")
 	require.NoError(t, o.Store.Upsert(ctx, base, rows), "more rows than one request takes")
-	present, err := o.Store.Present(ctx, base, append(idsOf(rows), ID(99999)))
+	present, err := o.Store.Get(ctx, base, append(idsOf(rows), ID(99999)), false)
 	require.NoError(t, err)
 	for _, row := range rows {
-		require.True(t, present[row.ID])
+		require.Contains(t, present, row.ID)
 	}
-	require.False(t, present[ID(99999)])
+	require.NotContains(t, present, ID(99999))
 	require.NoError(t, o.Store.Delete(ctx, base, idsOf(rows[:1100])))
 	require.Len(t, allIDs(t, o.Store, base), 150)
 }

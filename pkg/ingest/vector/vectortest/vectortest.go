@@ -39,7 +39,7 @@ func Run(t *testing.T, open func(t testing.TB) Opened) {
 		"BadRowsAreRefused": testBadRows, "QueryOrder": testQueryOrder, "QueryMatchesExactScan": testExact,
 		"BirthsFilter": testBirths, "ListPages": testList, "DropForgets": testDrop, "ReopenKeeps": testReopen,
 		"Concurrency": testConcurrency, "OddBaseNames": testOddBases, "EndedContext": testEndedContext,
-		"ManyRows": testManyRows,
+		"ManyRows": testManyRows, "GetReturnsRows": testGet,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
