@@ -76,9 +76,6 @@ func (p pair) owned() pair {
 	return p
 }
 
-// storedFile is a row of stored_file that holds an upload's bytes.
-type storedFile struct{ id, path string }
-
 // taskBrief is what a repeated upload has to know of the document's last task.
 type taskBrief struct{ status, payload, path string }
 
@@ -205,7 +202,11 @@ func (r *acceptRun) findSame(ctx context.Context) error {
 	r.holders, r.files = map[pair]string{}, map[pair]storedFile{}
 	files, documents := map[pair]bool{}, map[pair]bool{}
 	r.each(acceptOpen, func(w *acceptWork) {
-		files[pair{w.c.Scope.UserID, w.u.File.SHA256}] = true
+		files[w.fileKey()] = true
+		documents[pair{w.base.ID, w.u.File.SHA256}] = true
+	})
+	r.each(acceptAnswered, func(w *acceptWork) { // a replay brings a good copy too
+		files[w.fileKey()] = true
 		documents[pair{w.base.ID, w.u.File.SHA256}] = true
 	})
 	if len(files) == 0 {

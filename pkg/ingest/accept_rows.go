@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -110,52 +109,6 @@ func (r *acceptRun) task(w *acceptWork) taskstate.NewTask {
 		t.IdempotencyKey, t.RequestHash = w.u.IdempotencyKey, w.u.File.SHA256
 	}
 	return taskstate.NewTask{Task: t, Actor: w.c.Scope.Actor()}
-}
-
-// linkFiles finds for each written upload the file row that holds its bytes: one that is there, locked and linked,
-// that of another upload of this batch, or its own (design D8).
-func (r *acceptRun) linkFiles(ctx context.Context) error {
-	if err := r.lockFiles(ctx); err != nil {
-		return err
-	}
-	var params []any
-	rows := 0
-	r.each(acceptWrites, func(w *acceptWork) {
-		f, k := w.u.File, pair{w.c.Scope.UserID, w.u.File.SHA256}
-		stored := r.files[k]
-		if stored.path == "" { // none, or it went before it was locked
-			stored = storedFile{id: f.ID, path: f.ID}
-			r.files[k], w.got.ownFile = stored, true
-			params = append(params, f.ID, k.a, f.SHA256, f.Bytes, f.Name, f.MediaType, f.ID, r.m.Now)
-			rows++
-		}
-		w.fileID, w.filePath = stored.id, stored.path
-	})
-	if err := r.insert(ctx, "FilesInsert", rows, params); err != nil {
-		return fmt.Errorf("insert stored files: %w", err)
-	}
-	return nil
-}
-
-// lockFiles locks the rows that written uploads will link, and learns their paths.
-func (r *acceptRun) lockFiles(ctx context.Context) error {
-	wanted := map[string]pair{}
-	r.each(acceptWrites, func(w *acceptWork) {
-		k := pair{w.c.Scope.UserID, w.u.File.SHA256}
-		if stored, found := r.files[k]; found {
-			wanted[stored.id] = k
-		}
-	})
-	if len(wanted) == 0 {
-		return nil
-	}
-	list := padded(slices.Sorted(maps.Keys(wanted)))
-	return r.query(ctx, "lock stored files", r.app.q.List("FilesLock", len(list)), args(list), func(rows *sql.Rows) error {
-		var f storedFile
-		err := rows.Scan(&f.id, &f.path)
-		r.files[wanted[f.id]] = f
-		return err
-	})
 }
 
 // writeDocuments makes new documents with one statement and counts a further upload of each of the others.

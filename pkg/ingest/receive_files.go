@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -77,6 +78,55 @@ func (f *Files) keep(ctx context.Context, id string) error {
 		return err
 	}
 	return f.renamed.Do(context.WithoutCancel(ctx), struct{}{})[0] // whoever asks has to know
+}
+
+// whole reports whether a stored file is there with its size.
+func (f *Files) whole(name string, bytes int64) (bool, error) {
+	info, err := f.root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look at stored file: %w", err)
+	}
+	return info.Mode().IsRegular() && info.Size() == bytes, nil
+}
+
+// replace puts the bytes of the stored file good in the place of another, at once and durably; good stays as it is.
+// Who has the old file open goes on reading that.
+func (f *Files) replace(ctx context.Context, name, good string) error {
+	temp := tempPrefix + newID()
+	defer func() { _ = f.remove(temp) }() // gone by the rename, unless both were names of one file already
+	if err := f.root.Link(good, temp); err != nil {
+		if err := f.duplicate(good, temp); err != nil { // a file system without hard links
+			return err
+		}
+	}
+	if err := crash.Fault("api.after_replacement_link"); err != nil {
+		return err
+	}
+	if err := f.root.Rename(temp, name); err != nil {
+		return err
+	}
+	if err := crash.Fault("api.after_replacement"); err != nil {
+		return err
+	}
+	return f.renamed.Do(context.WithoutCancel(ctx), struct{}{})[0]
+}
+
+// duplicate copies a stored file to a new name, durably but for the folder's entry.
+func (f *Files) duplicate(from, to string) (err error) {
+	in, err := f.root.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := f.root.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Sync(), out.Close())
 }
 
 // sync makes the folder's entries durable.

@@ -29,15 +29,17 @@ const (
 // scenes say for every point of the source how it is reached.
 var scenes = map[string]scene{
 	// an upload
-	"api.after_temp_write":   {service: gateway, during: uploadThere, after: uploadAgain},
-	"api.after_fsync":        {service: gateway, during: uploadThere, after: uploadAgain},
-	"api.after_rename":       {service: gateway, during: uploadThere, after: uploadAgain},
-	"api.after_folder_fsync": {service: gateway, during: uploadThere, after: uploadAgain},
-	"api.before_commit":      {service: gateway, during: uploadThere, after: uploadAgain},
-	"api.after_commit":       {service: gateway, during: uploadThere, after: uploadAgain},
-	"api.after_xadd":         {service: gateway, during: uploadThere, after: uploadAgain},
-	"api.before_reply":       {service: gateway, during: uploadThere, after: uploadAgain},
-	"api.after_key":          {service: gateway, during: uploadKeyed, after: uploadAgain, slow: slowly},
+	"api.after_temp_write":       {service: gateway, during: uploadThere, after: uploadAgain},
+	"api.after_fsync":            {service: gateway, during: uploadThere, after: uploadAgain},
+	"api.after_rename":           {service: gateway, during: uploadThere, after: uploadAgain},
+	"api.after_folder_fsync":     {service: gateway, during: uploadThere, after: uploadAgain},
+	"api.before_commit":          {service: gateway, during: uploadThere, after: uploadAgain},
+	"api.after_commit":           {service: gateway, during: uploadThere, after: uploadAgain},
+	"api.after_xadd":             {service: gateway, during: uploadThere, after: uploadAgain},
+	"api.before_reply":           {service: gateway, during: uploadThere, after: uploadAgain},
+	"api.after_replacement_link": {service: gateway, before: damaged, during: uploadSameThere, after: uploadAgain},
+	"api.after_replacement":      {service: gateway, before: damaged, during: uploadSameThere, after: uploadAgain},
+	"api.after_key":              {service: gateway, during: uploadKeyed, after: uploadAgain, slow: slowly},
 
 	// the wishes of a person
 	"delete.after_tasks":    {service: gateway, before: uploads(1, smallDoc), during: deleteThere, after: deleteAgain, sweeper: true},

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/scripts/lab"
@@ -19,6 +21,28 @@ func uploadThere(ctx context.Context, t *trial) error {
 		t.load.Accepted[task.TaskID] = d
 	}
 	return nil // whatever it was: the client repeats it
+}
+
+// damaged is a finished document whose stored file is lost.
+func damaged(ctx context.Context, t *trial) error {
+	if err := steps(uploads(1, smallDoc), finished)(ctx, t); err != nil {
+		return err
+	}
+	var path string
+	err := t.DB.Reader().QueryRowContext(ctx, `SELECT f.path FROM stored_file f JOIN document_version v ON v.file_id = f.id
+		WHERE v.document_id = ?`, t.docs[0].document).Scan(&path)
+	if err != nil {
+		return fmt.Errorf("look for the document's file: %w", err)
+	}
+	return os.Remove(filepath.Join(t.Uploads(), path))
+}
+
+// uploadSameThere sends the bytes of the trial's document once more: the gateway puts them in the lost file's place.
+func uploadSameThere(ctx context.Context, t *trial) error {
+	d := t.docs[0].Doc
+	t.more = append(t.more, d)
+	_, _ = lab.NewClient(t.armed.HTTP).Upload(ctx, d) // it may be gone before it returns: the client repeats it
+	return nil
 }
 
 // uploadKeyed is uploadThere with an idempotency key.

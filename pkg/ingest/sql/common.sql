@@ -113,8 +113,11 @@ WHERE id IN (@list)
 ORDER BY id
 @forupdate;
 
+-- The last column says that a task on the file was given up: its bytes are not trusted.
 -- name: FilesLock
-SELECT id, path FROM stored_file WHERE id IN (@list) ORDER BY id @forupdate;
+SELECT id, path, bytes,
+       CASE WHEN EXISTS (SELECT 1 FROM document_version v WHERE v.file_id = stored_file.id AND v.state = 'ABANDONED') THEN 1 ELSE 0 END
+FROM stored_file WHERE id IN (@list) ORDER BY id @forupdate;
 
 -- name: FilesInsert
 INSERT INTO stored_file (id, user_id, sha256, bytes, original_name, media_type, path, created_at)

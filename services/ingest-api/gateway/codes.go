@@ -46,6 +46,7 @@ const (
 	codeQueueData         = "QUEUE_DATA_UNREADABLE"
 	codeMethodNotAllowed  = "METHOD_NOT_ALLOWED"
 	codeRequestTimeout    = "REQUEST_TIMEOUT"
+	codeUploadExpired     = "UPLOAD_EXPIRED"
 	codeBaseExists        = "KNOWLEDGE_BASE_EXISTS"
 	codeBaseNotEmpty      = "KNOWLEDGE_BASE_NOT_EMPTY"
 	codeKeyInUse          = "IDEMPOTENCY_KEY_IN_USE"
@@ -109,6 +110,7 @@ var kinds = map[string]errorKind{
 	codeMessageNotFound:  {http.StatusNotFound, "The message is not known.", "Statuses are kept for three days, and only by topics that were made with them; check the UUID."},
 	codeNoLetterStream:   {http.StatusNotFound, "There is no dead letter stream here.", "Ask for source=kafka or source=table: the rows with status DEAD. INGEST_REDIS_DLQ_STREAM_KEY names the stream, REDIS_URL its server."},
 	codeMethodNotAllowed: {http.StatusMethodNotAllowed, "This address does not answer that method.", "Use one of the methods in the Allow header."},
+	codeUploadExpired:    {http.StatusRequestTimeout, "The request took so long that its received file is gone.", "Send the file again; send many files in several requests."},
 	codeRequestTimeout:   {http.StatusRequestTimeout, "The body did not arrive in time.", "Send the request again on a steadier connection."},
 
 	codeBaseExists:                 {http.StatusConflict, "A knowledge base of this name exists.", "Use it, or choose another name."},

@@ -118,6 +118,7 @@ func sentinels() []struct {
 		{ingest.ErrBacklogFull, codeBacklogFull},
 		{ingest.ErrDiskFull, codeDiskFull},
 		{ingest.ErrTooLarge, codeTooLarge},
+		{ingest.ErrUploadExpired, codeUploadExpired},
 		{ingest.ErrChanged, codePrecondition},
 		{ingest.ErrReplaySuperseded, codeSuperseded},
 		{ingest.ErrDocumentDeleted, codeDocumentDeleted},
