@@ -28,7 +28,8 @@ func PrintHelp(w io.Writer, configs ...any) error {
 		return err
 	}
 	_, err := fmt.Fprintln(w, "\nSecrets and addresses with a login can also come from a file: NAME_FILE=/path.\n"+
-		"Traces go to OTEL_EXPORTER_OTLP_ENDPOINT if it is set; the other OTEL_* variables have their standard meaning.")
+		"Traces, and metrics of the partitioned queue, go to OTEL_EXPORTER_OTLP_ENDPOINT if it is set; "+
+		"the other OTEL_* variables have their standard meaning.")
 	return err
 }
 

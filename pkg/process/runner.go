@@ -38,7 +38,7 @@ func (p *runner) run(ctx context.Context, body func(context.Context, *Env) error
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 		defer cancel()
 		if flushErr := flush(ctx); flushErr != nil {
-			log.Warn("process: last traces are lost", slog.Any("error", flushErr))
+			log.Warn("process: last traces and metrics are lost", slog.Any("error", flushErr))
 		}
 	}()
 	env := &Env{

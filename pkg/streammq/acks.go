@@ -65,12 +65,13 @@ func (a *acks) flush(ctx context.Context) {
 	n, err := a.reader.ack(ctx, items)
 	if err != nil {
 		a.note(false, err)
+		a.event(Event{Kind: EventFailed, Of: EventAcked, Count: len(items), Err: err})
 		return
 	}
 	a.event(Event{Kind: EventAcked, Count: max(0, n), Took: a.reader.mq.cfg.Now().Sub(since)})
 	if n < len(items) {
 		a.note(true, nil)
-		a.event(Event{Kind: EventRefused, Count: len(items) - max(0, n)})
+		a.event(Event{Kind: EventRefused, Of: EventAcked, Count: len(items) - max(0, n)})
 	}
 }
 

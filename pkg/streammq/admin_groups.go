@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sort"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -18,8 +19,8 @@ type PartitionStats struct {
 	Owner     string // member of this start; "": nobody
 	Epoch     string
 	Length    int64 // entries in the stream, finished ones too
-	// Lag is the number of entries that the group was not given yet. LagExact is false where the server cannot tell
-	// (before 7.0, or after entries were deleted): then they were counted, up to 10,000.
+	// Lag is the number of entries that the group was not given yet. Where the server cannot tell it (before 7.0, or
+	// after entries were deleted) they are counted; LagExact is false when there are 10,000 or more of these.
 	Lag      int64
 	LagExact bool
 	Pending  int64 // given and not finished
@@ -27,6 +28,10 @@ type PartitionStats struct {
 	// Consumers is the number of names in the group, dead ones too.
 	Consumers     int64
 	LastDelivered string
+	// Frontier is the oldest entry that the group has not finished, pending or not given yet; "": it has finished all.
+	// FrontierAge is how long ago it was added, by Redis' clock.
+	Frontier    string
+	FrontierAge time.Duration
 }
 
 // GroupStats tells how a group stands on each partition of a topic; see Admin.GroupStats.
@@ -83,15 +88,40 @@ func (q *MQ) groupStats(ctx context.Context, s source, info map[string]rueidis.R
 	p.Pending, _ = pending.AsInt64() // the server answers numbers
 	p.Consumers, _ = consumers.AsInt64()
 	p.LastDelivered, _ = last.ToString()
-	if lag, ok := info["lag"]; ok {
-		if n, err := lag.AsInt64(); err == nil {
-			p.Lag, p.LagExact = n, true
-			return nil
-		}
+	most := lagCounted
+	lag, read := info["lag"], info["entries-read"]
+	if n, err := lag.AsInt64(); err == nil && !read.IsNil() { // without entries-read the emulator gives the stream's length
+		p.Lag, p.LagExact, most = n, true, 0
 	}
-	n, err := q.run(ctx, q.scripts.groupLag, []string{s.stream()}, p.LastDelivered, strconv.Itoa(lagCounted)).AsInt64()
-	p.Lag = n
-	return failure(ctx, "count the lag of "+s.stream(), err)
+	name := info["name"]
+	group, _ := name.ToString()
+	answer, err := q.run(ctx, q.scripts.groupLag, []string{s.stream()}, group, p.LastDelivered, strconv.Itoa(most)).ToArray()
+	if err != nil {
+		return failure(ctx, "count the lag of "+s.stream(), err)
+	}
+	if most > 0 {
+		p.Lag, _ = answer[0].AsInt64() // the script returns numbers and ids
+		exact, _ := answer[1].AsInt64()
+		p.LagExact = exact == 1
+	}
+	next, _ := answer[2].ToString()
+	first, _ := answer[3].ToString()
+	now, _ := answer[4].AsInt64()
+	p.Frontier, p.FrontierAge = frontier(next, first, now)
+	return nil
+}
+
+// frontier is the older of two entries, either may be "", and its age at a server's time in ms.
+func frontier(a, b string, now int64) (id string, age time.Duration) {
+	if id = a; id == "" || b != "" && compareIDs(b, a) < 0 {
+		id = b
+	}
+	text, _, _ := strings.Cut(id, "-")
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return id, 0 // there is none, or the id was chosen and is no time
+	}
+	return id, time.Duration(max(0, now-ms)) * time.Millisecond
 }
 
 // GroupInfo is one group of a topic, over all its partitions.
@@ -100,7 +130,7 @@ type GroupInfo struct {
 	Partitions int   // that have the group; fewer than the topic's right after it grew
 	Members    int   // with a heartbeat
 	Lag        int64 // entries that it was not given yet
-	LagExact   bool  // false: on some partition they were counted, up to 10,000; see PartitionStats
+	LagExact   bool  // false: on some partition there are at least 10,000 and the server cannot tell; see PartitionStats
 	Pending    int64 // given and not finished
 }
 

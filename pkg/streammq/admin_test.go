@@ -16,6 +16,12 @@ func TestGroupStats(t *testing.T) {
 		_, err := q.GroupStats(ctx, r.topic, "g")
 		require.ErrorIs(r.t, err, ErrNotFound, "no group on partition 1")
 		r.do("XGROUP", "CREATE", r.source(1).stream(), "g", "0", "MKSTREAM")
+		none, err := q.GroupStats(ctx, r.topic, "g")
+		require.NoError(r.t, err)
+		require.Equal(r.t, []PartitionStats{
+			{Owner: "a", Epoch: a.epoch, LagExact: true, LastDelivered: none[0].LastDelivered}, // the emulator's is 0
+			{Partition: 1, LagExact: true, LastDelivered: none[1].LastDelivered},
+		}, none)
 		to := func(partition, n int) {
 			for range n {
 				_, err := q.NewProducer(nil).Publish(ctx, r.topic, Message{Headers: map[string]string{HeaderForcePartition: strconv.Itoa(partition)}})
@@ -35,16 +41,82 @@ func TestGroupStats(t *testing.T) {
 		require.Equal(r.t, []PartitionStats{
 			{
 				Owner: "a", Epoch: a.epoch, Length: 12, Lag: 2, LagExact: true, Pending: 8, Due: 1, Consumers: 1,
-				LastDelivered: got.entries[9].id,
+				LastDelivered: got.entries[9].id, Frontier: got.entries[2].id, FrontierAge: stats[0].FrontierAge,
 			},
-			{Partition: 1, Length: 3, Lag: 3, LagExact: true, LastDelivered: "0-0"},
+			{
+				Partition: 1, Length: 3, Lag: 3, LagExact: true, LastDelivered: none[1].LastDelivered,
+				Frontier: r.entries(r.source(1).stream())[0].ID, FrontierAge: stats[1].FrontierAge,
+			},
 		}, stats)
 		// After a deletion the server cannot tell any more, and the entries are counted.
 		r.do("XDEL", a.src.stream(), r.entries(a.src.stream())[10].ID)
 		stats, err = q.GroupStats(ctx, r.topic, "g")
 		require.NoError(r.t, err)
 		require.EqualValues(r.t, 1, stats[0].Lag)
-		require.False(r.t, stats[0].LagExact)
+		require.True(r.t, stats[0].LagExact, "all were counted")
+	})
+}
+
+func TestLagIsCountedUpToABound(t *testing.T) {
+	onBothLayouts(t, func(r *rig) {
+		q, ctx, s := r.mq(nil), r.t.Context(), r.source(0)
+		r.topicOf(q, 1)
+		for range lagCounted / 1000 {
+			r.do("EVAL", "for i = 1, 1000 do redis.call('XADD', KEYS[1], '*', 'payload', 'x') end", "1", s.stream())
+		}
+		for range 2 {
+			r.do("XADD", s.stream(), "*", "payload", "x")
+		}
+		r.do("XGROUP", "CREATE", s.stream(), "g", "0")
+		lag := func() (int64, bool) {
+			stats, err := q.GroupStats(ctx, r.topic, "g")
+			require.NoError(r.t, err)
+			return stats[0].Lag, stats[0].LagExact
+		}
+		n, exact := lag()
+		require.EqualValues(r.t, lagCounted+2, n)
+		require.True(r.t, exact, "of nothing it is the stream's length")
+		r.do("XREADGROUP", "GROUP", "g", "c", "COUNT", "1", "STREAMS", s.stream(), ">")
+		r.do("XDEL", s.stream(), r.entries(s.stream())[1].ID)
+		n, exact = lag()
+		require.EqualValues(r.t, lagCounted, n)
+		require.False(r.t, exact)
+	})
+}
+
+// The frontier is the oldest entry that the group has not finished, its age is by the server's clock.
+func TestFrontierAndItsAge(t *testing.T) {
+	onBothLayouts(t, func(r *rig) {
+		q, ctx, s := r.mq(nil), r.t.Context(), r.source(0)
+		r.topicOf(q, 1)
+		now := time.UnixMilli(int64(r.number("EVAL", "local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000)", "1", s.stream())))
+		at := func(ago time.Duration) string { return strconv.FormatInt(now.Add(-ago).UnixMilli(), 10) + "-0" }
+		ids := []string{at(time.Hour), at(time.Minute), at(0)}
+		for _, id := range ids {
+			r.do("XADD", s.stream(), id, "payload", "x")
+		}
+		r.do("XGROUP", "CREATE", s.stream(), "g", "0")
+		want := func(id string, age time.Duration) {
+			r.t.Helper()
+			stats, err := q.GroupStats(ctx, r.topic, "g")
+			require.NoError(r.t, err)
+			require.Equal(r.t, id, stats[0].Frontier)
+			require.GreaterOrEqual(r.t, stats[0].FrontierAge, age)
+			require.Less(r.t, stats[0].FrontierAge, age+30*time.Minute)
+		}
+		want(ids[0], time.Hour)
+		r.do("XREADGROUP", "GROUP", "g", "c", "COUNT", "2", "STREAMS", s.stream(), ">")
+		want(ids[0], time.Hour)
+		r.do("XACK", s.stream(), "g", ids[0])
+		want(ids[1], time.Minute)
+		r.do("XACK", s.stream(), "g", ids[1])
+		want(ids[2], 0)
+		r.do("XREADGROUP", "GROUP", "g", "c", "STREAMS", s.stream(), ">")
+		r.do("XACK", s.stream(), "g", ids[2])
+		stats, err := q.GroupStats(ctx, r.topic, "g")
+		require.NoError(r.t, err)
+		require.Zero(r.t, stats[0].Frontier)
+		require.Zero(r.t, stats[0].FrontierAge)
 	})
 }
 

@@ -97,7 +97,8 @@ type PartitionCount struct {
 	Partition int
 	Entries   int64
 	Beside    int64
-	LastID    string // of the newest entry; "": there is none
+	FirstID   string // of the oldest entry; "": there is none
+	LastID    string // of the newest
 }
 
 // Stats counts. Errors: ErrUnknownTopic, ErrUnavailable.
@@ -107,13 +108,14 @@ func (a *Admin) Stats(ctx context.Context) (Stats, error) {
 		return Stats{}, err
 	}
 	total := Stats{Partitions: len(sources)}
-	const each = 6
+	const each = 7
 	commands := make(rueidis.Commands, 0, each*len(sources))
 	b := a.mq.client.B
 	for _, s := range sources {
 		commands = append(commands, b().Xlen().Key(s.stream()).Build(), b().Zcard().Key(s.bodies()).Build(),
 			b().Xrevrange().Key(s.stream()).End("+").Start("-").Count(1).Build(),
-			b().Zcard().Key(s.retry()).Build(), b().Zcard().Key(s.quarantine()).Build(), b().Xlen().Key(s.dlq()).Build())
+			b().Zcard().Key(s.retry()).Build(), b().Zcard().Key(s.quarantine()).Build(), b().Xlen().Key(s.dlq()).Build(),
+			b().Xrange().Key(s.stream()).Start("-").End("+").Count(1).Build())
 	}
 	results := a.mq.client.DoMulti(ctx, commands...)
 	if err := firstError(results); err != nil {
@@ -126,9 +128,7 @@ func (a *Admin) Stats(ctx context.Context) (Stats, error) {
 	for i, s := range sources {
 		at := each * i
 		p := PartitionCount{Partition: s.part, Entries: number(at), Beside: number(at + 1)}
-		if last, err := results[at+2].AsXRange(); err == nil && len(last) > 0 {
-			p.LastID = last[0].ID
-		}
+		p.LastID, p.FirstID = oneID(results[at+2]), oneID(results[at+6])
 		total.Entries, total.Beside = total.Entries+p.Entries, total.Beside+p.Beside
 		total.Each = append(total.Each, p)
 		if i == 0 || s.apart() { // otherwise it is the same key again
@@ -136,4 +136,13 @@ func (a *Admin) Stats(ctx context.Context) (Stats, error) {
 		}
 	}
 	return total, nil
+}
+
+// oneID is the id of the first entry that was read; "": there is none.
+func oneID(r rueidis.RedisResult) string {
+	entries, err := r.AsXRange()
+	if err != nil || len(entries) == 0 {
+		return ""
+	}
+	return entries[0].ID
 }

@@ -74,7 +74,10 @@ func TestGroupsAndWhatIsInFlight(t *testing.T) {
 		stats, err := a.Stats(ctx)
 		require.NoError(r.t, err)
 		require.Equal(r.t, []any{2, int64(14), int64(12), int64(2)}, []any{stats.Partitions, stats.Entries, stats.Each[0].Entries, stats.Each[1].Entries})
-		require.NotEmpty(r.t, stats.Each[1].LastID)
+		for i, p := range stats.Each {
+			entries := r.entries(r.source(i).stream())
+			require.Equal(r.t, []string{entries[0].ID, entries[len(entries)-1].ID}, []string{p.FirstID, p.LastID})
+		}
 	})
 }
 

@@ -38,6 +38,7 @@ type ConsumerConfig struct {
 	RetryMode        RetryMode
 	DeadLetters      DeadLetterPolicy
 	DeadLetterStream string
+	MaxUnanswered    int
 	MoverBatch       int
 	MoverEvery       time.Duration
 	Retention        Retention
@@ -52,7 +53,8 @@ func NewDefaultConsumerConfig(topic, group string) ConsumerConfig {
 	return ConsumerConfig{
 		Topic: topic, Group: group, Member: s.Member, Start: s.Start, Batch: maxBatch, Lease: s.Lease, Renew: s.Renew,
 		Rebalance: s.Rebalance, Retry: s.Retry, RetryMode: s.RetryMode, DeadLetters: s.DeadLetters,
-		MoverBatch: s.MoverBatch, MoverEvery: s.MoverEvery, Retention: s.Retention, TrimEvery: s.TrimEvery, Janitor: s.Janitor, StopTimeout: s.StopTimeout,
+		MaxUnanswered: s.MaxUnanswered, MoverBatch: s.MoverBatch, MoverEvery: s.MoverEvery, Retention: s.Retention, TrimEvery: s.TrimEvery,
+		Janitor: s.Janitor, StopTimeout: s.StopTimeout,
 	}
 }
 
@@ -64,7 +66,7 @@ func (c ConsumerConfig) subscriber() SubscriberConfig {
 	s.Retention, s.TrimEvery, s.Janitor, s.StopTimeout = c.Retention, c.TrimEvery, c.Janitor, c.StopTimeout
 	s.Retry, s.RetryMode, s.DeadLetters, s.DeadLetterStream = c.Retry, c.RetryMode, c.DeadLetters, c.DeadLetterStream
 	s.MoverBatch, s.MoverEvery = c.MoverBatch, c.MoverEvery
-	s.MaxUnanswered = 0 // who polls sees Delivery.Deliveries, and decides
+	s.MaxUnanswered = c.MaxUnanswered
 	return s
 }
 

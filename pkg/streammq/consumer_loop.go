@@ -78,8 +78,12 @@ func (c *Consumer) openAll(ctx context.Context, w *worker, got fetched) ([]*Deli
 	return deliveries, nil
 }
 
-// open is a parcel as a Poll answers it; nil when it is none of this group's, or was completed before.
+// open is a parcel as a Poll answers it; nil when it is none of this group's, was completed before, or
+// became a dead letter because nobody ever settled it.
 func (c *Consumer) open(ctx context.Context, w *worker, p *parcel) (*Delivery, error) {
+	if w.unanswered(p) {
+		return nil, w.buryUnanswered(ctx, p)
+	}
 	if !p.forOthers(w.group) {
 		open, err := w.writeStatus(ctx, p, StateProcessing, nil)
 		if err != nil {

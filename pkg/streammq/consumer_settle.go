@@ -92,18 +92,20 @@ func (c *Consumer) ackOf(ctx context.Context, r *reader, batch []*Delivery) (int
 		items = items[len(some):]
 		n, err := r.ack(ctx, some)
 		if err != nil {
+			c.note(r, Event{Kind: EventFailed, Of: EventAcked, Count: len(some), Err: err})
 			return total, failure(ctx, "acknowledge in "+r.src.stream(), err)
 		}
 		n = max(0, n) // below zero: the lease is lost
 		total += n
-		c.noteAck(r, EventAcked, n)
-		c.noteAck(r, EventRefused, len(some)-n)
+		c.note(r, Event{Kind: EventAcked, Count: n})
+		c.note(r, Event{Kind: EventRefused, Of: EventAcked, Count: len(some) - n})
 	}
 	return total, nil
 }
 
-func (c *Consumer) noteAck(r *reader, kind EventKind, n int) {
-	if n > 0 {
-		r.mq.observe(Event{Kind: kind, Topic: r.src.topic, Partition: r.src.part, Group: r.group, Member: c.sub.cfg.Member, Count: n})
+func (c *Consumer) note(r *reader, e Event) {
+	if e.Count > 0 {
+		e.Topic, e.Partition, e.Group, e.Member = r.src.topic, r.src.part, r.group, c.sub.cfg.Member
+		r.mq.observe(e)
 	}
 }

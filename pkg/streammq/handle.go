@@ -67,12 +67,8 @@ func (w *worker) one(ctx context.Context, p *parcel, lane int) error {
 	if p.bad != nil {
 		return w.bury(ctx, p, p.attempts, p.bad)
 	}
-	if limit := w.sub.cfg.MaxUnanswered; limit > 0 && p.deliveries-int64(p.attempts) > int64(limit) {
-		cause := fmt.Errorf("%w: %d times", errUnanswered, limit)
-		if _, err := w.writeStatus(ctx, p, StateFailed, cause); err != nil {
-			return err
-		}
-		return w.bury(ctx, p, p.entry.retryCount+p.attempts, cause)
+	if w.unanswered(p) {
+		return w.buryUnanswered(ctx, p)
 	}
 	if p.forOthers(w.group) {
 		w.acks.add(ctx, h)
@@ -206,12 +202,27 @@ func (w *worker) bury(ctx context.Context, p *parcel, failed int, cause error) e
 	return w.settled(EventDead, done, err)
 }
 
+// unanswered tells that an entry was delivered more often than a group's members may leave without an outcome.
+func (w *worker) unanswered(p *parcel) bool {
+	limit := w.sub.cfg.MaxUnanswered
+	return limit > 0 && p.deliveries-int64(p.attempts) > int64(limit)
+}
+
+func (w *worker) buryUnanswered(ctx context.Context, p *parcel) error {
+	cause := fmt.Errorf("%w: %d times", errUnanswered, w.sub.cfg.MaxUnanswered)
+	if _, err := w.writeStatus(ctx, p, StateFailed, cause); err != nil {
+		return err
+	}
+	return w.bury(ctx, p, p.entry.retryCount+p.attempts, cause)
+}
+
 func (w *worker) settled(kind EventKind, done bool, err error) error {
 	if err != nil {
+		w.event(Event{Kind: EventFailed, Of: kind, Count: 1, Err: err})
 		return err
 	}
 	if !done {
-		w.event(Event{Kind: EventRefused, Count: 1})
+		w.event(Event{Kind: EventRefused, Of: kind, Count: 1})
 		return errRefused
 	}
 	w.event(Event{Kind: kind, Count: 1})

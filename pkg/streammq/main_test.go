@@ -212,15 +212,26 @@ func (r *rig) publish(q *MQ, keysAndPayloads ...string) []Receipt {
 type recorder struct {
 	mu     sync.Mutex
 	counts map[EventKind]int
+	of     map[[2]EventKind]int // refused and failed writes, and what they were
 }
 
 func (r *recorder) Observe(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.counts == nil {
-		r.counts = map[EventKind]int{}
+		r.counts, r.of = map[EventKind]int{}, map[[2]EventKind]int{}
 	}
 	r.counts[e.Kind] += e.Count
+	if e.Of != "" {
+		r.of[[2]EventKind{e.Kind, e.Of}] += e.Count
+	}
+}
+
+// countOf is the number of writes of one kind that were refused or failed.
+func (r *recorder) countOf(kind, of EventKind) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.of[[2]EventKind{kind, of}]
 }
 
 func (r *recorder) count(kind EventKind) int {

@@ -14,7 +14,8 @@ const (
 	EventRetried     EventKind = "retried"      // entries put off
 	EventDead        EventKind = "dead"         // entries that became dead letters
 	EventDropped     EventKind = "dropped"      // failed entries that the policy keeps no letter of
-	EventRefused     EventKind = "refused"      // writes refused because another owner, or a later delivery, has the entry
+	EventRefused     EventKind = "refused"      // writes refused because another owner, or a later delivery, has the entry; Of: what they were
+	EventFailed      EventKind = "failed"       // writes that failed, for Err; Of: what they were
 	EventLost        EventKind = "lost"         // pending entries whose data was removed from the stream
 	EventMoved       EventKind = "moved"        // retry items added to their stream again
 	EventQuarantined EventKind = "quarantined"  // malformed retry items put aside
@@ -41,6 +42,7 @@ type Event struct {
 	Outcome   Outcome
 	Took      time.Duration
 	Err       error
+	Of        EventKind // of EventRefused and EventFailed: EventAcked, EventRetried or EventDead
 }
 
 // Observer receives events. It is called from many goroutines, often, and must not block.

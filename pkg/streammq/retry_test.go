@@ -234,22 +234,50 @@ func TestMalformedEntryBecomesALetterAsItIs(t *testing.T) {
 	})
 }
 
+// unanswered publishes a message with which three owners die.
+func unanswered(r *rig, q *MQ) {
+	r.publish(q, "", "poison")
+	for range 3 {
+		m := r.member(q, "dead")
+		_, err := m.recover(r.t.Context(), 10, "")
+		require.NoError(r.t, err)
+		r.next(m)
+		r.expire()
+	}
+}
+
 func TestEntryThatNobodyAnswersForIsGivenUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, LayoutSingle)
 	q, seen := r.mq(nil), &log{}
 	r.topicOf(q, 1)
-	r.publish(q, "", "poison")
-	for range 3 { // three owners die with it
-		m := r.member(q, "dead")
-		_, err := m.recover(t.Context(), 10, "")
-		require.NoError(t, err)
-		r.next(m)
-		r.expire()
-	}
+	unanswered(r, q)
 	r.subscribe(q, seen.handler(succeed), func(c *SubscriberConfig) { c.MaxUnanswered = 3 })
 	eventually(t, func() bool { return r.number("XLEN", r.source(0).dlq()) == 1 && r.pending(0, "g") == 0 }, "a letter")
 	require.Empty(t, seen.all(), "it is not run")
+}
+
+func TestPolledEntryThatNobodyAnswersForIsGivenUp(t *testing.T) {
+	onBothLayouts(t, func(r *rig) {
+		q := r.mq(nil)
+		_, err := q.CreateTopic(r.t.Context(), Topic{Name: r.topic, Partitions: 1, Status: true})
+		require.NoError(r.t, err)
+		unanswered(r, q)
+		c := r.settling(q, func(c *ConsumerConfig) { c.MaxUnanswered = 3 })
+		r.publish(q, "", "good")
+		good := c.poll(1)
+		require.Equal(r.t, "good", string(good[0].Payload), "the other is not handed out")
+		r.count(1)(c.Ack(r.t.Context(), good...))
+		poison := r.letters(q)["poison"]
+		require.Contains(r.t, poison.Error, errUnanswered.Error())
+		require.Equal(r.t, StateFailed, r.state(q, poison.Headers[HeaderUUID]))
+		require.Zero(r.t, r.pending(0, "g"))
+
+		unanswered(r, q)
+		c.end()
+		mine := r.settling(q, func(c *ConsumerConfig) { c.MaxUnanswered = 0 })
+		require.EqualValues(r.t, 4, mine.poll(1)[0].Deliveries, "who polls decides")
+	})
 }
 
 // A large payload is not lost with its first entry when the message runs again.

@@ -78,10 +78,11 @@ func (w *worker) ackNow(ctx context.Context, h held) error {
 	began := w.mq.cfg.Now()
 	n, err := w.ack(ctx, []held{h})
 	if err != nil {
+		w.event(Event{Kind: EventFailed, Of: EventAcked, Count: 1, Err: err})
 		return err
 	}
 	if n != 1 {
-		w.event(Event{Kind: EventRefused, Count: 1})
+		w.event(Event{Kind: EventRefused, Of: EventAcked, Count: 1})
 		return errRefused
 	}
 	w.event(Event{Kind: EventAcked, Count: 1, Took: w.mq.cfg.Now().Sub(began)})

@@ -198,3 +198,32 @@ func TestSettlingCanBeRepeatedUntilItIsKnown(t *testing.T) {
 	require.Equal(t, 1, settled)
 	require.Zero(t, r.pending(0, "g"))
 }
+
+// A write that is refused or fails is told with what it was to be.
+func TestRefusedAndFailedWritesAreToldApart(t *testing.T) {
+	onBothLayouts(t, func(r *rig) {
+		q, ctx := r.mq(nil), r.t.Context()
+		r.topicOf(q, 1)
+		r.publish(q, "k", "0", "k", "1", "k", "2", "k", "3")
+		c := r.settling(q, func(c *ConsumerConfig) { c.Lease = patience })
+		got := c.poll(4)
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		require.Error(r.t, got[0].Ack(ended))
+		require.Error(r.t, got[1].Nack(ended, time.Hour))
+		require.Error(r.t, got[2].Reject(ended, errBoom))
+		_, err := c.Ack(ended, got[3])
+		require.Error(r.t, err)
+		r.do("INCR", r.source(0).epoch("g"))
+		require.ErrorIs(r.t, got[0].Ack(ctx), ErrNotHeld)
+		require.ErrorIs(r.t, got[1].Nack(ctx, time.Hour), ErrNotHeld)
+		require.ErrorIs(r.t, got[2].Reject(ctx, errBoom), ErrNotHeld)
+		r.count(0)(c.Ack(ctx, got[3]))
+		for _, kind := range []EventKind{EventFailed, EventRefused} {
+			for of, n := range map[EventKind]int{EventAcked: 2, EventRetried: 1, EventDead: 1} {
+				require.Equal(r.t, n, r.seen.countOf(kind, of), "%s %s", of, kind)
+			}
+		}
+		require.Zero(r.t, r.seen.count(EventAcked)+r.seen.count(EventRetried)+r.seen.count(EventDead))
+	})
+}

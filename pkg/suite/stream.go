@@ -34,11 +34,12 @@ func streamConfig(q Queue, c redisq.Config) streamq.Config {
 	return streamq.Config{Config: c, Partitions: q.Partitions}
 }
 
-// observed lets the library count in the process's figures, and make spans.
-func (p *Parts) observed(c streamq.Config) streamq.Config {
-	c.Observer = telemetry.NewQueueMetrics(p.Env.Metrics)
+// observed lets the library count in the process's figures and what it exports, and make spans.
+func (p *Parts) observed(c streamq.Config) (streamq.Config, error) {
+	var err error
+	c.Observer, err = telemetry.NewQueueObserver(p.Env.Metrics)
 	c.Tracing = telemetry.NewQueueTracing(otel.GetTracerProvider())
-	return c
+	return c, err
 }
 
 // redisPublisher makes what adds deliveries.
@@ -46,7 +47,11 @@ func (p *Parts) redisPublisher(q Queue) (streamPublisher, error) {
 	if !q.partitioned() {
 		return redisq.NewPublisher(p.Redis, queueConfig(q), p.Env.Log, time.Now, p.metrics), nil
 	}
-	publisher, err := streamq.NewPublisher(p.Redis, p.observed(streamConfig(q, queueConfig(q))), p.Env.Log, time.Now, p.metrics)
+	cfg, err := p.observed(streamConfig(q, queueConfig(q)))
+	if err != nil {
+		return nil, err
+	}
+	publisher, err := streamq.NewPublisher(p.Redis, cfg, p.Env.Log, time.Now, p.metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +66,11 @@ func (p *Parts) redisMember(w *Worker) (ingestq.Consumer, error) {
 		p.watch(member.Publisher.Collector())
 		return member, nil
 	}
-	member, err := streamq.New(p.Redis, p.observed(streamConfig(q, memberConfig(q, w.Work))), p.Env.Log, time.Now, p.metrics)
+	cfg, err := p.observed(streamConfig(q, memberConfig(q, w.Work)))
+	if err != nil {
+		return nil, err
+	}
+	member, err := streamq.New(p.Redis, cfg, p.Env.Log, time.Now, p.metrics)
 	if err != nil {
 		return nil, err
 	}

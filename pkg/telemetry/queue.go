@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"slices"
 	"strconv"
 	"sync"
 
@@ -44,15 +45,16 @@ func NewQueueMetrics(reg prometheus.Registerer) *QueueMetrics {
 			[]string{labelTopic, labelGroup, labelConsumer}))
 	}
 	member := []string{labelTopic, labelPartition, labelGroup, labelConsumer}
+	result := append(slices.Clone(member), labelResult)
 	return &QueueMetrics{
 		produced: counter("produced", "Messages added by producers, by result.", labelTopic, labelPartition, labelResult),
-		consumed: counter("consumed", "Messages read for a handler.", member...),
-		acked:    counter("acked", "Entries acknowledged.", member...),
-		retried:  counter("retried", "Entries put off after a failure.", member...),
-		dead:     counter("dead", "Entries that became dead letters.", member...),
+		consumed: counter("consumed", "Messages read for a handler: success, or lost when their data was gone.", result...),
+		acked:    counter("acked", "Entries acknowledged, by result: success, refused (another member has them) or failure.", result...),
+		retried:  counter("retried", "Entries put off after a failure, by result.", result...),
+		dead:     counter("dead", "Entries that became dead letters, by result.", result...),
 		events: counter("events", "Everything else that happens: dropped, refused, lost, moved, quarantined, trimmed, zombie, healed, replied, …",
 			labelTopic, labelGroup, "kind"),
-		handle:    histogram("handle", "Time of handlers, by their outcome.", append(member, labelResult)...),
+		handle:    histogram("handle", "Time of handlers, by their outcome.", result...),
 		ackDelay:  histogram("ack_delay", "Time from the first success of a batch to its acknowledgement.", member...),
 		owned:     gauge("partitions_owned", "Partitions that a member owns now."),
 		uncovered: gauge("partitions_uncovered", "Partitions that the caps of all members leave over, as a member saw it last."),
@@ -62,7 +64,7 @@ func NewQueueMetrics(reg prometheus.Registerer) *QueueMetrics {
 
 // seriesKey is where an event happened.
 type seriesKey struct {
-	kind                 streammq.EventKind
+	kind, of             streammq.EventKind
 	topic, group, member string
 	partition            int
 	result               string
@@ -70,8 +72,8 @@ type seriesKey struct {
 
 // series is what one kind of event at one place counts; nil fields are not of that kind.
 type series struct {
-	counter prometheus.Counter
-	time    prometheus.Observer
+	counter, event prometheus.Counter
+	time           prometheus.Observer
 }
 
 // Observe implements streammq.Observer.
@@ -91,7 +93,7 @@ func (q *QueueMetrics) Observe(e streammq.Event) {
 		return
 	default:
 	}
-	key := seriesKey{kind: e.Kind, topic: e.Topic, group: e.Group, member: e.Member, partition: e.Partition, result: resultOf(e)}
+	key := seriesKey{kind: e.Kind, of: e.Of, topic: e.Topic, group: e.Group, member: e.Member, partition: e.Partition, result: resultOf(e)}
 	found, ok := q.series.Load(key)
 	if !ok {
 		found, _ = q.series.LoadOrStore(key, q.open(key))
@@ -99,6 +101,9 @@ func (q *QueueMetrics) Observe(e streammq.Event) {
 	s, _ := found.(*series) // nothing else is in there
 	if s.counter != nil {
 		s.counter.Add(float64(e.Count))
+	}
+	if s.event != nil {
+		s.event.Add(float64(e.Count))
 	}
 	if s.time != nil && e.Count > 0 {
 		s.time.Observe(e.Took.Seconds())
@@ -115,7 +120,9 @@ func resultOf(e streammq.Event) string {
 	switch {
 	case e.Kind == streammq.EventHandled:
 		return string(e.Outcome)
-	case e.Err != nil:
+	case e.Kind == streammq.EventRefused, e.Kind == streammq.EventLost:
+		return string(e.Kind)
+	case e.Err != nil, e.Kind == streammq.EventFailed:
 		return "failure"
 	}
 	return "success"
@@ -124,25 +131,42 @@ func resultOf(e streammq.Event) string {
 // open finds the series of a key.
 func (q *QueueMetrics) open(k seriesKey) *series {
 	partition := partitionLabel(k.partition)
+	of := func(v *prometheus.CounterVec) prometheus.Counter {
+		return v.WithLabelValues(k.topic, partition, k.group, k.member, k.result)
+	}
 	switch k.kind {
 	case streammq.EventProduced:
 		return &series{counter: q.produced.WithLabelValues(k.topic, partition, k.result)}
 	case streammq.EventConsumed:
-		return &series{counter: q.consumed.WithLabelValues(k.topic, partition, k.group, k.member)}
+		return &series{counter: of(q.consumed)}
 	case streammq.EventHandled:
 		return &series{time: q.handle.WithLabelValues(k.topic, partition, k.group, k.member, k.result)}
 	case streammq.EventAcked:
 		return &series{
-			counter: q.acked.WithLabelValues(k.topic, partition, k.group, k.member),
+			counter: of(q.acked),
 			time:    q.ackDelay.WithLabelValues(k.topic, partition, k.group, k.member),
 		}
 	case streammq.EventRetried:
-		return &series{counter: q.retried.WithLabelValues(k.topic, partition, k.group, k.member)}
+		return &series{counter: of(q.retried)}
 	case streammq.EventDead:
-		return &series{counter: q.dead.WithLabelValues(k.topic, partition, k.group, k.member)}
+		return &series{counter: of(q.dead)}
 	default:
-		return &series{counter: q.events.WithLabelValues(k.topic, k.group, string(k.kind))}
+		s := &series{event: q.events.WithLabelValues(k.topic, k.group, string(k.kind))}
+		if v := q.counted(k); v != nil {
+			s.counter = of(v)
+		}
+		return s
 	}
+}
+
+// counted is where an event counts that did not succeed; nil: among the events only.
+func (q *QueueMetrics) counted(k seriesKey) *prometheus.CounterVec {
+	if k.kind == streammq.EventLost {
+		return q.consumed
+	}
+	return map[streammq.EventKind]*prometheus.CounterVec{
+		streammq.EventAcked: q.acked, streammq.EventRetried: q.retried, streammq.EventDead: q.dead,
+	}[k.of]
 }
 
 // partitionLabel is empty for the whole topic.

@@ -19,7 +19,7 @@ type QueueCollector struct {
 	topics []string
 	log    *slog.Logger
 
-	length, pending, inflight, lag, unowned *prometheus.Desc
+	length, pending, inflight, lag, unowned, frontier *prometheus.Desc
 }
 
 var _ prometheus.Collector = (*QueueCollector)(nil)
@@ -35,13 +35,14 @@ func NewQueueCollector(mq *streammq.MQ, log *slog.Logger, topics ...string) *Que
 		pending:  desc("pending", "Entries that a group was given and has not finished.", labelTopic, labelPartition, labelGroup),
 		inflight: desc("inflight", "Of these, the ones in the hands of each live member.", labelTopic, labelPartition, labelGroup, labelConsumer),
 		lag:      desc("lag", "Entries that a group was not given yet; up to 10,000 where the server cannot tell.", labelTopic, labelPartition, labelGroup),
+		frontier: desc("frontier_age_seconds", "Age of the oldest entry that a group has not finished; 0: it has finished all.", labelTopic, labelPartition, labelGroup),
 		unowned:  desc("partitions_unowned", "Partitions that have no owner.", labelTopic, labelGroup),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *QueueCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.length, c.pending, c.inflight, c.lag, c.unowned} {
+	for _, d := range []*prometheus.Desc{c.length, c.pending, c.inflight, c.lag, c.unowned, c.frontier} {
 		out <- d
 	}
 }
@@ -86,9 +87,10 @@ func (c *QueueCollector) topic(ctx context.Context, info streammq.TopicInfo, out
 	if err != nil {
 		return err
 	}
-	gauge := func(d *prometheus.Desc, n int64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	measure := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
+	gauge := func(d *prometheus.Desc, n int64, labels ...string) { measure(d, float64(n), labels...) }
 	for _, p := range stats.Each {
 		gauge(c.length, p.Entries, topic, partitionLabel(p.Partition))
 	}
@@ -105,6 +107,7 @@ func (c *QueueCollector) topic(ctx context.Context, info streammq.TopicInfo, out
 		for _, p := range parts {
 			gauge(c.pending, p.Pending, topic, partitionLabel(p.Partition), g.Name)
 			gauge(c.lag, p.Lag, topic, partitionLabel(p.Partition), g.Name)
+			measure(c.frontier, p.FrontierAge.Seconds(), topic, partitionLabel(p.Partition), g.Name)
 			if p.Owner == "" {
 				unowned++
 			}

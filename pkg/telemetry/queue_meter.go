@@ -79,6 +79,20 @@ func (q *QueueMeter) Observe(e streammq.Event) {
 		}
 	default:
 		q.events.Add(ctx, n, where, metric.WithAttributes(attribute.String("streammq.event", string(e.Kind))))
+		q.missed(ctx, e)
+	}
+}
+
+// missed counts what was refused, failed or lost among what it was to be, by error.type.
+func (q *QueueMeter) missed(ctx context.Context, e streammq.Event) {
+	counter, ok := map[streammq.EventKind]metric.Int64Counter{
+		streammq.EventAcked: q.acked, streammq.EventRetried: q.retried, streammq.EventDead: q.dead,
+	}[e.Of]
+	if e.Kind == streammq.EventLost {
+		counter, ok = q.consumed, true
+	}
+	if ok {
+		counter.Add(ctx, int64(e.Count), metric.WithAttributes(append(placeOf(e), attribute.String("error.type", resultOf(e)))...))
 	}
 }
 

@@ -3,10 +3,16 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -61,11 +67,13 @@ func TestQueueMeterFollowsTheConventions(t *testing.T) {
 	}
 	handled := of(member, streammq.EventHandled)
 	handled.Count, handled.Outcome, handled.Took = 1, streammq.OutcomeRetry, 1500*time.Millisecond
+	refused := of(member, streammq.EventRefused)
+	refused.Of = streammq.EventAcked
 	for _, e := range []streammq.Event{
 		{Kind: streammq.EventProduced, Topic: "orders", Partition: 3, Count: 4},
 		{Kind: streammq.EventProduced, Topic: "orders", Partition: 3, Count: 1, Err: errors.New("x")},
 		of(member, streammq.EventConsumed), of(member, streammq.EventConsumed), handled, of(member, streammq.EventAcked),
-		of(member, streammq.EventRetried), of(member, streammq.EventDead), of(member, streammq.EventRefused),
+		of(member, streammq.EventRetried), of(member, streammq.EventDead), refused, of(member, streammq.EventLost),
 		of(whole, streammq.EventOwned), of(whole, streammq.EventUnowned), of(whole, streammq.EventPinConflict),
 	} {
 		q.Observe(e)
@@ -87,15 +95,17 @@ func TestQueueMeterFollowsTheConventions(t *testing.T) {
 	got := measured(t, reader)
 	for name, want := range map[string]map[attribute.Set]float64{
 		"messaging.client.sent.messages":     {set(topic, at): 4, set(topic, at, word("error.type", "failure")): 1},
-		"messaging.client.consumed.messages": {set(topic, at, group): 4},
+		"messaging.client.consumed.messages": {set(topic, at, group): 4, set(topic, at, group, word("error.type", "lost")): 2},
 		"messaging.process.duration":         {set(topic, at, group, word("error.type", "retry")): 1.5},
-		"streammq.acked":                     {set(topic, at, group): 2},
+		"streammq.acked":                     {set(topic, at, group): 2, set(topic, at, group, word("error.type", "refused")): 2},
 		"streammq.retried":                   {set(topic, at, group): 2},
 		"streammq.dead":                      {set(topic, at, group): 2},
-		"streammq.events":                    {set(topic, at, group, word("streammq.event", "refused")): 2},
-		"streammq.partitions.owned":          {set(topic, group): 2},
-		"streammq.partitions.uncovered":      {set(topic, group): 2},
-		"streammq.pin.conflicts":             {set(topic, group): 2},
+		"streammq.events": {
+			set(topic, at, group, word("streammq.event", "refused")): 2, set(topic, at, group, word("streammq.event", "lost")): 2,
+		},
+		"streammq.partitions.owned":     {set(topic, group): 2},
+		"streammq.partitions.uncovered": {set(topic, group): 2},
+		"streammq.pin.conflicts":        {set(topic, group): 2},
 	} {
 		require.Equal(t, want, got[name], name)
 	}
@@ -104,4 +114,34 @@ func TestQueueMeterFollowsTheConventions(t *testing.T) {
 	for _, name := range []string{"streammq.partitions.owned", "streammq.partitions.uncovered", "streammq.pin.conflicts"} {
 		require.Equal(t, map[attribute.Set]float64{set(topic, group): 0}, got[name], name)
 	}
+}
+
+// What streammq counts goes out over OTLP as well, and not only to the Prometheus page. Not parallel: the provider is the process's.
+func TestQueueFiguresAreExported(t *testing.T) {
+	got := make(chan string, 10)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- r.URL.Path + " " + string(body)
+		w.Header().Set("Content-Type", "application/x-protobuf")
+	}))
+	defer srv.Close()
+	before := otel.GetMeterProvider()
+	t.Cleanup(func() { otel.SetMeterProvider(before) })
+	reg := prometheus.NewRegistry()
+	silent, err := NewQueueObserver(reg)
+	require.NoError(t, err)
+	require.IsType(t, &QueueMetrics{}, silent, "nothing to pay for")
+	t.Setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", srv.URL+"/v1/metrics")
+	shutdown, err := Setup(t.Context(), SetupOptions{Service: "stream-worker", Version: "v9", Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	both, err := NewQueueObserver(reg)
+	require.NoError(t, err)
+	both.Observe(streammq.Event{Kind: streammq.EventAcked, Topic: "orders", Partition: 3, Group: "g", Member: "m1", Count: 2})
+	require.NoError(t, shutdown(context.WithoutCancel(t.Context())))
+	sent := <-got
+	for _, want := range []string{"/v1/metrics", "streammq.acked", "orders", "m1", "stream-worker"} {
+		require.Contains(t, sent, want)
+	}
+	sum, _ := valueOf(t, reg, "streammq_acked_total", map[string]string{"topic": "orders"})
+	require.InDelta(t, 2, sum, 0)
 }

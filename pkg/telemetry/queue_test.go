@@ -62,7 +62,11 @@ func (r *queueRig) run(t *testing.T, h streammq.Handler) (stop func()) {
 
 // value sums the series of one name whose labels are among those given.
 func (r *queueRig) value(t *testing.T, name string, labels map[string]string) (sum float64, n int) {
-	families, err := r.reg.Gather()
+	return valueOf(t, r.reg, name, labels)
+}
+
+func valueOf(t *testing.T, reg *prometheus.Registry, name string, labels map[string]string) (sum float64, n int) {
+	families, err := reg.Gather()
 	require.NoError(t, err)
 	for _, f := range families {
 		if f.GetName() != name {
@@ -116,10 +120,13 @@ func TestQueueFiguresAndTheirRemovalWhenAMemberLeaves(t *testing.T) {
 	want("streammq_inflight", of, 1)
 	want("streammq_pending", of, 1)
 	want("streammq_length", of, 4)
+	age, _ := r.value(t, "streammq_frontier_age_seconds", of)
+	require.Positive(t, age)
 	want("streammq_partitions_unowned", of, 0)
 	close(release)
 	want("streammq_acked_total", of, 3)
 	want("streammq_pending", of, 0)
+	want("streammq_frontier_age_seconds", of, 0)
 	handled, _ := r.value(t, "streammq_handle_seconds", map[string]string{"result": "success"})
 	require.InDelta(t, 3, handled, 0)
 	delays, _ := r.value(t, "streammq_ack_delay_seconds", of)
@@ -156,6 +163,19 @@ func TestQueueEventsOfAllKindsAreCounted(t *testing.T) {
 	m, again := NewQueueMetrics(reg), NewQueueMetrics(reg)
 	for _, o := range []streammq.Observer{m, again} {
 		o.Observe(streammq.Event{Kind: streammq.EventProduced, Topic: "t", Partition: 3, Count: 1, Err: errors.New("x")})
+		member := streammq.Event{Topic: "t", Partition: 3, Group: "g", Member: "m1", Count: 1}
+		for _, kind := range []streammq.EventKind{streammq.EventAcked, streammq.EventRetried, streammq.EventDead} {
+			member.Kind, member.Of = kind, ""
+			o.Observe(member)
+			for _, member.Kind = range []streammq.EventKind{streammq.EventRefused, streammq.EventFailed} {
+				member.Of = kind
+				o.Observe(member)
+			}
+		}
+		member.Of = ""
+		for _, member.Kind = range []streammq.EventKind{streammq.EventConsumed, streammq.EventLost} {
+			o.Observe(member)
+		}
 		o.Observe(streammq.Event{Kind: streammq.EventTrimmed, Topic: "t", Partition: 3, Count: 5})
 		o.Observe(streammq.Event{Kind: streammq.EventUnowned, Topic: "t", Partition: -1, Group: "g", Member: "m1", Count: 7})
 		o.Observe(streammq.Event{Kind: streammq.EventPinConflict, Topic: "t", Partition: -1, Group: "g", Member: "m1", Count: 2})
@@ -164,6 +184,9 @@ func TestQueueEventsOfAllKindsAreCounted(t *testing.T) {
 # HELP streammq_events_total Everything else that happens: dropped, refused, lost, moved, quarantined, trimmed, zombie, healed, replied, …
 # TYPE streammq_events_total counter
 streammq_events_total{group="",kind="trimmed",topic="t"} 10
+streammq_events_total{group="g",kind="failed",topic="t"} 6
+streammq_events_total{group="g",kind="lost",topic="t"} 2
+streammq_events_total{group="g",kind="refused",topic="t"} 6
 # HELP streammq_partitions_uncovered Partitions that the caps of all members leave over, as a member saw it last.
 # TYPE streammq_partitions_uncovered gauge
 streammq_partitions_uncovered{consumer_id="m1",group="g",topic="t"} 7
@@ -174,8 +197,21 @@ streammq_pin_conflicts{consumer_id="m1",group="g",topic="t"} 2
 # TYPE streammq_produced_total counter
 streammq_produced_total{partition_id="3",result="failure",topic="t"} 2
 `), "streammq_events_total", "streammq_produced_total", "streammq_partitions_uncovered", "streammq_pin_conflicts"))
+	for name, results := range map[string][]string{
+		"produced": {"failure"}, "consumed": {"success", "lost"}, "acked": {"success", "refused", "failure"},
+		"retried": {"success", "refused", "failure"}, "dead": {"success", "refused", "failure"},
+	} {
+		for _, result := range results {
+			sum, n := valueOf(t, reg, "streammq_"+name+"_total", map[string]string{"partition_id": "3", "result": result})
+			require.Equal(t, 1, n, "%s %s", name, result)
+			require.InDelta(t, 2, sum, 0, "%s %s", name, result)
+		}
+	}
 	m.Observe(streammq.Event{Kind: streammq.EventLeft, Topic: "t", Partition: -1, Group: "g", Member: "m1", Count: 1})
-	for _, name := range []string{"streammq_partitions_uncovered", "streammq_pin_conflicts"} {
+	for _, name := range []string{
+		"streammq_partitions_uncovered", "streammq_pin_conflicts", "streammq_consumed_total", "streammq_acked_total", "streammq_retried_total",
+		"streammq_dead_total",
+	} {
 		n, err := testutil.GatherAndCount(reg, name)
 		require.NoError(t, err)
 		require.Zero(t, n, "%s still has a series of the member that left", name)

@@ -148,6 +148,7 @@ func TestSetupExports(t *testing.T) {
 	}))
 	defer srv.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", srv.URL)
+	t.Setenv("OTEL_METRICS_EXPORTER", "none")
 	t.Setenv("OTEL_SERVICE_NAME", "")
 	shutdown, err := Setup(t.Context(), SetupOptions{Service: "stream-worker", Version: "v9", Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
@@ -164,13 +165,17 @@ func TestSetupExports(t *testing.T) {
 }
 
 func TestSetupCanBeSwitchedOff(t *testing.T) {
-	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:1")
-	require.True(t, exportWanted())
-	t.Setenv("OTEL_TRACES_EXPORTER", "none")
-	require.False(t, exportWanted())
-	t.Setenv("OTEL_TRACES_EXPORTER", "")
+	for _, signal := range []string{"TRACES", "METRICS"} {
+		require.False(t, exportWanted(signal))
+		t.Setenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT", "http://127.0.0.1:1")
+		require.True(t, exportWanted(signal))
+		t.Setenv("OTEL_"+signal+"_EXPORTER", "none")
+		require.False(t, exportWanted(signal))
+		t.Setenv("OTEL_"+signal+"_EXPORTER", "")
+	}
 	t.Setenv("OTEL_SDK_DISABLED", "true")
-	require.False(t, exportWanted())
+	require.False(t, exportWanted("TRACES"))
+	require.False(t, MetricsExported())
 }
 
 func TestRegistry(t *testing.T) {

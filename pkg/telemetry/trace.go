@@ -36,7 +36,8 @@ type SetupOptions struct {
 	Log     *slog.Logger // hears of export errors, rarely
 }
 
-// Setup installs the global tracer provider and W3C propagation.
+// Setup installs the global tracer provider and W3C propagation, and where metrics are exported (MetricsExported) the global
+// meter provider.
 // Spans are exported over OTLP/HTTP only when OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set
 // (the other OTEL_* variables then apply too); without it trace ids are made and passed on all the same,
 // so that log lines of one upload can be found by its id.
@@ -48,21 +49,26 @@ func Setup(ctx context.Context, o SetupOptions) (shutdown func(context.Context) 
 		repeated.Log(context.Background(), slog.LevelWarn, "otel", "telemetry: export", slog.Any("error", err))
 	}))
 	opts := []sdktrace.TracerProviderOption{sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample()))}
-	if exportWanted() {
+	if exportWanted("TRACES") {
 		if opts, err = exportOptions(ctx, o); err != nil {
 			return nil, fmt.Errorf("set up traces: %w", err)
 		}
 	}
+	endMetrics, err := setupMetrics(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("set up metrics: %w", err)
+	}
 	provider := sdktrace.NewTracerProvider(opts...)
 	otel.SetTracerProvider(provider)
-	return provider.Shutdown, nil
+	return func(ctx context.Context) error { return errors.Join(endMetrics(ctx), provider.Shutdown(ctx)) }, nil
 }
 
-func exportWanted() bool {
-	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
+// exportWanted tells whether the environment names where a signal goes: TRACES or METRICS.
+func exportWanted(signal string) bool {
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_"+signal+"_EXPORTER") == "none" {
 		return false
 	}
-	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
+	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
 }
 
 func exportOptions(ctx context.Context, o SetupOptions) ([]sdktrace.TracerProviderOption, error) {
@@ -70,6 +76,16 @@ func exportOptions(ctx context.Context, o SetupOptions) ([]sdktrace.TracerProvid
 	if err != nil {
 		return nil, err
 	}
+	res, err := whoReports(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	// The sampler is the SDK's default: OTEL_TRACES_SAMPLER, else everything whose parent is not unsampled.
+	return []sdktrace.TracerProviderOption{sdktrace.WithBatcher(exporter), sdktrace.WithResource(res)}, nil
+}
+
+// whoReports is the resource of all signals.
+func whoReports(ctx context.Context, o SetupOptions) (*resource.Resource, error) {
 	// What OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say comes last and wins.
 	res, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(), resource.WithProcessPID(),
 		resource.WithAttributes(
@@ -79,8 +95,7 @@ func exportOptions(ctx context.Context, o SetupOptions) ([]sdktrace.TracerProvid
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
 		return nil, err
 	}
-	// The sampler is the SDK's default: OTEL_TRACES_SAMPLER, else everything whose parent is not unsampled.
-	return []sdktrace.TracerProviderOption{sdktrace.WithBatcher(exporter), sdktrace.WithResource(res)}, nil
+	return res, nil
 }
 
 // Inject writes the context's traceparent (and tracestate) into carrier, which must not be nil.

@@ -81,6 +81,7 @@ func (c Config) consumer(member string) streammq.ConsumerConfig {
 	s := streammq.NewDefaultConsumerConfig(Topic, c.Group)
 	s.Member, s.Lease, s.Renew, s.Rebalance, s.RestAfter = member, lease, renew, rebalance, restAfter
 	s.Retention, s.Janitor = streammq.Retention{}, streammq.JanitorConfig{}
+	s.MaxUnanswered = 0                 // the row counts attempts and crashes, and decides what becomes a dead letter
 	s.RetryMode = streammq.RetryInPlace // nothing waits apart, so nothing has to be moved
 	return s
 }

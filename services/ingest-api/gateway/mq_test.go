@@ -143,11 +143,18 @@ func TestTopicsOfOperators(t *testing.T) {
 	stats := decode[topicStatsView](t, q.get(operator, q.at("")))
 	require.EqualValues(t, 9, stats.Entries)
 	require.Len(t, stats.Each, 2)
+	for _, p := range stats.Each {
+		require.NotNil(t, p.FirstID)
+		require.Less(t, *p.FirstID, *p.LastID)
+	}
 	groups := decode[list[groupView]](t, q.get(operator, q.at("/groups"))).Items
 	require.Equal(t, []groupView{{Name: group, Partitions: 2, Lag: 3, LagExact: true}}, groups)
 	one := decode[groupStatsView](t, q.get(operator, q.at("/groups/"+group)))
 	require.EqualValues(t, 3, one.Lag)
 	require.Len(t, one.Partitions, 2)
+	for _, p := range one.Partitions {
+		require.Equal(t, p.Lag > 0, p.Frontier != nil, "the oldest that is not finished")
+	}
 	owners := decode[ownersView](t, q.get(operator, q.at("/groups/"+group+"/owners")))
 	require.Equal(t, 2, owners.Unowned, "the member has left")
 	require.Empty(t, decode[list[pendingView]](t, q.get(operator, q.at("/groups/"+group+"/pending"))).Items)

@@ -37,6 +37,7 @@ type partitionCount struct {
 	Partition int     `json:"partition"`
 	Entries   int64   `json:"entries"`
 	Beside    int64   `json:"payloadsBeside"`
+	FirstID   *string `json:"firstId"`
 	LastID    *string `json:"lastId"`
 }
 
@@ -49,7 +50,7 @@ func viewTopicStats(info streammq.TopicInfo, stream bool, s streammq.Stats) topi
 		v.Kind = kindStream
 	}
 	for i, p := range s.Each {
-		v.Each[i] = partitionCount{Partition: p.Partition, Entries: p.Entries, Beside: p.Beside, LastID: optional(p.LastID)}
+		v.Each[i] = partitionCount{Partition: p.Partition, Entries: p.Entries, Beside: p.Beside, FirstID: optional(p.FirstID), LastID: optional(p.LastID)}
 	}
 	return v
 }
@@ -86,6 +87,8 @@ type groupPartView struct {
 	PutOff        int64   `json:"putOff"`
 	Consumers     int64   `json:"consumers"`
 	LastDelivered string  `json:"lastDelivered"`
+	Frontier      *string `json:"frontier"` // the oldest entry that it has not finished
+	FrontierAgeMs int64   `json:"frontierAgeMs"`
 }
 
 func viewGroupStats(name string, parts []streammq.PartitionStats) groupStatsView {
@@ -95,6 +98,7 @@ func viewGroupStats(name string, parts []streammq.PartitionStats) groupStatsView
 		v.Partitions[i] = groupPartView{
 			Partition: p.Partition, Owner: optional(p.Owner), Epoch: optional(p.Epoch), Length: p.Length, Lag: p.Lag, LagExact: p.LagExact,
 			Pending: p.Pending, PutOff: p.Due, Consumers: p.Consumers, LastDelivered: p.LastDelivered,
+			Frontier: optional(p.Frontier), FrontierAgeMs: p.FrontierAge.Milliseconds(),
 		}
 	}
 	return v

@@ -147,6 +147,7 @@ type mqPartition struct {
 	Partition int     `json:"partition"`
 	Entries   int64   `json:"entries"`
 	Beside    int64   `json:"payloadsBeside"`
+	FirstID   *string `json:"firstId"`
 	LastID    *string `json:"lastId"`
 }
 
@@ -173,8 +174,8 @@ func mqPartitions(ctx context.Context, std IO, args []string) error {
 	if f.output != "table" {
 		return emitOne(f.common, stats, nil)
 	}
-	err = emit(f.common, stats.Each, "PARTITION\tENTRIES\tLAST\tPAYLOADS BESIDE", func(p mqPartition) string {
-		return fmt.Sprintf("%d\t%d\t%s\t%d", p.Partition, p.Entries, word(p.LastID), p.Beside)
+	err = emit(f.common, stats.Each, "PARTITION\tENTRIES\tFIRST\tLAST\tPAYLOADS BESIDE", func(p mqPartition) string {
+		return fmt.Sprintf("%d\t%d\t%s\t%s\t%d", p.Partition, p.Entries, word(p.FirstID), word(p.LastID), p.Beside)
 	})
 	if err == nil {
 		_, err = fmt.Fprintf(std.Out, "%d entries, %d retries wait, %d malformed retries, %d dead letters\n", stats.Entries, stats.Retries, stats.Bad, stats.Letters)
@@ -218,6 +219,8 @@ type mqGroupPart struct {
 	PutOff        int64   `json:"putOff"`
 	Consumers     int64   `json:"consumers"`
 	LastDelivered string  `json:"lastDelivered"`
+	Frontier      *string `json:"frontier"`
+	FrontierAgeMs int64   `json:"frontierAgeMs"`
 }
 
 // mqLag shows a group partition by partition; "~" marks a lag that the server cannot tell.
@@ -240,13 +243,22 @@ func mqLag(ctx context.Context, std IO, args []string) error {
 	if f.output != "table" {
 		return emitOne(f.common, g, nil)
 	}
-	err = emit(f.common, g.Partitions, "PARTITION\tLAG\tPENDING\tPUT OFF\tLENGTH\tLAST GIVEN\tOWNER", func(p mqGroupPart) string {
-		return fmt.Sprintf("%d\t%s\t%d\t%d\t%d\t%s\t%s", p.Partition, about(p.Lag, p.LagExact), p.Pending, p.PutOff, p.Length, clean(p.LastDelivered), word(p.Owner))
+	err = emit(f.common, g.Partitions, "PARTITION\tLAG\tPENDING\tPUT OFF\tLENGTH\tLAST GIVEN\tOLDEST NOT FINISHED\tOWNER", func(p mqGroupPart) string {
+		return fmt.Sprintf("%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s", p.Partition, about(p.Lag, p.LagExact), p.Pending, p.PutOff, p.Length,
+			clean(p.LastDelivered), frontier(p), word(p.Owner))
 	})
 	if err == nil {
 		_, err = fmt.Fprintf(std.Out, "lag %s entries, %d pending\n", about(g.Lag, g.LagExact), g.Pending)
 	}
 	return err
+}
+
+// frontier is how old the oldest entry is that a group has not finished.
+func frontier(p mqGroupPart) string {
+	if p.Frontier == nil {
+		return "-"
+	}
+	return millis(p.FrontierAgeMs)
 }
 
 type mqOwned struct {

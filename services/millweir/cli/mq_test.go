@@ -36,9 +36,9 @@ func TestMQLooks(t *testing.T) {
 	const g = "GET /internal/mq/topics/orders/groups/g"
 	asked := b.answers(t, map[string]string{
 		"GET /internal/mq/topics":               `{"items":[{"name":"orders","partitions":2,"layout":"single","status":true,"createdAt":null,"deleting":false},{"name":"old","deleting":true}]}`,
-		"GET /internal/mq/topics/orders":        `{"name":"orders","partitions":2,"entries":9,"letters":4,"each":[{"partition":0,"entries":9,"lastId":"5-0"},{"partition":1,"entries":0,"lastId":null}]}`,
+		"GET /internal/mq/topics/orders":        `{"name":"orders","partitions":2,"entries":9,"letters":4,"each":[{"partition":0,"entries":9,"firstId":"2-0","lastId":"5-0"},{"partition":1,"entries":0,"firstId":null,"lastId":null}]}`,
 		"GET /internal/mq/topics/orders/groups": `{"items":[{"name":"g","partitions":2,"members":1,"lag":10000,"lagExact":false,"pending":3}]}`,
-		g:                                       `{"name":"g","lag":12,"lagExact":true,"pending":1,"partitions":[{"partition":0,"owner":"m1-x","lag":12,"lagExact":true,"lastDelivered":"7-0"}]}`,
+		g:                                       `{"name":"g","lag":12,"lagExact":true,"pending":1,"partitions":[{"partition":0,"owner":"m1-x","lag":12,"lagExact":true,"lastDelivered":"7-0","frontier":"6-0","frontierAgeMs":90000}]}`,
 		g + "/owners":                           `{"unowned":1,"uncovered":0,"partitions":[{"partition":0,"owner":"m1-x","live":true,"leaseLeftMs":1500},{"partition":1,"owner":null}],"members":[{"name":"m1-x","live":true,"owned":1,"target":2}]}`,
 		g + "/pending":                          `{"items":[{"partition":1,"id":"3-1","consumer":"m1","idleMs":60000,"deliveries":4}],"nextCursor":null}`,
 		g + "/inflight":                         `{"items":[{"partition":1,"consumer":"m1\u001b[31m","live":false,"pending":4,"idleMs":9}]}`,
@@ -50,9 +50,9 @@ func TestMQLooks(t *testing.T) {
 		want []string
 	}{
 		{[]string{"topics"}, []string{"orders", "being deleted"}},
-		{[]string{"partitions", "orders"}, []string{"5-0", "9 entries", "4 dead letters"}},
+		{[]string{"partitions", "orders"}, []string{"2-0", "5-0", "9 entries", "4 dead letters"}},
 		{[]string{"groups", "orders"}, []string{"~10000"}},
-		{[]string{"lag", "orders", "g"}, []string{"m1-x", "lag 12 entries, 1 pending"}},
+		{[]string{"lag", "orders", "g"}, []string{"m1-x", "1m30s", "lag 12 entries, 1 pending"}},
 		{[]string{"owners", "orders", "g"}, []string{"1.5s", "1 partitions without an owner"}},
 		{[]string{"pending", "orders", "g", "--order", "deliveries", "--min-idle", "5s"}, []string{"3-1", "1m0s"}},
 		{[]string{"inflight", "orders", "g"}, []string{`m1\x1b[31m`}},
