@@ -84,10 +84,22 @@ func TestMySQLStatementsCanRunTwice(t *testing.T) {
 			switch {
 			case verb == "CREATE" && strings.HasPrefix(first, "CREATE TABLE IF NOT EXISTS "):
 			case verb == "DROP" && strings.HasPrefix(first, "DROP TABLE IF EXISTS "):
+			case verb == "ALTER" && onlyModifies(s): // a column that is so already stays as it is
 			case verb == "SET" || verb == "PREPARE" || verb == "EXECUTE" || verb == "DEALLOCATE": // looks first
 			default:
 				t.Errorf("%03d_%s: %q fails when it is run again after a crash", m.Version, m.Name, first)
 			}
 		}
 	}
+}
+
+// onlyModifies reports whether an ALTER TABLE only says what columns are to be.
+func onlyModifies(statement string) bool {
+	for i, line := range strings.Split(statement, "\n") {
+		line = strings.TrimSpace(line)
+		if i == 0 && !strings.Contains(line, " DEFAULT CHARACTER SET ") || i > 0 && !strings.HasPrefix(line, "MODIFY ") {
+			return false
+		}
+	}
+	return true
 }

@@ -61,7 +61,7 @@ var rooms = []room{
 	{"pkg/ingest", []string{"proto", "pkg/batcher", "pkg/taskstate", "pkg/ingestq", "pkg/outbox", "pkg/taskrun", "pkg/sqlfile", "pkg/telemetry", "pkg/taskstate/mutant", "pkg/crash"}},
 	{"pkg/dlq", []string{"pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/crash"}},
 	// the checker of a whole installation
-	{"pkg/fsck", []string{"proto", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingestq", "pkg/sqlfile", "pkg/telemetry"}},
+	{"pkg/fsck", []string{"proto", "pkg/auth", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingestq", "pkg/sqlfile", "pkg/telemetry"}},
 	{"pkg/ingest/ingesttest", []string{"pkg/ingest", "pkg/taskstate", "pkg/taskrun"}},
 	{"pkg/ingest/internal/rest", []string{"pkg/telemetry", "pkg/outbound"}},
 	{"pkg/ingest/extract/...", []string{"pkg/ingest", "pkg/ingest/extract/..."}},

@@ -18,10 +18,8 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-const (
-	maxUserID = 190 // characters, as the columns have it
-	maxName   = 190
-)
+// maxName is the most characters of a key's name, as the column has it.
+const maxName = 190
 
 // ErrInvalidInput is for a key that cannot be made as asked; the text says what is wrong.
 var ErrInvalidInput = errors.New("invalid API key request")
@@ -35,7 +33,7 @@ type DB interface {
 
 // NewKey is a wish for a key.
 type NewKey struct {
-	UserID string // whose documents and tasks it reaches; 1–190 characters
+	UserID string // whose documents and tasks it reaches; see CheckUserID
 	Name   string // for people; may be empty
 	Role   taskstate.Role
 	Scopes Scopes        // the zero set stands for all
@@ -45,11 +43,12 @@ type NewKey struct {
 
 // validate answers what is wrong with the wish, wrapping ErrInvalidInput.
 func (n NewKey) validate() error {
+	if err := CheckUserID(n.UserID); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalidInput, err)
+	}
 	switch {
-	case strings.ContainsFunc(n.UserID+n.Name, unicode.IsControl):
-		return fmt.Errorf("%w: user id and name must not have control characters", ErrInvalidInput)
-	case n.UserID == "" || !utf8.ValidString(n.UserID) || utf8.RuneCountInString(n.UserID) > maxUserID:
-		return fmt.Errorf("%w: user id has to be text of 1 to %d characters", ErrInvalidInput, maxUserID)
+	case strings.ContainsFunc(n.Name, unicode.IsControl):
+		return fmt.Errorf("%w: name must not have control characters", ErrInvalidInput)
 	case !utf8.ValidString(n.Name) || utf8.RuneCountInString(n.Name) > maxName:
 		return fmt.Errorf("%w: name has to be text of at most %d characters", ErrInvalidInput, maxName)
 	case n.Role != taskstate.RoleUser && n.Role != taskstate.RoleOperator:

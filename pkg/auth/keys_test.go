@@ -307,3 +307,20 @@ func TestFamiliarKeys(t *testing.T) {
 	require.ErrorIs(t, err, auth.ErrInvalidKey)
 	require.False(t, b.Familiar(secret))
 }
+
+// A key of a user id that no release would take today opens nothing, and the log says which key it is.
+func TestKeyOfAnInvalidUserID(t *testing.T) {
+	t.Parallel()
+	everyDialect(t, func(t *testing.T, b bundle) {
+		for _, id := range []string{"ada ", "mu\u0308ller", "ada\u202e"} {
+			secret, key, err := b.Create(t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser})
+			require.NoError(t, err)
+			require.NoError(t, b.db.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+				_, err := tx.ExecContext(ctx, "UPDATE api_key SET user_id = ? WHERE id = ?", id, key.ID)
+				return err
+			}))
+			_, err = b.Authenticate(t.Context(), secret)
+			require.ErrorIs(t, err, auth.ErrInvalidKey, "%+q", id)
+		}
+	})
+}

@@ -129,6 +129,7 @@ func (c *checker) steps() []step {
 	out := []step{
 		{"read the clock", c.readClock},
 		{"look at the queue", c.readQueue},
+		{"check user ids", c.judgeUsers},
 	}
 	if c.o.History {
 		out = append(out, step{"read the client log", c.readClient}, step{"read effects", c.readEffects},

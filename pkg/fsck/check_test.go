@@ -132,6 +132,12 @@ var breaches = map[string]breach{
 	"owner: another user": {"I30", func(w *world) {
 		w.sql(`UPDATE ingest_task_transition SET actor = 'user:mallory' WHERE task_id = ? AND reason = 'ACCEPTED'`, w.good)
 	}, "is by user:mallory"},
+	"owner: an id with a space": {"I30", func(w *world) {
+		w.sql(`UPDATE stored_file SET user_id = 'u '`)
+	}, "begins or ends with white space"},
+	"owner: two ids that look alike": {"I30", func(w *world) {
+		w.sql(`UPDATE stored_file SET user_id = ?`, "u\u200b")
+	}, "can be taken for one another"},
 	"owner: foreign hit":   {"I30", func(w *world) { w.hit(func(r *fsck.ClientRecord) { r.User = "mallory" }) }, "a search of mallory found it"},
 	"stats: off by one":    {"I34", func(w *world) { w.stats[taskstate.StatusDead]++ }, "the gateway counts 2"},
 	"watcher: skipped one": {"I35", func(w *world) { w.drop(1) }, "between them are missing"},

@@ -29,7 +29,7 @@ var rules = []rule{
 	{"I27", "the same bytes with the same settings give the same segments", "", true},
 	{"I28", "a finished batch is paid once; a crash, a lost answer or a run that ended in the middle pays again only what was in flight", "", false},
 	{"I29", "a deleted document is gone: not in a hit after the answer, and without task, segment, file after one sweep", "", true},
-	{"I30", "only the owner or an operator changes a task, a search finds only the caller's documents, and a document is of the user of its base, tasks and files", "", true},
+	{"I30", "only the owner or an operator changes a task, a search finds only the caller's documents, a document is of the user of its base, tasks and files, and no user id can be taken for another", "", true},
 	{"I31", "leases of partitions are exclusive", "comes with the partitioned queue", false},
 	{"I32", "handling follows the order of a partition", "comes with the partitioned queue", false},
 	{"I33", "a published status never goes back from completed", "comes with the partitioned queue", false},

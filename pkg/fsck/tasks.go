@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
 )
@@ -199,6 +200,9 @@ func (c *checker) judgeWaiting(t taskstate.Task, byEvent road) {
 
 // judgeLife judges a task by its whole log.
 func (c *checker) judgeLife(t taskstate.Task, l *life) {
+	if err := auth.CheckUserID(t.UserID); err != nil {
+		c.bad("I30", t.ID, "it is of the user %q: %v", t.UserID, err)
+	}
 	for _, tr := range l.log {
 		kind, name, _ := strings.Cut(tr.Actor, ":")
 		if kind == string(taskstate.ActorUser) || kind == string(taskstate.ActorOperator) {

@@ -20,3 +20,6 @@ func (s *Store) TxPool() *sql.DB { return s.backend.Tx }
 func (s *Store) ListQuery(scope taskstate.Scope, q taskstate.Query) (string, []any, error) {
 	return s.listQuery(scope, q)
 }
+
+// WithCollation is withCollation.
+func WithCollation(text string, known []string) (string, error) { return withCollation(text, known) }

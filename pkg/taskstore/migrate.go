@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,9 @@ var (
 	ErrSchemaBehind = errors.New("the schema is behind: run `millweir migrate up`")
 	// ErrSchemaAhead: the database has a migration that this program does not know.
 	ErrSchemaAhead = errors.New("the schema is ahead of this program")
+	// ErrNoCollation: the server can only compare text with padding.
+	ErrNoCollation = errors.New("the server has neither utf8mb4_nopad_bin nor utf8mb4_0900_bin, and without one of them a user id " +
+		"with a space at its end is another user's: use MariaDB 10.6 or later, or MySQL 8.0.17 or later")
 	// errMigrateBusy: another runner holds the lock.
 	errMigrateBusy = errors.New("another migration is running")
 )
@@ -247,6 +251,10 @@ func (m *migrator) applied(ctx context.Context) ([]appliedMigration, error) {
 
 // step runs the statements of one migration and notes it, on Postgres in one transaction.
 func (m *migrator) step(ctx context.Context, text, note string, args ...any) error {
+	text, err := m.collate(ctx, text)
+	if err != nil {
+		return err
+	}
 	run := func() error {
 		for _, statement := range migrations.Statements(text) {
 			if _, err := m.conn.ExecContext(ctx, statement); err != nil {
@@ -265,8 +273,48 @@ func (m *migrator) step(ctx context.Context, text, note string, args ...any) err
 	if _, err := m.conn.ExecContext(ctx, "BEGIN"); err != nil {
 		return err
 	}
-	err := run()
+	err = run()
 	return errors.Join(err, m.end(ctx, err))
+}
+
+// noPad stands in a migration of MySQL for the binary collation that does not pad, whose name is the server's.
+const noPad = "@nopad"
+
+// exact are the binary collations that do not pad: MariaDB's own, and that of MySQL 8, which later MariaDBs know as an alias.
+var exact = [...]string{"utf8mb4_nopad_bin", "utf8mb4_0900_bin"}
+
+// collate puts the server's collation into a migration's text that asks for it.
+func (m *migrator) collate(ctx context.Context, text string) (string, error) {
+	if m.dialect != sqlfile.MySQL || !strings.Contains(text, noPad) {
+		return text, nil
+	}
+	rows, err := m.conn.QueryContext(ctx, m.queries.List("MigrateCollations", len(exact)), exact[0], exact[1])
+	if err != nil {
+		return "", fmt.Errorf("read the server's collations: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // Err tells what went wrong
+	var known []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return "", err
+		}
+		known = append(known, name)
+	}
+	if err := rows.Err(); err != nil {
+		return "", err
+	}
+	return withCollation(text, known)
+}
+
+// withCollation is a migration's text for a server that knows these collations. ErrNoCollation.
+func withCollation(text string, known []string) (string, error) {
+	for _, name := range exact {
+		if slices.Contains(known, name) {
+			return strings.ReplaceAll(text, noPad, name), nil
+		}
+	}
+	return "", ErrNoCollation
 }
 
 // firstLine names a statement in an error.

@@ -224,7 +224,7 @@ func validate(t taskstate.NewTask) error {
 		case utf8.RuneCountInString(f.value) > f.limit:
 			return bad(f.name, fmt.Sprintf("is longer than %d characters", f.limit))
 		case strings.TrimRight(f.value, " ") != f.value:
-			return bad(f.name, "ends in a space") // MySQL compares without them
+			return bad(f.name, "ends in a space") // MySQL's ASCII columns, and its others before migration 006, compare without them
 		}
 	}
 	switch {

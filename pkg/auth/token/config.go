@@ -23,8 +23,6 @@ const (
 	leeway = 30 * time.Second
 	// minSecret is the shortest shared secret: that of HS256 (RFC 7518 §3.2), bytes.
 	minSecret = 32
-	// maxSubject bounds a user id, characters, as the columns have it.
-	maxSubject = 190
 )
 
 // Config says whose tokens are good. One of Secret and KeySetURL is set.

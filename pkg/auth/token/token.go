@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/json" // exact names, none twice
@@ -146,6 +144,7 @@ func (s seconds) time() time.Time { return time.UnixMilli(int64(s * 1000)) }
 func (v *Verifier) check(c claims) error {
 	const farthest = 1 << 40 // seconds; a date beyond means nothing and would overflow
 	now := v.now()
+	bad := auth.CheckUserID(c.Subject)
 	switch {
 	case c.Issuer != v.cfg.Issuer:
 		return refuse("iss is another")
@@ -159,8 +158,8 @@ func (v *Verifier) check(c claims) error {
 		return refuse("it has expired")
 	case now.Before(c.NotBefore.time().Add(-leeway)):
 		return refuse("it is not good yet")
-	case c.Subject == "" || utf8.RuneCountInString(c.Subject) > maxSubject || strings.ContainsFunc(c.Subject, unicode.IsControl):
-		return refuse("sub is not text of 1 to %d characters", maxSubject)
+	case bad != nil:
+		return refuse("sub: %s", bad)
 	case c.Subject == auth.LocalUser || c.Subject == taskstate.System().UserID:
 		return refuse("sub is a name of ours")
 	}

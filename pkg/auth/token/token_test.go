@@ -136,7 +136,8 @@ func TestClaimsAreRequired(t *testing.T) {
 		with(map[string]any{"exp": nil}), with(map[string]any{"nbf": nil}), with(map[string]any{"exp": "soon"}), with(map[string]any{"exp": 1e300}),
 		with(map[string]any{"exp": -1}), with(map[string]any{"exp": at(-30 * time.Second)}), with(map[string]any{"nbf": at(31 * time.Second)}),
 		with(map[string]any{"sub": nil}), with(map[string]any{"sub": ""}), with(map[string]any{"sub": strings.Repeat("x", 191)}),
-		with(map[string]any{"sub": "a\nb"}), with(map[string]any{"sub": 7}), with(map[string]any{"sub": "local"}), with(map[string]any{"sub": "system"}),
+		with(map[string]any{"sub": "a\nb"}), with(map[string]any{"sub": 7}), with(map[string]any{"sub": "local"}), with(map[string]any{"sub": "anna "}),
+		with(map[string]any{"sub": " anna"}), with(map[string]any{"sub": "anna\u202e"}), with(map[string]any{"sub": "mu\u0308ller"}), with(map[string]any{"sub": "system"}),
 		"null", "[]", "{", "",
 		strings.Replace(mustJSON(t, good()), `{`, `{"sub":"root",`, 1), // a name twice
 		strings.Replace(mustJSON(t, good()), `"sub"`, `"Sub"`, 1),

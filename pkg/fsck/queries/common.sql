@@ -200,3 +200,29 @@ SELECT seq, status, payload, sent_at
 FROM outbox_event
 WHERE message_key = ?
 ORDER BY seq
+
+-- The users of each table with rows of users.
+
+-- name: UsersOfKeys
+SELECT DISTINCT user_id
+FROM api_key
+
+-- name: UsersOfTasks
+SELECT DISTINCT user_id
+FROM ingest_task
+
+-- name: UsersOfBases
+SELECT DISTINCT user_id
+FROM knowledge_base
+
+-- name: UsersOfDocuments
+SELECT DISTINCT user_id
+FROM knowledge_document
+
+-- name: UsersOfFiles
+SELECT DISTINCT user_id
+FROM stored_file
+
+-- name: UsersOfRequests
+SELECT DISTINCT user_id
+FROM upload_request

@@ -119,6 +119,12 @@ SELECT GET_LOCK(CONCAT('millweir.migrate.', LEFT(DATABASE(), 40)), 60)
 -- name: MigrateUnlock
 DO RELEASE_LOCK(CONCAT('millweir.migrate.', LEFT(DATABASE(), 40)))
 
+-- Those of the collations that this server has.
+-- name: MigrateCollations
+SELECT collation_name
+FROM information_schema.collations
+WHERE collation_name IN (@list)
+
 -- name: TimelineSet
 INSERT INTO timeline (id, value)
 SELECT 1, ?

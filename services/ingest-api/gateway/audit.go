@@ -52,7 +52,7 @@ func (g *Gateway) listAudit(c *gin.Context) error {
 	default:
 		return problemf(codeInvalidParameter, "parameter action takes one action").about("action")
 	}
-	if q.Actor, err = textParam(c, "actor"); err != nil {
+	if q.Actor, err = userParam(c, "actor"); err != nil {
 		return err
 	}
 	if after != nil {

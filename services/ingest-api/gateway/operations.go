@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
 
@@ -15,7 +16,6 @@ import (
 )
 
 const (
-	maxUserID  = 128
 	maxKeyName = 128
 	maxKeyDays = 3650
 )
@@ -120,13 +120,14 @@ func readNewKey(c *gin.Context) (auth.NewKey, error) {
 	if err := readJSON(c, &body, false); err != nil {
 		return auth.NewKey{}, err
 	}
-	body.UserID, body.Name = strings.TrimSpace(body.UserID), strings.TrimSpace(body.Name)
-	if body.UserID == "" {
-		return auth.NewKey{}, problemf(codeInvalidField, "userId is empty").about("userId")
+	if err := auth.CheckUserID(body.UserID); err != nil { // as it stands: a trimmed id would be somebody else's
+		code := codeInvalidField
+		if utf8.RuneCountInString(body.UserID) > auth.MaxUserID {
+			code = codeFieldTooLong
+		}
+		return auth.NewKey{}, problemf(code, "userId: %s", err).about("userId")
 	}
-	if err := checkText("userId", body.UserID, maxUserID, codeInvalidText, codeFieldTooLong); err != nil {
-		return auth.NewKey{}, err
-	}
+	body.Name = strings.TrimSpace(body.Name)
 	if err := checkText("name", body.Name, maxKeyName, codeInvalidText, codeFieldTooLong); err != nil {
 		return auth.NewKey{}, err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -129,6 +130,18 @@ func textParam(c *gin.Context, name string) (string, error) {
 		return "", err
 	}
 	return text, nil
+}
+
+// userParam is a user's id as it stands, or empty: a trimmed one would be somebody else's.
+func userParam(c *gin.Context, name string) (string, error) {
+	id := c.Query(name)
+	if id == "" {
+		return "", nil
+	}
+	if err := auth.CheckUserID(id); err != nil {
+		return "", problemf(codeInvalidParameter, "parameter %s: %s", name, err).about(name)
+	}
+	return id, nil
 }
 
 // enumParam is a comma-separated list of known words; empty when it is not given.

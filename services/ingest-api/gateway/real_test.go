@@ -22,6 +22,8 @@ import (
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingestq/redisq/embedded"
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/suite"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -38,16 +40,53 @@ type site struct {
 	dir    string
 }
 
+// world is a database and a Redis for a site.
+type world struct {
+	store func(t testing.TB) suite.Store
+	redis func(t testing.TB) string
+}
+
+// worlds are those that there can be: all in the process, and each server with a real Redis.
+var worlds = map[string]world{
+	"sqlite": {func(t testing.TB) suite.Store {
+		return suite.Store{DatabaseURL: process.NewDSN("sqlite:" + filepath.Join(t.TempDir(), "a.db"))}
+	}, func(t testing.TB) string {
+		url, stop, err := embedded.Start()
+		require.NoError(t, err)
+		t.Cleanup(stop)
+		return url
+	}},
+	"mariadb": {func(t testing.TB) suite.Store {
+		return suite.Store{MySQLDSN: process.NewDSN(labserver.MySQLDatabase(t))}
+	}, labserver.RedisURL},
+	"postgres": {func(t testing.TB) suite.Store {
+		return suite.Store{DatabaseURL: process.NewDSN(labserver.PostgresDatabase(t))}
+	}, labserver.RedisURL},
+}
+
+// everyWorld runs a test in each of them.
+func everyWorld(t *testing.T, test func(t *testing.T, s *site)) {
+	t.Helper()
+	for name, w := range worlds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newSiteIn(t, w))
+		})
+	}
+}
+
 func newSite(t testing.TB, change ...func(*Config, *Deps)) *site {
 	t.Helper()
-	url, stop, err := embedded.Start()
-	require.NoError(t, err)
-	t.Cleanup(stop)
+	return newSiteIn(t, worlds["sqlite"], change...)
+}
+
+func newSiteIn(t testing.TB, in world, change ...func(*Config, *Deps)) *site {
+	t.Helper()
 	dir := t.TempDir()
 	// The defaults; what it complains of is set below.
 	shared, _ := process.Load[suite.Shared]()
-	shared.Store = suite.Store{DatabaseURL: process.NewDSN("sqlite:" + filepath.Join(dir, "a.db"))}
-	shared.Queue.RedisURL, shared.Vectors.Kind = process.NewDSN(url), "embedded"
+	shared.Store = in.store(t)
+	shared.Queue.RedisURL, shared.Vectors.Kind = process.NewDSN(in.redis(t)), "embedded"
 	shared.Embedding = suite.Embedding{}
 	shared.Uploads.Dir, shared.Vectors.Dir = filepath.Join(dir, "uploads"), filepath.Join(dir, "vectors")
 
@@ -71,6 +110,7 @@ func newSite(t testing.TB, change ...func(*Config, *Deps)) *site {
 
 	s := &site{shared: shared, parts: parts, keys: auth.New(parts.Store, env.Log, time.Now), trail: audit.New(parts.Store, env.Log), dir: dir}
 	s.bench = newBench(t, append([]func(*Config, *Deps){func(_ *Config, d *Deps) {
+		d.Outbox = outbox.NewStore(parts.Store)
 		d.Service, d.Auth, d.Keys, d.Audit, d.Letters, d.MQ = app, s.keys, s.keys, s.trail, parts.Letters(shared, app), mq
 		d.Metrics = process.MetricsHandler(env)
 	}}, change...)...)
@@ -92,6 +132,23 @@ func newSite(t testing.TB, change ...func(*Config, *Deps)) *site {
 		s.accept(s.secrets[who], "hello.txt", "hello of "+who)
 	}
 	return s
+}
+
+// secretOf makes a key of a user.
+func (s *site) secretOf(user string) string {
+	s.t.Helper()
+	secret, _, err := s.keys.Create(s.t.Context(), auth.NewKey{UserID: user, Role: taskstate.RoleUser})
+	require.NoError(s.t, err, "%+q", user)
+	return secret
+}
+
+// exec changes rows past every check.
+func (s *site) exec(query string, args ...any) {
+	s.t.Helper()
+	require.NoError(s.t, s.parts.Store.InTx(s.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+		_, err := tx.ExecContext(ctx, query, args...)
+		return err
+	}))
 }
 
 // rows are all rows that belong to anybody, one text each, and the names of the stored files.

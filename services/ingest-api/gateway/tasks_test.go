@@ -250,7 +250,7 @@ func TestKeysOfOperators(t *testing.T) {
 	b.refused(b.do(b.request(operator, http.MethodDelete, path+"/x", nil)), http.StatusNotFound, codeAPIKeyNotFound)
 	for body, code := range map[string]string{
 		`{}`: codeInvalidField, `{"userId":"e","role":"root"}`: codeInvalidField, `{"userId":"e","ttlDays":-1}`: codeInvalidField,
-		`{"userId":"` + strings.Repeat("e", 129) + `"}`: codeFieldTooLong, `{"userId":"e","name":"\u0000"}`: codeInvalidText,
+		`{"userId":"` + strings.Repeat("e", 191) + `"}`: codeFieldTooLong, `{"userId":"eve "}`: codeInvalidField, `{"userId":"e","name":"\u0000"}`: codeInvalidText,
 	} {
 		b.refused(b.send(operator, http.MethodPost, path, body), http.StatusUnprocessableEntity, code)
 	}

@@ -58,6 +58,11 @@ func TestMigrationsAndKeys(t *testing.T) {
 	require.Equal(t, cli.ExitNotFound, code)
 	code, _, errs = run(t, "keys", "create", "--user", "")
 	require.Equal(t, cli.ExitBadInput, code, errs)
+	for _, id := range []string{"anna ", " anna", "anna\u202e", "mu\u0308ller"} {
+		code, _, errs = run(t, "keys", "create", "--user", id)
+		require.NotZero(t, code, "%+q", id)
+		require.Contains(t, errs, "invalid user id", "%+q", id)
+	}
 	code, _, errs = run(t, "keys", "create", "--user", "x", "--role", "king")
 	require.Equal(t, cli.ExitBadInput, code, errs)
 	code, _, errs = run(t, "keys", "create", "--user", "x", "--scopes", "read,admin")

@@ -1,0 +1,196 @@
+package taskstore_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/millweir/millweir/migrations"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
+)
+
+// The text that is run names a collation that the server has, for every server; one that has none is told what to do.
+func TestMigrationsTakeTheServersCollation(t *testing.T) {
+	t.Parallel()
+	all, err := migrations.Load("mysql")
+	require.NoError(t, err)
+	for name, tt := range map[string]struct {
+		known []string
+		want  string
+	}{
+		"MariaDB 10.11": {[]string{"utf8mb4_nopad_bin"}, "utf8mb4_nopad_bin"},
+		"MySQL 8":       {[]string{"utf8mb4_0900_bin"}, "utf8mb4_0900_bin"},
+		"MariaDB 12":    {[]string{"utf8mb4_0900_bin", "utf8mb4_nopad_bin"}, "utf8mb4_nopad_bin"},
+		"MySQL 5.7":     {nil, ""},
+	} {
+		asked := 0
+		for _, m := range all {
+			if !strings.Contains(m.Up, "@nopad") {
+				continue
+			}
+			asked++
+			got, err := taskstore.WithCollation(m.Up, tt.known)
+			if tt.want == "" {
+				require.ErrorIs(t, err, taskstore.ErrNoCollation, name)
+				require.ErrorContains(t, err, "MySQL 8.0.17")
+				continue
+			}
+			require.NoError(t, err, name)
+			for _, s := range migrations.Statements(got) {
+				require.NotContains(t, s, "@", name)
+				require.Equal(t, strings.Count(s, "COLLATE "), strings.Count(s, "COLLATE "+tt.want), "%s: %s", name, s)
+				require.Equal(t, strings.Count(s, "MODIFY ")+1, strings.Count(s, "COLLATE "), "%s: %s", name, s)
+			}
+		}
+		require.Positive(t, asked)
+	}
+}
+
+// uncompared are the texts that no statement compares: their tables are spared a copy.
+var uncompared = []string{
+	"audit_event.detail", "document_version.title", "ingest_task.error_message", "ingest_task.last_error",
+	"ingest_task_transition.actor", "ingest_task_transition.message", "outbox_event.last_error",
+}
+
+// A new text column of MySQL is compared byte for byte, or stands in the list above.
+func TestTextColumnsDoNotPad(t *testing.T) {
+	t.Parallel()
+	s := migrated(t, databases["mysql"](t))
+	rows, err := s.DB().QueryContext(t.Context(), `SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns
+		WHERE table_schema = DATABASE() AND data_type IN ('varchar', 'char') AND character_set_name = 'utf8mb4'
+		AND collation_name NOT IN ('utf8mb4_nopad_bin', 'utf8mb4_0900_bin') ORDER BY 1`)
+	require.NoError(t, err)
+	defer rows.Close() //nolint:errcheck // Err tells what went wrong
+	var got []string
+	for rows.Next() {
+		var name string
+		require.NoError(t, rows.Scan(&name))
+		got = append(got, name)
+	}
+	require.NoError(t, rows.Err())
+	require.Equal(t, uncompared, got)
+}
+
+// plant writes a task of a user, with a key, past the store's own checks: what some release or some hand has written.
+func plant(ctx context.Context, s *taskstore.Store, user, key string) (string, error) {
+	id := uuid.Must(uuid.NewV7()).String()
+	_, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+		return []taskstate.NewTask{{
+			Task:  taskstate.Task{ID: id, UserID: "u", Type: "document", Channel: "http", MaxAttempts: 3, IdempotencyKey: id},
+			Actor: taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"},
+		}}, nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return id, s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+		_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET user_id = ?, idempotency_key = ? WHERE id = ?", user, key, id)
+		return err
+	})
+}
+
+// What a release before wrote is kept, and told apart from then on.
+func TestUpgradeToExactText(t *testing.T) {
+	t.Parallel()
+	s, ctx := migrated(t, databases["mysql"](t)), t.Context()
+	require.NoError(t, s.MigrateDown(ctx, 5))
+	require.ErrorIs(t, s.CheckSchema(ctx), taskstore.ErrSchemaBehind)
+	id, err := plant(ctx, s, "anna", "key")
+	require.NoError(t, err)
+	anna, padded := taskstate.Scope{UserID: "anna", Role: taskstate.RoleUser}, taskstate.Scope{UserID: "anna ", Role: taskstate.RoleUser}
+	_, err = s.Get(ctx, padded, id)
+	require.NoError(t, err, "the hole that is mended")
+
+	_, err = s.Migrate(ctx)
+	require.NoError(t, err)
+	_, err = s.Get(ctx, anna, id)
+	require.NoError(t, err)
+	_, err = s.Get(ctx, padded, id)
+	require.ErrorIs(t, err, taskstate.ErrNotFound)
+	other, err := plant(ctx, s, "anna ", "key")
+	require.NoError(t, err, "each has a key of that name")
+	require.NotEqual(t, id, other)
+	require.Error(t, s.MigrateDown(ctx, 5), "the two keys would be one again")
+	_, err = s.Migrate(ctx)
+	require.NoError(t, err, "it goes on from where the way back broke off")
+}
+
+// alike draws a text, and another that looks or compares like it somewhere.
+func alike(t *rapid.T) (string, string) {
+	a := rapid.SampledFrom([]string{"anna", "Anna", "müller", "straße", "fi", "k", "i", "Å", "用户", "Ω", "user@example.org", "a b"}).Draw(t, "text")
+	change := rapid.SampledFrom([]func(string) string{
+		func(s string) string { return s + " " },
+		func(s string) string { return s + "   " },
+		func(s string) string { return " " + s },
+		func(s string) string { return s + "\t" },
+		func(s string) string { return s + "\u00a0" },
+		func(s string) string { return s + "\u200b" },
+		func(s string) string { return s[:1] + "\u200d" + s[1:] },
+		func(s string) string { return s + "\u202e" },
+		func(s string) string { return s + "\u0301" },
+		strings.ToUpper, strings.ToLower, strings.ToTitle,
+		func(s string) string { return strings.ReplaceAll(s, "ü", "u\u0308") },
+		func(s string) string { return strings.ReplaceAll(s, "Å", "A\u030a") },
+		func(s string) string { return strings.ReplaceAll(s, "Å", "\u212b") },
+		func(s string) string { return strings.ReplaceAll(s, "ß", "ss") },
+		func(s string) string { return strings.ReplaceAll(s, "fi", "\ufb01") },
+		func(s string) string { return strings.ReplaceAll(s, "Ω", "\u2126") },
+		func(s string) string { return strings.ReplaceAll(s, "a", "\u0430") }, // Cyrillic
+		func(s string) string { return strings.ReplaceAll(s, "i", "\u0131") },
+		func(s string) string { return strings.ReplaceAll(s, "k", "\u212a") },
+		func(s string) string { // full width
+			return strings.Map(func(r rune) rune {
+				if r > ' ' && r < 0x7f {
+					return r + 0xfee0
+				}
+				return r
+			}, s)
+		},
+	}).Draw(t, "change")
+	return a, change(a)
+}
+
+// On every database two users, and two keys of one user, are the same only when they are so byte for byte.
+func TestTextIsComparedByteForByte(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, ctx := migrated(t, config(t)), t.Context()
+			rapid.Check(t, func(t *rapid.T) {
+				a, b := alike(t)
+				if !utf8.ValidString(b) {
+					t.Skip("cut inside a character")
+				}
+				run := rand.Text()
+				userA, userB := run+a, run+b
+				mine, err := plant(ctx, s, userA, "k")
+				require.NoError(t, err)
+				_, err = s.Get(ctx, taskstate.Scope{UserID: userB, Role: taskstate.RoleUser}, mine)
+				if userA == userB {
+					require.NoError(t, err)
+					return
+				}
+				require.ErrorIs(t, err, taskstate.ErrNotFound, "%+q reads the task of %+q", userB, userA)
+				page, err := s.List(ctx, taskstate.Scope{UserID: userB, Role: taskstate.RoleUser}, taskstate.Query{Limit: 9})
+				require.NoError(t, err)
+				require.Empty(t, page, "%+q lists the tasks of %+q", userB, userA)
+				his, err := plant(ctx, s, userB, "k")
+				require.NoError(t, err)
+				require.NotEqual(t, mine, his)
+				for _, key := range []string{a, b} {
+					_, err = plant(ctx, s, userA, "key-"+key)
+					require.NoError(t, err, fmt.Sprintf("the key %+q is taken for another", key))
+				}
+			})
+		})
+	}
+}
