@@ -3,6 +3,7 @@ package streammq
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -161,8 +162,10 @@ func (a *Admin) dropRetries(ctx context.Context, sources []source, group string)
 			return nil // one set for the whole topic
 		}
 		for _, list := range []string{s.retry(), s.quarantine()} {
-			if err := a.dropItems(ctx, s, list, group+":*"); err != nil {
-				return err
+			for _, match := range slices.Compact([]string{group + ":*", s.items() + group + ":*"}) { // the ends of keys, and keys
+				if err := a.dropItems(ctx, s, list, match); err != nil {
+					return err
+				}
 			}
 		}
 	}

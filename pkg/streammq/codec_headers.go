@@ -2,11 +2,13 @@ package streammq
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 )
 
-// decodeHeaders is json.Unmarshal into a map of strings; the texts of the map may share the memory of s.
+// decodeHeaders reads a JSON object of texts; its texts may share the memory of s. Numbers and booleans become texts, as
+// in Java, and null is left out. Objects and lists among the values are an error.
 func decodeHeaders(s string) (map[string]string, error) {
 	if s == "" || s == "{}" {
 		return nil, nil
@@ -14,9 +16,26 @@ func decodeHeaders(s string) (map[string]string, error) {
 	if headers, ok := plainHeaders(s); ok {
 		return headers, nil
 	}
-	var headers map[string]string
-	err := json.Unmarshal([]byte(s), &headers)
-	return headers, err
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(s), &values); err != nil {
+		return nil, err
+	}
+	headers := make(map[string]string, len(values))
+	for name, value := range values {
+		switch text := string(value); text[0] {
+		case '{', '[':
+			return nil, fmt.Errorf("header %q: %w: a text is needed", clip(name, 32), ErrHeader)
+		case '"':
+			if err := json.Unmarshal(value, &text); err != nil {
+				return nil, err
+			}
+			headers[name] = text
+		case 'n': // null
+		default:
+			headers[name] = text
+		}
+	}
+	return headers, nil
 }
 
 // plainHeaders reads what nearly all messages have: an object of strings without escapes and without spaces between

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode"
@@ -82,7 +83,7 @@ func TestCommandsAreThoseOfRedis62(t *testing.T) {
 
 func atoi(t *testing.T, version string, part int) int {
 	t.Helper()
-	n, err := decodeCount(strings.Split(version, ".")[part])
+	n, err := strconv.Atoi(strings.Split(version, ".")[part])
 	require.NoError(t, err)
 	return n
 }

@@ -59,7 +59,9 @@ const (
 type Config struct {
 	// Layout of the keys.
 	Layout Layout
-	// InlineMax is the size in bytes up to which a payload lies in its stream's entry; larger ones lie beside it.
+	// InlineMax is the size in bytes up to which a payload lies in its stream's entry; larger ones lie beside it, where only
+	// this queue finds them. InlineAuto, the default: in topics of LayoutSingle, which programs in Java may read too, all
+	// lie in their entries, elsewhere those up to DefaultInlineMax.
 	InlineMax int
 	// MaxPayload is the largest payload in bytes.
 	MaxPayload int
@@ -73,10 +75,13 @@ type Config struct {
 	Observer Observer
 }
 
+// InlineAuto lets the layout decide where payloads lie; see Config.InlineMax.
+const InlineAuto = -1
+
 // NewDefaultConfig is the configuration of contract §6 for one Redis.
 func NewDefaultConfig() Config {
 	return Config{
-		Layout: LayoutSingle, InlineMax: DefaultInlineMax, MaxPayload: DefaultMaxPayload, MetaRefresh: defaultMetaRefresh,
+		Layout: LayoutSingle, InlineMax: InlineAuto, MaxPayload: DefaultMaxPayload, MetaRefresh: defaultMetaRefresh,
 		Now: time.Now, Log: slog.New(slog.DiscardHandler), Observer: noObserver{},
 	}
 }
@@ -85,7 +90,7 @@ func NewDefaultConfig() Config {
 func (c Config) Validate() error {
 	var p problems
 	p.refuse(c.Layout != LayoutSingle && c.Layout != LayoutCluster, "Layout %q: must be %s or %s", c.Layout, LayoutSingle, LayoutCluster)
-	p.refuse(c.InlineMax < 0 || c.InlineMax > maxPayloadLimit, "InlineMax %d: 0 to %d", c.InlineMax, maxPayloadLimit)
+	p.refuse(c.InlineMax < InlineAuto || c.InlineMax > maxPayloadLimit, "InlineMax %d: 0 to %d, or InlineAuto (%d)", c.InlineMax, maxPayloadLimit, InlineAuto)
 	p.refuse(c.MaxPayload < 0 || c.MaxPayload > maxPayloadLimit, "MaxPayload %d: 0 to %d", c.MaxPayload, maxPayloadLimit)
 	p.refuse(c.MetaRefresh <= 0, "MetaRefresh %s: must be positive", c.MetaRefresh)
 	p.refuse(c.Now == nil || c.Log == nil || c.Observer == nil, "Now, Log and Observer must be set")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -163,13 +164,16 @@ type parcel struct {
 func (r *reader) unpack(ctx context.Context, entries []raw) ([]parcel, error) {
 	parcels := make([]parcel, len(entries))
 	var beside []int
+	var keys []string
 	var commands rueidis.Commands
 	for i, e := range entries {
 		p := parcel{raw: e}
-		p.entry, p.bad = decodeEntry(e.fields)
-		if p.bad == nil && p.entry.payloadRef != "" {
-			beside = append(beside, i)
-			commands = append(commands, r.mq.client.B().Get().Key(r.src.body(p.entry.payloadRef)).Build())
+		if p.entry, p.bad = decodeEntry(e.fields); p.bad == nil {
+			if key := r.src.payloadKey(&p.entry); key != "" {
+				beside, keys = append(beside, i), append(keys, key)
+				commands = append(commands, r.mq.client.B().Get().Key(key).Build())
+			}
+			p.entry.unwrap()
 		}
 		parcels[i] = p
 	}
@@ -178,14 +182,10 @@ func (r *reader) unpack(ctx context.Context, entries []raw) ([]parcel, error) {
 	}
 	for j, result := range r.mq.client.DoMulti(ctx, commands...) {
 		p := &parcels[beside[j]]
-		text, err := result.ToString()
-		switch {
-		case rueidis.IsRedisNil(err):
-			p.bad = fmt.Errorf("%w: the payload %s beside the stream was removed", ErrMalformed, p.entry.payloadRef)
-		case err != nil:
+		var err error
+		if p.bad, err = p.entry.bring(keys[j], result); err != nil {
 			return nil, err
 		}
-		p.entry.payload = []byte(text)
 	}
 	return parcels, nil
 }
@@ -196,15 +196,29 @@ func (p *parcel) forOthers(group string) bool {
 	return other != "" && other != group
 }
 
-func (r *reader) delivery(p *parcel) *Delivery {
-	original := p.entry.originalID
-	if original == "" {
-		original = p.id
+// original is the id of the message's first entry.
+func (p *parcel) original() string {
+	return cmp.Or(p.entry.originalID, p.entry.headers[HeaderOriginalID], p.id)
+}
+
+// published is when the message was published. The mover of the Java original writes its own time into an entry that it
+// adds again: then it is the time of the first entry by the server's clock.
+func (p *parcel) published() time.Time {
+	at := p.entry.timestamp
+	if ms, _, _ := strings.Cut(p.original(), "-"); at.IsZero() || p.entry.retryCount > 0 {
+		if n, err := strconv.ParseInt(ms, 10, 64); err == nil && (at.IsZero() || time.UnixMilli(n).Before(at)) {
+			return time.UnixMilli(n)
+		}
 	}
+	return at
+}
+
+func (r *reader) delivery(p *parcel) *Delivery {
+	original := p.original()
 	return &Delivery{
 		Topic: r.src.topic, Partition: r.src.part, Group: r.group, ID: p.id, UUID: p.entry.headers[HeaderUUID],
 		Key: p.entry.key, Payload: p.entry.payload, Headers: p.entry.headers,
 		Attempt: p.entry.retryCount + p.attempts + 1, Deliveries: p.deliveries, MaxAttempts: p.entry.maxRetries,
-		OriginalID: original, Published: p.entry.timestamp, Epoch: r.epoch,
+		OriginalID: original, Published: p.published(), Epoch: r.epoch,
 	}
 }

@@ -3,7 +3,6 @@ package streammq
 import (
 	"encoding/json"
 	"maps"
-	"strconv"
 	"testing"
 	"time"
 
@@ -30,7 +29,7 @@ func FuzzDecodeLetter(f *testing.F) {
 	})
 }
 
-// A retry item goes to a partition that its own text names, or is put aside.
+// A retry item goes to a partition that its own text names, or the first if it names none, or is put aside.
 func FuzzRetryItem(f *testing.F) {
 	f.Add("payload", "x", "partitionId", "2", "retryCount", "1")
 	f.Add("payload", "x", "partitionId", "02", "headers", "[]")
@@ -39,14 +38,16 @@ func FuzzRetryItem(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b, c, d, g, h string) {
 		fields := map[string]string{a: b, c: d, g: h}
 		before := maps.Clone(fields)
-		to, ok := source{layout: LayoutSingle, topic: "t"}.target(fields)
+		q := &MQ{}
+		to, ok := q.target(source{layout: LayoutSingle, topic: "t"}, "g:0:1-1", fields)
 		require.Equal(t, before, fields)
 		if ok {
-			require.Equal(t, fields[fieldPartition], strconv.Itoa(to.part))
+			named, _ := decodeCount(fields[fieldPartition]) // none, or no number: the first one
+			require.Equal(t, named, to.part)
 			require.Less(t, to.part, MaxPartitions)
 		}
 		home := source{layout: LayoutCluster, topic: "t", part: 2}
-		if to, ok = home.target(fields); ok {
+		if to, ok = q.target(home, "g:0:1-1", fields); ok {
 			require.Equal(t, home, to, "another partition is in another slot")
 		}
 	})

@@ -70,6 +70,9 @@ func (s *Subscriber) growGroups(ctx context.Context) (int, error) {
 		}
 		commands = append(commands, s.createGroup(s.mq.source(s.cfg.Topic, i), start))
 	}
+	if len(commands) > 0 {
+		commands = append(commands, s.mq.register(s.cfg.Topic, partitions)...) // an earlier version may have made the topic
+	}
 	for _, r := range s.mq.client.DoMulti(ctx, commands...) {
 		if err := r.Error(); err != nil && !isRedisError(err, "BUSYGROUP") {
 			return 0, failure(ctx, "make group "+s.cfg.Group, err)

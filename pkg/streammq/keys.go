@@ -24,7 +24,7 @@ type source struct {
 // metaKey is a HASH: partitionCount, layout, createdAt. No TTL.
 func metaKey(topic string) string { return mqPrefix + "topic:" + topic + ":meta" }
 
-// partitionsKey is a SET of the partitions' numbers, for readers that know no meta. No TTL.
+// partitionsKey is a SET of the partitions' stream keys, for readers that know no meta. No TTL.
 func partitionsKey(topic string) string { return mqPrefix + "topic:" + topic + ":partitions" }
 
 // replyKey is a STREAM of the replies to one requester; it renews its TTL, RequesterConfig.TTL. It lies in a slot of its own.
@@ -93,7 +93,8 @@ func (s source) due(group string) string { return s.name("due", group) }
 // attempts is a HASH, id of a pending entry → its failed attempts in place. No TTL; settling removes the field.
 func (s source) attempts(group string) string { return s.name("attempts", group) }
 
-// retry is a ZSET, retry item → when it is due, in ms by Redis' clock. No TTL.
+// retry is a ZSET, retry item → when it is due, in ms by Redis' clock. No TTL. On one Redis the items of a topic have the
+// whole key of their hash for a name, elsewhere its end.
 func (s source) retry() string {
 	if s.apart() {
 		return s.tagged("retry")
@@ -102,19 +103,34 @@ func (s source) retry() string {
 }
 
 // item is a HASH: the fields of a message that waits for its next attempt, and dueAt. No TTL; the mover removes it.
-func (s source) item(id string) string {
-	if s.apart() {
-		return s.tagged("item:" + id)
+// The name may be the key itself.
+func (s source) item(name string) string {
+	switch {
+	case s.apart():
+		return s.tagged("item:" + name)
+	case strings.HasPrefix(name, itemPrefix):
+		return name
 	}
-	return mqPrefix + "retry:item:" + s.topic + ":" + id
+	return s.items() + name
 }
 
-// quarantine is a ZSET, retry item → when it was found malformed, in ms. No TTL: a person looks at it.
+const itemPrefix = mqPrefix + "retry:item:"
+
+// items is what the keys of a topic's items begin with, where their names are keys; "" elsewhere.
+func (s source) items() string {
+	if s.apart() {
+		return ""
+	}
+	return itemPrefix + s.topic + ":"
+}
+
+// quarantine is a ZSET, retry item → when it was found malformed, in ms. No TTL: a person looks at it. Items of ours have the
+// ends of their keys for names.
 func (s source) quarantine() string { return s.retry() + ":malformed" }
 
-// itemID names a retry item; the group and the partition make it unique in its topic.
-func (s source) itemID(group, entry string) string {
-	return group + ":" + strconv.Itoa(s.part) + ":" + entry
+// itemName names a retry item; the group and the partition make it unique in its topic.
+func (s source) itemName(group, entry string) string {
+	return s.items() + group + ":" + strconv.Itoa(s.part) + ":" + entry
 }
 
 // dlq is a STREAM of dead letters. No TTL.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -216,29 +215,6 @@ func (l *Letters) decode(ctx context.Context, home source, entries []rueidis.XRa
 		}
 	}
 	return letters, nil
-}
-
-// decodeLetter reads what it can: a letter that is shown half is better than one that hides the others.
-func decodeLetter(id string, fields map[string]string) Letter {
-	letter := Letter{
-		ID: id, OriginalID: fields[fieldOriginalID], Group: fields[fieldGroup], Key: fields[fieldKey], Error: fields[fieldError],
-		Payload: []byte(fields[fieldPayload]), Topic: fields[fieldOriginalTopic], Single: fields[fieldSingle] == statusOn,
-	}
-	letter.Partition, _ = decodeCount(fields[fieldPartition])
-	letter.Attempts, _ = decodeCount(fields[fieldRetryCount])
-	letter.MaxRetries, _ = decodeCount(fields[fieldMaxRetries])
-	letter.FailedAt, _ = decodeTime(fields[fieldFailedAt])
-	letter.published, _ = decodeTime(fields[fieldTimestamp])
-	letter.Headers, _ = decodeHeaders(fields[fieldHeaders])
-	for name, value := range fields {
-		if rest, ok := strings.CutPrefix(name, rawPrefix); ok {
-			if letter.Raw == nil {
-				letter.Raw = map[string]string{}
-			}
-			letter.Raw[rest] = value
-		}
-	}
-	return letter
 }
 
 // Replay adds a letter's message to its partition again, for the group that gave it up, with all its attempts before it,

@@ -106,6 +106,7 @@ func (r *rig) mq(change func(*Config)) *MQ {
 	r.t.Helper()
 	cfg := NewDefaultConfig()
 	cfg.Layout, cfg.Observer = r.layout, r.seen
+	cfg.InlineMax = DefaultInlineMax // both kinds of payload in each layout
 	cfg.Log = slog.New(slog.DiscardHandler)
 	if change != nil {
 		change(&cfg)

@@ -11,7 +11,8 @@ import (
 const (
 	// HeaderUUID is the message's business id. It is given by the caller or made by Publish, and never changes.
 	HeaderUUID = "x-message-uuid"
-	// HeaderForcePartition sends a message to the partition with this number, whatever the partitioner says.
+	// HeaderForcePartition sends a message to the partition with this number, modulo the partitions, whatever the
+	// partitioner says. What is no whole number counts for nothing.
 	HeaderForcePartition = "x-force-partition-id"
 	// HeaderOriginalID is the id of the first entry of a message that was added again by a retry or a replay.
 	HeaderOriginalID = "x-original-message-id"
@@ -22,8 +23,17 @@ const (
 	HeaderReplyTo       = "x-reply-to"
 	HeaderCorrelationID = "x-correlation-id"
 	HeaderReplyTimeout  = "x-reply-timeout"
-	// HeaderRetryGroup names the group that an entry added again is for: the other groups have seen the message.
+	// HeaderRetryGroup names the group that an entry added again is for: the other groups have seen the message. Consumers
+	// of the Java original do not look at it.
 	HeaderRetryGroup = "x-retry-group"
+	// HeaderRetryCount is how often this queue has put the message off; what the entry's retryCount has above it the Java
+	// original did.
+	HeaderRetryCount = "x-retry-count"
+	// HeaderPayloadRef names a STRING of JSON that holds the payload of a large message of the Java original, with
+	// HeaderPayloadStorage "hash"; HeaderPayloadSize is its length as JSON.
+	HeaderPayloadRef     = "x-payload-hash-ref"
+	HeaderPayloadStorage = "x-payload-storage-type"
+	HeaderPayloadSize    = "x-payload-original-size"
 )
 
 // Limits of a message. The payload's is Config.MaxPayload.

@@ -3,7 +3,9 @@ package streammq
 import (
 	"context"
 	"log/slog"
+	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -26,6 +28,9 @@ func (s *Subscriber) wakeMover(delay time.Duration) {
 // moveAll adds republished messages to their streams when they are due, until ctx ends. All members do it; a script
 // sees to it that each item is moved once.
 func (s *Subscriber) moveAll(ctx context.Context) {
+	if err := s.mq.adopt(ctx, s.here()); err != nil && ctx.Err() == nil {
+		s.warn(ctx, "streammq: renaming retries of an earlier version failed", err)
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	next := s.mq.cfg.Now()
@@ -80,9 +85,43 @@ func (s *Subscriber) retrySources() []source {
 	return sources
 }
 
+// javaGrace is how long an item of another's is left to its own mover once it is due. After it there is no such mover any more.
+const javaGrace = time.Minute
+
+// adopt gives the items that an earlier version has put off the names that they have now.
+func (q *MQ) adopt(ctx context.Context, src source) error {
+	prefix := src.items()
+	if prefix == "" {
+		return nil
+	}
+	for cursor := uint64(0); ; {
+		page, err := q.client.Do(ctx, q.client.B().Zscan().Key(src.retry()).Cursor(cursor).Count(dropPortion).Build()).AsScanEntry()
+		if err != nil {
+			return failure(ctx, "list retries", err)
+		}
+		args := []string{prefix}
+		for i := 0; i < len(page.Elements); i += 2 { // each with its score
+			if shortItem.MatchString(page.Elements[i]) {
+				args = append(args, page.Elements[i])
+			}
+		}
+		if len(args) > 1 {
+			if err := q.run(ctx, q.scripts.retryAdopt, []string{src.retry()}, args...).Error(); err != nil {
+				return failure(ctx, "rename retries", err)
+			}
+		}
+		if cursor = page.Cursor; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// shortItem is the name of an item of ours without the key before it.
+var shortItem = regexp.MustCompile(`^[^:]+:\d+:\d+-\d+$`)
+
 // moveDue moves up to most items and returns how many were due, and the time until the next one is, or -1.
 func (q *MQ) moveDue(ctx context.Context, src source, most int) (int, time.Duration, error) {
-	answer, err := q.run(ctx, q.scripts.retryDue, []string{src.retry()}, strconv.Itoa(most)).ToArray()
+	answer, err := q.run(ctx, q.scripts.retryDue, []string{src.retry(), src.quarantine()}, strconv.Itoa(most), src.items(), millis(javaGrace)).ToArray()
 	if err != nil {
 		return 0, 0, failure(ctx, "list retries", err)
 	}
@@ -108,13 +147,15 @@ func (q *MQ) move(ctx context.Context, src source, names []string) error {
 		if err != nil && !isRedisError(err, "WRONGTYPE") {
 			return failure(ctx, "read retry item", err)
 		}
-		to, ok := src.target(fields)
+		to, ok := q.target(src, names[i], fields)
 		if !ok {
-			calls = append(calls, scriptCall{q.scripts.retryQuarantine, []string{src.retry(), src.quarantine()}, []string{names[i]}})
+			args := []string{names[i], strings.TrimPrefix(names[i], src.items())}
+			calls = append(calls, scriptCall{q.scripts.retryQuarantine, []string{src.retry(), src.quarantine()}, args})
 			continue
 		}
 		keys := []string{src.retry(), src.item(names[i]), to.stream()}
-		calls = append(calls, scriptCall{q.scripts.retryMove, keys, []string{names[i], strconv.Itoa(to.part)}})
+		args := []string{names[i], fields[fieldPartition], strconv.Itoa(to.part), encodeTime(q.cfg.Now())}
+		calls = append(calls, scriptCall{q.scripts.retryMove, keys, args})
 	}
 	for i, r := range q.runAll(ctx, calls) {
 		n, err := r.AsInt64()
@@ -138,18 +179,25 @@ func (q *MQ) moved(ctx context.Context, src source, name string, whole bool) {
 		slog.String("item", name), slog.String("key", src.item(name)), slog.String("list", src.quarantine()))
 }
 
-// target is the partition that a retry item goes back to; false when the item cannot be read.
-func (s source) target(fields map[string]string) (source, bool) {
+// target is the partition that a retry item goes back to: the first one if it names none, as in the Java original. False when
+// the item cannot be read, is of another topic, or names a partition that nobody reads.
+func (q *MQ) target(s source, name string, fields map[string]string) (source, bool) {
 	flat := make([]string, 0, 2*len(fields))
 	for name, value := range fields {
 		flat = append(flat, name, value)
 	}
 	e, err := decodeEntry(flat)
-	if err != nil || fields[fieldPartition] != strconv.Itoa(e.partition) || e.partition >= MaxPartitions {
+	if err != nil || e.partition >= MaxPartitions {
 		return s, false
 	}
 	if s.apart() {
-		return s, e.partition == s.part // another partition's stream is in another slot
+		return s, fields[fieldPartition] == strconv.Itoa(s.part) // another partition's stream is in another slot
+	}
+	if !shortItem.MatchString(strings.TrimPrefix(name, s.items())) {
+		known, ok := q.topics.get(s.topic)
+		if e.topic != "" && e.topic != s.topic || ok && e.partition >= known.partitions {
+			return s, false
+		}
 	}
 	s.part = e.partition
 	return s, true

@@ -27,18 +27,24 @@ func NewConsistentHash() Partitioner {
 	return &keyed{pick: func(key string, partitions int) int { return jump(fnv64(key), partitions) }}
 }
 
-// NewJavaHash is String.hashCode without its sign, modulo the partitions, as producers in Java compute it;
-// messages without a key are spread in turn.
+// NewJavaHash is String.hashCode modulo the partitions, as the Java original computes it; messages without a key are
+// spread in turn.
 func NewJavaHash() Partitioner {
-	return &keyed{pick: func(key string, partitions int) int {
-		return int(uint32(javaHash(key))&0x7fffffff) % partitions //nolint:gosec // the bits are wanted
-	}}
+	return &keyed{pick: func(key string, partitions int) int { return within(int(javaHash(key)), partitions) }}
+}
+
+// within is n modulo the partitions, never below zero.
+func within(n, partitions int) int {
+	if n %= partitions; n < 0 {
+		n += partitions
+	}
+	return n
 }
 
 // NewRoundRobin spreads messages in turn, whatever their key: no order is kept.
 func NewRoundRobin() Partitioner { return &roundRobin{} }
 
-// NewExplicit refuses messages without a HeaderForcePartition.
+// NewExplicit refuses messages without a number in HeaderForcePartition.
 func NewExplicit() Partitioner { return explicit{} }
 
 type keyed struct {
@@ -62,17 +68,16 @@ func (r *roundRobin) Partition(_ *Message, partitions int) (int, error) {
 type explicit struct{}
 
 func (explicit) Partition(*Message, int) (int, error) {
-	return 0, fmt.Errorf("no header %s: %w", HeaderForcePartition, ErrPartition)
+	return 0, fmt.Errorf("no number in the header %s: %w", HeaderForcePartition, ErrPartition)
 }
 
-// choose obeys HeaderForcePartition, then the partitioner, and checks both.
+// choose obeys HeaderForcePartition, any whole number of 32 bits, modulo the partitions; what is no number is not there, as in
+// the Java original. Otherwise the partitioner chooses, which is checked.
 func choose(p Partitioner, m *Message, partitions int) (int, error) {
 	if forced, ok := m.Headers[HeaderForcePartition]; ok {
-		n, err := strconv.Atoi(forced)
-		if err != nil || n < 0 || n >= partitions {
-			return 0, fmt.Errorf("header %s %q: %w: 0 to %d", HeaderForcePartition, clip(forced, 32), ErrPartition, partitions-1)
+		if n, err := strconv.ParseInt(forced, 10, 32); err == nil {
+			return within(int(n), partitions), nil
 		}
-		return n, nil
 	}
 	n, err := p.Partition(m, partitions)
 	if err == nil && (n < 0 || n >= partitions) {

@@ -173,12 +173,22 @@ func (p *Producer) send(ctx context.Context, receipts []Receipt, entries []entry
 }
 
 func (p *Producer) command(e *entry, uuid string) rueidis.Completed {
-	if len(e.payload) > p.mq.cfg.InlineMax {
+	if len(e.payload) > p.inlineMax() {
 		return p.mq.evalSHA(p.besideCall(e, uuid))
 	}
 	// One slice, no copy per field: this is the path of every message.
 	add := p.mq.client.B().Arbitrary("XADD").Keys(p.source(e).stream()).Args("NOMKSTREAM", "*").Args(e.fields()...)
 	return add.Build()
+}
+
+func (p *Producer) inlineMax() int {
+	switch most := p.mq.cfg.InlineMax; {
+	case most != InlineAuto:
+		return most
+	case p.single || p.mq.cfg.Layout != LayoutSingle:
+		return DefaultInlineMax
+	}
+	return p.mq.cfg.MaxPayload
 }
 
 func (p *Producer) source(e *entry) source {

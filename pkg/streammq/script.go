@@ -26,7 +26,7 @@ type scripts struct {
 	consumerRemove, groupLag, statusWrite     script
 	members, groupReset, groupDelete          script
 	retryDrop, topicMark, streamMake          script
-	replyKeep, letterAdd                      script
+	replyKeep, letterAdd, retryAdopt          script
 }
 
 // loadScripts reads the files by read; tests give one that changes them.
@@ -45,7 +45,7 @@ func loadScripts(read func(name string) string) scripts {
 		consumerRemove: plain("consumer_remove"), groupLag: plain("group_lag"), statusWrite: plain("status_write"),
 		members: plain("group_members"), groupReset: plain("group_reset"), groupDelete: plain("group_delete"), retryDrop: plain("retry_drop"),
 		topicMark: plain("topic_mark"), streamMake: plain("stream_make"),
-		replyKeep: plain("reply_keep"),
+		replyKeep: plain("reply_keep"), retryAdopt: plain("retry_adopt"),
 	}
 }
 

@@ -1,6 +1,7 @@
 package streammq
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"strconv"
@@ -46,22 +47,25 @@ func (r *reader) retryInPlace(ctx context.Context, h held, failed int, delay tim
 func (r *reader) retryLater(ctx context.Context, h held, e entry, failed int, delay time.Duration) (bool, error) {
 	again := r.again(e, h.id)
 	again.retryCount = failed
-	name := r.src.itemID(r.group, h.id)
+	again.headers[HeaderRetryCount] = strconv.Itoa(failed)
+	name := r.src.itemName(r.group, h.id)
 	keys := []string{r.src.stream(), r.src.epoch(r.group), r.src.retry(), r.src.item(name)}
 	args := append(r.fence(h), name, strconv.FormatInt(delay.Milliseconds(), 10))
-	return r.mq.run(ctx, r.mq.scripts.retryLater, keys, append(args, again.fields()...)...).AsBool()
+	return r.mq.run(ctx, r.mq.scripts.retryLater, keys, append(args, again.item()...)...).AsBool()
 }
 
 // again is an entry as it is added a second time: for this group only, with the payload in it.
 func (r *reader) again(e entry, id string) entry {
 	e.payloadRef = ""
 	e.topic, e.partition = r.src.topic, r.src.part
-	if e.originalID == "" {
-		e.originalID = id
-	}
-	headers := make(map[string]string, len(e.headers)+3)
+	e.originalID = cmp.Or(e.originalID, e.headers[HeaderOriginalID], id)
+	headers := make(map[string]string, len(e.headers)+4)
 	maps.Copy(headers, e.headers)
 	headers[HeaderRetryGroup] = r.group
+	if r.group == "" { // of a letter of the Java original, which names none: for all
+		delete(headers, HeaderRetryGroup)
+	}
+	delete(headers, HeaderRetryCount)
 	headers[HeaderOriginalID] = e.originalID
 	headers[HeaderPartition] = strconv.Itoa(r.src.part)
 	e.headers = headers
@@ -106,14 +110,10 @@ func (r *reader) addLetter(ctx context.Context, h held, fields []string) error {
 func (r *reader) letter(p *parcel, failed int, cause error, now time.Time) []string {
 	text := clip(Result{Err: cause}.reason().Error(), maxErrorText)
 	e := p.entry
-	original := e.originalID
-	if original == "" {
-		original = p.id
-	}
 	fields := []string{
-		fieldOriginalTopic, r.src.topic, fieldPartition, strconv.Itoa(r.src.part), fieldOriginalID, original,
-		fieldGroup, r.group, fieldRetryCount, strconv.Itoa(failed), fieldMaxRetries, strconv.Itoa(e.maxRetries),
-		fieldFailedAt, strconv.FormatInt(now.UnixMilli(), 10), fieldError, text,
+		fieldOriginalTopic, r.src.topic, fieldPartition, strconv.Itoa(r.src.part), fieldOriginalID, p.original(),
+		fieldGroup, r.group, fieldRetryCount, strconv.Itoa(failed), fieldMaxRetries, encodeAttempts(e.maxRetries),
+		fieldFailedAt, encodeTime(now), fieldError, text,
 	}
 	if r.src.single {
 		fields = append(fields, fieldSingle, statusOn)
@@ -124,6 +124,9 @@ func (r *reader) letter(p *parcel, failed int, cause error, now time.Time) []str
 		}
 		return fields
 	}
-	return append(fields, fieldPayload, string(e.payload), fieldHeaders, encodeHeaders(e.headers), fieldKey, e.key,
-		fieldTimestamp, strconv.FormatInt(e.timestamp.UnixMilli(), 10))
+	fields = append(fields, fieldPayload, string(e.payload), fieldHeaders, encodeHeaders(e.headers), fieldTimestamp, encodeTime(p.published()))
+	if e.key != "" {
+		fields = append(fields, fieldKey, e.key)
+	}
+	return fields
 }

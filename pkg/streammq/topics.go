@@ -73,13 +73,11 @@ func (q *MQ) CreateTopic(ctx context.Context, t Topic) (int, error) {
 	if deleting, err := answer[3].AsInt64(); err != nil || deleting == 1 {
 		return 0, fmt.Errorf("topic %s is being deleted: %w: delete it again to end that", t.Name, ErrUnknownTopic)
 	}
-	members, all := make([]string, partitions), make([]int, partitions)
-	for i := range members {
-		members[i], all[i] = strconv.Itoa(i), i
+	all := make([]int, partitions)
+	for i := range all {
+		all[i] = i
 	}
-	results := q.client.DoMulti(ctx,
-		q.client.B().Sadd().Key(partitionsKey(t.Name)).Member(members...).Build(),
-		q.client.B().Sadd().Key(registryKey).Member(t.Name).Build())
+	results := q.client.DoMulti(ctx, append(q.register(t.Name, partitions), q.client.B().Sadd().Key(registryKey).Member(t.Name).Build())...)
 	if err := firstError(results); err != nil {
 		return 0, failure(ctx, doing, err)
 	}
@@ -92,6 +90,18 @@ func (q *MQ) CreateTopic(ctx context.Context, t Topic) (int, error) {
 	}
 	q.topics.put(t.Name, topicMeta{partitions: partitions, status: isOn(answer[2]), born: born, read: now})
 	return partitions, nil
+}
+
+// register are the commands that write the topic's partitionsKey; the numbers that earlier versions wrote go.
+func (q *MQ) register(topic string, partitions int) rueidis.Commands {
+	streams, numbers := make([]string, partitions), make([]string, partitions)
+	for i := range streams {
+		streams[i], numbers[i] = StreamKey(topic, i), strconv.Itoa(i)
+	}
+	return rueidis.Commands{
+		q.client.B().Sadd().Key(partitionsKey(topic)).Member(streams...).Build(),
+		q.client.B().Srem().Key(partitionsKey(topic)).Member(numbers...).Build(),
+	}
 }
 
 // Partitions is the number of partitions that a topic has now. Errors: ErrUnknownTopic, ErrLayout, ErrUnavailable.

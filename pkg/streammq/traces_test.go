@@ -326,7 +326,7 @@ func replayedTwice(r *rig, q *MQ) string {
 func movedTwice(r *rig, q *MQ) string {
 	a := later(r, q)
 	for range 2 {
-		if err := q.move(context.Background(), a.src, []string{a.src.itemID("g", r.entries(a.src.stream())[0].ID)}); err != nil {
+		if err := q.move(context.Background(), a.src, []string{a.src.itemName("g", r.entries(a.src.stream())[0].ID)}); err != nil {
 			return err.Error()
 		}
 	}

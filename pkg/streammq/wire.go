@@ -41,5 +41,6 @@ func DecodeEntry(fields map[string]string) (Message, error) {
 	if err != nil {
 		return Message{}, err
 	}
+	e.unwrap()
 	return Message{Key: e.key, Payload: e.payload, Headers: e.headers, MaxAttempts: e.maxRetries}, nil
 }

@@ -60,7 +60,7 @@ func TestMessagesBeyondALimitAreRefused(t *testing.T) {
 func TestConfigNamesEveryProblem(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, NewDefaultConfig().Validate())
-	err := Config{Layout: "x", InlineMax: -1, MaxPayload: maxPayloadLimit + 1}.Validate()
+	err := Config{Layout: "x", InlineMax: -2, MaxPayload: maxPayloadLimit + 1}.Validate()
 	require.ErrorIs(t, err, ErrConfig)
 	for _, part := range []string{"Layout", "InlineMax", "MaxPayload", "MetaRefresh", "Log"} {
 		require.ErrorContains(t, err, part)
@@ -152,15 +152,22 @@ func TestForcedPartitionGoesFirst(t *testing.T) {
 		return &Message{Key: "a", Headers: map[string]string{HeaderForcePartition: v}}
 	}
 	for _, p := range []Partitioner{NewHash(), NewRoundRobin(), NewExplicit()} {
-		n, err := choose(p, force("3"), 4)
-		require.NoError(t, err)
-		require.Equal(t, 3, n)
-		for _, v := range []string{"4", "-1", "x", ""} {
-			_, err = choose(p, force(v), 4)
-			require.ErrorIs(t, err, ErrPartition, v)
+		for v, want := range map[string]int{"3": 3, "4": 0, "-1": 3, "-4": 0, "7": 3, "2147483647": 3, "-2147483648": 0} {
+			n, err := choose(p, force(v), 4)
+			require.NoError(t, err)
+			require.Equal(t, want, n, v)
 		}
 	}
-	_, err := choose(NewExplicit(), &Message{Key: "a"}, 4)
+	free, err := choose(NewHash(), &Message{Key: "a"}, 4)
+	require.NoError(t, err)
+	for _, v := range []string{"x", "", "1.5", "2147483648"} { // no int of Java: the key decides
+		n, err := choose(NewHash(), force(v), 4)
+		require.NoError(t, err)
+		require.Equal(t, free, n, v)
+		_, err = choose(NewExplicit(), force(v), 4)
+		require.ErrorIs(t, err, ErrPartition, v)
+	}
+	_, err = choose(NewExplicit(), &Message{Key: "a"}, 4)
 	require.ErrorIs(t, err, ErrPartition)
 }
 

@@ -1,0 +1,208 @@
+package streammq
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"unicode/utf16"
+)
+
+// The Java original writes dead letters, and some replays, in the codec of its Redis client, which is Kryo 5 unless it was
+// set to another: each name and value is one object, a tag and its data. Only the classes that occur there are read.
+const (
+	kryoNull    = 0
+	kryoNamed   = 1 // a class by its name
+	kryoInteger = 2
+	kryoString  = 3
+	kryoBoolean = 5
+	kryoLong    = 9
+
+	kryoDepth = 16 // of maps in maps
+)
+
+// isKryo tells whether the names of an entry's fields are objects of Kryo: texts begin with its tag, and no name of ours does.
+func isKryo(fields []string) bool {
+	return len(fields) > 0 && fields[0] != "" && fields[0][0] == kryoString
+}
+
+// kryoFields are the fields of such an entry as text: numbers in decimal, maps as JSON. A null is left out.
+// Its error wraps ErrMalformed.
+func kryoFields(fields []string) ([]string, error) {
+	plain := make([]string, 0, len(fields))
+	for i := 0; i+1 < len(fields); i += 2 {
+		name, err := kryoText(fields[i])
+		if err != nil {
+			return nil, fmt.Errorf("%w: name of field %d: %w", ErrMalformed, i/2, err)
+		}
+		value, err := kryoText(fields[i+1])
+		if err != nil {
+			return nil, fmt.Errorf("%w: field %q: %w", ErrMalformed, clip(name.text, 32), err)
+		}
+		if !name.null && !value.null {
+			plain = append(plain, name.text, value.text)
+		}
+	}
+	return plain, nil
+}
+
+// kryoValue is one object: a text, or another value as text.
+type kryoValue struct {
+	text   string
+	null   bool
+	quoted bool // it is a text: in JSON it has quotes
+}
+
+func (v kryoValue) json() json.RawMessage {
+	switch {
+	case v.null:
+		return json.RawMessage("null")
+	case v.quoted:
+		return appendJSON(nil, v.text)
+	}
+	return json.RawMessage(v.text)
+}
+
+func kryoText(s string) (kryoValue, error) {
+	k := kryo{text: s}
+	v := k.value(0)
+	if k.broken == nil && k.at != len(s) {
+		k.fail("more than one object")
+	}
+	return v, k.broken
+}
+
+// kryo is a place in an object.
+type kryo struct {
+	text   string
+	at     int
+	named  int   // classes that were named so far: a later one is a number
+	broken error // it is not what it should be: all answers are zero from here on
+}
+
+func (k *kryo) fail(what string) {
+	if k.broken == nil {
+		k.broken = fmt.Errorf("kryo: %s at byte %d of %d", what, k.at, len(k.text))
+	}
+	k.at = len(k.text)
+}
+
+func (k *kryo) value(depth int) kryoValue {
+	switch tag := k.varint(); tag {
+	case kryoNull:
+		return kryoValue{null: true}
+	case kryoInteger, kryoLong:
+		n := k.varint()
+		return kryoValue{text: strconv.FormatInt(int64(n>>1)^-int64(n&1), 10)} //nolint:gosec // zigzag
+	case kryoString:
+		text, null := k.str()
+		return kryoValue{text: text, null: null, quoted: true}
+	case kryoBoolean:
+		return kryoValue{text: strconv.FormatBool(k.byte() != 0)}
+	case kryoNamed:
+		return k.object(depth)
+	default:
+		k.fail("class " + strconv.FormatUint(tag, 10) + " is not known")
+		return kryoValue{}
+	}
+}
+
+// object reads a map with the name of its class, or its number if it was named before. Java's sorts of maps are alike.
+func (k *kryo) object(depth int) kryoValue {
+	if number := k.varint(); number == uint64(k.named) { //nolint:gosec // a count
+		if name, _ := k.str(); k.broken == nil && !mapClasses[name] {
+			k.fail("class " + clip(name, 64) + " is not known")
+		}
+		k.named++
+	} else if number > uint64(k.named) { //nolint:gosec // a count
+		k.fail("unknown number of a class")
+	}
+	size := k.varint() // one more than there are
+	if size == 0 || depth > kryoDepth || size > uint64(len(k.text)) {
+		k.fail("size of a map")
+		return kryoValue{}
+	}
+	values := map[string]json.RawMessage{}
+	for ; size > 1 && k.broken == nil; size-- {
+		name := k.value(depth + 1)
+		values[name.text] = k.value(depth + 1).json()
+	}
+	if k.broken != nil {
+		return kryoValue{}
+	}
+	text, err := json.Marshal(values)
+	if err != nil {
+		k.fail(err.Error())
+	}
+	return kryoValue{text: string(text)}
+}
+
+var mapClasses = map[string]bool{"java.util.HashMap": true, "java.util.LinkedHashMap": true, "java.util.TreeMap": true}
+
+// str reads a text: ASCII whose last byte has bit 7 set, or its length and that many UTF-16 units, each as UTF-8 writes it.
+func (k *kryo) str() (text string, null bool) {
+	if k.at < len(k.text) && k.text[k.at]&0x80 == 0 {
+		for i := k.at; i < len(k.text); i++ {
+			if c := k.text[i]; c&0x80 != 0 {
+				b := []byte(k.text[k.at : i+1])
+				b[len(b)-1] = c & 0x7f
+				k.at = i + 1
+				return string(b), false
+			}
+		}
+		k.fail("a text without an end")
+		return "", false
+	}
+	first := uint64(k.byte())
+	length := first & 0x3f
+	if first&0x40 != 0 {
+		length |= k.varint() << 6
+	}
+	switch {
+	case length == 0:
+		return "", true
+	case length-1 > uint64(len(k.text)-k.at):
+		k.fail("a text that is too long")
+		return "", false
+	}
+	units := make([]uint16, 0, length-1)
+	for ; length > 1 && k.broken == nil; length-- {
+		units = append(units, k.unit())
+	}
+	return string(utf16.Decode(units)), false
+}
+
+// unit reads one UTF-16 unit; a half of a pair is written by itself, which UTF-8 does not know.
+func (k *kryo) unit() uint16 {
+	switch b := k.byte(); b >> 4 {
+	case 0xc, 0xd:
+		return uint16(b&0x1f)<<6 | uint16(k.byte()&0x3f)
+	case 0xe:
+		high := uint16(b&0x0f)<<12 | uint16(k.byte()&0x3f)<<6
+		return high | uint16(k.byte()&0x3f)
+	default:
+		return uint16(b)
+	}
+}
+
+// varint reads seven bits a byte, the lowest first.
+func (k *kryo) varint() uint64 {
+	var n uint64
+	for shift := 0; shift < 64; shift += 7 {
+		b := k.byte()
+		n |= uint64(b&0x7f) << shift
+		if b&0x80 == 0 {
+			return n
+		}
+	}
+	k.fail("a number of more than 64 bits")
+	return 0
+}
+
+func (k *kryo) byte() byte {
+	if k.at >= len(k.text) {
+		k.fail("it breaks off")
+		return 0
+	}
+	k.at++
+	return k.text[k.at-1]
+}
