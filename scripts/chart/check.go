@@ -2,11 +2,13 @@ package chart
 
 import (
 	"fmt"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -29,6 +31,7 @@ import (
 	policyvalidation "k8s.io/kubernetes/pkg/apis/policy/validation"
 	"k8s.io/pod-security-admission/api"
 	podsecurity "k8s.io/pod-security-admission/policy"
+	"sigs.k8s.io/yaml"
 )
 
 // strict refuses unknown and doubled fields, as `kubectl apply --validate=strict` does.
@@ -36,12 +39,43 @@ var strict = serializer.NewCodecFactory(legacyscheme.Scheme, serializer.EnableSt
 
 // decode reads one manifest strictly into its versioned type.
 func decode(manifest string) (runtime.Object, error) {
+	if strings.Contains(manifest, "\nkind: PodMonitor\n") { // of the Prometheus operator: no part of Kubernetes
+		monitor := &podMonitor{}
+		return monitor, yaml.UnmarshalStrict([]byte(manifest), monitor)
+	}
 	obj, _, err := strict.Decode([]byte(manifest), nil, nil)
 	return obj, err
 }
 
+// podMonitor has the fields of the Prometheus operator's PodMonitor that the chart uses, by its CRD of monitoring.coreos.com/v1.
+type podMonitor struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec struct {
+		Selector            metav1.LabelSelector `json:"selector"`
+		PodTargetLabels     []string             `json:"podTargetLabels"`
+		PodMetricsEndpoints []struct {
+			Port     string `json:"port"`
+			Path     string `json:"path"`
+			Interval string `json:"interval"`
+		} `json:"podMetricsEndpoints"`
+	} `json:"spec"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (m *podMonitor) DeepCopyObject() runtime.Object {
+	other := *m
+	m.ObjectMeta.DeepCopyInto(&other.ObjectMeta)
+	m.Spec.Selector.DeepCopyInto(&other.Spec.Selector)
+	return &other
+}
+
 // validate judges an object with the API server's own rules, after its own defaults.
 func validate(versioned runtime.Object) error {
+	if m, ok := versioned.(*podMonitor); ok {
+		return metav1validation.ValidateLabelSelector(&m.Spec.Selector, metav1validation.LabelSelectorValidationOptions{}, field.NewPath("spec", "selector")).ToAggregate()
+	}
 	obj := versioned.DeepCopyObject()
 	legacyscheme.Scheme.Default(obj)
 	group := obj.GetObjectKind().GroupVersionKind().Group

@@ -110,6 +110,39 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
+// TestImagesHaveTheCompiledReader: the Dockerfile's step, run here: whoever reads documents fills the folder that its image names.
+func TestImagesHaveTheCompiledReader(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join(root, "deploy", "Dockerfile"))
+	require.NoError(t, err)
+	_, step, found := strings.Cut(strings.ReplaceAll(string(raw), "\\\n", ""), "RUN install -d /root-fs/cache/pdf ")
+	require.True(t, found)
+	step, _, _ = strings.Cut("install -d /root-fs/cache/pdf "+step, "\n")
+	require.Contains(t, string(raw), "\nENV EXTRACT_CACHE_DIR=/cache/pdf\n")
+	for _, service := range []string{"stream-worker", "outbox-relay"} {
+		path, err := binary(service)
+		require.NoError(t, err)
+		dir := t.TempDir()
+		script := strings.NewReplacer("bin/${SERVICE}", path, "/root-fs", dir).Replace(step)
+		cmd := exec.CommandContext(t.Context(), "sh", "-euc", script)
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TARGETARCH=here", "BUILDARCH=here"}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		var files int
+		require.NoError(t, filepath.WalkDir(filepath.Join(dir, "cache"), func(path string, d os.DirEntry, err error) error {
+			require.NoError(t, err)
+			info, err := d.Info()
+			require.NoError(t, err)
+			require.Zero(t, info.Mode().Perm()&0o222, "nobody writes %s", path)
+			require.Equal(t, os.FileMode(0o444), info.Mode().Perm()&0o444, "everybody reads %s", path)
+			if !d.IsDir() {
+				files++
+			}
+			return nil
+		}))
+		require.Equal(t, isSetting(service, "EXTRACT_CACHE_DIR"), files > 0, service)
+	}
+}
+
 // composed is what compose.yaml says of a service.
 type composed struct {
 	Image, User string
@@ -161,8 +194,11 @@ func TestCompose(t *testing.T) {
 		require.Equal(t, "service_completed_successfully", compose.Services[service].DependsOn["kafka-init"].Condition)
 		require.Equal(t, compose.Services["kafka-init"].Profiles, compose.Services[service].Profiles)
 	}
-	for _, server := range []string{"mariadb", "redis", "kafka", "rabbitmq", "chroma"} {
+	for server, profiles := range map[string][]string{ // a server that nothing uses does not start
+		"mariadb": nil, "redis": nil, "chroma": nil, "kafka": {"kafka"}, "rabbitmq": {"mirror"},
+	} {
 		require.Contains(t, compose.Services, server)
+		require.Equal(t, profiles, compose.Services[server].Profiles, server)
 	}
 }
 

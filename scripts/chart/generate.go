@@ -21,19 +21,19 @@ var schemaBase []byte
 
 // byChart are settings that the chart sets itself, from other values or because a pod leaves no choice.
 var byChart = map[string]string{
-	"OPERATOR_ADDR":     "services.<name>.operatorPort",
-	"HTTP_ADDR":         "the Service leads there",
-	"INGEST_QUEUE":      "queue, and a worker's own road",
-	"UPLOAD_DIR":        "uploads",
-	"EXTRACT_CACHE_DIR": "a volume of the pod",
-	"VECTOR_STORE":      "always chroma: the embedded store serves one process",
+	"OPERATOR_ADDR": "services.<name>.operatorPort",
+	"HTTP_ADDR":     "the Service leads there",
+	"INGEST_QUEUE":  "queue, and a worker's own road",
+	"UPLOAD_DIR":    "uploads",
+	"VECTOR_STORE":  "always chroma: the embedded store serves one process",
 }
 
 // unfit are settings that mean nothing in a cluster.
 var unfit = map[string]string{
-	"VECTOR_DIR":       "of the embedded store",
-	"VECTOR_MAX_BYTES": "of the embedded store",
-	"AUTH_MODE":        "keys is its default, and none is for loopback addresses",
+	"EXTRACT_CACHE_DIR": "of the image, which names it itself",
+	"VECTOR_DIR":        "of the embedded store",
+	"VECTOR_MAX_BYTES":  "of the embedded store",
+	"AUTH_MODE":         "keys is its default, and none is for loopback addresses",
 }
 
 // settable tells whether values may give a setting below env.

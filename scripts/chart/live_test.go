@@ -94,7 +94,7 @@ func TestProbesAreTheServices(t *testing.T) {
 				ports[p.Name] = p.ContainerPort
 			}
 			env := environment(c, nil)
-			for _, probe := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
+			for _, probe := range []*corev1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
 				require.Contains(t, env, "OPERATOR_ADDR=:"+text(ports[probe.HTTPGet.Port.StrVal]), "the port of the probe")
 			}
 			if _, ok := ports["http"]; ok {
@@ -102,8 +102,8 @@ func TestProbesAreTheServices(t *testing.T) {
 			}
 			url := startService(t, service, environment(c, map[string]string{
 				"OPERATOR_ADDR": "127.0.0.1:0", "HTTP_ADDR": "127.0.0.1:0", "UPLOAD_DIR": t.TempDir(), "KAFKA_BOOTSTRAP_SERVERS": dead,
-				"EXTRACT_CACHE_DIR": filepath.Join(t.TempDir(), "cache"),
 			}))
+			require.Equal(t, http.StatusOK, ask(t, url+c.StartupProbe.HTTPGet.Path))
 			require.Equal(t, http.StatusOK, ask(t, url+c.LivenessProbe.HTTPGet.Path))
 			require.Equal(t, http.StatusServiceUnavailable, ask(t, url+c.ReadinessProbe.HTTPGet.Path))
 		})

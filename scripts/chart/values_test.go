@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -37,6 +39,50 @@ func TestWorkersKeepTheirRoad(t *testing.T) {
 			require.Contains(t, deployment(t, all, service).Spec.Template.Spec.Containers[0].Env, corev1.EnvVar{Name: "INGEST_QUEUE", Value: want}, service)
 		}
 	}
+}
+
+// TestAutoscalerOwnsTheNumber: without a number of replicas a Deployment has none, so that an upgrade sets nothing back.
+func TestAutoscalerOwnsTheNumber(t *testing.T) {
+	all := objects(t, "mill", minimal+"services: {stream-worker: {replicas: null}}\n")
+	require.Nil(t, deployment(t, all, "stream-worker").Spec.Replicas)
+	require.EqualValues(t, 2, *deployment(t, all, "ingest-api").Spec.Replicas)
+	require.Zero(t, *deployment(t, objects(t, "mill", minimal, "services.stream-worker.replicas=0"), "stream-worker").Spec.Replicas)
+}
+
+// TestEveryServiceIsScraped: by annotations, and by the PodMonitor, which selects all services and no Job.
+func TestEveryServiceIsScraped(t *testing.T) {
+	all := objects(t, "mill", bothRoads, "metrics.podMonitor.enabled=true")
+	i := slices.IndexFunc(all, func(o runtime.Object) bool { return o.GetObjectKind().GroupVersionKind().Kind == "PodMonitor" })
+	require.GreaterOrEqual(t, i, 0)
+	monitor, ok := all[i].(*podMonitor)
+	require.True(t, ok)
+	endpoint := monitor.Spec.PodMetricsEndpoints[0]
+	require.Equal(t, "/metrics", endpoint.Path)
+	selector, err := metav1.LabelSelectorAsSelector(&monitor.Spec.Selector)
+	require.NoError(t, err)
+	scraped := map[string]bool{}
+	for _, obj := range all {
+		pod := podOf(obj)
+		if pod == nil {
+			continue
+		}
+		c := pod.Spec.Containers[0]
+		port := slices.IndexFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == endpoint.Port })
+		if _, job := obj.(*batchv1.Job); job {
+			require.Empty(t, pod.Annotations, c.Name)
+			require.Negative(t, port, c.Name)
+			continue
+		}
+		require.True(t, selector.Matches(labels.Set(pod.Labels)), c.Name)
+		require.GreaterOrEqual(t, port, 0, c.Name)
+		require.Equal(t, map[string]string{
+			"prometheus.io/scrape": "true", "prometheus.io/path": endpoint.Path, "prometheus.io/port": text(c.Ports[port].ContainerPort),
+		}, pod.Annotations, c.Name)
+		scraped[c.Name] = true
+	}
+	require.Len(t, scraped, len(known))
+	bare := deployment(t, objects(t, "mill", minimal, "metrics.annotations=false"), "reclaimer")
+	require.Empty(t, bare.Spec.Template.Annotations)
 }
 
 // TestStopGrace: a pod has longer to end than the work in it.

@@ -19,6 +19,11 @@ func cacheFolder(configured string) (dir string, own bool, err error) {
 			return dir, false, nil
 		}
 	}
+	return temporaryFolder()
+}
+
+// temporaryFolder makes one for the pool alone.
+func temporaryFolder() (dir string, own bool, err error) {
 	dir, err = os.MkdirTemp("", "millweir-pdfium-")
 	if err != nil {
 		return "", false, fmt.Errorf("EXTRACT_CACHE_DIR: make a folder for the compiled pdf reader: %w", err)

@@ -20,6 +20,8 @@ import (
 const (
 	// childArg is the argument by which a process knows that it is a child.
 	childArg = "extract-child"
+	// compileArg is the argument of a process that only compiles the PDF reader, into the folder that the next one names.
+	compileArg = "extract-compile"
 	// childSocket is the descriptor of a child's socket to its parent.
 	childSocket = 3
 	// outBytes is what a child gathers before it writes.
@@ -30,12 +32,22 @@ const (
 	maxMessage = 2000
 )
 
-// IsChild tells whether a process with these arguments is a child of a Pool.
-func IsChild(args []string) bool { return len(args) == 2 && args[1] == childArg }
+// IsChild tells whether a process with these arguments is a child of a Pool, or `extract-compile DIR`,
+// by which the build of an image fills the EXTRACT_CACHE_DIR that it ships.
+func IsChild(args []string) bool {
+	return len(args) == 2 && args[1] == childArg || len(args) == 3 && args[1] == compileArg
+}
 
-// ChildMain is the whole life of a child; its result is the exit code.
+// ChildMain is the whole life of such a process; its result is the exit code.
 // A program that makes a Pool calls it before anything else: if extract.IsChild(os.Args) { os.Exit(extract.ChildMain()) }.
 func ChildMain() int {
+	if os.Args[1] == compileArg {
+		if _, err := newPDFEngine(os.Args[2], maxWasmPages); err != nil {
+			fmt.Fprintln(os.Stderr, compileArg+":", err)
+			return 1
+		}
+		return 0
+	}
 	c, err := newChild()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "extract child:", err)

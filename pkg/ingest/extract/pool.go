@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millweir/millweir/pkg/ingest"
 )
 
@@ -36,8 +38,8 @@ type Pool struct {
 	cfg      Config
 	without  []layer // left out by a test
 	log      *slog.Logger
-	cacheDir string
-	ownCache bool // cacheDir is temporary and goes with the pool
+	cacheDir string // of the compiled PDF reader; the first Warm may replace it
+	ownCache bool   // cacheDir is temporary and goes with the pool
 	starter  *starter
 	slots    chan struct{}
 
@@ -96,19 +98,45 @@ func (p *Pool) Warm(ctx context.Context) error {
 	if p.warmed {
 		return nil
 	}
-	// Compiling takes 300 MB once; the limits of reading do not hold for it, as no document is read.
-	for _, set := range []setup{
-		{PDF: true, Warm: true, CacheDir: p.cacheDir, MemoryMB: 4096, Sandbox: SandboxOff},
-		{Warm: true, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox, Without: p.without},
-	} {
-		w, err := startWorker(ctx, p.starter, set)
-		if err != nil {
-			return fmt.Errorf("warm the document readers: %w", err)
-		}
-		p.noteHello(w, set)
-		w.kill()
+	err := p.compile(ctx)
+	if err == nil {
+		err = p.tryStart(ctx, setup{Warm: true, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox, Without: p.without})
+	}
+	if err != nil {
+		return fmt.Errorf("warm the document readers: %w", err)
 	}
 	p.warmed = true
+	return nil
+}
+
+// compile compiles the PDF reader into the cache, or finds it there. A folder that cannot be written, as an image's, may hold
+// code for another processor only: then a temporary folder takes its place. The caller holds p.warm.
+func (p *Pool) compile(ctx context.Context) error {
+	// Compiling takes 300 MB once; the limits of reading do not hold for it, as no document is read.
+	set := setup{PDF: true, Warm: true, CacheDir: p.cacheDir, MemoryMB: 4096, Sandbox: SandboxOff}
+	err := p.tryStart(ctx, set)
+	if err == nil || ctx.Err() != nil || unix.Access(p.cacheDir, unix.W_OK) == nil {
+		return err
+	}
+	dir, own, mkErr := temporaryFolder()
+	if mkErr != nil {
+		return errors.Join(err, mkErr)
+	}
+	p.log.WarnContext(ctx, "the compiled pdf reader of a folder that cannot be written does not fit this machine: compiling it into a temporary one",
+		"EXTRACT_CACHE_DIR", p.cacheDir, "temporary", dir, "err", err)
+	p.cacheDir, p.ownCache = dir, own
+	set.CacheDir = dir
+	return p.tryStart(ctx, set)
+}
+
+// tryStart starts a child that reads nothing and ends it.
+func (p *Pool) tryStart(ctx context.Context, set setup) error {
+	w, err := startWorker(ctx, p.starter, set)
+	if err != nil {
+		return err
+	}
+	p.noteHello(w, set)
+	w.kill()
 	return nil
 }
 
@@ -184,7 +212,10 @@ func (p *Pool) acquire(ctx context.Context, pdf bool) (*worker, error) {
 	if evicted != nil {
 		evicted.kill()
 	}
-	set := setup{PDF: pdf, CacheDir: p.cacheDir, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox, Without: p.without}
+	set := setup{PDF: pdf, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox, Without: p.without}
+	if pdf {
+		set.CacheDir = p.cacheDir // fixed by Warm
+	}
 	w, err := startWorker(ctx, p.starter, set)
 	if err != nil {
 		p.mu.Lock()

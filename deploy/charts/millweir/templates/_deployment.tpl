@@ -5,7 +5,7 @@
 {{- $given := include "millweir.given" . | fromYaml -}}
 {{- $secret := include "millweir.secretName" .root -}}
 {{- $own := dict "HTTP_ADDR" ":8081" "OPERATOR_ADDR" (printf ":%v" $service.operatorPort) "INGEST_QUEUE" (include "millweir.road" .)
-  "UPLOAD_DIR" "/uploads" "EXTRACT_CACHE_DIR" "/cache/pdf" "VECTOR_STORE" "chroma" -}}
+  "UPLOAD_DIR" "/uploads" "VECTOR_STORE" "chroma" -}}
 {{- range $name := $settings.plain }}
 {{- if hasKey $own $name }}
 - name: {{ $name }}
@@ -51,7 +51,9 @@ metadata:
   namespace: {{ .root.Release.Namespace }}
   labels: {{- include "millweir.labels" $named | nindent 4 }}
 spec:
+  {{- if regexMatch "^[0-9]+$" (get $service "replicas" | toString) }}
   replicas: {{ $service.replicas }}
+  {{- end }}
   selector:
     matchLabels: {{- include "millweir.selector" $named | nindent 6 }}
   strategy:
@@ -64,8 +66,13 @@ spec:
         {{- with (get $service "podLabels") }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
-      {{- if or .root.Values.secret.create (get $service "podAnnotations") }}
+      {{- if or .root.Values.metrics.annotations .root.Values.secret.create (get $service "podAnnotations") }}
       annotations:
+        {{- if .root.Values.metrics.annotations }}
+        prometheus.io/scrape: "true"
+        prometheus.io/port: {{ $service.operatorPort | quote }}
+        prometheus.io/path: /metrics
+        {{- end }}
         {{- if .root.Values.secret.create }}
         checksum/secret: {{ .root.Values.secret.values | toJson | sha256sum }}
         {{- end }}
@@ -89,6 +96,12 @@ spec:
             - {name: http, containerPort: 8081}
             {{- end }}
             - {name: operator, containerPort: {{ $service.operatorPort }}}
+          # Liveness counts from here on: a start on a busy node may take two minutes.
+          startupProbe:
+            httpGet: {path: /healthz, port: operator}
+            periodSeconds: 2
+            timeoutSeconds: 3
+            failureThreshold: 60
           # Alive as long as it answers: a dependency that is away makes a pod unready and never restarts it.
           livenessProbe:
             httpGet: {path: /healthz, port: operator}
@@ -108,19 +121,12 @@ spec:
           resources: {{- get $service "resources" | toYaml | nindent 12 }}
           volumeMounts:
             - {name: tmp, mountPath: /tmp}
-            {{- if has "EXTRACT_CACHE_DIR" $plain }}
-            - {name: cache, mountPath: /cache}
-            {{- end }}
             {{- if has "UPLOAD_DIR" $plain }}
             - {name: uploads, mountPath: /uploads}
             {{- end }}
       volumes:
         - name: tmp
           emptyDir: {sizeLimit: {{ $service.tmpSize }}}
-        {{- if has "EXTRACT_CACHE_DIR" $plain }}
-        - name: cache # the compiled PDF reader; outlives the container, not the pod
-          emptyDir: {sizeLimit: 256Mi}
-        {{- end }}
         {{- if has "UPLOAD_DIR" $plain }}
         - name: uploads
           persistentVolumeClaim:
