@@ -128,22 +128,24 @@ func (d *Desk) Drop(ctx context.Context, note NoteFunc, id string) error {
 	if err != nil {
 		return err
 	}
-	if l.Source != SourceRedis {
+	if l.Source != SourceRedis && l.Raw == nil {
 		return fmt.Errorf("drop %s: %w", id, ErrNoEntry)
 	}
 	_, err = d.drop(ctx, note, []Letter{l})
 	return err
 }
 
-// DropAll removes the entries that q chooses, at most b.Limit in one call. Errors: as Drop.
+// DropAll removes the entries that q chooses, at most b.Limit in one call; of Kafka's letters those are the records that could
+// not be read. Errors: as Drop.
 func (d *Desk) DropAll(ctx context.Context, note NoteFunc, q Query, b Bulk) (Result, error) {
 	r := Result{Skipped: map[Reason]int{}}
 	if q.Source == "" {
 		q.Source = d.Default()
 	}
-	if q.Source != SourceRedis {
+	if q.Source == SourceTable || q.Source == SourceKafka && d.d.Raw == nil {
 		return r, ErrNoEntry
 	}
+	q.droppable = true
 	letters, next, err := d.scan(ctx, q, b.After, b.Limit)
 	if r.Next = next; err != nil || len(letters) == 0 {
 		return r, err
@@ -175,6 +177,9 @@ func (d *Desk) drop(ctx context.Context, note NoteFunc, letters []Letter) (int64
 	ids := make([]string, len(letters))
 	for i, l := range letters {
 		ids[i] = l.ID
+	}
+	if letters[0].Source == SourceKafka { // a call drops of one source
+		return d.d.Raw.Drop(ctx, ids...)
 	}
 	return d.d.Book.Drop(ctx, ids...)
 }

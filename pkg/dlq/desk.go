@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
@@ -29,6 +30,7 @@ type Application interface {
 // Deps are what a Desk works with.
 type Deps struct {
 	Book  ingestq.LetterBook // nil: there is no dead letter stream
+	Raw   ingestq.LetterBook // records of the DLQ topic that could not be read; nil: there is no Kafka
 	Store taskstate.Store
 	App   Application
 	Kafka bool // the road is Kafka
@@ -75,7 +77,7 @@ func (d *Desk) Default() Source {
 // Stats are counts of what waits for an operator.
 type Stats struct {
 	Source  Source
-	Entries int64 // of the dead letter stream, those of replayed tasks too; 0 where there is none
+	Entries int64 // of the dead letter stream, those of replayed tasks too, or unreadable ones of the DLQ topic; 0 where there is none
 	Dead    int64 // rows with status DEAD
 }
 
@@ -87,8 +89,12 @@ func (d *Desk) Stats(ctx context.Context) (Stats, error) {
 		return s, fmt.Errorf("count dead tasks: %w", err)
 	}
 	s.Dead = counts[taskstate.StatusDead]
-	if d.d.Book != nil {
-		s.Entries, err = d.d.Book.Length(ctx)
+	book := d.d.Book
+	if s.Source == SourceKafka {
+		book = d.d.Raw
+	}
+	if book != nil {
+		s.Entries, err = book.Length(ctx)
 	}
 	return s, err
 }
@@ -132,14 +138,27 @@ func (d *Desk) find(ctx context.Context, id string) (Letter, error) {
 		}
 		return l, nil
 	}
-	if d.d.Book == nil {
-		return Letter{}, fmt.Errorf("%s: %w", id, ErrNotFound)
+	for _, b := range []struct {
+		source Source
+		book   ingestq.LetterBook
+	}{{SourceRedis, d.d.Book}, {SourceKafka, d.d.Raw}} {
+		if b.book == nil {
+			continue
+		}
+		stored, found, err := b.book.Letter(ctx, id)
+		if err != nil {
+			return Letter{}, err
+		}
+		if found {
+			return entryOf(stored, b.source), nil
+		}
 	}
-	stored, found, err := d.d.Book.Letter(ctx, id)
-	if err == nil && !found {
-		err = fmt.Errorf("%s: %w", id, ErrNotFound)
-	}
-	return Letter{StoredLetter: stored, Source: SourceRedis, at: Cursor{ID: stored.ID}}, err
+	return Letter{}, fmt.Errorf("%s: %w", id, ErrNotFound)
+}
+
+// entryOf is an entry as a letter.
+func entryOf(l ingestq.StoredLetter, source Source) Letter {
+	return Letter{StoredLetter: l, Source: source, at: Cursor{ID: l.ID, At: l.FailedAt}}
 }
 
 // rows is the source of letters that are rows.
@@ -226,7 +245,7 @@ func (d *Desk) reader(q Query) (readFunc, error) {
 		source = d.Default()
 	}
 	if source != SourceRedis {
-		return func(ctx context.Context, after *Cursor) ([]Letter, error) { return d.deadRows(ctx, q, source, after) }, nil
+		return func(ctx context.Context, after *Cursor) ([]Letter, error) { return d.byTime(ctx, q, source, after) }, nil
 	}
 	if d.d.Book == nil {
 		return nil, ErrNoStream
@@ -236,16 +255,45 @@ func (d *Desk) reader(q Query) (readFunc, error) {
 
 // entries is a page of the dead letter stream.
 func (d *Desk) entries(ctx context.Context, after *Cursor) ([]Letter, error) {
-	before := ""
+	return page(ctx, d.d.Book, SourceRedis, after)
+}
+
+// page is one of a book's.
+func page(ctx context.Context, book ingestq.LetterBook, source Source, after *Cursor) ([]Letter, error) {
+	var from Cursor
 	if after != nil {
-		before = after.ID
+		from = *after
 	}
-	stored, err := d.d.Book.List(ctx, before, scanPage)
+	stored, err := book.List(ctx, from, scanPage)
 	out := make([]Letter, len(stored))
 	for i, l := range stored {
-		out[i] = Letter{StoredLetter: l, Source: SourceRedis, at: Cursor{ID: l.ID}}
+		out[i] = entryOf(l, source)
 	}
 	return out, err
+}
+
+// byTime is a page of the rows with status DEAD; with Kafka's records that could not be read among them.
+func (d *Desk) byTime(ctx context.Context, q Query, source Source, after *Cursor) (out []Letter, err error) {
+	if !q.droppable {
+		if out, err = d.deadRows(ctx, q, source, after); err != nil {
+			return nil, err
+		}
+	}
+	if source != SourceKafka || d.d.Raw == nil || q.Task != "" {
+		return out, nil
+	}
+	raw, err := page(ctx, d.d.Raw, source, after)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, raw...)
+	slices.SortFunc(out, func(a, b Letter) int {
+		if ingestq.After(a.at, b.at) {
+			return -1
+		}
+		return 1
+	})
+	return out[:min(len(out), scanPage)], nil
 }
 
 // deadRows is a page of the rows with status DEAD.

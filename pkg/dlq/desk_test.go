@@ -361,3 +361,53 @@ func TestDrops(t *testing.T) {
 	require.Zero(t, w.entries())
 	require.Len(t, noted, 3)
 }
+
+// On Kafka a delivery that could not be read is a record of the topic of dead letters: it is listed among the rows, by time,
+// cannot be replayed, and can be dropped; a row can be replayed and not dropped.
+func TestUnreadableRecordsOfKafkaAreListedAmongTheRows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one := w.kill(w.upload().ID, "embed: refused")
+	raw := w.kafka("not json", "{}")
+	two := w.kill(w.upload().ID, "extract: corrupt")
+	d := w.desk(func(deps *dlq.Deps) { deps.Kafka, deps.Raw = true, raw })
+	var order []string
+	for after, more := (*dlq.Cursor)(nil), true; more; {
+		page, next, err := d.List(t.Context(), dlq.Query{}, after, 1)
+		require.NoError(t, err)
+		for _, l := range page {
+			order = append(order, l.ID)
+			require.Equal(t, dlq.SourceKafka, l.Source)
+		}
+		after, more = next, next != nil
+	}
+	require.Equal(t, []string{dlq.RowID(two.ID, two.Fence), "k:0:1", "k:0:0", dlq.RowID(one.ID, one.Fence)}, order)
+	s, err := d.Stats(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, dlq.Stats{Source: dlq.SourceKafka, Entries: 2, Dead: 2}, s)
+
+	l, err := d.Get(t.Context(), "k:0:0")
+	require.NoError(t, err)
+	require.Equal(t, "not json", l.Raw["value"])
+	require.Equal(t, dlq.ReasonUnreadable, l.Reason)
+	_, err = d.Replay(t.Context(), w.caller, "k:0:0")
+	require.ErrorIs(t, err, dlq.ErrUnreadable)
+	require.ErrorIs(t, d.Drop(t.Context(), nil, dlq.RowID(one.ID, one.Fence)), dlq.ErrNoEntry)
+	r, err := d.ReplayAll(t.Context(), w.caller, dlq.Query{}, dlq.Bulk{Limit: 9, PerSecond: 9})
+	require.NoError(t, err)
+	require.Equal(t, 2, r.Done)
+	require.Equal(t, map[dlq.Reason]int{dlq.ReasonUnreadable: 2}, r.Skipped)
+
+	require.NoError(t, d.Drop(t.Context(), nil, "k:0:1"))
+	_, err = d.Get(t.Context(), "k:0:1")
+	require.ErrorIs(t, err, dlq.ErrNotFound)
+	require.ErrorIs(t, d.Drop(t.Context(), nil, "k:0:1"), dlq.ErrNotFound)
+	for _, want := range []int{1, 0} {
+		r, err := d.DropAll(t.Context(), nil, dlq.Query{}, dlq.Bulk{Limit: 9})
+		require.NoError(t, err)
+		require.Equal(t, want, r.Done)
+	}
+	s, err = d.Stats(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, s.Entries)
+}

@@ -10,6 +10,9 @@
 //	the row        the task QUEUED, its entry still there    the next replay of the entry finds another state or fence: 409, and
 //	                                                         removes it; a list shows it as not replayable meanwhile
 //
+// On Kafka the list has the records of the DLQ topic that could not be read among the rows, by time: they name no row, and a drop
+// takes them back with a record of its own.
+//
 // A drop removes an entry only: the row stays DEAD and can still be replayed by its task. It is noted in the audit log before
 // the entry goes, by which fsck knows why the letter is missing.
 //

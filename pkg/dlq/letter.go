@@ -28,7 +28,7 @@ type Source string
 // The sources.
 const (
 	SourceRedis Source = "redis" // an entry of the dead letter stream
-	SourceKafka Source = "kafka" // a row with status DEAD; the DLQ topic holds copies
+	SourceKafka Source = "kafka" // a row with status DEAD (the DLQ topic holds copies), or a record there that could not be read
 	SourceTable Source = "table" // a row with status DEAD, where the road is Redis
 )
 
@@ -60,11 +60,8 @@ type Letter struct {
 	at Cursor // its place in the list
 }
 
-// Cursor is a letter's place in a list.
-type Cursor struct {
-	ID string    // of the entry, or of the task
-	At time.Time // of rows
-}
+// Cursor is a letter's place in a list: the id of the entry or of the task, and the time of what is listed by time.
+type Cursor = ingestq.LetterPlace
 
 // RowID is the id of a task's death as a letter; the audit log names letters by it.
 func RowID(task string, fence int64) string { return task + "-" + strconv.FormatInt(fence, 10) }
@@ -169,6 +166,8 @@ type Query struct {
 	Text         string // in the error, whatever the case
 	FailedAfter  time.Time
 	FailedBefore time.Time
+
+	droppable bool // no rows
 }
 
 // wants reports whether a letter is chosen.

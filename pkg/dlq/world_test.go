@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
@@ -16,6 +17,8 @@ import (
 	"github.com/millweir/millweir/pkg/dlq"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/ingestq/kafkaq"
+	"github.com/millweir/millweir/pkg/ingestq/kafkaq/embedded"
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
@@ -142,6 +145,31 @@ func (w *world) raw() string {
 		FieldValue("lastError", "no envelope").FieldValue("what", "ever").Build()).ToString()
 	require.NoError(w.t, err)
 	return id
+}
+
+// kafka is a topic of dead letters with records of somebody else.
+func (w *world) kafka(values ...string) ingestq.LetterBook {
+	w.t.Helper()
+	broker, err := embedded.Start()
+	require.NoError(w.t, err)
+	w.t.Cleanup(broker.Stop)
+	cfg := kafkaq.NewDefaultConfig(broker.Bootstrap())
+	require.NoError(w.t, broker.Topic(cfg.DLQTopic(), 1))
+	client, err := kafkaq.NewClient(cfg)
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { require.NoError(w.t, client.Close()) })
+	producer := kafkaq.NewProducer(client)
+	w.t.Cleanup(func() { require.NoError(w.t, producer.Close()) })
+	settings := sarama.NewConfig()
+	settings.Producer.Return.Successes = true
+	sender, err := sarama.NewSyncProducer(cfg.Brokers, settings)
+	require.NoError(w.t, err)
+	defer sender.Close() //nolint:errcheck // it has sent
+	for _, v := range values {
+		_, _, err := sender.SendMessage(&sarama.ProducerMessage{Topic: cfg.DLQTopic(), Value: sarama.StringEncoder(v)})
+		require.NoError(w.t, err)
+	}
+	return kafkaq.NewLetters(client, producer)
 }
 
 func (w *world) status(id string) taskstate.Status {

@@ -41,11 +41,12 @@ type lane struct {
 	mending time.Duration // pause after a turn that failed
 }
 
-// answer is how long an event had waited when it was leased, when that was, and how long the sender took.
+// answer is how long an event had waited when it was leased, when that was, how long the sender took, and where it went.
 type answer struct {
 	age   time.Duration
 	since time.Time
 	took  time.Duration
+	topic string
 }
 
 // turnSize is how many events one turn leases at most: whole batches.
@@ -229,7 +230,7 @@ func (l *lane) land(ctx context.Context, f flight) {
 			}
 			m.Error = texts[err.Error()]
 		}
-		l.marks, l.answers = append(l.marks, m), append(l.answers, answer{age: e.Age, since: f.began, took: f.took})
+		l.marks, l.answers = append(l.marks, m), append(l.answers, answer{age: e.Age, since: f.began, took: f.took, topic: e.Topic})
 		if m.To != StatusSent && !errors.Is(f.errs[i], ErrRefused) {
 			absent++
 		}
@@ -252,6 +253,9 @@ func (l *lane) written() {
 		switch m.To {
 		case StatusSent:
 			l.relay.metrics.delay.Observe((a.age + at.Sub(a.since)).Seconds())
+			if l.relay.d.Letters != "" && a.topic == l.relay.d.Letters {
+				l.relay.metrics.letters.Inc()
+			}
 		case StatusRetrying:
 			failed = true
 		case StatusNew, StatusDead:

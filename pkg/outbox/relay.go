@@ -23,7 +23,8 @@ const maxErrorText = 2000
 type Deps struct {
 	Store   *Store
 	Sender  Sender
-	Bell    *Bell // rung when this process wrote events; nil: found by looking
+	Letters string // the topic of dead letters: what is sent there is counted as such; empty: nothing is
+	Bell    *Bell  // rung when this process wrote events; nil: found by looking
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // nil: counted and not shown
 	Clock   func() time.Time      // with a monotonic reading

@@ -53,6 +53,23 @@ outbox_backlog 0
 	})
 }
 
+// What is sent to the topic of dead letters is a dead letter really written (contract §8); what is not taken is none.
+func TestSentDeadLettersAreCounted(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		b, reg := newBroker(), prometheus.NewRegistry()
+		stop := w.start(b, func(_ *outbox.Config, d *outbox.Deps) { d.Metrics, d.Letters = reg, outbox.DLQTopic(topic) })
+		w.insert(event{}, event{topic: outbox.DLQTopic(topic)}, event{topic: outbox.DLQTopic(topic)})
+		eventually(t, "all sent", func() bool { return w.count(outbox.StatusSent) == 3 })
+		stop()
+		require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP ingest_task_dlq_total Dead letters written to the dead letter stream or topic.
+# TYPE ingest_task_dlq_total counter
+ingest_task_dlq_total 2
+`), "ingest_task_dlq_total"))
+	})
+}
+
 // sampleCount is how many observations a histogram has.
 func sampleCount(t *testing.T, reg *prometheus.Registry, name string) uint64 {
 	t.Helper()

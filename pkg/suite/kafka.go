@@ -92,7 +92,7 @@ func RunRelay(ctx context.Context, env *process.Env, r *Relay) error {
 	if err := errors.Join(p.openStore(ctx, r.Store, Kafka{}, QueueRedis), p.openKafka(r.Kafka)); err != nil {
 		return err
 	}
-	relay, err := p.Relay(r.Publishing)
+	relay, err := p.Relay(r.Publishing, r.Kafka)
 	if err != nil {
 		return err
 	}
@@ -120,9 +120,10 @@ func (p *Parts) openKafka(k Kafka) error {
 }
 
 // Relay makes what sends events; commits of this process wake it.
-func (p *Parts) Relay(settings Publishing) (process.Service, error) {
+func (p *Parts) Relay(settings Publishing, k Kafka) (process.Service, error) {
 	relay, err := outbox.NewRelay(settings.config(), outbox.Deps{
 		Store: outbox.NewStore(p.Store), Sender: p.producer, Bell: p.bell, Log: p.Env.Log, Metrics: p.Env.Metrics, Clock: time.Now,
+		Letters: outbox.DLQTopic(k.Topic),
 	})
 	if err != nil {
 		return nil, err

@@ -5,11 +5,12 @@ import (
 
 	"github.com/millweir/millweir/pkg/dlq"
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/ingestq/kafkaq"
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 )
 
 // Letters is the desk for dead letters of the ingest queue. With Redis it serves the dead letter stream on both roads: after a
-// switch to Kafka the letters of the old road are still there.
+// switch to Kafka the letters of the old road are still there. On Kafka it has the records that could not be read too.
 func (p *Parts) Letters(s Shared, app *Application) *dlq.Desk {
 	var book ingestq.LetterBook
 	if p.Redis != nil {
@@ -17,7 +18,11 @@ func (p *Parts) Letters(s Shared, app *Application) *dlq.Desk {
 			book = b
 		}
 	}
+	var raw ingestq.LetterBook
+	if p.kafka != nil {
+		raw = kafkaq.NewLetters(p.kafka, p.producer)
+	}
 	return dlq.New(dlq.Deps{
-		Book: book, Store: p.Store, App: app, Kafka: s.Queue.Kind == QueueKafka, Log: p.Env.Log, Now: time.Now,
+		Book: book, Raw: raw, Store: p.Store, App: app, Kafka: s.Queue.Kind == QueueKafka, Log: p.Env.Log, Now: time.Now,
 	})
 }

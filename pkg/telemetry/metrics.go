@@ -21,6 +21,13 @@ func NewRegistry(service, version string) *prometheus.Registry {
 	return r
 }
 
+// DeadLetters is ingest_task_dlq_total, one counter of a process whichever way its dead letters go.
+func DeadLetters(reg prometheus.Registerer) prometheus.Counter {
+	return Register(reg, prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "ingest_task_dlq_total", Help: "Dead letters written to the dead letter stream or topic.",
+	}))
+}
+
 // Register registers c, or answers the collector of the same description that reg has already. A nil reg registers nothing.
 // It panics on two definitions of one name: a programmer's mistake.
 func Register[C prometheus.Collector](reg prometheus.Registerer, c C) C {

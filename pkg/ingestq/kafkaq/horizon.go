@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/IBM/sarama"
-
 	"github.com/millweir/millweir/pkg/ingestq"
 )
 
@@ -58,69 +56,30 @@ func (c *Client) horizonOf(ctx context.Context, borders []border) (time.Time, er
 		if err != nil {
 			return time.Time{}, failure(ctx, fmt.Sprintf("read record %d of partition %d", from, b.Partition), err)
 		}
-		if out.IsZero() || at.Before(out) {
+		if !at.IsZero() && (out.IsZero() || at.Before(out)) {
 			out = at
 		}
 	}
 	return out, nil
 }
 
-// recordTime is the broker's time of the first record at or after an offset.
+// recordTime is the broker's time of the first record at or after an offset; zero: the log goes on with nothing but markers of
+// transactions, which no member of a group ever sees.
 func (c *Client) recordTime(ctx context.Context, topic string, partition int32, from int64) (time.Time, error) {
-	return ask(ctx, c, func(lib sarama.Client) (time.Time, error) {
-		block, err := fetchOne(lib, topic, partition, from)
-		if err != nil {
+	for {
+		found, err := c.fetch(ctx, topic, partition, from, 1)
+		switch {
+		case err != nil:
 			return time.Time{}, err
+		case len(found.records) > 0:
+			return found.records[0].Time, nil
+		case found.next == from:
+			return time.Time{}, errNothingThere
+		case found.end:
+			return time.Time{}, nil
 		}
-		return firstTime(block, from)
-	})
-}
-
-// fetchOne reads the one batch of records that holds an offset.
-func fetchOne(lib sarama.Client, topic string, partition int32, from int64) (*sarama.FetchResponseBlock, error) {
-	leader, epoch, err := lib.LeaderAndEpoch(topic, partition)
-	if err != nil {
-		return nil, err
+		from = found.next
 	}
-	if err := open(leader, lib.Config()); err != nil {
-		return nil, err
-	}
-	// A broker gives at least one whole batch, however small the limit is (KIP-74).
-	request := &sarama.FetchRequest{Version: 11, MinBytes: 1, MaxBytes: 1, MaxWaitTime: 500, SessionEpoch: -1}
-	request.AddBlock(topic, partition, from, 1, epoch)
-	answer, err := leader.Fetch(request)
-	if err != nil {
-		_ = leader.Close() // the next question opens it anew
-		return nil, err
-	}
-	block := answer.GetBlock(topic, partition)
-	if block == nil {
-		return nil, sarama.ErrIncompleteResponse
-	}
-	if block.Err != sarama.ErrNoError {
-		return nil, errors.Join(block.Err, lib.RefreshMetadata(topic))
-	}
-	return block, nil
-}
-
-// firstTime is the time of the first record at or after an offset.
-func firstTime(block *sarama.FetchResponseBlock, from int64) (time.Time, error) {
-	for _, set := range block.RecordsSet {
-		if set.RecordBatch == nil {
-			continue
-		}
-		batch := set.RecordBatch
-		for _, r := range batch.Records {
-			if batch.FirstOffset+r.OffsetDelta < from {
-				continue
-			}
-			if batch.LogAppendTime {
-				return batch.MaxTimestamp, nil
-			}
-			return batch.FirstTimestamp.Add(r.TimestampDelta), nil
-		}
-	}
-	return time.Time{}, errNothingThere
 }
 
 // ahead is how far the broker's clock is known to be before ours. Kafka has no question for its clock; but a record cannot

@@ -68,7 +68,7 @@ func (i *Inspector) lettersFrom(ctx context.Context) (time.Time, error) {
 		}
 		at := never
 		if oldest < newest {
-			if at, err = i.client.recordTime(ctx, topic, p, oldest); errors.Is(err, errNothingThere) {
+			if at, err = i.client.recordTime(ctx, topic, p, oldest); errors.Is(err, errNothingThere) || err == nil && at.IsZero() {
 				at, err = never, nil
 			}
 		}
@@ -89,6 +89,9 @@ func (i *Inspector) Letters(ctx context.Context, f func(ingestq.Letter) error) e
 		return nil
 	}
 	return i.client.Records(ctx, topic, func(r Record) error {
+		if r.drops() != "" {
+			return nil
+		}
 		var l outbox.Letter
 		if r.Event == "" || json.Unmarshal(r.Value, &l) != nil {
 			l.TaskID = ""

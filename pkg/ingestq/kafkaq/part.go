@@ -28,6 +28,13 @@ const (
 	rawError = "error"
 )
 
+// Headers of a record of the topic of dead letters that could not be read; its error has the header rawError.
+const (
+	headerSource          = "source-topic"
+	headerSourcePartition = "source-partition"
+	headerSourceOffset    = "source-offset"
+)
+
 // part is a partition that this member has. The member's lock guards it.
 type part struct {
 	partition int32
@@ -90,9 +97,9 @@ func decode(m *sarama.ConsumerMessage) ingestq.Delivery {
 // quarantined is the record of the topic of dead letters: the bytes as they came, and where they came from.
 func quarantined(d ingestq.Delivery, topic, dlq string, at place) *sarama.ProducerMessage {
 	headers := []sarama.RecordHeader{
-		{Key: []byte("source-topic"), Value: []byte(topic)},
-		{Key: []byte("source-partition"), Value: []byte(strconv.Itoa(int(at.partition)))},
-		{Key: []byte("source-offset"), Value: []byte(strconv.FormatInt(at.offset, 10))},
+		{Key: []byte(headerSource), Value: []byte(topic)},
+		{Key: []byte(headerSourcePartition), Value: []byte(strconv.Itoa(int(at.partition)))},
+		{Key: []byte(headerSourceOffset), Value: []byte(strconv.FormatInt(at.offset, 10))},
 		{Key: []byte(rawError), Value: []byte(d.Raw[rawError])},
 	}
 	m := &sarama.ProducerMessage{Topic: dlq, Value: sarama.ByteEncoder(d.Raw[rawValue]), Headers: headers}

@@ -9,8 +9,12 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// stallLimit is how long a broker may give nothing while records are known to be there.
-const stallLimit = 30 * time.Second
+const (
+	// stallLimit is how long a broker may give nothing while offsets are known to be there.
+	stallLimit = 30 * time.Second
+	// readBytes is what one fetch of a whole log asks for; a broker gives at least one batch, however large it is (KIP-74).
+	readBytes = 1 << 20
+)
 
 // errStalled is what a reader says then.
 var errStalled = errors.New("no record came in time")
@@ -19,8 +23,20 @@ var errStalled = errors.New("no record came in time")
 type Record struct {
 	Partition  int32
 	Offset     int64
-	Event      string // the header event-id; empty: somebody else's record
+	Time       time.Time // the broker's, or the producer's where the topic keeps that
+	Event      string    // the header event-id; empty: somebody else's record
 	Key, Value []byte
+	Headers    []*sarama.RecordHeader
+}
+
+// header is the value of the first header of a name; empty: there is none.
+func (r Record) header(name string) string {
+	for _, h := range r.Headers {
+		if string(h.Key) == name {
+			return string(h.Value)
+		}
+	}
+	return ""
 }
 
 // Records gives every record that a topic holds now to f, partition by partition, oldest first, and stops at f's first error.
@@ -30,52 +46,117 @@ func (c *Client) Records(ctx context.Context, topic string, f func(Record) error
 	if err != nil {
 		return failure(ctx, "look for topic "+topic, err)
 	}
-	reader, err := sarama.NewConsumerFromClient(c.lib)
-	if err != nil {
-		return failure(ctx, "read topic "+topic, err)
-	}
-	defer reader.Close() //nolint:errcheck // only read
 	for _, p := range partitions {
-		if err := c.recordsOf(ctx, reader, topic, p, f); err != nil {
-			return err
+		oldest, newest, err := c.ends(ctx, topic, p)
+		if err == nil {
+			_, err = c.recordsBetween(ctx, topic, p, oldest, newest, f)
+		}
+		if err != nil {
+			return failure(ctx, fmt.Sprintf("read partition %d of topic %s", p, topic), err)
 		}
 	}
 	return nil
 }
 
-// recordsOf reads one partition up to the end that it has now.
-func (c *Client) recordsOf(ctx context.Context, reader sarama.Consumer, topic string, partition int32, f func(Record) error) error {
-	what := fmt.Sprintf("read partition %d of topic %s", partition, topic)
-	oldest, newest, err := c.ends(ctx, topic, partition)
-	if err != nil || oldest >= newest {
-		return failure(ctx, what, err)
-	}
-	part, err := reader.ConsumePartition(topic, partition, oldest)
-	if err != nil {
-		return failure(ctx, what, err)
-	}
-	defer part.AsyncClose()
-	stalled := time.NewTimer(stallLimit)
-	defer stalled.Stop()
-	for {
-		stalled.Reset(stallLimit)
-		select {
-		case <-ctx.Done():
-			return failure(ctx, what, ctx.Err())
-		case <-stalled.C:
-			return failure(ctx, what, errStalled)
-		case m, ok := <-part.Messages():
-			if !ok { // removed before it was read
-				return failure(ctx, what, sarama.ErrOffsetOutOfRange)
+// recordsBetween gives the records of one partition from an offset up to, without, another to f, and returns the offset to go
+// on from, also with an error. Offsets without a record (transaction markers, what compaction took) are passed over.
+func (c *Client) recordsBetween(ctx context.Context, topic string, partition int32, from, to int64, f func(Record) error) (next int64, err error) {
+	for last := time.Now(); from < to; {
+		found, err := c.fetch(ctx, topic, partition, from, readBytes)
+		if err != nil {
+			return from, err
+		}
+		if found.next == from {
+			if time.Since(last) > stallLimit {
+				return from, errStalled
 			}
-			if err := f(Record{Partition: m.Partition, Offset: m.Offset, Event: eventOf(m.Headers), Key: m.Key, Value: m.Value}); err != nil {
-				return err
+			continue
+		}
+		last = time.Now()
+		for _, r := range found.records {
+			if r.Offset >= to {
+				return to, nil
 			}
-			if m.Offset >= newest-1 {
-				return nil
+			if err := f(r); err != nil {
+				return r.Offset, err
 			}
 		}
+		from = found.next
 	}
+	return from, nil
+}
+
+// fetched are the records of one fetch, and the offset to go on from; end: the log holds nothing from there on.
+type fetched struct {
+	records []Record
+	next    int64
+	end     bool
+}
+
+// fetch reads at most so many bytes of records at or after an offset, at least one batch.
+func (c *Client) fetch(ctx context.Context, topic string, partition int32, from int64, bytes int32) (fetched, error) {
+	return ask(ctx, c, func(lib sarama.Client) (fetched, error) {
+		block, err := fetchBlock(lib, topic, partition, from, bytes)
+		if err != nil {
+			return fetched{}, err
+		}
+		found := fetched{next: from}
+		for _, set := range block.RecordsSet {
+			if set.RecordBatch == nil || set.RecordBatch.PartialTrailingRecord {
+				continue
+			}
+			found.take(partition, set.RecordBatch, from)
+		}
+		found.end = found.next >= block.HighWaterMarkOffset
+		return found, nil
+	})
+}
+
+// take adds the records of a batch at or after an offset. A control batch has markers of transactions and no record.
+func (f *fetched) take(partition int32, batch *sarama.RecordBatch, from int64) {
+	f.next = max(f.next, batch.FirstOffset+int64(batch.LastOffsetDelta)+1)
+	if batch.Control {
+		return
+	}
+	for _, r := range batch.Records {
+		offset := batch.FirstOffset + r.OffsetDelta
+		if offset < from {
+			continue
+		}
+		at := batch.FirstTimestamp.Add(r.TimestampDelta)
+		if batch.LogAppendTime {
+			at = batch.MaxTimestamp
+		}
+		record := Record{Partition: partition, Offset: offset, Time: at, Key: r.Key, Value: r.Value, Headers: r.Headers}
+		record.Event = record.header(headerEvent)
+		f.records = append(f.records, record)
+	}
+}
+
+// fetchBlock asks the partition's leader.
+func fetchBlock(lib sarama.Client, topic string, partition int32, from int64, bytes int32) (*sarama.FetchResponseBlock, error) {
+	leader, epoch, err := lib.LeaderAndEpoch(topic, partition)
+	if err != nil {
+		return nil, err
+	}
+	if err := open(leader, lib.Config()); err != nil {
+		return nil, err
+	}
+	request := &sarama.FetchRequest{Version: 11, MinBytes: 1, MaxBytes: bytes, MaxWaitTime: 500, SessionEpoch: -1}
+	request.AddBlock(topic, partition, from, bytes, epoch)
+	answer, err := leader.Fetch(request)
+	if err != nil {
+		_ = leader.Close() // the next question opens it anew
+		return nil, err
+	}
+	block := answer.GetBlock(topic, partition)
+	if block == nil {
+		return nil, sarama.ErrIncompleteResponse
+	}
+	if block.Err != sarama.ErrNoError {
+		return nil, errors.Join(block.Err, lib.RefreshMetadata(topic))
+	}
+	return block, nil
 }
 
 // ends are the first offset that a partition keeps and the one after its last.
@@ -87,14 +168,4 @@ func (c *Client) ends(ctx context.Context, topic string, partition int32) (oldes
 		return both, err
 	})
 	return both[0], both[1], err
-}
-
-// eventOf is the id of the outbox event that a record carries.
-func eventOf(headers []*sarama.RecordHeader) string {
-	for _, h := range headers {
-		if string(h.Key) == headerEvent {
-			return string(h.Value)
-		}
-	}
-	return ""
 }

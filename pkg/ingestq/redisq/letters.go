@@ -33,10 +33,10 @@ func NewLetters(client rueidis.Client, cfg Config) (*Letters, error) {
 }
 
 // List implements ingestq.LetterBook.
-func (l *Letters) List(ctx context.Context, before string, n int) ([]ingestq.StoredLetter, error) {
+func (l *Letters) List(ctx context.Context, after ingestq.LetterPlace, n int) ([]ingestq.StoredLetter, error) {
 	end := "+"
-	if before != "" {
-		end = "(" + before
+	if after.ID != "" {
+		end = "(" + after.ID
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -28,14 +28,14 @@ func TestLettersAreReadNewestFirstAndDropped(t *testing.T) {
 			TaskID: fmt.Sprint("t", i), Fence: int64(i), SourceRecordID: "7-0", LastError: "refused", AttemptCount: 3, FailedAt: at,
 		}}))
 	}
-	page, err := book.List(t.Context(), "", 2)
+	page, err := book.List(t.Context(), ingestq.LetterPlace{}, 2)
 	require.NoError(t, err)
 	require.Len(t, page, 2)
 	require.Equal(t, ingestq.StoredLetter{
 		ID: page[0].ID, SourceStream: r.cfg.StreamKey, SourceGroup: r.cfg.Group,
 		DeadLetter: ingestq.DeadLetter{TaskID: "t4", Fence: 4, SourceRecordID: "7-0", LastError: "refused", AttemptCount: 3, FailedAt: at},
 	}, page[0])
-	rest, err := book.List(t.Context(), page[1].ID, 9)
+	rest, err := book.List(t.Context(), ingestq.LetterPlace{ID: page[1].ID}, 9)
 	require.NoError(t, err)
 	require.Len(t, rest, 3)
 	require.Equal(t, "t2", rest[0].TaskID)
@@ -74,7 +74,7 @@ func TestRawLettersAreShownAsTheyCame(t *testing.T) {
 		r.do(t, "XADD", r.cfg.StreamKey, "*", "x", "y")
 		got := read(t, q, 1)
 		require.NoError(t, q.Quarantine(t.Context(), ingestq.Delivery{ID: got[0], Raw: raw, Err: errors.New("no envelope")}))
-		page, err := book.List(t.Context(), "", 1)
+		page, err := book.List(t.Context(), ingestq.LetterPlace{}, 1)
 		require.NoError(t, err)
 		require.Len(t, page, 1)
 		require.Equal(t, raw, page[0].Raw)

@@ -196,7 +196,7 @@ ingest_stream_pending{group="ingest-workers",stream="ingest:tasks"} 2
 ingest_stream_reclaim_total{result="claimed"} 3
 ingest_stream_reclaim_total{result="error"} 0
 ingest_stream_reclaim_total{result="gone"} 2
-# HELP ingest_task_dlq_total Entries written to the dead letter stream.
+# HELP ingest_task_dlq_total Dead letters written to the dead letter stream or topic.
 # TYPE ingest_task_dlq_total counter
 ingest_task_dlq_total 3
 `

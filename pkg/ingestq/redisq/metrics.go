@@ -40,7 +40,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		reclaim: vec("ingest_stream_reclaim_total",
 			"Pending deliveries that were taken over, by result: claimed, gone (no such pending entry) or error.", "result"),
-		letters: counter("ingest_task_dlq_total", "Entries written to the dead letter stream."),
+		letters: telemetry.DeadLetters(reg),
 		dropped: counter("ingest_stream_undecodable_dropped_total",
 			"Undecodable deliveries that were acknowledged without a dead letter, because the dead letter stream is off."),
 		healed: vec("ingest_stream_group_lost_total",

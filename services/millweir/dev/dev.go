@@ -217,7 +217,7 @@ func body(ctx context.Context, env *process.Env, cfg *Config) error {
 		return err
 	}
 	if cfg.Worker.Shared.Queue.Kind == suite.QueueKafka {
-		relay, err := parts.Relay(cfg.Publishing)
+		relay, err := parts.Relay(cfg.Publishing, cfg.Worker.Shared.Kafka)
 		if err != nil {
 			return err
 		}

@@ -2,7 +2,10 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -11,7 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/ingestq/kafkaq"
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/outbox"
 )
 
 var kafkaTopics atomic.Int64
@@ -82,6 +87,76 @@ func TestEventsThatDiedOfTheBrokersAbsenceAreRevived(t *testing.T) {
 	require.Contains(t, said, `"cause":"BROKER_UNAVAILABLE"`)
 	require.NoError(t, kafka.Restart(ctx))
 	require.Equal(t, "SUCCEEDED", c.ended(v.TaskID).Status)
+}
+
+// What somebody else put on the topic is no delivery: an operator sees it, cannot replay it, and drops it; and the figure of dead
+// letters counts it beside a task that died.
+func TestUnreadableRecordsOnKafka(t *testing.T) {
+	t.Parallel()
+	bootstrap := labserver.Kafka(t).URL("")
+	env, init := onKafka(t, bootstrap)
+	init()
+	topic := strings.TrimPrefix(env[2], "INGEST_KAFKA_TOPIC=")
+	_, c := startDev(t, env...)
+	client, err := kafkaq.NewClient(kafkaq.NewDefaultConfig(bootstrap))
+	require.NoError(t, err)
+	sender := kafkaq.NewProducer(client)
+	for i, junk := range []string{"\x1b[2Jnot json", `{"taskId":7}`} {
+		sent := sender.Send(t.Context(), []outbox.Event{{Seq: int64(i), ID: "junk", Topic: topic, Payload: []byte(junk)}})
+		require.NoError(t, sent[0].Err)
+	}
+	require.NoError(t, errors.Join(sender.Close(), client.Close()))
+	dead := c.ended(c.accepted("empty.pdf", []byte("%PDF-1.4 nothing")).TaskID)
+	require.Equal(t, "DEAD", dead.Status)
+
+	cli := []string{"MILLWEIR_SERVER=" + c.url}
+	type letter struct {
+		ID, Source string
+		TaskID     *string
+		Replayable bool
+		Raw        map[string]struct{ Value string }
+	}
+	var all []letter
+	eventually(t, "all three are listed", func() bool {
+		all = nil
+		code, out := run(t, "millweir", cli, "dlq", "list", "-o", "json")
+		require.Equal(t, 0, code, out)
+		require.NoError(t, json.NewDecoder(strings.NewReader(out)).Decode(&all), out)
+		return len(all) == 3
+	})
+	var raw []string
+	for _, l := range all {
+		require.Equal(t, "kafka", l.Source)
+		if l.TaskID == nil {
+			require.False(t, l.Replayable)
+			raw = append(raw, l.ID)
+			continue
+		}
+		require.Equal(t, dead.TaskID, *l.TaskID)
+		c.do(http.MethodDelete, "/internal/dlq/letters/"+l.ID, nil).refused(t, http.StatusConflict, "LETTER_IS_A_ROW")
+	}
+	require.Len(t, raw, 2)
+	for _, id := range raw {
+		code, out := run(t, "millweir", cli, "dlq", "get", id)
+		require.Equal(t, 0, code, out)
+		require.Regexp(t, `not json|taskId`, out)
+		require.NotContains(t, out, "\x1b")
+	}
+	counted := regexp.MustCompile(`(?m)^ingest_task_dlq_total 3$`)
+	eventually(t, "each is counted", func() bool { return counted.Match(c.get("/metrics").body) })
+
+	c.do(http.MethodPost, "/internal/dlq/letters/"+raw[0]+"/replay", nil).refused(t, http.StatusConflict, "LETTER_UNREADABLE")
+	code, out := run(t, "millweir", cli, "dlq", "drop", raw[0], "--yes")
+	require.Equal(t, 0, code, out)
+	code, out = run(t, "millweir", cli, "dlq", "get", raw[0])
+	require.Equal(t, 4, code, out)
+	code, out = run(t, "millweir", cli, "dlq", "drop", "--all", "--yes")
+	require.Equal(t, 0, code, out)
+	require.Contains(t, out, "1 dropped")
+	code, out = run(t, "millweir", cli, "dlq", "list", "-o", "json")
+	require.Equal(t, 0, code, out)
+	require.NoError(t, json.NewDecoder(strings.NewReader(out)).Decode(&all), out)
+	require.Len(t, all, 1, "the row is the truth")
 }
 
 // Everything in one process, Kafka too; a task that moved to the other road is not lost (design D18).

@@ -1,0 +1,172 @@
+package kafkaq
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/outbox"
+)
+
+// bury puts a record away as a member does that cannot read it, and returns its id.
+func (b *bench) bury(n int64, value string) {
+	b.t.Helper()
+	d := ingestq.Delivery{Raw: map[string]string{rawKey: "key", rawValue: value, rawError: "no envelope"}}
+	record := quarantined(d, b.cfg.Topic, b.cfg.DLQTopic(), place{partition: 0, offset: n})
+	require.NoError(b.t, b.sender.send(b.t.Context(), []*sarama.ProducerMessage{record})[0])
+}
+
+// copyOf sends the dead letter of a task, a copy of its row.
+func (b *bench) copyOf(seq int64) {
+	b.t.Helper()
+	b.send([]outbox.Event{{Seq: seq, ID: "event", Topic: b.cfg.DLQTopic(), Key: "task", Payload: []byte(`{"taskId":"task","fence":1}`)}})
+}
+
+// transaction writes records in a transaction, whose marker takes an offset and is no record.
+func (b *bench) transaction(topic string, commit bool, values ...string) {
+	b.t.Helper()
+	cfg := b.cfg.client()
+	cfg.Producer.Idempotent, cfg.Net.MaxOpenRequests, cfg.Producer.RequiredAcks = true, 1, sarama.WaitForAll
+	cfg.Producer.Return.Successes, cfg.Producer.Transaction.ID = true, topic
+	p, err := sarama.NewSyncProducer(b.cfg.Brokers, cfg)
+	require.NoError(b.t, err)
+	defer func() { require.NoError(b.t, p.Close()) }()
+	require.NoError(b.t, p.BeginTxn())
+	for _, v := range values {
+		_, _, err := p.SendMessage(&sarama.ProducerMessage{Topic: topic, Value: sarama.StringEncoder(v)})
+		require.NoError(b.t, err)
+	}
+	if commit {
+		require.NoError(b.t, p.CommitTxn())
+		return
+	}
+	require.NoError(b.t, p.AbortTxn())
+}
+
+// all are the records of a topic; markers of transactions are none.
+func (b *bench) all(topic string) (all []Record) {
+	b.t.Helper()
+	require.NoError(b.t, b.client.Records(b.t.Context(), topic, func(r Record) error {
+		all = append(all, r)
+		return nil
+	}))
+	return all
+}
+
+func letterIDs(letters []ingestq.StoredLetter) []string {
+	all := make([]string, len(letters))
+	for i, l := range letters {
+		all[i] = l.ID
+	}
+	return all
+}
+
+func TestUnreadableRecordsAreListedShownAndDropped(t *testing.T) {
+	t.Parallel()
+	eachBroker(t, 1, func(t *testing.T, b *bench) {
+		book := NewLetters(b.client, b.sender)
+		other := NewLetters(b.client, b.sender) // of another gateway
+		n, err := book.Length(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, n)
+		b.bury(7, "not json")
+		b.copyOf(1)
+		b.bury(9, "{}")
+		b.transaction(b.cfg.DLQTopic(), true, "somebody else's")
+
+		all, err := book.List(t.Context(), ingestq.LetterPlace{}, 10)
+		require.NoError(t, err)
+		require.Equal(t, []string{"k:0:3", "k:0:2", "k:0:0"}, letterIDs(all), "the newest first, no copy of a row, no marker")
+		require.Equal(t, map[string]string{rawKey: "key", rawValue: "not json"}, all[2].Raw)
+		require.Equal(t, "no envelope", all[2].LastError)
+		require.Equal(t, b.cfg.Topic, all[2].SourceStream)
+		require.Equal(t, "k:0:7", all[2].SourceRecordID)
+		require.Empty(t, all[2].TaskID)
+		require.WithinDuration(t, b.all(b.cfg.DLQTopic())[0].Time, all[2].FailedAt, 0)
+		var paged []string
+		for after := (ingestq.LetterPlace{}); ; {
+			page, err := other.List(t.Context(), after, 1)
+			require.NoError(t, err)
+			if len(page) == 0 {
+				break
+			}
+			paged = append(paged, page[0].ID)
+			after = ingestq.LetterPlace{ID: page[0].ID, At: page[0].FailedAt}
+		}
+		require.Equal(t, letterIDs(all), paged)
+
+		one, found, err := book.Letter(t.Context(), "k:0:0")
+		require.NoError(t, err)
+		require.True(t, found)
+		require.Equal(t, all[2], one)
+		for _, id := range []string{"k:0:1", "k:0:4", "k:9:0", "1-1", ""} { // a copy, a marker, nothing
+			_, found, err := book.Letter(t.Context(), id)
+			require.NoError(t, err)
+			require.False(t, found, id)
+		}
+
+		n, err = book.Drop(t.Context(), "k:0:2", "k:0:1", "k:0:99", "1-1")
+		require.NoError(t, err)
+		require.Equal(t, int64(1), n)
+		for _, l := range []*Letters{book, other, NewLetters(b.client, b.sender)} {
+			all, err := l.List(t.Context(), ingestq.LetterPlace{}, 10)
+			require.NoError(t, err)
+			require.Equal(t, []string{"k:0:3", "k:0:0"}, letterIDs(all))
+		}
+		n, err = other.Drop(t.Context(), "k:0:2")
+		require.NoError(t, err)
+		require.Zero(t, n, "once")
+		require.NoError(t, NewInspector(b.client).Letters(t.Context(), func(l ingestq.Letter) error {
+			require.NotContains(t, []string{"k:0:4", "k:0:5"}, l.ID, "neither a marker nor what takes another back is a letter")
+			return nil
+		}))
+
+		b.removeLetters(3) // retention
+		all, err = book.List(t.Context(), ingestq.LetterPlace{}, 10)
+		require.NoError(t, err)
+		require.Equal(t, []string{"k:0:3"}, letterIDs(all))
+		n, err = book.Length(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, int64(1), n)
+	})
+	b := newBench(t, closedPort, 0)
+	_, err := NewLetters(b.client, b.sender).Length(t.Context())
+	require.ErrorIs(t, err, ingestq.ErrUnavailable)
+}
+
+// A marker at the end of a log is an offset that no record ever has: nobody waits for it.
+func TestTransactionMarkersAreNoRecords(t *testing.T) {
+	t.Parallel()
+	eachBroker(t, 1, func(t *testing.T, b *bench) {
+		for _, topic := range []string{b.cfg.Topic, b.cfg.DLQTopic()} {
+			b.transaction(topic, true, "a", "b")
+			b.transaction(topic, false, "c")
+			var values []string
+			for _, r := range b.all(topic) {
+				values = append(values, string(r.Value))
+			}
+			require.Subset(t, values, []string{"a", "b"})
+			require.NotContains(t, values, "")
+		}
+		var letters int
+		require.NoError(t, NewInspector(b.client).Letters(t.Context(), func(ingestq.Letter) error { letters++; return nil }))
+		require.GreaterOrEqual(t, letters, 2)
+
+		require.NotZero(t, b.looking().Horizon)
+		b.setCommitted(0, 2) // behind the records of the first transaction; its marker is left
+		b.transaction(b.cfg.Topic, true, "d")
+		all := b.all(b.cfg.Topic)
+		first := all[slices.IndexFunc(all, func(r Record) bool { return r.Offset >= 2 })]
+		require.WithinDuration(t, first.Time, b.looking().Horizon, 0)
+		b.setCommitted(0, all[len(all)-1].Offset+1)
+		s := b.looking()
+		require.Zero(t, s.Horizon, "all records are finished, though the log is longer by a marker")
+		require.False(t, s.NoHorizon)
+
+		b.removeLetters(2)
+		require.NotZero(t, b.looking().LettersFrom)
+	})
+}
