@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/sqlfile"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
@@ -19,10 +21,13 @@ const (
 	sampleTasks = 100
 	// sampleLog is the longest log that is judged; a longer one would cost more than a sample may.
 	sampleLog = 1000
+	// sampleBases and sampleVectors bound what one look asks the vector store for.
+	sampleBases   = 20
+	sampleVectors = 20
 )
 
-// sampled are the rules that a task's log and row alone can break.
-var sampled = []string{"I30", "I36"}
+// sampled are the rules that a task's log and row alone can break, and that of the visible vectors.
+var sampled = []string{"I25", "I30", "I36"}
 
 // Sampler judges a sample of the tasks that moved lately, again and again, and counts violations. In a sound installation
 // its figure stays 0; it is a smoke detector, not a proof.
@@ -34,14 +39,18 @@ type Sampler struct {
 	found  *prometheus.CounterVec
 	q      sqlfile.Queries
 
+	vectors ingest.VectorStore // nil: not looked at
+	base    string             // the last one whose vectors were looked at
+	lost    map[string]bool    // bases whose vectors were missing at the last look: each is counted once
+
 	since time.Time // the policy is in force since then
 	last  int64     // id of the last transition that was seen
 }
 
-// NewSampler makes one that looks every so often; policy holds the settings of this process.
-func NewSampler(db DB, policy taskstate.Policy, every time.Duration, log *slog.Logger, metrics prometheus.Registerer) *Sampler {
+// NewSampler makes one that looks every so often; policy holds the settings of this process. vectors may be nil.
+func NewSampler(db DB, vectors ingest.VectorStore, policy taskstate.Policy, every time.Duration, log *slog.Logger, metrics prometheus.Registerer) *Sampler {
 	s := &Sampler{
-		db: db, policy: &policy, every: every, log: log, q: sqlfile.MustLoad(queryFiles(), sqlfile.MySQL),
+		db: db, vectors: vectors, lost: map[string]bool{}, policy: &policy, every: every, log: log, q: sqlfile.MustLoad(queryFiles(), sqlfile.MySQL),
 		found: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ingest_invariant_violations", Help: "Broken rules found in a sample of the tasks that moved, by rule (deploy/docs/fsck.md).",
 		}, []string{"class"}),
@@ -102,46 +111,83 @@ func (s *Sampler) Look(ctx context.Context) error {
 		}
 	}
 	s.last = last
+	err = s.lookAtVectors(ctx, c)
 	s.tell(ctx, c)
-	return nil
+	return err
 }
 
-// moved are some of the tasks that moved since the last look, and the transition up to which they are.
-func (s *Sampler) moved(ctx context.Context, c *checker) (ids []string, last int64, err error) {
-	last = s.last
-	seen := map[string]bool{}
-	err = c.each(ctx, s.q.Get("Moved"), []any{s.last, sampleRows}, func(scan func(...any) error) error {
-		var id string
-		if err := scan(&last, &id); err != nil {
-			return err
-		}
-		if !seen[id] && len(ids) < sampleTasks {
-			ids = append(ids, id)
-		}
-		seen[id] = true
+// lookAtVectors asks the store for some visible vectors of the next bases. A store that is not reachable is no finding:
+// its own readiness check says so.
+func (s *Sampler) lookAtVectors(ctx context.Context, c *checker) error {
+	if s.vectors == nil {
 		return nil
-	})
-	return ids, last, err
-}
-
-// judgeOne judges one task by its whole log.
-func (c *checker) judgeOne(ctx context.Context, id string) error {
-	l := newLife()
-	err := c.each(ctx, c.q.Get("LogAfter"), []any{id, 0}, func(scan func(...any) error) error {
-		tr, err := scanTransition(scan)
-		if err == nil && len(l.log) < sampleLog {
-			c.addStep(l, tr)
+	}
+	var bases []string
+	err := c.each(ctx, c.q.Get("Bases"), []any{s.base, sampleBases}, func(scan func(...any) error) error {
+		var id, model string
+		var dim int
+		var deleted bool
+		err := scan(&id, &model, &dim, &deleted)
+		if s.base = id; !deleted {
+			bases = append(bases, id)
 		}
 		return err
 	})
 	if err != nil {
+		return fmt.Errorf("list bases: %w", err)
+	}
+	if len(bases) == 0 {
+		s.base = "" // from the beginning again
+	}
+	for _, base := range bases {
+		if err := s.lookAtBase(ctx, c, base); err != nil {
+			return fmt.Errorf("vectors of base %s: %w", base, err)
+		}
+	}
+	return nil
+}
+
+// lookAtBase compares some visible vectors of a base with the store. Those that are not visible any more when the store has
+// spoken count for nothing.
+func (s *Sampler) lookAtBase(ctx context.Context, c *checker, base string) error {
+	some, err := c.vectorIDs(ctx, c.q.Get("SomeVisibleVectors"), base, sampleVectors)
+	if err != nil || len(some) == 0 {
+		delete(s.lost, base)
 		return err
 	}
-	if len(l.log) >= sampleLog {
-		c.log.Forget(id)
-		return nil
+	held, err := s.vectors.Get(ctx, base, some, false)
+	if err != nil {
+		return err
 	}
-	return c.endTask(ctx, id, taskstate.Task{}, false, l)
+	missing := slices.DeleteFunc(some, func(id string) bool { _, there := held[id]; return there })
+	if len(missing) > 0 {
+		args := []any{base}
+		for _, id := range missing {
+			args = append(args, id)
+		}
+		if missing, err = c.vectorIDs(ctx, c.q.List("StillVisible", len(missing)), args...); err != nil {
+			return err
+		}
+	}
+	if len(missing) == 0 {
+		delete(s.lost, base)
+	} else if !s.lost[base] {
+		s.lost[base] = true
+		c.bad("I25", base, "the vector store misses %d of some visible vectors of knowledge base %s, it holds %d of them: run millweir fsck --repair",
+			len(missing), base, len(held))
+	}
+	return nil
+}
+
+// vectorIDs are the ids that a statement finds.
+func (c *checker) vectorIDs(ctx context.Context, query string, args ...any) (ids []string, err error) {
+	err = c.each(ctx, query, args, func(scan func(...any) error) error {
+		var id string
+		err := scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	return ids, err
 }
 
 // tell counts what was found and names its first examples.

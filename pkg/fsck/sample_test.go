@@ -19,7 +19,7 @@ func TestSamplerJudgesWhatMovedSinceItsLastLook(t *testing.T) {
 	w.sql(`UPDATE ingest_task_transition SET fence = 7 WHERE task_id = ? AND reason = 'FAILED'`, w.good)
 	metrics := prometheus.NewRegistry()
 	var log bytes.Buffer
-	s := fsck.NewSampler(w.store, policy, time.Hour, slog.New(slog.NewTextHandler(&log, nil)), metrics)
+	s := fsck.NewSampler(w.store, nil, policy, time.Hour, slog.New(slog.NewTextHandler(&log, nil)), metrics)
 	figure := func() float64 {
 		require.NoError(t, s.Look(t.Context()))
 		families, err := metrics.Gather()
@@ -32,7 +32,7 @@ func TestSamplerJudgesWhatMovedSinceItsLastLook(t *testing.T) {
 	}
 	n, err := testutil.GatherAndCount(metrics, "ingest_invariant_violations")
 	require.NoError(t, err)
-	require.Equal(t, 13, n, "every class is there from the start")
+	require.Equal(t, 14, n, "every class is there from the start")
 	require.Zero(t, figure(), "the first look only notes the log's end")
 	sound := w.document(w.id("8002"), "key-5")
 	require.Zero(t, figure(), "what moved is sound, and what was broken before does not count")
@@ -43,4 +43,37 @@ func TestSamplerJudgesWhatMovedSinceItsLastLook(t *testing.T) {
 	require.NotContains(t, log.String(), sound)
 	before := figure()
 	require.Equal(t, before, figure(), "it is counted once")
+}
+
+func TestSamplerNoticesALostVectorStore(t *testing.T) {
+	t.Parallel()
+	for name, open := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, open(t))
+			metrics := prometheus.NewRegistry()
+			var log bytes.Buffer
+			s := fsck.NewSampler(w.store, w.vectors, policy, time.Hour, slog.New(slog.NewTextHandler(&log, nil)), metrics)
+			figure := func() float64 {
+				require.NoError(t, s.Look(t.Context()))
+				families, err := metrics.Gather()
+				require.NoError(t, err)
+				for _, m := range families[0].GetMetric() {
+					if m.GetLabel()[0].GetValue() == "I25" {
+						return m.GetCounter().GetValue()
+					}
+				}
+				return -1
+			}
+			require.Zero(t, figure(), "the first look only notes the log's end")
+			require.Zero(t, figure(), "every vector is there")
+			require.Zero(t, figure(), "the end of the bases")
+			require.NoError(t, w.vectors.Drop(t.Context(), base))
+			require.InDelta(t, 1, figure(), 0)
+			require.Contains(t, log.String(), "fsck --repair")
+			for range 3 {
+				require.InDelta(t, 1, figure(), 0, "a base is counted once")
+			}
+		})
+	}
 }

@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/sqlfile"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/telemetry"
 )
 
 //go:embed sqlread/*.sql
@@ -36,6 +38,7 @@ type Reads struct {
 	log      *slog.Logger
 	q        sqlfile.Queries
 	hub      *hub
+	trouble  *telemetry.Repeated // of searches: one line a base and minute
 }
 
 // ReadsDeps are what Reads needs; Queue may be nil (no queue in this process).
@@ -60,7 +63,7 @@ func NewReads(d ReadsDeps) (*Reads, error) {
 	}
 	return &Reads{
 		store: d.Store, embedder: d.Embedder, vectors: d.Vectors, queue: d.Queue, events: d.Deliveries, log: d.Log, q: q,
-		hub: newHub(d.Store, d.Log),
+		hub: newHub(d.Store, d.Log), trouble: telemetry.NewRepeated(d.Log, time.Minute, time.Now),
 	}, nil
 }
 

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/telemetry"
 )
 
 // scanVectors answers queries over memoryVectors by an exact scan; before runs between a fetch and its answer.
@@ -177,6 +179,37 @@ func TestSearchLooksBehindVectorsThatNobodyMaySee(t *testing.T) {
 			require.Greater(t, r.scan.queries, 1)
 		})
 	}
+}
+
+// A store that was lost, emptied or lost some vectors is no base without text: the searcher is told that hits are missing.
+func TestSearchSaysWhenTheStoreHasLostVectors(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		var log bytes.Buffer
+		r := newReadWorld(t, w)
+		r.reads.trouble = telemetry.NewRepeated(slog.New(slog.NewTextHandler(&log, nil)), time.Minute, time.Now)
+		texts, partial := r.search("two", 5)
+		require.Empty(t, texts)
+		require.False(t, partial, "an empty base has lost nothing")
+		a := w.upload("one\ntwo\nthree")
+		w.process(a.Task.ID)
+		texts, partial = r.search("two", 5)
+		require.Len(t, texts, 3)
+		require.False(t, partial, "the base has no more than that")
+
+		ids, err := w.vectors.List(t.Context(), a.Document.BaseID, 0, 10)
+		require.NoError(t, err)
+		require.NoError(t, w.vectors.Delete(t.Context(), a.Document.BaseID, ids[:1]))
+		texts, partial = r.search("two", 5)
+		require.Len(t, texts, 2)
+		require.True(t, partial)
+		require.NoError(t, w.vectors.Drop(t.Context(), a.Document.BaseID))
+		texts, partial = r.search("two", 5)
+		require.Empty(t, texts)
+		require.True(t, partial)
+		require.Contains(t, log.String(), "level=ERROR")
+		require.Contains(t, log.String(), a.Document.BaseID)
+	})
 }
 
 func TestSearchRefusesAnotherModel(t *testing.T) {

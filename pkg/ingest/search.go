@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"log/slog"
 	"time"
 )
 
@@ -52,17 +53,25 @@ type search struct {
 	base   string
 	vector []float32
 	k      int
-	since  time.Time // the database's clock before the last fetch: a version closed later was switched under it
+	// missing is how many visible segments of at most k the last round did not find though it saw the whole collection.
+	missing int
+	since   time.Time // the database's clock before the last fetch: a version closed later was switched under it
 }
 
 // run tries again while versions are switched under it.
 func (s *search) run(ctx context.Context) (SearchResult, error) {
 	for try := 0; ; try++ {
+		s.missing = 0
 		res, switched, err := s.once(ctx)
 		if err != nil || !switched {
+			s.r.trouble.Reset(s.base)
 			return res, err
 		}
 		if try == searchAgain {
+			if s.missing > 0 {
+				s.r.trouble.Log(ctx, slog.LevelError, s.base, "ingest: the vector store has lost vectors of visible segments, run millweir fsck --repair",
+					slog.String("knowledge_base_id", s.base), slog.Int("found", len(res.Hits)), slog.Int("missing", s.missing))
+			}
 			res.Partial = true
 			return res, nil
 		}
@@ -77,13 +86,30 @@ func (s *search) once(ctx context.Context) (SearchResult, bool, error) {
 			return SearchResult{}, false, err
 		}
 		res, switched, err := s.join(ctx, hits)
-		if err != nil || switched || len(res.Hits) >= s.k || len(hits) < n {
+		if err != nil || switched || len(res.Hits) >= s.k {
 			return res, switched, err
+		}
+		if len(hits) < n {
+			return s.ended(ctx, res)
 		}
 		if n == searchCap {
 			return s.filtered(ctx)
 		}
 	}
+}
+
+// ended is a search that has seen the whole collection. When SQL knows more visible segments than it found, a version became
+// visible meanwhile and the search starts over, or the store has lost vectors and the answer is partial.
+func (s *search) ended(ctx context.Context, res SearchResult) (SearchResult, bool, error) {
+	visible, err := collect(ctx, s.r.store, "count visible segments", s.r.q.Get("SearchVisible"), []any{s.base, s.k}, func(rows *sql.Rows) (string, error) {
+		var id string
+		return id, rows.Scan(&id)
+	})
+	if err != nil || len(visible) <= len(res.Hits) {
+		return res, false, err
+	}
+	s.missing = len(visible) - len(res.Hits)
+	return res, true, nil
 }
 
 // fetch reads the database's clock and then the n nearest vectors.

@@ -109,7 +109,7 @@ func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 		services = append(services, process.Named("sweeper", process.ServiceFunc(app.RunSweeper)), janitor)
 	}
 	if role.sweeps() && w.Work.CheckMS > 0 {
-		services = append(services, process.Named("checker", fsck.NewSampler(p.Store, policy, ms(w.Work.CheckMS), p.Env.Log, p.Env.Metrics)))
+		services = append(services, process.Named("checker", fsck.NewSampler(p.Store, p.Vectors, policy, ms(w.Work.CheckMS), p.Env.Log, p.Env.Metrics)))
 	}
 	return services, nil
 }

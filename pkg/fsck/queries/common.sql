@@ -94,6 +94,19 @@ LEFT JOIN stored_file f ON f.id = v.file_id
 WHERE v.document_id IN (@list)
 ORDER BY v.document_id, v.no
 
+-- name: SomeVisibleVectors
+SELECT s.vector_id
+FROM knowledge_document d
+JOIN knowledge_segment s ON s.version_id = d.visible_version_id
+WHERE d.base_id = ? AND d.deleted_at IS NULL
+LIMIT ?
+
+-- name: StillVisible
+SELECT s.vector_id
+FROM knowledge_segment s
+JOIN knowledge_document d ON d.visible_version_id = s.version_id
+WHERE d.base_id = ? AND d.deleted_at IS NULL AND s.vector_id IN (@list)
+
 -- name: SegmentsOf
 SELECT segment_index, text_hash, vector_id, birth_version_id, page, heading_path, byte_start, byte_end, tokens
 FROM knowledge_segment

@@ -119,6 +119,14 @@ SELECT DISTINCT s.birth_version_id
  WHERE d.base_id = ? AND d.deleted_at IS NULL
  LIMIT ?
 
+-- name: SearchVisible
+-- Some of the visible segments of a base: each has a vector, or the store has lost it.
+SELECT s.vector_id
+  FROM knowledge_document d
+  JOIN knowledge_segment s ON s.version_id = d.visible_version_id
+ WHERE d.base_id = ? AND d.deleted_at IS NULL
+ LIMIT ?
+
 -- name: RecentChanges
 -- Bounded: at most the newest 10,000 changes are looked at.
 SELECT r.to_status, COUNT(*)

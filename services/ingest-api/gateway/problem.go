@@ -150,14 +150,14 @@ func classify(err error) *apiError {
 	if errors.As(err, &refused) {
 		return &apiError{code: refused.Code, status: refused.Status, cause: err, message: fmt.Sprintf("the task is %s", refused.Status)}
 	}
+	var failure *ingest.Failure
+	if errors.As(err, &failure) && failure.Code != ingest.CodeInternal {
+		return ofFailure(failure, err) // before the sentinels: what it wraps is a service's broken answer, not the caller's body
+	}
 	for _, s := range sentinels() {
 		if errors.Is(err, s.err) {
 			return &apiError{code: s.code, message: ownWords(err), retryAfter: retryAfterOf(err), cause: err}
 		}
-	}
-	var failure *ingest.Failure
-	if errors.As(err, &failure) {
-		return ofFailure(failure, err)
 	}
 	return &apiError{code: codeInternal, cause: err}
 }
@@ -176,7 +176,7 @@ func ownWords(err error) string {
 func ofFailure(f *ingest.Failure, err error) *apiError {
 	e := &apiError{code: string(f.Code), remedy: f.Remedy, retryAfter: f.RetryAfter, cause: err}
 	kind, known := kinds[e.code]
-	if !known || f.Code == ingest.CodeInternal {
+	if !known {
 		return &apiError{code: codeInternal, cause: err}
 	}
 	if kind.Status < http.StatusInternalServerError {

@@ -1,11 +1,15 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -230,6 +234,25 @@ func TestSearch(t *testing.T) {
 	b.refused(w, http.StatusServiceUnavailable, string(ingest.CodeEmbed))
 	require.Equal(t, "2", w.Header().Get("Retry-After"))
 	require.NotContains(t, w.Body.String(), "10.0.0.1")
+}
+
+// TestAFaultOfAServiceIsNotTheCallersFault: whatever a connection to Chroma or the embedding service ends with,
+// the searcher is told which service it is and when to come back.
+func TestAFaultOfAServiceIsNotTheCallersFault(t *testing.T) {
+	t.Parallel()
+	for _, code := range []ingest.Code{ingest.CodeVector, ingest.CodeEmbed, ingest.CodeThrottled} {
+		for _, cause := range []error{
+			io.ErrUnexpectedEOF, io.EOF, os.ErrDeadlineExceeded, context.DeadlineExceeded, context.Canceled, syscall.ECONNREFUSED,
+			fmt.Errorf("read: %w", syscall.ECONNRESET),
+		} {
+			b := newBench(t)
+			b.svc.Fail("Search", fmt.Errorf("query vectors: %w", ingest.Transient(code, "POST http://10.0.0.1: %w", cause)))
+			w := b.send(ada, http.MethodPost, "/api/knowledge/search", `{"query":"a"}`)
+			p := b.refused(w, http.StatusServiceUnavailable, string(code))
+			require.NotEmpty(t, w.Header().Get("Retry-After"), "%s: %v", code, cause)
+			require.NotContains(t, p.Message, "10.0.0.1")
+		}
+	}
 }
 
 func TestKeysOfOperators(t *testing.T) {
