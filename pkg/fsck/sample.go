@@ -190,6 +190,44 @@ func (c *checker) vectorIDs(ctx context.Context, query string, args ...any) (ids
 	return ids, err
 }
 
+// moved are some of the tasks that moved since the last look, and the transition up to which they are.
+func (s *Sampler) moved(ctx context.Context, c *checker) (ids []string, last int64, err error) {
+	last = s.last
+	seen := map[string]bool{}
+	err = c.each(ctx, s.q.Get("Moved"), []any{s.last, sampleRows}, func(scan func(...any) error) error {
+		var id string
+		if err := scan(&last, &id); err != nil {
+			return err
+		}
+		if !seen[id] && len(ids) < sampleTasks {
+			ids = append(ids, id)
+		}
+		seen[id] = true
+		return nil
+	})
+	return ids, last, err
+}
+
+// judgeOne judges one task by its whole log.
+func (c *checker) judgeOne(ctx context.Context, id string) error {
+	l := newLife()
+	err := c.each(ctx, c.q.Get("LogAfter"), []any{id, 0}, func(scan func(...any) error) error {
+		tr, err := scanTransition(scan)
+		if err == nil && len(l.log) < sampleLog {
+			c.addStep(l, tr)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(l.log) >= sampleLog {
+		c.log.Forget(id)
+		return nil
+	}
+	return c.endTask(ctx, id, taskstate.Task{}, false, l)
+}
+
 // tell counts what was found and names its first examples.
 func (s *Sampler) tell(ctx context.Context, c *checker) {
 	for _, r := range append(c.log.Report(), c.tally.Report()...) {

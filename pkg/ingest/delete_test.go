@@ -231,6 +231,46 @@ func TestOrphanFilesGoAfterADay(t *testing.T) {
 	require.Equal(t, taskstate.StatusSucceeded, w.process(kept.Task.ID).Status)
 }
 
+// TestAFileIsSweptByTheDatabasesClock: a sweeper whose own clock is a day ahead takes nothing away.
+func TestAFileIsSweptByTheDatabasesClock(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		f := w.receive("a.txt", "received\n")
+		now := time.Now()
+		if !w.server {
+			now = w.clock.Now()
+		}
+		require.NoError(t, os.Chtimes(filepath.Join(w.dir, f.ID), now, now))
+		w.build(worldOptions{deps: func(d *Deps) { d.Clock = func() time.Time { return now.Add(25 * time.Hour) } }})
+		n, err := w.app.SweepFiles(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, n)
+		require.Equal(t, []string{f.ID}, w.stored())
+	})
+}
+
+// TestARequestThatOutlastsTheSweepIsRefused: one file of the request was received a day ago and swept, the other is there.
+func TestARequestThatOutlastsTheSweepIsRefused(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		first := w.receive("a.txt", "one\n")
+		old := time.Now().Add(-25 * time.Hour)
+		if !w.server {
+			old = w.clock.Now().Add(-25 * time.Hour)
+		}
+		require.NoError(t, os.Chtimes(filepath.Join(w.dir, first.ID), old, old))
+		second := w.receive("b.txt", "two\n")
+		n, err := w.app.SweepFiles(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		got, errs := w.app.AcceptAll(t.Context(), w.caller, []Upload{{File: first}, {File: second}})
+		require.ErrorIs(t, errs[0], ErrUploadExpired)
+		require.NoError(t, errs[1])
+		require.Equal(t, taskstate.StatusSucceeded, w.process(got[1].Task.ID).Status)
+		require.Equal(t, 1, w.number("SELECT COUNT(*) FROM ingest_task"), "nothing is promised for the swept one")
+	})
+}
+
 func TestLedgerIsSweptADayAfterItsLastUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})

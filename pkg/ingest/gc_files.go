@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// orphanAge is how old a file without a row must be: no request takes that long (design D8).
+	// orphanAge is how old a file without a row must be: no request takes that long (design D8, UPLOAD_MAX_DURATION).
 	orphanAge = 24 * time.Hour
 	// tempAge is how long nothing was written to a temporary file whose upload is given up.
 	tempAge  = 6 * time.Hour
@@ -84,11 +84,16 @@ func (a *App) unlink(ctx context.Context, document, find, cut string, s *Swept) 
 }
 
 // SweepFiles removes files without a row that are older than a day and temporary files of uploads that were given up.
-// It lists the whole upload folder; it answers how many files it removed.
+// It lists the whole upload folder and returns how many files it removed. The day is by the database's clock: one process
+// whose own clock is wrong would otherwise remove what the others have just received.
 func (a *App) SweepFiles(ctx context.Context) (int, error) {
-	now, n := a.d.Clock(), 0
+	now, err := a.moment(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("sweep the upload folder: %w", err)
+	}
+	n := 0
 	orphans := now.Add(-orphanAge)
-	err := a.d.Files.older(now.Add(-tempAge), filePage, func(names []string) error {
+	err = a.d.Files.older(now.Add(-tempAge), filePage, func(names []string) error {
 		var stored []string
 		for _, name := range names {
 			if strings.HasPrefix(name, tempPrefix) {

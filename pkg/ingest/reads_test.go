@@ -188,10 +188,10 @@ func TestSearchSaysWhenTheStoreHasLostVectors(t *testing.T) {
 		var log bytes.Buffer
 		r := newReadWorld(t, w)
 		r.reads.trouble = telemetry.NewRepeated(slog.New(slog.NewTextHandler(&log, nil)), time.Minute, time.Now)
+		a := w.upload("one\ntwo\nthree")
 		texts, partial := r.search("two", 5)
 		require.Empty(t, texts)
-		require.False(t, partial, "an empty base has lost nothing")
-		a := w.upload("one\ntwo\nthree")
+		require.False(t, partial, "nothing is visible yet, so nothing is lost")
 		w.process(a.Task.ID)
 		texts, partial = r.search("two", 5)
 		require.Len(t, texts, 3)

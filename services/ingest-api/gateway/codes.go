@@ -47,6 +47,8 @@ const (
 	codeMethodNotAllowed  = "METHOD_NOT_ALLOWED"
 	codeRequestTimeout    = "REQUEST_TIMEOUT"
 	codeUploadExpired     = "UPLOAD_EXPIRED"
+	codeUploadTooLong     = "UPLOAD_TOO_LONG"
+	codeUploadTooSlow     = "UPLOAD_TOO_SLOW"
 	codeBaseExists        = "KNOWLEDGE_BASE_EXISTS"
 	codeBaseNotEmpty      = "KNOWLEDGE_BASE_NOT_EMPTY"
 	codeKeyInUse          = "IDEMPOTENCY_KEY_IN_USE"
@@ -110,6 +112,8 @@ var kinds = map[string]errorKind{
 	codeMessageNotFound:  {http.StatusNotFound, "The message is not known.", "Statuses are kept for three days, and only by topics that were made with them; check the UUID."},
 	codeNoLetterStream:   {http.StatusNotFound, "There is no dead letter stream here.", "Ask for source=kafka or source=table: the rows with status DEAD. INGEST_REDIS_DLQ_STREAM_KEY names the stream, REDIS_URL its server."},
 	codeMethodNotAllowed: {http.StatusMethodNotAllowed, "This address does not answer that method.", "Use one of the methods in the Allow header."},
+	codeUploadTooLong:    {http.StatusRequestTimeout, "The request took longer than an upload may.", "Send fewer or smaller files in one request, or ask the operator to raise UPLOAD_MAX_DURATION."},
+	codeUploadTooSlow:    {http.StatusRequestTimeout, "The upload is slower than is allowed.", "Send it over a faster connection, or ask the operator to lower UPLOAD_MIN_BYTES_PER_SECOND."},
 	codeUploadExpired:    {http.StatusRequestTimeout, "The request took so long that its received file is gone.", "Send the file again; send many files in several requests."},
 	codeRequestTimeout:   {http.StatusRequestTimeout, "The body did not arrive in time.", "Send the request again on a steadier connection."},
 

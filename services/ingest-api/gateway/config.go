@@ -55,6 +55,8 @@ type Config struct {
 	UploadRateLimit       int           `envconfig:"UPLOAD_RATE_LIMIT" default:"0" allowed:"0..1000000" desc:"files that one user, and one address, may send per window; 0: no limit"`
 	UploadRateWindow      int           `envconfig:"UPLOAD_RATE_WINDOW_SECONDS" default:"60" allowed:"1..86400" desc:"the window of UPLOAD_RATE_LIMIT, seconds"`
 	UploadIdleTimeout     time.Duration `envconfig:"UPLOAD_IDLE_TIMEOUT" default:"60s" allowed:"1s..1h" desc:"an upload that sends nothing for that long is ended"`
+	UploadMaxDuration     time.Duration `envconfig:"UPLOAD_MAX_DURATION" default:"4h" allowed:"1m..12h" desc:"an upload request that is not received by then is ended; files without a row are swept after 24 hours"`
+	UploadMinRate         int64         `envconfig:"UPLOAD_MIN_BYTES_PER_SECOND" default:"1024" allowed:"0..1073741824" desc:"an upload that is slower on average, after its first minute, is ended; 0: no limit"`
 	EventsMaxClients      int           `envconfig:"EVENTS_MAX_CLIENTS" default:"10000" allowed:"1.." desc:"open event streams of this process at most"`
 	ShutdownGrace         time.Duration `envconfig:"SHUTDOWN_GRACE" default:"20s" allowed:"0s..10m" desc:"how long requests in flight may go on at a stop"`
 }
@@ -81,6 +83,8 @@ func (c Config) Validate() error {
 	check(c.UploadRateLimit >= 0 && c.UploadRateLimit <= 1_000_000, "UPLOAD_RATE_LIMIT %d is not in 0 to 1000000", c.UploadRateLimit)
 	check(c.UploadRateWindow >= 1 && c.UploadRateWindow <= 86400, "UPLOAD_RATE_WINDOW_SECONDS %d is not in 1 to 86400", c.UploadRateWindow)
 	check(c.UploadIdleTimeout >= time.Second && c.UploadIdleTimeout <= time.Hour, "UPLOAD_IDLE_TIMEOUT %s is not in 1s to 1h", c.UploadIdleTimeout)
+	check(c.UploadMaxDuration >= time.Minute && c.UploadMaxDuration <= 12*time.Hour, "UPLOAD_MAX_DURATION %s is not in 1m to 12h", c.UploadMaxDuration)
+	check(c.UploadMinRate >= 0 && c.UploadMinRate <= 1<<30, "UPLOAD_MIN_BYTES_PER_SECOND %d is not in 0 to 1073741824", c.UploadMinRate)
 	check(c.EventsMaxClients >= 1, "EVENTS_MAX_CLIENTS %d is below 1", c.EventsMaxClients)
 	check(c.ShutdownGrace >= 0 && c.ShutdownGrace <= 10*time.Minute, "SHUTDOWN_GRACE %s is not in 0 to 10m", c.ShutdownGrace)
 	return errors.Join(errs...)

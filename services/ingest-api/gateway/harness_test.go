@@ -138,7 +138,7 @@ func testConfig() Config {
 	return Config{
 		Addr: "127.0.0.1:0", AuthMode: AuthKeys, UploadMaxBytes: 1 << 20, UploadMaxRequestBytes: 4 << 20,
 		UploadRateWindow: 60, AuthFailWindow: 60, EventsMaxClients: 100,
-		UploadIdleTimeout: time.Minute, ShutdownGrace: time.Minute, // a test that stands still ends no upload
+		UploadIdleTimeout: time.Minute, UploadMaxDuration: time.Hour, ShutdownGrace: time.Minute, // a test that stands still ends no upload
 	}
 }
 

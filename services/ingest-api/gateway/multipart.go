@@ -31,8 +31,9 @@ type parts struct {
 	seen   int
 }
 
-// openParts checks the request's type and announced length and gives its body the whole request's limit.
-func openParts(c *gin.Context, limit int64, idle time.Duration) (*parts, error) {
+// openParts checks the request's type and announced length and gives its body the whole request's limits.
+func openParts(c *gin.Context, cfg Config, now func() time.Time) (*parts, error) {
+	limit := cfg.requestLimit()
 	kind, attrs, err := mime.ParseMediaType(c.Request.Header.Get("Content-Type"))
 	if err != nil || kind != "multipart/form-data" {
 		return nil, problemf(codeUnsupportedMedia, "send the file as multipart/form-data")
@@ -46,7 +47,8 @@ func openParts(c *gin.Context, limit int64, idle time.Duration) (*parts, error) 
 	}
 	m := &meter{
 		body:    http.MaxBytesReader(c.Writer, c.Request.Body, limit),
-		control: http.NewResponseController(c.Writer), idle: idle, left: -1,
+		control: http.NewResponseController(c.Writer), left: -1, now: now, start: now(),
+		idle: cfg.UploadIdleTimeout, longest: cfg.UploadMaxDuration, rate: cfg.UploadMinRate,
 	}
 	return &parts{reader: multipart.NewReader(m, boundary), meter: m}, nil
 }
@@ -88,7 +90,10 @@ func field(part *multipart.Part) (string, error) {
 // formError gives an error of the form's own its code; errors of the connection and of the limits stay.
 func formError(err error) error {
 	var tooLarge *http.MaxBytesError
+	var known *apiError
 	switch {
+	case errors.As(err, &known): // the meter's
+		return known
 	case err == io.EOF: //nolint:errorlint // the form's own end is never wrapped, and a wrapped one is not the form's
 		return errNoMoreParts
 	case errors.As(err, &tooLarge), errors.Is(err, os.ErrDeadlineExceeded):
@@ -107,15 +112,25 @@ func formError(err error) error {
 	return &apiError{code: codeBadMultipart, cause: err}
 }
 
-// meter counts what heads of parts may still take, and ends a body that stands still.
+// rateGrace is how long a client may send as slowly as it likes: connections begin slowly.
+const rateGrace = time.Minute
+
+// meter counts what heads of parts may still take, and ends a body that stands still, is too slow, or takes too long.
 type meter struct {
 	body    io.Reader
 	control *http.ResponseController
-	idle    time.Duration
 	left    int64 // bytes; negative: no budget
+	now     func() time.Time
+	start   time.Time
+
+	idle, longest time.Duration
+	rate          int64 // lowest, bytes a second of waiting for the client; 0: any
+
+	got    int64
+	waited time.Duration // for the client, not for our own disk and database
 }
 
-// Read gives every read of the connection the idle time anew.
+// Read gives every read of the connection the idle time anew, within what the whole request may take.
 func (m *meter) Read(p []byte) (int, error) {
 	if m.left == 0 {
 		return 0, errPartHeader
@@ -123,12 +138,40 @@ func (m *meter) Read(p []byte) (int, error) {
 	if m.left > 0 && int64(len(p)) > m.left {
 		p = p[:m.left]
 	}
-	_ = m.control.SetReadDeadline(time.Now().Add(m.idle))
+	before := m.now()
+	wait, err := m.patience(before)
+	if err != nil {
+		return 0, err
+	}
+	_ = m.control.SetReadDeadline(time.Now().Add(wait))
 	n, err := m.body.Read(p)
+	after := m.now()
+	m.got, m.waited = m.got+int64(n), m.waited+after.Sub(before)
 	if m.left > 0 {
 		m.left -= int64(n)
 	}
+	if _, late := m.patience(after); late != nil && (n > 0 || errors.Is(err, os.ErrDeadlineExceeded)) {
+		return 0, late // the limit that was met, in place of a plain time-out
+	}
 	return n, err
+}
+
+// patience is how long the client may keep us waiting now, or which of the request's limits it has met.
+func (m *meter) patience(now time.Time) (time.Duration, error) {
+	left := m.longest - now.Sub(m.start)
+	if left <= 0 {
+		return 0, problemf(codeUploadTooLong, "the request is not received after %s, which is the longest that is allowed (UPLOAD_MAX_DURATION)", m.longest)
+	}
+	wait := min(m.idle, left)
+	if m.rate > 0 {
+		spare := max(rateGrace, time.Duration(float64(m.got)/float64(m.rate)*float64(time.Second))) - m.waited
+		if spare <= 0 {
+			return 0, problemf(codeUploadTooSlow, "%d bytes came in %s, at least %d bytes a second are asked (UPLOAD_MIN_BYTES_PER_SECOND)",
+				m.got, m.waited.Round(time.Second), m.rate)
+		}
+		wait = min(wait, spare)
+	}
+	return wait, nil
 }
 
 // close takes the idle time away, or it would end the connection while the answer is made.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,20 +120,109 @@ func TestIdleUploadIsEnded(t *testing.T) {
 	require.Zero(t, b.svc.Held())
 }
 
+// slowBody gives one part of a body at a time; before each the clock moves on.
+type slowBody struct {
+	parts []string
+	pause time.Duration
+	clock *atomic.Int64 // nanoseconds
+	begun bool          // the first part
+}
+
+func (s *slowBody) Read(p []byte) (int, error) {
+	if len(s.parts) == 0 {
+		return 0, io.EOF
+	}
+	if !s.begun {
+		s.clock.Add(int64(s.pause))
+	}
+	n := copy(p, s.parts[0])
+	s.begun = n < len(s.parts[0])
+	if s.parts[0] = s.parts[0][n:]; s.parts[0] == "" {
+		s.parts = s.parts[1:]
+	}
+	return n, nil
+}
+
+// An upload that goes on for ever, or drips, is ended with its own code, and what was received of it is gone.
+func TestUploadsThatTakeTooLongAreEnded(t *testing.T) {
+	t.Parallel()
+	const head = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"%s\"\r\n\r\n%s\r\n"
+	big := strings.Repeat("x", 20_000)
+	for name, c := range map[string]struct {
+		pause  time.Duration
+		rate   int64
+		bodies []string
+		code   string
+	}{
+		"too long":                   {31 * time.Minute, 0, []string{"one", "two", "three"}, codeUploadTooLong},
+		"too slow":                   {50 * time.Second, 1000, []string{"one", "two", "three"}, codeUploadTooSlow},
+		"fast at first, slow then":   {50 * time.Second, 100, []string{big, "two", "three", "four", "five", "six"}, codeUploadTooSlow},
+		"slow, and so it is allowed": {50 * time.Second, 0, []string{"one", "two", "three"}, ""},
+		"slow, but fast enough":      {50 * time.Second, 100, []string{big, big, big, big}, ""},
+		"slow in its first minute":   {25 * time.Second, 1000, []string{"one"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var clock atomic.Int64
+			b := newBench(t, func(cfg *Config, d *Deps) {
+				cfg.UploadMinRate = c.rate
+				d.Now = func() time.Time { return time.Unix(0, clock.Load()) }
+			})
+			body := &slowBody{pause: c.pause, clock: &clock}
+			for i, text := range c.bodies {
+				body.parts = append(body.parts, fmt.Sprintf(head, fmt.Sprint(i, ".txt"), text))
+			}
+			body.parts = append(body.parts, "--b--\r\n")
+			w := b.do(b.request(ada, http.MethodPost, asyncPath, body, "Content-Type", "multipart/form-data; boundary=b"))
+			if c.code == "" {
+				require.Equal(t, http.StatusAccepted, w.Code, w.Body.String())
+				return
+			}
+			p := b.refused(w, http.StatusRequestTimeout, c.code)
+			require.Contains(t, p.Message, "UPLOAD_M")
+			require.Zero(t, b.svc.Held())
+		})
+	}
+}
+
+// A client whose connection drips is ended while it is waited for, not when it sends again.
+func TestADrippingConnectionIsEnded(t *testing.T) {
+	t.Parallel()
+	var clock atomic.Int64
+	b := newBench(t, func(cfg *Config, d *Deps) {
+		cfg.UploadMinRate = 1000
+		d.Now = func() time.Time { return time.Unix(0, clock.Add(int64(rateGrace)/2-int64(10*time.Millisecond))) } // each look takes half a minute
+	})
+	s := b.serve()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ada\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: 1000\r\n\r\n"+
+		"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\nx", asyncPath)
+	require.NoError(t, err)
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	require.Equal(t, http.StatusRequestTimeout, res.StatusCode)
+	require.Zero(t, b.svc.Held())
+}
+
 func TestConfigProblemsNameTheVariable(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, testConfig().Validate())
 	for want, change := range map[string]func(*Config){
-		"HTTP_ADDR":                  func(c *Config) { c.Addr = "8081" },
-		"AUTH_MODE":                  func(c *Config) { c.AuthMode = "open" },
-		"TRUSTED_PROXIES":            func(c *Config) { c.TrustedProxies = []string{"proxy.example"} },
-		"UPLOAD_MAX_BYTES":           func(c *Config) { c.UploadMaxBytes = 0 },
-		"UPLOAD_MAX_REQUEST_BYTES":   func(c *Config) { c.UploadMaxRequestBytes = -1 },
-		"UPLOAD_RATE_LIMIT":          func(c *Config) { c.UploadRateLimit = -1 },
-		"UPLOAD_RATE_WINDOW_SECONDS": func(c *Config) { c.UploadRateWindow = 0 },
-		"UPLOAD_IDLE_TIMEOUT":        func(c *Config) { c.UploadIdleTimeout = 0 },
-		"EVENTS_MAX_CLIENTS":         func(c *Config) { c.EventsMaxClients = 0 },
-		"SHUTDOWN_GRACE":             func(c *Config) { c.ShutdownGrace = -1 },
+		"HTTP_ADDR":                   func(c *Config) { c.Addr = "8081" },
+		"AUTH_MODE":                   func(c *Config) { c.AuthMode = "open" },
+		"TRUSTED_PROXIES":             func(c *Config) { c.TrustedProxies = []string{"proxy.example"} },
+		"UPLOAD_MAX_BYTES":            func(c *Config) { c.UploadMaxBytes = 0 },
+		"UPLOAD_MAX_REQUEST_BYTES":    func(c *Config) { c.UploadMaxRequestBytes = -1 },
+		"UPLOAD_RATE_LIMIT":           func(c *Config) { c.UploadRateLimit = -1 },
+		"UPLOAD_RATE_WINDOW_SECONDS":  func(c *Config) { c.UploadRateWindow = 0 },
+		"UPLOAD_IDLE_TIMEOUT":         func(c *Config) { c.UploadIdleTimeout = 0 },
+		"UPLOAD_MAX_DURATION":         func(c *Config) { c.UploadMaxDuration = 13 * time.Hour },
+		"UPLOAD_MIN_BYTES_PER_SECOND": func(c *Config) { c.UploadMinRate = -1 },
+		"EVENTS_MAX_CLIENTS":          func(c *Config) { c.EventsMaxClients = 0 },
+		"SHUTDOWN_GRACE":              func(c *Config) { c.ShutdownGrace = -1 },
 	} {
 		c := testConfig()
 		change(&c)

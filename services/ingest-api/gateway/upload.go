@@ -145,7 +145,7 @@ func network(ip string) string {
 
 // takeIn reads the whole form. When it fails every received file has been discarded.
 func (g *Gateway) takeIn(c *gin.Context, in *intake, maxFiles int) (err error) {
-	form, err := openParts(c, g.cfg.requestLimit(), g.cfg.UploadIdleTimeout)
+	form, err := openParts(c, g.cfg, g.deps.Now)
 	if err != nil {
 		return err
 	}

@@ -298,6 +298,7 @@ func TestUploadServiceErrors(t *testing.T) {
 		"backlog":     {"Accept", ingest.ErrBacklogFull, 503, codeBacklogFull, 0},
 		"honest":      {"Accept", waitError{ingest.ErrBacklogFull, 90 * time.Second}, 503, codeBacklogFull, 0},
 		"database":    {"Accept", fmt.Errorf("insert: %w", taskstate.ErrUnavailable), 503, codeUnavailable, 0},
+		"swept":       {"Accept", ingest.ErrUploadExpired, 408, codeUploadExpired, 0},
 		"title":       {"Accept", ingest.ErrBadTitle, 422, codeInvalidField, 0},
 		"not known":   {"Accept", taskstate.ErrOutcomeUnknown, 503, codeOutcomeUnknown, 1}, // a row may name the file
 		"accept fell": {"Accept", errors.New("secret"), 500, codeInternal, 1},
