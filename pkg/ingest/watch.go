@@ -39,9 +39,14 @@ func (r *Reads) Watch(ctx context.Context, c Caller, id string, after int64) (<-
 	if after == 0 && len(log) > 0 {
 		log = log[len(log)-1:] // no history asked for: the present state first
 	}
+	if after > 0 && len(log) > 1 {
+		if w.then, err = r.carriedAt(ctx, id, after); err != nil {
+			return nil, err
+		}
+	}
 	ended := len(log) == 0 && t.Status.Terminal() // seen before: nothing more to say
 	if len(log) == 0 && !ended {
-		w.seen = t
+		w.seen, w.then = t, carriedBy(t)
 		w.out <- TaskEvent{Task: t, TransitionID: after}
 	}
 	if ended || w.offer(t, log) {
@@ -58,6 +63,61 @@ type watcher struct {
 	out  chan TaskEvent
 	last int64          // the last transition sent
 	seen taskstate.Task // as last sent
+	then carried        // at the last transition sent
+}
+
+// carried is what a task's row keeps from one transition to the next and the log says only at its origin.
+type carried struct {
+	lastError, errorMessage, errorCode string
+	throttles                          int
+}
+
+// carriedBy is what a row says.
+func carriedBy(t taskstate.Task) carried {
+	return carried{lastError: t.LastError, errorMessage: t.ErrorMessage, errorCode: t.ErrorCode, throttles: t.ThrottleCount}
+}
+
+// after is what is carried on from a transition. The code of a failure is not in the log, nor its words for the user.
+func (c carried) after(tr taskstate.Transition) carried {
+	switch tr.Reason {
+	case taskstate.ReasonFailed, taskstate.ReasonStalled, taskstate.ReasonExhausted, taskstate.ReasonPermanent:
+		return carried{lastError: tr.Message, errorMessage: tr.Message}
+	case taskstate.ReasonThrottled:
+		return carried{lastError: tr.Message, errorMessage: tr.Message, throttles: c.throttles + 1}
+	case taskstate.ReasonCrashLimit:
+		return carried{lastError: tr.Message, errorMessage: tr.Message, errorCode: taskstate.CodeCrashLimit, throttles: c.throttles}
+	case taskstate.ReasonAccepted, taskstate.ReasonDone, taskstate.ReasonReplayed, taskstate.ReasonResumed:
+		return carried{}
+	case taskstate.ReasonClaimed, taskstate.ReasonTakeover, taskstate.ReasonHandedBack, taskstate.ReasonRetryNow, taskstate.ReasonCancelled,
+		taskstate.ReasonDeleted, taskstate.ReasonSuperseded, taskstate.ReasonSuspended:
+	}
+	return c
+}
+
+// keeps reports whether a transition leaves alone what is carried.
+func keeps(tr taskstate.Transition) bool {
+	probe := carried{lastError: "x", errorMessage: "x", errorCode: "x", throttles: 1}
+	return probe.after(tr) == probe
+}
+
+// carriedAt reads a task's log from its start up to a transition.
+func (r *Reads) carriedAt(ctx context.Context, id string, until int64) (carried, error) {
+	var c carried
+	for from := int64(0); from < until; {
+		log, err := r.store.TransitionsOf(ctx, map[string]int64{id: from}, watchLog)
+		if err != nil {
+			return c, err
+		}
+		for _, tr := range log {
+			if from = tr.ID; from <= until {
+				c = c.after(tr)
+			}
+		}
+		if len(log) < watchLog {
+			break
+		}
+	}
+	return c, nil
 }
 
 // offer sends what the client has not seen and reports whether the task has ended for it.
@@ -71,13 +131,13 @@ func (w *watcher) offer(t taskstate.Task, log []taskstate.Transition) (ended boo
 			return false // the row was read before this change: the next look shows it as it is then
 		}
 		state := t
-		if i < len(log)-1 || t.Status != tr.To || t.Fence != tr.Fence {
-			state = asOf(t, tr)
+		if i < len(log)-1 || !stands(t, tr) {
+			state = asOf(t, tr, w.carriedAfter(t, log, i))
 		}
 		if !w.send(TaskEvent{Task: state, TransitionID: tr.ID, Terminal: tr.To.Terminal()}) {
 			return false
 		}
-		w.last = tr.ID
+		w.last, w.then = tr.ID, carriedBy(state)
 		if tr.To.Terminal() && i == len(log)-1 {
 			return true
 		}
@@ -106,14 +166,32 @@ func (w *watcher) send(e TaskEvent) bool {
 	}
 }
 
+// stands reports whether a row is where a transition has left it.
+func stands(t taskstate.Task, tr taskstate.Transition) bool {
+	return t.Status == tr.To && t.Fence == tr.Fence && t.AttemptCount == tr.AttemptCount && t.CrashCount == tr.CrashCount &&
+		t.NextRetryAt.Equal(tr.NextRetryAt)
+}
+
+// carriedAfter is what the task carried after the transition log[i]: the row's own when nothing has touched it since.
+func (w *watcher) carriedAfter(t taskstate.Task, log []taskstate.Transition, i int) carried {
+	untouched := stands(t, log[len(log)-1])
+	for _, later := range log[i+1:] {
+		untouched = untouched && keeps(later)
+	}
+	if untouched {
+		return carriedBy(t)
+	}
+	return w.then.after(log[i])
+}
+
 // asOf is t as it was when tr was written; how far it was then is not kept, so its progress starts anew.
-func asOf(t taskstate.Task, tr taskstate.Transition) taskstate.Task {
+func asOf(t taskstate.Task, tr taskstate.Transition, c carried) taskstate.Task {
 	t.Status, t.AttemptCount, t.CrashCount, t.Fence = tr.To, tr.AttemptCount, tr.CrashCount, tr.Fence
 	t.NextRetryAt, t.LeaseExpiresAt, t.UpdatedAt = tr.NextRetryAt, tr.LeaseExpiresAt, tr.CreatedAt
 	t.Progress = taskstate.Progress{Stage: taskstate.StageNone}
-	t.LastError, t.ErrorMessage = "", ""
-	if tr.To == taskstate.StatusRetrying || tr.To == taskstate.StatusDead {
-		t.LastError, t.ErrorMessage = tr.Message, tr.Message
+	t.LastError, t.ErrorMessage, t.ErrorCode, t.ThrottleCount = c.lastError, c.errorMessage, c.errorCode, c.throttles
+	if !tr.To.Terminal() {
+		t.Result = nil
 	}
 	return t
 }

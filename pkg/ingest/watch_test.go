@@ -2,6 +2,8 @@ package ingest
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -93,6 +95,64 @@ func TestWatchShowsEveryChangeInOrder(t *testing.T) {
 		ended(t, late)
 		_, err = r.reads.Watch(t.Context(), foreign(), a.Task.ID, 0)
 		require.ErrorIs(t, err, taskstate.ErrNotFound)
+	})
+}
+
+// TestAResumedWatchSaysWhatWasTrueThen: a throttle, a failure of another kind and a death come one after the other; a client
+// that resumes after each of them is told nothing of what came later.
+func TestAResumedWatchSaysWhatWasTrueThen(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		r := newReadWorld(t, w)
+		watching(t, r)
+		a := w.upload("one")
+		live, err := r.reads.Watch(t.Context(), w.caller, a.Task.ID, 0)
+		require.NoError(t, err)
+		next(t, live)
+		var rows []taskstate.Task // as they stood after each transition
+		for _, failure := range []*Failure{
+			{Code: CodeThrottled, Throttled: true, Err: errors.New("slow down")},
+			{Code: CodeThrottled, Throttled: true, Err: errors.New("slow down still")},
+			Transient(CodeVector, "refused"),
+			Permanent(CodeCorrupt, "Repair it.", "broken"),
+		} {
+			job, _ := w.claim(a.Task.ID)
+			rows = append(rows, w.task(a.Task.ID))
+			out, err := w.finish(t.Context(), job, taskrun.Result{Err: failure})
+			require.NoError(t, err)
+			rows = append(rows, out.After)
+			w.advance(2 * time.Hour)
+			if w.server && !out.After.Status.Terminal() {
+				_, err := w.app.Retry(t.Context(), w.caller, a.Task.ID)
+				require.NoError(t, err)
+				rows = append(rows, w.task(a.Task.ID))
+			}
+		}
+		log, err := r.reads.Transitions(t.Context(), w.caller, a.Task.ID, 0, 100)
+		require.NoError(t, err)
+		require.Len(t, log, len(rows)+1)
+		check := func(events <-chan TaskEvent, from int) {
+			for i := from; i < len(rows); i++ {
+				e := next(t, events)
+				for e.TransitionID == log[i].ID { // its progress
+					e = next(t, events)
+				}
+				want, got := rows[i], e.Task
+				require.Equal(t, log[i+1].ID, e.TransitionID)
+				about := fmt.Sprintf("from %d: transition %d, %s %s", from, i+1, log[i+1].Reason, got.Status)
+				require.Equal(t, want.Status, got.Status, about)
+				require.Equal(t, want.ThrottleCount, got.ThrottleCount, about)
+				require.Equal(t, want.LastError, got.LastError, about)
+				require.Contains(t, []string{"", want.ErrorCode}, got.ErrorCode, "%s: known or not told, never a later one", about)
+			}
+			ended(t, events)
+		}
+		check(live, 0)
+		for from := range rows {
+			resumed, err := r.reads.Watch(t.Context(), w.caller, a.Task.ID, log[from].ID)
+			require.NoError(t, err)
+			check(resumed, from)
+		}
 	})
 }
 

@@ -59,13 +59,16 @@ func takeover(p Policy, m Moment, t Task, r ClaimRequest) Decision {
 	return hold(p, c, r)
 }
 
+// CodeCrashLimit is the error code of a task that was set aside because it took its process down too often (contract §2).
+const CodeCrashLimit = "CRASH_LIMIT"
+
 // crashLimit ends a task that took its process down too often.
 func crashLimit(p Policy, m Moment, t Task, r ClaimRequest, crashes int) *Change {
 	c := change(t, m).to(StatusDead, ReasonCrashLimit, r.Actor, "lease expired; its process ended or hung too often")
 	c.CrashCount = crashes
 	c.LastError = "the process that ran it ended or stopped answering " + itoa(crashes) + " times"
 	c.ErrorMessage = "This document stopped its worker again and again; it was set aside."
-	c.ErrorCode = "CRASH_LIMIT"
+	c.ErrorCode = CodeCrashLimit
 	return owe(p, c)
 }
 
