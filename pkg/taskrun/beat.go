@@ -20,11 +20,27 @@ func (r *Runner) beatLoop(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
+		r.wakeOnce(ctx)
 		r.watchOnce(ctx)
 		if err := r.beatOnce(ctx); err != nil {
 			r.health.warn(ctx, "runner: heartbeat", err)
 		}
+		r.wakeOnce(ctx)
 	}
+}
+
+// wakeOnce notices that the process stood still: that was no silence of its runs. The heartbeat asks for every claim.
+func (r *Runner) wakeOnce(ctx context.Context) {
+	stood, counted := r.health.runs()
+	if stood == 0 {
+		return
+	}
+	all := r.holds.all()
+	for _, h := range all {
+		h.woke(counted)
+	}
+	r.deps.Log.WarnContext(ctx, "runner: the process stood still; it asks whether it still holds its tasks",
+		"seconds", stood.Seconds(), "tasks", len(all))
 }
 
 // beatOnce writes one statement for all claims and the reservation that have something to say, or none.

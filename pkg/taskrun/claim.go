@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -30,17 +31,24 @@ type claimTx struct {
 	m          taskstate.Moment
 	attempts   map[string]attempt // spans of the claims, by task: the same ones when the transaction runs again
 	types      map[string]string  // task type by id, of the last call of decide
+	began      time.Time          // before the first try: no lease of its claims began earlier
+	ownOnly    bool               // the next try only finds what a try before has claimed
 }
 
-// newClaim prepares a claim of this process.
+// newClaim prepares a claim of this process; end must follow.
 func (r *Runner) newClaim(deliveries map[string]string, takeover bool) *claimTx {
-	return &claimTx{
-		r: r, deliveries: deliveries, attempts: map[string]attempt{},
+	c := &claimTx{
+		r: r, deliveries: deliveries, attempts: map[string]attempt{}, began: r.deps.Now(),
 		req: taskstate.ClaimRequest{
 			Owner: r.owner(), Process: r.cfg.Process, Actor: worker(r.cfg.Process), Takeover: takeover,
 		},
 	}
+	r.asking.begin(c.req.Owner)
+	return c
 }
+
+// end follows when what was claimed runs, or nobody asks any more.
+func (c *claimTx) end() { c.r.asking.end(c.req.Owner) }
 
 // decide asks the state machine about each task; only one of them may be reserved.
 func (c *claimTx) decide(ctx context.Context, _ taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
@@ -50,16 +58,22 @@ func (c *claimTx) decide(ctx context.Context, _ taskstate.Tx, m taskstate.Moment
 		c.types[t.ID] = t.Type
 		if t.Status == taskstate.StatusRunning && t.LeaseOwner == c.req.Owner { // by a try before
 			out[i] = taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerClaimed}
-			if c.reserved == t.ID { // its fence is that of the holder before: no claim
+			switch {
+			case c.reserved != t.ID:
+			case c.reserving: // its fence is that of the holder before: no claim
 				out[i].Answer = taskstate.AnswerReserved
+			default: // the process has another reservation by now: this one ends by itself
+				out[i].Answer = taskstate.AnswerKept
 			}
 			continue
 		}
-		if t.Status == taskstate.StatusRunning && c.r.holds.has(t.ID, t.Fence) { // its own run goes on and can still renew an expired lease
-			out[i] = taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerBusy}
+		if c.ownOnly {
+			out[i] = taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerKept}
 			continue
 		}
 		req := c.req
+		req.Held = c.r.holds.has(t.ID, t.Fence) || c.r.asking.has(t.LeaseOwner)
+		req.Takeover = req.Takeover && c.r.health.mayTakeOver() <= 0 // it may have stood still since it began to ask
 		req.Delivery = c.deliveries[t.ID]
 		req.Reserve = c.reserving && (c.reserved == "" || c.reserved == t.ID)
 		out[i] = taskstate.Claim(c.r.cfg.Policy, m, t, req)
@@ -98,10 +112,31 @@ func (c *claimTx) byIDs(ctx context.Context, ids []string) ([]taskstate.Outcome,
 	ctx, cancel := call(ctx)
 	defer cancel()
 	outs, err := c.r.apply(ctx, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: c.decide, Also: c.also})
+	c.heard(outs, err)
 	if err != nil {
 		return nil, fmt.Errorf("claim %d tasks: %w", len(ids), err)
 	}
 	return outs, nil
+}
+
+// heard notes whether it is known what the call has claimed. A failure that did nothing leaves an older doubt as it is.
+func (c *claimTx) heard(outs []taskstate.Outcome, err error) {
+	switch {
+	case errors.Is(err, taskstate.ErrOutcomeUnknown):
+		c.r.asking.unheard(c.req.Owner, true)
+	case err == nil:
+		c.r.asking.unheard(c.req.Owner, len(unheard(outs)) > 0)
+	}
+}
+
+// unheard are the tasks of which it is not known whether they were claimed.
+func unheard(outs []taskstate.Outcome) (ids []string) {
+	for _, o := range outs {
+		if errors.Is(o.Err, taskstate.ErrOutcomeUnknown) {
+			ids = append(ids, o.TaskID)
+		}
+	}
+	return ids
 }
 
 // sweep claims due tasks of one status.
@@ -113,6 +148,7 @@ func (c *claimTx) sweep(ctx context.Context, status taskstate.Status, limit int)
 		Status: status, WakeBefore: taskstate.In(0), Limit: limit,
 		Exclude: c.r.holds.ids(maxExclude), Decide: c.decide, Also: c.also,
 	})
+	c.heard(outs, err)
 	if c.r.storeDone(began, err) != nil {
 		return nil, fmt.Errorf("sweep %s: %w", status, err)
 	}
@@ -172,7 +208,7 @@ func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, r
 	h := &hold{
 		task: o.After, token: taskstate.Token{Timeline: c.m.Timeline, Fence: o.After.Fence}, owner: o.After.LeaseOwner,
 		delivery: delivery, kind: r.kind(o.After.Type), recovery: recovery,
-		began: now, renewed: now, reported: now, stageBegan: now, progress: o.After.Progress,
+		began: now, renewed: c.began, reported: now, stageBegan: now, progress: o.After.Progress,
 	}
 	a, known := c.attempts[o.TaskID]
 	if !known {

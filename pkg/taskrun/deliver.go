@@ -106,11 +106,13 @@ func (r *Runner) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
 		first[id] = ds[0].ID
 	}
 	c := r.newClaim(first, false)
+	defer c.end()
 	crash.Point("worker.before_claim")
 	var wait backoff
 	for {
-		used, done, err := r.tryTake(ctx, c, a)
-		if done {
+		n, err := r.tryTake(ctx, c, &a)
+		used += n
+		if len(a.ids) == 0 {
 			return used
 		}
 		r.health.warn(ctx, "runner: claim deliveries", err)
@@ -121,34 +123,42 @@ func (r *Runner) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
 	for _, id := range a.ids {
 		r.handBack(ctx, a.byTask[id])
 	}
-	return 0
+	return used
 }
 
-// tryTake is one try of take; done is false when the database did not answer.
-func (r *Runner) tryTake(ctx context.Context, c *claimTx, a arrivals) (used int, done bool, err error) {
+// tryTake is one try of take: it answers how many tasks run now, and leaves in a what the database said nothing about.
+func (r *Runner) tryTake(ctx context.Context, c *claimTx, a *arrivals) (used int, err error) {
 	r.solo.gate.RLock()
 	defer r.solo.gate.RUnlock()
-	if r.solo.active() { // this process takes nothing else now
+	// During a reservation this process takes nothing else; it only asks for what a COMMIT without an answer gave it.
+	c.ownOnly = r.solo.active()
+	if c.ownOnly && !r.asking.unheardOf(c.req.Owner) {
 		for _, id := range a.ids {
 			r.handBack(ctx, a.byTask[id])
 		}
-		return 0, true, nil
+		a.ids = nil
+		return 0, nil
 	}
-	c.reserving = r.solo.begin()
+	c.reserving = !c.ownOnly && r.solo.begin()
 	outs, err := c.byIDs(ctx, a.ids)
 	if c.reserving && !reservedIn(outs) {
 		r.solo.giveUp()
 	}
 	if err != nil {
-		return 0, false, err
+		return 0, err
 	}
 	crash.Point("worker.after_claim")
+	a.ids = unheard(outs)
 	for _, o := range outs {
+		if errors.Is(o.Err, taskstate.ErrOutcomeUnknown) {
+			err = o.Err
+			continue
+		}
 		if r.answer(ctx, c, o, a.byTask[o.TaskID]) {
 			used++
 		}
 	}
-	return used, true, nil
+	return used, err
 }
 
 // answer does with the deliveries of one task what the claim's answer asks for (the table of design D4);
@@ -186,7 +196,9 @@ func (r *Runner) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds
 		for _, d := range ds {
 			r.buried(o.Before, c.m.Timeline, d.ID) // acknowledges; an owed DLQ entry goes first
 		}
-	case taskstate.AnswerApplied, taskstate.AnswerLost, taskstate.AnswerRefused, taskstate.AnswerKept:
+	case taskstate.AnswerKept: // nothing else is taken during a reservation
+		r.handBack(ctx, ds)
+	case taskstate.AnswerApplied, taskstate.AnswerLost, taskstate.AnswerRefused:
 		r.health.warn(ctx, "runner: claim one task", errUnexpected(o), slog.String("task_id", o.TaskID))
 	}
 	return false

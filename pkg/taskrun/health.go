@@ -20,6 +20,7 @@ type health struct {
 	store    trouble
 	queue    trouble
 	takeover time.Time // no takeover before it
+	awake    time.Time // when the heartbeat loop last ran
 	logged   map[string]time.Time
 	started  bool
 	stopping bool
@@ -34,19 +35,45 @@ type trouble struct {
 }
 
 func newHealth(c Config, log *slog.Logger, now func() time.Time) *health {
-	return &health{log: log, now: now, every: c.heartbeat(), half: c.Policy.Lease / 2, logged: map[string]time.Time{}}
+	return &health{
+		log: log, now: now, every: c.heartbeat(), half: c.Policy.Lease / 2, awake: now(), logged: map[string]time.Time{},
+	}
+}
+
+// runs notes that the heartbeat loop runs. It returns how long the whole process stood still before that (it was stopped, or
+// its machine slept), and 0 when it did not; counted is the part that the process' own timers saw.
+// After a standstill every takeover waits half a lease, as after an outage: other processes may have stood still with this
+// one, and get the time to renew what they hold.
+func (h *health) runs() (stood, counted time.Duration) {
+	now := h.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stands(now) {
+		stood, counted = elapsed(now, h.awake), now.Sub(h.awake)
+		h.takeover = now.Add(h.half)
+	}
+	h.awake = now
+	return stood, counted
+}
+
+// stands reports whether the heartbeat loop has not run for half a lease: one that was renewed in time may have expired since.
+func (h *health) stands(now time.Time) bool { return elapsed(now, h.awake) > h.half }
+
+// elapsed is the time from then to now by the clock that went further: the monotonic one stands still while a machine sleeps.
+func elapsed(now, then time.Time) time.Duration {
+	return max(now.Sub(then), now.Round(0).Sub(then.Round(0)))
 }
 
 // storeCall notes how a call of the store ended. After an outage every takeover waits half a lease:
 // holders that could not renew get the time to do it, so an outage counts no crash (design D6).
 func (h *health) storeCall(began time.Time, err error) {
+	now := h.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil {
 		h.store.add(began, err)
 		return
 	}
-	now := h.now()
 	if h.store.fails > 1 && now.Sub(h.store.since) > h.every {
 		h.takeover = now.Add(h.half)
 	}
@@ -75,21 +102,23 @@ func (t *trouble) add(began time.Time, err error) {
 
 // mayTakeOver answers how long takeovers still have to wait.
 func (h *health) mayTakeOver() (wait time.Duration) {
+	now := h.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.store.fails > 1 && h.now().Sub(h.store.since) > h.every {
+	if h.stands(now) || (h.store.fails > 1 && now.Sub(h.store.since) > h.every) {
 		return h.half
 	}
-	return max(h.takeover.Sub(h.now()), 0)
+	return max(h.takeover.Sub(now), 0)
 }
 
 // warn logs trouble of one sort at most once in logEvery.
 func (h *health) warn(ctx context.Context, message string, err error, attrs ...slog.Attr) {
+	now := h.now()
 	h.mu.Lock()
 	last, known := h.logged[message]
-	due := !known || h.now().Sub(last) >= logEvery
+	due := !known || now.Sub(last) >= logEvery
 	if due {
-		h.logged[message] = h.now()
+		h.logged[message] = now
 	}
 	h.mu.Unlock()
 	if due {

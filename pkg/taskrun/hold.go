@@ -83,6 +83,16 @@ func (h *hold) waits(now time.Time) {
 	h.reported = now
 }
 
+// woke notes that the whole process stood still for d, and not this run alone.
+func (h *hold) woke(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reported = h.reported.Add(d)
+	if !h.stalled.IsZero() {
+		h.stalled = h.stalled.Add(d)
+	}
+}
+
 // finish notes that the goroutine is back; it answers the last stage with its time and whether the slot was written off.
 func (h *hold) finish(now time.Time) (last taskstate.Stage, took time.Duration, hung bool) {
 	h.mu.Lock()
@@ -115,7 +125,7 @@ func (h *hold) beat(now time.Time, lease time.Duration) (b taskstate.Beat, due b
 	if h.lost || h.hung {
 		return b, false
 	}
-	renew := now.Sub(h.renewed) >= lease/3
+	renew := elapsed(now, h.renewed) >= lease/3
 	if !renew && !h.dirty {
 		return b, false
 	}

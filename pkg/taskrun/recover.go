@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
@@ -153,6 +154,7 @@ func (r *Runner) recoverStatus(ctx context.Context, status taskstate.Status) (wo
 	used := 0
 	defer func() { r.slots.give(true, n-used) }()
 	c := r.newClaim(nil, status == taskstate.StatusRunning)
+	defer c.end()
 	c.reserving = r.solo.begin()
 	crash.Point("recovery.after_scan")
 	outs, err := c.sweep(ctx, status, n)
@@ -160,6 +162,11 @@ func (r *Runner) recoverStatus(ctx context.Context, status taskstate.Status) (wo
 	var pauses backoff
 	for unsure := errors.Is(err, taskstate.ErrOutcomeUnknown) && len(c.types) > 0; unsure && err != nil && pause(ctx, pauses.after()); {
 		outs, err = c.byIDs(ctx, sortedKeys(c.types))
+	}
+	for again := unheard(outs); len(again) > 0 && pause(ctx, pauses.after()); again = unheard(outs) {
+		if more, err := c.byIDs(ctx, again); err == nil {
+			outs = append(without(outs, again), more...)
+		}
 	}
 	if c.reserving && !reservedIn(outs) {
 		r.solo.giveUp()
@@ -176,6 +183,11 @@ func (r *Runner) recoverStatus(ctx context.Context, status taskstate.Status) (wo
 		}
 	}
 	return won, false, nil
+}
+
+// without leaves out the outcomes of some tasks.
+func without(outs []taskstate.Outcome, ids []string) []taskstate.Outcome {
+	return slices.DeleteFunc(slices.Clone(outs), func(o taskstate.Outcome) bool { return slices.Contains(ids, o.TaskID) })
 }
 
 // recovered does what the answer for one row of a sweep asks for; it reports whether the task runs now.

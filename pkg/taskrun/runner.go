@@ -26,6 +26,7 @@ type Runner struct {
 	health  *health
 	slots   *slots
 	holds   *holds
+	asking  *asking
 	courier *courier
 	solo    *solo
 	// destination names the queue in traces; an append to it copies.
@@ -50,7 +51,7 @@ func New(cfg Config, deps Deps) *Runner {
 	}
 	r := &Runner{
 		cfg: cfg, deps: deps, road: deps.Queue.Road(), m: newMetrics(deps.Metrics),
-		health: newHealth(cfg, deps.Log, deps.Now), slots: newSlots(cfg.Concurrency), holds: newHolds(), solo: newSolo(),
+		health: newHealth(cfg, deps.Log, deps.Now), slots: newSlots(cfg.Concurrency), holds: newHolds(), asking: newAsking(), solo: newSolo(),
 		// One outcome per slot may wait: beyond that a run keeps its slot, and so nothing new is claimed.
 		outcomes: make(chan outcome, cfg.Concurrency),
 		nudge:    make(chan struct{}, 1),
@@ -79,6 +80,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("run %s: already run", r.cfg.Process)
 	}
+	r.health.set(func(h *health) { h.awake = h.now() }) // it may have waited for its servers
 	base := context.WithoutCancel(ctx)
 	late, endLate := context.WithCancel(base) // what must outlive ctx until all is handed back
 	defer endLate()

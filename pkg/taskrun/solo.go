@@ -118,7 +118,7 @@ func (s *solo) await(ctx context.Context) *reservation {
 func (s *solo) beat(now time.Time, lease time.Duration) *reservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.res == nil || s.res.running || s.res.lost || now.Sub(s.res.renewed) < lease/3 {
+	if s.res == nil || s.res.running || s.res.lost || elapsed(now, s.res.renewed) < lease/3 {
 		return nil
 	}
 	return s.res
@@ -209,6 +209,9 @@ func (r *Runner) awaitEnd(ctx context.Context) bool {
 // errNotAlone: a claim that was in flight when the process had nothing left has won a task meanwhile.
 var errNotAlone = errors.New("the process holds a task again")
 
+// errUnheard: a claim whose COMMIT had no answer may have won a task.
+var errUnheard = errors.New("it is not known yet what the process holds")
+
 // claimAlone claims the reserved task as the only one of this process; it reports whether ctx goes on.
 // When it is not to be had any more (cancelled, suspended, taken after an outage) only its delivery is put in order.
 func (r *Runner) claimAlone(ctx context.Context, res *reservation) bool {
@@ -218,6 +221,7 @@ func (r *Runner) claimAlone(ctx context.Context, res *reservation) bool {
 		deliveries = map[string]string{id: res.delivery.ID}
 	}
 	c := r.newClaim(deliveries, false)
+	defer c.end()
 	var wait backoff
 	for {
 		err := r.tryAlone(ctx, c, res)
@@ -249,6 +253,9 @@ func (r *Runner) tryAlone(ctx context.Context, c *claimTx, res *reservation) err
 	// Claims that had begun before the reservation are over now, and nobody takes more while the gate is shut.
 	if empty, _ := r.holds.empty(); !empty && !lost {
 		return errNotAlone
+	}
+	if r.asking.unsure() && !r.asking.unheardOf(c.req.Owner) {
+		return errUnheard
 	}
 	c.req.Alone, c.req.Mine = !lost, !lost
 	crash.Point("solo.before_claim")

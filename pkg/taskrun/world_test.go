@@ -79,6 +79,7 @@ type world struct {
 	store  *memStore
 	stream *memStream
 	outbox *memOutbox // nil: none
+	stops  map[string]*standstill
 }
 
 func newWorld(t *testing.T) *world {
@@ -117,6 +118,9 @@ func (w *world) make(name string, kind *testKind, edit ...func(c *Config)) *proc
 	deps := Deps{
 		Store: w.store, Queue: w.stream.member(name), Kinds: map[string]Kind{"test": kind},
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: p.reg,
+	}
+	if s := w.stops[name]; s != nil {
+		deps.Store, deps.Now = stoppedStore{w.store, s}, func() time.Time { s.wait(); return time.Now() }
 	}
 	if w.outbox != nil {
 		deps.Outbox = w.outbox

@@ -16,6 +16,7 @@ type ClaimRequest struct {
 	Alone    bool   // the process holds no task and will take no other: last chances may run
 	Reserve  bool   // reserve a last chance when it may not run now
 	Mine     bool   // the row is this process's own reservation: a RUNNING one is taken over although its lease lives
+	Held     bool   // the claim that the row names is this process's own and lives: its run goes on, whatever its lease says
 }
 
 // Claim decides on a wish to run t (contract §2, design D2, D6).
@@ -28,6 +29,9 @@ func Claim(p Policy, m Moment, t Task, r ClaimRequest) Decision {
 		}
 	case StatusRunning:
 		mine := r.Mine && ownerProcess(t.LeaseOwner) == r.Process
+		if r.Held && !mine && !mutant.Is("m18") {
+			return leave(t, AnswerBusy) // a takeover is by another: the holder's heartbeat revives the lease, or learns that it is lost
+		}
 		if !mine && (t.LeaseExpiresAt.After(m.Now) && !mutant.Is("m3") || !r.Takeover) {
 			return leave(t, AnswerBusy)
 		}

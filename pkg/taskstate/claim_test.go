@@ -56,7 +56,10 @@ func TestClaimTable(t *testing.T) {
 			r.LeaseOwner, r.CrashCount = "p2/5", 1
 			return r
 		}(), with(func(r *ClaimRequest) { r.Mine, r.Alone, r.Takeover = true, true, false }), AnswerClaimed},
-		"mine, but another's": {row(StatusRunning), with(func(r *ClaimRequest) { r.Mine, r.Alone = true, true }), AnswerBusy},
+		"expired, its own run goes on": {expired(0), with(func(r *ClaimRequest) { r.Held = true }), AnswerBusy},
+		"the same at the crash limit":  {expired(2), with(func(r *ClaimRequest) { r.Held, r.Alone = true, true }), AnswerBusy},
+		"queued, whatever was held":    {row(StatusQueued), with(func(r *ClaimRequest) { r.Held = true }), AnswerClaimed},
+		"mine, but another's":          {row(StatusRunning), with(func(r *ClaimRequest) { r.Mine, r.Alone = true, true }), AnswerBusy},
 	} {
 		d := Claim(rules, moment, tt.task, tt.r)
 		if d.Answer != tt.want {

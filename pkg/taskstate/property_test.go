@@ -50,7 +50,7 @@ func (w *world) step() (string, Decision, *Token) {
 	case 0, 1, 2, 3, 4:
 		return "claim", Claim(w.p, w.m, w.task, ClaimRequest{
 			Owner: fmt.Sprint(process, "/", w.r.IntN(100)), Process: process, Actor: actor,
-			Takeover: w.r.IntN(2) == 0, Alone: w.r.IntN(2) == 0, Reserve: w.r.IntN(2) == 0, Mine: w.r.IntN(4) == 0,
+			Takeover: w.r.IntN(2) == 0, Alone: w.r.IntN(2) == 0, Reserve: w.r.IntN(2) == 0, Mine: w.r.IntN(4) == 0, Held: w.r.IntN(4) == 0,
 		}), nil
 	case 5:
 		return "succeed", Succeed(w.m, w.task, h, json.RawMessage(`{}`), ""), &token

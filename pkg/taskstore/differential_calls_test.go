@@ -134,7 +134,7 @@ func (q *sequenceRun) claiming(rt *rapid.T) decideFunc {
 	req := taskstate.ClaimRequest{
 		Owner: q.owner(process), Process: process, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: process},
 		Delivery: rapid.SampledFrom([]string{"", "1-0", "2-0"}).Draw(rt, "delivery"),
-		Takeover: flag("takeover"), Alone: flag("alone"), Reserve: flag("reserve"), Mine: flag("mine"),
+		Takeover: flag("takeover"), Alone: flag("alone"), Reserve: flag("reserve"), Mine: flag("mine"), Held: flag("held"),
 	}
 	return func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 		return taskstate.Claim(farPolicy, m, t, req)

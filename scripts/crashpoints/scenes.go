@@ -19,9 +19,6 @@ const (
 	relay     = "outbox-relay"
 	consumer  = "kafka-consumer"
 
-	// longerLease is of a worker that must not take its own task over when it stands still: that is one crash more.
-	longerLease = "INGEST_LEASE_MS=5000"
-
 	smallDoc = 2_500  // a handful of segments, three batches of embeddings
 	largeDoc = 75_000 // more segments than one batch of vectors
 )
@@ -90,10 +87,10 @@ var scenes = map[string]scene{
 	"worker.after_adopt":         {service: worker, before: faulty(wrongOnce), during: uploads(1, smallDoc)},
 	"recovery.after_takeover":    {service: reclaimer, before: left(true)},
 	"recovery.after_crash_limit": {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: steps(left(true), left(false), toDie), slow: slowly},
-	"solo.after_reserve":         {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true, longerLease)},
-	"solo.before_claim":          {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true, longerLease)},
-	"solo.after_claim":           {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true, longerLease)},
-	"solo.after_release":         {service: worker, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true, "INGEST_LEASE_MS=8000"), during: stoppedReserving, slow: slowly},
+	"solo.after_reserve":         {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true)},
+	"solo.before_claim":          {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true)},
+	"solo.after_claim":           {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true)},
+	"solo.after_release":         {service: worker, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true), during: stoppedReserving, slow: slowly},
 
 	// promises, pending entries, dead letters, the stream's end
 	"promise.after_scan":   {service: reclaimer, before: steps(uploads(2, smallDoc), redis("DEL", lab.StreamKey))},

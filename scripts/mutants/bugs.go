@@ -42,6 +42,7 @@ var bugs = []bug{
 	{"m14", "an outbox mark that does not compare the lease", []check{{"pkg/outbox", "TestStaleMarkLeavesTheRow/sqlite", ""}}},
 	{"m15", "an upload that is not flushed to the disk", []check{{"scripts/lab/lostfs", "TestAReceivedFile", ""}}},
 	{"m16", "the next try reckoned with the worker's clock", []check{differential, storeSuite}},
+	{"m18", "recovery that takes over what its own process runs", []check{rules, {"pkg/taskrun", "TestAClaimUnderWay|TestOwnExpiredClaims", ""}}},
 	{"m17", "an idempotency key that is everybody's", []check{{"pkg/ingest", "TestIdempotencyKey", ""}}},
 }
 

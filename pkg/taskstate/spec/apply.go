@@ -30,6 +30,9 @@ func (m *Model) work(w *World, i int, o Op) Result {
 	case OpPause:
 		w.Left.Pauses--
 		x.Pause = procPaused
+		if w.Rows[x.Task].Owner == ownerOf(i) {
+			w.Rows[x.Task].Slept = false // it stands still alone now
+		}
 	case OpStop:
 		w.Left.Stops--
 		x.Pause = procStopping
@@ -42,6 +45,8 @@ func (m *Model) work(w *World, i int, o Op) Result {
 		*x = Worker{Pause: x.Pause, At: atRead, Task: o.Task, Entry: o.Entry, Had: true}
 	case OpClaim, OpRecover, OpAlone, OpRelease:
 		return m.claiming(w, i, o)
+	case OpRecoverOwn:
+		return m.recoverOwn(w, i)
 	case OpRows, OpVectors, OpBeat:
 		return m.running(w, i, o)
 	case OpSucceed, OpFail, OpBreak, OpThrottle, OpSuspendHeld, OpHandBack, OpFinish:
@@ -63,7 +68,7 @@ func (w *World) bury(i int) {
 	for t := range w.Rows {
 		r := &w.Rows[t]
 		if r.Owner == ownerOf(i) || r.Owner == ownerBefore(i) {
-			r.Owner = ownerGone
+			r.Owner, r.Slept = ownerGone, false
 		}
 		if r.Claimant == ownerOf(i) || r.Claimant == ownerBefore(i) {
 			r.Claimant = ownerGone
@@ -214,6 +219,13 @@ func (m *Model) world(w *World, o Op) Result {
 		*r = Row{State: stQueued, Version: Version{No: r.Version.No, State: r.Version.State}, Log: Logged{State: stQueued}}
 	case OpLeaseEnds:
 		r.Lease = agePast
+	case OpSleep:
+		w.Left.Sleeps--
+		for t := range w.Rows {
+			if w.Rows[t].Lease == ageAhead {
+				w.Rows[t].Lease, w.Rows[t].Slept = agePast, w.Rows[t].State == stRunning && w.beats(t)
+			}
+		}
 	case OpDue:
 		r.Due = agePast
 	case OpPromiseAges:

@@ -19,7 +19,7 @@ func (w *World) settle() {
 			r.Delivery, r.Attempts, r.Crashes, r.Log.Attempts, r.Log.Crashes = 0, 0, 0, 0, 0
 		}
 		if r.State != stRunning {
-			r.Claimant = ownerNone
+			r.Claimant, r.Slept = ownerNone, false
 		}
 		if r.State != stQueued {
 			for i := range w.Stream {

@@ -100,6 +100,11 @@ func (j *judge) holders() {
 		j.must("I26", j.before.holds(x) && j.before.Rows[x.Task].Claimant == ownerOf(int(j.op.Proc)),
 			"%s wrote segments of %s without holding it", j.op.actor(), taskID(int(x.Task)))
 	}
+	if tr := &j.res.Transition; tr.Reason == taskstate.ReasonTakeover || tr.Reason == taskstate.ReasonCrashLimit {
+		b := &j.before.Rows[j.res.Task]
+		j.must("D6", j.op.Kind != OpRecoverOwn, "%s was taken over by the very process that runs it", tr.TaskID)
+		j.must("D6", !b.Slept, "a crash of %s was counted because the machine slept; its process runs on", tr.TaskID)
+	}
 	if tr := &j.res.Transition; tr.To == taskstate.StatusRunning {
 		b, a := &j.before.Rows[j.res.Task], &j.after.Rows[j.res.Task]
 		last := int(a.Crashes) >= j.m.cfg.MaxCrashes-1

@@ -42,6 +42,17 @@ func (m *Model) claiming(w *World, i int, o Op) Result {
 	return res
 }
 
+// recoverOwn is the recovery loop of a process whose other slot holds the task, or has claimed it without an answer yet.
+func (m *Model) recoverOwn(w *World, i int) Result {
+	t := int(w.Workers[i].Task)
+	return m.commit(w, t, func(mo taskstate.Moment, task taskstate.Task) taskstate.Decision {
+		return taskstate.Claim(m.policy, mo, task, taskstate.ClaimRequest{
+			Owner: ownerText[ownerOf(i)], Process: processName(i), Takeover: true, Held: !m.without(TakeoverByAnother),
+			Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: processName(i)},
+		})
+	})
+}
+
 // newCall begins a claiming call: the owner texts of earlier ones are not its own.
 func (w *World) newCall(i int) {
 	for t := range w.Rows {

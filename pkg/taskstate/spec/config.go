@@ -70,6 +70,8 @@ const (
 	RecoverySweep
 	ReplayCancelsDebt
 	ReservationIsNoClaim // a reservation that a lost answer hid is not taken for a claim
+	TakeoverByAnother    // m18: a process leaves its own live claims out
+	RestAfterStandstill  // after a standstill of all, heartbeats come before takeovers
 	numRules             = iota
 )
 
@@ -78,7 +80,7 @@ var ruleNames = [numRules]string{
 	"FenceInFinish", "FenceInHeartbeat", "LeaseInTakeover", "LogInTransaction", "AckAfterCommit", "LetterBeforeAck",
 	"PartsBeforeSwitch", "OldUntilNew", "FreeHandBack", "FreshReplay", "TimelineInToken", "FenceInEffect", "DueInClaim",
 	"UploadOrder", "OneCopy", "FenceInMark", "HorizonSweep", "OwedSweep", "Settling", "RecoverySweep",
-	"ReplayCancelsDebt", "ReservationIsNoClaim",
+	"ReplayCancelsDebt", "ReservationIsNoClaim", "TakeoverByAnother", "RestAfterStandstill",
 }
 
 // String names the rule, or the first of several.

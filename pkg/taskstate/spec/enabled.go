@@ -100,6 +100,19 @@ func (w *World) renewed(t int) bool {
 	return false
 }
 
+// beats reports whether a process that is awake holds t and renews it with its next heartbeat.
+func (w *World) beats(t int) bool {
+	r := &w.Rows[t]
+	for i := range w.Workers {
+		x := &w.Workers[i]
+		running := x.holding() || x.At == atUnsureFin
+		if x.Pause != procPaused && int(x.Task) == t && r.Owner == ownerOf(i) && running && w.holds(x) {
+			return true
+		}
+	}
+	return false
+}
+
 // addsSoon reports whether a live process is about to add a delivery of t, or to claim it; it does so within the slack.
 func (w *World) addsSoon(t int) bool {
 	if w.Rows[t].Adds > 0 {
@@ -152,6 +165,9 @@ func (m *Model) enabledStream(w *World, yield func(o Op)) {
 			op.Kind = OpDuplicate
 			yield(op)
 		}
+	}
+	if w.Left.Sleeps > 0 && (w.beats(0) || w.beats(1)) {
+		yield(Op{Kind: OpSleep, Proc: procClock})
 	}
 	if any && w.Left.Flushes > 0 {
 		yield(Op{Kind: OpFlush, Proc: procClock})

@@ -20,6 +20,9 @@ func (m *Model) enabledWorker(w *World, i int, yield func(o Op)) {
 			do(OpStop)
 		}
 	}
+	if r := &w.Rows[x.Task]; w.own(i) && r.State == stRunning && r.Lease == agePast && !r.Slept {
+		do(OpRecoverOwn)
+	}
 	switch x.At {
 	case atIdle:
 		m.enabledIdle(w, i, yield)
@@ -46,6 +49,17 @@ func (m *Model) enabledWorker(w *World, i int, yield func(o Op)) {
 	}
 }
 
+// own reports whether the claim that the worker's row names is its own: it runs, or its answer was lost.
+func (w *World) own(i int) bool {
+	x := &w.Workers[i]
+	switch x.At {
+	case atUnsure, atUnsureRe, atUnsureSo:
+		return w.Rows[x.Task].Owner == ownerOf(i) && !w.Rows[x.Task].Taken
+	default:
+		return (x.holding() || x.At == atUnsureFin) && w.holds(x)
+	}
+}
+
 // enabledIdle is the work that an idle worker can take.
 func (m *Model) enabledIdle(w *World, i int, yield func(o Op)) {
 	x := &w.Workers[i]
@@ -63,7 +77,7 @@ func (m *Model) enabledIdle(w *World, i int, yield func(o Op)) {
 		r := &w.Rows[t]
 		free := r.Lease != ageAhead
 		due := r.State == stRetrying && (r.Due == agePast || m.without(DueInClaim)) && free
-		expired := r.State == stRunning && (free || m.without(LeaseInTakeover))
+		expired := r.State == stRunning && (free || m.without(LeaseInTakeover)) && (!r.Slept || m.without(RestAfterStandstill))
 		if due || expired {
 			m.withReplies(w, Op{Kind: OpRecover, Proc: uint8(i), Task: uint8(t)}, yield)
 		}

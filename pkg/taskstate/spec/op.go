@@ -11,20 +11,21 @@ type Kind uint8
 
 // The kinds of step. Each is one call of a port, or one thing that happens to a process, the queue or the clock.
 const (
-	OpAccept  Kind = iota // the API commits a new task
-	OpPublish             // the API adds its delivery
-	OpForget              // the API dies before it does
-	OpRead                // XREADGROUP
-	OpClaim               // claim by a delivery; again after a lost answer
-	OpRecover             // claim by the recovery loop; again after a lost answer
-	OpAlone               // claim of the own reservation
-	OpRelease             // the reservation is dropped at a stop
-	OpAckOld              // XACK of the delivery that a claim replaced
-	OpAdopt               // XCLAIM of the row's entry
-	OpRows                // segment rows, under the holder's predicate
-	OpVectors             // vectors, which have no fence
-	OpBeat                // heartbeat: renews, revives, or learns that the claim is lost
-	OpSucceed             // the finishing transactions
+	OpAccept     Kind = iota // the API commits a new task
+	OpPublish                // the API adds its delivery
+	OpForget                 // the API dies before it does
+	OpRead                   // XREADGROUP
+	OpClaim                  // claim by a delivery; again after a lost answer
+	OpRecover                // claim by the recovery loop; again after a lost answer
+	OpRecoverOwn             // the recovery loop meets what its own process holds, or has claimed without an answer
+	OpAlone                  // claim of the own reservation
+	OpRelease                // the reservation is dropped at a stop
+	OpAckOld                 // XACK of the delivery that a claim replaced
+	OpAdopt                  // XCLAIM of the row's entry
+	OpRows                   // segment rows, under the holder's predicate
+	OpVectors                // vectors, which have no fence
+	OpBeat                   // heartbeat: renews, revives, or learns that the claim is lost
+	OpSucceed                // the finishing transactions
 	OpFail
 	OpBreak
 	OpThrottle
@@ -53,6 +54,7 @@ const (
 	OpDuplicate
 	OpCrash
 	OpPause
+	OpSleep
 	OpStop
 	OpTimeline // timeline renew
 	OpRestore  // the database comes back as it was before the first claim; then timeline renew
@@ -67,10 +69,10 @@ const (
 
 // kindNames are in the order of the kinds.
 var kindNames = [numKinds]string{
-	"accept", "publish", "forget", "read", "claim", "recover", "alone", "release", "ack old", "adopt", "rows", "vectors", "beat",
+	"accept", "publish", "forget", "read", "claim", "recover", "recover own", "alone", "release", "ack old", "adopt", "rows", "vectors", "beat",
 	"succeed", "fail", "break", "throttle", "suspend held", "hand back", "finish", "letter", "ack", "mark", "copy", "add",
 	"horizon", "promise", "owed", "list", "look", "renew", "pin", "let go", "cancel", "suspend", "retry now", "replay", "resume",
-	"flush", "duplicate", "crash", "pause", "stop", "timeline", "restore", "continue", "exit", "lease ends", "due", "promise ages", "idles",
+	"flush", "duplicate", "crash", "pause", "sleep", "stop", "timeline", "restore", "continue", "exit", "lease ends", "due", "promise ages", "idles",
 }
 
 // String names the kind.
@@ -88,7 +90,7 @@ func Kinds() []Kind {
 // fault reports whether the step is a fault or a person's act: nothing may depend on its coming.
 func (k Kind) fault() bool {
 	switch k {
-	case OpForget, OpCancel, OpSuspend, OpRetryNow, OpReplay, OpResume, OpFlush, OpDuplicate, OpCrash, OpPause, OpStop, OpTimeline, OpRestore:
+	case OpForget, OpCancel, OpSuspend, OpRetryNow, OpReplay, OpResume, OpFlush, OpDuplicate, OpCrash, OpPause, OpSleep, OpStop, OpTimeline, OpRestore:
 		return true
 	default:
 		return false
@@ -152,7 +154,7 @@ type Result struct {
 // Words tell the step and its result as a person would.
 func (o Op) Words(res Result) string {
 	out := o.actor() + ": " + o.Kind.String()
-	if o.Kind != OpFlush && o.Kind != OpPause && o.Kind != OpCrash && o.Kind != OpContinue && o.Kind != OpStop && o.Kind != OpExit {
+	if o.Kind != OpFlush && o.Kind != OpPause && o.Kind != OpCrash && o.Kind != OpContinue && o.Kind != OpStop && o.Kind != OpExit && o.Kind != OpSleep {
 		out += " " + taskID(int(o.Task))
 	}
 	if o.Entry != 0 {

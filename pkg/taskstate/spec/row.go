@@ -122,7 +122,7 @@ func (m *Model) commit(w *World, t int, decide func(m taskstate.Moment, t taskst
 	}
 	res.Transition = transition(after, d.Change)
 	r.Log = Logged{State: r.State, Fence: r.Fence, Attempts: r.Attempts, Crashes: r.Crashes}
-	r.Taken = false
+	r.Taken, r.Slept = false, false
 	if from.State == stRunning && r.State != stRunning {
 		r.Ended = max(r.Ended, from.Fence+1)
 	}

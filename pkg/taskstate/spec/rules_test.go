@@ -38,6 +38,8 @@ func TestEveryMissingRuleIsFound(t *testing.T) {
 		{spec.RecoverySweep, "L1", config("", spec.Faults{}, twoAttempts)},
 		{spec.ReplayCancelsDebt, "I18", config("", spec.Faults{Replays: 1})},
 		{spec.ReservationIsNoClaim, "D2", config("", spec.Faults{Unknown: 1, Pauses: 1}, twoCrashes, alwaysWell)},
+		{spec.TakeoverByAnother, "D6", config("", spec.Faults{Pauses: 1}, alwaysWell)},
+		{spec.RestAfterStandstill, "D6", config("", spec.Faults{Sleeps: 1}, alwaysWell)},
 	} {
 		t.Run(tt.missing.String(), func(t *testing.T) {
 			t.Parallel()

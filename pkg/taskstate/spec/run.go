@@ -45,7 +45,7 @@ func (m *Model) beat(w *World, i int) {
 	}
 	switch {
 	case mine:
-		r.Lease = ageAhead
+		r.Lease, r.Slept = ageAhead, false
 	case x.At == atReserved && x.Had:
 		*x = Worker{Pause: x.Pause, At: atRead, Task: x.Task, Entry: x.Entry, Had: true} // its delivery is put in order
 	default:

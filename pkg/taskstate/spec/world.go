@@ -31,6 +31,7 @@ type Faults struct {
 	Acts       uint8 // cancel, suspend, retry now
 	Replays    uint8 // replay of DEAD and CANCELLED, resume of SUSPENDED
 	Throttles  uint8 // a service that asks to wait
+	Sleeps     uint8 // all processes stand still for longer than a lease: their machine slept
 	Restores   uint8 // timeline renew, with or without a database that was put back before it
 }
 
@@ -97,6 +98,7 @@ type Row struct {
 	Letters  uint16 // fences of its dead letters, as bits
 	Log      Logged // what its last transition says
 	Taken    bool   // a reservation was made of it when its lease had expired
+	Slept    bool   // its lease ended while all stood still, and nobody has renewed or taken it since
 }
 
 // Logged is what the last transition says; it equals the row unless somebody forgot to write it.
