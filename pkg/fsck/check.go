@@ -138,7 +138,7 @@ func (c *checker) steps() []step {
 	out = append(out, step{"read tasks", c.readTasks}, step{"check dead letters", c.judgeLetters}, step{"check documents", c.readDocuments},
 		step{"list the upload folder", c.listFiles}, step{"check vectors", c.listVectors}, step{"check files", c.readFiles})
 	if c.o.History {
-		out = append(out, step{"check the queue", c.judgeQueue}, step{"check the outbox", c.judgeOutbox}, step{"check the client log", c.judgeClient},
+		out = append(out, step{"check the queue", c.judgeQueue}, step{"check the partitions", c.judgeMoves}, step{"check the outbox", c.judgeOutbox}, step{"check the client log", c.judgeClient},
 			step{"check the counts", c.judgeStats}, step{"scan logs", c.scanLogs})
 	}
 	return append(out, step{"look again for files without a row", c.judgeOrphans})

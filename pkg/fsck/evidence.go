@@ -31,6 +31,8 @@ type Evidence struct {
 	Stats func(ctx context.Context) (map[taskstate.Status]int64, error)
 	// Effects is what the embedding service was asked, Client what clients saw, Acks what was acknowledged: JSON lines.
 	Effects, Client, Acks io.Reader
+	// Moves is what the partitioned queue did.
+	Moves io.Reader
 	// Logs are texts in which no secret may stand, by name.
 	Logs map[string]io.Reader
 }

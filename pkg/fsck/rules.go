@@ -30,9 +30,9 @@ var rules = []rule{
 	{"I28", "a finished batch is paid once; a crash, a lost answer or a run that ended in the middle pays again only what was in flight", "", false},
 	{"I29", "a deleted document is gone: not in a hit after the answer, and without task, segment, file after one sweep", "", true},
 	{"I30", "only the owner or an operator changes a task, a search finds only the caller's documents, a document is of the user of its base, tasks and files, and no user id can be taken for another", "", true},
-	{"I31", "leases of partitions are exclusive", "comes with the partitioned queue", false},
-	{"I32", "handling follows the order of a partition", "comes with the partitioned queue", false},
-	{"I33", "a published status never goes back from completed", "comes with the partitioned queue", false},
+	{"I31", "leases of partitions are exclusive, their epochs rise, and what is read and settled carries the last one", "", false},
+	{"I32", "first deliveries of one key, and the versions of one document, are begun in the order of their partition", "", false},
+	{"I33", "a published status never goes back from completed, nor its time", "", false},
 	{"I34", "the counts of /internal/tasks/stats are those of SQL", "", false},
 	{"I35", "a watcher sees a part of the log in its order, to the end, and nothing twice with another content", "", false},
 	{"I36", "no message, error or log line holds a secret", "", false},
@@ -47,6 +47,9 @@ var rules = []rule{
 // onKafka are the rules that have something to judge only where deliveries are events.
 var onKafka = map[string]bool{"I16": true, "I21": true, "L3": true}
 
+// onPartitions are those that have something to judge only where deliveries lie in partitions.
+var onPartitions = map[string]bool{"I31": true, "I32": true, "I33": true}
+
 // Applicable are the ids of all rules that this release can judge on every road, in their order.
 func Applicable() []string {
 	var out []string
@@ -54,7 +57,7 @@ func Applicable() []string {
 		out = append(out, r.ID)
 	}
 	for _, r := range rules {
-		if r.later == "" && !onKafka[r.id] {
+		if r.later == "" && !onKafka[r.id] && !onPartitions[r.id] {
 			out = append(out, r.id)
 		}
 	}

@@ -86,6 +86,7 @@ type world struct {
 	client  []fsck.ClientRecord
 	effects []fsck.Effect
 	acks    []fsck.Ack
+	moves   []fsck.Move
 	logs    string
 
 	good, dead, twin string // tasks
@@ -215,6 +216,7 @@ func (w *world) fill() {
 		Pending: []ingestq.Unacked{{Group: "g", ID: "9-0", TaskID: w.id("8003")}},
 	}
 	w.queue.state.Pending = nil
+	w.moves = someMoves()
 	w.stats = map[taskstate.Status]int64{taskstate.StatusSucceeded: 2, taskstate.StatusDead: 1}
 	w.logs = "{\"level\":\"info\",\"msg\":\"all well\",\"password\":\"***\"}\n"
 }
@@ -292,7 +294,7 @@ func (w *world) evidence() fsck.Evidence {
 	return fsck.Evidence{
 		DB: w.store, Vectors: w.vectors, Files: w.files, Queue: w.queue,
 		Stats:   func(context.Context) (map[taskstate.Status]int64, error) { return w.stats, nil },
-		Effects: lines(w.t, w.effects), Client: lines(w.t, w.client), Acks: lines(w.t, w.acks),
+		Effects: lines(w.t, w.effects), Client: lines(w.t, w.client), Acks: lines(w.t, w.acks), Moves: lines(w.t, w.moves),
 		Logs: map[string]io.Reader{"worker.log": strings.NewReader(w.logs)},
 	}
 }

@@ -50,6 +50,12 @@ func TestARuleThatJudgedNothingFailsTheDrillAndTheRun(t *testing.T) {
 	require.ErrorContains(t, n.proved("main-x", true), "I1")
 	n.add(whole)
 	require.NoError(t, n.proved("main-kill9-worker", true), "several looks add up")
+	require.NoError(t, n.proved("streammq-kill9-dev", true), "its Redis is inside")
+	for _, id := range onTopic {
+		require.ErrorContains(t, n.proved("streammq-kill9-worker", true), id)
+		n.add(history.Report{{Rule: id, Judged: 1}})
+	}
+	require.NoError(t, n.proved("streammq-kill9-worker", true))
 	var out bytes.Buffer
 	require.NoError(t, n.summarize(&out))
 	require.Contains(t, out.String(), "I28 1 ·")

@@ -278,6 +278,9 @@ func (w *World) evidence(e *fsck.Evidence) ([]io.Closer, error) {
 	if e.Acks, err = open(w.acksPath()); err != nil {
 		return closers, err
 	}
+	if e.Moves, err = open(w.movesPath()); err != nil {
+		return closers, err
+	}
 	logs, err := filepath.Glob(filepath.Join(w.Dir, "*.log"))
 	if err != nil {
 		return closers, err

@@ -19,6 +19,9 @@ func (w *World) effectsPath() string { return filepath.Join(w.Dir, "effects.json
 // acksPath is where the acknowledgements that Redis got are written.
 func (w *World) acksPath() string { return filepath.Join(w.Dir, "acks.jsonl") }
 
+// movesPath is where the steps of partitioned queues are written.
+func (w *World) movesPath() string { return filepath.Join(w.Dir, "moves.jsonl") }
+
 // keepEvidence begins to write down what the embedding service and Redis are asked.
 func (w *World) keepEvidence() (err error) {
 	if !w.opts.Evidence {
@@ -34,16 +37,22 @@ func (w *World) keepEvidence() (err error) {
 	}
 	if !w.opts.Alone && w.hasRedis() {
 		w.acks, err = os.Create(w.acksPath())
+		if err == nil && w.opts.Partitions > 1 {
+			w.moves, err = os.Create(w.movesPath())
+		}
 	}
 	return err
 }
 
 // endEvidence closes what keepEvidence began; every line was written through.
 func (w *World) endEvidence() {
+	if w.probe != nil {
+		w.probe.stop()
+	}
 	if w.stopAcks != nil {
 		_ = w.stopAcks()
 	}
-	for _, f := range []*os.File{w.effects, w.acks} {
+	for _, f := range []*os.File{w.effects, w.acks, w.moves} {
 		if f != nil {
 			_ = f.Close()
 		}

@@ -88,6 +88,8 @@ type World struct {
 	told          [][]string // settings of each process that runs tasks
 	effects, acks *os.File   // nil without Options.Evidence
 	stopAcks      func() error
+	moves         *os.File // nil without partitions
+	probe         *probe
 	seq           map[string]int
 }
 
@@ -165,7 +167,12 @@ func (w *World) open(ctx context.Context) (err error) {
 			return err
 		}
 		if w.acks != nil {
-			w.stopAcks = RecordAcks(w.Redis.Addr, w.redisName(), w.acks)
+			m := Monitor{Addr: w.Redis.Addr, DB: w.redisName(), Acks: w.acks}
+			if w.moves != nil {
+				m.Moves = NewMoveLog(w.moves)
+				w.probe = startProbe(w.redisURL(), m.Moves)
+			}
+			w.stopAcks = m.Record()
 		}
 	}
 	if w.opts.Kafka {

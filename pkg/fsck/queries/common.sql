@@ -54,6 +54,14 @@ SELECT COUNT(*)
 FROM ingest_task_transition
 WHERE task_id = ? AND fence = ? AND to_status = 'DEAD';
 
+-- The first claim of each task with what brought it, for the order in a partition.
+-- name: Beginnings
+SELECT t.document_id, t.id, l.delivery, l.created_at
+FROM ingest_task_transition l
+  JOIN ingest_task t ON t.id = l.task_id
+WHERE l.to_status = 'RUNNING' AND l.fence = 1 AND t.document_id IS NOT NULL AND l.delivery LIKE '%:%'
+ORDER BY t.document_id, l.id
+
 -- name: Counts
 SELECT status, COUNT(*)
 FROM ingest_task
