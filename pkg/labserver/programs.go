@@ -77,6 +77,32 @@ func chromaProgram() (string, error) {
 	return "", fmt.Errorf("%w: chroma %s (run `make deps`: it fills %s from PyPI)", ErrMissing, ChromaVersion, home)
 }
 
+// FastStreamVersions are those of Python's FastStream that streammq's tests share streams with: the last that writes the JSON
+// format by default, and one that writes the binary one.
+func FastStreamVersions() []string { return []string{"0.6.7", "0.7.8"} }
+
+// FastStreamHome is the virtual environment of one of them in the cache; `make deps` fills it.
+func FastStreamHome(version string) (string, error) {
+	cache, err := CacheDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(cache, "faststream-"+version), nil
+}
+
+// FastStreamPython is the interpreter of that environment; the error wraps ErrMissing.
+func FastStreamPython(version string) (string, error) {
+	home, err := FastStreamHome(version)
+	if err != nil {
+		return "", err
+	}
+	// The marker says that pip came to its end.
+	if _, err := os.Stat(filepath.Join(home, ".complete")); err != nil {
+		return "", fmt.Errorf("%w: faststream %s (run `make deps`: it fills %s from PyPI)", ErrMissing, version, home)
+	}
+	return filepath.Join(home, "bin", "python"), nil
+}
+
 // KafkaVersion is the version of the broker's jars.
 const KafkaVersion = "4.3.0"
 

@@ -25,6 +25,7 @@ const (
 	fieldError         = "error"
 	fieldGroup         = "group"
 	fieldSingle        = "single" // 1: originalTopic is the key of a single stream
+	fieldFormat        = "format" // of the entry, if it is not our own
 
 	fieldCorrelation = "correlationId" // of a reply
 	fieldErrorType   = "errorType"
@@ -48,11 +49,15 @@ type entry struct {
 	key        string
 	headers    map[string]string
 	originalID string // empty: this is the first entry
+	format     Format
 }
 
 // fields are the entry's names and values in turn, as XADD takes them. A program in Java reads them too: the time is
 // ISO 8601 in UTC, and what is not there is left out, since an empty key is a key to it.
 func (e *entry) fields() []string {
+	if e.format != FormatOwn {
+		return e.enveloped()
+	}
 	f := make([]string, 0, 20)
 	if e.payloadRef != "" {
 		f = append(f, fieldPayloadRef, e.payloadRef)

@@ -25,6 +25,7 @@ func decodeLetter(id string, fields map[string]string) Letter {
 	letter := Letter{
 		ID: id, OriginalID: fields[fieldOriginalID], Group: fields[fieldGroup], Key: fields[fieldKey], Error: fields[fieldError],
 		Payload: []byte(fields[fieldPayload]), Topic: fields[fieldOriginalTopic], Single: fields[fieldSingle] == statusOn,
+		format: Format(fields[fieldFormat]),
 	}
 	failedAt, iso := decodeTime(fields[fieldFailedAt])
 	letter.FailedAt, letter.MaxRetries = failedAt, decodeAttempts(fields[fieldMaxRetries], iso)

@@ -24,6 +24,7 @@ type reader struct {
 	epoch    string // empty on a single stream
 	status   bool   // of a single stream: its messages have one
 	letters  string // key of the stream of its dead letters; empty: the topic's, or the partition's, own
+	format   Format // of a single stream's entries that have no envelope
 	claims   string // ms from which a read takes what others have not touched; empty: it takes nothing of theirs
 }
 
@@ -168,7 +169,7 @@ func (r *reader) unpack(ctx context.Context, entries []raw) ([]parcel, error) {
 	var commands rueidis.Commands
 	for i, e := range entries {
 		p := parcel{raw: e}
-		if p.entry, p.bad = decodeEntry(e.fields); p.bad == nil {
+		if p.entry, p.bad = r.decode(e); p.bad == nil && p.entry.format == FormatOwn {
 			if key := r.src.payloadKey(&p.entry); key != "" {
 				beside, keys = append(beside, i), append(keys, key)
 				commands = append(commands, r.mq.client.B().Get().Key(key).Build())
@@ -219,6 +220,6 @@ func (r *reader) delivery(p *parcel) *Delivery {
 		Topic: r.src.topic, Partition: r.src.part, Group: r.group, ID: p.id, UUID: p.entry.headers[HeaderUUID],
 		Key: p.entry.key, Payload: p.entry.payload, Headers: p.entry.headers,
 		Attempt: p.entry.retryCount + p.attempts + 1, Deliveries: p.deliveries, MaxAttempts: p.entry.maxRetries,
-		OriginalID: original, Published: p.published(), Epoch: r.epoch,
+		OriginalID: original, Published: p.published(), Epoch: r.epoch, format: p.entry.format,
 	}
 }

@@ -188,7 +188,8 @@ func (w *worker) putOff(ctx context.Context, p *parcel, d *Delivery, result Resu
 	var done bool
 	var err error
 	// A message that is added again is a new entry, which a claimer does not read; perhaps no reader is alive.
-	if w.sub.cfg.RetryMode == RetryInPlace || w.sub.cfg.Role == RoleClaim {
+	// And of what is added again FastStream's groups would not know that it is not for them.
+	if w.sub.cfg.RetryMode == RetryInPlace || w.sub.cfg.Role == RoleClaim || p.entry.format != FormatOwn {
 		done, err = w.retryInPlace(ctx, held{p.id, p.deliveries}, p.attempts+1, delay)
 	} else {
 		done, err = w.retryLater(ctx, held{p.id, p.deliveries}, p.entry, d.Attempt, delay)

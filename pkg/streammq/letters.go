@@ -31,6 +31,7 @@ type Letter struct {
 	Replayed string
 	// published is the message's own time.
 	published time.Time
+	format    Format // of its entry
 }
 
 // LetterQuery chooses dead letters of a topic.
@@ -231,7 +232,7 @@ func (l *Letters) Replay(ctx context.Context, letter Letter) (string, error) {
 	r := reader{mq: l.mq, src: home, group: letter.Group}
 	e := r.again(entry{
 		payload: letter.Payload, timestamp: letter.published, maxRetries: letter.MaxRetries, key: letter.Key,
-		headers: letter.Headers, originalID: letter.OriginalID,
+		headers: letter.Headers, originalID: letter.OriginalID, format: letter.format,
 	}, letter.OriginalID)
 	at := l.home(home)
 	if l.named != "" && l.mq.cfg.Layout == LayoutCluster {

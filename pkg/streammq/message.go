@@ -117,6 +117,7 @@ type Delivery struct {
 
 	settlement *settlement // nil: nobody handed it out
 	letter     *Letter     // of a LetterSubscriber
+	format     Format      // of its entry
 }
 
 // Outcome is what becomes of a delivery.

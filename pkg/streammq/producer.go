@@ -15,6 +15,7 @@ type Producer struct {
 	partitioner Partitioner
 	single      bool // the topic is the key of a single stream; see StreamProducer
 	status      bool // its messages have one
+	format      Format
 }
 
 // NewProducer makes a producer; nil is NewHash().
@@ -75,7 +76,8 @@ func (p *Producer) prepare(topic string, m *Message, partitions int) (Receipt, e
 	e := entry{
 		payload: m.Payload, timestamp: now, maxRetries: attempts, topic: topic, partition: partition, key: m.Key, headers: headers,
 	}
-	return Receipt{UUID: headers[HeaderUUID], Partition: partition}, e, nil
+	err = p.inFormat(&e, m)
+	return Receipt{UUID: headers[HeaderUUID], Partition: partition}, e, err
 }
 
 // add sends the entries in order, none to a stream that is not there: a deleted topic stays deleted. Those with a payload
@@ -157,7 +159,7 @@ func (p *Producer) send(ctx context.Context, receipts []Receipt, entries []entry
 	commands := make(rueidis.Commands, 0, each*len(entries))
 	for i := range entries {
 		if each == 2 {
-			commands = append(commands, p.mq.setPending(receipts[i].UUID, entries[i].timestamp))
+			commands = append(commands, p.mq.setPending(receipts[i].UUID, entries[i].format, entries[i].timestamp))
 		}
 		commands = append(commands, p.command(&entries[i], receipts[i].UUID))
 	}
@@ -173,7 +175,7 @@ func (p *Producer) send(ctx context.Context, receipts []Receipt, entries []entry
 }
 
 func (p *Producer) command(e *entry, uuid string) rueidis.Completed {
-	if len(e.payload) > p.inlineMax() {
+	if len(e.payload) > p.inlineMax() && e.format == FormatOwn {
 		return p.mq.evalSHA(p.besideCall(e, uuid))
 	}
 	// One slice, no copy per field: this is the path of every message.

@@ -37,6 +37,9 @@ func (w *worker) forReply(ctx context.Context, d *Delivery) (context.Context, bo
 
 // requesterOf names who waits for a reply; "" when nobody does, or when the name cannot be one of ours.
 func requesterOf(d *Delivery) string {
+	if d.format != FormatOwn {
+		return d.Headers[FastStreamReplyTo]
+	}
 	to := d.Headers[HeaderReplyTo]
 	if to != "" && checkName(to, ErrGroupName) != nil { // most messages have none, and an error is not free
 		return ""
@@ -53,6 +56,12 @@ func (w *worker) respond(ctx context.Context, d *Delivery, result Result) error 
 	}
 	if !failed && result.Reply == nil {
 		return nil // another group may have the answer
+	}
+	if d.format != FormatOwn {
+		if failed {
+			return nil
+		}
+		return w.publishReply(ctx, d, to, result)
 	}
 	if size := len(result.Reply); size > w.mq.cfg.MaxPayload {
 		failed, result.Err = true, fmt.Errorf("reply of %d bytes: %w: at most %d", size, ErrTooLarge, w.mq.cfg.MaxPayload)

@@ -22,6 +22,9 @@ type RequesterConfig struct {
 	TTL time.Duration
 	// Batch is the most replies of one read.
 	Batch int
+	// Format of FastStream's: requests go to single streams that FastStream reads, and its replies come on a Pub/Sub channel. TTL and
+	// Batch are of no use then. Empty: requests go to topics.
+	Format Format
 }
 
 // Defaults of a Requester.
@@ -44,6 +47,7 @@ func (c RequesterConfig) Validate() error {
 	p.refuse(c.Timeout < time.Millisecond, "Timeout %s: at least 1ms", c.Timeout)
 	p.refuse(c.TTL < time.Second, "TTL %s: at least 1s", c.TTL)
 	p.refuse(c.Batch < 1 || c.Batch > maxBatch, "Batch %d: 1 to %d", c.Batch, maxBatch)
+	p.refuse(!c.Format.known(), "Format %q: unknown", c.Format)
 	return p.err()
 }
 
@@ -95,10 +99,12 @@ func (q *MQ) NewRequester(cfg RequesterConfig, p Partitioner) (*Requester, error
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Requester{
+	r := &Requester{
 		mq: q, cfg: cfg, name: cfg.Name + "-" + newUUID(q.cfg.Now()), p: q.NewProducer(p),
 		ready: make(chan struct{}), open: map[string]chan answer{},
-	}, nil
+	}
+	r.p.single, r.p.format = cfg.Format != FormatOwn, cfg.Format
+	return r, nil
 }
 
 // Request publishes a message and waits for its reply until ctx ends, at most Config.Timeout if ctx has no deadline.
@@ -130,10 +136,20 @@ func (r *Requester) Request(ctx context.Context, topic string, m Message) (Reply
 	deadline, _ := ctx.Deadline()
 	headers := make(map[string]string, len(m.Headers)+4)
 	maps.Copy(headers, m.Headers)
-	headers[HeaderReplyTo], headers[HeaderCorrelationID] = r.name, id
-	headers[HeaderReplyTimeout] = strconv.FormatInt(max(1, time.Until(deadline).Milliseconds()), 10)
 	m.Headers = headers
-	if _, err := r.p.Publish(ctx, topic, m); err != nil {
+	headers[HeaderReplyTimeout] = strconv.FormatInt(max(1, time.Until(deadline).Milliseconds()), 10)
+	var err error
+	if r.cfg.Format == FormatOwn {
+		headers[HeaderReplyTo], headers[HeaderCorrelationID] = r.name, id
+		_, err = r.p.Publish(ctx, topic, m)
+	} else {
+		if err = checkStreamKey(topic); err != nil {
+			return Reply{}, err
+		}
+		headers[FastStreamReplyTo], headers[FastStreamCorrelationID] = r.name, id
+		_, err = (&StreamProducer{p: r.p, key: topic}).Publish(ctx, m)
+	}
+	if err != nil {
 		return Reply{}, err
 	}
 	select {
@@ -153,6 +169,10 @@ func (r *Requester) Run(ctx context.Context) error {
 	r.mu.Unlock()
 	if ran {
 		return ErrRunning
+	}
+	if r.cfg.Format != FormatOwn {
+		r.listen(ctx)
+		return nil
 	}
 	var running sync.WaitGroup
 	defer r.leave(ctx)
@@ -237,21 +257,13 @@ func (r *Requester) read(ctx context.Context, after string) (string, error) {
 
 // deliver answers false when nobody waits for the reply any more.
 func (r *Requester) deliver(fields map[string]string) bool {
-	r.mu.Lock()
-	replied := r.open[fields[fieldCorrelation]]
-	delete(r.open, fields[fieldCorrelation]) // the first counts
-	r.mu.Unlock()
-	if replied == nil {
-		return false
-	}
 	a := answer{reply: Reply{Payload: []byte(fields[fieldPayload]), Group: fields[fieldGroup]}}
 	a.reply.Attempt, _ = strconv.Atoi(fields[fieldAttempt]) // a reply without it is one all the same
 	a.reply.Headers, _ = decodeHeaders(fields[fieldHeaders])
 	if text, failed := fields[fieldError]; failed {
 		a.err = &RemoteError{Type: fields[fieldErrorType], Message: text}
 	}
-	replied <- a
-	return true
+	return r.give(fields[fieldCorrelation], a)
 }
 
 // leave removes the stream of replies; late ones find none and are dropped.

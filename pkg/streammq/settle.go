@@ -118,6 +118,9 @@ func (r *reader) letter(p *parcel, failed int, cause error, now time.Time) []str
 	if r.src.single {
 		fields = append(fields, fieldSingle, statusOn)
 	}
+	if e.format != FormatOwn {
+		fields = append(fields, fieldFormat, string(e.format))
+	}
 	if p.bad != nil { // as it is, byte by byte
 		for i := 0; i+1 < len(p.fields); i += 2 {
 			fields = append(fields, rawPrefix+p.fields[i], p.fields[i+1])

@@ -30,9 +30,36 @@ const (
 
 // Status is what is known of one message.
 type Status struct {
-	State     State        `json:"status"`
-	UpdatedAt time.Time    `json:"updatedAt"`
-	Error     *StatusError `json:"error,omitempty"`
+	State     State           `json:"status"`
+	UpdatedAt time.Time       `json:"updatedAt"`
+	Error     *StatusError    `json:"error,omitempty"`
+	Result    json.RawMessage `json:"result,omitempty"` // of the handler; FastStream's best-practice project writes it
+}
+
+// UnmarshalJSON reads what this package and FastStream's best-practice project write: that one calls the time updated_at, and
+// writes it in its local time without a zone, which is taken for this process' zone.
+func (s *Status) UnmarshalJSON(text []byte) error {
+	type plain Status
+	read := struct {
+		*plain
+		UpdatedAt string `json:"updatedAt"`
+		Theirs    string `json:"updated_at"`
+	}{plain: (*plain)(s)}
+	if err := json.Unmarshal(text, &read); err != nil {
+		return err
+	}
+	at := read.UpdatedAt
+	if at == "" {
+		at = read.Theirs
+	}
+	if at == "" {
+		return nil
+	}
+	var err error
+	if s.UpdatedAt, err = time.Parse(time.RFC3339, at); err != nil {
+		s.UpdatedAt, err = time.ParseInLocation("2006-01-02T15:04:05", at, time.Local)
+	}
+	return err
 }
 
 // StatusError is why a message failed.
@@ -86,8 +113,13 @@ func (q *MQ) Statuses(ctx context.Context, uuids ...string) (map[string]Status, 
 }
 
 // setPending goes before the XADD in its pipeline. A crash between the two leaves a pending that expires.
-func (q *MQ) setPending(uuid string, now time.Time) rueidis.Completed {
-	text := `{"status":"` + string(StatePending) + `","updatedAt":"` + now.UTC().Format(statusFormat) + `"}`
+func (q *MQ) setPending(uuid string, format Format, now time.Time) rueidis.Completed {
+	at := now.UTC().Format(statusFormat)
+	text := `{"status":"` + string(StatePending) + `","updatedAt":"` + at + `"`
+	if format != FormatOwn {
+		text += `,"updated_at":"` + at + `"`
+	}
+	text += "}"
 	return q.client.B().Set().Key(statusKey(uuid)).Value(text).Nx().ExSeconds(int64(statusTTL / time.Second)).Build()
 }
 
@@ -110,7 +142,8 @@ func (r *reader) writeStatus(ctx context.Context, p *parcel, state State, cause 
 	}
 	code, err := r.mq.run(ctx, r.mq.scripts.statusWrite, []string{statusKey(p.entry.headers[HeaderUUID])},
 		string(state), r.group, p.id, r.epoch, strconv.FormatInt(p.deliveries, 10),
-		r.mq.cfg.Now().UTC().Format(statusFormat), reason, strconv.FormatInt(int64(statusTTL/time.Second), 10)).AsInt64()
+		r.mq.cfg.Now().UTC().Format(statusFormat), reason, strconv.FormatInt(int64(statusTTL/time.Second), 10),
+		string(p.entry.format)).AsInt64()
 	return code != statusCompletedBefore, err
 }
 

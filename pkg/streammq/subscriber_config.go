@@ -25,6 +25,9 @@ type SubscriberConfig struct {
 	Topic string
 	// StreamKey is the key of a single stream, used as it is; empty for a topic. It knows neither partitions nor leases.
 	StreamKey string
+	// Format is that of a single stream that others write too. Entries in FastStream's envelope are read whatever it says; with a
+	// format of FastStream's those without an envelope are read as FastStream does: the payload is a JSON object of the fields.
+	Format Format
 	// Group shares the messages among its members.
 	Group string
 	// Member is the stable name of this process for people and metrics; a random part is added at each start.
@@ -122,9 +125,11 @@ func (c SubscriberConfig) Validate() error {
 	if c.StreamKey != "" {
 		p.check(checkStreamKey(c.StreamKey))
 		p.refuse(c.Cap != 0, "Cap %d: a single stream has no partitions", c.Cap)
+		p.refuse(!c.Format.known(), "Format %q: unknown", c.Format)
 	} else if c.Topic != "" {
 		p.check(checkName(c.Topic, ErrTopicName))
 		p.refuse(c.Status, "Status: must be set on the topic")
+		p.refuse(c.Format != FormatOwn, "Format %q: of a single stream only", c.Format)
 		p.refuse(c.Role != RoleMain, "Role %q: the owner of a partition takes its pending entries, others cannot claim", c.Role)
 	}
 	p.check(checkName(c.Group, ErrGroupName))

@@ -85,6 +85,10 @@ func RequestAs[Req, Resp any](ctx context.Context, r *Requester, codec Codec, to
 	return response, nil
 }
 
+// Encode returns m with a value as its payload, and its content type in HeaderContentType: for producers that Publish does not
+// know, such as a StreamProducer. Errors: the codec's.
+func Encode(codec Codec, value any, m Message) (Message, error) { return encoded(codec, value, m) }
+
 func encoded(codec Codec, value any, m Message) (Message, error) {
 	payload, err := codec.Encode(value)
 	if err != nil {

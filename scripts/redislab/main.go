@@ -56,12 +56,14 @@ type request struct {
 	Args      []string
 	Databases int
 	Replica   bool
+	Version   string
 }
 
 // answer has what there is to tell.
 type answer struct {
 	Addrs   []string // of the server, or of the masters
 	Replica string
+	Program string
 	Error   string
 }
 
@@ -118,6 +120,9 @@ func (l *lab) do(ctx context.Context, q request) (answer, error) {
 		defer l.mu.Unlock()
 		l.emulators[u.Host] = stop
 		return answer{Addrs: []string{u.Host}}, nil
+	case "python":
+		program, err := labserver.FastStreamPython(q.Version)
+		return answer{Program: program}, err
 	case "synced", "promote":
 		return l.change(ctx, q)
 	default:

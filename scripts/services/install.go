@@ -32,8 +32,16 @@ var testKinds = []labserver.Kind{
 
 // deps installs what the tests need.
 func (f *fleet) deps(ctx context.Context) error {
-	if err := f.install(ctx, testKinds); err != nil || protoc(ctx) == nil {
+	if err := f.install(ctx, testKinds); err != nil {
 		return err
+	}
+	for _, version := range labserver.FastStreamVersions() {
+		if err := f.installFastStream(ctx, version); err != nil {
+			return err
+		}
+	}
+	if protoc(ctx) == nil {
+		return nil
 	}
 	f.say("installing protobuf-compiler libprotobuf-dev")
 	if err := apt(ctx, []string{"protobuf-compiler", "libprotobuf-dev"}); err != nil {
@@ -168,12 +176,29 @@ func installChroma(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return installPython(ctx, home, "chromadb=="+labserver.ChromaVersion)
+}
+
+// installFastStream needs the Debian packages of Chroma, which testKinds has.
+func (f *fleet) installFastStream(ctx context.Context, version string) error {
+	if _, err := labserver.FastStreamPython(version); err == nil {
+		return nil
+	}
+	home, err := labserver.FastStreamHome(version)
+	if err != nil {
+		return err
+	}
+	f.say("installing faststream %s from PyPI (about 30 MB, once)", version)
+	return installPython(ctx, home, "faststream[redis]=="+version)
+}
+
+// installPython fills a virtual environment with a package from PyPI.
+func installPython(ctx context.Context, home, requirement string) error {
 	return once(ctx, home, func(ctx context.Context) error {
 		if err := execute(ctx, "", "python3", "-m", "venv", home); err != nil {
 			return err
 		}
-		return execute(ctx, "", filepath.Join(home, "bin", "pip"), "install", "-q", "--disable-pip-version-check",
-			"chromadb=="+labserver.ChromaVersion)
+		return execute(ctx, "", filepath.Join(home, "bin", "pip"), "install", "-q", "--disable-pip-version-check", requirement)
 	})
 }
 

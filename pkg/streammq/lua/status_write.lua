@@ -9,10 +9,12 @@
 -- ARGV[6]  time, as it is to be shown
 -- ARGV[7]  error as JSON; empty: none
 -- ARGV[8]  time to live, s
+-- ARGV[9]  format of the entry; empty: our own. FastStream calls the time updated_at, and writes no group: what it completed
+--          may be another group's
 --
 -- Output: 1 written; 0 a later delivery has written; 2 this group has completed the message; 3 another group's status
-local key, state, group, id, epoch, deliveries, at, failure, ttl =
-  KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local key, state, group, id, epoch, deliveries, at, failure, ttl, format =
+  KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
 -- order compares decimal numbers as strings, which may be wider than Lua's: below, at or above 0.
 local function order(a, b)
@@ -35,13 +37,14 @@ end
 local text = redis.call('GET', key)
 local fine, had = pcall(cjson.decode, text or '{}')
 if fine and type(had) == 'table' then
-  if had.group and had.group ~= group then return 3 end
+  if had.group and had.group ~= group or had.status == 'completed' and not had.group then return 3 end
   if had.status == 'completed' then return 2 end
   if earlier(had) then return 0 end
 end
 local status = {
   status = state, updatedAt = at, group = group, entry = id, epoch = epoch, deliveries = deliveries,
 }
+if format ~= '' then status.updated_at = at end
 if failure ~= '' then status.error = cjson.decode(failure) end
 redis.call('SET', key, cjson.encode(status), 'EX', ttl)
 return 1

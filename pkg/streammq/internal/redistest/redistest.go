@@ -151,6 +151,17 @@ func Emulator(t testing.TB) string {
 	return s.Addr
 }
 
+// FastStream is the Python interpreter of an environment with that version of FastStream, which `make deps` installs.
+func FastStream(t testing.TB, version string) string {
+	t.Helper()
+	NeedServers(t)
+	a, err := ask(t.Context(), request{Do: "python", Version: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Program
+}
+
 // URL is the address of a database for clients.
 func (s *Server) URL(database int) string { return fmt.Sprintf("redis://%s/%d", s.Addr, database) }
 
@@ -275,11 +286,13 @@ type request struct {
 	Args      []string
 	Databases int
 	Replica   bool
+	Version   string
 }
 
 type answer struct {
 	Addrs   []string
 	Replica string
+	Program string
 	Error   string
 }
 
