@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -47,10 +48,12 @@ func (r *Relay) sendBatch(ctx context.Context, leased []Leased, errs []error) {
 	for i, l := range leased {
 		events[i], errs[i] = l.Event, errNoAnswer
 	}
+	ctx, end := sent(ctx, events)
 	results := r.d.Sender.Send(ctx, events)
 	for i := range min(len(results), len(events)) {
 		if results[i].Seq == events[i].Seq {
 			errs[i] = results[i].Err
 		}
 	}
+	end(cmp.Or(errs...))
 }

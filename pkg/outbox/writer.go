@@ -108,7 +108,9 @@ func (w *Writer) eventOf(t taskstate.Task) (newEvent, error) {
 }
 
 // insert writes events with one statement.
-func (w *Writer) insert(ctx context.Context, tx taskstate.Tx, events []newEvent) error {
+func (w *Writer) insert(ctx context.Context, tx taskstate.Tx, events []newEvent) (err error) {
+	end := created(ctx, events)
+	defer func() { end(err) }()
 	var args []any
 	query := w.queries.Get("EventInsert")
 	if w.dialect == sqlfile.Postgres {

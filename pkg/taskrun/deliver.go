@@ -140,7 +140,7 @@ func (r *Runner) tryTake(ctx context.Context, c *claimTx, a *arrivals) (used int
 		return 0, nil
 	}
 	c.reserving = !c.ownOnly && r.solo.begin()
-	outs, err := c.byIDs(ctx, a.ids)
+	outs, err := c.byIDs(a.arriving(ctx), a.ids)
 	if c.reserving && !reservedIn(outs) {
 		r.solo.giveUp()
 	}

@@ -86,7 +86,7 @@ func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
 			r.courier.acks(ctx, []string{o.h.delivery})
 		}
 	}
-	outs, err := r.commit(ctx, f, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: f.decide, Also: f.also})
+	outs, err := r.commit(below(ctx, batch), f, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: f.decide, Also: f.also})
 	if err != nil { // the stop has no more time: their leases end them
 		r.health.warn(ctx, "runner: outcomes left to their leases", err, slog.Int("tasks", len(batch)))
 		for _, o := range batch {

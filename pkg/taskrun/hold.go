@@ -198,6 +198,13 @@ func (h *hold) finishing(tracer trace.Tracer) {
 	}
 }
 
+// ends is the span of the finish; nil: nothing records it.
+func (h *hold) ends() trace.Span {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ending
+}
+
 // endSpans ends what was begun; a second time does nothing.
 func (h *hold) endSpans() {
 	h.mu.Lock()

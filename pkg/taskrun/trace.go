@@ -30,7 +30,7 @@ func (r *Runner) beginAttempt(ctx context.Context, t taskstate.Task) attempt {
 	ctx = telemetry.WithTask(trace.ContextWithSpanContext(context.WithoutCancel(ctx), trace.SpanContext{}), t.ID)
 	ctx = telemetry.WithTraceparent(ctx, t.TraceParent)
 	parent := trace.SpanContextFromContext(ctx)
-	ctx, span := r.deps.Tracer.Start(ctx, "process "+t.Type, trace.WithSpanKind(trace.SpanKindConsumer))
+	ctx, span := r.deps.Tracer.Start(ctx, spanName("process", r.destination), trace.WithSpanKind(trace.SpanKindConsumer))
 	if span.IsRecording() {
 		if parent.IsValid() {
 			span.AddLink(trace.Link{SpanContext: parent})
@@ -80,13 +80,45 @@ func destinationOf(p ingestq.Publisher) []attribute.KeyValue {
 	return kvs[:len(kvs):len(kvs)] // an append copies
 }
 
+// spanName is an operation and the queue that it is about, as the conventions have it: few names, whatever runs.
+func spanName(operation string, destination []attribute.KeyValue) string {
+	for _, kv := range destination {
+		if kv.Key == "messaging.destination.name" {
+			return operation + " " + kv.Value.AsString()
+		}
+	}
+	return operation
+}
+
+// below returns ctx with the first span of the claims that something records, so that a transaction for many of them stands in
+// one of their traces.
+func below(ctx context.Context, batch []outcome) context.Context {
+	for _, o := range batch {
+		if span := o.h.ends(); span != nil {
+			return trace.ContextWithSpan(ctx, span)
+		}
+	}
+	return ctx
+}
+
+// arriving is the same for claims, whose spans begin with them: the trace of the first message that is sampled.
+func (a arrivals) arriving(ctx context.Context) context.Context {
+	for _, id := range a.ids {
+		parent := a.byTask[id][0].Envelope.GetContext().GetTraceparent()
+		if telemetry.SpanContext(parent).IsSampled() {
+			return telemetry.WithTraceparent(ctx, parent)
+		}
+	}
+	return ctx
+}
+
 // traced calls send within a producer span. The span stands below the request that is being served;
 // one of a loop stands below its only message, or links to its many.
 func traced(ctx context.Context, tracer trace.Tracer, p ingestq.Publisher, es []*pb.TaskEnvelope, send func(context.Context) ([]string, error)) error {
 	if len(es) == 1 && !trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = telemetry.WithTraceparent(ctx, es[0].GetContext().GetTraceparent())
 	}
-	ctx, span := tracer.Start(ctx, "send", trace.WithSpanKind(trace.SpanKindProducer))
+	ctx, span := tracer.Start(ctx, spanName("send", destinationOf(p)), trace.WithSpanKind(trace.SpanKindProducer))
 	defer span.End()
 	ids, err := send(ctx)
 	if !span.IsRecording() {

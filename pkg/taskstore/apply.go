@@ -83,7 +83,7 @@ func (s *Store) applyChunk(ctx context.Context, ids []string, b taskstate.Batch)
 	run.lock = func(ctx context.Context, tx *session) (taskstate.Moment, []taskstate.Task, error) {
 		return s.lockIDs(ctx, tx, ids, b.Scope)
 	}
-	err := run.run(ctx, "apply to "+subject(ids))
+	err := run.run(ctx, operation{"apply", len(ids)}, "apply to "+subject(ids))
 	if err == nil {
 		return run.outcomes(), nil
 	}
@@ -169,7 +169,7 @@ func (s *Store) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Outco
 	run.lock = func(ctx context.Context, tx *session) (taskstate.Moment, []taskstate.Task, error) {
 		return s.lockRows(ctx, tx, 0, query, args)
 	}
-	err := run.run(ctx, "sweep "+string(w.Status))
+	err := run.run(ctx, operation{"sweep", 0}, "sweep "+string(w.Status))
 	if err == nil {
 		return run.outcomes(), nil
 	}

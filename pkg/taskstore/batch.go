@@ -33,11 +33,11 @@ type batch struct {
 }
 
 // run does the work with its retries.
-func (b *batch) run(ctx context.Context, what string) error {
+func (b *batch) run(ctx context.Context, op operation, what string) error {
 	b.callID = newCallID()
-	err := b.store.transact(ctx, what, b.work, b.settle)
+	err := b.store.transact(ctx, op, what, b.work, b.settle)
 	if err == nil && len(b.changed) > 0 && mutant.Is("m4") {
-		err = b.store.transact(ctx, what, func(ctx context.Context, tx *session) (bool, error) { return true, b.log(ctx, tx, b.moment) }, b.settle)
+		err = b.store.transact(ctx, op, what, func(ctx context.Context, tx *session) (bool, error) { return true, b.log(ctx, tx, b.moment) }, b.settle)
 	}
 	if err == nil {
 		b.store.rang(b.events)

@@ -24,7 +24,7 @@ func (s *Store) HoldAll(ctx context.Context, claims []taskstate.HeldTask, f task
 		}
 		return true, f(ctx, tx, m, held)
 	}
-	return s.transact(ctx, what, work, nil)
+	return s.transact(ctx, operation{"hold", len(claims)}, what, work, nil)
 }
 
 // hold locks the tasks of claims and tells which of them hold. taskstate.ErrLost when none does.
@@ -71,5 +71,5 @@ func (s *Store) InTx(ctx context.Context, f taskstate.TxFunc) error {
 		}
 		return true, f(ctx, tx, m)
 	}
-	return s.transact(ctx, "transaction", work, nil)
+	return s.transact(ctx, operation{name: "transaction"}, "transaction", work, nil)
 }

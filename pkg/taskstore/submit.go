@@ -52,7 +52,7 @@ type submission struct {
 // A unique key of prepare's own rows that another call took at the same moment makes prepare run again, up to 3 times.
 func (s *Store) Submit(ctx context.Context, prepare taskstate.PrepareFunc) ([]taskstate.Task, error) {
 	sub := &submission{store: s, prepare: prepare, callID: newCallID()}
-	if err := s.transact(ctx, "submit", sub.work, sub.settle); err != nil {
+	if err := s.transact(ctx, operation{name: "submit"}, "submit", sub.work, sub.settle); err != nil {
 		return nil, err
 	}
 	s.rang(sub.events)

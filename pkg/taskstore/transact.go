@@ -16,5 +16,5 @@ func (s *Store) Transact(ctx context.Context, f taskstate.ReadFunc, settled func
 	if settled != nil {
 		settle = func(ctx context.Context, tx *session) (bool, error) { return settled(ctx, tx) }
 	}
-	return s.transact(ctx, "transaction", work, settle)
+	return s.transact(ctx, operation{name: "transaction"}, "transaction", work, settle)
 }

@@ -55,7 +55,11 @@ func (t *session) ExecContext(ctx context.Context, query string, args ...any) (s
 	if err := t.seen(query, false); err != nil {
 		return nil, err
 	}
+	span := t.statement(ctx, query)
 	res, err := t.on.ExecContext(ctx, sqlfile.Rebind(t.store.backend.Dialect, query), t.args(args)...)
+	if span != nil {
+		rowsWritten(span, res, err)
+	}
 	if err == nil {
 		err = t.seen(query, true)
 	}
@@ -67,13 +71,23 @@ func (t *session) QueryContext(ctx context.Context, query string, args ...any) (
 	if err := t.seen(query, false); err != nil {
 		return nil, err
 	}
-	return t.on.QueryContext(ctx, sqlfile.Rebind(t.store.backend.Dialect, query), t.args(args)...)
+	span := t.statement(ctx, query)
+	rows, err := t.on.QueryContext(ctx, sqlfile.Rebind(t.store.backend.Dialect, query), t.args(args)...)
+	if span != nil { // the time to the first row; the rest comes as it is read
+		endSpan(span, err)
+	}
+	return rows, err
 }
 
 // QueryRowContext implements taskstate.Tx.
 func (t *session) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	_ = t.seen(query, false) // a Row cannot carry it; only Exec and Query are made to fail
-	return t.on.QueryRowContext(ctx, sqlfile.Rebind(t.store.backend.Dialect, query), t.args(args)...)
+	span := t.statement(ctx, query)
+	row := t.on.QueryRowContext(ctx, sqlfile.Rebind(t.store.backend.Dialect, query), t.args(args)...)
+	if span != nil {
+		endSpan(span, row.Err())
+	}
+	return row
 }
 
 // seen tells the test's watch.
@@ -104,9 +118,11 @@ type workFunc func(ctx context.Context, tx *session) (commit bool, err error)
 // of its own that is rolled back, and must wait for the end of the one before by locking its rows.
 type settleFunc func(ctx context.Context, tx *session) (done bool, err error)
 
-// transact runs work in a transaction until it is committed, refused or hopeless.
+// transact runs work in a transaction until it is committed, refused or hopeless; op is its span.
 // settle nil: a COMMIT without an answer ends in taskstate.ErrOutcomeUnknown.
-func (s *Store) transact(ctx context.Context, what string, work workFunc, settle settleFunc) error {
+func (s *Store) transact(ctx context.Context, op operation, what string, work workFunc, settle settleFunc) (err error) {
+	ctx, end := s.traced(ctx, op)
+	defer func() { end(err) }()
 	for t := (tries{}); ; {
 		err := s.once(ctx, work)
 		if err == nil {

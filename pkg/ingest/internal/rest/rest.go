@@ -8,6 +8,7 @@ package rest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -150,6 +152,7 @@ func newTransport() *http.Transport {
 type Call struct {
 	Method   string
 	Path     string // below the base, beginning with "/"; empty: the base itself
+	Template string // Path without its ids, for traces; empty: Path has none
 	Body     []byte // JSON; nil: none
 	Header   http.Header
 	MaxReply int64 // bytes
@@ -175,9 +178,13 @@ func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
 // Do makes one call and returns the body of a 2xx reply.
 // Errors: *TransportError, *StatusError; the error of ctx when ctx ended.
 func (c *Client) Do(ctx context.Context, call Call) ([]byte, error) {
-	ctx, span := c.tracer.Start(ctx, call.Method+" "+call.Path, trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(attribute.String("http.request.method", call.Method),
-			attribute.String("server.address", c.base.Host)))
+	template := cmp.Or(call.Template, call.Path)
+	ctx, span := c.tracer.Start(ctx, strings.TrimSpace(call.Method+" "+template), trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(attribute.String("http.request.method", call.Method), attribute.String("url.template", template),
+			attribute.String("server.address", c.base.Hostname())))
+	if port, err := strconv.Atoi(c.base.Port()); err == nil {
+		span.SetAttributes(attribute.Int("server.port", port))
+	}
 	defer span.End()
 	body, status, err := c.do(ctx, call)
 	if status != 0 {

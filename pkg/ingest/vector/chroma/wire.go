@@ -215,7 +215,7 @@ func (s *Store) post(ctx context.Context, path string, body, reply any) error {
 
 // call makes one request with its tries. All requests can be repeated: writes are upserts and deletes by id.
 func (s *Store) call(ctx context.Context, call rest.Call, reply any) error {
-	call.MaxReply, call.Timeout = maxReply, s.cfg.Timeout
+	call.MaxReply, call.Timeout, call.Template = maxReply, s.cfg.Timeout, s.template(call.Path)
 	return rest.Retry(ctx, func() error {
 		body, err := s.client.Do(ctx, call)
 		if err != nil || reply == nil {
@@ -226,6 +226,19 @@ func (s *Store) call(ctx context.Context, call rest.Call, reply any) error {
 		}
 		return nil
 	}, s.wait)
+}
+
+// template is a path without the collection's name or id.
+func (s *Store) template(path string) string {
+	rest, below := strings.CutPrefix(path, s.root+"/")
+	if !below {
+		return path
+	}
+	_, operation, more := strings.Cut(rest, "/")
+	if !more {
+		return s.root + "/{collection}"
+	}
+	return s.root + "/{collection}/" + operation
 }
 
 func isStatus(err error, status int) bool {
