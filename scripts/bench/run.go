@@ -79,13 +79,14 @@ var benches = append(inProcess[:len(inProcess):len(inProcess)], []bench{
 	{"steady", "memory of the services over 30 minutes of even load (BENCH_MINUTES)", steadyTime() + 15*time.Minute, steady},
 }...)
 
-// run is the program; it answers the exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// run is the program; it returns the exit code.
+func run(ctx context.Context, benches []bench, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	names := flags.String("name", os.Getenv("BENCH"), "only benchmarks whose names begin with one of these, comma separated")
 	list := flags.Bool("list", false, "list the benchmarks")
 	out := flags.String("out", "", "file for the figures as JSON")
+	tell := flags.Bool("report", false, "exit with 0 although figures missed what was asked")
 	profile := flags.String("cpuprofile", "", "file for a CPU profile of this process")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -93,7 +94,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return process.ExitUsage
 	}
-	chosen := matching(*names)
+	chosen := matching(benches, *names)
 	if len(chosen) == 0 {
 		_, _ = fmt.Fprintf(stderr, "bench: none begins with %q; -list shows them\n", *names)
 		return process.ExitUsage
@@ -110,7 +111,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		lb, err = lab.Prepare(ctx, "bench")
 	}
 	if err == nil {
-		err = profiled(*profile, func() error { return measure(ctx, lb, chosen, *out, stdout) })
+		err = profiled(*profile, func() error { return measure(ctx, lb, chosen, *out, *tell, stdout) })
 	}
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, "bench:", err)
@@ -120,7 +121,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // matching are the benchmarks whose names begin with one of the prefixes.
-func matching(prefixes string) []bench {
+func matching(benches []bench, prefixes string) []bench {
 	var out []bench
 	for _, b := range benches {
 		for p := range strings.SplitSeq(prefixes, ",") {
@@ -155,8 +156,12 @@ func needsBinaries(b bench) bool {
 	return !slices.ContainsFunc(inProcess, func(other bench) bool { return other.name == b.name })
 }
 
-// measure runs benchmarks one after the other, prints each row as it is known and writes the file.
-func measure(ctx context.Context, lb *lab.Bench, chosen []bench, out string, stdout io.Writer) error {
+// errMissed says that figures are not what was asked for.
+var errMissed = errors.New("figures missed what was asked")
+
+// measure runs benchmarks one after the other, prints each row as it is known, sums up and writes the file.
+// Errors: what could not be measured; errMissed, unless the figures are only to be told.
+func measure(ctx context.Context, lb *lab.Bench, chosen []bench, out string, tell bool, stdout io.Writer) error {
 	started := time.Now()
 	r := report{At: started.UTC(), CPUs: runtime.NumCPU(), Load: loadAverage()}
 	_, _ = fmt.Fprintf(stdout, "%-17s %-60s %12s %14s\n", "", fmt.Sprintf("%d CPUs, load %s", r.CPUs, r.Load), "asked", "measured")
@@ -174,6 +179,12 @@ func measure(ctx context.Context, lb *lab.Bench, chosen []bench, out string, std
 		}
 	}
 	r.Seconds = time.Since(started).Seconds()
+	if missed := r.summary(stdout); missed > 0 && !tell {
+		failed = errors.Join(failed, fmt.Errorf("%d %w; -report tells them and exits with 0", missed, errMissed))
+	}
+	if ctx.Err() != nil {
+		failed = errors.Join(failed, context.Cause(ctx))
+	}
 	if out == "" {
 		return failed
 	}
@@ -185,6 +196,28 @@ func measure(ctx context.Context, lb *lab.Bench, chosen []bench, out string, std
 		err = os.WriteFile(out, append(text, '\n'), 0o644)
 	}
 	return errors.Join(failed, err)
+}
+
+// summary prints how many figures met what was asked, and names those that did not.
+func (r report) summary(w io.Writer) (missed int) {
+	asked, unknown := 0, 0
+	var names strings.Builder
+	for _, f := range r.Figures {
+		switch {
+		case f.Error != "":
+			unknown++
+		case f.Relation == "":
+			continue
+		default:
+			asked++
+		}
+		if f.Error == "" && !f.Met {
+			missed++
+			_, _ = fmt.Fprintf(&names, "  missed: %s, %s: %.4g %s, asked %s %g\n", f.Bench, f.Name, f.Measured, f.Unit, f.Relation, f.Asked)
+		}
+	}
+	_, _ = fmt.Fprintf(w, "%d figures asked for: %d met, %d missed; %d could not be measured\n%s", asked, asked-missed, missed, unknown, names.String())
+	return missed
 }
 
 // figures runs one benchmark within its limit.

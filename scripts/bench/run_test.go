@@ -44,8 +44,9 @@ func TestEachFigureStandsBesideWhatWasAsked(t *testing.T) {
 	}}
 	file := filepath.Join(t.TempDir(), "new", "bench.json")
 	var table bytes.Buffer
-	err := measure(t.Context(), nil, []bench{measured, broken}, file, &table)
+	err := measure(t.Context(), nil, []bench{measured, broken}, file, true, &table)
 	require.ErrorContains(t, err, "y could not be measured")
+	require.NotErrorIs(t, err, errMissed, "they are only told")
 	require.Equal(t, 2, bytes.Count(table.Bytes(), []byte("MISSED")))
 	require.Contains(t, table.String(), "≤ 3 ms")
 	require.Contains(t, table.String(), "FAILED: no server")
@@ -63,10 +64,35 @@ func TestEachFigureStandsBesideWhatWasAsked(t *testing.T) {
 
 func TestNamesChooseBenchmarks(t *testing.T) {
 	t.Parallel()
-	require.Len(t, matching(""), len(benches))
-	require.Len(t, matching("pdf,paid"), 2)
-	require.Empty(t, matching("none"))
+	require.Len(t, matching(benches, ""), len(benches))
+	require.Len(t, matching(benches, "pdf,paid"), 2)
+	require.Empty(t, matching(benches, "none"))
 	var out, problems bytes.Buffer
-	require.Equal(t, 2, run(t.Context(), []string{"-name", "none"}, &out, &problems))
+	require.Equal(t, 2, run(t.Context(), benches, []string{"-name", "none"}, &out, &problems))
 	require.Contains(t, problems.String(), `none begins with "none"`)
+}
+
+func TestAMissedFigureIsAFailure(t *testing.T) {
+	t.Parallel()
+	figures := func(list ...figure) []bench {
+		return []bench{{name: inProcess[0].name, limit: time.Minute, run: func(context.Context, *lab.Bench) ([]figure, error) { return list, nil }}}
+	}
+	below := figure{Name: "below", Measured: 2, Asked: 3, Relation: "≤", Unit: "ms"}
+	above := figure{Name: "above", Measured: 4, Asked: 3, Relation: "≤", Unit: "ms"}
+	for name, c := range map[string]struct {
+		figures []figure
+		args    []string
+		code    int
+		want    string
+	}{
+		"all met":          {[]figure{below, {Name: "told", Measured: 9}}, nil, 0, "1 figures asked for: 1 met, 0 missed; 0 could not be measured\n"},
+		"one missed":       {[]figure{below, above}, nil, 1, "2 figures asked for: 1 met, 1 missed; 0 could not be measured\n  missed: noop-mysql, above: 4 ms, asked ≤ 3\n"},
+		"missed and told":  {[]figure{below, above}, []string{"-report"}, 0, "1 missed"},
+		"nothing asked of": {[]figure{{Name: "told", Measured: 9}}, nil, 0, "0 figures asked for"},
+	} {
+		var out, problems bytes.Buffer
+		require.Equal(t, c.code, run(t.Context(), figures(c.figures...), c.args, &out, &problems), name)
+		require.Contains(t, out.String(), c.want, name)
+		require.Equal(t, c.code != 0, bytes.Contains(problems.Bytes(), []byte("-report tells them")), name)
+	}
 }
