@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq/kafkaq"
@@ -72,6 +73,19 @@ func Outbox(ctx context.Context, tx taskstate.Tx) ([]OutboxEvent, error) {
 		return e, err
 	}, `SELECT seq, id, topic, message_key, status, cause, attempt_count, next_retry_at, COALESCE(last_error, ''), created_at, sent_at
 		FROM outbox_event ORDER BY seq`)
+}
+
+// Leased are the ids of the events that a relay has leased and not marked: what is in flight.
+func Leased(ctx context.Context, tx taskstate.Tx) (map[string]bool, error) {
+	ids, err := query(ctx, tx, func(r *sql.Rows) (id string, err error) {
+		err = r.Scan(&id)
+		return strings.TrimSpace(id), err
+	}, `SELECT id FROM outbox_event WHERE status IN ('NEW', 'RETRYING') AND lease <> ''`)
+	out := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		out[id] = true
+	}
+	return out, err
 }
 
 // CountOutbox counts events by their status.
