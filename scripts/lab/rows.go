@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -110,4 +111,17 @@ func Chain(log []taskstate.Transition) string {
 			t.CreatedAt.Format("15:04:05.000000"), t.From, t.To, t.Reason, t.AttemptCount, t.CrashCount, t.Fence, t.Actor, t.Message)
 	}
 	return text
+}
+
+// Lost counts QUEUED tasks beside a loss of the queue: Old and Young were accepted before the loss, Old long before, and
+// their promise is from before it; OldQueued are all old ones that wait, promised again or not.
+type Lost struct{ Old, Young, OldQueued int }
+
+// Waiting counts the tasks that wait after a loss at a time; those accepted before the time old count as old.
+func Waiting(ctx context.Context, tx taskstate.Tx, loss, old time.Time) (l Lost, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT COALESCE(SUM(CASE WHEN created_at < ? AND promised_at < ? THEN 1 ELSE 0 END), 0),
+		COALESCE(SUM(CASE WHEN created_at >= ? AND promised_at < ? THEN 1 ELSE 0 END), 0),
+		COALESCE(SUM(CASE WHEN created_at < ? THEN 1 ELSE 0 END), 0)
+		FROM ingest_task WHERE status = 'QUEUED'`, old, loss, old, loss, old).Scan(&l.Old, &l.Young, &l.OldQueued)
+	return l, err
 }
