@@ -194,7 +194,7 @@ func (r *rig) openLoop(ctx context.Context, tasks []moments) error {
 		if wait := time.Until(t.intended); wait > 0 && !lab.Pause(ctx, wait) {
 			break
 		}
-		t.task = newNoop(i)
+		t.task = lab.NewNoop(i)
 		group.Go(func() error { return r.submitOne(ctx, &t.single) })
 	}
 	return group.Wait()

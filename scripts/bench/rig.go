@@ -7,13 +7,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
@@ -23,11 +21,11 @@ import (
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/scripts/lab"
 )
 
 const (
-	noopType = "noop"
-	bulk     = 500 // tasks of one bulk submit
+	bulk = 500 // tasks of one bulk submit
 )
 
 // joining is how pkg/ingest joins uploads that come one at a time.
@@ -112,7 +110,7 @@ func (r *rig) submitBulk(ctx context.Context, n, size, callers int) error {
 	return inTurns(ctx, n, size, callers, func(ctx context.Context, first, n int) error {
 		news := make([]taskstate.NewTask, n)
 		for i := range news {
-			news[i] = newNoop(first + i)
+			news[i] = lab.NewNoop(first + i)
 		}
 		tasks, err := r.accept(ctx, news)
 		if err != nil {
@@ -125,7 +123,7 @@ func (r *rig) submitBulk(ctx context.Context, n, size, callers int) error {
 // submitSingly accepts and sends n tasks one at a time, by so many callers at the same time; they are joined as uploads are.
 func (r *rig) submitSingly(ctx context.Context, n, callers int) error {
 	return inTurns(ctx, n, 1, callers, func(ctx context.Context, first, _ int) error {
-		return r.submitOne(ctx, &single{task: newNoop(first)})
+		return r.submitOne(ctx, &single{task: lab.NewNoop(first)})
 	})
 }
 
@@ -182,46 +180,8 @@ func (r *rig) accept(ctx context.Context, news []taskstate.NewTask) ([]taskstate
 	return r.db.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) { return news, nil })
 }
 
-// newNoop is a task that does nothing; its payload is its number.
-func newNoop(number int) taskstate.NewTask {
-	return taskstate.NewTask{
-		Task: taskstate.Task{
-			ID: uuid.Must(uuid.NewV7()).String(), UserID: "local", Type: noopType, Channel: "http", MaxAttempts: 10, Payload: []byte(strconv.Itoa(number)),
-		},
-		Actor: taskstate.Actor{Kind: taskstate.ActorUser, Name: "local"},
-	}
-}
-
-// noop is a kind that does nothing; it tells of each start.
-type noop func(task taskstate.Task)
-
-// Run implements taskrun.Kind.
-func (f noop) Run(_ context.Context, job taskrun.Job) taskrun.Result {
-	f(job.Task)
-	return taskrun.Result{}
-}
-
-// Classify implements taskrun.Kind.
-func (noop) Classify(err error) taskstate.Failure {
-	return taskstate.Failure{Code: "BENCH", Cause: err.Error()}
-}
-
-// Decide implements taskrun.Kind.
-func (noop) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, dones []taskrun.Done) ([]taskstate.Decision, error) {
-	out := make([]taskstate.Decision, len(dones))
-	for i, d := range dones {
-		out[i] = taskstate.Succeed(m, d.Task, d.Holder, d.Result.Output, "")
-	}
-	return out, nil
-}
-
-// Also implements taskrun.Kind.
-func (noop) Also(context.Context, taskstate.Tx, taskstate.Moment, []taskstate.Decision, map[string]any) error {
-	return nil
-}
-
 // start runs a worker with the product's defaults and so many slots; stop lets it end what it has, flush and leave.
-func (r *rig) start(slots int, kind noop) (stop func() error) {
+func (r *rig) start(slots int, kind lab.Noop) (stop func() error) {
 	cfg := taskrun.NewDefaultConfig()
 	cfg.Process, cfg.Policy.DLQ, cfg.Concurrency = "bench", true, slots
 	if r.quiet {
@@ -231,7 +191,7 @@ func (r *rig) start(slots int, kind noop) (stop func() error) {
 	log := slog.New(slog.DiscardHandler)
 	runner := taskrun.New(cfg, taskrun.Deps{
 		Store: r.db, Queue: r.road.member(log, registry), Outbox: r.road.ledger,
-		Kinds: map[string]taskrun.Kind{noopType: kind}, Log: log, Metrics: registry,
+		Kinds: map[string]taskrun.Kind{lab.NoopType: kind}, Log: log, Metrics: registry,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

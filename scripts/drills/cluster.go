@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,7 +32,8 @@ type cluster struct {
 	*lab.World
 	client *lab.Client
 	said   *notebook
-	cut    bool // answers of the embedding service were not waited for
+	cut    bool          // answers of the embedding service were not waited for
+	settle time.Duration // for all work to end
 
 	mu      sync.Mutex
 	procs   []*lab.Proc // those that should be running
@@ -40,12 +42,15 @@ type cluster struct {
 
 // newCluster starts servers and services. Close it.
 func (s *stage) newCluster(ctx context.Context, opts lab.Options, names ...string) (*cluster, error) {
-	opts.Name, opts.Env, opts.Evidence, opts.Partitions = s.name, append(settling, opts.Env...), true, s.partitions
+	opts.Name, opts.Evidence, opts.Partitions = s.name, true, s.partitions
+	if !s.defaults {
+		opts.Env = append(slices.Clone(settling), opts.Env...)
+	}
 	w, err := lab.NewWorld(ctx, s.bench, opts)
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{World: w, said: s.said}
+	c := &cluster{World: w, said: s.said, settle: settleLimit}
 	for _, name := range names {
 		if _, err := c.add(name); err != nil {
 			w.Close()
@@ -126,7 +131,7 @@ func (c *cluster) allReady(ctx context.Context, limit time.Duration) error {
 // verify waits for rest and judges: tasks, logs, versions, segments, vectors, queue, and a search as a user would.
 func (c *cluster) verify(ctx context.Context, load *lab.Record, want map[string]taskstate.Status) error {
 	a := c.audit(load, want)
-	if err := a.Settled(ctx, settleLimit); err != nil {
+	if err := a.Settled(ctx, c.settle); err != nil {
 		return fmt.Errorf("no rest: %w%s", err, c.explain(ctx))
 	}
 	a = c.audit(load, want) // with what clients have seen meanwhile

@@ -14,5 +14,8 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == memberArg { // a drill starts this program as a member that it kills
+		process.Command(func(ctx context.Context) int { return runMember(ctx, os.Args[2:], os.Stderr) })
+	}
 	process.Command(func(ctx context.Context) int { return run(ctx, os.Args[1:], os.Stdout, os.Stderr) })
 }

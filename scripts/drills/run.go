@@ -39,6 +39,8 @@ type stage struct {
 	said   *notebook // what the checker said of this drill
 	// partitions above 1 is INGEST_STREAM_PARTITIONS of the drill's services.
 	partitions int
+	// defaults leaves the services' settings as they are: none is shortened.
+	defaults bool
 }
 
 // settings are the program's flags for every drill.
@@ -77,6 +79,8 @@ var drills = []drill{
 	{"main-power-loss", "all services killed, and what was not flushed gone from the upload folder", 3 * time.Minute, powerLoss},
 	{"main-disk-full", "the upload folder full", 3 * time.Minute, diskFull},
 	{"main-memory", "documents that eat memory beside innocent ones", 3 * time.Minute, memoryLimit},
+	{"main-defaults", "workers at work, gateway, reclaimer and Redis killed, on default settings", 20 * time.Minute, redisDefaults},
+	{"main-full-load", "workers, reclaimer and Redis killed by turns while 1,000 tasks a second and more run", 8 * time.Minute, redisFullLoad},
 	{"kafka-reproduction", "no broker: events die by the formula, and are revived when it comes", 3 * time.Minute, kafkaReproduction},
 	{"kafka-broker", "the broker killed for 20 s", 4 * time.Minute, kafkaBroker},
 	{"kafka-kill9", "relays, consumers, gateway and reclaimer killed at random", 4 * time.Minute, kafkaKill9},
@@ -84,6 +88,8 @@ var drills = []drill{
 	{"kafka-rebalance", "consumers joining and leaving every 5 s, tasks longer than a session", 5 * time.Minute, kafkaRebalance},
 	{"kafka-loss", "the broker started with nothing", 4 * time.Minute, kafkaLoss},
 	{"kafka-switch", "from Redis to Kafka and back, all killed each time", 4 * time.Minute, kafkaSwitch},
+	{"kafka-defaults", "consumers at work, relay, gateway, reclaimer and broker killed, on default settings", 8 * time.Minute, kafkaDefaults},
+	{"kafka-full-load", "workers, reclaimer, relays and broker killed by turns while 1,000 tasks a second and more run", 8 * time.Minute, kafkaFullLoad},
 	{"streammq-reproduction", "Chroma unreachable, two attempts, no backoff; on partitions", 2 * time.Minute, onPartitions(reproduction)},
 	{"streammq-rebalance", "workers joining and leaving every 3 s while documents get version after version", 4 * time.Minute, onPartitions(partitionsRebalance)},
 	{"streammq-kill9-worker", "gateway, workers and reclaimer killed at random; on partitions", 3 * time.Minute, onPartitions(kill9Workers)},

@@ -34,6 +34,8 @@ type storm struct {
 	want map[string]taskstate.Status
 	// embedder says how the embedding service behaves in fair weather; nil: it takes embedTime.
 	embedder []embedtest.Fault
+	// settle is how long all may take to end; 0: settleLimit.
+	settle time.Duration
 	// faults breaks things and mends them again, for as long as the stage's load lasts.
 	faults func(ctx context.Context, c *cluster) error
 	// last breaks what takes longer to find out than a load may wait: it comes when no more is sent, with work still under way; nil: nothing.
@@ -58,6 +60,9 @@ func (st storm) run(ctx context.Context, s *stage) (saw string, err error) {
 	}
 	defer c.Close()
 	defer func() { err = c.blame(err) }()
+	if st.settle > 0 {
+		c.settle = st.settle
+	}
 	if st.embedder == nil {
 		st.embedder = []embedtest.Fault{{Kind: embedtest.Delay, For: embedTime}}
 	}
@@ -86,7 +91,7 @@ func (st storm) run(ctx context.Context, s *stage) (saw string, err error) {
 	if st.forgive != nil {
 		st.forgive(load)
 	}
-	if err := c.audit(load, st.want).Settled(ctx, settleLimit); err != nil { // the echo comes in its turn, after all of this
+	if err := c.audit(load, st.want).Settled(ctx, c.settle); err != nil { // the echo comes in its turn, after all of this
 		return "", fmt.Errorf("no rest: %w%s", err, c.explain(ctx))
 	}
 	if err := c.echo(ctx, load); err != nil {
@@ -107,8 +112,8 @@ func (c *cluster) blame(err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, s := range []*labserver.Server{c.SQL, c.Redis, c.Chroma} {
-		if s.Running() {
+	for _, s := range []*labserver.Server{c.SQL, c.Redis, c.Kafka, c.Chroma} {
+		if s == nil || s.Running() {
 			continue
 		}
 		log, readErr := os.ReadFile(s.LogFile())

@@ -232,6 +232,33 @@ func (w *World) Start(service string, env ...string) (*Proc, error) {
 	return w.start(service, nil, w.serverEnv(), env)
 }
 
+// Told are the settings of each process that runs tasks.
+func (w *World) Told() [][]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.told)
+}
+
+// StartSelf starts this program once more, with arguments.
+func (w *World) StartSelf(name string, args ...string) (*Proc, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	w.seq[name]++
+	name += "-" + strconv.Itoa(w.seq[name])
+	w.mu.Unlock()
+	p, err := spawn(name, self, args, os.Environ(), w.Dir, filepath.Join(w.Dir, name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	w.procs = append(w.procs, p)
+	w.mu.Unlock()
+	return p, nil
+}
+
 // StartReady is Start, and waits until the service says that it is ready.
 func (w *World) StartReady(ctx context.Context, service string, env ...string) (*Proc, error) {
 	p, err := w.Start(service, env...)

@@ -1,0 +1,52 @@
+package lab
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/google/uuid"
+
+	"github.com/millweir/millweir/pkg/taskrun"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// NoopType is the type of tasks that do nothing.
+const NoopType = "noop"
+
+// Noop is the kind of tasks that do nothing; it tells of each start.
+type Noop func(task taskstate.Task)
+
+// NewNoop is a task that does nothing; its payload is its number.
+func NewNoop(number int) taskstate.NewTask {
+	return taskstate.NewTask{
+		Task: taskstate.Task{
+			ID: uuid.Must(uuid.NewV7()).String(), UserID: everybody, Type: NoopType, Channel: "bench", MaxAttempts: 10, Payload: []byte(strconv.Itoa(number)),
+		},
+		Actor: taskstate.Actor{Kind: taskstate.ActorUser, Name: everybody},
+	}
+}
+
+// Run implements taskrun.Kind.
+func (f Noop) Run(_ context.Context, job taskrun.Job) taskrun.Result {
+	f(job.Task)
+	return taskrun.Result{}
+}
+
+// Classify implements taskrun.Kind.
+func (Noop) Classify(err error) taskstate.Failure {
+	return taskstate.Failure{Code: "BENCH", Cause: err.Error()}
+}
+
+// Decide implements taskrun.Kind.
+func (Noop) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, dones []taskrun.Done) ([]taskstate.Decision, error) {
+	out := make([]taskstate.Decision, len(dones))
+	for i, d := range dones {
+		out[i] = taskstate.Succeed(m, d.Task, d.Holder, d.Result.Output, "")
+	}
+	return out, nil
+}
+
+// Also implements taskrun.Kind.
+func (Noop) Also(context.Context, taskstate.Tx, taskstate.Moment, []taskstate.Decision, map[string]any) error {
+	return nil
+}
