@@ -3,28 +3,43 @@ package ingestqtest
 import (
 	"context"
 	"errors"
+	"testing"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	pb "github.com/millweir/millweir/proto"
 )
 
-// patient repeats what can be done twice when a server or this process was held up for longer than a call may take.
-type patient struct{ ingestq.Consumer }
+// patient repeats what can be done twice when a server or this process was held up for longer than a call may take, and
+// notes each such failure.
+type patient struct {
+	ingestq.Consumer
+	stalls *stalls
+}
 
-// patiently wraps what a bench makes, and unwraps what it is given back.
-func (b Bench) patiently() Bench {
+// patiently wraps what a bench makes, and unwraps what it is given back. The test fails when more calls failed than the
+// server's stalls explain.
+func (b Bench) patiently(t *testing.T) Bench {
+	stalls := watchStalls(t, b.Probe)
 	member, kill, rest := b.Member, b.Kill, b.Rest
-	b.Member = func() ingestq.Consumer { return patient{member()} }
+	b.Member = func() ingestq.Consumer { return patient{member(), stalls} }
 	b.Kill = func(m ingestq.Consumer) { kill(m.(patient).Consumer) }
+	wipe := b.Wipe
+	b.Wipe = func() {
+		stalls.wiped()
+		wipe()
+	}
 	if rest != nil {
 		b.Rest = func(m ingestq.Consumer) { rest(m.(patient).Consumer) }
 	}
 	return b
 }
 
-func again(ctx context.Context, call func() error) error {
+func (p patient) again(ctx context.Context, what string, call func() error) error {
 	for began := time.Now(); ; {
+		tried := time.Now()
 		err := call()
+		p.stalls.note(what, tried, err)
 		if !errors.Is(err, ingestq.ErrUnavailable) || ctx.Err() != nil || time.Since(began) > patience {
 			return err
 		}
@@ -33,37 +48,59 @@ func again(ctx context.Context, call func() error) error {
 }
 
 func (p patient) Ack(ctx context.Context, ids ...string) error {
-	return again(ctx, func() error { return p.Consumer.Ack(ctx, ids...) })
+	return p.again(ctx, "Ack", func() error { return p.Consumer.Ack(ctx, ids...) })
 }
 
 func (p patient) Adopt(ctx context.Context, ids ...string) (found map[string]bool, err error) {
-	err = again(ctx, func() (err error) { found, err = p.Consumer.Adopt(ctx, ids...); return err })
+	err = p.again(ctx, "Adopt", func() (err error) { found, err = p.Consumer.Adopt(ctx, ids...); return err })
 	return found, err
 }
 
 func (p patient) Pending(ctx context.Context, minIdle time.Duration, after string, n int) (page []ingestq.Pending, err error) {
-	err = again(ctx, func() (err error) { page, err = p.Consumer.Pending(ctx, minIdle, after, n); return err })
+	err = p.again(ctx, "Pending", func() (err error) { page, err = p.Consumer.Pending(ctx, minIdle, after, n); return err })
 	return page, err
 }
 
 func (p patient) Quarantine(ctx context.Context, d ingestq.Delivery) error {
-	return again(ctx, func() error { return p.Consumer.Quarantine(ctx, d) })
+	return p.again(ctx, "Quarantine", func() error { return p.Consumer.Quarantine(ctx, d) })
 }
 
 func (p patient) LetGo(ctx context.Context, idle time.Duration, ids ...string) error {
-	return again(ctx, func() error { return p.Consumer.LetGo(ctx, idle, ids...) })
+	return p.again(ctx, "LetGo", func() error { return p.Consumer.LetGo(ctx, idle, ids...) })
 }
 
 func (p patient) Horizon(ctx context.Context) (h ingestq.Horizon, err error) {
-	err = again(ctx, func() (err error) { h, err = p.Consumer.Horizon(ctx); return err })
+	err = p.again(ctx, "Horizon", func() (err error) { h, err = p.Consumer.Horizon(ctx); return err })
 	return h, err
 }
 
 func (p patient) Stats(ctx context.Context) (s ingestq.Stats, err error) {
-	err = again(ctx, func() (err error) { s, err = p.Consumer.Stats(ctx); return err })
+	err = p.again(ctx, "Stats", func() (err error) { s, err = p.Consumer.Stats(ctx); return err })
 	return s, err
 }
 
 func (p patient) Ping(ctx context.Context) error {
-	return again(ctx, func() error { return p.Consumer.Ping(ctx) })
+	return p.again(ctx, "Ping", func() error { return p.Consumer.Ping(ctx) })
+}
+
+// Read, Publish and Requeue are not repeated here: what they did before they failed is the test's to know.
+func (p patient) Read(ctx context.Context, n int, block time.Duration) ([]ingestq.Delivery, error) {
+	began := time.Now()
+	out, err := p.Consumer.Read(ctx, n, block)
+	p.stalls.note("Read", began, err)
+	return out, err
+}
+
+func (p patient) Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) ([]string, error) {
+	began := time.Now()
+	ids, err := p.Consumer.Publish(ctx, envelopes)
+	p.stalls.note("Publish", began, err)
+	return ids, err
+}
+
+func (p patient) Requeue(ctx context.Context, copies []ingestq.Copy) (int, error) {
+	began := time.Now()
+	n, err := p.Consumer.Requeue(ctx, copies)
+	p.stalls.note("Requeue", began, err)
+	return n, err
 }

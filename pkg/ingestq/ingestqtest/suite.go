@@ -49,6 +49,9 @@ type Bench struct {
 	Rest func(member ingestq.Consumer)
 	// Clock is the queue's own time.
 	Clock func() time.Time
+	// Probe asks the server for a sign of life over a connection that no member uses. It is called from another goroutine, all
+	// the time: by what it takes the suite judges whether a call may fail with ErrUnavailable.
+	Probe func(ctx context.Context) error
 }
 
 // Run runs the suite; open makes a bench of its own for each test.
@@ -81,7 +84,7 @@ func Run(t *testing.T, features Features, open func(t *testing.T) Bench) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, features, open(t).patiently())
+			test(t, features, open(t).patiently(t))
 		})
 	}
 }

@@ -115,5 +115,6 @@ func (r *rig) bench(t *testing.T) ingestqtest.Bench {
 			require.NoError(t, err)
 			return time.Unix(sec, usec*1000)
 		},
+		Probe: func(ctx context.Context) error { return r.raw.Do(ctx, r.raw.B().Ping().Build()).Error() },
 	}
 }

@@ -154,6 +154,7 @@ func (r *rig) bench() ingestqtest.Bench {
 			require.NoError(r.t, err)
 			return time.Unix(sec, usec*1000)
 		},
+		Probe: func(ctx context.Context) error { return r.raw.Do(ctx, r.raw.B().Ping().Build()).Error() },
 	}
 }
 
