@@ -41,11 +41,8 @@ test: deps ## install or start what the tests need, run them all with the race d
 	@# The store's suite is the test of its drivers too.
 	go test $(TEST_ALL) -coverprofile=$(RUN)/cover-store.out -coverpkg=$(STORE)/... $(STORE)/...
 	cd scripts/peers && GOWORK=off go test -shuffle=on $(TEST_FLAGS) ./...
-	@# A child's memory means nothing under the race detector: what looks at it runs again without.
-	@# Without C, as the binaries are built, it has process numbers of its own too.
-	CGO_ENABLED=0 go test -count=1 -run 'TestHostile|TestChildIs|TestEachLayer|TestConfinement|TestA23|TestVeryMany' ./pkg/ingest/extract
-	@# The race detector slows uploads down, and fewer share a transaction: their cost is judged without.
-	go test -count=1 -run TestWhatAnUploadCosts ./services/ingest-api/ingestapi
+	@# A child's memory, and what uploads share, mean nothing under the race detector: files with a tag run again without.
+	go run ./scripts/plain $(MODULES)
 	@tail -n +2 $(RUN)/cover-store.out >> $(RUN)/cover.out
 	go run ./scripts/cover $(RUN)/cover.out
 
@@ -93,9 +90,9 @@ services-down: $(BIN)/services ## stop them; WIPE=1 removes their data
 services-status: $(BIN)/services ## say which of them answer
 	@$(BIN)/services status -dir $(RUN)
 
-bench: build ## measure, print a table and write .run/bench.json
+bench: build ## measure, print a table and write .run/bench.json; fails on a missed figure unless ARGS=-report
 	@mkdir -p $(RUN)
-	go run ./scripts/bench -out $(RUN)/bench.json
+	go run ./scripts/bench -out $(RUN)/bench.json $(ARGS)
 
 bench-peers: $(BIN)/peers ## measure other task systems beside ours in one run, print the ratios and write .run/peers.json; NAMES=prefix,… REPS=3 N=20000
 	$(BIN)/peers -dir $(RUN)/peers -out $(RUN)/peers.json $(ARGS)

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -172,44 +171,6 @@ func TestA22(t *testing.T) {
 	require.Zero(t, p.Stats().Killed)
 }
 
-// TestA23 gives pages of tags that parsers have looped over: each ends within seconds, in text or in a plain reason.
-func TestA23(t *testing.T) {
-	t.Parallel()
-	p := newPool(t, nil)
-	const n = 100_000 / memoryFactor
-	for name, page := range map[string]string{
-		"formatting":        strings.Repeat("<b><i><a href=x><font>", n) + "end",
-		"crossed":           strings.Repeat("<p><b></p></b><table><a>", n) + "end",
-		"templates":         strings.Repeat("<template><svg><math>", n) + "end",
-		"foreign":           strings.Repeat("<math><annotation-xml encoding=text/html><mglyph><svg><desc>", n) + "end",
-		"selects":           strings.Repeat("<select><option><keygen>", n) + "end",
-		"end tags":          strings.Repeat("</a></b></p></table></td>", n) + "end",
-		"comments":          strings.Repeat("<!-- <!--", n) + "end",
-		"declarations":      strings.Repeat("<!DOCTYPE html><![CDATA[<?", n) + "end",
-		"open tag":          "<html " + strings.Repeat("<", n),
-		"attributes":        "<html><p " + strings.Repeat("a ", n) + "><p>end",
-		"entities":          "<html>" + strings.Repeat("&amp&lt&#0;&#xFFFFFFFF;&NotEqualTilde;", n) + "end",
-		"raw text":          strings.Repeat("<script><!--<script>", n) + "end",
-		"plaintext":         "<html><plaintext>" + strings.Repeat("<p>", n),
-		"tables in cells":   "<html>" + strings.Repeat("<table><tr><td>x<table><caption>", n/10),
-		"lists of headings": "<html>" + strings.Repeat("<ol><li><h1>x", n),
-		"nul and invalid":   "<html>" + strings.Repeat("<p\x00>\xff\xfe<\x00b>", n) + "end",
-	} {
-		t.Run(name, func(t *testing.T) {
-			began := time.Now()
-			_, _, err := extractPath(t, t.Context(), p, writeTemp(t, "odd.html", []byte("<!DOCTYPE html>"+page)))
-			if err != nil {
-				requirePermanent(t, err)
-			}
-			t.Logf("%v in %v", err, time.Since(began).Round(time.Millisecond))
-		})
-	}
-	require.Zero(t, p.Stats().Killed, "each ends by itself")
-	if memoryFactor == 1 {
-		require.LessOrEqual(t, p.Stats().PeakBytes, int64(maxChildBytes))
-	}
-}
-
 // TestA24 gives an archive of a million names: its end record is enough to refuse it, and so it is at upload.
 func TestA24(t *testing.T) {
 	t.Parallel()
@@ -249,37 +210,4 @@ func TestA26(t *testing.T) {
 	mediaType, err := DetectFile(strings.NewReader(both), int64(len(both)), "a.exe")
 	requirePermanent(t, err, ingest.CodeUnsupportedType)
 	require.Empty(t, mediaType)
-}
-
-// TestHostileCorpus reads every file of the project's corpus, and a folder of HOSTILE_CORPUS beside it, within the bounds of a task.
-func TestHostileCorpus(t *testing.T) {
-	t.Parallel()
-	if memoryFactor > 1 {
-		t.Skip("time and memory of a child mean nothing under the race detector")
-	}
-	p := newPool(t, nil)
-	slowest, which := time.Duration(0), ""
-	for _, dir := range []string{filepath.Join("testdata", "corpus"), os.Getenv("HOSTILE_CORPUS")} {
-		files, err := os.ReadDir(dir)
-		if dir == "" {
-			continue
-		}
-		require.NoError(t, err)
-		for _, f := range files {
-			if f.IsDir() || strings.HasPrefix(f.Name(), "MANIFEST") {
-				continue
-			}
-			began := time.Now()
-			_, _, err := extractPath(t, t.Context(), p, filepath.Join(dir, f.Name()))
-			if took := time.Since(began); took > slowest {
-				slowest, which = took, f.Name()
-			}
-			if err != nil {
-				requirePermanent(t, err)
-			}
-		}
-	}
-	require.Less(t, slowest, time.Minute)
-	require.LessOrEqual(t, p.Stats().PeakBytes, int64(512<<20))
-	t.Logf("slowest %s in %v, largest child %d MiB, %d killed", which, slowest.Round(time.Millisecond), p.Stats().PeakBytes>>20, p.Stats().Killed)
 }

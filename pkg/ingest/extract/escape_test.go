@@ -218,63 +218,6 @@ func order(t *testing.T, p *Pool, what string) (string, error) {
 	return said, err
 }
 
-func TestChildIsRefused(t *testing.T) {
-	t.Parallel()
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	victim, me := writeTemp(t, "victim", []byte("x")), strconv.Itoa(os.Getpid())
-	p := newPool(t, func(c *Config) { c.Sandbox, c.Parallel = SandboxRequire, 1 })
-	for _, what := range []string{
-		"read /etc/passwd", "read /proc/self/environ", "read " + victim, "list /", "create " + t.TempDir() + "/x", "remove " + victim,
-		"connect " + listener.Addr().String(), "udp 127.0.0.1:53", "unix", "exec /bin/true", "replace /bin/true", "bomb",
-		"ptrace " + me, "kill " + me, "owner", "raise", "code", "mount /proc", "environment",
-	} {
-		t.Run(what, func(t *testing.T) {
-			said, err := order(t, p, what)
-			require.NoError(t, err)
-			require.True(t, strings.HasPrefix(said, "refused: "), said)
-		})
-	}
-	require.FileExists(t, victim)
-	require.Equal(t, 1, p.Stats().Started, "the child lived on")
-}
-
-func TestChildIsKilledAndThePoolLives(t *testing.T) {
-	t.Parallel()
-	crowded := "threads"
-	if ownProcesses == 0 {
-		crowded = "" // a thread of C brings its stack, and the memory ends first
-	}
-	for what, want := range map[string]string{
-		"allocate": "", "overflow": "", "sleep": "longer than", "spin": "longer than", "garbage": "protocol", "exit": "exit status 3", "panic": "as ordered",
-		"threads": crowded,
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			if memoryFactor > 1 && (what == "allocate" || what == "overflow") {
-				t.Skip("memory of a child means nothing under the race detector")
-			}
-			p := newPool(t, func(c *Config) { c.TimeoutSmall, c.Parallel = time.Minute, 1 })
-			if want == "longer than" {
-				p.cfg.TimeoutSmall = 300 * time.Millisecond
-			}
-			_, err := order(t, p, what)
-			require.Error(t, err)
-			f := ingest.AsFailure(err)
-			require.Equal(t, ingest.CodeExtractCrashed, f.Code)
-			require.False(t, f.Permanent, "a later attempt may go better")
-			require.ErrorContains(t, err, want)
-			require.LessOrEqual(t, p.Stats().PeakBytes, int64(maxChildBytes))
-			require.Zero(t, p.Stats().Live, "the child is not used again")
-			p.cfg.TimeoutSmall = time.Minute
-			said, err := order(t, p, "environment")
-			require.NoError(t, err)
-			require.Equal(t, "refused: there is none", said)
-		})
-	}
-}
-
 func TestFloodEndsAtTheTextLimit(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, func(c *Config) { c.MaxTextBytes = 1 << 20 })

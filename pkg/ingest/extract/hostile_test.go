@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -154,26 +153,4 @@ func simplePDF(catalog, content string) []byte {
 		"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>endobj\n" +
 		"4 0 obj<</Length " + strconv.Itoa(len(content)) + ">>stream\n" + content + "\nendstream endobj\n" +
 		"5 0 obj<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>endobj\ntrailer<</Size 6/Root 1 0 R>>\nstartxref\n0\n%%EOF")
-}
-
-func TestHostileFilesStayWithinLimits(t *testing.T) {
-	t.Parallel()
-	if memoryFactor > 1 {
-		t.Skip("time and memory of a child mean nothing under the race detector")
-	}
-	p := newPool(t, nil)
-	for _, h := range hostileFiles() {
-		t.Run(h.name, func(t *testing.T) {
-			start := time.Now()
-			_, _, err := extractPath(t, t.Context(), p, writeTemp(t, h.name, h.make(t)))
-			if h.codes != nil {
-				requirePermanent(t, err, h.codes...)
-			} else if err != nil {
-				requirePermanent(t, err)
-			}
-			t.Logf("%v in %v, peak so far %d MiB", err, time.Since(start).Round(time.Millisecond), p.Stats().PeakBytes>>20)
-		})
-	}
-	require.LessOrEqual(t, p.Stats().PeakBytes, int64(maxChildBytes))
-	require.Zero(t, p.Stats().Killed, "each file ends by its reader's own limits")
 }

@@ -3,6 +3,10 @@ package extract
 import (
 	"os"
 	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/millweir/millweir/pkg/labserver"
 )
 
 func TestMain(m *testing.M) {
@@ -13,5 +17,5 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == parentArg {
 		os.Exit(orphanMaker())
 	}
-	os.Exit(m.Run())
+	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
 }

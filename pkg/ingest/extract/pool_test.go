@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -93,19 +92,6 @@ func readPDF1(t testing.TB, p *Pool) {
 	require.NoError(t, err)
 	require.Equal(t, 3, ex.Pages)
 	require.Equal(t, 3, blocks[len(blocks)-1].Page)
-}
-
-func TestChildIsResidentAndRecycled(t *testing.T) {
-	t.Parallel()
-	p := newPool(t, func(c *Config) { c.Parallel, c.ChildFiles = 1, 3 })
-	require.Zero(t, p.Stats().Live, "started when needed")
-	for range 6 {
-		readText1(t, p)
-	}
-	require.Equal(t, 2, p.Stats().Started)
-	readText1(t, p)
-	require.Equal(t, 3, p.Stats().Started)
-	require.Equal(t, 1, p.Stats().Live)
 }
 
 func TestPDFChildReadsEverythingAndReplacesAPlainOne(t *testing.T) {
@@ -213,18 +199,6 @@ func TestUnreadPagesAreNamed(t *testing.T) {
 	require.Equal(t, 5, ex.Pages)
 	require.Equal(t, []int{2, 4}, ex.Unread)
 	require.Equal(t, 3, strings.Count(joined(blocks), "readable text"))
-}
-
-func TestVeryManyUnreadPagesFitTheAnswer(t *testing.T) {
-	t.Parallel()
-	const pages = 24_000 / memoryFactor // half of their numbers would not fit
-	pdf := simplePDF("", "BT /F1 9 Tf 9 50 Td (x) Tj ET")
-	pdf = bytes.Replace(pdf, []byte("/Kids[3 0 R]/Count 1"), []byte("/Kids["+strings.Repeat("3 0 R 8 0 R ", pages/2)+"]/Count "+strconv.Itoa(pages)), 1)
-	p := newPool(t, func(c *Config) { c.MaxPages, c.TimeoutSmall = pages, 10*time.Minute })
-	ex, _, err := extractPath(t, t.Context(), p, writeTemp(t, "gaps.pdf", pdf))
-	require.NoError(t, err)
-	require.Equal(t, pages, ex.Pages)
-	require.Len(t, ex.Unread, min(pages/2, ingest.MaxUnread))
 }
 
 func TestProgressCountsPages(t *testing.T) {

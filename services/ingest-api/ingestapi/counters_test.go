@@ -1,3 +1,8 @@
+//go:build !raced
+
+// The race detector slows uploads down, and fewer share a transaction: `make test` judges their cost again without it
+// (scripts/plain).
+
 package ingestapi
 
 import (
