@@ -8,13 +8,18 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 )
 
-func TestMain(m *testing.M) { labserver.Main(m) }
+func TestMain(m *testing.M) {
+	labserver.Main(m, func() error {
+		return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher), goleak.IgnoreTopFunction("github.com/millweir/millweir/scripts/lab.fork"))
+	})
+}
 
 func TestCommitProxyCutsOnBothSidesOfACommit(t *testing.T) {
 	t.Parallel()

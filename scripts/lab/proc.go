@@ -35,14 +35,17 @@ type Proc struct {
 // Pdeathsig comes when the thread that forked ends, and Go ends threads at will.
 var spawner = sync.OnceValue(func() chan<- func() {
 	jobs := make(chan func())
-	go func() {
-		runtime.LockOSThread() // never unlocked
-		for job := range jobs {
-			job()
-		}
-	}()
+	go fork(jobs)
 	return jobs
 })
+
+// fork runs jobs on one thread for as long as the program lives.
+func fork(jobs <-chan func()) {
+	runtime.LockOSThread() // never unlocked
+	for job := range jobs {
+		job()
+	}
+}
 
 // spawn starts a program; its output is appended to log. It is killed by the kernel when this program ends.
 func spawn(name, path string, args, env []string, dir, log string) (*Proc, error) {
