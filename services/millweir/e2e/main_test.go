@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/millweir/millweir/pkg/ingest/extract"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
@@ -44,5 +46,5 @@ func TestMain(m *testing.M) {
 			return cli.Run(ctx, std, os.Args[1:], append(cli.Commands(), admin.Commands()...))
 		})
 	}
-	labserver.Main(m)
+	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
 }
