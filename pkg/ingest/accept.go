@@ -109,6 +109,7 @@ func (a *App) answer(ctx context.Context, x *accepting, err error) (Accepted, er
 		a.keepUnknown(x.u.File.ID) // the commit may have happened
 	}
 	if err != nil {
+		a.refused(err)
 		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, taskstate.ErrUnavailable) {
 			err = fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err) // the database used up the caller's time
 		}

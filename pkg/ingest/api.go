@@ -160,8 +160,11 @@ type DocumentQuery struct {
 
 // Service is the application as its clients see it (HTTP, later the command line and bots).
 type Service interface {
+	// Admit returns nil when an upload can be taken in now; it is asked before a body is read.
+	// Errors: taskstate.ErrUnavailable, ErrFolder, ErrNoResources.
+	Admit(ctx context.Context) error
 	// Receive streams one upload to disk: temp file, hash on the way, type check on the head, fsync, rename, directory fsync.
-	// Errors: ErrTooLarge, ErrDiskFull, *Failure (empty file, unsupported type, encrypted …), r's own error.
+	// Errors: those of Admit, ErrTooLarge, ErrDiskFull, *Failure (empty file, unsupported type, encrypted …), r's own error.
 	Receive(ctx context.Context, r io.Reader, name string) (ReceivedFile, error)
 	// Discard removes a received file that was not accepted.
 	Discard(f ReceivedFile)

@@ -111,6 +111,8 @@ type App struct {
 	mu      sync.Mutex
 	unknown map[string]struct{} // ids of uploads whose commit may have happened: Discard leaves them to the sweeper
 
+	admission admission
+
 	poke chan struct{} // wakes this process's sweeper: something became due
 }
 

@@ -31,6 +31,9 @@ func (a *App) unlinkOutdated(ctx context.Context, document string, s *Swept) err
 // unlink removes a document's links to files, and each file's row when no other link is left, both under the row's lock;
 // the file itself goes after the commit. A crash in between leaves a file without a row, which goes after a day.
 func (a *App) unlink(ctx context.Context, document, find, cut string, s *Swept) error {
+	if err := a.CheckFolder(ctx); err != nil {
+		return fmt.Errorf("let files go: %w", err) // what is not seen is not removed
+	}
 	var paths []string
 	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
 		paths = nil
@@ -87,6 +90,9 @@ func (a *App) unlink(ctx context.Context, document, find, cut string, s *Swept) 
 // It lists the whole upload folder and returns how many files it removed. The day is by the database's clock: one process
 // whose own clock is wrong would otherwise remove what the others have just received.
 func (a *App) SweepFiles(ctx context.Context) (int, error) {
+	if err := a.CheckFolder(ctx); err != nil {
+		return 0, fmt.Errorf("sweep the upload folder: %w", err) // its files may be another database's
+	}
 	now, err := a.moment(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("sweep the upload folder: %w", err)

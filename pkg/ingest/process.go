@@ -84,10 +84,9 @@ type output struct {
 func (w *Worker) Run(ctx context.Context, job taskrun.Job) taskrun.Result {
 	r := &run{a: w.a, w: w, job: job, vectors: newVectorCache(&w.cached)}
 	w.a.before.Add(1)
-	defer r.close()
-	reason, err := r.all(ctx)
+	reason, err := r.whole(ctx)
 	if err != nil {
-		return taskrun.Result{Err: err}
+		return taskrun.Result{Err: w.blame(ctx, job, err)}
 	}
 	if reason != taskstate.ReasonDone {
 		return taskrun.Result{Payload: &finishing{outcome: reason}}
@@ -111,6 +110,12 @@ type run struct {
 	vectors *vectorCache
 	dim     int
 	arrived bool // at its rows, or at its end before them
+}
+
+// whole does all and gives back what the run holds.
+func (r *run) whole(ctx context.Context) (taskstate.Reason, error) {
+	defer r.close()
+	return r.all(ctx)
 }
 
 // all does the work in the order of design D11: ledger, segment rows, vectors.

@@ -128,7 +128,7 @@ func (r *run) checkModel() error {
 func (r *run) read(ctx context.Context) error {
 	f, err := r.a.d.Files.Open(r.work.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Permanent(CodeFileMissing, remedyMissing, "open stored file: %w", err)
+		return r.missing(ctx, err)
 	}
 	if err != nil {
 		return fmt.Errorf("open stored file: %w", err)

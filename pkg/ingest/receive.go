@@ -32,8 +32,11 @@ var copyBuffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
 
 // Receive streams one upload to disk: temp file, hash on the way, type check, fsync, rename, folder fsync (design D11).
 // Nothing is left behind when it fails.
-// Errors: ErrTooLarge, ErrDiskFull, *Failure (empty file, unsupported type, encrypted …), r's own error.
+// Errors: those of Admit, ErrTooLarge, ErrDiskFull, ErrNoResources, *Failure (empty file, unsupported type, encrypted …), r's own error.
 func (a *App) Receive(ctx context.Context, r io.Reader, name string) (ReceivedFile, error) {
+	if err := a.Admit(ctx); err != nil {
+		return ReceivedFile{}, fmt.Errorf("receive upload: %w", err)
+	}
 	id, err := uuid.NewV7()
 	if err != nil {
 		return ReceivedFile{}, fmt.Errorf("make an id: %w", err)
@@ -41,7 +44,7 @@ func (a *App) Receive(ctx context.Context, r io.Reader, name string) (ReceivedFi
 	out := ReceivedFile{ID: id.String(), Name: CleanName(name)}
 	f, err := a.d.Files.create(out.ID)
 	if err != nil {
-		return ReceivedFile{}, fmt.Errorf("receive upload: %w", spaceError(err))
+		return ReceivedFile{}, fmt.Errorf("receive upload: %w", resourceError(err))
 	}
 	err = a.receiveInto(ctx, f, r, &out)
 	if closeErr := closed(f); err == nil {
@@ -50,7 +53,7 @@ func (a *App) Receive(ctx context.Context, r io.Reader, name string) (ReceivedFi
 	if err == nil {
 		crash.Point("api.after_fsync")
 		if err = a.d.Files.keep(ctx, out.ID); err != nil {
-			err = fmt.Errorf("keep upload: %w", spaceError(err))
+			err = fmt.Errorf("keep upload: %w", resourceError(err))
 		}
 	}
 	if err != nil {
@@ -71,7 +74,7 @@ func (a *App) receiveInto(ctx context.Context, f *os.File, r io.Reader, out *Rec
 	_, err := io.CopyBuffer(struct{ io.Writer }{w}, limited, buffer[:])
 	switch {
 	case w.err != nil:
-		return fmt.Errorf("write upload: %w", spaceError(w.err))
+		return fmt.Errorf("write upload: %w", resourceError(w.err))
 	case err != nil:
 		return err
 	case w.n > a.cfg.MaxUploadBytes:
@@ -91,7 +94,7 @@ func (a *App) receiveInto(ctx context.Context, f *os.File, r io.Reader, out *Rec
 		return err
 	}
 	if err := f.Sync(); err != nil {
-		return fmt.Errorf("sync upload: %w", spaceError(err))
+		return fmt.Errorf("sync upload: %w", resourceError(err))
 	}
 	return nil
 }
@@ -196,7 +199,7 @@ func (c contextReader) Read(p []byte) (int, error) {
 // closed closes f; a full disk may only be told here.
 func closed(f *os.File) error {
 	if err := f.Close(); err != nil {
-		return fmt.Errorf("close upload: %w", spaceError(err))
+		return fmt.Errorf("close upload: %w", resourceError(err))
 	}
 	return nil
 }

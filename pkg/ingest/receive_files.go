@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,8 +26,12 @@ const (
 // Files is the upload folder. Every name in it is of our own making, and nothing outside it can be reached (os.Root).
 // It is safe for concurrent use.
 type Files struct {
-	root    *os.Root
+	dir     string
+	current atomic.Pointer[os.Root]
 	renamed *batcher.Batcher[struct{}] // waits for the folder's fsync
+
+	mu       sync.Mutex
+	replaced []*os.Root // by a folder of the same name that was mounted later
 }
 
 // OpenFiles opens the folder and makes it when it is missing. Close it in the end.
@@ -37,27 +43,46 @@ func OpenFiles(dir string) (*Files, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open upload folder: %w", err)
 	}
-	f := &Files{root: root}
+	f := &Files{dir: dir}
+	f.current.Store(root)
 	// One fsync of the folder makes all renames durable that were done before it began. The files' own run side by side.
 	f.renamed = batcher.New(batcher.Config{}, func(context.Context, *batcher.Batch[struct{}]) error { return f.sync() })
 	return f, nil
 }
 
 // Close releases the folder.
-func (f *Files) Close() error { return f.root.Close() }
+func (f *Files) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	errs := []error{f.root().Close()}
+	for _, old := range f.replaced {
+		errs = append(errs, old.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// root is the folder as it is opened now.
+func (f *Files) root() *os.Root { return f.current.Load() }
+
+// swap takes a folder that was mounted over the opened one; files of that one may still be read.
+func (f *Files) swap(now *os.Root) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.replaced = append(f.replaced, f.current.Swap(now))
+}
 
 // Open opens a stored file for reading. fs.ErrNotExist when it is gone or the name is not one of ours.
 func (f *Files) Open(name string) (*os.File, error) {
 	if !ownName(name) {
 		return nil, fmt.Errorf("stored file %q: %w", name, fs.ErrNotExist)
 	}
-	return f.root.Open(name)
+	return f.root().Open(name)
 }
 
 // Writable answers nil when the folder takes files (readiness).
 func (f *Files) Writable() error {
 	const probe = ".writable"
-	h, err := f.root.OpenFile(probe, os.O_CREATE|os.O_WRONLY, fileMode)
+	h, err := f.root().OpenFile(probe, os.O_CREATE|os.O_WRONLY, fileMode)
 	if err != nil {
 		return fmt.Errorf("upload folder: %w", spaceError(err))
 	}
@@ -66,12 +91,12 @@ func (f *Files) Writable() error {
 
 // create makes the temporary file of an upload.
 func (f *Files) create(id string) (*os.File, error) {
-	return f.root.OpenFile(tempPrefix+id, os.O_CREATE|os.O_EXCL|os.O_RDWR, fileMode)
+	return f.root().OpenFile(tempPrefix+id, os.O_CREATE|os.O_EXCL|os.O_RDWR, fileMode)
 }
 
 // keep gives a received file its final name; it is durable when keep returns nil (D11: rename, then the folder's fsync).
 func (f *Files) keep(ctx context.Context, id string) error {
-	if err := f.root.Rename(tempPrefix+id, id); err != nil {
+	if err := f.root().Rename(tempPrefix+id, id); err != nil {
 		return err
 	}
 	if err := crash.Fault("api.after_rename"); err != nil {
@@ -82,7 +107,7 @@ func (f *Files) keep(ctx context.Context, id string) error {
 
 // whole reports whether a stored file is there with its size.
 func (f *Files) whole(name string, bytes int64) (bool, error) {
-	info, err := f.root.Lstat(name)
+	info, err := f.root().Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
@@ -97,7 +122,7 @@ func (f *Files) whole(name string, bytes int64) (bool, error) {
 func (f *Files) replace(ctx context.Context, name, good string) error {
 	temp := tempPrefix + newID()
 	defer func() { _ = f.remove(temp) }() // gone by the rename, unless both were names of one file already
-	if err := f.root.Link(good, temp); err != nil {
+	if err := f.root().Link(good, temp); err != nil {
 		if err := f.duplicate(good, temp); err != nil { // a file system without hard links
 			return err
 		}
@@ -105,7 +130,7 @@ func (f *Files) replace(ctx context.Context, name, good string) error {
 	if err := crash.Fault("api.after_replacement_link"); err != nil {
 		return err
 	}
-	if err := f.root.Rename(temp, name); err != nil {
+	if err := f.root().Rename(temp, name); err != nil {
 		return err
 	}
 	if err := crash.Fault("api.after_replacement"); err != nil {
@@ -116,12 +141,12 @@ func (f *Files) replace(ctx context.Context, name, good string) error {
 
 // duplicate copies a stored file to a new name, durably but for the folder's entry.
 func (f *Files) duplicate(from, to string) (err error) {
-	in, err := f.root.Open(from)
+	in, err := f.root().Open(from)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = in.Close() }()
-	out, err := f.root.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
+	out, err := f.root().OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
 	if err != nil {
 		return err
 	}
@@ -131,7 +156,7 @@ func (f *Files) duplicate(from, to string) (err error) {
 
 // sync makes the folder's entries durable.
 func (f *Files) sync() error {
-	dir, err := f.root.Open(".")
+	dir, err := f.root().Open(".")
 	if err != nil {
 		return err
 	}
@@ -144,7 +169,7 @@ func (f *Files) remove(name string) error {
 	if !ownName(strings.TrimPrefix(name, tempPrefix)) {
 		return fmt.Errorf("remove stored file: %q is not a name of ours", name)
 	}
-	if err := f.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := f.root().Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -152,7 +177,7 @@ func (f *Files) remove(name string) error {
 
 // older calls yield with pages of at most n names of ours whose file was last written before the given time.
 func (f *Files) older(before time.Time, n int, yield func(names []string) error) error {
-	dir, err := f.root.Open(".")
+	dir, err := f.root().Open(".")
 	if err != nil {
 		return err
 	}
@@ -204,7 +229,7 @@ func spaceError(err error) error {
 
 // writtenAt is when a file was last written.
 func (f *Files) writtenAt(name string) (time.Time, error) {
-	info, err := f.root.Stat(name)
+	info, err := f.root().Stat(name)
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -285,14 +285,16 @@ func (w *world) vectorCount() int {
 	return n
 }
 
-// stored lists the upload folder.
+// stored lists the upload folder without its marker.
 func (w *world) stored() []string {
 	w.t.Helper()
 	entries, err := os.ReadDir(w.dir)
 	require.NoError(w.t, err)
 	var out []string
 	for _, e := range entries {
-		out = append(out, e.Name())
+		if e.Name() != markerName {
+			out = append(out, e.Name())
+		}
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"context"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -27,6 +28,7 @@ func (p *Parts) Application(s Shared, maxUpload int64) (*Application, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.Env.Ready.Register("uploads", func(ctx context.Context) error { return p.uploads(ctx, app, true) })
 	deps := ingest.ReadsDeps{Store: p.Store, Embedder: p.Embedder, Vectors: p.Vectors, Queue: stats, Log: p.Env.Log}
 	if s.Queue.Kind == QueueKafka {
 		deps.Deliveries = outbox.NewLedger(p.Store, s.Kafka.Topic)

@@ -162,7 +162,6 @@ func (p *Parts) openFiles(u Uploads) error {
 	}
 	p.Files = files
 	p.later(files.Close)
-	p.Env.Ready.Register("uploads", func(context.Context) error { return files.Writable() })
 	return nil
 }
 

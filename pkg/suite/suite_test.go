@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/labserver"
@@ -152,7 +154,7 @@ func TestWorkerLivesWithoutItsServers(t *testing.T) {
 	go func() { done <- RunWorker(ctx, env, &w, RoleWorker) }()
 	require.Eventually(t, func() bool {
 		missing := env.Ready.Check(ctx).Missing
-		return len(missing) == 4 // database, vectors, queue, runner
+		return len(missing) == 5 // database, vectors, uploads, queue, runner
 	}, patience, 20*time.Millisecond, "readiness names what is missing")
 	select {
 	case err := <-done:
@@ -176,7 +178,14 @@ func TestReclaimerRunsOnRealServers(t *testing.T) {
 	require.NoError(t, err)
 	_, err = store.Migrate(ctx) // the service waits for it
 	require.NoError(t, err)
+	m, err := store.Moment(ctx)
+	require.NoError(t, err)
 	require.NoError(t, store.Close())
+	require.Eventually(t, func() bool {
+		missing := env.Ready.Check(ctx).Missing
+		return slices.Contains(missing, "uploads") && slices.Contains(missing, "runner") && !slices.Contains(missing, "database")
+	}, patience, 20*time.Millisecond, "nobody has marked the upload folder yet")
+	require.NoError(t, ingest.MarkFolder(w.Shared.Uploads.Dir, m.Timeline))
 	require.Eventually(t, func() bool { return env.Ready.Check(ctx).Ready }, patience, 50*time.Millisecond)
 	cancel()
 	require.NoError(t, <-done)

@@ -94,7 +94,9 @@ func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 	runner := taskrun.New(cfg, taskrun.Deps{
 		Store: p.Store, Queue: queue, Outbox: events, Letters: letters, Kinds: map[string]taskrun.Kind{ingest.TypeDocument: kind},
 		Log: p.Env.Log, Metrics: p.Env.Metrics, Tracer: otel.Tracer("github.com/millweir/millweir/pkg/taskrun"),
+		Fit: kind.Fit,
 	})
+	p.Env.Ready.Register("uploads", func(ctx context.Context) error { return p.uploads(ctx, app, role.sweeps()) })
 	p.Env.Ready.Register("queue", queue.Ping)
 	p.Env.Ready.Register("runner", func(context.Context) error { return runner.Ready() })
 	services := []process.Service{
@@ -112,6 +114,14 @@ func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 		services = append(services, process.Named("checker", fsck.NewSampler(p.Store, p.Vectors, policy, ms(w.Work.CheckMS), p.Env.Log, p.Env.Metrics)))
 	}
 	return services, nil
+}
+
+// uploads returns nil when the upload folder is the database's, and takes files where that is asked for.
+func (p *Parts) uploads(ctx context.Context, app *ingest.App, writes bool) error {
+	if err := app.CheckFolder(ctx); err != nil || !writes {
+		return err
+	}
+	return p.Files.Writable()
 }
 
 // app makes the application over the parts.

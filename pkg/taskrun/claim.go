@@ -218,6 +218,8 @@ func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, r
 	h.ctx, h.cancel = context.WithCancelCause(a.ctx)
 	r.describe(h)
 	r.slots.ran(recovery)
+	empty, _ := r.holds.empty()
+	h.alone = empty && (r.slots.usableNow() == 1 || r.solo.active())
 	r.holds.add(h)
 	if adopt {
 		r.courier.adopt(h)

@@ -1,6 +1,7 @@
 package taskrun
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -149,6 +150,9 @@ type Deps struct {
 	Metrics  prometheus.Registerer // nil: figures are kept and not shown
 	Tracer   trace.Tracer          // nil: no spans
 	Now      func() time.Time      // nil: time.Now; measures durations within the process only
+	// Fit returns why this process cannot run tasks: a folder that it does not see, no descriptors, no temporary space.
+	// It is asked before the first read and after each fault (ErrProcess); nothing is taken before it returned nil. nil: always.
+	Fit func(ctx context.Context) error
 }
 
 // validate reports a programmer's mistake.

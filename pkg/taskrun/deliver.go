@@ -22,7 +22,7 @@ const deliverLanes = 2
 func (r *Runner) deliverLoop(ctx context.Context) {
 	var wait backoff
 	for ctx.Err() == nil {
-		if !r.solo.awaitNone(ctx) {
+		if !r.solo.awaitNone(ctx) || !r.fit.await(ctx) {
 			return
 		}
 		if r.slots.crowded() { // short tasks end by the dozen: one claim for many of them
@@ -130,8 +130,8 @@ func (r *Runner) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
 func (r *Runner) tryTake(ctx context.Context, c *claimTx, a *arrivals) (used int, err error) {
 	r.solo.gate.RLock()
 	defer r.solo.gate.RUnlock()
-	// During a reservation this process takes nothing else; it only asks for what a COMMIT without an answer gave it.
-	c.ownOnly = r.solo.active()
+	// During a reservation, or when it cannot work, this process takes nothing else; it only asks for what a COMMIT without an answer gave it.
+	c.ownOnly = r.takesNothing()
 	if c.ownOnly && !r.asking.unheardOf(c.req.Owner) {
 		for _, id := range a.ids {
 			r.handBack(ctx, a.byTask[id])

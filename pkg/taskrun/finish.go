@@ -267,6 +267,7 @@ func (r *Runner) finished(ctx context.Context, o outcome, out taskstate.Outcome,
 	switch out.After.Status {
 	case taskstate.StatusSucceeded:
 		result = resultSucceeded
+		r.slots.grow()
 		r.courier.ack(o.h.delivery)
 	case taskstate.StatusRetrying:
 		crash.Point("worker.after_retry_row")

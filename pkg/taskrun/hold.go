@@ -29,6 +29,7 @@ type hold struct {
 	delivery string // acknowledged at the end; empty: none
 	kind     Kind   // nil: nobody knows this type
 	recovery bool   // whose slot it uses
+	alone    bool   // the process runs nothing beside it
 	began    time.Time
 	// entryGone: the queue had no such entry when it was to be adopted; the run goes on without one (design D4).
 	entryGone atomic.Bool

@@ -29,6 +29,7 @@ import (
 type Job struct {
 	Task   taskstate.Task // as claimed: Fence and LeaseOwner are this claim's
 	Token  taskstate.Token
+	Alone  bool                     // the process runs nothing beside it, from its beginning to its end
 	Report func(taskstate.Progress) // proves that work moves: a stage that reports nothing for its stall limit is failed; safe for concurrent use, never blocks
 }
 
@@ -51,7 +52,8 @@ type Done struct {
 type Kind interface {
 	// Run does the work. It returns soon after ctx ends: the claim was lost (context.Cause is taskstate.ErrLost),
 	// the process stops, or the stage stalled. An error that is taskstate.ErrUnavailable or ErrOutcomeUnknown counts nothing:
-	// Run is called again for the same claim until the database is back. A panic is recovered by the runner and counted as a failure.
+	// Run is called again for the same claim until the database is back. One that is ErrProcess counts nothing either:
+	// the task is handed back. A panic is recovered by the runner and counted as a failure.
 	Run(ctx context.Context, job Job) Result
 	// Classify turns an error of Run into what the state machine needs.
 	Classify(err error) taskstate.Failure

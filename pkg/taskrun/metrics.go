@@ -46,7 +46,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.dueWork = gauge(reg, "ingest_due_work", "Tasks that could start now.")
 	m.oldestDue = gauge(reg, "ingest_oldest_due_age_seconds", "Age of the oldest task that could start now.")
 	m.lost = counter(reg, "ingest_task_lost_total", "Outcomes dropped because the claim was no longer the row's.")
-	m.handedBack = counter(reg, "ingest_task_handed_back_total", "Tasks handed back at a stop, with no attempt counted.")
+	m.handedBack = counter(reg, "ingest_task_handed_back_total", "Tasks handed back at a stop or for a fault of the process, with no attempt counted.")
 	m.repromised = counter(reg, "ingest_task_repromised_total", "Lost deliveries that were added again.")
 	m.slotsLost = gauge(reg, "ingest_slots_lost", "Slots written off because a run ignores that it was cancelled.")
 	m.finishBatch = telemetry.Register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{

@@ -72,7 +72,7 @@ func (b *backoffFrom) after(limit time.Duration) time.Duration {
 // recoverOnce claims what is due and answers when to look again, and whether only a slot is missing.
 func (r *Runner) recoverOnce(ctx context.Context, idle *backoffFrom) (wait time.Duration, hungry bool, err error) {
 	limit := r.cfg.RecoveryInterval
-	if r.solo.active() {
+	if r.takesNothing() {
 		r.slots.setHungry(false)
 		return limit, false, nil
 	}
@@ -143,7 +143,7 @@ func (r *Runner) nextWake(ctx context.Context, status taskstate.Status, limit ti
 func (r *Runner) recoverStatus(ctx context.Context, status taskstate.Status) (won int, hungry bool, err error) {
 	r.solo.gate.RLock()
 	defer r.solo.gate.RUnlock()
-	if r.solo.active() {
+	if r.takesNothing() {
 		return 0, false, nil
 	}
 	n := r.slots.takeRecovery(r.cfg.SweepBatch)

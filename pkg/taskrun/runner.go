@@ -29,6 +29,7 @@ type Runner struct {
 	asking  *asking
 	courier *courier
 	solo    *solo
+	fit     fitness
 	// destination names the queue in traces; an append to it copies.
 	destination []attribute.KeyValue
 
@@ -60,11 +61,17 @@ func New(cfg Config, deps Deps) *Runner {
 		destination: destinationOf(deps.Queue),
 	}
 	r.courier = newCourier(r)
+	if deps.Fit != nil {
+		r.fit.err = errUnchecked
+	}
 	return r
 }
 
 // Ready answers nil when the runner takes work; otherwise why not.
 func (r *Runner) Ready() error {
+	if err := r.fit.problem(); err != nil {
+		return fmt.Errorf("no work is taken: %w", err)
+	}
 	if err := r.health.problems(); err != nil {
 		return err
 	}
@@ -109,6 +116,9 @@ func (r *Runner) Run(ctx context.Context) error {
 // goEarly starts what ends with ctx: everything that takes new work.
 func (r *Runner) goEarly(ctx context.Context, g *errgroup.Group) {
 	spawn := func(f func(context.Context)) { g.Go(func() error { f(ctx); return nil }) }
+	if r.deps.Fit != nil {
+		spawn(r.fitLoop)
+	}
 	spawn(r.soloLoop)
 	if r.cfg.MainLoop {
 		for range deliverLanes {

@@ -9,6 +9,8 @@ import "sync"
 type slots struct {
 	mu       sync.Mutex
 	total    int
+	usable   int  // at most so many run: fewer than total after a fault of the process
+	went     int  // tasks that succeeded since usable grew
 	lost     int  // written off: their runs ignore that they were cancelled
 	main     int  // run tasks that new deliveries brought
 	recovery int  // run tasks that recovery found
@@ -21,7 +23,7 @@ type slots struct {
 }
 
 // newSlots returns n free slots.
-func newSlots(n int) *slots { return &slots{total: n} }
+func newSlots(n int) *slots { return &slots{total: n, usable: n} }
 
 // wait answers a channel that is closed at the next change.
 func (s *slots) wait() <-chan struct{} {
@@ -31,10 +33,37 @@ func (s *slots) wait() <-chan struct{} {
 }
 
 // share is recovery's part while deliveries wait.
-func (s *slots) share() int { return (s.total + 1) / 2 }
+func (s *slots) share() int { return (s.usable + 1) / 2 }
 
 // free counts slots that run nothing.
-func (s *slots) free() int { return s.total - s.lost - s.main - s.recovery }
+func (s *slots) free() int { return min(s.total-s.lost, s.usable) - s.main - s.recovery }
+
+// shrink halves the number of tasks that run at once: so many were too much for the process.
+func (s *slots) shrink() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.usable, s.went = max(1, min(s.usable, s.main+s.recovery)/2), 0
+}
+
+// grow counts a task that succeeded: after as many as run at once one more may.
+func (s *slots) grow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.usable == s.total {
+		return
+	}
+	if s.went++; s.went >= s.usable {
+		s.usable, s.went = s.usable+1, 0
+		s.changed.ring()
+	}
+}
+
+// usableNow returns how many tasks may run at once.
+func (s *slots) usableNow() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.usable
+}
 
 // beginRead answers how many deliveries may be read; endRead and endLane must follow when it is not 0, else changed is closed at the
 // next change. more tells that the last read was full.
@@ -63,7 +92,7 @@ func (s *slots) crowded() bool {
 
 // kept counts free slots that hungry recovery has a right to.
 func (s *slots) kept() int {
-	if !s.hungry || (s.total == 1 && s.yielded) {
+	if !s.hungry || (s.usable == 1 && s.yielded) {
 		return 0
 	}
 	return max(0, s.share()-s.recovery)
@@ -118,7 +147,7 @@ func (s *slots) forRecovery() int {
 	n := s.free()
 	if s.waiting {
 		n = min(n-s.reading, s.share()-s.recovery)
-		if s.total == 1 && s.yielded {
+		if s.usable == 1 && s.yielded {
 			n = 0 // one slot in all: turn about
 		}
 	}

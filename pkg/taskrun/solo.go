@@ -161,7 +161,7 @@ func (r *Runner) soloLoop(ctx context.Context) {
 			return
 		}
 		r.deps.Log.InfoContext(ctx, "runner: a task gets its last chance, alone", "task_id", res.outcome.TaskID)
-		if !r.awaitAlone(ctx) {
+		if !r.fit.await(ctx) || !r.awaitAlone(ctx) {
 			return // the stop releases the reservation
 		}
 		if !r.claimAlone(ctx, res) {

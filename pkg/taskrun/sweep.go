@@ -150,7 +150,7 @@ func (r *Runner) measureOnce(ctx context.Context) error {
 		return fmt.Errorf("read the queue's counts: %w", err)
 	}
 	waiting := stats.Lag > 0 || (stats.Lag < 0 && n > 0 && oldest > deafAfter)
-	may := r.slots.idle() > 0 && !r.solo.active()
+	may := r.slots.idle() > 0 && !r.takesNothing()
 	deaf := r.deaf.listen(r.deps.Now(), waiting && may)
 	r.health.set(func(h *health) { h.deaf = deaf })
 	return nil

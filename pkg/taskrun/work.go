@@ -120,7 +120,7 @@ func (r *Runner) runKind(ctx context.Context, h *hold) (res Result) {
 			res = Result{Err: &panicError{value: p, stack: debug.Stack()}}
 		}
 	}()
-	return h.kind.Run(ctx, Job{Task: h.task, Token: h.token, Report: func(p taskstate.Progress) {
+	return h.kind.Run(ctx, Job{Task: h.task, Token: h.token, Alone: h.alone, Report: func(p taskstate.Progress) {
 		r.stageTook(h.report(p, r.deps.Now()))
 	}})
 }
@@ -146,6 +146,9 @@ func (r *Runner) judge(h *hold, res Result) (o outcome, ok bool) {
 		o.sort, o.message = outcomeSuccess, res.Message
 	case errors.Is(cause, ErrStopping):
 		o.sort, o.message = outcomeHandBack, "its process stops"
+	case errors.Is(res.Err, ErrProcess):
+		o.sort, o.message = outcomeHandBack, "a fault of its process: "+r.classify(h, res.Err).Cause
+		r.unfit(h.ctx, res.Err)
 	case errors.Is(cause, ErrStalled):
 		o.sort, o.failure = outcomeFailure, r.stallFailure(h)
 	default:

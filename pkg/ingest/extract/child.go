@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -93,6 +94,10 @@ func newChild() (*childProcess, error) {
 	var greeting hello
 	if err := c.load(); err != nil {
 		greeting = hello{Problem: err.Error(), Fatal: true}
+		var errno syscall.Errno
+		if errors.As(err, &errno) {
+			greeting.Errno = int(errno)
+		}
 	} else {
 		greeting = confine(c.setup)
 	}

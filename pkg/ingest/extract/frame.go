@@ -49,6 +49,7 @@ type hello struct {
 	Seccomp  bool   `json:"seccomp"`
 	Problem  string `json:"problem,omitempty"` // why something is missing
 	Fatal    bool   `json:"fatal,omitempty"`   // the child cannot work
+	Errno    int    `json:"errno,omitempty"`   // what the system said when it is Fatal; 0: nothing
 }
 
 // job is one document.

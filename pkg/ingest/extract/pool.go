@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,6 +50,7 @@ type Pool struct {
 	idle     []*worker
 	stats    Stats
 	greeted  bool
+	failed   *setup // a start that failed for want of resources; nil: none
 	closed   bool
 	busy     sync.WaitGroup
 	reap     chan struct{}
@@ -85,6 +87,12 @@ func (p *Pool) Stats() Stats {
 	return p.stats
 }
 
+// warmSetup is that of the child that compiles the PDF reader.
+// Compiling takes 300 MB once; the limits of reading do not hold for it, as no document is read.
+func (p *Pool) warmSetup() setup {
+	return setup{PDF: true, Warm: true, CacheDir: p.cacheDir, MemoryMB: 4096, Sandbox: SandboxOff}
+}
+
 // Warm compiles the PDF reader into the cache, in a process of its own (3–6 s cold, 0.3 s when it is there already),
 // and proves that a child can start with the sandbox that is asked for. It is called at a service's start; a first PDF calls it otherwise.
 // It ends with ctx: a service that stops does not wait for the compiler.
@@ -112,8 +120,7 @@ func (p *Pool) Warm(ctx context.Context) error {
 // compile compiles the PDF reader into the cache, or finds it there. A folder that cannot be written, as an image's, may hold
 // code for another processor only: then a temporary folder takes its place. The caller holds p.warm.
 func (p *Pool) compile(ctx context.Context) error {
-	// Compiling takes 300 MB once; the limits of reading do not hold for it, as no document is read.
-	set := setup{PDF: true, Warm: true, CacheDir: p.cacheDir, MemoryMB: 4096, Sandbox: SandboxOff}
+	set := p.warmSetup()
 	err := p.tryStart(ctx, set)
 	if err == nil || ctx.Err() != nil || unix.Access(p.cacheDir, unix.W_OK) == nil {
 		return err
@@ -199,7 +206,7 @@ func (p *Pool) enter(ctx context.Context, progress func(done, total int)) error 
 func (p *Pool) acquire(ctx context.Context, pdf bool) (*worker, error) {
 	if pdf {
 		if err := p.Warm(ctx); err != nil {
-			return nil, startFailure(ctx, err)
+			return nil, p.startFailure(ctx, err, p.warmSetup())
 		}
 	}
 	found, evicted, err := p.choose(pdf)
@@ -222,7 +229,7 @@ func (p *Pool) acquire(ctx context.Context, pdf bool) (*worker, error) {
 		p.stats.Live--
 		p.mu.Unlock()
 		p.busy.Done()
-		return nil, startFailure(ctx, err)
+		return nil, p.startFailure(ctx, err, set)
 	}
 	p.noteHello(w, set)
 	return w, nil
@@ -270,10 +277,54 @@ func (p *Pool) dropDead() {
 	})
 }
 
-// startFailure is a child that could not start: a later attempt may find the machine in better shape.
-func startFailure(ctx context.Context, err error) error {
+// Fit returns nil unless a child could not start for want of the machine's resources and still cannot.
+func (p *Pool) Fit(ctx context.Context) error {
+	p.mu.Lock()
+	failed := p.failed
+	p.mu.Unlock()
+	if failed == nil {
+		return nil
+	}
+	w, err := startWorker(ctx, p.starter, *failed)
+	if err != nil {
+		if ctx.Err() == nil && !lacks(err) { // what is wrong now is no lack: documents will say it
+			p.noteFailed(nil)
+			return nil
+		}
+		return fmt.Errorf("start a document reader: %w", err)
+	}
+	w.kill()
+	p.noteFailed(nil)
+	return nil
+}
+
+// noteFailed remembers which start failed for want of resources; nil: none.
+func (p *Pool) noteFailed(set *setup) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failed = set
+}
+
+// lacks reports whether a start failed for want of what the machine or the process should have. No document was read by then.
+func lacks(err error) bool {
+	for _, lack := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN, syscall.ENOSPC, syscall.EDQUOT,
+		syscall.EIO, syscall.EROFS, syscall.EACCES} {
+		if errors.Is(err, lack) {
+			return true
+		}
+	}
+	return false
+}
+
+// startFailure is a child that could not start. Want of resources is the process's fault and no attempt of the document;
+// for the rest a later attempt may find the machine in better shape.
+func (p *Pool) startFailure(ctx context.Context, err error, set setup) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if lacks(err) {
+		p.noteFailed(&set)
+		return fmt.Errorf("%w: start a document reader: %w", ingest.ErrProcess, err)
 	}
 	return ingest.Transient(ingest.CodeExtractCrashed, "start a document reader: %w", err)
 }

@@ -190,7 +190,11 @@ func (w *worker) greet(set setup) error {
 		return fmt.Errorf("the child's greeting: %w", errors.Join(errBadFrame, err))
 	}
 	if w.hello.Fatal {
-		return fmt.Errorf("the child cannot work: %s", shorten(w.hello.Problem))
+		problem := fmt.Errorf("the child cannot work: %s", shorten(w.hello.Problem))
+		if w.hello.Errno > 0 { // it has read no document yet: its word is the machine's
+			return fmt.Errorf("%w (%w)", problem, syscall.Errno(w.hello.Errno))
+		}
+		return problem
 	}
 	return w.conn.SetDeadline(time.Time{})
 }

@@ -437,5 +437,11 @@ SELECT id FROM document_version WHERE file_id = ? LIMIT 1;
 -- name: FileDelete
 DELETE FROM stored_file WHERE id = ?;
 
+-- The newest and the oldest stored files: a folder that has any of them is the database's.
+-- name: FilesSample
+SELECT id FROM (SELECT id FROM stored_file ORDER BY id DESC LIMIT ?) AS newest
+UNION
+SELECT id FROM (SELECT id FROM stored_file ORDER BY id LIMIT ?) AS oldest;
+
 -- name: FilesKnown
 SELECT id FROM stored_file WHERE id IN (@list);

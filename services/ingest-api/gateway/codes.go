@@ -70,6 +70,8 @@ const (
 	codeTooManyStreams    = "TOO_MANY_STREAMS"
 	codeTimeout           = "TIMEOUT"
 	codeDiskFull          = "DISK_FULL"
+	codeNoFolder          = "UPLOAD_FOLDER_UNAVAILABLE"
+	codeNoResources       = "OUT_OF_RESOURCES"
 	statusClientGone      = 499 // nobody reads it; it keeps such requests apart in log and metrics
 	defaultRetryAfterSecs = 30  // when a full backlog or a lost database names no time
 )
@@ -147,6 +149,8 @@ var kinds = map[string]errorKind{
 	codeStopping:                   {http.StatusServiceUnavailable, "The service is stopping.", "Send the request again; another instance will answer."},
 	codeTooManyStreams:             {http.StatusServiceUnavailable, "Too many event streams are open.", "Close some, or poll the task instead."},
 	codeTimeout:                    {http.StatusGatewayTimeout, "It took too long.", "Try again; with the same Idempotency-Key nothing is taken in twice."},
+	codeNoFolder:                   {http.StatusServiceUnavailable, "The service does not see the folder of the uploads.", "Try again in a moment; an operator sees the cause in /readyz."},
+	codeNoResources:                {http.StatusServiceUnavailable, "The service has no file descriptors, memory or rights left for the upload.", "Try again in a moment; an operator raises the limits of the process (ulimit -n) or mends the rights of UPLOAD_DIR."},
 	codeDiskFull:                   {http.StatusInsufficientStorage, "There is no space left for uploads.", "An operator has to free space under UPLOAD_DIR."},
 	string(ingest.CodeEmpty):       {http.StatusUnprocessableEntity, "The file has no content.", "Send a file with text in it."},
 	string(ingest.CodeEncrypted):   {http.StatusUnprocessableEntity, "The file needs a password.", "Remove the password and send it again."},

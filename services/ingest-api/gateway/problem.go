@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -117,6 +118,8 @@ func sentinels() []struct {
 		{ingest.ErrKeyReused, codeKeyReused},
 		{ingest.ErrBacklogFull, codeBacklogFull},
 		{ingest.ErrDiskFull, codeDiskFull},
+		{ingest.ErrFolder, codeNoFolder},
+		{ingest.ErrNoResources, codeNoResources},
 		{ingest.ErrTooLarge, codeTooLarge},
 		{ingest.ErrUploadExpired, codeUploadExpired},
 		{ingest.ErrChanged, codePrecondition},
@@ -125,6 +128,9 @@ func sentinels() []struct {
 		{auth.ErrInvalidKey, codeUnauthenticated},
 		{taskstate.ErrUnavailable, codeUnavailable},
 		{ingestq.ErrUnavailable, codeQueueUnavailable},
+		{syscall.EMFILE, codeNoResources},
+		{syscall.ENFILE, codeNoResources},
+		{syscall.ENOMEM, codeNoResources},
 		{os.ErrDeadlineExceeded, codeRequestTimeout},
 		{io.ErrUnexpectedEOF, codeIncompleteBody},
 		{context.DeadlineExceeded, codeTimeout},

@@ -59,6 +59,9 @@ func (g *Gateway) newIntake(c *gin.Context, fields []string) (*intake, error) {
 			}
 		}
 	}
+	if err := g.svc.Admit(c.Request.Context()); err != nil {
+		return nil, err
+	}
 	return in, g.takeToken(c)
 }
 

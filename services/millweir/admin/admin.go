@@ -15,6 +15,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/auth/audit"
+	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/suite"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -31,6 +32,7 @@ func Commands() []cli.Command {
 		{Name: "fsck", Args: "[--history [--rest]] [--repair --yes] [--effects FILE] [--client FILE [--whole]] [--acks FILE] [--logs FILE…] [--server URL]", Summary: "check rows, files, vectors and dead letters, or the whole log (see deploy/docs/fsck.md)", Run: check},
 		{Name: "kafka init", Args: "[--partitions 12] [--replication N] [--retention 168h] [--env-file FILE]", Summary: "make the topics of deliveries and dead letters", Run: kafkaInit},
 		{Name: "timeline renew", Args: "--yes", Summary: "after a restore: believe no claim from before (see deploy/docs/runbook.md)", Run: timelineRenew},
+		{Name: "timeline mark", Args: "--yes", Summary: "say that UPLOAD_DIR is this database's folder although its files are lost", Run: timelineMark},
 		{Name: "keys create", Args: "--user ID [--role user|operator] [--scopes read,write] [--name TEXT] [--ttl 720h]", Summary: "make an API key and show it once", Run: keysCreate},
 		{Name: "keys list", Args: "", Summary: "list API keys", Run: keysList},
 		{Name: "keys revoke", Args: "ID", Summary: "end an API key for good", Run: keysRevoke},
@@ -115,6 +117,31 @@ func timelineRenew(ctx context.Context, std cli.IO, args []string) error {
 			_, _ = fmt.Fprintf(std.Out, "timeline %d; %d claims ended\n", timeline, leases)
 		}
 		return err
+	})
+}
+
+// timelineMark writes the database's marker into the upload folder. Services do that by themselves when they find files of
+// the database there; this is for a folder that has none of them any more.
+func timelineMark(ctx context.Context, std cli.IO, args []string) error {
+	yes := false
+	define := func(f *flag.FlagSet) { f.BoolVar(&yes, "yes", false, "do it") }
+	return withStore(ctx, std, "timeline mark", args, define, func(s *taskstore.Store, _ []string) error {
+		uploads, err := process.Load[suite.Uploads]()
+		if err != nil {
+			return cli.BadInput(err)
+		}
+		if !yes {
+			return cli.Unconfirmed(fmt.Errorf("from then on files that are not in %s count as lost; say --yes", uploads.Dir))
+		}
+		m, err := s.Moment(ctx)
+		if err != nil {
+			return err
+		}
+		if err := ingest.MarkFolder(uploads.Dir, m.Timeline); err != nil {
+			return cli.BadInput(err)
+		}
+		_, _ = fmt.Fprintf(std.Out, "%s is marked with timeline %d\n", uploads.Dir, m.Timeline)
+		return nil
 	})
 }
 

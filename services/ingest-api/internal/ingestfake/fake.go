@@ -162,6 +162,13 @@ func (s *Service) Discard(f ingest.ReceivedFile) {
 	delete(s.files, f.ID)
 }
 
+// Admit implements ingest.Service.
+func (s *Service) Admit(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fail["Admit"]
+}
+
 // BeginKey claims a key.
 func (s *Service) BeginKey(_ context.Context, c ingest.Caller, key string) (func(), error) {
 	end, err := s.begin("BeginKey", c)

@@ -1,0 +1,89 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	// admitFresh is how long a look is believed.
+	admitFresh = time.Second
+	// admitLook bounds a look: a database that does not answer one read in this time is away.
+	admitLook = 5 * time.Second
+)
+
+// admission knows whether uploads can be taken in, without a look for each.
+type admission struct {
+	mu      sync.Mutex
+	at      time.Time // of the last look; zero: an upload was refused since
+	err     error     // why not; nil: they can
+	looking chan struct{}
+}
+
+// Admit returns nil when an upload can be taken in now. It is asked before the body is read: what cannot be accepted is not received.
+// The database is asked at most once a second for all uploads together. While it is known to be away they are refused at once.
+// Errors: taskstate.ErrUnavailable, ErrFolder, what keeps the upload folder from being read.
+func (a *App) Admit(ctx context.Context) error {
+	d := &a.admission
+	for {
+		d.mu.Lock()
+		now := a.d.Clock()
+		fresh := !d.at.IsZero() && now.Sub(d.at) < admitFresh && !now.Before(d.at)
+		if fresh || (d.looking != nil && d.err != nil) {
+			defer d.mu.Unlock()
+			return d.err
+		}
+		looking := d.looking
+		if looking == nil {
+			d.looking = make(chan struct{})
+			known := d.err
+			d.mu.Unlock()
+			a.admitOnce(ctx, known)
+			continue
+		}
+		d.mu.Unlock()
+		select {
+		case <-looking:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// admitOnce looks and lets everybody know. After a refusal the database must also take a change: it may be read-only.
+func (a *App) admitOnce(ctx context.Context, known error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), admitLook)
+	defer cancel()
+	err := a.CheckFolder(ctx)
+	if err == nil && known != nil {
+		err = a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+			_, err := tx.ExecContext(ctx, a.q.Get("FileDelete"), "")
+			return err
+		})
+	}
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, taskstate.ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err)
+	}
+	d := &a.admission
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.at, d.err = a.d.Clock(), err
+	close(d.looking)
+	d.looking = nil
+}
+
+// refused notes that the database did not take an upload: the next one looks before it is received.
+func (a *App) refused(err error) {
+	if !errors.Is(err, taskstate.ErrUnavailable) && !errors.Is(err, taskstate.ErrOutcomeUnknown) {
+		return
+	}
+	d := &a.admission
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.at, d.err = time.Time{}, fmt.Errorf("%w: it refused the upload before", taskstate.ErrUnavailable)
+}

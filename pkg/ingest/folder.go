@@ -1,0 +1,165 @@
+package ingest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// markerName is the file that says whose an upload folder is: the timeline of the database whose rows name its files.
+	markerName  = ".timeline"
+	markerBytes = 64
+	// folderSample is how many of the newest and of the oldest stored files are looked for in a folder without the right marker.
+	folderSample = 20
+)
+
+// ErrFolder says that this process does not see the upload folder that belongs to its database (design D20):
+// a file that is missing there is not missing.
+var ErrFolder = errors.New("the upload folder is not the one of this database")
+
+// CheckFolder returns nil while the upload folder carries the marker of the database's timeline.
+//
+// A folder without it, or with an older one, belongs to the database all the same when files that its rows name lie there:
+// it is marked then (after an upgrade, or after `timeline renew` where the folder was not mounted), unless it is read-only.
+// An empty folder is marked only by a process that takes uploads, and only while no row names a file: a worker whose volume is
+// not mounted sees an empty folder too.
+// Errors: ErrFolder with the remedy; taskstate.ErrUnavailable; what keeps the folder from being read.
+func (a *App) CheckFolder(ctx context.Context) error {
+	m, err := a.d.Store.Moment(ctx)
+	if err != nil {
+		return fmt.Errorf("compare the upload folder with the database: %w", err)
+	}
+	seen, err := a.d.Files.marker()
+	if err == nil && seen == m.Timeline {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: read the marker of %s: %w", ErrFolder, a.d.Files.dir, err)
+	}
+	return a.adoptFolder(ctx, m.Timeline, seen)
+}
+
+// adoptFolder marks a folder that belongs to the database; seen is the marker that it has, 0: none.
+func (a *App) adoptFolder(ctx context.Context, timeline, seen int64) error {
+	rows, err := readColumn(ctx, a.d.Store, a.q.Get("FilesSample"), folderSample, folderSample)
+	if err != nil {
+		return fmt.Errorf("compare the upload folder with the database: %w", err)
+	}
+	held := 0
+	for _, name := range rows {
+		if _, err := a.d.Files.writtenAt(name); err == nil {
+			held++
+		}
+	}
+	switch {
+	case held > 0:
+		if err := a.d.Files.mark(timeline); err != nil && !errors.Is(err, fs.ErrPermission) && !readOnly(err) {
+			return fmt.Errorf("mark the upload folder: %w", spaceError(err))
+		}
+		return nil // what it holds proves it, marked or not
+	case len(rows) > 0:
+		return fmt.Errorf("%w: UPLOAD_DIR %s holds none of the files that the database names; mount the folder of the uploads, "+
+			"or if its files are lost, run `millweir timeline mark --yes` where the new folder is", ErrFolder, a.d.Files.dir)
+	case a.d.Detect == nil:
+		return fmt.Errorf("%w: UPLOAD_DIR %s has no marker (%s) yet; ingest-api makes it when it starts: "+
+			"check that both see the same folder", ErrFolder, a.d.Files.dir, markerName)
+	case seen != 0 && a.d.Files.any():
+		return fmt.Errorf("%w: UPLOAD_DIR %s holds files of another database; use another folder, or empty this one", ErrFolder, a.d.Files.dir)
+	}
+	if err := a.d.Files.mark(timeline); err != nil {
+		return fmt.Errorf("mark the upload folder: %w", spaceError(err))
+	}
+	return nil
+}
+
+// MarkFolder writes the marker into a folder: the operator says that it is the database's.
+func MarkFolder(dir string, timeline int64) error {
+	if _, err := os.Stat(dir); err != nil {
+		return fmt.Errorf("UPLOAD_DIR: %w", err)
+	}
+	files, err := OpenFiles(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(files.mark(timeline), files.Close())
+}
+
+// marker reads the marker: the timeline of the database that the folder belongs to. fs.ErrNotExist when there is none.
+// A folder that was mounted over the one that was opened is found by its name.
+func (f *Files) marker() (int64, error) {
+	timeline, err := markerIn(f.root())
+	if err == nil || !f.reopen() {
+		return timeline, err
+	}
+	return markerIn(f.root())
+}
+
+// reopen takes the folder that has the name now; it reports whether that is another one.
+func (f *Files) reopen() bool {
+	root, err := os.OpenRoot(f.dir)
+	if err != nil {
+		return false
+	}
+	was, wasErr := f.root().Stat(".")
+	now, nowErr := root.Stat(".")
+	if nowErr != nil || (wasErr == nil && os.SameFile(was, now)) {
+		_ = root.Close()
+		return false
+	}
+	f.swap(root)
+	return true
+}
+
+// markerIn reads the marker of a folder; one that is not a number is none.
+func markerIn(root *os.Root) (int64, error) {
+	h, err := root.Open(markerName)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = h.Close() }()
+	text := make([]byte, markerBytes)
+	n, err := h.Read(text)
+	if ignoreEOF(err) != nil {
+		return 0, err
+	}
+	timeline, err := strconv.ParseInt(strings.TrimSpace(string(text[:n])), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s is not a timeline: %w", markerName, fs.ErrNotExist)
+	}
+	return timeline, nil
+}
+
+// mark writes the marker, whole or not at all; several processes may do it at once.
+func (f *Files) mark(timeline int64) error {
+	root, temp := f.root(), markerName+"."+rand.Text()
+	h, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(h, timeline)
+	err = errors.Join(err, h.Sync(), h.Close())
+	if err == nil {
+		err = root.Rename(temp, markerName)
+	}
+	if err != nil {
+		return errors.Join(err, root.Remove(temp))
+	}
+	return f.sync()
+}
+
+// any reports whether the folder holds a stored file.
+func (f *Files) any() bool {
+	found := false
+	err := f.older(time.Now().Add(time.Hour), filePage, func(names []string) error {
+		found = true
+		return fs.SkipAll
+	})
+	return found || (err != nil && !errors.Is(err, fs.SkipAll))
+}
