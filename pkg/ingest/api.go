@@ -148,14 +148,30 @@ type SearchResult struct {
 	Partial bool
 }
 
+// Times limits a list by when its rows were made and changed; "after" and "before" exclude the instant itself. Zero: no limit.
+type Times struct {
+	CreatedAfter, CreatedBefore time.Time
+	UpdatedAfter, UpdatedBefore time.Time
+}
+
 // DocumentQuery selects documents of a list.
 type DocumentQuery struct {
 	Base     string
 	Statuses []DocumentStatus
 	Text     string // in title or file name
-	Sort     taskstate.Sort
+	Times    Times
+	Sort     taskstate.Sort // empty: SortUpdatedDesc
 	After    *taskstate.Cursor
 	Limit    int
+}
+
+// BaseQuery selects knowledge bases of a list.
+type BaseQuery struct {
+	Text  string // in the name
+	Times Times
+	Sort  taskstate.Sort // empty: SortCreatedDesc
+	After *taskstate.Cursor
+	Limit int
 }
 
 // Service is the application as its clients see it (HTTP, later the command line and bots).
@@ -200,7 +216,7 @@ type Service interface {
 
 	CreateBase(ctx context.Context, c Caller, name string) (Base, error)
 	Base(ctx context.Context, c Caller, idOrName string) (Base, error)
-	Bases(ctx context.Context, c Caller, after *taskstate.Cursor, limit int) ([]Base, error)
+	Bases(ctx context.Context, c Caller, q BaseQuery) ([]Base, error)
 	BaseSummary(ctx context.Context, c Caller, idOrName string) (Summary, error)
 	// DeleteBase deletes the base and, with cascade, its documents; without, ErrBaseNotEmpty.
 	DeleteBase(ctx context.Context, c Caller, idOrName string, cascade bool) error

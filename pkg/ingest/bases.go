@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -36,17 +37,18 @@ func (r *Reads) Base(ctx context.Context, c Caller, idOrName string) (Base, erro
 	return readRow(ctx, r.store, baseFrom, r.q.Get("BaseByName"), c.Scope.UserID, idOrName)
 }
 
-// Bases lists live bases, newest first.
-func (r *Reads) Bases(ctx context.Context, c Caller, after *taskstate.Cursor, limit int) ([]Base, error) {
-	query, args := r.q.Get("BaseList"), []any{}
+// Bases lists live bases, by default the newest first.
+func (r *Reads) Bases(ctx context.Context, c Caller, q BaseQuery) ([]Base, error) {
+	l := r.list("Base")
 	if !c.Scope.All() {
-		query, args = query+"\n"+r.q.Get("BaseOwner"), append(args, c.Scope.UserID)
+		l.add(r.q.Get("BaseOwner"), c.Scope.UserID)
 	}
-	if after != nil {
-		query, args = query+"\n"+r.q.Get("BaseAfter"), append(args, after.At, after.At, after.ID)
+	if q.Text != "" {
+		l.add(r.q.Get("BaseText"), likeText(q.Text))
 	}
-	query, args = query+"\n"+r.q.Get("BaseOrder"), append(args, limit)
-	return collect(ctx, r.store, "list knowledge bases", query, args, func(rows *sql.Rows) (Base, error) { return baseFrom(rows) })
+	l.times(q.Times)
+	l.page(cmp.Or(q.Sort, taskstate.SortCreatedDesc), q.After, q.Limit)
+	return collect(ctx, r.store, "list knowledge bases", l.text.String(), l.args, func(rows *sql.Rows) (Base, error) { return baseFrom(rows) })
 }
 
 // CreateBase makes a base. ErrBaseExists when its user has a live one of that name.

@@ -1,11 +1,13 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -28,44 +30,76 @@ func (r *Reads) Document(ctx context.Context, c Caller, id string) (Document, er
 
 // Documents reads a page of live documents, by default the last changed first.
 func (r *Reads) Documents(ctx context.Context, c Caller, q DocumentQuery) ([]Document, error) {
-	var b strings.Builder
-	var args []any
-	add := func(fragment string, values ...any) {
-		b.WriteString("\n" + fragment)
-		args = append(args, values...)
-	}
-	b.WriteString(r.q.Get("DocumentList"))
+	l := r.list("Document")
 	if !c.Scope.All() {
-		add(r.q.Get("DocumentOwner"), c.Scope.UserID)
+		l.add(r.q.Get("DocumentOwner"), c.Scope.UserID)
 	}
 	if q.Base != "" {
 		base, err := r.Base(ctx, c, q.Base)
 		if err != nil {
 			return nil, err
 		}
-		add(r.q.Get("DocumentBase"), base.ID)
+		l.add(r.q.Get("DocumentBase"), base.ID)
 	}
 	if len(q.Statuses) > 0 {
 		values := make([]any, len(q.Statuses))
 		for i, s := range q.Statuses {
 			values[i] = string(s)
 		}
-		add(r.q.List("DocumentStatuses", len(values)), values...)
+		l.add(r.q.List("DocumentStatuses", len(values)), values...)
 	}
 	if q.Text != "" {
-		like := "%" + escapeLike(strings.ToLower(q.Text)) + "%"
-		add(r.q.Get("DocumentText"), like, like)
+		l.add(r.q.Get("DocumentText"), likeText(q.Text), likeText(q.Text))
 	}
-	order := documentOrder(q.Sort)
-	if q.After != nil {
-		add(r.q.Get("DocumentAfter"+order), q.After.At, q.After.At, q.After.ID)
-	}
-	add(r.q.Get("DocumentOrder"+order), q.Limit)
-	return collect(ctx, r.store, "list documents", b.String(), args, func(rows *sql.Rows) (Document, error) { return scanDocument(rows) })
+	l.times(q.Times)
+	l.page(cmp.Or(q.Sort, taskstate.SortUpdatedDesc), q.After, q.Limit)
+	return collect(ctx, r.store, "list documents", l.text.String(), l.args, func(rows *sql.Rows) (Document, error) { return scanDocument(rows) })
 }
 
-// documentOrder names the statements of an order.
-func documentOrder(s taskstate.Sort) string {
+// listStatement is a list's statement as it is put together from the fragments of one kind of row.
+type listStatement struct {
+	r    *Reads
+	kind string // Document, Base: the fragments' first word
+	text strings.Builder
+	args []any
+}
+
+// list begins a list's statement.
+func (r *Reads) list(kind string) *listStatement {
+	l := &listStatement{r: r, kind: kind}
+	l.text.WriteString(r.q.Get(kind + "List"))
+	return l
+}
+
+// add appends a fragment with its arguments.
+func (l *listStatement) add(fragment string, values ...any) {
+	l.text.WriteString("\n" + fragment)
+	l.args = append(l.args, values...)
+}
+
+// times appends the limits that are set.
+func (l *listStatement) times(t Times) {
+	for _, limit := range []struct {
+		name string
+		at   time.Time
+	}{{"MadeAfter", t.CreatedAfter}, {"MadeBefore", t.CreatedBefore}, {"ChangedAfter", t.UpdatedAfter}, {"ChangedBefore", t.UpdatedBefore}} {
+		if !limit.at.IsZero() {
+			l.add(l.r.q.Get(l.kind+limit.name), limit.at)
+		}
+	}
+}
+
+// page appends the place to go on after, the order and the limit.
+func (l *listStatement) page(sort taskstate.Sort, after *taskstate.Cursor, limit int) {
+	order := listOrder(sort)
+	if after != nil {
+		l.add(l.r.q.Get(l.kind+"After"+order), after.At, after.At, after.ID)
+	}
+	l.add(l.r.q.Get(l.kind+"Order"+order), limit)
+}
+
+// listOrder names the statements of an order.
+func listOrder(s taskstate.Sort) string {
 	switch s {
 	case taskstate.SortCreated:
 		return "Created"
@@ -77,6 +111,9 @@ func documentOrder(s taskstate.Sort) string {
 	}
 	return "UpdatedDesc"
 }
+
+// likeText is the pattern that finds a text anywhere, in lower case.
+func likeText(text string) string { return "%" + escapeLike(strings.ToLower(text)) + "%" }
 
 // escapeLike makes text literal inside a LIKE pattern with ESCAPE '!'.
 func escapeLike(text string) string {

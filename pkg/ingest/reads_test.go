@@ -306,12 +306,12 @@ func TestBases(t *testing.T) {
 		require.Equal(t, made, byID)
 		_, err = r.reads.Base(t.Context(), foreign(), made.ID)
 		require.ErrorIs(t, err, ErrBaseNotFound)
-		first, err := r.reads.Bases(t.Context(), w.caller, nil, 1)
+		first, err := r.reads.Bases(t.Context(), w.caller, BaseQuery{Limit: 1})
 		require.NoError(t, err)
-		rest, err := r.reads.Bases(t.Context(), w.caller, &taskstate.Cursor{At: first[0].CreatedAt, ID: first[0].ID}, 10)
+		rest, err := r.reads.Bases(t.Context(), w.caller, BaseQuery{After: &taskstate.Cursor{At: first[0].CreatedAt, ID: first[0].ID}, Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, rest, 1)
-		all, err := r.reads.Bases(t.Context(), Caller{Scope: taskstate.System()}, nil, 10)
+		all, err := r.reads.Bases(t.Context(), Caller{Scope: taskstate.System()}, BaseQuery{Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, all, 3)
 
@@ -379,4 +379,65 @@ func TestExplainEachState(t *testing.T) {
 	said("is CANCELLED", "nothing until somebody retries it")
 	_, err = r.reads.Explain(t.Context(), foreign(), a.Task.ID)
 	require.ErrorIs(t, err, taskstate.ErrNotFound)
+}
+
+// Bases and documents have the filters and orders of contract §4; each is compared with the same done by hand.
+func TestListsFilterAndSort(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		r := newReadWorld(t, w)
+		for i, name := range []string{"Übersicht", "alpha_1", "alphaX1", "beta", "100%"} {
+			b, err := r.reads.CreateBase(t.Context(), w.caller, name)
+			require.NoError(t, err)
+			w.advance(time.Second)
+			w.accept(Upload{File: w.receive(name+".txt", fmt.Sprint("text ", i)), Base: b.ID, Title: "T " + name})
+			w.advance(time.Second)
+		}
+		bases, err := r.reads.Bases(t.Context(), w.caller, BaseQuery{Sort: taskstate.SortCreated, Limit: 50})
+		require.NoError(t, err)
+		require.Len(t, bases, 5)
+		documents, err := r.reads.Documents(t.Context(), w.caller, DocumentQuery{Sort: taskstate.SortCreated, Limit: 50})
+		require.NoError(t, err)
+		require.Len(t, documents, 5)
+		names := func(q BaseQuery) (out []string) {
+			for q.Limit = 2; ; {
+				page, err := r.reads.Bases(t.Context(), w.caller, q)
+				require.NoError(t, err)
+				for _, b := range page {
+					out = append(out, b.Name)
+				}
+				if len(page) < q.Limit {
+					return out
+				}
+				last := page[len(page)-1]
+				if q.After = &(taskstate.Cursor{At: last.CreatedAt, ID: last.ID}); q.Sort == taskstate.SortUpdated || q.Sort == taskstate.SortUpdatedDesc {
+					q.After.At = last.UpdatedAt
+				}
+			}
+		}
+		third := bases[2]
+		require.Equal(t, []string{"100%", "beta", "alphaX1", "alpha_1", "Übersicht"}, names(BaseQuery{}))
+		for _, sort := range []taskstate.Sort{taskstate.SortCreated, taskstate.SortUpdated} {
+			require.Equal(t, []string{"Übersicht", "alpha_1", "alphaX1", "beta", "100%"}, names(BaseQuery{Sort: sort}), sort)
+			require.Equal(t, []string{"100%", "beta", "alphaX1", "alpha_1", "Übersicht"}, names(BaseQuery{Sort: "-" + sort}), sort)
+		}
+		require.Equal(t, []string{"alpha_1"}, names(BaseQuery{Text: "A_1"}), "an underscore is no wildcard")
+		require.Equal(t, []string{"100%"}, names(BaseQuery{Text: "%"}))
+		require.Equal(t, []string{"100%", "beta"}, names(BaseQuery{Times: Times{CreatedAfter: third.CreatedAt}}))
+		require.Equal(t, []string{"alpha_1", "Übersicht"}, names(BaseQuery{Times: Times{CreatedBefore: third.CreatedAt}}))
+		require.Equal(t, []string{"alpha_1"}, names(BaseQuery{Times: Times{UpdatedAfter: bases[0].UpdatedAt, UpdatedBefore: third.UpdatedAt}}))
+
+		middle := documents[2]
+		titles := func(times Times) (out []string) {
+			found, err := r.reads.Documents(t.Context(), w.caller, DocumentQuery{Times: times, Sort: taskstate.SortCreated, Limit: 50})
+			require.NoError(t, err)
+			for _, d := range found {
+				out = append(out, d.Title)
+			}
+			return out
+		}
+		require.Equal(t, []string{"T beta", "T 100%"}, titles(Times{CreatedAfter: middle.CreatedAt}))
+		require.Equal(t, []string{"T Übersicht", "T alpha_1"}, titles(Times{CreatedBefore: middle.CreatedAt}))
+		require.Equal(t, []string{"T alphaX1", "T beta"}, titles(Times{UpdatedAfter: documents[1].UpdatedAt, UpdatedBefore: documents[4].UpdatedAt}))
+	})
 }

@@ -18,11 +18,47 @@ SELECT b.id, b.user_id, b.name, b.model_key, b.dim, b.created_at, b.updated_at
 -- name: BaseOwner
    AND (b.user_id = ?)
 
--- name: BaseAfter
+-- name: BaseText
+   AND LOWER(b.name) LIKE ? ESCAPE '!'
+
+-- name: BaseMadeAfter
+   AND b.created_at > ?
+
+-- name: BaseMadeBefore
+   AND b.created_at < ?
+
+-- name: BaseChangedAfter
+   AND b.updated_at > ?
+
+-- name: BaseChangedBefore
+   AND b.updated_at < ?
+
+-- name: BaseAfterUpdatedDesc
+   AND (b.updated_at < ? OR (b.updated_at = ? AND b.id < ?))
+
+-- name: BaseOrderUpdatedDesc
+ ORDER BY b.updated_at DESC, b.id DESC
+ LIMIT ?
+
+-- name: BaseAfterUpdated
+   AND (b.updated_at > ? OR (b.updated_at = ? AND b.id > ?))
+
+-- name: BaseOrderUpdated
+ ORDER BY b.updated_at, b.id
+ LIMIT ?
+
+-- name: BaseAfterCreatedDesc
    AND (b.created_at < ? OR (b.created_at = ? AND b.id < ?))
 
--- name: BaseOrder
+-- name: BaseOrderCreatedDesc
  ORDER BY b.created_at DESC, b.id DESC
+ LIMIT ?
+
+-- name: BaseAfterCreated
+   AND (b.created_at > ? OR (b.created_at = ? AND b.id > ?))
+
+-- name: BaseOrderCreated
+ ORDER BY b.created_at, b.id
  LIMIT ?
 
 -- name: BaseInsert
@@ -62,6 +98,18 @@ SELECT d.id, d.user_id, d.base_id, b.name, d.title, d.file_name, d.media_type, d
 
 -- name: DocumentText
    AND (LOWER(d.title) LIKE ? ESCAPE '!' OR LOWER(d.file_name) LIKE ? ESCAPE '!')
+
+-- name: DocumentMadeAfter
+   AND d.created_at > ?
+
+-- name: DocumentMadeBefore
+   AND d.created_at < ?
+
+-- name: DocumentChangedAfter
+   AND d.updated_at > ?
+
+-- name: DocumentChangedBefore
+   AND d.updated_at < ?
 
 -- name: DocumentAfterUpdatedDesc
    AND (d.updated_at < ? OR (d.updated_at = ? AND d.id < ?))

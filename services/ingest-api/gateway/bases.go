@@ -9,6 +9,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 // maxBaseName bounds a knowledge base's name, characters.
@@ -33,21 +34,31 @@ func pathBase(c *gin.Context) (string, error) {
 }
 
 func (g *Gateway) listBases(c *gin.Context) error {
-	limit, after, err := pageParams(c, "bases")
+	var q ingest.BaseQuery
+	var err error
+	if q.Sort, err = sortParam(c, taskstate.SortCreatedDesc); err != nil {
+		return err
+	}
+	if q.Text, err = textParam(c, "q"); err != nil {
+		return err
+	}
+	if q.Times, err = timesParam(c); err != nil {
+		return err
+	}
+	name := "bases:" + string(q.Sort)
+	limit, after, err := pageParams(c, name)
 	if err != nil {
 		return err
 	}
-	ctx, who := c.Request.Context(), caller(c)
-	var rows []ingest.Base
-	if after == nil {
-		rows, err = g.svc.Bases(ctx, who, nil, limit+1)
-	} else {
-		rows, err = g.svc.Bases(ctx, who, after.key(), limit+1)
+	if after != nil {
+		q.After = after.key()
 	}
+	q.Limit = limit + 1
+	rows, err := g.svc.Bases(c.Request.Context(), caller(c), q)
 	if err != nil {
 		return err
 	}
-	next := func(b ingest.Base) cursor { return timeCursor("bases", b.CreatedAt, b.ID) }
+	next := func(b ingest.Base) cursor { return timeCursor(name, sortedAt(q.Sort, b.CreatedAt, b.UpdatedAt), b.ID) }
 	return writeJSON(c, http.StatusOK, pageOf(rows, limit, viewBase, next))
 }
 

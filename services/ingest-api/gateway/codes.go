@@ -167,6 +167,8 @@ var kinds = map[string]errorKind{
 		"An operator finds its answer in the log under the requestId."},
 	string(ingest.CodeEmbedRejected): {http.StatusUnprocessableEntity, "The embedding service refuses this text.",
 		"Look at the text that the message names, and send the document without it."},
+	taskstate.CodeCrashLimit: {http.StatusUnprocessableEntity, "The document stopped its worker again and again; it was set aside.",
+		"Open and save it again with its own program, then send it; an operator finds the worker's end in its log."},
 	string(ingest.CodeExtractCrashed): {http.StatusUnprocessableEntity, "The file brought its reader down.",
 		"Open and save it again with its own program, then send it."},
 	string(ingest.CodeUnsupportedType): {http.StatusUnsupportedMediaType, "No reader knows this type of file.",

@@ -50,6 +50,9 @@ func (g *Gateway) listDocuments(c *gin.Context) error {
 	if q.Text, err = textParam(c, "q"); err != nil {
 		return err
 	}
+	if q.Times, err = timesParam(c); err != nil {
+		return err
+	}
 	name := "documents:" + string(q.Sort)
 	limit, after, err := pageParams(c, name)
 	if err != nil {
@@ -67,10 +70,7 @@ func (g *Gateway) listDocuments(c *gin.Context) error {
 		return err
 	}
 	next := func(d ingest.Document) cursor {
-		if q.Sort == taskstate.SortCreated || q.Sort == taskstate.SortCreatedDesc {
-			return timeCursor(name, d.CreatedAt, d.ID)
-		}
-		return timeCursor(name, d.UpdatedAt, d.ID)
+		return timeCursor(name, sortedAt(q.Sort, d.CreatedAt, d.UpdatedAt), d.ID)
 	}
 	return writeJSON(c, http.StatusOK, pageOf(rows, limit, viewDocument, next))
 }

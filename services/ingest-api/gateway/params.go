@@ -19,6 +19,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -121,6 +122,19 @@ func timeParam(c *gin.Context, name string) (time.Time, error) {
 		return time.Time{}, problemf(codeInvalidParameter, "parameter %s is %s, allowed is a time such as 2026-01-31T12:00:00Z", name, shown(text)).about(name)
 	}
 	return t.UTC(), nil
+}
+
+// timeFilters are the parameters of timesParam.
+var timeFilters = []string{"createdAfter", "createdBefore", "updatedAfter", "updatedBefore"}
+
+// timesParam limits a list by when its rows were made and changed.
+func timesParam(c *gin.Context) (t ingest.Times, err error) {
+	for i, into := range []*time.Time{&t.CreatedAfter, &t.CreatedBefore, &t.UpdatedAfter, &t.UpdatedBefore} {
+		if *into, err = timeParam(c, timeFilters[i]); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
 }
 
 // textParam is a filter's text.

@@ -20,7 +20,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/process"
-	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/services/ingest-api/internal/ingestfake"
 )
 
@@ -285,7 +284,7 @@ func TestRequestIDs(t *testing.T) {
 
 type panicking struct{ ingest.Service }
 
-func (panicking) Bases(context.Context, ingest.Caller, *taskstate.Cursor, int) ([]ingest.Base, error) {
+func (panicking) Bases(context.Context, ingest.Caller, ingest.BaseQuery) ([]ingest.Base, error) {
 	panic("secret in a panic")
 }
 

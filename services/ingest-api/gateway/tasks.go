@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -17,10 +18,7 @@ import (
 const maxReason = 500
 
 func taskListParams() []string {
-	return []string{
-		"status", "knowledgeBase", "documentId", "stage", "q", "createdAfter", "createdBefore", "updatedAfter", "updatedBefore",
-		"sort", "cursor", "limit",
-	}
+	return append([]string{"status", "knowledgeBase", "documentId", "stage", "q", "sort", "cursor", "limit"}, timeFilters...)
 }
 
 // taskID is the path's id; what cannot be one answers as an unknown one, without a look-up.
@@ -98,11 +96,16 @@ func (g *Gateway) listTasks(c *gin.Context) error {
 // taskCursor makes the cursor of a row in a list of tasks.
 func taskCursor(sort taskstate.Sort) func(taskstate.Task) cursor {
 	return func(t taskstate.Task) cursor {
-		if sort == taskstate.SortCreated || sort == taskstate.SortCreatedDesc {
-			return timeCursor("tasks:"+string(sort), t.CreatedAt, t.ID)
-		}
-		return timeCursor("tasks:"+string(sort), t.UpdatedAt, t.ID)
+		return timeCursor("tasks:"+string(sort), sortedAt(sort, t.CreatedAt, t.UpdatedAt), t.ID)
 	}
+}
+
+// sortedAt is the time that a list in this order goes by.
+func sortedAt(sort taskstate.Sort, created, updated time.Time) time.Time {
+	if sort == taskstate.SortCreated || sort == taskstate.SortCreatedDesc {
+		return created
+	}
+	return updated
 }
 
 // taskQuery reads the filters of a list of tasks.
@@ -126,18 +129,11 @@ func (g *Gateway) taskQuery(c *gin.Context) (q taskstate.Query, err error) {
 	if q.Text, err = textParam(c, "q"); err != nil {
 		return q, err
 	}
-	if q.CreatedAfter, err = timeParam(c, "createdAfter"); err != nil {
+	times, err := timesParam(c)
+	if err != nil {
 		return q, err
 	}
-	if q.CreatedBefore, err = timeParam(c, "createdBefore"); err != nil {
-		return q, err
-	}
-	if q.UpdatedAfter, err = timeParam(c, "updatedAfter"); err != nil {
-		return q, err
-	}
-	if q.UpdatedBefore, err = timeParam(c, "updatedBefore"); err != nil {
-		return q, err
-	}
+	q.CreatedAfter, q.CreatedBefore, q.UpdatedAfter, q.UpdatedBefore = times.CreatedAfter, times.CreatedBefore, times.UpdatedAfter, times.UpdatedBefore
 	if id := c.Query("documentId"); id != "" {
 		if q.DocumentID = strings.ToLower(id); !isUUID(q.DocumentID) {
 			return q, ingest.ErrDocumentNotFound

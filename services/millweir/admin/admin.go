@@ -4,13 +4,11 @@ package admin
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"os/user"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/millweir/millweir/pkg/auth"
@@ -40,15 +38,15 @@ func Commands() []cli.Command {
 }
 
 // withStore opens the database that the environment names and runs f.
-func withStore(ctx context.Context, std cli.IO, name string, args []string, define func(*flag.FlagSet), f func(s *taskstore.Store, rest []string) error) error {
-	flags := flag.NewFlagSet(name, flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
+func withStore(ctx context.Context, std cli.IO, name string, args []string, define func(cli.Flags), f func(flags cli.Flags, s *taskstore.Store, rest []string) error) error {
+	flags := cli.NewFlags(std, name)
 	envFile := flags.String("env-file", "", "read settings from FILE; the real environment wins")
 	if define != nil {
 		define(flags)
 	}
-	if err := flags.Parse(args); err != nil {
-		return cli.Usage(err.Error())
+	rest, err := flags.ParseAll(args)
+	if err != nil {
+		return err
 	}
 	if *envFile != "" {
 		if err := process.LoadEnvFile(*envFile); err != nil {
@@ -63,74 +61,101 @@ func withStore(ctx context.Context, std cli.IO, name string, args []string, defi
 	if err != nil {
 		return err
 	}
-	return errors.Join(f(store, flags.Args()), store.Close())
+	return errors.Join(f(flags, store, rest), store.Close())
+}
+
+// migration is one as it is shown; appliedAt null: it is missing.
+type migration struct {
+	Version   int        `json:"version"`
+	Name      string     `json:"name"`
+	AppliedAt *time.Time `json:"appliedAt"`
+}
+
+// shownTime is a time in JSON; null: none.
+func shownTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
 }
 
 // migrateUp applies what is missing.
 func migrateUp(ctx context.Context, std cli.IO, args []string) error {
-	return withStore(ctx, std, "migrate up", args, nil, func(s *taskstore.Store, _ []string) error {
+	return withStore(ctx, std, "migrate up", args, nil, func(flags cli.Flags, s *taskstore.Store, _ []string) error {
 		applied, err := s.Migrate(ctx)
+		out := struct {
+			Dialect  string      `json:"dialect"`
+			Applied  []migration `json:"applied"`
+			UpToDate bool        `json:"upToDate"`
+		}{string(s.Dialect()), []migration{}, err == nil}
 		for _, m := range applied {
-			_, _ = fmt.Fprintf(std.Out, "applied %03d_%s\n", m.Version, m.Name)
+			out.Applied = append(out.Applied, migration{m.Version, m.Name, shownTime(m.AppliedAt)})
 		}
-		if err == nil {
-			_, _ = fmt.Fprintf(std.Out, "%s: the schema is up to date\n", s.Dialect())
-		}
-		return err
+		return errors.Join(err, cli.EmitOne(flags, out, func(w io.Writer) {
+			for _, m := range out.Applied {
+				_, _ = fmt.Fprintf(w, "applied %03d_%s\n", m.Version, m.Name)
+			}
+			if out.UpToDate {
+				_, _ = fmt.Fprintf(w, "%s: the schema is up to date\n", out.Dialect)
+			}
+		}))
 	})
 }
 
 // migrateStatus lists all migrations; exit 1 when some are missing.
 func migrateStatus(ctx context.Context, std cli.IO, args []string) error {
-	return withStore(ctx, std, "migrate status", args, nil, func(s *taskstore.Store, _ []string) error {
+	return withStore(ctx, std, "migrate status", args, nil, func(flags cli.Flags, s *taskstore.Store, _ []string) error {
 		states, err := s.MigrationStatus(ctx)
 		if err != nil {
 			return err
 		}
 		missing := 0
-		for _, m := range states {
-			at := "missing"
-			if m.AppliedAt.IsZero() {
+		all := make([]migration, len(states))
+		for i, m := range states {
+			if all[i] = (migration{m.Version, m.Name, shownTime(m.AppliedAt)}); m.AppliedAt.IsZero() {
 				missing++
-			} else {
-				at = m.AppliedAt.UTC().Format(time.RFC3339)
 			}
-			_, _ = fmt.Fprintf(std.Out, "%03d_%-24s %s\n", m.Version, m.Name, at)
 		}
-		if missing > 0 {
+		err = cli.Emit(flags, all, "MIGRATION\tAPPLIED", func(m migration) string {
+			at := "missing"
+			if m.AppliedAt != nil {
+				at = m.AppliedAt.Format(time.RFC3339)
+			}
+			return fmt.Sprintf("%03d_%s\t%s", m.Version, m.Name, at)
+		})
+		if err == nil && missing > 0 {
 			return cli.Failed(fmt.Errorf("%d migrations are missing: run millweir migrate up", missing))
 		}
-		return nil
+		return err
 	})
 }
 
 // timelineRenew starts a new history of the database; it needs --yes, for every running task is interrupted.
 func timelineRenew(ctx context.Context, std cli.IO, args []string) error {
-	yes := false
-	define := func(f *flag.FlagSet) { f.BoolVar(&yes, "yes", false, "do it") }
-	return withStore(ctx, std, "timeline renew", args, define, func(s *taskstore.Store, _ []string) error {
-		if !yes {
+	return withStore(ctx, std, "timeline renew", args, nil, func(flags cli.Flags, s *taskstore.Store, _ []string) error {
+		if !flags.Yes() {
 			return cli.Unconfirmed(errors.New("this ends the claim of every running task; say --yes"))
 		}
 		timeline, leases, err := s.RenewTimeline(ctx)
-		if err == nil {
-			_, _ = fmt.Fprintf(std.Out, "timeline %d; %d claims ended\n", timeline, leases)
+		if err != nil {
+			return err
 		}
-		return err
+		return cli.EmitOne(flags, map[string]string{"timeline": fmt.Sprint(timeline), "claimsEnded": fmt.Sprint(leases)}, func(w io.Writer) {
+			_, _ = fmt.Fprintf(w, "timeline %d; %d claims ended\n", timeline, leases)
+		})
 	})
 }
 
 // timelineMark writes the database's marker into the upload folder. Services do that by themselves when they find files of
 // the database there; this is for a folder that has none of them any more.
 func timelineMark(ctx context.Context, std cli.IO, args []string) error {
-	yes := false
-	define := func(f *flag.FlagSet) { f.BoolVar(&yes, "yes", false, "do it") }
-	return withStore(ctx, std, "timeline mark", args, define, func(s *taskstore.Store, _ []string) error {
+	return withStore(ctx, std, "timeline mark", args, nil, func(flags cli.Flags, s *taskstore.Store, _ []string) error {
 		uploads, err := process.Load[suite.Uploads]()
 		if err != nil {
 			return cli.BadInput(err)
 		}
-		if !yes {
+		if !flags.Yes() {
 			return cli.Unconfirmed(fmt.Errorf("from then on files that are not in %s count as lost; say --yes", uploads.Dir))
 		}
 		m, err := s.Moment(ctx)
@@ -140,23 +165,46 @@ func timelineMark(ctx context.Context, std cli.IO, args []string) error {
 		if err := ingest.MarkFolder(uploads.Dir, m.Timeline); err != nil {
 			return cli.BadInput(err)
 		}
-		_, _ = fmt.Fprintf(std.Out, "%s is marked with timeline %d\n", uploads.Dir, m.Timeline)
-		return nil
+		return cli.EmitOne(flags, map[string]string{"folder": uploads.Dir, "timeline": fmt.Sprint(m.Timeline)}, func(w io.Writer) {
+			_, _ = fmt.Fprintf(w, "%s is marked with timeline %d\n", uploads.Dir, m.Timeline)
+		})
 	})
+}
+
+// shownKey is an API key as it is shown; its secret only when it is made.
+type shownKey struct {
+	ID         string     `json:"keyId"`
+	UserID     string     `json:"userId"`
+	Role       string     `json:"role"`
+	Scopes     string     `json:"scopes"`
+	Shown      string     `json:"shown"`
+	Name       string     `json:"name"`
+	CreatedAt  *time.Time `json:"createdAt"`
+	ExpiresAt  *time.Time `json:"expiresAt"`
+	RevokedAt  *time.Time `json:"revokedAt"`
+	LastUsedAt *time.Time `json:"lastUsedAt"`
+	Key        string     `json:"key,omitempty"`
+}
+
+func showKey(k auth.Key, secret string) shownKey {
+	return shownKey{
+		ID: k.ID, UserID: k.UserID, Role: string(k.Role), Scopes: k.Scopes.String(), Shown: k.Shown, Name: k.Name, Key: secret,
+		CreatedAt: shownTime(k.CreatedAt), ExpiresAt: shownTime(k.ExpiresAt), RevokedAt: shownTime(k.RevokedAt), LastUsedAt: shownTime(k.LastUsedAt),
+	}
 }
 
 // keysCreate makes a key; its secret is shown here and never again.
 func keysCreate(ctx context.Context, std cli.IO, args []string) error {
 	var in auth.NewKey
 	var role, scopes string
-	define := func(f *flag.FlagSet) {
+	define := func(f cli.Flags) {
 		f.StringVar(&in.UserID, "user", "", "whose documents it reaches")
 		f.StringVar(&role, "role", string(taskstate.RoleUser), "user or operator")
 		f.StringVar(&scopes, "scopes", auth.AllScopes().String(), "read, write or both")
 		f.StringVar(&in.Name, "name", "", "what it is for")
 		f.DurationVar(&in.TTL, "ttl", 0, "life time; 0: no end")
 	}
-	return withStore(ctx, std, "keys create", args, define, func(s *taskstore.Store, _ []string) error {
+	return withStore(ctx, std, "keys create", args, define, func(flags cli.Flags, s *taskstore.Store, _ []string) error {
 		in.Role, in.By = taskstate.Role(role), here()
 		var err error
 		if in.Scopes, err = auth.ParseScopes(strings.Split(scopes, ",")...); err != nil {
@@ -169,9 +217,10 @@ func keysCreate(ctx context.Context, std cli.IO, args []string) error {
 		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(std.Err, "key %s of %s (%s); it is shown only now:\n", key.ID, key.UserID, key.Role)
-		_, _ = fmt.Fprintln(std.Out, secret)
-		return nil
+		return cli.EmitOne(flags, showKey(key, secret), func(w io.Writer) {
+			_, _ = fmt.Fprintf(std.Err, "key %s of %s (%s); it is shown only now:\n", key.ID, key.UserID, key.Role)
+			_, _ = fmt.Fprintln(w, secret)
+		})
 	})
 }
 
@@ -187,31 +236,33 @@ func here() audit.Source {
 // keysList lists the newest keys.
 func keysList(ctx context.Context, std cli.IO, args []string) error {
 	const most = 1000
-	return withStore(ctx, std, "keys list", args, nil, func(s *taskstore.Store, _ []string) error {
+	return withStore(ctx, std, "keys list", args, nil, func(flags cli.Flags, s *taskstore.Store, _ []string) error {
 		keys, err := auth.New(s, slog.New(slog.DiscardHandler), time.Now).List(ctx, nil, most)
 		if err != nil {
 			return err
 		}
-		w := tabwriter.NewWriter(std.Out, 0, 4, 2, ' ', 0)
-		_, _ = fmt.Fprintln(w, "ID\tUSER\tROLE\tSCOPES\tKEY\tCREATED\tENDS\tLAST USED\tNAME")
-		for _, k := range keys {
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s…\t%s\t%s\t%s\t%s\n", k.ID, k.UserID, k.Role, k.Scopes, k.Shown, date(k.CreatedAt), ends(k), date(k.LastUsedAt), strings.Join(strings.Fields(k.Name), " "))
+		all := make([]shownKey, len(keys))
+		for i, k := range keys {
+			all[i] = showKey(k, "")
 		}
-		return w.Flush()
+		return cli.Emit(flags, all, "ID\tUSER\tROLE\tSCOPES\tKEY\tCREATED\tENDS\tLAST USED\tNAME", func(k shownKey) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s…\t%s\t%s\t%s\t%s", k.ID, k.UserID, k.Role, k.Scopes, k.Shown,
+				date(k.CreatedAt), ends(k), date(k.LastUsedAt), strings.Join(strings.Fields(k.Name), " "))
+		})
 	})
 }
 
 // date renders a time of a list.
-func date(t time.Time) string {
-	if t.IsZero() {
+func date(t *time.Time) string {
+	if t == nil {
 		return "-"
 	}
 	return t.UTC().Format("2006-01-02 15:04")
 }
 
 // ends says when a key ends, or ended.
-func ends(k auth.Key) string {
-	if !k.RevokedAt.IsZero() {
+func ends(k shownKey) string {
+	if k.RevokedAt != nil {
 		return "revoked " + date(k.RevokedAt)
 	}
 	return date(k.ExpiresAt)
@@ -219,7 +270,7 @@ func ends(k auth.Key) string {
 
 // keysRevoke ends a key.
 func keysRevoke(ctx context.Context, std cli.IO, args []string) error {
-	return withStore(ctx, std, "keys revoke", args, nil, func(s *taskstore.Store, rest []string) error {
+	return withStore(ctx, std, "keys revoke", args, nil, func(flags cli.Flags, s *taskstore.Store, rest []string) error {
 		if len(rest) != 1 {
 			return cli.Usage("needs exactly one key id")
 		}
@@ -227,6 +278,9 @@ func keysRevoke(ctx context.Context, std cli.IO, args []string) error {
 		if errors.Is(err, auth.ErrKeyNotFound) {
 			return cli.NotFound(err)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return cli.EmitOne(flags, map[string]string{"revoked": rest[0]}, func(io.Writer) {})
 	})
 }

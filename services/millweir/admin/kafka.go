@@ -2,10 +2,8 @@ package admin
 
 import (
 	"context"
-	"flag"
+	"errors"
 	"fmt"
-	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq/kafkaq"
@@ -22,17 +20,17 @@ const (
 
 // kafkaInit makes the topics that the settings name, where they are missing. Nothing else makes any.
 func kafkaInit(ctx context.Context, std cli.IO, args []string) error {
-	flags := flag.NewFlagSet("kafka init", flag.ContinueOnError)
-	flags.SetOutput(std.Err)
+	flags := cli.NewFlags(std, "kafka init")
 	var p kafkaq.TopicParams
 	envFile := flags.String("env-file", "", "read settings from FILE; the real environment wins")
 	flags.IntVar(&p.Partitions, "partitions", defaultPartitions, "partitions of the topic of deliveries: the most consumers that share it")
 	flags.IntVar(&p.Replication, "replication", 0, "copies of each partition; 0: the brokers' default")
 	flags.DurationVar(&p.Retention, "retention", 0, "how long records are kept, as 168h; 0: the brokers' default; negative: for ever")
-	if err := flags.Parse(args); err != nil {
-		return cli.Usage(err.Error())
+	rest, err := flags.ParseAll(args)
+	if err != nil {
+		return err
 	}
-	if flags.NArg() > 0 {
+	if len(rest) > 0 {
 		return cli.Usage("kafka init takes no arguments")
 	}
 	if p.Partitions < 1 || p.Partitions > maxPartitions || p.Replication < 0 || p.Replication > maxPartitions {
@@ -50,37 +48,38 @@ func kafkaInit(ctx context.Context, std cli.IO, args []string) error {
 	ctx, cancel := context.WithTimeout(ctx, kafkaInitTimeout)
 	defer cancel()
 	topics, err := kafkaq.Init(ctx, settings.Config(), p)
-	return report(std, topics, err)
+	return report(flags, std, topics, err)
+}
+
+// shownTopic is a topic as it is shown.
+type shownTopic struct {
+	Name        string `json:"name"`
+	Made        bool   `json:"made"`
+	Partitions  int    `json:"partitions"`
+	Replication int    `json:"replication"`
+	AppendTime  bool   `json:"appendTime"`
 }
 
 // report shows what there is now, also of what went well before an error.
-func report(std cli.IO, topics []kafkaq.TopicReport, err error) error {
-	if len(topics) > 0 {
-		w := tabwriter.NewWriter(std.Out, 0, 4, 2, ' ', 0)
-		_, _ = fmt.Fprintln(w, "TOPIC\tSTATE\tPARTITIONS\tREPLICATION\tTIME")
-		for _, t := range topics {
-			topicLine(w, t)
-		}
-		if flushed := w.Flush(); err == nil {
-			err = flushed
-		}
-	}
-	for _, t := range topics {
+func report(flags cli.Flags, std cli.IO, topics []kafkaq.TopicReport, err error) error {
+	all := make([]shownTopic, len(topics))
+	for i, t := range topics {
+		all[i] = shownTopic{t.Name, t.Made, t.Partitions, t.Replication, t.AppendTime}
 		if !t.AppendTime {
 			_, _ = fmt.Fprintf(std.Err, "topic %s has the producers' times: set message.timestamp.type=LogAppendTime, or lost deliveries are judged by clocks that nobody compares\n", t.Name)
 		}
 	}
-	return err
-}
-
-// topicLine writes one topic.
-func topicLine(w io.Writer, t kafkaq.TopicReport) {
-	state, stamps := "existed", "CreateTime"
-	if t.Made {
-		state = "made"
+	if len(all) == 0 && err != nil {
+		return err
 	}
-	if t.AppendTime {
-		stamps = "LogAppendTime"
-	}
-	_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", t.Name, state, t.Partitions, t.Replication, stamps)
+	return errors.Join(err, cli.Emit(flags, all, "TOPIC\tSTATE\tPARTITIONS\tREPLICATION\tTIME", func(t shownTopic) string {
+		state, stamps := "existed", "CreateTime"
+		if t.Made {
+			state = "made"
+		}
+		if t.AppendTime {
+			stamps = "LogAppendTime"
+		}
+		return fmt.Sprintf("%s\t%s\t%d\t%d\t%s", t.Name, state, t.Partitions, t.Replication, stamps)
+	}))
 }

@@ -154,6 +154,6 @@ func usage(w io.Writer, commands []Command) {
 		_, _ = fmt.Fprintf(t, "  millweir %s %s\t%s\n", c.Name, c.Args, c.Summary)
 	}
 	_ = t.Flush()
-	_, _ = fmt.Fprint(w, "\nEverywhere: -o table|json|jsonl · --server URL (MILLWEIR_SERVER) · MILLWEIR_API_KEY · --yes · NO_COLOR\n"+
+	_, _ = fmt.Fprint(w, "\nEverywhere but in dev: -o table|json|jsonl · --server URL (MILLWEIR_SERVER) · MILLWEIR_API_KEY · --yes · NO_COLOR\n"+
 		"Exit codes: 0 ok, 1 failed, 2 usage, 3 auth, 4 not found, 5 bad input, 6 rate limited, 7 server or network, 10 needs confirmation, 124 timed out, 130 interrupted\n")
 }

@@ -26,6 +26,9 @@ func given(filters map[string]*string) url.Values {
 
 // listAll pages through a list until it has limit items or the list ends.
 func listAll[T any](ctx context.Context, f *common, path string, q url.Values, limit int) ([]T, error) {
+	if limit < 1 {
+		return nil, &usageError{fmt.Sprintf("--limit %d: at least 1", limit)}
+	}
 	var all []T
 	for len(all) < limit {
 		q.Set("limit", strconv.Itoa(min(limit-len(all), listPage)))

@@ -19,6 +19,14 @@ type Flags struct{ *common }
 // NewFlags makes them.
 func NewFlags(std IO, name string) Flags { return Flags{newFlags(std, name)} }
 
+// Emit writes items as -o says: JSON of all, JSON lines, or a table with a header and a row of each.
+func Emit[T any](f Flags, items []T, header string, row func(T) string) error {
+	return emit(f.common, items, header, row)
+}
+
+// EmitOne writes one item as -o says; its table form is given.
+func EmitOne(f Flags, item any, table func(io.Writer)) error { return emitOne(f.common, item, table) }
+
 // ParseAll reads flags that may stand before, between and after the arguments.
 func (f Flags) ParseAll(args []string) ([]string, error) { return f.parse(args) }
 

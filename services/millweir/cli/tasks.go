@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -26,28 +25,10 @@ func tasksList(ctx context.Context, std IO, args []string) error {
 	if len(rest) > 0 {
 		return &usageError{fmt.Sprintf("unexpected argument %q", rest[0])}
 	}
-	var all []task
-	cursor := ""
-	for len(all) < *limit {
-		q := url.Values{"limit": {strconv.Itoa(min(*limit-len(all), 200))}}
-		for name, v := range map[string]string{"status": *status, "knowledgeBase": *kb, "q": *text, "cursor": cursor} {
-			if v != "" {
-				q.Set(name, v)
-			}
-		}
-		var page struct {
-			Items      []task  `json:"items"`
-			NextCursor *string `json:"nextCursor"`
-			HasMore    bool    `json:"hasMore"`
-		}
-		if err := f.client().do(ctx, http.MethodGet, "/api/knowledge/tasks?"+q.Encode(), "", nil, &page); err != nil {
-			return err
-		}
-		all = append(all, page.Items...)
-		if !page.HasMore || page.NextCursor == nil || len(page.Items) == 0 {
-			break
-		}
-		cursor = *page.NextCursor
+	filters := given(map[string]*string{"status": status, "knowledgeBase": kb, "q": text})
+	all, err := listAll[task](ctx, f, "/api/knowledge/tasks", filters, *limit)
+	if err != nil {
+		return err
 	}
 	return emit(f, all, "TASK\tSTATUS\tSTAGE\tPROGRESS\tATTEMPTS\tUPDATED\tERROR", func(t task) string {
 		return fmt.Sprintf("%s\t%s\t%s\t%d%%\t%d/%d\t%s\t%s", clean(t.TaskID), clean(t.Status), clean(t.Stage), t.Progress,
@@ -109,6 +90,9 @@ func tasksWatch(ctx context.Context, std IO, args []string) error {
 	ctx, stop := withTimeout(ctx, *timeout)
 	defer stop()
 	t, err := f.client().watch(ctx, id, func(t task) {
+		if f.output == "json" {
+			return // one document: the last state
+		}
 		_ = emitOne(f, t, func(w io.Writer) {
 			_, _ = fmt.Fprintf(w, "%s  %-10s %-8s %3d%%  %d/%d segments %s\n", t.UpdatedAt.Local().Format("15:04:05.000"),
 				clean(t.Status), clean(t.Stage), t.Progress, t.ProcessedSegments, t.TotalSegments, short(t.LastError, 100))
@@ -116,6 +100,11 @@ func tasksWatch(ctx context.Context, std IO, args []string) error {
 	})
 	if err != nil {
 		return err
+	}
+	if f.output == "json" {
+		if err := writeJSON(std.Out, t); err != nil {
+			return err
+		}
 	}
 	return verdict(t)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -41,7 +42,7 @@ func (s *Service) Documents(_ context.Context, c ingest.Caller, q ingest.Documen
 	for _, d := range s.docs {
 		_, err := s.document(c, d.ID)
 		if err == nil && (q.Base == "" || q.Base == d.BaseID) && (len(q.Statuses) == 0 || slices.Contains(q.Statuses, d.Status)) &&
-			strings.Contains(d.Title+d.FileName, q.Text) {
+			strings.Contains(d.Title+d.FileName, q.Text) && within(q.Times, d.CreatedAt, d.UpdatedAt) {
 			out = append(out, d)
 		}
 	}
@@ -127,8 +128,14 @@ func (s *Service) Base(_ context.Context, c ingest.Caller, idOrName string) (ing
 	return s.base(c, idOrName)
 }
 
-// Bases lists bases, newest first.
-func (s *Service) Bases(_ context.Context, c ingest.Caller, after *taskstate.Cursor, limit int) ([]ingest.Base, error) {
+// within reports whether a row's times are within limits.
+func within(t ingest.Times, created, updated time.Time) bool {
+	return (t.CreatedAfter.IsZero() || created.After(t.CreatedAfter)) && (t.CreatedBefore.IsZero() || created.Before(t.CreatedBefore)) &&
+		(t.UpdatedAfter.IsZero() || updated.After(t.UpdatedAfter)) && (t.UpdatedBefore.IsZero() || updated.Before(t.UpdatedBefore))
+}
+
+// Bases lists bases.
+func (s *Service) Bases(_ context.Context, c ingest.Caller, q ingest.BaseQuery) ([]ingest.Base, error) {
 	end, err := s.begin("Bases", c)
 	defer end()
 	if err != nil {
@@ -136,12 +143,12 @@ func (s *Service) Bases(_ context.Context, c ingest.Caller, after *taskstate.Cur
 	}
 	var out []ingest.Base
 	for _, b := range s.bases {
-		if _, err := s.base(c, b.ID); err == nil {
+		if _, err := s.base(c, b.ID); err == nil && strings.Contains(b.Name, q.Text) && within(q.Times, b.CreatedAt, b.UpdatedAt) {
 			out = append(out, b)
 		}
 	}
 	key := func(b ingest.Base) taskstate.Cursor { return taskstate.Cursor{At: b.CreatedAt, ID: b.ID} }
-	return page(out, key, true, after, limit), nil
+	return page(out, key, strings.HasPrefix(string(q.Sort), "-"), q.After, q.Limit), nil
 }
 
 // BaseSummary counts a base's documents.
