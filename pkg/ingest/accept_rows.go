@@ -102,7 +102,7 @@ func (r *acceptRun) insert(ctx context.Context, name string, rows int, params []
 func (r *acceptRun) task(w *acceptWork) taskstate.NewTask {
 	t := taskstate.Task{
 		ID: w.got.taskID, UserID: w.c.Scope.UserID, DocumentID: w.got.document.ID, KnowledgeBase: w.base.ID, FilePath: w.filePath,
-		Type: TypeDocument, Channel: w.c.Channel, Payload: w.u.payload(w.u.Title), TraceParent: w.c.TraceParent,
+		Type: TypeDocument, Channel: w.c.Channel, Payload: w.u.payload(w.u.Title), TraceParent: w.c.TraceParent, RequestID: w.c.RequestID,
 		MaxAttempts: r.app.cfg.MaxAttempts,
 	}
 	if w.u.IdempotencyKey != "" {

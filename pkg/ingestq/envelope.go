@@ -20,7 +20,7 @@ func EnvelopeOf(t taskstate.Task) *pb.TaskEnvelope {
 	e := &pb.TaskEnvelope{
 		SchemaVersion: schemaVersion, TaskId: t.ID, Type: t.Type, WorkflowId: t.WorkflowID, Source: envelopeSource,
 		Channel: t.Channel, ChatId: t.ChatID, UserId: t.UserID, DocumentId: t.DocumentID, FilePath: t.FilePath,
-		Context:        &pb.TaskContext{Traceparent: t.TraceParent, User: t.UserID},
+		Context:        &pb.TaskContext{RequestId: t.RequestID, Traceparent: t.TraceParent, User: t.UserID},
 		IdempotencyKey: t.IdempotencyKey, Status: string(t.Status),
 		Retry:     &pb.TaskRetry{Count: int32(t.AttemptCount), Max: int32(t.MaxAttempts), NextAttemptAt: stamp(t.NextRetryAt)},
 		CreatedAt: stamp(t.CreatedAt), UpdatedAt: stamp(t.UpdatedAt),

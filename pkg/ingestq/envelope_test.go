@@ -17,7 +17,7 @@ func TestEnvelopeIsTheRow(t *testing.T) {
 	made := time.Date(2026, 11, 22, 8, 0, 0, 123456000, time.UTC)
 	task := taskstate.Task{
 		ID: "task", UserID: "anna", DocumentID: "doc", FilePath: "stored/a.pdf", WorkflowID: "w", Type: "document", Channel: "http", ChatID: "c",
-		TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", IdempotencyKey: "key", Status: taskstate.StatusQueued,
+		TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", IdempotencyKey: "key", Status: taskstate.StatusQueued, RequestID: "req-1",
 		AttemptCount: 2, MaxAttempts: 10, Payload: []byte(`{"n":1}`), CreatedAt: made, UpdatedAt: made.Add(time.Second),
 	}
 	e := ingestq.EnvelopeOf(task)
@@ -34,6 +34,7 @@ func TestEnvelopeIsTheRow(t *testing.T) {
 	require.EqualValues(t, 2, back.GetRetry().GetCount())
 	require.EqualValues(t, 10, back.GetRetry().GetMax())
 	require.Equal(t, task.TraceParent, back.GetContext().GetTraceparent())
+	require.Equal(t, "req-1", back.GetContext().GetRequestId())
 	require.Equal(t, made, back.GetCreatedAt().AsTime())
 	require.EqualValues(t, 1, back.GetPayload().GetStructValue().GetFields()["n"].GetNumberValue())
 	task.NextRetryAt = made.Add(time.Minute)

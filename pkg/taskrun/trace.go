@@ -28,7 +28,7 @@ type attempt struct {
 // It links to what made the message, and a retry or takeover to the attempt before. Unrecorded spans cost no attributes.
 func (r *Runner) beginAttempt(ctx context.Context, t taskstate.Task) attempt {
 	ctx = telemetry.WithTask(trace.ContextWithSpanContext(context.WithoutCancel(ctx), trace.SpanContext{}), t.ID)
-	ctx = telemetry.WithTraceparent(ctx, t.TraceParent)
+	ctx = telemetry.WithTraceparent(telemetry.WithRequest(ctx, t.RequestID), t.TraceParent)
 	parent := trace.SpanContextFromContext(ctx)
 	ctx, span := r.deps.Tracer.Start(ctx, spanName("process", r.destination), trace.WithSpanKind(trace.SpanKindConsumer))
 	if span.IsRecording() {

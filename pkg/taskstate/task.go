@@ -59,6 +59,7 @@ type Task struct {
 	Payload        json.RawMessage // JSON, at most 256 KiB; may be nil
 	Result         json.RawMessage // may be nil
 	TraceParent    string          // W3C traceparent of the accepting request: the parent of every attempt
+	RequestID      string          // X-Request-Id of the accepting request; empty: not accepted by one
 	IdempotencyKey string          // empty: none; unique with UserID
 	RequestHash    string          // sha256 (hex) of what was sent with the key; empty without one
 

@@ -73,6 +73,7 @@ type newRow struct {
 	Chat        string  `json:"chat"`
 	Payload     *string `json:"payload"`
 	TraceParent string  `json:"traceparent"`
+	Request     string  `json:"request"`
 	Key         *string `json:"key"`
 	Hash        string  `json:"hash"`
 	Max         int     `json:"max"`

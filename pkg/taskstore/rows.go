@@ -84,7 +84,7 @@ func (r logRow) size() int { return len(r.Message) }
 func (r newRow) values(place int) []any {
 	return []any{
 		place, r.ID, r.User, r.Document, r.Base, r.File, r.Workflow, r.Type, r.Channel, r.Chat,
-		r.Payload, r.TraceParent, r.Key, r.Hash, r.Max,
+		r.Payload, r.TraceParent, r.Request, r.Key, r.Hash, r.Max,
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // and words that come again and again are not allocated again.
 type taskRow struct {
 	id, user, document, base, file, workflow, typ, channel, chat sql.RawBytes
-	payload, result, traceParent, key, requestHash               sql.RawBytes
+	payload, result, traceParent, request, key, requestHash      sql.RawBytes
 	status, stage, lastError, errorMessage, errorCode            sql.RawBytes
 	owner, dlq, delivery, attemptTrace                           sql.RawBytes
 	percent, processed, total, attempts, max, crashes, throttles int64
@@ -25,7 +25,7 @@ type taskRow struct {
 func (r *taskRow) targets() []any {
 	return []any{
 		&r.id, &r.user, &r.document, &r.base, &r.file, &r.workflow, &r.typ, &r.channel, &r.chat,
-		&r.payload, &r.result, &r.traceParent, &r.key, &r.requestHash,
+		&r.payload, &r.result, &r.traceParent, &r.request, &r.key, &r.requestHash,
 		&r.status, &r.stage, &r.percent, &r.processed, &r.total,
 		&r.attempts, &r.max, &r.crashes, &r.throttles, &r.retry,
 		&r.lastError, &r.errorMessage, &r.errorCode,
@@ -50,7 +50,7 @@ func (r *taskRow) put(t *taskstate.Task) {
 	*t = taskstate.Task{
 		ID: string(r.id), UserID: r.word(r.user), DocumentID: string(r.document), KnowledgeBase: r.word(r.base),
 		FilePath: string(r.file), WorkflowID: r.word(r.workflow), Type: r.word(r.typ), Channel: r.word(r.channel),
-		ChatID: string(r.chat), Payload: raw(r.payload), Result: raw(r.result), TraceParent: string(r.traceParent),
+		ChatID: string(r.chat), Payload: raw(r.payload), Result: raw(r.result), TraceParent: string(r.traceParent), RequestID: string(r.request),
 		IdempotencyKey: string(r.key), RequestHash: string(r.requestHash),
 		Status: taskstate.Status(r.word(r.status)),
 		Progress: taskstate.Progress{

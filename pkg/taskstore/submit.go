@@ -23,6 +23,7 @@ const (
 	maxType    = 64
 	maxChannel = 32
 	maxTrace   = 64
+	maxRequest = 128
 	maxKey     = 512
 	maxPayload = 256 << 10 // bytes (contract §5)
 	// A hook that met another call's fresh row is run again so often, and then sees that row.
@@ -149,7 +150,7 @@ func (b *submission) insertAt(ctx context.Context, tx *session, batch []newRow) 
 func inserted(t taskstate.Task, now time.Time) taskstate.Task {
 	out := taskstate.Task{
 		ID: t.ID, UserID: t.UserID, DocumentID: t.DocumentID, KnowledgeBase: t.KnowledgeBase, FilePath: t.FilePath,
-		WorkflowID: t.WorkflowID, Type: t.Type, Channel: t.Channel, ChatID: t.ChatID, TraceParent: t.TraceParent,
+		WorkflowID: t.WorkflowID, Type: t.Type, Channel: t.Channel, ChatID: t.ChatID, TraceParent: t.TraceParent, RequestID: t.RequestID,
 		IdempotencyKey: t.IdempotencyKey, RequestHash: t.RequestHash, MaxAttempts: t.MaxAttempts,
 		Status: taskstate.StatusQueued, Progress: taskstate.Progress{Stage: taskstate.StageNone}, DLQ: taskstate.DLQNone,
 		WakeAt: now, PromisedAt: now, CreatedAt: now, UpdatedAt: now,
@@ -189,7 +190,7 @@ func newRowOf(t taskstate.NewTask) newRow {
 	return newRow{
 		ID: t.ID, User: t.UserID, Document: optional(t.DocumentID), Base: optional(t.KnowledgeBase),
 		File: optional(t.FilePath), Workflow: t.WorkflowID, Type: t.Type, Channel: t.Channel, Chat: t.ChatID,
-		Payload: optional(string(t.Payload)), TraceParent: t.TraceParent,
+		Payload: optional(string(t.Payload)), TraceParent: t.TraceParent, Request: t.RequestID,
 		Key: optional(t.IdempotencyKey), Hash: t.RequestHash, Max: t.MaxAttempts,
 	}
 }
@@ -205,7 +206,7 @@ func validate(t taskstate.NewTask) error {
 		needed      bool
 	}{
 		{"id", t.ID, maxID, true}, {"document id", t.DocumentID, maxID, false}, {"knowledge base", t.KnowledgeBase, maxID, false},
-		{"trace parent", t.TraceParent, maxTrace, false}, {"request hash", t.RequestHash, maxTrace, false},
+		{"trace parent", t.TraceParent, maxTrace, false}, {"request id", t.RequestID, maxRequest, false}, {"request hash", t.RequestHash, maxTrace, false},
 	} {
 		if (f.needed && f.value == "") || (f.value != "" && !ascii(f.value, f.limit)) {
 			return bad(f.name, fmt.Sprintf("must be printable ASCII, at most %d characters", f.limit))

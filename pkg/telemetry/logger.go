@@ -24,6 +24,8 @@ const (
 	KeyTraceID = "trace_id"
 	KeySpanID  = "span_id"
 	KeyTaskID  = "task_id"
+	// KeyRequestID is the request that made the task.
+	KeyRequestID = "request_id"
 )
 
 // ErrSetting is wrapped by errors about LOG_LEVEL and LOG_FORMAT.
@@ -40,6 +42,16 @@ func WithTask(ctx context.Context, id string) context.Context {
 func TaskID(ctx context.Context) string {
 	id, _ := ctx.Value(taskKey{}).(string)
 	return id
+}
+
+type requestKey struct{}
+
+// WithRequest returns a context whose log lines carry request_id, that of the request which made the work; empty: none.
+func WithRequest(ctx context.Context, id string) context.Context {
+	if id == "" {
+		return ctx
+	}
+	return context.WithValue(ctx, requestKey{}, id)
 }
 
 // ParseLevel reads LOG_LEVEL: debug, info, warn or error, in any case.
@@ -59,7 +71,7 @@ func ParseLevel(s string) (slog.Level, error) {
 }
 
 // NewLogger returns a logger that writes to w in the given format (FormatAuto, FormatJSON, FormatText).
-// Lines of a …Context call carry trace_id, span_id and task_id; text values pass through Redact.
+// Lines of a …Context call carry trace_id, span_id, task_id and request_id; text values pass through Redact.
 // level may be changed while the process runs if it is a *slog.LevelVar.
 func NewLogger(w io.Writer, format string, level slog.Leveler) (*slog.Logger, error) {
 	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: redactAttr}
@@ -108,13 +120,16 @@ func redactAttr(_ []string, a slog.Attr) slog.Attr {
 // handler adds the ids of the context to each record.
 type handler struct{ slog.Handler }
 
-// Handle adds trace_id, span_id and task_id.
+// Handle adds trace_id, span_id, task_id and request_id.
 func (h *handler) Handle(ctx context.Context, r slog.Record) error {
 	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
 		r.AddAttrs(slog.String(KeyTraceID, sc.TraceID().String()), slog.String(KeySpanID, sc.SpanID().String()))
 	}
 	if id := TaskID(ctx); id != "" && !has(r, KeyTaskID) {
 		r.AddAttrs(slog.String(KeyTaskID, id))
+	}
+	if id, _ := ctx.Value(requestKey{}).(string); id != "" && !has(r, KeyRequestID) {
+		r.AddAttrs(slog.String(KeyRequestID, id))
 	}
 	return h.Handler.Handle(ctx, r)
 }

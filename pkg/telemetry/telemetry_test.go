@@ -34,17 +34,19 @@ func logged(t *testing.T, do func(*slog.Logger)) map[string]any {
 
 func TestLinesCarryIDs(t *testing.T) {
 	t.Parallel()
-	ctx := WithTask(WithTraceparent(t.Context(), parent), "task-1")
+	ctx := WithRequest(WithTask(WithTraceparent(t.Context(), parent), "task-1"), "req-1")
 	line := logged(t, func(l *slog.Logger) { l.With("a", 1).InfoContext(ctx, "worker: claimed") })
 	require.Equal(t, "0af7651916cd43dd8448eb211c80319c", line[KeyTraceID])
 	require.Equal(t, "b7ad6b7169203331", line[KeySpanID])
 	require.Equal(t, "task-1", line[KeyTaskID])
+	require.Equal(t, "req-1", line[KeyRequestID])
 	require.InDelta(t, 1, line["a"], 0)
 
 	line = logged(t, func(l *slog.Logger) { l.InfoContext(ctx, "x", KeyTaskID, "task-2") })
 	require.Equal(t, "task-2", line[KeyTaskID], "the line's own id wins")
 
-	line = logged(t, func(l *slog.Logger) { l.Info("x") })
+	line = logged(t, func(l *slog.Logger) { l.InfoContext(WithRequest(t.Context(), ""), "x") })
+	require.NotContains(t, line, KeyRequestID)
 	require.NotContains(t, line, KeyTraceID)
 	require.NotContains(t, line, KeyTaskID)
 }

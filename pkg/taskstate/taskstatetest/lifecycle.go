@@ -15,6 +15,7 @@ func testSubmit(t *testing.T, b *bench) {
 	full := newTask()
 	full.DocumentID, full.KnowledgeBase, full.FilePath = newID(), newID(), "ab/größe 📄.pdf"
 	full.WorkflowID, full.ChatID, full.TraceParent = "flow", "chat-1", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	full.RequestID = "req-1.Ab_c"
 	full.Payload = json.RawMessage(`{"text":"日本語 \"quoted\" \\ back \u0041 😀"}`)
 	full.IdempotencyKey, full.RequestHash = "http:flow:chat-1:1", strings.Repeat("ab", 32)
 	plain := newTask()

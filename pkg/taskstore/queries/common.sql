@@ -3,7 +3,7 @@
 
 -- name: Columns
 t.id, t.user_id, t.document_id, t.knowledge_base_id, t.file_path, t.workflow_id, t.type, t.channel, t.chat_id,
-t.payload, t.result, t.traceparent, t.idempotency_key, t.request_hash,
+t.payload, t.result, t.traceparent, t.request_id, t.idempotency_key, t.request_hash,
 t.status, t.stage, t.progress, t.processed_segments, t.total_segments,
 t.attempt_count, t.max_attempts, t.crash_count, t.throttle_count, t.next_retry_at,
 t.last_error, t.error_message, t.error_code,

@@ -52,9 +52,9 @@ ORDER BY t.id
 -- The instant is the moment that the transaction began with: the caller knows the rows without reading them back.
 -- name: Insert
 INSERT INTO ingest_task (id, user_id, document_id, knowledge_base_id, file_path, workflow_id, type, channel, chat_id,
-  payload, traceparent, idempotency_key, request_hash, status, max_attempts, wake_at, promised_at, created_at, updated_at)
+  payload, traceparent, request_id, idempotency_key, request_hash, status, max_attempts, wake_at, promised_at, created_at, updated_at)
 SELECT c.id, c.user_id, c.document_id, c.base_id, c.file_path, c.workflow_id, c.type, c.channel, c.chat_id,
-  c.payload, c.traceparent, c.idempotency_key, c.request_hash, 'QUEUED', c.max_attempts, ?, ?, ?, ?
+  c.payload, c.traceparent, c.request_id, c.idempotency_key, c.request_hash, 'QUEUED', c.max_attempts, ?, ?, ?, ?
 FROM (@rows) AS c
 ORDER BY c.place
 
@@ -62,7 +62,7 @@ ORDER BY c.place
 
 -- name: InsertRow
 SELECT ? AS place, CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS user_id, ? AS document_id, ? AS base_id,
-  ? AS file_path, ? AS workflow_id, ? AS type, ? AS channel, ? AS chat_id, ? AS payload, ? AS traceparent,
+  ? AS file_path, ? AS workflow_id, ? AS type, ? AS channel, ? AS chat_id, ? AS payload, ? AS traceparent, ? AS request_id,
   ? AS idempotency_key, ? AS request_hash, ? AS max_attempts
 
 -- name: Heartbeat

@@ -47,12 +47,12 @@ ORDER BY c.id
 -- The instant is the moment that the transaction began with: the caller knows the rows without reading them back.
 -- name: Insert
 INSERT INTO ingest_task (id, user_id, document_id, knowledge_base_id, file_path, workflow_id, type, channel, chat_id,
-  payload, traceparent, idempotency_key, request_hash, status, max_attempts, wake_at, promised_at, created_at, updated_at)
+  payload, traceparent, request_id, idempotency_key, request_hash, status, max_attempts, wake_at, promised_at, created_at, updated_at)
 SELECT c.id, c."user", c.document, c.base, c.file, c.workflow, c.type, c.channel, c.chat,
-  c.payload, c.traceparent, c.key, c.hash, 'QUEUED', c.max, CAST(? AS timestamptz), CAST(? AS timestamptz), CAST(? AS timestamptz), CAST(? AS timestamptz)
+  c.payload, c.traceparent, c.request, c.key, c.hash, 'QUEUED', c.max, CAST(? AS timestamptz), CAST(? AS timestamptz), CAST(? AS timestamptz), CAST(? AS timestamptz)
 FROM json_to_recordset(CAST(? AS json)) AS c (
   id text, "user" text, document text, base text, file text, workflow text, type text, channel text, chat text,
-  payload text, traceparent text, key text, hash text, max integer)
+  payload text, traceparent text, request text, key text, hash text, max integer)
 ORDER BY c.id
 
 -- name: Heartbeat

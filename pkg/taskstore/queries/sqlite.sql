@@ -55,9 +55,9 @@ ORDER BY c.key
 -- The instant is the moment that the transaction began with: the caller knows the rows without reading them back.
 -- name: Insert
 INSERT INTO ingest_task (id, user_id, document_id, knowledge_base_id, file_path, workflow_id, type, channel, chat_id,
-  payload, traceparent, idempotency_key, request_hash, status, max_attempts, wake_at, promised_at, created_at, updated_at)
+  payload, traceparent, request_id, idempotency_key, request_hash, status, max_attempts, wake_at, promised_at, created_at, updated_at)
 SELECT value ->> 'id', value ->> 'user', value ->> 'document', value ->> 'base', value ->> 'file', value ->> 'workflow',
-  value ->> 'type', value ->> 'channel', value ->> 'chat', value ->> 'payload', value ->> 'traceparent',
+  value ->> 'type', value ->> 'channel', value ->> 'chat', value ->> 'payload', value ->> 'traceparent', value ->> 'request',
   value ->> 'key', value ->> 'hash', 'QUEUED', value ->> 'max', ?, ?, ?, ?
 FROM json_each(?)
 ORDER BY key

@@ -173,6 +173,7 @@ type inspectView struct {
 	Delivery       *string            `json:"delivery"`
 	IdempotencyKey *string            `json:"idempotencyKey"`
 	TraceParent    *string            `json:"traceParent"`
+	RequestID      *string            `json:"requestId"` // of the request that made the task
 }
 
 func viewInspection(t taskstate.Task) inspectView {
@@ -180,7 +181,7 @@ func viewInspection(t taskstate.Task) inspectView {
 		taskView: viewTask(t), UserID: t.UserID, WorkflowID: optional(t.WorkflowID), ChatID: optional(t.ChatID), FilePath: optional(t.FilePath),
 		ThrottleCount: t.ThrottleCount, Fence: t.Fence, LeaseOwner: optional(t.LeaseOwner), LeaseExpiresAt: optionalTime(t.LeaseExpiresAt),
 		WakeAt: optionalTime(t.WakeAt), PromisedAt: optionalTime(t.PromisedAt), PromiseCount: t.PromiseCount, DLQState: t.DLQ,
-		Delivery: optional(t.Delivery), IdempotencyKey: optional(t.IdempotencyKey), TraceParent: optional(t.TraceParent),
+		Delivery: optional(t.Delivery), IdempotencyKey: optional(t.IdempotencyKey), TraceParent: optional(t.TraceParent), RequestID: optional(t.RequestID),
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -169,6 +170,47 @@ func TestGatewayOnRealServers(t *testing.T) {
 	require.Equal(t, map[int]int{http.StatusUnauthorized: 3, http.StatusTooManyRequests: 3}, codes)
 	status, _ = ask(t, http.MethodGet, task, user, "", nil)
 	require.Equal(t, http.StatusOK, status)
+}
+
+// The X-Request-Id of an upload stands in its row and its delivery, so that a line of a worker leads to the caller's.
+// Not parallel: it sets variables.
+func TestARequestsIDTravelsWithItsTask(t *testing.T) {
+	server := labserver.RedisURL(t)
+	url, user, operator := serve(t, map[string]string{"MYSQL_DSN": labserver.MySQLDatabase(t), "REDIS_URL": server})
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	part, err := form.CreateFormFile("file", "a.txt")
+	require.NoError(t, err)
+	_, _ = io.WriteString(part, "text")
+	require.NoError(t, form.Close())
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/api/knowledge/documents/upload-async", &body)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+user)
+	req.Header.Set("Content-Type", form.FormDataContentType())
+	req.Header.Set("X-Request-Id", "callers-own.1")
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	require.Equal(t, http.StatusAccepted, res.StatusCode)
+	require.Equal(t, "callers-own.1", res.Header.Get("X-Request-Id"))
+	status, task := ask(t, http.MethodGet, url+"/internal/tasks/"+path.Base(res.Header.Get("Location")), operator, "", nil)
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, "callers-own.1", task["requestId"])
+
+	options, err := rueidis.ParseURL(server)
+	require.NoError(t, err)
+	client, err := rueidis.NewClient(options)
+	require.NoError(t, err)
+	defer client.Close()
+	require.Eventually(t, func() bool { // the upload does not wait longer than two seconds for its delivery
+		entries, err := client.Do(t.Context(), client.B().Xrange().Key("ingest:tasks").Start("-").End("+").Build()).AsXRange()
+		require.NoError(t, err)
+		if len(entries) == 0 {
+			return false
+		}
+		require.Contains(t, entries[0].FieldValues["context"], `"requestId":"callers-own.1"`)
+		return true
+	}, time.Minute, 10*time.Millisecond)
 }
 
 func TestRunEndsWithItsContext(t *testing.T) {

@@ -1,0 +1,1 @@
+ALTER TABLE ingest_task DROP COLUMN request_id;
