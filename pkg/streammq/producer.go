@@ -152,24 +152,27 @@ func (p *Producer) house(ctx context.Context, receipts []Receipt, entries []entr
 
 // send answers one result per entry. A status goes right before its entry.
 func (p *Producer) send(ctx context.Context, receipts []Receipt, entries []entry) []rueidis.RedisResult {
-	each := 1
-	if len(entries) > 0 && (p.status || p.mq.hasStatus(p.source(&entries[0]))) {
-		each = 2
-	}
-	commands := make(rueidis.Commands, 0, each*len(entries))
-	for i := range entries {
-		if each == 2 {
-			commands = append(commands, p.mq.setPending(receipts[i].UUID, entries[i].format, entries[i].timestamp))
+	if len(entries) == 0 || !p.status && !p.mq.hasStatus(p.source(&entries[0])) {
+		commands := make(rueidis.Commands, len(entries))
+		for i := range entries {
+			commands[i] = p.command(&entries[i], receipts[i].UUID)
 		}
+		return p.mq.client.DoMulti(ctx, commands...)
+	}
+	commands := make(rueidis.Commands, 0, 2*len(entries))
+	places := make([]int, len(entries)) // of the entries among the commands
+	for i := range entries {
+		commands = append(commands, p.mq.setPending(receipts[i].UUID, entries[i].format, entries[i].timestamp))
+		if user := entries[i].headers[HeaderUser]; user != "" {
+			commands = append(commands, p.mq.setOwner(receipts[i].UUID, user))
+		}
+		places[i] = len(commands)
 		commands = append(commands, p.command(&entries[i], receipts[i].UUID))
 	}
 	results := p.mq.client.DoMulti(ctx, commands...)
-	if each == 1 {
-		return results
-	}
 	added := make([]rueidis.RedisResult, len(entries))
-	for i := range added {
-		added[i] = results[each*i+1]
+	for i, place := range places {
+		added[i] = results[place]
 	}
 	return added
 }

@@ -84,6 +84,26 @@ func (e *PanicError) Unwrap() error { return ErrPanic }
 // statusKey is a STRING of JSON, see Status; TTL statusTTL from the last write. It lies in a slot of its own.
 func statusKey(uuid string) string { return "task:status:" + uuid }
 
+// ownerKey is a STRING, the user of the message's HeaderUser; TTL statusTTL from the last write of its status, in a slot of
+// its own. The first message with a uuid has it.
+func ownerKey(uuid string) string { return "task:owner:" + uuid }
+
+// OwnStatus is the status of a user's own message: one that was published with HeaderUser. found is false for all others,
+// whether they exist or not.
+// Errors: ErrMalformed, ErrUnavailable.
+func (q *MQ) OwnStatus(ctx context.Context, user, uuid string) (s Status, found bool, err error) {
+	owner, err := q.client.Do(ctx, q.client.B().Get().Key(ownerKey(uuid)).Build()).ToString()
+	if rueidis.IsRedisNil(err) || err == nil && (user == "" || owner != user) {
+		return Status{}, false, nil
+	}
+	if err != nil {
+		return Status{}, false, failure(ctx, "read the owner of "+uuid, err)
+	}
+	list, err := q.Statuses(ctx, uuid)
+	s, found = list[uuid]
+	return s, found, err
+}
+
 // Statuses are those of messages of topics with status, by uuid. One that is missing is unknown, or has expired.
 // Errors: ErrMalformed, ErrUnavailable.
 func (q *MQ) Statuses(ctx context.Context, uuids ...string) (map[string]Status, error) {
@@ -123,6 +143,11 @@ func (q *MQ) setPending(uuid string, format Format, now time.Time) rueidis.Compl
 	return q.client.B().Set().Key(statusKey(uuid)).Value(text).Nx().ExSeconds(int64(statusTTL / time.Second)).Build()
 }
 
+// setOwner goes beside setPending.
+func (q *MQ) setOwner(uuid, user string) rueidis.Completed {
+	return q.client.B().Set().Key(ownerKey(uuid)).Value(user).Nx().ExSeconds(int64(statusTTL / time.Second)).Build()
+}
+
 // Answers of status_write.lua that matter.
 const statusCompletedBefore = 2
 
@@ -144,6 +169,10 @@ func (r *reader) writeStatus(ctx context.Context, p *parcel, state State, cause 
 		string(state), r.group, p.id, r.epoch, strconv.FormatInt(p.deliveries, 10),
 		r.mq.cfg.Now().UTC().Format(statusFormat), reason, strconv.FormatInt(int64(statusTTL/time.Second), 10),
 		string(p.entry.format)).AsInt64()
+	if err == nil && p.entry.headers[HeaderUser] != "" { // it lives as long as the status that was written
+		key := ownerKey(p.entry.headers[HeaderUUID])
+		err = failure(ctx, "keep the owner", r.mq.client.Do(ctx, r.mq.client.B().Expire().Key(key).Seconds(int64(statusTTL/time.Second)).Build()).Error())
+	}
 	return code != statusCompletedBefore, err
 }
 

@@ -51,7 +51,7 @@ func (b *bench) belonging(r route) belongings {
 // walk calls one route with an object.
 func (b *bench) walk(r route, o belongings, who string) *httptest.ResponseRecorder {
 	b.t.Helper()
-	path := strings.NewReplacer(":taskId", o.task, ":documentId", o.document, ":base", o.base, ":keyId", o.task, ":eventId", o.task, ":letterId", o.task, ":topic", "orders", ":group", "g").Replace(r.path)
+	path := strings.NewReplacer(":taskId", o.task, ":documentId", o.document, ":base", o.base, ":keyId", o.task, ":messageId", o.task, ":eventId", o.task, ":letterId", o.task, ":topic", "orders", ":group", "g").Replace(r.path)
 	secret := b.secrets[who]
 	switch {
 	case strings.Contains(path, "upload") || r.method == http.MethodPut:

@@ -43,6 +43,7 @@ func (g *Gateway) mqRoutes() []route {
 		{http.MethodGet, oneGroup + "/pending", accessInspect, []string{"kind", "order", "minIdleMs", "cursor", "limit"}, g.groupPending},
 		{http.MethodGet, oneGroup + "/inflight", accessInspect, []string{"kind"}, g.groupInFlight},
 		{http.MethodGet, "/internal/mq/status", accessInspect, []string{"ids"}, g.messageStatus},
+		{http.MethodGet, "/api/messages/:messageId/status", accessRead, nil, g.ownMessageStatus},
 	}
 }
 
@@ -308,6 +309,35 @@ func (g *Gateway) messageStatus(c *gin.Context) error {
 		return problemf(codeMessageNotFound, "message %s is unknown, or its status has expired, or its topic keeps none", ids[0])
 	}
 	return writeJSON(c, http.StatusOK, whole(ids, func(id string) statusView { return viewStatus(id, found) }))
+}
+
+// ownMessageStatus tells how far a message of the caller is: one that was published with the header x-user-id. Another
+// user's is as unknown as one that is not there; an operator sees all.
+func (g *Gateway) ownMessageStatus(c *gin.Context) error {
+	id, ok := pathID(c, "messageId")
+	if !ok || g.deps.MQ == nil {
+		return problemf(codeMessageNotFound, "there is no message of yours with this id whose status is known")
+	}
+	found := map[string]streammq.Status{}
+	scope := caller(c).Scope
+	if scope.All() {
+		var err error
+		if found, err = g.deps.MQ.Statuses(c.Request.Context(), id); err != nil {
+			return err
+		}
+	} else {
+		s, mine, err := g.deps.MQ.OwnStatus(c.Request.Context(), scope.UserID, id)
+		if err != nil {
+			return err
+		}
+		if mine {
+			found[id] = s
+		}
+	}
+	if len(found) == 0 {
+		return problemf(codeMessageNotFound, "there is no message of yours with this id whose status is known")
+	}
+	return writeJSON(c, http.StatusOK, viewStatus(id, found))
 }
 
 // removal reads the parameter force.

@@ -390,6 +390,61 @@ func judgeTopicLetters(t *testing.T, q *queue, apart bool) {
 	q.refused(q.get(operator, "/internal/dlq/topics/nothing-of-that/letters"), http.StatusNotFound, codeTopicNotFound)
 }
 
+// A user sees how far a message is that was published for them, and nobody else's: one of another user, one of nobody and one
+// that does not exist look the same. The keys are those that the README of streammq names.
+func TestAUserSeesTheStatusOfTheirOwnMessages(t *testing.T) {
+	t.Parallel()
+	for name, h := range homes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := newQueueIn(t, h, 2)
+			publish := func(user, uuid string) string {
+				m := streammq.Message{Payload: []byte("x"), Headers: map[string]string{streammq.HeaderUser: user}}
+				if uuid != "" {
+					m.Headers[streammq.HeaderUUID] = uuid
+				}
+				if user == "" {
+					delete(m.Headers, streammq.HeaderUser)
+				}
+				r, err := q.mq.NewProducer(nil).Publish(t.Context(), q.topic, m)
+				require.NoError(t, err)
+				return r.UUID
+			}
+			path := func(id string) string { return "/api/messages/" + id + "/status" }
+			hers, theirs, nobodys := publish(ada, ""), publish(bob, ""), publish("", "")
+			publish(bob, hers) // the id is taken: the first message has it
+			owner, err := q.client.Do(t.Context(), q.client.B().Get().Key("task:owner:"+hers).Build()).ToString()
+			require.NoError(t, err)
+			require.Equal(t, ada, owner)
+
+			got := decode[statusView](t, q.get(ada, path(hers)))
+			require.Equal(t, hers, got.ID)
+			require.Equal(t, streammq.StatePending, got.Status.State)
+			missing := q.get(ada, path(uuid.NewString()))
+			q.refused(missing, http.StatusNotFound, codeMessageNotFound)
+			for _, id := range []string{theirs, nobodys, "no-id", "*"} {
+				foreign := q.get(ada, path(id))
+				require.Equal(t, http.StatusNotFound, foreign.Code, id)
+				require.Equal(t, q.bare(missing), q.bare(foreign), id)
+			}
+			q.refused(q.get(bob, path(hers)), http.StatusNotFound, codeMessageNotFound)
+			q.refused(q.get(nobody, path(hers)), http.StatusUnauthorized, codeUnauthenticated)
+			require.Equal(t, http.StatusOK, q.get(adaReads, path(hers)).Code, "the scope read is enough")
+			require.Equal(t, http.StatusOK, q.get(operator, path(theirs)).Code)
+
+			q.consume(4, func(*streammq.Delivery) streammq.Result { return streammq.Success() })
+			require.Eventually(t, func() bool {
+				return decode[statusView](t, q.get(ada, path(hers))).Status.State == streammq.StateCompleted
+			}, time.Minute, 10*time.Millisecond)
+			for _, key := range []string{"task:owner:" + hers, "task:status:" + hers} {
+				left, err := q.client.Do(t.Context(), q.client.B().Ttl().Key(key).Build()).AsInt64()
+				require.NoError(t, err)
+				require.Positive(t, left, key)
+			}
+		})
+	}
+}
+
 func TestWithoutRedisThereAreNoTopics(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
