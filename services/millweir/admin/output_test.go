@@ -2,28 +2,112 @@ package admin
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/ingestq/kafkaq/embedded"
 	"github.com/millweir/millweir/services/millweir/cli"
 )
 
 // samples are arguments with which every command does something; a new command needs a row.
 var samples = map[string]string{
 	"submit": "FILE", "tasks list": "", "tasks get": "x", "tasks watch": "x", "tasks retry": "x", "tasks cancel": "x --yes",
-	"tasks explain": "x", "search": "words", "messages": "a b",
+	"tasks explain": "x", "search": "words",
 	"outbox list": "", "outbox requeue": "e1", "outbox stats": "",
 	"dlq list": "", "dlq get": "l1", "dlq replay": "l1", "dlq drop": "l1 --yes",
 	"mq topics": "", "mq partitions": "t", "mq groups": "t", "mq lag": "t g", "mq owners": "t g", "mq pending": "t g", "mq inflight": "t g",
 	"mq recent": "t", "mq trim": "t --finished --yes", "mq reset": "t g --to end --yes", "mq delete": "t --yes", "mq status": "a",
-	"migrate up": "", "migrate status": "", "fsck": "", "kafka init": "", "timeline renew": "--yes",
+	"migrate up": "", "migrate status": "", "fsck": "", "kafka init": "", "timeline renew": "--yes", "timeline mark": "--yes",
 	"keys create": "--user anna", "keys list": "", "keys revoke": "KEY",
+}
+
+// anything is a gateway that has an answer to every question.
+func anything(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	switch {
+	case r.Method == http.MethodDelete && strings.HasPrefix(r.URL.Path, "/internal/mq"):
+		w.WriteHeader(http.StatusNoContent)
+	case strings.HasSuffix(r.URL.Path, "/events") && strings.HasPrefix(r.URL.Path, "/api"):
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "id: 1\nevent: status\ndata: {\"taskId\":\"x\",\"status\":\"RUNNING\"}\n\n"+
+			"id: 2\nevent: status\ndata: {\"taskId\":\"x\",\"status\":\"SUCCEEDED\"}\n\n")
+	case strings.HasPrefix(r.URL.Path, "/internal/mq"):
+		_, _ = io.WriteString(w, `{"items":[]}`)
+	default:
+		_, _ = io.WriteString(w, `{"taskId":"x","status":"SUCCEEDED","items":[],"hits":[],"nextCursor":null,"partitions":[],"each":[],"members":[],"counts":{},"text":"words"}`)
+	}
+}
+
+// TestEveryCommandWritesWhatItIsAskedFor walks all commands but dev, as the help's last lines promise.
+// Not parallel: it sets variables.
+func TestEveryCommandWritesWhatItIsAskedFor(t *testing.T) {
+	gateway := httptest.NewServer(http.HandlerFunc(anything))
+	defer gateway.Close()
+	broker, err := embedded.Start()
+	require.NoError(t, err)
+	defer broker.Stop()
+	for name, value := range map[string]string{
+		"MYSQL_DSN": "", "DATABASE_URL": "sqlite:" + filepath.Join(t.TempDir(), "a.db"), "REDIS_URL": "", "CHROMA_BASE_URL": "",
+		"VECTOR_STORE": "embedded", "VECTOR_DIR": t.TempDir(), "UPLOAD_DIR": t.TempDir(), "EMBEDDING_BASE_URL": "", "INGEST_QUEUE": "kafka",
+		"KAFKA_BOOTSTRAP_SERVERS": broker.Bootstrap(),
+	} {
+		t.Setenv(name, value)
+	}
+	file := filepath.Join(t.TempDir(), "a.txt")
+	require.NoError(t, os.WriteFile(file, []byte("text"), 0o600))
+	all := append(cli.Commands(), Commands()...)
+	do := func(args ...string) (int, string, string) {
+		var o, e bytes.Buffer
+		std := cli.IO{In: strings.NewReader(""), Out: &o, Err: &e, Getenv: func(k string) string {
+			return map[string]string{"MILLWEIR_SERVER": gateway.URL}[k]
+		}}
+		code := cli.Run(t.Context(), std, args, all)
+		return code, o.String(), e.String()
+	}
+	code, _, errs := do("migrate", "up")
+	require.Equal(t, cli.ExitOK, code, errs)
+	code, _, errs = do("kafka", "init")
+	require.Equal(t, cli.ExitOK, code, errs)
+	for _, c := range all {
+		if c.Name == "dev" {
+			continue
+		}
+		sample, known := samples[c.Name]
+		require.True(t, known, "%s has no row in samples", c.Name)
+		for _, output := range []string{"table", "json", "jsonl"} {
+			if c.Name == "keys revoke" {
+				_, made, _ := do("keys", "create", "--user", "anna", "-o", "json")
+				var key shownKey
+				require.NoError(t, json.Unmarshal([]byte(made), &key), made)
+				sample = key.ID
+			}
+			args := append(strings.Fields(c.Name), strings.Fields(strings.ReplaceAll(sample, "FILE", file))...)
+			code, out, errs := do(append(args, "-o", output)...)
+			if code != cli.ExitOK {
+				t.Errorf("%v -o %s: exit %d: %s", args, output, code, errs)
+			}
+			if output == "json" && !json.Valid([]byte(out)) {
+				t.Errorf("%v -o json: %s", args, out)
+			}
+			for line := range strings.Lines(out) {
+				if output == "jsonl" && !json.Valid([]byte(line)) {
+					t.Errorf("%v -o jsonl: %s", args, line)
+				}
+			}
+			if code, _, _ = do(append(args, "-o", "xml")...); code != cli.ExitUsage {
+				t.Errorf("%v -o xml: exit %d", args, code)
+			}
+		}
+	}
 }
 
 // Every list of the command line takes every limit: what is above the server's page is paged.
