@@ -43,8 +43,11 @@ type ConsumerConfig struct {
 	MoverEvery       time.Duration
 	Retention        Retention
 	TrimEvery        time.Duration
-	Janitor          JanitorConfig
-	StopTimeout      time.Duration
+	Delete           DeletePolicy
+	// DeadLetterRetention is what is kept of dead letters.
+	DeadLetterRetention Retention
+	Janitor             JanitorConfig
+	StopTimeout         time.Duration
 }
 
 // NewDefaultConsumerConfig has the defaults of contract §6; a member that does not poll keeps its partitions.
@@ -66,7 +69,7 @@ func (c ConsumerConfig) subscriber() SubscriberConfig {
 	s.Retention, s.TrimEvery, s.Janitor, s.StopTimeout = c.Retention, c.TrimEvery, c.Janitor, c.StopTimeout
 	s.Retry, s.RetryMode, s.DeadLetters, s.DeadLetterStream = c.Retry, c.RetryMode, c.DeadLetters, c.DeadLetterStream
 	s.MoverBatch, s.MoverEvery = c.MoverBatch, c.MoverEvery
-	s.MaxUnanswered = c.MaxUnanswered
+	s.MaxUnanswered, s.Delete, s.DeadLetterRetention = c.MaxUnanswered, c.Delete, c.DeadLetterRetention
 	return s
 }
 

@@ -59,7 +59,7 @@ func (c *Consumer) Ack(ctx context.Context, deliveries ...*Delivery) (int, error
 	var errs []error
 	for of, batch := range batches {
 		q := c.sub.mq
-		r := &reader{mq: q, src: q.source(c.sub.cfg.Topic, of.partition), group: c.sub.cfg.Group, consumer: c.sub.name, epoch: of.epoch}
+		r := &reader{mq: q, src: q.source(c.sub.cfg.Topic, of.partition), group: c.sub.cfg.Group, consumer: c.sub.name, epoch: of.epoch, deletes: c.sub.cfg.Delete}
 		n, err := c.ackOf(ctx, r, batch)
 		total += n
 		for _, d := range batch {

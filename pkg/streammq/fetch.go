@@ -25,6 +25,7 @@ type reader struct {
 	status   bool   // of a single stream: its messages have one
 	letters  string // key of the stream of its dead letters; empty: the topic's, or the partition's, own
 	format   Format // of a single stream's entries that have no envelope
+	deletes  DeletePolicy
 	claims   string // ms from which a read takes what others have not touched; empty: it takes nothing of theirs
 }
 

@@ -31,7 +31,7 @@ func (s *Subscriber) startKeepers(ctx context.Context, taking *sync.WaitGroup) {
 	if s.cfg.RetryMode == RetryRepublish {
 		taking.Go(func() { s.moveAll(ctx) })
 	}
-	if s.cfg.Retention != (Retention{}) {
+	if s.cfg.Retention != (Retention{}) || s.cfg.Delete != DeleteNever || s.cfg.DeadLetterRetention != (Retention{}) {
 		every(ctx, taking, s.cfg.TrimEvery, s.trimOwned)
 	}
 	if s.cfg.Janitor.Interval > 0 {
@@ -43,6 +43,14 @@ func (s *Subscriber) trimOwned(ctx context.Context) {
 	for _, w := range s.owned() {
 		if _, err := s.mq.trim(ctx, w.src, s.cfg.Retention); err != nil && ctx.Err() == nil {
 			s.warn(ctx, "streammq: trim failed", err)
+		}
+		// Of a stream of letters that partitions share, the first one's owner takes care.
+		if s.cfg.DeadLetterRetention == (Retention{}) || w.src.part > 0 && (!w.src.apart() || s.cfg.DeadLetterStream != "") {
+			continue
+		}
+		l := &Letters{mq: s.mq, topic: w.src.topic, single: w.src.single, named: s.cfg.DeadLetterStream}
+		if _, err := l.trim(ctx, w.src, s.cfg.DeadLetterRetention); err != nil && ctx.Err() == nil {
+			s.warn(ctx, "streammq: trim of dead letters failed", err)
 		}
 	}
 }

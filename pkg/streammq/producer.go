@@ -16,6 +16,7 @@ type Producer struct {
 	single      bool // the topic is the key of a single stream; see StreamProducer
 	status      bool // its messages have one
 	format      Format
+	trims       *writeTrim
 }
 
 // NewProducer makes a producer; nil is NewHash().
@@ -113,6 +114,9 @@ func (p *Producer) add(ctx context.Context, receipts []Receipt, entries []entry)
 	}
 	for partition, n := range counts {
 		p.mq.observe(Event{Kind: EventProduced, Topic: entries[0].topic, Partition: partition, Count: n})
+		if p.trims != nil {
+			p.trims.added(ctx, p, source{layout: p.mq.cfg.Layout, topic: entries[0].topic, part: partition, single: p.single}, n)
+		}
 	}
 	return errors.Join(errs...)
 }

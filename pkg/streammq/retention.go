@@ -25,6 +25,17 @@ type Retention struct {
 	Finished bool
 }
 
+// DeletePolicy says whether entries are deleted as soon as they are finished, instead of by Retention. In either case an entry
+// that another group has not finished stays. A payload beside the stream goes with the next trim.
+type DeletePolicy string
+
+// The policies. A stream from which entries were deleted has a lag that the server cannot tell; it is counted then.
+const (
+	DeleteNever         DeletePolicy = ""
+	DeleteImmediately   DeletePolicy = "immediate"  // while the stream has one group, with its acknowledgement; with more of them never
+	DeleteWhenAllFinish DeletePolicy = "all-groups" // with the acknowledgement of the last group
+)
+
 // Trim removes what the retention does not keep, payloads beside the stream with it, and returns the number of entries;
 // see Admin.Trim.
 func (q *MQ) Trim(ctx context.Context, topic string, r Retention) (int, error) {
@@ -72,6 +83,18 @@ func (q *MQ) trim(ctx context.Context, s source, r Retention) (int, error) {
 }
 
 func (q *MQ) trimTo(ctx context.Context, s source, r Retention, dryRun bool) (total int, border string, err error) {
+	total, border, err = q.trimStream(ctx, s.stream(), r, dryRun)
+	if err != nil || dryRun {
+		return total, border, err
+	}
+	if total > 0 {
+		q.observe(Event{Kind: EventTrimmed, Topic: s.topic, Partition: s.part, Count: total})
+	}
+	return total, border, q.removeBodies(ctx, s, border)
+}
+
+// trimStream is trimTo of a stream of any key, without what lies beside it.
+func (q *MQ) trimStream(ctx context.Context, stream string, r Retention, dryRun bool) (total int, border string, err error) {
 	args := []string{"", "", strconv.Itoa(trimPortion), flag(r.Finished), "", ""}
 	if r.MaxLen > 0 {
 		args[0] = strconv.Itoa(r.MaxLen)
@@ -83,9 +106,9 @@ func (q *MQ) trimTo(ctx context.Context, s source, r Retention, dryRun bool) (to
 		args[4] = "-"
 	}
 	for range trimPortions {
-		answer, err := q.run(ctx, q.scripts.streamTrim, []string{s.stream()}, args...).ToArray()
+		answer, err := q.run(ctx, q.scripts.streamTrim, []string{stream}, args...).ToArray()
 		if err != nil {
-			return total, border, failure(ctx, "trim "+s.stream(), err)
+			return total, border, failure(ctx, "trim "+stream, err)
 		}
 		n, _ := answer[0].AsInt64() // the script answers a number
 		border, _ = answer[1].ToString()
@@ -98,13 +121,7 @@ func (q *MQ) trimTo(ctx context.Context, s source, r Retention, dryRun bool) (to
 			args[5] = strconv.Itoa(total)
 		}
 	}
-	if dryRun {
-		return total, border, nil
-	}
-	if total > 0 {
-		q.observe(Event{Kind: EventTrimmed, Topic: s.topic, Partition: s.part, Count: total})
-	}
-	return total, border, q.removeBodies(ctx, s, border)
+	return total, border, nil
 }
 
 // removeBodies removes payloads beside the stream whose entries all groups have finished: those of a millisecond before

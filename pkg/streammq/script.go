@@ -27,11 +27,13 @@ type scripts struct {
 	members, groupReset, groupDelete          script
 	retryDrop, topicMark, streamMake          script
 	replyKeep, letterAdd, retryAdopt          script
+	entriesDrop                               script
 }
 
 // loadScripts reads the files by read; tests give one that changes them.
 func loadScripts(read func(name string) string) scripts {
 	plain := func(name string) script { return newScript(read(name)) }
+	ordered := func(name string) script { return newScript(read("ids") + read(name)) }
 	fenced := func(name string) script { return newScript(read("fence") + read(name)) }
 	return scripts{
 		topicCreate: plain("topic_create"), publishBeside: plain("publish_beside"),
@@ -41,7 +43,7 @@ func loadScripts(read func(name string) string) scripts {
 		retryInPlace: fenced("entry_retry_in_place"), retryLater: fenced("entry_retry_later"),
 		deadLetter: fenced("entry_dead_letter"), retryDue: plain("retry_due"), retryMove: plain("retry_move"),
 		retryQuarantine: plain("retry_quarantine"), letterReplay: plain("letter_replay"),
-		letterDelete: plain("letter_delete"), letterAdd: plain("letter_add"), streamTrim: plain("stream_trim"),
+		letterDelete: plain("letter_delete"), letterAdd: plain("letter_add"), streamTrim: ordered("stream_trim"), entriesDrop: ordered("entries_drop"),
 		consumerRemove: plain("consumer_remove"), groupLag: plain("group_lag"), statusWrite: plain("status_write"),
 		members: plain("group_members"), groupReset: plain("group_reset"), groupDelete: plain("group_delete"), retryDrop: plain("retry_drop"),
 		topicMark: plain("topic_mark"), streamMake: plain("stream_make"),

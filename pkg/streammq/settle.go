@@ -3,6 +3,7 @@ package streammq
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"maps"
 	"strconv"
 	"time"
@@ -20,7 +21,28 @@ type held struct {
 // ack acknowledges deliveries and returns how many were still the caller's; -1 when the lease is lost.
 func (r *reader) ack(ctx context.Context, items []held) (int, error) {
 	n, err := r.mq.run(ctx, r.mq.scripts.ack, r.keys(), r.fence(items...)...).AsInt64()
+	if n > 0 {
+		r.drop(ctx, items...)
+	}
 	return int(n), err
+}
+
+// drop deletes what every group has finished, by the policy. What is left behind by a crash or an error, retention removes.
+func (r *reader) drop(ctx context.Context, items ...held) {
+	if r.deletes == DeleteNever {
+		return
+	}
+	args := []string{flag(r.deletes == DeleteImmediately)}
+	for _, h := range items {
+		args = append(args, h.id)
+	}
+	n, err := r.mq.run(ctx, r.mq.scripts.entriesDrop, []string{r.src.stream()}, args...).AsInt64()
+	if err != nil && ctx.Err() == nil {
+		r.mq.cfg.Log.WarnContext(ctx, "streammq: finished entries are left to retention", slog.String("stream", r.src.stream()), slog.Any("error", err))
+	}
+	if n > 0 {
+		r.mq.observe(Event{Kind: EventTrimmed, Topic: r.src.topic, Partition: r.src.part, Count: int(n)})
+	}
 }
 
 // touch resets the idle time of deliveries that are still the caller's.
@@ -51,7 +73,11 @@ func (r *reader) retryLater(ctx context.Context, h held, e entry, failed int, de
 	name := r.src.itemName(r.group, h.id)
 	keys := []string{r.src.stream(), r.src.epoch(r.group), r.src.retry(), r.src.item(name)}
 	args := append(r.fence(h), name, strconv.FormatInt(delay.Milliseconds(), 10))
-	return r.mq.run(ctx, r.mq.scripts.retryLater, keys, append(args, again.item()...)...).AsBool()
+	done, err := r.mq.run(ctx, r.mq.scripts.retryLater, keys, append(args, again.item()...)...).AsBool()
+	if done {
+		r.drop(ctx, h)
+	}
+	return done, err
 }
 
 // again is an entry as it is added a second time: for this group only, with the payload in it.
@@ -82,7 +108,11 @@ func (r *reader) deadLetter(ctx context.Context, p *parcel, failed int, cause er
 		}
 		dlq = r.letters
 	}
-	return r.mq.run(ctx, r.mq.scripts.deadLetter, append(r.keys(), dlq), append(r.fence(h), fields...)...).AsBool()
+	done, err := r.mq.run(ctx, r.mq.scripts.deadLetter, append(r.keys(), dlq), append(r.fence(h), fields...)...).AsBool()
+	if done {
+		r.drop(ctx, h)
+	}
+	return done, err
 }
 
 // deadLetterFar is deadLetter into a slot of its own: first the letter, once for each entry however often this is

@@ -86,6 +86,11 @@ type SubscriberConfig struct {
 	// Retention of finished entries, looked at every TrimEvery; the zero Retention keeps all.
 	Retention Retention
 	TrimEvery time.Duration
+	// Delete says whether this group's acknowledgements, retries and dead letters delete their entries at once.
+	Delete DeletePolicy
+	// DeadLetterRetention is what is kept of dead letters, looked at every TrimEvery; the zero Retention keeps all. Letters that
+	// a group consumes and has not finished stay.
+	DeadLetterRetention Retention
 	// Status writes the status of a single stream's messages that have a uuid; a topic has an option of its own.
 	Status bool
 	// Janitor removes the names of dead consumers.
@@ -151,6 +156,9 @@ func (c SubscriberConfig) Validate() error {
 	}
 	p.refuse(c.HandlerTimeout < 0, "HandlerTimeout %s: must not be negative", c.HandlerTimeout)
 	p.refuse(c.Retention.MaxLen < 0 || c.Retention.MaxAge < 0, "Retention %+v: must not be negative", c.Retention)
+	letters := c.DeadLetterRetention
+	p.refuse(letters.MaxLen < 0 || letters.MaxAge < 0, "DeadLetterRetention %+v: must not be negative", letters)
+	p.refuse(c.Delete != DeleteNever && c.Delete != DeleteImmediately && c.Delete != DeleteWhenAllFinish, "Delete %q: unknown", c.Delete)
 	if c.DeadLetterStream != "" {
 		p.check(checkStreamKey(c.DeadLetterStream))
 		p.refuse(c.DeadLetterStream == c.StreamKey, "DeadLetterStream %q: must not be the stream itself", c.DeadLetterStream)

@@ -50,8 +50,11 @@ type worker struct {
 
 func (s *Subscriber) newWorker(src source, consumer, epoch string) *worker {
 	w := &worker{
-		reader: reader{mq: s.mq, src: src, group: s.cfg.Group, consumer: consumer, epoch: epoch, status: s.cfg.Status, letters: s.cfg.DeadLetterStream, format: s.cfg.Format},
-		sub:    s, done: make(chan struct{}), renewed: s.mq.cfg.Now(),
+		reader: reader{
+			mq: s.mq, src: src, group: s.cfg.Group, consumer: consumer, epoch: epoch, status: s.cfg.Status, letters: s.cfg.DeadLetterStream,
+			format: s.cfg.Format, deletes: s.cfg.Delete,
+		},
+		sub: s, done: make(chan struct{}), renewed: s.mq.cfg.Now(),
 		began:    make([]atomic.Int64, s.cfg.Concurrency),
 		promised: map[*settlement]bool{}, freed: make(chan struct{}, 1),
 	}

@@ -14,34 +14,12 @@
 local stream, keep, age, most = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local finished, counting, before = ARGV[4] == '1', ARGV[5], tonumber(ARGV[6]) or 0
 
--- less compares ids as decimal strings: their halves are 64 bits wide, Lua's numbers are not.
-local function less(a, b)
-  local ams, aseq = string.match(a, '^(%d+)-(%d+)$')
-  local bms, bseq = string.match(b, '^(%d+)-(%d+)$')
-  if ams ~= bms then
-    if #ams ~= #bms then return #ams < #bms end
-    return ams < bms
-  end
-  if #aseq ~= #bseq then return #aseq < #bseq end
-  return aseq < bseq
-end
-
--- after is the id that follows; where a number would lose digits it is the id itself, which keeps one entry more.
-local function after(id)
-  local ms, seq = string.match(id, '^(%d+)-(%d+)$')
-  if #seq > 15 then return id end
-  return ms .. '-' .. string.format('%.0f', tonumber(seq) + 1)
-end
-
 if redis.call('EXISTS', stream) == 0 then return {0, '', ''} end
 local border = ''
 for _, group in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-  local info = {}
-  for i = 1, #group, 2 do info[group[i]] = group[i + 1] end
-  local last = info['last-delivered-id']
-  if not string.find(last, '-', 1, true) then last = last .. '-0' end -- the emulator's '0' of a group that was given nothing
+  local last, name = given(group)
   local first = after(last)
-  local pending = redis.call('XPENDING', stream, info['name'], '-', '+', 1)
+  local pending = redis.call('XPENDING', stream, name, '-', '+', 1)
   if pending[1] and less(pending[1][1], first) then first = pending[1][1] end
   if border == '' or less(first, border) then border = first end
 end

@@ -1,0 +1,59 @@
+package streammq
+
+import (
+	"context"
+
+	"github.com/redis/rueidis"
+)
+
+// Trim removes the letters that the retention does not keep, with their marks, and returns their number. Letters that a group
+// consumes and has not finished stay. Errors: ErrUnknownTopic, ErrUnavailable.
+func (l *Letters) Trim(ctx context.Context, r Retention) (int, error) {
+	homes, err := l.homes(ctx, -1)
+	if err != nil {
+		return 0, err
+	}
+	total := 0
+	for _, home := range homes {
+		n, err := l.trim(ctx, home, r)
+		if total += n; err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// trim is Trim of one stream of letters.
+func (l *Letters) trim(ctx context.Context, home source, r Retention) (int, error) {
+	at := l.home(home)
+	n, _, err := l.mq.trimStream(ctx, at.dlq, r, false)
+	if n == 0 || err != nil {
+		return n, err
+	}
+	return n, l.forget(ctx, at)
+}
+
+// forget removes the marks of replayed letters that are gone.
+func (l *Letters) forget(ctx context.Context, at letterHome) error {
+	b, doing := l.mq.client.B, "remove the marks of dead letters of "+l.String()
+	results := l.mq.client.DoMulti(ctx, b().Xrange().Key(at.dlq).Start("-").End("+").Count(1).Build(), b().Hkeys().Key(at.replayed).Build())
+	if err := firstError(results); err != nil && !rueidis.IsRedisNil(err) {
+		return failure(ctx, doing, err)
+	}
+	first := oneID(results[0])
+	marks, _ := results[1].AsStrSlice() // an error was judged above
+	var gone []string
+	for _, id := range marks {
+		if first == "" || compareIDs(id, first) < 0 {
+			gone = append(gone, id)
+		}
+	}
+	for len(gone) > 0 {
+		n := min(len(gone), letterBatch)
+		if err := l.mq.client.Do(ctx, b().Hdel().Key(at.replayed).Field(gone[:n]...).Build()).Error(); err != nil {
+			return failure(ctx, doing, err)
+		}
+		gone = gone[n:]
+	}
+	return nil
+}
