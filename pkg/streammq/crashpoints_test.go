@@ -355,7 +355,7 @@ func (m move) at(t testing.TB, home home, n int, executed bool) (wrong string, r
 	if m.prepare != nil {
 		m.prepare(c)
 	}
-	cut := newCutter(t, r.home.addrs[0], n, executed)
+	cut := newCutter(t, r.home.addrs, n, executed)
 	doomed, err := New(cut.client(t, r.home.db), c.direct.cfg)
 	require.NoError(t, err)
 	_, err = doomed.Partitions(t.Context(), r.topic)
@@ -373,7 +373,7 @@ func (m move) at(t testing.TB, home home, n int, executed bool) (wrong string, r
 // The process dies at each command of each move.
 func TestCrashPoints(t *testing.T) {
 	t.Parallel()
-	for _, home := range homes[:2] {
+	for _, home := range homes {
 		home.addrs, home.db = home.open(t) // topics of their own are enough
 		for name, m := range moves() {
 			t.Run(home.name+"/"+name, func(t *testing.T) {

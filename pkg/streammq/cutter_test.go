@@ -3,7 +3,11 @@ package streammq
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -15,11 +19,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cutter stands between one client and Redis. It passes commands one by one, and at the n-th one the process behind the
+// cutter stands between one client and Redis, or all nodes of a cluster. It passes commands one by one, and at the n-th one the process behind the
 // client is gone: either before the command reaches the server, or after it was executed and before its answer comes back.
 type cutter struct {
-	listener net.Listener
-	upstream string
+	listeners map[string]net.Listener // by the address of the server behind it
+	single    bool
 
 	mu       sync.Mutex
 	left     int  // commands until the cut; negative: none
@@ -31,13 +35,24 @@ type cutter struct {
 }
 
 // handshake commands are no step of anything.
-var handshake = []string{"HELLO", "CLIENT", "SELECT", "PING", "AUTH", "INFO", "COMMAND"}
+var handshake = []string{"HELLO", "CLIENT", "SELECT", "PING", "AUTH", "INFO", "COMMAND", "CLUSTER", "READONLY"}
 
-func newCutter(t testing.TB, upstream string, n int, executed bool) *cutter {
+func newCutter(t testing.TB, upstreams []string, n int, executed bool) *cutter {
+	t.Helper()
+	c := &cutter{listeners: map[string]net.Listener{}, single: len(upstreams) == 1, left: n, executed: executed}
+	for _, upstream := range upstreams {
+		c.stand(t, upstream)
+	}
+	t.Cleanup(c.close)
+	return c
+}
+
+// stand begins to stand before one server.
+func (c *cutter) stand(t testing.TB, upstream string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	c := &cutter{listener: listener, upstream: upstream, left: n, executed: executed}
+	c.listeners[upstream] = listener
 	c.running.Go(func() {
 		for {
 			client, err := listener.Accept()
@@ -52,8 +67,6 @@ func newCutter(t testing.TB, upstream string, n int, executed bool) *cutter {
 			c.running.Go(func() { c.serve(client, server) })
 		}
 	})
-	t.Cleanup(c.close)
-	return c
 }
 
 // keep notes the ends of a connection, or closes them when all is cut.
@@ -78,7 +91,9 @@ func (c *cutter) close() {
 	c.cut = true
 	c.closeAll()
 	c.mu.Unlock()
-	_ = c.listener.Close()
+	for _, listener := range c.listeners {
+		_ = listener.Close()
+	}
 	c.running.Wait()
 }
 
@@ -154,12 +169,19 @@ func (c *cutter) names() []string {
 	return slices.Clone(c.passed)
 }
 
-// client is one connection through the cutter, without repeats.
+// client has one connection through the cutter to each server, and repeats nothing.
 func (c *cutter) client(t testing.TB, db int) rueidis.Client {
 	t.Helper()
 	client, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{c.listener.Addr().String()}, SelectDB: db, DisableCache: true, ForceSingleClient: true,
+		InitAddress: slices.Sorted(maps.Keys(c.listeners)), SelectDB: db, DisableCache: true, ForceSingleClient: c.single,
 		DisableRetry: true, PipelineMultiplex: -1,
+		DialCtxFn: func(ctx context.Context, address string, dialer *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			listener := c.listeners[address]
+			if listener == nil {
+				return nil, fmt.Errorf("%s is no server of the test", address)
+			}
+			return dialer.DialContext(ctx, "tcp", listener.Addr().String())
+		},
 	})
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
