@@ -249,6 +249,30 @@ func TestAFileIsSweptByTheDatabasesClock(t *testing.T) {
 	})
 }
 
+// TestAFileWhoseRowIsLostIsKept: fsck can make the row again only while the file is there.
+func TestAFileWhoseRowIsLostIsKept(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		f := w.receive("a.txt", "one\n")
+		got, errs := w.app.AcceptAll(t.Context(), w.caller, []Upload{{File: f}})
+		require.NoError(t, errs[0])
+		require.Equal(t, taskstate.StatusSucceeded, w.process(got[0].Task.ID).Status)
+		require.NoError(t, w.store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+			_, err := tx.ExecContext(ctx, "DELETE FROM stored_file")
+			return err
+		}))
+		old := time.Now().Add(-48 * time.Hour)
+		if !w.server {
+			old = w.clock.Now().Add(-48 * time.Hour)
+		}
+		require.NoError(t, os.Chtimes(filepath.Join(w.dir, f.ID), old, old))
+		n, err := w.app.SweepFiles(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, n)
+		require.Equal(t, []string{f.ID}, w.stored())
+	})
+}
+
 // TestARequestThatOutlastsTheSweepIsRefused: one file of the request was received a day ago and swept, the other is there.
 func TestARequestThatOutlastsTheSweepIsRefused(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -86,7 +87,7 @@ func (a *App) unlink(ctx context.Context, document, find, cut string, s *Swept) 
 	return nil
 }
 
-// SweepFiles removes files without a row that are older than a day and temporary files of uploads that were given up.
+// SweepFiles removes files that neither a row nor a version names and that are older than a day, and temporary files of uploads that were given up.
 // It lists the whole upload folder and returns how many files it removed. The day is by the database's clock: one process
 // whose own clock is wrong would otherwise remove what the others have just received.
 func (a *App) SweepFiles(ctx context.Context) (int, error) {
@@ -115,7 +116,13 @@ func (a *App) SweepFiles(ctx context.Context) (int, error) {
 			return ctx.Err()
 		}
 		known, err := read(ctx, a.d.Store, func(ctx context.Context, db taskstate.Tx) (map[string]bool, error) {
-			return a.set(ctx, db, "FilesKnown", stored)
+			known, err := a.set(ctx, db, "FilesKnown", stored)
+			if err != nil {
+				return nil, err
+			}
+			named, err := a.set(ctx, db, "FilesNamed", stored)
+			maps.Copy(known, named)
+			return known, err
 		})
 		if err != nil {
 			return fmt.Errorf("look for the files' rows: %w", err)

@@ -445,3 +445,7 @@ SELECT id FROM (SELECT id FROM stored_file ORDER BY id LIMIT ?) AS oldest;
 
 -- name: FilesKnown
 SELECT id FROM stored_file WHERE id IN (@list);
+
+-- A version whose stored file's row is lost still needs the file: fsck makes the row again.
+-- name: FilesNamed
+SELECT file_id FROM document_version WHERE file_id IN (@list);
