@@ -14,7 +14,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/crash"
-	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -105,7 +104,7 @@ func (a *App) answer(ctx context.Context, x *accepting, err error) (Accepted, er
 		if err != nil && x.got.ownFile {
 			a.keepUnknown(x.u.File.ID) // a row names it, only the answer could not be made
 		}
-	case ctx.Err() != nil || !splitsAccept(err):
+	case !notCommitted(ctx, err):
 		a.keepUnknown(x.u.File.ID) // the commit may have happened
 	}
 	if err != nil {
@@ -234,11 +233,10 @@ func (a *App) announce(ctx context.Context, tasks []taskstate.Task) {
 	if a.d.Publisher == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.PublishTimeout)
-	defer cancel()
-	if err := taskrun.Publish(ctx, a.d.Publisher, tasks); err != nil {
-		a.d.Log.DebugContext(ctx, "ingest: delivery not added, the sweep will", "tasks", len(tasks), "error", a.d.Redact(err.Error()))
+	if a.quiet.leave(a.d.Clock(), tasks) {
+		return // nobody waits for a queue that does not answer
 	}
+	a.publish(ctx, tasks)
 }
 
 // clean checks title and base and brings them into their kept form.

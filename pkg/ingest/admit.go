@@ -20,20 +20,22 @@ const (
 // admission knows whether uploads can be taken in, without a look for each.
 type admission struct {
 	mu      sync.Mutex
-	at      time.Time // of the last look; zero: an upload was refused since
-	err     error     // why not; nil: they can
+	at      time.Time // of the last look
+	err     error     // why not, by the last look; nil: they can
+	doubt   bool      // the database did not take an upload since that look
 	looking chan struct{}
 }
 
 // Admit returns nil when an upload can be taken in now. It is asked before the body is read: what cannot be accepted is not received.
-// The database is asked at most once a second for all uploads together. While it is known to be away they are refused at once.
+// The database is asked at most once a second for all uploads together. While it is known to be away one of them asks it, so that
+// the first after its return is taken, and the others are refused at once.
 // Errors: taskstate.ErrUnavailable, ErrFolder, what keeps the upload folder from being read.
 func (a *App) Admit(ctx context.Context) error {
 	d := &a.admission
 	for {
 		d.mu.Lock()
 		now := a.d.Clock()
-		fresh := !d.at.IsZero() && now.Sub(d.at) < admitFresh && !now.Before(d.at)
+		fresh := d.err == nil && !d.doubt && !d.at.IsZero() && now.Sub(d.at) < admitFresh && !now.Before(d.at)
 		if fresh || (d.looking != nil && d.err != nil) {
 			defer d.mu.Unlock()
 			return d.err
@@ -41,10 +43,9 @@ func (a *App) Admit(ctx context.Context) error {
 		looking := d.looking
 		if looking == nil {
 			d.looking = make(chan struct{})
-			known := d.err
+			write := d.err != nil || d.doubt
 			d.mu.Unlock()
-			a.admitOnce(ctx, known)
-			continue
+			return a.admitOnce(ctx, write)
 		}
 		d.mu.Unlock()
 		select {
@@ -55,12 +56,12 @@ func (a *App) Admit(ctx context.Context) error {
 	}
 }
 
-// admitOnce looks and lets everybody know. After a refusal the database must also take a change: it may be read-only.
-func (a *App) admitOnce(ctx context.Context, known error) {
+// admitOnce looks and lets everybody know. write: the database must also take a change, for it may be read-only.
+func (a *App) admitOnce(ctx context.Context, write bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), admitLook)
 	defer cancel()
 	err := a.CheckFolder(ctx)
-	if err == nil && known != nil {
+	if err == nil && write {
 		err = a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
 			_, err := tx.ExecContext(ctx, a.q.Get("FileDelete"), "")
 			return err
@@ -72,9 +73,10 @@ func (a *App) admitOnce(ctx context.Context, known error) {
 	d := &a.admission
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.at, d.err = a.d.Clock(), err
+	d.at, d.err, d.doubt = a.d.Clock(), err, false
 	close(d.looking)
 	d.looking = nil
+	return err
 }
 
 // refused notes that the database did not take an upload: the next one looks before it is received.
@@ -85,5 +87,5 @@ func (a *App) refused(err error) {
 	d := &a.admission
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.at, d.err = time.Time{}, fmt.Errorf("%w: it refused the upload before", taskstate.ErrUnavailable)
+	d.doubt = true
 }

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,8 +22,6 @@ import (
 const (
 	// TypeDocument is the task type that the application works on.
 	TypeDocument = "document"
-	// unknownKept bounds how many uploads of unknown outcome Discard remembers to leave alone.
-	unknownKept = 10_000
 )
 
 // ErrNoWorker says that App.Kind was asked of an App without an extractor, splitter, embedder or vector store.
@@ -108,8 +105,8 @@ type App struct {
 	before  atomic.Int64        // runs that have not come to their rows yet
 	trouble *telemetry.Repeated // of the sweeper: one line a kind and minute
 
-	mu      sync.Mutex
-	unknown map[string]struct{} // ids of uploads whose commit may have happened: Discard leaves them to the sweeper
+	unknown unknowns   // uploads whose COMMIT may have happened
+	quiet   quietQueue // the queue, when it does not answer
 
 	admission admission
 
@@ -144,7 +141,8 @@ func New(d Deps, cfg Config) (*App, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ingest: %w", err)
 	}
-	a := &App{d: d, cfg: cfg, q: q, trouble: telemetry.NewRepeated(d.Log, time.Minute, d.Clock), unknown: map[string]struct{}{}, poke: make(chan struct{}, 1)}
+	a := &App{d: d, cfg: cfg, q: q, trouble: telemetry.NewRepeated(d.Log, time.Minute, d.Clock), poke: make(chan struct{}, 1)}
+	a.quiet.late = make(chan []taskstate.Task, 1)
 	shared := batcher.Config{Lanes: acceptLanes, Enough: acceptEnough, Most: acceptMost, Patience: acceptPatience, Split: splitsAccept}
 	a.accepts = batcher.New(shared, a.acceptBatch)
 	a.batchKeys()

@@ -99,27 +99,6 @@ func (a *App) receiveInto(ctx context.Context, f *os.File, r io.Reader, out *Rec
 	return nil
 }
 
-// Discard removes a received file that was not accepted.
-// A file whose commit may have happened all the same stays: the sweeper removes it after a day if no row names it.
-func (a *App) Discard(f ReceivedFile) {
-	a.mu.Lock()
-	_, kept := a.unknown[f.ID]
-	delete(a.unknown, f.ID)
-	a.mu.Unlock()
-	if !kept {
-		a.drop(context.Background(), f.ID)
-	}
-}
-
-// keepUnknown remembers that a file's commit may have happened.
-func (a *App) keepUnknown(id string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.unknown) < unknownKept {
-		a.unknown[id] = struct{}{}
-	}
-}
-
 // drop removes a file of ours and logs what prevents it: the sweeper tries again in a day.
 func (a *App) drop(ctx context.Context, name string) {
 	if err := a.d.Files.remove(name); err != nil {

@@ -55,9 +55,12 @@ func (p *Parts) publisher(s Shared) (ingestq.Publisher, ingest.QueueStats, error
 	return publisher, publisher, nil
 }
 
-// Services are what runs beside the gateway: the poller of watches.
+// Services are what runs beside the gateway: the poller of watches, and what uploads left behind.
 func (a *Application) Services() []process.Service {
-	return []process.Service{process.Named("watches", process.ServiceFunc(a.Reads.Run))}
+	return []process.Service{
+		process.Named("watches", process.ServiceFunc(a.Reads.Run)),
+		process.Named("receiver", process.ServiceFunc(a.RunReceiver)),
+	}
 }
 
 var _ ingest.Service = (*Application)(nil)

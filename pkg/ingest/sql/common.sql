@@ -437,6 +437,10 @@ SELECT id FROM document_version WHERE file_id = ? LIMIT 1;
 -- name: FileDelete
 DELETE FROM stored_file WHERE id = ?;
 
+-- The rows of received files whose COMMIT had no answer; whoever still writes one is waited for.
+-- name: FilesHeld
+SELECT id FROM stored_file WHERE id IN (@list) ORDER BY id @forupdate;
+
 -- The newest and the oldest stored files: a folder that has any of them is the database's.
 -- name: FilesSample
 SELECT id FROM (SELECT id FROM stored_file ORDER BY id DESC LIMIT ?) AS newest

@@ -308,10 +308,6 @@ func (g *Gateway) accept(ctx context.Context, in *intake) {
 		if f.err == nil {
 			continue
 		}
-		if code := classify(f.err).code; code == codeInternal || code == codeOutcomeUnknown || ctx.Err() != nil {
-			// Nobody knows whether a row names the file now. Left alone it goes after a day if none does (design D8).
-			continue
-		}
 		g.svc.Discard(f.file)
 	}
 }

@@ -300,8 +300,11 @@ func TestUploadServiceErrors(t *testing.T) {
 		"database":    {"Accept", fmt.Errorf("insert: %w", taskstate.ErrUnavailable), 503, codeUnavailable, 0},
 		"swept":       {"Accept", ingest.ErrUploadExpired, 408, codeUploadExpired, 0},
 		"title":       {"Accept", ingest.ErrBadTitle, 422, codeInvalidField, 0},
-		"not known":   {"Accept", taskstate.ErrOutcomeUnknown, 503, codeOutcomeUnknown, 1}, // a row may name the file
-		"accept fell": {"Accept", errors.New("secret"), 500, codeInternal, 1},
+		"not known":   {"Accept", taskstate.ErrOutcomeUnknown, 503, codeOutcomeUnknown, 0}, // the application keeps what a row may name
+		"accept fell": {"Accept", errors.New("secret"), 500, codeInternal, 0},
+		"away":        {"Admit", fmt.Errorf("ping: %w", taskstate.ErrUnavailable), 503, codeUnavailable, 0},
+		"no folder":   {"Admit", ingest.ErrFolder, 503, codeNoFolder, 0},
+		"exhausted":   {"Receive", fmt.Errorf("create: %w", ingest.ErrNoResources), 503, codeNoResources, 0},
 		"key":         {"BeginKey", fmt.Errorf("read: %w", taskstate.ErrUnavailable), 503, codeUnavailable, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -311,6 +314,9 @@ func TestUploadServiceErrors(t *testing.T) {
 			w := b.upload(ada, asyncPath, []string{"Idempotency-Key", "k"}, file("a.txt", "x"))
 			p := b.refused(w, c.status, c.code)
 			require.Equal(t, c.held, b.svc.Held())
+			if c.method == "Admit" {
+				require.Zero(t, b.svc.Received(), "the body was read")
+			}
 			require.NotContains(t, w.Body.String(), "secret")
 			require.Contains(t, b.log.String(), c.err.Error())
 			if c.status == 503 {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -185,4 +186,45 @@ func fill(t *testing.T, path string) {
 	}
 	require.True(t, errors.Is(err, syscall.ENOSPC), "%v", err)
 	require.NoError(t, f.Close())
+}
+
+// What is refused while the database is away leaves no file behind, and is not even received once that is known.
+func TestUploadsBesideALostDatabase(t *testing.T) {
+	t.Parallel()
+	ctx := context.WithoutCancel(t.Context())
+	db := labserver.Private(t, labserver.KindPostgres, labserver.Options{})
+	require.NoError(t, db.SQL(ctx, "", "CREATE DATABASE lost"))
+	database, folder := "DATABASE_URL="+db.URL("lost"), filepath.Join(t.TempDir(), "uploads")
+	migrate(t, database)
+	api := start(t, "ingest-api", []string{
+		database, "REDIS_URL=" + labserver.RedisURL(t), "CHROMA_BASE_URL=" + labserver.Chroma(t).URL(""), "AUTH_MODE=none",
+		"HTTP_ADDR=127.0.0.1:0", "UPLOAD_DIR=" + folder,
+	})
+	c := newClient(t, "http://"+api.printed(`"gateway: listening".*?"addr":"([^"]+)"`))
+	c.submit(1)
+	require.NoError(t, db.Stop(ctx))
+	for range 20 {
+		a := c.send("lost.txt", []byte("nobody will have this: "+rand.Text()))
+		a.refused(t, http.StatusServiceUnavailable, "UNAVAILABLE")
+		require.NotEmpty(t, a.header.Get("Retry-After"))
+	}
+	require.Len(t, storedFiles(t, folder), 1)
+	require.NoError(t, db.Restart(ctx))
+	eventually(t, "uploads are taken again", func() bool {
+		return c.send("back.txt", []byte("the database is back")).status == http.StatusAccepted
+	})
+	require.Len(t, storedFiles(t, folder), 2)
+}
+
+// storedFiles lists an upload folder without its own files.
+func storedFiles(t *testing.T, folder string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			names = append(names, e.Name())
+		}
+	}
+	return names
 }
