@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/vector"
@@ -91,12 +92,38 @@ func (s *Store) singly(ctx context.Context, c *collection, calls []*upsertCall) 
 
 // upsertAll writes rows of one dimension in requests of a good size.
 func (s *Store) upsertAll(ctx context.Context, c *collection, rows []ingest.Vector, dim int) error {
-	for part := range slices.Chunk(vector.LastWins(rows), rowsPerBody(dim)) {
-		if err := s.upsert(ctx, c, part); err != nil {
+	rows = vector.LastWins(rows)
+	for len(rows) > 0 {
+		n := min(len(rows), c.room(dim))
+		began := s.now()
+		err := s.upsert(ctx, c, rows[:n])
+		c.paced(n, s.now().Sub(began), err == nil)
+		if err != nil {
 			return err
 		}
+		rows = rows[n:]
 	}
 	return nil
+}
+
+// room is how many rows one request takes now.
+func (c *collection) room(dim int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return min(rowsPerBody(dim), c.most)
+}
+
+// paced notes how long a request of n rows took. A server that is slow, or was given up, gets half as many rows at a time,
+// so that nobody waits long for one answer; full requests that are quick make them larger again.
+func (c *collection) paced(n int, took time.Duration, written bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case took > slowWrite:
+		c.most = max(leastRows, min(c.most, n)/2)
+	case written && took < slowWrite/4 && n >= c.most:
+		c.most = min(batchRows, 2*c.most)
+	}
 }
 
 // queue adds a call at the end.
@@ -113,7 +140,7 @@ func (c *collection) take() []*upsertCall {
 	n, rows := 0, 0
 	for n < len(c.waiting) {
 		call := c.waiting[n]
-		if n > 0 && (call.dim != c.waiting[0].dim || rows+len(call.rows) > rowsPerBody(call.dim)) {
+		if n > 0 && (call.dim != c.waiting[0].dim || rows+len(call.rows) > min(rowsPerBody(call.dim), c.most)) {
 			break
 		}
 		n, rows = n+1, rows+len(call.rows)
