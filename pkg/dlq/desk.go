@@ -12,6 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 const (
@@ -358,6 +359,9 @@ func (d *Desk) replay(ctx context.Context, c ingest.Caller, letters []Letter) ([
 			ids = append(ids, l.TaskID)
 		}
 		fences[l.TaskID][l.Fence] = true
+	}
+	if mutant.Is("m25") {
+		d.tidy(ctx, letters)
 	}
 	outcomes, err := d.d.App.Operate(ctx, c, ids, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 		for fence := range fences[t.ID] {

@@ -139,6 +139,18 @@ func TestAReplayIsDoneOnceAndRemovesItsEntry(t *testing.T) {
 	require.Equal(t, taskstate.ReasonReplayed, log[len(log)-1].Reason)
 }
 
+// The entry is all that is left of a death until its row says QUEUED: it goes after that, never before.
+func TestAnEntryGoesAfterItsRow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	task, id := w.dead("refused")
+	var found []taskstate.Status
+	book := &rebook{LetterBook: w.book, drop: func() error { found = append(found, w.status(task.ID)); return nil }}
+	_, err := w.desk(func(deps *dlq.Deps) { deps.Book = book }).Replay(t.Context(), w.caller, id)
+	require.NoError(t, err)
+	require.Equal(t, []taskstate.Status{taskstate.StatusQueued}, found)
+}
+
 // The process may die, or Redis go away, between the row and the entry: the repeat answers 409 and tidies up.
 func TestAnEntryThatStayedIsRemovedByTheRepeat(t *testing.T) {
 	t.Parallel()

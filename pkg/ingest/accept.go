@@ -15,6 +15,7 @@ import (
 	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 const (
@@ -129,7 +130,20 @@ func (a *App) acceptBatch(ctx context.Context, b *batcher.Batch[*accepting]) err
 	var run *acceptRun
 	tasks, err := a.d.Store.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) ([]taskstate.NewTask, error) {
 		run = newAcceptRun(a, tx, m, items, full)
-		return run.prepare(ctx)
+		tasks, err := run.prepare(ctx)
+		if mutant.Is("m20") {
+			for i, w := range run.works {
+				if err == nil && !w.got.ownFile {
+					a.drop(ctx, items[i].u.File.ID)
+				}
+			}
+		}
+		if mutant.Is("m23") {
+			for _, t := range tasks {
+				a.announce(ctx, []taskstate.Task{t.Task})
+			}
+		}
+		return tasks, err
 	})
 	switch {
 	case err == nil:

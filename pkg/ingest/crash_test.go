@@ -77,7 +77,7 @@ func every(t *testing.T, mode faultMode, one func(t *testing.T, n int, f *faults
 
 func TestFaultAtEveryEffectOfANewDocument(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []faultMode{errorBefore, errorAfter, crashBefore, crashAfter, lostCommit} {
+	for _, mode := range []faultMode{errorBefore, errorAfter, crashBefore, crashAfter, lostCommit, undone} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, worldOptions{})
@@ -101,7 +101,7 @@ func TestFaultAtEveryEffectOfANewDocument(t *testing.T) {
 
 func TestFaultAtEveryEffectOfANewVersion(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []faultMode{errorBefore, errorAfter, crashBefore, crashAfter, lostCommit} {
+	for _, mode := range []faultMode{errorBefore, errorAfter, crashBefore, crashAfter, lostCommit, undone} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			newVersionWithFaults(t, newWorld(t, worldOptions{}), mode)

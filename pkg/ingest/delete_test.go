@@ -130,7 +130,7 @@ func TestALateUpsertIsDeletedInTheSecondPass(t *testing.T) {
 
 func TestAFaultAtEveryEffectOfTheSweeper(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []faultMode{errorBefore, errorAfter, crashBefore, crashAfter} {
+	for _, mode := range []faultMode{errorBefore, errorAfter, crashBefore, crashAfter, undone} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, worldOptions{})
@@ -150,6 +150,7 @@ func TestAFaultAtEveryEffectOfTheSweeper(t *testing.T) {
 				for range 4 {
 					_, _ = app.Sweep(t.Context()) // its error is the fault
 					w.checkInvariants()
+					w.checkFiles()
 					w.advance(11 * time.Minute)
 				}
 				w.sweepAll()

@@ -17,6 +17,7 @@ const (
 	crashBefore faultMode = "crash before" // the process ends just before
 	crashAfter  faultMode = "crash after"  // the process ends just after
 	lostCommit  faultMode = "lost commit"  // a holder's transaction is rolled back and taken for done
+	undone      faultMode = "undone"       // a transaction's whole inside happens, and is rolled back instead of committed
 	interrupted faultMode = "interrupted"  // something else happens meanwhile, then the effect goes on
 )
 
@@ -65,9 +66,21 @@ func (f *faults) effect(do func() error) error {
 		return errors.Join(do(), errDead)
 	case interrupted:
 		f.hook()
-	case lostCommit:
+	case lostCommit, undone:
 	}
 	return do()
+}
+
+// undoes reports whether the transaction under way is the one to be rolled back.
+func (f *faults) undoes() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mode == undone && f.count == f.at
+}
+
+// rollBack lets the inside of a transaction end with an error.
+func rollBack(ctx context.Context, inside func(ctx context.Context) error) error {
+	return errors.Join(inside(ctx), errRolledBack)
 }
 
 // faultyStore is a Store whose writes may fail.
@@ -77,17 +90,44 @@ type faultyStore struct {
 }
 
 func (s faultyStore) Submit(ctx context.Context, p taskstate.PrepareFunc) (out []taskstate.Task, err error) {
+	prepare := p
+	p = func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) ([]taskstate.NewTask, error) {
+		tasks, err := prepare(ctx, tx, m)
+		if err == nil && s.f.undoes() {
+			err = errRolledBack
+		}
+		return tasks, err
+	}
 	err = s.f.effect(func() error { out, err = s.Store.Submit(ctx, p); return err })
 	return out, err
 }
 
 func (s faultyStore) Apply(ctx context.Context, b taskstate.Batch) (out []taskstate.Outcome, err error) {
+	also := b.Also
+	b.Also = func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+		var err error
+		if also != nil {
+			err = also(ctx, tx, m, changed)
+		}
+		if s.f.undoes() {
+			err = errors.Join(err, errRolledBack)
+		}
+		return err
+	}
 	err = s.f.effect(func() error { out, err = s.Store.Apply(ctx, b); return err })
 	return out, err
 }
 
 func (s faultyStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
-	return s.f.effect(func() error { return s.Store.InTx(ctx, f) })
+	return s.f.effect(func() error {
+		return s.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+			inside := func(ctx context.Context) error { return f(ctx, tx, m) }
+			if s.f.undoes() {
+				return rollBack(ctx, inside)
+			}
+			return inside(ctx)
+		})
+	})
 }
 
 func (s faultyStore) HoldAll(ctx context.Context, claims []taskstate.HeldTask, f taskstate.HoldFunc) error {
@@ -97,6 +137,9 @@ func (s faultyStore) HoldAll(ctx context.Context, claims []taskstate.HeldTask, f
 	lost := false
 	err := s.f.effect(func() error {
 		if lost = s.f.mode == lostCommit && s.f.count == s.f.at; lost {
+			return s.Store.HoldAll(ctx, claims, rolledBack)
+		}
+		if s.f.undoes() {
 			return s.Store.HoldAll(ctx, claims, rolledBack)
 		}
 		return s.Store.HoldAll(ctx, claims, f)

@@ -1,6 +1,8 @@
 package ingest
 
 import (
+	"path/filepath"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -36,5 +38,15 @@ func (w *world) checkInvariants() {
 			found = found || here
 		}
 		require.True(w.t, found, "a visible segment has its vector")
+	}
+}
+
+// checkFiles is I12: every row of a file has it.
+func (w *world) checkFiles() {
+	w.t.Helper()
+	paths, err := column(w.t.Context(), w.store.Reader(), "SELECT path FROM stored_file")
+	require.NoError(w.t, err)
+	for _, path := range paths {
+		require.FileExists(w.t, filepath.Join(w.dir, path), "the file of a row")
 	}
 }

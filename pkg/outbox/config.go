@@ -16,6 +16,7 @@ type Config struct {
 	Lease        time.Duration // how long events are this relay's; a Send has half of it
 	Lanes        int           // turns at the same time while there is a backlog
 	StopGrace    time.Duration // how long a stop waits for answers
+	MarkTime     time.Duration // what the marks of a stop may take; 0: 5 s. What is not marked is sent again
 	ProbeEvery   time.Duration // while events are DEAD for want of a broker
 	BacklogEvery time.Duration // how old the backlog's figures may be
 }
@@ -47,6 +48,7 @@ func (c Config) Validate() error {
 	check(c.Lease >= time.Second, "lease of events: %s is below 1 s", c.Lease)
 	check(c.Lanes >= 1 && c.Lanes <= 16, "lanes: %d is not 1–16", c.Lanes)
 	check(c.StopGrace >= 0, "stop grace: %s is negative", c.StopGrace)
+	check(c.MarkTime >= 0, "time of a stop's marks: %s is negative", c.MarkTime)
 	check(c.ProbeEvery > 0, "probes: %s is not positive", c.ProbeEvery)
 	check(c.BacklogEvery >= 0, "figures of the backlog: %s is negative", c.BacklogEvery)
 	return errors.Join(errs...)

@@ -52,6 +52,7 @@ type Config struct {
 	HeartbeatEvery time.Duration // 0: min(lease/3, 1 s)
 	FinishBatch    int           // most outcomes of one transaction
 	StopGrace      time.Duration // how long running tasks may still end at a stop
+	HandBack       time.Duration // what runs that a stop has cancelled get to come back in; 0: 5 s. The rest is left to its lease
 	// StallLimit is how long a stage may go without a report; the entry of StageNone serves stages without their own.
 	// No entry: no limit. (INGEST_STAGE_STALL_MS)
 	StallLimit map[taskstate.Stage]time.Duration
@@ -105,6 +106,7 @@ func (c Config) Validate() error {
 	check(c.HeartbeatEvery >= 0, "heartbeat interval %s is negative", c.HeartbeatEvery)
 	check(c.FinishBatch >= 1 && c.FinishBatch <= maxSweep, "finish batch %d: 1–%d", c.FinishBatch, maxSweep)
 	check(c.StopGrace >= 0, "stop grace %s is negative", c.StopGrace)
+	check(c.HandBack >= 0, "time to hand back %s is negative", c.HandBack)
 	for stage, limit := range c.StallLimit {
 		check(limit > 0, "stall limit of stage %s: %s is not positive", stage, limit)
 	}
@@ -125,6 +127,14 @@ func (c Config) heartbeat() time.Duration {
 		return c.HeartbeatEvery
 	}
 	return min(c.Policy.Lease/3, maxHeartbeat)
+}
+
+// handBack is what cancelled runs get at a stop.
+func (c Config) handBack() time.Duration {
+	if c.HandBack > 0 {
+		return c.HandBack
+	}
+	return hungAfter
 }
 
 // stallLimit is how long a stage may be silent; 0: for ever.

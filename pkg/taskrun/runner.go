@@ -213,7 +213,7 @@ func (r *Runner) stop(ctx context.Context) {
 		for _, h := range r.holds.all() {
 			h.cancel(ErrStopping)
 		}
-		r.drained(ctx, hungAfter)
+		r.drained(ctx, r.cfg.handBack())
 	}
 	crash.Point("worker.in_stop")
 	close(r.ended)

@@ -64,7 +64,6 @@ type trial struct {
 
 	letter string // the id of a dead letter
 	hit    bool
-	met    time.Time // when the point had acted
 
 	failed atomic.Pointer[error] // of during
 }
@@ -116,7 +115,7 @@ func (t *trial) run(ctx context.Context) error {
 		_ = during()   // said already
 		return err
 	}
-	t.hit, t.met = true, time.Now()
+	t.hit = true
 	t.Embed.Clear()
 	helpers, err := t.helpers()
 	for _, h := range helpers {

@@ -32,7 +32,7 @@ var bugs = []bug{
 	{"m2", "a heartbeat that does not compare fence and owner", []check{differential, storeSuite}},
 	{"m3", "a takeover that does not look at the lease", []check{rules, model}},
 	{"m4", "the log's row written after the COMMIT", []check{storeCommit}},
-	{"m5", "the acknowledgement before the outcome's COMMIT", []check{{"pkg/taskrun", "Finish|Outage|Unknown", ""}}},
+	{"m5", "the acknowledgement, or on Kafka the offset, before the outcome's COMMIT", []check{{"pkg/taskrun", "Finish|Outage|Unknown", ""}}},
 	{"m6", "the dead letter after the acknowledgement", []check{{"pkg/taskrun", "Dead|Letter|DLQ|Owed", ""}}},
 	{"m8", "a version made visible without counting its segments", []check{{"pkg/ingest", "TestFinishCountsTheRows", ""}}},
 	{"m9", "the old version taken away when the new one begins", []check{{"pkg/ingest", "TestFaultAtEveryEffectOfANewVersion", ""}}},
@@ -43,6 +43,13 @@ var bugs = []bug{
 	{"m15", "an upload that is not flushed to the disk", []check{{"scripts/lab/lostfs", "TestAReceivedFile", ""}}},
 	{"m16", "the next try reckoned with the worker's clock", []check{differential, storeSuite}},
 	{"m18", "recovery that takes over what its own process runs", []check{rules, {"pkg/taskrun", "TestAClaimUnderWay|TestOwnExpiredClaims", ""}}},
+	// Effects outside the database that must follow their COMMIT, or come before it.
+	{"m19", "a file removed before the COMMIT that lets it go", []check{{"pkg/ingest", "TestAFaultAtEveryEffectOfTheSweeper", ""}}},
+	{"m20", "an upload's own copy removed before the COMMIT that links another", []check{{"pkg/ingest", "TestARolledBackAcceptLeavesNothingBehind", ""}}},
+	{"m21", "a vector written before the COMMIT of its row", []check{{"pkg/ingest", "TestFaultAtEveryEffectOfANewDocument/undone", ""}}},
+	{"m23", "a delivery added before the COMMIT of its task", []check{{"pkg/ingest", "TestARolledBackAcceptLeavesNothingBehind", ""}}},
+	{"m24", "an event marked SENT without the broker's answer", []check{{"pkg/outbox", "TestStopDoesNotWaitForABrokerThatHangs/sqlite", ""}}},
+	{"m25", "a dead letter's entry removed before the COMMIT of its replay", []check{{"pkg/dlq", "TestAnEntryGoesAfterItsRow", ""}}},
 	{"m17", "an idempotency key that is everybody's", []check{{"pkg/ingest", "TestIdempotencyKey", ""}}},
 }
 

@@ -43,6 +43,10 @@ const (
 	shortLease = "INGEST_LEASE_MS=3000"
 	// handBackTime is what a stop gives its runs to come back in.
 	handBackTime = 5 * time.Second
+	// stopGoal is what a stop takes, the leave of its servers' groups with it; stallFactor is how often it waits for what a
+	// yardstick waits for once: a few hundred turns on two cores that other tests use too.
+	stopGoal    = 3 * time.Second
+	stallFactor = 50
 )
 
 // script is every event that a task can meet.
@@ -91,16 +95,17 @@ func script() []play {
 			return w.finish(id)
 		}, []string{accepted, claimed, failedOne, "RETRYING>RETRYING RETRY_NOW 1/0 operator", again, doneLater}},
 		{"is handed back", func(w *installation) string {
-			for tries := 1; ; tries++ {
+			for {
 				id := w.hold()
-				stopping := time.Now()
+				y, stopping := measure(w.t), time.Now()
 				w.worker.stop()
-				late := time.Since(stopping) >= handBackTime // what a stall keeps from coming back is left to its lease
+				took, stall := time.Since(stopping), y.stall()
+				require.Less(w.t, took, stopGoal+stallFactor*stall, "a stop, while the machine stalled for %s", stall)
 				w.embed.Clear()
 				w.worker = w.begin()
-				if w.finish(id); !late || tries == 3 {
+				if w.finish(id); took < handBackTime {
 					return id
-				}
+				} // so long a stall leaves runs to their leases
 			}
 		}, []string{accepted, claimed, "RUNNING>QUEUED HANDED_BACK 0/0 worker", claimed, done}},
 		{"is taken over", func(w *installation) string {
