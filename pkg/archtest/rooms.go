@@ -33,6 +33,7 @@ var rooms = []room{
 	{"pkg/taskstate/mutant", nil},                        // seeded bugs, compiled away
 	{"pkg/taskstate/history", []string{"pkg/taskstate"}}, // the rules that a log must keep
 	{"pkg/taskstate/spec", []string{"pkg/taskstate", "pkg/taskstate/history", "pkg/taskstate/mutant"}}, // the model
+	{"pkg/taskstate/spec/kafka", []string{"pkg/taskstate", "pkg/taskstate/spec"}},                      // the same of the other transport
 	{"pkg/taskstate/taskstatetest", []string{"pkg/taskstate"}},
 	{"pkg/taskstore", []string{"pkg/taskstate", "pkg/taskstate/mutant", "pkg/crash", "pkg/sqlfile", "pkg/taskstore/...", "migrations"}}, // opens any of the three
 	{"pkg/taskstore/backend", []string{"pkg/taskstate", "pkg/sqlfile", "migrations"}},
@@ -49,7 +50,7 @@ var rooms = []room{
 	{"pkg/ingestq/kafkaq/embedded", nil},
 	{"pkg/ingestq/rabbitq", []string{"proto", "pkg/ingestq", "pkg/telemetry"}},
 	{"pkg/ingestq/redisq/embedded", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq"}},
-	{"pkg/outbox", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/sqlfile", "pkg/crash", "pkg/telemetry"}},
+	{"pkg/outbox", []string{"proto", "pkg/taskstate", "pkg/taskstate/mutant", "pkg/ingestq", "pkg/sqlfile", "pkg/crash", "pkg/telemetry"}},
 	{"pkg/taskrun", []string{"proto", "pkg/taskstate", "pkg/taskstate/mutant", "pkg/ingestq", "pkg/telemetry", "pkg/crash"}},
 	{"pkg/ratelimit", nil},
 	{"pkg/ratelimit/redislimit", []string{"pkg/ratelimit"}},
@@ -59,7 +60,7 @@ var rooms = []room{
 
 	// the ingestion and its adapters
 	{"pkg/ingest", []string{"proto", "pkg/batcher", "pkg/taskstate", "pkg/ingestq", "pkg/outbox", "pkg/taskrun", "pkg/sqlfile", "pkg/telemetry", "pkg/taskstate/mutant", "pkg/crash"}},
-	{"pkg/dlq", []string{"pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/crash"}},
+	{"pkg/dlq", []string{"pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/taskstate/mutant", "pkg/crash"}},
 	// the checker of a whole installation
 	{"pkg/fsck", []string{"proto", "pkg/auth", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingestq", "pkg/sqlfile", "pkg/telemetry"}},
 	{"pkg/ingest/ingesttest", []string{"pkg/ingest", "pkg/taskstate", "pkg/taskrun"}},
@@ -88,7 +89,7 @@ var rooms = []room{
 }
 
 // stdOnly are packages that import nothing but the standard library.
-var stdOnly = []string{"pkg/taskstate", "pkg/taskstate/mutant", "pkg/taskstate/history", "pkg/taskstate/spec", "migrations"}
+var stdOnly = []string{"pkg/taskstate", "pkg/taskstate/mutant", "pkg/taskstate/history", "pkg/taskstate/spec", "pkg/taskstate/spec/kafka", "migrations"}
 
 // home says which of our packages alone may import a library.
 type home struct {
