@@ -87,9 +87,11 @@ func (a *Admin) refuseAnyLive(ctx context.Context, sources []source) error {
 		if i > 0 && !s.apart() {
 			return nil // one stream of letters for the whole topic
 		}
-		letters := a.mq.StreamAdmin(s.dlq())
-		if err := letters.refuseGroups(ctx, []source{letters.source(0)}); err != nil {
-			return err
+		for _, keys := range s.letterKeys() {
+			letters := a.mq.StreamAdmin(keys[0])
+			if err := letters.refuseGroups(ctx, []source{letters.source(0)}); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -143,6 +145,11 @@ func (a *Admin) sweep(ctx context.Context, sources []source, groups []string) er
 		if err := a.mq.removeBodies(ctx, s, allIDs); err != nil {
 			return err
 		}
+		if i == 0 && !s.apart() {
+			if err := a.sweepJava(ctx, s); err != nil {
+				return err
+			}
+		}
 		if i == 0 || s.apart() {
 			for _, list := range []string{s.retry(), s.quarantine()} {
 				if err := a.dropItems(ctx, s, list, "*"); err != nil {
@@ -154,6 +161,9 @@ func (a *Admin) sweep(ctx context.Context, sources []source, groups []string) er
 			return err
 		}
 		keys := []string{s.stream(), s.bodies(), s.retry(), s.quarantine()}
+		if !s.apart() {
+			keys = append(keys, s.commit())
+		}
 		for _, group := range groups {
 			keys = append(keys, s.groupKeys(group)[1:]...)
 		}
@@ -169,19 +179,41 @@ func (a *Admin) sweep(ctx context.Context, sources []source, groups []string) er
 	return nil
 }
 
-// sweepLetters removes the letters with the groups that consume them, in one step: their names are in it.
+// sweepJava removes the large payloads that producers of the Java original have put beside the streams.
+func (a *Admin) sweepJava(ctx context.Context, s source) error {
+	doing := "delete payloads of " + a.name
+	for {
+		keys, err := a.mq.client.Do(ctx, a.mq.client.B().Srandmember().Key(s.javaPayloads()).Count(dropPortion).Build()).AsStrSlice()
+		if err != nil || len(keys) == 0 {
+			return failure(ctx, doing, err)
+		}
+		results := a.mq.client.DoMulti(ctx, // in turn: no note goes before its payload
+			a.mq.client.B().Unlink().Key(keys...).Build(), a.mq.client.B().Zrem().Key(javaPayloadTimes).Member(keys...).Build(),
+			a.mq.client.B().Srem().Key(s.javaPayloads()).Member(keys...).Build())
+		if err := firstError(results); err != nil {
+			return failure(ctx, doing, err)
+		}
+	}
+}
+
+// sweepLetters removes the letters with the groups that consume them, each stream in one step: their names are in it.
 func (a *Admin) sweepLetters(ctx context.Context, s source) error {
-	letters := source{layout: s.layout, topic: s.dlq(), single: true}
-	groups, err := a.mq.groupsOf(ctx, letters)
-	if err != nil {
-		return err
+	for _, keys := range s.letterKeys() {
+		letters := source{layout: s.layout, topic: keys[0], single: true}
+		groups, err := a.mq.groupsOf(ctx, letters)
+		if err != nil {
+			return err
+		}
+		gone := keys[:]
+		for group := range groups {
+			gone = append(gone, letters.members(group))
+			gone = append(gone, letters.groupKeys(group)[1:]...)
+		}
+		if err := a.mq.client.Do(ctx, a.mq.client.B().Unlink().Key(gone...).Build()).Error(); err != nil {
+			return failure(ctx, "delete dead letters of "+a.name, err)
+		}
 	}
-	keys := []string{s.dlq(), s.replayed()}
-	for group := range groups {
-		keys = append(keys, letters.members(group))
-		keys = append(keys, letters.groupKeys(group)[1:]...)
-	}
-	return failure(ctx, "delete dead letters of "+a.name, a.mq.client.Do(ctx, a.mq.client.B().Unlink().Key(keys...).Build()).Error())
+	return nil
 }
 
 // allIDs is a border above every id.

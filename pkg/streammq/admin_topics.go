@@ -108,7 +108,7 @@ func (a *Admin) Stats(ctx context.Context) (Stats, error) {
 		return Stats{}, err
 	}
 	total := Stats{Partitions: len(sources)}
-	const each = 7
+	const each = 8
 	commands := make(rueidis.Commands, 0, each*len(sources))
 	b := a.mq.client.B
 	for _, s := range sources {
@@ -116,6 +116,8 @@ func (a *Admin) Stats(ctx context.Context) (Stats, error) {
 			b().Xrevrange().Key(s.stream()).End("+").Start("-").Count(1).Build(),
 			b().Zcard().Key(s.retry()).Build(), b().Zcard().Key(s.quarantine()).Build(), b().Xlen().Key(s.dlq()).Build(),
 			b().Xrange().Key(s.stream()).Start("-").End("+").Count(1).Build())
+		letters := s.letterKeys()
+		commands = append(commands, b().Xlen().Key(letters[len(letters)-1][0]).Build())
 	}
 	results := a.mq.client.DoMulti(ctx, commands...)
 	if err := firstError(results); err != nil {
@@ -133,6 +135,9 @@ func (a *Admin) Stats(ctx context.Context) (Stats, error) {
 		total.Each = append(total.Each, p)
 		if i == 0 || s.apart() { // otherwise it is the same key again
 			total.Retries, total.Malformed, total.Letters = total.Retries+number(at+3), total.Malformed+number(at+4), total.Letters+number(at+5)
+			if !s.apart() {
+				total.Letters += number(at + 7)
+			}
 		}
 	}
 	return total, nil

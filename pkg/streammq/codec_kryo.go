@@ -3,6 +3,7 @@ package streammq
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"unicode/utf16"
 )
@@ -16,8 +17,9 @@ const (
 	kryoString  = 3
 	kryoBoolean = 5
 	kryoLong    = 9
+	kryoDouble  = 10
 
-	kryoDepth = 16 // of maps in maps
+	kryoDepth = 16 // of objects in objects
 )
 
 // isKryo tells whether the names of an entry's fields are objects of Kryo: texts begin with its tag, and no name of ours does.
@@ -25,7 +27,7 @@ func isKryo(fields []string) bool {
 	return len(fields) > 0 && fields[0] != "" && fields[0][0] == kryoString
 }
 
-// kryoFields are the fields of such an entry as text: numbers in decimal, maps as JSON. A null is left out.
+// kryoFields are the fields of such an entry as text: numbers in decimal, maps and lists as JSON. A null is left out.
 // Its error wraps ErrMalformed.
 func kryoFields(fields []string) ([]string, error) {
 	plain := make([]string, 0, len(fields))
@@ -75,8 +77,8 @@ func kryoText(s string) (kryoValue, error) {
 type kryo struct {
 	text   string
 	at     int
-	named  int   // classes that were named so far: a later one is a number
-	broken error // it is not what it should be: all answers are zero from here on
+	named  []string // classes that were named so far: a later one is a number
+	broken error    // it is not what it should be: all answers are zero from here on
 }
 
 func (k *kryo) fail(what string) {
@@ -87,56 +89,124 @@ func (k *kryo) fail(what string) {
 }
 
 func (k *kryo) value(depth int) kryoValue {
-	switch tag := k.varint(); tag {
-	case kryoNull:
+	tag := k.varint()
+	if tag == kryoNull {
 		return kryoValue{null: true}
-	case kryoInteger, kryoLong:
-		n := k.varint()
-		return kryoValue{text: strconv.FormatInt(int64(n>>1)^-int64(n&1), 10)} //nolint:gosec // zigzag
-	case kryoString:
-		text, null := k.str()
-		return kryoValue{text: text, null: null, quoted: true}
-	case kryoBoolean:
-		return kryoValue{text: strconv.FormatBool(k.byte() != 0)}
-	case kryoNamed:
-		return k.object(depth)
-	default:
-		k.fail("class " + strconv.FormatUint(tag, 10) + " is not known")
-		return kryoValue{}
 	}
+	class := ""
+	if tag == kryoNamed {
+		class = k.class()
+	}
+	return k.of(tag, class, depth)
 }
 
-// object reads a map with the name of its class, or its number if it was named before. Java's sorts of maps are alike.
-func (k *kryo) object(depth int) kryoValue {
-	if number := k.varint(); number == uint64(k.named) { //nolint:gosec // a count
-		if name, _ := k.str(); k.broken == nil && !mapClasses[name] {
-			k.fail("class " + clip(name, 64) + " is not known")
+// of reads a value of a class, which is known by its tag or its name.
+func (k *kryo) of(tag uint64, class string, depth int) kryoValue {
+	switch {
+	case tag == kryoInteger, tag == kryoLong:
+		n := k.varint()
+		return kryoValue{text: strconv.FormatInt(int64(n>>1)^-int64(n&1), 10)} //nolint:gosec // zigzag
+	case tag == kryoString:
+		text, null := k.str()
+		return kryoValue{text: text, null: null, quoted: true}
+	case tag == kryoBoolean:
+		return kryoValue{text: strconv.FormatBool(k.byte() != 0)}
+	case tag == kryoDouble:
+		var bits uint64
+		for shift := 0; shift < 64; shift += 8 {
+			bits |= uint64(k.byte()) << shift
 		}
-		k.named++
-	} else if number > uint64(k.named) { //nolint:gosec // a count
+		return k.asJSON(math.Float64frombits(bits))
+	case depth > kryoDepth:
+		k.fail("objects in objects")
+	case class == "java.util.ArrayList":
+		return k.list(depth)
+	case class == "java.util.HashMap", class == "java.util.LinkedHashMap", class == "java.util.TreeMap":
+		return k.object(depth)
+	default:
+		k.fail("class " + strconv.FormatUint(tag, 10) + " " + clip(class, 64) + " is not known")
+	}
+	return kryoValue{}
+}
+
+// class reads the name of a class, or its number if it was named before.
+func (k *kryo) class() string {
+	number := k.varint()
+	if number == uint64(len(k.named)) {
+		name, _ := k.str()
+		k.named = append(k.named, name)
+	}
+	if k.broken != nil || number >= uint64(len(k.named)) {
 		k.fail("unknown number of a class")
+		return ""
 	}
-	size := k.varint() // one more than there are
-	if size == 0 || depth > kryoDepth || size > uint64(len(k.text)) {
-		k.fail("size of a map")
-		return kryoValue{}
-	}
-	values := map[string]json.RawMessage{}
-	for ; size > 1 && k.broken == nil; size-- {
-		name := k.value(depth + 1)
-		values[name.text] = k.value(depth + 1).json()
-	}
+	return k.named[number]
+}
+
+func (k *kryo) asJSON(v any) kryoValue {
 	if k.broken != nil {
 		return kryoValue{}
 	}
-	text, err := json.Marshal(values)
+	text, err := json.Marshal(v)
 	if err != nil {
 		k.fail(err.Error())
 	}
 	return kryoValue{text: string(text)}
 }
 
-var mapClasses = map[string]bool{"java.util.HashMap": true, "java.util.LinkedHashMap": true, "java.util.TreeMap": true}
+// size is of a map or list: one more than it has is written.
+func (k *kryo) size(n uint64) int {
+	if n == 0 || n > uint64(len(k.text)) {
+		k.fail("size of an object")
+		return 0
+	}
+	return int(n - 1) //nolint:gosec // at most the length of the text
+}
+
+func (k *kryo) object(depth int) kryoValue {
+	values := map[string]json.RawMessage{}
+	for n := k.size(k.varint()); n > 0 && k.broken == nil; n-- {
+		name := k.value(depth + 1)
+		values[name.text] = k.value(depth + 1).json()
+	}
+	return k.asJSON(values)
+}
+
+// list reads its elements, each with its class, or all of one class, which comes first, and whether some are null.
+func (k *kryo) list(depth int) kryoValue {
+	alike, most := k.flagged()
+	n := k.size(most)
+	values := []json.RawMessage{}
+	if !alike {
+		for ; n > 0 && k.broken == nil; n-- {
+			values = append(values, k.value(depth+1).json())
+		}
+		return k.asJSON(values)
+	}
+	tag, class := k.varint(), ""
+	if tag == kryoNamed {
+		class = k.class()
+	}
+	nulls := k.byte() != 0 && tag != kryoString // a text says it by itself
+	for ; n > 0 && k.broken == nil; n-- {
+		if nulls && k.byte() == 0 {
+			values = append(values, json.RawMessage("null"))
+			continue
+		}
+		values = append(values, k.of(tag, class, depth+1).json())
+	}
+	return k.asJSON(values)
+}
+
+// flagged reads a number whose first byte has a flag in bit 7, and in bit 6 whether more follow.
+func (k *kryo) flagged() (flag bool, n uint64) {
+	first := uint64(k.byte())
+	n = first & 0x3f
+	if first&0x40 != 0 {
+		n |= k.varint() << 6
+	}
+	return first&0x80 != 0, n
+}
 
 // str reads a text: ASCII whose last byte has bit 7 set, or its length and that many UTF-16 units, each as UTF-8 writes it.
 func (k *kryo) str() (text string, null bool) {
@@ -152,11 +222,7 @@ func (k *kryo) str() (text string, null bool) {
 		k.fail("a text without an end")
 		return "", false
 	}
-	first := uint64(k.byte())
-	length := first & 0x3f
-	if first&0x40 != 0 {
-		length |= k.varint() << 6
-	}
+	_, length := k.flagged()
 	switch {
 	case length == 0:
 		return "", true

@@ -65,6 +65,8 @@ type Config struct {
 	InlineMax int
 	// MaxPayload is the largest payload in bytes.
 	MaxPayload int
+	// Letters says where the dead letters of topics of LayoutSingle go, unless a subscriber has a DeadLetterStream.
+	Letters LetterPlace
 	// MetaRefresh is how long a producer trusts what it knows of a topic.
 	MetaRefresh time.Duration
 	// Now is the clock of the process; leases and due times are judged by Redis' own.
@@ -77,6 +79,22 @@ type Config struct {
 
 // InlineAuto lets the layout decide where payloads lie; see Config.InlineMax.
 const InlineAuto = -1
+
+// LetterPlace is a stream of dead letters of a topic on one Redis. A client of the Java original with its default codec
+// (Kryo 5) lists no letter at all of a stream:topic:{t}:dlq that holds one of ours; one with StringCodec lists them all. Letters reads
+// both places, and letters of either codec, whatever is set.
+type LetterPlace string
+
+// The places.
+const (
+	// LettersAuto is LettersOwn from when on a consumer of the Java original is seen in the topic, unless what it wrote shows
+	// that its client has StringCodec, and LettersShared until then. What is in the other place by then moves.
+	LettersAuto LetterPlace = ""
+	// LettersShared is stream:topic:{t}:dlq, for topics without consumers in Java, or whose clients have StringCodec.
+	LettersShared LetterPlace = "shared"
+	// LettersOwn is streaming:mq:letters:{t}, which no program in Java reads.
+	LettersOwn LetterPlace = "own"
+)
 
 // NewDefaultConfig is the configuration of contract §6 for one Redis.
 func NewDefaultConfig() Config {
@@ -92,6 +110,8 @@ func (c Config) Validate() error {
 	p.refuse(c.Layout != LayoutSingle && c.Layout != LayoutCluster, "Layout %q: must be %s or %s", c.Layout, LayoutSingle, LayoutCluster)
 	p.refuse(c.InlineMax < InlineAuto || c.InlineMax > maxPayloadLimit, "InlineMax %d: 0 to %d, or InlineAuto (%d)", c.InlineMax, maxPayloadLimit, InlineAuto)
 	p.refuse(c.MaxPayload < 0 || c.MaxPayload > maxPayloadLimit, "MaxPayload %d: 0 to %d", c.MaxPayload, maxPayloadLimit)
+	p.refuse(c.Letters != LettersAuto && c.Letters != LettersShared && c.Letters != LettersOwn,
+		"Letters %q: must be %q, %q or empty", c.Letters, LettersShared, LettersOwn)
 	p.refuse(c.MetaRefresh <= 0, "MetaRefresh %s: must be positive", c.MetaRefresh)
 	p.refuse(c.Now == nil || c.Log == nil || c.Observer == nil, "Now, Log and Observer must be set")
 	return p.err()

@@ -43,6 +43,9 @@ var (
 	// ErrGroupLive is wrapped when a group has members with a heartbeat, and what was asked would pull the ground from
 	// under them.
 	ErrGroupLive = errors.New("the group has live members")
+	// ErrForeignGroup is wrapped when a group's partitions are leased to a program that is no member of this queue: a consumer of
+	// the Java original. Its writes are not fenced, so one kind at a time may consume a group.
+	ErrForeignGroup = errors.New("another program consumes the group")
 	// ErrNoReply is wrapped when a request was not answered in time. It may have been run.
 	ErrNoReply = errors.New("no reply in time")
 	// ErrRemote is wrapped by what a request failed with for good.

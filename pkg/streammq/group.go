@@ -3,6 +3,7 @@ package streammq
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -17,12 +18,42 @@ func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(),
 
 // startTopic makes the groups and starts the loops of a member.
 func (s *Subscriber) startTopic(ctx, loops context.Context, taking, running *sync.WaitGroup) error {
-	if _, err := s.growGroups(ctx); err != nil && !isPassing(err) {
+	partitions, err := s.growGroups(ctx)
+	if err == nil {
+		err = s.refuseForeign(ctx, partitions)
+	}
+	if err != nil && !isPassing(err) {
 		return err
 	}
 	every(loops, running, s.cfg.Renew, s.renew)
 	taking.Go(func() { s.rebalanceAll(ctx) })
 	s.startKeepers(ctx, taking)
+	return nil
+}
+
+// refuseForeign returns ErrForeignGroup when a partition is leased to a program that knows no epochs.
+func (s *Subscriber) refuseForeign(ctx context.Context, partitions int) error {
+	commands := make(rueidis.Commands, 0, 2*partitions)
+	for i := range partitions {
+		src := s.mq.source(s.cfg.Topic, i)
+		commands = append(commands, s.mq.client.B().Get().Key(src.lease(s.cfg.Group)).Build(),
+			s.mq.client.B().Exists().Key(src.epoch(s.cfg.Group)).Build()) // after the lease: ours comes with its epoch, in one step
+	}
+	results := s.mq.client.DoMulti(ctx, commands...)
+	for i := range partitions {
+		owner, err := results[2*i].ToString()
+		if rueidis.IsRedisNil(err) {
+			continue
+		}
+		epoch, err2 := results[2*i+1].AsBool()
+		if err := errors.Join(err, err2); err != nil {
+			return failure(ctx, "look at the leases of group "+s.cfg.Group, err)
+		}
+		if !epoch {
+			return fmt.Errorf("group %s of topic %s: %w: %q has partition %d: stop it, or take another group",
+				s.cfg.Group, s.cfg.Topic, ErrForeignGroup, clip(owner, 64), i)
+		}
+	}
 	return nil
 }
 
@@ -33,6 +64,9 @@ func (s *Subscriber) startKeepers(ctx context.Context, taking *sync.WaitGroup) {
 	}
 	if s.cfg.Retention != (Retention{}) || s.cfg.Delete != DeleteNever || s.cfg.DeadLetterRetention != (Retention{}) {
 		every(ctx, taking, s.cfg.TrimEvery, s.trimOwned)
+	}
+	if s.cfg.StreamKey == "" && s.cfg.DeadLetterStream == "" && s.mq.cfg.Layout == LayoutSingle {
+		every(ctx, taking, s.cfg.TrimEvery, s.keepApart)
 	}
 	if s.cfg.Janitor.Interval > 0 {
 		every(ctx, taking, s.cfg.Janitor.Interval, s.clean)

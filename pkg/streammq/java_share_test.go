@@ -284,3 +284,35 @@ func TestRetriesOfEarlierVersionsAreTakenOver(t *testing.T) {
 		require.GreaterOrEqual(t, d.MaxAttempts, 5, "one more where Java's mover wrote its time beside our number")
 	}
 }
+
+// A consumer in Java and one of ours do not share a group: its writes have no fence. In groups of their own they do not touch
+// each other's partitions.
+func TestGroupsOfJavaAreRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, LayoutSingle)
+	q, seen := r.mq(nil), &log{}
+	r.topicOf(q, 2)
+	r.do("XGROUP", "CREATE", r.source(1).stream(), "java", "0")
+	r.do("SET", r.source(1).lease("java"), "consumer-a", "PX", "3600000") // SETNX, then PEXPIRE there: no epoch
+	cfg := NewDefaultSubscriberConfig(r.topic, "java", seen.handler(succeed))
+	s, err := q.NewSubscriber(cfg)
+	require.NoError(t, err)
+	err = s.Run(t.Context())
+	require.ErrorIs(t, err, ErrForeignGroup)
+	require.ErrorContains(t, err, `group java of topic `+r.topic)
+	require.ErrorContains(t, err, `"consumer-a" has partition 1: stop it, or take another group`)
+	require.Equal(t, "consumer-a", r.text("GET", r.source(1).lease("java")))
+
+	r.publish(q, "a", "1", "b", "2", "c", "3")
+	r.subscribe(q, seen.handler(succeed), nil)
+	eventually(t, func() bool { return len(seen.all()) == 3 }, "another group has all")
+	// A lease that comes later is respected too: the partition is left to whoever has it.
+	sub := r.subscribe(q, (&log{}).handler(succeed), func(c *SubscriberConfig) { c.Group = "later" })
+	eventually(t, func() bool { return r.number("EXISTS", r.source(0).lease("later"), r.source(1).lease("later")) == 2 }, "both are owned")
+	sub.end()
+	r.do("SET", r.source(0).lease("later"), "consumer-b", "PX", "3600000")
+	again := r.subscribe(q, (&log{}).handler(succeed), func(c *SubscriberConfig) { c.Group = "later" })
+	eventually(t, func() bool { return r.number("EXISTS", r.source(1).lease("later")) == 1 }, "the free one")
+	again.end()
+	require.Equal(t, "consumer-b", r.text("GET", r.source(0).lease("later")))
+}

@@ -57,7 +57,7 @@ func texts(values []javaText) []string {
 }
 
 // fromJava reads a file of captures, one JSON object a line.
-func fromJava[T any](t *testing.T, name string) []T {
+func fromJava[T any](t testing.TB, name string) []T {
 	t.Helper()
 	f, err := os.Open("testdata/java/" + name)
 	require.NoError(t, err)
@@ -276,6 +276,22 @@ func TestKryoIsRead(t *testing.T) {
 		got, err := kryoText(text)
 		require.NoError(t, err, "%q", text)
 		require.Equal(t, want, got, "%q", text)
+	}
+	for dump, want := range map[string]string{ // what Redisson's Kryo5Codec writes
+		"01006a6176612e7574696c2e41727261794c6973f4040382610362e30206": `["a","bc",3]`,
+		"01006a6176612e7574696c2e41727261794c6973f482030061e2":         `["ab"]`,
+		"01006a6176612e7574696c2e41727261794c6973f401":                 `[]`,
+		"01006a6176612e7574696c2e41727261794c6973f4830301826180":       `["a",null]`,
+		"0a0000000000000440": "2.5",
+		"01006a6176612e7574696c2e4c696e6b6564486173684d61f00a038269020203826c0980c8afa0250382640a0000000000000440038262050103826e00038273" +
+			"0382c3bc036c6973f401016a6176612e7574696c2e41727261794c6973f4830200020403826d0100020382780202036c697374b201018203008271": `{"i":1,` +
+			`"l":5000000000,"d":2.5,"b":true,"n":null,"s":"ü","list":[1,2],"m":{"x":1},"list2":["q"]}`,
+	} {
+		raw, err := hex.DecodeString(dump)
+		require.NoError(t, err)
+		got, err := kryoText(string(raw))
+		require.NoError(t, err, dump)
+		require.JSONEq(t, want, got.text)
 	}
 	for _, bad := range []string{
 		"", "\x03", "\x03abc", "\x03\x85ab", "\x02", "\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "\x0b\x01", "\x00\x00",

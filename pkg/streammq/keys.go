@@ -148,6 +148,33 @@ func (s source) dlq() string {
 // replayed is a HASH, id of a dead letter → id of the entry that its replay added. No TTL; deleting the letter removes it.
 func (s source) replayed() string { return s.dlq() + ":replayed" }
 
+// ownLetters is a STREAM of a topic's dead letters that programs in Java do not read, on one Redis; see Config.Letters. Its ids
+// begin with the sequence of firstOwnLetter. No TTL.
+func (s source) ownLetters() string { return mqPrefix + "letters:" + s.topic }
+
+// ownReplayed is what replayed is, for ownLetters.
+func (s source) ownReplayed() string { return s.ownLetters() + ":replayed" }
+
+// letterKeys are the streams of letters of a source with their marks.
+func (s source) letterKeys() [][2]string {
+	keys := [][2]string{{s.dlq(), s.replayed()}}
+	if !s.apart() {
+		keys = append(keys, [2]string{s.ownLetters(), s.ownReplayed()})
+	}
+	return keys
+}
+
+// commit is a HASH group → id of its last acknowledged entry, of the Java original, in the codec of its client.
+func (s source) commit() string {
+	return mqPrefix + "commit:" + s.topic + ":p:" + strconv.Itoa(s.part)
+}
+
+// javaPayloads is a SET of the keys of large payloads of the Java original's producers; javaPayloadTimes is a ZSET of those of all
+// topics, with the time in ms. No TTL.
+func (s source) javaPayloads() string { return mqPrefix + "payload:idx:" + s.topic }
+
+const javaPayloadTimes = mqPrefix + "payload:ts"
+
 // body is a STRING, a payload too large for the stream. No TTL; retention removes it when all groups are done.
 func (s source) body(uuid string) string { return s.name("body", "") + ":" + uuid }
 

@@ -80,7 +80,7 @@ func (s *LetterSubscriber) Run(ctx context.Context) error {
 }
 
 // homes are the sources whose letters lie apart. Errors: those of MQ.Partitions.
-func (s *LetterSubscriber) homes(ctx context.Context) ([]source, error) {
+func (s *LetterSubscriber) homes(ctx context.Context) ([]letterHome, error) {
 	if s.topic() != "" {
 		if _, err := s.letters.mq.Partitions(ctx, s.letters.topic); err != nil {
 			return nil, err
@@ -97,9 +97,9 @@ func (s *LetterSubscriber) topic() string {
 	return s.letters.topic
 }
 
-func (s *LetterSubscriber) one(home source) *Subscriber {
+func (s *LetterSubscriber) one(home letterHome) *Subscriber {
 	cfg := s.cfg
-	cfg.StreamKey = s.letters.home(home).dlq
+	cfg.StreamKey = home.dlq
 	one := s.letters.mq.newSubscriber(cfg)
 	one.letters, one.ofTopic = s.letters, s.topic()
 	return one

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -74,14 +75,30 @@ func (q *MQ) StreamLetters(streamKey string) *Letters {
 func (q *MQ) NamedLetters(key string) *Letters { return &Letters{mq: q, named: key} }
 
 // letterHome is one stream of letters.
-type letterHome struct{ dlq, replayed string }
+type letterHome struct {
+	source
+	dlq, replayed string
+}
 
 func (l *Letters) home(s source) letterHome {
 	if l.named != "" {
-		return letterHome{l.named, beside(l.named, "replayed")}
+		return letterHome{s, l.named, beside(l.named, "replayed")}
 	}
-	return letterHome{s.dlq(), s.replayed()}
+	return letterHome{s, s.dlq(), s.replayed()}
 }
+
+// homeOf is where a letter with this id is, or would be. On one Redis a topic's letters are in two streams, see Config.Letters; the
+// id tells which.
+func (l *Letters) homeOf(partition int, id string) letterHome {
+	home := l.home(l.source(max(0, partition)))
+	if l.split() && ownLetter(id) {
+		home.dlq, home.replayed = home.ownLetters(), home.ownReplayed()
+	}
+	return home
+}
+
+// split tells whether the letters are in two streams.
+func (l *Letters) split() bool { return l.named == "" && !l.source(0).apart() }
 
 // String names them in errors.
 func (l *Letters) String() string { return l.topic + l.named }
@@ -96,18 +113,21 @@ func (l *Letters) Apart() bool {
 	return !l.single && l.named == "" && l.mq.cfg.Layout == LayoutCluster
 }
 
-// homes are the sources whose dead letter streams differ.
-func (l *Letters) homes(ctx context.Context, partition int) ([]source, error) {
-	if !l.Apart() {
-		return []source{l.source(0)}, nil
-	}
-	if partition >= 0 {
-		return []source{l.source(partition)}, nil
+// homes are the streams that the letters are in.
+func (l *Letters) homes(ctx context.Context, partition int) ([]letterHome, error) {
+	first := l.home(l.source(0))
+	switch {
+	case l.split():
+		return []letterHome{first, l.homeOf(0, firstOwnLetter)}, nil
+	case !l.Apart():
+		return []letterHome{first}, nil
+	case partition >= 0:
+		return []letterHome{l.home(l.source(partition))}, nil
 	}
 	n, err := l.mq.Partitions(ctx, l.topic)
-	homes := make([]source, n)
+	homes := make([]letterHome, n)
 	for i := range homes {
-		homes[i] = l.source(i)
+		homes[i] = l.home(l.source(i))
 	}
 	return homes, err
 }
@@ -122,27 +142,33 @@ func (l *Letters) List(ctx context.Context, query LetterQuery) ([]Letter, error)
 	if limit <= 0 {
 		limit = letterPage
 	}
+	limit = min(limit, maxLetters)
 	var list []Letter
 	for _, home := range homes {
+		found := 0
 		err := l.each(ctx, home, query, func(letter Letter) bool {
 			list = append(list, letter)
-			return len(list) < min(limit, maxLetters)
+			found++
+			return found < limit
 		})
-		if err != nil || len(list) >= min(limit, maxLetters) {
-			return list, err
+		if err != nil || len(list) >= limit && !l.split() {
+			return list[:min(limit, len(list))], err
 		}
 	}
-	return list, nil
+	if l.split() {
+		slices.SortStableFunc(list, func(a, b Letter) int { return compareIDs(a.ID, b.ID) })
+	}
+	return list[:min(limit, len(list))], nil
 }
 
 // each pages through one stream of letters until use answers false.
-func (l *Letters) each(ctx context.Context, home source, query LetterQuery, use func(Letter) bool) error {
+func (l *Letters) each(ctx context.Context, home letterHome, query LetterQuery, use func(Letter) bool) error {
 	from := "-"
 	if query.After != "" {
 		from = "(" + query.After
 	}
 	for {
-		entries, err := l.mq.client.Do(ctx, l.mq.client.B().Xrange().Key(l.home(home).dlq).Start(from).End("+").Count(letterPage).Build()).AsXRange()
+		entries, err := l.mq.client.Do(ctx, l.mq.client.B().Xrange().Key(home.dlq).Start(from).End("+").Count(letterPage).Build()).AsXRange()
 		if err != nil {
 			return failure(ctx, "list dead letters", err)
 		}
@@ -172,11 +198,11 @@ func (query *LetterQuery) wants(letter *Letter) bool {
 // Get returns one letter; on a cluster partition says where it is, otherwise it is not looked at.
 // Errors: ErrNotFound, ErrUnavailable.
 func (l *Letters) Get(ctx context.Context, partition int, id string) (Letter, error) {
-	home := l.source(max(0, partition))
+	home := l.homeOf(partition, id)
 	if l.mq.cfg.Layout == LayoutSingle {
-		home = l.source(0)
+		home = l.homeOf(0, id)
 	}
-	entries, err := l.mq.client.Do(ctx, l.mq.client.B().Xrange().Key(l.home(home).dlq).Start(id).End(id).Build()).AsXRange()
+	entries, err := l.mq.client.Do(ctx, l.mq.client.B().Xrange().Key(home.dlq).Start(id).End(id).Build()).AsXRange()
 	if err != nil {
 		return Letter{}, failure(ctx, "read dead letter "+id, err)
 	}
@@ -190,7 +216,7 @@ func (l *Letters) Get(ctx context.Context, partition int, id string) (Letter, er
 	return letters[0], nil
 }
 
-func (l *Letters) decode(ctx context.Context, home source, entries []rueidis.XRangeEntry) ([]Letter, error) {
+func (l *Letters) decode(ctx context.Context, home letterHome, entries []rueidis.XRangeEntry) ([]Letter, error) {
 	if len(entries) == 0 {
 		return nil, nil
 	}
@@ -198,7 +224,7 @@ func (l *Letters) decode(ctx context.Context, home source, entries []rueidis.XRa
 	for i, e := range entries {
 		ids[i] = e.ID
 	}
-	marks, err := l.mq.client.Do(ctx, l.mq.client.B().Hmget().Key(l.home(home).replayed).Field(ids...).Build()).ToArray()
+	marks, err := l.mq.client.Do(ctx, l.mq.client.B().Hmget().Key(home.replayed).Field(ids...).Build()).ToArray()
 	if err != nil {
 		return nil, failure(ctx, "read replays of dead letters", err)
 	}
@@ -235,6 +261,9 @@ func (l *Letters) Replay(ctx context.Context, letter Letter) (string, error) {
 		headers: letter.Headers, originalID: letter.OriginalID, format: letter.format,
 	}, letter.OriginalID)
 	at := l.home(home)
+	if l.split() {
+		at = l.homeOf(0, letter.ID)
+	}
 	if l.named != "" && l.mq.cfg.Layout == LayoutCluster {
 		return l.replayFar(ctx, letter, home, e)
 	}
@@ -332,15 +361,20 @@ func (l *Letters) pace(ctx context.Context, began time.Time, n, perSecond int) e
 
 // Delete removes letters of one partition (looked at on a cluster only) and returns how many there were.
 func (l *Letters) Delete(ctx context.Context, partition int, ids ...string) (int, error) {
-	home := l.source(max(0, partition))
 	total := 0
-	for len(ids) > 0 {
-		n := min(len(ids), letterBatch)
-		deleted, err := l.mq.run(ctx, l.mq.scripts.letterDelete, []string{l.home(home).dlq, l.home(home).replayed}, ids[:n]...).AsInt64()
-		if err != nil {
-			return total, failure(ctx, "delete dead letters of "+l.String(), err)
+	byHome := map[letterHome][]string{}
+	for _, id := range ids {
+		home := l.homeOf(partition, id)
+		byHome[home] = append(byHome[home], id)
+	}
+	for home, ids := range byHome {
+		for some := range slices.Chunk(ids, letterBatch) {
+			deleted, err := l.mq.run(ctx, l.mq.scripts.letterDelete, []string{home.dlq, home.replayed}, some...).AsInt64()
+			if err != nil {
+				return total, failure(ctx, "delete dead letters of "+l.String(), err)
+			}
+			total += int(deleted)
 		}
-		total, ids = total+int(deleted), ids[n:]
 	}
 	return total, nil
 }
@@ -352,7 +386,7 @@ func (l *Letters) Clear(ctx context.Context) error {
 		return err
 	}
 	for _, home := range homes {
-		if err := l.mq.client.Do(ctx, l.mq.client.B().Unlink().Key(l.home(home).dlq, l.home(home).replayed).Build()).Error(); err != nil {
+		if err := l.mq.client.Do(ctx, l.mq.client.B().Unlink().Key(home.dlq, home.replayed).Build()).Error(); err != nil {
 			return failure(ctx, "clear dead letters of "+l.String()+" partition "+strconv.Itoa(home.part), err)
 		}
 	}

@@ -13,24 +13,32 @@ func (l *Letters) Trim(ctx context.Context, r Retention) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	return l.trimHomes(ctx, homes, r)
+}
+
+// trim is Trim of what the letters of one source are in.
+func (l *Letters) trim(ctx context.Context, s source, r Retention) (int, error) {
+	homes := []letterHome{l.home(s)}
+	if l.split() {
+		homes = append(homes, l.homeOf(0, firstOwnLetter))
+	}
+	return l.trimHomes(ctx, homes, r)
+}
+
+// trimHomes trims each stream of letters by itself.
+func (l *Letters) trimHomes(ctx context.Context, homes []letterHome, r Retention) (int, error) {
 	total := 0
-	for _, home := range homes {
-		n, err := l.trim(ctx, home, r)
-		if total += n; err != nil {
+	for _, at := range homes {
+		n, _, err := l.mq.trimStream(ctx, at.dlq, r, false)
+		total += n
+		if err == nil && n > 0 {
+			err = l.forget(ctx, at)
+		}
+		if err != nil {
 			return total, err
 		}
 	}
 	return total, nil
-}
-
-// trim is Trim of one stream of letters.
-func (l *Letters) trim(ctx context.Context, home source, r Retention) (int, error) {
-	at := l.home(home)
-	n, _, err := l.mq.trimStream(ctx, at.dlq, r, false)
-	if n == 0 || err != nil {
-		return n, err
-	}
-	return n, l.forget(ctx, at)
 }
 
 // forget removes the marks of replayed letters that are gone.

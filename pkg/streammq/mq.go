@@ -19,6 +19,7 @@ type MQ struct {
 	cfg     Config
 	scripts scripts
 	topics  topicCache
+	places  letterPlaces
 	made    time.Time
 }
 
@@ -28,7 +29,10 @@ func New(client rueidis.Client, cfg Config) (*MQ, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &MQ{client: client, cfg: cfg, scripts: loadScripts(readLua), topics: topicCache{known: map[string]topicMeta{}}, made: cfg.Now()}, nil
+	return &MQ{
+		client: client, cfg: cfg, scripts: loadScripts(readLua), made: cfg.Now(), topics: topicCache{known: map[string]topicMeta{}},
+		places: letterPlaces{known: map[string]letterPlace{}, parted: map[string]string{}},
+	}, nil
 }
 
 // ForLayout is this queue for topics of another layout, over the same client: LayoutCluster's keys work on one Redis too,

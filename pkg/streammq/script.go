@@ -27,7 +27,7 @@ type scripts struct {
 	members, groupReset, groupDelete          script
 	retryDrop, topicMark, streamMake          script
 	replyKeep, letterAdd, retryAdopt          script
-	entriesDrop                               script
+	entriesDrop, letterPart                   script
 }
 
 // loadScripts reads the files by read; tests give one that changes them.
@@ -48,6 +48,7 @@ func loadScripts(read func(name string) string) scripts {
 		members: plain("group_members"), groupReset: plain("group_reset"), groupDelete: plain("group_delete"), retryDrop: plain("retry_drop"),
 		topicMark: plain("topic_mark"), streamMake: plain("stream_make"),
 		replyKeep: plain("reply_keep"), retryAdopt: plain("retry_adopt"),
+		letterPart: fenced("letter_part"),
 	}
 }
 

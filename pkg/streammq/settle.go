@@ -101,14 +101,23 @@ func (r *reader) again(e entry, id string) entry {
 // deadLetter moves a delivery to the dead letters; false: it is not the caller's any more.
 func (r *reader) deadLetter(ctx context.Context, p *parcel, failed int, cause error) (bool, error) {
 	fields := r.letter(p, failed, cause, r.mq.cfg.Now())
-	h, dlq := held{p.id, p.deliveries}, r.src.dlq()
-	if r.letters != "" {
-		if r.mq.cfg.Layout == LayoutCluster {
-			return r.deadLetterFar(ctx, h, fields)
-		}
+	h, dlq, own := held{p.id, p.deliveries}, r.src.dlq(), false
+	switch {
+	case r.letters != "" && r.mq.cfg.Layout == LayoutCluster:
+		return r.deadLetterFar(ctx, h, fields)
+	case r.letters != "":
 		dlq = r.letters
+	case !r.src.apart():
+		var err error
+		if own, err = r.mq.lettersApart(ctx, r.src); err != nil {
+			return false, err
+		}
+		if own {
+			dlq = r.src.ownLetters()
+		}
 	}
-	done, err := r.mq.run(ctx, r.mq.scripts.deadLetter, append(r.keys(), dlq), append(r.fence(h), fields...)...).AsBool()
+	args := append(append(r.fence(h), flag(own)), fields...)
+	done, err := r.mq.run(ctx, r.mq.scripts.deadLetter, append(r.keys(), dlq), args...).AsBool()
 	if done {
 		r.drop(ctx, h)
 	}

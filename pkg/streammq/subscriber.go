@@ -69,7 +69,7 @@ func (s *Subscriber) Name() string { return s.name }
 
 // Run consumes until ctx ends; then it lets running handlers finish, hands the rest back and returns nil.
 // It goes on through every failure of the server.
-// Errors: ErrRunning, ErrLayout at the start, ErrUnknownTopic when there is no such topic or it was deleted, ErrStuck.
+// Errors: ErrRunning, ErrLayout and ErrForeignGroup at the start, ErrUnknownTopic when there is no such topic or it was deleted, ErrStuck.
 func (s *Subscriber) Run(ctx context.Context) error {
 	if !s.ran.CompareAndSwap(false, true) {
 		return ErrRunning

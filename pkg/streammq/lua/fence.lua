@@ -71,3 +71,19 @@ local function take_due(out, stream, due, attempts, group, consumer, most)
   local following = redis.call('ZRANGEBYSCORE', due, '(' .. time, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   return lost, following[2] and math.max(0, tonumber(following[2]) - time) or -1
 end
+
+-- letter_id is the id of the next letter in a stream beside that of the Java original. Its sequence is one that the server does
+-- not come to by itself: so an id tells in which of the two a letter is.
+local function letter_id(letters)
+  local ms, seq, first = string.format('%.0f', now()), 0, 1000000000
+  if redis.call('EXISTS', letters) == 1 then
+    local info = redis.call('XINFO', 'STREAM', letters)
+    for i = 1, #info, 2 do
+      if info[i] == 'last-generated-id' then
+        local last, number = string.match(info[i + 1], '^(%d+)-(%d+)$')
+        if #last > #ms or #last == #ms and last >= ms then ms, seq = last, tonumber(number) + 1 end
+      end
+    end
+  end
+  return ms .. '-' .. string.format('%.0f', math.max(seq, first))
+end

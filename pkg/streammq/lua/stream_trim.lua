@@ -28,12 +28,22 @@ local excess = keep and math.max(0, redis.call('XLEN', stream) - keep - before) 
 local t = redis.call('TIME')
 local oldest = age and string.format('%.0f-0', t[1] * 1000 + math.floor(t[2] / 1000) - age) or ''
 local from
-local n = 0
-for i, e in ipairs(redis.call('XRANGE', stream, counting == '' and '-' or counting, '+', 'COUNT', most)) do
-  local id = e[1]
-  local surplus = finished and border ~= '' or i <= excess or oldest ~= '' and less(id, oldest)
-  if not surplus or border ~= '' and not less(id, border) then break end
-  from, n = after(id), i
+local n, ended = 0, false
+-- A few at a time: their payloads pass through here, and large ones lie in their entries where the Java original may read.
+local look, page = counting == '' and '-' or counting, 20
+while not ended and n < most do
+  local entries = redis.call('XRANGE', stream, look, '+', 'COUNT', math.min(page, most - n))
+  for _, e in ipairs(entries) do
+    local id = e[1]
+    local surplus = finished and border ~= '' or n + 1 <= excess or oldest ~= '' and less(id, oldest)
+    if not surplus or border ~= '' and not less(id, border) then
+      ended = true
+      break
+    end
+    from, n = after(id), n + 1
+  end
+  ended = ended or #entries < page or after(entries[#entries][1]) == entries[#entries][1]
+  look = from or look
 end
 if not from then return {0, border, ''} end
 if counting ~= '' then return {n, border, from} end
