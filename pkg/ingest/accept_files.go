@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// ErrUploadExpired: the received copy is gone before it could be accepted. The sweeper removes a file without a row after
+// ErrUploadExpired says that the received copy is gone before it could be accepted. The sweeper removes a file without a row after
 // a day, and a request that stood still for so long may have lost its copy.
 var ErrUploadExpired = errors.New("the received file is gone")
 

@@ -88,7 +88,7 @@ func migrateUp(ctx context.Context, std cli.IO, args []string) error {
 			Dialect  string      `json:"dialect"`
 			Applied  []migration `json:"applied"`
 			UpToDate bool        `json:"upToDate"`
-		}{string(s.Dialect()), []migration{}, err == nil}
+		}{s.Dialect(), []migration{}, err == nil}
 		for _, m := range applied {
 			out.Applied = append(out.Applied, migration{m.Version, m.Name, shownTime(m.AppliedAt)})
 		}
