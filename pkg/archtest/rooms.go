@@ -54,7 +54,7 @@ var rooms = []room{
 	{"pkg/taskrun", []string{"proto", "pkg/taskstate", "pkg/taskstate/mutant", "pkg/ingestq", "pkg/telemetry", "pkg/crash"}},
 	{"pkg/ratelimit", nil},
 	{"pkg/ratelimit/redislimit", []string{"pkg/ratelimit"}},
-	{"pkg/auth", []string{"pkg/taskstate", "pkg/sqlfile", "pkg/auth/audit"}},
+	{"pkg/auth", []string{"pkg/taskstate", "pkg/sqlfile", "pkg/auth/audit", "pkg/batcher"}},
 	{"pkg/auth/audit", []string{"pkg/taskstate", "pkg/sqlfile"}},
 	{"pkg/auth/token", []string{"pkg/auth", "pkg/taskstate"}},
 

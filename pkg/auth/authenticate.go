@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -22,6 +23,8 @@ const (
 	usedEvery = 30 * time.Second
 	// usedBatch is the most keys of one write.
 	usedBatch = 500
+	// crowdMost is the most look-ups of one statement.
+	crowdMost = 200
 	// flushTimeout bounds the last write at a stop.
 	flushTimeout = 5 * time.Second
 )
@@ -53,6 +56,11 @@ func (k *Keys) Authenticate(ctx context.Context, secret string) (Principal, erro
 			return Principal{}, err
 		}
 	}
+	return k.admit(e, now)
+}
+
+// admit is who an answer of the database lets in.
+func (k *Keys) admit(e entry, now time.Time) (Principal, error) {
 	if !e.valid || !e.ends.IsZero() && !now.Before(e.ends) {
 		return Principal{}, ErrInvalidKey
 	}
@@ -60,10 +68,52 @@ func (k *Keys) Authenticate(ctx context.Context, secret string) (Principal, erro
 	return e.who, nil
 }
 
-// Familiar reports, without a look-up, whether secret was good when it was last looked at here.
-// So a caller whose address others guess from goes on while unknown secrets from there are not looked at.
-func (k *Keys) Familiar(secret string) bool {
-	return CheckShape(secret) == nil && k.cache.knew(digest(secret))
+// AuthenticateCrowd is Authenticate for callers whose address others guess from. It judges every secret, so that nobody is
+// locked out by a neighbour, and keeps guesses cheap: look-ups that come at once share one statement, there is one statement
+// at a time in a process, and what is no key is not kept, so that guesses push no good key out of the cache.
+func (k *Keys) AuthenticateCrowd(ctx context.Context, secret string) (Principal, error) {
+	if err := CheckShape(secret); err != nil {
+		return Principal{}, err
+	}
+	g := &guess{sum: digest(secret), at: k.now()}
+	e, known := k.cache.get(g.sum, g.at)
+	if !known {
+		if err := k.crowd.Do(ctx, g)[0]; err != nil {
+			if ctx.Err() != nil {
+				return Principal{}, ctx.Err()
+			}
+			return Principal{}, fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err)
+		}
+		e = g.found
+	}
+	return k.admit(e, g.at)
+}
+
+// guess is one look-up of a crowd, and what came of it; the zero entry: there is no such key.
+type guess struct {
+	sum   string
+	at    time.Time
+	found entry
+}
+
+// lookCrowd looks several keys up.
+func (k *Keys) lookCrowd(ctx context.Context, b *batcher.Batch[*guess]) error {
+	guesses := b.Items()
+	sums := make([]any, len(guesses))
+	for i, g := range guesses {
+		sums[i] = g.sum
+	}
+	found, now, err := k.findAll(ctx, sums)
+	if err != nil {
+		return err
+	}
+	for _, g := range guesses {
+		if key, ok := found[g.sum]; ok {
+			g.found = k.entryOf(ctx, key, now, g.at)
+			k.cache.put(g.sum, g.found)
+		}
+	}
+	return nil
 }
 
 // look asks the database and keeps the answer, also that there is no such key.
@@ -80,6 +130,13 @@ func (k *Keys) look(ctx context.Context, sum string, now time.Time) (entry, erro
 		}
 		return entry{}, fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err)
 	}
+	e := k.entryOf(ctx, key, dbNow, now)
+	k.cache.put(sum, e)
+	return e, nil
+}
+
+// entryOf is what a key's row says, read at dbNow by the database's clock and at now by ours.
+func (k *Keys) entryOf(ctx context.Context, key Key, dbNow, now time.Time) entry {
 	bad := CheckUserID(key.UserID)
 	if bad != nil { // of a release that did not judge it; fsck lists the rows of such a user
 		k.log.WarnContext(ctx, "auth: API key of an invalid user id refused", slog.String("key_id", key.ID), slog.Any("error", bad))
@@ -91,8 +148,7 @@ func (k *Keys) look(ctx context.Context, sum string, now time.Time) (entry, erro
 		e.valid = e.valid && left > 0
 		e.ends = now.Add(left)
 	}
-	k.cache.put(sum, e)
-	return e, nil
+	return e
 }
 
 // Run writes last_used_at from time to time until ctx ends, and once more then.
@@ -158,13 +214,6 @@ func (c *cache) get(sum string, now time.Time) (entry, bool) {
 		return entry{}, false
 	}
 	return e, true
-}
-
-// knew reports whether the last answer, however old, was that the key is good.
-func (c *cache) knew(sum string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.byID[sum].valid
 }
 
 func (c *cache) put(sum string, e entry) {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/millweir/millweir/pkg/auth/audit"
+	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/sqlfile"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -82,6 +83,7 @@ type Keys struct {
 	now   func() time.Time
 	cache *cache
 	used  *usage
+	crowd *batcher.Batcher[*guess]
 }
 
 // New makes Keys over a database; now nil is time.Now.
@@ -89,10 +91,12 @@ func New(db DB, log *slog.Logger, now func() time.Time) *Keys {
 	if now == nil {
 		now = time.Now
 	}
-	return &Keys{
+	k := &Keys{
 		db: db, q: sqlfile.MustLoad(queryFiles(), sqlfile.Dialect(db.Dialect())), audit: audit.New(db, log), log: log, now: now,
 		cache: newCache(), used: newUsage(),
 	}
+	k.crowd = batcher.New(batcher.Config{Lanes: 1, Most: crowdMost}, k.lookCrowd)
+	return k
 }
 
 // Create makes a key for somebody and notes who did it. The secret is answered here and nowhere else again.
@@ -225,6 +229,32 @@ func (k *Keys) find(ctx context.Context, sum string) (Key, time.Time, error) {
 		return Key{}, time.Time{}, fmt.Errorf("look up API key: %w", err)
 	}
 	return key, now.Time, nil
+}
+
+// findAll reads the keys of some digests, with the database's clock. What is missing in the answer is no key.
+func (k *Keys) findAll(ctx context.Context, sums []any) (found map[string]Key, now time.Time, err error) {
+	err = k.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
+		found = map[string]Key{}
+		rows, err := db.QueryContext(ctx, k.q.List("KeysFind", len(sums)), sums...)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }() // Err tells what went wrong
+		for rows.Next() {
+			var sum string
+			var at taskstate.Stamp
+			key, err := scanKey(rows, &sum, &at)
+			if err != nil {
+				return err
+			}
+			found[sum], now = key, at.Time
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		err = fmt.Errorf("look up API keys: %w", err)
+	}
+	return found, now, err
 }
 
 // scanKey reads one row; the columns in extra stand before those of the key.

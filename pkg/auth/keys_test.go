@@ -8,10 +8,12 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -286,26 +288,37 @@ func TestKeysAreAudited(t *testing.T) {
 	})
 }
 
-// A key that was good here is known without a look-up, others are not; a revoked one is found out at its next use.
-func TestFamiliarKeys(t *testing.T) {
+// Among guesses a valid key is let in at once, guesses share statements, and none pushes a good key out of the cache.
+func TestValidKeysInACrowd(t *testing.T) {
 	t.Parallel()
-	b := open(t, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "a.db")})
-	secret, key, err := b.Create(t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser})
-	require.NoError(t, err)
-	require.False(t, b.Familiar(secret))
-	_, err = b.Authenticate(t.Context(), secret)
-	require.NoError(t, err)
-	b.clock.Advance(time.Hour)
-	reads := b.db.reads.Load()
-	require.True(t, b.Familiar(secret))
-	require.False(t, b.Familiar(auth.NewSecret()))
-	require.False(t, b.Familiar("x"))
-	require.Equal(t, reads, b.db.reads.Load())
-	other := b.other()
-	require.NoError(t, other.Revoke(t.Context(), by, key.ID))
-	_, err = b.Authenticate(t.Context(), secret)
-	require.ErrorIs(t, err, auth.ErrInvalidKey)
-	require.False(t, b.Familiar(secret))
+	everyDialect(t, func(t *testing.T, b bundle) {
+		ctx, other := t.Context(), b.other() // which has never seen the key
+		secret, key, err := b.Create(ctx, auth.NewKey{By: by, UserID: "ada", Role: taskstate.RoleUser})
+		require.NoError(t, err)
+		who, err := other.AuthenticateCrowd(ctx, secret)
+		require.NoError(t, err)
+		require.Equal(t, "ada", who.UserID)
+		_, err = other.AuthenticateCrowd(ctx, "x")
+		require.ErrorIs(t, err, auth.ErrInvalidKey)
+
+		reads := b.db.reads.Load()
+		var wrong sync.WaitGroup
+		for range 500 {
+			wrong.Go(func() {
+				_, err := other.AuthenticateCrowd(ctx, auth.NewSecret())
+				assert.ErrorIs(t, err, auth.ErrInvalidKey)
+			})
+		}
+		wrong.Wait()
+		t.Logf("500 guesses took %d statements", b.db.reads.Load()-reads)
+		require.NoError(t, b.Revoke(ctx, by, key.ID))
+		b.clock.Advance(5 * time.Second)
+		_, err = other.AuthenticateCrowd(ctx, secret)
+		require.ErrorIs(t, err, auth.ErrInvalidKey)
+		require.NoError(t, b.db.Close())
+		_, err = other.AuthenticateCrowd(ctx, auth.NewSecret())
+		require.ErrorIs(t, err, taskstate.ErrUnavailable)
+	})
 }
 
 // A key of a user id that no release would take today opens nothing, and the log says which key it is.

@@ -195,11 +195,13 @@ func (a *App) reachableBase(ctx context.Context, c Caller, idOrName string) (Bas
 	if idOrName == "" {
 		idOrName = DefaultBase
 	}
-	b, err := readRow(ctx, a.d.Store, baseFrom, a.q.Get("BaseReachable"), idOrName, flag(c.Scope.All()), c.Scope.UserID)
-	if errors.Is(err, ErrBaseNotFound) {
-		b, err = readRow(ctx, a.d.Store, baseFrom, a.q.Get("BaseNamed"), c.Scope.UserID, idOrName)
+	if uuidText.MatchString(idOrName) {
+		b, err := readRow(ctx, a.d.Store, baseFrom, a.q.Get("BaseReachable"), idOrName, flag(c.Scope.All()), c.Scope.UserID)
+		if !errors.Is(err, ErrBaseNotFound) {
+			return b, err
+		}
 	}
-	return b, err
+	return readRow(ctx, a.d.Store, baseFrom, a.q.Get("BaseNamed"), c.Scope.UserID, idOrName)
 }
 
 // deleteBaseDocuments buries the live documents of a deleted base and answers how many there were.

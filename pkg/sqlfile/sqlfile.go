@@ -136,6 +136,18 @@ func (q Queries) Any(name string, sizes ...int) string {
 // marks is n placeholders.
 func marks(n int) string { return "?" + strings.Repeat(", ?", n-1) }
 
+// ASCII reports whether text is printable ASCII without spaces: only such text stands in columns of ids and names that we
+// chose. MySQL refuses to compare such a column with any other text, and passes over spaces at the end, so whoever looks for
+// text from outside there asks this first: what is not ASCII is not there.
+func ASCII(text string) bool {
+	for i := range len(text) {
+		if text[i] <= ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
 // unless ends a line that a seeded bug drops (package mutant).
 const unless = "-- @unless "
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millweir/millweir/pkg/sqlfile"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -33,6 +34,9 @@ func (s *Store) List(ctx context.Context, scope taskstate.Scope, q taskstate.Que
 	query, args, err := s.listQuery(scope, q)
 	if err != nil {
 		return nil, fmt.Errorf("list tasks: %w", err)
+	}
+	if !sqlfile.ASCII(q.KnowledgeBase) || !sqlfile.ASCII(q.DocumentID) {
+		return nil, nil // no id is like that
 	}
 	var out []taskstate.Task
 	err = s.read(ctx, "list tasks", func(ctx context.Context, tx *session) error {
@@ -78,9 +82,10 @@ func (s *Store) where(f *filters, q taskstate.Query) {
 			f.add(s.queries.Get(p.name), p.value)
 		}
 	}
-	if q.Text != "" {
-		like := likePattern(q.Text)
+	if like := likePattern(q.Text); q.Text != "" && sqlfile.ASCII(q.Text) {
 		f.add(s.queries.Get("ListText"), like, like, like)
+	} else if q.Text != "" {
+		f.add(s.queries.Get("ListTextBeyond"), like, like)
 	}
 	for _, p := range []struct {
 		name string

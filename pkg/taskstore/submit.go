@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/sqlfile"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore/backend"
 )
@@ -245,13 +246,5 @@ func validate(t taskstate.NewTask) error {
 
 // ascii reports whether text is printable ASCII without spaces, not empty and at most limit long.
 func ascii(text string, limit int) bool {
-	if text == "" || len(text) > limit {
-		return false
-	}
-	for i := range len(text) {
-		if text[i] <= ' ' || text[i] > '~' {
-			return false
-		}
-	}
-	return true
+	return text != "" && len(text) <= limit && sqlfile.ASCII(text)
 }

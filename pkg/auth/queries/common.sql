@@ -10,6 +10,11 @@ SELECT @now, id, user_id, name, role, scopes, shown, created_at, expires_at, rev
 FROM api_key
 WHERE digest = ?;
 
+-- name: KeysFind
+SELECT digest, @now, id, user_id, name, role, scopes, shown, created_at, expires_at, revoked_at, last_used_at
+FROM api_key
+WHERE digest IN (@list);
+
 -- name: KeyList
 SELECT id, user_id, name, role, scopes, shown, created_at, expires_at, revoked_at, last_used_at
 FROM api_key

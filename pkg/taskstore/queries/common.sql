@@ -118,6 +118,10 @@ AND t.stage = ?
 -- name: ListText
 AND (LOWER(t.id) LIKE LOWER(?) ESCAPE '!' OR LOWER(t.file_path) LIKE LOWER(?) ESCAPE '!' OR LOWER(t.last_error) LIKE LOWER(?) ESCAPE '!')
 
+-- Text that is not ASCII is in no id, and MySQL would refuse the comparison.
+-- name: ListTextBeyond
+AND (LOWER(t.file_path) LIKE LOWER(?) ESCAPE '!' OR LOWER(t.last_error) LIKE LOWER(?) ESCAPE '!')
+
 -- name: ListCreatedAfter
 AND t.created_at > ?
 

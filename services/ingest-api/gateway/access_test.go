@@ -1,13 +1,10 @@
 package gateway
 
 import (
-	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,52 +23,6 @@ func needs(a access) string {
 // walkers are the sorts of callers; the keys of reader and watcher have the scope read only.
 func walkers() []string {
 	return []string{"owner", "other", "anonymous", "garbage", "reader", "operator", "watcher"}
-}
-
-// object is what a route is called with.
-type belongings struct{ task, document, base string }
-
-// belonging makes an object of ada's in the state that the route wants.
-func (b *bench) belonging(r route) belongings {
-	b.t.Helper()
-	task := b.accept(b.secrets["owner"], "a.txt", "some text of ada's, "+rand.Text()) // the same bytes would be a duplicate
-	step := func(who, path string) {
-		w := b.do(b.request(b.secrets[who], http.MethodPost, path, nil))
-		require.Equal(b.t, http.StatusOK, w.Code, w.Body.String())
-	}
-	switch {
-	case strings.HasSuffix(r.path, "/resume"):
-		step("operator", "/internal/tasks/"+task.TaskID+"/suspend")
-	case strings.HasSuffix(r.path, "/retry"), strings.HasSuffix(r.path, "/events"):
-		step("owner", "/api/knowledge/tasks/"+task.TaskID+"/cancel")
-	}
-	return belongings{task: task.TaskID, document: *task.DocumentID, base: task.Document.KnowledgeBaseID}
-}
-
-// walk calls one route with an object.
-func (b *bench) walk(r route, o belongings, who string) *httptest.ResponseRecorder {
-	b.t.Helper()
-	path := strings.NewReplacer(":taskId", o.task, ":documentId", o.document, ":base", o.base, ":keyId", o.task, ":messageId", o.task, ":eventId", o.task, ":letterId", o.task, ":topic", "orders", ":group", "g").Replace(r.path)
-	secret := b.secrets[who]
-	switch {
-	case strings.Contains(path, "upload") || r.method == http.MethodPut:
-		target := path
-		if r.method == http.MethodPut {
-			target = "PUT " + path
-		} else if strings.HasSuffix(path, "upload") {
-			target += "?waitSeconds=0"
-		}
-		return b.upload(secret, target, nil, file("b.txt", "other "+rand.Text()))
-	case strings.HasSuffix(path, "search"):
-		return b.send(secret, r.method, path, `{"query":"a"}`)
-	case r.method == http.MethodPost && strings.HasSuffix(path, "keys"):
-		return b.send(secret, r.method, path, `{"userId":"eve"}`)
-	case r.method == http.MethodPost && strings.HasSuffix(path, "bases"):
-		return b.send(secret, r.method, path, `{"name":"new `+rand.Text()+`"}`)
-	case r.method == http.MethodDelete && strings.Contains(path, "/bases/"):
-		path += "?cascade=true"
-	}
-	return b.do(b.request(secret, r.method, path, nil))
 }
 
 func TestAuthenticatorErrors(t *testing.T) {

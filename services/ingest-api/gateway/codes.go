@@ -68,6 +68,8 @@ const (
 	codeOutcomeUnknown    = "OUTCOME_UNKNOWN"
 	codeStopping          = "SHUTTING_DOWN"
 	codeTooManyStreams    = "TOO_MANY_STREAMS"
+	codeUserStreams       = "TOO_MANY_STREAMS_OF_USER"
+	codeUserUploads       = "TOO_MANY_UPLOADS_OF_USER"
 	codeTimeout           = "TIMEOUT"
 	codeDiskFull          = "DISK_FULL"
 	codeNoFolder          = "UPLOAD_FOLDER_UNAVAILABLE"
@@ -147,6 +149,8 @@ var kinds = map[string]errorKind{
 	codeQueueUnavailable:           {http.StatusServiceUnavailable, "The queue's server does not answer.", "Try again in a moment; an operator sees the cause in /readyz."},
 	codeOutcomeUnknown:             {http.StatusServiceUnavailable, "The database went away before it answered; the change may have been made.", "Send the request again; with an Idempotency-Key nothing is done twice."},
 	codeStopping:                   {http.StatusServiceUnavailable, "The service is stopping.", "Send the request again; another instance will answer."},
+	codeUserStreams:                {http.StatusTooManyRequests, "You have too many event streams open.", "Close some, or poll the task instead."},
+	codeUserUploads:                {http.StatusTooManyRequests, "You have too many uploads open, or they hold too many bytes.", "Wait until some have ended, then send it again."},
 	codeTooManyStreams:             {http.StatusServiceUnavailable, "Too many event streams are open.", "Close some, or poll the task instead."},
 	codeTimeout:                    {http.StatusGatewayTimeout, "It took too long.", "Try again; with the same Idempotency-Key nothing is taken in twice."},
 	codeNoFolder:                   {http.StatusServiceUnavailable, "The service does not see the folder of the uploads.", "Try again in a moment; an operator sees the cause in /readyz."},

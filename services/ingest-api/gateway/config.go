@@ -58,6 +58,9 @@ type Config struct {
 	UploadMaxDuration     time.Duration `envconfig:"UPLOAD_MAX_DURATION" default:"4h" allowed:"1m..12h" desc:"an upload request that is not received by then is ended; files without a row are swept after 24 hours"`
 	UploadMinRate         int64         `envconfig:"UPLOAD_MIN_BYTES_PER_SECOND" default:"1024" allowed:"0..1073741824" desc:"an upload that is slower on average, after its first minute, is ended; 0: no limit"`
 	EventsMaxClients      int           `envconfig:"EVENTS_MAX_CLIENTS" default:"10000" allowed:"1.." desc:"open event streams of this process at most"`
+	EventsMaxPerUser      int           `envconfig:"EVENTS_MAX_CLIENTS_PER_USER" default:"2000" allowed:"0..1000000" desc:"open event streams of one user in this process at most; 0: no limit but EVENTS_MAX_CLIENTS"`
+	UploadMaxOpenPerUser  int           `envconfig:"UPLOAD_MAX_OPEN_PER_USER" default:"256" allowed:"0..1000000" desc:"upload requests of one user that are being received by this process at once; 0: no limit"`
+	UploadMaxBytesPerUser int64         `envconfig:"UPLOAD_MAX_BYTES_PER_USER" default:"4294967296" allowed:"0.." desc:"bytes that the open upload requests of one user hold in this process at most; one whole request always counts; 0: no limit"`
 	ShutdownGrace         time.Duration `envconfig:"SHUTDOWN_GRACE" default:"20s" allowed:"0s..10m" desc:"how long requests in flight may go on at a stop"`
 }
 
@@ -86,6 +89,9 @@ func (c Config) Validate() error {
 	check(c.UploadMaxDuration >= time.Minute && c.UploadMaxDuration <= 12*time.Hour, "UPLOAD_MAX_DURATION %s is not in 1m to 12h", c.UploadMaxDuration)
 	check(c.UploadMinRate >= 0 && c.UploadMinRate <= 1<<30, "UPLOAD_MIN_BYTES_PER_SECOND %d is not in 0 to 1073741824", c.UploadMinRate)
 	check(c.EventsMaxClients >= 1, "EVENTS_MAX_CLIENTS %d is below 1", c.EventsMaxClients)
+	check(c.EventsMaxPerUser >= 0 && c.EventsMaxPerUser <= 1_000_000, "EVENTS_MAX_CLIENTS_PER_USER %d is not in 0 to 1000000", c.EventsMaxPerUser)
+	check(c.UploadMaxOpenPerUser >= 0 && c.UploadMaxOpenPerUser <= 1_000_000, "UPLOAD_MAX_OPEN_PER_USER %d is not in 0 to 1000000", c.UploadMaxOpenPerUser)
+	check(c.UploadMaxBytesPerUser >= 0, "UPLOAD_MAX_BYTES_PER_USER %d is negative", c.UploadMaxBytesPerUser)
 	check(c.ShutdownGrace >= 0 && c.ShutdownGrace <= 10*time.Minute, "SHUTDOWN_GRACE %s is not in 0 to 10m", c.ShutdownGrace)
 	return errors.Join(errs...)
 }

@@ -26,6 +26,11 @@ func (g *Gateway) taskEvents(c *gin.Context) error {
 	if g.stopping() {
 		return &apiError{code: codeStopping}
 	}
+	closeStream, err := g.shares.stream(caller(c).Scope.UserID)
+	if err != nil {
+		return err
+	}
+	defer closeStream()
 	if g.streams.Add(1) > int64(g.cfg.EventsMaxClients) {
 		g.streams.Add(-1)
 		return &apiError{code: codeTooManyStreams}

@@ -28,9 +28,9 @@ import (
 type Authenticator interface {
 	// Authenticate answers who holds the secret. Errors: auth.ErrInvalidKey, taskstate.ErrUnavailable.
 	Authenticate(ctx context.Context, secret string) (auth.Principal, error)
-	// Familiar reports whether Authenticate can judge the secret without looking up something that it has never seen good.
-	// It is asked for callers whose address is being guessed from, and looks nothing up itself.
-	Familiar(secret string) bool
+	// AuthenticateCrowd is Authenticate for callers whose address is being guessed from: it judges every secret too, at a cost
+	// for the database that does not rise with the number of guesses. Errors as Authenticate.
+	AuthenticateCrowd(ctx context.Context, secret string) (auth.Principal, error)
 }
 
 // KeyAdmin manages API keys for operators; auth.Keys is one.
@@ -90,6 +90,7 @@ type Gateway struct {
 	tracer  trace.Tracer
 	limiter ratelimit.Limiter // nil: no limit
 	guesses *guesses
+	shares  *shares
 	metrics *metrics
 	engine  *gin.Engine
 	handler http.Handler
@@ -122,6 +123,7 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 		tracer:   deps.Tracer.Tracer("github.com/millweir/millweir/services/ingest-api/gateway"),
 		limiter:  limiterOf(cfg, deps),
 		guesses:  newGuesses(cfg, deps),
+		shares:   newShares(cfg),
 		metrics:  newMetrics(deps.Registerer),
 		draining: make(chan struct{}),
 	}

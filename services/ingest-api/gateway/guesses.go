@@ -17,8 +17,9 @@ import (
 const maxBlocked = 10_000
 
 // guesses limits failed logins by the caller's network. A network that is over the limit is blocked until one attempt
-// comes back: what it brings is refused without a look-up, at a cost that does not depend on what it brings.
-// Callers there whose key was good before, and tokens, are judged all the same, so nobody is locked out by a neighbour.
+// comes back: a wrong secret from there is told to wait. A valid one is let in all the same, so that nobody is locked out by a
+// neighbour; all look-ups for blocked networks share one statement at a time (AuthenticateCrowd), so guesses stay cheap for
+// the database however many come. A key has more than 200 random bits, so the limit protects the database, not the key.
 //
 // The limit is never lifted: while Redis is away each process counts for itself (ratelimit.Fallback).
 type guesses struct {
@@ -77,13 +78,18 @@ func (g *guesses) failed(ctx context.Context, network string) time.Duration {
 // login finds out who holds a secret, within the limit of failed logins.
 func (g *Gateway) login(c *gin.Context, secret string) (auth.Principal, error) {
 	from := network(c.ClientIP())
-	if wait := g.guesses.wait(from); wait > 0 && !g.deps.Auth.Familiar(secret) {
-		g.loginFailed(c, from)
-		return auth.Principal{}, &apiError{code: codeLoginLimited, retryAfter: wait}
+	wait := g.guesses.wait(from)
+	judge := g.deps.Auth.Authenticate
+	if wait > 0 {
+		judge = g.deps.Auth.AuthenticateCrowd
 	}
-	who, err := g.deps.Auth.Authenticate(c.Request.Context(), secret)
+	who, err := judge(c.Request.Context(), secret)
 	if err == nil || !errors.Is(err, auth.ErrInvalidKey) {
 		return who, err
+	}
+	if wait > 0 {
+		g.loginFailed(c, from)
+		return auth.Principal{}, &apiError{code: codeLoginLimited, retryAfter: wait, cause: err}
 	}
 	g.loginFailed(c, from)
 	if wait := g.guesses.failed(c.Request.Context(), from); wait > 0 {

@@ -119,7 +119,8 @@ const rateGrace = time.Minute
 type meter struct {
 	body    io.Reader
 	control *http.ResponseController
-	left    int64 // bytes; negative: no budget
+	left    int64             // bytes; negative: no budget
+	count   func(n int) error // of what was read; nil: nobody counts
 	now     func() time.Time
 	start   time.Time
 
@@ -152,6 +153,11 @@ func (m *meter) Read(p []byte) (int, error) {
 	}
 	if _, late := m.patience(after); late != nil && (n > 0 || errors.Is(err, os.ErrDeadlineExceeded)) {
 		return 0, late // the limit that was met, in place of a plain time-out
+	}
+	if m.count != nil && n > 0 {
+		if over := m.count(n); over != nil {
+			return 0, over
+		}
 	}
 	return n, err
 }

@@ -128,7 +128,7 @@ func readNewKey(c *gin.Context) (auth.NewKey, error) {
 		return auth.NewKey{}, problemf(code, "userId: %s", err).about("userId")
 	}
 	body.Name = strings.TrimSpace(body.Name)
-	if err := checkText("name", body.Name, maxKeyName, codeInvalidText, codeFieldTooLong); err != nil {
+	if err := checkLine("name", body.Name, maxKeyName); err != nil {
 		return auth.NewKey{}, err
 	}
 	if body.Role == "" {

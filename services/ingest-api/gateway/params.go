@@ -256,6 +256,9 @@ func readJSON(c *gin.Context, v any, optional bool) error {
 	if !utf8.Valid(body) {
 		return problemf(codeBadJSON, "the body is not valid UTF-8")
 	}
+	if name, twice := keyTwice(body); twice {
+		return problemf(codeBadJSON, "field %s stands more than once; send it once", shown(name)).about(cut(name, maxFilter))
+	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
@@ -265,6 +268,52 @@ func readJSON(c *gin.Context, v any, optional bool) error {
 		return problemf(codeBadJSON, "there is more after the JSON object")
 	}
 	return nil
+}
+
+// keyTwice finds a key that stands twice in one object of a JSON text, in whatever case: the decoder would take the last one, and
+// another reader of the same text the first. What is not JSON has none.
+func keyTwice(body []byte) (string, bool) {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.UseNumber()
+	type level struct {
+		keys map[string]bool // nil: an array
+		key  bool            // a key is next
+	}
+	var open []level
+	value := func() { // a value has ended, or an object or array with it
+		if n := len(open); n > 0 && open[n-1].keys != nil {
+			open[n-1].key = true
+		}
+	}
+	for {
+		token, err := dec.Token()
+		if err != nil {
+			return "", false
+		}
+		switch t := token.(type) {
+		case json.Delim:
+			switch t {
+			case '{':
+				open = append(open, level{keys: map[string]bool{}, key: true})
+			case '[':
+				open = append(open, level{})
+			default:
+				open = open[:len(open)-1]
+				value()
+			}
+			continue
+		case string:
+			if n := len(open); n > 0 && open[n-1].key {
+				name := strings.ToLower(t)
+				if open[n-1].keys[name] {
+					return t, true
+				}
+				open[n-1].keys[name], open[n-1].key = true, false
+				continue
+			}
+		}
+		value()
+	}
 }
 
 // jsonProblem names the place of a JSON error.

@@ -90,6 +90,7 @@ func sentinels() []struct {
 		{ingest.ErrDocumentNotFound, codeDocumentNotFound},
 		{ingest.ErrBaseNotFound, codeBaseNotFound},
 		{auth.ErrKeyNotFound, codeAPIKeyNotFound},
+		{auth.ErrInvalidInput, codeInvalidField},
 		{outbox.ErrNotFound, codeEventNotFound},
 		{outbox.ErrNotDead, codeEventNotDead},
 		{dlq.ErrBadCursor, codeBadCursor}, // before what it wraps

@@ -221,6 +221,9 @@ func TestConfigProblemsNameTheVariable(t *testing.T) {
 		"UPLOAD_MAX_DURATION":         func(c *Config) { c.UploadMaxDuration = 13 * time.Hour },
 		"UPLOAD_MIN_BYTES_PER_SECOND": func(c *Config) { c.UploadMinRate = -1 },
 		"EVENTS_MAX_CLIENTS":          func(c *Config) { c.EventsMaxClients = 0 },
+		"EVENTS_MAX_CLIENTS_PER_USER": func(c *Config) { c.EventsMaxPerUser = -1 },
+		"UPLOAD_MAX_OPEN_PER_USER":    func(c *Config) { c.UploadMaxOpenPerUser = -1 },
+		"UPLOAD_MAX_BYTES_PER_USER":   func(c *Config) { c.UploadMaxBytesPerUser = -1 },
 		"SHUTDOWN_GRACE":              func(c *Config) { c.ShutdownGrace = -1 },
 	} {
 		c := testConfig()

@@ -30,6 +30,7 @@ type intake struct {
 	force      bool
 	documentID string // PUT: the document to renew
 	fields     []string
+	seen       []string // of the form
 	files      []intakeFile
 }
 
@@ -148,10 +149,16 @@ func network(ip string) string {
 
 // takeIn reads the whole form. When it fails every received file has been discarded.
 func (g *Gateway) takeIn(c *gin.Context, in *intake, maxFiles int) (err error) {
+	share, err := g.shares.upload(in.who.Scope.UserID)
+	if err != nil {
+		return err
+	}
+	defer share.close()
 	form, err := openParts(c, g.cfg, g.deps.Now)
 	if err != nil {
 		return err
 	}
+	form.meter.count = share.take
 	defer form.close()
 	defer func() {
 		if err != nil {
@@ -188,6 +195,10 @@ func (g *Gateway) takePart(c *gin.Context, in *intake, part *multipart.Part, max
 		if err != nil {
 			return err
 		}
+		if slices.Contains(in.seen, name) {
+			return problemf(codeInvalidParameter, "form field %s stands more than once; send it once", shown(name)).about(cut(name, maxFilter))
+		}
+		in.seen = append(in.seen, name)
 		return in.set(name, text)
 	}
 	if !isFile {

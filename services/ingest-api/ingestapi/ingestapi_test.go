@@ -161,7 +161,7 @@ func TestGatewayOnRealServers(t *testing.T) {
 	status, _ = ask(t, http.MethodGet, url+"/internal/audit", user, "", nil)
 	require.Equal(t, http.StatusForbidden, status)
 
-	// Three guesses are judged, then nobody looks any more; the user whose key was good goes on.
+	// Three guesses are wrong, further ones are told to wait; the user with a good key goes on.
 	codes := map[int]int{}
 	for range 6 {
 		status, _ = ask(t, http.MethodGet, task, auth.NewSecret(), "", nil)

@@ -1,0 +1,168 @@
+package gateway
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http/httpguts"
+)
+
+// hostile are values that nobody means, each a class of its own.
+var hostile = map[string]string{
+	"non-ASCII":         "\u00dcbersicht \u00e9",
+	"emoji":             "\U0001f433",
+	"NUL":               "a\x00b",
+	"not UTF-8":         "\xff\xfe",
+	"very long":         strings.Repeat("x", 5000),
+	"long, two bytes":   strings.Repeat("\u00e9", 120),
+	"quotes":            "'\"`",
+	"percent":           "%",
+	"underscore":        "_",
+	"backslash":         "\\",
+	"line end":          "a\nb",
+	"override":          "a\u202eb",
+	"lone surrogate":    "\xed\xa0\x80",
+	"out of range":      "99999999999999999999999",
+	"below range":       "-9223372036854775809",
+	"empty":             "",
+	"traversal":         "../../etc/passwd",
+	"an id and a space": unknownID + " ",
+	"an id and more":    unknownID + "\u00e9",
+	"a time far off":    "294277-01-10T04:00:54.775807Z",
+}
+
+// inBodies are the values that fields and headers are tried with too.
+var inBodies = []string{"non-ASCII", "NUL", "line end", "an id and more"}
+
+// Every path and query parameter of every route with each of the hostile values, and every field of a JSON body or form and
+// every header of ours with some, on every database: no answer is a fault of ours. The routes come from the gateway's own table.
+func TestHostileValues(t *testing.T) {
+	t.Parallel()
+	everyWorld(t, func(t *testing.T, s *site) {
+		asked := 0
+		for _, r := range s.g.routes() {
+			o := s.belonging(r)
+			try := func(what, value string, w *httptest.ResponseRecorder) {
+				asked++
+				if w.Code >= 500 {
+					t.Errorf("%s %s, %s is %.80q: %d %s", r.method, r.path, what, value, w.Code, w.Body)
+				}
+				spent := r.method == http.MethodDelete || strings.HasSuffix(r.path, "letterId/replay")
+				if w.Code < 300 && spent && strings.Contains(r.path, ":") {
+					o = s.belonging(r)
+				}
+			}
+			for name, value := range hostile {
+				for _, segment := range strings.Split(r.path, "/") {
+					if param, ok := strings.CutPrefix(segment, ":"); ok {
+						path := strings.Replace(r.path, segment, url.PathEscape(value), 1)
+						try(param, value, s.ask(r, o.at(route{path: path}), nil))
+					}
+				}
+				for _, param := range r.query {
+					try(param, value, s.ask(r, o.at(r), url.Values{param: {value}}))
+				}
+				if slices.Contains(inBodies, name) {
+					s.tryBodies(r, func() belongings { return o }, value, try)
+				}
+			}
+		}
+		t.Logf("%d requests", asked)
+		require.Greater(t, asked, 2000)
+	})
+}
+
+// fields are those of all JSON bodies; a route refuses the ones that it does not know.
+var fields = []string{
+	"query", "knowledgeBase", "name", "userId", "role", "topic", "cause", "task", "error", "reason", "cursor", "source", "group", "key", "to", "after",
+	"failedAfter", "time",
+}
+
+// headers are those that routes read.
+var headers = []string{"Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID", "Traceparent", "X-Request-Id", "Content-Type"}
+
+// tryBodies puts a value into each field and header of a route.
+func (s *site) tryBodies(r route, object func() belongings, value string, try func(what, value string, w *httptest.ResponseRecorder)) {
+	upload := r.method == http.MethodPut || strings.Contains(r.path, "/upload")
+	queues := strings.HasPrefix(r.path, "/internal/mq") || strings.HasPrefix(r.path, "/internal/dlq") // which read no header
+	for _, name := range headers {
+		if !queues && httpguts.ValidHeaderFieldValue(value) && len(value) < 4000 && upload == (name == "Idempotency-Key") {
+			try(name, value, s.ask(r, object().at(r), nil, name, value))
+		}
+	}
+	switch {
+	case upload:
+		for _, name := range []string{"title", "knowledgeBase", "force"} {
+			body, kind := form(s.t, part{name, "", value}, file("a.txt", rand.Text()))
+			target := object().at(r)
+			if slices.Contains(r.query, "waitSeconds") {
+				target += "?waitSeconds=0"
+			}
+			try("field "+name, value, s.plain(r, target, body, "Content-Type", kind))
+		}
+	case r.method == http.MethodPost:
+		for _, name := range fields {
+			body := map[string]any{}
+			if text := bodies[r.method+" "+r.path]; text != "" {
+				require.NoError(s.t, json.Unmarshal([]byte(text), &body))
+			}
+			body[name] = value
+			try("field "+name, value, s.plain(r, object().at(r), bytes.NewReader(render(body)), "Content-Type", "application/json"))
+		}
+	}
+}
+
+// plain sends a request without comparing the answer with the description, which other tests do.
+func (s *site) plain(r route, target string, body io.Reader, headers ...string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	s.g.ServeHTTP(w, s.request(s.callerOf(r), r.method, target, body, headers...))
+	return w
+}
+
+// callerOf is who may use a route.
+func (s *site) callerOf(r route) string {
+	if r.access.operator() {
+		return s.secrets["operator"]
+	}
+	return s.secrets["owner"]
+}
+
+// ask sends a request that is whole but for what the caller has put into it.
+func (s *site) ask(r route, path string, query url.Values, headers ...string) *httptest.ResponseRecorder {
+	s.t.Helper()
+	if slices.Contains(r.query, "waitSeconds") && !query.Has("waitSeconds") {
+		query = url.Values{"waitSeconds": {"0"}, firstOf(query): query[firstOf(query)]}
+	}
+	if query.Has("") {
+		query.Del("")
+	}
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	if r.method == http.MethodPut || strings.Contains(r.path, "/upload") {
+		body, kind := form(s.t, file("a.txt", rand.Text()))
+		return s.plain(r, path, body, append([]string{"Content-Type", kind}, headers...)...)
+	}
+	text := bodies[r.method+" "+r.path]
+	if text != "" {
+		headers = append([]string{"Content-Type", "application/json"}, headers...)
+	}
+	return s.plain(r, path, strings.NewReader(text), headers...)
+}
+
+// firstOf is the one name of a query; empty: there is none.
+func firstOf(query url.Values) string {
+	for name := range query {
+		return name
+	}
+	return ""
+}

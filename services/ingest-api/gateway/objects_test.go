@@ -1,0 +1,148 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// belongings is what a route is called with, all of it ada's or of her task; what the route does not name is empty.
+type belongings struct {
+	task, document, base string
+	key, event           string
+	letter               string // of the ingest queue, or of the topic
+	topic, group         string
+	message              string // its UUID
+}
+
+// belonging makes objects of ada's in the state that the route wants.
+func (s *site) belonging(r route) belongings {
+	s.t.Helper()
+	task := s.accept(s.secrets["owner"], "a.txt", "some text of ada's, "+rand.Text()) // the same bytes would be a duplicate
+	o := belongings{task: task.TaskID, document: *task.DocumentID, base: task.Document.KnowledgeBaseID}
+	step := func(who, path string) {
+		w := s.do(s.request(s.secrets[who], http.MethodPost, path, nil))
+		require.Equal(s.t, http.StatusOK, w.Code, w.Body.String())
+	}
+	switch {
+	case strings.HasSuffix(r.path, "/resume"):
+		step("operator", "/internal/tasks/"+task.TaskID+"/suspend")
+	case strings.HasSuffix(r.path, "/retry"), strings.HasSuffix(r.path, "/events"):
+		step("owner", "/api/knowledge/tasks/"+task.TaskID+"/cancel")
+	case strings.Contains(r.path, ":keyId"):
+		_, key, err := s.keys.Create(s.t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser})
+		require.NoError(s.t, err)
+		o.key = key.ID
+	case strings.Contains(r.path, ":eventId"):
+		o.event = s.deadEvent(task.TaskID)
+	case strings.Contains(r.path, ":topic"), strings.Contains(r.path, "/mq/status"), strings.Contains(r.path, ":messageId"):
+		s.topic(&o)
+	case strings.Contains(r.path, ":letterId"):
+		_, o.letter = s.dead("no use")
+	}
+	return o
+}
+
+// deadEvent is an event of a task that the broker refused.
+func (s *site) deadEvent(task string) string {
+	s.t.Helper()
+	id := uuid.Must(uuid.NewV7()).String()
+	at := time.Now().UTC().Truncate(time.Microsecond)
+	s.exec(`INSERT INTO outbox_event (id, topic, message_key, payload, status, cause, attempt_count, last_error, wake_at, created_at)
+		VALUES (?, 'ingest-tasks', ?, '{"taskId":"x"}', 'DEAD', 'REFUSED', 3, 'too large', '9999-12-31 00:00:00.000000', ?)`, id, task, at)
+	return id
+}
+
+// topic makes one with a group that has given up a message, and has another one before it.
+func (s *site) topic(o *belongings) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	o.topic, o.group = "orders-"+rand.Text(), group
+	_, err := s.mq.CreateTopic(ctx, streammq.Topic{Name: o.topic, Partitions: 1, Status: true})
+	require.NoError(s.t, err)
+	done, once := make(chan struct{}), sync.Once{}
+	cfg := streammq.NewDefaultSubscriberConfig(o.topic, o.group, func(context.Context, *streammq.Delivery) streammq.Result {
+		defer once.Do(func() { close(done) })
+		return streammq.Fail(errors.New("no use"))
+	})
+	cfg.Member = "m1"
+	member, err := s.mq.NewSubscriber(cfg)
+	require.NoError(s.t, err)
+	_, err = s.mq.NewProducer(nil).Publish(ctx, o.topic, streammq.Message{Key: "k", Payload: []byte("a message of ada's")})
+	require.NoError(s.t, err)
+	runs, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- member.Run(runs) }()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		require.Fail(s.t, "the message was not given to anybody")
+	}
+	stop()
+	require.NoError(s.t, <-ended)
+	letters := decode[list[topicLetterView]](s.t, s.get(s.secrets["operator"], "/internal/dlq/topics/"+o.topic+"/letters")).Items
+	require.Len(s.t, letters, 1)
+	o.letter = letters[0].ID
+	sent, err := s.mq.NewProducer(nil).Publish(ctx, o.topic, streammq.Message{
+		Key: "k", Payload: []byte("another"), Headers: map[string]string{"x-user-id": "ada"},
+	})
+	require.NoError(s.t, err)
+	o.message = sent.UUID
+}
+
+// bodies are for the routes that refuse a request without one.
+var bodies = map[string]string{
+	"POST /internal/dlq/drop":                             `{"all":true}`,
+	"POST /internal/dlq/topics/:topic/drop":               `{"all":true}`,
+	"POST /internal/dlq/topics/:topic/replay":             `{"all":true}`,
+	"POST /internal/mq/topics/:topic/groups/:group/reset": `{"to":"start"}`,
+	"POST /internal/mq/topics/:topic/trim":                `{"finished":true}`,
+	"POST /api/knowledge/search":                          `{"query":"a"}`,
+	"POST /internal/keys":                                 `{"userId":"eve"}`,
+}
+
+// at is a route's path with an object.
+func (o belongings) at(r route) string {
+	return strings.NewReplacer(":taskId", o.task, ":documentId", o.document, ":base", o.base, ":keyId", o.key, ":eventId", o.event,
+		":letterId", o.letter, ":topic", o.topic, ":group", o.group, ":messageId", o.message).Replace(r.path)
+}
+
+// walk calls one route with an object.
+func (s *site) walk(r route, o belongings, who string) *httptest.ResponseRecorder {
+	s.t.Helper()
+	path, secret := o.at(r), s.secrets[who]
+	require.NotContains(s.t, path, "//", "the object lacks something of %s", r.path)
+	require.NotContains(s.t, path, "/:", "nobody makes objects for %s", r.path)
+	body, given := bodies[r.method+" "+r.path]
+	switch {
+	case strings.Contains(path, "upload") || r.method == http.MethodPut:
+		target := path
+		if r.method == http.MethodPut {
+			target = "PUT " + path
+		} else if strings.HasSuffix(path, "upload") {
+			target += "?waitSeconds=0"
+		}
+		return s.upload(secret, target, nil, file("b.txt", "other "+rand.Text()))
+	case given:
+		return s.send(secret, r.method, path, body)
+	case r.method == http.MethodPost && strings.HasSuffix(path, "bases"):
+		return s.send(secret, r.method, path, `{"name":"new `+rand.Text()+`"}`)
+	case r.method == http.MethodDelete && strings.Contains(path, "/bases/"):
+		path += "?cascade=true"
+	case strings.HasSuffix(path, "/mq/status"):
+		path += "?ids=" + o.message
+	}
+	return s.do(s.request(secret, r.method, path, nil))
+}

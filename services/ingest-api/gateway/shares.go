@@ -1,0 +1,97 @@
+package gateway
+
+import (
+	"sync"
+	"time"
+)
+
+// shareRetry is when a user who has too much open is told to come again.
+const shareRetry = 5 * time.Second
+
+// shares counts what each user has open in this process, so that one cannot take what is there for all.
+// A limit of 0 is none. It is safe for concurrent use.
+type shares struct {
+	streams, uploads, bytes int64 // the limits
+
+	mu   sync.Mutex
+	open map[string]*use // by user; only of those who have something open
+}
+
+// use is what one user has open.
+type use struct{ streams, uploads, bytes int64 }
+
+// newShares makes the limits of the settings. With AUTH_MODE=none everybody is one user, and there are none.
+func newShares(cfg Config) *shares {
+	s := &shares{open: map[string]*use{}}
+	if cfg.AuthMode != AuthNone {
+		s.streams, s.uploads, s.bytes = int64(cfg.EventsMaxPerUser), int64(cfg.UploadMaxOpenPerUser), cfg.UploadMaxBytesPerUser
+		if s.bytes > 0 {
+			s.bytes = max(s.bytes, cfg.requestLimit())
+		}
+	}
+	return s
+}
+
+// change adds to what a user has open, unless fits says that it would be too much; how much it would be is asked after the
+// addition.
+func (s *shares) change(user string, streams, uploads, bytes int64, fits func(u use) bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := use{}
+	if known := s.open[user]; known != nil {
+		u = *known
+	}
+	u.streams, u.uploads, u.bytes = u.streams+streams, u.uploads+uploads, u.bytes+bytes
+	if fits != nil && !fits(u) {
+		return false
+	}
+	if u == (use{}) {
+		delete(s.open, user)
+	} else {
+		s.open[user] = &u
+	}
+	return true
+}
+
+// stream opens an event stream of a user; close ends it.
+func (s *shares) stream(user string) (closeStream func(), err error) {
+	if !s.change(user, 1, 0, 0, func(u use) bool { return s.streams == 0 || u.streams <= s.streams }) {
+		return nil, overShare(codeUserStreams, "you have %d event streams open here, which is the most (EVENTS_MAX_CLIENTS_PER_USER)", s.streams)
+	}
+	return func() { s.change(user, -1, 0, 0, nil) }, nil
+}
+
+// upload is one upload request of a user while it is being received.
+type upload struct {
+	shares *shares
+	user   string
+	bytes  int64
+}
+
+// upload opens an upload request of a user.
+func (s *shares) upload(user string) (*upload, error) {
+	if !s.change(user, 0, 1, 0, func(u use) bool { return s.uploads == 0 || u.uploads <= s.uploads }) {
+		return nil, overShare(codeUserUploads, "you have %d uploads open here, which is the most (UPLOAD_MAX_OPEN_PER_USER)", s.uploads)
+	}
+	return &upload{shares: s, user: user}, nil
+}
+
+// take counts bytes that were received.
+func (u *upload) take(n int) error {
+	most := u.shares.bytes
+	if !u.shares.change(u.user, 0, 0, int64(n), func(now use) bool { return most == 0 || now.bytes <= most }) {
+		return overShare(codeUserUploads, "your open uploads hold %d bytes, which is the most (UPLOAD_MAX_BYTES_PER_USER)", most)
+	}
+	u.bytes += int64(n)
+	return nil
+}
+
+// close gives back what the request held.
+func (u *upload) close() { u.shares.change(u.user, 0, -1, -u.bytes, nil) }
+
+// overShare is the answer to what is beyond a limit.
+func overShare(code, format string, most int64) error {
+	e := problemf(code, format, most)
+	e.retryAfter = shareRetry
+	return e
+}
