@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -30,8 +31,9 @@ type Letters struct {
 	client   *Client
 	producer *Producer
 
-	mu    sync.Mutex
-	parts map[int32]*letterPart
+	mu      sync.Mutex
+	parts   map[int32]*letterPart
+	dropped map[place]bool // records that others take back; those may lie in any partition
 }
 
 // letterPart is what is known of one partition: offsets below next were looked at.
@@ -44,7 +46,7 @@ var _ ingestq.LetterBook = (*Letters)(nil)
 
 // NewLetters makes one on a client and a producer that the caller closes.
 func NewLetters(client *Client, producer *Producer) *Letters {
-	return &Letters{client: client, producer: producer, parts: map[int32]*letterPart{}}
+	return &Letters{client: client, producer: producer, parts: map[int32]*letterPart{}, dropped: map[place]bool{}}
 }
 
 // ref is a record that lies there.
@@ -97,7 +99,7 @@ func (l *Letters) Length(ctx context.Context) (int64, error) {
 	return int64(len(all)), err
 }
 
-// Drop implements ingestq.LetterBook: it adds a record for each that takes it back, with the same key.
+// Drop implements ingestq.LetterBook: it adds a record for each that takes it back.
 func (l *Letters) Drop(ctx context.Context, ids ...string) (int64, error) {
 	all, err := l.look(ctx)
 	if err != nil {
@@ -129,6 +131,7 @@ func (l *Letters) look(ctx context.Context) ([]ref, error) {
 	partitions, err := l.client.partitionsOf(ctx, topic)
 	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 		clear(l.parts) // made again it begins at offset 0
+		clear(l.dropped)
 		return nil, nil
 	}
 	for i := 0; err == nil && i < len(partitions); i++ {
@@ -140,7 +143,9 @@ func (l *Letters) look(ctx context.Context) ([]ref, error) {
 	var all []ref
 	for p, part := range l.parts {
 		for offset, at := range part.raw {
-			all = append(all, ref{place{p, offset}, at})
+			if where := (place{p, offset}); !l.dropped[where] {
+				all = append(all, ref{where, at})
+			}
 		}
 	}
 	slices.SortFunc(all, func(a, b ref) int { return cmp.Or(b.at.Compare(a.at), strings.Compare(b.id(), a.id())) })
@@ -154,20 +159,16 @@ func (l *Letters) lookAt(ctx context.Context, topic string, partition int32) err
 		return err
 	}
 	part := l.parts[partition]
-	if part == nil || part.next > newest { // the topic was made anew
+	anew := part != nil && part.next > newest // the topic
+	if part == nil || anew {
 		part = &letterPart{raw: map[int64]time.Time{}}
 		l.parts[partition] = part
 	}
-	for offset := range part.raw {
-		if offset < oldest {
-			delete(part.raw, offset)
-		}
-	}
+	maps.DeleteFunc(part.raw, func(offset int64, _ time.Time) bool { return offset < oldest })
+	maps.DeleteFunc(l.dropped, func(at place, _ bool) bool { return at.partition == partition && (anew || at.offset < oldest) })
 	part.next, err = l.client.recordsBetween(ctx, topic, partition, max(part.next, oldest), newest, func(r Record) error {
 		if at, ok := parseID(r.drops()); ok {
-			if other := l.parts[at.partition]; other != nil {
-				delete(other.raw, at.offset)
-			}
+			l.dropped[at] = true
 		} else if r.Event == "" {
 			part.raw[r.Offset] = r.Time
 		}

@@ -2,6 +2,7 @@ package kafkaq
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/IBM/sarama"
@@ -11,8 +12,8 @@ import (
 	"github.com/millweir/millweir/pkg/outbox"
 )
 
-// bury puts a record away as a member does that cannot read it, and returns its id.
-func (b *bench) bury(n int64, value string) {
+// putAway puts a record away as a member does that cannot read it, and returns its id.
+func (b *bench) putAway(n int64, value string) {
 	b.t.Helper()
 	d := ingestq.Delivery{Raw: map[string]string{rawKey: "key", rawValue: value, rawError: "no envelope"}}
 	record := quarantined(d, b.cfg.Topic, b.cfg.DLQTopic(), place{partition: 0, offset: n})
@@ -72,9 +73,9 @@ func TestUnreadableRecordsAreListedShownAndDropped(t *testing.T) {
 		n, err := book.Length(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, n)
-		b.bury(7, "not json")
+		b.putAway(7, "not json")
 		b.copyOf(1)
-		b.bury(9, "{}")
+		b.putAway(9, "{}")
 		b.transaction(b.cfg.DLQTopic(), true, "somebody else's")
 
 		all, err := book.List(t.Context(), ingestq.LetterPlace{}, 10)
@@ -135,6 +136,41 @@ func TestUnreadableRecordsAreListedShownAndDropped(t *testing.T) {
 	b := newBench(t, closedPort, 0)
 	_, err := NewLetters(b.client, b.sender).Length(t.Context())
 	require.ErrorIs(t, err, ingestq.ErrUnavailable)
+}
+
+// A topic of dead letters may have several partitions, and what takes a record back lies in any of them.
+func TestARecordIsTakenBackFromAnotherPartition(t *testing.T) {
+	t.Parallel()
+	eachBroker(t, 1, func(t *testing.T, b *bench) {
+		require.NoError(t, b.admin().CreatePartitions(b.cfg.DLQTopic(), 3, nil, false))
+		b.eventually("the partitions are there", func() bool {
+			partitions, err := b.client.partitionsOf(t.Context(), b.cfg.DLQTopic())
+			return err == nil && len(partitions) == 3
+		})
+		for n := range int64(9) {
+			d := ingestq.Delivery{Raw: map[string]string{rawKey: strconv.FormatInt(n, 10), rawValue: "x"}}
+			record := quarantined(d, b.cfg.Topic, b.cfg.DLQTopic(), place{0, n})
+			b.eventually("a record of each key is sent", func() bool { return b.sender.send(t.Context(), []*sarama.ProducerMessage{record})[0] == nil })
+		}
+		book := NewLetters(b.client, b.sender)
+		all, err := book.List(t.Context(), ingestq.LetterPlace{}, 100)
+		require.NoError(t, err)
+		partitions := map[int32]bool{}
+		for _, id := range letterIDs(all) {
+			at, _ := parseID(id)
+			partitions[at.partition] = true
+		}
+		require.Greater(t, len(partitions), 1)
+		for _, id := range letterIDs(all) {
+			_, err := book.Drop(t.Context(), id)
+			require.NoError(t, err)
+		}
+		for _, l := range []*Letters{book, NewLetters(b.client, b.sender)} {
+			left, err := l.Length(t.Context())
+			require.NoError(t, err)
+			require.Zero(t, left)
+		}
+	})
 }
 
 // A marker at the end of a log is an offset that no record ever has: nobody waits for it.
