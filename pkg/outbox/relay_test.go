@@ -189,11 +189,15 @@ func TestRevivalByTwoRelays(t *testing.T) {
 		e := w.get(refused)
 		require.Equal(t, outbox.CauseRefused, e.Cause)
 		require.Equal(t, 1, e.AttemptCount, "at once")
-		b.mu.Lock()
+		b.mu.Lock() // a send waits meanwhile
 		b.fail = nil
-		b.mu.Unlock()
 		late := w.insert(many(1)...)[0] // dies by another relay's hand while the broker answers: no change from down to up
-		w.exec("UPDATE outbox_event SET status = 'DEAD', attempt_count = 9, cause = 'BROKER_UNAVAILABLE', last_error = 'x', lease = '', sent_at = NULL WHERE id = ?", late)
+		eventually(t, "it is leased", func() bool {
+			return w.number("SELECT COUNT(*) FROM outbox_event WHERE id = ? AND lease <> ''", late) == 1
+		})
+		w.exec(`UPDATE outbox_event SET status = 'DEAD', attempt_count = 9, cause = 'BROKER_UNAVAILABLE', last_error = 'x', lease = '', wake_at = created_at
+WHERE id = ?`, late)
+		b.mu.Unlock()
 		eventually(t, "revived all the same", func() bool { return w.get(late).Status == outbox.StatusSent })
 		require.Equal(t, outbox.StatusDead, w.get(refused).Status, "the refused wait for an operator")
 		require.NoError(t, w.store.Requeue(t.Context(), refused, nil))
