@@ -87,6 +87,8 @@ func TestAReceivedFileSurvivesAPowerCut(t *testing.T) {
 	store, err := taskstore.Open(t.Context(), taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "t.db"), MaxOpen: 2})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	_, err = store.Migrate(t.Context())
+	require.NoError(t, err)
 	files, err := ingest.OpenFiles(filepath.Join(dir))
 	require.NoError(t, err)
 	app, err := ingest.New(ingest.Deps{
