@@ -98,6 +98,14 @@ func (a Audit) Settled(ctx context.Context, limit time.Duration) error {
 		if err == nil && n > 0 {
 			err = fmt.Errorf("XPENDING %s %s is %d", StreamKey, Group, n)
 		}
+		if err != nil {
+			return err
+		}
+		// A task that was cancelled at once ends before anybody has read its entry.
+		queue, err := a.Stream.Inspector().Look(ctx)
+		if err == nil && !queue.Horizon.IsZero() {
+			err = fmt.Errorf("an entry of %s was given to nobody yet", queue.Horizon.Format(time.RFC3339Nano))
+		}
 		return err
 	})
 }
