@@ -101,13 +101,14 @@ func plant(ctx context.Context, s *taskstore.Store, user, key string) (string, e
 func TestUpgradeToExactText(t *testing.T) {
 	t.Parallel()
 	s, ctx := migrated(t, databases["mysql"](t)), t.Context()
-	require.NoError(t, s.MigrateDown(ctx, 5))
-	require.ErrorIs(t, s.CheckSchema(ctx), taskstore.ErrSchemaBehind)
 	id, err := plant(ctx, s, "anna", "key")
 	require.NoError(t, err)
+	require.NoError(t, s.MigrateDown(ctx, 5))
+	require.ErrorIs(t, s.CheckSchema(ctx), taskstore.ErrSchemaBehind)
 	anna, padded := taskstate.Scope{UserID: "anna", Role: taskstate.RoleUser}, taskstate.Scope{UserID: "anna ", Role: taskstate.RoleUser}
-	_, err = s.Get(ctx, padded, id)
-	require.NoError(t, err, "the hole that is mended")
+	var found string // in plain SQL: the program asks for columns that this schema has not
+	require.NoError(t, s.DB().QueryRowContext(ctx, "SELECT id FROM ingest_task WHERE user_id = ?", padded.UserID).Scan(&found))
+	require.Equal(t, id, found, "the hole that is mended")
 
 	_, err = s.Migrate(ctx)
 	require.NoError(t, err)
