@@ -90,6 +90,8 @@ func (p *Pool) Stats() Stats {
 // warmSetup is that of the child that compiles the PDF reader.
 // Compiling takes 300 MB once; the limits of reading do not hold for it, as no document is read.
 func (p *Pool) warmSetup() setup {
+	p.mu.Lock() // another document's Warm may be replacing the folder
+	defer p.mu.Unlock()
 	return setup{PDF: true, Warm: true, CacheDir: p.cacheDir, MemoryMB: 4096, Sandbox: SandboxOff}
 }
 
@@ -131,7 +133,9 @@ func (p *Pool) compile(ctx context.Context) error {
 	}
 	p.log.WarnContext(ctx, "the compiled pdf reader of a folder that cannot be written does not fit this machine: compiling it into a temporary one",
 		"EXTRACT_CACHE_DIR", p.cacheDir, "temporary", dir, "err", err)
+	p.mu.Lock()
 	p.cacheDir, p.ownCache = dir, own
+	p.mu.Unlock()
 	set.CacheDir = dir
 	return p.tryStart(ctx, set)
 }
