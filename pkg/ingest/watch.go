@@ -68,16 +68,16 @@ type watcher struct {
 
 // carried is what a task's row keeps from one transition to the next and the log says only at its origin.
 type carried struct {
-	lastError, errorMessage, errorCode string
-	throttles                          int
+	lastError, errorMessage string
+	throttles               int
 }
 
 // carriedBy is what a row says.
 func carriedBy(t taskstate.Task) carried {
-	return carried{lastError: t.LastError, errorMessage: t.ErrorMessage, errorCode: t.ErrorCode, throttles: t.ThrottleCount}
+	return carried{lastError: t.LastError, errorMessage: t.ErrorMessage, throttles: t.ThrottleCount}
 }
 
-// after is what is carried on from a transition. The code of a failure is not in the log, nor its words for the user.
+// after is what is carried on from a transition. A failure's words for the user are not in the log.
 func (c carried) after(tr taskstate.Transition) carried {
 	switch tr.Reason {
 	case taskstate.ReasonFailed, taskstate.ReasonStalled, taskstate.ReasonExhausted, taskstate.ReasonPermanent:
@@ -85,7 +85,7 @@ func (c carried) after(tr taskstate.Transition) carried {
 	case taskstate.ReasonThrottled:
 		return carried{lastError: tr.Message, errorMessage: tr.Message, throttles: c.throttles + 1}
 	case taskstate.ReasonCrashLimit:
-		return carried{lastError: tr.Message, errorMessage: tr.Message, errorCode: taskstate.CodeCrashLimit, throttles: c.throttles}
+		return carried{lastError: tr.Message, errorMessage: tr.Message, throttles: c.throttles}
 	case taskstate.ReasonAccepted, taskstate.ReasonDone, taskstate.ReasonReplayed, taskstate.ReasonResumed:
 		return carried{}
 	case taskstate.ReasonClaimed, taskstate.ReasonTakeover, taskstate.ReasonHandedBack, taskstate.ReasonRetryNow, taskstate.ReasonCancelled,
@@ -96,7 +96,7 @@ func (c carried) after(tr taskstate.Transition) carried {
 
 // keeps reports whether a transition leaves alone what is carried.
 func keeps(tr taskstate.Transition) bool {
-	probe := carried{lastError: "x", errorMessage: "x", errorCode: "x", throttles: 1}
+	probe := carried{lastError: "x", errorMessage: "x", throttles: 1}
 	return probe.after(tr) == probe
 }
 
@@ -189,7 +189,7 @@ func asOf(t taskstate.Task, tr taskstate.Transition, c carried) taskstate.Task {
 	t.Status, t.AttemptCount, t.CrashCount, t.Fence = tr.To, tr.AttemptCount, tr.CrashCount, tr.Fence
 	t.NextRetryAt, t.LeaseExpiresAt, t.UpdatedAt = tr.NextRetryAt, tr.LeaseExpiresAt, tr.CreatedAt
 	t.Progress = taskstate.Progress{Stage: taskstate.StageNone}
-	t.LastError, t.ErrorMessage, t.ErrorCode, t.ThrottleCount = c.lastError, c.errorMessage, c.errorCode, c.throttles
+	t.LastError, t.ErrorMessage, t.ErrorCode, t.ThrottleCount = c.lastError, c.errorMessage, tr.ErrorCode, c.throttles
 	if !tr.To.Terminal() {
 		t.Result = nil
 	}

@@ -242,7 +242,7 @@ func (s *memStore) write(ctx context.Context, tasks []taskstate.Task, decide tas
 			s.log = append(s.log, taskstate.Transition{
 				ID: int64(len(s.log) + 1), TaskID: d.TaskID, From: c.From, To: c.To, Reason: c.Reason,
 				AttemptCount: c.AttemptCount, CrashCount: c.CrashCount, Fence: c.NewFence, Actor: c.Actor.String(),
-				Message: c.Message, Delivery: c.Delivery, CreatedAt: m.Now,
+				Message: c.Message, Delivery: c.Delivery, ErrorCode: c.ErrorCode, CreatedAt: m.Now,
 			})
 		}
 	}

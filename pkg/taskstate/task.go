@@ -108,6 +108,7 @@ type Transition struct {
 	LeaseExpiresAt time.Time
 	NextRetryAt    time.Time
 	Delivery       string // of a claim: the message that brought it; a log has each once
+	ErrorCode      string // of the row after the change; empty: none, or written before migration 008
 	CreatedAt      time.Time
 }
 

@@ -282,3 +282,47 @@ func drain(ctx context.Context, t *testing.T, conn *sql.Conn, query string, args
 	}
 	require.NoError(t, rows.Err(), fmt.Sprint(n))
 }
+
+// A log written before migration 008 is read as one without codes, and the next change writes the row's.
+func TestAnOlderLogHasNoErrorCodes(t *testing.T) {
+	t.Parallel()
+	for name, config := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, ctx := migrated(t, config(t)), t.Context()
+			apply := func(decide func(taskstate.Moment, taskstate.Task) taskstate.Decision) {
+				t.Helper()
+				out, err := s.Apply(ctx, taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: taskstate.Each(decide)})
+				require.NoError(t, err)
+				require.NotNil(t, out[0].Change)
+			}
+			codes := func() (codes []string) {
+				t.Helper()
+				log, err := s.Transitions(ctx, taskstate.System(), "a", 0, 10)
+				require.NoError(t, err)
+				for _, tr := range log {
+					codes = append(codes, tr.ErrorCode)
+				}
+				return codes
+			}
+			_, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+				return []taskstate.NewTask{newTask("a")}, nil
+			})
+			require.NoError(t, err)
+			apply(claim)
+			apply(func(m taskstate.Moment, task taskstate.Task) taskstate.Decision {
+				holder := taskstate.Holder{Token: taskstate.Token{Timeline: m.Timeline, Fence: task.Fence}}
+				return taskstate.Fail(policy, m, task, holder, taskstate.Failure{Code: "BROKEN", Cause: "it broke"})
+			})
+			require.Equal(t, []string{"", "", "BROKEN"}, codes())
+			require.NoError(t, s.MigrateDown(ctx, 7))
+			_, err = s.Migrate(ctx)
+			require.NoError(t, err)
+			require.Equal(t, []string{"", "", ""}, codes())
+			apply(func(m taskstate.Moment, task taskstate.Task) taskstate.Decision {
+				return taskstate.Cancel(m, task, taskstate.Actor{}, taskstate.ReasonCancelled, "")
+			})
+			require.Equal(t, []string{"", "", "", "BROKEN"}, codes())
+		})
+	}
+}

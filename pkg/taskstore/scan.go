@@ -96,14 +96,14 @@ func scanTransitions(rows *sql.Rows) ([]taskstate.Transition, error) {
 	var out []taskstate.Transition
 	for rows.Next() {
 		var t taskstate.Transition
-		var from sql.NullString
+		var from, code sql.NullString
 		var lease, retry, created taskstate.Stamp
 		err := rows.Scan(&t.ID, &t.TaskID, &from, &t.To, &t.Reason, &t.AttemptCount, &t.CrashCount, &t.Fence, &t.Timeline,
-			&t.Actor, &t.Message, &lease, &retry, &t.Delivery, &created)
+			&t.Actor, &t.Message, &lease, &retry, &t.Delivery, &code, &created)
 		if err != nil {
 			return nil, fmt.Errorf("scan transition: %w", err)
 		}
-		t.From = taskstate.Status(from.String)
+		t.From, t.ErrorCode = taskstate.Status(from.String), code.String
 		t.LeaseExpiresAt, t.NextRetryAt, t.CreatedAt = lease.Time, retry.Time, created.Time
 		out = append(out, t)
 	}

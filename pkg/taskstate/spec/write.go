@@ -43,6 +43,6 @@ func transition(t taskstate.Task, c *taskstate.Change) taskstate.Transition {
 		TaskID: t.ID, From: c.From, To: t.Status, Reason: c.Reason,
 		AttemptCount: t.AttemptCount, CrashCount: t.CrashCount, Fence: t.Fence, Timeline: c.Timeline,
 		Actor: c.Actor.String(), Message: c.Message,
-		LeaseExpiresAt: t.LeaseExpiresAt, NextRetryAt: t.NextRetryAt, Delivery: delivery, CreatedAt: t.UpdatedAt,
+		LeaseExpiresAt: t.LeaseExpiresAt, NextRetryAt: t.NextRetryAt, Delivery: delivery, ErrorCode: t.ErrorCode, CreatedAt: t.UpdatedAt,
 	}
 }

@@ -197,6 +197,14 @@ func testMixed(t *testing.T, b *bench) {
 	equal(t, "attempts of a throttle", out[3].After.AttemptCount, 0)
 	equal(t, "last error", out[1].After.LastError, "it broke")
 	equal(t, "debt", out[2].After.DLQ, taskstate.DLQOwed)
+	b.apply(func(m taskstate.Moment, task taskstate.Task) taskstate.Decision {
+		return taskstate.Retry(m, task, taskstate.Actor{Kind: taskstate.ActorUser, Name: "u1"})
+	}, ids[1:4]...)
+	for i, codes := range [][]string{{"", "", ""}, {"", "", "X", "X"}, {"", "", "Y", ""}, {"", "", "Z", "Z"}, {"", "", ""}} {
+		for n, tr := range b.log(ids[i]) {
+			equal(t, "code of the log after "+string(tr.Reason), tr.ErrorCode, codes[n])
+		}
+	}
 }
 
 func testLarge(t *testing.T, b *bench) {

@@ -165,7 +165,7 @@ LIMIT ?
 
 -- name: TransitionColumns
 l.id, l.task_id, l.from_status, l.to_status, l.reason, l.attempt_count, l.crash_count, l.fence, l.timeline,
-l.actor, l.message, l.lease_expires_at, l.next_retry_at, l.delivery, l.created_at
+l.actor, l.message, l.lease_expires_at, l.next_retry_at, l.delivery, l.error_code, l.created_at
 
 -- name: Transitions
 SELECT @transitions

@@ -42,9 +42,9 @@ WHERE t.id IN (@list)
 
 -- name: Log
 INSERT INTO ingest_task_transition (task_id, from_status, to_status, reason, attempt_count, crash_count, fence, timeline,
-  actor, message, lease_expires_at, next_retry_at, delivery, call_id, created_at)
+  actor, message, lease_expires_at, next_retry_at, delivery, error_code, call_id, created_at)
 SELECT t.id, @each(from_status), t.status, @each(reason), t.attempt_count, t.crash_count, t.fence, ?,
-  @each(actor), @each(message), NULLIF(t.lease_expires_at, @never), t.next_retry_at, CASE t.status WHEN 'RUNNING' THEN t.delivery ELSE '' END, ?, t.updated_at
+  @each(actor), @each(message), NULLIF(t.lease_expires_at, @never), t.next_retry_at, CASE t.status WHEN 'RUNNING' THEN t.delivery ELSE '' END, t.error_code, ?, t.updated_at
 FROM ingest_task AS t @primary
 WHERE t.id IN (@list)
 ORDER BY t.id

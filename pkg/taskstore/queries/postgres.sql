@@ -37,9 +37,9 @@ WHERE t.id = c.id
 
 -- name: Log
 INSERT INTO ingest_task_transition (task_id, from_status, to_status, reason, attempt_count, crash_count, fence, timeline,
-  actor, message, lease_expires_at, next_retry_at, delivery, call_id, created_at)
+  actor, message, lease_expires_at, next_retry_at, delivery, error_code, call_id, created_at)
 SELECT t.id, c."from", t.status, c.reason, t.attempt_count, t.crash_count, t.fence, ?,
-  c.actor, c.message, NULLIF(t.lease_expires_at, @never), t.next_retry_at, CASE t.status WHEN 'RUNNING' THEN t.delivery ELSE '' END, ?, t.updated_at
+  c.actor, c.message, NULLIF(t.lease_expires_at, @never), t.next_retry_at, CASE t.status WHEN 'RUNNING' THEN t.delivery ELSE '' END, t.error_code, ?, t.updated_at
 FROM json_to_recordset(CAST(? AS json)) AS c (id text, "from" text, reason text, actor text, message text)
 JOIN ingest_task AS t ON t.id = c.id
 ORDER BY c.id

@@ -45,9 +45,9 @@ WHERE t.id = c.id
 
 -- name: Log
 INSERT INTO ingest_task_transition (task_id, from_status, to_status, reason, attempt_count, crash_count, fence, timeline,
-  actor, message, lease_expires_at, next_retry_at, delivery, call_id, created_at)
+  actor, message, lease_expires_at, next_retry_at, delivery, error_code, call_id, created_at)
 SELECT t.id, c.value ->> 'from', t.status, c.value ->> 'reason', t.attempt_count, t.crash_count, t.fence, ?,
-  c.value ->> 'actor', c.value ->> 'message', NULLIF(t.lease_expires_at, @never), t.next_retry_at, CASE t.status WHEN 'RUNNING' THEN t.delivery ELSE '' END, ?, t.updated_at
+  c.value ->> 'actor', c.value ->> 'message', NULLIF(t.lease_expires_at, @never), t.next_retry_at, CASE t.status WHEN 'RUNNING' THEN t.delivery ELSE '' END, t.error_code, ?, t.updated_at
 FROM json_each(?) c
 CROSS JOIN ingest_task t ON t.id = c.value ->> 'id'
 ORDER BY c.key

@@ -95,6 +95,7 @@ type transitionView struct {
 	Fence        int64             `json:"fence"`
 	Actor        string            `json:"actor"`
 	Message      string            `json:"message"`
+	ErrorCode    *string           `json:"errorCode"` // the task's after the change
 	NextRetryAt  *string           `json:"nextRetryAt"`
 	CreatedAt    string            `json:"createdAt"`
 }
@@ -102,7 +103,8 @@ type transitionView struct {
 func viewTransition(t taskstate.Transition) transitionView {
 	v := transitionView{
 		ID: formatID(t.ID), ToStatus: t.To, Reason: t.Reason, AttemptCount: t.AttemptCount, CrashCount: t.CrashCount,
-		Fence: t.Fence, Actor: t.Actor, Message: t.Message, NextRetryAt: optionalTime(t.NextRetryAt), CreatedAt: formatTime(t.CreatedAt),
+		Fence: t.Fence, Actor: t.Actor, Message: t.Message, ErrorCode: optional(t.ErrorCode),
+		NextRetryAt: optionalTime(t.NextRetryAt), CreatedAt: formatTime(t.CreatedAt),
 	}
 	if t.From != taskstate.StatusNone {
 		v.FromStatus = &t.From

@@ -295,6 +295,6 @@ func (s *Service) note(id string, from, to taskstate.Status, r taskstate.Reason,
 	t := s.tasks[id]
 	s.log[id] = append(s.log[id], taskstate.Transition{
 		ID: s.nextLog, TaskID: id, From: from, To: to, Reason: r, Actor: a.String(), Message: message,
-		AttemptCount: t.AttemptCount, NextRetryAt: t.NextRetryAt, CreatedAt: t.UpdatedAt,
+		AttemptCount: t.AttemptCount, NextRetryAt: t.NextRetryAt, ErrorCode: t.ErrorCode, CreatedAt: t.UpdatedAt,
 	})
 }

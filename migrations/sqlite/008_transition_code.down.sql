@@ -1,0 +1,1 @@
+ALTER TABLE ingest_task_transition DROP COLUMN error_code;
