@@ -257,3 +257,41 @@ func TestAFileIsReplacedWithoutHardLinks(t *testing.T) {
 	require.Equal(t, "old", string(before), "an open file stays what it was")
 	require.Len(t, w.stored(), 3)
 }
+
+// refusingReader makes nothing of any file, at once.
+type refusingReader struct{ lineExtractor }
+
+func (refusingReader) Extract(context.Context, Source, func(int, int), func(Block) error) (Extraction, error) {
+	return Extraction{}, Permanent(CodeCorrupt, "Open and save it again.", "no reader can make sense of it")
+}
+
+// A reader gives up long before all of a large file is compared with its sum: the user is told what happened to the stored
+// file, not to mend a document that is whole. Of a file with its own bytes the reader's word counts.
+func TestDamageOfTheStoredFileIsNoFaultOfTheDocument(t *testing.T) {
+	t.Parallel()
+	for _, damaged := range []bool{true, false} {
+		t.Run(fmt.Sprint("damaged=", damaged), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, worldOptions{deps: func(d *Deps) { d.Extractor = refusingReader{} }})
+			first := w.upload(strings.Repeat("a line of text\n", 1<<21))
+			want := CodeCorrupt
+			if damaged {
+				w.flip(w.filePaths()[0])
+				want = CodeFileDamaged
+			}
+			task := w.process(first.Task.ID)
+			require.Equal(t, taskstate.StatusDead, task.Status)
+			require.Equal(t, string(want), task.ErrorCode, task.LastError)
+		})
+	}
+}
+
+// flip changes one byte in the middle of a stored file.
+func (w *world) flip(name string) {
+	w.t.Helper()
+	path := filepath.Join(w.dir, name)
+	text, err := os.ReadFile(path)
+	require.NoError(w.t, err)
+	text[len(text)/2] ^= 1
+	require.NoError(w.t, os.WriteFile(path, text, 0o600))
+}

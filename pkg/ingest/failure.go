@@ -27,6 +27,7 @@ const (
 	CodeVectorRejected  Code = "VECTOR_STORE_REJECTED" // permanent: the store refuses the request itself
 	CodeThrottled       Code = "THROTTLED"
 	CodeFileMissing     Code = "FILE_MISSING" // permanent: the stored file is gone
+	CodeFileDamaged     Code = "FILE_DAMAGED" // permanent: the stored file has other bytes than were uploaded
 	CodeStalled         Code = "STALLED"
 	CodeInternal        Code = "INTERNAL"
 )

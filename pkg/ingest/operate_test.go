@@ -179,8 +179,8 @@ func TestCauses(t *testing.T) {
 		"file gone": {func(w *world, a Accepted) { require.NoError(w.t, w.files.remove(w.stored()[0])) }, CodeFileMissing, "open stored file: ", true},
 		"file damaged": {func(w *world, a Accepted) {
 			w.overwrite(w.stored()[0], "oNe\ntwo\n")
-		}, CodeCorrupt, "the stored file is damaged", true},
-		"file cut": {func(w *world, a Accepted) { w.overwrite(w.stored()[0], "one") }, CodeCorrupt, "the stored file has 3 bytes, 8 were uploaded", true},
+		}, CodeFileDamaged, "the stored file is damaged", true},
+		"file cut": {func(w *world, a Accepted) { w.overwrite(w.stored()[0], "one") }, CodeFileDamaged, "the stored file has 3 bytes, 8 were uploaded", true},
 		"embedding away": {func(w *world, a Accepted) {
 			w.embed.fail = func([]string) error {
 				return Transient(CodeEmbed, "POST http://127.0.0.1:65530/embeddings: connection refused")

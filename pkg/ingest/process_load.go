@@ -138,10 +138,22 @@ func (r *run) read(ctx context.Context) error {
 		return err
 	}
 	r.report(taskstate.StageExtract, 0, 0, 0)
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(guarded("check the stored file", func() error { return r.verify(ctx, f) }))
-	group.Go(guarded("extract", func() error { return r.extract(ctx, f) }))
-	if err := group.Wait(); err != nil {
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	var check errgroup.Group
+	check.Go(guarded("check the stored file", func() error {
+		err := r.verify(ctx, f)
+		if err != nil {
+			stop()
+		}
+		return err
+	}))
+	err = guarded("extract", func() error { return r.extract(reading, f) })()
+	// The check goes on when the reader gave up: what it says of other bytes than were uploaded is no fault of the document.
+	if damage := check.Wait(); damage != nil {
+		return damage
+	}
+	if err != nil {
 		return err
 	}
 	if len(r.spool.items) == 0 {
@@ -157,7 +169,7 @@ func (r *run) verify(ctx context.Context, f *os.File) error {
 		return fmt.Errorf("look at stored file: %w", err)
 	}
 	if info.Size() != r.work.bytes {
-		return Permanent(CodeCorrupt, remedyMissing, "the stored file has %d bytes, %d were uploaded", info.Size(), r.work.bytes)
+		return Permanent(CodeFileDamaged, remedyMissing, "the stored file has %d bytes, %d were uploaded", info.Size(), r.work.bytes)
 	}
 	h := sha256.New()
 	section := contextReader{ctx, io.NewSectionReader(f, 0, info.Size())}
@@ -165,7 +177,7 @@ func (r *run) verify(ctx context.Context, f *os.File) error {
 		return fmt.Errorf("read stored file: %w", err)
 	}
 	if sum := hex.EncodeToString(h.Sum(nil)); sum != r.work.sha256 {
-		return Permanent(CodeCorrupt, remedyMissing, "the stored file is damaged: its sha256 is %s, %s was uploaded", sum, r.work.sha256)
+		return Permanent(CodeFileDamaged, remedyMissing, "the stored file is damaged: its sha256 is %s, %s was uploaded", sum, r.work.sha256)
 	}
 	return nil
 }

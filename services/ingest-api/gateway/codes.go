@@ -163,6 +163,7 @@ var kinds = map[string]errorKind{
 	string(ingest.CodeEncoding):    {http.StatusUnprocessableEntity, "The text's character set is not known.", "Save it as UTF-8 and send it again."},
 	string(ingest.CodeDimension):   {http.StatusConflict, "The embedding model's vectors do not fit this knowledge base.", "Use a new knowledge base, or the model that this one was made with."},
 	string(ingest.CodeFileMissing): {http.StatusConflict, "The stored file is gone.", "Upload the file again."},
+	string(ingest.CodeFileDamaged): {http.StatusConflict, "The stored file is damaged: its bytes are not those that were uploaded.", "Upload the file again: the same bytes take its place."},
 	string(ingest.CodeThrottled):   {http.StatusServiceUnavailable, "A service that is needed asks us to wait.", "Wait for the seconds in Retry-After."},
 	string(ingest.CodeStalled):     {http.StatusServiceUnavailable, "The work made no progress for too long.", "It is tried again by itself; look at the task's explain."},
 	string(ingest.CodeEmbed):       {http.StatusServiceUnavailable, "The embedding service does not answer.", "It is tried again by itself; an operator checks EMBEDDING_BASE_URL."},

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -227,4 +228,32 @@ func storedFiles(t *testing.T, folder string) (names []string) {
 		}
 	}
 	return names
+}
+
+// One byte of a stored file changes on disk, its length does not. The next run on it says so and indexes nothing of it, what was
+// visible stays, and the next upload of the same bytes takes its place.
+func TestAByteThatChangedOnDiskIsHealedByTheSameUpload(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "uploads")
+	_, c := startDev(t, "UPLOAD_DIR="+folder)
+	content := prose("ambergris", 5)
+	first := c.ingested("a.txt", content)
+	text := c.segments(first.DocumentID)
+	stored := filepath.Join(folder, storedFiles(t, folder)[0])
+	damaged := bytes.Replace(content, []byte("ambergris"), []byte("ambergrit"), 1)
+	require.NoError(t, os.WriteFile(stored, damaged, 0o600))
+
+	again := c.ended(c.accepted("a.txt", content, "force", "true").TaskID)
+	require.Equal(t, "DEAD", again.Status)
+	require.Equal(t, "FILE_DAMAGED", again.ErrorCode)
+	require.Contains(t, again.ErrorMessage, "Upload the file again.")
+	require.Equal(t, text, c.segments(first.DocumentID))
+
+	healed := c.ingested("a.txt", content)
+	require.Equal(t, first.DocumentID, healed.DocumentID)
+	require.Equal(t, text, c.segments(first.DocumentID))
+	onDisk, err := os.ReadFile(stored)
+	require.NoError(t, err)
+	require.Equal(t, content, onDisk)
+	require.Len(t, storedFiles(t, folder), 1)
 }
