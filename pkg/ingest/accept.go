@@ -155,6 +155,9 @@ func (a *App) acceptBatch(ctx context.Context, b *batcher.Batch[*accepting]) err
 		return err
 	}
 	crash.Point("api.after_commit")
+	if mutant.Is("m29") {
+		_ = run.replaceDamaged(ctx)
+	}
 	var copies []string // of uploads that need none of their own
 	var mine []*accepting
 	for i, w := range run.works {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 // baseRest is how long a deleted base waits while documents of it are still being removed.
@@ -178,11 +179,19 @@ func (a *App) sweepBase(ctx context.Context, b dueThing, s *Swept) error {
 	}
 	pass, rest := b.pass, baseRest
 	if len(left) == 0 {
+		if mutant.Is("m28") {
+			_ = a.noteBase(ctx, b, b.pass+1, secondPass)
+		}
 		if err := errors.Join(a.d.Vectors.Drop(ctx, b.id), crash.Fault("gc.after_collection")); err != nil {
 			return err
 		}
 		pass, rest = b.pass+1, secondPass
 	}
+	return a.noteBase(ctx, b, pass, rest)
+}
+
+// noteBase notes the passes that a deleted base has behind it; its row goes after the second.
+func (a *App) noteBase(ctx context.Context, b dueThing, pass int, rest time.Duration) error {
 	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
 		if pass > 1 {
 			_, err := tx.ExecContext(ctx, a.q.Get("BaseGone"), b.id, b.pass)

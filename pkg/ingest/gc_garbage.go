@@ -10,6 +10,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 // garbage is a row of vector_garbage.
@@ -136,8 +137,23 @@ func (a *App) deleteGarbage(ctx context.Context, due []garbage, s *Swept) error 
 
 // deleteVectors deletes ids of one base; what the store failed to delete waits a little, so that it stands in nobody's way.
 func (a *App) deleteVectors(ctx context.Context, base string, pass int, ids []string) error {
+	if mutant.Is("m22") {
+		_ = a.noteDeleted(ctx, pass, ids, nil)
+	}
 	storeErr := errors.Join(crash.Fault("gc.before_delete"), a.d.Vectors.Delete(ctx, base, ids), crash.Fault("gc.after_delete"))
-	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	err := a.noteDeleted(ctx, pass, ids, storeErr)
+	if storeErr != nil {
+		storeErr = fmt.Errorf("delete %d vectors of base %s: %w", len(ids), base, storeErr)
+	}
+	if err != nil {
+		err = fmt.Errorf("note deleted vectors: %w", err)
+	}
+	return errors.Join(storeErr, err)
+}
+
+// noteDeleted notes what the store said of a pass: its ids wait for the second pass, are forgotten after it, or wait a little.
+func (a *App) noteDeleted(ctx context.Context, pass int, ids []string, storeErr error) error {
+	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
 		switch {
 		case storeErr != nil:
 			return a.execList(ctx, tx, "GarbageLater", ids, m.Now.Add(storeRest))
@@ -146,13 +162,6 @@ func (a *App) deleteVectors(ctx context.Context, base string, pass int, ids []st
 		}
 		return a.execList(ctx, tx, "GarbageGone", ids)
 	})
-	if storeErr != nil {
-		storeErr = fmt.Errorf("delete %d vectors of base %s: %w", len(ids), base, storeErr)
-	}
-	if err != nil {
-		err = fmt.Errorf("note deleted vectors: %w", err)
-	}
-	return errors.Join(storeErr, err)
 }
 
 // execList runs a statement whose list comes last; an empty list does nothing.

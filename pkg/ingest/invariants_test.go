@@ -41,6 +41,18 @@ func (w *world) checkInvariants() {
 	}
 }
 
+// checkCollections is that every collection of the vector store is a base's.
+func (w *world) checkCollections() {
+	w.t.Helper()
+	bases, err := column(w.t.Context(), w.store.Reader(), "SELECT id FROM knowledge_base")
+	require.NoError(w.t, err)
+	w.vectors.mu.Lock()
+	defer w.vectors.mu.Unlock()
+	for id := range w.vectors.rows {
+		require.Contains(w.t, bases, id, "the row of a collection")
+	}
+}
+
 // checkFiles is I12: every row of a file has it.
 func (w *world) checkFiles() {
 	w.t.Helper()

@@ -1,6 +1,7 @@
 package taskrun
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -92,6 +93,32 @@ func TestPromisesOfAnAbsentQueueSlowDown(t *testing.T) {
 		w.start("a", &testKind{})
 		settled(6 * time.Minute)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
+	})
+}
+
+// The delivery of a replay or a resume never came: its process died right after the COMMIT, or the queue refused it.
+func TestARestartWithoutADeliveryIsPromised(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		actor := taskstate.Actor{Kind: taskstate.ActorOperator, Name: "o"}
+		w.task("dead")
+		w.task("suspended")
+		w.store.change("suspended", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			return taskstate.Suspend(m, t, actor, "")
+		})
+		failing := w.start("a", &testKind{run: func(context.Context, Job) Result { return Result{Err: errHopeless} }})
+		settled(time.Minute)
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusDead: 1, taskstate.StatusSuspended: 1}, w.store.statuses())
+		failing.end(t)
+		w.store.change("dead", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			return taskstate.Replay(m, t, actor, "")
+		})
+		w.store.change("suspended", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			return taskstate.Resume(m, t, actor, "")
+		})
+		w.start("b", &testKind{})
+		settled(time.Minute)
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 2}, w.store.statuses())
 	})
 }
 

@@ -66,7 +66,10 @@ func Resume(m Moment, t Task, a Actor, message string) Decision {
 
 // restart is a fresh QUEUED with every count at 0; the fence goes on.
 func restart(m Moment, t Task, r Reason, a Actor, message string) *Change {
-	c := change(t, m).to(StatusQueued, r, a, message).queued()
+	c := change(t, m).to(StatusQueued, r, a, message)
+	if !mutant.Is("m27") {
+		c = c.queued()
+	}
 	if !mutant.Is("m11") {
 		c.AttemptCount, c.CrashCount, c.ThrottleCount = 0, 0, 0
 	}
