@@ -203,6 +203,9 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
+// URL is the address of the cluster as a setting.
+func (c *Cluster) URL() string { return "redis-cluster://" + strings.Join(c.Addrs(), ",") }
+
 // Kill is kill -9 of all nodes.
 func (c *Cluster) Kill(ctx context.Context) error {
 	var errs []error

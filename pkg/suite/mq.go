@@ -3,6 +3,7 @@ package suite
 import (
 	"fmt"
 
+	"github.com/millweir/millweir/pkg/ingestq/streamq"
 	"github.com/millweir/millweir/pkg/streammq"
 	"github.com/millweir/millweir/pkg/telemetry"
 )
@@ -14,7 +15,7 @@ func (p *Parts) MQ() (*streammq.MQ, error) {
 		return nil, nil //nolint:nilnil // there is none, which is no error
 	}
 	cfg := streammq.NewDefaultConfig()
-	cfg.Log = p.Env.Log
+	cfg.Log, cfg.Layout = p.Env.Log, streamq.Layout(p.Redis)
 	mq, err := streammq.New(p.Redis, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open streammq: %w", err)

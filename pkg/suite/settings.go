@@ -28,7 +28,7 @@ type Store struct {
 // Queue says which queue carries deliveries and how.
 type Queue struct {
 	Kind       string      `envconfig:"INGEST_QUEUE" default:"redis" allowed:"redis|kafka" desc:"which queue carries deliveries"`
-	RedisURL   process.DSN `envconfig:"REDIS_URL" desc:"redis://, rediss:// or redis-sentinel://host:port,…/master; not needed with INGEST_QUEUE=kafka"`
+	RedisURL   process.DSN `envconfig:"REDIS_URL" desc:"redis://, rediss://, redis-sentinel://host:port,…/master or redis-cluster://host:port,…; not needed with INGEST_QUEUE=kafka"`
 	Partitions int         `envconfig:"INGEST_STREAM_PARTITIONS" default:"1" allowed:"1..1024" desc:"1: one stream; more: the partitions of topic ingest-tasks, in which the versions of one document stay in order (they only grow; set it alike everywhere)"`
 	StreamKey  string      `envconfig:"INGEST_STREAM_KEY" default:"ingest:tasks" desc:"stream of deliveries"`
 	Group      string      `envconfig:"INGEST_STREAM_GROUP" default:"ingest-workers" desc:"consumer group of the workers"`

@@ -14,7 +14,7 @@ import (
 const (
 	dialTimeout     = 2 * time.Second
 	responseTimeout = 5 * time.Second // a connection that answers nothing for that long is closed
-	refreshInterval = 5 * time.Second // of what the sentinels say, should an event of theirs be missed
+	refreshInterval = 5 * time.Second // of what the sentinels or the nodes of a cluster say, should an event be missed
 	connBuffer      = 64 << 10        // bytes; rueidis' own 512 KiB twice per connection cost too much memory
 	connRing        = 9               // 2^9 commands under way per connection
 	poolCleanup     = time.Minute     // idle blocking connections
@@ -28,10 +28,11 @@ const (
 //	rediss://… the same over TLS; ?ca_file=/path/ca.pem and ?skip_verify=true
 //	redis-sentinel://[user[:password]@]host:port,host:port/master[/db] (or /db#master); rediss-sentinel:// over TLS;
 //	  ?sentinel_user= and ?sentinel_password= for the sentinels, the user part is for Redis itself
+//	redis-cluster://[user[:password]@]host:port,host:port with some nodes of a Redis Cluster; rediss-cluster:// over TLS
 //
-// each also with ?db=. It does not need a server that answers: until there is one, every command fails.
+// each, but for a cluster, also with ?db=. It does not need a server that answers: until there is one, every command fails.
 // Commands that may run twice are tried again at once after a lost connection, for less than a second in all.
-// Errors: ErrURL, ErrCluster, or the CA file's. The caller closes the client.
+// Errors: ErrURL, or the CA file's. The caller closes the client.
 func NewClient(rawURL string) (rueidis.Client, error) {
 	a, err := parseURL(rawURL)
 	if err != nil {
@@ -42,7 +43,10 @@ func NewClient(rawURL string) (rueidis.Client, error) {
 		return nil, err
 	}
 	if a.sentinel {
-		return newLazyClient(option), nil
+		return newLazyClient(option, rueidis.ClientModeSentinel), nil
+	}
+	if a.cluster {
+		return newLazyClient(option, rueidis.ClientModeCluster), nil
 	}
 	client, err := rueidis.NewClient(option)
 	if client == nil { // with ForceSingleClient a failed dial gives a client too
@@ -54,11 +58,14 @@ func NewClient(rawURL string) (rueidis.Client, error) {
 func clientOption(a address) (rueidis.ClientOption, error) {
 	option := rueidis.ClientOption{
 		InitAddress: a.hosts, Username: a.username, Password: a.password, SelectDB: a.db, ClientName: "millweir",
-		ForceSingleClient: !a.sentinel, DisableCache: true, AlwaysRESP2: a.embedded,
+		ForceSingleClient: !a.sentinel && !a.cluster, DisableCache: true, AlwaysRESP2: a.embedded,
 		Dialer:             net.Dialer{Timeout: dialTimeout, KeepAlive: time.Second},
 		ConnWriteTimeout:   responseTimeout,
 		ReadBufferEachConn: connBuffer, WriteBufferEachConn: connBuffer, RingScaleEachConn: connRing,
 		BlockingPoolCleanup: poolCleanup, RetryDelay: retryDelay,
+	}
+	if a.cluster {
+		option.ClusterOption.ShardsRefreshInterval = refreshInterval
 	}
 	if a.tls {
 		config, err := tlsConfig(a)

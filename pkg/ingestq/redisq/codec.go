@@ -31,7 +31,8 @@ func (plain) Decode(fields map[string]string) (*pb.TaskEnvelope, error) {
 type Part struct {
 	// Member is the consumer's name.
 	Member string
-	// Beats is what heartbeat keys begin with: one key tells for all parts that a member lives.
+	// Beats is what heartbeat keys begin with: one key tells for all parts that a member lives. Not on a cluster, where each
+	// part has heartbeats in the slot of its stream.
 	Beats string
 	// Codec reads and writes the entries; nil: as on the single stream.
 	Codec Codec
@@ -41,7 +42,9 @@ type Part struct {
 // for a row, it does for any entry, as on a stream of its own.
 func NewPart(client rueidis.Client, cfg Config, part Part, log *slog.Logger, now func() time.Time, metrics *Metrics) *Queue {
 	q := New(client, cfg, log, now, metrics)
-	q.name, q.beats = part.Member, part.Beats
+	if q.name = part.Member; !isCluster(client) {
+		q.beats = part.Beats
+	}
 	if part.Codec != nil {
 		q.codec = part.Codec
 	}

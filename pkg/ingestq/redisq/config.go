@@ -56,10 +56,14 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	if _, err := parseURL(c.URL); err != nil {
+	a, err := parseURL(c.URL)
+	if err != nil {
 		errs = append(errs, fmt.Errorf("REDIS_URL: %w", err))
 	}
 	refuse(c.StreamKey == "", "INGEST_STREAM_KEY: must not be empty")
+	const noTag = "%s: %q has braces that are no hash tag of a Redis Cluster; leave them out, or write {part}:rest"
+	refuse(a.cluster && !taggable(c.StreamKey), noTag, "INGEST_STREAM_KEY", c.StreamKey)
+	refuse(a.cluster && !taggable(c.DLQKey), noTag, "INGEST_REDIS_DLQ_STREAM_KEY", c.DLQKey)
 	refuse(c.Group == "", "INGEST_STREAM_GROUP: must not be empty")
 	refuse(c.DLQKey == c.StreamKey && c.DLQKey != "",
 		"INGEST_REDIS_DLQ_STREAM_KEY: %q is INGEST_STREAM_KEY; they must differ", c.DLQKey)

@@ -11,7 +11,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq"
 )
 
-// failure is ingestq.Failure; a time-out and a redirection say what they mean.
+// failure is ingestq.Failure; a time-out and a redirection, which a client of a cluster follows, say what they mean.
 func failure(ctx context.Context, doing string, err error) error {
 	switch {
 	case ctx.Err() != nil || errors.Is(err, ingestq.ErrUnavailable):
@@ -41,7 +41,7 @@ func isRedirect(err error) bool {
 	if !ok {
 		return false
 	}
-	if _, moved := redis.IsMoved(); moved || strings.HasPrefix(redis.Error(), "CLUSTERDOWN") {
+	if _, moved := redis.IsMoved(); moved {
 		return true
 	}
 	_, ask := redis.IsAsk()

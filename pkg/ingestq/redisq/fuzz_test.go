@@ -12,6 +12,7 @@ import (
 func FuzzURL(f *testing.F) {
 	f.Add("redis://h:1/2", "u", "", "h:1/2")
 	f.Add("redis-sentinel://a:1,b:2/main?sentinel_password=x", "", "/x", "h")
+	f.Add("redis-cluster://a:1,b:2/0", "", "", "a:1,b:2/1")
 	f.Add("rediss://u:p%40@[::1]?ca_file=/a@b&db=3#m", "u", "?a=", "h")
 	f.Add("://@:?#,", "a:b", "@h/1", "")
 	f.Fuzz(func(t *testing.T, raw, user, middle, tail string) {
@@ -21,7 +22,7 @@ func FuzzURL(f *testing.F) {
 			require.GreaterOrEqual(t, a.db, 0)
 		}
 		const secret = "hunter2canary"
-		for _, scheme := range []string{"redis://", "rediss://", "redis-sentinel://"} {
+		for _, scheme := range []string{"redis://", "rediss://", "redis-sentinel://", "rediss-cluster://"} {
 			address := scheme + user + ":" + secret + middle + "@" + tail
 			require.NotContains(t, Redact(address), secret)
 			if _, err := parseURL(address); err != nil {

@@ -1,25 +1,35 @@
 package redisq
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
 )
 
-// errNotConnected is the cause while no sentinel has answered yet.
-var errNotConnected = errors.New("no sentinel has named a primary yet")
+// Causes while there is no connection yet.
+var (
+	errNoPrimary = errors.New("no sentinel has named a primary yet")
+	errNoNode    = errors.New("no node of the Redis Cluster has answered yet")
+	errOneRedis  = errors.New("the server is no Redis Cluster: REDIS_URL must be redis://host:port")
+)
 
-// lazyClient is a client of rueidis' Sentinel mode, which refuses to exist before a sentinel and a primary have answered.
-// No service may depend on that to start (design D16), so it is made by the first command that succeeds in it.
+// lazyClient is a client of rueidis' Sentinel or Cluster mode, which refuses to exist before a sentinel and a primary, or a
+// node, have answered. No service may depend on that to start (design D16), so it is made by the first command that
+// succeeds in it.
 type lazyClient struct {
 	option  rueidis.ClientOption
-	builder rueidis.Client // only its builder is used
+	mode    rueidis.ClientMode
+	missing error          // why there is no connection
+	offline rueidis.Client // every command fails on it
+	builder rueidis.Builder
 
 	mu      sync.Mutex
 	client  rueidis.Client // nil until connected
@@ -30,15 +40,51 @@ type lazyClient struct {
 
 var _ rueidis.Client = (*lazyClient)(nil)
 
-func newLazyClient(option rueidis.ClientOption) *lazyClient {
-	offline := rueidis.ClientOption{
+func newLazyClient(option rueidis.ClientOption, mode rueidis.ClientMode) *lazyClient {
+	l := &lazyClient{option: option, mode: mode, missing: errNoPrimary}
+	if mode == rueidis.ClientModeCluster {
+		l.missing = errNoNode
+	}
+	l.offline, _ = rueidis.NewClient(rueidis.ClientOption{ // it never dials: its error is ours
 		InitAddress: option.InitAddress[:1], ForceSingleClient: true, DisableCache: true,
 		DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
-			return nil, errNotConnected
+			return nil, l.missing
 		},
+	})
+	if l.builder = l.offline.B(); mode == rueidis.ClientModeCluster {
+		l.builder = slotBuilder()
 	}
-	builder, _ := rueidis.NewClient(offline) // it never dials: its error is ours
-	return &lazyClient{option: option, builder: builder}
+	return l
+}
+
+// slotBuilder makes commands that know their slots. rueidis has it only in a client that has seen a cluster: this one sees
+// one without nodes, in the own process, and is closed at once.
+var slotBuilder = sync.OnceValue(func() rueidis.Builder {
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{"none:1"}, DisableCache: true, AlwaysRESP2: true, DisableRetry: true,
+		DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			go answerEmpty(theirs)
+			return ours, nil
+		},
+	})
+	if err != nil {
+		panic(err) // another rueidis than the one that the tests ran with
+	}
+	defer client.Close()
+	return client.B()
+})
+
+// answerEmpty returns an empty array to each command until the connection ends.
+func answerEmpty(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "*") {
+			if _, err := conn.Write([]byte("*0\r\n")); err != nil {
+				return
+			}
+		}
+	}
 }
 
 // get returns the connected client, or waits for one attempt to connect.
@@ -60,7 +106,7 @@ func (l *lazyClient) get(ctx context.Context) (rueidis.Client, error) {
 	select {
 	case <-attempt:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", errNotConnected, ctx.Err())
+		return nil, fmt.Errorf("%w: %w", l.missing, ctx.Err())
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,12 +119,16 @@ func (l *lazyClient) get(ctx context.Context) (rueidis.Client, error) {
 // connect makes one attempt; Close waits for it. It takes at most a few dial timeouts.
 func (l *lazyClient) connect(attempt chan struct{}) {
 	client, err := rueidis.NewClient(l.option)
+	if err == nil && client.Mode() != l.mode { // rueidis takes one Redis for a cluster of one; its keys have other names
+		client.Close()
+		err = errOneRedis
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.attempt = nil
 	switch {
 	case err != nil:
-		l.failed = fmt.Errorf("%w: %w", errNotConnected, err)
+		l.failed = fmt.Errorf("%w: %w", l.missing, err)
 	case l.closed:
 		client.Close()
 		l.failed = rueidis.ErrClosing
@@ -100,16 +150,16 @@ func (l *lazyClient) Close() {
 	if client != nil {
 		client.Close()
 	}
-	l.builder.Close()
+	l.offline.Close()
 }
 
 // The rest passes every call on, or fails it with the reason.
 
 // B returns the command builder.
-func (l *lazyClient) B() rueidis.Builder { return l.builder.B() }
+func (l *lazyClient) B() rueidis.Builder { return l.builder }
 
-// Mode is always Sentinel.
-func (l *lazyClient) Mode() rueidis.ClientMode { return rueidis.ClientModeSentinel }
+// Mode is Sentinel or Cluster, connected or not.
+func (l *lazyClient) Mode() rueidis.ClientMode { return l.mode }
 
 // Do runs one command.
 func (l *lazyClient) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
@@ -151,7 +201,7 @@ func (l *lazyClient) DoMultiCache(ctx context.Context, multi ...rueidis.Cacheabl
 func (l *lazyClient) DoStream(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResultStream {
 	client, err := l.get(ctx)
 	if err != nil {
-		return l.builder.DoStream(ctx, cmd) // it is offline: the result says so
+		return l.offline.DoStream(ctx, cmd) // it is offline: the result says so
 	}
 	return client.DoStream(ctx, cmd)
 }
@@ -160,7 +210,7 @@ func (l *lazyClient) DoStream(ctx context.Context, cmd rueidis.Completed) rueidi
 func (l *lazyClient) DoMultiStream(ctx context.Context, multi ...rueidis.Completed) rueidis.MultiRedisResultStream {
 	client, err := l.get(ctx)
 	if err != nil {
-		return l.builder.DoMultiStream(ctx, multi...)
+		return l.offline.DoMultiStream(ctx, multi...)
 	}
 	return client.DoMultiStream(ctx, multi...)
 }
@@ -187,16 +237,16 @@ func (l *lazyClient) Dedicated(fn func(rueidis.DedicatedClient) error) error {
 func (l *lazyClient) Dedicate() (rueidis.DedicatedClient, func()) {
 	client, err := l.get(context.Background())
 	if err != nil {
-		return l.builder.Dedicate()
+		return l.offline.Dedicate()
 	}
 	return client.Dedicate()
 }
 
-// Nodes are the servers by address; the sentinels' addresses with clients that fail before a primary is known.
+// Nodes are the servers by address; the first address that is known, with a client that fails, before there is a connection.
 func (l *lazyClient) Nodes() map[string]rueidis.Client {
 	client, err := l.get(context.Background())
 	if err != nil {
-		return l.builder.Nodes()
+		return l.offline.Nodes()
 	}
 	return client.Nodes()
 }

@@ -349,9 +349,18 @@ func TestTLS(t *testing.T) {
 
 func TestClusterNodeIsNamed(t *testing.T) {
 	t.Parallel()
-	s := labserver.Private(t, labserver.KindRedis, labserver.Options{Args: []string{"--cluster-enabled", "yes"}})
-	_, err := newRig(t, s.URL("0")).queue(nil).Read(t.Context(), 1, time.Millisecond)
-	require.ErrorIs(t, err, ErrCluster)
+	c := labserver.RedisCluster(t)
+	var moved int
+	for _, m := range c.Masters {
+		_, err := newRig(t, m.URL("0")).queue(nil).Stats(t.Context())
+		if err == nil {
+			continue // it has the stream's slot
+		}
+		moved++
+		require.ErrorIs(t, err, ErrCluster)
+		require.ErrorContains(t, err, "redis-cluster://host:port")
+	}
+	require.Equal(t, 2, moved)
 }
 
 // TestFullRedisLosesNothing: the copy is refused for want of memory, so the original stays.

@@ -2,6 +2,7 @@ package redisq
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -25,6 +26,12 @@ func TestConformsOnRedis(t *testing.T) {
 	t.Parallel()
 	ingestqtest.Run(t, ingestqtest.Features{Lag: true, DeadLetters: true, ForgetsGone: true},
 		func(t *testing.T) ingestqtest.Bench { return newRig(t, labserver.RedisURL(t)).bench(t) })
+}
+
+func TestConformsOnCluster(t *testing.T) {
+	t.Parallel()
+	ingestqtest.Run(t, ingestqtest.Features{Lag: true, DeadLetters: true, ForgetsGone: true},
+		func(t *testing.T) ingestqtest.Bench { return newClusterRig(t, labserver.RedisCluster(t)).bench(t) })
 }
 
 func TestConformsEmbedded(t *testing.T) {
@@ -63,6 +70,15 @@ func newRig(t testing.TB, url string) *rig {
 	return r
 }
 
+// newClusterRig has keys of its own: tests share the cluster.
+func newClusterRig(t testing.TB, c *labserver.Cluster) *rig {
+	t.Helper()
+	r := newRig(t, c.URL())
+	r.cfg.StreamKey, r.cfg.DLQKey = rand.Text(), rand.Text()
+	require.NoError(t, r.cfg.Validate())
+	return r
+}
+
 func newTestClient(t testing.TB, url string) rueidis.Client {
 	t.Helper()
 	client, err := NewClient(url)
@@ -75,7 +91,11 @@ func (r *rig) do(t testing.TB, args ...string) rueidis.RedisMessage {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	m, err := r.raw.Do(ctx, r.raw.B().Arbitrary(args...).Build()).ToMessage()
+	command := r.raw.B().Arbitrary(args...).Build()
+	if len(args) > 1 {
+		command = r.raw.B().Arbitrary(args[0]).Keys(args[1]).Args(args[2:]...).Build()
+	}
+	m, err := r.raw.Do(ctx, command).ToMessage()
 	if !rueidis.IsRedisNil(err) {
 		require.NoError(t, err, "%v", args)
 	}
@@ -103,12 +123,21 @@ func (r *rig) bench(t *testing.T) ingestqtest.Bench {
 			return text(m)
 		},
 		DeleteData: func(id string) { r.do(t, "XDEL", r.cfg.StreamKey, id) },
-		Wipe:       func() { r.do(t, "FLUSHDB") },
-		Kill: func(member ingestq.Consumer) {
-			r.do(t, "DEL", aliveKey(r.cfg.StreamKey, r.cfg.Group, member.Name()))
+		Wipe: func() {
+			if !isCluster(r.raw) {
+				r.do(t, "FLUSHDB")
+				return
+			}
+			r.do(t, "DEL", r.cfg.StreamKey)
+			r.do(t, "DEL", r.cfg.DLQKey)
 		},
+		Kill: func(member ingestq.Consumer) { r.do(t, "DEL", r.queue(nil).aliveKey(member.Name())) },
 		Clock: func() time.Time {
-			parts, err := r.raw.Do(t.Context(), r.raw.B().Time().Build()).AsStrSlice()
+			command := r.raw.B().Time().Build()
+			if isCluster(r.raw) {
+				command = command.SetSlot(r.cfg.StreamKey)
+			}
+			parts, err := r.raw.Do(t.Context(), command).AsStrSlice()
 			require.NoError(t, err)
 			var sec, usec int64
 			_, err = fmt.Sscan(parts[0]+" "+parts[1], &sec, &usec)

@@ -43,7 +43,7 @@ func (q *Queue) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	now := q.now()
-	key := aliveKey(q.beats, q.cfg.Group, q.name)
+	key := q.aliveKey(q.name)
 	command := q.client.B().Set().Key(key).Value("1").PxMilliseconds(q.cfg.HeartbeatTTL.Milliseconds()).Build()
 	if err := q.client.Do(ctx, command.ToRetryable()).Error(); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (q *Queue) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	crash.Point("worker.before_leave")
-	keys := []string{q.cfg.StreamKey, aliveKey(q.beats, q.cfg.Group, q.name)}
+	keys := []string{q.cfg.StreamKey, q.aliveKey(q.name)}
 	left, err := leaveScript.run(ctx, q.client, keys, []string{q.cfg.Group, q.name}).AsInt64()
 	if err != nil {
 		q.log.WarnContext(ctx, "redisq: did not leave the group", slog.Any("error", failure(ctx, "leave", err)))
@@ -138,7 +138,7 @@ func (q *Queue) removeAll(ctx context.Context, members []string) (gone []string,
 func (q *Queue) removeOne(ctx context.Context, member string, limits []string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	key := aliveKey(q.beats, q.cfg.Group, member)
+	key := q.aliveKey(member)
 	if q.cfg.ZombieDryRun {
 		alive, err := q.client.Do(ctx, q.client.B().Exists().Key(key).Build()).AsInt64()
 		return err == nil && alive == 0, err

@@ -33,7 +33,7 @@ func (r *rig) members(t testing.TB) []string {
 
 func (r *rig) alive(t testing.TB, q *Queue) bool {
 	t.Helper()
-	m := r.do(t, "EXISTS", aliveKey(r.cfg.StreamKey, r.cfg.Group, q.name))
+	m := r.do(t, "EXISTS", q.aliveKey(q.name))
 	return number(m, 0) == 1
 }
 
@@ -81,7 +81,7 @@ func TestZombiesGoWithoutLosingWhatTheyHold(t *testing.T) {
 	read(t, living, 1)
 	require.NoError(t, living.Ack(t.Context(), ids[3]))
 	for _, q := range []*Queue{holder, empty} {
-		r.do(t, "DEL", aliveKey(r.cfg.StreamKey, r.cfg.Group, q.name))
+		r.do(t, "DEL", q.aliveKey(q.name))
 	}
 
 	dry := r.queue(func(c *Config) { eager(c); c.ZombieDryRun = true })
@@ -127,7 +127,7 @@ func TestZombieSweepSparesWhoCameBack(t *testing.T) {
 	read(t, q, 1)
 	for name, change := range map[string]func(){
 		"alive":        func() {},
-		"holds more":   func() { r.do(t, "DEL", aliveKey(r.cfg.StreamKey, r.cfg.Group, q.name)) },
+		"holds more":   func() { r.do(t, "DEL", q.aliveKey(q.name)) },
 		"another name": func() {},
 	} {
 		change()
@@ -152,7 +152,7 @@ func TestRunRemovesZombiesAndOutlivesRedis(t *testing.T) {
 	dead, q := r.queue(nil), r.queue(func(c *Config) { eager(c); c.HeartbeatTTL = time.Second })
 	_, err := dead.Read(t.Context(), 1, 0)
 	require.NoError(t, err)
-	r.do(t, "DEL", aliveKey(r.cfg.StreamKey, r.cfg.Group, dead.name))
+	r.do(t, "DEL", dead.aliveKey(dead.name))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- q.Run(ctx) }()
@@ -160,7 +160,7 @@ func TestRunRemovesZombiesAndOutlivesRedis(t *testing.T) {
 	require.NoError(t, s.Kill(t.Context()))
 	require.NoError(t, s.Restart(t.Context()))
 	require.Eventually(t, func() bool {
-		n, err := r.raw.Do(t.Context(), r.raw.B().Exists().Key(aliveKey(r.cfg.StreamKey, r.cfg.Group, q.name)).Build()).AsInt64()
+		n, err := r.raw.Do(t.Context(), r.raw.B().Exists().Key(q.aliveKey(q.name)).Build()).AsInt64()
 		return err == nil && n == 1
 	}, patience, 10*time.Millisecond)
 	require.NoError(t, s.Kill(t.Context()))

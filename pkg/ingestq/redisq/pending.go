@@ -63,7 +63,7 @@ func (q *Queue) join(ctx context.Context, page []ingestq.Pending) error {
 	for _, p := range page {
 		if _, ok := place[p.Consumer]; !ok {
 			place[p.Consumer] = len(commands)
-			key := aliveKey(q.beats, q.cfg.Group, p.Consumer)
+			key := q.aliveKey(p.Consumer)
 			commands = append(commands, q.client.B().Exists().Key(key).Build())
 		}
 	}

@@ -108,11 +108,11 @@ func (p *Publisher) add(stream string, fields []pb.Field) rueidis.Completed {
 	return command.Build().ToRetryable()
 }
 
-// Ping answers nil when Redis answers.
+// Ping answers nil when Redis answers, of a cluster the node that has the stream.
 func (p *Publisher) Ping(ctx context.Context) error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return failure(ctx, "ping", p.client.Do(call, p.client.B().Ping().Build()).Error())
+	return failure(ctx, "ping", p.client.Do(call, p.client.B().Exists().Key(p.cfg.StreamKey).Build()).Error())
 }
 
 // Stats reads the counts; a missing stream or group counts nothing.

@@ -49,7 +49,11 @@ var _ ingestq.Consumer = (*Queue)(nil)
 // New makes a member with a name that no other start of any process has; arguments as those of NewPublisher.
 // It is seen by the group from its first Read on; Run keeps it alive.
 func New(client rueidis.Client, cfg Config, log *slog.Logger, now func() time.Time, metrics *Metrics) *Queue {
-	return &Queue{Publisher: NewPublisher(client, cfg, log, now, metrics), name: memberName(), beats: cfg.StreamKey}
+	q := &Queue{Publisher: NewPublisher(client, cfg, log, now, metrics), name: memberName(), beats: cfg.StreamKey}
+	if isCluster(client) {
+		q.beats = tag(cfg.StreamKey)
+	}
+	return q
 }
 
 // memberName is host-pid-random (oban#862: a name that comes back inherits what it never read).

@@ -14,6 +14,8 @@ var (
 	requeueText string
 	//go:embed lua/delivery_quarantine.lua
 	quarantineText string
+	//go:embed lua/letter_add.lua
+	letterAddText string
 	//go:embed lua/delivery_let_go.lua
 	letGoText string
 	//go:embed lua/stream_trim.lua
@@ -27,6 +29,7 @@ var (
 
 	requeueScript    = newScript(requeueText)
 	quarantineScript = newScript(quarantineText)
+	letterAddScript  = newScript(letterAddText)
 	letGoScript      = newScript(letGoText)
 	trimScript       = newScript(trimText)
 	horizonScript    = newScript(horizonText)
@@ -74,7 +77,8 @@ func (s script) runAll(ctx context.Context, client rueidis.Client, calls []scrip
 		}
 		c := calls[i]
 		eval := client.B().Evalsha().Sha1(s.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
-		if len(unknown) == 0 { // the pipeline is served in order: the first one makes it known
+		// The pipeline is served in order: the first one makes it known. While a slot moves, two nodes serve a pipeline.
+		if len(unknown) == 0 || isCluster(client) {
 			eval = client.B().Eval().Script(s.text).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
 		}
 		unknown, commands = append(unknown, i), append(commands, eval.ToRetryable())

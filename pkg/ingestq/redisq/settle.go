@@ -20,6 +20,9 @@ import (
 // maxRawFields is the most fields that a dead letter keeps one by one: a Lua call takes some thousand arguments.
 const maxRawFields = 1000
 
+// forgetLetter is how long a cluster knows that the letter of a delivery was written; no delivery is pending for that long.
+const forgetLetter = 7 * 24 * time.Hour
+
 // Requeue implements ingestq.Consumer.
 func (q *Queue) Requeue(ctx context.Context, copies []ingestq.Copy) (int, error) {
 	var calls []scriptCall
@@ -60,19 +63,46 @@ func (q *Queue) Quarantine(ctx context.Context, d ingestq.Delivery) error {
 			slog.String("delivery", d.ID), slog.Any("error", d.Err))
 		return q.Ack(ctx, d.ID)
 	}
+	err := q.healing(ctx, func() error {
+		if isCluster(q.client) {
+			return q.quarantineFar(ctx, d)
+		}
+		return q.quarantineHere(ctx, d)
+	})
+	return failure(ctx, "quarantine delivery "+d.ID, err)
+}
+
+// quarantineHere moves a delivery in one step.
+func (q *Queue) quarantineHere(ctx context.Context, d ingestq.Delivery) error {
 	call := scriptCall{
 		keys: []string{q.cfg.StreamKey, q.cfg.DLQKey},
 		args: appendFields([]string{q.cfg.Group, d.ID}, q.rawLetter(d)),
 	}
-	var id string
-	err := q.healing(ctx, func() (err error) {
-		id, err = q.runAll(ctx, quarantineScript, []scriptCall{call})[0].ToString()
-		return err
-	})
+	id, err := q.runAll(ctx, quarantineScript, []scriptCall{call})[0].ToString()
 	if err == nil && id != "" {
 		q.metrics.letters.Inc()
 	}
-	return failure(ctx, "quarantine delivery "+d.ID, err)
+	return err
+}
+
+// quarantineFar moves a delivery of a cluster, where the dead letter stream lies in another slot: first the letter, once for
+// each delivery however often this is repeated, then the acknowledgement. A crash between the two leaves the delivery
+// pending, and who settles it quarantines it again. Should somebody else settle it in this very moment, its letter stays.
+func (q *Queue) quarantineFar(ctx context.Context, d ingestq.Delivery) error {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	held := q.client.B().Xpending().Key(q.cfg.StreamKey).Group(q.cfg.Group).Start(d.ID).End(d.ID).Count(1).Build()
+	if pending, err := q.client.Do(call, held).ToArray(); err != nil || len(pending) == 0 {
+		return err
+	}
+	name := q.cfg.StreamKey + ":" + q.cfg.Group + ":" + d.ID
+	args := appendFields([]string{name, strconv.FormatInt(forgetLetter.Milliseconds(), 10)}, q.rawLetter(d))
+	added, err := letterAddScript.run(call, q.client, []string{q.cfg.DLQKey, writtenKey(q.cfg.DLQKey)}, args).AsInt64()
+	if err != nil {
+		return err
+	}
+	q.metrics.letters.Add(float64(added))
+	return q.Ack(ctx, d.ID)
 }
 
 // rawLetter has where the delivery came from, why it is here, and its fields as they came

@@ -11,10 +11,9 @@ import (
 
 // Errors of an address; no error text ever holds its password.
 var (
-	// ErrCluster is returned for the address of a Redis Cluster.
-	ErrCluster = errors.New("a Redis Cluster is not served by the single-stream queue " +
-		"(it comes with the partitioned queue, streammq): name one Redis or its Sentinels")
-	// ErrURL is wrapped by every other error of an address.
+	// ErrCluster is the cause when the server at a redis:// address turns out to be a node of a Redis Cluster.
+	ErrCluster = errors.New("the server is a node of a Redis Cluster: REDIS_URL must be redis-cluster://host:port,host:port")
+	// ErrURL is wrapped by every error of an address.
 	ErrURL = errors.New("not an address of Redis")
 )
 
@@ -25,8 +24,9 @@ const (
 
 // address is a parsed REDIS_URL.
 type address struct {
-	tls, sentinel      bool
-	hosts              []string // host:port; of the sentinels if sentinel
+	tls                bool
+	sentinel, cluster  bool     // neither: one Redis
+	hosts              []string // host:port; of the sentinels if sentinel, of some nodes if cluster
 	master             string   // the sentinels' name for the primary
 	username, password string
 	db                 int
@@ -72,8 +72,8 @@ func authorityEnd(text, stops string) int {
 // parseURL reads what NewClient documents.
 func parseURL(raw string) (address, error) {
 	a, err := readURL(raw)
-	if err == nil || errors.Is(err, ErrCluster) {
-		return a, err
+	if err == nil {
+		return a, nil
 	}
 	_, rest, _ := strings.Cut(raw, "://")
 	if strings.LastIndexByte(rest, '@') > authorityEnd(rest, "/?#") {
@@ -88,7 +88,7 @@ func readURL(raw string) (address, error) {
 	var a address
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
-		return a, fmt.Errorf("%w: want redis://host:port, rediss://… or redis-sentinel://…", ErrURL)
+		return a, fmt.Errorf("%w: want redis://host:port, rediss://…, redis-sentinel://… or redis-cluster://…", ErrURL)
 	}
 	switch scheme {
 	case "redis":
@@ -98,10 +98,12 @@ func readURL(raw string) (address, error) {
 		a.sentinel = true
 	case "rediss-sentinel":
 		a.tls, a.sentinel = true, true
-	case "redis-cluster", "rediss-cluster":
-		return a, ErrCluster
+	case "redis-cluster":
+		a.cluster = true
+	case "rediss-cluster":
+		a.tls, a.cluster = true, true
 	default:
-		return a, fmt.Errorf("%w: scheme %q, want redis, rediss, redis-sentinel or rediss-sentinel", ErrURL, scheme)
+		return a, fmt.Errorf("%w: scheme %q, want redis, redis-sentinel or redis-cluster, over TLS rediss, rediss-sentinel or rediss-cluster", ErrURL, scheme)
 	}
 	rest, fragment, _ := strings.Cut(rest, "#")
 	rest, query, _ := strings.Cut(rest, "?")
@@ -207,8 +209,11 @@ func (a *address) readQuery(query string) error {
 
 func (a *address) check() error {
 	switch {
-	case !a.sentinel && len(a.hosts) > 1:
-		return ErrCluster
+	case !a.sentinel && !a.cluster && len(a.hosts) > 1:
+		return fmt.Errorf("%w: %d hosts, redis:// has one: a Redis Cluster is redis-cluster://host:port,host:port, "+
+			"one Redis with Sentinels is redis-sentinel://host:port,host:port/master", ErrURL, len(a.hosts))
+	case a.cluster && a.db != 0:
+		return fmt.Errorf("%w: database %d, a Redis Cluster has 0 only", ErrURL, a.db)
 	case !a.sentinel && a.master != "":
 		return fmt.Errorf("%w: only redis-sentinel:// has a #master", ErrURL)
 	case a.sentinel && a.master == "":
@@ -216,7 +221,7 @@ func (a *address) check() error {
 	case !a.sentinel && (a.sentinelUser != "" || a.sentinelPassword != ""):
 		return fmt.Errorf("%w: sentinel_user and sentinel_password need redis-sentinel://", ErrURL)
 	case !a.tls && (a.caFile != "" || a.skipVerify):
-		return fmt.Errorf("%w: ca_file and skip_verify need rediss:// or rediss-sentinel://", ErrURL)
+		return fmt.Errorf("%w: ca_file and skip_verify need rediss://, rediss-sentinel:// or rediss-cluster://", ErrURL)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 // Topic is the name of contract §6.
 const Topic = "ingest-tasks"
 
-// beats is what the heartbeat keys of members begin with, for all partitions.
+// beats is what the heartbeat keys of members begin with, for all partitions; on a cluster each partition has its own.
 const beats = "stream:topic:" + Topic
 
 const (
@@ -89,12 +89,20 @@ func (c Config) consumer(member string) streammq.ConsumerConfig {
 // queue is the library over the client.
 func (c Config) queue(client rueidis.Client, log *slog.Logger, now func() time.Time) (*streammq.MQ, error) {
 	s := streammq.NewDefaultConfig()
-	s.Log, s.Now = log, now
+	s.Log, s.Now, s.Layout = log, now, Layout(client)
 	if c.Observer != nil {
 		s.Observer = c.Observer
 	}
 	s.InlineMax = s.MaxPayload // an envelope is small enough to lie in its entry, where commands past streammq find it
 	return streammq.New(client, s)
+}
+
+// Layout is how keys are named on the servers of a client.
+func Layout(client rueidis.Client) streammq.Layout {
+	if client.Mode() == rueidis.ClientModeCluster {
+		return streammq.LayoutCluster
+	}
+	return streammq.LayoutSingle
 }
 
 // part is redisq's view of one partition.

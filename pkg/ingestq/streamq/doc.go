@@ -16,8 +16,10 @@
 //   - Rebalance while a task runs: as that. The old owner still acknowledges the entry when its task ends.
 //   - Adopt (retry or takeover by any process): XCLAIM to it. Died after it: the entry is pending with a member that does not
 //     own the partition, and comes to the next owner, or is settled by its idle time.
-//   - Ack, Requeue, LetGo, Quarantine: one script or command each, by any process. Died before: settled later.
-//   - Run writes one heartbeat for all partitions. Died: it expires, and settling may take what QUEUED rows have there.
+//   - Ack, Requeue, LetGo, Quarantine: one script or command each, by any process; Quarantine on a cluster is two, the letter
+//     first, and once. Died before or between: settled later.
+//   - Run writes one heartbeat for all partitions, on a cluster one for each in the slot of its stream. Died: it expires, and
+//     settling may take what QUEUED rows have there.
 //
 // A member takes part from its first Read on; one that has not read for a while, because all its slots are busy or because it
 // stops (Yield), leaves its partitions to others. The single stream is read and settled too as long as it is there, so that

@@ -61,7 +61,9 @@ func (i *Inspector) Look(ctx context.Context) (ingestq.State, error) {
 
 // partitions is the number that the topic has, or is to have.
 func (i *Inspector) partitions(ctx context.Context) (int, error) {
-	mq, err := streammq.New(i.client, streammq.NewDefaultConfig())
+	cfg := streammq.NewDefaultConfig()
+	cfg.Layout = Layout(i.client)
+	mq, err := streammq.New(i.client, cfg)
 	if err != nil {
 		return 0, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,6 +34,63 @@ func TestConforms(t *testing.T) {
 		func(t *testing.T) ingestqtest.Bench { return newRig(t, 1).bench() })
 }
 
+func TestConformsOnCluster(t *testing.T) {
+	t.Parallel()
+	clusters := newClusters(t)
+	ingestqtest.Run(t, ingestqtest.Features{Lag: true, DeadLetters: true, ForgetsGone: true},
+		func(t *testing.T) ingestqtest.Bench { return newClusterRig(t, clusters.take(t), 1).bench() })
+}
+
+// clusters are empty Redis Clusters, one for each test that runs now: the topic's name is the same for all. They end with the
+// test that made them.
+type clusters struct {
+	t    testing.TB
+	mu   sync.Mutex
+	free []*labserver.Cluster
+}
+
+func newClusters(t testing.TB) *clusters { return &clusters{t: t} }
+
+func (c *clusters) take(t testing.TB) *labserver.Cluster {
+	t.Helper()
+	labserver.NeedServers(t)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var one *labserver.Cluster
+	if n := len(c.free); n > 0 {
+		one, c.free = c.free[n-1], c.free[:n-1]
+	} else {
+		var err error
+		one, err = labserver.StartCluster(context.WithoutCancel(t.Context()), false)
+		require.NoError(t, err)
+		c.t.Cleanup(func() { require.NoError(c.t, one.Kill(context.Background())) })
+	}
+	t.Cleanup(func() {
+		flush(t, one)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.free = append(c.free, one)
+	})
+	return one
+}
+
+func flush(t testing.TB, c *labserver.Cluster) {
+	t.Helper()
+	for _, m := range c.Masters {
+		answer, err := m.RedisCommand(context.WithoutCancel(t.Context()), "FLUSHALL")
+		require.NoError(t, err)
+		require.Equal(t, "+OK", answer)
+	}
+}
+
+func newClusterRig(t testing.TB, c *labserver.Cluster, partitions int) *rig {
+	t.Helper()
+	r := &rig{t: t, cfg: Config{Config: redisq.NewDefaultConfig(c.URL()), Partitions: partitions}, cluster: c}
+	require.NoError(t, r.cfg.Validate())
+	r.raw = r.client()
+	return r
+}
+
 func TestConformsEmbedded(t *testing.T) {
 	t.Parallel()
 	ingestqtest.Run(t, ingestqtest.Features{DeadLetters: true}, func(t *testing.T) ingestqtest.Bench {
@@ -50,6 +108,8 @@ type rig struct {
 	t   testing.TB
 	cfg Config
 	raw rueidis.Client
+
+	cluster *labserver.Cluster // nil: one Redis
 }
 
 func newRig(t testing.TB, partitions int) *rig {
@@ -95,7 +155,11 @@ func (r *rig) do(args ...string) rueidis.RedisMessage {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	m, err := r.raw.Do(ctx, r.raw.B().Arbitrary(args...).Build()).ToMessage()
+	command := r.raw.B().Arbitrary(args...).Build()
+	if len(args) > 1 {
+		command = r.raw.B().Arbitrary(args[0]).Keys(args[1]).Args(args[2:]...).Build()
+	}
+	m, err := r.raw.Do(ctx, command).ToMessage()
 	if !rueidis.IsRedisNil(err) {
 		require.NoError(r.t, err, "%v", args)
 	}
@@ -140,14 +204,27 @@ func (r *rig) bench() ingestqtest.Bench {
 			partition, entry, _ := splitID(id)
 			r.do("XDEL", streammq.StreamKey(Topic, partition), entry)
 		},
-		Wipe: func() { r.do("FLUSHDB") },
+		Wipe: func() {
+			if r.cluster != nil {
+				flush(r.t, r.cluster)
+				return
+			}
+			r.do("FLUSHDB")
+		},
 		Kill: func(member ingestq.Consumer) {
-			r.do("DEL", beats+":alive:"+r.cfg.Group+":"+member.Name())
+			begin := beats
+			if r.cluster != nil {
+				begin = "{" + streammq.StreamKey(Topic, 0) + "}"
+			}
+			r.do("DEL", begin+":alive:"+r.cfg.Group+":"+member.Name())
 		},
 		Rest: func(member ingestq.Consumer) { member.(ingestq.Yielder).Yield() },
 		Clock: func() time.Time {
-			m := r.do("TIME")
-			parts, err := m.AsStrSlice()
+			command := r.raw.B().Time().Build()
+			if r.cluster != nil {
+				command = command.SetSlot(streammq.StreamKey(Topic, 0))
+			}
+			parts, err := r.raw.Do(r.t.Context(), command).AsStrSlice()
 			require.NoError(r.t, err)
 			var sec, usec int64
 			_, err = fmt.Sscan(parts[0]+" "+parts[1], &sec, &usec)

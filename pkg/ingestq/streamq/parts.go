@@ -67,6 +67,9 @@ func (p *parts) all(ctx context.Context) ([]*part, error) {
 	return p.list[:len(p.list):len(p.list)], nil
 }
 
+// cluster tells whether partitions lie on several nodes.
+func (p *parts) cluster() bool { return Layout(p.client) == streammq.LayoutCluster }
+
 // at is the queue of a part; nil when there is none.
 func (p *parts) at(ctx context.Context, number int) (*part, error) {
 	all, err := p.all(ctx)
@@ -131,7 +134,7 @@ func makeTopic(ctx context.Context, mq *streammq.MQ, partitions int) (int, error
 // hasGroup tells whether a stream has a group.
 func hasGroup(ctx context.Context, client rueidis.Client, stream, group string) (bool, error) {
 	groups, err := client.Do(ctx, client.B().XinfoGroups().Key(stream).Build()).ToArray()
-	if _, answered := rueidis.IsRedisErr(err); answered {
+	if answer, ok := rueidis.IsRedisErr(err); ok && !answer.IsClusterDown() && !answer.IsLoading() {
 		return false, nil // no such key
 	}
 	if err != nil {

@@ -103,8 +103,17 @@ func (p *Publisher) send(ctx context.Context, messages []streammq.Message, place
 	return ingestq.Failure(ctx, fmt.Sprintf("publish %d deliveries to %s", len(messages), Topic), err)
 }
 
-// Ping answers nil when Redis answers.
-func (p *Publisher) Ping(ctx context.Context) error { return p.old.Publisher.Ping(ctx) }
+// Ping answers nil when Redis answers, of a cluster the nodes of all partitions.
+func (p *Publisher) Ping(ctx context.Context) error {
+	if !p.cluster() {
+		return p.old.Publisher.Ping(ctx)
+	}
+	all, err := p.all(ctx)
+	if err != nil {
+		return err
+	}
+	return each(all, func(one *part) error { return one.Publisher.Ping(ctx) })
+}
 
 // StreamLength counts the entries of all partitions, and of the single stream if it is there.
 func (p *Publisher) StreamLength(ctx context.Context) (int64, error) {

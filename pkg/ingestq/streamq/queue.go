@@ -86,7 +86,11 @@ func (q *Queue) Name() string { return q.name }
 func (q *Queue) Read(ctx context.Context, n int, block time.Duration) ([]ingestq.Delivery, error) {
 	all, err := q.all(ctx)
 	if err == nil {
-		err = all[0].KeepAlive(ctx)
+		alive := all[:1]
+		if q.cluster() {
+			alive = all
+		}
+		err = each(alive, func(p *part) error { return p.KeepAlive(ctx) })
 	}
 	var deliveries []ingestq.Delivery
 	if err == nil {

@@ -63,23 +63,41 @@ func (q *Queue) Horizon(ctx context.Context) (ingestq.Horizon, error) {
 		return ingestq.Horizon{}, err
 	}
 	var mu sync.Mutex
-	var out ingestq.Horizon
+	var horizons []ingestq.Horizon
 	err = each(all, func(p *part) error {
 		h, err := p.Horizon(ctx)
 		mu.Lock()
 		defer mu.Unlock()
-		if out.Now.IsZero() || h.Now.Before(out.Now) {
-			out.Now = h.Now
-		}
-		if !h.At.IsZero() && (out.At.IsZero() || h.At.Before(out.At)) {
-			out.At = h.At
-		}
+		horizons = append(horizons, h)
 		return err
 	})
 	if err != nil {
 		return ingestq.Horizon{}, err
 	}
-	return out, nil
+	return smallest(horizons, q.cluster()), nil
+}
+
+// smallest is the horizon of all streams. The nodes of a cluster have clocks of their own: there the stream counts that waits
+// longest by its own node's clock, told by the clock that is most behind.
+func smallest(horizons []ingestq.Horizon, cluster bool) ingestq.Horizon {
+	var out ingestq.Horizon
+	var longest time.Duration
+	for _, h := range horizons {
+		if out.Now.IsZero() || h.Now.Before(out.Now) {
+			out.Now = h.Now
+		}
+		if h.At.IsZero() {
+			continue
+		}
+		longest = max(longest, h.Now.Sub(h.At))
+		if out.At.IsZero() || h.At.Before(out.At) {
+			out.At = h.At
+		}
+	}
+	if cluster && !out.At.IsZero() {
+		out.At = out.Now.Add(-longest)
+	}
+	return out
 }
 
 // Ping implements ingestq.Consumer: it writes the heartbeat, since a full or read-only Redis answers a PING too.
@@ -88,10 +106,18 @@ func (q *Queue) Ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if q.cluster() {
+		return pingAll(ctx, all)
+	}
 	return all[len(all)-1].Ping(ctx)
 }
 
-// Run implements ingestq.Consumer: one heartbeat tells for all partitions that the member lives.
+// pingAll writes the heartbeat of each stream.
+func pingAll(ctx context.Context, all []*part) error {
+	return each(all, func(p *part) error { return p.Queue.Ping(ctx) })
+}
+
+// Run implements ingestq.Consumer: one heartbeat tells for all partitions that the member lives, on a cluster one for each.
 func (q *Queue) Run(ctx context.Context) error {
 	ingestq.Member{
 		Queue: "streamq", HeartbeatTTL: q.cfg.HeartbeatTTL, ZombieInterval: q.cfg.ZombieInterval,
@@ -107,6 +133,9 @@ func (q *Queue) beat(ctx context.Context) error {
 	all, err := q.all(ctx)
 	if err != nil {
 		return err
+	}
+	if q.cluster() {
+		return pingAll(ctx, all)
 	}
 	err = all[len(all)-1].Ping(ctx)
 	if all[0].number == single {
