@@ -48,6 +48,8 @@ type full struct {
 	starts  int
 	kills   map[string]int
 	away    time.Duration // the broker's absences
+	slow    time.Duration // from kills, and from the broker's start, to seconds of fullRate: all of them together
+	took    time.Duration // from the first kill to the last such second
 }
 
 // fullLoad keeps a backlog of tasks in front of two workers and a reclaimer in processes of their own, kills them and the
@@ -93,8 +95,8 @@ func (s *stage) fullLoad(ctx context.Context, kafka bool, turn []string) (string
 	if taken == 0 {
 		return "", fmt.Errorf("kills %v met no task at work", f.kills)
 	}
-	return fmt.Sprintf("%.0f tasks/s or more right before each kill (at least %d are asked for), %.0f in the mean while the broker was there; kills %v, %d takeovers; %d tasks accepted, each succeeded",
-		lowest, fullRate, mean, f.kills, taken, f.sent.Load()), nil
+	return fmt.Sprintf("%.0f tasks/s or more right before each kill (at least %d are asked for), %.0f in the mean of the %.0f s while the broker was there, of which %.0f s went by until that rate was back; kills %v, %d takeovers; %d tasks accepted, each succeeded",
+		lowest, fullRate, mean, (f.took - f.away).Seconds(), f.slow.Seconds(), f.kills, taken, f.sent.Load()), nil
 }
 
 // open opens what the submits need.
@@ -194,14 +196,17 @@ func (f *full) killByTurns(ctx context.Context, s *stage, turn []string) (lowest
 		if err := f.kill(ctx, s, victim); err != nil {
 			return 0, 0, err
 		}
+		killed := time.Now()
 		rate, err := f.fullSecond(ctx)
 		if err != nil {
 			return 0, 0, fmt.Errorf("after kill %d, of a %s: %w", round+1, victim, err)
 		}
+		f.slow += time.Since(killed) - time.Second
 		lowest = min(lowest, rate)
 	}
 	after, err := f.ended(ctx)
-	return lowest, float64(after-before) / (time.Since(began) - f.away).Seconds(), err
+	f.took = time.Since(began)
+	return lowest, float64(after-before) / (f.took - f.away).Seconds(), err
 }
 
 // fullSecond waits for a second in which fullRate tasks end and returns how many did.
