@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,7 +43,10 @@ type Sampler struct {
 
 	vectors ingest.VectorStore // nil: not looked at
 	base    string             // the last one whose vectors were looked at
-	lost    map[string]bool    // bases whose vectors were missing at the last look: each is counted once
+	round   int                // of looks at all bases
+
+	mu   sync.Mutex
+	lost map[string]int // bases whose vectors were missing at the last look, with the last round that listed them: each is counted once
 
 	since time.Time // the policy is in force since then
 	last  int64     // id of the last transition that was seen
@@ -50,7 +55,7 @@ type Sampler struct {
 // NewSampler makes one that looks every so often; policy holds the settings of this process. vectors may be nil.
 func NewSampler(db DB, vectors ingest.VectorStore, policy taskstate.Policy, every time.Duration, log *slog.Logger, metrics prometheus.Registerer) *Sampler {
 	s := &Sampler{
-		db: db, vectors: vectors, lost: map[string]bool{}, policy: &policy, every: every, log: log, q: sqlfile.MustLoad(queryFiles(), sqlfile.MySQL),
+		db: db, vectors: vectors, lost: map[string]int{}, policy: &policy, every: every, log: log, q: sqlfile.MustLoad(queryFiles(), sqlfile.MySQL),
 		found: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ingest_invariant_violations", Help: "Broken rules found in a sample of the tasks that moved, by rule (deploy/docs/fsck.md).",
 		}, []string{"class"}),
@@ -130,6 +135,7 @@ func (s *Sampler) lookAtVectors(ctx context.Context, c *checker) error {
 		err := scan(&id, &model, &dim, &deleted)
 		if s.base = id; !deleted {
 			bases = append(bases, id)
+			s.listed(id)
 		}
 		return err
 	})
@@ -138,6 +144,7 @@ func (s *Sampler) lookAtVectors(ctx context.Context, c *checker) error {
 	}
 	if len(bases) == 0 {
 		s.base = "" // from the beginning again
+		s.endRound()
 	}
 	for _, base := range bases {
 		if err := s.lookAtBase(ctx, c, base); err != nil {
@@ -151,9 +158,12 @@ func (s *Sampler) lookAtVectors(ctx context.Context, c *checker) error {
 // spoken count for nothing.
 func (s *Sampler) lookAtBase(ctx context.Context, c *checker, base string) error {
 	some, err := c.vectorIDs(ctx, c.q.Get("SomeVisibleVectors"), base, sampleVectors)
-	if err != nil || len(some) == 0 {
-		delete(s.lost, base)
+	if err != nil {
 		return err
+	}
+	if len(some) == 0 {
+		s.whole(base)
+		return nil
 	}
 	held, err := s.vectors.Get(ctx, base, some, false)
 	if err != nil {
@@ -170,13 +180,53 @@ func (s *Sampler) lookAtBase(ctx context.Context, c *checker, base string) error
 		}
 	}
 	if len(missing) == 0 {
-		delete(s.lost, base)
-	} else if !s.lost[base] {
-		s.lost[base] = true
+		s.whole(base)
+	} else if s.loses(base) {
 		c.bad("I25", base, "the vector store misses %d of some visible vectors of knowledge base %s, it holds %d of them: run millweir fsck --repair",
 			len(missing), base, len(held))
 	}
 	return nil
+}
+
+// Lost are the knowledge bases of which the vector store missed visible vectors at the last look, sorted. It is safe for
+// concurrent use.
+func (s *Sampler) Lost() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.lost))
+}
+
+// loses notes that a base has lost vectors; it reports whether that is new.
+func (s *Sampler) loses(base string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, known := s.lost[base]
+	s.lost[base] = s.round
+	return !known
+}
+
+// whole notes that a base has lost none.
+func (s *Sampler) whole(base string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.lost, base)
+}
+
+// listed notes that a base is still there.
+func (s *Sampler) listed(base string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.lost[base]; known {
+		s.lost[base] = s.round
+	}
+}
+
+// endRound forgets bases that are gone.
+func (s *Sampler) endRound() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.lost, func(_ string, round int) bool { return round < s.round })
+	s.round++
 }
 
 // vectorIDs are the ids that a statement finds.

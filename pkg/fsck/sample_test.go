@@ -69,11 +69,18 @@ func TestSamplerNoticesALostVectorStore(t *testing.T) {
 			require.Zero(t, figure(), "every vector is there")
 			require.Zero(t, figure(), "the end of the bases")
 			require.NoError(t, w.vectors.Drop(t.Context(), base))
+			require.Empty(t, s.Lost())
 			require.InDelta(t, 1, figure(), 0)
 			require.Contains(t, log.String(), "fsck --repair")
 			for range 3 {
 				require.InDelta(t, 1, figure(), 0, "a base is counted once")
+				require.Equal(t, []string{base}, s.Lost())
 			}
+			w.sql(`UPDATE knowledge_base SET deleted_at = created_at WHERE id = ?`, base)
+			for range 4 {
+				figure()
+			}
+			require.Empty(t, s.Lost(), "a deleted base is nobody's trouble")
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -283,6 +284,18 @@ func TestOperatorPort(t *testing.T) {
 	require.NoError(t, o.listener.Close())
 	_, err = listenOperator(t.Context(), l.Addr().String(), true)
 	require.ErrorIs(t, err, syscall.EADDRINUSE, "a port that was asked for is not replaced")
+}
+
+func TestAWarningLeavesTheProcessReady(t *testing.T) {
+	t.Parallel()
+	r := NewReady()
+	r.Register("x", func(context.Context) error { return fmt.Errorf("look: %w", Warning("token=hush-hush is odd")) })
+	report := r.Check(t.Context())
+	require.True(t, report.Ready)
+	require.Empty(t, report.Missing)
+	require.True(t, report.Checks[0].OK)
+	require.Contains(t, report.Checks[0].Warning, "is odd")
+	require.NotContains(t, report.Checks[0].Warning, "hush-hush")
 }
 
 func TestReadyChecksShareAndTimeOut(t *testing.T) {

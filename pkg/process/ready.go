@@ -46,7 +46,7 @@ type check struct {
 func NewReady() *Ready { return &Ready{now: time.Now, checks: map[string]*check{}} }
 
 // Register adds a check under the name of what it looks at ("mysql", "redis"), or replaces it.
-// fn returns nil if the dependency answers; it should heed its ctx, which ends after 2 s.
+// fn returns nil if the dependency answers, or a Warning; it should heed its ctx, which ends after 2 s.
 func (r *Ready) Register(name string, fn func(ctx context.Context) error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,10 +72,17 @@ func (r *Ready) Draining() bool {
 
 // CheckResult is the state of one dependency.
 type CheckResult struct {
-	Name  string `json:"name"`
-	OK    bool   `json:"ok"`
-	Error string `json:"error,omitempty"` // without secrets
+	Name    string `json:"name"`
+	OK      bool   `json:"ok"`
+	Error   string `json:"error,omitempty"`   // without secrets
+	Warning string `json:"warning,omitempty"` // what a person has to look at although the process can work; without secrets
 }
+
+// Warning is an error of a check that does not make the process unready.
+type Warning string
+
+// Error is the warning's text.
+func (w Warning) Error() string { return string(w) }
 
 // Report is the body of /readyz.
 type Report struct {
@@ -117,6 +124,10 @@ func (r *Ready) Check(ctx context.Context) Report {
 }
 
 func result(name string, err error) CheckResult {
+	var w Warning
+	if errors.As(err, &w) {
+		return CheckResult{Name: name, OK: true, Warning: telemetry.Redact(err.Error())}
+	}
 	if err != nil {
 		return CheckResult{Name: name, Error: telemetry.Redact(err.Error())}
 	}

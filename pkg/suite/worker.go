@@ -111,9 +111,19 @@ func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 		services = append(services, process.Named("sweeper", process.ServiceFunc(app.RunSweeper)), janitor)
 	}
 	if role.sweeps() && w.Work.CheckMS > 0 {
-		services = append(services, process.Named("checker", fsck.NewSampler(p.Store, p.Vectors, policy, ms(w.Work.CheckMS), p.Env.Log, p.Env.Metrics)))
+		sampler := fsck.NewSampler(p.Store, p.Vectors, policy, ms(w.Work.CheckMS), p.Env.Log, p.Env.Metrics)
+		p.Env.Ready.Register("visible vectors", func(context.Context) error { return lostVectors(sampler.Lost()) })
+		services = append(services, process.Named("checker", sampler))
 	}
 	return services, nil
+}
+
+// lostVectors is a warning that names how many bases have lost vectors, and one of them; nil: none has.
+func lostVectors(bases []string) error {
+	if len(bases) == 0 {
+		return nil
+	}
+	return process.Warning(fmt.Sprintf("the vector store has lost visible vectors of %d knowledge bases, %s is one: run millweir fsck --repair", len(bases), bases[0]))
 }
 
 // uploads returns nil when the upload folder is the database's, and takes files where that is asked for.

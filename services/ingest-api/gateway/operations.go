@@ -39,7 +39,7 @@ func (g *Gateway) readyz(c *gin.Context) error {
 	if g.cfg.AuthMode != AuthNone {
 		report.Checks = slices.Clone(report.Checks)
 		for i := range report.Checks {
-			report.Checks[i].Error = ""
+			report.Checks[i].Error, report.Checks[i].Warning = "", ""
 		}
 	}
 	if !report.Ready {

@@ -322,6 +322,13 @@ func TestReadiness(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)
 	require.Equal(t, []string{"mysql"}, decode[process.Report](t, w).Missing)
 	require.NotContains(t, w.Body.String(), "10.0.0.1")
+	ready = process.NewReady()
+	fault = process.Warning("base 0190 has lost vectors")
+	ready.Register("vectors", func(context.Context) error { return fault })
+	b = newBench(t, with)
+	w = b.get(nobody, "/readyz")
+	require.Equal(t, http.StatusOK, w.Code)
+	require.NotContains(t, w.Body.String(), "0190", "for operators only")
 }
 
 func TestTraceIsContinued(t *testing.T) {
