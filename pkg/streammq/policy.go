@@ -66,7 +66,7 @@ func (p RetryPolicy) delay(failed int) time.Duration {
 	}
 	d := p.Backoff
 	for i := 1; i < failed && d < p.MaxBackoff; i++ {
-		d *= 2
+		d += min(d, p.MaxBackoff-d) // twice of it may be more than a Duration holds
 	}
 	d = min(d, p.MaxBackoff)
 	switch {
@@ -75,6 +75,6 @@ func (p RetryPolicy) delay(failed int) time.Duration {
 	case p.Jitter == JitterEqual:
 		return d/2 + rand.N(d/2+1)
 	default:
-		return rand.N(d + 1)
+		return rand.N(d) // d+1 may be more than a Duration holds
 	}
 }

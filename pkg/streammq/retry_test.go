@@ -21,7 +21,18 @@ func TestRetryPolicyDelays(t *testing.T) {
 	for failed, want := range map[int]int{1: 1, 2: 2, 3: 4, 4: 8, 5: 10, 6: 10, math.MaxInt32: 10} {
 		require.EqualValues(t, want, p.delay(failed)/time.Second, failed)
 	}
+	for failed, want := range map[int]int{-1: 1, 0: 1, 1: 1, 2: 2, 4: 8} { // what is no failure counts as the first; the cap itself is reached
+		require.EqualValues(t, want, RetryPolicy{Backoff: time.Second, MaxBackoff: 8 * time.Second}.delay(failed)/time.Second, failed)
+	}
 	require.Zero(t, RetryPolicy{}.delay(3))
+	require.Zero(t, RetryPolicy{MaxBackoff: time.Hour}.delay(3), "twice nothing")
+	for _, failed := range []int{34, 35, 64, 65, maxAttempts} { // with no cap to speak of, the delay grows and never turns into none
+		p := RetryPolicy{Backoff: time.Second, MaxBackoff: math.MaxInt64}
+		require.Greater(t, p.delay(failed), 200*365*24*time.Hour, failed)
+		for _, p.Jitter = range []Jitter{JitterEqual, JitterFull} {
+			require.GreaterOrEqual(t, p.delay(failed), time.Duration(0), failed)
+		}
+	}
 	fixed := RetryPolicy{Backoff: time.Second, MaxBackoff: time.Second}
 	require.Equal(t, time.Second, fixed.delay(7))
 	for range 200 {
@@ -398,9 +409,15 @@ func TestMalformedRetryItemsArePutAside(t *testing.T) {
 		r.do("HSET", s.item("elsewhere"), "payload", "p", "partitionId", "99999")
 		r.do("SET", s.item("no-hash"), "x")
 		r.do("HSET", s.item("good"), "payload", "from elsewhere", "partitionId", "0", "retryCount", "1", "dueAt", "1")
-		r.do("ZADD", s.retry(), "1", "unknown", "1", "elsewhere", "1", "no-hash", "1", "missing", "1", "good")
-		eventually(r.t, func() bool { return len(seen.all()) == 1 && r.number("EXISTS", s.retry()) == 0 }, "the good one is moved")
-		require.Equal(r.t, 2, seen.all()[0].Attempt)
+		r.do("HSET", s.item("no-numbers"), "topic", "", "payload", "lenient", "partitionId", "0", "retryCount", "abc", "maxRetries", "xyz", "headers", "none")
+		r.do("ZADD", s.retry(), "1", "unknown", "1", "elsewhere", "1", "no-hash", "1", "missing", "1", "good", "1", "no-numbers")
+		eventually(r.t, func() bool { return len(seen.all()) == 2 && r.number("EXISTS", s.retry()) == 0 }, "what can be read is moved")
+		attempts := map[string][2]int{}
+		for _, d := range seen.all() {
+			attempts[string(d.Payload)] = [2]int{d.Attempt, d.MaxAttempts}
+		}
+		require.Equal(r.t, map[string][2]int{"from elsewhere": {2, 4}, "lenient": {1, 4}}, attempts, "a field that is no number has its default")
+		require.Zero(r.t, r.number("EXISTS", s.item("no-numbers")))
 		require.Equal(r.t, 4, r.number("ZCARD", s.quarantine()))
 		r.told(EventQuarantined, 4)
 		require.Equal(r.t, 1, r.number("EXISTS", s.item("unknown")), "its data stays")
