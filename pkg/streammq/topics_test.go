@@ -63,9 +63,62 @@ func TestMetaOfOthers(t *testing.T) {
 	n, err := r.mq(nil).CreateTopic(t.Context(), Topic{Name: r.topic, Partitions: 1})
 	require.NoError(t, err)
 	require.Equal(t, 3, n)
-	r.do("HSET", metaKey(r.topic), "partitionCount", "many")
-	_, err = r.mq(nil).Partitions(t.Context(), r.topic)
-	require.ErrorIs(t, err, ErrMalformed)
+	for _, bad := range []string{"many", "", "0", "-1", "3.5", "1025"} { // none of them is taken for some number
+		r.do("HSET", metaKey(r.topic), "partitionCount", bad)
+		_, err = r.mq(nil).Partitions(t.Context(), r.topic)
+		require.ErrorIs(t, err, ErrMalformed, bad)
+		_, err = r.mq(nil).CreateTopic(t.Context(), Topic{Name: r.topic, Partitions: 5})
+		require.ErrorIs(t, err, ErrMalformed, bad)
+		require.Equal(t, bad, r.text("HGET", metaKey(r.topic), "partitionCount"), "it is left to a person")
+		topics, err := r.mq(nil).Topics(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []TopicInfo{{Name: r.topic}}, topics, "it is listed, without its partitions")
+	}
+}
+
+// A topic that cannot be is refused before anything is written.
+func TestTopicsThatCannotBeLeaveNothing(t *testing.T) {
+	onBothLayouts(t, func(r *rig) {
+		q, ctx := r.mq(nil), r.t.Context()
+		for _, partitions := range []int{-1, 0, MaxPartitions + 1} {
+			_, err := q.CreateTopic(ctx, Topic{Name: r.topic, Partitions: partitions})
+			require.ErrorIs(r.t, err, ErrPartitions)
+		}
+		require.Empty(r.t, r.allKeys("*"+r.topic+"*"))
+		for _, name := range []string{"", "   ", r.topic + ":x"} {
+			_, err := q.CreateTopic(ctx, Topic{Name: name, Partitions: 1})
+			require.ErrorIs(r.t, err, ErrTopicName, "%q", name)
+			_, err = q.NewProducer(nil).Publish(ctx, name, Message{Payload: []byte("p")})
+			require.ErrorIs(r.t, err, ErrTopicName, "%q", name)
+			_, err = q.Admin(name).Stats(ctx)
+			require.ErrorIs(r.t, err, ErrTopicName, "%q", name)
+		}
+		require.Empty(r.t, r.allKeys("*"+r.topic+"*"))
+	})
+}
+
+// Another process' producer learns within MetaRefresh that a topic has grown, and uses the new partitions.
+func TestProducersElsewhereLearnOfGrowth(t *testing.T) {
+	onBothLayouts(t, func(r *rig) {
+		now := time.Now()
+		q, far, ctx := r.mq(nil), r.mq(func(c *Config) { c.Now = func() time.Time { return now } }), r.t.Context()
+		r.topicOf(q, 1)
+		p := far.NewProducer(NewRoundRobin())
+		for _, step := range []struct {
+			grow, want int
+			later      time.Duration
+		}{{1, 1, 0}, {3, 1, 0}, {3, 3, defaultMetaRefresh}} {
+			r.topicOf(q, step.grow)
+			now = now.Add(step.later)
+			receipts, err := p.PublishBatch(ctx, r.topic, make([]Message, 6))
+			require.NoError(r.t, err)
+			used := map[int]int{}
+			for _, receipt := range receipts {
+				used[receipt.Partition]++
+			}
+			require.Len(r.t, used, step.want, "%+v", step)
+		}
+	})
 }
 
 // A producer that knows its topic goes on after a flush; one that does not is told.

@@ -7,7 +7,7 @@
 -- ARGV[4]  1: messages have a status; empty: as the topic has it
 --
 -- Output: {partitions that the topic has now, its layout, 1 if its messages have a status, 1 if it is being deleted};
---         where the layout differs, or it is being deleted, nothing was done
+--         where the layout differs, it is being deleted, or its partitions are no number above zero, nothing was done
 local meta, partitions, layout, created, status = KEYS[1], tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
 local known = redis.call('HMGET', meta, 'partitionCount', 'layout', 'status', 'deleting')
 if not known[1] then
@@ -17,7 +17,9 @@ if not known[1] then
 end
 -- Others that write this meta know one Redis only, and no layout.
 local has, other = tonumber(known[1]), known[2] or 'single'
-if other ~= layout or known[4] then return {has, other, '', known[4] and 1 or 0} end
+-- How many partitions have entries is not known where the number cannot be read: another one would hide some.
+local broken = not has or has < 1 or has % 1 ~= 0
+if other ~= layout or known[4] or broken then return {known[1], other, '', known[4] and 1 or 0} end
 if status == '1' then
   redis.call('HSET', meta, 'status', status)
 else
