@@ -30,7 +30,7 @@ type Stored struct {
 }
 
 // Range lists the messages of one partition with ids from … to ("-" and "+" for the ends, "(" before an id excludes it),
-// at most limit (0: 100, at most 1,000). Errors: ErrUnknownTopic, ErrPartition, ErrUnavailable.
+// at most limit (0: 100, at most 1,000). Errors: ErrUnknownTopic, ErrPartition, ErrEntryID, ErrUnavailable.
 func (a *Admin) Range(ctx context.Context, partition int, from, to string, limit int) ([]Stored, error) {
 	s, err := a.one(ctx, partition)
 	if err != nil {
@@ -38,7 +38,7 @@ func (a *Admin) Range(ctx context.Context, partition int, from, to string, limit
 	}
 	entries, err := a.mq.client.Do(ctx, a.mq.client.B().Arbitrary("XRANGE").Keys(s.stream()).Args(from, to, "COUNT", count(limit)).Build()).ToArray()
 	if err != nil {
-		return nil, browsing(ctx, s, err)
+		return nil, failure(ctx, "list "+s.stream(), err)
 	}
 	return a.stored(ctx, s, entries)
 }
@@ -72,7 +72,7 @@ func (a *Admin) newest(ctx context.Context, from func(source) string, limit int)
 	for _, s := range sources {
 		entries, err := a.mq.client.Do(ctx, a.mq.client.B().Arbitrary("XREVRANGE").Keys(s.stream()).Args(from(s), "-", "COUNT", count(limit)).Build()).ToArray()
 		if err != nil {
-			return nil, browsing(ctx, s, err)
+			return nil, failure(ctx, "list "+s.stream(), err)
 		}
 		some, err := a.stored(ctx, s, entries)
 		if err != nil {
@@ -93,14 +93,6 @@ func browseLimit(limit int) int {
 }
 
 func count(limit int) string { return fmt.Sprint(browseLimit(limit)) }
-
-// browsing tells a bad id, which is the caller's, from a server that does not answer.
-func browsing(ctx context.Context, s source, err error) error {
-	if isRedisError(err, "Invalid stream ID") {
-		return fmt.Errorf("list %s: %w: %w", s.stream(), ErrEntryID, err)
-	}
-	return failure(ctx, "list "+s.stream(), err)
-}
 
 func (a *Admin) stored(ctx context.Context, s source, entries []rueidis.RedisMessage) ([]Stored, error) {
 	raws := make([]raw, len(entries))

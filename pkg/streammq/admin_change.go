@@ -73,6 +73,7 @@ func (a *Admin) ResetGroup(ctx context.Context, group string, how Reset) (int, e
 		sources = []source{s}
 	}
 	total, found := 0, false
+	var lacking []source
 	for _, s := range sources {
 		n, err := a.mq.run(ctx, a.mq.scripts.groupReset, s.groupKeys(group), group, how.To.after, flag(how.Force)).AsInt64()
 		switch {
@@ -82,10 +83,18 @@ func (a *Admin) ResetGroup(ctx context.Context, group string, how Reset) (int, e
 			return total, a.refuse(ctx, group)
 		case n >= 0:
 			total, found = total+int(n), true
+		default:
+			lacking = append(lacking, s)
 		}
 	}
 	if !found {
 		return total, fmt.Errorf("group %s of %s: %w", group, a.name, ErrNotFound)
+	}
+	for _, s := range lacking { // new partitions: a member would make the group at its own start
+		create := a.mq.client.B().XgroupCreate().Key(s.stream()).Group(group).Id(how.To.after).Build()
+		if err := a.mq.client.Do(ctx, create).Error(); err != nil && !isMissing(err) && !isRedisError(err, "BUSYGROUP") {
+			return total, failure(ctx, "make group "+group+" on "+s.stream(), err)
+		}
 	}
 	if how.DropRetries {
 		err = a.dropRetries(ctx, sources, group)

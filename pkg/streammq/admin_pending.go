@@ -46,8 +46,14 @@ func (q *MQ) Pending(ctx context.Context, topic, group string, query PendingQuer
 }
 
 // Pending lists a group's pending entries of all partitions in one order. It looks at up to 100,000 of each partition.
-// Errors: ErrUnknownTopic, ErrNotFound when there is no such group, ErrUnavailable.
+// Errors: ErrConfig when the order is unknown, ErrUnknownTopic, ErrNotFound when there is no such group, ErrUnavailable.
 func (a *Admin) Pending(ctx context.Context, group string, query PendingQuery) ([]PendingEntry, error) {
+	var p problems
+	p.refuse(query.Order != "" && query.Order != PendingByIdle && query.Order != PendingByDeliveries,
+		"Order %q: must be %s or %s", query.Order, PendingByIdle, PendingByDeliveries)
+	if err := p.err(); err != nil {
+		return nil, err
+	}
 	sources, err := a.sources(ctx)
 	if err != nil {
 		return nil, err

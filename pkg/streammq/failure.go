@@ -9,13 +9,16 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// failure says what was being done, and wraps the caller's own ctx error if there is one, else ErrFull or ErrUnavailable.
+// failure says what was being done, and wraps the caller's own ctx error if there is one, ErrEntryID for an id that the server
+// cannot read, else ErrFull or ErrUnavailable.
 func failure(ctx context.Context, doing string, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", doing, ctx.Err())
+	case isRedisError(err, "Invalid stream ID"):
+		return fmt.Errorf("%s: %w: %w", doing, ErrEntryID, err)
 	case isRedisError(err, "OOM "):
 		return fmt.Errorf("%s: %w: %w", doing, ErrFull, err)
 	default:

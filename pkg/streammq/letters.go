@@ -40,7 +40,7 @@ type LetterQuery struct {
 	Partition int    // -1: all
 	Group     string // "": all
 	After     string // letters with greater ids; "": from the first. On a cluster it counts within one partition
-	Limit     int    // most letters to return; 0: 100
+	Limit     int    // most letters to return, 0: 100; to replay, 0: all
 	// Unreplayed leaves out letters that were replayed.
 	Unreplayed bool
 	// Match, if set, is asked for each.
@@ -132,14 +132,24 @@ func (l *Letters) homes(ctx context.Context, partition int) ([]letterHome, error
 	return homes, err
 }
 
-// List returns letters from the oldest on, on a cluster partition by partition. Errors: ErrUnknownTopic, ErrUnavailable.
+func (query *LetterQuery) validate() error {
+	var p problems
+	p.refuse(query.Limit < 0, "Limit %d: must not be negative", query.Limit)
+	return p.err()
+}
+
+// List returns letters from the oldest on, on a cluster partition by partition.
+// Errors: ErrConfig when the limit is negative, ErrEntryID, ErrUnknownTopic, ErrUnavailable.
 func (l *Letters) List(ctx context.Context, query LetterQuery) ([]Letter, error) {
+	if err := query.validate(); err != nil {
+		return nil, err
+	}
 	homes, err := l.homes(ctx, query.Partition)
 	if err != nil {
 		return nil, err
 	}
 	limit := query.Limit
-	if limit <= 0 {
+	if limit == 0 {
 		limit = letterPage
 	}
 	limit = min(limit, maxLetters)
@@ -196,7 +206,7 @@ func (query *LetterQuery) wants(letter *Letter) bool {
 }
 
 // Get returns one letter; on a cluster partition says where it is, otherwise it is not looked at.
-// Errors: ErrNotFound, ErrUnavailable.
+// Errors: ErrNotFound, ErrEntryID, ErrUnavailable.
 func (l *Letters) Get(ctx context.Context, partition int, id string) (Letter, error) {
 	home := l.homeOf(partition, id)
 	if l.mq.cfg.Layout == LayoutSingle {
@@ -246,7 +256,7 @@ func (l *Letters) decode(ctx context.Context, home letterHome, entries []rueidis
 
 // Replay adds a letter's message to its partition again, for the group that gave it up, with all its attempts before it,
 // and marks the letter in the same step: once, however many ask. The letter stays until it is deleted.
-// It returns the id of the new entry. Errors: ErrReplayed, ErrMalformed (it has no message), ErrNotFound, ErrUnavailable.
+// It returns the id of the new entry. Errors: ErrReplayed, ErrMalformed (it has no message), ErrNotFound, ErrEntryID, ErrUnavailable.
 func (l *Letters) Replay(ctx context.Context, letter Letter) (string, error) {
 	if letter.Raw != nil {
 		return "", fmt.Errorf("dead letter %s: %w: its entry could not be read", letter.ID, ErrMalformed)
@@ -311,8 +321,11 @@ func (l *Letters) replayFar(ctx context.Context, letter Letter, home source, e e
 
 // ReplayAll replays what the query chooses and was not replayed, at most perSecond letters a second (0: no limit), and
 // returns how many it did. It can be called again after an error: what was replayed is not replayed again.
-// With dryRun it only counts.
+// With dryRun it only counts. Errors: as of List and Replay.
 func (l *Letters) ReplayAll(ctx context.Context, query LetterQuery, perSecond int, dryRun bool) (int, error) {
+	if err := query.validate(); err != nil {
+		return 0, err
+	}
 	homes, err := l.homes(ctx, query.Partition)
 	if err != nil {
 		return 0, err
@@ -359,7 +372,8 @@ func (l *Letters) pace(ctx context.Context, began time.Time, n, perSecond int) e
 	}
 }
 
-// Delete removes letters of one partition (looked at on a cluster only) and returns how many there were.
+// Delete removes letters of one partition (looked at on a cluster only) and returns how many there were. Errors: ErrEntryID,
+// ErrUnavailable.
 func (l *Letters) Delete(ctx context.Context, partition int, ids ...string) (int, error) {
 	total := 0
 	byHome := map[letterHome][]string{}

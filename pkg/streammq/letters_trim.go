@@ -7,8 +7,11 @@ import (
 )
 
 // Trim removes the letters that the retention does not keep, with their marks, and returns their number. Letters that a group
-// consumes and has not finished stay. Errors: ErrUnknownTopic, ErrUnavailable.
+// consumes and has not finished stay. Errors: ErrConfig when the retention is negative, ErrUnknownTopic, ErrUnavailable.
 func (l *Letters) Trim(ctx context.Context, r Retention) (int, error) {
+	if err := r.validate(); err != nil {
+		return 0, err
+	}
 	homes, err := l.homes(ctx, -1)
 	if err != nil {
 		return 0, err

@@ -25,6 +25,12 @@ type Retention struct {
 	Finished bool
 }
 
+func (r Retention) validate() error {
+	var p problems
+	p.refuse(r.MaxLen < 0 || r.MaxAge < 0, "Retention %+v: must not be negative", r)
+	return p.err()
+}
+
 // DeletePolicy says whether entries are deleted as soon as they are finished, instead of by Retention. In either case an entry
 // that another group has not finished stays. A payload beside the stream goes with the next trim.
 type DeletePolicy string
@@ -60,8 +66,11 @@ type PartitionTrim struct {
 }
 
 // Trim removes what the retention does not keep, payloads beside the stream with it; a dry run only counts.
-// After an error it tells what was done before it. Errors: ErrUnknownTopic, ErrUnavailable.
+// After an error it tells what was done before it. Errors: ErrConfig when the retention is negative, ErrUnknownTopic, ErrUnavailable.
 func (a *Admin) Trim(ctx context.Context, r Retention, dryRun bool) ([]PartitionTrim, error) {
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
 	sources, err := a.sources(ctx)
 	if err != nil {
 		return nil, err
