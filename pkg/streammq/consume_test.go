@@ -345,11 +345,87 @@ func TestSubscriberConfigNamesEveryProblem(t *testing.T) {
 		"Retry.Jitter": func(c *SubscriberConfig) { c.Retry.Jitter = "x" }, "DeadLetters": func(c *SubscriberConfig) { c.DeadLetters = "" },
 		"Cap": func(c *SubscriberConfig) { c.Cap = -1 }, "Retention": func(c *SubscriberConfig) { c.Retention.MaxLen = -1 },
 		"Start": func(c *SubscriberConfig) { c.Start = "" }, "HandlerTimeout": func(c *SubscriberConfig) { c.HandlerTimeout = -1 },
+		"Start \"newest\"": func(c *SubscriberConfig) { c.Start = "newest" }, "Batch 0": func(c *SubscriberConfig) { c.Batch = 0 },
+		"ClaimBatch 0": func(c *SubscriberConfig) { c.ClaimBatch = 0 }, "MoverBatch 0": func(c *SubscriberConfig) { c.MoverBatch = 0 },
+		"MaxInFlight -1": func(c *SubscriberConfig) { c.MaxInFlight = -1 }, "Renew 0s": func(c *SubscriberConfig) { c.Renew = 0 },
+		"Lease 0s": func(c *SubscriberConfig) { c.Lease = 0 }, "Rebalance 0s": func(c *SubscriberConfig) { c.Rebalance = 0 },
+		"PendingScan 0s": func(c *SubscriberConfig) { c.PendingScan = 0 }, "ClaimIdle 0s": func(c *SubscriberConfig) { c.ClaimIdle = 0 },
+		"MoverEvery 0s": func(c *SubscriberConfig) { c.MoverEvery = 0 }, "TrimEvery 0s": func(c *SubscriberConfig) { c.TrimEvery = 0 },
+		"StopTimeout 0s": func(c *SubscriberConfig) { c.StopTimeout = 0 }, "Retry.Backoff -1ns": func(c *SubscriberConfig) { c.Retry.Backoff = -1 },
+		"MaxBackoff 999ms":                func(c *SubscriberConfig) { c.Retry.MaxBackoff = 999 * time.Millisecond },
+		"Retry.MaxAttempts":               func(c *SubscriberConfig) { c.Retry.MaxAttempts = -1 },
+		"MaxUnanswered -1":                func(c *SubscriberConfig) { c.MaxUnanswered = -1 },
+		"Retention {MaxLen:0 MaxAge:-1ns": func(c *SubscriberConfig) { c.Retention = Retention{MaxAge: -1} },
+		"DeadLetterRetention {MaxLen:-1":  func(c *SubscriberConfig) { c.DeadLetterRetention = Retention{MaxLen: -1} },
+		"Delete \"x\"":                    func(c *SubscriberConfig) { c.Delete = "x" }, "bad stream key": func(c *SubscriberConfig) { c.DeadLetterStream = " " },
+		"bad group or member": func(c *SubscriberConfig) { c.Member = "" },
 	} {
 		c := good
 		change(&c)
 		err := c.Validate()
 		require.ErrorContains(t, err, name)
-		require.True(t, errors.Is(err, ErrConfig) || errors.Is(err, ErrTopicName) || errors.Is(err, ErrGroupName), name)
+		require.True(t, errors.Is(err, ErrConfig) || errors.Is(err, ErrTopicName) || errors.Is(err, ErrGroupName) || errors.Is(err, ErrStreamKey), name)
 	}
+}
+
+// Zero is a value where it means something: no delay, no bound, nothing trimmed.
+func TestZeroMeansNoDelayAndNoBound(t *testing.T) {
+	t.Parallel()
+	c := NewDefaultSubscriberConfig("t", "g", (&log{}).handler(succeed))
+	c.Retry, c.MaxInFlight, c.Cap, c.MaxUnanswered, c.HandlerTimeout = RetryPolicy{}, 0, 0, 0, 0
+	c.Retention, c.DeadLetterRetention, c.Janitor = Retention{}, Retention{}, JanitorConfig{}
+	require.NoError(t, c.Validate())
+	for _, start := range []string{"0", "$", "0-0", "1700000000000-5"} {
+		c.Start = start
+		require.NoError(t, c.Validate(), start)
+	}
+}
+
+// Who is stopped before it began takes nothing, and a subscriber runs once: another goes on with the same configuration.
+func TestRunOfAnEndedContext(t *testing.T) {
+	onBothLayouts(t, func(r *rig) {
+		q, seen := r.mq(nil), &log{}
+		r.topicOf(q, 2)
+		r.publish(q, "k", "0")
+		cfg := NewDefaultSubscriberConfig(r.topic, "g", seen.handler(succeed))
+		hasty(&cfg)
+		s, err := q.NewSubscriber(cfg)
+		require.NoError(r.t, err)
+		require.Empty(r.t, s.Partitions())
+		ended, cancel := context.WithCancel(r.t.Context())
+		cancel()
+		require.NoError(r.t, s.Run(ended))
+		require.ErrorIs(r.t, s.Run(r.t.Context()), ErrRunning)
+		require.Empty(r.t, s.Partitions())
+		require.Empty(r.t, seen.all())
+		for i := range 2 {
+			require.Zero(r.t, r.number("EXISTS", r.source(i).lease("g")), "no lease to wait for")
+		}
+		r.run(q, cfg)
+		eventually(r.t, func() bool { return len(seen.all()) == 1 }, "the next one")
+	})
+}
+
+// Subscribers of two topics share one queue and are told nothing of each other: one ends, the other works on.
+func TestTopicsAreConsumedEachByItself(t *testing.T) {
+	onBothLayouts(t, func(r *rig) {
+		q, seen, other := r.mq(nil), &log{}, &log{}
+		two := r.another()
+		r.topicOf(q, 2)
+		two.home, two.client = r.home, r.client // the same server
+		two.topicOf(q, 2)
+		first := r.subscribe(q, seen.handler(succeed), nil)
+		two.subscribe(q, other.handler(succeed), nil)
+		r.publish(q, "k", "0")
+		two.publish(q, "k", "a")
+		eventually(r.t, func() bool { return len(seen.all()) == 1 && len(other.all()) == 1 }, "both")
+		first.end()
+		require.Empty(r.t, first.Partitions())
+		r.publish(q, "k", "1")
+		two.publish(q, "k", "b")
+		eventually(r.t, func() bool { return len(other.all()) == 2 }, "the other works on")
+		require.Equal(r.t, []string{"0"}, seen.payloads())
+		require.Equal(r.t, []string{"a", "b"}, other.payloads())
+		r.told(EventLeft, 1)
+	})
 }

@@ -89,6 +89,9 @@ func (s *Subscriber) Run(ctx context.Context) error {
 		start = s.startStream
 	}
 	if err := start(ctx, loops, &taking, &running); err != nil {
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return nil // it was stopped before it began
+		}
 		return err
 	}
 	defer func() {
