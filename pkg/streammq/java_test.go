@@ -88,6 +88,39 @@ func (e javaEntry) plain() map[string]string {
 	return fields
 }
 
+// What its producers and consumers look a topic up by is written as they write it.
+func TestTopicsAreThoseOfJava(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, LayoutSingle)
+	r.topicOf(r.mq(nil), 3)
+	named := func(s string) string { return strings.Replace(s, "orders", r.topic, 1) }
+	for _, row := range fromJava[struct {
+		Key, Type string
+		Value     json.RawMessage
+	}](t, "topic.jsonl") {
+		key := named(row.Key)
+		require.Equal(t, row.Type, r.text("TYPE", key), key)
+		require.Equal(t, -1, r.number("PTTL", key), key)
+		if row.Type == "hash" {
+			var pairs [][2]string
+			require.NoError(t, json.Unmarshal(row.Value, &pairs))
+			for _, pair := range pairs {
+				require.Equal(t, pair[1], r.text("HGET", key, pair[0]), key)
+			}
+			continue
+		}
+		var members []string
+		require.NoError(t, json.Unmarshal(row.Value, &members))
+		for i := range members {
+			members[i] = named(members[i])
+		}
+		answer := r.do("SMEMBERS", key)
+		got, err := answer.AsStrSlice()
+		require.NoError(t, err)
+		require.ElementsMatch(t, members, got, key)
+	}
+}
+
 func TestEntriesOfJavaAreRead(t *testing.T) {
 	t.Parallel()
 	kryo := 0

@@ -79,6 +79,12 @@ func TestKeysOfBothLayouts(t *testing.T) {
 	require.Equal(t, "streaming:mq:retry:item:orders:x", one.item("x"))
 	require.Equal(t, "streaming:mq:topic:orders:meta", metaKey("orders"))
 	require.Equal(t, "streaming:mq:topic:orders:partitions", partitionsKey("orders"))
+	require.Equal(t, "streaming:mq:topics:registry", registryKey)
+	require.Equal(t, "task:status:u", statusKey("u"))
+	// Those of the Java original that are read here.
+	require.Equal(t, "streaming:mq:commit:orders:p:0", one.commit())
+	require.Equal(t, "streaming:mq:payload:idx:orders", one.javaPayloads())
+	require.Equal(t, "streaming:mq:payload:ts", javaPayloadTimes)
 
 	many := source{layout: LayoutCluster, topic: "orders"}
 	require.Equal(t, one.stream(), many.stream())
@@ -92,6 +98,38 @@ func TestKeysOfBothLayouts(t *testing.T) {
 	require.Equal(t, "asr-tasks", single.stream())
 	require.Equal(t, "asr-tasks:dlq", single.dlq())
 	require.Equal(t, "{asr-tasks}:due:g", single.due("g"))
+}
+
+// Others write and read these names (contract §6, and the captures in testdata/java).
+func TestNamesOfHeaders(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{
+		"x-message-uuid", "x-force-partition-id", "x-original-message-id", "partitionId",
+		"x-payload-hash-ref", "x-payload-storage-type", "x-payload-original-size",
+	}, []string{
+		HeaderUUID, HeaderForcePartition, HeaderOriginalID, HeaderPartition, HeaderPayloadRef, HeaderPayloadStorage, HeaderPayloadSize,
+	})
+}
+
+// The defaults are a promise too (contract §6).
+func TestDefaultsAreThoseOfTheContract(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, 1, DefaultPartitions)
+	require.Equal(t, 64<<10, DefaultInlineMax)
+	require.Equal(t, 5, DefaultMaxAttempts)
+	s := NewDefaultSubscriberConfig("t", "g", nil)
+	require.Equal(t, SubscriberConfig{
+		Topic: "t", Group: "g", Member: "member", Role: RoleMain, Start: "0", Concurrency: 1, Batch: 10, ClaimBatch: 50, Poll: time.Second,
+		Lease: 15 * time.Second, Renew: 3 * time.Second, Rebalance: 5 * time.Second, PendingScan: 30 * time.Second, ClaimIdle: 300 * time.Second,
+		Retry: RetryPolicy{Backoff: time.Second, MaxBackoff: time.Minute}, RetryMode: RetryRepublish, DeadLetters: DeadLetterKeep,
+		MoverBatch: 100, MoverEvery: time.Second, Retention: Retention{MaxLen: 100_000}, TrimEvery: time.Minute,
+		MaxUnanswered: s.MaxUnanswered, StopTimeout: s.StopTimeout, Janitor: s.Janitor, // not the contract's
+	}, s)
+	single := NewDefaultStreamConfig("k", "g", "c", nil)
+	require.Equal(t, []any{"k", "c", RoleBoth, RetryInPlace, Retention{}}, []any{single.StreamKey, single.Member, single.Role, single.RetryMode, single.Retention})
+	c := NewDefaultConsumerConfig("t", "g")
+	require.Equal(t, []any{s.Lease, s.Renew, s.Rebalance, s.Retry, s.RetryMode, s.Retention, s.TrimEvery, time.Duration(0)},
+		[]any{c.Lease, c.Renew, c.Rebalance, c.Retry, c.RetryMode, c.Retention, c.TrimEvery, c.RestAfter})
 }
 
 func TestUUIDv7(t *testing.T) {
@@ -143,6 +181,41 @@ func TestSameKeySamePartition(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, first, again)
 		}
+	}
+}
+
+// Any key has a partition that there is, the same one each time, of few and of many.
+func TestAnyKeyHasAPartition(t *testing.T) {
+	t.Parallel()
+	keys := []string{" ", "12345", "键-ключ-😀", "key!@#$%^&*():{}", "a\x00b", "polygenelubricants", strings.Repeat("x", MaxKey)}
+	for _, make := range []func() Partitioner{NewHash, NewConsistentHash, NewJavaHash} {
+		for _, partitions := range []int{1, 2, 7, MaxPartitions} {
+			for _, key := range keys {
+				first, err := choose(make(), &Message{Key: key}, partitions)
+				require.NoError(t, err)
+				require.Less(t, first, partitions)
+				again, err := choose(make(), &Message{Key: key}, partitions)
+				require.NoError(t, err)
+				require.Equal(t, first, again, "another process: %q of %d", key, partitions)
+			}
+		}
+	}
+}
+
+type fixed int
+
+func (f fixed) Partition(*Message, int) (int, error) { return int(f), nil }
+
+// A partitioner of the caller's own is asked, and what it chooses is looked at.
+func TestPartitionerOfTheCallers(t *testing.T) {
+	t.Parallel()
+	n, err := choose(fixed(3), &Message{Key: "a"}, 4)
+	require.NoError(t, err)
+	require.Equal(t, 3, n)
+	for _, bad := range []int{-1, 4} {
+		_, err = choose(fixed(bad), &Message{Key: "a"}, 4)
+		require.ErrorIs(t, err, ErrPartition)
+		require.ErrorContains(t, err, "0 to 3")
 	}
 }
 
