@@ -158,7 +158,8 @@ type Times struct {
 type DocumentQuery struct {
 	Base     string
 	Statuses []DocumentStatus
-	Text     string // in title or file name
+	Stage    taskstate.Stage // of the last task; empty: any
+	Text     string          // in title or file name
 	Times    Times
 	Sort     taskstate.Sort // empty: SortUpdatedDesc
 	After    *taskstate.Cursor
@@ -167,11 +168,14 @@ type DocumentQuery struct {
 
 // BaseQuery selects knowledge bases of a list.
 type BaseQuery struct {
-	Text  string // in the name
-	Times Times
-	Sort  taskstate.Sort // empty: SortCreatedDesc
-	After *taskstate.Cursor
-	Limit int
+	Base     string           // id or name; empty: any
+	Statuses []DocumentStatus // at least one document has one of them
+	Stage    taskstate.Stage  // of the last task of at least one document; empty: any
+	Text     string           // in the name
+	Times    Times
+	Sort     taskstate.Sort // empty: SortCreatedDesc
+	After    *taskstate.Cursor
+	Limit    int
 }
 
 // Service is the application as its clients see it (HTTP, later the command line and bots).

@@ -43,6 +43,14 @@ func (r *Reads) Bases(ctx context.Context, c Caller, q BaseQuery) ([]Base, error
 	if !c.Scope.All() {
 		l.add(r.q.Get("BaseOwner"), c.Scope.UserID)
 	}
+	if q.Base != "" {
+		base, err := r.Base(ctx, c, q.Base)
+		if err != nil {
+			return nil, err
+		}
+		l.add(r.q.Get("BaseID"), base.ID)
+	}
+	l.documents(q.Statuses, q.Stage)
 	if q.Text != "" {
 		l.add(r.q.Get("BaseText"), likeText(q.Text))
 	}

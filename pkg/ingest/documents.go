@@ -41,13 +41,7 @@ func (r *Reads) Documents(ctx context.Context, c Caller, q DocumentQuery) ([]Doc
 		}
 		l.add(r.q.Get("DocumentBase"), base.ID)
 	}
-	if len(q.Statuses) > 0 {
-		values := make([]any, len(q.Statuses))
-		for i, s := range q.Statuses {
-			values[i] = string(s)
-		}
-		l.add(r.q.List("DocumentStatuses", len(values)), values...)
-	}
+	l.documents(q.Statuses, q.Stage)
 	if q.Text != "" {
 		l.add(r.q.Get("DocumentText"), likeText(q.Text), likeText(q.Text))
 	}
@@ -75,6 +69,20 @@ func (r *Reads) list(kind string) *listStatement {
 func (l *listStatement) add(fragment string, values ...any) {
 	l.text.WriteString("\n" + fragment)
 	l.args = append(l.args, values...)
+}
+
+// documents appends what is asked of the documents, if anything is.
+func (l *listStatement) documents(statuses []DocumentStatus, stage taskstate.Stage) {
+	if len(statuses) > 0 {
+		values := make([]any, len(statuses))
+		for i, s := range statuses {
+			values[i] = string(s)
+		}
+		l.add(l.r.q.List(l.kind+"Statuses", len(values)), values...)
+	}
+	if stage != "" {
+		l.add(l.r.q.Get(l.kind+"Stage"), string(stage))
+	}
 }
 
 // times appends the limits that are set.

@@ -439,5 +439,47 @@ func TestListsFilterAndSort(t *testing.T) {
 		require.Equal(t, []string{"T beta", "T 100%"}, titles(Times{CreatedAfter: middle.CreatedAt}))
 		require.Equal(t, []string{"T Übersicht", "T alpha_1"}, titles(Times{CreatedBefore: middle.CreatedAt}))
 		require.Equal(t, []string{"T alphaX1", "T beta"}, titles(Times{UpdatedAfter: documents[1].UpdatedAt, UpdatedBefore: documents[4].UpdatedAt}))
+
+		require.Equal(t, taskstate.StatusSucceeded, w.process(documents[1].LatestTaskID).Status)
+		job, _ := w.claim(documents[3].LatestTaskID)
+		progress := taskstate.Progress{Stage: taskstate.StageEmbed, Percent: 40, Processed: 4, Total: 10}
+		lost, err := w.store.Heartbeat(t.Context(), w.policy.Lease, []taskstate.Beat{{
+			TaskID: job.Task.ID, Status: taskstate.StatusRunning, Token: job.Token, Owner: job.Task.LeaseOwner, Progress: &progress,
+		}})
+		require.NoError(t, err)
+		require.Empty(t, lost)
+		require.NoError(t, w.app.DeleteDocument(t.Context(), w.caller, documents[4].ID))
+		for _, c := range []struct {
+			statuses []DocumentStatus
+			stage    taskstate.Stage
+			base     string
+			want     []string // bases, each with one document
+		}{
+			{stage: taskstate.StageDone, want: []string{"alpha_1"}},
+			{stage: taskstate.StageEmbed, want: []string{"beta"}},
+			{stage: taskstate.StageNone, want: []string{"alphaX1", "Übersicht"}},
+			{stage: taskstate.StageIndex},
+			{statuses: []DocumentStatus{DocumentReady}, want: []string{"alpha_1"}},
+			{statuses: []DocumentStatus{DocumentReady, DocumentProcessing}, want: []string{"beta", "alpha_1"}},
+			{statuses: []DocumentStatus{DocumentFailed}},
+			{statuses: []DocumentStatus{DocumentReady}, stage: taskstate.StageDone, base: "alpha_1", want: []string{"alpha_1"}},
+			{statuses: []DocumentStatus{DocumentReady}, stage: taskstate.StageEmbed},
+			{statuses: []DocumentStatus{DocumentReady}, base: "beta"},
+		} {
+			require.Equal(t, c.want, names(BaseQuery{Base: c.base, Statuses: c.statuses, Stage: c.stage}), "bases %+v", c)
+			found, err := r.reads.Documents(t.Context(), w.caller, DocumentQuery{
+				Base: c.base, Statuses: c.statuses, Stage: c.stage, Sort: taskstate.SortCreatedDesc, Limit: 50,
+			})
+			require.NoError(t, err)
+			var of []string
+			for _, d := range found {
+				of = append(of, d.BaseName)
+			}
+			require.Equal(t, c.want, of, "documents %+v", c)
+		}
+		_, err = r.reads.Bases(t.Context(), w.caller, BaseQuery{Base: "none", Limit: 1})
+		require.ErrorIs(t, err, ErrBaseNotFound)
+		_, err = r.reads.Bases(t.Context(), foreign(), BaseQuery{Base: bases[0].ID, Limit: 1})
+		require.ErrorIs(t, err, ErrBaseNotFound)
 	})
 }

@@ -21,6 +21,18 @@ SELECT b.id, b.user_id, b.name, b.model_key, b.dim, b.created_at, b.updated_at
 -- name: BaseText
    AND LOWER(b.name) LIKE ? ESCAPE '!'
 
+-- name: BaseID
+   AND b.id = ?
+
+-- name: BaseStatuses
+   AND EXISTS (SELECT 1 FROM knowledge_document d WHERE d.base_id = b.id AND d.deleted_at IS NULL AND d.status IN (@list))
+
+-- name: BaseStage
+   AND EXISTS (SELECT 1
+                 FROM knowledge_document d
+                 JOIN ingest_task t ON t.id = d.latest_task_id
+                WHERE d.base_id = b.id AND d.deleted_at IS NULL AND t.stage = ?)
+
 -- name: BaseMadeAfter
    AND b.created_at > ?
 
@@ -95,6 +107,9 @@ SELECT d.id, d.user_id, d.base_id, b.name, d.title, d.file_name, d.media_type, d
 
 -- name: DocumentStatuses
    AND d.status IN (@list)
+
+-- name: DocumentStage
+   AND EXISTS (SELECT 1 FROM ingest_task t WHERE t.id = d.latest_task_id AND t.stage = ?)
 
 -- name: DocumentText
    AND (LOWER(d.title) LIKE ? ESCAPE '!' OR LOWER(d.file_name) LIKE ? ESCAPE '!')

@@ -36,6 +36,12 @@ func pathBase(c *gin.Context) (string, error) {
 func (g *Gateway) listBases(c *gin.Context) error {
 	var q ingest.BaseQuery
 	var err error
+	if q.Statuses, err = enumParam(c, "status", documentStatuses()); err != nil {
+		return err
+	}
+	if q.Stage, err = stageParam(c); err != nil {
+		return err
+	}
 	if q.Sort, err = sortParam(c, taskstate.SortCreatedDesc); err != nil {
 		return err
 	}
@@ -48,6 +54,9 @@ func (g *Gateway) listBases(c *gin.Context) error {
 	name := "bases:" + string(q.Sort)
 	limit, after, err := pageParams(c, name)
 	if err != nil {
+		return err
+	}
+	if q.Base, err = g.baseFilter(c); err != nil {
 		return err
 	}
 	if after != nil {

@@ -44,6 +44,9 @@ func (g *Gateway) listDocuments(c *gin.Context) error {
 	if q.Statuses, err = enumParam(c, "status", documentStatuses()); err != nil {
 		return err
 	}
+	if q.Stage, err = stageParam(c); err != nil {
+		return err
+	}
 	if q.Sort, err = sortParam(c, taskstate.SortUpdatedDesc); err != nil {
 		return err
 	}

@@ -68,12 +68,15 @@ func TestDocumentsAndBasesTakeTheFiltersOfTasks(t *testing.T) {
 		}
 		require.Equal(t, "sort", b.refused(b.get(ada, path+"?sort=name"), http.StatusBadRequest, codeInvalidParameter).Parameter)
 		require.Empty(t, b.pages(path+"?q=nothing+is+called+so", field), path)
-		if path != "/api/knowledge/bases" {
-			require.Len(t, b.pages(path+"?knowledgeBase=default", field), 1, path)
-			require.Equal(t, "status", b.refused(b.get(ada, path+"?status=LOST"), http.StatusBadRequest, codeInvalidParameter).Parameter)
-			continue
-		}
-		require.Equal(t, "status", b.refused(b.get(ada, path+"?status=READY"), http.StatusBadRequest, codeUnknownParameter).Parameter)
+		require.Len(t, b.pages(path+"?knowledgeBase=default", field), 1, path)
+		b.refused(b.get(ada, path+"?knowledgeBase=none"), http.StatusNotFound, codeBaseNotFound)
+		require.Len(t, b.pages(path+"?status=QUEUED,FAILED", field), 1, path)
+		require.Empty(t, b.pages(path+"?status=READY", field), path)
+		require.Equal(t, "status", b.refused(b.get(ada, path+"?status=LOST"), http.StatusBadRequest, codeInvalidParameter).Parameter)
+		require.Len(t, b.pages(path+"?stage=none", field), 1, path)
+		require.Empty(t, b.pages(path+"?stage=embed", field), path)
+		require.Equal(t, "stage", b.refused(b.get(ada, path+"?stage=lost"), http.StatusBadRequest, codeInvalidParameter).Parameter)
+		require.Equal(t, "stage", b.refused(b.get(ada, path+"?stage=none,embed"), http.StatusBadRequest, codeInvalidParameter).Parameter)
 	}
 	// A cursor belongs to one order.
 	for i := range 3 {

@@ -293,6 +293,7 @@ func probes() map[string][]func(s *site, o belongings) *http.Request {
 	star := func(*site, belongings) string { return "*" }
 	one := func(*site, belongings) string { return "1" }
 	return map[string][]func(*site, belongings) *http.Request{
+		"GET /api/knowledge/bases":     {query("GET", "/api/knowledge/bases", "knowledgeBase", base)},
 		"GET /api/knowledge/documents": {query("GET", "/api/knowledge/documents", "knowledgeBase", base)},
 		"GET /api/knowledge/tasks": {
 			query("GET", "/api/knowledge/tasks", "knowledgeBase", base), query("GET", "/api/knowledge/tasks", "documentId", document),

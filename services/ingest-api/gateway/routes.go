@@ -66,7 +66,7 @@ func (g *Gateway) documentRoutes() []route {
 	return []route{
 		{http.MethodPost, documents + "/upload-async", accessWrite, form, g.uploadAsync},
 		{http.MethodPost, documents + "/upload", accessWrite, append([]string{"waitSeconds"}, form...), g.uploadSync},
-		{http.MethodGet, documents, accessRead, append([]string{"knowledgeBase", "status", "q", "sort", "cursor", "limit"}, timeFilters...), g.listDocuments},
+		{http.MethodGet, documents, accessRead, append([]string{"knowledgeBase", "status", "stage", "q", "sort", "cursor", "limit"}, timeFilters...), g.listDocuments},
 		{http.MethodGet, one, accessRead, nil, g.getDocument},
 		{http.MethodPut, one, accessWrite, []string{"title", "force"}, g.putDocument},
 		{http.MethodDelete, one, accessWrite, nil, g.deleteDocument},
@@ -93,7 +93,7 @@ func (g *Gateway) baseRoutes() []route {
 	const bases = "/api/knowledge/bases"
 	const one = bases + "/:base"
 	return []route{
-		{http.MethodGet, bases, accessRead, append([]string{"q", "sort", "cursor", "limit"}, timeFilters...), g.listBases},
+		{http.MethodGet, bases, accessRead, append([]string{"knowledgeBase", "status", "stage", "q", "sort", "cursor", "limit"}, timeFilters...), g.listBases},
 		{http.MethodPost, bases, accessWrite, nil, g.createBase},
 		{http.MethodGet, one, accessRead, nil, g.getBase},
 		{http.MethodDelete, one, accessWrite, []string{"cascade"}, g.deleteBase},

@@ -113,15 +113,8 @@ func (g *Gateway) taskQuery(c *gin.Context) (q taskstate.Query, err error) {
 	if q.Statuses, err = enumParam(c, "status", taskstate.Statuses()); err != nil {
 		return q, err
 	}
-	stages, err := enumParam(c, "stage", stages())
-	if err != nil {
+	if q.Stage, err = stageParam(c); err != nil {
 		return q, err
-	}
-	if len(stages) > 1 {
-		return q, problemf(codeInvalidParameter, "parameter stage takes one stage").about("stage")
-	}
-	if len(stages) == 1 {
-		q.Stage = stages[0]
 	}
 	if q.Sort, err = sortParam(c, taskstate.SortUpdatedDesc); err != nil {
 		return q, err
@@ -141,6 +134,18 @@ func (g *Gateway) taskQuery(c *gin.Context) (q taskstate.Query, err error) {
 	}
 	q.KnowledgeBase, err = g.baseFilter(c)
 	return q, err
+}
+
+// stageParam is one stage; empty when it is not given.
+func stageParam(c *gin.Context) (taskstate.Stage, error) {
+	given, err := enumParam(c, "stage", stages())
+	if err != nil || len(given) == 0 {
+		return "", err
+	}
+	if len(given) > 1 {
+		return "", problemf(codeInvalidParameter, "parameter stage takes one stage").about("stage")
+	}
+	return given[0], nil
 }
 
 func stages() []taskstate.Stage {

@@ -41,13 +41,18 @@ func (s *Service) Documents(_ context.Context, c ingest.Caller, q ingest.Documen
 	var out []ingest.Document
 	for _, d := range s.docs {
 		_, err := s.document(c, d.ID)
-		if err == nil && (q.Base == "" || q.Base == d.BaseID) && (len(q.Statuses) == 0 || slices.Contains(q.Statuses, d.Status)) &&
+		if err == nil && (q.Base == "" || q.Base == d.BaseID) && s.at(d, q.Statuses, q.Stage) &&
 			strings.Contains(d.Title+d.FileName, q.Text) && within(q.Times, d.CreatedAt, d.UpdatedAt) {
 			out = append(out, d)
 		}
 	}
 	key := func(d ingest.Document) taskstate.Cursor { return taskstate.Cursor{At: d.UpdatedAt, ID: d.ID} }
 	return page(out, key, strings.HasPrefix(string(q.Sort), "-"), q.After, q.Limit), nil
+}
+
+// at reports whether a document has one of the statuses and its last task the stage; nil and empty: any.
+func (s *Service) at(d ingest.Document, statuses []ingest.DocumentStatus, stage taskstate.Stage) bool {
+	return (len(statuses) == 0 || slices.Contains(statuses, d.Status)) && (stage == "" || stage == s.tasks[d.LatestTaskID].Progress.Stage)
 }
 
 // Segments answers five segments for each document.
@@ -143,7 +148,12 @@ func (s *Service) Bases(_ context.Context, c ingest.Caller, q ingest.BaseQuery) 
 	}
 	var out []ingest.Base
 	for _, b := range s.bases {
-		if _, err := s.base(c, b.ID); err == nil && strings.Contains(b.Name, q.Text) && within(q.Times, b.CreatedAt, b.UpdatedAt) {
+		has := len(q.Statuses) == 0 && q.Stage == ""
+		for _, d := range s.docs {
+			has = has || d.BaseID == b.ID && s.at(d, q.Statuses, q.Stage)
+		}
+		if _, err := s.base(c, b.ID); err == nil && has && (q.Base == "" || q.Base == b.ID) && strings.Contains(b.Name, q.Text) &&
+			within(q.Times, b.CreatedAt, b.UpdatedAt) {
 			out = append(out, b)
 		}
 	}
