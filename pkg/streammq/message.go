@@ -11,7 +11,8 @@ import (
 const (
 	// HeaderUUID is the message's business id. It is given by the caller or made by Publish, and never changes.
 	HeaderUUID = "x-message-uuid"
-	// HeaderUser names the user whose message it is. Where status is kept, it is kept too, for MQ.OwnStatus.
+	// HeaderUser names the user whose message it is. Where status is kept, it is kept too, for MQ.OwnStatus: by our producers
+	// when it is published, by our consumers of another publisher's entries with the first delivery.
 	HeaderUser = "x-user-id"
 	// HeaderForcePartition sends a message to the partition with this number, modulo the partitions, whatever the
 	// partitioner says. What is no whole number counts for nothing.

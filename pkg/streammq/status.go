@@ -143,7 +143,7 @@ func (q *MQ) setPending(uuid string, format Format, now time.Time) rueidis.Compl
 	return q.client.B().Set().Key(statusKey(uuid)).Value(text).Nx().ExSeconds(int64(statusTTL / time.Second)).Build()
 }
 
-// setOwner goes beside setPending.
+// setOwner goes beside setPending, and beside the status of an entry that another publisher wrote.
 func (q *MQ) setOwner(uuid, user string) rueidis.Completed {
 	return q.client.B().Set().Key(ownerKey(uuid)).Value(user).Nx().ExSeconds(int64(statusTTL / time.Second)).Build()
 }
@@ -169,11 +169,21 @@ func (r *reader) writeStatus(ctx context.Context, p *parcel, state State, cause 
 		string(state), r.group, p.id, r.epoch, strconv.FormatInt(p.deliveries, 10),
 		r.mq.cfg.Now().UTC().Format(statusFormat), reason, strconv.FormatInt(int64(statusTTL/time.Second), 10),
 		string(p.entry.format)).AsInt64()
-	if err == nil && p.entry.headers[HeaderUser] != "" { // it lives as long as the status that was written
-		key := ownerKey(p.entry.headers[HeaderUUID])
-		err = failure(ctx, "keep the owner", r.mq.client.Do(ctx, r.mq.client.B().Expire().Key(key).Seconds(int64(statusTTL/time.Second)).Build()).Error())
+	if user := p.entry.headers[HeaderUser]; err == nil && user != "" {
+		err = r.keepOwner(ctx, p.entry.headers[HeaderUUID], user)
 	}
 	return code != statusCompletedBefore, err
+}
+
+// keepOwner lets the owner live as long as the status that was written; the entry of another publisher has none before.
+func (r *reader) keepOwner(ctx context.Context, uuid, user string) error {
+	keep := r.mq.client.B().Expire().Key(ownerKey(uuid)).Seconds(int64(statusTTL / time.Second)).Build()
+	for _, answer := range r.mq.client.DoMulti(ctx, r.mq.setOwner(uuid, user), keep) {
+		if err := answer.Error(); err != nil && !rueidis.IsRedisNil(err) { // nil: it is there
+			return failure(ctx, "keep the owner", err)
+		}
+	}
+	return nil
 }
 
 func (r *reader) hasStatus(p *parcel) bool {

@@ -445,6 +445,55 @@ func TestAUserSeesTheStatusOfTheirOwnMessages(t *testing.T) {
 	}
 }
 
+// Entries of a publisher that knows nothing of statuses, as the Java original writes them: from the first delivery on a user
+// sees their own, also after a failure, and nobody else's.
+func TestAForeignPublishersMessageIsItsUsers(t *testing.T) {
+	t.Parallel()
+	for name, h := range homes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := newQueueIn(t, h, 1)
+			add := func(user, uuid, payload string) {
+				headers, err := json.Marshal(map[string]string{
+					"x-message-uuid": uuid, "x-user-id": user, "x-payload-storage-type": "inline", "x-payload-original-size": "3",
+				})
+				require.NoError(t, err)
+				require.NoError(t, q.client.Do(t.Context(), q.client.B().Arbitrary("XADD").Keys("stream:topic:"+q.topic+":p:0").Args("*",
+					"headers", string(headers), "maxRetries", "0", "payload", payload, "partitionId", "0", "retryCount", "0",
+					"topic", q.topic, "timestamp", "2026-11-23T05:47:48.803624273Z").Build()).Error())
+			}
+			path := func(id string) string { return "/api/messages/" + id + "/status" }
+			hers, failed, theirs := uuid.NewString(), uuid.NewString(), uuid.NewString()
+			add(ada, hers, "a")
+			add(ada, failed, "b")
+			add(bob, theirs, "c")
+			add(bob, hers, "d") // the id is taken
+			q.refused(q.get(ada, path(hers)), http.StatusNotFound, codeMessageNotFound)
+			during := make(chan *httptest.ResponseRecorder, 1)
+			q.consume(3, func(d *streammq.Delivery) streammq.Result {
+				switch string(d.Payload) {
+				case "a":
+					during <- q.get(ada, path(hers))
+				case "b":
+					return streammq.DeadLetter(errors.New("broken"))
+				}
+				return streammq.Success()
+			})
+			require.Equal(t, streammq.StateProcessing, decode[statusView](t, <-during).Status.State)
+			require.Equal(t, streammq.StateCompleted, decode[statusView](t, q.get(ada, path(hers))).Status.State)
+			require.Equal(t, streammq.StateFailed, decode[statusView](t, q.get(ada, path(failed))).Status.State)
+			require.Equal(t, streammq.StateCompleted, decode[statusView](t, q.get(bob, path(theirs))).Status.State)
+			q.refused(q.get(ada, path(theirs)), http.StatusNotFound, codeMessageNotFound)
+			q.refused(q.get(bob, path(hers)), http.StatusNotFound, codeMessageNotFound)
+			for _, id := range []string{hers, failed, theirs} {
+				left, err := q.client.Do(t.Context(), q.client.B().Ttl().Key("task:owner:"+id).Build()).AsInt64()
+				require.NoError(t, err)
+				require.Positive(t, left, id)
+			}
+		})
+	}
+}
+
 func TestWithoutRedisThereAreNoTopics(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
