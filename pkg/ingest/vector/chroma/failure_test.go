@@ -48,6 +48,18 @@ func fakeServer(t *testing.T, handle http.HandlerFunc) *httptest.Server {
 	return server
 }
 
+// writeServer is a fakeServer that holds nothing: a writer asks that before it adds.
+func writeServer(t *testing.T, handle http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	return fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/get") {
+			answer(w, http.StatusOK, `{}`)
+			return
+		}
+		handle(w, r)
+	})
+}
+
 func answer(w http.ResponseWriter, status int, body string) {
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(body))
@@ -96,7 +108,7 @@ func TestErrorTable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var calls atomic.Int64
-			server := fakeServer(t, func(w http.ResponseWriter, _ *http.Request) {
+			server := writeServer(t, func(w http.ResponseWriter, _ *http.Request) {
 				calls.Add(1)
 				if c.header[0] != "" {
 					w.Header().Set(c.header[0], c.header[1])
@@ -117,7 +129,7 @@ func TestErrorTable(t *testing.T) {
 			require.Equal(t, c.after, f.RetryAfter)
 			require.Equal(t, c.calls, calls.Load())
 			if c.code != ingest.CodeDimension {
-				require.Contains(t, f.Error(), fmt.Sprintf("/collections/c1/upsert: %d ", c.status))
+				require.Contains(t, f.Error(), fmt.Sprintf("/collections/c1/add: %d ", c.status))
 			}
 		})
 	}
@@ -151,7 +163,7 @@ func TestRefusedConnectionIsNamed(t *testing.T) {
 func TestOneFailureIsCuredInsideTheAttempt(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
-	server := fakeServer(t, func(w http.ResponseWriter, _ *http.Request) {
+	server := writeServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		if calls.Add(1) < 3 {
 			answer(w, http.StatusInternalServerError, "")
 			return
@@ -172,7 +184,7 @@ func TestTooLargeIsSplit(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	written := map[string]int{}
-	server := fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
+	server := writeServer(t, func(w http.ResponseWriter, r *http.Request) {
 		var body struct {
 			IDs       []string            `json:"ids"`
 			Metadatas []map[string]string `json:"metadatas"`
@@ -225,7 +237,7 @@ func TestOneWriterPerCollection(t *testing.T) {
 
 	// While one collection's writer hangs, another collection's goes through, and a waiter can leave.
 	reached, release := make(chan struct{}), make(chan struct{})
-	hanging := fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
+	hanging := writeServer(t, func(w http.ResponseWriter, r *http.Request) {
 		var body struct {
 			IDs []string `json:"ids"`
 		}

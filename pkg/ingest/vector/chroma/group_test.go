@@ -27,7 +27,7 @@ type gate struct {
 
 func newGate(t *testing.T) (*gate, *chroma.Store) {
 	g := &gate{entered: make(chan struct{}, 100), open: make(chan struct{})}
-	server := fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
+	server := writeServer(t, func(w http.ResponseWriter, r *http.Request) {
 		var body struct {
 			IDs []string `json:"ids"`
 		}

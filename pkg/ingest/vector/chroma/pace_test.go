@@ -64,7 +64,7 @@ func TestASlowServerGetsSmallRequests(t *testing.T) {
 	t.Parallel()
 	p := &paceServer{now: time.Unix(1_700_000_000, 0), row: time.Millisecond}
 	cfg := chroma.NewDefaultConfig()
-	cfg.BaseURL = fakeServer(t, p.handle).URL
+	cfg.BaseURL = writeServer(t, p.handle).URL
 	s, err := chroma.New(cfg, chroma.WithClock(p.clock))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })

@@ -18,7 +18,7 @@ func TestVectorsTravelAsBase64(t *testing.T) {
 	var body struct {
 		Embeddings []string `json:"embeddings"`
 	}
-	server := fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
+	server := writeServer(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewDecoder(r.Body).Decode(&body) // an array of numbers leaves it empty
 		answer(w, http.StatusOK, "{}")
 	})
