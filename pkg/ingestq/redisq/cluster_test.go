@@ -116,26 +116,37 @@ func onFirst(t testing.TB, c *labserver.Cluster) string {
 	}
 }
 
-// A master dies and its replica takes its place: what was replicated is read there, and all works again.
+// A master dies, hangs or is demoted, and its replica takes its place: what was replicated is read there, and all works again.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
-	c := labserver.PrivateCluster(t)
-	r := newClusterRig(t, c)
-	r.cfg.StreamKey = onFirst(t, c)
-	q := r.queue(nil)
-	requireAllWork(t, q)
-	_, err := q.Publish(t.Context(), []*pb.TaskEnvelope{{TaskId: "before"}})
-	require.NoError(t, err)
-	require.NoError(t, c.Synced(t.Context()))
-	require.NoError(t, c.Masters[0].Kill(t.Context()))
-	_, err = q.Publish(t.Context(), tasks(1))
-	require.ErrorIs(t, err, ingestq.ErrUnavailable)
-	require.NoError(t, c.Promote(t.Context()))
-	start := time.Now()
-	seen := startReader(t, q)
-	require.Eventually(t, func() bool { return seen.has("before") }, patience, time.Millisecond)
-	requireAllWork(t, q)
-	t.Logf("all works %s after the replica was promoted", time.Since(start).Round(time.Millisecond))
+	for name, end := range map[string]func(context.Context, *labserver.Server) error{
+		"killed":  func(ctx context.Context, s *labserver.Server) error { return s.Kill(ctx) },
+		"hanging": func(_ context.Context, s *labserver.Server) error { return s.Pause() },
+		"demoted": nil, // it lives on as a replica, and redirects
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := labserver.PrivateCluster(t)
+			r := newClusterRig(t, c)
+			r.cfg.StreamKey = onFirst(t, c)
+			q := r.queue(nil)
+			requireAllWork(t, q)
+			_, err := q.Publish(t.Context(), []*pb.TaskEnvelope{{TaskId: "before"}})
+			require.NoError(t, err)
+			require.NoError(t, c.Synced(t.Context()))
+			if end != nil {
+				require.NoError(t, end(t.Context(), c.Masters[0]))
+				_, err = q.Publish(t.Context(), tasks(1))
+				require.ErrorIs(t, err, ingestq.ErrUnavailable)
+			}
+			require.NoError(t, c.Promote(t.Context()))
+			start := time.Now()
+			seen := startReader(t, q)
+			require.Eventually(t, func() bool { return seen.has("before") }, patience, time.Millisecond)
+			requireAllWork(t, q)
+			t.Logf("all works %s after the replica was promoted", time.Since(start).Round(time.Millisecond))
+		})
+	}
 }
 
 // The stream's slot moves with its keys while members read and publish: those that are not there any more are told ASK, then
@@ -235,4 +246,45 @@ func TestWhatAClusterKeeps(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, tt.want, got, "the node that keeps least counts")
 	}
+}
+
+// A cluster of one node, over TLS: what it says of its nodes is where the others' connections go.
+func TestClusterOverTLS(t *testing.T) {
+	t.Parallel()
+	s := labserver.Private(t, labserver.KindRedis, labserver.Options{TLS: true, Args: []string{
+		"--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-announce-ip", "127.0.0.1",
+	}})
+	answer, err := s.RedisCommand(t.Context(), "CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+	require.NoError(t, err)
+	require.Equal(t, "+OK", answer)
+	url := "rediss-cluster://" + s.Addr
+	requireAllWork(t, newRig(t, url+"?ca_file="+s.CAFile).queue(nil))
+	requireAllWork(t, newRig(t, url+"?skip_verify=true").queue(nil))
+	err = newRig(t, url).queue(nil).Ping(t.Context())
+	require.ErrorIs(t, err, ingestq.ErrUnavailable)
+	require.ErrorContains(t, err, "certificate")
+}
+
+// Who may only be let in with a password is let in on every node.
+func TestClusterWithAPassword(t *testing.T) {
+	t.Parallel()
+	c := labserver.PrivateCluster(t)
+	for _, s := range append([]*labserver.Server{c.Replica}, c.Masters...) {
+		answer, err := s.RedisCommand(t.Context(), "ACL", "SETUSER", "mill", "on", ">p@ss/", "~*", "&*", "+@all")
+		require.NoError(t, err)
+		require.Equal(t, "+OK", answer)
+		answer, err = s.RedisCommand(t.Context(), "ACL", "SETUSER", "default", "off")
+		require.NoError(t, err)
+		require.Equal(t, "+OK", answer)
+	}
+	hosts := strings.Join(c.Addrs(), ",")
+	for range 4 { // their streams lie on any node
+		r := newRig(t, "redis-cluster://mill:p%40ss%2F@"+hosts)
+		r.cfg.StreamKey, r.cfg.DLQKey = rand.Text(), rand.Text()
+		requireAllWork(t, r.queue(nil))
+	}
+	err := newRig(t, "redis-cluster://mill:wrong@"+hosts).queue(nil).Ping(t.Context())
+	require.ErrorIs(t, err, ingestq.ErrUnavailable)
+	require.ErrorContains(t, err, "WRONGPASS")
+	require.NotContains(t, err.Error(), "wrong@")
 }
