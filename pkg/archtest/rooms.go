@@ -149,6 +149,15 @@ var calls = []struct {
 	{"time", "Sleep", nil, nil, "wait for something"},
 	{"slog", "Default", nil, nil, "the constructor takes a *slog.Logger"},
 	{"http", "DefaultClient", nil, nil, "a client of our own with time-outs"},
+	{"http", "Client", clients, nil, "requests leave through one client for each purpose (A5)"},
+	{"http", "NewRequestWithContext", clients, nil, "requests leave through one client for each purpose (A5)"},
+}
+
+// clients are the packages that send HTTP requests: to the embedding and vector services, for a key set, to this
+// very machine and to the gateway. The last three start and test servers.
+var clients = []string{
+	"pkg/ingest/internal/rest", "pkg/auth/token", "pkg/process", "services/millweir/cli",
+	"pkg/labserver", "pkg/streammq/internal/redistest", "scripts/...",
 }
 
 // matches tells whether a path fits a pattern: itself, a/... for a and all below it, *test for names that end so.

@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,9 +17,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 )
 
-// The attack cases that concern the reading of documents, by their numbers in the project's list.
-// TestA15 (attachments of e-mails), TestA17 (links in uploaded folders) and TestA21 (rows of workbooks) wait for their readers:
-// e-mails, archives of documents and workbooks are refused at upload.
+// The attack cases that concern the reading of documents, by their numbers in deploy/docs/rules.md.
 
 // zipOf builds an archive of names and contents.
 func zipOf(t testing.TB, members ...string) []byte {
@@ -35,6 +35,60 @@ func zipOf(t testing.TB, members ...string) []byte {
 }
 
 const smallBody = `<w:document ` + wordXMLNS + `><w:body><w:p><w:r><w:t>the text</w:t></w:r></w:p></w:body></w:document>`
+
+// TestA01 gives documents that name addresses. Reading them calls none, even where nothing confines the child.
+func TestA01(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	at := "http://" + l.Addr().String() + "/x"
+	p := newPool(t, func(c *Config) { c.Sandbox = SandboxOff })
+	rels := `<Relationships><Relationship Id="r1" Type="http://x/attachedTemplate" Target="` + at + `" TargetMode="External"/>` +
+		`<Relationship Id="r2" Type="http://x/image" Target="` + at + `" TargetMode="External"/></Relationships>`
+	for name, data := range map[string][]byte{
+		"a.html": []byte(`<!DOCTYPE html><html><head><base href="` + at + `"><link rel=stylesheet href="` + at + `"><meta http-equiv=refresh content="0;url=` + at +
+			`"><script src="` + at + `"></script></head><body><img src="` + at + `"><iframe src="` + at + `"></iframe><object data="` + at + `"></object><p>the text</p>`),
+		"a.md":   []byte("![x](" + at + ")\n\n<img src=" + at + ">\n\n[x]: " + at + "\n\nthe text\n"),
+		"a.docx": zipOf(t, "word/document.xml", smallBody, "word/_rels/document.xml.rels", rels, "word/_rels/settings.xml.rels", rels),
+		"a.pdf":  simplePDF("/OpenAction<</S/URI/URI("+at+")>>", "BT /F1 9 Tf 9 50 Td (the text) Tj ET"),
+	} {
+		_, blocks, err := extractPath(t, t.Context(), p, writeTemp(t, name, data))
+		require.NoError(t, err, name)
+		require.Contains(t, joined(blocks), "the text", name)
+	}
+	mine, err := net.Dial("tcp4", l.Addr().String()) // the last in the row of those that wait
+	require.NoError(t, err)
+	defer mine.Close()
+	first, err := l.Accept()
+	require.NoError(t, err)
+	defer first.Close()
+	require.Equal(t, mine.LocalAddr().String(), first.RemoteAddr().String(), "somebody called before")
+}
+
+// requireRefusedAtUpload checks that a file gets no reader.
+func requireRefusedAtUpload(t *testing.T, name string, data []byte) {
+	t.Helper()
+	mediaType, err := DetectFile(bytes.NewReader(data), int64(len(data)), name)
+	requirePermanent(t, err, ingest.CodeUnsupportedType)
+	require.Empty(t, mediaType, name)
+}
+
+// TestA15 gives e-mails with attachments whose names are paths. They have no reader: an upload refuses them by their
+// content.
+func TestA15(t *testing.T) {
+	t.Parallel()
+	for _, attached := range []string{`..\..\x`, "../../etc/cron.d/x", "/etc/passwd", "C:\\x", "a\x00b"} {
+		mail := "From: a@b.example\r\nTo: c@d.example\r\nSubject: s\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\n" +
+			"Content-Disposition: attachment; filename=\"" + attached + "\"\r\n\r\nowned\r\n--b--\r\n"
+		for _, name := range []string{"a.eml", "a.txt", "a"} {
+			requireRefusedAtUpload(t, name, []byte(mail))
+		}
+	}
+	for _, name := range []string{"a.msg", "a.docx", "a.txt"} {
+		requireRefusedAtUpload(t, name, oleFile("Root Entry", "__properties_version1.0"))
+	}
+}
 
 // TestA16 gives archives whose names lead out of a folder: members are found by name in memory, and no name is ever opened.
 func TestA16(t *testing.T) {
@@ -63,6 +117,37 @@ func TestA16(t *testing.T) {
 		}
 	})
 	require.Equal(t, 1, p.Stats().Started, "no name did the child harm")
+}
+
+// TestA17 gives archives with links. Archives of files are refused at upload; in a document's archive a link is the
+// text of its target.
+func TestA17(t *testing.T) {
+	t.Parallel()
+	secret := writeTemp(t, "secret", []byte("CANARY"))
+	linked := func(members ...string) []byte {
+		var buf bytes.Buffer
+		z := zip.NewWriter(&buf)
+		for _, name := range members {
+			h := &zip.FileHeader{Name: name}
+			h.SetMode(fs.ModeSymlink | 0o777)
+			w, err := z.CreateHeader(h)
+			require.NoError(t, err)
+			_, err = io.WriteString(w, secret)
+			require.NoError(t, err)
+		}
+		require.NoError(t, z.Close())
+		return buf.Bytes()
+	}
+	requireRefusedAtUpload(t, "folder.zip", linked("a.txt", "link"))
+	header := make([]byte, 1024)
+	copy(header, "a.txt")
+	copy(header[100:], "0000777\x000000000\x000000000\x0000000000000\x0000000000000\x00")
+	copy(header[156:], "2"+secret)
+	copy(header[257:], "ustar\x0000")
+	requireRefusedAtUpload(t, "folder.tar", header)
+	_, blocks, err := extractPath(t, t.Context(), newPool(t, nil), writeTemp(t, "link.docx", linked("word/document.xml")))
+	requirePermanent(t, err, ingest.CodeEmpty, ingest.CodeCorrupt)
+	require.NotContains(t, joined(blocks)+err.Error(), "CANARY")
 }
 
 // TestA18 lets a child answer with names that lead elsewhere: what it says of types, readers and charsets is not taken over,
@@ -137,6 +222,19 @@ func TestA20(t *testing.T) {
 			requirePermanent(t, err, c.codes...)
 			require.Empty(t, blocks)
 		})
+	}
+}
+
+// TestA21 gives a workbook with a row of an enormous number. Workbooks have no reader: an upload refuses them.
+func TestA21(t *testing.T) {
+	t.Parallel()
+	sheet := `<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>` +
+		`<row r="2147483648"><c r="A2147483648"><v>1</v></c></row></sheetData></worksheet>`
+	types := `<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Override PartName="/xl/workbook.xml" ` +
+		`ContentType="application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"/></Types>`
+	data := zipOf(t, "[Content_Types].xml", types, "xl/workbook.xml", `<workbook/>`, "xl/worksheets/sheet1.xml", sheet)
+	for _, name := range []string{"a.xlsx", "a.zip", "a"} {
+		requireRefusedAtUpload(t, name, data)
 	}
 }
 

@@ -4,12 +4,14 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +24,93 @@ import (
 	"github.com/millweir/millweir/pkg/auth/token"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
+
+// calls listens on an address of this machine. callers lists who has called there.
+func calls(t *testing.T) (addr string, callers func() []string) {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String(), func() (out []string) {
+		var d net.Dialer
+		mine, err := d.DialContext(t.Context(), "tcp4", l.Addr().String()) // the last in the row of those that wait
+		require.NoError(t, err)
+		defer func() { _ = mine.Close() }()
+		for {
+			c, err := l.Accept()
+			require.NoError(t, err)
+			from := c.RemoteAddr().String()
+			require.NoError(t, c.Close())
+			if from == mine.LocalAddr().String() {
+				return out
+			}
+			out = append(out, from)
+		}
+	}
+}
+
+// A1–A4: no request makes a service call an address, whatever its scheme and however it is written. A parameter or a
+// field for one is unknown on every route; in a title, a name or a text it is text.
+func TestA01(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	host, callers := calls(t)
+	_, port, err := net.SplitHostPort(host)
+	require.NoError(t, err)
+	c, err := new(net.Dialer).DialContext(t.Context(), "tcp4", host)
+	require.NoError(t, err)
+	require.Len(t, callers(), 1, "a call is seen")
+	require.NoError(t, c.Close())
+	addresses := []string{
+		"http://" + host + "/latest/meta-data/", "https://" + host, "//" + host + "/x", "http://localhost:" + port, "http://2130706433:" + port,
+		"http://0177.0.0.1:" + port, "http://[::ffff:7f00:1]:" + port, "http://a@" + host + `:80\@ok.example/`, "http://ok.example#@" + host,
+		"file:///etc/passwd", "gopher://" + host + "/_x", "ftp://" + host + "/x", "dict://" + host + "/x", "redis://" + host,
+	}
+	before, parameter := s.hash(), regexp.MustCompile(`:\w+`)
+	for _, r := range s.g.routes() {
+		if slices.Contains(r.query, anyParam) {
+			continue
+		}
+		path := parameter.ReplaceAllString(r.path, unknownID)
+		for _, field := range []string{"url", "fileUrl", "callbackUrl"} {
+			for _, a := range addresses {
+				w := s.do(s.request(s.secrets["operator"], r.method, path+"?"+field+"="+url.QueryEscape(a), nil))
+				s.refused(w, http.StatusBadRequest, codeUnknownParameter)
+			}
+		}
+	}
+	for _, a := range addresses {
+		s.refused(s.upload(s.secrets["owner"], asyncPath, nil, part{"url", "", a}), http.StatusBadRequest, codeUnknownParameter)
+		body := string(render(map[string]string{"name": "n", "query": "q", "url": a}))
+		for _, path := range []string{"/api/knowledge/bases", "/api/knowledge/search"} {
+			s.refused(s.send(s.secrets["owner"], http.MethodPost, path, body), http.StatusBadRequest, codeBadJSON)
+		}
+	}
+	require.Equal(t, before, s.hash())
+	for _, a := range addresses {
+		w := s.upload(s.secrets["owner"], asyncPath, nil, part{"title", "", a}, file("a.html", "<html><img src='"+a+"'><p>text "+rand.Text()))
+		require.Equal(t, http.StatusAccepted, w.Code, w.Body.String())
+	}
+	require.Empty(t, callers())
+}
+
+// A6: which service makes embeddings and which keeps vectors are settings of the operator. No request takes them.
+func TestA06(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	ada, before := s.secrets["owner"], s.hash()
+	for _, field := range []string{
+		"embeddingBaseUrl", "embedding_base_url", "EMBEDDING_BASE_URL", "embeddingApiKey", "embeddingModel", "model", "chromaBaseUrl", "vectorStore", "collection",
+	} {
+		s.refused(s.upload(ada, asyncPath, nil, part{field, "", "http://127.0.0.1:1"}, file("a.txt", "x")), http.StatusBadRequest, codeUnknownParameter)
+		s.refused(s.upload(ada, asyncPath+"?"+field+"=x", nil, file("a.txt", "x")), http.StatusBadRequest, codeUnknownParameter)
+		for _, body := range []string{`{"name":"n","%s":"http://127.0.0.1:1"}`, `{"query":"q","%s":"http://127.0.0.1:1"}`} {
+			path := map[bool]string{true: "/api/knowledge/bases", false: "/api/knowledge/search"}[strings.Contains(body, "name")]
+			s.refused(s.send(ada, http.MethodPost, path, fmt.Sprintf(body, field)), http.StatusBadRequest, codeBadJSON)
+		}
+	}
+	require.Equal(t, before, s.hash())
+}
 
 // A8: another user's document answers as one that is not there, and storage is not asked for its file.
 func TestA08(t *testing.T) {
