@@ -14,9 +14,9 @@ import (
 // root is the top of the tree, seen from here.
 const root = "../.."
 
-// A check is named in backquotes: `pkg/x TestY`, `drill main-x`, `rule I1`, `make x`.
+// A check is named in backquotes: `pkg/x TestY`, `drill main-x`, `rule I1`, `model I1`, `make x`.
 var (
-	checkNames = regexp.MustCompile("`((?:pkg|services|scripts)/[a-z0-9/-]+ Test\\w+|drill [a-z0-9-]+|rule [IL]\\d+|make [a-z0-9-]+)`")
+	checkNames = regexp.MustCompile("`((?:pkg|services|scripts)/[a-z0-9/-]+ Test\\w+|drill [a-z0-9-]+|rule [IL]\\d+|model [DIL]\\d+|make [a-z0-9-]+)`")
 	headings   = regexp.MustCompile(`(?m)^### (\d)\. (.+)$`)
 )
 
@@ -44,6 +44,9 @@ func missing(t *testing.T, name string) string {
 		text, want = source(t, "scripts/drills/*.go"), fmt.Sprintf("{%q, ", what)
 	case "rule":
 		text, want = source(t, "pkg/taskstate/history/*.go")+source(t, "pkg/fsck/*.go"), fmt.Sprintf("%q", what)
+	case "model": // must("I1", …), or the first word of a sentence
+		text, want = source(t, "pkg/taskstate/spec/*.go")+source(t, "pkg/taskstate/spec/kafka/*.go"), fmt.Sprintf("%q", what)
+		text = regexp.MustCompile(`"([DIL]\d+) `).ReplaceAllString(text, `"$1" `)
 	case "make":
 		text, want = source(t, "Makefile"), "\n"+what+":"
 	default:
@@ -89,10 +92,10 @@ func TestEveryPromiseIsHeld(t *testing.T) {
 
 func TestMissingChecksAreFound(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"pkg/taskstate TestThatIsNot", "pkg/nowhere TestBackoff", "drill main-nothing", "rule I999", "make nothing"} {
+	for _, name := range []string{"pkg/taskstate TestThatIsNot", "pkg/nowhere TestBackoff", "drill main-nothing", "rule I999", "model I999", "make nothing"} {
 		require.NotEmpty(t, missing(t, name), name)
 	}
-	for _, name := range []string{"pkg/taskstate TestBackoff", "drill main-reproduction", "rule I1", "make test"} {
+	for _, name := range []string{"pkg/taskstate TestBackoff", "drill main-reproduction", "rule I1", "model I1", "model I21", "make test"} {
 		require.Empty(t, missing(t, name), name)
 	}
 }

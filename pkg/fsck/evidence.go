@@ -77,7 +77,7 @@ const (
 	AnyFileAge     = -1 // at rest, where nothing crashed: there is none
 )
 
-// DefaultPatience is a sweep, a reclaim and some load: contract §10 promises a new promise within 15 s.
+// DefaultPatience is a sweep, a reclaim and some load: L6 allows 15 s.
 const DefaultPatience = 15 * time.Second
 
 // Effect is one request that the embedding service got, as embedtest writes it.
