@@ -1,4 +1,4 @@
-// Package fsck judges a whole installation by the rules of the assurance plan: the log of tasks, their rows, documents,
+// Package fsck judges a whole installation by the rules of deploy/docs/rules.md: the log of tasks, their rows, documents,
 // versions, segments, vectors, files, the queue and its dead letters, and, where a lab keeps them, what the embedding
 // service was asked (effects) and what clients saw (client log).
 //

@@ -2,7 +2,7 @@ package fsck
 
 import "github.com/millweir/millweir/pkg/taskstate/history"
 
-// rule is one sentence of the plan that this package judges, or will.
+// rule is one sentence of deploy/docs/rules.md that this package judges, or will.
 type rule struct {
 	id, sentence string
 	later        string // why there is nothing to judge in this release; empty: there is

@@ -13,7 +13,7 @@ const (
 	embedsAtOnce  = 8       // embedding calls
 	rowsAtOnce    = 8 << 20 // bytes of text in row transactions
 	vectorsAtOnce = 1600    // vectors on their way to the store: four full requests
-	// waitReport is how often a run that waits for its turn says so: starved is not stalled (lessons 12).
+	// waitReport is how often a run that waits for its turn says so: who only waits must not fail as stalled.
 	waitReport = 10 * time.Second
 )
 

@@ -15,7 +15,7 @@ const (
 )
 
 // Fallback asks a shared limiter and, while that one does not answer, a local one.
-// So uploads go on when Redis is down, each process with the whole limit for itself (assurance 4.1: open with a local limiter).
+// So uploads go on when Redis is down, each process with the whole limit for itself.
 type Fallback struct {
 	shared, local Limiter
 	log           *slog.Logger

@@ -30,7 +30,7 @@ type Dialect string
 
 // The dialects.
 const (
-	MySQL    Dialect = "mysql" // and MariaDB: the common subset (machine.md)
+	MySQL    Dialect = "mysql" // and MariaDB: statements are in words that both know
 	Postgres Dialect = "postgres"
 	SQLite   Dialect = "sqlite"
 )

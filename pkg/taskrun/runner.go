@@ -206,7 +206,7 @@ func (r *Runner) wake(d time.Duration) {
 	}
 }
 
-// stop ends what still runs when nothing new is taken any more (lesson 13: a stop is not a failure).
+// stop ends what still runs when nothing new is taken any more. A stop is not a failure: it counts no attempt.
 func (r *Runner) stop(ctx context.Context) {
 	r.releaseReservation(ctx)
 	if !r.drained(ctx, r.cfg.StopGrace) {

@@ -156,7 +156,7 @@ func (r *Runner) measureOnce(ctx context.Context) error {
 	return nil
 }
 
-// deafWatch finds a worker that is connected and yet is given nothing (lesson 14).
+// deafWatch finds a worker that is connected and yet is given nothing, as clients of other systems are after a reconnect.
 type deafWatch struct {
 	mu    sync.Mutex
 	since time.Time // since when deliveries wait, slots are free, and nothing came; zero: not so

@@ -184,7 +184,7 @@ func TestReplayCancelsTheDebt(t *testing.T) {
 	})
 }
 
-// Deliveries wait and slots are free, but reads bring nothing: not ready (lesson 14).
+// Deliveries wait and slots are free, but reads bring nothing: not ready.
 func TestDeafWorkerIsNotReady(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// A holder from before a restore is believed no more, even when the restored row repeats its fence (assurance 6.3).
+// A holder from before a restore is believed no more, even when the restored row repeats its fence.
 func TestRenewedTimelineEndsEveryClaim(t *testing.T) {
 	t.Parallel()
 	for name, config := range databases {

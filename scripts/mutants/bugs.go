@@ -26,7 +26,7 @@ type bug struct {
 	checks []check // at least one has to find it
 }
 
-// bugs of assurance.md 2.5 whose code exists.
+// bugs of deploy/docs/mutants.md; m7 and m13 are streammq's own.
 var bugs = []bug{
 	{"m1", "a finish that does not compare the fence", []check{rules, model}},
 	{"m2", "a heartbeat that does not compare fence and owner", []check{differential, storeSuite}},

@@ -1,4 +1,4 @@
-// Command mutants runs the checks against bugs that were seeded on purpose (assurance.md 2.5) and fails when one is not found.
+// Command mutants runs the checks against bugs that were seeded on purpose (deploy/docs/mutants.md) and fails when one is not found.
 //
 //	mutants [-name m1] [-v]
 //

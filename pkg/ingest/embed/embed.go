@@ -15,7 +15,7 @@ import (
 )
 
 // Headers that every embedding request carries, so that an effect seen outside can be traced to the claim that
-// caused it (assurance: the effect log).
+// caused it: a lab's fake service writes them down, and I28 is judged by them.
 const (
 	HeaderTask  = "X-Millweir-Task"
 	HeaderFence = "X-Millweir-Fence"

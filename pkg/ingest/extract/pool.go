@@ -182,7 +182,7 @@ func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(don
 	return ex, err
 }
 
-// enter waits for one of the slots. Meanwhile it reports that nothing is done yet: starved is not stalled (lessons 12).
+// enter waits for one of the slots. Meanwhile it reports that nothing is done yet: who only waits must not fail as stalled.
 func (p *Pool) enter(ctx context.Context, progress func(done, total int)) error {
 	select {
 	case p.slots <- struct{}{}:

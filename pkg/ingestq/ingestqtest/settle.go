@@ -99,7 +99,7 @@ func testPendingPages(t *testing.T, _ Features, b Bench) {
 	require.Equal(t, ids, seen)
 }
 
-// testPendingOldBehindYoung is lesson 5: a filter on the client's side found 0 of 5.
+// testPendingOldBehindYoung: of 5 old entries behind 20 young ones a filter on the client's side found none (measured).
 func testPendingOldBehindYoung(t *testing.T, _ Features, b Bench) {
 	c := b.Member()
 	ids := publish(t, c, 25)

@@ -47,7 +47,8 @@ func (q *Queue) healing(ctx context.Context, do func() error) error {
 	return err
 }
 
-// heal makes the group at 0 (lessons 9), with its stream. Its error is ingestq.ErrUnavailable within the pause.
+// heal makes the group at 0, with its stream: one made at $ would never be given what was added before it.
+// Its error is ingestq.ErrUnavailable within the pause.
 func (q *Queue) heal(ctx context.Context, cause error) error {
 	h := &q.healer
 	h.mu.Lock()

@@ -83,7 +83,7 @@ func (r *reader) has(task string) bool {
 	return r.got[task] > 0
 }
 
-// TestGroupComesBack is lesson 8: each way to lose the stream or the group under a blocked reader.
+// TestGroupComesBack tries each way to lose the stream or the group under a blocked reader.
 func TestGroupComesBack(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string][]string{

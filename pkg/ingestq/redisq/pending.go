@@ -32,7 +32,7 @@ func (q *Queue) pendingOnce(ctx context.Context, minIdle time.Duration, after st
 			return nil, nil
 		}
 	}
-	// IDLE is judged by the server while it walks: a filter on our side would see only the young ones in front (lessons 5).
+	// IDLE is judged by the server while it walks: a filter on our side would see only the young ones in front.
 	command := q.client.B().Xpending().Key(q.cfg.StreamKey).Group(q.cfg.Group).Idle(max(0, minIdle.Milliseconds())).
 		Start(start).End("+").Count(int64(n)).Build()
 	rows, err := q.client.Do(ctx, command).ToArray()

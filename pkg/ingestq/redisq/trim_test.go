@@ -14,7 +14,7 @@ import (
 	"github.com/millweir/millweir/pkg/labserver"
 )
 
-// TestTrimKeepsWhatAnyGroupNeeds is lesson 6 for more than one group.
+// TestTrimKeepsWhatAnyGroupNeeds: with two groups the slower one decides what may go.
 func TestTrimKeepsWhatAnyGroupNeeds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, labserver.RedisURL(t))

@@ -1,4 +1,4 @@
--- Removes a consumer's name from a group without losing what it holds (lessons 7): XGROUP DELCONSUMER drops a consumer's
+-- Removes a consumer's name from a group without losing what it holds: XGROUP DELCONSUMER drops a consumer's
 -- pending entries, so they are moved first, with their idle times and delivery counts. The caller knows it is not alive.
 --
 -- KEYS[1]  stream

@@ -1,5 +1,5 @@
--- Resets the idle time of entries that the caller still holds, without counting a delivery (lessons 4: a plain XCLAIM
--- by a member that lost them would steal them back).
+-- Resets the idle time of entries that the caller still holds, without counting a delivery. A plain XCLAIM by a
+-- member that lost them would steal them back.
 --
 -- KEYS[1]  stream
 -- KEYS[2]  epoch

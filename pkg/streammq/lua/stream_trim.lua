@@ -1,6 +1,6 @@
 -- Removes entries that every group has finished and that are too many or too old, oldest first, a portion a call.
 -- The border is the oldest entry that any group still needs: its first pending one or the one after its last delivered
--- (lessons 6). Without a group, length and age alone decide.
+-- (a trim by length alone removes unacknowledged entries). Without a group, length and age alone decide.
 --
 -- KEYS[1]  stream
 -- ARGV[1]  most entries to keep; empty: any number

@@ -1,4 +1,4 @@
-// Package history judges the log of tasks (ingest_task_transition) by rules I1–I11 of the assurance plan.
+// Package history judges the log of tasks (ingest_task_transition) by rules I1–I11 of deploy/docs/rules.md.
 //
 // Trail is what has to be remembered of one task; its Step judges one more transition. The model checker, the random
 // tests and `millweir fsck --history` all use it. Checker carries a Trail for each open task and counts, for every

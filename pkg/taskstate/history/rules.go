@@ -24,7 +24,7 @@ type event struct {
 
 // Rule is one sentence that every log must keep.
 type Rule struct {
-	ID       string // as in the assurance plan
+	ID       string // as in deploy/docs/rules.md
 	Sentence string
 	index    int
 	// step judges one transition: whether the rule has a say in it, and what is wrong ("": nothing).

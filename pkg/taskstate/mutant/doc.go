@@ -1,4 +1,4 @@
-// Package mutant seeds bugs on purpose, to prove that the checks find them (assurance.md 2.5).
+// Package mutant seeds bugs on purpose, to prove that the checks find them (deploy/docs/mutants.md).
 //
 // Without the build tag mutant, Is is the constant false and every seeded bug is compiled away.
 // With it the variable MILLWEIR_MUTANT names the one bug that this run has: m1, m2 …

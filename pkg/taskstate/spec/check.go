@@ -8,7 +8,7 @@ import (
 
 // Violation is a rule that a step broke.
 type Violation struct {
-	Rule    string // as in the assurance plan (I1 …) or the design (D2 …); log I1 … when the history checker found it
+	Rule    string // as in deploy/docs/rules.md (I1 …) or design.md (D2 …); log I1 … when the history checker found it
 	Problem string // what is wrong, in words
 }
 

@@ -42,8 +42,8 @@ const (
 	Pins                       // entries that hold the trim up (design D4)
 )
 
-// Rule is one rule of the design that a model can go without; bits. Some stand for the seeded bugs m1, m2 … of the
-// assurance plan, at the place where the model makes the call.
+// Rule is one rule of the design that a model can go without; bits. Some stand for the seeded bugs m1, m2 … of
+// deploy/docs/mutants.md, at the place where the model makes the call.
 type Rule uint32
 
 // The rules.

@@ -184,7 +184,7 @@ func (m *meter) patience(now time.Time) (time.Duration, error) {
 func (p *parts) close() { _ = p.meter.control.SetReadDeadline(time.Time{}) }
 
 // cleanFileName is the last part of a path in either system's style, without control characters; "upload" when nothing is left.
-// It is data for people: no file of ours is ever named by it (assurance 4.1).
+// It is data for people: no file of ours is ever named by it.
 func cleanFileName(given string) string {
 	name := path.Base(strings.ReplaceAll(strings.ToValidUTF8(given, "\uFFFD"), `\`, "/"))
 	name = strings.TrimSpace(strings.Map(func(r rune) rune {

@@ -214,8 +214,8 @@ func (s *site) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestRouteWalker calls every route as every sort of caller, with an object of ada's that exists, in every database and Redis
-// (assurance 4.1, A7–A13). The table of answers is a golden file, the same for all: a new route without a row, or a changed
+// TestRouteWalker calls every route as every sort of caller, with an object of ada's that exists, in every database and Redis (A7–A13).
+// The table of answers is a golden file, the same for all: a new route without a row, or a changed
 // row, fails here. Who is refused has changed nothing, in the database or in Redis.
 func TestRouteWalker(t *testing.T) {
 	t.Parallel()

@@ -283,7 +283,7 @@ func TestDeleteIsVerified(t *testing.T) {
 	require.Equal(t, ingest.CodeVector, ingest.AsFailure(err).Code)
 }
 
-// Assurance, finding 12.
+// Chroma 1.0.0 to 1.5.8 runs code of unauthenticated callers (CVE-2026-45829).
 func TestPingRefusesVersions(t *testing.T) {
 	t.Parallel()
 	for version, c := range map[string]struct{ base64, good bool }{
@@ -424,7 +424,7 @@ func TestACollectionWithAnotherIndexIsUsed(t *testing.T) {
 func TestManyBirths(t *testing.T) {
 	t.Parallel()
 	store, base := newStore(t, labserver.Chroma(t).URL(""), nil), vectortest.Base(t)
-	births := make([]string, 40_000) // more than one request takes (lesson 32)
+	births := make([]string, 40_000) // more than one request takes: Chroma returned 500
 	for i := range births {
 		births[i] = fmt.Sprintf("version-%d", i)
 	}

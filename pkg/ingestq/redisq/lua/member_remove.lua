@@ -1,4 +1,4 @@
--- Removes a dead member from its group without losing what it holds (lessons 7): XGROUP DELCONSUMER drops a consumer's
+-- Removes a dead member from its group without losing what it holds: XGROUP DELCONSUMER drops a consumer's
 -- pending entries, so they are moved to the caller first, with their idle times and delivery counts.
 --
 -- KEYS[1]  stream

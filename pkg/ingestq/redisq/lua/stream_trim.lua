@@ -1,5 +1,5 @@
 -- Removes the entries that every group has finished: those below the oldest one that any group still needs,
--- which is its first pending entry or the one after its last delivered (lessons 6).
+-- which is its first pending entry or the one after its last delivered. A trim by length removes unacknowledged entries too.
 --
 -- KEYS[1]  stream
 --
