@@ -228,7 +228,7 @@ func TestOtherDimensionIsPermanent(t *testing.T) {
 	requireFailure(t, err, ingest.CodeDimension, true)
 }
 
-// Lesson 28: a throttle is no failure of the task, and what the service names becomes nextRetryAt.
+// A throttle is no failure of the task, and what the service names becomes nextRetryAt.
 func TestThrottleNamesRetryAfter(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
