@@ -296,44 +296,47 @@ func (g *Gateway) dropTask(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	t, err := g.svc.Cancel(c.Request.Context(), g.acting(c, audit.TaskDrop, id, ""), id)
+	_, err = g.svc.Cancel(c.Request.Context(), g.acting(c, audit.TaskDrop, id, ""), id)
 	var refused *taskstate.RefusedError
-	if errors.As(err, &refused) && refused.Status == taskstate.StatusCancelled {
-		t, err = g.svc.Task(c.Request.Context(), caller(c), id)
+	if err != nil && (!errors.As(err, &refused) || refused.Status != taskstate.StatusCancelled) {
+		return err
 	}
+	return writeJSON(c, http.StatusOK, stepView{Status: "deleted", TaskID: id})
+}
+
+func (g *Gateway) suspendTask(c *gin.Context) error {
+	t, err := g.holdTask(c, audit.TaskSuspend, g.svc.Suspend)
 	if err != nil {
 		return err
 	}
 	return writeJSON(c, http.StatusOK, viewInspection(t))
 }
 
-func (g *Gateway) suspendTask(c *gin.Context) error {
-	return g.holdTask(c, audit.TaskSuspend, g.svc.Suspend)
-}
-
 func (g *Gateway) resumeTask(c *gin.Context) error {
-	return g.holdTask(c, audit.TaskResume, g.svc.Resume)
-}
-
-// holdTask is an operator's step with words of his own.
-func (g *Gateway) holdTask(c *gin.Context, action audit.Action, act func(context.Context, ingest.Caller, string, string) (taskstate.Task, error)) error {
-	id, err := taskID(c)
+	t, err := g.holdTask(c, audit.TaskResume, g.svc.Resume)
 	if err != nil {
 		return err
+	}
+	return writeJSON(c, http.StatusOK, stepView{Status: "queued", TaskID: t.ID})
+}
+
+// holdTask is an operator's step with a reason in the operator's own words. It returns the task afterwards.
+func (g *Gateway) holdTask(c *gin.Context, action audit.Action,
+	act func(context.Context, ingest.Caller, string, string) (taskstate.Task, error),
+) (t taskstate.Task, err error) {
+	id, err := taskID(c)
+	if err != nil {
+		return t, err
 	}
 	var body struct {
 		Reason string `json:"reason"`
 	}
 	if err := readJSON(c, &body, true); err != nil {
-		return err
+		return t, err
 	}
 	if err := checkText("reason", body.Reason, maxReason, codeInvalidText, codeFieldTooLong); err != nil {
-		return err
+		return t, err
 	}
 	why := strings.TrimSpace(body.Reason)
-	t, err := act(c.Request.Context(), g.acting(c, action, id, why), id, why)
-	if err != nil {
-		return err
-	}
-	return writeJSON(c, http.StatusOK, viewInspection(t))
+	return act(c.Request.Context(), g.acting(c, action, id, why), id, why)
 }

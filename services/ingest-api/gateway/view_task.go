@@ -193,6 +193,12 @@ type suspendedView struct {
 	Reason string `json:"reason"`
 }
 
+// stepView is what contract §4 returns for a resume (queued) and for a task that an operator removes (deleted).
+type stepView struct {
+	Status string `json:"status"`
+	TaskID string `json:"taskId"`
+}
+
 // statsView is contract §4's counts.
 type statsView struct {
 	Counts          map[taskstate.Status]int64 `json:"counts"`

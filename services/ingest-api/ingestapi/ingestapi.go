@@ -6,7 +6,7 @@
 // What a crash leaves of an upload, and who mends it:
 //
 //	died after …         left                               mended by
-//	temp file            a file that no row names           the sweeper, after 24 h
+//	temp file            a file that no row names           the sweeper, after 6 h
 //	rename, fsync        the same                           the same
 //	commit               a QUEUED row without a delivery    the horizon sweep adds it
 //	XADD                 row and delivery, no answer        the client's retry with its Idempotency-Key gets the same task

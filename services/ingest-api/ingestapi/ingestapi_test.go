@@ -143,7 +143,7 @@ func TestGatewayOnRealServers(t *testing.T) {
 		status, body = ask(t, http.MethodPost, internal+step, operator, "application/json", strings.NewReader(`{"reason":"a look"}`))
 		require.Equal(t, http.StatusOK, status, "%v", body)
 	}
-	require.Equal(t, "QUEUED", body["status"])
+	require.Equal(t, "queued", body["status"])
 	status, body = ask(t, http.MethodGet, url+"/internal/audit?actor=root", operator, "", nil)
 	require.Equal(t, http.StatusOK, status)
 	items, ok := body["items"].([]any)
