@@ -12,6 +12,7 @@ import (
 	"maps"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -36,6 +37,7 @@ type disk struct {
 	folder  bool
 	entries map[string]disk
 	bytes   []byte
+	changed time.Time
 }
 
 // mount starts with what the disk holds.
@@ -79,6 +81,8 @@ type node struct {
 	live  []byte           // a file's bytes as programs see them
 	kept  []byte           // and on the disk
 	names map[string]*node // a folder's entries on the disk
+
+	changed time.Time // when its bytes were made or last written; a cut keeps it, flushed or not
 }
 
 // The operations that a folder of uploads needs.
@@ -101,7 +105,7 @@ var (
 func (n *node) OnAdd(ctx context.Context) {
 	n.names = map[string]*node{}
 	for name, d := range n.start {
-		child := &node{fs: n.fs, start: d.entries, live: d.bytes, kept: d.bytes}
+		child := &node{fs: n.fs, start: d.entries, live: d.bytes, kept: d.bytes, changed: d.changed}
 		n.AddChild(name, n.NewPersistentInode(ctx, child, fs.StableAttr{Mode: mode(d.folder)}), true)
 		n.names[name] = child
 	}
@@ -117,7 +121,7 @@ func mode(folder bool) uint32 {
 
 // onDisk is what a cut leaves; fs.mu is held.
 func (n *node) onDisk() disk {
-	d := disk{folder: n.IsDir(), bytes: append([]byte(nil), n.kept...), entries: map[string]disk{}}
+	d := disk{folder: n.IsDir(), bytes: append([]byte(nil), n.kept...), entries: map[string]disk{}, changed: n.changed}
 	for name, child := range n.names {
 		d.entries[name] = child.onDisk()
 	}
@@ -126,7 +130,7 @@ func (n *node) onDisk() disk {
 
 // add makes an empty child.
 func (n *node) add(ctx context.Context, folder bool) *fs.Inode {
-	return n.NewPersistentInode(ctx, &node{fs: n.fs}, fs.StableAttr{Mode: mode(folder)})
+	return n.NewPersistentInode(ctx, &node{fs: n.fs, changed: time.Now()}, fs.StableAttr{Mode: mode(folder)})
 }
 
 // Create implements fs.NodeCreater.
@@ -176,6 +180,7 @@ func (n *node) Write(_ context.Context, _ fs.FileHandle, from []byte, at int64) 
 
 // resize makes the file that long; fs.mu is held.
 func (n *node) resize(size int64) {
+	n.changed = time.Now()
 	if size <= int64(len(n.live)) {
 		n.live = n.live[:size:size]
 		return
@@ -188,6 +193,7 @@ func (n *node) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) sy
 	n.fs.mu.Lock()
 	defer n.fs.mu.Unlock()
 	out.Mode, out.Size = n.Mode()|0o777, uint64(len(n.live))
+	out.SetTimes(nil, &n.changed, &n.changed)
 	return 0
 }
 

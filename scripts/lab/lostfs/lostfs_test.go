@@ -71,6 +71,9 @@ func TestAPowerCutTakesWhatWasNotFlushed(t *testing.T) {
 		got, err := os.ReadFile(filepath.Join(dir, name))
 		require.NoError(t, err)
 		require.Equal(t, want, string(got))
+		file, err := os.Stat(filepath.Join(dir, name))
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now(), file.ModTime(), time.Hour, "a file that was just written is no old one")
 	}
 	for _, name := range []string{"nameless", "temp", "final"} {
 		require.NoFileExists(t, filepath.Join(dir, name))
