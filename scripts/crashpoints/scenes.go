@@ -90,7 +90,7 @@ var scenes = map[string]scene{
 	"solo.after_reserve":         {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true)},
 	"solo.before_claim":          {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true)},
 	"solo.after_claim":           {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true)},
-	"solo.after_release":         {service: worker, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true), during: stoppedReserving, slow: slowly},
+	"solo.after_release":         {service: worker, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true, "INGEST_LEASE_MS=10000"), during: stoppedReserving, slow: slowly},
 
 	// promises, pending entries, dead letters, the stream's end
 	"promise.after_scan":   {service: reclaimer, before: steps(uploads(2, smallDoc), redis("DEL", lab.StreamKey))},
@@ -154,7 +154,8 @@ func stoppedWithoutEntry(ctx context.Context, t *trial) error {
 	return t.terminate()
 }
 
-// stoppedReserving stops the armed worker while it holds one task and has reserved another one that is on its last chance.
+// stoppedReserving stops the armed worker while it holds one task and has reserved another one that is on its last chance:
+// one whose lease outlives the armed worker's start and its first claim, for a worker that holds nothing reserves nothing.
 func stoppedReserving(ctx context.Context, t *trial) error {
 	if err := t.hangs(ctx, func() error { return uploads(1, smallDoc)(ctx, t) }); err != nil {
 		return err
