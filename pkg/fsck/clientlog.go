@@ -32,6 +32,7 @@ const (
 	OpSearch  = "search" // Hits
 	OpEvent   = "event"  // one server-sent event: Watcher, Task, Transition, Status
 	OpRead    = "read"   // anything else that changes nothing
+	OpOutage  = "outage" // the database was killed right after Began and answered again at Ended
 )
 
 // ClientRecord is one line of a client's log: a request with its answer, or one server-sent event.

@@ -117,5 +117,10 @@ func (w *world) event(n int) *fsck.ClientRecord {
 	return nil
 }
 
+// outage says that the database was killed at a time and was back five seconds later.
+func (w *world) outage(at time.Time) {
+	w.client = append(w.client, fsck.ClientRecord{Op: fsck.OpOutage, Outcome: fsck.OutcomeOK, Began: at, Ended: at.Add(5 * time.Second)})
+}
+
 // drop takes the n-th event away.
 func (w *world) drop(n int) { w.event(n).Op = fsck.OpRead }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/scripts/lab"
 )
@@ -74,6 +75,7 @@ type nemesis struct {
 
 	servers  sync.Mutex // one harm to the servers and their proxies at a time
 	problems *problems
+	journal  *journal
 
 	mu     sync.Mutex
 	counts map[string]int
@@ -237,9 +239,12 @@ func redisDelete(ctx context.Context, n *nemesis, random *rand.Rand) error {
 func databaseRestart(ctx context.Context, n *nemesis, random *rand.Rand) error {
 	n.servers.Lock()
 	defer n.servers.Unlock()
+	began := time.Now()
 	err := n.world.SQL.Kill(context.WithoutCancel(ctx))
 	lab.Pause(ctx, between(random, 0, 3*time.Second))
-	return errors.Join(err, n.world.SQL.Restart(context.WithoutCancel(ctx)))
+	err = errors.Join(err, n.world.SQL.Restart(context.WithoutCancel(ctx)))
+	n.journal.write(fsck.ClientRecord{Op: fsck.OpOutage, Outcome: fsck.OutcomeOK, Began: began, Ended: time.Now()})
+	return err
 }
 
 func chromaKill(ctx context.Context, n *nemesis, random *rand.Rand) error {

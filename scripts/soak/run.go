@@ -144,7 +144,7 @@ func (s *soak) whole(ctx context.Context) (err error) {
 // harm lets users and faults work together for the length of the run. When all have left, and the embedding service answers
 // nobody, a first check looks at the work under way: at rest no lease lives and no delivery is pending.
 func (s *soak) harm(ctx context.Context) (history.Report, error) {
-	s.nemesis = &nemesis{faults: matching(s.only), world: s.world, fleet: s.fleet, problems: &s.problems, counts: map[string]int{}}
+	s.nemesis = &nemesis{faults: matching(s.only), world: s.world, fleet: s.fleet, problems: &s.problems, journal: s.journal, counts: map[string]int{}}
 	s.together(ctx)
 	if err := s.heal(ctx); err != nil {
 		return nil, fmt.Errorf("after the faults: %w", err)
