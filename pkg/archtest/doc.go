@@ -4,7 +4,7 @@
 //
 // It also compares the pages of deploy/docs with the source. The promises name checks that exist
 // (promises_test.go). Each rule has its tests, and each test with an id its rule (rules_test.go). Each citation of a
-// decision, a rule or a section of the contract resolves (citations_test.go).
+// decision, a rule or a section of the contract resolves (citations_test.go), and so does each link (pages_test.go).
 //
 // A new package needs one line in rooms.go; the test says so and names it.
 package archtest

@@ -13,7 +13,7 @@ import (
 
 // Markdown is the whole report as tables.
 func (r *Report) Markdown() string {
-	head := fmt.Sprintf("Measured %s on %d CPUs (kernel %s), %s tasks, %d repetitions, load of the machine at their starts and at the end: %s.",
+	head := fmt.Sprintf("Measured %s on %d CPUs (kernel %s), %s tasks, %d repetitions.\nLoad of the machine at their starts and at the end: %s.",
 		r.At.Format("2006-01-02 15:04 UTC"), r.CPUs, r.Kernel, number(float64(r.Tasks)), r.Reps, strings.Join(r.Loads, ", "))
 	parts := []string{head}
 	if len(r.Asked) > 0 {
