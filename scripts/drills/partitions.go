@@ -201,6 +201,9 @@ func milliseconds(id string) int64 {
 	return n
 }
 
+// switchEmbed is how long the embedding service takes before the switch: eight slots do less than is uploaded.
+const switchEmbed = time.Second
+
 // partitionsSwitch moves an installation from one stream to partitions with tasks in flight, everything killed: each runs, and
 // nothing stays in the old stream.
 func partitionsSwitch(ctx context.Context, s *stage) (string, error) {
@@ -210,7 +213,7 @@ func partitionsSwitch(ctx context.Context, s *stage) (string, error) {
 		return "", err
 	}
 	defer c.Close()
-	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: embedTime})
+	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: switchEmbed}) // a backlog waits in the old stream
 	api := lab.FreeAddr()
 	total := &lab.Record{Accepted: map[string]lab.Doc{}, Other: map[int]int{}}
 	left := 0
@@ -229,13 +232,14 @@ func partitionsSwitch(ctx context.Context, s *stage) (string, error) {
 			return "", fmt.Errorf("with %d partitions: %w", partitions, err)
 		}
 		c.client = lab.NewClient("http://" + api)
-		stop := background(ctx, lab.Load{Target: c.client, Clients: 8, First: (i + 1) * 100_000, Bytes: docBytes, Every: 100 * time.Millisecond})
+		stop := background(ctx, lab.Load{Target: c.client, Clients: 4, First: (i + 1) * 100_000, Bytes: docBytes, Every: 200 * time.Millisecond})
 		lab.Pause(ctx, s.load/2)
 		total.Add(stop())
 		if partitions == 1 {
 			if left, err = unfinished(ctx, c); err != nil || left == 0 {
 				return "", fmt.Errorf("%d tasks are left in the old stream (%w): the switch met no work", left, err)
 			}
+			c.Embed.Clear()
 		}
 	}
 	if err := c.verify(ctx, total, nil); err != nil {
