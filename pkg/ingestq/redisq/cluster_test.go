@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/ingestq/ingestqtest"
 	"github.com/millweir/millweir/pkg/labserver"
 	pb "github.com/millweir/millweir/proto"
 )
@@ -63,17 +64,24 @@ func (d dying) DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidi
 	return d.Client.DoMulti(ctx, multi...)
 }
 
-// Between the two steps of a quarantine the process dies: the delivery stays pending, and the next one adds no second letter.
-func TestACrashInAQuarantineDoublesNoLetter(t *testing.T) {
-	t.Parallel()
+// quarantineDies reads a delivery that is no envelope on a cluster and quarantines it in a process that dies before a command.
+func quarantineDies(t *testing.T, before string) (*rig, ingestqtest.Bench, ingestq.Delivery) {
+	t.Helper()
 	r := newClusterRig(t, labserver.RedisCluster(t))
 	b := r.bench(t)
 	b.AddRaw(map[string]string{"no": "envelope"})
-	victim := New(dying{newTestClient(t, r.cfg.URL), "XACK"}, r.cfg, slog.New(slog.DiscardHandler), time.Now, nil)
+	victim := New(dying{newTestClient(t, r.cfg.URL), before}, r.cfg, slog.New(slog.DiscardHandler), time.Now, nil)
 	deliveries, err := victim.Read(t.Context(), 1, time.Second)
 	require.NoError(t, err)
 	require.Len(t, deliveries, 1)
 	require.ErrorIs(t, victim.Quarantine(t.Context(), deliveries[0]), errDied)
+	return r, b, deliveries[0]
+}
+
+// Between the two steps of a quarantine the process dies: the delivery stays pending, and the next one adds no second letter.
+func TestACrashInAQuarantineDoublesNoLetter(t *testing.T) {
+	t.Parallel()
+	r, b, delivery := quarantineDies(t, "XACK")
 	require.Len(t, b.DeadLetters(), 1, "the letter comes first")
 
 	heir := r.queue(nil)
@@ -84,7 +92,7 @@ func TestACrashInAQuarantineDoublesNoLetter(t *testing.T) {
 		require.NoError(t, heir.Quarantine(t.Context(), page[0].Delivery))
 		require.Len(t, b.DeadLetters(), 1)
 	}
-	require.Equal(t, deliveries[0].ID, b.DeadLetters()[0]["sourceRecordId"])
+	require.Equal(t, delivery.ID, b.DeadLetters()[0]["sourceRecordId"])
 	page, err = heir.Pending(t.Context(), 0, "", 10)
 	require.NoError(t, err)
 	require.Empty(t, page)
@@ -93,15 +101,9 @@ func TestACrashInAQuarantineDoublesNoLetter(t *testing.T) {
 // before the letter there is nothing at all.
 func TestACrashBeforeTheLetterLosesNothing(t *testing.T) {
 	t.Parallel()
-	r := newClusterRig(t, labserver.RedisCluster(t))
-	b := r.bench(t)
-	b.AddRaw(map[string]string{"no": "envelope"})
-	victim := New(dying{newTestClient(t, r.cfg.URL), "EVALSHA"}, r.cfg, slog.New(slog.DiscardHandler), time.Now, nil)
-	deliveries, err := victim.Read(t.Context(), 1, time.Second)
-	require.NoError(t, err)
-	require.ErrorIs(t, victim.Quarantine(t.Context(), deliveries[0]), errDied)
+	r, b, delivery := quarantineDies(t, "EVALSHA")
 	require.Empty(t, b.DeadLetters())
-	require.NoError(t, r.queue(nil).Quarantine(t.Context(), deliveries[0]))
+	require.NoError(t, r.queue(nil).Quarantine(t.Context(), delivery))
 	require.Len(t, b.DeadLetters(), 1)
 }
 
