@@ -37,6 +37,13 @@ func TestLibrariesStayAtHome(t *testing.T) {
 	require.Empty(t, strings.Join(strays(packages(t)), "\n"))
 }
 
+func TestRulesNameWhatIsThere(t *testing.T) {
+	t.Parallel()
+	all := packages(t)
+	require.Empty(t, strings.Join(phantoms(all), "\n"))
+	require.NotEmpty(t, phantoms(all[:len(all)/2]), "the rule must bite")
+}
+
 func TestForbiddenCalls(t *testing.T) {
 	t.Parallel()
 	problems, err := forbiddenCalls(packages(t))

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -24,7 +25,9 @@ type listed struct {
 	Standard   bool
 	Imports    []string
 	GoFiles    []string
-	Module     *struct {
+	// TestImports and XTestImports are those of the package's tests.
+	TestImports, XTestImports []string
+	Module                    *struct {
 		Path, Version string
 		Replace       *struct{ Version string }
 	}
@@ -42,7 +45,7 @@ func (p listed) path() string {
 
 // list runs go list over the workspace.
 func list(args ...string) ([]listed, error) {
-	fields := "-json=ImportPath,Name,Dir,Standard,Imports,GoFiles,Module,Error"
+	fields := "-json=ImportPath,Name,Dir,Standard,Imports,TestImports,XTestImports,GoFiles,Module,Error"
 	cmd := exec.Command("go", append([]string{"list", "-e", fields, "-tags", "nomsgpack,grpcnotrace"}, args...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -101,6 +104,47 @@ func strays(packages []listed) (problems []string) {
 				}
 			}
 		}
+	}
+	return problems
+}
+
+// phantoms returns a line for each pattern of the rules that fits no package, and for each library that nothing
+// imports: a rule about nothing holds nothing. A library that nobody may import is forbidden, so it is not asked for.
+func phantoms(packages []listed) (problems []string) {
+	var paths, imported []string
+	for _, p := range packages {
+		if p.path() != "" {
+			paths = append(paths, p.path())
+			imported = slices.Concat(imported, p.Imports, p.TestImports, p.XTestImports)
+		}
+	}
+	seen := map[string]bool{}
+	need := func(where, what string, in []string) {
+		if !seen[what] && !slices.ContainsFunc(in, func(path string) bool { return matches(what, path) }) {
+			problems = append(problems, where+" names "+what+", which is not there")
+		}
+		seen[what] = true
+	}
+	for _, r := range rooms {
+		for _, pattern := range append([]string{r.path}, r.imports...) {
+			need("rooms", pattern, paths)
+		}
+	}
+	for _, h := range homes {
+		if h.in != nil {
+			need("homes", h.library, append(imported, paths...))
+		}
+		for _, pattern := range h.in {
+			need("homes", pattern, paths)
+		}
+	}
+	for _, c := range calls {
+		for _, pattern := range append(c.in, c.only...) {
+			need("calls", pattern, paths)
+		}
+	}
+	for _, pattern := range stdOnly {
+		need("stdOnly", pattern, paths)
 	}
 	return problems
 }

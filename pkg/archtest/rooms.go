@@ -27,7 +27,6 @@ var rooms = []room{
 	{"pkg/process", []string{"pkg/telemetry"}},
 	{"pkg/crash", nil},
 	{"pkg/batcher", nil}, // natural batches
-	{"pkg/outbound", nil},
 
 	// the state of tasks and its stores
 	{"pkg/taskstate/mutant", nil},                        // seeded bugs, compiled away
@@ -48,7 +47,6 @@ var rooms = []room{
 	{"pkg/ingestq/streamq", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq", "pkg/streammq"}},
 	{"pkg/ingestq/kafkaq", []string{"proto", "pkg/ingestq", "pkg/outbox", "pkg/telemetry"}},
 	{"pkg/ingestq/kafkaq/embedded", nil},
-	{"pkg/ingestq/rabbitq", []string{"proto", "pkg/ingestq", "pkg/telemetry"}},
 	{"pkg/ingestq/redisq/embedded", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq"}},
 	{"pkg/outbox", []string{"proto", "pkg/taskstate", "pkg/taskstate/mutant", "pkg/ingestq", "pkg/sqlfile", "pkg/crash", "pkg/telemetry"}},
 	{"pkg/taskrun", []string{"proto", "pkg/taskstate", "pkg/taskstate/mutant", "pkg/ingestq", "pkg/telemetry", "pkg/crash"}},
@@ -63,8 +61,7 @@ var rooms = []room{
 	{"pkg/dlq", []string{"pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/taskstate/mutant", "pkg/crash"}},
 	// the checker of a whole installation
 	{"pkg/fsck", []string{"proto", "pkg/auth", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingestq", "pkg/sqlfile", "pkg/telemetry"}},
-	{"pkg/ingest/ingesttest", []string{"pkg/ingest", "pkg/taskstate", "pkg/taskrun"}},
-	{"pkg/ingest/internal/rest", []string{"pkg/telemetry", "pkg/outbound"}},
+	{"pkg/ingest/internal/rest", []string{"pkg/telemetry"}},
 	{"pkg/ingest/extract/...", []string{"pkg/ingest", "pkg/ingest/extract/..."}},
 	{"pkg/ingest/split", []string{"pkg/ingest"}},
 	{"pkg/ingest/embed", []string{"pkg/ingest"}},
@@ -75,7 +72,6 @@ var rooms = []room{
 	{"pkg/ingest/vector/vectortest", []string{"pkg/ingest", "pkg/ingest/vector"}},
 	{"pkg/ingest/vector/chroma", []string{"pkg/ingest", "pkg/ingest/vector", "pkg/ingest/internal/rest"}},
 	{"pkg/ingest/vector/embedded", []string{"pkg/ingest", "pkg/ingest/vector"}},
-	{"pkg/ingeststore/...", []string{"pkg/ingest", "pkg/ingeststore/...", "pkg/taskstate", "pkg/taskstore/...", "pkg/sqlfile"}},
 
 	// what ties the parts together
 	{"pkg/suite/...", []string{"pkg/...", "proto", "migrations"}},
@@ -116,13 +112,10 @@ var homes = []home{
 	{"go.opentelemetry.io/otel/sdk/...", []string{"pkg/telemetry"}, "libraries use the API, main the SDK"},
 	{"go.opentelemetry.io/otel/exporters/...", []string{"pkg/telemetry"}, "libraries use the API, main the SDK"},
 	{"github.com/klippa-app/go-pdfium/...", []string{"pkg/ingest/extract/..."}, "readers live in the child"},
-	{"github.com/xuri/excelize/...", []string{"pkg/ingest/extract/..."}, "readers live in the child"},
-	{"github.com/jhillyerd/enmime/...", []string{"pkg/ingest/extract/..."}, "readers live in the child"},
 	{"github.com/tiktoken-go/tokenizer/...", []string{"pkg/ingest/split"}, "an adapter has one library"},
 	{"github.com/IBM/sarama/...", []string{"pkg/ingestq/kafkaq"}, "an adapter has one library"},
 	{"github.com/xdg-go/scram/...", []string{"pkg/ingestq/kafkaq"}, "an adapter has one library"},
 	{"github.com/twmb/franz-go/...", []string{"pkg/ingestq/kafkaq/embedded"}, "the imitation is for the all-in-one"},
-	{"github.com/rabbitmq/amqp091-go/...", []string{"pkg/ingestq/rabbitq"}, "an adapter has one library"},
 	{"os/signal", []string{"pkg/process"}, "only pkg/process listens to signals"},
 	{"log", nil, "log with slog"},
 	{"expvar", nil, "figures go to Prometheus"},
