@@ -108,6 +108,8 @@ var homes = []home{
 	{"github.com/go-jose/go-jose/v4/...", []string{"pkg/auth/token"}, "tokens are read in one place"},
 	{"github.com/alicebob/miniredis/v2/...", []string{"pkg/ingestq/redisq/embedded"}, "the emulation is for the all-in-one"},
 	{"github.com/kelseyhightower/envconfig", []string{"pkg/process"}, "settings are read in one place"},
+	{"github.com/KimMachineGun/automemlimit/...", []string{"pkg/process"}, "the process sets its limit of memory"},
+	{"github.com/agnivade/levenshtein", []string{"pkg/process"}, "settings are read in one place"},
 	{"github.com/prometheus/client_golang/prometheus/promhttp", []string{"pkg/process"}, "figures are served in one place"},
 	{"go.opentelemetry.io/otel/sdk/...", []string{"pkg/telemetry"}, "libraries use the API, main the SDK"},
 	{"go.opentelemetry.io/otel/exporters/...", []string{"pkg/telemetry"}, "libraries use the API, main the SDK"},

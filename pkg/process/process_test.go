@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -421,17 +422,21 @@ func TestMemoryLimit(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "")
 	before := debug.SetMemoryLimit(math.MaxInt64) // the limit is the whole process's
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
-	dir := t.TempDir()
-	v2, v1 := filepath.Join(dir, "v2"), filepath.Join(dir, "v1")
-	require.NoError(t, os.WriteFile(v2, []byte("max\n"), 0o600))
-	require.NoError(t, os.WriteFile(v1, []byte("9223372036854771712\n"), 0o600))
-	require.Zero(t, setMemoryLimit([]string{v2, v1, "/no/such"}))
+	none := func() (uint64, error) { return 0, memlimit.ErrNoLimit }
+	for _, container := range []memlimit.Provider{
+		none,
+		func() (uint64, error) { return 0, memlimit.ErrCgroupsNotSupported },
+		func() (uint64, error) { return math.MaxUint64, nil },
+	} {
+		require.Zero(t, setMemoryLimit(container))
+	}
 	require.Equal(t, int64(3<<30), LimitMemory(3<<30))
-	require.NoError(t, os.WriteFile(v2, []byte("4294967296\n"), 0o600))
-	require.Equal(t, int64(3865470566), setMemoryLimit([]string{v2, v1}))
+	require.Zero(t, setMemoryLimit(none))
+	require.Equal(t, int64(3<<30), LimitMemory(1<<30), "no limit of the container leaves the one that is in force")
+	require.Equal(t, int64(3865470566), setMemoryLimit(memlimit.Limit(4<<30)))
 	require.Equal(t, int64(3865470566), LimitMemory(1<<30), "the container's limit wins")
 	t.Setenv("GOMEMLIMIT", "1GiB")
-	require.Zero(t, setMemoryLimit([]string{v2}))
+	require.Zero(t, setMemoryLimit(memlimit.Limit(4<<30)))
 }
 
 // syncBuffer is written by the process and read by the test.
