@@ -3,6 +3,7 @@ package process
 import (
 	"os"
 	"reflect"
+	"strconv"
 
 	"github.com/kelseyhightower/envconfig"
 )
@@ -27,7 +28,7 @@ func (s setting) normalDefault() string {
 	}
 	// A name that no environment has, so that envconfig takes the default.
 	f := s.field
-	f.Tag = reflect.StructTag(`envconfig:"MILLWEIR_NO_SUCH_VARIABLE" default:` + quote(s.fallback))
+	f.Tag = reflect.StructTag(`envconfig:"MILLWEIR_NO_SUCH_VARIABLE" default:` + strconv.Quote(s.fallback))
 	if _, set := os.LookupEnv("MILLWEIR_NO_SUCH_VARIABLE"); set {
 		return s.fallback
 	}
