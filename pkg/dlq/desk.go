@@ -34,7 +34,7 @@ type Deps struct {
 	Raw   ingestq.LetterBook // records of the DLQ topic that could not be read; nil: there is no Kafka
 	Store taskstate.Store
 	App   Application
-	Kafka bool // the road is Kafka
+	Kafka bool // the transport is Kafka
 	Log   *slog.Logger
 	Now   func() time.Time
 	// Wait pauses between the steps of a rate-limited replay; nil: a timer.
@@ -64,7 +64,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Default is the road's own source.
+// Default is the transport's own source.
 func (d *Desk) Default() Source {
 	switch {
 	case d.d.Kafka:

@@ -287,7 +287,7 @@ func (f *failing) Operate(ctx context.Context, c ingest.Caller, ids []string, de
 	return f.Application.Operate(ctx, c, ids, decide)
 }
 
-// On the Kafka road, and where the stream is off, the rows are the letters.
+// On the Kafka transport, and where the stream is off, the rows are the letters.
 func TestRowsAreLetters(t *testing.T) {
 	t.Parallel()
 	for name, kafka := range map[string]bool{"kafka": true, "table": false} {

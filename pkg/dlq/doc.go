@@ -2,7 +2,7 @@
 // replays them and drops them (contract §4, design D11).
 //
 // A letter is an entry of the dead letter stream (Redis, also with partitions, which write the same stream), or a row with
-// status DEAD: on the Kafka road, and wherever the stream is off, the rows are the letters, since they are the truth anyway.
+// status DEAD: on the Kafka transport, and wherever the stream is off, the rows are the letters, since they are the truth anyway.
 //
 // A replay is one transaction on the row, which must be DEAD with the letter's very fence; the entry is removed after it.
 //

@@ -29,7 +29,7 @@ type Source string
 const (
 	SourceRedis Source = "redis" // an entry of the dead letter stream
 	SourceKafka Source = "kafka" // a row with status DEAD (the DLQ topic holds copies), or a record there that could not be read
-	SourceTable Source = "table" // a row with status DEAD, where the road is Redis
+	SourceTable Source = "table" // a row with status DEAD, where the transport is Redis
 )
 
 // Sources lists them all.
@@ -161,7 +161,7 @@ func reasonOf(err error) Reason {
 
 // Query chooses letters; zero fields do not limit.
 type Query struct {
-	Source       Source // empty: the road's own
+	Source       Source // empty: the transport's own
 	Task         string
 	Text         string // in the error, whatever the case
 	FailedAfter  time.Time

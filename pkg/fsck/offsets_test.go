@@ -80,7 +80,7 @@ var kafkaBreaches = map[string]breach{
 	}, "fell from 3 to 2"},
 	"record: not finished at rest":      {"L5", func(w *world) { w.queue.state.Horizon = now() }, "has not finished a record"},
 	"queued: record finished too early": {"I15", func(w *world) { w.waiting("SENT") }, "has no delivery since"},
-	"queued: of the other road":         {"I15", func(w *world) { w.options.Rest = false; w.forget() }, "has no delivery since"},
+	"queued: of the other transport":    {"I15", func(w *world) { w.options.Rest = false; w.forget() }, "has no delivery since"},
 	"letter: sent and not there":        {"I18", func(w *world) { w.queue.letters = nil }, "there is none"},
 	"letter: its event gone, too": {"I18", func(w *world) {
 		w.sql(`DELETE FROM outbox_event`)
@@ -157,12 +157,12 @@ func TestWhatKafkaMayLookLike(t *testing.T) {
 		"retention took the letter": func(w *world) {
 			w.queue.letters, w.queue.state.LettersFrom = nil, now().Add(time.Hour)
 		},
-		"a letter of the other road": func(w *world) {
+		"a letter of the other transport": func(w *world) {
 			w.sql(`DELETE FROM outbox_event`)
 			w.sql(`UPDATE ingest_task SET dlq_state = 'written' WHERE id = ?`, w.dead)
 			w.queue.letters = nil
 		},
-		"a death of the other road without letters": func(w *world) {
+		"a death of the other transport without letters": func(w *world) {
 			w.sql(`DELETE FROM outbox_event`)
 			w.sql(`UPDATE ingest_task SET delivery = '1-0' WHERE id = ?`, w.dead)
 			w.queue.letters = nil

@@ -85,8 +85,8 @@ func (c *checker) judgeEvent(e event) {
 	}
 }
 
-// road is what the outbox says of one task.
-type road struct {
+// transport is what the outbox says of one task.
+type transport struct {
 	letters map[int64]string // the states of its dead letters there, by fence
 	any     bool             // it has had a delivery there
 	dead    bool             // the last delivery is DEAD
@@ -94,9 +94,9 @@ type road struct {
 	sent    time.Time        // when the last SENT one was acknowledged; zero: none
 }
 
-// roadOf reads the events of a task.
-func (c *checker) roadOf(ctx context.Context, taskID string) (road, error) {
-	r := road{letters: map[int64]string{}}
+// transportOf reads the events of a task.
+func (c *checker) transportOf(ctx context.Context, taskID string) (transport, error) {
+	r := transport{letters: map[int64]string{}}
 	err := c.each(ctx, c.q.Get("EventsOf"), []any{taskID}, func(scan func(...any) error) error {
 		var seq int64
 		var status string
@@ -125,6 +125,6 @@ func (c *checker) roadOf(ctx context.Context, taskID string) (road, error) {
 
 // byOutbox reports whether the letter of a death went by the outbox: it is there, or was and retention has removed it.
 func (c *checker) byOutbox(ctx context.Context, t taskstate.Task) (bool, error) {
-	r, err := c.roadOf(ctx, t.ID)
+	r, err := c.transportOf(ctx, t.ID)
 	return r.letters[t.Fence] != "" || strings.HasPrefix(t.Delivery, recordPrefix), err
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// Where both roads are set, a task may have died on Kafka, or its owed letter become an event: Redis has none of them.
-func TestDeadLettersOfBothRoads(t *testing.T) {
+// Where both transports are set, a task may have died on Kafka, or its owed letter become an event: Redis has none of them.
+func TestDeadLettersOfBothTransports(t *testing.T) {
 	t.Parallel()
 	for name, open := range databases {
 		t.Run(name, func(t *testing.T) {

@@ -42,7 +42,7 @@ func (c *checker) judgeDeath(ctx context.Context, t taskstate.Task) error {
 			c.verdict(sent, "I18", t.ID, "it is DEAD and owes no dead letter")
 		}
 	case taskstate.DLQWritten:
-		r, err := c.roadOf(ctx, t.ID)
+		r, err := c.transportOf(ctx, t.ID)
 		if err != nil {
 			return err
 		}
@@ -55,10 +55,10 @@ func (c *checker) judgeDeath(ctx context.Context, t taskstate.Task) error {
 }
 
 // judgeSent is judgeDeath on Kafka: the letter is an event of the death's own transaction. One that is not SENT is owed, which
-// L3 watches; after retention took a SENT one, the record alone is left. Without an event, a death that came by the other road
+// L3 watches; after retention took a SENT one, the record alone is left. Without an event, a death that came by the other transport
 // has its letter there.
 func (c *checker) judgeSent(ctx context.Context, t taskstate.Task, s *letterState) error {
-	r, err := c.roadOf(ctx, t.ID)
+	r, err := c.transportOf(ctx, t.ID)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (c *checker) judgeQueue(ctx context.Context) error {
 	if c.queue.Commits {
 		return c.judgeOffsets(ctx)
 	}
-	c.tally.NotJudged("I21", "not the road of Kafka")
+	c.tally.NotJudged("I21", "not the transport of Kafka")
 	q := c.queue
 	for _, g := range q.Groups {
 		none := g.Given == "" || g.Given == "0-0"

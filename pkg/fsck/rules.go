@@ -50,7 +50,7 @@ var onKafka = map[string]bool{"I16": true, "I21": true, "L3": true}
 // onPartitions are those that have something to judge only where deliveries lie in partitions.
 var onPartitions = map[string]bool{"I31": true, "I32": true, "I33": true}
 
-// Applicable are the ids of all rules that this release can judge on every road, in their order.
+// Applicable are the ids of all rules that this release can judge on every transport, in their order.
 func Applicable() []string {
 	var out []string
 	for _, r := range history.Rules() {

@@ -138,10 +138,10 @@ func (c *checker) judgeRow(ctx context.Context, t taskstate.Task) error {
 	}
 	c.judgeText("last error of task "+t.ID, t.LastError)
 	c.judgeText("error message of task "+t.ID, t.ErrorMessage)
-	var byEvent road
+	var byEvent transport
 	if t.Status == taskstate.StatusQueued {
 		var err error
-		if byEvent, err = c.roadOf(ctx, t.ID); err != nil {
+		if byEvent, err = c.transportOf(ctx, t.ID); err != nil {
 			return err
 		}
 	}
@@ -165,7 +165,7 @@ func (c *checker) judgeRow(ctx context.Context, t taskstate.Task) error {
 
 // judgeWaiting judges what waits for the product's own loops: promises, leases, retries.
 // The horizon of Redis says nothing of a delivery that is an event, that of Kafka what design D5 says.
-func (c *checker) judgeWaiting(t taskstate.Task, byEvent road) {
+func (c *checker) judgeWaiting(t taskstate.Task, byEvent transport) {
 	now := c.now
 	switch t.Status {
 	case taskstate.StatusQueued:

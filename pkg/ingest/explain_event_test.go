@@ -12,7 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// On the Kafka road a QUEUED task says where its delivery is.
+// On the Kafka transport a QUEUED task says where its delivery is.
 func TestExplainTellsWhereTheEventIs(t *testing.T) {
 	t.Parallel()
 	const topic = "ingest-tasks"

@@ -42,7 +42,7 @@ type worldOptions struct {
 	database string // a URL or a MySQL DSN; empty: SQLite in a temporary folder, with a clock of the test's
 	config   func(*Config)
 	deps     func(*Deps)
-	outbox   taskstate.OutboxFunc // Kafka road
+	outbox   taskstate.OutboxFunc // Kafka transport
 }
 
 func testPolicy() taskstate.Policy {

@@ -52,7 +52,7 @@ type DeadLetter struct {
 	FailedAt       time.Time
 }
 
-// UnsentLetter is a dead letter that waits in the outbox of the other road (design D11).
+// UnsentLetter is a dead letter that waits in the outbox of the other transport (design D11).
 type UnsentLetter struct {
 	Seq    int64 // of the event
 	TaskID string
@@ -81,8 +81,8 @@ type Described interface {
 	Destination() (system, name string)
 }
 
-// Road says how a queue and the rows share their work (design D4).
-type Road struct {
+// Transport says how a queue and the rows share their work (design D4).
+type Transport struct {
 	// Pending: deliveries that were read stay with the group until they are acknowledged; retries adopt them, a stop copies
 	// them, settling and trim put the rest in order (Redis).
 	// Without (Kafka), every committed outcome and every answer of a claim acknowledges. A new delivery is an event of the
@@ -107,14 +107,14 @@ type Publisher interface {
 
 // Consumer is one member of the group. All methods are safe for concurrent use.
 // Every error wraps ErrUnavailable or ctx.Err(), but for envelopes that cannot be encoded (an error of package proto);
-// implementations heal a missing stream or group themselves. Ids of another road are unknown ids.
+// implementations heal a missing stream or group themselves. Ids of another transport are unknown ids.
 type Consumer interface {
 	Publisher
 
 	// Name is the member's name, unique per process start.
 	Name() string
-	// Road is the same for all members, and as long as the process lives.
-	Road() Road
+	// Transport is the same for all members, and as long as the process lives.
+	Transport() Transport
 	// Read waits up to block for new deliveries and answers at most n (n ≥ 1), possibly none.
 	// After ctx ended it may still answer, without an error, what it was given meanwhile.
 	// A failing Read takes a little longer each time, so that a plain loop around it does not spin.

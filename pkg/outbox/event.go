@@ -1,4 +1,4 @@
-// Package outbox is the transactional outbox of the Kafka road: events that were written in their task's own transaction
+// Package outbox is the transactional outbox of the Kafka transport: events that were written in their task's own transaction
 // (design D5, D11), and the relay that sends them.
 //
 // An event only carries a delivery or a dead letter: it decides nothing, and a second sending is harmless (design D1).

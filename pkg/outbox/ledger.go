@@ -13,7 +13,7 @@ import (
 )
 
 // Ledger is what the loops of tasks ask of their events: what became of deliveries (design D5), and the dead letters that the
-// other road has left (design D11). It is safe for concurrent use.
+// other transport has left (design D11). It is safe for concurrent use.
 type Ledger struct {
 	store   taskstate.Store
 	topic   string // of deliveries

@@ -17,7 +17,7 @@ import (
 
 // sample has a field of every kind. The tests that set variables are not parallel: the environment is the process's.
 type sample struct {
-	Queue    string        `envconfig:"INGEST_QUEUE" default:"redis" allowed:"redis|kafka" desc:"the road"`
+	Queue    string        `envconfig:"INGEST_QUEUE" default:"redis" allowed:"redis|kafka" desc:"the transport"`
 	Attempts int           `envconfig:"INGEST_REDIS_MAX_ATTEMPTS" default:"10" allowed:"1..100" desc:"attempts of a task"`
 	Backoff  int           `envconfig:"INGEST_REDIS_RETRY_BASE_BACKOFF_MS" default:"1000" allowed:"0.." desc:"ms"`
 	DLQ      string        `envconfig:"INGEST_REDIS_DLQ_STREAM_KEY" default:"ingest:tasks:dlq" desc:"empty: off"`
@@ -171,7 +171,7 @@ RATIO=0.5
 
 	out.Reset()
 	require.NoError(t, PrintHelp(&out, common{}, sample{}))
-	for _, want := range []string{"LOG_LEVEL", "debug|info|warn|error", "MYSQL_DSN", "(required)", "1..100", "the road", "NAME_FILE"} {
+	for _, want := range []string{"LOG_LEVEL", "debug|info|warn|error", "MYSQL_DSN", "(required)", "1..100", "the transport", "NAME_FILE"} {
 		require.Contains(t, out.String(), want)
 	}
 }
@@ -179,7 +179,7 @@ RATIO=0.5
 func TestEnvExample(t *testing.T) {
 	t.Parallel()
 	type other struct {
-		Queue string `envconfig:"INGEST_QUEUE" default:"redis" allowed:"redis|kafka" desc:"the road"`
+		Queue string `envconfig:"INGEST_QUEUE" default:"redis" allowed:"redis|kafka" desc:"the transport"`
 		Addr  string `envconfig:"HTTP_ADDR" default:"127.0.0.1:8081" desc:"where to listen"`
 	}
 	var out bytes.Buffer

@@ -40,7 +40,7 @@ func (p *Parts) Application(s Shared, maxUpload int64) (*Application, error) {
 	return &Application{App: app, Reads: reads}, nil
 }
 
-// publisher adds deliveries after their commit, and stats counts them. On the Kafka road a delivery is an event of the row's
+// publisher adds deliveries after their commit, and stats counts them. On the Kafka transport a delivery is an event of the row's
 // own transaction: there is nothing to add.
 func (p *Parts) publisher(s Shared) (ingestq.Publisher, ingest.QueueStats, error) {
 	if s.Queue.Kind == QueueKafka {

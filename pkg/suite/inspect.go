@@ -60,10 +60,10 @@ func Inspect(ctx context.Context, env *process.Env, s Inspection) (*Inspected, e
 	return out, nil
 }
 
-// DeadLetters tells whether the road has dead letters: on Kafka always.
+// DeadLetters tells whether the transport has dead letters: on Kafka always.
 func (i Inspection) DeadLetters() bool { return i.Queue.Kind == QueueKafka || i.Queue.DLQKey != "" }
 
-// openQueue opens the road's queue if there is an address.
+// openQueue opens the transport's queue if there is an address.
 func (i *Inspected) openQueue(q Queue, k Kafka) error {
 	if q.Kind == QueueKafka {
 		return i.openKafka(k)

@@ -55,7 +55,7 @@ func (k Kafka) Validate() error {
 	return k.Config().Validate()
 }
 
-// Publishing says how events are sent; a task's own attempts are INGEST_REDIS_* on both roads.
+// Publishing says how events are sent; a task's own attempts are INGEST_REDIS_* on both transports.
 type Publishing struct {
 	MaxAttempts int `envconfig:"INGEST_KAFKA_MAX_ATTEMPTS" default:"10" allowed:"1..1000" desc:"failed attempts to send an event after which it is DEAD"`
 	BaseMS      int `envconfig:"INGEST_KAFKA_RETRY_BASE_BACKOFF_MS" default:"1000" allowed:"0..31536000000" desc:"wait after the first failed attempt; doubled after each"`
@@ -85,7 +85,7 @@ func (r *Relay) Validate() error {
 }
 
 // RunRelay is the body of outbox-relay: it sends events until ctx ends. INGEST_QUEUE does not matter to it: what is left on
-// the other road's side is sent too (design D18).
+// the other transport's side is sent too (design D18).
 func RunRelay(ctx context.Context, env *process.Env, r *Relay) error {
 	p := &Parts{Env: env}
 	defer p.Close()
@@ -142,13 +142,13 @@ func (p *Parts) janitor(k Kafka) (process.Service, error) {
 	return process.Named("janitor of events", janitor), nil
 }
 
-// road are the parts of a runner that INGEST_QUEUE decides.
-func (p *Parts) road(w *Worker) (queue ingestq.Consumer, events taskrun.Outbox, letters taskrun.LetterBox, err error) {
+// transport are the parts of a runner that INGEST_QUEUE decides.
+func (p *Parts) transport(w *Worker) (queue ingestq.Consumer, events taskrun.Outbox, letters taskrun.LetterBox, err error) {
 	s := w.Shared
 	if s.Queue.Kind == QueueKafka {
 		member := kafkaq.New(p.kafka, p.producer, p.Env.Log, time.Now, kafkaq.NewMetrics(p.Env.Metrics))
 		p.watch(p.kafka.Collector(time.Now))
-		if p.Redis != nil && s.Queue.DLQKey != "" { // entries that rows owe since they were on the other road
+		if p.Redis != nil && s.Queue.DLQKey != "" { // entries that rows owe since they were on the other transport
 			letters = redisq.New(p.Redis, queueConfig(s.Queue), p.Env.Log, time.Now, p.metrics)
 		}
 		return member, outbox.NewLedger(p.Store, s.Kafka.Topic), letters, nil
@@ -156,13 +156,13 @@ func (p *Parts) road(w *Worker) (queue ingestq.Consumer, events taskrun.Outbox, 
 	if queue, err = p.redisMember(w); err != nil {
 		return nil, nil, nil, err
 	}
-	if s.Kafka.Bootstrap == "" { // no relay can send dead letters that the other road has left (design D11)
+	if s.Kafka.Bootstrap == "" { // no relay can send dead letters that the other transport has left (design D11)
 		events = outbox.NewLedger(p.Store, s.Kafka.Topic)
 	}
 	return queue, events, nil, nil
 }
 
-// eventWriter writes the events of rows, once the database and so its dialect are known; nil: the road has none.
+// eventWriter writes the events of rows, once the database and so its dialect are known; nil: the transport has none.
 type eventWriter struct{ writer *outbox.Writer }
 
 // Write implements taskstate.OutboxFunc.
@@ -170,7 +170,7 @@ func (w *eventWriter) Write(ctx context.Context, tx taskstate.Tx, m taskstate.Mo
 	return w.writer.Write(ctx, tx, m, rows)
 }
 
-// describeQueue names the road for the start line.
+// describeQueue names the transport for the start line.
 func describeQueue(q Queue, k Kafka) slog.Attr {
 	if q.Kind == QueueKafka {
 		return slog.String("queue", "kafka topic "+k.Topic)

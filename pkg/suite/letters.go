@@ -9,8 +9,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 )
 
-// Letters is the desk for dead letters of the ingest queue. With Redis it serves the dead letter stream on both roads: after a
-// switch to Kafka the letters of the old road are still there. On Kafka it has the records that could not be read too.
+// Letters is the desk for dead letters of the ingest queue. With Redis it serves the dead letter stream on both transports: after a
+// switch to Kafka the letters of the old transport are still there. On Kafka it has the records that could not be read too.
 func (p *Parts) Letters(s Shared, app *Application) *dlq.Desk {
 	var book ingestq.LetterBook
 	if p.Redis != nil {

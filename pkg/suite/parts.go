@@ -41,7 +41,7 @@ type Parts struct {
 	Vectors  ingest.VectorStore
 	Embedder ingest.Embedder
 
-	kafka      *kafkaq.Client   // nil: neither the road nor a relay needs it
+	kafka      *kafkaq.Client   // nil: neither the transport nor a relay needs it
 	producer   *kafkaq.Producer // with kafka
 	bell       *outbox.Bell     // rung by commits that wrote events
 	metrics    *redisq.Metrics
@@ -103,14 +103,14 @@ func OpenStore(ctx context.Context, s Store) (*taskstore.Store, error) {
 	return store, nil
 }
 
-// openStore opens the database and watches it; on the Kafka road changes of tasks write their events.
-func (p *Parts) openStore(ctx context.Context, s Store, k Kafka, road string) error {
+// openStore opens the database and watches it; on the Kafka transport changes of tasks write their events.
+func (p *Parts) openStore(ctx context.Context, s Store, k Kafka, transport string) error {
 	if err := s.validate(); err != nil {
 		return err
 	}
 	cfg, events := s.config(), &eventWriter{}
 	p.bell = outbox.NewBell()
-	if road == QueueKafka {
+	if transport == QueueKafka {
 		cfg.Outbox, cfg.OnEvents = events.Write, p.bell.Ring
 	}
 	store, err := taskstore.Open(ctx, cfg)
@@ -127,7 +127,7 @@ func (p *Parts) openStore(ctx context.Context, s Store, k Kafka, road string) er
 	return nil
 }
 
-// openQueues makes the clients of the road and, where its address is set, of Redis.
+// openQueues makes the clients of the transport and, where its address is set, of Redis.
 func (p *Parts) openQueues(s Shared) error {
 	if !s.Queue.RedisURL.Empty() {
 		if err := p.openRedis(s.Queue); err != nil {

@@ -203,7 +203,7 @@ func (s Store) validate() error {
 	return s.config().Validate()
 }
 
-// owes tells whether DEAD rows owe an entry of the dead letter stream; on the Kafka road an event is written with them.
+// owes tells whether DEAD rows owe an entry of the dead letter stream; on the Kafka transport an event is written with them.
 func (q Queue) owes() bool { return q.Kind == QueueRedis && q.DLQKey != "" }
 
 // validate says that Redis is needed, and that its address, stream and group can be ones.

@@ -69,8 +69,8 @@ func TestEveryMissingNeedIsNamed(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// On the Kafka road Kafka is needed and Redis is not; a worker of the other road refuses to start.
-func TestEachRoadNamesWhatItNeeds(t *testing.T) {
+// On the Kafka transport Kafka is needed and Redis is not; a worker of the other transport refuses to start.
+func TestEachTransportNamesWhatItNeeds(t *testing.T) {
 	base := map[string]string{"DATABASE_URL": "sqlite:x.db", "VECTOR_STORE": "embedded", "INGEST_QUEUE": "kafka", "REDIS_URL": "", "KAFKA_BOOTSTRAP_SERVERS": ""}
 	_, err := settings(t, base)
 	require.ErrorIs(t, err, process.ErrBadSetting)
@@ -221,7 +221,7 @@ func TestOwedEntriesHaveAPlace(t *testing.T) {
 		require.NoError(t, err)
 		p, err := Open(t.Context(), newEnv(), w.Shared)
 		require.NoError(t, err)
-		_, events, letters, err := p.road(&w)
+		_, events, letters, err := p.transport(&w)
 		require.NoError(t, err)
 		require.NotNil(t, events)
 		require.Equal(t, c.written, letters != nil, "%+v", c)
@@ -233,7 +233,7 @@ func TestOwedEntriesHaveAPlace(t *testing.T) {
 func TestPartitionsOnlyGrow(t *testing.T) {
 	url := labserver.RedisURL(t)
 	dir := t.TempDir()
-	road := func(partitions string) (ingestq.Consumer, error) {
+	transport := func(partitions string) (ingestq.Consumer, error) {
 		w, err := settings(t, map[string]string{
 			"DATABASE_URL": "sqlite:" + filepath.Join(dir, "m.db"), "MYSQL_DSN": "", "VECTOR_STORE": "embedded", "INGEST_QUEUE": "redis",
 			"REDIS_URL": url, "INGEST_STREAM_PARTITIONS": partitions,
@@ -243,17 +243,17 @@ func TestPartitionsOnlyGrow(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(p.Close)
 		_, _, err = p.publisher(w.Shared)
-		queue, _, _, roadErr := p.road(&w)
-		require.Equal(t, err == nil, roadErr == nil)
+		queue, _, _, transportErr := p.transport(&w)
+		require.Equal(t, err == nil, transportErr == nil)
 		return queue, err
 	}
 	for _, partitions := range []string{"4", "8", "1"} {
-		queue, err := road(partitions)
+		queue, err := transport(partitions)
 		require.NoError(t, err, partitions)
 		_, owned := queue.(ingestq.Yielder)
 		require.Equal(t, partitions != "1", owned, partitions)
 	}
-	_, err := road("4")
+	_, err := transport("4")
 	require.ErrorIs(t, err, process.ErrBadSetting)
 	require.ErrorContains(t, err, "INGEST_STREAM_PARTITIONS")
 	require.ErrorContains(t, err, "set it to 8")

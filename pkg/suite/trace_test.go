@@ -36,7 +36,7 @@ func TestSpansOnPartitionsContinueTheUpload(t *testing.T) {
 	p, err := Open(t.Context(), newEnv(), w.Shared)
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
-	queue, _, _, err := p.road(&w)
+	queue, _, _, err := p.transport(&w)
 	require.NoError(t, err)
 
 	const upload = "4bf92f3577b34da6a3ce929d0e0e4736"

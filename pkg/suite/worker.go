@@ -69,7 +69,7 @@ func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	queue, events, letters, err := p.road(w)
+	queue, events, letters, err := p.transport(w)
 	if err != nil {
 		return nil, err
 	}

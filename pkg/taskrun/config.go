@@ -170,7 +170,7 @@ func (d *Deps) validate() error {
 	if d.Store == nil || d.Queue == nil || d.Log == nil {
 		return errors.New("taskrun: Store, Queue and Log are required")
 	}
-	if !d.Queue.Road().Pending && d.Outbox == nil {
+	if !d.Queue.Transport().Pending && d.Outbox == nil {
 		return errors.New("taskrun: Outbox is required where deliveries are events")
 	}
 	if d.Tracer == nil {

@@ -14,11 +14,11 @@ import (
 func (r *Runner) owedOnce(ctx context.Context) error {
 	batch := r.owed
 	switch {
-	case !r.road.Pending && r.deps.Letters == nil:
+	case !r.transport.Pending && r.deps.Letters == nil:
 		batch = r.owedByEvent
-	case r.road.Pending && !r.cfg.Policy.DLQ:
+	case r.transport.Pending && !r.cfg.Policy.DLQ:
 		return nil
-	case r.road.Pending && r.deps.Outbox != nil:
+	case r.transport.Pending && r.deps.Outbox != nil:
 		if err := r.full(ctx, r.oweUnsent); err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (u *unsentTx) also(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment
 	return err
 }
 
-// oweUnsent turns one batch of unsent dead letters of the other road into owed entries, and removes those whose task was
+// oweUnsent turns one batch of unsent dead letters of the other transport into owed entries, and removes those whose task was
 // replayed since: a fence never comes back. It answers how many events are gone.
 func (r *Runner) oweUnsent(ctx context.Context) (int, error) {
 	ctx, cancel := call(ctx)

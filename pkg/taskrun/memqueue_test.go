@@ -138,7 +138,7 @@ type memQueue struct {
 
 func (q *memQueue) Name() string { return q.name }
 
-func (q *memQueue) Road() ingestq.Road { return ingestq.Road{Pending: !q.s.records} }
+func (q *memQueue) Transport() ingestq.Transport { return ingestq.Transport{Pending: !q.s.records} }
 
 func (q *memQueue) enter(op string) error {
 	q.s.mu.Lock()

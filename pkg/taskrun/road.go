@@ -8,7 +8,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// What differs between the two roads (the table of design D4) stands in this file. On Redis an entry stays pending while its
+// What differs between the two transports (the table of design D4) stands in this file. On Redis an entry stays pending while its
 // row needs it. On Kafka a record holds up all that come after it in its partition, and RETRYING and RUNNING rows need no
 // message: only a record whose claim this process holds is kept.
 
@@ -33,7 +33,7 @@ type LetterBox interface {
 // ackOthers acknowledges deliveries, except the row's own entry.
 func (r *Runner) ackOthers(ds []ingestq.Delivery, own string) {
 	for _, d := range ds {
-		if d.ID != own || !r.road.Pending {
+		if d.ID != own || !r.transport.Pending {
 			r.courier.ack(d.ID)
 		}
 	}
@@ -41,21 +41,21 @@ func (r *Runner) ackOthers(ds []ingestq.Delivery, own string) {
 
 // ackRecords acknowledges what nobody would come back for.
 func (r *Runner) ackRecords(ds []ingestq.Delivery) {
-	if !r.road.Pending {
+	if !r.transport.Pending {
 		r.ackOthers(ds, "")
 	}
 }
 
 // ackReplaced acknowledges the entry that a claim replaced in its row by another.
 func (r *Runner) ackReplaced(old, now string) {
-	if r.road.Pending && old != now {
+	if r.transport.Pending && old != now {
 		r.courier.ack(old)
 	}
 }
 
 // entryOf is the entry that a row names. A record is known only to the process that read it.
 func (r *Runner) entryOf(t taskstate.Task) string {
-	if r.road.Pending {
+	if r.transport.Pending {
 		return t.Delivery
 	}
 	return ""
@@ -63,7 +63,7 @@ func (r *Runner) entryOf(t taskstate.Task) string {
 
 // letLie ends what this process has to do with a claim whose outcome it does not write: its row says what comes next.
 func (r *Runner) letLie(h *hold) {
-	if !r.road.Pending {
+	if !r.transport.Pending {
 		r.courier.ack(h.delivery)
 	}
 }
@@ -74,7 +74,7 @@ func (r *Runner) handBack(ctx context.Context, ds []ingestq.Delivery) {
 	for _, d := range ds {
 		switch {
 		case d.Envelope == nil:
-		case r.road.Pending:
+		case r.transport.Pending:
 			r.courier.requeue(ingestq.Copy{ID: d.ID, Envelope: d.Envelope})
 		case ctx.Err() == nil:
 			r.courier.renew(d)
@@ -86,7 +86,7 @@ func (r *Runner) handBack(ctx context.Context, ds []ingestq.Delivery) {
 // Where deliveries are events, the row's own transaction has made it.
 func (r *Runner) handBackTask(t taskstate.Task, h *hold) {
 	switch {
-	case !r.road.Pending:
+	case !r.transport.Pending:
 		r.courier.ack(h.delivery)
 	case h.delivery == "" || h.entryGone.Load():
 		r.courier.publish(t)

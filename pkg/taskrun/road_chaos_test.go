@@ -16,7 +16,7 @@ import (
 )
 
 // onTheLoose lets processes stop and start, the topic lose all it has, records be read again and the broker be away, n times.
-func (l *roadLab) onTheLoose(kind Kind, n int) {
+func (l *transportLab) onTheLoose(kind Kind, n int) {
 	seed := uint64(time.Now().UnixNano())
 	l.t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // a test's own chance
@@ -56,7 +56,7 @@ func (l *roadLab) onTheLoose(kind Kind, n int) {
 // Whatever stops, is lost or read twice on the way: every task comes to its end, each death has its letter, and the log is legal.
 func TestTasksSurviveTheLossOfEverythingButTheDatabase(t *testing.T) {
 	t.Parallel()
-	onEachRoadLab(t, func(t *testing.T, l *roadLab) {
+	onEachTransportLab(t, func(t *testing.T, l *transportLab) {
 		var mu sync.Mutex
 		failed := map[string]int{}
 		ids := l.submit(l.store, 80)
@@ -99,7 +99,7 @@ func TestTasksSurviveTheLossOfEverythingButTheDatabase(t *testing.T) {
 			}
 			require.Equal(t, want, task.Status, task.ID)
 		}
-		letters := l.events(outbox.DLQTopic(roadTopic))
+		letters := l.events(outbox.DLQTopic(transportTopic))
 		require.Equal(t, dead, letters[outbox.StatusNew]+letters[outbox.StatusRetrying]+letters[outbox.StatusSent]+letters[outbox.StatusDead])
 		require.Eventually(t, func() bool {
 			waiting, pending, _, _ := l.stream.counts()

@@ -22,7 +22,7 @@ import (
 	pb "github.com/millweir/millweir/proto"
 )
 
-const roadTopic = "ingest-tasks"
+const transportTopic = "ingest-tasks"
 
 // patience only keeps a broken test from hanging.
 const patience = 3 * time.Minute
@@ -41,7 +41,7 @@ func (s *memSender) Send(_ context.Context, events []outbox.Event) []outbox.Resu
 		switch {
 		case s.down.Load():
 			out[i].Err = errors.New("connection refused")
-		case e.Topic == roadTopic && err == nil:
+		case e.Topic == transportTopic && err == nil:
 			s.stream.send(envelope.GetTaskId())
 		}
 	}
@@ -55,8 +55,8 @@ func (s *memSender) Probe(context.Context) error {
 	return nil
 }
 
-// roadLab is a real database with its outbox and relay, and a topic in memory.
-type roadLab struct {
+// transportLab is a real database with its outbox and relay, and a topic in memory.
+type transportLab struct {
 	t      *testing.T
 	open   func(outbox taskstate.OutboxFunc) *taskstore.Store
 	store  *taskstore.Store // writes events
@@ -64,8 +64,8 @@ type roadLab struct {
 	sender *memSender
 }
 
-// onEachRoadLab runs a test on every database.
-func onEachRoadLab(t *testing.T, test func(t *testing.T, l *roadLab)) {
+// onEachTransportLab runs a test on every database.
+func onEachTransportLab(t *testing.T, test func(t *testing.T, l *transportLab)) {
 	t.Helper()
 	for name, config := range map[string]func(t *testing.T) taskstore.Config{
 		"sqlite": func(t *testing.T) taskstore.Config {
@@ -79,7 +79,7 @@ func onEachRoadLab(t *testing.T, test func(t *testing.T, l *roadLab)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := config(t)
-			l := &roadLab{t: t, stream: newMemStream()}
+			l := &transportLab{t: t, stream: newMemStream()}
 			l.stream.records = true
 			l.sender = &memSender{stream: l.stream}
 			l.open = func(f taskstate.OutboxFunc) *taskstore.Store {
@@ -90,7 +90,7 @@ func onEachRoadLab(t *testing.T, test func(t *testing.T, l *roadLab)) {
 				t.Cleanup(func() { require.NoError(t, store.Close()) })
 				return store
 			}
-			l.store = l.open(outbox.NewWriter(name, roadTopic, "ingest-workers").Write)
+			l.store = l.open(outbox.NewWriter(name, transportTopic, "ingest-workers").Write)
 			_, err := l.store.Migrate(t.Context())
 			require.NoError(t, err)
 			test(t, l)
@@ -98,10 +98,10 @@ func onEachRoadLab(t *testing.T, test func(t *testing.T, l *roadLab)) {
 	}
 }
 
-func (l *roadLab) quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+func (l *transportLab) quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
 // background runs f until the end of the test, or until stop.
-func (l *roadLab) background(f func(ctx context.Context) error) (stop func()) {
+func (l *transportLab) background(f func(ctx context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f(ctx) }()
@@ -118,7 +118,7 @@ func (l *roadLab) background(f func(ctx context.Context) error) (stop func()) {
 }
 
 // relay sends events.
-func (l *roadLab) relay() (stop func()) {
+func (l *transportLab) relay() (stop func()) {
 	cfg := outbox.NewDefaultConfig()
 	cfg.Interval, cfg.BaseBackoff, cfg.ProbeEvery = 20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond
 	cfg.MaxAttempts = 2
@@ -128,12 +128,12 @@ func (l *roadLab) relay() (stop func()) {
 }
 
 // runner runs tasks of a kind.
-func (l *roadLab) runner(name string, kind Kind, edit func(c *Config, d *Deps)) (stop func()) {
+func (l *transportLab) runner(name string, kind Kind, edit func(c *Config, d *Deps)) (stop func()) {
 	cfg := NewDefaultConfig()
 	cfg.Process, cfg.Policy.BaseBackoff, cfg.Policy.Slack = name, 10*time.Millisecond, 200*time.Millisecond
 	cfg.RecoveryInterval, cfg.SweepInterval, cfg.StopGrace = 50*time.Millisecond, 50*time.Millisecond, 0
 	deps := Deps{
-		Store: l.store, Queue: l.stream.member(name), Outbox: outbox.NewLedger(l.store, roadTopic),
+		Store: l.store, Queue: l.stream.member(name), Outbox: outbox.NewLedger(l.store, transportTopic),
 		Kinds: map[string]Kind{"test": kind}, Log: l.quiet(),
 	}
 	if edit != nil {
@@ -143,7 +143,7 @@ func (l *roadLab) runner(name string, kind Kind, edit func(c *Config, d *Deps)) 
 }
 
 // submit accepts n tasks through a store.
-func (l *roadLab) submit(store *taskstore.Store, n int) []string {
+func (l *transportLab) submit(store *taskstore.Store, n int) []string {
 	l.t.Helper()
 	tasks, err := store.Submit(l.t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
 		out := make([]taskstate.NewTask, n)
@@ -164,7 +164,7 @@ func (l *roadLab) submit(store *taskstore.Store, n int) []string {
 }
 
 // until waits until all of ids have a status.
-func (l *roadLab) until(status taskstate.Status, ids []string) {
+func (l *transportLab) until(status taskstate.Status, ids []string) {
 	l.t.Helper()
 	require.Eventually(l.t, func() bool {
 		tasks, err := l.store.GetMany(l.t.Context(), taskstate.System(), ids)
@@ -179,7 +179,7 @@ func (l *roadLab) until(status taskstate.Status, ids []string) {
 }
 
 // events counts the events of a topic by status.
-func (l *roadLab) events(topic string) map[outbox.Status]int {
+func (l *transportLab) events(topic string) map[outbox.Status]int {
 	l.t.Helper()
 	out := map[outbox.Status]int{}
 	rows, err := l.store.Reader().QueryContext(l.t.Context(), "SELECT status, COUNT(*) FROM outbox_event WHERE topic = ? GROUP BY status", topic)
@@ -196,7 +196,7 @@ func (l *roadLab) events(topic string) map[outbox.Status]int {
 }
 
 // legal checks the logs of tasks by the rules of history.
-func (l *roadLab) legal(ids []string) {
+func (l *transportLab) legal(ids []string) {
 	l.t.Helper()
 	after := map[string]int64{}
 	for _, id := range ids {
@@ -214,7 +214,7 @@ func (l *roadLab) legal(ids []string) {
 // Tasks travel through the outbox: failures are retried from the table, a stop hands back by an event, deaths have letters.
 func TestTasksTravelThroughTheOutbox(t *testing.T) {
 	t.Parallel()
-	onEachRoadLab(t, func(t *testing.T, l *roadLab) {
+	onEachTransportLab(t, func(t *testing.T, l *transportLab) {
 		held := make(chan struct{}, 100)
 		var through atomic.Bool
 		kind := &testKind{run: func(ctx context.Context, j Job) Result {
@@ -232,7 +232,7 @@ func TestTasksTravelThroughTheOutbox(t *testing.T) {
 			<-held
 		}
 		stop()
-		events := l.events(roadTopic) // one look: the relay goes on
+		events := l.events(transportTopic) // one look: the relay goes on
 		require.Equal(t, 24, events[outbox.StatusNew]+events[outbox.StatusSent], "one more for each that was handed back")
 		through.Store(true)
 		l.stream.rebalance()
@@ -243,7 +243,7 @@ func TestTasksTravelThroughTheOutbox(t *testing.T) {
 		failing := l.submit(l.store, 10)
 		l.runner("c", &testKind{run: func(context.Context, Job) Result { return Result{Err: errors.New("no answer")} }}, nil)
 		l.until(taskstate.StatusDead, failing)
-		letters := l.events(outbox.DLQTopic(roadTopic))
+		letters := l.events(outbox.DLQTopic(transportTopic))
 		require.Equal(t, len(failing), letters[outbox.StatusNew]+letters[outbox.StatusSent])
 		require.Eventually(t, func() bool {
 			_, pending, _, _ := l.stream.counts()
@@ -254,27 +254,27 @@ func TestTasksTravelThroughTheOutbox(t *testing.T) {
 	})
 }
 
-// What the topic lost, and what came by the other road, is sent again; what still waits in the outbox is not doubled.
+// What the topic lost, and what came by the other transport, is sent again; what still waits in the outbox is not doubled.
 func TestLostDeliveriesAreSentAgain(t *testing.T) {
 	t.Parallel()
-	onEachRoadLab(t, func(t *testing.T, l *roadLab) {
+	onEachTransportLab(t, func(t *testing.T, l *transportLab) {
 		redis := l.open(nil)
 		other := l.submit(redis, 30) // no event, and nobody reads its stream
 		lost := l.submit(l.store, 30)
 		stop := l.relay()
-		require.Eventually(t, func() bool { return l.events(roadTopic)[outbox.StatusSent] == 30 }, patience, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return l.events(transportTopic)[outbox.StatusSent] == 30 }, patience, 10*time.Millisecond)
 		stop()
 		l.stream.flush() // the topic loses them
 		waiting := l.submit(l.store, 30)
 		kind := &testKind{}
 		l.runner("a", kind, nil)
-		require.Eventually(t, func() bool { return l.events(roadTopic)[outbox.StatusNew] == 30+60 }, patience, 20*time.Millisecond)
+		require.Eventually(t, func() bool { return l.events(transportTopic)[outbox.StatusNew] == 30+60 }, patience, 20*time.Millisecond)
 		tasks, err := l.store.GetMany(t.Context(), taskstate.System(), waiting)
 		require.NoError(t, err)
 		for _, task := range tasks {
 			require.Equal(t, taskstate.StatusQueued, task.Status)
 		}
-		require.Equal(t, 90, l.events(roadTopic)[outbox.StatusNew], "one for each that was lost, none for those that wait")
+		require.Equal(t, 90, l.events(transportTopic)[outbox.StatusNew], "one for each that was lost, none for those that wait")
 		l.relay()
 		for _, ids := range [][]string{other, lost, waiting} {
 			l.until(taskstate.StatusSucceeded, ids)
@@ -287,11 +287,11 @@ func TestLostDeliveriesAreSentAgain(t *testing.T) {
 // Events that died of an absent broker are not written again: they are revived.
 func TestEventsOfAnAbsentBrokerAreNotDoubled(t *testing.T) {
 	t.Parallel()
-	onEachRoadLab(t, func(t *testing.T, l *roadLab) {
+	onEachTransportLab(t, func(t *testing.T, l *transportLab) {
 		l.sender.down.Store(true)
 		ids := l.submit(l.store, 25)
 		stop := l.relay()
-		require.Eventually(t, func() bool { return l.events(roadTopic)[outbox.StatusDead] == len(ids) }, patience, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return l.events(transportTopic)[outbox.StatusDead] == len(ids) }, patience, 10*time.Millisecond)
 		l.runner("a", &testKind{}, nil)
 		require.Eventually(t, func() bool {
 			tasks, err := l.store.GetMany(t.Context(), taskstate.System(), ids)
@@ -304,17 +304,17 @@ func TestEventsOfAnAbsentBrokerAreNotDoubled(t *testing.T) {
 			return true
 		}, patience, 10*time.Millisecond, "the sweep has judged them")
 		stop()
-		require.Equal(t, map[outbox.Status]int{outbox.StatusDead: len(ids)}, l.events(roadTopic))
+		require.Equal(t, map[outbox.Status]int{outbox.StatusDead: len(ids)}, l.events(transportTopic))
 		l.sender.down.Store(false)
 		l.relay()
 		l.until(taskstate.StatusSucceeded, ids)
 	})
 }
 
-// Dead letters change their road with the process that finds them, each in one transaction with its mark.
-func TestDeadLettersChangeTheirRoad(t *testing.T) {
+// Dead letters change their transport with the process that finds them, each in one transaction with its mark.
+func TestDeadLettersChangeTheirTransport(t *testing.T) {
 	t.Parallel()
-	onEachRoadLab(t, func(t *testing.T, l *roadLab) {
+	onEachTransportLab(t, func(t *testing.T, l *transportLab) {
 		redis := l.open(nil)
 		kill := func(store *taskstore.Store, n int, dlq bool) []string {
 			ids := l.submit(store, n)
@@ -346,7 +346,7 @@ func TestDeadLettersChangeTheirRoad(t *testing.T) {
 				return true
 			}, patience, 20*time.Millisecond)
 		}
-		dlq := outbox.DLQTopic(roadTopic)
+		dlq := outbox.DLQTopic(transportTopic)
 
 		// Redis left them owed; Kafka takes over.
 		owed := kill(redis, 40, true)
@@ -366,7 +366,7 @@ func TestDeadLettersChangeTheirRoad(t *testing.T) {
 		l.runner("redis", &testKind{}, func(c *Config, d *Deps) {
 			c.Policy.DLQ = true
 			d.Store, d.Queue = redis, stream.member("redis")
-			d.Outbox = outbox.NewLedger(redis, roadTopic)
+			d.Outbox = outbox.NewLedger(redis, transportTopic)
 		})
 		require.Eventually(t, func() bool { return len(l.events(dlq)) == 0 }, patience, 20*time.Millisecond) // owed from here on
 		states(append(owed, died...), taskstate.DLQWritten)

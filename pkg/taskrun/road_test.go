@@ -279,8 +279,8 @@ func (b *letterBox) DeadLetters(_ context.Context, ls []ingestq.DeadLetter) erro
 	return nil
 }
 
-// What the Redis road left owed becomes an event with its mark, or an entry where Redis is to be had.
-func TestOwedLettersOfTheOtherRoad(t *testing.T) {
+// What the Redis transport left owed becomes an event with its mark, or an entry where Redis is to be had.
+func TestOwedLettersOfTheOtherTransport(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		t.Run(fmt.Sprint("redis too: ", both), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -310,8 +310,8 @@ func TestOwedLettersOfTheOtherRoad(t *testing.T) {
 	}
 }
 
-// What the Kafka road left unsent becomes an owed entry, which is written; a letter of an earlier death is dropped.
-func TestUnsentLettersOfTheOtherRoad(t *testing.T) {
+// What the Kafka transport left unsent becomes an owed entry, which is written; a letter of an earlier death is dropped.
+func TestUnsentLettersOfTheOtherTransport(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.outbox = &memOutbox{letters: []ingestq.UnsentLetter{

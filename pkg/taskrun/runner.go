@@ -19,17 +19,17 @@ import (
 
 // Runner claims tasks, runs them and finishes them. Its one entry is Run.
 type Runner struct {
-	cfg     Config
-	deps    Deps
-	road    ingestq.Road
-	m       *metrics
-	health  *health
-	slots   *slots
-	holds   *holds
-	asking  *asking
-	courier *courier
-	solo    *solo
-	fit     fitness
+	cfg       Config
+	deps      Deps
+	transport ingestq.Transport
+	m         *metrics
+	health    *health
+	slots     *slots
+	holds     *holds
+	asking    *asking
+	courier   *courier
+	solo      *solo
+	fit       fitness
 	// destination names the queue in traces; an append to it copies.
 	destination []attribute.KeyValue
 
@@ -51,7 +51,7 @@ func New(cfg Config, deps Deps) *Runner {
 		panic(err)
 	}
 	r := &Runner{
-		cfg: cfg, deps: deps, road: deps.Queue.Road(), m: newMetrics(deps.Metrics),
+		cfg: cfg, deps: deps, transport: deps.Queue.Transport(), m: newMetrics(deps.Metrics),
 		health: newHealth(cfg, deps.Log, deps.Now), slots: newSlots(cfg.Concurrency), holds: newHolds(), asking: newAsking(), solo: newSolo(),
 		// One outcome per slot may wait: beyond that a run keeps its slot, and so nothing new is claimed.
 		outcomes: make(chan outcome, cfg.Concurrency),
@@ -132,7 +132,7 @@ func (r *Runner) goEarly(ctx context.Context, g *errgroup.Group) {
 	spawn(r.recoverLoop)
 	spawn(func(ctx context.Context) { r.every(ctx, "promise lost deliveries", r.cfg.SweepInterval, r.horizonOnce) })
 	spawn(func(ctx context.Context) { r.every(ctx, "write owed dead letters", r.cfg.SweepInterval, r.owedOnce) })
-	if !r.road.Pending {
+	if !r.transport.Pending {
 		return // nothing stays with the group: there is nothing to settle or trim
 	}
 	spawn(func(ctx context.Context) { r.every(ctx, "trim the stream", r.cfg.TrimInterval, r.trimOnce) })

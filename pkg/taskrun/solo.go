@@ -309,7 +309,7 @@ func (r *Runner) releaseReservation(ctx context.Context) {
 		return // it expires by itself
 	}
 	crash.Point("solo.after_release")
-	if res.delivery != nil && r.road.Pending { // a record that was not finished is read again
+	if res.delivery != nil && r.transport.Pending { // a record that was not finished is read again
 		r.leaveSolo(ctx, outs[0].After, *res.delivery)
 	}
 }

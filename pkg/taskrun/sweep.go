@@ -93,7 +93,7 @@ func (r *Runner) promise(ctx context.Context, horizon, before time.Time) (int, e
 	if moved == 0 {
 		return 0, nil // all kept: nothing moves by looking again at once
 	}
-	if !r.road.Pending {
+	if !r.transport.Pending {
 		return len(outs), nil // their events were committed with the promises
 	}
 	began = r.deps.Now()
@@ -107,7 +107,7 @@ func (r *Runner) promise(ctx context.Context, horizon, before time.Time) (int, e
 
 // decideLost judges QUEUED rows by the queue's horizon, and where deliveries are events by those too.
 func (r *Runner) decideLost(horizon time.Time) taskstate.DecideFunc {
-	if r.road.Pending {
+	if r.transport.Pending {
 		return taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 			return taskstate.Promise(r.cfg.Policy, m, t, horizon)
 		})

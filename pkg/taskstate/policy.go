@@ -27,7 +27,7 @@ type Policy struct {
 	Lease       time.Duration // INGEST_LEASE_MS
 	MaxCrashes  int           // INGEST_MAX_CRASHES, at least 2
 	Slack       time.Duration // INGEST_PROMISE_SLACK_MS
-	DLQ         bool          // a dead letter stream is set: DEAD owes it an entry; false on the Kafka road
+	DLQ         bool          // a dead letter stream is set: DEAD owes it an entry; false on the Kafka transport
 	// Jitter answers what part of the backoff is taken away, 0 ≤ x < 1; nil: none, and the formula of contract §2 holds exactly.
 	Jitter func() float64
 }

@@ -16,7 +16,7 @@ func TestPromisesOfEvents(t *testing.T) {
 		promise time.Duration // promised_at, from now
 		count   int           // the row says 1
 	}{
-		{"no event: it came by the other road", EventTrail{}, true, 0, 2},
+		{"no event: it came by the other transport", EventTrail{}, true, 0, 2},
 		{"sent long ago", sent(4, early), true, 0, 2},
 		{"sent lately", sent(4, late), false, late, 1},
 		{"sent exactly at the border", sent(4, -2*time.Second), false, -2 * time.Second, 1},
@@ -63,7 +63,7 @@ func TestEventsOfOthersAreNotJudged(t *testing.T) {
 	}
 }
 
-func TestDeadLettersChangeTheirRoad(t *testing.T) {
+func TestDeadLettersChangeTheirTransport(t *testing.T) {
 	t.Parallel()
 	dead := row(StatusDead)
 	d := SendDLQ(moment, dead)

@@ -41,7 +41,7 @@ type Config struct {
 	AllowUnsafe bool
 	// Now is SQLite's clock, for tests; nil: time.Now. Servers have clocks of their own.
 	Now func() time.Time
-	// Outbox writes the messages about changed rows into their transactions (Kafka road); nil: none.
+	// Outbox writes the messages about changed rows into their transactions (Kafka transport); nil: none.
 	Outbox taskstate.OutboxFunc
 	// OnEvents is called after each commit that wrote such messages; it must not block. nil: nothing.
 	OnEvents func()

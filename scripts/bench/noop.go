@@ -83,7 +83,7 @@ func (r *rig) noops(ctx context.Context) ([]figure, error) {
 	}), nil
 }
 
-// noopKafka is the benchmark on the Kafka road, and the same drain on the Redis road of the same run beside it.
+// noopKafka is the benchmark on the Kafka transport, and the same drain on the Redis transport of the same run beside it.
 func noopKafka(ctx context.Context, _ *lab.Bench) ([]figure, error) {
 	var rates [2]float64
 	var out []figure
@@ -107,7 +107,7 @@ func noopKafka(ctx context.Context, _ *lab.Bench) ([]figure, error) {
 		out = figures
 	}
 	return append(out, figure{
-		Name: "drain ÷ drain of the Redis road", Measured: rates[1] / rates[0], Unit: "×", Asked: 0.8, Relation: "≥",
+		Name: "drain ÷ drain of the Redis transport", Measured: rates[1] / rates[0], Unit: "×", Asked: 0.8, Relation: "≥",
 		Note: fmt.Sprintf("%.0f/s there, in the same run", rates[0]),
 	}), nil
 }
@@ -172,7 +172,7 @@ func (r *rig) latencies(ctx context.Context) ([]figure, error) {
 	note := fmt.Sprintf("one task a call, joined as uploads are, %d/s for %d s, open loop, %d slots", noopRate, noopSeconds, wideSlots)
 	var asked [2]float64
 	relation := ""
-	if r.kafka == nil { // the goals of the Redis road
+	if r.kafka == nil { // the goals of the Redis transport
 		asked, relation = [2]float64{3, 20}, "≤"
 	}
 	return []figure{

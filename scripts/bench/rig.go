@@ -31,7 +31,7 @@ const (
 // joining is how pkg/ingest joins uploads that come one at a time.
 var joining = batcher.Config{Lanes: 2, Enough: 24, Most: 128, Patience: 250 * time.Millisecond}
 
-// servers are what a rig works on; sql nil: SQLite in a folder, kafka nil: the Redis road, redis nil there: the one in process.
+// servers are what a rig works on; sql nil: SQLite in a folder, kafka nil: the Redis transport, redis nil there: the one in process.
 type servers struct {
 	sql, redis, kafka *labserver.Server
 }
@@ -50,11 +50,11 @@ func (s servers) end() {
 // rig is the product's store, queue and runner in this process, over tasks that do nothing.
 type rig struct {
 	servers
-	db     *taskstore.Store
-	road   road
-	single *batcher.Batcher[*single]
-	quiet  bool // workers do not look around by the clock: what a slow machine would make more of
-	ends   []func()
+	db        *taskstore.Store
+	transport transport
+	single    *batcher.Batcher[*single]
+	quiet     bool // workers do not look around by the clock: what a slow machine would make more of
+	ends      []func()
 }
 
 // newRig opens and migrates; close it.
@@ -116,7 +116,7 @@ func (r *rig) submitBulk(ctx context.Context, n, size, callers int) error {
 		if err != nil {
 			return err
 		}
-		return r.road.publish(ctx, tasks)
+		return r.transport.publish(ctx, tasks)
 	})
 }
 
@@ -172,7 +172,7 @@ func (r *rig) join(ctx context.Context, b *batcher.Batch[*single]) error {
 	for _, s := range items {
 		s.committed = now
 	}
-	return r.road.publish(ctx, tasks)
+	return r.transport.publish(ctx, tasks)
 }
 
 // accept is the transaction that accepts tasks.
@@ -190,7 +190,7 @@ func (r *rig) start(slots int, kind lab.Noop) (stop func() error) {
 	registry := prometheus.NewRegistry()
 	log := slog.New(slog.DiscardHandler)
 	runner := taskrun.New(cfg, taskrun.Deps{
-		Store: r.db, Queue: r.road.member(log, registry), Outbox: r.road.ledger,
+		Store: r.db, Queue: r.transport.member(log, registry), Outbox: r.transport.ledger,
 		Kinds: map[string]taskrun.Kind{lab.NoopType: kind}, Log: log, Metrics: registry,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -229,5 +229,5 @@ func (r *rig) succeeded(ctx context.Context, n int) (pending int64, err error) {
 	if counts[taskstate.StatusSucceeded] != int64(n) {
 		return 0, fmt.Errorf("of %d tasks %v", n, counts)
 	}
-	return r.road.pending(ctx)
+	return r.transport.pending(ctx)
 }

@@ -18,22 +18,22 @@ import (
 	"github.com/millweir/millweir/scripts/lab"
 )
 
-// The road of a rig on Kafka: the product's names and a usual number of partitions.
+// The transport of a rig on Kafka: the product's names and a usual number of partitions.
 const (
 	kafkaTopic      = "ingest-tasks"
 	kafkaGroup      = "ingest-workers"
 	kafkaPartitions = 6
 )
 
-// road is how deliveries come to the rig's worker.
-type road struct {
+// transport is how deliveries come to the rig's worker.
+type transport struct {
 	publish func(ctx context.Context, tasks []taskstate.Task) error // after their commit
 	member  func(log *slog.Logger, registry *prometheus.Registry) ingestq.Consumer
 	pending func(ctx context.Context) (int64, error) // deliveries that were given out and not acknowledged
 	ledger  taskrun.Outbox                           // nil on Redis
 }
 
-// openRedis is the road over a stream.
+// openRedis is the transport over a stream.
 func (r *rig) openRedis() error {
 	var address string
 	if r.redis == nil {
@@ -53,7 +53,7 @@ func (r *rig) openRedis() error {
 	r.ends = append(r.ends, client.Close)
 	config := redisq.NewDefaultConfig(address)
 	sent := redisq.NewPublisher(client, config, slog.New(slog.DiscardHandler), time.Now, nil)
-	r.road = road{
+	r.transport = transport{
 		publish: func(ctx context.Context, tasks []taskstate.Task) error { return taskrun.Publish(ctx, sent, tasks) },
 		member: func(log *slog.Logger, registry *prometheus.Registry) ingestq.Consumer {
 			return redisq.New(client, config, log, time.Now, redisq.NewMetrics(registry))
@@ -66,7 +66,7 @@ func (r *rig) openRedis() error {
 	return nil
 }
 
-// openKafka is the road over outbox, relay and topic; bell wakes the relay, which runs in this process.
+// openKafka is the transport over outbox, relay and topic; bell wakes the relay, which runs in this process.
 func (r *rig) openKafka(ctx context.Context, bell *outbox.Bell) error {
 	cfg := kafkaq.NewDefaultConfig(r.kafka.Addr)
 	if _, err := kafkaq.Init(ctx, cfg, kafkaq.TopicParams{Partitions: kafkaPartitions}); err != nil {
@@ -92,7 +92,7 @@ func (r *rig) openKafka(ctx context.Context, bell *outbox.Bell) error {
 		_ = relay.Run(ctx) // answers nil
 	}()
 	r.ends = append(r.ends, func() { cancel(); <-done })
-	r.road = road{
+	r.transport = transport{
 		publish: func(context.Context, []taskstate.Task) error { return nil }, // its event is committed with each task
 		member: func(log *slog.Logger, registry *prometheus.Registry) ingestq.Consumer {
 			return kafkaq.New(client, producer, log, time.Now, kafkaq.NewMetrics(registry))

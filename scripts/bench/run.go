@@ -56,7 +56,7 @@ var inProcess = []bench{
 	{"noop-mysql-always", "the same with Redis that syncs every write", 5 * time.Minute, noopOn(labserver.KindMariaDB, "--appendfsync", "always")},
 	{"noop-postgres", "the same on Postgres and Redis (everysec)", 5 * time.Minute, noopOn(labserver.KindPostgres)},
 	{"noop-sqlite", "the same on SQLite and the Redis in process, as `millweir dev` has them", 5 * time.Minute, noopOn("")},
-	{"noop-kafka", "the same over outbox, relay and Kafka, and its drain against that of the Redis road", 6 * time.Minute, noopKafka},
+	{"noop-kafka", "the same over outbox, relay and Kafka, and its drain against that of the Redis transport", 6 * time.Minute, noopKafka},
 	{"counters", "what a task costs the servers, in counts that carry no noise", 3 * time.Minute, counters},
 	{"relay", "the outbox's relay on MariaDB and a stand-in broker, beside the raw loop; how long events wait", 5 * time.Minute, relay},
 	{"streammq", "the partitioned queue on Redis: beside raw commands, latency, retries' lateness, takeover", 6 * time.Minute, streamMQ},

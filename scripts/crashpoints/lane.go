@@ -46,7 +46,7 @@ type lane struct {
 	number int                         // of the next document
 	seed   uint64                      // of the run
 	lost   bool                        // answers of the embedding service are thrown away
-	kafka  bool                        // on the Kafka road
+	kafka  bool                        // on the Kafka transport
 	clean  []lab.Doc                   // documents whose segments are compared with those of an undisturbed run in the end
 }
 
@@ -148,7 +148,7 @@ func (l *lane) unfinished(ctx context.Context) string {
 	return ""
 }
 
-// workers are the services that run tasks on the lane's road.
+// workers are the services that run tasks on the lane's transport.
 func (l *lane) workers() []string {
 	if l.kafka {
 		return []string{consumer, relay}

@@ -19,7 +19,7 @@ import (
 
 const (
 	maxLanes   = 8
-	kafkaLanes = 1  // beside those of the Redis road
+	kafkaLanes = 1  // beside those of the Redis transport
 	laneLimit  = 15 // databases that a Redis server has beside the first one
 	trialLimit = 2 * time.Minute
 )
@@ -37,7 +37,7 @@ type plan struct {
 	mutant string // a bug in every process (pkg/taskstate/mutant); empty: none
 	out    io.Writer
 
-	worlds map[bool]*lab.World // by whether it is the Kafka road
+	worlds map[bool]*lab.World // by whether it is the Kafka transport
 	mu     sync.Mutex
 	parts  map[bool]int // lanes made so far, those that were given up too
 	hit    int
@@ -138,7 +138,7 @@ func matchScenes(points []point) error {
 	return errors.Join(errs...)
 }
 
-// all tries every point, each road on servers of its own; lanes take the next point when they are done with one, slow ones first.
+// all tries every point, each transport on servers of its own; lanes take the next point when they are done with one, slow ones first.
 func (p *plan) all(ctx context.Context) error {
 	tags := []string{"lab"}
 	if p.mutant != "" {
@@ -167,14 +167,14 @@ func (p *plan) all(ctx context.Context) error {
 			return err
 		}
 		defer p.worlds[kafka].Close()
-		wg.Go(func() { errs[i] = p.road(ctx, mine, lanes, kafka) })
+		wg.Go(func() { errs[i] = p.transport(ctx, mine, lanes, kafka) })
 	}
 	wg.Wait()
 	return errors.Join(errs[:]...)
 }
 
-// road tries the points of one road in lanes beside each other.
-func (p *plan) road(ctx context.Context, order []point, lanes int, kafka bool) error {
+// transport tries the points of one transport in lanes beside each other.
+func (p *plan) transport(ctx context.Context, order []point, lanes int, kafka bool) error {
 	todo := make(chan point, len(order))
 	for _, at := range order {
 		todo <- at

@@ -36,7 +36,7 @@ type scene struct {
 	after func(ctx context.Context, t *trial) error
 	// sweeper: a reclaimer is needed to mend, for it alone removes documents.
 	sweeper bool
-	kafka   bool // in a lane of the Kafka road
+	kafka   bool // in a lane of the Kafka transport
 	paid    bool // no text of the trial's documents may have been paid for twice
 	slow    slowness
 	// alone takes the place of all of the above.

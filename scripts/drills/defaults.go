@@ -44,7 +44,7 @@ func (s *stage) onDefaults(ctx context.Context, kafka bool, settle time.Duration
 	var m mourning
 	services := everyService
 	if kafka {
-		services = road
+		services = overKafka
 	}
 	return storm{
 		opts: lab.Options{Kafka: kafka}, services: services, settle: settle,

@@ -25,8 +25,8 @@ const (
 	kafkaVictims = 2                      // documents of the reproduction
 )
 
-// road are the services of the Kafka road.
-var road = []string{"ingest-api", "outbox-relay", "kafka-consumer", "kafka-consumer", "reclaimer"}
+// transport are the services of the Kafka transport.
+var overKafka = []string{"ingest-api", "outbox-relay", "kafka-consumer", "kafka-consumer", "reclaimer"}
 
 // kafkaReproduction is contract §7 for Kafka: without a broker events go RETRYING with growing next_retry_at, exactly by the
 // formula, then DEAD; the task stays QUEUED and says so; when the broker answers, they are revived and all succeeds.
@@ -139,7 +139,7 @@ func queuedAndExplained(ctx context.Context, c *cluster, load *lab.Record) error
 
 // kafkaBroker kills the broker under load for 20 s: uploads go on, nothing is lost, and the first event is sent soon after its return.
 func kafkaBroker(ctx context.Context, s *stage) (string, error) {
-	c, err := s.newCluster(ctx, lab.Options{Kafka: true, Embedder: slowEmbedder()}, road...)
+	c, err := s.newCluster(ctx, lab.Options{Kafka: true, Embedder: slowEmbedder()}, overKafka...)
 	if err != nil {
 		return "", err
 	}
@@ -222,7 +222,7 @@ func (c *cluster) finish(ctx context.Context, load *lab.Record) error {
 func kafkaKill9(ctx context.Context, s *stage) (string, error) {
 	api := lab.FreeAddr()
 	c, err := s.newCluster(ctx, lab.Options{Kafka: true, Embedder: slowEmbedder(), Env: append([]string{"HTTP_ADDR=" + api}, patient...)},
-		append(slices.Clone(road), "outbox-relay")...)
+		append(slices.Clone(overKafka), "outbox-relay")...)
 	if err != nil {
 		return "", err
 	}
@@ -252,7 +252,7 @@ func kafkaKill9(ctx context.Context, s *stage) (string, error) {
 // kafkaRebalance lets consumers join and leave every 5 s while tasks run longer than a session may be silent.
 func kafkaRebalance(ctx context.Context, s *stage) (string, error) {
 	const taskTime = 12 * time.Second // above the session time-out of 10 s
-	c, err := s.newCluster(ctx, lab.Options{Kafka: true, Embedder: slowEmbedder(), Env: []string{"INGEST_STOP_GRACE_MS=1000"}}, road...)
+	c, err := s.newCluster(ctx, lab.Options{Kafka: true, Embedder: slowEmbedder(), Env: []string{"INGEST_STOP_GRACE_MS=1000"}}, overKafka...)
 	if err != nil {
 		return "", err
 	}

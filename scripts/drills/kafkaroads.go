@@ -14,7 +14,7 @@ import (
 
 // kafkaSwitch moves an installation from Redis to Kafka and back with tasks in flight: each runs once.
 func kafkaSwitch(ctx context.Context, s *stage) (string, error) {
-	c, err := s.newCluster(ctx, lab.Options{Kafka: true, BothRoads: true, Embedder: slowEmbedder()})
+	c, err := s.newCluster(ctx, lab.Options{Kafka: true, BothTransports: true, Embedder: slowEmbedder()})
 	if err != nil {
 		return "", err
 	}
@@ -22,9 +22,9 @@ func kafkaSwitch(ctx context.Context, s *stage) (string, error) {
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: embedTime})
 	api := lab.FreeAddr()
 	total := &lab.Record{Accepted: map[string]lab.Doc{}, Other: map[int]int{}}
-	roads := []struct{ kind, worker string }{{"redis", "stream-worker"}, {"kafka", "kafka-consumer"}, {"redis", "stream-worker"}}
-	for i, r := range roads {
-		for _, old := range c.all() { // killed, so that work is left on the old road
+	transports := []struct{ kind, worker string }{{"redis", "stream-worker"}, {"kafka", "kafka-consumer"}, {"redis", "stream-worker"}}
+	for i, r := range transports {
+		for _, old := range c.all() { // killed, so that work is left on the old transport
 			old.Kill()
 			c.drop(old)
 		}
@@ -42,9 +42,9 @@ func kafkaSwitch(ctx context.Context, s *stage) (string, error) {
 		}
 		c.client = lab.NewClient("http://" + api)
 		stop := background(ctx, lab.Load{Target: c.client, Clients: 6, First: (i + 1) * 100_000, Bytes: docBytes, Every: 200 * time.Millisecond})
-		lab.Pause(ctx, s.load/time.Duration(len(roads)))
+		lab.Pause(ctx, s.load/time.Duration(len(transports)))
 		total.Add(stop())
-		if i < len(roads)-1 {
+		if i < len(transports)-1 {
 			waiting, err := unfinished(ctx, c)
 			if err != nil || waiting == 0 {
 				return "", fmt.Errorf("%d tasks are left on %s (%w): the switch met no work", waiting, r.kind, err)
@@ -74,7 +74,7 @@ func unfinished(ctx context.Context, c *cluster) (int, error) {
 
 // kafkaLoss starts the broker with nothing: topics, records and offsets are gone. What was sent and not run is sent again.
 func kafkaLoss(ctx context.Context, s *stage) (string, error) {
-	c, err := s.newCluster(ctx, lab.Options{Kafka: true, Embedder: slowEmbedder(), Env: []string{"INGEST_WORKER_CONCURRENCY=4"}}, road...)
+	c, err := s.newCluster(ctx, lab.Options{Kafka: true, Embedder: slowEmbedder(), Env: []string{"INGEST_WORKER_CONCURRENCY=4"}}, overKafka...)
 	if err != nil {
 		return "", err
 	}

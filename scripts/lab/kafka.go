@@ -21,8 +21,8 @@ const (
 // kafkaInitLimit is for `millweir kafka init` on a loaded machine.
 const kafkaInitLimit = 30 * time.Second
 
-// hasRedis tells whether the world has the Redis road.
-func (w *World) hasRedis() bool { return !w.opts.Kafka || w.opts.BothRoads }
+// hasRedis tells whether the world has the Redis transport.
+func (w *World) hasRedis() bool { return !w.opts.Kafka || w.opts.BothTransports }
 
 // Topic is the world's topic of deliveries.
 func (w *World) Topic() string {
@@ -116,7 +116,7 @@ func (w *World) OutboxSent(ctx context.Context, limit time.Duration) error {
 
 // onKafka tells whether the checker looks at Kafka: deliveries of the world go by it alone, and consumers run until the end
 // (in a world on another one's servers they come and go with each trial, and leave records).
-func (w *World) onKafka() bool { return w.Kafka != nil && !w.opts.BothRoads && w.part == 0 }
+func (w *World) onKafka() bool { return w.Kafka != nil && !w.opts.BothTransports && w.part == 0 }
 
 // openKafka makes a client that looks from outside. Close it.
 func (w *World) openKafka() (*kafkaq.Client, error) {

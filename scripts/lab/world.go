@@ -55,19 +55,19 @@ type Options struct {
 	Evidence bool
 	// Sentinel makes Redis a primary with a replica and three sentinels; see World.Sentinels.
 	Sentinel bool
-	// Kafka is a broker with the product's topics, and INGEST_QUEUE=kafka. There is no Redis then, unless BothRoads.
+	// Kafka is a broker with the product's topics, and INGEST_QUEUE=kafka. There is no Redis then, unless BothTransports.
 	Kafka bool
 	// Partitions above 1 is INGEST_STREAM_PARTITIONS.
 	Partitions int
-	// BothRoads leaves Redis beside Kafka; services are told both addresses, and by the drill which road to take.
-	BothRoads bool
+	// BothTransports leaves Redis beside Kafka; services are told both addresses, and by the drill which transport to take.
+	BothTransports bool
 }
 
 // World is servers and processes of one drill.
 type World struct {
 	Dir     string            // logs, uploads and data
 	SQL     *labserver.Server // MariaDB or Postgres
-	Redis   *labserver.Server // nil on the Kafka road
+	Redis   *labserver.Server // nil on the Kafka transport
 	Kafka   *labserver.Server // nil without Options.Kafka
 	Chroma  *labserver.Server
 	Embed   *embedtest.Server // nil: the built-in embedder

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// idPrefix marks the ids of this road.
+// idPrefix marks the ids of this transport.
 const idPrefix = "k:"
 
 // place is where a record is.
@@ -19,7 +19,7 @@ func (p place) id() string {
 	return idPrefix + strconv.FormatInt(int64(p.partition), 10) + ":" + strconv.FormatInt(p.offset, 10)
 }
 
-// parseID reads an id; ids of another road are unknown.
+// parseID reads an id; ids of another transport are unknown.
 func parseID(id string) (place, bool) {
 	rest, ok := strings.CutPrefix(id, idPrefix)
 	partition, offset, two := strings.Cut(rest, ":")

@@ -66,8 +66,8 @@ func (m *Member) Name() string { return m.name }
 // Destination implements ingestq.Described.
 func (m *Member) Destination() (system, name string) { return "kafka", m.cfg.Topic }
 
-// Road implements ingestq.Consumer.
-func (m *Member) Road() ingestq.Road { return ingestq.Road{Pending: false} }
+// Transport implements ingestq.Consumer.
+func (m *Member) Transport() ingestq.Transport { return ingestq.Transport{Pending: false} }
 
 // Read implements ingestq.Consumer.
 func (m *Member) Read(ctx context.Context, n int, block time.Duration) ([]ingestq.Delivery, error) {
@@ -155,7 +155,7 @@ func (m *Member) Ack(_ context.Context, ids ...string) error {
 	return nil
 }
 
-// Publish implements ingestq.Publisher: on this road a delivery is an event of the row's own transaction.
+// Publish implements ingestq.Publisher: on this transport a delivery is an event of the row's own transaction.
 func (m *Member) Publish(_ context.Context, envelopes []*pb.TaskEnvelope) ([]string, error) {
 	return make([]string, len(envelopes)), nil
 }

@@ -149,7 +149,7 @@ func TestWhatCannotBeDecodedIsPutAwayRaw(t *testing.T) {
 			require.Equal(t, string(rune('0'+i)), header(l, "source-offset"))
 			require.NotEmpty(t, header(l, "error"))
 		}
-		require.NoError(t, m.Quarantine(t.Context(), ingestq.Delivery{ID: "1-1"}), "of another road")
+		require.NoError(t, m.Quarantine(t.Context(), ingestq.Delivery{ID: "1-1"}), "of another transport")
 	})
 }
 
@@ -395,12 +395,12 @@ func TestReadIsBoundedAndEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// What pending deliveries need on the other road does nothing here, and is no error.
-func TestNothingIsPendingOnThisRoad(t *testing.T) {
+// What pending deliveries need on the other transport does nothing here, and is no error.
+func TestNothingIsPendingOnThisTransport(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, closedPort, 0)
 	m := b.join()
-	require.False(t, m.Road().Pending)
+	require.False(t, m.Transport().Pending)
 	out, err := m.Publish(t.Context(), []*pb.TaskEnvelope{envelope(0), envelope(1)})
 	require.NoError(t, err)
 	require.Equal(t, []string{"", ""}, out)

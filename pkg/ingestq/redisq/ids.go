@@ -11,7 +11,7 @@ import (
 // entryID is the id of a stream entry: milliseconds and a sequence number within them.
 type entryID struct{ ms, seq uint64 }
 
-// parseID reads "ms-seq" as Redis writes it; anything else (a row may hold another road's id) is no id of ours.
+// parseID reads "ms-seq" as Redis writes it; anything else (a row may hold another transport's id) is no id of ours.
 func parseID(s string) (entryID, bool) {
 	left, right, ok := strings.Cut(s, "-")
 	ms, err1 := strconv.ParseUint(left, 10, 64)

@@ -65,8 +65,8 @@ func memberName() string {
 	return fmt.Sprintf("%s-%d-%s", host[:min(len(host), maxHostInName)], os.Getpid(), strings.ToLower(rand.Text()[:10]))
 }
 
-// Road implements ingestq.Consumer.
-func (q *Queue) Road() ingestq.Road { return ingestq.Road{Pending: true} }
+// Transport implements ingestq.Consumer.
+func (q *Queue) Transport() ingestq.Transport { return ingestq.Transport{Pending: true} }
 
 // Name implements ingestq.Consumer.
 func (q *Queue) Name() string { return q.name }

@@ -76,8 +76,8 @@ func memberName() string {
 	return fmt.Sprintf("%s-%d", host[:min(len(host), maxHostInName)], os.Getpid())
 }
 
-// Road implements ingestq.Consumer.
-func (q *Queue) Road() ingestq.Road { return ingestq.Road{Pending: true} }
+// Transport implements ingestq.Consumer.
+func (q *Queue) Transport() ingestq.Transport { return ingestq.Transport{Pending: true} }
 
 // Name implements ingestq.Consumer.
 func (q *Queue) Name() string { return q.name }
@@ -330,7 +330,7 @@ func (q *Queue) DeadLetters(ctx context.Context, letters []ingestq.DeadLetter) e
 	var errs []error
 	for number, some := range groups {
 		p, err := q.at(ctx, number)
-		if p == nil { // of the single stream that is gone, or of another road
+		if p == nil { // of the single stream that is gone, or of another transport
 			p = q.old
 		}
 		if err == nil {

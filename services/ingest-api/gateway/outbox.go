@@ -21,7 +21,7 @@ const (
 	requeueDefault, requeueMost = 1000, 10_000
 )
 
-// Outbox shows and mends the events of the Kafka road; outbox.Store is one.
+// Outbox shows and mends the events of the Kafka transport; outbox.Store is one.
 type Outbox interface {
 	// Stats counts events by state.
 	Stats(ctx context.Context, states ...outbox.Status) (outbox.Stats, error)

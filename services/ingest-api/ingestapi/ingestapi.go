@@ -11,7 +11,7 @@
 //	commit               a QUEUED row without a delivery    the horizon sweep adds it
 //	XADD                 row and delivery, no answer        the client's retry with its Idempotency-Key gets the same task
 //
-// On the Kafka road the delivery is an event of that very transaction: there is no row without one.
+// On the Kafka transport the delivery is an event of that very transaction: there is no row without one.
 package ingestapi
 
 import (

@@ -111,7 +111,7 @@ func TestFsckLooksAtKafka(t *testing.T) {
 		case "I21":
 			require.Equal(t, 4, r.Judged, "two words on each partition")
 		case "I18":
-			require.Empty(t, r.NotJudged, "the dead letters of this road are always on")
+			require.Empty(t, r.NotJudged, "the dead letters of this transport are always on")
 		}
 	}
 }

@@ -112,7 +112,7 @@ func letterFilter(f dlqFlags) map[string]*string {
 		"group":        f.String("group", "", "of a topic: the group that gave it up"),
 		"key":          f.String("key", "", "of a topic: the message's key"),
 		"partition":    f.String("partition", "", "of a topic: the partition"),
-		"source":       f.String("source", "", "redis: the dead letter stream; kafka, table: rows with status DEAD; the road's own by default"),
+		"source":       f.String("source", "", "redis: the dead letter stream; kafka, table: rows with status DEAD; the transport's own by default"),
 		"task":         f.String("task", "", "task id"),
 		"error":        f.String("error", "", "text in the error"),
 		"failedAfter":  f.String("failed-after", "", "RFC 3339 time"),

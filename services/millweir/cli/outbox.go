@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// outboxEvent is an event of the Kafka road as the gateway shows it.
+// outboxEvent is an event of the Kafka transport as the gateway shows it.
 type outboxEvent struct {
 	ID           string     `json:"id"`
 	Topic        string     `json:"topic"`

@@ -21,7 +21,7 @@ import (
 
 var kafkaTopics atomic.Int64
 
-// onKafka are the settings of the Kafka road, with topics of the test's own; init makes them.
+// onKafka are the settings of the Kafka transport, with topics of the test's own; init makes them.
 func onKafka(t *testing.T, bootstrap string) (env []string, init func()) {
 	t.Helper()
 	topic := fmt.Sprintf("e2e-%s-%d", strings.ReplaceAll(strings.ToLower(t.Name()), "/", "-"), kafkaTopics.Add(1))
@@ -34,7 +34,7 @@ func onKafka(t *testing.T, bootstrap string) (env []string, init func()) {
 	}
 }
 
-// kafkaFleet starts the separate services of the Kafka road and answers a client of the gateway.
+// kafkaFleet starts the separate services of the Kafka transport and answers a client of the gateway.
 func kafkaFleet(t *testing.T, env []string, consumers int) *client {
 	t.Helper()
 	env = append([]string{"AUTH_MODE=none", "HTTP_ADDR=127.0.0.1:0", "UPLOAD_DIR=" + filepath.Join(t.TempDir(), "uploads")}, env...)
@@ -47,7 +47,7 @@ func kafkaFleet(t *testing.T, env []string, consumers int) *client {
 	return newClient(t, "http://"+api.printed(`"gateway: listening".*?"addr":"([^"]+)"`))
 }
 
-func TestKafkaRoadOnMariaDB(t *testing.T) {
+func TestKafkaTransportOnMariaDB(t *testing.T) {
 	t.Parallel()
 	env, init := onKafka(t, labserver.Kafka(t).URL(""))
 	init()
@@ -56,7 +56,7 @@ func TestKafkaRoadOnMariaDB(t *testing.T) {
 	requireWorks(t, kafkaFleet(t, env, 2))
 }
 
-func TestKafkaRoadOnPostgres(t *testing.T) {
+func TestKafkaTransportOnPostgres(t *testing.T) {
 	t.Parallel()
 	env, init := onKafka(t, labserver.Kafka(t).URL(""))
 	init()
@@ -159,8 +159,8 @@ func TestUnreadableRecordsOnKafka(t *testing.T) {
 	require.Len(t, all, 1, "the row is the truth")
 }
 
-// Everything in one process, Kafka too; a task that moved to the other road is not lost (design D18).
-func TestDevOnEitherRoad(t *testing.T) {
+// Everything in one process, Kafka too; a task that moved to the other transport is not lost (design D18).
+func TestDevOnEitherTransport(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	for i, queue := range []string{"kafka", "redis", "kafka"} {

@@ -219,12 +219,12 @@ func separate(t *testing.T, env []string) *installation {
 	}
 }
 
-// separateOnKafka is separate on the other road, with a relay beside the gateway.
+// separateOnKafka is separate on the other transport, with a relay beside the gateway.
 func separateOnKafka(t *testing.T, env []string) *installation {
-	road, init := onKafka(t, labserver.Kafka(t).URL(""))
+	transport, init := onKafka(t, labserver.Kafka(t).URL(""))
 	init()
 	migrate(t, env...)
-	env = slices.Concat(env, road, []string{"CHROMA_BASE_URL=" + labserver.Chroma(t).URL(""), "UPLOAD_DIR=" + filepath.Join(t.TempDir(), "uploads")})
+	env = slices.Concat(env, transport, []string{"CHROMA_BASE_URL=" + labserver.Chroma(t).URL(""), "UPLOAD_DIR=" + filepath.Join(t.TempDir(), "uploads")})
 	api := start(t, "ingest-api", append(env, "HTTP_ADDR=127.0.0.1:0"))
 	start(t, "outbox-relay", env)
 	return &installation{
