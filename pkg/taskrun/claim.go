@@ -222,7 +222,7 @@ func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, r
 	h.alone = empty && (r.slots.usableNow() == 1 || r.solo.active())
 	r.holds.add(h)
 	if adopt {
-		r.courier.adopt(h)
+		r.effects.adopt(h)
 	}
 	r.runs.Add(1)
 	go r.work(h)
@@ -231,10 +231,10 @@ func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, r
 // buried does what follows a DEAD that was just committed, or found owed: entry, acknowledgement, mark (design D11).
 func (r *Runner) buried(t taskstate.Task, timeline int64, delivery string) {
 	if t.DLQ != taskstate.DLQOwed || !r.cfg.Policy.DLQ {
-		r.courier.ack(delivery)
+		r.effects.ack(delivery)
 		return
 	}
-	r.courier.bury(letterOf(t, timeline, delivery))
+	r.effects.bury(letterOf(t, timeline, delivery))
 }
 
 // sortedKeys answers the keys of m in order.

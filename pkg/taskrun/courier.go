@@ -14,9 +14,9 @@ import (
 	pb "github.com/millweir/millweir/proto"
 )
 
-// keepErrands bounds what waits for a queue that does not answer. Beyond it errands are dropped:
+// keepEffects bounds what waits for a queue that does not answer. Beyond it effects are dropped:
 // settling, the promises in the rows and the owed entries do the same work later.
-const keepErrands = 20_000
+const keepEffects = 20_000
 
 // adopted is the row's own entry that a retry or takeover wants.
 type adopted struct {
@@ -42,8 +42,8 @@ func letterOf(t taskstate.Task, timeline int64, delivery string) letter {
 	}
 }
 
-// errands are effects on the queue that follow commits.
-type errands struct {
+// waitingEffects are effects on the queue that follow commits.
+type waitingEffects struct {
 	adopts    []adopted
 	letters   []letter
 	copies    []ingestq.Copy
@@ -54,27 +54,29 @@ type errands struct {
 }
 
 // size counts them.
-func (e *errands) size() int {
+func (e *waitingEffects) size() int {
 	return len(e.adopts) + len(e.letters) + len(e.copies) + len(e.renews) + len(e.publishes) + len(e.acks) + len(e.marks)
 }
 
-// courier does the errands of all commits in few round trips, so that a queue that does not answer holds up no transaction.
-type courier struct {
+// queueEffects does the effects of all commits in few round trips, so that a queue that does not answer holds up no transaction.
+type queueEffects struct {
 	r *Runner
 
 	mu     sync.Mutex
-	todo   errands
+	todo   waitingEffects
 	bundle int // calls of together under way
 	wake   chan struct{}
 	turn   sync.Mutex // one round at a time: adoption comes before the acknowledgement of the same entry
 }
 
-func newCourier(r *Runner) *courier { return &courier{r: r, wake: make(chan struct{}, 1)} }
+func newQueueEffects(r *Runner) *queueEffects {
+	return &queueEffects{r: r, wake: make(chan struct{}, 1)}
+}
 
-// add adds errands, unless too many wait.
-func (c *courier) add(f func(e *errands)) {
+// add adds effects, unless too many wait.
+func (c *queueEffects) add(f func(e *waitingEffects)) {
 	c.mu.Lock()
-	if c.todo.size() < keepErrands {
+	if c.todo.size() < keepEffects {
 		f(&c.todo)
 	}
 	ring := c.bundle == 0
@@ -84,8 +86,8 @@ func (c *courier) add(f func(e *errands)) {
 	}
 }
 
-// together lets what f adds wait for its end: a round that began with the first errand would take few of the others along.
-func (c *courier) together(f func()) {
+// together lets what f adds wait for its end: a round that began with the first effect would take few of the others along.
+func (c *queueEffects) together(f func()) {
 	c.mu.Lock()
 	c.bundle++
 	c.mu.Unlock()
@@ -99,7 +101,7 @@ func (c *courier) together(f func()) {
 }
 
 // ring wakes the loop.
-func (c *courier) ring() {
+func (c *queueEffects) ring() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
@@ -107,24 +109,26 @@ func (c *courier) ring() {
 }
 
 // ack acknowledges a delivery; "" is none.
-func (c *courier) ack(id string) {
+func (c *queueEffects) ack(id string) {
 	if id != "" {
-		c.add(func(e *errands) { e.acks = append(e.acks, id) })
+		c.add(func(e *waitingEffects) { e.acks = append(e.acks, id) })
 	}
 }
 
 // adopt takes over the row's own entry.
-func (c *courier) adopt(h *hold) {
+func (c *queueEffects) adopt(h *hold) {
 	if h.delivery != "" {
-		c.add(func(e *errands) { e.adopts = append(e.adopts, adopted{h, h.delivery}) })
+		c.add(func(e *waitingEffects) { e.adopts = append(e.adopts, adopted{h, h.delivery}) })
 	}
 }
 
 // bury writes a dead letter, then acknowledges, then marks the row.
-func (c *courier) bury(l letter) { c.add(func(e *errands) { e.letters = append(e.letters, l) }) }
+func (c *queueEffects) bury(l letter) {
+	c.add(func(e *waitingEffects) { e.letters = append(e.letters, l) })
+}
 
 // buryNow is bury for a sweep, which waits: an error leaves the debts as they are.
-func (c *courier) buryNow(ctx context.Context, ls []letter) error {
+func (c *queueEffects) buryNow(ctx context.Context, ls []letter) error {
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	written := c.letters(ctx, ls)
@@ -145,22 +149,22 @@ func (c *courier) buryNow(ctx context.Context, ls []letter) error {
 }
 
 // requeue replaces a delivery by a copy.
-func (c *courier) requeue(cp ingestq.Copy) {
-	c.add(func(e *errands) { e.copies = append(e.copies, cp) })
+func (c *queueEffects) requeue(cp ingestq.Copy) {
+	c.add(func(e *waitingEffects) { e.copies = append(e.copies, cp) })
 }
 
 // renew promises the row of a record anew, and then acknowledges that.
-func (c *courier) renew(d ingestq.Delivery) {
-	c.add(func(e *errands) { e.renews = append(e.renews, d) })
+func (c *queueEffects) renew(d ingestq.Delivery) {
+	c.add(func(e *waitingEffects) { e.renews = append(e.renews, d) })
 }
 
 // publish adds a delivery.
-func (c *courier) publish(t taskstate.Task) {
-	c.add(func(e *errands) { e.publishes = append(e.publishes, ingestq.EnvelopeOf(t)) })
+func (c *queueEffects) publish(t taskstate.Task) {
+	c.add(func(e *waitingEffects) { e.publishes = append(e.publishes, ingestq.EnvelopeOf(t)) })
 }
 
-// loop does errands as they come, until ctx ends.
-func (c *courier) loop(ctx context.Context) {
+// loop does effects as they come, until ctx ends.
+func (c *queueEffects) loop(ctx context.Context) {
 	var wait backoff
 	for {
 		select {
@@ -175,29 +179,29 @@ func (c *courier) loop(ctx context.Context) {
 		if !pause(ctx, wait.after()) {
 			return
 		}
-		c.add(func(*errands) {}) // try again what was kept
+		c.add(func(*waitingEffects) {}) // try again what was kept
 	}
 }
 
 // flush does what waits now, once more than once if there is time, at the end of the process.
-func (c *courier) flush(ctx context.Context) {
+func (c *queueEffects) flush(ctx context.Context) {
 	var wait backoff
 	for !c.round(ctx) && pause(ctx, wait.after()) {
 	}
 }
 
-// round does all errands that wait; it reports whether none was kept for another try.
-func (c *courier) round(ctx context.Context) bool {
+// round does all effects that wait; it reports whether none was kept for another try.
+func (c *queueEffects) round(ctx context.Context) bool {
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	c.mu.Lock()
 	e := c.todo
-	c.todo = errands{}
+	c.todo = waitingEffects{}
 	c.mu.Unlock()
 	if e.size() == 0 {
 		return true
 	}
-	var kept errands
+	var kept waitingEffects
 	c.adopts(ctx, e.adopts)
 	if mutant.Is("m6") {
 		for _, l := range e.letters {
@@ -220,7 +224,7 @@ func (c *courier) round(ctx context.Context) bool {
 	if kept.size() == 0 {
 		return true
 	}
-	c.add(func(todo *errands) {
+	c.add(func(todo *waitingEffects) {
 		todo.copies = append(todo.copies, kept.copies...)
 		todo.renews = append(todo.renews, kept.renews...)
 		todo.acks = append(todo.acks, kept.acks...)
@@ -230,7 +234,7 @@ func (c *courier) round(ctx context.Context) bool {
 }
 
 // queue calls the queue once, with a limit, and notes how it went.
-func (c *courier) queue(ctx context.Context, what string, n int, f func(ctx context.Context) error) error {
+func (c *queueEffects) queue(ctx context.Context, what string, n int, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	began := c.r.deps.Now()
@@ -244,7 +248,7 @@ func (c *courier) queue(ctx context.Context, what string, n int, f func(ctx cont
 }
 
 // adopts takes over the entries that rows name (the queue counts what it finds). One that is not found changes nothing: the entry is a hint (design D4).
-func (c *courier) adopts(ctx context.Context, as []adopted) {
+func (c *queueEffects) adopts(ctx context.Context, as []adopted) {
 	if len(as) == 0 {
 		return
 	}
@@ -268,7 +272,7 @@ func (c *courier) adopts(ctx context.Context, as []adopted) {
 }
 
 // letters writes dead letters and answers those that were written. The others stay owed in their rows: a sweep writes them.
-func (c *courier) letters(ctx context.Context, ls []letter) []letter {
+func (c *queueEffects) letters(ctx context.Context, ls []letter) []letter {
 	if len(ls) == 0 {
 		return nil
 	}
@@ -286,7 +290,7 @@ func (c *courier) letters(ctx context.Context, ls []letter) []letter {
 }
 
 // copies hands entries back; it answers those to try again.
-func (c *courier) copies(ctx context.Context, cs []ingestq.Copy) []ingestq.Copy {
+func (c *queueEffects) copies(ctx context.Context, cs []ingestq.Copy) []ingestq.Copy {
 	if len(cs) == 0 {
 		return nil
 	}
@@ -307,7 +311,7 @@ func (c *courier) copies(ctx context.Context, cs []ingestq.Copy) []ingestq.Copy 
 }
 
 // publishes adds deliveries; what fails is promised in its row.
-func (c *courier) publishes(ctx context.Context, es []*pb.TaskEnvelope) {
+func (c *queueEffects) publishes(ctx context.Context, es []*pb.TaskEnvelope) {
 	if len(es) == 0 {
 		return
 	}
@@ -320,7 +324,7 @@ func (c *courier) publishes(ctx context.Context, es []*pb.TaskEnvelope) {
 }
 
 // acks acknowledges everything at once; it answers what to try again.
-func (c *courier) acks(ctx context.Context, ids []string) []string {
+func (c *queueEffects) acks(ctx context.Context, ids []string) []string {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -337,7 +341,7 @@ func (c *courier) acks(ctx context.Context, ids []string) []string {
 }
 
 // marks notes in the rows that their dead letters were written; it answers those to try again.
-func (c *courier) marks(ctx context.Context, ls []letter) []letter {
+func (c *queueEffects) marks(ctx context.Context, ls []letter) []letter {
 	if len(ls) == 0 {
 		return nil
 	}

@@ -83,7 +83,7 @@ func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
 	}
 	if mutant.Is("m5") {
 		for _, o := range batch {
-			r.courier.acks(ctx, []string{o.h.delivery})
+			r.effects.acks(ctx, []string{o.h.delivery})
 		}
 	}
 	outs, err := r.commit(below(ctx, batch), f, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: f.decide, Also: f.also})
@@ -96,7 +96,7 @@ func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
 	}
 	crash.Point("worker.after_finish")
 	r.m.finishBatch.Observe(float64(len(batch)))
-	r.courier.together(func() {
+	r.effects.together(func() {
 		for _, out := range outs {
 			if out.Err == nil {
 				o := f.byID[out.TaskID]
@@ -268,7 +268,7 @@ func (r *Runner) finished(ctx context.Context, o outcome, out taskstate.Outcome,
 	case taskstate.StatusSucceeded:
 		result = resultSucceeded
 		r.slots.grow()
-		r.courier.ack(o.h.delivery)
+		r.effects.ack(o.h.delivery)
 	case taskstate.StatusRetrying:
 		crash.Point("worker.after_retry_row")
 		result = resultRetry // its entry stays pending; the row knows it
@@ -284,7 +284,7 @@ func (r *Runner) finished(ctx context.Context, o outcome, out taskstate.Outcome,
 		r.handBackTask(out.After, o.h)
 		return
 	case taskstate.StatusCancelled, taskstate.StatusSuspended:
-		r.courier.ack(o.h.delivery)
+		r.effects.ack(o.h.delivery)
 	case taskstate.StatusNone, taskstate.StatusRunning:
 		r.health.warn(ctx, "runner: commit outcomes", errUnexpected(out), slog.String("task_id", out.TaskID))
 	}

@@ -63,7 +63,7 @@ func (r *Runner) owed(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	crash.Point("owed.after_scan")
-	if err := r.courier.buryNow(ctx, ls); err != nil {
+	if err := r.effects.buryNow(ctx, ls); err != nil {
 		return 0, err
 	}
 	return len(outs), nil

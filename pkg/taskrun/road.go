@@ -34,7 +34,7 @@ type LetterBox interface {
 func (r *Runner) ackOthers(ds []ingestq.Delivery, own string) {
 	for _, d := range ds {
 		if d.ID != own || !r.transport.Pending {
-			r.courier.ack(d.ID)
+			r.effects.ack(d.ID)
 		}
 	}
 }
@@ -49,7 +49,7 @@ func (r *Runner) ackRecords(ds []ingestq.Delivery) {
 // ackReplaced acknowledges the entry that a claim replaced in its row by another.
 func (r *Runner) ackReplaced(old, now string) {
 	if r.transport.Pending && old != now {
-		r.courier.ack(old)
+		r.effects.ack(old)
 	}
 }
 
@@ -64,7 +64,7 @@ func (r *Runner) entryOf(t taskstate.Task) string {
 // letLie ends what this process has to do with a claim whose outcome it does not write: its row says what comes next.
 func (r *Runner) letLie(h *hold) {
 	if !r.transport.Pending {
-		r.courier.ack(h.delivery)
+		r.effects.ack(h.delivery)
 	}
 }
 
@@ -75,9 +75,9 @@ func (r *Runner) handBack(ctx context.Context, ds []ingestq.Delivery) {
 		switch {
 		case d.Envelope == nil:
 		case r.transport.Pending:
-			r.courier.requeue(ingestq.Copy{ID: d.ID, Envelope: d.Envelope})
+			r.effects.requeue(ingestq.Copy{ID: d.ID, Envelope: d.Envelope})
 		case ctx.Err() == nil:
-			r.courier.renew(d)
+			r.effects.renew(d)
 		}
 	}
 }
@@ -87,17 +87,17 @@ func (r *Runner) handBack(ctx context.Context, ds []ingestq.Delivery) {
 func (r *Runner) handBackTask(t taskstate.Task, h *hold) {
 	switch {
 	case !r.transport.Pending:
-		r.courier.ack(h.delivery)
+		r.effects.ack(h.delivery)
 	case h.delivery == "" || h.entryGone.Load():
-		r.courier.publish(t)
+		r.effects.publish(t)
 	default:
-		r.courier.requeue(ingestq.Copy{ID: h.delivery, Envelope: ingestq.EnvelopeOf(t)})
+		r.effects.requeue(ingestq.Copy{ID: h.delivery, Envelope: ingestq.EnvelopeOf(t)})
 	}
 }
 
 // renews promises rows anew whose records this process read and cannot claim, and then acknowledges those; it answers what to
 // try again. A row that is not QUEUED any more, or fails alone, needs none of them.
-func (c *courier) renews(ctx context.Context, ds []ingestq.Delivery) (again []ingestq.Delivery, done []string) {
+func (c *queueEffects) renews(ctx context.Context, ds []ingestq.Delivery) (again []ingestq.Delivery, done []string) {
 	if len(ds) == 0 {
 		return nil, nil
 	}

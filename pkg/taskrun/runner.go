@@ -27,7 +27,7 @@ type Runner struct {
 	slots     *slots
 	holds     *holds
 	asking    *asking
-	courier   *courier
+	effects   *queueEffects
 	solo      *solo
 	fit       fitness
 	// destination names the queue in traces; an append to it copies.
@@ -60,7 +60,7 @@ func New(cfg Config, deps Deps) *Runner {
 
 		destination: destinationOf(deps.Queue),
 	}
-	r.courier = newCourier(r)
+	r.effects = newQueueEffects(r)
 	if deps.Fit != nil {
 		r.fit.err = errUnchecked
 	}
@@ -145,7 +145,7 @@ func (r *Runner) goEarly(ctx context.Context, g *errgroup.Group) {
 func (r *Runner) goLate(ctx context.Context, g *errgroup.Group) {
 	g.Go(func() error { r.beatLoop(ctx); return nil })
 	g.Go(func() error { r.finishLoop(ctx); return nil })
-	g.Go(func() error { r.courier.loop(ctx); return nil })
+	g.Go(func() error { r.effects.loop(ctx); return nil })
 	g.Go(func() error {
 		var wait backoff
 		for {
@@ -219,7 +219,7 @@ func (r *Runner) stop(ctx context.Context) {
 	close(r.ended)
 	flush, cancel := context.WithTimeout(ctx, flushLimit)
 	defer cancel()
-	r.courier.flush(flush)
+	r.effects.flush(flush)
 }
 
 // drained waits until nothing is held, at most limit.

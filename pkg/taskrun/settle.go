@@ -95,12 +95,12 @@ func (r *Runner) settle(ctx context.Context, ps []ingestq.Pending, rows map[stri
 		t, known := rows[id]
 		switch {
 		case p.Gone: // trimmed while pending; nothing in it can be read any more, and its row needs no entry
-			r.courier.ack(p.ID)
+			r.effects.ack(p.ID)
 		case id == "":
 			r.quarantine(ctx, p.Delivery)
 		case !known:
 			r.m.count(resultSkipped, 1)
-			r.courier.ack(p.ID)
+			r.effects.ack(p.ID)
 		case t.Status.Terminal() || t.Status == taskstate.StatusSuspended:
 			r.buried(t, timeline, p.ID)
 		case t.Status == taskstate.StatusQueued && r.abandoned(p):
@@ -142,9 +142,9 @@ func (r *Runner) renewAndCopy(ctx context.Context, ps []ingestq.Pending) error {
 		if o.Err != nil || o.Answer != taskstate.AnswerApplied {
 			continue
 		}
-		r.courier.requeue(ingestq.Copy{ID: entries[o.TaskID][0], Envelope: ingestq.EnvelopeOf(o.After)})
+		r.effects.requeue(ingestq.Copy{ID: entries[o.TaskID][0], Envelope: ingestq.EnvelopeOf(o.After)})
 		for _, id := range entries[o.TaskID][1:] {
-			r.courier.ack(id) // one copy is enough
+			r.effects.ack(id) // one copy is enough
 		}
 	}
 	return nil

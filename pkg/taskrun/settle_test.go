@@ -82,7 +82,7 @@ func TestSettleTable(t *testing.T) {
 				promised := w.store.get("x").PromisedAt
 				p := w.make("r", &testKind{}, func(cfg *Config) { cfg.Settle.Idle = c.conf })
 				require.NoError(t, p.settleOnce(t.Context()))
-				require.True(t, p.courier.round(t.Context()))
+				require.True(t, p.effects.round(t.Context()))
 				waiting, pending, added, dead := w.stream.counts()
 				want := map[string][]int{leaves: {0, 1, 1}, acks: {0, 0, 1}, copies: {1, 0, 2}}[c.does]
 				require.Equal(t, want, []int{waiting, pending, added})
@@ -113,7 +113,7 @@ func TestSettleWithoutAnEnvelope(t *testing.T) {
 		settled(time.Hour)
 		p := w.make("r", &testKind{})
 		require.NoError(t, p.settleOnce(t.Context()))
-		require.True(t, p.courier.round(t.Context()))
+		require.True(t, p.effects.round(t.Context()))
 		require.Len(t, w.stream.raw, 1)
 		require.False(t, w.stream.isPending(bad))
 		require.False(t, w.stream.isPending(gone))
@@ -133,7 +133,7 @@ func TestSettleGoesOnWhileBatchesAreFull(t *testing.T) {
 		settled(time.Hour)
 		p := w.make("r", &testKind{}, func(c *Config) { c.Settle.Batch = 20 })
 		require.NoError(t, p.settleOnce(t.Context()))
-		require.True(t, p.courier.round(t.Context()))
+		require.True(t, p.effects.round(t.Context()))
 		_, pending, _, _ := w.stream.counts()
 		require.Zero(t, pending)
 		require.InDelta(t, 95, p.result(resultSkipped), 0)
@@ -157,7 +157,7 @@ func TestSettleLosesARaceWithAClaim(t *testing.T) {
 			return nil
 		})
 		require.NoError(t, p.settleOnce(t.Context()))
-		require.True(t, p.courier.round(t.Context()))
+		require.True(t, p.effects.round(t.Context()))
 		require.True(t, w.stream.isPending(id))
 		_, _, added, _ := w.stream.counts()
 		require.Equal(t, 1, added)

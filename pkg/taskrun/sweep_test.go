@@ -176,7 +176,7 @@ func TestReplayCancelsTheDebt(t *testing.T) {
 		w.store.change("x", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 			return taskstate.Replay(m, t, taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"}, "")
 		})
-		require.Empty(t, p.courier.marks(t.Context(), []letter{{entry: ingestq.DeadLetter{TaskID: "x", Fence: 3}, token: taskstate.Token{Timeline: 7, Fence: 3}}}))
+		require.Empty(t, p.effects.marks(t.Context(), []letter{{entry: ingestq.DeadLetter{TaskID: "x", Fence: 3}, token: taskstate.Token{Timeline: 7, Fence: 3}}}))
 		settled(20 * time.Second)
 		require.NoError(t, p.owedOnce(t.Context()))
 		require.Empty(t, w.stream.letters())

@@ -4,7 +4,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// errand does a worker's step on the queue, or the mark that follows a dead letter.
+// effect does a worker's step on the queue, or the mark that follows a dead letter.
 func (m *Model) errand(w *World, i int, o Op) Result {
 	x := &w.Workers[i]
 	res := Result{Task: int(x.Task)}
