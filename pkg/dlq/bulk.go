@@ -35,7 +35,7 @@ type Result struct {
 // ReplayAll replays the letters that q chooses, from the newest to the oldest, at most b.PerSecond a second and b.Limit in one
 // call. What was replayed is not replayed again, however often it is called. Letters that come meanwhile are left alone.
 // Errors: as List, when nothing was done; a failure later on is told in the Result.
-func (d *Desk) ReplayAll(ctx context.Context, c ingest.Caller, q Query, b Bulk) (Result, error) {
+func (d *Service) ReplayAll(ctx context.Context, c ingest.Caller, q Query, b Bulk) (Result, error) {
 	letters, next, err := d.scan(ctx, q, b.After, b.Limit)
 	r := Result{Skipped: map[Reason]int{}, Next: next}
 	if err != nil {
@@ -82,7 +82,7 @@ func (r *Result) count(why Reason) {
 }
 
 // replayBatch replays what can be read of one batch.
-func (d *Desk) replayBatch(ctx context.Context, c ingest.Caller, batch []Letter, r *Result) error {
+func (d *Service) replayBatch(ctx context.Context, c ingest.Caller, batch []Letter, r *Result) error {
 	readable := slices.DeleteFunc(slices.Clone(batch), func(l Letter) bool { return l.Raw != nil })
 	if raw := len(batch) - len(readable); raw > 0 {
 		r.Skipped[ReasonUnreadable] += raw
@@ -123,7 +123,7 @@ type NoteFunc func(l Letter) taskstate.TxFunc
 
 // Drop removes one entry for good; its row stays as it is.
 // Errors: ErrNotFound, ErrNoEntry (the letter is a row), taskstate.ErrUnavailable, ingestq.ErrUnavailable.
-func (d *Desk) Drop(ctx context.Context, note NoteFunc, id string) error {
+func (d *Service) Drop(ctx context.Context, note NoteFunc, id string) error {
 	l, err := d.find(ctx, id)
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func (d *Desk) Drop(ctx context.Context, note NoteFunc, id string) error {
 
 // DropAll removes the entries that q chooses, at most b.Limit in one call; of Kafka's letters those are the records that could
 // not be read. Errors: as Drop.
-func (d *Desk) DropAll(ctx context.Context, note NoteFunc, q Query, b Bulk) (Result, error) {
+func (d *Service) DropAll(ctx context.Context, note NoteFunc, q Query, b Bulk) (Result, error) {
 	r := Result{Skipped: map[Reason]int{}}
 	if q.Source == "" {
 		q.Source = d.Default()
@@ -160,7 +160,7 @@ func (d *Desk) DropAll(ctx context.Context, note NoteFunc, q Query, b Bulk) (Res
 }
 
 // drop notes first: an entry that is gone without a note would look like a loss.
-func (d *Desk) drop(ctx context.Context, note NoteFunc, letters []Letter) (int64, error) {
+func (d *Service) drop(ctx context.Context, note NoteFunc, letters []Letter) (int64, error) {
 	if note != nil {
 		err := d.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
 			for _, l := range letters {
@@ -181,5 +181,5 @@ func (d *Desk) drop(ctx context.Context, note NoteFunc, letters []Letter) (int64
 	if letters[0].Source == SourceKafka { // a call drops of one source
 		return d.d.Raw.Drop(ctx, ids...)
 	}
-	return d.d.Book.Drop(ctx, ids...)
+	return d.d.Reader.Drop(ctx, ids...)
 }

@@ -28,28 +28,28 @@ type Application interface {
 	Refusals(ctx context.Context, s taskstate.Scope, ids []string) (map[string]error, error)
 }
 
-// Deps are what a Desk works with.
+// Deps are what a Service works with.
 type Deps struct {
-	Book  ingestq.LetterBook // nil: there is no dead letter stream
-	Raw   ingestq.LetterBook // records of the DLQ topic that could not be read; nil: there is no Kafka
-	Store taskstate.Store
-	App   Application
-	Kafka bool // the transport is Kafka
-	Log   *slog.Logger
-	Now   func() time.Time
+	Reader ingestq.DeadLetterReader // nil: there is no dead letter stream
+	Raw    ingestq.DeadLetterReader // records of the DLQ topic that could not be read; nil: there is no Kafka
+	Store  taskstate.Store
+	App    Application
+	Kafka  bool // the transport is Kafka
+	Log    *slog.Logger
+	Now    func() time.Time
 	// Wait pauses between the steps of a rate-limited replay; nil: a timer.
 	Wait func(ctx context.Context, d time.Duration) error
 }
 
-// Desk serves operators: every row is in its reach, so ask for the role before. It is safe for concurrent use.
-type Desk struct{ d Deps }
+// Service serves operators: every row is in its reach, so ask for the role before. It is safe for concurrent use.
+type Service struct{ d Deps }
 
 // New makes a desk.
-func New(d Deps) *Desk {
+func New(d Deps) *Service {
 	if d.Wait == nil {
 		d.Wait = wait
 	}
-	return &Desk{d}
+	return &Service{d}
 }
 
 // wait pauses for d, or until ctx ends.
@@ -65,11 +65,11 @@ func wait(ctx context.Context, d time.Duration) error {
 }
 
 // Default is the transport's own source.
-func (d *Desk) Default() Source {
+func (d *Service) Default() Source {
 	switch {
 	case d.d.Kafka:
 		return SourceKafka
-	case d.d.Book != nil:
+	case d.d.Reader != nil:
 		return SourceRedis
 	}
 	return SourceTable
@@ -83,19 +83,19 @@ type Stats struct {
 }
 
 // Stats counts. Errors: taskstate.ErrUnavailable, ingestq.ErrUnavailable.
-func (d *Desk) Stats(ctx context.Context) (Stats, error) {
+func (d *Service) Stats(ctx context.Context) (Stats, error) {
 	s := Stats{Source: d.Default()}
 	counts, err := d.d.Store.Counts(ctx, taskstate.System(), "")
 	if err != nil {
 		return s, fmt.Errorf("count dead tasks: %w", err)
 	}
 	s.Dead = counts[taskstate.StatusDead]
-	book := d.d.Book
+	reader := d.d.Reader
 	if s.Source == SourceKafka {
-		book = d.d.Raw
+		reader = d.d.Raw
 	}
-	if book != nil {
-		s.Entries, err = book.Length(ctx)
+	if reader != nil {
+		s.Entries, err = reader.Length(ctx)
 	}
 	return s, err
 }
@@ -103,7 +103,7 @@ func (d *Desk) Stats(ctx context.Context) (Stats, error) {
 // List answers at most limit letters after a place (nil: from the newest on), with what their rows say now, and the place to
 // go on from: nil at the end. It looks at a few thousand letters at most, so a page of a rare filter may be short or empty and
 // have a next one. Errors: ErrNoStream, taskstate.ErrUnavailable, ingestq.ErrUnavailable.
-func (d *Desk) List(ctx context.Context, q Query, after *Cursor, limit int) ([]Letter, *Cursor, error) {
+func (d *Service) List(ctx context.Context, q Query, after *Cursor, limit int) ([]Letter, *Cursor, error) {
 	letters, next, err := d.scan(ctx, q, after, limit)
 	if err != nil {
 		return nil, nil, err
@@ -112,7 +112,7 @@ func (d *Desk) List(ctx context.Context, q Query, after *Cursor, limit int) ([]L
 }
 
 // Get answers one letter. Errors: ErrNotFound, ErrNoStream, taskstate.ErrUnavailable, ingestq.ErrUnavailable.
-func (d *Desk) Get(ctx context.Context, id string) (Letter, error) {
+func (d *Service) Get(ctx context.Context, id string) (Letter, error) {
 	l, err := d.find(ctx, id)
 	if err != nil {
 		return Letter{}, err
@@ -123,7 +123,7 @@ func (d *Desk) Get(ctx context.Context, id string) (Letter, error) {
 }
 
 // find reads a letter without asking its row; a row's letter is made of the id alone, and its fields of the row if they fit.
-func (d *Desk) find(ctx context.Context, id string) (Letter, error) {
+func (d *Service) find(ctx context.Context, id string) (Letter, error) {
 	if task, fence, ok := parseRowID(id); ok {
 		rows, err := d.d.Store.GetMany(ctx, taskstate.System(), []string{task})
 		if err != nil {
@@ -141,12 +141,12 @@ func (d *Desk) find(ctx context.Context, id string) (Letter, error) {
 	}
 	for _, b := range []struct {
 		source Source
-		book   ingestq.LetterBook
-	}{{SourceRedis, d.d.Book}, {SourceKafka, d.d.Raw}} {
-		if b.book == nil {
+		reader ingestq.DeadLetterReader
+	}{{SourceRedis, d.d.Reader}, {SourceKafka, d.d.Raw}} {
+		if b.reader == nil {
 			continue
 		}
-		stored, found, err := b.book.Letter(ctx, id)
+		stored, found, err := b.reader.Letter(ctx, id)
 		if err != nil {
 			return Letter{}, err
 		}
@@ -163,7 +163,7 @@ func entryOf(l ingestq.StoredLetter, source Source) Letter {
 }
 
 // rows is the source of letters that are rows.
-func (d *Desk) rows() Source {
+func (d *Service) rows() Source {
 	if d.d.Kafka {
 		return SourceKafka
 	}
@@ -171,7 +171,7 @@ func (d *Desk) rows() Source {
 }
 
 // judge asks the rows of letters.
-func (d *Desk) judge(ctx context.Context, letters []Letter) error {
+func (d *Service) judge(ctx context.Context, letters []Letter) error {
 	var ids []string
 	known := map[string]taskstate.Task{}
 	for _, l := range letters {
@@ -207,7 +207,7 @@ func (d *Desk) judge(ctx context.Context, letters []Letter) error {
 }
 
 // scan pages through the letters of a source and keeps those that q wants; next is nil at the end.
-func (d *Desk) scan(ctx context.Context, q Query, after *Cursor, limit int) (list []Letter, next *Cursor, err error) {
+func (d *Service) scan(ctx context.Context, q Query, after *Cursor, limit int) (list []Letter, next *Cursor, err error) {
 	read, err := d.reader(q)
 	if err != nil {
 		return nil, nil, err
@@ -240,7 +240,7 @@ func (d *Desk) scan(ctx context.Context, q Query, after *Cursor, limit int) (lis
 // readFunc reads a page of letters after a place.
 type readFunc func(ctx context.Context, after *Cursor) ([]Letter, error)
 
-func (d *Desk) reader(q Query) (readFunc, error) {
+func (d *Service) reader(q Query) (readFunc, error) {
 	source := q.Source
 	if source == "" {
 		source = d.Default()
@@ -248,24 +248,24 @@ func (d *Desk) reader(q Query) (readFunc, error) {
 	if source != SourceRedis {
 		return func(ctx context.Context, after *Cursor) ([]Letter, error) { return d.byTime(ctx, q, source, after) }, nil
 	}
-	if d.d.Book == nil {
+	if d.d.Reader == nil {
 		return nil, ErrNoStream
 	}
 	return d.entries, nil
 }
 
 // entries is a page of the dead letter stream.
-func (d *Desk) entries(ctx context.Context, after *Cursor) ([]Letter, error) {
-	return page(ctx, d.d.Book, SourceRedis, after)
+func (d *Service) entries(ctx context.Context, after *Cursor) ([]Letter, error) {
+	return page(ctx, d.d.Reader, SourceRedis, after)
 }
 
-// page is one of a book's.
-func page(ctx context.Context, book ingestq.LetterBook, source Source, after *Cursor) ([]Letter, error) {
+// page is one of a reader's.
+func page(ctx context.Context, reader ingestq.DeadLetterReader, source Source, after *Cursor) ([]Letter, error) {
 	var from Cursor
 	if after != nil {
 		from = *after
 	}
-	stored, err := book.List(ctx, from, scanPage)
+	stored, err := reader.List(ctx, from, scanPage)
 	out := make([]Letter, len(stored))
 	for i, l := range stored {
 		out[i] = entryOf(l, source)
@@ -274,7 +274,7 @@ func page(ctx context.Context, book ingestq.LetterBook, source Source, after *Cu
 }
 
 // byTime is a page of the rows with status DEAD; with Kafka's records that could not be read among them.
-func (d *Desk) byTime(ctx context.Context, q Query, source Source, after *Cursor) (out []Letter, err error) {
+func (d *Service) byTime(ctx context.Context, q Query, source Source, after *Cursor) (out []Letter, err error) {
 	if !q.droppable {
 		if out, err = d.deadRows(ctx, q, source, after); err != nil {
 			return nil, err
@@ -298,7 +298,7 @@ func (d *Desk) byTime(ctx context.Context, q Query, source Source, after *Cursor
 }
 
 // deadRows is a page of the rows with status DEAD.
-func (d *Desk) deadRows(ctx context.Context, q Query, source Source, after *Cursor) ([]Letter, error) {
+func (d *Service) deadRows(ctx context.Context, q Query, source Source, after *Cursor) ([]Letter, error) {
 	if q.Task != "" {
 		rows, err := d.d.Store.GetMany(ctx, taskstate.System(), []string{q.Task})
 		if err != nil || len(rows) == 0 || rows[0].Status != taskstate.StatusDead || after != nil {
@@ -327,7 +327,7 @@ func (d *Desk) deadRows(ctx context.Context, q Query, source Source, after *Curs
 // Replay puts the letter's task back, exactly once, and answers it afterwards; its entry is then removed.
 // Errors: ErrNotFound, ErrUnreadable, *StateError (the entry of a task that was replayed before is removed all the same),
 // taskstate.ErrNotFound, ingest.ErrReplaySuperseded, ingest.ErrDocumentDeleted, taskstate.ErrUnavailable, ingestq.ErrUnavailable.
-func (d *Desk) Replay(ctx context.Context, c ingest.Caller, id string) (taskstate.Task, error) {
+func (d *Service) Replay(ctx context.Context, c ingest.Caller, id string) (taskstate.Task, error) {
 	l, err := d.find(ctx, id)
 	if err != nil {
 		return taskstate.Task{}, err
@@ -350,7 +350,7 @@ type replayed struct {
 
 // replay puts the tasks of letters back in one transaction, each if it is DEAD with its letter's fence, and removes the entries
 // of those and of letters that are stale for good.
-func (d *Desk) replay(ctx context.Context, c ingest.Caller, letters []Letter) ([]replayed, error) {
+func (d *Service) replay(ctx context.Context, c ingest.Caller, letters []Letter) ([]replayed, error) {
 	fences := map[string]map[int64]bool{} // by task: the stream may hold letters of several deaths
 	var ids []string
 	for _, l := range letters {
@@ -410,17 +410,17 @@ func resultOf(l Letter, o taskstate.Outcome) (r replayed, over bool) {
 }
 
 // tidy removes entries that have served. One that stays is shown as not replayable, and goes with the next try.
-func (d *Desk) tidy(ctx context.Context, letters []Letter) {
+func (d *Service) tidy(ctx context.Context, letters []Letter) {
 	var ids []string
 	for _, l := range letters {
 		if l.Source == SourceRedis {
 			ids = append(ids, l.ID)
 		}
 	}
-	if len(ids) == 0 || d.d.Book == nil {
+	if len(ids) == 0 || d.d.Reader == nil {
 		return
 	}
-	if _, err := d.d.Book.Drop(ctx, ids...); err != nil {
+	if _, err := d.d.Reader.Drop(ctx, ids...); err != nil {
 		d.d.Log.WarnContext(ctx, "dlq: entries of replayed letters left behind", slog.Int("entries", len(ids)), slog.Any("error", err))
 	}
 }

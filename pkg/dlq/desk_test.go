@@ -17,7 +17,7 @@ import (
 func TestLettersAreListedWithWhatTheirRowsSay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := w.desk(nil)
+	d := w.service(nil)
 	first, firstID := w.dead("embed: connection refused")
 	raw := w.raw()
 	unknown := w.letter("0190a6e0-0000-7000-8000-999999999999", 3, "gone", time.Now())
@@ -89,7 +89,7 @@ func TestListsPage(t *testing.T) {
 	for i := range 4203 {
 		w.letter("0190a6e0-0000-7000-8000-999999999999", int64(i), "gone", time.Now())
 	}
-	d := w.desk(nil)
+	d := w.service(nil)
 	seen := map[string]bool{}
 	pages := 0
 	for after, more := (*dlq.Cursor)(nil), true; more; pages++ {
@@ -116,7 +116,7 @@ func TestListsPage(t *testing.T) {
 func TestAReplayIsDoneOnceAndRemovesItsEntry(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := w.desk(nil)
+	d := w.service(nil)
 	task, id := w.dead("refused")
 	after, err := d.Replay(t.Context(), w.caller, id)
 	require.NoError(t, err)
@@ -145,8 +145,8 @@ func TestAnEntryGoesAfterItsRow(t *testing.T) {
 	w := newWorld(t)
 	task, id := w.dead("refused")
 	var found []taskstate.Status
-	book := &rebook{LetterBook: w.book, drop: func() error { found = append(found, w.status(task.ID)); return nil }}
-	_, err := w.desk(func(deps *dlq.Deps) { deps.Book = book }).Replay(t.Context(), w.caller, id)
+	reader := &rebook{DeadLetterReader: w.reader, drop: func() error { found = append(found, w.status(task.ID)); return nil }}
+	_, err := w.service(func(deps *dlq.Deps) { deps.Reader = reader }).Replay(t.Context(), w.caller, id)
 	require.NoError(t, err)
 	require.Equal(t, []taskstate.Status{taskstate.StatusQueued}, found)
 }
@@ -156,13 +156,13 @@ func TestAnEntryThatStayedIsRemovedByTheRepeat(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	down := errors.New("redis is away")
-	book := &rebook{LetterBook: w.book, drop: func() error { return down }}
+	reader := &rebook{DeadLetterReader: w.reader, drop: func() error { return down }}
 	task, id := w.dead("refused")
-	d := w.desk(func(deps *dlq.Deps) { deps.Book = book })
+	d := w.service(func(deps *dlq.Deps) { deps.Reader = reader })
 	_, err := d.Replay(t.Context(), w.caller, id)
 	require.NoError(t, err, "the row was replayed: that is what counts")
 	require.EqualValues(t, 1, w.entries())
-	book.drop = func() error { return nil }
+	reader.drop = func() error { return nil }
 	_, err = d.Replay(t.Context(), w.caller, id)
 	var state *dlq.StateError
 	require.ErrorAs(t, err, &state)
@@ -174,7 +174,7 @@ func TestAnEntryThatStayedIsRemovedByTheRepeat(t *testing.T) {
 func TestLettersThatCannotBeReplayed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := w.desk(nil)
+	d := w.service(nil)
 	task, id := w.dead("refused")
 	later := w.letter(task.ID, task.Fence+4, "after a restore", time.Now())
 	var state *dlq.StateError
@@ -198,7 +198,7 @@ func TestLettersThatCannotBeReplayed(t *testing.T) {
 func TestBulkReplay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := w.desk(nil)
+	d := w.service(nil)
 	var tasks []taskstate.Task
 	for range 7 {
 		task, _ := w.dead("refused")
@@ -251,13 +251,13 @@ func TestBulkReplayEndsInTime(t *testing.T) {
 	for range 20 {
 		w.dead("refused")
 	}
-	d := w.desk(nil)
+	d := w.service(nil)
 	r, err := d.ReplayAll(t.Context(), w.caller, dlq.Query{}, dlq.Bulk{Limit: 100, PerSecond: 1})
 	require.NoError(t, err)
 	require.Equal(t, 16, r.Done, "at 0 s, 1 s … 15 s")
 	require.NotNil(t, r.Next)
 
-	broken := w.desk(func(deps *dlq.Deps) {
+	broken := w.service(func(deps *dlq.Deps) {
 		deps.App = &failing{Application: w.app, after: 1}
 	})
 	r, err = broken.ReplayAll(t.Context(), w.caller, dlq.Query{}, dlq.Bulk{After: r.Next, Limit: 100, PerSecond: 2})
@@ -294,7 +294,7 @@ func TestRowsAreLetters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			d := w.desk(func(deps *dlq.Deps) { deps.Kafka, deps.Book = kafka, nil })
+			d := w.service(func(deps *dlq.Deps) { deps.Kafka, deps.Reader = kafka, nil })
 			one, two := w.kill(w.upload().ID, "embed: refused"), w.kill(w.upload().ID, "extract: corrupt")
 			w.upload()
 			letters, next, err := d.List(t.Context(), dlq.Query{}, nil, 1)
@@ -338,7 +338,7 @@ func TestRowsAreLetters(t *testing.T) {
 func TestDrops(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := w.desk(nil)
+	d := w.service(nil)
 	task, id := w.dead("refused")
 	w.dead("corrupt")
 	w.raw()
@@ -382,7 +382,7 @@ func TestUnreadableRecordsOfKafkaAreListedAmongTheRows(t *testing.T) {
 	one := w.kill(w.upload().ID, "embed: refused")
 	raw := w.kafka("not json", "{}")
 	two := w.kill(w.upload().ID, "extract: corrupt")
-	d := w.desk(func(deps *dlq.Deps) { deps.Kafka, deps.Raw = true, raw })
+	d := w.service(func(deps *dlq.Deps) { deps.Kafka, deps.Raw = true, raw })
 	var order []string
 	for after, more := (*dlq.Cursor)(nil), true; more; {
 		page, next, err := d.List(t.Context(), dlq.Query{}, after, 1)

@@ -13,7 +13,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// Errors of the desk besides taskstate's and ingest's.
+// Errors of the service besides taskstate's and ingest's.
 var (
 	ErrBadCursor  = errors.New("bad cursor")                                                        // 400
 	ErrNotFound   = errors.New("dead letter not found")                                             // 404

@@ -13,7 +13,7 @@ import (
 // ReasonReplayed says that a topic's letter was replayed before; it stays until it is dropped.
 const ReasonReplayed Reason = "REPLAYED"
 
-// Topic is the desk for the dead letters of one of streammq's topics, or of a single stream. A replay is one script there: the
+// Topic is the service for the dead letters of one of streammq's topics, or of a single stream. A replay is one script there: the
 // message goes back to its partition and the letter is marked, so nothing here can lie between the two.
 type Topic struct {
 	mq      *streammq.MQ

@@ -63,11 +63,11 @@ func deadStream(t *testing.T, n int) (*streammq.MQ, rueidis.Client, string) {
 func TestLettersOfATopic(t *testing.T) {
 	t.Parallel()
 	mq, client, topic := deadStream(t, 7)
-	desk := dlq.NewTopic(mq, topic, false)
+	service := dlq.NewTopic(mq, topic, false)
 	all := dlq.TopicQuery{Partition: -1}
 	var ids []string
 	for after, more := "", true; more; {
-		page, next, err := desk.List(t.Context(), all, after, 3)
+		page, next, err := service.List(t.Context(), all, after, 3)
 		require.NoError(t, err)
 		for _, l := range page {
 			ids = append(ids, l.ID)
@@ -83,28 +83,28 @@ func TestLettersOfATopic(t *testing.T) {
 		"group": {dlq.TopicQuery{Partition: -1, Group: "other"}, 0}, "partition": {dlq.TopicQuery{Partition: 1}, 0},
 		"after": {dlq.TopicQuery{Partition: -1, FailedAfter: time.Now().Add(time.Hour)}, 0}, "before": {dlq.TopicQuery{Partition: -1, FailedBefore: time.Now().Add(time.Hour)}, 7},
 	} {
-		page, _, err := desk.List(t.Context(), c.q, "", 9)
+		page, _, err := service.List(t.Context(), c.q, "", 9)
 		require.NoError(t, err)
 		require.Len(t, page, c.want, name)
 	}
 
-	l, err := desk.Replay(t.Context(), ids[0])
+	l, err := service.Replay(t.Context(), ids[0])
 	require.NoError(t, err)
 	require.NotEmpty(t, l.Replayed)
-	_, err = desk.Replay(t.Context(), ids[0])
+	_, err = service.Replay(t.Context(), ids[0])
 	require.ErrorIs(t, err, streammq.ErrReplayed)
-	_, err = desk.Replay(t.Context(), "1-1")
+	_, err = service.Replay(t.Context(), "1-1")
 	require.ErrorIs(t, err, streammq.ErrNotFound)
 
 	raw := client.Do(t.Context(), client.B().Xadd().Key("stream:topic:"+topic+":dlq").Id("*").FieldValue().FieldValue("error", "malformed").FieldValue("raw:what", "ever").Build())
 	require.NoError(t, raw.Error())
-	dry, err := desk.ReplayAll(t.Context(), all, dlq.Bulk{Limit: 100, PerSecond: 1, DryRun: true})
+	dry, err := service.ReplayAll(t.Context(), all, dlq.Bulk{Limit: 100, PerSecond: 1, DryRun: true})
 	require.NoError(t, err)
 	require.Equal(t, 6, dry.Done)
-	some, err := desk.ReplayAll(t.Context(), all, dlq.Bulk{Limit: 4, PerSecond: 1000})
+	some, err := service.ReplayAll(t.Context(), all, dlq.Bulk{Limit: 4, PerSecond: 1000})
 	require.NoError(t, err)
 	require.Equal(t, 4, some.Done)
-	rest, err := desk.ReplayAll(t.Context(), all, dlq.Bulk{After: some.Next, Limit: 100, PerSecond: 1000})
+	rest, err := service.ReplayAll(t.Context(), all, dlq.Bulk{After: some.Next, Limit: 100, PerSecond: 1000})
 	require.NoError(t, err)
 	require.Equal(t, 2, rest.Done)
 	require.Equal(t, map[dlq.Reason]int{dlq.ReasonUnreadable: 1}, rest.Skipped)
@@ -113,15 +113,15 @@ func TestLettersOfATopic(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 14, n, "each was added again once")
 
-	require.NoError(t, desk.Drop(t.Context(), ids[0]))
-	require.ErrorIs(t, desk.Drop(t.Context(), ids[0]), streammq.ErrNotFound)
-	r, err := desk.DropAll(t.Context(), all, dlq.Bulk{Limit: 5, DryRun: true})
+	require.NoError(t, service.Drop(t.Context(), ids[0]))
+	require.ErrorIs(t, service.Drop(t.Context(), ids[0]), streammq.ErrNotFound)
+	r, err := service.DropAll(t.Context(), all, dlq.Bulk{Limit: 5, DryRun: true})
 	require.NoError(t, err)
 	require.Equal(t, 5, r.Done)
-	r, err = desk.DropAll(t.Context(), all, dlq.Bulk{Limit: 5})
+	r, err = service.DropAll(t.Context(), all, dlq.Bulk{Limit: 5})
 	require.NoError(t, err)
 	require.Equal(t, 5, r.Done)
-	r, err = desk.DropAll(t.Context(), all, dlq.Bulk{After: r.Next, Limit: 5})
+	r, err = service.DropAll(t.Context(), all, dlq.Bulk{After: r.Next, Limit: 5})
 	require.NoError(t, err)
 	require.Equal(t, 2, r.Done)
 	require.Nil(t, r.Next)

@@ -33,7 +33,7 @@ type world struct {
 	app    *suite.Application
 	redis  rueidis.Client
 	key    string // of the dead letter stream
-	book   ingestq.LetterBook
+	reader ingestq.DeadLetterReader
 	caller ingest.Caller
 	now    time.Time
 	waited time.Duration
@@ -64,15 +64,15 @@ func newWorld(t *testing.T) *world {
 	}
 	cfg := redisq.NewDefaultConfig(shared.Queue.RedisURL.Reveal())
 	cfg.DLQKey = shared.Queue.DLQKey
-	w.book, err = redisq.NewLetters(parts.Redis, cfg)
+	w.reader, err = redisq.NewLetters(parts.Redis, cfg)
 	require.NoError(t, err)
 	return w
 }
 
-// desk makes one; change may take things away.
-func (w *world) desk(change func(*dlq.Deps)) *dlq.Desk {
+// service makes one; change may take things away.
+func (w *world) service(change func(*dlq.Deps)) *dlq.Service {
 	d := dlq.Deps{
-		Book: w.book, Store: w.store, App: w.app, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return w.now },
+		Reader: w.reader, Store: w.store, App: w.app, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return w.now },
 		Wait: func(_ context.Context, d time.Duration) error {
 			w.waited, w.now = w.waited+d, w.now.Add(d)
 			return nil
@@ -148,7 +148,7 @@ func (w *world) raw() string {
 }
 
 // kafka is a topic of dead letters with records of somebody else.
-func (w *world) kafka(values ...string) ingestq.LetterBook {
+func (w *world) kafka(values ...string) ingestq.DeadLetterReader {
 	w.t.Helper()
 	broker, err := embedded.Start()
 	require.NoError(w.t, err)
@@ -182,14 +182,14 @@ func (w *world) status(id string) taskstate.Status {
 // entries counts what lies in the stream.
 func (w *world) entries() int64 {
 	w.t.Helper()
-	n, err := w.book.Length(w.t.Context())
+	n, err := w.reader.Length(w.t.Context())
 	require.NoError(w.t, err)
 	return n
 }
 
 // rebook is the stream with failures of the test's choice.
 type rebook struct {
-	ingestq.LetterBook
+	ingestq.DeadLetterReader
 	drop func() error
 }
 
@@ -197,5 +197,5 @@ func (b *rebook) Drop(ctx context.Context, ids ...string) (int64, error) {
 	if err := b.drop(); err != nil {
 		return 0, err
 	}
-	return b.LetterBook.Drop(ctx, ids...)
+	return b.DeadLetterReader.Drop(ctx, ids...)
 }

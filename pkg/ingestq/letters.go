@@ -28,8 +28,8 @@ func After(other, p LetterPlace) bool {
 	return cmp.Or(other.At.Compare(p.At), strings.Compare(other.ID, p.ID)) > 0
 }
 
-// LetterBook reads dead letters and takes them out, for operators. Errors wrap ErrUnavailable or ctx.Err().
-type LetterBook interface {
+// DeadLetterReader reads dead letters and takes them out, for operators. Errors wrap ErrUnavailable or ctx.Err().
+type DeadLetterReader interface {
 	// List returns at most n letters (n ≥ 1) after a place, the newest first.
 	List(ctx context.Context, after LetterPlace, n int) ([]StoredLetter, error)
 	// Letter reads one; found is false when there is none of that id.

@@ -153,7 +153,7 @@ type Deps struct {
 	// queue, as they should when no relay can send them (no Kafka is set); nil: they are left to a relay.
 	Outbox Outbox
 	// Letters writes entries that rows owe where deliveries are events (Redis is set too); nil: they become events.
-	Letters  LetterBox
+	Letters  DeadLetterWriter
 	Kinds    map[string]Kind // by Task.Type
 	Fallback Kind            // for other types; nil: such a task is SUSPENDED and says so
 	Log      *slog.Logger

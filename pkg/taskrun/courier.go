@@ -281,7 +281,7 @@ func (c *queueEffects) letters(ctx context.Context, ls []letter) []letter {
 		entries[i] = l.entry
 	}
 	err := c.queue(ctx, "write dead letters", len(ls), func(ctx context.Context) error {
-		return errors.Join(c.r.letterBox().DeadLetters(ctx, entries), crash.Fault("worker.after_dlq_add"))
+		return errors.Join(c.r.deadLetterWriter().DeadLetters(ctx, entries), crash.Fault("worker.after_dlq_add"))
 	})
 	if err != nil {
 		return nil

@@ -69,8 +69,8 @@ func (r *Runner) owed(ctx context.Context) (int, error) {
 	return len(outs), nil
 }
 
-// letterBox is where entries that rows owe are written.
-func (r *Runner) letterBox() LetterBox {
+// deadLetterWriter is where entries that rows owe are written.
+func (r *Runner) deadLetterWriter() DeadLetterWriter {
 	if r.deps.Letters != nil {
 		return r.deps.Letters
 	}

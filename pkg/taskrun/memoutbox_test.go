@@ -20,7 +20,7 @@ type memOutbox struct {
 	letters []ingestq.UnsentLetter // dead letters that nobody has sent
 	stopped bool                   // deliveries wait
 	asked   int
-	box     LetterBox // of the other transport
+	box     DeadLetterWriter // of the other transport
 }
 
 // newTopicWorld is a world whose stream is a topic, and whose deliveries are events.

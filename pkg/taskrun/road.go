@@ -24,8 +24,8 @@ type Outbox interface {
 	DropLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (int, error)
 }
 
-// LetterBox writes dead letters.
-type LetterBox interface {
+// DeadLetterWriter writes dead letters.
+type DeadLetterWriter interface {
 	// DeadLetters writes entries; an error says that some may not have been written.
 	DeadLetters(ctx context.Context, letters []ingestq.DeadLetter) error
 }

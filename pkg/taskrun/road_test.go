@@ -271,10 +271,10 @@ func TestNoHorizonIsNoJudgement(t *testing.T) {
 	})
 }
 
-// letterBox keeps dead letters.
-type letterBox struct{ letters []ingestq.DeadLetter }
+// deadLetterWriter keeps dead letters.
+type deadLetterWriter struct{ letters []ingestq.DeadLetter }
 
-func (b *letterBox) DeadLetters(_ context.Context, ls []ingestq.DeadLetter) error {
+func (b *deadLetterWriter) DeadLetters(_ context.Context, ls []ingestq.DeadLetter) error {
 	b.letters = append(b.letters, ls...)
 	return nil
 }
@@ -285,7 +285,7 @@ func TestOwedLettersOfTheOtherTransport(t *testing.T) {
 		t.Run(fmt.Sprint("redis too: ", both), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := newTopicWorld(t)
-				box := &letterBox{}
+				box := &deadLetterWriter{}
 				if both {
 					w.outbox.box = box
 				}

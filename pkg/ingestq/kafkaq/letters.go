@@ -22,7 +22,7 @@ const headerDrops = "drops-record"
 // drops is the id of the record that this one takes back; empty: it is none of those.
 func (r Record) drops() string { return r.header(headerDrops) }
 
-// Letters implements ingestq.LetterBook on the records of the topic of dead letters that could not be read as deliveries.
+// Letters implements ingestq.DeadLetterReader on the records of the topic of dead letters that could not be read as deliveries.
 // The other records there are copies of rows with status DEAD, which are the truth. It is safe for concurrent use.
 //
 // It remembers where such records are, by partition, and reads only what came since; what they hold is read when it is asked
@@ -42,7 +42,7 @@ type letterPart struct {
 	raw  map[int64]time.Time // by offset
 }
 
-var _ ingestq.LetterBook = (*Letters)(nil)
+var _ ingestq.DeadLetterReader = (*Letters)(nil)
 
 // NewLetters makes one on a client and a producer that the caller closes.
 func NewLetters(client *Client, producer *Producer) *Letters {
@@ -55,7 +55,7 @@ type ref struct {
 	at time.Time
 }
 
-// List implements ingestq.LetterBook: by time, then by id.
+// List implements ingestq.DeadLetterReader: by time, then by id.
 func (l *Letters) List(ctx context.Context, after ingestq.LetterPlace, n int) ([]ingestq.StoredLetter, error) {
 	all, err := l.look(ctx)
 	if err != nil {
@@ -80,7 +80,7 @@ func (l *Letters) List(ctx context.Context, after ingestq.LetterPlace, n int) ([
 	return out, nil
 }
 
-// Letter implements ingestq.LetterBook.
+// Letter implements ingestq.DeadLetterReader.
 func (l *Letters) Letter(ctx context.Context, id string) (letter ingestq.StoredLetter, found bool, err error) {
 	at, ok := parseID(id)
 	if !ok {
@@ -93,13 +93,13 @@ func (l *Letters) Letter(ctx context.Context, id string) (letter ingestq.StoredL
 	return l.read(ctx, at)
 }
 
-// Length implements ingestq.LetterBook.
+// Length implements ingestq.DeadLetterReader.
 func (l *Letters) Length(ctx context.Context) (int64, error) {
 	all, err := l.look(ctx)
 	return int64(len(all)), err
 }
 
-// Drop implements ingestq.LetterBook: it adds a record for each that takes it back.
+// Drop implements ingestq.DeadLetterReader: it adds a record for each that takes it back.
 func (l *Letters) Drop(ctx context.Context, ids ...string) (int64, error) {
 	all, err := l.look(ctx)
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 // ErrNoLetters says that the dead letter stream is off (INGEST_REDIS_DLQ_STREAM_KEY is empty).
 var ErrNoLetters = errors.New("there is no dead letter stream: INGEST_REDIS_DLQ_STREAM_KEY is empty")
 
-// Letters implements ingestq.LetterBook on the dead letter stream.
+// Letters implements ingestq.DeadLetterReader on the dead letter stream.
 type Letters struct {
 	client rueidis.Client
 	key    string
 }
 
-var _ ingestq.LetterBook = (*Letters)(nil)
+var _ ingestq.DeadLetterReader = (*Letters)(nil)
 
 // NewLetters makes one on a client that the caller closes. ErrNoLetters when cfg names no stream.
 func NewLetters(client rueidis.Client, cfg Config) (*Letters, error) {
@@ -32,7 +32,7 @@ func NewLetters(client rueidis.Client, cfg Config) (*Letters, error) {
 	return &Letters{client, cfg.DLQKey}, nil
 }
 
-// List implements ingestq.LetterBook.
+// List implements ingestq.DeadLetterReader.
 func (l *Letters) List(ctx context.Context, after ingestq.LetterPlace, n int) ([]ingestq.StoredLetter, error) {
 	end := "+"
 	if after.ID != "" {
@@ -51,7 +51,7 @@ func (l *Letters) List(ctx context.Context, after ingestq.LetterPlace, n int) ([
 	return out, nil
 }
 
-// Letter implements ingestq.LetterBook.
+// Letter implements ingestq.DeadLetterReader.
 func (l *Letters) Letter(ctx context.Context, id string) (letter ingestq.StoredLetter, found bool, err error) {
 	if _, ok := parseID(id); !ok {
 		return letter, false, nil
@@ -65,7 +65,7 @@ func (l *Letters) Letter(ctx context.Context, id string) (letter ingestq.StoredL
 	return decodeLetter(rows[0]), true, nil
 }
 
-// Drop implements ingestq.LetterBook.
+// Drop implements ingestq.DeadLetterReader.
 func (l *Letters) Drop(ctx context.Context, ids ...string) (int64, error) {
 	var total int64
 	for _, batch := range idBatches(ids) {
@@ -80,7 +80,7 @@ func (l *Letters) Drop(ctx context.Context, ids ...string) (int64, error) {
 	return total, nil
 }
 
-// Length implements ingestq.LetterBook.
+// Length implements ingestq.DeadLetterReader.
 func (l *Letters) Length(ctx context.Context) (int64, error) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -22,7 +22,7 @@ const (
 	paceDefault, paceMost = 100, 1000
 )
 
-// Letters is the desk for dead letters of the ingest queue; *dlq.Desk is one. Its errors are told there.
+// Letters is the service for dead letters of the ingest queue; *dlq.Service is one. Its errors are told there.
 type Letters interface {
 	Default() dlq.Source
 	Stats(ctx context.Context) (dlq.Stats, error)

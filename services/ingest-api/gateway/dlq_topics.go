@@ -27,8 +27,8 @@ func (g *Gateway) topicLetterRoutes() []route {
 	}
 }
 
-// topicDesk is the desk for the topic or stream that the path names, in whichever layout of keys. A topic has to exist.
-func (g *Gateway) topicDesk(c *gin.Context) (*dlq.Topic, error) {
+// topicDLQ is the service for the topic or stream that the path names, in whichever layout of keys. A topic has to exist.
+func (g *Gateway) topicDLQ(c *gin.Context) (*dlq.Topic, error) {
 	q, stream, err := g.queue(c)
 	if err != nil {
 		return nil, err
@@ -36,10 +36,10 @@ func (g *Gateway) topicDesk(c *gin.Context) (*dlq.Topic, error) {
 	return dlq.NewTopic(q, c.Param("topic"), stream), nil
 }
 
-// topicLetter is the desk and the letter of a path.
+// topicLetter is the service and the letter of a path.
 func (g *Gateway) topicLetter(c *gin.Context) (*dlq.Topic, string, error) {
-	desk, err := g.topicDesk(c)
-	return desk, c.Param("letterId"), err
+	dlqService, err := g.topicDLQ(c)
+	return dlqService, c.Param("letterId"), err
 }
 
 // ofLetter says that it is the letter that was not found, or cannot be read.
@@ -56,7 +56,7 @@ func ofLetter(err error) error {
 const topicLetterList = "dlq:topic"
 
 func (g *Gateway) listTopicLetters(c *gin.Context) error {
-	desk, err := g.topicDesk(c)
+	dlqService, err := g.topicDLQ(c)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (g *Gateway) listTopicLetters(c *gin.Context) error {
 	if from != nil {
 		after = from.id
 	}
-	rows, next, err := desk.List(c.Request.Context(), q, after, limit)
+	rows, next, err := dlqService.List(c.Request.Context(), q, after, limit)
 	if err != nil {
 		return err
 	}
@@ -103,11 +103,11 @@ func topicLetterQuery(c *gin.Context) (q dlq.TopicQuery, err error) {
 }
 
 func (g *Gateway) getTopicLetter(c *gin.Context) error {
-	desk, id, err := g.topicLetter(c)
+	dlqService, id, err := g.topicLetter(c)
 	if err != nil {
 		return err
 	}
-	l, err := desk.Get(c.Request.Context(), id)
+	l, err := dlqService.Get(c.Request.Context(), id)
 	if err != nil {
 		return ofLetter(err)
 	}
@@ -115,17 +115,17 @@ func (g *Gateway) getTopicLetter(c *gin.Context) error {
 }
 
 func (g *Gateway) replayTopicLetter(c *gin.Context) error {
-	desk, id, err := g.topicLetter(c)
+	dlqService, id, err := g.topicLetter(c)
 	if err != nil {
 		return err
 	}
-	if _, err := desk.Get(c.Request.Context(), id); err != nil {
+	if _, err := dlqService.Get(c.Request.Context(), id); err != nil {
 		return ofLetter(err)
 	}
 	if err := g.noted(c, audit.LetterReplay, c.Param("topic")+"/"+id, ""); err != nil {
 		return err
 	}
-	l, err := desk.Replay(c.Request.Context(), id)
+	l, err := dlqService.Replay(c.Request.Context(), id)
 	if err != nil {
 		return ofLetter(err)
 	}
@@ -133,17 +133,17 @@ func (g *Gateway) replayTopicLetter(c *gin.Context) error {
 }
 
 func (g *Gateway) dropTopicLetter(c *gin.Context) error {
-	desk, id, err := g.topicLetter(c)
+	dlqService, id, err := g.topicLetter(c)
 	if err != nil {
 		return err
 	}
-	if _, err := desk.Get(c.Request.Context(), id); err != nil {
+	if _, err := dlqService.Get(c.Request.Context(), id); err != nil {
 		return ofLetter(err)
 	}
 	if err := g.noted(c, audit.LetterDrop, c.Param("topic")+"/"+id, ""); err != nil {
 		return err
 	}
-	if err := desk.Drop(c.Request.Context(), id); err != nil {
+	if err := dlqService.Drop(c.Request.Context(), id); err != nil {
 		return ofLetter(err)
 	}
 	return noContent(c)
@@ -175,24 +175,24 @@ func (b topicBulk) query() (q dlq.TopicQuery, err error) {
 }
 
 // readTopicBulk reads the wish; a drop of everything has to say so.
-func (g *Gateway) readTopicBulk(c *gin.Context, drop bool) (desk *dlq.Topic, q dlq.TopicQuery, b dlq.Bulk, err error) {
-	if desk, err = g.topicDesk(c); err != nil {
-		return desk, q, b, err
+func (g *Gateway) readTopicBulk(c *gin.Context, drop bool) (dlqService *dlq.Topic, q dlq.TopicQuery, b dlq.Bulk, err error) {
+	if dlqService, err = g.topicDLQ(c); err != nil {
+		return dlqService, q, b, err
 	}
 	var body topicBulk
 	if err = readJSON(c, &body, true); err != nil {
-		return desk, q, b, err
+		return dlqService, q, b, err
 	}
 	if q, err = body.query(); err != nil {
-		return desk, q, b, err
+		return dlqService, q, b, err
 	}
 	if drop && q == (dlq.TopicQuery{Partition: -1}) {
 		if err = body.saysAll(); err != nil {
-			return desk, q, b, err
+			return dlqService, q, b, err
 		}
 	}
 	b, err = body.bounds(topicLetterList)
-	return desk, q, b, err
+	return dlqService, q, b, err
 }
 
 // describeTopicQuery is a filter for the audit log.
@@ -207,7 +207,7 @@ func describeTopicQuery(q dlq.TopicQuery) string {
 }
 
 func (g *Gateway) replayTopicLetters(c *gin.Context) error {
-	desk, q, b, err := g.readTopicBulk(c, false)
+	dlqService, q, b, err := g.readTopicBulk(c, false)
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (g *Gateway) replayTopicLetters(c *gin.Context) error {
 			return err
 		}
 	}
-	r, err := desk.ReplayAll(c.Request.Context(), q, b)
+	r, err := dlqService.ReplayAll(c.Request.Context(), q, b)
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (g *Gateway) replayTopicLetters(c *gin.Context) error {
 }
 
 func (g *Gateway) dropTopicLetters(c *gin.Context) error {
-	desk, q, b, err := g.readTopicBulk(c, true)
+	dlqService, q, b, err := g.readTopicBulk(c, true)
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (g *Gateway) dropTopicLetters(c *gin.Context) error {
 			return err
 		}
 	}
-	r, err := desk.DropAll(c.Request.Context(), q, b)
+	r, err := dlqService.DropAll(c.Request.Context(), q, b)
 	if err != nil {
 		return err
 	}
