@@ -15,7 +15,7 @@ const (
 	bulkBudget = 15 * time.Second // after which a call hands out a cursor: it stays below what proxies allow
 )
 
-// Bulk bounds one call on many letters. Call again with Result.Next until it is nil.
+// Bulk bounds one call on many dead letters. Call again with Result.Next until it is nil.
 type Bulk struct {
 	After     *Cursor // nil: from the newest letter on
 	Limit     int     // letters to look at, at least 1
@@ -29,27 +29,27 @@ type Result struct {
 	Skipped map[Reason]int // letters that cannot be replayed, by reason
 	Failed  int            // of the last batch, for want of a database or queue; they are tried again from Next on
 	Err     error          // the first failure
-	Next    *Cursor        // nil: every letter that the query chooses was looked at
+	Next    *Cursor        // nil: every dead letter that the query chooses was looked at
 }
 
-// ReplayAll replays the letters that q chooses, from the newest to the oldest, at most b.PerSecond a second and b.Limit in one
+// ReplayAll replays the dead letters that q chooses, from the newest to the oldest, at most b.PerSecond a second and b.Limit in one
 // call. What was replayed is not replayed again, however often it is called. Letters that come meanwhile are left alone.
 // Errors: as List, when nothing was done; a failure later on is told in the Result.
 func (d *Service) ReplayAll(ctx context.Context, c ingest.Caller, q Query, b Bulk) (Result, error) {
-	letters, next, err := d.scan(ctx, q, b.After, b.Limit)
+	deadLetters, next, err := d.scan(ctx, q, b.After, b.Limit)
 	r := Result{Skipped: map[Reason]int{}, Next: next}
 	if err != nil {
 		return r, err
 	}
 	if b.DryRun {
-		err := d.judge(ctx, letters)
-		for _, l := range letters {
+		err := d.judge(ctx, deadLetters)
+		for _, l := range deadLetters {
 			r.count(l.Reason)
 		}
 		return r, err
 	}
 	began, tried, after := d.d.Now(), 0, b.After
-	for batch := range slices.Chunk(letters, min(bulkBatch, b.PerSecond)) {
+	for batch := range slices.Chunk(deadLetters, min(bulkBatch, b.PerSecond)) {
 		ahead := time.Duration(tried)*time.Second/time.Duration(b.PerSecond) - d.d.Now().Sub(began)
 		if d.d.Now().Sub(began)+max(0, ahead) > bulkBudget {
 			r.Next = after
@@ -72,7 +72,7 @@ func (d *Service) ReplayAll(ctx context.Context, c ingest.Caller, q Query, b Bul
 	return r, nil
 }
 
-// count adds a letter that was replayed, or skipped for a reason.
+// count adds a dead letter that was replayed, or skipped for a reason.
 func (r *Result) count(why Reason) {
 	if why == "" {
 		r.Done++
@@ -82,8 +82,8 @@ func (r *Result) count(why Reason) {
 }
 
 // replayBatch replays what can be read of one batch.
-func (d *Service) replayBatch(ctx context.Context, c ingest.Caller, batch []Letter, r *Result) error {
-	readable := slices.DeleteFunc(slices.Clone(batch), func(l Letter) bool { return l.Raw != nil })
+func (d *Service) replayBatch(ctx context.Context, c ingest.Caller, batch []DeadLetter, r *Result) error {
+	readable := slices.DeleteFunc(slices.Clone(batch), func(l DeadLetter) bool { return l.Raw != nil })
 	if raw := len(batch) - len(readable); raw > 0 {
 		r.Skipped[ReasonUnreadable] += raw
 	}
@@ -111,18 +111,18 @@ func (d *Service) replayBatch(ctx context.Context, c ingest.Caller, batch []Lett
 	return nil
 }
 
-// first reports whether no letter before i is of the same death.
-func first(letters []Letter, i int) bool {
-	return !slices.ContainsFunc(letters[:i], func(l Letter) bool {
-		return l.TaskID == letters[i].TaskID && l.Fence == letters[i].Fence
+// first reports whether no dead letter before i is of the same death.
+func first(deadLetters []DeadLetter, i int) bool {
+	return !slices.ContainsFunc(deadLetters[:i], func(l DeadLetter) bool {
+		return l.TaskID == deadLetters[i].TaskID && l.Fence == deadLetters[i].Fence
 	})
 }
 
-// NoteFunc writes into the audit log that a letter is dropped; nil: nothing is noted.
-type NoteFunc func(l Letter) taskstate.TxFunc
+// NoteFunc writes into the audit log that a dead letter is dropped; nil: nothing is noted.
+type NoteFunc func(l DeadLetter) taskstate.TxFunc
 
 // Drop removes one entry for good; its row stays as it is.
-// Errors: ErrNotFound, ErrNoEntry (the letter is a row), taskstate.ErrUnavailable, ingestq.ErrUnavailable.
+// Errors: ErrNotFound, ErrNoEntry (the dead letter is a row), taskstate.ErrUnavailable, ingestq.ErrUnavailable.
 func (d *Service) Drop(ctx context.Context, note NoteFunc, id string) error {
 	l, err := d.find(ctx, id)
 	if err != nil {
@@ -131,7 +131,7 @@ func (d *Service) Drop(ctx context.Context, note NoteFunc, id string) error {
 	if l.Source != SourceRedis && l.Raw == nil {
 		return fmt.Errorf("drop %s: %w", id, ErrNoEntry)
 	}
-	_, err = d.drop(ctx, note, []Letter{l})
+	_, err = d.drop(ctx, note, []DeadLetter{l})
 	return err
 }
 
@@ -146,24 +146,24 @@ func (d *Service) DropAll(ctx context.Context, note NoteFunc, q Query, b Bulk) (
 		return r, ErrNoEntry
 	}
 	q.droppable = true
-	letters, next, err := d.scan(ctx, q, b.After, b.Limit)
-	if r.Next = next; err != nil || len(letters) == 0 {
+	deadLetters, next, err := d.scan(ctx, q, b.After, b.Limit)
+	if r.Next = next; err != nil || len(deadLetters) == 0 {
 		return r, err
 	}
 	if b.DryRun {
-		r.Done = len(letters)
+		r.Done = len(deadLetters)
 		return r, nil
 	}
-	n, err := d.drop(ctx, note, letters)
+	n, err := d.drop(ctx, note, deadLetters)
 	r.Done = int(n)
 	return r, err
 }
 
 // drop notes first: an entry that is gone without a note would look like a loss.
-func (d *Service) drop(ctx context.Context, note NoteFunc, letters []Letter) (int64, error) {
+func (d *Service) drop(ctx context.Context, note NoteFunc, deadLetters []DeadLetter) (int64, error) {
 	if note != nil {
 		err := d.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
-			for _, l := range letters {
+			for _, l := range deadLetters {
 				if err := note(l)(ctx, tx, m); err != nil {
 					return err
 				}
@@ -171,14 +171,14 @@ func (d *Service) drop(ctx context.Context, note NoteFunc, letters []Letter) (in
 			return nil
 		})
 		if err != nil {
-			return 0, fmt.Errorf("note the drop of %d dead letters: %w", len(letters), err)
+			return 0, fmt.Errorf("note the drop of %d dead letters: %w", len(deadLetters), err)
 		}
 	}
-	ids := make([]string, len(letters))
-	for i, l := range letters {
+	ids := make([]string, len(deadLetters))
+	for i, l := range deadLetters {
 		ids[i] = l.ID
 	}
-	if letters[0].Source == SourceKafka { // a call drops of one source
+	if deadLetters[0].Source == SourceKafka { // a call drops of one source
 		return d.d.Raw.Drop(ctx, ids...)
 	}
 	return d.d.Reader.Drop(ctx, ids...)

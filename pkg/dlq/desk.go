@@ -103,36 +103,36 @@ func (d *Service) Stats(ctx context.Context) (Stats, error) {
 // List answers at most limit letters after a place (nil: from the newest on), with what their rows say now, and the place to
 // go on from: nil at the end. It looks at a few thousand letters at most, so a page of a rare filter may be short or empty and
 // have a next one. Errors: ErrNoStream, taskstate.ErrUnavailable, ingestq.ErrUnavailable.
-func (d *Service) List(ctx context.Context, q Query, after *Cursor, limit int) ([]Letter, *Cursor, error) {
-	letters, next, err := d.scan(ctx, q, after, limit)
+func (d *Service) List(ctx context.Context, q Query, after *Cursor, limit int) ([]DeadLetter, *Cursor, error) {
+	deadLetters, next, err := d.scan(ctx, q, after, limit)
 	if err != nil {
 		return nil, nil, err
 	}
-	return letters, next, d.judge(ctx, letters)
+	return deadLetters, next, d.judge(ctx, deadLetters)
 }
 
-// Get answers one letter. Errors: ErrNotFound, ErrNoStream, taskstate.ErrUnavailable, ingestq.ErrUnavailable.
-func (d *Service) Get(ctx context.Context, id string) (Letter, error) {
+// Get answers one dead letter. Errors: ErrNotFound, ErrNoStream, taskstate.ErrUnavailable, ingestq.ErrUnavailable.
+func (d *Service) Get(ctx context.Context, id string) (DeadLetter, error) {
 	l, err := d.find(ctx, id)
 	if err != nil {
-		return Letter{}, err
+		return DeadLetter{}, err
 	}
-	one := []Letter{l}
+	one := []DeadLetter{l}
 	err = d.judge(ctx, one)
 	return one[0], err
 }
 
-// find reads a letter without asking its row; a row's letter is made of the id alone, and its fields of the row if they fit.
-func (d *Service) find(ctx context.Context, id string) (Letter, error) {
+// find reads a dead letter without asking its row; a row's letter is made of the id alone, and its fields of the row if they fit.
+func (d *Service) find(ctx context.Context, id string) (DeadLetter, error) {
 	if task, fence, ok := parseRowID(id); ok {
 		rows, err := d.d.Store.GetMany(ctx, taskstate.System(), []string{task})
 		if err != nil {
-			return Letter{}, fmt.Errorf("read task %s: %w", task, err)
+			return DeadLetter{}, fmt.Errorf("read task %s: %w", task, err)
 		}
 		if len(rows) == 0 || rows[0].Fence < fence {
-			return Letter{}, fmt.Errorf("%s: %w", id, ErrNotFound)
+			return DeadLetter{}, fmt.Errorf("%s: %w", id, ErrNotFound)
 		}
-		l := letterOfRow(rows[0], d.rows())
+		l := deadLetterOfRow(rows[0], d.rows())
 		if l.Fence != fence || rows[0].Status != taskstate.StatusDead {
 			l.DeadLetter = ingestq.DeadLetter{TaskID: task, Fence: fence}
 			l.ID = id
@@ -146,23 +146,23 @@ func (d *Service) find(ctx context.Context, id string) (Letter, error) {
 		if b.reader == nil {
 			continue
 		}
-		stored, found, err := b.reader.Letter(ctx, id)
+		stored, found, err := b.reader.DeadLetter(ctx, id)
 		if err != nil {
-			return Letter{}, err
+			return DeadLetter{}, err
 		}
 		if found {
 			return entryOf(stored, b.source), nil
 		}
 	}
-	return Letter{}, fmt.Errorf("%s: %w", id, ErrNotFound)
+	return DeadLetter{}, fmt.Errorf("%s: %w", id, ErrNotFound)
 }
 
-// entryOf is an entry as a letter.
-func entryOf(l ingestq.StoredLetter, source Source) Letter {
-	return Letter{StoredLetter: l, Source: source, at: Cursor{ID: l.ID, At: l.FailedAt}}
+// entryOf is an entry as a dead letter.
+func entryOf(l ingestq.StoredDeadLetter, source Source) DeadLetter {
+	return DeadLetter{StoredDeadLetter: l, Source: source, at: Cursor{ID: l.ID, At: l.FailedAt}}
 }
 
-// rows is the source of letters that are rows.
+// rows is the source of dead letters that are rows.
 func (d *Service) rows() Source {
 	if d.d.Kafka {
 		return SourceKafka
@@ -170,11 +170,11 @@ func (d *Service) rows() Source {
 	return SourceTable
 }
 
-// judge asks the rows of letters.
-func (d *Service) judge(ctx context.Context, letters []Letter) error {
+// judge asks the rows of dead letters.
+func (d *Service) judge(ctx context.Context, deadLetters []DeadLetter) error {
 	var ids []string
 	known := map[string]taskstate.Task{}
-	for _, l := range letters {
+	for _, l := range deadLetters {
 		if _, there := known[l.TaskID]; l.TaskID != "" && !there {
 			known[l.TaskID] = taskstate.Task{}
 			ids = append(ids, l.TaskID)
@@ -199,15 +199,15 @@ func (d *Service) judge(ctx context.Context, letters []Letter) error {
 			}
 		}
 	}
-	for i := range letters {
-		t := known[letters[i].TaskID]
-		letters[i].judge(t, t.ID != "", refused[t.ID])
+	for i := range deadLetters {
+		t := known[deadLetters[i].TaskID]
+		deadLetters[i].judge(t, t.ID != "", refused[t.ID])
 	}
 	return nil
 }
 
-// scan pages through the letters of a source and keeps those that q wants; next is nil at the end.
-func (d *Service) scan(ctx context.Context, q Query, after *Cursor, limit int) (list []Letter, next *Cursor, err error) {
+// scan pages through the dead letters of a source and keeps those that q wants; next is nil at the end.
+func (d *Service) scan(ctx context.Context, q Query, after *Cursor, limit int) (list []DeadLetter, next *Cursor, err error) {
 	read, err := d.reader(q)
 	if err != nil {
 		return nil, nil, err
@@ -237,8 +237,8 @@ func (d *Service) scan(ctx context.Context, q Query, after *Cursor, limit int) (
 	return list, after, nil
 }
 
-// readFunc reads a page of letters after a place.
-type readFunc func(ctx context.Context, after *Cursor) ([]Letter, error)
+// readFunc reads a page of dead letters after a place.
+type readFunc func(ctx context.Context, after *Cursor) ([]DeadLetter, error)
 
 func (d *Service) reader(q Query) (readFunc, error) {
 	source := q.Source
@@ -246,7 +246,7 @@ func (d *Service) reader(q Query) (readFunc, error) {
 		source = d.Default()
 	}
 	if source != SourceRedis {
-		return func(ctx context.Context, after *Cursor) ([]Letter, error) { return d.byTime(ctx, q, source, after) }, nil
+		return func(ctx context.Context, after *Cursor) ([]DeadLetter, error) { return d.byTime(ctx, q, source, after) }, nil
 	}
 	if d.d.Reader == nil {
 		return nil, ErrNoStream
@@ -255,18 +255,18 @@ func (d *Service) reader(q Query) (readFunc, error) {
 }
 
 // entries is a page of the dead letter stream.
-func (d *Service) entries(ctx context.Context, after *Cursor) ([]Letter, error) {
+func (d *Service) entries(ctx context.Context, after *Cursor) ([]DeadLetter, error) {
 	return page(ctx, d.d.Reader, SourceRedis, after)
 }
 
 // page is one of a reader's.
-func page(ctx context.Context, reader ingestq.DeadLetterReader, source Source, after *Cursor) ([]Letter, error) {
+func page(ctx context.Context, reader ingestq.DeadLetterReader, source Source, after *Cursor) ([]DeadLetter, error) {
 	var from Cursor
 	if after != nil {
 		from = *after
 	}
 	stored, err := reader.List(ctx, from, scanPage)
-	out := make([]Letter, len(stored))
+	out := make([]DeadLetter, len(stored))
 	for i, l := range stored {
 		out[i] = entryOf(l, source)
 	}
@@ -274,7 +274,7 @@ func page(ctx context.Context, reader ingestq.DeadLetterReader, source Source, a
 }
 
 // byTime is a page of the rows with status DEAD; with Kafka's records that could not be read among them.
-func (d *Service) byTime(ctx context.Context, q Query, source Source, after *Cursor) (out []Letter, err error) {
+func (d *Service) byTime(ctx context.Context, q Query, source Source, after *Cursor) (out []DeadLetter, err error) {
 	if !q.droppable {
 		if out, err = d.deadRows(ctx, q, source, after); err != nil {
 			return nil, err
@@ -288,7 +288,7 @@ func (d *Service) byTime(ctx context.Context, q Query, source Source, after *Cur
 		return nil, err
 	}
 	out = append(out, raw...)
-	slices.SortFunc(out, func(a, b Letter) int {
+	slices.SortFunc(out, func(a, b DeadLetter) int {
 		if ingestq.After(a.at, b.at) {
 			return -1
 		}
@@ -298,13 +298,13 @@ func (d *Service) byTime(ctx context.Context, q Query, source Source, after *Cur
 }
 
 // deadRows is a page of the rows with status DEAD.
-func (d *Service) deadRows(ctx context.Context, q Query, source Source, after *Cursor) ([]Letter, error) {
+func (d *Service) deadRows(ctx context.Context, q Query, source Source, after *Cursor) ([]DeadLetter, error) {
 	if q.Task != "" {
 		rows, err := d.d.Store.GetMany(ctx, taskstate.System(), []string{q.Task})
 		if err != nil || len(rows) == 0 || rows[0].Status != taskstate.StatusDead || after != nil {
 			return nil, err
 		}
-		return []Letter{letterOfRow(rows[0], source)}, nil
+		return []DeadLetter{deadLetterOfRow(rows[0], source)}, nil
 	}
 	list := taskstate.Query{
 		Statuses: []taskstate.Status{taskstate.StatusDead}, Sort: taskstate.SortUpdatedDesc, Limit: scanPage,
@@ -317,14 +317,14 @@ func (d *Service) deadRows(ctx context.Context, q Query, source Source, after *C
 	if err != nil {
 		return nil, fmt.Errorf("list dead tasks: %w", err)
 	}
-	out := make([]Letter, len(rows))
+	out := make([]DeadLetter, len(rows))
 	for i, t := range rows {
-		out[i] = letterOfRow(t, source)
+		out[i] = deadLetterOfRow(t, source)
 	}
 	return out, nil
 }
 
-// Replay puts the letter's task back, exactly once, and answers it afterwards; its entry is then removed.
+// Replay puts the dead letter's task back, exactly once, and answers it afterwards; its entry is then removed.
 // Errors: ErrNotFound, ErrUnreadable, *StateError (the entry of a task that was replayed before is removed all the same),
 // taskstate.ErrNotFound, ingest.ErrReplaySuperseded, ingest.ErrDocumentDeleted, taskstate.ErrUnavailable, ingestq.ErrUnavailable.
 func (d *Service) Replay(ctx context.Context, c ingest.Caller, id string) (taskstate.Task, error) {
@@ -335,25 +335,25 @@ func (d *Service) Replay(ctx context.Context, c ingest.Caller, id string) (tasks
 	if l.Raw != nil {
 		return taskstate.Task{}, fmt.Errorf("replay %s: %w", id, ErrUnreadable)
 	}
-	done, err := d.replay(ctx, c, []Letter{l})
+	done, err := d.replay(ctx, c, []DeadLetter{l})
 	if err != nil {
 		return taskstate.Task{}, err
 	}
 	return done[0].task, done[0].err
 }
 
-// replayed is what became of one letter.
+// replayed is what became of one dead letter.
 type replayed struct {
 	task taskstate.Task
 	err  error
 }
 
-// replay puts the tasks of letters back in one transaction, each if it is DEAD with its letter's fence, and removes the entries
-// of those and of letters that are stale for good.
-func (d *Service) replay(ctx context.Context, c ingest.Caller, letters []Letter) ([]replayed, error) {
+// replay puts the tasks of dead letters back in one transaction, each if it is DEAD with its dead letter's fence, and removes the entries
+// of those and of dead letters that are stale for good.
+func (d *Service) replay(ctx context.Context, c ingest.Caller, deadLetters []DeadLetter) ([]replayed, error) {
 	fences := map[string]map[int64]bool{} // by task: the stream may hold letters of several deaths
 	var ids []string
-	for _, l := range letters {
+	for _, l := range deadLetters {
 		if fences[l.TaskID] == nil {
 			fences[l.TaskID] = map[int64]bool{}
 			ids = append(ids, l.TaskID)
@@ -361,7 +361,7 @@ func (d *Service) replay(ctx context.Context, c ingest.Caller, letters []Letter)
 		fences[l.TaskID][l.Fence] = true
 	}
 	if mutant.Is("m25") {
-		d.tidy(ctx, letters)
+		d.tidy(ctx, deadLetters)
 	}
 	outcomes, err := d.d.App.Operate(ctx, c, ids, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 		for fence := range fences[t.ID] {
@@ -372,16 +372,16 @@ func (d *Service) replay(ctx context.Context, c ingest.Caller, letters []Letter)
 		return taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerRefused, Err: &taskstate.RefusedError{Code: taskstate.CodeNotReplayable, Status: t.Status}}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("replay %d dead letters: %w", len(letters), err)
+		return nil, fmt.Errorf("replay %d dead letters: %w", len(deadLetters), err)
 	}
 	crash.Point("dlq.after_replay")
 	byTask := make(map[string]taskstate.Outcome, len(outcomes))
 	for i, o := range outcomes {
 		byTask[ids[i]] = o
 	}
-	out := make([]replayed, len(letters))
-	var done []Letter
-	for i, l := range letters {
+	out := make([]replayed, len(deadLetters))
+	var done []DeadLetter
+	for i, l := range deadLetters {
 		var over bool
 		if out[i], over = resultOf(l, byTask[l.TaskID]); over {
 			done = append(done, l)
@@ -391,8 +391,8 @@ func (d *Service) replay(ctx context.Context, c ingest.Caller, letters []Letter)
 	return out, nil
 }
 
-// resultOf says what became of a letter, and whether its entry has served.
-func resultOf(l Letter, o taskstate.Outcome) (r replayed, over bool) {
+// resultOf says what became of a dead letter, and whether its entry has served.
+func resultOf(l DeadLetter, o taskstate.Outcome) (r replayed, over bool) {
 	switch {
 	case o.Before.ID == "":
 		return replayed{err: fmt.Errorf("replay %s: %w", l.ID, taskstate.ErrNotFound)}, false
@@ -410,9 +410,9 @@ func resultOf(l Letter, o taskstate.Outcome) (r replayed, over bool) {
 }
 
 // tidy removes entries that have served. One that stays is shown as not replayable, and goes with the next try.
-func (d *Service) tidy(ctx context.Context, letters []Letter) {
+func (d *Service) tidy(ctx context.Context, deadLetters []DeadLetter) {
 	var ids []string
-	for _, l := range letters {
+	for _, l := range deadLetters {
 		if l.Source == SourceRedis {
 			ids = append(ids, l.ID)
 		}

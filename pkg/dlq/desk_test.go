@@ -14,13 +14,13 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-func TestLettersAreListedWithWhatTheirRowsSay(t *testing.T) {
+func TestDeadLettersAreListedWithWhatTheirRowsSay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.service(nil)
 	first, firstID := w.dead("embed: connection refused")
 	raw := w.raw()
-	unknown := w.letter("0190a6e0-0000-7000-8000-999999999999", 3, "gone", time.Now())
+	unknown := w.deadLetter("0190a6e0-0000-7000-8000-999999999999", 3, "gone", time.Now())
 	replayed, replayedID := w.dead("extract: corrupt")
 	_, err := w.app.Retry(t.Context(), w.caller, replayed.ID)
 	require.NoError(t, err)
@@ -31,12 +31,12 @@ func TestLettersAreListedWithWhatTheirRowsSay(t *testing.T) {
 	require.NoError(t, err)
 	w.kill(again.ID, "second death")
 
-	letters, next, err := d.List(t.Context(), dlq.Query{}, nil, 50)
+	deadLetters, next, err := d.List(t.Context(), dlq.Query{}, nil, 50)
 	require.NoError(t, err)
 	require.Nil(t, next)
-	got := map[string]dlq.Letter{}
+	got := map[string]dlq.DeadLetter{}
 	var order []string
-	for _, l := range letters {
+	for _, l := range deadLetters {
 		got[l.ID] = l
 		order = append(order, l.ID)
 		require.Equal(t, dlq.SourceRedis, l.Source)
@@ -67,10 +67,10 @@ func TestLettersAreListedWithWhatTheirRowsSay(t *testing.T) {
 		"before":   {dlq.Query{FailedBefore: first.UpdatedAt.Add(time.Microsecond)}, []string{firstID}},
 		"no match": {dlq.Query{Text: "nothing of that"}, nil},
 	} {
-		letters, _, err := d.List(t.Context(), c.q, nil, 50)
+		deadLetters, _, err := d.List(t.Context(), c.q, nil, 50)
 		require.NoError(t, err, name)
 		var ids []string
-		for _, l := range letters {
+		for _, l := range deadLetters {
 			ids = append(ids, l.ID)
 		}
 		require.Equal(t, c.want, ids, name)
@@ -87,7 +87,7 @@ func TestListsPage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for i := range 4203 {
-		w.letter("0190a6e0-0000-7000-8000-999999999999", int64(i), "gone", time.Now())
+		w.deadLetter("0190a6e0-0000-7000-8000-999999999999", int64(i), "gone", time.Now())
 	}
 	d := w.service(nil)
 	seen := map[string]bool{}
@@ -170,20 +170,20 @@ func TestAnEntryThatStayedIsRemovedByTheRepeat(t *testing.T) {
 	require.Equal(t, taskstate.StatusQueued, w.status(task.ID))
 }
 
-// A letter of a fence that the row has not reached is of another life of the database: it is kept.
-func TestLettersThatCannotBeReplayed(t *testing.T) {
+// A dead letter of a fence that the row has not reached is of another life of the database: it is kept.
+func TestDeadLettersThatCannotBeReplayed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.service(nil)
 	task, id := w.dead("refused")
-	later := w.letter(task.ID, task.Fence+4, "after a restore", time.Now())
+	later := w.deadLetter(task.ID, task.Fence+4, "after a restore", time.Now())
 	var state *dlq.StateError
 	_, err := d.Replay(t.Context(), w.caller, later)
 	require.ErrorAs(t, err, &state)
 	require.EqualValues(t, 2, w.entries())
 	_, err = d.Replay(t.Context(), w.caller, w.raw())
 	require.ErrorIs(t, err, dlq.ErrUnreadable)
-	_, err = d.Replay(t.Context(), w.caller, w.letter("0190a6e0-0000-7000-8000-999999999999", 1, "gone", time.Now()))
+	_, err = d.Replay(t.Context(), w.caller, w.deadLetter("0190a6e0-0000-7000-8000-999999999999", 1, "gone", time.Now()))
 	require.ErrorIs(t, err, taskstate.ErrNotFound)
 	require.NoError(t, w.app.DeleteDocument(t.Context(), w.caller, task.DocumentID))
 	_, err = d.Replay(t.Context(), w.caller, id)
@@ -205,8 +205,8 @@ func TestBulkReplay(t *testing.T) {
 		tasks = append(tasks, task)
 	}
 	w.raw()
-	w.letter(tasks[3].ID, tasks[3].Fence, "the same death, written twice", time.Now())
-	w.letter("0190a6e0-0000-7000-8000-999999999999", 1, "gone", time.Now())
+	w.deadLetter(tasks[3].ID, tasks[3].Fence, "the same death, written twice", time.Now())
+	w.deadLetter("0190a6e0-0000-7000-8000-999999999999", 1, "gone", time.Now())
 	_, err := w.app.Retry(t.Context(), w.caller, tasks[0].ID)
 	require.NoError(t, err)
 	skipped := map[dlq.Reason]int{dlq.ReasonUnreadable: 1, dlq.ReasonState: 2, dlq.ReasonGone: 1}
@@ -287,8 +287,8 @@ func (f *failing) Operate(ctx context.Context, c ingest.Caller, ids []string, de
 	return f.Application.Operate(ctx, c, ids, decide)
 }
 
-// On the Kafka transport, and where the stream is off, the rows are the letters.
-func TestRowsAreLetters(t *testing.T) {
+// On the Kafka transport, and where the stream is off, the rows are the dead letters.
+func TestRowsAreDeadLetters(t *testing.T) {
 	t.Parallel()
 	for name, kafka := range map[string]bool{"kafka": true, "table": false} {
 		t.Run(name, func(t *testing.T) {
@@ -297,20 +297,20 @@ func TestRowsAreLetters(t *testing.T) {
 			d := w.service(func(deps *dlq.Deps) { deps.Kafka, deps.Reader = kafka, nil })
 			one, two := w.kill(w.upload().ID, "embed: refused"), w.kill(w.upload().ID, "extract: corrupt")
 			w.upload()
-			letters, next, err := d.List(t.Context(), dlq.Query{}, nil, 1)
+			deadLetters, next, err := d.List(t.Context(), dlq.Query{}, nil, 1)
 			require.NoError(t, err)
 			require.NotNil(t, next)
-			require.Equal(t, dlq.RowID(two.ID, two.Fence), letters[0].ID)
-			require.Equal(t, dlq.Source(name), letters[0].Source)
-			require.Equal(t, "extract: corrupt", letters[0].LastError)
-			require.Empty(t, letters[0].Why)
-			letters, next, err = d.List(t.Context(), dlq.Query{}, next, 1)
+			require.Equal(t, dlq.RowID(two.ID, two.Fence), deadLetters[0].ID)
+			require.Equal(t, dlq.Source(name), deadLetters[0].Source)
+			require.Equal(t, "extract: corrupt", deadLetters[0].LastError)
+			require.Empty(t, deadLetters[0].Why)
+			deadLetters, next, err = d.List(t.Context(), dlq.Query{}, next, 1)
 			require.NoError(t, err)
 			require.Nil(t, next)
-			require.Equal(t, one.ID, letters[0].TaskID)
-			letters, _, err = d.List(t.Context(), dlq.Query{Task: one.ID}, nil, 9)
+			require.Equal(t, one.ID, deadLetters[0].TaskID)
+			deadLetters, _, err = d.List(t.Context(), dlq.Query{Task: one.ID}, nil, 9)
 			require.NoError(t, err)
-			require.Len(t, letters, 1)
+			require.Len(t, deadLetters, 1)
 			_, _, err = d.List(t.Context(), dlq.Query{Source: dlq.SourceRedis}, nil, 9)
 			require.ErrorIs(t, err, dlq.ErrNoStream)
 
@@ -344,7 +344,7 @@ func TestDrops(t *testing.T) {
 	w.raw()
 	var noted []string
 	refuse := errors.New("no room for notes")
-	note := func(l dlq.Letter) taskstate.TxFunc {
+	note := func(l dlq.DeadLetter) taskstate.TxFunc {
 		return func(context.Context, taskstate.Tx, taskstate.Moment) error {
 			noted = append(noted, l.ID)
 			return refuse

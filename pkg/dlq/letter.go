@@ -15,14 +15,14 @@ import (
 
 // Errors of the service besides taskstate's and ingest's.
 var (
-	ErrBadCursor  = errors.New("bad cursor")                                                        // 400
-	ErrNotFound   = errors.New("dead letter not found")                                             // 404
-	ErrUnreadable = errors.New("the letter is a delivery that could not be read: it names no task") // 409; it can only be dropped
-	ErrNoEntry    = errors.New("the letter is a row with status DEAD: there is no entry to drop")   // 409
-	ErrNoStream   = errors.New("there is no dead letter stream here")                               // 404; asked for by name
+	ErrBadCursor  = errors.New("bad cursor")                                                             // 400
+	ErrNotFound   = errors.New("dead letter not found")                                                  // 404
+	ErrUnreadable = errors.New("the dead letter is a delivery that could not be read: it names no task") // 409; it can only be dropped
+	ErrNoEntry    = errors.New("the dead letter is a row with status DEAD: there is no entry to drop")   // 409
+	ErrNoStream   = errors.New("there is no dead letter stream here")                                    // 404; asked for by name
 )
 
-// Source says what a letter is.
+// Source says what a dead letter is.
 type Source string
 
 // The sources.
@@ -35,7 +35,7 @@ const (
 // Sources lists them all.
 func Sources() []Source { return []Source{SourceRedis, SourceKafka, SourceTable} }
 
-// Reason says why a letter cannot be replayed; the empty one: it can.
+// Reason says why a dead letter cannot be replayed; the empty one: it can.
 type Reason string
 
 // The reasons.
@@ -47,10 +47,10 @@ const (
 	ReasonDeleted    Reason = "DOCUMENT_DELETED"    // the document or its file is gone
 )
 
-// Letter is a dead letter with what its row says now.
-type Letter struct {
-	ingestq.StoredLetter // ID is an entry's, or RowID of a row
-	Source               Source
+// DeadLetter is a dead letter with what its row says now.
+type DeadLetter struct {
+	ingestq.StoredDeadLetter // ID is an entry's, or RowID of a row
+	Source                   Source
 
 	Status   taskstate.Status // of the row; StatusNone: there is none
 	RowFence int64
@@ -60,10 +60,10 @@ type Letter struct {
 	at Cursor // its place in the list
 }
 
-// Cursor is a letter's place in a list: the id of the entry or of the task, and the time of what is listed by time.
-type Cursor = ingestq.LetterPlace
+// Cursor is a dead letter's place in a list: the id of the entry or of the task, and the time of what is listed by time.
+type Cursor = ingestq.DeadLetterPlace
 
-// RowID is the id of a task's death as a letter; the audit log names letters by it.
+// RowID is the id of a task's death as a dead letter; the audit log names letters by it.
 func RowID(task string, fence int64) string { return task + "-" + strconv.FormatInt(fence, 10) }
 
 var rowIDForm = regexp.MustCompile(`^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-([0-9]{1,18})$`)
@@ -78,9 +78,9 @@ func parseRowID(id string) (task string, fence int64, ok bool) {
 	return m[1], fence, err == nil && RowID(m[1], fence) == id
 }
 
-// letterOfRow is a DEAD row as a letter.
-func letterOfRow(t taskstate.Task, source Source) Letter {
-	l := Letter{Source: source, at: Cursor{ID: t.ID, At: t.UpdatedAt}}
+// deadLetterOfRow is a DEAD row as a dead letter.
+func deadLetterOfRow(t taskstate.Task, source Source) DeadLetter {
+	l := DeadLetter{Source: source, at: Cursor{ID: t.ID, At: t.UpdatedAt}}
 	l.ID = RowID(t.ID, t.Fence)
 	l.DeadLetter = ingestq.DeadLetter{
 		TaskID: t.ID, Fence: t.Fence, SourceRecordID: t.Delivery, LastError: t.LastError, AttemptCount: t.AttemptCount, FailedAt: t.UpdatedAt,
@@ -88,8 +88,8 @@ func letterOfRow(t taskstate.Task, source Source) Letter {
 	return l
 }
 
-// judge says what the row is now, and whether the letter can be replayed; refused is why the row cannot be.
-func (l *Letter) judge(t taskstate.Task, found bool, refused error) {
+// judge says what the row is now, and whether the dead letter can be replayed; refused is why the row cannot be.
+func (l *DeadLetter) judge(t taskstate.Task, found bool, refused error) {
 	if l.Raw != nil {
 		l.Reason, l.Why = ReasonUnreadable, ErrUnreadable.Error()
 		return
@@ -108,16 +108,16 @@ func (l *Letter) judge(t taskstate.Task, found bool, refused error) {
 	}
 }
 
-// StateError says that a letter's task is not DEAD with the letter's fence any more; it is a *taskstate.RefusedError.
+// StateError says that a dead letter's task is not DEAD with the dead letter's fence any more; it is a *taskstate.RefusedError.
 type StateError struct {
 	Status     taskstate.Status
-	Fence, Row int64 // the letter's, the row's
+	Fence, Row int64 // the dead letter's, the row's
 }
 
 // Error implements error.
 func (e *StateError) Error() string {
 	if e.Status == taskstate.StatusDead {
-		return fmt.Sprintf("the task died again: it is DEAD with fence %d, the letter is of fence %d", e.Row, e.Fence)
+		return fmt.Sprintf("the task died again: it is DEAD with fence %d, the dead letter is of fence %d", e.Row, e.Fence)
 	}
 	return fmt.Sprintf("the task is %s", e.Status)
 }
@@ -127,7 +127,7 @@ func (e *StateError) Unwrap() error {
 	return &taskstate.RefusedError{Code: taskstate.CodeNotReplayable, Status: e.Status}
 }
 
-// stateOf is nil when a letter of that fence may be replayed (design D11).
+// stateOf is nil when a dead letter of that fence may be replayed (design D11).
 func stateOf(t taskstate.Task, fence int64) error {
 	if t.Status == taskstate.StatusDead && t.Fence == fence {
 		return nil
@@ -136,7 +136,7 @@ func stateOf(t taskstate.Task, fence int64) error {
 }
 
 // stale reports whether no row will ever be DEAD with that fence again: it was replayed. A row of a lower fence comes from an
-// older backup; its letter is kept.
+// older backup; its dead letter is kept.
 func (e *StateError) stale() bool {
 	return e.Row > e.Fence || e.Row == e.Fence && e.Status != taskstate.StatusDead
 }
@@ -170,8 +170,8 @@ type Query struct {
 	droppable bool // no rows
 }
 
-// wants reports whether a letter is chosen.
-func (q Query) wants(l Letter) bool {
+// wants reports whether a dead letter is chosen.
+func (q Query) wants(l DeadLetter) bool {
 	return (q.Task == "" || l.TaskID == q.Task) &&
 		(q.Text == "" || strings.Contains(strings.ToLower(l.LastError), strings.ToLower(q.Text))) &&
 		(q.FailedAfter.IsZero() || l.FailedAt.After(q.FailedAfter)) &&

@@ -15,9 +15,9 @@ type place struct {
 	entry  string // "": before the first
 }
 
-// placeOf is where a letter lies.
+// placeOf is where a dead letter lies.
 func (t *Topic) placeOf(l streammq.Letter) place {
-	if !t.letters.Apart() {
+	if !t.deadLetters.Apart() {
 		return place{entry: l.ID}
 	}
 	return place{apart: true, stream: l.Partition, entry: l.ID}

@@ -14,20 +14,20 @@ import (
 const ReasonReplayed Reason = "REPLAYED"
 
 // Topic is the service for the dead letters of one of streammq's topics, or of a single stream. A replay is one script there: the
-// message goes back to its partition and the letter is marked, so nothing here can lie between the two.
+// message goes back to its partition and the dead letter is marked, so nothing here can lie between the two.
 type Topic struct {
-	mq      *streammq.MQ
-	letters *streammq.Letters
-	name    string
-	now     func() time.Time
-	wait    func(ctx context.Context, d time.Duration) error
+	mq          *streammq.MQ
+	deadLetters *streammq.Letters
+	name        string
+	now         func() time.Time
+	wait        func(ctx context.Context, d time.Duration) error
 }
 
 // NewTopic makes one; single says that name is a stream's key.
 func NewTopic(mq *streammq.MQ, name string, single bool) *Topic {
-	t := &Topic{mq: mq, letters: mq.Letters(name), name: name, now: time.Now, wait: wait}
+	t := &Topic{mq: mq, deadLetters: mq.Letters(name), name: name, now: time.Now, wait: wait}
 	if single {
-		t.letters = mq.StreamLetters(name)
+		t.deadLetters = mq.StreamLetters(name)
 	}
 	return t
 }
@@ -43,7 +43,7 @@ type TopicQuery struct {
 	Unreplayed   bool
 }
 
-// wants reports whether a letter is chosen.
+// wants reports whether a dead letter is chosen.
 func (q TopicQuery) wants(l *streammq.Letter) bool {
 	return (q.Group == "" || l.Group == q.Group) &&
 		(q.Partition < 0 || l.Partition == q.Partition) &&
@@ -65,14 +65,14 @@ func (t *Topic) List(ctx context.Context, q TopicQuery, after string, limit int)
 	return list, next, err
 }
 
-// scan is List, with the letters as they are in their streams.
+// scan is List, with the dead letters as they are in their streams.
 func (t *Topic) scan(ctx context.Context, q TopicQuery, after string, limit int) (list []streammq.Letter, next string, err error) {
 	at, end, err := t.bounds(ctx, q, after)
 	if err != nil {
 		return nil, "", err
 	}
 	for looked := 0; looked < maxLooked && at.stream < end; {
-		page, err := t.letters.List(ctx, streammq.LetterQuery{Partition: at.partition(), After: at.entry, Limit: scanPage})
+		page, err := t.deadLetters.List(ctx, streammq.LetterQuery{Partition: at.partition(), After: at.entry, Limit: scanPage})
 		if err != nil {
 			return nil, "", err
 		}
@@ -97,7 +97,7 @@ func (t *Topic) scan(ctx context.Context, q TopicQuery, after string, limit int)
 
 // bounds are the place to begin at, and the stream to end before.
 func (t *Topic) bounds(ctx context.Context, q TopicQuery, after string) (at place, end int, err error) {
-	at.apart, end = t.letters.Apart(), 1
+	at.apart, end = t.deadLetters.Apart(), 1
 	if at.apart {
 		if end, err = t.mq.Partitions(ctx, t.name); err != nil {
 			return at, 0, err
@@ -114,16 +114,16 @@ func (t *Topic) bounds(ctx context.Context, q TopicQuery, after string) (at plac
 	return at, end, err
 }
 
-// find is the place of a letter.
+// find is the place of a dead letter.
 func (t *Topic) find(id string) (place, error) {
-	at, err := parsePlace(id, t.letters.Apart())
+	at, err := parsePlace(id, t.deadLetters.Apart())
 	if err == nil && at.entry == "" {
 		err = fmt.Errorf("dead letter %s of %s: %w", id, t.name, ErrNotFound)
 	}
 	return at, err
 }
 
-// Get answers one letter. Errors: ErrNotFound, streammq.ErrNotFound, streammq.ErrUnavailable.
+// Get answers one dead letter. Errors: ErrNotFound, streammq.ErrNotFound, streammq.ErrUnavailable.
 func (t *Topic) Get(ctx context.Context, id string) (streammq.Letter, error) {
 	l, err := t.get(ctx, id)
 	if err == nil {
@@ -132,39 +132,39 @@ func (t *Topic) Get(ctx context.Context, id string) (streammq.Letter, error) {
 	return l, err
 }
 
-// get is Get, with the letter as it is in its stream.
+// get is Get, with the dead letter as it is in its stream.
 func (t *Topic) get(ctx context.Context, id string) (streammq.Letter, error) {
 	at, err := t.find(id)
 	if err != nil {
 		return streammq.Letter{}, err
 	}
-	return t.letters.Get(ctx, at.stream, at.entry)
+	return t.deadLetters.Get(ctx, at.stream, at.entry)
 }
 
-// Replay adds the letter's message again, once, and answers the letter afterwards.
+// Replay adds the dead letter's message again, once, and answers the dead letter afterwards.
 // Errors: ErrNotFound, streammq.ErrNotFound, streammq.ErrReplayed, streammq.ErrMalformed, streammq.ErrUnavailable.
 func (t *Topic) Replay(ctx context.Context, id string) (streammq.Letter, error) {
 	l, err := t.get(ctx, id)
 	if err != nil {
 		return l, err
 	}
-	l.Replayed, err = t.letters.Replay(ctx, l)
+	l.Replayed, err = t.deadLetters.Replay(ctx, l)
 	l.ID = id
 	return l, err
 }
 
-// ReplayAll replays the letters that q chooses, from the oldest to the newest; b.After is an id. Errors: as List, when nothing
+// ReplayAll replays the dead letters that q chooses, from the oldest to the newest; b.After is an id. Errors: as List, when nothing
 // was done; a failure later on is told in the Result.
 func (t *Topic) ReplayAll(ctx context.Context, q TopicQuery, b Bulk) (Result, error) {
 	r := Result{Skipped: map[Reason]int{}}
 	q.Unreplayed = true
 	after := b.from()
-	letters, next, err := t.scan(ctx, q, after, b.Limit)
+	deadLetters, next, err := t.scan(ctx, q, after, b.Limit)
 	if err != nil {
 		return r, err
 	}
 	began := t.now()
-	for i := range letters {
+	for i := range deadLetters {
 		if !b.DryRun {
 			ahead := time.Duration(i)*time.Second/time.Duration(b.PerSecond) - t.now().Sub(began)
 			if t.now().Sub(began)+max(0, ahead) > bulkBudget {
@@ -177,14 +177,14 @@ func (t *Topic) ReplayAll(ctx context.Context, q TopicQuery, b Bulk) (Result, er
 				}
 			}
 		}
-		if err := t.replayOne(ctx, letters[i], b.DryRun, &r); err != nil {
+		if err := t.replayOne(ctx, deadLetters[i], b.DryRun, &r); err != nil {
 			if i == 0 {
 				return r, err
 			}
 			r.Failed, r.Err, next = 1, err, after
 			break
 		}
-		after = t.placeOf(letters[i]).String()
+		after = t.placeOf(deadLetters[i]).String()
 	}
 	if next != "" {
 		r.Next = &Cursor{ID: next}
@@ -200,14 +200,14 @@ func (b Bulk) from() string {
 	return b.After.ID
 }
 
-// replayOne replays a letter, or counts it, or says why it cannot be.
+// replayOne replays a dead letter, or counts it, or says why it cannot be.
 func (t *Topic) replayOne(ctx context.Context, l streammq.Letter, dryRun bool, r *Result) error {
 	var err error
 	switch {
 	case l.Raw != nil:
 		err = streammq.ErrMalformed
 	case !dryRun:
-		_, err = t.letters.Replay(ctx, l)
+		_, err = t.deadLetters.Replay(ctx, l)
 	}
 	switch {
 	case errors.Is(err, streammq.ErrReplayed):
@@ -224,23 +224,23 @@ func (t *Topic) replayOne(ctx context.Context, l streammq.Letter, dryRun bool, r
 	return nil
 }
 
-// Drop removes one letter for good. Errors: ErrNotFound, streammq.ErrNotFound, streammq.ErrUnavailable.
+// Drop removes one dead letter for good. Errors: ErrNotFound, streammq.ErrNotFound, streammq.ErrUnavailable.
 func (t *Topic) Drop(ctx context.Context, id string) error {
 	at, err := t.find(id)
 	if err != nil {
 		return err
 	}
-	n, err := t.letters.Delete(ctx, at.stream, at.entry)
+	n, err := t.deadLetters.Delete(ctx, at.stream, at.entry)
 	if err == nil && n == 0 {
 		err = fmt.Errorf("dead letter %s of %s: %w", id, t.name, streammq.ErrNotFound)
 	}
 	return err
 }
 
-// DropAll removes the letters that q chooses, at most b.Limit in one call. Errors: as List.
+// DropAll removes the dead letters that q chooses, at most b.Limit in one call. Errors: as List.
 func (t *Topic) DropAll(ctx context.Context, q TopicQuery, b Bulk) (Result, error) {
 	r := Result{Skipped: map[Reason]int{}}
-	letters, next, err := t.scan(ctx, q, b.from(), b.Limit)
+	deadLetters, next, err := t.scan(ctx, q, b.from(), b.Limit)
 	if err != nil {
 		return r, err
 	}
@@ -248,16 +248,16 @@ func (t *Topic) DropAll(ctx context.Context, q TopicQuery, b Bulk) (Result, erro
 		r.Next = &Cursor{ID: next}
 	}
 	if b.DryRun {
-		r.Done = len(letters)
+		r.Done = len(deadLetters)
 		return r, nil
 	}
 	ids := map[int][]string{}
-	for i := range letters {
-		at := t.placeOf(letters[i])
+	for i := range deadLetters {
+		at := t.placeOf(deadLetters[i])
 		ids[at.stream] = append(ids[at.stream], at.entry)
 	}
 	for stream, some := range ids {
-		n, err := t.letters.Delete(ctx, stream, some...)
+		n, err := t.deadLetters.Delete(ctx, stream, some...)
 		if r.Done += n; err != nil {
 			return r, err
 		}

@@ -51,16 +51,16 @@ func deadStream(t *testing.T, n int) (*streammq.MQ, rueidis.Client, string) {
 			require.Fail(t, "not all messages were run")
 		}
 	}
-	require.Eventually(t, func() bool { // a message's end comes before its letter
-		letters, err := client.Do(t.Context(), client.B().Xlen().Key("stream:topic:"+topic+":dlq").Build()).AsInt64()
-		return err == nil && letters == int64(n)
+	require.Eventually(t, func() bool { // a message's end comes before its dead letter
+		deadLetters, err := client.Do(t.Context(), client.B().Xlen().Key("stream:topic:"+topic+":dlq").Build()).AsInt64()
+		return err == nil && deadLetters == int64(n)
 	}, time.Minute, time.Millisecond)
 	stop()
 	require.NoError(t, <-done)
 	return mq, client, topic
 }
 
-func TestLettersOfATopic(t *testing.T) {
+func TestDeadLettersOfATopic(t *testing.T) {
 	t.Parallel()
 	mq, client, topic := deadStream(t, 7)
 	service := dlq.NewTopic(mq, topic, false)

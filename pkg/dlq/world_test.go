@@ -64,7 +64,7 @@ func newWorld(t *testing.T) *world {
 	}
 	cfg := redisq.NewDefaultConfig(shared.Queue.RedisURL.Reveal())
 	cfg.DLQKey = shared.Queue.DLQKey
-	w.reader, err = redisq.NewLetters(parts.Redis, cfg)
+	w.reader, err = redisq.NewDeadLetters(parts.Redis, cfg)
 	require.NoError(t, err)
 	return w
 }
@@ -121,8 +121,8 @@ func (w *world) apply(id string, f func(taskstate.Moment, taskstate.Task) taskst
 	return out[0].After
 }
 
-// letter writes the entry of a death.
-func (w *world) letter(task string, fence int64, cause string, at time.Time) string {
+// deadLetter writes the entry of a death.
+func (w *world) deadLetter(task string, fence int64, cause string, at time.Time) string {
 	w.t.Helper()
 	id, err := w.redis.Do(w.t.Context(), w.redis.B().Xadd().Key(w.key).Id("*").FieldValue().
 		FieldValue("taskId", task).FieldValue("fence", fmt.Sprint(fence)).FieldValue("lastError", cause).FieldValue("attemptCount", "1").
@@ -135,7 +135,7 @@ func (w *world) letter(task string, fence int64, cause string, at time.Time) str
 func (w *world) dead(cause string) (taskstate.Task, string) {
 	w.t.Helper()
 	t := w.kill(w.upload().ID, cause)
-	return t, w.letter(t.ID, t.Fence, cause, t.UpdatedAt)
+	return t, w.deadLetter(t.ID, t.Fence, cause, t.UpdatedAt)
 }
 
 // raw writes a delivery that could not be read.
@@ -169,7 +169,7 @@ func (w *world) kafka(values ...string) ingestq.DeadLetterReader {
 		_, _, err := sender.SendMessage(&sarama.ProducerMessage{Topic: cfg.DLQTopic(), Value: sarama.StringEncoder(v)})
 		require.NoError(w.t, err)
 	}
-	return kafkaq.NewLetters(client, producer)
+	return kafkaq.NewDeadLetters(client, producer)
 }
 
 func (w *world) status(id string) taskstate.Status {

@@ -38,15 +38,15 @@ type checker struct {
 	tally *history.Tally
 	log   *history.Checker // nil without History
 
-	now     time.Time // the database's, at the start
-	queue   *ingestq.State
-	letters map[death]*letterState
-	client  *clientView
-	effects map[string][]Effect // of paid calls, by task, in their order
-	acks    map[string][]Ack    // by delivery
-	strays  []Stray
-	missing []Missing
-	wants   map[string][]wanted // by base: vectors that the store was not asked for yet
+	now         time.Time // the database's, at the start
+	queue       *ingestq.State
+	deadLetters map[death]*deadLetterState
+	client      *clientView
+	effects     map[string][]Effect // of paid calls, by task, in their order
+	acks        map[string][]Ack    // by delivery
+	strays      []Stray
+	missing     []Missing
+	wants       map[string][]wanted // by base: vectors that the store was not asked for yet
 
 	suspects []Suspect
 	lost     []Lost
@@ -96,7 +96,7 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 	}
 	c := &checker{
 		e: e, o: o, q: sqlfile.MustLoad(queryFiles(), sqlfile.MySQL), db: e.DB.Reader(), // the statements are the same everywhere
-		tally: history.NewTally(history.DefaultExamples), letters: map[death]*letterState{}, wants: map[string][]wanted{},
+		tally: history.NewTally(history.DefaultExamples), deadLetters: map[death]*deadLetterState{}, wants: map[string][]wanted{},
 	}
 	if o.FileAge == 0 {
 		c.o.FileAge = DefaultFileAge
@@ -135,7 +135,7 @@ func (c *checker) steps() []step {
 		out = append(out, step{"read the client log", c.readClient}, step{"read effects", c.readEffects},
 			step{"read acknowledgements", c.readAcks})
 	}
-	out = append(out, step{"read tasks", c.readTasks}, step{"check dead letters", c.judgeLetters}, step{"check documents", c.readDocuments},
+	out = append(out, step{"read tasks", c.readTasks}, step{"check dead letters", c.judgeDeadLetters}, step{"check documents", c.readDocuments},
 		step{"list the upload folder", c.listFiles}, step{"check vectors", c.listVectors}, step{"check files", c.readFiles})
 	if c.o.History {
 		out = append(out, step{"check the queue", c.judgeQueue}, step{"check the partitions", c.judgeMoves}, step{"check the outbox", c.judgeOutbox}, step{"check the client log", c.judgeClient},

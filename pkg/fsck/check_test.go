@@ -98,9 +98,9 @@ var breaches = map[string]breach{
 	}, "names no delivery"},
 	"queued: forgotten":       {"I15", func(w *world) { w.forget(); w.options.Rest = false }, "has no delivery since"},
 	"ack: before the outcome": {"I17", func(w *world) { w.acks[0].At = w.claimed(w.good) }, "was acknowledged at"},
-	"dead letter: missing":    {"I18", func(w *world) { w.queue.letters = nil }, "there is none"},
+	"dead letter: missing":    {"I18", func(w *world) { w.queue.deadLetters = nil }, "there is none"},
 	"dead letter: of no death": {"I18", func(w *world) {
-		w.queue.letters = append(w.queue.letters, ingestq.Letter{ID: "8-0", TaskID: w.good, Fence: 1})
+		w.queue.deadLetters = append(w.queue.deadLetters, ingestq.WrittenDeadLetter{ID: "8-0", TaskID: w.good, Fence: 1})
 	}, "never died"},
 	"dead letter: owed for ever": {"I18", func(w *world) { w.sql(`UPDATE ingest_task SET dlq_state = 'owed' WHERE id = ?`, w.dead) }, "is owed since"},
 	"pending: unknown task":      {"I19", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", TaskID: "nobody"}) }, "names no task"},

@@ -9,11 +9,11 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq"
 )
 
-// A task may die between the look at the log and the look at the dead letters: its letter is of a death all the same.
-func TestALetterOfADeathSinceTheLook(t *testing.T) {
+// A task may die between the look at the log and the look at the dead letters: its dead letter is of a death all the same.
+func TestADeadLetterOfADeathSinceTheLook(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, databases["sqlite"](t))
-	w.queue.letters = append(w.queue.letters, ingestq.Letter{ID: "8-0", TaskID: w.good, Fence: 77})
+	w.queue.deadLetters = append(w.queue.deadLetters, ingestq.WrittenDeadLetter{ID: "8-0", TaskID: w.good, Fence: 77})
 	w.queue.before = func() {
 		w.sql(`INSERT INTO ingest_task_transition (task_id, from_status, to_status, reason, attempt_count, crash_count, fence, timeline, actor, message, delivery, call_id, created_at)
 			SELECT task_id, from_status, 'DEAD', reason, attempt_count, crash_count, 77, timeline, actor, message, delivery, call_id, created_at
@@ -22,8 +22,8 @@ func TestALetterOfADeathSinceTheLook(t *testing.T) {
 	require.Zero(t, w.check().Violations())
 }
 
-// A letter that an operator dropped, or whose task he replayed since the look at the rows, is no loss.
-func TestALetterThatAnOperatorTookOut(t *testing.T) {
+// A dead letter that an operator dropped, or whose task he replayed since the look at the rows, is no loss.
+func TestADeadLetterThatAnOperatorTookOut(t *testing.T) {
 	t.Parallel()
 	for name, took := range map[string]func(w *world){
 		"dropped": func(w *world) {
@@ -38,7 +38,7 @@ func TestALetterThatAnOperatorTookOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, databases["sqlite"](t))
-			w.queue.letters = nil
+			w.queue.deadLetters = nil
 			took(w)
 			for _, e := range w.check().Rule("I18").Examples {
 				require.Fail(t, fmt.Sprint(e))

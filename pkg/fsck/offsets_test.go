@@ -16,12 +16,12 @@ func newKafkaWorld(t *testing.T, kind string) *world {
 	w := newWorld(t, databases[kind](t))
 	w.queue.state = ingestq.State{Commits: true, Length: 3, Parts: []ingestq.Part{{Number: 0, Newest: 3, Committed: 3}, {Number: 1, Committed: -1}}}
 	w.sql(`UPDATE ingest_task SET dlq_state = 'none', delivery = 'k:0:2' WHERE id = ?`, w.dead)
-	w.letter("SENT")
+	w.deadLetter("SENT")
 	return w
 }
 
-// letter puts the dead task's letter into the outbox.
-func (w *world) letter(status string) {
+// deadLetter puts the dead task's letter into the outbox.
+func (w *world) deadLetter(status string) {
 	w.sql(`DELETE FROM outbox_event WHERE message_key = ?`, w.dead)
 	w.sent(w.dead)
 	w.sql(`UPDATE outbox_event SET topic = 'ingest-tasks-dlq', payload = '{"taskId":"x","fence":1,"sourceStream":"ingest-tasks"}' WHERE message_key = ?`, w.dead)
@@ -59,7 +59,7 @@ func TestAKafkaWorldThatKeepsEveryRule(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			w := newKafkaWorld(t, kind)
-			w.queue.letters = append(w.queue.letters, ingestq.Letter{ID: "k:0:1"}) // raw bytes
+			w.queue.deadLetters = append(w.queue.deadLetters, ingestq.WrittenDeadLetter{ID: "k:0:1"}) // raw bytes
 			report := w.check()
 			require.NoError(t, report.Err())
 			require.NoError(t, report.RequireJudged("I15", "I16", "I18", "I21", "L3", "L5"))
@@ -81,19 +81,19 @@ var kafkaBreaches = map[string]breach{
 	"record: not finished at rest":      {"L5", func(w *world) { w.queue.state.Horizon = now() }, "has not finished a record"},
 	"queued: record finished too early": {"I15", func(w *world) { w.waiting("SENT") }, "has no delivery since"},
 	"queued: of the other transport":    {"I15", func(w *world) { w.options.Rest = false; w.forget() }, "has no delivery since"},
-	"letter: sent and not there":        {"I18", func(w *world) { w.queue.letters = nil }, "there is none"},
+	"letter: sent and not there":        {"I18", func(w *world) { w.queue.deadLetters = nil }, "there is none"},
 	"letter: its event gone, too": {"I18", func(w *world) {
 		w.sql(`DELETE FROM outbox_event`)
-		w.queue.letters = nil
+		w.queue.deadLetters = nil
 	}, "there is none"},
 	"letter: removed before it died": {"I18", func(w *world) {
-		w.queue.letters, w.queue.state.LettersFrom = nil, ago()
+		w.queue.deadLetters, w.queue.state.DeadLettersFrom = nil, ago()
 	}, "there is none"},
 	"letter: of no death": {"I18", func(w *world) {
-		w.queue.letters = append(w.queue.letters, ingestq.Letter{ID: "k:0:7", TaskID: w.good, Fence: 1})
+		w.queue.deadLetters = append(w.queue.deadLetters, ingestq.WrittenDeadLetter{ID: "k:0:7", TaskID: w.good, Fence: 1})
 	}, "never died"},
 	"letter: owed for ever":    {"I18", func(w *world) { w.sql(`UPDATE ingest_task SET dlq_state = 'owed' WHERE id = ?`, w.dead) }, "is owed since"},
-	"letter: not sent at rest": {"L3", func(w *world) { w.letter("NEW") }, "it is NEW since"},
+	"letter: not sent at rest": {"L3", func(w *world) { w.deadLetter("NEW") }, "it is NEW since"},
 }
 
 func TestEveryBreachOnKafkaIsCaughtByItsRule(t *testing.T) {
@@ -146,26 +146,26 @@ func TestWhatKafkaMayLookLike(t *testing.T) {
 			w.waiting("SENT")
 			w.queue.state.NoHorizon = true
 		},
-		"a letter is on its way": func(w *world) {
-			w.letter("NEW")
-			w.options.Rest, w.queue.letters = false, nil
+		"a dead letter is on its way": func(w *world) {
+			w.deadLetter("NEW")
+			w.options.Rest, w.queue.deadLetters = false, nil
 		},
-		"a letter was refused": func(w *world) {
-			w.letter("DEAD")
-			w.queue.letters = nil
+		"a dead letter was refused": func(w *world) {
+			w.deadLetter("DEAD")
+			w.queue.deadLetters = nil
 		},
-		"retention took the letter": func(w *world) {
-			w.queue.letters, w.queue.state.LettersFrom = nil, now().Add(time.Hour)
+		"retention took the dead letter": func(w *world) {
+			w.queue.deadLetters, w.queue.state.DeadLettersFrom = nil, now().Add(time.Hour)
 		},
-		"a letter of the other transport": func(w *world) {
+		"a dead letter of the other transport": func(w *world) {
 			w.sql(`DELETE FROM outbox_event`)
 			w.sql(`UPDATE ingest_task SET dlq_state = 'written' WHERE id = ?`, w.dead)
-			w.queue.letters = nil
+			w.queue.deadLetters = nil
 		},
-		"a death of the other transport without letters": func(w *world) {
+		"a death of the other transport without dead letters": func(w *world) {
 			w.sql(`DELETE FROM outbox_event`)
 			w.sql(`UPDATE ingest_task SET delivery = '1-0' WHERE id = ?`, w.dead)
-			w.queue.letters = nil
+			w.queue.deadLetters = nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

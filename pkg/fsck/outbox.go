@@ -87,16 +87,16 @@ func (c *checker) judgeEvent(e event) {
 
 // transport is what the outbox says of one task.
 type transport struct {
-	letters map[int64]string // the states of its dead letters there, by fence
-	any     bool             // it has had a delivery there
-	dead    bool             // the last delivery is DEAD
-	waiting bool             // a delivery is NEW or RETRYING
-	sent    time.Time        // when the last SENT one was acknowledged; zero: none
+	deadLetters map[int64]string // the states of its dead letters there, by fence
+	any         bool             // it has had a delivery there
+	dead        bool             // the last delivery is DEAD
+	waiting     bool             // a delivery is NEW or RETRYING
+	sent        time.Time        // when the last SENT one was acknowledged; zero: none
 }
 
 // transportOf reads the events of a task.
 func (c *checker) transportOf(ctx context.Context, taskID string) (transport, error) {
-	r := transport{letters: map[int64]string{}}
+	r := transport{deadLetters: map[int64]string{}}
 	err := c.each(ctx, c.q.Get("EventsOf"), []any{taskID}, func(scan func(...any) error) error {
 		var seq int64
 		var status string
@@ -105,12 +105,12 @@ func (c *checker) transportOf(ctx context.Context, taskID string) (transport, er
 		if err := scan(&seq, &status, &payload, &sent); err != nil {
 			return err
 		}
-		var letter struct {
+		var deadLetter struct {
 			SourceStream string `json:"sourceStream"` // only dead letters have it
 			Fence        int64  `json:"fence"`
 		}
-		if json.Unmarshal(payload, &letter) == nil && letter.SourceStream != "" {
-			r.letters[letter.Fence] = status
+		if json.Unmarshal(payload, &deadLetter) == nil && deadLetter.SourceStream != "" {
+			r.deadLetters[deadLetter.Fence] = status
 			return nil
 		}
 		r.any, r.dead = true, status == "DEAD"
@@ -123,8 +123,8 @@ func (c *checker) transportOf(ctx context.Context, taskID string) (transport, er
 	return r, err
 }
 
-// byOutbox reports whether the letter of a death went by the outbox: it is there, or was and retention has removed it.
+// byOutbox reports whether the dead letter of a death went by the outbox: it is there, or was and retention has removed it.
 func (c *checker) byOutbox(ctx context.Context, t taskstate.Task) (bool, error) {
 	r, err := c.transportOf(ctx, t.ID)
-	return r.letters[t.Fence] != "" || strings.HasPrefix(t.Delivery, recordPrefix), err
+	return r.deadLetters[t.Fence] != "" || strings.HasPrefix(t.Delivery, recordPrefix), err
 }

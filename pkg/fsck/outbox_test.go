@@ -16,7 +16,7 @@ func TestDeadLettersOfBothTransports(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, open(t))
-			w.queue.letters = nil
+			w.queue.deadLetters = nil
 			require.NotZero(t, w.check().Rule("I18").Violations, "written, and there is none")
 			w.sql(`UPDATE ingest_task SET dlq_state = 'none' WHERE id = ?`, w.dead)
 			require.NotZero(t, w.check().Rule("I18").Violations, "neither owed nor sent")
@@ -24,7 +24,7 @@ func TestDeadLettersOfBothTransports(t *testing.T) {
 			w.sent(w.dead)
 			require.NotZero(t, w.check().Rule("I18").Violations, "a delivery is no dead letter")
 			w.sql(`UPDATE outbox_event SET topic = 'ingest-tasks-dlq', payload = '{"taskId":"x","fence":77,"sourceStream":"ingest-tasks"}' WHERE message_key = ?`, w.dead)
-			require.NotZero(t, w.check().Rule("I18").Violations, "the letter of another death")
+			require.NotZero(t, w.check().Rule("I18").Violations, "the dead letter of another death")
 			task, err := w.store.Get(t.Context(), taskstate.System(), w.dead)
 			require.NoError(t, err)
 			require.EqualValues(t, 1, task.Fence)

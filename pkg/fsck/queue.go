@@ -12,11 +12,11 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// letterState is what is known of the dead letter of one death.
-type letterState struct {
-	needed bool // the row stands in this death, and its letter was written or must have been
+// deadLetterState is what is known of the dead letter of one death.
+type deadLetterState struct {
+	needed bool // the row stands in this death, and its dead letter was written or must have been
 	seen   bool
-	died   time.Time // not before the death, and before its letter was written
+	died   time.Time // not before the death, and before its dead letter was written
 }
 
 // judgeDeath is the part of I18 that a row tells.
@@ -24,8 +24,8 @@ func (c *checker) judgeDeath(ctx context.Context, t taskstate.Task) error {
 	if c.e.Queue == nil || !c.o.DLQ || t.Status != taskstate.StatusDead {
 		return nil
 	}
-	s := &letterState{died: t.UpdatedAt}
-	c.letters[death{t.ID, t.Fence}] = s
+	s := &deadLetterState{died: t.UpdatedAt}
+	c.deadLetters[death{t.ID, t.Fence}] = s
 	if c.queue.Commits && t.DLQ != taskstate.DLQOwed {
 		return c.judgeSent(ctx, t, s)
 	}
@@ -46,7 +46,7 @@ func (c *checker) judgeDeath(ctx context.Context, t taskstate.Task) error {
 		if err != nil {
 			return err
 		}
-		s.needed = r.letters[t.Fence] == "" // an owed one may have become an event
+		s.needed = r.deadLetters[t.Fence] == "" // an owed one may have become an event
 		for _, at := range c.o.Flushes {
 			s.needed = s.needed && t.UpdatedAt.After(at) // lost with the queue; the row stays the truth
 		}
@@ -54,15 +54,15 @@ func (c *checker) judgeDeath(ctx context.Context, t taskstate.Task) error {
 	return nil
 }
 
-// judgeSent is judgeDeath on Kafka: the letter is an event of the death's own transaction. One that is not SENT is owed, which
+// judgeSent is judgeDeath on Kafka: the dead letter is an event of the death's own transaction. One that is not SENT is owed, which
 // L3 watches; after retention took a SENT one, the record alone is left. Without an event, a death that came by the other transport
-// has its letter there.
-func (c *checker) judgeSent(ctx context.Context, t taskstate.Task, s *letterState) error {
+// has its dead letter there.
+func (c *checker) judgeSent(ctx context.Context, t taskstate.Task, s *deadLetterState) error {
 	r, err := c.transportOf(ctx, t.ID)
 	if err != nil {
 		return err
 	}
-	switch status := r.letters[t.Fence]; {
+	switch status := r.deadLetters[t.Fence]; {
 	case status == "SENT":
 		s.needed = true
 	case status != "":
@@ -73,8 +73,8 @@ func (c *checker) judgeSent(ctx context.Context, t taskstate.Task, s *letterStat
 	return nil
 }
 
-// judgeLetters is I18: each standing death has its letter, each letter a death.
-func (c *checker) judgeLetters(ctx context.Context) error {
+// judgeDeadLetters is I18: each standing death has its dead letter, each dead letter a death.
+func (c *checker) judgeDeadLetters(ctx context.Context) error {
 	if c.e.Queue == nil {
 		return nil
 	}
@@ -82,11 +82,11 @@ func (c *checker) judgeLetters(ctx context.Context) error {
 		c.tally.NotJudged("I18", "the dead letter stream is off")
 		return nil
 	}
-	err := c.e.Queue.Letters(ctx, func(l ingestq.Letter) error {
+	err := c.e.Queue.DeadLetters(ctx, func(l ingestq.WrittenDeadLetter) error {
 		if l.TaskID == "" {
 			return nil // raw bytes, kept as they came
 		}
-		s := c.letters[death{l.TaskID, l.Fence}]
+		s := c.deadLetters[death{l.TaskID, l.Fence}]
 		if s != nil {
 			s.seen = true
 		}
@@ -113,9 +113,9 @@ func (c *checker) judgeLetters(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		border = again.LettersFrom.Add(skew)
+		border = again.DeadLettersFrom.Add(skew)
 	}
-	for at, s := range c.letters {
+	for at, s := range c.deadLetters {
 		if s.needed && s.died.After(border) {
 			if !s.seen {
 				if s.seen, err = c.excused(ctx, at); err != nil {
@@ -125,11 +125,11 @@ func (c *checker) judgeLetters(ctx context.Context) error {
 			c.verdict(s.seen, "I18", at.task, "it is DEAD with fence %d, its dead letter was written, and there is none", at.fence)
 		}
 	}
-	c.letters = nil
+	c.deadLetters = nil
 	return nil
 }
 
-// excused reports why the letter of a death may be gone: an operator dropped it, which the audit log tells by the name that
+// excused reports why the dead letter of a death may be gone: an operator dropped it, which the audit log tells by the name that
 // dlq.RowID gives, or has replayed the task since its row was read.
 func (c *checker) excused(ctx context.Context, at death) (bool, error) {
 	var n int

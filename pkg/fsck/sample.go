@@ -100,7 +100,7 @@ func (s *Sampler) Look(ctx context.Context) error {
 		return nil
 	}
 	c := &checker{
-		q: s.q, db: s.db.Reader(), tally: history.NewTally(history.DefaultExamples), letters: map[death]*letterState{},
+		q: s.q, db: s.db.Reader(), tally: history.NewTally(history.DefaultExamples), deadLetters: map[death]*deadLetterState{},
 		log: history.New(history.Options{Policy: s.policy, Since: s.since}),
 	}
 	for _, r := range rules {

@@ -213,8 +213,8 @@ func (c *checker) judgeLife(t taskstate.Task, l *life) {
 		}
 	}
 	for fence := range l.deaths {
-		if at := (death{t.ID, fence}); c.letters[at] == nil {
-			c.letters[at] = &letterState{}
+		if at := (death{t.ID, fence}); c.deadLetters[at] == nil {
+			c.deadLetters[at] = &deadLetterState{}
 		}
 	}
 	c.judgeSource(t, l)

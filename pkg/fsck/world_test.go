@@ -44,11 +44,11 @@ var policy = taskstate.Policy{BaseBackoff: 0, MaxBackoff: 0, Lease: time.Minute,
 
 // stillQueue is a queue as a look finds it.
 type stillQueue struct {
-	state   ingestq.State
-	letters []ingestq.Letter
-	before  func()         // what happens between the look at the log and that at the letters; nil: nothing
-	later   *ingestq.State // what all looks but the first find; nil: the same
-	looked  bool
+	state       ingestq.State
+	deadLetters []ingestq.WrittenDeadLetter
+	before      func()         // what happens between the look at the log and that at the dead letters; nil: nothing
+	later       *ingestq.State // what all looks but the first find; nil: the same
+	looked      bool
 }
 
 func (q *stillQueue) Look(context.Context) (ingestq.State, error) {
@@ -59,11 +59,11 @@ func (q *stillQueue) Look(context.Context) (ingestq.State, error) {
 	return q.state, nil
 }
 
-func (q *stillQueue) Letters(_ context.Context, f func(ingestq.Letter) error) error {
+func (q *stillQueue) DeadLetters(_ context.Context, f func(ingestq.WrittenDeadLetter) error) error {
 	if q.before != nil {
 		q.before()
 	}
-	for _, l := range q.letters {
+	for _, l := range q.deadLetters {
 		if err := f(l); err != nil {
 			return err
 		}
@@ -208,7 +208,7 @@ func (w *world) fill() {
 		return taskstate.Fail(policy, m, t, h, taskstate.Failure{Code: "X", Cause: "cannot be read", Permanent: true})
 	})
 	w.apply(w.dead, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision { return taskstate.MarkDLQ(m, t, h.Token) })
-	w.queue.letters = []ingestq.Letter{{ID: "1-0", TaskID: w.dead, Fence: t.Fence}, {ID: "2-0"}}
+	w.queue.deadLetters = []ingestq.WrittenDeadLetter{{ID: "1-0", TaskID: w.dead, Fence: t.Fence}, {ID: "2-0"}}
 	w.sql(`INSERT INTO knowledge_document (id, user_id, base_id, title, file_name, media_type, status, bytes, content_sha256, latest_task_id, created_at, updated_at, deleted_at, sweep_at, sweep_pass)
 		VALUES (?, 'u', ?, 't', 'f', 'text/plain', 'READY', 1, ?, ?, ?, ?, ?, ?, 1)`, tomb, base, hash("x"), w.dead, at, at, at, at)
 	w.queue.state = ingestq.State{

@@ -54,7 +54,7 @@ func (a *App) deleteDocuments(ctx context.Context, actor taskstate.Actor, c Call
 	return err
 }
 
-// deleteWithTasks cancels the open tasks and buries the documents with them.
+// deleteWithTasks cancels the open tasks and writes a dead letter for the documents with them.
 func (a *App) deleteWithTasks(ctx context.Context, actor taskstate.Actor, c Caller, documents, open []string) error {
 	outcomes, err := a.d.Store.Apply(ctx, taskstate.Batch{
 		IDs: open, Scope: taskstate.System(),
@@ -204,7 +204,7 @@ func (a *App) reachableBase(ctx context.Context, c Caller, idOrName string) (Bas
 	return readRow(ctx, a.d.Store, baseFrom, a.q.Get("BaseNamed"), c.Scope.UserID, idOrName)
 }
 
-// deleteBaseDocuments buries the live documents of a deleted base and answers how many there were.
+// deleteBaseDocuments writes a dead letter for the live documents of a deleted base and answers how many there were.
 func (a *App) deleteBaseDocuments(ctx context.Context, actor taskstate.Actor, base string) (int, error) {
 	for n := 0; ; {
 		documents, err := readColumn(ctx, a.d.Store, a.q.Get("BaseDocuments"), base, deleteBatch)

@@ -52,8 +52,8 @@ type DeadLetter struct {
 	FailedAt       time.Time
 }
 
-// UnsentLetter is a dead letter that waits in the outbox of the other transport (design D11).
-type UnsentLetter struct {
+// UnsentDeadLetter is a dead letter that waits in the outbox of the other transport (design D11).
+type UnsentDeadLetter struct {
 	Seq    int64 // of the event
 	TaskID string
 	Fence  int64
@@ -132,7 +132,7 @@ type Consumer interface {
 	// Quarantine writes an undecodable delivery raw to the dead letter queue and acknowledges it, in one step.
 	Quarantine(ctx context.Context, d Delivery) error
 	// DeadLetters writes entries to the dead letter queue; an implementation without one does nothing.
-	DeadLetters(ctx context.Context, letters []DeadLetter) error
+	DeadLetters(ctx context.Context, deadLetters []DeadLetter) error
 	// LetGo acknowledges deliveries that are still idle for at least idle, in one step each (design D4, pins).
 	LetGo(ctx context.Context, idle time.Duration, ids ...string) error
 	// Trim removes what every group has finished: below the oldest entry that any group still needs.

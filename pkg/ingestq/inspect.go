@@ -9,8 +9,8 @@ import (
 type Inspector interface {
 	// Look reads the borders, the groups and what they have read and not acknowledged. A missing queue is an empty one.
 	Look(ctx context.Context) (State, error)
-	// Letters gives every dead letter to f, oldest first, and stops at f's first error.
-	Letters(ctx context.Context, f func(Letter) error) error
+	// DeadLetters gives every dead letter to f, oldest first, and stops at f's first error.
+	DeadLetters(ctx context.Context, f func(WrittenDeadLetter) error) error
 }
 
 // State is a queue at one moment.
@@ -29,8 +29,8 @@ type State struct {
 	Parts   []Part
 	// NoHorizon says that what is there allows no judgement about lost deliveries (ErrNoHorizon).
 	NoHorizon bool
-	// LettersFrom is the time of the first dead letter that is kept, where older ones were removed; zero: none was.
-	LettersFrom time.Time
+	// DeadLettersFrom is the time of the first dead letter that is kept, where older ones were removed; zero: none was.
+	DeadLettersFrom time.Time
 }
 
 // Part is one partition of a queue that commits offsets.
@@ -56,8 +56,8 @@ type Unacked struct {
 	Idle      time.Duration
 }
 
-// Letter is a dead letter.
-type Letter struct {
+// WrittenDeadLetter is a dead letter.
+type WrittenDeadLetter struct {
 	ID     string
 	TaskID string // empty: raw bytes that could not be read
 	Fence  int64

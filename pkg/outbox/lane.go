@@ -258,8 +258,8 @@ func (l *lane) written() {
 		switch m.To {
 		case StatusSent:
 			l.relay.metrics.delay.Observe((a.age + at.Sub(a.since)).Seconds())
-			if l.relay.d.Letters != "" && a.topic == l.relay.d.Letters {
-				l.relay.metrics.letters.Inc()
+			if l.relay.d.DeadLetters != "" && a.topic == l.relay.d.DeadLetters {
+				l.relay.metrics.deadLetters.Inc()
 			}
 		case StatusRetrying:
 			failed = true

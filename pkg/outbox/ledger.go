@@ -74,9 +74,9 @@ func (l *Ledger) Delivery(ctx context.Context, taskID string) (*Event, error) {
 	return &items[0].Event, nil
 }
 
-// UnsentLetters implements taskrun.Outbox. An event whose payload is no dead letter is left out.
-func (l *Ledger) UnsentLetters(ctx context.Context, n int) ([]ingestq.UnsentLetter, error) {
-	var out []ingestq.UnsentLetter
+// UnsentDeadLetters implements taskrun.Outbox. An event whose payload is no dead letter is left out.
+func (l *Ledger) UnsentDeadLetters(ctx context.Context, n int) ([]ingestq.UnsentDeadLetter, error) {
+	var out []ingestq.UnsentDeadLetter
 	err := l.store.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
 		out = nil
 		for _, status := range []Status{StatusNew, StatusRetrying, StatusDead} {
@@ -97,25 +97,25 @@ func (l *Ledger) UnsentLetters(ctx context.Context, n int) ([]ingestq.UnsentLett
 }
 
 // unsent lists those of one status.
-func (l *Ledger) unsent(ctx context.Context, db taskstate.Tx, status Status, n int) ([]ingestq.UnsentLetter, error) {
-	events, err := collect(ctx, db, scanLetter, l.queries.Get("LettersUnsent"), string(status), DLQTopic(l.topic), n)
-	var out []ingestq.UnsentLetter
+func (l *Ledger) unsent(ctx context.Context, db taskstate.Tx, status Status, n int) ([]ingestq.UnsentDeadLetter, error) {
+	events, err := collect(ctx, db, scanDeadLetter, l.queries.Get("LettersUnsent"), string(status), DLQTopic(l.topic), n)
+	var out []ingestq.UnsentDeadLetter
 	for _, e := range events {
-		var letter Letter
-		if json.Unmarshal(e.Payload, &letter) == nil && letter.TaskID == e.Key {
-			out = append(out, ingestq.UnsentLetter{Seq: e.Seq, TaskID: e.Key, Fence: letter.Fence})
+		var deadLetter DeadLetter
+		if json.Unmarshal(e.Payload, &deadLetter) == nil && deadLetter.TaskID == e.Key {
+			out = append(out, ingestq.UnsentDeadLetter{Seq: e.Seq, TaskID: e.Key, Fence: deadLetter.Fence})
 		}
 	}
 	return out, err
 }
 
-// scanLetter reads a dead letter.
-func scanLetter(rows *sql.Rows) (e Event, err error) {
+// scanDeadLetter reads a dead letter.
+func scanDeadLetter(rows *sql.Rows) (e Event, err error) {
 	return e, rows.Scan(&e.Seq, &e.Key, &e.Payload)
 }
 
-// LockLetters implements taskrun.Outbox.
-func (l *Ledger) LockLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (map[int64]bool, error) {
+// LockDeadLetters implements taskrun.Outbox.
+func (l *Ledger) LockDeadLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (map[int64]bool, error) {
 	if len(seqs) == 0 {
 		return nil, nil
 	}
@@ -128,8 +128,8 @@ func (l *Ledger) LockLetters(ctx context.Context, tx taskstate.Tx, seqs []int64)
 	return out, err
 }
 
-// DropLetters implements taskrun.Outbox.
-func (l *Ledger) DropLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (int, error) {
+// DropDeadLetters implements taskrun.Outbox.
+func (l *Ledger) DropDeadLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (int, error) {
 	if len(seqs) == 0 {
 		return 0, nil
 	}

@@ -83,12 +83,12 @@ func TestTrailsTellWhatBecameOfDeliveries(t *testing.T) {
 	})
 }
 
-func TestUnsentLettersAreTakenFromTheOutbox(t *testing.T) {
+func TestUnsentDeadLettersAreTakenFromTheOutbox(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, b *bench) {
 		ledger := outbox.NewLedger(b, topic)
 		names := []string{"new", "retrying", "dead", "sent", "leased", "lease over"}
-		letters := map[string]int64{}
+		deadLetters := map[string]int64{}
 		for _, name := range names {
 			task := newTask()
 			task.MaxAttempts = 1
@@ -97,17 +97,17 @@ func TestUnsentLettersAreTakenFromTheOutbox(t *testing.T) {
 			b.one(id, b.fail)
 			es := b.events(id)
 			require.Equal(t, outbox.DLQTopic(topic), es[1].Topic)
-			letters[name] = es[1].Seq
+			deadLetters[name] = es[1].Seq
 		}
 		past, future := b.now().Add(-time.Second), b.now().Add(time.Hour)
-		b.set(letters["retrying"], "status = 'RETRYING', next_retry_at = ?, wake_at = ?", future, future)
-		b.set(letters["dead"], "status = 'DEAD', cause = 'REFUSED', last_error = 'x', wake_at = ?", future)
-		b.set(letters["sent"], "status = 'SENT', sent_at = ?", past)
-		b.set(letters["leased"], "lease = 'somebody', wake_at = ?", future)
-		b.set(letters["lease over"], "lease = 'nobody', wake_at = ?", past)
-		free := []int64{letters["new"], letters["retrying"], letters["dead"], letters["lease over"]}
+		b.set(deadLetters["retrying"], "status = 'RETRYING', next_retry_at = ?, wake_at = ?", future, future)
+		b.set(deadLetters["dead"], "status = 'DEAD', cause = 'REFUSED', last_error = 'x', wake_at = ?", future)
+		b.set(deadLetters["sent"], "status = 'SENT', sent_at = ?", past)
+		b.set(deadLetters["leased"], "lease = 'somebody', wake_at = ?", future)
+		b.set(deadLetters["lease over"], "lease = 'nobody', wake_at = ?", past)
+		free := []int64{deadLetters["new"], deadLetters["retrying"], deadLetters["dead"], deadLetters["lease over"]}
 
-		found, err := ledger.UnsentLetters(t.Context(), 100)
+		found, err := ledger.UnsentDeadLetters(t.Context(), 100)
 		require.NoError(t, err)
 		var seqs []int64
 		for _, l := range found {
@@ -115,16 +115,16 @@ func TestUnsentLettersAreTakenFromTheOutbox(t *testing.T) {
 			require.Equal(t, int64(1), l.Fence)
 		}
 		require.ElementsMatch(t, free, seqs)
-		few, err := ledger.UnsentLetters(t.Context(), 2)
+		few, err := ledger.UnsentDeadLetters(t.Context(), 2)
 		require.NoError(t, err)
 		require.Len(t, few, 2)
 
 		all := []int64{-7}
-		for _, seq := range letters {
+		for _, seq := range deadLetters {
 			all = append(all, seq)
 		}
 		b.inTx(func(ctx context.Context, tx taskstate.Tx) error {
-			locked, err := ledger.LockLetters(ctx, tx, all)
+			locked, err := ledger.LockDeadLetters(ctx, tx, all)
 			if err != nil {
 				return err
 			}
@@ -132,13 +132,13 @@ func TestUnsentLettersAreTakenFromTheOutbox(t *testing.T) {
 			for _, seq := range free {
 				require.True(t, locked[seq])
 			}
-			n, err := ledger.DropLetters(ctx, tx, all)
+			n, err := ledger.DropDeadLetters(ctx, tx, all)
 			if err == nil && n != len(free) {
 				err = fmt.Errorf("dropped %d", n)
 			}
 			return err
 		})
-		found, err = ledger.UnsentLetters(t.Context(), 100)
+		found, err = ledger.UnsentDeadLetters(t.Context(), 100)
 		require.NoError(t, err)
 		require.Empty(t, found)
 		require.Len(t, b.events(""), 2*len(names)-len(free), "the deliveries, the sent letter and the leased one are left")

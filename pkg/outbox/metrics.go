@@ -20,18 +20,18 @@ const (
 
 // metrics are the relay's figures.
 type metrics struct {
-	published *prometheus.CounterVec
-	seconds   *prometheus.HistogramVec
-	delay     prometheus.Histogram
-	revived   prometheus.Counter
-	letters   prometheus.Counter
+	published   *prometheus.CounterVec
+	seconds     *prometheus.HistogramVec
+	delay       prometheus.Histogram
+	revived     prometheus.Counter
+	deadLetters prometheus.Counter
 }
 
 // newMetrics registers the figures; a second relay on the same registry shares them.
 func newMetrics(reg prometheus.Registerer) *metrics {
 	took := []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 	waited := []float64{.001, .0025, .005, .0075, .01, .015, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
-	m := &metrics{letters: telemetry.DeadLetters(reg)}
+	m := &metrics{deadLetters: telemetry.DeadLetters(reg)}
 	m.published = telemetry.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "outbox_publish_total", Help: "Attempts to send an event, by result; the last of an event that is given up is dead."}, []string{"result"}))
 	m.seconds = telemetry.Register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{

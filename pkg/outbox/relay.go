@@ -21,13 +21,13 @@ const maxErrorText = 2000
 
 // Deps are the parts of a relay.
 type Deps struct {
-	Store   *Store
-	Sender  Sender
-	Letters string // the topic of dead letters: what is sent there is counted as such; empty: nothing is
-	Bell    *Bell  // rung when this process wrote events; nil: found by looking
-	Log     *slog.Logger
-	Metrics prometheus.Registerer // nil: counted and not shown
-	Clock   func() time.Time      // with a monotonic reading
+	Store       *Store
+	Sender      Sender
+	DeadLetters string // the topic of dead letters: what is sent there is counted as such; empty: nothing is
+	Bell        *Bell  // rung when this process wrote events; nil: found by looking
+	Log         *slog.Logger
+	Metrics     prometheus.Registerer // nil: counted and not shown
+	Clock       func() time.Time      // with a monotonic reading
 }
 
 // Relay sends events: it leases some, hands them to the broker's client with no lock held, and writes down what became of

@@ -56,7 +56,7 @@ func TestSentDeadLettersAreCounted(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, w *world) {
 		b, reg := newBroker(), prometheus.NewRegistry()
-		stop := w.start(b, func(_ *outbox.Config, d *outbox.Deps) { d.Metrics, d.Letters = reg, outbox.DLQTopic(topic) })
+		stop := w.start(b, func(_ *outbox.Config, d *outbox.Deps) { d.Metrics, d.DeadLetters = reg, outbox.DLQTopic(topic) })
 		w.insert(event{}, event{topic: outbox.DLQTopic(topic)}, event{topic: outbox.DLQTopic(topic)})
 		eventually(t, "all sent", func() bool { return w.count(outbox.StatusSent) == 3 })
 		stop()

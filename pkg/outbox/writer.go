@@ -37,8 +37,8 @@ func NewWriter(dialect, topic, group string) *Writer {
 	return &Writer{topic: topic, group: group, dialect: d, queries: loadQueries(d)}
 }
 
-// Letter is a dead letter as a record's value (contract §5).
-type Letter struct {
+// DeadLetter is a dead letter as a record's value (contract §5).
+type DeadLetter struct {
 	TaskID         string    `json:"taskId"`
 	Fence          int64     `json:"fence"`
 	SourceStream   string    `json:"sourceStream"` // the topic of deliveries
@@ -96,7 +96,7 @@ func (w *Writer) eventOf(t taskstate.Task) (newEvent, error) {
 	var payload []byte
 	if t.Status == taskstate.StatusDead {
 		e.Topic = DLQTopic(w.topic)
-		payload, err = json.Marshal(Letter{
+		payload, err = json.Marshal(DeadLetter{
 			TaskID: t.ID, Fence: t.Fence, SourceStream: w.topic, SourceGroup: w.group, SourceRecordID: t.Delivery,
 			LastError: t.LastError, AttemptCount: t.AttemptCount, FailedAt: t.UpdatedAt.UTC(),
 		})

@@ -194,14 +194,14 @@ func TestEventsBelongToTheirRowsTransaction(t *testing.T) {
 		require.Equal(t, outbox.DLQTopic(topic), es[1].Topic)
 		require.Greater(t, es[1].Seq, es[0].Seq)
 		require.True(t, es[1].CreatedAt.Equal(dead.UpdatedAt))
-		var letter outbox.Letter
-		require.NoError(t, json.Unmarshal(es[1].Payload, &letter))
-		require.True(t, letter.FailedAt.Equal(dead.UpdatedAt))
-		letter.FailedAt = time.Time{}
-		require.Equal(t, outbox.Letter{
+		var deadLetter outbox.DeadLetter
+		require.NoError(t, json.Unmarshal(es[1].Payload, &deadLetter))
+		require.True(t, deadLetter.FailedAt.Equal(dead.UpdatedAt))
+		deadLetter.FailedAt = time.Time{}
+		require.Equal(t, outbox.DeadLetter{
 			TaskID: task.ID, Fence: 2, SourceStream: topic, SourceGroup: group, SourceRecordID: "k:0:7",
 			LastError: "no \"answer\"", AttemptCount: 2,
-		}, letter)
+		}, deadLetter)
 
 		again := b.one(task.ID, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 			return taskstate.Replay(m, t, taskstate.System().Actor(), "")

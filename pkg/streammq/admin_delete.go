@@ -78,14 +78,14 @@ func (a *Admin) Delete(ctx context.Context, how Removal) error {
 	return nil
 }
 
-// refuseAnyLive answers a *GroupLiveError when somebody lives in any group of the topic, or of its letters.
+// refuseAnyLive answers a *GroupLiveError when somebody lives in any group of the topic, or of its dead letters.
 func (a *Admin) refuseAnyLive(ctx context.Context, sources []source) error {
 	if err := a.refuseGroups(ctx, sources); err != nil {
 		return err
 	}
 	for i, s := range sources {
 		if i > 0 && !s.apart() {
-			return nil // one stream of letters for the whole topic
+			return nil // one stream of dead letters for the whole topic
 		}
 		for _, keys := range s.letterKeys() {
 			letters := a.mq.StreamAdmin(keys[0])
@@ -157,7 +157,7 @@ func (a *Admin) sweep(ctx context.Context, sources []source, groups []string) er
 				}
 			}
 		}
-		if err := a.sweepLetters(ctx, s); err != nil {
+		if err := a.sweepDeadLetters(ctx, s); err != nil {
 			return err
 		}
 		keys := []string{s.stream(), s.bodies(), s.retry(), s.quarantine()}
@@ -196,8 +196,8 @@ func (a *Admin) sweepJava(ctx context.Context, s source) error {
 	}
 }
 
-// sweepLetters removes the letters with the groups that consume them, each stream in one step: their names are in it.
-func (a *Admin) sweepLetters(ctx context.Context, s source) error {
+// sweepDeadLetters removes the dead letters with the groups that consume them, each stream in one step: their names are in it.
+func (a *Admin) sweepDeadLetters(ctx context.Context, s source) error {
 	for _, keys := range s.letterKeys() {
 		letters := source{layout: s.layout, topic: keys[0], single: true}
 		groups, err := a.mq.groupsOf(ctx, letters)

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// decodeLetter reads what it can, of this queue and of the Java original, whatever codec its client has: a letter that is
+// decodeDeadLetter reads what it can, of this queue and of the Java original, whatever codec its client has: a dead letter that is
 // shown half is better than one that hides the others.
-func decodeLetter(id string, fields map[string]string) Letter {
+func decodeDeadLetter(id string, fields map[string]string) Letter {
 	flat := make([]string, 0, 2*len(fields))
 	for name, value := range fields {
 		flat = append(flat, name, value)
@@ -52,7 +52,7 @@ func decodeLetter(id string, fields map[string]string) Letter {
 	return letter
 }
 
-// fromJava reads what the Java original keeps elsewhere: its letters have partition 0 and the id of the last entry, and the
+// fromJava reads what the Java original keeps elsewhere: its dead letters have partition 0 and the id of the last entry, and the
 // message's own are headers. The payload has quotes of each retry, which it counts from 0.
 func (l *Letter) fromJava(fields map[string]string) {
 	if l.Headers == nil {
@@ -68,7 +68,7 @@ func (l *Letter) fromJava(fields map[string]string) {
 	delete(l.Headers, fieldKey)
 }
 
-// reread reads an entry that could not be read when it became a letter, by an earlier version of this queue perhaps. A payload
+// reread reads an entry that could not be read when it became a dead letter, by an earlier version of this queue perhaps. A payload
 // that was beside the stream is gone.
 func (l *Letter) reread(raw []string) bool {
 	e, err := decodeEntry(raw)

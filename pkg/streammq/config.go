@@ -81,8 +81,8 @@ type Config struct {
 const InlineAuto = -1
 
 // LetterPlace is a stream of dead letters of a topic on one Redis. A client of the Java original with its default codec
-// (Kryo 5) lists no letter at all of a stream:topic:{t}:dlq that holds one of ours; one with StringCodec lists them all. Letters reads
-// both places, and letters of either codec, whatever is set.
+// (Kryo 5) lists no dead letter at all of a stream:topic:{t}:dlq that holds one of ours; one with StringCodec lists them all. Letters reads
+// both places, and dead letters of either codec, whatever is set.
 type LetterPlace string
 
 // The places.

@@ -31,7 +31,7 @@ func TestDeleteImmediately(t *testing.T) {
 			c.Delete = DeleteImmediately
 		})
 		eventually(r.t, func() bool { return len(seen.all()) == 4 && r.number("XLEN", stream) == 0 }, "all are deleted")
-		require.Equal(r.t, 1, r.number("XLEN", r.source(0).dlq()), "the letter has its payload in itself")
+		require.Equal(r.t, 1, r.number("XLEN", r.source(0).dlq()), "the dead letter has its payload in itself")
 		// With another group nothing is deleted by this one.
 		r.do("XGROUP", "CREATE", stream, "late", "$")
 		r.publish(q, "k", "kept")
@@ -154,7 +154,7 @@ func TestDeadLettersHaveARetention(t *testing.T) {
 		left, err := letters.List(ctx, LetterQuery{Partition: -1})
 		require.NoError(r.t, err)
 		require.Equal(r.t, list[4].ID, left[0].ID)
-		require.Equal(r.t, 1, r.number("HLEN", s.replayed()), "the mark of the letter that is there")
+		require.Equal(r.t, 1, r.number("HLEN", s.replayed()), "the mark of the dead letter that is there")
 		// A group that consumes letters loses none, and the members trim by themselves.
 		r.do("XGROUP", "CREATE", s.dlq(), "mails", left[2].ID)
 		r.subscribe(q, (&log{}).handler(succeed), func(c *SubscriberConfig) {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A letter is shown half rather than not at all: nothing in its fields may stop a list of letters.
+// A dead letter is shown half rather than not at all: nothing in its fields may stop a list of dead letters.
 func FuzzDecodeLetter(f *testing.F) {
 	f.Add("orders", "3", "1-2", "5", `{"a":"b"}`, "raw:payload", "x")
 	f.Add("", "-1", "", "99999999999999999999", "{", "raw:", "\xff")
@@ -19,7 +19,7 @@ func FuzzDecodeLetter(f *testing.F) {
 			fieldOriginalTopic: topic, fieldPartition: partition, fieldOriginalID: original, fieldRetryCount: attempts, fieldHeaders: headers,
 		}
 		fields[name] = value
-		letter := decodeLetter("1-1", fields)
+		letter := decodeDeadLetter("1-1", fields)
 		require.Equal(t, "1-1", letter.ID)
 		require.GreaterOrEqual(t, letter.Partition, 0)
 		require.GreaterOrEqual(t, letter.Attempts, 0)

@@ -78,7 +78,7 @@ func (s *Subscriber) trimOwned(ctx context.Context) {
 		if _, err := s.mq.trim(ctx, w.src, s.cfg.Retention); err != nil && ctx.Err() == nil {
 			s.warn(ctx, "streammq: trim failed", err)
 		}
-		// Of a stream of letters that partitions share, the first one's owner takes care.
+		// Of a stream of dead letters that partitions share, the first one's owner takes care.
 		if s.cfg.DeadLetterRetention == (Retention{}) || w.src.part > 0 && (!w.src.apart() || s.cfg.DeadLetterStream != "") {
 			continue
 		}

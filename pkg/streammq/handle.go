@@ -89,7 +89,7 @@ func (w *worker) one(ctx context.Context, p *parcel, lane int) error {
 	}
 	d, s := w.offer(p)
 	if w.sub.letters != nil {
-		d.letter = w.asLetter(p)
+		d.letter = w.asDeadLetter(p)
 	}
 	began := w.mq.cfg.Now()
 	w.began[lane].Store(w.mq.elapsed(began))

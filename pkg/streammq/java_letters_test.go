@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// letterOfJava adds a letter of the captures: of Java's default codec, or of StringCodec.
+// letterOfJava adds a dead letter of the captures: of Java's default codec, or of StringCodec.
 func (r *rig) letterOfJava(codec string) {
 	r.t.Helper()
 	for _, row := range fromJava[javaEntry](r.t, "letters.jsonl") {
@@ -18,7 +18,7 @@ func (r *rig) letterOfJava(codec string) {
 	}
 }
 
-// fail publishes a message, and lets it become a letter of ours.
+// fail publishes a message, and lets it become a dead letter of ours.
 func (r *rig) fail(q *MQ, payload string) {
 	r.t.Helper()
 	r.publish(q, "k", payload)
@@ -28,7 +28,7 @@ func (r *rig) fail(q *MQ, payload string) {
 	sub.end()
 }
 
-// kinds counts the letters of a stream in plain text, over which a client with Kryo 5 stumbles, and in Kryo.
+// kinds counts the dead letters of a stream in plain text, over which a client with Kryo 5 stumbles, and in Kryo.
 func (r *rig) kinds(stream string) (plain, kryo int) {
 	r.t.Helper()
 	for _, e := range r.entries(stream) {
@@ -53,8 +53,8 @@ func TestOurLettersNeverEmptyTheListOfJava(t *testing.T) {
 		own  bool
 	}{
 		"nothing of Java":        {func(*rig) {}, false},
-		"a letter in Kryo":       {func(r *rig) { r.letterOfJava("kryo") }, true},
-		"a letter as text":       {func(r *rig) { r.letterOfJava("string") }, false},
+		"a dead letter in Kryo":  {func(r *rig) { r.letterOfJava("kryo") }, true},
+		"a dead letter as text":  {func(r *rig) { r.letterOfJava("string") }, false},
 		"acknowledged with Kryo": {func(r *rig) { r.do("HSET", r.source(1).commit(), "\x03g\xb1", "\x031-\xb1") }, true},
 		"acknowledged as text":   {func(r *rig) { r.do("HSET", r.source(1).commit(), "g1", "1-1") }, false},
 		"a lease": {func(r *rig) {
@@ -76,7 +76,7 @@ func TestOurLettersNeverEmptyTheListOfJava(t *testing.T) {
 			q = r.mq(nil) // nothing is known any more
 			r.fail(q, "after")
 			plain, kryo := r.kinds(r.source(0).dlq())
-			own := r.number("XLEN", r.source(0).ownLetters())
+			own := r.number("XLEN", r.source(0).ownDeadLetters())
 			if one.own {
 				require.Zero(t, plain, "a client with Kryo reads them all")
 				require.GreaterOrEqual(t, own, 2)
@@ -111,7 +111,7 @@ func TestLettersGoWhereTheyAreToldTo(t *testing.T) {
 		r.topicOf(q, 1)
 		r.do("HSET", r.source(0).commit(), "\x03g\xb1", "\x031-\xb1")
 		r.fail(q, "p")
-		require.Equal(t, own, r.number("XLEN", r.source(0).ownLetters()))
+		require.Equal(t, own, r.number("XLEN", r.source(0).ownDeadLetters()))
 		require.Equal(t, 1-own, r.number("XLEN", r.source(0).dlq()))
 	}
 }

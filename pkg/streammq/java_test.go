@@ -130,7 +130,7 @@ func TestEntriesOfJavaAreRead(t *testing.T) {
 		require.False(t, e.timestamp.IsZero(), row.ID)
 		require.Equal(t, "orders", e.topic, row.ID)
 		want := row.plain()
-		if want["payload"] == "" && want["topic"] == "" { // RedisDeadLetterService with the default codec replayed a letter
+		if want["payload"] == "" && want["topic"] == "" { // RedisDeadLetterService with the default codec replayed a dead letter
 			require.Equal(t, "fails", string(e.payload))
 			require.Equal(t, "FAIL", e.headers["x-want"])
 			require.Equal(t, 4, e.maxRetries)
@@ -270,7 +270,7 @@ func TestLettersOfJavaAreRead(t *testing.T) {
 		if !strings.HasPrefix(row.Step, "messages that are retried") && !strings.HasPrefix(row.Step, "retries have run") {
 			continue
 		}
-		l := decodeLetter(row.ID, row.plain())
+		l := decodeDeadLetter(row.ID, row.plain())
 		require.Nil(t, l.Raw)
 		require.Equal(t, "orders", l.Topic)
 		require.WithinDuration(t, time.Date(2026, 11, 23, 5, 51, 0, 0, time.UTC), l.FailedAt, time.Minute)
@@ -333,7 +333,7 @@ func TestKryoIsRead(t *testing.T) {
 		_, err := kryoText(bad)
 		require.Error(t, err, "%q", bad)
 	}
-	l := decodeLetter("1-1", map[string]string{"\x03payloa\xe4": "\x7f"})
+	l := decodeDeadLetter("1-1", map[string]string{"\x03payloa\xe4": "\x7f"})
 	require.NotNil(t, l.Raw)
 	require.Contains(t, l.Error, "class 127")
 }

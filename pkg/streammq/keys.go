@@ -49,7 +49,7 @@ func beside(key, rest string) string {
 	return "{" + key + "}:" + rest
 }
 
-// written is a ZSET of the letters that a stream of letters in a slot of its own was given, with their time in ms: a
+// written is a ZSET of the dead letters that a stream of dead letters in a slot of its own was given, with their time in ms: a
 // repeat of the first of two steps writes nothing new. Old ones are removed as new ones come.
 func written(letters string) string { return beside(letters, "written") }
 
@@ -145,21 +145,21 @@ func (s source) dlq() string {
 	}
 }
 
-// replayed is a HASH, id of a dead letter → id of the entry that its replay added. No TTL; deleting the letter removes it.
+// replayed is a HASH, id of a dead letter → id of the entry that its replay added. No TTL; deleting the dead letter removes it.
 func (s source) replayed() string { return s.dlq() + ":replayed" }
 
-// ownLetters is a STREAM of a topic's dead letters that programs in Java do not read, on one Redis; see Config.Letters. Its ids
-// begin with the sequence of firstOwnLetter. No TTL.
-func (s source) ownLetters() string { return mqPrefix + "letters:" + s.topic }
+// ownDeadLetters is a STREAM of a topic's dead letters that programs in Java do not read, on one Redis; see Config.Letters. Its ids
+// begin with the sequence of firstOwnDeadLetter. No TTL.
+func (s source) ownDeadLetters() string { return mqPrefix + "letters:" + s.topic }
 
-// ownReplayed is what replayed is, for ownLetters.
-func (s source) ownReplayed() string { return s.ownLetters() + ":replayed" }
+// ownReplayed is what replayed is, for ownDeadLetters.
+func (s source) ownReplayed() string { return s.ownDeadLetters() + ":replayed" }
 
-// letterKeys are the streams of letters of a source with their marks.
+// letterKeys are the streams of dead letters of a source with their marks.
 func (s source) letterKeys() [][2]string {
 	keys := [][2]string{{s.dlq(), s.replayed()}}
 	if !s.apart() {
-		keys = append(keys, [2]string{s.ownLetters(), s.ownReplayed()})
+		keys = append(keys, [2]string{s.ownDeadLetters(), s.ownReplayed()})
 	}
 	return keys
 }

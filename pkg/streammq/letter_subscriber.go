@@ -7,7 +7,7 @@ import (
 )
 
 // LetterHandler runs one dead letter. Success ends it for the group; Retry and an error bring it again later; whatever
-// its result, the letter stays listed until it is deleted, so that a handler that gives up loses nothing.
+// its result, the dead letter stays listed until it is deleted, so that a handler that gives up loses nothing.
 type LetterHandler func(ctx context.Context, letter Letter) Result
 
 // LetterSubscriber consumes dead letters for one group, as a single stream is consumed: any number of members, each
@@ -22,7 +22,7 @@ func NewDefaultLetterConfig(group, consumer string) SubscriberConfig {
 	return NewDefaultStreamConfig("", group, consumer, nil)
 }
 
-// NewSubscriber makes a subscriber of these letters from a NewDefaultLetterConfig; its StreamKey and Handler are set
+// NewSubscriber makes a subscriber of these dead letters from a NewDefaultLetterConfig; its StreamKey and Handler are set
 // here. Errors: those of SubscriberConfig.Validate.
 func (l *Letters) NewSubscriber(cfg SubscriberConfig, run LetterHandler) (*LetterSubscriber, error) {
 	cfg.StreamKey, cfg.Handler = "letters", nil // the real key may have braces
@@ -35,12 +35,12 @@ func (l *Letters) NewSubscriber(cfg SubscriberConfig, run LetterHandler) (*Lette
 			return result
 		}
 	}
-	cfg.MaxUnanswered, cfg.DeadLetters, cfg.DeadLetterStream = 0, DeadLetterDrop, "" // there are no letters of letters
+	cfg.MaxUnanswered, cfg.DeadLetters, cfg.DeadLetterStream = 0, DeadLetterDrop, "" // there are no dead letters of dead letters
 	cfg.Retention, cfg.RetryMode = Retention{}, RetryInPlace
 	return &LetterSubscriber{letters: l, cfg: cfg}, cfg.Validate()
 }
 
-// Run consumes until ctx ends; on a cluster the letters of each partition, new ones too as the topic grows.
+// Run consumes until ctx ends; on a cluster the dead letters of each partition, new ones too as the topic grows.
 // Errors: ErrUnknownTopic when there is no such topic, or it was deleted; ErrStuck.
 func (s *LetterSubscriber) Run(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
@@ -105,13 +105,13 @@ func (s *LetterSubscriber) one(home letterHome) *Subscriber {
 	return one
 }
 
-// asLetter lets a parcel be what it is, whatever was wrong with the message in it.
-func (w *worker) asLetter(p *parcel) *Letter {
+// asDeadLetter lets a parcel be what it is, whatever was wrong with the message in it.
+func (w *worker) asDeadLetter(p *parcel) *Letter {
 	fields := make(map[string]string, len(p.fields)/2)
 	for i := 0; i+1 < len(p.fields); i += 2 {
 		fields[p.fields[i]] = p.fields[i+1]
 	}
-	letter := decodeLetter(p.id, fields)
+	letter := decodeDeadLetter(p.id, fields)
 	if l := w.sub.letters; l.named == "" {
 		letter.Topic, letter.Single = l.topic, l.single
 	}

@@ -16,7 +16,7 @@ type Letter struct {
 	Topic      string // or the single stream's key
 	Single     bool   // the message came from a single stream
 	Partition  int    // of the message
-	ID         string // of the letter, in the dead letters of its topic or, on a cluster, of its partition
+	ID         string // of the dead letter, in the dead letters of its topic or, on a cluster, of its partition
 	OriginalID string // of the message's first entry
 	Group      string // that gave it up
 	Key        string
@@ -48,9 +48,9 @@ type LetterQuery struct {
 }
 
 const (
-	letterPage  = 100 // letters of one read
-	maxLetters  = 10_000
-	letterBatch = 1000 // ids of one deletion
+	letterPage     = 100 // letters of one read
+	maxDeadLetters = 10_000
+	letterBatch    = 1000 // ids of one deletion
 )
 
 // Letters is the dead letters of one topic, of one single stream, or of a stream of their own.
@@ -58,7 +58,7 @@ type Letters struct {
 	mq     *MQ
 	topic  string
 	single bool
-	named  string // not empty: a stream of letters with that key, whatever they are of
+	named  string // not empty: a stream of dead letters with that key, whatever they are of
 }
 
 // Letters gives access to a topic's dead letters.
@@ -71,10 +71,10 @@ func (q *MQ) StreamLetters(streamKey string) *Letters {
 
 // NamedLetters gives access to the dead letters of a SubscriberConfig.DeadLetterStream, of all topics and streams whose
 // letters go there. On a cluster, where it lies in a slot of its own, a replay is two steps, the message first: a crash
-// between them lets the letter be replayed once more. On one Redis it is one step, as everywhere else.
+// between them lets the dead letter be replayed once more. On one Redis it is one step, as everywhere else.
 func (q *MQ) NamedLetters(key string) *Letters { return &Letters{mq: q, named: key} }
 
-// letterHome is one stream of letters.
+// letterHome is one stream of dead letters.
 type letterHome struct {
 	source
 	dlq, replayed string
@@ -87,17 +87,17 @@ func (l *Letters) home(s source) letterHome {
 	return letterHome{s, s.dlq(), s.replayed()}
 }
 
-// homeOf is where a letter with this id is, or would be. On one Redis a topic's letters are in two streams, see Config.Letters; the
+// homeOf is where a dead letter with this id is, or would be. On one Redis a topic's letters are in two streams, see Config.Letters; the
 // id tells which.
 func (l *Letters) homeOf(partition int, id string) letterHome {
 	home := l.home(l.source(max(0, partition)))
-	if l.split() && ownLetter(id) {
-		home.dlq, home.replayed = home.ownLetters(), home.ownReplayed()
+	if l.split() && ownDeadLetter(id) {
+		home.dlq, home.replayed = home.ownDeadLetters(), home.ownReplayed()
 	}
 	return home
 }
 
-// split tells whether the letters are in two streams.
+// split tells whether the dead letters are in two streams.
 func (l *Letters) split() bool { return l.named == "" && !l.source(0).apart() }
 
 // String names them in errors.
@@ -107,18 +107,18 @@ func (l *Letters) source(partition int) source {
 	return source{layout: l.mq.cfg.Layout, topic: l.topic, part: partition, single: l.single}
 }
 
-// Apart tells whether each partition has a stream of letters of its own, within which ids count and which is asked for by its
+// Apart tells whether each partition has a stream of dead letters of its own, within which ids count and which is asked for by its
 // partition: so it is on a cluster.
 func (l *Letters) Apart() bool {
 	return !l.single && l.named == "" && l.mq.cfg.Layout == LayoutCluster
 }
 
-// homes are the streams that the letters are in.
+// homes are the streams that the dead letters are in.
 func (l *Letters) homes(ctx context.Context, partition int) ([]letterHome, error) {
 	first := l.home(l.source(0))
 	switch {
 	case l.split():
-		return []letterHome{first, l.homeOf(0, firstOwnLetter)}, nil
+		return []letterHome{first, l.homeOf(0, firstOwnDeadLetter)}, nil
 	case !l.Apart():
 		return []letterHome{first}, nil
 	case partition >= 0:
@@ -152,7 +152,7 @@ func (l *Letters) List(ctx context.Context, query LetterQuery) ([]Letter, error)
 	if limit == 0 {
 		limit = letterPage
 	}
-	limit = min(limit, maxLetters)
+	limit = min(limit, maxDeadLetters)
 	var list []Letter
 	for _, home := range homes {
 		found := 0
@@ -171,7 +171,7 @@ func (l *Letters) List(ctx context.Context, query LetterQuery) ([]Letter, error)
 	return list[:min(limit, len(list))], nil
 }
 
-// each pages through one stream of letters until use answers false.
+// each pages through one stream of dead letters until use answers false.
 func (l *Letters) each(ctx context.Context, home letterHome, query LetterQuery, use func(Letter) bool) error {
 	from := "-"
 	if query.After != "" {
@@ -205,7 +205,7 @@ func (query *LetterQuery) wants(letter *Letter) bool {
 		(query.Match == nil || query.Match(letter))
 }
 
-// Get returns one letter; on a cluster partition says where it is, otherwise it is not looked at.
+// Get returns one dead letter; on a cluster partition says where it is, otherwise it is not looked at.
 // Errors: ErrNotFound, ErrEntryID, ErrUnavailable.
 func (l *Letters) Get(ctx context.Context, partition int, id string) (Letter, error) {
 	home := l.homeOf(partition, id)
@@ -240,7 +240,7 @@ func (l *Letters) decode(ctx context.Context, home letterHome, entries []rueidis
 	}
 	letters := make([]Letter, len(entries))
 	for i, e := range entries {
-		letters[i] = decodeLetter(e.ID, e.FieldValues)
+		letters[i] = decodeDeadLetter(e.ID, e.FieldValues)
 		if l.named == "" {
 			letters[i].Topic, letters[i].Single = l.topic, l.single
 		}
@@ -254,8 +254,8 @@ func (l *Letters) decode(ctx context.Context, home letterHome, entries []rueidis
 	return letters, nil
 }
 
-// Replay adds a letter's message to its partition again, for the group that gave it up, with all its attempts before it,
-// and marks the letter in the same step: once, however many ask. The letter stays until it is deleted.
+// Replay adds a dead letter's message to its partition again, for the group that gave it up, with all its attempts before it,
+// and marks the dead letter in the same step: once, however many ask. The dead letter stays until it is deleted.
 // It returns the id of the new entry. Errors: ErrReplayed, ErrMalformed (it has no message), ErrNotFound, ErrEntryID, ErrUnavailable.
 func (l *Letters) Replay(ctx context.Context, letter Letter) (string, error) {
 	if letter.Raw != nil {
@@ -298,7 +298,7 @@ func (l *Letters) Replay(ctx context.Context, letter Letter) (string, error) {
 	return id, err
 }
 
-// replayFar is Replay where the letter and its message's partition lie in two slots: at least once.
+// replayFar is Replay where the dead letter and its message's partition lie in two slots: at least once.
 func (l *Letters) replayFar(ctx context.Context, letter Letter, home source, e entry) (string, error) {
 	now, err := l.Get(ctx, 0, letter.ID)
 	if err != nil {
@@ -393,7 +393,7 @@ func (l *Letters) Delete(ctx context.Context, partition int, ids ...string) (int
 	return total, nil
 }
 
-// Clear removes all letters of the topic, and their marks.
+// Clear removes all dead letters of the topic, and their marks.
 func (l *Letters) Clear(ctx context.Context) error {
 	homes, err := l.homes(ctx, -1)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A letter is shown as far as it can be read, and what it lacks has its default.
+// A dead letter is shown as far as it can be read, and what it lacks has its default.
 func TestLettersOfOthers(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -36,14 +36,14 @@ func TestLettersOfOthers(t *testing.T) {
 			Letter{Payload: []byte("p"), Attempts: 1, MaxRetries: 4, Partition: 7, OriginalID: "1-1", Headers: map[string]string{HeaderPartition: "7", HeaderOriginalID: "1-1"}}},
 	} {
 		one.want.ID = "1-1"
-		got := decodeLetter("1-1", one.fields)
+		got := decodeDeadLetter("1-1", one.fields)
 		require.True(t, one.want.FailedAt.Equal(got.FailedAt), name)
 		got.FailedAt = one.want.FailedAt
 		require.Equal(t, one.want, got, name)
 	}
 }
 
-// Where there are no letters nothing is listed, replayed, deleted or trimmed, and that is no error.
+// Where there are no dead letters nothing is listed, replayed, deleted or trimmed, and that is no error.
 func TestNoLetters(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		q, ctx := r.mq(nil), r.t.Context()
@@ -101,7 +101,7 @@ func TestQuestionsForLettersThatCannotBe(t *testing.T) {
 	})
 }
 
-// A letter whose payload lies beside the streams, as a program in Java may write it, is replayed with it, or is a letter again.
+// A dead letter whose payload lies beside the streams, as a program in Java may write it, is replayed with it, or is a dead letter again.
 func TestReplayOfALetterWithAPayloadBeside(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, LayoutSingle)
@@ -124,7 +124,7 @@ func TestReplayOfALetterWithAPayloadBeside(t *testing.T) {
 	require.Contains(t, list[0].Error, "was removed")
 }
 
-// A handler of letters that panics is given its letter again, and ends nobody.
+// A handler of dead letters that panics is given its dead letter again, and ends nobody.
 func TestPanicInAHandlerOfLetters(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		q := r.mq(nil)

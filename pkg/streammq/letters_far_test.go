@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deadStream is a stream of letters that only this test uses; on a cluster it lies in a slot of its own.
+// deadStream is a stream of dead letters that only this test uses; on a cluster it lies in a slot of its own.
 func (r *rig) deadStream() string { return r.topic + "-dead" }
 
 func TestLettersOfManyGoToOneStream(t *testing.T) {
@@ -76,7 +76,7 @@ func TestLettersOfManyGoToOneStream(t *testing.T) {
 	})
 }
 
-// The letter is in its own slot and the entry is not yet acknowledged: whoever has the entry next writes no second one.
+// The dead letter is in its own slot and the entry is not yet acknowledged: whoever has the entry next writes no second one.
 func TestCrashBetweenALetterElsewhereAndItsAcknowledgement(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		q, ctx := r.mq(nil), r.t.Context()
@@ -88,7 +88,7 @@ func TestCrashBetweenALetterElsewhereAndItsAcknowledgement(t *testing.T) {
 		parcels, err := a.unpack(ctx, got.entries)
 		require.NoError(r.t, err)
 		if r.layout == LayoutCluster { // on one Redis there is no between
-			require.NoError(r.t, a.addLetter(ctx, of(got.entries[0]), a.letter(&parcels[0], 1, errBoom, time.Now())))
+			require.NoError(r.t, a.addDeadLetter(ctx, of(got.entries[0]), a.letter(&parcels[0], 1, errBoom, time.Now())))
 		}
 		r.expire()
 		b := r.member(q, "b")
@@ -105,7 +105,7 @@ func TestCrashBetweenALetterElsewhereAndItsAcknowledgement(t *testing.T) {
 	})
 }
 
-// Who has lost the entry writes no letter of it.
+// Who has lost the entry writes no dead letter of it.
 func TestLostEntryBecomesNoLetterElsewhere(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		q, ctx := r.mq(nil), r.t.Context()
@@ -152,7 +152,7 @@ func TestReplayToADeletedTopicIsRefused(t *testing.T) {
 			steady(c)
 			c.DeadLetterStream = r.deadStream()
 		})
-		eventually(r.t, func() bool { return r.seen.count(EventDead) == 1 }, "a letter")
+		eventually(r.t, func() bool { return r.seen.count(EventDead) == 1 }, "a dead letter")
 		m.end()
 		require.NoError(r.t, q.Admin(r.topic).Delete(ctx, Removal{Force: true}))
 		letters := q.NamedLetters(r.deadStream())
@@ -197,7 +197,7 @@ func TestDeadLettersAreConsumedByAGroup(t *testing.T) {
 			case name == "1" && runs[name] == 1:
 				return RetryAfter(10*time.Millisecond, errBoom)
 			case name == "2":
-				return DeadLetter(errBoom) // there are no letters of letters
+				return DeadLetter(errBoom) // there are no dead letters of dead letters
 			}
 			return Success()
 		})

@@ -11,17 +11,17 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// firstOwnLetter is the smallest id in a stream of our own letters; see letter_id in fence.lua.
-const firstOwnLetter = "0-1000000000"
+// firstOwnDeadLetter is the smallest id in a stream of our own dead letters; see letter_id in fence.lua.
+const firstOwnDeadLetter = "0-1000000000"
 
-// ownLetter tells whether a letter with this id is in the stream of our own.
-func ownLetter(id string) bool {
+// ownDeadLetter tells whether a dead letter with this id is in the stream of our own.
+func ownDeadLetter(id string) bool {
 	_, seq, _ := strings.Cut(id, "-")
 	n, err := strconv.ParseUint(seq, 10, 64)
 	return err == nil && n >= 1_000_000_000
 }
 
-// letterPlaces is where the letters of topics go, as it was found lately.
+// letterPlaces is where the dead letters of topics go, as it was found lately.
 type letterPlaces struct {
 	mu     sync.Mutex
 	known  map[string]letterPlace
@@ -33,7 +33,7 @@ type letterPlace struct {
 	seen time.Time
 }
 
-// lettersApart tells whether the letters of a topic go to a stream of our own; see LetterPlace.
+// lettersApart tells whether the dead letters of a topic go to a stream of our own; see LetterPlace.
 func (q *MQ) lettersApart(ctx context.Context, s source) (bool, error) {
 	if q.cfg.Letters != LettersAuto {
 		return q.cfg.Letters == LettersOwn, nil
@@ -52,7 +52,7 @@ func (q *MQ) lettersApart(ctx context.Context, s source) (bool, error) {
 	q.places.known[s.topic] = letterPlace{own, q.cfg.Now()}
 	q.places.mu.Unlock()
 	if own && !known.own {
-		return own, q.partLetters(ctx, s)
+		return own, q.partDeadLetters(ctx, s)
 	}
 	return own, nil
 }
@@ -132,14 +132,14 @@ func (q *MQ) othersRead(ctx context.Context, s source) (bool, error) {
 	return false, nil
 }
 
-// partLetters moves our letters out of the stream that a client in Java lists.
-func (q *MQ) partLetters(ctx context.Context, s source) error {
+// partDeadLetters moves our dead letters out of the stream that a client in Java lists.
+func (q *MQ) partDeadLetters(ctx context.Context, s source) error {
 	q.places.mu.Lock()
 	after := q.places.parted[s.topic]
 	q.places.mu.Unlock()
 	total := int64(0)
 	for {
-		keys := []string{s.dlq(), s.replayed(), s.ownLetters(), s.ownReplayed()}
+		keys := []string{s.dlq(), s.replayed(), s.ownDeadLetters(), s.ownReplayed()}
 		answer, err := q.run(ctx, q.scripts.letterPart, keys, behind(after), strconv.Itoa(letterPage)).ToArray()
 		if err != nil {
 			return failure(ctx, "move dead letters of "+s.topic, err)
@@ -157,7 +157,7 @@ func (q *MQ) partLetters(ctx context.Context, s source) error {
 	q.places.mu.Unlock()
 	if total > 0 {
 		q.cfg.Log.WarnContext(ctx, "streammq: a program in Java reads this topic's dead letters: ours were moved to a stream of their own",
-			slog.String("topic", s.topic), slog.Int64("letters", total), slog.String("key", s.ownLetters()))
+			slog.String("topic", s.topic), slog.Int64("letters", total), slog.String("key", s.ownDeadLetters()))
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func (s *Subscriber) keepApart(ctx context.Context) {
 	src := s.here()
 	own, err := s.mq.lettersApart(ctx, src)
 	if err == nil && own {
-		err = s.mq.partLetters(ctx, src)
+		err = s.mq.partDeadLetters(ctx, src)
 	}
 	if err != nil && ctx.Err() == nil {
 		s.warn(ctx, "streammq: looking for dead letters among those of Java failed", err)

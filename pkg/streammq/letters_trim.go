@@ -6,7 +6,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Trim removes the letters that the retention does not keep, with their marks, and returns their number. Letters that a group
+// Trim removes the dead letters that the retention does not keep, with their marks, and returns their number. Letters that a group
 // consumes and has not finished stay. Errors: ErrConfig when the retention is negative, ErrUnknownTopic, ErrUnavailable.
 func (l *Letters) Trim(ctx context.Context, r Retention) (int, error) {
 	if err := r.validate(); err != nil {
@@ -19,16 +19,16 @@ func (l *Letters) Trim(ctx context.Context, r Retention) (int, error) {
 	return l.trimHomes(ctx, homes, r)
 }
 
-// trim is Trim of what the letters of one source are in.
+// trim is Trim of what the dead letters of one source are in.
 func (l *Letters) trim(ctx context.Context, s source, r Retention) (int, error) {
 	homes := []letterHome{l.home(s)}
 	if l.split() {
-		homes = append(homes, l.homeOf(0, firstOwnLetter))
+		homes = append(homes, l.homeOf(0, firstOwnDeadLetter))
 	}
 	return l.trimHomes(ctx, homes, r)
 }
 
-// trimHomes trims each stream of letters by itself.
+// trimHomes trims each stream of dead letters by itself.
 func (l *Letters) trimHomes(ctx context.Context, homes []letterHome, r Retention) (int, error) {
 	total := 0
 	for _, at := range homes {

@@ -13,7 +13,7 @@ const (
 	EventAcked       EventKind = "acked"        // entries acknowledged
 	EventRetried     EventKind = "retried"      // entries put off
 	EventDead        EventKind = "dead"         // entries that became dead letters
-	EventDropped     EventKind = "dropped"      // failed entries that the policy keeps no letter of
+	EventDropped     EventKind = "dropped"      // failed entries that the policy keeps no dead letter of
 	EventRefused     EventKind = "refused"      // writes refused because another owner, or a later delivery, has the entry; Of: what they were
 	EventFailed      EventKind = "failed"       // writes that failed, for Err; Of: what they were
 	EventLost        EventKind = "lost"         // pending entries whose data was removed from the stream

@@ -31,7 +31,7 @@ type RetryPolicy struct {
 // DeadLetterPolicy says what becomes of messages that failed for good.
 type DeadLetterPolicy string
 
-// The policies for OutcomeFail and used-up attempts. OutcomeDeadLetter always keeps a letter.
+// The policies for OutcomeFail and used-up attempts. OutcomeDeadLetter always keeps a dead letter.
 const (
 	DeadLetterKeep DeadLetterPolicy = "keep" // a dead letter
 	DeadLetterDrop DeadLetterPolicy = "drop" // acknowledged, and counted

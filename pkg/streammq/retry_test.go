@@ -116,7 +116,7 @@ func TestUsedUpAttemptsBecomeADeadLetter(t *testing.T) {
 		eventually(r.t, func() bool {
 			list, err = letters.List(ctx, LetterQuery{Partition: -1})
 			return err == nil && len(list) == 1
-		}, "a letter")
+		}, "a dead letter")
 		require.Len(r.t, seen.all(), 3)
 		letter := list[0]
 		require.WithinDuration(r.t, time.Now(), letter.FailedAt, time.Minute)
@@ -224,7 +224,7 @@ func TestDroppedFailuresLeaveNoLetter(t *testing.T) {
 	r.told(EventDropped, 1)
 }
 
-// What cannot be read becomes a letter byte by byte, and stops nobody.
+// What cannot be read becomes a dead letter byte by byte, and stops nobody.
 func TestMalformedEntryBecomesALetterAsItIs(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		q, seen, ctx := r.mq(nil), &log{}, r.t.Context()
@@ -264,7 +264,7 @@ func TestEntryThatNobodyAnswersForIsGivenUp(t *testing.T) {
 	r.topicOf(q, 1)
 	unanswered(r, q)
 	r.subscribe(q, seen.handler(succeed), func(c *SubscriberConfig) { c.MaxUnanswered = 3 })
-	eventually(t, func() bool { return r.number("XLEN", r.source(0).dlq()) == 1 && r.pending(0, "g") == 0 }, "a letter")
+	eventually(t, func() bool { return r.number("XLEN", r.source(0).dlq()) == 1 && r.pending(0, "g") == 0 }, "a dead letter")
 	require.Empty(t, seen.all(), "it is not run")
 }
 
@@ -307,7 +307,7 @@ func TestRetryAndLetterCarryALargePayload(t *testing.T) {
 			var err error
 			list, err = q.Letters(r.topic).List(r.t.Context(), LetterQuery{Partition: -1})
 			return err == nil && len(list) == 1
-		}, "a letter")
+		}, "a dead letter")
 		require.Equal(r.t, large, string(list[0].Payload))
 		require.Equal(r.t, []string{large, large}, seen.payloads())
 	})

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// forgetLetter is how long it is known that a letter in a slot of its own was written.
-const forgetLetter = 7 * 24 * time.Hour
+// forgetDeadLetter is how long it is known that a dead letter in a slot of its own was written.
+const forgetDeadLetter = 7 * 24 * time.Hour
 
 // held names one delivery of an entry, as the fence wants it.
 type held struct {
@@ -88,7 +88,7 @@ func (r *reader) again(e entry, id string) entry {
 	headers := make(map[string]string, len(e.headers)+4)
 	maps.Copy(headers, e.headers)
 	headers[HeaderRetryGroup] = r.group
-	if r.group == "" { // of a letter of the Java original, which names none: for all
+	if r.group == "" { // of a dead letter of the Java original, which names none: for all
 		delete(headers, HeaderRetryGroup)
 	}
 	delete(headers, HeaderRetryCount)
@@ -113,7 +113,7 @@ func (r *reader) deadLetter(ctx context.Context, p *parcel, failed int, cause er
 			return false, err
 		}
 		if own {
-			dlq = r.src.ownLetters()
+			dlq = r.src.ownDeadLetters()
 		}
 	}
 	args := append(append(r.fence(h), flag(own)), fields...)
@@ -124,26 +124,26 @@ func (r *reader) deadLetter(ctx context.Context, p *parcel, failed int, cause er
 	return done, err
 }
 
-// deadLetterFar is deadLetter into a slot of its own: first the letter, once for each entry however often this is
+// deadLetterFar is deadLetter into a slot of its own: first the dead letter, once for each entry however often this is
 // repeated, then the fenced acknowledgement. So a crash between the two loses nothing and doubles nothing. A member that
-// lost the entry meanwhile learns it before; should it lose it in this very moment, there is a letter of a message that
+// lost the entry meanwhile learns it before; should it lose it in this very moment, there is a dead letter of a message that
 // another member has in hand.
 func (r *reader) deadLetterFar(ctx context.Context, h held, fields []string) (bool, error) {
 	still, err := r.mq.run(ctx, r.mq.scripts.touch, r.keys()[:2], r.fence(h)...).AsBool()
 	if err != nil || !still {
 		return false, err
 	}
-	if err := r.addLetter(ctx, h, fields); err != nil {
+	if err := r.addDeadLetter(ctx, h, fields); err != nil {
 		return false, err
 	}
 	n, err := r.ack(ctx, []held{h})
 	return n == 1, err
 }
 
-func (r *reader) addLetter(ctx context.Context, h held, fields []string) error {
+func (r *reader) addDeadLetter(ctx context.Context, h held, fields []string) error {
 	name := r.src.stream() + ":" + r.group + ":" + h.id
 	return r.mq.run(ctx, r.mq.scripts.letterAdd, []string{r.letters, written(r.letters)},
-		append([]string{name, millis(forgetLetter)}, fields...)...).Error()
+		append([]string{name, millis(forgetDeadLetter)}, fields...)...).Error()
 }
 
 func (r *reader) letter(p *parcel, failed int, cause error, now time.Time) []string {

@@ -56,7 +56,7 @@ func TestStatusFollowsTheMessage(t *testing.T) {
 			var err error
 			list, err = q.Letters(r.topic).List(r.t.Context(), LetterQuery{Partition: -1})
 			return err == nil && len(list) == 1
-		}, "a letter")
+		}, "a dead letter")
 		_, err := q.Letters(r.topic).Replay(r.t.Context(), list[0])
 		require.NoError(r.t, err)
 		<-began

@@ -190,7 +190,7 @@ func TestSingleStreamRetriesAndDeadLetters(t *testing.T) {
 				eventually(r.t, func() bool {
 					list, err := letters.List(context.Background(), LetterQuery{Partition: -1})
 					return err == nil && len(list) == 1 && list[0].Attempts == 3
-				}, "a letter: %s %s", role, mode)
+				}, "a dead letter: %s %s", role, mode)
 				require.Len(r.t, seen.all(), 3)
 				require.Zero(r.t, one.pendingOf(one.topic+"-tasks", "workers"))
 			}

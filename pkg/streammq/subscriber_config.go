@@ -77,7 +77,7 @@ type SubscriberConfig struct {
 	// DeadLetters says what becomes of messages that failed for good.
 	DeadLetters DeadLetterPolicy
 	// DeadLetterStream is the key of a stream that dead letters go to, shared with other topics perhaps; see
-	// MQ.NamedLetters. Empty: the topic's own. On a cluster, where it lies in another slot, the letter is written first,
+	// MQ.NamedLetters. Empty: the topic's own. On a cluster, where it lies in another slot, the dead letter is written first,
 	// once for each entry, and the entry acknowledged after it.
 	DeadLetterStream string
 	// MoverBatch and MoverEvery bound the moves of republished messages: so many at once, a look at least that often.

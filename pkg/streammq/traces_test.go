@@ -50,7 +50,7 @@ func TestEachRuleOfTheModelIsNeeded(t *testing.T) {
 		},
 		"late acknowledgement": {"writes check the epoch", without(t, "fence", ownsRule, "true"), lateAck},
 		"late retry":           {"writes check the epoch", without(t, "fence", ownsRule, "true"), lateRetry},
-		"late dead letter":     {"writes check the epoch", without(t, "fence", ownsRule, "true"), lateLetter},
+		"late dead letter":     {"writes check the epoch", without(t, "fence", ownsRule, "true"), lateDeadLetter},
 		"own later delivery":   {"writes check the delivery count", without(t, "fence", holdsRule, "p"), ownLaterDelivery},
 		"claimer":              {"writes check the consumer and count", without(t, "fence", holdsRule, "p"), claimedOnStream},
 		"acknowledged twice":   {"a write acts only on what is pending", without(t, "fence", holdsRule, "true"), retriedTwice},
@@ -75,7 +75,7 @@ func TestEachRuleOfTheModelIsNeeded(t *testing.T) {
 			without(t, "lease_release", " or redis.call('GET', epoch_key) ~= epoch", ""), releasedByOldLife,
 		},
 		"replayed twice": {
-			"a replay marks its letter in the same step",
+			"a replay marks its dead letter in the same step",
 			without(t, "letter_replay", "redis.call('HSET', replayed, id, entry)", ""), replayedTwice,
 		},
 		"moved twice": {
@@ -87,7 +87,7 @@ func TestEachRuleOfTheModelIsNeeded(t *testing.T) {
 			without(t, "entry_retry_later", "redis.call('XACK', stream, group, id)", ""), storedAndPending,
 		},
 		"letter acknowledges": {
-			"writing a letter and acknowledging are one step",
+			"writing a dead letter and acknowledging are one step",
 			without(t, "entry_dead_letter", "redis.call('XACK', stream, group, id)", ""), letterAndPending,
 		},
 		"due time kept": {
@@ -179,7 +179,7 @@ func lateRetry(r *rig, q *MQ) string {
 	return ""
 }
 
-func lateLetter(r *rig, q *MQ) string {
+func lateDeadLetter(r *rig, q *MQ) string {
 	a, e := handedOver(r, q)
 	done, err := a.deadLetter(context.Background(), &parcel{raw: e}, 1, nil)
 	require.NoError(r.t, err)

@@ -123,7 +123,7 @@ func (p *Parts) openKafka(k Kafka) error {
 func (p *Parts) Relay(settings Publishing, k Kafka) (process.Service, error) {
 	relay, err := outbox.NewRelay(settings.config(), outbox.Deps{
 		Store: outbox.NewStore(p.Store), Sender: p.producer, Bell: p.bell, Log: p.Env.Log, Metrics: p.Env.Metrics, Clock: time.Now,
-		Letters: outbox.DLQTopic(k.Topic),
+		DeadLetters: outbox.DLQTopic(k.Topic),
 	})
 	if err != nil {
 		return nil, err
@@ -143,15 +143,15 @@ func (p *Parts) janitor(k Kafka) (process.Service, error) {
 }
 
 // transport are the parts of a runner that INGEST_QUEUE decides.
-func (p *Parts) transport(w *Worker) (queue ingestq.Consumer, events taskrun.Outbox, letters taskrun.DeadLetterWriter, err error) {
+func (p *Parts) transport(w *Worker) (queue ingestq.Consumer, events taskrun.Outbox, deadLetters taskrun.DeadLetterWriter, err error) {
 	s := w.Shared
 	if s.Queue.Kind == QueueKafka {
 		member := kafkaq.New(p.kafka, p.producer, p.Env.Log, time.Now, kafkaq.NewMetrics(p.Env.Metrics))
 		p.watch(p.kafka.Collector(time.Now))
 		if p.Redis != nil && s.Queue.DLQKey != "" { // entries that rows owe since they were on the other transport
-			letters = redisq.New(p.Redis, queueConfig(s.Queue), p.Env.Log, time.Now, p.metrics)
+			deadLetters = redisq.New(p.Redis, queueConfig(s.Queue), p.Env.Log, time.Now, p.metrics)
 		}
-		return member, outbox.NewLedger(p.Store, s.Kafka.Topic), letters, nil
+		return member, outbox.NewLedger(p.Store, s.Kafka.Topic), deadLetters, nil
 	}
 	if queue, err = p.redisMember(w); err != nil {
 		return nil, nil, nil, err

@@ -9,18 +9,18 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 )
 
-// Letters is the service for dead letters of the ingest queue. With Redis it serves the dead letter stream on both transports: after a
-// switch to Kafka the letters of the old transport are still there. On Kafka it has the records that could not be read too.
-func (p *Parts) Letters(s Shared, app *Application) *dlq.Service {
+// DeadLetters is the service for dead letters of the ingest queue. With Redis it serves the dead letter stream on both transports: after a
+// switch to Kafka the dead letters of the old transport are still there. On Kafka it has the records that could not be read too.
+func (p *Parts) DeadLetters(s Shared, app *Application) *dlq.Service {
 	var book ingestq.DeadLetterReader
 	if p.Redis != nil {
-		if b, err := redisq.NewLetters(p.Redis, queueConfig(s.Queue)); err == nil { // the stream may be off
+		if b, err := redisq.NewDeadLetters(p.Redis, queueConfig(s.Queue)); err == nil { // the stream may be off
 			book = b
 		}
 	}
 	var raw ingestq.DeadLetterReader
 	if p.kafka != nil {
-		raw = kafkaq.NewLetters(p.kafka, p.producer)
+		raw = kafkaq.NewDeadLetters(p.kafka, p.producer)
 	}
 	return dlq.New(dlq.Deps{
 		Reader: book, Raw: raw, Store: p.Store, App: app, Kafka: s.Queue.Kind == QueueKafka, Log: p.Env.Log, Now: time.Now,

@@ -221,10 +221,10 @@ func TestOwedEntriesHaveAPlace(t *testing.T) {
 		require.NoError(t, err)
 		p, err := Open(t.Context(), newEnv(), w.Shared)
 		require.NoError(t, err)
-		_, events, letters, err := p.transport(&w)
+		_, events, deadLetters, err := p.transport(&w)
 		require.NoError(t, err)
 		require.NotNil(t, events)
-		require.Equal(t, c.written, letters != nil, "%+v", c)
+		require.Equal(t, c.written, deadLetters != nil, "%+v", c)
 		p.Close()
 	}
 }

@@ -228,13 +228,13 @@ func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, r
 	go r.work(h)
 }
 
-// buried does what follows a DEAD that was just committed, or found owed: entry, acknowledgement, mark (design D11).
-func (r *Runner) buried(t taskstate.Task, timeline int64, delivery string) {
+// died does what follows a DEAD that was just committed, or found owed: entry, acknowledgement, mark (design D11).
+func (r *Runner) died(t taskstate.Task, timeline int64, delivery string) {
 	if t.DLQ != taskstate.DLQOwed || !r.cfg.Policy.DLQ {
 		r.effects.ack(delivery)
 		return
 	}
-	r.effects.bury(letterOf(t, timeline, delivery))
+	r.effects.writeDeadLetter(deadLetterOf(t, timeline, delivery))
 }
 
 // sortedKeys answers the keys of m in order.

@@ -152,14 +152,14 @@ type Deps struct {
 	// Outbox is required where deliveries are events (Kafka). Elsewhere its unsent dead letters become owed entries of the
 	// queue, as they should when no relay can send them (no Kafka is set); nil: they are left to a relay.
 	Outbox Outbox
-	// Letters writes entries that rows owe where deliveries are events (Redis is set too); nil: they become events.
-	Letters  DeadLetterWriter
-	Kinds    map[string]Kind // by Task.Type
-	Fallback Kind            // for other types; nil: such a task is SUSPENDED and says so
-	Log      *slog.Logger
-	Metrics  prometheus.Registerer // nil: figures are kept and not shown
-	Tracer   trace.Tracer          // nil: no spans
-	Now      func() time.Time      // nil: time.Now; measures durations within the process only
+	// DeadLetters writes entries that rows owe where deliveries are events (Redis is set too); nil: they become events.
+	DeadLetters DeadLetterWriter
+	Kinds       map[string]Kind // by Task.Type
+	Fallback    Kind            // for other types; nil: such a task is SUSPENDED and says so
+	Log         *slog.Logger
+	Metrics     prometheus.Registerer // nil: figures are kept and not shown
+	Tracer      trace.Tracer          // nil: no spans
+	Now         func() time.Time      // nil: time.Now; measures durations within the process only
 	// Fit returns why this process cannot run tasks: a folder that it does not see, no descriptors, no temporary space.
 	// It is asked before the first read and after each fault (ErrProcess); nothing is taken before it returned nil. nil: always.
 	Fit func(ctx context.Context) error

@@ -24,16 +24,16 @@ type adopted struct {
 	delivery string
 }
 
-// letter is an entry of the dead letter queue with what follows it.
-type letter struct {
+// deadLetter is an entry of the dead letter queue with what follows it.
+type deadLetter struct {
 	entry    ingestq.DeadLetter
 	token    taskstate.Token
 	delivery string // acknowledged after the entry was written; empty: none
 }
 
-// letterOf is the letter of a DEAD row.
-func letterOf(t taskstate.Task, timeline int64, delivery string) letter {
-	return letter{
+// deadLetterOf is the dead letter of a DEAD row.
+func deadLetterOf(t taskstate.Task, timeline int64, delivery string) deadLetter {
+	return deadLetter{
 		entry: ingestq.DeadLetter{
 			TaskID: t.ID, Fence: t.Fence, SourceRecordID: t.Delivery,
 			LastError: t.LastError, AttemptCount: t.AttemptCount, FailedAt: t.UpdatedAt,
@@ -44,18 +44,18 @@ func letterOf(t taskstate.Task, timeline int64, delivery string) letter {
 
 // waitingEffects are effects on the queue that follow commits.
 type waitingEffects struct {
-	adopts    []adopted
-	letters   []letter
-	copies    []ingestq.Copy
-	renews    []ingestq.Delivery
-	publishes []*pb.TaskEnvelope
-	acks      []string
-	marks     []letter
+	adopts      []adopted
+	deadLetters []deadLetter
+	copies      []ingestq.Copy
+	renews      []ingestq.Delivery
+	publishes   []*pb.TaskEnvelope
+	acks        []string
+	marks       []deadLetter
 }
 
 // size counts them.
 func (e *waitingEffects) size() int {
-	return len(e.adopts) + len(e.letters) + len(e.copies) + len(e.renews) + len(e.publishes) + len(e.acks) + len(e.marks)
+	return len(e.adopts) + len(e.deadLetters) + len(e.copies) + len(e.renews) + len(e.publishes) + len(e.acks) + len(e.marks)
 }
 
 // queueEffects does the effects of all commits in few round trips, so that a queue that does not answer holds up no transaction.
@@ -122,16 +122,16 @@ func (c *queueEffects) adopt(h *hold) {
 	}
 }
 
-// bury writes a dead letter, then acknowledges, then marks the row.
-func (c *queueEffects) bury(l letter) {
-	c.add(func(e *waitingEffects) { e.letters = append(e.letters, l) })
+// writeDeadLetter writes a dead letter, then acknowledges, then marks the row.
+func (c *queueEffects) writeDeadLetter(l deadLetter) {
+	c.add(func(e *waitingEffects) { e.deadLetters = append(e.deadLetters, l) })
 }
 
-// buryNow is bury for a sweep, which waits: an error leaves the debts as they are.
-func (c *queueEffects) buryNow(ctx context.Context, ls []letter) error {
+// writeDeadLettersNow is bury for a sweep, which waits: an error leaves the debts as they are.
+func (c *queueEffects) writeDeadLettersNow(ctx context.Context, ls []deadLetter) error {
 	c.turn.Lock()
 	defer c.turn.Unlock()
-	written := c.letters(ctx, ls)
+	written := c.deadLetters(ctx, ls)
 	if len(written) == 0 {
 		return fmt.Errorf("write %d owed dead letters: %w", len(ls), ingestq.ErrUnavailable)
 	}
@@ -204,11 +204,11 @@ func (c *queueEffects) round(ctx context.Context) bool {
 	var kept waitingEffects
 	c.adopts(ctx, e.adopts)
 	if mutant.Is("m6") {
-		for _, l := range e.letters {
+		for _, l := range e.deadLetters {
 			c.acks(ctx, []string{l.delivery})
 		}
 	}
-	written := c.letters(ctx, e.letters)
+	written := c.deadLetters(ctx, e.deadLetters)
 	for _, l := range written {
 		if l.delivery != "" {
 			e.acks = append(e.acks, l.delivery)
@@ -271,8 +271,8 @@ func (c *queueEffects) adopts(ctx context.Context, as []adopted) {
 	}
 }
 
-// letters writes dead letters and answers those that were written. The others stay owed in their rows: a sweep writes them.
-func (c *queueEffects) letters(ctx context.Context, ls []letter) []letter {
+// deadLetters writes dead letters and answers those that were written. The others stay owed in their rows: a sweep writes them.
+func (c *queueEffects) deadLetters(ctx context.Context, ls []deadLetter) []deadLetter {
 	if len(ls) == 0 {
 		return nil
 	}
@@ -341,7 +341,7 @@ func (c *queueEffects) acks(ctx context.Context, ids []string) []string {
 }
 
 // marks notes in the rows that their dead letters were written; it answers those to try again.
-func (c *queueEffects) marks(ctx context.Context, ls []letter) []letter {
+func (c *queueEffects) marks(ctx context.Context, ls []deadLetter) []deadLetter {
 	if len(ls) == 0 {
 		return nil
 	}

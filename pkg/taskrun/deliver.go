@@ -190,11 +190,11 @@ func (r *Runner) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds
 	case taskstate.AnswerDead:
 		r.m.count(resultDead, 1)
 		r.ackOthers(ds, o.After.Delivery)
-		r.buried(o.After, c.m.Timeline, r.entryOf(o.After))
+		r.died(o.After, c.m.Timeline, r.entryOf(o.After))
 	case taskstate.AnswerSkipped:
 		r.m.count(resultSkipped, len(ds))
 		for _, d := range ds {
-			r.buried(o.Before, c.m.Timeline, d.ID) // acknowledges; an owed DLQ entry goes first
+			r.died(o.Before, c.m.Timeline, d.ID) // acknowledges; an owed DLQ entry goes first
 		}
 	case taskstate.AnswerKept: // nothing else is taken during a reservation
 		r.handBack(ctx, ds)

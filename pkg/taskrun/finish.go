@@ -277,7 +277,7 @@ func (r *Runner) finished(ctx context.Context, o outcome, out taskstate.Outcome,
 	case taskstate.StatusDead:
 		crash.Point("worker.after_dead_row")
 		result = resultDead
-		r.buried(out.After, timeline, o.h.delivery)
+		r.died(out.After, timeline, o.h.delivery)
 	case taskstate.StatusQueued:
 		crash.Point("handback.after_row")
 		r.m.handedBack.Inc()

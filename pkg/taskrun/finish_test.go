@@ -43,11 +43,11 @@ func TestFailuresEndInTheDeadLetterQueue(t *testing.T) {
 		_, pending, added, _ := w.stream.counts()
 		require.Zero(t, pending)
 		require.Equal(t, 1, added, "no second entry for a retry")
-		letters := w.stream.letters()
-		require.Len(t, letters, 1)
+		deadLetters := w.stream.deadLetters()
+		require.Len(t, deadLetters, 1)
 		require.Equal(t, ingestq.DeadLetter{
-			TaskID: "x", Fence: 2, SourceRecordID: id, LastError: "flaky", AttemptCount: 2, FailedAt: letters[0].FailedAt,
-		}, letters[0])
+			TaskID: "x", Fence: 2, SourceRecordID: id, LastError: "flaky", AttemptCount: 2, FailedAt: deadLetters[0].FailedAt,
+		}, deadLetters[0])
 		require.InDelta(t, 1, p.result(resultRetry), 0)
 		require.InDelta(t, 1, p.result(resultDead), 0)
 	})
@@ -86,7 +86,7 @@ func TestDeadLetterIsOwedUntilWritten(t *testing.T) {
 		settled(10 * time.Second)
 		require.Equal(t, taskstate.DLQWritten, w.store.get("x").DLQ)
 		require.False(t, w.stream.isPending(id))
-		require.Len(t, w.stream.letters(), 1)
+		require.Len(t, w.stream.deadLetters(), 1)
 	})
 }
 

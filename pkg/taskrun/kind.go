@@ -12,8 +12,8 @@
 //	after a reservation                row as it was, reserved        the reservation runs out; any claim or sweep
 //	after the finish, before its ack   row terminal, entry pending    settling acknowledges
 //	after RETRYING                     row RETRYING, entry pending    recovery runs it when due, on that entry
-//	after DEAD, before the DLQ entry   row DEAD, entry owed           the owed sweep, or whoever meets it: entry, ack, mark
-//	after the DLQ entry, before mark   row DEAD, entry owed           the owed sweep: a second entry of the same fence
+//	after DEAD, before the DLQ entry   row DEAD, entry owed           the DLQ sweep, or whoever meets it: entry, ack, mark
+//	after the DLQ entry, before mark   row DEAD, entry owed           the DLQ sweep: a second entry of the same fence
 //	after a hand-back, before its copy row QUEUED                     horizon sweep
 //	after a promise, before its entry  row QUEUED                     horizon sweep, later each time
 package taskrun

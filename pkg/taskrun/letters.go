@@ -10,16 +10,16 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// owedOnce writes the dead letters that DEAD rows still owe (design D11).
-func (r *Runner) owedOnce(ctx context.Context) error {
-	batch := r.owed
+// dlqPendingOnce writes the dead letters that DEAD rows still owe (design D11).
+func (r *Runner) dlqPendingOnce(ctx context.Context) error {
+	batch := r.writeDLQPending
 	switch {
-	case !r.transport.Pending && r.deps.Letters == nil:
-		batch = r.owedByEvent
+	case !r.transport.Pending && r.deps.DeadLetters == nil:
+		batch = r.dlqPendingByEvent
 	case r.transport.Pending && !r.cfg.Policy.DLQ:
 		return nil
 	case r.transport.Pending && r.deps.Outbox != nil:
-		if err := r.full(ctx, r.oweUnsent); err != nil {
+		if err := r.full(ctx, r.takeUnsent); err != nil {
 			return err
 		}
 	}
@@ -37,8 +37,8 @@ func (r *Runner) full(ctx context.Context, batch func(context.Context) (int, err
 	return nil
 }
 
-// owed writes one batch: entries, acknowledgements, marks; it answers how many rows it read.
-func (r *Runner) owed(ctx context.Context) (int, error) {
+// writeDLQPending writes one batch: entries, acknowledgements, marks; it answers how many rows it read.
+func (r *Runner) writeDLQPending(ctx context.Context) (int, error) {
 	ctx, cancel := call(ctx)
 	defer cancel()
 	var timeline int64
@@ -53,17 +53,17 @@ func (r *Runner) owed(ctx context.Context) (int, error) {
 	if r.storeDone(began, err) != nil {
 		return 0, fmt.Errorf("sweep owed dead letters: %w", err)
 	}
-	var ls []letter
+	var ls []deadLetter
 	for _, o := range outs {
 		if o.Before.DLQ == taskstate.DLQOwed {
-			ls = append(ls, letterOf(o.Before, timeline, r.entryOf(o.Before)))
+			ls = append(ls, deadLetterOf(o.Before, timeline, r.entryOf(o.Before)))
 		}
 	}
 	if len(ls) == 0 {
 		return 0, nil
 	}
 	crash.Point("owed.after_scan")
-	if err := r.effects.buryNow(ctx, ls); err != nil {
+	if err := r.effects.writeDeadLettersNow(ctx, ls); err != nil {
 		return 0, err
 	}
 	return len(outs), nil
@@ -71,14 +71,14 @@ func (r *Runner) owed(ctx context.Context) (int, error) {
 
 // deadLetterWriter is where entries that rows owe are written.
 func (r *Runner) deadLetterWriter() DeadLetterWriter {
-	if r.deps.Letters != nil {
-		return r.deps.Letters
+	if r.deps.DeadLetters != nil {
+		return r.deps.DeadLetters
 	}
 	return r.deps.Queue
 }
 
-// owedByEvent turns one batch of owed entries into events, each with its mark (design D11); it answers how many rows it read.
-func (r *Runner) owedByEvent(ctx context.Context) (int, error) {
+// dlqPendingByEvent turns one batch of owed entries into events, each with its mark (design D11); it answers how many rows it read.
+func (r *Runner) dlqPendingByEvent(ctx context.Context) (int, error) {
 	ctx, cancel := call(ctx)
 	defer cancel()
 	began := r.deps.Now()
@@ -97,21 +97,21 @@ func (r *Runner) owedByEvent(ctx context.Context) (int, error) {
 
 // unsentTx is one transaction that turns unsent dead letters into owed entries; its hooks may run again.
 type unsentTx struct {
-	outbox Outbox
-	byTask map[string][]ingestq.UnsentLetter
-	owed   map[string]int64 // the event that each change stands for, of the last call of decide
+	outbox          Outbox
+	byTask          map[string][]ingestq.UnsentDeadLetter
+	writeDLQPending map[string]int64 // the event that each change stands for, of the last call of decide
 }
 
 // decide locks the events of tasks and owes an entry for those of their very last death.
 func (u *unsentTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
-	u.owed = map[string]int64{}
+	u.writeDLQPending = map[string]int64{}
 	var seqs []int64
 	for _, t := range tasks {
 		for _, l := range u.byTask[t.ID] {
 			seqs = append(seqs, l.Seq)
 		}
 	}
-	locked, err := u.outbox.LockLetters(ctx, tx, seqs)
+	locked, err := u.outbox.LockDeadLetters(ctx, tx, seqs)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (u *unsentTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.Mome
 		out[i] = taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerKept}
 		for _, l := range u.byTask[t.ID] {
 			if d := taskstate.OweDLQ(m, t, l.Fence); locked[l.Seq] && d.Change != nil {
-				out[i], u.owed[t.ID] = d, l.Seq
+				out[i], u.writeDLQPending[t.ID] = d, l.Seq
 				break
 			}
 		}
@@ -132,28 +132,28 @@ func (u *unsentTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.Mome
 func (u *unsentTx) also(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment, changed []taskstate.Decision) error {
 	seqs := make([]int64, len(changed))
 	for i, d := range changed {
-		seqs[i] = u.owed[d.TaskID]
+		seqs[i] = u.writeDLQPending[d.TaskID]
 	}
 	slices.Sort(seqs)
-	n, err := u.outbox.DropLetters(ctx, tx, seqs)
+	n, err := u.outbox.DropDeadLetters(ctx, tx, seqs)
 	if err == nil && n != len(seqs) {
 		err = fmt.Errorf("%d of %d locked events were there", n, len(seqs))
 	}
 	return err
 }
 
-// oweUnsent turns one batch of unsent dead letters of the other transport into owed entries, and removes those whose task was
+// takeUnsent turns one batch of unsent dead letters of the other transport into owed entries, and removes those whose task was
 // replayed since: a fence never comes back. It answers how many events are gone.
-func (r *Runner) oweUnsent(ctx context.Context) (int, error) {
+func (r *Runner) takeUnsent(ctx context.Context) (int, error) {
 	ctx, cancel := call(ctx)
 	defer cancel()
-	letters, err := r.deps.Outbox.UnsentLetters(ctx, r.cfg.SweepBatch)
-	if err != nil || len(letters) == 0 {
+	deadLetters, err := r.deps.Outbox.UnsentDeadLetters(ctx, r.cfg.SweepBatch)
+	if err != nil || len(deadLetters) == 0 {
 		return 0, err
 	}
-	u := &unsentTx{outbox: r.deps.Outbox, byTask: map[string][]ingestq.UnsentLetter{}}
+	u := &unsentTx{outbox: r.deps.Outbox, byTask: map[string][]ingestq.UnsentDeadLetter{}}
 	var ids []string
-	for _, l := range letters {
+	for _, l := range deadLetters {
 		if u.byTask[l.TaskID] == nil {
 			ids = append(ids, l.TaskID)
 		}
@@ -161,7 +161,7 @@ func (r *Runner) oweUnsent(ctx context.Context) (int, error) {
 	}
 	outs, err := r.apply(ctx, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: u.decide, Also: u.also})
 	if err != nil {
-		return 0, fmt.Errorf("owe %d unsent dead letters: %w", len(letters), err)
+		return 0, fmt.Errorf("owe %d unsent dead letters: %w", len(deadLetters), err)
 	}
 	gone := 0
 	var stale []int64
@@ -179,7 +179,7 @@ func (r *Runner) oweUnsent(ctx context.Context) (int, error) {
 		return gone, nil
 	}
 	err = r.deps.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
-		_, err := r.deps.Outbox.DropLetters(ctx, tx, stale)
+		_, err := r.deps.Outbox.DropDeadLetters(ctx, tx, stale)
 		return err
 	})
 	if err != nil {
@@ -188,7 +188,7 @@ func (r *Runner) oweUnsent(ctx context.Context) (int, error) {
 	return gone + len(stale), nil
 }
 
-// settledBefore reports whether the row needs no letter of that death any more: it was replayed, is gone, or owes it already.
-func settledBefore(t taskstate.Task, l ingestq.UnsentLetter) bool {
+// settledBefore reports whether the row needs no dead letter of that death any more: it was replayed, is gone, or owes it already.
+func settledBefore(t taskstate.Task, l ingestq.UnsentDeadLetter) bool {
 	return t.Status != taskstate.StatusDead || t.Fence != l.Fence || t.DLQ == taskstate.DLQOwed
 }

@@ -188,10 +188,10 @@ func TestLiveFailures(t *testing.T) {
 			return err == nil && row.DLQ == taskstate.DLQWritten
 		})
 		// At least once: with an idle time of 0 the settling may write it while the process that ended the task does.
-		letters, err := l.redis.Do(t.Context(), l.redis.B().Xrange().Key("ingest:tasks:dlq").Start("-").End("+").Build()).AsXRange()
+		deadLetters, err := l.redis.Do(t.Context(), l.redis.B().Xrange().Key("ingest:tasks:dlq").Start("-").End("+").Build()).AsXRange()
 		require.NoError(t, err)
-		require.NotEmpty(t, letters)
-		for _, e := range letters {
+		require.NotEmpty(t, deadLetters)
+		for _, e := range deadLetters {
 			require.Equal(t, []string{id, "2"}, []string{e.FieldValues["taskId"], e.FieldValues["fence"]})
 		}
 		l.eventually("nothing pending", func() bool { return l.pending() == 0 })

@@ -14,13 +14,13 @@ import (
 type memOutbox struct {
 	stream *memStream
 
-	mu      sync.Mutex
-	seq     int64
-	trails  map[string]taskstate.EventTrail
-	letters []ingestq.UnsentLetter // dead letters that nobody has sent
-	stopped bool                   // deliveries wait
-	asked   int
-	box     DeadLetterWriter // of the other transport
+	mu          sync.Mutex
+	seq         int64
+	trails      map[string]taskstate.EventTrail
+	deadLetters []ingestq.UnsentDeadLetter // dead letters that nobody has sent
+	stopped     bool                       // deliveries wait
+	asked       int
+	box         DeadLetterWriter // of the other transport
 }
 
 // newTopicWorld is a world whose stream is a topic, and whose deliveries are events.
@@ -38,7 +38,7 @@ func (o *memOutbox) write(t taskstate.Task) {
 	defer o.mu.Unlock()
 	o.seq++
 	if t.Status == taskstate.StatusDead {
-		o.letters = append(o.letters, ingestq.UnsentLetter{Seq: o.seq, TaskID: t.ID, Fence: t.Fence})
+		o.deadLetters = append(o.deadLetters, ingestq.UnsentDeadLetter{Seq: o.seq, TaskID: t.ID, Fence: t.Fence})
 		return
 	}
 	trail := o.trails[t.ID]
@@ -64,12 +64,12 @@ func (o *memOutbox) Trails(_ context.Context, _ taskstate.Tx, ids []string) (map
 	return out, nil
 }
 
-func (o *memOutbox) UnsentLetters(_ context.Context, n int) ([]ingestq.UnsentLetter, error) {
+func (o *memOutbox) UnsentDeadLetters(_ context.Context, n int) ([]ingestq.UnsentDeadLetter, error) {
 	all := o.unsent()
 	return all[:min(n, len(all))], nil
 }
 
-func (o *memOutbox) LockLetters(_ context.Context, _ taskstate.Tx, seqs []int64) (map[int64]bool, error) {
+func (o *memOutbox) LockDeadLetters(_ context.Context, _ taskstate.Tx, seqs []int64) (map[int64]bool, error) {
 	out := map[int64]bool{}
 	for _, l := range o.unsent() {
 		if slices.Contains(seqs, l.Seq) {
@@ -79,19 +79,19 @@ func (o *memOutbox) LockLetters(_ context.Context, _ taskstate.Tx, seqs []int64)
 	return out, nil
 }
 
-func (o *memOutbox) DropLetters(_ context.Context, _ taskstate.Tx, seqs []int64) (int, error) {
+func (o *memOutbox) DropDeadLetters(_ context.Context, _ taskstate.Tx, seqs []int64) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	before := len(o.letters)
-	o.letters = slices.DeleteFunc(o.letters, func(l ingestq.UnsentLetter) bool { return slices.Contains(seqs, l.Seq) })
-	return before - len(o.letters), nil
+	before := len(o.deadLetters)
+	o.deadLetters = slices.DeleteFunc(o.deadLetters, func(l ingestq.UnsentDeadLetter) bool { return slices.Contains(seqs, l.Seq) })
+	return before - len(o.deadLetters), nil
 }
 
 // unsent answers the dead letters.
-func (o *memOutbox) unsent() []ingestq.UnsentLetter {
+func (o *memOutbox) unsent() []ingestq.UnsentDeadLetter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.Clone(o.letters)
+	return slices.Clone(o.deadLetters)
 }
 
 // count answers how many rows it was asked about.

@@ -103,8 +103,8 @@ func (s *memStream) setFault(f func(op string) error) {
 	s.fault = f
 }
 
-// letters answers the dead letters.
-func (s *memStream) letters() []ingestq.DeadLetter {
+// deadLetters answers the dead letters.
+func (s *memStream) deadLetters() []ingestq.DeadLetter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.dead)
@@ -116,7 +116,7 @@ func (s *memStream) isPending(id string) bool {
 	return s.pending[id] != nil
 }
 
-func (s *memStream) counts() (waiting, pending, added, letters int) {
+func (s *memStream) counts() (waiting, pending, added, deadLetters int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.entries) - s.next, len(s.pending), s.added, len(s.dead)

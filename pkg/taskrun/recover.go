@@ -206,7 +206,7 @@ func (r *Runner) recovered(ctx context.Context, c *claimTx, o taskstate.Outcome)
 	case taskstate.AnswerDead:
 		crash.Point("recovery.after_crash_limit")
 		r.m.count(resultDead, 1)
-		r.buried(o.After, c.m.Timeline, r.entryOf(o.After))
+		r.died(o.After, c.m.Timeline, r.entryOf(o.After))
 	case taskstate.AnswerSolo, taskstate.AnswerBusy, taskstate.AnswerNotDue, taskstate.AnswerSkipped, taskstate.AnswerKept:
 	case taskstate.AnswerApplied, taskstate.AnswerLost, taskstate.AnswerRefused:
 		r.health.warn(ctx, "runner: recover one task", errUnexpected(o), slog.String("task_id", o.TaskID))

@@ -16,18 +16,18 @@ import (
 type Outbox interface {
 	// Trails reads, in the transaction that has locked the tasks, what their deliveries' events say; a task without one is left out.
 	Trails(ctx context.Context, tx taskstate.Tx, taskIDs []string) (map[string]taskstate.EventTrail, error)
-	// UnsentLetters lists at most n dead letters that no relay has sent or leased.
-	UnsentLetters(ctx context.Context, n int) ([]ingestq.UnsentLetter, error)
-	// LockLetters locks events that are still so, and answers them; what a relay has locked is left out.
-	LockLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (map[int64]bool, error)
-	// DropLetters removes events that are still so, and answers how many.
-	DropLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (int, error)
+	// UnsentDeadLetters lists at most n dead letters that no relay has sent or leased.
+	UnsentDeadLetters(ctx context.Context, n int) ([]ingestq.UnsentDeadLetter, error)
+	// LockDeadLetters locks events that are still so, and answers them; what a relay has locked is left out.
+	LockDeadLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (map[int64]bool, error)
+	// DropDeadLetters removes events that are still so, and answers how many.
+	DropDeadLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (int, error)
 }
 
 // DeadLetterWriter writes dead letters.
 type DeadLetterWriter interface {
 	// DeadLetters writes entries; an error says that some may not have been written.
-	DeadLetters(ctx context.Context, letters []ingestq.DeadLetter) error
+	DeadLetters(ctx context.Context, deadLetters []ingestq.DeadLetter) error
 }
 
 // ackOthers acknowledges deliveries, except the row's own entry.

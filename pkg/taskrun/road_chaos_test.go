@@ -53,7 +53,7 @@ func (l *transportLab) onTheLoose(kind Kind, n int) {
 	}
 }
 
-// Whatever stops, is lost or read twice on the way: every task comes to its end, each death has its letter, and the log is legal.
+// Whatever stops, is lost or read twice on the way: every task comes to its end, each death has its dead letter, and the log is legal.
 func TestTasksSurviveTheLossOfEverythingButTheDatabase(t *testing.T) {
 	t.Parallel()
 	onEachTransportLab(t, func(t *testing.T, l *transportLab) {
@@ -99,8 +99,8 @@ func TestTasksSurviveTheLossOfEverythingButTheDatabase(t *testing.T) {
 			}
 			require.Equal(t, want, task.Status, task.ID)
 		}
-		letters := l.events(outbox.DLQTopic(transportTopic))
-		require.Equal(t, dead, letters[outbox.StatusNew]+letters[outbox.StatusRetrying]+letters[outbox.StatusSent]+letters[outbox.StatusDead])
+		deadLetters := l.events(outbox.DLQTopic(transportTopic))
+		require.Equal(t, dead, deadLetters[outbox.StatusNew]+deadLetters[outbox.StatusRetrying]+deadLetters[outbox.StatusSent]+deadLetters[outbox.StatusDead])
 		require.Eventually(t, func() bool {
 			waiting, pending, _, _ := l.stream.counts()
 			return waiting == 0 && pending == 0

@@ -243,8 +243,8 @@ func TestTasksTravelThroughTheOutbox(t *testing.T) {
 		failing := l.submit(l.store, 10)
 		l.runner("c", &testKind{run: func(context.Context, Job) Result { return Result{Err: errors.New("no answer")} }}, nil)
 		l.until(taskstate.StatusDead, failing)
-		letters := l.events(outbox.DLQTopic(transportTopic))
-		require.Equal(t, len(failing), letters[outbox.StatusNew]+letters[outbox.StatusSent])
+		deadLetters := l.events(outbox.DLQTopic(transportTopic))
+		require.Equal(t, len(failing), deadLetters[outbox.StatusNew]+deadLetters[outbox.StatusSent])
 		require.Eventually(t, func() bool {
 			_, pending, _, _ := l.stream.counts()
 			return pending == 0
@@ -349,31 +349,31 @@ func TestDeadLettersChangeTheirTransport(t *testing.T) {
 		dlq := outbox.DLQTopic(transportTopic)
 
 		// Redis left them owed; Kafka takes over.
-		owed := kill(redis, 40, true)
+		writeDLQPending := kill(redis, 40, true)
 		require.NoError(t, redis.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
 			_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET wake_at = ? WHERE status = 'DEAD'", m.Now) // the grace is over
 			return err
 		}))
 		stop := l.runner("kafka", &testKind{}, nil)
-		states(owed, taskstate.DLQWritten)
+		states(writeDLQPending, taskstate.DLQWritten)
 		stop()
-		require.Equal(t, map[outbox.Status]int{outbox.StatusNew: len(owed)}, l.events(dlq))
+		require.Equal(t, map[outbox.Status]int{outbox.StatusNew: len(writeDLQPending)}, l.events(dlq))
 
 		// And back: those events were never sent, nor those of deaths on Kafka itself.
 		died := kill(l.store, 40, false)
-		require.Equal(t, map[outbox.Status]int{outbox.StatusNew: len(owed) + len(died)}, l.events(dlq))
+		require.Equal(t, map[outbox.Status]int{outbox.StatusNew: len(writeDLQPending) + len(died)}, l.events(dlq))
 		stream := newMemStream()
 		l.runner("redis", &testKind{}, func(c *Config, d *Deps) {
 			c.Policy.DLQ = true
 			d.Store, d.Queue = redis, stream.member("redis")
 			d.Outbox = outbox.NewLedger(redis, transportTopic)
 		})
-		require.Eventually(t, func() bool { return len(l.events(dlq)) == 0 }, patience, 20*time.Millisecond) // owed from here on
-		states(append(owed, died...), taskstate.DLQWritten)
+		require.Eventually(t, func() bool { return len(l.events(dlq)) == 0 }, patience, 20*time.Millisecond) // writeDLQPending from here on
+		states(append(writeDLQPending, died...), taskstate.DLQWritten)
 		seen := map[string]bool{} // each is written at least once
-		for _, letter := range stream.letters() {
-			seen[fmt.Sprint(letter.TaskID, letter.Fence)] = true
+		for _, deadLetter := range stream.deadLetters() {
+			seen[fmt.Sprint(deadLetter.TaskID, deadLetter.Fence)] = true
 		}
-		require.Len(t, seen, len(owed)+len(died))
+		require.Len(t, seen, len(writeDLQPending)+len(died))
 	})
 }

@@ -51,10 +51,10 @@ func TestRecordsEndWithTheOutcome(t *testing.T) {
 		settled(time.Minute)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 2, taskstate.StatusDead: 1, taskstate.StatusSuspended: 1}, w.store.statuses())
 		require.Equal(t, taskstate.DLQNone, w.store.get("dies").DLQ)
-		require.Equal(t, []ingestq.UnsentLetter{{Seq: 1, TaskID: "dies", Fence: 1}}, w.outbox.unsent(), "its letter went with the row")
+		require.Equal(t, []ingestq.UnsentDeadLetter{{Seq: 1, TaskID: "dies", Fence: 1}}, w.outbox.unsent(), "its dead letter went with the row")
 		require.Equal(t, records[2], w.store.get("retries").Delivery, "the row says what brought it last")
-		_, _, added, letters := w.stream.counts()
-		require.Equal(t, []int{4, 0}, []int{added, letters})
+		_, _, added, deadLetters := w.stream.counts()
+		require.Equal(t, []int{4, 0}, []int{added, deadLetters})
 		require.InDelta(t, 2, p.result(resultSucceeded), 0)
 		w.nothingUseless()
 	})
@@ -272,10 +272,10 @@ func TestNoHorizonIsNoJudgement(t *testing.T) {
 }
 
 // deadLetterWriter keeps dead letters.
-type deadLetterWriter struct{ letters []ingestq.DeadLetter }
+type deadLetterWriter struct{ deadLetters []ingestq.DeadLetter }
 
 func (b *deadLetterWriter) DeadLetters(_ context.Context, ls []ingestq.DeadLetter) error {
-	b.letters = append(b.letters, ls...)
+	b.deadLetters = append(b.deadLetters, ls...)
 	return nil
 }
 
@@ -300,7 +300,7 @@ func TestOwedLettersOfTheOtherTransport(t *testing.T) {
 					events, entries = 0, n
 				}
 				require.Len(t, w.outbox.unsent(), events)
-				require.Len(t, box.letters, entries)
+				require.Len(t, box.deadLetters, entries)
 				for i := range n {
 					require.Equal(t, taskstate.DLQWritten, w.store.get(fmt.Sprint("t", i)).DLQ)
 				}
@@ -310,11 +310,11 @@ func TestOwedLettersOfTheOtherTransport(t *testing.T) {
 	}
 }
 
-// What the Kafka transport left unsent becomes an owed entry, which is written; a letter of an earlier death is dropped.
+// What the Kafka transport left unsent becomes an owed entry, which is written; a dead letter of an earlier death is dropped.
 func TestUnsentLettersOfTheOtherTransport(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.outbox = &memOutbox{letters: []ingestq.UnsentLetter{
+		w.outbox = &memOutbox{deadLetters: []ingestq.UnsentDeadLetter{
 			{Seq: 1, TaskID: "dead", Fence: 3}, {Seq: 2, TaskID: "dead", Fence: 4},
 			{Seq: 3, TaskID: "replayed", Fence: 2}, {Seq: 4, TaskID: "gone", Fence: 1},
 		}}
@@ -323,11 +323,11 @@ func TestUnsentLettersOfTheOtherTransport(t *testing.T) {
 		w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
 		settled(time.Second)
 		require.Empty(t, w.outbox.unsent())
-		letters := w.stream.letters()
-		require.Len(t, letters, 1)
-		require.Equal(t, "dead 4", fmt.Sprint(letters[0].TaskID, " ", letters[0].Fence))
+		deadLetters := w.stream.deadLetters()
+		require.Len(t, deadLetters, 1)
+		require.Equal(t, "dead 4", fmt.Sprint(deadLetters[0].TaskID, " ", deadLetters[0].Fence))
 		require.Equal(t, taskstate.DLQWritten, w.store.get("dead").DLQ)
 		settled(time.Minute)
-		require.Len(t, w.stream.letters(), 1)
+		require.Len(t, w.stream.deadLetters(), 1)
 	})
 }

@@ -131,7 +131,9 @@ func (r *Runner) goEarly(ctx context.Context, g *errgroup.Group) {
 	}
 	spawn(r.recoverLoop)
 	spawn(func(ctx context.Context) { r.every(ctx, "promise lost deliveries", r.cfg.SweepInterval, r.horizonOnce) })
-	spawn(func(ctx context.Context) { r.every(ctx, "write owed dead letters", r.cfg.SweepInterval, r.owedOnce) })
+	spawn(func(ctx context.Context) {
+		r.every(ctx, "write owed dead letters", r.cfg.SweepInterval, r.dlqPendingOnce)
+	})
 	if !r.transport.Pending {
 		return // nothing stays with the group: there is nothing to settle or trim
 	}

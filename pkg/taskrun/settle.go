@@ -102,7 +102,7 @@ func (r *Runner) settle(ctx context.Context, ps []ingestq.Pending, rows map[stri
 			r.m.count(resultSkipped, 1)
 			r.effects.ack(p.ID)
 		case t.Status.Terminal() || t.Status == taskstate.StatusSuspended:
-			r.buried(t, timeline, p.ID)
+			r.died(t, timeline, p.ID)
 		case t.Status == taskstate.StatusQueued && r.abandoned(p):
 			queued = append(queued, p)
 		}

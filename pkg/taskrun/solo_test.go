@@ -188,7 +188,7 @@ func TestCrashLimit(t *testing.T) {
 		row := w.store.get("x")
 		require.Equal(t, taskstate.StatusDead, row.Status)
 		require.Equal(t, taskstate.DLQWritten, row.DLQ)
-		require.Len(t, w.stream.letters(), 1)
+		require.Len(t, w.stream.deadLetters(), 1)
 		require.False(t, w.stream.isPending(id))
 		require.InDelta(t, 1, p.result(resultDead), 0)
 		require.Empty(t, p.kind.ran())

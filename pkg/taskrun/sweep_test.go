@@ -154,14 +154,14 @@ func TestOwedDeadLetterIsWrittenByTheSweep(t *testing.T) {
 		})
 		w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
 		settled(9 * time.Second)
-		require.Empty(t, w.stream.letters())
+		require.Empty(t, w.stream.deadLetters())
 		settled(4 * time.Second)
-		require.Len(t, w.stream.letters(), 1)
-		require.Equal(t, int64(3), w.stream.letters()[0].Fence)
+		require.Len(t, w.stream.deadLetters(), 1)
+		require.Equal(t, int64(3), w.stream.deadLetters()[0].Fence)
 		require.Equal(t, taskstate.DLQWritten, w.store.get("x").DLQ)
 		require.False(t, w.stream.isPending(id))
 		settled(time.Minute)
-		require.Len(t, w.stream.letters(), 1)
+		require.Len(t, w.stream.deadLetters(), 1)
 	})
 }
 
@@ -176,10 +176,10 @@ func TestReplayCancelsTheDebt(t *testing.T) {
 		w.store.change("x", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 			return taskstate.Replay(m, t, taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"}, "")
 		})
-		require.Empty(t, p.effects.marks(t.Context(), []letter{{entry: ingestq.DeadLetter{TaskID: "x", Fence: 3}, token: taskstate.Token{Timeline: 7, Fence: 3}}}))
+		require.Empty(t, p.effects.marks(t.Context(), []deadLetter{{entry: ingestq.DeadLetter{TaskID: "x", Fence: 3}, token: taskstate.Token{Timeline: 7, Fence: 3}}}))
 		settled(20 * time.Second)
-		require.NoError(t, p.owedOnce(t.Context()))
-		require.Empty(t, w.stream.letters())
+		require.NoError(t, p.dlqPendingOnce(t.Context()))
+		require.Empty(t, w.stream.deadLetters())
 		require.Equal(t, taskstate.DLQNone, w.store.get("x").DLQ)
 	})
 }

@@ -125,7 +125,7 @@ func (w *world) make(name string, kind *testKind, edit ...func(c *Config)) *proc
 	if w.outbox != nil {
 		deps.Outbox = w.outbox
 		if w.outbox.box != nil {
-			deps.Letters = w.outbox.box
+			deps.DeadLetters = w.outbox.box
 		}
 	}
 	p.Runner = New(cfg, deps)

@@ -43,7 +43,7 @@ var scenes = map[string]scene{
 	"delete.after_row":      {service: gateway, before: steps(uploads(1, smallDoc), finished), during: deleteThere, after: deleteAgain, sweeper: true},
 	"delete.after_base_row": {service: gateway, before: baseOfOne, during: deleteBaseThere, after: deleteBaseAgain, sweeper: true},
 	"operate.after_row":     {service: gateway, before: steps(uploadBlank, finished), during: replayThere, after: replayAgain, slow: slowly},
-	"dlq.after_replay":      {service: gateway, before: steps(uploadBlank, finished, findLetter), during: replayLetterThere, after: replayLetterAgain, slow: slowly},
+	"dlq.after_replay":      {service: gateway, before: steps(uploadBlank, finished, findDeadLetter), during: replayDeadLetterThere, after: replayDeadLetterAgain, slow: slowly},
 
 	// a worker from the delivery to the claim
 	"worker.after_read":       {service: worker, during: uploads(2, smallDoc)},

@@ -62,8 +62,8 @@ type trial struct {
 	docs  []sent // of this trial
 	more  []lab.Doc
 
-	letter string // the id of a dead letter
-	hit    bool
+	deadLetter string // the id of a dead letter
+	hit        bool
 
 	failed atomic.Pointer[error] // of during
 }

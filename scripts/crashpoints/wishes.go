@@ -164,8 +164,8 @@ func replayAgain(ctx context.Context, t *trial) error {
 	return err
 }
 
-// findLetter finds the dead letter of the trial's task.
-func findLetter(ctx context.Context, t *trial) error {
+// findDeadLetter finds the dead letter of the trial's task.
+func findDeadLetter(ctx context.Context, t *trial) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.client.Host()+"/internal/dlq?task="+t.docs[0].task, http.NoBody)
 	if err != nil {
 		return err
@@ -186,25 +186,25 @@ func findLetter(ctx context.Context, t *trial) error {
 	if len(page.Items) != 1 {
 		return fmt.Errorf("task %s has %d dead letters, want 1", t.docs[0].task, len(page.Items))
 	}
-	t.letter = page.Items[0].ID
+	t.deadLetter = page.Items[0].ID
 	return nil
 }
 
-// replayLetterThere replays the letter at the armed gateway.
-func replayLetterThere(ctx context.Context, t *trial) error {
-	_ = request(ctx, t.armed.HTTP, http.MethodPost, "/internal/dlq/letters/"+t.letter+"/replay") // replayLetterAgain repeats it
+// replayDeadLetterThere replays the dead letter at the armed gateway.
+func replayDeadLetterThere(ctx context.Context, t *trial) error {
+	_ = request(ctx, t.armed.HTTP, http.MethodPost, "/internal/dlq/letters/"+t.deadLetter+"/replay") // replayDeadLetterAgain repeats it
 	return nil
 }
 
-// replayLetterAgain repeats it at the lane's gateway, which must refuse and leave no entry behind.
-func replayLetterAgain(ctx context.Context, t *trial) error {
-	path := "/internal/dlq/letters/" + t.letter
+// replayDeadLetterAgain repeats it at the lane's gateway, which must refuse and leave no entry behind.
+func replayDeadLetterAgain(ctx context.Context, t *trial) error {
+	path := "/internal/dlq/letters/" + t.deadLetter
 	base := "http://" + t.client.Host()
 	if err := request(ctx, base, http.MethodPost, path+"/replay", http.StatusConflict, http.StatusNotFound); err != nil {
 		return err
 	}
 	if request(ctx, base, http.MethodGet, path) == nil {
-		return fmt.Errorf("the entry %s of a replayed letter is still there", t.letter)
+		return fmt.Errorf("the entry %s of a replayed letter is still there", t.deadLetter)
 	}
 	return nil
 }

@@ -27,30 +27,30 @@ type Action string
 
 // The actions.
 const (
-	LoginFailed    Action = "login_failed"  // a key or token that is not valid
-	AccessDenied   Action = "access_denied" // a valid caller without the role or scope
-	KeyCreate      Action = "key_create"
-	KeyRevoke      Action = "key_revoke"
-	TaskRetry      Action = "task_retry" // also the replay of a DEAD or CANCELLED one
-	TaskCancel     Action = "task_cancel"
-	TaskDrop       Action = "task_drop"
-	TaskSuspend    Action = "task_suspend"
-	TaskResume     Action = "task_resume"
-	DocumentDelete Action = "document_delete"
-	BaseDelete     Action = "base_delete"
-	EventRequeue   Action = "event_requeue" // of the outbox
-	LetterReplay   Action = "letter_replay" // dead letters
-	LetterDrop     Action = "letter_drop"   // target: the death, taskId-fence, which fsck asks for
-	QueueTrim      Action = "queue_trim"    // topics and groups of streammq
-	QueueReset     Action = "queue_reset"
-	QueueDelete    Action = "queue_delete"
+	LoginFailed      Action = "login_failed"  // a key or token that is not valid
+	AccessDenied     Action = "access_denied" // a valid caller without the role or scope
+	KeyCreate        Action = "key_create"
+	KeyRevoke        Action = "key_revoke"
+	TaskRetry        Action = "task_retry" // also the replay of a DEAD or CANCELLED one
+	TaskCancel       Action = "task_cancel"
+	TaskDrop         Action = "task_drop"
+	TaskSuspend      Action = "task_suspend"
+	TaskResume       Action = "task_resume"
+	DocumentDelete   Action = "document_delete"
+	BaseDelete       Action = "base_delete"
+	EventRequeue     Action = "event_requeue" // of the outbox
+	DeadLetterReplay Action = "letter_replay" // dead letters
+	DeadLetterDrop   Action = "letter_drop"   // target: the death, taskId-fence, which fsck asks for
+	QueueTrim        Action = "queue_trim"    // topics and groups of streammq
+	QueueReset       Action = "queue_reset"
+	QueueDelete      Action = "queue_delete"
 )
 
 // Actions lists them all.
 func Actions() []Action {
 	return []Action{
 		LoginFailed, AccessDenied, KeyCreate, KeyRevoke, TaskRetry, TaskCancel, TaskDrop, TaskSuspend, TaskResume, DocumentDelete, BaseDelete, EventRequeue,
-		LetterReplay, LetterDrop, QueueTrim, QueueReset, QueueDelete,
+		DeadLetterReplay, DeadLetterDrop, QueueTrim, QueueReset, QueueDelete,
 	}
 }
 

@@ -162,17 +162,17 @@ func testQuarantine(t *testing.T, f Features, b Bench) {
 	if !f.DeadLetters {
 		return
 	}
-	letters := b.DeadLetters()
-	require.Len(t, letters, 1)
-	require.Equal(t, id, letters[0]["sourceRecordId"])
-	require.Equal(t, "t", letters[0]["taskId"])
-	require.Equal(t, raw["bytes"], letters[0]["bytes"], "bytes as they came")
-	require.Equal(t, raw["payload"], letters[0]["payload"])
-	require.Equal(t, "theirs", letters[0]["raw.lastError"])
-	require.Contains(t, letters[0]["lastError"], "malformed")
-	require.NotEmpty(t, letters[0]["sourceStream"])
-	require.NotEmpty(t, letters[0]["sourceGroup"])
-	_, err = time.Parse(time.RFC3339Nano, letters[0]["failedAt"])
+	deadLetters := b.DeadLetters()
+	require.Len(t, deadLetters, 1)
+	require.Equal(t, id, deadLetters[0]["sourceRecordId"])
+	require.Equal(t, "t", deadLetters[0]["taskId"])
+	require.Equal(t, raw["bytes"], deadLetters[0]["bytes"], "bytes as they came")
+	require.Equal(t, raw["payload"], deadLetters[0]["payload"])
+	require.Equal(t, "theirs", deadLetters[0]["raw.lastError"])
+	require.Contains(t, deadLetters[0]["lastError"], "malformed")
+	require.NotEmpty(t, deadLetters[0]["sourceStream"])
+	require.NotEmpty(t, deadLetters[0]["sourceGroup"])
+	_, err = time.Parse(time.RFC3339Nano, deadLetters[0]["failedAt"])
 	require.NoError(t, err)
 }
 

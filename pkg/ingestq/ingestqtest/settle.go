@@ -201,15 +201,15 @@ func testLetGo(t *testing.T, _ Features, b Bench) {
 func testDeadLetters(t *testing.T, f Features, b Bench) {
 	c := b.Member()
 	const n = 601 // more than a pipeline
-	letters := make([]ingestq.DeadLetter, n)
+	deadLetters := make([]ingestq.DeadLetter, n)
 	at := time.Date(2025, 6, 15, 17, 6, 40, 123456000, time.FixedZone("", 2*3600))
-	for i := range letters {
-		letters[i] = ingestq.DeadLetter{
+	for i := range deadLetters {
+		deadLetters[i] = ingestq.DeadLetter{
 			TaskID: fmt.Sprintf("task-%04d", i), Fence: int64(i), SourceRecordID: "1-1", LastError: "connection refused",
 			AttemptCount: 2, FailedAt: at,
 		}
 	}
-	require.NoError(t, c.DeadLetters(t.Context(), letters))
+	require.NoError(t, c.DeadLetters(t.Context(), deadLetters))
 	require.NoError(t, c.DeadLetters(t.Context(), nil))
 	if !f.DeadLetters {
 		return

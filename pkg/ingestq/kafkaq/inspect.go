@@ -26,7 +26,7 @@ func NewInspector(client *Client) *Inspector { return &Inspector{client} }
 func (i *Inspector) Look(ctx context.Context) (ingestq.State, error) {
 	s := ingestq.State{Commits: true}
 	var err error
-	if s.LettersFrom, err = i.lettersFrom(ctx); err != nil {
+	if s.DeadLettersFrom, err = i.deadLettersFrom(ctx); err != nil {
 		return s, err
 	}
 	borders, err := i.client.lags(ctx)
@@ -48,11 +48,11 @@ func (i *Inspector) Look(ctx context.Context) (ingestq.State, error) {
 	return s, err
 }
 
-// never is after every death: all letters of a partition were removed.
+// never is after every death: all dead letters of a partition were removed.
 var never = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
-// lettersFrom is the latest time, over the partitions of which something was removed, of the first letter that is kept.
-func (i *Inspector) lettersFrom(ctx context.Context) (time.Time, error) {
+// deadLettersFrom is the latest time, over the partitions of which something was removed, of the first letter that is kept.
+func (i *Inspector) deadLettersFrom(ctx context.Context) (time.Time, error) {
 	topic, from := i.client.cfg.DLQTopic(), time.Time{}
 	partitions, err := i.client.partitionsOf(ctx, topic)
 	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
@@ -82,8 +82,8 @@ func (i *Inspector) lettersFrom(ctx context.Context) (time.Time, error) {
 	return from, failure(ctx, "look at topic "+topic, err)
 }
 
-// Letters implements ingestq.Inspector. Records that no event carries are raw bytes that could not be read.
-func (i *Inspector) Letters(ctx context.Context, f func(ingestq.Letter) error) error {
+// DeadLetters implements ingestq.Inspector. Records that no event carries are raw bytes that could not be read.
+func (i *Inspector) DeadLetters(ctx context.Context, f func(ingestq.WrittenDeadLetter) error) error {
 	topic := i.client.cfg.DLQTopic()
 	if _, err := i.client.partitionsOf(ctx, topic); errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 		return nil
@@ -92,10 +92,10 @@ func (i *Inspector) Letters(ctx context.Context, f func(ingestq.Letter) error) e
 		if r.drops() != "" {
 			return nil
 		}
-		var l outbox.Letter
+		var l outbox.DeadLetter
 		if r.Event == "" || json.Unmarshal(r.Value, &l) != nil {
 			l.TaskID = ""
 		}
-		return f(ingestq.Letter{ID: place{r.Partition, r.Offset}.id(), TaskID: l.TaskID, Fence: l.Fence})
+		return f(ingestq.WrittenDeadLetter{ID: place{r.Partition, r.Offset}.id(), TaskID: l.TaskID, Fence: l.Fence})
 	})
 }

@@ -62,35 +62,35 @@ func TestTheInspectorSeesWhereTheGroupIs(t *testing.T) {
 	})
 }
 
-func TestTheInspectorReadsLetters(t *testing.T) {
+func TestTheInspectorReadsDeadLetters(t *testing.T) {
 	t.Parallel()
 	eachBroker(t, 1, func(t *testing.T, b *bench) {
-		letters := func() (all []ingestq.Letter) {
-			require.NoError(t, NewInspector(b.client).Letters(t.Context(), func(l ingestq.Letter) error {
+		deadLetters := func() (all []ingestq.WrittenDeadLetter) {
+			require.NoError(t, NewInspector(b.client).DeadLetters(t.Context(), func(l ingestq.WrittenDeadLetter) error {
 				all = append(all, l)
 				return nil
 			}))
 			return all
 		}
-		require.Empty(t, letters())
+		require.Empty(t, deadLetters())
 		event := outbox.Event{Seq: 1, ID: "event-1", Topic: b.cfg.DLQTopic(), Key: "task-1", Payload: []byte(`{"taskId":"task-1","fence":7,"sourceStream":"x"}`)}
 		b.send([]outbox.Event{event})
 		raw := &sarama.ProducerMessage{Topic: b.cfg.DLQTopic(), Value: sarama.StringEncoder(`{"taskId":"task-1","fence":8}`)}
 		require.NoError(t, b.sender.send(t.Context(), []*sarama.ProducerMessage{raw})[0])
-		require.Equal(t, []ingestq.Letter{{ID: "k:0:0", TaskID: "task-1", Fence: 7}, {ID: "k:0:1"}}, letters(), "a record of no event is raw bytes")
-		require.Zero(t, b.looking().LettersFrom, "none was removed")
+		require.Equal(t, []ingestq.WrittenDeadLetter{{ID: "k:0:0", TaskID: "task-1", Fence: 7}, {ID: "k:0:1"}}, deadLetters(), "a record of no event is raw bytes")
+		require.Zero(t, b.looking().DeadLettersFrom, "none was removed")
 
-		b.removeLetters(1)
-		require.Len(t, letters(), 1)
-		require.WithinDuration(t, b.records(b.cfg.DLQTopic())[0].Timestamp, b.looking().LettersFrom, 0)
-		b.removeLetters(2)
-		require.Empty(t, letters())
-		require.Equal(t, never, b.looking().LettersFrom)
+		b.removeDeadLetters(1)
+		require.Len(t, deadLetters(), 1)
+		require.WithinDuration(t, b.records(b.cfg.DLQTopic())[0].Timestamp, b.looking().DeadLettersFrom, 0)
+		b.removeDeadLetters(2)
+		require.Empty(t, deadLetters())
+		require.Equal(t, never, b.looking().DeadLettersFrom)
 	})
 }
 
-// removeLetters is what retention does.
-func (b *bench) removeLetters(before int64) {
+// removeDeadLetters is what retention does.
+func (b *bench) removeDeadLetters(before int64) {
 	b.t.Helper()
 	require.NoError(b.t, b.admin().DeleteRecords(b.cfg.DLQTopic(), map[int32]int64{0: before}))
 }
@@ -100,7 +100,7 @@ func TestTheInspectorMakesNoTopic(t *testing.T) {
 	t.Parallel()
 	eachBroker(t, 0, func(t *testing.T, b *bench) {
 		require.Equal(t, ingestq.State{Commits: true, NoHorizon: true}, b.looking())
-		require.NoError(t, NewInspector(b.client).Letters(t.Context(), func(ingestq.Letter) error { return sarama.ErrUnknown }))
+		require.NoError(t, NewInspector(b.client).DeadLetters(t.Context(), func(ingestq.WrittenDeadLetter) error { return sarama.ErrUnknown }))
 		topics, err := b.admin().ListTopics()
 		require.NoError(t, err)
 		require.NotContains(t, topics, b.cfg.Topic)
@@ -109,6 +109,6 @@ func TestTheInspectorMakesNoTopic(t *testing.T) {
 	b := newBench(t, closedPort, 0)
 	_, err := NewInspector(b.client).Look(t.Context())
 	require.ErrorIs(t, err, ingestq.ErrUnavailable)
-	err = NewInspector(b.client).Letters(t.Context(), func(ingestq.Letter) error { return nil })
+	err = NewInspector(b.client).DeadLetters(t.Context(), func(ingestq.WrittenDeadLetter) error { return nil })
 	require.ErrorIs(t, err, ingestq.ErrUnavailable)
 }

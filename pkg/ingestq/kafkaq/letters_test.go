@@ -57,9 +57,9 @@ func (b *bench) all(topic string) (all []Record) {
 	return all
 }
 
-func letterIDs(letters []ingestq.StoredLetter) []string {
-	all := make([]string, len(letters))
-	for i, l := range letters {
+func deadLetterIDs(deadLetters []ingestq.StoredDeadLetter) []string {
+	all := make([]string, len(deadLetters))
+	for i, l := range deadLetters {
 		all[i] = l.ID
 	}
 	return all
@@ -68,8 +68,8 @@ func letterIDs(letters []ingestq.StoredLetter) []string {
 func TestUnreadableRecordsAreListedShownAndDropped(t *testing.T) {
 	t.Parallel()
 	eachBroker(t, 1, func(t *testing.T, b *bench) {
-		book := NewLetters(b.client, b.sender)
-		other := NewLetters(b.client, b.sender) // of another gateway
+		book := NewDeadLetters(b.client, b.sender)
+		other := NewDeadLetters(b.client, b.sender) // of another gateway
 		n, err := book.Length(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, n)
@@ -78,9 +78,9 @@ func TestUnreadableRecordsAreListedShownAndDropped(t *testing.T) {
 		b.putAway(9, "{}")
 		b.transaction(b.cfg.DLQTopic(), true, "somebody else's")
 
-		all, err := book.List(t.Context(), ingestq.LetterPlace{}, 10)
+		all, err := book.List(t.Context(), ingestq.DeadLetterPlace{}, 10)
 		require.NoError(t, err)
-		require.Equal(t, []string{"k:0:3", "k:0:2", "k:0:0"}, letterIDs(all), "the newest first, no copy of a row, no marker")
+		require.Equal(t, []string{"k:0:3", "k:0:2", "k:0:0"}, deadLetterIDs(all), "the newest first, no copy of a row, no marker")
 		require.Equal(t, map[string]string{rawKey: "key", rawValue: "not json"}, all[2].Raw)
 		require.Equal(t, "no envelope", all[2].LastError)
 		require.Equal(t, b.cfg.Topic, all[2].SourceStream)
@@ -88,23 +88,23 @@ func TestUnreadableRecordsAreListedShownAndDropped(t *testing.T) {
 		require.Empty(t, all[2].TaskID)
 		require.WithinDuration(t, b.all(b.cfg.DLQTopic())[0].Time, all[2].FailedAt, 0)
 		var paged []string
-		for after := (ingestq.LetterPlace{}); ; {
+		for after := (ingestq.DeadLetterPlace{}); ; {
 			page, err := other.List(t.Context(), after, 1)
 			require.NoError(t, err)
 			if len(page) == 0 {
 				break
 			}
 			paged = append(paged, page[0].ID)
-			after = ingestq.LetterPlace{ID: page[0].ID, At: page[0].FailedAt}
+			after = ingestq.DeadLetterPlace{ID: page[0].ID, At: page[0].FailedAt}
 		}
-		require.Equal(t, letterIDs(all), paged)
+		require.Equal(t, deadLetterIDs(all), paged)
 
-		one, found, err := book.Letter(t.Context(), "k:0:0")
+		one, found, err := book.DeadLetter(t.Context(), "k:0:0")
 		require.NoError(t, err)
 		require.True(t, found)
 		require.Equal(t, all[2], one)
 		for _, id := range []string{"k:0:1", "k:0:4", "k:9:0", "1-1", ""} { // a copy, a marker, nothing
-			_, found, err := book.Letter(t.Context(), id)
+			_, found, err := book.DeadLetter(t.Context(), id)
 			require.NoError(t, err)
 			require.False(t, found, id)
 		}
@@ -112,29 +112,29 @@ func TestUnreadableRecordsAreListedShownAndDropped(t *testing.T) {
 		n, err = book.Drop(t.Context(), "k:0:2", "k:0:1", "k:0:99", "1-1")
 		require.NoError(t, err)
 		require.Equal(t, int64(1), n)
-		for _, l := range []*Letters{book, other, NewLetters(b.client, b.sender)} {
-			all, err := l.List(t.Context(), ingestq.LetterPlace{}, 10)
+		for _, l := range []*DeadLetters{book, other, NewDeadLetters(b.client, b.sender)} {
+			all, err := l.List(t.Context(), ingestq.DeadLetterPlace{}, 10)
 			require.NoError(t, err)
-			require.Equal(t, []string{"k:0:3", "k:0:0"}, letterIDs(all))
+			require.Equal(t, []string{"k:0:3", "k:0:0"}, deadLetterIDs(all))
 		}
 		n, err = other.Drop(t.Context(), "k:0:2")
 		require.NoError(t, err)
 		require.Zero(t, n, "once")
-		require.NoError(t, NewInspector(b.client).Letters(t.Context(), func(l ingestq.Letter) error {
-			require.NotContains(t, []string{"k:0:4", "k:0:5"}, l.ID, "neither a marker nor what takes another back is a letter")
+		require.NoError(t, NewInspector(b.client).DeadLetters(t.Context(), func(l ingestq.WrittenDeadLetter) error {
+			require.NotContains(t, []string{"k:0:4", "k:0:5"}, l.ID, "neither a marker nor what takes another back is a dead letter")
 			return nil
 		}))
 
-		b.removeLetters(3) // retention
-		all, err = book.List(t.Context(), ingestq.LetterPlace{}, 10)
+		b.removeDeadLetters(3) // retention
+		all, err = book.List(t.Context(), ingestq.DeadLetterPlace{}, 10)
 		require.NoError(t, err)
-		require.Equal(t, []string{"k:0:3"}, letterIDs(all))
+		require.Equal(t, []string{"k:0:3"}, deadLetterIDs(all))
 		n, err = book.Length(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, int64(1), n)
 	})
 	b := newBench(t, closedPort, 0)
-	_, err := NewLetters(b.client, b.sender).Length(t.Context())
+	_, err := NewDeadLetters(b.client, b.sender).Length(t.Context())
 	require.ErrorIs(t, err, ingestq.ErrUnavailable)
 }
 
@@ -152,20 +152,20 @@ func TestARecordIsTakenBackFromAnotherPartition(t *testing.T) {
 			record := quarantined(d, b.cfg.Topic, b.cfg.DLQTopic(), place{0, n})
 			b.eventually("a record of each key is sent", func() bool { return b.sender.send(t.Context(), []*sarama.ProducerMessage{record})[0] == nil })
 		}
-		book := NewLetters(b.client, b.sender)
-		all, err := book.List(t.Context(), ingestq.LetterPlace{}, 100)
+		book := NewDeadLetters(b.client, b.sender)
+		all, err := book.List(t.Context(), ingestq.DeadLetterPlace{}, 100)
 		require.NoError(t, err)
 		partitions := map[int32]bool{}
-		for _, id := range letterIDs(all) {
+		for _, id := range deadLetterIDs(all) {
 			at, _ := parseID(id)
 			partitions[at.partition] = true
 		}
 		require.Greater(t, len(partitions), 1)
-		for _, id := range letterIDs(all) {
+		for _, id := range deadLetterIDs(all) {
 			_, err := book.Drop(t.Context(), id)
 			require.NoError(t, err)
 		}
-		for _, l := range []*Letters{book, NewLetters(b.client, b.sender)} {
+		for _, l := range []*DeadLetters{book, NewDeadLetters(b.client, b.sender)} {
 			left, err := l.Length(t.Context())
 			require.NoError(t, err)
 			require.Zero(t, left)
@@ -187,9 +187,9 @@ func TestTransactionMarkersAreNoRecords(t *testing.T) {
 			require.Subset(t, values, []string{"a", "b"})
 			require.NotContains(t, values, "")
 		}
-		var letters int
-		require.NoError(t, NewInspector(b.client).Letters(t.Context(), func(ingestq.Letter) error { letters++; return nil }))
-		require.GreaterOrEqual(t, letters, 2)
+		var deadLetters int
+		require.NoError(t, NewInspector(b.client).DeadLetters(t.Context(), func(ingestq.WrittenDeadLetter) error { deadLetters++; return nil }))
+		require.GreaterOrEqual(t, deadLetters, 2)
 
 		require.NotZero(t, b.looking().Horizon)
 		b.setCommitted(0, 2) // behind the records of the first transaction; its marker is left
@@ -202,7 +202,7 @@ func TestTransactionMarkersAreNoRecords(t *testing.T) {
 		require.Zero(t, s.Horizon, "all records are finished, though the log is longer by a marker")
 		require.False(t, s.NoHorizon)
 
-		b.removeLetters(2)
-		require.NotZero(t, b.looking().LettersFrom)
+		b.removeDeadLetters(2)
+		require.NotZero(t, b.looking().DeadLettersFrom)
 	})
 }

@@ -139,9 +139,9 @@ func TestWhatCannotBeDecodedIsPutAwayRaw(t *testing.T) {
 		}
 		require.NotNil(t, got[3].Envelope)
 		b.committed(map[int32]int64{0: 3})
-		letters := b.records(b.cfg.DLQTopic())
-		require.Len(t, letters, 3)
-		for i, l := range letters {
+		deadLetters := b.records(b.cfg.DLQTopic())
+		require.Len(t, deadLetters, 3)
+		for i, l := range deadLetters {
 			require.Equal(t, bad[i], string(l.Value))
 			require.Equal(t, "some key", string(l.Key))
 			require.Equal(t, b.cfg.Topic, header(l, "source-topic"))

@@ -18,7 +18,7 @@ const (
 
 // Metrics are the counters of a process; one set serves all its members.
 type Metrics struct {
-	letters     prometheus.Counter
+	deadLetters prometheus.Counter
 	quarantined *prometheus.CounterVec
 	failures    *prometheus.CounterVec
 	joined      *prometheus.CounterVec
@@ -32,7 +32,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		return telemetry.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"topic"}))
 	}
 	return &Metrics{
-		letters:     telemetry.DeadLetters(reg),
+		deadLetters: telemetry.DeadLetters(reg),
 		quarantined: vec("ingest_kafka_quarantined_total", "Undecodable records that were written to the topic of dead letters, by topic."),
 		failures:    vec("ingest_kafka_session_failures_total", "Times that the member could not stay in the group, by topic."),
 		joined:      vec("ingest_kafka_sessions_total", "Times that the member began to take part in the group, by topic."),

@@ -28,7 +28,7 @@ func (m *Member) Quarantine(ctx context.Context, d ingestq.Delivery) error {
 		m.again(d, at)
 		return failure(ctx, "quarantine "+d.ID, err)
 	}
-	m.metrics.letters.Inc()
+	m.metrics.deadLetters.Inc()
 	m.metrics.quarantined.WithLabelValues(m.cfg.Topic).Inc()
 	return m.Ack(ctx, d.ID)
 }

@@ -78,11 +78,11 @@ func quarantineDies(t *testing.T, before string) (*rig, ingestqtest.Bench, inges
 	return r, b, deliveries[0]
 }
 
-// Between the two steps of a quarantine the process dies: the delivery stays pending, and the next one adds no second letter.
-func TestACrashInAQuarantineDoublesNoLetter(t *testing.T) {
+// Between the two steps of a quarantine the process dies: the delivery stays pending, and the next one adds no second dead letter.
+func TestACrashInAQuarantineDoublesNoDeadLetter(t *testing.T) {
 	t.Parallel()
 	r, b, delivery := quarantineDies(t, "XACK")
-	require.Len(t, b.DeadLetters(), 1, "the letter comes first")
+	require.Len(t, b.DeadLetters(), 1, "the dead letter comes first")
 
 	heir := r.queue(nil)
 	page, err := heir.Pending(t.Context(), 0, "", 10)
@@ -98,8 +98,8 @@ func TestACrashInAQuarantineDoublesNoLetter(t *testing.T) {
 	require.Empty(t, page)
 }
 
-// before the letter there is nothing at all.
-func TestACrashBeforeTheLetterLosesNothing(t *testing.T) {
+// before the dead letter there is nothing at all.
+func TestACrashBeforeTheDeadLetterLosesNothing(t *testing.T) {
 	t.Parallel()
 	r, b, delivery := quarantineDies(t, "EVALSHA")
 	require.Empty(t, b.DeadLetters())

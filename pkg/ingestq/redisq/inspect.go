@@ -130,8 +130,8 @@ func (i *Inspector) pending(ctx context.Context, group string, row rueidis.Redis
 	return p, nil
 }
 
-// Letters implements ingestq.Inspector; without a dead letter stream there are none.
-func (i *Inspector) Letters(ctx context.Context, f func(ingestq.Letter) error) error {
+// DeadLetters implements ingestq.Inspector; without a dead letter stream there are none.
+func (i *Inspector) DeadLetters(ctx context.Context, f func(ingestq.WrittenDeadLetter) error) error {
 	if i.cfg.DLQKey == "" {
 		return nil
 	}
@@ -141,7 +141,7 @@ func (i *Inspector) Letters(ctx context.Context, f func(ingestq.Letter) error) e
 			return err
 		}
 		for _, e := range page {
-			l := ingestq.Letter{ID: e.ID, TaskID: e.FieldValues["taskId"]}
+			l := ingestq.WrittenDeadLetter{ID: e.ID, TaskID: e.FieldValues["taskId"]}
 			if l.Fence, err = strconv.ParseInt(e.FieldValues["fence"], 10, 64); err != nil {
 				l.TaskID = "" // not one of ours: raw bytes
 			}

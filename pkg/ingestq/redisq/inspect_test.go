@@ -9,7 +9,7 @@ import (
 	"github.com/millweir/millweir/pkg/labserver"
 )
 
-func TestInspectorSeesBordersPendingAndLettersAndChangesNothing(t *testing.T) {
+func TestInspectorSeesBordersPendingAndDeadLettersAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, labserver.RedisURL(t))
 	q := r.queue(nil)
@@ -38,13 +38,13 @@ func TestInspectorSeesBordersPendingAndLettersAndChangesNothing(t *testing.T) {
 
 	require.NoError(t, q.DeadLetters(t.Context(), []ingestq.DeadLetter{{TaskID: "t", Fence: 4}}))
 	r.do(t, "XADD", r.cfg.DLQKey, "*", "raw", "bytes")
-	var letters []ingestq.Letter
-	require.NoError(t, i.Letters(t.Context(), func(l ingestq.Letter) error {
+	var deadLetters []ingestq.WrittenDeadLetter
+	require.NoError(t, i.DeadLetters(t.Context(), func(l ingestq.WrittenDeadLetter) error {
 		l.ID = ""
-		letters = append(letters, l)
+		deadLetters = append(deadLetters, l)
 		return nil
 	}))
-	require.Equal(t, []ingestq.Letter{{TaskID: "t", Fence: 4}, {}}, letters)
+	require.Equal(t, []ingestq.WrittenDeadLetter{{TaskID: "t", Fence: 4}, {}}, deadLetters)
 
 	read(t, q, 2)
 	after, err := i.Look(t.Context())

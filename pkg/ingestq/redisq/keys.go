@@ -18,7 +18,7 @@ func (q *Queue) aliveKey(consumer string) string {
 	return q.beats + ":alive:" + q.cfg.Group + ":" + consumer
 }
 
-// writtenKey is a ZSET of the letters of undecodable deliveries that the dead letter stream was given, with their time in ms,
+// writtenKey is a ZSET of the dead letters of undecodable deliveries that the dead letter stream was given, with their time in ms,
 // on a cluster only: a repeat of the first of two steps writes nothing new. Old ones are removed as new ones come.
 func writtenKey(dlq string) string { return tag(dlq) + ":written" }
 

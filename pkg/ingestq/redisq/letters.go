@@ -13,27 +13,27 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq"
 )
 
-// ErrNoLetters says that the dead letter stream is off (INGEST_REDIS_DLQ_STREAM_KEY is empty).
-var ErrNoLetters = errors.New("there is no dead letter stream: INGEST_REDIS_DLQ_STREAM_KEY is empty")
+// ErrNoDeadLetters says that the dead letter stream is off (INGEST_REDIS_DLQ_STREAM_KEY is empty).
+var ErrNoDeadLetters = errors.New("there is no dead letter stream: INGEST_REDIS_DLQ_STREAM_KEY is empty")
 
-// Letters implements ingestq.DeadLetterReader on the dead letter stream.
-type Letters struct {
+// DeadLetters implements ingestq.DeadLetterReader on the dead letter stream.
+type DeadLetters struct {
 	client rueidis.Client
 	key    string
 }
 
-var _ ingestq.DeadLetterReader = (*Letters)(nil)
+var _ ingestq.DeadLetterReader = (*DeadLetters)(nil)
 
-// NewLetters makes one on a client that the caller closes. ErrNoLetters when cfg names no stream.
-func NewLetters(client rueidis.Client, cfg Config) (*Letters, error) {
+// NewDeadLetters makes one on a client that the caller closes. ErrNoDeadLetters when cfg names no stream.
+func NewDeadLetters(client rueidis.Client, cfg Config) (*DeadLetters, error) {
 	if cfg.DLQKey == "" {
-		return nil, ErrNoLetters
+		return nil, ErrNoDeadLetters
 	}
-	return &Letters{client, cfg.DLQKey}, nil
+	return &DeadLetters{client, cfg.DLQKey}, nil
 }
 
 // List implements ingestq.DeadLetterReader.
-func (l *Letters) List(ctx context.Context, after ingestq.LetterPlace, n int) ([]ingestq.StoredLetter, error) {
+func (l *DeadLetters) List(ctx context.Context, after ingestq.DeadLetterPlace, n int) ([]ingestq.StoredDeadLetter, error) {
 	end := "+"
 	if after.ID != "" {
 		end = "(" + after.ID
@@ -44,29 +44,29 @@ func (l *Letters) List(ctx context.Context, after ingestq.LetterPlace, n int) ([
 	if err != nil {
 		return nil, failure(ctx, "read dead letters of "+l.key, err)
 	}
-	out := make([]ingestq.StoredLetter, len(rows))
+	out := make([]ingestq.StoredDeadLetter, len(rows))
 	for i, e := range rows {
-		out[i] = decodeLetter(e)
+		out[i] = decodeDeadLetter(e)
 	}
 	return out, nil
 }
 
-// Letter implements ingestq.DeadLetterReader.
-func (l *Letters) Letter(ctx context.Context, id string) (letter ingestq.StoredLetter, found bool, err error) {
+// DeadLetter implements ingestq.DeadLetterReader.
+func (l *DeadLetters) DeadLetter(ctx context.Context, id string) (deadLetter ingestq.StoredDeadLetter, found bool, err error) {
 	if _, ok := parseID(id); !ok {
-		return letter, false, nil
+		return deadLetter, false, nil
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	rows, err := l.client.Do(call, l.client.B().Xrange().Key(l.key).Start(id).End(id).Build()).AsXRange()
 	if err != nil || len(rows) == 0 {
-		return letter, false, failure(ctx, "read dead letter "+id, err)
+		return deadLetter, false, failure(ctx, "read dead letter "+id, err)
 	}
-	return decodeLetter(rows[0]), true, nil
+	return decodeDeadLetter(rows[0]), true, nil
 }
 
 // Drop implements ingestq.DeadLetterReader.
-func (l *Letters) Drop(ctx context.Context, ids ...string) (int64, error) {
+func (l *DeadLetters) Drop(ctx context.Context, ids ...string) (int64, error) {
 	var total int64
 	for _, batch := range idBatches(ids) {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
@@ -81,17 +81,17 @@ func (l *Letters) Drop(ctx context.Context, ids ...string) (int64, error) {
 }
 
 // Length implements ingestq.DeadLetterReader.
-func (l *Letters) Length(ctx context.Context) (int64, error) {
+func (l *DeadLetters) Length(ctx context.Context) (int64, error) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	n, err := l.client.Do(call, l.client.B().Xlen().Key(l.key).Build()).AsInt64()
 	return n, failure(ctx, "count dead letters of "+l.key, err)
 }
 
-// decodeLetter reads what it can: a letter without a fence is a delivery as it came (see rawLetter).
-func decodeLetter(e rueidis.XRangeEntry) ingestq.StoredLetter {
+// decodeDeadLetter reads what it can: a dead letter without a fence is a delivery as it came (see rawDeadLetter).
+func decodeDeadLetter(e rueidis.XRangeEntry) ingestq.StoredDeadLetter {
 	f := e.FieldValues
-	out := ingestq.StoredLetter{ID: e.ID, SourceStream: f["sourceStream"], SourceGroup: f["sourceGroup"]}
+	out := ingestq.StoredDeadLetter{ID: e.ID, SourceStream: f["sourceStream"], SourceGroup: f["sourceGroup"]}
 	out.SourceRecordID, out.LastError = f["sourceRecordId"], f["lastError"]
 	var err error
 	if out.FailedAt, err = time.Parse(time.RFC3339Nano, f["failedAt"]); err != nil {
@@ -108,7 +108,7 @@ func decodeLetter(e rueidis.XRangeEntry) ingestq.StoredLetter {
 	return out
 }
 
-// rawFields takes away what rawLetter added.
+// rawFields takes away what rawDeadLetter added.
 func rawFields(f map[string]string) map[string]string {
 	ours := map[string]bool{"sourceStream": true, "sourceGroup": true, "sourceRecordId": true, "lastError": true, "failedAt": true}
 	raw := make(map[string]string, len(f))

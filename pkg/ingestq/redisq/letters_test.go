@@ -12,11 +12,11 @@ import (
 	"github.com/millweir/millweir/pkg/labserver"
 )
 
-func TestLettersAreReadNewestFirstAndDropped(t *testing.T) {
+func TestDeadLettersAreReadNewestFirstAndDropped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, labserver.RedisURL(t))
 	q := r.queue(nil)
-	book, err := NewLetters(q.client, r.cfg)
+	book, err := NewDeadLetters(q.client, r.cfg)
 	require.NoError(t, err)
 	n, err := book.Length(t.Context())
 	require.NoError(t, err)
@@ -28,18 +28,18 @@ func TestLettersAreReadNewestFirstAndDropped(t *testing.T) {
 			TaskID: fmt.Sprint("t", i), Fence: int64(i), SourceRecordID: "7-0", LastError: "refused", AttemptCount: 3, FailedAt: at,
 		}}))
 	}
-	page, err := book.List(t.Context(), ingestq.LetterPlace{}, 2)
+	page, err := book.List(t.Context(), ingestq.DeadLetterPlace{}, 2)
 	require.NoError(t, err)
 	require.Len(t, page, 2)
-	require.Equal(t, ingestq.StoredLetter{
+	require.Equal(t, ingestq.StoredDeadLetter{
 		ID: page[0].ID, SourceStream: r.cfg.StreamKey, SourceGroup: r.cfg.Group,
 		DeadLetter: ingestq.DeadLetter{TaskID: "t4", Fence: 4, SourceRecordID: "7-0", LastError: "refused", AttemptCount: 3, FailedAt: at},
 	}, page[0])
-	rest, err := book.List(t.Context(), ingestq.LetterPlace{ID: page[1].ID}, 9)
+	rest, err := book.List(t.Context(), ingestq.DeadLetterPlace{ID: page[1].ID}, 9)
 	require.NoError(t, err)
 	require.Len(t, rest, 3)
 	require.Equal(t, "t2", rest[0].TaskID)
-	one, found, err := book.Letter(t.Context(), rest[0].ID)
+	one, found, err := book.DeadLetter(t.Context(), rest[0].ID)
 	require.NoError(t, err)
 	require.True(t, found)
 	require.Equal(t, rest[0], one)
@@ -48,7 +48,7 @@ func TestLettersAreReadNewestFirstAndDropped(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
 	for _, id := range []string{rest[0].ID, "no id"} {
-		_, found, err = book.Letter(t.Context(), id)
+		_, found, err = book.DeadLetter(t.Context(), id)
 		require.NoError(t, err)
 		require.False(t, found)
 	}
@@ -58,11 +58,11 @@ func TestLettersAreReadNewestFirstAndDropped(t *testing.T) {
 }
 
 // What Quarantine wrote is shown as it came, also where its fields bear names of ours.
-func TestRawLettersAreShownAsTheyCame(t *testing.T) {
+func TestRawDeadLettersAreShownAsTheyCame(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, labserver.RedisURL(t))
 	q := r.queue(nil)
-	book, err := NewLetters(q.client, r.cfg)
+	book, err := NewDeadLetters(q.client, r.cfg)
 	require.NoError(t, err)
 	many := map[string]string{}
 	for i := range maxRawFields + 1 {
@@ -74,7 +74,7 @@ func TestRawLettersAreShownAsTheyCame(t *testing.T) {
 		r.do(t, "XADD", r.cfg.StreamKey, "*", "x", "y")
 		got := read(t, q, 1)
 		require.NoError(t, q.Quarantine(t.Context(), ingestq.Delivery{ID: got[0], Raw: raw, Err: errors.New("no envelope")}))
-		page, err := book.List(t.Context(), ingestq.LetterPlace{}, 1)
+		page, err := book.List(t.Context(), ingestq.DeadLetterPlace{}, 1)
 		require.NoError(t, err)
 		require.Len(t, page, 1)
 		require.Equal(t, raw, page[0].Raw)
@@ -86,6 +86,6 @@ func TestRawLettersAreShownAsTheyCame(t *testing.T) {
 
 func TestWithoutADeadLetterStreamThereIsNoBook(t *testing.T) {
 	t.Parallel()
-	_, err := NewLetters(nil, Config{})
-	require.ErrorIs(t, err, ErrNoLetters)
+	_, err := NewDeadLetters(nil, Config{})
+	require.ErrorIs(t, err, ErrNoDeadLetters)
 }

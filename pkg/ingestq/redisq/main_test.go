@@ -108,11 +108,11 @@ func (r *rig) bench(t *testing.T) ingestqtest.Bench {
 		DeadLetters: func() []map[string]string {
 			entries, err := r.raw.Do(t.Context(), r.raw.B().Xrange().Key(r.cfg.DLQKey).Start("-").End("+").Build()).AsXRange()
 			require.NoError(t, err)
-			letters := make([]map[string]string, len(entries))
+			deadLetters := make([]map[string]string, len(entries))
 			for i, e := range entries {
-				letters[i] = e.FieldValues
+				deadLetters[i] = e.FieldValues
 			}
-			return letters
+			return deadLetters
 		},
 		AddRaw: func(fields map[string]string) string {
 			args := []string{"XADD", r.cfg.StreamKey, "*"}

@@ -174,7 +174,7 @@ func TestMetrics(t *testing.T) {
 	r := newRig(t, s.URL("0"))
 	registry := prometheus.NewRegistry()
 	metrics := NewMetrics(registry)
-	require.Equal(t, metrics.letters, NewMetrics(registry).letters, "a second set in the process counts into the first")
+	require.Equal(t, metrics.deadLetters, NewMetrics(registry).deadLetters, "a second set in the process counts into the first")
 	q := r.queue(nil)
 	q.metrics = metrics
 	registry.MustRegister(q.Collector())
@@ -231,7 +231,7 @@ func TestWithoutADeadLetterStream(t *testing.T) {
 	require.NoError(t, q.DeadLetters(t.Context(), make([]ingestq.DeadLetter, 1)))
 	require.Contains(t, log.String(), id)
 	require.EqualValues(t, 1, testutil.ToFloat64(q.metrics.dropped))
-	require.Zero(t, testutil.ToFloat64(q.metrics.letters))
+	require.Zero(t, testutil.ToFloat64(q.metrics.deadLetters))
 	require.Zero(t, number(r.do(t, "EXISTS", defaultDLQ, ""), -1))
 	page, err := q.Pending(t.Context(), 0, "", 10)
 	require.NoError(t, err)

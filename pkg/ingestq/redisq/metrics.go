@@ -19,13 +19,13 @@ const (
 
 // Metrics are the counters of a process (contract §8); one set serves all its queues.
 type Metrics struct {
-	reclaim  *prometheus.CounterVec // result
-	letters  prometheus.Counter
-	dropped  prometheus.Counter
-	healed   *prometheus.CounterVec // stream
-	trimmed  *prometheus.CounterVec // stream
-	zombies  *prometheus.CounterVec // stream
-	failures *prometheus.CounterVec // stream
+	reclaim     *prometheus.CounterVec // result
+	deadLetters prometheus.Counter
+	dropped     prometheus.Counter
+	healed      *prometheus.CounterVec // stream
+	trimmed     *prometheus.CounterVec // stream
+	zombies     *prometheus.CounterVec // stream
+	failures    *prometheus.CounterVec // stream
 }
 
 // NewMetrics makes the counters and registers them; registered already, it returns those that count.
@@ -40,7 +40,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		reclaim: vec("ingest_stream_reclaim_total",
 			"Pending deliveries that were taken over, by result: claimed, gone (no such pending entry) or error.", "result"),
-		letters: telemetry.DeadLetters(reg),
+		deadLetters: telemetry.DeadLetters(reg),
 		dropped: counter("ingest_stream_undecodable_dropped_total",
 			"Undecodable deliveries that were acknowledged without a dead letter, because the dead letter stream is off."),
 		healed: vec("ingest_stream_group_lost_total",

@@ -15,7 +15,7 @@ var (
 	//go:embed lua/delivery_quarantine.lua
 	quarantineText string
 	//go:embed lua/letter_add.lua
-	letterAddText string
+	deadLetterAddText string
 	//go:embed lua/delivery_let_go.lua
 	letGoText string
 	//go:embed lua/stream_trim.lua
@@ -27,14 +27,14 @@ var (
 	//go:embed lua/member_leave.lua
 	leaveText string
 
-	requeueScript    = newScript(requeueText)
-	quarantineScript = newScript(quarantineText)
-	letterAddScript  = newScript(letterAddText)
-	letGoScript      = newScript(letGoText)
-	trimScript       = newScript(trimText)
-	horizonScript    = newScript(horizonText)
-	removeScript     = newScript(removeText)
-	leaveScript      = newScript(leaveText)
+	requeueScript       = newScript(requeueText)
+	quarantineScript    = newScript(quarantineText)
+	deadLetterAddScript = newScript(deadLetterAddText)
+	letGoScript         = newScript(letGoText)
+	trimScript          = newScript(trimText)
+	horizonScript       = newScript(horizonText)
+	removeScript        = newScript(removeText)
+	leaveScript         = newScript(leaveText)
 )
 
 // script is a Lua script that may run twice: each of ours finds its work done the second time.

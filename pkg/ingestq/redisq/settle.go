@@ -20,8 +20,8 @@ import (
 // maxRawFields is the most fields that a dead letter keeps one by one: a Lua call takes some thousand arguments.
 const maxRawFields = 1000
 
-// forgetLetter is how long a cluster knows that the letter of a delivery was written; no delivery is pending for that long.
-const forgetLetter = 7 * 24 * time.Hour
+// forgetDeadLetter is how long a cluster knows that the dead letter of a delivery was written; no delivery is pending for that long.
+const forgetDeadLetter = 7 * 24 * time.Hour
 
 // Requeue implements ingestq.Consumer.
 func (q *Queue) Requeue(ctx context.Context, copies []ingestq.Copy) (int, error) {
@@ -76,18 +76,18 @@ func (q *Queue) Quarantine(ctx context.Context, d ingestq.Delivery) error {
 func (q *Queue) quarantineHere(ctx context.Context, d ingestq.Delivery) error {
 	call := scriptCall{
 		keys: []string{q.cfg.StreamKey, q.cfg.DLQKey},
-		args: appendFields([]string{q.cfg.Group, d.ID}, q.rawLetter(d)),
+		args: appendFields([]string{q.cfg.Group, d.ID}, q.rawDeadLetter(d)),
 	}
 	id, err := q.runAll(ctx, quarantineScript, []scriptCall{call})[0].ToString()
 	if err == nil && id != "" {
-		q.metrics.letters.Inc()
+		q.metrics.deadLetters.Inc()
 	}
 	return err
 }
 
-// quarantineFar moves a delivery of a cluster, where the dead letter stream lies in another slot: first the letter, once for
+// quarantineFar moves a delivery of a cluster, where the dead letter stream lies in another slot: first the dead letter, once for
 // each delivery however often this is repeated, then the acknowledgement. A crash between the two leaves the delivery
-// pending, and who settles it quarantines it again. Should somebody else settle it in this very moment, its letter stays.
+// pending, and who settles it quarantines it again. Should somebody else settle it in this very moment, its dead letter stays.
 func (q *Queue) quarantineFar(ctx context.Context, d ingestq.Delivery) error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -96,63 +96,63 @@ func (q *Queue) quarantineFar(ctx context.Context, d ingestq.Delivery) error {
 		return err
 	}
 	name := q.cfg.StreamKey + ":" + q.cfg.Group + ":" + d.ID
-	args := appendFields([]string{name, strconv.FormatInt(forgetLetter.Milliseconds(), 10)}, q.rawLetter(d))
-	added, err := letterAddScript.run(call, q.client, []string{q.cfg.DLQKey, writtenKey(q.cfg.DLQKey)}, args).AsInt64()
+	args := appendFields([]string{name, strconv.FormatInt(forgetDeadLetter.Milliseconds(), 10)}, q.rawDeadLetter(d))
+	added, err := deadLetterAddScript.run(call, q.client, []string{q.cfg.DLQKey, writtenKey(q.cfg.DLQKey)}, args).AsInt64()
 	if err != nil {
 		return err
 	}
-	q.metrics.letters.Add(float64(added))
+	q.metrics.deadLetters.Add(float64(added))
 	return q.Ack(ctx, d.ID)
 }
 
-// rawLetter has where the delivery came from, why it is here, and its fields as they came
+// rawDeadLetter has where the delivery came from, why it is here, and its fields as they came
 // (one that has a name of ours gets "raw." in front).
-func (q *Queue) rawLetter(d ingestq.Delivery) []pb.Field {
+func (q *Queue) rawDeadLetter(d ingestq.Delivery) []pb.Field {
 	cause := "undecodable"
 	if d.Err != nil {
 		cause = d.Err.Error()
 	}
-	letter := []pb.Field{
+	deadLetter := []pb.Field{
 		{Name: "sourceStream", Value: q.cfg.StreamKey}, {Name: "sourceGroup", Value: q.cfg.Group},
 		{Name: "sourceRecordId", Value: d.ID}, {Name: "lastError", Value: cause},
 		{Name: "failedAt", Value: instant(q.now())},
 	}
 	ours := map[string]bool{"fence": true, "attemptCount": true}
-	for _, f := range letter {
+	for _, f := range deadLetter {
 		ours[f.Name] = true
 	}
 	if len(d.Raw) > maxRawFields {
 		b, _ := json.Marshal(d.Raw) // a map of strings always marshals
-		return append(letter, pb.Field{Name: "raw", Value: string(b)})
+		return append(deadLetter, pb.Field{Name: "raw", Value: string(b)})
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Raw)) {
 		value := d.Raw[name]
 		if ours[name] {
 			name = "raw." + name
 		}
-		letter = append(letter, pb.Field{Name: name, Value: value})
+		deadLetter = append(deadLetter, pb.Field{Name: name, Value: value})
 	}
-	return letter
+	return deadLetter
 }
 
 // DeadLetters implements ingestq.Consumer.
-func (q *Queue) DeadLetters(ctx context.Context, letters []ingestq.DeadLetter) error {
+func (q *Queue) DeadLetters(ctx context.Context, deadLetters []ingestq.DeadLetter) error {
 	if q.cfg.DLQKey == "" {
 		return nil
 	}
-	for batch := range slices.Chunk(letters, pipelineLength) {
+	for batch := range slices.Chunk(deadLetters, pipelineLength) {
 		if err := q.deadLetterBatch(ctx, batch); err != nil {
-			return failure(ctx, fmt.Sprintf("write %d dead letters to %s", len(letters), q.cfg.DLQKey), err)
+			return failure(ctx, fmt.Sprintf("write %d dead letters to %s", len(deadLetters), q.cfg.DLQKey), err)
 		}
 	}
 	return nil
 }
 
-func (q *Queue) deadLetterBatch(ctx context.Context, letters []ingestq.DeadLetter) error {
+func (q *Queue) deadLetterBatch(ctx context.Context, deadLetters []ingestq.DeadLetter) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	commands := make(rueidis.Commands, len(letters))
-	for i, l := range letters {
+	commands := make(rueidis.Commands, len(deadLetters))
+	for i, l := range deadLetters {
 		commands[i] = q.add(q.cfg.DLQKey, []pb.Field{
 			{Name: "taskId", Value: l.TaskID}, {Name: "fence", Value: strconv.FormatInt(l.Fence, 10)},
 			{Name: "sourceStream", Value: q.cfg.StreamKey}, {Name: "sourceGroup", Value: q.cfg.Group},
@@ -163,7 +163,7 @@ func (q *Queue) deadLetterBatch(ctx context.Context, letters []ingestq.DeadLette
 	results := q.client.DoMulti(ctx, commands...)
 	for _, r := range results {
 		if r.Error() == nil {
-			q.metrics.letters.Inc()
+			q.metrics.deadLetters.Inc()
 		}
 	}
 	return firstError(results)

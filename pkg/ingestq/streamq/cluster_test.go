@@ -96,11 +96,11 @@ func TestQuarantineOfAllPartitionsOfACluster(t *testing.T) {
 		}
 	}
 	from := map[string]bool{}
-	for _, l := range r.letters() {
+	for _, l := range r.deadLetters() {
 		from[l["sourceStream"]] = true
 	}
 	require.Len(t, from, 4)
-	require.Len(t, r.letters(), 4)
+	require.Len(t, r.deadLetters(), 4)
 }
 
 // A master dies and its replica takes its place: nothing that was replicated is lost, and all partitions go on.

@@ -74,7 +74,7 @@ func (i *Inspector) partitions(ctx context.Context) (int, error) {
 	return max(n, i.cfg.Partitions), nil
 }
 
-// Letters implements ingestq.Inspector.
-func (i *Inspector) Letters(ctx context.Context, f func(ingestq.Letter) error) error {
-	return redisq.NewInspector(i.client, i.cfg.Config).Letters(ctx, f)
+// DeadLetters implements ingestq.Inspector.
+func (i *Inspector) DeadLetters(ctx context.Context, f func(ingestq.WrittenDeadLetter) error) error {
+	return redisq.NewInspector(i.client, i.cfg.Config).DeadLetters(ctx, f)
 }

@@ -166,29 +166,29 @@ func (r *rig) do(args ...string) rueidis.RedisMessage {
 	return m
 }
 
-func (r *rig) letters() []map[string]string {
+func (r *rig) deadLetters() []map[string]string {
 	r.t.Helper()
 	m := r.do("XRANGE", r.cfg.DLQKey, "-", "+")
 	entries, err := m.AsXRange()
 	require.NoError(r.t, err)
-	letters := make([]map[string]string, len(entries))
+	deadLetters := make([]map[string]string, len(entries))
 	for i, e := range entries {
-		letters[i] = e.FieldValues
+		deadLetters[i] = e.FieldValues
 	}
-	return letters
+	return deadLetters
 }
 
 func (r *rig) bench() ingestqtest.Bench {
 	return ingestqtest.Bench{
 		Member: func() ingestq.Consumer { return r.member(nil) },
 		DeadLetters: func() []map[string]string {
-			letters := r.letters()
-			for _, l := range letters { // the stream is named beside it
+			deadLetters := r.deadLetters()
+			for _, l := range deadLetters { // the stream is named beside it
 				if l["sourceStream"] == streammq.StreamKey(Topic, 0) {
 					l["sourceRecordId"] = idOf(0, l["sourceRecordId"])
 				}
 			}
-			return letters
+			return deadLetters
 		},
 		AddRaw: func(fields map[string]string) string {
 			args := []string{"XADD", streammq.StreamKey(Topic, 0), "*"}

@@ -316,10 +316,10 @@ func (q *Queue) LetGo(ctx context.Context, idle time.Duration, ids ...string) er
 	return q.eachOf(ctx, ids, func(p *part, ids []string) error { return p.LetGo(ctx, idle, ids...) })
 }
 
-// DeadLetters implements ingestq.Consumer: a letter names the stream that its delivery came from.
-func (q *Queue) DeadLetters(ctx context.Context, letters []ingestq.DeadLetter) error {
+// DeadLetters implements ingestq.Consumer: a dead letter names the stream that its delivery came from.
+func (q *Queue) DeadLetters(ctx context.Context, deadLetters []ingestq.DeadLetter) error {
 	groups := map[int][]ingestq.DeadLetter{}
-	for _, l := range letters {
+	for _, l := range deadLetters {
 		number, entry, ok := splitID(l.SourceRecordID)
 		if !ok {
 			number, entry = single, l.SourceRecordID

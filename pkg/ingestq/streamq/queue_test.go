@@ -187,7 +187,7 @@ func TestTheSingleStreamIsDrainedAfterASwitch(t *testing.T) {
 	require.True(t, found[old[0]])
 	require.NoError(t, q.DeadLetters(t.Context(), []ingestq.DeadLetter{{TaskID: "a", SourceRecordID: old[0]}, {TaskID: "c", SourceRecordID: fresh[0]}, {TaskID: "k"}}))
 	sources := map[string]string{}
-	for _, l := range r.letters() {
+	for _, l := range r.deadLetters() {
 		sources[l["taskId"]] = l["sourceStream"] + " " + l["sourceRecordId"]
 	}
 	home, entry, _ := splitID(fresh[0])
@@ -316,7 +316,7 @@ func TestInspectorLooksAtAllPartitions(t *testing.T) {
 	}
 	require.ElementsMatch(t, slices.DeleteFunc(published, func(id string) bool { return id == got[0].ID }), pending)
 	require.NoError(t, q.DeadLetters(t.Context(), []ingestq.DeadLetter{{TaskID: "t", Fence: 4}}))
-	require.NoError(t, i.Letters(t.Context(), func(l ingestq.Letter) error {
+	require.NoError(t, i.DeadLetters(t.Context(), func(l ingestq.WrittenDeadLetter) error {
 		require.EqualValues(t, 4, l.Fence)
 		return nil
 	}))

@@ -144,8 +144,8 @@ func (j *judge) move(t int, b, a *Row) {
 	legal := false
 	for _, e := range edges {
 		if e.from == from && e.to == to && e.reason == tr.Reason {
-			for _, letter := range e.by {
-				legal = legal || letter == rune(tr.Actor[0])
+			for _, deadLetter := range e.by {
+				legal = legal || deadLetter == rune(tr.Actor[0])
 			}
 		}
 	}

@@ -116,14 +116,14 @@ func (j *judge) holders() {
 
 // delivery judges what the step did to the stream and the dead letters: I17 and I18.
 func (j *judge) delivery() {
-	if j.res.Letter != 0 {
+	if j.res.DeadLetter != 0 {
 		r := &j.after.Rows[j.op.Task]
-		j.must("I18", r.Deaths&j.res.Letter != 0, "a dead letter of %s, fence %d, that was never DEAD",
-			taskID(int(j.op.Task)), bits.TrailingZeros16(j.res.Letter))
+		j.must("I18", r.Deaths&j.res.DeadLetter != 0, "a dead letter of %s, fence %d, that was never DEAD",
+			taskID(int(j.op.Task)), bits.TrailingZeros16(j.res.DeadLetter))
 	}
 	for t := range j.m.cfg.Tasks {
 		if r := &j.after.Rows[t]; r.Marked {
-			j.must("I18", r.Letters&(1<<r.Fence) != 0, "%s is marked, but fence %d has no dead letter", taskID(t), r.Fence)
+			j.must("I18", r.DeadLetters&(1<<r.Fence) != 0, "%s is marked, but fence %d has no dead letter", taskID(t), r.Fence)
 		}
 	}
 	switch j.op.Kind {
@@ -146,7 +146,7 @@ func (j *judge) delivery() {
 	task := taskID(int(j.before.entry(j.res.Acked).Task))
 	j.must("I17", r.State != stRunning && r.State != stRetrying, "the own delivery of %s was acknowledged while it was %s", task, name(r))
 	if r.State == stDead && r.Owed {
-		j.must("I18", r.Letters&(1<<r.Fence) != 0, "the delivery of %s, which is DEAD, was acknowledged before its dead letter", task)
+		j.must("I18", r.DeadLetters&(1<<r.Fence) != 0, "the delivery of %s, which is DEAD, was acknowledged before its dead letter", task)
 	}
 }
 
@@ -181,7 +181,7 @@ func (j *judge) settled() {
 		j.must("I17", ended, "settling acknowledges an entry of a %s row", name(r))
 	case loopRenew:
 		j.must("I17", r.State == stQueued, "settling copies an entry of a %s row", name(r))
-	case loopLetter:
+	case loopDeadLetter:
 		j.must("I18", r.State == stDead && r.Owed, "settling writes a dead letter of a %s row", name(r))
 	default:
 	}

@@ -177,8 +177,8 @@ func (x *Worker) acknowledge() {
 // bury lets it write the dead letter of the row, acknowledge its entry and mark the row.
 func (x *Worker) bury(m *Model, r *Row, line uint8) {
 	x.Fence, x.Line, x.Debt = r.Fence, line, true
-	x.At = atLetter
-	if m.without(LetterBeforeAck) {
+	x.At = atDeadLetter
+	if m.without(DeadLetterBeforeAck) {
 		x.At = atAck
 	}
 }

@@ -48,16 +48,16 @@ type Rule uint32
 
 // The rules.
 const (
-	FenceInFinish     Rule = 1 << iota // m1
-	FenceInHeartbeat                   // m2
-	LeaseInTakeover                    // m3
-	LogInTransaction                   // m4
-	AckAfterCommit                     // m5
-	LetterBeforeAck                    // m6
-	PartsBeforeSwitch                  // m8
-	OldUntilNew                        // m9
-	FreeHandBack                       // m10: a hand-back counts no attempt
-	FreshReplay                        // m11: a replay starts at 0
+	FenceInFinish       Rule = 1 << iota // m1
+	FenceInHeartbeat                     // m2
+	LeaseInTakeover                      // m3
+	LogInTransaction                     // m4
+	AckAfterCommit                       // m5
+	DeadLetterBeforeAck                  // m6
+	PartsBeforeSwitch                    // m8
+	OldUntilNew                          // m9
+	FreeHandBack                         // m10: a hand-back counts no attempt
+	FreshReplay                          // m11: a replay starts at 0
 	TimelineInToken
 	FenceInEffect
 	DueInClaim

@@ -195,7 +195,7 @@ func (m *Model) enabledLoop(w *World, i int, yield func(o Op)) {
 	}
 	do([...]Kind{
 		loopHorizon: OpPromise, loopAdd: OpAdd, loopLook: OpLook, loopRenew: OpRenew, loopCopy: OpCopy,
-		loopAck: OpAck, loopLetter: OpLetter, loopMark: OpMark, loopLetGo: OpLetGo,
+		loopAck: OpAck, loopDeadLetter: OpDeadLetter, loopMark: OpMark, loopLetGo: OpLetGo,
 	}[x.At])
 }
 

@@ -38,8 +38,8 @@ func (m *Model) enabledWorker(w *World, i int, yield func(o Op)) {
 		do(OpAdopt)
 	case atAck, atEarlyAck:
 		do(OpAck)
-	case atLetter:
-		do(OpLetter)
+	case atDeadLetter:
+		do(OpDeadLetter)
 	case atMark:
 		do(OpMark)
 	case atCopy:

@@ -24,17 +24,17 @@ func (m *Model) errand(w *World, i int, o Op) Result {
 		switch {
 		case early:
 			x.At = atRun
-		case x.Debt && m.without(LetterBeforeAck):
-			x.At = atLetter
+		case x.Debt && m.without(DeadLetterBeforeAck):
+			x.At = atDeadLetter
 		case x.Debt:
 			x.At = atMark
 		default:
 			x.rest()
 		}
-	case OpLetter:
-		res.Letter = w.letter(int(x.Task), x.Fence)
+	case OpDeadLetter:
+		res.DeadLetter = w.deadLetter(int(x.Task), x.Fence)
 		x.At = atAck
-		if m.without(LetterBeforeAck) {
+		if m.without(DeadLetterBeforeAck) {
 			x.At = atMark
 		}
 	case OpMark:
@@ -63,9 +63,9 @@ func (w *World) acked(n uint8) uint8 {
 	return 0
 }
 
-// letter writes a dead letter.
-func (w *World) letter(t int, fence uint8) uint16 {
-	w.Rows[t].Letters |= 1 << fence
+// deadLetter writes a dead letter.
+func (w *World) deadLetter(t int, fence uint8) uint16 {
+	w.Rows[t].DeadLetters |= 1 << fence
 	return 1 << fence
 }
 
@@ -111,7 +111,7 @@ func (m *Model) loop(w *World, i int, o Op) Result {
 		return m.addAll(w, x)
 	case OpOwed:
 		r := &w.Rows[t]
-		*x = Loop{At: loopLetter, Task: o.Task, Entry: r.Delivery, Fence: r.Fence, Line: w.Timeline, Debt: true}
+		*x = Loop{At: loopDeadLetter, Task: o.Task, Entry: r.Delivery, Fence: r.Fence, Line: w.Timeline, Debt: true}
 	case OpList:
 		*x = Loop{At: loopLook, Task: o.Task, Entry: o.Entry}
 	case OpLook:
@@ -129,8 +129,8 @@ func (m *Model) loop(w *World, i int, o Op) Result {
 			return Result{Full: true}
 		}
 		x.rest()
-	case OpLetter:
-		res.Letter = w.letter(int(x.Task), x.Fence)
+	case OpDeadLetter:
+		res.DeadLetter = w.deadLetter(int(x.Task), x.Fence)
 		x.At = loopAck
 	case OpAck:
 		res.Acked = w.acked(x.Entry)
@@ -201,7 +201,7 @@ func (m *Model) look(w *World, x *Loop) {
 	case stDead:
 		x.At = loopAck
 		if r.Owed {
-			x.At, x.Fence, x.Line, x.Debt = loopLetter, r.Fence, w.Timeline, true
+			x.At, x.Fence, x.Line, x.Debt = loopDeadLetter, r.Fence, w.Timeline, true
 		}
 	case stQueued:
 		x.At = loopRenew

@@ -31,21 +31,21 @@ const (
 	OpThrottle
 	OpSuspendHeld
 	OpHandBack
-	OpFinish  // the outcome again, after a lost answer
-	OpLetter  // a dead letter
-	OpAck     // XACK
-	OpMark    // the dead letter is noted in the row
-	OpCopy    // copy and XACK in one script
-	OpAdd     // XADD
-	OpHorizon // the time of the first undelivered entry
-	OpPromise // lost rows are promised again
-	OpOwed    // DEAD rows that owe a dead letter are found
-	OpList    // XPENDING
-	OpLook    // the row of a pending entry is read
-	OpRenew   // the promise of a QUEUED row is renewed
-	OpPin     // XPENDING by the pin's age, and the row
-	OpLetGo   // the script that lets a pin go
-	OpCancel  // what people do
+	OpFinish     // the outcome again, after a lost answer
+	OpDeadLetter // a dead letter
+	OpAck        // XACK
+	OpMark       // the dead letter is noted in the row
+	OpCopy       // copy and XACK in one script
+	OpAdd        // XADD
+	OpHorizon    // the time of the first undelivered entry
+	OpPromise    // lost rows are promised again
+	OpOwed       // DEAD rows that owe a dead letter are found
+	OpList       // XPENDING
+	OpLook       // the row of a pending entry is read
+	OpRenew      // the promise of a QUEUED row is renewed
+	OpPin        // XPENDING by the pin's age, and the row
+	OpLetGo      // the script that lets a pin go
+	OpCancel     // what people do
 	OpSuspend
 	OpRetryNow
 	OpReplay
@@ -146,7 +146,7 @@ type Result struct {
 	Change     *taskstate.Change
 	Transition taskstate.Transition // zero: none was written
 	Acked      uint8                // entry that was acknowledged, copied or let go; it was pending
-	Letter     uint16               // fence of the dead letter that was written, as a bit
+	DeadLetter uint16               // fence of the dead letter that was written, as a bit
 	Effect     bool                 // segment rows were written
 	Full       bool                 // the world has no room for another entry: the step did nothing
 }

@@ -21,7 +21,7 @@ func TestEveryMissingRuleIsFound(t *testing.T) {
 		{spec.LeaseInTakeover, "I6", config("", spec.Faults{}, alwaysWell)},
 		{spec.LogInTransaction, "I2", config("", spec.Faults{})},
 		{spec.AckAfterCommit, "I17", config("", spec.Faults{})},
-		{spec.LetterBeforeAck, "I18", config("", spec.Faults{})},
+		{spec.DeadLetterBeforeAck, "I18", config("", spec.Faults{})},
 		{spec.PartsBeforeSwitch, "I25", config("", spec.Faults{}, document)},
 		{spec.OldUntilNew, "I24", config("", spec.Faults{}, document, twoTasks)},
 		{spec.FreeHandBack, "I7", config("", spec.Faults{Stops: 1})},

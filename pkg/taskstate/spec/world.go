@@ -92,13 +92,13 @@ type Row struct {
 	Version   Version
 	Adds      uint8 // XADDs that the API has promised with a commit and not made yet
 
-	Claimant Owner  // who made the claim with this fence: ownerOf its worker, or ownerGone
-	Ended    uint8  // highest fence whose hold has ended, plus one
-	Deaths   uint16 // fences with which it was DEAD, as bits
-	Letters  uint16 // fences of its dead letters, as bits
-	Log      Logged // what its last transition says
-	Taken    bool   // a reservation was made of it when its lease had expired
-	Slept    bool   // its lease ended while all stood still, and nobody has renewed or taken it since
+	Claimant    Owner  // who made the claim with this fence: ownerOf its worker, or ownerGone
+	Ended       uint8  // highest fence whose hold has ended, plus one
+	Deaths      uint16 // fences with which it was DEAD, as bits
+	DeadLetters uint16 // fences of its dead letters, as bits
+	Log         Logged // what its last transition says
+	Taken       bool   // a reservation was made of it when its lease had expired
+	Slept       bool   // its lease ended while all stood still, and nobody has renewed or taken it since
 }
 
 // Logged is what the last transition says; it equals the row unless somebody forgot to write it.
@@ -189,24 +189,24 @@ type Step uint8
 
 // The steps of a worker.
 const (
-	atIdle      Step = iota
-	atRead           // it has an entry and has not claimed
-	atUnsure         // its claim by an entry had no answer
-	atUnsureRe       // its claim by recovery had no answer
-	atUnsureSo       // its claim of a reserved task had no answer
-	atReserved       // it holds a reservation
-	atEarlyAck       // only without AckAfterCommit
-	atAckOld         // it has won a claim and has to acknowledge the delivery before
-	atAdopt          // it has won a claim by recovery and takes the row's entry over
-	atRun            // it reads, splits and embeds
-	atRows           // segment rows are written
-	atVectors        // vectors are written
-	atUnsureFin      // its outcome had no answer
-	atLetter         // it has to write a dead letter
-	atAck            // it has to acknowledge its entry
-	atMark           // it has to mark the dead letter
-	atCopy           // it has to replace its entry by a copy
-	atAdd            // it has to add an entry
+	atIdle       Step = iota
+	atRead            // it has an entry and has not claimed
+	atUnsure          // its claim by an entry had no answer
+	atUnsureRe        // its claim by recovery had no answer
+	atUnsureSo        // its claim of a reserved task had no answer
+	atReserved        // it holds a reservation
+	atEarlyAck        // only without AckAfterCommit
+	atAckOld          // it has won a claim and has to acknowledge the delivery before
+	atAdopt           // it has won a claim by recovery and takes the row's entry over
+	atRun             // it reads, splits and embeds
+	atRows            // segment rows are written
+	atVectors         // vectors are written
+	atUnsureFin       // its outcome had no answer
+	atDeadLetter      // it has to write a dead letter
+	atAck             // it has to acknowledge its entry
+	atMark            // it has to mark the dead letter
+	atCopy            // it has to replace its entry by a copy
+	atAdd             // it has to add an entry
 )
 
 // Loop is a process with the loops that need no slot: horizon sweep, owed dead letters, settling, pins.
@@ -226,14 +226,14 @@ type LoopStep uint8
 
 // The steps of a loop.
 const (
-	loopIdle    LoopStep = iota
-	loopHorizon          // it knows the horizon
-	loopAdd              // it has promised and adds
-	loopLook             // XPENDING named an entry; the row is read next
-	loopRenew            // the row was QUEUED: the promise is renewed next
-	loopCopy             // the promise is renewed: copy and acknowledgement next
-	loopAck              // the row needs no entry
-	loopLetter           // the row owes a dead letter
+	loopIdle       LoopStep = iota
+	loopHorizon             // it knows the horizon
+	loopAdd                 // it has promised and adds
+	loopLook                // XPENDING named an entry; the row is read next
+	loopRenew               // the row was QUEUED: the promise is renewed next
+	loopCopy                // the promise is renewed: copy and acknowledgement next
+	loopAck                 // the row needs no entry
+	loopDeadLetter          // the row owes a dead letter
 	loopMark
 	loopLetGo // the row was RETRYING and the entry stands in the way of the trim
 )

@@ -9,73 +9,73 @@ import (
 
 // The gateway's own error codes; those of tasks and files come from taskstate and ingest.
 const (
-	codeInvalidParameter  = "INVALID_PARAMETER"
-	codeUnknownParameter  = "UNKNOWN_PARAMETER"
-	codeBadCursor         = "BAD_CURSOR"
-	codeBadJSON           = "BAD_JSON"
-	codeBadMultipart      = "BAD_MULTIPART"
-	codeIncompleteBody    = "INCOMPLETE_BODY"
-	codeTooManyParts      = "TOO_MANY_PARTS"
-	codeFileRequired      = "FILE_REQUIRED"
-	codeInvalidKey        = "IDEMPOTENCY_KEY_INVALID"
-	codeInvalidField      = "INVALID_FIELD"
-	codeFieldTooLong      = "FIELD_TOO_LONG"
-	codeInvalidText       = "INVALID_TEXT"
-	codeUnauthenticated   = "UNAUTHENTICATED"
-	codeForbidden         = "FORBIDDEN"
-	codeScope             = "INSUFFICIENT_SCOPE"
-	codeCrossOrigin       = "CROSS_ORIGIN"
-	codeHostNotAllowed    = "HOST_NOT_ALLOWED"
-	codeNotFound          = "NOT_FOUND"
-	codeTaskNotFound      = "TASK_NOT_FOUND"
-	codeDocumentNotFound  = "DOCUMENT_NOT_FOUND"
-	codeBaseNotFound      = "KNOWLEDGE_BASE_NOT_FOUND"
-	codeAPIKeyNotFound    = "API_KEY_NOT_FOUND"
-	codeEventNotFound     = "EVENT_NOT_FOUND"
-	codeEventNotDead      = "EVENT_NOT_DEAD"
-	codeLetterNotFound    = "LETTER_NOT_FOUND"
-	codeLetterUnreadable  = "LETTER_UNREADABLE"
-	codeLetterIsRow       = "LETTER_IS_A_ROW"
-	codeNoLetterStream    = "NO_DEAD_LETTER_STREAM"
-	codeLetterReplayed    = "LETTER_REPLAYED"
-	codeTopicNotFound     = "TOPIC_NOT_FOUND"
-	codeGroupNotFound     = "GROUP_NOT_FOUND"
-	codeGroupLive         = "GROUP_HAS_MEMBERS"
-	codeMessageNotFound   = "MESSAGE_NOT_FOUND"
-	codeOtherLayout       = "OTHER_KEY_LAYOUT"
-	codeQueueData         = "QUEUE_DATA_UNREADABLE"
-	codeMethodNotAllowed  = "METHOD_NOT_ALLOWED"
-	codeRequestTimeout    = "REQUEST_TIMEOUT"
-	codeUploadExpired     = "UPLOAD_EXPIRED"
-	codeUploadTooLong     = "UPLOAD_TOO_LONG"
-	codeUploadTooSlow     = "UPLOAD_TOO_SLOW"
-	codeBaseExists        = "KNOWLEDGE_BASE_EXISTS"
-	codeBaseNotEmpty      = "KNOWLEDGE_BASE_NOT_EMPTY"
-	codeKeyInUse          = "IDEMPOTENCY_KEY_IN_USE"
-	codeSuperseded        = "SUPERSEDED"
-	codeDocumentDeleted   = "DOCUMENT_DELETED"
-	codePrecondition      = "PRECONDITION_FAILED"
-	codeTooLarge          = "PAYLOAD_TOO_LARGE"
-	codeUnsupportedMedia  = "UNSUPPORTED_MEDIA_TYPE"
-	codeKeyReused         = "IDEMPOTENCY_KEY_REUSED"
-	codeRateLimited       = "RATE_LIMITED"
-	codeLoginLimited      = "TOO_MANY_FAILED_LOGINS"
-	codeClientGone        = "CLIENT_CLOSED_REQUEST"
-	codeInternal          = "INTERNAL"
-	codeBacklogFull       = "BACKLOG_FULL"
-	codeUnavailable       = "UNAVAILABLE"
-	codeQueueUnavailable  = "QUEUE_UNAVAILABLE"
-	codeOutcomeUnknown    = "OUTCOME_UNKNOWN"
-	codeStopping          = "SHUTTING_DOWN"
-	codeTooManyStreams    = "TOO_MANY_STREAMS"
-	codeUserStreams       = "TOO_MANY_STREAMS_OF_USER"
-	codeUserUploads       = "TOO_MANY_UPLOADS_OF_USER"
-	codeTimeout           = "TIMEOUT"
-	codeDiskFull          = "DISK_FULL"
-	codeNoFolder          = "UPLOAD_FOLDER_UNAVAILABLE"
-	codeNoResources       = "OUT_OF_RESOURCES"
-	statusClientGone      = 499 // nobody reads it; it keeps such requests apart in log and metrics
-	defaultRetryAfterSecs = 30  // when a full backlog or a lost database names no time
+	codeInvalidParameter     = "INVALID_PARAMETER"
+	codeUnknownParameter     = "UNKNOWN_PARAMETER"
+	codeBadCursor            = "BAD_CURSOR"
+	codeBadJSON              = "BAD_JSON"
+	codeBadMultipart         = "BAD_MULTIPART"
+	codeIncompleteBody       = "INCOMPLETE_BODY"
+	codeTooManyParts         = "TOO_MANY_PARTS"
+	codeFileRequired         = "FILE_REQUIRED"
+	codeInvalidKey           = "IDEMPOTENCY_KEY_INVALID"
+	codeInvalidField         = "INVALID_FIELD"
+	codeFieldTooLong         = "FIELD_TOO_LONG"
+	codeInvalidText          = "INVALID_TEXT"
+	codeUnauthenticated      = "UNAUTHENTICATED"
+	codeForbidden            = "FORBIDDEN"
+	codeScope                = "INSUFFICIENT_SCOPE"
+	codeCrossOrigin          = "CROSS_ORIGIN"
+	codeHostNotAllowed       = "HOST_NOT_ALLOWED"
+	codeNotFound             = "NOT_FOUND"
+	codeTaskNotFound         = "TASK_NOT_FOUND"
+	codeDocumentNotFound     = "DOCUMENT_NOT_FOUND"
+	codeBaseNotFound         = "KNOWLEDGE_BASE_NOT_FOUND"
+	codeAPIKeyNotFound       = "API_KEY_NOT_FOUND"
+	codeEventNotFound        = "EVENT_NOT_FOUND"
+	codeEventNotDead         = "EVENT_NOT_DEAD"
+	codeDeadLetterNotFound   = "LETTER_NOT_FOUND"
+	codeDeadLetterUnreadable = "LETTER_UNREADABLE"
+	codeDeadLetterIsRow      = "LETTER_IS_A_ROW"
+	codeNoDeadLetterStream   = "NO_DEAD_LETTER_STREAM"
+	codeDeadLetterReplayed   = "LETTER_REPLAYED"
+	codeTopicNotFound        = "TOPIC_NOT_FOUND"
+	codeGroupNotFound        = "GROUP_NOT_FOUND"
+	codeGroupLive            = "GROUP_HAS_MEMBERS"
+	codeMessageNotFound      = "MESSAGE_NOT_FOUND"
+	codeOtherLayout          = "OTHER_KEY_LAYOUT"
+	codeQueueData            = "QUEUE_DATA_UNREADABLE"
+	codeMethodNotAllowed     = "METHOD_NOT_ALLOWED"
+	codeRequestTimeout       = "REQUEST_TIMEOUT"
+	codeUploadExpired        = "UPLOAD_EXPIRED"
+	codeUploadTooLong        = "UPLOAD_TOO_LONG"
+	codeUploadTooSlow        = "UPLOAD_TOO_SLOW"
+	codeBaseExists           = "KNOWLEDGE_BASE_EXISTS"
+	codeBaseNotEmpty         = "KNOWLEDGE_BASE_NOT_EMPTY"
+	codeKeyInUse             = "IDEMPOTENCY_KEY_IN_USE"
+	codeSuperseded           = "SUPERSEDED"
+	codeDocumentDeleted      = "DOCUMENT_DELETED"
+	codePrecondition         = "PRECONDITION_FAILED"
+	codeTooLarge             = "PAYLOAD_TOO_LARGE"
+	codeUnsupportedMedia     = "UNSUPPORTED_MEDIA_TYPE"
+	codeKeyReused            = "IDEMPOTENCY_KEY_REUSED"
+	codeRateLimited          = "RATE_LIMITED"
+	codeLoginLimited         = "TOO_MANY_FAILED_LOGINS"
+	codeClientGone           = "CLIENT_CLOSED_REQUEST"
+	codeInternal             = "INTERNAL"
+	codeBacklogFull          = "BACKLOG_FULL"
+	codeUnavailable          = "UNAVAILABLE"
+	codeQueueUnavailable     = "QUEUE_UNAVAILABLE"
+	codeOutcomeUnknown       = "OUTCOME_UNKNOWN"
+	codeStopping             = "SHUTTING_DOWN"
+	codeTooManyStreams       = "TOO_MANY_STREAMS"
+	codeUserStreams          = "TOO_MANY_STREAMS_OF_USER"
+	codeUserUploads          = "TOO_MANY_UPLOADS_OF_USER"
+	codeTimeout              = "TIMEOUT"
+	codeDiskFull             = "DISK_FULL"
+	codeNoFolder             = "UPLOAD_FOLDER_UNAVAILABLE"
+	codeNoResources          = "OUT_OF_RESOURCES"
+	statusClientGone         = 499 // nobody reads it; it keeps such requests apart in log and metrics
+	defaultRetryAfterSecs    = 30  // when a full backlog or a lost database names no time
 )
 
 // errorKind is what the outside learns of one sort of error.
@@ -87,48 +87,48 @@ type errorKind struct {
 
 // kinds is the one table from error code to answer; the OpenAPI document lists it.
 var kinds = map[string]errorKind{
-	codeInvalidParameter: {http.StatusBadRequest, "A parameter of the request is not valid.", "Correct the parameter that the message names; it says what is allowed."},
-	codeUnknownParameter: {http.StatusBadRequest, "The request has a parameter that this address does not know.", "Leave it out, or correct its name; /openapi.json lists the parameters."},
-	codeBadCursor:        {http.StatusBadRequest, "The cursor is not one that this list gave out.", "Start again without a cursor, and use nextCursor as it is, with the same sort."},
-	codeBadJSON:          {http.StatusBadRequest, "The body is not the JSON object that is expected here.", "Correct the place that the message names."},
-	codeBadMultipart:     {http.StatusBadRequest, "The body is not a well-formed multipart form.", "Send multipart/form-data with a boundary, as `curl -F file=@name` does."},
-	codeIncompleteBody:   {http.StatusBadRequest, "The body ended before it was complete.", "Send the request again; with the same Idempotency-Key nothing is taken in twice."},
-	codeTooManyParts:     {http.StatusBadRequest, "The form has more than 64 parts.", "Send fewer files in one request."},
-	codeFileRequired:     {http.StatusBadRequest, "The form has no part `file` with a file name.", "Send at least one file: `curl -F file=@name`."},
-	codeInvalidKey:       {http.StatusBadRequest, "The Idempotency-Key is not valid.", "Use 1 to 180 printable ASCII characters, for instance a UUID."},
-	codeInvalidField:     {http.StatusUnprocessableEntity, "A field has a value that is not allowed.", "Correct the field that the message names; it says what is allowed."},
-	codeFieldTooLong:     {http.StatusUnprocessableEntity, "A field is too long.", "Shorten the field that the message names."},
-	codeInvalidText:      {http.StatusUnprocessableEntity, "A field is not valid UTF-8 text.", "Send the field that the message names as UTF-8 without control characters."},
-	codeUnauthenticated:  {http.StatusUnauthorized, "This address needs a valid API key or token.", "Send `Authorization: Bearer mw_live_…`; ask an operator for a key if yours has ended."},
-	codeForbidden:        {http.StatusForbidden, "This address needs the operator role.", "Use a key or token with the operator role."},
-	codeScope:            {http.StatusForbidden, "The key or token is not good for this.", "Use one with the scope that the message names."},
-	codeCrossOrigin:      {http.StatusForbidden, "A browser sent this request for another site.", "Call the API from its own origin or from a program."},
-	codeHostNotAllowed:   {http.StatusForbidden, "With AUTH_MODE=none only requests to this machine's own loopback names are answered.", "Use http://127.0.0.1 or http://localhost, or run with AUTH_MODE=keys."},
-	codeNotFound:         {http.StatusNotFound, "There is nothing at this address.", "Look up the address in /docs."},
-	codeTaskNotFound:     {http.StatusNotFound, "There is no such task.", "Check the id; only tasks of your own can be seen."},
-	codeDocumentNotFound: {http.StatusNotFound, "There is no such document.", "Check the id; only documents of your own can be seen, and deleted ones are gone."},
-	codeBaseNotFound:     {http.StatusNotFound, "There is no such knowledge base.", "Check the id or name; GET /api/knowledge/bases lists yours."},
-	codeAPIKeyNotFound:   {http.StatusNotFound, "There is no such API key.", "GET /internal/keys lists the keys with their ids."},
-	codeEventNotFound:    {http.StatusNotFound, "There is no such event.", "GET /internal/outbox/events lists them; sent ones are removed after OUTBOX_RETENTION_HOURS."},
-	codeLetterNotFound:   {http.StatusNotFound, "There is no such dead letter.", "GET /internal/dlq lists them; a replayed or dropped one is gone."},
-	codeTopicNotFound:    {http.StatusNotFound, "There is no such topic.", "GET /internal/mq/topics lists them; a single stream is named by its key and kind=stream."},
-	codeGroupNotFound:    {http.StatusNotFound, "There is no such group.", "GET /internal/mq/topics/{topic}/groups lists them."},
-	codeMessageNotFound:  {http.StatusNotFound, "The message is not known.", "Statuses are kept for three days, and only by topics that were made with them; check the UUID."},
-	codeNoLetterStream:   {http.StatusNotFound, "There is no dead letter stream here.", "Ask for source=kafka or source=table: the rows with status DEAD. INGEST_REDIS_DLQ_STREAM_KEY names the stream, REDIS_URL its server."},
-	codeMethodNotAllowed: {http.StatusMethodNotAllowed, "This address does not answer that method.", "Use one of the methods in the Allow header."},
-	codeUploadTooLong:    {http.StatusRequestTimeout, "The request took longer than an upload may.", "Send fewer or smaller files in one request, or ask the operator to raise UPLOAD_MAX_DURATION."},
-	codeUploadTooSlow:    {http.StatusRequestTimeout, "The upload is slower than is allowed.", "Send it over a faster connection, or ask the operator to lower UPLOAD_MIN_BYTES_PER_SECOND."},
-	codeUploadExpired:    {http.StatusRequestTimeout, "The request took so long that its received file is gone.", "Send the file again; send many files in several requests."},
-	codeRequestTimeout:   {http.StatusRequestTimeout, "The body did not arrive in time.", "Send the request again on a steadier connection."},
+	codeInvalidParameter:   {http.StatusBadRequest, "A parameter of the request is not valid.", "Correct the parameter that the message names; it says what is allowed."},
+	codeUnknownParameter:   {http.StatusBadRequest, "The request has a parameter that this address does not know.", "Leave it out, or correct its name; /openapi.json lists the parameters."},
+	codeBadCursor:          {http.StatusBadRequest, "The cursor is not one that this list gave out.", "Start again without a cursor, and use nextCursor as it is, with the same sort."},
+	codeBadJSON:            {http.StatusBadRequest, "The body is not the JSON object that is expected here.", "Correct the place that the message names."},
+	codeBadMultipart:       {http.StatusBadRequest, "The body is not a well-formed multipart form.", "Send multipart/form-data with a boundary, as `curl -F file=@name` does."},
+	codeIncompleteBody:     {http.StatusBadRequest, "The body ended before it was complete.", "Send the request again; with the same Idempotency-Key nothing is taken in twice."},
+	codeTooManyParts:       {http.StatusBadRequest, "The form has more than 64 parts.", "Send fewer files in one request."},
+	codeFileRequired:       {http.StatusBadRequest, "The form has no part `file` with a file name.", "Send at least one file: `curl -F file=@name`."},
+	codeInvalidKey:         {http.StatusBadRequest, "The Idempotency-Key is not valid.", "Use 1 to 180 printable ASCII characters, for instance a UUID."},
+	codeInvalidField:       {http.StatusUnprocessableEntity, "A field has a value that is not allowed.", "Correct the field that the message names; it says what is allowed."},
+	codeFieldTooLong:       {http.StatusUnprocessableEntity, "A field is too long.", "Shorten the field that the message names."},
+	codeInvalidText:        {http.StatusUnprocessableEntity, "A field is not valid UTF-8 text.", "Send the field that the message names as UTF-8 without control characters."},
+	codeUnauthenticated:    {http.StatusUnauthorized, "This address needs a valid API key or token.", "Send `Authorization: Bearer mw_live_…`; ask an operator for a key if yours has ended."},
+	codeForbidden:          {http.StatusForbidden, "This address needs the operator role.", "Use a key or token with the operator role."},
+	codeScope:              {http.StatusForbidden, "The key or token is not good for this.", "Use one with the scope that the message names."},
+	codeCrossOrigin:        {http.StatusForbidden, "A browser sent this request for another site.", "Call the API from its own origin or from a program."},
+	codeHostNotAllowed:     {http.StatusForbidden, "With AUTH_MODE=none only requests to this machine's own loopback names are answered.", "Use http://127.0.0.1 or http://localhost, or run with AUTH_MODE=keys."},
+	codeNotFound:           {http.StatusNotFound, "There is nothing at this address.", "Look up the address in /docs."},
+	codeTaskNotFound:       {http.StatusNotFound, "There is no such task.", "Check the id; only tasks of your own can be seen."},
+	codeDocumentNotFound:   {http.StatusNotFound, "There is no such document.", "Check the id; only documents of your own can be seen, and deleted ones are gone."},
+	codeBaseNotFound:       {http.StatusNotFound, "There is no such knowledge base.", "Check the id or name; GET /api/knowledge/bases lists yours."},
+	codeAPIKeyNotFound:     {http.StatusNotFound, "There is no such API key.", "GET /internal/keys lists the keys with their ids."},
+	codeEventNotFound:      {http.StatusNotFound, "There is no such event.", "GET /internal/outbox/events lists them; sent ones are removed after OUTBOX_RETENTION_HOURS."},
+	codeDeadLetterNotFound: {http.StatusNotFound, "There is no such dead letter.", "GET /internal/dlq lists them; a replayed or dropped one is gone."},
+	codeTopicNotFound:      {http.StatusNotFound, "There is no such topic.", "GET /internal/mq/topics lists them; a single stream is named by its key and kind=stream."},
+	codeGroupNotFound:      {http.StatusNotFound, "There is no such group.", "GET /internal/mq/topics/{topic}/groups lists them."},
+	codeMessageNotFound:    {http.StatusNotFound, "The message is not known.", "Statuses are kept for three days, and only by topics that were made with them; check the UUID."},
+	codeNoDeadLetterStream: {http.StatusNotFound, "There is no dead letter stream here.", "Ask for source=kafka or source=table: the rows with status DEAD. INGEST_REDIS_DLQ_STREAM_KEY names the stream, REDIS_URL its server."},
+	codeMethodNotAllowed:   {http.StatusMethodNotAllowed, "This address does not answer that method.", "Use one of the methods in the Allow header."},
+	codeUploadTooLong:      {http.StatusRequestTimeout, "The request took longer than an upload may.", "Send fewer or smaller files in one request, or ask the operator to raise UPLOAD_MAX_DURATION."},
+	codeUploadTooSlow:      {http.StatusRequestTimeout, "The upload is slower than is allowed.", "Send it over a faster connection, or ask the operator to lower UPLOAD_MIN_BYTES_PER_SECOND."},
+	codeUploadExpired:      {http.StatusRequestTimeout, "The request took so long that its received file is gone.", "Send the file again; send many files in several requests."},
+	codeRequestTimeout:     {http.StatusRequestTimeout, "The body did not arrive in time.", "Send the request again on a steadier connection."},
 
 	codeBaseExists:                 {http.StatusConflict, "A knowledge base of this name exists.", "Use it, or choose another name."},
 	codeEventNotDead:               {http.StatusConflict, "The event is not DEAD.", "Nothing needs to be done: it is sent, or will be."},
-	codeLetterUnreadable:           {http.StatusConflict, "The letter is a delivery that could not be read, and names no task.", "Look at its fields (raw), mend who wrote it, then drop it."},
-	codeLetterReplayed:             {http.StatusConflict, "The letter was replayed before.", "Nothing needs to be done; drop it when it is not wanted any more."},
+	codeDeadLetterUnreadable:       {http.StatusConflict, "The dead letter is a delivery that could not be read, and names no task.", "Look at its fields (raw), mend who wrote it, then drop it."},
+	codeDeadLetterReplayed:         {http.StatusConflict, "The dead letter was replayed before.", "Nothing needs to be done; drop it when it is not wanted any more."},
 	codeGroupLive:                  {http.StatusConflict, "The group has live members.", "Stop them, or wait until their leases are over, or send force=true."},
 	codeOtherLayout:                {http.StatusConflict, "The topic was written with another layout of keys.", "Use a service that is configured for that layout (one Redis or a cluster)."},
 	codeQueueData:                  {http.StatusConflict, "What Redis holds there is not of this queue.", "Look at the key with redis-cli; something else writes to it."},
-	codeLetterIsRow:                {http.StatusConflict, "The letter is a row with status DEAD; there is no entry to drop.", "Replay it, or delete its document."},
+	codeDeadLetterIsRow:            {http.StatusConflict, "The dead letter is a row with status DEAD; there is no entry to drop.", "Replay it, or delete its document."},
 	codeBaseNotEmpty:               {http.StatusConflict, "The knowledge base holds documents.", "Delete them first, or send cascade=true to delete them with it."},
 	codeKeyInUse:                   {http.StatusConflict, "A request with this Idempotency-Key is still being received.", "Wait for its answer, or send this one again in a moment."},
 	taskstate.CodeNotReplayable:    {http.StatusConflict, "The task is in a state in which it cannot be run again.", "Wait for it, or send the document again with force=true."},

@@ -16,48 +16,48 @@ import (
 )
 
 const (
-	// bulkDefault and bulkMost bound the letters that one request looks at.
+	// bulkDefault and bulkMost bound the dead letters that one request looks at.
 	bulkDefault, bulkMost = 200, 1000
 	// paceDefault and paceMost bound the replays of a second.
 	paceDefault, paceMost = 100, 1000
 )
 
-// Letters is the service for dead letters of the ingest queue; *dlq.Service is one. Its errors are told there.
-type Letters interface {
+// DeadLetters is the service for dead letters of the ingest queue; *dlq.Service is one. Its errors are told there.
+type DeadLetters interface {
 	Default() dlq.Source
 	Stats(ctx context.Context) (dlq.Stats, error)
-	List(ctx context.Context, q dlq.Query, after *dlq.Cursor, limit int) ([]dlq.Letter, *dlq.Cursor, error)
-	Get(ctx context.Context, id string) (dlq.Letter, error)
+	List(ctx context.Context, q dlq.Query, after *dlq.Cursor, limit int) ([]dlq.DeadLetter, *dlq.Cursor, error)
+	Get(ctx context.Context, id string) (dlq.DeadLetter, error)
 	Replay(ctx context.Context, c ingest.Caller, id string) (taskstate.Task, error)
 	ReplayAll(ctx context.Context, c ingest.Caller, q dlq.Query, b dlq.Bulk) (dlq.Result, error)
 	Drop(ctx context.Context, note dlq.NoteFunc, id string) error
 	DropAll(ctx context.Context, note dlq.NoteFunc, q dlq.Query, b dlq.Bulk) (dlq.Result, error)
 }
 
-func (g *Gateway) letterRoutes() []route {
-	const letters = "/internal/dlq"
-	const one = letters + "/letters/:letterId"
+func (g *Gateway) deadLetterRoutes() []route {
+	const deadLetters = "/internal/dlq"
+	const one = deadLetters + "/letters/:letterId"
 	return []route{
-		{http.MethodGet, letters, accessInspect, []string{"source", "task", "error", "failedAfter", "failedBefore", "cursor", "limit"}, g.listLetters},
-		{http.MethodGet, letters + "/stats", accessInspect, nil, g.letterStats},
-		{http.MethodPost, letters + "/replay", accessOperate, nil, g.replayLetters},
-		{http.MethodPost, letters + "/drop", accessOperate, nil, g.dropLetters},
-		{http.MethodGet, one, accessInspect, nil, g.getLetter},
-		{http.MethodDelete, one, accessOperate, nil, g.dropLetter},
-		{http.MethodPost, one + "/replay", accessOperate, nil, g.replayLetter},
+		{http.MethodGet, deadLetters, accessInspect, []string{"source", "task", "error", "failedAfter", "failedBefore", "cursor", "limit"}, g.listDeadLetters},
+		{http.MethodGet, deadLetters + "/stats", accessInspect, nil, g.deadLetterStats},
+		{http.MethodPost, deadLetters + "/replay", accessOperate, nil, g.replayDeadLetters},
+		{http.MethodPost, deadLetters + "/drop", accessOperate, nil, g.dropDeadLetters},
+		{http.MethodGet, one, accessInspect, nil, g.getDeadLetter},
+		{http.MethodDelete, one, accessOperate, nil, g.dropDeadLetter},
+		{http.MethodPost, one + "/replay", accessOperate, nil, g.replayDeadLetter},
 	}
 }
 
-// noLetters answers where there is no desk.
-func (g *Gateway) noLetters() error {
-	if g.deps.Letters == nil {
+// noDeadLetters answers where there is no desk.
+func (g *Gateway) noDeadLetters() error {
+	if g.deps.DeadLetters == nil {
 		return problemf(codeNotFound, "this service has no dead letters")
 	}
 	return nil
 }
 
-// letterView is a dead letter with what its row says now.
-type letterView struct {
+// deadLetterView is a dead letter with what its row says now.
+type deadLetterView struct {
 	ID             string              `json:"id"`
 	Source         dlq.Source          `json:"source"`
 	TaskID         *string             `json:"taskId"` // null: a delivery that could not be read
@@ -69,20 +69,20 @@ type letterView struct {
 	SourceGroup    *string             `json:"sourceGroup"`
 	SourceRecordID *string             `json:"sourceRecordId"`
 	Raw            map[string]blobView `json:"raw"`  // null: it could be read
-	Task           *letterTask         `json:"task"` // null: there is no such row
+	Task           *deadLetterTask     `json:"task"` // null: there is no such row
 	Replayable     bool                `json:"replayable"`
 	Reason         *dlq.Reason         `json:"reason"` // why not
 	Why            *string             `json:"why"`    // in words
 }
 
-// letterTask is a letter's row as it is now.
-type letterTask struct {
+// deadLetterTask is a dead letter's row as it is now.
+type deadLetterTask struct {
 	Status taskstate.Status `json:"status"`
 	Fence  int64            `json:"fence"`
 }
 
-func viewLetter(l dlq.Letter) letterView {
-	v := letterView{
+func viewDeadLetter(l dlq.DeadLetter) deadLetterView {
+	v := deadLetterView{
 		ID: l.ID, Source: l.Source, TaskID: optional(l.TaskID), AttemptCount: l.AttemptCount, LastError: l.LastError, FailedAt: formatTime(l.FailedAt),
 		SourceStream: optional(l.SourceStream), SourceGroup: optional(l.SourceGroup), SourceRecordID: optional(l.SourceRecordID),
 		Replayable: l.Reason == "", Why: optional(l.Why),
@@ -94,32 +94,32 @@ func viewLetter(l dlq.Letter) letterView {
 		v.Reason = &l.Reason
 	}
 	if l.Status != taskstate.StatusNone {
-		v.Task = &letterTask{Status: l.Status, Fence: l.RowFence}
+		v.Task = &deadLetterTask{Status: l.Status, Fence: l.RowFence}
 	}
 	return v
 }
 
-func (g *Gateway) listLetters(c *gin.Context) error {
-	if err := g.noLetters(); err != nil {
+func (g *Gateway) listDeadLetters(c *gin.Context) error {
+	if err := g.noDeadLetters(); err != nil {
 		return err
 	}
-	q, err := letterQuery(c)
+	q, err := deadLetterQuery(c)
 	if err != nil {
 		return err
 	}
 	q = g.sourced(q)
-	name := letterList(q)
+	name := deadLetterList(q)
 	limit, from, err := pageParams(c, name)
 	if err != nil {
 		return err
 	}
-	rows, next, err := g.deps.Letters.List(c.Request.Context(), q, placeOf(from), limit)
+	rows, next, err := g.deps.DeadLetters.List(c.Request.Context(), q, placeOf(from), limit)
 	if err != nil {
 		return err
 	}
-	out := list[letterView]{Items: make([]letterView, len(rows)), NextCursor: textOf(name, next), HasMore: next != nil}
+	out := list[deadLetterView]{Items: make([]deadLetterView, len(rows)), NextCursor: textOf(name, next), HasMore: next != nil}
 	for i, l := range rows {
-		out.Items[i] = viewLetter(l)
+		out.Items[i] = viewDeadLetter(l)
 	}
 	return writeJSON(c, http.StatusOK, out)
 }
@@ -127,13 +127,13 @@ func (g *Gateway) listLetters(c *gin.Context) error {
 // sourced sets the source, since cursors belong to one.
 func (g *Gateway) sourced(q dlq.Query) dlq.Query {
 	if q.Source == "" {
-		q.Source = g.deps.Letters.Default()
+		q.Source = g.deps.DeadLetters.Default()
 	}
 	return q
 }
 
-// letterList names the list that a cursor belongs to.
-func letterList(q dlq.Query) string { return "dlq:" + string(q.Source) }
+// deadLetterList names the list that a cursor belongs to.
+func deadLetterList(q dlq.Query) string { return "dlq:" + string(q.Source) }
 
 // placeOf is a cursor's place; nil: the start.
 func placeOf(c *cursor) *dlq.Cursor {
@@ -156,8 +156,8 @@ func textOf(name string, place *dlq.Cursor) *string {
 	return &text
 }
 
-// letterQuery reads the filters of a list.
-func letterQuery(c *gin.Context) (q dlq.Query, err error) {
+// deadLetterQuery reads the filters of a list.
+func deadLetterQuery(c *gin.Context) (q dlq.Query, err error) {
 	if q.Source, err = oneWord(c, "source", dlq.Sources()); err != nil {
 		return q, err
 	}
@@ -175,27 +175,27 @@ func letterQuery(c *gin.Context) (q dlq.Query, err error) {
 	return q, err
 }
 
-// letterStatsView counts what waits for an operator.
-type letterStatsView struct {
+// deadLetterStatsView counts what waits for an operator.
+type deadLetterStatsView struct {
 	Source  dlq.Source `json:"source"`
 	Entries int64      `json:"entries"`
 	Dead    int64      `json:"dead"`
 }
 
-func (g *Gateway) letterStats(c *gin.Context) error {
-	if err := g.noLetters(); err != nil {
+func (g *Gateway) deadLetterStats(c *gin.Context) error {
+	if err := g.noDeadLetters(); err != nil {
 		return err
 	}
-	s, err := g.deps.Letters.Stats(c.Request.Context())
+	s, err := g.deps.DeadLetters.Stats(c.Request.Context())
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, letterStatsView{Source: s.Source, Entries: s.Entries, Dead: s.Dead})
+	return writeJSON(c, http.StatusOK, deadLetterStatsView{Source: s.Source, Entries: s.Entries, Dead: s.Dead})
 }
 
-// letterID is the letter that the path names.
-func (g *Gateway) letterID(c *gin.Context) (string, error) {
-	if err := g.noLetters(); err != nil {
+// deadLetterID is the dead letter that the path names.
+func (g *Gateway) deadLetterID(c *gin.Context) (string, error) {
+	if err := g.noDeadLetters(); err != nil {
 		return "", err
 	}
 	id := strings.ToLower(c.Param("letterId"))
@@ -205,36 +205,36 @@ func (g *Gateway) letterID(c *gin.Context) (string, error) {
 	return id, nil
 }
 
-func (g *Gateway) getLetter(c *gin.Context) error {
-	id, err := g.letterID(c)
+func (g *Gateway) getDeadLetter(c *gin.Context) error {
+	id, err := g.deadLetterID(c)
 	if err != nil {
 		return err
 	}
-	l, err := g.deps.Letters.Get(c.Request.Context(), id)
+	l, err := g.deps.DeadLetters.Get(c.Request.Context(), id)
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, viewLetter(l))
+	return writeJSON(c, http.StatusOK, viewDeadLetter(l))
 }
 
-func (g *Gateway) replayLetter(c *gin.Context) error {
-	id, err := g.letterID(c)
+func (g *Gateway) replayDeadLetter(c *gin.Context) error {
+	id, err := g.deadLetterID(c)
 	if err != nil {
 		return err
 	}
-	t, err := g.deps.Letters.Replay(c.Request.Context(), g.acting(c, audit.LetterReplay, id, ""), id)
+	t, err := g.deps.DeadLetters.Replay(c.Request.Context(), g.acting(c, audit.DeadLetterReplay, id, ""), id)
 	if err != nil {
 		return err
 	}
 	return writeJSON(c, http.StatusOK, viewInspection(t))
 }
 
-func (g *Gateway) dropLetter(c *gin.Context) error {
-	id, err := g.letterID(c)
+func (g *Gateway) dropDeadLetter(c *gin.Context) error {
+	id, err := g.deadLetterID(c)
 	if err != nil {
 		return err
 	}
-	if err := g.deps.Letters.Drop(c.Request.Context(), g.dropping(c), id); err != nil {
+	if err := g.deps.DeadLetters.Drop(c.Request.Context(), g.dropping(c), id); err != nil {
 		return err
 	}
 	return noContent(c)
@@ -245,16 +245,16 @@ func (g *Gateway) dropping(c *gin.Context) dlq.NoteFunc {
 	if g.deps.Audit == nil {
 		return nil
 	}
-	return func(l dlq.Letter) taskstate.TxFunc {
+	return func(l dlq.DeadLetter) taskstate.TxFunc {
 		target := l.ID
 		if l.Raw == nil {
 			target = dlq.RowID(l.TaskID, l.Fence)
 		}
-		return g.deps.Audit.Note(audit.Event{Action: audit.LetterDrop, Source: sourceOf(c), Target: target, Detail: "entry " + l.ID + ": " + l.LastError})
+		return g.deps.Audit.Note(audit.Event{Action: audit.DeadLetterDrop, Source: sourceOf(c), Target: target, Detail: "entry " + l.ID + ": " + l.LastError})
 	}
 }
 
-// bulkBody is the wish to replay or drop many letters.
+// bulkBody is the wish to replay or drop many dead letters.
 type bulkBody struct {
 	Source dlq.Source `json:"source"`
 	Task   string     `json:"task"`
@@ -285,30 +285,30 @@ type bulkView struct {
 	HasMore    bool           `json:"hasMore"`
 }
 
-func (g *Gateway) replayLetters(c *gin.Context) error {
+func (g *Gateway) replayDeadLetters(c *gin.Context) error {
 	q, b, err := g.readBulk(c, false)
 	if err != nil {
 		return err
 	}
-	r, err := g.deps.Letters.ReplayAll(c.Request.Context(), g.acting(c, audit.LetterReplay, "", describeQuery(q)), q, b)
+	r, err := g.deps.DeadLetters.ReplayAll(c.Request.Context(), g.acting(c, audit.DeadLetterReplay, "", describeQuery(q)), q, b)
 	if err != nil {
 		return err
 	}
-	v := viewBulk(letterList(q), b, r)
+	v := viewBulk(deadLetterList(q), b, r)
 	v.Replayed = &r.Done
 	return writeJSON(c, http.StatusOK, v)
 }
 
-func (g *Gateway) dropLetters(c *gin.Context) error {
+func (g *Gateway) dropDeadLetters(c *gin.Context) error {
 	q, b, err := g.readBulk(c, true)
 	if err != nil {
 		return err
 	}
-	r, err := g.deps.Letters.DropAll(c.Request.Context(), g.dropping(c), q, b)
+	r, err := g.deps.DeadLetters.DropAll(c.Request.Context(), g.dropping(c), q, b)
 	if err != nil {
 		return err
 	}
-	v := viewBulk(letterList(q), b, r)
+	v := viewBulk(deadLetterList(q), b, r)
 	v.Dropped = &r.Done
 	return writeJSON(c, http.StatusOK, v)
 }
@@ -346,7 +346,7 @@ func describeQuery(q dlq.Query) string {
 
 // readBulk reads the wish; a drop of everything has to say so.
 func (g *Gateway) readBulk(c *gin.Context, drop bool) (q dlq.Query, b dlq.Bulk, err error) {
-	if err := g.noLetters(); err != nil {
+	if err := g.noDeadLetters(); err != nil {
 		return q, b, err
 	}
 	var body bulkBody
@@ -370,11 +370,11 @@ func (g *Gateway) readBulk(c *gin.Context, drop bool) (q dlq.Query, b dlq.Bulk, 
 			return q, b, err
 		}
 	}
-	b, err = body.bounds(letterList(q))
+	b, err = body.bounds(deadLetterList(q))
 	return q, b, err
 }
 
-// span is when the letters died; zero: no bound.
+// span is when the dead letters died; zero: no bound.
 func (w bulkWish) span() (after, before time.Time, err error) {
 	if after, err = bodyTime("failedAfter", w.FailedAfter); err != nil {
 		return after, before, err
@@ -383,12 +383,12 @@ func (w bulkWish) span() (after, before time.Time, err error) {
 	return after, before, err
 }
 
-// saysAll asks for a word from those who would drop every letter.
+// saysAll asks for a word from those who would drop every dead letter.
 func (w bulkWish) saysAll() error {
 	if w.All {
 		return nil
 	}
-	return problemf(codeInvalidField, "there is no filter: say all=true to drop every letter").about("all")
+	return problemf(codeInvalidField, "there is no filter: say all=true to drop every dead letter").about("all")
 }
 
 // bodyTime is an instant that databases can hold.

@@ -16,27 +16,27 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// noLetters is an empty desk.
-type noLetters struct{}
+// noDeadLetters is an empty desk.
+type noDeadLetters struct{}
 
-func (noLetters) Default() dlq.Source { return dlq.SourceTable }
-func (noLetters) Stats(context.Context) (dlq.Stats, error) {
+func (noDeadLetters) Default() dlq.Source { return dlq.SourceTable }
+func (noDeadLetters) Stats(context.Context) (dlq.Stats, error) {
 	return dlq.Stats{Source: dlq.SourceTable}, nil
 }
-func (noLetters) List(context.Context, dlq.Query, *dlq.Cursor, int) ([]dlq.Letter, *dlq.Cursor, error) {
+func (noDeadLetters) List(context.Context, dlq.Query, *dlq.Cursor, int) ([]dlq.DeadLetter, *dlq.Cursor, error) {
 	return nil, nil, nil
 }
-func (noLetters) Get(context.Context, string) (dlq.Letter, error) {
-	return dlq.Letter{}, dlq.ErrNotFound
+func (noDeadLetters) Get(context.Context, string) (dlq.DeadLetter, error) {
+	return dlq.DeadLetter{}, dlq.ErrNotFound
 }
-func (noLetters) Replay(context.Context, ingest.Caller, string) (taskstate.Task, error) {
+func (noDeadLetters) Replay(context.Context, ingest.Caller, string) (taskstate.Task, error) {
 	return taskstate.Task{}, dlq.ErrNotFound
 }
-func (noLetters) ReplayAll(context.Context, ingest.Caller, dlq.Query, dlq.Bulk) (dlq.Result, error) {
+func (noDeadLetters) ReplayAll(context.Context, ingest.Caller, dlq.Query, dlq.Bulk) (dlq.Result, error) {
 	return dlq.Result{}, nil
 }
-func (noLetters) Drop(context.Context, dlq.NoteFunc, string) error { return dlq.ErrNotFound }
-func (noLetters) DropAll(context.Context, dlq.NoteFunc, dlq.Query, dlq.Bulk) (dlq.Result, error) {
+func (noDeadLetters) Drop(context.Context, dlq.NoteFunc, string) error { return dlq.ErrNotFound }
+func (noDeadLetters) DropAll(context.Context, dlq.NoteFunc, dlq.Query, dlq.Bulk) (dlq.Result, error) {
 	return dlq.Result{}, dlq.ErrNoEntry
 }
 
@@ -90,7 +90,7 @@ func (s *site) events(action audit.Action) []audit.Event {
 	return got
 }
 
-const lettersPath = "/internal/dlq"
+const deadLettersPath = "/internal/dlq"
 
 func TestDeadLettersOfOperators(t *testing.T) {
 	t.Parallel()
@@ -98,54 +98,54 @@ func TestDeadLettersOfOperators(t *testing.T) {
 	op := s.secrets["operator"]
 	task, id := s.dead("embed: refused")
 	raw := s.entry("lastError", "no envelope", "what", "ever", "binary", "\xff\x00")
-	page := decode[list[letterView]](t, s.get(op, lettersPath+"?limit=1"))
+	page := decode[list[deadLetterView]](t, s.get(op, deadLettersPath+"?limit=1"))
 	require.True(t, page.HasMore)
 	require.Equal(t, raw, page.Items[0].ID)
 	require.Equal(t, blobView{Value: "/wA=", Encoding: "base64", Bytes: 2}, page.Items[0].Raw["binary"])
 	require.Equal(t, dlq.ReasonUnreadable, *page.Items[0].Reason)
 	require.Nil(t, page.Items[0].TaskID)
-	page = decode[list[letterView]](t, s.get(op, lettersPath+"?limit=1&cursor="+*page.NextCursor))
+	page = decode[list[deadLetterView]](t, s.get(op, deadLettersPath+"?limit=1&cursor="+*page.NextCursor))
 	require.False(t, page.HasMore)
 	require.Equal(t, task, *page.Items[0].TaskID)
-	require.Equal(t, &letterTask{Status: taskstate.StatusDead, Fence: 1}, page.Items[0].Task)
+	require.Equal(t, &deadLetterTask{Status: taskstate.StatusDead, Fence: 1}, page.Items[0].Task)
 	require.True(t, page.Items[0].Replayable)
-	require.Equal(t, page.Items[0], decode[letterView](t, s.get(op, lettersPath+"/letters/"+id)))
+	require.Equal(t, page.Items[0], decode[deadLetterView](t, s.get(op, deadLettersPath+"/letters/"+id)))
 	for query, want := range map[string]int{"?task=" + task: 1, "?error=REFUSED": 1, "?error=x": 0, "?source=table": 1, "?source=redis": 2, "?failedBefore=2026-01-03T00:00:00Z": 1, "?failedAfter=2026-01-03T00:00:00Z": 1} {
-		require.Len(t, decode[list[letterView]](t, s.get(op, lettersPath+query)).Items, want, query)
+		require.Len(t, decode[list[deadLetterView]](t, s.get(op, deadLettersPath+query)).Items, want, query)
 	}
-	require.Equal(t, letterStatsView{Source: dlq.SourceRedis, Entries: 2, Dead: 1}, decode[letterStatsView](t, s.get(op, lettersPath+"/stats")))
+	require.Equal(t, deadLetterStatsView{Source: dlq.SourceRedis, Entries: 2, Dead: 1}, decode[deadLetterStatsView](t, s.get(op, deadLettersPath+"/stats")))
 
-	replay := func(id string) string { return lettersPath + "/letters/" + id + "/replay" }
-	s.refused(s.send(op, http.MethodPost, replay(raw), ""), http.StatusConflict, codeLetterUnreadable)
-	require.Empty(t, s.events(audit.LetterReplay), "what was refused is not noted as done")
+	replay := func(id string) string { return deadLettersPath + "/letters/" + id + "/replay" }
+	s.refused(s.send(op, http.MethodPost, replay(raw), ""), http.StatusConflict, codeDeadLetterUnreadable)
+	require.Empty(t, s.events(audit.DeadLetterReplay), "what was refused is not noted as done")
 	got := decode[inspectView](t, s.send(op, http.MethodPost, replay(id), ""))
 	require.Equal(t, taskstate.StatusQueued, got.Status)
-	require.Equal(t, id, s.events(audit.LetterReplay)[0].Target)
-	s.refused(s.send(op, http.MethodPost, replay(id), ""), http.StatusNotFound, codeLetterNotFound)
+	require.Equal(t, id, s.events(audit.DeadLetterReplay)[0].Target)
+	s.refused(s.send(op, http.MethodPost, replay(id), ""), http.StatusNotFound, codeDeadLetterNotFound)
 	p := s.refused(s.send(op, http.MethodPost, replay(dlq.RowID(task, 1)), ""), http.StatusConflict, taskstate.CodeNotReplayable)
 	require.Equal(t, taskstate.StatusQueued, p.TaskStatus)
 	for _, bad := range []string{"x", "1-1", "..%2f", uuid.NewString()} {
-		s.refused(s.get(op, lettersPath+"/letters/"+bad), http.StatusNotFound, codeLetterNotFound)
+		s.refused(s.get(op, deadLettersPath+"/letters/"+bad), http.StatusNotFound, codeDeadLetterNotFound)
 	}
-	require.Equal(t, http.StatusNoContent, s.do(s.request(op, http.MethodDelete, lettersPath+"/letters/"+raw, nil)).Code)
-	require.Equal(t, raw, s.events(audit.LetterDrop)[0].Target)
-	s.refused(s.do(s.request(op, http.MethodDelete, lettersPath+"/letters/"+dlq.RowID(task, 1), nil)), http.StatusConflict, codeLetterIsRow)
+	require.Equal(t, http.StatusNoContent, s.do(s.request(op, http.MethodDelete, deadLettersPath+"/letters/"+raw, nil)).Code)
+	require.Equal(t, raw, s.events(audit.DeadLetterDrop)[0].Target)
+	s.refused(s.do(s.request(op, http.MethodDelete, deadLettersPath+"/letters/"+dlq.RowID(task, 1), nil)), http.StatusConflict, codeDeadLetterIsRow)
 }
 
-// A letter that a crash left behind is told as 409 with the state, and goes.
-func TestAStaleLetterIsRefusedAndGoes(t *testing.T) {
+// A dead letter that a crash left behind is told as 409 with the state, and goes.
+func TestAStaleDeadLetterIsRefusedAndGoes(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	op := s.secrets["operator"]
 	task, id := s.dead("refused")
 	require.Equal(t, http.StatusOK, s.send(op, http.MethodPost, "/api/knowledge/tasks/"+task+"/retry", "").Code)
-	v := decode[letterView](t, s.get(op, lettersPath+"/letters/"+id))
+	v := decode[deadLetterView](t, s.get(op, deadLettersPath+"/letters/"+id))
 	require.False(t, v.Replayable)
 	require.Equal(t, "the task is QUEUED", *v.Why)
 	s.dies(task, "again")
-	p := s.refused(s.send(op, http.MethodPost, lettersPath+"/letters/"+id+"/replay", ""), http.StatusConflict, taskstate.CodeNotReplayable)
-	require.Equal(t, "the task died again: it is DEAD with fence 2, the letter is of fence 1", p.Message)
-	s.refused(s.get(op, lettersPath+"/letters/"+id), http.StatusNotFound, codeLetterNotFound)
+	p := s.refused(s.send(op, http.MethodPost, deadLettersPath+"/letters/"+id+"/replay", ""), http.StatusConflict, taskstate.CodeNotReplayable)
+	require.Equal(t, "the task died again: it is DEAD with fence 2, the dead letter is of fence 1", p.Message)
+	s.refused(s.get(op, deadLettersPath+"/letters/"+id), http.StatusNotFound, codeDeadLetterNotFound)
 }
 
 func TestDeadLettersInBulk(t *testing.T) {
@@ -159,7 +159,7 @@ func TestDeadLettersInBulk(t *testing.T) {
 	}
 	s.entry("lastError", "no envelope", "what", "ever")
 	post := func(path, body string) bulkView {
-		w := s.send(op, http.MethodPost, lettersPath+path, body)
+		w := s.send(op, http.MethodPost, deadLettersPath+path, body)
 		require.Equal(t, http.StatusOK, w.Code, w.Body.String())
 		return decode[bulkView](t, w)
 	}
@@ -174,27 +174,27 @@ func TestDeadLettersInBulk(t *testing.T) {
 	require.False(t, rest.HasMore)
 	require.Equal(t, 3, *post("/replay", ``).Replayed)
 	require.Equal(t, 0, *post("/replay", ``).Replayed)
-	require.Contains(t, s.events(audit.LetterReplay)[2].Detail, "error cause 1")
+	require.Contains(t, s.events(audit.DeadLetterReplay)[2].Detail, "error cause 1")
 	for _, task := range tasks {
 		require.Equal(t, "QUEUED", string(decode[inspectView](t, s.get(op, "/internal/tasks/"+task)).Status))
 	}
 
 	_, kept := s.dead("keep me")
-	s.refused(s.send(op, http.MethodPost, lettersPath+"/drop", ""), http.StatusUnprocessableEntity, codeInvalidField)
+	s.refused(s.send(op, http.MethodPost, deadLettersPath+"/drop", ""), http.StatusUnprocessableEntity, codeInvalidField)
 	require.Equal(t, 1, *post("/drop", `{"error":"no envelope"}`).Dropped)
-	require.Equal(t, http.StatusOK, s.get(op, lettersPath+"/letters/"+kept).Code)
+	require.Equal(t, http.StatusOK, s.get(op, deadLettersPath+"/letters/"+kept).Code)
 	require.Equal(t, 1, *post("/drop", `{"all":true,"dryRun":true}`).Dropped)
 	require.Equal(t, 1, *post("/drop", `{"all":true}`).Dropped)
-	require.Zero(t, decode[letterStatsView](t, s.get(op, lettersPath+"/stats")).Entries)
-	s.refused(s.send(op, http.MethodPost, lettersPath+"/drop", `{"all":true,"source":"table"}`), http.StatusConflict, codeLetterIsRow)
+	require.Zero(t, decode[deadLetterStatsView](t, s.get(op, deadLettersPath+"/stats")).Entries)
+	s.refused(s.send(op, http.MethodPost, deadLettersPath+"/drop", `{"all":true,"source":"table"}`), http.StatusConflict, codeDeadLetterIsRow)
 	for _, bad := range []string{`{"source":"mars"}`, `{"limit":1001}`, `{"limit":-1}`, `{"perSecond":-1}`, `{"failedAfter":"0001-01-01T00:00:00Z"}`} {
-		s.refused(s.send(op, http.MethodPost, lettersPath+"/replay", bad), http.StatusUnprocessableEntity, codeInvalidField)
+		s.refused(s.send(op, http.MethodPost, deadLettersPath+"/replay", bad), http.StatusUnprocessableEntity, codeInvalidField)
 	}
-	s.refused(s.send(op, http.MethodPost, lettersPath+"/replay", `{"cursor":"x"}`), http.StatusBadRequest, codeBadCursor)
-	s.refused(s.get(op, lettersPath+"?source=mars"), http.StatusBadRequest, codeInvalidParameter)
+	s.refused(s.send(op, http.MethodPost, deadLettersPath+"/replay", `{"cursor":"x"}`), http.StatusBadRequest, codeBadCursor)
+	s.refused(s.get(op, deadLettersPath+"?source=mars"), http.StatusBadRequest, codeInvalidParameter)
 
-	without := newBench(t, func(_ *Config, d *Deps) { d.Letters = nil })
-	without.refused(without.get(operator, lettersPath), http.StatusNotFound, codeNotFound)
+	without := newBench(t, func(_ *Config, d *Deps) { d.DeadLetters = nil })
+	without.refused(without.get(operator, deadLettersPath), http.StatusNotFound, codeNotFound)
 }
 
 func TestBlobs(t *testing.T) {

@@ -12,18 +12,18 @@ import (
 	"github.com/millweir/millweir/pkg/streammq"
 )
 
-func (g *Gateway) topicLetterRoutes() []route {
+func (g *Gateway) topicDeadLetterRoutes() []route {
 	const topic = "/internal/dlq/topics/:topic"
-	const letters = topic + "/letters"
-	const one = letters + "/:letterId"
+	const deadLetters = topic + "/letters"
+	const one = deadLetters + "/:letterId"
 	filter := []string{"kind", "group", "partition", "key", "error", "failedAfter", "failedBefore", "unreplayed", "cursor", "limit"}
 	return []route{
-		{http.MethodGet, letters, accessInspect, filter, g.listTopicLetters},
-		{http.MethodGet, one, accessInspect, []string{"kind"}, g.getTopicLetter},
-		{http.MethodDelete, one, accessOperate, []string{"kind"}, g.dropTopicLetter},
-		{http.MethodPost, one + "/replay", accessOperate, []string{"kind"}, g.replayTopicLetter},
-		{http.MethodPost, topic + "/replay", accessOperate, []string{"kind"}, g.replayTopicLetters},
-		{http.MethodPost, topic + "/drop", accessOperate, []string{"kind"}, g.dropTopicLetters},
+		{http.MethodGet, deadLetters, accessInspect, filter, g.listTopicDeadLetters},
+		{http.MethodGet, one, accessInspect, []string{"kind"}, g.getTopicDeadLetter},
+		{http.MethodDelete, one, accessOperate, []string{"kind"}, g.dropTopicDeadLetter},
+		{http.MethodPost, one + "/replay", accessOperate, []string{"kind"}, g.replayTopicDeadLetter},
+		{http.MethodPost, topic + "/replay", accessOperate, []string{"kind"}, g.replayTopicDeadLetters},
+		{http.MethodPost, topic + "/drop", accessOperate, []string{"kind"}, g.dropTopicDeadLetters},
 	}
 }
 
@@ -36,35 +36,35 @@ func (g *Gateway) topicDLQ(c *gin.Context) (*dlq.Topic, error) {
 	return dlq.NewTopic(q, c.Param("topic"), stream), nil
 }
 
-// topicLetter is the service and the letter of a path.
-func (g *Gateway) topicLetter(c *gin.Context) (*dlq.Topic, string, error) {
+// topicDeadLetter is the service and the dead letter of a path.
+func (g *Gateway) topicDeadLetter(c *gin.Context) (*dlq.Topic, string, error) {
 	dlqService, err := g.topicDLQ(c)
 	return dlqService, c.Param("letterId"), err
 }
 
-// ofLetter says that it is the letter that was not found, or cannot be read.
-func ofLetter(err error) error {
+// ofDeadLetter says that it is the dead letter that was not found, or cannot be read.
+func ofDeadLetter(err error) error {
 	switch {
 	case errors.Is(err, streammq.ErrNotFound):
-		return &apiError{code: codeLetterNotFound, cause: err}
+		return &apiError{code: codeDeadLetterNotFound, cause: err}
 	case errors.Is(err, streammq.ErrMalformed):
-		return &apiError{code: codeLetterUnreadable, cause: err}
+		return &apiError{code: codeDeadLetterUnreadable, cause: err}
 	}
 	return err
 }
 
-const topicLetterList = "dlq:topic"
+const topicDeadLetterList = "dlq:topic"
 
-func (g *Gateway) listTopicLetters(c *gin.Context) error {
+func (g *Gateway) listTopicDeadLetters(c *gin.Context) error {
 	dlqService, err := g.topicDLQ(c)
 	if err != nil {
 		return err
 	}
-	q, err := topicLetterQuery(c)
+	q, err := topicDeadLetterQuery(c)
 	if err != nil {
 		return err
 	}
-	limit, from, err := pageParams(c, topicLetterList)
+	limit, from, err := pageParams(c, topicDeadLetterList)
 	if err != nil {
 		return err
 	}
@@ -76,14 +76,14 @@ func (g *Gateway) listTopicLetters(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	out := whole(rows, viewTopicLetter)
+	out := whole(rows, viewTopicDeadLetter)
 	if next != "" {
-		out.NextCursor, out.HasMore = textOf(topicLetterList, &dlq.Cursor{ID: next}), true
+		out.NextCursor, out.HasMore = textOf(topicDeadLetterList, &dlq.Cursor{ID: next}), true
 	}
 	return writeJSON(c, http.StatusOK, out)
 }
 
-func topicLetterQuery(c *gin.Context) (q dlq.TopicQuery, err error) {
+func topicDeadLetterQuery(c *gin.Context) (q dlq.TopicQuery, err error) {
 	for name, to := range map[string]*string{"group": &q.Group, "key": &q.Key, "error": &q.Text} {
 		if *to, err = textParam(c, name); err != nil {
 			return q, err
@@ -102,54 +102,54 @@ func topicLetterQuery(c *gin.Context) (q dlq.TopicQuery, err error) {
 	return q, err
 }
 
-func (g *Gateway) getTopicLetter(c *gin.Context) error {
-	dlqService, id, err := g.topicLetter(c)
+func (g *Gateway) getTopicDeadLetter(c *gin.Context) error {
+	dlqService, id, err := g.topicDeadLetter(c)
 	if err != nil {
 		return err
 	}
 	l, err := dlqService.Get(c.Request.Context(), id)
 	if err != nil {
-		return ofLetter(err)
+		return ofDeadLetter(err)
 	}
-	return writeJSON(c, http.StatusOK, viewTopicLetter(l))
+	return writeJSON(c, http.StatusOK, viewTopicDeadLetter(l))
 }
 
-func (g *Gateway) replayTopicLetter(c *gin.Context) error {
-	dlqService, id, err := g.topicLetter(c)
+func (g *Gateway) replayTopicDeadLetter(c *gin.Context) error {
+	dlqService, id, err := g.topicDeadLetter(c)
 	if err != nil {
 		return err
 	}
 	if _, err := dlqService.Get(c.Request.Context(), id); err != nil {
-		return ofLetter(err)
+		return ofDeadLetter(err)
 	}
-	if err := g.noted(c, audit.LetterReplay, c.Param("topic")+"/"+id, ""); err != nil {
+	if err := g.noted(c, audit.DeadLetterReplay, c.Param("topic")+"/"+id, ""); err != nil {
 		return err
 	}
 	l, err := dlqService.Replay(c.Request.Context(), id)
 	if err != nil {
-		return ofLetter(err)
+		return ofDeadLetter(err)
 	}
-	return writeJSON(c, http.StatusOK, viewTopicLetter(l))
+	return writeJSON(c, http.StatusOK, viewTopicDeadLetter(l))
 }
 
-func (g *Gateway) dropTopicLetter(c *gin.Context) error {
-	dlqService, id, err := g.topicLetter(c)
+func (g *Gateway) dropTopicDeadLetter(c *gin.Context) error {
+	dlqService, id, err := g.topicDeadLetter(c)
 	if err != nil {
 		return err
 	}
 	if _, err := dlqService.Get(c.Request.Context(), id); err != nil {
-		return ofLetter(err)
+		return ofDeadLetter(err)
 	}
-	if err := g.noted(c, audit.LetterDrop, c.Param("topic")+"/"+id, ""); err != nil {
+	if err := g.noted(c, audit.DeadLetterDrop, c.Param("topic")+"/"+id, ""); err != nil {
 		return err
 	}
 	if err := dlqService.Drop(c.Request.Context(), id); err != nil {
-		return ofLetter(err)
+		return ofDeadLetter(err)
 	}
 	return noContent(c)
 }
 
-// topicBulk is the wish to replay or drop many letters of a topic.
+// topicBulk is the wish to replay or drop many dead letters of a topic.
 type topicBulk struct {
 	Group     string `json:"group"`
 	Partition *int   `json:"partition"`
@@ -191,7 +191,7 @@ func (g *Gateway) readTopicBulk(c *gin.Context, drop bool) (dlqService *dlq.Topi
 			return dlqService, q, b, err
 		}
 	}
-	b, err = body.bounds(topicLetterList)
+	b, err = body.bounds(topicDeadLetterList)
 	return dlqService, q, b, err
 }
 
@@ -206,13 +206,13 @@ func describeTopicQuery(q dlq.TopicQuery) string {
 	return text
 }
 
-func (g *Gateway) replayTopicLetters(c *gin.Context) error {
+func (g *Gateway) replayTopicDeadLetters(c *gin.Context) error {
 	dlqService, q, b, err := g.readTopicBulk(c, false)
 	if err != nil {
 		return err
 	}
 	if !b.DryRun {
-		if err := g.noted(c, audit.LetterReplay, c.Param("topic"), describeTopicQuery(q)); err != nil {
+		if err := g.noted(c, audit.DeadLetterReplay, c.Param("topic"), describeTopicQuery(q)); err != nil {
 			return err
 		}
 	}
@@ -220,18 +220,18 @@ func (g *Gateway) replayTopicLetters(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	v := viewBulk(topicLetterList, b, r)
+	v := viewBulk(topicDeadLetterList, b, r)
 	v.Replayed = &r.Done
 	return writeJSON(c, http.StatusOK, v)
 }
 
-func (g *Gateway) dropTopicLetters(c *gin.Context) error {
+func (g *Gateway) dropTopicDeadLetters(c *gin.Context) error {
 	dlqService, q, b, err := g.readTopicBulk(c, true)
 	if err != nil {
 		return err
 	}
 	if !b.DryRun {
-		if err := g.noted(c, audit.LetterDrop, c.Param("topic"), describeTopicQuery(q)); err != nil {
+		if err := g.noted(c, audit.DeadLetterDrop, c.Param("topic"), describeTopicQuery(q)); err != nil {
 			return err
 		}
 	}
@@ -239,7 +239,7 @@ func (g *Gateway) dropTopicLetters(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	v := viewBulk(topicLetterList, b, r)
+	v := viewBulk(topicDeadLetterList, b, r)
 	v.Dropped = &r.Done
 	return writeJSON(c, http.StatusOK, v)
 }

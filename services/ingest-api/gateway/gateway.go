@@ -63,22 +63,22 @@ type Readiness interface {
 
 // Deps are the parts that a gateway works with. Service and Logger are required; Auth and Keys with AUTH_MODE=keys.
 type Deps struct {
-	Service    ingest.Service
-	Auth       Authenticator
-	Keys       KeyAdmin              // nil: /internal/keys answers 404
-	Audit      AuditLog              // nil: nothing is noted, /internal/audit answers 404
-	Outbox     Outbox                // nil: /internal/outbox answers 404
-	MQ         *streammq.MQ          // nil: /internal/mq and /internal/dlq/topics answer 404
-	Letters    Letters               // nil: /internal/dlq answers 404
-	Limiter    ratelimit.Limiter     // of uploads; nil: a local one of the configured limit
-	Logins     ratelimit.Limiter     // of failed logins; nil: a local one of the configured limit
-	Readiness  Readiness             // nil: always ready while it serves
-	Metrics    http.Handler          // the Prometheus text; nil: /metrics answers 404
-	Registerer prometheus.Registerer // nil: metrics are counted and not shown
-	Tracer     trace.TracerProvider  // nil: no spans; the caller's trace context is passed on
-	Logger     *slog.Logger
-	Now        func() time.Time // nil: time.Now
-	Version    string           // shown in the OpenAPI document; empty: "dev"
+	Service     ingest.Service
+	Auth        Authenticator
+	Keys        KeyAdmin              // nil: /internal/keys answers 404
+	Audit       AuditLog              // nil: nothing is noted, /internal/audit answers 404
+	Outbox      Outbox                // nil: /internal/outbox answers 404
+	MQ          *streammq.MQ          // nil: /internal/mq and /internal/dlq/topics answer 404
+	DeadLetters DeadLetters           // nil: /internal/dlq answers 404
+	Limiter     ratelimit.Limiter     // of uploads; nil: a local one of the configured limit
+	Logins      ratelimit.Limiter     // of failed logins; nil: a local one of the configured limit
+	Readiness   Readiness             // nil: always ready while it serves
+	Metrics     http.Handler          // the Prometheus text; nil: /metrics answers 404
+	Registerer  prometheus.Registerer // nil: metrics are counted and not shown
+	Tracer      trace.TracerProvider  // nil: no spans; the caller's trace context is passed on
+	Logger      *slog.Logger
+	Now         func() time.Time // nil: time.Now
+	Version     string           // shown in the OpenAPI document; empty: "dev"
 }
 
 // Gateway is the API's handler with what it needs. Make one with New.

@@ -153,7 +153,7 @@ func newBench(t testing.TB, change ...func(*Config, *Deps)) *bench {
 	}
 	cfg := testConfig()
 	deps := Deps{
-		Service: b.svc, Auth: b.people, Keys: &keyring{}, Audit: b.trail, Outbox: noEvents{}, Letters: noLetters{}, Registerer: b.reg,
+		Service: b.svc, Auth: b.people, Keys: &keyring{}, Audit: b.trail, Outbox: noEvents{}, DeadLetters: noDeadLetters{}, Registerer: b.reg,
 		Logger: slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {

@@ -315,56 +315,56 @@ func TestPendingEntriesArePaged(t *testing.T) {
 	require.Len(t, decode[list[pendingView]](t, q.get(operator, fmt.Sprintf(single, "/groups/"+group+"/pending"))).Items, 5)
 }
 
-// In both layouts of keys, on a cluster too, where each partition has its own stream of letters.
+// In both layouts of keys, on a cluster too, where each partition has its own stream of dead letters.
 func TestDeadLettersOfTopics(t *testing.T) {
 	t.Parallel()
 	for name, h := range homes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			judgeTopicLetters(t, newQueueIn(t, h, 2), h.topics == streammq.LayoutCluster)
+			judgeTopicDeadLetters(t, newQueueIn(t, h, 2), h.topics == streammq.LayoutCluster)
 		})
 	}
 }
 
-func judgeTopicLetters(t *testing.T, q *queue, apart bool) {
+func judgeTopicDeadLetters(t *testing.T, q *queue, apart bool) {
 	q.publish(6)
 	q.consume(6, func(d *streammq.Delivery) streammq.Result {
 		return streammq.Fail(errors.New("no use: " + d.Key))
 	})
-	page := decode[list[topicLetterView]](t, q.get(operator, q.dlq("/letters?limit=4")))
+	page := decode[list[topicDeadLetterView]](t, q.get(operator, q.dlq("/letters?limit=4")))
 	require.Len(t, page.Items, 4)
-	rest := decode[list[topicLetterView]](t, q.get(operator, q.dlq("/letters?limit=4&cursor="+*page.NextCursor)))
+	rest := decode[list[topicDeadLetterView]](t, q.get(operator, q.dlq("/letters?limit=4&cursor="+*page.NextCursor)))
 	require.Len(t, rest.Items, 2)
 	require.False(t, rest.HasMore)
-	byID := map[string]topicLetterView{}
+	byID := map[string]topicDeadLetterView{}
 	for _, l := range append(page.Items, rest.Items...) {
 		byID[l.ID] = l
 		require.Equal(t, apart, strings.HasPrefix(l.ID, fmt.Sprint(l.Partition, ":")), l.ID)
 	}
 	require.Len(t, byID, 6)
 	for partition := range 2 {
-		for _, l := range decode[list[topicLetterView]](t, q.get(operator, q.dlq(fmt.Sprint("/letters?partition=", partition)))).Items {
+		for _, l := range decode[list[topicDeadLetterView]](t, q.get(operator, q.dlq(fmt.Sprint("/letters?partition=", partition)))).Items {
 			require.Equal(t, partition, l.Partition)
 			delete(byID, l.ID)
 		}
 	}
 	require.Empty(t, byID, "both partitions have them all")
-	bad := cursor{list: topicLetterList, id: "9:9:9"}.encode()
+	bad := cursor{list: topicDeadLetterList, id: "9:9:9"}.encode()
 	q.refused(q.get(operator, q.dlq("/letters?cursor="+bad)), http.StatusBadRequest, codeBadCursor)
 	first := page.Items[0]
 	require.True(t, first.Replayable)
 	require.Equal(t, group, first.Group)
 	require.Contains(t, first.Error, "no use: "+first.Key.Value)
 	for filter, want := range map[string]int{"?error=NO+USE:+k3": 1, "?key=k1": 1, "?group=nobody": 0, "?failedBefore=2020-01-01T00:00:00Z": 0, "?failedAfter=2020-01-01T00:00:00Z": 6} {
-		require.Len(t, decode[list[topicLetterView]](t, q.get(operator, q.dlq("/letters"+filter))).Items, want, filter)
+		require.Len(t, decode[list[topicDeadLetterView]](t, q.get(operator, q.dlq("/letters"+filter))).Items, want, filter)
 	}
 
-	got := decode[topicLetterView](t, q.send(operator, http.MethodPost, q.dlq("/letters/"+first.ID+"/replay"), ""))
+	got := decode[topicDeadLetterView](t, q.send(operator, http.MethodPost, q.dlq("/letters/"+first.ID+"/replay"), ""))
 	require.NotNil(t, got.ReplayedAs)
-	require.Equal(t, audit.LetterReplay, q.trail.events[0].Action)
-	q.refused(q.send(operator, http.MethodPost, q.dlq("/letters/"+first.ID+"/replay"), ""), http.StatusConflict, codeLetterReplayed)
-	require.Equal(t, got, decode[topicLetterView](t, q.get(operator, q.dlq("/letters/"+first.ID))))
-	require.Len(t, decode[list[topicLetterView]](t, q.get(operator, q.dlq("/letters?unreplayed=true"))).Items, 5)
+	require.Equal(t, audit.DeadLetterReplay, q.trail.events[0].Action)
+	q.refused(q.send(operator, http.MethodPost, q.dlq("/letters/"+first.ID+"/replay"), ""), http.StatusConflict, codeDeadLetterReplayed)
+	require.Equal(t, got, decode[topicDeadLetterView](t, q.get(operator, q.dlq("/letters/"+first.ID))))
+	require.Len(t, decode[list[topicDeadLetterView]](t, q.get(operator, q.dlq("/letters?unreplayed=true"))).Items, 5)
 
 	bulk := func(path, body string) (v bulkView) {
 		require.NoError(t, json.Unmarshal(q.post(q.dlq(path), body, http.StatusOK), &v))
@@ -380,13 +380,13 @@ func judgeTopicLetters(t *testing.T, q *queue, apart bool) {
 
 	q.post(q.dlq("/drop"), ``, http.StatusUnprocessableEntity)
 	require.Equal(t, http.StatusNoContent, q.do(q.request(operator, http.MethodDelete, q.dlq("/letters/"+first.ID), nil)).Code)
-	q.refused(q.do(q.request(operator, http.MethodDelete, q.dlq("/letters/"+first.ID), nil)), http.StatusNotFound, codeLetterNotFound)
+	q.refused(q.do(q.request(operator, http.MethodDelete, q.dlq("/letters/"+first.ID), nil)), http.StatusNotFound, codeDeadLetterNotFound)
 	for _, none := range []string{"x", "0:x", "5-5", "0:5-5", "9999:5-5", "0:"} {
-		q.refused(q.get(operator, q.dlq("/letters/"+none)), http.StatusNotFound, codeLetterNotFound)
+		q.refused(q.get(operator, q.dlq("/letters/"+none)), http.StatusNotFound, codeDeadLetterNotFound)
 	}
 	require.Equal(t, 5, *bulk("/drop", `{"all":true,"dryRun":true}`).Dropped)
 	require.Equal(t, 5, *bulk("/drop", `{"all":true}`).Dropped)
-	require.Empty(t, decode[list[topicLetterView]](t, q.get(operator, q.dlq("/letters"))).Items)
+	require.Empty(t, decode[list[topicDeadLetterView]](t, q.get(operator, q.dlq("/letters"))).Items)
 	q.refused(q.get(operator, "/internal/dlq/topics/nothing-of-that/letters"), http.StatusNotFound, codeTopicNotFound)
 }
 

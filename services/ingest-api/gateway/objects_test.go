@@ -22,7 +22,7 @@ import (
 type belongings struct {
 	task, document, base string
 	key, event           string
-	letter               string // of the ingest queue, or of the topic
+	deadLetter           string // of the ingest queue, or of the topic
 	topic, group         string
 	message              string // its UUID
 }
@@ -50,7 +50,7 @@ func (s *site) belonging(r route) belongings {
 	case strings.Contains(r.path, ":topic"), strings.Contains(r.path, "/mq/status"), strings.Contains(r.path, ":messageId"):
 		s.topic(&o)
 	case strings.Contains(r.path, ":letterId"):
-		_, o.letter = s.dead("no use")
+		_, o.deadLetter = s.dead("no use")
 	}
 	return o
 }
@@ -92,9 +92,9 @@ func (s *site) topic(o *belongings) {
 	}
 	stop()
 	require.NoError(s.t, <-ended)
-	letters := decode[list[topicLetterView]](s.t, s.get(s.secrets["operator"], "/internal/dlq/topics/"+o.topic+"/letters")).Items
-	require.Len(s.t, letters, 1)
-	o.letter = letters[0].ID
+	deadLetters := decode[list[topicDeadLetterView]](s.t, s.get(s.secrets["operator"], "/internal/dlq/topics/"+o.topic+"/letters")).Items
+	require.Len(s.t, deadLetters, 1)
+	o.deadLetter = deadLetters[0].ID
 	sent, err := s.mq.NewProducer(nil).Publish(ctx, o.topic, streammq.Message{
 		Key: "k", Payload: []byte("another"), Headers: map[string]string{"x-user-id": "ada"},
 	})
@@ -116,7 +116,7 @@ var bodies = map[string]string{
 // at is a route's path with an object.
 func (o belongings) at(r route) string {
 	return strings.NewReplacer(":taskId", o.task, ":documentId", o.document, ":base", o.base, ":keyId", o.key, ":eventId", o.event,
-		":letterId", o.letter, ":topic", o.topic, ":group", o.group, ":messageId", o.message).Replace(r.path)
+		":letterId", o.deadLetter, ":topic", o.topic, ":group", o.group, ":messageId", o.message).Replace(r.path)
 }
 
 // walk calls one route with an object.

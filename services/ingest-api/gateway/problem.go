@@ -94,15 +94,15 @@ func sentinels() []struct {
 		{outbox.ErrNotFound, codeEventNotFound},
 		{outbox.ErrNotDead, codeEventNotDead},
 		{dlq.ErrBadCursor, codeBadCursor}, // before what it wraps
-		{dlq.ErrNotFound, codeLetterNotFound},
-		{dlq.ErrUnreadable, codeLetterUnreadable},
-		{dlq.ErrNoEntry, codeLetterIsRow},
-		{dlq.ErrNoStream, codeNoLetterStream},
+		{dlq.ErrNotFound, codeDeadLetterNotFound},
+		{dlq.ErrUnreadable, codeDeadLetterUnreadable},
+		{dlq.ErrNoEntry, codeDeadLetterIsRow},
+		{dlq.ErrNoStream, codeNoDeadLetterStream},
 		{streammq.ErrUnknownTopic, codeTopicNotFound},
 		{streammq.ErrTopicName, codeTopicNotFound},
 		{streammq.ErrGroupName, codeGroupNotFound},
 		{streammq.ErrGroupLive, codeGroupLive},
-		{streammq.ErrReplayed, codeLetterReplayed},
+		{streammq.ErrReplayed, codeDeadLetterReplayed},
 		{streammq.ErrPartition, codeInvalidParameter},
 		{streammq.ErrEntryID, codeInvalidParameter},
 		{streammq.ErrStreamKey, codeInvalidParameter},
@@ -149,9 +149,9 @@ func classify(err error) *apiError {
 	if errors.As(err, &tooLarge) {
 		return &apiError{code: codeTooLarge, cause: err, message: fmt.Sprintf("the request is larger than %d bytes", tooLarge.Limit)}
 	}
-	var letter *dlq.StateError
-	if errors.As(err, &letter) {
-		return &apiError{code: taskstate.CodeNotReplayable, status: letter.Status, cause: err, message: letter.Error()}
+	var deadLetter *dlq.StateError
+	if errors.As(err, &deadLetter) {
+		return &apiError{code: taskstate.CodeNotReplayable, status: deadLetter.Status, cause: err, message: deadLetter.Error()}
 	}
 	var refused *taskstate.RefusedError
 	if errors.As(err, &refused) {

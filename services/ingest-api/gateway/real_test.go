@@ -113,7 +113,7 @@ func newSiteIn(t testing.TB, in world, change ...func(*Config, *Deps)) *site {
 	s := &site{shared: shared, parts: parts, mq: mq, keys: auth.New(parts.Store, env.Log, time.Now), trail: audit.New(parts.Store, env.Log), dir: dir}
 	s.bench = newBench(t, append([]func(*Config, *Deps){func(_ *Config, d *Deps) {
 		d.Outbox = outbox.NewStore(parts.Store)
-		d.Service, d.Auth, d.Keys, d.Audit, d.Letters, d.MQ = app, s.keys, s.keys, s.trail, parts.Letters(shared, app), mq
+		d.Service, d.Auth, d.Keys, d.Audit, d.DeadLetters, d.MQ = app, s.keys, s.keys, s.trail, parts.DeadLetters(shared, app), mq
 		d.Metrics = process.MetricsHandler(env)
 	}}, change...)...)
 	s.svc, s.people, s.bench.trail = nil, nil, nil // there is nothing fake

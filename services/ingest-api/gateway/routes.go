@@ -53,8 +53,8 @@ func (g *Gateway) routes() []route {
 	all = append(all, g.baseRoutes()...)
 	all = append(all, g.operatorRoutes()...)
 	all = append(all, g.outboxRoutes()...)
-	all = append(all, g.letterRoutes()...)
-	all = append(all, g.topicLetterRoutes()...)
+	all = append(all, g.deadLetterRoutes()...)
+	all = append(all, g.topicDeadLetterRoutes()...)
 	all = append(all, g.mqRoutes()...)
 	return append(all, g.serviceRoutes()...)
 }

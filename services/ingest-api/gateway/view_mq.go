@@ -24,13 +24,13 @@ func viewTopic(t streammq.TopicInfo) topicView {
 // topicStatsView is a topic or a single stream with what it holds.
 type topicStatsView struct {
 	topicView
-	Kind    string           `json:"kind"`
-	Entries int64            `json:"entries"`
-	Retries int64            `json:"retries"`
-	Bad     int64            `json:"malformedRetries"`
-	Letters int64            `json:"letters"`
-	Beside  int64            `json:"payloadsBeside"`
-	Each    []partitionCount `json:"each"`
+	Kind        string           `json:"kind"`
+	Entries     int64            `json:"entries"`
+	Retries     int64            `json:"retries"`
+	Bad         int64            `json:"malformedRetries"`
+	DeadLetters int64            `json:"letters"`
+	Beside      int64            `json:"payloadsBeside"`
+	Each        []partitionCount `json:"each"`
 }
 
 type partitionCount struct {
@@ -43,7 +43,7 @@ type partitionCount struct {
 
 func viewTopicStats(info streammq.TopicInfo, stream bool, s streammq.Stats) topicStatsView {
 	v := topicStatsView{
-		topicView: viewTopic(info), Kind: kindTopic, Entries: s.Entries, Retries: s.Retries, Bad: s.Malformed, Letters: s.Letters, Beside: s.Beside,
+		topicView: viewTopic(info), Kind: kindTopic, Entries: s.Entries, Retries: s.Retries, Bad: s.Malformed, DeadLetters: s.Letters, Beside: s.Beside,
 		Each: make([]partitionCount, len(s.Each)),
 	}
 	if stream {
@@ -255,8 +255,8 @@ func viewStatus(id string, found map[string]streammq.Status) statusView {
 	return statusView{ID: id, Status: v}
 }
 
-// topicLetterView is a dead letter of a topic: a message with its payload.
-type topicLetterView struct {
+// topicDeadLetterView is a dead letter of a topic: a message with its payload.
+type topicDeadLetterView struct {
 	ID         string              `json:"id"`
 	Topic      string              `json:"topic"`
 	Partition  int                 `json:"partition"`
@@ -274,8 +274,8 @@ type topicLetterView struct {
 	ReplayedAs *string             `json:"replayedAs"` // the id of the entry that a replay added
 }
 
-func viewTopicLetter(l streammq.Letter) topicLetterView {
-	return topicLetterView{
+func viewTopicDeadLetter(l streammq.Letter) topicDeadLetterView {
+	return topicDeadLetterView{
 		ID: l.ID, Topic: l.Topic, Partition: l.Partition, OriginalID: l.OriginalID, Group: l.Group, Key: optionalBlob(l.Key), Attempts: l.Attempts,
 		MaxRetries: l.MaxRetries, FailedAt: optionalTime(orZero(l.FailedAt)), Error: strings.ToValidUTF8(l.Error, "\uFFFD"), Headers: viewHeaders(l.Headers),
 		Payload: viewBlob(l.Payload), Raw: viewRaw(l.Raw), Replayable: l.Raw == nil && l.Replayed == "", ReplayedAs: optional(l.Replayed),

@@ -76,7 +76,7 @@ func Services(ctx context.Context, p *suite.Parts, cfg *Config) (services []proc
 	}
 	p.Env.Ready.Register("schema", p.CheckSchema)
 	server, err := gateway.NewServer(ctx, cfg.HTTP, gateway.Deps{
-		Service: app, Auth: callers, Keys: keys, Audit: trail, Outbox: outbox.NewStore(p.Store), Letters: p.Letters(cfg.Shared, app), MQ: mq,
+		Service: app, Auth: callers, Keys: keys, Audit: trail, Outbox: outbox.NewStore(p.Store), DeadLetters: p.DeadLetters(cfg.Shared, app), MQ: mq,
 		Limiter: uploads(p, cfg), Logins: logins(p, cfg), Readiness: p.Env.Ready,
 		Metrics: process.MetricsHandler(p.Env), Registerer: p.Env.Metrics, Tracer: otel.GetTracerProvider(),
 		Logger: p.Env.Log, Version: p.Env.Version,

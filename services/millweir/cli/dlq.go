@@ -57,7 +57,7 @@ func (b blob) show(n int) string {
 
 const letterHeader = "LETTER\tTASK\tFAILED\tATTEMPTS\tNOW\tREPLAY\tERROR"
 
-// letterRow is a letter in a table.
+// letterRow is a dead letter in a table.
 func letterRow(l letter) string {
 	task, now, replay := "-", "-", "yes"
 	if l.TaskID != nil {
@@ -101,12 +101,12 @@ func (f dlqFlags) at(rest string) string {
 	return "/internal/dlq" + rest
 }
 
-// letter is the address of one letter, or of a step of it.
+// letter is the address of one dead letter, or of a step of it.
 func (f dlqFlags) letter(id, step string) string {
 	return f.at("/letters/" + url.PathEscape(id) + step)
 }
 
-// letterFilter are the filters of a list by their names on the wire. Those that the letters asked for do not know are refused there.
+// letterFilter are the filters of a list by their names on the wire. Those that the dead letters asked for do not know are refused there.
 func letterFilter(f dlqFlags) map[string]*string {
 	return map[string]*string{
 		"group":        f.String("group", "", "of a topic: the group that gave it up"),
@@ -151,7 +151,7 @@ func dlqList(ctx context.Context, std IO, args []string) error {
 	return emit(f.common, all, letterHeader, letterRow)
 }
 
-// dlqGet shows one letter.
+// dlqGet shows one dead letter.
 func dlqGet(ctx context.Context, std IO, args []string) error {
 	f := newDLQFlags(std, "dlq get")
 	rest, err := f.parse(args)
@@ -172,7 +172,7 @@ func dlqGet(ctx context.Context, std IO, args []string) error {
 	return emitOne(f.common, l, func(w io.Writer) { printLetter(w, l) })
 }
 
-// printLetter writes a letter for people.
+// printLetter writes a dead letter for people.
 func printLetter(w io.Writer, l letter) {
 	line := func(name string, value *string) {
 		if value != nil && *value != "" {
@@ -205,7 +205,7 @@ func printLetter(w io.Writer, l letter) {
 	}
 }
 
-// bulkFlags are the flags of a verb on many letters.
+// bulkFlags are the flags of a verb on many dead letters.
 type bulkFlags struct {
 	all, dryRun *bool
 	perSecond   *int
@@ -317,11 +317,11 @@ func (r bulkReport) words(done string) string {
 	return text
 }
 
-// dlqReplay puts the tasks of letters back: of those named, or with --all of those that the filter selects.
+// dlqReplay puts the tasks of dead letters back: of those named, or with --all of those that the filter selects.
 func dlqReplay(ctx context.Context, std IO, args []string) error {
 	f := newDLQFlags(std, "dlq replay")
 	b := bulkFlags{
-		all: f.Bool("all", false, "every letter that the filter selects"), dryRun: f.Bool("dry-run", false, "with --all: only count"),
+		all: f.Bool("all", false, "every dead letter that the filter selects"), dryRun: f.Bool("dry-run", false, "with --all: only count"),
 		perSecond: f.Int("per-second", 100, "with --all: most replays a second"), filter: letterFilter(f),
 	}
 	ids, body, err := b.read(f, args)
@@ -351,7 +351,7 @@ func dlqReplay(ctx context.Context, std IO, args []string) error {
 func dlqDrop(ctx context.Context, std IO, args []string) error {
 	f := newDLQFlags(std, "dlq drop")
 	b := bulkFlags{
-		all: f.Bool("all", false, "every letter that the filter selects"), dryRun: f.Bool("dry-run", false, "with --all: only count"),
+		all: f.Bool("all", false, "every dead letter that the filter selects"), dryRun: f.Bool("dry-run", false, "with --all: only count"),
 		filter: letterFilter(f),
 	}
 	ids, body, err := b.read(f, args)

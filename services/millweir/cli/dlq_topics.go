@@ -33,7 +33,7 @@ type topicLetter struct {
 
 const topicLetterHeader = "LETTER\tPARTITION\tGROUP\tKEY\tFAILED\tATTEMPTS\tREPLAYED AS\tERROR"
 
-// topicLetterRow is a letter in a table.
+// topicLetterRow is a dead letter in a table.
 func topicLetterRow(l topicLetter) string {
 	key, failed := "-", "-"
 	if l.Key != nil {
@@ -45,7 +45,7 @@ func topicLetterRow(l topicLetter) string {
 	return fmt.Sprintf("%s\t%d\t%s\t%s\t%s\t%d\t%s\t%s", clean(l.ID), l.Partition, clean(l.Group), key, failed, l.Attempts, word(l.ReplayedAs), short(l.Error, 60))
 }
 
-// listTopicLetters lists letters of a topic, the oldest first.
+// listTopicLetters lists dead letters of a topic, the oldest first.
 func listTopicLetters(ctx context.Context, f dlqFlags, q url.Values, limit int) error {
 	path := dlqFlags{f.common, f.topic, new(string)}.at("/letters")
 	if *f.stream != "" {
@@ -59,7 +59,7 @@ func listTopicLetters(ctx context.Context, f dlqFlags, q url.Values, limit int) 
 	return emit(f.common, all, topicLetterHeader, topicLetterRow)
 }
 
-// getTopicLetter shows one letter of a topic.
+// getTopicLetter shows one dead letter of a topic.
 func getTopicLetter(ctx context.Context, f dlqFlags, id string) error {
 	var l topicLetter
 	if err := f.client().do(ctx, http.MethodGet, f.letter(id, ""), "", nil, &l); err != nil {
@@ -68,7 +68,7 @@ func getTopicLetter(ctx context.Context, f dlqFlags, id string) error {
 	return emitOne(f.common, l, func(w io.Writer) { printTopicLetter(w, l) })
 }
 
-// printTopicLetter writes a letter for people.
+// printTopicLetter writes a dead letter for people.
 func printTopicLetter(w io.Writer, l topicLetter) {
 	line := func(name, value string) {
 		if value != "" && value != "-" {

@@ -52,25 +52,25 @@ func TestServicesOnRedisCluster(t *testing.T) {
 			dead := c.ended(c.accepted("dead.txt", prose("jasper", 1)).TaskID)
 			require.Equal(t, "DEAD", dead.Status)
 			server := []string{"MILLWEIR_SERVER=" + c.url}
-			var letters []struct {
+			var deadLetters []struct {
 				ID, TaskID string
 				Replayable bool
 			}
-			eventually(t, "its letter", func() bool {
+			eventually(t, "its dead letter", func() bool {
 				code, out := run(t, "millweir", server, "dlq", "list", "--source", "redis", "-o", "json")
 				require.Equal(t, 0, code, out)
-				require.NoError(t, json.NewDecoder(strings.NewReader(out)).Decode(&letters), out)
-				return len(letters) > 0
+				require.NoError(t, json.NewDecoder(strings.NewReader(out)).Decode(&deadLetters), out)
+				return len(deadLetters) > 0
 			})
-			require.Equal(t, dead.TaskID, letters[0].TaskID)
-			require.True(t, letters[0].Replayable)
+			require.Equal(t, dead.TaskID, deadLetters[0].TaskID)
+			require.True(t, deadLetters[0].Replayable)
 			for command, shows := range look.commands {
 				code, out := run(t, "millweir", server, strings.Fields(command)...)
 				require.Equal(t, 0, code, "%s: %s", command, out)
 				require.Contains(t, out, shows, command)
 			}
 			embeddings.Clear()
-			code, out := run(t, "millweir", server, "dlq", "replay", letters[0].ID)
+			code, out := run(t, "millweir", server, "dlq", "replay", deadLetters[0].ID)
 			require.Equal(t, 0, code, out)
 			require.Equal(t, "SUCCEEDED", c.ended(dead.TaskID).Status)
 

@@ -30,29 +30,29 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 		require.Equal(t, "DEAD", v.Status)
 		ids = append(ids, v.TaskID)
 	}
-	type letter struct {
+	type deadLetter struct {
 		ID, TaskID, LastError string
 		Replayable            bool
 	}
-	letters := func() (all []letter) {
+	deadLetters := func() (all []deadLetter) {
 		code, out := run(t, "millweir", env, "dlq", "list", "-o", "json")
 		require.Equal(t, 0, code, out)
 		// Only the first value: a program that was built to measure coverage adds a warning on the error output.
 		require.NoError(t, json.NewDecoder(strings.NewReader(out)).Decode(&all), out)
 		return all
 	}
-	// A letter is written after its death is told, at least once, and not in the order of the deaths.
+	// A dead letter is written after its death is told, at least once, and not in the order of the deaths.
 	those := func() []string {
 		var all []string
-		for _, l := range letters() {
+		for _, l := range deadLetters() {
 			all = append(all, l.TaskID)
 		}
 		slices.Sort(all)
 		return slices.Compact(all)
 	}
-	eventually(t, "every death has its letter", func() bool { return len(those()) == 4 })
-	all := letters()
-	newest := all[slices.IndexFunc(all, func(l letter) bool { return l.TaskID == ids[3] })]
+	eventually(t, "every death has its dead letter", func() bool { return len(those()) == 4 })
+	all := deadLetters()
+	newest := all[slices.IndexFunc(all, func(l deadLetter) bool { return l.TaskID == ids[3] })]
 	require.True(t, newest.Replayable)
 	require.Contains(t, newest.LastError, "embed batch 1/1")
 

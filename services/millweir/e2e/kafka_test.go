@@ -110,13 +110,13 @@ func TestUnreadableRecordsOnKafka(t *testing.T) {
 	require.Equal(t, "DEAD", dead.Status)
 
 	cli := []string{"MILLWEIR_SERVER=" + c.url}
-	type letter struct {
+	type deadLetter struct {
 		ID, Source string
 		TaskID     *string
 		Replayable bool
 		Raw        map[string]struct{ Value string }
 	}
-	var all []letter
+	var all []deadLetter
 	eventually(t, "all three are listed", func() bool {
 		all = nil
 		code, out := run(t, "millweir", cli, "dlq", "list", "-o", "json")

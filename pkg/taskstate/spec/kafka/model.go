@@ -105,7 +105,7 @@ func (s *step) write(t int) {
 	r := &s.world.Rows[t]
 	e := Event{State: evNew, Task: uint8(t)}
 	if r.State == stDead {
-		e.Letter, e.Fence = true, r.Fence
+		e.DeadLetter, e.Fence = true, r.Fence
 	}
 	s.words += " with an event"
 	s.full = s.full || !s.world.addEvent(e)

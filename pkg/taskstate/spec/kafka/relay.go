@@ -83,8 +83,8 @@ func (m *Model) sends(w *World, i int, begin beginFunc, yield func(s step)) {
 		if taken && x.Event > 0 {
 			e := &s.world.Events[x.Event-1]
 			e.Acked = e.Acked || a == acked
-			if e.Letter {
-				s.world.Rows[e.Task].Letters |= 1 << e.Fence
+			if e.DeadLetter {
+				s.world.Rows[e.Task].DeadLetters |= 1 << e.Fence
 			} else {
 				s.full = !s.world.append(e.Task)
 			}
@@ -224,7 +224,7 @@ func (m *Model) promise(s *step) {
 func (w *World) trail(t int) taskstate.EventTrail {
 	var out taskstate.EventTrail
 	for n, e := range w.Events {
-		if e.Letter || int(e.Task) != t {
+		if e.DeadLetter || int(e.Task) != t {
 			continue
 		}
 		switch e.State {
@@ -244,7 +244,7 @@ func (w *World) trail(t int) taskstate.EventTrail {
 func (w *World) lies(t int) bool {
 	sent := false
 	for n := len(w.Events) - 1; n >= 0; n-- {
-		if e := w.Events[n]; !e.Letter && int(e.Task) == t {
+		if e := w.Events[n]; !e.DeadLetter && int(e.Task) == t {
 			switch e.State {
 			case evNew, evRetrying:
 				return true

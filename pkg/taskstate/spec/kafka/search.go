@@ -52,15 +52,15 @@ func (w *World) refused(t int) bool {
 	return trail.LastDead > trail.LastSent && w.Events[trail.LastDead-1].Refused
 }
 
-// owed tells which dead task has no letter and no event for one; every state is asked.
+// owed tells which dead task has no dead letter and no event for one; every state is asked.
 func (w *World) owed() string {
 	for t := range w.Rows {
 		r := &w.Rows[t]
-		if r.State != stDead || r.Owes || r.Letters&(1<<r.Fence) != 0 {
+		if r.State != stDead || r.Owes || r.DeadLetters&(1<<r.Fence) != 0 {
 			continue
 		}
 		if !slices.ContainsFunc(w.Events[:], func(e Event) bool {
-			return e.State != evNone && e.Letter && int(e.Task) == t && e.Fence == r.Fence
+			return e.State != evNone && e.DeadLetter && int(e.Task) == t && e.Fence == r.Fence
 		}) {
 			return fmt.Sprintf("I18 %s is DEAD without a dead letter and without an event for one", taskID(t))
 		}

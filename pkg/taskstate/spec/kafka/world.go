@@ -107,16 +107,16 @@ const (
 
 // Row is a task's row.
 type Row struct {
-	State    State
-	Fence    uint8
-	Attempts uint8
-	Crashes  uint8
-	Expired  bool  // the lease is over
-	Due      bool  // a retry's time has come
-	Promised age   // of a QUEUED row
-	Count    uint8 // promises in vain: 0, or 1 for more
-	Owes     bool  // only without EventInTransaction: its event is not written yet
-	Letters  uint8 // fences of the dead letters that the broker has, as bits
+	State       State
+	Fence       uint8
+	Attempts    uint8
+	Crashes     uint8
+	Expired     bool  // the lease is over
+	Due         bool  // a retry's time has come
+	Promised    age   // of a QUEUED row
+	Count       uint8 // promises in vain: 0, or 1 for more
+	Owes        bool  // only without EventInTransaction: its event is not written yet
+	DeadLetters uint8 // fences of the dead letters that the broker has, as bits
 }
 
 // EventState is where an event is.
@@ -133,16 +133,16 @@ const (
 
 // Event is a row of the outbox.
 type Event struct {
-	State    EventState
-	Letter   bool // of the dead letter topic
-	Task     uint8
-	Fence    uint8 // of a letter
-	Attempts uint8
-	Lease    uint8 // relay + 1; goneRelay: of one that is no more
-	Expired  bool
-	Sent     age
-	Refused  bool // DEAD for good
-	Acked    bool // ghost: the broker has answered some sending of it
+	State      EventState
+	DeadLetter bool // of the dead letter topic
+	Task       uint8
+	Fence      uint8 // of a dead letter
+	Attempts   uint8
+	Lease      uint8 // relay + 1; goneRelay: of one that is no more
+	Expired    bool
+	Sent       age
+	Refused    bool // DEAD for good
+	Acked      bool // ghost: the broker has answered some sending of it
 }
 
 // Record is an entry of the partition at or after the group's offset.
@@ -300,7 +300,7 @@ func (m *Model) canon(w *World) {
 func (w *World) forgetEvents() {
 	last := [maxTasks]int{-1, -1}
 	for i, e := range w.Events {
-		if e.State == evSent && !e.Letter {
+		if e.State == evSent && !e.DeadLetter {
 			last[e.Task] = i
 		}
 	}
@@ -308,8 +308,8 @@ func (w *World) forgetEvents() {
 		e := &w.Events[i]
 		r := &w.Rows[e.Task]
 		switch {
-		case e.State == evSent && (e.Letter || r.State != stQueued || last[e.Task] != i):
-		case e.State != evNone && e.State != evSent && !e.Letter && r.terminal() && (e.Lease == 0 || e.Expired):
+		case e.State == evSent && (e.DeadLetter || r.State != stQueued || last[e.Task] != i):
+		case e.State != evNone && e.State != evSent && !e.DeadLetter && r.terminal() && (e.Lease == 0 || e.Expired):
 		default:
 			continue
 		}
