@@ -26,12 +26,12 @@ func (c *checker) tasksByID(ctx context.Context, ids []string) ([]taskstate.Task
 // scanTask reads the columns of Tasks.
 func scanTask(scan func(...any) error) (taskstate.Task, error) {
 	var t taskstate.Task
-	var retry, lease, wake, promised, created, updated taskstate.Stamp
+	var retry, lease, wake, enqueued, created, updated taskstate.Stamp
 	err := scan(&t.ID, &t.UserID, &t.DocumentID, &t.Type, &t.Channel, &t.Status, &t.AttemptCount, &t.MaxAttempts, &t.CrashCount, &t.Fence,
-		&retry, &t.LastError, &t.ErrorMessage, &t.LeaseOwner, &lease, &wake, &promised,
-		&t.PromiseCount, &t.DLQ, &t.Delivery, &t.IdempotencyKey, &t.RequestHash, &created, &updated)
+		&retry, &t.LastError, &t.ErrorMessage, &t.LeaseOwner, &lease, &wake, &enqueued,
+		&t.EnqueueCount, &t.DLQ, &t.Delivery, &t.IdempotencyKey, &t.RequestHash, &created, &updated)
 	t.LeaseOwner, t.Delivery = strings.TrimSpace(t.LeaseOwner), strings.TrimSpace(t.Delivery)
-	t.NextRetryAt, t.LeaseExpiresAt, t.WakeAt, t.PromisedAt = retry.Time, lease.Time, wake.Time, promised.Time
+	t.NextRetryAt, t.LeaseExpiresAt, t.WakeAt, t.EnqueuedAt = retry.Time, lease.Time, wake.Time, enqueued.Time
 	t.CreatedAt, t.UpdatedAt = created.Time, updated.Time
 	return t, err
 }

@@ -176,19 +176,19 @@ func (c *checker) judgeWaiting(t taskstate.Task, byEvent transport) {
 			c.judged("I15")
 			return
 		}
-		promised := t.WakeAt // an event that was sent after it is a promise too
-		if byEvent.sent.After(promised) {
-			promised = byEvent.sent
+		enqueued := t.WakeAt // an event that was sent after it is a promise too
+		if byEvent.sent.After(enqueued) {
+			enqueued = byEvent.sent
 		}
 		horizon := now
 		if !c.queue.Horizon.IsZero() && c.queue.Horizon.Before(now) {
 			horizon = c.queue.Horizon
 		}
-		late := horizon.Sub(promised) - c.o.Patience
-		c.verdict(late <= 0, "I15", t.ID, "it has no delivery since %s, was to be promised again at %s, and that is %s overdue", stamp(t.PromisedAt), stamp(promised), late)
+		late := horizon.Sub(enqueued) - c.o.Patience
+		c.verdict(late <= 0, "I15", t.ID, "it has no delivery since %s, was to be promised again at %s, and that is %s overdue", stamp(t.EnqueuedAt), stamp(enqueued), late)
 		for _, at := range c.o.Flushes {
-			if before := at.Add(-skew); t.PromisedAt.Before(before) && t.CreatedAt.Before(before) {
-				c.verdict(now.Sub(at) <= c.o.Patience, "L6", t.ID, "the queue had lost all at %s, and its promise is of %s", stamp(at), stamp(t.PromisedAt))
+			if before := at.Add(-skew); t.EnqueuedAt.Before(before) && t.CreatedAt.Before(before) {
+				c.verdict(now.Sub(at) <= c.o.Patience, "L6", t.ID, "the queue had lost all at %s, and its promise is of %s", stamp(at), stamp(t.EnqueuedAt))
 			}
 		}
 	case taskstate.StatusRunning:

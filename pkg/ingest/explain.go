@@ -152,7 +152,7 @@ func words(e Explanation, log []taskstate.Transition) string {
 		say("Its last claim came by %s.", deliveryWords(e.Delivery))
 	}
 	if t.Status == taskstate.StatusQueued {
-		say("It was last promised to the queue at %s (%d times again); a lost delivery is noticed and made again.", stamp(t.PromisedAt), t.PromiseCount)
+		say("It was last promised to the queue at %s (%d times again); a lost delivery is noticed and made again.", stamp(t.EnqueuedAt), t.EnqueueCount)
 	}
 	if e.Event != nil {
 		s = append(s, eventWords(e.Event))

@@ -153,7 +153,7 @@ func (c *queueEffects) requeue(cp ingestq.Copy) {
 	c.add(func(e *waitingEffects) { e.copies = append(e.copies, cp) })
 }
 
-// renew promises the row of a record anew, and then acknowledges that.
+// renew enqueues the row of a record anew, and then acknowledges that.
 func (c *queueEffects) renew(d ingestq.Delivery) {
 	c.add(func(e *waitingEffects) { e.renews = append(e.renews, d) })
 }

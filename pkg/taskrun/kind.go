@@ -7,7 +7,7 @@
 // The order of effects is claim → run → finish (one transaction) → DLQ entry if DEAD → acknowledgement → DLQ mark.
 // What is left when the process dies in between, and who mends it:
 //
-//	after reading, before the claim    row QUEUED, entry pending      horizon sweep promises it again; settling copies the entry
+//	after reading, before the claim    row QUEUED, entry pending      horizon sweep enqueues it again; settling copies the entry
 //	after the claim                    row RUNNING, lease runs out    recovery takes it over: one crash counted
 //	after a reservation                row as it was, reserved        the reservation runs out; any claim or sweep
 //	after the finish, before its ack   row terminal, entry pending    settling acknowledges

@@ -205,7 +205,7 @@ func TestLiveFailures(t *testing.T) {
 	})
 }
 
-// FLUSHALL with a backlog: every task is promised again and runs once.
+// FLUSHALL with a backlog: every task is enqueued again and runs once.
 func TestLiveFlush(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, l *lab) {

@@ -50,11 +50,11 @@ func (s *memStore) put(t taskstate.Task) taskstate.Task {
 		t.DLQ = taskstate.DLQNone
 	}
 	if t.Status == taskstate.StatusQueued {
-		if t.PromisedAt.IsZero() {
-			t.PromisedAt = now
+		if t.EnqueuedAt.IsZero() {
+			t.EnqueuedAt = now
 		}
 		if t.WakeAt.IsZero() {
-			t.WakeAt = t.PromisedAt
+			t.WakeAt = t.EnqueuedAt
 		}
 	}
 	t.UserID, t.CreatedAt, t.UpdatedAt = "u", now, now
@@ -264,8 +264,8 @@ func render(t taskstate.Task, c *taskstate.Change, now time.Time) taskstate.Task
 	set(&t.NextRetryAt, c.NextRetry)
 	set(&t.LeaseExpiresAt, c.Lease)
 	set(&t.WakeAt, c.Wake)
-	set(&t.PromisedAt, c.Promise)
-	t.LeaseOwner, t.PromiseCount, t.DLQ, t.Delivery, t.Progress = c.LeaseOwner, c.PromiseCount, c.DLQ, c.Delivery, c.Progress
+	set(&t.EnqueuedAt, c.Enqueue)
+	t.LeaseOwner, t.EnqueueCount, t.DLQ, t.Delivery, t.Progress = c.LeaseOwner, c.EnqueueCount, c.DLQ, c.Delivery, c.Progress
 	t.LastError, t.ErrorMessage, t.ErrorCode, t.Result = c.LastError, c.ErrorMessage, c.ErrorCode, c.Result
 	t.AttemptTrace, t.UpdatedAt = c.AttemptTrace, now
 	return t

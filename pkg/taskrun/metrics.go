@@ -18,18 +18,18 @@ const (
 
 // metrics are the runner's figures.
 type metrics struct {
-	processed   *prometheus.CounterVec
-	seconds     *prometheus.HistogramVec
-	lateness    prometheus.Histogram
-	takeovers   prometheus.Counter
-	stage       *prometheus.HistogramVec
-	dueWork     prometheus.Gauge
-	oldestDue   prometheus.Gauge
-	lost        prometheus.Counter
-	handedBack  prometheus.Counter
-	repromised  prometheus.Counter
-	slotsLost   prometheus.Gauge
-	finishBatch prometheus.Histogram
+	processed     *prometheus.CounterVec
+	seconds       *prometheus.HistogramVec
+	lateness      prometheus.Histogram
+	takeovers     prometheus.Counter
+	stage         *prometheus.HistogramVec
+	dueWork       prometheus.Gauge
+	oldestDue     prometheus.Gauge
+	lost          prometheus.Counter
+	handedBack    prometheus.Counter
+	enqueuedAgain prometheus.Counter
+	slotsLost     prometheus.Gauge
+	finishBatch   prometheus.Histogram
 }
 
 // newMetrics registers the figures; a second runner on the same registry shares them.
@@ -47,7 +47,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.oldestDue = gauge(reg, "ingest_oldest_due_age_seconds", "Age of the oldest task that could start now.")
 	m.lost = counter(reg, "ingest_task_lost_total", "Outcomes dropped because the claim was no longer the row's.")
 	m.handedBack = counter(reg, "ingest_task_handed_back_total", "Tasks handed back at a stop or for a fault of the process, with no attempt counted.")
-	m.repromised = counter(reg, "ingest_task_repromised_total", "Lost deliveries that were added again.")
+	m.enqueuedAgain = counter(reg, "ingest_task_repromised_total", "Lost deliveries that were added again.")
 	m.slotsLost = gauge(reg, "ingest_slots_lost", "Slots written off because a run ignores that it was cancelled.")
 	m.finishBatch = telemetry.Register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "ingest_finish_batch_tasks", Help: "Outcomes committed in one transaction.", Buckets: prometheus.ExponentialBuckets(1, 2, 10)}))

@@ -69,7 +69,7 @@ func (r *Runner) letLie(h *hold) {
 }
 
 // handBack returns deliveries that were read and not claimed. An entry is copied and acknowledged in one step.
-// A record that was not finished is read again after a stop; while the process goes on, its row is promised anew.
+// A record that was not finished is read again after a stop; while the process goes on, its row is enqueued anew.
 func (r *Runner) handBack(ctx context.Context, ds []ingestq.Delivery) {
 	for _, d := range ds {
 		switch {
@@ -95,7 +95,7 @@ func (r *Runner) handBackTask(t taskstate.Task, h *hold) {
 	}
 }
 
-// renews promises rows anew whose records this process read and cannot claim, and then acknowledges those; it answers what to
+// renews enqueues rows anew whose records this process read and cannot claim, and then acknowledges those; it answers what to
 // try again. A row that is not QUEUED any more, or fails alone, needs none of them.
 func (c *queueEffects) renews(ctx context.Context, ds []ingestq.Delivery) (again []ingestq.Delivery, done []string) {
 	if len(ds) == 0 {
@@ -104,7 +104,7 @@ func (c *queueEffects) renews(ctx context.Context, ds []ingestq.Delivery) (again
 	a, _ := sortArrivals(ds)
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	if _, err := c.r.renewPromises(ctx, a.ids); err != nil {
+	if _, err := c.r.renewEnqueues(ctx, a.ids); err != nil {
 		c.r.health.warn(ctx, "runner: promise records anew", err, slog.Int("tasks", len(a.ids)))
 		return ds, nil
 	}

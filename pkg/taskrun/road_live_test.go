@@ -297,7 +297,7 @@ func TestEventsOfAnAbsentBrokerAreNotDoubled(t *testing.T) {
 			tasks, err := l.store.GetMany(t.Context(), taskstate.System(), ids)
 			require.NoError(t, err)
 			for _, task := range tasks {
-				if task.PromiseCount == 0 {
+				if task.EnqueueCount == 0 {
 					return false
 				}
 			}

@@ -173,15 +173,15 @@ func TestStopLeavesUnfinishedRecords(t *testing.T) {
 	})
 }
 
-// While the process goes on, a record that it cannot claim would hold up the partition: its row is promised anew.
-func TestUnclaimableRecordsArePromisedAnew(t *testing.T) {
+// While the process goes on, a record that it cannot claim would hold up the partition: its row is enqueued anew.
+func TestUnclaimableRecordsAreEnqueuedAnew(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTopicWorld(t)
 		free := make(chan struct{})
 		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-free; return Result{} }})
 		past := instant().Add(-time.Minute)
 		queued, running := w.stream.give("queued", "a"), w.stream.give("running", "a")
-		w.store.put(taskstate.Task{ID: "queued", PromisedAt: past})
+		w.store.put(taskstate.Task{ID: "queued", EnqueuedAt: past})
 		w.store.put(taskstate.Task{ID: "running", Status: taskstate.StatusRunning, LeaseOwner: "b/1", LeaseExpiresAt: instant().Add(time.Hour), WakeAt: instant().Add(time.Hour)})
 		w.store.setFault(func(op string) error {
 			if op == "apply" {
@@ -231,15 +231,15 @@ func TestLostEventsAreWrittenAgain(t *testing.T) {
 			"died":          {LastDead: 3},
 		}
 		for _, id := range []string{"never sent", "sent long ago", "waits", "died"} {
-			w.store.put(taskstate.Task{ID: id, PromisedAt: past})
+			w.store.put(taskstate.Task{ID: id, EnqueuedAt: past})
 		}
 		p := w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
 		settled(time.Second)
 		_, _, added, _ := w.stream.counts()
 		require.Equal(t, 2, added)
-		require.InDelta(t, 2, testutil.ToFloat64(p.m.repromised), 0)
+		require.InDelta(t, 2, testutil.ToFloat64(p.m.enqueuedAgain), 0)
 		for _, id := range []string{"never sent", "sent long ago", "waits", "died"} {
-			require.Equal(t, 1, w.store.get(id).PromiseCount, id)
+			require.Equal(t, 1, w.store.get(id).EnqueueCount, id)
 		}
 		asked := w.outbox.count()
 		require.Equal(t, 4, asked)
@@ -257,7 +257,7 @@ func TestLostEventsAreWrittenAgain(t *testing.T) {
 func TestNoHorizonIsNoJudgement(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTopicWorld(t)
-		w.store.put(taskstate.Task{ID: "x", PromisedAt: instant().Add(-time.Minute)})
+		w.store.put(taskstate.Task{ID: "x", EnqueuedAt: instant().Add(-time.Minute)})
 		w.stream.setFault(func(op string) error {
 			if op == "horizon" {
 				return fmt.Errorf("the group's offset lies beyond the log: %w", ingestq.ErrNoHorizon)
@@ -266,7 +266,7 @@ func TestNoHorizonIsNoJudgement(t *testing.T) {
 		})
 		p := w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
 		settled(time.Minute)
-		require.Zero(t, w.store.get("x").PromiseCount)
+		require.Zero(t, w.store.get("x").EnqueueCount)
 		require.NoError(t, p.Ready())
 	})
 }

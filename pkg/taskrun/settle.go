@@ -133,7 +133,7 @@ func (r *Runner) renewAndCopy(ctx context.Context, ps []ingestq.Pending) error {
 	}
 	ctx, cancel := call(ctx)
 	defer cancel()
-	outs, err := r.renewPromises(ctx, ids)
+	outs, err := r.renewEnqueues(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -150,8 +150,8 @@ func (r *Runner) renewAndCopy(ctx context.Context, ps []ingestq.Pending) error {
 	return nil
 }
 
-// renewPromises promises QUEUED rows anew.
-func (r *Runner) renewPromises(ctx context.Context, ids []string) ([]taskstate.Outcome, error) {
+// renewEnqueues promises QUEUED rows anew.
+func (r *Runner) renewEnqueues(ctx context.Context, ids []string) ([]taskstate.Outcome, error) {
 	outs, err := r.apply(ctx, taskstate.Batch{
 		IDs: ids, Scope: taskstate.System(),
 		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {

@@ -79,7 +79,7 @@ func TestSettleTable(t *testing.T) {
 					w.store.put(row)
 				}
 				settled(c.idle)
-				promised := w.store.get("x").PromisedAt
+				enqueued := w.store.get("x").EnqueuedAt
 				p := w.make("r", &testKind{}, func(cfg *Config) { cfg.Settle.Idle = c.conf })
 				require.NoError(t, p.settleOnce(t.Context()))
 				require.True(t, p.effects.round(t.Context()))
@@ -88,9 +88,9 @@ func TestSettleTable(t *testing.T) {
 				require.Equal(t, want, []int{waiting, pending, added})
 				require.Equal(t, c.dead, dead)
 				if c.does == copies {
-					require.Equal(t, instant(), w.store.get("x").PromisedAt, "a new promise before the copy")
+					require.Equal(t, instant(), w.store.get("x").EnqueuedAt, "a new promise before the copy")
 				} else {
-					require.Equal(t, promised, w.store.get("x").PromisedAt)
+					require.Equal(t, enqueued, w.store.get("x").EnqueuedAt)
 				}
 				if c.dead > 0 {
 					require.Equal(t, taskstate.DLQWritten, w.store.get("x").DLQ)

@@ -26,7 +26,7 @@ func (r *Runner) horizonOnce(ctx context.Context) error {
 	crash.Point("promise.after_scan")
 	before := horizon.Add(-r.cfg.Policy.Slack)
 	for ctx.Err() == nil {
-		n, err := r.promise(ctx, horizon, before)
+		n, err := r.enqueue(ctx, horizon, before)
 		if err != nil || n < r.cfg.SweepBatch {
 			return err
 		}
@@ -64,8 +64,8 @@ func (r *Runner) horizon(ctx context.Context) (time.Time, error) {
 	return at, nil
 }
 
-// promise renews the promises of one batch of lost deliveries and adds them; it answers how many rows it read.
-func (r *Runner) promise(ctx context.Context, horizon, before time.Time) (int, error) {
+// enqueue renews the promises of one batch of lost deliveries and adds them; it answers how many rows it read.
+func (r *Runner) enqueue(ctx context.Context, horizon, before time.Time) (int, error) {
 	ctx, cancel := call(ctx)
 	defer cancel()
 	began := r.deps.Now()
@@ -89,7 +89,7 @@ func (r *Runner) promise(ctx context.Context, horizon, before time.Time) (int, e
 	if len(lost) > 0 {
 		crash.Point("promise.after_commit")
 	}
-	r.m.repromised.Add(float64(len(lost)))
+	r.m.enqueuedAgain.Add(float64(len(lost)))
 	if moved == 0 {
 		return 0, nil // all kept: nothing moves by looking again at once
 	}
@@ -109,7 +109,7 @@ func (r *Runner) promise(ctx context.Context, horizon, before time.Time) (int, e
 func (r *Runner) decideLost(horizon time.Time) taskstate.DecideFunc {
 	if r.transport.Pending {
 		return taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-			return taskstate.Promise(r.cfg.Policy, m, t, horizon)
+			return taskstate.Enqueue(r.cfg.Policy, m, t, horizon)
 		})
 	}
 	return func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
@@ -123,7 +123,7 @@ func (r *Runner) decideLost(horizon time.Time) taskstate.DecideFunc {
 		}
 		out := make([]taskstate.Decision, len(tasks))
 		for i, t := range tasks {
-			out[i] = taskstate.PromiseEvent(r.cfg.Policy, m, t, horizon, trails[t.ID])
+			out[i] = taskstate.EnqueueEvent(r.cfg.Policy, m, t, horizon, trails[t.ID])
 		}
 		return out, nil
 	}

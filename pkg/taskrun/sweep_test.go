@@ -20,7 +20,7 @@ func TestHealthyBacklogIsLeftAlone(t *testing.T) {
 		w := newWorld(t)
 		for i := range 3_000 {
 			w.store.rows[fmt.Sprint("t", i)] = taskstate.Task{
-				ID: fmt.Sprint("t", i), Status: taskstate.StatusQueued, PromisedAt: instant(), WakeAt: instant(), Type: "test",
+				ID: fmt.Sprint("t", i), Status: taskstate.StatusQueued, EnqueuedAt: instant(), WakeAt: instant(), Type: "test",
 			}
 		}
 		w.stream.mu.Lock()
@@ -49,7 +49,7 @@ func TestFlushIsMended(t *testing.T) {
 		settled(3 * time.Second)
 		waiting, _, added, _ := w.stream.counts()
 		require.Equal(t, []int{1500, 3000}, []int{waiting, added})
-		require.InDelta(t, 1500, testutil.ToFloat64(r.m.repromised), 0)
+		require.InDelta(t, 1500, testutil.ToFloat64(r.m.enqueuedAgain), 0)
 		settled(time.Minute)
 		_, _, added, _ = w.stream.counts()
 		require.Equal(t, 3000, added, "what was added again waits in the stream: healthy")
@@ -76,7 +76,7 @@ func TestFlushMidBacklog(t *testing.T) {
 }
 
 // A promise whose delivery never came is renewed more and more rarely, at most every 5 minutes.
-func TestPromisesOfAnAbsentQueueSlowDown(t *testing.T) {
+func TestEnqueuesOfAnAbsentQueueSlowDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.store.put(taskstate.Task{ID: "x"})
@@ -88,7 +88,7 @@ func TestPromisesOfAnAbsentQueueSlowDown(t *testing.T) {
 		})
 		p := w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
 		settled(10 * time.Minute)
-		require.InDelta(t, 9, testutil.ToFloat64(p.m.repromised), 2)
+		require.InDelta(t, 9, testutil.ToFloat64(p.m.enqueuedAgain), 2)
 		w.stream.setFault(nil)
 		w.start("a", &testKind{})
 		settled(6 * time.Minute)
@@ -97,7 +97,7 @@ func TestPromisesOfAnAbsentQueueSlowDown(t *testing.T) {
 }
 
 // The delivery of a replay or a resume never came: its process died right after the COMMIT, or the queue refused it.
-func TestARestartWithoutADeliveryIsPromised(t *testing.T) {
+func TestARestartWithoutADeliveryIsEnqueued(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		actor := taskstate.Actor{Kind: taskstate.ActorOperator, Name: "o"}
@@ -134,7 +134,7 @@ func TestHorizonWithClockDifference(t *testing.T) {
 				w.task("healthy")
 				w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
 				settled(10 * time.Minute)
-				require.Zero(t, w.store.get("healthy").PromiseCount)
+				require.Zero(t, w.store.get("healthy").EnqueueCount)
 				w.start("a", &testKind{})
 				settled(time.Minute)
 				require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 2}, w.store.statuses())

@@ -67,8 +67,8 @@ type Change struct {
 	Lease         Delay // DelayNever: no lease
 	LeaseOwner    string
 	Wake          Delay
-	Promise       Delay // DelayIn{0}: promised_at = now
-	PromiseCount  int
+	Enqueue       Delay // DelayIn{0}: promised_at = now
+	EnqueueCount  int
 	DLQ           DLQState
 	Delivery      string
 	AttemptTrace  string // W3C traceparent of the attempt that a claim begins, 55 ASCII characters; empty: not traced
@@ -109,7 +109,7 @@ func change(t Task, m Moment) *Change {
 	return &Change{
 		TaskID: t.ID, From: t.Status, Fence: t.Fence, Timeline: m.Timeline,
 		To: t.Status, NewFence: t.Fence, AttemptCount: t.AttemptCount, CrashCount: t.CrashCount,
-		ThrottleCount: t.ThrottleCount, LeaseOwner: t.LeaseOwner, PromiseCount: t.PromiseCount,
+		ThrottleCount: t.ThrottleCount, LeaseOwner: t.LeaseOwner, EnqueueCount: t.EnqueueCount,
 		DLQ: t.DLQ, Delivery: t.Delivery, AttemptTrace: t.AttemptTrace, Progress: t.Progress, LastError: t.LastError,
 		ErrorMessage: t.ErrorMessage, ErrorCode: t.ErrorCode, Result: t.Result,
 	}
@@ -125,7 +125,7 @@ func (c *Change) to(s Status, r Reason, a Actor, message string) *Change {
 
 // queued makes the change a promise: a delivery is to follow, and the sweep looks at once if none does.
 func (c *Change) queued() *Change {
-	c.Promise, c.PromiseCount, c.Wake = In(0), 0, In(0)
+	c.Enqueue, c.EnqueueCount, c.Wake = In(0), 0, In(0)
 	c.Deliver = true
 	return c
 }

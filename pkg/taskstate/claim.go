@@ -96,7 +96,7 @@ func reserve(p Policy, m Moment, t Task, r ClaimRequest) Decision {
 func hold(p Policy, c *Change, r ClaimRequest) Decision {
 	c.NewFence++
 	c.LeaseOwner, c.Lease, c.Wake = r.Owner, In(p.Lease), In(p.Lease)
-	c.PromiseCount = 0
+	c.EnqueueCount = 0
 	if r.Delivery != "" {
 		c.Delivery = r.Delivery
 	}
@@ -126,7 +126,7 @@ func wakeAsBefore(p Policy, t Task, now time.Time) Delay {
 	if t.Status == StatusRetrying {
 		return In(t.NextRetryAt.Sub(now))
 	}
-	return In(t.PromisedAt.Add(promiseDelay(t.PromiseCount, p.Slack)).Sub(now))
+	return In(t.EnqueuedAt.Add(enqueueDelay(t.EnqueueCount, p.Slack)).Sub(now))
 }
 
 // ownerProcess is the part of a lease owner that names the process: what stands before the "/".

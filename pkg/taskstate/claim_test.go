@@ -95,7 +95,7 @@ func TestRelease(t *testing.T) {
 		StatusRunning:  In(0),
 	} {
 		r := row(s)
-		r.LeaseOwner, r.LeaseExpiresAt, r.PromiseCount = "p2/1", now.Add(time.Minute), 2
+		r.LeaseOwner, r.LeaseExpiresAt, r.EnqueueCount = "p2/1", now.Add(time.Minute), 2
 		if d := Release(rules, moment, r, "p2/2"); d.Answer != AnswerKept {
 			t.Errorf("%s: another call's reservation was dropped", s)
 		}
@@ -116,30 +116,30 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-func TestPromises(t *testing.T) {
+func TestEnqueues(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]time.Duration{
 		-1: 0, 0: 0, 1: 2 * time.Second, 2: 6 * time.Second, 3: 14 * time.Second, 8: 5 * time.Minute, 62: 5 * time.Minute, 1 << 30: 5 * time.Minute,
 	} {
-		if got := promiseDelay(n, 2*time.Second); got != want {
+		if got := enqueueDelay(n, 2*time.Second); got != want {
 			t.Errorf("promise %d: got %s, want %s", n, got, want)
 		}
 	}
 	r := row(StatusQueued)
 	r.WakeAt = now.Add(-2 * time.Second)
-	if d := Promise(rules, moment, r, now); d.Answer != AnswerKept {
+	if d := Enqueue(rules, moment, r, now); d.Answer != AnswerKept {
 		t.Errorf("a wake time at the horizon less the slack: got %s", d.Answer)
 	}
 	r.WakeAt = r.WakeAt.Add(-time.Microsecond)
-	d := Promise(rules, moment, r, now)
-	if d.Answer != AnswerApplied || d.Change.PromiseCount != 1 || d.Change.Promise != In(0) || d.Change.Wake != In(2*time.Second) {
+	d := Enqueue(rules, moment, r, now)
+	if d.Answer != AnswerApplied || d.Change.EnqueueCount != 1 || d.Change.Enqueue != In(0) || d.Change.Wake != In(2*time.Second) {
 		t.Errorf("a lost one: got %s %+v", d.Answer, d.Change)
 	}
-	if c := Renew(rules, moment, r).Change; c.PromiseCount != 0 || c.Promise != In(0) || c.Wake != In(0) {
+	if c := Renew(rules, moment, r).Change; c.EnqueueCount != 0 || c.Enqueue != In(0) || c.Wake != In(0) {
 		t.Errorf("renew: got %+v", c)
 	}
 	r.LeaseOwner, r.LeaseExpiresAt = "p/1", now.Add(time.Second)
-	if Promise(rules, moment, r, now).Answer != AnswerKept || Renew(rules, moment, r).Answer != AnswerKept {
+	if Enqueue(rules, moment, r, now).Answer != AnswerKept || Renew(rules, moment, r).Answer != AnswerKept {
 		t.Error("a reserved row was promised")
 	}
 }

@@ -17,7 +17,7 @@ var (
 
 // row is a plausible task in one state.
 func row(s Status) Task {
-	t := Task{ID: "t", UserID: "u", Status: s, MaxAttempts: 3, Fence: 4, PromisedAt: now.Add(-time.Hour), WakeAt: now.Add(-time.Hour), DLQ: DLQNone}
+	t := Task{ID: "t", UserID: "u", Status: s, MaxAttempts: 3, Fence: 4, EnqueuedAt: now.Add(-time.Hour), WakeAt: now.Add(-time.Hour), DLQ: DLQNone}
 	switch s {
 	case StatusRunning:
 		t.LeaseOwner, t.LeaseExpiresAt, t.WakeAt = "p1/1", now.Add(time.Second), now.Add(time.Second)
@@ -108,7 +108,7 @@ func acts() map[string]func(t Task) Decision {
 		"resume":       func(t Task) Decision { return Resume(moment, t, actor, "m") },
 		"cancel":       func(t Task) Decision { return Cancel(moment, t, actor, ReasonDeleted, "m") },
 		"suspend":      func(t Task) Decision { return Suspend(moment, t, actor, "m") },
-		"promise":      func(t Task) Decision { return Promise(rules, moment, t, now) },
+		"promise":      func(t Task) Decision { return Enqueue(rules, moment, t, now) },
 		"renew":        func(t Task) Decision { return Renew(rules, moment, t) },
 		"mark":         func(t Task) Decision { return MarkDLQ(moment, t, held().Token) },
 		"release":      func(t Task) Decision { return Release(rules, moment, t, "p1/1") },
@@ -204,7 +204,7 @@ func checkChange(t *testing.T, name string, before Task, c *Change) {
 		t.Errorf("%s: a success that says %+v", name, c)
 	case !c.Silent && c.To.Terminal() && c.DLQ != DLQOwed && c.Wake.Kind != DelayNever:
 		t.Errorf("%s: wakes after its end", name)
-	case !c.Silent && c.To == StatusQueued && (c.Promise.Kind != DelayIn || c.PromiseCount != 0 || c.Wake != In(0)):
+	case !c.Silent && c.To == StatusQueued && (c.Enqueue.Kind != DelayIn || c.EnqueueCount != 0 || c.Wake != In(0)):
 		t.Errorf("%s: queued without a promise", name)
 	}
 }

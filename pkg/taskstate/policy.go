@@ -16,8 +16,8 @@ const (
 	throttleFloor = time.Second
 	throttleStep  = time.Minute
 	throttleMax   = time.Hour
-	// promiseMax bounds the pause between two promises of one lost delivery (design D3).
-	promiseMax = 5 * time.Minute
+	// enqueueMax bounds the pause between two promises of one lost delivery (design D3).
+	enqueueMax = 5 * time.Minute
 )
 
 // Policy holds the settings that decisions depend on.
@@ -63,12 +63,12 @@ func throttleDelay(n int, named time.Duration) time.Duration {
 	return min(max(named, floor), throttleMax).Truncate(time.Microsecond)
 }
 
-// promiseDelay is the time after promised_at at which a QUEUED row is looked at for the n-th time: (2^n − 1)·slack.
-func promiseDelay(n int, slack time.Duration) time.Duration {
+// enqueueDelay is the time after promised_at at which a QUEUED row is looked at for the n-th time: (2^n − 1)·slack.
+func enqueueDelay(n int, slack time.Duration) time.Duration {
 	if n <= 0 {
 		return 0
 	}
-	return min(doubled(slack, n, promiseMax+slack)-slack, promiseMax)
+	return min(doubled(slack, n, enqueueMax+slack)-slack, enqueueMax)
 }
 
 // doubled is base·2^n, at most limit, without overflow.

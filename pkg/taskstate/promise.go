@@ -2,13 +2,13 @@ package taskstate
 
 import "time"
 
-// Promise decides on a QUEUED row that the horizon sweep found (design D5).
+// Enqueue decides on a QUEUED row that the horizon sweep found (design D5).
 // horizon is H: every entry before it was read. A row whose wake time is not older than H − slack is kept.
-func Promise(p Policy, m Moment, t Task, horizon time.Time) Decision {
+func Enqueue(p Policy, m Moment, t Task, horizon time.Time) Decision {
 	if !overdue(p, m, t, horizon) {
 		return leave(t, AnswerKept)
 	}
-	c := promiseAgain(p, m, t)
+	c := enqueueAgain(p, m, t)
 	c.Deliver = true
 	return decide(AnswerApplied, c)
 }
@@ -18,12 +18,12 @@ func overdue(p Policy, m Moment, t Task, horizon time.Time) bool {
 	return t.Status == StatusQueued && !t.Reserved(m.Now) && t.WakeAt.Before(horizon.Add(-p.Slack))
 }
 
-// promiseAgain moves a QUEUED row to the back of the sweep's order, further each time; an expired reservation ends.
-func promiseAgain(p Policy, m Moment, t Task) *Change {
+// enqueueAgain moves a QUEUED row to the back of the sweep's order, further each time; an expired reservation ends.
+func enqueueAgain(p Policy, m Moment, t Task) *Change {
 	c := change(t, m)
-	c.Silent, c.PromiseCount = true, t.PromiseCount+1
+	c.Silent, c.EnqueueCount = true, t.EnqueueCount+1
 	c.LeaseOwner, c.Lease = "", Never()
-	c.Promise, c.Wake = In(0), In(promiseDelay(c.PromiseCount, p.Slack))
+	c.Enqueue, c.Wake = In(0), In(enqueueDelay(c.EnqueueCount, p.Slack))
 	return c
 }
 
@@ -44,20 +44,20 @@ func (e EventTrail) lost(before time.Time) bool {
 	return e.LastSent == 0 || e.SentAt.Before(before)
 }
 
-// PromiseEvent is Promise where deliveries are events of an outbox (design D5, Kafka): horizon is H, the time of the first record
+// EnqueueEvent is Enqueue where deliveries are events of an outbox (design D5, Kafka): horizon is H, the time of the first record
 // that the group has not finished. A row whose delivery is not lost leaves the front of the sweep's order all the same.
-func PromiseEvent(p Policy, m Moment, t Task, horizon time.Time, trail EventTrail) Decision {
+func EnqueueEvent(p Policy, m Moment, t Task, horizon time.Time, trail EventTrail) Decision {
 	if !overdue(p, m, t, horizon) {
 		return leave(t, AnswerKept)
 	}
-	c := promiseAgain(p, m, t)
+	c := enqueueAgain(p, m, t)
 	switch {
 	case trail.lost(horizon.Add(-p.Slack)):
 		c.Deliver = true
 	case !trail.Waiting && trail.LastDead <= trail.LastSent: // sent lately: that is the moment of its promise
-		c.PromiseCount = t.PromiseCount
-		promised := trail.SentAt.Sub(m.Now)
-		c.Promise, c.Wake = In(promised), In(promised+promiseDelay(c.PromiseCount, p.Slack))
+		c.EnqueueCount = t.EnqueueCount
+		enqueued := trail.SentAt.Sub(m.Now)
+		c.Enqueue, c.Wake = In(enqueued), In(enqueued+enqueueDelay(c.EnqueueCount, p.Slack))
 	}
 	return decide(AnswerApplied, c)
 }
@@ -69,7 +69,7 @@ func Renew(p Policy, m Moment, t Task) Decision {
 	}
 	c := change(t, m)
 	c.Silent, c.LeaseOwner, c.Lease = true, "", Never()
-	c.Promise, c.Wake = In(0), In(promiseDelay(c.PromiseCount, p.Slack))
+	c.Enqueue, c.Wake = In(0), In(enqueueDelay(c.EnqueueCount, p.Slack))
 	c.Deliver = true
 	return decide(AnswerApplied, c)
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestPromisesOfEvents(t *testing.T) {
+func TestEnqueuesOfEvents(t *testing.T) {
 	t.Parallel()
 	const early, late = -5 * time.Second, -time.Second // sent before and after the horizon (now) less the slack (2 s)
 	sent := func(seq int64, at time.Duration) EventTrail { return EventTrail{LastSent: seq, SentAt: now.Add(at)} }
@@ -13,7 +13,7 @@ func TestPromisesOfEvents(t *testing.T) {
 		name    string
 		trail   EventTrail
 		lost    bool
-		promise time.Duration // promised_at, from now
+		enqueue time.Duration // promised_at, from now
 		count   int           // the row says 1
 	}{
 		{"no event: it came by the other transport", EventTrail{}, true, 0, 2},
@@ -30,18 +30,18 @@ func TestPromisesOfEvents(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r := row(StatusQueued)
-			r.PromiseCount, r.WakeAt = 1, now.Add(-2*time.Second-time.Microsecond)
-			d := PromiseEvent(rules, moment, r, now, tt.trail)
+			r.EnqueueCount, r.WakeAt = 1, now.Add(-2*time.Second-time.Microsecond)
+			d := EnqueueEvent(rules, moment, r, now, tt.trail)
 			if d.Change == nil {
 				t.Fatalf("answer %s: every row that was looked at leaves the front", d.Answer)
 			}
 			c := d.Change
-			wake := tt.promise + promiseDelay(tt.count, rules.Slack)
-			if c.Deliver != tt.lost || c.Promise != In(tt.promise) || c.PromiseCount != tt.count || c.Wake != In(wake) || !c.Silent {
-				t.Errorf("got deliver %v, promise %v, count %d, wake %v", c.Deliver, c.Promise, c.PromiseCount, c.Wake)
+			wake := tt.enqueue + enqueueDelay(tt.count, rules.Slack)
+			if c.Deliver != tt.lost || c.Enqueue != In(tt.enqueue) || c.EnqueueCount != tt.count || c.Wake != In(wake) || !c.Silent {
+				t.Errorf("got deliver %v, promise %v, count %d, wake %v", c.Deliver, c.Enqueue, c.EnqueueCount, c.Wake)
 			}
 			r.WakeAt = now.Add(wake)
-			if d := PromiseEvent(rules, moment, r, now, tt.trail); d.Change != nil {
+			if d := EnqueueEvent(rules, moment, r, now, tt.trail); d.Change != nil {
 				t.Errorf("it is still in front: %+v", d.Change)
 			}
 		})
@@ -57,7 +57,7 @@ func TestEventsOfOthersAreNotJudged(t *testing.T) {
 	reserved.LeaseOwner, reserved.LeaseExpiresAt = "p/1", now.Add(time.Second)
 	running.WakeAt = now.Add(-time.Minute)
 	for name, r := range map[string]Task{"at the border": r, "reserved": reserved, "running": running} {
-		if d := PromiseEvent(rules, moment, r, now, EventTrail{}); d.Answer != AnswerKept || d.Change != nil {
+		if d := EnqueueEvent(rules, moment, r, now, EventTrail{}); d.Answer != AnswerKept || d.Change != nil {
 			t.Errorf("%s: got %s", name, d.Answer)
 		}
 	}
@@ -93,7 +93,7 @@ func TestDeadLettersChangeTheirTransport(t *testing.T) {
 	}
 }
 
-func TestDeliveriesFollowPromisesOnly(t *testing.T) {
+func TestDeliveriesFollowEnqueuesOnly(t *testing.T) {
 	t.Parallel()
 	dead := row(StatusDead)
 	cancelled, suspended, running, queued := row(StatusCancelled), row(StatusSuspended), row(StatusRunning), row(StatusQueued)

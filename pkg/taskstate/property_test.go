@@ -21,7 +21,7 @@ func apply(t Task, c *Change, at time.Time) Task {
 	}
 	t.Status, t.Fence, t.AttemptCount, t.CrashCount, t.ThrottleCount = c.To, c.NewFence, c.AttemptCount, c.CrashCount, c.ThrottleCount
 	t.NextRetryAt, t.LeaseExpiresAt, t.WakeAt = set(c.NextRetry, t.NextRetryAt), set(c.Lease, t.LeaseExpiresAt), set(c.Wake, t.WakeAt)
-	t.PromisedAt, t.LeaseOwner, t.PromiseCount = set(c.Promise, t.PromisedAt), c.LeaseOwner, c.PromiseCount
+	t.EnqueuedAt, t.LeaseOwner, t.EnqueueCount = set(c.Enqueue, t.EnqueuedAt), c.LeaseOwner, c.EnqueueCount
 	t.DLQ, t.Delivery, t.Progress, t.LastError, t.ErrorMessage = c.DLQ, c.Delivery, c.Progress, c.LastError, c.ErrorMessage
 	return t
 }
@@ -65,7 +65,7 @@ func (w *world) step() (string, Decision, *Token) {
 	case 12:
 		return w.person()
 	case 13:
-		return "promise", Promise(w.p, w.m, w.task, w.m.Now.Add(time.Duration(w.r.IntN(10))*time.Second)), nil
+		return "promise", Enqueue(w.p, w.m, w.task, w.m.Now.Add(time.Duration(w.r.IntN(10))*time.Second)), nil
 	case 14:
 		return "mark", MarkDLQ(w.m, w.task, token), &token
 	}
@@ -129,7 +129,7 @@ func TestNoSequenceBreaksTheRules(t *testing.T) {
 			p: Policy{BaseBackoff: time.Second, MaxBackoff: time.Minute, Lease: 10 * time.Second, MaxCrashes: 3, Slack: time.Second, DLQ: run%2 == 0},
 			m: Moment{Now: now, Timeline: 7},
 		}
-		w.task = Task{ID: "t", Status: StatusQueued, MaxAttempts: 1 + w.r.IntN(4), PromisedAt: now, WakeAt: now, DLQ: DLQNone}
+		w.task = Task{ID: "t", Status: StatusQueued, MaxAttempts: 1 + w.r.IntN(4), EnqueuedAt: now, WakeAt: now, DLQ: DLQNone}
 		for step := range 60 {
 			// Any clock: mostly forward, sometimes far, sometimes back; now and then another history.
 			w.m.Now = w.m.Now.Add(time.Duration(w.r.Int64N(int64(8*time.Second))) - 2*time.Second)

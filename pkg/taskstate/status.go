@@ -8,7 +8,7 @@ type Status string
 // The states.
 const (
 	StatusNone      Status = ""          // before a task exists; only ever a transition's from
-	StatusQueued    Status = "QUEUED"    // created and promised to a queue
+	StatusQueued    Status = "QUEUED"    // created and enqueued to a queue
 	StatusRunning   Status = "RUNNING"   // claimed
 	StatusRetrying  Status = "RETRYING"  // failed, waiting for its next try
 	StatusSucceeded Status = "SUCCEEDED" // done

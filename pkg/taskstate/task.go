@@ -78,8 +78,8 @@ type Task struct {
 	LeaseOwner     string // holder or reserver; of a SUCCEEDED task its last holder; empty: none
 	LeaseExpiresAt time.Time
 	WakeAt         time.Time // when somebody must look at this row (design D3)
-	PromisedAt     time.Time
-	PromiseCount   int
+	EnqueuedAt     time.Time
+	EnqueueCount   int
 	DLQ            DLQState
 	Delivery       string // which message brought the present or last claim; empty: none
 	AttemptTrace   string // W3C traceparent of the last traced attempt: the next one links to it; empty: none

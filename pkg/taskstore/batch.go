@@ -290,7 +290,7 @@ func (b *batch) silentDone(now []taskstate.Task) bool {
 		want := b.tasks[i]
 		apply(&want, b.decisions[i].Change, t.UpdatedAt)
 		if t.Status == want.Status && t.Fence == want.Fence && t.LeaseOwner == want.LeaseOwner && t.DLQ == want.DLQ &&
-			t.PromiseCount == want.PromiseCount && t.WakeAt.Equal(want.WakeAt) && t.PromisedAt.Equal(want.PromisedAt) {
+			t.EnqueueCount == want.EnqueueCount && t.WakeAt.Equal(want.WakeAt) && t.EnqueuedAt.Equal(want.EnqueuedAt) {
 			b.writtenAt = t.UpdatedAt
 			return true
 		}

@@ -93,11 +93,11 @@ func faults(t *testing.T, s *taskstore.Store, when cut, arm func(cut)) {
 	arm(when)
 	silent, err := s.Apply(ctx, taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: taskstate.Each(
 		func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-			return taskstate.Promise(policy, m, t, m.Now.Add(60e9))
+			return taskstate.Enqueue(policy, m, t, m.Now.Add(60e9))
 		})})
 	require.NoError(t, err)
 	require.Equal(t, taskstate.AnswerApplied, silent[0].Answer)
-	require.Equal(t, 1, check("a", taskstate.StatusQueued, 3).PromiseCount)
+	require.Equal(t, 1, check("a", taskstate.StatusQueued, 3).EnqueueCount)
 	require.Equal(t, silent[0].After, check("a", taskstate.StatusQueued, 3))
 
 	arm(when)

@@ -90,7 +90,7 @@ func TestSQLiteClock(t *testing.T) {
 	require.Equal(t, 2030, out[0].CreatedAt.Year())
 	for _, task := range out {
 		require.Equal(t, out[0].CreatedAt, task.UpdatedAt, "one statement is one instant")
-		require.Equal(t, out[0].CreatedAt, task.PromisedAt)
+		require.Equal(t, out[0].CreatedAt, task.EnqueuedAt)
 	}
 	var sum string
 	var diff int64

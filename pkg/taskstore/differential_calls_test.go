@@ -218,7 +218,7 @@ func (q *sequenceRun) keep(rt *rapid.T) {
 	case "promise":
 		horizon := q.horizon(rt)
 		decide = func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-			return taskstate.Promise(farPolicy, m, t, horizon)
+			return taskstate.Enqueue(farPolicy, m, t, horizon)
 		}
 	case "renew":
 		decide = func(m taskstate.Moment, t taskstate.Task) taskstate.Decision { return taskstate.Renew(farPolicy, m, t) }

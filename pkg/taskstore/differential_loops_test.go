@@ -32,12 +32,12 @@ func (q *sequenceRun) sweep(rt *rapid.T) {
 	}
 }
 
-// promise adds lost deliveries again, as the horizon sweep does.
-func (q *sequenceRun) promise(rt *rapid.T) {
+// enqueue adds lost deliveries again, as the horizon sweep does.
+func (q *sequenceRun) enqueue(rt *rapid.T) {
 	horizon := q.horizon(rt)
 	w := taskstate.Sweep{Status: taskstate.StatusQueued, Before: horizon.Add(-farPolicy.Slack), Limit: rapid.IntRange(1, 3).Draw(rt, "limit")}
 	decide := func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-		return taskstate.Promise(farPolicy, m, t, horizon)
+		return taskstate.Enqueue(farPolicy, m, t, horizon)
 	}
 	for _, o := range q.swept(rt, w, decide) {
 		if o.Answer == taskstate.AnswerApplied {
@@ -88,7 +88,7 @@ func (q *sequenceRun) time(rt *rapid.T) {
 		at   time.Time
 	}{
 		{"lease_expires_at", before.LeaseExpiresAt}, {"next_retry_at", before.NextRetryAt},
-		{"wake_at", before.WakeAt}, {"promised_at", before.PromisedAt},
+		{"wake_at", before.WakeAt}, {"promised_at", before.EnqueuedAt},
 	} {
 		if !c.at.IsZero() {
 			columns, args = append(columns, c.name+" = ?"), append(args, past)

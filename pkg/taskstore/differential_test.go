@@ -143,7 +143,7 @@ func (d *differential) sequence(rt *rapid.T) {
 	calls := map[string]func(*rapid.T){
 		"": q.compare, "submit": q.submit, "submit again": q.submit, "claim": q.claim, "claim again": q.claim, "claim more": q.claim,
 		"finish": q.finish, "finish again": q.finish, "person": q.person, "person again": q.person,
-		"keep": q.keep, "keep again": q.keep, "heartbeat": q.heartbeat, "hold": q.hold, "sweep": q.sweep, "sweep again": q.sweep, "promise": q.promise,
+		"keep": q.keep, "keep again": q.keep, "heartbeat": q.heartbeat, "hold": q.hold, "sweep": q.sweep, "sweep again": q.sweep, "promise": q.enqueue,
 		"time": q.time, "time again": q.time, "timeline": q.timeline, "get": q.get,
 	}
 	for range stretches {

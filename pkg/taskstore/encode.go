@@ -32,9 +32,9 @@ type changeRow struct {
 	Retry      *int64  `json:"retry"`
 	Lease      *int64  `json:"lease"`
 	Wake       *int64  `json:"wake"`
-	Promise    *int64  `json:"promise"`
+	Enqueue    *int64  `json:"promise"`
 	LeaseOwner string  `json:"lease_owner"`
-	Promises   int     `json:"promises"`
+	Enqueues   int     `json:"promises"`
 	DLQ        string  `json:"dlq"`
 	Delivery   string  `json:"delivery"`
 	Trace      *string `json:"attempt_traceparent"` // null: it stays
@@ -105,8 +105,8 @@ func rowOf(before *taskstate.Task, c *taskstate.Change) changeRow {
 	r := changeRow{
 		ID: c.TaskID, From: string(c.From), Fence: c.Fence, Owner: before.LeaseOwner,
 		To: string(c.To), NewFence: c.NewFence, Attempts: c.AttemptCount, Crashes: c.CrashCount, Throttles: c.ThrottleCount,
-		Retry: micros(c.NextRetry), Lease: micros(c.Lease), Wake: micros(c.Wake), Promise: micros(c.Promise),
-		LeaseOwner: c.LeaseOwner, Promises: c.PromiseCount, DLQ: string(c.DLQ), Delivery: c.Delivery,
+		Retry: micros(c.NextRetry), Lease: micros(c.Lease), Wake: micros(c.Wake), Enqueue: micros(c.Enqueue),
+		LeaseOwner: c.LeaseOwner, Enqueues: c.EnqueueCount, DLQ: string(c.DLQ), Delivery: c.Delivery,
 		Stage: string(c.Progress.Stage), Percent: c.Progress.Percent,
 		Processed: c.Progress.Processed, Total: c.Progress.Total,
 		before: before,
@@ -194,8 +194,8 @@ func apply(t *taskstate.Task, c *taskstate.Change, now time.Time) {
 	t.NextRetryAt = at(c.NextRetry, now, t.NextRetryAt)
 	t.LeaseExpiresAt = at(c.Lease, now, t.LeaseExpiresAt)
 	t.WakeAt = at(c.Wake, now, t.WakeAt)
-	t.PromisedAt = at(c.Promise, now, t.PromisedAt)
-	t.LeaseOwner, t.PromiseCount = c.LeaseOwner, c.PromiseCount
+	t.EnqueuedAt = at(c.Enqueue, now, t.EnqueuedAt)
+	t.LeaseOwner, t.EnqueueCount = c.LeaseOwner, c.EnqueueCount
 	t.DLQ, t.Delivery, t.Progress = c.DLQ, c.Delivery, c.Progress
 	t.AttemptTrace = c.AttemptTrace
 	t.LastError, t.ErrorMessage, t.ErrorCode = c.LastError, c.ErrorMessage, c.ErrorCode

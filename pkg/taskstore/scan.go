@@ -16,8 +16,8 @@ type taskRow struct {
 	status, stage, lastError, errorMessage, errorCode            sql.RawBytes
 	owner, dlq, delivery, attemptTrace                           sql.RawBytes
 	percent, processed, total, attempts, max, crashes, throttles int64
-	fence, promises                                              int64
-	retry, lease, wake, promised, created, updated               taskstate.Stamp
+	fence, enqueues                                              int64
+	retry, lease, wake, enqueued, created, updated               taskstate.Stamp
 	words                                                        map[string]string
 }
 
@@ -29,7 +29,7 @@ func (r *taskRow) targets() []any {
 		&r.status, &r.stage, &r.percent, &r.processed, &r.total,
 		&r.attempts, &r.max, &r.crashes, &r.throttles, &r.retry,
 		&r.lastError, &r.errorMessage, &r.errorCode,
-		&r.fence, &r.owner, &r.lease, &r.wake, &r.promised, &r.promises, &r.dlq, &r.delivery,
+		&r.fence, &r.owner, &r.lease, &r.wake, &r.enqueued, &r.enqueues, &r.dlq, &r.delivery,
 		&r.attemptTrace,
 		&r.created, &r.updated,
 	}
@@ -59,7 +59,7 @@ func (r *taskRow) put(t *taskstate.Task) {
 		AttemptCount: int(r.attempts), MaxAttempts: int(r.max), CrashCount: int(r.crashes), ThrottleCount: int(r.throttles),
 		NextRetryAt: r.retry.Time, LastError: string(r.lastError), ErrorMessage: string(r.errorMessage), ErrorCode: r.word(r.errorCode),
 		Fence: r.fence, LeaseOwner: r.word(r.owner), LeaseExpiresAt: r.lease.Time, WakeAt: r.wake.Time,
-		PromisedAt: r.promised.Time, PromiseCount: int(r.promises), DLQ: taskstate.DLQState(r.word(r.dlq)),
+		EnqueuedAt: r.enqueued.Time, EnqueueCount: int(r.enqueues), DLQ: taskstate.DLQState(r.word(r.dlq)),
 		Delivery: string(r.delivery), AttemptTrace: string(r.attemptTrace),
 		CreatedAt: r.created.Time, UpdatedAt: r.updated.Time,
 	}

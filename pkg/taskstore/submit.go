@@ -154,7 +154,7 @@ func inserted(t taskstate.Task, now time.Time) taskstate.Task {
 		WorkflowID: t.WorkflowID, Type: t.Type, Channel: t.Channel, ChatID: t.ChatID, TraceParent: t.TraceParent, RequestID: t.RequestID,
 		IdempotencyKey: t.IdempotencyKey, RequestHash: t.RequestHash, MaxAttempts: t.MaxAttempts,
 		Status: taskstate.StatusQueued, Progress: taskstate.Progress{Stage: taskstate.StageNone}, DLQ: taskstate.DLQNone,
-		WakeAt: now, PromisedAt: now, CreatedAt: now, UpdatedAt: now,
+		WakeAt: now, EnqueuedAt: now, CreatedAt: now, UpdatedAt: now,
 	}
 	if len(t.Payload) > 0 {
 		out.Payload = t.Payload

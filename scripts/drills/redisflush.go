@@ -16,9 +16,9 @@ const (
 	flushSettle = 4 * time.Minute
 	// flushEmbed is how long the embedding service takes until the loss: the backlog builds up in front of a worker that reads.
 	flushEmbed = 5 * time.Second
-	// promiseSlack is INGEST_PROMISE_SLACK_MS. What was accepted less than it before the loss counts as lost only once readers
+	// enqueueSlack is INGEST_PROMISE_SLACK_MS. What was accepted less than it before the loss counts as lost only once readers
 	// have come that far (design D5).
-	promiseSlack = 2 * time.Second
+	enqueueSlack = 2 * time.Second
 )
 
 // redisFlush loses the stream with 10,000 queued tasks at the moment at which the last one was accepted: all are promised
@@ -39,7 +39,7 @@ func redisFlush(ctx context.Context, s *stage) (string, error) {
 	if err := c.Stream.Do(ctx, "FLUSHALL"); err != nil {
 		return "", err
 	}
-	saw, err := promisedAgain(ctx, c, time.Now().UTC())
+	saw, err := enqueuedAgain(ctx, c, time.Now().UTC())
 	if err != nil {
 		return "", err
 	}
@@ -52,10 +52,10 @@ func redisFlush(ctx context.Context, s *stage) (string, error) {
 	return fmt.Sprintf("%s; %s", saw, summary(load)), nil
 }
 
-// promisedAgain waits until nothing waits on a promise from before the loss. What was accepted longer than the slack before
-// it is promised again within the goal, the rest within the goal after the readers have come that far.
-func promisedAgain(ctx context.Context, c *cluster, flushed time.Time) (string, error) {
-	old := flushed.Add(-promiseSlack)
+// enqueuedAgain waits until nothing waits on a promise from before the loss. What was accepted longer than the slack before
+// it is enqueued again within the goal, the rest within the goal after the readers have come that far.
+func enqueuedAgain(ctx context.Context, c *cluster, flushed time.Time) (string, error) {
+	old := flushed.Add(-enqueueSlack)
 	before, err := lab.Waiting(ctx, c.DB.Reader(), flushed, old)
 	if err != nil {
 		return "", err
@@ -93,5 +93,5 @@ func promisedAgain(ctx context.Context, c *cluster, flushed time.Time) (string, 
 			before.Young, youngBack.Seconds(), passed.Seconds())
 	}
 	return fmt.Sprintf("%d queued tasks promised again in %.1f s (goal %.1f s), %d accepted in the last %.0f s before the loss after %.1f s, when the readers had come that far after %.1f s",
-		before.Old, oldBack.Seconds(), flushGoal.Seconds(), before.Young, promiseSlack.Seconds(), youngBack.Seconds(), passed.Seconds()), nil
+		before.Old, oldBack.Seconds(), flushGoal.Seconds(), before.Young, enqueueSlack.Seconds(), youngBack.Seconds(), passed.Seconds()), nil
 }

@@ -114,7 +114,7 @@ func Chain(log []taskstate.Transition) string {
 }
 
 // Lost counts QUEUED tasks beside a loss of the queue: Old and Young were accepted before the loss, Old long before, and
-// their promise is from before it; OldQueued are all old ones that wait, promised again or not.
+// their promise is from before it; OldQueued are all old ones that wait, enqueued again or not.
 type Lost struct{ Old, Young, OldQueued int }
 
 // Waiting counts the tasks that wait after a loss at a time; those accepted before the time old count as old.

@@ -52,7 +52,7 @@ var bugs = []bug{
 	{"m24", "an event marked SENT without the broker's answer", []check{{"pkg/outbox", "TestStopDoesNotWaitForABrokerThatHangs/sqlite", ""}}},
 	{"m25", "a dead letter's entry removed before the COMMIT of its replay", []check{{"pkg/dlq", "TestAnEntryGoesAfterItsRow", ""}}},
 	{"m26", "a delivery added before the COMMIT of a replay or a resume", []check{{"pkg/ingest", "TestAPersonsWishIsToldAfterItsCommit", ""}}},
-	{"m27", "a replay or a resume that promises no delivery", []check{rules, {"pkg/taskrun", "TestARestartWithoutADeliveryIsPromised", ""}}},
+	{"m27", "a replay or a resume that promises no delivery", []check{rules, {"pkg/taskrun", "TestARestartWithoutADeliveryIsEnqueued", ""}}},
 	{"m28", "a deleted base forgotten before its collection was dropped", []check{{"pkg/ingest", "TestNothingIsForgottenBeforeTheVectorStoreDeletedIt/.*/sqlite", ""}}},
 	{"m29", "a damaged file replaced after the COMMIT of the task that reads it", []check{{"pkg/ingest", "TestADamagedFileIsReplacedBeforeItsTaskIsThere", ""}}},
 	{"m17", "an idempotency key that is everybody's", []check{{"pkg/ingest", "TestIdempotencyKey", ""}}},

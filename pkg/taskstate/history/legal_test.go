@@ -34,7 +34,7 @@ func newLife(seed uint64) *life {
 		policy: taskstate.Policy{BaseBackoff: base, MaxBackoff: time.Minute, Lease: lease, MaxCrashes: limit, Slack: time.Second, DLQ: seed%2 == 0},
 		moment: taskstate.Moment{Now: start, Timeline: 7},
 	}
-	l.task = taskstate.Task{ID: "t", Status: queued, MaxAttempts: 1 + l.r.IntN(4), PromisedAt: start, WakeAt: start, DLQ: taskstate.DLQNone}
+	l.task = taskstate.Task{ID: "t", Status: queued, MaxAttempts: 1 + l.r.IntN(4), EnqueuedAt: start, WakeAt: start, DLQ: taskstate.DLQNone}
 	l.write(&taskstate.Change{To: queued, Reason: taskstate.ReasonAccepted, Actor: taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"}}, none)
 	return l
 }

@@ -228,7 +228,7 @@ func (m *Model) world(w *World, o Op) Result {
 		}
 	case OpDue:
 		r.Due = agePast
-	case OpPromiseAges:
+	case OpEnqueueAges:
 		r.Stale = true
 	case OpIdles:
 		w.Stream[o.Entry-1].Idle++

@@ -131,8 +131,8 @@ func (j *judge) delivery() {
 		j.settled()
 	case OpCopy:
 		j.must("D4", j.after.entries() <= j.before.entries(), "a copy of an entry that was gone: one delivery became two")
-	case OpPromise:
-		j.promised()
+	case OpEnqueue:
+		j.enqueued()
 	default:
 	}
 	if j.res.Acked == 0 || j.op.Proc >= numWorkers {
@@ -150,8 +150,8 @@ func (j *judge) delivery() {
 	}
 }
 
-// promised judges the horizon sweep: a healthy backlog is never added again (design D5).
-func (j *judge) promised() {
+// enqueued judges the horizon sweep: a healthy backlog is never added again (design D5).
+func (j *judge) enqueued() {
 	x := &j.after.Loops[j.op.Proc-procLoop]
 	for _, e := range j.before.Stream {
 		if e.Kind == entryNew && x.At == loopAdd && x.Mask&(1<<e.Task) != 0 {

@@ -69,7 +69,7 @@ func (m *Model) enabledClock(w *World, t int, yield func(o Op)) {
 		clock(OpDue)
 	}
 	if r.State == stQueued && !r.Stale && !w.addsSoon(t) {
-		clock(OpPromiseAges)
+		clock(OpEnqueueAges)
 	}
 	if w.Left.Restores > 0 && (r.State == stRunning || r.State == stRetrying) && r.Deaths == 0 {
 		clock(OpTimeline)
@@ -194,7 +194,7 @@ func (m *Model) enabledLoop(w *World, i int, yield func(o Op)) {
 		do(OpPause)
 	}
 	do([...]Kind{
-		loopHorizon: OpPromise, loopAdd: OpAdd, loopLook: OpLook, loopRenew: OpRenew, loopCopy: OpCopy,
+		loopHorizon: OpEnqueue, loopAdd: OpAdd, loopLook: OpLook, loopRenew: OpRenew, loopCopy: OpCopy,
 		loopAck: OpAck, loopDeadLetter: OpDeadLetter, loopMark: OpMark, loopLetGo: OpLetGo,
 	}[x.At])
 }

@@ -105,8 +105,8 @@ func (m *Model) loop(w *World, i int, o Op) Result {
 		x.Pause = procAlive
 	case OpHorizon:
 		*x = Loop{At: loopHorizon, Mask: w.lost()}
-	case OpPromise:
-		return m.promise(w, x)
+	case OpEnqueue:
+		return m.enqueue(w, x)
 	case OpAdd:
 		return m.addAll(w, x)
 	case OpOwed:
@@ -157,8 +157,8 @@ func (m *Model) loop(w *World, i int, o Op) Result {
 // rest makes the loop idle.
 func (x *Loop) rest() { *x = Loop{Pause: x.Pause} }
 
-// promise renews the promises of the lost rows that are QUEUED still, in one transaction.
-func (m *Model) promise(w *World, x *Loop) Result {
+// enqueue renews the promises of the lost rows that are QUEUED still, in one transaction.
+func (m *Model) enqueue(w *World, x *Loop) Result {
 	var add uint8
 	var res Result
 	for t := range m.cfg.Tasks {
@@ -167,7 +167,7 @@ func (m *Model) promise(w *World, x *Loop) Result {
 			horizon = epoch
 		}
 		one := m.commit(w, t, func(mo taskstate.Moment, task taskstate.Task) taskstate.Decision {
-			return taskstate.Promise(m.policy, mo, task, horizon)
+			return taskstate.Enqueue(m.policy, mo, task, horizon)
 		})
 		if one.Answer == taskstate.AnswerApplied {
 			add |= 1 << t

@@ -38,7 +38,7 @@ const (
 	OpCopy       // copy and XACK in one script
 	OpAdd        // XADD
 	OpHorizon    // the time of the first undelivered entry
-	OpPromise    // lost rows are promised again
+	OpEnqueue    // lost rows are enqueued again
 	OpOwed       // DEAD rows that owe a dead letter are found
 	OpList       // XPENDING
 	OpLook       // the row of a pending entry is read
@@ -62,7 +62,7 @@ const (
 	OpExit
 	OpLeaseEnds // the clock
 	OpDue
-	OpPromiseAges
+	OpEnqueueAges
 	OpIdles
 	numKinds = iota
 )

@@ -70,10 +70,10 @@ func (m *Model) task(r *Row, t int) taskstate.Task {
 		ID: taskID(t), Status: statusOf[r.State], MaxAttempts: m.cfg.MaxAttempts,
 		AttemptCount: int(r.Attempts), CrashCount: int(r.Crashes), ThrottleCount: int(r.Throttles), Fence: int64(r.Fence),
 		LeaseOwner: ownerText[r.Owner], LeaseExpiresAt: r.Lease.instant(), NextRetryAt: r.Due.instant(),
-		WakeAt: epoch, PromisedAt: epoch, DLQ: taskstate.DLQNone,
+		WakeAt: epoch, EnqueuedAt: epoch, DLQ: taskstate.DLQNone,
 	}
 	if r.Stale {
-		out.WakeAt, out.PromisedAt = epoch.Add(-modelLong), epoch.Add(-modelLong)
+		out.WakeAt, out.EnqueuedAt = epoch.Add(-modelLong), epoch.Add(-modelLong)
 	}
 	switch {
 	case r.Owed:
@@ -113,7 +113,7 @@ func (m *Model) commit(w *World, t int, decide func(m taskstate.Moment, t taskst
 	from := *r
 	after := Write(before, d.Change, epoch)
 	r.take(after)
-	if d.Change.Promise.Kind == taskstate.DelayIn {
+	if d.Change.Enqueue.Kind == taskstate.DelayIn {
 		w.refresh(t)
 	}
 	if d.Change.Silent {

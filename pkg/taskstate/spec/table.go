@@ -50,7 +50,7 @@ func (x *Table) Submit(at time.Time, tasks []taskstate.NewTask) ([]taskstate.Tas
 	for i, n := range tasks {
 		t := n.Task
 		t.Status, t.Progress.Stage, t.DLQ = taskstate.StatusQueued, taskstate.StageNone, taskstate.DLQNone
-		t.CreatedAt, t.UpdatedAt, t.WakeAt, t.PromisedAt = at, at, at, at
+		t.CreatedAt, t.UpdatedAt, t.WakeAt, t.EnqueuedAt = at, at, at, at
 		x.tasks[t.ID], out[i] = t, t
 		x.log[t.ID] = []taskstate.Transition{{
 			TaskID: t.ID, To: t.Status, Reason: taskstate.ReasonAccepted, Timeline: x.Timeline, Actor: n.Actor.String(), CreatedAt: at,
@@ -169,7 +169,7 @@ func (x *Table) RenewTimeline(timeline int64, at time.Time) (leases int64) {
 // Age lets the times that a row waits for be past, as if time had gone by.
 func (x *Table) Age(id string, past time.Time) taskstate.Task {
 	t := x.tasks[id]
-	for _, column := range []*time.Time{&t.LeaseExpiresAt, &t.NextRetryAt, &t.WakeAt, &t.PromisedAt} {
+	for _, column := range []*time.Time{&t.LeaseExpiresAt, &t.NextRetryAt, &t.WakeAt, &t.EnqueuedAt} {
 		if !column.IsZero() {
 			*column = past
 		}

@@ -13,8 +13,8 @@ func Write(t taskstate.Task, c *taskstate.Change, at time.Time) taskstate.Task {
 	t.NextRetryAt = moved(c.NextRetry, at, t.NextRetryAt)
 	t.LeaseExpiresAt = moved(c.Lease, at, t.LeaseExpiresAt)
 	t.WakeAt = moved(c.Wake, at, t.WakeAt)
-	t.PromisedAt = moved(c.Promise, at, t.PromisedAt)
-	t.LeaseOwner, t.PromiseCount = c.LeaseOwner, c.PromiseCount
+	t.EnqueuedAt = moved(c.Enqueue, at, t.EnqueuedAt)
+	t.LeaseOwner, t.EnqueueCount = c.LeaseOwner, c.EnqueueCount
 	t.DLQ, t.Delivery, t.AttemptTrace, t.Progress = c.DLQ, c.Delivery, c.AttemptTrace, c.Progress
 	t.LastError, t.ErrorMessage, t.ErrorCode, t.Result = c.LastError, c.ErrorMessage, c.ErrorCode, c.Result
 	t.UpdatedAt = at

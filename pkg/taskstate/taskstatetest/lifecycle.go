@@ -27,7 +27,7 @@ func testSubmit(t *testing.T, b *bench) {
 		b.same(got)
 		want := n.Task
 		want.Status, want.Progress.Stage, want.DLQ = taskstate.StatusQueued, taskstate.StageNone, taskstate.DLQNone
-		want.CreatedAt, want.UpdatedAt, want.WakeAt, want.PromisedAt = got.CreatedAt, got.CreatedAt, got.CreatedAt, got.CreatedAt
+		want.CreatedAt, want.UpdatedAt, want.WakeAt, want.EnqueuedAt = got.CreatedAt, got.CreatedAt, got.CreatedAt, got.CreatedAt
 		equal(t, "payload", string(got.Payload), string(want.Payload))
 		got.Payload, want.Payload = nil, nil
 		if jsonOf(t, got) != jsonOf(t, want) {

@@ -24,7 +24,7 @@ func testHandBack(t *testing.T, b *bench) {
 		equal(t, "attempts", o.After.AttemptCount, 0)
 		equal(t, "owner", o.After.LeaseOwner, "")
 		equal(t, "lease", o.After.LeaseExpiresAt.IsZero(), true)
-		equal(t, "promised", o.After.PromisedAt, o.After.UpdatedAt)
+		equal(t, "promised", o.After.EnqueuedAt, o.After.UpdatedAt)
 		equal(t, "wake", o.After.WakeAt, o.After.UpdatedAt)
 		b.same(o.After)
 	}
@@ -103,7 +103,7 @@ func testReserve(t *testing.T, b *bench) {
 	equal(t, "status", b.get(id).Status, taskstate.StatusQueued)
 	equal(t, "others", b.one(id, ask("p3", true, true)).Answer, taskstate.AnswerBusy)
 	o = b.one(id, release)
-	if d := o.After.WakeAt.Sub(o.Before.PromisedAt); d < 0 || d > time.Minute { // the statement is a little later than the decision
+	if d := o.After.WakeAt.Sub(o.Before.EnqueuedAt); d < 0 || d > time.Minute { // the statement is a little later than the decision
 		t.Fatalf("it wakes %s later than before its reservation", d)
 	}
 }
@@ -156,15 +156,15 @@ func testDLQ(t *testing.T, b *bench) {
 	equal(t, "fence goes on", b.one(dead.ID, b.claiming("p1")).After.Fence, dead.Fence+1)
 }
 
-func testPromise(t *testing.T, b *bench) {
+func testEnqueue(t *testing.T, b *bench) {
 	ids := b.queued(3)
 	m, err := b.s.Moment(b.ctx)
 	b.fatalIf(err)
 	horizon := m.Now.Add(-time.Hour)
-	promise := taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-		return taskstate.Promise(b.p, m, t, horizon)
+	enqueue := taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		return taskstate.Enqueue(b.p, m, t, horizon)
 	})
-	sweep := taskstate.Sweep{Status: taskstate.StatusQueued, Before: horizon.Add(-b.p.Slack), Limit: 10, Decide: promise}
+	sweep := taskstate.Sweep{Status: taskstate.StatusQueued, Before: horizon.Add(-b.p.Slack), Limit: 10, Decide: enqueue}
 	out, err := b.s.Sweep(b.ctx, sweep)
 	b.fatalIf(err)
 	equal(t, "a healthy backlog", len(out), 0)
@@ -179,14 +179,14 @@ func testPromise(t *testing.T, b *bench) {
 		for _, o := range out {
 			b.fatalIf(o.Err)
 			b.same(o.After)
-			equal(t, "promises", o.After.PromiseCount, n)
-			equal(t, "promised", o.After.PromisedAt, o.After.UpdatedAt)
-			equal(t, "next look", o.After.WakeAt.Sub(o.After.PromisedAt), b.p.Slack*time.Duration(1<<n-1))
+			equal(t, "promises", o.After.EnqueueCount, n)
+			equal(t, "promised", o.After.EnqueuedAt, o.After.UpdatedAt)
+			equal(t, "next look", o.After.WakeAt.Sub(o.After.EnqueuedAt), b.p.Slack*time.Duration(1<<n-1))
 			equal(t, "log", len(b.log(o.TaskID)), 1)
 			b.set(o.TaskID, "wake_at = ?", old)
 		}
 	}
-	equal(t, "a claim forgets", b.one(ids[0], b.claiming("p1")).After.PromiseCount, 0)
+	equal(t, "a claim forgets", b.one(ids[0], b.claiming("p1")).After.EnqueueCount, 0)
 }
 
 func testScope(t *testing.T, b *bench) {

@@ -44,7 +44,7 @@ func Run(t *testing.T, f Features, open OpenFunc) {
 		{"LastChanceIsReservedAndReleased", testReserve},
 		{"ThrottlesDouble", testThrottle},
 		{"DLQDebtIsMarkedOrCancelled", testDLQ},
-		{"PromisesMoveToTheBack", testPromise},
+		{"PromisesMoveToTheBack", testEnqueue},
 		{"PersonsActInTheirScope", testScope},
 		{"HeartbeatRenewsRevivesAndLoses", testHeartbeat},
 		{"HookErrorsUndoEverything", testAlsoFails},

@@ -169,8 +169,8 @@ type inspectView struct {
 	LeaseOwner     *string            `json:"leaseOwner"`
 	LeaseExpiresAt *string            `json:"leaseExpiresAt"`
 	WakeAt         *string            `json:"wakeAt"`
-	PromisedAt     *string            `json:"promisedAt"`
-	PromiseCount   int                `json:"promiseCount"`
+	EnqueuedAt     *string            `json:"promisedAt"`
+	EnqueueCount   int                `json:"promiseCount"`
 	DLQState       taskstate.DLQState `json:"dlqState"`
 	Delivery       *string            `json:"delivery"`
 	IdempotencyKey *string            `json:"idempotencyKey"`
@@ -182,7 +182,7 @@ func viewInspection(t taskstate.Task) inspectView {
 	return inspectView{
 		taskView: viewTask(t), UserID: t.UserID, WorkflowID: optional(t.WorkflowID), ChatID: optional(t.ChatID), FilePath: optional(t.FilePath),
 		ThrottleCount: t.ThrottleCount, Fence: t.Fence, LeaseOwner: optional(t.LeaseOwner), LeaseExpiresAt: optionalTime(t.LeaseExpiresAt),
-		WakeAt: optionalTime(t.WakeAt), PromisedAt: optionalTime(t.PromisedAt), PromiseCount: t.PromiseCount, DLQState: t.DLQ,
+		WakeAt: optionalTime(t.WakeAt), EnqueuedAt: optionalTime(t.EnqueuedAt), EnqueueCount: t.EnqueueCount, DLQState: t.DLQ,
 		Delivery: optional(t.Delivery), IdempotencyKey: optional(t.IdempotencyKey), TraceParent: optional(t.TraceParent), RequestID: optional(t.RequestID),
 	}
 }

@@ -50,9 +50,9 @@ func (s *step) must(ok bool, format string, args ...any) {
 func (m *Model) task(r *Row, t int) taskstate.Task {
 	out := taskstate.Task{
 		ID: taskID(t), Status: statusOf[r.State], MaxAttempts: maxAttempts, AttemptCount: int(r.Attempts), CrashCount: int(r.Crashes),
-		Fence: int64(r.Fence), DLQ: taskstate.DLQNone, PromisedAt: instant(r.Promised), PromiseCount: int(r.Count),
+		Fence: int64(r.Fence), DLQ: taskstate.DLQNone, EnqueuedAt: instant(r.Enqueued), EnqueueCount: int(r.Count),
 	}
-	out.WakeAt = out.PromisedAt.Add(modelSlack * ((1 << r.Count) - 1))
+	out.WakeAt = out.EnqueuedAt.Add(modelSlack * ((1 << r.Count) - 1))
 	switch r.State {
 	case stRunning:
 		out.LeaseOwner, out.LeaseExpiresAt = "p/1", instant(1)
@@ -86,7 +86,7 @@ func (m *Model) commit(s *step, t int, d taskstate.Decision) {
 	}
 	r.Fence, r.Attempts, r.Crashes = uint8(after.Fence), uint8(after.AttemptCount), uint8(after.CrashCount)
 	r.Expired, r.Due = false, r.State == stRetrying && !after.NextRetryAt.After(epoch)
-	r.Promised, r.Count = age(after.PromisedAt.Sub(epoch)/tick), uint8(min(after.PromiseCount, 1))
+	r.Enqueued, r.Count = age(after.EnqueuedAt.Sub(epoch)/tick), uint8(min(after.EnqueueCount, 1))
 	if !d.Change.Silent {
 		s.words += fmt.Sprintf(", %s, fence %d", after.Status, r.Fence)
 	}

@@ -160,7 +160,7 @@ func (m *Model) sweepSteps(w *World, begin beginFunc, yield func(s step)) {
 	switch w.Sweep.At {
 	case 0:
 		for t := range w.Rows {
-			if r := &w.Rows[t]; r.State == stQueued && r.Promised < 0 {
+			if r := &w.Rows[t]; r.State == stQueued && r.Enqueued < 0 {
 				s := begin(false, "sweep: reads the clock")
 				s.world.Sweep = Sweep{At: 1}
 				yield(s)
@@ -184,13 +184,13 @@ func (m *Model) sweepSteps(w *World, begin beginFunc, yield func(s step)) {
 		yield(s)
 	default:
 		s := begin(false, "sweep: promises")
-		m.promise(&s)
+		m.enqueue(&s)
 		yield(s)
 	}
 }
 
-// promise is the sweep's transaction.
-func (m *Model) promise(s *step) {
+// enqueue is the sweep's transaction.
+func (m *Model) enqueue(s *step) {
 	sweep := s.world.Sweep
 	s.world.Sweep = Sweep{}
 	h := sweep.H
@@ -211,7 +211,7 @@ func (m *Model) promise(s *step) {
 		}
 		// After the broker has lost a record, that of an older event may lie there still: it costs a message, never a task.
 		lies := s.world.lies(t) && s.world.Left.Tails == m.cfg.Faults.Tails
-		d := taskstate.PromiseEvent(m.policy, moment(), m.task(r, t), instant(h), trail)
+		d := taskstate.EnqueueEvent(m.policy, moment(), m.task(r, t), instant(h), trail)
 		if d.Change != nil && d.Change.Deliver {
 			s.must(!lies, "D5 %s is promised again while its event waits or its record lies undelivered", taskID(t))
 		}

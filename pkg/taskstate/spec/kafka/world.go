@@ -51,7 +51,7 @@ const (
 	FenceInFinish
 	HorizonSweep          // lost deliveries are found
 	NowBeforeBroker       // now, where the log has ended, was read before the broker was asked
-	UnsentIsNotLost       // a row whose event waits, or is DEAD, is not promised again
+	UnsentIsNotLost       // a row whose event waits, or is DEAD, is not enqueued again
 	OldDeathsDoNotCount   // but a DEAD event older than the last one sent says nothing
 	RetentionSparesQueued // SENT events of QUEUED rows stay
 	Revive                // DEAD events are tried again when a broker answers
@@ -113,7 +113,7 @@ type Row struct {
 	Crashes     uint8
 	Expired     bool  // the lease is over
 	Due         bool  // a retry's time has come
-	Promised    age   // of a QUEUED row
+	Enqueued    age   // of a QUEUED row
 	Count       uint8 // promises in vain: 0, or 1 for more
 	Owes        bool  // only without EventInTransaction: its event is not written yet
 	DeadLetters uint8 // fences of the dead letters that the broker has, as bits
@@ -247,9 +247,9 @@ func instant(a age) time.Time { return epoch.Add(time.Duration(a) * tick) }
 func (w *World) times(f func(a *age)) {
 	for i := range w.Rows {
 		if r := &w.Rows[i]; r.State == stQueued {
-			f(&r.Promised)
+			f(&r.Enqueued)
 		} else {
-			r.Promised, r.Count = 0, 0
+			r.Enqueued, r.Count = 0, 0
 		}
 	}
 	for i := range w.Events {
