@@ -107,7 +107,7 @@ var breaches = map[string]breach{
 	"pending: entry gone":        {"I20", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", Gone: true}) }, "was removed"},
 	"trim: beyond the group":     {"I20", func(w *world) { w.queue.state.Deleted = "10-0" }, "entry 10-0 was removed"},
 	"pending: finished task":     {"L4", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", TaskID: w.good}) }, "is SUCCEEDED and entry 9-0 is pending"},
-	"stream: deaf":               {"L5", func(w *world) { w.queue.state.Horizon = now() }, "given to nobody"},
+	"stream: deaf":               {"L5", func(w *world) { w.queue.state.Watermark = now() }, "given to nobody"},
 	"version: two visible":       {"I23", func(w *world) { w.secondVersion("VISIBLE") }, "2 versions are visible"},
 	"version: task not done":     {"I23", func(w *world) { w.sql(`UPDATE document_version SET task_id = ? WHERE task_id = ?`, w.dead, w.good) }, "is DEAD"},
 	"version: still building":    {"I23", func(w *world) { w.secondVersion("BUILDING") }, "is BUILDING and its task"},

@@ -29,10 +29,10 @@ func (c *checker) judgeOffsets(ctx context.Context) error {
 	switch {
 	case !c.o.Rest:
 		c.tally.NotJudged("L5", "needs a world at rest")
-	case again.NoHorizon:
+	case again.NoWatermark:
 		c.tally.NotJudged("L5", "the log has no horizon")
 	default:
-		c.verdict(again.Horizon.IsZero(), "L5", "queue", "the group has not finished a record of %s", stamp(again.Horizon))
+		c.verdict(again.Watermark.IsZero(), "L5", "queue", "the group has not finished a record of %s", stamp(again.Watermark))
 	}
 	return nil
 }

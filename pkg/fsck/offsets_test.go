@@ -78,7 +78,7 @@ var kafkaBreaches = map[string]breach{
 	"offset: fell": {"I21", func(w *world) {
 		w.part(ingestq.Part{Newest: 3, Committed: 3}, ingestq.Part{Newest: 3, Committed: 2})
 	}, "fell from 3 to 2"},
-	"record: not finished at rest":      {"L5", func(w *world) { w.queue.state.Horizon = now() }, "has not finished a record"},
+	"record: not finished at rest":      {"L5", func(w *world) { w.queue.state.Watermark = now() }, "has not finished a record"},
 	"queued: record finished too early": {"I15", func(w *world) { w.waiting("SENT") }, "has no delivery since"},
 	"queued: of the other transport":    {"I15", func(w *world) { w.options.Rest = false; w.forget() }, "has no delivery since"},
 	"letter: sent and not there":        {"I18", func(w *world) { w.queue.deadLetters = nil }, "there is none"},
@@ -128,7 +128,7 @@ func TestWhatKafkaMayLookLike(t *testing.T) {
 		},
 		"records are read": func(w *world) {
 			w.options.Rest = false
-			w.queue.state.Horizon = now()
+			w.queue.state.Watermark = now()
 		},
 		"an event waits": func(w *world) {
 			id := w.waiting("NEW")
@@ -140,11 +140,11 @@ func TestWhatKafkaMayLookLike(t *testing.T) {
 		},
 		"the group is not there yet": func(w *world) {
 			w.waiting("SENT")
-			w.queue.state.Horizon = ago()
+			w.queue.state.Watermark = ago()
 		},
 		"no horizon": func(w *world) {
 			w.waiting("SENT")
-			w.queue.state.NoHorizon = true
+			w.queue.state.NoWatermark = true
 		},
 		"a dead letter is on its way": func(w *world) {
 			w.deadLetter("NEW")
@@ -180,15 +180,15 @@ func TestWhatKafkaMayLookLike(t *testing.T) {
 	}
 }
 
-// Without a horizon neither promises nor readers are judged.
-func TestWithoutAHorizonOfKafka(t *testing.T) {
+// Without a read watermark neither promises nor readers are judged.
+func TestWithoutAWatermarkOfKafka(t *testing.T) {
 	t.Parallel()
 	w := newKafkaWorld(t, "sqlite")
-	w.queue.state.NoHorizon = true
+	w.queue.state.NoWatermark = true
 	require.NotEmpty(t, w.check().Rule("L5").NotJudged)
 }
 
-// Redis' horizon says nothing of a task whose delivery went by Kafka.
+// Redis' read watermark says nothing of a task whose delivery went by Kafka.
 func TestRedisJudgesNoEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, databases["sqlite"](t))

@@ -36,7 +36,7 @@ func TestDeadLettersOfBothTransports(t *testing.T) {
 	}
 }
 
-// A QUEUED task whose delivery died waits for a broker or an operator, and says so; Redis' horizon does not judge it.
+// A QUEUED task whose delivery died waits for a broker or an operator, and says so; Redis' read watermark does not judge it.
 func TestAQueuedTaskWithADeadEventRests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, databases["sqlite"](t))

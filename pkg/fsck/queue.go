@@ -168,7 +168,7 @@ func (c *checker) judgeQueue(ctx context.Context) error {
 		c.verdict(!p.Gone || !c.o.Rest, "I19", p.ID, "it is pending for %s and does not exist any more", p.Group)
 	}
 	if c.o.Rest {
-		c.verdict(q.Horizon.IsZero(), "L5", "queue", "an entry of %s was given to nobody", stamp(q.Horizon))
+		c.verdict(q.Watermark.IsZero(), "L5", "queue", "an entry of %s was given to nobody", stamp(q.Watermark))
 	} else {
 		c.tally.NotJudged("L5", "needs a world at rest")
 	}

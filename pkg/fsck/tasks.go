@@ -164,12 +164,12 @@ func (c *checker) judgeRow(ctx context.Context, t taskstate.Task) error {
 }
 
 // judgeWaiting judges what waits for the product's own loops: promises, leases, retries.
-// The horizon of Redis says nothing of a delivery that is an event, that of Kafka what design D5 says.
+// The read watermark of Redis says nothing of a delivery that is an event, that of Kafka what design D5 says.
 func (c *checker) judgeWaiting(t taskstate.Task, byEvent transport) {
 	now := c.now
 	switch t.Status {
 	case taskstate.StatusQueued:
-		if c.queue == nil || t.Reserved(now) || c.queue.NoHorizon || !c.queue.Commits && byEvent.any {
+		if c.queue == nil || t.Reserved(now) || c.queue.NoWatermark || !c.queue.Commits && byEvent.any {
 			return
 		}
 		if byEvent.waiting || byEvent.dead {
@@ -180,11 +180,11 @@ func (c *checker) judgeWaiting(t taskstate.Task, byEvent transport) {
 		if byEvent.sent.After(enqueued) {
 			enqueued = byEvent.sent
 		}
-		horizon := now
-		if !c.queue.Horizon.IsZero() && c.queue.Horizon.Before(now) {
-			horizon = c.queue.Horizon
+		watermark := now
+		if !c.queue.Watermark.IsZero() && c.queue.Watermark.Before(now) {
+			watermark = c.queue.Watermark
 		}
-		late := horizon.Sub(enqueued) - c.o.Patience
+		late := watermark.Sub(enqueued) - c.o.Patience
 		c.verdict(late <= 0, "I15", t.ID, "it has no delivery since %s, was to be promised again at %s, and that is %s overdue", stamp(t.EnqueuedAt), stamp(enqueued), late)
 		for _, at := range c.o.Flushes {
 			if before := at.Add(-skew); t.EnqueuedAt.Before(before) && t.CreatedAt.Before(before) {

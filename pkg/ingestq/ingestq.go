@@ -12,8 +12,8 @@ import (
 	pb "github.com/millweir/millweir/proto"
 )
 
-// ErrNoHorizon says that what the queue answers allows no judgement about lost deliveries (design D5).
-var ErrNoHorizon = errors.New("the queue's horizon is not known")
+// ErrNoWatermark says that what the queue answers allows no judgement about lost deliveries (design D5).
+var ErrNoWatermark = errors.New("the queue's horizon is not known")
 
 // ErrUnavailable says that the queue does not answer, or that its stream or group is being made again.
 var ErrUnavailable = errors.New("queue unavailable")
@@ -59,8 +59,8 @@ type UnsentDeadLetter struct {
 	Fence  int64
 }
 
-// Horizon tells up to where the queue has been read (design D5).
-type Horizon struct {
+// Watermark tells up to where the queue has been read (design D5).
+type Watermark struct {
 	// At is the time part of the first entry that no consumer of the group was given, by the queue's clock;
 	// zero when there is none.
 	At time.Time
@@ -137,8 +137,8 @@ type Consumer interface {
 	LetGo(ctx context.Context, idle time.Duration, ids ...string) error
 	// Trim removes what every group has finished: below the oldest entry that any group still needs.
 	Trim(ctx context.Context) (removed int64, err error)
-	// Horizon makes a missing stream or group first (at 0), then reads. ErrNoHorizon: no judgement now.
-	Horizon(ctx context.Context) (Horizon, error)
+	// Watermark makes a missing stream or group first (at 0), then reads. ErrNoWatermark: no judgement now.
+	Watermark(ctx context.Context) (Watermark, error)
 	// Stats reads the counts.
 	Stats(ctx context.Context) (Stats, error)
 	// Run keeps the member's heartbeat and removes zombie members until ctx ends; it then ends the heartbeat, and leaves the

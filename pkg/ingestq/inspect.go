@@ -19,16 +19,16 @@ type State struct {
 	// First is the id of the oldest entry that is kept, Deleted of the youngest that was ever removed; empty: none.
 	First, Deleted string
 	Groups         []Group
-	// Horizon is the time part of the first entry that was given to no member, by the queue's clock; zero: all were given.
-	Horizon time.Time
-	Pending []Unacked
+	// Watermark is the time part of the first entry that was given to no member, by the queue's clock; zero: all were given.
+	Watermark time.Time
+	Pending   []Unacked
 
 	// Commits says that the group commits offsets (Kafka): Parts tell how far it has come, and there are neither Groups nor
-	// Pending. Horizon is then the time of the first record at or after a committed offset.
+	// Pending. Watermark is then the time of the first record at or after a committed offset.
 	Commits bool
 	Parts   []Part
-	// NoHorizon says that what is there allows no judgement about lost deliveries (ErrNoHorizon).
-	NoHorizon bool
+	// NoWatermark says that what is there allows no judgement about lost deliveries (ErrNoWatermark).
+	NoWatermark bool
 	// DeadLettersFrom is the time of the first dead letter that is kept, where older ones were removed; zero: none was.
 	DeadLettersFrom time.Time
 }

@@ -329,13 +329,13 @@ func (q *memQueue) Trim(context.Context) (int64, error) {
 	return 0, nil
 }
 
-func (q *memQueue) Horizon(context.Context) (ingestq.Horizon, error) {
+func (q *memQueue) Watermark(context.Context) (ingestq.Watermark, error) {
 	if err := q.enter("horizon"); err != nil {
-		return ingestq.Horizon{}, err
+		return ingestq.Watermark{}, err
 	}
 	q.s.mu.Lock()
 	defer q.s.mu.Unlock()
-	h := ingestq.Horizon{Now: q.s.clock()}
+	h := ingestq.Watermark{Now: q.s.clock()}
 	if q.s.next < len(q.s.entries) {
 		h.At = q.s.entries[q.s.next].at
 	}

@@ -220,7 +220,7 @@ func TestRecoveredTasksAcknowledgeNothing(t *testing.T) {
 	})
 }
 
-// The horizon sweep makes events for what is lost, and only for that.
+// The read watermark sweep makes events for what is lost, and only for that.
 func TestLostEventsAreWrittenAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTopicWorld(t)
@@ -253,14 +253,14 @@ func TestLostEventsAreWrittenAgain(t *testing.T) {
 	})
 }
 
-// Without a horizon nothing is judged, and that is no trouble.
-func TestNoHorizonIsNoJudgement(t *testing.T) {
+// Without a read watermark nothing is judged, and that is no trouble.
+func TestNoWatermarkIsNoJudgement(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTopicWorld(t)
 		w.store.put(taskstate.Task{ID: "x", EnqueuedAt: instant().Add(-time.Minute)})
 		w.stream.setFault(func(op string) error {
 			if op == "horizon" {
-				return fmt.Errorf("the group's offset lies beyond the log: %w", ingestq.ErrNoHorizon)
+				return fmt.Errorf("the group's offset lies beyond the log: %w", ingestq.ErrNoWatermark)
 			}
 			return nil
 		})

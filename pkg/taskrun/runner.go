@@ -130,7 +130,9 @@ func (r *Runner) goEarly(ctx context.Context, g *errgroup.Group) {
 		return
 	}
 	spawn(r.recoverLoop)
-	spawn(func(ctx context.Context) { r.every(ctx, "promise lost deliveries", r.cfg.SweepInterval, r.horizonOnce) })
+	spawn(func(ctx context.Context) {
+		r.every(ctx, "promise lost deliveries", r.cfg.SweepInterval, r.watermarkOnce)
+	})
 	spawn(func(ctx context.Context) {
 		r.every(ctx, "write owed dead letters", r.cfg.SweepInterval, r.dlqPendingOnce)
 	})

@@ -14,19 +14,19 @@ import (
 
 const dueLimit = 10_000 // rows of one status that the gauge of due work counts
 
-// horizonOnce adds lost deliveries again (design D5). Of a healthy backlog, however long, it reads not one row.
-func (r *Runner) horizonOnce(ctx context.Context) error {
-	horizon, err := r.horizon(ctx)
-	if errors.Is(err, ingestq.ErrNoHorizon) {
+// watermarkOnce adds lost deliveries again (design D5). Of a healthy backlog, however long, it reads not one row.
+func (r *Runner) watermarkOnce(ctx context.Context) error {
+	watermark, err := r.watermark(ctx)
+	if errors.Is(err, ingestq.ErrNoWatermark) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	crash.Point("promise.after_scan")
-	before := horizon.Add(-r.cfg.Policy.Slack)
+	before := watermark.Add(-r.cfg.Policy.Slack)
 	for ctx.Err() == nil {
-		n, err := r.enqueue(ctx, horizon, before)
+		n, err := r.enqueue(ctx, watermark, before)
 		if err != nil || n < r.cfg.SweepBatch {
 			return err
 		}
@@ -34,9 +34,9 @@ func (r *Runner) horizonOnce(ctx context.Context) error {
 	return nil
 }
 
-// horizon is H by the database's clock: what was promised before it, and the slack, has been read by somebody.
+// watermark is H by the database's clock: what was promised before it, and the slack, has been read by somebody.
 // The database is asked first: when everything was read, "now" must not be later than the look at the queue.
-func (r *Runner) horizon(ctx context.Context) (time.Time, error) {
+func (r *Runner) watermark(ctx context.Context) (time.Time, error) {
 	began := r.deps.Now()
 	ctx, cancel := call(ctx)
 	defer cancel()
@@ -45,8 +45,8 @@ func (r *Runner) horizon(ctx context.Context) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("read the database's clock: %w", err)
 	}
 	began = r.deps.Now()
-	h, err := r.deps.Queue.Horizon(ctx)
-	if errors.Is(err, ingestq.ErrNoHorizon) {
+	h, err := r.deps.Queue.Watermark(ctx)
+	if errors.Is(err, ingestq.ErrNoWatermark) {
 		return time.Time{}, err
 	}
 	r.health.queueCall(began, err)
@@ -65,13 +65,13 @@ func (r *Runner) horizon(ctx context.Context) (time.Time, error) {
 }
 
 // enqueue renews the promises of one batch of lost deliveries and adds them; it answers how many rows it read.
-func (r *Runner) enqueue(ctx context.Context, horizon, before time.Time) (int, error) {
+func (r *Runner) enqueue(ctx context.Context, watermark, before time.Time) (int, error) {
 	ctx, cancel := call(ctx)
 	defer cancel()
 	began := r.deps.Now()
 	outs, err := r.deps.Store.Sweep(ctx, taskstate.Sweep{
 		Status: taskstate.StatusQueued, Before: before, Limit: r.cfg.SweepBatch,
-		Decide: r.decideLost(horizon),
+		Decide: r.decideLost(watermark),
 	})
 	if r.storeDone(began, err) != nil {
 		return 0, fmt.Errorf("promise lost deliveries: %w", err)
@@ -105,11 +105,11 @@ func (r *Runner) enqueue(ctx context.Context, horizon, before time.Time) (int, e
 	return len(outs), err
 }
 
-// decideLost judges QUEUED rows by the queue's horizon, and where deliveries are events by those too.
-func (r *Runner) decideLost(horizon time.Time) taskstate.DecideFunc {
+// decideLost judges QUEUED rows by the queue's read watermark, and where deliveries are events by those too.
+func (r *Runner) decideLost(watermark time.Time) taskstate.DecideFunc {
 	if r.transport.Pending {
 		return taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-			return taskstate.Enqueue(r.cfg.Policy, m, t, horizon)
+			return taskstate.Enqueue(r.cfg.Policy, m, t, watermark)
 		})
 	}
 	return func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
@@ -123,7 +123,7 @@ func (r *Runner) decideLost(horizon time.Time) taskstate.DecideFunc {
 		}
 		out := make([]taskstate.Decision, len(tasks))
 		for i, t := range tasks {
-			out[i] = taskstate.EnqueueEvent(r.cfg.Policy, m, t, horizon, trails[t.ID])
+			out[i] = taskstate.EnqueueEvent(r.cfg.Policy, m, t, watermark, trails[t.ID])
 		}
 		return out, nil
 	}

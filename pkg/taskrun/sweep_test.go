@@ -123,7 +123,7 @@ func TestARestartWithoutADeliveryIsEnqueued(t *testing.T) {
 }
 
 // The clocks of queue and database differ: no healthy backlog is touched, and lost ones are found all the same.
-func TestHorizonWithClockDifference(t *testing.T) {
+func TestWatermarkWithClockDifference(t *testing.T) {
 	for _, skew := range []time.Duration{-30 * time.Second, 30 * time.Second} {
 		t.Run(skew.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

@@ -2,10 +2,10 @@ package taskstate
 
 import "time"
 
-// Enqueue decides on a QUEUED row that the horizon sweep found (design D5).
-// horizon is H: every entry before it was read. A row whose wake time is not older than H − slack is kept.
-func Enqueue(p Policy, m Moment, t Task, horizon time.Time) Decision {
-	if !overdue(p, m, t, horizon) {
+// Enqueue decides on a QUEUED row that the read watermark sweep found (design D5).
+// read watermark is H: every entry before it was read. A row whose wake time is not older than H − slack is kept.
+func Enqueue(p Policy, m Moment, t Task, watermark time.Time) Decision {
+	if !overdue(p, m, t, watermark) {
 		return leave(t, AnswerKept)
 	}
 	c := enqueueAgain(p, m, t)
@@ -13,9 +13,9 @@ func Enqueue(p Policy, m Moment, t Task, horizon time.Time) Decision {
 	return decide(AnswerApplied, c)
 }
 
-// overdue reports whether the horizon sweep has to judge t: promised so long ago that the queue was read beyond it.
-func overdue(p Policy, m Moment, t Task, horizon time.Time) bool {
-	return t.Status == StatusQueued && !t.Reserved(m.Now) && t.WakeAt.Before(horizon.Add(-p.Slack))
+// overdue reports whether the read watermark sweep has to judge t: promised so long ago that the queue was read beyond it.
+func overdue(p Policy, m Moment, t Task, watermark time.Time) bool {
+	return t.Status == StatusQueued && !t.Reserved(m.Now) && t.WakeAt.Before(watermark.Add(-p.Slack))
 }
 
 // enqueueAgain moves a QUEUED row to the back of the sweep's order, further each time; an expired reservation ends.
@@ -44,15 +44,15 @@ func (e EventTrail) lost(before time.Time) bool {
 	return e.LastSent == 0 || e.SentAt.Before(before)
 }
 
-// EnqueueEvent is Enqueue where deliveries are events of an outbox (design D5, Kafka): horizon is H, the time of the first record
+// EnqueueEvent is Enqueue where deliveries are events of an outbox (design D5, Kafka): read watermark is H, the time of the first record
 // that the group has not finished. A row whose delivery is not lost leaves the front of the sweep's order all the same.
-func EnqueueEvent(p Policy, m Moment, t Task, horizon time.Time, trail EventTrail) Decision {
-	if !overdue(p, m, t, horizon) {
+func EnqueueEvent(p Policy, m Moment, t Task, watermark time.Time, trail EventTrail) Decision {
+	if !overdue(p, m, t, watermark) {
 		return leave(t, AnswerKept)
 	}
 	c := enqueueAgain(p, m, t)
 	switch {
-	case trail.lost(horizon.Add(-p.Slack)):
+	case trail.lost(watermark.Add(-p.Slack)):
 		c.Deliver = true
 	case !trail.Waiting && trail.LastDead <= trail.LastSent: // sent lately: that is the moment of its promise
 		c.EnqueueCount = t.EnqueueCount

@@ -7,7 +7,7 @@ import (
 
 func TestEnqueuesOfEvents(t *testing.T) {
 	t.Parallel()
-	const early, late = -5 * time.Second, -time.Second // sent before and after the horizon (now) less the slack (2 s)
+	const early, late = -5 * time.Second, -time.Second // sent before and after the read watermark (now) less the slack (2 s)
 	sent := func(seq int64, at time.Duration) EventTrail { return EventTrail{LastSent: seq, SentAt: now.Add(at)} }
 	for _, tt := range []struct {
 		name    string

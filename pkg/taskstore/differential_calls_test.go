@@ -216,9 +216,9 @@ func (q *sequenceRun) keep(rt *rapid.T) {
 	var decide decideFunc
 	switch kind {
 	case "promise":
-		horizon := q.horizon(rt)
+		watermark := q.watermark(rt)
 		decide = func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-			return taskstate.Enqueue(farPolicy, m, t, horizon)
+			return taskstate.Enqueue(farPolicy, m, t, watermark)
 		}
 	case "renew":
 		decide = func(m taskstate.Moment, t taskstate.Task) taskstate.Decision { return taskstate.Renew(farPolicy, m, t) }
@@ -248,8 +248,8 @@ func (q *sequenceRun) releasing(rt *rapid.T) decideFunc {
 	}
 }
 
-// horizon draws a horizon: before or after everything that has not aged.
-func (q *sequenceRun) horizon(rt *rapid.T) time.Time {
+// watermark draws a read watermark: before or after everything that has not aged.
+func (q *sequenceRun) watermark(rt *rapid.T) time.Time {
 	by := rapid.SampledFrom([]time.Duration{-30 * time.Minute, 30 * time.Minute}).Draw(rt, "horizon")
 	return q.moment(rt).Now.Add(by)
 }

@@ -32,12 +32,12 @@ func (q *sequenceRun) sweep(rt *rapid.T) {
 	}
 }
 
-// enqueue adds lost deliveries again, as the horizon sweep does.
+// enqueue adds lost deliveries again, as the read watermark sweep does.
 func (q *sequenceRun) enqueue(rt *rapid.T) {
-	horizon := q.horizon(rt)
-	w := taskstate.Sweep{Status: taskstate.StatusQueued, Before: horizon.Add(-farPolicy.Slack), Limit: rapid.IntRange(1, 3).Draw(rt, "limit")}
+	watermark := q.watermark(rt)
+	w := taskstate.Sweep{Status: taskstate.StatusQueued, Before: watermark.Add(-farPolicy.Slack), Limit: rapid.IntRange(1, 3).Draw(rt, "limit")}
 	decide := func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-		return taskstate.Enqueue(farPolicy, m, t, horizon)
+		return taskstate.Enqueue(farPolicy, m, t, watermark)
 	}
 	for _, o := range q.swept(rt, w, decide) {
 		if o.Answer == taskstate.AnswerApplied {

@@ -103,8 +103,8 @@ func (a Audit) Settled(ctx context.Context, limit time.Duration) error {
 		}
 		// A task that was cancelled at once ends before anybody has read its entry.
 		queue, err := a.Stream.Inspector().Look(ctx)
-		if err == nil && !queue.Horizon.IsZero() {
-			err = fmt.Errorf("an entry of %s was given to nobody yet", queue.Horizon.Format(time.RFC3339Nano))
+		if err == nil && !queue.Watermark.IsZero() {
+			err = fmt.Errorf("an entry of %s was given to nobody yet", queue.Watermark.Format(time.RFC3339Nano))
 		}
 		return err
 	})

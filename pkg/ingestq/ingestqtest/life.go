@@ -41,11 +41,11 @@ func testTrim(t *testing.T, _ Features, b Bench) {
 	require.Equal(t, more, deliveryIDs(readAll(t, c, 1)), "an emptied queue goes on")
 }
 
-func testHorizon(t *testing.T, _ Features, b Bench) {
+func testWatermark(t *testing.T, _ Features, b Bench) {
 	c := b.Member()
 	requireNothingToRead(t, c)
 	before := b.Clock()
-	h, err := c.Horizon(t.Context())
+	h, err := c.Watermark(t.Context())
 	require.NoError(t, err)
 	require.True(t, h.At.IsZero(), "nothing waits")
 	require.False(t, h.Now.Before(before.Add(-time.Millisecond)), "%s before %s", h.Now, before)
@@ -54,28 +54,28 @@ func testHorizon(t *testing.T, _ Features, b Bench) {
 	from := b.Clock().Truncate(time.Millisecond)
 	publish(t, c, 2)
 	to := b.Clock()
-	h, err = c.Horizon(t.Context())
+	h, err = c.Watermark(t.Context())
 	require.NoError(t, err)
 	require.False(t, h.At.Before(from), "%s before %s", h.At, from)
 	require.False(t, h.At.After(to))
 	first := h.At
 
 	readAll(t, c, 1)
-	h, err = c.Horizon(t.Context())
+	h, err = c.Watermark(t.Context())
 	require.NoError(t, err)
 	require.False(t, h.At.Before(first))
 	readAll(t, c, 1)
-	h, err = c.Horizon(t.Context())
+	h, err = c.Watermark(t.Context())
 	require.NoError(t, err)
 	require.True(t, h.At.IsZero(), "all was read, though nothing was acknowledged")
 }
 
-// testHorizonOfNewGroup: a group that never was must not make the sweep add everything again (design D5).
-func testHorizonOfNewGroup(t *testing.T, _ Features, b Bench) {
+// testWatermarkOfNewGroup: a group that never was must not make the sweep add everything again (design D5).
+func testWatermarkOfNewGroup(t *testing.T, _ Features, b Bench) {
 	c := b.Member()
 	from := b.Clock().Truncate(time.Millisecond)
 	ids := publish(t, c, 3)
-	h, err := c.Horizon(t.Context())
+	h, err := c.Watermark(t.Context())
 	require.NoError(t, err)
 	require.False(t, h.At.IsZero(), "the backlog from before the first read counts")
 	require.False(t, h.At.Before(from))
@@ -116,7 +116,7 @@ func testWipe(t *testing.T, _ Features, b Bench) {
 		"trim":    func() error { _, err := c.Trim(t.Context()); return err },
 		"stats":   func() error { _, err := c.Stats(t.Context()); return err },
 		"pending": func() error { _, err := c.Pending(t.Context(), 0, "", 10); return err },
-		"horizon": func() error { _, err := c.Horizon(t.Context()); return err },
+		"horizon": func() error { _, err := c.Watermark(t.Context()); return err },
 		"requeue": func() error {
 			n, err := c.Requeue(t.Context(), []ingestq.Copy{{ID: ids[0], Envelope: envelope(0)}})
 			require.Zero(t, n)

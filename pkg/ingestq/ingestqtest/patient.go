@@ -69,8 +69,8 @@ func (p patient) LetGo(ctx context.Context, idle time.Duration, ids ...string) e
 	return p.again(ctx, "LetGo", func() error { return p.Consumer.LetGo(ctx, idle, ids...) })
 }
 
-func (p patient) Horizon(ctx context.Context) (h ingestq.Horizon, err error) {
-	err = p.again(ctx, "Horizon", func() (err error) { h, err = p.Consumer.Horizon(ctx); return err })
+func (p patient) Watermark(ctx context.Context) (h ingestq.Watermark, err error) {
+	err = p.again(ctx, "Horizon", func() (err error) { h, err = p.Consumer.Watermark(ctx); return err })
 	return h, err
 }
 

@@ -15,17 +15,17 @@ const aheadFor = 10 * time.Minute
 // errNothingThere is why there is no judgement: a record that must be there was not given.
 var errNothingThere = errors.New("no record at the group's offset")
 
-// Horizon implements ingestq.Consumer (design D5): the smallest, over the partitions, of the broker's time of the first record
+// Watermark implements ingestq.Consumer (design D5): the smallest, over the partitions, of the broker's time of the first record
 // at or after the group's committed offset. Without a committed offset that is the log's start. At the log's end a partition
 // has none. Where anything is not known, or an offset lies beyond the log, there is no judgement: ErrNoHorizon.
-func (m *Member) Horizon(ctx context.Context) (ingestq.Horizon, error) {
+func (m *Member) Watermark(ctx context.Context) (ingestq.Watermark, error) {
 	borders, err := m.lags(ctx)
 	if err != nil {
-		return ingestq.Horizon{}, failure(ctx, "read the borders of "+m.cfg.Topic, err)
+		return ingestq.Watermark{}, failure(ctx, "read the borders of "+m.cfg.Topic, err)
 	}
-	out := ingestq.Horizon{}
-	if out.At, err = m.horizonOf(ctx, borders); err != nil {
-		return ingestq.Horizon{}, err
+	out := ingestq.Watermark{}
+	if out.At, err = m.watermarkOf(ctx, borders); err != nil {
+		return ingestq.Watermark{}, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -37,13 +37,13 @@ func (m *Member) Horizon(ctx context.Context) (ingestq.Horizon, error) {
 	return out, nil
 }
 
-// horizonOf is the smallest time of a first record that is not finished; zero: all are.
-func (c *Client) horizonOf(ctx context.Context, borders []border) (time.Time, error) {
+// watermarkOf is the smallest time of a first record that is not finished; zero: all are.
+func (c *Client) watermarkOf(ctx context.Context, borders []border) (time.Time, error) {
 	var out time.Time
 	for _, b := range borders {
 		if b.Committed > b.Newest {
 			return time.Time{}, fmt.Errorf("partition %d: committed offset %d is beyond the log's end %d: %w",
-				b.Partition, b.Committed, b.Newest, ingestq.ErrNoHorizon)
+				b.Partition, b.Committed, b.Newest, ingestq.ErrNoWatermark)
 		}
 		from := max(b.Committed, b.Oldest)
 		if from >= b.Newest {
@@ -51,7 +51,7 @@ func (c *Client) horizonOf(ctx context.Context, borders []border) (time.Time, er
 		}
 		at, err := c.recordTime(ctx, c.cfg.Topic, b.Partition, from)
 		if errors.Is(err, errNothingThere) {
-			return time.Time{}, fmt.Errorf("partition %d: %w: %w", b.Partition, err, ingestq.ErrNoHorizon)
+			return time.Time{}, fmt.Errorf("partition %d: %w: %w", b.Partition, err, ingestq.ErrNoWatermark)
 		}
 		if err != nil {
 			return time.Time{}, failure(ctx, fmt.Sprintf("read record %d of partition %d", from, b.Partition), err)

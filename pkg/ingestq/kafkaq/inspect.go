@@ -31,7 +31,7 @@ func (i *Inspector) Look(ctx context.Context) (ingestq.State, error) {
 	}
 	borders, err := i.client.lags(ctx)
 	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-		s.NoHorizon = true
+		s.NoWatermark = true
 		return s, nil
 	}
 	if err != nil {
@@ -41,8 +41,8 @@ func (i *Inspector) Look(ctx context.Context) (ingestq.State, error) {
 		s.Length += b.Newest - b.Oldest
 		s.Parts = append(s.Parts, ingestq.Part{Number: b.Partition, Oldest: b.Oldest, Newest: b.Newest, Committed: b.Committed})
 	}
-	s.Horizon, err = i.client.horizonOf(ctx, borders)
-	if s.NoHorizon = errors.Is(err, ingestq.ErrNoHorizon); s.NoHorizon {
+	s.Watermark, err = i.client.watermarkOf(ctx, borders)
+	if s.NoWatermark = errors.Is(err, ingestq.ErrNoWatermark); s.NoWatermark {
 		err = nil
 	}
 	return s, err

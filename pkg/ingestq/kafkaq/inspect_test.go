@@ -30,31 +30,31 @@ func (b *bench) looking() ingestq.State {
 func TestTheInspectorSeesWhereTheGroupIs(t *testing.T) {
 	t.Parallel()
 	eachBroker(t, 1, func(t *testing.T, b *bench) {
-		require.Zero(t, b.looking().Horizon, "nothing was sent")
+		require.Zero(t, b.looking().Watermark, "nothing was sent")
 		b.add(2)
 		first := b.records(b.cfg.Topic)[0].Timestamp
 		b.add(1)
 		s := b.looking()
 		require.Equal(t, []ingestq.Part{{Newest: 3, Committed: -1}}, s.Parts)
 		require.Equal(t, int64(3), s.Length)
-		require.WithinDuration(t, first, s.Horizon, 0, "without a committed offset the log's start counts")
+		require.WithinDuration(t, first, s.Watermark, 0, "without a committed offset the log's start counts")
 		require.Equal(t, s, b.looking(), "a look changes nothing")
 
 		b.setCommitted(0, 2)
 		s = b.looking()
 		require.Equal(t, int64(2), s.Parts[0].Committed)
-		require.WithinDuration(t, b.records(b.cfg.Topic)[2].Timestamp, s.Horizon, 0)
+		require.WithinDuration(t, b.records(b.cfg.Topic)[2].Timestamp, s.Watermark, 0)
 		b.setCommitted(0, 3)
 		s = b.looking()
-		require.Zero(t, s.Horizon, "all are finished")
-		require.False(t, s.NoHorizon)
+		require.Zero(t, s.Watermark, "all are finished")
+		require.False(t, s.NoWatermark)
 		b.setCommitted(0, 9)
-		require.True(t, b.looking().NoHorizon, "beyond the log's end")
+		require.True(t, b.looking().NoWatermark, "beyond the log's end")
 		b.setCommitted(0, 1)
 		b.deleteRecords(0, 2)
 		s = b.looking()
 		require.Equal(t, []ingestq.Part{{Oldest: 2, Newest: 3, Committed: 1}}, s.Parts)
-		require.NotZero(t, s.Horizon)
+		require.NotZero(t, s.Watermark)
 
 		groups, err := b.admin().DescribeConsumerGroups([]string{b.cfg.Group})
 		require.NoError(t, err)
@@ -99,7 +99,7 @@ func (b *bench) removeDeadLetters(before int64) {
 func TestTheInspectorMakesNoTopic(t *testing.T) {
 	t.Parallel()
 	eachBroker(t, 0, func(t *testing.T, b *bench) {
-		require.Equal(t, ingestq.State{Commits: true, NoHorizon: true}, b.looking())
+		require.Equal(t, ingestq.State{Commits: true, NoWatermark: true}, b.looking())
 		require.NoError(t, NewInspector(b.client).DeadLetters(t.Context(), func(ingestq.WrittenDeadLetter) error { return sarama.ErrUnknown }))
 		topics, err := b.admin().ListTopics()
 		require.NoError(t, err)

@@ -191,16 +191,16 @@ func TestTransactionMarkersAreNoRecords(t *testing.T) {
 		require.NoError(t, NewInspector(b.client).DeadLetters(t.Context(), func(ingestq.WrittenDeadLetter) error { deadLetters++; return nil }))
 		require.GreaterOrEqual(t, deadLetters, 2)
 
-		require.NotZero(t, b.looking().Horizon)
+		require.NotZero(t, b.looking().Watermark)
 		b.setCommitted(0, 2) // behind the records of the first transaction; its marker is left
 		b.transaction(b.cfg.Topic, true, "d")
 		all := b.all(b.cfg.Topic)
 		first := all[slices.IndexFunc(all, func(r Record) bool { return r.Offset >= 2 })]
-		require.WithinDuration(t, first.Time, b.looking().Horizon, 0)
+		require.WithinDuration(t, first.Time, b.looking().Watermark, 0)
 		b.setCommitted(0, all[len(all)-1].Offset+1)
 		s := b.looking()
-		require.Zero(t, s.Horizon, "all records are finished, though the log is longer by a marker")
-		require.False(t, s.NoHorizon)
+		require.Zero(t, s.Watermark, "all records are finished, though the log is longer by a marker")
+		require.False(t, s.NoWatermark)
 
 		b.removeDeadLetters(2)
 		require.NotZero(t, b.looking().DeadLettersFrom)

@@ -90,8 +90,8 @@ func TestACommittedOffsetBeyondTheEndIsSetToTheEnd(t *testing.T) {
 		first.stop()
 		b.setCommitted(0, end[0]+1000)
 		b.setCommitted(1, end[1])
-		_, err = b.join().Horizon(t.Context())
-		require.ErrorIs(t, err, ingestq.ErrNoHorizon)
+		_, err = b.join().Watermark(t.Context())
+		require.ErrorIs(t, err, ingestq.ErrNoWatermark)
 		m := b.join()
 		b.eventually("it reads from the end", func() bool {
 			some, err := m.Read(t.Context(), 10, 50*time.Millisecond)
@@ -294,17 +294,17 @@ func TestWhoDoesNotReadDoesNotJoin(t *testing.T) {
 		require.Len(t, tasks(b.read(m, 20)), 20)
 		require.Equal(t, 2, has(m))
 		require.Zero(t, has(idle))
-		_, err := idle.Horizon(t.Context())
+		_, err := idle.Watermark(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, idle.Ping(t.Context()))
 	})
 }
 
-func TestHorizonIsTheFirstUnfinishedRecord(t *testing.T) {
+func TestWatermarkIsTheFirstUnfinishedRecord(t *testing.T) {
 	t.Parallel()
 	eachBroker(t, 2, func(t *testing.T, b *bench) {
 		m := b.join()
-		h, err := m.Horizon(t.Context())
+		h, err := m.Watermark(t.Context())
 		require.NoError(t, err)
 		require.True(t, h.At.IsZero(), "nothing there: %v", h.At)
 		require.WithinDuration(t, time.Now(), h.Now, time.Minute)
@@ -323,7 +323,7 @@ func TestHorizonIsTheFirstUnfinishedRecord(t *testing.T) {
 			}
 			return at
 		}
-		h, err = m.Horizon(t.Context())
+		h, err = m.Watermark(t.Context())
 		require.NoError(t, err)
 		require.True(t, h.At.Equal(want("k:0:0", "k:1:0")), "without an offset it is the log's start")
 
@@ -340,17 +340,17 @@ func TestHorizonIsTheFirstUnfinishedRecord(t *testing.T) {
 			ends[at.partition] = max(ends[at.partition], at.offset+1)
 		}
 		b.committed(ends)
-		h, err = m.Horizon(t.Context())
+		h, err = m.Watermark(t.Context())
 		require.NoError(t, err)
 		require.True(t, h.At.Equal(want(place{0, ends[0]}.id(), place{1, ends[1]}.id())))
 	})
 }
 
-func TestHorizonWithoutABroker(t *testing.T) {
+func TestWatermarkWithoutABroker(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, closedPort, 0)
 	m := b.join()
-	_, err := m.Horizon(t.Context())
+	_, err := m.Watermark(t.Context())
 	require.ErrorIs(t, err, ingestq.ErrUnavailable)
 	_, err = m.Read(t.Context(), 1, 300*time.Millisecond)
 	if err == nil { // the first try to join was still under way

@@ -15,21 +15,21 @@ import (
 // errAnswer is the cause when a script answers what it never should.
 var errAnswer = errors.New("unexpected answer")
 
-// Horizon implements ingestq.Consumer.
-func (q *Queue) Horizon(ctx context.Context) (ingestq.Horizon, error) {
-	var horizon ingestq.Horizon
+// Watermark implements ingestq.Consumer.
+func (q *Queue) Watermark(ctx context.Context) (ingestq.Watermark, error) {
+	var watermark ingestq.Watermark
 	err := q.healing(ctx, func() (err error) {
-		horizon, err = q.horizonOnce(ctx)
+		watermark, err = q.watermarkOnce(ctx)
 		return err
 	})
-	return horizon, failure(ctx, "horizon of "+q.cfg.StreamKey, err)
+	return watermark, failure(ctx, "horizon of "+q.cfg.StreamKey, err)
 }
 
-func (q *Queue) horizonOnce(ctx context.Context) (ingestq.Horizon, error) {
+func (q *Queue) watermarkOnce(ctx context.Context) (ingestq.Watermark, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	var h ingestq.Horizon
-	answer, err := horizonScript.run(ctx, q.client, []string{q.cfg.StreamKey}, []string{q.cfg.Group}).ToArray()
+	var h ingestq.Watermark
+	answer, err := watermarkScript.run(ctx, q.client, []string{q.cfg.StreamKey}, []string{q.cfg.Group}).ToArray()
 	if err != nil {
 		return h, err
 	}

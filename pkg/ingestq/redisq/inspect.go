@@ -81,8 +81,8 @@ func (i *Inspector) group(ctx context.Context, s *ingestq.State, name, given str
 	}
 	if len(next) == 1 {
 		id, _ := parseID(next[0].ID)
-		if s.Horizon.IsZero() || id.time().Before(s.Horizon) {
-			s.Horizon = id.time()
+		if s.Watermark.IsZero() || id.time().Before(s.Watermark) {
+			s.Watermark = id.time()
 		}
 	}
 	for start := "-"; ; {

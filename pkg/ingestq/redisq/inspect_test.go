@@ -29,7 +29,7 @@ func TestInspectorSeesBordersPendingAndDeadLettersAndChangesNothing(t *testing.T
 	require.EqualValues(t, 4, state.Length)
 	require.Equal(t, []ingestq.Group{{Name: r.cfg.Group, Given: ids[2]}}, state.Groups)
 	next, _ := parseID(ids[3])
-	require.Equal(t, next.time(), state.Horizon)
+	require.Equal(t, next.time(), state.Watermark)
 	require.Len(t, state.Pending, 2)
 	require.True(t, state.Pending[0].Gone)
 	require.Equal(t, ids[1], state.Pending[0].ID)
@@ -49,6 +49,6 @@ func TestInspectorSeesBordersPendingAndDeadLettersAndChangesNothing(t *testing.T
 	read(t, q, 2)
 	after, err := i.Look(t.Context())
 	require.NoError(t, err)
-	require.True(t, after.Horizon.IsZero(), "all were given")
+	require.True(t, after.Watermark.IsZero(), "all were given")
 	require.Len(t, after.Pending, 4, "a look acknowledges nothing")
 }

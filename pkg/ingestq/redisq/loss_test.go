@@ -135,7 +135,7 @@ func TestDestroyedInALoop(t *testing.T) {
 	require.Greater(t, healed, 1.0)
 	require.Less(t, healed, 3.4*took, "groups made in %f s", took)
 	require.Eventually(t, func() bool { // it comes back within the longest pause
-		_, err := q.Horizon(t.Context())
+		_, err := q.Watermark(t.Context())
 		return err == nil
 	}, patience, 10*time.Millisecond)
 	require.Less(t, strings.Count(log.String(), "\n"), 5+int(time.Since(began)/healLogEvery), log.String())
@@ -172,7 +172,7 @@ func TestWrongTypeDoesNotSpin(t *testing.T) {
 		require.ErrorContains(t, err, "WRONGTYPE")
 	}
 	require.Greater(t, time.Since(start), (50+100+200+400)*time.Millisecond)
-	_, err := q.Horizon(t.Context())
+	_, err := q.Watermark(t.Context())
 	require.ErrorIs(t, err, ingestq.ErrUnavailable)
 	_, err = q.Trim(t.Context())
 	require.ErrorIs(t, err, ingestq.ErrUnavailable)
@@ -195,7 +195,7 @@ func calls(q *Queue) map[string]func(context.Context) error {
 		"deadletters": func(ctx context.Context) error { return q.DeadLetters(ctx, make([]ingestq.DeadLetter, 1)) },
 		"letgo":       func(ctx context.Context) error { return q.LetGo(ctx, 0, id) },
 		"trim":        func(ctx context.Context) error { _, err := q.Trim(ctx); return err },
-		"horizon":     func(ctx context.Context) error { _, err := q.Horizon(ctx); return err },
+		"horizon":     func(ctx context.Context) error { _, err := q.Watermark(ctx); return err },
 		"stats":       func(ctx context.Context) error { _, err := q.Stats(ctx); return err },
 		"ping":        q.Ping,
 		"zombies":     func(ctx context.Context) error { _, err := q.RemoveZombies(ctx); return err },

@@ -21,7 +21,7 @@ var (
 	//go:embed lua/stream_trim.lua
 	trimText string
 	//go:embed lua/group_horizon.lua
-	horizonText string
+	watermarkText string
 	//go:embed lua/member_remove.lua
 	removeText string
 	//go:embed lua/member_leave.lua
@@ -32,7 +32,7 @@ var (
 	deadLetterAddScript = newScript(deadLetterAddText)
 	letGoScript         = newScript(letGoText)
 	trimScript          = newScript(trimText)
-	horizonScript       = newScript(horizonText)
+	watermarkScript     = newScript(watermarkText)
 	removeScript        = newScript(removeText)
 	leaveScript         = newScript(leaveText)
 )

@@ -19,7 +19,7 @@ func TestTrimKeepsWhatAnyGroupNeeds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, labserver.RedisURL(t))
 	q, slow := r.queue(nil), r.queue(func(c *Config) { c.Group = "mirror" })
-	_, err := slow.Horizon(t.Context()) // makes its group
+	_, err := slow.Watermark(t.Context()) // makes its group
 	require.NoError(t, err)
 	ids := publish(t, q, 10)
 	require.NoError(t, q.Ack(t.Context(), read(t, q, 10)...))
@@ -90,7 +90,7 @@ func TestTrimUnderLoadLosesNothing(t *testing.T) {
 	const n, batch = 4000, 50
 	groups := []*Queue{r.queue(nil), r.queue(func(c *Config) { c.Group = "mirror" })}
 	for _, g := range groups {
-		_, err := g.Horizon(t.Context())
+		_, err := g.Watermark(t.Context())
 		require.NoError(t, err)
 	}
 	ctx, stop := context.WithTimeout(t.Context(), 2*patience)
@@ -175,8 +175,8 @@ func consumeOutOfOrder(ctx context.Context, q *Queue, n int) error {
 	return q.Ack(ctx, kept...)
 }
 
-// TestHorizonBeyondTheStreamsEnd: a group set past the end would get nothing for as long.
-func TestHorizonBeyondTheStreamsEnd(t *testing.T) {
+// TestWatermarkBeyondTheStreamsEnd: a group set past the end would get nothing for as long.
+func TestWatermarkBeyondTheStreamsEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, labserver.RedisURL(t))
 	q := r.queue(nil)
@@ -188,7 +188,7 @@ func TestHorizonBeyondTheStreamsEnd(t *testing.T) {
 	some, err := q.Read(t.Context(), 1, 50*time.Millisecond)
 	require.NoError(t, err)
 	require.Empty(t, some, "Redis gives it nothing")
-	h, err := q.Horizon(t.Context())
+	h, err := q.Watermark(t.Context())
 	require.NoError(t, err)
 	require.True(t, h.At.IsZero(), "what it passed over counts as lost: the table adds it again")
 	more := publish(t, q, 1)

@@ -54,7 +54,7 @@ func TestPartitionsOfAClusterHaveTheirHeartbeats(t *testing.T) {
 	for _, p := range page {
 		require.True(t, p.Alive)
 	}
-	h, err := next.Horizon(t.Context())
+	h, err := next.Watermark(t.Context())
 	require.NoError(t, err)
 	require.True(t, h.At.IsZero())
 	require.NoError(t, next.Ping(t.Context()))
@@ -134,7 +134,7 @@ func TestPartitionsSurviveAFailover(t *testing.T) {
 	}
 	take(60)
 	for name, call := range map[string]func() error{
-		"horizon": func() error { _, err := q.Horizon(t.Context()); return err },
+		"horizon": func() error { _, err := q.Watermark(t.Context()); return err },
 		"trim":    func() error { _, err := q.Trim(t.Context()); return err },
 		"stats":   func() error { _, err := q.Stats(t.Context()); return err },
 		"pending": func() error { _, err := q.Pending(t.Context(), 0, "", 100); return err },
@@ -144,14 +144,14 @@ func TestPartitionsSurviveAFailover(t *testing.T) {
 	}
 }
 
-func TestTheHorizonOfAClusterComparesNoClocks(t *testing.T) {
+func TestTheWatermarkOfAClusterComparesNoClocks(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	ahead := now.Add(time.Minute)
-	horizons := []ingestq.Horizon{
+	watermarks := []ingestq.Watermark{
 		{Now: now, At: now.Add(-time.Second)}, {Now: ahead, At: ahead.Add(-10 * time.Second)}, {Now: now.Add(time.Second)},
 	}
-	require.Equal(t, ingestq.Horizon{Now: now, At: now.Add(-10 * time.Second)}, smallest(horizons, true))
-	require.Equal(t, ingestq.Horizon{Now: now, At: now.Add(-time.Second)}, smallest(horizons, false))
-	require.Equal(t, ingestq.Horizon{Now: now}, smallest([]ingestq.Horizon{{Now: now}, {Now: ahead}}, true), "nothing waits")
+	require.Equal(t, ingestq.Watermark{Now: now, At: now.Add(-10 * time.Second)}, smallest(watermarks, true))
+	require.Equal(t, ingestq.Watermark{Now: now, At: now.Add(-time.Second)}, smallest(watermarks, false))
+	require.Equal(t, ingestq.Watermark{Now: now}, smallest([]ingestq.Watermark{{Now: now}, {Now: ahead}}, true), "nothing waits")
 }

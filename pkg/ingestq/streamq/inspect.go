@@ -48,8 +48,8 @@ func (i *Inspector) Look(ctx context.Context) (ingestq.State, error) {
 			g.Name, g.Deleted = g.Name+" on partition "+strconv.Itoa(number), one.Deleted
 			state.Groups = append(state.Groups, g)
 		}
-		if !one.Horizon.IsZero() && (state.Horizon.IsZero() || one.Horizon.Before(state.Horizon)) {
-			state.Horizon = one.Horizon
+		if !one.Watermark.IsZero() && (state.Watermark.IsZero() || one.Watermark.Before(state.Watermark)) {
+			state.Watermark = one.Watermark
 		}
 		for _, p := range one.Pending {
 			p.ID = idOf(number, p.ID)

@@ -129,17 +129,17 @@ func TestAnyProcessSettlesForARow(t *testing.T) {
 	require.Empty(t, reclaimer.consumer.Load().Partitions(), "who never reads owns nothing")
 }
 
-// TestTheHorizonIsTheOldestOfAll: one partition that nobody reads holds it back.
-func TestTheHorizonIsTheOldestOfAll(t *testing.T) {
+// TestTheWatermarkIsTheOldestOfAll: one partition that nobody reads holds it back.
+func TestTheWatermarkIsTheOldestOfAll(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 4)
 	q := r.member(nil)
-	h, err := q.Horizon(t.Context())
+	h, err := q.Watermark(t.Context())
 	require.NoError(t, err)
 	require.True(t, h.At.IsZero())
 	first, err := q.Publish(t.Context(), []*pb.TaskEnvelope{envelope("a", 0)})
 	require.NoError(t, err)
-	h, err = q.Horizon(t.Context())
+	h, err = q.Watermark(t.Context())
 	require.NoError(t, err)
 	oldest := h.At
 	require.False(t, oldest.IsZero())
@@ -150,11 +150,11 @@ func TestTheHorizonIsTheOldestOfAll(t *testing.T) {
 			r.do("XADD", streammq.StreamKey(Topic, i), "*", "payload", "x")
 		}
 	}
-	h, err = q.Horizon(t.Context())
+	h, err = q.Watermark(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, oldest, h.At)
 	read(t, q, 4)
-	h, err = q.Horizon(t.Context())
+	h, err = q.Watermark(t.Context())
 	require.NoError(t, err)
 	require.True(t, h.At.IsZero(), "all were given")
 }
@@ -171,7 +171,7 @@ func TestTheSingleStreamIsDrainedAfterASwitch(t *testing.T) {
 	q := r.member(nil)
 	fresh, err := q.Publish(t.Context(), []*pb.TaskEnvelope{envelope("c", 0)})
 	require.NoError(t, err)
-	h, err := q.Horizon(t.Context())
+	h, err := q.Watermark(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, strings.Split(old[1], "-")[0], fmt.Sprint(h.At.UnixMilli()), "it is not lost, it waits")
 	got := read(t, q, 3)
@@ -269,7 +269,7 @@ func TestZombiesGoFromEveryPartition(t *testing.T) {
 	r := newRig(t, 3)
 	q := r.member(func(c *Config) { c.ZombieMinIdle = 0 })
 	require.NoError(t, q.Ping(t.Context()))
-	_, err := q.Horizon(t.Context()) // makes the groups
+	_, err := q.Watermark(t.Context()) // makes the groups
 	require.NoError(t, err)
 	for i := range 3 {
 		r.do("XGROUP", "CREATECONSUMER", streammq.StreamKey(Topic, i), r.cfg.Group, "dead")
@@ -297,18 +297,18 @@ func TestInspectorLooksAtAllPartitions(t *testing.T) {
 	}
 	published, err := q.Publish(t.Context(), all)
 	require.NoError(t, err)
-	_, err = q.Horizon(t.Context()) // makes the groups
+	_, err = q.Watermark(t.Context()) // makes the groups
 	require.NoError(t, err)
 	state, err = i.Look(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 9, state.Length)
 	require.Len(t, state.Groups, 3)
-	require.False(t, state.Horizon.IsZero())
+	require.False(t, state.Watermark.IsZero())
 	got := read(t, q, 9)
 	require.NoError(t, q.Ack(t.Context(), got[0].ID))
 	state, err = i.Look(t.Context())
 	require.NoError(t, err)
-	require.True(t, state.Horizon.IsZero())
+	require.True(t, state.Watermark.IsZero())
 	var pending []string
 	for _, p := range state.Pending {
 		require.True(t, strings.HasPrefix(p.TaskID, "doc-"), p.TaskID)

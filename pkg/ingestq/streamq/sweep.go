@@ -56,33 +56,33 @@ func (q *Queue) Trim(ctx context.Context) (int64, error) {
 	return removed.Load(), err
 }
 
-// Horizon implements ingestq.Consumer: the smallest of all streams counts (design D5).
-func (q *Queue) Horizon(ctx context.Context) (ingestq.Horizon, error) {
+// Watermark implements ingestq.Consumer: the smallest of all streams counts (design D5).
+func (q *Queue) Watermark(ctx context.Context) (ingestq.Watermark, error) {
 	all, err := q.all(ctx)
 	if err != nil {
-		return ingestq.Horizon{}, err
+		return ingestq.Watermark{}, err
 	}
 	var mu sync.Mutex
-	var horizons []ingestq.Horizon
+	var watermarks []ingestq.Watermark
 	err = each(all, func(p *part) error {
-		h, err := p.Horizon(ctx)
+		h, err := p.Watermark(ctx)
 		mu.Lock()
 		defer mu.Unlock()
-		horizons = append(horizons, h)
+		watermarks = append(watermarks, h)
 		return err
 	})
 	if err != nil {
-		return ingestq.Horizon{}, err
+		return ingestq.Watermark{}, err
 	}
-	return smallest(horizons, q.cluster()), nil
+	return smallest(watermarks, q.cluster()), nil
 }
 
-// smallest is the horizon of all streams. The nodes of a cluster have clocks of their own: there the stream counts that waits
+// smallest is the read watermark of all streams. The nodes of a cluster have clocks of their own: there the stream counts that waits
 // longest by its own node's clock, told by the clock that is most behind.
-func smallest(horizons []ingestq.Horizon, cluster bool) ingestq.Horizon {
-	var out ingestq.Horizon
+func smallest(watermarks []ingestq.Watermark, cluster bool) ingestq.Watermark {
+	var out ingestq.Watermark
 	var longest time.Duration
-	for _, h := range horizons {
+	for _, h := range watermarks {
 		if out.Now.IsZero() || h.Now.Before(out.Now) {
 			out.Now = h.Now
 		}

@@ -150,7 +150,7 @@ func (j *judge) delivery() {
 	}
 }
 
-// enqueued judges the horizon sweep: a healthy backlog is never added again (design D5).
+// enqueued judges the read watermark sweep: a healthy backlog is never added again (design D5).
 func (j *judge) enqueued() {
 	x := &j.after.Loops[j.op.Proc-procLoop]
 	for _, e := range j.before.Stream {

@@ -64,7 +64,7 @@ const (
 	UploadOrder
 	OneCopy // a copy only if the acknowledgement found the entry
 	FenceInMark
-	HorizonSweep
+	WatermarkSweep
 	OwedSweep
 	Settling
 	RecoverySweep

@@ -194,7 +194,7 @@ func (m *Model) enabledLoop(w *World, i int, yield func(o Op)) {
 		do(OpPause)
 	}
 	do([...]Kind{
-		loopHorizon: OpEnqueue, loopAdd: OpAdd, loopLook: OpLook, loopRenew: OpRenew, loopCopy: OpCopy,
+		loopWatermark: OpEnqueue, loopAdd: OpAdd, loopLook: OpLook, loopRenew: OpRenew, loopCopy: OpCopy,
 		loopAck: OpAck, loopDeadLetter: OpDeadLetter, loopMark: OpMark, loopLetGo: OpLetGo,
 	}[x.At])
 }
@@ -203,11 +203,11 @@ func (m *Model) enabledLoop(w *World, i int, yield func(o Op)) {
 func (m *Model) enabledIdleLoop(w *World, i int, yield func(o Op)) {
 	has := func(d Duties, r Rule) bool { return m.cfg.Duties[i]&d != 0 && !m.without(r) }
 	proc := uint8(procLoop + i)
-	if has(Sweeps, HorizonSweep) {
+	if has(Sweeps, WatermarkSweep) {
 		lost := w.lost()
 		for t := range w.Rows {
 			if w.Rows[t].State == stQueued && lost&(1<<t) != 0 {
-				yield(Op{Kind: OpHorizon, Proc: proc})
+				yield(Op{Kind: OpWatermark, Proc: proc})
 				break
 			}
 		}

@@ -103,8 +103,8 @@ func (m *Model) loop(w *World, i int, o Op) Result {
 		x.Pause = procPaused
 	case OpContinue:
 		x.Pause = procAlive
-	case OpHorizon:
-		*x = Loop{At: loopHorizon, Mask: w.lost()}
+	case OpWatermark:
+		*x = Loop{At: loopWatermark, Mask: w.lost()}
 	case OpEnqueue:
 		return m.enqueue(w, x)
 	case OpAdd:
@@ -162,12 +162,12 @@ func (m *Model) enqueue(w *World, x *Loop) Result {
 	var add uint8
 	var res Result
 	for t := range m.cfg.Tasks {
-		horizon := epoch.Add(-2 * modelLong) // the row was not lost when the horizon was read
+		watermark := epoch.Add(-2 * modelLong) // the row was not lost when the read watermark was read
 		if x.Mask&(1<<t) != 0 {
-			horizon = epoch
+			watermark = epoch
 		}
 		one := m.commit(w, t, func(mo taskstate.Moment, task taskstate.Task) taskstate.Decision {
-			return taskstate.Enqueue(m.policy, mo, task, horizon)
+			return taskstate.Enqueue(m.policy, mo, task, watermark)
 		})
 		if one.Answer == taskstate.AnswerApplied {
 			add |= 1 << t

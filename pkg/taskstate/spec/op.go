@@ -37,7 +37,7 @@ const (
 	OpMark       // the dead letter is noted in the row
 	OpCopy       // copy and XACK in one script
 	OpAdd        // XADD
-	OpHorizon    // the time of the first undelivered entry
+	OpWatermark  // the time of the first undelivered entry
 	OpEnqueue    // lost rows are enqueued again
 	OpOwed       // DEAD rows that owe a dead letter are found
 	OpList       // XPENDING

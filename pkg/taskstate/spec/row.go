@@ -135,13 +135,13 @@ func (m *Model) commit(w *World, t int, decide func(m taskstate.Moment, t taskst
 	return res
 }
 
-// refresh notes that a task was promised now: no entry and no look at the horizon is younger than its promise.
+// refresh notes that a task was promised now: no entry and no look at the read watermark is younger than its promise.
 func (w *World) refresh(t int) {
 	for i := range w.Stream {
 		w.Stream[i].Since &^= 1 << t
 	}
 	for i := range w.Loops {
-		if w.Loops[i].At == loopHorizon {
+		if w.Loops[i].At == loopWatermark {
 			w.Loops[i].Mask &^= 1 << t
 		}
 	}

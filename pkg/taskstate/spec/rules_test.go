@@ -32,7 +32,7 @@ func TestEveryMissingRuleIsFound(t *testing.T) {
 		{spec.UploadOrder, "I23", config("", spec.Faults{}, document, twoTasks)},
 		{spec.OneCopy, "D4", config("", spec.Faults{Stops: 1, Crashes: 1})},
 		{spec.FenceInMark, "I18", config("", spec.Faults{Pauses: 1, Replays: 1, Crashes: 1})},
-		{spec.HorizonSweep, "L1", config("", spec.Faults{Crashes: 1})},
+		{spec.WatermarkSweep, "L1", config("", spec.Faults{Crashes: 1})},
 		{spec.OwedSweep, "L1", config("", spec.Faults{Crashes: 1, Flushes: 1})},
 		{spec.Settling, "L1", config("", spec.Faults{Crashes: 1})},
 		{spec.RecoverySweep, "L1", config("", spec.Faults{}, twoAttempts)},

@@ -107,7 +107,7 @@ func (w *World) first() uint8 {
 	return 0
 }
 
-// lost are the tasks, as bits, whose wake_at lies before the horizon less the slack, whatever their status (design D5).
+// lost are the tasks, as bits, whose wake_at lies before the read watermark less the slack, whatever their status (design D5).
 func (w *World) lost() uint8 {
 	if n := w.first(); n != 0 {
 		return w.entry(n).Since

@@ -209,7 +209,7 @@ const (
 	atAdd             // it has to add an entry
 )
 
-// Loop is a process with the loops that need no slot: horizon sweep, owed dead letters, settling, pins.
+// Loop is a process with the loops that need no slot: read watermark sweep, owed dead letters, settling, pins.
 type Loop struct {
 	Pause PauseState
 	At    LoopStep
@@ -217,7 +217,7 @@ type Loop struct {
 	Entry uint8
 	Fence uint8
 	Line  uint8
-	Mask  uint8 // tasks: that were lost at the horizon, or that have to be added
+	Mask  uint8 // tasks: that were lost at the read watermark, or that have to be added
 	Debt  bool  // the entry that it acknowledges comes with a dead letter, which is marked next
 }
 
@@ -227,7 +227,7 @@ type LoopStep uint8
 // The steps of a loop.
 const (
 	loopIdle       LoopStep = iota
-	loopHorizon             // it knows the horizon
+	loopWatermark           // it knows the read watermark
 	loopAdd                 // it has promised and adds
 	loopLook                // XPENDING named an entry; the row is read next
 	loopRenew               // the row was QUEUED: the promise is renewed next

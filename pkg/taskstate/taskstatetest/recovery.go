@@ -160,11 +160,11 @@ func testEnqueue(t *testing.T, b *bench) {
 	ids := b.queued(3)
 	m, err := b.s.Moment(b.ctx)
 	b.fatalIf(err)
-	horizon := m.Now.Add(-time.Hour)
+	watermark := m.Now.Add(-time.Hour)
 	enqueue := taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-		return taskstate.Enqueue(b.p, m, t, horizon)
+		return taskstate.Enqueue(b.p, m, t, watermark)
 	})
-	sweep := taskstate.Sweep{Status: taskstate.StatusQueued, Before: horizon.Add(-b.p.Slack), Limit: 10, Decide: enqueue}
+	sweep := taskstate.Sweep{Status: taskstate.StatusQueued, Before: watermark.Add(-b.p.Slack), Limit: 10, Decide: enqueue}
 	out, err := b.s.Sweep(b.ctx, sweep)
 	b.fatalIf(err)
 	equal(t, "a healthy backlog", len(out), 0)

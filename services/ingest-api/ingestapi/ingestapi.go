@@ -8,7 +8,7 @@
 //	died after …         left                               mended by
 //	temp file            a file that no row names           the sweeper, after 6 h
 //	rename, fsync        the same                           the same
-//	commit               a QUEUED row without a delivery    the horizon sweep adds it
+//	commit               a QUEUED row without a delivery    the read watermark sweep adds it
 //	XADD                 row and delivery, no answer        the client's retry with its Idempotency-Key gets the same task
 //
 // On the Kafka transport the delivery is an event of that very transaction: there is no row without one.

@@ -102,7 +102,7 @@ func TestEveryMissingRuleIsFound(t *testing.T) {
 		{kafka.EventInTransaction, "I18", one("", kafka.Faults{Crashes: 1})},
 		{kafka.OffsetAfterOutcome, "I21", well("", kafka.Faults{})},
 		{kafka.FenceInFinish, "I4", well("", kafka.Faults{Pauses: 1})},
-		{kafka.HorizonSweep, "L1", well("", kafka.Faults{Tails: 1})},
+		{kafka.WatermarkSweep, "L1", well("", kafka.Faults{Tails: 1})},
 		{kafka.NowBeforeBroker, "D5", well("", kafka.Faults{})},
 		{kafka.UnsentIsNotLost, "D5", well("", kafka.Faults{})},
 		{kafka.OldDeathsDoNotCount, "L1", well("", kafka.Faults{Cancels: 1, Replays: 1, Refusals: 1, Tails: 1})},

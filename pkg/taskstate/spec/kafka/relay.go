@@ -154,7 +154,7 @@ func (m *Model) mark(s *step, i int) {
 
 // sweepSteps look for lost deliveries (design D5).
 func (m *Model) sweepSteps(w *World, begin beginFunc, yield func(s step)) {
-	if m.without(HorizonSweep) {
+	if m.without(WatermarkSweep) {
 		return
 	}
 	switch w.Sweep.At {

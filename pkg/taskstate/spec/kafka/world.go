@@ -49,7 +49,7 @@ const (
 	EventInTransaction                  // an event is written with its row
 	OffsetAfterOutcome                  // the offset moves when the outcome is committed
 	FenceInFinish
-	HorizonSweep          // lost deliveries are found
+	WatermarkSweep        // lost deliveries are found
 	NowBeforeBroker       // now, where the log has ended, was read before the broker was asked
 	UnsentIsNotLost       // a row whose event waits, or is DEAD, is not enqueued again
 	OldDeathsDoNotCount   // but a DEAD event older than the last one sent says nothing
@@ -216,7 +216,7 @@ const goneRelay = numOf + 1
 
 // Sweep looks for lost deliveries.
 type Sweep struct {
-	At uint8 // 1: it has read the database's clock; 2: it knows the horizon
+	At uint8 // 1: it has read the database's clock; 2: it knows the read watermark
 	H  age
 	// End: the log had ended where it looked.
 	End bool
