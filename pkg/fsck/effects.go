@@ -60,7 +60,7 @@ func (c *checker) judgeAcks(t taskstate.Task, l *life) {
 	}
 }
 
-// lostBefore reports whether the queue lost the delivery before that time: settling acknowledges what is gone, whatever its row says.
+// lostBefore reports whether the queue lost the delivery before that time: reconciling acknowledges what is gone, whatever its row says.
 func (c *checker) lostBefore(delivery string, at time.Time) bool {
 	ms, _ := idParts(delivery)
 	added := time.UnixMilli(int64(ms)) //nolint:gosec // a time of our own days

@@ -97,5 +97,5 @@ type Effect struct {
 type Ack struct {
 	At     time.Time `json:"at"`
 	ID     string    `json:"id"`
-	Script bool      `json:"script,omitempty"` // by a script that checks for itself: settling, hand-back
+	Script bool      `json:"script,omitempty"` // by a script that checks for itself: reconciling, hand-back
 }

@@ -82,13 +82,13 @@ func (a *App) RunReceiver(ctx context.Context) error {
 		case tasks := <-a.quiet.late:
 			a.addLate(ctx, tasks)
 		case <-ticker.C:
-			a.logged(ctx, "unknown uploads", a.settleUnknown(ctx))
+			a.logged(ctx, "unknown uploads", a.resolveUnknown(ctx))
 		}
 	}
 }
 
-// settleUnknown looks for the rows of uploads of unknown outcome, and removes the files of those that have none.
-func (a *App) settleUnknown(ctx context.Context) error {
+// resolveUnknown looks for the rows of uploads of unknown outcome, and removes the files of those that have none.
+func (a *App) resolveUnknown(ctx context.Context) error {
 	u := &a.unknown
 	now := a.d.Clock()
 	u.mu.Lock()
@@ -116,7 +116,7 @@ func (a *App) settleUnknown(ctx context.Context) error {
 	}
 	slices.Sort(ids)
 	for page := range slices.Chunk(ids, pageSize) {
-		if err := a.settlePage(ctx, page); err != nil {
+		if err := a.resolvePage(ctx, page); err != nil {
 			a.answers(time.Time{})
 			return fmt.Errorf("look for the rows of %d uploads of unknown outcome: %w", len(ids), err)
 		}
@@ -131,8 +131,8 @@ func (a *App) answers(since time.Time) {
 	a.unknown.up = since
 }
 
-// settlePage removes the files that no row names. The rows are locked: a transaction that still holds one is waited for.
-func (a *App) settlePage(ctx context.Context, ids []string) error {
+// resolvePage removes the files that no row names. The rows are locked: a transaction that still holds one is waited for.
+func (a *App) resolvePage(ctx context.Context, ids []string) error {
 	named := map[string]bool{}
 	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
 		clear(named)

@@ -87,8 +87,8 @@ func TestARefusedUploadLeavesNoFile(t *testing.T) {
 func TestAFileOfUnknownOutcomeIsSettledMinutesLater(t *testing.T) {
 	t.Parallel()
 	w, store := newAwayWorld(t)
-	settle := func() {
-		err := w.app.settleUnknown(t.Context())
+	resolve := func() {
+		err := w.app.resolveUnknown(t.Context())
 		if store.away.Load() {
 			require.ErrorIs(t, err, taskstate.ErrUnavailable)
 			return
@@ -104,16 +104,16 @@ func TestAFileOfUnknownOutcomeIsSettledMinutesLater(t *testing.T) {
 	both := []string{committed.ID, lost.ID}
 	require.ElementsMatch(t, both, w.stored())
 
-	settle() // too young
+	resolve() // too young
 	w.clock.advance(2 * time.Minute)
 	store.away.Store(true)
-	settle()
+	resolve()
 	require.ElementsMatch(t, both, w.stored(), "nothing is removed while the database is away")
 	store.away.Store(false)
-	settle() // it answers since now
+	resolve() // it answers since now
 	require.ElementsMatch(t, both, w.stored())
 	w.clock.advance(2 * time.Minute)
-	settle()
+	resolve()
 	require.Equal(t, []string{committed.ID}, w.stored())
 	require.Empty(t, w.app.unknown.since)
 	require.Equal(t, 1, w.number("SELECT COUNT(*) FROM stored_file"))
@@ -129,9 +129,9 @@ func TestTooManyUnknownOutcomesKeepEveryFile(t *testing.T) {
 	w.app.Discard(f)
 	require.Equal(t, []string{f.ID}, w.stored())
 	w.clock.advance(2 * time.Minute)
-	require.NoError(t, w.app.settleUnknown(t.Context()))
+	require.NoError(t, w.app.resolveUnknown(t.Context()))
 	w.clock.advance(2 * time.Minute)
-	require.NoError(t, w.app.settleUnknown(t.Context()))
+	require.NoError(t, w.app.resolveUnknown(t.Context()))
 	w.app.Discard(f)
 	require.Empty(t, w.stored())
 }

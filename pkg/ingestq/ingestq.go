@@ -84,7 +84,7 @@ type Described interface {
 // Transport says how a queue and the rows share their work (design D4).
 type Transport struct {
 	// Pending: deliveries that were read stay with the group until they are acknowledged; retries adopt them, a stop copies
-	// them, settling and trim put the rest in order (Redis).
+	// them, reconciling and trim put the rest in order (Redis).
 	// Without (Kafka), every committed outcome and every answer of a claim acknowledges. A new delivery is an event of the
 	// row's own transaction, so that Publish, Adopt, Requeue, Pending, DeadLetters, LetGo and Trim do nothing.
 	Pending bool

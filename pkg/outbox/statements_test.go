@@ -41,12 +41,12 @@ type counted struct {
 	statements, commits atomic.Int64
 }
 
-func (c *counted) Transact(ctx context.Context, f taskstate.ReadFunc, settled func(ctx context.Context, tx taskstate.Tx) (bool, error)) error {
+func (c *counted) Transact(ctx context.Context, f taskstate.ReadFunc, resolved func(ctx context.Context, tx taskstate.Tx) (bool, error)) error {
 	c.commits.Add(1)
 	c.statements.Add(1) // COMMIT; nothing begins one on MySQL
 	return c.DB.Transact(ctx, func(ctx context.Context, tx taskstate.Tx) error {
 		return f(ctx, countedTx{tx, &c.statements})
-	}, settled)
+	}, resolved)
 }
 
 func (c *counted) Read(ctx context.Context, f taskstate.ReadFunc) error {

@@ -23,7 +23,7 @@ var queryFiles embed.FS
 type DB interface {
 	// Transact runs f in a transaction of its own, again after a deadlock. After a COMMIT without an answer settled tells
 	// whether it was done; nil: taskstate.ErrOutcomeUnknown.
-	Transact(ctx context.Context, f taskstate.ReadFunc, settled func(ctx context.Context, tx taskstate.Tx) (bool, error)) error
+	Transact(ctx context.Context, f taskstate.ReadFunc, resolved func(ctx context.Context, tx taskstate.Tx) (bool, error)) error
 	// InTx runs f in a transaction that knows the time.
 	InTx(ctx context.Context, f taskstate.TxFunc) error
 	// Read runs f outside a transaction.
@@ -103,8 +103,8 @@ func (s *Store) Turn(ctx context.Context, t Turn) ([]Leased, error) {
 		}
 		return s.turn(ctx, tx, t, leased)
 	}
-	settled := func(ctx context.Context, tx taskstate.Tx) (bool, error) { return s.holds(ctx, tx, leased, t.Token) }
-	if err := s.db.Transact(ctx, run, settled); err != nil {
+	resolved := func(ctx context.Context, tx taskstate.Tx) (bool, error) { return s.holds(ctx, tx, leased, t.Token) }
+	if err := s.db.Transact(ctx, run, resolved); err != nil {
 		return nil, fmt.Errorf("outbox: turn: %w", err)
 	}
 	return leased, nil

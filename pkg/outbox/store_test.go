@@ -107,9 +107,9 @@ type unknown struct {
 	times     int
 }
 
-func (u *unknown) Transact(ctx context.Context, f taskstate.ReadFunc, settled func(ctx context.Context, tx taskstate.Tx) (bool, error)) error {
+func (u *unknown) Transact(ctx context.Context, f taskstate.ReadFunc, resolved func(ctx context.Context, tx taskstate.Tx) (bool, error)) error {
 	if u.times++; u.times > 1 {
-		return u.Store.Transact(ctx, f, settled)
+		return u.Store.Transact(ctx, f, resolved)
 	}
 	giveUp := errors.New("rolled back")
 	err := u.Store.Transact(ctx, func(ctx context.Context, tx taskstate.Tx) error {
@@ -123,13 +123,13 @@ func (u *unknown) Transact(ctx context.Context, f taskstate.ReadFunc, settled fu
 	}
 	done := false
 	err = u.Store.Transact(ctx, func(ctx context.Context, tx taskstate.Tx) (err error) {
-		done, err = settled(ctx, tx)
+		done, err = resolved(ctx, tx)
 		return err
 	}, nil)
 	if err != nil || done {
 		return err
 	}
-	return u.Transact(ctx, f, settled)
+	return u.Transact(ctx, f, resolved)
 }
 
 func TestTurnWhoseCommitHadNoAnswer(t *testing.T) {

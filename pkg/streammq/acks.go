@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-const writeTimeout = 5 * time.Second // of one settling script
+const writeTimeout = 5 * time.Second // of one reconciling script
 
 // acks gathers what was handled, so that many entries share one script: at the end of a batch, or after a short delay
 // should a handler run longer than that.

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// settling is a consumer with a policy of two attempts and a short delay.
+// reconciling is a consumer with a policy of two attempts and a short delay.
 func (r *rig) settling(q *MQ, change func(*ConsumerConfig)) *polling {
 	r.t.Helper()
 	return r.consumer(q, func(c *ConsumerConfig) {

@@ -90,7 +90,7 @@ func (s source) epoch(group string) string {
 // due is a ZSET, id of a pending entry → when it is to be retried in place, in ms by Redis' clock. No TTL.
 func (s source) due(group string) string { return s.name("due", group) }
 
-// attempts is a HASH, id of a pending entry → its failed attempts in place. No TTL; settling removes the field.
+// attempts is a HASH, id of a pending entry → its failed attempts in place. No TTL; reconciling removes the field.
 func (s source) attempts(group string) string { return s.name("attempts", group) }
 
 // retry is a ZSET, retry item → when it is due, in ms by Redis' clock. No TTL. On one Redis the items of a topic have the

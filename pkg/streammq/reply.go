@@ -24,7 +24,7 @@ func (w *worker) forReply(ctx context.Context, d *Delivery) (context.Context, bo
 	}
 	clock, err := w.mq.client.Do(ctx, w.mq.client.B().Time().Build()).AsIntSlice()
 	if err != nil || len(clock) != 2 {
-		return ctx, true, func() {} // it may be in time, and its settling will tell of the server
+		return ctx, true, func() {} // it may be in time, and its reconciling will tell of the server
 	}
 	left := began + timeout - clock[0]*1000 - clock[1]/1000
 	if left <= 0 {

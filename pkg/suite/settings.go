@@ -112,7 +112,7 @@ func (w Work) runner(name string, p taskstate.Policy, main bool) (taskrun.Config
 	c.Process, c.Concurrency, c.Policy, c.StallLimit = name, w.Concurrency, p, stalls
 	c.MainLoop, c.Recovery = main, w.Recovery || !main
 	c.SweepInterval, c.PinMax, c.StopGrace = ms(w.SweepMS), ms(w.PinMaxMS), ms(w.StopGraceMS)
-	c.Settle = taskrun.Settle{Enabled: w.ReclaimEnabled, Interval: ms(w.ReclaimMS), Idle: ms(w.ReclaimIdleMS), Batch: w.ReclaimBatch}
+	c.Reconcile = taskrun.Reconcile{Enabled: w.ReclaimEnabled, Interval: ms(w.ReclaimMS), Idle: ms(w.ReclaimIdleMS), Batch: w.ReclaimBatch}
 	return c, nil
 }
 

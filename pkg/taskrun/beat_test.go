@@ -21,7 +21,7 @@ func TestHeartbeatKeepsLeases(t *testing.T) {
 		release := make(chan struct{})
 		w.start("p", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }},
 			func(c *Config) { c.StallLimit = nil })
-		settled(10 * time.Minute)
+		stillFor(10 * time.Minute)
 		for _, id := range []string{"a", "b", "c"} {
 			require.Equal(t, int64(1), w.store.get(id).Fence, "nobody took it over")
 		}
@@ -42,11 +42,11 @@ func TestProgressIsWrittenWithTheHeartbeat(t *testing.T) {
 			<-release
 			return Result{}
 		}})
-		settled(1500 * time.Millisecond)
+		stillFor(1500 * time.Millisecond)
 		require.Equal(t, taskstate.Progress{Stage: taskstate.StageEmbed, Percent: 99, Processed: 3, Total: 12}, w.store.get("x").Progress)
 		require.Equal(t, 1, w.store.called("heartbeat"))
 		close(release)
-		settled(0)
+		stillFor(0)
 		require.Equal(t, 100, w.store.get("x").Progress.Percent)
 		require.GreaterOrEqual(t, testutil.CollectAndCount(p.m.stage), 2)
 	})
@@ -66,7 +66,7 @@ func TestStallIsOneFailedAttempt(t *testing.T) {
 			c.Policy.MaxBackoff = time.Hour
 			c.StallLimit = map[taskstate.Stage]time.Duration{taskstate.StageEmbed: time.Minute}
 		})
-		settled(70 * time.Second)
+		stillFor(70 * time.Second)
 		row := w.store.get("x")
 		require.Equal(t, taskstate.StatusRetrying, row.Status)
 		require.Equal(t, 1, row.AttemptCount)
@@ -88,16 +88,16 @@ func TestHungRunIsWrittenOff(t *testing.T) {
 				c.StallLimit = map[taskstate.Stage]time.Duration{taskstate.StageNone: time.Minute}
 			})
 		other := w.start("q", &testKind{}, func(c *Config) { c.MainLoop = false })
-		settled(62 * time.Second)
+		stillFor(62 * time.Second)
 		require.NoError(t, p.Ready())
-		settled(5 * time.Second)
+		stillFor(5 * time.Second)
 		require.ErrorContains(t, p.Ready(), "1 of 1 slots")
-		settled(time.Minute)
+		stillFor(time.Minute)
 		require.Equal(t, []string{"x"}, other.kind.ran())
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
 		require.Equal(t, 1, w.store.get("x").CrashCount)
 		close(hang)
-		settled(time.Second)
+		stillFor(time.Second)
 		require.NoError(t, p.Ready(), "the slot is back with its run")
 		require.Equal(t, 1, p.slots.idle())
 	})

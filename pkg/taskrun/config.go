@@ -45,7 +45,7 @@ type Config struct {
 	RecoveryInterval time.Duration // longest pause of the recovery loop; at most 500 ms
 	SweepInterval    time.Duration // INGEST_SWEEP_INTERVAL_MS: lost deliveries, owed DLQ entries, the gauges of due work
 	SweepBatch       int           // rows of one sweep
-	Settle           Settle
+	Reconcile        Reconcile
 	PinMax           time.Duration // INGEST_STREAM_PIN_MAX_MS
 	TrimInterval     time.Duration
 
@@ -58,8 +58,8 @@ type Config struct {
 	StallLimit map[taskstate.Stage]time.Duration
 }
 
-// Settle says how entries that were read and never acknowledged are put in order (design D4).
-type Settle struct {
+// Reconcile says how entries that were read and never acknowledged are put in order (design D4).
+type Reconcile struct {
 	Enabled  bool          // INGEST_REDIS_RECLAIM_ENABLED
 	Interval time.Duration // INGEST_REDIS_RECLAIM_INTERVAL_MS
 	Idle     time.Duration // INGEST_REDIS_RECLAIM_IDLE_MS; 0 allowed
@@ -76,8 +76,8 @@ func NewDefaultConfig() Config {
 		},
 		MainLoop: true, Block: 500 * time.Millisecond,
 		Recovery: true, RecoveryInterval: maxRecovery, SweepInterval: 2 * time.Second, SweepBatch: 500,
-		Settle: Settle{Enabled: true, Interval: 5 * time.Second, Idle: 10 * time.Minute, Batch: 20},
-		PinMax: 15 * time.Minute, TrimInterval: 10 * time.Second,
+		Reconcile: Reconcile{Enabled: true, Interval: 5 * time.Second, Idle: 10 * time.Minute, Batch: 20},
+		PinMax:    15 * time.Minute, TrimInterval: 10 * time.Second,
 		FinishBatch: 256, StopGrace: 10 * time.Second,
 		StallLimit: map[taskstate.Stage]time.Duration{taskstate.StageNone: 5 * time.Minute},
 	}
@@ -98,9 +98,9 @@ func (c Config) Validate() error {
 	check(c.RecoveryInterval > 0 && c.RecoveryInterval <= maxRecovery, "recovery interval %s: above 0, at most %s", c.RecoveryInterval, maxRecovery)
 	check(c.SweepInterval > 0, "sweep interval %s is not positive", c.SweepInterval)
 	check(c.SweepBatch >= 1 && c.SweepBatch <= maxSweep, "sweep batch %d: 1–%d", c.SweepBatch, maxSweep)
-	check(!c.Settle.Enabled || c.Settle.Interval > 0, "reclaim interval %s is not positive", c.Settle.Interval)
-	check(!c.Settle.Enabled || c.Settle.Batch > 0, "reclaim batch %d is not positive", c.Settle.Batch)
-	check(c.Settle.Idle >= 0, "reclaim idle %s is negative", c.Settle.Idle)
+	check(!c.Reconcile.Enabled || c.Reconcile.Interval > 0, "reclaim interval %s is not positive", c.Reconcile.Interval)
+	check(!c.Reconcile.Enabled || c.Reconcile.Batch > 0, "reclaim batch %d is not positive", c.Reconcile.Batch)
+	check(c.Reconcile.Idle >= 0, "reclaim idle %s is negative", c.Reconcile.Idle)
 	check(c.PinMax > 0, "longest pin %s is not positive", c.PinMax)
 	check(c.TrimInterval > 0, "trim interval %s is not positive", c.TrimInterval)
 	check(c.HeartbeatEvery >= 0, "heartbeat interval %s is negative", c.HeartbeatEvery)

@@ -15,7 +15,7 @@ import (
 )
 
 // keepEffects bounds what waits for a queue that does not answer. Beyond it effects are dropped:
-// settling, the promises in the rows and the owed entries do the same work later.
+// reconciling, the promises in the rows and the owed entries do the same work later.
 const keepEffects = 20_000
 
 // adopted is the row's own entry that a retry or takeover wants.

@@ -213,7 +213,7 @@ func (r *Runner) leaveSolo(ctx context.Context, t taskstate.Task, d ingestq.Deli
 	r.ackOthers([]ingestq.Delivery{d}, t.Delivery) // its holder's process or recovery finds it in the table
 }
 
-// quarantine puts an undecodable delivery away as it came. If that fails it stays pending and settling tries again.
+// quarantine puts an undecodable delivery away as it came. If that fails it stays pending and reconciling tries again.
 func (r *Runner) quarantine(ctx context.Context, d ingestq.Delivery) {
 	ctx, cancel := call(ctx)
 	defer cancel()

@@ -28,10 +28,10 @@ func TestFailuresEndInTheDeadLetterQueue(t *testing.T) {
 		w := newWorld(t)
 		id := w.task("x", func(t *taskstate.Task) { t.MaxAttempts = 2 })
 		p := w.start("a", &testKind{run: failing(errFlaky)}, func(c *Config) {
-			// With an idle time of 0 the settling may write the dead letter beside the process that ended the task.
-			c.Policy.BaseBackoff, c.Policy.MaxBackoff, c.Settle.Enabled = 0, 0, false
+			// With an idle time of 0 the reconciling may write the dead letter beside the process that ended the task.
+			c.Policy.BaseBackoff, c.Policy.MaxBackoff, c.Reconcile.Enabled = 0, 0, false
 		})
-		settled(time.Second)
+		stillFor(time.Second)
 		row := w.store.get("x")
 		require.Equal(t, taskstate.StatusDead, row.Status)
 		require.Equal(t, 2, row.AttemptCount)
@@ -58,7 +58,7 @@ func TestPermanentFailureIsDeadAtOnce(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
 		w.start("a", &testKind{run: failing(fmt.Errorf("open: %w", errHopeless))})
-		settled(time.Second)
+		stillFor(time.Second)
 		row := w.store.get("x")
 		require.Equal(t, taskstate.StatusDead, row.Status)
 		require.Equal(t, 1, row.AttemptCount)
@@ -79,11 +79,11 @@ func TestDeadLetterIsOwedUntilWritten(t *testing.T) {
 		}
 		w.stream.setFault(down)
 		w.start("a", &testKind{run: failing(errHopeless)})
-		settled(time.Minute)
+		stillFor(time.Minute)
 		require.Equal(t, taskstate.DLQOwed, w.store.get("x").DLQ)
 		require.True(t, w.stream.isPending(id))
 		w.stream.setFault(nil)
-		settled(10 * time.Second)
+		stillFor(10 * time.Second)
 		require.Equal(t, taskstate.DLQWritten, w.store.get("x").DLQ)
 		require.False(t, w.stream.isPending(id))
 		require.Len(t, w.stream.deadLetters(), 1)
@@ -103,10 +103,10 @@ func TestRetryRunsWhenDue(t *testing.T) {
 			}
 			return Result{}
 		}})
-		settled(900 * time.Millisecond)
+		stillFor(900 * time.Millisecond)
 		require.True(t, w.stream.isPending(id), "a retry keeps its entry")
 		require.Equal(t, id, w.store.get("x").Delivery)
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
 		require.False(t, w.stream.isPending(id))
 		require.WithinDuration(t, at[0].Add(time.Second), at[1], 10*time.Millisecond)
@@ -119,7 +119,7 @@ func TestPanicIsAFailedAttempt(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
 		w.start("a", &testKind{run: func(context.Context, Job) Result { panic("boom") }})
-		settled(100 * time.Millisecond)
+		stillFor(100 * time.Millisecond)
 		row := w.store.get("x")
 		require.Equal(t, taskstate.StatusRetrying, row.Status)
 		require.Equal(t, 1, row.AttemptCount)
@@ -133,7 +133,7 @@ func TestUnknownTypeIsSuspendedByItsHolder(t *testing.T) {
 		w := newWorld(t)
 		id := w.task("x", func(t *taskstate.Task) { t.Type = "telepathy" })
 		w.start("a", &testKind{})
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Equal(t, []taskstate.Status{taskstate.StatusRunning, taskstate.StatusSuspended}, w.store.path("x"))
 		require.Contains(t, w.store.log[len(w.store.log)-1].Message, `"telepathy"`)
 		require.False(t, w.stream.isPending(id))
@@ -147,13 +147,13 @@ func TestFinishOutlivesAnOutage(t *testing.T) {
 		id := w.task("x")
 		release := make(chan struct{})
 		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }})
-		settled(time.Second)
+		stillFor(time.Second)
 		w.store.setFault(func(string) error { return taskstate.ErrUnavailable })
 		close(release)
-		settled(40 * time.Second) // longer than the lease
+		stillFor(40 * time.Second) // longer than the lease
 		require.True(t, w.stream.isPending(id), "not acknowledged before the outcome is committed")
 		w.store.setFault(nil)
-		settled(10 * time.Second)
+		stillFor(10 * time.Second)
 		row := w.store.get("x")
 		require.Equal(t, taskstate.StatusSucceeded, row.Status)
 		require.Zero(t, row.CrashCount, "an outage counts no crash")
@@ -174,7 +174,7 @@ func TestRunOutlivesAnOutage(t *testing.T) {
 			}
 			return Result{}
 		}})
-		settled(2 * time.Minute)
+		stillFor(2 * time.Minute)
 		row := w.store.get("x")
 		require.Equal(t, taskstate.StatusSucceeded, row.Status)
 		require.Zero(t, row.AttemptCount)
@@ -191,7 +191,7 @@ func TestStopDuringAnOutageHandsBack(t *testing.T) {
 		p := w.start("a", &testKind{run: func(context.Context, Job) Result {
 			return Result{Err: taskstate.ErrOutcomeUnknown}
 		}})
-		settled(5 * time.Second)
+		stillFor(5 * time.Second)
 		p.end(t)
 		row := w.store.get("x")
 		require.Equal(t, taskstate.StatusQueued, row.Status)
@@ -206,7 +206,7 @@ func TestUnknownFinishIsReadBack(t *testing.T) {
 		id := w.task("x")
 		release := make(chan struct{})
 		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }})
-		settled(0)
+		stillFor(0)
 		lost := false
 		w.store.setFault(func(op string) error {
 			if op == "apply!" && !lost {
@@ -216,7 +216,7 @@ func TestUnknownFinishIsReadBack(t *testing.T) {
 			return nil
 		})
 		close(release)
-		settled(time.Second)
+		stillFor(time.Second)
 		require.True(t, lost)
 		require.InDelta(t, 1, p.result(resultSucceeded), 0)
 		require.False(t, w.stream.isPending(id))
@@ -250,7 +250,7 @@ func TestFinishesAreBatched(t *testing.T) {
 			},
 		}
 		w.start("a", kind, func(c *Config) { c.Concurrency = 64 })
-		settled(0)
+		stillFor(0)
 		before := w.store.called("apply")
 		w.store.setFault(func(op string) error {
 			if op == "apply" {
@@ -266,7 +266,7 @@ func TestFinishesAreBatched(t *testing.T) {
 			return nil
 		})
 		close(release)
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 63, taskstate.StatusDead: 1}, w.store.statuses())
 		require.LessOrEqual(t, w.store.called("apply")-before, 6)
 		require.LessOrEqual(t, int(acks.Load()), w.store.called("apply")-before, "acknowledgements of a transaction go together")
@@ -295,9 +295,9 @@ func TestOneBadFinishFailsAlone(t *testing.T) {
 				return taskstate.Succeed(m, d.Task, d.Holder, nil, ""), nil
 			},
 		})
-		settled(0)
+		stillFor(0)
 		close(release)
-		settled(100 * time.Millisecond)
+		stillFor(100 * time.Millisecond)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("a").Status)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("c").Status)
 		require.Equal(t, taskstate.StatusRetrying, w.store.get("bad").Status)
@@ -317,11 +317,11 @@ func TestCancelWhileRunning(t *testing.T) {
 			cause = context.Cause(ctx)
 			return Result{Err: ctx.Err()}
 		}})
-		settled(time.Second)
+		stillFor(time.Second)
 		w.store.change("x", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 			return taskstate.Cancel(m, t, taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"}, taskstate.ReasonCancelled, "")
 		})
-		settled(11 * time.Second) // a third of the lease
+		stillFor(11 * time.Second) // a third of the lease
 		require.ErrorIs(t, cause, taskstate.ErrLost)
 		require.Equal(t, taskstate.StatusCancelled, w.store.get("x").Status)
 		require.InDelta(t, 1, testutil.ToFloat64(p.m.lost), 0)
@@ -337,20 +337,20 @@ func TestTakeoverWhileTheOldOneRuns(t *testing.T) {
 		old := make(chan struct{})
 		a := w.start("a", &testKind{run: func(context.Context, Job) Result { <-old; return Result{} }},
 			func(c *Config) { c.HeartbeatEvery, c.Recovery = time.Hour, false }) // as if it were paused
-		settled(time.Second)
+		stillFor(time.Second)
 		release := make(chan struct{})
 		b := w.start("b", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }})
-		settled(31 * time.Second)
+		stillFor(31 * time.Second)
 		require.Len(t, b.kind.ran(), 1)
 		require.Equal(t, 1, w.store.get("x").CrashCount)
 		require.InDelta(t, 1, testutil.ToFloat64(b.m.takeovers), 0)
 		close(old)
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusRunning, w.store.get("x").Status, "the old holder wrote nothing")
 		require.InDelta(t, 1, testutil.ToFloat64(a.m.lost), 0)
 		require.True(t, w.stream.isPending(id), "the old holder leaves the delivery: it is the new one's")
 		close(release)
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
 		require.False(t, w.stream.isPending(id))
 	})
@@ -370,7 +370,7 @@ func TestNewClaimEndsTheOldRun(t *testing.T) {
 			}
 			return Result{}
 		}})
-		settled(time.Second)
+		stillFor(time.Second)
 		w.store.change("x", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 			return taskstate.Suspend(m, t, taskstate.Actor{Kind: taskstate.ActorOperator, Name: "o"}, "")
 		})
@@ -378,7 +378,7 @@ func TestNewClaimEndsTheOldRun(t *testing.T) {
 			return taskstate.Resume(m, t, taskstate.Actor{Kind: taskstate.ActorOperator, Name: "o"}, "")
 		})
 		w.stream.send("x")
-		settled(time.Second)
+		stillFor(time.Second)
 		require.ErrorIs(t, <-stopped, taskstate.ErrLost)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
 		require.Empty(t, p.holds.all())

@@ -42,14 +42,14 @@ func TestNothingIsTakenBeforeTheProcessCanWork(t *testing.T) {
 			}
 			return nil
 		})
-		settled(time.Minute)
+		stillFor(time.Minute)
 		require.Empty(t, p.kind.ran())
 		require.ErrorContains(t, p.Ready(), "the folder is not there")
 		waiting, pending, _, _ := w.stream.counts()
 		require.Equal(t, 0, pending, "nothing is read")
 		require.Positive(t, waiting)
 		missing.Store(false)
-		settled(time.Minute)
+		stillFor(time.Minute)
 		require.NoError(t, p.Ready())
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 2}, w.store.statuses())
 	})
@@ -78,7 +78,7 @@ func TestAFaultOfTheProcessCostsNoAttempt(t *testing.T) {
 			}
 			return nil
 		}, func(c *Config) { c.Concurrency = 8 })
-		settled(10 * time.Minute)
+		stillFor(10 * time.Minute)
 		require.LessOrEqual(t, len(kind.ran()), 8, "what ran when the fault came, and nothing after it")
 		require.ErrorContains(t, p.Ready(), "no descriptor is left")
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusQueued: tasks}, w.store.statuses())
@@ -86,7 +86,7 @@ func TestAFaultOfTheProcessCostsNoAttempt(t *testing.T) {
 			require.Zero(t, w.store.get(fmt.Sprint("t", i)).AttemptCount)
 		}
 		broken.Store(false)
-		settled(10 * time.Minute)
+		stillFor(10 * time.Minute)
 		require.NoError(t, p.Ready())
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: tasks}, w.store.statuses())
 		for i := range tasks {
@@ -114,7 +114,7 @@ func TestAProcessFindsHowManyTasksItCanRun(t *testing.T) {
 			return Result{}
 		}}
 		w.fitProcess(kind, func() error { return nil }, func(c *Config) { c.Concurrency = 16 })
-		settled(time.Hour)
+		stillFor(time.Hour)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: tasks}, w.store.statuses())
 		for i := range tasks {
 			require.Zero(t, w.store.get(fmt.Sprint("t", i)).AttemptCount)
@@ -141,7 +141,7 @@ func TestARunKnowsThatItIsAlone(t *testing.T) {
 			return Result{Err: errHopeless}
 		}}
 		w.fitProcess(kind, func() error { return nil }, func(c *Config) { c.Concurrency = 4 })
-		settled(10 * time.Minute)
+		stillFor(10 * time.Minute)
 		require.EqualValues(t, 1, alone.Load())
 		require.Equal(t, taskstate.StatusDead, w.store.get("large").Status)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("small").Status)

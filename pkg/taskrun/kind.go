@@ -7,10 +7,10 @@
 // The order of effects is claim → run → finish (one transaction) → DLQ entry if DEAD → acknowledgement → DLQ mark.
 // What is left when the process dies in between, and who mends it:
 //
-//	after reading, before the claim    row QUEUED, entry pending      read watermark sweep enqueues it again; settling copies the entry
+//	after reading, before the claim    row QUEUED, entry pending      read watermark sweep enqueues it again; reconciling copies the entry
 //	after the claim                    row RUNNING, lease runs out    recovery takes it over: one crash counted
 //	after a reservation                row as it was, reserved        the reservation runs out; any claim or sweep
-//	after the finish, before its ack   row terminal, entry pending    settling acknowledges
+//	after the finish, before its ack   row terminal, entry pending    reconciling acknowledges
 //	after RETRYING                     row RETRYING, entry pending    recovery runs it when due, on that entry
 //	after DEAD, before the DLQ entry   row DEAD, entry owed           the DLQ sweep, or whoever meets it: entry, ack, mark
 //	after the DLQ entry, before mark   row DEAD, entry owed           the DLQ sweep: a second entry of the same fence

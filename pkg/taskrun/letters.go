@@ -170,7 +170,7 @@ func (r *Runner) takeUnsent(ctx context.Context) (int, error) {
 			gone++
 		}
 		for _, l := range u.byTask[o.TaskID] {
-			if o.Err == nil && settledBefore(o.Before, l) {
+			if o.Err == nil && endedBefore(o.Before, l) {
 				stale = append(stale, l.Seq)
 			}
 		}
@@ -188,7 +188,7 @@ func (r *Runner) takeUnsent(ctx context.Context) (int, error) {
 	return gone + len(stale), nil
 }
 
-// settledBefore reports whether the row needs no dead letter of that death any more: it was replayed, is gone, or owes it already.
-func settledBefore(t taskstate.Task, l ingestq.UnsentDeadLetter) bool {
+// endedBefore reports whether the row needs no dead letter of that death any more: it was replayed, is gone, or owes it already.
+func endedBefore(t taskstate.Task, l ingestq.UnsentDeadLetter) bool {
 	return t.Status != taskstate.StatusDead || t.Fence != l.Fence || t.DLQ == taskstate.DLQOwed
 }

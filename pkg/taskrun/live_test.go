@@ -180,14 +180,14 @@ func TestLiveFailures(t *testing.T) {
 		l.runner("a", func(context.Context, taskrun.Job) taskrun.Result {
 			return taskrun.Result{Err: errors.New("upsert: connection refused")}
 		}, func(c *taskrun.Config) {
-			c.Policy.BaseBackoff, c.Policy.MaxBackoff, c.Settle.Idle = 0, 0, 0
+			c.Policy.BaseBackoff, c.Policy.MaxBackoff, c.Reconcile.Idle = 0, 0, 0
 		})
 		l.eventually("dead", func() bool { return l.counts()[taskstate.StatusDead] == 1 })
 		l.eventually("marked", func() bool {
 			row, err := l.store.Get(context.Background(), taskstate.System(), id)
 			return err == nil && row.DLQ == taskstate.DLQWritten
 		})
-		// At least once: with an idle time of 0 the settling may write it while the process that ended the task does.
+		// At least once: with an idle time of 0 the reconciling may write it while the process that ended the task does.
 		deadLetters, err := l.redis.Do(t.Context(), l.redis.B().Xrange().Key("ingest:tasks:dlq").Start("-").End("+").Build()).AsXRange()
 		require.NoError(t, err)
 		require.NotEmpty(t, deadLetters)

@@ -46,11 +46,11 @@ func TestManyRetriesDueAtOnce(t *testing.T) {
 		})
 		p := w.start("a", &testKind{}, func(c *Config) { c.Concurrency = 64 })
 		due := time.Now().Add(700 * time.Millisecond)
-		settled(690 * time.Millisecond)
+		stillFor(690 * time.Millisecond)
 		require.Empty(t, p.kind.ran(), "none before its time")
-		settled(time.Until(due) + 250*time.Millisecond)
+		stillFor(time.Until(due) + 250*time.Millisecond)
 		require.Len(t, p.kind.ran(), 1000)
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 1000}, w.store.statuses())
 		_, pending, added, _ := w.stream.counts()
 		require.Equal(t, []int{0, 1000}, []int{pending, added})
@@ -76,25 +76,25 @@ func TestRecoveryHasItsShare(t *testing.T) {
 			w.task(fmt.Sprint("m", i))
 		}
 		w.start("a", kind, func(c *Config) { c.Concurrency = 5 })
-		settled(time.Second)
+		stillFor(time.Second)
 		now, _ := mains.read()
 		require.Equal(t, 5, now)
 		for i := range 100 {
 			w.retrying(fmt.Sprint("r", i), 0)
 		}
-		settled(2 * time.Second)
+		stillFor(2 * time.Second)
 		now, most := recs.read()
 		require.Equal(t, []int{3, 3}, []int{now, most})
 		now, _ = mains.read()
 		require.Equal(t, 2, now)
 
-		settled(time.Minute)
+		stillFor(time.Minute)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 500}, w.store.statuses())
 		recs.reset()
 		for i := range 10 {
 			w.retrying(fmt.Sprint("s", i), 0)
 		}
-		settled(time.Second)
+		stillFor(time.Second)
 		_, most = recs.read()
 		require.Equal(t, 5, most)
 	})
@@ -119,7 +119,7 @@ func TestOneSlotIsShared(t *testing.T) {
 			w.retrying(fmt.Sprint("r", i), 0)
 		}
 		w.start("a", kind, func(c *Config) { c.Concurrency = 1 })
-		settled(10 * time.Second)
+		stillFor(10 * time.Second)
 		require.InDelta(t, recs.most, mains.most, 15)
 		require.Greater(t, recs.most+mains.most, 85, "the slot is hardly ever idle")
 	})
@@ -140,12 +140,12 @@ func TestReclaimer(t *testing.T) {
 			running.add(-1)
 			return Result{}
 		}}, func(c *Config) { c.MainLoop, c.Concurrency = false, 8 })
-		settled(9900 * time.Millisecond)
+		stillFor(9900 * time.Millisecond)
 		require.Empty(t, p.kind.ran(), "no lease has expired yet")
-		settled(200 * time.Millisecond)
+		stillFor(200 * time.Millisecond)
 		now, _ := running.read()
 		require.Equal(t, 8, now)
-		settled(5 * time.Second)
+		stillFor(5 * time.Second)
 		require.Len(t, p.kind.ran(), 8)
 		require.Equal(t, taskstate.StatusQueued, w.store.get("new").Status)
 		require.InDelta(t, 8, testutil.ToFloat64(p.m.takeovers), 0)
@@ -166,21 +166,21 @@ func TestOutageCountsNoCrash(t *testing.T) {
 		w.start("a", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }},
 			func(c *Config) { c.Recovery = false })
 		b := w.start("b", &testKind{}, func(c *Config) { c.MainLoop = false })
-		settled(time.Second)
+		stillFor(time.Second)
 		w.expired("gone", 20*time.Second)
 		w.store.setFault(func(string) error { return taskstate.ErrUnavailable })
-		settled(40 * time.Second) // both leases expire
+		stillFor(40 * time.Second) // both leases expire
 		back := time.Now()
 		w.store.setFault(nil)
-		settled(14 * time.Second)
+		stillFor(14 * time.Second)
 		require.Empty(t, b.kind.ran(), "half a lease is not over")
 		require.Zero(t, w.store.get("x").CrashCount)
 		require.True(t, w.store.get("x").LeaseExpiresAt.After(instant()), "the holder revived it")
-		settled(2 * time.Second)
+		stillFor(2 * time.Second)
 		require.Equal(t, []string{"gone"}, b.kind.ran())
 		require.WithinDuration(t, back.Add(15*time.Second), time.Now(), 2*time.Second)
 		close(release)
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
 	})
 }
@@ -192,7 +192,7 @@ func TestOneFailureDelaysNoTakeover(t *testing.T) {
 		w.expired("x", 5*time.Second)
 		once := false
 		p := w.start("a", &testKind{}, func(c *Config) { c.MainLoop = false })
-		settled(4 * time.Second)
+		stillFor(4 * time.Second)
 		w.store.setFault(func(op string) error {
 			if op == "nextwake" && !once {
 				once = true
@@ -200,7 +200,7 @@ func TestOneFailureDelaysNoTakeover(t *testing.T) {
 			}
 			return nil
 		})
-		settled(2 * time.Second)
+		stillFor(2 * time.Second)
 		require.True(t, once)
 		require.Equal(t, []string{"x"}, p.kind.ran())
 	})
@@ -213,7 +213,7 @@ func TestRetryAfterFlush(t *testing.T) {
 		w.retrying("x", time.Second)
 		w.stream.flush()
 		p := w.start("a", &testKind{})
-		settled(2 * time.Second)
+		stillFor(2 * time.Second)
 		require.Equal(t, []string{"x"}, p.kind.ran())
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
 		_, pending, added, _ := w.stream.counts()
@@ -228,10 +228,10 @@ func TestRetriesRunWithoutTheQueue(t *testing.T) {
 		w.retrying("x", time.Second)
 		w.stream.setFault(func(string) error { return ingestq.ErrUnavailable })
 		p := w.start("a", &testKind{})
-		settled(1100 * time.Millisecond)
+		stillFor(1100 * time.Millisecond)
 		require.Equal(t, []string{"x"}, p.kind.ran())
 		w.stream.setFault(nil)
-		settled(10 * time.Second)
+		stillFor(10 * time.Second)
 		_, pending, _, _ := w.stream.counts()
 		require.Zero(t, pending, "acknowledged when the queue is back")
 	})
@@ -251,7 +251,7 @@ func TestUnknownTakeover(t *testing.T) {
 			return nil
 		})
 		p := w.start("a", &testKind{})
-		settled(2 * time.Second)
+		stillFor(2 * time.Second)
 		require.True(t, lost)
 		require.Equal(t, []string{"x"}, p.kind.ran())
 		require.Zero(t, w.store.get("x").CrashCount)

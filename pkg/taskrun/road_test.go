@@ -44,11 +44,11 @@ func TestRecordsEndWithTheOutcome(t *testing.T) {
 		}
 		w.task("suspends", func(t *taskstate.Task) { t.Type = "unknown" })
 		p := w.start("a", kind, func(c *Config) { c.Policy.BaseBackoff = time.Minute })
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusRetrying, w.store.get("retries").Status)
 		_, pending, _, _ := w.stream.counts()
 		require.Zero(t, pending, "a retry holds no record up")
-		settled(time.Minute)
+		stillFor(time.Minute)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 2, taskstate.StatusDead: 1, taskstate.StatusSuspended: 1}, w.store.statuses())
 		require.Equal(t, taskstate.DLQNone, w.store.get("dies").DLQ)
 		require.Equal(t, []ingestq.UnsentDeadLetter{{Seq: 1, TaskID: "dies", Fence: 1}}, w.outbox.unsent(), "its dead letter went with the row")
@@ -78,7 +78,7 @@ func TestRecordsEndWithTheAnswer(t *testing.T) {
 		}
 		own["gone"] = w.stream.send("gone")
 		w.start("a", &testKind{})
-		settled(time.Second)
+		stillFor(time.Second)
 		_, pending, _, _ := w.stream.counts()
 		require.Zero(t, pending)
 		w.nothingUseless()
@@ -98,11 +98,11 @@ func TestRecordOfARowThatFailsAloneEnds(t *testing.T) {
 		}}
 		id := w.task("x")
 		w.start("a", kind)
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusQueued, w.store.get("x").Status)
 		require.False(t, w.stream.isPending(id))
 		well.Store(true)
-		settled(10 * time.Second)
+		stillFor(10 * time.Second)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
 		w.nothingUseless()
 	})
@@ -115,13 +115,13 @@ func TestRecordOfALostClaimEnds(t *testing.T) {
 		id := w.task("x")
 		free := make(chan struct{})
 		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-free; return Result{} }})
-		settled(time.Second)
+		stillFor(time.Second)
 		require.True(t, w.stream.isPending(id), "the record of a held claim is kept")
 		w.store.change("x", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 			return taskstate.Cancel(m, t, taskstate.System().Actor(), taskstate.ReasonCancelled, "")
 		})
 		close(free)
-		settled(time.Second)
+		stillFor(time.Second)
 		require.False(t, w.stream.isPending(id))
 		require.InDelta(t, 1, testutil.ToFloat64(p.m.lost), 0)
 	})
@@ -136,7 +136,7 @@ func TestRecordOfAHungRunEnds(t *testing.T) {
 		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-free; return Result{} }}, func(c *Config) {
 			c.StallLimit = map[taskstate.Stage]time.Duration{taskstate.StageNone: time.Second}
 		})
-		settled(10 * time.Second)
+		stillFor(10 * time.Second)
 		require.InDelta(t, 1, testutil.ToFloat64(p.m.slotsLost), 0)
 		require.False(t, w.stream.isPending(id))
 		close(free)
@@ -150,7 +150,7 @@ func TestStopLeavesUnfinishedRecords(t *testing.T) {
 		held := w.task("held")
 		p := w.start("a", &testKind{run: func(ctx context.Context, _ Job) Result { <-ctx.Done(); return Result{Err: ctx.Err()} }},
 			func(c *Config) { c.StopGrace, c.Concurrency = 0, 2 })
-		settled(time.Second)
+		stillFor(time.Second)
 		w.store.setFault(func(op string) error {
 			if op == "apply" {
 				return taskstate.ErrUnavailable
@@ -158,10 +158,10 @@ func TestStopLeavesUnfinishedRecords(t *testing.T) {
 			return nil
 		})
 		unclaimed := w.task("unclaimed")
-		settled(time.Second)
+		stillFor(time.Second)
 		require.True(t, w.stream.isPending(unclaimed))
 		p.stop()
-		settled(time.Millisecond)
+		stillFor(time.Millisecond)
 		w.store.setFault(nil)
 		p.end(t)
 		require.Equal(t, taskstate.StatusQueued, w.store.get("held").Status)
@@ -192,10 +192,10 @@ func TestUnclaimableRecordsAreEnqueuedAnew(t *testing.T) {
 		p.handBack(t.Context(), []ingestq.Delivery{
 			{ID: queued, Envelope: ingestq.EnvelopeOf(w.store.get("queued"))}, {ID: running, Envelope: ingestq.EnvelopeOf(w.store.get("running"))},
 		})
-		settled(5 * time.Second)
+		stillFor(5 * time.Second)
 		require.True(t, w.stream.isPending(queued), "nothing is acknowledged before the promise is committed")
 		w.store.setFault(nil)
-		settled(5 * time.Second)
+		stillFor(5 * time.Second)
 		require.False(t, w.stream.isPending(queued))
 		require.False(t, w.stream.isPending(running))
 		require.Equal(t, taskstate.StatusRunning, w.store.get("queued").Status, "the new event brought it")
@@ -213,7 +213,7 @@ func TestRecoveredTasksAcknowledgeNothing(t *testing.T) {
 		w.store.put(taskstate.Task{ID: "x", Status: taskstate.StatusRetrying, NextRetryAt: instant(), WakeAt: instant(), Delivery: other})
 		w.store.put(taskstate.Task{ID: "y", Status: taskstate.StatusRunning, CrashCount: 2, LeaseOwner: "b/1", LeaseExpiresAt: instant(), WakeAt: instant(), Delivery: other})
 		w.start("a", &testKind{})
-		settled(time.Minute)
+		stillFor(time.Minute)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 1, taskstate.StatusDead: 1}, w.store.statuses())
 		require.True(t, w.stream.isPending(other))
 		w.nothingUseless()
@@ -234,7 +234,7 @@ func TestLostEventsAreWrittenAgain(t *testing.T) {
 			w.store.put(taskstate.Task{ID: id, EnqueuedAt: past})
 		}
 		p := w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
-		settled(time.Second)
+		stillFor(time.Second)
 		_, _, added, _ := w.stream.counts()
 		require.Equal(t, 2, added)
 		require.InDelta(t, 2, testutil.ToFloat64(p.m.enqueuedAgain), 0)
@@ -243,9 +243,9 @@ func TestLostEventsAreWrittenAgain(t *testing.T) {
 		}
 		asked := w.outbox.count()
 		require.Equal(t, 4, asked)
-		settled(2 * time.Second)
+		stillFor(2 * time.Second)
 		require.Equal(t, asked, w.outbox.count(), "all have left the front")
-		settled(time.Hour)
+		stillFor(time.Hour)
 		_, _, added, _ = w.stream.counts()
 		require.Equal(t, 2, added, "what was sent again waits in the topic: healthy")
 		require.Less(t, w.outbox.count(), 60, "the others are looked at ever more rarely")
@@ -265,7 +265,7 @@ func TestNoWatermarkIsNoJudgement(t *testing.T) {
 			return nil
 		})
 		p := w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
-		settled(time.Minute)
+		stillFor(time.Minute)
 		require.Zero(t, w.store.get("x").EnqueueCount)
 		require.NoError(t, p.Ready())
 	})
@@ -294,7 +294,7 @@ func TestOwedLettersOfTheOtherTransport(t *testing.T) {
 					w.store.put(taskstate.Task{ID: fmt.Sprint("t", i), Status: taskstate.StatusDead, Fence: 4, DLQ: taskstate.DLQOwed, WakeAt: instant(), Delivery: "1-0"})
 				}
 				w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
-				settled(10 * time.Second)
+				stillFor(10 * time.Second)
 				events, entries := n, 0
 				if both {
 					events, entries = 0, n
@@ -321,13 +321,13 @@ func TestUnsentLettersOfTheOtherTransport(t *testing.T) {
 		w.store.put(taskstate.Task{ID: "dead", Status: taskstate.StatusDead, Fence: 4})
 		w.store.put(taskstate.Task{ID: "replayed", Status: taskstate.StatusSuspended, Fence: 2})
 		w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Empty(t, w.outbox.unsent())
 		deadLetters := w.stream.deadLetters()
 		require.Len(t, deadLetters, 1)
 		require.Equal(t, "dead 4", fmt.Sprint(deadLetters[0].TaskID, " ", deadLetters[0].Fence))
 		require.Equal(t, taskstate.DLQWritten, w.store.get("dead").DLQ)
-		settled(time.Minute)
+		stillFor(time.Minute)
 		require.Len(t, w.stream.deadLetters(), 1)
 	})
 }

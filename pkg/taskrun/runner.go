@@ -140,8 +140,10 @@ func (r *Runner) goEarly(ctx context.Context, g *errgroup.Group) {
 		return // nothing stays with the group: there is nothing to settle or trim
 	}
 	spawn(func(ctx context.Context) { r.every(ctx, "trim the stream", r.cfg.TrimInterval, r.trimOnce) })
-	if r.cfg.Settle.Enabled {
-		spawn(func(ctx context.Context) { r.every(ctx, "settle pending entries", r.cfg.Settle.Interval, r.settleOnce) })
+	if r.cfg.Reconcile.Enabled {
+		spawn(func(ctx context.Context) {
+			r.every(ctx, "settle pending entries", r.cfg.Reconcile.Interval, r.reconcileOnce)
+		})
 	}
 }
 

@@ -13,18 +13,18 @@ import (
 // pinBatch is how many old pending entries one look at the trim's border reads.
 const pinBatch = 100
 
-// settleOnce puts entries in order that were read and never acknowledged (the table of design D4).
+// reconcileOnce puts entries in order that were read and never acknowledged (the table of design D4).
 // It reads rows first and acts on the queue after: an entry may be acknowledged just after its row was claimed,
 // which costs a message, never a task.
-func (r *Runner) settleOnce(ctx context.Context) error {
-	return r.eachPending(ctx, r.cfg.Settle.Batch, func(after string) ([]ingestq.Pending, error) {
+func (r *Runner) reconcileOnce(ctx context.Context) error {
+	return r.eachPending(ctx, r.cfg.Reconcile.Batch, func(after string) ([]ingestq.Pending, error) {
 		one, cancel := call(ctx)
 		defer cancel()
 		began := r.deps.Now()
-		ps, err := r.deps.Queue.Pending(one, r.cfg.Settle.Idle, after, r.cfg.Settle.Batch)
+		ps, err := r.deps.Queue.Pending(one, r.cfg.Reconcile.Idle, after, r.cfg.Reconcile.Batch)
 		r.health.queueCall(began, err)
 		return ps, err
-	}, r.settle)
+	}, r.reconcile)
 }
 
 // eachPending pages through pending entries while pages are full.
@@ -86,8 +86,8 @@ func (r *Runner) rowsOf(ctx context.Context, ps []ingestq.Pending) (map[string]t
 	return rows, m.Timeline, nil
 }
 
-// settle puts one page in order.
-func (r *Runner) settle(ctx context.Context, ps []ingestq.Pending, rows map[string]taskstate.Task, timeline int64) error {
+// reconcile puts one page in order.
+func (r *Runner) reconcile(ctx context.Context, ps []ingestq.Pending, rows map[string]taskstate.Task, timeline int64) error {
 	crash.Point("settle.after_scan")
 	var queued []ingestq.Pending
 	for _, p := range ps {
@@ -113,7 +113,7 @@ func (r *Runner) settle(ctx context.Context, ps []ingestq.Pending, rows map[stri
 
 // abandoned reports whether a QUEUED row's entry may be taken from its reader: no live reader is robbed.
 func (r *Runner) abandoned(p ingestq.Pending) bool {
-	return !p.Alive || p.Idle >= max(r.cfg.Settle.Idle, r.cfg.Policy.Lease)
+	return !p.Alive || p.Idle >= max(r.cfg.Reconcile.Idle, r.cfg.Policy.Lease)
 }
 
 // renewAndCopy renews the promises of QUEUED rows and, once that is committed, replaces their entries by copies made out of the rows.

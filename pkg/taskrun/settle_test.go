@@ -21,8 +21,8 @@ func napping(d time.Duration) func(context.Context, Job) Result {
 	}
 }
 
-// PEL settling, row by row of design D4.
-func TestSettleTable(t *testing.T) {
+// PEL reconciling, row by row of design D4.
+func TestReconcileTable(t *testing.T) {
 	later := func() time.Time { return instant().Add(time.Hour) }
 	const (
 		leaves = "leaves"
@@ -78,10 +78,10 @@ func TestSettleTable(t *testing.T) {
 					shift(&row.NextRetryAt)
 					w.store.put(row)
 				}
-				settled(c.idle)
+				stillFor(c.idle)
 				enqueued := w.store.get("x").EnqueuedAt
-				p := w.make("r", &testKind{}, func(cfg *Config) { cfg.Settle.Idle = c.conf })
-				require.NoError(t, p.settleOnce(t.Context()))
+				p := w.make("r", &testKind{}, func(cfg *Config) { cfg.Reconcile.Idle = c.conf })
+				require.NoError(t, p.reconcileOnce(t.Context()))
 				require.True(t, p.effects.round(t.Context()))
 				waiting, pending, added, dead := w.stream.counts()
 				want := map[string][]int{leaves: {0, 1, 1}, acks: {0, 0, 1}, copies: {1, 0, 2}}[c.does]
@@ -101,7 +101,7 @@ func TestSettleTable(t *testing.T) {
 }
 
 // Undecodable entries are put away raw; entries whose data was trimmed are acknowledged.
-func TestSettleWithoutAnEnvelope(t *testing.T) {
+func TestReconcileWithoutAnEnvelope(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		m := w.stream.member("reader")
@@ -110,9 +110,9 @@ func TestSettleWithoutAnEnvelope(t *testing.T) {
 		_, err := m.Read(t.Context(), 10, time.Second)
 		require.NoError(t, err)
 		w.stream.pending[gone].gone = true
-		settled(time.Hour)
+		stillFor(time.Hour)
 		p := w.make("r", &testKind{})
-		require.NoError(t, p.settleOnce(t.Context()))
+		require.NoError(t, p.reconcileOnce(t.Context()))
 		require.True(t, p.effects.round(t.Context()))
 		require.Len(t, w.stream.raw, 1)
 		require.False(t, w.stream.isPending(bad))
@@ -121,7 +121,7 @@ func TestSettleWithoutAnEnvelope(t *testing.T) {
 }
 
 // Old entries behind many young ones, more than a batch: all are settled in one go.
-func TestSettleGoesOnWhileBatchesAreFull(t *testing.T) {
+func TestReconcileGoesOnWhileBatchesAreFull(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		m := w.stream.member("reader")
@@ -130,9 +130,9 @@ func TestSettleGoesOnWhileBatchesAreFull(t *testing.T) {
 		}
 		_, err := m.Read(t.Context(), 100, time.Second)
 		require.NoError(t, err)
-		settled(time.Hour)
-		p := w.make("r", &testKind{}, func(c *Config) { c.Settle.Batch = 20 })
-		require.NoError(t, p.settleOnce(t.Context()))
+		stillFor(time.Hour)
+		p := w.make("r", &testKind{}, func(c *Config) { c.Reconcile.Batch = 20 })
+		require.NoError(t, p.reconcileOnce(t.Context()))
 		require.True(t, p.effects.round(t.Context()))
 		_, pending, _, _ := w.stream.counts()
 		require.Zero(t, pending)
@@ -141,22 +141,22 @@ func TestSettleGoesOnWhileBatchesAreFull(t *testing.T) {
 }
 
 // The row was claimed between the look and the act: its promise is not renewed, so no copy is made.
-func TestSettleLosesARaceWithAClaim(t *testing.T) {
+func TestReconcileLosesARaceWithAClaim(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		id := w.stream.give("x", "gone")
 		w.store.put(taskstate.Task{ID: "x"})
-		settled(time.Hour)
+		stillFor(time.Hour)
 		p := w.make("r", &testKind{})
 		w.store.setFault(func(op string) error {
-			if op == "apply" { // between settling's look and its act
+			if op == "apply" { // between reconciling's look and its act
 				row := w.store.get("x")
 				row.Status, row.Delivery, row.LeaseExpiresAt = taskstate.StatusRunning, id, instant().Add(time.Hour)
 				w.store.rows["x"] = row
 			}
 			return nil
 		})
-		require.NoError(t, p.settleOnce(t.Context()))
+		require.NoError(t, p.reconcileOnce(t.Context()))
 		require.True(t, p.effects.round(t.Context()))
 		require.True(t, w.stream.isPending(id))
 		_, _, added, _ := w.stream.counts()
@@ -170,12 +170,12 @@ func TestPinsAreLetGo(t *testing.T) {
 		w := newWorld(t)
 		w.retrying("r", time.Hour)
 		w.expired("x", time.Hour)
-		settled(14 * time.Minute)
+		stillFor(14 * time.Minute)
 		p := w.make("a", &testKind{})
 		require.NoError(t, p.trimOnce(t.Context()))
 		_, pending, _, _ := w.stream.counts()
 		require.Equal(t, 2, pending)
-		settled(time.Minute)
+		stillFor(time.Minute)
 		require.NoError(t, p.trimOnce(t.Context()))
 		require.False(t, w.stream.isPending(w.store.get("r").Delivery))
 		require.True(t, w.stream.isPending(w.store.get("x").Delivery))
@@ -183,14 +183,14 @@ func TestPinsAreLetGo(t *testing.T) {
 	})
 }
 
-// RECLAIM_ENABLED=false stops settling and nothing else.
+// RECLAIM_ENABLED=false stops reconciling and nothing else.
 func TestSettlingCanBeOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		id := w.stream.give("nobody", "gone")
 		w.retrying("x", time.Second)
-		p := w.start("r", &testKind{}, func(c *Config) { c.MainLoop, c.Settle.Enabled = false, false })
-		settled(time.Hour)
+		p := w.start("r", &testKind{}, func(c *Config) { c.MainLoop, c.Reconcile.Enabled = false, false })
+		stillFor(time.Hour)
 		require.True(t, w.stream.isPending(id))
 		require.Equal(t, []string{"x"}, p.kind.ran())
 		require.NotZero(t, w.stream.trims)

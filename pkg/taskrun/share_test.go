@@ -62,14 +62,14 @@ func TestFreedSlotsGoToRecoveryFirst(t *testing.T) {
 			w.task(fmt.Sprint("m", i))
 		}
 		w.start("a", kind, func(c *Config) { c.Concurrency = 4 })
-		settled(time.Second)
+		stillFor(time.Second)
 		for i := range 10 {
 			w.retrying(fmt.Sprint("r", i), 0)
 		}
-		settled(2 * time.Second)
+		stillFor(2 * time.Second)
 		for i := range 2 {
 			release <- struct{}{} // the runs wait in turn: a delivery's ends
-			settled(time.Second)
+			stillFor(time.Second)
 			now, _ := mains.read()
 			require.Equal(t, 4-(i+1), now, "a freed slot is recovery's, not the next delivery's")
 		}
@@ -86,15 +86,15 @@ func TestReadInFlightIsHandedBack(t *testing.T) {
 		w.task("long")
 		g := newGated("long", "poison", "late")
 		p := w.start("a", g.kind(), func(c *Config) { c.Block, c.StallLimit = time.Hour, nil })
-		settled(time.Second) // it reads again, for an hour
+		stillFor(time.Second) // it reads again, for an hour
 		at := instant()
 		w.store.put(taskstate.Task{
 			ID: "poison", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 1, LeaseOwner: "crashed/1", LeaseExpiresAt: at, WakeAt: at,
 		})
-		settled(time.Second)
+		stillFor(time.Second)
 		require.True(t, p.solo.active())
 		id := w.task("late")
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Equal(t, []string{"long"}, p.kind.ran())
 		require.Equal(t, taskstate.StatusQueued, w.store.get("late").Status)
 		require.False(t, w.stream.isPending(id))
@@ -103,7 +103,7 @@ func TestReadInFlightIsHandedBack(t *testing.T) {
 		for _, gate := range g.release {
 			close(gate)
 		}
-		settled(time.Minute)
+		stillFor(time.Minute)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 3}, w.store.statuses())
 		require.Zero(t, g.together)
 	})
@@ -148,13 +148,13 @@ func TestClaimInFlightRunsBeforeTheLastChance(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, p.solo.active())
 		require.Equal(t, 1, <-took)
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Equal(t, []string{"other"}, p.kind.ran())
 		close(g.release["other"])
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Equal(t, []string{"other", "poison"}, p.kind.ran())
 		close(g.release["poison"])
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Zero(t, g.together)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 2}, w.store.statuses())
 		cancel()
@@ -178,18 +178,18 @@ func TestOwnExpiredClaimsAreLeftAlone(t *testing.T) {
 					}
 					return Result{}
 				}}, func(c *Config) { c.Concurrency, c.SweepBatch, c.StallLimit = own+1, 500, nil })
-				settled(time.Second)
+				stillFor(time.Second)
 				w.store.setFault(func(op string) error {
 					if op == "heartbeat" {
 						return taskstate.ErrUnavailable
 					}
 					return nil
 				})
-				settled(40 * time.Second)
+				stillFor(40 * time.Second)
 				require.True(t, w.store.get("own000").LeaseExpiresAt.Before(instant()))
 				if own < maxExclude {
 					w.expired("other", 0)
-					settled(time.Second)
+					stillFor(time.Second)
 					require.Equal(t, taskstate.StatusSucceeded, w.store.get("other").Status)
 				}
 				for i := range own {
@@ -197,7 +197,7 @@ func TestOwnExpiredClaimsAreLeftAlone(t *testing.T) {
 				}
 				w.store.setFault(nil)
 				close(release)
-				settled(time.Minute)
+				stillFor(time.Minute)
 				require.Zero(t, w.store.get("own000").CrashCount)
 				require.Empty(t, p.holds.all())
 			})
@@ -222,10 +222,10 @@ func TestUnknownTakeoverBeforeAnOutage(t *testing.T) {
 			return nil
 		})
 		p := w.start("a", &testKind{})
-		settled(10 * time.Second)
+		stillFor(10 * time.Second)
 		require.True(t, away.Load())
 		w.store.setFault(nil)
-		settled(6 * time.Second) // less than the rest of the lease
+		stillFor(6 * time.Second) // less than the rest of the lease
 		require.Equal(t, []string{"x"}, p.kind.ran())
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
 		require.Zero(t, w.store.get("x").CrashCount)
@@ -244,7 +244,7 @@ func TestAnOverdueRowMakesNoRetryLate(t *testing.T) {
 		w.retrying("x", due.Sub(instant()))
 		var at time.Time
 		w.start("a", &testKind{run: func(context.Context, Job) Result { at = instant(); return Result{} }})
-		settled(12 * time.Second)
+		stillFor(12 * time.Second)
 		require.WithinDuration(t, due, at, 10*time.Millisecond)
 	})
 }

@@ -33,7 +33,7 @@ func (w *world) stop(d time.Duration) {
 		s.gate = make(chan struct{})
 		s.mu.Unlock()
 	}
-	settled(d)
+	stillFor(d)
 	for _, s := range w.stops {
 		s.mu.Lock()
 		close(s.gate)
@@ -104,20 +104,20 @@ func TestAllStandStillAndNoCrashIsCounted(t *testing.T) {
 		for name := range w.stops {
 			w.start(name, kind, func(c *Config) { c.Concurrency = 2 })
 		}
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Len(t, kind.ran(), 2)
 		w.store.setFault(slowly("heartbeat", 3*time.Second)) // the recovery loops are awake first
 		w.stop(40 * time.Second)
 		for _, id := range []string{"x", "y"} {
 			require.False(t, w.store.get(id).LeaseExpiresAt.After(instant()), "the standstill was too short")
 		}
-		settled(5 * time.Second)
+		stillFor(5 * time.Second)
 		for _, id := range []string{"x", "y"} {
 			require.True(t, w.store.get(id).LeaseExpiresAt.After(instant()), "its holder revived the lease")
 		}
-		settled(time.Minute)
+		stillFor(time.Minute)
 		close(release)
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Len(t, kind.ran(), 2)
 		for _, id := range []string{"x", "y"} {
 			row := w.store.get(id)
@@ -146,7 +146,7 @@ func TestATakeoverUnderWayAsksAgain(t *testing.T) {
 		w.start("a", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }},
 			func(c *Config) { c.Recovery = false })
 		b := w.start("b", &testKind{}, func(c *Config) { c.MainLoop = false })
-		settled(time.Second)
+		stillFor(time.Second)
 		begun := false
 		w.store.setFault(func(op string) error {
 			switch {
@@ -159,15 +159,15 @@ func TestATakeoverUnderWayAsksAgain(t *testing.T) {
 			return nil
 		})
 		w.expired("gone", 0)
-		settled(900 * time.Millisecond)
+		stillFor(900 * time.Millisecond)
 		require.True(t, begun)
 		w.stop(40 * time.Second)
-		settled(5 * time.Second)
+		stillFor(5 * time.Second)
 		require.Empty(t, b.kind.ran())
-		settled(20 * time.Second)
+		stillFor(20 * time.Second)
 		require.Equal(t, []string{"gone"}, b.kind.ran())
 		close(release)
-		settled(5 * time.Second)
+		stillFor(5 * time.Second)
 		row := w.store.get("x")
 		require.Equal(t, []any{taskstate.StatusSucceeded, int64(1), 0}, []any{row.Status, row.Fence, row.CrashCount})
 	})
@@ -188,19 +188,19 @@ func TestTheOneThatStoodStillStops(t *testing.T) {
 			}
 			return Result{}
 		}})
-		settled(time.Second)
+		stillFor(time.Second)
 		release := make(chan struct{})
 		b := w.start("b", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }},
 			func(c *Config) { c.MainLoop = false })
 		w.stop(40 * time.Second)
 		require.Equal(t, []string{"x"}, b.kind.ran())
-		settled(2 * time.Second)
+		stillFor(2 * time.Second)
 		require.ErrorIs(t, <-ended, taskstate.ErrLost)
 		w.task("y")
-		settled(time.Minute)
+		stillFor(time.Minute)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("y").Status, "it works on")
 		close(release)
-		settled(time.Second)
+		stillFor(time.Second)
 		row := w.store.get("x")
 		require.Equal(t, []any{taskstate.StatusSucceeded, int64(2), 1}, []any{row.Status, row.Fence, row.CrashCount})
 		require.Equal(t, []string{"x", "y"}, a.kind.ran())
@@ -221,12 +221,12 @@ func TestAClaimUnderWayIsNotTakenOver(t *testing.T) {
 			return nil
 		})
 		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-time.After(time.Second); return Result{} }})
-		settled(39 * time.Second)
+		stillFor(39 * time.Second)
 		require.Empty(t, p.kind.ran())
 		row := w.store.get("x")
 		require.False(t, row.LeaseExpiresAt.After(instant()))
 		require.Equal(t, int64(1), row.Fence, "nobody took it over")
-		settled(5 * time.Second)
+		stillFor(5 * time.Second)
 		require.Equal(t, []string{"x"}, p.kind.ran())
 		row = w.store.get("x")
 		require.Equal(t, []any{taskstate.StatusSucceeded, int64(1), 0}, []any{row.Status, row.Fence, row.CrashCount})
@@ -249,7 +249,7 @@ func TestALateClaimAsksAtOnce(t *testing.T) {
 		})
 		release := make(chan struct{})
 		w.start("a", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }})
-		settled(22 * time.Second)
+		stillFor(22 * time.Second)
 		require.True(t, w.store.get("x").LeaseExpiresAt.After(instant().Add(25*time.Second)))
 		close(release)
 	})
@@ -269,12 +269,12 @@ func TestAStandstillIsNoStall(t *testing.T) {
 			}
 			return Result{Err: ctx.Err()}
 		}}, func(c *Config) { c.StallLimit = map[taskstate.Stage]time.Duration{taskstate.StageNone: time.Minute} })
-		settled(time.Second)
+		stillFor(time.Second)
 		w.stop(10 * time.Minute)
-		settled(5 * time.Second)
+		stillFor(5 * time.Second)
 		require.Equal(t, taskstate.StatusRunning, w.store.get("x").Status)
 		close(release)
-		settled(time.Second)
+		stillFor(time.Second)
 		row := w.store.get("x")
 		require.Equal(t, []any{taskstate.StatusSucceeded, 0, 0}, []any{row.Status, row.AttemptCount, row.CrashCount})
 		require.Equal(t, 4, p.slots.idle())
@@ -321,13 +321,13 @@ func TestAnUnheardClaimRunsBeforeTheLastChance(t *testing.T) {
 		})
 		g := newGated("x", "poison")
 		p := w.start("a", g.kind())
-		settled(5 * time.Second)
+		stillFor(5 * time.Second)
 		require.Equal(t, []string{"x"}, p.kind.ran())
 		close(g.release["x"])
-		settled(5 * time.Second)
+		stillFor(5 * time.Second)
 		require.Equal(t, []string{"x", "poison"}, p.kind.ran())
 		close(g.release["poison"])
-		settled(5 * time.Second)
+		stillFor(5 * time.Second)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 2}, w.store.statuses())
 		require.Zero(t, g.together)
 		require.Zero(t, w.store.get("x").CrashCount)

@@ -31,7 +31,7 @@ func TestStopHandsBack(t *testing.T) {
 			}
 		}}
 		p := w.start("a", kind, func(c *Config) { c.StopGrace = 5 * time.Second })
-		settled(time.Second)
+		stillFor(time.Second)
 		began := time.Now()
 		p.end(t)
 		require.Less(t, time.Since(began), 6*time.Second)
@@ -56,7 +56,7 @@ func TestStopHandsBackWithoutAnEntry(t *testing.T) {
 		w.store.put(taskstate.Task{ID: "x", Status: taskstate.StatusRetrying, NextRetryAt: instant(), WakeAt: instant(), Delivery: "flushed"})
 		p := w.start("a", &testKind{run: func(ctx context.Context, _ Job) Result { <-ctx.Done(); return Result{Err: ctx.Err()} }},
 			func(c *Config) { c.StopGrace = 0 })
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusRunning, w.store.get("x").Status)
 		p.end(t)
 		require.Equal(t, taskstate.StatusQueued, w.store.get("x").Status)
@@ -74,7 +74,7 @@ func TestStopReturnsUnclaimedDeliveries(t *testing.T) {
 			w.task(fmt.Sprint("t", i))
 		}
 		p := w.start("a", &testKind{})
-		settled(10 * time.Second)
+		stillFor(10 * time.Second)
 		_, pending, _, _ := w.stream.counts()
 		require.Equal(t, 3, pending)
 		p.end(t)
@@ -92,13 +92,13 @@ func TestStopDoesNotWaitForAHungRun(t *testing.T) {
 		hang := make(chan struct{})
 		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-hang; return Result{} }},
 			func(c *Config) { c.StopGrace = time.Second })
-		settled(time.Second)
+		stillFor(time.Second)
 		began := time.Now()
 		p.end(t)
 		require.Less(t, time.Since(began), 10*time.Second)
 		require.Equal(t, taskstate.StatusRunning, w.store.get("x").Status)
 		close(hang)
-		settled(time.Second)
+		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusRunning, w.store.get("x").Status, "nobody takes its outcome any more")
 	})
 }
@@ -110,13 +110,13 @@ func TestStopWithoutTheQueue(t *testing.T) {
 		w.task("x")
 		p := w.start("a", &testKind{run: func(ctx context.Context, _ Job) Result { <-ctx.Done(); return Result{Err: ctx.Err()} }},
 			func(c *Config) { c.StopGrace = 0 })
-		settled(time.Second)
+		stillFor(time.Second)
 		w.stream.setFault(func(string) error { return ingestq.ErrUnavailable })
 		p.end(t)
 		require.Equal(t, taskstate.StatusQueued, w.store.get("x").Status)
 		w.stream.setFault(nil)
 		b := w.start("b", &testKind{})
-		settled(10 * time.Second)
+		stillFor(10 * time.Second)
 		require.Equal(t, []string{"x"}, b.kind.ran())
 	})
 }

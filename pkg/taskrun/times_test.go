@@ -36,9 +36,9 @@ func TestRecoveryTimes(t *testing.T) {
 					return Result{}
 				}}
 				p := w.start("heir", kind)
-				settled(died)
+				stillFor(died)
 				w.expired("x", p.cfg.Policy.Lease) // its heartbeat has just renewed the lease: the longest wait
-				settled(p.cfg.Policy.Lease + 3*time.Second)
+				stillFor(p.cfg.Policy.Lease + 3*time.Second)
 				require.Len(t, began, 1)
 				require.GreaterOrEqual(t, began[0], died+p.cfg.Policy.Lease)
 				require.LessOrEqual(t, began[0], died+p.cfg.Policy.Lease+2*time.Second)
@@ -56,7 +56,7 @@ func TestRecoveryTimes(t *testing.T) {
 					<-time.After(100 * time.Millisecond) // it comes back soon, not at once
 					return Result{Err: ctx.Err()}
 				}}, func(c *Config) { c.StopGrace = 0 })
-				settled(died)
+				stillFor(died)
 				stopping := time.Now()
 				p.end(t)
 				require.LessOrEqual(t, time.Since(stopping), time.Second)
@@ -74,7 +74,7 @@ func TestRecoveryTimes(t *testing.T) {
 					return Result{}
 				}})
 				w.retrying("x", died)
-				settled(died + time.Second)
+				stillFor(died + time.Second)
 				require.Len(t, late, 1)
 				require.GreaterOrEqual(t, late[0], time.Duration(0))
 				require.LessOrEqual(t, late[0], 250*time.Millisecond)

@@ -154,8 +154,8 @@ func (w *world) task(id string, edit ...func(t *taskstate.Task)) (delivery strin
 	return w.stream.send(id)
 }
 
-// settled waits until every goroutine of the bubble waits, d later.
-func settled(d time.Duration) {
+// stillFor waits until every goroutine of the bubble waits, d later.
+func stillFor(d time.Duration) {
 	<-time.After(d) // fake time of the bubble: nothing is waited for in earnest
 	synctest.Wait()
 }

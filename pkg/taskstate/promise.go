@@ -62,7 +62,7 @@ func EnqueueEvent(p Policy, m Moment, t Task, watermark time.Time, trail EventTr
 	return decide(AnswerApplied, c)
 }
 
-// Renew notes that a QUEUED row's delivery is about to be copied (PEL settling, design D4).
+// Renew notes that a QUEUED row's delivery is about to be copied (PEL reconciling, design D4).
 func Renew(p Policy, m Moment, t Task) Decision {
 	if t.Status != StatusQueued || t.Reserved(m.Now) {
 		return leave(t, AnswerKept)

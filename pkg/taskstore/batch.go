@@ -35,9 +35,9 @@ type batch struct {
 // run does the work with its retries.
 func (b *batch) run(ctx context.Context, op operation, what string) error {
 	b.callID = newCallID()
-	err := b.store.transact(ctx, op, what, b.work, b.settle)
+	err := b.store.transact(ctx, op, what, b.work, b.resolve)
 	if err == nil && len(b.changed) > 0 && mutant.Is("m4") {
-		err = b.store.transact(ctx, op, what, func(ctx context.Context, tx *session) (bool, error) { return true, b.log(ctx, tx, b.moment) }, b.settle)
+		err = b.store.transact(ctx, op, what, func(ctx context.Context, tx *session) (bool, error) { return true, b.log(ctx, tx, b.moment) }, b.resolve)
 	}
 	if err == nil {
 		b.store.rang(b.events)
@@ -246,8 +246,8 @@ func (s *Store) written(ctx context.Context, tx *session, id string) (time.Time,
 	return at.Time, nil
 }
 
-// settle finds out whether the last attempt's COMMIT was done.
-func (b *batch) settle(ctx context.Context, tx *session) (bool, error) {
+// resolve finds out whether the last attempt's COMMIT was done.
+func (b *batch) resolve(ctx context.Context, tx *session) (bool, error) {
 	var ids []string
 	silent := true
 	for _, i := range b.changed {

@@ -54,7 +54,7 @@ type submission struct {
 // A unique key of prepare's own rows that another call took at the same moment makes prepare run again, up to 3 times.
 func (s *Store) Submit(ctx context.Context, prepare taskstate.PrepareFunc) ([]taskstate.Task, error) {
 	sub := &submission{store: s, prepare: prepare, callID: newCallID()}
-	if err := s.transact(ctx, operation{name: "submit"}, "submit", sub.work, sub.settle); err != nil {
+	if err := s.transact(ctx, operation{name: "submit"}, "submit", sub.work, sub.resolve); err != nil {
 		return nil, err
 	}
 	s.rang(sub.events)
@@ -162,9 +162,9 @@ func inserted(t taskstate.Task, now time.Time) taskstate.Task {
 	return out
 }
 
-// settle finds out whether the last attempt's COMMIT was done. Rows of a transaction that has not ended are not to be
+// resolve finds out whether the last attempt's COMMIT was done. Rows of a transaction that has not ended are not to be
 // seen and, on Postgres, cannot be locked either; but inserting one of them once more waits for its end everywhere.
-func (b *submission) settle(ctx context.Context, tx *session) (bool, error) {
+func (b *submission) resolve(ctx context.Context, tx *session) (bool, error) {
 	if len(b.tasks) == 0 {
 		return false, nil
 	}

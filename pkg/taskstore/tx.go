@@ -24,8 +24,8 @@ const (
 	maxReconnects = 3
 	// rollbackTime bounds the end of a transaction whose context is over.
 	rollbackTime = 2 * time.Second
-	// settleTime bounds the search for the outcome of a COMMIT without an answer, also when the caller's context is over.
-	settleTime = 20 * time.Second
+	// resolveTime bounds the search for the outcome of a COMMIT without an answer, also when the caller's context is over.
+	resolveTime = 20 * time.Second
 )
 
 // errConflict says that a locked row was not as it was read: it cannot happen, and the transaction is run again.
@@ -114,13 +114,13 @@ func (t *session) args(args []any) []any {
 // workFunc is the inside of a transaction; commit false rolls it back although nothing went wrong.
 type workFunc func(ctx context.Context, tx *session) (commit bool, err error)
 
-// settleFunc finds out, after a COMMIT without an answer, whether it was done; it runs in a transaction
+// resolveFunc finds out, after a COMMIT without an answer, whether it was done; it runs in a transaction
 // of its own that is rolled back, and must wait for the end of the one before by locking its rows.
-type settleFunc func(ctx context.Context, tx *session) (done bool, err error)
+type resolveFunc func(ctx context.Context, tx *session) (done bool, err error)
 
 // transact runs work in a transaction until it is committed, refused or hopeless; op is its span.
-// settle nil: a COMMIT without an answer ends in taskstate.ErrOutcomeUnknown.
-func (s *Store) transact(ctx context.Context, op operation, what string, work workFunc, settle settleFunc) (err error) {
+// resolve nil: a COMMIT without an answer ends in taskstate.ErrOutcomeUnknown.
+func (s *Store) transact(ctx context.Context, op operation, what string, work workFunc, resolve resolveFunc) (err error) {
 	ctx, end := s.traced(ctx, op)
 	defer func() { end(err) }()
 	for t := (tries{}); ; {
@@ -130,7 +130,7 @@ func (s *Store) transact(ctx context.Context, op operation, what string, work wo
 		}
 		var unknown *unknownError
 		if errors.As(err, &unknown) {
-			done, serr := s.settle(ctx, unknown, settle)
+			done, serr := s.resolve(ctx, unknown, resolve)
 			if done || serr != nil {
 				return wrap(what, serr)
 			}
@@ -284,18 +284,18 @@ func discard(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the error is the message to the pool
 }
 
-// settle asks settle until it answers, for settleTime.
-func (s *Store) settle(ctx context.Context, cause *unknownError, settle settleFunc) (bool, error) {
-	if settle == nil {
+// resolve asks settle until it answers, for resolveTime.
+func (s *Store) resolve(ctx context.Context, cause *unknownError, resolve resolveFunc) (bool, error) {
+	if resolve == nil {
 		return false, fmt.Errorf("%w: %w", taskstate.ErrOutcomeUnknown, cause.cause)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveTime)
 	defer cancel()
 	for n := 1; ; n++ {
 		done := false
 		err := s.once(ctx, func(ctx context.Context, tx *session) (bool, error) {
 			var err error
-			done, err = settle(ctx, tx)
+			done, err = resolve(ctx, tx)
 			return false, err
 		})
 		if err == nil {

@@ -24,7 +24,7 @@ const (
 	liveLimit   = 30 * time.Second
 )
 
-// settling puts deliveries in order that their readers left behind soon, and not after ten minutes.
+// reconciling puts deliveries in order that their readers left behind soon, and not after ten minutes.
 var settling = []string{"INGEST_REDIS_RECLAIM_IDLE_MS=2000", "INGEST_REDIS_RECLAIM_INTERVAL_MS=1000"}
 
 // cluster is the separate services in a world of their own.

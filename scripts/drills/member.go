@@ -106,7 +106,7 @@ func (t transport) work(ctx context.Context, role, name string) error {
 	cfg := taskrun.NewDefaultConfig()
 	cfg.Process, cfg.Concurrency, cfg.MainLoop = name, memberSlots, role == "worker"
 	cfg.Policy.DLQ, cfg.Policy.Lease, cfg.Policy.MaxCrashes = true, fullLease, fullCrashes
-	cfg.Settle = taskrun.Settle{Enabled: true, Interval: time.Second, Idle: 2 * time.Second, Batch: memberSlots}
+	cfg.Reconcile = taskrun.Reconcile{Enabled: true, Interval: time.Second, Idle: 2 * time.Second, Batch: memberSlots}
 	deps := taskrun.Deps{
 		Store: db, Queue: consumer, Kinds: map[string]taskrun.Kind{lab.NoopType: lab.Noop(func(taskstate.Task) {})}, Log: log, Metrics: registry,
 	}

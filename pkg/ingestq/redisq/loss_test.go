@@ -301,7 +301,7 @@ func TestDemotedPrimaryIsLeft(t *testing.T) {
 	}, patience, 10*time.Millisecond, "written to the new primary")
 }
 
-// TestLargeEntriesGoInSeveralPipelines: neither a publish nor a settling is bounded by its number of entries alone.
+// TestLargeEntriesGoInSeveralPipelines: neither a publish nor a reconciling is bounded by its number of entries alone.
 func TestLargeEntriesGoInSeveralPipelines(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, labserver.RedisURL(t))

@@ -19,7 +19,7 @@
 //   - Ack, Requeue, LetGo, Quarantine: one script or command each, by any process; Quarantine on a cluster is two, the dead letter
 //     first, and once. Died before or between: settled later.
 //   - Run writes one heartbeat for all partitions, on a cluster one for each in the slot of its stream. Died: it expires, and
-//     settling may take what QUEUED rows have there.
+//     reconciling may take what QUEUED rows have there.
 //
 // A member takes part from its first Read on; one that has not read for a while, because all its slots are busy or because it
 // stops (Yield), leaves its partitions to others. The single stream is read and settled too as long as it is there, so that

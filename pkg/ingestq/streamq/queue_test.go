@@ -79,8 +79,8 @@ func TestARunningTasksEntrySurvivesARebalance(t *testing.T) {
 	require.True(t, page[0].Alive)
 }
 
-// TestAnyProcessSettlesForARow: one that reads nothing and owns nothing.
-func TestAnyProcessSettlesForARow(t *testing.T) {
+// TestAnyProcessReconcilesForARow: one that reads nothing and owns nothing.
+func TestAnyProcessReconcilesForARow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
 	owner, reclaimer := r.member(nil), r.member(nil)

@@ -136,7 +136,7 @@ func (j *judge) delivery() {
 	default:
 	}
 	if j.res.Acked == 0 || j.op.Proc >= numWorkers {
-		return // settling acts on the row as it read it, which settled has judged
+		return // reconciling acts on the row as it read it, which settled has judged
 	}
 	r := &j.before.Rows[j.before.entry(j.res.Acked).Task]
 	x, _ := j.worker()
@@ -171,7 +171,7 @@ func (w *World) entries() int {
 	return n
 }
 
-// settled judges what settling decided about an entry, by the row as it was read: I17.
+// settled judges what reconciling decided about an entry, by the row as it was read: I17.
 func (j *judge) settled() {
 	x := &j.after.Loops[j.op.Proc-procLoop]
 	r := &j.before.Rows[j.op.Task]

@@ -209,7 +209,7 @@ const (
 	atAdd             // it has to add an entry
 )
 
-// Loop is a process with the loops that need no slot: read watermark sweep, owed dead letters, settling, pins.
+// Loop is a process with the loops that need no slot: read watermark sweep, owed dead letters, reconciling, pins.
 type Loop struct {
 	Pause PauseState
 	At    LoopStep
