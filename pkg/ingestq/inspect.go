@@ -56,7 +56,7 @@ type Unacked struct {
 	Idle      time.Duration
 }
 
-// DeadLetter is a dead letter.
+// WrittenDeadLetter is a dead letter.
 type WrittenDeadLetter struct {
 	ID     string
 	TaskID string // empty: raw bytes that could not be read

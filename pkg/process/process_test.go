@@ -37,13 +37,13 @@ func TestMain(m *testing.M) {
 }
 
 type childConfig struct {
-	Deaf bool `envconfig:"CHILD_DEAF" desc:"does not heed ctx"`
+	Stalled bool `envconfig:"CHILD_DEAF" desc:"does not heed ctx"`
 }
 
 func childBody(ctx context.Context, env *Env, cfg *childConfig) error {
 	_, _ = io.WriteString(env.Stdout, "running\n")
 	<-ctx.Done()
-	if cfg.Deaf {
+	if cfg.Stalled {
 		select {}
 	}
 	_, _ = io.WriteString(env.Stdout, "handed back\n")

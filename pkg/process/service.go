@@ -35,7 +35,7 @@ func (n named) String() string { return n.name }
 
 // RunAll runs the services together until ctx ends or one of them fails; then it stops the others and waits for all.
 // It returns nil after an end of ctx, else the first failure. A service that returns nil while ctx lives has failed
-// too (ErrEnded): a process without one of its parts would look well and be deaf.
+// too (ErrEnded): a process without one of its parts would look well and be stalled.
 func RunAll(ctx context.Context, services ...Service) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	for _, s := range services {

@@ -20,13 +20,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// deaf is a shared limiter whose server says nothing while it is away.
-type deaf struct {
+// stalled is a shared limiter whose server says nothing while it is away.
+type stalled struct {
 	away  atomic.Bool
 	asked atomic.Int64
 }
 
-func (d *deaf) Take(ctx context.Context, _ string) (ratelimit.Result, error) {
+func (d *stalled) Take(ctx context.Context, _ string) (ratelimit.Result, error) {
 	d.asked.Add(1)
 	if d.away.Load() {
 		<-ctx.Done()
@@ -39,7 +39,7 @@ func (d *deaf) Take(ctx context.Context, _ string) (ratelimit.Result, error) {
 func TestSilentSharedLimiterDelaysFew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d, log := &deaf{}, &bytes.Buffer{}
+		d, log := &stalled{}, &bytes.Buffer{}
 		local := ratelimit.NewLocal(ratelimit.Limit{Events: 1000, Window: time.Hour}, nil)
 		f := ratelimit.NewFallback(d, local, slog.New(slog.NewTextHandler(log, nil)), nil)
 		d.away.Store(true)
@@ -70,7 +70,7 @@ func TestSilentSharedLimiterDelaysFew(t *testing.T) {
 func TestClientLeavesASilentLimiter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := &deaf{}
+		d := &stalled{}
 		d.away.Store(true)
 		local := ratelimit.NewLocal(ratelimit.Limit{Events: 1, Window: time.Hour}, nil)
 		f := ratelimit.NewFallback(d, local, slog.New(slog.DiscardHandler), nil)

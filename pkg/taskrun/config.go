@@ -26,7 +26,7 @@ const (
 	callLimit  = 10 * time.Second // one call of the store or the queue
 	flushLimit = 10 * time.Second // what a stop gives to the last commits and acknowledgements
 	hungAfter  = 5 * time.Second  // a cancelled run that is not back by then is given up (design D15)
-	deafAfter  = 30 * time.Second // deliveries wait, slots are free, and nothing came for so long: not ready
+	stallAfter = 30 * time.Second // deliveries wait, slots are free, and nothing came for so long: not ready
 	retryFloor = 100 * time.Millisecond
 	retryMax   = time.Second      // so that work goes on soon after an outage
 	logEvery   = 30 * time.Second // one line per kind of trouble in this time

@@ -25,7 +25,7 @@ func (r *Runner) deliverLoop(ctx context.Context) {
 		if !r.solo.awaitNone(ctx) || !r.fit.await(ctx) {
 			return
 		}
-		if r.slots.crowded() { // short tasks end by the dozen: one claim for many of them
+		if r.slots.batching() { // short tasks end by the dozen: one claim for many of them
 			pause(ctx, glance)
 		}
 		n, more, changed := r.slots.beginRead()
@@ -60,7 +60,7 @@ func (r *Runner) deliverOnce(ctx context.Context, n int, more bool) error {
 	granted, used := r.slots.endRead(n, len(ds)), 0
 	if len(ds) > 0 {
 		crash.Point("worker.after_read")
-		r.deaf.heard(r.deps.Now())
+		r.stalled.heard(r.deps.Now())
 		r.handBack(ctx, ds[granted:]) // recovery took their slots while the stream was empty
 		used = r.take(ctx, ds[:granted])
 	}

@@ -24,7 +24,7 @@ type health struct {
 	logged   map[string]time.Time
 	started  bool
 	stopping bool
-	deaf     bool
+	stalled  bool
 }
 
 // trouble is a row of failed calls.
@@ -150,7 +150,7 @@ func (h *health) problems() error {
 	if h.queue.fails > 1 {
 		errs = append(errs, fmt.Errorf("queue: %w", h.queue.err))
 	}
-	if h.deaf {
+	if h.stalled {
 		errs = append(errs, errors.New("deliveries wait and slots are free, but nothing is taken"))
 	}
 	return errors.Join(errs...)

@@ -27,12 +27,12 @@ func (r *Runner) recoverLoop(ctx context.Context) {
 		case <-r.nudge:
 		case <-timer.C:
 		}
-		wait, hungry, err := r.recoverOnce(ctx, &idle)
+		wait, recoveryWaiting, err := r.recoverOnce(ctx, &idle)
 		if err != nil {
 			r.health.warn(ctx, "runner: recovery", err)
 			wait = r.cfg.RecoveryInterval
 		}
-		if hungry {
+		if recoveryWaiting {
 			r.awaitSlot(ctx)
 			wait = 0
 		}
@@ -70,10 +70,10 @@ func (b *backoffFrom) after(limit time.Duration) time.Duration {
 }
 
 // recoverOnce claims what is due and answers when to look again, and whether only a slot is missing.
-func (r *Runner) recoverOnce(ctx context.Context, idle *backoffFrom) (wait time.Duration, hungry bool, err error) {
+func (r *Runner) recoverOnce(ctx context.Context, idle *backoffFrom) (wait time.Duration, recoveryWaiting bool, err error) {
 	limit := r.cfg.RecoveryInterval
 	if r.takesNothing() {
-		r.slots.setHungry(false)
+		r.slots.setRecoveryWaiting(false)
 		return limit, false, nil
 	}
 	var won int
@@ -82,9 +82,9 @@ func (r *Runner) recoverOnce(ctx context.Context, idle *backoffFrom) (wait time.
 		return limit, false, err
 	}
 	if takeover <= 0 {
-		n, hungry, err := r.recoverStatus(ctx, taskstate.StatusRunning)
-		if err != nil || hungry {
-			return limit, hungry, err
+		n, recoveryWaiting, err := r.recoverStatus(ctx, taskstate.StatusRunning)
+		if err != nil || recoveryWaiting {
+			return limit, recoveryWaiting, err
 		}
 		won += n
 	}
@@ -93,13 +93,13 @@ func (r *Runner) recoverOnce(ctx context.Context, idle *backoffFrom) (wait time.
 		return limit, false, err
 	}
 	if retry <= 0 {
-		n, hungry, err := r.recoverStatus(ctx, taskstate.StatusRetrying)
-		if err != nil || hungry {
-			return limit, hungry, err
+		n, recoveryWaiting, err := r.recoverStatus(ctx, taskstate.StatusRetrying)
+		if err != nil || recoveryWaiting {
+			return limit, recoveryWaiting, err
 		}
 		won += n
 	}
-	r.slots.setHungry(false)
+	r.slots.setRecoveryWaiting(false)
 	switch {
 	case takeover > 0 && retry > 0:
 		idle.next = 0
@@ -139,8 +139,8 @@ func (r *Runner) nextWake(ctx context.Context, status taskstate.Status, limit ti
 }
 
 // recoverStatus claims due tasks of one status with the slots that recovery may have.
-// hungry tells that there is work and no slot.
-func (r *Runner) recoverStatus(ctx context.Context, status taskstate.Status) (won int, hungry bool, err error) {
+// waiting tells that there is work and no slot.
+func (r *Runner) recoverStatus(ctx context.Context, status taskstate.Status) (won int, recoveryWaiting bool, err error) {
 	r.solo.gate.RLock()
 	defer r.solo.gate.RUnlock()
 	if r.takesNothing() {
@@ -148,7 +148,7 @@ func (r *Runner) recoverStatus(ctx context.Context, status taskstate.Status) (wo
 	}
 	n := r.slots.takeRecovery(r.cfg.SweepBatch)
 	if n == 0 {
-		r.slots.setHungry(true)
+		r.slots.setRecoveryWaiting(true)
 		return 0, true, nil
 	}
 	used := 0

@@ -39,7 +39,7 @@ type Runner struct {
 	ended    chan struct{}  // closed when nobody takes outcomes any more
 	runs     sync.WaitGroup // goroutines of tasks
 	running  atomic.Bool
-	deaf     deafWatch
+	stalled  stallWatch
 }
 
 // New returns a Runner. It panics when cfg or deps are not valid: check Config.Validate before.

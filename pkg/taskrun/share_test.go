@@ -14,13 +14,13 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// While deliveries wait, hungry recovery is kept the half of the slots, rounded up, that it does not have yet;
+// While deliveries wait, waiting recovery is kept the half of the slots, rounded up, that it does not have yet;
 // a read never asks for them. Without hunger nothing is kept; with no delivery waiting recovery may have all.
 func TestShareOfRecovery(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		total, recovery int
-		hungry          bool
+		recoveryWaiting bool
 		reads           int
 	}{
 		{5, 0, true, 2}, {5, 1, true, 2}, {5, 3, true, 2}, {5, 0, false, 5}, {4, 0, true, 2}, {2, 0, true, 1}, {1, 0, true, 0},
@@ -29,7 +29,7 @@ func TestShareOfRecovery(t *testing.T) {
 			t.Parallel()
 			s := newSlots(c.total)
 			s.recovery = c.recovery
-			s.setHungry(c.hungry)
+			s.setRecoveryWaiting(c.recoveryWaiting)
 			n, _, _ := s.beginRead()
 			require.Equal(t, c.reads, n)
 		})

@@ -7,19 +7,19 @@ import "sync"
 // New deliveries and recovery share them: while deliveries wait, recovery has at most half (rounded up),
 // and as much as that is kept for it when it has work; otherwise it may have all (design D4).
 type slots struct {
-	mu       sync.Mutex
-	total    int
-	usable   int  // at most so many run: fewer than total after a fault of the process
-	went     int  // tasks that succeeded since usable grew
-	lost     int  // written off: their runs ignore that they were cancelled
-	main     int  // run tasks that new deliveries brought
-	recovery int  // run tasks that recovery found
-	reading  int  // asked for by the reads in flight
-	lanes    int  // loops that read or claim now
-	waiting  bool // the last read was full: more deliveries wait
-	hungry   bool // recovery knows of work and had no slot for it
-	yielded  bool // with one slot in all: the last one went to recovery
-	changed  bell
+	mu              sync.Mutex
+	total           int
+	usable          int  // at most so many run: fewer than total after a fault of the process
+	went            int  // tasks that succeeded since usable grew
+	lost            int  // written off: their runs ignore that they were cancelled
+	main            int  // run tasks that new deliveries brought
+	recovery        int  // run tasks that recovery found
+	reading         int  // asked for by the reads in flight
+	lanes           int  // loops that read or claim now
+	waiting         bool // the last read was full: more deliveries wait
+	recoveryWaiting bool // recovery knows of work and had no slot for it
+	yielded         bool // with one slot in all: the last one went to recovery
+	changed         bell
 }
 
 // newSlots returns n free slots.
@@ -82,17 +82,17 @@ func (s *slots) beginRead() (n int, more bool, changed <-chan struct{}) {
 // fewSlots is a number of slots for which a claim of many is not worth a wait.
 const fewSlots = 16
 
-// crowded reports whether deliveries wait and only a few of many slots are free for them.
-func (s *slots) crowded() bool {
+// batching reports whether deliveries wait and only a few of many slots are free for them.
+func (s *slots) batching() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.free() - s.kept() - s.reading
 	return s.waiting && s.total > fewSlots && n > 0 && n < s.share()
 }
 
-// kept counts free slots that hungry recovery has a right to.
+// kept counts free slots that waiting recovery has a right to.
 func (s *slots) kept() int {
-	if !s.hungry || (s.usable == 1 && s.yielded) {
+	if !s.recoveryWaiting || (s.usable == 1 && s.yielded) {
 		return 0
 	}
 	return max(0, s.share()-s.recovery)
@@ -161,12 +161,12 @@ func (s *slots) takeAlone() {
 	s.recovery++
 }
 
-// setHungry notes whether recovery has work without a slot.
-func (s *slots) setHungry(hungry bool) {
+// setRecoveryWaiting notes whether recovery has work without a slot.
+func (s *slots) setRecoveryWaiting(recoveryWaiting bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.hungry != hungry {
-		s.hungry = hungry
+	if s.recoveryWaiting != recoveryWaiting {
+		s.recoveryWaiting = recoveryWaiting
 		s.changed.ring()
 	}
 }

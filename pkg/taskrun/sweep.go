@@ -149,28 +149,28 @@ func (r *Runner) measureOnce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the queue's counts: %w", err)
 	}
-	waiting := stats.Lag > 0 || (stats.Lag < 0 && n > 0 && oldest > deafAfter)
+	waiting := stats.Lag > 0 || (stats.Lag < 0 && n > 0 && oldest > stallAfter)
 	may := r.slots.idle() > 0 && !r.takesNothing()
-	deaf := r.deaf.listen(r.deps.Now(), waiting && may)
-	r.health.set(func(h *health) { h.deaf = deaf })
+	stalled := r.stalled.listen(r.deps.Now(), waiting && may)
+	r.health.set(func(h *health) { h.stalled = stalled })
 	return nil
 }
 
-// deafWatch finds a worker that is connected and yet is given nothing, as clients of other systems are after a reconnect.
-type deafWatch struct {
+// stallWatch finds a worker that is connected and yet is given nothing, as clients of other systems are after a reconnect.
+type stallWatch struct {
 	mu    sync.Mutex
 	since time.Time // since when deliveries wait, slots are free, and nothing came; zero: not so
 }
 
 // heard notes that deliveries came.
-func (d *deafWatch) heard(time.Time) {
+func (d *stallWatch) heard(time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.since = time.Time{}
 }
 
 // listen notes whether deliveries wait for free slots; it reports whether that has been so for too long.
-func (d *deafWatch) listen(now time.Time, waiting bool) bool {
+func (d *stallWatch) listen(now time.Time, waiting bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
@@ -179,5 +179,5 @@ func (d *deafWatch) listen(now time.Time, waiting bool) bool {
 	case d.since.IsZero():
 		d.since = now
 	}
-	return !d.since.IsZero() && now.Sub(d.since) >= deafAfter
+	return !d.since.IsZero() && now.Sub(d.since) >= stallAfter
 }

@@ -185,7 +185,7 @@ func TestReplayCancelsTheDebt(t *testing.T) {
 }
 
 // Deliveries wait and slots are free, but reads bring nothing: not ready.
-func TestDeafWorkerIsNotReady(t *testing.T) {
+func TestStalledWorkerIsNotReady(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.stream.setFault(func(op string) error {
@@ -206,7 +206,7 @@ func TestDeafWorkerIsNotReady(t *testing.T) {
 		stillFor(2 * time.Second)
 		require.NoError(t, p.measureOnce(t.Context()))
 		require.ErrorContains(t, p.Ready(), "nothing is taken")
-		p.deaf.heard(time.Now())
+		p.stalled.heard(time.Now())
 		require.NoError(t, p.measureOnce(t.Context()))
 		require.NoError(t, p.Ready())
 		require.InDelta(t, 1, testutil.ToFloat64(p.m.dueWork), 0)

@@ -68,7 +68,7 @@ func memoryLimit(ctx context.Context, s *stage) (string, error) {
 	}.run(ctx, s)
 }
 
-// starve uploads one hungry document and waits for its end: DEAD, for a reason that names no internal error.
+// starve uploads one waiting document and waits for its end: DEAD, for a reason that names no internal error.
 func starve(ctx context.Context, c *cluster, doc lab.Doc, want map[string]taskstate.Status, ends map[string]string) error {
 	started := time.Now()
 	task, err := c.client.Upload(ctx, doc)
@@ -94,7 +94,7 @@ func starve(ctx context.Context, c *cluster, doc lab.Doc, want map[string]taskst
 	return nil
 }
 
-// hungry are documents that grow when they are read, and that the gateway's look at their outside lets in.
+// waiting are documents that grow when they are read, and that the gateway's look at their outside lets in.
 func hungry() ([]lab.Doc, error) {
 	token, err := docx(io.MultiReader(strings.NewReader("<w:p><w:r><w:t>"), io.LimitReader(noise{}, 16<<20), strings.NewReader("</w:t></w:r></w:p>")))
 	if err != nil {

@@ -17,17 +17,17 @@ import (
 	pb "github.com/millweir/millweir/proto"
 )
 
-// deaf is a connection that loses the answers of reads while it is told to: the server has given the entries.
-type deaf struct {
+// stalled is a connection that loses the answers of reads while it is told to: the server has given the entries.
+type stalled struct {
 	rueidis.Client
 
-	deaf atomic.Bool
+	stalled atomic.Bool
 }
 
-func (d *deaf) Do(ctx context.Context, command rueidis.Completed) rueidis.RedisResult {
+func (d *stalled) Do(ctx context.Context, command rueidis.Completed) rueidis.RedisResult {
 	read := slices.Contains(command.Commands(), "XREADGROUP")
 	result := d.Client.Do(ctx, command)
-	if !read || !d.deaf.Load() {
+	if !read || !d.stalled.Load() {
 		return result
 	}
 	ended, cancel := context.WithCancel(ctx)
@@ -42,7 +42,7 @@ func TestWhatAnUnansweredReadWasGivenComesNext(t *testing.T) {
 	for name, url := range map[string]string{"redis": labserver.RedisURL(t), "embedded": embeddedURL(t)} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, url)
-			client := &deaf{Client: newTestClient(t, url)}
+			client := &stalled{Client: newTestClient(t, url)}
 			now := time.Now()
 			q := New(client, r.cfg, slog.New(slog.DiscardHandler), func() time.Time { return now }, nil)
 			var published []string
@@ -64,11 +64,11 @@ func TestWhatAnUnansweredReadWasGivenComesNext(t *testing.T) {
 			}
 			publish(7)
 			require.Equal(t, published[:2], read(2))
-			client.deaf.Store(true)
+			client.stalled.Store(true)
 			_, err := q.Read(t.Context(), 2, 0)
 			require.ErrorIs(t, err, ingestq.ErrUnavailable)
 			r.do(t, "XREADGROUP", "GROUP", r.cfg.Group, q.Name(), "COUNT", "1", "STREAMS", r.cfg.StreamKey, ">")
-			client.deaf.Store(false)
+			client.stalled.Store(false)
 			r.do(t, "XDEL", r.cfg.StreamKey, published[3])
 
 			var next []string
@@ -90,18 +90,18 @@ func TestAnUnansweredLookIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	url := labserver.RedisURL(t)
 	r := newRig(t, url)
-	client := &deaf{Client: newTestClient(t, url)}
+	client := &stalled{Client: newTestClient(t, url)}
 	q := New(client, r.cfg, slog.New(slog.DiscardHandler), time.Now, nil)
 	_, err := q.Read(t.Context(), 1, 0) // makes the group
 	require.NoError(t, err)
 	_, err = q.Publish(t.Context(), []*pb.TaskEnvelope{{TaskId: "big"}})
 	require.NoError(t, err)
-	client.deaf.Store(true)
+	client.stalled.Store(true)
 	for range 2 { // the read, and the look
 		_, err = q.Read(t.Context(), 1, 0)
 		require.ErrorIs(t, err, ingestq.ErrUnavailable)
 	}
-	client.deaf.Store(false)
+	client.stalled.Store(false)
 	ids, err := q.Publish(t.Context(), []*pb.TaskEnvelope{{TaskId: "next"}})
 	require.NoError(t, err)
 	ds, err := q.Read(t.Context(), 1, 0)

@@ -373,7 +373,7 @@ func TestIDsAndConfig(t *testing.T) {
 	}
 }
 
-// TestADeletedTopicIsMadeAgain: a member whose topic somebody deleted is not deaf from then on.
+// TestADeletedTopicIsMadeAgain: a member whose topic somebody deleted is not stalled from then on.
 func TestADeletedTopicIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
