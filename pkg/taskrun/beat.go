@@ -53,7 +53,7 @@ func (r *Runner) beatOnce(ctx context.Context) error {
 			beats, held = append(beats, b), append(held, h)
 		}
 	}
-	res := r.solo.beat(now, lease)
+	res := r.isolated.beat(now, lease)
 	if res != nil {
 		beats = append(beats, res.beat())
 	}
@@ -80,7 +80,7 @@ func (r *Runner) beatOnce(ctx context.Context) error {
 		h.beaten(beats[i], now)
 	}
 	if res != nil {
-		r.solo.beaten(res, now, gone[res.outcome.TaskID])
+		r.isolated.beaten(res, now, gone[res.outcome.TaskID])
 	}
 	return nil
 }

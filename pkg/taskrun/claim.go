@@ -219,7 +219,7 @@ func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, r
 	r.describe(h)
 	r.slots.ran(recovery)
 	empty, _ := r.holds.empty()
-	h.alone = empty && (r.slots.usableNow() == 1 || r.solo.active())
+	h.alone = empty && (r.slots.usableNow() == 1 || r.isolated.active())
 	r.holds.add(h)
 	if adopt {
 		r.effects.adopt(h)

@@ -22,7 +22,7 @@ const deliverLanes = 2
 func (r *Runner) deliverLoop(ctx context.Context) {
 	var wait backoff
 	for ctx.Err() == nil {
-		if !r.solo.awaitNone(ctx) || !r.fit.await(ctx) {
+		if !r.isolated.awaitNone(ctx) || !r.fit.await(ctx) {
 			return
 		}
 		if r.slots.batching() { // short tasks end by the dozen: one claim for many of them
@@ -128,8 +128,8 @@ func (r *Runner) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
 
 // tryTake is one try of take: it answers how many tasks run now, and leaves in a what the database said nothing about.
 func (r *Runner) tryTake(ctx context.Context, c *claimTx, a *arrivals) (used int, err error) {
-	r.solo.gate.RLock()
-	defer r.solo.gate.RUnlock()
+	r.isolated.gate.RLock()
+	defer r.isolated.gate.RUnlock()
 	// During a reservation, or when it cannot work, this process takes nothing else; it only asks for what a COMMIT without an answer gave it.
 	c.ownOnly = r.takesNothing()
 	if c.ownOnly && !r.asking.unheardOf(c.req.Owner) {
@@ -139,10 +139,10 @@ func (r *Runner) tryTake(ctx context.Context, c *claimTx, a *arrivals) (used int
 		a.ids = nil
 		return 0, nil
 	}
-	c.reserving = !c.ownOnly && r.solo.begin()
+	c.reserving = !c.ownOnly && r.isolated.begin()
 	outs, err := c.byIDs(a.arriving(ctx), a.ids)
 	if c.reserving && !reservedIn(outs) {
-		r.solo.giveUp()
+		r.isolated.giveUp()
 	}
 	if err != nil {
 		return 0, err
@@ -177,10 +177,10 @@ func (r *Runner) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds
 		return true
 	case taskstate.AnswerReserved:
 		r.ackOthers(ds[1:], ds[0].ID)
-		r.solo.reserve(&reservation{outcome: o, timeline: c.m.Timeline, delivery: &ds[0], renewed: r.deps.Now()})
-	case taskstate.AnswerSolo:
+		r.isolated.reserve(&reservation{outcome: o, timeline: c.m.Timeline, delivery: &ds[0], renewed: r.deps.Now()})
+	case taskstate.AnswerIsolated:
 		r.ackOthers(ds[1:], ds[0].ID)
-		r.leaveSolo(ctx, o.Before, ds[0])
+		r.leaveIsolated(ctx, o.Before, ds[0])
 	case taskstate.AnswerNotDue:
 		r.m.count(resultNotDue, len(ds))
 		r.ackOthers(ds, o.Before.Delivery)
@@ -204,8 +204,8 @@ func (r *Runner) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds
 	return false
 }
 
-// leaveSolo passes on a last chance that this process cannot take: it has a reservation already.
-func (r *Runner) leaveSolo(ctx context.Context, t taskstate.Task, d ingestq.Delivery) {
+// leaveIsolated passes on an isolated run that this process cannot take: it has a reservation already.
+func (r *Runner) leaveIsolated(ctx context.Context, t taskstate.Task, d ingestq.Delivery) {
 	if t.Status == taskstate.StatusQueued {
 		r.handBack(ctx, []ingestq.Delivery{d})
 		return

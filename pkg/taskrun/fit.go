@@ -71,7 +71,7 @@ func (f *fitness) await(ctx context.Context) bool {
 }
 
 // takesNothing reports whether the process takes no new work now: it cannot work, or a task runs alone.
-func (r *Runner) takesNothing() bool { return r.solo.active() || r.fit.problem() != nil }
+func (r *Runner) takesNothing() bool { return r.isolated.active() || r.fit.problem() != nil }
 
 // unfit stops the taking of work until the fitness loop finds the fault gone. What ran beside the first fault was too much:
 // half as many tasks run at once then, and one more each time that so many succeeded.

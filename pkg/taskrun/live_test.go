@@ -313,7 +313,7 @@ func TestLiveHeartbeat(t *testing.T) {
 }
 
 // Last chances run alone on real servers too: two tasks, whose processes crashed twice, never run at the same time.
-func TestLiveLastChance(t *testing.T) {
+func TestLiveIsolatedRun(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, l *lab) {
 		tasks := l.submit(4, false)

@@ -141,8 +141,8 @@ func (r *Runner) nextWake(ctx context.Context, status taskstate.Status, limit ti
 // recoverStatus claims due tasks of one status with the slots that recovery may have.
 // waiting tells that there is work and no slot.
 func (r *Runner) recoverStatus(ctx context.Context, status taskstate.Status) (won int, recoveryWaiting bool, err error) {
-	r.solo.gate.RLock()
-	defer r.solo.gate.RUnlock()
+	r.isolated.gate.RLock()
+	defer r.isolated.gate.RUnlock()
 	if r.takesNothing() {
 		return 0, false, nil
 	}
@@ -155,7 +155,7 @@ func (r *Runner) recoverStatus(ctx context.Context, status taskstate.Status) (wo
 	defer func() { r.slots.give(true, n-used) }()
 	c := r.newClaim(nil, status == taskstate.StatusRunning)
 	defer c.end()
-	c.reserving = r.solo.begin()
+	c.reserving = r.isolated.begin()
 	crash.Point("recovery.after_scan")
 	outs, err := c.sweep(ctx, status, n)
 	// Ask the very rows what became of them, however long the database is away: what the lost answer claimed has no other holder.
@@ -169,7 +169,7 @@ func (r *Runner) recoverStatus(ctx context.Context, status taskstate.Status) (wo
 		}
 	}
 	if c.reserving && !reservedIn(outs) {
-		r.solo.giveUp()
+		r.isolated.giveUp()
 	}
 	if err != nil {
 		return 0, false, err
@@ -202,12 +202,12 @@ func (r *Runner) recovered(ctx context.Context, c *claimTx, o taskstate.Outcome)
 		return true
 	case taskstate.AnswerReserved:
 		crash.Point("solo.after_reserve")
-		r.solo.reserve(&reservation{outcome: o, timeline: c.m.Timeline, renewed: r.deps.Now()})
+		r.isolated.reserve(&reservation{outcome: o, timeline: c.m.Timeline, renewed: r.deps.Now()})
 	case taskstate.AnswerDead:
 		crash.Point("recovery.after_crash_limit")
 		r.m.count(resultDead, 1)
 		r.died(o.After, c.m.Timeline, r.entryOf(o.After))
-	case taskstate.AnswerSolo, taskstate.AnswerBusy, taskstate.AnswerNotDue, taskstate.AnswerSkipped, taskstate.AnswerKept:
+	case taskstate.AnswerIsolated, taskstate.AnswerBusy, taskstate.AnswerNotDue, taskstate.AnswerSkipped, taskstate.AnswerKept:
 	case taskstate.AnswerApplied, taskstate.AnswerLost, taskstate.AnswerRefused:
 		r.health.warn(ctx, "runner: recover one task", errUnexpected(o), slog.String("task_id", o.TaskID))
 	}

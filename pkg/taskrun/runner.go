@@ -28,7 +28,7 @@ type Runner struct {
 	holds     *holds
 	asking    *asking
 	effects   *queueEffects
-	solo      *solo
+	isolated  *isolation
 	fit       fitness
 	// destination names the queue in traces; an append to it copies.
 	destination []attribute.KeyValue
@@ -52,7 +52,7 @@ func New(cfg Config, deps Deps) *Runner {
 	}
 	r := &Runner{
 		cfg: cfg, deps: deps, transport: deps.Queue.Transport(), m: newMetrics(deps.Metrics),
-		health: newHealth(cfg, deps.Log, deps.Now), slots: newSlots(cfg.Concurrency), holds: newHolds(), asking: newAsking(), solo: newSolo(),
+		health: newHealth(cfg, deps.Log, deps.Now), slots: newSlots(cfg.Concurrency), holds: newHolds(), asking: newAsking(), isolated: newIsolation(),
 		// One outcome per slot may wait: beyond that a run keeps its slot, and so nothing new is claimed.
 		outcomes: make(chan outcome, cfg.Concurrency),
 		nudge:    make(chan struct{}, 1),
@@ -119,7 +119,7 @@ func (r *Runner) goEarly(ctx context.Context, g *errgroup.Group) {
 	if r.deps.Fit != nil {
 		spawn(r.fitLoop)
 	}
-	spawn(r.soloLoop)
+	spawn(r.isolatedLoop)
 	if r.cfg.MainLoop {
 		for range deliverLanes {
 			spawn(r.deliverLoop)

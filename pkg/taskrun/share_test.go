@@ -92,7 +92,7 @@ func TestReadInFlightIsHandedBack(t *testing.T) {
 			ID: "poison", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 1, LeaseOwner: "crashed/1", LeaseExpiresAt: at, WakeAt: at,
 		})
 		stillFor(time.Second)
-		require.True(t, p.solo.active())
+		require.True(t, p.isolated.active())
 		id := w.task("late")
 		stillFor(time.Second)
 		require.Equal(t, []string{"long"}, p.kind.ran())
@@ -109,14 +109,14 @@ func TestReadInFlightIsHandedBack(t *testing.T) {
 	})
 }
 
-// A claim is being committed when recovery reserves a last chance: what it wins runs first, and the last chance after it, alone.
-func TestClaimInFlightRunsBeforeTheLastChance(t *testing.T) {
+// A claim is being committed when recovery reserves an isolated run: what it wins runs first, and the isolated run after it, alone.
+func TestClaimInFlightRunsBeforeTheIsolatedRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		g := newGated("other", "poison")
 		p := w.make("a", g.kind(), func(c *Config) { c.StallLimit = nil })
 		ctx, cancel := context.WithCancel(t.Context())
-		go p.soloLoop(ctx)
+		go p.isolatedLoop(ctx)
 		go p.finishLoop(ctx)
 		id := w.task("other")
 		at := instant()
@@ -137,8 +137,8 @@ func TestClaimInFlightRunsBeforeTheLastChance(t *testing.T) {
 			case "apply":
 				w.store.setFault(nil)
 				close(claiming)
-				for p.solo.gate.TryRLock() { // until the reserver, holding nothing, asks to claim alone
-					p.solo.gate.RUnlock()
+				for p.isolated.gate.TryRLock() { // until the reserver, holding nothing, asks to claim alone
+					p.isolated.gate.RUnlock()
 					runtime.Gosched()
 				}
 			}
@@ -146,7 +146,7 @@ func TestClaimInFlightRunsBeforeTheLastChance(t *testing.T) {
 		})
 		_, _, err := p.recoverStatus(ctx, taskstate.StatusRunning)
 		require.NoError(t, err)
-		require.True(t, p.solo.active())
+		require.True(t, p.isolated.active())
 		require.Equal(t, 1, <-took)
 		stillFor(time.Second)
 		require.Equal(t, []string{"other"}, p.kind.ran())

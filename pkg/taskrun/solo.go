@@ -12,14 +12,14 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// reservation is a task on its last chance that this process will run alone (design D6).
+// reservation is a task on its isolated run that this process will run alone (design D6).
 type reservation struct {
 	outcome  taskstate.Outcome // Before as found, After with lease_owner and lease
 	timeline int64
 	delivery *ingestq.Delivery // what brought it; nil: recovery found it
 	renewed  time.Time
 	lost     bool
-	running  bool // set by the solo loop, under solo.mu
+	running  bool // set by the isolated loop, under isolated.mu
 }
 
 // beat is the heartbeat of a reservation: status and fence stay, the owner is this process's.
@@ -31,8 +31,8 @@ func (res *reservation) beat() taskstate.Beat {
 	}
 }
 
-// solo keeps the one reservation of a process.
-type solo struct {
+// isolation keeps the one reservation of a process.
+type isolation struct {
 	gate sync.RWMutex // claims of many hold it for reading, the claim alone for writing
 
 	mu      sync.Mutex
@@ -41,10 +41,10 @@ type solo struct {
 	changed bell
 }
 
-func newSolo() *solo { return &solo{} }
+func newIsolation() *isolation { return &isolation{} }
 
 // begin asks for the right to reserve in one claim; reserve or giveUp must follow when it is given.
-func (s *solo) begin() bool {
+func (s *isolation) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.begun {
@@ -55,7 +55,7 @@ func (s *solo) begin() bool {
 }
 
 // giveUp returns the right: nothing was reserved, or the reservation is over.
-func (s *solo) giveUp() {
+func (s *isolation) giveUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.begun, s.res = false, nil
@@ -63,7 +63,7 @@ func (s *solo) giveUp() {
 }
 
 // reserve notes the reservation that was written.
-func (s *solo) reserve(res *reservation) {
+func (s *isolation) reserve(res *reservation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.res = res
@@ -71,21 +71,21 @@ func (s *solo) reserve(res *reservation) {
 }
 
 // active reports whether the process takes nothing new because of a reservation.
-func (s *solo) active() bool {
+func (s *isolation) active() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.res != nil
 }
 
 // state answers the reservation, whether it was lost, and what is closed at the next change.
-func (s *solo) state() (res *reservation, lost bool, changed <-chan struct{}) {
+func (s *isolation) state() (res *reservation, lost bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.res, s.res != nil && s.res.lost, s.changed.wait()
 }
 
 // awaitNone waits until there is no reservation; it reports whether ctx goes on.
-func (s *solo) awaitNone(ctx context.Context) bool {
+func (s *isolation) awaitNone(ctx context.Context) bool {
 	for {
 		res, _, changed := s.state()
 		if res == nil {
@@ -100,7 +100,7 @@ func (s *solo) awaitNone(ctx context.Context) bool {
 }
 
 // await waits for a reservation; nil at the end of ctx.
-func (s *solo) await(ctx context.Context) *reservation {
+func (s *isolation) await(ctx context.Context) *reservation {
 	for {
 		res, _, changed := s.state()
 		if res != nil {
@@ -115,7 +115,7 @@ func (s *solo) await(ctx context.Context) *reservation {
 }
 
 // beat answers the reservation when its lease needs to be renewed.
-func (s *solo) beat(now time.Time, lease time.Duration) *reservation {
+func (s *isolation) beat(now time.Time, lease time.Duration) *reservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.res == nil || s.res.running || s.res.lost || elapsed(now, s.res.renewed) < lease/3 {
@@ -125,7 +125,7 @@ func (s *solo) beat(now time.Time, lease time.Duration) *reservation {
 }
 
 // beaten notes how a reservation's heartbeat ended.
-func (s *solo) beaten(res *reservation, now time.Time, lost bool) {
+func (s *isolation) beaten(res *reservation, now time.Time, lost bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if lost {
@@ -137,14 +137,14 @@ func (s *solo) beaten(res *reservation, now time.Time, lost bool) {
 }
 
 // run notes that the reserved task is claimed: it is a task like others from here on.
-func (s *solo) run(res *reservation) {
+func (s *isolation) run(res *reservation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	res.running = true
 }
 
 // take answers the reservation for its release at a stop; nil when there is none, or its task runs.
-func (s *solo) take() *reservation {
+func (s *isolation) take() *reservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.res == nil || s.res.running {
@@ -153,10 +153,10 @@ func (s *solo) take() *reservation {
 	return s.res
 }
 
-// soloLoop runs reserved tasks: it waits until the process holds nothing, claims the one alone, waits for its end, goes on.
-func (r *Runner) soloLoop(ctx context.Context) {
+// isolatedLoop runs reserved tasks: it waits until the process holds nothing, claims the one alone, waits for its end, goes on.
+func (r *Runner) isolatedLoop(ctx context.Context) {
 	for {
-		res := r.solo.await(ctx)
+		res := r.isolated.await(ctx)
 		if res == nil {
 			return
 		}
@@ -170,7 +170,7 @@ func (r *Runner) soloLoop(ctx context.Context) {
 		if res.running && !r.awaitEnd(ctx) {
 			return
 		}
-		r.solo.giveUp()
+		r.isolated.giveUp()
 	}
 }
 
@@ -178,7 +178,7 @@ func (r *Runner) soloLoop(ctx context.Context) {
 func (r *Runner) awaitAlone(ctx context.Context) bool {
 	for {
 		empty, drained := r.holds.empty()
-		_, lost, changed := r.solo.state()
+		_, lost, changed := r.isolated.state()
 		if empty || lost {
 			return ctx.Err() == nil
 		}
@@ -243,13 +243,13 @@ func (r *Runner) claimAlone(ctx context.Context, res *reservation) bool {
 
 // tryAlone is one try of claimAlone.
 func (r *Runner) tryAlone(ctx context.Context, c *claimTx, res *reservation) error {
-	r.solo.gate.Lock()
-	defer r.solo.gate.Unlock()
+	r.isolated.gate.Lock()
+	defer r.isolated.gate.Unlock()
 	var ds []ingestq.Delivery
 	if res.delivery != nil {
 		ds = []ingestq.Delivery{*res.delivery}
 	}
-	_, lost, _ := r.solo.state()
+	_, lost, _ := r.isolated.state()
 	// Claims that had begun before the reservation are over now, and nobody takes more while the gate is shut.
 	if empty, _ := r.holds.empty(); !empty && !lost {
 		return errNotAlone
@@ -267,7 +267,7 @@ func (r *Runner) tryAlone(ctx context.Context, c *claimTx, res *reservation) err
 	switch {
 	case o.Err == nil && o.Answer == taskstate.AnswerClaimed:
 		crash.Point("solo.after_claim")
-		r.solo.run(res)
+		r.isolated.run(res)
 		r.slots.takeAlone()
 		r.answerAlone(ctx, c, o, ds)
 	case len(ds) > 0:
@@ -290,11 +290,11 @@ func (r *Runner) answerAlone(ctx context.Context, c *claimTx, o taskstate.Outcom
 
 // releaseReservation drops a reservation at a stop: the row is as free as before.
 func (r *Runner) releaseReservation(ctx context.Context) {
-	res := r.solo.take()
+	res := r.isolated.take()
 	if res == nil {
 		return
 	}
-	defer r.solo.giveUp()
+	defer r.isolated.giveUp()
 	ctx, cancel := call(ctx)
 	defer cancel()
 	owner := res.outcome.After.LeaseOwner
@@ -310,6 +310,6 @@ func (r *Runner) releaseReservation(ctx context.Context) {
 	}
 	crash.Point("solo.after_release")
 	if res.delivery != nil && r.transport.Pending { // a record that was not finished is read again
-		r.leaveSolo(ctx, outs[0].After, *res.delivery)
+		r.leaveIsolated(ctx, outs[0].After, *res.delivery)
 	}
 }

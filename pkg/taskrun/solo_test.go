@@ -12,7 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// poison is a task on its last chance: one more crash ends it.
+// poison is a task on its isolated run: one more crash ends it.
 func poison(t *taskstate.Task) { t.CrashCount = 2 }
 
 // gated is a kind whose runs wait; it counts how many go on at the same time as the poison.
@@ -60,8 +60,8 @@ func (g *gated) leave(id string) {
 	delete(g.running, id)
 }
 
-// The reserver reads and claims nothing more, lets its task end, runs the last chance alone, and goes on.
-func TestLastChanceRunsAlone(t *testing.T) {
+// The reserver reads and claims nothing more, lets its task end, runs the isolated run alone, and goes on.
+func TestIsolatedRunRunsAlone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.task("long")
@@ -97,8 +97,8 @@ func TestLastChanceRunsAlone(t *testing.T) {
 	})
 }
 
-// Several last chances in one read: one is reserved, the others go back to the queue and get their turns, each alone.
-func TestManyLastChancesTakeTurns(t *testing.T) {
+// Several isolated runs in one read: one is reserved, the others go back to the queue and get their turns, each alone.
+func TestManyIsolatedRunsTakeTurns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		var now meter
@@ -129,7 +129,7 @@ func TestOneReserverDoesNotStopTheFleet(t *testing.T) {
 		stillFor(time.Second)
 		w.task("poison", poison)
 		stillFor(time.Second)
-		require.NotNil(t, a.solo.res)
+		require.NotNil(t, a.isolated.res)
 		b := w.start("b", &testKind{})
 		for i := range 20 {
 			w.task(fmt.Sprint("t", i))
@@ -145,8 +145,8 @@ func TestOneReserverDoesNotStopTheFleet(t *testing.T) {
 	})
 }
 
-// A takeover of a last chance is reserved too, and its crash counts when it is claimed, not before.
-func TestTakeoverOfALastChance(t *testing.T) {
+// A takeover of an isolated run is reserved too, and its crash counts when it is claimed, not before.
+func TestTakeoverOfAIsolatedRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.task("long")
@@ -209,7 +209,7 @@ func TestCancelDropsAReservation(t *testing.T) {
 			return taskstate.Cancel(m, t, taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"}, taskstate.ReasonCancelled, "")
 		})
 		stillFor(12 * time.Second)
-		require.Nil(t, p.solo.res)
+		require.Nil(t, p.isolated.res)
 		require.False(t, w.stream.isPending(id))
 		w.task("next")
 		stillFor(time.Second)

@@ -297,9 +297,9 @@ func TestElapsedByEitherClock(t *testing.T) {
 	}
 }
 
-// The COMMIT of a claim has no answer, and meanwhile the process reserves a last chance: the claim that it does not know of
-// yet is asked for, runs to its end, and the last chance comes after it, alone.
-func TestAnUnheardClaimRunsBeforeTheLastChance(t *testing.T) {
+// The COMMIT of a claim has no answer, and meanwhile the process reserves an isolated run: the claim that it does not know of
+// yet is asked for, runs to its end, and the isolated run comes after it, alone.
+func TestAnUnheardClaimRunsBeforeTheIsolatedRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")

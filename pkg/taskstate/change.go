@@ -15,8 +15,8 @@ const (
 	AnswerNotDue   Answer = "not_due"  // RETRYING and its time has not come
 	AnswerSkipped  Answer = "skipped"  // terminal, suspended or gone
 	AnswerBusy     Answer = "busy"     // another holds a live lease or reservation
-	AnswerSolo     Answer = "solo"     // last chance: only by a process that holds nothing else
-	AnswerReserved Answer = "reserved" // solo, and reserved for this process now
+	AnswerIsolated Answer = "solo"     // isolated run: only by a process that holds nothing else
+	AnswerReserved Answer = "reserved" // isolated, and reserved for this process now
 	AnswerDead     Answer = "dead"     // the crash limit was reached: set to DEAD instead of claimed
 	AnswerLost     Answer = "lost"     // the holder's token is no longer valid: stop
 	AnswerRefused  Answer = "refused"  // a person asked for what this state does not allow; Err says why

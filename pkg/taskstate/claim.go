@@ -13,8 +13,8 @@ type ClaimRequest struct {
 	Actor    Actor
 	Delivery string // the message that brought it, at most 31 ASCII characters; empty: the recovery loop
 	Takeover bool   // an expired lease may be taken over (recovery loop only)
-	Alone    bool   // the process holds no task and will take no other: last chances may run
-	Reserve  bool   // reserve a last chance when it may not run now
+	Alone    bool   // the process holds no task and will take no other: isolated runs may run
+	Reserve  bool   // reserve an isolated run when it may not run now
 	Mine     bool   // the row is this process's own reservation: a RUNNING one is taken over although its lease lives
 	Held     bool   // the claim that the row names is this process's own and lives: its run goes on, whatever its lease says
 }
@@ -49,7 +49,7 @@ func Claim(p Policy, m Moment, t Task, r ClaimRequest) Decision {
 	return hold(p, c, r)
 }
 
-// takeover decides on t, whose lease has expired: the crash limit, the last chance, or a new holder.
+// takeover decides on t, whose lease has expired: the crash limit, the isolated run, or a new holder.
 func takeover(p Policy, m Moment, t Task, r ClaimRequest) Decision {
 	crashes := t.CrashCount + 1
 	if crashes >= p.MaxCrashes {
@@ -81,10 +81,10 @@ func mayRun(p Policy, crashes int, r ClaimRequest) bool {
 	return r.Alone || crashes < p.MaxCrashes-1
 }
 
-// reserve keeps a last chance for a process that will soon be alone; status, fence and audit stay.
+// reserve keeps an isolated run for a process that will soon be alone; status, fence and audit stay.
 func reserve(p Policy, m Moment, t Task, r ClaimRequest) Decision {
 	if !r.Reserve {
-		return leave(t, AnswerSolo)
+		return leave(t, AnswerIsolated)
 	}
 	c := change(t, m)
 	c.Silent, c.LeaseOwner = true, r.Owner

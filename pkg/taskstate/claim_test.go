@@ -39,18 +39,18 @@ func TestClaimTable(t *testing.T) {
 		"live lease":                    {row(StatusRunning), request("p2"), AnswerBusy},
 		"expired, by a delivery":        {expired(0), with(func(r *ClaimRequest) { r.Takeover = false }), AnswerBusy},
 		"expired, by the recovery loop": {expired(0), request("p2"), AnswerClaimed},
-		"expired, last chance":          {expired(1), request("p2"), AnswerSolo},
+		"expired, last chance":          {expired(1), request("p2"), AnswerIsolated},
 		"expired, last chance, alone":   {expired(1), with(func(r *ClaimRequest) { r.Alone = true }), AnswerClaimed},
 		"expired, last chance, reserve": {expired(1), with(func(r *ClaimRequest) { r.Reserve = true }), AnswerReserved},
 		"expired, crash limit":          {expired(2), request("p2"), AnswerDead},
 		"expired, over the limit":       {expired(9), with(func(r *ClaimRequest) { r.Alone = true }), AnswerDead},
-		"queued last chance":            {last, request("p2"), AnswerSolo},
+		"queued last chance":            {last, request("p2"), AnswerIsolated},
 		"queued last chance, alone":     {last, with(func(r *ClaimRequest) { r.Alone = true }), AnswerClaimed},
 		"reserved by another":           {reserved(StatusQueued, time.Second), with(func(r *ClaimRequest) { r.Alone = true }), AnswerBusy},
 		"reserved retry by another":     {reserved(StatusRetrying, time.Second), with(func(r *ClaimRequest) { r.Alone = true }), AnswerBusy},
 		"reservation ran out":           {reserved(StatusQueued, 0), with(func(r *ClaimRequest) { r.Alone = true }), AnswerClaimed},
 		"own reservation, alone":        {reserved(StatusQueued, time.Second), with(func(r *ClaimRequest) { r.Process, r.Alone = "p9", true }), AnswerClaimed},
-		"own reservation, not alone":    {reserved(StatusQueued, time.Second), with(func(r *ClaimRequest) { r.Process = "p9" }), AnswerSolo},
+		"own reservation, not alone":    {reserved(StatusQueued, time.Second), with(func(r *ClaimRequest) { r.Process = "p9" }), AnswerIsolated},
 		"own running reservation": {func() Task {
 			r := row(StatusRunning)
 			r.LeaseOwner, r.CrashCount = "p2/5", 1

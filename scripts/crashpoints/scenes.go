@@ -154,7 +154,7 @@ func stoppedWithoutEntry(ctx context.Context, t *trial) error {
 	return t.terminate()
 }
 
-// stoppedReserving stops the armed worker while it holds one task and has reserved another one that is on its last chance:
+// stoppedReserving stops the armed worker while it holds one task and has reserved another one that is on its isolated run:
 // one whose lease outlives the armed worker's start and its first claim, for a worker that holds nothing reserves nothing.
 func stoppedReserving(ctx context.Context, t *trial) error {
 	if err := t.hangs(ctx, func() error { return uploads(1, smallDoc)(ctx, t) }); err != nil {

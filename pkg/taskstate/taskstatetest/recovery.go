@@ -72,7 +72,7 @@ func testReserve(t *testing.T, b *bench) {
 			})
 		}
 	}
-	equal(t, "among others", b.one(task.ID, ask("p2", false, false)).Answer, taskstate.AnswerSolo)
+	equal(t, "among others", b.one(task.ID, ask("p2", false, false)).Answer, taskstate.AnswerIsolated)
 	log := len(b.log(task.ID))
 	o := b.one(task.ID, ask("p2", false, true))
 	equal(t, "reserve", o.Answer, taskstate.AnswerReserved)
