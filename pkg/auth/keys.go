@@ -95,7 +95,7 @@ func New(db DB, log *slog.Logger, now func() time.Time) *Keys {
 		db: db, q: sqlfile.MustLoad(queryFiles(), sqlfile.Dialect(db.Dialect())), audit: audit.New(db, log), log: log, now: now,
 		cache: newCache(), used: newUsage(),
 	}
-	k.crowd = batcher.New(batcher.Config{Lanes: 1, Most: crowdMost}, k.lookCrowd)
+	k.crowd = batcher.New(batcher.Config{Workers: 1, Most: crowdMost}, k.lookCrowd)
 	return k
 }
 

@@ -1,6 +1,6 @@
 // Package batcher forms natural batches: what comes while one batch is being worked on becomes the next one.
 //
-// Nothing waits for a timer, unless Config.Coming says that there is something to wait for: an item that finds no batch at work
+// Nothing waits for a timer, unless Config.Expect says that there is something to wait for: an item that finds no batch at work
 // starts one at once, alone. Under load the batches grow by
 // themselves to what comes during one batch's work, so that the fixed cost of a transaction or an fsync is shared.
 // Items are worked on in the order of their arrival. Every caller waits for its own items, and that is all the back-pressure
@@ -18,19 +18,19 @@ import (
 
 // Config says how batches are cut and how many are worked on at once.
 type Config struct {
-	// Lanes is the most batches at work at the same time, at least 1. A further one is begun only when Enough items wait,
-	// or when the youngest one at work has taken longer than Patience: a slow batch must not hold everybody up.
-	Lanes int
-	// Enough is how many items are worth a batch beside another one; 0: as many as Most.
-	Enough int
+	// Workers is the most batches at work at the same time, at least 1. A further one is begun only when MinConcurrent items wait,
+	// or when the youngest one at work has taken longer than MaxWait: a slow batch must not hold everybody up.
+	Workers int
+	// MinConcurrent is how many items are worth a batch beside another one; 0: as many as Most.
+	MinConcurrent int
 	// Most is the most items of one batch; 0: no limit.
 	Most int
-	// Patience is how long the waiting look on before they take a free lane; 0: for ever.
-	Patience time.Duration
-	// Coming reports whether more items are on their way beside those that wait; it is called under a lock and must be quick.
-	// While it does, what waits is not begun before there are Enough items or Gather has passed since the oldest came.
+	// MaxWait is how long the waiting look on before they take a free lane; 0: for ever.
+	MaxWait time.Duration
+	// Expect reports whether more items are on their way beside those that wait; it is called under a lock and must be quick.
+	// While it does, what waits is not begun before there are MinConcurrent items or Gather has passed since the oldest came.
 	// nil: nothing is waited for.
-	Coming func(waiting int) bool
+	Expect func(waiting int) bool
 	Gather time.Duration
 	// Split reports whether the items of a batch that failed so are to be tried one by one, so that a bad one fails alone;
 	// nil: never. A panic always splits.
@@ -50,7 +50,7 @@ type Batcher[T any] struct {
 	waiting []*entry[T]
 	lanes   int       // at work
 	begun   time.Time // the youngest of them
-	looks   time.Time // when a timer runs out because the waiting lose their patience; zero: none
+	looks   time.Time // when a timer runs out because the waiting lose their longest wait; zero: none
 }
 
 // entry is one item and what came of it.
@@ -58,7 +58,7 @@ type entry[T any] struct {
 	item     T
 	call     *call
 	came     time.Time
-	again    bool
+	requeued bool
 	finished bool
 	err      error
 	panicked error
@@ -81,9 +81,9 @@ type life struct {
 
 // New makes a batcher.
 func New[T any](cfg Config, work WorkFunc[T]) *Batcher[T] {
-	cfg.Lanes = max(cfg.Lanes, 1)
-	if cfg.Enough == 0 {
-		cfg.Enough = cfg.Most
+	cfg.Workers = max(cfg.Workers, 1)
+	if cfg.MinConcurrent == 0 {
+		cfg.MinConcurrent = cfg.Most
 	}
 	return &Batcher[T]{cfg: cfg, work: work}
 }
@@ -161,7 +161,7 @@ func (b *Batcher[T]) begin() {
 		b.begun = time.Now()
 		go b.run(b.open(taken))
 	}
-	wait, ok := b.patience()
+	wait, ok := b.maxWait()
 	if at := time.Now().Add(wait); ok && (b.looks.IsZero() || at.Before(b.looks)) {
 		b.looks = at
 		time.AfterFunc(wait, func() {
@@ -175,42 +175,42 @@ func (b *Batcher[T]) begin() {
 	}
 }
 
-// Look begins what waits if nothing more is on its way. Who finds that Coming has changed its mind calls it.
+// Look begins what waits if nothing more is on its way. Who finds that Expect has changed its mind calls it.
 func (b *Batcher[T]) Look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.begin()
 }
 
-// patience is how long the waiting look on before they take a free lane; false: until a lane is free.
-func (b *Batcher[T]) patience() (time.Duration, bool) {
+// maxWait is how long the waiting look on before they take a free lane; false: until a lane is free.
+func (b *Batcher[T]) maxWait() (time.Duration, bool) {
 	switch {
-	case len(b.waiting) == 0 || b.lanes >= b.cfg.Lanes:
+	case len(b.waiting) == 0 || b.lanes >= b.cfg.Workers:
 		return 0, false
 	case b.gathers():
 		return b.cfg.Gather - time.Since(b.waiting[0].came), true
 	}
-	return b.cfg.Patience - time.Since(b.begun), b.cfg.Patience > 0
+	return b.cfg.MaxWait - time.Since(b.begun), b.cfg.MaxWait > 0
 }
 
 // gathers reports whether the waiting wait for others to join them.
 func (b *Batcher[T]) gathers() bool {
-	return b.cfg.Coming != nil && time.Since(b.waiting[0].came) < b.cfg.Gather && b.cfg.Coming(len(b.waiting))
+	return b.cfg.Expect != nil && time.Since(b.waiting[0].came) < b.cfg.Gather && b.cfg.Expect(len(b.waiting))
 }
 
 // may reports whether the waiting may take a lane now.
 func (b *Batcher[T]) may() bool {
 	switch {
-	case b.lanes >= b.cfg.Lanes:
+	case b.lanes >= b.cfg.Workers:
 		return false
-	case b.cfg.Enough > 0 && len(b.waiting) >= b.cfg.Enough:
+	case b.cfg.MinConcurrent > 0 && len(b.waiting) >= b.cfg.MinConcurrent:
 		return true
 	case b.gathers():
 		return false
 	case b.lanes == 0:
 		return true
 	}
-	return b.cfg.Patience > 0 && time.Since(b.begun) >= b.cfg.Patience
+	return b.cfg.MaxWait > 0 && time.Since(b.begun) >= b.cfg.MaxWait
 }
 
 // open makes a batch of items and gives it its life.
@@ -223,11 +223,11 @@ func (b *Batcher[T]) open(taken []*entry[T]) *Batch[T] {
 			l.callers++
 		}
 	}
-	return &Batch[T]{b: b, ctx: ctx, end: end, entries: taken, free: sync.OnceFunc(b.free)}
+	return &Batch[T]{b: b, ctx: ctx, end: end, entries: taken, free: sync.OnceFunc(b.release)}
 }
 
-// free gives a lane to the waiting.
-func (b *Batcher[T]) free() {
+// release gives a lane to the waiting.
+func (b *Batcher[T]) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lanes--
@@ -238,7 +238,7 @@ func (b *Batcher[T]) free() {
 func (b *Batcher[T]) run(batch *Batch[T]) {
 	defer batch.end()
 	b.attempt(batch)
-	batch.Free()
+	batch.Release()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range batch.entries {
@@ -294,7 +294,7 @@ type Batch[T any] struct {
 	free    func()
 }
 
-// Items are the batch's items, in the order of their arrival; to be asked before Free.
+// Items are the batch's items, in the order of their arrival; to be asked before Release.
 func (t *Batch[T]) Items() []T {
 	out := make([]T, len(t.entries))
 	for i, e := range t.entries {
@@ -303,24 +303,24 @@ func (t *Batch[T]) Items() []T {
 	return out
 }
 
-// Free lets the next batch begin before the work on this one has ended: the rest of it shares nothing with the next.
+// Release lets the next batch begin before the work on this one has ended: the rest of it shares nothing with the next.
 // After it the work should not fail: what it put back stays so.
-func (t *Batch[T]) Free() {
+func (t *Batch[T]) Release() {
 	t.putBack()
 	t.free()
 }
 
-// Again puts the i-th item back: it leads the next batch. It counts only if the work does not fail.
-func (t *Batch[T]) Again(i int) { t.entries[i].again = true }
+// Requeue puts the i-th item back: it leads the next batch. It counts only if the work does not fail.
+func (t *Batch[T]) Requeue(i int) { t.entries[i].requeued = true }
 
-// putBack hands the items of Again to the next batch, unless nobody waits for them any more.
+// putBack hands the items of Requeue to the next batch, unless nobody waits for them any more.
 func (t *Batch[T]) putBack() {
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
 	var again []*entry[T]
 	for i, e := range t.entries {
-		if e != nil && e.again && !e.call.gone {
-			e.again, t.entries[i] = false, nil
+		if e != nil && e.requeued && !e.call.gone {
+			e.requeued, t.entries[i] = false, nil
 			again = append(again, e)
 		}
 	}
@@ -332,7 +332,7 @@ func (t *Batch[T]) putBack() {
 func (t *Batch[T]) forget() {
 	for _, e := range t.entries {
 		if e != nil {
-			e.again = false
+			e.requeued = false
 		}
 	}
 }

@@ -56,7 +56,7 @@ func TestAnItemAloneWaitsForNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := &log{}
-		b := batcher.New(batcher.Config{Patience: time.Hour}, l.work)
+		b := batcher.New(batcher.Config{MaxWait: time.Hour}, l.work)
 		for range 3 {
 			started := time.Now()
 			require.Equal(t, []error{nil}, b.Do(t.Context(), 7))
@@ -83,7 +83,7 @@ func TestAFullBatchTakesAFreeLane(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := &log{}
-		b := batcher.New(batcher.Config{Lanes: 2, Most: 2}, l.work)
+		b := batcher.New(batcher.Config{Workers: 2, Most: 2}, l.work)
 		inOrder(6, func(i int) { b.Do(t.Context(), i) })
 		require.Equal(t, [][]int{{0}, {1, 2}, {3, 4}, {5}}, l.batches)
 	})
@@ -93,7 +93,7 @@ func TestEnoughIsWorthABatchBesideAnother(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := &log{}
-		b := batcher.New(batcher.Config{Lanes: 2, Enough: 3, Most: 10}, l.work)
+		b := batcher.New(batcher.Config{Workers: 2, MinConcurrent: 3, Most: 10}, l.work)
 		inOrder(9, func(i int) { b.Do(t.Context(), i) })
 		require.Equal(t, [][]int{{0}, {1, 2, 3}, {4, 5, 6, 7, 8}}, l.batches, "no third lane, and the first takes what waits")
 	})
@@ -104,7 +104,7 @@ func TestTheWaitingLosePatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
 		var l log
-		b := batcher.New(batcher.Config{Lanes: 2, Patience: time.Second}, func(ctx context.Context, b *batcher.Batch[int]) error {
+		b := batcher.New(batcher.Config{Workers: 2, MaxWait: time.Second}, func(ctx context.Context, b *batcher.Batch[int]) error {
 			if b.Items()[0] == 0 {
 				<-stuck
 			}
@@ -137,7 +137,7 @@ func TestItemsWaitForThoseThatAreComing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &log{}
 		coming := true
-		b := batcher.New(batcher.Config{Enough: 3, Gather: time.Minute, Coming: func(int) bool { return coming }}, l.work)
+		b := batcher.New(batcher.Config{MinConcurrent: 3, Gather: time.Minute, Expect: func(int) bool { return coming }}, l.work)
 		started := time.Now()
 		inOrder(3, func(i int) { b.Do(t.Context(), i) })
 		require.Equal(t, workTime, time.Since(started), "three are enough")
@@ -258,7 +258,7 @@ func TestAgainLeadsTheNextBatch(t *testing.T) {
 		l := &log{}
 		l.after = func(b *batcher.Batch[int]) error {
 			if items := b.Items(); len(items) > 1 {
-				b.Again(1)
+				b.Requeue(1)
 			}
 			return nil
 		}
@@ -276,12 +276,12 @@ func TestAgainGoesBeforeWhatCameMeanwhile(t *testing.T) {
 		for _, free := range []bool{false, true} {
 			l := &log{}
 			l.after = func(b *batcher.Batch[int]) error {
-				items := b.Items() // after Free they may be another batch's
+				items := b.Items() // after Release they may be another batch's
 				if len(items) > 1 && items[0] == 1 {
-					b.Again(0)
+					b.Requeue(0)
 				}
 				if free {
-					b.Free()
+					b.Release()
 				}
 				return nil
 			}
@@ -297,9 +297,9 @@ func TestAgainAfterFreeWaitsForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &log{}
 		l.after = func(b *batcher.Batch[int]) error {
-			b.Free()
+			b.Release()
 			if len(b.Items()) > 1 {
-				b.Again(1)
+				b.Requeue(1)
 			}
 			return nil
 		}
@@ -315,8 +315,8 @@ func TestAFailureAfterFreeLeavesAloneWhatWasPutBack(t *testing.T) {
 		l := &log{}
 		l.after = func(b *batcher.Batch[int]) error {
 			if len(b.Items()) == 3 {
-				b.Again(1)
-				b.Free()
+				b.Requeue(1)
+				b.Release()
 				panic("late")
 			}
 			return nil
@@ -332,7 +332,7 @@ func TestFreeLetsTheNextBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &log{}
 		b := batcher.New(batcher.Config{}, func(ctx context.Context, b *batcher.Batch[int]) error {
-			b.Free()
+			b.Release()
 			return l.work(ctx, b)
 		})
 		started := time.Now()

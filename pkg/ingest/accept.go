@@ -26,11 +26,11 @@ const (
 	// One transaction takes so many uploads at most, beyond which its fixed cost is no longer felt.
 	acceptMost = 128
 	// A second transaction beside one at work uses the time of that one's commit, and is worth it for so many.
-	acceptEnough = 24
-	acceptLanes  = 2
+	acceptMinConcurrent = 24
+	acceptWorkers       = 2
 	// One begins in any case beside one that takes this long: a row that is locked, or a connection that is dead,
 	// holds up the uploads of its own batch and not all that come after.
-	acceptPatience = 250 * time.Millisecond
+	acceptMaxWait = 250 * time.Millisecond
 )
 
 // Errors of what an upload says about itself, both 422.
@@ -149,7 +149,7 @@ func (a *App) acceptBatch(ctx context.Context, b *batcher.Batch[*accepting]) err
 	case err == nil:
 	case raced(err) && len(items) == 1 && items[0].races < acceptTries:
 		items[0].races++
-		b.Again(0)
+		b.Requeue(0)
 		return nil
 	default:
 		return err
@@ -163,7 +163,7 @@ func (a *App) acceptBatch(ctx context.Context, b *batcher.Batch[*accepting]) err
 	for i, w := range run.works {
 		x := items[i]
 		if x.got, x.err = w.got, w.err; w.state == acceptPostponed && !x.givesUp(w.raced) {
-			b.Again(i)
+			b.Requeue(i)
 			continue
 		}
 		mine = append(mine, x)
@@ -171,7 +171,7 @@ func (a *App) acceptBatch(ctx context.Context, b *batcher.Batch[*accepting]) err
 			copies = append(copies, x.u.File.ID)
 		}
 	}
-	b.Free() // nothing of what follows is shared with the next transaction
+	b.Release() // nothing of what follows is shared with the next transaction
 	for _, id := range copies {
 		a.drop(ctx, id)
 	}

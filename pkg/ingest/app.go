@@ -143,7 +143,7 @@ func New(d Deps, cfg Config) (*App, error) {
 	}
 	a := &App{d: d, cfg: cfg, q: q, trouble: telemetry.NewRepeated(d.Log, time.Minute, d.Clock), poke: make(chan struct{}, 1)}
 	a.quiet.late = make(chan []taskstate.Task, 1)
-	shared := batcher.Config{Lanes: acceptLanes, Enough: acceptEnough, Most: acceptMost, Patience: acceptPatience, Split: splitsAccept}
+	shared := batcher.Config{Workers: acceptWorkers, MinConcurrent: acceptMinConcurrent, Most: acceptMost, MaxWait: acceptMaxWait, Split: splitsAccept}
 	a.accepts = batcher.New(shared, a.acceptBatch)
 	a.batchKeys()
 	a.batchLedger()

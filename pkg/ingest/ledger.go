@@ -18,8 +18,8 @@ const (
 	ledgerKeep   = 24 * time.Hour // after the last use (design D10)
 	// ledgerTouch is how old a use may look before it is written again: a look-up is not a write each time.
 	ledgerTouch = time.Hour
-	// ledgerPatience bounds one try to commit what was paid for, also when the run's own time is over.
-	ledgerPatience = 5 * time.Second
+	// ledgerMaxWait bounds one try to commit what was paid for, also when the run's own time is over.
+	ledgerMaxWait = 5 * time.Second
 	// While the run has time the commit is tried so often, with waits that double up to the longest one: longer than a short
 	// absence of the database, or the locks of a session that fell silent. What is given up here is paid for again.
 	ledgerTries     = 20

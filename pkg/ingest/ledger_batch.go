@@ -15,10 +15,10 @@ import (
 
 // Documents that are embedded side by side share looks into the ledger and its commits.
 const (
-	ledgerLanes    = 2
-	ledgerMost     = 32 // looks or batches of vectors
-	ledgerEnough   = 8
-	ledgerWatching = 100 * time.Millisecond
+	ledgerWorkers       = 2
+	ledgerMost          = 32 // looks or batches of vectors
+	ledgerMinConcurrent = 8
+	ledgerWatching      = 100 * time.Millisecond
 	// How long a look and a batch that was paid for wait for others, while documents are still before their rows in this process:
 	// a transaction of its own costs the database more than its entries do. Batches in flight may be paid again after a crash.
 	lookGather = 20 * time.Millisecond
@@ -40,8 +40,8 @@ type ledgerPaid struct {
 
 // batchLedger makes the batchers.
 func (a *App) batchLedger() {
-	shared := batcher.Config{Lanes: ledgerLanes, Enough: ledgerEnough, Most: ledgerMost, Patience: ledgerWatching}
-	shared.Coming = func(waiting int) bool { return a.before.Load() > int64(waiting) }
+	shared := batcher.Config{Workers: ledgerWorkers, MinConcurrent: ledgerMinConcurrent, Most: ledgerMost, MaxWait: ledgerWatching}
+	shared.Expect = func(waiting int) bool { return a.before.Load() > int64(waiting) }
 	shared.Gather = lookGather
 	a.looks = batcher.New(shared, a.lookTogether)
 	shared.Gather = paidGather
@@ -139,7 +139,7 @@ func (a *App) payTogether(ctx context.Context, b *batcher.Batch[*ledgerPaid]) er
 
 // ledgerTry is one try, whose time does not end with the run's.
 func (a *App) ledgerTry(ctx context.Context, model string, entries []ledgerEntry) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerMaxWait)
 	defer cancel()
 	err := a.paid.Do(ctx, &ledgerPaid{model: model, entries: entries})[0]
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -17,9 +17,9 @@ import (
 // Documents that reach their rows at about the same time share a transaction, as long as it keeps to the bounds of one, and
 // go on to the vector store together, whose requests are the cheaper the fuller they are.
 const (
-	rowsLanes  = 2
-	rowsEnough = 24 // documents
-	rowsMost   = 64
+	rowsWorkers       = 2
+	rowsMinConcurrent = 24 // documents
+	rowsMost          = 64
 	// rowsGather is how long a document waits for others that are still read or embedded: a transaction of its own costs the
 	// database more than its rows do. With nothing before it in this process it waits for nobody.
 	rowsGather = 120 * time.Millisecond
@@ -61,8 +61,8 @@ type rowTransaction struct {
 // batchRows makes the batcher of row transactions.
 func (a *App) batchRows() {
 	a.rows = batcher.New(batcher.Config{
-		Lanes: rowsLanes, Enough: rowsEnough, Most: rowsMost, Patience: ledgerWatching,
-		Coming: func(int) bool { return a.before.Load() > 0 }, Gather: rowsGather, Split: splitsAccept,
+		Workers: rowsWorkers, MinConcurrent: rowsMinConcurrent, Most: rowsMost, MaxWait: ledgerWatching,
+		Expect: func(int) bool { return a.before.Load() > 0 }, Gather: rowsGather, Split: splitsAccept,
 	}, a.rowsTogether)
 }
 
@@ -83,7 +83,7 @@ func (a *App) rowsTogether(ctx context.Context, b *batcher.Batch[*rowTask]) erro
 		id := t.w.r.job.Task.ID
 		again := slices.ContainsFunc(claims, func(c taskstate.HeldTask) bool { return c.TaskID == id }) // one of them has lost its claim
 		if i > 0 && (again || rows+t.to-t.from > rowsPerTx || bytes+t.bytes > bytesPerTx) {
-			b.Again(i)
+			b.Requeue(i)
 			continue
 		}
 		tasks, rows, bytes = append(tasks, t), rows+t.to-t.from, bytes+t.bytes
@@ -95,7 +95,7 @@ func (a *App) rowsTogether(ctx context.Context, b *batcher.Batch[*rowTask]) erro
 	if err != nil {
 		return err
 	}
-	b.Free()
+	b.Release()
 	a.confirmRows(ctx, tasks)
 	return nil
 }

@@ -27,8 +27,8 @@ const (
 	keyRelease = 2 * time.Second
 	// keysGather is how long a claim or release waits for others, while other requests with a key are on their way: each of them
 	// comes once more. A transaction is over so quickly that few would join it otherwise. Who is alone waits for nobody.
-	keysGather = 10 * time.Millisecond
-	keysEnough = 24
+	keysGather        = 10 * time.Millisecond
+	keysMinConcurrent = 24
 	// keyTries is how often a claim or release is done whose COMMIT got no answer.
 	keyTries = 3
 )
@@ -68,8 +68,8 @@ func (a *App) letGo() {
 // batchKeys makes the batcher of claims and releases.
 func (a *App) batchKeys() {
 	a.keys = batcher.New(batcher.Config{
-		Lanes: acceptLanes, Enough: keysEnough, Most: acceptMost, Patience: acceptPatience, Split: splitsAccept,
-		Coming: func(waiting int) bool { return a.holding.Load() > int64(waiting) }, Gather: keysGather,
+		Workers: acceptWorkers, MinConcurrent: keysMinConcurrent, Most: acceptMost, MaxWait: acceptMaxWait, Split: splitsAccept,
+		Expect: func(waiting int) bool { return a.holding.Load() > int64(waiting) }, Gather: keysGather,
 	}, a.changeKeys)
 }
 

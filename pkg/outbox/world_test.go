@@ -27,9 +27,9 @@ type world struct {
 	store *outbox.Store
 }
 
-// patience only keeps a broken test from hanging: what a process gives a transaction or a silent session may be too little on
+// waitLimit only keeps a broken test from hanging: what a process gives a transaction or a silent session may be too little on
 // a busy machine.
-const patience = 3 * time.Minute
+const waitLimit = 3 * time.Minute
 
 func open(t testing.TB, address string) *world {
 	t.Helper()
@@ -37,7 +37,7 @@ func open(t testing.TB, address string) *world {
 	if !strings.Contains(address, ":/") && !strings.HasPrefix(address, "sqlite:") {
 		cfg = taskstore.Config{MySQLDSN: address}
 	}
-	cfg.Timeout, cfg.Silence = patience, patience
+	cfg.Timeout, cfg.Silence = waitLimit, waitLimit
 	tasks, err := taskstore.Open(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = tasks.Close() })
@@ -226,7 +226,7 @@ var errDown = errors.New("dial tcp: connection refused")
 func (w *world) start(b outbox.Sender, change func(*outbox.Config, *outbox.Deps)) (stop func()) {
 	w.t.Helper()
 	cfg := outbox.NewDefaultConfig()
-	cfg.Interval, cfg.Lease = 50*time.Millisecond, 2*patience // whoever is held up keeps what it is sending: once means once
+	cfg.Interval, cfg.Lease = 50*time.Millisecond, 2*waitLimit // whoever is held up keeps what it is sending: once means once
 	d := outbox.Deps{Store: w.store, Sender: b, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Clock: time.Now}
 	if change != nil {
 		change(&cfg, &d)
@@ -247,5 +247,5 @@ func (w *world) start(b outbox.Sender, change func(*outbox.Config, *outbox.Deps)
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	require.Eventually(t, cond, patience, 10*time.Millisecond, what)
+	require.Eventually(t, cond, waitLimit, 10*time.Millisecond, what)
 }

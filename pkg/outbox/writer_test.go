@@ -68,7 +68,7 @@ func newBench(t *testing.T, dialect string, cfg taskstore.Config) *bench {
 	if cfg.Outbox == nil {
 		cfg.Outbox = outbox.NewWriter(dialect, topic, group).Write
 	}
-	cfg.OnEvents, cfg.Timeout, cfg.Silence = b.bell.Ring, patience, patience
+	cfg.OnEvents, cfg.Timeout, cfg.Silence = b.bell.Ring, waitLimit, waitLimit
 	var err error
 	b.Store, err = taskstore.Open(t.Context(), cfg)
 	require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	checkTimeout = 2 * time.Second // kubelet's default patience is 1 s, but a slow answer with names helps a person
+	checkTimeout = 2 * time.Second // kubelet's default longest wait is 1 s, but a slow answer with names helps a person
 	checkFresh   = time.Second     // probes of several sides share one look at a dependency
 )
 

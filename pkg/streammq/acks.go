@@ -27,7 +27,7 @@ type acks struct {
 	err     error
 }
 
-// writing outlives the handler's ctx: the fence, not the caller's patience, decides whether a result still counts.
+// writing outlives the handler's ctx: the fence, not the caller's longest wait, decides whether a result still counts.
 func writing(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 }

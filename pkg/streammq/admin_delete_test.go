@@ -120,7 +120,7 @@ func TestDeletedTopicIsNotMadeAgainByThoseWhoKnewIt(t *testing.T) {
 			select {
 			case err := <-ended:
 				require.ErrorIs(r.t, err, ErrUnknownTopic)
-			case <-time.After(patience):
+			case <-time.After(waitLimit):
 				r.t.Fatal("Run does not end")
 			}
 		}

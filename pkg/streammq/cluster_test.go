@@ -24,7 +24,7 @@ func (r *rig) node(s *redistest.Server) rueidis.Client {
 
 func ask(t testing.TB, c rueidis.Client, args ...string) rueidis.RedisResult {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	return c.Do(ctx, c.B().Arbitrary(args[0]).Args(args[1:]...).Build())
 }

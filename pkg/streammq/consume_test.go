@@ -26,7 +26,7 @@ func hasty(c *SubscriberConfig) {
 	steady(c)
 	c.Renew, c.Rebalance, c.Poll = 150*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond
 	c.MoverEvery, c.TrimEvery, c.PendingScan = 50*time.Millisecond, 100*time.Millisecond, 50*time.Millisecond
-	c.StopTimeout = patience / 3 // a stop that stands still for seconds still ends what runs, and leaves
+	c.StopTimeout = waitLimit / 3 // a stop that stands still for seconds still ends what runs, and leaves
 	c.Retry = RetryPolicy{Backoff: 20 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}
 }
 
@@ -45,7 +45,7 @@ func (s *running) end() {
 	select {
 	case err := <-s.done:
 		require.NoError(s.t, err)
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		s.t.Fatal("Run does not return")
 	}
 	s.done <- nil

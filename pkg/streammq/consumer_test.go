@@ -42,7 +42,7 @@ func (p *polling) end() {
 	select {
 	case err := <-p.done:
 		require.NoError(p.r.t, err)
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		p.r.t.Fatal("Run does not return")
 	}
 	p.done <- nil
@@ -51,7 +51,7 @@ func (p *polling) end() {
 // poll polls until it has n messages.
 func (p *polling) poll(n int) []*Delivery {
 	p.r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	var all []*Delivery
 	for len(all) < n {
@@ -123,7 +123,7 @@ func TestAConsumerWakesUpForANewMessage(t *testing.T) {
 		select {
 		case ds := <-got:
 			require.Equal(t, []string{"x"}, payloads(ds))
-		case <-time.After(patience):
+		case <-time.After(waitLimit):
 			t.Fatal("a waiting Poll saw nothing")
 		}
 	})

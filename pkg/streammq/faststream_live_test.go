@@ -97,7 +97,7 @@ func (p *peer) hear(text string) {
 // wait returns the lines that have a name, as soon as there are n of them.
 func (p *peer) wait(name string, n int) []map[string]any {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	for {
 		p.mu.Lock()
@@ -233,12 +233,12 @@ func TestRealFastStreamAsksAndAnswers(t *testing.T) {
 		r.single(q, "c", RoleBoth, Respond(JSON{}, func(_ context.Context, n int, d *Delivery) (map[string]int, error) {
 			return map[string]int{"twice": 2 * n}, nil
 		}), func(c *SubscriberConfig) { c.StreamKey, c.Format = questions, format })
-		answer := p.do("response", map[string]any{"do": "request", "stream": questions, "value": 21, "timeout": patience.Seconds(), "correlation_id": "q-1"})
+		answer := p.do("response", map[string]any{"do": "request", "stream": questions, "value": 21, "timeout": waitLimit.Seconds(), "correlation_id": "q-1"})
 		require.Equal(r.t, map[string]any{"twice": 42.0}, answer["response"])
 		require.Equal(r.t, map[string]any{FastStreamCorrelationID: "q-1", HeaderContentType: "application/json"}, answer["headers"])
 		// We ask.
 		client := r.requester(q, func(c *RequesterConfig) { c.Format = format })
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 		defer cancel()
 		var asking sync.WaitGroup
 		for i := range 20 {

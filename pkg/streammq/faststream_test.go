@@ -168,7 +168,7 @@ func TestRequestsOverAChannel(t *testing.T) {
 				defer cancel()
 				return client.Request(ctx, r.topic+"-tasks", Message{Payload: []byte(payload)})
 			}
-			reply, err := ask("hello", patience)
+			reply, err := ask("hello", waitLimit)
 			require.NoError(r.t, err)
 			require.Equal(r.t, "re: hello", string(reply.Payload))
 			got := seen.all()[len(seen.all())-1]
@@ -181,7 +181,7 @@ func TestRequestsOverAChannel(t *testing.T) {
 				_, err = ask("bytes", 300*time.Millisecond)
 				require.ErrorIs(r.t, err, ErrNoReply)
 			} else {
-				reply, err = ask("bytes", patience)
+				reply, err = ask("bytes", waitLimit)
 				require.NoError(r.t, err)
 				require.Equal(r.t, []byte{0xff}, reply.Payload)
 			}

@@ -219,7 +219,7 @@ func TestDeadLettersAreConsumedByAGroup(t *testing.T) {
 		select {
 		case err := <-ended:
 			require.ErrorIs(r.t, err, ErrUnknownTopic)
-		case <-time.After(patience):
+		case <-time.After(waitLimit):
 			r.t.Fatal("Run does not end")
 		}
 		require.Empty(r.t, r.keys())

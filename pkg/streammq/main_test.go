@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-const patience = time.Minute // of a wait for something that must come
+const waitLimit = time.Minute // of a wait for something that must come
 
 var topicNumber atomic.Int64
 
@@ -250,5 +250,5 @@ func (r *rig) told(kind EventKind, n int) {
 // eventually waits for a condition.
 func eventually(t testing.TB, condition func() bool, text string, args ...any) {
 	t.Helper()
-	require.Eventually(t, condition, patience, 5*time.Millisecond, append([]any{text}, args...)...)
+	require.Eventually(t, condition, waitLimit, 5*time.Millisecond, append([]any{text}, args...)...)
 }

@@ -66,11 +66,11 @@ func runMember(text string) {
 	os.Exit(1)
 }
 
-// size gives a member its size, and patience for a day with many faults.
+// size gives a member its size, and longest wait for a day with many faults.
 func (p place) size(c *SubscriberConfig) {
 	if p.Batch > 0 {
 		c.Batch, c.Concurrency = p.Batch, p.Concurrency
-		c.Retry.MaxAttempts, c.MaxUnanswered, c.StopTimeout = maxAttempts, 0, patience/3
+		c.Retry.MaxAttempts, c.MaxUnanswered, c.StopTimeout = maxAttempts, 0, waitLimit/3
 	}
 }
 

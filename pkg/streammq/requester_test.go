@@ -35,7 +35,7 @@ func (r *rig) requester(q *MQ, change func(*RequesterConfig)) *Requester {
 }
 
 func (r *rig) request(client *Requester, payload string) (Reply, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	return client.Request(ctx, r.topic, Message{Key: payload, Payload: []byte(payload)})
 }

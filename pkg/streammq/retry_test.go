@@ -333,7 +333,7 @@ func TestRetryIsPunctual(t *testing.T) {
 		select {
 		case second := <-times:
 			require.GreaterOrEqual(r.t, second.Sub(first), 395*time.Millisecond, "not before it is due, by the server's clock")
-		case <-time.After(patience):
+		case <-time.After(waitLimit):
 			r.t.Fatal("the due time woke nobody")
 		}
 	})

@@ -205,7 +205,7 @@ func TestRefusedAndFailedWritesAreToldApart(t *testing.T) {
 		q, ctx := r.mq(nil), r.t.Context()
 		r.topicOf(q, 1)
 		r.publish(q, "k", "0", "k", "1", "k", "2", "k", "3")
-		c := r.settling(q, func(c *ConsumerConfig) { c.Lease = patience })
+		c := r.settling(q, func(c *ConsumerConfig) { c.Lease = waitLimit })
 		got := c.poll(4)
 		ended, cancel := context.WithCancel(ctx)
 		cancel()

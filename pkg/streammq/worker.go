@@ -32,7 +32,7 @@ type worker struct {
 
 	stopping context.Context    // a signal: end after the current message, the rest stays pending
 	stop     context.CancelFunc // gives that signal
-	cut      context.CancelFunc // ends the handlers' ctx: the source is lost, or patience is over
+	cut      context.CancelFunc // ends the handlers' ctx: the source is lost, or longest wait is over
 	done     chan struct{}
 	ended    func(context.Context) // before done
 

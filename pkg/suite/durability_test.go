@@ -58,7 +58,7 @@ func TestUnsafeDatabaseIsNeverReady(t *testing.T) {
 	p, err := Open(t.Context(), env, w.Shared)
 	require.NoError(t, err)
 	defer p.Close()
-	require.Eventually(t, func() bool { return len(log.durability()) > 0 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(log.durability()) > 0 }, waitLimit, 10*time.Millisecond)
 	line := log.durability()[0]
 	require.Contains(t, line, `level=ERROR msg="durability: task=none, stream=1s"`)
 	require.Contains(t, line, "innodb_flush_log_at_trx_commit=0")
@@ -67,7 +67,7 @@ func TestUnsafeDatabaseIsNeverReady(t *testing.T) {
 	require.Eventually(t, func() bool { // another part may be slow to answer for a while
 		report = env.Ready.Check(t.Context())
 		return slices.Equal(report.Missing, []string{"database", "durability"})
-	}, patience, 10*time.Millisecond)
+	}, waitLimit, 10*time.Millisecond)
 	require.False(t, report.Ready)
 	for _, c := range report.Checks {
 		if c.Name == "durability" {
@@ -81,7 +81,7 @@ func TestUnsafeDatabaseIsNeverReady(t *testing.T) {
 	require.NoError(t, server.SQL(t.Context(), "", "SET GLOBAL innodb_flush_log_at_trx_commit = 1"))
 	_, err = p.Store.Migrate(t.Context())
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return env.Ready.Check(t.Context()).Ready }, 2*durabilityEvery+patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return env.Ready.Check(t.Context()).Ready }, 2*durabilityEvery+waitLimit, 50*time.Millisecond)
 	require.Len(t, log.durability(), 2)
 	require.Contains(t, log.durability()[1], `level=INFO msg="durability: task=disk, stream=1s"`)
 }
@@ -100,12 +100,12 @@ func TestUnsafeDatabaseCanBeAllowed(t *testing.T) {
 	p, err := Open(t.Context(), env, w.Shared)
 	require.NoError(t, err)
 	defer p.Close()
-	require.Eventually(t, func() bool { return len(log.durability()) > 0 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(log.durability()) > 0 }, waitLimit, 10*time.Millisecond)
 	require.Contains(t, log.durability()[0], "level=WARN")
 	require.Equal(t, 1.0, gauge(t, env.Metrics))
 	_, err = p.Store.Migrate(t.Context())
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return env.Ready.Check(t.Context()).Ready }, patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return env.Ready.Check(t.Context()).Ready }, waitLimit, 50*time.Millisecond)
 }
 
 func gauge(t *testing.T, metrics *prometheus.Registry) float64 {

@@ -52,8 +52,8 @@ func settings(t *testing.T, env map[string]string) (Worker, error) {
 // closedPort is an address on which nobody listens; of a port that was free a moment ago that is not known.
 const closedPort = "127.0.0.1:1"
 
-// patience only keeps a broken test from hanging.
-const patience = 2 * time.Minute
+// waitLimit only keeps a broken test from hanging.
+const waitLimit = 2 * time.Minute
 
 // Not parallel, like all that set variables.
 func TestEveryMissingNeedIsNamed(t *testing.T) {
@@ -103,7 +103,7 @@ func TestRelayLivesWithoutItsServers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- RunRelay(ctx, env, &r) }()
-	require.Eventually(t, func() bool { return len(env.Ready.Check(ctx).Missing) == 2 }, patience, 20*time.Millisecond, "database and kafka")
+	require.Eventually(t, func() bool { return len(env.Ready.Check(ctx).Missing) == 2 }, waitLimit, 20*time.Millisecond, "database and kafka")
 	cancel()
 	require.NoError(t, <-done)
 }
@@ -155,7 +155,7 @@ func TestWorkerLivesWithoutItsServers(t *testing.T) {
 	require.Eventually(t, func() bool {
 		missing := env.Ready.Check(ctx).Missing
 		return len(missing) == 5 // database, vectors, uploads, queue, runner
-	}, patience, 20*time.Millisecond, "readiness names what is missing")
+	}, waitLimit, 20*time.Millisecond, "readiness names what is missing")
 	select {
 	case err := <-done:
 		t.Fatalf("the service ended: %v", err)
@@ -184,9 +184,9 @@ func TestReclaimerRunsOnRealServers(t *testing.T) {
 	require.Eventually(t, func() bool {
 		missing := env.Ready.Check(ctx).Missing
 		return slices.Contains(missing, "uploads") && slices.Contains(missing, "runner") && !slices.Contains(missing, "database")
-	}, patience, 20*time.Millisecond, "nobody has marked the upload folder yet")
+	}, waitLimit, 20*time.Millisecond, "nobody has marked the upload folder yet")
 	require.NoError(t, ingest.MarkFolder(w.Shared.Uploads.Dir, m.Timeline))
-	require.Eventually(t, func() bool { return env.Ready.Check(ctx).Ready }, patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return env.Ready.Check(ctx).Ready }, waitLimit, 50*time.Millisecond)
 	cancel()
 	require.NoError(t, <-done)
 }

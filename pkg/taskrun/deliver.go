@@ -14,8 +14,8 @@ import (
 // glance is the wait of a read while more deliveries are known to be there, and the wait for more free slots before it.
 const glance = time.Millisecond
 
-// deliverLanes is how many loops take deliveries: one reads what comes while the other claims.
-const deliverLanes = 2
+// deliverWorkers is how many loops take deliveries: one reads what comes while the other claims.
+const deliverWorkers = 2
 
 // deliverLoop takes new deliveries, never more than there are free slots, until ctx ends.
 // It outlives every trouble of the queue and the store.

@@ -145,13 +145,13 @@ func (l *lab) counts() map[taskstate.Status]int64 {
 	return c
 }
 
-// patience only keeps a broken test from hanging; how fast things go is for benchmarks.
-const patience = 3 * time.Minute
+// waitLimit only keeps a broken test from hanging; how fast things go is for benchmarks.
+const waitLimit = 3 * time.Minute
 
 // eventually waits for a condition.
 func (l *lab) eventually(what string, ok func() bool) {
 	l.t.Helper()
-	require.Eventually(l.t, ok, patience, 20*time.Millisecond, what)
+	require.Eventually(l.t, ok, waitLimit, 20*time.Millisecond, what)
 }
 
 // pending is what XPENDING says of the group.
@@ -248,7 +248,7 @@ func TestLiveStop(t *testing.T) {
 			began <- struct{}{}
 			<-ctx.Done()
 			return taskrun.Result{Err: ctx.Err()}
-		}, func(c *taskrun.Config) { c.StopGrace, c.HandBack = 50*time.Millisecond, patience }) // how soon is judged by TestRecoveryTimes
+		}, func(c *taskrun.Config) { c.StopGrace, c.HandBack = 50*time.Millisecond, waitLimit }) // how soon is judged by TestRecoveryTimes
 		<-began
 		stop()
 		row := l.row(id)

@@ -87,7 +87,7 @@ func TestTasksSurviveTheLossOfEverythingButTheDatabase(t *testing.T) {
 				}
 			}
 			return true
-		}, patience, 20*time.Millisecond) // SQLite under the race detector is slow
+		}, waitLimit, 20*time.Millisecond) // SQLite under the race detector is slow
 		tasks, err := l.store.GetMany(t.Context(), taskstate.System(), ids)
 		require.NoError(t, err)
 		dead := 0
@@ -104,7 +104,7 @@ func TestTasksSurviveTheLossOfEverythingButTheDatabase(t *testing.T) {
 		require.Eventually(t, func() bool {
 			waiting, pending, _, _ := l.stream.counts()
 			return waiting == 0 && pending == 0
-		}, patience, 20*time.Millisecond, "no record holds a partition up")
+		}, waitLimit, 20*time.Millisecond, "no record holds a partition up")
 		l.legal(ids)
 		require.Empty(t, l.stream.useless)
 	})

@@ -24,8 +24,8 @@ import (
 
 const transportTopic = "ingest-tasks"
 
-// patience only keeps a broken test from hanging.
-const patience = 3 * time.Minute
+// waitLimit only keeps a broken test from hanging.
+const waitLimit = 3 * time.Minute
 
 // memSender brings deliveries to a topic in memory.
 type memSender struct {
@@ -175,7 +175,7 @@ func (l *transportLab) until(status taskstate.Status, ids []string) {
 			}
 		}
 		return len(tasks) == len(ids)
-	}, patience, 10*time.Millisecond)
+	}, waitLimit, 10*time.Millisecond)
 }
 
 // events counts the events of a topic by status.
@@ -227,7 +227,7 @@ func TestTasksTravelThroughTheOutbox(t *testing.T) {
 		}}
 		l.relay()
 		ids := l.submit(l.store, 20)
-		stop := l.runner("a", kind, func(c *Config, _ *Deps) { c.HandBack = patience }) // how soon is judged by TestRecoveryTimes
+		stop := l.runner("a", kind, func(c *Config, _ *Deps) { c.HandBack = waitLimit }) // how soon is judged by TestRecoveryTimes
 		for range 4 {
 			<-held
 		}
@@ -248,7 +248,7 @@ func TestTasksTravelThroughTheOutbox(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, pending, _, _ := l.stream.counts()
 			return pending == 0
-		}, patience, 10*time.Millisecond, "every record is finished")
+		}, waitLimit, 10*time.Millisecond, "every record is finished")
 		l.legal(append(ids, failing...))
 		require.Empty(t, l.stream.useless)
 	})
@@ -262,13 +262,13 @@ func TestLostDeliveriesAreSentAgain(t *testing.T) {
 		other := l.submit(redis, 30) // no event, and nobody reads its stream
 		lost := l.submit(l.store, 30)
 		stop := l.relay()
-		require.Eventually(t, func() bool { return l.events(transportTopic)[outbox.StatusSent] == 30 }, patience, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return l.events(transportTopic)[outbox.StatusSent] == 30 }, waitLimit, 10*time.Millisecond)
 		stop()
 		l.stream.flush() // the topic loses them
 		waiting := l.submit(l.store, 30)
 		kind := &testKind{}
 		l.runner("a", kind, nil)
-		require.Eventually(t, func() bool { return l.events(transportTopic)[outbox.StatusNew] == 30+60 }, patience, 20*time.Millisecond)
+		require.Eventually(t, func() bool { return l.events(transportTopic)[outbox.StatusNew] == 30+60 }, waitLimit, 20*time.Millisecond)
 		tasks, err := l.store.GetMany(t.Context(), taskstate.System(), waiting)
 		require.NoError(t, err)
 		for _, task := range tasks {
@@ -291,7 +291,7 @@ func TestEventsOfAnAbsentBrokerAreNotDoubled(t *testing.T) {
 		l.sender.down.Store(true)
 		ids := l.submit(l.store, 25)
 		stop := l.relay()
-		require.Eventually(t, func() bool { return l.events(transportTopic)[outbox.StatusDead] == len(ids) }, patience, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return l.events(transportTopic)[outbox.StatusDead] == len(ids) }, waitLimit, 10*time.Millisecond)
 		l.runner("a", &testKind{}, nil)
 		require.Eventually(t, func() bool {
 			tasks, err := l.store.GetMany(t.Context(), taskstate.System(), ids)
@@ -302,7 +302,7 @@ func TestEventsOfAnAbsentBrokerAreNotDoubled(t *testing.T) {
 				}
 			}
 			return true
-		}, patience, 10*time.Millisecond, "the sweep has judged them")
+		}, waitLimit, 10*time.Millisecond, "the sweep has judged them")
 		stop()
 		require.Equal(t, map[outbox.Status]int{outbox.StatusDead: len(ids)}, l.events(transportTopic))
 		l.sender.down.Store(false)
@@ -344,7 +344,7 @@ func TestDeadLettersChangeTheirTransport(t *testing.T) {
 					}
 				}
 				return true
-			}, patience, 20*time.Millisecond)
+			}, waitLimit, 20*time.Millisecond)
 		}
 		dlq := outbox.DLQTopic(transportTopic)
 
@@ -368,7 +368,7 @@ func TestDeadLettersChangeTheirTransport(t *testing.T) {
 			d.Store, d.Queue = redis, stream.member("redis")
 			d.Outbox = outbox.NewLedger(redis, transportTopic)
 		})
-		require.Eventually(t, func() bool { return len(l.events(dlq)) == 0 }, patience, 20*time.Millisecond) // writeDLQPending from here on
+		require.Eventually(t, func() bool { return len(l.events(dlq)) == 0 }, waitLimit, 20*time.Millisecond) // writeDLQPending from here on
 		states(append(writeDLQPending, died...), taskstate.DLQWritten)
 		seen := map[string]bool{} // each is written at least once
 		for _, deadLetter := range stream.deadLetters() {

@@ -121,7 +121,7 @@ func (r *Runner) goEarly(ctx context.Context, g *errgroup.Group) {
 	}
 	spawn(r.isolatedLoop)
 	if r.cfg.MainLoop {
-		for range deliverLanes {
+		for range deliverWorkers {
 			spawn(r.deliverLoop)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// A process that was paused inside a transaction holds its locks only as long as the server's patience with a silent
+// A process that was paused inside a transaction holds its locks only as long as the server's longest wait with a silent
 // session: found by the drill main-zombie, where a stopped worker's half-written ledger held up its heirs for good.
 func TestLocksOfASilentSessionAreFreed(t *testing.T) {
 	t.Parallel()

@@ -36,23 +36,23 @@ func migrated(t *testing.T, cfg taskstore.Config) *taskstore.Store {
 	return s
 }
 
-// patience is what transactions and silent sessions of the tests have: the limits of a real process are none for a test that
+// waitLimit is what transactions and silent sessions of the tests have: the limits of a real process are none for a test that
 // holds a transaction open on a busy machine. Tests of the limits set their own.
-const patience = 3 * time.Minute
+const waitLimit = 3 * time.Minute
 
 // databases are the configurations of every dialect, each for a database of the test's own.
 var databases = map[string]func(t *testing.T) taskstore.Config{
 	"sqlite": func(t *testing.T) taskstore.Config {
 		t.Helper()
-		return taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "tasks.db"), Timeout: patience}
+		return taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "tasks.db"), Timeout: waitLimit}
 	},
 	"mysql": func(t *testing.T) taskstore.Config {
 		t.Helper()
-		return taskstore.Config{MySQLDSN: labserver.MySQLDatabase(t), MaxOpen: 8, Timeout: patience, Silence: patience}
+		return taskstore.Config{MySQLDSN: labserver.MySQLDatabase(t), MaxOpen: 8, Timeout: waitLimit, Silence: waitLimit}
 	},
 	"postgres": func(t *testing.T) taskstore.Config {
 		t.Helper()
-		return taskstore.Config{DatabaseURL: labserver.PostgresDatabase(t), MaxOpen: 8, Timeout: patience, Silence: patience}
+		return taskstore.Config{DatabaseURL: labserver.PostgresDatabase(t), MaxOpen: 8, Timeout: waitLimit, Silence: waitLimit}
 	},
 }
 

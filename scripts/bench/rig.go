@@ -29,7 +29,7 @@ const (
 )
 
 // joining is how pkg/ingest joins uploads that come one at a time.
-var joining = batcher.Config{Lanes: 2, Enough: 24, Most: 128, Patience: 250 * time.Millisecond}
+var joining = batcher.Config{Workers: 2, MinConcurrent: 24, Most: 128, MaxWait: 250 * time.Millisecond}
 
 // servers are what a rig works on; sql nil: SQLite in a folder, kafka nil: the Redis transport, redis nil there: the one in process.
 type servers struct {
@@ -167,7 +167,7 @@ func (r *rig) join(ctx context.Context, b *batcher.Batch[*single]) error {
 	if err != nil {
 		return err
 	}
-	b.Free()
+	b.Release()
 	now := time.Now()
 	for _, s := range items {
 		s.committed = now

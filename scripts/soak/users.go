@@ -31,7 +31,7 @@ const (
 	borrowOne  = 20 // every so many uploads are a file that somebody has sent before
 	tryPause   = 100 * time.Millisecond
 	maxPause   = time.Second
-	patience   = 5 * time.Second // of a user with one request
+	waitLimit  = 5 * time.Second // of a user with one request
 	gateTick   = 50 * time.Millisecond
 )
 
@@ -84,7 +84,7 @@ func newCrowd(ctx context.Context, s *soak, gateways []*lab.Client) (*crowd, err
 		c.secrets = append(c.secrets, strings.TrimSpace(string(secret)))
 		var out []*lab.Client
 		for _, g := range gateways {
-			out = append(out, g.Within(patience).As(name, strings.TrimSpace(string(secret)), s.journal.call))
+			out = append(out, g.Within(waitLimit).As(name, strings.TrimSpace(string(secret)), s.journal.call))
 		}
 		return out, err
 	}

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	official = "https://vuln.go.dev"
-	patience = 10 * time.Second
-	inRepo   = "data/osv" // where a clone of golang/vulndb keeps its entries
+	official  = "https://vuln.go.dev"
+	waitLimit = 10 * time.Second
+	inRepo    = "data/osv" // where a clone of golang/vulndb keeps its entries
 )
 
 // find answers the address of the database for govulncheck, and what it is in words.
@@ -53,13 +53,13 @@ func find(ctx context.Context, dir, work string) (address, what string, err erro
 
 // reachable asks for the head of a page.
 func reachable(ctx context.Context, page string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitLimit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, page, nil)
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Timeout: patience}
+	client := &http.Client{Timeout: waitLimit}
 	answer, err := client.Do(req)
 	if err != nil {
 		return fmt.Errorf("%s does not answer: %w", official, err)

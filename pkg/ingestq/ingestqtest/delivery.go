@@ -61,14 +61,14 @@ func testReadWakes(t *testing.T, _ Features, b Bench) {
 	requireNothingToRead(t, c)
 	got := make(chan []ingestq.Delivery, 1)
 	go func() {
-		some, _ := c.Read(t.Context(), 1, patience)
+		some, _ := c.Read(t.Context(), 1, waitLimit)
 		got <- some
 	}()
 	publish(t, b.Member(), 1)
 	select {
 	case some := <-got:
 		require.Len(t, some, 1)
-	case <-time.After(patience / 2):
+	case <-time.After(waitLimit / 2):
 		t.Fatal("a blocked read did not see a new delivery")
 	}
 }
@@ -79,14 +79,14 @@ func testReadContext(t *testing.T, _ Features, b Bench) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := c.Read(ctx, 1, 2*patience)
+		_, err := c.Read(ctx, 1, 2*waitLimit)
 		ended <- err
 	}()
 	cancel()
 	select {
 	case err := <-ended:
 		require.ErrorIs(t, err, context.Canceled)
-	case <-time.After(patience / 2):
+	case <-time.After(waitLimit / 2):
 		t.Fatal("a read outlived its context")
 	}
 	// Nothing that comes later is swallowed by the read that ended.
@@ -125,7 +125,7 @@ func testReadCancelledInTime(t *testing.T, _ Features, b Bench) {
 			answered[d.ID] = true
 		}
 		return !slices.ContainsFunc(pendingIDs(t, c), func(id string) bool { return !answered[id] })
-	}, patience, time.Millisecond, "an entry was given to a read that did not answer it")
+	}, waitLimit, time.Millisecond, "an entry was given to a read that did not answer it")
 }
 
 func testAck(t *testing.T, _ Features, b Bench) {

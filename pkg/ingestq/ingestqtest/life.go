@@ -125,7 +125,7 @@ func testWipe(t *testing.T, _ Features, b Bench) {
 		"quarantine": func() error { return c.Quarantine(t.Context(), ingestq.Delivery{ID: ids[0]}) },
 	} {
 		b.Wipe()
-		require.EventuallyWithT(t, func(ct *assert.CollectT) { require.NoError(ct, use()) }, patience, 20*time.Millisecond, name)
+		require.EventuallyWithT(t, func(ct *assert.CollectT) { require.NoError(ct, use()) }, waitLimit, 20*time.Millisecond, name)
 	}
 
 	b.Wipe()
@@ -137,7 +137,7 @@ func testWipe(t *testing.T, _ Features, b Bench) {
 			got = append(got, deliveryIDs(some)...)
 		}
 		return len(got) == 2
-	}, patience, time.Millisecond)
+	}, waitLimit, time.Millisecond)
 	require.Equal(t, more, got)
 }
 

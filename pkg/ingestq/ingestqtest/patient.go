@@ -40,7 +40,7 @@ func (p patient) again(ctx context.Context, what string, call func() error) erro
 		tried := time.Now()
 		err := call()
 		p.stalls.note(what, tried, err)
-		if !errors.Is(err, ingestq.ErrUnavailable) || ctx.Err() != nil || time.Since(began) > patience {
+		if !errors.Is(err, ingestq.ErrUnavailable) || ctx.Err() != nil || time.Since(began) > waitLimit {
 			return err
 		}
 		<-time.After(10 * time.Millisecond)

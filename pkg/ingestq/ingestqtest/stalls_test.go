@@ -73,7 +73,7 @@ func TestAFailureWithoutAStallFailsTheSuite(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.silent) > 0
-	}, patience, time.Millisecond)
+	}, waitLimit, time.Millisecond)
 	require.NoError(t, patient{&flaky{left: 1}, s}.Ping(t.Context()))
 	cancel()
 	<-done

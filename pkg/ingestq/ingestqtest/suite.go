@@ -18,7 +18,7 @@ import (
 const (
 	blockTime = 5 * time.Second        // of a read that has something to find
 	shortTime = 100 * time.Millisecond // of a read that has not
-	patience  = 2 * time.Minute        // of a wait for something that must come
+	waitLimit = 2 * time.Minute        // of a wait for something that must come
 )
 
 // Features says what an implementation can do; the suite asserts the other case too.
@@ -130,7 +130,7 @@ func (b Bench) rest(t *testing.T, c ingestq.Consumer, held []ingestq.Delivery) {
 // readAll reads until it has n deliveries.
 func readAll(t *testing.T, c ingestq.Consumer, n int) []ingestq.Delivery {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	var all []ingestq.Delivery
 	for len(all) < n {
@@ -197,7 +197,7 @@ func idleFor(t *testing.T, c ingestq.Consumer, d time.Duration, ids ...string) {
 			}
 		}
 		return true
-	}, patience, 10*time.Millisecond)
+	}, waitLimit, 10*time.Millisecond)
 }
 
 // within repeats what was held up for as long as d: what it judges by that time is then not what was meant.

@@ -22,7 +22,7 @@ import (
 	pb "github.com/millweir/millweir/proto"
 )
 
-const patience = 2 * time.Minute // of every wait: others use the machine too
+const waitLimit = 2 * time.Minute // of every wait: others use the machine too
 
 func TestMain(m *testing.M) {
 	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
@@ -162,7 +162,7 @@ func (b *bench) raw(key, value string) {
 func (b *bench) read(m *member, n int) []ingestq.Delivery {
 	b.t.Helper()
 	var all []ingestq.Delivery
-	end := time.Now().Add(patience)
+	end := time.Now().Add(waitLimit)
 	for len(all) < n {
 		require.Less(b.t, time.Now(), end, "%d of %d read", len(all), n)
 		some, err := m.Read(b.t.Context(), n-len(all), time.Second)
@@ -185,14 +185,14 @@ func (b *bench) quiet(m *member) {
 // eventually waits for a condition.
 func (b *bench) eventually(what string, ok func() bool) {
 	b.t.Helper()
-	require.Eventually(b.t, ok, patience, 20*time.Millisecond, what)
+	require.Eventually(b.t, ok, waitLimit, 20*time.Millisecond, what)
 }
 
 // committed waits until the group's offsets are as wanted, by partition.
 func (b *bench) committed(want map[int32]int64) {
 	b.t.Helper()
 	var got map[int32]int64
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(waitLimit); ; {
 		got = map[int32]int64{}
 		borders, err := b.client.lags(b.t.Context())
 		if err == nil {
@@ -233,7 +233,7 @@ func (b *bench) records(topic string) []*sarama.ConsumerMessage {
 			select {
 			case m := <-pc.Messages():
 				out, from = append(out, m), m.Offset+1
-			case <-time.After(patience):
+			case <-time.After(waitLimit):
 				b.t.Fatalf("record %d of %s/%d did not come", from, topic, p)
 			}
 		}

@@ -354,7 +354,7 @@ func TestWatermarkWithoutABroker(t *testing.T) {
 	require.ErrorIs(t, err, ingestq.ErrUnavailable)
 	_, err = m.Read(t.Context(), 1, 300*time.Millisecond)
 	if err == nil { // the first try to join was still under way
-		_, err = m.Read(t.Context(), 1, patience/2)
+		_, err = m.Read(t.Context(), 1, waitLimit/2)
 	}
 	require.ErrorIs(t, err, ingestq.ErrUnavailable)
 	require.ErrorIs(t, m.Ping(t.Context()), ingestq.ErrUnavailable)

@@ -144,7 +144,7 @@ func TestClusterFailover(t *testing.T) {
 			require.NoError(t, c.Promote(t.Context()))
 			start := time.Now()
 			seen := startReader(t, q)
-			require.Eventually(t, func() bool { return seen.has("before") }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return seen.has("before") }, waitLimit, time.Millisecond)
 			requireAllWork(t, q)
 			t.Logf("all works %s after the replica was promoted", time.Since(start).Round(time.Millisecond))
 		})
@@ -167,7 +167,7 @@ func TestSlotMovesUnderMembers(t *testing.T) {
 			require.Eventually(t, func() bool {
 				_, err := q.Publish(t.Context(), []*pb.TaskEnvelope{{TaskId: task}})
 				return err == nil
-			}, patience, time.Millisecond, task)
+			}, waitLimit, time.Millisecond, task)
 			number++
 		}
 	}
@@ -197,13 +197,13 @@ func TestSlotMovesUnderMembers(t *testing.T) {
 			do(from, "MIGRATE", "127.0.0.1", strconv.Itoa(to.Port), key, "0", "5000", "REPLACE")
 		}
 		return len(keys) == 0
-	}, patience, time.Millisecond)
+	}, waitLimit, time.Millisecond)
 	for _, s := range []*labserver.Server{to, from, c.Masters[2]} {
 		do(s, "CLUSTER", "SETSLOT", slot, "NODE", id(to))
 	}
 	more() // MOVED
 	for i := range number {
-		require.Eventually(t, func() bool { return seen.has("task-" + strconv.Itoa(i)) }, patience, time.Millisecond, "task %d", i)
+		require.Eventually(t, func() bool { return seen.has("task-" + strconv.Itoa(i)) }, waitLimit, time.Millisecond, "task %d", i)
 	}
 	requireAllWork(t, q)
 }

@@ -19,8 +19,8 @@ import (
 	pb "github.com/millweir/millweir/proto"
 )
 
-// patience is for what must happen on a loaded machine; no test waits for it in full when it passes.
-const patience = 2 * time.Minute
+// waitLimit is for what must happen on a loaded machine; no test waits for it in full when it passes.
+const waitLimit = 2 * time.Minute
 
 func tasks(n int) []*pb.TaskEnvelope {
 	all := make([]*pb.TaskEnvelope, n)
@@ -46,7 +46,7 @@ func read(t testing.TB, q *Queue, n int) []string {
 			ids = append(ids, d.ID)
 		}
 		return err == nil && len(ids) == n
-	}, patience, time.Millisecond)
+	}, waitLimit, time.Millisecond)
 	return ids
 }
 
@@ -98,12 +98,12 @@ func TestGroupComesBack(t *testing.T) {
 			q := r.queue(nil)
 			seen := startReader(t, q)
 			publish(t, q, 1)
-			require.Eventually(t, func() bool { return seen.has("task-0") }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return seen.has("task-0") }, waitLimit, time.Millisecond)
 			for round := range 3 {
 				r.do(t, lose...)
 				_, err := q.Publish(t.Context(), []*pb.TaskEnvelope{{TaskId: "after-" + strconv.Itoa(round)}})
 				require.NoError(t, err)
-				require.Eventually(t, func() bool { return seen.has("after-" + strconv.Itoa(round)) }, patience, time.Millisecond,
+				require.Eventually(t, func() bool { return seen.has("after-" + strconv.Itoa(round)) }, waitLimit, time.Millisecond,
 					"round %d", round)
 			}
 			require.GreaterOrEqual(t, testutil.ToFloat64(q.metrics.healed.WithLabelValues(q.cfg.StreamKey)), 1.0)
@@ -123,7 +123,7 @@ func TestDestroyedInALoop(t *testing.T) {
 	read(t, q, 1)
 	seen := startReader(t, q)
 	began, healed := time.Now(), 0.0
-	for time.Since(began) < 3*time.Second || healed < 2 && time.Since(began) < patience {
+	for time.Since(began) < 3*time.Second || healed < 2 && time.Since(began) < waitLimit {
 		_ = r.raw.Do(t.Context(), r.raw.B().Arbitrary("XGROUP", "DESTROY", defaultStream, defaultGroup).Build()).Error()
 		healed = testutil.ToFloat64(q.metrics.healed.WithLabelValues(q.cfg.StreamKey))
 	}
@@ -137,7 +137,7 @@ func TestDestroyedInALoop(t *testing.T) {
 	require.Eventually(t, func() bool { // it comes back within the longest pause
 		_, err := q.Watermark(t.Context())
 		return err == nil
-	}, patience, 10*time.Millisecond)
+	}, waitLimit, 10*time.Millisecond)
 	require.Less(t, strings.Count(log.String(), "\n"), 5+int(time.Since(began)/healLogEvery), log.String())
 }
 
@@ -225,7 +225,7 @@ func requireAllWork(t *testing.T, q *Queue) {
 	t.Helper()
 	for name, call := range calls(q) {
 		var err error
-		require.Eventually(t, func() bool { err = call(t.Context()); return err == nil }, patience, 10*time.Millisecond,
+		require.Eventually(t, func() bool { err = call(t.Context()); return err == nil }, waitLimit, 10*time.Millisecond,
 			"%s: %v", name, &err)
 	}
 }
@@ -287,9 +287,9 @@ func TestDemotedPrimaryIsLeft(t *testing.T) {
 	require.Eventually(t, func() bool { // it wants a replica that has caught up
 		answer, err := set.Sentinels[0].RedisCommand(t.Context(), "SENTINEL", "FAILOVER", labserver.SentinelMaster)
 		return err == nil && answer == "+OK"
-	}, patience, 50*time.Millisecond)
+	}, waitLimit, 50*time.Millisecond)
 	replica := newRig(t, set.Replica.URL("0")).queue(nil)
-	require.Eventually(t, func() bool { return replica.Ping(t.Context()) == nil }, patience, 10*time.Millisecond, "promoted")
+	require.Eventually(t, func() bool { return replica.Ping(t.Context()) == nil }, waitLimit, 10*time.Millisecond, "promoted")
 	requireAllWork(t, q)
 	before, err := replica.Stats(t.Context())
 	require.NoError(t, err)
@@ -298,7 +298,7 @@ func TestDemotedPrimaryIsLeft(t *testing.T) {
 		_, _ = q.Publish(t.Context(), tasks(1))
 		after, err := replica.Stats(t.Context())
 		return err == nil && after.Length > before.Length
-	}, patience, 10*time.Millisecond, "written to the new primary")
+	}, waitLimit, 10*time.Millisecond, "written to the new primary")
 }
 
 // TestLargeEntriesGoInSeveralPipelines: neither a publish nor a reconciling is bounded by its number of entries alone.

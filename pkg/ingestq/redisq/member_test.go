@@ -54,7 +54,7 @@ func TestHeartbeatTellsTheLivingFromTheDead(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- living.Run(ctx) }()
-			require.Eventually(t, func() bool { return !r.alive(t, dead) }, patience, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return !r.alive(t, dead) }, waitLimit, 10*time.Millisecond)
 			for range 130 { // longer than a TTL
 				require.True(t, r.alive(t, living))
 				_, err := living.Read(t.Context(), 1, 100*time.Millisecond)
@@ -156,13 +156,13 @@ func TestRunRemovesZombiesAndOutlivesRedis(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- q.Run(ctx) }()
-	require.Eventually(t, func() bool { return len(r.members(t)) == 0 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(r.members(t)) == 0 }, waitLimit, 10*time.Millisecond)
 	require.NoError(t, s.Kill(t.Context()))
 	require.NoError(t, s.Restart(t.Context()))
 	require.Eventually(t, func() bool {
 		n, err := r.raw.Do(t.Context(), r.raw.B().Exists().Key(q.aliveKey(q.name)).Build()).AsInt64()
 		return err == nil && n == 1
-	}, patience, 10*time.Millisecond)
+	}, waitLimit, 10*time.Millisecond)
 	require.NoError(t, s.Kill(t.Context()))
 	cancel()
 	require.NoError(t, <-ended, "a Redis that is gone does not keep a process from stopping")
@@ -204,7 +204,7 @@ ingest_task_dlq_total 3
 		err = testutil.GatherAndCompare(registry, strings.NewReader(want),
 			"ingest_stream_length", "ingest_stream_pending", "ingest_stream_reclaim_total", "ingest_task_dlq_total")
 		return err == nil
-	}, patience, 100*time.Millisecond, "%v", &err)
+	}, waitLimit, 100*time.Millisecond, "%v", &err)
 
 	require.NoError(t, s.Kill(t.Context()))
 	later := time.Now().Add(time.Hour)

@@ -93,7 +93,7 @@ func TestTrimUnderLoadLosesNothing(t *testing.T) {
 		_, err := g.Watermark(t.Context())
 		require.NoError(t, err)
 	}
-	ctx, stop := context.WithTimeout(t.Context(), 2*patience)
+	ctx, stop := context.WithTimeout(t.Context(), 2*waitLimit)
 	defer stop()
 	errs := make(chan error, 16)
 	var work, trimmers sync.WaitGroup

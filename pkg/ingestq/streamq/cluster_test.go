@@ -122,7 +122,7 @@ func TestPartitionsSurviveAFailover(t *testing.T) {
 				seen[d.Envelope.GetTaskId()] = true
 			}
 			return err == nil && len(seen) >= want
-		}, patience, time.Millisecond)
+		}, waitLimit, time.Millisecond)
 	}
 	take(30)
 	for i := range 30 {
@@ -130,7 +130,7 @@ func TestPartitionsSurviveAFailover(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, err := q.Publish(t.Context(), []*pb.TaskEnvelope{e})
 			return err == nil
-		}, patience, time.Millisecond)
+		}, waitLimit, time.Millisecond)
 	}
 	take(60)
 	for name, call := range map[string]func() error{
@@ -140,7 +140,7 @@ func TestPartitionsSurviveAFailover(t *testing.T) {
 		"pending": func() error { _, err := q.Pending(t.Context(), 0, "", 100); return err },
 		"ping":    func() error { return q.Ping(t.Context()) },
 	} {
-		require.Eventually(t, func() bool { return call() == nil }, patience, time.Millisecond, name)
+		require.Eventually(t, func() bool { return call() == nil }, waitLimit, time.Millisecond, name)
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 	pb "github.com/millweir/millweir/proto"
 )
 
-const patience = 2 * time.Minute // of a wait for something that must come
+const waitLimit = 2 * time.Minute // of a wait for something that must come
 
 func TestMain(m *testing.M) {
 	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
@@ -244,7 +244,7 @@ func envelope(doc string, version int) *pb.TaskEnvelope {
 // read reads until it has n deliveries.
 func read(t testing.TB, q ingestq.Consumer, n int) []ingestq.Delivery {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	var all []ingestq.Delivery
 	for len(all) < n {

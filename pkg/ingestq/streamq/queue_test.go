@@ -334,7 +334,7 @@ func TestFiguresOfEachPartition(t *testing.T) {
 	require.Eventually(t, func() bool { // a scrape that takes longer than 1 s shows none
 		n, err := testutil.GatherAndCount(registry, "ingest_stream_length")
 		return err == nil && n == 2
-	}, patience, 100*time.Millisecond)
+	}, waitLimit, 100*time.Millisecond)
 	length, err := p.StreamLength(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 1, length)
@@ -393,6 +393,6 @@ func TestADeletedTopicIsMadeAgain(t *testing.T) {
 		some, err := q.Read(t.Context(), 10, 200*time.Millisecond)
 		got = append(got, ids(some)...)
 		return err == nil && len(got) > 0
-	}, patience, 10*time.Millisecond)
+	}, waitLimit, 10*time.Millisecond)
 	require.Equal(t, before, q.Name())
 }

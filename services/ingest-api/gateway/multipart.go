@@ -140,7 +140,7 @@ func (m *meter) Read(p []byte) (int, error) {
 		p = p[:m.left]
 	}
 	before := m.now()
-	wait, err := m.patience(before)
+	wait, err := m.waitLimit(before)
 	if err != nil {
 		return 0, err
 	}
@@ -151,7 +151,7 @@ func (m *meter) Read(p []byte) (int, error) {
 	if m.left > 0 {
 		m.left -= int64(n)
 	}
-	if _, late := m.patience(after); late != nil && (n > 0 || errors.Is(err, os.ErrDeadlineExceeded)) {
+	if _, late := m.waitLimit(after); late != nil && (n > 0 || errors.Is(err, os.ErrDeadlineExceeded)) {
 		return 0, late // the limit that was met, in place of a plain time-out
 	}
 	if m.count != nil && n > 0 {
@@ -162,8 +162,8 @@ func (m *meter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// patience is how long the client may keep us waiting now, or which of the request's limits it has met.
-func (m *meter) patience(now time.Time) (time.Duration, error) {
+// waitLimit is how long the client may keep us waiting now, or which of the request's limits it has met.
+func (m *meter) waitLimit(now time.Time) (time.Duration, error) {
 	left := m.longest - now.Sub(m.start)
 	if left <= 0 {
 		return 0, problemf(codeUploadTooLong, "the request is not received after %s, which is the longest that is allowed (UPLOAD_MAX_DURATION)", m.longest)

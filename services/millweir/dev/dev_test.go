@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	if extract.IsChild(os.Args) {
 		os.Exit(extract.ChildMain())
 	}
-	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) }) // for its patience
+	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) }) // for its longest wait
 }
 
 // output collects what the process prints and hands out its first "ready" line.

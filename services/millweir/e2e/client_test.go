@@ -24,9 +24,9 @@ type client struct {
 }
 
 func newClient(t *testing.T, url string) *client {
-	transport := &http.Transport{ExpectContinueTimeout: patience}
+	transport := &http.Transport{ExpectContinueTimeout: waitLimit}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &client{t: t, url: url, http: &http.Client{Transport: transport, Timeout: 2 * patience}}
+	return &client{t: t, url: url, http: &http.Client{Transport: transport, Timeout: 2 * waitLimit}}
 }
 
 // as is the same client with another API key.
@@ -321,7 +321,7 @@ func (c *client) ready() {
 // eventually waits for a condition by asking for it.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	require.Eventually(t, ok, patience, 50*time.Millisecond, what)
+	require.Eventually(t, ok, waitLimit, 50*time.Millisecond, what)
 }
 
 func withoutSpace(s string) string {

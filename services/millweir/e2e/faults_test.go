@@ -51,7 +51,7 @@ func (c *client) unready(why string) {
 	require.Eventually(c.t, func() bool {
 		a := c.get("/readyz")
 		return a.status == http.StatusServiceUnavailable && strings.Contains(string(a.body), why)
-	}, patience, 50*time.Millisecond, "not ready because of %q", why)
+	}, waitLimit, 50*time.Millisecond, "not ready because of %q", why)
 }
 
 // untouched checks that tasks wait with no attempt counted.
@@ -116,7 +116,7 @@ func TestAWorkerWithAnotherUploadFolder(t *testing.T) {
 	require.NoError(t, os.Rename(blind, blind+"-before"))
 	require.NoError(t, os.Symlink(right, blind))
 	c.unharmed(ids)
-	require.Eventually(t, func() bool { return worker.get("/readyz").status == http.StatusOK }, patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return worker.get("/readyz").status == http.StatusOK }, waitLimit, 50*time.Millisecond)
 }
 
 // Descriptors that run out are the process's fault, not the documents'.
@@ -132,7 +132,7 @@ func TestAWorkerWithoutDescriptors(t *testing.T) {
 	c.untouched(ids)
 	restore()
 	c.unharmed(ids)
-	require.Eventually(t, func() bool { return worker.get("/readyz").status == http.StatusOK }, patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return worker.get("/readyz").status == http.StatusOK }, waitLimit, 50*time.Millisecond)
 }
 
 func TestAGatewayWithoutDescriptors(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds every wait: the tests share two cores with others, and the race detector slows the product.
-const patience = 60 * time.Second
+// waitLimit bounds every wait: the tests share two cores with others, and the race detector slows the product.
+const waitLimit = 60 * time.Second
 
 // program is one process of ours.
 type program struct {
@@ -85,7 +85,7 @@ func (p *program) stop() {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-p.done:
-		case <-time.After(patience):
+		case <-time.After(waitLimit):
 			_ = p.cmd.Process.Kill()
 			<-p.done
 			p.t.Errorf("%s did not stop", p.name)
@@ -112,7 +112,7 @@ func (p *program) kill() {
 func (p *program) printed(pattern string) string {
 	p.t.Helper()
 	re := regexp.MustCompile(pattern)
-	late := time.After(patience)
+	late := time.After(waitLimit)
 	for {
 		text, more := p.out.text()
 		if m := re.FindStringSubmatch(text); m != nil {
@@ -150,7 +150,7 @@ func startDev(t *testing.T, env ...string) (*program, *client) {
 // run ends by itself; it answers exit code and output.
 func run(t *testing.T, name string, env []string, args ...string) (int, string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	cmd := command(ctx, name, env, args...)
 	out, err := cmd.CombinedOutput()

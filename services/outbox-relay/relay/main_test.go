@@ -8,7 +8,7 @@ import (
 	"github.com/millweir/millweir/pkg/labserver"
 )
 
-// No server is needed: this is for its patience with what is on its way out.
+// No server is needed: this is for its longest wait with what is on its way out.
 func TestMain(m *testing.M) {
 	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
 }

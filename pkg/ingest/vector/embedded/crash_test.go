@@ -38,9 +38,9 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	crashBase  = "crash"
-	crashBatch = 7
-	crashLanes = 4
+	crashBase    = "crash"
+	crashBatch   = 7
+	crashWorkers = 4
 )
 
 // writeUntilKilled writes batch after batch in four lanes, deletes every third again, and says on stdout what was
@@ -52,10 +52,10 @@ func writeUntilKilled(dir string) error {
 	}
 	from, _ := strconv.Atoi(os.Getenv(childDir + "_FROM"))
 	var group sync.WaitGroup
-	errs := make(chan error, crashLanes)
-	for lane := range crashLanes {
+	errs := make(chan error, crashWorkers)
+	for lane := range crashWorkers {
 		group.Go(func() {
-			for n := from + lane; ; n += crashLanes {
+			for n := from + lane; ; n += crashWorkers {
 				rows := vectortest.RandomRows(n*crashBatch, (n+1)*crashBatch, 16, "v1")
 				if err := store.Upsert(context.Background(), crashBase, rows); err != nil {
 					errs <- err
