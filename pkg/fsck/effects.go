@@ -15,7 +15,7 @@ const (
 	// commitLag is how long after a row's own time its COMMIT may come: the row has the time of the statement, and a
 	// session that is silent for longer is ended (taskstore.Config.Silence).
 	commitLag = 15 * time.Second
-	// A run that is ended still has this long to commit what it paid for (ingest: the ledger's longest wait); a call that was
+	// A run that is ended still has this long to commit what it paid for (ingest: the embedding cache's longest wait); a call that was
 	// answered so shortly before the end may not have been committed.
 	commitGrace = 5 * time.Second
 	// ackSkew: the queue's clock reads after the commit.

@@ -204,7 +204,7 @@ func (r *repair) takeHeld(ctx context.Context, at place, pieces []piece, vectors
 	return err
 }
 
-// pay embeds what the ledger does not have into vectors, or says why it cannot.
+// pay embeds what the embedding cache does not have into vectors, or says why it cannot.
 func (r *repair) pay(ctx context.Context, v versionRow, pieces []piece, vectors map[string][]float32) (left string, err error) {
 	var missing []piece
 	for _, p := range pieces {

@@ -98,8 +98,8 @@ type App struct {
 	accepts *batcher.Batcher[*accepting]
 	keys    *batcher.Batcher[*keyChange]
 	works   *batcher.Batcher[*workLook]
-	looks   *batcher.Batcher[*ledgerLook]
-	paid    *batcher.Batcher[*ledgerPaid]
+	looks   *batcher.Batcher[*embeddingRead]
+	paid    *batcher.Batcher[*cachePaid]
 	rows    *batcher.Batcher[*rowTask]
 	holding atomic.Int64        // requests with an idempotency key
 	before  atomic.Int64        // runs that have not come to their rows yet
@@ -146,7 +146,7 @@ func New(d Deps, cfg Config) (*App, error) {
 	shared := batcher.Config{Workers: acceptWorkers, MinConcurrent: acceptMinConcurrent, Most: acceptMost, MaxWait: acceptMaxWait, Split: splitsAccept}
 	a.accepts = batcher.New(shared, a.acceptBatch)
 	a.batchKeys()
-	a.batchLedger()
+	a.batchEmbeddingCache()
 	a.batchWork()
 	a.batchRows()
 	return a, nil

@@ -26,7 +26,7 @@ func BenchmarkUploadToVisible(b *testing.B) {
 	}
 }
 
-// A document's size does not count in memory: its text and vectors pass through the spool and the ledger.
+// A document's size does not count in memory: its text and vectors pass through the spool and the embedding cache.
 func TestMemoryIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")

@@ -296,7 +296,7 @@ func TestARequestThatOutlastsTheSweepIsRefused(t *testing.T) {
 	})
 }
 
-func TestLedgerIsSweptADayAfterItsLastUse(t *testing.T) {
+func TestEmbeddingCacheIsSweptADayAfterItsLastUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
 	w.process(w.upload("one\ntwo\n").Task.ID)

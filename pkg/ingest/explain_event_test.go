@@ -18,7 +18,7 @@ func TestExplainTellsWhereTheEventIs(t *testing.T) {
 	const topic = "ingest-tasks"
 	w := newWorld(t, worldOptions{outbox: outbox.NewWriter("sqlite", topic, "ingest-workers").Write})
 	reads, err := NewReads(ReadsDeps{
-		Store: w.store, Embedder: w.embed, Vectors: w.vectors, Deliveries: outbox.NewLedger(w.store, topic), Log: slog.New(slog.DiscardHandler),
+		Store: w.store, Embedder: w.embed, Vectors: w.vectors, Deliveries: outbox.NewReader(w.store, topic), Log: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	id := w.upload("one").Task.ID

@@ -43,12 +43,12 @@ func TestFinishCountsTheRows(t *testing.T) {
 	})
 }
 
-func TestEmbeddingsThatTheLedgerLostArePaidForAgain(t *testing.T) {
+func TestEmbeddingsThatTheEmbeddingCacheLostArePaidForAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
 	w.calm()
 	a := w.upload("one\ntwo\n")
-	w.runWith(a.Task.ID, &faults{at: 5, mode: crashBefore}) // embed, ledger, model, rows; then the vectors
+	w.runWith(a.Task.ID, &faults{at: 5, mode: crashBefore}) // embed, embedding cache, model, rows; then the vectors
 	require.Zero(t, w.vectorCount())
 	w.clock.advance(time.Hour)
 	f := &faults{at: 1, mode: interrupted, hook: func() { w.exec("DELETE FROM embedding_ledger") }}

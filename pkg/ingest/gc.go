@@ -30,12 +30,12 @@ const (
 
 // Swept counts what a sweep did.
 type Swept struct {
-	Cancelled int // tasks of outdated uploads and of deleted documents
-	Versions  int // closed versions whose rows went
-	Vectors   int // ids deleted from the store, each pass counted
-	Documents int // deleted documents that are gone altogether
-	Files     int // stored files removed
-	Ledger    int // ledger entries removed
+	Cancelled      int // tasks of outdated uploads and of deleted documents
+	Versions       int // closed versions whose rows went
+	Vectors        int // ids deleted from the store, each pass counted
+	Documents      int // deleted documents that are gone altogether
+	Files          int // stored files removed
+	EmbeddingCache int // embedding cache entries removed
 }
 
 // more reports whether anything was done.
@@ -47,7 +47,7 @@ type namedRow struct {
 	vector, birth string
 }
 
-// Sweep looks once for everything that is due: closed versions, deleted documents and bases, garbage vectors, old ledger entries.
+// Sweep looks once for everything that is due: closed versions, deleted documents and bases, garbage vectors, old embedding cache entries.
 // Any number of processes may sweep at once: every decision is made in SQL under the document's lock before the vector store or a file is touched.
 // One kind's error does not keep the others from being swept.
 func (a *App) Sweep(ctx context.Context) (Swept, error) {
@@ -60,7 +60,7 @@ func (a *App) Sweep(ctx context.Context) (Swept, error) {
 		{"documents", a.sweepDocuments},
 		{"versions", a.sweepVersions},
 		{"garbage", a.sweepGarbage},
-		{"ledger", a.sweepLedger},
+		{"ledger", a.sweepEmbeddingCache},
 	}
 	var errs []error
 	for _, step := range steps {
@@ -106,7 +106,7 @@ func (a *App) sweepLogged(ctx context.Context) {
 	s, err := a.Sweep(ctx)
 	if s.more() {
 		a.d.Log.DebugContext(ctx, "ingest: swept", "cancelled", s.Cancelled, "versions", s.Versions, "vectors", s.Vectors,
-			"documents", s.Documents, "files", s.Files, "ledger", s.Ledger)
+			"documents", s.Documents, "files", s.Files, "ledger", s.EmbeddingCache)
 	}
 	a.logged(ctx, "sweep", err)
 }
@@ -148,15 +148,15 @@ func (a *App) dropRows(ctx context.Context, tx taskstate.Tx, base, document stri
 	return nil
 }
 
-// sweepLedger removes embeddings that nobody used for a day.
-func (a *App) sweepLedger(ctx context.Context, s *Swept) error {
+// sweepEmbeddingCache removes embeddings that nobody used for a day.
+func (a *App) sweepEmbeddingCache(ctx context.Context, s *Swept) error {
 	now, err := a.moment(ctx)
 	if err != nil {
 		return err
 	}
-	before := now.Add(-ledgerKeep)
+	before := now.Add(-cacheKeep)
 	for range sweepTurns {
-		by, n, err := a.oldLedger(ctx, before)
+		by, n, err := a.oldEmbeddingCache(ctx, before)
 		if err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func (a *App) sweepLedger(ctx context.Context, s *Swept) error {
 				return err
 			}
 		}
-		s.Ledger += n
+		s.EmbeddingCache += n
 		if n < pageSize {
 			return nil
 		}
@@ -177,8 +177,8 @@ func (a *App) sweepLedger(ctx context.Context, s *Swept) error {
 	return nil
 }
 
-// oldLedger reads a page of entries last used before a time, by model.
-func (a *App) oldLedger(ctx context.Context, before time.Time) (map[string][]string, int, error) {
+// oldEmbeddingCache reads a page of entries last used before a time, by model.
+func (a *App) oldEmbeddingCache(ctx context.Context, before time.Time) (map[string][]string, int, error) {
 	type entry struct{ model, hash string }
 	old, err := collect(ctx, a.d.Store, "look for old entries of the ledger", a.q.Get("LedgerOld"), []any{before, pageSize}, func(rows *sql.Rows) (entry, error) {
 		var e entry

@@ -13,41 +13,41 @@ import (
 )
 
 const (
-	ledgerLookup = 500            // hashes of one look-up
-	ledgerPage   = 200            // entries of one statement: 2.4 MB at 3,072 dimensions, below every server's limit
-	ledgerKeep   = 24 * time.Hour // after the last use (design D10)
-	// ledgerTouch is how old a use may look before it is written again: a look-up is not a write each time.
-	ledgerTouch = time.Hour
+	cacheLookup = 500            // hashes of one look-up
+	cachePage   = 200            // entries of one statement: 2.4 MB at 3,072 dimensions, below every server's limit
+	cacheKeep   = 24 * time.Hour // after the last use (design D10)
+	// cacheTouch is how old a use may look before it is written again: a look-up is not a write each time.
+	cacheTouch = time.Hour
 	// ledgerMaxWait bounds one try to commit what was paid for, also when the run's own time is over.
 	ledgerMaxWait = 5 * time.Second
 	// While the run has time the commit is tried so often, with waits that double up to the longest one: longer than a short
 	// absence of the database, or the locks of a session that fell silent. What is given up here is paid for again.
-	ledgerTries     = 20
-	ledgerFirstWait = 50 * time.Millisecond
-	ledgerLastWait  = time.Second
-	bytesFloat      = 4
+	cacheTries     = 20
+	cacheFirstWait = 50 * time.Millisecond
+	cacheLastWait  = time.Second
+	bytesFloat     = 4
 )
 
-// errVectorBytes: a ledger row does not hold what its dimension says.
+// errVectorBytes: an embedding cache row does not hold what its dimension says.
 var errVectorBytes = errors.New("vector bytes do not fit the dimension")
 
-// ledgerEntry is one embedding that was paid for.
-type ledgerEntry struct {
+// embeddingEntry is one embedding that was paid for.
+type embeddingEntry struct {
 	hash   textHash
 	vector []float32
 }
 
-// ledgerKnown answers the dimension of each of hashes that the ledger has for the model, and notes their use.
-func (a *App) ledgerKnown(ctx context.Context, model string, hashes []textHash) (map[textHash]int, error) {
-	look := &ledgerLook{model: model, hashes: hashes}
+// cacheKnown answers the dimension of each of hashes that the embedding cache has for the model, and notes their use.
+func (a *App) cacheKnown(ctx context.Context, model string, hashes []textHash) (map[textHash]int, error) {
+	look := &embeddingRead{model: model, hashes: hashes}
 	if err := a.looks.Do(ctx, look)[0]; err != nil {
 		return nil, err
 	}
 	return look.known, nil
 }
 
-// ledgerUsed notes that entries were used, so that the sweep keeps them.
-func (a *App) ledgerUsed(ctx context.Context, model string, hashes []textHash) error {
+// cacheUsed notes that entries were used, so that the sweep keeps them.
+func (a *App) cacheUsed(ctx context.Context, model string, hashes []textHash) error {
 	if len(hashes) == 0 {
 		return nil
 	}
@@ -62,10 +62,10 @@ func (a *App) ledgerUsed(ctx context.Context, model string, hashes []textHash) e
 	return nil
 }
 
-// ledgerVectors reads the vectors of those of hashes that the ledger has.
-func (a *App) ledgerVectors(ctx context.Context, model string, hashes []textHash) (map[textHash][]float32, error) {
-	found, err := collect(ctx, a.d.Store, "read the ledger", a.q.List("LedgerFind", len(hashes)), modelArgs(model, hashes), func(rows *sql.Rows) (ledgerEntry, error) {
-		var e ledgerEntry
+// cacheVectors reads the vectors of those of hashes that the embedding cache has.
+func (a *App) cacheVectors(ctx context.Context, model string, hashes []textHash) (map[textHash][]float32, error) {
+	found, err := collect(ctx, a.d.Store, "read the ledger", a.q.List("LedgerFind", len(hashes)), modelArgs(model, hashes), func(rows *sql.Rows) (embeddingEntry, error) {
+		var e embeddingEntry
 		var text string
 		var dim int
 		var blob []byte
@@ -88,20 +88,20 @@ func (a *App) ledgerVectors(ctx context.Context, model string, hashes []textHash
 	return out, err
 }
 
-// ledgerAdd commits embeddings that were paid for, also when the run is being stopped; entries have different hashes.
+// cacheAdd commits embeddings that were paid for, also when the run is being stopped; entries have different hashes.
 // An entry is the same whoever writes it, so a commit without an answer is done again.
-func (a *App) ledgerAdd(ctx context.Context, model string, entries []ledgerEntry) error {
-	wait := ledgerFirstWait
+func (a *App) cacheAdd(ctx context.Context, model string, entries []embeddingEntry) error {
+	wait := cacheFirstWait
 	for try := 1; ; try++ {
-		err := a.ledgerTry(ctx, model, entries)
+		err := a.cacheTry(ctx, model, entries)
 		if err == nil {
 			return nil
 		}
 		away := errors.Is(err, taskstate.ErrOutcomeUnknown) || errors.Is(err, taskstate.ErrUnavailable)
-		if !away || try == ledgerTries || !pauseFor(ctx, wait) {
+		if !away || try == cacheTries || !pauseFor(ctx, wait) {
 			return fmt.Errorf("write the ledger: %w", err)
 		}
-		wait = min(2*wait, ledgerLastWait)
+		wait = min(2*wait, cacheLastWait)
 	}
 }
 

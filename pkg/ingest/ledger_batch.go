@@ -13,34 +13,34 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// Documents that are embedded side by side share looks into the ledger and its commits.
+// Documents that are embedded side by side share looks into the embedding cache and its commits.
 const (
 	ledgerWorkers       = 2
-	ledgerMost          = 32 // looks or batches of vectors
+	cacheMost           = 32 // looks or batches of vectors
 	ledgerMinConcurrent = 8
-	ledgerWatching      = 100 * time.Millisecond
+	cacheWatching       = 100 * time.Millisecond
 	// How long a look and a batch that was paid for wait for others, while documents are still before their rows in this process:
 	// a transaction of its own costs the database more than its entries do. Batches in flight may be paid again after a crash.
 	lookGather = 20 * time.Millisecond
 	paidGather = 40 * time.Millisecond
 )
 
-// ledgerLook asks for one run's texts.
-type ledgerLook struct {
+// embeddingRead asks for one run's texts.
+type embeddingRead struct {
 	model  string
 	hashes []textHash
-	known  map[textHash]int // answered: the dimensions of those that the ledger has
+	known  map[textHash]int // answered: the dimensions of those that the embedding cache has
 }
 
-// ledgerPaid is one batch of embeddings on its way into the ledger.
-type ledgerPaid struct {
+// cachePaid is one batch of embeddings on its way into the embedding cache.
+type cachePaid struct {
 	model   string
-	entries []ledgerEntry
+	entries []embeddingEntry
 }
 
-// batchLedger makes the batchers.
-func (a *App) batchLedger() {
-	shared := batcher.Config{Workers: ledgerWorkers, MinConcurrent: ledgerMinConcurrent, Most: ledgerMost, MaxWait: ledgerWatching}
+// batchEmbeddingCache makes the batchers.
+func (a *App) batchEmbeddingCache() {
+	shared := batcher.Config{Workers: ledgerWorkers, MinConcurrent: ledgerMinConcurrent, Most: cacheMost, MaxWait: cacheWatching}
 	shared.Expect = func(waiting int) bool { return a.before.Load() > int64(waiting) }
 	shared.Gather = lookGather
 	a.looks = batcher.New(shared, a.lookTogether)
@@ -49,7 +49,7 @@ func (a *App) batchLedger() {
 }
 
 // lookTogether answers looks of one or more runs.
-func (a *App) lookTogether(ctx context.Context, b *batcher.Batch[*ledgerLook]) error {
+func (a *App) lookTogether(ctx context.Context, b *batcher.Batch[*embeddingRead]) error {
 	byModel := map[string][]textHash{}
 	for _, l := range b.Items() {
 		byModel[l.model] = append(byModel[l.model], l.hashes...)
@@ -57,7 +57,7 @@ func (a *App) lookTogether(ctx context.Context, b *batcher.Batch[*ledgerLook]) e
 	found := map[string]map[textHash]int{}
 	for model, hashes := range byModel {
 		found[model] = map[textHash]int{}
-		for page := range slices.Chunk(distinct(hashes), ledgerLookup) {
+		for page := range slices.Chunk(distinct(hashes), cacheLookup) {
 			if err := a.lookInto(ctx, model, page, found[model]); err != nil {
 				return err
 			}
@@ -74,7 +74,7 @@ func (a *App) lookTogether(ctx context.Context, b *batcher.Batch[*ledgerLook]) e
 	return nil
 }
 
-// lookInto adds the dimension of each of hashes that the ledger has for the model to out, and notes their use.
+// lookInto adds the dimension of each of hashes that the embedding cache has for the model to out, and notes their use.
 func (a *App) lookInto(ctx context.Context, model string, hashes []textHash, out map[textHash]int) error {
 	type entry struct {
 		hash textHash
@@ -98,19 +98,19 @@ func (a *App) lookInto(ctx context.Context, model string, hashes []textHash, out
 	now := a.d.Clock()
 	for _, e := range found {
 		out[e.hash] = e.dim
-		if now.Sub(e.used.Time) > ledgerTouch {
+		if now.Sub(e.used.Time) > cacheTouch {
 			stale = append(stale, e.hash)
 		}
 	}
-	return a.ledgerUsed(ctx, model, stale)
+	return a.cacheUsed(ctx, model, stale)
 }
 
 // payTogether commits embeddings of one or more runs. Two runs may have paid for the same text at the same moment:
 // its entry is the same whoever writes it, and one statement must not name it twice.
-func (a *App) payTogether(ctx context.Context, b *batcher.Batch[*ledgerPaid]) error {
+func (a *App) payTogether(ctx context.Context, b *batcher.Batch[*cachePaid]) error {
 	type row struct {
 		model string
-		ledgerEntry
+		embeddingEntry
 	}
 	var rows []row
 	for _, p := range b.Items() {
@@ -124,7 +124,7 @@ func (a *App) payTogether(ctx context.Context, b *batcher.Batch[*ledgerPaid]) er
 	slices.SortStableFunc(rows, order) // the order of the key: two processes never wait for each other
 	rows = slices.CompactFunc(rows, func(x, y row) bool { return order(x, y) == 0 })
 	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
-		for page := range slices.Chunk(rows, ledgerPage) {
+		for page := range slices.Chunk(rows, cachePage) {
 			params := make([]any, 0, len(page)*5)
 			for _, e := range page {
 				params = append(params, e.model, e.hash.String(), len(e.vector), encodeVector(e.vector), m.Now)
@@ -137,11 +137,11 @@ func (a *App) payTogether(ctx context.Context, b *batcher.Batch[*ledgerPaid]) er
 	})
 }
 
-// ledgerTry is one try, whose time does not end with the run's.
-func (a *App) ledgerTry(ctx context.Context, model string, entries []ledgerEntry) error {
+// cacheTry is one try, whose time does not end with the run's.
+func (a *App) cacheTry(ctx context.Context, model string, entries []embeddingEntry) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerMaxWait)
 	defer cancel()
-	err := a.paid.Do(ctx, &ledgerPaid{model: model, entries: entries})[0]
+	err := a.paid.Do(ctx, &cachePaid{model: model, entries: entries})[0]
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err)
 	}

@@ -9,23 +9,23 @@ import (
 )
 
 // What several runs have paid for meanwhile is committed together, a text that two of them paid for once; so are looks.
-func TestLedgerIsShared(t *testing.T) {
+func TestEmbeddingCacheIsShared(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, w *world) {
 		s := meteredStore{Store: w.store, calls: map[string]int{}, statements: map[string]int{}, mu: &sync.Mutex{}}
 		w.build(worldOptions{deps: func(d *Deps) { d.Store = s }})
-		entry := func(n int) ledgerEntry {
+		entry := func(n int) embeddingEntry {
 			text := fmt.Sprint("text ", n)
-			e := ledgerEntry{vector: vectorOfText(text, 8)}
+			e := embeddingEntry{vector: vectorOfText(text, 8)}
 			copy(e.hash[:], text)
 			return e
 		}
-		var paid []*ledgerPaid
-		var looks []*ledgerLook
+		var paid []*cachePaid
+		var looks []*embeddingRead
 		for i := range 6 {
 			model := fmt.Sprint("m", i%2)
-			paid = append(paid, &ledgerPaid{model: model, entries: []ledgerEntry{entry(100), entry(i)}})
-			looks = append(looks, &ledgerLook{model: model, hashes: []textHash{entry(i).hash, entry(7).hash, entry(i).hash}})
+			paid = append(paid, &cachePaid{model: model, entries: []embeddingEntry{entry(100), entry(i)}})
+			looks = append(looks, &embeddingRead{model: model, hashes: []textHash{entry(i).hash, entry(7).hash, entry(i).hash}})
 		}
 		for _, err := range w.app.paid.Do(t.Context(), paid...) {
 			require.NoError(t, err)
@@ -41,7 +41,7 @@ func TestLedgerIsShared(t *testing.T) {
 		for i, l := range looks {
 			require.Equal(t, map[textHash]int{entry(i).hash: 8}, l.known)
 		}
-		found, err := w.app.ledgerVectors(t.Context(), "m1", []textHash{entry(100).hash, entry(0).hash})
+		found, err := w.app.cacheVectors(t.Context(), "m1", []textHash{entry(100).hash, entry(0).hash})
 		require.NoError(t, err)
 		require.Equal(t, map[textHash][]float32{entry(100).hash: entry(100).vector}, found, "the other is another model's")
 	})

@@ -32,7 +32,7 @@ var errReplan = errors.New("the visible version changed: plan again")
 // What a run leaves behind when it dies after a step, and who mends it:
 //
 //	spool file      unlinked when it is made: nothing
-//	ledger          paid once; the next run finds it
+//	embedding cache          paid once; the next run finds it
 //	segment rows    of a BUILDING version, seen by nobody; the next run of the version keeps or drops them
 //	vectors         named by those rows; the next run writes them again, the sweeper deletes them when the version is given up
 //	before finish   the lease expires, another run repeats what is missing
@@ -106,7 +106,7 @@ type run struct {
 	spool   *spool
 	found   Extraction
 	plan    plan
-	looked  time.Time // when the ledger was asked for what is missing
+	looked  time.Time // when the embedding cache was asked for what is missing
 	vectors *vectorCache
 	dim     int
 	arrived bool // at its rows, or at its end before them
@@ -118,7 +118,7 @@ func (r *run) whole(ctx context.Context) (taskstate.Reason, error) {
 	return r.all(ctx)
 }
 
-// all does the work in the order of design D11: ledger, segment rows, vectors.
+// all does the work in the order of design D11: embedding cache, segment rows, vectors.
 func (r *run) all(ctx context.Context) (taskstate.Reason, error) {
 	if reason, err := r.load(ctx); reason != taskstate.ReasonDone || err != nil {
 		return reason, err

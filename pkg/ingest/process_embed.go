@@ -15,7 +15,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// The vectors that runs keep between the embedding and the vector store, bytes; the rest is read from the ledger.
+// The vectors that runs keep between the embedding and the vector store, bytes; the rest is read from the embedding cache.
 const (
 	cacheBytes  = 4 << 20  // of one run
 	cachedBytes = 16 << 20 // of all runs of the process
@@ -65,7 +65,7 @@ func (c *vectorCache) get(h textHash) []float32 {
 	return c.by[h]
 }
 
-// embedMissing pays for the texts of new vectors that the ledger does not have; every batch is committed before the next step.
+// embedMissing pays for the texts of new vectors that the embedding cache does not have; every batch is committed before the next step.
 func (r *run) embedMissing(ctx context.Context) error {
 	total := len(r.plan.items)
 	r.report(taskstate.StageEmbed, percentExtract, 0, total)
@@ -135,9 +135,9 @@ func (r *run) missingTexts(ctx context.Context) ([]int, error) {
 		wanted = append(wanted, i)
 	}
 	for len(wanted) > 0 {
-		page := wanted[:min(len(wanted), ledgerLookup)]
+		page := wanted[:min(len(wanted), cacheLookup)]
 		wanted = wanted[len(page):]
-		known, err := r.a.ledgerKnown(ctx, r.a.d.Embedder.Model().Key, r.hashes(page))
+		known, err := r.a.cacheKnown(ctx, r.a.d.Embedder.Model().Key, r.hashes(page))
 		if err != nil {
 			return nil, err
 		}
@@ -151,7 +151,7 @@ func (r *run) missingTexts(ctx context.Context) ([]int, error) {
 	return missing, nil
 }
 
-// unpaid leaves out texts that stand in the ledger by now: a run that was paused beyond its lease does not know yet that it
+// unpaid leaves out texts that stand in the embedding cache by now: a run that was paused beyond its lease does not know yet that it
 // has an heir, and must not pay for what that one has paid for. What does not fit is found when the vectors are read.
 // The heartbeat leaves a lease at least a third of its time, so a look that is younger was before any heir's first payment.
 func (r *run) unpaid(ctx context.Context, indexes []int) ([]int, error) {
@@ -159,8 +159,8 @@ func (r *run) unpaid(ctx context.Context, indexes []int) ([]int, error) {
 		return indexes, nil
 	}
 	var out []int
-	for page := range slices.Chunk(indexes, ledgerLookup) {
-		known, err := r.a.ledgerKnown(ctx, r.a.d.Embedder.Model().Key, r.hashes(page))
+	for page := range slices.Chunk(indexes, cacheLookup) {
+		known, err := r.a.cacheKnown(ctx, r.a.d.Embedder.Model().Key, r.hashes(page))
 		if err != nil {
 			return nil, err
 		}
@@ -179,7 +179,7 @@ func elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
-// fits reports whether a ledger entry of that dimension can be used in this run, and remembers the first one.
+// fits reports whether an embedding cache entry of that dimension can be used in this run, and remembers the first one.
 func (r *run) fits(dim int) bool {
 	want := r.dim
 	if want == 0 {
@@ -203,8 +203,8 @@ func (r *run) hashes(indexes []int) []textHash {
 	return out
 }
 
-// embed pays for one batch, commits it to the ledger and answers it.
-func (r *run) embed(ctx context.Context, indexes []int, batch string) ([]ledgerEntry, error) {
+// embed pays for one batch, commits it to the embedding cache and answers it.
+func (r *run) embed(ctx context.Context, indexes []int, batch string) ([]embeddingEntry, error) {
 	texts := make([]string, len(indexes))
 	for n, i := range indexes {
 		var err error
@@ -228,11 +228,11 @@ func (r *run) embed(ctx context.Context, indexes []int, batch string) ([]ledgerE
 	if len(vectors) != len(texts) {
 		return nil, Transient(CodeEmbed, "%d vectors came for %d texts", len(vectors), len(texts))
 	}
-	entries := make([]ledgerEntry, len(indexes))
+	entries := make([]embeddingEntry, len(indexes))
 	for n, i := range indexes {
-		entries[n] = ledgerEntry{hash: r.spool.items[i].hash, vector: vectors[n]}
+		entries[n] = embeddingEntry{hash: r.spool.items[i].hash, vector: vectors[n]}
 	}
-	if err := r.a.ledgerAdd(ctx, r.a.d.Embedder.Model().Key, entries); err != nil {
+	if err := r.a.cacheAdd(ctx, r.a.d.Embedder.Model().Key, entries); err != nil {
 		return nil, err
 	}
 	if err := crash.Fault("worker.after_ledger"); err != nil {

@@ -56,7 +56,7 @@ type foundWork struct {
 
 // batchWork makes the batcher of these looks: tasks that are claimed together begin together.
 func (a *App) batchWork() {
-	a.works = batcher.New(batcher.Config{Workers: ledgerWorkers, MinConcurrent: ledgerMinConcurrent, Most: ledgerMost, MaxWait: ledgerWatching}, a.loadTogether)
+	a.works = batcher.New(batcher.Config{Workers: ledgerWorkers, MinConcurrent: ledgerMinConcurrent, Most: cacheMost, MaxWait: cacheWatching}, a.loadTogether)
 }
 
 // loadTogether answers looks of one or more runs.

@@ -61,7 +61,7 @@ type rowTransaction struct {
 // batchRows makes the batcher of row transactions.
 func (a *App) batchRows() {
 	a.rows = batcher.New(batcher.Config{
-		Workers: rowsWorkers, MinConcurrent: rowsMinConcurrent, Most: rowsMost, MaxWait: ledgerWatching,
+		Workers: rowsWorkers, MinConcurrent: rowsMinConcurrent, Most: rowsMost, MaxWait: cacheWatching,
 		Expect: func(int) bool { return a.before.Load() > 0 }, Gather: rowsGather, Split: splitsAccept,
 	}, a.rowsTogether)
 }

@@ -15,7 +15,7 @@ const (
 	maxSegments = 500_000
 )
 
-// textHash is the sha256 of a segment's text: the key of the ledger.
+// textHash is the sha256 of a segment's text: the key of the embedding cache.
 type textHash [sha256.Size]byte
 
 // String is the hash as the tables keep it.

@@ -79,7 +79,7 @@ func (r *run) markStored(ctx context.Context, indexes []int) error {
 	})
 }
 
-// vectorsOf answers the vectors of segments: kept in memory, out of the ledger, or paid for again if the ledger lost them.
+// vectorsOf answers the vectors of segments: kept in memory, out of the embedding cache, or paid for again if the embedding cache lost them.
 func (r *run) vectorsOf(ctx context.Context, indexes []int) (map[textHash][]float32, error) {
 	out := make(map[textHash][]float32, len(indexes))
 	var unread []textHash
@@ -99,7 +99,7 @@ func (r *run) vectorsOf(ctx context.Context, indexes []int) (map[textHash][]floa
 	if len(unread) == 0 {
 		return out, nil
 	}
-	found, err := r.a.ledgerVectors(ctx, r.a.d.Embedder.Model().Key, unread)
+	found, err := r.a.cacheVectors(ctx, r.a.d.Embedder.Model().Key, unread)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (r *run) vectorsOf(ctx context.Context, indexes []int) (map[textHash][]floa
 	return out, r.payAgain(ctx, lost, out)
 }
 
-// payAgain embeds texts whose ledger entries are gone into out.
+// payAgain embeds texts whose embedding cache entries are gone into out.
 func (r *run) payAgain(ctx context.Context, indexes []int, out map[textHash][]float32) error {
 	size := max(1, r.a.d.Embedder.BatchSize())
 	for from := 0; from < len(indexes); from += size {

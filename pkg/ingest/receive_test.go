@@ -204,19 +204,19 @@ func TestKeyOfAnUnknownCommitIsNotLeftHeld(t *testing.T) {
 	require.Zero(t, w.number("SELECT COUNT(*) FROM upload_request"))
 }
 
-// What was paid for is not paid for again because its COMMIT got no answer: the ledger's rows can be written twice.
-func TestLedgerIsWrittenAgainAfterAnUnknownCommit(t *testing.T) {
+// What was paid for is not paid for again because its COMMIT got no answer: the embedding cache's rows can be written twice.
+func TestEmbeddingCacheIsWrittenAgainAfterAnUnknownCommit(t *testing.T) {
 	t.Parallel()
 	mute := &muteStore{}
 	w := newWorld(t, worldOptions{deps: func(d *Deps) { mute.Store = d.Store; d.Store = mute }})
 	mute.left.Store(2)
-	require.NoError(t, w.app.ledgerAdd(t.Context(), "m", []ledgerEntry{{hash: textHash{1}, vector: []float32{1, 2}}}))
+	require.NoError(t, w.app.cacheAdd(t.Context(), "m", []embeddingEntry{{hash: textHash{1}, vector: []float32{1, 2}}}))
 	require.EqualValues(t, 1, w.number("SELECT COUNT(*) FROM embedding_ledger"))
 
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	mute.left.Store(1)
-	require.ErrorIs(t, w.app.ledgerAdd(over, "m", []ledgerEntry{{hash: textHash{2}, vector: []float32{1, 2}}}), taskstate.ErrOutcomeUnknown,
+	require.ErrorIs(t, w.app.cacheAdd(over, "m", []embeddingEntry{{hash: textHash{2}, vector: []float32{1, 2}}}), taskstate.ErrOutcomeUnknown,
 		"a run whose time is over tries once")
 }
 

@@ -140,7 +140,7 @@ func TestStatementsOfADocument(t *testing.T) {
 	require.Equal(t, map[string]int{"read": 4, "tx": batches, "hold": 3*rowTx + 1 + marks}, statements, fmt.Sprint(calls))
 }
 
-// Documents in work side by side share their looks, the ledger's commits and the transactions of their rows.
+// Documents in work side by side share their looks, the embedding cache's commits and the transactions of their rows.
 // In the bubble's time all that can come while a call is under way do, so no chance decides how many share.
 func TestStatementsOfDocumentsSideBySide(t *testing.T) {
 	t.Parallel()

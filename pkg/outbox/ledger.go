@@ -12,21 +12,21 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// Ledger is what the loops of tasks ask of their events: what became of deliveries (design D5), and the dead letters that the
+// Reader is what the loops of tasks ask of their events: what became of deliveries (design D5), and the dead letters that the
 // other transport has left (design D11). It is safe for concurrent use.
-type Ledger struct {
+type Reader struct {
 	store   taskstate.Store
 	topic   string // of deliveries
 	queries sqlfile.Queries
 }
 
-// NewLedger makes a ledger of the events of a topic of deliveries and its dead letters.
-func NewLedger(store taskstate.Store, topic string) *Ledger {
-	return &Ledger{store: store, topic: topic, queries: loadQueries(sqlfile.Dialect(store.Dialect()))}
+// NewReader makes an embedding cache of the events of a topic of deliveries and its dead letters.
+func NewReader(store taskstate.Store, topic string) *Reader {
+	return &Reader{store: store, topic: topic, queries: loadQueries(sqlfile.Dialect(store.Dialect()))}
 }
 
 // Trails implements taskrun.Outbox.
-func (l *Ledger) Trails(ctx context.Context, tx taskstate.Tx, taskIDs []string) (map[string]taskstate.EventTrail, error) {
+func (l *Reader) Trails(ctx context.Context, tx taskstate.Tx, taskIDs []string) (map[string]taskstate.EventTrail, error) {
 	if len(taskIDs) == 0 {
 		return nil, nil
 	}
@@ -59,7 +59,7 @@ func scanTrail(rows *sql.Rows) (e Event, err error) {
 }
 
 // Delivery answers the last event that carries a task's delivery, without its payload; nil: the task has none.
-func (l *Ledger) Delivery(ctx context.Context, taskID string) (*Event, error) {
+func (l *Reader) Delivery(ctx context.Context, taskID string) (*Event, error) {
 	query := strings.Join([]string{
 		l.queries.Get("ListColumns"), l.queries.Get("ListByTask"), l.queries.Get("ListTopic"), l.queries.Get("ListOrderSeq"),
 	}, "\n")
@@ -75,7 +75,7 @@ func (l *Ledger) Delivery(ctx context.Context, taskID string) (*Event, error) {
 }
 
 // UnsentDeadLetters implements taskrun.Outbox. An event whose payload is no dead letter is left out.
-func (l *Ledger) UnsentDeadLetters(ctx context.Context, n int) ([]ingestq.UnsentDeadLetter, error) {
+func (l *Reader) UnsentDeadLetters(ctx context.Context, n int) ([]ingestq.UnsentDeadLetter, error) {
 	var out []ingestq.UnsentDeadLetter
 	err := l.store.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
 		out = nil
@@ -97,7 +97,7 @@ func (l *Ledger) UnsentDeadLetters(ctx context.Context, n int) ([]ingestq.Unsent
 }
 
 // unsent lists those of one status.
-func (l *Ledger) unsent(ctx context.Context, db taskstate.Tx, status Status, n int) ([]ingestq.UnsentDeadLetter, error) {
+func (l *Reader) unsent(ctx context.Context, db taskstate.Tx, status Status, n int) ([]ingestq.UnsentDeadLetter, error) {
 	events, err := collect(ctx, db, scanDeadLetter, l.queries.Get("LettersUnsent"), string(status), DLQTopic(l.topic), n)
 	var out []ingestq.UnsentDeadLetter
 	for _, e := range events {
@@ -115,7 +115,7 @@ func scanDeadLetter(rows *sql.Rows) (e Event, err error) {
 }
 
 // LockDeadLetters implements taskrun.Outbox.
-func (l *Ledger) LockDeadLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (map[int64]bool, error) {
+func (l *Reader) LockDeadLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (map[int64]bool, error) {
 	if len(seqs) == 0 {
 		return nil, nil
 	}
@@ -129,7 +129,7 @@ func (l *Ledger) LockDeadLetters(ctx context.Context, tx taskstate.Tx, seqs []in
 }
 
 // DropDeadLetters implements taskrun.Outbox.
-func (l *Ledger) DropDeadLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (int, error) {
+func (l *Reader) DropDeadLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (int, error) {
 	if len(seqs) == 0 {
 		return 0, nil
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-var _ taskrun.Outbox = (*outbox.Ledger)(nil)
+var _ taskrun.Outbox = (*outbox.Reader)(nil)
 
 // set writes columns of an event, as a relay would.
 func (b *bench) set(seq int64, assignments string, args ...any) {
@@ -69,7 +69,7 @@ func TestTrailsTellWhatBecameOfDeliveries(t *testing.T) {
 		ids = append(ids, "unknown")
 		var got map[string]taskstate.EventTrail
 		b.inTx(func(ctx context.Context, tx taskstate.Tx) (err error) {
-			got, err = outbox.NewLedger(b, topic).Trails(ctx, tx, ids)
+			got, err = outbox.NewReader(b, topic).Trails(ctx, tx, ids)
 			return err
 		})
 		require.Equal(t, map[string]taskstate.EventTrail{
@@ -86,7 +86,7 @@ func TestTrailsTellWhatBecameOfDeliveries(t *testing.T) {
 func TestUnsentDeadLettersAreTakenFromTheOutbox(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, b *bench) {
-		ledger := outbox.NewLedger(b, topic)
+		ledger := outbox.NewReader(b, topic)
 		names := []string{"new", "retrying", "dead", "sent", "leased", "lease over"}
 		deadLetters := map[string]int64{}
 		for _, name := range names {

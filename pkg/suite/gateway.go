@@ -31,7 +31,7 @@ func (p *Parts) Application(s Shared, maxUpload int64) (*Application, error) {
 	p.Env.Ready.Register("uploads", func(ctx context.Context) error { return p.uploads(ctx, app, true) })
 	deps := ingest.ReadsDeps{Store: p.Store, Embedder: p.Embedder, Vectors: p.Vectors, Queue: stats, Log: p.Env.Log}
 	if s.Queue.Kind == QueueKafka {
-		deps.Deliveries = outbox.NewLedger(p.Store, s.Kafka.Topic)
+		deps.Deliveries = outbox.NewReader(p.Store, s.Kafka.Topic)
 	}
 	reads, err := ingest.NewReads(deps)
 	if err != nil {

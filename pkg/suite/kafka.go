@@ -151,13 +151,13 @@ func (p *Parts) transport(w *Worker) (queue ingestq.Consumer, events taskrun.Out
 		if p.Redis != nil && s.Queue.DLQKey != "" { // entries that rows owe since they were on the other transport
 			deadLetters = redisq.New(p.Redis, queueConfig(s.Queue), p.Env.Log, time.Now, p.metrics)
 		}
-		return member, outbox.NewLedger(p.Store, s.Kafka.Topic), deadLetters, nil
+		return member, outbox.NewReader(p.Store, s.Kafka.Topic), deadLetters, nil
 	}
 	if queue, err = p.redisMember(w); err != nil {
 		return nil, nil, nil, err
 	}
 	if s.Kafka.Bootstrap == "" { // no relay can send dead letters that the other transport has left (design D11)
-		events = outbox.NewLedger(p.Store, s.Kafka.Topic)
+		events = outbox.NewReader(p.Store, s.Kafka.Topic)
 	}
 	return queue, events, nil, nil
 }

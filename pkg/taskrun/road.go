@@ -12,7 +12,7 @@ import (
 // row needs it. On Kafka a record holds up all that come after it in its partition, and RETRYING and RUNNING rows need no
 // message: only a record whose claim this process holds is kept.
 
-// Outbox reads and moves the events of rows. *outbox.Ledger implements it.
+// Outbox reads and moves the events of rows. *outbox.Reader implements it.
 type Outbox interface {
 	// Trails reads, in the transaction that has locked the tasks, what their deliveries' events say; a task without one is left out.
 	Trails(ctx context.Context, tx taskstate.Tx, taskIDs []string) (map[string]taskstate.EventTrail, error)

@@ -133,7 +133,7 @@ func (l *transportLab) runner(name string, kind Kind, edit func(c *Config, d *De
 	cfg.Process, cfg.Policy.BaseBackoff, cfg.Policy.Slack = name, 10*time.Millisecond, 200*time.Millisecond
 	cfg.RecoveryInterval, cfg.SweepInterval, cfg.StopGrace = 50*time.Millisecond, 50*time.Millisecond, 0
 	deps := Deps{
-		Store: l.store, Queue: l.stream.member(name), Outbox: outbox.NewLedger(l.store, transportTopic),
+		Store: l.store, Queue: l.stream.member(name), Outbox: outbox.NewReader(l.store, transportTopic),
 		Kinds: map[string]Kind{"test": kind}, Log: l.quiet(),
 	}
 	if edit != nil {
@@ -366,7 +366,7 @@ func TestDeadLettersChangeTheirTransport(t *testing.T) {
 		l.runner("redis", &testKind{}, func(c *Config, d *Deps) {
 			c.Policy.DLQ = true
 			d.Store, d.Queue = redis, stream.member("redis")
-			d.Outbox = outbox.NewLedger(redis, transportTopic)
+			d.Outbox = outbox.NewReader(redis, transportTopic)
 		})
 		require.Eventually(t, func() bool { return len(l.events(dlq)) == 0 }, waitLimit, 20*time.Millisecond) // writeDLQPending from here on
 		states(append(writeDLQPending, died...), taskstate.DLQWritten)

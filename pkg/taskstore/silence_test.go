@@ -11,7 +11,7 @@ import (
 )
 
 // A process that was paused inside a transaction holds its locks only as long as the server's longest wait with a silent
-// session: found by the drill main-zombie, where a stopped worker's half-written ledger held up its heirs for good.
+// session: found by the drill main-zombie, where a stopped worker's half-written embedding cache held up its heirs for good.
 func TestLocksOfASilentSessionAreFreed(t *testing.T) {
 	t.Parallel()
 	for name, config := range databases {

@@ -90,7 +90,7 @@ func (r *documentsRun) round(ctx context.Context, n int) (out round, err error) 
 	if err != nil {
 		return out, err
 	}
-	// What the ledger has is not paid for again: the sample files come in every round.
+	// What the embedding cache has is not paid for again: the sample files come in every round.
 	if err := r.forgetLedger(ctx); err != nil {
 		return out, err
 	}

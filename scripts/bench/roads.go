@@ -98,7 +98,7 @@ func (r *rig) openKafka(ctx context.Context, bell *outbox.Bell) error {
 			return kafkaq.New(client, producer, log, time.Now, kafkaq.NewMetrics(registry))
 		},
 		pending: func(context.Context) (int64, error) { return 0, nil },
-		ledger:  outbox.NewLedger(r.db, kafkaTopic),
+		ledger:  outbox.NewReader(r.db, kafkaTopic),
 	}
 	return nil
 }

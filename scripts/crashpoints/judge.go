@@ -32,7 +32,7 @@ func (t *trial) judge(ctx context.Context) error {
 	return t.NoStrays(ctx)
 }
 
-// payments: nothing of the trial's documents was paid for twice: the point comes after the ledger, and a worker that stood still
+// payments: nothing of the trial's documents was paid for twice: the point comes after the embedding cache, and a worker that stood still
 // for longer than its lease takes nothing over from itself.
 func (t *trial) payments(ctx context.Context) error {
 	if !t.scene.paid {

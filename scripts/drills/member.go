@@ -111,7 +111,7 @@ func (t transport) work(ctx context.Context, role, name string) error {
 		Store: db, Queue: consumer, Kinds: map[string]taskrun.Kind{lab.NoopType: lab.Noop(func(taskstate.Task) {})}, Log: log, Metrics: registry,
 	}
 	if t.kafka != "" {
-		deps.Outbox = outbox.NewLedger(db, t.topic)
+		deps.Outbox = outbox.NewReader(db, t.topic)
 	}
 	return taskrun.New(cfg, deps).Run(ctx)
 }

@@ -5,7 +5,7 @@
 //	died after …            left                                    mended by
 //	read                    an offset that is not committed         who gets the partition reads the record again
 //	claim                   the same, RUNNING until the lease ends  a takeover by any recovery loop; the record answers busy
-//	ledger                  paid embeddings                         the next attempt starts after them
+//	embedding cache                  paid embeddings                         the next attempt starts after them
 //	segment rows            rows of a version that nobody sees      the next attempt plans on, or the sweeper
 //	vectors                 vectors that rows name                  the next attempt upserts them again, or the sweeper
 //	finish                  the outcome, and a DEAD task's event    the record comes again and answers skipped or not due

@@ -5,7 +5,7 @@
 //	died after …            left                                    mended by
 //	read                    a pending delivery, a QUEUED row        reconciling copies it once the member's heartbeat is gone
 //	claim                   RUNNING until the lease ends            a takeover by any recovery loop
-//	ledger                  paid embeddings                         the next attempt starts after them
+//	embedding cache                  paid embeddings                         the next attempt starts after them
 //	segment rows            rows of a version that nobody sees      the next attempt plans on, or the sweeper
 //	vectors                 vectors that rows name                  the next attempt upserts them again, or the sweeper
 //	finish                  the outcome; its delivery pending       reconciling acknowledges it
