@@ -44,7 +44,7 @@ func (a *App) BeginKey(ctx context.Context, c Caller, key string) (release func(
 		if errors.Is(err, taskstate.ErrOutcomeUnknown) || ctx.Err() != nil {
 			k.release(context.WithoutCancel(ctx)) // it may be ours, and the client's repeat would be told 409
 		}
-		a.letGo()
+		a.unpin()
 		return nil, fmt.Errorf("claim idempotency key: %w", err)
 	}
 	crash.Point("api.after_key")
@@ -55,12 +55,12 @@ func (a *App) BeginKey(ctx context.Context, c Caller, key string) (release func(
 		close(stop)
 		done.Wait()
 		k.release(context.WithoutCancel(ctx))
-		a.letGo()
+		a.unpin()
 	}, nil
 }
 
-// letGo counts a request with a key less; who waits for it waits no longer.
-func (a *App) letGo() {
+// unpin counts a request with a key less; who waits for it waits no longer.
+func (a *App) unpin() {
 	a.holding.Add(-1)
 	a.keys.Look()
 }

@@ -86,7 +86,7 @@ type Transport struct {
 	// Pending: deliveries that were read stay with the group until they are acknowledged; retries adopt them, a stop copies
 	// them, reconciling and trim put the rest in order (Redis).
 	// Without (Kafka), every committed outcome and every answer of a claim acknowledges. A new delivery is an event of the
-	// row's own transaction, so that Publish, Adopt, Requeue, Pending, DeadLetters, LetGo and Trim do nothing.
+	// row's own transaction, so that Publish, Adopt, Requeue, Pending, DeadLetters, Unpin and Trim do nothing.
 	Pending bool
 }
 
@@ -133,8 +133,8 @@ type Consumer interface {
 	Quarantine(ctx context.Context, d Delivery) error
 	// DeadLetters writes entries to the dead letter queue; an implementation without one does nothing.
 	DeadLetters(ctx context.Context, deadLetters []DeadLetter) error
-	// LetGo acknowledges deliveries that are still idle for at least idle, in one step each (design D4, pins).
-	LetGo(ctx context.Context, idle time.Duration, ids ...string) error
+	// Unpin acknowledges deliveries that are still idle for at least idle, in one step each (design D4, pins).
+	Unpin(ctx context.Context, idle time.Duration, ids ...string) error
 	// Trim removes what every group has finished: below the oldest entry that any group still needs.
 	Trim(ctx context.Context) (removed int64, err error)
 	// Watermark makes a missing stream or group first (at 0), then reads. ErrNoWatermark: no judgement now.

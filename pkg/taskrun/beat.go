@@ -99,7 +99,7 @@ func (r *Runner) watchOnce(ctx context.Context) {
 			r.writtenOff(h)
 			r.slots.writeOff(h.recovery)
 			r.m.slotsLost.Inc()
-			r.letLie(h)
+			r.release(h)
 			r.holds.drop(h) // its lease ends it: from here on it is a task like any other's
 		}
 	}

@@ -239,7 +239,7 @@ func (f *finishTx) also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment
 func (r *Runner) unwritten(ctx context.Context, o outcome, err error) {
 	r.deps.Log.ErrorContext(o.h.ctx, "runner: an outcome cannot be written", "task_id", o.h.task.ID, "error", err)
 	if o.sort != outcomeSuccess {
-		r.letLie(o.h)
+		r.release(o.h)
 		r.holds.drop(o.h)
 		return
 	}
@@ -260,7 +260,7 @@ func isPanic(err error) bool {
 func (r *Runner) finished(ctx context.Context, o outcome, out taskstate.Outcome, timeline int64) {
 	if out.Answer != taskstate.AnswerApplied {
 		r.m.lost.Inc() // its entry may be the new holder's by now: leave it
-		r.letLie(o.h)
+		r.release(o.h)
 		return
 	}
 	result := resultSkipped
@@ -272,7 +272,7 @@ func (r *Runner) finished(ctx context.Context, o outcome, out taskstate.Outcome,
 	case taskstate.StatusRetrying:
 		crash.Point("worker.after_retry_row")
 		result = resultRetry // its entry stays pending; the row knows it
-		r.letLie(o.h)
+		r.release(o.h)
 		r.wake(out.After.NextRetryAt.Sub(out.After.UpdatedAt))
 	case taskstate.StatusDead:
 		crash.Point("worker.after_dead_row")

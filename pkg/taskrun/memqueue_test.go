@@ -305,7 +305,7 @@ func (q *memQueue) DeadLetters(_ context.Context, ls []ingestq.DeadLetter) error
 	return nil
 }
 
-func (q *memQueue) LetGo(_ context.Context, idle time.Duration, ids ...string) error {
+func (q *memQueue) Unpin(_ context.Context, idle time.Duration, ids ...string) error {
 	if err := q.enter("letgo"); err != nil {
 		return err
 	}

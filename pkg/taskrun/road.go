@@ -61,8 +61,8 @@ func (r *Runner) entryOf(t taskstate.Task) string {
 	return ""
 }
 
-// letLie ends what this process has to do with a claim whose outcome it does not write: its row says what comes next.
-func (r *Runner) letLie(h *hold) {
+// release ends what this process has to do with a claim whose outcome it does not write: its row says what comes next.
+func (r *Runner) release(h *hold) {
 	if !r.transport.Pending {
 		r.effects.ack(h.delivery)
 	}

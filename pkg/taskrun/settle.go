@@ -173,7 +173,7 @@ func (r *Runner) trimOnce(ctx context.Context) error {
 		ps, err := r.deps.Queue.Pending(one, r.cfg.PinMax, after, pinBatch)
 		r.health.queueCall(began, err)
 		return ps, err
-	}, r.letGo)
+	}, r.unpin)
 	if err != nil {
 		return err
 	}
@@ -189,8 +189,8 @@ func (r *Runner) trimOnce(ctx context.Context) error {
 	return nil
 }
 
-// letGo acknowledges entries whose rows wait longer for their retry than an entry may hold the stream's end: those rows need none.
-func (r *Runner) letGo(ctx context.Context, ps []ingestq.Pending, rows map[string]taskstate.Task, _ int64) error {
+// unpin acknowledges entries whose rows wait longer for their retry than an entry may hold the stream's end: those rows need none.
+func (r *Runner) unpin(ctx context.Context, ps []ingestq.Pending, rows map[string]taskstate.Task, _ int64) error {
 	var ids []string
 	for _, p := range ps {
 		if rows[p.Envelope.GetTaskId()].Status == taskstate.StatusRetrying {
@@ -203,7 +203,7 @@ func (r *Runner) letGo(ctx context.Context, ps []ingestq.Pending, rows map[strin
 	ctx, cancel := call(ctx)
 	defer cancel()
 	began := r.deps.Now()
-	err := errors.Join(r.deps.Queue.LetGo(ctx, r.cfg.PinMax, ids...), crash.Fault("trim.after_let_go"))
+	err := errors.Join(r.deps.Queue.Unpin(ctx, r.cfg.PinMax, ids...), crash.Fault("trim.after_let_go"))
 	r.health.queueCall(began, err)
 	if err != nil {
 		return fmt.Errorf("let %d entries go: %w", len(ids), err)

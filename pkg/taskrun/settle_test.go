@@ -165,7 +165,7 @@ func TestReconcileLosesARaceWithAClaim(t *testing.T) {
 }
 
 // Entries of retries that wait longer than a pin may are let go, and only such; then the stream is trimmed.
-func TestPinsAreLetGo(t *testing.T) {
+func TestPinsAreUnpin(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.retrying("r", time.Hour)

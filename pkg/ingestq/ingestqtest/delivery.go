@@ -207,7 +207,7 @@ func testForeignIDs(t *testing.T, _ Features, b Bench) {
 		require.False(t, found[id], id)
 	}
 	require.True(t, found[ids[0]])
-	require.NoError(t, c.LetGo(t.Context(), 0, foreign...))
+	require.NoError(t, c.Unpin(t.Context(), 0, foreign...))
 	require.NoError(t, c.Quarantine(t.Context(), ingestq.Delivery{ID: foreign[1]}))
 	n, err := c.Requeue(t.Context(), []ingestq.Copy{{ID: foreign[1], Envelope: envelope(1)}})
 	require.NoError(t, err)

@@ -112,7 +112,7 @@ func testWipe(t *testing.T, _ Features, b Bench) {
 
 	for name, use := range map[string]func() error{
 		"ack":     func() error { return c.Ack(t.Context(), ids...) },
-		"letgo":   func() error { return c.LetGo(t.Context(), 0, ids...) },
+		"letgo":   func() error { return c.Unpin(t.Context(), 0, ids...) },
 		"trim":    func() error { _, err := c.Trim(t.Context()); return err },
 		"stats":   func() error { _, err := c.Stats(t.Context()); return err },
 		"pending": func() error { _, err := c.Pending(t.Context(), 0, "", 10); return err },

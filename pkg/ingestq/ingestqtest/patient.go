@@ -65,8 +65,8 @@ func (p patient) Quarantine(ctx context.Context, d ingestq.Delivery) error {
 	return p.again(ctx, "Quarantine", func() error { return p.Consumer.Quarantine(ctx, d) })
 }
 
-func (p patient) LetGo(ctx context.Context, idle time.Duration, ids ...string) error {
-	return p.again(ctx, "LetGo", func() error { return p.Consumer.LetGo(ctx, idle, ids...) })
+func (p patient) Unpin(ctx context.Context, idle time.Duration, ids ...string) error {
+	return p.again(ctx, "LetGo", func() error { return p.Consumer.Unpin(ctx, idle, ids...) })
 }
 
 func (p patient) Watermark(ctx context.Context) (h ingestq.Watermark, err error) {

@@ -176,26 +176,26 @@ func testRequeueRace(t *testing.T, _ Features, b Bench) {
 	requireNothingToRead(t, members[0])
 }
 
-func testLetGo(t *testing.T, _ Features, b Bench) {
+func testUnpin(t *testing.T, _ Features, b Bench) {
 	c := b.Member()
 	const idle = 150 * time.Millisecond
 	var ids []string
 	young := time.Duration(0) // at most so old is what was adopted
 	for young == 0 || young >= idle {
-		require.NoError(t, c.LetGo(t.Context(), 0, ids...))
+		require.NoError(t, c.Unpin(t.Context(), 0, ids...))
 		ids = publish(t, c, 3)
 		readAll(t, c, 3)
 		idleFor(t, c, idle, ids...)
 		began := time.Now()
 		_, err := c.Adopt(t.Context(), ids[1]) // somebody is at it again
 		require.NoError(t, err)
-		require.NoError(t, c.LetGo(t.Context(), idle, ids[0], ids[1]))
+		require.NoError(t, c.Unpin(t.Context(), idle, ids[0], ids[1]))
 		young = time.Since(began)
 	}
 	require.Equal(t, ids[1:], pendingIDs(t, c))
-	require.NoError(t, c.LetGo(t.Context(), 0, ids...))
+	require.NoError(t, c.Unpin(t.Context(), 0, ids...))
 	require.Empty(t, pendingIDs(t, c))
-	require.NoError(t, c.LetGo(t.Context(), 0))
+	require.NoError(t, c.Unpin(t.Context(), 0))
 }
 
 func testDeadLetters(t *testing.T, f Features, b Bench) {

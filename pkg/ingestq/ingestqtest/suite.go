@@ -72,7 +72,7 @@ func Run(t *testing.T, features Features, open func(t *testing.T) Bench) {
 		"PendingSeesOldBehindYoung":             testPendingOldBehindYoung,
 		"RequeueCopiesOnlyWhatItAcknowledged":   testRequeue,
 		"TwoWhoSettleAtOnceMakeOneCopy":         testRequeueRace,
-		"LetGoSparesTheYoung":                   testLetGo,
+		"LetGoSparesTheYoung":                   testUnpin,
 		"DeadLettersHaveTheContractsFields":     testDeadLetters,
 		"TrimKeepsWhatTheGroupNeeds":            testTrim,
 		"HorizonIsTheFirstUnreadEntry":          testWatermark,

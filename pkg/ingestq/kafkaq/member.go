@@ -180,8 +180,8 @@ func (m *Member) Pending(context.Context, time.Duration, string, int) ([]ingestq
 // DeadLetters implements ingestq.Consumer: a dead letter is an event of the row's own transaction.
 func (m *Member) DeadLetters(context.Context, []ingestq.DeadLetter) error { return nil }
 
-// LetGo implements ingestq.Consumer; it does nothing.
-func (m *Member) LetGo(context.Context, time.Duration, ...string) error { return nil }
+// Unpin implements ingestq.Consumer; it does nothing.
+func (m *Member) Unpin(context.Context, time.Duration, ...string) error { return nil }
 
 // Trim implements ingestq.Consumer: retention is the topic's own.
 func (m *Member) Trim(context.Context) (int64, error) { return 0, nil }

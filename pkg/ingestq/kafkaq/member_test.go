@@ -414,7 +414,7 @@ func TestNothingIsPendingOnThisTransport(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, pending)
 	require.NoError(t, m.DeadLetters(t.Context(), []ingestq.DeadLetter{{TaskID: "a"}}))
-	require.NoError(t, m.LetGo(t.Context(), 0, "k:0:1"))
+	require.NoError(t, m.Unpin(t.Context(), 0, "k:0:1"))
 	removed, err := m.Trim(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, removed)

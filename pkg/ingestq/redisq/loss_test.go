@@ -193,7 +193,7 @@ func calls(q *Queue) map[string]func(context.Context) error {
 		"pending":     func(ctx context.Context) error { _, err := q.Pending(ctx, 0, "", 10); return err },
 		"quarantine":  func(ctx context.Context) error { return q.Quarantine(ctx, ingestq.Delivery{ID: id}) },
 		"deadletters": func(ctx context.Context) error { return q.DeadLetters(ctx, make([]ingestq.DeadLetter, 1)) },
-		"letgo":       func(ctx context.Context) error { return q.LetGo(ctx, 0, id) },
+		"letgo":       func(ctx context.Context) error { return q.Unpin(ctx, 0, id) },
 		"trim":        func(ctx context.Context) error { _, err := q.Trim(ctx); return err },
 		"horizon":     func(ctx context.Context) error { _, err := q.Watermark(ctx); return err },
 		"stats":       func(ctx context.Context) error { _, err := q.Stats(ctx); return err },

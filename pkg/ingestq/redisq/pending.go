@@ -85,8 +85,8 @@ func (q *Queue) join(ctx context.Context, page []ingestq.Pending) error {
 	return nil
 }
 
-// LetGo implements ingestq.Consumer.
-func (q *Queue) LetGo(ctx context.Context, idle time.Duration, ids ...string) error {
+// Unpin implements ingestq.Consumer.
+func (q *Queue) Unpin(ctx context.Context, idle time.Duration, ids ...string) error {
 	var calls []scriptCall
 	for _, id := range ids {
 		if _, ok := parseID(id); ok {
@@ -94,7 +94,7 @@ func (q *Queue) LetGo(ctx context.Context, idle time.Duration, ids ...string) er
 			calls = append(calls, scriptCall{[]string{q.cfg.StreamKey}, []string{q.cfg.Group, ms, id}})
 		}
 	}
-	err := q.healing(ctx, func() error { return firstError(q.runAll(ctx, letGoScript, calls)) })
+	err := q.healing(ctx, func() error { return firstError(q.runAll(ctx, unpinScript, calls)) })
 	return failure(ctx, fmt.Sprintf("let %d deliveries go", len(ids)), err)
 }
 

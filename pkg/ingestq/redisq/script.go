@@ -17,7 +17,7 @@ var (
 	//go:embed lua/letter_add.lua
 	deadLetterAddText string
 	//go:embed lua/delivery_let_go.lua
-	letGoText string
+	unpinText string
 	//go:embed lua/stream_trim.lua
 	trimText string
 	//go:embed lua/group_horizon.lua
@@ -30,7 +30,7 @@ var (
 	requeueScript       = newScript(requeueText)
 	quarantineScript    = newScript(quarantineText)
 	deadLetterAddScript = newScript(deadLetterAddText)
-	letGoScript         = newScript(letGoText)
+	unpinScript         = newScript(unpinText)
 	trimScript          = newScript(trimText)
 	watermarkScript     = newScript(watermarkText)
 	removeScript        = newScript(removeText)

@@ -35,7 +35,7 @@ func TestTrimKeepsWhatAnyGroupNeeds(t *testing.T) {
 	require.EqualValues(t, 10, length(), "nor finished anything")
 	require.NoError(t, slow.Ack(t.Context(), ids[0], ids[2], ids[3]))
 	require.EqualValues(t, 9, length(), "it still has entry 1")
-	require.NoError(t, slow.LetGo(t.Context(), 0, ids[1]))
+	require.NoError(t, slow.Unpin(t.Context(), 0, ids[1]))
 	require.EqualValues(t, 6, length(), "the pin is gone")
 	r.do(t, "XGROUP", "SETID", r.cfg.StreamKey, "mirror", ids[3])
 	require.EqualValues(t, 6, length())

@@ -16,7 +16,7 @@
 //   - Rebalance while a task runs: as that. The old owner still acknowledges the entry when its task ends.
 //   - Adopt (retry or takeover by any process): XCLAIM to it. Died after it: the entry is pending with a member that does not
 //     own the partition, and comes to the next owner, or is settled by its idle time.
-//   - Ack, Requeue, LetGo, Quarantine: one script or command each, by any process; Quarantine on a cluster is two, the dead letter
+//   - Ack, Requeue, Unpin, Quarantine: one script or command each, by any process; Quarantine on a cluster is two, the dead letter
 //     first, and once. Died before or between: settled later.
 //   - Run writes one heartbeat for all partitions, on a cluster one for each in the slot of its stream. Died: it expires, and
 //     reconciling may take what QUEUED rows have there.

@@ -311,9 +311,9 @@ func (q *Queue) Quarantine(ctx context.Context, d ingestq.Delivery) error {
 	})
 }
 
-// LetGo implements ingestq.Consumer.
-func (q *Queue) LetGo(ctx context.Context, idle time.Duration, ids ...string) error {
-	return q.eachOf(ctx, ids, func(p *part, ids []string) error { return p.LetGo(ctx, idle, ids...) })
+// Unpin implements ingestq.Consumer.
+func (q *Queue) Unpin(ctx context.Context, idle time.Duration, ids ...string) error {
+	return q.eachOf(ctx, ids, func(p *part, ids []string) error { return p.Unpin(ctx, idle, ids...) })
 }
 
 // DeadLetters implements ingestq.Consumer: a dead letter names the stream that its delivery came from.

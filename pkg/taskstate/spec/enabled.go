@@ -195,7 +195,7 @@ func (m *Model) enabledLoop(w *World, i int, yield func(o Op)) {
 	}
 	do([...]Kind{
 		loopWatermark: OpEnqueue, loopAdd: OpAdd, loopLook: OpLook, loopRenew: OpRenew, loopCopy: OpCopy,
-		loopAck: OpAck, loopDeadLetter: OpDeadLetter, loopMark: OpMark, loopLetGo: OpLetGo,
+		loopAck: OpAck, loopDeadLetter: OpDeadLetter, loopMark: OpMark, loopUnpin: OpUnpin,
 	}[x.At])
 }
 

@@ -143,8 +143,8 @@ func (m *Model) loop(w *World, i int, o Op) Result {
 		res = m.mark(w, int(x.Task), x.Fence, x.Line)
 		x.rest()
 	case OpPin:
-		*x = Loop{At: loopLetGo, Task: o.Task, Entry: o.Entry}
-	case OpLetGo:
+		*x = Loop{At: loopUnpin, Task: o.Task, Entry: o.Entry}
+	case OpUnpin:
 		if e := w.entry(x.Entry); e.Kind == entryPending && e.Idle == 2 {
 			res.Acked = w.acked(x.Entry)
 		}

@@ -44,7 +44,7 @@ const (
 	OpLook       // the row of a pending entry is read
 	OpRenew      // the promise of a QUEUED row is renewed
 	OpPin        // XPENDING by the pin's age, and the row
-	OpLetGo      // the script that lets a pin go
+	OpUnpin      // the script that lets a pin go
 	OpCancel     // what people do
 	OpSuspend
 	OpRetryNow

@@ -235,5 +235,5 @@ const (
 	loopAck                 // the row needs no entry
 	loopDeadLetter          // the row owes a dead letter
 	loopMark
-	loopLetGo // the row was RETRYING and the entry stands in the way of the trim
+	loopUnpin // the row was RETRYING and the entry stands in the way of the trim
 )
