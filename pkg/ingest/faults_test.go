@@ -130,19 +130,19 @@ func (s faultyStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
 	})
 }
 
-func (s faultyStore) HoldAll(ctx context.Context, claims []taskstate.HeldTask, f taskstate.HoldFunc) error {
+func (s faultyStore) WithClaims(ctx context.Context, claims []taskstate.ClaimedTask, f taskstate.ClaimsFunc) error {
 	rolledBack := func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, held []bool) error {
 		return errors.Join(f(ctx, tx, m, held), errRolledBack)
 	}
 	lost := false
 	err := s.f.effect(func() error {
 		if lost = s.f.mode == lostCommit && s.f.count == s.f.at; lost {
-			return s.Store.HoldAll(ctx, claims, rolledBack)
+			return s.Store.WithClaims(ctx, claims, rolledBack)
 		}
 		if s.f.undoes() {
-			return s.Store.HoldAll(ctx, claims, rolledBack)
+			return s.Store.WithClaims(ctx, claims, rolledBack)
 		}
-		return s.Store.HoldAll(ctx, claims, f)
+		return s.Store.WithClaims(ctx, claims, f)
 	})
 	if lost && errors.Is(err, errRolledBack) {
 		return nil

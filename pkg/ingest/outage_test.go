@@ -35,8 +35,8 @@ func (s *absentStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
 	return s.now().InTx(ctx, f)
 }
 
-func (s *absentStore) HoldAll(ctx context.Context, claims []taskstate.HeldTask, f taskstate.HoldFunc) error {
-	return s.now().HoldAll(ctx, claims, f)
+func (s *absentStore) WithClaims(ctx context.Context, claims []taskstate.ClaimedTask, f taskstate.ClaimsFunc) error {
+	return s.now().WithClaims(ctx, claims, f)
 }
 
 // Found by the drill main-db-restart: "read the visible version: invalid connection" counted an attempt.

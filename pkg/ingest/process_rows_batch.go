@@ -77,19 +77,19 @@ func (r *run) arrive() {
 // rowsTogether writes as many parts as fit into one transaction; the others lead the next one.
 func (a *App) rowsTogether(ctx context.Context, b *batcher.Batch[*rowTask]) error {
 	var tasks []*rowTask
-	var claims []taskstate.HeldTask
+	var claims []taskstate.ClaimedTask
 	rows, bytes := 0, 0
 	for i, t := range b.Items() {
 		id := t.w.r.job.Task.ID
-		again := slices.ContainsFunc(claims, func(c taskstate.HeldTask) bool { return c.TaskID == id }) // one of them has lost its claim
+		again := slices.ContainsFunc(claims, func(c taskstate.ClaimedTask) bool { return c.TaskID == id }) // one of them has lost its claim
 		if i > 0 && (again || rows+t.to-t.from > rowsPerTx || bytes+t.bytes > bytesPerTx) {
 			b.Requeue(i)
 			continue
 		}
 		tasks, rows, bytes = append(tasks, t), rows+t.to-t.from, bytes+t.bytes
-		claims = append(claims, taskstate.HeldTask{TaskID: id, Token: t.w.r.job.Token})
+		claims = append(claims, taskstate.ClaimedTask{TaskID: id, Token: t.w.r.job.Token})
 	}
-	err := a.d.Store.HoldAll(ctx, claims, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, held []bool) error {
+	err := a.d.Store.WithClaims(ctx, claims, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, held []bool) error {
 		return (&rowTransaction{a: a, tx: tx, m: m}).write(ctx, tasks, held)
 	})
 	if err != nil {

@@ -78,9 +78,9 @@ func (s meteredStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
 	return s.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error { return f(ctx, s.tx("tx", tx), m) })
 }
 
-func (s meteredStore) HoldAll(ctx context.Context, claims []taskstate.HeldTask, f taskstate.HoldFunc) error {
+func (s meteredStore) WithClaims(ctx context.Context, claims []taskstate.ClaimedTask, f taskstate.ClaimsFunc) error {
 	s.called("hold")
-	return s.Store.HoldAll(ctx, claims, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, held []bool) error {
+	return s.Store.WithClaims(ctx, claims, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, held []bool) error {
 		return f(ctx, s.tx("hold", tx), m, held)
 	})
 }

@@ -47,7 +47,7 @@ func (r *Runner) wakeOnce(ctx context.Context) {
 func (r *Runner) beatOnce(ctx context.Context) error {
 	now, lease := r.deps.Now(), r.cfg.Policy.Lease
 	var beats []taskstate.Beat
-	var held []*hold
+	var held []*claim
 	for _, h := range r.holds.all() {
 		if b, due := h.beat(now, lease); due {
 			beats, held = append(beats, b), append(held, h)

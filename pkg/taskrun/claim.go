@@ -205,7 +205,7 @@ func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, r
 	if adopt {
 		delivery = r.entryOf(o.After)
 	}
-	h := &hold{
+	h := &claim{
 		task: o.After, token: taskstate.Token{Timeline: c.m.Timeline, Fence: o.After.Fence}, owner: o.After.LeaseOwner,
 		delivery: delivery, kind: r.kind(o.After.Type), recovery: recovery,
 		began: now, renewed: c.began, reported: now, stageBegan: now, progress: o.After.Progress,

@@ -20,7 +20,7 @@ const keepEffects = 20_000
 
 // adopted is the row's own entry that a retry or takeover wants.
 type adopted struct {
-	h        *hold
+	h        *claim
 	delivery string
 }
 
@@ -116,7 +116,7 @@ func (c *queueEffects) ack(id string) {
 }
 
 // adopt takes over the row's own entry.
-func (c *queueEffects) adopt(h *hold) {
+func (c *queueEffects) adopt(h *claim) {
 	if h.delivery != "" {
 		c.add(func(e *waitingEffects) { e.adopts = append(e.adopts, adopted{h, h.delivery}) })
 	}

@@ -21,8 +21,8 @@ var (
 	ErrStalled = errors.New("no progress within the stage's limit")
 )
 
-// hold is one claim of this process, from its commit to the commit of its outcome.
-type hold struct {
+// claim is one claim of this process, from its commit to the commit of its outcome.
+type claim struct {
 	task     taskstate.Task // as claimed
 	token    taskstate.Token
 	owner    string
@@ -51,7 +51,7 @@ type hold struct {
 }
 
 // holder is who finishes it.
-func (h *hold) holder(process string) taskstate.Holder {
+func (h *claim) holder(process string) taskstate.Holder {
 	return taskstate.Holder{Token: h.token, Actor: worker(process)}
 }
 
@@ -61,7 +61,7 @@ func worker(process string) taskstate.Actor {
 }
 
 // report takes progress at now and answers the stage that it ended, with its time; "" when it did not.
-func (h *hold) report(p taskstate.Progress, now time.Time) (ended taskstate.Stage, took time.Duration) {
+func (h *claim) report(p taskstate.Progress, now time.Time) (ended taskstate.Stage, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reported = now
@@ -78,14 +78,14 @@ func (h *hold) report(p taskstate.Progress, now time.Time) (ended taskstate.Stag
 }
 
 // waits notes that the run waits for the database: that is no stall.
-func (h *hold) waits(now time.Time) {
+func (h *claim) waits(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reported = now
 }
 
 // woke notes that the whole process stood still for d, and not this run alone.
-func (h *hold) woke(d time.Duration) {
+func (h *claim) woke(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reported = h.reported.Add(d)
@@ -95,7 +95,7 @@ func (h *hold) woke(d time.Duration) {
 }
 
 // finish notes that the goroutine is back; it answers the last stage with its time and whether the slot was written off.
-func (h *hold) finish(now time.Time) (last taskstate.Stage, took time.Duration, hung bool) {
+func (h *claim) finish(now time.Time) (last taskstate.Stage, took time.Duration, hung bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.done = true
@@ -104,7 +104,7 @@ func (h *hold) finish(now time.Time) (last taskstate.Stage, took time.Duration, 
 }
 
 // lose marks the claim as lost and stops its run.
-func (h *hold) lose() {
+func (h *claim) lose() {
 	h.mu.Lock()
 	h.lost = true
 	h.mu.Unlock()
@@ -112,7 +112,7 @@ func (h *hold) lose() {
 }
 
 // isLost reports whether the claim is known to be lost.
-func (h *hold) isLost() bool {
+func (h *claim) isLost() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lost
@@ -120,7 +120,7 @@ func (h *hold) isLost() bool {
 
 // beat answers what the heartbeat has to say, and whether there is anything.
 // A lease is renewed when a third of it has passed.
-func (h *hold) beat(now time.Time, lease time.Duration) (b taskstate.Beat, due bool) {
+func (h *claim) beat(now time.Time, lease time.Duration) (b taskstate.Beat, due bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.lost || h.hung {
@@ -141,7 +141,7 @@ func (h *hold) beat(now time.Time, lease time.Duration) (b taskstate.Beat, due b
 }
 
 // beaten notes that b was written, begun at now.
-func (h *hold) beaten(b taskstate.Beat, now time.Time) {
+func (h *claim) beaten(b taskstate.Beat, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if b.Renew {
@@ -162,7 +162,7 @@ const (
 )
 
 // watch judges its silence; limit 0: none.
-func (h *hold) watch(now time.Time, limit func(taskstate.Stage) time.Duration) silence {
+func (h *claim) watch(now time.Time, limit func(taskstate.Stage) time.Duration) silence {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -183,14 +183,14 @@ func (h *hold) watch(now time.Time, limit func(taskstate.Stage) time.Duration) s
 }
 
 // stage is where it is.
-func (h *hold) stage() taskstate.Stage {
+func (h *claim) stage() taskstate.Stage {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.progress.Stage
 }
 
 // finishing begins the span of the finish, from the end of the run to its commit.
-func (h *hold) finishing(tracer trace.Tracer) {
+func (h *claim) finishing(tracer trace.Tracer) {
 	if h.span != nil && h.span.IsRecording() {
 		_, span := tracer.Start(h.ctx, "finish")
 		h.mu.Lock()
@@ -200,14 +200,14 @@ func (h *hold) finishing(tracer trace.Tracer) {
 }
 
 // ends is the span of the finish; nil: nothing records it.
-func (h *hold) ends() trace.Span {
+func (h *claim) ends() trace.Span {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.ending
 }
 
 // endSpans ends what was begun; a second time does nothing.
-func (h *hold) endSpans() {
+func (h *claim) endSpans() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ending != nil {
@@ -218,18 +218,18 @@ func (h *hold) endSpans() {
 	}
 }
 
-// holds are the claims of this process.
-type holds struct {
+// claims are the claims of this process.
+type claims struct {
 	mu      sync.Mutex
-	m       map[string][]*hold // by task; more than one only while an older claim does not know that it is lost
+	m       map[string][]*claim // by task; more than one only while an older claim does not know that it is lost
 	n       int
 	changed bell // rings when one is dropped
 }
 
-func newHolds() *holds { return &holds{m: map[string][]*hold{}} }
+func newClaims() *claims { return &claims{m: map[string][]*claim{}} }
 
 // add registers h. An older claim of the same task has been lost, whether its run knows it or not.
-func (hs *holds) add(h *hold) {
+func (hs *claims) add(h *claim) {
 	hs.mu.Lock()
 	older := slices.Clone(hs.m[h.task.ID])
 	hs.m[h.task.ID] = append(hs.m[h.task.ID], h)
@@ -241,7 +241,7 @@ func (hs *holds) add(h *hold) {
 }
 
 // drop removes h.
-func (hs *holds) drop(h *hold) {
+func (hs *claims) drop(h *claim) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	h.endSpans()
@@ -260,7 +260,7 @@ func (hs *holds) drop(h *hold) {
 }
 
 // has reports whether the claim with this fence is held and not known to be lost.
-func (hs *holds) has(id string, fence int64) bool {
+func (hs *claims) has(id string, fence int64) bool {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	for _, h := range hs.m[id] {
@@ -272,10 +272,10 @@ func (hs *holds) has(id string, fence int64) bool {
 }
 
 // all answers the claims, in no order.
-func (hs *holds) all() []*hold {
+func (hs *claims) all() []*claim {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	out := make([]*hold, 0, hs.n)
+	out := make([]*claim, 0, hs.n)
 	for _, held := range hs.m {
 		out = append(out, held...)
 	}
@@ -283,7 +283,7 @@ func (hs *holds) all() []*hold {
 }
 
 // ids answers at most n of the tasks held.
-func (hs *holds) ids(n int) []string {
+func (hs *claims) ids(n int) []string {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	out := make([]string, 0, min(n, len(hs.m)))
@@ -297,7 +297,7 @@ func (hs *holds) ids(n int) []string {
 }
 
 // empty reports whether nothing is held; if not, changed is closed at the next drop.
-func (hs *holds) empty() (yes bool, changed <-chan struct{}) {
+func (hs *claims) empty() (yes bool, changed <-chan struct{}) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	if hs.n == 0 {

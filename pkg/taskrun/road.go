@@ -62,7 +62,7 @@ func (r *Runner) entryOf(t taskstate.Task) string {
 }
 
 // release ends what this process has to do with a claim whose outcome it does not write: its row says what comes next.
-func (r *Runner) release(h *hold) {
+func (r *Runner) release(h *claim) {
 	if !r.transport.Pending {
 		r.effects.ack(h.delivery)
 	}
@@ -84,7 +84,7 @@ func (r *Runner) handBack(ctx context.Context, ds []ingestq.Delivery) {
 
 // handBackTask makes the delivery of a task that was handed back: a copy of its entry, or a new one.
 // Where deliveries are events, the row's own transaction has made it.
-func (r *Runner) handBackTask(t taskstate.Task, h *hold) {
+func (r *Runner) handBackTask(t taskstate.Task, h *claim) {
 	switch {
 	case !r.transport.Pending:
 		r.effects.ack(h.delivery)

@@ -25,7 +25,7 @@ type Runner struct {
 	m         *metrics
 	health    *health
 	slots     *slots
-	holds     *holds
+	holds     *claims
 	asking    *asking
 	effects   *queueEffects
 	isolated  *isolation
@@ -52,7 +52,7 @@ func New(cfg Config, deps Deps) *Runner {
 	}
 	r := &Runner{
 		cfg: cfg, deps: deps, transport: deps.Queue.Transport(), m: newMetrics(deps.Metrics),
-		health: newHealth(cfg, deps.Log, deps.Now), slots: newSlots(cfg.Concurrency), holds: newHolds(), asking: newAsking(), isolated: newIsolation(),
+		health: newHealth(cfg, deps.Log, deps.Now), slots: newSlots(cfg.Concurrency), holds: newClaims(), asking: newAsking(), isolated: newIsolation(),
 		// One outcome per slot may wait: beyond that a run keeps its slot, and so nothing new is claimed.
 		outcomes: make(chan outcome, cfg.Concurrency),
 		nudge:    make(chan struct{}, 1),

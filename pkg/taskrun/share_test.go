@@ -253,13 +253,13 @@ func TestAnOverdueRowMakesNoRetryLate(t *testing.T) {
 func TestNewClaimLosesTheOlderHold(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	old := &hold{task: taskstate.Task{ID: "x"}, token: taskstate.Token{Fence: 1}, ctx: ctx, cancel: cancel}
-	hs := newHolds()
+	old := &claim{task: taskstate.Task{ID: "x"}, token: taskstate.Token{Fence: 1}, ctx: ctx, cancel: cancel}
+	hs := newClaims()
 	hs.add(old)
 	require.False(t, old.isLost())
-	hs.add(&hold{task: taskstate.Task{ID: "other"}, token: taskstate.Token{Fence: 2}, cancel: func(error) {}})
+	hs.add(&claim{task: taskstate.Task{ID: "other"}, token: taskstate.Token{Fence: 2}, cancel: func(error) {}})
 	require.False(t, old.isLost())
-	hs.add(&hold{task: taskstate.Task{ID: "x"}, token: taskstate.Token{Fence: 2}, cancel: func(error) {}})
+	hs.add(&claim{task: taskstate.Task{ID: "x"}, token: taskstate.Token{Fence: 2}, cancel: func(error) {}})
 	require.True(t, old.isLost())
 	require.ErrorIs(t, context.Cause(ctx), taskstate.ErrLost)
 	_, due := old.beat(time.Now().Add(time.Hour), time.Second)

@@ -20,7 +20,7 @@ const (
 
 // attempt is the span of one claim, begun inside its transaction: the row then knows what the next attempt links to.
 type attempt struct {
-	ctx  context.Context // holds the span and the task's id, for log lines and calls; it never ends by itself
+	ctx  context.Context // claims the span and the task's id, for log lines and calls; it never ends by itself
 	span trace.Span
 }
 
@@ -51,7 +51,7 @@ func (a attempt) traceparent() string {
 }
 
 // describe adds what is known once the claim is committed.
-func (r *Runner) describe(h *hold) {
+func (r *Runner) describe(h *claim) {
 	if !h.span.IsRecording() {
 		return
 	}

@@ -35,7 +35,7 @@ const (
 
 // outcome is a run's end on its way into the table.
 type outcome struct {
-	h       *hold
+	h       *claim
 	sort    outcomeSort
 	result  Result
 	failure taskstate.Failure
@@ -57,7 +57,7 @@ func errUnexpected(o taskstate.Outcome) error {
 }
 
 // work is a task's goroutine: run, judge, hand the outcome over, free the slot.
-func (r *Runner) work(h *hold) {
+func (r *Runner) work(h *claim) {
 	defer r.runs.Done()
 	defer h.cancel(nil)
 	ctx := h.ctx
@@ -95,7 +95,7 @@ func (r *Runner) handOver(o outcome) {
 // runPatiently runs the kind again, under the same claim, while what stops it is the database's absence:
 // an outage costs no attempt, as it costs no crash. Heartbeats go on and revive the lease; what a run has written
 // is the next run's to find, as after a takeover.
-func (r *Runner) runPatiently(ctx context.Context, h *hold) Result {
+func (r *Runner) runPatiently(ctx context.Context, h *claim) Result {
 	var wait backoff
 	for {
 		res := r.runKind(ctx, h)
@@ -111,7 +111,7 @@ func (r *Runner) runPatiently(ctx context.Context, h *hold) Result {
 }
 
 // runKind calls the kind and recovers its panic.
-func (r *Runner) runKind(ctx context.Context, h *hold) (res Result) {
+func (r *Runner) runKind(ctx context.Context, h *claim) (res Result) {
 	if h.kind == nil {
 		return Result{}
 	}
@@ -133,7 +133,7 @@ func (r *Runner) stageTook(stage taskstate.Stage, took time.Duration) {
 }
 
 // judge makes an outcome of a result; ok is false when the claim is known to be lost.
-func (r *Runner) judge(h *hold, res Result) (o outcome, ok bool) {
+func (r *Runner) judge(h *claim, res Result) (o outcome, ok bool) {
 	o = outcome{h: h, result: res}
 	cause := context.Cause(h.ctx)
 	switch {
@@ -159,7 +159,7 @@ func (r *Runner) judge(h *hold, res Result) (o outcome, ok bool) {
 }
 
 // stallFailure is the failure of a silent stage.
-func (r *Runner) stallFailure(h *hold) taskstate.Failure {
+func (r *Runner) stallFailure(h *claim) taskstate.Failure {
 	stage := h.stage()
 	return taskstate.Failure{
 		Code: CodeStalled, Stalled: true,
@@ -169,7 +169,7 @@ func (r *Runner) stallFailure(h *hold) taskstate.Failure {
 }
 
 // classify asks the kind about an error; what the kind does not name stays an internal error.
-func (r *Runner) classify(h *hold, err error) (f taskstate.Failure) {
+func (r *Runner) classify(h *claim, err error) (f taskstate.Failure) {
 	var thrown *panicError
 	if errors.As(err, &thrown) {
 		r.deps.Log.ErrorContext(h.ctx, "runner: task panicked", "task_id", h.task.ID, "error", err, "stack", string(thrown.stack))
@@ -211,7 +211,7 @@ func hungStack(taskID string) string {
 }
 
 // writtenOff logs a run that ignores its end.
-func (r *Runner) writtenOff(h *hold) {
+func (r *Runner) writtenOff(h *claim) {
 	r.deps.Log.LogAttrs(h.ctx, slog.LevelError, "runner: a cancelled run does not return; its slot is written off",
 		slog.String("task_id", h.task.ID), slog.String("stage", string(h.stage())), slog.String("stack", hungStack(h.task.ID)))
 }

@@ -17,7 +17,7 @@ var (
 	// After an unknown COMMIT the store has read back what it did, so a call that returns this error did nothing.
 	ErrUnavailable = errors.New("database unavailable")
 	// ErrOutcomeUnknown: a COMMIT got no answer and what became of it could not be found out:
-	// the database stayed away, or the call was HoldAll or InTx, whose writes the store cannot name.
+	// the database stayed away, or the call was WithClaims or InTx, whose writes the store cannot name.
 	ErrOutcomeUnknown = errors.New("outcome of the transaction unknown")
 	// ErrLost: the claim is no longer the one that the row names; its holder stops.
 	ErrLost = errors.New("claim lost")
@@ -76,18 +76,18 @@ type AlsoFunc func(ctx context.Context, tx Tx, m Moment, changed []Decision) err
 // TxFunc works inside an open transaction; it runs again from the start when the transaction is retried.
 type TxFunc func(ctx context.Context, tx Tx, m Moment) error
 
-// HeldTask is a claim that its holder wants to write under; no task comes twice in one call.
-type HeldTask struct {
+// ClaimedTask is a claim that its holder wants to write under; no task comes twice in one call.
+type ClaimedTask struct {
 	TaskID string
 	Token  Token
 }
 
-// HoldFunc is a TxFunc of several holders: held tells by the claim's place whether its predicate holds.
-type HoldFunc func(ctx context.Context, tx Tx, m Moment, held []bool) error
+// ClaimsFunc is a TxFunc of several holders: held tells by the claim's place whether its predicate holds.
+type ClaimsFunc func(ctx context.Context, tx Tx, m Moment, held []bool) error
 
-// Hold is HoldAll for one task: f runs only under its holder's predicate. ErrLost when that does not hold.
-func Hold(ctx context.Context, s Store, taskID string, token Token, f TxFunc) error {
-	return s.HoldAll(ctx, []HeldTask{{TaskID: taskID, Token: token}}, func(ctx context.Context, tx Tx, m Moment, _ []bool) error {
+// WithClaim is WithClaims for one task: f runs only under its holder's predicate. ErrLost when that does not hold.
+func WithClaim(ctx context.Context, s Store, taskID string, token Token, f TxFunc) error {
+	return s.WithClaims(ctx, []ClaimedTask{{TaskID: taskID, Token: token}}, func(ctx context.Context, tx Tx, m Moment, _ []bool) error {
 		return f(ctx, tx, m)
 	})
 }
@@ -179,10 +179,10 @@ type Store interface {
 	// Heartbeat renews leases and writes progress in one statement for all beats, one for each when a row is locked; it answers the ids whose claim is lost.
 	Heartbeat(ctx context.Context, lease time.Duration, beats []Beat) (lost []string, err error)
 
-	// HoldAll runs f in a transaction that is opened by locking the tasks of claims, in id order, under their holders'
+	// WithClaims runs f in a transaction that is opened by locking the tasks of claims, in id order, under their holders'
 	// predicates (id, status RUNNING, fence, timeline). f is told for each of them whether its predicate holds, and must write
 	// nothing for one that does not. ErrLost, without a call of f, when none holds.
-	HoldAll(ctx context.Context, claims []HeldTask, f HoldFunc) error
+	WithClaims(ctx context.Context, claims []ClaimedTask, f ClaimsFunc) error
 	// InTx runs f in a transaction of its own, with the same retries.
 	InTx(ctx context.Context, f TxFunc) error
 	// Read runs f outside a transaction: again when a connection was dead, and never longer than the database may take.

@@ -311,7 +311,7 @@ func (q *sequenceRun) beatenAt(rt *rapid.T, beats []taskstate.Beat, lost []strin
 func (q *sequenceRun) hold(rt *rapid.T) {
 	id := q.ids(rt, 1)[0]
 	token := q.token(rt, id)
-	err := taskstate.Hold(q.ctx, q.s, id, token, func(context.Context, taskstate.Tx, taskstate.Moment) error { return nil })
+	err := taskstate.WithClaim(q.ctx, q.s, id, token, func(context.Context, taskstate.Tx, taskstate.Moment) error { return nil })
 	if q.spec.Held(id, token) {
 		require.NoError(rt, err)
 		q.saw("hold", "held")

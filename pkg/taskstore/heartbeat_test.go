@@ -46,7 +46,7 @@ func TestALockedRowHoldsUpNoOtherHeartbeat(t *testing.T) {
 			t.Parallel()
 			s := migrated(t, config(t))
 			beats := claimed(t, s, "a", "b", "c")
-			err := taskstate.Hold(t.Context(), s, "b", beats[1].Token, func(context.Context, taskstate.Tx, taskstate.Moment) error {
+			err := taskstate.WithClaim(t.Context(), s, "b", beats[1].Token, func(context.Context, taskstate.Tx, taskstate.Moment) error {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				ended := make(chan error, 1)

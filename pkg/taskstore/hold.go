@@ -7,9 +7,9 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// HoldAll implements taskstate.Store. A COMMIT without an answer gives taskstate.ErrOutcomeUnknown:
+// WithClaims implements taskstate.Store. A COMMIT without an answer gives taskstate.ErrOutcomeUnknown:
 // what f wrote has no name that the store could look for.
-func (s *Store) HoldAll(ctx context.Context, claims []taskstate.HeldTask, f taskstate.HoldFunc) error {
+func (s *Store) WithClaims(ctx context.Context, claims []taskstate.ClaimedTask, f taskstate.ClaimsFunc) error {
 	if len(claims) == 0 {
 		return nil
 	}
@@ -28,7 +28,7 @@ func (s *Store) HoldAll(ctx context.Context, claims []taskstate.HeldTask, f task
 }
 
 // hold locks the tasks of claims and tells which of them hold. taskstate.ErrLost when none does.
-func (s *Store) hold(ctx context.Context, tx *session, claims []taskstate.HeldTask) (m taskstate.Moment, held []bool, err error) {
+func (s *Store) hold(ctx context.Context, tx *session, claims []taskstate.ClaimedTask) (m taskstate.Moment, held []bool, err error) {
 	params := make([]any, 0, 2*len(claims))
 	place := make(map[string]int, len(claims))
 	for i, c := range claims {
@@ -62,7 +62,7 @@ func (s *Store) hold(ctx context.Context, tx *session, claims []taskstate.HeldTa
 	return m, held, nil
 }
 
-// InTx implements taskstate.Store; as to a COMMIT without an answer see HoldAll.
+// InTx implements taskstate.Store; as to a COMMIT without an answer see WithClaims.
 func (s *Store) InTx(ctx context.Context, f taskstate.TxFunc) error {
 	work := func(ctx context.Context, tx *session) (bool, error) {
 		m, err := s.moment(ctx, tx)

@@ -36,7 +36,7 @@ func TestRenewedTimelineEndsEveryClaim(t *testing.T) {
 			}})
 			require.NoError(t, err)
 			require.Equal(t, []string{"a"}, lost)
-			require.ErrorIs(t, taskstate.Hold(t.Context(), s, "a", old, func(context.Context, taskstate.Tx, taskstate.Moment) error { return nil }), taskstate.ErrLost)
+			require.ErrorIs(t, taskstate.WithClaim(t.Context(), s, "a", old, func(context.Context, taskstate.Tx, taskstate.Moment) error { return nil }), taskstate.ErrLost)
 			finish := taskstate.Each(func(m taskstate.Moment, task taskstate.Task) taskstate.Decision {
 				return taskstate.Succeed(m, task, taskstate.Holder{Token: old}, nil, "")
 			})

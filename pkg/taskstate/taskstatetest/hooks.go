@@ -151,10 +151,10 @@ func testTexts(t *testing.T, b *bench) {
 	equal(t, "result", len(o.After.Result), len(result))
 }
 
-func testHold(t *testing.T, b *bench) {
+func testWithClaim(t *testing.T, b *bench) {
 	task := b.claimed()
 	token := b.holder(task).Token
-	b.fatalIf(taskstate.Hold(b.ctx, b.s, task.ID, token, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	b.fatalIf(taskstate.WithClaim(b.ctx, b.s, task.ID, token, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
 		if m.Timeline != token.Timeline || m.Now.Before(task.UpdatedAt) {
 			t.Errorf("moment %+v", m)
 		}
@@ -164,7 +164,7 @@ func testHold(t *testing.T, b *bench) {
 	equal(t, "written", b.get(task.ID).ChatID, "held")
 	ran := false
 	for _, bad := range []taskstate.Token{{Timeline: token.Timeline, Fence: token.Fence + 1}, {Timeline: 1, Fence: token.Fence}} {
-		err := taskstate.Hold(b.ctx, b.s, task.ID, bad, func(context.Context, taskstate.Tx, taskstate.Moment) error { ran = true; return nil })
+		err := taskstate.WithClaim(b.ctx, b.s, task.ID, bad, func(context.Context, taskstate.Tx, taskstate.Moment) error { ran = true; return nil })
 		if !errors.Is(err, taskstate.ErrLost) || ran {
 			t.Fatalf("got %v, ran %v, want ErrLost", err, ran)
 		}

@@ -291,7 +291,7 @@ func testStale(t *testing.T, b *bench) {
 		})
 		b.fatalIf(err)
 		equal(t, "lost beats", len(lost), 1)
-		err = taskstate.Hold(b.ctx, b.s, first.ID, h.Token, func(context.Context, taskstate.Tx, taskstate.Moment) error { return nil })
+		err = taskstate.WithClaim(b.ctx, b.s, first.ID, h.Token, func(context.Context, taskstate.Tx, taskstate.Moment) error { return nil })
 		if !errors.Is(err, taskstate.ErrLost) {
 			t.Fatalf("hold: got %v, want ErrLost", err)
 		}

@@ -51,7 +51,7 @@ func Run(t *testing.T, f Features, open OpenFunc) {
 		{"OneBadRowFailsAlone", testOneBadRow},
 		{"LongAndOddTexts", testTexts},
 		{"SweepOrderLimitAndExclude", testSweep},
-		{"HoldIsFenced", testHold},
+		{"HoldIsFenced", testWithClaim},
 		{"InTxCommitsAndRollsBack", testInTx},
 		{"ListsPageInEveryOrder", testLists},
 		{"ListsFilter", testFilters},
