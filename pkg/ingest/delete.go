@@ -67,11 +67,11 @@ func (a *App) deleteWithTasks(ctx context.Context, actor taskstate.Actor, c Call
 			})
 			return cancel(ctx, tx, m, tasks)
 		},
-		Also: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
 			if _, err := a.lockDocuments(ctx, tx, documents); err != nil {
 				return err
 			}
-			if err := a.also(ctx, tx, m, changed); err != nil {
+			if err := a.onTransition(ctx, tx, m, changed); err != nil {
 				return err
 			}
 			return a.bury(ctx, tx, m, c, documents)

@@ -103,8 +103,8 @@ func (s faultyStore) Submit(ctx context.Context, p taskstate.PrepareFunc) (out [
 }
 
 func (s faultyStore) Apply(ctx context.Context, b taskstate.Batch) (out []taskstate.Outcome, err error) {
-	also := b.Also
-	b.Also = func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+	also := b.OnTransition
+	b.OnTransition = func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
 		var err error
 		if also != nil {
 			err = also(ctx, tx, m, changed)

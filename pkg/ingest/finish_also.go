@@ -8,20 +8,20 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// also is one transaction's writing of what belongs to its tasks' changes: versions and documents, set-based.
-type also struct {
+// transitionWrites is one transaction's writing of what belongs to its tasks' changes: versions and documents, set-based.
+type transitionWrites struct {
 	a         *App
 	tx        taskstate.Tx
 	m         taskstate.Moment
 	documents []string // of all changed tasks, locked
 }
 
-// Also implements taskrun.Kind.
-func (w *Worker) Also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision, payloads map[string]any) error {
+// OnTransition implements taskrun.Kind.
+func (w *Worker) OnTransition(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision, payloads map[string]any) error {
 	if all, ok := decided(changed, payloads); ok {
-		return (&also{a: w.a, tx: tx, m: m}).show(ctx, all)
+		return (&transitionWrites{a: w.a, tx: tx, m: m}).show(ctx, all)
 	}
-	return w.a.also(ctx, tx, m, changed)
+	return w.a.onTransition(ctx, tx, m, changed)
 }
 
 // decided answers the versions that become visible when all changes are successes whose documents Decide has locked and
@@ -38,9 +38,9 @@ func decided(changed []taskstate.Decision, payloads map[string]any) ([]shown, bo
 	return out, len(out) > 0
 }
 
-// also writes what belongs to changes of any kind: a success switches the version, an end without success abandons it,
+// onTransition writes what belongs to changes of any kind: a success switches the version, an end without success abandons it,
 // and the document's status follows its newest upload's task (design D8, D13).
-func (a *App) also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+func (a *App) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
 	by := map[taskstate.Status][]string{}
 	var all []string
 	for _, d := range changed {
@@ -57,7 +57,7 @@ func (a *App) also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, cha
 	if err != nil {
 		return err
 	}
-	w := also{a: a, tx: tx, m: m}
+	w := transitionWrites{a: a, tx: tx, m: m}
 	for id := range locked {
 		w.documents = append(w.documents, id)
 	}
@@ -78,7 +78,7 @@ func (a *App) also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, cha
 }
 
 // succeed makes the versions of succeeded tasks visible in place of those before; the sweeper ends what is outdated by them.
-func (w *also) succeed(ctx context.Context, tasks []string) error {
+func (w *transitionWrites) succeed(ctx context.Context, tasks []string) error {
 	if len(tasks) == 0 {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (w *also) succeed(ctx context.Context, tasks []string) error {
 }
 
 // show makes versions visible in place of those before. A document's only version supersedes none and outdates no upload.
-func (w *also) show(ctx context.Context, all []shown) error {
+func (w *transitionWrites) show(ctx context.Context, all []shown) error {
 	var versions, documents, changing []string
 	for _, s := range all {
 		versions, documents = append(versions, s.version), append(documents, s.document)
@@ -127,7 +127,7 @@ func (w *also) show(ctx context.Context, all []shown) error {
 }
 
 // abandon closes the versions of tasks that ended without success.
-func (w *also) abandon(ctx context.Context, tasks []string) error {
+func (w *transitionWrites) abandon(ctx context.Context, tasks []string) error {
 	if len(tasks) == 0 {
 		return nil
 	}
@@ -139,7 +139,7 @@ func (w *also) abandon(ctx context.Context, tasks []string) error {
 }
 
 // follow sets the status of documents without a visible version whose newest upload's task is among tasks.
-func (w *also) follow(ctx context.Context, s DocumentStatus, tasks []string) error {
+func (w *transitionWrites) follow(ctx context.Context, s DocumentStatus, tasks []string) error {
 	if len(tasks) == 0 {
 		return nil
 	}
@@ -152,7 +152,7 @@ func (w *also) follow(ctx context.Context, s DocumentStatus, tasks []string) err
 }
 
 // exec runs one statement whose list comes last.
-func (w *also) exec(ctx context.Context, what, query string, params []any, list []string) error {
+func (w *transitionWrites) exec(ctx context.Context, what, query string, params []any, list []string) error {
 	if _, err := w.tx.ExecContext(ctx, query, append(params, args(list)...)...); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}

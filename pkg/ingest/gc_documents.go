@@ -108,7 +108,7 @@ func (a *App) cancelDeleted(ctx context.Context, document string) (int, error) {
 		return 0, err
 	}
 	outcomes, err := a.d.Store.Apply(ctx, taskstate.Batch{
-		IDs: open, Scope: taskstate.System(), Also: a.also,
+		IDs: open, Scope: taskstate.System(), OnTransition: a.onTransition,
 		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 			return taskstate.Cancel(m, t, sweeperActor(), taskstate.ReasonDeleted, "its document was deleted")
 		}),

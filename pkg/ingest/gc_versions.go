@@ -70,7 +70,7 @@ func (a *App) cancelOutdated(ctx context.Context, due []dueVersion, s *Swept) er
 		return nil
 	}
 	outcomes, err := a.d.Store.Apply(ctx, taskstate.Batch{
-		IDs: tasks, Scope: taskstate.System(), Also: a.also,
+		IDs: tasks, Scope: taskstate.System(), OnTransition: a.onTransition,
 		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, locked []taskstate.Task) ([]taskstate.Decision, error) {
 			return a.outdatedDecisions(ctx, tx, m, locked)
 		},

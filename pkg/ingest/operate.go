@@ -85,8 +85,8 @@ func (a *App) Operate(ctx context.Context, c Caller, ids []string, f func(taskst
 			}
 			return out, err
 		},
-		Also: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
-			if err := a.also(ctx, tx, m, changed); err != nil {
+		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+			if err := a.onTransition(ctx, tx, m, changed); err != nil {
 				return err
 			}
 			if err := a.openReplays(ctx, tx, m, changed, replays); err != nil || len(changed) == 0 {

@@ -58,7 +58,7 @@ type finishing struct {
 	version  string
 	segments int
 	outcome  taskstate.Reason // DONE, or why the version is not wanted any more: SUPERSEDED, DELETED
-	shown    *shown           // what Decide found, for Also of the same transaction
+	shown    *shown           // what Decide found, for OnTransition of the same transaction
 }
 
 // shown is a version that becomes visible.

@@ -133,8 +133,8 @@ func (w *world) claim(id string) (taskrun.Job, taskstate.Answer) {
 		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 			return taskstate.Claim(w.policy, m, t, r)
 		}),
-		Also: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, d []taskstate.Decision) error {
-			return w.kind.Also(ctx, tx, m, d, nil)
+		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, d []taskstate.Decision) error {
+			return w.kind.OnTransition(ctx, tx, m, d, nil)
 		},
 	})
 	require.NoError(w.t, err)
@@ -161,8 +161,8 @@ func (w *world) finish(ctx context.Context, job taskrun.Job, res taskrun.Result)
 			}
 			return w.kind.Decide(ctx, tx, m, []taskrun.Done{{Task: t, Holder: holder, Result: res}})
 		},
-		Also: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, d []taskstate.Decision) error {
-			return w.kind.Also(ctx, tx, m, d, map[string]any{job.Task.ID: res.Payload})
+		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, d []taskstate.Decision) error {
+			return w.kind.OnTransition(ctx, tx, m, d, map[string]any{job.Task.ID: res.Payload})
 		},
 	})
 	if err != nil {
@@ -328,8 +328,8 @@ func (w *world) finishTogether(ids ...string) []taskstate.Status {
 			}
 			return w.kind.Decide(ctx, tx, m, dones)
 		},
-		Also: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, d []taskstate.Decision) error {
-			return w.kind.Also(ctx, tx, m, d, payloads)
+		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, d []taskstate.Decision) error {
+			return w.kind.OnTransition(ctx, tx, m, d, payloads)
 		},
 	})
 	require.NoError(w.t, err)

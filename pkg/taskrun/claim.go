@@ -99,19 +99,19 @@ func (c *claimTx) begin(ctx context.Context, t taskstate.Task, change *taskstate
 	}
 }
 
-// also lets the kinds write what belongs to the claims.
-func (c *claimTx) also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+// onTransition lets the kinds write what belongs to the claims.
+func (c *claimTx) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
 	if err := crash.Fault("worker.in_claim"); err != nil {
 		return err
 	}
-	return c.r.also(ctx, tx, m, changed, c.types, nil)
+	return c.r.onTransition(ctx, tx, m, changed, c.types, nil)
 }
 
 // byIDs claims the tasks of the deliveries.
 func (c *claimTx) byIDs(ctx context.Context, ids []string) ([]taskstate.Outcome, error) {
 	ctx, cancel := call(ctx)
 	defer cancel()
-	outs, err := c.r.apply(ctx, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: c.decide, Also: c.also})
+	outs, err := c.r.apply(ctx, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: c.decide, OnTransition: c.onTransition})
 	c.heard(outs, err)
 	if err != nil {
 		return nil, fmt.Errorf("claim %d tasks: %w", len(ids), err)
@@ -146,7 +146,7 @@ func (c *claimTx) sweep(ctx context.Context, status taskstate.Status, limit int)
 	began := c.r.deps.Now()
 	outs, err := c.r.deps.Store.Sweep(ctx, taskstate.Sweep{
 		Status: status, WakeBefore: taskstate.In(0), Limit: limit,
-		Exclude: c.r.holds.ids(maxExclude), Decide: c.decide, Also: c.also,
+		Exclude: c.r.holds.ids(maxExclude), Decide: c.decide, OnTransition: c.onTransition,
 	})
 	c.heard(outs, err)
 	if c.r.storeDone(began, err) != nil {
@@ -155,9 +155,9 @@ func (c *claimTx) sweep(ctx context.Context, status taskstate.Status, limit int)
 	return outs, nil
 }
 
-// also calls the Also hook of each kind with its own changes, kinds in the order of their types' names.
+// onTransition calls the OnTransition hook of each kind with its own changes, kinds in the order of their types' names.
 // Reservations change no status and belong to nobody.
-func (r *Runner) also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision,
+func (r *Runner) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision,
 	types map[string]string, payloads map[string]any,
 ) error {
 	byType := map[string][]taskstate.Decision{}
@@ -171,7 +171,7 @@ func (r *Runner) also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, 
 		if k == nil {
 			continue
 		}
-		err := guard(func() error { return k.Also(ctx, tx, m, byType[typ], payloads) })
+		err := guard(func() error { return k.OnTransition(ctx, tx, m, byType[typ], payloads) })
 		if err != nil {
 			return fmt.Errorf("write what belongs to %d %s tasks: %w", len(byType[typ]), typ, err)
 		}

@@ -224,12 +224,12 @@ func TestUnknownClaimIsNotBusyToItself(t *testing.T) {
 	})
 }
 
-// The Also hook of a claim fails for one task only: the others run.
+// The OnTransition hook of a claim fails for one task only: the others run.
 func TestOneBadClaimFailsAlone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		bad := errors.New("bad row")
-		kind := &testKind{also: func(changed []taskstate.Decision, _ map[string]any) error {
+		kind := &testKind{onTransition: func(changed []taskstate.Decision, _ map[string]any) error {
 			for _, d := range changed {
 				if d.TaskID == "bad" {
 					return bad

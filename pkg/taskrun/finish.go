@@ -86,7 +86,7 @@ func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
 			r.effects.acks(ctx, []string{o.h.delivery})
 		}
 	}
-	outs, err := r.commit(below(ctx, batch), f, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: f.decide, Also: f.also})
+	outs, err := r.commit(below(ctx, batch), f, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: f.decide, OnTransition: f.onTransition})
 	if err != nil { // the stop has no more time: their leases end them
 		r.health.warn(ctx, "runner: outcomes left to their leases", err, slog.Int("tasks", len(batch)))
 		for _, o := range batch {
@@ -226,9 +226,9 @@ func (r *Runner) decideDone(ctx context.Context, tx taskstate.Tx, m taskstate.Mo
 	return ds, nil
 }
 
-// also lets the kinds write what belongs to the outcomes.
-func (f *finishTx) also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
-	if err := f.r.also(ctx, tx, m, changed, f.types, f.payloads); err != nil {
+// onTransition lets the kinds write what belongs to the outcomes.
+func (f *finishTx) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+	if err := f.r.onTransition(ctx, tx, m, changed, f.types, f.payloads); err != nil {
 		return err
 	}
 	return crash.Fault("worker.in_finish")

@@ -240,7 +240,7 @@ func TestFinishesAreBatched(t *testing.T) {
 				}
 				return Result{Payload: j.Task.ID, Output: []byte(`{}`)}
 			},
-			also: func(changed []taskstate.Decision, ps map[string]any) error {
+			onTransition: func(changed []taskstate.Decision, ps map[string]any) error {
 				for _, d := range changed {
 					if p, ok := ps[d.TaskID].(string); ok {
 						payloads = append(payloads, p)

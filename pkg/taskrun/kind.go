@@ -36,7 +36,7 @@ type Job struct {
 // Result is how a job ended. Exactly one of Err and success: with Err nil the task succeeded.
 type Result struct {
 	Err     error           // classified by Kind.Classify; context errors after a stop mean "hand back"
-	Payload any             // what Kind.Decide and Kind.Also need to know of a success; may be nil
+	Payload any             // what Kind.Decide and Kind.OnTransition need to know of a success; may be nil
 	Output  json.RawMessage // the task's result column; may be nil
 	Message string          // for the audit row
 }
@@ -60,8 +60,8 @@ type Kind interface {
 	// Decide decides on jobs that ended well, inside their finish transaction; dones are those whose claim still holds.
 	// It may read and lock documents through tx, in id order. Usually taskstate.Succeed or taskstate.Withdraw.
 	Decide(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, dones []Done) ([]taskstate.Decision, error)
-	// Also writes what belongs to changes of any kind (claims, failures, deaths, successes, hand-backs) in their transaction.
+	// OnTransition writes what belongs to changes of any kind (claims, failures, deaths, successes, hand-backs) in their transaction.
 	// changed has changes of status only, all of this kind's type; reservations and marks are not among them.
 	// payloads has Result.Payload by task id for the jobs that ended well.
-	Also(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision, payloads map[string]any) error
+	OnTransition(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision, payloads map[string]any) error
 }

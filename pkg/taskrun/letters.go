@@ -128,8 +128,8 @@ func (u *unsentTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.Mome
 	return out, nil
 }
 
-// also removes the events whose entries are owed now.
-func (u *unsentTx) also(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment, changed []taskstate.Decision) error {
+// onTransition removes the events whose entries are owed now.
+func (u *unsentTx) onTransition(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment, changed []taskstate.Decision) error {
 	seqs := make([]int64, len(changed))
 	for i, d := range changed {
 		seqs[i] = u.writeDLQPending[d.TaskID]
@@ -159,7 +159,7 @@ func (r *Runner) takeUnsent(ctx context.Context) (int, error) {
 		}
 		u.byTask[l.TaskID] = append(u.byTask[l.TaskID], l)
 	}
-	outs, err := r.apply(ctx, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: u.decide, Also: u.also})
+	outs, err := r.apply(ctx, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: u.decide, OnTransition: u.onTransition})
 	if err != nil {
 		return 0, fmt.Errorf("owe %d unsent dead letters: %w", len(deadLetters), err)
 	}

@@ -104,7 +104,7 @@ func (work) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, dones 
 	return out, nil
 }
 
-func (work) Also(context.Context, taskstate.Tx, taskstate.Moment, []taskstate.Decision, map[string]any) error {
+func (work) OnTransition(context.Context, taskstate.Tx, taskstate.Moment, []taskstate.Decision, map[string]any) error {
 	return nil
 }
 

@@ -144,7 +144,7 @@ func (s *memStore) Apply(ctx context.Context, b taskstate.Batch) ([]taskstate.Ou
 		}
 	}
 	slices.SortFunc(tasks, func(a, b taskstate.Task) int { return strings.Compare(a.ID, b.ID) })
-	byID, err := s.write(ctx, tasks, b.Decide, b.Also)
+	byID, err := s.write(ctx, tasks, b.Decide, b.OnTransition)
 	s.mu.Unlock()
 	if err == nil {
 		err = s.leave("apply")
@@ -186,7 +186,7 @@ func (s *memStore) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Ou
 		return tasks[i].ID < tasks[j].ID
 	})
 	tasks = tasks[:min(len(tasks), w.Limit)]
-	byID, err := s.write(ctx, tasks, w.Decide, w.Also)
+	byID, err := s.write(ctx, tasks, w.Decide, w.OnTransition)
 	s.mu.Unlock()
 	if err == nil {
 		err = s.leave("sweep " + string(w.Status))
@@ -202,7 +202,7 @@ func (s *memStore) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Ou
 }
 
 // write decides and commits; s.mu is held.
-func (s *memStore) write(ctx context.Context, tasks []taskstate.Task, decide taskstate.DecideFunc, also taskstate.AlsoFunc) (map[string]taskstate.Outcome, error) {
+func (s *memStore) write(ctx context.Context, tasks []taskstate.Task, decide taskstate.DecideFunc, also taskstate.TransitionFunc) (map[string]taskstate.Outcome, error) {
 	m := taskstate.Moment{Now: instant(), Timeline: s.timeline}
 	ds, err := decide(ctx, nil, m, tasks)
 	if err != nil {

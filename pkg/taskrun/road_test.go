@@ -90,7 +90,7 @@ func TestRecordOfARowThatFailsAloneEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTopicWorld(t)
 		var well atomic.Bool
-		kind := &testKind{also: func(changed []taskstate.Decision, _ map[string]any) error {
+		kind := &testKind{onTransition: func(changed []taskstate.Decision, _ map[string]any) error {
 			if !well.Load() && changed[0].Change.To == taskstate.StatusRunning {
 				return errors.New("the document's row is broken")
 			}

@@ -19,9 +19,9 @@ import (
 
 // testKind does what each test says.
 type testKind struct {
-	run    func(ctx context.Context, job Job) Result
-	decide func(m taskstate.Moment, d Done) (taskstate.Decision, error)
-	also   func(changed []taskstate.Decision, payloads map[string]any) error
+	run          func(ctx context.Context, job Job) Result
+	decide       func(m taskstate.Moment, d Done) (taskstate.Decision, error)
+	onTransition func(changed []taskstate.Decision, payloads map[string]any) error
 
 	mu   sync.Mutex
 	runs []string
@@ -66,11 +66,11 @@ func (k *testKind) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment,
 	return out, nil
 }
 
-func (k *testKind) Also(_ context.Context, _ taskstate.Tx, _ taskstate.Moment, changed []taskstate.Decision, payloads map[string]any) error {
-	if k.also == nil {
+func (k *testKind) OnTransition(_ context.Context, _ taskstate.Tx, _ taskstate.Moment, changed []taskstate.Decision, payloads map[string]any) error {
+	if k.onTransition == nil {
 		return nil
 	}
-	return k.also(changed, payloads)
+	return k.onTransition(changed, payloads)
 }
 
 // world is a store, a stream and runners over them.

@@ -69,9 +69,9 @@ type PrepareFunc func(ctx context.Context, tx Tx, m Moment) ([]NewTask, error)
 // It runs again when the transaction is retried.
 type DecideFunc func(ctx context.Context, tx Tx, m Moment, tasks []Task) ([]Decision, error)
 
-// AlsoFunc writes what belongs to the changes into their transaction, after the tasks' UPDATE (design D9).
+// TransitionFunc writes what belongs to the changes into their transaction, after the tasks' UPDATE (design D9).
 // changed has the decisions whose change was written; it runs again when the transaction is retried.
-type AlsoFunc func(ctx context.Context, tx Tx, m Moment, changed []Decision) error
+type TransitionFunc func(ctx context.Context, tx Tx, m Moment, changed []Decision) error
 
 // TxFunc works inside an open transaction; it runs again from the start when the transaction is retried.
 type TxFunc func(ctx context.Context, tx Tx, m Moment) error
@@ -124,21 +124,21 @@ type NewTask struct {
 
 // Batch is one call of Store.Apply.
 type Batch struct {
-	IDs    []string   // no duplicates
-	Scope  Scope      // rows out of it answer as if they did not exist
-	Decide DecideFunc // asked for the rows that exist
-	Also   AlsoFunc   // may be nil
+	IDs          []string       // no duplicates
+	Scope        Scope          // rows out of it answer as if they did not exist
+	Decide       DecideFunc     // asked for the rows that exist
+	OnTransition TransitionFunc // may be nil
 }
 
 // Sweep is one call of Store.Sweep.
 type Sweep struct {
-	Status     Status
-	WakeBefore Delay     // DelayIn: rows with wake_at <= now + In; negative values look back
-	Before     time.Time // when not zero, it replaces WakeBefore: rows with wake_at < Before
-	Limit      int
-	Exclude    []string // ids that this process already knows; at most a few hundred
-	Decide     DecideFunc
-	Also       AlsoFunc
+	Status       Status
+	WakeBefore   Delay     // DelayIn: rows with wake_at <= now + In; negative values look back
+	Before       time.Time // when not zero, it replaces WakeBefore: rows with wake_at < Before
+	Limit        int
+	Exclude      []string // ids that this process already knows; at most a few hundred
+	Decide       DecideFunc
+	OnTransition TransitionFunc
 }
 
 // Outcome is what a Store did for one task of a Batch or Sweep.

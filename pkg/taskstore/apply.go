@@ -79,7 +79,7 @@ func (s *Store) applyChunk(ctx context.Context, ids []string, b taskstate.Batch)
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	run := &batch{store: s, decide: b.Decide, also: b.Also}
+	run := &batch{store: s, decide: b.Decide, onTransition: b.OnTransition}
 	run.lock = func(ctx context.Context, tx *session) (taskstate.Moment, []taskstate.Task, error) {
 		return s.lockIDs(ctx, tx, ids, b.Scope)
 	}
@@ -165,7 +165,7 @@ func (s *Store) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Outco
 	}
 	w.Limit = min(w.Limit, maxBatch)
 	query, args := s.sweepQuery(w)
-	run := &batch{store: s, decide: w.Decide, also: w.Also}
+	run := &batch{store: s, decide: w.Decide, onTransition: w.OnTransition}
 	run.lock = func(ctx context.Context, tx *session) (taskstate.Moment, []taskstate.Task, error) {
 		return s.lockRows(ctx, tx, 0, query, args)
 	}
@@ -180,7 +180,7 @@ func (s *Store) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Outco
 	for i, t := range run.tasks {
 		ids[i] = t.ID
 	}
-	return s.singly(ctx, ids, taskstate.Batch{Scope: taskstate.System(), Decide: w.Decide, Also: w.Also})
+	return s.singly(ctx, ids, taskstate.Batch{Scope: taskstate.System(), Decide: w.Decide, OnTransition: w.OnTransition})
 }
 
 // sweepQuery is the statement of a sweep.

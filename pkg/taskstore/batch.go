@@ -18,11 +18,11 @@ type lockFunc func(ctx context.Context, tx *session) (taskstate.Moment, []taskst
 
 // batch is one transaction of Apply or Sweep. Its results are those of the attempt that counted.
 type batch struct {
-	store  *Store
-	lock   lockFunc
-	decide taskstate.DecideFunc
-	also   taskstate.AlsoFunc
-	callID []byte
+	store        *Store
+	lock         lockFunc
+	decide       taskstate.DecideFunc
+	onTransition taskstate.TransitionFunc
+	callID       []byte
 
 	moment    taskstate.Moment
 	tasks     []taskstate.Task     // locked
@@ -68,8 +68,8 @@ func (b *batch) work(ctx context.Context, tx *session) (bool, error) {
 	if err := b.update(ctx, tx, m); err != nil {
 		return false, err
 	}
-	if b.also != nil {
-		if err := b.also(ctx, tx, m, b.applied()); err != nil {
+	if b.onTransition != nil {
+		if err := b.onTransition(ctx, tx, m, b.applied()); err != nil {
 			return false, &alsoError{err}
 		}
 	}

@@ -236,7 +236,7 @@ func (q *sequenceRun) apply(rt *rapid.T, kind string, scope taskstate.Scope, ids
 	}
 	locked := map[string]taskstate.Moment{}
 	outs, err := q.s.Apply(q.ctx, taskstate.Batch{
-		IDs: ids, Scope: scope, Decide: remember(locked, decide), Also: refusing(refuse),
+		IDs: ids, Scope: scope, Decide: remember(locked, decide), OnTransition: refusing(refuse),
 	})
 	want, ok := q.spec.Apply(ids, spec.Call{
 		Scope: scope, Decide: decide, Refuse: refuse,
@@ -284,7 +284,7 @@ func (q *sequenceRun) same(rt *rapid.T, want, got []taskstate.Outcome, refuse st
 var errRefused = errors.New("the hook refuses")
 
 // refusing is a hook that refuses a change of one task.
-func refusing(id string) taskstate.AlsoFunc {
+func refusing(id string) taskstate.TransitionFunc {
 	return func(_ context.Context, _ taskstate.Tx, _ taskstate.Moment, changed []taskstate.Decision) error {
 		for _, c := range changed {
 			if c.TaskID == id {

@@ -46,7 +46,7 @@ func (Noop) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, dones 
 	return out, nil
 }
 
-// Also implements taskrun.Kind.
-func (Noop) Also(context.Context, taskstate.Tx, taskstate.Moment, []taskstate.Decision, map[string]any) error {
+// OnTransition implements taskrun.Kind.
+func (Noop) OnTransition(context.Context, taskstate.Tx, taskstate.Moment, []taskstate.Decision, map[string]any) error {
 	return nil
 }

@@ -118,10 +118,10 @@ func testParallelSweeps(t *testing.T, b *bench) {
 	for i, id := range ids {
 		b.set(id, "wake_at = ?", m.Now.Add(-time.Duration(len(ids)-i)*time.Second))
 	}
-	sweep := func(ctx context.Context, s taskstate.Store, also taskstate.AlsoFunc) ([]taskstate.Outcome, error) {
+	sweep := func(ctx context.Context, s taskstate.Store, also taskstate.TransitionFunc) ([]taskstate.Outcome, error) {
 		return s.Sweep(ctx, taskstate.Sweep{
 			Status: taskstate.StatusQueued, WakeBefore: taskstate.In(0), Limit: 4,
-			Decide: taskstate.Each(b.claiming("p1")), Also: also,
+			Decide: taskstate.Each(b.claiming("p1")), OnTransition: also,
 		})
 	}
 	inside, leave := make(chan struct{}), make(chan struct{})
@@ -197,7 +197,7 @@ func testDeadlock(t *testing.T, b *bench) {
 		wg.Go(func() {
 			out, err := s.Apply(b.ctx, taskstate.Batch{
 				IDs: mine[n : n+1], Scope: taskstate.System(), Decide: taskstate.Each(b.claiming("p1")),
-				Also: func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment, _ []taskstate.Decision) error {
+				OnTransition: func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment, _ []taskstate.Decision) error {
 					runs[n]++
 					for step := range 2 {
 						_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", fmt.Sprint(n), rows[(n+step)%2])

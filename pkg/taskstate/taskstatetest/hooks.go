@@ -16,7 +16,7 @@ func testAlsoFails(t *testing.T, b *bench) {
 	before := b.get(id)
 	_, err := b.s.Apply(b.ctx, taskstate.Batch{
 		IDs: []string{id}, Scope: taskstate.System(), Decide: taskstate.Each(b.claiming("p1")),
-		Also: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
 			var status string
 			if err := tx.QueryRowContext(ctx, "SELECT status FROM ingest_task WHERE id = ?", id).Scan(&status); err != nil {
 				return err
@@ -94,7 +94,7 @@ func testOneBadRow(t *testing.T, b *bench) {
 	refuse := errors.New("not this one")
 	check(b.s.Apply(b.ctx, taskstate.Batch{
 		IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(b.claiming("p1")),
-		Also: func(_ context.Context, _ taskstate.Tx, _ taskstate.Moment, changed []taskstate.Decision) error {
+		OnTransition: func(_ context.Context, _ taskstate.Tx, _ taskstate.Moment, changed []taskstate.Decision) error {
 			for _, c := range changed {
 				if c.TaskID == ids[2] {
 					return refuse
