@@ -34,13 +34,13 @@ func (w *world) runWith(id string, f *faults) {
 	job, answer := w.claim(id)
 	require.Equal(w.t, taskstate.AnswerClaimed, answer)
 	w.afflicted(f)
-	kind, app := w.kind, w.app
+	kind, app := w.handler, w.app
 	w.calm()
 	res := kind.Run(w.t.Context(), job)
-	raw, whole := w.store, w.kind
-	w.kind = kind
+	raw, whole := w.store, w.handler
+	w.handler = kind
 	_ = f.effect(func() error { _, err := w.finish(w.t.Context(), job, res); return err })
-	w.store, w.kind = raw, whole
+	w.store, w.handler = raw, whole
 	_ = app
 }
 

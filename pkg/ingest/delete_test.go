@@ -320,7 +320,7 @@ func TestATaskThatADeletionMissedEnds(t *testing.T) {
 		}
 		swept, late, finished := w.upload("one\n"), w.upload("two\n"), w.upload("three\n")
 		job, _ := w.claim(finished.Task.ID)
-		res := w.kind.Run(t.Context(), job)
+		res := w.handler.Run(t.Context(), job)
 		require.NoError(t, res.Err)
 		for _, a := range []Accepted{swept, late, finished} {
 			bury(a.Document.ID)

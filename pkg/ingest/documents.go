@@ -52,15 +52,15 @@ func (r *Reads) Documents(ctx context.Context, c Caller, q DocumentQuery) ([]Doc
 
 // listStatement is a list's statement as it is put together from the fragments of one kind of row.
 type listStatement struct {
-	r    *Reads
-	kind string // Document, Base: the fragments' first word
-	text strings.Builder
-	args []any
+	r       *Reads
+	handler string // Document, Base: the fragments' first word
+	text    strings.Builder
+	args    []any
 }
 
 // list begins a list's statement.
 func (r *Reads) list(kind string) *listStatement {
-	l := &listStatement{r: r, kind: kind}
+	l := &listStatement{r: r, handler: kind}
 	l.text.WriteString(r.q.Get(kind + "List"))
 	return l
 }
@@ -78,10 +78,10 @@ func (l *listStatement) documents(statuses []DocumentStatus, stage taskstate.Sta
 		for i, s := range statuses {
 			values[i] = string(s)
 		}
-		l.add(l.r.q.List(l.kind+"Statuses", len(values)), values...)
+		l.add(l.r.q.List(l.handler+"Statuses", len(values)), values...)
 	}
 	if stage != "" {
-		l.add(l.r.q.Get(l.kind+"Stage"), string(stage))
+		l.add(l.r.q.Get(l.handler+"Stage"), string(stage))
 	}
 }
 
@@ -92,7 +92,7 @@ func (l *listStatement) times(t Times) {
 		at   time.Time
 	}{{"MadeAfter", t.CreatedAfter}, {"MadeBefore", t.CreatedBefore}, {"ChangedAfter", t.UpdatedAfter}, {"ChangedBefore", t.UpdatedBefore}} {
 		if !limit.at.IsZero() {
-			l.add(l.r.q.Get(l.kind+limit.name), limit.at)
+			l.add(l.r.q.Get(l.handler+limit.name), limit.at)
 		}
 	}
 }
@@ -101,9 +101,9 @@ func (l *listStatement) times(t Times) {
 func (l *listStatement) page(sort taskstate.Sort, after *taskstate.Cursor, limit int) {
 	order := listOrder(sort)
 	if after != nil {
-		l.add(l.r.q.Get(l.kind+"After"+order), after.At, after.At, after.ID)
+		l.add(l.r.q.Get(l.handler+"After"+order), after.At, after.At, after.ID)
 	}
-	l.add(l.r.q.Get(l.kind+"Order"+order), limit)
+	l.add(l.r.q.Get(l.handler+"Order"+order), limit)
 }
 
 // listOrder names the statements of an order.

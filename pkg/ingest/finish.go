@@ -34,7 +34,7 @@ type openVersion struct {
 // segmentCount is what the rows of a version really are.
 type segmentCount struct{ n, lowest, highest int }
 
-// Decide implements taskrun.Kind: a version that is complete becomes visible unless a later upload is, or the document is gone.
+// Decide implements taskrun.Handler: a version that is complete becomes visible unless a later upload is, or the document is gone.
 func (w *Worker) Decide(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, dones []taskrun.Done) ([]taskstate.Decision, error) {
 	tasks := make([]string, len(dones))
 	var ids []string

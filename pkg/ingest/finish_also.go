@@ -16,7 +16,7 @@ type transitionWrites struct {
 	documents []string // of all changed tasks, locked
 }
 
-// OnTransition implements taskrun.Kind.
+// OnTransition implements taskrun.Handler.
 func (w *Worker) OnTransition(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision, payloads map[string]any) error {
 	if all, ok := decided(changed, payloads); ok {
 		return (&transitionWrites{a: w.a, tx: tx, m: m}).show(ctx, all)
@@ -38,7 +38,7 @@ func decided(changed []taskstate.Decision, payloads map[string]any) ([]shown, bo
 	return out, len(out) > 0
 }
 
-// onTransition writes what belongs to changes of any kind: a success switches the version, an end without success abandons it,
+// transitionWrites writes what belongs to changes of any kind: a success switches the version, an end without success abandons it,
 // and the document's status follows its newest upload's task (design D8, D13).
 func (a *App) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
 	by := map[taskstate.Status][]string{}

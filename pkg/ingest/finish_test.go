@@ -28,7 +28,7 @@ func TestFinishCountsTheRows(t *testing.T) {
 			"UPDATE knowledge_segment SET segment_index = 7 WHERE segment_index = 2",
 		} {
 			job, _ := w.claim(a.Task.ID)
-			res := w.kind.Run(t.Context(), job)
+			res := w.handler.Run(t.Context(), job)
 			require.NoError(t, res.Err)
 			w.exec(damage)
 			out, err := w.finish(t.Context(), job, res)
@@ -80,7 +80,7 @@ func TestAStoppedProcessFinishesItsLeaseLater(t *testing.T) {
 	w := newWorld(t, worldOptions{})
 	a := w.upload("one\n")
 	job, _ := w.claim(a.Task.ID)
-	old := w.kind.Run(t.Context(), job)
+	old := w.handler.Run(t.Context(), job)
 	require.NoError(t, old.Err)
 	w.clock.advance(time.Hour)
 	require.Equal(t, taskstate.StatusSucceeded, w.process(a.Task.ID).Status)

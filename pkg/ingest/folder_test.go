@@ -146,7 +146,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 			w := newWorld(t, worldOptions{deps: func(d *Deps) { d.Extractor = &faultyExtractor{err: c.err} }})
 			job, _ := w.claim(w.upload("one\n").Task.ID)
 			job.Alone = c.alone
-			got := w.kind.Run(t.Context(), job).Err
+			got := w.handler.Run(t.Context(), job).Err
 			require.Error(t, got)
 			require.Equal(t, c.process, errors.Is(got, taskrun.ErrProcess), "%v", got)
 			if !c.process {
@@ -163,15 +163,15 @@ func TestAFaultOfTheWholeFolder(t *testing.T) {
 	job, _ := w.claim(w.upload("one\n").Task.ID)
 	require.NoError(t, os.Remove(filepath.Join(w.dir, markerName)))
 	require.NoError(t, os.Mkdir(filepath.Join(w.dir, markerName), 0o700), "a marker that cannot be read")
-	require.ErrorIs(t, w.kind.Run(t.Context(), job).Err, taskrun.ErrProcess)
-	require.Error(t, w.kind.Fit(t.Context()))
+	require.ErrorIs(t, w.handler.Run(t.Context(), job).Err, taskrun.ErrProcess)
+	require.Error(t, w.handler.Fit(t.Context()))
 }
 
 func TestATemporaryFolderThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{config: func(c *Config) { c.SpoolDir = "/nowhere/at/all" }})
 	w.upload("one\n")
-	require.ErrorContains(t, w.kind.Fit(t.Context()), "TMPDIR")
+	require.ErrorContains(t, w.handler.Fit(t.Context()), "TMPDIR")
 }
 
 func TestAnUploadForWantOfResources(t *testing.T) {

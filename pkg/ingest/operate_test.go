@@ -108,7 +108,7 @@ func TestSuspendAndResumeGoOnWithTheSameVersion(t *testing.T) {
 	require.Equal(t, DocumentProcessing, w.document(a.Document.ID).Status)
 	_, err := w.app.Suspend(t.Context(), operator, a.Task.ID, "look at it")
 	require.NoError(t, err)
-	res := w.kind.Run(t.Context(), job)
+	res := w.handler.Run(t.Context(), job)
 	require.ErrorIs(t, res.Err, taskstate.ErrLost, "the holder learns it at its next write")
 	_, err = w.app.Resume(t.Context(), operator, a.Task.ID, "fine")
 	require.NoError(t, err)
@@ -141,7 +141,7 @@ func TestAnOlderUploadThatFinishesLateIsWithdrawn(t *testing.T) {
 		first := w.upload("one\n")
 		second := w.accept(Upload{File: w.receive("b.txt", "two\n"), DocumentID: first.Document.ID})
 		job, _ := w.claim(first.Task.ID)
-		res := w.kind.Run(t.Context(), job) // all written, not finished
+		res := w.handler.Run(t.Context(), job) // all written, not finished
 		require.NoError(t, res.Err)
 		w.process(second.Task.ID)
 		out, err := w.finish(t.Context(), job, res)
@@ -252,7 +252,7 @@ func TestSecretsStayOut(t *testing.T) {
 	w := newWorld(t, worldOptions{deps: func(d *Deps) {
 		d.Redact = func(s string) string { return strings.ReplaceAll(s, "hunter2", "***") }
 	}})
-	f := w.kind.Classify(errors.New("POST http://a:hunter2@b: refused"))
+	f := w.handler.Classify(errors.New("POST http://a:hunter2@b: refused"))
 	require.Equal(t, "POST http://a:***@b: refused", f.Cause)
 	require.NotContains(t, f.Message, "hunter2")
 }
@@ -264,7 +264,7 @@ func TestAStoppedRunSaysSo(t *testing.T) {
 	job, _ := w.claim(a.Task.ID)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, w.kind.Run(ctx, job).Err, context.Canceled)
+	require.ErrorIs(t, w.handler.Run(ctx, job).Err, context.Canceled)
 }
 
 func TestProgressGrows(t *testing.T) {
@@ -281,7 +281,7 @@ func TestProgressGrows(t *testing.T) {
 		last = p.Percent
 		stages[p.Stage] = true
 	}
-	require.NoError(t, w.kind.Run(t.Context(), job).Err)
+	require.NoError(t, w.handler.Run(t.Context(), job).Err)
 	require.Len(t, stages, 5)
 	require.Equal(t, percentIndex, last)
 }
@@ -297,7 +297,7 @@ func TestAReplayOfAnOlderUploadDoesNotReplaceALaterOne(t *testing.T) {
 		_, err := w.app.Retry(t.Context(), w.caller, first.Task.ID) // version 3 holds the bytes of upload 1
 		require.NoError(t, err)
 		job, _ := w.claim(first.Task.ID)
-		res := w.kind.Run(t.Context(), job)
+		res := w.handler.Run(t.Context(), job)
 		require.NoError(t, res.Err)
 		w.process(second.Task.ID)
 		out, err := w.finish(t.Context(), job, res)
@@ -318,7 +318,7 @@ func TestVectorsThatComeBackAreKept(t *testing.T) {
 			deps:   func(d *Deps) { d.Splitter = blockSplitter{version: splitter} },
 		})
 		job, _ := w.claim(a.Task.ID)
-		require.NoError(t, w.kind.Run(t.Context(), job).Err) // and the process ends before the finish
+		require.NoError(t, w.handler.Run(t.Context(), job).Err) // and the process ends before the finish
 		w.clock.advance(time.Hour)
 		_, err := w.app.Sweep(t.Context())
 		require.NoError(t, err)

@@ -58,7 +58,7 @@ func TestARunSaysThatTheDatabaseIsAwayWhereverItMeetsThat(t *testing.T) {
 		job, _ := w.claim(a.Task.ID)
 		store.at = at
 		store.calls.Store(0)
-		res := w.kind.Run(t.Context(), job)
+		res := w.handler.Run(t.Context(), job)
 		if store.calls.Load() < at {
 			break
 		}
@@ -67,7 +67,7 @@ func TestARunSaysThatTheDatabaseIsAwayWhereverItMeetsThat(t *testing.T) {
 			failed++
 		}
 		store.at = 0
-		_, err = w.finish(t.Context(), job, w.kind.Run(t.Context(), job)) // begins anew
+		_, err = w.finish(t.Context(), job, w.handler.Run(t.Context(), job)) // begins anew
 		require.NoError(t, err)
 		require.Equal(t, taskstate.StatusSucceeded, w.task(a.Task.ID).Status)
 	}

@@ -43,7 +43,7 @@ type Worker struct {
 	cached                atomic.Int64
 }
 
-var _ taskrun.Kind = (*Worker)(nil)
+var _ taskrun.Handler = (*Worker)(nil)
 
 // Kind answers what runs documents. ErrNoWorker when a part is missing.
 func (a *App) Kind() (*Worker, error) {
@@ -80,7 +80,7 @@ type output struct {
 	Reused    int    `json:"reusedVectors,omitempty"`
 }
 
-// Run implements taskrun.Kind.
+// Run implements taskrun.Handler.
 func (w *Worker) Run(ctx context.Context, job taskrun.Job) taskrun.Result {
 	r := &run{a: w.a, w: w, job: job, vectors: newVectorCache(&w.cached)}
 	w.a.before.Add(1)
@@ -223,7 +223,7 @@ func guarded(what string, f func() error) func() error {
 	}
 }
 
-// Classify implements taskrun.Kind.
+// Classify implements taskrun.Handler.
 func (w *Worker) Classify(err error) taskstate.Failure {
 	f := AsFailure(err)
 	cause := w.a.d.Redact(err.Error())

@@ -14,7 +14,7 @@ func (w *world) beforeRows(id string) *run {
 	w.t.Helper()
 	job, answer := w.claim(id)
 	require.Equal(w.t, taskstate.AnswerClaimed, answer)
-	r := &run{a: w.app, w: w.kind, job: job, vectors: newVectorCache(&w.kind.cached), arrived: true}
+	r := &run{a: w.app, w: w.handler, job: job, vectors: newVectorCache(&w.handler.cached), arrived: true}
 	w.t.Cleanup(r.close)
 	reason, err := r.load(w.t.Context())
 	require.NoError(w.t, err)

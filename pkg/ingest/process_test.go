@@ -55,8 +55,8 @@ func TestAWokenRunDoesNotPayForWhatItsHeirPaid(t *testing.T) {
 		}
 		w.clock.advance(time.Minute) // it sleeps after its first batch
 		heir, _ := w.claim(a.Task.ID)
-		require.NoError(t, w.kind.Run(t.Context(), heir).Err)
+		require.NoError(t, w.handler.Run(t.Context(), heir).Err)
 	}
-	require.Error(t, w.kind.Run(t.Context(), zombie).Err, "its claim is lost")
+	require.Error(t, w.handler.Run(t.Context(), zombie).Err, "its claim is lost")
 	require.Equal(t, map[string]int{"one": 1, "two": 1, "three": 1}, w.embed.paid)
 }

@@ -26,7 +26,7 @@ type world struct {
 	clock   *testClock
 	store   *taskstore.Store
 	app     *App
-	kind    *Worker
+	handler *Worker
 	embed   *hashEmbedder
 	vectors *memoryVectors
 	files   *Files
@@ -96,7 +96,7 @@ func (w *world) build(o worldOptions) {
 	var err error
 	w.app, err = New(deps, cfg)
 	require.NoError(w.t, err)
-	w.kind, err = w.app.Kind()
+	w.handler, err = w.app.Kind()
 	require.NoError(w.t, err)
 }
 
@@ -134,7 +134,7 @@ func (w *world) claim(id string) (taskrun.Job, taskstate.Answer) {
 			return taskstate.Claim(w.policy, m, t, r)
 		}),
 		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, d []taskstate.Decision) error {
-			return w.kind.OnTransition(ctx, tx, m, d, nil)
+			return w.handler.OnTransition(ctx, tx, m, d, nil)
 		},
 	})
 	require.NoError(w.t, err)
@@ -154,15 +154,15 @@ func (w *world) finish(ctx context.Context, job taskrun.Job, res taskrun.Result)
 		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
 			t := tasks[0]
 			if res.Err != nil {
-				return []taskstate.Decision{taskstate.Fail(w.policy, m, t, holder, w.kind.Classify(res.Err))}, nil //nolint:nilerr // the run's error is the outcome
+				return []taskstate.Decision{taskstate.Fail(w.policy, m, t, holder, w.handler.Classify(res.Err))}, nil //nolint:nilerr // the run's error is the outcome
 			}
 			if d := taskstate.Succeed(m, t, holder, nil, ""); d.Answer == taskstate.AnswerLost {
 				return []taskstate.Decision{d}, nil
 			}
-			return w.kind.Decide(ctx, tx, m, []taskrun.Done{{Task: t, Holder: holder, Result: res}})
+			return w.handler.Decide(ctx, tx, m, []taskrun.Done{{Task: t, Holder: holder, Result: res}})
 		},
 		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, d []taskstate.Decision) error {
-			return w.kind.OnTransition(ctx, tx, m, d, map[string]any{job.Task.ID: res.Payload})
+			return w.handler.OnTransition(ctx, tx, m, d, map[string]any{job.Task.ID: res.Payload})
 		},
 	})
 	if err != nil {
@@ -176,7 +176,7 @@ func (w *world) process(id string) taskstate.Task {
 	w.t.Helper()
 	job, answer := w.claim(id)
 	require.Equal(w.t, taskstate.AnswerClaimed, answer)
-	out, err := w.finish(w.t.Context(), job, w.kind.Run(w.t.Context(), job))
+	out, err := w.finish(w.t.Context(), job, w.handler.Run(w.t.Context(), job))
 	require.NoError(w.t, err)
 	return out.After
 }
@@ -315,7 +315,7 @@ func (w *world) finishTogether(ids ...string) []taskstate.Status {
 	jobs, results, payloads := map[string]taskrun.Job{}, map[string]taskrun.Result{}, map[string]any{}
 	for _, id := range ids {
 		job, _ := w.claim(id)
-		res := w.kind.Run(w.t.Context(), job)
+		res := w.handler.Run(w.t.Context(), job)
 		require.NoError(w.t, res.Err)
 		jobs[id], results[id], payloads[id] = job, res, res.Payload
 	}
@@ -326,10 +326,10 @@ func (w *world) finishTogether(ids ...string) []taskstate.Status {
 			for _, t := range tasks {
 				dones = append(dones, taskrun.Done{Task: t, Holder: taskstate.Holder{Token: jobs[t.ID].Token}, Result: results[t.ID]})
 			}
-			return w.kind.Decide(ctx, tx, m, dones)
+			return w.handler.Decide(ctx, tx, m, dones)
 		},
 		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, d []taskstate.Decision) error {
-			return w.kind.OnTransition(ctx, tx, m, d, payloads)
+			return w.handler.OnTransition(ctx, tx, m, d, payloads)
 		},
 	})
 	require.NoError(w.t, err)

@@ -92,7 +92,7 @@ func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 		return nil, err
 	}
 	runner := taskrun.New(cfg, taskrun.Deps{
-		Store: p.Store, Queue: queue, Outbox: events, DeadLetters: deadLetters, Kinds: map[string]taskrun.Kind{ingest.TypeDocument: kind},
+		Store: p.Store, Queue: queue, Outbox: events, DeadLetters: deadLetters, Handlers: map[string]taskrun.Handler{ingest.TypeDocument: kind},
 		Log: p.Env.Log, Metrics: p.Env.Metrics, Tracer: otel.Tracer("github.com/millweir/millweir/pkg/taskrun"),
 		Fit: kind.Fit,
 	})

@@ -19,7 +19,7 @@ func TestHeartbeatKeepsLeases(t *testing.T) {
 			w.task(id)
 		}
 		release := make(chan struct{})
-		w.start("p", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }},
+		w.start("p", &testHandler{run: func(context.Context, Job) Result { <-release; return Result{} }},
 			func(c *Config) { c.StallLimit = nil })
 		stillFor(10 * time.Minute)
 		for _, id := range []string{"a", "b", "c"} {
@@ -36,7 +36,7 @@ func TestProgressIsWrittenWithTheHeartbeat(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
 		release := make(chan struct{})
-		p := w.start("p", &testKind{run: func(_ context.Context, j Job) Result {
+		p := w.start("p", &testHandler{run: func(_ context.Context, j Job) Result {
 			j.Report(taskstate.Progress{Stage: taskstate.StageExtract, Percent: 10})
 			j.Report(taskstate.Progress{Stage: taskstate.StageEmbed, Percent: 250, Processed: 3, Total: 12})
 			<-release
@@ -57,7 +57,7 @@ func TestStallIsOneFailedAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
-		p := w.start("p", &testKind{run: func(ctx context.Context, j Job) Result {
+		p := w.start("p", &testHandler{run: func(ctx context.Context, j Job) Result {
 			j.Report(taskstate.Progress{Stage: taskstate.StageEmbed})
 			<-ctx.Done()
 			return Result{Err: ctx.Err()}
@@ -82,12 +82,12 @@ func TestHungRunIsWrittenOff(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
 		hang := make(chan struct{})
-		p := w.start("p", &testKind{run: func(context.Context, Job) Result { <-hang; return Result{} }},
+		p := w.start("p", &testHandler{run: func(context.Context, Job) Result { <-hang; return Result{} }},
 			func(c *Config) {
 				c.Concurrency = 1
 				c.StallLimit = map[taskstate.Stage]time.Duration{taskstate.StageNone: time.Minute}
 			})
-		other := w.start("q", &testKind{}, func(c *Config) { c.MainLoop = false })
+		other := w.start("q", &testHandler{}, func(c *Config) { c.MainLoop = false })
 		stillFor(62 * time.Second)
 		require.NoError(t, p.Ready())
 		stillFor(5 * time.Second)

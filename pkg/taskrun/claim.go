@@ -167,7 +167,7 @@ func (r *Runner) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.
 		}
 	}
 	for _, typ := range sortedKeys(byType) {
-		k := r.kind(typ)
+		k := r.handler(typ)
 		if k == nil {
 			continue
 		}
@@ -207,7 +207,7 @@ func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, r
 	}
 	h := &claim{
 		task: o.After, token: taskstate.Token{Timeline: c.m.Timeline, Fence: o.After.Fence}, owner: o.After.LeaseOwner,
-		delivery: delivery, kind: r.kind(o.After.Type), recovery: recovery,
+		delivery: delivery, kind: r.handler(o.After.Type), recovery: recovery,
 		began: now, renewed: c.began, reported: now, stageBegan: now, progress: o.After.Progress,
 	}
 	a, known := c.attempts[o.TaskID]

@@ -19,7 +19,7 @@ func TestDeliveriesRunOnceAndAreAcknowledged(t *testing.T) {
 		for i := range 50 {
 			w.task(fmt.Sprint("t", i))
 		}
-		p := w.start("a", &testKind{})
+		p := w.start("a", &testHandler{})
 		stillFor(time.Second)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 50}, w.store.statuses())
 		require.Len(t, p.kind.ran(), 50)
@@ -37,7 +37,7 @@ func TestNoMoreIsReadThanSlotsAreFree(t *testing.T) {
 			w.task(fmt.Sprint("t", i))
 		}
 		release := make(chan struct{})
-		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }},
+		p := w.start("a", &testHandler{run: func(context.Context, Job) Result { <-release; return Result{} }},
 			func(c *Config) { c.Concurrency = 3 })
 		stillFor(time.Minute)
 		_, pending, _, _ := w.stream.counts()
@@ -94,7 +94,7 @@ func TestAnswersOfClaims(t *testing.T) {
 					w.store.put(row)
 				}
 				before := w.store.get("x")
-				p := w.start("a", &testKind{})
+				p := w.start("a", &testHandler{})
 				stillFor(time.Second)
 				require.Empty(t, p.kind.ran())
 				require.Equal(t, c.keeps, w.stream.isPending(id))
@@ -118,7 +118,7 @@ func TestOwedDeadLetterGoesBeforeTheAcknowledgement(t *testing.T) {
 			}
 			return nil
 		})
-		w.start("a", &testKind{})
+		w.start("a", &testHandler{})
 		stillFor(time.Minute)
 		require.True(t, w.stream.isPending(id), "not acknowledged before its entry is written")
 		require.Equal(t, taskstate.DLQOwed, w.store.get("x").DLQ)
@@ -131,7 +131,7 @@ func TestDuplicatesInOneReadAndLater(t *testing.T) {
 		w.task("x")
 		w.stream.send("x")
 		release := make(chan struct{})
-		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }})
+		p := w.start("a", &testHandler{run: func(context.Context, Job) Result { <-release; return Result{} }})
 		stillFor(0)
 		w.stream.send("x")
 		stillFor(time.Second)
@@ -153,7 +153,7 @@ func TestReplacedDeliveryIsAcknowledged(t *testing.T) {
 		w.store.put(taskstate.Task{ID: "x", Delivery: old})
 		next := w.stream.send("x")
 		release := make(chan struct{})
-		w.start("a", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }})
+		w.start("a", &testHandler{run: func(context.Context, Job) Result { <-release; return Result{} }})
 		stillFor(0)
 		require.False(t, w.stream.isPending(old))
 		require.True(t, w.stream.isPending(next))
@@ -167,7 +167,7 @@ func TestUndecodableIsPutAway(t *testing.T) {
 		w := newWorld(t)
 		id := w.stream.garbage()
 		w.task("x")
-		p := w.start("a", &testKind{}, func(c *Config) { c.Concurrency = 1 })
+		p := w.start("a", &testHandler{}, func(c *Config) { c.Concurrency = 1 })
 		stillFor(time.Second)
 		require.Len(t, w.stream.raw, 1)
 		require.False(t, w.stream.isPending(id))
@@ -181,7 +181,7 @@ func TestOutagesAreOutlived(t *testing.T) {
 		w := newWorld(t)
 		w.store.setFault(func(string) error { return taskstate.ErrUnavailable })
 		w.task("x")
-		p := w.start("a", &testKind{})
+		p := w.start("a", &testHandler{})
 		stillFor(time.Minute)
 		require.Error(t, p.Ready())
 		require.Empty(t, p.kind.ran())
@@ -214,7 +214,7 @@ func TestUnknownClaimIsNotBusyToItself(t *testing.T) {
 			return nil
 		})
 		id := w.task("x")
-		p := w.start("a", &testKind{})
+		p := w.start("a", &testHandler{})
 		stillFor(time.Second)
 		require.True(t, lost)
 		require.Len(t, p.kind.ran(), 1)
@@ -229,7 +229,7 @@ func TestOneBadClaimFailsAlone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		bad := errors.New("bad row")
-		kind := &testKind{onTransition: func(changed []taskstate.Decision, _ map[string]any) error {
+		kind := &testHandler{onTransition: func(changed []taskstate.Decision, _ map[string]any) error {
 			for _, d := range changed {
 				if d.TaskID == "bad" {
 					return bad

@@ -205,7 +205,7 @@ func holdsNow(m taskstate.Moment, t taskstate.Task, token taskstate.Token) bool 
 func (r *Runner) decideDone(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, typ string, dones []Done) ([]taskstate.Decision, error) {
 	var ds []taskstate.Decision
 	err := guard(func() (err error) {
-		ds, err = r.kind(typ).Decide(ctx, tx, m, dones)
+		ds, err = r.handler(typ).Decide(ctx, tx, m, dones)
 		return err
 	})
 	if err != nil {

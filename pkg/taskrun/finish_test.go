@@ -27,7 +27,7 @@ func TestFailuresEndInTheDeadLetterQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		id := w.task("x", func(t *taskstate.Task) { t.MaxAttempts = 2 })
-		p := w.start("a", &testKind{run: failing(errFlaky)}, func(c *Config) {
+		p := w.start("a", &testHandler{run: failing(errFlaky)}, func(c *Config) {
 			// With an idle time of 0 the reconciling may write the dead letter beside the process that ended the task.
 			c.Policy.BaseBackoff, c.Policy.MaxBackoff, c.Reconcile.Enabled = 0, 0, false
 		})
@@ -57,7 +57,7 @@ func TestPermanentFailureIsDeadAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
-		w.start("a", &testKind{run: failing(fmt.Errorf("open: %w", errHopeless))})
+		w.start("a", &testHandler{run: failing(fmt.Errorf("open: %w", errHopeless))})
 		stillFor(time.Second)
 		row := w.store.get("x")
 		require.Equal(t, taskstate.StatusDead, row.Status)
@@ -78,7 +78,7 @@ func TestDeadLetterIsOwedUntilWritten(t *testing.T) {
 			return nil
 		}
 		w.stream.setFault(down)
-		w.start("a", &testKind{run: failing(errHopeless)})
+		w.start("a", &testHandler{run: failing(errHopeless)})
 		stillFor(time.Minute)
 		require.Equal(t, taskstate.DLQOwed, w.store.get("x").DLQ)
 		require.True(t, w.stream.isPending(id))
@@ -96,7 +96,7 @@ func TestRetryRunsWhenDue(t *testing.T) {
 		w := newWorld(t)
 		id := w.task("x")
 		var at []time.Time
-		p := w.start("a", &testKind{run: func(_ context.Context, j Job) Result {
+		p := w.start("a", &testHandler{run: func(_ context.Context, j Job) Result {
 			at = append(at, time.Now())
 			if j.Task.AttemptCount == 0 {
 				return Result{Err: errFlaky}
@@ -118,7 +118,7 @@ func TestPanicIsAFailedAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
-		w.start("a", &testKind{run: func(context.Context, Job) Result { panic("boom") }})
+		w.start("a", &testHandler{run: func(context.Context, Job) Result { panic("boom") }})
 		stillFor(100 * time.Millisecond)
 		row := w.store.get("x")
 		require.Equal(t, taskstate.StatusRetrying, row.Status)
@@ -132,7 +132,7 @@ func TestUnknownTypeIsSuspendedByItsHolder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		id := w.task("x", func(t *taskstate.Task) { t.Type = "telepathy" })
-		w.start("a", &testKind{})
+		w.start("a", &testHandler{})
 		stillFor(time.Second)
 		require.Equal(t, []taskstate.Status{taskstate.StatusRunning, taskstate.StatusSuspended}, w.store.path("x"))
 		require.Contains(t, w.store.log[len(w.store.log)-1].Message, `"telepathy"`)
@@ -146,7 +146,7 @@ func TestFinishOutlivesAnOutage(t *testing.T) {
 		w := newWorld(t)
 		id := w.task("x")
 		release := make(chan struct{})
-		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }})
+		p := w.start("a", &testHandler{run: func(context.Context, Job) Result { <-release; return Result{} }})
 		stillFor(time.Second)
 		w.store.setFault(func(string) error { return taskstate.ErrUnavailable })
 		close(release)
@@ -168,7 +168,7 @@ func TestRunOutlivesAnOutage(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
 		var runs int
-		p := w.start("a", &testKind{run: func(context.Context, Job) Result {
+		p := w.start("a", &testHandler{run: func(context.Context, Job) Result {
 			if runs++; runs < 20 {
 				return Result{Err: fmt.Errorf("read the file's row: %w", taskstate.ErrUnavailable)}
 			}
@@ -188,7 +188,7 @@ func TestStopDuringAnOutageHandsBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
-		p := w.start("a", &testKind{run: func(context.Context, Job) Result {
+		p := w.start("a", &testHandler{run: func(context.Context, Job) Result {
 			return Result{Err: taskstate.ErrOutcomeUnknown}
 		}})
 		stillFor(5 * time.Second)
@@ -205,7 +205,7 @@ func TestUnknownFinishIsReadBack(t *testing.T) {
 		w := newWorld(t)
 		id := w.task("x")
 		release := make(chan struct{})
-		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }})
+		p := w.start("a", &testHandler{run: func(context.Context, Job) Result { <-release; return Result{} }})
 		stillFor(0)
 		lost := false
 		w.store.setFault(func(op string) error {
@@ -232,7 +232,7 @@ func TestFinishesAreBatched(t *testing.T) {
 		}
 		release := make(chan struct{})
 		var payloads []string
-		kind := &testKind{
+		kind := &testHandler{
 			run: func(_ context.Context, j Job) Result {
 				<-release
 				if j.Task.ID == "t7" {
@@ -283,7 +283,7 @@ func TestOneBadFinishFailsAlone(t *testing.T) {
 			w.task(id)
 		}
 		release := make(chan struct{})
-		w.start("p", &testKind{
+		w.start("p", &testHandler{
 			run: func(context.Context, Job) Result { <-release; return Result{} },
 			decide: func(m taskstate.Moment, d Done) (taskstate.Decision, error) {
 				switch d.Task.ID {
@@ -312,7 +312,7 @@ func TestCancelWhileRunning(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
 		var cause error
-		p := w.start("a", &testKind{run: func(ctx context.Context, j Job) Result {
+		p := w.start("a", &testHandler{run: func(ctx context.Context, j Job) Result {
 			<-ctx.Done()
 			cause = context.Cause(ctx)
 			return Result{Err: ctx.Err()}
@@ -335,11 +335,11 @@ func TestTakeoverWhileTheOldOneRuns(t *testing.T) {
 		w := newWorld(t)
 		id := w.task("x")
 		old := make(chan struct{})
-		a := w.start("a", &testKind{run: func(context.Context, Job) Result { <-old; return Result{} }},
+		a := w.start("a", &testHandler{run: func(context.Context, Job) Result { <-old; return Result{} }},
 			func(c *Config) { c.HeartbeatEvery, c.Recovery = time.Hour, false }) // as if it were paused
 		stillFor(time.Second)
 		release := make(chan struct{})
-		b := w.start("b", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }})
+		b := w.start("b", &testHandler{run: func(context.Context, Job) Result { <-release; return Result{} }})
 		stillFor(31 * time.Second)
 		require.Len(t, b.kind.ran(), 1)
 		require.Equal(t, 1, w.store.get("x").CrashCount)
@@ -362,7 +362,7 @@ func TestNewClaimEndsTheOldRun(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
 		stopped := make(chan error, 1)
-		p := w.start("a", &testKind{run: func(ctx context.Context, j Job) Result {
+		p := w.start("a", &testHandler{run: func(ctx context.Context, j Job) Result {
 			if j.Token.Fence == 1 {
 				<-ctx.Done()
 				stopped <- context.Cause(ctx)

@@ -14,7 +14,7 @@ import (
 )
 
 // fitProcess starts a runner that asks fit whether it can work.
-func (w *world) fitProcess(kind *testKind, fit func() error, edit ...func(c *Config)) *process {
+func (w *world) fitProcess(kind *testHandler, fit func() error, edit ...func(c *Config)) *process {
 	w.t.Helper()
 	p := w.make("a", kind, edit...)
 	deps := p.deps
@@ -36,7 +36,7 @@ func TestNothingIsTakenBeforeTheProcessCanWork(t *testing.T) {
 		})
 		var missing atomic.Bool
 		missing.Store(true)
-		p := w.fitProcess(&testKind{}, func() error {
+		p := w.fitProcess(&testHandler{}, func() error {
 			if missing.Load() {
 				return errors.New("the folder is not there")
 			}
@@ -66,7 +66,7 @@ func TestAFaultOfTheProcessCostsNoAttempt(t *testing.T) {
 		var broken atomic.Bool
 		broken.Store(true)
 		var looks atomic.Int64
-		kind := &testKind{run: func(context.Context, Job) Result {
+		kind := &testHandler{run: func(context.Context, Job) Result {
 			if broken.Load() {
 				return Result{Err: fmt.Errorf("%w: too many open files", ErrProcess)}
 			}
@@ -104,7 +104,7 @@ func TestAProcessFindsHowManyTasksItCanRun(t *testing.T) {
 			w.task(fmt.Sprint("t", i))
 		}
 		var running meter
-		kind := &testKind{run: func(context.Context, Job) Result {
+		kind := &testHandler{run: func(context.Context, Job) Result {
 			running.add(1)
 			defer running.add(-1)
 			if now, _ := running.read(); now > room {
@@ -129,7 +129,7 @@ func TestARunKnowsThatItIsAlone(t *testing.T) {
 		w.task("large")
 		w.task("small")
 		alone := atomic.Int64{}
-		kind := &testKind{run: func(_ context.Context, job Job) Result {
+		kind := &testHandler{run: func(_ context.Context, job Job) Result {
 			<-time.After(time.Second)
 			if job.Task.ID == "small" {
 				return Result{}

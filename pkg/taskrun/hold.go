@@ -26,10 +26,10 @@ type claim struct {
 	task     taskstate.Task // as claimed
 	token    taskstate.Token
 	owner    string
-	delivery string // acknowledged at the end; empty: none
-	kind     Kind   // nil: nobody knows this type
-	recovery bool   // whose slot it uses
-	alone    bool   // the process runs nothing beside it
+	delivery string  // acknowledged at the end; empty: none
+	kind     Handler // nil: nobody knows this type
+	recovery bool    // whose slot it uses
+	alone    bool    // the process runs nothing beside it
 	began    time.Time
 	// entryGone: the queue had no such entry when it was to be adopted; the run goes on without one (design D4).
 	entryGone atomic.Bool

@@ -1,7 +1,7 @@
 // Package taskrun runs tasks: it claims them in batches, from deliveries and from the table,
 // keeps their leases, watches that they move, and finishes them in batches (design D2–D6, D15).
 //
-// It knows nothing of documents; a Kind does the work and writes what belongs to it into the same transactions.
+// It knows nothing of documents; a Handler does the work and writes what belongs to it into the same transactions.
 // The one entry is Runner.Run.
 //
 // The order of effects is claim → run → finish (one transaction) → DLQ entry if DEAD → acknowledgement → DLQ mark.
@@ -35,8 +35,8 @@ type Job struct {
 
 // Result is how a job ended. Exactly one of Err and success: with Err nil the task succeeded.
 type Result struct {
-	Err     error           // classified by Kind.Classify; context errors after a stop mean "hand back"
-	Payload any             // what Kind.Decide and Kind.OnTransition need to know of a success; may be nil
+	Err     error           // classified by Handler.Classify; context errors after a stop mean "hand back"
+	Payload any             // what Handler.Decide and Handler.OnTransition need to know of a success; may be nil
 	Output  json.RawMessage // the task's result column; may be nil
 	Message string          // for the audit row
 }
@@ -48,8 +48,8 @@ type Done struct {
 	Result Result
 }
 
-// Kind is what a sort of task does. All methods are safe for concurrent use.
-type Kind interface {
+// Handler is what a sort of task does. All methods are safe for concurrent use.
+type Handler interface {
 	// Run does the work. It returns soon after ctx ends: the claim was lost (context.Cause is taskstate.ErrLost),
 	// the process stops, or the stage stalled. An error that is taskstate.ErrUnavailable or ErrOutcomeUnknown counts nothing:
 	// Run is called again for the same claim until the database is back. One that is ErrProcess counts nothing either:

@@ -120,7 +120,7 @@ func (l *lab) runner(name string, w work, edit func(c *taskrun.Config)) (r *task
 	reg := prometheus.NewRegistry()
 	r = taskrun.New(cfg, taskrun.Deps{
 		Store: l.store, Queue: redisq.New(l.redis, l.config, quiet(), time.Now, redisq.NewMetrics(reg)),
-		Kinds: map[string]taskrun.Kind{"test": w}, Log: quiet(), Metrics: reg,
+		Handlers: map[string]taskrun.Handler{"test": w}, Log: quiet(), Metrics: reg,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

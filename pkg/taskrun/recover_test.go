@@ -44,7 +44,7 @@ func TestManyRetriesDueAtOnce(t *testing.T) {
 			}
 			return nil
 		})
-		p := w.start("a", &testKind{}, func(c *Config) { c.Concurrency = 64 })
+		p := w.start("a", &testHandler{}, func(c *Config) { c.Concurrency = 64 })
 		due := time.Now().Add(700 * time.Millisecond)
 		stillFor(690 * time.Millisecond)
 		require.Empty(t, p.kind.ran(), "none before its time")
@@ -62,7 +62,7 @@ func TestRecoveryHasItsShare(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		var mains, recs meter
-		kind := &testKind{run: func(_ context.Context, j Job) Result {
+		kind := &testHandler{run: func(_ context.Context, j Job) Result {
 			n := &mains
 			if j.Task.AttemptCount > 0 {
 				n = &recs
@@ -105,7 +105,7 @@ func TestOneSlotIsShared(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		var mains, recs meter
-		kind := &testKind{run: func(_ context.Context, j Job) Result {
+		kind := &testHandler{run: func(_ context.Context, j Job) Result {
 			if j.Task.AttemptCount > 0 {
 				recs.add(1)
 			} else {
@@ -134,7 +134,7 @@ func TestReclaimer(t *testing.T) {
 			w.expired(fmt.Sprint("e", i), 10*time.Second)
 		}
 		var running meter
-		p := w.start("r", &testKind{run: func(context.Context, Job) Result {
+		p := w.start("r", &testHandler{run: func(context.Context, Job) Result {
 			running.add(1)
 			<-time.After(time.Second)
 			running.add(-1)
@@ -163,9 +163,9 @@ func TestOutageCountsNoCrash(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
 		release := make(chan struct{})
-		w.start("a", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }},
+		w.start("a", &testHandler{run: func(context.Context, Job) Result { <-release; return Result{} }},
 			func(c *Config) { c.Recovery = false })
-		b := w.start("b", &testKind{}, func(c *Config) { c.MainLoop = false })
+		b := w.start("b", &testHandler{}, func(c *Config) { c.MainLoop = false })
 		stillFor(time.Second)
 		w.expired("gone", 20*time.Second)
 		w.store.setFault(func(string) error { return taskstate.ErrUnavailable })
@@ -191,7 +191,7 @@ func TestOneFailureDelaysNoTakeover(t *testing.T) {
 		w := newWorld(t)
 		w.expired("x", 5*time.Second)
 		once := false
-		p := w.start("a", &testKind{}, func(c *Config) { c.MainLoop = false })
+		p := w.start("a", &testHandler{}, func(c *Config) { c.MainLoop = false })
 		stillFor(4 * time.Second)
 		w.store.setFault(func(op string) error {
 			if op == "nextwake" && !once {
@@ -212,7 +212,7 @@ func TestRetryAfterFlush(t *testing.T) {
 		w := newWorld(t)
 		w.retrying("x", time.Second)
 		w.stream.flush()
-		p := w.start("a", &testKind{})
+		p := w.start("a", &testHandler{})
 		stillFor(2 * time.Second)
 		require.Equal(t, []string{"x"}, p.kind.ran())
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
@@ -227,7 +227,7 @@ func TestRetriesRunWithoutTheQueue(t *testing.T) {
 		w := newWorld(t)
 		w.retrying("x", time.Second)
 		w.stream.setFault(func(string) error { return ingestq.ErrUnavailable })
-		p := w.start("a", &testKind{})
+		p := w.start("a", &testHandler{})
 		stillFor(1100 * time.Millisecond)
 		require.Equal(t, []string{"x"}, p.kind.ran())
 		w.stream.setFault(nil)
@@ -250,7 +250,7 @@ func TestUnknownTakeover(t *testing.T) {
 			}
 			return nil
 		})
-		p := w.start("a", &testKind{})
+		p := w.start("a", &testHandler{})
 		stillFor(2 * time.Second)
 		require.True(t, lost)
 		require.Equal(t, []string{"x"}, p.kind.ran())

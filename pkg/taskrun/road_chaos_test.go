@@ -16,7 +16,7 @@ import (
 )
 
 // onTheLoose lets processes stop and start, the topic lose all it has, records be read again and the broker be away, n times.
-func (l *transportLab) onTheLoose(kind Kind, n int) {
+func (l *transportLab) onTheLoose(kind Handler, n int) {
 	seed := uint64(time.Now().UnixNano())
 	l.t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // a test's own chance
@@ -64,7 +64,7 @@ func TestTasksSurviveTheLossOfEverythingButTheDatabase(t *testing.T) {
 		for i, id := range ids {
 			dies[id] = i%10 == 0
 		}
-		kind := &testKind{run: func(ctx context.Context, j Job) Result {
+		kind := &testHandler{run: func(ctx context.Context, j Job) Result {
 			select {
 			case <-ctx.Done():
 				return Result{Err: ctx.Err()}

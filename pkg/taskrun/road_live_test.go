@@ -128,13 +128,13 @@ func (l *transportLab) relay() (stop func()) {
 }
 
 // runner runs tasks of a kind.
-func (l *transportLab) runner(name string, kind Kind, edit func(c *Config, d *Deps)) (stop func()) {
+func (l *transportLab) runner(name string, kind Handler, edit func(c *Config, d *Deps)) (stop func()) {
 	cfg := NewDefaultConfig()
 	cfg.Process, cfg.Policy.BaseBackoff, cfg.Policy.Slack = name, 10*time.Millisecond, 200*time.Millisecond
 	cfg.RecoveryInterval, cfg.SweepInterval, cfg.StopGrace = 50*time.Millisecond, 50*time.Millisecond, 0
 	deps := Deps{
 		Store: l.store, Queue: l.stream.member(name), Outbox: outbox.NewReader(l.store, transportTopic),
-		Kinds: map[string]Kind{"test": kind}, Log: l.quiet(),
+		Handlers: map[string]Handler{"test": kind}, Log: l.quiet(),
 	}
 	if edit != nil {
 		edit(&cfg, &deps)
@@ -217,7 +217,7 @@ func TestTasksTravelThroughTheOutbox(t *testing.T) {
 	onEachTransportLab(t, func(t *testing.T, l *transportLab) {
 		held := make(chan struct{}, 100)
 		var through atomic.Bool
-		kind := &testKind{run: func(ctx context.Context, j Job) Result {
+		kind := &testHandler{run: func(ctx context.Context, j Job) Result {
 			if !through.Load() {
 				held <- struct{}{}
 				<-ctx.Done()
@@ -241,7 +241,7 @@ func TestTasksTravelThroughTheOutbox(t *testing.T) {
 		stop()
 
 		failing := l.submit(l.store, 10)
-		l.runner("c", &testKind{run: func(context.Context, Job) Result { return Result{Err: errors.New("no answer")} }}, nil)
+		l.runner("c", &testHandler{run: func(context.Context, Job) Result { return Result{Err: errors.New("no answer")} }}, nil)
 		l.until(taskstate.StatusDead, failing)
 		deadLetters := l.events(outbox.DLQTopic(transportTopic))
 		require.Equal(t, len(failing), deadLetters[outbox.StatusNew]+deadLetters[outbox.StatusSent])
@@ -266,7 +266,7 @@ func TestLostDeliveriesAreSentAgain(t *testing.T) {
 		stop()
 		l.stream.flush() // the topic loses them
 		waiting := l.submit(l.store, 30)
-		kind := &testKind{}
+		kind := &testHandler{}
 		l.runner("a", kind, nil)
 		require.Eventually(t, func() bool { return l.events(transportTopic)[outbox.StatusNew] == 30+60 }, waitLimit, 20*time.Millisecond)
 		tasks, err := l.store.GetMany(t.Context(), taskstate.System(), waiting)
@@ -292,7 +292,7 @@ func TestEventsOfAnAbsentBrokerAreNotDoubled(t *testing.T) {
 		ids := l.submit(l.store, 25)
 		stop := l.relay()
 		require.Eventually(t, func() bool { return l.events(transportTopic)[outbox.StatusDead] == len(ids) }, waitLimit, 10*time.Millisecond)
-		l.runner("a", &testKind{}, nil)
+		l.runner("a", &testHandler{}, nil)
 		require.Eventually(t, func() bool {
 			tasks, err := l.store.GetMany(t.Context(), taskstate.System(), ids)
 			require.NoError(t, err)
@@ -354,7 +354,7 @@ func TestDeadLettersChangeTheirTransport(t *testing.T) {
 			_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET wake_at = ? WHERE status = 'DEAD'", m.Now) // the grace is over
 			return err
 		}))
-		stop := l.runner("kafka", &testKind{}, nil)
+		stop := l.runner("kafka", &testHandler{}, nil)
 		states(writeDLQPending, taskstate.DLQWritten)
 		stop()
 		require.Equal(t, map[outbox.Status]int{outbox.StatusNew: len(writeDLQPending)}, l.events(dlq))
@@ -363,7 +363,7 @@ func TestDeadLettersChangeTheirTransport(t *testing.T) {
 		died := kill(l.store, 40, false)
 		require.Equal(t, map[outbox.Status]int{outbox.StatusNew: len(writeDLQPending) + len(died)}, l.events(dlq))
 		stream := newMemStream()
-		l.runner("redis", &testKind{}, func(c *Config, d *Deps) {
+		l.runner("redis", &testHandler{}, func(c *Config, d *Deps) {
 			c.Policy.DLQ = true
 			d.Store, d.Queue = redis, stream.member("redis")
 			d.Outbox = outbox.NewReader(redis, transportTopic)

@@ -27,7 +27,7 @@ func (w *world) nothingUseless() {
 func TestRecordsEndWithTheOutcome(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTopicWorld(t)
-		kind := &testKind{run: func(_ context.Context, j Job) Result {
+		kind := &testHandler{run: func(_ context.Context, j Job) Result {
 			switch {
 			case j.Task.ID == "ends":
 				return Result{}
@@ -77,7 +77,7 @@ func TestRecordsEndWithTheAnswer(t *testing.T) {
 			w.store.put(row)
 		}
 		own["gone"] = w.stream.send("gone")
-		w.start("a", &testKind{})
+		w.start("a", &testHandler{})
 		stillFor(time.Second)
 		_, pending, _, _ := w.stream.counts()
 		require.Zero(t, pending)
@@ -90,7 +90,7 @@ func TestRecordOfARowThatFailsAloneEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTopicWorld(t)
 		var well atomic.Bool
-		kind := &testKind{onTransition: func(changed []taskstate.Decision, _ map[string]any) error {
+		kind := &testHandler{onTransition: func(changed []taskstate.Decision, _ map[string]any) error {
 			if !well.Load() && changed[0].Change.To == taskstate.StatusRunning {
 				return errors.New("the document's row is broken")
 			}
@@ -114,7 +114,7 @@ func TestRecordOfALostClaimEnds(t *testing.T) {
 		w := newTopicWorld(t)
 		id := w.task("x")
 		free := make(chan struct{})
-		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-free; return Result{} }})
+		p := w.start("a", &testHandler{run: func(context.Context, Job) Result { <-free; return Result{} }})
 		stillFor(time.Second)
 		require.True(t, w.stream.isPending(id), "the record of a held claim is kept")
 		w.store.change("x", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
@@ -133,7 +133,7 @@ func TestRecordOfAHungRunEnds(t *testing.T) {
 		w := newTopicWorld(t)
 		id := w.task("x")
 		free := make(chan struct{})
-		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-free; return Result{} }}, func(c *Config) {
+		p := w.start("a", &testHandler{run: func(context.Context, Job) Result { <-free; return Result{} }}, func(c *Config) {
 			c.StallLimit = map[taskstate.Stage]time.Duration{taskstate.StageNone: time.Second}
 		})
 		stillFor(10 * time.Second)
@@ -148,7 +148,7 @@ func TestStopLeavesUnfinishedRecords(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTopicWorld(t)
 		held := w.task("held")
-		p := w.start("a", &testKind{run: func(ctx context.Context, _ Job) Result { <-ctx.Done(); return Result{Err: ctx.Err()} }},
+		p := w.start("a", &testHandler{run: func(ctx context.Context, _ Job) Result { <-ctx.Done(); return Result{Err: ctx.Err()} }},
 			func(c *Config) { c.StopGrace, c.Concurrency = 0, 2 })
 		stillFor(time.Second)
 		w.store.setFault(func(op string) error {
@@ -178,7 +178,7 @@ func TestUnclaimableRecordsAreEnqueuedAnew(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTopicWorld(t)
 		free := make(chan struct{})
-		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-free; return Result{} }})
+		p := w.start("a", &testHandler{run: func(context.Context, Job) Result { <-free; return Result{} }})
 		past := instant().Add(-time.Minute)
 		queued, running := w.stream.give("queued", "a"), w.stream.give("running", "a")
 		w.store.put(taskstate.Task{ID: "queued", EnqueuedAt: past})
@@ -212,7 +212,7 @@ func TestRecoveredTasksAcknowledgeNothing(t *testing.T) {
 		other := w.stream.give("other", "a") // by chance of the same id as the row's old record
 		w.store.put(taskstate.Task{ID: "x", Status: taskstate.StatusRetrying, NextRetryAt: instant(), WakeAt: instant(), Delivery: other})
 		w.store.put(taskstate.Task{ID: "y", Status: taskstate.StatusRunning, CrashCount: 2, LeaseOwner: "b/1", LeaseExpiresAt: instant(), WakeAt: instant(), Delivery: other})
-		w.start("a", &testKind{})
+		w.start("a", &testHandler{})
 		stillFor(time.Minute)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 1, taskstate.StatusDead: 1}, w.store.statuses())
 		require.True(t, w.stream.isPending(other))
@@ -233,7 +233,7 @@ func TestLostEventsAreWrittenAgain(t *testing.T) {
 		for _, id := range []string{"never sent", "sent long ago", "waits", "died"} {
 			w.store.put(taskstate.Task{ID: id, EnqueuedAt: past})
 		}
-		p := w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
+		p := w.start("r", &testHandler{}, func(c *Config) { c.MainLoop = false })
 		stillFor(time.Second)
 		_, _, added, _ := w.stream.counts()
 		require.Equal(t, 2, added)
@@ -264,7 +264,7 @@ func TestNoWatermarkIsNoJudgement(t *testing.T) {
 			}
 			return nil
 		})
-		p := w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
+		p := w.start("r", &testHandler{}, func(c *Config) { c.MainLoop = false })
 		stillFor(time.Minute)
 		require.Zero(t, w.store.get("x").EnqueueCount)
 		require.NoError(t, p.Ready())
@@ -293,7 +293,7 @@ func TestOwedLettersOfTheOtherTransport(t *testing.T) {
 				for i := range n {
 					w.store.put(taskstate.Task{ID: fmt.Sprint("t", i), Status: taskstate.StatusDead, Fence: 4, DLQ: taskstate.DLQOwed, WakeAt: instant(), Delivery: "1-0"})
 				}
-				w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
+				w.start("r", &testHandler{}, func(c *Config) { c.MainLoop = false })
 				stillFor(10 * time.Second)
 				events, entries := n, 0
 				if both {
@@ -320,7 +320,7 @@ func TestUnsentLettersOfTheOtherTransport(t *testing.T) {
 		}}
 		w.store.put(taskstate.Task{ID: "dead", Status: taskstate.StatusDead, Fence: 4})
 		w.store.put(taskstate.Task{ID: "replayed", Status: taskstate.StatusSuspended, Fence: 2})
-		w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
+		w.start("r", &testHandler{}, func(c *Config) { c.MainLoop = false })
 		stillFor(time.Second)
 		require.Empty(t, w.outbox.unsent())
 		deadLetters := w.stream.deadLetters()

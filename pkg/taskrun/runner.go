@@ -193,9 +193,9 @@ func call(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 }
 
-// kind answers who does tasks of a type; nil: nobody.
-func (r *Runner) kind(typ string) Kind {
-	if k, ok := r.deps.Kinds[typ]; ok {
+// handler answers who does tasks of a type; nil: nobody.
+func (r *Runner) handler(typ string) Handler {
+	if k, ok := r.deps.Handlers[typ]; ok {
 		return k
 	}
 	return r.deps.Fallback

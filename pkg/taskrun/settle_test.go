@@ -80,7 +80,7 @@ func TestReconcileTable(t *testing.T) {
 				}
 				stillFor(c.idle)
 				enqueued := w.store.get("x").EnqueuedAt
-				p := w.make("r", &testKind{}, func(cfg *Config) { cfg.Reconcile.Idle = c.conf })
+				p := w.make("r", &testHandler{}, func(cfg *Config) { cfg.Reconcile.Idle = c.conf })
 				require.NoError(t, p.reconcileOnce(t.Context()))
 				require.True(t, p.effects.round(t.Context()))
 				waiting, pending, added, dead := w.stream.counts()
@@ -111,7 +111,7 @@ func TestReconcileWithoutAnEnvelope(t *testing.T) {
 		require.NoError(t, err)
 		w.stream.pending[gone].gone = true
 		stillFor(time.Hour)
-		p := w.make("r", &testKind{})
+		p := w.make("r", &testHandler{})
 		require.NoError(t, p.reconcileOnce(t.Context()))
 		require.True(t, p.effects.round(t.Context()))
 		require.Len(t, w.stream.raw, 1)
@@ -131,7 +131,7 @@ func TestReconcileGoesOnWhileBatchesAreFull(t *testing.T) {
 		_, err := m.Read(t.Context(), 100, time.Second)
 		require.NoError(t, err)
 		stillFor(time.Hour)
-		p := w.make("r", &testKind{}, func(c *Config) { c.Reconcile.Batch = 20 })
+		p := w.make("r", &testHandler{}, func(c *Config) { c.Reconcile.Batch = 20 })
 		require.NoError(t, p.reconcileOnce(t.Context()))
 		require.True(t, p.effects.round(t.Context()))
 		_, pending, _, _ := w.stream.counts()
@@ -147,7 +147,7 @@ func TestReconcileLosesARaceWithAClaim(t *testing.T) {
 		id := w.stream.give("x", "gone")
 		w.store.put(taskstate.Task{ID: "x"})
 		stillFor(time.Hour)
-		p := w.make("r", &testKind{})
+		p := w.make("r", &testHandler{})
 		w.store.setFault(func(op string) error {
 			if op == "apply" { // between reconciling's look and its act
 				row := w.store.get("x")
@@ -171,7 +171,7 @@ func TestPinsAreUnpin(t *testing.T) {
 		w.retrying("r", time.Hour)
 		w.expired("x", time.Hour)
 		stillFor(14 * time.Minute)
-		p := w.make("a", &testKind{})
+		p := w.make("a", &testHandler{})
 		require.NoError(t, p.trimOnce(t.Context()))
 		_, pending, _, _ := w.stream.counts()
 		require.Equal(t, 2, pending)
@@ -189,7 +189,7 @@ func TestSettlingCanBeOff(t *testing.T) {
 		w := newWorld(t)
 		id := w.stream.give("nobody", "gone")
 		w.retrying("x", time.Second)
-		p := w.start("r", &testKind{}, func(c *Config) { c.MainLoop, c.Reconcile.Enabled = false, false })
+		p := w.start("r", &testHandler{}, func(c *Config) { c.MainLoop, c.Reconcile.Enabled = false, false })
 		stillFor(time.Hour)
 		require.True(t, w.stream.isPending(id))
 		require.Equal(t, []string{"x"}, p.kind.ran())

@@ -48,7 +48,7 @@ func TestFreedSlotsGoToRecoveryFirst(t *testing.T) {
 		w := newWorld(t)
 		release := make(chan struct{})
 		var mains, recs meter
-		kind := &testKind{run: func(_ context.Context, j Job) Result {
+		kind := &testHandler{run: func(_ context.Context, j Job) Result {
 			m := &mains
 			if j.Task.AttemptCount > 0 {
 				m = &recs
@@ -85,7 +85,7 @@ func TestReadInFlightIsHandedBack(t *testing.T) {
 		w := newWorld(t)
 		w.task("long")
 		g := newGated("long", "poison", "late")
-		p := w.start("a", g.kind(), func(c *Config) { c.Block, c.StallLimit = time.Hour, nil })
+		p := w.start("a", g.handler(), func(c *Config) { c.Block, c.StallLimit = time.Hour, nil })
 		stillFor(time.Second) // it reads again, for an hour
 		at := instant()
 		w.store.put(taskstate.Task{
@@ -114,7 +114,7 @@ func TestClaimInFlightRunsBeforeTheIsolatedRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		g := newGated("other", "poison")
-		p := w.make("a", g.kind(), func(c *Config) { c.StallLimit = nil })
+		p := w.make("a", g.handler(), func(c *Config) { c.StallLimit = nil })
 		ctx, cancel := context.WithCancel(t.Context())
 		go p.isolatedLoop(ctx)
 		go p.finishLoop(ctx)
@@ -172,7 +172,7 @@ func TestOwnExpiredClaimsAreLeftAlone(t *testing.T) {
 				for i := range own {
 					w.task(fmt.Sprintf("own%03d", i))
 				}
-				p := w.start("a", &testKind{run: func(_ context.Context, j Job) Result {
+				p := w.start("a", &testHandler{run: func(_ context.Context, j Job) Result {
 					if j.Task.ID != "other" {
 						<-release
 					}
@@ -221,7 +221,7 @@ func TestUnknownTakeoverBeforeAnOutage(t *testing.T) {
 			}
 			return nil
 		})
-		p := w.start("a", &testKind{})
+		p := w.start("a", &testHandler{})
 		stillFor(10 * time.Second)
 		require.True(t, away.Load())
 		w.store.setFault(nil)
@@ -243,7 +243,7 @@ func TestAnOverdueRowMakesNoRetryLate(t *testing.T) {
 		due := instant().Add(10*time.Second + 400*time.Millisecond)
 		w.retrying("x", due.Sub(instant()))
 		var at time.Time
-		w.start("a", &testKind{run: func(context.Context, Job) Result { at = instant(); return Result{} }})
+		w.start("a", &testHandler{run: func(context.Context, Job) Result { at = instant(); return Result{} }})
 		stillFor(12 * time.Second)
 		require.WithinDuration(t, due, at, 10*time.Millisecond)
 	})

@@ -32,8 +32,8 @@ func newGated(ids ...string) *gated {
 	return g
 }
 
-func (g *gated) kind() *testKind {
-	return &testKind{run: func(ctx context.Context, j Job) Result {
+func (g *gated) handler() *testHandler {
+	return &testHandler{run: func(ctx context.Context, j Job) Result {
 		g.enter(j.Task.ID)
 		defer g.leave(j.Task.ID)
 		select {
@@ -66,7 +66,7 @@ func TestIsolatedRunRunsAlone(t *testing.T) {
 		w := newWorld(t)
 		w.task("long")
 		g := newGated("long", "poison", "after")
-		p := w.start("a", g.kind(), func(c *Config) { c.StallLimit = nil })
+		p := w.start("a", g.handler(), func(c *Config) { c.StallLimit = nil })
 		stillFor(time.Second)
 		poisoned := w.task("poison", poison)
 		stillFor(time.Second)
@@ -105,7 +105,7 @@ func TestManyIsolatedRunsTakeTurns(t *testing.T) {
 		for i := range 5 {
 			w.task(fmt.Sprint("p", i), poison)
 		}
-		w.start("a", &testKind{run: func(context.Context, Job) Result {
+		w.start("a", &testHandler{run: func(context.Context, Job) Result {
 			now.add(1)
 			<-time.After(time.Second)
 			now.add(-1)
@@ -125,12 +125,12 @@ func TestOneReserverDoesNotStopTheFleet(t *testing.T) {
 		w := newWorld(t)
 		w.task("long")
 		g := newGated("long", "poison")
-		a := w.start("a", g.kind())
+		a := w.start("a", g.handler())
 		stillFor(time.Second)
 		w.task("poison", poison)
 		stillFor(time.Second)
 		require.NotNil(t, a.isolated.res)
-		b := w.start("b", &testKind{})
+		b := w.start("b", &testHandler{})
 		for i := range 20 {
 			w.task(fmt.Sprint("t", i))
 		}
@@ -151,7 +151,7 @@ func TestTakeoverOfAIsolatedRun(t *testing.T) {
 		w := newWorld(t)
 		w.task("long")
 		g := newGated("long", "poison")
-		p := w.start("a", g.kind())
+		p := w.start("a", g.handler())
 		stillFor(time.Second)
 		id := w.stream.give("poison", "crashed")
 		w.store.put(taskstate.Task{
@@ -183,7 +183,7 @@ func TestCrashLimit(t *testing.T) {
 			ID: "x", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 2, LeaseOwner: "crashed/1",
 			LeaseExpiresAt: instant(), WakeAt: instant(), Delivery: id,
 		})
-		p := w.start("a", &testKind{})
+		p := w.start("a", &testHandler{})
 		stillFor(time.Second)
 		row := w.store.get("x")
 		require.Equal(t, taskstate.StatusDead, row.Status)
@@ -201,7 +201,7 @@ func TestCancelDropsAReservation(t *testing.T) {
 		w := newWorld(t)
 		w.task("long")
 		g := newGated("long", "next")
-		p := w.start("a", g.kind())
+		p := w.start("a", g.handler())
 		stillFor(time.Second)
 		id := w.task("poison", poison)
 		stillFor(time.Second)
@@ -225,7 +225,7 @@ func TestStopReleasesAReservation(t *testing.T) {
 		w := newWorld(t)
 		w.task("long")
 		g := newGated("long", "poison")
-		p := w.start("a", g.kind(), func(c *Config) { c.StopGrace = time.Second })
+		p := w.start("a", g.handler(), func(c *Config) { c.StopGrace = time.Second })
 		stillFor(time.Second)
 		id := w.task("poison", poison)
 		stillFor(time.Second)
@@ -235,7 +235,7 @@ func TestStopReleasesAReservation(t *testing.T) {
 		require.True(t, row.LeaseExpiresAt.IsZero())
 		require.Equal(t, taskstate.StatusQueued, row.Status)
 		require.False(t, w.stream.isPending(id))
-		b := w.start("b", g.kind())
+		b := w.start("b", g.handler())
 		close(g.release["poison"])
 		close(g.release["long"])
 		stillFor(time.Second)
@@ -262,7 +262,7 @@ func TestUnknownReservationIsNoClaim(t *testing.T) {
 			}
 			return nil
 		})
-		p := w.start("a", &testKind{})
+		p := w.start("a", &testHandler{})
 		stillFor(5 * time.Second)
 		require.True(t, lost)
 		require.Equal(t, []string{"x"}, p.kind.ran())

@@ -100,7 +100,7 @@ func TestAllStandStillAndNoCrashIsCounted(t *testing.T) {
 		w.task("x")
 		w.task("y")
 		release := make(chan struct{})
-		kind := &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }}
+		kind := &testHandler{run: func(context.Context, Job) Result { <-release; return Result{} }}
 		for name := range w.stops {
 			w.start(name, kind, func(c *Config) { c.Concurrency = 2 })
 		}
@@ -143,9 +143,9 @@ func TestATakeoverUnderWayAsksAgain(t *testing.T) {
 		w.stoppable("a", "b")
 		w.task("x")
 		release := make(chan struct{})
-		w.start("a", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }},
+		w.start("a", &testHandler{run: func(context.Context, Job) Result { <-release; return Result{} }},
 			func(c *Config) { c.Recovery = false })
-		b := w.start("b", &testKind{}, func(c *Config) { c.MainLoop = false })
+		b := w.start("b", &testHandler{}, func(c *Config) { c.MainLoop = false })
 		stillFor(time.Second)
 		begun := false
 		w.store.setFault(func(op string) error {
@@ -181,7 +181,7 @@ func TestTheOneThatStoodStillStops(t *testing.T) {
 		w.stoppable("a")
 		w.task("x")
 		ended := make(chan error, 1)
-		a := w.start("a", &testKind{run: func(ctx context.Context, j Job) Result {
+		a := w.start("a", &testHandler{run: func(ctx context.Context, j Job) Result {
 			if j.Task.ID == "x" {
 				<-ctx.Done()
 				ended <- context.Cause(ctx)
@@ -190,7 +190,7 @@ func TestTheOneThatStoodStillStops(t *testing.T) {
 		}})
 		stillFor(time.Second)
 		release := make(chan struct{})
-		b := w.start("b", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }},
+		b := w.start("b", &testHandler{run: func(context.Context, Job) Result { <-release; return Result{} }},
 			func(c *Config) { c.MainLoop = false })
 		w.stop(40 * time.Second)
 		require.Equal(t, []string{"x"}, b.kind.ran())
@@ -220,7 +220,7 @@ func TestAClaimUnderWayIsNotTakenOver(t *testing.T) {
 			}
 			return nil
 		})
-		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-time.After(time.Second); return Result{} }})
+		p := w.start("a", &testHandler{run: func(context.Context, Job) Result { <-time.After(time.Second); return Result{} }})
 		stillFor(39 * time.Second)
 		require.Empty(t, p.kind.ran())
 		row := w.store.get("x")
@@ -248,7 +248,7 @@ func TestALateClaimAsksAtOnce(t *testing.T) {
 			return nil
 		})
 		release := make(chan struct{})
-		w.start("a", &testKind{run: func(context.Context, Job) Result { <-release; return Result{} }})
+		w.start("a", &testHandler{run: func(context.Context, Job) Result { <-release; return Result{} }})
 		stillFor(22 * time.Second)
 		require.True(t, w.store.get("x").LeaseExpiresAt.After(instant().Add(25*time.Second)))
 		close(release)
@@ -262,7 +262,7 @@ func TestAStandstillIsNoStall(t *testing.T) {
 		w.stoppable("a")
 		w.task("x")
 		release := make(chan struct{})
-		p := w.start("a", &testKind{run: func(ctx context.Context, _ Job) Result {
+		p := w.start("a", &testHandler{run: func(ctx context.Context, _ Job) Result {
 			select {
 			case <-ctx.Done():
 			case <-release:
@@ -320,7 +320,7 @@ func TestAnUnheardClaimRunsBeforeTheIsolatedRun(t *testing.T) {
 			return nil
 		})
 		g := newGated("x", "poison")
-		p := w.start("a", g.kind())
+		p := w.start("a", g.handler())
 		stillFor(5 * time.Second)
 		require.Equal(t, []string{"x"}, p.kind.ran())
 		close(g.release["x"])

@@ -18,7 +18,7 @@ func TestStopHandsBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		short, long := w.task("short"), w.task("long")
-		kind := &testKind{run: func(ctx context.Context, j Job) Result {
+		kind := &testHandler{run: func(ctx context.Context, j Job) Result {
 			limit := time.Hour
 			if j.Task.ID == "short" {
 				limit = 3 * time.Second
@@ -54,7 +54,7 @@ func TestStopHandsBackWithoutAnEntry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.store.put(taskstate.Task{ID: "x", Status: taskstate.StatusRetrying, NextRetryAt: instant(), WakeAt: instant(), Delivery: "flushed"})
-		p := w.start("a", &testKind{run: func(ctx context.Context, _ Job) Result { <-ctx.Done(); return Result{Err: ctx.Err()} }},
+		p := w.start("a", &testHandler{run: func(ctx context.Context, _ Job) Result { <-ctx.Done(); return Result{Err: ctx.Err()} }},
 			func(c *Config) { c.StopGrace = 0 })
 		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusRunning, w.store.get("x").Status)
@@ -73,7 +73,7 @@ func TestStopReturnsUnclaimedDeliveries(t *testing.T) {
 		for i := range 3 {
 			w.task(fmt.Sprint("t", i))
 		}
-		p := w.start("a", &testKind{})
+		p := w.start("a", &testHandler{})
 		stillFor(10 * time.Second)
 		_, pending, _, _ := w.stream.counts()
 		require.Equal(t, 3, pending)
@@ -90,7 +90,7 @@ func TestStopDoesNotWaitForAHungRun(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
 		hang := make(chan struct{})
-		p := w.start("a", &testKind{run: func(context.Context, Job) Result { <-hang; return Result{} }},
+		p := w.start("a", &testHandler{run: func(context.Context, Job) Result { <-hang; return Result{} }},
 			func(c *Config) { c.StopGrace = time.Second })
 		stillFor(time.Second)
 		began := time.Now()
@@ -108,14 +108,14 @@ func TestStopWithoutTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
-		p := w.start("a", &testKind{run: func(ctx context.Context, _ Job) Result { <-ctx.Done(); return Result{Err: ctx.Err()} }},
+		p := w.start("a", &testHandler{run: func(ctx context.Context, _ Job) Result { <-ctx.Done(); return Result{Err: ctx.Err()} }},
 			func(c *Config) { c.StopGrace = 0 })
 		stillFor(time.Second)
 		w.stream.setFault(func(string) error { return ingestq.ErrUnavailable })
 		p.end(t)
 		require.Equal(t, taskstate.StatusQueued, w.store.get("x").Status)
 		w.stream.setFault(nil)
-		b := w.start("b", &testKind{})
+		b := w.start("b", &testHandler{})
 		stillFor(10 * time.Second)
 		require.Equal(t, []string{"x"}, b.kind.ran())
 	})

@@ -28,7 +28,7 @@ func TestHealthyBacklogIsLeftAlone(t *testing.T) {
 			w.stream.add(&pb.TaskEnvelope{TaskId: fmt.Sprint("t", i)})
 		}
 		w.stream.mu.Unlock()
-		w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
+		w.start("r", &testHandler{}, func(c *Config) { c.MainLoop = false })
 		stillFor(time.Minute)
 		_, _, added, _ := w.stream.counts()
 		require.Equal(t, 3_000, added)
@@ -45,7 +45,7 @@ func TestFlushIsMended(t *testing.T) {
 		}
 		stillFor(time.Minute)
 		w.stream.flush()
-		r := w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
+		r := w.start("r", &testHandler{}, func(c *Config) { c.MainLoop = false })
 		stillFor(3 * time.Second)
 		waiting, _, added, _ := w.stream.counts()
 		require.Equal(t, []int{1500, 3000}, []int{waiting, added})
@@ -53,7 +53,7 @@ func TestFlushIsMended(t *testing.T) {
 		stillFor(time.Minute)
 		_, _, added, _ = w.stream.counts()
 		require.Equal(t, 3000, added, "what was added again waits in the stream: healthy")
-		w.start("a", &testKind{})
+		w.start("a", &testHandler{})
 		stillFor(time.Minute)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 1500}, w.store.statuses())
 	})
@@ -66,7 +66,7 @@ func TestFlushMidBacklog(t *testing.T) {
 		for i := range 200 {
 			w.task(fmt.Sprint("t", i))
 		}
-		p := w.start("a", &testKind{run: napping(100 * time.Millisecond)})
+		p := w.start("a", &testHandler{run: napping(100 * time.Millisecond)})
 		stillFor(2 * time.Second)
 		w.stream.flush()
 		stillFor(time.Minute)
@@ -86,11 +86,11 @@ func TestEnqueuesOfAnAbsentQueueSlowDown(t *testing.T) {
 			}
 			return nil
 		})
-		p := w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
+		p := w.start("r", &testHandler{}, func(c *Config) { c.MainLoop = false })
 		stillFor(10 * time.Minute)
 		require.InDelta(t, 9, testutil.ToFloat64(p.m.enqueuedAgain), 2)
 		w.stream.setFault(nil)
-		w.start("a", &testKind{})
+		w.start("a", &testHandler{})
 		stillFor(6 * time.Minute)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
 	})
@@ -106,7 +106,7 @@ func TestARestartWithoutADeliveryIsEnqueued(t *testing.T) {
 		w.store.change("suspended", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 			return taskstate.Suspend(m, t, actor, "")
 		})
-		failing := w.start("a", &testKind{run: func(context.Context, Job) Result { return Result{Err: errHopeless} }})
+		failing := w.start("a", &testHandler{run: func(context.Context, Job) Result { return Result{Err: errHopeless} }})
 		stillFor(time.Minute)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusDead: 1, taskstate.StatusSuspended: 1}, w.store.statuses())
 		failing.end(t)
@@ -116,7 +116,7 @@ func TestARestartWithoutADeliveryIsEnqueued(t *testing.T) {
 		w.store.change("suspended", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 			return taskstate.Resume(m, t, actor, "")
 		})
-		w.start("b", &testKind{})
+		w.start("b", &testHandler{})
 		stillFor(time.Minute)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 2}, w.store.statuses())
 	})
@@ -132,10 +132,10 @@ func TestWatermarkWithClockDifference(t *testing.T) {
 				w.store.put(taskstate.Task{ID: "lost"})
 				stillFor(10 * time.Second)
 				w.task("healthy")
-				w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
+				w.start("r", &testHandler{}, func(c *Config) { c.MainLoop = false })
 				stillFor(10 * time.Minute)
 				require.Zero(t, w.store.get("healthy").EnqueueCount)
-				w.start("a", &testKind{})
+				w.start("a", &testHandler{})
 				stillFor(time.Minute)
 				require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 2}, w.store.statuses())
 			})
@@ -152,7 +152,7 @@ func TestOwedDeadLetterIsWrittenByTheSweep(t *testing.T) {
 			ID: "x", Status: taskstate.StatusDead, Fence: 3, AttemptCount: 2, DLQ: taskstate.DLQOwed, LastError: "why",
 			WakeAt: instant().Add(10 * time.Second), Delivery: id,
 		})
-		w.start("r", &testKind{}, func(c *Config) { c.MainLoop = false })
+		w.start("r", &testHandler{}, func(c *Config) { c.MainLoop = false })
 		stillFor(9 * time.Second)
 		require.Empty(t, w.stream.deadLetters())
 		stillFor(4 * time.Second)
@@ -172,7 +172,7 @@ func TestReplayCancelsTheDebt(t *testing.T) {
 		w.store.put(taskstate.Task{
 			ID: "x", Status: taskstate.StatusDead, Fence: 3, DLQ: taskstate.DLQOwed, WakeAt: instant().Add(10 * time.Second),
 		})
-		p := w.make("r", &testKind{})
+		p := w.make("r", &testHandler{})
 		w.store.change("x", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 			return taskstate.Replay(m, t, taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"}, "")
 		})
@@ -196,7 +196,7 @@ func TestStalledWorkerIsNotReady(t *testing.T) {
 			return nil
 		})
 		w.task("x")
-		p := w.make("a", &testKind{})
+		p := w.make("a", &testHandler{})
 		p.health.set(func(h *health) { h.started = true })
 		for range 14 {
 			require.NoError(t, p.measureOnce(t.Context()))

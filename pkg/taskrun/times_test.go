@@ -31,7 +31,7 @@ func TestRecoveryTimes(t *testing.T) {
 				w.store.setFault(slow)
 				var began []time.Duration
 				start := time.Now()
-				kind := &testKind{run: func(_ context.Context, j Job) Result {
+				kind := &testHandler{run: func(_ context.Context, j Job) Result {
 					began = append(began, time.Since(start))
 					return Result{}
 				}}
@@ -51,7 +51,7 @@ func TestRecoveryTimes(t *testing.T) {
 				for i := range 4 {
 					w.task(fmt.Sprint("t", i))
 				}
-				p := w.start("a", &testKind{run: func(ctx context.Context, _ Job) Result {
+				p := w.start("a", &testHandler{run: func(ctx context.Context, _ Job) Result {
 					<-ctx.Done()
 					<-time.After(100 * time.Millisecond) // it comes back soon, not at once
 					return Result{Err: ctx.Err()}
@@ -69,7 +69,7 @@ func TestRecoveryTimes(t *testing.T) {
 				w.store.setFault(slow)
 				start := time.Now()
 				var late []time.Duration
-				w.start("a", &testKind{run: func(context.Context, Job) Result {
+				w.start("a", &testHandler{run: func(context.Context, Job) Result {
 					late = append(late, time.Since(start)-died)
 					return Result{}
 				}})

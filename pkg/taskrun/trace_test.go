@@ -17,7 +17,7 @@ const accepted = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0"
 // An unrecorded attempt writes nothing into its row and passes the accepting request's trace on.
 func TestUntracedClaimWritesNoTrace(t *testing.T) { // not parallel: it counts allocations
 	w := newWorld(t)
-	p := w.make("a", &testKind{})
+	p := w.make("a", &testHandler{})
 	p.deps.Tracer = sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())).Tracer("")
 	task := taskstate.Task{ID: "t", Type: "test", TraceParent: accepted + "0", AttemptTrace: accepted + "1"}
 	a := p.beginAttempt(t.Context(), task)
@@ -34,7 +34,7 @@ func TestClaimNotesItsSpan(t *testing.T) {
 	t.Parallel()
 	spans := tracetest.NewInMemoryExporter()
 	w := newWorld(t)
-	p := w.make("a", &testKind{})
+	p := w.make("a", &testHandler{})
 	p.deps.Tracer = sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)).Tracer("")
 	c := p.newClaim(nil, false)
 	m := taskstate.Moment{Now: instant(), Timeline: 1}

@@ -98,7 +98,7 @@ func (r *Runner) handOver(o outcome) {
 func (r *Runner) runPatiently(ctx context.Context, h *claim) Result {
 	var wait backoff
 	for {
-		res := r.runKind(ctx, h)
+		res := r.runHandler(ctx, h)
 		if !errors.Is(res.Err, taskstate.ErrUnavailable) && !errors.Is(res.Err, taskstate.ErrOutcomeUnknown) {
 			return res
 		}
@@ -110,8 +110,8 @@ func (r *Runner) runPatiently(ctx context.Context, h *claim) Result {
 	}
 }
 
-// runKind calls the kind and recovers its panic.
-func (r *Runner) runKind(ctx context.Context, h *claim) (res Result) {
+// runHandler calls the kind and recovers its panic.
+func (r *Runner) runHandler(ctx context.Context, h *claim) (res Result) {
 	if h.kind == nil {
 		return Result{}
 	}

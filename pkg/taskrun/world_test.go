@@ -17,8 +17,8 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// testKind does what each test says.
-type testKind struct {
+// testHandler does what each test says.
+type testHandler struct {
 	run          func(ctx context.Context, job Job) Result
 	decide       func(m taskstate.Moment, d Done) (taskstate.Decision, error)
 	onTransition func(changed []taskstate.Decision, payloads map[string]any) error
@@ -27,7 +27,7 @@ type testKind struct {
 	runs []string
 }
 
-func (k *testKind) Run(ctx context.Context, job Job) Result {
+func (k *testHandler) Run(ctx context.Context, job Job) Result {
 	k.mu.Lock()
 	k.runs = append(k.runs, job.Task.ID)
 	k.mu.Unlock()
@@ -37,7 +37,7 @@ func (k *testKind) Run(ctx context.Context, job Job) Result {
 	return k.run(ctx, job)
 }
 
-func (k *testKind) ran() []string {
+func (k *testHandler) ran() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return append([]string(nil), k.runs...)
@@ -46,11 +46,11 @@ func (k *testKind) ran() []string {
 // errHopeless is classified as permanent.
 var errHopeless = errors.New("hopeless")
 
-func (k *testKind) Classify(err error) taskstate.Failure {
+func (k *testHandler) Classify(err error) taskstate.Failure {
 	return taskstate.Failure{Code: "TEST", Cause: err.Error(), Message: "it failed", Permanent: errors.Is(err, errHopeless)}
 }
 
-func (k *testKind) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, dones []Done) ([]taskstate.Decision, error) {
+func (k *testHandler) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, dones []Done) ([]taskstate.Decision, error) {
 	var out []taskstate.Decision
 	for _, d := range dones {
 		if k.decide != nil {
@@ -66,7 +66,7 @@ func (k *testKind) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment,
 	return out, nil
 }
 
-func (k *testKind) OnTransition(_ context.Context, _ taskstate.Tx, _ taskstate.Moment, changed []taskstate.Decision, payloads map[string]any) error {
+func (k *testHandler) OnTransition(_ context.Context, _ taskstate.Tx, _ taskstate.Moment, changed []taskstate.Decision, payloads map[string]any) error {
 	if k.onTransition == nil {
 		return nil
 	}
@@ -89,14 +89,14 @@ func newWorld(t *testing.T) *world {
 // process is one running runner.
 type process struct {
 	*Runner
-	kind *testKind
+	kind *testHandler
 	reg  *prometheus.Registry
 	stop context.CancelFunc
 	done chan error
 }
 
 // start starts a runner; it is stopped at the end of the test.
-func (w *world) start(name string, kind *testKind, edit ...func(c *Config)) *process {
+func (w *world) start(name string, kind *testHandler, edit ...func(c *Config)) *process {
 	w.t.Helper()
 	p := w.make(name, kind, edit...)
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -107,7 +107,7 @@ func (w *world) start(name string, kind *testKind, edit ...func(c *Config)) *pro
 }
 
 // make makes a runner that does not run.
-func (w *world) make(name string, kind *testKind, edit ...func(c *Config)) *process {
+func (w *world) make(name string, kind *testHandler, edit ...func(c *Config)) *process {
 	w.t.Helper()
 	cfg := NewDefaultConfig()
 	cfg.Process, cfg.Policy.DLQ = name, !w.stream.records
@@ -116,7 +116,7 @@ func (w *world) make(name string, kind *testKind, edit ...func(c *Config)) *proc
 	}
 	p := &process{kind: kind, reg: prometheus.NewRegistry(), done: make(chan error, 1), stop: func() {}}
 	deps := Deps{
-		Store: w.store, Queue: w.stream.member(name), Kinds: map[string]Kind{"test": kind},
+		Store: w.store, Queue: w.stream.member(name), Handlers: map[string]Handler{"test": kind},
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: p.reg,
 	}
 	if s := w.stops[name]; s != nil {

@@ -191,7 +191,7 @@ func (r *rig) start(slots int, kind lab.Noop) (stop func() error) {
 	log := slog.New(slog.DiscardHandler)
 	runner := taskrun.New(cfg, taskrun.Deps{
 		Store: r.db, Queue: r.transport.member(log, registry), Outbox: r.transport.ledger,
-		Kinds: map[string]taskrun.Kind{lab.NoopType: kind}, Log: log, Metrics: registry,
+		Handlers: map[string]taskrun.Handler{lab.NoopType: kind}, Log: log, Metrics: registry,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

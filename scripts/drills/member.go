@@ -108,7 +108,7 @@ func (t transport) work(ctx context.Context, role, name string) error {
 	cfg.Policy.DLQ, cfg.Policy.Lease, cfg.Policy.MaxCrashes = true, fullLease, fullCrashes
 	cfg.Reconcile = taskrun.Reconcile{Enabled: true, Interval: time.Second, Idle: 2 * time.Second, Batch: memberSlots}
 	deps := taskrun.Deps{
-		Store: db, Queue: consumer, Kinds: map[string]taskrun.Kind{lab.NoopType: lab.Noop(func(taskstate.Task) {})}, Log: log, Metrics: registry,
+		Store: db, Queue: consumer, Handlers: map[string]taskrun.Handler{lab.NoopType: lab.Noop(func(taskstate.Task) {})}, Log: log, Metrics: registry,
 	}
 	if t.kafka != "" {
 		deps.Outbox = outbox.NewReader(db, t.topic)

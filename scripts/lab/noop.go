@@ -26,18 +26,18 @@ func NewNoop(number int) taskstate.NewTask {
 	}
 }
 
-// Run implements taskrun.Kind.
+// Run implements taskrun.Handler.
 func (f Noop) Run(_ context.Context, job taskrun.Job) taskrun.Result {
 	f(job.Task)
 	return taskrun.Result{}
 }
 
-// Classify implements taskrun.Kind.
+// Classify implements taskrun.Handler.
 func (Noop) Classify(err error) taskstate.Failure {
 	return taskstate.Failure{Code: "BENCH", Cause: err.Error()}
 }
 
-// Decide implements taskrun.Kind.
+// Decide implements taskrun.Handler.
 func (Noop) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, dones []taskrun.Done) ([]taskstate.Decision, error) {
 	out := make([]taskstate.Decision, len(dones))
 	for i, d := range dones {
@@ -46,7 +46,7 @@ func (Noop) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, dones 
 	return out, nil
 }
 
-// OnTransition implements taskrun.Kind.
+// OnTransition implements taskrun.Handler.
 func (Noop) OnTransition(context.Context, taskstate.Tx, taskstate.Moment, []taskstate.Decision, map[string]any) error {
 	return nil
 }
