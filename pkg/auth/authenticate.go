@@ -178,7 +178,7 @@ func (k *Keys) flush(ctx context.Context) {
 			for _, id := range batch {
 				args = append(args, id)
 			}
-			err := k.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+			err := k.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 				_, err := tx.ExecContext(ctx, k.q.List("KeyUsed", len(batch)), args...)
 				return err
 			})

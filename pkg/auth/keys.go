@@ -138,7 +138,7 @@ func (k *Keys) insert(ctx context.Context, secret string, in NewKey) (Key, error
 		return Key{}, fmt.Errorf("make an id: %w", err)
 	}
 	key := Key{ID: id.String(), UserID: in.UserID, Name: in.Name, Role: in.Role, Scopes: in.Scopes, Shown: secret[:shownLen]}
-	err = k.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	err = k.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		key.CreatedAt = m.Now.UTC().Truncate(time.Microsecond)
 		var expires any
 		if in.TTL > 0 {
@@ -193,7 +193,7 @@ func (k *Keys) List(ctx context.Context, after *Key, limit int) ([]Key, error) {
 
 // Revoke ends a key for good and notes who did it; a revoked one stays as it is. Other processes follow within cacheTTL. ErrKeyNotFound.
 func (k *Keys) Revoke(ctx context.Context, by audit.Source, id string) error {
-	err := k.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	err := k.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		var found string
 		err := tx.QueryRowContext(ctx, k.q.Get("KeyLock"), id).Scan(&found)
 		if errors.Is(err, sql.ErrNoRows) {
@@ -216,7 +216,7 @@ func (k *Keys) Revoke(ctx context.Context, by audit.Source, id string) error {
 
 // find reads a key by its digest, with the database's clock. ErrInvalidKey when there is none.
 func (k *Keys) find(ctx context.Context, sum string) (Key, time.Time, error) {
-	var now taskstate.Stamp
+	var now taskstate.DBTime
 	var key Key
 	err := k.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) (err error) {
 		key, err = scanKey(db.QueryRowContext(ctx, k.q.Get("KeyFind"), sum), &now)
@@ -242,7 +242,7 @@ func (k *Keys) findAll(ctx context.Context, sums []any) (found map[string]Key, n
 		defer func() { _ = rows.Close() }() // Err tells what went wrong
 		for rows.Next() {
 			var sum string
-			var at taskstate.Stamp
+			var at taskstate.DBTime
 			key, err := scanKey(rows, &sum, &at)
 			if err != nil {
 				return err
@@ -260,7 +260,7 @@ func (k *Keys) findAll(ctx context.Context, sums []any) (found map[string]Key, n
 // scanKey reads one row; the columns in extra stand before those of the key.
 func scanKey(row interface{ Scan(...any) error }, extra ...any) (Key, error) {
 	var key Key
-	var created, expires, revoked, used taskstate.Stamp
+	var created, expires, revoked, used taskstate.DBTime
 	var scopes string
 	err := row.Scan(append(extra, &key.ID, &key.UserID, &key.Name, &key.Role, &scopes, &key.Shown, &created, &expires, &revoked, &used)...)
 	key.Scopes = stored(scopes)

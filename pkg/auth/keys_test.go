@@ -328,7 +328,7 @@ func TestKeyOfAnInvalidUserID(t *testing.T) {
 		for _, id := range []string{"ada ", "mu\u0308ller", "ada\u202e"} {
 			secret, key, err := b.Create(t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser})
 			require.NoError(t, err)
-			require.NoError(t, b.db.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+			require.NoError(t, b.db.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 				_, err := tx.ExecContext(ctx, "UPDATE api_key SET user_id = ? WHERE id = ?", id, key.ID)
 				return err
 			}))

@@ -162,7 +162,7 @@ func (d *Service) DropAll(ctx context.Context, note NoteFunc, q Query, b Bulk) (
 // drop notes first: an entry that is gone without a note would look like a loss.
 func (d *Service) drop(ctx context.Context, note NoteFunc, deadLetters []DeadLetter) (int64, error) {
 	if note != nil {
-		err := d.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		err := d.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 			for _, l := range deadLetters {
 				if err := note(l)(ctx, tx, m); err != nil {
 					return err

@@ -23,7 +23,7 @@ const (
 // Application replays tasks with their documents; *ingest.App is one.
 type Application interface {
 	// Operate decides on many tasks by f and writes what belongs to the changes.
-	Operate(ctx context.Context, c ingest.Caller, ids []string, f func(taskstate.Moment, taskstate.Task) taskstate.Decision) ([]taskstate.Outcome, error)
+	Operate(ctx context.Context, c ingest.Caller, ids []string, f func(taskstate.DBClock, taskstate.Task) taskstate.Decision) ([]taskstate.Outcome, error)
 	// Refusals answers which replays would be refused, and why.
 	Refusals(ctx context.Context, s taskstate.Scope, ids []string) (map[string]error, error)
 }
@@ -363,7 +363,7 @@ func (d *Service) replay(ctx context.Context, c ingest.Caller, deadLetters []Dea
 	if mutant.Is("m25") {
 		d.tidy(ctx, deadLetters)
 	}
-	outcomes, err := d.d.App.Operate(ctx, c, ids, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	outcomes, err := d.d.App.Operate(ctx, c, ids, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		for fence := range fences[t.ID] {
 			if stateOf(t, fence) == nil {
 				return taskstate.Replay(m, t, c.Scope.Actor(), "replayed from the dead letter queue")

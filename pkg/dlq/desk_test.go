@@ -280,7 +280,7 @@ type failing struct {
 	after int
 }
 
-func (f *failing) Operate(ctx context.Context, c ingest.Caller, ids []string, decide func(taskstate.Moment, taskstate.Task) taskstate.Decision) ([]taskstate.Outcome, error) {
+func (f *failing) Operate(ctx context.Context, c ingest.Caller, ids []string, decide func(taskstate.DBClock, taskstate.Task) taskstate.Decision) ([]taskstate.Outcome, error) {
 	if f.after--; f.after < 0 {
 		return nil, fmt.Errorf("operate: %w", taskstate.ErrUnavailable)
 	}
@@ -345,7 +345,7 @@ func TestDrops(t *testing.T) {
 	var noted []string
 	refuse := errors.New("no room for notes")
 	note := func(l dlq.DeadLetter) taskstate.TxFunc {
-		return func(context.Context, taskstate.Tx, taskstate.Moment) error {
+		return func(context.Context, taskstate.Tx, taskstate.DBClock) error {
 			noted = append(noted, l.ID)
 			return refuse
 		}

@@ -102,18 +102,18 @@ func (w *world) kill(id, cause string) taskstate.Task {
 	actor := taskstate.Actor{Kind: taskstate.ActorWorker, Name: "w"}
 	var token taskstate.Token
 	claim := taskstate.ClaimRequest{Owner: "w/1", Process: "w", Actor: actor, Alone: true}
-	w.apply(id, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	w.apply(id, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		d := taskstate.Claim(policy, m, t, claim)
 		require.Equal(w.t, taskstate.AnswerClaimed, d.Answer)
-		token = taskstate.Token{Timeline: m.Timeline, Fence: t.Fence + 1}
+		token = taskstate.Token{Epoch: m.Epoch, Fence: t.Fence + 1}
 		return d
 	})
-	return w.apply(id, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	return w.apply(id, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Fail(policy, m, t, taskstate.Holder{Token: token, Actor: actor}, taskstate.Failure{Cause: cause, Permanent: true})
 	})
 }
 
-func (w *world) apply(id string, f func(taskstate.Moment, taskstate.Task) taskstate.Decision) taskstate.Task {
+func (w *world) apply(id string, f func(taskstate.DBClock, taskstate.Task) taskstate.Decision) taskstate.Task {
 	w.t.Helper()
 	out, err := w.store.Apply(w.t.Context(), taskstate.Batch{IDs: []string{id}, Scope: taskstate.System(), Decide: taskstate.Each(f)})
 	require.NoError(w.t, err)

@@ -13,7 +13,7 @@ import (
 // DB is what the checker needs of the database; taskstate.Store is one.
 type DB interface {
 	Reader() taskstate.Tx
-	Moment(ctx context.Context) (taskstate.Moment, error)
+	Moment(ctx context.Context) (taskstate.DBClock, error)
 }
 
 // Writer is a database whose rows Repair can mend; taskstate.Store is one.

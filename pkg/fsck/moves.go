@@ -202,7 +202,7 @@ func (c *checker) judgeClaims(ctx context.Context) error {
 	return c.each(ctx, c.q.Get("Beginnings"), nil, func(scan func(...any) error) error {
 		var b beginning
 		var of, delivery string
-		var at taskstate.Stamp
+		var at taskstate.DBTime
 		if err := scan(&of, &b.task, &delivery, &at); err != nil {
 			return err
 		}

@@ -58,7 +58,7 @@ func (c *checker) judgeOutbox(ctx context.Context) error {
 func scanEvent(scan func(...any) error) (event, error) {
 	var e event
 	var lastError sql.NullString
-	var wake, created, sent, retry taskstate.Stamp
+	var wake, created, sent, retry taskstate.DBTime
 	err := scan(&e.seq, &e.key, &e.status, &e.lease, &retry, &lastError, &wake, &created, &sent)
 	e.lastError, e.wake, e.created, e.sent, e.retry = lastError.String, wake.Time, created.Time, sent.Time, retry.Time
 	return e, err
@@ -101,7 +101,7 @@ func (c *checker) transportOf(ctx context.Context, taskID string) (transport, er
 		var seq int64
 		var status string
 		var payload []byte
-		var sent taskstate.Stamp
+		var sent taskstate.DBTime
 		if err := scan(&seq, &status, &payload, &sent); err != nil {
 			return err
 		}

@@ -155,7 +155,7 @@ func (r *repair) exec(ctx context.Context, statement string, args ...any) error 
 	if !ok {
 		return nil // only looked at
 	}
-	return w.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	return w.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		_, err := tx.ExecContext(ctx, r.q.Get(statement), args...)
 		return err
 	})

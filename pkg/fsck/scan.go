@@ -26,7 +26,7 @@ func (c *checker) tasksByID(ctx context.Context, ids []string) ([]taskstate.Task
 // scanTask reads the columns of Tasks.
 func scanTask(scan func(...any) error) (taskstate.Task, error) {
 	var t taskstate.Task
-	var retry, lease, wake, enqueued, created, updated taskstate.Stamp
+	var retry, lease, wake, enqueued, created, updated taskstate.DBTime
 	err := scan(&t.ID, &t.UserID, &t.DocumentID, &t.Type, &t.Channel, &t.Status, &t.AttemptCount, &t.MaxAttempts, &t.CrashCount, &t.Fence,
 		&retry, &t.LastError, &t.ErrorMessage, &t.LeaseOwner, &lease, &wake, &enqueued,
 		&t.EnqueueCount, &t.DLQ, &t.Delivery, &t.IdempotencyKey, &t.RequestHash, &created, &updated)
@@ -39,8 +39,8 @@ func scanTask(scan func(...any) error) (taskstate.Task, error) {
 // scanTransition reads the columns of Logs.
 func scanTransition(scan func(...any) error) (taskstate.Transition, error) {
 	var tr taskstate.Transition
-	var lease, retry, created taskstate.Stamp
-	err := scan(&tr.ID, &tr.TaskID, &tr.From, &tr.To, &tr.Reason, &tr.AttemptCount, &tr.CrashCount, &tr.Fence, &tr.Timeline,
+	var lease, retry, created taskstate.DBTime
+	err := scan(&tr.ID, &tr.TaskID, &tr.From, &tr.To, &tr.Reason, &tr.AttemptCount, &tr.CrashCount, &tr.Fence, &tr.Epoch,
 		&tr.Actor, &tr.Message, &lease, &retry, &tr.Delivery, &created)
 	tr.LeaseExpiresAt, tr.NextRetryAt, tr.CreatedAt = lease.Time, retry.Time, created.Time
 	return tr, err
@@ -54,7 +54,7 @@ type documentRow struct {
 	visibleNo, lastUpload                int64
 	segments, pass                       int
 	deleted                              bool
-	updated                              taskstate.Stamp
+	updated                              taskstate.DBTime
 }
 
 // scanDocument reads the columns of Documents.
@@ -86,7 +86,7 @@ type versionRow struct {
 	taskUser, fileUser              string // empty: there is no row
 	no, upload                      int64
 	dim, segments, pass             int
-	created, updated, closed        taskstate.Stamp
+	created, updated, closed        taskstate.DBTime
 }
 
 // versionsOf reads the versions of documents, by document, in the order of their numbers.

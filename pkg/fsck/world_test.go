@@ -134,14 +134,14 @@ func (w *world) id(kind string) string {
 // sql changes rows.
 func (w *world) sql(query string, args ...any) {
 	w.t.Helper()
-	require.NoError(w.t, w.store.InTx(w.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	require.NoError(w.t, w.store.InTx(w.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		_, err := tx.ExecContext(ctx, query, args...)
 		return err
 	}))
 }
 
 // apply moves a task.
-func (w *world) apply(id string, f func(m taskstate.Moment, t taskstate.Task) taskstate.Decision) taskstate.Task {
+func (w *world) apply(id string, f func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision) taskstate.Task {
 	w.t.Helper()
 	outs, err := w.store.Apply(w.t.Context(), taskstate.Batch{IDs: []string{id}, Scope: taskstate.System(), Decide: taskstate.Each(f)})
 	require.NoError(w.t, err)
@@ -153,13 +153,13 @@ func (w *world) apply(id string, f func(m taskstate.Moment, t taskstate.Task) ta
 // claim lets a worker take a task.
 func (w *world) claim(id, worker, delivery string) taskstate.Holder {
 	w.t.Helper()
-	var timeline int64
+	var epoch int64
 	actor := taskstate.Actor{Kind: taskstate.ActorWorker, Name: worker}
-	t := w.apply(id, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-		timeline = m.Timeline
+	t := w.apply(id, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+		epoch = m.Epoch
 		return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{Owner: worker + "/1", Process: worker, Actor: actor, Delivery: delivery, Alone: true})
 	})
-	return taskstate.Holder{Token: taskstate.Token{Timeline: timeline, Fence: t.Fence}, Actor: actor}
+	return taskstate.Holder{Token: taskstate.Token{Epoch: epoch, Fence: t.Fence}, Actor: actor}
 }
 
 // accept makes a task of a document, with its request in the client log.
@@ -167,7 +167,7 @@ func (w *world) accept(document, key string) string {
 	w.t.Helper()
 	id := w.id("8001")
 	sum := hash(body)
-	_, err := w.store.Submit(w.t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+	_, err := w.store.Submit(w.t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 		return []taskstate.NewTask{{
 			Task: taskstate.Task{ID: id, UserID: "u", DocumentID: document, KnowledgeBase: base, Type: "document", Channel: "http", MaxAttempts: 3, IdempotencyKey: key, RequestHash: sum,
 				Payload: json.RawMessage(`{"fileName":"f","mediaType":"text/plain","sha256":"` + sum + `"}`)},
@@ -204,10 +204,12 @@ func (w *world) fill() {
 	w.dead = w.accept(w.id("8002"), "key-3")
 	w.client[len(w.client)-1].Document = "" // it has none of its own here
 	h := w.claim(w.dead, "w1", "3-0")
-	t := w.apply(w.dead, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	t := w.apply(w.dead, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Fail(policy, m, t, h, taskstate.Failure{Code: "X", Cause: "cannot be read", Permanent: true})
 	})
-	w.apply(w.dead, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision { return taskstate.MarkDLQ(m, t, h.Token) })
+	w.apply(w.dead, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+		return taskstate.MarkDLQ(m, t, h.Token)
+	})
 	w.queue.deadLetters = []ingestq.WrittenDeadLetter{{ID: "1-0", TaskID: w.dead, Fence: t.Fence}, {ID: "2-0"}}
 	w.sql(`INSERT INTO knowledge_document (id, user_id, base_id, title, file_name, media_type, status, bytes, content_sha256, latest_task_id, created_at, updated_at, deleted_at, sweep_at, sweep_pass)
 		VALUES (?, 'u', ?, 't', 'f', 'text/plain', 'READY', 1, ?, ?, ?, ?, ?, ?, 1)`, tomb, base, hash("x"), w.dead, at, at, at, at)
@@ -229,7 +231,7 @@ func (w *world) document(id, key string) string {
 	w.pay(task, h.Token.Fence, "batch-"+key)
 	outcome := time.Now().Add(5 * time.Millisecond) // clearly later than the claim, on a quick machine too
 	require.Eventually(w.t, func() bool { return time.Now().After(outcome) }, time.Minute, time.Millisecond)
-	w.apply(task, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	w.apply(task, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Fail(policy, m, t, h, taskstate.Failure{Code: "X", Cause: "connection refused"})
 	})
 	h = w.claim(task, "w2", "")
@@ -249,7 +251,7 @@ func (w *world) document(id, key string) string {
 		rows = append(rows, ingest.Vector{ID: vector, DocumentID: id, Birth: version, Values: values(i)})
 	}
 	require.NoError(w.t, w.vectors.Upsert(w.t.Context(), base, rows))
-	w.apply(task, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	w.apply(task, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Succeed(m, t, h, nil, "")
 	})
 	w.acks = append(w.acks, fsck.Ack{At: now().Add(time.Second), ID: delivery})

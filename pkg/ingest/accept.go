@@ -128,7 +128,7 @@ func (a *App) acceptBatch(ctx context.Context, b *batcher.Batch[*accepting]) err
 		return err
 	}
 	var run *acceptRun
-	tasks, err := a.d.Store.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) ([]taskstate.NewTask, error) {
+	tasks, err := a.d.Store.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) ([]taskstate.NewTask, error) {
 		run = newAcceptRun(a, tx, m, items, full)
 		tasks, err := run.prepare(ctx)
 		if mutant.Is("m20") {

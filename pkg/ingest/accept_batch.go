@@ -50,7 +50,7 @@ func (w *acceptWork) again() { w.state, w.raced = acceptPostponed, true }
 type acceptRun struct {
 	app   *App
 	tx    taskstate.Tx
-	m     taskstate.Moment
+	m     taskstate.DBClock
 	full  *backlogFullError
 	works []*acceptWork
 
@@ -79,7 +79,7 @@ func (p pair) owned() pair {
 // taskBrief is what a repeated upload has to know of the document's last task.
 type taskBrief struct{ status, payload, path string }
 
-func newAcceptRun(a *App, tx taskstate.Tx, m taskstate.Moment, items []*accepting, full *backlogFullError) *acceptRun {
+func newAcceptRun(a *App, tx taskstate.Tx, m taskstate.DBClock, items []*accepting, full *backlogFullError) *acceptRun {
 	r := &acceptRun{app: a, tx: tx, m: m, full: full, works: make([]*acceptWork, len(items))}
 	for i, x := range items {
 		r.works[i] = &acceptWork{c: x.c, u: x.u}

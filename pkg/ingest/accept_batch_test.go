@@ -25,7 +25,7 @@ type submits struct {
 
 func (s *submits) Submit(ctx context.Context, prepare taskstate.PrepareFunc) ([]taskstate.Task, error) {
 	n := s.calls.Add(1)
-	return s.Store.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) ([]taskstate.NewTask, error) {
+	return s.Store.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) ([]taskstate.NewTask, error) {
 		tasks, err := prepare(ctx, countedTx{tx, &s.statements}, m)
 		if err == nil && s.before != nil {
 			err = s.before(ctx, n)
@@ -344,7 +344,7 @@ func TestALockedBaseHoldsUpItsOwnUploadsOnly(t *testing.T) {
 		locked, release := make(chan struct{}), make(chan struct{})
 		var all sync.WaitGroup
 		all.Go(func() {
-			require.NoError(t, w.store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+			require.NoError(t, w.store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 				_, err := column(ctx, tx, w.app.q.Get("BaseLock"), hers.Document.BaseID)
 				close(locked)
 				<-release

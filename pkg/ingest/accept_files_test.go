@@ -57,7 +57,7 @@ func (s rollingBack) Submit(ctx context.Context, p taskstate.PrepareFunc) ([]tas
 		return s.Store.Submit(ctx, p)
 	}
 	*s.times--
-	_, err := s.Store.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) ([]taskstate.NewTask, error) {
+	_, err := s.Store.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) ([]taskstate.NewTask, error) {
 		tasks, err := p(ctx, tx, m)
 		return tasks, errors.Join(err, taskstate.ErrDuplicateKey) // as an accept that raced
 	})

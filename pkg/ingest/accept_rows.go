@@ -132,7 +132,7 @@ func (r *acceptRun) writeDocuments(ctx context.Context) error {
 	})
 	var params []any
 	for _, w := range fresh {
-		f, now := w.u.File, taskstate.Stamp{Time: r.m.Now}
+		f, now := w.u.File, taskstate.DBTime{Time: r.m.Now}
 		d := documentRow{
 			ID: newID(), UserID: w.c.Scope.UserID, BaseID: w.base.ID, Title: w.title(), FileName: f.Name, MediaType: f.MediaType,
 			Status: DocumentQueued, Bytes: f.Bytes, SHA256: f.SHA256, LastNo: 1, LastUpload: 1, LatestTask: w.got.taskID, Created: now, Updated: now,

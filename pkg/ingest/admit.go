@@ -62,7 +62,7 @@ func (a *App) admitOnce(ctx context.Context, write bool) error {
 	defer cancel()
 	err := a.CheckFolder(ctx)
 	if err == nil && write {
-		err = a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+		err = a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 			_, err := tx.ExecContext(ctx, a.q.Get("FileDelete"), "")
 			return err
 		})

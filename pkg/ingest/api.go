@@ -49,7 +49,7 @@ func (c Caller) guard(current any) error {
 }
 
 // note writes what the caller wants beside the change.
-func (c Caller) note(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+func (c Caller) note(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 	if c.Note == nil {
 		return nil
 	}

@@ -70,7 +70,7 @@ func (r *Reads) CreateBase(ctx context.Context, c Caller, name string) (Base, er
 	if err != nil {
 		return Base{}, fmt.Errorf("make id: %w", err)
 	}
-	err = r.store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	err = r.store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		_, err := tx.ExecContext(ctx, r.q.Get("BaseInsert"), id.String(), c.Scope.UserID, name, name, m.Now, m.Now)
 		return err
 	})
@@ -122,7 +122,7 @@ func (r *Reads) BaseSummary(ctx context.Context, c Caller, idOrName string) (Sum
 
 // oldestWaiting is the age of the base's oldest task that has not ended; 0: none.
 func (r *Reads) oldestWaiting(ctx context.Context, base string) (time.Duration, error) {
-	at, err := readRow(ctx, r.store, func(row scanner) (at taskstate.Stamp, err error) { return at, row.Scan(&at) }, r.q.Get("BaseOldestWaiting"), base)
+	at, err := readRow(ctx, r.store, func(row scanner) (at taskstate.DBTime, err error) { return at, row.Scan(&at) }, r.q.Get("BaseOldestWaiting"), base)
 	if err != nil {
 		return 0, fmt.Errorf("oldest waiting task: %w", err)
 	}
@@ -142,7 +142,7 @@ type scanner interface{ Scan(dest ...any) error }
 // baseFrom reads BaseByID's columns. ErrBaseNotFound when there is no row.
 func baseFrom(row scanner) (Base, error) {
 	var b Base
-	var created, updated taskstate.Stamp
+	var created, updated taskstate.DBTime
 	err := row.Scan(&b.ID, &b.UserID, &b.Name, &b.Model.Key, &b.Model.Dim, &created, &updated)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Base{}, ErrBaseNotFound

@@ -41,7 +41,7 @@ func (a *App) deleteDocuments(ctx context.Context, actor taskstate.Actor, c Call
 		}
 	}
 	// Buried already, unless no task was open any more when they were locked.
-	err = a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	err = a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		if err := a.guardDocuments(ctx, tx, c, documents); err != nil {
 			return err
 		}
@@ -58,16 +58,16 @@ func (a *App) deleteDocuments(ctx context.Context, actor taskstate.Actor, c Call
 func (a *App) deleteWithTasks(ctx context.Context, actor taskstate.Actor, c Caller, documents, open []string) error {
 	outcomes, err := a.d.Store.Apply(ctx, taskstate.Batch{
 		IDs: open, Scope: taskstate.System(),
-		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
+		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, tasks []taskstate.Task) ([]taskstate.Decision, error) {
 			if err := a.guardDocuments(ctx, tx, c, documents); err != nil {
 				return nil, err
 			}
-			cancel := taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			cancel := taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 				return taskstate.Cancel(m, t, actor, taskstate.ReasonDeleted, "its document was deleted")
 			})
 			return cancel(ctx, tx, m, tasks)
 		},
-		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision) error {
 			if _, err := a.lockDocuments(ctx, tx, documents); err != nil {
 				return err
 			}
@@ -115,7 +115,7 @@ func (a *App) baseByID(ctx context.Context, tx taskstate.Tx, id, user string) (B
 }
 
 // bury makes tombstones of those of documents that live; the caller's note is written when there are such.
-func (a *App) bury(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, c Caller, documents []string) error {
+func (a *App) bury(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, c Caller, documents []string) error {
 	locked, err := a.lockDocuments(ctx, tx, documents)
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (a *App) DeleteBase(ctx context.Context, c Caller, idOrName string, cascade
 	if err != nil {
 		return err
 	}
-	err = a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	err = a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		return a.buryBase(ctx, tx, m, c, base.ID, cascade)
 	})
 	if err != nil {
@@ -158,7 +158,7 @@ func (a *App) DeleteBase(ctx context.Context, c Caller, idOrName string, cascade
 }
 
 // buryBase makes a tombstone of a base; accepts keep it alive until they have committed, so none slips in.
-func (a *App) buryBase(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, c Caller, id string, cascade bool) error {
+func (a *App) buryBase(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, c Caller, id string, cascade bool) error {
 	locked, err := column(ctx, tx, a.q.Get("BaseLock"), id)
 	if err != nil {
 		return err

@@ -258,7 +258,7 @@ func TestAFileWhoseRowIsLostIsKept(t *testing.T) {
 		got, errs := w.app.AcceptAll(t.Context(), w.caller, []Upload{{File: f}})
 		require.NoError(t, errs[0])
 		require.Equal(t, taskstate.StatusSucceeded, w.process(got[0].Task.ID).Status)
-		require.NoError(t, w.store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+		require.NoError(t, w.store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 			_, err := tx.ExecContext(ctx, "DELETE FROM stored_file")
 			return err
 		}))
@@ -314,7 +314,7 @@ func TestATaskThatADeletionMissedEnds(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, w *world) {
 		bury := func(document string) {
-			require.NoError(t, w.store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+			require.NoError(t, w.store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 				return w.app.bury(ctx, tx, m, Caller{}, []string{document})
 			}))
 		}

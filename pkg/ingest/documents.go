@@ -145,7 +145,7 @@ func (r *Reads) Segments(ctx context.Context, c Caller, documentID string, after
 // scanDocument reads DocumentList's columns.
 func scanDocument(row scanner) (Document, error) {
 	var d Document
-	var created, updated taskstate.Stamp
+	var created, updated taskstate.DBTime
 	err := row.Scan(&d.ID, &d.UserID, &d.BaseID, &d.BaseName, &d.Title, &d.FileName, &d.MediaType, &d.Status, &d.Bytes,
 		&d.SHA256, &d.VisibleVersion, &d.SegmentCount, &d.Pages, &d.LatestTaskID, &created, &updated)
 	d.CreatedAt, d.UpdatedAt = created.Time, updated.Time

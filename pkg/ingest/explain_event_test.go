@@ -33,7 +33,7 @@ func TestExplainTellsWhereTheEventIs(t *testing.T) {
 	}
 	set := func(assignments string, args ...any) {
 		t.Helper()
-		require.NoError(t, w.store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+		require.NoError(t, w.store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 			_, err := tx.ExecContext(ctx, "UPDATE outbox_event SET "+assignments+" WHERE topic = ?", append(args, topic)...)
 			return err
 		}))

@@ -91,7 +91,7 @@ type faultyStore struct {
 
 func (s faultyStore) Submit(ctx context.Context, p taskstate.PrepareFunc) (out []taskstate.Task, err error) {
 	prepare := p
-	p = func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) ([]taskstate.NewTask, error) {
+	p = func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) ([]taskstate.NewTask, error) {
 		tasks, err := prepare(ctx, tx, m)
 		if err == nil && s.f.undoes() {
 			err = errRolledBack
@@ -104,7 +104,7 @@ func (s faultyStore) Submit(ctx context.Context, p taskstate.PrepareFunc) (out [
 
 func (s faultyStore) Apply(ctx context.Context, b taskstate.Batch) (out []taskstate.Outcome, err error) {
 	also := b.OnTransition
-	b.OnTransition = func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+	b.OnTransition = func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision) error {
 		var err error
 		if also != nil {
 			err = also(ctx, tx, m, changed)
@@ -120,7 +120,7 @@ func (s faultyStore) Apply(ctx context.Context, b taskstate.Batch) (out []taskst
 
 func (s faultyStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
 	return s.f.effect(func() error {
-		return s.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		return s.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 			inside := func(ctx context.Context) error { return f(ctx, tx, m) }
 			if s.f.undoes() {
 				return rollBack(ctx, inside)
@@ -131,7 +131,7 @@ func (s faultyStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
 }
 
 func (s faultyStore) WithClaims(ctx context.Context, claims []taskstate.ClaimedTask, f taskstate.ClaimsFunc) error {
-	rolledBack := func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, held []bool) error {
+	rolledBack := func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, held []bool) error {
 		return errors.Join(f(ctx, tx, m, held), errRolledBack)
 	}
 	lost := false

@@ -35,7 +35,7 @@ type openVersion struct {
 type segmentCount struct{ n, lowest, highest int }
 
 // Decide implements taskrun.Handler: a version that is complete becomes visible unless a later upload is, or the document is gone.
-func (w *Worker) Decide(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, dones []taskrun.Done) ([]taskstate.Decision, error) {
+func (w *Worker) Decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, dones []taskrun.Done) ([]taskstate.Decision, error) {
 	tasks := make([]string, len(dones))
 	var ids []string
 	for i, d := range dones {
@@ -87,7 +87,7 @@ func notWanted(d taskrun.Done) bool {
 }
 
 // complete checks the count: the rows must be 0 … n−1, as many as the run planned.
-func (a *App) complete(m taskstate.Moment, d taskrun.Done, doc lockedDocument, v openVersion, c segmentCount) taskstate.Decision {
+func (a *App) complete(m taskstate.DBClock, d taskrun.Done, doc lockedDocument, v openVersion, c segmentCount) taskstate.Decision {
 	f, ok := d.Result.Payload.(*finishing)
 	switch {
 	case !ok || f.outcome != taskstate.ReasonDone || f.version != v.id:
@@ -105,7 +105,7 @@ func (a *App) complete(m taskstate.Moment, d taskrun.Done, doc lockedDocument, v
 }
 
 // failHere ends an attempt inside the finish transaction: the next one mends what is missing.
-func (a *App) failHere(m taskstate.Moment, d taskrun.Done, why string) taskstate.Decision {
+func (a *App) failHere(m taskstate.DBClock, d taskrun.Done, why string) taskstate.Decision {
 	return taskstate.Fail(a.d.Policy, m, d.Task, d.Holder, taskstate.Failure{
 		Code: string(CodeInternal), Cause: "finish: " + why, Message: "The document could not be finished: " + why + ".",
 	})
@@ -154,7 +154,7 @@ func (a *App) lockDocuments(ctx context.Context, tx taskstate.Tx, ids []string) 
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var d lockedDocument
-		var deleted taskstate.Stamp
+		var deleted taskstate.DBTime
 		if err := rows.Scan(&d.id, &d.visible, &d.visibleNo, &d.visibleUpload, &d.lastNo, &deleted); err != nil {
 			return nil, fmt.Errorf("lock documents: %w", err)
 		}

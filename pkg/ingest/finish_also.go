@@ -12,12 +12,12 @@ import (
 type transitionWrites struct {
 	a         *App
 	tx        taskstate.Tx
-	m         taskstate.Moment
+	m         taskstate.DBClock
 	documents []string // of all changed tasks, locked
 }
 
 // OnTransition implements taskrun.Handler.
-func (w *Worker) OnTransition(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision, payloads map[string]any) error {
+func (w *Worker) OnTransition(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision, payloads map[string]any) error {
 	if all, ok := decided(changed, payloads); ok {
 		return (&transitionWrites{a: w.a, tx: tx, m: m}).show(ctx, all)
 	}
@@ -40,7 +40,7 @@ func decided(changed []taskstate.Decision, payloads map[string]any) ([]shown, bo
 
 // transitionWrites writes what belongs to changes of any kind: a success switches the version, an end without success abandons it,
 // and the document's status follows its newest upload's task (design D8, D13).
-func (a *App) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+func (a *App) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision) error {
 	by := map[taskstate.Status][]string{}
 	var all []string
 	for _, d := range changed {

@@ -13,7 +13,7 @@ import (
 // exec changes rows behind the application's back.
 func (w *world) exec(query string, params ...any) {
 	w.t.Helper()
-	require.NoError(w.t, w.store.InTx(w.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	require.NoError(w.t, w.store.InTx(w.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		_, err := tx.ExecContext(ctx, query, params...)
 		return err
 	}))

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// markerName is the file that says whose an upload folder is: the timeline of the database whose rows name its files.
+	// markerName is the file that says whose an upload folder is: the epoch of the database whose rows name its files.
 	markerName  = ".timeline"
 	markerBytes = 64
 	// folderSample is how many of the newest and of the oldest stored files are looked for in a folder without the right marker.
@@ -24,7 +24,7 @@ const (
 // a file that is missing there is not missing.
 var ErrFolder = errors.New("the upload folder is not the one of this database")
 
-// CheckFolder returns nil while the upload folder carries the marker of the database's timeline.
+// CheckFolder returns nil while the upload folder carries the marker of the database's epoch.
 //
 // A folder without it, or with an older one, belongs to the database all the same when files that its rows name lie there:
 // it is marked then (after an upgrade, or after `timeline renew` where the folder was not mounted), unless it is read-only.
@@ -37,17 +37,17 @@ func (a *App) CheckFolder(ctx context.Context) error {
 		return fmt.Errorf("compare the upload folder with the database: %w", err)
 	}
 	seen, err := a.d.Files.marker()
-	if err == nil && seen == m.Timeline {
+	if err == nil && seen == m.Epoch {
 		return nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: read the marker of %s: %w", ErrFolder, a.d.Files.dir, err)
 	}
-	return a.adoptFolder(ctx, m.Timeline, seen)
+	return a.adoptFolder(ctx, m.Epoch, seen)
 }
 
 // adoptFolder marks a folder that belongs to the database; seen is the marker that it has, 0: none.
-func (a *App) adoptFolder(ctx context.Context, timeline, seen int64) error {
+func (a *App) adoptFolder(ctx context.Context, epoch, seen int64) error {
 	rows, err := readColumn(ctx, a.d.Store, a.q.Get("FilesSample"), folderSample, folderSample)
 	if err != nil {
 		return fmt.Errorf("compare the upload folder with the database: %w", err)
@@ -60,7 +60,7 @@ func (a *App) adoptFolder(ctx context.Context, timeline, seen int64) error {
 	}
 	switch {
 	case held > 0:
-		if err := a.d.Files.mark(timeline); err != nil && !errors.Is(err, fs.ErrPermission) && !readOnly(err) {
+		if err := a.d.Files.mark(epoch); err != nil && !errors.Is(err, fs.ErrPermission) && !readOnly(err) {
 			return fmt.Errorf("mark the upload folder: %w", spaceError(err))
 		}
 		return nil // what it holds proves it, marked or not
@@ -73,14 +73,14 @@ func (a *App) adoptFolder(ctx context.Context, timeline, seen int64) error {
 	case seen != 0 && a.d.Files.any():
 		return fmt.Errorf("%w: UPLOAD_DIR %s holds files of another database; use another folder, or empty this one", ErrFolder, a.d.Files.dir)
 	}
-	if err := a.d.Files.mark(timeline); err != nil {
+	if err := a.d.Files.mark(epoch); err != nil {
 		return fmt.Errorf("mark the upload folder: %w", spaceError(err))
 	}
 	return nil
 }
 
 // MarkFolder writes the marker into a folder: the operator says that it is the database's.
-func MarkFolder(dir string, timeline int64) error {
+func MarkFolder(dir string, epoch int64) error {
 	if _, err := os.Stat(dir); err != nil {
 		return fmt.Errorf("UPLOAD_DIR: %w", err)
 	}
@@ -88,15 +88,15 @@ func MarkFolder(dir string, timeline int64) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(files.mark(timeline), files.Close())
+	return errors.Join(files.mark(epoch), files.Close())
 }
 
-// marker reads the marker: the timeline of the database that the folder belongs to. fs.ErrNotExist when there is none.
+// marker reads the marker: the epoch of the database that the folder belongs to. fs.ErrNotExist when there is none.
 // A folder that was mounted over the one that was opened is found by its name.
 func (f *Files) marker() (int64, error) {
-	timeline, err := markerIn(f.root())
+	epoch, err := markerIn(f.root())
 	if err == nil || !f.reopen() {
-		return timeline, err
+		return epoch, err
 	}
 	return markerIn(f.root())
 }
@@ -129,21 +129,21 @@ func markerIn(root *os.Root) (int64, error) {
 	if ignoreEOF(err) != nil {
 		return 0, err
 	}
-	timeline, err := strconv.ParseInt(strings.TrimSpace(string(text[:n])), 10, 64)
+	epoch, err := strconv.ParseInt(strings.TrimSpace(string(text[:n])), 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("%s is not a timeline: %w", markerName, fs.ErrNotExist)
 	}
-	return timeline, nil
+	return epoch, nil
 }
 
 // mark writes the marker, whole or not at all; several processes may do it at once.
-func (f *Files) mark(timeline int64) error {
+func (f *Files) mark(epoch int64) error {
 	root, temp := f.root(), markerName+"."+rand.Text()
 	h, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(h, timeline)
+	_, err = fmt.Fprintln(h, epoch)
 	err = errors.Join(err, h.Sync(), h.Close())
 	if err == nil {
 		err = root.Rename(temp, markerName)

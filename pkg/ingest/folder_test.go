@@ -67,20 +67,20 @@ func TestTheUploadFolderIsKnownByItsFiles(t *testing.T) {
 	require.NoError(t, w.onFolder(w.dir, false).CheckFolder(ctx))
 	require.FileExists(t, filepath.Join(w.dir, markerName))
 
-	timeline, _, err := w.store.RenewTimeline(ctx)
+	epoch, _, err := w.store.RenewEpoch(ctx)
 	require.NoError(t, err)
 	require.NoError(t, w.onFolder(w.dir, false).CheckFolder(ctx), "after timeline renew")
 	seen, err := w.files.marker()
 	require.NoError(t, err)
-	require.Equal(t, timeline, seen)
+	require.Equal(t, epoch, seen)
 
 	empty := t.TempDir()
 	for _, receives := range []bool{true, false} {
 		require.ErrorContains(t, w.onFolder(empty, receives).CheckFolder(ctx), "holds none of the files")
 	}
-	require.NoError(t, MarkFolder(empty, timeline), "the operator says so")
+	require.NoError(t, MarkFolder(empty, epoch), "the operator says so")
 	require.NoError(t, w.onFolder(empty, false).CheckFolder(ctx))
-	require.Error(t, MarkFolder(filepath.Join(empty, "not there"), timeline))
+	require.Error(t, MarkFolder(filepath.Join(empty, "not there"), epoch))
 }
 
 // A folder that is mounted over the one that was opened is seen, and one that went away is missed.

@@ -161,7 +161,7 @@ func (a *App) sweepEmbeddingCache(ctx context.Context, s *Swept) error {
 			return err
 		}
 		for model, hashes := range by {
-			err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+			err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 				_, err := tx.ExecContext(ctx, a.q.List("LedgerDelete", len(hashes)), append([]any{model, before}, args(hashes)...)...)
 				return err
 			})

@@ -91,7 +91,7 @@ func (a *App) sweepDocument(ctx context.Context, d dueThing, s *Swept) error {
 			return err
 		}
 	}
-	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		pass := d.pass + 1
 		if cancelled > 0 {
 			pass = max(d.pass, 1) // the ten minutes begin with a pass that found no open task
@@ -109,7 +109,7 @@ func (a *App) cancelDeleted(ctx context.Context, document string) (int, error) {
 	}
 	outcomes, err := a.d.Store.Apply(ctx, taskstate.Batch{
 		IDs: open, Scope: taskstate.System(), OnTransition: a.onTransition,
-		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Cancel(m, t, sweeperActor(), taskstate.ReasonDeleted, "its document was deleted")
 		}),
 	})
@@ -123,7 +123,7 @@ func (a *App) cancelDeleted(ctx context.Context, document string) (int, error) {
 // forgetDocument removes the tombstone and its versions, unless a vector of theirs still has to be deleted.
 func (a *App) forgetDocument(ctx context.Context, d dueThing) (bool, error) {
 	gone := false
-	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		gone = false
 		locked, err := column(ctx, tx, a.q.Get("DocumentTomb"), d.id)
 		if err != nil || len(locked) == 0 {
@@ -192,7 +192,7 @@ func (a *App) sweepBase(ctx context.Context, b dueThing, s *Swept) error {
 
 // noteBase notes the passes that a deleted base has behind it; its row goes after the second.
 func (a *App) noteBase(ctx context.Context, b dueThing, pass int, rest time.Duration) error {
-	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		if pass > 1 {
 			_, err := tx.ExecContext(ctx, a.q.Get("BaseGone"), b.id, b.pass)
 			return err

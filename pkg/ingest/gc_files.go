@@ -37,7 +37,7 @@ func (a *App) unlink(ctx context.Context, document, find, cut string, s *Swept) 
 		return fmt.Errorf("let files go: %w", err) // what is not seen is not removed
 	}
 	var paths []string
-	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		paths = nil
 		if _, err := a.lockDocuments(ctx, tx, []string{document}); err != nil {
 			return err

@@ -46,7 +46,7 @@ func (a *App) sweepGarbage(ctx context.Context, s *Swept) error {
 func (a *App) dueGarbage(ctx context.Context, now time.Time) ([]garbage, error) {
 	return collect(ctx, a.d.Store, "look for due garbage", a.q.Get("GarbageDue"), []any{now, garbageMax}, func(rows *sql.Rows) (garbage, error) {
 		var g garbage
-		var marked taskstate.Stamp
+		var marked taskstate.DBTime
 		err := rows.Scan(&g.vector, &g.base, &g.document, &g.birth, &marked, &g.pass)
 		g.marked = !marked.IsZero()
 		return g, err
@@ -80,7 +80,7 @@ func (a *App) judgeGarbage(ctx context.Context, due []garbage) error {
 
 // judgePage decides on dropped vectors of one document.
 func (a *App) judgePage(ctx context.Context, document string, page []namedRow) error {
-	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		if _, err := a.lockDocuments(ctx, tx, []string{document}); err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (a *App) deleteVectors(ctx context.Context, base string, pass int, ids []st
 
 // noteDeleted notes what the store said of a pass: its ids wait for the second pass, are forgotten after it, or wait a little.
 func (a *App) noteDeleted(ctx context.Context, pass int, ids []string, storeErr error) error {
-	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		switch {
 		case storeErr != nil:
 			return a.execList(ctx, tx, "GarbageLater", ids, m.Now.Add(storeRest))

@@ -71,7 +71,7 @@ func (a *App) cancelOutdated(ctx context.Context, due []dueVersion, s *Swept) er
 	}
 	outcomes, err := a.d.Store.Apply(ctx, taskstate.Batch{
 		IDs: tasks, Scope: taskstate.System(), OnTransition: a.onTransition,
-		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, locked []taskstate.Task) ([]taskstate.Decision, error) {
+		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, locked []taskstate.Task) ([]taskstate.Decision, error) {
 			return a.outdatedDecisions(ctx, tx, m, locked)
 		},
 	})
@@ -89,7 +89,7 @@ func (a *App) cancelOutdated(ctx context.Context, due []dueVersion, s *Swept) er
 }
 
 // outdatedDecisions cancels those of the locked tasks whose open version is outdated.
-func (a *App) outdatedDecisions(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
+func (a *App) outdatedDecisions(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, tasks []taskstate.Task) ([]taskstate.Decision, error) {
 	ids := make([]string, len(tasks))
 	for i, t := range tasks {
 		ids[i] = t.ID
@@ -120,7 +120,7 @@ func sweeperActor() taskstate.Actor {
 
 // lookedAt takes versions off the sweep's list that are still in the state in which they were found.
 func (a *App) lookedAt(ctx context.Context, due []dueVersion, state versionState) error {
-	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		for _, v := range due {
 			if v.state != state {
 				continue
@@ -164,7 +164,7 @@ func (a *App) sweepClosed(ctx context.Context, v dueVersion, s *Swept) error {
 // and whose birth is closed, are marked for deletion in the same transaction: from now on SQL names them as garbage.
 func (a *App) markRows(ctx context.Context, document, base string, read func(context.Context, taskstate.Tx) ([]namedRow, error)) (int, error) {
 	n := 0
-	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		n = 0
 		if _, err := a.lockDocuments(ctx, tx, []string{document}); err != nil {
 			return err

@@ -91,7 +91,7 @@ func TestNotesAndChangesGoTogether(t *testing.T) {
 	onEachDatabase(t, func(t *testing.T, w *world) {
 		a, boom := w.upload("one\n"), errors.New("no audit")
 		c := w.caller
-		c.Note = func(context.Context, taskstate.Tx, taskstate.Moment) error { return boom }
+		c.Note = func(context.Context, taskstate.Tx, taskstate.DBClock) error { return boom }
 		_, err := w.app.Suspend(t.Context(), c, a.Task.ID, "hold")
 		require.ErrorIs(t, err, boom)
 		require.ErrorIs(t, w.app.DeleteDocument(t.Context(), c, a.Document.ID), boom)
@@ -100,7 +100,7 @@ func TestNotesAndChangesGoTogether(t *testing.T) {
 		require.True(t, w.document(a.Document.ID).DeletedAt.IsZero())
 
 		notes := 0
-		c.Note = func(context.Context, taskstate.Tx, taskstate.Moment) error { notes++; return nil }
+		c.Note = func(context.Context, taskstate.Tx, taskstate.DBClock) error { notes++; return nil }
 		_, err = w.app.Suspend(t.Context(), c, a.Task.ID, "hold")
 		require.NoError(t, err)
 		require.Equal(t, 1, notes)

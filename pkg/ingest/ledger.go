@@ -51,7 +51,7 @@ func (a *App) cacheUsed(ctx context.Context, model string, hashes []textHash) er
 	if len(hashes) == 0 {
 		return nil
 	}
-	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		params := append([]any{m.Now}, modelArgs(model, hashes)...)
 		_, err := tx.ExecContext(ctx, a.q.List("LedgerTouch", len(hashes)), params...)
 		return err

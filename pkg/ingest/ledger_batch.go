@@ -79,7 +79,7 @@ func (a *App) lookInto(ctx context.Context, model string, hashes []textHash, out
 	type entry struct {
 		hash textHash
 		dim  int
-		used taskstate.Stamp
+		used taskstate.DBTime
 	}
 	found, err := collect(ctx, a.d.Store, "look into the ledger", a.q.List("LedgerKnown", len(hashes)), modelArgs(model, hashes), func(rows *sql.Rows) (entry, error) {
 		var e entry
@@ -123,7 +123,7 @@ func (a *App) payTogether(ctx context.Context, b *batcher.Batch[*cachePaid]) err
 	}
 	slices.SortStableFunc(rows, order) // the order of the key: two processes never wait for each other
 	rows = slices.CompactFunc(rows, func(x, y row) bool { return order(x, y) == 0 })
-	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		for page := range slices.Chunk(rows, cachePage) {
 			params := make([]any, 0, len(page)*5)
 			for _, e := range page {

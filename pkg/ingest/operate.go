@@ -13,7 +13,7 @@ import (
 // Retry makes a RETRYING task due and replays a DEAD or CANCELLED one; it acts at once and answers the task afterwards.
 // Errors: taskstate.ErrNotFound, *taskstate.RefusedError, ErrReplaySuperseded, ErrDocumentDeleted, taskstate.ErrUnavailable.
 func (a *App) Retry(ctx context.Context, c Caller, id string) (taskstate.Task, error) {
-	return a.operate(ctx, c, id, "retry", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	return a.operate(ctx, c, id, "retry", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Retry(m, t, c.Scope.Actor())
 	})
 }
@@ -21,7 +21,7 @@ func (a *App) Retry(ctx context.Context, c Caller, id string) (taskstate.Task, e
 // Cancel withdraws a task at once, whoever holds it.
 // Errors: taskstate.ErrNotFound, *taskstate.RefusedError, taskstate.ErrUnavailable.
 func (a *App) Cancel(ctx context.Context, c Caller, id string) (taskstate.Task, error) {
-	return a.operate(ctx, c, id, "cancel", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	return a.operate(ctx, c, id, "cancel", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Cancel(m, t, c.Scope.Actor(), taskstate.ReasonCancelled, "cancelled by "+c.Scope.Actor().String())
 	})
 }
@@ -29,7 +29,7 @@ func (a *App) Cancel(ctx context.Context, c Caller, id string) (taskstate.Task, 
 // Suspend holds a task for a person (operators).
 // Errors: taskstate.ErrNotFound, *taskstate.RefusedError, taskstate.ErrUnavailable.
 func (a *App) Suspend(ctx context.Context, c Caller, id, why string) (taskstate.Task, error) {
-	return a.operate(ctx, c, id, "suspend", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	return a.operate(ctx, c, id, "suspend", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Suspend(m, t, c.Scope.Actor(), why)
 	})
 }
@@ -37,14 +37,14 @@ func (a *App) Suspend(ctx context.Context, c Caller, id, why string) (taskstate.
 // Resume puts a SUSPENDED task back (operators).
 // Errors: taskstate.ErrNotFound, *taskstate.RefusedError, taskstate.ErrUnavailable.
 func (a *App) Resume(ctx context.Context, c Caller, id, why string) (taskstate.Task, error) {
-	return a.operate(ctx, c, id, "resume", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	return a.operate(ctx, c, id, "resume", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Resume(m, t, c.Scope.Actor(), why)
 	})
 }
 
 // operate applies a person's wish to one task with all that belongs to it.
-func (a *App) operate(ctx context.Context, c Caller, id, verb string, f func(taskstate.Moment, taskstate.Task) taskstate.Decision) (taskstate.Task, error) {
-	guarded := func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+func (a *App) operate(ctx context.Context, c Caller, id, verb string, f func(taskstate.DBClock, taskstate.Task) taskstate.Decision) (taskstate.Task, error) {
+	guarded := func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		if err := c.guard(t); err != nil {
 			return taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerRefused, Err: err}
 		}
@@ -69,11 +69,11 @@ func (a *App) operate(ctx context.Context, c Caller, id, verb string, f func(tas
 // Operate decides on many tasks by f, refuses replays whose document or place is gone, and writes versions and documents with the changes.
 // Tasks that became QUEUED are announced after the commit. Bulk replays count refused ones as skipped.
 // The caller's note is written when something changed; its guard is not asked here.
-func (a *App) Operate(ctx context.Context, c Caller, ids []string, f func(taskstate.Moment, taskstate.Task) taskstate.Decision) ([]taskstate.Outcome, error) {
+func (a *App) Operate(ctx context.Context, c Caller, ids []string, f func(taskstate.DBClock, taskstate.Task) taskstate.Decision) ([]taskstate.Outcome, error) {
 	var replays map[string]replayed // of the run of Decide whose transaction commits
 	outcomes, err := a.d.Store.Apply(ctx, taskstate.Batch{
 		IDs: ids, Scope: c.Scope,
-		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
+		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, tasks []taskstate.Task) ([]taskstate.Decision, error) {
 			out := make([]taskstate.Decision, len(tasks))
 			for i, t := range tasks {
 				out[i] = f(m, t)
@@ -85,7 +85,7 @@ func (a *App) Operate(ctx context.Context, c Caller, ids []string, f func(taskst
 			}
 			return out, err
 		},
-		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision) error {
 			if err := a.onTransition(ctx, tx, m, changed); err != nil {
 				return err
 			}
@@ -214,7 +214,7 @@ func (a *App) lastVersions(ctx context.Context, tx taskstate.Tx, tasks []string)
 }
 
 // openReplays makes the new version of each replayed task, with the upload's number of the one before (design D8).
-func (a *App) openReplays(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision, replays map[string]replayed) error {
+func (a *App) openReplays(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision, replays map[string]replayed) error {
 	var params []any
 	n := 0
 	highest := map[string]int64{}
@@ -252,7 +252,7 @@ func (a *App) Refusals(ctx context.Context, s taskstate.Scope, ids []string) (ma
 	var refused map[string]error // of the run of Decide whose transaction commits
 	_, err := a.d.Store.Apply(ctx, taskstate.Batch{
 		IDs: ids, Scope: s,
-		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
+		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, tasks []taskstate.Task) ([]taskstate.Decision, error) {
 			out := make([]taskstate.Decision, len(tasks))
 			for i, t := range tasks {
 				out[i] = taskstate.Replay(m, t, s.Actor(), "")

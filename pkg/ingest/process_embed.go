@@ -253,7 +253,7 @@ func (r *run) agreeOnModel(ctx context.Context) error {
 	mine := Model{Key: r.a.d.Embedder.Model().Key, Dim: len(born)}
 	base := r.work.baseModel
 	if base.Key == "" || base.Dim == 0 {
-		err := r.a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		err := r.a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 			if _, err := tx.ExecContext(ctx, r.a.q.Get("BaseSetModel"), mine.Key, mine.Dim, m.Now, r.work.base); err != nil {
 				return err
 			}

@@ -50,7 +50,7 @@ type foundWork struct {
 	work
 	path, sum     sql.NullString
 	size          sql.NullInt64
-	deleted       taskstate.Stamp
+	deleted       taskstate.DBTime
 	visibleUpload int64
 }
 

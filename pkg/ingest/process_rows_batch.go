@@ -55,7 +55,7 @@ func (t *rowTask) last() bool { return t.to == len(t.w.plan.items) }
 type rowTransaction struct {
 	a  *App
 	tx taskstate.Tx
-	m  taskstate.Moment
+	m  taskstate.DBClock
 }
 
 // batchRows makes the batcher of row transactions.
@@ -89,7 +89,7 @@ func (a *App) rowsTogether(ctx context.Context, b *batcher.Batch[*rowTask]) erro
 		tasks, rows, bytes = append(tasks, t), rows+t.to-t.from, bytes+t.bytes
 		claims = append(claims, taskstate.ClaimedTask{TaskID: id, Token: t.w.r.job.Token})
 	}
-	err := a.d.Store.WithClaims(ctx, claims, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, held []bool) error {
+	err := a.d.Store.WithClaims(ctx, claims, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, held []bool) error {
 		return (&rowTransaction{a: a, tx: tx, m: m}).write(ctx, tasks, held)
 	})
 	if err != nil {

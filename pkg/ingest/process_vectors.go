@@ -68,7 +68,7 @@ func (r *run) upsert(ctx context.Context, indexes []int, waiting func()) error {
 
 // markStored spares a later attempt these vectors. The last batch needs no mark: the finish follows.
 func (r *run) markStored(ctx context.Context, indexes []int) error {
-	return taskstate.WithClaim(ctx, r.a.d.Store, r.job.Task.ID, r.job.Token, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	return taskstate.WithClaim(ctx, r.a.d.Store, r.job.Task.ID, r.job.Token, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		params := make([]any, 0, len(indexes)+1)
 		params = append(params, r.work.version)
 		for _, i := range indexes {

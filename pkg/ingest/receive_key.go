@@ -99,7 +99,7 @@ func (k heldKey) do(ctx context.Context, claim bool) error {
 func (a *App) changeKeys(ctx context.Context, b *batcher.Batch[*keyChange]) (err error) {
 	changes := b.Items()
 	for range keyTries {
-		err = a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		err = a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 			return a.changeKeysTx(ctx, tx, m, changes)
 		})
 		if !errors.Is(err, taskstate.ErrOutcomeUnknown) {
@@ -110,7 +110,7 @@ func (a *App) changeKeys(ctx context.Context, b *batcher.Batch[*keyChange]) (err
 }
 
 // changeKeysTx releases first, so that a repeat which comes as its forerunner ends is let in.
-func (a *App) changeKeysTx(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changes []*keyChange) error {
+func (a *App) changeKeysTx(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changes []*keyChange) error {
 	claims := map[pair]*keyChange{}
 	var released []any
 	for _, c := range changes {
@@ -137,7 +137,7 @@ func (a *App) changeKeysTx(ctx context.Context, tx taskstate.Tx, m taskstate.Mom
 }
 
 // claimKeys takes the keys that nobody holds or whose holder's lease is over.
-func (a *App) claimKeys(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, claims map[pair]*keyChange) error {
+func (a *App) claimKeys(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, claims map[pair]*keyChange) error {
 	until := m.Now.Add(keyLease)
 	wanted := map[pair]bool{}
 	var rows []any
@@ -153,7 +153,7 @@ func (a *App) claimKeys(ctx context.Context, tx taskstate.Tx, m taskstate.Moment
 	err := queryRows(ctx, tx, "lock keys", a.q.Any("KeysLock", len(params)/2), params, func(rows *sql.Rows) error {
 		var k pair
 		var holder string
-		var expires taskstate.Stamp
+		var expires taskstate.DBTime
 		err := rows.Scan(&k.a, &k.b, &holder, &expires)
 		switch c := claims[k]; {
 		case c == nil || holder == c.request:
@@ -183,7 +183,7 @@ func (k heldKey) keep(ctx context.Context, stop <-chan struct{}) {
 		case <-ticker.C:
 		}
 		bounded, cancel := context.WithTimeout(ctx, keyRenew)
-		err := k.a.d.Store.InTx(bounded, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		err := k.a.d.Store.InTx(bounded, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 			_, err := tx.ExecContext(ctx, k.a.q.Get("KeyRenew"), m.Now.Add(keyLease), k.user, k.key, k.request)
 			return err
 		})
@@ -205,7 +205,7 @@ func (k heldKey) release(ctx context.Context) {
 
 // sweepKeys removes keys whose requests died.
 func (a *App) sweepKeys(ctx context.Context) error {
-	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		_, err := tx.ExecContext(ctx, a.q.Get("KeysExpired"), m.Now)
 		return err
 	})

@@ -145,7 +145,7 @@ func TestKeysThatComeTogetherShareATransaction(t *testing.T) {
 		}
 		held, old := of("anna", "held", true), of("anna", "old", true)
 		require.Equal(t, []error{nil, nil}, w.app.keys.Do(t.Context(), held, old))
-		require.NoError(t, w.store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		require.NoError(t, w.store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 			_, err := tx.ExecContext(ctx, "UPDATE upload_request SET expires_at = ? WHERE request_key = 'old'", m.Now)
 			return err
 		}))

@@ -134,7 +134,7 @@ func (a *App) answers(since time.Time) {
 // resolvePage removes the files that no row names. The rows are locked: a transaction that still holds one is waited for.
 func (a *App) resolvePage(ctx context.Context, ids []string) error {
 	named := map[string]bool{}
-	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		clear(named)
 		return queryRows(ctx, tx, "lock stored files", a.q.List("FilesHeld", len(ids)), args(ids), func(rows *sql.Rows) error {
 			var id string

@@ -22,9 +22,9 @@ type awayStore struct {
 	away, readOnly, lost, lostBefore atomic.Bool
 }
 
-func (s *awayStore) Moment(ctx context.Context) (taskstate.Moment, error) {
+func (s *awayStore) Moment(ctx context.Context) (taskstate.DBClock, error) {
 	if s.away.Load() {
-		return taskstate.Moment{}, fmt.Errorf("ping: %w", taskstate.ErrUnavailable)
+		return taskstate.DBClock{}, fmt.Errorf("ping: %w", taskstate.ErrUnavailable)
 	}
 	return s.Store.Moment(ctx)
 }

@@ -75,12 +75,14 @@ func (s meteredStore) Read(ctx context.Context, f taskstate.ReadFunc) error {
 
 func (s meteredStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
 	s.called("tx")
-	return s.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error { return f(ctx, s.tx("tx", tx), m) })
+	return s.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+		return f(ctx, s.tx("tx", tx), m)
+	})
 }
 
 func (s meteredStore) WithClaims(ctx context.Context, claims []taskstate.ClaimedTask, f taskstate.ClaimsFunc) error {
 	s.called("hold")
-	return s.Store.WithClaims(ctx, claims, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, held []bool) error {
+	return s.Store.WithClaims(ctx, claims, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, held []bool) error {
 		return f(ctx, s.tx("hold", tx), m, held)
 	})
 }
@@ -119,7 +121,7 @@ func TestStatementsOfADocument(t *testing.T) {
 	w := newWorld(t, worldOptions{})
 	w.embed.batch = 64
 	s := meteredStore{Store: w.store, calls: map[string]int{}, statements: map[string]int{}, mu: &sync.Mutex{}}
-	s.run(w, w.upload(lines(20, 1))) // onTransition says which model the base has
+	s.run(w, w.upload(lines(20, 1))) // transitionWrites says which model the base has
 
 	// One batch of everything.
 	a := w.upload(lines(20, 2))

@@ -33,7 +33,7 @@ type documentRow struct {
 	VisibleNo, VisibleUpload    int64
 	LastNo, LastUpload          int64
 	LatestTask                  string
-	Created, Updated, DeletedAt taskstate.Stamp
+	Created, Updated, DeletedAt taskstate.DBTime
 }
 
 // lockDocument reads a live document and locks its row. ErrDocumentNotFound for unknown ones and tombstones.

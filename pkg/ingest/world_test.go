@@ -130,10 +130,10 @@ func (w *world) claim(id string) (taskrun.Job, taskstate.Answer) {
 	r := taskstate.ClaimRequest{Owner: owner + "/1", Process: owner, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: owner}, Takeover: true, Alone: true}
 	out, err := w.store.Apply(w.t.Context(), taskstate.Batch{
 		IDs: []string{id}, Scope: taskstate.System(),
-		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Claim(w.policy, m, t, r)
 		}),
-		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, d []taskstate.Decision) error {
+		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, d []taskstate.Decision) error {
 			return w.handler.OnTransition(ctx, tx, m, d, nil)
 		},
 	})
@@ -141,7 +141,7 @@ func (w *world) claim(id string) (taskrun.Job, taskstate.Answer) {
 	m, err := w.store.Moment(w.t.Context())
 	require.NoError(w.t, err)
 	return taskrun.Job{
-		Task: out[0].After, Token: taskstate.Token{Timeline: m.Timeline, Fence: out[0].After.Fence},
+		Task: out[0].After, Token: taskstate.Token{Epoch: m.Epoch, Fence: out[0].After.Fence},
 		Report: func(taskstate.Progress) {},
 	}, out[0].Answer
 }
@@ -151,7 +151,7 @@ func (w *world) finish(ctx context.Context, job taskrun.Job, res taskrun.Result)
 	holder := taskstate.Holder{Token: job.Token, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "p"}}
 	out, err := w.store.Apply(ctx, taskstate.Batch{
 		IDs: []string{job.Task.ID}, Scope: taskstate.System(),
-		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
+		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, tasks []taskstate.Task) ([]taskstate.Decision, error) {
 			t := tasks[0]
 			if res.Err != nil {
 				return []taskstate.Decision{taskstate.Fail(w.policy, m, t, holder, w.handler.Classify(res.Err))}, nil //nolint:nilerr // the run's error is the outcome
@@ -161,7 +161,7 @@ func (w *world) finish(ctx context.Context, job taskrun.Job, res taskrun.Result)
 			}
 			return w.handler.Decide(ctx, tx, m, []taskrun.Done{{Task: t, Holder: holder, Result: res}})
 		},
-		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, d []taskstate.Decision) error {
+		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, d []taskstate.Decision) error {
 			return w.handler.OnTransition(ctx, tx, m, d, map[string]any{job.Task.ID: res.Payload})
 		},
 	})
@@ -193,7 +193,7 @@ func (w *world) task(id string) taskstate.Task {
 func (w *world) document(id string) documentRow {
 	w.t.Helper()
 	var d documentRow
-	require.NoError(w.t, w.store.InTx(w.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	require.NoError(w.t, w.store.InTx(w.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		var err error
 		d, err = w.app.lockDocument(ctx, tx, id)
 		return err
@@ -239,7 +239,7 @@ func (w *world) advance(d time.Duration) {
 		return
 	}
 	past := time.Now().UTC().Add(-d)
-	require.NoError(w.t, w.store.InTx(w.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	require.NoError(w.t, w.store.InTx(w.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		for _, table := range []string{"knowledge_base", "knowledge_document", "document_version", "vector_garbage"} {
 			if _, err := tx.ExecContext(ctx, "UPDATE "+table+" SET sweep_at = ? WHERE sweep_at < ?", past, never()); err != nil {
 				return err
@@ -321,14 +321,14 @@ func (w *world) finishTogether(ids ...string) []taskstate.Status {
 	}
 	out, err := w.store.Apply(w.t.Context(), taskstate.Batch{
 		IDs: ids, Scope: taskstate.System(),
-		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
+		Decide: func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, tasks []taskstate.Task) ([]taskstate.Decision, error) {
 			var dones []taskrun.Done
 			for _, t := range tasks {
 				dones = append(dones, taskrun.Done{Task: t, Holder: taskstate.Holder{Token: jobs[t.ID].Token}, Result: results[t.ID]})
 			}
 			return w.handler.Decide(ctx, tx, m, dones)
 		},
-		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, d []taskstate.Decision) error {
+		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, d []taskstate.Decision) error {
 			return w.handler.OnTransition(ctx, tx, m, d, payloads)
 		},
 	})

@@ -172,7 +172,7 @@ func scanQueued(rows *sql.Rows) (judged, error) {
 // scanPlace reads an unsent event with its place in the index.
 func scanPlace(rows *sql.Rows) (judged, error) {
 	var e judged
-	var at taskstate.Stamp
+	var at taskstate.DBTime
 	err := rows.Scan(&e.seq, &at, &e.yes)
 	if e.at = at.Time; e.at.IsZero() {
 		e.at = never

@@ -15,7 +15,7 @@ import (
 // task makes a task of a status and answers its id.
 func (w *world) task(status taskstate.Status) string {
 	w.t.Helper()
-	made, err := w.tasks.Submit(w.t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+	made, err := w.tasks.Submit(w.t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 		return []taskstate.NewTask{newTask()}, nil
 	})
 	require.NoError(w.t, err)

@@ -52,7 +52,7 @@ func (l *Reader) Trails(ctx context.Context, tx taskstate.Tx, taskIDs []string) 
 
 // scanTrail reads what a trail needs of an event.
 func scanTrail(rows *sql.Rows) (e Event, err error) {
-	var sent taskstate.Stamp
+	var sent taskstate.DBTime
 	err = rows.Scan(&e.Key, &e.Seq, &e.Status, &sent)
 	e.SentAt = sent.Time
 	return e, err

@@ -27,7 +27,7 @@ func (b *bench) set(seq int64, assignments string, args ...any) {
 // inTx commits f.
 func (b *bench) inTx(f func(ctx context.Context, tx taskstate.Tx) error) {
 	b.t.Helper()
-	require.NoError(b.t, b.InTx(b.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error { return f(ctx, tx) }))
+	require.NoError(b.t, b.InTx(b.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error { return f(ctx, tx) }))
 }
 
 // now is the database's clock.
@@ -42,7 +42,7 @@ func TestTrailsTellWhatBecameOfDeliveries(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, b *bench) {
 		tasks := map[string]string{}
-		renew := func(m taskstate.Moment, t taskstate.Task) taskstate.Decision { return taskstate.Renew(b.p, m, t) }
+		renew := func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision { return taskstate.Renew(b.p, m, t) }
 		for _, name := range []string{"new", "retrying", "sent", "sent and waiting", "dead", "dead and sent", "other topic"} {
 			tasks[name] = b.submit(newTask())[0].ID
 			b.one(tasks[name], renew) // so each has two events

@@ -50,7 +50,7 @@ func (s *Store) Stats(ctx context.Context, states ...Status) (out Stats, err err
 			out.Counts[status] = n
 		}
 		for _, status := range []Status{StatusNew, StatusRetrying} {
-			var oldest, now taskstate.Stamp
+			var oldest, now taskstate.DBTime
 			if err := db.QueryRowContext(ctx, s.q.Get("OldestOf"), string(status), oldestAmong).Scan(&oldest, &now); err != nil {
 				return err
 			}
@@ -139,7 +139,7 @@ func (s *Store) listQuery(columns string, q Query) (string, []any) {
 func scanItem(rows *sql.Rows) (Item, error) {
 	var i Item
 	var last sql.NullString
-	var next, created, sent, wake taskstate.Stamp
+	var next, created, sent, wake taskstate.DBTime
 	err := rows.Scan(&i.Seq, &i.ID, &i.Topic, &i.Key, &i.TraceParent, &i.Status, &i.Cause, &i.AttemptCount, &next, &last,
 		&created, &sent, &wake)
 	i.NextRetryAt, i.LastError, i.CreatedAt, i.SentAt, i.WakeAt = next.Time, last.String, created.Time, sent.Time, wake.Time
@@ -208,7 +208,7 @@ func (s *Store) RequeueAll(ctx context.Context, q Query, limit int, note tasksta
 // requeue revives events by their seq, in that order: two callers do not wait for each other in a circle.
 func (s *Store) requeue(ctx context.Context, seqs []int64, note taskstate.TxFunc) (n int, err error) {
 	slices.Sort(seqs)
-	err = s.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	err = s.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		n, err = s.exec(ctx, tx, "Revive", params{seqs: seqs})
 		if err != nil || n == 0 || note == nil {
 			return err

@@ -121,7 +121,7 @@ func (s *Store) due(ctx context.Context, tx taskstate.Tx, t Turn) ([]Leased, err
 	}
 	out, err := collect(ctx, tx, func(rows *sql.Rows) (Leased, error) {
 		l := Leased{Event: Event{Status: t.Status}}
-		var created, now taskstate.Stamp
+		var created, now taskstate.DBTime
 		err := rows.Scan(&l.Seq, &l.ID, &l.Topic, &l.Key, &l.Payload, &l.TraceParent, &l.Cause, &l.AttemptCount, &created, &now)
 		l.CreatedAt, l.Age = created.Time, now.Sub(created.Time)
 		return l, err
@@ -205,7 +205,7 @@ func (s *Store) holds(ctx context.Context, tx taskstate.Tx, leased []Leased, tok
 func (s *Store) NextWake(ctx context.Context, status Status, limit time.Duration) (time.Duration, error) {
 	wait := limit
 	err := s.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
-		var wake, now taskstate.Stamp
+		var wake, now taskstate.DBTime
 		err := db.QueryRowContext(ctx, s.q.Get("NextWake"), string(status)).Scan(&wake, &now)
 		switch {
 		case errors.Is(err, sql.ErrNoRows) || (err == nil && wake.IsZero()):

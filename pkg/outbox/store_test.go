@@ -84,7 +84,7 @@ func TestTwoRelaysGetDisjointEvents(t *testing.T) {
 			return // its transactions exclude each other
 		}
 		ids := w.insert(many(6)...)
-		require.NoError(t, w.tasks.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+		require.NoError(t, w.tasks.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 			var first string
 			err := tx.QueryRowContext(ctx, "SELECT id FROM outbox_event WHERE status = 'NEW' ORDER BY wake_at, seq LIMIT 3 FOR UPDATE SKIP LOCKED").Scan(&first)
 			require.NoError(t, err)

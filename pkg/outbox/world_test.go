@@ -84,7 +84,7 @@ func (w *world) tryInsert(ctx context.Context, events ...event) ([]string, error
 		}
 		ids[i] = id.String()
 	}
-	err := w.tasks.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	err := w.tasks.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		for i, e := range events {
 			if e.topic == "" {
 				e.topic = topic
@@ -111,7 +111,7 @@ func many(n int) []event { return make([]event, n) }
 // exec changes rows behind the store's back.
 func (w *world) exec(query string, args ...any) {
 	w.t.Helper()
-	require.NoError(w.t, w.tasks.InTx(w.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	require.NoError(w.t, w.tasks.InTx(w.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		_, err := tx.ExecContext(ctx, query, args...)
 		return err
 	}))

@@ -61,7 +61,7 @@ type newEvent struct {
 
 // Write implements taskstate.OutboxFunc: for each row a delivery, for a DEAD one its dead letter; in one statement unless
 // payloads are large. Errors: those of package proto for a row that is no envelope, and the database's.
-func (w *Writer) Write(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment, rows []taskstate.Changed) (int, error) {
+func (w *Writer) Write(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock, rows []taskstate.Changed) (int, error) {
 	from, size := 0, 0
 	events := make([]newEvent, len(rows))
 	for i, r := range rows {

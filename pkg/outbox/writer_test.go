@@ -92,7 +92,7 @@ func newTask() taskstate.NewTask {
 // submit stores tasks.
 func (b *bench) submit(tasks ...taskstate.NewTask) []taskstate.Task {
 	b.t.Helper()
-	out, err := b.Submit(b.t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+	out, err := b.Submit(b.t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 		return tasks, nil
 	})
 	require.NoError(b.t, err)
@@ -100,7 +100,7 @@ func (b *bench) submit(tasks ...taskstate.NewTask) []taskstate.Task {
 }
 
 // one applies f to one task.
-func (b *bench) one(id string, f func(m taskstate.Moment, t taskstate.Task) taskstate.Decision) taskstate.Outcome {
+func (b *bench) one(id string, f func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision) taskstate.Outcome {
 	b.t.Helper()
 	out, err := b.Apply(b.t.Context(), taskstate.Batch{IDs: []string{id}, Scope: taskstate.System(), Decide: taskstate.Each(f)})
 	require.NoError(b.t, err)
@@ -109,15 +109,15 @@ func (b *bench) one(id string, f func(m taskstate.Moment, t taskstate.Task) task
 }
 
 // claim claims as a worker does.
-func (b *bench) claim(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+func (b *bench) claim(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 	return taskstate.Claim(b.p, m, t, taskstate.ClaimRequest{
 		Owner: "p1/1", Process: "p1", Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "p1"}, Delivery: "k:0:7",
 	})
 }
 
 // fail ends the attempt of the last claim.
-func (b *bench) fail(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-	h := taskstate.Holder{Token: taskstate.Token{Timeline: m.Timeline, Fence: t.Fence}, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "p1"}}
+func (b *bench) fail(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+	h := taskstate.Holder{Token: taskstate.Token{Epoch: m.Epoch, Fence: t.Fence}, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "p1"}}
 	return taskstate.Fail(b.p, m, t, h, taskstate.Failure{Code: "X", Cause: "no \"answer\"", Message: "no answer", Permanent: t.AttemptCount > 0})
 }
 
@@ -135,7 +135,7 @@ func (b *bench) rang() bool {
 type row struct {
 	outbox.Event
 	status, cause, lease string
-	wake                 taskstate.Stamp
+	wake                 taskstate.DBTime
 }
 
 // events reads the events of one key, in their order; "" reads all.
@@ -148,7 +148,7 @@ func (b *bench) events(key string) []row {
 	var out []row
 	for rows.Next() {
 		var r row
-		var created taskstate.Stamp
+		var created taskstate.DBTime
 		require.NoError(b.t, rows.Scan(&r.Seq, &r.ID, &r.Topic, &r.Key, &r.Payload, &r.TraceParent, &r.status, &r.cause,
 			&r.AttemptCount, &r.lease, &r.wake, &created))
 		r.CreatedAt = created.Time
@@ -182,7 +182,7 @@ func TestEventsBelongToTheirRowsTransaction(t *testing.T) {
 		require.Len(t, b.events(task.ID), 1, "RETRYING rows need no message")
 		require.False(t, b.rang())
 
-		b.one(task.ID, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		b.one(task.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Retry(m, t, taskstate.System().Actor())
 		})
 		b.one(task.ID, b.claim)
@@ -203,7 +203,7 @@ func TestEventsBelongToTheirRowsTransaction(t *testing.T) {
 			LastError: "no \"answer\"", AttemptCount: 2,
 		}, deadLetter)
 
-		again := b.one(task.ID, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		again := b.one(task.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Replay(m, t, taskstate.System().Actor(), "")
 		}).After
 		es = b.events(task.ID)
@@ -212,7 +212,7 @@ func TestEventsBelongToTheirRowsTransaction(t *testing.T) {
 		require.True(t, es[2].CreatedAt.Equal(again.UpdatedAt))
 
 		for range 2 {
-			b.one(task.ID, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision { return taskstate.Renew(b.p, m, t) })
+			b.one(task.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision { return taskstate.Renew(b.p, m, t) })
 		}
 		require.Len(t, b.events(task.ID), 5, "a renewed promise is a new delivery")
 	})
@@ -234,7 +234,7 @@ func newCountingBench(t *testing.T, name string, cfg taskstore.Config) (b *bench
 	t.Helper()
 	statements = new(int)
 	write := outbox.NewWriter(name, topic, group).Write
-	cfg.Outbox = func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, rows []taskstate.Changed) (int, error) {
+	cfg.Outbox = func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, rows []taskstate.Changed) (int, error) {
 		return write(ctx, countingTx{tx, statements}, m, rows)
 	}
 	return newBench(t, name, cfg), statements
@@ -290,7 +290,7 @@ func TestEventsThatCannotBeWrittenUndoTheirRow(t *testing.T) {
 			bad := ""
 			cfg := config(t)
 			write := outbox.NewWriter(name, topic, group).Write
-			cfg.Outbox = func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, rows []taskstate.Changed) (int, error) {
+			cfg.Outbox = func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, rows []taskstate.Changed) (int, error) {
 				n, err := write(ctx, tx, m, rows)
 				for _, r := range rows {
 					if r.Task.ID == bad {
@@ -303,7 +303,7 @@ func TestEventsThatCannotBeWrittenUndoTheirRow(t *testing.T) {
 			good, ill, fresh := b.submit(newTask())[0], b.submit(newTask())[0], newTask()
 			bad = fresh.ID
 			require.True(t, b.rang())
-			_, err := b.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+			_, err := b.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 				return []taskstate.NewTask{newTask(), fresh}, nil
 			})
 			require.ErrorIs(t, err, refused)
@@ -315,7 +315,7 @@ func TestEventsThatCannotBeWrittenUndoTheirRow(t *testing.T) {
 			bad = ill.ID
 			outs, err := b.Apply(t.Context(), taskstate.Batch{
 				IDs: []string{good.ID, ill.ID}, Scope: taskstate.System(),
-				Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision { return taskstate.Renew(b.p, m, t) }),
+				Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision { return taskstate.Renew(b.p, m, t) }),
 			})
 			require.NoError(t, err)
 			require.NoError(t, outs[0].Err)

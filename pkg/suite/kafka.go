@@ -166,7 +166,7 @@ func (p *Parts) transport(w *Worker) (queue ingestq.Consumer, events taskrun.Out
 type eventWriter struct{ writer *outbox.Writer }
 
 // Write implements taskstate.OutboxFunc.
-func (w *eventWriter) Write(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, rows []taskstate.Changed) (int, error) {
+func (w *eventWriter) Write(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, rows []taskstate.Changed) (int, error) {
 	return w.writer.Write(ctx, tx, m, rows)
 }
 

@@ -185,7 +185,7 @@ func TestReclaimerRunsOnRealServers(t *testing.T) {
 		missing := env.Ready.Check(ctx).Missing
 		return slices.Contains(missing, "uploads") && slices.Contains(missing, "runner") && !slices.Contains(missing, "database")
 	}, waitLimit, 20*time.Millisecond, "nobody has marked the upload folder yet")
-	require.NoError(t, ingest.MarkFolder(w.Shared.Uploads.Dir, m.Timeline))
+	require.NoError(t, ingest.MarkFolder(w.Shared.Uploads.Dir, m.Epoch))
 	require.Eventually(t, func() bool { return env.Ready.Check(ctx).Ready }, waitLimit, 50*time.Millisecond)
 	cancel()
 	require.NoError(t, <-done)

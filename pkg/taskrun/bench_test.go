@@ -58,15 +58,15 @@ func (l *lab) failed(n int, wait time.Duration) []string {
 			ids = append(ids, t.ID)
 		}
 	}
-	apply := func(f func(m taskstate.Moment, t taskstate.Task) taskstate.Decision) {
+	apply := func(f func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision) {
 		_, err := l.store.Apply(context.Background(), taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(f)})
 		require.NoError(l.t, err)
 	}
-	apply(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	apply(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Claim(p, m, t, taskstate.ClaimRequest{Owner: "x/1", Process: "x", Actor: actor})
 	})
-	apply(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-		h := taskstate.Holder{Token: taskstate.Token{Timeline: m.Timeline, Fence: t.Fence}, Actor: actor}
+	apply(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+		h := taskstate.Holder{Token: taskstate.Token{Epoch: m.Epoch, Fence: t.Fence}, Actor: actor}
 		return taskstate.Fail(p, m, t, h, taskstate.Failure{Code: "TEST", Cause: "flaky"})
 	})
 	return ids

@@ -28,7 +28,7 @@ type claimTx struct {
 	deliveries map[string]string // by task; nil: recovery
 	reserving  bool              // this transaction may make the process's one reservation
 	reserved   string            // the task that it was given to
-	m          taskstate.Moment
+	m          taskstate.DBClock
 	attempts   map[string]attempt // spans of the claims, by task: the same ones when the transaction runs again
 	types      map[string]string  // task type by id, of the last call of decide
 	began      time.Time          // before the first try: no lease of its claims began earlier
@@ -51,7 +51,7 @@ func (r *Runner) newClaim(deliveries map[string]string, takeover bool) *claimTx 
 func (c *claimTx) end() { c.r.asking.end(c.req.Owner) }
 
 // decide asks the state machine about each task; only one of them may be reserved.
-func (c *claimTx) decide(ctx context.Context, _ taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
+func (c *claimTx) decide(ctx context.Context, _ taskstate.Tx, m taskstate.DBClock, tasks []taskstate.Task) ([]taskstate.Decision, error) {
 	c.m, c.types = m, make(map[string]string, len(tasks))
 	out := make([]taskstate.Decision, len(tasks))
 	for i, t := range tasks {
@@ -100,7 +100,7 @@ func (c *claimTx) begin(ctx context.Context, t taskstate.Task, change *taskstate
 }
 
 // onTransition lets the kinds write what belongs to the claims.
-func (c *claimTx) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+func (c *claimTx) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision) error {
 	if err := crash.Fault("worker.in_claim"); err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (c *claimTx) sweep(ctx context.Context, status taskstate.Status, limit int)
 
 // onTransition calls the OnTransition hook of each kind with its own changes, kinds in the order of their types' names.
 // Reservations change no status and belong to nobody.
-func (r *Runner) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision,
+func (r *Runner) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision,
 	types map[string]string, payloads map[string]any,
 ) error {
 	byType := map[string][]taskstate.Decision{}
@@ -206,7 +206,7 @@ func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, r
 		delivery = r.entryOf(o.After)
 	}
 	h := &claim{
-		task: o.After, token: taskstate.Token{Timeline: c.m.Timeline, Fence: o.After.Fence}, owner: o.After.LeaseOwner,
+		task: o.After, token: taskstate.Token{Epoch: c.m.Epoch, Fence: o.After.Fence}, owner: o.After.LeaseOwner,
 		delivery: delivery, kind: r.handler(o.After.Type), recovery: recovery,
 		began: now, renewed: c.began, reported: now, stageBegan: now, progress: o.After.Progress,
 	}
@@ -229,12 +229,12 @@ func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, r
 }
 
 // died does what follows a DEAD that was just committed, or found owed: entry, acknowledgement, mark (design D11).
-func (r *Runner) died(t taskstate.Task, timeline int64, delivery string) {
+func (r *Runner) died(t taskstate.Task, epoch int64, delivery string) {
 	if t.DLQ != taskstate.DLQOwed || !r.cfg.Policy.DLQ {
 		r.effects.ack(delivery)
 		return
 	}
-	r.effects.writeDeadLetter(deadLetterOf(t, timeline, delivery))
+	r.effects.writeDeadLetter(deadLetterOf(t, epoch, delivery))
 }
 
 // sortedKeys answers the keys of m in order.

@@ -32,13 +32,13 @@ type deadLetter struct {
 }
 
 // deadLetterOf is the dead letter of a DEAD row.
-func deadLetterOf(t taskstate.Task, timeline int64, delivery string) deadLetter {
+func deadLetterOf(t taskstate.Task, epoch int64, delivery string) deadLetter {
 	return deadLetter{
 		entry: ingestq.DeadLetter{
 			TaskID: t.ID, Fence: t.Fence, SourceRecordID: t.Delivery,
 			LastError: t.LastError, AttemptCount: t.AttemptCount, FailedAt: t.UpdatedAt,
 		},
-		token: taskstate.Token{Timeline: timeline, Fence: t.Fence}, delivery: delivery,
+		token: taskstate.Token{Epoch: epoch, Fence: t.Fence}, delivery: delivery,
 	}
 }
 
@@ -357,7 +357,7 @@ func (c *queueEffects) marks(ctx context.Context, ls []deadLetter) []deadLetter 
 	defer cancel()
 	_, err := c.r.apply(ctx, taskstate.Batch{
 		IDs: ids, Scope: taskstate.System(),
-		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.MarkDLQ(m, t, tokens[t.ID])
 		}),
 	})

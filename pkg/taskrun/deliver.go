@@ -177,7 +177,7 @@ func (r *Runner) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds
 		return true
 	case taskstate.AnswerReserved:
 		r.ackOthers(ds[1:], ds[0].ID)
-		r.isolated.reserve(&reservation{outcome: o, timeline: c.m.Timeline, delivery: &ds[0], renewed: r.deps.Now()})
+		r.isolated.reserve(&reservation{outcome: o, epoch: c.m.Epoch, delivery: &ds[0], renewed: r.deps.Now()})
 	case taskstate.AnswerIsolated:
 		r.ackOthers(ds[1:], ds[0].ID)
 		r.leaveIsolated(ctx, o.Before, ds[0])
@@ -190,11 +190,11 @@ func (r *Runner) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds
 	case taskstate.AnswerDead:
 		r.m.count(resultDead, 1)
 		r.ackOthers(ds, o.After.Delivery)
-		r.died(o.After, c.m.Timeline, r.entryOf(o.After))
+		r.died(o.After, c.m.Epoch, r.entryOf(o.After))
 	case taskstate.AnswerSkipped:
 		r.m.count(resultSkipped, len(ds))
 		for _, d := range ds {
-			r.died(o.Before, c.m.Timeline, d.ID) // acknowledges; an owed DLQ entry goes first
+			r.died(o.Before, c.m.Epoch, d.ID) // acknowledges; an owed DLQ entry goes first
 		}
 	case taskstate.AnswerKept: // nothing else is taken during a reservation
 		r.handBack(ctx, ds)

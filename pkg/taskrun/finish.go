@@ -63,7 +63,7 @@ type finishTx struct {
 	byID     map[string]outcome
 	types    map[string]string
 	payloads map[string]any
-	timeline int64
+	epoch    int64
 	unsure   bool // the outcome of a try before is unknown: what it wrote is this process's own
 }
 
@@ -100,7 +100,7 @@ func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
 		for _, out := range outs {
 			if out.Err == nil {
 				o := f.byID[out.TaskID]
-				r.finished(ctx, o, f.read(o, out), f.timeline)
+				r.finished(ctx, o, f.read(o, out), f.epoch)
 				r.holds.drop(o.h)
 			}
 		}
@@ -144,8 +144,8 @@ func (r *Runner) commit(ctx context.Context, f *finishTx, b taskstate.Batch) ([]
 }
 
 // decide asks the kinds about successes and the state machine about everything else.
-func (f *finishTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
-	f.timeline = m.Timeline
+func (f *finishTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, tasks []taskstate.Task) ([]taskstate.Decision, error) {
+	f.epoch = m.Epoch
 	out := make([]taskstate.Decision, len(tasks))
 	at := make(map[string]int, len(tasks))
 	dones := map[string][]Done{}
@@ -175,7 +175,7 @@ func (f *finishTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.Mome
 // nobody else held the task, so the row says what that try wrote.
 func (f *finishTx) read(o outcome, out taskstate.Outcome) taskstate.Outcome {
 	t := out.Before
-	mine := t.Fence == o.h.token.Fence && f.timeline == o.h.token.Timeline && t.Status != taskstate.StatusRunning
+	mine := t.Fence == o.h.token.Fence && f.epoch == o.h.token.Epoch && t.Status != taskstate.StatusRunning
 	if f.unsure && out.Answer == taskstate.AnswerLost && mine {
 		out.Answer = taskstate.AnswerApplied
 	}
@@ -183,7 +183,7 @@ func (f *finishTx) read(o outcome, out taskstate.Outcome) taskstate.Outcome {
 }
 
 // simple decides without a kind.
-func (f *finishTx) simple(m taskstate.Moment, t taskstate.Task, h taskstate.Holder, o outcome) taskstate.Decision {
+func (f *finishTx) simple(m taskstate.DBClock, t taskstate.Task, h taskstate.Holder, o outcome) taskstate.Decision {
 	switch o.sort {
 	case outcomeFailure:
 		return taskstate.Fail(f.r.cfg.Policy, m, t, h, o.failure)
@@ -197,12 +197,12 @@ func (f *finishTx) simple(m taskstate.Moment, t taskstate.Task, h taskstate.Hold
 }
 
 // holdsNow reports whether the claim is still the row's.
-func holdsNow(m taskstate.Moment, t taskstate.Task, token taskstate.Token) bool {
-	return t.Status == taskstate.StatusRunning && t.Fence == token.Fence && m.Timeline == token.Timeline
+func holdsNow(m taskstate.DBClock, t taskstate.Task, token taskstate.Token) bool {
+	return t.Status == taskstate.StatusRunning && t.Fence == token.Fence && m.Epoch == token.Epoch
 }
 
 // decideDone asks one kind about the jobs that ended well; it must decide on each of them.
-func (r *Runner) decideDone(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, typ string, dones []Done) ([]taskstate.Decision, error) {
+func (r *Runner) decideDone(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, typ string, dones []Done) ([]taskstate.Decision, error) {
 	var ds []taskstate.Decision
 	err := guard(func() (err error) {
 		ds, err = r.handler(typ).Decide(ctx, tx, m, dones)
@@ -227,7 +227,7 @@ func (r *Runner) decideDone(ctx context.Context, tx taskstate.Tx, m taskstate.Mo
 }
 
 // onTransition lets the kinds write what belongs to the outcomes.
-func (f *finishTx) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+func (f *finishTx) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision) error {
 	if err := f.r.onTransition(ctx, tx, m, changed, f.types, f.payloads); err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func isPanic(err error) bool {
 }
 
 // finished does what follows a committed outcome, in the order of design D11.
-func (r *Runner) finished(ctx context.Context, o outcome, out taskstate.Outcome, timeline int64) {
+func (r *Runner) finished(ctx context.Context, o outcome, out taskstate.Outcome, epoch int64) {
 	if out.Answer != taskstate.AnswerApplied {
 		r.m.lost.Inc() // its entry may be the new holder's by now: leave it
 		r.release(o.h)
@@ -277,7 +277,7 @@ func (r *Runner) finished(ctx context.Context, o outcome, out taskstate.Outcome,
 	case taskstate.StatusDead:
 		crash.Point("worker.after_dead_row")
 		result = resultDead
-		r.died(out.After, timeline, o.h.delivery)
+		r.died(out.After, epoch, o.h.delivery)
 	case taskstate.StatusQueued:
 		crash.Point("handback.after_row")
 		r.m.handedBack.Inc()

@@ -285,7 +285,7 @@ func TestOneBadFinishFailsAlone(t *testing.T) {
 		release := make(chan struct{})
 		w.start("p", &testHandler{
 			run: func(context.Context, Job) Result { <-release; return Result{} },
-			decide: func(m taskstate.Moment, d Done) (taskstate.Decision, error) {
+			decide: func(m taskstate.DBClock, d Done) (taskstate.Decision, error) {
 				switch d.Task.ID {
 				case "bad":
 					return taskstate.Decision{}, errors.New("count does not match")
@@ -318,7 +318,7 @@ func TestCancelWhileRunning(t *testing.T) {
 			return Result{Err: ctx.Err()}
 		}})
 		stillFor(time.Second)
-		w.store.change("x", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		w.store.change("x", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Cancel(m, t, taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"}, taskstate.ReasonCancelled, "")
 		})
 		stillFor(11 * time.Second) // a third of the lease
@@ -371,10 +371,10 @@ func TestNewClaimEndsTheOldRun(t *testing.T) {
 			return Result{}
 		}})
 		stillFor(time.Second)
-		w.store.change("x", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		w.store.change("x", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Suspend(m, t, taskstate.Actor{Kind: taskstate.ActorOperator, Name: "o"}, "")
 		})
-		w.store.change("x", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		w.store.change("x", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Resume(m, t, taskstate.Actor{Kind: taskstate.ActorOperator, Name: "o"}, "")
 		})
 		w.stream.send("x")

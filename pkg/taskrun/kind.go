@@ -59,9 +59,9 @@ type Handler interface {
 	Classify(err error) taskstate.Failure
 	// Decide decides on jobs that ended well, inside their finish transaction; dones are those whose claim still holds.
 	// It may read and lock documents through tx, in id order. Usually taskstate.Succeed or taskstate.Withdraw.
-	Decide(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, dones []Done) ([]taskstate.Decision, error)
+	Decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, dones []Done) ([]taskstate.Decision, error)
 	// OnTransition writes what belongs to changes of any kind (claims, failures, deaths, successes, hand-backs) in their transaction.
 	// changed has changes of status only, all of this kind's type; reservations and marks are not among them.
 	// payloads has Result.Payload by task id for the jobs that ended well.
-	OnTransition(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision, payloads map[string]any) error
+	OnTransition(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision, payloads map[string]any) error
 }

@@ -41,12 +41,12 @@ func (r *Runner) full(ctx context.Context, batch func(context.Context) (int, err
 func (r *Runner) writeDLQPending(ctx context.Context) (int, error) {
 	ctx, cancel := call(ctx)
 	defer cancel()
-	var timeline int64
+	var epoch int64
 	began := r.deps.Now()
 	outs, err := r.deps.Store.Sweep(ctx, taskstate.Sweep{
 		Status: taskstate.StatusDead, WakeBefore: taskstate.In(0), Limit: r.cfg.SweepBatch,
-		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-			timeline = m.Timeline
+		Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+			epoch = m.Epoch
 			return taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerKept}
 		}),
 	})
@@ -56,7 +56,7 @@ func (r *Runner) writeDLQPending(ctx context.Context) (int, error) {
 	var ls []deadLetter
 	for _, o := range outs {
 		if o.Before.DLQ == taskstate.DLQOwed {
-			ls = append(ls, deadLetterOf(o.Before, timeline, r.entryOf(o.Before)))
+			ls = append(ls, deadLetterOf(o.Before, epoch, r.entryOf(o.Before)))
 		}
 	}
 	if len(ls) == 0 {
@@ -103,7 +103,7 @@ type unsentTx struct {
 }
 
 // decide locks the events of tasks and owes an entry for those of their very last death.
-func (u *unsentTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
+func (u *unsentTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, tasks []taskstate.Task) ([]taskstate.Decision, error) {
 	u.writeDLQPending = map[string]int64{}
 	var seqs []int64
 	for _, t := range tasks {
@@ -129,7 +129,7 @@ func (u *unsentTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.Mome
 }
 
 // onTransition removes the events whose entries are owed now.
-func (u *unsentTx) onTransition(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment, changed []taskstate.Decision) error {
+func (u *unsentTx) onTransition(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock, changed []taskstate.Decision) error {
 	seqs := make([]int64, len(changed))
 	for i, d := range changed {
 		seqs[i] = u.writeDLQPending[d.TaskID]
@@ -178,7 +178,7 @@ func (r *Runner) takeUnsent(ctx context.Context) (int, error) {
 	if len(stale) == 0 {
 		return gone, nil
 	}
-	err = r.deps.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	err = r.deps.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		_, err := r.deps.Outbox.DropDeadLetters(ctx, tx, stale)
 		return err
 	})

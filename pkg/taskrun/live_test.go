@@ -70,7 +70,7 @@ func newLab(t testing.TB, db taskstore.Config, redisURL string) *lab {
 func (l *lab) submit(n int, sent bool) []taskstate.Task {
 	l.t.Helper()
 	ctx := context.Background()
-	tasks, err := l.store.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+	tasks, err := l.store.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 		out := make([]taskstate.NewTask, n)
 		for i := range out {
 			out[i] = taskstate.NewTask{
@@ -96,7 +96,7 @@ func (work) Classify(err error) taskstate.Failure {
 	return taskstate.Failure{Code: "TEST", Cause: err.Error(), Message: "it failed"}
 }
 
-func (work) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, dones []taskrun.Done) ([]taskstate.Decision, error) {
+func (work) Decide(_ context.Context, _ taskstate.Tx, m taskstate.DBClock, dones []taskrun.Done) ([]taskstate.Decision, error) {
 	out := make([]taskstate.Decision, len(dones))
 	for i, d := range dones {
 		out[i] = taskstate.Succeed(m, d.Task, d.Holder, d.Result.Output, "")
@@ -104,7 +104,7 @@ func (work) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, dones 
 	return out, nil
 }
 
-func (work) OnTransition(context.Context, taskstate.Tx, taskstate.Moment, []taskstate.Decision, map[string]any) error {
+func (work) OnTransition(context.Context, taskstate.Tx, taskstate.DBClock, []taskstate.Decision, map[string]any) error {
 	return nil
 }
 
@@ -348,7 +348,7 @@ func (l *lab) crashTwice(tasks []taskstate.Task) {
 	ids := []string{tasks[0].ID, tasks[1].ID}
 	claim := func(n int) {
 		_, err := l.store.Apply(context.Background(), taskstate.Batch{
-			IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 				return taskstate.Claim(p, m, t, taskstate.ClaimRequest{
 					Owner: fmt.Sprint("x/", n), Process: "x", Takeover: true, Alone: true,
 					Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "x"},
@@ -361,9 +361,9 @@ func (l *lab) crashTwice(tasks []taskstate.Task) {
 		claim(n)
 	}
 	_, err := l.store.Apply(context.Background(), taskstate.Batch{
-		IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.HandBack(m, t, taskstate.Holder{
-				Token: taskstate.Token{Timeline: m.Timeline, Fence: t.Fence}, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "x"},
+				Token: taskstate.Token{Epoch: m.Epoch, Fence: t.Fence}, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "x"},
 			}, "test")
 		}),
 	})

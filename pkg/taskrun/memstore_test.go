@@ -17,11 +17,11 @@ import (
 type memStore struct {
 	taskstate.Store // what the runner does not use panics
 
-	mu       sync.Mutex
-	rows     map[string]taskstate.Task
-	log      []taskstate.Transition
-	timeline int64
-	calls    map[string]int
+	mu    sync.Mutex
+	rows  map[string]taskstate.Task
+	log   []taskstate.Transition
+	epoch int64
+	calls map[string]int
 	// fault is asked before each call, by its name; after what is committed, with the name and "!" behind it.
 	fault func(op string) error
 	// outbox is told of rows whose change says Deliver; nil: there is none.
@@ -29,7 +29,7 @@ type memStore struct {
 }
 
 func newMemStore() *memStore {
-	return &memStore{rows: map[string]taskstate.Task{}, timeline: 7, calls: map[string]int{}}
+	return &memStore{rows: map[string]taskstate.Task{}, epoch: 7, calls: map[string]int{}}
 }
 
 // put inserts a task that was promised now.
@@ -203,7 +203,7 @@ func (s *memStore) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Ou
 
 // write decides and commits; s.mu is held.
 func (s *memStore) write(ctx context.Context, tasks []taskstate.Task, decide taskstate.DecideFunc, also taskstate.TransitionFunc) (map[string]taskstate.Outcome, error) {
-	m := taskstate.Moment{Now: instant(), Timeline: s.timeline}
+	m := taskstate.DBClock{Now: instant(), Epoch: s.epoch}
 	ds, err := decide(ctx, nil, m, tasks)
 	if err != nil {
 		return nil, err
@@ -280,7 +280,7 @@ func (s *memStore) Heartbeat(ctx context.Context, lease time.Duration, beats []t
 	var lost []string
 	for _, b := range beats {
 		t, ok := s.rows[b.TaskID]
-		if !ok || t.Status != b.Status || t.Fence != b.Token.Fence || t.LeaseOwner != b.Owner || s.timeline != b.Token.Timeline {
+		if !ok || t.Status != b.Status || t.Fence != b.Token.Fence || t.LeaseOwner != b.Owner || s.epoch != b.Token.Epoch {
 			lost = append(lost, b.TaskID)
 			continue
 		}
@@ -341,17 +341,17 @@ func (s *memStore) NextWake(ctx context.Context, status taskstate.Status, limit 
 	return limit, nil
 }
 
-func (s *memStore) Moment(ctx context.Context) (taskstate.Moment, error) {
+func (s *memStore) Moment(ctx context.Context) (taskstate.DBClock, error) {
 	if err := s.enter(ctx, "moment"); err != nil {
-		return taskstate.Moment{}, err
+		return taskstate.DBClock{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return taskstate.Moment{Now: instant(), Timeline: s.timeline}, nil
+	return taskstate.DBClock{Now: instant(), Epoch: s.epoch}, nil
 }
 
 // change applies a person's act.
-func (s *memStore) change(id string, f func(m taskstate.Moment, t taskstate.Task) taskstate.Decision) taskstate.Outcome {
+func (s *memStore) change(id string, f func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision) taskstate.Outcome {
 	outs, err := s.Apply(context.Background(), taskstate.Batch{IDs: []string{id}, Scope: taskstate.System(), Decide: taskstate.Each(f)})
 	if err != nil {
 		panic(err)
@@ -363,5 +363,5 @@ func (s *memStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
 	if err := s.enter(ctx, "intx"); err != nil {
 		return err
 	}
-	return f(ctx, nil, taskstate.Moment{Now: instant(), Timeline: s.timeline})
+	return f(ctx, nil, taskstate.DBClock{Now: instant(), Epoch: s.epoch})
 }

@@ -202,11 +202,11 @@ func (r *Runner) recovered(ctx context.Context, c *claimTx, o taskstate.Outcome)
 		return true
 	case taskstate.AnswerReserved:
 		crash.Point("solo.after_reserve")
-		r.isolated.reserve(&reservation{outcome: o, timeline: c.m.Timeline, renewed: r.deps.Now()})
+		r.isolated.reserve(&reservation{outcome: o, epoch: c.m.Epoch, renewed: r.deps.Now()})
 	case taskstate.AnswerDead:
 		crash.Point("recovery.after_crash_limit")
 		r.m.count(resultDead, 1)
-		r.died(o.After, c.m.Timeline, r.entryOf(o.After))
+		r.died(o.After, c.m.Epoch, r.entryOf(o.After))
 	case taskstate.AnswerIsolated, taskstate.AnswerBusy, taskstate.AnswerNotDue, taskstate.AnswerSkipped, taskstate.AnswerKept:
 	case taskstate.AnswerApplied, taskstate.AnswerLost, taskstate.AnswerRefused:
 		r.health.warn(ctx, "runner: recover one task", errUnexpected(o), slog.String("task_id", o.TaskID))

@@ -145,7 +145,7 @@ func (l *transportLab) runner(name string, kind Handler, edit func(c *Config, d 
 // submit accepts n tasks through a store.
 func (l *transportLab) submit(store *taskstore.Store, n int) []string {
 	l.t.Helper()
-	tasks, err := store.Submit(l.t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+	tasks, err := store.Submit(l.t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 		out := make([]taskstate.NewTask, n)
 		for i := range out {
 			out[i] = taskstate.NewTask{
@@ -321,13 +321,13 @@ func TestDeadLettersChangeTheirTransport(t *testing.T) {
 			policy := NewDefaultConfig().Policy
 			policy.DLQ = dlq
 			_, err := store.Apply(t.Context(), taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(
-				func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+				func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 					return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{Owner: "x/1", Process: "x", Actor: worker("x")})
 				})})
 			require.NoError(t, err)
 			_, err = store.Apply(t.Context(), taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(
-				func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-					h := taskstate.Holder{Token: taskstate.Token{Timeline: m.Timeline, Fence: t.Fence}, Actor: worker("x")}
+				func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+					h := taskstate.Holder{Token: taskstate.Token{Epoch: m.Epoch, Fence: t.Fence}, Actor: worker("x")}
 					return taskstate.Fail(policy, m, t, h, taskstate.Failure{Code: "X", Cause: "x", Permanent: true})
 				})})
 			require.NoError(t, err)
@@ -350,7 +350,7 @@ func TestDeadLettersChangeTheirTransport(t *testing.T) {
 
 		// Redis left them owed; Kafka takes over.
 		writeDLQPending := kill(redis, 40, true)
-		require.NoError(t, redis.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		require.NoError(t, redis.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 			_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET wake_at = ? WHERE status = 'DEAD'", m.Now) // the grace is over
 			return err
 		}))

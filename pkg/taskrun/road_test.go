@@ -117,7 +117,7 @@ func TestRecordOfALostClaimEnds(t *testing.T) {
 		p := w.start("a", &testHandler{run: func(context.Context, Job) Result { <-free; return Result{} }})
 		stillFor(time.Second)
 		require.True(t, w.stream.isPending(id), "the record of a held claim is kept")
-		w.store.change("x", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		w.store.change("x", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Cancel(m, t, taskstate.System().Actor(), taskstate.ReasonCancelled, "")
 		})
 		close(free)

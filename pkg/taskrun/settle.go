@@ -29,7 +29,7 @@ func (r *Runner) reconcileOnce(ctx context.Context) error {
 
 // eachPending pages through pending entries while pages are full.
 func (r *Runner) eachPending(ctx context.Context, page int, next func(after string) ([]ingestq.Pending, error),
-	do func(ctx context.Context, ps []ingestq.Pending, rows map[string]taskstate.Task, timeline int64) error,
+	do func(ctx context.Context, ps []ingestq.Pending, rows map[string]taskstate.Task, epoch int64) error,
 ) error {
 	after := ""
 	for ctx.Err() == nil {
@@ -40,11 +40,11 @@ func (r *Runner) eachPending(ctx context.Context, page int, next func(after stri
 		if len(ps) == 0 {
 			return nil
 		}
-		rows, timeline, err := r.rowsOf(ctx, ps)
+		rows, epoch, err := r.rowsOf(ctx, ps)
 		if err != nil {
 			return err
 		}
-		if err := do(ctx, ps, rows, timeline); err != nil {
+		if err := do(ctx, ps, rows, epoch); err != nil {
 			return err
 		}
 		if len(ps) < page {
@@ -55,7 +55,7 @@ func (r *Runner) eachPending(ctx context.Context, page int, next func(after stri
 	return nil
 }
 
-// rowsOf reads the rows that pending entries name, and the timeline.
+// rowsOf reads the rows that pending entries name, and the epoch.
 func (r *Runner) rowsOf(ctx context.Context, ps []ingestq.Pending) (map[string]taskstate.Task, int64, error) {
 	ctx, cancel := call(ctx)
 	defer cancel()
@@ -83,11 +83,11 @@ func (r *Runner) rowsOf(ctx context.Context, ps []ingestq.Pending) (map[string]t
 	if r.storeDone(began, err) != nil {
 		return nil, 0, fmt.Errorf("read the rows of %d pending entries: %w", len(ps), err)
 	}
-	return rows, m.Timeline, nil
+	return rows, m.Epoch, nil
 }
 
 // reconcile puts one page in order.
-func (r *Runner) reconcile(ctx context.Context, ps []ingestq.Pending, rows map[string]taskstate.Task, timeline int64) error {
+func (r *Runner) reconcile(ctx context.Context, ps []ingestq.Pending, rows map[string]taskstate.Task, epoch int64) error {
 	crash.Point("settle.after_scan")
 	var queued []ingestq.Pending
 	for _, p := range ps {
@@ -102,7 +102,7 @@ func (r *Runner) reconcile(ctx context.Context, ps []ingestq.Pending, rows map[s
 			r.m.count(resultSkipped, 1)
 			r.effects.ack(p.ID)
 		case t.Status.Terminal() || t.Status == taskstate.StatusSuspended:
-			r.died(t, timeline, p.ID)
+			r.died(t, epoch, p.ID)
 		case t.Status == taskstate.StatusQueued && r.abandoned(p):
 			queued = append(queued, p)
 		}
@@ -154,7 +154,7 @@ func (r *Runner) renewAndCopy(ctx context.Context, ps []ingestq.Pending) error {
 func (r *Runner) renewEnqueues(ctx context.Context, ids []string) ([]taskstate.Outcome, error) {
 	outs, err := r.apply(ctx, taskstate.Batch{
 		IDs: ids, Scope: taskstate.System(),
-		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Renew(r.cfg.Policy, m, t)
 		}),
 	})

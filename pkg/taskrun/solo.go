@@ -15,7 +15,7 @@ import (
 // reservation is a task on its isolated run that this process will run alone (design D6).
 type reservation struct {
 	outcome  taskstate.Outcome // Before as found, After with lease_owner and lease
-	timeline int64
+	epoch    int64
 	delivery *ingestq.Delivery // what brought it; nil: recovery found it
 	renewed  time.Time
 	lost     bool
@@ -27,7 +27,7 @@ func (res *reservation) beat() taskstate.Beat {
 	t := res.outcome.After
 	return taskstate.Beat{
 		TaskID: t.ID, Status: t.Status, Owner: t.LeaseOwner, Renew: true,
-		Token: taskstate.Token{Timeline: res.timeline, Fence: t.Fence},
+		Token: taskstate.Token{Epoch: res.epoch, Fence: t.Fence},
 	}
 }
 
@@ -300,7 +300,7 @@ func (r *Runner) releaseReservation(ctx context.Context) {
 	owner := res.outcome.After.LeaseOwner
 	outs, err := r.apply(ctx, taskstate.Batch{
 		IDs: []string{res.outcome.TaskID}, Scope: taskstate.System(),
-		Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Release(r.cfg.Policy, m, t, owner)
 		}),
 	})

@@ -205,7 +205,7 @@ func TestCancelDropsAReservation(t *testing.T) {
 		stillFor(time.Second)
 		id := w.task("poison", poison)
 		stillFor(time.Second)
-		w.store.change("poison", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		w.store.change("poison", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Cancel(m, t, taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"}, taskstate.ReasonCancelled, "")
 		})
 		stillFor(12 * time.Second)

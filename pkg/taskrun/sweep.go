@@ -108,11 +108,11 @@ func (r *Runner) enqueue(ctx context.Context, watermark, before time.Time) (int,
 // decideLost judges QUEUED rows by the queue's read watermark, and where deliveries are events by those too.
 func (r *Runner) decideLost(watermark time.Time) taskstate.DecideFunc {
 	if r.transport.Pending {
-		return taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		return taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Enqueue(r.cfg.Policy, m, t, watermark)
 		})
 	}
-	return func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, tasks []taskstate.Task) ([]taskstate.Decision, error) {
+	return func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, tasks []taskstate.Task) ([]taskstate.Decision, error) {
 		ids := make([]string, len(tasks))
 		for i, t := range tasks {
 			ids[i] = t.ID

@@ -103,17 +103,17 @@ func TestARestartWithoutADeliveryIsEnqueued(t *testing.T) {
 		actor := taskstate.Actor{Kind: taskstate.ActorOperator, Name: "o"}
 		w.task("dead")
 		w.task("suspended")
-		w.store.change("suspended", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		w.store.change("suspended", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Suspend(m, t, actor, "")
 		})
 		failing := w.start("a", &testHandler{run: func(context.Context, Job) Result { return Result{Err: errHopeless} }})
 		stillFor(time.Minute)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusDead: 1, taskstate.StatusSuspended: 1}, w.store.statuses())
 		failing.end(t)
-		w.store.change("dead", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		w.store.change("dead", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Replay(m, t, actor, "")
 		})
-		w.store.change("suspended", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		w.store.change("suspended", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Resume(m, t, actor, "")
 		})
 		w.start("b", &testHandler{})
@@ -173,10 +173,10 @@ func TestReplayCancelsTheDebt(t *testing.T) {
 			ID: "x", Status: taskstate.StatusDead, Fence: 3, DLQ: taskstate.DLQOwed, WakeAt: instant().Add(10 * time.Second),
 		})
 		p := w.make("r", &testHandler{})
-		w.store.change("x", func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		w.store.change("x", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Replay(m, t, taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"}, "")
 		})
-		require.Empty(t, p.effects.marks(t.Context(), []deadLetter{{entry: ingestq.DeadLetter{TaskID: "x", Fence: 3}, token: taskstate.Token{Timeline: 7, Fence: 3}}}))
+		require.Empty(t, p.effects.marks(t.Context(), []deadLetter{{entry: ingestq.DeadLetter{TaskID: "x", Fence: 3}, token: taskstate.Token{Epoch: 7, Fence: 3}}}))
 		stillFor(20 * time.Second)
 		require.NoError(t, p.dlqPendingOnce(t.Context()))
 		require.Empty(t, w.stream.deadLetters())

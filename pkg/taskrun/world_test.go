@@ -20,7 +20,7 @@ import (
 // testHandler does what each test says.
 type testHandler struct {
 	run          func(ctx context.Context, job Job) Result
-	decide       func(m taskstate.Moment, d Done) (taskstate.Decision, error)
+	decide       func(m taskstate.DBClock, d Done) (taskstate.Decision, error)
 	onTransition func(changed []taskstate.Decision, payloads map[string]any) error
 
 	mu   sync.Mutex
@@ -50,7 +50,7 @@ func (k *testHandler) Classify(err error) taskstate.Failure {
 	return taskstate.Failure{Code: "TEST", Cause: err.Error(), Message: "it failed", Permanent: errors.Is(err, errHopeless)}
 }
 
-func (k *testHandler) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, dones []Done) ([]taskstate.Decision, error) {
+func (k *testHandler) Decide(_ context.Context, _ taskstate.Tx, m taskstate.DBClock, dones []Done) ([]taskstate.Decision, error) {
 	var out []taskstate.Decision
 	for _, d := range dones {
 		if k.decide != nil {
@@ -66,7 +66,7 @@ func (k *testHandler) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Mome
 	return out, nil
 }
 
-func (k *testHandler) OnTransition(_ context.Context, _ taskstate.Tx, _ taskstate.Moment, changed []taskstate.Decision, payloads map[string]any) error {
+func (k *testHandler) OnTransition(_ context.Context, _ taskstate.Tx, _ taskstate.DBClock, changed []taskstate.Decision, payloads map[string]any) error {
 	if k.onTransition == nil {
 		return nil
 	}

@@ -83,11 +83,11 @@ type Change struct {
 	Deliver bool
 
 	// the audit row
-	Silent   bool // no status changed: a reservation, a promise, a mark; no audit row
-	Reason   Reason
-	Actor    Actor
-	Message  string // why, in words; at most MaxErrorChars characters
-	Timeline int64
+	Silent  bool // no status changed: a reservation, a promise, a mark; no audit row
+	Reason  Reason
+	Actor   Actor
+	Message string // why, in words; at most MaxErrorChars characters
+	Epoch   int64
 }
 
 // Decision is what to do with one task.
@@ -98,16 +98,16 @@ type Decision struct {
 	Err    error   // with AnswerRefused
 }
 
-// Moment is the database's word on time, read in the transaction that locks the rows.
-type Moment struct {
-	Now      time.Time
-	Timeline int64
+// DBClock is the database's word on time, read in the transaction that locks the rows.
+type DBClock struct {
+	Now   time.Time
+	Epoch int64
 }
 
 // change starts a Change that keeps everything of t.
-func change(t Task, m Moment) *Change {
+func change(t Task, m DBClock) *Change {
 	return &Change{
-		TaskID: t.ID, From: t.Status, Fence: t.Fence, Timeline: m.Timeline,
+		TaskID: t.ID, From: t.Status, Fence: t.Fence, Epoch: m.Epoch,
 		To: t.Status, NewFence: t.Fence, AttemptCount: t.AttemptCount, CrashCount: t.CrashCount,
 		ThrottleCount: t.ThrottleCount, LeaseOwner: t.LeaseOwner, EnqueueCount: t.EnqueueCount,
 		DLQ: t.DLQ, Delivery: t.Delivery, AttemptTrace: t.AttemptTrace, Progress: t.Progress, LastError: t.LastError,

@@ -20,7 +20,7 @@ type ClaimRequest struct {
 }
 
 // Claim decides on a wish to run t (contract §2, design D2, D6).
-func Claim(p Policy, m Moment, t Task, r ClaimRequest) Decision {
+func Claim(p Policy, m DBClock, t Task, r ClaimRequest) Decision {
 	switch t.Status {
 	case StatusQueued:
 	case StatusRetrying:
@@ -50,7 +50,7 @@ func Claim(p Policy, m Moment, t Task, r ClaimRequest) Decision {
 }
 
 // takeover decides on t, whose lease has expired: the crash limit, the isolated run, or a new holder.
-func takeover(p Policy, m Moment, t Task, r ClaimRequest) Decision {
+func takeover(p Policy, m DBClock, t Task, r ClaimRequest) Decision {
 	crashes := t.CrashCount + 1
 	if crashes >= p.MaxCrashes {
 		return decide(AnswerDead, crashLimit(p, m, t, r, crashes))
@@ -67,7 +67,7 @@ func takeover(p Policy, m Moment, t Task, r ClaimRequest) Decision {
 const CodeCrashLimit = "CRASH_LIMIT"
 
 // crashLimit ends a task that took its process down too often.
-func crashLimit(p Policy, m Moment, t Task, r ClaimRequest, crashes int) *Change {
+func crashLimit(p Policy, m DBClock, t Task, r ClaimRequest, crashes int) *Change {
 	c := change(t, m).to(StatusDead, ReasonCrashLimit, r.Actor, "lease expired; its process ended or hung too often")
 	c.CrashCount = crashes
 	c.LastError = "the process that ran it ended or stopped answering " + itoa(crashes) + " times"
@@ -82,7 +82,7 @@ func mayRun(p Policy, crashes int, r ClaimRequest) bool {
 }
 
 // reserve keeps an isolated run for a process that will soon be alone; status, fence and audit stay.
-func reserve(p Policy, m Moment, t Task, r ClaimRequest) Decision {
+func reserve(p Policy, m DBClock, t Task, r ClaimRequest) Decision {
 	if !r.Reserve {
 		return leave(t, AnswerIsolated)
 	}
@@ -104,7 +104,7 @@ func hold(p Policy, c *Change, r ClaimRequest) Decision {
 }
 
 // Release drops a reservation of this process, named by its whole owner text: the row is as free as before.
-func Release(p Policy, m Moment, t Task, owner string) Decision {
+func Release(p Policy, m DBClock, t Task, owner string) Decision {
 	if t.LeaseOwner != owner {
 		return leave(t, AnswerKept)
 	}

@@ -147,7 +147,7 @@ func TestEnqueues(t *testing.T) {
 func TestMarkAndReplay(t *testing.T) {
 	t.Parallel()
 	dead := row(StatusDead)
-	for name, token := range map[string]Token{"fence": {Timeline: 7, Fence: 3}, "timeline": {Timeline: 6, Fence: 4}} {
+	for name, token := range map[string]Token{"fence": {Epoch: 7, Fence: 3}, "timeline": {Epoch: 6, Fence: 4}} {
 		if d := MarkDLQ(moment, dead, token); d.Answer != AnswerKept {
 			t.Errorf("mark with another %s: got %s", name, d.Answer)
 		}

@@ -10,7 +10,7 @@ import (
 
 var (
 	now    = time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)
-	moment = Moment{Now: now, Timeline: 7}
+	moment = DBClock{Now: now, Epoch: 7}
 	actor  = Actor{Kind: ActorWorker, Name: "w"}
 	rules  = Policy{BaseBackoff: time.Second, MaxBackoff: time.Minute, Lease: 30 * time.Second, MaxCrashes: 3, Slack: 2 * time.Second, DLQ: true}
 )
@@ -30,7 +30,7 @@ func row(s Status) Task {
 }
 
 // held is the authority that row(StatusRunning) accepts.
-func held() Holder { return Holder{Token: Token{Timeline: 7, Fence: 4}, Actor: actor} }
+func held() Holder { return Holder{Token: Token{Epoch: 7, Fence: 4}, Actor: actor} }
 
 // request is a worker's claim.
 func request(process string) ClaimRequest {
@@ -182,7 +182,7 @@ func checkChange(t *testing.T, name string, before Task, c *Change) {
 	}
 	restarted := c.Reason == ReasonReplayed || c.Reason == ReasonResumed
 	switch {
-	case c.From != before.Status || c.Fence != before.Fence || c.TaskID != before.ID || c.Timeline != moment.Timeline:
+	case c.From != before.Status || c.Fence != before.Fence || c.TaskID != before.ID || c.Epoch != moment.Epoch:
 		t.Errorf("%s: the change does not name the row: %+v", name, c)
 	case c.Silent && c.To != c.From:
 		t.Errorf("%s: a silent change of status", name)
@@ -212,9 +212,9 @@ func checkChange(t *testing.T, name string, before Task, c *Change) {
 func TestOnlyTheHolderFinishes(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]Holder{
-		"older fence":   {Token: Token{Timeline: 7, Fence: 3}},
-		"newer fence":   {Token: Token{Timeline: 7, Fence: 5}},
-		"other history": {Token: Token{Timeline: 8, Fence: 4}},
+		"older fence":   {Token: Token{Epoch: 7, Fence: 3}},
+		"newer fence":   {Token: Token{Epoch: 7, Fence: 5}},
+		"other history": {Token: Token{Epoch: 8, Fence: 4}},
 		"nobody":        {},
 	} {
 		r := row(StatusRunning)

@@ -15,12 +15,12 @@ type Holder struct {
 }
 
 // holds reports whether the claim is still the one that the row names.
-func (h Holder) holds(m Moment, t Task) bool {
-	return t.Status == StatusRunning && (t.Fence == h.Token.Fence || mutant.Is("m1")) && m.Timeline == h.Token.Timeline
+func (h Holder) holds(m DBClock, t Task) bool {
+	return t.Status == StatusRunning && (t.Fence == h.Token.Fence || mutant.Is("m1")) && m.Epoch == h.Token.Epoch
 }
 
 // Succeed ends t well; result may be nil.
-func Succeed(m Moment, t Task, h Holder, result json.RawMessage, message string) Decision {
+func Succeed(m DBClock, t Task, h Holder, result json.RawMessage, message string) Decision {
 	if !h.holds(m, t) {
 		return leave(t, AnswerLost)
 	}
@@ -44,7 +44,7 @@ type Failure struct {
 }
 
 // Fail ends an attempt of t: RETRYING, or DEAD when attempts are used up or the cause is permanent.
-func Fail(p Policy, m Moment, t Task, h Holder, f Failure) Decision {
+func Fail(p Policy, m DBClock, t Task, h Holder, f Failure) Decision {
 	if !h.holds(m, t) {
 		return leave(t, AnswerLost)
 	}
@@ -62,7 +62,7 @@ func Fail(p Policy, m Moment, t Task, h Holder, f Failure) Decision {
 }
 
 // throttle waits as long as the service asked; the attempt does not count.
-func throttle(m Moment, t Task, h Holder, f Failure) *Change {
+func throttle(m DBClock, t Task, h Holder, f Failure) *Change {
 	c := change(t, m).to(StatusRetrying, ReasonThrottled, h.Actor, f.Cause)
 	c.ThrottleCount++
 	c.NextRetry = In(throttleDelay(c.ThrottleCount, f.RetryAfter))
@@ -71,7 +71,7 @@ func throttle(m Moment, t Task, h Holder, f Failure) *Change {
 }
 
 // again counts the attempt and waits for the next.
-func again(p Policy, m Moment, t Task, h Holder, f Failure) *Change {
+func again(p Policy, m DBClock, t Task, h Holder, f Failure) *Change {
 	reason := ReasonFailed
 	if f.Stalled {
 		reason = ReasonStalled
@@ -85,7 +85,7 @@ func again(p Policy, m Moment, t Task, h Holder, f Failure) *Change {
 }
 
 // die counts the attempt and ends the task.
-func die(p Policy, m Moment, t Task, h Holder, f Failure) *Change {
+func die(p Policy, m DBClock, t Task, h Holder, f Failure) *Change {
 	reason := ReasonExhausted
 	if f.Permanent {
 		reason = ReasonPermanent
@@ -108,7 +108,7 @@ func owe(p Policy, c *Change) *Change {
 }
 
 // HandBack returns a running task to the queue at a stop: no attempt is counted, it is due now.
-func HandBack(m Moment, t Task, h Holder, message string) Decision {
+func HandBack(m DBClock, t Task, h Holder, message string) Decision {
 	if !h.holds(m, t) {
 		return leave(t, AnswerLost)
 	}
@@ -120,7 +120,7 @@ func HandBack(m Moment, t Task, h Holder, message string) Decision {
 }
 
 // Withdraw ends a running task because what it builds is not wanted any more (SUPERSEDED or DELETED), by its holder.
-func Withdraw(m Moment, t Task, h Holder, reason Reason, message string) Decision {
+func Withdraw(m DBClock, t Task, h Holder, reason Reason, message string) Decision {
 	if !h.holds(m, t) {
 		return leave(t, AnswerLost)
 	}
@@ -128,7 +128,7 @@ func Withdraw(m Moment, t Task, h Holder, reason Reason, message string) Decisio
 }
 
 // SuspendHeld lets a running task wait for a person, by its holder.
-func SuspendHeld(m Moment, t Task, h Holder, message string) Decision {
+func SuspendHeld(m DBClock, t Task, h Holder, message string) Decision {
 	if !h.holds(m, t) {
 		return leave(t, AnswerLost)
 	}

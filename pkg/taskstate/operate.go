@@ -30,7 +30,7 @@ func refuse(t Task, code string) Decision {
 }
 
 // Retry is a person's wish to run t again now: RETRYING is made due, DEAD and CANCELLED are replayed.
-func Retry(m Moment, t Task, a Actor) Decision {
+func Retry(m DBClock, t Task, a Actor) Decision {
 	switch t.Status {
 	case StatusRetrying:
 		c := change(t, m).to(StatusRetrying, ReasonRetryNow, a, "retry asked for")
@@ -46,7 +46,7 @@ func Retry(m Moment, t Task, a Actor) Decision {
 }
 
 // Replay puts a DEAD or CANCELLED task back: all counts start at 0, a debt to the DLQ is cancelled.
-func Replay(m Moment, t Task, a Actor, message string) Decision {
+func Replay(m DBClock, t Task, a Actor, message string) Decision {
 	if t.Status != StatusDead && t.Status != StatusCancelled {
 		return refuse(t, CodeNotReplayable)
 	}
@@ -57,7 +57,7 @@ func Replay(m Moment, t Task, a Actor, message string) Decision {
 }
 
 // Resume puts a SUSPENDED task back, by an operator.
-func Resume(m Moment, t Task, a Actor, message string) Decision {
+func Resume(m DBClock, t Task, a Actor, message string) Decision {
 	if t.Status != StatusSuspended {
 		return refuse(t, CodeNotReplayable)
 	}
@@ -65,7 +65,7 @@ func Resume(m Moment, t Task, a Actor, message string) Decision {
 }
 
 // restart is a fresh QUEUED with every count at 0; the fence goes on.
-func restart(m Moment, t Task, r Reason, a Actor, message string) *Change {
+func restart(m DBClock, t Task, r Reason, a Actor, message string) *Change {
 	c := change(t, m).to(StatusQueued, r, a, message)
 	if !mutant.Is("m27") {
 		c = c.queued()
@@ -79,7 +79,7 @@ func restart(m Moment, t Task, r Reason, a Actor, message string) *Change {
 }
 
 // Cancel withdraws a task at once, whoever holds it; the fence is unchanged and the holder learns it at its next write (design D7).
-func Cancel(m Moment, t Task, a Actor, reason Reason, message string) Decision {
+func Cancel(m DBClock, t Task, a Actor, reason Reason, message string) Decision {
 	switch t.Status {
 	case StatusQueued, StatusRetrying, StatusRunning, StatusSuspended:
 		return decide(AnswerApplied, change(t, m).to(StatusCancelled, reason, a, message))
@@ -89,7 +89,7 @@ func Cancel(m Moment, t Task, a Actor, reason Reason, message string) Decision {
 }
 
 // Suspend holds a task for a person, by an operator, at once.
-func Suspend(m Moment, t Task, a Actor, message string) Decision {
+func Suspend(m DBClock, t Task, a Actor, message string) Decision {
 	switch t.Status {
 	case StatusQueued, StatusRetrying, StatusRunning:
 		return decide(AnswerApplied, change(t, m).to(StatusSuspended, ReasonSuspended, a, message))

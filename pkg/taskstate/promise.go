@@ -4,7 +4,7 @@ import "time"
 
 // Enqueue decides on a QUEUED row that the read watermark sweep found (design D5).
 // read watermark is H: every entry before it was read. A row whose wake time is not older than H − slack is kept.
-func Enqueue(p Policy, m Moment, t Task, watermark time.Time) Decision {
+func Enqueue(p Policy, m DBClock, t Task, watermark time.Time) Decision {
 	if !overdue(p, m, t, watermark) {
 		return leave(t, AnswerKept)
 	}
@@ -14,12 +14,12 @@ func Enqueue(p Policy, m Moment, t Task, watermark time.Time) Decision {
 }
 
 // overdue reports whether the read watermark sweep has to judge t: promised so long ago that the queue was read beyond it.
-func overdue(p Policy, m Moment, t Task, watermark time.Time) bool {
+func overdue(p Policy, m DBClock, t Task, watermark time.Time) bool {
 	return t.Status == StatusQueued && !t.Reserved(m.Now) && t.WakeAt.Before(watermark.Add(-p.Slack))
 }
 
 // enqueueAgain moves a QUEUED row to the back of the sweep's order, further each time; an expired reservation ends.
-func enqueueAgain(p Policy, m Moment, t Task) *Change {
+func enqueueAgain(p Policy, m DBClock, t Task) *Change {
 	c := change(t, m)
 	c.Silent, c.EnqueueCount = true, t.EnqueueCount+1
 	c.LeaseOwner, c.Lease = "", Never()
@@ -46,7 +46,7 @@ func (e EventTrail) lost(before time.Time) bool {
 
 // EnqueueEvent is Enqueue where deliveries are events of an outbox (design D5, Kafka): read watermark is H, the time of the first record
 // that the group has not finished. A row whose delivery is not lost leaves the front of the sweep's order all the same.
-func EnqueueEvent(p Policy, m Moment, t Task, watermark time.Time, trail EventTrail) Decision {
+func EnqueueEvent(p Policy, m DBClock, t Task, watermark time.Time, trail EventTrail) Decision {
 	if !overdue(p, m, t, watermark) {
 		return leave(t, AnswerKept)
 	}
@@ -63,7 +63,7 @@ func EnqueueEvent(p Policy, m Moment, t Task, watermark time.Time, trail EventTr
 }
 
 // Renew notes that a QUEUED row's delivery is about to be copied (PEL reconciling, design D4).
-func Renew(p Policy, m Moment, t Task) Decision {
+func Renew(p Policy, m DBClock, t Task) Decision {
 	if t.Status != StatusQueued || t.Reserved(m.Now) {
 		return leave(t, AnswerKept)
 	}
@@ -75,8 +75,8 @@ func Renew(p Policy, m Moment, t Task) Decision {
 }
 
 // MarkDLQ notes that the DLQ entry of this very death was written; another fence, timeline or state keeps the row (design D11).
-func MarkDLQ(m Moment, t Task, token Token) Decision {
-	if t.Status != StatusDead || t.Fence != token.Fence || m.Timeline != token.Timeline || t.DLQ != DLQOwed {
+func MarkDLQ(m DBClock, t Task, token Token) Decision {
+	if t.Status != StatusDead || t.Fence != token.Fence || m.Epoch != token.Epoch || t.DLQ != DLQOwed {
 		return leave(t, AnswerKept)
 	}
 	c := change(t, m)
@@ -85,8 +85,8 @@ func MarkDLQ(m Moment, t Task, token Token) Decision {
 }
 
 // SendDLQ turns an owed DLQ entry into an event of the outbox: the change asks for it, and is the mark (design D11).
-func SendDLQ(m Moment, t Task) Decision {
-	d := MarkDLQ(m, t, Token{Timeline: m.Timeline, Fence: t.Fence})
+func SendDLQ(m DBClock, t Task) Decision {
+	d := MarkDLQ(m, t, Token{Epoch: m.Epoch, Fence: t.Fence})
 	if d.Change != nil {
 		d.Change.Deliver = true
 	}
@@ -94,7 +94,7 @@ func SendDLQ(m Moment, t Task) Decision {
 }
 
 // OweDLQ turns the unsent event of a death with that fence into an owed DLQ entry (design D11); a sweep writes it at once.
-func OweDLQ(m Moment, t Task, fence int64) Decision {
+func OweDLQ(m DBClock, t Task, fence int64) Decision {
 	if t.Status != StatusDead || t.Fence != fence || t.DLQ == DLQOwed {
 		return leave(t, AnswerKept)
 	}

@@ -30,7 +30,7 @@ func apply(t Task, c *Change, at time.Time) Task {
 type world struct {
 	r      *rand.Rand
 	p      Policy
-	m      Moment
+	m      DBClock
 	task   Task
 	tokens []Token
 	newest int64 // fence of the last claim
@@ -39,7 +39,7 @@ type world struct {
 
 // step does one random act and answers what it was, its decision, and the token that it was done with.
 func (w *world) step() (string, Decision, *Token) {
-	token := Token{Timeline: w.m.Timeline - int64(w.r.IntN(4)/3), Fence: w.task.Fence}
+	token := Token{Epoch: w.m.Epoch - int64(w.r.IntN(4)/3), Fence: w.task.Fence}
 	if len(w.tokens) > 0 && w.r.IntN(2) == 0 {
 		token = w.tokens[w.r.IntN(len(w.tokens))]
 	}
@@ -96,7 +96,7 @@ func (w *world) check(act string, d Decision, token *Token) string {
 	restarted := c.Reason == ReasonReplayed || c.Reason == ReasonResumed
 	failed := c.Reason == ReasonFailed || c.Reason == ReasonStalled || c.Reason == ReasonExhausted || c.Reason == ReasonPermanent
 	switch {
-	case token != nil && act != "mark" && (token.Fence != w.newest || token.Timeline != w.m.Timeline):
+	case token != nil && act != "mark" && (token.Fence != w.newest || token.Epoch != w.m.Epoch):
 		return "a stale token was accepted"
 	case c.From != w.task.Status || c.Fence != w.task.Fence:
 		return "the change does not name the row"
@@ -127,7 +127,7 @@ func TestNoSequenceBreaksTheRules(t *testing.T) {
 		w := &world{
 			r: rand.New(rand.NewPCG(seed, uint64(run))),
 			p: Policy{BaseBackoff: time.Second, MaxBackoff: time.Minute, Lease: 10 * time.Second, MaxCrashes: 3, Slack: time.Second, DLQ: run%2 == 0},
-			m: Moment{Now: now, Timeline: 7},
+			m: DBClock{Now: now, Epoch: 7},
 		}
 		w.task = Task{ID: "t", Status: StatusQueued, MaxAttempts: 1 + w.r.IntN(4), EnqueuedAt: now, WakeAt: now, DLQ: DLQNone}
 		for step := range 60 {
@@ -137,7 +137,7 @@ func TestNoSequenceBreaksTheRules(t *testing.T) {
 				w.m.Now = w.m.Now.Add(time.Duration(w.r.Int64N(int64(2 * time.Hour))))
 			}
 			if w.r.IntN(100) == 0 {
-				w.m.Timeline++
+				w.m.Epoch++
 			}
 			act, d, token := w.step()
 			if d.Change == nil {
@@ -170,6 +170,6 @@ func (w *world) follow(d Decision) {
 		w.fails = 0
 	case ReasonClaimed, ReasonTakeover:
 		w.newest = c.NewFence
-		w.tokens = append(w.tokens, Token{Timeline: w.m.Timeline, Fence: c.NewFence})
+		w.tokens = append(w.tokens, Token{Epoch: w.m.Epoch, Fence: c.NewFence})
 	}
 }

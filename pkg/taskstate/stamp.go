@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// StampLayout is how SQLite keeps times: UTC, microseconds, fixed width, so that text order is time order.
-const StampLayout = "2006-01-02 15:04:05.000000"
+// DBTimeLayout is how SQLite keeps times: UTC, microseconds, fixed width, so that text order is time order.
+const DBTimeLayout = "2006-01-02 15:04:05.000000"
 
 // noneYear marks the fixed date that stands for "none" in NOT NULL columns (design D3).
 const noneYear = 9999
 
-// Stamp scans a time column of any dialect: NULL and the fixed date of year 9999 give the zero time; always UTC.
-type Stamp struct{ time.Time }
+// DBTime scans a time column of any dialect: NULL and the fixed date of year 9999 give the zero time; always UTC.
+type DBTime struct{ time.Time }
 
 // Scan implements sql.Scanner.
-func (s *Stamp) Scan(v any) error {
+func (s *DBTime) Scan(v any) error {
 	switch t := v.(type) {
 	case nil:
 		s.Time = time.Time{}
@@ -33,9 +33,9 @@ func (s *Stamp) Scan(v any) error {
 	return nil
 }
 
-// parse reads StampLayout.
-func (s *Stamp) parse(text string) error {
-	t, err := time.ParseInLocation(StampLayout, text, time.UTC)
+// parse reads DBTimeLayout.
+func (s *DBTime) parse(text string) error {
+	t, err := time.ParseInLocation(DBTimeLayout, text, time.UTC)
 	if err != nil {
 		return fmt.Errorf("scan time: %w", err)
 	}
@@ -45,7 +45,7 @@ func (s *Stamp) parse(text string) error {
 }
 
 // none turns the fixed date into the zero time.
-func (s *Stamp) none() {
+func (s *DBTime) none() {
 	if s.Year() == noneYear {
 		s.Time = time.Time{}
 	}

@@ -63,18 +63,18 @@ type Tx interface {
 // PrepareFunc makes the rows around new tasks (documents, versions, files) and answers the tasks to insert.
 // It runs again from the start when the transaction is retried, so it must not depend on what an earlier run left in memory.
 // A task that it leaves out is not made; an error that is not the database's own ends the call as it is.
-type PrepareFunc func(ctx context.Context, tx Tx, m Moment) ([]NewTask, error)
+type PrepareFunc func(ctx context.Context, tx Tx, m DBClock) ([]NewTask, error)
 
 // DecideFunc decides on locked tasks, in id order, and leaves them as they are; it may read and lock more through tx (documents, by id).
 // It runs again when the transaction is retried.
-type DecideFunc func(ctx context.Context, tx Tx, m Moment, tasks []Task) ([]Decision, error)
+type DecideFunc func(ctx context.Context, tx Tx, m DBClock, tasks []Task) ([]Decision, error)
 
 // TransitionFunc writes what belongs to the changes into their transaction, after the tasks' UPDATE (design D9).
 // changed has the decisions whose change was written; it runs again when the transaction is retried.
-type TransitionFunc func(ctx context.Context, tx Tx, m Moment, changed []Decision) error
+type TransitionFunc func(ctx context.Context, tx Tx, m DBClock, changed []Decision) error
 
 // TxFunc works inside an open transaction; it runs again from the start when the transaction is retried.
-type TxFunc func(ctx context.Context, tx Tx, m Moment) error
+type TxFunc func(ctx context.Context, tx Tx, m DBClock) error
 
 // ClaimedTask is a claim that its holder wants to write under; no task comes twice in one call.
 type ClaimedTask struct {
@@ -83,11 +83,11 @@ type ClaimedTask struct {
 }
 
 // ClaimsFunc is a TxFunc of several holders: held tells by the claim's place whether its predicate holds.
-type ClaimsFunc func(ctx context.Context, tx Tx, m Moment, held []bool) error
+type ClaimsFunc func(ctx context.Context, tx Tx, m DBClock, held []bool) error
 
 // WithClaim is WithClaims for one task: f runs only under its holder's predicate. ErrLost when that does not hold.
 func WithClaim(ctx context.Context, s Store, taskID string, token Token, f TxFunc) error {
-	return s.WithClaims(ctx, []ClaimedTask{{TaskID: taskID, Token: token}}, func(ctx context.Context, tx Tx, m Moment, _ []bool) error {
+	return s.WithClaims(ctx, []ClaimedTask{{TaskID: taskID, Token: token}}, func(ctx context.Context, tx Tx, m DBClock, _ []bool) error {
 		return f(ctx, tx, m)
 	})
 }
@@ -103,11 +103,11 @@ type Changed struct {
 
 // OutboxFunc writes the messages about rows into their transaction, after the log (design D11); the rows are those that were
 // accepted and those whose change says Deliver. It answers how many it wrote, and runs again when the transaction is retried.
-type OutboxFunc func(ctx context.Context, tx Tx, m Moment, rows []Changed) (n int, err error)
+type OutboxFunc func(ctx context.Context, tx Tx, m DBClock, rows []Changed) (n int, err error)
 
 // Each makes a DecideFunc of a pure function.
-func Each(f func(m Moment, t Task) Decision) DecideFunc {
-	return func(_ context.Context, _ Tx, m Moment, tasks []Task) ([]Decision, error) {
+func Each(f func(m DBClock, t Task) Decision) DecideFunc {
+	return func(_ context.Context, _ Tx, m DBClock, tasks []Task) ([]Decision, error) {
 		out := make([]Decision, len(tasks))
 		for i, t := range tasks {
 			out[i] = f(m, t)
@@ -206,8 +206,8 @@ type Store interface {
 	Due(ctx context.Context, limit int) (n int64, oldest time.Duration, err error)
 	// NextWake answers how long until the first row of status wakes, at most limit; negative when it is overdue.
 	NextWake(ctx context.Context, status Status, limit time.Duration) (time.Duration, error)
-	// Moment answers the database's clock and timeline.
-	Moment(ctx context.Context) (Moment, error)
+	// DBClock answers the database's clock and timeline.
+	Moment(ctx context.Context) (DBClock, error)
 	// Ping answers nil when the database can be written.
 	Ping(ctx context.Context) error
 }

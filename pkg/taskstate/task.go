@@ -32,8 +32,8 @@ const (
 
 // Token is a claim's authority: every write of its holder is compared with it (design D2).
 type Token struct {
-	Timeline int64 // changed only by `timeline renew` after a restore
-	Fence    int64 // grows by one with every claim of the task
+	Epoch int64 // changed only by `timeline renew` after a restore
+	Fence int64 // grows by one with every claim of the task
 }
 
 // Progress is how far the work on a task is.
@@ -102,7 +102,7 @@ type Transition struct {
 	AttemptCount   int
 	CrashCount     int
 	Fence          int64
-	Timeline       int64
+	Epoch          int64
 	Actor          string // kind:name, see Actor
 	Message        string
 	LeaseExpiresAt time.Time

@@ -76,29 +76,29 @@ func TestParseStatus(t *testing.T) {
 	}
 }
 
-func TestStamp(t *testing.T) {
+func TestDBTime(t *testing.T) {
 	t.Parallel()
 	want := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	for name, v := range map[string]any{
 		"text": "2026-01-02 03:04:05.000006", "bytes": []byte("2026-01-02 03:04:05.000006"),
 		"time": want.In(time.FixedZone("x", 3600)),
 	} {
-		var s Stamp
+		var s DBTime
 		if err := s.Scan(v); err != nil || !s.Equal(want) || s.Location() != time.UTC {
 			t.Errorf("%s: got %v, %v", name, s, err)
 		}
 	}
 	for name, v := range map[string]any{"null": nil, "text": "9999-12-31 00:00:00.000000", "time": time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)} {
-		s := Stamp{want}
+		s := DBTime{want}
 		if err := s.Scan(v); err != nil || !s.IsZero() {
 			t.Errorf("none as %s: got %v, %v", name, s, err)
 		}
 	}
-	var s Stamp
+	var s DBTime
 	if s.Scan(5) == nil || s.Scan("yesterday") == nil {
 		t.Error("no error for what is no time")
 	}
-	if want.Format(StampLayout) >= want.Add(time.Microsecond).Format(StampLayout) {
+	if want.Format(DBTimeLayout) >= want.Add(time.Microsecond).Format(DBTimeLayout) {
 		t.Error("text order is not time order")
 	}
 }
@@ -117,7 +117,7 @@ func TestScopes(t *testing.T) {
 
 func TestEach(t *testing.T) {
 	t.Parallel()
-	out, err := Each(func(_ Moment, t Task) Decision { return leave(t, AnswerKept) })(context.Background(), nil, moment, []Task{{ID: "a"}, {ID: "b"}})
+	out, err := Each(func(_ DBClock, t Task) Decision { return leave(t, AnswerKept) })(context.Background(), nil, moment, []Task{{ID: "a"}, {ID: "b"}})
 	if err != nil || len(out) != 2 || out[0].TaskID != "a" || out[1].TaskID != "b" {
 		t.Errorf("got %v, %v", out, err)
 	}

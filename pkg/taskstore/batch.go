@@ -14,7 +14,7 @@ import (
 )
 
 // lockFunc locks the rows of a batch and answers them in id order (Sweep: in wake order) with the database's moment.
-type lockFunc func(ctx context.Context, tx *session) (taskstate.Moment, []taskstate.Task, error)
+type lockFunc func(ctx context.Context, tx *session) (taskstate.DBClock, []taskstate.Task, error)
 
 // batch is one transaction of Apply or Sweep. Its results are those of the attempt that counted.
 type batch struct {
@@ -24,7 +24,7 @@ type batch struct {
 	onTransition taskstate.TransitionFunc
 	callID       []byte
 
-	moment    taskstate.Moment
+	moment    taskstate.DBClock
 	tasks     []taskstate.Task     // locked
 	decisions []taskstate.Decision // one for each task, in its order
 	changed   []int                // indexes of tasks that get a change
@@ -130,7 +130,7 @@ func (b *batch) applied() []taskstate.Decision {
 }
 
 // update writes all changes with one statement and checks that each found its row.
-func (b *batch) update(ctx context.Context, tx *session, m taskstate.Moment) error {
+func (b *batch) update(ctx context.Context, tx *session, m taskstate.DBClock) error {
 	changes := make([]changeRow, len(b.changed))
 	for n, i := range b.changed {
 		changes[n] = rowOf(&b.tasks[i], b.decisions[i].Change)
@@ -139,7 +139,7 @@ func (b *batch) update(ctx context.Context, tx *session, m taskstate.Moment) err
 		}
 	}
 	for _, part := range bySize(changes) {
-		if err := b.store.updateRows(ctx, tx, part, b.writtenAt, m.Timeline); err != nil {
+		if err := b.store.updateRows(ctx, tx, part, b.writtenAt, m.Epoch); err != nil {
 			return fmt.Errorf("update tasks: %w", err)
 		}
 	}
@@ -147,8 +147,8 @@ func (b *batch) update(ctx context.Context, tx *session, m taskstate.Moment) err
 }
 
 // updateRows is one UPDATE; fewer rows than changes mean that a predicate did not hold.
-func (s *Store) updateRows(ctx context.Context, tx *session, part []changeRow, at time.Time, timeline int64) error {
-	query, args, err := s.updateText(part, at, timeline)
+func (s *Store) updateRows(ctx context.Context, tx *session, part []changeRow, at time.Time, epoch int64) error {
+	query, args, err := s.updateText(part, at, epoch)
 	if err != nil {
 		return err
 	}
@@ -163,27 +163,27 @@ func (s *Store) updateRows(ctx context.Context, tx *session, part []changeRow, a
 }
 
 // updateText is the statement of an UPDATE with its arguments.
-func (s *Store) updateText(part []changeRow, at time.Time, timeline int64) (string, []any, error) {
+func (s *Store) updateText(part []changeRow, at time.Time, epoch int64) (string, []any, error) {
 	if s.backend.Dialect == sqlfile.MySQL {
-		query, args := spreadRows(s, "Update", at, part, func(r *changeRow) string { return r.ID }, changeColumns, timeline)
+		query, args := spreadRows(s, "Update", at, part, func(r *changeRow) string { return r.ID }, changeColumns, epoch)
 		return query, args, nil
 	}
 	text, err := asJSON(part)
-	return s.queries.Get("Update"), []any{text, timeline}, err
+	return s.queries.Get("Update"), []any{text, epoch}, err
 }
 
 // logText is the statement of transitions with its arguments.
-func (s *Store) logText(log []logRow, timeline int64, callID []byte) (string, []any, error) {
+func (s *Store) logText(log []logRow, epoch int64, callID []byte) (string, []any, error) {
 	if s.backend.Dialect == sqlfile.MySQL {
-		query, args := spreadRows(s, "Log", time.Time{}, log, func(r *logRow) string { return r.ID }, logColumns, timeline, callID)
+		query, args := spreadRows(s, "Log", time.Time{}, log, func(r *logRow) string { return r.ID }, logColumns, epoch, callID)
 		return query, args, nil
 	}
 	text, err := asJSON(log)
-	return s.queries.Get("Log"), []any{timeline, callID, text}, err
+	return s.queries.Get("Log"), []any{epoch, callID, text}, err
 }
 
 // log writes the transitions from the rows and reads the instant of the UPDATE.
-func (b *batch) log(ctx context.Context, tx *session, m taskstate.Moment) error {
+func (b *batch) log(ctx context.Context, tx *session, m taskstate.DBClock) error {
 	log := make([]logRow, 0, len(b.changed))
 	for _, i := range b.changed {
 		if c := b.decisions[i].Change; !c.Silent {
@@ -193,7 +193,7 @@ func (b *batch) log(ctx context.Context, tx *session, m taskstate.Moment) error 
 			})
 		}
 	}
-	if err := b.store.insertLog(ctx, tx, log, m.Timeline, b.callID); err != nil {
+	if err := b.store.insertLog(ctx, tx, log, m.Epoch, b.callID); err != nil {
 		return err
 	}
 	if !b.writtenAt.IsZero() {
@@ -219,11 +219,11 @@ func (b *batch) instant(now time.Time) time.Time {
 }
 
 // insertLog writes one transition a row, with the rows' own times.
-func (s *Store) insertLog(ctx context.Context, tx *session, log []logRow, timeline int64, callID []byte) error {
+func (s *Store) insertLog(ctx context.Context, tx *session, log []logRow, epoch int64, callID []byte) error {
 	if len(log) == 0 {
 		return nil
 	}
-	query, args, err := s.logText(log, timeline, callID)
+	query, args, err := s.logText(log, epoch, callID)
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (s *Store) insertLog(ctx context.Context, tx *session, log []logRow, timeli
 
 // written reads the instant at which this transaction wrote a row; it is the same for all its rows.
 func (s *Store) written(ctx context.Context, tx *session, id string) (time.Time, error) {
-	var at taskstate.Stamp
+	var at taskstate.DBTime
 	if err := tx.QueryRowContext(ctx, s.queries.Get("Written"), id).Scan(&at); err != nil {
 		return time.Time{}, fmt.Errorf("read the time of the update: %w", err)
 	}
@@ -262,7 +262,7 @@ func (b *batch) resolve(ctx context.Context, tx *session) (bool, error) {
 	if silent {
 		return b.silentDone(now), nil
 	}
-	var at taskstate.Stamp
+	var at taskstate.DBTime
 	list := padded(ids)
 	err = tx.QueryRowContext(ctx, b.store.queries.List("CallOf", len(list)), anys(list, b.callID)...).Scan(&at)
 	switch {

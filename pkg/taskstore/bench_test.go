@@ -39,8 +39,8 @@ func life(b *testing.B, cfg taskstore.Config, size int) {
 	defer s.Close() //nolint:errcheck // a benchmark's store
 	_, err = s.Migrate(b.Context())
 	require.NoError(b, err)
-	finish := func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-		return taskstate.Succeed(m, t, taskstate.Holder{Token: taskstate.Token{Timeline: m.Timeline, Fence: t.Fence}, Actor: worker}, nil, "")
+	finish := func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+		return taskstate.Succeed(m, t, taskstate.Holder{Token: taskstate.Token{Epoch: m.Epoch, Fence: t.Fence}, Actor: worker}, nil, "")
 	}
 	redo := redoWritten(b, s)
 	n := 0
@@ -51,9 +51,9 @@ func life(b *testing.B, cfg taskstore.Config, size int) {
 			tasks[i] = newTask(ids[i])
 			n++
 		}
-		_, err := s.Submit(b.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) { return tasks, nil })
+		_, err := s.Submit(b.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) { return tasks, nil })
 		require.NoError(b, err)
-		for _, decide := range []func(taskstate.Moment, taskstate.Task) taskstate.Decision{claim, finish} {
+		for _, decide := range []func(taskstate.DBClock, taskstate.Task) taskstate.Decision{claim, finish} {
 			out, err := s.Apply(b.Context(), taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(decide)})
 			require.NoError(b, err)
 			require.NotNil(b, out[size-1].Change)

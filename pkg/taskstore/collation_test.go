@@ -82,7 +82,7 @@ func TestTextColumnsDoNotPad(t *testing.T) {
 // plant writes a task of a user, with a key, past the store's own checks: what some release or some hand has written.
 func plant(ctx context.Context, s *taskstore.Store, user, key string) (string, error) {
 	id := uuid.Must(uuid.NewV7()).String()
-	_, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+	_, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 		return []taskstate.NewTask{{
 			Task:  taskstate.Task{ID: id, UserID: "u", Type: "document", Channel: "http", MaxAttempts: 3, IdempotencyKey: id},
 			Actor: taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"},
@@ -91,7 +91,7 @@ func plant(ctx context.Context, s *taskstore.Store, user, key string) (string, e
 	if err != nil {
 		return "", err
 	}
-	return id, s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	return id, s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET user_id = ?, idempotency_key = ? WHERE id = ?", user, key, id)
 		return err
 	})

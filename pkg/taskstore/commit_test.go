@@ -39,7 +39,7 @@ func newTask(id string) taskstate.NewTask {
 }
 
 // claim claims as a worker does.
-func claim(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+func claim(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 	return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{Owner: "p/1", Process: "p", Actor: worker})
 }
 
@@ -49,9 +49,9 @@ func faults(t *testing.T, s *taskstore.Store, when cut, arm func(cut)) {
 	ctx := t.Context()
 	runs := 0
 	// What a new connection asks the server is not to be taken for a COMMIT.
-	require.NoError(t, s.InTx(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) error { return nil }))
+	require.NoError(t, s.InTx(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) error { return nil }))
 	arm(when)
-	out, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+	out, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 		runs++
 		return []taskstate.NewTask{newTask("a"), newTask("b")}, nil
 	})
@@ -86,13 +86,13 @@ func faults(t *testing.T, s *taskstore.Store, when cut, arm func(cut)) {
 
 	// A change without a log: a hand-back, then its promise renewed.
 	_, err = s.Apply(ctx, taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: taskstate.Each(
-		func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-			return taskstate.HandBack(m, t, taskstate.Holder{Token: taskstate.Token{Timeline: m.Timeline, Fence: t.Fence}, Actor: worker}, "")
+		func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+			return taskstate.HandBack(m, t, taskstate.Holder{Token: taskstate.Token{Epoch: m.Epoch, Fence: t.Fence}, Actor: worker}, "")
 		})})
 	require.NoError(t, err)
 	arm(when)
 	silent, err := s.Apply(ctx, taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: taskstate.Each(
-		func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Enqueue(policy, m, t, m.Now.Add(60e9))
 		})})
 	require.NoError(t, err)
@@ -101,7 +101,7 @@ func faults(t *testing.T, s *taskstore.Store, when cut, arm func(cut)) {
 	require.Equal(t, silent[0].After, check("a", taskstate.StatusQueued, 3))
 
 	arm(when)
-	err = s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	err = s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", "x", "a")
 		return err
 	})
@@ -260,7 +260,7 @@ func TestStatementsDoNotGrow(t *testing.T) {
 					require.Equal(t, want, count, "statements of %s of %d", what, size)
 				}
 				counted("submit", 4+begin, func() error { // BEGIN, moment, INSERT, log, COMMIT
-					_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+					_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 						return tasks, nil
 					})
 					return err
@@ -273,7 +273,7 @@ func TestStatementsDoNotGrow(t *testing.T) {
 				m, err := s.Moment(t.Context())
 				require.NoError(t, err)
 				for i, id := range ids {
-					beats[i] = taskstate.Beat{TaskID: id, Status: taskstate.StatusRunning, Token: taskstate.Token{Timeline: m.Timeline, Fence: 1}, Owner: "p/1", Renew: true}
+					beats[i] = taskstate.Beat{TaskID: id, Status: taskstate.StatusRunning, Token: taskstate.Token{Epoch: m.Epoch, Fence: 1}, Owner: "p/1", Renew: true}
 				}
 				counted("heartbeat", 1, func() error {
 					lost, err := s.Heartbeat(t.Context(), policy.Lease, beats)
@@ -282,7 +282,7 @@ func TestStatementsDoNotGrow(t *testing.T) {
 				})
 				counted("sweep", 4+begin+written, func() error {
 					_, err := s.Sweep(t.Context(), taskstate.Sweep{Status: taskstate.StatusRunning, WakeBefore: taskstate.In(3600e9), Limit: 400,
-						Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+						Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 							return taskstate.Cancel(m, t, worker, taskstate.ReasonCancelled, "")
 						})})
 					return err

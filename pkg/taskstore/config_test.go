@@ -83,7 +83,7 @@ func TestSQLiteClock(t *testing.T) {
 		return clock
 	}}
 	s := migrated(t, cfg)
-	out, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+	out, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 		return []taskstate.NewTask{newTask("a"), newTask("b")}, nil
 	})
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestServerGoneAndBack(t *testing.T) {
 			}
 			s, ctx := migrated(t, cfg), t.Context()
 			submit := func(id string) error {
-				_, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+				_, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 					return []taskstate.NewTask{newTask(id)}, nil
 				})
 				return err

@@ -17,7 +17,7 @@ import (
 )
 
 // decideFunc is a pure decision.
-type decideFunc = func(m taskstate.Moment, t taskstate.Task) taskstate.Decision
+type decideFunc = func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision
 
 // users, processes and keys of the sequences.
 var (
@@ -45,7 +45,7 @@ func (q *sequenceRun) submit(rt *rapid.T) {
 	if rapid.IntRange(0, 9).Draw(rt, "invalid") == 0 {
 		tasks[len(tasks)-1].MaxAttempts = 0
 	}
-	out, err := q.s.Submit(q.ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) { return tasks, nil })
+	out, err := q.s.Submit(q.ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) { return tasks, nil })
 	var at time.Time
 	if err == nil {
 		at = out[0].CreatedAt
@@ -103,14 +103,14 @@ func (q *sequenceRun) owner(process string) string {
 
 // token draws a claim's authority over a task: mostly the right one, else of an older fence or timeline.
 func (q *sequenceRun) token(rt *rapid.T, id string) taskstate.Token {
-	out := taskstate.Token{Timeline: q.spec.Timeline, Fence: q.spec.Get(id).Fence}
+	out := taskstate.Token{Epoch: q.spec.Epoch, Fence: q.spec.Get(id).Fence}
 	switch rapid.IntRange(0, 5).Draw(rt, "token") {
 	case 0:
 		out.Fence--
 	case 1:
 		out.Fence++
 	case 2:
-		out.Timeline = rapid.SampledFrom(q.lines).Draw(rt, "timeline")
+		out.Epoch = rapid.SampledFrom(q.lines).Draw(rt, "timeline")
 	}
 	return out
 }
@@ -136,7 +136,7 @@ func (q *sequenceRun) claiming(rt *rapid.T) decideFunc {
 		Delivery: rapid.SampledFrom([]string{"", "1-0", "2-0"}).Draw(rt, "delivery"),
 		Takeover: flag("takeover"), Alone: flag("alone"), Reserve: flag("reserve"), Mine: flag("mine"), Held: flag("held"),
 	}
-	return func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	return func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Claim(farPolicy, m, t, req)
 	}
 }
@@ -157,19 +157,19 @@ func (q *sequenceRun) finish(rt *rapid.T) {
 		Stalled: rapid.Bool().Draw(rt, "stalled"),
 	}
 	ends := map[string]decideFunc{
-		"succeed": func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		"succeed": func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Succeed(m, t, holder(t), json.RawMessage(`{"n":1}`), "fine")
 		},
-		"fail": func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		"fail": func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Fail(farPolicy, m, t, holder(t), failure)
 		},
-		"hand back": func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		"hand back": func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.HandBack(m, t, holder(t), "stop")
 		},
-		"withdraw": func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		"withdraw": func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Withdraw(m, t, holder(t), taskstate.ReasonSuperseded, "too late")
 		},
-		"suspend held": func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		"suspend held": func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.SuspendHeld(m, t, holder(t), "look")
 		},
 	}
@@ -184,19 +184,19 @@ func (q *sequenceRun) person(rt *rapid.T) {
 	}).Draw(rt, "scope")
 	actor := scope.Actor()
 	acts := map[string]decideFunc{
-		"cancel": func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		"cancel": func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Cancel(m, t, actor, taskstate.ReasonCancelled, "not wanted")
 		},
-		"suspend": func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		"suspend": func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Suspend(m, t, actor, "look")
 		},
-		"resume": func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		"resume": func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Resume(m, t, actor, "on")
 		},
-		"replay": func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		"replay": func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Replay(m, t, actor, "again")
 		},
-		"retry": func(m taskstate.Moment, t taskstate.Task) taskstate.Decision { return taskstate.Retry(m, t, actor) },
+		"retry": func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision { return taskstate.Retry(m, t, actor) },
 	}
 	act := rapid.SampledFrom([]string{"cancel", "suspend", "resume", "replay", "retry"}).Draw(rt, "act")
 	ids := q.ids(rt, 3)
@@ -217,17 +217,19 @@ func (q *sequenceRun) keep(rt *rapid.T) {
 	switch kind {
 	case "promise":
 		watermark := q.watermark(rt)
-		decide = func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		decide = func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Enqueue(farPolicy, m, t, watermark)
 		}
 	case "renew":
-		decide = func(m taskstate.Moment, t taskstate.Task) taskstate.Decision { return taskstate.Renew(farPolicy, m, t) }
+		decide = func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+			return taskstate.Renew(farPolicy, m, t)
+		}
 	case "mark":
 		tokens := map[string]taskstate.Token{}
 		for _, id := range ids {
 			tokens[id] = q.token(rt, id)
 		}
-		decide = func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		decide = func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.MarkDLQ(m, t, tokens[t.ID])
 		}
 	case "release":
@@ -239,7 +241,7 @@ func (q *sequenceRun) keep(rt *rapid.T) {
 // releasing draws a release: mostly of the reservation that is there.
 func (q *sequenceRun) releasing(rt *rapid.T) decideFunc {
 	right := rapid.IntRange(0, 2).Draw(rt, "owner") > 0
-	return func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	return func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		owner := "p9/0"
 		if right && t.LeaseOwner != "" {
 			owner = t.LeaseOwner
@@ -311,7 +313,7 @@ func (q *sequenceRun) beatenAt(rt *rapid.T, beats []taskstate.Beat, lost []strin
 func (q *sequenceRun) hold(rt *rapid.T) {
 	id := q.ids(rt, 1)[0]
 	token := q.token(rt, id)
-	err := taskstate.WithClaim(q.ctx, q.s, id, token, func(context.Context, taskstate.Tx, taskstate.Moment) error { return nil })
+	err := taskstate.WithClaim(q.ctx, q.s, id, token, func(context.Context, taskstate.Tx, taskstate.DBClock) error { return nil })
 	if q.spec.Held(id, token) {
 		require.NoError(rt, err)
 		q.saw("hold", "held")

@@ -36,7 +36,7 @@ func (q *sequenceRun) sweep(rt *rapid.T) {
 func (q *sequenceRun) enqueue(rt *rapid.T) {
 	watermark := q.watermark(rt)
 	w := taskstate.Sweep{Status: taskstate.StatusQueued, Before: watermark.Add(-farPolicy.Slack), Limit: rapid.IntRange(1, 3).Draw(rt, "limit")}
-	decide := func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	decide := func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Enqueue(farPolicy, m, t, watermark)
 	}
 	for _, o := range q.swept(rt, w, decide) {
@@ -49,7 +49,7 @@ func (q *sequenceRun) enqueue(rt *rapid.T) {
 // swept makes one call of Sweep on both sides: the same rows in the same order with the same answers.
 func (q *sequenceRun) swept(rt *rapid.T, w taskstate.Sweep, decide decideFunc) []taskstate.Outcome {
 	now := q.moment(rt).Now // what was due then is due in the sweep; with rows found, they say when that was
-	locked := map[string]taskstate.Moment{}
+	locked := map[string]taskstate.DBClock{}
 	w.Decide = remember(locked, decide)
 	outs, err := q.s.Sweep(q.ctx, w)
 	require.NoError(rt, err)
@@ -63,7 +63,7 @@ func (q *sequenceRun) swept(rt *rapid.T, w taskstate.Sweep, decide decideFunc) [
 	ids := q.spec.Due(w.Status, until, inclusive, w.Limit, w.Exclude)
 	want, _ := q.spec.Apply(ids, spec.Call{
 		Scope: taskstate.System(), Decide: decide,
-		Locked: func(id string) taskstate.Moment { return locked[id] }, Written: writtenAt(outs),
+		Locked: func(id string) taskstate.DBClock { return locked[id] }, Written: writtenAt(outs),
 	})
 	q.same(rt, want, outs, "")
 	if len(outs) == 0 {
@@ -94,7 +94,7 @@ func (q *sequenceRun) time(rt *rapid.T) {
 			columns, args = append(columns, c.name+" = ?"), append(args, past)
 		}
 	}
-	require.NoError(rt, q.s.InTx(q.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	require.NoError(rt, q.s.InTx(q.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET "+strings.Join(columns, ", ")+" WHERE id = ?", append(args, id)...)
 		return err
 	}))
@@ -102,8 +102,8 @@ func (q *sequenceRun) time(rt *rapid.T) {
 	q.saw("time", "passes")
 }
 
-// timeline starts a new history, seldom.
-func (q *sequenceRun) timeline(rt *rapid.T) {
+// epoch starts a new history, seldom.
+func (q *sequenceRun) epoch(rt *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(rt, "renew") != 0 {
 		rt.Skip("not now")
 	}
@@ -114,11 +114,11 @@ func (q *sequenceRun) timeline(rt *rapid.T) {
 		}
 	}
 	before := q.moment(rt)
-	timeline, leases, err := q.s.RenewTimeline(q.ctx)
+	epoch, leases, err := q.s.RenewEpoch(q.ctx)
 	require.NoError(rt, err)
 	after := q.moment(rt)
-	require.NotEqual(rt, before.Timeline, timeline)
-	require.Equal(rt, timeline, after.Timeline)
+	require.NotEqual(rt, before.Epoch, epoch)
+	require.Equal(rt, epoch, after.Epoch)
 	at := before.Now
 	if len(running) > 0 {
 		row, err := q.s.Get(q.ctx, taskstate.System(), running[0])
@@ -126,8 +126,8 @@ func (q *sequenceRun) timeline(rt *rapid.T) {
 		at = row.LeaseExpiresAt
 		require.False(rt, at.Before(before.Now) || at.After(after.Now), "leases ended at %s, between %s and %s", at, before.Now, after.Now)
 	}
-	require.Equal(rt, q.spec.RenewTimeline(timeline, at), leases)
-	q.lines = append(q.lines, timeline)
+	require.Equal(rt, q.spec.RenewEpoch(epoch, at), leases)
+	q.lines = append(q.lines, epoch)
 	q.saw("timeline", "ok")
 }
 

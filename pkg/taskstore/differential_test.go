@@ -144,7 +144,7 @@ func (d *differential) sequence(rt *rapid.T) {
 		"": q.compare, "submit": q.submit, "submit again": q.submit, "claim": q.claim, "claim again": q.claim, "claim more": q.claim,
 		"finish": q.finish, "finish again": q.finish, "person": q.person, "person again": q.person,
 		"keep": q.keep, "keep again": q.keep, "heartbeat": q.heartbeat, "hold": q.hold, "sweep": q.sweep, "sweep again": q.sweep, "promise": q.enqueue,
-		"time": q.time, "time again": q.time, "timeline": q.timeline, "get": q.get,
+		"time": q.time, "time again": q.time, "timeline": q.epoch, "get": q.get,
 	}
 	for range stretches {
 		rt.Repeat(calls)
@@ -157,7 +157,7 @@ type sequenceRun struct {
 	*differential
 	ctx    context.Context
 	spec   *spec.Table
-	lines  []int64 // timelines so far
+	lines  []int64 // epochs so far
 	owners int
 	events map[string][]time.Time // deliveries that must be in the outbox, by task: when each was promised
 }
@@ -165,7 +165,7 @@ type sequenceRun struct {
 // start empties the database.
 func (d *differential) start(rt *rapid.T) *sequenceRun {
 	q := &sequenceRun{differential: d, ctx: d.t.Context()}
-	require.NoError(rt, d.s.InTx(q.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	require.NoError(rt, d.s.InTx(q.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM ingest_task_transition")
 		if err != nil {
 			return err
@@ -178,12 +178,12 @@ func (d *differential) start(rt *rapid.T) *sequenceRun {
 	}))
 	q.events = map[string][]time.Time{}
 	m := q.moment(rt)
-	q.spec, q.lines = spec.NewTable(m.Timeline), []int64{m.Timeline}
+	q.spec, q.lines = spec.NewTable(m.Epoch), []int64{m.Epoch}
 	return q
 }
 
 // moment is the database's clock.
-func (q *sequenceRun) moment(rt *rapid.T) taskstate.Moment {
+func (q *sequenceRun) moment(rt *rapid.T) taskstate.DBClock {
 	m, err := q.s.Moment(q.ctx)
 	require.NoError(rt, err)
 	return m
@@ -229,18 +229,18 @@ func (q *sequenceRun) compare(rt *rapid.T) {
 }
 
 // apply makes one call of Apply on both sides and compares the answers.
-func (q *sequenceRun) apply(rt *rapid.T, kind string, scope taskstate.Scope, ids []string, decide func(m taskstate.Moment, t taskstate.Task) taskstate.Decision) []taskstate.Outcome {
+func (q *sequenceRun) apply(rt *rapid.T, kind string, scope taskstate.Scope, ids []string, decide func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision) []taskstate.Outcome {
 	refuse := ""
 	if rapid.IntRange(0, 9).Draw(rt, "hook refuses") == 0 {
 		refuse = ids[0]
 	}
-	locked := map[string]taskstate.Moment{}
+	locked := map[string]taskstate.DBClock{}
 	outs, err := q.s.Apply(q.ctx, taskstate.Batch{
 		IDs: ids, Scope: scope, Decide: remember(locked, decide), OnTransition: refusing(refuse),
 	})
 	want, ok := q.spec.Apply(ids, spec.Call{
 		Scope: scope, Decide: decide, Refuse: refuse,
-		Locked: func(id string) taskstate.Moment { return locked[id] }, Written: writtenAt(outs),
+		Locked: func(id string) taskstate.DBClock { return locked[id] }, Written: writtenAt(outs),
 	})
 	if !ok {
 		require.ErrorIs(rt, err, errRefused)
@@ -285,7 +285,7 @@ var errRefused = errors.New("the hook refuses")
 
 // refusing is a hook that refuses a change of one task.
 func refusing(id string) taskstate.TransitionFunc {
-	return func(_ context.Context, _ taskstate.Tx, _ taskstate.Moment, changed []taskstate.Decision) error {
+	return func(_ context.Context, _ taskstate.Tx, _ taskstate.DBClock, changed []taskstate.Decision) error {
 		for _, c := range changed {
 			if c.TaskID == id {
 				return fmt.Errorf("task %s: %w", id, errRefused)
@@ -296,8 +296,8 @@ func refusing(id string) taskstate.TransitionFunc {
 }
 
 // remember notes when the database locked each row.
-func remember(locked map[string]taskstate.Moment, decide func(m taskstate.Moment, t taskstate.Task) taskstate.Decision) taskstate.DecideFunc {
-	return taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+func remember(locked map[string]taskstate.DBClock, decide func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision) taskstate.DecideFunc {
+	return taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		locked[t.ID] = m
 		return decide(m, t)
 	})

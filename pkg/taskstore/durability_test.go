@@ -98,7 +98,7 @@ func requireRefused(t *testing.T, s *taskstore.Store, weak string) {
 
 func submitOne(t *testing.T, s *taskstore.Store) error {
 	t.Helper()
-	_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+	_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 		return []taskstate.NewTask{newTask("a")}, nil
 	})
 	return err

@@ -84,7 +84,7 @@ type beatRow struct {
 	ID        string  `json:"id"`
 	Status    string  `json:"status"`
 	Fence     int64   `json:"fence"`
-	Timeline  string  `json:"timeline"` // text: not every JSON reader keeps 63 bits
+	Epoch     string  `json:"timeline"` // text: not every JSON reader keeps 63 bits
 	Owner     string  `json:"owner"`
 	Renew     int     `json:"renew"`
 	Lease     int64   `json:"lease"` // microseconds
@@ -206,5 +206,5 @@ func apply(t *taskstate.Task, c *taskstate.Change, now time.Time) {
 	t.UpdatedAt = now
 }
 
-// decimal renders a timeline.
+// decimal renders an epoch.
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }

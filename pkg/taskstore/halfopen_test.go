@@ -105,7 +105,7 @@ func TestOneTimeoutEmptiesAPoolOfDeadConnections(t *testing.T) {
 
 	r.forget()
 	tries := 0
-	require.NoError(t, s.InTx(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) error { return nil }))
+	require.NoError(t, s.InTx(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) error { return nil }))
 	require.NoError(t, s.Read(t.Context(), func(ctx context.Context, db taskstate.Tx) error {
 		tries++
 		var one int

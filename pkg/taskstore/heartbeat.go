@@ -115,7 +115,7 @@ func (s *Store) unheld(ctx context.Context, tx *session, beats []beatRow) ([]str
 // beatRowOf renders a beat.
 func beatRowOf(b taskstate.Beat, lease int64) beatRow {
 	r := beatRow{
-		ID: b.TaskID, Status: string(b.Status), Fence: b.Token.Fence, Timeline: decimal(b.Token.Timeline),
+		ID: b.TaskID, Status: string(b.Status), Fence: b.Token.Fence, Epoch: decimal(b.Token.Epoch),
 		Owner: b.Owner, Lease: lease,
 	}
 	if b.Renew {

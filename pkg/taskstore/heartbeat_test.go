@@ -14,7 +14,7 @@ import (
 // claimed submits and claims tasks and answers the beats that renew their leases.
 func claimed(t *testing.T, s *taskstore.Store, ids ...string) []taskstate.Beat {
 	t.Helper()
-	_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) (out []taskstate.NewTask, err error) {
+	_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) (out []taskstate.NewTask, err error) {
 		for _, id := range ids {
 			out = append(out, newTask(id))
 		}
@@ -29,7 +29,7 @@ func claimed(t *testing.T, s *taskstore.Store, ids ...string) []taskstate.Beat {
 	for i, o := range out {
 		beats[i] = taskstate.Beat{
 			TaskID: o.TaskID, Status: taskstate.StatusRunning, Owner: o.After.LeaseOwner, Renew: true,
-			Token: taskstate.Token{Fence: o.After.Fence, Timeline: m.Timeline},
+			Token: taskstate.Token{Fence: o.After.Fence, Epoch: m.Epoch},
 		}
 	}
 	return beats
@@ -46,7 +46,7 @@ func TestALockedRowHoldsUpNoOtherHeartbeat(t *testing.T) {
 			t.Parallel()
 			s := migrated(t, config(t))
 			beats := claimed(t, s, "a", "b", "c")
-			err := taskstate.WithClaim(t.Context(), s, "b", beats[1].Token, func(context.Context, taskstate.Tx, taskstate.Moment) error {
+			err := taskstate.WithClaim(t.Context(), s, "b", beats[1].Token, func(context.Context, taskstate.Tx, taskstate.DBClock) error {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				ended := make(chan error, 1)
@@ -84,7 +84,7 @@ func TestHeartbeatsHaveConnectionsOfTheirOwn(t *testing.T) {
 			cfg.MaxOpen = 1
 			s := open(t, cfg)
 			beats := claimed(t, s, "a")
-			require.NoError(t, s.InTx(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) error {
+			require.NoError(t, s.InTx(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) error {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				lost, err := s.Heartbeat(ctx, time.Hour, beats)

@@ -28,7 +28,7 @@ func (s *Store) WithClaims(ctx context.Context, claims []taskstate.ClaimedTask, 
 }
 
 // hold locks the tasks of claims and tells which of them hold. taskstate.ErrLost when none does.
-func (s *Store) hold(ctx context.Context, tx *session, claims []taskstate.ClaimedTask) (m taskstate.Moment, held []bool, err error) {
+func (s *Store) hold(ctx context.Context, tx *session, claims []taskstate.ClaimedTask) (m taskstate.DBClock, held []bool, err error) {
 	params := make([]any, 0, 2*len(claims))
 	place := make(map[string]int, len(claims))
 	for i, c := range claims {
@@ -44,12 +44,12 @@ func (s *Store) hold(ctx context.Context, tx *session, claims []taskstate.Claime
 	some := false
 	for rows.Next() {
 		var id string
-		var now taskstate.Stamp
-		if err := rows.Scan(&id, &now, &m.Timeline); err != nil {
+		var now taskstate.DBTime
+		if err := rows.Scan(&id, &now, &m.Epoch); err != nil {
 			return m, nil, err
 		}
 		i, asked := place[id]
-		if m.Now = now.Time; asked && claims[i].Token.Timeline == m.Timeline {
+		if m.Now = now.Time; asked && claims[i].Token.Epoch == m.Epoch {
 			held[i], some = true, true
 		}
 	}

@@ -17,7 +17,7 @@ import (
 func TestTimesOfATaskNeverGoBack(t *testing.T) {
 	t.Parallel()
 	s := migrated(t, taskstore.Config{MySQLDSN: labserver.MySQLDatabase(t)})
-	_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+	_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 		return []taskstate.NewTask{newTask("a")}, nil
 	})
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func TestTimesOfATaskNeverGoBack(t *testing.T) {
 	}, time.Minute, 200*time.Millisecond)
 	_, err = other.ExecContext(t.Context(), "UPDATE ingest_task SET updated_at = NOW(6) WHERE id = 'a'")
 	require.NoError(t, err)
-	var before taskstate.Stamp
+	var before taskstate.DBTime
 	require.NoError(t, other.QueryRowContext(t.Context(), "SELECT updated_at FROM ingest_task WHERE id = 'a'").Scan(&before))
 	require.NoError(t, other.Commit())
 

@@ -38,7 +38,7 @@ func TestListsByUpdateHaveEveryRowOnce(t *testing.T) {
 						if status == taskstate.StatusRetrying {
 							retry = updated
 						}
-						require.NoError(t, s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+						require.NoError(t, s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 							_, err := tx.ExecContext(ctx, `INSERT INTO ingest_task (id, user_id, type, channel, status, max_attempts, next_retry_at, wake_at, created_at, updated_at)
 							VALUES (?, ?, 'document', 'http', ?, 3, ?, ?, ?, ?)`, fmt.Sprintf("t%03d", n), fmt.Sprint("u", n%3), string(status), retry, wakes, m.Now.Add(time.Duration(n)*time.Second), updated)
 							return err

@@ -47,7 +47,7 @@ type MigrationState struct {
 	AppliedAt time.Time // zero: not yet
 }
 
-// Migrate brings the schema up to date and makes the timeline when there is none; it answers what it applied.
+// Migrate brings the schema up to date and makes the epoch when there is none; it answers what it applied.
 // It may run again and from several processes at once: a lock lets one runner work at a time.
 // On Postgres and SQLite a migration is applied as a whole or not at all; on MySQL, whose DDL commits by itself, a run
 // that broke off is repeated.
@@ -66,7 +66,7 @@ func (s *Store) Migrate(ctx context.Context) ([]MigrationState, error) {
 			crash.Point("migrate.after_step")
 			out = append(out, MigrationState{Version: k.Version, Name: k.Name})
 		}
-		return m.timeline(ctx)
+		return m.epoch(ctx)
 	})
 	return out, err
 }
@@ -239,7 +239,7 @@ func (m *migrator) applied(ctx context.Context) ([]appliedMigration, error) {
 	var out []appliedMigration
 	for rows.Next() {
 		var a appliedMigration
-		var at taskstate.Stamp
+		var at taskstate.DBTime
 		if err := rows.Scan(&a.Version, &a.Name, &a.Checksum, &at); err != nil {
 			return nil, err
 		}
@@ -323,9 +323,9 @@ func firstLine(statement string) string {
 	return line
 }
 
-// timeline makes the timeline where there is none: a random positive number of 63 bits.
-func (m *migrator) timeline(ctx context.Context) error {
-	value, err := newTimeline()
+// epoch makes the epoch where there is none: a random positive number of 63 bits.
+func (m *migrator) epoch(ctx context.Context) error {
+	value, err := newEpoch()
 	if err != nil {
 		return err
 	}
@@ -336,8 +336,8 @@ func (m *migrator) timeline(ctx context.Context) error {
 	return nil
 }
 
-// newTimeline is a random positive number.
-func newTimeline() (int64, error) {
+// newEpoch is a random positive number.
+func newEpoch() (int64, error) {
 	for {
 		var b [8]byte
 		if _, err := rand.Read(b[:]); err != nil {

@@ -63,14 +63,14 @@ func TestMigrateUpDownUp(t *testing.T) {
 			full := catalogue(t, s)
 			m, err := s.Moment(ctx)
 			require.NoError(t, err)
-			require.Positive(t, m.Timeline)
+			require.Positive(t, m.Epoch)
 
 			again, err := s.Migrate(ctx)
 			require.NoError(t, err)
 			require.Empty(t, again)
 			same, err := s.Moment(ctx)
 			require.NoError(t, err)
-			require.Equal(t, m.Timeline, same.Timeline, "an upgrade keeps the timeline")
+			require.Equal(t, m.Epoch, same.Epoch, "an upgrade keeps the timeline")
 
 			states, err := s.MigrationStatus(ctx)
 			require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestMigrateUpDownUp(t *testing.T) {
 			require.NoError(t, s.CheckSchema(ctx))
 			next, err := s.Moment(ctx)
 			require.NoError(t, err)
-			require.NotEqual(t, m.Timeline, next.Timeline)
+			require.NotEqual(t, m.Epoch, next.Epoch)
 		})
 	}
 }
@@ -183,7 +183,7 @@ func TestSweepsUseTheIndex(t *testing.T) {
 		}
 		return nil
 	})
-	keep := taskstate.Each(func(_ taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	keep := taskstate.Each(func(_ taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerKept}
 	})
 	plan := func(what, key string, rows int64, args ...any) {
@@ -290,7 +290,7 @@ func TestAnOlderLogHasNoErrorCodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, ctx := migrated(t, config(t)), t.Context()
-			apply := func(decide func(taskstate.Moment, taskstate.Task) taskstate.Decision) {
+			apply := func(decide func(taskstate.DBClock, taskstate.Task) taskstate.Decision) {
 				t.Helper()
 				out, err := s.Apply(ctx, taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: taskstate.Each(decide)})
 				require.NoError(t, err)
@@ -305,13 +305,13 @@ func TestAnOlderLogHasNoErrorCodes(t *testing.T) {
 				}
 				return codes
 			}
-			_, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+			_, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 				return []taskstate.NewTask{newTask("a")}, nil
 			})
 			require.NoError(t, err)
 			apply(claim)
-			apply(func(m taskstate.Moment, task taskstate.Task) taskstate.Decision {
-				holder := taskstate.Holder{Token: taskstate.Token{Timeline: m.Timeline, Fence: task.Fence}}
+			apply(func(m taskstate.DBClock, task taskstate.Task) taskstate.Decision {
+				holder := taskstate.Holder{Token: taskstate.Token{Epoch: m.Epoch, Fence: task.Fence}}
 				return taskstate.Fail(policy, m, task, holder, taskstate.Failure{Code: "BROKEN", Cause: "it broke"})
 			})
 			require.Equal(t, []string{"", "", "BROKEN"}, codes())
@@ -319,7 +319,7 @@ func TestAnOlderLogHasNoErrorCodes(t *testing.T) {
 			_, err = s.Migrate(ctx)
 			require.NoError(t, err)
 			require.Equal(t, []string{"", "", ""}, codes())
-			apply(func(m taskstate.Moment, task taskstate.Task) taskstate.Decision {
+			apply(func(m taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 				return taskstate.Cancel(m, task, taskstate.Actor{}, taskstate.ReasonCancelled, "")
 			})
 			require.Equal(t, []string{"", "", "", "BROKEN"}, codes())

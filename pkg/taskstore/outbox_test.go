@@ -32,7 +32,7 @@ func eventTimes(t require.TestingT, s *taskstore.Store) map[string][]time.Time {
 	for rows.Next() {
 		var key, topic string
 		var payload []byte
-		var created taskstate.Stamp
+		var created taskstate.DBTime
 		require.NoError(t, rows.Scan(&key, &topic, &payload, &created))
 		require.Equal(t, outboxTopic, topic)
 		envelope, err := pb.Decode(payload)

@@ -156,7 +156,7 @@ func (s *Store) Counts(ctx context.Context, scope taskstate.Scope, base string) 
 func (s *Store) Due(ctx context.Context, limit int) (n int64, oldest time.Duration, err error) {
 	limit = max(limit, 1)
 	err = s.read(ctx, "count due tasks", func(ctx context.Context, tx *session) error {
-		var first, now taskstate.Stamp
+		var first, now taskstate.DBTime
 		if err := tx.QueryRowContext(ctx, s.queries.Get("Due"), limit, limit, limit).Scan(&n, &first, &now); err != nil {
 			return err
 		}
@@ -173,7 +173,7 @@ func (s *Store) Due(ctx context.Context, limit int) (n int64, oldest time.Durati
 func (s *Store) NextWake(ctx context.Context, status taskstate.Status, limit time.Duration) (time.Duration, error) {
 	next := limit
 	err := s.read(ctx, "find the next wake time", func(ctx context.Context, tx *session) error {
-		var wake, now taskstate.Stamp
+		var wake, now taskstate.DBTime
 		err := tx.QueryRowContext(ctx, s.queries.Get("NextWake"), string(status)).Scan(&wake, &now)
 		if errors.Is(err, sql.ErrNoRows) || (err == nil && wake.IsZero()) {
 			return nil

@@ -91,7 +91,7 @@ func (r newRow) values(place int) []any {
 func (r newRow) size() int { return length(r.Payload) + length(r.File) }
 
 func (r beatRow) values(int) []any {
-	return []any{r.ID, r.Status, r.Fence, r.Timeline, r.Owner, r.Renew, r.Lease, r.Stage, r.Percent, r.Processed, r.Total}
+	return []any{r.ID, r.Status, r.Fence, r.Epoch, r.Owner, r.Renew, r.Lease, r.Stage, r.Percent, r.Processed, r.Total}
 }
 
 func (beatRow) size() int { return 0 }

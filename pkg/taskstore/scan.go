@@ -17,7 +17,7 @@ type taskRow struct {
 	owner, dlq, delivery, attemptTrace                           sql.RawBytes
 	percent, processed, total, attempts, max, crashes, throttles int64
 	fence, enqueues                                              int64
-	retry, lease, wake, enqueued, created, updated               taskstate.Stamp
+	retry, lease, wake, enqueued, created, updated               taskstate.DBTime
 	words                                                        map[string]string
 }
 
@@ -97,8 +97,8 @@ func scanTransitions(rows *sql.Rows) ([]taskstate.Transition, error) {
 	for rows.Next() {
 		var t taskstate.Transition
 		var from, code sql.NullString
-		var lease, retry, created taskstate.Stamp
-		err := rows.Scan(&t.ID, &t.TaskID, &from, &t.To, &t.Reason, &t.AttemptCount, &t.CrashCount, &t.Fence, &t.Timeline,
+		var lease, retry, created taskstate.DBTime
+		err := rows.Scan(&t.ID, &t.TaskID, &from, &t.To, &t.Reason, &t.AttemptCount, &t.CrashCount, &t.Fence, &t.Epoch,
 			&t.Actor, &t.Message, &lease, &retry, &t.Delivery, &code, &created)
 		if err != nil {
 			return nil, fmt.Errorf("scan transition: %w", err)

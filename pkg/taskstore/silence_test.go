@@ -24,13 +24,13 @@ func TestLocksOfASilentSessionAreFreed(t *testing.T) {
 			other := migrated(t, cfg)
 			cfg.Silence = 4 * time.Second // it has that long between two words, also on a machine that stalls
 			silent := open(t, cfg)
-			_, err := other.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+			_, err := other.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 				return []taskstate.NewTask{newTask("a")}, nil
 			})
 			require.NoError(t, err)
 			locked, goOn, ended := make(chan struct{}, 1), make(chan struct{}), make(chan error, 1)
 			go func() {
-				ended <- silent.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+				ended <- silent.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 					if _, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", "silent", "a"); err != nil {
 						return err
 					}

@@ -69,8 +69,8 @@ func (s *Store) Read(ctx context.Context, f taskstate.ReadFunc) error {
 func (s *Store) Reader() taskstate.Tx { return &session{store: s, on: s.backend.Reads} }
 
 // Moment answers the database's clock and timeline.
-func (s *Store) Moment(ctx context.Context) (taskstate.Moment, error) {
-	var m taskstate.Moment
+func (s *Store) Moment(ctx context.Context) (taskstate.DBClock, error) {
+	var m taskstate.DBClock
 	err := s.read(ctx, "read the clock", func(ctx context.Context, tx *session) error {
 		var err error
 		m, err = s.moment(ctx, tx)
@@ -80,10 +80,10 @@ func (s *Store) Moment(ctx context.Context) (taskstate.Moment, error) {
 }
 
 // moment reads clock and timeline.
-func (s *Store) moment(ctx context.Context, tx *session) (taskstate.Moment, error) {
-	var m taskstate.Moment
-	var now taskstate.Stamp
-	err := tx.QueryRowContext(ctx, s.queries.Get("Moment")).Scan(&now, &m.Timeline)
+func (s *Store) moment(ctx context.Context, tx *session) (taskstate.DBClock, error) {
+	var m taskstate.DBClock
+	var now taskstate.DBTime
+	err := tx.QueryRowContext(ctx, s.queries.Get("Moment")).Scan(&now, &m.Epoch)
 	if errors.Is(err, sql.ErrNoRows) {
 		return m, errors.New("the database has no timeline: run the migrations")
 	}

@@ -44,7 +44,7 @@ type submission struct {
 	prepare taskstate.PrepareFunc
 	callID  []byte
 	tasks   []taskstate.NewTask
-	moment  taskstate.Moment
+	moment  taskstate.DBClock
 	out     []taskstate.Task
 	unique  int
 	events  int // messages that the outbox wrote
@@ -115,7 +115,7 @@ func (b *submission) insert(ctx context.Context, tx *session) error {
 		}
 	}
 	for part := range slices.Chunk(log, maxBatch) {
-		if err := b.store.insertLog(ctx, tx, part, b.moment.Timeline, b.callID); err != nil {
+		if err := b.store.insertLog(ctx, tx, part, b.moment.Epoch, b.callID); err != nil {
 			return err
 		}
 	}

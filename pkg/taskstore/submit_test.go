@@ -32,7 +32,7 @@ func TestSubmitOfManyIsOneTransaction(t *testing.T) {
 				}
 				return nil
 			})
-			out, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+			out, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 				return tasks, nil
 			})
 			require.NoError(t, err)

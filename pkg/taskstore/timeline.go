@@ -7,17 +7,17 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// RenewTimeline starts a new history after a restore or an asynchronous failover (design D2): fences may repeat then,
+// RenewEpoch starts a new history after a restore or an asynchronous failover (design D2): fences may repeat then,
 // so that a holder from the lost history must no longer be believed. It sets a new random timeline and ends every lease;
 // tasks that were running are taken over, which counts a crash for each. Ordinary upgrades never call it.
-// It answers the new timeline and how many leases it ended.
-func (s *Store) RenewTimeline(ctx context.Context) (timeline, leases int64, err error) {
-	timeline, err = newTimeline()
+// It answers the new epoch and how many leases it ended.
+func (s *Store) RenewEpoch(ctx context.Context) (epoch, leases int64, err error) {
+	epoch, err = newEpoch()
 	if err != nil {
 		return 0, 0, err
 	}
-	err = s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
-		if _, err := tx.ExecContext(ctx, s.queries.Get("TimelineRenew"), timeline); err != nil {
+	err = s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
+		if _, err := tx.ExecContext(ctx, s.queries.Get("TimelineRenew"), epoch); err != nil {
 			return fmt.Errorf("renew timeline: %w", err)
 		}
 		done, err := tx.ExecContext(ctx, s.queries.Get("LeasesExpire"))
@@ -27,5 +27,5 @@ func (s *Store) RenewTimeline(ctx context.Context) (timeline, leases int64, err 
 		leases, err = done.RowsAffected()
 		return err
 	})
-	return timeline, leases, err
+	return epoch, leases, err
 }

@@ -10,13 +10,13 @@ import (
 )
 
 // A holder from before a restore is believed no more, even when the restored row repeats its fence.
-func TestRenewedTimelineEndsEveryClaim(t *testing.T) {
+func TestRenewedEpochEndsEveryClaim(t *testing.T) {
 	t.Parallel()
 	for name, config := range databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := migrated(t, config(t))
-			_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+			_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 				return []taskstate.NewTask{newTask("a"), newTask("b")}, nil
 			})
 			require.NoError(t, err)
@@ -24,20 +24,20 @@ func TestRenewedTimelineEndsEveryClaim(t *testing.T) {
 			require.NoError(t, err)
 			before, err := s.Moment(t.Context())
 			require.NoError(t, err)
-			old := taskstate.Token{Timeline: before.Timeline, Fence: out[0].After.Fence}
+			old := taskstate.Token{Epoch: before.Epoch, Fence: out[0].After.Fence}
 
-			timeline, leases, err := s.RenewTimeline(t.Context())
+			epoch, leases, err := s.RenewEpoch(t.Context())
 			require.NoError(t, err)
 			require.EqualValues(t, 1, leases)
-			require.NotEqual(t, before.Timeline, timeline)
+			require.NotEqual(t, before.Epoch, epoch)
 
 			lost, err := s.Heartbeat(t.Context(), policy.Lease, []taskstate.Beat{{
 				TaskID: "a", Status: taskstate.StatusRunning, Token: old, Owner: out[0].After.LeaseOwner, Renew: true,
 			}})
 			require.NoError(t, err)
 			require.Equal(t, []string{"a"}, lost)
-			require.ErrorIs(t, taskstate.WithClaim(t.Context(), s, "a", old, func(context.Context, taskstate.Tx, taskstate.Moment) error { return nil }), taskstate.ErrLost)
-			finish := taskstate.Each(func(m taskstate.Moment, task taskstate.Task) taskstate.Decision {
+			require.ErrorIs(t, taskstate.WithClaim(t.Context(), s, "a", old, func(context.Context, taskstate.Tx, taskstate.DBClock) error { return nil }), taskstate.ErrLost)
+			finish := taskstate.Each(func(m taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 				return taskstate.Succeed(m, task, taskstate.Holder{Token: old}, nil, "")
 			})
 			out, err = s.Apply(t.Context(), taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: finish})
@@ -45,7 +45,7 @@ func TestRenewedTimelineEndsEveryClaim(t *testing.T) {
 			require.Equal(t, taskstate.AnswerLost, out[0].Answer)
 
 			out, err = s.Sweep(t.Context(), taskstate.Sweep{Status: taskstate.StatusRunning, WakeBefore: taskstate.In(0), Limit: 10, Decide: taskstate.Each(
-				func(m taskstate.Moment, task taskstate.Task) taskstate.Decision {
+				func(m taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 					return taskstate.Claim(policy, m, task, taskstate.ClaimRequest{Owner: "new/1", Process: "new", Takeover: true})
 				})})
 			require.NoError(t, err)

@@ -88,7 +88,7 @@ func backlog(ctx context.Context, b *lab.Bench) ([]figure, error) {
 	queue := redisq.NewPublisher(client, redisq.NewDefaultConfig(w.Redis.URL("")), slog.New(slog.DiscardHandler), time.Now, nil)
 	started := time.Now()
 	for range backlogTasks / backlogBatch {
-		tasks, err := w.DB.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) { return newTasks() })
+		tasks, err := w.DB.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) { return newTasks() })
 		if err == nil {
 			err = taskrun.Publish(ctx, queue, tasks)
 		}

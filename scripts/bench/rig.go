@@ -177,7 +177,7 @@ func (r *rig) join(ctx context.Context, b *batcher.Batch[*single]) error {
 
 // accept is the transaction that accepts tasks.
 func (r *rig) accept(ctx context.Context, news []taskstate.NewTask) ([]taskstate.Task, error) {
-	return r.db.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) { return news, nil })
+	return r.db.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) { return news, nil })
 }
 
 // start runs a worker with the product's defaults and so many slots; stop lets it end what it has, flush and leave.

@@ -185,7 +185,7 @@ func claimBatch(ctx context.Context, t *table) error {
 	}
 	t.claimed += scaleBatch
 	t.held = append(t.held, t.batch)
-	return t.apply(ctx, func(m taskstate.Moment, task taskstate.Task) taskstate.Decision {
+	return t.apply(ctx, func(m taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 		return taskstate.Claim(taskstate.Policy{Lease: time.Hour, MaxCrashes: 3}, m, task, taskstate.ClaimRequest{
 			Owner: "bench/1", Process: "bench", Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "bench"},
 		})
@@ -200,15 +200,15 @@ func finishBatch(ctx context.Context, t *table) error {
 		}
 	}
 	t.batch, t.held = t.held[0], t.held[1:]
-	return t.apply(ctx, func(m taskstate.Moment, task taskstate.Task) taskstate.Decision {
+	return t.apply(ctx, func(m taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 		return taskstate.Succeed(m, task, taskstate.Holder{
-			Token: taskstate.Token{Timeline: m.Timeline, Fence: task.Fence}, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "bench"},
+			Token: taskstate.Token{Epoch: m.Epoch, Fence: task.Fence}, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "bench"},
 		}, nil, "")
 	})
 }
 
 // apply decides on the batch; each of it must change.
-func (t *table) apply(ctx context.Context, decide func(taskstate.Moment, taskstate.Task) taskstate.Decision) error {
+func (t *table) apply(ctx context.Context, decide func(taskstate.DBClock, taskstate.Task) taskstate.Decision) error {
 	outs, err := t.db.Apply(ctx, taskstate.Batch{IDs: t.batch, Scope: taskstate.System(), Decide: taskstate.Each(decide)})
 	for _, o := range outs {
 		if o.Err != nil || o.Change == nil {
@@ -220,7 +220,7 @@ func (t *table) apply(ctx context.Context, decide func(taskstate.Moment, tasksta
 
 // sweepOf locks due rows and lets them be; there must be so many.
 func sweepOf(w taskstate.Sweep, want int) func(context.Context, *table) error {
-	w.Decide = taskstate.Each(func(_ taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	w.Decide = taskstate.Each(func(_ taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerKept}
 	})
 	return func(ctx context.Context, t *table) error {

@@ -162,7 +162,7 @@ func request(ctx context.Context, base, method, path string, allowed ...int) err
 
 // passing lets the sweeper's waiting times be over for the trial's base and document: what it will look at some time is due now.
 func (t *trial) passing(ctx context.Context) error {
-	return t.DB.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	return t.DB.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		for _, due := range []struct{ statement, of string }{
 			{"UPDATE knowledge_document SET sweep_at = ? WHERE sweep_at < '9999-01-01' AND id = ?", t.docs[0].document},
 			{"UPDATE vector_garbage SET sweep_at = ? WHERE sweep_at < '9999-01-01' AND document_id = ?", t.docs[0].document},

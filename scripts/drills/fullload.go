@@ -164,7 +164,7 @@ func (f *full) submitOne(ctx context.Context) error {
 	for i := range news {
 		news[i] = lab.NewNoop(first + i)
 	}
-	tasks, err := f.db.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) { return news, nil })
+	tasks, err := f.db.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) { return news, nil })
 	if err != nil {
 		return fmt.Errorf("submit: %w", err)
 	}

@@ -183,7 +183,7 @@ func firstSent(ctx context.Context, c *cluster) (time.Duration, error) {
 	var took time.Duration
 	err := lab.Until(ctx, liveLimit, outboxPoll, func(ctx context.Context) error {
 		n := 0
-		var last taskstate.Stamp
+		var last taskstate.DBTime
 		err := c.DB.Reader().QueryRowContext(ctx, `SELECT COUNT(*), MIN(sent_at) FROM outbox_event WHERE status = 'SENT' AND sent_at >= ?`,
 			back.Add(-c.brokerStart())).Scan(&n, &last)
 		if err == nil && n == 0 {

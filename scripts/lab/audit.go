@@ -216,8 +216,8 @@ type looking struct{ tx taskstate.Tx }
 
 func (l looking) Reader() taskstate.Tx { return l.tx }
 
-func (looking) Moment(context.Context) (taskstate.Moment, error) {
-	return taskstate.Moment{Now: time.Now().UTC()}, nil
+func (looking) Moment(context.Context) (taskstate.DBClock, error) {
+	return taskstate.DBClock{Now: time.Now().UTC()}, nil
 }
 
 // auditPatience is what the loops may take on two busy cores.

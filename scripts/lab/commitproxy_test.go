@@ -53,7 +53,7 @@ func TestCommitProxyCutsOnBothSidesOfACommit(t *testing.T) {
 			p.Cut(0.5, rand.New(rand.NewPCG(1, 2))) //nolint:gosec // moments of faults
 			const tasks = 30
 			for i := range tasks {
-				_, err := store.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+				_, err := store.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 					return []taskstate.NewTask{{Task: taskstate.Task{ID: fmt.Sprintf("t%d", i), UserID: "u", Type: "document", Channel: "http", MaxAttempts: 3}}}, nil
 				})
 				require.NoError(t, err)

@@ -67,7 +67,7 @@ type OutboxEvent struct {
 // Outbox reads all events, oldest first.
 func Outbox(ctx context.Context, tx taskstate.Tx) ([]OutboxEvent, error) {
 	return query(ctx, tx, func(r *sql.Rows) (e OutboxEvent, err error) {
-		var next, created, sent taskstate.Stamp
+		var next, created, sent taskstate.DBTime
 		err = r.Scan(&e.Seq, &e.ID, &e.Topic, &e.Key, &e.Status, &e.Cause, &e.Attempts, &next, &e.LastError, &created, &sent)
 		e.NextRetryAt, e.CreatedAt, e.SentAt = next.Time, created.Time, sent.Time
 		return e, err

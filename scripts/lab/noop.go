@@ -38,7 +38,7 @@ func (Noop) Classify(err error) taskstate.Failure {
 }
 
 // Decide implements taskrun.Handler.
-func (Noop) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, dones []taskrun.Done) ([]taskstate.Decision, error) {
+func (Noop) Decide(_ context.Context, _ taskstate.Tx, m taskstate.DBClock, dones []taskrun.Done) ([]taskstate.Decision, error) {
 	out := make([]taskstate.Decision, len(dones))
 	for i, d := range dones {
 		out[i] = taskstate.Succeed(m, d.Task, d.Holder, d.Result.Output, "")
@@ -47,6 +47,6 @@ func (Noop) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, dones 
 }
 
 // OnTransition implements taskrun.Handler.
-func (Noop) OnTransition(context.Context, taskstate.Tx, taskstate.Moment, []taskstate.Decision, map[string]any) error {
+func (Noop) OnTransition(context.Context, taskstate.Tx, taskstate.DBClock, []taskstate.Decision, map[string]any) error {
 	return nil
 }

@@ -50,8 +50,8 @@ func tasks(ctx context.Context, tx taskstate.Tx) ([]taskRow, error) {
 // transitions reads the logs of one task, or of all with id "", each in its order.
 func transitions(ctx context.Context, tx taskstate.Tx, id string) ([]taskstate.Transition, error) {
 	return query(ctx, tx, func(r *sql.Rows) (t taskstate.Transition, err error) {
-		var at, next taskstate.Stamp
-		err = r.Scan(&t.ID, &t.TaskID, &t.From, &t.To, &t.Reason, &t.AttemptCount, &t.CrashCount, &t.Fence, &t.Timeline, &t.Actor, &t.Message, &t.Delivery, &next, &at)
+		var at, next taskstate.DBTime
+		err = r.Scan(&t.ID, &t.TaskID, &t.From, &t.To, &t.Reason, &t.AttemptCount, &t.CrashCount, &t.Fence, &t.Epoch, &t.Actor, &t.Message, &t.Delivery, &next, &at)
 		t.CreatedAt, t.NextRetryAt, t.Delivery = at.Time, next.Time, strings.TrimSpace(t.Delivery)
 		return t, err
 	}, `SELECT id, task_id, COALESCE(from_status, ''), to_status, reason, attempt_count, crash_count, fence, timeline, actor, message, delivery,

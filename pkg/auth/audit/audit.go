@@ -92,13 +92,13 @@ func load(dialect string) sqlfile.Queries {
 
 // Note answers the function that writes an event in an open transaction.
 func (l *Log) Note(e Event) taskstate.TxFunc {
-	return func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	return func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		return l.insert(ctx, tx, m, e)
 	}
 }
 
 // insert writes one row with the transaction's time.
-func (l *Log) insert(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, e Event) error {
+func (l *Log) insert(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, e Event) error {
 	s := e.Source
 	_, err := tx.ExecContext(ctx, l.q.Get("EventInsert"), m.Now.UTC().Truncate(time.Microsecond), string(e.Action),
 		clean(s.Actor, 190), clean(string(s.Role), 20), clean(s.KeyID, 64), clean(s.IP, 64), clean(s.RequestID, 128),
@@ -155,7 +155,7 @@ func (l *Log) List(ctx context.Context, q Query) ([]Event, error) {
 		defer func() { _ = rows.Close() }()
 		for rows.Next() {
 			var e Event
-			var at taskstate.Stamp
+			var at taskstate.DBTime
 			s := &e.Source
 			if err := rows.Scan(&e.ID, &at, &e.Action, &s.Actor, &s.Role, &s.KeyID, &s.IP, &s.RequestID, &e.Target, &e.Detail, &e.Times); err != nil {
 				return err

@@ -91,7 +91,7 @@ func TestNotesAndPages(t *testing.T) {
 
 		boom := errors.New("the change failed")
 		note := l.Note(audit.Event{Action: audit.TaskDrop, Source: source})
-		require.ErrorIs(t, s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+		require.ErrorIs(t, s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 			return errors.Join(note(ctx, tx, m), boom)
 		}), boom)
 		after, err := l.List(ctx, audit.Query{Limit: 99})

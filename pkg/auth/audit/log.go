@@ -103,7 +103,7 @@ func (l *Log) Flush(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	err := l.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	err := l.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		for _, e := range events {
 			if err := l.insert(ctx, tx, m, e); err != nil {
 				return err

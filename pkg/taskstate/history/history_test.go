@@ -32,7 +32,7 @@ type tape struct {
 // add appends a step that is derived from the last one and then changed by edit.
 func (t *tape) add(after time.Duration, to taskstate.Status, reason taskstate.Reason, actor string, edit func(*taskstate.Transition)) *tape {
 	t.at = t.at.Add(after)
-	tr := taskstate.Transition{ID: int64(len(t.log) + 1), TaskID: "t", To: to, Reason: reason, Actor: actor, CreatedAt: t.at, Timeline: 7}
+	tr := taskstate.Transition{ID: int64(len(t.log) + 1), TaskID: "t", To: to, Reason: reason, Actor: actor, CreatedAt: t.at, Epoch: 7}
 	if n := len(t.log); n > 0 {
 		last := t.log[n-1]
 		tr.From, tr.Fence, tr.AttemptCount, tr.CrashCount = last.To, last.Fence, last.AttemptCount, last.CrashCount
@@ -169,7 +169,7 @@ func TestEachRuleCatchesItsOwnBreach(t *testing.T) {
 			find(l, taskstate.ReasonHandedBack).Actor = "worker:a"
 			return l
 		}, "worker:a ended the run that worker:b held"},
-		"finish on another timeline": {"I4", func(l logOf, _ *taskstate.Task) logOf { l[24].Timeline = 8; return l }, "claimed on timeline 7"},
+		"finish on another timeline": {"I4", func(l logOf, _ *taskstate.Task) logOf { l[24].Epoch = 8; return l }, "claimed on timeline 7"},
 		"run ended twice": {"I5", func(l logOf, r *taskstate.Task) logOf {
 			l[24].Fence = l[21].Fence // the run that the deletion ended
 			*r = rowOf(l)
@@ -266,10 +266,10 @@ func TestWithoutSettingsOnlyWhatAlwaysHoldsIsJudged(t *testing.T) {
 	}
 }
 
-func TestTimelineRenewalEndsLeases(t *testing.T) {
+func TestEpochRenewalEndsLeases(t *testing.T) {
 	t.Parallel()
 	log := whole()[:8]
-	log[7].CreatedAt, log[7].Timeline = log[6].CreatedAt.Add(time.Second), 8
+	log[7].CreatedAt, log[7].Epoch = log[6].CreatedAt.Add(time.Second), 8
 	log[7].LeaseExpiresAt = log[7].CreatedAt.Add(lease)
 	if err := judge(log, rowOf(log)).Err(); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 type life struct {
 	r      *rand.Rand
 	policy taskstate.Policy
-	moment taskstate.Moment
+	moment taskstate.DBClock
 	task   taskstate.Task
 	tokens []claimed
 	log    []taskstate.Transition
@@ -32,7 +32,7 @@ func newLife(seed uint64) *life {
 	l := &life{
 		r:      rand.New(rand.NewPCG(seed, 1)),
 		policy: taskstate.Policy{BaseBackoff: base, MaxBackoff: time.Minute, Lease: lease, MaxCrashes: limit, Slack: time.Second, DLQ: seed%2 == 0},
-		moment: taskstate.Moment{Now: start, Timeline: 7},
+		moment: taskstate.DBClock{Now: start, Epoch: 7},
 	}
 	l.task = taskstate.Task{ID: "t", Status: queued, MaxAttempts: 1 + l.r.IntN(4), EnqueuedAt: start, WakeAt: start, DLQ: taskstate.DLQNone}
 	l.write(&taskstate.Change{To: queued, Reason: taskstate.ReasonAccepted, Actor: taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"}}, none)
@@ -111,11 +111,11 @@ func (l *life) write(c *taskstate.Change, from taskstate.Status) {
 	l.reserved = ""
 	l.log = append(l.log, taskstate.Transition{
 		ID: int64(len(l.log) + 1), TaskID: "t", From: from, To: c.To, Reason: c.Reason, AttemptCount: t.AttemptCount, CrashCount: t.CrashCount,
-		Fence: t.Fence, Timeline: l.moment.Timeline, Actor: c.Actor.String(), LeaseExpiresAt: t.LeaseExpiresAt, NextRetryAt: t.NextRetryAt,
+		Fence: t.Fence, Epoch: l.moment.Epoch, Actor: c.Actor.String(), LeaseExpiresAt: t.LeaseExpiresAt, NextRetryAt: t.NextRetryAt,
 		CreatedAt: l.moment.Now,
 	})
 	if c.To == running {
-		l.tokens = append(l.tokens, claimed{taskstate.Token{Timeline: l.moment.Timeline, Fence: t.Fence}, c.Actor})
+		l.tokens = append(l.tokens, claimed{taskstate.Token{Epoch: l.moment.Epoch, Fence: t.Fence}, c.Actor})
 	}
 }
 
@@ -127,7 +127,7 @@ func (l *life) live(wishes int) {
 		case 0:
 			l.moment.Now = l.moment.Now.Add(2 * time.Hour)
 		case 1:
-			l.moment.Timeline++
+			l.moment.Epoch++
 			l.task.LeaseExpiresAt = l.moment.Now
 		case 2, 3, 4:
 			if l.task.Status == running && l.task.LeaseExpiresAt.After(l.moment.Now) {

@@ -101,8 +101,8 @@ func holderOnly(e *event) (bool, string) {
 	switch {
 	case tr.Actor != e.prev.Holder:
 		return true, fmt.Sprintf("%s ended the run that %s held", tr.Actor, e.prev.Holder)
-	case tr.Timeline != e.prev.ClaimTimeline:
-		return true, fmt.Sprintf("it was claimed on timeline %d and ended on %d", e.prev.ClaimTimeline, tr.Timeline)
+	case tr.Epoch != e.prev.ClaimEpoch:
+		return true, fmt.Sprintf("it was claimed on timeline %d and ended on %d", e.prev.ClaimEpoch, tr.Epoch)
 	case tr.Fence != e.prev.Fence && !e.endsAgain():
 		return true, fmt.Sprintf("the run of fence %d was ended with fence %d", e.prev.Fence, tr.Fence)
 	}
@@ -135,8 +135,8 @@ func takeover(e *event) (bool, string) {
 		return true, fmt.Sprintf("its lease (%s) does not lie ahead", clock(lease))
 	case tr.To != running && lease != 0:
 		return true, "it keeps a lease and is not RUNNING"
-	case !taken || tr.Timeline != e.prev.ClaimTimeline:
-		return false, "" // a new timeline ends all leases (design D2)
+	case !taken || tr.Epoch != e.prev.ClaimEpoch:
+		return false, "" // a new epoch ends all leases (design D2)
 	case At(tr.CreatedAt) < e.prev.Lease:
 		return true, fmt.Sprintf("it was taken over %s before the lease of %s ended", e.prev.Lease.Time().Sub(tr.CreatedAt), e.prev.Holder)
 	}

@@ -48,14 +48,14 @@ type Trail struct {
 	Attempts  int
 	Crashes   int
 	Fence     int64
-	Timeline  int64
+	Epoch     int64
 	At        Instant // of the last transition
 	NextRetry Instant // as the last transition has it
 
 	// the last claim
-	Holder        string // actor that made it
-	ClaimTimeline int64
-	Lease         Instant // as the claim recorded it
+	Holder     string // actor that made it
+	ClaimEpoch int64
+	Lease      Instant // as the claim recorded it
 
 	// what has happened so far
 	Left      int64 // highest fence whose hold has ended, plus one; 0: none
@@ -124,13 +124,13 @@ func (t Trail) next(tr taskstate.Transition) Trail {
 	}
 	switch {
 	case tr.To == running:
-		t.Holder, t.ClaimTimeline, t.Lease = tr.Actor, tr.Timeline, At(tr.LeaseExpiresAt)
+		t.Holder, t.ClaimEpoch, t.Lease = tr.Actor, tr.Epoch, At(tr.LeaseExpiresAt)
 	case tr.Reason == taskstate.ReasonFailed || tr.Reason == taskstate.ReasonStalled:
 		t.Waited = max(t.Waited, tr.AttemptCount)
 	case tr.Reason == taskstate.ReasonExhausted:
 		t.Exhausted = tr.AttemptCount
 	}
-	t.Status, t.Attempts, t.Crashes, t.Fence, t.Timeline = tr.To, tr.AttemptCount, tr.CrashCount, tr.Fence, tr.Timeline
+	t.Status, t.Attempts, t.Crashes, t.Fence, t.Epoch = tr.To, tr.AttemptCount, tr.CrashCount, tr.Fence, tr.Epoch
 	t.At, t.NextRetry, t.ID = At(tr.CreatedAt), At(tr.NextRetryAt), tr.ID
 	return t
 }

@@ -94,27 +94,27 @@ func (m *Model) api(w *World, t int, o Op) Result {
 		r.Adds--
 	case OpCancel:
 		w.Left.Acts--
-		return m.person(w, t, func(mo taskstate.Moment, task taskstate.Task) taskstate.Decision {
+		return m.person(w, t, func(mo taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 			return taskstate.Cancel(mo, task, user, taskstate.ReasonCancelled, "")
 		})
 	case OpSuspend:
 		w.Left.Acts--
-		return m.person(w, t, func(mo taskstate.Moment, task taskstate.Task) taskstate.Decision {
+		return m.person(w, t, func(mo taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 			return taskstate.Suspend(mo, task, operator, "")
 		})
 	case OpRetryNow:
 		w.Left.Acts--
-		return m.person(w, t, func(mo taskstate.Moment, task taskstate.Task) taskstate.Decision {
+		return m.person(w, t, func(mo taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 			return taskstate.Retry(mo, task, user)
 		})
 	case OpReplay:
 		w.Left.Replays--
-		return m.person(w, t, func(mo taskstate.Moment, task taskstate.Task) taskstate.Decision {
+		return m.person(w, t, func(mo taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 			return m.spoilReplay(task, taskstate.Replay(mo, task, user, ""))
 		})
 	case OpResume:
 		w.Left.Replays--
-		return m.person(w, t, func(mo taskstate.Moment, task taskstate.Task) taskstate.Decision {
+		return m.person(w, t, func(mo taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 			return m.spoilReplay(task, taskstate.Resume(mo, task, operator, ""))
 		})
 	default:
@@ -144,13 +144,13 @@ func (m *Model) accept(w *World, t int) Result {
 	}
 	task := m.task(r, t)
 	return Result{Task: t, Transition: taskstate.Transition{
-		TaskID: task.ID, To: taskstate.StatusQueued, Reason: taskstate.ReasonAccepted, Timeline: int64(w.Timeline) + 1,
+		TaskID: task.ID, To: taskstate.StatusQueued, Reason: taskstate.ReasonAccepted, Epoch: int64(w.Epoch) + 1,
 		Actor: "user:u", CreatedAt: epoch,
 	}}
 }
 
 // person does what a person asked for, and what belongs to it: a version for a replay, none for a cancelled task.
-func (m *Model) person(w *World, t int, decide func(mo taskstate.Moment, task taskstate.Task) taskstate.Decision) Result {
+func (m *Model) person(w *World, t int, decide func(mo taskstate.DBClock, task taskstate.Task) taskstate.Decision) Result {
 	res := m.commit(w, t, decide)
 	if res.Change == nil {
 		return res
@@ -205,9 +205,9 @@ func (m *Model) world(w *World, o Op) Result {
 			return Result{Full: true}
 		}
 		w.Left.Duplicates--
-	case OpTimeline:
+	case OpEpoch:
 		w.Left.Restores--
-		w.Timeline++
+		w.Epoch++
 		for t := range w.Rows {
 			if w.Rows[t].State == stRunning {
 				w.Rows[t].Lease = agePast
@@ -215,7 +215,7 @@ func (m *Model) world(w *World, o Op) Result {
 		}
 	case OpRestore:
 		w.Left.Restores--
-		w.Timeline++
+		w.Epoch++
 		*r = Row{State: stQueued, Version: Version{No: r.Version.No, State: r.Version.State}, Log: Logged{State: stQueued}}
 	case OpLeaseEnds:
 		r.Lease = agePast

@@ -21,7 +21,7 @@ func (j *judge) leave(t int, b, a *Row) {
 		j.must("I6", b.Lease == agePast, "%s was ended by the crash limit under a live lease", taskID(t))
 	case j.op.Kind == OpCancel || j.op.Kind == OpSuspend:
 	default:
-		held := isWorker && x.Fence == b.Fence && x.Line == j.before.Timeline && b.Claimant == ownerOf(int(j.op.Proc))
+		held := isWorker && x.Fence == b.Fence && x.Line == j.before.Epoch && b.Claimant == ownerOf(int(j.op.Proc))
 		j.must("I4", held, "%s: %s by %s, who does not hold fence %d", taskID(t), j.op.Kind, j.op.actor(), b.Fence)
 	}
 }
@@ -50,7 +50,7 @@ func (j *judge) log() {
 	b := &j.before.Rows[j.res.Task]
 	trail := history.Trail{
 		Status: statusOf[b.Log.State], Attempts: int(b.Log.Attempts), Crashes: int(b.Log.Crashes), Fence: int64(b.Log.Fence),
-		Timeline: int64(j.before.Timeline) + 1, ClaimTimeline: int64(j.before.Timeline) + 1,
+		Epoch: int64(j.before.Epoch) + 1, ClaimEpoch: int64(j.before.Epoch) + 1,
 		NextRetry: history.At(b.Due.instant()), Lease: history.At(b.Lease.instant()),
 		Left: int64(b.Ended),
 	}

@@ -24,7 +24,7 @@ func (m *Model) claiming(w *World, i int, o Op) Result {
 		return Result{Task: t}
 	}
 	before := w.Rows[t]
-	res := m.commit(w, t, func(mo taskstate.Moment, task taskstate.Task) taskstate.Decision {
+	res := m.commit(w, t, func(mo taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 		return m.decideClaim(w, i, o.Kind, mo, task)
 	})
 	r := &w.Rows[t]
@@ -45,7 +45,7 @@ func (m *Model) claiming(w *World, i int, o Op) Result {
 // recoverOwn is the recovery loop of a process whose other slot holds the task, or has claimed it without an answer yet.
 func (m *Model) recoverOwn(w *World, i int) Result {
 	t := int(w.Workers[i].Task)
-	return m.commit(w, t, func(mo taskstate.Moment, task taskstate.Task) taskstate.Decision {
+	return m.commit(w, t, func(mo taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 		return taskstate.Claim(m.policy, mo, task, taskstate.ClaimRequest{
 			Owner: ownerText[ownerOf(i)], Process: processName(i), Takeover: true, Held: !m.without(TakeoverByAnother),
 			Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: processName(i)},
@@ -63,7 +63,7 @@ func (w *World) newCall(i int) {
 }
 
 // decideClaim asks the state machine; a claim of the same call, whose answer was lost, is its own.
-func (m *Model) decideClaim(w *World, i int, kind Kind, mo taskstate.Moment, task taskstate.Task) taskstate.Decision {
+func (m *Model) decideClaim(w *World, i int, kind Kind, mo taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 	x, r := &w.Workers[i], &w.Rows[w.Workers[i].Task]
 	req := taskstate.ClaimRequest{
 		Owner: ownerText[ownerOf(i)], Process: processName(i), Reserve: true,
@@ -103,7 +103,7 @@ func (m *Model) answered(w *World, i int, before Row, res Result) {
 		x.At = atReserved
 	case taskstate.AnswerDead:
 		x.Entry, x.Had = r.Delivery, true
-		x.bury(m, r, w.Timeline)
+		x.bury(m, r, w.Epoch)
 	case taskstate.AnswerBusy, taskstate.AnswerNotDue:
 		if !x.Had || x.Entry == before.Delivery {
 			x.rest()
@@ -116,7 +116,7 @@ func (m *Model) answered(w *World, i int, before Row, res Result) {
 			return
 		}
 		if before.Owed {
-			x.bury(m, r, w.Timeline)
+			x.bury(m, r, w.Epoch)
 			return
 		}
 		x.acknowledge()
@@ -128,7 +128,7 @@ func (m *Model) answered(w *World, i int, before Row, res Result) {
 // started begins the run of a claim that was won.
 func (m *Model) started(w *World, i int, before Row) {
 	x, r := &w.Workers[i], &w.Rows[w.Workers[i].Task]
-	x.Fence, x.Line, x.No, x.At = r.Fence, w.Timeline, r.Version.No, atRun
+	x.Fence, x.Line, x.No, x.At = r.Fence, w.Epoch, r.Version.No, atRun
 	switch {
 	case !x.Had:
 		x.Entry = r.Delivery
@@ -144,7 +144,7 @@ func (m *Model) started(w *World, i int, before Row) {
 
 // release drops a reservation at a stop; the entry that brought it is passed on.
 func (m *Model) release(w *World, i, t int) Result {
-	res := m.commit(w, t, func(mo taskstate.Moment, task taskstate.Task) taskstate.Decision {
+	res := m.commit(w, t, func(mo taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 		return taskstate.Release(m.policy, mo, task, ownerText[ownerOf(i)])
 	})
 	x, r := &w.Workers[i], &w.Rows[t]

@@ -58,7 +58,7 @@ const (
 	OldUntilNew                          // m9
 	FreeHandBack                         // m10: a hand-back counts no attempt
 	FreshReplay                          // m11: a replay starts at 0
-	TimelineInToken
+	EpochInToken
 	FenceInEffect
 	DueInClaim
 	UploadOrder
@@ -122,6 +122,6 @@ func (m *Model) Start() World { return World{Left: m.cfg.Faults} }
 func (m *Model) without(r Rule) bool { return m.cfg.Without&r != 0 }
 
 // moment is the database's word on time.
-func (m *Model) moment(w *World) taskstate.Moment {
-	return taskstate.Moment{Now: epoch, Timeline: int64(w.Timeline) + 1}
+func (m *Model) moment(w *World) taskstate.DBClock {
+	return taskstate.DBClock{Now: epoch, Epoch: int64(w.Epoch) + 1}
 }

@@ -72,7 +72,7 @@ func (m *Model) enabledClock(w *World, t int, yield func(o Op)) {
 		clock(OpEnqueueAges)
 	}
 	if w.Left.Restores > 0 && (r.State == stRunning || r.State == stRetrying) && r.Deaths == 0 {
-		clock(OpTimeline)
+		clock(OpEpoch)
 		if !m.cfg.Document || r.Version.State == versionBuilding {
 			clock(OpRestore)
 		}

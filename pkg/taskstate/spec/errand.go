@@ -71,8 +71,8 @@ func (w *World) deadLetter(t int, fence uint8) uint16 {
 
 // mark notes in the row that its dead letter was written.
 func (m *Model) mark(w *World, t int, fence, line uint8) Result {
-	return m.commit(w, t, func(mo taskstate.Moment, task taskstate.Task) taskstate.Decision {
-		token := taskstate.Token{Timeline: int64(line) + 1, Fence: int64(fence)}
+	return m.commit(w, t, func(mo taskstate.DBClock, task taskstate.Task) taskstate.Decision {
+		token := taskstate.Token{Epoch: int64(line) + 1, Fence: int64(fence)}
 		if m.without(FenceInMark) {
 			token.Fence = task.Fence
 		}
@@ -111,13 +111,13 @@ func (m *Model) loop(w *World, i int, o Op) Result {
 		return m.addAll(w, x)
 	case OpOwed:
 		r := &w.Rows[t]
-		*x = Loop{At: loopDeadLetter, Task: o.Task, Entry: r.Delivery, Fence: r.Fence, Line: w.Timeline, Debt: true}
+		*x = Loop{At: loopDeadLetter, Task: o.Task, Entry: r.Delivery, Fence: r.Fence, Line: w.Epoch, Debt: true}
 	case OpList:
 		*x = Loop{At: loopLook, Task: o.Task, Entry: o.Entry}
 	case OpLook:
 		m.look(w, x)
 	case OpRenew:
-		res = m.commit(w, int(x.Task), func(mo taskstate.Moment, task taskstate.Task) taskstate.Decision {
+		res = m.commit(w, int(x.Task), func(mo taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 			return taskstate.Renew(m.policy, mo, task)
 		})
 		x.At = loopCopy
@@ -166,7 +166,7 @@ func (m *Model) enqueue(w *World, x *Loop) Result {
 		if x.Mask&(1<<t) != 0 {
 			watermark = epoch
 		}
-		one := m.commit(w, t, func(mo taskstate.Moment, task taskstate.Task) taskstate.Decision {
+		one := m.commit(w, t, func(mo taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 			return taskstate.Enqueue(m.policy, mo, task, watermark)
 		})
 		if one.Answer == taskstate.AnswerApplied {
@@ -201,7 +201,7 @@ func (m *Model) look(w *World, x *Loop) {
 	case stDead:
 		x.At = loopAck
 		if r.Owed {
-			x.At, x.Fence, x.Line, x.Debt = loopDeadLetter, r.Fence, w.Timeline, true
+			x.At, x.Fence, x.Line, x.Debt = loopDeadLetter, r.Fence, w.Epoch, true
 		}
 	case stQueued:
 		x.At = loopRenew

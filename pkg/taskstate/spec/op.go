@@ -56,7 +56,7 @@ const (
 	OpPause
 	OpSleep
 	OpStop
-	OpTimeline // timeline renew
+	OpEpoch    // timeline renew
 	OpRestore  // the database comes back as it was before the first claim; then timeline renew
 	OpContinue // what ends it
 	OpExit
@@ -90,7 +90,7 @@ func Kinds() []Kind {
 // fault reports whether the step is a fault or a person's act: nothing may depend on its coming.
 func (k Kind) fault() bool {
 	switch k {
-	case OpForget, OpCancel, OpSuspend, OpRetryNow, OpReplay, OpResume, OpFlush, OpDuplicate, OpCrash, OpPause, OpSleep, OpStop, OpTimeline, OpRestore:
+	case OpForget, OpCancel, OpSuspend, OpRetryNow, OpReplay, OpResume, OpFlush, OpDuplicate, OpCrash, OpPause, OpSleep, OpStop, OpEpoch, OpRestore:
 		return true
 	default:
 		return false

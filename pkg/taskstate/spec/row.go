@@ -102,7 +102,7 @@ func (r *Row) take(t taskstate.Task) {
 }
 
 // commit is one transaction on one row: it asks for a decision and writes it, with its transition.
-func (m *Model) commit(w *World, t int, decide func(m taskstate.Moment, t taskstate.Task) taskstate.Decision) Result {
+func (m *Model) commit(w *World, t int, decide func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision) Result {
 	r := &w.Rows[t]
 	before := m.task(r, t)
 	d := decide(m.moment(w), before)

@@ -26,7 +26,7 @@ func TestEveryMissingRuleIsFound(t *testing.T) {
 		{spec.OldUntilNew, "I24", config("", spec.Faults{}, document, twoTasks)},
 		{spec.FreeHandBack, "I7", config("", spec.Faults{Stops: 1})},
 		{spec.FreshReplay, "I7", config("", spec.Faults{Replays: 1})},
-		{spec.TimelineInToken, "I4", config("", spec.Faults{Pauses: 1, Restores: 1}, alwaysWell)},
+		{spec.EpochInToken, "I4", config("", spec.Faults{Pauses: 1, Restores: 1}, alwaysWell)},
 		{spec.FenceInEffect, "I26", config("", spec.Faults{Pauses: 1}, document, alwaysWell)},
 		{spec.DueInClaim, "I10", config("", spec.Faults{}, twoAttempts)},
 		{spec.UploadOrder, "I23", config("", spec.Faults{}, document, twoTasks)},

@@ -7,7 +7,7 @@ import (
 // holds is the holder's predicate: id, RUNNING, fence, timeline.
 func (w *World) holds(x *Worker) bool {
 	r := &w.Rows[x.Task]
-	return r.State == stRunning && r.Fence == x.Fence && w.Timeline == x.Line
+	return r.State == stRunning && r.Fence == x.Fence && w.Epoch == x.Line
 }
 
 // running does a step of a run.
@@ -72,7 +72,7 @@ func (m *Model) finishing(w *World, i int, o Op) Result {
 		return Result{Task: t}
 	}
 	before := w.Rows[t]
-	res := m.commit(w, t, func(mo taskstate.Moment, task taskstate.Task) taskstate.Decision {
+	res := m.commit(w, t, func(mo taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 		return m.decideFinish(w, x, mo, task)
 	})
 	r := &w.Rows[t]
@@ -87,7 +87,7 @@ func (m *Model) finishing(w *World, i int, o Op) Result {
 		return res
 	}
 	// After a lost answer a lost claim with the claim's own fence is what that try wrote: nobody else held the task.
-	own := again && r.Fence == x.Fence && w.Timeline == x.Line && r.State != stRunning
+	own := again && r.Fence == x.Fence && w.Epoch == x.Line && r.State != stRunning
 	if res.Answer != taskstate.AnswerApplied && !own {
 		x.rest()
 		return res
@@ -97,16 +97,16 @@ func (m *Model) finishing(w *World, i int, o Op) Result {
 }
 
 // decideFinish asks the state machine about the outcome.
-func (m *Model) decideFinish(w *World, x *Worker, mo taskstate.Moment, task taskstate.Task) taskstate.Decision {
+func (m *Model) decideFinish(w *World, x *Worker, mo taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 	h := taskstate.Holder{
-		Token: taskstate.Token{Timeline: int64(x.Line) + 1, Fence: int64(x.Fence)},
+		Token: taskstate.Token{Epoch: int64(x.Line) + 1, Fence: int64(x.Fence)},
 		Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: processName(int(w.index(x)))},
 	}
 	if m.without(FenceInFinish) {
 		h.Token.Fence = task.Fence
 	}
-	if m.without(TimelineInToken) {
-		h.Token.Timeline = mo.Timeline
+	if m.without(EpochInToken) {
+		h.Token.Epoch = mo.Epoch
 	}
 	switch x.Doing {
 	case OpFail:
@@ -163,7 +163,7 @@ func (m *Model) follow(w *World, x *Worker) {
 		x.acknowledge()
 	case stDead:
 		if r.Owed {
-			x.bury(m, r, w.Timeline)
+			x.bury(m, r, w.Epoch)
 			return
 		}
 		x.acknowledge()

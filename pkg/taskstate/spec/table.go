@@ -17,14 +17,14 @@ var ErrInvalid = errors.New("invalid task")
 // Table is ingest_task with its log, in memory: what every store must answer and hold after the same calls.
 // Time comes in from outside, as the compared database measured it. It is not safe for concurrent use.
 type Table struct {
-	Timeline int64
-	tasks    map[string]taskstate.Task
-	log      map[string][]taskstate.Transition
+	Epoch int64
+	tasks map[string]taskstate.Task
+	log   map[string][]taskstate.Transition
 }
 
-// NewTable makes an empty table of a timeline.
-func NewTable(timeline int64) *Table {
-	return &Table{Timeline: timeline, tasks: map[string]taskstate.Task{}, log: map[string][]taskstate.Transition{}}
+// NewTable makes an empty table of an epoch.
+func NewTable(epoch int64) *Table {
+	return &Table{Epoch: epoch, tasks: map[string]taskstate.Task{}, log: map[string][]taskstate.Transition{}}
 }
 
 // Submit inserts tasks at an instant, all or none. taskstate.ErrDuplicateKey; ErrInvalid.
@@ -53,7 +53,7 @@ func (x *Table) Submit(at time.Time, tasks []taskstate.NewTask) ([]taskstate.Tas
 		t.CreatedAt, t.UpdatedAt, t.WakeAt, t.EnqueuedAt = at, at, at, at
 		x.tasks[t.ID], out[i] = t, t
 		x.log[t.ID] = []taskstate.Transition{{
-			TaskID: t.ID, To: t.Status, Reason: taskstate.ReasonAccepted, Timeline: x.Timeline, Actor: n.Actor.String(), CreatedAt: at,
+			TaskID: t.ID, To: t.Status, Reason: taskstate.ReasonAccepted, Epoch: x.Epoch, Actor: n.Actor.String(), CreatedAt: at,
 		}}
 	}
 	return out, nil
@@ -62,10 +62,10 @@ func (x *Table) Submit(at time.Time, tasks []taskstate.NewTask) ([]taskstate.Tas
 // Call is one Apply or Sweep.
 type Call struct {
 	Scope  taskstate.Scope
-	Decide func(m taskstate.Moment, t taskstate.Task) taskstate.Decision
+	Decide func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision
 	Refuse string // the hook refuses a change of this task; empty: none
 	// Locked and Written are when the database locked a row, and when it wrote it.
-	Locked  func(id string) taskstate.Moment
+	Locked  func(id string) taskstate.DBClock
 	Written func(id string) time.Time
 }
 
@@ -131,7 +131,7 @@ func (x *Table) Due(status taskstate.Status, until time.Time, inclusive bool, li
 func (x *Table) Heartbeat(at time.Time, lease time.Duration, beats []taskstate.Beat) (lost []string) {
 	for _, b := range beats {
 		t, exists := x.tasks[b.TaskID]
-		if !exists || t.Status != b.Status || t.LeaseOwner != b.Owner || b.Token != (taskstate.Token{Timeline: x.Timeline, Fence: t.Fence}) {
+		if !exists || t.Status != b.Status || t.LeaseOwner != b.Owner || b.Token != (taskstate.Token{Epoch: x.Epoch, Fence: t.Fence}) {
 			lost = append(lost, b.TaskID)
 			continue
 		}
@@ -150,12 +150,12 @@ func (x *Table) Heartbeat(at time.Time, lease time.Duration, beats []taskstate.B
 // Held is Store.Hold's predicate.
 func (x *Table) Held(id string, token taskstate.Token) bool {
 	t := x.tasks[id]
-	return t.Status == taskstate.StatusRunning && token == taskstate.Token{Timeline: x.Timeline, Fence: t.Fence}
+	return t.Status == taskstate.StatusRunning && token == taskstate.Token{Epoch: x.Epoch, Fence: t.Fence}
 }
 
-// RenewTimeline starts a new history at an instant and ends every lease; it answers how many.
-func (x *Table) RenewTimeline(timeline int64, at time.Time) (leases int64) {
-	x.Timeline = timeline
+// RenewEpoch starts a new history at an instant and ends every lease; it answers how many.
+func (x *Table) RenewEpoch(epoch int64, at time.Time) (leases int64) {
+	x.Epoch = epoch
 	for id, t := range x.tasks {
 		if t.Status == taskstate.StatusRunning {
 			t.LeaseExpiresAt, t.WakeAt = at, at

@@ -13,19 +13,19 @@ import (
 var (
 	noon   = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	policy = taskstate.Policy{BaseBackoff: time.Second, MaxBackoff: time.Minute, Lease: time.Minute, MaxCrashes: 3, Slack: time.Second, DLQ: true}
-	holder = taskstate.Holder{Token: taskstate.Token{Timeline: 1, Fence: 1}}
+	holder = taskstate.Holder{Token: taskstate.Token{Epoch: 1, Fence: 1}}
 )
 
 // decideFunc is a pure decision.
-type decideFunc = func(m taskstate.Moment, t taskstate.Task) taskstate.Decision
+type decideFunc = func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision
 
 // claim claims as a worker does.
-func claim(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+func claim(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 	return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{Owner: "p/1", Process: "p", Takeover: true})
 }
 
 // fail ends an attempt.
-func fail(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+func fail(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 	return taskstate.Fail(policy, m, t, holder, taskstate.Failure{Cause: "it broke"})
 }
 
@@ -33,7 +33,7 @@ func fail(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
 func at(now time.Time, decide decideFunc) spec.Call {
 	return spec.Call{
 		Scope: taskstate.System(), Decide: decide,
-		Locked:  func(string) taskstate.Moment { return taskstate.Moment{Now: now, Timeline: 1} },
+		Locked:  func(string) taskstate.DBClock { return taskstate.DBClock{Now: now, Epoch: 1} },
 		Written: func(string) time.Time { return now },
 	}
 }
@@ -110,7 +110,7 @@ func TestTableLivesATask(t *testing.T) {
 	}
 }
 
-func TestTableScopeHookAndTimeline(t *testing.T) {
+func TestTableScopeHookAndEpoch(t *testing.T) {
 	t.Parallel()
 	x := table(t)
 	foreign := at(noon, claim)
@@ -127,7 +127,7 @@ func TestTableScopeHookAndTimeline(t *testing.T) {
 	if !ok || out[0].Change != nil || out[1].Answer != taskstate.AnswerClaimed {
 		t.Errorf("one refused of two: %+v", out)
 	}
-	if leases := x.RenewTimeline(2, noon); leases != 1 || x.Held("b", holder.Token) {
+	if leases := x.RenewEpoch(2, noon); leases != 1 || x.Held("b", holder.Token) {
 		t.Errorf("%d leases ended, want 1 and a token that holds no more", leases)
 	}
 }

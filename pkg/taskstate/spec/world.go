@@ -11,13 +11,13 @@ const (
 // World is one state: rows, the stream with its pending entries, the dead letters, one document, and where every
 // process stands. It is a comparable value without pointers; times are ages, not instants.
 type World struct {
-	Rows     [maxTasks]Row
-	Stream   [maxEntries]Entry // in stream order, undelivered and pending ones; entry n is at n−1, 0 is none
-	Workers  [numWorkers]Worker
-	Loops    [numLoops]Loop
-	Doc      Document
-	Timeline uint8 // how often it was renewed
-	Left     Faults
+	Rows    [maxTasks]Row
+	Stream  [maxEntries]Entry // in stream order, undelivered and pending ones; entry n is at n−1, 0 is none
+	Workers [numWorkers]Worker
+	Loops   [numLoops]Loop
+	Doc     Document
+	Epoch   uint8 // how often it was renewed
+	Left    Faults
 }
 
 // Faults is a budget of what may go wrong, and of what people do.

@@ -41,7 +41,7 @@ func transition(t taskstate.Task, c *taskstate.Change) taskstate.Transition {
 	}
 	return taskstate.Transition{
 		TaskID: t.ID, From: c.From, To: t.Status, Reason: c.Reason,
-		AttemptCount: t.AttemptCount, CrashCount: t.CrashCount, Fence: t.Fence, Timeline: c.Timeline,
+		AttemptCount: t.AttemptCount, CrashCount: t.CrashCount, Fence: t.Fence, Epoch: c.Epoch,
 		Actor: c.Actor.String(), Message: c.Message,
 		LeaseExpiresAt: t.LeaseExpiresAt, NextRetryAt: t.NextRetryAt, Delivery: delivery, ErrorCode: t.ErrorCode, CreatedAt: t.UpdatedAt,
 	}

@@ -130,7 +130,7 @@ func testParallelSweeps(t *testing.T, b *bench) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		var err error
-		first, err = sweep(b.ctx, b.s, func(context.Context, taskstate.Tx, taskstate.Moment, []taskstate.Decision) error {
+		first, err = sweep(b.ctx, b.s, func(context.Context, taskstate.Tx, taskstate.DBClock, []taskstate.Decision) error {
 			once.Do(func() { close(inside) })
 			<-leave
 			return nil
@@ -157,13 +157,13 @@ func testParallelSweeps(t *testing.T, b *bench) {
 	if err == nil {
 		_, err = b.s.Apply(ctx, taskstate.Batch{
 			IDs: []string{ids[11], running.ID}, Scope: taskstate.System(),
-			Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 				return taskstate.Cancel(m, t, worker, taskstate.ReasonCancelled, "")
 			}),
 		})
 	}
 	if err == nil {
-		_, err = b.s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+		_, err = b.s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 			return []taskstate.NewTask{newTask()}, nil
 		})
 	}
@@ -197,7 +197,7 @@ func testDeadlock(t *testing.T, b *bench) {
 		wg.Go(func() {
 			out, err := s.Apply(b.ctx, taskstate.Batch{
 				IDs: mine[n : n+1], Scope: taskstate.System(), Decide: taskstate.Each(b.claiming("p1")),
-				OnTransition: func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment, _ []taskstate.Decision) error {
+				OnTransition: func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock, _ []taskstate.Decision) error {
 					runs[n]++
 					for step := range 2 {
 						_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", fmt.Sprint(n), rows[(n+step)%2])
@@ -235,7 +235,7 @@ func testContext(t *testing.T, b *bench) {
 	inside, leave := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		err := b.s.InTx(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+		err := b.s.InTx(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 			_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", "x", id)
 			close(inside)
 			<-leave
@@ -276,7 +276,7 @@ func testLogComplete(t *testing.T, b *bench) {
 			owner := fmt.Sprintf("p%d", n)
 			out, err := s.Apply(b.ctx, taskstate.Batch{
 				IDs: []string{ids[(n+i)%10], ids[(n+i+3)%10]}, Scope: taskstate.System(),
-				Decide: taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+				Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 					switch (n + i) % 5 {
 					case 0:
 						return taskstate.Cancel(m, t, worker, taskstate.ReasonCancelled, "")
@@ -285,7 +285,7 @@ func testLogComplete(t *testing.T, b *bench) {
 					case 2, 3:
 						return b.claiming(owner)(m, t)
 					}
-					return taskstate.Fail(b.p, m, t, taskstate.Holder{Token: taskstate.Token{Timeline: m.Timeline, Fence: t.Fence}}, taskstate.Failure{})
+					return taskstate.Fail(b.p, m, t, taskstate.Holder{Token: taskstate.Token{Epoch: m.Epoch, Fence: t.Fence}}, taskstate.Failure{})
 				}),
 			})
 			if err != nil {

@@ -16,7 +16,7 @@ func testAlsoFails(t *testing.T, b *bench) {
 	before := b.get(id)
 	_, err := b.s.Apply(b.ctx, taskstate.Batch{
 		IDs: []string{id}, Scope: taskstate.System(), Decide: taskstate.Each(b.claiming("p1")),
-		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment, changed []taskstate.Decision) error {
+		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision) error {
 			var status string
 			if err := tx.QueryRowContext(ctx, "SELECT status FROM ingest_task WHERE id = ?", id).Scan(&status); err != nil {
 				return err
@@ -35,7 +35,7 @@ func testAlsoFails(t *testing.T, b *bench) {
 
 	_, err = b.s.Apply(b.ctx, taskstate.Batch{
 		IDs: []string{id}, Scope: taskstate.System(),
-		Decide: func(context.Context, taskstate.Tx, taskstate.Moment, []taskstate.Task) ([]taskstate.Decision, error) {
+		Decide: func(context.Context, taskstate.Tx, taskstate.DBClock, []taskstate.Task) ([]taskstate.Decision, error) {
 			return nil, boom
 		},
 	})
@@ -45,7 +45,7 @@ func testAlsoFails(t *testing.T, b *bench) {
 	// Decisions that leave a row out, or break the rules, change nothing.
 	out, err := b.s.Apply(b.ctx, taskstate.Batch{
 		IDs: []string{id}, Scope: taskstate.System(),
-		Decide: func(context.Context, taskstate.Tx, taskstate.Moment, []taskstate.Task) ([]taskstate.Decision, error) {
+		Decide: func(context.Context, taskstate.Tx, taskstate.DBClock, []taskstate.Task) ([]taskstate.Decision, error) {
 			return nil, nil
 		},
 	})
@@ -58,7 +58,7 @@ func testAlsoFails(t *testing.T, b *bench) {
 		"a silent change of state": func(c *taskstate.Change) { c.Silent = true },
 	} {
 		_, err = b.s.Apply(b.ctx, taskstate.Batch{IDs: []string{id}, Scope: taskstate.System(), Decide: taskstate.Each(
-			func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 				d := b.claiming("p1")(m, t)
 				spoil(d.Change)
 				return d
@@ -94,7 +94,7 @@ func testOneBadRow(t *testing.T, b *bench) {
 	refuse := errors.New("not this one")
 	check(b.s.Apply(b.ctx, taskstate.Batch{
 		IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(b.claiming("p1")),
-		OnTransition: func(_ context.Context, _ taskstate.Tx, _ taskstate.Moment, changed []taskstate.Decision) error {
+		OnTransition: func(_ context.Context, _ taskstate.Tx, _ taskstate.DBClock, changed []taskstate.Decision) error {
 			for _, c := range changed {
 				if c.TaskID == ids[2] {
 					return refuse
@@ -106,7 +106,7 @@ func testOneBadRow(t *testing.T, b *bench) {
 	h := b.holder(b.get(ids[0]))
 	b.apply(b.claiming("p1"), ids[2])
 	out, err := b.s.Apply(b.ctx, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(
-		func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			d := taskstate.Succeed(m, t, h, nil, "")
 			if t.ID == ids[2] {
 				d.Change.ThrottleCount = -1 // against a CHECK of every dialect
@@ -130,7 +130,7 @@ func testTexts(t *testing.T, b *bench) {
 		"a\x00b\xff\xfec", "\u2028 \r\n\t end", "", " spaces around ",
 	} {
 		task := b.claimed()
-		o := b.one(task.ID, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		o := b.one(task.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Fail(b.p, m, t, b.holder(task), taskstate.Failure{Code: "X", Cause: cause, Message: cause})
 		})
 		got := o.After.LastError
@@ -145,7 +145,7 @@ func testTexts(t *testing.T, b *bench) {
 	}
 	task := b.claimed()
 	result := json.RawMessage(`{"text":"` + strings.Repeat("ü", 300_000) + `"}`)
-	o := b.one(task.ID, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	o := b.one(task.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Succeed(m, t, b.holder(task), result, "")
 	})
 	equal(t, "result", len(o.After.Result), len(result))
@@ -154,8 +154,8 @@ func testTexts(t *testing.T, b *bench) {
 func testWithClaim(t *testing.T, b *bench) {
 	task := b.claimed()
 	token := b.holder(task).Token
-	b.fatalIf(taskstate.WithClaim(b.ctx, b.s, task.ID, token, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
-		if m.Timeline != token.Timeline || m.Now.Before(task.UpdatedAt) {
+	b.fatalIf(taskstate.WithClaim(b.ctx, b.s, task.ID, token, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+		if m.Epoch != token.Epoch || m.Now.Before(task.UpdatedAt) {
 			t.Errorf("moment %+v", m)
 		}
 		_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", "held", task.ID)
@@ -163,8 +163,8 @@ func testWithClaim(t *testing.T, b *bench) {
 	}))
 	equal(t, "written", b.get(task.ID).ChatID, "held")
 	ran := false
-	for _, bad := range []taskstate.Token{{Timeline: token.Timeline, Fence: token.Fence + 1}, {Timeline: 1, Fence: token.Fence}} {
-		err := taskstate.WithClaim(b.ctx, b.s, task.ID, bad, func(context.Context, taskstate.Tx, taskstate.Moment) error { ran = true; return nil })
+	for _, bad := range []taskstate.Token{{Epoch: token.Epoch, Fence: token.Fence + 1}, {Epoch: 1, Fence: token.Fence}} {
+		err := taskstate.WithClaim(b.ctx, b.s, task.ID, bad, func(context.Context, taskstate.Tx, taskstate.DBClock) error { ran = true; return nil })
 		if !errors.Is(err, taskstate.ErrLost) || ran {
 			t.Fatalf("got %v, ran %v, want ErrLost", err, ran)
 		}
@@ -174,7 +174,7 @@ func testWithClaim(t *testing.T, b *bench) {
 func testInTx(t *testing.T, b *bench) {
 	id, boom := b.queued(1)[0], errors.New("boom")
 	write := func(value string, fail error) error {
-		return b.s.InTx(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+		return b.s.InTx(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 			_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", value, id)
 			return errors.Join(err, fail)
 		})
@@ -194,7 +194,7 @@ func testInTx(t *testing.T, b *bench) {
 	}
 	equal(t, "reader", got, "yes?")
 	// A hook that swallows a failed statement must not be told that its transaction was committed when it was not.
-	err := b.s.InTx(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	err := b.s.InTx(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		if _, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", "third", id); err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func testInTx(t *testing.T, b *bench) {
 	equal(t, "what was said is what was done", err == nil, b.get(id).ChatID == "third")
 	func() {
 		defer func() { _ = recover() }()
-		_ = b.s.InTx(b.ctx, func(context.Context, taskstate.Tx, taskstate.Moment) error { panic("a hook's bug") })
+		_ = b.s.InTx(b.ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) error { panic("a hook's bug") })
 	}()
 	b.fatalIf(write("after a panic", nil))
 }

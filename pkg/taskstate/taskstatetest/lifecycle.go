@@ -43,8 +43,8 @@ func testSubmit(t *testing.T, b *bench) {
 	}
 	m, err := b.s.Moment(b.ctx)
 	b.fatalIf(err)
-	if m.Timeline <= 0 || b.log(full.ID)[0].Timeline != m.Timeline {
-		t.Fatalf("timeline %d, in the log %d", m.Timeline, b.log(full.ID)[0].Timeline)
+	if m.Epoch <= 0 || b.log(full.ID)[0].Epoch != m.Epoch {
+		t.Fatalf("timeline %d, in the log %d", m.Epoch, b.log(full.ID)[0].Epoch)
 	}
 	if d := m.Now.Sub(out[0].CreatedAt); d < 0 || d > time.Minute {
 		t.Fatalf("created %s before now", d)
@@ -74,7 +74,7 @@ func testSubmitInvalid(t *testing.T, b *bench) {
 	} {
 		good, bad := newTask(), newTask()
 		spoil(&bad)
-		_, err := b.s.Submit(b.ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+		_, err := b.s.Submit(b.ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 			return []taskstate.NewTask{good, bad}, nil
 		})
 		if err == nil || !strings.Contains(err.Error(), name) {
@@ -92,7 +92,7 @@ func testDuplicateKey(t *testing.T, b *bench) {
 	other.UserID = "u2"
 	second.IdempotencyKey = "K" // keys differ by case
 	b.submit(first)
-	_, err := b.s.Submit(b.ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+	_, err := b.s.Submit(b.ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 		return []taskstate.NewTask{newTask(), again}, nil
 	})
 	if !errors.Is(err, taskstate.ErrDuplicateKey) {
@@ -107,8 +107,8 @@ func testDuplicateKey(t *testing.T, b *bench) {
 func testPrepare(t *testing.T, b *bench) {
 	boom := errors.New("boom")
 	id := b.queued(1)[0]
-	_, err := b.s.Submit(b.ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) ([]taskstate.NewTask, error) {
-		if m.Timeline == 0 || m.Now.IsZero() {
+	_, err := b.s.Submit(b.ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) ([]taskstate.NewTask, error) {
+		if m.Epoch == 0 || m.Now.IsZero() {
 			t.Error("prepare got no moment")
 		}
 		_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", "changed", id)
@@ -118,7 +118,7 @@ func testPrepare(t *testing.T, b *bench) {
 		t.Fatalf("got %v, want the hook's own error", err)
 	}
 	equal(t, "chat id", b.get(id).ChatID, "")
-	out, err := b.s.Submit(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) ([]taskstate.NewTask, error) {
+	out, err := b.s.Submit(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) ([]taskstate.NewTask, error) {
 		_, err := tx.ExecContext(ctx, "UPDATE ingest_task SET chat_id = ? WHERE id = ?", "changed", id)
 		return nil, err
 	})
@@ -145,7 +145,7 @@ func testClaim(t *testing.T, b *bench) {
 	equal(t, "lease of the log", last.LeaseExpiresAt, o.After.LeaseExpiresAt)
 	equal(t, "time of the log", last.CreatedAt, o.After.UpdatedAt)
 	equal(t, "delivery of the log", last.Delivery, "1-0")
-	done := b.one(id, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	done := b.one(id, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Succeed(m, t, b.holder(t), json.RawMessage(`{"n":1}`), "fine")
 	})
 	equal(t, "result", string(done.After.Result), `{"n":1}`)
@@ -163,7 +163,7 @@ func testMixed(t *testing.T, b *bench) {
 	}
 	h := taskstate.Holder{Token: b.holder(b.get(ids[0])).Token, Actor: worker}
 	ids = append(ids, newID())
-	out := b.apply(func(m taskstate.Moment, task taskstate.Task) taskstate.Decision {
+	out := b.apply(func(m taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 		switch task.ID {
 		case ids[0]:
 			return taskstate.Succeed(m, task, h, nil, "")
@@ -197,7 +197,7 @@ func testMixed(t *testing.T, b *bench) {
 	equal(t, "attempts of a throttle", out[3].After.AttemptCount, 0)
 	equal(t, "last error", out[1].After.LastError, "it broke")
 	equal(t, "debt", out[2].After.DLQ, taskstate.DLQOwed)
-	b.apply(func(m taskstate.Moment, task taskstate.Task) taskstate.Decision {
+	b.apply(func(m taskstate.DBClock, task taskstate.Task) taskstate.Decision {
 		return taskstate.Retry(m, task, taskstate.Actor{Kind: taskstate.ActorUser, Name: "u1"})
 	}, ids[1:4]...)
 	for i, codes := range [][]string{{"", "", ""}, {"", "", "X", "X"}, {"", "", "Y", ""}, {"", "", "Z", "Z"}, {"", "", ""}} {
@@ -251,7 +251,7 @@ func testExact(t *testing.T, b *bench) {
 	b.submit(task)
 	for attempt := 1; attempt <= 8; attempt++ {
 		now := b.one(task.ID, b.claiming("p1")).After
-		o := b.one(task.ID, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		o := b.one(task.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Fail(b.p, m, t, b.holder(now), taskstate.Failure{Cause: "again"})
 		})
 		log := b.log(task.ID)
@@ -261,7 +261,7 @@ func testExact(t *testing.T, b *bench) {
 		equal(t, "backoff in the row", o.After.NextRetryAt.Sub(o.After.UpdatedAt), b.p.Backoff(attempt))
 		equal(t, "due is wake", o.After.WakeAt, o.After.NextRetryAt)
 		equal(t, "not due", b.one(task.ID, b.claiming("p1")).Answer, taskstate.AnswerNotDue)
-		o = b.one(task.ID, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision { return taskstate.Retry(m, t, worker) })
+		o = b.one(task.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision { return taskstate.Retry(m, t, worker) })
 		equal(t, "due now", o.After.NextRetryAt, o.After.UpdatedAt)
 	}
 }
@@ -272,15 +272,15 @@ func testStale(t *testing.T, b *bench) {
 	b.expire(first.ID)
 	second := b.one(first.ID, b.claiming("p2")).After
 	equal(t, "fence", second.Fence, first.Fence+1)
-	for _, h := range []taskstate.Holder{old, {Token: taskstate.Token{Timeline: old.Token.Timeline + 1, Fence: second.Fence}}} {
-		for name, f := range map[string]func(m taskstate.Moment, t taskstate.Task) taskstate.Decision{
-			"succeed": func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	for _, h := range []taskstate.Holder{old, {Token: taskstate.Token{Epoch: old.Token.Epoch + 1, Fence: second.Fence}}} {
+		for name, f := range map[string]func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision{
+			"succeed": func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 				return taskstate.Succeed(m, t, h, nil, "")
 			},
-			"fail": func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+			"fail": func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 				return taskstate.Fail(b.p, m, t, h, taskstate.Failure{})
 			},
-			"hand back": func(m taskstate.Moment, t taskstate.Task) taskstate.Decision { return taskstate.HandBack(m, t, h, "") },
+			"hand back": func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision { return taskstate.HandBack(m, t, h, "") },
 		} {
 			o := b.one(first.ID, f)
 			equal(t, name, o.Answer, taskstate.AnswerLost)
@@ -291,7 +291,7 @@ func testStale(t *testing.T, b *bench) {
 		})
 		b.fatalIf(err)
 		equal(t, "lost beats", len(lost), 1)
-		err = taskstate.WithClaim(b.ctx, b.s, first.ID, h.Token, func(context.Context, taskstate.Tx, taskstate.Moment) error { return nil })
+		err = taskstate.WithClaim(b.ctx, b.s, first.ID, h.Token, func(context.Context, taskstate.Tx, taskstate.DBClock) error { return nil })
 		if !errors.Is(err, taskstate.ErrLost) {
 			t.Fatalf("hold: got %v, want ErrLost", err)
 		}

@@ -16,7 +16,7 @@ func testSweep(t *testing.T, b *bench) {
 	for i, id := range ids {
 		b.set(id, "wake_at = ?", m.Now.Add(-time.Duration(len(ids)-i)*time.Hour))
 	}
-	kept := taskstate.Each(func(_ taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	kept := taskstate.Each(func(_ taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerKept}
 	})
 	found := func(s taskstate.Sweep) []string {
@@ -106,7 +106,7 @@ func testFilters(t *testing.T, b *bench) {
 	c.KnowledgeBase, c.FilePath = newID(), "other/1000 done.pdf"
 	b.submit(a, c)
 	now := b.one(a.ID, b.claiming("p1")).After
-	b.one(a.ID, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	b.one(a.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Fail(b.p, m, t, b.holder(now), taskstate.Failure{Cause: "Connection REFUSED by peer"})
 	})
 	now = b.get(a.ID)
@@ -159,7 +159,7 @@ func testCounts(t *testing.T, b *bench) {
 	b.submit(withBase)
 	running := b.one(ids[0], b.claiming("p1")).After
 	h := b.holder(b.one(ids[1], b.claiming("p1")).After)
-	b.one(ids[1], func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	b.one(ids[1], func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Fail(b.p, m, t, h, taskstate.Failure{Cause: "x"})
 	})
 	counts, err := b.s.Counts(b.ctx, taskstate.System(), "")

@@ -10,13 +10,13 @@ import (
 )
 
 // decideFunc is a pure decision.
-type decideFunc = func(m taskstate.Moment, t taskstate.Task) taskstate.Decision
+type decideFunc = func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision
 
 func testHandBack(t *testing.T, b *bench) {
 	ids := b.queued(3)
 	b.apply(b.claiming("p1"), ids...)
 	h := b.holder(b.get(ids[0]))
-	for _, o := range b.apply(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	for _, o := range b.apply(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.HandBack(m, t, h, "stop")
 	}, ids...) {
 		b.fatalIf(o.Err)
@@ -34,7 +34,7 @@ func testTakeover(t *testing.T, b *bench) {
 	task := b.claimed()
 	equal(t, "live", b.one(task.ID, b.claiming("p2")).Answer, taskstate.AnswerBusy)
 	b.expire(task.ID)
-	noTakeover := func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	noTakeover := func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Claim(b.p, m, t, taskstate.ClaimRequest{Owner: "p2/1", Process: "p2", Actor: worker})
 	}
 	equal(t, "a delivery never takes over", b.one(task.ID, noTakeover).Answer, taskstate.AnswerBusy)
@@ -66,7 +66,7 @@ func testReserve(t *testing.T, b *bench) {
 	b.set(task.ID, "crash_count = 1")
 	b.expire(task.ID)
 	ask := func(process string, alone, reserve bool) decideFunc {
-		return func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		return func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Claim(b.p, m, t, taskstate.ClaimRequest{
 				Owner: process + "/1", Process: process, Actor: worker, Takeover: true, Alone: alone, Reserve: reserve, Mine: alone,
 			})
@@ -85,7 +85,7 @@ func testReserve(t *testing.T, b *bench) {
 	})
 	b.fatalIf(err)
 	equal(t, "the old holder's beat", len(lost), 1)
-	release := func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	release := func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Release(b.p, m, t, "p2/1")
 	}
 	equal(t, "release", b.one(task.ID, release).Answer, taskstate.AnswerApplied)
@@ -112,13 +112,13 @@ func testThrottle(t *testing.T, b *bench) {
 	id := b.queued(1)[0]
 	for n, seconds := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
 		now := b.one(id, b.claiming("p1")).After
-		o := b.one(id, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		o := b.one(id, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Fail(b.p, m, t, b.holder(now), taskstate.Failure{Throttled: true, Cause: "429"})
 		})
 		equal(t, fmt.Sprintf("wait %d", n), o.After.NextRetryAt.Sub(o.After.UpdatedAt), time.Duration(seconds)*time.Second)
 		equal(t, "attempts", o.After.AttemptCount, 0)
 		equal(t, "throttles", o.After.ThrottleCount, n+1)
-		b.one(id, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision { return taskstate.Retry(m, t, worker) })
+		b.one(id, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision { return taskstate.Retry(m, t, worker) })
 	}
 }
 
@@ -127,7 +127,7 @@ func (b *bench) dead() (taskstate.Task, taskstate.Holder) {
 	b.t.Helper()
 	task := b.claimed()
 	h := b.holder(task)
-	o := b.one(task.ID, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	o := b.one(task.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Fail(b.p, m, t, h, taskstate.Failure{Code: "CORRUPT", Cause: "unreadable", Permanent: true})
 	})
 	equal(b.t, "status", o.After.Status, taskstate.StatusDead)
@@ -137,7 +137,9 @@ func (b *bench) dead() (taskstate.Task, taskstate.Holder) {
 func testDLQ(t *testing.T, b *bench) {
 	dead, h := b.dead()
 	equal(t, "wake", dead.WakeAt.Sub(dead.UpdatedAt), 10*time.Second)
-	mark := func(m taskstate.Moment, t taskstate.Task) taskstate.Decision { return taskstate.MarkDLQ(m, t, h.Token) }
+	mark := func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+		return taskstate.MarkDLQ(m, t, h.Token)
+	}
 	log := len(b.log(dead.ID))
 	o := b.one(dead.ID, mark)
 	equal(t, "mark", o.After.DLQ, taskstate.DLQWritten)
@@ -146,7 +148,7 @@ func testDLQ(t *testing.T, b *bench) {
 	equal(t, "mark twice", b.one(dead.ID, mark).Answer, taskstate.AnswerKept)
 
 	dead, h = b.dead()
-	o = b.one(dead.ID, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	o = b.one(dead.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Replay(m, t, worker, "again")
 	})
 	equal(t, "replay cancels the debt", o.After.DLQ, taskstate.DLQNone)
@@ -161,7 +163,7 @@ func testEnqueue(t *testing.T, b *bench) {
 	m, err := b.s.Moment(b.ctx)
 	b.fatalIf(err)
 	watermark := m.Now.Add(-time.Hour)
-	enqueue := taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	enqueue := taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Enqueue(b.p, m, t, watermark)
 	})
 	sweep := taskstate.Sweep{Status: taskstate.StatusQueued, Before: watermark.Add(-b.p.Slack), Limit: 10, Decide: enqueue}
@@ -195,7 +197,7 @@ func testScope(t *testing.T, b *bench) {
 	b.submit(mine, theirs)
 	u1 := taskstate.Scope{UserID: "u1", Role: taskstate.RoleUser}
 	cancel := func(s taskstate.Scope) taskstate.DecideFunc {
-		return taskstate.Each(func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		return taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Cancel(m, t, s.Actor(), taskstate.ReasonCancelled, "not wanted")
 		})
 	}
@@ -230,18 +232,18 @@ func testScope(t *testing.T, b *bench) {
 	b.fatalIf(err)
 	equal(t, "counts", fmt.Sprint(counts), "map[CANCELLED:1]")
 
-	refused := b.one(mine.ID, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	refused := b.one(mine.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Cancel(m, t, worker, taskstate.ReasonCancelled, "")
 	})
 	var why *taskstate.RefusedError
 	if refused.Answer != taskstate.AnswerRefused || !errors.As(refused.Decision.Err, &why) || why.Status != taskstate.StatusCancelled {
 		t.Fatalf("got %+v, want a refusal that names the state", refused.Decision)
 	}
-	suspended := b.one(theirs.ID, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	suspended := b.one(theirs.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Suspend(m, t, worker, "look at it")
 	})
 	equal(t, "suspended", suspended.After.Status, taskstate.StatusSuspended)
-	resumed := b.one(theirs.ID, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	resumed := b.one(theirs.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Resume(m, t, worker, "")
 	})
 	equal(t, "resumed", resumed.After.Status, taskstate.StatusQueued)
@@ -283,7 +285,7 @@ func testHeartbeat(t *testing.T, b *bench) {
 	equal(t, "revived", len(send(b.p.Lease, beat)), 0)
 	equal(t, "nobody can take it", b.one(task.ID, b.claiming("p2")).Answer, taskstate.AnswerBusy)
 
-	b.one(task.ID, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	b.one(task.ID, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Cancel(m, t, worker, taskstate.ReasonCancelled, "")
 	})
 	gone := beat

@@ -128,7 +128,7 @@ func newTask() taskstate.NewTask {
 // submit stores tasks.
 func (b *bench) submit(tasks ...taskstate.NewTask) []taskstate.Task {
 	b.t.Helper()
-	out, err := b.s.Submit(b.ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+	out, err := b.s.Submit(b.ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 		return tasks, nil
 	})
 	b.fatalIf(err)
@@ -149,7 +149,7 @@ func (b *bench) queued(n int) []string {
 }
 
 // apply asks f for each of ids, in the system's scope.
-func (b *bench) apply(f func(m taskstate.Moment, t taskstate.Task) taskstate.Decision, ids ...string) []taskstate.Outcome {
+func (b *bench) apply(f func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision, ids ...string) []taskstate.Outcome {
 	b.t.Helper()
 	out, err := b.s.Apply(b.ctx, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(f)})
 	b.fatalIf(err)
@@ -161,7 +161,7 @@ func (b *bench) apply(f func(m taskstate.Moment, t taskstate.Task) taskstate.Dec
 }
 
 // one is apply for one task, whose outcome it checks against the row.
-func (b *bench) one(id string, f func(m taskstate.Moment, t taskstate.Task) taskstate.Decision) taskstate.Outcome {
+func (b *bench) one(id string, f func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision) taskstate.Outcome {
 	b.t.Helper()
 	o := b.apply(f, id)[0]
 	b.fatalIf(o.Err)
@@ -173,8 +173,8 @@ func (b *bench) one(id string, f func(m taskstate.Moment, t taskstate.Task) task
 const claimTrace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 // claiming claims as a worker does, with its trace.
-func (b *bench) claiming(owner string) func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-	return func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+func (b *bench) claiming(owner string) func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+	return func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		d := taskstate.Claim(b.p, m, t, taskstate.ClaimRequest{
 			Owner: owner + "/1", Process: owner, Actor: worker, Delivery: "1-0", Takeover: true,
 		})
@@ -198,7 +198,7 @@ func (b *bench) holder(t taskstate.Task) taskstate.Holder {
 	b.t.Helper()
 	m, err := b.s.Moment(b.ctx)
 	b.fatalIf(err)
-	return taskstate.Holder{Token: taskstate.Token{Timeline: m.Timeline, Fence: t.Fence}, Actor: worker}
+	return taskstate.Holder{Token: taskstate.Token{Epoch: m.Epoch, Fence: t.Fence}, Actor: worker}
 }
 
 // get reads a task.
@@ -228,7 +228,7 @@ func (b *bench) log(id string) []taskstate.Transition {
 // set writes columns of one row as a person with SQL would, to move time.
 func (b *bench) set(id, assignments string, args ...any) {
 	b.t.Helper()
-	b.fatalIf(b.s.InTx(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	b.fatalIf(b.s.InTx(b.ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		res, err := tx.ExecContext(ctx, "UPDATE ingest_task SET "+assignments+" WHERE id = ?", append(args, id)...)
 		if err != nil {
 			return err

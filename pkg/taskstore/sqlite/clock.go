@@ -22,7 +22,7 @@ func init() {
 	// The driver's functions are global, so these know no store's clock: mw_now is here only for
 	// connections that other programs of this process open.
 	sqlite.MustRegisterScalarFunction("mw_now", 0, func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
-		return time.Now().UTC().Format(taskstate.StampLayout), nil
+		return time.Now().UTC().Format(taskstate.DBTimeLayout), nil
 	})
 	sqlite.MustRegisterDeterministicScalarFunction("mw_add", 2, stampAdd)
 	sqlite.MustRegisterDeterministicScalarFunction("mw_diff", 2, stampDiff)
@@ -38,11 +38,11 @@ func stampAdd(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, err
 	if !isText || !isInt {
 		return nil, fmt.Errorf("mw_add: want a stamp and microseconds, got %T and %T", args[0], args[1])
 	}
-	t, err := time.ParseInLocation(taskstate.StampLayout, text, time.UTC)
+	t, err := time.ParseInLocation(taskstate.DBTimeLayout, text, time.UTC)
 	if err != nil {
 		return nil, fmt.Errorf("mw_add: %w", err)
 	}
-	return t.Add(time.Duration(micros) * time.Microsecond).Format(taskstate.StampLayout), nil
+	return t.Add(time.Duration(micros) * time.Microsecond).Format(taskstate.DBTimeLayout), nil
 }
 
 // stampDiff is mw_diff(a, b): a − b in microseconds; NULL gives NULL.
@@ -57,7 +57,7 @@ func stampDiff(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, er
 			return nil, fmt.Errorf("mw_diff: want a stamp, got %T", v)
 		}
 		var err error
-		if t[i], err = time.ParseInLocation(taskstate.StampLayout, text, time.UTC); err != nil {
+		if t[i], err = time.ParseInLocation(taskstate.DBTimeLayout, text, time.UTC); err != nil {
 			return nil, fmt.Errorf("mw_diff: %w", err)
 		}
 	}
@@ -120,7 +120,7 @@ func (c *conn) stamped(query string) string {
 	if !strings.Contains(query, nowCall) {
 		return query
 	}
-	return strings.ReplaceAll(query, nowCall, "'"+c.now().UTC().Format(taskstate.StampLayout)+"'")
+	return strings.ReplaceAll(query, nowCall, "'"+c.now().UTC().Format(taskstate.DBTimeLayout)+"'")
 }
 
 // ExecContext implements driver.ExecerContext.

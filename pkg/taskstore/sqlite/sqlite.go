@@ -106,14 +106,14 @@ func classify(err error) (backend.Class, bool) {
 func argument(v any) any {
 	switch t := v.(type) {
 	case time.Time:
-		return t.UTC().Format(taskstate.StampLayout)
+		return t.UTC().Format(taskstate.DBTimeLayout)
 	case *time.Time:
 		if t == nil {
 			return nil
 		}
-		return t.UTC().Format(taskstate.StampLayout)
-	case taskstate.Stamp:
-		return t.UTC().Format(taskstate.StampLayout)
+		return t.UTC().Format(taskstate.DBTimeLayout)
+	case taskstate.DBTime:
+		return t.UTC().Format(taskstate.DBTimeLayout)
 	}
 	return v
 }

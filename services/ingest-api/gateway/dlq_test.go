@@ -46,12 +46,12 @@ func (s *site) dies(id, cause string) int64 {
 	policy := taskstate.Policy{Lease: time.Minute, MaxCrashes: 9, Slack: time.Second, DLQ: true}
 	actor := taskstate.Actor{Kind: taskstate.ActorWorker, Name: "w"}
 	var token taskstate.Token
-	for _, f := range []func(taskstate.Moment, taskstate.Task) taskstate.Decision{
-		func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
-			token = taskstate.Token{Timeline: m.Timeline, Fence: t.Fence + 1}
+	for _, f := range []func(taskstate.DBClock, taskstate.Task) taskstate.Decision{
+		func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+			token = taskstate.Token{Epoch: m.Epoch, Fence: t.Fence + 1}
 			return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{Owner: "w/1", Process: "w", Actor: actor, Alone: true})
 		},
-		func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+		func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Fail(policy, m, t, taskstate.Holder{Token: token, Actor: actor}, taskstate.Failure{Cause: cause, Permanent: true})
 		},
 	} {

@@ -78,7 +78,7 @@ func (l *trail) Tried(e audit.Event) {
 }
 
 func (l *trail) Note(e audit.Event) taskstate.TxFunc {
-	return func(context.Context, taskstate.Tx, taskstate.Moment) error {
+	return func(context.Context, taskstate.Tx, taskstate.DBClock) error {
 		l.Tried(e)
 		return nil
 	}

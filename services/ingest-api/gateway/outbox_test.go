@@ -40,7 +40,7 @@ func deadEvents(t *testing.T, n int) (*outbox.Store, string) {
 	_, err = store.Migrate(t.Context())
 	require.NoError(t, err)
 	fresh := ""
-	require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.Moment) error {
+	require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		for i := range n + 1 {
 			id := uuid.Must(uuid.NewV7()).String()
 			status, cause, wake := "DEAD", "BROKER_UNAVAILABLE", any(m.Now)

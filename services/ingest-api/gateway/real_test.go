@@ -147,7 +147,7 @@ func (s *site) secretOf(user string) string {
 // exec changes rows past every check.
 func (s *site) exec(query string, args ...any) {
 	s.t.Helper()
-	require.NoError(s.t, s.parts.Store.InTx(s.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	require.NoError(s.t, s.parts.Store.InTx(s.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		_, err := tx.ExecContext(ctx, query, args...)
 		return err
 	}))

@@ -29,8 +29,8 @@ func Commands() []cli.Command {
 		{Name: "migrate status", Args: "[--env-file FILE]", Summary: "say which migrations were applied", Run: migrateStatus},
 		{Name: "fsck", Args: "[--history [--rest]] [--repair --yes] [--effects FILE] [--client FILE [--whole]] [--acks FILE] [--logs FILE…] [--server URL]", Summary: "check rows, files, vectors and dead letters, or the whole log (see deploy/docs/fsck.md)", Run: check},
 		{Name: "kafka init", Args: "[--partitions 12] [--replication N] [--retention 168h] [--env-file FILE]", Summary: "make the topics of deliveries and dead letters", Run: kafkaInit},
-		{Name: "timeline renew", Args: "--yes", Summary: "after a restore: believe no claim from before (see deploy/docs/runbook.md)", Run: timelineRenew},
-		{Name: "timeline mark", Args: "--yes", Summary: "say that UPLOAD_DIR is this database's folder although its files are lost", Run: timelineMark},
+		{Name: "timeline renew", Args: "--yes", Summary: "after a restore: believe no claim from before (see deploy/docs/runbook.md)", Run: epochRenew},
+		{Name: "timeline mark", Args: "--yes", Summary: "say that UPLOAD_DIR is this database's folder although its files are lost", Run: epochMark},
 		{Name: "keys create", Args: "--user ID [--role user|operator] [--scopes read,write] [--name TEXT] [--ttl 720h]", Summary: "make an API key and show it once", Run: keysCreate},
 		{Name: "keys list", Args: "", Summary: "list API keys", Run: keysList},
 		{Name: "keys revoke", Args: "ID", Summary: "end an API key for good", Run: keysRevoke},
@@ -131,25 +131,25 @@ func migrateStatus(ctx context.Context, std cli.IO, args []string) error {
 	})
 }
 
-// timelineRenew starts a new history of the database; it needs --yes, for every running task is interrupted.
-func timelineRenew(ctx context.Context, std cli.IO, args []string) error {
+// epochRenew starts a new history of the database; it needs --yes, for every running task is interrupted.
+func epochRenew(ctx context.Context, std cli.IO, args []string) error {
 	return withStore(ctx, std, "timeline renew", args, nil, func(flags cli.Flags, s *taskstore.Store, _ []string) error {
 		if !flags.Yes() {
 			return cli.Unconfirmed(errors.New("this ends the claim of every running task; say --yes"))
 		}
-		timeline, leases, err := s.RenewTimeline(ctx)
+		epoch, leases, err := s.RenewEpoch(ctx)
 		if err != nil {
 			return err
 		}
-		return cli.EmitOne(flags, map[string]string{"timeline": fmt.Sprint(timeline), "claimsEnded": fmt.Sprint(leases)}, func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "timeline %d; %d claims ended\n", timeline, leases)
+		return cli.EmitOne(flags, map[string]string{"timeline": fmt.Sprint(epoch), "claimsEnded": fmt.Sprint(leases)}, func(w io.Writer) {
+			_, _ = fmt.Fprintf(w, "timeline %d; %d claims ended\n", epoch, leases)
 		})
 	})
 }
 
-// timelineMark writes the database's marker into the upload folder. Services do that by themselves when they find files of
+// epochMark writes the database's marker into the upload folder. Services do that by themselves when they find files of
 // the database there; this is for a folder that has none of them any more.
-func timelineMark(ctx context.Context, std cli.IO, args []string) error {
+func epochMark(ctx context.Context, std cli.IO, args []string) error {
 	return withStore(ctx, std, "timeline mark", args, nil, func(flags cli.Flags, s *taskstore.Store, _ []string) error {
 		uploads, err := process.Load[suite.Uploads]()
 		if err != nil {
@@ -162,11 +162,11 @@ func timelineMark(ctx context.Context, std cli.IO, args []string) error {
 		if err != nil {
 			return err
 		}
-		if err := ingest.MarkFolder(uploads.Dir, m.Timeline); err != nil {
+		if err := ingest.MarkFolder(uploads.Dir, m.Epoch); err != nil {
 			return cli.BadInput(err)
 		}
-		return cli.EmitOne(flags, map[string]string{"folder": uploads.Dir, "timeline": fmt.Sprint(m.Timeline)}, func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "%s is marked with timeline %d\n", uploads.Dir, m.Timeline)
+		return cli.EmitOne(flags, map[string]string{"folder": uploads.Dir, "timeline": fmt.Sprint(m.Epoch)}, func(w io.Writer) {
+			_, _ = fmt.Fprintf(w, "%s is marked with timeline %d\n", uploads.Dir, m.Epoch)
 		})
 	})
 }

@@ -134,7 +134,7 @@ func stray(t *testing.T, url, dir string) {
 	m, err := store.Moment(t.Context())
 	require.NoError(t, err)
 	const base = "00000000-0000-7000-8000-00000000000b"
-	require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.Moment) error {
+	require.NoError(t, store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO knowledge_base (id, user_id, name, live_name, dim, created_at, updated_at) VALUES (?, 'u', 'b', 'b', 2, ?, ?)`, base, m.Now, m.Now)
 		return err
 	}))

@@ -34,7 +34,7 @@ func TestDeadBrokerAtTheDoor(t *testing.T) {
 	defer func() { require.NoError(t, store.Close()) }()
 	_, err = store.Migrate(t.Context())
 	require.NoError(t, err)
-	_, err = store.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+	_, err = store.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 		return []taskstate.NewTask{{
 			Task:  taskstate.Task{ID: "0190a6e0-0000-7000-8000-000000000001", UserID: "u1", Type: "document", Channel: "http", MaxAttempts: 2},
 			Actor: taskstate.Actor{Kind: taskstate.ActorUser, Name: "u1"},

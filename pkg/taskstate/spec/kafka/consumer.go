@@ -128,7 +128,7 @@ func (m *Model) ends(w *World, i int, begin beginFunc, yield func(s step)) {
 	end := func(words string, decide func(task taskstate.Task, h taskstate.Holder) taskstate.Decision) {
 		s := begin(false, "%s: %s %s", name, words, taskID(t))
 		h := taskstate.Holder{
-			Token: taskstate.Token{Timeline: 1, Fence: int64(c.Fence)}, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: name},
+			Token: taskstate.Token{Epoch: 1, Fence: int64(c.Fence)}, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: name},
 		}
 		r := &s.world.Rows[t]
 		if m.without(FenceInFinish) {

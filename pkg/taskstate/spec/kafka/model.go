@@ -112,7 +112,7 @@ func (s *step) write(t int) {
 }
 
 // moment is the database's word on time.
-func moment() taskstate.Moment { return taskstate.Moment{Now: epoch, Timeline: 1} }
+func moment() taskstate.DBClock { return taskstate.DBClock{Now: epoch, Epoch: 1} }
 
 // steps calls yield for each step that can be done in w.
 func (m *Model) steps(w *World, yield func(s step)) {

@@ -149,11 +149,11 @@ func (s *Service) noted(c ingest.Caller) error {
 	if c.Note == nil {
 		return nil
 	}
-	return c.Note(context.Background(), nil, taskstate.Moment{Now: s.now})
+	return c.Note(context.Background(), nil, taskstate.DBClock{Now: s.now})
 }
 
 // act is a person's step by the state machine's own rules of refusal.
-func (s *Service) act(method string, c ingest.Caller, id string, decide func(taskstate.Moment, taskstate.Task) taskstate.Decision) (taskstate.Task, error) {
+func (s *Service) act(method string, c ingest.Caller, id string, decide func(taskstate.DBClock, taskstate.Task) taskstate.Decision) (taskstate.Task, error) {
 	end, err := s.begin(method, c)
 	defer end()
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *Service) act(method string, c ingest.Caller, id string, decide func(tas
 	if err := guarded(c, t); err != nil {
 		return t, err
 	}
-	d := decide(taskstate.Moment{Now: s.now}, t)
+	d := decide(taskstate.DBClock{Now: s.now}, t)
 	if d.Err != nil {
 		return t, d.Err
 	}
@@ -180,28 +180,28 @@ func (s *Service) act(method string, c ingest.Caller, id string, decide func(tas
 
 // Retry makes a task due.
 func (s *Service) Retry(_ context.Context, c ingest.Caller, id string) (taskstate.Task, error) {
-	return s.act("Retry", c, id, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	return s.act("Retry", c, id, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Retry(m, t, c.Scope.Actor())
 	})
 }
 
 // Cancel withdraws a task.
 func (s *Service) Cancel(_ context.Context, c ingest.Caller, id string) (taskstate.Task, error) {
-	return s.act("Cancel", c, id, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	return s.act("Cancel", c, id, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Cancel(m, t, c.Scope.Actor(), taskstate.ReasonCancelled, "cancelled")
 	})
 }
 
 // Suspend holds a task.
 func (s *Service) Suspend(_ context.Context, c ingest.Caller, id, why string) (taskstate.Task, error) {
-	return s.act("Suspend", c, id, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	return s.act("Suspend", c, id, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Suspend(m, t, c.Scope.Actor(), why)
 	})
 }
 
 // Resume lets a task go on.
 func (s *Service) Resume(_ context.Context, c ingest.Caller, id, why string) (taskstate.Task, error) {
-	return s.act("Resume", c, id, func(m taskstate.Moment, t taskstate.Task) taskstate.Decision {
+	return s.act("Resume", c, id, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Resume(m, t, c.Scope.Actor(), why)
 	})
 }
