@@ -32,7 +32,7 @@ func After(other, p DeadLetterPlace) bool {
 type DeadLetterReader interface {
 	// List returns at most n letters (n ≥ 1) after a place, the newest first.
 	List(ctx context.Context, after DeadLetterPlace, n int) ([]StoredDeadLetter, error)
-	// DeadLetter reads one; found is false when there is none of that id.
+	// WrittenDeadLetter reads one; found is false when there is none of that id.
 	DeadLetter(ctx context.Context, id string) (l StoredDeadLetter, found bool, err error)
 	// Drop takes letters out for good and returns how many there were; unknown ids are no error.
 	Drop(ctx context.Context, ids ...string) (int64, error)

@@ -165,7 +165,7 @@ func (s *Store) updateRows(ctx context.Context, tx *session, part []changeRow, a
 // updateText is the statement of an UPDATE with its arguments.
 func (s *Store) updateText(part []changeRow, at time.Time, epoch int64) (string, []any, error) {
 	if s.backend.Dialect == sqlfile.MySQL {
-		query, args := spreadRows(s, "Update", at, part, func(r *changeRow) string { return r.ID }, changeColumns, epoch)
+		query, args := batchUpdateRows(s, "Update", at, part, func(r *changeRow) string { return r.ID }, changeColumns, epoch)
 		return query, args, nil
 	}
 	text, err := asJSON(part)
@@ -175,7 +175,7 @@ func (s *Store) updateText(part []changeRow, at time.Time, epoch int64) (string,
 // logText is the statement of transitions with its arguments.
 func (s *Store) logText(log []logRow, epoch int64, callID []byte) (string, []any, error) {
 	if s.backend.Dialect == sqlfile.MySQL {
-		query, args := spreadRows(s, "Log", time.Time{}, log, func(r *logRow) string { return r.ID }, logColumns, epoch, callID)
+		query, args := batchUpdateRows(s, "Log", time.Time{}, log, func(r *logRow) string { return r.ID }, logColumns, epoch, callID)
 		return query, args, nil
 	}
 	text, err := asJSON(log)

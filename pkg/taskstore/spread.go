@@ -14,9 +14,9 @@ import (
 
 // column is one column of a spread statement: @each(name) in its text.
 type column[R any] struct {
-	name string
-	same func(a, b *R) bool // both rows have the same value
-	leaf func(r *R) any     // a value, keep or fromNow
+	name   string
+	same   func(a, b *R) bool // both rows have the same value
+	branch func(r *R) any     // a value, keep or fromNow
 }
 
 // keep is the leaf of a row whose column stays as it is.
@@ -34,7 +34,7 @@ func columnOf[R any, T comparable](name string, value func(r *R) (v T, write boo
 			vb, wb := value(b)
 			return wa == wb && va == vb
 		},
-		leaf: func(r *R) any {
+		branch: func(r *R) any {
 			if v, write := value(r); write {
 				return any(v)
 			}
@@ -52,7 +52,7 @@ func textOf[R any](name string, value func(r *R) (v *string, write bool)) column
 			vb, wb := value(b)
 			return wa == wb && (va == vb || (va != nil && vb != nil && *va == *vb))
 		},
-		leaf: func(r *R) any {
+		branch: func(r *R) any {
 			v, write := value(r)
 			switch {
 			case !write:
@@ -65,9 +65,9 @@ func textOf[R any](name string, value func(r *R) (v *string, write bool)) column
 	}
 }
 
-// spread renders a statement over rows: (@list) is their ids, @each(name) a column, @at its time, ? takes the next of args.
+// batchUpdate renders a statement over rows: (@list) is their ids, @each(name) a column, @at its time, ? takes the next of args.
 // Lines of an assignment whose column stays as it is in all rows are left out.
-type spread[R any] struct {
+type batchUpdate[R any] struct {
 	text    strings.Builder
 	args    []any
 	rows    []R // in id order
@@ -77,10 +77,10 @@ type spread[R any] struct {
 	at      time.Time // the statement's time, when it is given; zero: the server's
 }
 
-// spreadRows renders the statement of that name; the rows are sorted in place.
-func spreadRows[R any](s *Store, name string, at time.Time, rows []R, id func(r *R) string, columns []column[R], args ...any) (query string, all []any) {
+// batchUpdateRows renders the statement of that name; the rows are sorted in place.
+func batchUpdateRows[R any](s *Store, name string, at time.Time, rows []R, id func(r *R) string, columns []column[R], args ...any) (query string, all []any) {
 	slices.SortFunc(rows, func(a, b R) int { return cmp.Compare(id(&a), id(&b)) })
-	w := &spread[R]{rows: rows, id: id, columns: columns, fromNow: s.queries.Get("FromNow"), at: at}
+	w := &batchUpdate[R]{rows: rows, id: id, columns: columns, fromNow: s.queries.Get("FromNow"), at: at}
 	text := s.queries.Get(name)
 	w.text.Grow(len(text) + 40*len(rows))
 	for line := range strings.Lines(text) {
@@ -90,7 +90,7 @@ func spreadRows[R any](s *Store, name string, at time.Time, rows []R, id func(r 
 }
 
 // line renders one line, or leaves it out.
-func (w *spread[R]) line(line string, args *[]any) {
+func (w *batchUpdate[R]) line(line string, args *[]any) {
 	if target, _, ok := strings.Cut(line, " = @each("); ok && !strings.Contains(target, "AND ") && w.stays(line) {
 		return
 	}
@@ -114,7 +114,7 @@ func (w *spread[R]) line(line string, args *[]any) {
 			line = line[len("@at"):]
 		case strings.HasPrefix(line, "@each("):
 			name, rest, _ := strings.Cut(line[len("@each("):], ")")
-			w.tree(w.column(name), w.runs(w.column(name)))
+			w.caseTree(w.column(name), w.runs(w.column(name)))
 			line = rest
 		default:
 			w.text.WriteByte(line[0])
@@ -124,18 +124,18 @@ func (w *spread[R]) line(line string, args *[]any) {
 }
 
 // stays reports whether the assignment of a line changes nothing in any row.
-func (w *spread[R]) stays(line string) bool {
+func (w *batchUpdate[R]) stays(line string) bool {
 	_, rest, _ := strings.Cut(line, "@each(")
 	name, _, _ := strings.Cut(rest, ")")
 	c := w.column(name)
-	if c.leaf(&w.rows[0]) != any(keep{}) {
+	if c.branch(&w.rows[0]) != any(keep{}) {
 		return false
 	}
 	return len(w.runs(c)) == 1
 }
 
 // column finds a column; an unknown name is a programmer's mistake.
-func (w *spread[R]) column(name string) column[R] {
+func (w *batchUpdate[R]) column(name string) column[R] {
 	for _, c := range w.columns {
 		if c.name == name {
 			return c
@@ -145,13 +145,13 @@ func (w *spread[R]) column(name string) column[R] {
 }
 
 // put writes a placeholder.
-func (w *spread[R]) put(arg any) {
+func (w *batchUpdate[R]) put(arg any) {
 	w.text.WriteByte('?')
 	w.args = append(w.args, arg)
 }
 
 // list writes the ids.
-func (w *spread[R]) list() {
+func (w *batchUpdate[R]) list() {
 	for i := range w.rows {
 		if i == 0 {
 			w.text.WriteByte('(')
@@ -164,7 +164,7 @@ func (w *spread[R]) list() {
 }
 
 // runs are the first rows of equal values.
-func (w *spread[R]) runs(c column[R]) []int {
+func (w *batchUpdate[R]) runs(c column[R]) []int {
 	starts := []int{0}
 	for i := 1; i < len(w.rows); i++ {
 		if !c.same(&w.rows[i-1], &w.rows[i]) {
@@ -174,25 +174,25 @@ func (w *spread[R]) runs(c column[R]) []int {
 	return starts
 }
 
-// tree writes the value of a column for the rows of these runs.
-func (w *spread[R]) tree(c column[R], starts []int) {
+// caseTree writes the value of a column for the rows of these runs.
+func (w *batchUpdate[R]) caseTree(c column[R], starts []int) {
 	if len(starts) == 1 {
-		w.leaf(c, &w.rows[starts[0]])
+		w.branch(c, &w.rows[starts[0]])
 		return
 	}
 	middle := len(starts) / 2
 	w.text.WriteString("IF(t.id < ")
 	w.put(w.id(&w.rows[starts[middle]]))
 	w.text.WriteByte(',')
-	w.tree(c, starts[:middle])
+	w.caseTree(c, starts[:middle])
 	w.text.WriteByte(',')
-	w.tree(c, starts[middle:])
+	w.caseTree(c, starts[middle:])
 	w.text.WriteByte(')')
 }
 
-// leaf writes one value.
-func (w *spread[R]) leaf(c column[R], r *R) {
-	switch v := c.leaf(r).(type) {
+// branch writes one value.
+func (w *batchUpdate[R]) branch(c column[R], r *R) {
+	switch v := c.branch(r).(type) {
 	case keep:
 		w.text.WriteString("t." + c.name)
 	case fromNow:
@@ -203,7 +203,7 @@ func (w *spread[R]) leaf(c column[R], r *R) {
 }
 
 // instant writes a time so many microseconds after the statement's.
-func (w *spread[R]) instant(d fromNow) {
+func (w *batchUpdate[R]) instant(d fromNow) {
 	if !w.at.IsZero() {
 		w.put(w.at.Add(time.Duration(d) * time.Microsecond))
 		return
@@ -254,7 +254,7 @@ func timeOf(name string, none any, delay func(r *changeRow) *int64) column[chang
 			da, db := delay(a), delay(b)
 			return da == db || (da != nil && db != nil && *da == *db)
 		},
-		leaf: func(r *changeRow) any {
+		branch: func(r *changeRow) any {
 			switch d := delay(r); {
 			case d == nil:
 				return keep{}
