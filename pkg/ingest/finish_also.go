@@ -8,7 +8,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// onTransition is one transaction's writing of what belongs to its tasks' changes: versions and documents, set-based.
+// transitionWrites is one transaction's writing of what belongs to its tasks' changes: versions and documents, set-based.
 type transitionWrites struct {
 	a         *App
 	tx        taskstate.Tx

@@ -14,7 +14,7 @@ type Config struct {
 	BatchSize    int           // INGEST_KAFKA_PUBLISH_BATCH_SIZE: most events of one Send
 	Interval     time.Duration // INGEST_KAFKA_PUBLISH_INTERVAL_MS: longest pause between two looks
 	Lease        time.Duration // how long events are this relay's; a Send has half of it
-	Lanes        int           // turns at the same time while there is a backlog
+	Sender       int           // turns at the same time while there is a backlog
 	StopGrace    time.Duration // how long a stop waits for answers
 	MarkTime     time.Duration // what the marks of a stop may take; 0: 5 s. What is not marked is sent again
 	ProbeEvery   time.Duration // while events are DEAD for want of a broker
@@ -25,7 +25,7 @@ type Config struct {
 func NewDefaultConfig() Config {
 	return Config{
 		MaxAttempts: 10, BaseBackoff: time.Second, MaxBackoff: 10 * time.Minute, BatchSize: 20, Interval: time.Second,
-		Lease: 30 * time.Second, Lanes: 2, StopGrace: 5 * time.Second, ProbeEvery: time.Second, BacklogEvery: 2 * time.Second,
+		Lease: 30 * time.Second, Sender: 2, StopGrace: 5 * time.Second, ProbeEvery: time.Second, BacklogEvery: 2 * time.Second,
 	}
 }
 
@@ -46,7 +46,7 @@ func (c Config) Validate() error {
 	check(c.BatchSize >= 1 && c.BatchSize <= maxBatch, "INGEST_KAFKA_PUBLISH_BATCH_SIZE: %d is not 1–%d", c.BatchSize, maxBatch)
 	check(c.Interval > 0, "INGEST_KAFKA_PUBLISH_INTERVAL_MS: %s is not positive", c.Interval)
 	check(c.Lease >= time.Second, "lease of events: %s is below 1 s", c.Lease)
-	check(c.Lanes >= 1 && c.Lanes <= 16, "lanes: %d is not 1–16", c.Lanes)
+	check(c.Sender >= 1 && c.Sender <= 16, "lanes: %d is not 1–16", c.Sender)
 	check(c.StopGrace >= 0, "stop grace: %s is negative", c.StopGrace)
 	check(c.MarkTime >= 0, "time of a stop's marks: %s is negative", c.MarkTime)
 	check(c.ProbeEvery > 0, "probes: %s is not positive", c.ProbeEvery)

@@ -13,8 +13,8 @@ import (
 // errNoAnswer stands for a result that the sender did not give.
 var errNoAnswer = errors.New("the broker's client gave no answer")
 
-// flight is what one turn leased: it is sent at once, in batches side by side, and lands with an answer for each event.
-type flight struct {
+// inFlightBatch is what one turn leased: it is sent at once, in batches side by side, and lands with an answer for each event.
+type inFlightBatch struct {
 	token  string
 	events []Leased
 	errs   []error // of each event
@@ -22,8 +22,8 @@ type flight struct {
 	took   time.Duration
 }
 
-// fly sends f and lands it. No lock is held and no transaction is open meanwhile.
-func (l *lane) fly(ctx context.Context, f flight) {
+// send sends f and lands it. No lock is held and no transaction is open meanwhile.
+func (l *sender) send(ctx context.Context, f inFlightBatch) {
 	crash.Point("relay.after_lease")
 	ctx, cancel := context.WithTimeout(ctx, l.relay.sendTime())
 	defer cancel()

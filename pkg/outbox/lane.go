@@ -23,24 +23,24 @@ const (
 	markTime = 5 * time.Second
 )
 
-// lane is one loop of turns over one status: while events are sent the next are leased, and the marks of those ride in the
+// sender is one loop of turns over one status: while events are sent the next are leased, and the marks of those ride in the
 // same transaction. Only its own goroutine touches it.
-type lane struct {
+type sender struct {
 	relay      *Relay
 	status     Status
 	helper     bool // takes turns only when another lane asks for help, and looks for nothing by itself
 	firstPause time.Duration
 	wake, also <-chan struct{}
-	done       chan flight
+	done       chan inFlightBatch
 
-	flying  int      // events that the sender has
-	marks   []Mark   // answered and not written down
-	answers []answer // of each mark
-	pause   time.Duration
-	peek    bool // nothing was there a moment ago: look without a lock first
-	rest    time.Duration
-	resting time.Time     // nothing is leased before
-	mending time.Duration // pause after a turn that failed
+	inFlight int      // events that the sender has
+	marks    []Mark   // answered and not written down
+	answers  []answer // of each mark
+	pause    time.Duration
+	peek     bool // nothing was there a moment ago: look without a lock first
+	rest     time.Duration
+	resting  time.Time     // nothing is leased before
+	mending  time.Duration // pause after a turn that failed
 }
 
 // answer is how long an event had waited when it was leased, when that was, how long the sender took, and where it went.
@@ -59,11 +59,11 @@ func (c Config) turnSize() int {
 // capacity is how many events of a lane may be under way.
 func (c Config) capacity() int { return 2 * c.turnSize() }
 
-// newLane makes a lane that is woken by either bell; also may be nil.
-func newLane(r *Relay, status Status, firstPause time.Duration, wake, also *Bell) *lane {
-	l := &lane{
+// newSender makes a lane that is woken by either bell; also may be nil.
+func newSender(r *Relay, status Status, firstPause time.Duration, wake, also *Bell) *sender {
+	l := &sender{
 		relay: r, status: status, firstPause: firstPause, pause: firstPause, wake: wake.C(),
-		done: make(chan flight, r.cfg.capacity()), // a flight holds at least one event: nobody waits to land
+		done: make(chan inFlightBatch, r.cfg.capacity()), // a flight holds at least one event: nobody waits to land
 	}
 	if also != nil {
 		l.also = also.C()
@@ -72,7 +72,7 @@ func newLane(r *Relay, status Status, firstPause time.Duration, wake, also *Bell
 }
 
 // run takes turns until ctx ends; then it waits for what is under way and writes it down.
-func (l *lane) run(ctx context.Context) {
+func (l *sender) run(ctx context.Context) {
 	sends, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	if l.helper {
@@ -84,14 +84,14 @@ func (l *lane) run(ctx context.Context) {
 	}
 	grace := time.AfterFunc(l.relay.cfg.StopGrace, stop)
 	defer grace.Stop()
-	for l.flying > 0 {
-		l.land(ctx, <-l.done)
+	for l.inFlight > 0 {
+		l.complete(ctx, <-l.done)
 	}
 	l.finish(ctx)
 }
 
 // finish writes down what came since the last turn.
-func (l *lane) finish(ctx context.Context) {
+func (l *sender) finish(ctx context.Context) {
 	if len(l.marks) == 0 {
 		return
 	}
@@ -108,9 +108,9 @@ func (l *lane) finish(ctx context.Context) {
 const now time.Duration = -1
 
 // step takes a turn, if there is something to do, and answers how long to wait for a signal before the next.
-func (l *lane) step(ctx, sends context.Context) time.Duration {
+func (l *sender) step(ctx, sends context.Context) time.Duration {
 	cfg := l.relay.cfg
-	limit := min(cfg.capacity()-l.flying, cfg.turnSize())
+	limit := min(cfg.capacity()-l.inFlight, cfg.turnSize())
 	rest := l.resting.Sub(l.relay.d.Clock())
 	if rest > 0 {
 		limit = 0
@@ -142,7 +142,7 @@ func (l *lane) step(ctx, sends context.Context) time.Duration {
 }
 
 // turn writes down what is answered, leases up to limit events and sends them. It answers how many.
-func (l *lane) turn(ctx, sends context.Context, limit int) (int, error) {
+func (l *sender) turn(ctx, sends context.Context, limit int) (int, error) {
 	store := l.relay.d.Store
 	if len(l.marks) == 0 && limit == 0 {
 		return 0, nil
@@ -167,14 +167,14 @@ func (l *lane) turn(ctx, sends context.Context, limit int) (int, error) {
 	l.mending = 0
 	l.written()
 	if len(leased) > 0 {
-		l.flying += len(leased)
-		go l.fly(sends, flight{token: t.Token, events: leased, began: l.relay.d.Clock()})
+		l.inFlight += len(leased)
+		go l.send(sends, inFlightBatch{token: t.Token, events: leased, began: l.relay.d.Clock()})
 	}
 	return len(leased), nil
 }
 
 // mend answers the pause after a turn that failed; the marks are kept.
-func (l *lane) mend(ctx context.Context, err error) time.Duration {
+func (l *sender) mend(ctx context.Context, err error) time.Duration {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return now
 	}
@@ -184,7 +184,7 @@ func (l *lane) mend(ctx context.Context, err error) time.Duration {
 }
 
 // waitFor waits for an answer, a signal or the pause.
-func (l *lane) waitFor(ctx context.Context, pause time.Duration) {
+func (l *sender) waitFor(ctx context.Context, pause time.Duration) {
 	if pause == now {
 		return
 	}
@@ -198,7 +198,7 @@ func (l *lane) waitFor(ctx context.Context, pause time.Duration) {
 	case <-ctx.Done():
 	case <-over:
 	case f := <-l.done:
-		l.land(ctx, f)
+		l.complete(ctx, f)
 	case <-l.wake:
 		l.peek = l.status == StatusRetrying
 	case <-l.also:
@@ -207,21 +207,21 @@ func (l *lane) waitFor(ctx context.Context, pause time.Duration) {
 }
 
 // gather takes what has been answered without waiting.
-func (l *lane) gather(ctx context.Context) {
+func (l *sender) gather(ctx context.Context) {
 	for {
 		select {
 		case f := <-l.done:
-			l.land(ctx, f)
+			l.complete(ctx, f)
 		default:
 			return
 		}
 	}
 }
 
-// land decides what the answers of a flight make of its events.
-func (l *lane) land(ctx context.Context, f flight) {
+// complete decides what the answers of a flight make of its events.
+func (l *sender) complete(ctx context.Context, f inFlightBatch) {
 	r := l.relay
-	l.flying -= len(f.events)
+	l.inFlight -= len(f.events)
 	absent := 0
 	texts := map[string]string{} // in an outage they are alike
 	for i, e := range f.events {
@@ -249,7 +249,7 @@ func (l *lane) land(ctx context.Context, f flight) {
 }
 
 // written counts and forgets the marks that are committed, and tells of those that failed.
-func (l *lane) written() {
+func (l *sender) written() {
 	at := l.relay.d.Clock()
 	failed := false
 	for i, m := range l.marks {

@@ -69,17 +69,17 @@ func NewRelay(cfg Config, d Deps) (*Relay, error) {
 // Run sends until ctx ends; then it takes nothing more, waits for the answers that are under way, no longer than StopGrace,
 // and writes them down.
 func (r *Relay) Run(ctx context.Context) error {
-	lanes := []*lane{
-		newLane(r, StatusNew, min(minPause, r.cfg.Interval), r.d.Bell, r.news),
-		newLane(r, StatusRetrying, r.cfg.Interval, r.retries, nil), // it knows when the next is due
+	senders := []*sender{
+		newSender(r, StatusNew, min(minPause, r.cfg.Interval), r.d.Bell, r.news),
+		newSender(r, StatusRetrying, r.cfg.Interval, r.retries, nil), // it knows when the next is due
 	}
-	for range r.cfg.Lanes - 1 {
-		helper := newLane(r, StatusNew, 0, r.help, nil)
+	for range r.cfg.Sender - 1 {
+		helper := newSender(r, StatusNew, 0, r.help, nil)
 		helper.helper = true
-		lanes = append(lanes, helper)
+		senders = append(senders, helper)
 	}
 	var wg sync.WaitGroup
-	for _, l := range lanes {
+	for _, l := range senders {
 		wg.Go(func() { l.run(ctx) })
 	}
 	wg.Go(func() { r.revive(ctx) })
