@@ -121,7 +121,7 @@ func TestStatementsOfADocument(t *testing.T) {
 	w := newWorld(t, worldOptions{})
 	w.embed.batch = 64
 	s := meteredStore{Store: w.store, calls: map[string]int{}, statements: map[string]int{}, mu: &sync.Mutex{}}
-	s.run(w, w.upload(lines(20, 1))) // transitionWrites says which model the base has
+	s.run(w, w.upload(lines(20, 1))) // onTransition says which model the base has
 
 	// One batch of everything.
 	a := w.upload(lines(20, 2))
@@ -150,7 +150,7 @@ func TestStatementsOfDocumentsSideBySide(t *testing.T) {
 		w := newWorld(t, worldOptions{})
 		w.embed.batch = 64
 		s := meteredStore{Store: w.store, calls: map[string]int{}, statements: map[string]int{}, mu: &sync.Mutex{}}
-		s.run(w, w.upload(lines(20, 1))) // transitionWrites says which model the base has
+		s.run(w, w.upload(lines(20, 1))) // onTransition says which model the base has
 		const documents = 16
 		s.takes = time.Second
 		kind := w.metered(s)

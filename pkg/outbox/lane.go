@@ -59,8 +59,8 @@ func (c Config) turnSize() int {
 // capacity is how many events of a lane may be under way.
 func (c Config) capacity() int { return 2 * c.turnSize() }
 
-// newSender makes a lane that is woken by either bell; also may be nil.
-func newSender(r *Relay, status Status, firstPause time.Duration, wake, also *Bell) *sender {
+// newSender makes a lane that is woken by either signal; also may be nil.
+func newSender(r *Relay, status Status, firstPause time.Duration, wake, also *Signal) *sender {
 	l := &sender{
 		relay: r, status: status, firstPause: firstPause, pause: firstPause, wake: wake.C(),
 		done: make(chan inFlightBatch, r.cfg.capacity()), // a flight holds at least one event: nobody waits to land

@@ -39,15 +39,15 @@ type Sender interface {
 	Probe(ctx context.Context) error
 }
 
-// Bell is a signal that there may be events to send: rung after the commit that wrote them, waited for by a relay in the same
+// Signal is a signal that there may be events to send: rung after the commit that wrote them, waited for by a relay in the same
 // process. Rings while nobody listens come together as one. Safe for concurrent use.
-type Bell struct{ c chan struct{} }
+type Signal struct{ c chan struct{} }
 
-// NewBell makes a bell.
-func NewBell() *Bell { return &Bell{c: make(chan struct{}, 1)} }
+// NewSignal makes a signal.
+func NewSignal() *Signal { return &Signal{c: make(chan struct{}, 1)} }
 
 // Ring never blocks.
-func (b *Bell) Ring() {
+func (b *Signal) Ring() {
 	select {
 	case b.c <- struct{}{}:
 	default:
@@ -55,4 +55,4 @@ func (b *Bell) Ring() {
 }
 
 // C gives one value for the rings since the last.
-func (b *Bell) C() <-chan struct{} { return b.c }
+func (b *Signal) C() <-chan struct{} { return b.c }

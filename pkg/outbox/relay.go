@@ -23,8 +23,8 @@ const maxErrorText = 2000
 type Deps struct {
 	Store       *Store
 	Sender      Sender
-	DeadLetters string // the topic of dead letters: what is sent there is counted as such; empty: nothing is
-	Bell        *Bell  // rung when this process wrote events; nil: found by looking
+	DeadLetters string  // the topic of dead letters: what is sent there is counted as such; empty: nothing is
+	Signal      *Signal // rung when this process wrote events; nil: found by looking
 	Log         *slog.Logger
 	Metrics     prometheus.Registerer // nil: counted and not shown
 	Clock       func() time.Time      // with a monotonic reading
@@ -40,9 +40,9 @@ type Relay struct {
 	d       Deps
 	metrics *metrics
 	log     *telemetry.Repeated
-	retries *Bell // an event failed: the retry lane looks when it is due
-	news    *Bell // events were revived
-	help    *Bell // a lane found more than it could take
+	retries *Signal // an event failed: the retry lane looks when it is due
+	news    *Signal // events were revived
+	help    *Signal // a lane found more than it could take
 }
 
 // NewRelay checks its settings.
@@ -53,12 +53,12 @@ func NewRelay(cfg Config, d Deps) (*Relay, error) {
 	if d.Store == nil || d.Sender == nil || d.Log == nil || d.Clock == nil {
 		return nil, errors.New("outbox: a relay needs a store, a sender, a logger and a clock")
 	}
-	if d.Bell == nil {
-		d.Bell = NewBell()
+	if d.Signal == nil {
+		d.Signal = NewSignal()
 	}
 	r := &Relay{
 		cfg: cfg, d: d, metrics: newMetrics(d.Metrics), log: telemetry.NewRepeated(d.Log, time.Minute, d.Clock),
-		retries: NewBell(), news: NewBell(), help: NewBell(),
+		retries: NewSignal(), news: NewSignal(), help: NewSignal(),
 	}
 	if d.Metrics != nil {
 		telemetry.Register(d.Metrics, NewCollector(d.Store, cfg.BacklogEvery, d.Log, d.Clock))
@@ -70,7 +70,7 @@ func NewRelay(cfg Config, d Deps) (*Relay, error) {
 // and writes them down.
 func (r *Relay) Run(ctx context.Context) error {
 	senders := []*sender{
-		newSender(r, StatusNew, min(minPause, r.cfg.Interval), r.d.Bell, r.news),
+		newSender(r, StatusNew, min(minPause, r.cfg.Interval), r.d.Signal, r.news),
 		newSender(r, StatusRetrying, r.cfg.Interval, r.retries, nil), // it knows when the next is due
 	}
 	for range r.cfg.Sender - 1 {

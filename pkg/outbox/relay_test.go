@@ -231,15 +231,15 @@ func TestReviveEmptiesTheFields(t *testing.T) {
 	})
 }
 
-func TestBellWakesTheRelay(t *testing.T) {
+func TestSignalWakesTheRelay(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, w *world) {
-		b, bell := newBroker(), outbox.NewBell()
-		w.start(b, func(c *outbox.Config, d *outbox.Deps) { c.Interval, d.Bell = forever, bell })
+		b, signal := newBroker(), outbox.NewSignal()
+		w.start(b, func(c *outbox.Config, d *outbox.Deps) { c.Interval, d.Signal = forever, signal })
 		// Whether it looked already or not, it sleeps for long by the time that some of these were found.
 		for n := 1; n <= 12; n++ {
 			w.insert(many(1)...)
-			bell.Ring()
+			signal.Ring()
 			eventually(t, "sent", func() bool { return w.count(outbox.StatusSent) == n })
 		}
 	})

@@ -44,9 +44,9 @@ var databases = map[string]func(t *testing.T) taskstore.Config{
 // bench is a migrated store whose rows have events.
 type bench struct {
 	*taskstore.Store
-	t    *testing.T
-	bell *outbox.Bell
-	p    taskstate.Policy
+	t      *testing.T
+	signal *outbox.Signal
+	p      taskstate.Policy
 }
 
 // eachDatabase runs a test on every dialect.
@@ -62,13 +62,13 @@ func eachDatabase(t *testing.T, run func(t *testing.T, b *bench)) {
 
 func newBench(t *testing.T, dialect string, cfg taskstore.Config) *bench {
 	t.Helper()
-	b := &bench{t: t, bell: outbox.NewBell(), p: taskstate.Policy{
+	b := &bench{t: t, signal: outbox.NewSignal(), p: taskstate.Policy{
 		BaseBackoff: time.Second, MaxBackoff: time.Hour, Lease: time.Minute, MaxCrashes: 3, Slack: 2 * time.Second,
 	}}
 	if cfg.Outbox == nil {
 		cfg.Outbox = outbox.NewWriter(dialect, topic, group).Write
 	}
-	cfg.OnEvents, cfg.Timeout, cfg.Silence = b.bell.Ring, waitLimit, waitLimit
+	cfg.OnEvents, cfg.Timeout, cfg.Silence = b.signal.Ring, waitLimit, waitLimit
 	var err error
 	b.Store, err = taskstore.Open(t.Context(), cfg)
 	require.NoError(t, err)
@@ -121,10 +121,10 @@ func (b *bench) fail(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 	return taskstate.Fail(b.p, m, t, h, taskstate.Failure{Code: "X", Cause: "no \"answer\"", Message: "no answer", Permanent: t.AttemptCount > 0})
 }
 
-// rang tells whether the bell rang since the last look.
+// rang tells whether the signal rang since the last look.
 func (b *bench) rang() bool {
 	select {
-	case <-b.bell.C():
+	case <-b.signal.C():
 		return true
 	default:
 		return false

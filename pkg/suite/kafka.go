@@ -122,7 +122,7 @@ func (p *Parts) openKafka(k Kafka) error {
 // Relay makes what sends events; commits of this process wake it.
 func (p *Parts) Relay(settings Publishing, k Kafka) (process.Service, error) {
 	relay, err := outbox.NewRelay(settings.config(), outbox.Deps{
-		Store: outbox.NewStore(p.Store), Sender: p.producer, Bell: p.bell, Log: p.Env.Log, Metrics: p.Env.Metrics, Clock: time.Now,
+		Store: outbox.NewStore(p.Store), Sender: p.producer, Signal: p.signal, Log: p.Env.Log, Metrics: p.Env.Metrics, Clock: time.Now,
 		DeadLetters: outbox.DLQTopic(k.Topic),
 	})
 	if err != nil {

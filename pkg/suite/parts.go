@@ -43,7 +43,7 @@ type Parts struct {
 
 	kafka      *kafkaq.Client   // nil: neither the transport nor a relay needs it
 	producer   *kafkaq.Producer // with kafka
-	bell       *outbox.Bell     // rung by commits that wrote events
+	signal     *outbox.Signal   // rung by commits that wrote events
 	metrics    *redisq.Metrics
 	schemaGood atomic.Bool
 	closers    []func() error
@@ -109,9 +109,9 @@ func (p *Parts) openStore(ctx context.Context, s Store, k Kafka, transport strin
 		return err
 	}
 	cfg, events := s.config(), &eventWriter{}
-	p.bell = outbox.NewBell()
+	p.signal = outbox.NewSignal()
 	if transport == QueueKafka {
-		cfg.Outbox, cfg.OnEvents = events.Write, p.bell.Ring
+		cfg.Outbox, cfg.OnEvents = events.Write, p.signal.Ring
 	}
 	store, err := taskstore.Open(ctx, cfg)
 	if err != nil {

@@ -1,11 +1,11 @@
 package taskrun
 
-// bell tells whoever waits of a change. A channel exists only while somebody waits, since most changes are news to nobody.
+// signal tells whoever waits of a change. A channel exists only while somebody waits, since most changes are news to nobody.
 // Its owner's mutex guards it.
-type bell struct{ waiting chan struct{} }
+type signal struct{ waiting chan struct{} }
 
 // ring wakes everybody who waits.
-func (b *bell) ring() {
+func (b *signal) ring() {
 	if b.waiting != nil {
 		close(b.waiting)
 		b.waiting = nil
@@ -13,7 +13,7 @@ func (b *bell) ring() {
 }
 
 // wait answers a channel that is closed at the next ring.
-func (b *bell) wait() <-chan struct{} {
+func (b *signal) wait() <-chan struct{} {
 	if b.waiting == nil {
 		b.waiting = make(chan struct{})
 	}

@@ -26,7 +26,7 @@ const (
 type fitness struct {
 	mu      sync.Mutex
 	err     error // why it takes no work; nil: it does
-	changed bell
+	changed signal
 }
 
 // state returns what is closed at the next change, and why no work is taken; nil: it is.

@@ -223,7 +223,7 @@ type claims struct {
 	mu      sync.Mutex
 	m       map[string][]*claim // by task; more than one only while an older claim does not know that it is lost
 	n       int
-	changed bell // rings when one is dropped
+	changed signal // rings when one is dropped
 }
 
 func newClaims() *claims { return &claims{m: map[string][]*claim{}} }

@@ -19,7 +19,7 @@ type slots struct {
 	waiting         bool // the last read was full: more deliveries wait
 	recoveryWaiting bool // recovery knows of work and had no slot for it
 	yielded         bool // with one slot in all: the last one went to recovery
-	changed         bell
+	changed         signal
 }
 
 // newSlots returns n free slots.

@@ -38,7 +38,7 @@ type isolation struct {
 	mu      sync.Mutex
 	begun   bool // some claim may reserve now: no other may
 	res     *reservation
-	changed bell
+	changed signal
 }
 
 func newIsolation() *isolation { return &isolation{} }

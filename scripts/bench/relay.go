@@ -242,7 +242,7 @@ func (r *outboxRig) relaying(ctx context.Context, batch int, broker outbox.Sende
 	return err
 }
 
-// delays measures how long single events wait for their mark at an even rate, with the default settings and no bell: the relay
+// delays measures how long single events wait for their mark at an even rate, with the default settings and no signal: the relay
 // finds them by looking.
 func (r *outboxRig) delays(ctx context.Context) ([]figure, error) {
 	if _, err := r.db.DB().ExecContext(ctx, "TRUNCATE TABLE outbox_event"); err != nil {

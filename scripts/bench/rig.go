@@ -80,10 +80,10 @@ func (r *rig) open(ctx context.Context) (err error) {
 	} else {
 		cfg.DatabaseURL = r.sql.URL("")
 	}
-	bell := outbox.NewBell()
+	signal := outbox.NewSignal()
 	if r.kafka != nil {
 		dialect, _, _ := strings.Cut(cfg.DatabaseURL, ":")
-		cfg.Outbox, cfg.OnEvents = outbox.NewWriter(dialect, kafkaTopic, kafkaGroup).Write, bell.Ring
+		cfg.Outbox, cfg.OnEvents = outbox.NewWriter(dialect, kafkaTopic, kafkaGroup).Write, signal.Ring
 	}
 	if r.db, err = taskstore.Open(ctx, cfg); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (r *rig) open(ctx context.Context) (err error) {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	if r.kafka != nil {
-		return r.openKafka(ctx, bell)
+		return r.openKafka(ctx, signal)
 	}
 	return r.openRedis()
 }

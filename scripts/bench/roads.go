@@ -66,8 +66,8 @@ func (r *rig) openRedis() error {
 	return nil
 }
 
-// openKafka is the transport over outbox, relay and topic; bell wakes the relay, which runs in this process.
-func (r *rig) openKafka(ctx context.Context, bell *outbox.Bell) error {
+// openKafka is the transport over outbox, relay and topic; signal wakes the relay, which runs in this process.
+func (r *rig) openKafka(ctx context.Context, signal *outbox.Signal) error {
 	cfg := kafkaq.NewDefaultConfig(r.kafka.Addr)
 	if _, err := kafkaq.Init(ctx, cfg, kafkaq.TopicParams{Partitions: kafkaPartitions}); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (r *rig) openKafka(ctx context.Context, bell *outbox.Bell) error {
 	producer := kafkaq.NewProducer(client)
 	r.ends = append(r.ends, func() { _ = producer.Close() })
 	relay, err := outbox.NewRelay(outbox.NewDefaultConfig(), outbox.Deps{
-		Store: outbox.NewStore(r.db), Sender: producer, Bell: bell, Log: slog.New(slog.DiscardHandler), Clock: time.Now,
+		Store: outbox.NewStore(r.db), Sender: producer, Signal: signal, Log: slog.New(slog.DiscardHandler), Clock: time.Now,
 	})
 	if err != nil {
 		return err
