@@ -13,8 +13,8 @@ import (
 const (
 	// admitFresh is how long a look is believed.
 	admitFresh = time.Second
-	// admitLook bounds a look: a database that does not answer one read in this time is away.
-	admitLook = 5 * time.Second
+	// admitLimit bounds a look: a database that does not answer one read in this time is away.
+	admitLimit = 5 * time.Second
 )
 
 // admission knows whether uploads can be taken in, without a look for each.
@@ -58,7 +58,7 @@ func (a *App) Admit(ctx context.Context) error {
 
 // admitOnce looks and lets everybody know. write: the database must also take a change, for it may be read-only.
 func (a *App) admitOnce(ctx context.Context, write bool) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), admitLook)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), admitLimit)
 	defer cancel()
 	err := a.CheckFolder(ctx)
 	if err == nil && write {

@@ -97,7 +97,7 @@ type App struct {
 	backlog backlogGauge
 	accepts *batcher.Batcher[*accepting]
 	keys    *batcher.Batcher[*keyChange]
-	works   *batcher.Batcher[*workLook]
+	works   *batcher.Batcher[*workRead]
 	looks   *batcher.Batcher[*embeddingRead]
 	paid    *batcher.Batcher[*cachePaid]
 	rows    *batcher.Batcher[*rowTask]

@@ -77,7 +77,7 @@ func (r *Reads) CreateBase(ctx context.Context, c Caller, name string) (Base, er
 	b, readErr := readRow(ctx, r.store, baseFrom, r.q.Get("BaseByName"), c.Scope.UserID, name)
 	switch {
 	case readErr == nil && b.ID == id.String():
-		return b, nil // transitionWrites after an unknown commit
+		return b, nil // onTransition after an unknown commit
 	case readErr == nil:
 		return Base{}, ErrBaseExists // somebody else was first
 	case err != nil:

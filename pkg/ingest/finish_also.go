@@ -38,7 +38,7 @@ func decided(changed []taskstate.Decision, payloads map[string]any) ([]shown, bo
 	return out, len(out) > 0
 }
 
-// transitionWrites writes what belongs to changes of any kind: a success switches the version, an end without success abandons it,
+// onTransition writes what belongs to changes of any kind: a success switches the version, an end without success abandons it,
 // and the document's status follows its newest upload's task (design D8, D13).
 func (a *App) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision) error {
 	by := map[taskstate.Status][]string{}

@@ -43,13 +43,13 @@ func (a *App) batchEmbeddingCache() {
 	shared := batcher.Config{Workers: ledgerWorkers, MinConcurrent: ledgerMinConcurrent, Most: cacheMost, MaxWait: cacheWatching}
 	shared.Expect = func(waiting int) bool { return a.before.Load() > int64(waiting) }
 	shared.Gather = lookGather
-	a.looks = batcher.New(shared, a.lookTogether)
+	a.looks = batcher.New(shared, a.readTogether)
 	shared.Gather = paidGather
 	a.paid = batcher.New(shared, a.payTogether)
 }
 
-// lookTogether answers looks of one or more runs.
-func (a *App) lookTogether(ctx context.Context, b *batcher.Batch[*embeddingRead]) error {
+// readTogether answers looks of one or more runs.
+func (a *App) readTogether(ctx context.Context, b *batcher.Batch[*embeddingRead]) error {
 	byModel := map[string][]textHash{}
 	for _, l := range b.Items() {
 		byModel[l.model] = append(byModel[l.model], l.hashes...)
@@ -58,7 +58,7 @@ func (a *App) lookTogether(ctx context.Context, b *batcher.Batch[*embeddingRead]
 	for model, hashes := range byModel {
 		found[model] = map[textHash]int{}
 		for page := range slices.Chunk(distinct(hashes), cacheLookup) {
-			if err := a.lookInto(ctx, model, page, found[model]); err != nil {
+			if err := a.readInto(ctx, model, page, found[model]); err != nil {
 				return err
 			}
 		}
@@ -74,8 +74,8 @@ func (a *App) lookTogether(ctx context.Context, b *batcher.Batch[*embeddingRead]
 	return nil
 }
 
-// lookInto adds the dimension of each of hashes that the embedding cache has for the model to out, and notes their use.
-func (a *App) lookInto(ctx context.Context, model string, hashes []textHash, out map[textHash]int) error {
+// readInto adds the dimension of each of hashes that the embedding cache has for the model to out, and notes their use.
+func (a *App) readInto(ctx context.Context, model string, hashes []textHash, out map[textHash]int) error {
 	type entry struct {
 		hash textHash
 		dim  int

@@ -39,8 +39,8 @@ type work struct {
 	upload                        taskPayload
 }
 
-// workLook asks for what one run works on.
-type workLook struct {
+// workRead asks for what one run works on.
+type workRead struct {
 	task  string
 	found *foundWork // answered; nil: the task has no open version
 }
@@ -60,7 +60,7 @@ func (a *App) batchWork() {
 }
 
 // loadTogether answers looks of one or more runs.
-func (a *App) loadTogether(ctx context.Context, b *batcher.Batch[*workLook]) error {
+func (a *App) loadTogether(ctx context.Context, b *batcher.Batch[*workRead]) error {
 	looks := b.Items()
 	tasks := make([]string, len(looks))
 	for i, l := range looks {
@@ -87,7 +87,7 @@ func (a *App) loadTogether(ctx context.Context, b *batcher.Batch[*workLook]) err
 
 // load reads the open version of the task. Another reason than DONE says why it is not wanted any more.
 func (r *run) load(ctx context.Context) (taskstate.Reason, error) {
-	look := &workLook{task: r.job.Task.ID}
+	look := &workRead{task: r.job.Task.ID}
 	if err := r.a.works.Do(ctx, look)[0]; err != nil {
 		return "", err
 	}

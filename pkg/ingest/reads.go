@@ -22,7 +22,7 @@ type QueueStats interface {
 	StreamLength(ctx context.Context) (int64, error)
 }
 
-// Deliveries tells which event of the outbox carries a task's delivery; *outbox.Reader does.
+// Deliveries tells which event of the outbox carries a task's delivery; *outbox.EmbeddingCache does.
 type Deliveries interface {
 	// Delivery answers the last one; nil: there is none.
 	Delivery(ctx context.Context, taskID string) (*outbox.Event, error)

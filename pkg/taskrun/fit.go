@@ -106,7 +106,7 @@ func (r *Runner) fitLoop(ctx context.Context) {
 				return
 			}
 		}
-		if err := r.lookFit(ctx); err != nil {
+		if err := r.inspectFit(ctx); err != nil {
 			r.fit.set(err)
 			r.health.warn(ctx, "runner: the process cannot work", err)
 			if !pause(ctx, max(wait, fitFloor)) {
@@ -122,8 +122,8 @@ func (r *Runner) fitLoop(ctx context.Context) {
 	}
 }
 
-// lookFit asks the parts whether they can work; a look that hangs is a fault too.
-func (r *Runner) lookFit(ctx context.Context) error {
+// inspectFit asks the parts whether they can work; a look that hangs is a fault too.
+func (r *Runner) inspectFit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	return r.deps.Fit(ctx)

@@ -67,7 +67,7 @@ func (r *Runner) work(h *claim) {
 	stage, took, hung := h.finish(r.deps.Now())
 	r.stageTook(stage, took)
 	failSpan(h.span, res.Err)
-	if o, ok := r.judge(h, res); ok {
+	if o, ok := r.validate(h, res); ok {
 		r.handOver(o)
 	} else {
 		r.m.lost.Inc() // its delivery may be the new holder's by now: leave it
@@ -132,8 +132,8 @@ func (r *Runner) stageTook(stage taskstate.Stage, took time.Duration) {
 	}
 }
 
-// judge makes an outcome of a result; ok is false when the claim is known to be lost.
-func (r *Runner) judge(h *claim, res Result) (o outcome, ok bool) {
+// validate makes an outcome of a result; ok is false when the claim is known to be lost.
+func (r *Runner) validate(h *claim, res Result) (o outcome, ok bool) {
 	o = outcome{h: h, result: res}
 	cause := context.Cause(h.ctx)
 	switch {

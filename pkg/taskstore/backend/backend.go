@@ -43,8 +43,8 @@ type Backend struct {
 	Classify func(err error) (class Class, known bool)
 	// Arg turns an argument into the form that the driver stores right; nil: as it is.
 	Arg func(v any) any
-	// Look reads what the server keeps of answered commits.
-	Look LookFunc
+	// Inspect reads what the server keeps of answered commits.
+	Inspect InspectFunc
 	// MaxIdle is how many unused connections DB and Tx keep each; 0 where none can die by itself.
 	MaxIdle int
 	// Address names the database without secrets, for messages.

@@ -83,19 +83,19 @@ func (e *UnsafeError) Error() string {
 	return "not durable: " + b.String() + "ALLOW_UNSAFE_DURABILITY=true to accept the loss"
 }
 
-// LookFunc reads a server's durability on one of its connections.
-type LookFunc func(ctx context.Context, conn driver.Conn) (Durability, error)
+// InspectFunc reads a server's durability on one of its connections.
+type InspectFunc func(ctx context.Context, conn driver.Conn) (Durability, error)
 
 // Guard answers a connector that refuses a server of LevelNone with an UnsafeError, at every new connection:
 // a server that comes back with other settings is found out before anything is written to it.
-func Guard(c driver.Connector, look LookFunc) driver.Connector {
+func Guard(c driver.Connector, look InspectFunc) driver.Connector {
 	return &guarded{Connector: c, look: look}
 }
 
 // guarded looks at every new connection.
 type guarded struct {
 	driver.Connector
-	look LookFunc
+	look InspectFunc
 }
 
 // Connect implements driver.Connector.
@@ -133,7 +133,7 @@ func (b *Backend) Durability(ctx context.Context) (Durability, error) {
 			return fmt.Errorf("unexpected connection %T", c)
 		}
 		var err error
-		d, err = b.Look(ctx, raw)
+		d, err = b.Inspect(ctx, raw)
 		return err
 	})
 	return d, err

@@ -16,8 +16,8 @@ const (
 	unknownVariable = 1193
 )
 
-// look reads when the server writes its logs to disk.
-func look(ctx context.Context, conn driver.Conn) (backend.Durability, error) {
+// inspect reads when the server writes its logs to disk.
+func inspect(ctx context.Context, conn driver.Conn) (backend.Durability, error) {
 	row, err := backend.Row(ctx, conn, lookQuery)
 	var e *mysql.MySQLError
 	if errors.As(err, &e) && e.Number == unknownVariable {

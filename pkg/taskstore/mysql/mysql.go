@@ -121,7 +121,7 @@ func open(ctx context.Context, cfg *driver.Config, pool backend.PoolSize) (*back
 	silence := fmt.Sprintf("SET SESSION wait_timeout = %d", int(pool.Silence.Seconds()))
 	setUp := backend.SetUp(connector, append([]string{silence}, setUp...)...)
 	if !pool.AllowUnsafe {
-		setUp = backend.Guard(setUp, look)
+		setUp = backend.Guard(setUp, inspect)
 	}
 	db := sql.OpenDB(setUp)
 	pool.Apply(db)
@@ -134,7 +134,7 @@ func open(ctx context.Context, cfg *driver.Config, pool backend.PoolSize) (*back
 	address := "mysql://" + cfg.Addr + "/" + cfg.DBName
 	return &backend.Backend{
 		Dialect: sqlfile.MySQL, Tx: tx, DB: db, Reads: db, Beats: beats,
-		Classify: classify, Look: look, MaxIdle: pool.MaxIdle, Address: address,
+		Classify: classify, Inspect: inspect, MaxIdle: pool.MaxIdle, Address: address,
 	}, nil
 }
 

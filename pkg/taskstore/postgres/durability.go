@@ -10,8 +10,8 @@ import (
 // lookQuery sees the values of our own session: synchronous_commit can be set for a role or a database.
 const lookQuery = "SELECT current_setting('synchronous_commit'), current_setting('fsync'), current_setting('full_page_writes')"
 
-// look reads when the server writes its log to disk.
-func look(ctx context.Context, conn driver.Conn) (backend.Durability, error) {
+// inspect reads when the server writes its log to disk.
+func inspect(ctx context.Context, conn driver.Conn) (backend.Durability, error) {
 	row, err := backend.Row(ctx, conn, lookQuery)
 	if err != nil {
 		return nil, err

@@ -69,7 +69,7 @@ func Open(ctx context.Context, address string, pool backend.PoolSize) (*backend.
 	name := fmt.Sprintf("postgres://%s:%d/%s", cfg.Host, cfg.Port, cfg.Database)
 	return &backend.Backend{
 		Dialect: sqlfile.Postgres, Tx: db, DB: db, Reads: db, Beats: beats, Begin: "BEGIN", Commit: commit,
-		Classify: classify, Look: look, MaxIdle: pool.MaxIdle, Address: name,
+		Classify: classify, Inspect: inspect, MaxIdle: pool.MaxIdle, Address: name,
 	}, nil
 }
 
@@ -77,7 +77,7 @@ func Open(ctx context.Context, address string, pool backend.PoolSize) (*backend.
 func openPool(cfg *pgx.ConnConfig, pool backend.PoolSize) *sql.DB {
 	connector := stdlib.GetConnector(*cfg)
 	if !pool.AllowUnsafe {
-		connector = backend.Guard(connector, look)
+		connector = backend.Guard(connector, inspect)
 	}
 	db := sql.OpenDB(connector)
 	pool.Apply(db)

@@ -7,8 +7,8 @@ import (
 	"github.com/millweir/millweir/pkg/taskstore/backend"
 )
 
-// look reads what a commit on the connection waits for; Open has asked for FULL.
-func look(ctx context.Context, conn driver.Conn) (backend.Durability, error) {
+// inspect reads what a commit on the connection waits for; Open has asked for FULL.
+func inspect(ctx context.Context, conn driver.Conn) (backend.Durability, error) {
 	row, err := backend.Row(ctx, conn, "PRAGMA synchronous")
 	if err != nil {
 		return nil, err

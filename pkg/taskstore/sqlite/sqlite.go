@@ -63,7 +63,7 @@ func Open(ctx context.Context, cfg Config) (*backend.Backend, error) {
 	reads.SetMaxIdleConns(readers)
 	return &backend.Backend{
 		Dialect: sqlfile.SQLite, Tx: writer, DB: writer, Reads: reads, Beats: writer, Begin: "BEGIN IMMEDIATE",
-		Classify: classify, Arg: argument, Look: look, Address: "sqlite:" + cfg.Path,
+		Classify: classify, Arg: argument, Inspect: inspect, Address: "sqlite:" + cfg.Path,
 	}, nil
 }
 
