@@ -38,7 +38,7 @@ type Migration struct {
 	Checksum string // sha256 of Up, 64 hex characters
 }
 
-// Load answers the migrations of one dialect in the order of their numbers.
+// Load returns the migrations of one dialect in the order of their numbers.
 // Errors: an unknown dialect, a file name that is not NNN_name.up.sql or .down.sql, a number used twice, a missing half.
 func Load(dialect string) ([]Migration, error) {
 	names, err := fs.ReadDir(files, dialect)
@@ -94,7 +94,7 @@ func add(found map[int]*Migration, dialect, file string) error {
 	return nil
 }
 
-// SchemaTable answers the statement that makes the runner's own table where it is missing.
+// SchemaTable returns the statement that makes the runner's own table where it is missing.
 func SchemaTable(dialect string) (string, error) {
 	text, err := fs.ReadFile(files, path.Join(dialect, schemaFile))
 	if err != nil {

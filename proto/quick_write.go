@@ -153,7 +153,7 @@ func (w *objectWriter) raw(name, value string) {
 	}
 }
 
-// end answers the object; false: something did not fit.
+// end returns the object; false: something did not fit.
 func (w *objectWriter) end() (string, bool) {
 	if w.b.Len() == 0 {
 		w.b.WriteByte('{')

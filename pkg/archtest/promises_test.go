@@ -34,7 +34,7 @@ func source(t *testing.T, pattern string) string {
 	return all.String()
 }
 
-// missing answers what is wrong with the name of a check; "" if there is such a check.
+// missing returns what is wrong with the name of a check; "" if there is such a check.
 func missing(t *testing.T, name string) string {
 	t.Helper()
 	where, what, _ := strings.Cut(name, " ")

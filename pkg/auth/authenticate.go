@@ -41,7 +41,7 @@ func queryFiles() fs.FS {
 	return sub
 }
 
-// Authenticate answers who holds the secret. What cannot be a key is refused without a look-up.
+// Authenticate returns who holds the secret. What cannot be a key is refused without a look-up.
 // Errors: ErrInvalidKey; ErrUnavailable of taskstate (wrapped) when the database does not answer.
 func (k *Keys) Authenticate(ctx context.Context, secret string) (Principal, error) {
 	if err := CheckShape(secret); err != nil {
@@ -251,7 +251,7 @@ func (u *usage) note(id string, now time.Time) {
 	}
 }
 
-// take answers the keys to write by minute.
+// take returns the keys to write by minute.
 func (u *usage) take() map[time.Time][]string {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -42,7 +42,7 @@ type NewKey struct {
 	By     audit.Source  // who makes it, for the audit log
 }
 
-// validate answers what is wrong with the wish, wrapping ErrInvalidInput.
+// validate returns what is wrong with the wish, wrapping ErrInvalidInput.
 func (n NewKey) validate() error {
 	if err := CheckUserID(n.UserID); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalidInput, err)

@@ -234,7 +234,7 @@ func (b *Batcher[T]) release() {
 	b.begin()
 }
 
-// run takes a batch to its end and answers its callers.
+// run takes a batch to its end and lets its callers return.
 func (b *Batcher[T]) run(batch *Batch[T]) {
 	defer batch.end()
 	b.attempt(batch)

@@ -5,7 +5,7 @@
 //
 //	MILLWEIR_CRASH=worker.after_claim:3:kill   at the third passage: SIGKILL to itself
 //	MILLWEIR_CRASH=…:stop                      SIGSTOP to itself; somebody else wakes it
-//	MILLWEIR_CRASH=…:error                     Fault answers an error there (Point ignores it)
+//	MILLWEIR_CRASH=…:error                     Fault returns an error there (Point ignores it)
 //	MILLWEIR_CRASH=…:sleep=2s                  waits there
 //	MILLWEIR_CRASH=*:1:jitter=50ms             every second passage, here of all points, waits a random time below that;
 //	                                           each process of a fleet does

@@ -24,7 +24,7 @@ const (
 type Application interface {
 	// Operate decides on many tasks by f and writes what belongs to the changes.
 	Operate(ctx context.Context, c ingest.Caller, ids []string, f func(taskstate.DBClock, taskstate.Task) taskstate.Decision) ([]taskstate.Outcome, error)
-	// Refusals answers which replays would be refused, and why.
+	// Refusals returns which replays would be refused, and why.
 	Refusals(ctx context.Context, s taskstate.Scope, ids []string) (map[string]error, error)
 }
 
@@ -100,7 +100,7 @@ func (d *Service) Stats(ctx context.Context) (Stats, error) {
 	return s, err
 }
 
-// List answers at most limit letters after a place (nil: from the newest on), with what their rows say now, and the place to
+// List returns at most limit letters after a place (nil: from the newest on), with what their rows say now, and the place to
 // go on from: nil at the end. It looks at a few thousand letters at most, so a page of a rare filter may be short or empty and
 // have a next one. Errors: ErrNoStream, taskstate.ErrUnavailable, ingestq.ErrUnavailable.
 func (d *Service) List(ctx context.Context, q Query, after *Cursor, limit int) ([]DeadLetter, *Cursor, error) {
@@ -111,7 +111,7 @@ func (d *Service) List(ctx context.Context, q Query, after *Cursor, limit int) (
 	return deadLetters, next, d.judge(ctx, deadLetters)
 }
 
-// Get answers one dead letter. Errors: ErrNotFound, ErrNoStream, taskstate.ErrUnavailable, ingestq.ErrUnavailable.
+// Get returns one dead letter. Errors: ErrNotFound, ErrNoStream, taskstate.ErrUnavailable, ingestq.ErrUnavailable.
 func (d *Service) Get(ctx context.Context, id string) (DeadLetter, error) {
 	l, err := d.find(ctx, id)
 	if err != nil {
@@ -324,7 +324,7 @@ func (d *Service) deadRows(ctx context.Context, q Query, source Source, after *C
 	return out, nil
 }
 
-// Replay puts the dead letter's task back, exactly once, and answers it afterwards; its entry is then removed.
+// Replay puts the dead letter's task back, exactly once, and returns it afterwards; its entry is then removed.
 // Errors: ErrNotFound, ErrUnreadable, *StateError (the entry of a task that was replayed before is removed all the same),
 // taskstate.ErrNotFound, ingest.ErrReplaySuperseded, ingest.ErrDocumentDeleted, taskstate.ErrUnavailable, ingestq.ErrUnavailable.
 func (d *Service) Replay(ctx context.Context, c ingest.Caller, id string) (taskstate.Task, error) {

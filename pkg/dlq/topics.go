@@ -54,7 +54,7 @@ func (q TopicQuery) wants(l *streammq.Letter) bool {
 		(!q.Unreplayed || l.Replayed == "")
 }
 
-// List answers at most limit letters after an id ("": from the oldest on), and the id to go on from: "" at the end. On a cluster
+// List returns at most limit letters after an id ("": from the oldest on), and the id to go on from: "" at the end. On a cluster
 // they come partition by partition, and an id is "partition:entry". It looks at a few thousand letters at most.
 // Errors: ErrBadCursor, streammq.ErrUnknownTopic, streammq.ErrUnavailable.
 func (t *Topic) List(ctx context.Context, q TopicQuery, after string, limit int) (list []streammq.Letter, next string, err error) {
@@ -123,7 +123,7 @@ func (t *Topic) find(id string) (place, error) {
 	return at, err
 }
 
-// Get answers one dead letter. Errors: ErrNotFound, streammq.ErrNotFound, streammq.ErrUnavailable.
+// Get returns one dead letter. Errors: ErrNotFound, streammq.ErrNotFound, streammq.ErrUnavailable.
 func (t *Topic) Get(ctx context.Context, id string) (streammq.Letter, error) {
 	l, err := t.get(ctx, id)
 	if err == nil {
@@ -141,7 +141,7 @@ func (t *Topic) get(ctx context.Context, id string) (streammq.Letter, error) {
 	return t.deadLetters.Get(ctx, at.stream, at.entry)
 }
 
-// Replay adds the dead letter's message again, once, and answers the dead letter afterwards.
+// Replay adds the dead letter's message again, once, and returns the dead letter afterwards.
 // Errors: ErrNotFound, streammq.ErrNotFound, streammq.ErrReplayed, streammq.ErrMalformed, streammq.ErrUnavailable.
 func (t *Topic) Replay(ctx context.Context, id string) (streammq.Letter, error) {
 	l, err := t.get(ctx, id)

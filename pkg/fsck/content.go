@@ -200,7 +200,7 @@ func (c *checker) texts(ctx context.Context, d documentRow, v versionRow) error 
 	return nil
 }
 
-// segmentFlaws judges a version's segments and answers the digest of its content.
+// segmentFlaws judges a version's segments and returns the digest of its content.
 func segmentFlaws(v versionRow, vs []versionRow, rows []segmentRow) (out []flaw, sum string) {
 	add := func(rule, format string, args ...any) { out = append(out, flaw{rule, fmt.Sprintf(format, args...)}) }
 	if len(rows) == 0 || len(rows) != v.segments {

@@ -55,7 +55,7 @@ func (w *world) pend(p ingestq.Unacked) {
 	w.queue.state.Pending = append(w.queue.state.Pending, p)
 }
 
-// read answers one text of the database.
+// read returns one text of the database.
 func (w *world) read(query string, args ...any) (out string) {
 	require.NoError(w.t, w.store.Reader().QueryRowContext(w.t.Context(), query, args...).Scan(&out))
 	return out

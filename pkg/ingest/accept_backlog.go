@@ -23,7 +23,7 @@ type backlogFullError struct{ after time.Duration }
 // Error is ErrBacklogFull's.
 func (e *backlogFullError) Error() string { return ErrBacklogFull.Error() }
 
-// Unwrap answers ErrBacklogFull.
+// Unwrap returns ErrBacklogFull.
 func (e *backlogFullError) Unwrap() error { return ErrBacklogFull }
 
 // RetryAfter is the wait that the caller should be told.
@@ -38,7 +38,7 @@ type backlogGauge struct {
 	oldest  time.Duration // how long the oldest waiting task waits
 }
 
-// full answers an error with ErrBacklogFull when the backlog has reached its limit.
+// full returns an error with ErrBacklogFull when the backlog has reached its limit.
 // The count reads an index and stops at the limit; it takes no lock, so the bound is soft by what other processes accept within a second.
 func (g *backlogGauge) full(ctx context.Context, a *App) (full *backlogFullError, err error) {
 	limit := int64(a.cfg.MaxBacklog)

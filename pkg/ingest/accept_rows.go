@@ -48,7 +48,7 @@ func (r *acceptRun) decide() {
 	})
 }
 
-// duplicate answers with the document's last task when its newest upload has the same bytes and that task is not given up.
+// duplicate returns the document's last task when its newest upload has the same bytes and that task is not given up.
 func (r *acceptRun) duplicate(w *acceptWork) bool {
 	d := w.got.document
 	last, found := r.latest[d.LatestTask]
@@ -67,7 +67,7 @@ func (r *acceptRun) duplicate(w *acceptWork) bool {
 	return true
 }
 
-// write makes documents and versions, links the files and answers the tasks.
+// write makes documents and versions, links the files and returns the tasks.
 func (r *acceptRun) write(ctx context.Context) ([]taskstate.NewTask, error) {
 	if err := r.linkFiles(ctx); err != nil {
 		return nil, err

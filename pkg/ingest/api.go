@@ -206,7 +206,7 @@ type Service interface {
 	Resume(ctx context.Context, c Caller, id, why string) (taskstate.Task, error)
 	// Explain says where the task is, who holds it until when, which delivery carries it and what happens next.
 	Explain(ctx context.Context, c Caller, id string) (Explanation, error)
-	// Watch answers a channel of the task's states: at once and on every change of status or progress, in order,
+	// Watch returns a channel of the task's states: at once and on every change of status or progress, in order,
 	// from after the transition id given (0: only the present state first). It is closed after a terminal state,
 	// or when ctx ends. One poller per process serves all watchers.
 	Watch(ctx context.Context, c Caller, id string, after int64) (<-chan TaskEvent, error)
@@ -226,7 +226,7 @@ type Service interface {
 	DeleteBase(ctx context.Context, c Caller, idOrName string, cascade bool) error
 
 	Search(ctx context.Context, c Caller, r SearchRequest) (SearchResult, error)
-	// Stats answers counts by status and the queue's lengths (operators).
+	// Stats returns counts by status and the queue's lengths (operators).
 	Stats(ctx context.Context, c Caller) (Stats, error)
 }
 

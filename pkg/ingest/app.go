@@ -53,7 +53,7 @@ func NewDefaultConfig() Config {
 	}
 }
 
-// Validate answers every problem, joined.
+// Validate returns every problem, joined.
 func (c Config) Validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
@@ -196,7 +196,7 @@ func column(ctx context.Context, tx taskstate.Tx, query string, params ...any) (
 	return out, rows.Err()
 }
 
-// read answers what f reads outside a transaction; f may run again, so it keeps nothing of a try that failed.
+// read returns what f reads outside a transaction; f may run again, so it keeps nothing of a try that failed.
 func read[T any](ctx context.Context, s taskstate.Store, f func(ctx context.Context, db taskstate.Tx) (T, error)) (out T, err error) {
 	err = s.Read(ctx, func(ctx context.Context, db taskstate.Tx) (err error) {
 		out, err = f(ctx, db)

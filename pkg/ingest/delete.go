@@ -204,7 +204,7 @@ func (a *App) reachableBase(ctx context.Context, c Caller, idOrName string) (Bas
 	return readRow(ctx, a.d.Store, baseFrom, a.q.Get("BaseNamed"), c.Scope.UserID, idOrName)
 }
 
-// deleteBaseDocuments writes a dead letter for the live documents of a deleted base and answers how many there were.
+// deleteBaseDocuments writes a dead letter for the live documents of a deleted base and returns how many there were.
 func (a *App) deleteBaseDocuments(ctx context.Context, actor taskstate.Actor, base string) (int, error) {
 	for n := 0; ; {
 		documents, err := readColumn(ctx, a.d.Store, a.q.Get("BaseDocuments"), base, deleteBatch)

@@ -127,7 +127,7 @@ func latestPerDocument(open map[string]openVersion) map[string]string {
 	return out
 }
 
-// lockDocumentsOf locks the documents of tasks, in id order, and answers them by id.
+// lockDocumentsOf locks the documents of tasks, in id order, and returns them by id.
 func (a *App) lockDocumentsOf(ctx context.Context, tx taskstate.Tx, tasks []string) (map[string]lockedDocument, error) {
 	if len(tasks) == 0 {
 		return map[string]lockedDocument{}, nil
@@ -139,7 +139,7 @@ func (a *App) lockDocumentsOf(ctx context.Context, tx taskstate.Tx, tasks []stri
 	return a.lockDocuments(ctx, tx, ids)
 }
 
-// lockDocuments locks documents in id order and answers them by id, tombstones too.
+// lockDocuments locks documents in id order and returns them by id, tombstones too.
 func (a *App) lockDocuments(ctx context.Context, tx taskstate.Tx, ids []string) (map[string]lockedDocument, error) {
 	out := make(map[string]lockedDocument, len(ids))
 	if len(ids) == 0 {
@@ -168,7 +168,7 @@ func (a *App) lockDocuments(ctx context.Context, tx taskstate.Tx, ids []string) 
 	return out, nil
 }
 
-// openVersions answers the BUILDING version of each task that has one, by task.
+// openVersions returns the BUILDING version of each task that has one, by task.
 func (a *App) openVersions(ctx context.Context, tx taskstate.Tx, tasks []string) (map[string]openVersion, error) {
 	out := make(map[string]openVersion, len(tasks))
 	if len(tasks) == 0 {

@@ -24,7 +24,7 @@ func (w *Worker) OnTransition(ctx context.Context, tx taskstate.Tx, m taskstate.
 	return w.a.onTransition(ctx, tx, m, changed)
 }
 
-// decided answers the versions that become visible when all changes are successes whose documents Decide has locked and
+// decided returns the versions that become visible when all changes are successes whose documents Decide has locked and
 // read in this transaction: nothing has to be looked up again.
 func decided(changed []taskstate.Decision, payloads map[string]any) ([]shown, bool) {
 	out := make([]shown, 0, len(changed))

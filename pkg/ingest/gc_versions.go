@@ -247,7 +247,7 @@ func (a *App) judgeVectors(ctx context.Context, tx taskstate.Tx, rows []namedRow
 	return free, open, nil
 }
 
-// set runs a statement with one list and answers its only column as a set.
+// set runs a statement with one list and returns its only column as a set.
 func (a *App) set(ctx context.Context, tx taskstate.Tx, name string, list []string) (map[string]bool, error) {
 	found, err := column(ctx, tx, a.q.List(name, len(list)), args(list)...)
 	if err != nil {

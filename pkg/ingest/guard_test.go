@@ -13,7 +13,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// race runs f at once from eight sides and answers how many succeeded; the others must have been told ErrChanged.
+// race runs f at once from eight sides and returns how many succeeded; the others must have been told ErrChanged.
 func race(t *testing.T, f func(i int) error) int {
 	t.Helper()
 	var wins atomic.Int64

@@ -37,7 +37,7 @@ type embeddingEntry struct {
 	vector []float32
 }
 
-// cacheKnown answers the dimension of each of hashes that the embedding cache has for the model, and notes their use.
+// cacheKnown returns the dimension of each of hashes that the embedding cache has for the model, and notes their use.
 func (a *App) cacheKnown(ctx context.Context, model string, hashes []textHash) (map[textHash]int, error) {
 	look := &embeddingRead{model: model, hashes: hashes}
 	if err := a.looks.Do(ctx, look)[0]; err != nil {

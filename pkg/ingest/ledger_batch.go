@@ -48,7 +48,7 @@ func (a *App) batchEmbeddingCache() {
 	a.paid = batcher.New(shared, a.payTogether)
 }
 
-// readTogether answers looks of one or more runs.
+// readTogether returns looks of one or more runs.
 func (a *App) readTogether(ctx context.Context, b *batcher.Batch[*embeddingRead]) error {
 	byModel := map[string][]textHash{}
 	for _, l := range b.Items() {

@@ -10,7 +10,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
-// Retry makes a RETRYING task due and replays a DEAD or CANCELLED one; it acts at once and answers the task afterwards.
+// Retry makes a RETRYING task due and replays a DEAD or CANCELLED one; it acts at once and returns the task afterwards.
 // Errors: taskstate.ErrNotFound, *taskstate.RefusedError, ErrReplaySuperseded, ErrDocumentDeleted, taskstate.ErrUnavailable.
 func (a *App) Retry(ctx context.Context, c Caller, id string) (taskstate.Task, error) {
 	return a.operate(ctx, c, id, "retry", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
@@ -129,7 +129,7 @@ type replayed struct {
 	upload, no                  int64 // no: of the new version
 }
 
-// judgeReplays turns replays that have no document, file or place any more into refusals, and answers the others by task.
+// judgeReplays turns replays that have no document, file or place any more into refusals, and returns the others by task.
 func (a *App) judgeReplays(ctx context.Context, tx taskstate.Tx, locked []taskstate.Task, out []taskstate.Decision) (map[string]replayed, error) {
 	var tasks []string
 	for _, d := range out {
@@ -177,7 +177,7 @@ func isReplay(d taskstate.Decision) bool {
 	return d.Change != nil && d.Change.Reason == taskstate.ReasonReplayed
 }
 
-// refuseReplay answers why a replay cannot be, or nil.
+// refuseReplay returns why a replay cannot be, or nil.
 func refuseReplay(documents map[string]lockedDocument, v replayed) error {
 	d, found := documents[v.document]
 	switch {
@@ -246,7 +246,7 @@ func (a *App) openReplays(ctx context.Context, tx taskstate.Tx, m taskstate.DBCl
 	return nil
 }
 
-// Refusals answers which tasks a replay would be refused for now, and why: *taskstate.RefusedError, ErrReplaySuperseded or
+// Refusals returns which tasks a replay would be refused for now, and why: *taskstate.RefusedError, ErrReplaySuperseded or
 // ErrDocumentDeleted. What it leaves out can be replayed, or does not exist. It locks the rows for a moment and changes nothing.
 func (a *App) Refusals(ctx context.Context, s taskstate.Scope, ids []string) (map[string]error, error) {
 	var refused map[string]error // of the run of Decide whose transaction commits

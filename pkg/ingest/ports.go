@@ -93,7 +93,7 @@ type Embedder interface {
 	Model() Model
 	// BatchSize is the most texts of one call.
 	BatchSize() int
-	// Embed answers one vector per text, in the texts' order, each of the same dimension, finite and not all zero.
+	// Embed returns one vector per text, in the texts' order, each of the same dimension, finite and not all zero.
 	// Errors: *Failure (Throttled with RetryAfter after 429/503; Permanent with CodeEmbedRejected naming the text).
 	Embed(ctx context.Context, texts []string) (vectors [][]float32, err error)
 }
@@ -129,6 +129,6 @@ type VectorStore interface {
 	List(ctx context.Context, base string, offset, limit int) ([]string, error)
 	// Drop removes a base's collection.
 	Drop(ctx context.Context, base string) error
-	// Ping answers nil when the store can be used (readiness).
+	// Ping returns nil when the store can be used (readiness).
 	Ping(ctx context.Context) error
 }

@@ -45,7 +45,7 @@ type Worker struct {
 
 var _ taskrun.Handler = (*Worker)(nil)
 
-// Kind answers what runs documents. ErrNoWorker when a part is missing.
+// Kind returns what runs documents. ErrNoWorker when a part is missing.
 func (a *App) Kind() (*Worker, error) {
 	if a.d.Extractor == nil || a.d.Splitter == nil || a.d.Embedder == nil || a.d.Vectors == nil {
 		return nil, ErrNoWorker

@@ -58,7 +58,7 @@ func (c *vectorCache) close() {
 	c.bytes, c.by = 0, nil
 }
 
-// get answers a vector that was kept, or nil.
+// get returns a vector that was kept, or nil.
 func (c *vectorCache) get(h textHash) []float32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,7 +203,7 @@ func (r *run) hashes(indexes []int) []textHash {
 	return out
 }
 
-// embed pays for one batch, commits it to the embedding cache and answers it.
+// embed pays for one batch, commits it to the embedding cache and returns it.
 func (r *run) embed(ctx context.Context, indexes []int, batch string) ([]embeddingEntry, error) {
 	texts := make([]string, len(indexes))
 	for n, i := range indexes {

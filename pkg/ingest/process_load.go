@@ -59,7 +59,7 @@ func (a *App) batchWork() {
 	a.works = batcher.New(batcher.Config{Workers: ledgerWorkers, MinConcurrent: ledgerMinConcurrent, Most: cacheMost, MaxWait: cacheWatching}, a.loadTogether)
 }
 
-// loadTogether answers looks of one or more runs.
+// loadTogether returns looks of one or more runs.
 func (a *App) loadTogether(ctx context.Context, b *batcher.Batch[*workRead]) error {
 	looks := b.Items()
 	tasks := make([]string, len(looks))

@@ -53,7 +53,7 @@ func (w *rowWriter) confirm(ctx context.Context) error {
 	return nil
 }
 
-// ownRows fills have and stored from the version's rows and answers those that the plan does not hold.
+// ownRows fills have and stored from the version's rows and returns those that the plan does not hold.
 func (w *rowWriter) ownRows(ctx context.Context, tx taskstate.Tx) ([]namedRow, error) {
 	items := w.plan.items
 	w.have, w.stored = make([]bool, len(items)), make([]bool, len(items))

@@ -79,7 +79,7 @@ func (r *run) markStored(ctx context.Context, indexes []int) error {
 	})
 }
 
-// vectorsOf answers the vectors of segments: kept in memory, out of the embedding cache, or paid for again if the embedding cache lost them.
+// vectorsOf returns the vectors of segments: kept in memory, out of the embedding cache, or paid for again if the embedding cache lost them.
 func (r *run) vectorsOf(ctx context.Context, indexes []int) (map[textHash][]float32, error) {
 	out := make(map[textHash][]float32, len(indexes))
 	var unread []textHash

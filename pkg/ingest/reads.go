@@ -24,11 +24,11 @@ type QueueStats interface {
 
 // Deliveries tells which event of the outbox carries a task's delivery; *outbox.EmbeddingCache does.
 type Deliveries interface {
-	// Delivery answers the last one; nil: there is none.
+	// Delivery returns the last one; nil: there is none.
 	Delivery(ctx context.Context, taskID string) (*outbox.Event, error)
 }
 
-// Reads answers questions: documents, bases, search, watches, explanations. It changes nothing but bases' names.
+// Reads returns questions: documents, bases, search, watches, explanations. It changes nothing but bases' names.
 type Reads struct {
 	store    taskstate.Store
 	embedder Embedder

@@ -17,7 +17,7 @@ import (
 	"github.com/millweir/millweir/pkg/telemetry"
 )
 
-// scanVectors answers queries over memoryVectors by an exact scan; before runs between a fetch and its answer.
+// scanVectors returns queries over memoryVectors by an exact scan; before runs between a fetch and its answer.
 type scanVectors struct {
 	*memoryVectors
 	queries int
@@ -77,7 +77,7 @@ func newReadWorld(t *testing.T, w *world) *readWorld {
 	return r
 }
 
-// search answers the texts found.
+// search returns the texts found.
 func (r *readWorld) search(query string, k int) (texts []string, partial bool) {
 	r.t.Helper()
 	res, err := r.reads.Search(r.t.Context(), r.caller, SearchRequest{Query: query, TopK: k})

@@ -79,7 +79,7 @@ func (f *Files) Open(name string) (*os.File, error) {
 	return f.root().Open(name)
 }
 
-// Writable answers nil when the folder takes files (readiness).
+// Writable returns nil when the folder takes files (readiness).
 func (f *Files) Writable() error {
 	const probe = ".writable"
 	h, err := f.root().OpenFile(probe, os.O_CREATE|os.O_WRONLY, fileMode)

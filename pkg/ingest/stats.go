@@ -11,7 +11,7 @@ import (
 // recentWindow is how far back "recent" looks.
 const recentWindow = time.Hour
 
-// Stats answers an operator's counts; Tasks equals the rows' GROUP BY at one instant.
+// Stats returns an operator's counts; Tasks equals the rows' GROUP BY at one instant.
 func (r *Reads) Stats(ctx context.Context, c Caller) (Stats, error) {
 	counts, err := r.store.Counts(ctx, c.Scope, "")
 	if err != nil {

@@ -96,7 +96,7 @@ func (s *watchedStore) setFault(err error) {
 	s.fault = err
 }
 
-// since answers how many looks there were after a time.
+// since returns how many looks there were after a time.
 func (s *watchedStore) since(from time.Time) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

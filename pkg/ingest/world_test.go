@@ -146,7 +146,7 @@ func (w *world) claim(id string) (taskrun.Job, taskstate.Answer) {
 	}, out[0].Answer
 }
 
-// finish ends a job as the runner does, and answers the outcome.
+// finish ends a job as the runner does, and returns the outcome.
 func (w *world) finish(ctx context.Context, job taskrun.Job, res taskrun.Result) (taskstate.Outcome, error) {
 	holder := taskstate.Holder{Token: job.Token, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "p"}}
 	out, err := w.store.Apply(ctx, taskstate.Batch{
@@ -223,7 +223,7 @@ func (w *world) text(document string) []string {
 	return out
 }
 
-// number answers a query's only number.
+// number returns a query's only number.
 func (w *world) number(query string, params ...any) int {
 	w.t.Helper()
 	var n int

@@ -77,7 +77,7 @@ type Stats struct {
 
 // Described is a queue that knows its names in traces.
 type Described interface {
-	// Destination answers messaging.system and messaging.destination.name of the OTel messaging conventions.
+	// Destination returns messaging.system and messaging.destination.name of the OTel messaging conventions.
 	Destination() (system, name string)
 }
 
@@ -99,7 +99,7 @@ type Yielder interface {
 
 // Publisher adds deliveries. All methods are safe for concurrent use.
 type Publisher interface {
-	// Publish adds one delivery per envelope, pipelined, and answers their ids in order, "" for what was not added.
+	// Publish adds one delivery per envelope, pipelined, and returns their ids in order, "" for what was not added.
 	// On an error some may have been added: the promise in the row covers the rest.
 	// An envelope that cannot be encoded (an error of package proto) holds up none of the others.
 	Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) (ids []string, err error)
@@ -115,16 +115,16 @@ type Consumer interface {
 	Name() string
 	// Transport is the same for all members, and as long as the process lives.
 	Transport() Transport
-	// Read waits up to block for new deliveries and answers at most n (n ≥ 1), possibly none.
+	// Read waits up to block for new deliveries and returns at most n (n ≥ 1), possibly none.
 	// After ctx ended it may still answer, without an error, what it was given meanwhile.
 	// A failing Read takes a little longer each time, so that a plain loop around it does not spin.
 	Read(ctx context.Context, n int, block time.Duration) ([]Delivery, error)
 	// Ack acknowledges deliveries; unknown ids are no error.
 	Ack(ctx context.Context, ids ...string) error
-	// Adopt takes pending deliveries over from whoever has them, and answers which were found.
+	// Adopt takes pending deliveries over from whoever has them, and returns which were found.
 	Adopt(ctx context.Context, ids ...string) (found map[string]bool, err error)
 	// Requeue copies and acknowledges in one step each, the copy only if the acknowledgement answered 1.
-	// It answers how many were copied; a copy that cannot be encoded holds up none of the others.
+	// It returns how many were copied; a copy that cannot be encoded holds up none of the others.
 	Requeue(ctx context.Context, copies []Copy) (n int, err error)
 	// Pending lists deliveries idle for at least minIdle, in id order after the given id ("" from the start).
 	// It sees old ones behind any number of young ones. A page may be shorter than n only at the end, or when n is over 1,000.
@@ -144,6 +144,6 @@ type Consumer interface {
 	// Run keeps the member's heartbeat and removes zombie members until ctx ends; it then ends the heartbeat, and leaves the
 	// group if nothing is pending. So it is to end after the last Read, Ack and Requeue of the process.
 	Run(ctx context.Context) error
-	// Ping answers nil when the queue can be used (readiness).
+	// Ping returns nil when the queue can be used (readiness).
 	Ping(ctx context.Context) error
 }

@@ -126,7 +126,7 @@ func (s *Server) SQL(ctx context.Context, database, statements string) error {
 	return err
 }
 
-// ask is SQL, and answers the rows: a line for each, columns parted by tabs.
+// ask is SQL, and returns the rows: a line for each, columns parted by tabs.
 func (s *Server) ask(ctx context.Context, database, statements string) (string, error) {
 	var c command
 	var err error

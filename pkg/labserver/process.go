@@ -82,7 +82,7 @@ func (c command) run(ctx context.Context) error {
 	return err
 }
 
-// output is run, and answers all that the command wrote.
+// output is run, and returns all that the command wrote.
 func (c command) output(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, c.path, c.args...)
 	cmd.Dir, cmd.Env = c.dir, append(baseEnv(), c.env...)

@@ -115,7 +115,7 @@ func KafkaHome() (string, error) {
 	return filepath.Join(cache, "kafka-"+KafkaVersion), nil
 }
 
-// Installed answers nil when all programs of the kind are there, else an error that wraps ErrMissing.
+// Installed returns nil when all programs of the kind are there, else an error that wraps ErrMissing.
 func Installed(kind Kind) error {
 	var err error
 	switch kind {

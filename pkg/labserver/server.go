@@ -96,7 +96,7 @@ type class struct {
 	prepare func(ctx context.Context, s *Server) error
 	// commands are the command lines in the order of their start, the server itself last.
 	commands func(s *Server) ([]command, error)
-	// probe answers nil when the server really serves.
+	// probe returns nil when the server really serves.
 	probe func(ctx context.Context, s *Server) error
 	// settle makes accounts and databases, if they are not there yet; nil: nothing to do.
 	settle func(ctx context.Context, s *Server) error

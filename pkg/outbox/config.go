@@ -32,7 +32,7 @@ func NewDefaultConfig() Config {
 // maxBatch is the most events of one Send: a statement has two lists of as many, and SQLite takes 32,766 arguments.
 const maxBatch = 5000
 
-// Validate answers every problem, joined; each begins with the variable's name.
+// Validate returns every problem, joined; each begins with the variable's name.
 func (c Config) Validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {

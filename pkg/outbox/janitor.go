@@ -67,7 +67,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 	}
 }
 
-// Pass removes what may go and answers how many events that were.
+// Pass removes what may go and returns how many events that were.
 func (j *Janitor) Pass(ctx context.Context) (int, error) {
 	removed, err := j.sent(ctx)
 	for _, status := range []Status{StatusNew, StatusRetrying, StatusDead} {

@@ -12,7 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// task makes a task of a status and answers its id.
+// task makes a task of a status and returns its id.
 func (w *world) task(status taskstate.Status) string {
 	w.t.Helper()
 	made, err := w.tasks.Submit(w.t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {

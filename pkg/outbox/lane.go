@@ -107,7 +107,7 @@ func (l *sender) finish(ctx context.Context) {
 // now is a pause that does not wait at all; a pause of 0 waits for a signal alone.
 const now time.Duration = -1
 
-// step takes a turn, if there is something to do, and answers how long to wait for a signal before the next.
+// step takes a turn, if there is something to do, and returns how long to wait for a signal before the next.
 func (l *sender) step(ctx, sends context.Context) time.Duration {
 	cfg := l.relay.cfg
 	limit := min(cfg.capacity()-l.inFlight, cfg.turnSize())
@@ -141,7 +141,7 @@ func (l *sender) step(ctx, sends context.Context) time.Duration {
 	return wait
 }
 
-// turn writes down what is answered, leases up to limit events and sends them. It answers how many.
+// turn writes down what is answered, leases up to limit events and sends them. It returns how many.
 func (l *sender) turn(ctx, sends context.Context, limit int) (int, error) {
 	store := l.relay.d.Store
 	if len(l.marks) == 0 && limit == 0 {
@@ -173,7 +173,7 @@ func (l *sender) turn(ctx, sends context.Context, limit int) (int, error) {
 	return len(leased), nil
 }
 
-// mend answers the pause after a turn that failed; the marks are kept.
+// mend returns the pause after a turn that failed; the marks are kept.
 func (l *sender) mend(ctx context.Context, err error) time.Duration {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return now

@@ -58,7 +58,7 @@ func scanTrail(rows *sql.Rows) (e Event, err error) {
 	return e, err
 }
 
-// Delivery answers the last event that carries a task's delivery, without its payload; nil: the task has none.
+// Delivery returns the last event that carries a task's delivery, without its payload; nil: the task has none.
 func (l *Reader) Delivery(ctx context.Context, taskID string) (*Event, error) {
 	query := strings.Join([]string{
 		l.queries.Get("ListColumns"), l.queries.Get("ListByTask"), l.queries.Get("ListTopic"), l.queries.Get("ListOrderSeq"),

@@ -179,7 +179,7 @@ func (s *Store) Requeue(ctx context.Context, id string, note taskstate.TxFunc) e
 	return err
 }
 
-// RequeueAll makes at most limit DEAD events that q selects NEW again and answers how many; fewer than limit: no more are
+// RequeueAll makes at most limit DEAD events that q selects NEW again and returns how many; fewer than limit: no more are
 // left. q.State is DEAD, q.After and q.Limit are not looked at. note is written in each of its transactions; nil: nothing is.
 func (s *Store) RequeueAll(ctx context.Context, q Query, limit int, note taskstate.TxFunc) (int, error) {
 	done := 0

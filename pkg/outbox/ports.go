@@ -7,7 +7,7 @@ import (
 
 // ErrRefused marks an error by which broker or client names this record or our rights: message or batch too large,
 // invalid record, topic or cluster authorisation. Such an event is DEAD at once.
-// A sender wraps it, or answers a *RefusedError.
+// A sender wraps it, or returns a *RefusedError.
 var ErrRefused = errors.New("refused")
 
 // RefusedError is a refusal. Late tells that it counts only once all attempts are used up: a topic that fresh metadata does
@@ -31,11 +31,11 @@ type Result struct {
 
 // Sender brings events to a broker. It is safe for concurrent use.
 type Sender interface {
-	// Send sends all events at once and answers one result per event, in their order. An error is a *RefusedError (or wraps
+	// Send sends all events at once and returns one result per event, in their order. An error is a *RefusedError (or wraps
 	// ErrRefused) where broker or client names this record or our rights; anything else counts as CauseUnavailable.
 	// It returns within a bounded time: what is not acknowledged by then is answered with an error.
 	Send(ctx context.Context, events []Event) []Result
-	// Probe answers nil when a broker answers metadata.
+	// Probe returns nil when a broker answers metadata.
 	Probe(ctx context.Context) error
 }
 

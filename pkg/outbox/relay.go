@@ -134,7 +134,7 @@ func (r *Relay) reviveOnce(ctx context.Context) error {
 // sendTime is how long one Send may take: its events are leased for longer.
 func (r *Relay) sendTime() time.Duration { return r.cfg.Lease / 2 }
 
-// trouble logs what does not work, one line a kind and minute, and answers the error as it is kept.
+// trouble logs what does not work, one line a kind and minute, and returns the error as it is kept.
 func (r *Relay) trouble(ctx context.Context, kind, message string, err error) string {
 	text := errorText(err)
 	r.log.Log(ctx, slog.LevelWarn, kind, message, slog.String("error", text))

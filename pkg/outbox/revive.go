@@ -34,7 +34,7 @@ func (s *Store) Revive(ctx context.Context, limit int) (int, error) {
 // again settles work that may be done twice: it is run again.
 func again(context.Context, taskstate.Tx) (bool, error) { return false, nil }
 
-// exec runs a statement over lists and answers how many rows it matched.
+// exec runs a statement over lists and returns how many rows it matched.
 func (s *Store) exec(ctx context.Context, tx taskstate.Tx, name string, p params, args ...any) (int, error) {
 	query, all := s.bind(name, p, args...)
 	res, err := tx.ExecContext(ctx, query, all...)

@@ -90,7 +90,7 @@ type Turn struct {
 // noToken is no lease's token: it keeps a list from being empty.
 const noToken = "-"
 
-// Turn runs t and answers the leased events, the longest waiting first. No lock outlasts it.
+// Turn runs t and returns the leased events, the longest waiting first. No lock outlasts it.
 func (s *Store) Turn(ctx context.Context, t Turn) ([]Leased, error) {
 	var leased []Leased
 	run := func(ctx context.Context, tx taskstate.Tx) (err error) {
@@ -201,7 +201,7 @@ func (s *Store) holds(ctx context.Context, tx taskstate.Tx, leased []Leased, tok
 	return len(held) > 0, err
 }
 
-// NextWake answers how long until the first event of a status wakes: 0 when it is due, limit when there is none before.
+// NextWake returns how long until the first event of a status wakes: 0 when it is due, limit when there is none before.
 func (s *Store) NextWake(ctx context.Context, status Status, limit time.Duration) (time.Duration, error) {
 	wait := limit
 	err := s.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {

@@ -67,7 +67,7 @@ type event struct {
 	topic, key, payload string
 }
 
-// insert commits events in one transaction and answers their ids.
+// insert commits events in one transaction and returns their ids.
 func (w *world) insert(events ...event) []string {
 	w.t.Helper()
 	ids, err := w.tryInsert(w.t.Context(), events...)
@@ -117,7 +117,7 @@ func (w *world) exec(query string, args ...any) {
 	}))
 }
 
-// number answers a query's only number.
+// number returns a query's only number.
 func (w *world) number(query string, args ...any) int {
 	w.t.Helper()
 	var n int

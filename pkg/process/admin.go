@@ -40,12 +40,12 @@ func AdminHandler(env *Env, withPprof bool) http.Handler {
 	return mux
 }
 
-// HealthHandler answers 200 as long as the process can answer at all.
+// HealthHandler returns 200 as long as the process can answer at all.
 func HealthHandler(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-// ReadyHandler answers 200 when all checks pass and 503 otherwise; the body is a Report that names what is missing.
+// ReadyHandler returns 200 when all checks pass and 503 otherwise; the body is a Report that names what is missing.
 func ReadyHandler(r *Ready) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		report, status := r.Check(req.Context()), http.StatusOK
@@ -116,7 +116,7 @@ func (o *operator) loopback() bool {
 	return ok && a.IP.IsLoopback()
 }
 
-// serve answers until the returned function is called, which waits for the server's end.
+// serve returns until the returned function is called, which waits for the server's end.
 func (o *operator) serve(h http.Handler, log *slog.Logger) (stop func()) {
 	o.server = &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout}
 	var wg sync.WaitGroup

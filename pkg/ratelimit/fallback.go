@@ -31,7 +31,7 @@ func NewFallback(shared, local Limiter, log *slog.Logger, now func() time.Time) 
 	return &Fallback{shared: shared, local: local, log: log, now: now}
 }
 
-// Take answers the shared limiter's result, or the local one's.
+// Take returns the shared limiter's result, or the local one's.
 func (f *Fallback) Take(ctx context.Context, key string) (Result, error) {
 	rest := f.restUntil.Load()
 	if f.now().UnixNano() < rest {

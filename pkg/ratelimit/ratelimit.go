@@ -15,7 +15,7 @@ type Limit struct {
 	Window time.Duration // the time in which they all come back; at least Events microseconds
 }
 
-// Validate answers what is wrong with the limit.
+// Validate returns what is wrong with the limit.
 func (l Limit) Validate() error {
 	var errs []error
 	if l.Events < 1 {

@@ -38,7 +38,7 @@ const (
 // Queries are the statements of one dialect by name.
 type Queries map[string]string
 
-// macros answers the replacements of one dialect.
+// macros returns the replacements of one dialect.
 func macros(d Dialect) *strings.Replacer {
 	now, lock, share, skip := "NOW(6)", "FOR UPDATE", "LOCK IN SHARE MODE", "FOR UPDATE SKIP LOCKED"
 	never := "'9999-12-31 00:00:00.000000'"
@@ -86,7 +86,7 @@ func MustLoad(fsys fs.FS, d Dialect) Queries {
 	return q
 }
 
-// Get answers the statement of that name; an unknown name is a programmer's mistake and panics.
+// Get returns the statement of that name; an unknown name is a programmer's mistake and panics.
 func (q Queries) Get(name string) string {
 	s, ok := q[name]
 	if !ok {
@@ -95,12 +95,12 @@ func (q Queries) Get(name string) string {
 	return s
 }
 
-// List answers the statement with its (@list) expanded to n placeholders, n ≥ 1.
+// List returns the statement with its (@list) expanded to n placeholders, n ≥ 1.
 func (q Queries) List(name string, n int) string {
 	return strings.Replace(q.Get(name), "(@list)", "("+marks(n)+")", 1)
 }
 
-// Rows answers the statement with its (@rows:k) expanded to n rows of k placeholders, n ≥ 1.
+// Rows returns the statement with its (@rows:k) expanded to n rows of k placeholders, n ≥ 1.
 func (q Queries) Rows(name string, n int) string {
 	s := q.Get(name)
 	at := strings.Index(s, "(@rows:")
@@ -116,7 +116,7 @@ func (q Queries) Rows(name string, n int) string {
 	return s[:at] + row + strings.Repeat(", "+row, n-1) + s[end+1:]
 }
 
-// Any answers the statement with its (@any …) repeated, one size for each of them from left to right, sizes ≥ 1.
+// Any returns the statement with its (@any …) repeated, one size for each of them from left to right, sizes ≥ 1.
 // A composite index serves such a list of pairs in every dialect, which is not so for (a, b) IN ((?, ?), …) on MariaDB.
 func (q Queries) Any(name string, sizes ...int) string {
 	const mark = "(@any "

@@ -78,7 +78,7 @@ func (a *Admin) Delete(ctx context.Context, how Removal) error {
 	return nil
 }
 
-// refuseAnyLive answers a *GroupLiveError when somebody lives in any group of the topic, or of its dead letters.
+// refuseAnyLive returns a *GroupLiveError when somebody lives in any group of the topic, or of its dead letters.
 func (a *Admin) refuseAnyLive(ctx context.Context, sources []source) error {
 	if err := a.refuseGroups(ctx, sources); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (a *Admin) refuseAnyLive(ctx context.Context, sources []source) error {
 	return nil
 }
 
-// refuseGroups answers a *GroupLiveError when somebody lives in any group of the sources.
+// refuseGroups returns a *GroupLiveError when somebody lives in any group of the sources.
 func (a *Admin) refuseGroups(ctx context.Context, sources []source) error {
 	groups, err := a.groupNames(ctx, sources)
 	if err != nil {

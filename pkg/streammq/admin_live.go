@@ -29,7 +29,7 @@ func (e *GroupLiveError) Error() string {
 // Unwrap is ErrGroupLive.
 func (e *GroupLiveError) Unwrap() error { return ErrGroupLive }
 
-// refuseLive answers a *GroupLiveError when somebody lives in the group.
+// refuseLive returns a *GroupLiveError when somebody lives in the group.
 func (a *Admin) refuseLive(ctx context.Context, group string) error {
 	members, err := a.living(ctx, group)
 	if err == nil && len(members) > 0 {
@@ -38,7 +38,7 @@ func (a *Admin) refuseLive(ctx context.Context, group string) error {
 	return err
 }
 
-// refuse answers for a script that found an owner.
+// refuse returns for a script that found an owner.
 func (a *Admin) refuse(ctx context.Context, group string) error {
 	members, err := a.living(ctx, group)
 	if err != nil {

@@ -39,7 +39,7 @@ func decodeHeaders(s string) (map[string]string, error) {
 }
 
 // plainHeaders reads what nearly all messages have: an object of strings without escapes and without spaces between
-// them. It answers false for everything else, which is for encoding/json to judge: every message passes here.
+// them. It returns false for everything else, which is for encoding/json to judge: every message passes here.
 func plainHeaders(s string) (map[string]string, bool) {
 	if len(s) < 2 || s[0] != '{' || s[len(s)-1] != '}' || !utf8.ValidString(s) {
 		return nil, false

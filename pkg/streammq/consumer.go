@@ -129,7 +129,7 @@ func (c *Consumer) Partitions() []int { return c.sub.Partitions() }
 // acknowledged until another member takes its partition. Errors: as of Subscriber.Run.
 func (c *Consumer) Run(ctx context.Context) error { return c.sub.Run(ctx) }
 
-// Poll waits up to block for messages and answers at most n (n ≥ 1), possibly none. One that cannot be read has Err.
+// Poll waits up to block for messages and returns at most n (n ≥ 1), possibly none. One that cannot be read has Err.
 // After ctx ended it may still answer, without an error, what was read for it meanwhile.
 // Errors: ctx's; ErrUnknownTopic when the topic was deleted; ErrUnavailable when nothing came because the server does not answer.
 func (c *Consumer) Poll(ctx context.Context, n int, block time.Duration) ([]*Delivery, error) {

@@ -7,24 +7,24 @@ import (
 )
 
 // Nack puts deliveries off, as RetryAfter does: below zero the delay is the policy's, and after the last attempt the
-// DeadLetterPolicy decides. It answers how many were still this member's; one whose entry cannot be read is not put off but
+// DeadLetterPolicy decides. It returns how many were still this member's; one whose entry cannot be read is not put off but
 // treated as by Reject. Each is settled by a script of its own.
 // Errors: ctx's, ErrUnavailable and ErrFull, after which the call may be repeated: what it settled is left as it is.
 func (c *Consumer) Nack(ctx context.Context, delay time.Duration, deliveries ...*Delivery) (int, error) {
 	return settleAll(ctx, RetryAfter(delay, errNacked), deliveries)
 }
 
-// Retry puts deliveries off by the policy, with the cause in their status. It answers and fails as Nack.
+// Retry puts deliveries off by the policy, with the cause in their status. It returns and fails as Nack.
 func (c *Consumer) Retry(ctx context.Context, cause error, deliveries ...*Delivery) (int, error) {
 	return settleAll(ctx, Retry(cause), deliveries)
 }
 
-// Reject ends deliveries, as Fail does: no attempt can cure them, and the DeadLetterPolicy decides. It answers and fails as Nack.
+// Reject ends deliveries, as Fail does: no attempt can cure them, and the DeadLetterPolicy decides. It returns and fails as Nack.
 func (c *Consumer) Reject(ctx context.Context, cause error, deliveries ...*Delivery) (int, error) {
 	return settleAll(ctx, Fail(cause), deliveries)
 }
 
-// settleAll settles deliveries one by one, and answers how many were still held.
+// settleAll settles deliveries one by one, and returns how many were still held.
 func settleAll(ctx context.Context, result Result, deliveries []*Delivery) (int, error) {
 	total := 0
 	var errs []error
@@ -39,7 +39,7 @@ func settleAll(ctx context.Context, result Result, deliveries []*Delivery) (int,
 	return total, errors.Join(errs...)
 }
 
-// Ack acknowledges deliveries and answers how many were still this member's. The others belong to another owner by now,
+// Ack acknowledges deliveries and returns how many were still this member's. The others belong to another owner by now,
 // were handed out again, or were settled before, and are left as they are.
 // Errors: ctx's and ErrUnavailable, after which the call may be repeated.
 func (c *Consumer) Ack(ctx context.Context, deliveries ...*Delivery) (int, error) {

@@ -32,7 +32,7 @@ type ticket struct {
 
 func newDesk() *desk { return &desk{news: make(chan struct{})} }
 
-// poll waits until something is ready, for at most block, and answers at most n deliveries. At the end, and when ctx ends
+// poll waits until something is ready, for at most block, and returns at most n deliveries. At the end, and when ctx ends
 // early, it still waits a moment for reads under way: what they bring was asked for, and should not lie here.
 func (d *desk) poll(ctx context.Context, n int, block, grace time.Duration) []*Delivery {
 	d.mu.Lock()

@@ -153,7 +153,7 @@ func fieldsAsJSON(fields []string) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// publishReply answers a requester of FastStream on its channel, in the format of its request. There is no reply that says
+// publishReply returns a requester of FastStream on its channel, in the format of its request. There is no reply that says
 // that a request failed: its requester waits for its time to end.
 func (w *worker) publishReply(ctx context.Context, d *Delivery, to string, result Result) error {
 	e := Event{Kind: EventReplied, Count: 1}

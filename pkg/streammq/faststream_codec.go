@@ -84,7 +84,7 @@ func decodeEnvelope(b []byte) (format Format, headers map[string]string, body []
 	return FormatFastStreamJSON, headers, []byte(text), err
 }
 
-// jsonEnvelope answers false for what is no object with a text as its data. headers is nil when there are none.
+// jsonEnvelope returns false for what is no object with a text as its data. headers is nil when there are none.
 func jsonEnvelope(b []byte) (data string, headers json.RawMessage, ok bool) {
 	var parts map[string]json.RawMessage
 	var text *string
@@ -112,7 +112,7 @@ func looseHeaders(text json.RawMessage) (map[string]string, error) {
 	return headers, nil
 }
 
-// decodeBinary answers false for what is no binary envelope. Where the body starts is always right; the headers' lengths are
+// decodeBinary returns false for what is no binary envelope. Where the body starts is always right; the headers' lengths are
 // bytes, or characters as FastStream writes them: those count that end where the body starts. If neither do, the headers are
 // those that can be read.
 func decodeBinary(b []byte) (headers map[string]string, body []byte, ok bool) {
@@ -136,7 +136,7 @@ func decodeBinary(b []byte) (headers map[string]string, body []byte, ok bool) {
 	return headers, b[bodyAt:], true
 }
 
-// readHeaders reads names and values, whose ends take finds. It answers false when they do not fill the area, and what it read.
+// readHeaders reads names and values, whose ends take finds. It returns false when they do not fill the area, and what it read.
 func readHeaders(area []byte, count int, take func(b []byte, n int) int) (map[string]string, bool) {
 	headers := map[string]string{}
 	text := func() (string, bool) {

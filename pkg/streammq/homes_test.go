@@ -15,7 +15,7 @@ import (
 type home struct {
 	name   string
 	layout Layout
-	// open answers the addresses and the database of a test.
+	// open returns the addresses and the database of a test.
 	open  func(t testing.TB) (addrs []string, db int)
 	addrs []string // those that open answered
 	db    int

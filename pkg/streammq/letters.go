@@ -171,7 +171,7 @@ func (l *Letters) List(ctx context.Context, query LetterQuery) ([]Letter, error)
 	return list[:min(limit, len(list))], nil
 }
 
-// each pages through one stream of dead letters until use answers false.
+// each pages through one stream of dead letters until use returns false.
 func (l *Letters) each(ctx context.Context, home letterHome, query LetterQuery, use func(Letter) bool) error {
 	from := "-"
 	if query.After != "" {

@@ -154,7 +154,7 @@ func (p *Producer) house(ctx context.Context, receipts []Receipt, entries []entr
 	return nil
 }
 
-// send answers one result per entry. A status goes right before its entry.
+// send returns one result per entry. A status goes right before its entry.
 func (p *Producer) send(ctx context.Context, receipts []Receipt, entries []entry) []rueidis.RedisResult {
 	if len(entries) == 0 || !p.status && !p.mq.hasStatus(p.source(&entries[0])) {
 		commands := make(rueidis.Commands, len(entries))

@@ -32,7 +32,7 @@ func (q *quick) fetch(ctx context.Context, r *reader, most int) (fetched, error)
 	return fetched{entries: got, wait: -1}, nil
 }
 
-// transact runs one transaction, and watches for the next. It answers no entries when the script is to read.
+// transact runs one transaction, and watches for the next. It returns no entries when the script is to read.
 func (q *quick) transact(ctx context.Context, r *reader, most int) ([]raw, error) {
 	// With a deadline and without an end of its own it needs no goroutine of the client's.
 	ctx, cancel := writing(ctx)

@@ -122,7 +122,7 @@ func namesOf(members []memberView) []string {
 	return names
 }
 
-// rebalance looks once, and releases or takes what the plan says. It answers what it saw.
+// rebalance looks once, and releases or takes what the plan says. It returns what it saw.
 // Once running has ended it takes nothing: what is free then may be what this member has just given back to the others.
 func (s *Subscriber) rebalance(ctx, running context.Context) (view, error) {
 	partitions, err := s.growGroups(ctx)

@@ -255,7 +255,7 @@ func (r *Requester) read(ctx context.Context, after string) (string, error) {
 	return after, r.mq.client.Do(ctx, r.mq.client.B().Xtrim().Key(key).Minid().Threshold(following(after)).Build()).Error()
 }
 
-// deliver answers false when nobody waits for the reply any more.
+// deliver returns false when nobody waits for the reply any more.
 func (r *Requester) deliver(fields map[string]string) bool {
 	a := answer{reply: Reply{Payload: []byte(fields[fieldPayload]), Group: fields[fieldGroup]}}
 	a.reply.Attempt, _ = strconv.Atoi(fields[fieldAttempt]) // a reply without it is one all the same

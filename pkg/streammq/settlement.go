@@ -127,7 +127,7 @@ func (s *settlement) end(settled bool) {
 	}
 }
 
-// answered notes the handler's result. It answers true when the worker is to settle the delivery by it, and gives the
+// answered notes the handler's result. It returns true when the worker is to settle the delivery by it, and gives the
 // handler's place back, unless the handler will settle it: then end or takeBack does.
 func (s *settlement) answered(result Result, release func()) bool {
 	s.mu.Lock()

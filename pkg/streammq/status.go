@@ -152,7 +152,7 @@ func (q *MQ) setOwner(uuid, user string) rueidis.Completed {
 const statusCompletedBefore = 2
 
 // writeStatus notes where a delivery is, before the script that settles it: a crash between the two is healed by the
-// next delivery. It answers false when this group has completed the message before.
+// next delivery. It returns false when this group has completed the message before.
 func (r *reader) writeStatus(ctx context.Context, p *parcel, state State, cause error) (bool, error) {
 	if !r.hasStatus(p) {
 		return true, nil

@@ -148,7 +148,7 @@ func (s *Subscriber) stopWorkers() {
 	}
 }
 
-// awaitWorkers answers false when one still runs after StopTimeout.
+// awaitWorkers returns false when one still runs after StopTimeout.
 func (s *Subscriber) awaitWorkers() bool {
 	timeout := time.NewTimer(s.cfg.StopTimeout)
 	defer timeout.Stop()

@@ -33,7 +33,7 @@ func (l *lines) Write(b []byte) (int, error) {
 	return l.buf.Write(b)
 }
 
-// durability answers the lines that begin so.
+// durability returns the lines that begin so.
 func (l *lines) durability() (found []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -220,7 +220,7 @@ func memberConfig(q Queue, w Work) redisq.Config {
 	return c
 }
 
-// CheckSchema answers nil once the database has this program's schema. It looks until that was so and then no more:
+// CheckSchema returns nil once the database has this program's schema. It looks until that was so and then no more:
 // a look takes the migrations' lock, which is nothing for every readiness probe.
 func (p *Parts) CheckSchema(ctx context.Context) error {
 	if p.schemaGood.Load() {
@@ -233,7 +233,7 @@ func (p *Parts) CheckSchema(ctx context.Context) error {
 	return err
 }
 
-// waitForSchema answers true when the database has this program's schema, and false when ctx ends before;
+// waitForSchema returns true when the database has this program's schema, and false when ctx ends before;
 // until then it says what is missing.
 func (p *Parts) waitForSchema(ctx context.Context) bool {
 	said := ""

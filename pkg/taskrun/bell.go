@@ -12,7 +12,7 @@ func (b *signal) ring() {
 	}
 }
 
-// wait answers a channel that is closed at the next ring.
+// wait returns a channel that is closed at the next ring.
 func (b *signal) wait() <-chan struct{} {
 	if b.waiting == nil {
 		b.waiting = make(chan struct{})

@@ -34,7 +34,7 @@ func TestLivePunctuality(t *testing.T) {
 	})
 }
 
-// retried lets n retries that are due at once run, and answers how late each began, sorted.
+// retried lets n retries that are due at once run, and returns how late each began, sorted.
 func (l *lab) retried(n, slots int) []time.Duration {
 	l.t.Helper()
 	ids := l.failed(n, 2*time.Second)
@@ -72,7 +72,7 @@ func (l *lab) failed(n int, wait time.Duration) []string {
 	return ids
 }
 
-// lateness answers how late each retry began, by the database's clock, sorted.
+// lateness returns how late each retry began, by the database's clock, sorted.
 func (l *lab) lateness(ids []string) []time.Duration {
 	var late []time.Duration
 	for _, id := range ids {

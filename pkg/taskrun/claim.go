@@ -237,7 +237,7 @@ func (r *Runner) died(t taskstate.Task, epoch int64, delivery string) {
 	r.effects.writeDeadLetter(deadLetterOf(t, epoch, delivery))
 }
 
-// sortedKeys answers the keys of m in order.
+// sortedKeys returns the keys of m in order.
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 	keys := make([]K, 0, len(m))
 	for k := range m {

@@ -83,7 +83,7 @@ func NewDefaultConfig() Config {
 	}
 }
 
-// Validate answers every problem of the configuration, joined.
+// Validate returns every problem of the configuration, joined.
 func (c Config) Validate() error {
 	errs := []error{c.Policy.Validate()}
 	check := func(ok bool, format string, args ...any) {

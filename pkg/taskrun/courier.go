@@ -271,7 +271,7 @@ func (c *queueEffects) adopts(ctx context.Context, as []adopted) {
 	}
 }
 
-// deadLetters writes dead letters and answers those that were written. The others stay owed in their rows: a sweep writes them.
+// deadLetters writes dead letters and returns those that were written. The others stay owed in their rows: a sweep writes them.
 func (c *queueEffects) deadLetters(ctx context.Context, ls []deadLetter) []deadLetter {
 	if len(ls) == 0 {
 		return nil

@@ -100,7 +100,7 @@ func (t *trouble) add(began time.Time, err error) {
 	t.err = err
 }
 
-// mayTakeOver answers how long takeovers still have to wait.
+// mayTakeOver returns how long takeovers still have to wait.
 func (h *health) mayTakeOver() (wait time.Duration) {
 	now := h.now()
 	h.mu.Lock()
@@ -133,7 +133,7 @@ func (h *health) set(f func(h *health)) {
 	f(h)
 }
 
-// problems answers why the runner is not ready; nil when it is.
+// problems returns why the runner is not ready; nil when it is.
 func (h *health) problems() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,7 +159,7 @@ func (h *health) problems() error {
 // backoff is a growing pause of a loop.
 type backoff struct{ next time.Duration }
 
-// after answers the next pause.
+// after returns the next pause.
 func (b *backoff) after() time.Duration {
 	d := max(b.next, retryFloor)
 	b.next = min(d*2, retryMax)

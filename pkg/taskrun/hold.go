@@ -60,7 +60,7 @@ func worker(process string) taskstate.Actor {
 	return taskstate.Actor{Kind: taskstate.ActorWorker, Name: process}
 }
 
-// report takes progress at now and answers the stage that it ended, with its time; "" when it did not.
+// report takes progress at now and returns the stage that it ended, with its time; "" when it did not.
 func (h *claim) report(p taskstate.Progress, now time.Time) (ended taskstate.Stage, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,7 +118,7 @@ func (h *claim) isLost() bool {
 	return h.lost
 }
 
-// beat answers what the heartbeat has to say, and whether there is anything.
+// beat returns what the heartbeat has to say, and whether there is anything.
 // A lease is renewed when a third of it has passed.
 func (h *claim) beat(now time.Time, lease time.Duration) (b taskstate.Beat, due bool) {
 	h.mu.Lock()
@@ -271,7 +271,7 @@ func (hs *claims) has(id string, fence int64) bool {
 	return false
 }
 
-// all answers the claims, in no order.
+// all returns the claims, in no order.
 func (hs *claims) all() []*claim {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -282,7 +282,7 @@ func (hs *claims) all() []*claim {
 	return out
 }
 
-// ids answers at most n of the tasks held.
+// ids returns at most n of the tasks held.
 func (hs *claims) ids(n int) []string {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()

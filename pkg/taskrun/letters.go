@@ -143,7 +143,7 @@ func (u *unsentTx) onTransition(ctx context.Context, tx taskstate.Tx, _ taskstat
 }
 
 // takeUnsent turns one batch of unsent dead letters of the other transport into owed entries, and removes those whose task was
-// replayed since: a fence never comes back. It answers how many events are gone.
+// replayed since: a fence never comes back. It returns how many events are gone.
 func (r *Runner) takeUnsent(ctx context.Context) (int, error) {
 	ctx, cancel := call(ctx)
 	defer cancel()

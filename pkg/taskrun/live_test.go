@@ -133,7 +133,7 @@ func (l *lab) runner(name string, w work, edit func(c *taskrun.Config)) (r *task
 	return r, stop
 }
 
-// counts answers the rows by status.
+// counts returns the rows by status.
 func (l *lab) counts() map[taskstate.Status]int64 {
 	c, err := l.store.Counts(context.Background(), taskstate.System(), "")
 	require.NoError(l.t, err)

@@ -87,14 +87,14 @@ func (o *memOutbox) DropDeadLetters(_ context.Context, _ taskstate.Tx, seqs []in
 	return before - len(o.deadLetters), nil
 }
 
-// unsent answers the dead letters.
+// unsent returns the dead letters.
 func (o *memOutbox) unsent() []ingestq.UnsentDeadLetter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.deadLetters)
 }
 
-// count answers how many rows it was asked about.
+// count returns how many rows it was asked about.
 func (o *memOutbox) count() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -103,7 +103,7 @@ func (s *memStream) setFault(f func(op string) error) {
 	s.fault = f
 }
 
-// deadLetters answers the dead letters.
+// deadLetters returns the dead letters.
 func (s *memStream) deadLetters() []ingestq.DeadLetter {
 	s.mu.Lock()
 	defer s.mu.Unlock()

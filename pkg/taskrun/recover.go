@@ -62,14 +62,14 @@ func (r *Runner) awaitSlot(ctx context.Context) {
 // backoffFrom is the pause after looks that won nothing: doubled from recoverPause.
 type backoffFrom struct{ next time.Duration }
 
-// after answers the next pause, at most limit.
+// after returns the next pause, at most limit.
 func (b *backoffFrom) after(limit time.Duration) time.Duration {
 	d := max(b.next, recoverPause)
 	b.next = min(2*d, limit)
 	return min(d, limit)
 }
 
-// recoverOnce claims what is due and answers when to look again, and whether only a slot is missing.
+// recoverOnce claims what is due and returns when to look again, and whether only a slot is missing.
 func (r *Runner) recoverOnce(ctx context.Context, idle *backoffFrom) (wait time.Duration, recoveryWaiting bool, err error) {
 	limit := r.cfg.RecoveryInterval
 	if r.takesNothing() {
@@ -117,7 +117,7 @@ func (r *Runner) recoverOnce(ctx context.Context, idle *backoffFrom) (wait time.
 	return wait, false, nil
 }
 
-// nextTakeover answers how long until the first lease expires; after an outage of the database not before half a lease.
+// nextTakeover returns how long until the first lease expires; after an outage of the database not before half a lease.
 func (r *Runner) nextTakeover(ctx context.Context, limit time.Duration) (time.Duration, error) {
 	next, err := r.nextWake(ctx, taskstate.StatusRunning, limit)
 	if err != nil {

@@ -18,9 +18,9 @@ type Outbox interface {
 	Trails(ctx context.Context, tx taskstate.Tx, taskIDs []string) (map[string]taskstate.EventTrail, error)
 	// UnsentDeadLetters lists at most n dead letters that no relay has sent or leased.
 	UnsentDeadLetters(ctx context.Context, n int) ([]ingestq.UnsentDeadLetter, error)
-	// LockDeadLetters locks events that are still so, and answers them; what a relay has locked is left out.
+	// LockDeadLetters locks events that are still so, and returns them; what a relay has locked is left out.
 	LockDeadLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (map[int64]bool, error)
-	// DropDeadLetters removes events that are still so, and answers how many.
+	// DropDeadLetters removes events that are still so, and returns how many.
 	DropDeadLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (int, error)
 }
 

@@ -67,7 +67,7 @@ func New(cfg Config, deps Deps) *Runner {
 	return r
 }
 
-// Ready answers nil when the runner takes work; otherwise why not.
+// Ready returns nil when the runner takes work; otherwise why not.
 func (r *Runner) Ready() error {
 	if err := r.fit.problem(); err != nil {
 		return fmt.Errorf("no work is taken: %w", err)
@@ -193,7 +193,7 @@ func call(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 }
 
-// handler answers who does tasks of a type; nil: nobody.
+// handler returns who does tasks of a type; nil: nobody.
 func (r *Runner) handler(typ string) Handler {
 	if k, ok := r.deps.Handlers[typ]; ok {
 		return k

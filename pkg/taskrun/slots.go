@@ -25,7 +25,7 @@ type slots struct {
 // newSlots returns n free slots.
 func newSlots(n int) *slots { return &slots{total: n, usable: n} }
 
-// wait answers a channel that is closed at the next change.
+// wait returns a channel that is closed at the next change.
 func (s *slots) wait() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,7 @@ func (s *slots) usableNow() int {
 	return s.usable
 }
 
-// beginRead answers how many deliveries may be read; endRead and endLane must follow when it is not 0, else changed is closed at the
+// beginRead returns how many deliveries may be read; endRead and endLane must follow when it is not 0, else changed is closed at the
 // next change. more tells that the last read was full.
 func (s *slots) beginRead() (n int, more bool, changed <-chan struct{}) {
 	s.mu.Lock()
@@ -98,7 +98,7 @@ func (s *slots) kept() int {
 	return max(0, s.share()-s.recovery)
 }
 
-// endRead answers how many of the got deliveries have a slot, of those that beginRead allowed; recovery may have taken some
+// endRead returns how many of the got deliveries have a slot, of those that beginRead allowed; recovery may have taken some
 // while an empty stream was read.
 func (s *slots) endRead(allowed, got int) int {
 	s.mu.Lock()
@@ -135,7 +135,7 @@ func (s *slots) takeRecovery(limit int) int {
 	return n
 }
 
-// recoverable answers what takeRecovery would give.
+// recoverable returns what takeRecovery would give.
 func (s *slots) recoverable() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,14 +213,14 @@ func (s *slots) used(recovery bool) *int {
 	return &s.main
 }
 
-// left answers how many slots are not lost, and of how many.
+// left returns how many slots are not lost, and of how many.
 func (s *slots) left() (left, total int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.total - s.lost, s.total
 }
 
-// idle answers how many slots run nothing.
+// idle returns how many slots run nothing.
 func (s *slots) idle() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -77,7 +77,7 @@ func (s *isolation) active() bool {
 	return s.res != nil
 }
 
-// state answers the reservation, whether it was lost, and what is closed at the next change.
+// state returns the reservation, whether it was lost, and what is closed at the next change.
 func (s *isolation) state() (res *reservation, lost bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ func (s *isolation) await(ctx context.Context) *reservation {
 	}
 }
 
-// beat answers the reservation when its lease needs to be renewed.
+// beat returns the reservation when its lease needs to be renewed.
 func (s *isolation) beat(now time.Time, lease time.Duration) *reservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +143,7 @@ func (s *isolation) run(res *reservation) {
 	res.running = true
 }
 
-// take answers the reservation for its release at a stop; nil when there is none, or its task runs.
+// take returns the reservation for its release at a stop; nil when there is none, or its task runs.
 func (s *isolation) take() *reservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()

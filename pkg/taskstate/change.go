@@ -8,7 +8,7 @@ import (
 // Answer is what a decision tells its caller.
 type Answer string
 
-// The answers.
+// The returns.
 const (
 	AnswerApplied  Answer = "applied"  // the change was written
 	AnswerClaimed  Answer = "claimed"  // the claim was won
@@ -135,5 +135,5 @@ func decide(a Answer, c *Change) Decision {
 	return Decision{TaskID: c.TaskID, Answer: a, Change: c}
 }
 
-// leave answers without a change.
+// leave returns without a change.
 func leave(t Task, a Answer) Decision { return Decision{TaskID: t.ID, Answer: a} }

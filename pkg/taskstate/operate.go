@@ -24,7 +24,7 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("%s: the task is %s", e.Code, e.Status)
 }
 
-// refuse answers that code does not go with t's state.
+// refuse returns that code does not go with t's state.
 func refuse(t Task, code string) Decision {
 	return Decision{TaskID: t.ID, Answer: AnswerRefused, Err: &RefusedError{Code: code, Status: t.Status}}
 }

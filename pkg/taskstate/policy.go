@@ -28,11 +28,11 @@ type Policy struct {
 	MaxCrashes  int           // INGEST_MAX_CRASHES, at least 2
 	Slack       time.Duration // INGEST_PROMISE_SLACK_MS
 	DLQ         bool          // a dead letter stream is set: DEAD owes it an entry; false on the Kafka transport
-	// Jitter answers what part of the backoff is taken away, 0 ≤ x < 1; nil: none, and the formula of contract §2 holds exactly.
+	// Jitter returns what part of the backoff is taken away, 0 ≤ x < 1; nil: none, and the formula of contract §2 holds exactly.
 	Jitter func() float64
 }
 
-// Validate answers every problem of the policy, joined.
+// Validate returns every problem of the policy, joined.
 func (p Policy) Validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {

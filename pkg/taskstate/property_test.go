@@ -37,7 +37,7 @@ type world struct {
 	fails  int   // counted failures since the last restart
 }
 
-// step does one random act and answers what it was, its decision, and the token that it was done with.
+// step does one random act and returns what it was, its decision, and the token that it was done with.
 func (w *world) step() (string, Decision, *Token) {
 	token := Token{Epoch: w.m.Epoch - int64(w.r.IntN(4)/3), Fence: w.task.Fence}
 	if len(w.tokens) > 0 && w.r.IntN(2) == 0 {
@@ -89,7 +89,7 @@ func (w *world) person() (string, Decision, *Token) {
 	return "retry", Retry(w.m, w.task, actor), nil
 }
 
-// check answers what is wrong with one change.
+// check returns what is wrong with one change.
 func (w *world) check(act string, d Decision, token *Token) string {
 	c := d.Change
 	claimed := c.To == StatusRunning && !c.Silent

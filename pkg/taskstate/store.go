@@ -60,7 +60,7 @@ type Tx interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// PrepareFunc makes the rows around new tasks (documents, versions, files) and answers the tasks to insert.
+// PrepareFunc makes the rows around new tasks (documents, versions, files) and returns the tasks to insert.
 // It runs again from the start when the transaction is retried, so it must not depend on what an earlier run left in memory.
 // A task that it leaves out is not made; an error that is not the database's own ends the call as it is.
 type PrepareFunc func(ctx context.Context, tx Tx, m DBClock) ([]NewTask, error)
@@ -102,7 +102,7 @@ type Changed struct {
 }
 
 // OutboxFunc writes the messages about rows into their transaction, after the log (design D11); the rows are those that were
-// accepted and those whose change says Deliver. It answers how many it wrote, and runs again when the transaction is retried.
+// accepted and those whose change says Deliver. It returns how many it wrote, and runs again when the transaction is retried.
 type OutboxFunc func(ctx context.Context, tx Tx, m DBClock, rows []Changed) (n int, err error)
 
 // Each makes a DecideFunc of a pure function.
@@ -200,15 +200,15 @@ type Store interface {
 	Transitions(ctx context.Context, s Scope, taskID string, after int64, limit int) ([]Transition, error)
 	// TransitionsOf reads the log of many tasks after one transition id each, oldest first.
 	TransitionsOf(ctx context.Context, after map[string]int64, limit int) ([]Transition, error)
-	// Counts answers the number of tasks by status; base "" counts all bases.
+	// Counts returns the number of tasks by status; base "" counts all bases.
 	Counts(ctx context.Context, s Scope, base string) (map[Status]int64, error)
-	// Due answers how many tasks could start now and the age of the oldest of them, counted up to limit rows a status.
+	// Due returns how many tasks could start now and the age of the oldest of them, counted up to limit rows a status.
 	Due(ctx context.Context, limit int) (n int64, oldest time.Duration, err error)
-	// NextWake answers how long until the first row of status wakes, at most limit; negative when it is overdue.
+	// NextWake returns how long until the first row of status wakes, at most limit; negative when it is overdue.
 	NextWake(ctx context.Context, status Status, limit time.Duration) (time.Duration, error)
-	// DBClock answers the database's clock and timeline.
+	// DBClock returns the database's clock and timeline.
 	Moment(ctx context.Context) (DBClock, error)
-	// Ping answers nil when the database can be written.
+	// Ping returns nil when the database can be written.
 	Ping(ctx context.Context) error
 }
 

@@ -47,7 +47,7 @@ type Config struct {
 	OnEvents func()
 }
 
-// Validate answers every problem of the configuration, joined; each begins with the variable's name.
+// Validate returns every problem of the configuration, joined; each begins with the variable's name.
 func (c Config) Validate() error {
 	var errs []error
 	switch {

@@ -303,7 +303,7 @@ func remember(locked map[string]taskstate.DBClock, decide func(m taskstate.DBClo
 	})
 }
 
-// writtenAt answers when the database wrote each row, as the outcomes say; compare reads the rows themselves.
+// writtenAt returns when the database wrote each row, as the outcomes say; compare reads the rows themselves.
 func writtenAt(outs []taskstate.Outcome) func(id string) time.Time {
 	return func(id string) time.Time {
 		i := slices.IndexFunc(outs, func(o taskstate.Outcome) bool { return o.TaskID == id })

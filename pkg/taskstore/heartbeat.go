@@ -29,7 +29,7 @@ func (s *Store) Heartbeat(ctx context.Context, lease time.Duration, beats []task
 	return lost, nil
 }
 
-// beat renews one chunk and answers the ids whose claim is lost.
+// beat renews one chunk and returns the ids whose claim is lost.
 func (s *Store) beat(ctx context.Context, lease int64, beats []taskstate.Beat) ([]string, error) {
 	batch := make([]beatRow, len(beats))
 	for i, b := range beats {
@@ -84,7 +84,7 @@ func (s *Store) beatApart(ctx context.Context, lease int64, beats []taskstate.Be
 	return lost, errors.Join(errs...)
 }
 
-// unheld answers which beats find no row.
+// unheld returns which beats find no row.
 func (s *Store) unheld(ctx context.Context, tx *session, beats []beatRow) ([]string, error) {
 	query, args, err := withRows(s, "HeartbeatHeld", beats)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstore"
 )
 
-// claimed submits and claims tasks and answers the beats that renew their leases.
+// claimed submits and claims tasks and returns the beats that renew their leases.
 func claimed(t *testing.T, s *taskstore.Store, ids ...string) []taskstate.Beat {
 	t.Helper()
 	_, err := s.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) (out []taskstate.NewTask, err error) {

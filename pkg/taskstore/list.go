@@ -100,7 +100,7 @@ func (s *Store) where(f *filters, q taskstate.Query) {
 	}
 }
 
-// page adds cursor, order and limit, and answers the order alone.
+// page adds cursor, order and limit, and returns the order alone.
 func (s *Store) page(f *filters, q taskstate.Query) (order string, err error) {
 	var kind string
 	switch q.Sort {

@@ -87,7 +87,7 @@ func (s *Store) MigrateDown(ctx context.Context, to int) error {
 	})
 }
 
-// MigrationStatus answers every migration that this program knows, oldest first.
+// MigrationStatus returns every migration that this program knows, oldest first.
 // Errors as Migrate.
 func (s *Store) MigrationStatus(ctx context.Context) ([]MigrationState, error) {
 	var out []MigrationState
@@ -108,7 +108,7 @@ func (s *Store) MigrationStatus(ctx context.Context) ([]MigrationState, error) {
 	return out, err
 }
 
-// CheckSchema answers nil when the schema is the one of this program.
+// CheckSchema returns nil when the schema is the one of this program.
 // Errors: ErrSchemaBehind, ErrSchemaAhead, ErrChecksum; taskstate.ErrUnavailable.
 func (s *Store) CheckSchema(ctx context.Context) error {
 	states, err := s.MigrationStatus(ctx)

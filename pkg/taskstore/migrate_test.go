@@ -218,7 +218,7 @@ func TestSweepsUseTheIndex(t *testing.T) {
 const digits = "SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 " +
 	"UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9"
 
-// explain answers the index of table t in a statement's plan, the rows that running it really read, and the plan's remarks.
+// explain returns the index of table t in a statement's plan, the rows that running it really read, and the plan's remarks.
 func explain(t *testing.T, db *sql.DB, query string, args ...any) (key string, examined int64, extra string) {
 	t.Helper()
 	conn, err := db.Conn(t.Context())

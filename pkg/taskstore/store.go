@@ -57,7 +57,7 @@ func (s *Store) Dialect() string { return string(s.backend.Dialect) }
 // DB is a pool for migrations and tests.
 func (s *Store) DB() *sql.DB { return s.backend.DB }
 
-// Stats answers how the pool of connections is used, for metrics.
+// Stats returns how the pool of connections is used, for metrics.
 func (s *Store) Stats() sql.DBStats { return s.backend.Tx.Stats() }
 
 // Read implements taskstate.Store.
@@ -68,7 +68,7 @@ func (s *Store) Read(ctx context.Context, f taskstate.ReadFunc) error {
 // Reader reads outside a transaction, for tools and tests: nothing bounds, repeats or names what fails, as Read does.
 func (s *Store) Reader() taskstate.Tx { return &session{store: s, on: s.backend.Reads} }
 
-// Moment answers the database's clock and timeline.
+// Moment returns the database's clock and timeline.
 func (s *Store) Moment(ctx context.Context) (taskstate.DBClock, error) {
 	var m taskstate.DBClock
 	err := s.read(ctx, "read the clock", func(ctx context.Context, tx *session) error {
@@ -91,7 +91,7 @@ func (s *Store) moment(ctx context.Context, tx *session) (taskstate.DBClock, err
 	return m, err
 }
 
-// Ping answers nil when the database can be written.
+// Ping returns nil when the database can be written.
 func (s *Store) Ping(ctx context.Context) error {
 	tx := &session{store: s, on: s.backend.DB}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)

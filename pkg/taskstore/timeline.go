@@ -10,7 +10,7 @@ import (
 // RenewEpoch starts a new history after a restore or an asynchronous failover (design D2): fences may repeat then,
 // so that a holder from the lost history must no longer be believed. It sets a new random timeline and ends every lease;
 // tasks that were running are taken over, which counts a crash for each. Ordinary upgrades never call it.
-// It answers the new epoch and how many leases it ended.
+// It returns the new epoch and how many leases it ended.
 func (s *Store) RenewEpoch(ctx context.Context) (epoch, leases int64, err error) {
 	epoch, err = newEpoch()
 	if err != nil {

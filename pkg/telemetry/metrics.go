@@ -28,7 +28,7 @@ func DeadLetters(reg prometheus.Registerer) prometheus.Counter {
 	}))
 }
 
-// Register registers c, or answers the collector of the same description that reg has already. A nil reg registers nothing.
+// Register registers c, or returns the collector of the same description that reg has already. A nil reg registers nothing.
 // It panics on two definitions of one name: a programmer's mistake.
 func Register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 	if reg == nil {

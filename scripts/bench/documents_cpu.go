@@ -33,7 +33,7 @@ func (c cost) total() float64 {
 	return sum
 }
 
-// measured runs f and answers what it took; pids are the processes that count, each with its children.
+// measured runs f and returns what it took; pids are the processes that count, each with its children.
 // Work that a server goes on with after f counts too: it is waited for until all are quiet.
 func measured(ctx context.Context, pids map[string]int, f func() error) (cost, error) {
 	runtime.GC() // what was before is not to be cleaned up in here

@@ -73,7 +73,7 @@ func (p *parts) close() {
 	_ = os.RemoveAll(p.dir)
 }
 
-// extract reads and splits documents and answers their segments' texts.
+// extract reads and splits documents and returns their segments' texts.
 func (p *parts) extract(ctx context.Context, docs []lab.Doc) ([][]string, error) {
 	out := make([][]string, len(docs))
 	group, ctx := errgroup.WithContext(ctx)

@@ -90,7 +90,7 @@ func runStub(ctx context.Context, addr string) int {
 	return process.ExitOK
 }
 
-// embedStub answers in OpenAI's way, after stubWait, with vectors that follow from the texts.
+// embedStub returns in OpenAI's way, after stubWait, with vectors that follow from the texts.
 func embedStub(w http.ResponseWriter, r *http.Request) {
 	timer := time.NewTimer(stubWait)
 	defer timer.Stop()

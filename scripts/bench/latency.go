@@ -56,7 +56,7 @@ func latency(ctx context.Context, b *lab.Bench) ([]figure, error) {
 	}, nil
 }
 
-// once uploads one document and answers when the 202 came and when it was visible; the first one is searched for as well.
+// once uploads one document and returns when the 202 came and when it was visible; the first one is searched for as well.
 func once(ctx context.Context, client *lab.Client, d lab.Doc) (answered, visible time.Duration, err error) {
 	started := time.Now()
 	task, err := client.Upload(ctx, d)

@@ -124,7 +124,7 @@ type meter struct {
 	client *lab.Client
 }
 
-// over starts a worker, lets it work off the documents (none: rest) and answers the largest memory of it with its
+// over starts a worker, lets it work off the documents (none: rest) and returns the largest memory of it with its
 // children and of one child.
 func (m meter) over(ctx context.Context, docs []lab.Doc) (sum, child int64, err error) {
 	for _, d := range docs {

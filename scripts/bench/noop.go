@@ -200,7 +200,7 @@ func (r *rig) openLoop(ctx context.Context, tasks []moments) error {
 	return group.Wait()
 }
 
-// ended answers when each task succeeded, by the database's clock, which is this machine's.
+// ended returns when each task succeeded, by the database's clock, which is this machine's.
 func (r *rig) ended(ctx context.Context) (map[string]time.Time, error) {
 	logs, err := lab.Logs(ctx, r.db.Reader())
 	out := make(map[string]time.Time, len(logs))

@@ -32,7 +32,7 @@ const (
 	relayPayload = 600 // bytes, about those of an envelope
 )
 
-// standIn is a broker that takes every event and answers after a fixed time.
+// standIn is a broker that takes every event and returns after a fixed time.
 type standIn struct{ took atomic.Int64 }
 
 // Send implements outbox.Sender.

@@ -74,7 +74,7 @@ func (r *outboxRig) realKafka(ctx context.Context) ([]figure, error) {
 	}, nil
 }
 
-// rawProducer sends as many events of the same size as the outbox holds, and answers the rate; one batch before them opens the
+// rawProducer sends as many events of the same size as the outbox holds, and returns the rate; one batch before them opens the
 // connections.
 func (r *outboxRig) rawProducer(ctx context.Context, producer *kafkaq.Producer) (float64, error) {
 	events, err := r.store.Turn(ctx, outbox.Turn{Status: outbox.StatusNew, Limit: relayBatch, Token: "bench", Lease: 0}) // over at once

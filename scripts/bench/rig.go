@@ -219,7 +219,7 @@ func (r *rig) drain(ctx context.Context, n, slots int) error {
 	return errors.Join(context.Cause(ctx), stop())
 }
 
-// succeeded is an error unless all n tasks have succeeded. It answers how many entries are left on the list of pending ones for
+// succeeded is an error unless all n tasks have succeeded. It returns how many entries are left on the list of pending ones for
 // reconciling: those of a read that was cut off, whose tasks came a second time by another entry.
 func (r *rig) succeeded(ctx context.Context, n int) (pending int64, err error) {
 	counts, err := r.db.Counts(ctx, taskstate.System(), "")

@@ -89,7 +89,7 @@ func (r *rig) openKafka(ctx context.Context, signal *outbox.Signal) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = relay.Run(ctx) // answers nil
+		_ = relay.Run(ctx) // returns nil
 	}()
 	r.ends = append(r.ends, func() { cancel(); <-done })
 	r.transport = transport{

@@ -95,7 +95,7 @@ type plainFile struct {
 	bytes          int64
 }
 
-// handle takes the form's file in and answers when then has done the rest.
+// handle takes the form's file in and returns when then has done the rest.
 func (p *plain) handle(then func(context.Context, plainFile) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		f, err := p.receive(r)

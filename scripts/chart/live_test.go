@@ -110,7 +110,7 @@ func TestProbesAreTheServices(t *testing.T) {
 	}
 }
 
-// startService runs a binary until the test ends and answers its operator's address.
+// startService runs a binary until the test ends and returns its operator's address.
 func startService(t *testing.T, service string, env []string) string {
 	t.Helper()
 	path, err := binary(service)

@@ -8,7 +8,7 @@
 //
 //	kill   SIGKILL at the point
 //	stop   SIGSTOP at the point, SIGCONT after two leases: its owner comes back as a zombie
-//	error  the point answers an error; only where the source can return one (crash.Fault)
+//	error  the point returns an error; only where the source can return one (crash.Fault)
 //	sleep  the point takes two leases
 package main
 

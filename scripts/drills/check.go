@@ -95,7 +95,7 @@ func (n *notebook) sum() history.Report {
 	return fsck.Merge(n.reports...)
 }
 
-// proved answers an error that names the rules of a drill that judged nothing; a drill that failed has said why.
+// proved returns an error that names the rules of a drill that judged nothing; a drill that failed has said why.
 func (n *notebook) proved(drill string, passed bool) error {
 	sum := n.sum()
 	if !passed {

@@ -106,7 +106,7 @@ func (c *cluster) of(service string) []*lab.Proc {
 	return out
 }
 
-// allRun answers an error that names a process which ended although nobody ended it.
+// allRun returns an error that names a process which ended although nobody ended it.
 func (c *cluster) allRun() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

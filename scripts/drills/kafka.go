@@ -174,7 +174,7 @@ func kafkaBroker(ctx context.Context, s *stage) (string, error) {
 		brokerAway.Seconds(), first.Seconds(), sentGoal.Seconds(), summary(load)), nil
 }
 
-// firstSent starts the broker and answers how long after it answers the first event is sent.
+// firstSent starts the broker and returns how long after it answers the first event is sent.
 func firstSent(ctx context.Context, c *cluster) (time.Duration, error) {
 	if err := c.Kafka.Restart(ctx); err != nil {
 		return 0, err

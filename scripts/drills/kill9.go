@@ -59,7 +59,7 @@ func kill9Services(ctx context.Context, s *stage, postgres bool) (string, error)
 }
 
 // killAtRandom kills a process of one of the services, a name as often as it stands there, and starts another in its place, again
-// and again while the load lasts; between two kills it waits least ms and up to more ms longer. It answers how many it killed.
+// and again while the load lasts; between two kills it waits least ms and up to more ms longer. It returns how many it killed.
 func (s *stage) killAtRandom(ctx context.Context, c *cluster, least, more int, names ...string) (kills int, err error) {
 	for end := time.Now().Add(s.load); time.Now().Before(end) && ctx.Err() == nil; kills++ {
 		lab.Pause(ctx, time.Duration(least+s.random.IntN(more))*time.Millisecond)
@@ -75,7 +75,7 @@ func (s *stage) killAtRandom(ctx context.Context, c *cluster, least, more int, n
 	return kills, nil
 }
 
-// hit answers what the kills met; kills that met no work prove nothing.
+// hit returns what the kills met; kills that met no work prove nothing.
 func (s *stage) hit(kills, taken int, load *lab.Record) (string, error) {
 	if len(load.Accepted) < s.least() || taken == 0 {
 		return "", fmt.Errorf("%d documents were accepted and %d tasks taken over: %d kills met no load", len(load.Accepted), taken, kills)
@@ -115,7 +115,7 @@ func kill9Dev(ctx context.Context, s *stage) (string, error) {
 }
 
 // verifyDev waits for rest, searches, stops the all-in-one and judges its SQLite file and vector files.
-// It answers how many tasks were taken over.
+// It returns how many tasks were taken over.
 func (s *stage) verifyDev(ctx context.Context, w *lab.World, p *lab.Proc, client *lab.Client, load *lab.Record) (int, error) {
 	db, err := taskstore.Open(ctx, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(w.Data(), "millweir.db")})
 	if err != nil {

@@ -136,7 +136,7 @@ func uploadNext(ctx context.Context, client *lab.Client, i int, before []upload)
 	return append(before, upload{task.TaskID, task.DocumentID}), nil
 }
 
-// beganInOrder looks at when the tasks of each document were first claimed, and by which delivery. It answers how many were,
+// beganInOrder looks at when the tasks of each document were first claimed, and by which delivery. It returns how many were,
 // and how many partitions they came by.
 func beganInOrder(ctx context.Context, c *cluster, uploads [][]upload) (began, partitions int, err error) {
 	logs, err := lab.Logs(ctx, c.DB.Reader())

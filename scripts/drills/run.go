@@ -158,7 +158,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return perform(ctx, chosen, bench, set, *parallel, stdout)
 }
 
-// perform runs drills, parallel at a time, and answers the exit code.
+// perform runs drills, parallel at a time, and returns the exit code.
 func perform(ctx context.Context, chosen []drill, bench *lab.Bench, set settings, parallel int, stdout io.Writer) int {
 	var group errgroup.Group
 	group.SetLimit(max(1, parallel))

@@ -66,7 +66,7 @@ func sigterm(ctx context.Context, s *stage) (string, error) {
 		took.Seconds(), stopGrace.Seconds(), back.Seconds(), backGoal.Seconds(), devTook.Seconds(), summary(load)), nil
 }
 
-// stopWorker ends the worker that hangs with its tasks, and starts its successor. It answers how long the worker took
+// stopWorker ends the worker that hangs with its tasks, and starts its successor. It returns how long the worker took
 // to end, and how long after the grace time its last task was handed back.
 func stopWorker(ctx context.Context, c *cluster) (took, back time.Duration, err error) {
 	worker := c.of("stream-worker")[0]

@@ -42,7 +42,7 @@ type storm struct {
 	last func(ctx context.Context, c *cluster) error
 	// forgive takes out of the record what this storm wanted; nil: nothing.
 	forgive func(load *lab.Record)
-	// judge looks at what is left after the usual verification and answers what it saw.
+	// judge looks at what is left after the usual verification and returns what it saw.
 	judge func(ctx context.Context, c *cluster, load *lab.Record) (string, error)
 }
 

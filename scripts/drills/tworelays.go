@@ -148,7 +148,7 @@ func eachOnce(ids []string, records map[string]int, kills []map[string]bool, tri
 }
 
 // writeEvents inserts events from concurrent transactions that stay open for different times, so that the order of
-// numbers is not that of commits; a tenth is rolled back. It answers the ids that were committed.
+// numbers is not that of commits; a tenth is rolled back. It returns the ids that were committed.
 func writeEvents(ctx, until context.Context, address, topic string) (ids []string, err error) {
 	db, err := taskstore.Open(ctx, taskstore.Config{DatabaseURL: address, MaxOpen: relayWriters})
 	if err != nil {

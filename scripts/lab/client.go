@@ -95,7 +95,7 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("HTTP %d %s: %s", e.Status, e.Code, e.Message)
 }
 
-// Get answers status and body of any address.
+// Get returns status and body of any address.
 func (c *Client) Get(ctx context.Context, path string) (int, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, http.NoBody)
 	if err != nil {

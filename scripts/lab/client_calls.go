@@ -137,7 +137,7 @@ func (c *Client) Explain(ctx context.Context, id string) (string, error) {
 	return e.Text, err
 }
 
-// List reads one page of any list and answers its rows.
+// List reads one page of any list and returns its rows.
 func (c *Client) List(ctx context.Context, path string) ([]json.RawMessage, error) {
 	var page struct {
 		Items []json.RawMessage `json:"items"`

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// HTTPFault answers a request in the place of the server, or lets next do it.
+// HTTPFault returns a request in the place of the server, or lets next do it.
 type HTTPFault func(w http.ResponseWriter, r *http.Request, next http.Handler)
 
 // HTTPProxy stands between the services and an HTTP server and can answer in its place.
@@ -55,7 +55,7 @@ func NewHTTPProxy(upstream string) (*HTTPProxy, error) {
 	return p, nil
 }
 
-// Set gives every later request the fault; nil ends it. It answers how many requests met the one before.
+// Set gives every later request the fault; nil ends it. It returns how many requests met the one before.
 func (p *HTTPProxy) Set(f HTTPFault) (met int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -125,7 +125,7 @@ func (w *World) openKafka() (*kafkaq.Client, error) {
 	return kafkaq.NewClient(cfg)
 }
 
-// finished answers an error while the group has records to finish.
+// finished returns an error while the group has records to finish.
 func (w *World) finished(ctx context.Context) error {
 	client, err := w.openKafka()
 	if err != nil {

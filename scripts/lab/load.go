@@ -18,8 +18,8 @@ type Record struct {
 	Accepted map[string]Doc // by task id: answered with 2xx
 	Maybe    []Doc          // sent at least once and never answered 2xx
 	Unknown  int            // requests that broke off without an answer, also those that were repeated with success
-	Busy     int            // 503 answers
-	Rude     int            // 503 answers without Retry-After
+	Busy     int            // answers with status 503
+	Rude     int            // answers with status 503 without Retry-After
 	// Conflicts are 409 answers to the repeat of a request that broke off: its document is in Maybe and not repeated.
 	Conflicts int
 	Other     map[int]int // other refusals by status; they are not repeated

@@ -99,7 +99,7 @@ func (p *Proc) Kill() {
 	<-p.done
 }
 
-// Wait answers the exit code once the process has ended; -1 after a signal.
+// Wait returns the exit code once the process has ended; -1 after a signal.
 func (p *Proc) Wait(ctx context.Context) (int, error) {
 	select {
 	case <-p.done:
@@ -123,7 +123,7 @@ func (p *Proc) Stop(ctx context.Context, limit time.Duration) (int, error) {
 	return code, err
 }
 
-// Readyz answers the status of /readyz.
+// Readyz returns the status of /readyz.
 func (p *Proc) Readyz(ctx context.Context) (int, error) {
 	status, _, err := p.get(ctx, "/readyz")
 	return status, err

@@ -22,7 +22,7 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Until asks cond every so often until it answers nil.
+// Until asks cond every so often until it returns nil.
 // Errors: ErrTimeout with cond's last answer after limit; the context's own.
 func Until(ctx context.Context, limit, every time.Duration, cond func(ctx context.Context) error) error {
 	deadline := time.Now().Add(limit)

@@ -39,7 +39,7 @@ func (e Event) SameAs(o Event) bool {
 var watchTransport = &http.Transport{IdleConnTimeout: time.Second}
 
 // Watch follows a task by server-sent events, after the transition `after` (0: from its present state), until the stream ends,
-// ctx ends or seen answers false. over says that the server answered that there is nothing more to come (204).
+// ctx ends or seen returns false. over says that the server answered that there is nothing more to come (204).
 // Errors: *StatusError; whatever broke the stream. The end of the stream and of ctx are none.
 func (c *Client) Watch(ctx context.Context, task string, after int64, seen func(Event) bool) (over bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -10,7 +10,7 @@ import (
 
 var serial = regexp.MustCompile(`^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// check answers what is wrong with a list, joined: fields that the standard wants, names that are not unique, references
+// check returns what is wrong with a list, joined: fields that the standard wants, names that are not unique, references
 // to nothing, and modules of the binary that are missing.
 func check(list bom, info *debug.BuildInfo) error {
 	var errs []error

@@ -47,7 +47,7 @@ func main() {
 	})
 }
 
-// write makes the list of one binary and answers a line about it; version "" is the linker's.
+// write makes the list of one binary and returns a line about it; version "" is the linker's.
 func write(dir, binary, version string) (line string, err error) {
 	content, err := os.ReadFile(binary)
 	if err != nil {

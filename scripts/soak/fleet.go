@@ -116,7 +116,7 @@ func (m *member) pause(ctx context.Context, d time.Duration) error {
 	return m.proc.Signal(syscall.SIGCONT)
 }
 
-// unasked answers an error that names a process which ended although nobody ended it, and starts another one in its place.
+// unasked returns an error that names a process which ended although nobody ended it, and starts another one in its place.
 func (f *fleet) unasked() error {
 	var errs []error
 	for _, m := range f.members {

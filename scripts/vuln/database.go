@@ -19,7 +19,7 @@ const (
 	inRepo    = "data/osv" // where a clone of golang/vulndb keeps its entries
 )
 
-// find answers the address of the database for govulncheck, and what it is in words.
+// find returns the address of the database for govulncheck, and what it is in words.
 // Errors: dir is no database, or (dir "") the official one does not answer.
 func find(ctx context.Context, dir, work string) (address, what string, err error) {
 	if dir == "" {
@@ -70,7 +70,7 @@ func reachable(ctx context.Context, page string) error {
 	return nil
 }
 
-// takeOut writes the entries of a repository's newest commit into work, and answers the commit's date.
+// takeOut writes the entries of a repository's newest commit into work, and returns the commit's date.
 func takeOut(ctx context.Context, git, work string) (date string, err error) {
 	out, err := exec.CommandContext(ctx, "git", "-C", git, "log", "-1", "--format=%cs", "HEAD").Output()
 	if err != nil {

@@ -90,7 +90,7 @@ func load(dialect string) sqlfile.Queries {
 	return sqlfile.MustLoad(sub, sqlfile.Dialect(dialect))
 }
 
-// Note answers the function that writes an event in an open transaction.
+// Note returns the function that writes an event in an open transaction.
 func (l *Log) Note(e Event) taskstate.TxFunc {
 	return func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		return l.insert(ctx, tx, m, e)

@@ -66,7 +66,7 @@ func newKeySet(url string, now func() time.Time) *keySet {
 	}}
 }
 
-// find answers the key of a kid; found is false when the issuer has no such key. errNoKeySet when nobody can say.
+// find returns the key of a kid; found is false when the issuer has no such key. errNoKeySet when nobody can say.
 func (s *keySet) find(ctx context.Context, kid string) (publicKey, bool, error) {
 	k, found, due, err := s.look(kid)
 	switch {
@@ -86,7 +86,7 @@ func (s *keySet) find(ctx context.Context, kid string) (publicKey, bool, error) 
 	return k, found, err
 }
 
-// look answers what is known of a kid, and whether the set should be fetched for it now.
+// look returns what is known of a kid, and whether the set should be fetched for it now.
 func (s *keySet) look(kid string) (k publicKey, found, due bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -54,7 +54,7 @@ func Looks(text string) bool {
 	return len(text) <= maxToken && strings.Count(text, ".") == 2
 }
 
-// Authenticate answers who holds the token. The user is sub; the word operator in scope (a text or a list; or scp) gives the
+// Authenticate returns who holds the token. The user is sub; the word operator in scope (a text or a list; or scp) gives the
 // operator role, the words read and write limit what it is good for, and with neither of the two it is good for both.
 // Errors: auth.ErrInvalidKey; taskstate.ErrUnavailable (wrapped) when the issuer's keys cannot be fetched.
 func (v *Verifier) Authenticate(ctx context.Context, text string) (auth.Principal, error) {
@@ -84,7 +84,7 @@ func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: token: %s", auth.ErrInvalidKey, fmt.Sprintf(format, args...))
 }
 
-// verify checks the signature with the key that kid names, by an algorithm of that key, and answers the payload.
+// verify checks the signature with the key that kid names, by an algorithm of that key, and returns the payload.
 func (v *Verifier) verify(ctx context.Context, parsed *jose.JSONWebSignature) ([]byte, error) {
 	if len(parsed.Signatures) != 1 {
 		return nil, refuse("it has not one signature")

@@ -102,7 +102,7 @@ func Check(vectors [][]float32, want, dim int) error {
 	return nil
 }
 
-// CheckValues answers ErrNotFinite or ErrZeroVector for values that no cosine can be made of.
+// CheckValues returns ErrNotFinite or ErrZeroVector for values that no cosine can be made of.
 func CheckValues(vector []float32) error {
 	zero := true
 	for _, v := range vector {

@@ -103,7 +103,7 @@ type zipMember struct {
 	size       uint64
 }
 
-// eachMember calls visit for the directory's entries, in order, until it answers false.
+// eachMember calls visit for the directory's entries, in order, until it returns false.
 func (d zipDirectory) eachMember(r io.ReaderAt, visit func(zipMember) bool) error {
 	src := bufio.NewReaderSize(io.NewSectionReader(r, d.base, int64(d.size)), 32<<10)
 	head := make([]byte, dirEntryBytes)

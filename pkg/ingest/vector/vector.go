@@ -57,7 +57,7 @@ func CheckRows(rows []ingest.Vector) (dim int, err error) {
 	return dim, nil
 }
 
-// CheckValues answers ErrBadRow for values that have no direction: NaN, infinite, or all zero.
+// CheckValues returns ErrBadRow for values that have no direction: NaN, infinite, or all zero.
 func CheckValues(values []float32) error {
 	var square float64
 	for _, v := range values {

@@ -72,7 +72,7 @@ func initTopics(lib sarama.Client, cfg Config, p TopicParams) ([]TopicReport, er
 	return out, nil
 }
 
-// makeTopic answers false for a topic that exists.
+// makeTopic returns false for a topic that exists.
 func makeTopic(admin sarama.ClusterAdmin, name string, partitions int, p TopicParams) (made bool, err error) {
 	entries := map[string]*string{settingTime: ptr(appendTime)}
 	if p.Retention != 0 {

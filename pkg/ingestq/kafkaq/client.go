@@ -60,7 +60,7 @@ func ask[T any](ctx context.Context, c *Client, question func(lib sarama.Client)
 	}
 }
 
-// Probe answers nil when a broker answers metadata, whatever it says about the topic.
+// Probe returns nil when a broker answers metadata, whatever it says about the topic.
 func (c *Client) Probe(ctx context.Context) error {
 	_, err := ask(ctx, c, func(lib sarama.Client) (struct{}, error) {
 		err := lib.RefreshMetadata(c.cfg.Topic)
@@ -188,7 +188,7 @@ func committedOnce(lib sarama.Client, group, topic string, partitions []int32) (
 	return out, nil
 }
 
-// Ping answers nil when a broker answers and knows the topic (readiness).
+// Ping returns nil when a broker answers and knows the topic (readiness).
 func (c *Client) Ping(ctx context.Context) error {
 	_, err := c.Partitions(ctx)
 	return failure(ctx, "look for topic "+c.cfg.Topic, err)

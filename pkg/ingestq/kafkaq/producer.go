@@ -143,7 +143,7 @@ func (p *Producer) tooLarge(m *sarama.ProducerMessage) bool {
 	return m.ByteSize(recordVersion) > p.cfg.Producer.MaxMessageBytes
 }
 
-// send sends records all at once and answers one error each, in their order.
+// send sends records all at once and returns one error each, in their order.
 func (p *Producer) send(ctx context.Context, messages []*sarama.ProducerMessage) []error {
 	b := newBatch(len(messages))
 	l, err := p.take(ctx)
@@ -312,7 +312,7 @@ func (b *batch) put(i int, err error) {
 	}
 }
 
-// wait answers what is known when all was answered or ctx has ended.
+// wait returns what is known when all was answered or ctx has ended.
 func (b *batch) wait(ctx context.Context) []error {
 	select {
 	case <-b.full:

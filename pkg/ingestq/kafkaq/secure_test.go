@@ -22,7 +22,7 @@ import (
 	"github.com/millweir/millweir/pkg/labserver"
 )
 
-// certificate writes a key with its certificate, signed by itself, as Kafka reads it, and answers who is to be trusted.
+// certificate writes a key with its certificate, signed by itself, as Kafka reads it, and returns who is to be trusted.
 func certificate(t *testing.T) (file string, roots *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

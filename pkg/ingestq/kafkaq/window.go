@@ -21,7 +21,7 @@ func (w *window) add(offset int64) {
 	w.next = offset + 1
 }
 
-// finish marks a record and answers the offset that may be committed now, if that moved.
+// finish marks a record and returns the offset that may be committed now, if that moved.
 func (w *window) finish(offset int64) (commit int64, moved bool) {
 	i, ok := w.find(offset)
 	if !ok {

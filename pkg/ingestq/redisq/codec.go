@@ -12,7 +12,7 @@ import (
 
 // Codec is how the fields of an entry carry an envelope.
 type Codec interface {
-	// Encode answers the fields of a new entry; errors are those of package proto.
+	// Encode returns the fields of a new entry; errors are those of package proto.
 	Encode(e *pb.TaskEnvelope) ([]pb.Field, error)
 	// Decode reads what Encode, or another producer, has written. Its error wraps proto.ErrMalformed or another of that package.
 	Decode(fields map[string]string) (*pb.TaskEnvelope, error)

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Keeps answers what Redis keeps of the deliveries that it has taken: disk (everything), 1s (a power failure loses about
+// Keeps returns what Redis keeps of the deliveries that it has taken: disk (everything), 1s (a power failure loses about
 // the last second), os (a power failure loses what the kernel had not written yet), none (memory, at most snapshots), or
 // unknown (the server does not say); of a cluster what can be said of all its nodes. No promise depends on it: deliveries
 // are made again from the table. Errors: ingestq.ErrUnavailable.

@@ -85,7 +85,7 @@ func (q *Queue) heal(ctx context.Context, cause error) error {
 	return nil
 }
 
-// createGroup answers false when the group was there.
+// createGroup returns false when the group was there.
 func (q *Queue) createGroup(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -241,7 +241,7 @@ func TestRestartedRedisIsFoundAgain(t *testing.T) {
 	requireAllWork(t, q)
 }
 
-// TestHangingRedisHangsNobody: a stopped server takes connections and answers nothing.
+// TestHangingRedisHangsNobody: a stopped server takes connections and returns nothing.
 func TestHangingRedisHangsNobody(t *testing.T) {
 	t.Parallel()
 	s := labserver.Private(t, labserver.KindRedis, labserver.Options{})

@@ -108,7 +108,7 @@ func (p *Publisher) add(stream string, fields []pb.Field) rueidis.Completed {
 	return command.Build().ToRetryable()
 }
 
-// Ping answers nil when Redis answers, of a cluster the node that has the stream.
+// Ping returns nil when Redis answers, of a cluster the node that has the stream.
 func (p *Publisher) Ping(ctx context.Context) error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -72,7 +72,7 @@ func (q *Queue) Transport() ingestq.Transport { return ingestq.Transport{Pending
 func (q *Queue) Name() string { return q.name }
 
 // Read implements ingestq.Consumer.
-// After ctx ended it may take 250 ms more, and answers what it was given meanwhile without an error.
+// After ctx ended it may take 250 ms more, and returns what it was given meanwhile without an error.
 func (q *Queue) Read(ctx context.Context, n int, block time.Duration) ([]ingestq.Delivery, error) {
 	for left := block; ; {
 		if ctx.Err() != nil {
@@ -115,7 +115,7 @@ func (q *Queue) readOnce(ctx context.Context, n int, block time.Duration) ([]ing
 	return q.decodeAll(entries), err
 }
 
-// readMissed answers what reads were given that have failed: the member's pending entries behind the last one answered. It may
+// readMissed returns what reads were given that have failed: the member's pending entries behind the last one answered. It may
 // answer an adopted one too. It looks until nothing was there readGrace after the failure, when a slow server is done with it.
 func (q *Queue) readMissed(ctx context.Context, n int) ([]ingestq.Delivery, error) {
 	for {

@@ -54,7 +54,7 @@ func newParts(client rueidis.Client, mq *streammq.MQ, cfg Config, member string,
 	return p
 }
 
-// all answers the partitions, and the single stream first if it is there. Error: ingestq.ErrUnavailable.
+// all returns the partitions, and the single stream first if it is there. Error: ingestq.ErrUnavailable.
 func (p *parts) all(ctx context.Context) ([]*part, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,7 +118,7 @@ func (p *parts) look(ctx context.Context) error {
 	return nil
 }
 
-// makeTopic makes the topic, or lets it grow, and answers how many partitions it has. Errors: ErrFewer beside that number,
+// makeTopic makes the topic, or lets it grow, and returns how many partitions it has. Errors: ErrFewer beside that number,
 // streammq.ErrLayout, ingestq.ErrUnavailable.
 func makeTopic(ctx context.Context, mq *streammq.MQ, partitions int) (int, error) {
 	n, err := mq.CreateTopic(ctx, streammq.Topic{Name: Topic, Partitions: partitions})

@@ -103,7 +103,7 @@ func (p *Publisher) send(ctx context.Context, messages []streammq.Message, place
 	return ingestq.Failure(ctx, fmt.Sprintf("publish %d deliveries to %s", len(messages), Topic), err)
 }
 
-// Ping answers nil when Redis answers, of a cluster the nodes of all partitions.
+// Ping returns nil when Redis answers, of a cluster the nodes of all partitions.
 func (p *Publisher) Ping(ctx context.Context) error {
 	if !p.cluster() {
 		return p.old.Publisher.Ping(ctx)

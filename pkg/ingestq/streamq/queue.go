@@ -190,7 +190,7 @@ func (q *Queue) join(ctx context.Context) {
 }
 
 // rejoin makes the topic and a member again after somebody has deleted them; what was in them comes back from the table.
-// It answers false when ctx has ended.
+// It returns false when ctx has ended.
 func (q *Queue) rejoin(ctx context.Context) bool {
 	cfg := q.cfg.consumer(q.name)
 	cfg.Name = q.name

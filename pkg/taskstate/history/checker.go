@@ -99,7 +99,7 @@ func (c *Checker) Trail(taskID string) Trail {
 	return Trail{}
 }
 
-// Report answers every rule's word so far.
+// Report returns every rule's word so far.
 func (c *Checker) Report() Report { return c.tally.Report() }
 
 // note counts a verdict.

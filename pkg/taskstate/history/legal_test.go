@@ -140,7 +140,7 @@ func (l *life) live(wishes int) {
 	}
 }
 
-// check judges the log and answers its report.
+// check judges the log and returns its report.
 func (l *life) check() Report {
 	c := New(Options{Policy: &l.policy})
 	for _, tr := range l.log {

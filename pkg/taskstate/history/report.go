@@ -66,7 +66,7 @@ func (t *Tally) Violation(id, about, problem string, words func() string) {
 	r.Examples = append(r.Examples, e)
 }
 
-// Report answers a copy of the words so far.
+// Report returns a copy of the words so far.
 func (t *Tally) Report() Report {
 	out := make(Report, len(t.results))
 	for i, r := range t.results {
@@ -85,7 +85,7 @@ func (r Report) Violations() int64 {
 	return n
 }
 
-// Rule answers one rule's word; the zero Result when it is not in the report.
+// Rule returns one rule's word; the zero Result when it is not in the report.
 func (r Report) Rule(id string) Result {
 	for _, one := range r {
 		if one.Rule == id {
@@ -95,7 +95,7 @@ func (r Report) Rule(id string) Result {
 	return Result{}
 }
 
-// RequireJudged answers an error that names those of the rules that judged nothing.
+// RequireJudged returns an error that names those of the rules that judged nothing.
 func (r Report) RequireJudged(ids ...string) error {
 	var idle []string
 	for _, id := range ids {
@@ -114,7 +114,7 @@ func (r Report) RequireJudged(ids ...string) error {
 	return fmt.Errorf("rules that judged nothing: %s", strings.Join(idle, ", "))
 }
 
-// Err answers nil when nothing was violated, else an error with the first examples and their histories.
+// Err returns nil when nothing was violated, else an error with the first examples and their histories.
 func (r Report) Err() error {
 	if r.Violations() == 0 {
 		return nil

@@ -14,7 +14,7 @@ type Options struct {
 	Since time.Time
 }
 
-// policy answers the settings in force at an instant, or nil.
+// policy returns the settings in force at an instant, or nil.
 func (o *Options) policy(at time.Time) *taskstate.Policy {
 	if o.Policy == nil || at.Before(o.Since) {
 		return nil
@@ -82,7 +82,7 @@ type Set uint16
 // Has reports whether a rule is in the set.
 func (s Set) Has(r *Rule) bool { return s&r.bit() != 0 }
 
-// Step judges the next transition of the task and answers the Trail that includes it, whether or not it is legal.
+// Step judges the next transition of the task and returns the Trail that includes it, whether or not it is legal.
 func (t Trail) Step(o *Options, tr taskstate.Transition) (Trail, Verdict) {
 	e := event{o: o, prev: t, tr: tr}
 	var v Verdict

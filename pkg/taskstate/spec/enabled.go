@@ -1,6 +1,6 @@
 package spec
 
-// Enabled answers the steps that can be done in w.
+// Enabled returns the steps that can be done in w.
 func (m *Model) Enabled(w World) []Op {
 	out := make([]Op, 0, 32)
 	m.enabled(&w, func(o Op) { out = append(out, o) })

@@ -74,7 +74,7 @@ func (m *Model) Run(limit int, stop bool) (*Search, error) {
 	return s.out, nil
 }
 
-// add notes a state once and answers its number.
+// add notes a state once and returns its number.
 func (s *search) add(w World, parent int32, o Op) int32 {
 	if id, known := s.ids[w]; known {
 		return id

@@ -1,6 +1,6 @@
 package spec
 
-// entry answers entry n; the zero Entry for none.
+// entry returns entry n; the zero Entry for none.
 func (w *World) entry(n uint8) Entry {
 	if n == 0 {
 		return Entry{}

@@ -102,7 +102,7 @@ func (x *Table) write(t taskstate.Task, c *taskstate.Change, at time.Time) tasks
 	return t
 }
 
-// Due answers the tasks of a status with wake_at before an instant, or at it too, in the order of a sweep.
+// Due returns the tasks of a status with wake_at before an instant, or at it too, in the order of a sweep.
 func (x *Table) Due(status taskstate.Status, until time.Time, inclusive bool, limit int, exclude []string) []string {
 	var found []taskstate.Task
 	for _, t := range x.tasks {
@@ -181,10 +181,10 @@ func (x *Table) Age(id string, past time.Time) taskstate.Task {
 // IDs are the tasks, in order.
 func (x *Table) IDs() []string { return slices.Sorted(maps.Keys(x.tasks)) }
 
-// Get answers a task; the zero Task when there is none.
+// Get returns a task; the zero Task when there is none.
 func (x *Table) Get(id string) taskstate.Task { return x.tasks[id] }
 
-// Log answers a task's transitions, oldest first, without ids.
+// Log returns a task's transitions, oldest first, without ids.
 func (x *Table) Log(id string) []taskstate.Transition { return x.log[id] }
 
 // Counts is Store.Counts.

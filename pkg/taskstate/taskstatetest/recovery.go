@@ -122,7 +122,7 @@ func testThrottle(t *testing.T, b *bench) {
 	}
 }
 
-// dead makes a DEAD task with a debt and answers its last claim's authority too.
+// dead makes a DEAD task with a debt and returns its last claim's authority too.
 func (b *bench) dead() (taskstate.Task, taskstate.Holder) {
 	b.t.Helper()
 	task := b.claimed()

@@ -135,7 +135,7 @@ func (b *bench) submit(tasks ...taskstate.NewTask) []taskstate.Task {
 	return out
 }
 
-// queued stores n plain tasks and answers their ids.
+// queued stores n plain tasks and returns their ids.
 func (b *bench) queued(n int) []string {
 	b.t.Helper()
 	tasks := make([]taskstate.NewTask, n)

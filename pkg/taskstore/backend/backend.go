@@ -138,7 +138,7 @@ func (p PoolSize) ForBeats() PoolSize {
 	return p
 }
 
-// SetUp answers a connector that runs statements on every new connection before it is used.
+// SetUp returns a connector that runs statements on every new connection before it is used.
 func SetUp(c driver.Connector, statements ...string) driver.Connector {
 	return &prepared{Connector: c, statements: statements}
 }

@@ -86,7 +86,7 @@ func (e *UnsafeError) Error() string {
 // InspectFunc reads a server's durability on one of its connections.
 type InspectFunc func(ctx context.Context, conn driver.Conn) (Durability, error)
 
-// Guard answers a connector that refuses a server of LevelNone with an UnsafeError, at every new connection:
+// Guard returns a connector that refuses a server of LevelNone with an UnsafeError, at every new connection:
 // a server that comes back with other settings is found out before anything is written to it.
 func Guard(c driver.Connector, look InspectFunc) driver.Connector {
 	return &guarded{Connector: c, look: look}

@@ -70,7 +70,7 @@ type connector struct {
 	now func() time.Time
 }
 
-// globalDriver answers the registered driver: only that one knows the functions.
+// globalDriver returns the registered driver: only that one knows the functions.
 var globalDriver = sync.OnceValue(func() driver.Driver {
 	db, err := sql.Open("sqlite", "")
 	if err != nil {

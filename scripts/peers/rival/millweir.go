@@ -218,7 +218,7 @@ func (noop) Also(context.Context, taskstate.Tx, taskstate.Moment, []taskstate.De
 	return nil
 }
 
-// freshMySQL makes the database anew and answers its data source name.
+// freshMySQL makes the database anew and returns its data source name.
 func freshMySQL(ctx context.Context, dsn, database string) (string, error) {
 	db, err := sql.Open("mysql", dsn)
 	if err != nil {

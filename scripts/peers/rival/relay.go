@@ -112,7 +112,7 @@ func (s *outboxRelay) Close() {
 	s.store, s.writers = nil, nil
 }
 
-// answering is the stand-in broker: it takes everything and answers after a fixed time.
+// answering is the stand-in broker: it takes everything and returns after a fixed time.
 type answering struct{ handle func([]byte) }
 
 // answer waits for the answer to these payloads.

@@ -47,7 +47,7 @@ const (
 	pollEvery  = 2 * time.Millisecond
 )
 
-// Serve answers phases from in on out until in ends; it is the whole of a system's process.
+// Serve returns phases from in on out until in ends; it is the whole of a system's process.
 func Serve(ctx context.Context, name string, cfg Config, in io.Reader, out io.Writer) error {
 	answer, closing, err := answerer(name, cfg)
 	if err != nil {
@@ -85,7 +85,7 @@ func profiled(prefix string, phase Phase, f func() (Reply, error)) (Reply, error
 	return f()
 }
 
-// answerer makes the named system and answers how to ask it.
+// answerer makes the named system and returns how to ask it.
 func answerer(name string, cfg Config) (answer func(context.Context, Phase) (Reply, error), closing func(), err error) {
 	if f, ok := systems[name]; ok {
 		s := f(cfg)

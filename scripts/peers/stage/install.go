@@ -27,7 +27,7 @@ var (
 	faststreamPackages []byte
 )
 
-// InstallBullMQ installs BullMQ below dir by npm, unless it is there, and answers its command line.
+// InstallBullMQ installs BullMQ below dir by npm, unless it is there, and returns its command line.
 func InstallBullMQ(ctx context.Context, dir string) ([]string, error) {
 	node, err := exec.LookPath("node")
 	if err != nil {
@@ -44,7 +44,7 @@ func InstallBullMQ(ctx context.Context, dir string) ([]string, error) {
 	return []string{node, program}, os.WriteFile(program, bullmqProgram, 0o644)
 }
 
-// InstallTaskiq installs taskiq below dir by pip, unless it is there, and answers its command line.
+// InstallTaskiq installs taskiq below dir by pip, unless it is there, and returns its command line.
 func InstallTaskiq(ctx context.Context, dir string) ([]string, error) {
 	return installPython(ctx, filepath.Join(dir, "taskiq"), "taskiq_peer.py", taskiqProgram, taskiqPackages)
 }
@@ -54,7 +54,7 @@ func InstallFastStream(ctx context.Context, dir string) ([]string, error) {
 	return installPython(ctx, filepath.Join(dir, "faststream"), "faststream_peer.py", faststreamProgram, faststreamPackages)
 }
 
-// installPython makes a virtual environment in dir, and answers the program's command line in it.
+// installPython makes a virtual environment in dir, and returns the program's command line in it.
 func installPython(ctx context.Context, dir, name string, program, packages []byte) ([]string, error) {
 	err := install(dir, "requirements.txt", packages, func() error {
 		if err := execute(ctx, dir, "python3", "-m", "venv", filepath.Join(dir, "venv")); err != nil {

@@ -43,7 +43,7 @@ func (c meteredConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wire serves a site on a real address and answers it with the meter of what is read there.
+// wire serves a site on a real address and returns it with the meter of what is read there.
 func wire(t *testing.T, s *site) (string, *meteredListener) {
 	t.Helper()
 	server, err := NewServer(t.Context(), s.g.cfg, s.g.deps2())

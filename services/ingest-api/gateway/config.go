@@ -64,7 +64,7 @@ type Config struct {
 	ShutdownGrace         time.Duration `envconfig:"SHUTDOWN_GRACE" default:"20s" allowed:"0s..10m" desc:"how long requests in flight may go on at a stop"`
 }
 
-// Validate answers every problem of the settings, joined; each begins with the variable's name.
+// Validate returns every problem of the settings, joined; each begins with the variable's name.
 func (c Config) Validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {

@@ -48,7 +48,7 @@ func (g *Gateway) deadLetterRoutes() []route {
 	}
 }
 
-// noDeadLetters answers where there is no desk.
+// noDeadLetters returns where there is no desk.
 func (g *Gateway) noDeadLetters() error {
 	if g.deps.DeadLetters == nil {
 		return problemf(codeNotFound, "this service has no dead letters")

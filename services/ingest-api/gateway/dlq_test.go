@@ -40,7 +40,7 @@ func (noDeadLetters) DropAll(context.Context, dlq.NoteFunc, dlq.Query, dlq.Bulk)
 	return dlq.Result{}, dlq.ErrNoEntry
 }
 
-// dies plays a worker for a task: it claims it and fails for good. It answers the death's fence.
+// dies plays a worker for a task: it claims it and fails for good. It returns the death's fence.
 func (s *site) dies(id, cause string) int64 {
 	s.t.Helper()
 	policy := taskstate.Policy{Lease: time.Minute, MaxCrashes: 9, Slack: time.Second, DLQ: true}

@@ -26,7 +26,7 @@ import (
 
 // Authenticator knows the callers; auth.Keys is one.
 type Authenticator interface {
-	// Authenticate answers who holds the secret. Errors: auth.ErrInvalidKey, taskstate.ErrUnavailable.
+	// Authenticate returns who holds the secret. Errors: auth.ErrInvalidKey, taskstate.ErrUnavailable.
 	Authenticate(ctx context.Context, secret string) (auth.Principal, error)
 	// AuthenticateCrowd is Authenticate for callers whose address is being guessed from: it judges every secret too, at a cost
 	// for the database that does not rise with the number of guesses. Errors as Authenticate.
@@ -47,7 +47,7 @@ type KeyAdmin interface {
 type AuditLog interface {
 	// Tried counts an attempt that changed nothing; it never waits.
 	Tried(e audit.Event)
-	// Note answers what writes an event in the transaction of the change that it is about.
+	// Note returns what writes an event in the transaction of the change that it is about.
 	Note(e audit.Event) taskstate.TxFunc
 	// Write writes an event at once, before a step outside the database.
 	Write(ctx context.Context, e audit.Event) error
@@ -138,7 +138,7 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 	return g, nil
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP returns one request.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.handler.ServeHTTP(w, r) }
 
 // Drain makes the gateway not ready and ends event streams and waits; other requests go on. It may be called again.

@@ -49,7 +49,7 @@ func (g *guesses) wait(network string) time.Duration {
 	return max(g.blocked[network].Sub(g.now()), 0)
 }
 
-// failed counts a failed login and answers how long the network is blocked by it; 0: it is not.
+// failed counts a failed login and returns how long the network is blocked by it; 0: it is not.
 func (g *guesses) failed(ctx context.Context, network string) time.Duration {
 	if g.limiter == nil {
 		return 0

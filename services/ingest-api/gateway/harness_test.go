@@ -266,7 +266,7 @@ func (b *bench) upload(who, target string, headers []string, parts ...part) *htt
 	return b.do(b.request(who, method, target, body, append([]string{"Content-Type", kind}, headers...)...))
 }
 
-// accept uploads one text and answers the accepted task.
+// accept uploads one text and returns the accepted task.
 func (b *bench) accept(who, name, body string) acceptedView {
 	b.t.Helper()
 	w := b.upload(who, asyncPath, nil, file(name, body))

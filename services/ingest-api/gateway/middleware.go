@@ -33,7 +33,7 @@ type request struct {
 	streaming bool // an event stream: its length says nothing about speed
 }
 
-// requestOf answers the request's record; begin has made it.
+// requestOf returns the request's record; begin has made it.
 func requestOf(c *gin.Context) *request {
 	if v, ok := c.Get(requestKey); ok {
 		if r, ok := v.(*request); ok {
@@ -108,7 +108,7 @@ func cleanMethod(m string) string {
 	return "OTHER"
 }
 
-// recoverPanic answers 500 for a panic and logs its stack; the connection's own abort goes on.
+// recoverPanic returns 500 for a panic and logs its stack; the connection's own abort goes on.
 func (g *Gateway) recoverPanic(c *gin.Context) {
 	defer func() {
 		v := recover()

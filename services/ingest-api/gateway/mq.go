@@ -47,7 +47,7 @@ func (g *Gateway) mqRoutes() []route {
 	}
 }
 
-// noMQ answers where there is no Redis.
+// noMQ returns where there is no Redis.
 func (g *Gateway) noMQ() error {
 	if g.deps.MQ == nil {
 		return problemf(codeNotFound, "this service has no Redis, so there are no topics: REDIS_URL is not set")

@@ -79,7 +79,7 @@ func newQueueIn(t *testing.T, h home, partitions int) *queue {
 	return q
 }
 
-// publish adds n messages and answers their UUIDs.
+// publish adds n messages and returns their UUIDs.
 func (q *queue) publish(n int) (uuids []string) {
 	q.t.Helper()
 	for i := range n {

@@ -57,7 +57,7 @@ func (g *Gateway) serveMetrics(c *gin.Context) error {
 	return nil
 }
 
-// noKeys answers routes of keys where there are none.
+// noKeys returns routes of keys where there are none.
 func (g *Gateway) noKeys() error {
 	if g.deps.Keys == nil {
 		return problemf(codeNotFound, "this service keeps no API keys (AUTH_MODE=none)")

@@ -31,7 +31,7 @@ type Outbox interface {
 	Get(ctx context.Context, id string) (outbox.Item, error)
 	// Requeue makes a DEAD event NEW. outbox.ErrNotFound, outbox.ErrNotDead.
 	Requeue(ctx context.Context, id string, note taskstate.TxFunc) error
-	// RequeueAll makes at most limit of the DEAD events that q selects NEW and answers how many.
+	// RequeueAll makes at most limit of the DEAD events that q selects NEW and returns how many.
 	RequeueAll(ctx context.Context, q outbox.Query, limit int, note taskstate.TxFunc) (int, error)
 }
 
@@ -47,7 +47,7 @@ func (g *Gateway) outboxRoutes() []route {
 	}
 }
 
-// noOutbox answers where there is none.
+// noOutbox returns where there is none.
 func (g *Gateway) noOutbox() error {
 	if g.deps.Outbox == nil {
 		return problemf(codeNotFound, "this service has no outbox")

@@ -240,7 +240,7 @@ func titleOf(status int) string {
 	return http.StatusText(status)
 }
 
-// fail answers with the error, and logs what the outside does not learn.
+// fail returns with the error, and logs what the outside does not learn.
 func (g *Gateway) fail(c *gin.Context, err error) {
 	e := classify(err)
 	if c.Request.Context().Err() != nil && errors.Is(err, context.Canceled) {

@@ -38,7 +38,7 @@ func pageOf[R, V any](rows []R, limit int, view func(R) V, next func(R) cursor) 
 	return out
 }
 
-// writeJSON answers with a JSON body.
+// writeJSON returns with a JSON body.
 func writeJSON(c *gin.Context, status int, v any) error {
 	writeJSONAs(c, "application/json", status, v)
 	return nil
@@ -54,7 +54,7 @@ func writeJSONAs(c *gin.Context, contentType string, status int, v any) {
 	_, _ = c.Writer.Write(body) // a client that is gone is seen by the connection
 }
 
-// writeProblem answers before a request reached the routes.
+// writeProblem returns before a request reached the routes.
 func writeProblem(w http.ResponseWriter, p problem) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
@@ -81,7 +81,7 @@ func etagOf(v any) string {
 	return `"` + hex.EncodeToString(sum[:16]) + `"`
 }
 
-// writeTagged answers with an ETag, or 304 when the caller has this very state.
+// writeTagged returns with an ETag, or 304 when the caller has this very state.
 func writeTagged(c *gin.Context, v any) error {
 	tag := etagOf(v)
 	c.Writer.Header().Set("ETag", tag)

@@ -33,7 +33,7 @@ func (a access) scope() auth.Scope {
 	return auth.ScopeRead
 }
 
-// handlerFunc answers a request or says what went wrong; it has then written nothing.
+// handlerFunc returns a request or says what went wrong; it has then written nothing.
 type handlerFunc func(c *gin.Context) error
 
 // route is one row of the table.

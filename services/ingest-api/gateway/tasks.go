@@ -206,7 +206,7 @@ func (g *Gateway) cancelTask(c *gin.Context) error {
 	return g.actOnTask(c, audit.TaskCancel, g.svc.Cancel)
 }
 
-// actOnTask does one step and answers the task afterwards.
+// actOnTask does one step and returns the task afterwards.
 func (g *Gateway) actOnTask(c *gin.Context, action audit.Action, act func(context.Context, ingest.Caller, string) (taskstate.Task, error)) error {
 	id, err := taskID(c)
 	if err != nil {

@@ -99,7 +99,7 @@ func TestStepsOnTasks(t *testing.T) {
 	require.Equal(t, ada, decode[inspectView](t, b.get(operator, "/internal/tasks/"+id)).UserID)
 }
 
-// pages pages through a list and answers the ids in their order.
+// pages pages through a list and returns the ids in their order.
 func (b *bench) pages(target, field string) (ids []string) {
 	b.t.Helper()
 	cursor := ""

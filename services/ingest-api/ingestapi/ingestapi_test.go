@@ -80,7 +80,7 @@ func serve(t *testing.T, settings map[string]string) (url, user, operator string
 	return "http://" + addr, user, operator
 }
 
-// upload sends one file and answers the status and the body.
+// upload sends one file and returns the status and the body.
 func upload(t *testing.T, url, key, text string) (int, map[string]any) {
 	t.Helper()
 	var body bytes.Buffer

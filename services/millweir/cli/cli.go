@@ -101,7 +101,7 @@ func Commands() []Command {
 	}, mqCommands()...)
 }
 
-// Run finds the verb in args, runs it and answers the exit code.
+// Run finds the verb in args, runs it and returns the exit code.
 func Run(ctx context.Context, std IO, args []string, commands []Command) int {
 	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
 		usage(std.Out, commands)

@@ -37,7 +37,7 @@ func setup(t *testing.T) *bundle {
 	return b
 }
 
-// run runs one command line and answers its exit code.
+// run runs one command line and returns its exit code.
 func (b *bundle) run(ctx context.Context, args ...string) int {
 	b.out.Reset()
 	b.err.Reset()
@@ -45,7 +45,7 @@ func (b *bundle) run(ctx context.Context, args ...string) int {
 	return Run(ctx, std, args, Commands())
 }
 
-// reply answers JSON.
+// reply returns JSON.
 func reply(w http.ResponseWriter, status int, v any) {
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(v)
@@ -148,7 +148,7 @@ func TestListFollowsCursors(t *testing.T) {
 	require.NotContains(t, b.out.String(), "\nb ")
 }
 
-// events answers a stream of states and then cuts it.
+// events returns a stream of states and then cuts it.
 func events(w http.ResponseWriter, id string, statuses ...string) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for i, s := range statuses {

@@ -105,7 +105,7 @@ func (c *client) do(ctx context.Context, method, path string, contentType string
 	return nil
 }
 
-// send answers a 2xx response, whose body the caller closes, or an error.
+// send returns a 2xx response, whose body the caller closes, or an error.
 func (c *client) send(ctx context.Context, method, path, contentType string, body io.Reader, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {

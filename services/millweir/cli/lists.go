@@ -48,7 +48,7 @@ func listAll[T any](ctx context.Context, f *common, path string, q url.Values, l
 	return all, nil
 }
 
-// postEach posts to the path of each id and answers what came back; the first refusal ends it.
+// postEach posts to the path of each id and returns what came back; the first refusal ends it.
 func postEach[T any](ctx context.Context, f *common, ids []string, verb string, path func(id string) string) (done []T, err error) {
 	for _, id := range ids {
 		var one T

@@ -117,7 +117,7 @@ func upload(t *testing.T, url, name, text string) (status string) {
 	return task.Status
 }
 
-// find answers the titles of a search's hits.
+// find returns the titles of a search's hits.
 func find(t *testing.T, url, query string) (titles []string) {
 	t.Helper()
 	var answer struct {

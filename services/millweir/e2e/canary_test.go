@@ -19,7 +19,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstore"
 )
 
-// parrot answers every request with a refusal that repeats the caller's secrets, in words that no rule of redaction knows.
+// parrot returns every request with a refusal that repeats the caller's secrets, in words that no rule of redaction knows.
 func parrot(t *testing.T, status int) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

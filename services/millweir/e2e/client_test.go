@@ -204,7 +204,7 @@ func (c *client) ingested(name string, content []byte, fields ...string) task {
 	return v
 }
 
-// newBase makes a knowledge base and answers its id.
+// newBase makes a knowledge base and returns its id.
 func (c *client) newBase(name string) string {
 	c.t.Helper()
 	body, err := json.Marshal(map[string]string{"name": name})
@@ -281,7 +281,7 @@ func (c *client) reaches(id, status string) task {
 	return last
 }
 
-// search answers the hits for a query.
+// search returns the hits for a query.
 func (c *client) search(query, base string, k int) []hit {
 	c.t.Helper()
 	body, err := json.Marshal(map[string]any{"query": query, "knowledgeBase": base, "topK": k})

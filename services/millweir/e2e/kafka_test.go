@@ -34,7 +34,7 @@ func onKafka(t *testing.T, bootstrap string) (env []string, init func()) {
 	}
 }
 
-// kafkaFleet starts the separate services of the Kafka transport and answers a client of the gateway.
+// kafkaFleet starts the separate services of the Kafka transport and returns a client of the gateway.
 func kafkaFleet(t *testing.T, env []string, consumers int) *client {
 	t.Helper()
 	env = append([]string{"AUTH_MODE=none", "HTTP_ADDR=127.0.0.1:0", "UPLOAD_DIR=" + filepath.Join(t.TempDir(), "uploads")}, env...)

@@ -108,7 +108,7 @@ func (p *program) kill() {
 	})
 }
 
-// printed waits for a pattern in the output and answers its first group.
+// printed waits for a pattern in the output and returns its first group.
 func (p *program) printed(pattern string) string {
 	p.t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -160,7 +160,7 @@ func run(t *testing.T, name string, env []string, args ...string) (int, string) 
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-// newKey makes an API key with the millweir command and answers it.
+// newKey makes an API key with the millweir command and returns it.
 func newKey(t *testing.T, database string, args ...string) string {
 	t.Helper()
 	code, out := run(t, "millweir", []string{database}, append([]string{"keys", "create"}, args...)...)

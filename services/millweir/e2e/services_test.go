@@ -14,7 +14,7 @@ import (
 	"github.com/millweir/millweir/pkg/labserver"
 )
 
-// fleet starts the separate services with one environment and answers a client of the gateway.
+// fleet starts the separate services with one environment and returns a client of the gateway.
 func fleet(t *testing.T, env []string, workers int) *client {
 	t.Helper()
 	env = append([]string{"AUTH_MODE=none", "HTTP_ADDR=127.0.0.1:0", "UPLOAD_DIR=" + filepath.Join(t.TempDir(), "uploads")}, env...)

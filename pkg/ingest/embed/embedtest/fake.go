@@ -43,7 +43,7 @@ func (f *Fake) BatchSize() int {
 	return f.Size
 }
 
-// Embed answers the local embedder's vectors, after Before.
+// Embed returns the local embedder's vectors, after Before.
 func (f *Fake) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	c, _ := embed.CallFrom(ctx)
 	effect := Effect{

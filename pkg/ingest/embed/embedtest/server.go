@@ -202,7 +202,7 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// embed answers one request and logs it.
+// embed returns one request and logs it.
 func (s *Server) embed(w http.ResponseWriter, r *http.Request) {
 	effect := Effect{
 		At: time.Now().UTC(), Task: r.Header.Get(embed.HeaderTask), Batch: r.Header.Get(embed.HeaderBatch),

@@ -102,7 +102,7 @@ func keyOf(model string, dimensions int) string {
 // BatchSize is the configured one, or less when the service turned out to take less.
 func (e *Embedder) BatchSize() int { return int(e.limit.Load()) }
 
-// Embed answers one vector per text in their order. More texts than BatchSize are sent in several requests.
+// Embed returns one vector per text in their order. More texts than BatchSize are sent in several requests.
 // Errors: *ingest.Failure, see ingest.Embedder; the error of ctx when ctx ended.
 func (e *Embedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	if len(texts) == 0 {

@@ -17,7 +17,7 @@ type pause struct {
 	ask   time.Time // from then on one caller may ask all the same
 }
 
-// enter answers how long a caller must wait (0: it may call), and whether it asks for all while they wait.
+// enter returns how long a caller must wait (0: it may call), and whether it asks for all while they wait.
 func (p *pause) enter(now time.Time) (wait time.Duration, asks bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

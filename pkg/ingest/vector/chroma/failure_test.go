@@ -34,7 +34,7 @@ func newStore(t *testing.T, base string, change func(*chroma.Config)) *chroma.St
 	return store
 }
 
-// fakeServer answers every request for a collection's id with "c1" and the rest by handle.
+// fakeServer returns every request for a collection's id with "c1" and the rest by handle.
 func fakeServer(t *testing.T, handle http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

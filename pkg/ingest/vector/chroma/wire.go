@@ -253,7 +253,7 @@ func isMissing(err error) bool {
 		reply.Status == http.StatusBadRequest && strings.HasSuffix(reply.Cause, "does not exist"))
 }
 
-// Ping answers nil when the server answers and is of a version that may be used; one short try.
+// Ping returns nil when the server answers and is of a version that may be used; one short try.
 func (s *Store) Ping(ctx context.Context) error {
 	var version string
 	if err := s.ping(ctx, "/api/v2/version", &version); err != nil {

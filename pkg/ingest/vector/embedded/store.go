@@ -242,7 +242,7 @@ func (s *Store) Drop(ctx context.Context, base string) error {
 	return failure(errors.Join(c.shut(errDropped), s.syncDir()), "drop vectors of base %.80s", base)
 }
 
-// Ping answers nil while the store is open and its directory is there.
+// Ping returns nil while the store is open and its directory is there.
 func (s *Store) Ping(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -195,7 +195,7 @@ const (
 // Answer is what a relay heard.
 type Answer uint8
 
-// The answers.
+// The returns.
 const (
 	acked Answer = iota
 	unavailable

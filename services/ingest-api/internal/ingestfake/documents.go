@@ -21,7 +21,7 @@ func (s *Service) document(c ingest.Caller, id string) (ingest.Document, error) 
 	return d, nil
 }
 
-// Document answers one document.
+// Document returns one document.
 func (s *Service) Document(_ context.Context, c ingest.Caller, id string) (ingest.Document, error) {
 	end, err := s.begin("Document", c)
 	defer end()
@@ -55,7 +55,7 @@ func (s *Service) at(d ingest.Document, statuses []ingest.DocumentStatus, stage 
 	return (len(statuses) == 0 || slices.Contains(statuses, d.Status)) && (stage == "" || stage == s.tasks[d.LatestTaskID].Progress.Stage)
 }
 
-// Segments answers five segments for each document.
+// Segments returns five segments for each document.
 func (s *Service) Segments(_ context.Context, c ingest.Caller, id string, after, limit int) ([]ingest.Segment, error) {
 	end, err := s.begin("Segments", c)
 	defer end()
@@ -123,7 +123,7 @@ func (s *Service) CreateBase(_ context.Context, c ingest.Caller, name string) (i
 	return s.newBase(c, name), nil
 }
 
-// Base answers one base.
+// Base returns one base.
 func (s *Service) Base(_ context.Context, c ingest.Caller, idOrName string) (ingest.Base, error) {
 	end, err := s.begin("Base", c)
 	defer end()

@@ -102,7 +102,7 @@ func (s *Service) Received() int64 {
 	return s.received
 }
 
-// begin locks, notes the caller and answers the error that was asked for.
+// begin locks, notes the caller and returns the error that was asked for.
 func (s *Service) begin(method string, c ingest.Caller) (func(), error) {
 	s.mu.Lock()
 	s.lastCall = c

@@ -61,7 +61,7 @@ func (s *Service) task(c ingest.Caller, id string) (taskstate.Task, error) {
 	return t, nil
 }
 
-// Task answers one task.
+// Task returns one task.
 func (s *Service) Task(_ context.Context, c ingest.Caller, id string) (taskstate.Task, error) {
 	end, err := s.begin("Task", c)
 	defer end()
@@ -117,7 +117,7 @@ func page[R any](rows []R, key func(R) taskstate.Cursor, desc bool, after *tasks
 	return out
 }
 
-// Transitions answers a part of the log.
+// Transitions returns a part of the log.
 func (s *Service) Transitions(_ context.Context, c ingest.Caller, id string, after int64, limit int) ([]taskstate.Transition, error) {
 	end, err := s.begin("Transitions", c)
 	defer end()
