@@ -78,7 +78,7 @@ func BenchmarkDOCX(b *testing.B) { benchFile(b, "docx_tables.docx") }
 func BenchmarkHTML(b *testing.B) { benchFile(b, "html_gbk_meta.html") }
 
 func benchFile(b *testing.B, name string) {
-	direct := Direct{Config: NewDefaultConfig()}
+	direct := Direct{Limits: NewDefaultConfig().limits()}
 	f, err := os.Open(filepath.Join("testdata", "corpus", name))
 	require.NoError(b, err)
 	defer f.Close()

@@ -19,18 +19,12 @@ import (
 )
 
 const (
-	// childArg is the argument by which a process knows that it is a child.
-	childArg = "extract-child"
 	// compileArg is the argument of a process that only compiles the PDF reader, into the folder that the next one names.
 	compileArg = "extract-compile"
 	// childSocket is the descriptor of a child's socket to its parent.
 	childSocket = 3
-	// outBytes is what a child gathers before it writes.
-	outBytes = 32 << 10
 	// largeFile is the size from which a child returns memory to the system after a file.
 	largeFile = 1 << 20
-	// maxMessage bounds each text of a verdict.
-	maxMessage = 2000
 )
 
 // IsChild tells whether a process with these arguments is a child of a Pool, or `extract-compile DIR`,
@@ -121,6 +115,14 @@ func (c *childProcess) load() error {
 	return err
 }
 
+// engine is what the readers of this process were loaded with.
+func (c *childProcess) engine() any {
+	if c.pdf == nil {
+		return nil
+	}
+	return c.pdf
+}
+
 // serve reads one document after the other until the parent closes the socket.
 func (c *childProcess) serve() error {
 	if c.setup.Warm {
@@ -196,7 +198,7 @@ func passedFile(oob []byte) (*os.File, error) {
 // read reads one document and sends blocks, progress and the verdict.
 func (c *childProcess) read(j job, file *os.File) error {
 	out := bufio.NewWriterSize(c.conn, outBytes)
-	in := &input{file: file, size: j.Size, mediaType: j.MediaType, limits: j.Limits, pdf: c.pdf}
+	in := &input{file: file, size: j.Size, mediaType: j.MediaType, limits: j.Limits, engine: c.engine()}
 	in.progress = func(done, total int) {
 		if now := time.Now(); now.Sub(c.reported) >= progressEvery || done == total {
 			c.reported = now
@@ -230,5 +232,3 @@ func verdictOf(ex ingest.Extraction, err error, recycle bool) verdict {
 	}
 	return v
 }
-
-func shorten(s string) string { return s[:min(len(s), maxMessage)] }

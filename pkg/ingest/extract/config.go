@@ -6,16 +6,6 @@ import (
 	"time"
 )
 
-// Sandbox says how much of the kernel's confinement a child must have.
-type Sandbox string
-
-// The settings of EXTRACT_SANDBOX.
-const (
-	SandboxAuto    Sandbox = "auto"    // as much as the kernel gives; what was got is logged
-	SandboxRequire Sandbox = "require" // landlock and seccomp, or no child at all
-	SandboxOff     Sandbox = "off"     // limits only: for debugging
-)
-
 // Size classes of the wall deadline.
 const (
 	smallBytes  = 1 << 20

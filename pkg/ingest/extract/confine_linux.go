@@ -18,15 +18,6 @@ const (
 	maxChildCPU = 4 * 3600
 )
 
-// layer is one part of a child's confinement that the kernel may or may not give.
-type layer string
-
-const (
-	layerLandlock   layer = "landlock"   // no file by name, no port, no signal to others
-	layerSeccomp    layer = "seccomp"    // a list of system calls
-	layerNamespaces layer = "namespaces" // users, processes, network, IPC and mounts of its own
-)
-
 // confine shuts the doors of a child: limits, then landlock without any rule, then the system call filter.
 // The namespaces are the parent's to make (process.go); they are not asked for by EXTRACT_SANDBOX=require,
 // because containers seldom allow them, and what they cut off landlock and seccomp cut off too.

@@ -145,7 +145,7 @@ func TestDetectCorpus(t *testing.T) {
 
 func TestCorpusInProcess(t *testing.T) {
 	t.Parallel()
-	direct := Direct{Config: NewDefaultConfig()}
+	direct := Direct{Limits: NewDefaultConfig().limits()}
 	for _, s := range samples(t) {
 		if strings.HasSuffix(s.File, ".pdf") && s.File != "docx_named.pdf" {
 			continue // PDFium is loaded in children only: pool_test.go

@@ -11,7 +11,7 @@ import (
 // Direct reads documents in the caller's own process, with no protection but the readers' own limits.
 // It is for tests, fuzzing and tools on trusted files; services use a Pool.
 type Direct struct {
-	Config Config
+	Limits limits
 }
 
 var _ ingest.Extractor = Direct{}
@@ -26,7 +26,7 @@ func (d Direct) Extract(ctx context.Context, src ingest.Source, progress func(do
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
-	in := &input{file: src.File, size: info.Size(), mediaType: mediaType, limits: d.Config.limits(), progress: progress}
+	in := &input{file: src.File, size: info.Size(), mediaType: mediaType, limits: d.Limits, progress: progress}
 	if progress == nil {
 		in.progress = func(int, int) {}
 	}

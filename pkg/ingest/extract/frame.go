@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
 )
@@ -22,35 +21,21 @@ const (
 )
 
 const (
+	// childArg is the argument by which a process knows that it is a child.
+	childArg = "extract-child"
+	// outBytes is what a child gathers before it writes.
+	outBytes = 32 << 10
+	// maxMessage bounds each text of a verdict.
+	maxMessage = 2000
+
 	frameHeadBytes = 5
 	// blockHeadBytes is kind, level and page before a block's text.
 	blockHeadBytes = 6
 	// maxFrameBytes bounds what a child can make the parent hold.
 	maxFrameBytes = maxBlockBytes + blockHeadBytes
-	// progressEvery is the least time between two reports of progress.
-	progressEvery = 250 * time.Millisecond
 )
 
 var errBadFrame = errors.New("malformed frame")
-
-// setup tells a child what it is.
-type setup struct {
-	PDF      bool    `json:"pdf"`
-	Warm     bool    `json:"warm"` // only compile the PDF reader into the cache
-	CacheDir string  `json:"cacheDir"`
-	MemoryMB int     `json:"memoryMB"`
-	Sandbox  Sandbox `json:"sandbox"`
-	Without  []layer `json:"without,omitempty"` // left out by a test, to see that each layer holds alone
-}
-
-// hello is a child's answer: what confinement it got.
-type hello struct {
-	Landlock int    `json:"landlock"` // ABI version; 0: none
-	Seccomp  bool   `json:"seccomp"`
-	Problem  string `json:"problem,omitempty"` // why something is missing
-	Fatal    bool   `json:"fatal,omitempty"`   // the child cannot work
-	Errno    int    `json:"errno,omitempty"`   // what the system said when it is Fatal; 0: nothing
-}
 
 // job is one document.
 type job struct {
@@ -163,3 +148,6 @@ func decodeProgress(payload []byte) (done, total int, err error) {
 	}
 	return done, total, nil
 }
+
+// shorten cuts a text of a verdict to maxMessage bytes.
+func shorten(s string) string { return s[:min(len(s), maxMessage)] }

@@ -16,6 +16,14 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 )
 
+// Sizes of a zip archive's records, bytes.
+const (
+	entryHead = 46
+	record64  = 56
+	locator64 = 20
+	endRecord = 22
+)
+
 // hostileFile is a document made to exhaust its reader.
 type hostileFile struct {
 	name  string
@@ -115,15 +123,15 @@ func lyingBomb(t testing.TB) []byte {
 // lying changes the size that a document's directory declares for its main part.
 func lying(data []byte, size uint32) []byte {
 	at := bytes.LastIndex(data, []byte("word/document.xml"))
-	binary.LittleEndian.PutUint32(data[at-dirEntryBytes+24:], size)
+	binary.LittleEndian.PutUint32(data[at-entryHead+24:], size)
 	return data
 }
 
 // manyNames is an archive of n empty members, as other programs than Go's write it.
 func manyNames(n int) []byte {
-	buf := append(make([]byte, 0, n*(dirEntryBytes+16)+200), "PK\x03\x04"+strings.Repeat("\x00", 26)...)
+	buf := append(make([]byte, 0, n*(entryHead+16)+200), "PK\x03\x04"+strings.Repeat("\x00", 26)...)
 	start := len(buf)
-	head := append([]byte("PK\x01\x02"), make([]byte, dirEntryBytes-4)...)
+	head := append([]byte("PK\x01\x02"), make([]byte, entryHead-4)...)
 	head[28] = byte(len("x0000000.xml"))
 	for i := range n {
 		buf = append(buf, head...)
@@ -131,15 +139,15 @@ func manyNames(n int) []byte {
 		buf = strconv.AppendInt(buf, int64(1_000_000+i), 10)
 		buf = append(buf, ".xml"...)
 	}
-	record := make([]byte, zip64RecordSize+zip64LocatorSize+endRecordBytes)
+	record := make([]byte, record64+locator64+endRecord)
 	copy(record, "PK\x06\x06")
 	binary.LittleEndian.PutUint64(record[32:], uint64(n))
 	binary.LittleEndian.PutUint64(record[40:], uint64(len(buf)-start))
 	binary.LittleEndian.PutUint64(record[48:], uint64(start))
-	locator := record[zip64RecordSize:]
+	locator := record[record64:]
 	copy(locator, "PK\x06\x07")
 	binary.LittleEndian.PutUint64(locator[8:], uint64(len(buf)))
-	end := locator[zip64LocatorSize:]
+	end := locator[locator64:]
 	copy(end, "PK\x05\x06")
 	for i := 8; i < 20; i++ {
 		end[i] = 0xFF

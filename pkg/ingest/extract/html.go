@@ -45,6 +45,13 @@ func readHTML(ctx context.Context, in *input, out *sink) (ingest.Extraction, err
 	return ingest.Extraction{Title: squeeze(page.title.String()), Charset: cs.name}, nil
 }
 
+// readHTMLPart reads a piece of a page that stands in a document of another kind.
+func readHTMLPart(ctx context.Context, raw string, out *sink) error {
+	page := &htmlPage{out: out}
+	in := &input{size: int64(len(raw)), progress: func(int, int) {}}
+	return page.read(ctx, in, strings.NewReader(raw))
+}
+
 var metaCharset = regexp.MustCompile(`(?i)(?:<meta[^>]{0,200}charset\s*=\s*|<\?xml[^>]{0,100}encoding\s*=\s*)["']?([a-z0-9_:-]{2,40})`)
 
 // htmlCharset finds the charset that the page itself names.

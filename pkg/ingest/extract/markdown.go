@@ -150,9 +150,7 @@ func (m *markdown) table(n *east.Table) error {
 
 // html reads a block of raw HTML with the reader for pages.
 func (m *markdown) html(raw string) error {
-	page := &htmlPage{out: m.out}
-	in := &input{size: int64(len(raw)), progress: func(int, int) {}}
-	return page.read(m.ctx, in, strings.NewReader(raw))
+	return readHTMLPart(m.ctx, raw, m.out)
 }
 
 // lines is the literal text of a block.

@@ -33,10 +33,11 @@ const (
 
 // readPDF reads a PDF page by page with PDFium's bulk text call.
 func readPDF(ctx context.Context, in *input, out *sink) (ingest.Extraction, error) {
-	if in.pdf == nil {
+	engine, ok := in.engine.(*pdfEngine)
+	if !ok {
 		return ingest.Extraction{}, errors.New("read pdf: this process has not loaded the pdf reader")
 	}
-	p := &pdfDocument{in: in, out: out}
+	p := &pdfDocument{in: in, out: out, engine: engine}
 	if err := p.open(); err != nil {
 		return ingest.Extraction{}, err
 	}
@@ -57,6 +58,7 @@ func readPDF(ctx context.Context, in *input, out *sink) (ingest.Extraction, erro
 type pdfDocument struct {
 	in       *input
 	out      *sink
+	engine   *pdfEngine
 	instance pdfium.Pdfium
 	doc      references.FPDF_DOCUMENT
 	pages    int
@@ -74,7 +76,7 @@ type pdfDocument struct {
 // open starts a fresh instance and opens the document in it.
 // Errors: ENCRYPTED, CORRUPT.
 func (p *pdfDocument) open() error {
-	instance, err := p.in.pdf.pool.GetInstance(instanceTimeout)
+	instance, err := p.engine.pool.GetInstance(instanceTimeout)
 	if err != nil {
 		return fmt.Errorf("start an instance of the pdf reader: %w", err)
 	}

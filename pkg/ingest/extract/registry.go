@@ -3,42 +3,10 @@ package extract
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
 )
-
-// The media types that Detect answers.
-const (
-	typePDF      = "application/pdf"
-	typeDOCX     = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
-	typeHTML     = "text/html"
-	typeMarkdown = "text/markdown"
-	typeText     = "text/plain"
-	typeCSV      = "text/csv"
-	typeJSON     = "application/json"
-)
-
-// limits are the caps of one document.
-type limits struct {
-	MaxTextBytes int64 `json:"maxTextBytes"`
-	MaxPages     int   `json:"maxPages"`
-}
-
-// input is one document as a reader gets it.
-type input struct {
-	file      io.ReaderAt
-	size      int64
-	mediaType string
-	limits    limits
-	progress  func(done, total int) // pages, or KiB where there are no pages
-	pdf       *pdfEngine            // in a child that loaded it
-	tainted   bool                  // set by a reader whose process should read no other file
-}
-
-// stream reads the whole input from its start.
-func (in *input) stream() *io.SectionReader { return io.NewSectionReader(in.file, 0, in.size) }
 
 // reader turns documents of some types into blocks.
 type reader struct {
@@ -88,7 +56,7 @@ func runReader(ctx context.Context, in *input, emit func(ingest.Block) error) (i
 	if !ok {
 		return ingest.Extraction{}, unsupported("no reader for %s", in.mediaType)
 	}
-	out := &sink{emit: emit, limits: in.limits}
+	out := newSink(in.limits, emit)
 	ex, err := r.read(ctx, in, out)
 	if err != nil {
 		return ingest.Extraction{}, err

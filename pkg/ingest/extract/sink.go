@@ -26,6 +26,11 @@ type sink struct {
 	firstHeading string
 }
 
+// newSink makes a sink that passes blocks on to emit.
+func newSink(limits limits, emit func(ingest.Block) error) *sink {
+	return &sink{emit: emit, limits: limits}
+}
+
 // block sends one block; text that is empty after cleaning is dropped.
 // Errors: LIMIT_EXCEEDED over the text cap, or that of the receiver.
 func (s *sink) block(b ingest.Block) error {
