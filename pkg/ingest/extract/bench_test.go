@@ -26,12 +26,6 @@ func cpuTicks(t testing.TB, pid int) int {
 	return user + system
 }
 
-func writeTemp(t testing.TB, name string, data []byte) string {
-	path := filepath.Join(t.TempDir(), name)
-	require.NoError(t, os.WriteFile(path, data, 0o600))
-	return path
-}
-
 // benchPDF reads one PDF again and again in one resident child and reports pages and files per second of the child's CPU.
 func benchPDF(b *testing.B, pages int) {
 	p := newPool(b, func(c *Config) { c.Parallel, c.ChildFiles = 1, 100_000 })

@@ -1,11 +1,8 @@
 package extract
 
 import (
-	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -15,49 +12,6 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 )
 
-// sample is one file of testdata/corpus and what must come of it.
-type sample struct {
-	File     string        `json:"file"`
-	Contains []string      `json:"contains"` // with white space removed
-	Excludes []string      `json:"excludes"` // literally
-	Order    []string      `json:"order"`
-	Codes    []ingest.Code `json:"codes"`    // refused with one of these, permanently
-	Either   bool          `json:"either"`   // text or any permanent failure
-	AtUpload bool          `json:"atUpload"` // Detect refuses it already
-	Title    string        `json:"title"`
-	Note     string        `json:"note"`
-}
-
-func samples(t testing.TB) []sample {
-	raw, err := os.ReadFile(filepath.Join("testdata", "manifest.json"))
-	require.NoError(t, err)
-	var out []sample
-	require.NoError(t, json.Unmarshal(raw, &out))
-	require.NotEmpty(t, out)
-	return out
-}
-
-// extractPath reads one file with an extractor.
-func extractPath(t testing.TB, ctx context.Context, x ingest.Extractor, path string) (ingest.Extraction, []ingest.Block, error) {
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
-	var blocks []ingest.Block
-	ex, err := x.Extract(ctx, ingest.Source{File: f, Name: filepath.Base(path)}, nil, func(b ingest.Block) error {
-		blocks = append(blocks, b)
-		return nil
-	})
-	return ex, blocks, err
-}
-
-func joined(blocks []ingest.Block) string {
-	texts := make([]string, 0, len(blocks))
-	for _, b := range blocks {
-		texts = append(texts, b.Text)
-	}
-	return strings.Join(texts, "\n\n")
-}
-
 func withoutSpace(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -65,24 +19,6 @@ func withoutSpace(s string) string {
 		}
 		return r
 	}, s)
-}
-
-// requirePermanent checks that err is a permanent failure with a remedy and one of codes (any, when there are none).
-func requirePermanent(t testing.TB, err error, codes ...ingest.Code) {
-	t.Helper()
-	require.Error(t, err)
-	f := ingest.AsFailure(err)
-	require.True(t, f.Permanent, "permanent: %v", err)
-	require.NotEmpty(t, f.Remedy, "remedy of %v", err)
-	require.NotEmpty(t, f.Error())
-	if len(codes) > 0 {
-		require.True(t, slices.Contains(codes, f.Code), "code %s (%v) is one of %v", f.Code, err, codes)
-	}
-}
-
-func requireGoodBlock(t testing.TB, b ingest.Block) {
-	t.Helper()
-	require.NoError(t, checkBlock(b))
 }
 
 func requireSample(t testing.TB, s sample, ex ingest.Extraction, blocks []ingest.Block, err error) {

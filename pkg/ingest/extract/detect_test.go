@@ -12,26 +12,6 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 )
 
-// oleFile is a compound file whose directory holds the given stream names.
-func oleFile(names ...string) []byte {
-	file := make([]byte, 3*512)
-	copy(file, oleMagic)
-	binary.LittleEndian.PutUint16(file[30:], 9)
-	binary.LittleEndian.PutUint32(file[48:], 1) // directory in sector 1
-	binary.LittleEndian.PutUint32(file[76:], 0) // allocation table in sector 0
-	for i := 512; i < 1024; i += 4 {
-		binary.LittleEndian.PutUint32(file[i:], 0xFFFFFFFE)
-	}
-	for i, name := range names {
-		entry := file[1024+128*i:]
-		for j, u := range utf16.Encode([]rune(name)) {
-			binary.LittleEndian.PutUint16(entry[2*j:], u)
-		}
-		binary.LittleEndian.PutUint16(entry[64:], uint16(2*len(name)+2))
-	}
-	return file
-}
-
 func TestDetectNamesWhatItIs(t *testing.T) {
 	t.Parallel()
 	docx := docxOf(t, strings.NewReader("<w:p/>"))
@@ -89,18 +69,6 @@ func TestDetectNamesWhatItIs(t *testing.T) {
 			require.ErrorContains(t, err, c.says)
 		})
 	}
-}
-
-// countingReader counts what Detect reads.
-type countingReader struct {
-	*bytes.Reader
-	n int64
-}
-
-func (c *countingReader) ReadAt(buf []byte, at int64) (int, error) {
-	n, err := c.Reader.ReadAt(buf, at)
-	c.n += int64(n)
-	return n, err
 }
 
 func TestDetectOfManyEntriesReadsOnlyTheEnd(t *testing.T) {

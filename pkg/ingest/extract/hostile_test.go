@@ -4,9 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/flate"
-	"encoding/binary"
 	"io"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,14 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingest"
-)
-
-// Sizes of a zip archive's records, bytes.
-const (
-	entryHead = 46
-	record64  = 56
-	locator64 = 20
-	endRecord = 22
 )
 
 // hostileFile is a document made to exhaust its reader.
@@ -82,19 +72,6 @@ func hostileFiles() []hostileFile {
 	}
 }
 
-// noise is text that does not compress.
-func noise(n int) io.Reader {
-	random := rand.New(rand.NewPCG(1, 2))
-	buf := make([]byte, n)
-	for i := range buf {
-		buf[i] = byte('0' + random.IntN(75))
-		if buf[i] == '<' || buf[i] == ']' {
-			buf[i] = '-'
-		}
-	}
-	return bytes.NewReader(buf)
-}
-
 // bomb is a Word document of many MiB, made of the same compressed MiB over and over.
 func bomb(t testing.TB, mib int) []byte {
 	var once bytes.Buffer
@@ -118,47 +95,4 @@ func bomb(t testing.TB, mib int) []byte {
 // lyingBomb declares a small size for a member that grows to 1 GB.
 func lyingBomb(t testing.TB) []byte {
 	return lying(bomb(t, 1024), 1000)
-}
-
-// lying changes the size that a document's directory declares for its main part.
-func lying(data []byte, size uint32) []byte {
-	at := bytes.LastIndex(data, []byte("word/document.xml"))
-	binary.LittleEndian.PutUint32(data[at-entryHead+24:], size)
-	return data
-}
-
-// manyNames is an archive of n empty members, as other programs than Go's write it.
-func manyNames(n int) []byte {
-	buf := append(make([]byte, 0, n*(entryHead+16)+200), "PK\x03\x04"+strings.Repeat("\x00", 26)...)
-	start := len(buf)
-	head := append([]byte("PK\x01\x02"), make([]byte, entryHead-4)...)
-	head[28] = byte(len("x0000000.xml"))
-	for i := range n {
-		buf = append(buf, head...)
-		buf = append(buf, 'x')
-		buf = strconv.AppendInt(buf, int64(1_000_000+i), 10)
-		buf = append(buf, ".xml"...)
-	}
-	record := make([]byte, record64+locator64+endRecord)
-	copy(record, "PK\x06\x06")
-	binary.LittleEndian.PutUint64(record[32:], uint64(n))
-	binary.LittleEndian.PutUint64(record[40:], uint64(len(buf)-start))
-	binary.LittleEndian.PutUint64(record[48:], uint64(start))
-	locator := record[record64:]
-	copy(locator, "PK\x06\x07")
-	binary.LittleEndian.PutUint64(locator[8:], uint64(len(buf)))
-	end := locator[locator64:]
-	copy(end, "PK\x05\x06")
-	for i := 8; i < 20; i++ {
-		end[i] = 0xFF
-	}
-	return append(buf, record...)
-}
-
-// simplePDF is a PDF of one page with additions to its catalog and a content stream.
-func simplePDF(catalog, content string) []byte {
-	return []byte("%PDF-1.7\n1 0 obj<</Type/Catalog/Pages 2 0 R" + catalog + ">>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n" +
-		"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>endobj\n" +
-		"4 0 obj<</Length " + strconv.Itoa(len(content)) + ">>stream\n" + content + "\nendstream endobj\n" +
-		"5 0 obj<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>endobj\ntrailer<</Size 6/Root 1 0 R>>\nstartxref\n0\n%%EOF")
 }

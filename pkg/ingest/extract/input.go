@@ -16,8 +16,12 @@ const (
 	typeJSON     = "application/json"
 )
 
-// progressEvery is the least time between two reports of progress.
-const progressEvery = 250 * time.Millisecond
+const (
+	// progressEvery is the least time between two reports of progress.
+	progressEvery = 250 * time.Millisecond
+	// progressBytes is how often a reader of a stream reports.
+	progressBytes = 256 << 10
+)
 
 // limits are the caps of one document.
 type limits struct {

@@ -1,7 +1,6 @@
 package extract
 
 import (
-	"bytes"
 	"log/slog"
 	"strings"
 	"testing"
@@ -53,43 +52,5 @@ func FuzzPDF(f *testing.F) {
 			last = page
 		}
 		require.LessOrEqual(t, last, ex.Pages)
-	})
-}
-
-// FuzzPageFlow lays out any text as the pages of a PDF, with any title as a bookmark of the first.
-func FuzzPageFlow(f *testing.F) {
-	f.Add("1 Introduction\r\nThe lease is inter\uFFFEnational\r\nand fault-\r\ntolerant.\n7", "• first\n• second\n- 2 -", "Introduction")
-	f.Add("持久化异步入库任务\n向量库。\n\x02", "\n\n", "")
-	f.Fuzz(func(t *testing.T, one, two, title string) {
-		out := &sink{limits: limits{MaxTextBytes: 8 << 20}, emit: func(b ingest.Block) error {
-			requireGoodBlock(t, b)
-			return nil
-		}}
-		flow := newPageFlow(out)
-		flow.outline = map[int][]bookmark{1: {{key: headingKey(title), level: 1}}}
-		require.NoError(t, flow.page(1, one))
-		require.NoError(t, flow.page(2, two))
-	})
-}
-
-// FuzzZipDirectory walks any archive's directory: what is opened later was within the limits here.
-func FuzzZipDirectory(f *testing.F) {
-	f.Add(docxOf(f, strings.NewReader("<w:p/>"), "styles", "<x/>"))
-	f.Add(manyNames(3))
-	f.Add(zipOf(f, "", "x", `..\x`, "y"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		r := bytes.NewReader(data)
-		dir, err := readZipDirectory(r, int64(len(data)))
-		if err != nil || dir.zipLimits() != nil {
-			return
-		}
-		seen := 0
-		_ = dir.eachMember(r, func(m zipMember) bool {
-			seen++
-			_ = m.declaredLimits()
-			return true
-		})
-		require.LessOrEqual(t, seen, maxZipEntries)
-		require.LessOrEqual(t, seen*dirEntryBytes, len(data))
 	})
 }

@@ -18,8 +18,6 @@ const (
 	paragraphBytes = 4 << 10
 	// lineBytes is the most of one line that is held.
 	lineBytes = maxBlockBytes
-	// progressBytes is how often reading is reported.
-	progressBytes = 256 << 10
 )
 
 // readText reads plain text of any charset: paragraphs end at blank lines.
