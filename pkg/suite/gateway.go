@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/ingest/extract/detect"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
@@ -24,7 +24,7 @@ func (p *Parts) Application(s Shared, maxUpload int64) (*Application, error) {
 		return nil, err
 	}
 	policy := s.policy()
-	app, err := p.app(s, ingest.Deps{Publisher: publisher, Detect: extract.Detect, Policy: policy}, maxUpload)
+	app, err := p.app(s, ingest.Deps{Publisher: publisher, Detect: detect.Type, Policy: policy}, maxUpload)
 	if err != nil {
 		return nil, err
 	}

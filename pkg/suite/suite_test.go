@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/ingest/extract/child"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
@@ -22,8 +22,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if extract.IsChild(os.Args) {
-		os.Exit(extract.ChildMain())
+	if child.Is(os.Args) {
+		os.Exit(child.Main())
 	}
 	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
 }

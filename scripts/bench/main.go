@@ -12,13 +12,13 @@ import (
 	"context"
 	"os"
 
-	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/ingest/extract/child"
 	"github.com/millweir/millweir/pkg/process"
 )
 
 func main() {
-	if extract.IsChild(os.Args) { // the benchmark of the readers starts this program as their child
-		process.Command(func(context.Context) int { return extract.ChildMain() })
+	if child.Is(os.Args) { // the benchmark of the readers starts this program as their child
+		process.Command(func(context.Context) int { return child.Main() })
 	}
 	if isStub(os.Args) {
 		process.Command(func(ctx context.Context) int { return runStub(ctx, os.Args[2]) })

@@ -5,14 +5,14 @@ import (
 	"context"
 	"os"
 
-	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/ingest/extract/child"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/services/kafka-consumer/consumer"
 )
 
 func main() {
-	if extract.IsChild(os.Args) {
-		process.Command(func(context.Context) int { return extract.ChildMain() })
+	if child.Is(os.Args) {
+		process.Command(func(context.Context) int { return child.Main() })
 	}
 	process.Main(process.Spec{Name: "kafka-consumer", OperatorAddr: "127.0.0.1:9085"}, consumer.Run)
 }

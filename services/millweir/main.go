@@ -5,7 +5,7 @@ import (
 	"context"
 	"os"
 
-	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/ingest/extract/child"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/services/millweir/admin"
 	"github.com/millweir/millweir/services/millweir/cli"
@@ -13,8 +13,8 @@ import (
 )
 
 func main() {
-	if extract.IsChild(os.Args) {
-		process.Command(func(context.Context) int { return extract.ChildMain() })
+	if child.Is(os.Args) {
+		process.Command(func(context.Context) int { return child.Main() })
 	}
 	process.Command(func(ctx context.Context) int {
 		if len(os.Args) > 1 && os.Args[1] == "dev" {

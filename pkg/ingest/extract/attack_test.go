@@ -15,6 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/detect"
+	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
+	"github.com/millweir/millweir/pkg/ingest/extract/formats"
+	"github.com/millweir/millweir/pkg/ingest/extract/frame"
+	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
 
 // TestA01 gives documents that name addresses. Reading them calls none, even where nothing confines the child.
@@ -24,19 +29,19 @@ func TestA01(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	at := "http://" + l.Addr().String() + "/x"
-	p := newPool(t, func(c *Config) { c.Sandbox = SandboxOff })
+	p := newPool(t, func(c *Config) { c.Sandbox = sandbox.Off })
 	rels := `<Relationships><Relationship Id="r1" Type="http://x/attachedTemplate" Target="` + at + `" TargetMode="External"/>` +
 		`<Relationship Id="r2" Type="http://x/image" Target="` + at + `" TargetMode="External"/></Relationships>`
 	for name, data := range map[string][]byte{
 		"a.html": []byte(`<!DOCTYPE html><html><head><base href="` + at + `"><link rel=stylesheet href="` + at + `"><meta http-equiv=refresh content="0;url=` + at +
 			`"><script src="` + at + `"></script></head><body><img src="` + at + `"><iframe src="` + at + `"></iframe><object data="` + at + `"></object><p>the text</p>`),
 		"a.md":   []byte("![x](" + at + ")\n\n<img src=" + at + ">\n\n[x]: " + at + "\n\nthe text\n"),
-		"a.docx": zipOf(t, "word/document.xml", smallBody, "word/_rels/document.xml.rels", rels, "word/_rels/settings.xml.rels", rels),
-		"a.pdf":  simplePDF("/OpenAction<</S/URI/URI("+at+")>>", "BT /F1 9 Tf 9 50 Td (the text) Tj ET"),
+		"a.docx": extracttest.ZipOf(t, "word/document.xml", extracttest.SmallBody, "word/_rels/document.xml.rels", rels, "word/_rels/settings.xml.rels", rels),
+		"a.pdf":  extracttest.SimplePDF("/OpenAction<</S/URI/URI("+at+")>>", "BT /F1 9 Tf 9 50 Td (the text) Tj ET"),
 	} {
-		_, blocks, err := extractPath(t, t.Context(), p, writeTemp(t, name, data))
+		_, blocks, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, name, data))
 		require.NoError(t, err, name)
-		require.Contains(t, joined(blocks), "the text", name)
+		require.Contains(t, extracttest.Joined(blocks), "the text", name)
 	}
 	mine, err := net.Dial("tcp4", l.Addr().String()) // the last in the row of those that wait
 	require.NoError(t, err)
@@ -50,8 +55,8 @@ func TestA01(t *testing.T) {
 // requireRefusedAtUpload checks that a file gets no reader.
 func requireRefusedAtUpload(t *testing.T, name string, data []byte) {
 	t.Helper()
-	mediaType, err := DetectFile(bytes.NewReader(data), int64(len(data)), name)
-	requirePermanent(t, err, ingest.CodeUnsupportedType)
+	mediaType, err := detect.File(bytes.NewReader(data), int64(len(data)), name)
+	extracttest.RequirePermanent(t, err, ingest.CodeUnsupportedType)
 	require.Empty(t, mediaType, name)
 }
 
@@ -67,7 +72,7 @@ func TestA15(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"a.msg", "a.docx", "a.txt"} {
-		requireRefusedAtUpload(t, name, oleFile("Root Entry", "__properties_version1.0"))
+		requireRefusedAtUpload(t, name, extracttest.OLEFile("Root Entry", "__properties_version1.0"))
 	}
 }
 
@@ -81,20 +86,20 @@ func TestA16(t *testing.T) {
 		victim,
 	} {
 		t.Run(fmt.Sprintf("%.20q", name), func(t *testing.T) {
-			path := writeTemp(t, "names.docx", zipOf(t, name, "owned", "word/document.xml", smallBody, name, "again"))
-			_, blocks, err := extractPath(t, t.Context(), p, path)
+			path := extracttest.WriteTemp(t, "names.docx", extracttest.ZipOf(t, name, "owned", "word/document.xml", extracttest.SmallBody, name, "again"))
+			_, blocks, err := extracttest.ExtractPath(t, t.Context(), p, path)
 			require.NoError(t, err)
-			require.Equal(t, "the text", joined(blocks))
+			require.Equal(t, "the text", extracttest.Joined(blocks))
 			require.NoFileExists(t, victim)
 		})
 	}
 	t.Run("relationships lead nowhere else", func(t *testing.T) {
 		for _, target := range []string{"../../../../etc/passwd", "/etc/passwd", `..\..\x`, "file:///etc/passwd", "http://127.0.0.1/x"} {
 			rels := `<Relationships><Relationship Type="http://x/officeDocument" Target="` + target + `"/></Relationships>`
-			path := writeTemp(t, "rels.docx", zipOf(t, "_rels/.rels", rels, "word/document.xml", smallBody))
-			_, blocks, err := extractPath(t, t.Context(), p, path)
+			path := extracttest.WriteTemp(t, "rels.docx", extracttest.ZipOf(t, "_rels/.rels", rels, "word/document.xml", extracttest.SmallBody))
+			_, blocks, err := extracttest.ExtractPath(t, t.Context(), p, path)
 			require.NoError(t, err)
-			require.Equal(t, "the text", joined(blocks), target)
+			require.Equal(t, "the text", extracttest.Joined(blocks), target)
 		}
 	})
 	require.Equal(t, 1, p.Stats().Started, "no name did the child harm")
@@ -104,7 +109,7 @@ func TestA16(t *testing.T) {
 // text of its target.
 func TestA17(t *testing.T) {
 	t.Parallel()
-	secret := writeTemp(t, "secret", []byte("CANARY"))
+	secret := extracttest.WriteTemp(t, "secret", []byte("CANARY"))
 	linked := func(members ...string) []byte {
 		var buf bytes.Buffer
 		z := zip.NewWriter(&buf)
@@ -126,9 +131,9 @@ func TestA17(t *testing.T) {
 	copy(header[156:], "2"+secret)
 	copy(header[257:], "ustar\x0000")
 	requireRefusedAtUpload(t, "folder.tar", header)
-	_, blocks, err := extractPath(t, t.Context(), newPool(t, nil), writeTemp(t, "link.docx", linked("word/document.xml")))
-	requirePermanent(t, err, ingest.CodeEmpty, ingest.CodeCorrupt)
-	require.NotContains(t, joined(blocks)+err.Error(), "CANARY")
+	_, blocks, err := extracttest.ExtractPath(t, t.Context(), newPool(t, nil), extracttest.WriteTemp(t, "link.docx", linked("word/document.xml")))
+	extracttest.RequirePermanent(t, err, ingest.CodeEmpty, ingest.CodeCorrupt)
+	require.NotContains(t, extracttest.Joined(blocks)+err.Error(), "CANARY")
 }
 
 // TestA18 lets a child answer with names that lead elsewhere: what it says of types, readers and charsets is not taken over,
@@ -136,27 +141,27 @@ func TestA17(t *testing.T) {
 func TestA18(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, nil)
-	r, ok := readerFor(typeHostile)
+	r, ok := formats.For(typeHostile)
 	require.True(t, ok)
-	run := &jobRun{pool: p, reader: r, job: job{MediaType: typeHostile, Limits: p.cfg.limits()}}
+	run := &jobRun{pool: p, reader: r, job: frame.Job{MediaType: typeHostile, Limits: p.cfg.limits()}}
 	const name = "../../../../etc/passwd"
 	ex, err := run.verdict([]byte(`{"extraction":{"MediaType":"` + name + `","Reader":"` + name + `","Charset":"` + name + `","Title":"` + name + `\u0000\n\u001b[31m","Chars":-5}}`))
 	require.NoError(t, err)
 	require.Equal(t, ingest.Extraction{MediaType: typeHostile, Reader: "hostile/1", Title: name + " [31m"}, ex)
 
-	run = &jobRun{pool: p, reader: r, job: job{MediaType: typeHostile, Limits: p.cfg.limits()}}
+	run = &jobRun{pool: p, reader: r, job: frame.Job{MediaType: typeHostile, Limits: p.cfg.limits()}}
 	_, err = run.verdict([]byte(`{"code":"` + name + `","permanent":true,"error":"` + strings.Repeat("x", 5000) + `","remedy":"a\nb"}`))
 	f := ingest.AsFailure(err)
 	require.Equal(t, ingest.CodeInternal, f.Code)
 	require.False(t, f.Permanent, "a child does not decide the fate of a task by a code of its own")
-	require.LessOrEqual(t, len(f.Error()), maxMessage)
+	require.LessOrEqual(t, len(f.Error()), frame.MaxMessage)
 }
 
 // nestedBomb is an archive in an archive in an archive.
 func nestedBomb(t testing.TB) []byte {
-	inner := docxOf(t, repeated("<w:p/>", 1_000_000))
+	inner := extracttest.DocxOf(t, extracttest.Repeated("<w:p/>", 1_000_000))
 	for range 10 {
-		inner = zipOf(t, "word/document.xml", string(inner), "inner.docx", string(inner))
+		inner = extracttest.ZipOf(t, "word/document.xml", string(inner), "inner.docx", string(inner))
 	}
 	return inner
 }
@@ -168,8 +173,8 @@ func TestA19(t *testing.T) {
 	for name, data := range map[string][]byte{"bomb.docx": bomb(t, 1024), "nested.docx": nestedBomb(t), "quine.docx": quine(t)} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
-			_, blocks, err := extractPath(t, t.Context(), p, writeTemp(t, name, data))
-			requirePermanent(t, err, ingest.CodeLimitExceeded, ingest.CodeCorrupt)
+			_, blocks, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, name, data))
+			extracttest.RequirePermanent(t, err, ingest.CodeLimitExceeded, ingest.CodeCorrupt)
 			require.Empty(t, blocks)
 			t.Logf("%d bytes: %v in %v", len(data), err, time.Since(began).Round(time.Millisecond))
 		})
@@ -179,9 +184,9 @@ func TestA19(t *testing.T) {
 
 // quine is an archive whose main part is the archive itself, over and over, as far as it is followed.
 func quine(t testing.TB) []byte {
-	data := zipOf(t, "word/document.xml", "seed")
+	data := extracttest.ZipOf(t, "word/document.xml", "seed")
 	for range 50 {
-		data = zipOf(t, "word/document.xml", string(data))
+		data = extracttest.ZipOf(t, "word/document.xml", string(data))
 	}
 	return data
 }
@@ -194,13 +199,13 @@ func TestA20(t *testing.T) {
 		codes []ingest.Code
 	}{
 		"declares 1000 bytes, holds 1 GB": {lyingBomb(t), []ingest.Code{ingest.CodeLimitExceeded, ingest.CodeCorrupt}},
-		"declares 4 GB, holds little":     {lying(docxOf(t, strings.NewReader("<w:p/>")), 0xFFFFFFF0), []ingest.Code{ingest.CodeLimitExceeded}},
-		"declares nothing":                {lying(docxOf(t, strings.NewReader("<w:p><w:r><w:t>x</w:t></w:r></w:p>")), 0), []ingest.Code{ingest.CodeCorrupt}},
+		"declares 4 GB, holds little":     {extracttest.Lying(extracttest.DocxOf(t, strings.NewReader("<w:p/>")), 0xFFFFFFF0), []ingest.Code{ingest.CodeLimitExceeded}},
+		"declares nothing":                {extracttest.Lying(extracttest.DocxOf(t, strings.NewReader("<w:p><w:r><w:t>x</w:t></w:r></w:p>")), 0), []ingest.Code{ingest.CodeCorrupt}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, blocks, err := extractPath(t, t.Context(), newPool(t, nil), writeTemp(t, "lies.docx", c.data))
-			requirePermanent(t, err, c.codes...)
+			_, blocks, err := extracttest.ExtractPath(t, t.Context(), newPool(t, nil), extracttest.WriteTemp(t, "lies.docx", c.data))
+			extracttest.RequirePermanent(t, err, c.codes...)
 			require.Empty(t, blocks)
 		})
 	}
@@ -213,7 +218,7 @@ func TestA21(t *testing.T) {
 		`<row r="2147483648"><c r="A2147483648"><v>1</v></c></row></sheetData></worksheet>`
 	types := `<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Override PartName="/xl/workbook.xml" ` +
 		`ContentType="application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"/></Types>`
-	data := zipOf(t, "[Content_Types].xml", types, "xl/workbook.xml", `<workbook/>`, "xl/worksheets/sheet1.xml", sheet)
+	data := extracttest.ZipOf(t, "[Content_Types].xml", types, "xl/workbook.xml", `<workbook/>`, "xl/worksheets/sheet1.xml", sheet)
 	for _, name := range []string{"a.xlsx", "a.zip", "a"} {
 		requireRefusedAtUpload(t, name, data)
 	}
@@ -222,9 +227,9 @@ func TestA21(t *testing.T) {
 // TestA22 gives entities, document types and endless nesting: nothing is fetched, nothing grows.
 func TestA22(t *testing.T) {
 	t.Parallel()
-	secret := writeTemp(t, "secret", []byte("CANARY"))
+	secret := extracttest.WriteTemp(t, "secret", []byte("CANARY"))
 	doc := func(head, text string) []byte {
-		return zipOf(t, "word/document.xml", `<?xml version="1.0"?>`+head+`<w:document `+wordXMLNS+`><w:body><w:p><w:r><w:t>`+text+`</w:t></w:r></w:p></w:body></w:document>`)
+		return extracttest.ZipOf(t, "word/document.xml", `<?xml version="1.0"?>`+head+`<w:document `+extracttest.WordXMLNS+`><w:body><w:p><w:r><w:t>`+text+`</w:t></w:r></w:p></w:body></w:document>`)
 	}
 	laughs := `<!DOCTYPE x [<!ENTITY a "lol">`
 	for c := 'b'; c <= 'j'; c++ {
@@ -237,14 +242,14 @@ func TestA22(t *testing.T) {
 		"parameter entity":   doc(`<!DOCTYPE x [<!ENTITY % e SYSTEM "file://`+secret+`"> %e;]>`, "text"),
 		"billion laughs":     doc(laughs+"]>", "&j;"),
 		"undefined entity":   doc("", "&e;"),
-		"a million elements": docxOf(t, strings.NewReader(strings.Repeat("<w:sdt>", 1_000_000))),
-		"in a relationship":  zipOf(t, "_rels/.rels", `<!DOCTYPE x><Relationships/>`, "word/document.xml", smallBody),
-		"in the styles":      docxOf(t, strings.NewReader("<w:p/>"), "styles", laughs+`]><w:styles>&j;</w:styles>`),
+		"a million elements": extracttest.DocxOf(t, strings.NewReader(strings.Repeat("<w:sdt>", 1_000_000))),
+		"in a relationship":  extracttest.ZipOf(t, "_rels/.rels", `<!DOCTYPE x><Relationships/>`, "word/document.xml", extracttest.SmallBody),
+		"in the styles":      extracttest.DocxOf(t, strings.NewReader("<w:p/>"), "styles", laughs+`]><w:styles>&j;</w:styles>`),
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, blocks, err := extractPath(t, t.Context(), p, writeTemp(t, "entities.docx", data))
-			requirePermanent(t, err, ingest.CodeCorrupt, ingest.CodeLimitExceeded)
-			require.NotContains(t, joined(blocks)+err.Error(), "CANARY")
+			_, blocks, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "entities.docx", data))
+			extracttest.RequirePermanent(t, err, ingest.CodeCorrupt, ingest.CodeLimitExceeded)
+			require.NotContains(t, extracttest.Joined(blocks)+err.Error(), "CANARY")
 		})
 	}
 	require.Zero(t, p.Stats().Killed)
@@ -253,19 +258,19 @@ func TestA22(t *testing.T) {
 // TestA24 gives an archive of a million names: its end record is enough to refuse it, and so it is at upload.
 func TestA24(t *testing.T) {
 	t.Parallel()
-	data := manyNames(1_000_000)
+	data := extracttest.ManyNames(1_000_000)
 	began := time.Now()
-	r := &countingReader{Reader: bytes.NewReader(data)}
-	_, err := Detect(data[:HeadBytes], r, int64(len(data)), "names.docx")
-	requirePermanent(t, err, ingest.CodeLimitExceeded)
-	require.LessOrEqual(t, r.n, int64(128<<10))
+	r := &extracttest.CountingReader{Reader: bytes.NewReader(data)}
+	_, err := detect.Type(data[:detect.HeadBytes], r, int64(len(data)), "names.docx")
+	extracttest.RequirePermanent(t, err, ingest.CodeLimitExceeded)
+	require.LessOrEqual(t, r.N, int64(128<<10))
 	require.Less(t, time.Since(began), time.Minute)
 
 	// An end record that denies them makes the directory one that does not fit.
 	lies := bytes.Clone(data)
 	copy(lies[len(lies)-22+8:], []byte{1, 0, 1, 0})
-	_, err = DetectFile(bytes.NewReader(lies), int64(len(lies)), "names.docx")
-	requirePermanent(t, err)
+	_, err = detect.File(bytes.NewReader(lies), int64(len(lies)), "names.docx")
+	extracttest.RequirePermanent(t, err)
 }
 
 // TestA26 gives programs and pictures that are called documents: the content decides, and the name must agree.
@@ -276,17 +281,17 @@ func TestA26(t *testing.T) {
 		"exe": "MZ\x90\x00\x03" + pad, "elf": "\x7fELF\x02\x01\x01" + pad, "mach-o": "\xcf\xfa\xed\xfe\x07\x00\x00\x01" + pad,
 		"png": "\x89PNG\r\n\x1a\n" + pad, "java class": "\xca\xfe\xba\xbe\x00\x00\x00\x41" + pad, "gzip": "\x1f\x8b\x08\x00" + pad,
 		"rar": "Rar!\x1a\x07\x01\x00" + pad, "7z": "7z\xbc\xaf\x27\x1c\x00\x04" + pad, "wasm": "\x00asm\x01\x00\x00\x00" + pad,
-		"sqlite": "SQLite format 3\x00" + pad, "jar": string(zipOf(t, "META-INF/MANIFEST.MF", "x")), "apk": string(zipOf(t, "AndroidManifest.xml", "x")),
+		"sqlite": "SQLite format 3\x00" + pad, "jar": string(extracttest.ZipOf(t, "META-INF/MANIFEST.MF", "x")), "apk": string(extracttest.ZipOf(t, "AndroidManifest.xml", "x")),
 	} {
 		for _, name := range []string{"invoice.pdf", "invoice.docx", "invoice.txt", "invoice.md", "invoice.html", "invoice"} {
-			mediaType, err := DetectFile(strings.NewReader(content), int64(len(content)), name)
-			requirePermanent(t, err, ingest.CodeUnsupportedType, ingest.CodeCorrupt)
+			mediaType, err := detect.File(strings.NewReader(content), int64(len(content)), name)
+			extracttest.RequirePermanent(t, err, ingest.CodeUnsupportedType, ingest.CodeCorrupt)
 			require.Empty(t, mediaType, "%s called %s", kind, name)
 		}
 	}
 	// A program with a document behind it is no document.
 	both := "MZ\x90" + pad + "%PDF-1.7\n%%EOF"
-	mediaType, err := DetectFile(strings.NewReader(both), int64(len(both)), "a.exe")
-	requirePermanent(t, err, ingest.CodeUnsupportedType)
+	mediaType, err := detect.File(strings.NewReader(both), int64(len(both)), "a.exe")
+	extracttest.RequirePermanent(t, err, ingest.CodeUnsupportedType)
 	require.Empty(t, mediaType)
 }

@@ -11,7 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
+	"github.com/millweir/millweir/pkg/ingest/extract/formats"
 	"github.com/millweir/millweir/pkg/ingest/extract/pdfgen"
+	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
 
 // cpuTicks is the CPU time of a process in clock ticks of 1/100 s.
@@ -29,13 +32,13 @@ func cpuTicks(t testing.TB, pid int) int {
 // benchPDF reads one PDF again and again in one resident child and reports pages and files per second of the child's CPU.
 func benchPDF(b *testing.B, pages int) {
 	p := newPool(b, func(c *Config) { c.Parallel, c.ChildFiles = 1, 100_000 })
-	path := writeTemp(b, "bench.pdf", pdfgen.Text(pages, 1))
-	_, _, err := extractPath(b, b.Context(), p, path)
+	path := extracttest.WriteTemp(b, "bench.pdf", pdfgen.Text(pages, 1))
+	_, _, err := extracttest.ExtractPath(b, b.Context(), p, path)
 	require.NoError(b, err)
 	pid := p.idle[0].cmd.Process.Pid
 	before, n := cpuTicks(b, pid), 0
 	for b.Loop() {
-		ex, _, err := extractPath(b, b.Context(), p, path)
+		ex, _, err := extracttest.ExtractPath(b, b.Context(), p, path)
 		require.NoError(b, err)
 		require.Equal(b, pages, ex.Pages)
 		n++
@@ -54,12 +57,12 @@ func BenchmarkPDFSmall(b *testing.B) { benchPDF(b, 1) }
 
 // BenchmarkStart starts a child that reads no PDF, with and without namespaces of its own.
 func BenchmarkStart(b *testing.B) {
-	for name, layers := range map[string][]layer{"namespaces": nil, "plain": {layerNamespaces}} {
+	for name, layers := range map[string][]sandbox.Layer{"namespaces": nil, "plain": {sandbox.Namespaces}} {
 		b.Run(name, func(b *testing.B) {
 			s := newStarter()
 			defer s.stop()
 			for b.Loop() {
-				w, err := startWorker(b.Context(), s, setup{MemoryMB: 256, Sandbox: SandboxAuto, Without: layers})
+				w, err := startWorker(b.Context(), s, sandbox.Setup{MemoryMB: 256, Sandbox: sandbox.Auto, Without: layers})
 				require.NoError(b, err)
 				w.kill()
 			}
@@ -72,7 +75,7 @@ func BenchmarkDOCX(b *testing.B) { benchFile(b, "docx_tables.docx") }
 func BenchmarkHTML(b *testing.B) { benchFile(b, "html_gbk_meta.html") }
 
 func benchFile(b *testing.B, name string) {
-	direct := Direct{Limits: NewDefaultConfig().limits()}
+	direct := formats.Direct{Limits: NewDefaultConfig().limits()}
 	f, err := os.Open(filepath.Join("testdata", "corpus", name))
 	require.NoError(b, err)
 	defer f.Close()

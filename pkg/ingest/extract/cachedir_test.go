@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/millweir/millweir/pkg/ingest/extract/child"
 )
 
 // readOnly makes a folder one that this process cannot write to until the test ends: for root by a mount, for others by its mode.
@@ -27,7 +29,7 @@ func readOnly(t *testing.T, dir string) {
 func TestCompiledReaderOfAnImageIsUsed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	out, err := exec.CommandContext(t.Context(), os.Args[0], compileArg, dir).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), os.Args[0], child.CompileArg, dir).CombinedOutput()
 	require.NoError(t, err, string(out))
 	readOnly(t, dir)
 	p := newPool(t, func(c *Config) { c.CacheDir = dir })

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
 
 // Size classes of the wall deadline.
@@ -15,7 +18,7 @@ const (
 // Config is what an operator sets for reading documents (EXTRACT_*).
 type Config struct {
 	Parallel      int           `envconfig:"EXTRACT_PARALLEL" default:"2" desc:"child processes that read documents at a time"`
-	Sandbox       Sandbox       `envconfig:"EXTRACT_SANDBOX" default:"auto" desc:"auto, require (refuse to read without landlock and seccomp) or off"`
+	Sandbox       sandbox.Mode  `envconfig:"EXTRACT_SANDBOX" default:"auto" desc:"auto, require (refuse to read without landlock and seccomp) or off"`
 	CacheDir      string        `envconfig:"EXTRACT_CACHE_DIR" desc:"folder of the compiled PDF reader; empty: the user's cache folder"`
 	TimeoutSmall  time.Duration `envconfig:"EXTRACT_TIMEOUT_SMALL" default:"30s" desc:"longest reading time of a file up to 1 MiB"`
 	TimeoutMedium time.Duration `envconfig:"EXTRACT_TIMEOUT_MEDIUM" default:"2m" desc:"longest reading time of a file up to 16 MiB"`
@@ -30,7 +33,7 @@ type Config struct {
 // NewDefaultConfig returns the defaults that the struct tags name.
 func NewDefaultConfig() Config {
 	return Config{
-		Parallel: 2, Sandbox: SandboxAuto,
+		Parallel: 2, Sandbox: sandbox.Auto,
 		TimeoutSmall: 30 * time.Second, TimeoutMedium: 2 * time.Minute, TimeoutLarge: 10 * time.Minute,
 		MemoryMB: 256, MaxTextBytes: 64 << 20, MaxPages: 10_000, ChildFiles: 200, IdleTimeout: time.Minute,
 	}
@@ -50,7 +53,7 @@ func (c Config) Validate() error {
 		durationInRange("EXTRACT_IDLE_TIMEOUT", c.IdleTimeout, time.Second, 24*time.Hour),
 	}
 	switch c.Sandbox {
-	case SandboxAuto, SandboxRequire, SandboxOff:
+	case sandbox.Auto, sandbox.Require, sandbox.Off:
 	default:
 		errs = append(errs, fmt.Errorf("EXTRACT_SANDBOX: %q is not one of auto, require, off", c.Sandbox))
 	}
@@ -70,8 +73,8 @@ func (c Config) timeout(size int64) time.Duration {
 }
 
 // limits are the caps that a reader works under.
-func (c Config) limits() limits {
-	return limits{MaxTextBytes: c.MaxTextBytes, MaxPages: c.MaxPages}
+func (c Config) limits() document.Limits {
+	return document.Limits{MaxTextBytes: c.MaxTextBytes, MaxPages: c.MaxPages}
 }
 
 func inRange(name string, value, low, high int64) error {

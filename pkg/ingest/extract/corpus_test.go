@@ -10,6 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/detect"
+	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
+	"github.com/millweir/millweir/pkg/ingest/extract/formats"
 )
 
 func withoutSpace(s string) string {
@@ -21,20 +24,20 @@ func withoutSpace(s string) string {
 	}, s)
 }
 
-func requireSample(t testing.TB, s sample, ex ingest.Extraction, blocks []ingest.Block, err error) {
+func requireSample(t testing.TB, s extracttest.Sample, ex ingest.Extraction, blocks []ingest.Block, err error) {
 	t.Helper()
 	if len(s.Codes) > 0 {
-		requirePermanent(t, err, s.Codes...)
+		extracttest.RequirePermanent(t, err, s.Codes...)
 		return
 	}
 	if s.Either && err != nil {
-		requirePermanent(t, err)
+		extracttest.RequirePermanent(t, err)
 		return
 	}
 	require.NoError(t, err)
-	text := joined(blocks)
+	text := extracttest.Joined(blocks)
 	for _, b := range blocks {
-		requireGoodBlock(t, b)
+		extracttest.RequireGoodBlock(t, b)
 	}
 	squeezed := withoutSpace(text)
 	for _, want := range s.Contains {
@@ -58,7 +61,7 @@ func requireSample(t testing.TB, s sample, ex ingest.Extraction, blocks []ingest
 
 func TestDetectCorpus(t *testing.T) {
 	t.Parallel()
-	for _, s := range samples(t) {
+	for _, s := range extracttest.Samples(t) {
 		t.Run(s.File, func(t *testing.T) {
 			t.Parallel()
 			f, err := os.Open(filepath.Join("testdata", "corpus", s.File))
@@ -66,14 +69,14 @@ func TestDetectCorpus(t *testing.T) {
 			defer f.Close()
 			info, err := f.Stat()
 			require.NoError(t, err)
-			mediaType, err := DetectFile(f, info.Size(), s.File)
+			mediaType, err := detect.File(f, info.Size(), s.File)
 			if s.AtUpload {
-				requirePermanent(t, err, s.Codes...)
+				extracttest.RequirePermanent(t, err, s.Codes...)
 				require.Empty(t, mediaType)
 				return
 			}
 			require.NoError(t, err)
-			_, ok := readerFor(mediaType)
+			_, ok := formats.For(mediaType)
 			require.True(t, ok, mediaType)
 		})
 	}
@@ -81,14 +84,14 @@ func TestDetectCorpus(t *testing.T) {
 
 func TestCorpusInProcess(t *testing.T) {
 	t.Parallel()
-	direct := Direct{Limits: NewDefaultConfig().limits()}
-	for _, s := range samples(t) {
+	direct := formats.Direct{Limits: NewDefaultConfig().limits()}
+	for _, s := range extracttest.Samples(t) {
 		if strings.HasSuffix(s.File, ".pdf") && s.File != "docx_named.pdf" {
 			continue // PDFium is loaded in children only: pool_test.go
 		}
 		t.Run(s.File, func(t *testing.T) {
 			t.Parallel()
-			ex, blocks, err := extractPath(t, t.Context(), direct, filepath.Join("testdata", "corpus", s.File))
+			ex, blocks, err := extracttest.ExtractPath(t, t.Context(), direct, filepath.Join("testdata", "corpus", s.File))
 			requireSample(t, s, ex, blocks, err)
 		})
 	}

@@ -19,6 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
+	"github.com/millweir/millweir/pkg/ingest/extract/formats"
+	"github.com/millweir/millweir/pkg/ingest/extract/frame"
+	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
 
 // typeHostile is read by a reader that does what its document says, as if an attacker had taken the child over.
@@ -26,12 +31,12 @@ const typeHostile = "application/x-hostile"
 
 // registerHostile adds it; TestMain does so in the child too, since a child is the same program.
 func registerHostile() {
-	registry = append(registry, reader{name: "hostile", version: 1, types: []string{typeHostile}, read: readHostile})
+	formats.Registry = append(formats.Registry, formats.Reader{Name: "hostile", Version: 1, Types: []string{typeHostile}, Read: readHostile})
 }
 
 // readHostile tries one thing and says how it went: "refused: …" or "done: …".
-func readHostile(_ context.Context, in *input, out *sink) (ingest.Extraction, error) {
-	order, err := io.ReadAll(in.stream())
+func readHostile(_ context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
+	order, err := io.ReadAll(in.Stream())
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
@@ -40,12 +45,12 @@ func readHostile(_ context.Context, in *input, out *sink) (ingest.Extraction, er
 	if err := hostile(what, arg, out); err != nil {
 		result = "refused: " + err.Error()
 	}
-	return ingest.Extraction{}, out.block(ingest.Block{Kind: ingest.BlockParagraph, Text: result})
+	return ingest.Extraction{}, out.Block(ingest.Block{Kind: ingest.BlockParagraph, Text: result})
 }
 
 var ballast [][]byte
 
-func hostile(what, arg string, out *sink) error {
+func hostile(what, arg string, out *document.Sink) error {
 	switch what {
 	case "read":
 		_, err := os.ReadFile(arg)
@@ -124,7 +129,7 @@ func hostile(what, arg string, out *sink) error {
 		}
 	case "flood":
 		for {
-			if err := out.emit(ingest.Block{Kind: ingest.BlockParagraph, Text: strings.Repeat("x", 60<<10)}); err != nil {
+			if err := out.Emit(ingest.Block{Kind: ingest.BlockParagraph, Text: strings.Repeat("x", 60<<10)}); err != nil {
 				return err
 			}
 		}
@@ -135,7 +140,7 @@ func hostile(what, arg string, out *sink) error {
 	case "progress":
 		fd := childConnection()
 		for n := range 1 << 18 {
-			frame := append([]byte{frameProgress, 0, 0, 0, 8}, encodeProgress(n, 1<<18)...)
+			frame := append([]byte{frame.KindProgress, 0, 0, 0, 8}, frame.EncodeProgress(n, 1<<18)...)
 			for len(frame) > 0 {
 				written, _ := unix.Write(fd, frame) // less, or nothing, while the parent is behind
 				frame = frame[max(written, 0):]
@@ -185,7 +190,7 @@ func overflow(n int) int { return overflow(n+1) + n } //nolint:staticcheck // th
 
 // childConnection finds the descriptor of the socket to the parent.
 func childConnection() int {
-	for fd := 3; fd < maxOpenFiles; fd++ {
+	for fd := 3; fd < sandbox.MaxOpenFiles; fd++ {
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK {
 			return fd
@@ -197,14 +202,14 @@ func childConnection() int {
 // order lets a child of the pool do something, and returns what it said.
 func order(t *testing.T, p *Pool, what string) (string, error) {
 	t.Helper()
-	path := writeTemp(t, "order", []byte(what))
+	path := extracttest.WriteTemp(t, "order", []byte(what))
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
-	r, ok := readerFor(typeHostile)
+	r, ok := formats.For(typeHostile)
 	require.True(t, ok)
 	said, reports := "", 0
-	run := &jobRun{pool: p, reader: r, job: job{MediaType: typeHostile, Size: int64(len(what)), Limits: p.cfg.limits()},
+	run := &jobRun{pool: p, reader: r, job: frame.Job{MediaType: typeHostile, Size: int64(len(what)), Limits: p.cfg.limits()},
 		emit: func(b ingest.Block) error { said = b.Text; return nil }, progress: func(int, int) { reports++ }}
 	p.slots <- struct{}{}
 	defer func() { <-p.slots }()
@@ -214,7 +219,7 @@ func order(t *testing.T, p *Pool, what string) (string, error) {
 	began := time.Now()
 	_, err = run.do(t.Context(), f)
 	p.release(run.worker, run)
-	require.LessOrEqual(t, reports, 2+int(time.Since(began)/(progressEvery/2)))
+	require.LessOrEqual(t, reports, 2+int(time.Since(began)/(document.ProgressEvery/2)))
 	return said, err
 }
 
@@ -222,7 +227,7 @@ func TestFloodEndsAtTheTextLimit(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, func(c *Config) { c.MaxTextBytes = 1 << 20 })
 	_, err := order(t, p, "flood")
-	requirePermanent(t, err, ingest.CodeLimitExceeded)
+	extracttest.RequirePermanent(t, err, ingest.CodeLimitExceeded)
 	require.Zero(t, p.Stats().Live)
 }
 
@@ -233,11 +238,11 @@ func TestEndOfContextKillsTheChild(t *testing.T) {
 	w, err := p.acquire(ctx, false)
 	require.NoError(t, err)
 	defer p.busy.Done()
-	r, _ := readerFor(typeHostile)
-	f, err := os.Open(writeTemp(t, "order", []byte("sleep")))
+	r, _ := formats.For(typeHostile)
+	f, err := os.Open(extracttest.WriteTemp(t, "order", []byte("sleep")))
 	require.NoError(t, err)
 	defer f.Close()
-	run := &jobRun{pool: p, worker: w, reader: r, job: job{MediaType: typeHostile, Size: 5, Limits: p.cfg.limits()}, emit: func(ingest.Block) error { return nil }}
+	run := &jobRun{pool: p, worker: w, reader: r, job: frame.Job{MediaType: typeHostile, Size: 5, Limits: p.cfg.limits()}, emit: func(ingest.Block) error { return nil }}
 	done := make(chan error, 1)
 	go func() {
 		_, err := run.do(ctx, f)
@@ -253,7 +258,7 @@ func TestEndOfContextKillsTheChild(t *testing.T) {
 func TestReceiversErrorComesBack(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, nil)
-	f, err := os.Open(writeTemp(t, "a.txt", []byte("some text")))
+	f, err := os.Open(extracttest.WriteTemp(t, "a.txt", []byte("some text")))
 	require.NoError(t, err)
 	defer f.Close()
 	mine := errors.New("the receiver is full")

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/frame"
+	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
 
 // A child that could not start for want of resources has read nothing: that is the process's fault, until a start succeeds.
@@ -21,7 +23,7 @@ func TestAStartThatLacksResourcesIsTheProcesssFault(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, p.Close()) })
 	require.NoError(t, p.Fit(t.Context()), "nothing is known against it")
 
-	set := setup{MemoryMB: p.cfg.MemoryMB, Sandbox: SandboxOff}
+	set := sandbox.Setup{MemoryMB: p.cfg.MemoryMB, Sandbox: sandbox.Off}
 	other := p.startFailure(t.Context(), errors.New("the child did not start: EOF"), set)
 	require.NotErrorIs(t, other, ingest.ErrProcess)
 	require.Equal(t, ingest.CodeExtractCrashed, ingest.AsFailure(other).Code)
@@ -37,7 +39,7 @@ func TestAStartThatLacksResourcesIsTheProcesssFault(t *testing.T) {
 func TestAChildsVerdictIsNeverTheProcesssFault(t *testing.T) {
 	t.Parallel()
 	for _, code := range []ingest.Code{ingest.CodeExtractCrashed, ingest.CodeInternal, "OUT_OF_RESOURCES"} {
-		err := verdict{Code: code, Error: syscall.EMFILE.Error()}.failure()
+		err := frame.Verdict{Code: code, Error: syscall.EMFILE.Error()}.Failure()
 		require.NotErrorIs(t, err, syscall.EMFILE)
 		require.NotErrorIs(t, err, ingest.ErrProcess)
 	}

@@ -12,14 +12,17 @@ import (
 	"unicode/utf8"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/formats"
+	"github.com/millweir/millweir/pkg/ingest/extract/frame"
 )
 
 // jobRun is one document in one child. Nothing that comes from the child is trusted.
 type jobRun struct {
 	pool     *Pool
 	worker   *worker
-	reader   reader
-	job      job
+	reader   formats.Reader
+	job      frame.Job
 	progress func(done, total int)
 	emit     func(ingest.Block) error
 
@@ -69,13 +72,13 @@ func (r *jobRun) failure(ctx context.Context, err error, dog *watchdog) error {
 		if said := r.worker.stderr.String(); said != "" {
 			why += ": " + said
 		}
-		if errors.Is(err, errBadFrame) {
+		if errors.Is(err, frame.ErrBad) {
 			why = "the reader broke the protocol: " + err.Error()
 		}
 	}
 	r.pool.log.WarnContext(ctx, "extract: child ended", slog.String("reason", why), slog.String("media_type", r.job.MediaType),
 		slog.Int64("size", r.job.Size), slog.Int64("peak_bytes", r.peak))
-	return ingest.Transient(ingest.CodeExtractCrashed, "read the %s: %s", r.reader.name, why)
+	return ingest.Transient(ingest.CodeExtractCrashed, "read the %s: %s", r.reader.Name, why)
 }
 
 // exchange sends the job and takes frames until the verdict.
@@ -84,20 +87,20 @@ func (r *jobRun) exchange(file *os.File, dog *watchdog) (ingest.Extraction, erro
 		return ingest.Extraction{}, err
 	}
 	for {
-		kind, payload, err := readFrame(r.worker.in, r.worker.buf)
+		kind, payload, err := frame.Read(r.worker.in, r.worker.buf)
 		if err != nil {
 			return ingest.Extraction{}, err
 		}
 		r.worker.buf = payload
 		switch kind {
-		case frameBlock:
+		case frame.KindBlock:
 			err = r.block(payload, dog)
-		case frameProgress:
+		case frame.KindProgress:
 			err = r.report(payload, dog)
-		case frameDone:
+		case frame.KindDone:
 			return r.verdict(payload)
 		default:
-			err = fmt.Errorf("%w: type %q", errBadFrame, kind)
+			err = fmt.Errorf("%w: type %q", frame.ErrBad, kind)
 		}
 		if err != nil {
 			return ingest.Extraction{}, err
@@ -106,14 +109,14 @@ func (r *jobRun) exchange(file *os.File, dog *watchdog) (ingest.Extraction, erro
 }
 
 func (r *jobRun) block(payload []byte, dog *watchdog) error {
-	b, err := decodeBlock(payload)
+	b, err := frame.DecodeBlock(payload)
 	if err != nil {
 		return err
 	}
 	r.bytes += int64(len(b.Text))
 	r.chars += int64(utf8.RuneCountInString(b.Text))
 	if r.bytes > r.job.Limits.MaxTextBytes {
-		return overLimit("more than %d bytes of text", r.job.Limits.MaxTextBytes)
+		return document.OverLimit("more than %d bytes of text", r.job.Limits.MaxTextBytes)
 	}
 	dog.emitting.Store(true)
 	defer dog.emitting.Store(false)
@@ -124,13 +127,13 @@ func (r *jobRun) block(payload []byte, dog *watchdog) error {
 }
 
 func (r *jobRun) report(payload []byte, dog *watchdog) error {
-	done, total, err := decodeProgress(payload)
+	done, total, err := frame.DecodeProgress(payload)
 	if err != nil || r.progress == nil {
 		return err
 	}
 	// A child may report as often as it likes; the receiver is promised a few reports a second.
 	now := time.Now()
-	if now.Sub(r.reported) < progressEvery/2 && done < total {
+	if now.Sub(r.reported) < document.ProgressEvery/2 && done < total {
 		return nil
 	}
 	r.reported = now
@@ -144,48 +147,34 @@ var charsetName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,39}$`)
 
 // verdict takes from the child what is its to say; the rest is known here.
 func (r *jobRun) verdict(payload []byte) (ingest.Extraction, error) {
-	var v verdict
+	var v frame.Verdict
 	if err := json.Unmarshal(payload, &v); err != nil {
-		return ingest.Extraction{}, fmt.Errorf("%w: verdict: %w", errBadFrame, err)
+		return ingest.Extraction{}, fmt.Errorf("%w: verdict: %w", frame.ErrBad, err)
 	}
 	r.clean = !v.Recycle
 	if v.Code != "" {
 		if v.Stack != "" {
-			r.pool.log.Error("extract: reader crashed", slog.String("reader", r.reader.String()), slog.String("cause", shorten(v.Error)), slog.String("stack", v.Stack))
+			r.pool.log.Error("extract: reader crashed", slog.String("reader", r.reader.String()), slog.String("cause", frame.Shorten(v.Error)), slog.String("stack", v.Stack))
 		}
-		return ingest.Extraction{}, v.failure()
+		return ingest.Extraction{}, v.Failure()
 	}
 	ex := v.Extraction
 	if ex.Pages < 0 || ex.Pages > r.job.Limits.MaxPages {
-		return ingest.Extraction{}, fmt.Errorf("%w: %d pages", errBadFrame, ex.Pages)
+		return ingest.Extraction{}, fmt.Errorf("%w: %d pages", frame.ErrBad, ex.Pages)
 	}
 	last := 0
 	if len(ex.Unread) > ingest.MaxUnread {
-		return ingest.Extraction{}, fmt.Errorf("%w: %d unread pages", errBadFrame, len(ex.Unread))
+		return ingest.Extraction{}, fmt.Errorf("%w: %d unread pages", frame.ErrBad, len(ex.Unread))
 	}
 	for _, page := range ex.Unread {
 		if page <= last || page > ex.Pages {
-			return ingest.Extraction{}, fmt.Errorf("%w: unread page %d of %d", errBadFrame, page, ex.Pages)
+			return ingest.Extraction{}, fmt.Errorf("%w: unread page %d of %d", frame.ErrBad, page, ex.Pages)
 		}
 		last = page
 	}
 	if !charsetName.MatchString(ex.Charset) {
 		ex.Charset = ""
 	}
-	ex.Title, ex.MediaType, ex.Reader, ex.Chars = cleanTitle(ex.Title), r.job.MediaType, r.reader.String(), r.chars
+	ex.Title, ex.MediaType, ex.Reader, ex.Chars = document.CleanTitle(ex.Title), r.job.MediaType, r.reader.String(), r.chars
 	return ex, nil
-}
-
-// failure turns a child's words into a Failure; a code that is not a reader's becomes INTERNAL.
-func (v verdict) failure() error {
-	f := &ingest.Failure{Code: v.Code, Permanent: v.Permanent, Remedy: cleanTitle(v.Remedy), Err: errors.New(cleanText(shorten(v.Error), false))}
-	switch v.Code {
-	case ingest.CodeEmpty, ingest.CodeEncrypted, ingest.CodeUnsupportedType, ingest.CodeCorrupt, ingest.CodeLimitExceeded,
-		ingest.CodeNeedsOCR, ingest.CodeEncoding:
-	case ingest.CodeExtractCrashed:
-		f.Permanent = false
-	default:
-		f.Code, f.Permanent = ingest.CodeInternal, false
-	}
-	return f
 }

@@ -4,14 +4,17 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/frame"
 )
 
 func TestBadVerdictsAreRefused(t *testing.T) {
 	t.Parallel()
-	run := &jobRun{job: job{Limits: limits{MaxPages: 10}}}
+	run := &jobRun{job: frame.Job{Limits: document.Limits{MaxPages: 10}}}
 	for _, pages := range []string{"[0]", "[4]", "[2,2]", "[3,1]", "[-1]"} {
 		_, err := run.verdict([]byte(`{"extraction":{"Pages":3,"Unread":` + pages + `}}`))
-		require.ErrorIs(t, err, errBadFrame, pages)
+		require.ErrorIs(t, err, frame.ErrBad, pages)
 	}
 }
 
@@ -20,7 +23,7 @@ func FuzzVerdict(f *testing.F) {
 	f.Add([]byte(`{"code":"EMPTY"}`))
 	f.Add([]byte(`{"extraction":{"Pages":3,"Unread":[2]}}`))
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		run := &jobRun{pool: &Pool{log: testLog(t)}, job: job{Limits: limits{MaxPages: 10}}}
+		run := &jobRun{pool: &Pool{log: testLog(t)}, job: frame.Job{Limits: document.Limits{MaxPages: 10}}}
 		if ex, err := run.verdict(payload); err == nil {
 			require.LessOrEqual(t, ex.Pages, 10)
 		}

@@ -11,10 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
+	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
 
 // without makes a pool whose children go without some layers of the sandbox.
-func without(t testing.TB, sandbox Sandbox, layers ...layer) *Pool {
+func without(t testing.TB, sandbox sandbox.Mode, layers ...sandbox.Layer) *Pool {
 	p := newPool(t, func(c *Config) { c.Sandbox, c.Parallel = sandbox, 1 })
 	p.without = layers
 	return p
@@ -22,21 +24,21 @@ func without(t testing.TB, sandbox Sandbox, layers ...layer) *Pool {
 
 func TestRequireFailsClosedAndSaysWhy(t *testing.T) {
 	t.Parallel()
-	for _, missing := range []layer{layerLandlock, layerSeccomp} {
+	for _, missing := range []sandbox.Layer{sandbox.Landlock, sandbox.Seccomp} {
 		t.Run(string(missing), func(t *testing.T) {
 			t.Parallel()
-			required := without(t, SandboxRequire, missing)
+			required := without(t, sandbox.Require, missing)
 			require.ErrorContains(t, required.Warm(t.Context()), string(missing)+": left out")
-			_, blocks, err := extractPath(t, t.Context(), required, filepath.Join("testdata", "corpus", "txt_utf8.txt"))
+			_, blocks, err := extracttest.ExtractPath(t, t.Context(), required, filepath.Join("testdata", "corpus", "txt_utf8.txt"))
 			require.Empty(t, blocks)
 			require.Equal(t, ingest.CodeExtractCrashed, ingest.AsFailure(err).Code)
 			require.ErrorContains(t, err, string(missing)+": left out")
 			require.Zero(t, required.Stats().Live)
 
-			readText1(t, without(t, SandboxAuto, missing)) // what the kernel gives is enough for auto
+			readText1(t, without(t, sandbox.Auto, missing)) // what the kernel gives is enough for auto
 		})
 	}
-	readText1(t, without(t, SandboxRequire, layerNamespaces)) // they are no part of what is required
+	readText1(t, without(t, sandbox.Require, sandbox.Namespaces)) // they are no part of what is required
 }
 
 // procTable reads lines of a name and a value.
@@ -65,7 +67,7 @@ func TestRefusedNamespacesAreDoneWithout(t *testing.T) {
 		return nil
 	}
 	for range 2 {
-		isolated, err := s.start(setup{Sandbox: SandboxAuto}, start)
+		isolated, err := s.start(sandbox.Setup{Sandbox: sandbox.Auto}, start)
 		require.NoError(t, err)
 		require.False(t, isolated)
 	}
@@ -75,7 +77,7 @@ func TestRefusedNamespacesAreDoneWithout(t *testing.T) {
 	broken := errors.New("no memory")
 	other := newStarter()
 	defer other.stop()
-	_, err := other.start(setup{Sandbox: SandboxAuto}, func(*syscall.SysProcAttr) error { return broken })
+	_, err := other.start(sandbox.Setup{Sandbox: sandbox.Auto}, func(*syscall.SysProcAttr) error { return broken })
 	require.ErrorIs(t, err, broken)
 	require.Nil(t, other.refused.Load(), "what fails without namespaces too is not their fault")
 }

@@ -6,13 +6,14 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/millweir/millweir/pkg/ingest/extract/child"
 	"github.com/millweir/millweir/pkg/labserver"
 )
 
 func TestMain(m *testing.M) {
 	registerHostile()
-	if IsChild(os.Args) {
-		os.Exit(ChildMain())
+	if child.Is(os.Args) {
+		os.Exit(child.Main())
 	}
 	if len(os.Args) == 2 && os.Args[1] == parentArg {
 		os.Exit(orphanMaker())

@@ -1,6 +1,10 @@
 package extract
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
+)
 
 var (
 	layerDesc = prometheus.NewDesc("ingest_extract_sandbox_layer",
@@ -27,7 +31,7 @@ func (collector) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	s := c.pool.Stats()
-	for name, active := range map[layer]bool{layerLandlock: s.Landlock, layerSeccomp: s.Seccomp, layerNamespaces: s.Namespaces} {
+	for name, active := range map[sandbox.Layer]bool{sandbox.Landlock: s.Landlock, sandbox.Seccomp: s.Seccomp, sandbox.Namespaces: s.Namespaces} {
 		value := 0.0
 		if active {
 			value = 1

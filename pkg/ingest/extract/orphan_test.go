@@ -15,6 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
+	"github.com/millweir/millweir/pkg/ingest/extract/formats"
+	"github.com/millweir/millweir/pkg/ingest/extract/frame"
 )
 
 // parentArg makes the test's program a parent whose child never ends by itself.
@@ -34,8 +37,8 @@ func orphanMaker() int {
 	if err != nil {
 		return 1
 	}
-	r, _ := readerFor(typeHostile)
-	run := &jobRun{pool: p, worker: w, reader: r, job: job{MediaType: typeHostile, Size: 4, Limits: p.cfg.limits()},
+	r, _ := formats.For(typeHostile)
+	run := &jobRun{pool: p, worker: w, reader: r, job: frame.Job{MediaType: typeHostile, Size: 4, Limits: p.cfg.limits()},
 		emit: func(ingest.Block) error { return nil }}
 	_, _ = fmt.Fprintln(os.Stdout, w.cmd.Process.Pid)
 	_, _ = run.do(context.Background(), f)
@@ -46,7 +49,7 @@ func orphanMaker() int {
 func TestChildDiesWithItsParent(t *testing.T) {
 	t.Parallel()
 	parent := exec.CommandContext(t.Context(), os.Args[0], parentArg)
-	parent.Env = append(os.Environ(), "ORDER="+writeTemp(t, "order", []byte("spin")))
+	parent.Env = append(os.Environ(), "ORDER="+extracttest.WriteTemp(t, "order", []byte("spin")))
 	out, err := parent.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, parent.Start())

@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
 	"github.com/millweir/millweir/pkg/ingest/extract/pdfgen"
+	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
 
 // fuzzedPDFBytes bounds a fuzzed file: PDFium is slow in WebAssembly.
@@ -19,14 +21,14 @@ const fuzzedPDFBytes = 32 << 10
 // A child, because a guest that runs cannot be stopped from within its process; nor would fuzzing in it see PDFium's coverage.
 func FuzzPDF(f *testing.F) {
 	cfg := NewDefaultConfig()
-	cfg.Sandbox, cfg.Parallel, cfg.TimeoutSmall, cfg.MaxPages, cfg.MaxTextBytes = SandboxRequire, 1, 2*time.Second, 100, 1<<20
+	cfg.Sandbox, cfg.Parallel, cfg.TimeoutSmall, cfg.MaxPages, cfg.MaxTextBytes = sandbox.Require, 1, 2*time.Second, 100, 1<<20
 	p, err := NewPool(cfg, slog.New(slog.DiscardHandler)) // a target's log is not there while it fuzzes
 	require.NoError(f, err)
 	f.Cleanup(func() { require.NoError(f, p.Close()) })
 	f.Add(pdfgen.Text(2, 1))
-	f.Add(simplePDF("/Outlines<</First 6 0 R>>", "BT /F1 9 Tf 9 50 Td (inter\\255national) Tj ET"))
-	for _, s := range samples(f) {
-		if data := corpusFile(f, s.File); strings.HasSuffix(s.File, ".pdf") && len(data) <= fuzzedPDFBytes && !strings.Contains(s.File, "bomb") && !strings.Contains(s.File, "fanout") {
+	f.Add(extracttest.SimplePDF("/Outlines<</First 6 0 R>>", "BT /F1 9 Tf 9 50 Td (inter\\255national) Tj ET"))
+	for _, s := range extracttest.Samples(f) {
+		if data := extracttest.CorpusFile(f, s.File); strings.HasSuffix(s.File, ".pdf") && len(data) <= fuzzedPDFBytes && !strings.Contains(s.File, "bomb") && !strings.Contains(s.File, "fanout") {
 			f.Add(data)
 		}
 	}
@@ -34,16 +36,16 @@ func FuzzPDF(f *testing.F) {
 		if len(data) == 0 || len(data) > fuzzedPDFBytes {
 			return
 		}
-		ex, blocks, err := extractPath(t, t.Context(), p, writeTemp(t, "fuzzed.pdf", data))
+		ex, blocks, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "fuzzed.pdf", data))
 		for _, b := range blocks {
-			requireGoodBlock(t, b)
+			extracttest.RequireGoodBlock(t, b)
 		}
 		if reason := ingest.AsFailure(err); err != nil && reason.Code == ingest.CodeExtractCrashed {
 			require.Contains(t, err.Error(), "longer than", "only time may end a child")
 			return
 		}
 		if err != nil {
-			requirePermanent(t, err)
+			extracttest.RequirePermanent(t, err)
 			return
 		}
 		last := 0

@@ -19,13 +19,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
+	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
 
 // TestA23 gives pages of tags that parsers have looped over: each ends within seconds, in text or in a plain reason.
 func TestA23(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, nil)
-	const n = 100_000 / memoryFactor
+	const n = 100_000 / sandbox.MemoryFactor
 	for name, page := range map[string]string{
 		"formatting":        strings.Repeat("<b><i><a href=x><font>", n) + "end",
 		"crossed":           strings.Repeat("<p><b></p></b><table><a>", n) + "end",
@@ -46,15 +48,15 @@ func TestA23(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
-			_, _, err := extractPath(t, t.Context(), p, writeTemp(t, "odd.html", []byte("<!DOCTYPE html>"+page)))
+			_, _, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "odd.html", []byte("<!DOCTYPE html>"+page)))
 			if err != nil {
-				requirePermanent(t, err)
+				extracttest.RequirePermanent(t, err)
 			}
 			t.Logf("%v in %v", err, time.Since(began).Round(time.Millisecond))
 		})
 	}
 	require.Zero(t, p.Stats().Killed, "each ends by itself")
-	if memoryFactor == 1 {
+	if sandbox.MemoryFactor == 1 {
 		require.LessOrEqual(t, p.Stats().PeakBytes, int64(maxChildBytes))
 	}
 }
@@ -62,7 +64,7 @@ func TestA23(t *testing.T) {
 // TestHostileCorpus reads every file of the project's corpus, and a folder of HOSTILE_CORPUS beside it, within the bounds of a task.
 func TestHostileCorpus(t *testing.T) {
 	t.Parallel()
-	if memoryFactor > 1 {
+	if sandbox.MemoryFactor > 1 {
 		t.Skip("time and memory of a child mean nothing under the race detector")
 	}
 	p := newPool(t, nil)
@@ -78,12 +80,12 @@ func TestHostileCorpus(t *testing.T) {
 				continue
 			}
 			began := time.Now()
-			_, _, err := extractPath(t, t.Context(), p, filepath.Join(dir, f.Name()))
+			_, _, err := extracttest.ExtractPath(t, t.Context(), p, filepath.Join(dir, f.Name()))
 			if took := time.Since(began); took > slowest {
 				slowest, which = took, f.Name()
 			}
 			if err != nil {
-				requirePermanent(t, err)
+				extracttest.RequirePermanent(t, err)
 			}
 		}
 	}
@@ -97,8 +99,8 @@ func TestChildIsRefused(t *testing.T) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer listener.Close()
-	victim, me := writeTemp(t, "victim", []byte("x")), strconv.Itoa(os.Getpid())
-	p := newPool(t, func(c *Config) { c.Sandbox, c.Parallel = SandboxRequire, 1 })
+	victim, me := extracttest.WriteTemp(t, "victim", []byte("x")), strconv.Itoa(os.Getpid())
+	p := newPool(t, func(c *Config) { c.Sandbox, c.Parallel = sandbox.Require, 1 })
 	for _, what := range []string{
 		"read /etc/passwd", "read /proc/self/environ", "read " + victim, "list /", "create " + t.TempDir() + "/x", "remove " + victim,
 		"connect " + listener.Addr().String(), "udp 127.0.0.1:53", "unix", "exec /bin/true", "replace /bin/true", "bomb",
@@ -126,7 +128,7 @@ func TestChildIsKilledAndThePoolLives(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			if memoryFactor > 1 && (what == "allocate" || what == "overflow") {
+			if sandbox.MemoryFactor > 1 && (what == "allocate" || what == "overflow") {
 				t.Skip("memory of a child means nothing under the race detector")
 			}
 			p := newPool(t, func(c *Config) { c.TimeoutSmall, c.Parallel = time.Minute, 1 })
@@ -151,18 +153,18 @@ func TestChildIsKilledAndThePoolLives(t *testing.T) {
 
 func TestHostileFilesStayWithinLimits(t *testing.T) {
 	t.Parallel()
-	if memoryFactor > 1 {
+	if sandbox.MemoryFactor > 1 {
 		t.Skip("time and memory of a child mean nothing under the race detector")
 	}
 	p := newPool(t, nil)
 	for _, h := range hostileFiles() {
 		t.Run(h.name, func(t *testing.T) {
 			start := time.Now()
-			_, _, err := extractPath(t, t.Context(), p, writeTemp(t, h.name, h.make(t)))
+			_, _, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, h.name, h.make(t)))
 			if h.codes != nil {
-				requirePermanent(t, err, h.codes...)
+				extracttest.RequirePermanent(t, err, h.codes...)
 			} else if err != nil {
-				requirePermanent(t, err)
+				extracttest.RequirePermanent(t, err)
 			}
 			t.Logf("%v in %v, peak so far %d MiB", err, time.Since(start).Round(time.Millisecond), p.Stats().PeakBytes>>20)
 		})
@@ -178,7 +180,7 @@ func TestEachLayerHoldsAlone(t *testing.T) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
-	victim, me := writeTemp(t, "victim", []byte("x")), strconv.Itoa(os.Getpid())
+	victim, me := extracttest.WriteTemp(t, "victim", []byte("x")), strconv.Itoa(os.Getpid())
 	address := listener.Addr().String()
 	files := []string{"read " + victim, "list /", "create " + t.TempDir() + "/x", "connect " + address, "exec /bin/true", "kill " + me}
 	namespaced := []string{"connect " + address, "udp " + address}
@@ -186,17 +188,17 @@ func TestEachLayerHoldsAlone(t *testing.T) {
 		namespaced = append(namespaced, "kill "+me)
 	}
 	for _, c := range []struct {
-		alone  layer
-		others []layer
+		alone  sandbox.Layer
+		others []sandbox.Layer
 		orders []string
 	}{
-		{layerLandlock, []layer{layerSeccomp, layerNamespaces}, files},
-		{layerSeccomp, []layer{layerLandlock, layerNamespaces}, append(files, "udp "+address, "unix", "bomb", "code", "owner")},
-		{layerNamespaces, []layer{layerLandlock, layerSeccomp}, namespaced},
+		{sandbox.Landlock, []sandbox.Layer{sandbox.Seccomp, sandbox.Namespaces}, files},
+		{sandbox.Seccomp, []sandbox.Layer{sandbox.Landlock, sandbox.Namespaces}, append(files, "udp "+address, "unix", "bomb", "code", "owner")},
+		{sandbox.Namespaces, []sandbox.Layer{sandbox.Landlock, sandbox.Seccomp}, namespaced},
 	} {
 		t.Run(string(c.alone), func(t *testing.T) {
 			t.Parallel()
-			alone, bare := without(t, SandboxAuto, c.others...), without(t, SandboxOff)
+			alone, bare := without(t, sandbox.Auto, c.others...), without(t, sandbox.Off)
 			for _, what := range c.orders {
 				said, err := order(t, bare, what)
 				require.NoError(t, err, what)
@@ -207,8 +209,8 @@ func TestEachLayerHoldsAlone(t *testing.T) {
 			}
 			require.Equal(t, 1, alone.Stats().Started)
 			s := alone.Stats()
-			require.Equal(t, map[layer]bool{layerLandlock: s.Landlock, layerSeccomp: s.Seccomp, layerNamespaces: s.Namespaces},
-				map[layer]bool{layerLandlock: c.alone == layerLandlock, layerSeccomp: c.alone == layerSeccomp, layerNamespaces: c.alone == layerNamespaces})
+			require.Equal(t, map[sandbox.Layer]bool{sandbox.Landlock: s.Landlock, sandbox.Seccomp: s.Seccomp, sandbox.Namespaces: s.Namespaces},
+				map[sandbox.Layer]bool{sandbox.Landlock: c.alone == sandbox.Landlock, sandbox.Seccomp: c.alone == sandbox.Seccomp, sandbox.Namespaces: c.alone == sandbox.Namespaces})
 		})
 	}
 }
@@ -216,7 +218,7 @@ func TestEachLayerHoldsAlone(t *testing.T) {
 // TestConfinementIsInForce looks at a living child from outside.
 func TestConfinementIsInForce(t *testing.T) {
 	t.Parallel()
-	p := without(t, SandboxRequire)
+	p := without(t, sandbox.Require)
 	readText1(t, p)
 	proc := "/proc/" + strconv.Itoa(p.idle[0].cmd.Process.Pid)
 	spaces := []string{"user", "net", "ipc", "uts", "mnt"}
@@ -267,11 +269,11 @@ func TestChildIsResidentAndRecycled(t *testing.T) {
 
 func TestVeryManyUnreadPagesFitTheAnswer(t *testing.T) {
 	t.Parallel()
-	const pages = 24_000 / memoryFactor // half of their numbers would not fit
-	pdf := simplePDF("", "BT /F1 9 Tf 9 50 Td (x) Tj ET")
+	const pages = 24_000 / sandbox.MemoryFactor // half of their numbers would not fit
+	pdf := extracttest.SimplePDF("", "BT /F1 9 Tf 9 50 Td (x) Tj ET")
 	pdf = bytes.Replace(pdf, []byte("/Kids[3 0 R]/Count 1"), []byte("/Kids["+strings.Repeat("3 0 R 8 0 R ", pages/2)+"]/Count "+strconv.Itoa(pages)), 1)
 	p := newPool(t, func(c *Config) { c.MaxPages, c.TimeoutSmall = pages, 10*time.Minute })
-	ex, _, err := extractPath(t, t.Context(), p, writeTemp(t, "gaps.pdf", pdf))
+	ex, _, err := extracttest.ExtractPath(t, t.Context(), p, extracttest.WriteTemp(t, "gaps.pdf", pdf))
 	require.NoError(t, err)
 	require.Equal(t, pages, ex.Pages)
 	require.Len(t, ex.Unread, min(pages/2, ingest.MaxUnread))

@@ -14,6 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/detect"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/formats"
+	"github.com/millweir/millweir/pkg/ingest/extract/frame"
+	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
 
 // waitReport is how often a document that waits for a child says so.
@@ -37,7 +42,7 @@ type Stats struct {
 // calls beyond EXTRACT_PARALLEL wait. Children start when they are needed and end when they idle.
 type Pool struct {
 	cfg      Config
-	without  []layer // left out by a test
+	without  []sandbox.Layer // left out by a test
 	log      *slog.Logger
 	cacheDir string // of the compiled PDF reader; the first Warm may replace it
 	ownCache bool   // cacheDir is temporary and goes with the pool
@@ -50,7 +55,7 @@ type Pool struct {
 	idle     []*worker
 	stats    Stats
 	greeted  bool
-	failed   *setup // a start that failed for want of resources; nil: none
+	failed   *sandbox.Setup // a start that failed for want of resources; nil: none
 	closed   bool
 	busy     sync.WaitGroup
 	reap     chan struct{}
@@ -78,7 +83,7 @@ func NewPool(cfg Config, log *slog.Logger) (*Pool, error) {
 }
 
 // Fingerprint implements ingest.Extractor.
-func (p *Pool) Fingerprint() string { return fingerprint() }
+func (p *Pool) Fingerprint() string { return formats.Fingerprint() }
 
 // Stats tells what the children did so far.
 func (p *Pool) Stats() Stats {
@@ -89,10 +94,10 @@ func (p *Pool) Stats() Stats {
 
 // warmSetup is that of the child that compiles the PDF reader.
 // Compiling takes 300 MB once; the limits of reading do not hold for it, as no document is read.
-func (p *Pool) warmSetup() setup {
+func (p *Pool) warmSetup() sandbox.Setup {
 	p.mu.Lock() // another document's Warm may be replacing the folder
 	defer p.mu.Unlock()
-	return setup{PDF: true, Warm: true, CacheDir: p.cacheDir, MemoryMB: 4096, Sandbox: SandboxOff}
+	return sandbox.Setup{PDF: true, Warm: true, CacheDir: p.cacheDir, MemoryMB: 4096, Sandbox: sandbox.Off}
 }
 
 // Warm compiles the PDF reader into the cache, in a process of its own (3–6 s cold, 0.3 s when it is there already),
@@ -110,7 +115,7 @@ func (p *Pool) Warm(ctx context.Context) error {
 	}
 	err := p.compile(ctx)
 	if err == nil {
-		err = p.tryStart(ctx, setup{Warm: true, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox, Without: p.without})
+		err = p.tryStart(ctx, sandbox.Setup{Warm: true, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox, Without: p.without})
 	}
 	if err != nil {
 		return fmt.Errorf("warm the document readers: %w", err)
@@ -141,7 +146,7 @@ func (p *Pool) compile(ctx context.Context) error {
 }
 
 // tryStart starts a child that reads nothing and ends it.
-func (p *Pool) tryStart(ctx context.Context, set setup) error {
+func (p *Pool) tryStart(ctx context.Context, set sandbox.Setup) error {
 	w, err := startWorker(ctx, p.starter, set)
 	if err != nil {
 		return err
@@ -158,25 +163,25 @@ func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(don
 	if err != nil {
 		return ingest.Extraction{}, fmt.Errorf("stat the stored file: %w", err)
 	}
-	mediaType, err := DetectFile(src.File, info.Size(), src.Name)
+	mediaType, err := detect.File(src.File, info.Size(), src.Name)
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
-	r, ok := readerFor(mediaType)
+	r, ok := formats.For(mediaType)
 	if !ok {
-		return ingest.Extraction{}, unsupported("no reader for %s", mediaType)
+		return ingest.Extraction{}, document.Unsupported("no reader for %s", mediaType)
 	}
 	if err := p.enter(ctx, progress); err != nil {
 		return ingest.Extraction{}, err
 	}
 	defer func() { <-p.slots }()
-	w, err := p.acquire(ctx, mediaType == typePDF)
+	w, err := p.acquire(ctx, mediaType == document.TypePDF)
 	if err != nil {
 		return ingest.Extraction{}, err
 	}
 	defer p.busy.Done()
 	run := &jobRun{pool: p, worker: w, reader: r, progress: progress, emit: emit,
-		job: job{MediaType: mediaType, Size: info.Size(), Limits: p.cfg.limits()}}
+		job: frame.Job{MediaType: mediaType, Size: info.Size(), Limits: p.cfg.limits()}}
 	ex, err := run.do(ctx, src.File)
 	p.release(w, run)
 	return ex, err
@@ -223,7 +228,7 @@ func (p *Pool) acquire(ctx context.Context, pdf bool) (*worker, error) {
 	if evicted != nil {
 		evicted.kill()
 	}
-	set := setup{PDF: pdf, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox, Without: p.without}
+	set := sandbox.Setup{PDF: pdf, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox, Without: p.without}
 	if pdf {
 		set.CacheDir = p.cacheDir // fixed by Warm
 	}
@@ -303,7 +308,7 @@ func (p *Pool) Fit(ctx context.Context) error {
 }
 
 // noteFailed remembers which start failed for want of resources; nil: none.
-func (p *Pool) noteFailed(set *setup) {
+func (p *Pool) noteFailed(set *sandbox.Setup) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failed = set
@@ -322,7 +327,7 @@ func lacks(err error) bool {
 
 // startFailure is a child that could not start. Want of resources is the process's fault and no attempt of the document;
 // for the rest a later attempt may find the machine in better shape.
-func (p *Pool) startFailure(ctx context.Context, err error, set setup) error {
+func (p *Pool) startFailure(ctx context.Context, err error, set sandbox.Setup) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -334,7 +339,7 @@ func (p *Pool) startFailure(ctx context.Context, err error, set setup) error {
 }
 
 // noteHello remembers what confinement the children have, and logs it once.
-func (p *Pool) noteHello(w *worker, set setup) {
+func (p *Pool) noteHello(w *worker, set sandbox.Setup) {
 	if set.Warm && set.PDF {
 		return // it reads no document
 	}
@@ -361,7 +366,7 @@ func (p *Pool) noteHello(w *worker, set setup) {
 // release keeps a child for the next document, unless it should not read another.
 func (p *Pool) release(w *worker, run *jobRun) {
 	w.files++
-	keep := run.clean && w.files < p.cfg.ChildFiles && residentBytes(w.cmd.Process.Pid) < int64(p.cfg.MemoryMB)*memoryFactor<<20*3/4
+	keep := run.clean && w.files < p.cfg.ChildFiles && residentBytes(w.cmd.Process.Pid) < int64(p.cfg.MemoryMB)*sandbox.MemoryFactor<<20*3/4
 	p.mu.Lock()
 	p.stats.PeakBytes = max(p.stats.PeakBytes, run.peak)
 	if run.killed {

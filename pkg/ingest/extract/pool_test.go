@@ -16,11 +16,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
 	"github.com/millweir/millweir/pkg/ingest/extract/pdfgen"
+	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
 
 // maxChildBytes is what a child may reach on any file.
-const maxChildBytes = memoryFactor * 300 << 20
+const maxChildBytes = sandbox.MemoryFactor * 300 << 20
 
 func testLog(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(testWriter{t}, nil))
@@ -47,13 +50,13 @@ func newPool(t testing.TB, change func(*Config)) *Pool {
 
 func TestCorpusInChildren(t *testing.T) {
 	t.Parallel()
-	p := newPool(t, func(c *Config) { c.Sandbox = SandboxRequire })
+	p := newPool(t, func(c *Config) { c.Sandbox = sandbox.Require })
 	require.NoError(t, p.Warm(t.Context()))
-	for _, s := range samples(t) {
+	for _, s := range extracttest.Samples(t) {
 		t.Run(s.File, func(t *testing.T) {
-			ex, blocks, err := extractPath(t, t.Context(), p, filepath.Join("testdata", "corpus", s.File))
+			ex, blocks, err := extracttest.ExtractPath(t, t.Context(), p, filepath.Join("testdata", "corpus", s.File))
 			requireSample(t, s, ex, blocks, err)
-			if strings.HasPrefix(ex.MediaType, typePDF) {
+			if strings.HasPrefix(ex.MediaType, document.TypePDF) {
 				require.Positive(t, ex.Pages)
 				require.Positive(t, blocks[0].Page)
 			}
@@ -81,14 +84,14 @@ func TestWarmEndsWithItsContext(t *testing.T) {
 
 func readText1(t testing.TB, p *Pool) {
 	t.Helper()
-	_, blocks, err := extractPath(t, t.Context(), p, filepath.Join("testdata", "corpus", "txt_utf8.txt"))
+	_, blocks, err := extracttest.ExtractPath(t, t.Context(), p, filepath.Join("testdata", "corpus", "txt_utf8.txt"))
 	require.NoError(t, err)
 	require.NotEmpty(t, blocks)
 }
 
 func readPDF1(t testing.TB, p *Pool) {
 	t.Helper()
-	ex, blocks, err := extractPath(t, t.Context(), p, filepath.Join("testdata", "corpus", "pdf_cid_noembed.pdf"))
+	ex, blocks, err := extracttest.ExtractPath(t, t.Context(), p, filepath.Join("testdata", "corpus", "pdf_cid_noembed.pdf"))
 	require.NoError(t, err)
 	require.Equal(t, 3, ex.Pages)
 	require.Equal(t, 3, blocks[len(blocks)-1].Page)
@@ -163,7 +166,7 @@ func TestClosedPoolRefuses(t *testing.T) {
 	require.NoError(t, p.Close())
 	require.NoError(t, p.Close())
 	require.Zero(t, residentBytes(pid), "no child survives the pool")
-	_, _, err = extractPath(t, t.Context(), p, filepath.Join("testdata", "corpus", "txt_utf8.txt"))
+	_, _, err = extracttest.ExtractPath(t, t.Context(), p, filepath.Join("testdata", "corpus", "txt_utf8.txt"))
 	require.ErrorIs(t, err, ErrClosed)
 }
 
@@ -192,19 +195,19 @@ func TestCacheFolderOfOthersIsRefused(t *testing.T) {
 
 func TestUnreadPagesAreNamed(t *testing.T) {
 	t.Parallel()
-	pdf := simplePDF("", "BT /F1 9 Tf 9 50 Td (readable text) Tj ET")
+	pdf := extracttest.SimplePDF("", "BT /F1 9 Tf 9 50 Td (readable text) Tj ET")
 	pdf = bytes.Replace(pdf, []byte("/Kids[3 0 R]/Count 1"), []byte("/Kids[3 0 R 8 0 R 3 0 R 9 0 R 3 0 R]/Count 5"), 1)
-	ex, blocks, err := extractPath(t, t.Context(), newPool(t, nil), writeTemp(t, "gaps.pdf", pdf))
+	ex, blocks, err := extracttest.ExtractPath(t, t.Context(), newPool(t, nil), extracttest.WriteTemp(t, "gaps.pdf", pdf))
 	require.NoError(t, err)
 	require.Equal(t, 5, ex.Pages)
 	require.Equal(t, []int{2, 4}, ex.Unread)
-	require.Equal(t, 3, strings.Count(joined(blocks), "readable text"))
+	require.Equal(t, 3, strings.Count(extracttest.Joined(blocks), "readable text"))
 }
 
 func TestProgressCountsPages(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, nil)
-	f, err := os.Open(writeTemp(t, "x.pdf", pdfgen.Text(40, 3)))
+	f, err := os.Open(extracttest.WriteTemp(t, "x.pdf", pdfgen.Text(40, 3)))
 	require.NoError(t, err)
 	defer f.Close()
 	last, text := [2]int{}, strings.Builder{}

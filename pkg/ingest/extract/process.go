@@ -18,6 +18,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/frame"
+	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
 
 const (
@@ -58,8 +62,8 @@ func newStarter() *starter {
 }
 
 // start runs a start of a child on the starter's thread: with namespaces, or once these were refused, without.
-func (s *starter) start(set setup, run func(*syscall.SysProcAttr) error) (isolated bool, err error) {
-	if set.Sandbox == SandboxOff || slices.Contains(set.Without, layerNamespaces) || s.refused.Load() != nil {
+func (s *starter) start(set sandbox.Setup, run func(*syscall.SysProcAttr) error) (isolated bool, err error) {
+	if set.Sandbox == sandbox.Off || slices.Contains(set.Without, sandbox.Namespaces) || s.refused.Load() != nil {
 		return false, s.onThread(run, plainAttr())
 	}
 	refused := s.onThread(run, isolatedAttr())
@@ -107,7 +111,7 @@ type worker struct {
 	in    *bufio.Reader
 	buf   []byte
 	pdf   bool
-	hello hello
+	hello sandbox.Hello
 	// isolated: it has namespaces of its own.
 	isolated bool
 	files    int
@@ -118,7 +122,7 @@ type worker struct {
 }
 
 // startWorker starts a child and waits for its greeting, at most until ctx ends.
-func startWorker(ctx context.Context, s *starter, set setup) (*worker, error) {
+func startWorker(ctx context.Context, s *starter, set sandbox.Setup) (*worker, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -139,10 +143,10 @@ func startWorker(ctx context.Context, s *starter, set setup) (*worker, error) {
 		return nil, fmt.Errorf("open a socket to the child: %T is no unix socket", conn)
 	}
 	w := &worker{conn: unixConn, pdf: set.PDF, stderr: &lastWords{}, exited: make(chan struct{})}
-	w.in = bufio.NewReaderSize(w.conn, outBytes)
+	w.in = bufio.NewReaderSize(w.conn, frame.BufferBytes)
 	// The running program itself, even if its file was replaced since.
 	w.isolated, err = s.start(set, func(attr *syscall.SysProcAttr) error {
-		w.cmd = exec.Command("/proc/self/exe", childArg) //nolint:noctx // the pool ends it, by its group
+		w.cmd = exec.Command("/proc/self/exe", frame.ChildArg) //nolint:noctx // the pool ends it, by its group
 		w.cmd.Env, w.cmd.Dir, w.cmd.SysProcAttr = []string{}, "/", attr
 		w.cmd.Stderr, w.cmd.ExtraFiles = w.stderr, []*os.File{theirs}
 		return w.cmd.Start()
@@ -170,7 +174,7 @@ func startWorker(ctx context.Context, s *starter, set setup) (*worker, error) {
 }
 
 // greet sends the setup and reads the greeting.
-func (w *worker) greet(set setup) error {
+func (w *worker) greet(set sandbox.Setup) error {
 	limit := startTimeout
 	if set.Warm && set.PDF {
 		limit = compileTimeout
@@ -178,19 +182,19 @@ func (w *worker) greet(set setup) error {
 	if err := w.conn.SetDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
-	if err := writeJSON(w.conn, frameSetup, set); err != nil {
+	if err := frame.WriteJSON(w.conn, frame.KindSetup, set); err != nil {
 		return fmt.Errorf("set the child up: %w", err)
 	}
-	kind, payload, err := readFrame(w.in, nil)
+	kind, payload, err := frame.Read(w.in, nil)
 	if err != nil {
 		w.kill()
 		return fmt.Errorf("the child did not start: %w (%s; %s)", err, w.state, w.stderr)
 	}
-	if err := json.Unmarshal(payload, &w.hello); err != nil || kind != frameHello {
-		return fmt.Errorf("the child's greeting: %w", errors.Join(errBadFrame, err))
+	if err := json.Unmarshal(payload, &w.hello); err != nil || kind != frame.KindHello {
+		return fmt.Errorf("the child's greeting: %w", errors.Join(frame.ErrBad, err))
 	}
 	if w.hello.Fatal {
-		problem := fmt.Errorf("the child cannot work: %s", shorten(w.hello.Problem))
+		problem := fmt.Errorf("the child cannot work: %s", frame.Shorten(w.hello.Problem))
 		if w.hello.Errno > 0 { // it has read no document yet: its word is the machine's
 			return fmt.Errorf("%w (%w)", problem, syscall.Errno(w.hello.Errno))
 		}
@@ -200,12 +204,12 @@ func (w *worker) greet(set setup) error {
 }
 
 // send passes a job and the document's descriptor.
-func (w *worker) send(j job, file *os.File) error {
+func (w *worker) send(j frame.Job, file *os.File) error {
 	payload, err := json.Marshal(j)
 	if err != nil {
 		return err
 	}
-	frame := append([]byte{frameJob, 0, 0, byte(len(payload) >> 8), byte(len(payload))}, payload...)
+	frame := append([]byte{frame.KindJob, 0, 0, byte(len(payload) >> 8), byte(len(payload))}, payload...)
 	raw, err := file.SyscallConn()
 	if err != nil {
 		return err
@@ -256,5 +260,5 @@ func (l *lastWords) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	line, _, _ := strings.Cut(strings.TrimSpace(string(l.text)), "\n")
-	return cleanTitle(line)
+	return document.CleanTitle(line)
 }

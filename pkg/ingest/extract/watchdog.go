@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
 
 const (
@@ -44,7 +46,7 @@ type watchdog struct {
 
 // watch starts watching; end must be called.
 func watch(ctx context.Context, w *worker, deadline time.Duration, memoryMB int) *watchdog {
-	d := &watchdog{w: w, deadline: deadline, memory: int64(memoryMB+sharedMB) * memoryFactor << 20, stop: make(chan struct{})}
+	d := &watchdog{w: w, deadline: deadline, memory: int64(memoryMB+sharedMB) * sandbox.MemoryFactor << 20, stop: make(chan struct{})}
 	d.wg.Go(func() { d.run(ctx) })
 	return d
 }

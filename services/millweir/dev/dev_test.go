@@ -18,14 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/ingest/extract/child"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
 )
 
 func TestMain(m *testing.M) {
-	if extract.IsChild(os.Args) {
-		os.Exit(extract.ChildMain())
+	if child.Is(os.Args) {
+		os.Exit(child.Main())
 	}
 	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) }) // for its longest wait
 }

@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/ingest/extract/child"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/suite"
@@ -24,8 +24,8 @@ import (
 const roleVariable = "E2E_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if extract.IsChild(os.Args) {
-		os.Exit(extract.ChildMain())
+	if child.Is(os.Args) {
+		os.Exit(child.Main())
 	}
 	switch os.Getenv(roleVariable) {
 	case "dev":

@@ -1,0 +1,204 @@
+// Package charset finds out how a text is encoded. Find is the entry point.
+package charset
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/wlynxg/chardet"
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/htmlindex"
+	"golang.org/x/text/encoding/simplifiedchinese"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/encoding/unicode/utf32"
+	"golang.org/x/text/transform"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+)
+
+const (
+	// charsetSample is what the detector sees: enough to be sure, little enough to be quick.
+	charsetSample = 32 << 10
+	// sureConfidence is what the detector must reach to be believed without another hint.
+	sureConfidence = 0.5
+	// MaxControlShare is the share of control characters above which decoded bytes are no text.
+	MaxControlShare = 0.05
+	// maxBrokenShare is the share of invalid bytes up to which a file still counts as damaged UTF-8.
+	maxBrokenShare = 0.005
+)
+
+// Charset is a decoding: its name and its decoder; enc nil means UTF-8.
+type Charset struct {
+	Name string
+	Enc  encoding.Encoding
+	Skip int64 // bytes of the byte order mark
+}
+
+// Reader decodes r (positioned at the start of the file) to UTF-8; invalid input becomes U+FFFD.
+func (c Charset) Reader(r io.ReadSeeker) (io.Reader, error) {
+	if _, err := r.Seek(c.Skip, io.SeekStart); err != nil {
+		return nil, err
+	}
+	if c.Enc == nil {
+		return r, nil
+	}
+	return transform.NewReader(r, c.Enc.NewDecoder()), nil
+}
+
+// Find decides how the input is encoded.
+// Order: byte order mark, valid UTF-8, the document's own hint, the detector, strict GB18030.
+// Errors: ENCODING_UNKNOWN, or that of reading.
+func Find(in *document.Input, hint func(head []byte) string) (Charset, error) {
+	head := make([]byte, min(in.Size, charsetSample))
+	if _, err := io.ReadFull(in.Stream(), head); err != nil {
+		return Charset{}, err
+	}
+	if c, ok := ByMark(head); ok {
+		return c, nil
+	}
+	broken, first, err := scanUTF8(in.Stream())
+	if err != nil {
+		return Charset{}, err
+	}
+	if broken == 0 && bytes.IndexByte(head, 0) < 0 {
+		return Charset{Name: "utf-8"}, nil
+	}
+	if hint != nil {
+		if c, ok := Named(hint(head)); ok && c.Enc != nil {
+			return c, nil
+		}
+	}
+	sample := head
+	if start := first - 1024; start > 0 {
+		sample = make([]byte, min(in.Size-start, charsetSample))
+		if _, err := in.File.ReadAt(sample, start); err != nil && err != io.EOF {
+			return Charset{}, err
+		}
+	}
+	if c, ok := Guess(sample); ok {
+		return c, nil
+	}
+	if float64(broken) < maxBrokenShare*float64(in.Size) {
+		return Charset{Name: "utf-8", Enc: unicode.UTF8}, nil
+	}
+	return Charset{}, ingest.Permanent(ingest.CodeEncoding, document.RemedyEncoding, "read text: no charset fits")
+}
+
+// ByMark looks for a byte order mark.
+func ByMark(head []byte) (Charset, bool) {
+	switch {
+	case bytes.HasPrefix(head, []byte{0xEF, 0xBB, 0xBF}):
+		return Charset{Name: "utf-8", Enc: unicode.UTF8, Skip: 3}, true
+	case bytes.HasPrefix(head, []byte{0xFF, 0xFE, 0, 0}):
+		return Charset{Name: "utf-32le", Enc: utf32.UTF32(utf32.LittleEndian, utf32.IgnoreBOM), Skip: 4}, true
+	case bytes.HasPrefix(head, []byte{0, 0, 0xFE, 0xFF}):
+		return Charset{Name: "utf-32be", Enc: utf32.UTF32(utf32.BigEndian, utf32.IgnoreBOM), Skip: 4}, true
+	case bytes.HasPrefix(head, []byte{0xFF, 0xFE}):
+		return Charset{Name: "utf-16le", Enc: unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM), Skip: 2}, true
+	case bytes.HasPrefix(head, []byte{0xFE, 0xFF}):
+		return Charset{Name: "utf-16be", Enc: unicode.UTF16(unicode.BigEndian, unicode.IgnoreBOM), Skip: 2}, true
+	}
+	return Charset{}, false
+}
+
+// scanUTF8 counts the bytes that are not UTF-8 and tells where the first one is.
+func scanUTF8(r io.Reader) (broken, first int64, err error) {
+	buf := make([]byte, 64<<10)
+	held, at := 0, int64(0)
+	for {
+		n, readErr := r.Read(buf[held:])
+		data := buf[:held+n]
+		last := readErr != nil
+		for len(data) > 0 {
+			ch, size := utf8.DecodeRune(data)
+			if ch == utf8.RuneError && size == 1 {
+				if !last && !utf8.FullRune(data) {
+					break
+				}
+				if broken == 0 {
+					first = at
+				}
+				broken++
+			}
+			at += int64(size)
+			data = data[size:]
+		}
+		held = copy(buf, data)
+		if readErr == io.EOF {
+			return broken, first, nil
+		}
+		if readErr != nil {
+			return 0, 0, readErr
+		}
+	}
+}
+
+// Guess asks the detector and checks its answer by decoding the sample.
+func Guess(sample []byte) (Charset, bool) {
+	best := chardet.Detect(sample)
+	name := strings.ToLower(best.Encoding)
+	if c, ok := Named(name); ok && c.Enc != nil && best.Confidence >= sureConfidence && Decodes(c, sample) {
+		return c, true
+	}
+	gb := Charset{Name: "gb18030", Enc: simplifiedchinese.GB18030}
+	if Decodes(gb, sample) {
+		return gb, true
+	}
+	return Charset{}, false
+}
+
+// Decodes tells whether the sample becomes text: no replacement characters and hardly any controls.
+// The last three bytes may belong to a character that the sample cuts off.
+func Decodes(c Charset, sample []byte) bool {
+	text, err := c.Enc.NewDecoder().Bytes(sample)
+	if err != nil || len(text) == 0 {
+		return false
+	}
+	bad, controls, total := 0, 0, 0
+	for i, r := range string(text) {
+		total++
+		if r == utf8.RuneError && i < len(text)-9 {
+			bad++
+		}
+		if (r < ' ' && !strings.ContainsRune("\t\n\r\f\x1b", r)) || r == 0x7F {
+			controls++
+		}
+	}
+	return bad == 0 && float64(controls) <= MaxControlShare*float64(total)
+}
+
+// Named finds a charset by its label; every GB label is GB18030, which contains them.
+func Named(label string) (Charset, bool) {
+	label = strings.ToLower(strings.TrimSpace(label))
+	if label == "" || label == "ascii" || strings.HasPrefix(label, "utf-8") {
+		return Charset{Name: "utf-8"}, label != ""
+	}
+	switch {
+	case strings.HasPrefix(label, "gb") || strings.HasPrefix(label, "hz-gb"):
+		return Charset{Name: "gb18030", Enc: simplifiedchinese.GB18030}, true
+	case strings.HasPrefix(label, "utf-16le") || label == "utf-16":
+		return Charset{Name: "utf-16le", Enc: unicode.UTF16(unicode.LittleEndian, unicode.UseBOM)}, true
+	case strings.HasPrefix(label, "utf-16be"):
+		return Charset{Name: "utf-16be", Enc: unicode.UTF16(unicode.BigEndian, unicode.UseBOM)}, true
+	case strings.HasPrefix(label, "utf-32be"):
+		return Charset{Name: "utf-32be", Enc: utf32.UTF32(utf32.BigEndian, utf32.IgnoreBOM)}, true
+	case strings.HasPrefix(label, "utf-32"):
+		return Charset{Name: "utf-32le", Enc: utf32.UTF32(utf32.LittleEndian, utf32.IgnoreBOM)}, true
+	case label == "cp866":
+		label = "ibm866"
+	case label == "cp949" || label == "uhc":
+		label = "euc-kr"
+	}
+	enc, err := htmlindex.Get(label)
+	if err != nil {
+		return Charset{}, false
+	}
+	name, err := htmlindex.Name(enc)
+	if err != nil {
+		name = label
+	}
+	return Charset{Name: name, Enc: enc}, true
+}

@@ -1,0 +1,240 @@
+// Package child is the process that reads documents, from its start to its end. Main is the entry point.
+package child
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/formats"
+	"github.com/millweir/millweir/pkg/ingest/extract/frame"
+	"github.com/millweir/millweir/pkg/ingest/extract/pdf"
+	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
+)
+
+const (
+	// CompileArg is the argument of a process that only compiles the PDF reader, into the folder that the next one names.
+	CompileArg = "extract-compile"
+	// childSocket is the descriptor of a child's socket to its parent.
+	childSocket = 3
+	// largeFile is the size from which a child returns memory to the system after a file.
+	largeFile = 1 << 20
+)
+
+// Is tells whether a process with these arguments is a child of a Pool, or `extract-compile DIR`,
+// by which the build of an image fills the EXTRACT_CACHE_DIR that it ships.
+func Is(args []string) bool {
+	return len(args) == 2 && args[1] == frame.ChildArg || len(args) == 3 && args[1] == CompileArg
+}
+
+// Main is the whole life of such a process; its result is the exit code.
+// A program that makes a Pool calls it before anything else: if child.Is(os.Args) { os.Exit(child.Main()) }.
+func Main() int {
+	if os.Args[1] == CompileArg {
+		if _, err := pdf.NewEngine(os.Args[2], pdf.MaxWasmPages); err != nil {
+			fmt.Fprintln(os.Stderr, CompileArg+":", err)
+			return 1
+		}
+		return 0
+	}
+	c, err := newChild()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "extract child:", err)
+		return 1
+	}
+	if err := c.serve(); err != nil && !errors.Is(err, io.EOF) {
+		fmt.Fprintln(os.Stderr, "extract child:", err)
+		return 1
+	}
+	return 0
+}
+
+// child is the state of a child process.
+type childProcess struct {
+	conn     *net.UnixConn
+	setup    sandbox.Setup
+	pdf      *pdf.Engine
+	buf      []byte
+	reported time.Time
+}
+
+// newChild connects to the parent, loads what it will need, confines itself and says so.
+func newChild() (*childProcess, error) {
+	socket := os.NewFile(childSocket, "parent")
+	conn, err := net.FileConn(socket)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the parent: %w", err)
+	}
+	_ = socket.Close()
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, fmt.Errorf("connect to the parent: %T is no unix socket", conn)
+	}
+	c := &childProcess{conn: unixConn}
+	kind, payload, err := frame.Read(c.conn, nil)
+	if err != nil || kind != frame.KindSetup {
+		return nil, fmt.Errorf("read the setup: %w", errors.Join(frame.ErrBad, err))
+	}
+	if err := json.Unmarshal(payload, &c.setup); err != nil {
+		return nil, fmt.Errorf("read the setup: %w", err)
+	}
+	debug.SetMemoryLimit(int64(c.setup.MemoryMB) << 20 * 3 / 4)
+	var greeting sandbox.Hello
+	if err := c.load(); err != nil {
+		greeting = sandbox.Hello{Problem: err.Error(), Fatal: true}
+		var errno syscall.Errno
+		if errors.As(err, &errno) {
+			greeting.Errno = int(errno)
+		}
+	} else {
+		greeting = sandbox.Confine(c.setup)
+	}
+	if err := frame.WriteJSON(c.conn, frame.KindHello, greeting); err != nil {
+		return nil, err
+	}
+	if greeting.Fatal {
+		return nil, errors.New(greeting.Problem)
+	}
+	return c, nil
+}
+
+// load compiles the PDF reader, which needs files and executable memory, before the doors are shut.
+func (c *childProcess) load() error {
+	if !c.setup.PDF {
+		return nil
+	}
+	pages := min(pdf.MaxWasmPages, uint32(c.setup.MemoryMB)*16/2)
+	engine, err := pdf.NewEngine(c.setup.CacheDir, pages)
+	c.pdf = engine
+	return err
+}
+
+// engine is what the readers of this process were loaded with.
+func (c *childProcess) engine() any {
+	if c.pdf == nil {
+		return nil
+	}
+	return c.pdf
+}
+
+// serve reads one document after the other until the parent closes the socket.
+func (c *childProcess) serve() error {
+	if c.setup.Warm {
+		return nil
+	}
+	for {
+		j, file, err := c.next()
+		if err != nil {
+			return err
+		}
+		err = c.read(j, file)
+		_ = file.Close()
+		if err != nil {
+			return err
+		}
+		if j.Size > largeFile {
+			debug.FreeOSMemory()
+		}
+	}
+}
+
+// next waits for a job and its descriptor.
+func (c *childProcess) next() (frame.Job, *os.File, error) {
+	head, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
+	n, oobn, _, _, err := c.conn.ReadMsgUnix(head, oob)
+	if err != nil {
+		return frame.Job{}, nil, err
+	}
+	if n == 0 {
+		return frame.Job{}, nil, io.EOF
+	}
+	file, err := passedFile(oob[:oobn])
+	if err != nil {
+		return frame.Job{}, nil, err
+	}
+	kind, payload, err := frame.Read(io.MultiReader(&oneByte{head[0]}, c.conn), c.buf)
+	if err != nil {
+		return frame.Job{}, nil, err
+	}
+	c.buf = payload
+	var j frame.Job
+	if err := json.Unmarshal(payload, &j); err != nil || kind != frame.KindJob {
+		return frame.Job{}, nil, errors.Join(frame.ErrBad, err)
+	}
+	return j, file, nil
+}
+
+// oneByte is a reader of the byte that came with the descriptor.
+type oneByte []byte
+
+func (o *oneByte) Read(buf []byte) (int, error) {
+	if len(*o) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(buf, *o)
+	*o = (*o)[n:]
+	return n, nil
+}
+
+// passedFile takes the descriptor out of a control message.
+func passedFile(oob []byte) (*os.File, error) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(messages) != 1 {
+		return nil, errors.Join(errors.New("a job without a file"), err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, errors.Join(errors.New("a job without a file"), err)
+	}
+	return os.NewFile(uintptr(fds[0]), "document"), nil
+}
+
+// read reads one document and sends blocks, progress and the verdict.
+func (c *childProcess) read(j frame.Job, file *os.File) error {
+	out := bufio.NewWriterSize(c.conn, frame.BufferBytes)
+	in := &document.Input{File: file, Size: j.Size, MediaType: j.MediaType, Limits: j.Limits, Engine: c.engine()}
+	in.Progress = func(done, total int) {
+		if now := time.Now(); now.Sub(c.reported) >= document.ProgressEvery || done == total {
+			c.reported = now
+			// A failed write shows at the next block or at the verdict.
+			_ = frame.Write(out, frame.KindProgress, frame.EncodeProgress(done, total))
+			_ = out.Flush()
+		}
+	}
+	var buf []byte
+	ex, err := formats.ReadGuarded(context.Background(), in, func(b ingest.Block) error {
+		buf = frame.EncodeBlock(buf[:0], b)
+		return frame.Write(out, frame.KindBlock, buf)
+	})
+	if err := frame.WriteJSON(out, frame.KindDone, verdictOf(ex, err, in.Tainted)); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// verdictOf puts the end of a job into words.
+func verdictOf(ex ingest.Extraction, err error, recycle bool) frame.Verdict {
+	v := frame.Verdict{Extraction: ex, Recycle: recycle}
+	if err == nil {
+		return v
+	}
+	f := ingest.AsFailure(err)
+	v.Code, v.Permanent, v.Remedy, v.Error = f.Code, f.Permanent, frame.Shorten(f.Remedy), frame.Shorten(err.Error())
+	var crash *formats.CrashError
+	if errors.As(err, &crash) {
+		v.Stack, v.Recycle = frame.Shorten(string(crash.Stack)), true
+	}
+	return v
+}

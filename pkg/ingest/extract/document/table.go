@@ -1,0 +1,63 @@
+package document
+
+import (
+	"strings"
+
+	"github.com/millweir/millweir/pkg/ingest"
+)
+
+const (
+	cellSeparator = " | "
+	// tableBytes is the size at which a long table is sent in pieces, each under the header row again.
+	tableBytes = 16 << 10
+)
+
+// TableWriter gathers the rows of one table.
+type TableWriter struct {
+	Out    *Sink
+	page   int
+	header string
+	rows   strings.Builder
+	count  int
+}
+
+// Row adds one row; rows without any text are dropped.
+func (t *TableWriter) Row(cells []string) error {
+	filled := false
+	for i, c := range cells {
+		cells[i] = strings.ReplaceAll(Squeeze(c), "|", "¦")
+		filled = filled || cells[i] != ""
+	}
+	if !filled {
+		return nil
+	}
+	if len(cells) == 1 && t.count == 0 {
+		// A frame around text, not a table.
+		return t.Out.Block(ingest.Block{Kind: ingest.BlockParagraph, Text: cells[0], Page: t.page})
+	}
+	line := strings.Join(cells, cellSeparator)
+	t.count++
+	if t.count == 1 {
+		t.header = line
+	}
+	if t.rows.Len() > 0 && t.rows.Len()+len(line) > tableBytes {
+		if err := t.Flush(); err != nil {
+			return err
+		}
+		if len(t.header) < tableBytes/8 {
+			t.rows.WriteString(t.header)
+		}
+	}
+	if t.rows.Len() > 0 {
+		t.rows.WriteByte('\n')
+	}
+	t.rows.WriteString(line)
+	return nil
+}
+
+// Flush sends what was gathered.
+func (t *TableWriter) Flush() error {
+	text := t.rows.String()
+	t.rows.Reset()
+	return t.Out.Block(ingest.Block{Kind: ingest.BlockTable, Text: text, Page: t.page})
+}

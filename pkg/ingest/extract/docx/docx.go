@@ -1,0 +1,168 @@
+// Package docx reads Word documents (OOXML).
+package docx
+
+import (
+	"context"
+	"encoding/xml"
+	"strconv"
+	"strings"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/archive"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+)
+
+// Read streams a Word document: headings, paragraphs, lists and tables in their order, then the notes.
+// Insertions are kept and deletions dropped, as if all changes had been accepted.
+func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
+	a, err := openOffice(in)
+	if err != nil {
+		return ingest.Extraction{}, err
+	}
+	main, err := a.documentPart()
+	if err != nil {
+		return ingest.Extraction{}, err
+	}
+	rels, err := a.relationsOf(main)
+	if err != nil {
+		return ingest.Extraction{}, err
+	}
+	styles := &docxStyles{levels: map[string]int{}, basedOn: map[string]string{}, listed: map[string]bool{}}
+	if err := a.visit(rels["styles"], styles); err != nil {
+		return ingest.Extraction{}, err
+	}
+	props := &coreProperties{}
+	if err := a.visit("docProps/core.xml", props); err != nil {
+		return ingest.Extraction{}, err
+	}
+	body := &docxBody{ctx: ctx, in: in, out: out, styles: styles}
+	for _, name := range []string{main, rels["footnotes"], rels["endnotes"]} {
+		if err := body.read(a, name); err != nil {
+			return ingest.Extraction{}, err
+		}
+	}
+	return ingest.Extraction{Title: props.title.String()}, nil
+}
+
+// documentPart finds the main part by the package's relationships, else by its usual name.
+func (a *officeArchive) documentPart() (string, error) {
+	rels, err := a.relationsOf("")
+	if err != nil {
+		return "", err
+	}
+	if name := rels["officeDocument"]; name != "" && a.parts[name] != nil { // a member may have an empty name
+		return name, nil
+	}
+	for _, name := range []string{"word/document.xml", "word/document2.xml"} {
+		if a.parts[name] != nil {
+			return name, nil
+		}
+	}
+	return "", document.Corrupt("the archive has no word/document.xml")
+}
+
+// coreProperties takes the title from docProps/core.xml.
+type coreProperties struct {
+	title  strings.Builder
+	inside bool
+}
+
+func (c *coreProperties) start(name string, _ []xml.Attr) error {
+	c.inside = name == "title"
+	return nil
+}
+
+func (c *coreProperties) end(string) error {
+	c.inside = false
+	return nil
+}
+
+func (c *coreProperties) text(data []byte) error {
+	if c.inside && c.title.Len() < 4*document.MaxTitleRunes {
+		c.title.Write(data[:min(len(data), 4*document.MaxTitleRunes)])
+	}
+	return nil
+}
+
+// docxStyles knows which paragraph styles are headings and which are lists.
+type docxStyles struct {
+	levels  map[string]int // style id → heading level 1–6; 0: none
+	basedOn map[string]string
+	listed  map[string]bool
+	id      string
+}
+
+func (s *docxStyles) start(name string, attrs []xml.Attr) error {
+	switch name {
+	case "style":
+		s.id = attr(attrs, "styleId")
+		if len(s.levels) > archive.MaxEntries {
+			return document.OverLimit("more than %d styles", archive.MaxEntries)
+		}
+		s.levels[s.id] = 0
+	case "name":
+		s.named(strings.ToLower(attr(attrs, "val")))
+	case "basedOn":
+		s.basedOn[s.id] = attr(attrs, "val")
+	case "outlineLvl":
+		if s.levels[s.id] == 0 {
+			s.levels[s.id] = outlineLevel(attr(attrs, "val"))
+		}
+	case "numPr":
+		s.listed[s.id] = true
+	}
+	return nil
+}
+
+// named takes the level from a built-in style's name, which is English in every language of Word.
+func (s *docxStyles) named(name string) {
+	if n, ok := strings.CutPrefix(name, "heading "); ok {
+		if level, err := strconv.Atoi(n); err == nil && level > 0 {
+			s.levels[s.id] = min(level, 6)
+		}
+	}
+	if name == "title" {
+		s.levels[s.id] = 1
+	}
+	if strings.HasPrefix(name, "list ") {
+		s.listed[s.id] = true
+	}
+}
+
+func (s *docxStyles) end(string) error  { return nil }
+func (s *docxStyles) text([]byte) error { return nil }
+
+// level is the heading level of a style or of the styles that it is based on.
+func (s *docxStyles) level(id string) int {
+	for range 12 {
+		if level := s.levels[id]; level > 0 {
+			return level
+		}
+		if id = s.basedOn[id]; id == "" {
+			return 0
+		}
+	}
+	return 0
+}
+
+// list tells whether a style makes its paragraphs list items.
+func (s *docxStyles) list(id string) bool {
+	for range 12 {
+		if s.listed[id] {
+			return true
+		}
+		if id = s.basedOn[id]; id == "" {
+			return false
+		}
+	}
+	return false
+}
+
+// outlineLevel turns w:outlineLvl (0-based; 9 is body text) into a heading level.
+func outlineLevel(val string) int {
+	n, err := strconv.Atoi(val)
+	if err != nil || n < 0 || n > 8 {
+		return 0
+	}
+	return min(n+1, 6)
+}

@@ -1,0 +1,82 @@
+// Package formats knows every format: its reader, version and media types.
+package formats
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+	"github.com/millweir/millweir/pkg/ingest/extract/docx"
+	"github.com/millweir/millweir/pkg/ingest/extract/html"
+	"github.com/millweir/millweir/pkg/ingest/extract/markdown"
+	"github.com/millweir/millweir/pkg/ingest/extract/pdf"
+	"github.com/millweir/millweir/pkg/ingest/extract/plaintext"
+)
+
+// Reader turns documents of some types into blocks.
+type Reader struct {
+	Name    string
+	Version int // goes up whenever equal bytes may give other blocks: part of the fingerprint
+	Types   []string
+	// read sends all blocks to out and returns what it found; MediaType, Chars and Reader are filled in by the caller.
+	Read func(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error)
+}
+
+// Registry holds the readers: a new format is one line here and one file beside it.
+var Registry = []Reader{
+	{Name: "pdf", Version: 1, Types: []string{document.TypePDF}, Read: pdf.Read},
+	{Name: "docx", Version: 1, Types: []string{document.TypeDOCX}, Read: docx.Read},
+	{Name: "html", Version: 1, Types: []string{document.TypeHTML}, Read: html.Read},
+	{Name: "markdown", Version: 1, Types: []string{document.TypeMarkdown}, Read: markdown.Read},
+	{Name: "text", Version: 1, Types: []string{document.TypeText, document.TypeCSV, document.TypeJSON}, Read: plaintext.Read},
+}
+
+// For finds the reader of a media type.
+func For(mediaType string) (Reader, bool) {
+	for _, r := range Registry {
+		for _, t := range r.Types {
+			if t == mediaType {
+				return r, true
+			}
+		}
+	}
+	return Reader{}, false
+}
+
+// String is the reader's name and version, e.g. "pdf/1".
+func (r Reader) String() string { return fmt.Sprintf("%s/%d", r.Name, r.Version) }
+
+// Fingerprint names all readers and their versions.
+func Fingerprint() string {
+	names := make([]string, 0, 8)
+	for _, r := range Registry {
+		names = append(names, r.String())
+	}
+	return strings.Join(names, " ")
+}
+
+// Read reads one document in this process: in the child, and in tests.
+func Read(ctx context.Context, in *document.Input, emit func(ingest.Block) error) (ingest.Extraction, error) {
+	r, ok := For(in.MediaType)
+	if !ok {
+		return ingest.Extraction{}, document.Unsupported("no reader for %s", in.MediaType)
+	}
+	out := document.NewSink(in.Limits, emit)
+	ex, err := r.Read(ctx, in, out)
+	if err != nil {
+		return ingest.Extraction{}, err
+	}
+	if out.Chars == 0 {
+		return ingest.Extraction{}, ingest.Permanent(ingest.CodeEmpty,
+			"The document holds no text. Check the file and upload it again.", "read %s: no text found", in.MediaType)
+	}
+	ex.MediaType, ex.Reader, ex.Chars = in.MediaType, r.String(), out.Chars
+	// A PDF's first heading is that of its outline: a chapter, not the whole.
+	if ex.Title == "" && in.MediaType != document.TypePDF {
+		ex.Title = out.FirstHeading
+	}
+	ex.Title = document.CleanTitle(ex.Title)
+	return ex, nil
+}

@@ -1,0 +1,73 @@
+package frame
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+)
+
+func TestFramesRoundTrip(t *testing.T) {
+	t.Parallel()
+	b := ingest.Block{Kind: ingest.BlockTable, Text: "a | 死", Page: 70_000, Level: 6}
+	var wire bytes.Buffer
+	require.NoError(t, Write(&wire, KindBlock, EncodeBlock(nil, b)))
+	kind, payload, err := Read(&wire, nil)
+	require.NoError(t, err)
+	require.Equal(t, byte(KindBlock), kind)
+	got, err := DecodeBlock(payload)
+	require.NoError(t, err)
+	require.Equal(t, b, got)
+	done, total, err := DecodeProgress(EncodeProgress(3, 7))
+	require.NoError(t, err)
+	require.Equal(t, [2]int{3, 7}, [2]int{done, total})
+}
+
+func TestBadFramesAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, wire := range map[string]string{
+		"too long": "B\xff\xff\xff\xff", "cut off": "B\x00\x00\x00\x05ab",
+	} {
+		_, _, err := Read(strings.NewReader(wire), nil)
+		require.ErrorIs(t, err, ErrBad, name)
+	}
+	for name, payload := range map[string]string{
+		"short": "\x00", "kind": "\x09\x00\x00\x00\x00\x00text", "level": "\x00\x09\x00\x00\x00\x00text", "empty": "\x00\x00\x00\x00\x00\x00 ",
+		"utf8": "\x00\x00\x00\x00\x00\x00\xff", "nul": "\x00\x00\x00\x00\x00\x00a\x00", "page": "\x00\x00\xff\xff\xff\xfftext",
+	} {
+		_, err := DecodeBlock([]byte(payload))
+		require.ErrorIs(t, err, ErrBad, name)
+	}
+	_, _, err := DecodeProgress(EncodeProgress(8, 7))
+	require.ErrorIs(t, err, ErrBad)
+	require.ErrorIs(t, Write(&bytes.Buffer{}, KindBlock, make([]byte, maxBytes+1)), ErrBad)
+}
+
+func FuzzFrames(f *testing.F) {
+	var wire bytes.Buffer
+	require.NoError(f, Write(&wire, KindBlock, EncodeBlock(nil, ingest.Block{Kind: ingest.BlockList, Text: "x"})))
+	f.Add(wire.Bytes())
+	f.Add([]byte("P\x00\x00\x00\x08\x00\x00\x00\x01\x00\x00\x00\x02"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := bytes.NewReader(data)
+		for {
+			kind, payload, err := Read(r, nil)
+			if err != nil {
+				return
+			}
+			require.LessOrEqual(t, len(payload), maxBytes)
+			switch kind {
+			case KindBlock:
+				if b, err := DecodeBlock(payload); err == nil {
+					require.NoError(t, document.CheckBlock(b))
+				}
+			case KindProgress:
+				_, _, _ = DecodeProgress(payload)
+			}
+		}
+	})
+}

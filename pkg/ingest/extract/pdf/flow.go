@@ -1,0 +1,290 @@
+package pdf
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+)
+
+const (
+	// brokenWord is what PDFium writes in place of a hyphen that a line end put into a word.
+	brokenWord = "\uFFFE"
+	// maxHyphenated bounds the memory of words written with a hyphen.
+	maxHyphenated = 10_000
+	// shortLine is the share of a page's longest line below which a line may end a paragraph.
+	shortLine = 0.75
+)
+
+// pageFlow turns the lines of pages into paragraphs. None goes over a page's end, so that its page is exact;
+// the splitter keeps neighbours together.
+type pageFlow struct {
+	out        *document.Sink
+	outline    map[int][]bookmark
+	hyphenated map[string]bool // words seen with their hyphen inside a line
+
+	running string // first line of the page before: the same again is a running title
+
+	done []string        // finished lines of the paragraph being read: short ones keep their end
+	held strings.Builder // lines that run on
+	size int             // bytes of both
+}
+
+func newPageFlow(out *document.Sink) *pageFlow {
+	return &pageFlow{out: out, hyphenated: map[string]bool{}}
+}
+
+// page takes the text of one page (number from 1).
+func (f *pageFlow) page(number int, text string) error {
+	lines := pageLines(text)
+	f.noteHyphens(lines)
+	lines = f.dropRunning(dropPageNumber(lines, number))
+	widest := 0
+	for _, l := range lines {
+		widest = max(widest, lineWidth(l))
+	}
+	marks := f.outline[number]
+	for i := 0; i < len(lines); i++ {
+		if level, n := headingAt(lines[i:], marks); level > 0 {
+			if err := f.heading(number, level, lines[i:i+n]); err != nil {
+				return err
+			}
+			i += n - 1
+			continue
+		}
+		if err := f.line(number, lines[i], widest); err != nil {
+			return err
+		}
+	}
+	return f.end(number)
+}
+
+// pageLines cuts a page's text; words that a line end broke are mended first.
+func pageLines(text string) []string {
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	text = strings.ReplaceAll(text, "\r", "\n")
+	lines := strings.Split(text, "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimSpace(strings.ReplaceAll(l, "\x02", brokenWord))
+	}
+	return lines
+}
+
+// headingAt tells whether the lines begin with a title of the page's bookmarks, and over how many lines.
+func headingAt(lines []string, marks []bookmark) (level, count int) {
+	key := ""
+	for n := 0; n < min(3, len(lines)) && len(marks) > 0; n++ {
+		key += headingKey(lines[n])
+		if key == "" {
+			return 0, 0
+		}
+		for _, m := range marks {
+			if m.key == key {
+				return m.level, n + 1
+			}
+		}
+	}
+	return 0, 0
+}
+
+func (f *pageFlow) heading(page, level int, lines []string) error {
+	if err := f.end(page); err != nil {
+		return err
+	}
+	return f.out.Block(ingest.Block{Kind: ingest.BlockHeading, Level: level, Page: page, Text: document.Squeeze(f.mend(strings.Join(lines, "\n")))})
+}
+
+// line adds a line to the paragraph being read, or ends it.
+// A line much shorter than the page's widest was ended on purpose: in a heading, a table, a list.
+func (f *pageFlow) line(page int, line string, widest int) error {
+	if line == "" || beginsItem(line) || f.size > document.MaxBlockBytes/2 {
+		if err := f.end(page); err != nil {
+			return err
+		}
+	}
+	if line == "" {
+		return nil
+	}
+	if f.held.Len() > 0 {
+		f.held.WriteByte('\n')
+	}
+	f.held.WriteString(line)
+	f.size += len(line) + 1
+	if float64(lineWidth(line)) >= shortLine*float64(widest) || strings.HasSuffix(line, brokenWord) {
+		return nil
+	}
+	if endsSentence(line) {
+		return f.end(page)
+	}
+	f.endLine()
+	return nil
+}
+
+// endLine finishes the lines that run on.
+func (f *pageFlow) endLine() {
+	if text := document.Squeeze(f.mend(f.held.String())); text != "" {
+		f.done = append(f.done, text)
+	}
+	f.held.Reset()
+}
+
+// end sends the paragraph being read.
+func (f *pageFlow) end(page int) error {
+	f.endLine()
+	text := strings.Join(f.done, "\n")
+	f.done, f.size = f.done[:0], 0
+	kind := ingest.BlockParagraph
+	if beginsItem(text) {
+		kind = ingest.BlockList
+	}
+	return f.out.Block(ingest.Block{Kind: kind, Page: page, Text: text})
+}
+
+// lineWidth counts columns: East Asian characters take two.
+func lineWidth(line string) int {
+	n := 0
+	for _, r := range line {
+		n++
+		if document.Wide(r) {
+			n++
+		}
+	}
+	return n
+}
+
+// dropRunning drops a page's first line when the page before began with the very same one.
+func (f *pageFlow) dropRunning(lines []string) []string {
+	if len(lines) < 3 {
+		return lines
+	}
+	first := lines[0]
+	if first == f.running {
+		lines = lines[1:]
+	}
+	f.running = first
+	return lines
+}
+
+// noteHyphens remembers words that stand with a hyphen inside a line: they keep it when a line end breaks them.
+func (f *pageFlow) noteHyphens(lines []string) {
+	for _, l := range lines {
+		if !strings.Contains(l, "-") || len(f.hyphenated) > maxHyphenated {
+			continue
+		}
+		for _, w := range strings.Fields(l) {
+			if i := strings.IndexByte(w, '-'); i > 0 && i < len(w)-1 && len(w) < 60 {
+				f.hyphenated[hyphenKey(w)] = true
+			}
+		}
+	}
+}
+
+func hyphenKey(w string) string {
+	return strings.ToLower(strings.TrimFunc(w, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }))
+}
+
+// mend joins words broken at line ends: "inter￾national" and "inter-\nnational" become one word,
+// with its hyphen if the document writes it so elsewhere.
+func (f *pageFlow) mend(text string) string {
+	if !strings.Contains(text, brokenWord) && !strings.Contains(text, "-\n") {
+		return text
+	}
+	text = strings.ReplaceAll(text, brokenWord+"\n", brokenWord)
+	var b strings.Builder
+	for {
+		i, width := nextBreak(text)
+		if i < 0 {
+			b.WriteString(text)
+			return b.String()
+		}
+		left := lastWord(text[:i])
+		right, _, _ := strings.Cut(text[i+width:], "\n")
+		right, _, _ = strings.Cut(right, " ")
+		b.WriteString(text[:i])
+		if f.hyphenated[hyphenKey(left+"-"+right)] {
+			b.WriteByte('-')
+		}
+		text = text[i+width:]
+	}
+}
+
+// nextBreak finds the next broken word: where its hyphen stood and how long the mark is.
+func nextBreak(text string) (at, width int) {
+	for from := 0; ; {
+		mark := strings.Index(text[from:], brokenWord)
+		hyphen := strings.Index(text[from:], "-\n")
+		switch {
+		case mark < 0 && hyphen < 0:
+			return -1, 0
+		case hyphen < 0 || (mark >= 0 && mark < hyphen):
+			return from + mark, len(brokenWord)
+		}
+		at := from + hyphen
+		before, _ := utf8.DecodeLastRuneInString(text[:at])
+		after, _ := utf8.DecodeRuneInString(text[at+2:])
+		if unicode.IsLetter(before) && unicode.IsLower(after) {
+			return at, 2
+		}
+		from = at + 2
+	}
+}
+
+func lastWord(text string) string {
+	return text[strings.LastIndexFunc(text, unicode.IsSpace)+1:]
+}
+
+// dropPageNumber drops a first or last line that is the page's own number and nothing else.
+func dropPageNumber(lines []string, number int) []string {
+	for len(lines) > 0 && lines[len(lines)-1] == "" {
+		lines = lines[:len(lines)-1]
+	}
+	if n := len(lines); n > 1 && pageNumber(lines[n-1], number) {
+		lines = lines[:n-1]
+	}
+	if len(lines) > 1 && pageNumber(lines[0], number) {
+		lines = lines[1:]
+	}
+	return lines
+}
+
+// pageNumber accepts "12", "- 12 -", "Page 12", "12 / 40", for numbers near the real one:
+// a preface or cover shifts the printed number.
+func pageNumber(line string, number int) bool {
+	const shift = 40
+	s := strings.ToLower(strings.Trim(line, " -–—|"))
+	s = strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(s, "page"), "第"))
+	s = strings.TrimSpace(strings.TrimSuffix(s, "页"))
+	digits, rest := s, ""
+	if i := strings.IndexFunc(s, func(r rune) bool { return r < '0' || r > '9' }); i >= 0 {
+		digits, rest = s[:i], strings.TrimSpace(s[i:])
+	}
+	if digits == "" || len(digits) > 5 || (rest != "" && !strings.HasPrefix(rest, "/") && !strings.HasPrefix(rest, "of ")) {
+		return false
+	}
+	n := 0
+	for _, d := range digits {
+		n = 10*n + int(d-'0')
+	}
+	return n >= number-shift && n <= number+shift
+}
+
+// endsSentence tells whether text ends as a sentence does.
+func endsSentence(text string) bool {
+	r, _ := utf8.DecodeLastRuneInString(strings.TrimRight(text, " \"')]”’」』）"))
+	return strings.ContainsRune(".!?:;。！？：；…", r)
+}
+
+// beginsItem tells whether a line begins an item of a list.
+func beginsItem(line string) bool {
+	r, size := utf8.DecodeRuneInString(line)
+	// U+F000–F0FF are the bullets of symbol fonts.
+	if strings.ContainsRune("•◦▪●○■□‣⁃·", r) || (r >= 0xF000 && r <= 0xF0FF) {
+		return true
+	}
+	if r == '-' || r == '–' || r == '*' {
+		return strings.HasPrefix(line[size:], " ")
+	}
+	return false
+}

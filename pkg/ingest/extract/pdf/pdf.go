@@ -1,0 +1,319 @@
+// Package pdf reads PDFs with PDFium, compiled to WebAssembly.
+package pdf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/klippa-app/go-pdfium"
+	"github.com/klippa-app/go-pdfium/enums"
+	pdferrors "github.com/klippa-app/go-pdfium/errors"
+	"github.com/klippa-app/go-pdfium/references"
+	"github.com/klippa-app/go-pdfium/requests"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/extract/document"
+)
+
+const (
+	// maxFailedPages in a row end the reading: a file that claims a million pages would go on for ever.
+	maxFailedPages = 50
+	// maxTraps is how many times an instance may die in one document before the document is given up.
+	maxTraps = 3
+	// instanceTimeout is the longest wait for a new instance; it takes a few milliseconds.
+	instanceTimeout = 30 * time.Second
+	// ocrChars is the number of characters per page below which a page is taken for a picture.
+	ocrChars = 10
+	// maxPageChars bounds the text of one page.
+	maxPageChars = 4 << 20
+)
+
+// Read reads a PDF page by page with PDFium's bulk text call.
+func Read(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
+	engine, ok := in.Engine.(*Engine)
+	if !ok {
+		return ingest.Extraction{}, errors.New("read pdf: this process has not loaded the pdf reader")
+	}
+	p := &pdfDocument{in: in, out: out, engine: engine}
+	if err := p.open(); err != nil {
+		return ingest.Extraction{}, err
+	}
+	defer p.close()
+	if p.pages > in.Limits.MaxPages {
+		return ingest.Extraction{}, document.OverLimit("the document has %d pages, more than %d", p.pages, in.Limits.MaxPages)
+	}
+	p.flow = newPageFlow(out)
+	p.flow.outline = p.outline()
+	title := p.title()
+	if err := p.readPages(ctx); err != nil {
+		return ingest.Extraction{}, err
+	}
+	return ingest.Extraction{Title: title, Pages: p.pages, Unread: p.unread}, nil
+}
+
+// pdfDocument is one open document and the instance that belongs to it alone.
+type pdfDocument struct {
+	in       *document.Input
+	out      *document.Sink
+	engine   *Engine
+	instance pdfium.Pdfium
+	doc      references.FPDF_DOCUMENT
+	pages    int
+	flow     *pageFlow
+
+	traps   int
+	failed  int   // pages that could not be read
+	unread  []int // the first of them, from 1
+	inRow   int
+	lastErr error
+	chars   int  // without white space
+	images  bool // some page with hardly any text shows a picture
+}
+
+// open starts a fresh instance and opens the document in it.
+// Errors: ENCRYPTED, CORRUPT.
+func (p *pdfDocument) open() error {
+	instance, err := p.engine.pool.GetInstance(instanceTimeout)
+	if err != nil {
+		return fmt.Errorf("start an instance of the pdf reader: %w", err)
+	}
+	p.instance = instance
+	doc, err := instance.FPDF_LoadCustomDocument(&requests.FPDF_LoadCustomDocument{
+		Reader: &blockReader{src: p.in.File, size: p.in.Size}, Size: p.in.Size,
+	})
+	if err != nil {
+		p.close()
+		if errors.Is(err, pdferrors.ErrPassword) || errors.Is(err, pdferrors.ErrSecurity) {
+			return document.Encrypted("open the pdf: %w", err)
+		}
+		return document.Corrupt("open the pdf: %w", err)
+	}
+	p.doc = doc.Document
+	count, err := instance.FPDF_GetPageCount(&requests.FPDF_GetPageCount{Document: p.doc})
+	if err != nil {
+		p.close()
+		return document.Corrupt("count the pdf's pages: %w", err)
+	}
+	if p.pages = count.PageCount; p.pages == 0 {
+		p.close()
+		return document.Corrupt("the pdf has no pages")
+	}
+	return nil
+}
+
+// close throws the instance away: it read a file of unknown intent.
+func (p *pdfDocument) close() {
+	if p.instance != nil {
+		_ = p.instance.Close()
+		p.instance = nil
+	}
+}
+
+func (p *pdfDocument) readPages(ctx context.Context) error {
+	reported := time.Time{}
+	for page := range p.pages {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		text, err := p.pageText(page)
+		if err != nil {
+			if err := p.pageFailed(page, err); err != nil {
+				return err
+			}
+		} else {
+			p.inRow = 0
+			if err := p.flow.page(page+1, text); err != nil {
+				return err
+			}
+		}
+		if now := time.Now(); now.Sub(reported) > document.ProgressEvery || page+1 == p.pages {
+			reported = now
+			p.in.Progress(page+1, p.pages)
+		}
+	}
+	return p.verdict()
+}
+
+// verdict judges the document as a whole.
+func (p *pdfDocument) verdict() error {
+	switch {
+	case p.failed == p.pages:
+		return document.Corrupt("none of the pdf's %d pages can be read: %w", p.pages, p.lastErr)
+	case 2*p.failed > p.pages:
+		return document.Corrupt("%d of the pdf's %d pages cannot be read: %w", p.failed, p.pages, p.lastErr)
+	case p.images && p.chars < ocrChars*(p.pages-p.failed):
+		return ingest.Permanent(ingest.CodeNeedsOCR, document.RemedyOCR, "the pdf's %d pages hold %d characters of text: they are pictures", p.pages, p.chars)
+	}
+	return nil
+}
+
+// pageFailed counts a page that could not be read; an error ends the document.
+func (p *pdfDocument) pageFailed(page int, err error) error {
+	p.failed++
+	if len(p.unread) < ingest.MaxUnread {
+		p.unread = append(p.unread, page+1)
+	}
+	p.inRow++
+	// A trap's message goes on with the guest's stack, which nobody can read.
+	cause, _, _ := strings.Cut(err.Error(), "\n")
+	p.lastErr = fmt.Errorf("page %d: %s", page+1, cause)
+	if p.inRow >= maxFailedPages {
+		return document.Corrupt("%d pages in a row cannot be read: %w", p.inRow, p.lastErr)
+	}
+	if pdfiumRefusal(err) {
+		return nil
+	}
+	// Anything else is a trap: the instance is in no defined state.
+	p.in.Tainted = true
+	if p.traps++; p.traps > maxTraps {
+		return document.OverLimit("the pdf exhausts its reader on %d pages: %w", p.traps, p.lastErr)
+	}
+	p.close()
+	return p.open()
+}
+
+// pdfiumRefusal tells PDFium's own answers from a trap.
+func pdfiumRefusal(err error) bool {
+	for _, known := range []error{pdferrors.ErrUnknown, pdferrors.ErrFile, pdferrors.ErrFormat, pdferrors.ErrPassword, pdferrors.ErrSecurity, pdferrors.ErrPage, pdferrors.ErrUnexpected, pdferrors.ErrSuccess} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return !strings.Contains(err.Error(), "wasm")
+}
+
+// pageText is all text of a page (0-based) in PDFium's order.
+func (p *pdfDocument) pageText(index int) (string, error) {
+	page, err := p.instance.FPDF_LoadPage(&requests.FPDF_LoadPage{Document: p.doc, Index: index})
+	if err != nil {
+		return "", err
+	}
+	defer func() { _, _ = p.instance.FPDF_ClosePage(&requests.FPDF_ClosePage{Page: page.Page}) }()
+	ref := requests.Page{ByReference: &page.Page}
+	text, err := p.instance.FPDFText_LoadPage(&requests.FPDFText_LoadPage{Page: ref})
+	if err != nil {
+		return "", err
+	}
+	defer func() { _, _ = p.instance.FPDFText_ClosePage(&requests.FPDFText_ClosePage{TextPage: text.TextPage}) }()
+	count, err := p.instance.FPDFText_CountChars(&requests.FPDFText_CountChars{TextPage: text.TextPage})
+	if err != nil {
+		return "", err
+	}
+	if count.Count > maxPageChars {
+		return "", document.OverLimit("page %d has %d characters, more than %d", index+1, count.Count, maxPageChars)
+	}
+	out := ""
+	if count.Count > 0 {
+		all, err := p.instance.FPDFText_GetText(&requests.FPDFText_GetText{TextPage: text.TextPage, Count: count.Count})
+		if err != nil {
+			return "", err
+		}
+		out = all.Text
+	}
+	chars := visible(out)
+	p.chars += chars
+	if chars < ocrChars && !p.images {
+		p.images = p.hasImage(ref)
+	}
+	return out, nil
+}
+
+// visible counts characters that are not white space, up to what matters here.
+func visible(text string) int {
+	n := 0
+	for _, r := range text {
+		if !unicode.IsSpace(r) && r != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// maxObjects bounds the search for a picture on a page.
+const maxObjects = 64
+
+// hasImage tells whether a page shows a picture (directly; a form may hold one too).
+func (p *pdfDocument) hasImage(page requests.Page) bool {
+	count, err := p.instance.FPDFPage_CountObjects(&requests.FPDFPage_CountObjects{Page: page})
+	if err != nil {
+		return false
+	}
+	for i := range min(count.Count, maxObjects) {
+		object, err := p.instance.FPDFPage_GetObject(&requests.FPDFPage_GetObject{Page: page, Index: i})
+		if err != nil {
+			return false
+		}
+		kind, err := p.instance.FPDFPageObj_GetType(&requests.FPDFPageObj_GetType{PageObject: object.PageObject})
+		if err == nil && (kind.Type == enums.FPDF_PAGEOBJ_IMAGE || kind.Type == enums.FPDF_PAGEOBJ_FORM) {
+			return true
+		}
+	}
+	return false
+}
+
+// title is that of the document's information, unless a program left its own words there.
+func (p *pdfDocument) title() string {
+	meta, err := p.instance.FPDF_GetMetaText(&requests.FPDF_GetMetaText{Document: p.doc, Tag: "Title"})
+	if err != nil {
+		return ""
+	}
+	title := strings.TrimSpace(meta.Value)
+	switch strings.ToLower(title) {
+	case "untitled", "(unspecified)", "unspecified":
+		return ""
+	}
+	return strings.TrimPrefix(title, "Microsoft Word - ")
+}
+
+// blockReader reads the file in blocks: PDFium asks for a few bytes at a time.
+type blockReader struct {
+	src   io.ReaderAt
+	size  int64
+	at    int64
+	block []byte
+	start int64
+}
+
+// blockBytes is what one read of the file fetches.
+const blockBytes = 64 << 10
+
+// Read implements io.Reader.
+func (b *blockReader) Read(buf []byte) (int, error) {
+	if b.at >= b.size {
+		return 0, io.EOF
+	}
+	if b.at < b.start || b.at >= b.start+int64(len(b.block)) {
+		b.start = b.at - b.at%blockBytes
+		if cap(b.block) == 0 {
+			b.block = make([]byte, blockBytes)
+		}
+		n, err := b.src.ReadAt(b.block[:min(blockBytes, b.size-b.start)], b.start)
+		b.block = b.block[:n]
+		if b.at >= b.start+int64(n) {
+			return 0, errors.Join(io.ErrUnexpectedEOF, err)
+		}
+	}
+	n := copy(buf, b.block[b.at-b.start:])
+	b.at += int64(n)
+	return n, nil
+}
+
+// Seek implements io.Seeker.
+func (b *blockReader) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += b.at
+	case io.SeekEnd:
+		offset += b.size
+	}
+	if offset < 0 {
+		return 0, errors.New("seek before the start")
+	}
+	b.at = offset
+	return offset, nil
+}

@@ -1,0 +1,40 @@
+// Package sandbox confines a child process: kernel limits, landlock and a list of system calls.
+package sandbox
+
+// Mode says how much of the kernel's confinement a child must have.
+type Mode string
+
+// The settings of EXTRACT_SANDBOX.
+const (
+	Auto    Mode = "auto"    // as much as the kernel gives; what was got is logged
+	Require Mode = "require" // landlock and seccomp, or no child at all
+	Off     Mode = "off"     // limits only: for debugging
+)
+
+// Layer is one part of a child's confinement that the kernel may or may not give.
+type Layer string
+
+const (
+	Landlock   Layer = "landlock"   // no file by name, no port, no signal to others
+	Seccomp    Layer = "seccomp"    // a list of system calls
+	Namespaces Layer = "namespaces" // users, processes, network, IPC and mounts of its own
+)
+
+// Setup tells a child what it is.
+type Setup struct {
+	PDF      bool    `json:"pdf"`
+	Warm     bool    `json:"warm"` // only compile the PDF reader into the cache
+	CacheDir string  `json:"cacheDir"`
+	MemoryMB int     `json:"memoryMB"`
+	Sandbox  Mode    `json:"sandbox"`
+	Without  []Layer `json:"without,omitempty"` // left out by a test, to see that each layer holds alone
+}
+
+// Hello is a child's answer: what confinement it got.
+type Hello struct {
+	Landlock int    `json:"landlock"` // ABI version; 0: none
+	Seccomp  bool   `json:"seccomp"`
+	Problem  string `json:"problem,omitempty"` // why something is missing
+	Fatal    bool   `json:"fatal,omitempty"`   // the child cannot work
+	Errno    int    `json:"errno,omitempty"`   // what the system said when it is Fatal; 0: nothing
+}
