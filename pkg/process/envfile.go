@@ -9,13 +9,14 @@ import (
 	"strings"
 )
 
-// LoadEnvFile sets the variables of a file in the process's environment, except those that are set there already.
-// Lines are NAME=value, `export ` before and # comments are allowed; a value may stand in 'single' quotes (taken as it is)
-// or "double" quotes (\n, \t, \" and \\ are understood). An error names file and line.
+// LoadEnvFile sets the variables of a file in the process's environment, except those that are set there
+// already. Lines are NAME=value, `export ` before and # comments are allowed; a value may stand in 'single'
+// quotes (taken as it is) or "double" quotes (\n, \t, \" and \\ are understood). An error names file and
+// line.
 //
-// The libraries for such files do not do: joho/godotenv replaces $NAME inside a value, takes a line without = for a
-// variable without a name, and shows the text of the file in its errors; hashicorp/go-envparse ends a value at any #.
-// Each of them changes a password that has such a character.
+// The libraries for such files do not do: joho/godotenv replaces $NAME inside a value, takes a line without =
+// for a variable without a name, and shows the text of the file in its errors; hashicorp/go-envparse ends a
+// value at any #. Each of them changes a password that has such a character.
 func LoadEnvFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// memoryShare of the container's limit is the heap's; the rest is for stacks, mapped files and what the runtime does
-// not count.
+// memoryShare of the container's limit is the heap's; the rest is for stacks, mapped files and what the
+// runtime does not count.
 const memoryShare = 0.9
 
-// LimitMemory sets a soft limit of bytes for the Go heap unless GOMEMLIMIT or the container's own limit set one.
-// It returns the limit in force, or 0 when there is none. Bodies that know their need call it.
+// LimitMemory sets a soft limit of bytes for the Go heap unless GOMEMLIMIT or the container's own limit set
+// one. It returns the limit in force, or 0 when there is none. Bodies that know their need call it.
 func LimitMemory(bytes int64) int64 {
 	if current := debug.SetMemoryLimit(-1); current != math.MaxInt64 {
 		return current
@@ -39,18 +39,20 @@ func setMemoryLimit(container memlimit.Provider) int64 {
 	return int64(limit)
 }
 
-// ballastBytes count as live heap and are never touched, so no page of them exists. A service's own live heap is a
-// few MB. At that size the collector runs many times a second under load: measured, it and its write barriers took
-// a third of a worker's CPU. With the ballast it waits for as much garbage as this, which is what a process grows by.
+// ballastBytes count as live heap and are never touched, so no page of them exists. A service's own live heap
+// is a few MB. At that size the collector runs many times a second under load: measured, it and its write
+// barriers took a third of a worker's CPU. With the ballast it waits for as much garbage as this, which is
+// what a process grows by.
 //
-// debug.SetGCPercent cannot say that: its share grows with the live heap. Measured, a process that held 200 MB peaked
-// at 1,071 MB with 400 %, and at 530 MB with the ballast, where both collected as rarely on a heap of a few MB.
+// debug.SetGCPercent cannot say that: its share grows with the live heap. Measured, a process that held 200
+// MB peaked at 1,071 MB with 400 %, and at 530 MB with the ballast, where both collected as rarely on a heap
+// of a few MB.
 const ballastBytes = 32 << 20
 
 var ballast atomic.Pointer[[]byte] // holds it
 
-// FewerCollections makes the garbage collector wait for 32 MB of garbage. Main calls it; programs that measure
-// the product's code within themselves do too.
+// FewerCollections makes the garbage collector wait for 32 MB of garbage. Main calls it; programs that
+// measure the product's code within themselves do too.
 func FewerCollections() {
 	if debug.SetMemoryLimit(-1) > 8*ballastBytes { // it counts to the limit
 		b := make([]byte, ballastBytes)

@@ -22,7 +22,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
 
-// TestA01 gives documents that name addresses. Reading them calls none, even where nothing confines the child.
+// TestA01 gives documents that name addresses. Reading them calls none, even where nothing confines the
+// child.
 func TestA01(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -60,8 +61,8 @@ func requireRefusedAtUpload(t *testing.T, name string, data []byte) {
 	require.Empty(t, mediaType, name)
 }
 
-// TestA15 gives e-mails with attachments whose names are paths. They have no reader: an upload refuses them by their
-// content.
+// TestA15 gives e-mails with attachments whose names are paths. They have no reader: an upload refuses them
+// by their content.
 func TestA15(t *testing.T) {
 	t.Parallel()
 	for _, attached := range []string{`..\..\x`, "../../etc/cron.d/x", "/etc/passwd", "C:\\x", "a\x00b"} {
@@ -76,7 +77,8 @@ func TestA15(t *testing.T) {
 	}
 }
 
-// TestA16 gives archives whose names lead out of a folder: members are found by name in memory, and no name is ever opened.
+// TestA16 gives archives whose names lead out of a folder: members are found by name in memory, and no name
+// is ever opened.
 func TestA16(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, func(c *Config) { c.Parallel = 1 })
@@ -105,8 +107,8 @@ func TestA16(t *testing.T) {
 	require.Equal(t, 1, p.Stats().Started, "no name did the child harm")
 }
 
-// TestA17 gives archives with links. Archives of files are refused at upload; in a document's archive a link is the
-// text of its target.
+// TestA17 gives archives with links. Archives of files are refused at upload; in a document's archive a link
+// is the text of its target.
 func TestA17(t *testing.T) {
 	t.Parallel()
 	secret := extracttest.WriteTemp(t, "secret", []byte("CANARY"))
@@ -136,8 +138,8 @@ func TestA17(t *testing.T) {
 	require.NotContains(t, extracttest.Joined(blocks)+err.Error(), "CANARY")
 }
 
-// TestA18 lets a child answer with names that lead elsewhere: what it says of types, readers and charsets is not taken over,
-// a title is text, and nothing is opened by it.
+// TestA18 lets a child answer with names that lead elsewhere: what it says of types, readers and charsets is
+// not taken over, a title is text, and nothing is opened by it.
 func TestA18(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, nil)
@@ -211,7 +213,8 @@ func TestA20(t *testing.T) {
 	}
 }
 
-// TestA21 gives a workbook with a row of an enormous number. Workbooks have no reader: an upload refuses them.
+// TestA21 gives a workbook with a row of an enormous number. Workbooks have no reader: an upload refuses
+// them.
 func TestA21(t *testing.T) {
 	t.Parallel()
 	sheet := `<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>` +
@@ -273,7 +276,8 @@ func TestA24(t *testing.T) {
 	extracttest.RequirePermanent(t, err)
 }
 
-// TestA26 gives programs and pictures that are called documents: the content decides, and the name must agree.
+// TestA26 gives programs and pictures that are called documents: the content decides, and the name must
+// agree.
 func TestA26(t *testing.T) {
 	t.Parallel()
 	pad := strings.Repeat("\x00", 600)

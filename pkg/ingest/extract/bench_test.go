@@ -29,7 +29,8 @@ func cpuTicks(t testing.TB, pid int) int {
 	return user + system
 }
 
-// benchPDF reads one PDF again and again in one resident child and reports pages and files per second of the child's CPU.
+// benchPDF reads one PDF again and again in one resident child and reports pages and files per second of the
+// child's CPU.
 func benchPDF(b *testing.B, pages int) {
 	p := newPool(b, func(c *Config) { c.Parallel, c.ChildFiles = 1, 100_000 })
 	path := extracttest.WriteTemp(b, "bench.pdf", pdfgen.Text(pages, 1))

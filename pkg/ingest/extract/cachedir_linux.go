@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// cacheFolder makes the folder of the compiled PDF reader. What lies in it is run as code,
-// so a folder that others can write to is refused, and without a home a private temporary one is made (own = true).
+// cacheFolder makes the folder of the compiled PDF reader. What lies in it is run as code, so a folder that
+// others can write to is refused, and without a home a private temporary one is made (own = true).
 func cacheFolder(configured string) (dir string, own bool, err error) {
 	if configured != "" {
 		return configured, false, privateFolder(configured)

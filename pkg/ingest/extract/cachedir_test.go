@@ -11,7 +11,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/child"
 )
 
-// readOnly makes a folder one that this process cannot write to until the test ends: for root by a mount, for others by its mode.
+// readOnly makes a folder one that this process cannot write to until the test ends: for root by a mount, for
+// others by its mode.
 func readOnly(t *testing.T, dir string) {
 	t.Helper()
 	if os.Geteuid() == 0 {

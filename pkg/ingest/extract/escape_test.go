@@ -26,7 +26,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
 
-// typeHostile is read by a reader that does what its document says, as if an attacker had taken the child over.
+// typeHostile is read by a reader that does what its document says, as if an attacker had taken the child
+// over.
 const typeHostile = "application/x-hostile"
 
 // registerHostile adds it; TestMain does so in the child too, since a child is the same program.

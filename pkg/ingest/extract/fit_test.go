@@ -15,7 +15,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
 
-// A child that could not start for want of resources has read nothing: that is the process's fault, until a start succeeds.
+// A child that could not start for want of resources has read nothing: that is the process's fault, until a
+// start succeeds.
 func TestAStartThatLacksResourcesIsTheProcesssFault(t *testing.T) {
 	t.Parallel()
 	p, err := NewPool(NewDefaultConfig(), slog.New(slog.DiscardHandler))

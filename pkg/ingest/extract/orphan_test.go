@@ -45,7 +45,8 @@ func orphanMaker() int {
 	return 1
 }
 
-// TestChildDiesWithItsParent kills a parent whose child is in the middle of a document: nobody else would end it.
+// TestChildDiesWithItsParent kills a parent whose child is in the middle of a document: nobody else would end
+// it.
 func TestChildDiesWithItsParent(t *testing.T) {
 	t.Parallel()
 	parent := exec.CommandContext(t.Context(), os.Args[0], parentArg)

@@ -17,8 +17,9 @@ import (
 // fuzzedPDFBytes bounds a fuzzed file: PDFium is slow in WebAssembly.
 const fuzzedPDFBytes = 32 << 10
 
-// FuzzPDF has a child read any PDF: text, a plain reason, or the end of a child that took too long, and the pool lives on.
-// A child, because a guest that runs cannot be stopped from within its process; nor would fuzzing in it see PDFium's coverage.
+// FuzzPDF has a child read any PDF: text, a plain reason, or the end of a child that took too long, and the
+// pool lives on. A child, because a guest that runs cannot be stopped from within its process; nor would
+// fuzzing in it see PDFium's coverage.
 func FuzzPDF(f *testing.F) {
 	cfg := NewDefaultConfig()
 	cfg.Sandbox, cfg.Parallel, cfg.TimeoutSmall, cfg.MaxPages, cfg.MaxTextBytes = sandbox.Require, 1, 2*time.Second, 100, 1<<20

@@ -1,7 +1,8 @@
 //go:build !raced
 
-// The tests of this file look at a child's memory, or at what it may do as it is built: that means nothing under the race
-// detector, so `make test` runs them a second time without it. It finds them by the tag (scripts/plain).
+// The tests of this file look at a child's memory, or at what it may do as it is built: that means nothing
+// under the race detector, so `make test` runs them a second time without it. It finds them by the tag
+// (scripts/plain).
 
 package extract
 
@@ -23,7 +24,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
 
-// TestA23 gives pages of tags that parsers have looped over: each ends within seconds, in text or in a plain reason.
+// TestA23 gives pages of tags that parsers have looped over: each ends within seconds, in text or in a plain
+// reason.
 func TestA23(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, nil)
@@ -61,7 +63,8 @@ func TestA23(t *testing.T) {
 	}
 }
 
-// TestHostileCorpus reads every file of the project's corpus, and a folder of HOSTILE_CORPUS beside it, within the bounds of a task.
+// TestHostileCorpus reads every file of the project's corpus, and a folder of HOSTILE_CORPUS beside it,
+// within the bounds of a task.
 func TestHostileCorpus(t *testing.T) {
 	t.Parallel()
 	if sandbox.MemoryFactor > 1 {

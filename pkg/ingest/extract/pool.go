@@ -38,8 +38,8 @@ type Stats struct {
 	Landlock, Seccomp, Namespaces bool
 }
 
-// Pool reads documents in resident child processes. It implements ingest.Extractor and is safe for concurrent use:
-// calls beyond EXTRACT_PARALLEL wait. Children start when they are needed and end when they idle.
+// Pool reads documents in resident child processes. It implements ingest.Extractor and is safe for concurrent
+// use: calls beyond EXTRACT_PARALLEL wait. Children start when they are needed and end when they idle.
 type Pool struct {
 	cfg      Config
 	without  []sandbox.Layer // left out by a test
@@ -100,9 +100,10 @@ func (p *Pool) warmSetup() sandbox.Setup {
 	return sandbox.Setup{PDF: true, Warm: true, CacheDir: p.cacheDir, MemoryMB: 4096, Sandbox: sandbox.Off}
 }
 
-// Warm compiles the PDF reader into the cache, in a process of its own (3–6 s cold, 0.3 s when it is there already),
-// and proves that a child can start with the sandbox that is asked for. It is called at a service's start; a first PDF calls it otherwise.
-// It ends with ctx: a service that stops does not wait for the compiler.
+// Warm compiles the PDF reader into the cache, in a process of its own (3–6 s cold, 0.3 s when it is there
+// already), and proves that a child can start with the sandbox that is asked for. It is called at a service's
+// start; a first PDF calls it otherwise. It ends with ctx: a service that stops does not wait for the
+// compiler.
 func (p *Pool) Warm(ctx context.Context) error {
 	select {
 	case p.warm <- struct{}{}:
@@ -124,8 +125,9 @@ func (p *Pool) Warm(ctx context.Context) error {
 	return nil
 }
 
-// compile compiles the PDF reader into the cache, or finds it there. A folder that cannot be written, as an image's, may hold
-// code for another processor only: then a temporary folder takes its place. The caller holds p.warm.
+// compile compiles the PDF reader into the cache, or finds it there. A folder that cannot be written, as an
+// image's, may hold code for another processor only: then a temporary folder takes its place. The caller
+// holds p.warm.
 func (p *Pool) compile(ctx context.Context) error {
 	set := p.warmSetup()
 	err := p.tryStart(ctx, set)
@@ -156,8 +158,8 @@ func (p *Pool) tryStart(ctx context.Context, set sandbox.Setup) error {
 	return nil
 }
 
-// Extract implements ingest.Extractor.
-// A child that dies, is killed over time or memory, or crashes, is EXTRACT_CRASHED, which a later attempt may cure.
+// Extract implements ingest.Extractor. A child that dies, is killed over time or memory, or crashes, is
+// EXTRACT_CRASHED, which a later attempt may cure.
 func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(done, total int), emit func(ingest.Block) error) (ingest.Extraction, error) {
 	info, err := src.File.Stat()
 	if err != nil {
@@ -187,7 +189,8 @@ func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(don
 	return ex, err
 }
 
-// enter waits for one of the slots. Meanwhile it reports that nothing is done yet: who only waits must not fail as stalled.
+// enter waits for one of the slots. Meanwhile it reports that nothing is done yet: who only waits must not
+// fail as stalled.
 func (p *Pool) enter(ctx context.Context, progress func(done, total int)) error {
 	select {
 	case p.slots <- struct{}{}:
@@ -244,7 +247,8 @@ func (p *Pool) acquire(ctx context.Context, pdf bool) (*worker, error) {
 	return w, nil
 }
 
-// choose takes an idle child, or makes room for a new one, whose place it counts; evicted, if any, must be killed.
+// choose takes an idle child, or makes room for a new one, whose place it counts; evicted, if any, must be
+// killed.
 func (p *Pool) choose(pdf bool) (found, evicted *worker, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -314,7 +318,8 @@ func (p *Pool) noteFailed(set *sandbox.Setup) {
 	p.failed = set
 }
 
-// lacks reports whether a start failed for want of what the machine or the process should have. No document was read by then.
+// lacks reports whether a start failed for want of what the machine or the process should have. No document
+// was read by then.
 func lacks(err error) bool {
 	for _, lack := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN, syscall.ENOSPC, syscall.EDQUOT,
 		syscall.EIO, syscall.EROFS, syscall.EACCES} {
@@ -325,8 +330,8 @@ func lacks(err error) bool {
 	return false
 }
 
-// startFailure is a child that could not start. Want of resources is the process's fault and no attempt of the document;
-// for the rest a later attempt may find the machine in better shape.
+// startFailure is a child that could not start. Want of resources is the process's fault and no attempt of
+// the document; for the rest a later attempt may find the machine in better shape.
 func (p *Pool) startFailure(ctx context.Context, err error, set sandbox.Setup) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -27,15 +27,15 @@ import (
 const (
 	// startTimeout is the longest time until a child is ready.
 	startTimeout = 60 * time.Second
-	// compileTimeout is the same for the one that compiles the PDF reader, which takes 3–6 s of one core's time:
-	// a container with a twentieth of a core still gets there.
+	// compileTimeout is the same for the one that compiles the PDF reader, which takes 3–6 s of one core's
+	// time: a container with a twentieth of a core still gets there.
 	compileTimeout = 10 * time.Minute
 	// stderrBytes is how much of a child's last words is kept.
 	stderrBytes = 4 << 10
 )
 
-// isolation are the namespaces that a child gets where the system allows them. It keeps no right in any of them:
-// the user that it is there is not root.
+// isolation are the namespaces that a child gets where the system allows them. It keeps no right in any of
+// them: the user that it is there is not root.
 const isolation = unix.CLONE_NEWUSER | ownProcesses | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNS
 
 // nobody is a child's user and group inside its namespaces; outside they are the parent's.
@@ -61,7 +61,8 @@ func newStarter() *starter {
 	return s
 }
 
-// start runs a start of a child on the starter's thread: with namespaces, or once these were refused, without.
+// start runs a start of a child on the starter's thread: with namespaces, or once these were refused,
+// without.
 func (s *starter) start(set sandbox.Setup, run func(*syscall.SysProcAttr) error) (isolated bool, err error) {
 	if set.Sandbox == sandbox.Off || slices.Contains(set.Without, sandbox.Namespaces) || s.refused.Load() != nil {
 		return false, s.onThread(run, plainAttr())

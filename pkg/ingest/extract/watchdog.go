@@ -16,7 +16,8 @@ import (
 const (
 	// watchEvery is how often a working child is looked at.
 	watchEvery = 50 * time.Millisecond
-	// maxThreads is more than Go's runtime makes for one document on any machine; RLIMIT_NPROC could not tell a child's from others'.
+	// maxThreads is more than Go's runtime makes for one document on any machine; RLIMIT_NPROC could not tell
+	// a child's from others'.
 	maxThreads = 512
 	// sharedMB is what a child's resident size holds beyond its own data: the program's code.
 	sharedMB = 40
@@ -122,7 +123,8 @@ func residentBytes(pid int) int64 {
 	return rss
 }
 
-// Fields of /proc/PID/stat behind the command's name, which may hold anything: proc(5) numbers them from 3 on.
+// Fields of /proc/PID/stat behind the command's name, which may hold anything: proc(5) numbers them from 3
+// on.
 const (
 	statThreads = 20 - 3
 	statPages   = 24 - 3

@@ -1,10 +1,11 @@
-// Package archive looks at a zip archive before anything of it is opened: how many members it declares, and how large
-// they say that they become.
+// Package archive looks at a zip archive before anything of it is opened: how many members it declares, and
+// how large they say that they become.
 //
-// The directory is walked here and not by archive/zip, because detection runs in the process that serves requests.
-// zip.NewReader is not bounded by the end record: it reads entries until a bad one, compares their number modulo 65,536
-// and keeps them all (measured: 70,000 in 4 MiB, declared as 4,464, take 19 MB). Here an entry is looked at and forgotten. Members are *opened* by
-// archive/zip, in the child, behind Directory.CheckLimits.
+// The directory is walked here and not by archive/zip, because detection runs in the process that serves
+// requests. zip.NewReader is not bounded by the end record: it reads entries until a bad one, compares their
+// number modulo 65,536 and keeps them all (measured: 70,000 in 4 MiB, declared as 4,464, take 19 MB). Here an
+// entry is looked at and forgotten. Members are *opened* by archive/zip, in the child, behind
+// Directory.CheckLimits.
 package archive
 
 import (

@@ -25,7 +25,8 @@ import (
 )
 
 const (
-	// CompileArg is the argument of a process that only compiles the PDF reader, into the folder that the next one names.
+	// CompileArg is the argument of a process that only compiles the PDF reader, into the folder that the
+	// next one names.
 	CompileArg = "extract-compile"
 	// childSocket is the descriptor of a child's socket to its parent.
 	childSocket = 3

@@ -25,11 +25,11 @@ const (
 	tailBytes = 2048
 )
 
-// Type tells a document's media type from its content; the name decides only between kinds of text.
-// It decompresses nothing and reads at most head, a zip's directory (≤ 4 MiB) and a few sectors,
-// so it is safe in a process that answers requests.
-// head is the file's beginning (up to HeadBytes), r the whole file of size bytes, name the user's file name.
-// Errors: *ingest.Failure, permanent, with a remedy (EMPTY_FILE, UNSUPPORTED_TYPE, ENCRYPTED, CORRUPT, LIMIT_EXCEEDED), or that of reading r.
+// Type tells a document's media type from its content; the name decides only between kinds of text. It
+// decompresses nothing and reads at most head, a zip's directory (≤ 4 MiB) and a few sectors, so it is safe
+// in a process that answers requests. head is the file's beginning (up to HeadBytes), r the whole file of
+// size bytes, name the user's file name. Errors: *ingest.Failure, permanent, with a remedy (EMPTY_FILE,
+// UNSUPPORTED_TYPE, ENCRYPTED, CORRUPT, LIMIT_EXCEEDED), or that of reading r.
 func Type(head []byte, r io.ReaderAt, size int64, name string) (mediaType string, err error) {
 	head = head[:min(len(head), HeadBytes)]
 	if size == 0 || len(head) == 0 {

@@ -61,7 +61,8 @@ func detectZip(r io.ReaderAt, size int64, ext string) (string, error) {
 	return "", document.Unsupported("%s, which is not supported%s", kind, misnamed(ext))
 }
 
-// isDocumentPart tells the main part of a Word document: document.xml, or document2.xml as some programs write.
+// isDocumentPart tells the main part of a Word document: document.xml, or document2.xml as some programs
+// write.
 func isDocumentPart(name string) bool {
 	base, ok := strings.CutPrefix(strings.ReplaceAll(name, `\`, "/"), "word/document")
 	if !ok {

@@ -1,5 +1,5 @@
-// Package document is what all readers of documents share: the input, the sink that takes, cleans and counts blocks of
-// text, tables as text, and the permanent failures that a user is told about.
+// Package document is what all readers of documents share: the input, the sink that takes, cleans and counts
+// blocks of text, tables as text, and the permanent failures that a user is told about.
 package document
 
 import (

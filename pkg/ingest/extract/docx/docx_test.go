@@ -49,7 +49,8 @@ func TestDOCX(t *testing.T) {
 	}
 }
 
-// FuzzDOCX begins with small archives: those of the corpus hold pictures and fonts, whose bytes are no part of what is read.
+// FuzzDOCX begins with small archives: those of the corpus hold pictures and fonts, whose bytes are no part
+// of what is read.
 func FuzzDOCX(f *testing.F) {
 	f.Add(extracttest.DocxOf(f, strings.NewReader("<w:p><w:r><w:t>text</w:t></w:r></w:p>")))
 	f.Add(extracttest.DocxOf(f, strings.NewReader(`<w:tbl><w:tr><w:tc><w:p><w:pPr><w:pStyle w:val="a"/></w:pPr><w:r><w:t>x</w:t></w:r></w:p></w:tc></w:tr></w:tbl>`),

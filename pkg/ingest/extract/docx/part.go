@@ -27,7 +27,8 @@ const (
 	maxArchiveBytes = 512 << 20
 )
 
-// officeArchive is an opened OOXML package. Its parts are read by name from memory; nothing is unpacked to disk.
+// officeArchive is an opened OOXML package. Its parts are read by name from memory; nothing is unpacked to
+// disk.
 type officeArchive struct {
 	parts map[string]*zip.File
 	read  int64 // bytes decompressed so far

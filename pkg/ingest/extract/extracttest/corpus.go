@@ -60,7 +60,8 @@ func Joined(blocks []ingest.Block) string {
 	return strings.Join(texts, "\n\n")
 }
 
-// RequirePermanent checks that err is a permanent failure with a remedy and one of codes (any, when there are none).
+// RequirePermanent checks that err is a permanent failure with a remedy and one of codes (any, when there are
+// none).
 func RequirePermanent(t testing.TB, err error, codes ...ingest.Code) {
 	t.Helper()
 	require.Error(t, err)

@@ -20,7 +20,8 @@ type Reader struct {
 	Name    string
 	Version int // goes up whenever equal bytes may give other blocks: part of the fingerprint
 	Types   []string
-	// read sends all blocks to out and returns what it found; MediaType, Chars and Reader are filled in by the caller.
+	// read sends all blocks to out and returns what it found; MediaType, Chars and Reader are filled in by
+	// the caller.
 	Read func(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error)
 }
 

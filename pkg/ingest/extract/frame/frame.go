@@ -1,5 +1,5 @@
-// Package frame is the protocol between a pool of readers and its child processes. What a child writes is an attacker's
-// data to the parent.
+// Package frame is the protocol between a pool of readers and its child processes. What a child writes is an
+// attacker's data to the parent.
 package frame
 
 import (

@@ -231,7 +231,8 @@ func (p *htmlPage) closeTable() error {
 	return table.Flush()
 }
 
-// becomeLayout treats the table as an arrangement of the page: its cells are read as ordinary content from here on.
+// becomeLayout treats the table as an arrangement of the page: its cells are read as ordinary content from
+// here on.
 func (p *htmlPage) becomeLayout() error {
 	held := p.text.String()
 	p.text.Reset()

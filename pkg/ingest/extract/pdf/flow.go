@@ -167,7 +167,8 @@ func (f *pageFlow) dropRunning(lines []string) []string {
 	return lines
 }
 
-// noteHyphens remembers words that stand with a hyphen inside a line: they keep it when a line end breaks them.
+// noteHyphens remembers words that stand with a hyphen inside a line: they keep it when a line end breaks
+// them.
 func (f *pageFlow) noteHyphens(lines []string) {
 	for _, l := range lines {
 		if !strings.Contains(l, "-") || len(f.hyphenated) > maxHyphenated {

@@ -5,8 +5,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guestMemory is an instance's memory outside Go's heap: it grows in place, without the copy that doubles the peak,
-// and is given back to the system at once when the instance ends.
+// guestMemory is an instance's memory outside Go's heap: it grows in place, without the copy that doubles the
+// peak, and is given back to the system at once when the instance ends.
 type guestMemory struct {
 	reserved []byte
 	size     int

@@ -25,8 +25,8 @@ when the lease expires another process takes over with a new fence so that late 
 is split into segments each segment gets a vector and the version becomes visible as a whole after a crash nothing is lost
 because every promise is kept in the database and not in the message broker retries wait for their due time`)
 
-// Text returns a PDF of that many pages of English sentences, about 2.5 KB of text each.
-// Equal arguments give equal bytes. Every page holds the word "PAGEMARK" with its number and the seed, e.g. PAGEMARK7X3.
+// Text returns a PDF of that many pages of English sentences, about 2.5 KB of text each. Equal arguments give
+// equal bytes. Every page holds the word "PAGEMARK" with its number and the seed, e.g. PAGEMARK7X3.
 func Text(pages int, seed int64) []byte {
 	random := rand.New(rand.NewPCG(uint64(seed), 0x6d696c6c)) //nolint:gosec // sample text, no secret
 	texts := make([][]string, pages)

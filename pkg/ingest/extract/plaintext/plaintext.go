@@ -103,7 +103,8 @@ func (t *textReader) flush() error {
 
 var jsonEscapes = regexp.MustCompile(`(?:\\\\)|(?:\\u[0-9a-fA-F]{4})+`)
 
-// unescapeJSON turns runs of \uXXXX into characters, so that escaped text can be found; controls stay escaped.
+// unescapeJSON turns runs of \uXXXX into characters, so that escaped text can be found; controls stay
+// escaped.
 func unescapeJSON(text string) string {
 	if !strings.Contains(text, `\u`) {
 		return text

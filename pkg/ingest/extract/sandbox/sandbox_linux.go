@@ -64,9 +64,9 @@ func restrictFiles() (abi int, err error) {
 	return abi, landlock.V11.BestEffort().Restrict()
 }
 
-// limitSelf sets the kernel's limits. RLIMIT_AS is not among them: Go and WebAssembly reserve far more than they use.
-// Nor is RLIMIT_NPROC, which counts all of a user's threads and none of root's: no process can be made here (seccomp),
-// and the watchdog counts the threads.
+// limitSelf sets the kernel's limits. RLIMIT_AS is not among them: Go and WebAssembly reserve far more than
+// they use. Nor is RLIMIT_NPROC, which counts all of a user's threads and none of root's: no process can be
+// made here (seccomp), and the watchdog counts the threads.
 func limitSelf(memoryMB int) error {
 	for _, l := range []struct {
 		name     string

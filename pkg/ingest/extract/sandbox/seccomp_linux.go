@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offsets in struct seccomp_data (linux/seccomp.h); the low half of an argument comes first on a little-endian machine.
+// Offsets in struct seccomp_data (linux/seccomp.h); the low half of an argument comes first on a
+// little-endian machine.
 const (
 	dataNumber = 0
 	dataArch   = 4
@@ -19,9 +20,10 @@ const (
 	x32Bit     = 0x40000000
 )
 
-// allowedSyscalls is all that a child may ask of the kernel once its documents come: work on the descriptors that it holds,
-// memory, threads, time. What looks a file up by name, makes a descriptor of another kind, reaches another process
-// or changes the child's own confinement is not among it. The frequent ones stand first.
+// allowedSyscalls is all that a child may ask of the kernel once its documents come: work on the descriptors
+// that it holds, memory, threads, time. What looks a file up by name, makes a descriptor of another kind,
+// reaches another process or changes the child's own confinement is not among it. The frequent ones stand
+// first.
 var allowedSyscalls = append([]uint32{
 	unix.SYS_FUTEX, unix.SYS_READ, unix.SYS_WRITE, unix.SYS_PREAD64, unix.SYS_EPOLL_PWAIT, unix.SYS_NANOSLEEP, unix.SYS_MADVISE,
 	unix.SYS_RECVMSG, unix.SYS_CLOSE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_LSEEK, unix.SYS_FSTAT,
@@ -59,9 +61,9 @@ func filterSyscalls() error {
 	return nil
 }
 
-// filterProgram lets the allowed calls through, some only with harmless arguments, and answers EPERM to all others:
-// what Go's runtime tries beyond the list is for its comfort, and it must not die of that.
-// Every test stands beside its answer, so that no jump is longer than a step. pid is the child's own.
+// filterProgram lets the allowed calls through, some only with harmless arguments, and answers EPERM to all
+// others: what Go's runtime tries beyond the list is for its comfort, and it must not die of that. Every test
+// stands beside its answer, so that no jump is longer than a step. pid is the child's own.
 func filterProgram(pid uint32) []bpf.Instruction {
 	refuse := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
 	allow := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
