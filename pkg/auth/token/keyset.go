@@ -44,6 +44,10 @@ type publicKey struct {
 }
 
 // keySet is the issuer's keys by kid. A fetch replaces them all.
+//
+// Libraries do less: coreos/go-oidc fetches for every unknown kid and keeps withdrawn keys until one comes;
+// MicahParks/keyfunc uses old keys for ever when the issuer is away, and brings a second JWT library. Neither bounds
+// the set, refuses a kid that stands twice, or ties a key to its algorithms.
 type keySet struct {
 	url    string
 	client *http.Client

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/json" // exact names, none twice
+	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -61,17 +62,13 @@ func (v *Verifier) Authenticate(ctx context.Context, text string) (auth.Principa
 	if !Looks(text) {
 		return auth.Principal{}, refuse("not of a token's form, or longer than %d bytes", maxToken)
 	}
-	parsed, err := jose.ParseSignedCompact(text, v.algs)
+	parsed, err := jwt.ParseSigned(text, v.algs)
 	if err != nil {
 		return auth.Principal{}, refuse("cannot be read, or its algorithm is not allowed")
 	}
-	payload, err := v.verify(ctx, parsed)
+	c, err := v.verify(ctx, parsed)
 	if err != nil {
 		return auth.Principal{}, err
-	}
-	var c claims
-	if err := json.Unmarshal(payload, &c); err != nil {
-		return auth.Principal{}, refuse("its claims cannot be read")
 	}
 	if err := v.check(c); err != nil {
 		return auth.Principal{}, err
@@ -84,42 +81,38 @@ func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: token: %s", auth.ErrInvalidKey, fmt.Sprintf(format, args...))
 }
 
-// verify checks the signature with the key that kid names, by an algorithm of that key, and returns the payload.
-func (v *Verifier) verify(ctx context.Context, parsed *jose.JSONWebSignature) ([]byte, error) {
-	if len(parsed.Signatures) != 1 {
-		return nil, refuse("it has not one signature")
+// verify checks the signature with the key that kid names, by an algorithm of that key, and returns the claims.
+func (v *Verifier) verify(ctx context.Context, parsed *jwt.JSONWebToken) (claims, error) {
+	if len(parsed.Headers) != 1 {
+		return claims{}, refuse("it has not one signature")
 	}
-	head := parsed.Signatures[0].Protected
+	head := parsed.Headers[0]
 	key := publicKey{key: v.cfg.Secret, algorithms: v.algs}
 	if v.set != nil {
 		var found bool
 		var err error
 		if key, found, err = v.set.find(ctx, head.KeyID); err != nil {
-			return nil, fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err)
+			return claims{}, fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err)
 		}
 		if !found {
-			return nil, refuse("its kid is not in the key set")
+			return claims{}, refuse("its kid is not in the key set")
 		}
 	}
 	if !slices.Contains(key.algorithms, jose.SignatureAlgorithm(head.Algorithm)) {
-		return nil, refuse("its algorithm is not that of its key")
+		return claims{}, refuse("its algorithm is not that of its key")
 	}
-	payload, err := parsed.Verify(key.key)
-	if err != nil {
-		return nil, refuse("its signature is wrong")
+	var c claims
+	if err := parsed.Claims(key.key, &c.Claims, &c); err != nil {
+		return claims{}, refuse("its signature is wrong, or its claims cannot be read")
 	}
-	return payload, nil
+	return c, nil
 }
 
-// claims are what is read of a payload.
+// claims are what is read of a payload: the registered ones, and what the user may do.
 type claims struct {
-	Issuer    string   `json:"iss"`
-	Subject   string   `json:"sub"`
-	Audience  words    `json:"aud"`
-	Expires   *seconds `json:"exp"`
-	NotBefore *seconds `json:"nbf"`
-	Scope     words    `json:"scope"`
-	Scp       words    `json:"scp"`
+	jwt.Claims `json:"-"`
+	Scope      words `json:"scope"`
+	Scp        words `json:"scp"`
 }
 
 // words is a text or a list of texts.
@@ -135,29 +128,18 @@ func (w *words) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*[]string)(w))
 }
 
-// seconds is a NumericDate (RFC 7519 §2).
-type seconds float64
-
-func (s seconds) time() time.Time { return time.UnixMilli(int64(s * 1000)) }
-
 // check judges the claims.
 func (v *Verifier) check(c claims) error {
-	const farthest = 1 << 40 // seconds; a date beyond means nothing and would overflow
-	now := v.now()
+	c.IssuedAt = nil // not required, so not judged
+	want := jwt.Expected{Issuer: v.cfg.Issuer, AnyAudience: jwt.Audience{v.cfg.Audience}, Time: v.now()}
+	// A token is bad from exp on (RFC 7519 §4.1.4); the library is content with exp itself.
+	wrong := c.ValidateWithLeeway(want, leeway-time.Nanosecond)
 	bad := auth.CheckUserID(c.Subject)
 	switch {
-	case c.Issuer != v.cfg.Issuer:
-		return refuse("iss is another")
-	case !slices.Contains(c.Audience, v.cfg.Audience):
-		return refuse("aud is another")
-	case c.Expires == nil || c.NotBefore == nil:
+	case c.Expiry == nil || c.NotBefore == nil:
 		return refuse("exp or nbf is missing")
-	case *c.Expires < 0 || *c.Expires > farthest || *c.NotBefore < 0 || *c.NotBefore > farthest:
-		return refuse("exp or nbf is no date")
-	case !now.Before(c.Expires.time().Add(leeway)):
-		return refuse("it has expired")
-	case now.Before(c.NotBefore.time().Add(-leeway)):
-		return refuse("it is not good yet")
+	case wrong != nil:
+		return refuse("%s", wrong)
 	case bad != nil:
 		return refuse("sub: %s", bad)
 	case c.Subject == auth.LocalUser || c.Subject == taskstate.System().UserID:
