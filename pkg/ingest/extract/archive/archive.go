@@ -112,7 +112,7 @@ type Member struct {
 	size       uint64
 }
 
-// Each calls visit for the directory's entries, in order, until it answers false.
+// Each calls visit for the directory's entries, in order, until it returns false.
 func (d Directory) Each(r io.ReaderAt, visit func(Member) bool) error {
 	src := bufio.NewReaderSize(io.NewSectionReader(r, d.base, int64(d.size)), 32<<10)
 	head := make([]byte, entryBytes)
