@@ -18,9 +18,9 @@ var rooms = []room{
 	// ground: nothing of ours
 	{"proto", nil},
 	{"migrations", nil},
-	{"pkg/taskstate", []string{"pkg/taskstate/mutant"}},
+	{"pkg/taskstate", nil},
 	{"pkg/streammq/...", []string{"pkg/streammq/..."}},
-	{"pkg/sqlfile", []string{"pkg/taskstate/mutant"}},
+	{"pkg/sqlfile", nil},
 	{"pkg/telemetry", []string{"pkg/streammq"}}, // its observers
 	{"pkg/labserver", nil},
 	{"pkg/archtest", nil},
@@ -29,12 +29,11 @@ var rooms = []room{
 	{"pkg/batcher", nil}, // natural batches
 
 	// the state of tasks and its stores
-	{"pkg/taskstate/mutant", nil},                        // seeded bugs, compiled away
-	{"pkg/taskstate/history", []string{"pkg/taskstate"}}, // the rules that a log must keep
-	{"pkg/taskstate/spec", []string{"pkg/taskstate", "pkg/taskstate/history", "pkg/taskstate/mutant"}}, // the model
-	{"pkg/taskstate/spec/kafka", []string{"pkg/taskstate", "pkg/taskstate/spec"}},                      // the same of the other transport
+	{"pkg/taskstate/history", []string{"pkg/taskstate"}},                          // the rules that a log must keep
+	{"pkg/taskstate/spec", []string{"pkg/taskstate", "pkg/taskstate/history"}},    // the model
+	{"pkg/taskstate/spec/kafka", []string{"pkg/taskstate", "pkg/taskstate/spec"}}, // the same of the other transport
 	{"pkg/taskstate/taskstatetest", []string{"pkg/taskstate"}},
-	{"pkg/taskstore", []string{"pkg/taskstate", "pkg/taskstate/mutant", "pkg/crash", "pkg/sqlfile", "pkg/taskstore/...", "migrations"}}, // opens any of the three
+	{"pkg/taskstore", []string{"pkg/taskstate", "pkg/crash", "pkg/sqlfile", "pkg/taskstore/...", "migrations"}}, // opens any of the three
 	{"pkg/taskstore/backend", []string{"pkg/taskstate", "pkg/sqlfile", "migrations"}},
 	{"pkg/taskstore/mysql", []string{"pkg/taskstate", "pkg/sqlfile", "pkg/taskstore/backend", "migrations"}},
 	{"pkg/taskstore/postgres", []string{"pkg/taskstate", "pkg/sqlfile", "pkg/taskstore/backend", "migrations"}},
@@ -43,13 +42,13 @@ var rooms = []room{
 	// queues
 	{"pkg/ingestq", []string{"proto", "pkg/taskstate"}},
 	{"pkg/ingestq/ingestqtest", []string{"proto", "pkg/ingestq"}},
-	{"pkg/ingestq/redisq", []string{"proto", "pkg/ingestq", "pkg/telemetry", "pkg/taskstate/mutant", "pkg/crash"}},
+	{"pkg/ingestq/redisq", []string{"proto", "pkg/ingestq", "pkg/telemetry", "pkg/crash"}},
 	{"pkg/ingestq/streamq", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq", "pkg/streammq"}},
 	{"pkg/ingestq/kafkaq", []string{"proto", "pkg/ingestq", "pkg/outbox", "pkg/telemetry"}},
 	{"pkg/ingestq/kafkaq/embedded", nil},
 	{"pkg/ingestq/redisq/embedded", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq"}},
-	{"pkg/outbox", []string{"proto", "pkg/taskstate", "pkg/taskstate/mutant", "pkg/ingestq", "pkg/sqlfile", "pkg/crash", "pkg/telemetry"}},
-	{"pkg/taskrun", []string{"proto", "pkg/taskstate", "pkg/taskstate/mutant", "pkg/ingestq", "pkg/telemetry", "pkg/crash"}},
+	{"pkg/outbox", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/sqlfile", "pkg/crash", "pkg/telemetry"}},
+	{"pkg/taskrun", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/telemetry", "pkg/crash"}},
 	{"pkg/ratelimit", nil},
 	{"pkg/ratelimit/redislimit", []string{"pkg/ratelimit"}},
 	{"pkg/auth", []string{"pkg/taskstate", "pkg/sqlfile", "pkg/auth/audit", "pkg/batcher"}},
@@ -57,8 +56,8 @@ var rooms = []room{
 	{"pkg/auth/token", []string{"pkg/auth", "pkg/taskstate"}},
 
 	// the ingestion and its adapters
-	{"pkg/ingest", []string{"proto", "pkg/batcher", "pkg/taskstate", "pkg/ingestq", "pkg/outbox", "pkg/taskrun", "pkg/sqlfile", "pkg/telemetry", "pkg/taskstate/mutant", "pkg/crash"}},
-	{"pkg/dlq", []string{"pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/taskstate/mutant", "pkg/crash"}},
+	{"pkg/ingest", []string{"proto", "pkg/batcher", "pkg/taskstate", "pkg/ingestq", "pkg/outbox", "pkg/taskrun", "pkg/sqlfile", "pkg/telemetry", "pkg/crash"}},
+	{"pkg/dlq", []string{"pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/crash"}},
 	// the checker of a whole installation
 	{"pkg/fsck", []string{"proto", "pkg/auth", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingestq", "pkg/sqlfile", "pkg/telemetry"}},
 	{"pkg/ingest/internal/rest", []string{"pkg/telemetry"}},
@@ -101,7 +100,7 @@ var rooms = []room{
 }
 
 // stdOnly are packages that import nothing but the standard library.
-var stdOnly = []string{"pkg/taskstate", "pkg/taskstate/mutant", "pkg/taskstate/history", "pkg/taskstate/spec", "pkg/taskstate/spec/kafka", "migrations"}
+var stdOnly = []string{"pkg/taskstate", "pkg/taskstate/history", "pkg/taskstate/spec", "pkg/taskstate/spec/kafka", "migrations"}
 
 // home says which of our packages alone may import a library.
 type home struct {

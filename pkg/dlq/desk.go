@@ -12,7 +12,6 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 const (
@@ -359,9 +358,6 @@ func (d *Service) replay(ctx context.Context, c ingest.Caller, deadLetters []Dea
 			ids = append(ids, l.TaskID)
 		}
 		fences[l.TaskID][l.Fence] = true
-	}
-	if mutant.Is("m25") {
-		d.tidy(ctx, deadLetters)
 	}
 	outcomes, err := d.d.App.Operate(ctx, c, ids, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		for fence := range fences[t.ID] {

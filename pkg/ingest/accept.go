@@ -15,7 +15,6 @@ import (
 	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 const (
@@ -130,20 +129,7 @@ func (a *App) acceptBatch(ctx context.Context, b *batcher.Batch[*accepting]) err
 	var run *acceptRun
 	tasks, err := a.d.Store.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) ([]taskstate.NewTask, error) {
 		run = newAcceptRun(a, tx, m, items, full)
-		tasks, err := run.prepare(ctx)
-		if mutant.Is("m20") {
-			for i, w := range run.works {
-				if err == nil && !w.got.ownFile {
-					a.drop(ctx, items[i].u.File.ID)
-				}
-			}
-		}
-		if mutant.Is("m23") {
-			for _, t := range tasks {
-				a.announce(ctx, []taskstate.Task{t.Task})
-			}
-		}
-		return tasks, err
+		return run.prepare(ctx)
 	})
 	switch {
 	case err == nil:
@@ -155,9 +141,6 @@ func (a *App) acceptBatch(ctx context.Context, b *batcher.Batch[*accepting]) err
 		return err
 	}
 	crash.Point("api.after_commit")
-	if mutant.Is("m29") {
-		_ = run.replaceDamaged(ctx)
-	}
 	var copies []string // of uploads that need none of their own
 	var mine []*accepting
 	for i, w := range run.works {

@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-
-	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 // ErrUploadExpired says that the received copy is gone before it could be accepted. The sweeper removes a file without a row after
@@ -30,10 +28,8 @@ func (r *acceptRun) linkFiles(ctx context.Context) error {
 	if err := r.lockFiles(ctx); err != nil {
 		return err
 	}
-	if !mutant.Is("m29") {
-		if err := r.replaceDamaged(ctx); err != nil {
-			return err
-		}
+	if err := r.replaceDamaged(ctx); err != nil {
+		return err
 	}
 	var params []any
 	var err error

@@ -9,7 +9,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 // baseRest is how long a deleted base waits while documents of it are still being removed.
@@ -179,9 +178,6 @@ func (a *App) sweepBase(ctx context.Context, b dueThing, s *Swept) error {
 	}
 	pass, rest := b.pass, baseRest
 	if len(left) == 0 {
-		if mutant.Is("m28") {
-			_ = a.noteBase(ctx, b, b.pass+1, secondPass)
-		}
 		if err := errors.Join(a.d.Vectors.Drop(ctx, b.id), crash.Fault("gc.after_collection")); err != nil {
 			return err
 		}

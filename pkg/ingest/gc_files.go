@@ -9,7 +9,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 const (
@@ -72,11 +71,6 @@ func (a *App) unlink(ctx context.Context, document, find, cut string, s *Swept) 
 			}
 			if path, ok := locked[id]; ok {
 				paths = append(paths, path)
-			}
-		}
-		if mutant.Is("m19") {
-			for _, path := range paths {
-				a.drop(ctx, path)
 			}
 		}
 		return nil

@@ -10,7 +10,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 // garbage is a row of vector_garbage.
@@ -137,9 +136,6 @@ func (a *App) deleteGarbage(ctx context.Context, due []garbage, s *Swept) error 
 
 // deleteVectors deletes ids of one base; what the store failed to delete waits a little, so that it stands in nobody's way.
 func (a *App) deleteVectors(ctx context.Context, base string, pass int, ids []string) error {
-	if mutant.Is("m22") {
-		_ = a.noteDeleted(ctx, pass, ids, nil)
-	}
 	storeErr := errors.Join(crash.Fault("gc.before_delete"), a.d.Vectors.Delete(ctx, base, ids), crash.Fault("gc.after_delete"))
 	err := a.noteDeleted(ctx, pass, ids, storeErr)
 	if storeErr != nil {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 // Retry makes a RETRYING task due and replays a DEAD or CANCELLED one; it acts at once and returns the task afterwards.
@@ -80,9 +79,6 @@ func (a *App) Operate(ctx context.Context, c Caller, ids []string, f func(taskst
 			}
 			var err error
 			replays, err = a.judgeReplays(ctx, tx, tasks, out)
-			if mutant.Is("m26") {
-				a.announce(ctx, tasks)
-			}
 			return out, err
 		},
 		OnTransition: func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision) error {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 const (
@@ -31,11 +30,6 @@ type rowWriter struct {
 func (r *run) writeRows(ctx context.Context) (taskstate.Reason, error) {
 	w := &rowWriter{r: r, plan: r.plan}
 	n := len(r.plan.items)
-	if mutant.Is("m21") {
-		if err := r.upsert(ctx, []int{0}, func() {}); err != nil {
-			return "", err
-		}
-	}
 	for from, first := 0, true; first || from < n; first = false {
 		to, bytes := r.rowsUpTo(from)
 		reason, err := w.write(ctx, first, from, to, bytes)

@@ -11,7 +11,6 @@ import (
 	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 // Documents that reach their rows at about the same time share a transaction, as long as it keeps to the bounds of one, and
@@ -114,13 +113,6 @@ func (x *rowTransaction) write(ctx context.Context, tasks []*rowTask, held []boo
 	}
 	if err := x.guard(ctx, wanted); err != nil {
 		return err
-	}
-	if mutant.Is("m9") {
-		for _, t := range wanted {
-			if _, err := x.tx.ExecContext(ctx, x.a.q.List("VersionsSupersede", 1), x.m.Now, x.m.Now, x.m.Now, t.w.r.job.Task.DocumentID); err != nil {
-				return err
-			}
-		}
 	}
 	for _, t := range going(wanted) {
 		if err := x.look(ctx, t); err != nil {

@@ -21,8 +21,6 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
-
-	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 // Dialect names a family of SQL databases.
@@ -148,9 +146,6 @@ func ASCII(text string) bool {
 	return true
 }
 
-// unless ends a line that a seeded bug drops (package mutant).
-const unless = "-- @unless "
-
 // parse splits a file at its name lines; comment lines and empty lines are dropped.
 func parse(text string) (map[string]string, error) {
 	out := map[string]string{}
@@ -174,12 +169,6 @@ func parse(text string) (map[string]string, error) {
 		}
 		if trimmed == "" || strings.HasPrefix(trimmed, "--") {
 			continue
-		}
-		if before, bug, ok := strings.Cut(line, unless); ok {
-			if mutant.Is(strings.TrimSpace(bug)) {
-				continue
-			}
-			line = strings.TrimRight(before, " ") + "\n"
 		}
 		body.WriteString(line)
 	}

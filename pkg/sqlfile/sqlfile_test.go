@@ -58,11 +58,3 @@ func trim(s string) string {
 	}
 	return s
 }
-
-func TestLoadKeepsLinesOfSeededBugs(t *testing.T) {
-	t.Parallel()
-	fsys := fstest.MapFS{"common.sql": {Data: []byte("-- name: A\nSELECT 1\nWHERE a = 1\nAND b = 2 -- @unless nobug\n")}}
-	q, err := Load(fsys, SQLite)
-	require.NoError(t, err)
-	require.Equal(t, "SELECT 1\nWHERE a = 1\nAND b = 2", q.Get("A"))
-}

@@ -10,7 +10,6 @@ import (
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstate/mutant"
 	pb "github.com/millweir/millweir/proto"
 )
 
@@ -203,11 +202,6 @@ func (c *queueEffects) round(ctx context.Context) bool {
 	}
 	var kept waitingEffects
 	c.adopts(ctx, e.adopts)
-	if mutant.Is("m6") {
-		for _, l := range e.deadLetters {
-			c.acks(ctx, []string{l.delivery})
-		}
-	}
 	written := c.deadLetters(ctx, e.deadLetters)
 	for _, l := range written {
 		if l.delivery != "" {

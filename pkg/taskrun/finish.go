@@ -11,7 +11,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 // finishLoop commits outcomes in batches: what came while one transaction ran goes into the next, and a single one waits for nobody.
@@ -79,11 +78,6 @@ func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
 		ids[i], f.byID[id], f.types[id] = id, o, o.h.task.Type
 		if o.sort == outcomeSuccess {
 			f.payloads[id] = o.result.Payload
-		}
-	}
-	if mutant.Is("m5") {
-		for _, o := range batch {
-			r.effects.acks(ctx, []string{o.h.delivery})
 		}
 	}
 	outs, err := r.commit(below(ctx, batch), f, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: f.decide, OnTransition: f.onTransition})

@@ -1,10 +1,6 @@
 package taskstate
 
-import (
-	"time"
-
-	"github.com/millweir/millweir/pkg/taskstate/mutant"
-)
+import "time"
 
 // ClaimRequest is one wish to run one task.
 type ClaimRequest struct {
@@ -29,10 +25,10 @@ func Claim(p Policy, m DBClock, t Task, r ClaimRequest) Decision {
 		}
 	case StatusRunning:
 		mine := r.Mine && ownerProcess(t.LeaseOwner) == r.Process
-		if r.Held && !mine && !mutant.Is("m18") {
+		if r.Held && !mine {
 			return leave(t, AnswerBusy) // a takeover is by another: the holder's heartbeat revives the lease, or learns that it is lost
 		}
-		if !mine && (t.LeaseExpiresAt.After(m.Now) && !mutant.Is("m3") || !r.Takeover) {
+		if !mine && (t.LeaseExpiresAt.After(m.Now) || !r.Takeover) {
 			return leave(t, AnswerBusy)
 		}
 		return takeover(p, m, t, r)

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"strconv"
 	"time"
-
-	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 // Holder is who finishes a task: the claim's token and the audit's actor.
@@ -16,7 +14,7 @@ type Holder struct {
 
 // holds reports whether the claim is still the one that the row names.
 func (h Holder) holds(m DBClock, t Task) bool {
-	return t.Status == StatusRunning && (t.Fence == h.Token.Fence || mutant.Is("m1")) && m.Epoch == h.Token.Epoch
+	return t.Status == StatusRunning && t.Fence == h.Token.Fence && m.Epoch == h.Token.Epoch
 }
 
 // Succeed ends t well; result may be nil.
@@ -113,9 +111,6 @@ func HandBack(m DBClock, t Task, h Holder, message string) Decision {
 		return leave(t, AnswerLost)
 	}
 	c := change(t, m).to(StatusQueued, ReasonHandedBack, h.Actor, message).queued()
-	if mutant.Is("m10") {
-		c.AttemptCount++
-	}
 	return decide(AnswerApplied, c)
 }
 

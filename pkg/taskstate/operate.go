@@ -1,10 +1,6 @@
 package taskstate
 
-import (
-	"fmt"
-
-	"github.com/millweir/millweir/pkg/taskstate/mutant"
-)
+import "fmt"
 
 // The codes of a refusal (contract §2, §4).
 const (
@@ -66,13 +62,8 @@ func Resume(m DBClock, t Task, a Actor, message string) Decision {
 
 // restart is a fresh QUEUED with every count at 0; the fence goes on.
 func restart(m DBClock, t Task, r Reason, a Actor, message string) *Change {
-	c := change(t, m).to(StatusQueued, r, a, message)
-	if !mutant.Is("m27") {
-		c = c.queued()
-	}
-	if !mutant.Is("m11") {
-		c.AttemptCount, c.CrashCount, c.ThrottleCount = 0, 0, 0
-	}
+	c := change(t, m).to(StatusQueued, r, a, message).queued()
+	c.AttemptCount, c.CrashCount, c.ThrottleCount = 0, 0, 0
 	c.DLQ, c.Progress = DLQNone, Progress{Stage: StageNone}
 	c.LastError, c.ErrorMessage, c.ErrorCode = "", "", ""
 	return c

@@ -9,7 +9,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/sqlfile"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstate/mutant"
 	"github.com/millweir/millweir/pkg/taskstore/backend"
 )
 
@@ -24,7 +23,6 @@ type batch struct {
 	onTransition taskstate.TransitionFunc
 	callID       []byte
 
-	moment    taskstate.DBClock
 	tasks     []taskstate.Task     // locked
 	decisions []taskstate.Decision // one for each task, in its order
 	changed   []int                // indexes of tasks that get a change
@@ -36,9 +34,6 @@ type batch struct {
 func (b *batch) run(ctx context.Context, op operation, what string) error {
 	b.callID = newCallID()
 	err := b.store.transact(ctx, op, what, b.work, b.resolve)
-	if err == nil && len(b.changed) > 0 && mutant.Is("m4") {
-		err = b.store.transact(ctx, op, what, func(ctx context.Context, tx *session) (bool, error) { return true, b.log(ctx, tx, b.moment) }, b.resolve)
-	}
 	if err == nil {
 		b.store.rang(b.events)
 	}
@@ -72,9 +67,6 @@ func (b *batch) work(ctx context.Context, tx *session) (bool, error) {
 		if err := b.onTransition(ctx, tx, m, b.applied()); err != nil {
 			return false, &alsoError{err}
 		}
-	}
-	if b.moment = m; mutant.Is("m4") {
-		return true, nil
 	}
 	if err := b.log(ctx, tx, m); err != nil {
 		return false, err
@@ -134,9 +126,6 @@ func (b *batch) update(ctx context.Context, tx *session, m taskstate.DBClock) er
 	changes := make([]changeRow, len(b.changed))
 	for n, i := range b.changed {
 		changes[n] = rowOf(&b.tasks[i], b.decisions[i].Change)
-		if r := changes[n].Retry; r != nil && mutant.Is("m16") {
-			*r += time.Since(m.Now).Microseconds()
-		}
 	}
 	for _, part := range bySize(changes) {
 		if err := b.store.updateRows(ctx, tx, part, b.writtenAt, m.Epoch); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/mutants"
 )
 
 const (
@@ -61,7 +62,7 @@ func (p *plan) newLane(ctx context.Context, kafka bool) (*lane, error) {
 	}
 	env := slices.Clone(quick)
 	if p.mutant != "" {
-		env = append(env, "MILLWEIR_MUTANT="+p.mutant)
+		env = append(env, mutants.Env(p.mutant))
 	}
 	name := "lane-" + strconv.Itoa(n)
 	if kafka {

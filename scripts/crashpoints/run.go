@@ -34,7 +34,7 @@ type plan struct {
 	points []point
 	whole  bool // points are all that the kind can reach
 	lanes  int
-	mutant string // a bug in every process (pkg/taskstate/mutant); empty: none
+	mutant string // a bug in every process (package scripts/lab/mutants); empty: none
 	out    io.Writer
 
 	worlds map[bool]*lab.World // by whether it is the Kafka transport
@@ -140,11 +140,11 @@ func matchScenes(points []point) error {
 
 // all tries every point, each transport on servers of its own; lanes take the next point when they are done with one, slow ones first.
 func (p *plan) all(ctx context.Context) error {
-	tags := []string{"lab"}
+	sorts := []lab.Sort{lab.WithPoints}
 	if p.mutant != "" {
-		tags = append(tags, "mutant")
+		sorts = append(sorts, lab.WithBugs)
 	}
-	bench, err := lab.Prepare(ctx, "crashpoints", tags...)
+	bench, err := lab.Prepare(ctx, "crashpoints", sorts...)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/millweir/millweir/scripts/lab/mutants"
 )
 
 // buildTags are those of the product (Makefile).
@@ -23,23 +26,46 @@ type Bench struct {
 	Run  string // folder for worlds; logs stay there after the run
 }
 
+// Sort is another sort of binaries than the product's.
+type Sort string
+
+// The sorts.
+const (
+	WithPoints Sort = "points" // act at crash points
+	WithBugs   Sort = "bugs"   // have the seeded bugs (package mutants)
+)
+
 // Prepare finds the checkout above the working folder, builds the binaries for this run alone (so that a `make build`
 // beside it changes nothing under way) and names the folder for the worlds of kind.
-// More tags make binaries of another sort, in a folder of their own.
-func Prepare(ctx context.Context, kind string, tags ...string) (*Bench, error) {
+// Each sort of binaries has a folder of its own.
+func Prepare(ctx context.Context, kind string, sorts ...Sort) (*Bench, error) {
 	root, err := Root()
 	if err != nil {
 		return nil, err
 	}
-	b := &Bench{Root: root, Bin: filepath.Join(root, ".run", "lab", strings.Join(append([]string{"bin"}, tags...), "-")), Run: filepath.Join(root, ".run", kind)}
+	bin, flags := "bin", []string{"build", "-trimpath", "-ldflags", "-s -w", "-tags", buildTags}
+	for _, s := range sorts {
+		bin += "-" + string(s)
+	}
+	b := &Bench{Root: root, Bin: filepath.Join(root, ".run", "lab", bin), Run: filepath.Join(root, ".run", kind)}
 	for _, dir := range []string{b.Bin, b.Run} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, err
 		}
 	}
+	if slices.Contains(sorts, WithPoints) {
+		flags[len(flags)-1] += " lab"
+	}
+	if slices.Contains(sorts, WithBugs) {
+		overlay, err := mutants.Overlay(root, b.Bin)
+		if err != nil {
+			return nil, err
+		}
+		flags = append(flags, "-overlay", overlay)
+	}
 	for _, name := range services {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", strings.Join(append(tags, buildTags), " "), "-ldflags", "-s -w",
-			"-o", filepath.Join(b.Bin, name), "./services/"+name)
+		//nolint:gosec // our own packages
+		cmd := exec.CommandContext(ctx, "go", append(flags, "-o", filepath.Join(b.Bin, name), "./services/"+name)...)
 		cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("build %s: %w\n%s", name, err, strings.TrimSpace(string(out)))

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq"
-	"github.com/millweir/millweir/pkg/taskstate/mutant"
 )
 
 // errAnswer is the cause when a script answers what it never should.
@@ -61,9 +60,6 @@ func (q *Queue) Trim(ctx context.Context) (int64, error) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	removed, err := trimScript.run(call, q.client, []string{q.cfg.StreamKey}, nil).AsInt64()
-	if mutant.Is("m12") {
-		err = q.client.Do(call, q.client.B().Xtrim().Key(q.cfg.StreamKey).Maxlen().Threshold("1").Build()).Error()
-	}
 	if err != nil {
 		return 0, failure(ctx, "trim "+q.cfg.StreamKey, err)
 	}

@@ -29,7 +29,7 @@ WHERE (seq IN (@rows) AND lease IN (@tokens) AND status IN ('NEW', 'RETRYING'))
 UPDATE outbox_event @primary
 SET status = 'RETRYING', cause = ?, attempt_count = ?, last_error = ?, next_retry_at = @after, wake_at = @after, lease = ''
 WHERE seq IN (@rows)
-  AND lease IN (@tokens) -- @unless m14
+  AND lease IN (@tokens)
   AND status IN ('NEW', 'RETRYING')
 
 -- Who died of an absent broker is looked at again, who was refused never (by himself).
@@ -38,7 +38,7 @@ UPDATE outbox_event @primary
 SET status = 'DEAD', cause = ?, attempt_count = ?, last_error = ?, next_retry_at = NULL, lease = '',
   wake_at = CASE WHEN ? = 'REFUSED' THEN @never ELSE @now END
 WHERE seq IN (@rows)
-  AND lease IN (@tokens) -- @unless m14
+  AND lease IN (@tokens)
   AND status IN ('NEW', 'RETRYING')
 
 -- Waits for the end of the transaction before: its rows are locked.

@@ -78,7 +78,7 @@ SET
   t.processed_segments = COALESCE(c.processed, t.processed_segments),
   t.total_segments = COALESCE(c.total, t.total_segments)
 WHERE t.status = c.status
-  AND t.fence = c.fence AND t.lease_owner = c.owner -- @unless m2
+  AND t.fence = c.fence AND t.lease_owner = c.owner
   AND (SELECT value FROM timeline WHERE id = 1) = CAST(c.timeline AS SIGNED)
 
 -- name: HeartbeatRow
@@ -91,7 +91,7 @@ SELECT t.id
 FROM (@rows) AS c
 STRAIGHT_JOIN ingest_task AS t FORCE INDEX (PRIMARY) ON t.id = c.id
 WHERE t.status = c.status
-  AND t.fence = c.fence AND t.lease_owner = c.owner -- @unless m2
+  AND t.fence = c.fence AND t.lease_owner = c.owner
   AND (SELECT value FROM timeline WHERE id = 1) = CAST(c.timeline AS SIGNED)
 
 -- name: HeartbeatHeldRow

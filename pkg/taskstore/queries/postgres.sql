@@ -71,7 +71,7 @@ FROM json_to_recordset(CAST(? AS json)) AS c (
   stage text, percent integer, processed integer, total integer)
 WHERE t.id = c.id
   AND t.status = c.status
-  AND t.fence = c.fence AND t.lease_owner = c.owner -- @unless m2
+  AND t.fence = c.fence AND t.lease_owner = c.owner
   AND (SELECT value FROM timeline WHERE id = 1) = c.timeline
 
 -- name: HeartbeatHeld
@@ -79,7 +79,7 @@ SELECT t.id
 FROM json_to_recordset(CAST(? AS json)) AS c (id text, status text, fence bigint, timeline bigint, owner text)
 JOIN ingest_task AS t ON t.id = c.id
 WHERE t.status = c.status
-  AND t.fence = c.fence AND t.lease_owner = c.owner -- @unless m2
+  AND t.fence = c.fence AND t.lease_owner = c.owner
   AND (SELECT value FROM timeline WHERE id = 1) = c.timeline
 
 -- name: TransitionsOf

@@ -82,7 +82,7 @@ FROM (
 ) AS c
 WHERE t.id = c.id
   AND t.status = c.status
-  AND t.fence = c.fence AND t.lease_owner = c.owner -- @unless m2
+  AND t.fence = c.fence AND t.lease_owner = c.owner
   AND CAST((SELECT value FROM timeline WHERE timeline.id = 1) AS TEXT) = c.timeline
 
 -- name: HeartbeatHeld
@@ -90,7 +90,7 @@ SELECT t.id
 FROM json_each(?) c
 CROSS JOIN ingest_task t ON t.id = c.value ->> 'id'
 WHERE t.status = c.value ->> 'status'
-  AND t.fence = c.value ->> 'fence' AND t.lease_owner = c.value ->> 'owner' -- @unless m2
+  AND t.fence = c.value ->> 'fence' AND t.lease_owner = c.value ->> 'owner'
   AND CAST((SELECT value FROM timeline WHERE timeline.id = 1) AS TEXT) = c.value ->> 'timeline'
 
 -- name: TransitionsOf

@@ -1,4 +1,4 @@
-package main
+package mutants
 
 // check is a part of the suite: tests of one package.
 type check struct {
@@ -19,7 +19,7 @@ var (
 	storeCommit  = check{"pkg/taskstore", "TestUnknownCommitIsReadBack", ""}
 )
 
-// bug is one line that is wrong on purpose.
+// bug is one rule of the product that is broken on purpose; patches say how.
 type bug struct {
 	name   string
 	what   string

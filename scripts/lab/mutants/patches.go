@@ -1,0 +1,255 @@
+package mutants
+
+// patch puts a seeded bug into a file of the product: old stands there times times and becomes text.
+// In Go seededBug("m1") tells whether this process has the bug; a line of SQL that the bug drops ends in "-- @unless m1".
+type patch struct {
+	file, old, text string
+	times           int // 0: once
+}
+
+// unlessPatch lets the reader of .sql files drop the lines of a seeded bug.
+var unlessPatch = patch{file: "pkg/sqlfile/sqlfile.go", old: "\t\tbody.WriteString(line)\n", text: `		if before, bug, ok := strings.Cut(line, "-- @unless "); ok {
+			if seededBug(strings.TrimSpace(bug)) {
+				continue
+			}
+			line = strings.TrimRight(before, " ") + "\n"
+		}
+		body.WriteString(line)
+`}
+
+// patches are the texts of each bug. When the product changes, write its new text here.
+var patches = map[string][]patch{
+	"m1": {
+		{file: "pkg/taskstate/finish.go", old: "t.Fence == h.Token.Fence", text: `(t.Fence == h.Token.Fence || seededBug("m1"))`},
+	},
+	"m2": {
+		{file: "pkg/taskstore/queries/mysql.sql", old: `
+  AND t.fence = c.fence AND t.lease_owner = c.owner
+`, text: `
+  AND t.fence = c.fence AND t.lease_owner = c.owner -- @unless m2
+`, times: 2},
+		{file: "pkg/taskstore/queries/postgres.sql", old: `
+  AND t.fence = c.fence AND t.lease_owner = c.owner
+`, text: `
+  AND t.fence = c.fence AND t.lease_owner = c.owner -- @unless m2
+`, times: 2},
+		{file: "pkg/taskstore/queries/sqlite.sql", old: `
+  AND t.fence = c.fence AND t.lease_owner = c.owner
+`, text: `
+  AND t.fence = c.fence AND t.lease_owner = c.owner -- @unless m2
+`},
+		{file: "pkg/taskstore/queries/sqlite.sql", old: `
+  AND t.fence = c.value ->> 'fence' AND t.lease_owner = c.value ->> 'owner'
+`, text: `
+  AND t.fence = c.value ->> 'fence' AND t.lease_owner = c.value ->> 'owner' -- @unless m2
+`},
+	},
+	"m3": {
+		{file: "pkg/taskstate/claim.go", old: "(t.LeaseExpiresAt.After(m.Now) || !r.Takeover)", text: `(t.LeaseExpiresAt.After(m.Now) && !seededBug("m3") || !r.Takeover)`},
+	},
+	"m4": {
+		{file: "pkg/taskstore/batch.go", old: "\terr := b.store.transact(ctx, op, what, b.work, b.resolve)\n", text: `	err := b.store.transact(ctx, op, what, b.work, b.resolve)
+	if err == nil && len(b.changed) > 0 && seededBug("m4") {
+		err = b.store.transact(ctx, op, what, func(ctx context.Context, tx *session) (bool, error) {
+			m, err := b.store.moment(ctx, tx)
+			if err == nil {
+				err = b.log(ctx, tx, m)
+			}
+			return true, err
+		}, b.resolve)
+	}
+`},
+		{file: "pkg/taskstore/batch.go", old: "\tif err := b.log(ctx, tx, m); err != nil {\n", text: `	if seededBug("m4") {
+		return true, nil
+	}
+	if err := b.log(ctx, tx, m); err != nil {
+`},
+	},
+	"m5": {
+		{file: "pkg/taskrun/finish.go", old: "\touts, err := r.commit(below(ctx, batch)", text: `	if seededBug("m5") {
+		for _, o := range batch {
+			r.effects.acks(ctx, []string{o.h.delivery})
+		}
+	}
+	outs, err := r.commit(below(ctx, batch)`},
+	},
+	"m6": {
+		{file: "pkg/taskrun/courier.go", old: "\twritten := c.deadLetters(ctx, e.deadLetters)\n", text: `	if seededBug("m6") {
+		for _, l := range e.deadLetters {
+			c.acks(ctx, []string{l.delivery})
+		}
+	}
+	written := c.deadLetters(ctx, e.deadLetters)
+`},
+	},
+	"m8": {
+		{file: "pkg/ingest/finish.go", old: "\tcase c.n != f.segments ||", text: `	case seededBug("m8"):
+	case c.n != f.segments ||`},
+	},
+	"m9": {
+		{file: "pkg/ingest/process_rows_batch.go", old: `	for _, t := range going(wanted) {
+		if err := x.look(ctx, t); err != nil {
+`, text: `	if seededBug("m9") {
+		for _, t := range wanted {
+			if _, err := x.tx.ExecContext(ctx, x.a.q.List("VersionsSupersede", 1), x.m.Now, x.m.Now, x.m.Now, t.w.r.job.Task.DocumentID); err != nil {
+				return err
+			}
+		}
+	}
+	for _, t := range going(wanted) {
+		if err := x.look(ctx, t); err != nil {
+`},
+	},
+	"m10": {
+		{file: "pkg/taskstate/finish.go", old: "\tc := change(t, m).to(StatusQueued, ReasonHandedBack, h.Actor, message).queued()\n", text: `	c := change(t, m).to(StatusQueued, ReasonHandedBack, h.Actor, message).queued()
+	if seededBug("m10") {
+		c.AttemptCount++
+	}
+`},
+	},
+	"m11": {
+		{file: "pkg/taskstate/operate.go", old: "\tc.AttemptCount, c.CrashCount, c.ThrottleCount = 0, 0, 0\n", text: `	if !seededBug("m11") {
+		c.AttemptCount, c.CrashCount, c.ThrottleCount = 0, 0, 0
+	}
+`},
+	},
+	"m12": {
+		{file: "pkg/ingestq/redisq/horizon.go", old: "\tremoved, err := trimScript.run(call, q.client, []string{q.cfg.StreamKey}, nil).AsInt64()\n", text: `	removed, err := trimScript.run(call, q.client, []string{q.cfg.StreamKey}, nil).AsInt64()
+	if seededBug("m12") {
+		err = q.client.Do(call, q.client.B().Xtrim().Key(q.cfg.StreamKey).Maxlen().Threshold("1").Build()).Error()
+	}
+`},
+	},
+	"m14": {
+		{file: "pkg/outbox/queries/common.sql", old: `
+  AND lease IN (@tokens)
+`, text: `
+  AND lease IN (@tokens) -- @unless m14
+`, times: 2},
+	},
+	"m15": {
+		{file: "pkg/ingest/receive.go", old: `	if err := crash.Fault("api.after_temp_write"); err != nil {
+`, text: `	if seededBug("m15") {
+		return nil
+	}
+	if err := crash.Fault("api.after_temp_write"); err != nil {
+`},
+	},
+	"m16": {
+		{file: "pkg/taskstore/batch.go", old: "\t\tchanges[n] = rowOf(&b.tasks[i], b.decisions[i].Change)\n", text: `		changes[n] = rowOf(&b.tasks[i], b.decisions[i].Change)
+		if r := changes[n].Retry; r != nil && seededBug("m16") {
+			*r += time.Since(m.Now).Microseconds()
+		}
+`},
+	},
+	"m17": {
+		{file: "pkg/ingest/accept_batch.go", old: "\t\tfound[k] = e\n", text: `		if seededBug("m17") {
+			k.a = ""
+		}
+		found[k] = e
+`},
+		{file: "pkg/ingest/accept_batch.go", old: "\t\te, replay := found[pair{w.c.Scope.UserID, w.u.IdempotencyKey}]\n", text: `		mine := pair{w.c.Scope.UserID, w.u.IdempotencyKey}
+		if seededBug("m17") {
+			mine.a = ""
+		}
+		e, replay := found[mine]
+`},
+		{file: "pkg/ingest/accept_batch.go", old: "\treturn r.query(ctx, what, r.app.q.Any(name, len(params)/2), params, scan)\n", text: `	query := r.app.q.Any(name, len(params)/2)
+	if name == "TasksByKey" && seededBug("m17") {
+		query = strings.ReplaceAll(query, "user_id = ?", "(user_id = ? OR 1 = 1)")
+	}
+	return r.query(ctx, what, query, params, scan)
+`},
+	},
+	"m18": {
+		{file: "pkg/taskstate/claim.go", old: "if r.Held && !mine {", text: `if r.Held && !mine && !seededBug("m18") {`},
+	},
+	"m19": {
+		{file: "pkg/ingest/gc_files.go", old: `			if path, ok := locked[id]; ok {
+				paths = append(paths, path)
+`, text: `			if path, ok := locked[id]; ok && seededBug("m19") {
+				a.drop(ctx, path)
+			}
+			if path, ok := locked[id]; ok {
+				paths = append(paths, path)
+`},
+	},
+	"m20": {
+		{file: "pkg/ingest/accept.go", old: "\t\treturn run.prepare(ctx)\n", text: `		tasks, err := run.prepare(ctx)
+		for i, w := range run.works {
+			if err == nil && !w.got.ownFile && seededBug("m20") {
+				a.drop(ctx, items[i].u.File.ID)
+			}
+		}
+		return tasks, err
+`},
+	},
+	"m23": {
+		{file: "pkg/ingest/accept_batch.go", old: "\treturn r.write(ctx)\n", text: `	tasks, err := r.write(ctx)
+	for _, t := range tasks {
+		if seededBug("m23") {
+			r.app.announce(ctx, []taskstate.Task{t.Task})
+		}
+	}
+	return tasks, err
+`},
+	},
+	"m21": {
+		{file: "pkg/ingest/process_rows.go", old: "\tfor from, first := 0, true; first || from < n; first = false {\n", text: `	if seededBug("m21") {
+		if err := r.upsert(ctx, []int{0}, func() {}); err != nil {
+			return "", err
+		}
+	}
+	for from, first := 0, true; first || from < n; first = false {
+`},
+	},
+	"m22": {
+		{file: "pkg/ingest/gc_garbage.go", old: `	storeErr := errors.Join(crash.Fault("gc.before_delete")`, text: `	if seededBug("m22") {
+		_ = a.noteDeleted(ctx, pass, ids, nil)
+	}
+	storeErr := errors.Join(crash.Fault("gc.before_delete")`},
+	},
+	"m24": {
+		{file: "pkg/outbox/lane.go", old: "\t\tm := r.cfg.judge(e, f.token, f.errs[i])\n", text: `		if seededBug("m24") {
+			f.errs[i] = nil
+		}
+		m := r.cfg.judge(e, f.token, f.errs[i])
+`},
+	},
+	"m25": {
+		{file: "pkg/dlq/desk.go", old: "\toutcomes, err := d.d.App.Operate(ctx, c, ids, ", text: `	if seededBug("m25") {
+		d.tidy(ctx, deadLetters)
+	}
+	outcomes, err := d.d.App.Operate(ctx, c, ids, `},
+	},
+	"m26": {
+		{file: "pkg/ingest/operate.go", old: "\t\t\treplays, err = a.judgeReplays(ctx, tx, tasks, out)\n", text: `			replays, err = a.judgeReplays(ctx, tx, tasks, out)
+			if seededBug("m26") {
+				a.announce(ctx, tasks)
+			}
+`},
+	},
+	"m27": {
+		{file: "pkg/taskstate/operate.go", old: "\tc := change(t, m).to(StatusQueued, r, a, message).queued()\n", text: `	c := change(t, m).to(StatusQueued, r, a, message)
+	if !seededBug("m27") {
+		c = c.queued()
+	}
+`},
+	},
+	"m28": {
+		{file: "pkg/ingest/gc_documents.go", old: "\t\tif err := errors.Join(a.d.Vectors.Drop(ctx, b.id)", text: `		if seededBug("m28") {
+			_ = a.noteBase(ctx, b, b.pass+1, secondPass)
+		}
+		if err := errors.Join(a.d.Vectors.Drop(ctx, b.id)`},
+	},
+	"m29": {
+		{file: "pkg/ingest/accept_files.go", old: "if err := r.replaceDamaged(ctx); err != nil {", text: `if seededBug("m29") {
+	} else if err := r.replaceDamaged(ctx); err != nil {`},
+		{file: "pkg/ingest/accept.go", old: `	crash.Point("api.after_commit")
+`, text: `	crash.Point("api.after_commit")
+	if seededBug("m29") {
+		_ = run.replaceDamaged(ctx)
+	}
+`},
+	},
+}

@@ -1,0 +1,175 @@
+// Package mutants runs the checks against bugs that were seeded on purpose (deploy/docs/mutants.md) and fails when one is not found.
+//
+//	mutants [-name m1] [-v]
+//
+// The bugs are patches, applied with `go test -overlay`: the product has none of them. Test programs are built once with
+// all bugs; MILLWEIR_MUTANT chooses one. Each check must pass without a bug first: a check that always fails catches nothing.
+package mutants
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/process"
+)
+
+const (
+	checkLimit = 4 * time.Minute // of one check on a loaded machine
+	tailLines  = 12
+)
+
+// Run is the program; it returns the exit code.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	name := flags.String("name", "", "only this bug")
+	verbose := flags.Bool("v", false, "show what each check said")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return process.ExitOK
+		}
+		return process.ExitUsage
+	}
+	l := &laboratory{dir: filepath.Join(".run", "mutants"), verbose: *verbose, out: stdout, clean: map[string]error{}}
+	chosen := slices.DeleteFunc(slices.Clone(bugs), func(b bug) bool { return *name != "" && b.name != *name })
+	if len(chosen) == 0 {
+		_, _ = fmt.Fprintf(stderr, "mutants: no bug is called %q\n", *name)
+		return process.ExitUsage
+	}
+	if err := l.build(ctx, chosen); err != nil {
+		_, _ = fmt.Fprintln(stderr, "mutants:", err)
+		return process.ExitFailed
+	}
+	missed := 0
+	for _, b := range chosen {
+		if !l.judge(ctx, b) {
+			missed++
+		}
+	}
+	_, _ = fmt.Fprintf(stdout, "%d of %d seeded bugs found; seeded elsewhere: %s\n", len(chosen)-missed, len(chosen), strings.Join(elsewhere, "; "))
+	if missed > 0 {
+		return process.ExitFailed
+	}
+	return process.ExitOK
+}
+
+// laboratory builds and runs checks.
+type laboratory struct {
+	dir     string
+	verbose bool
+	out     io.Writer
+	clean   map[string]error // check and pattern → what it said without a bug
+}
+
+// build compiles the test programs that the bugs need.
+func (l *laboratory) build(ctx context.Context, chosen []bug) error {
+	if err := os.MkdirAll(l.dir, 0o755); err != nil {
+		return err
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	overlay, err := Overlay(root, l.dir)
+	if err != nil {
+		return err
+	}
+	done := map[string]bool{}
+	for _, b := range chosen {
+		for _, c := range b.checks {
+			if done[c.pkg] {
+				continue
+			}
+			done[c.pkg] = true
+			//nolint:gosec // the packages are ours, from the table
+			cmd := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-o", l.program(c), "./"+c.pkg)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Errorf("build the tests of %s: %w\n%s", c.pkg, err, out)
+			}
+		}
+	}
+	return nil
+}
+
+// program is the path of a package's test program.
+func (l *laboratory) program(c check) string {
+	return filepath.Join(l.dir, strings.ReplaceAll(c.pkg, "/", "_")+".test")
+}
+
+// judge runs the checks of one bug and prints its line.
+func (l *laboratory) judge(ctx context.Context, b bug) bool {
+	began := time.Now()
+	var found, blind []string
+	for _, c := range b.checks {
+		if err := l.baseline(ctx, c); err != nil {
+			_, _ = fmt.Fprintf(l.out, "FAIL %s: %s fails without a bug too: %v\n", b.name, c, err)
+			return false
+		}
+		if err := l.check(ctx, c, b.name); err != nil {
+			found = append(found, c.String())
+			if l.verbose {
+				_, _ = fmt.Fprintf(l.out, "     %s: %v\n", c, err)
+			}
+		} else {
+			blind = append(blind, c.String())
+		}
+	}
+	took := time.Since(began).Seconds()
+	if len(found) == 0 {
+		_, _ = fmt.Fprintf(l.out, "FAIL %s (%.1f s): %s: not found by %s\n", b.name, took, b.what, strings.Join(blind, ", "))
+		return false
+	}
+	_, _ = fmt.Fprintf(l.out, "PASS %s (%.1f s): %s: found by %s", b.name, took, b.what, strings.Join(found, ", "))
+	if len(blind) > 0 {
+		_, _ = fmt.Fprintf(l.out, "; not by %s", strings.Join(blind, ", "))
+	}
+	_, _ = fmt.Fprintln(l.out)
+	return true
+}
+
+// baseline runs a check without a bug, once.
+func (l *laboratory) baseline(ctx context.Context, c check) error {
+	err, known := l.clean[c.String()]
+	if !known {
+		err = l.check(ctx, c, "")
+		l.clean[c.String()] = err
+	}
+	return err
+}
+
+// check runs one check; an error means that it found something.
+func (l *laboratory) check(ctx context.Context, c check, bug string) error {
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	program, err := filepath.Abs(l.program(c))
+	if err != nil {
+		return err
+	}
+	//nolint:gosec // a test program of ours
+	cmd := exec.CommandContext(ctx, program, slices.DeleteFunc([]string{
+		"-test.run", c.tests, "-test.failfast", "-test.timeout", checkLimit.String(), c.flags,
+	}, func(arg string) bool { return arg == "" })...)
+	cmd.Dir = filepath.FromSlash(c.pkg)
+	cmd.Env = append(os.Environ(), Env(bug))
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err = cmd.Run()
+	if err == nil && strings.Contains(out.String(), "no tests to run") {
+		return fmt.Errorf("no test of %s matches %s", c.pkg, c.tests)
+	}
+	if err == nil {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	return fmt.Errorf("%w\n%s", err, strings.Join(lines[:min(tailLines, len(lines))], "\n"))
+}
