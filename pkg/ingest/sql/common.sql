@@ -224,7 +224,7 @@ WHERE state = 'BUILDING' AND id IN (@list);
 -- name: RowsStored
 UPDATE knowledge_segment SET stored = 1 WHERE version_id = ? AND segment_index IN (@list);
 
--- ---------------------------------------------------------------- ledger
+-- ---------------------------------------------------------------- embedding cache
 
 -- name: LedgerKnown
 SELECT text_hash, dim, used_at FROM embedding_ledger WHERE model_key = ? AND text_hash IN (@list);

@@ -4,7 +4,7 @@
 {{- $settings := include "millweir.settings" . | fromYaml -}}
 {{- $given := include "millweir.given" . | fromYaml -}}
 {{- $secret := include "millweir.secretName" .root -}}
-{{- $own := dict "HTTP_ADDR" ":8081" "OPERATOR_ADDR" (printf ":%v" $service.operatorPort) "INGEST_QUEUE" (include "millweir.road" .)
+{{- $own := dict "HTTP_ADDR" ":8081" "OPERATOR_ADDR" (printf ":%v" $service.operatorPort) "INGEST_QUEUE" (include "millweir.transport" .)
   "UPLOAD_DIR" "/uploads" "VECTOR_STORE" "chroma" -}}
 {{- range $name := $settings.plain }}
 {{- if hasKey $own $name }}

@@ -45,11 +45,11 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{/* "true" when a service runs; auto: as the queue needs it. Takes (root, name). */}}
 {{- define "millweir.enabled" -}}
 {{- $enabled := (get .root.Values.services .name).enabled | toString -}}
-{{- if or (eq $enabled "true") (and (eq $enabled "auto") (eq (include "millweir.road" .) .root.Values.queue)) -}}true{{- end -}}
+{{- if or (eq $enabled "true") (and (eq $enabled "auto") (eq (include "millweir.transport" .) .root.Values.queue)) -}}true{{- end -}}
 {{- end -}}
 
-{{/* The road of a service: a worker has its own and refuses the other's, whatever queue new tasks take. Takes (root, name). */}}
-{{- define "millweir.road" -}}
+{{/* The transport of a service: a worker has its own and refuses the other's, whatever queue new tasks take. Takes (root, name). */}}
+{{- define "millweir.transport" -}}
 {{- get (dict "stream-worker" "redis" "outbox-relay" "kafka" "kafka-consumer" "kafka") .name | default .root.Values.queue -}}
 {{- end -}}
 
