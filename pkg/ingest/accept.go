@@ -211,7 +211,9 @@ func (a *App) handTasks(ctx context.Context, items []*accepting, made []taskstat
 }
 
 // raced says of an error that somebody else made the same thing first: looked at again it is there.
-func raced(err error) bool { return errors.Is(err, taskstate.ErrDuplicateKey) || isUnique(err) }
+func raced(err error) bool {
+	return errors.Is(err, taskstate.ErrDuplicateKey) || errors.Is(err, taskstate.ErrUnique)
+}
 
 // splitsAccept reports whether a batch that failed so is worth trying upload by upload: one of them has the fault, not the database.
 func splitsAccept(err error) bool {
@@ -293,19 +295,4 @@ func (u Upload) payload(title string) json.RawMessage {
 		panic("ingest: strings and numbers are always JSON: " + err.Error())
 	}
 	return out
-}
-
-// isUnique reports whether err is a database's complaint about a unique index, in the words of the three dialects:
-// two transactions wrote the same key at once, and the later one starts again.
-func isUnique(err error) bool {
-	if err == nil {
-		return false
-	}
-	text := err.Error()
-	for _, words := range []string{"UNIQUE constraint failed", "Duplicate entry", "duplicate key value"} {
-		if strings.Contains(text, words) {
-			return true
-		}
-	}
-	return false
 }

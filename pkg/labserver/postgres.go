@@ -64,7 +64,7 @@ func postgresCommands(s *Server) ([]command, error) {
 		"-c", "unix_socket_directories=", "-c", "max_connections=300", "-c", "timezone=UTC",
 		"-c", "shared_preload_libraries=pg_stat_statements", // for Counters
 	}
-	return []command{{path: server, args: append(args, s.opts.Args...), user: "postgres", dir: s.Dir}}, nil
+	return []command{{path: server, args: append(args, s.opts.Args...), env: s.opts.Env, user: "postgres", dir: s.Dir}}, nil
 }
 
 // postgresProbe sends a startup message: 'R' asks for (or grants) a login, 'E' means that it still starts.

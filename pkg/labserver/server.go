@@ -61,6 +61,8 @@ type Options struct {
 	Database string
 	// Args are given to the server program after our own (the last one wins in all of them).
 	Args []string
+	// Env are variables of the server program beside a small fixed environment (Postgres).
+	Env []string
 	// TLS makes Redis listen with a certificate of a CA made for it (Server.CAFile), and without TLS nowhere.
 	TLS bool
 	// Detached servers outlive this process; Attach finds them again by their Dir.

@@ -13,6 +13,8 @@ var (
 	ErrNotFound = errors.New("task not found")
 	// ErrDuplicateKey: the user has used this idempotency key before.
 	ErrDuplicateKey = errors.New("idempotency key already used")
+	// ErrUnique: a statement met a row that has the same unique key. The database's own error is wrapped beside it.
+	ErrUnique = errors.New("unique key exists already")
 	// ErrUnavailable: the database does not answer; nothing is known to have changed.
 	// After an unknown COMMIT the store has read back what it did, so a call that returns this error did nothing.
 	ErrUnavailable = errors.New("database unavailable")
@@ -53,7 +55,7 @@ func (s Scope) Actor() Actor {
 }
 
 // Tx is the open transaction that hooks may use; placeholders are "?" in every dialect (the store rebinds them).
-// Hooks must not keep it and must not commit.
+// Hooks must not keep it and must not commit. Errors of ExecContext wrap ErrUnique where that is the reason.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)

@@ -63,6 +63,9 @@ func (t *session) ExecContext(ctx context.Context, query string, args ...any) (s
 	if err == nil {
 		err = t.seen(query, true)
 	}
+	if err != nil && t.store.classOf(err) == backend.Unique {
+		err = fmt.Errorf("%w: %w", taskstate.ErrUnique, err)
+	}
 	return res, err
 }
 
