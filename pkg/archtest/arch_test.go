@@ -80,7 +80,7 @@ func TestRulesBite(t *testing.T) {
 		"service":         {arrows(pkg("services/reclaimer/reclaimer", prefix+"services/ingest-api/gateway")), "imports services/ingest-api"},
 		"no room":         {arrows(pkg("pkg/nowhere")), "add a line"},
 		"gin":             {strays(pkg("pkg/ingest", "github.com/gin-gonic/gin/binding")), "HTTP bodies only"},
-		"driver":          {strays(pkg("pkg/taskstore/sqlite", "github.com/jackc/pgx/v5")), "one home per dialect"},
+		"driver":          {strays(pkg("pkg/sqldb/sqlite", "github.com/jackc/pgx/v5")), "one home per dialect"},
 		"redis":           {strays(pkg("pkg/ingest", "github.com/redis/rueidis")), "adapters"},
 		"signal":          {strays(pkg("services/ingest-api", "os/signal")), "only pkg/process"},
 		"labserver":       {strays(pkg("services/ingest-api", prefix+"pkg/labserver")), "tests and scripts"},
@@ -93,7 +93,7 @@ func TestRulesBite(t *testing.T) {
 	for name, fine := range map[string][]string{
 		"all in one":  arrows(pkg("services/millweir", prefix+"services/ingest-api/gateway")),
 		"suite test":  strays(pkg("pkg/taskstate/taskstatetest", "testing", "pgregory.net/rapid")),
-		"own adapter": strays(pkg("pkg/taskstore/mysql", "github.com/go-sql-driver/mysql")),
+		"own adapter": strays(pkg("pkg/sqldb/mysql", "github.com/go-sql-driver/mysql")),
 	} {
 		require.Empty(t, fine, name)
 	}

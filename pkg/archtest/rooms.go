@@ -20,7 +20,6 @@ var rooms = []room{
 	{"migrations", nil},
 	{"pkg/taskstate", nil},
 	{"pkg/streammq/...", []string{"pkg/streammq/..."}},
-	{"pkg/sqlfile", nil},
 	{"pkg/telemetry", []string{"pkg/streammq"}}, // its observers
 	{"pkg/labserver", nil},
 	{"pkg/archtest", nil},
@@ -33,11 +32,11 @@ var rooms = []room{
 	{"pkg/taskstate/spec", []string{"pkg/taskstate", "pkg/taskstate/history"}},    // the model
 	{"pkg/taskstate/spec/kafka", []string{"pkg/taskstate", "pkg/taskstate/spec"}}, // the same of the other transport
 	{"pkg/taskstate/taskstatetest", []string{"pkg/taskstate"}},
-	{"pkg/taskstore", []string{"pkg/taskstate", "pkg/crash", "pkg/sqlfile", "pkg/taskstore/...", "migrations"}}, // opens any of the three
-	{"pkg/taskstore/backend", []string{"pkg/taskstate", "pkg/sqlfile", "migrations"}},
-	{"pkg/taskstore/mysql", []string{"pkg/taskstate", "pkg/sqlfile", "pkg/taskstore/backend", "migrations"}},
-	{"pkg/taskstore/postgres", []string{"pkg/taskstate", "pkg/sqlfile", "pkg/taskstore/backend", "migrations"}},
-	{"pkg/taskstore/sqlite", []string{"pkg/taskstate", "pkg/sqlfile", "pkg/taskstore/backend", "migrations"}},
+	{"pkg/sqldb", []string{"pkg/taskstate", "pkg/crash", "migrations"}},
+	{"pkg/sqldb/mysql", []string{"pkg/sqldb"}},
+	{"pkg/sqldb/postgres", []string{"pkg/sqldb"}},
+	{"pkg/sqldb/sqlite", []string{"pkg/sqldb", "pkg/taskstate"}},
+	{"pkg/taskstore", []string{"pkg/taskstate", "pkg/crash", "pkg/sqldb/...", "migrations"}}, // opens any of the three
 
 	// queues
 	{"pkg/ingestq", []string{"proto", "pkg/taskstate"}},
@@ -47,19 +46,19 @@ var rooms = []room{
 	{"pkg/ingestq/kafkaq", []string{"proto", "pkg/ingestq", "pkg/outbox", "pkg/telemetry"}},
 	{"pkg/ingestq/kafkaq/embedded", nil},
 	{"pkg/ingestq/redisq/embedded", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq"}},
-	{"pkg/outbox", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/sqlfile", "pkg/crash", "pkg/telemetry"}},
+	{"pkg/outbox", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/sqldb", "pkg/crash", "pkg/telemetry"}},
 	{"pkg/taskrun", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/telemetry", "pkg/crash"}},
 	{"pkg/ratelimit", nil},
 	{"pkg/ratelimit/redislimit", []string{"pkg/ratelimit"}},
-	{"pkg/auth", []string{"pkg/taskstate", "pkg/sqlfile", "pkg/auth/audit", "pkg/batcher"}},
-	{"pkg/auth/audit", []string{"pkg/taskstate", "pkg/sqlfile"}},
+	{"pkg/auth", []string{"pkg/taskstate", "pkg/sqldb", "pkg/auth/audit", "pkg/batcher"}},
+	{"pkg/auth/audit", []string{"pkg/taskstate", "pkg/sqldb"}},
 	{"pkg/auth/token", []string{"pkg/auth", "pkg/taskstate"}},
 
 	// the ingestion and its adapters
-	{"pkg/ingest", []string{"proto", "pkg/batcher", "pkg/taskstate", "pkg/ingestq", "pkg/outbox", "pkg/taskrun", "pkg/sqlfile", "pkg/telemetry", "pkg/crash"}},
+	{"pkg/ingest", []string{"proto", "pkg/batcher", "pkg/taskstate", "pkg/ingestq", "pkg/outbox", "pkg/taskrun", "pkg/sqldb", "pkg/telemetry", "pkg/crash"}},
 	{"pkg/dlq", []string{"pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/crash"}},
 	// the checker of a whole installation
-	{"pkg/fsck", []string{"proto", "pkg/auth", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingestq", "pkg/sqlfile", "pkg/telemetry"}},
+	{"pkg/fsck", []string{"proto", "pkg/auth", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingestq", "pkg/sqldb", "pkg/telemetry"}},
 	{"pkg/ingest/internal/rest", []string{"pkg/telemetry"}},
 	// readers of documents: below them what they share, above them the process that they run in, and its pool
 	{"pkg/ingest/extract/document", []string{"pkg/ingest"}},
@@ -112,9 +111,9 @@ type home struct {
 // homes keep each client library in one place. Tests may import what they like.
 var homes = []home{
 	{"github.com/gin-gonic/gin/...", []string{"services/ingest-api/..."}, "HTTP bodies only"},
-	{"github.com/go-sql-driver/mysql/...", []string{"pkg/taskstore/mysql", "scripts/..."}, "SQL drivers have one home per dialect"},
-	{"github.com/jackc/pgx/v5/...", []string{"pkg/taskstore/postgres", "scripts/..."}, "SQL drivers have one home per dialect"},
-	{"modernc.org/sqlite/...", []string{"pkg/taskstore/sqlite", "scripts/..."}, "SQL drivers have one home per dialect"},
+	{"github.com/go-sql-driver/mysql/...", []string{"pkg/sqldb/mysql", "scripts/..."}, "SQL drivers have one home per dialect"},
+	{"github.com/jackc/pgx/v5/...", []string{"pkg/sqldb/postgres", "scripts/..."}, "SQL drivers have one home per dialect"},
+	{"modernc.org/sqlite/...", []string{"pkg/sqldb/sqlite", "scripts/..."}, "SQL drivers have one home per dialect"},
 	{
 		"github.com/redis/rueidis/...",
 		[]string{"pkg/ingestq/redisq/...", "pkg/ingestq/streamq", "pkg/streammq/...", "pkg/ratelimit/redislimit", "pkg/suite/...", "scripts/..."},

@@ -15,7 +15,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/batcher"
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -77,7 +77,7 @@ type Key struct {
 // Keys keeps API keys in the table api_key and checks them. It is safe for concurrent use; Run must run for last_used_at.
 type Keys struct {
 	db    DB
-	q     sqlfile.Queries
+	q     sqldb.Queries
 	audit *audit.Log
 	log   *slog.Logger
 	now   func() time.Time
@@ -92,7 +92,7 @@ func New(db DB, log *slog.Logger, now func() time.Time) *Keys {
 		now = time.Now
 	}
 	k := &Keys{
-		db: db, q: sqlfile.MustLoad(queryFiles(), sqlfile.Dialect(db.Dialect())), audit: audit.New(db, log), log: log, now: now,
+		db: db, q: sqldb.MustLoad(queryFiles(), sqldb.Dialect(db.Dialect())), audit: audit.New(db, log), log: log, now: now,
 		cache: newCache(), used: newUsage(),
 	}
 	k.crowd = batcher.New(batcher.Config{Workers: 1, Most: crowdMost}, k.lookCrowd)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq"
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
 )
@@ -33,7 +33,7 @@ func queryFiles() fs.FS {
 type checker struct {
 	e     Evidence
 	o     Options
-	q     sqlfile.Queries
+	q     sqldb.Queries
 	db    taskstate.Tx
 	tally *history.Tally
 	log   *history.Checker // nil without History
@@ -95,7 +95,7 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 		o.InFlight = 2 // ingest.NewDefaultConfig
 	}
 	c := &checker{
-		e: e, o: o, q: sqlfile.MustLoad(queryFiles(), sqlfile.MySQL), db: e.DB.Reader(), // the statements are the same everywhere
+		e: e, o: o, q: sqldb.MustLoad(queryFiles(), sqldb.MySQL), db: e.DB.Reader(), // the statements are the same everywhere
 		tally: history.NewTally(history.DefaultExamples), deadLetters: map[death]*deadLetterState{}, wants: map[string][]wanted{},
 	}
 	if o.FileAge == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
 )
@@ -39,7 +39,7 @@ type Sampler struct {
 	every  time.Duration
 	log    *slog.Logger
 	found  *prometheus.CounterVec
-	q      sqlfile.Queries
+	q      sqldb.Queries
 
 	vectors ingest.VectorStore // nil: not looked at
 	base    string             // the last one whose vectors were looked at
@@ -55,7 +55,7 @@ type Sampler struct {
 // NewSampler makes one that looks every so often; policy holds the settings of this process. vectors may be nil.
 func NewSampler(db DB, vectors ingest.VectorStore, policy taskstate.Policy, every time.Duration, log *slog.Logger, metrics prometheus.Registerer) *Sampler {
 	s := &Sampler{
-		db: db, vectors: vectors, lost: map[string]int{}, policy: &policy, every: every, log: log, q: sqlfile.MustLoad(queryFiles(), sqlfile.MySQL),
+		db: db, vectors: vectors, lost: map[string]int{}, policy: &policy, every: every, log: log, q: sqldb.MustLoad(queryFiles(), sqldb.MySQL),
 		found: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ingest_invariant_violations", Help: "Broken rules found in a sample of the tasks that moved, by rule (deploy/docs/fsck.md).",
 		}, []string{"class"}),

@@ -14,7 +14,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/ingestq"
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/telemetry"
 )
@@ -93,7 +93,7 @@ type Deps struct {
 type App struct {
 	d       Deps
 	cfg     Config
-	q       sqlfile.Queries
+	q       sqldb.Queries
 	backlog backlogGauge
 	accepts *batcher.Batcher[*accepting]
 	keys    *batcher.Batcher[*keyChange]
@@ -137,7 +137,7 @@ func New(d Deps, cfg Config) (*App, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ingest: statements: %w", err)
 	}
-	q, err := sqlfile.Load(sub, sqlfile.Dialect(d.Store.Dialect()))
+	q, err := sqldb.Load(sub, sqldb.Dialect(d.Store.Dialect()))
 	if err != nil {
 		return nil, fmt.Errorf("ingest: %w", err)
 	}

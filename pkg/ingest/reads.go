@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/outbox"
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/telemetry"
 )
@@ -36,7 +36,7 @@ type Reads struct {
 	queue    QueueStats
 	events   Deliveries
 	log      *slog.Logger
-	q        sqlfile.Queries
+	q        sqldb.Queries
 	hub      *hub
 	trouble  *telemetry.Repeated // of searches: one line a base and minute
 }
@@ -57,7 +57,7 @@ func NewReads(d ReadsDeps) (*Reads, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, err := sqlfile.Load(sub, sqlfile.Dialect(d.Store.Dialect()))
+	q, err := sqldb.Load(sub, sqldb.Dialect(d.Store.Dialect()))
 	if err != nil {
 		return nil, fmt.Errorf("read statements: %w", err)
 	}

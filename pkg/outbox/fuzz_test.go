@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 )
 
 // FuzzListQuery: whatever a cursor and the filters say, a list's statement has as many marks as arguments, and one order.
@@ -39,4 +39,4 @@ func FuzzListQuery(f *testing.F) {
 // fakeDialect only names a dialect.
 type fakeDialect struct{ DB }
 
-func (fakeDialect) Dialect() string { return string(sqlfile.MySQL) }
+func (fakeDialect) Dialect() string { return string(sqldb.MySQL) }

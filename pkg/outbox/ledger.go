@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingestq"
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -17,12 +17,12 @@ import (
 type Reader struct {
 	store   taskstate.Store
 	topic   string // of deliveries
-	queries sqlfile.Queries
+	queries sqldb.Queries
 }
 
 // NewReader makes an embedding cache of the events of a topic of deliveries and its dead letters.
 func NewReader(store taskstate.Store, topic string) *Reader {
-	return &Reader{store: store, topic: topic, queries: loadQueries(sqlfile.Dialect(store.Dialect()))}
+	return &Reader{store: store, topic: topic, queries: loadQueries(sqldb.Dialect(store.Dialect()))}
 }
 
 // Trails implements taskrun.Outbox.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -90,7 +90,7 @@ func (i Item) Cursor() Cursor { return Cursor{WakeAt: i.WakeAt, Seq: i.Seq} }
 
 // List reads a page of events.
 func (s *Store) List(ctx context.Context, q Query) (out []Item, err error) {
-	if !sqlfile.ASCII(q.Task) || !sqlfile.ASCII(q.Topic) {
+	if !sqldb.ASCII(q.Task) || !sqldb.ASCII(q.Topic) {
 		return nil, nil
 	}
 	query, args := s.listQuery("ListColumns", q)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -35,23 +35,23 @@ type DB interface {
 // Store is the outbox in a SQL database. It is safe for concurrent use.
 type Store struct {
 	db DB
-	q  sqlfile.Queries
+	q  sqldb.Queries
 }
 
 // NewStore makes a store over an open database.
 func NewStore(db DB) *Store {
-	return &Store{db: db, q: loadQueries(sqlfile.Dialect(db.Dialect()))}
+	return &Store{db: db, q: loadQueries(sqldb.Dialect(db.Dialect()))}
 }
 
 // loadQueries reads the statements of a dialect and fills in the indexes that MySQL is told of.
-func loadQueries(d sqlfile.Dialect) sqlfile.Queries {
+func loadQueries(d sqldb.Dialect) sqldb.Queries {
 	sub, err := fs.Sub(queryFiles, "queries")
 	if err != nil {
 		panic(err) // the folder is embedded
 	}
-	q := sqlfile.MustLoad(sub, d)
+	q := sqldb.MustLoad(sub, d)
 	primary, sweep, key := "", "", ""
-	if d == sqlfile.MySQL {
+	if d == sqldb.MySQL {
 		primary, sweep, key = "FORCE INDEX (PRIMARY)", "FORCE INDEX (outbox_event_sweep)", "FORCE INDEX (outbox_event_key)"
 	}
 	shared := strings.NewReplacer("@primary", primary, "@sweep", sweep, "@bykey", key)

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/millweir/millweir/pkg/ingestq"
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	pb "github.com/millweir/millweir/proto"
 )
@@ -27,13 +27,13 @@ func DLQTopic(topic string) string { return topic + dlqSuffix }
 // Writer writes events into the transactions of their tasks (design D11). It is safe for concurrent use.
 type Writer struct {
 	topic, group string
-	dialect      sqlfile.Dialect
-	queries      sqlfile.Queries
+	dialect      sqldb.Dialect
+	queries      sqldb.Queries
 }
 
 // NewWriter makes a writer of deliveries for a topic and a group of consumers, over a database of that dialect.
 func NewWriter(dialect, topic, group string) *Writer {
-	d := sqlfile.Dialect(dialect)
+	d := sqldb.Dialect(dialect)
 	return &Writer{topic: topic, group: group, dialect: d, queries: loadQueries(d)}
 }
 
@@ -113,7 +113,7 @@ func (w *Writer) insert(ctx context.Context, tx taskstate.Tx, events []newEvent)
 	defer func() { end(err) }()
 	var args []any
 	query := w.queries.Get("EventInsert")
-	if w.dialect == sqlfile.Postgres {
+	if w.dialect == sqldb.Postgres {
 		text, err := json.Marshal(events)
 		if err != nil {
 			return fmt.Errorf("encode events: %w", err)

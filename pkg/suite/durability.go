@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
-	"github.com/millweir/millweir/pkg/taskstore/backend"
+	"github.com/millweir/millweir/pkg/sqldb"
 )
 
 const (
@@ -23,14 +23,14 @@ const (
 // it changes, and shows it as a figure and in readiness. The store itself refuses connections to an unsafe database;
 // this finds one that is changed while it runs.
 type durability struct {
-	task     func(ctx context.Context) (backend.Durability, error)
+	task     func(ctx context.Context) (sqldb.Durability, error)
 	stream   func(ctx context.Context) (string, error)
 	allow    bool // ALLOW_UNSAFE_DURABILITY
 	log      *slog.Logger
 	degraded *prometheus.GaugeVec // of the durability of each store: 0 or 1
 
 	mu         sync.Mutex
-	last       backend.Durability // nil: the database has not answered yet
+	last       sqldb.Durability // nil: the database has not answered yet
 	lastStream string
 	said       string
 }
@@ -38,7 +38,7 @@ type durability struct {
 // watchDurability starts the looks; Close ends them.
 func (p *Parts) watchDurability(ctx context.Context, s Store, q Queue) error {
 	d := &durability{
-		task: p.Store.Durability, allow: s.AllowUnsafe, log: p.Env.Log, lastStream: string(backend.LevelUnknown),
+		task: p.Store.Durability, allow: s.AllowUnsafe, log: p.Env.Log, lastStream: string(sqldb.LevelUnknown),
 		stream: p.keeps(q),
 		degraded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "durability_degraded",
@@ -98,7 +98,7 @@ func (d *durability) look(ctx context.Context) (known bool) {
 	}
 	d.last = task
 	weak := 0.0
-	if task.Level() != backend.LevelDisk {
+	if task.Level() != sqldb.LevelDisk {
 		weak = 1
 	}
 	d.degraded.WithLabelValues("task").Set(weak)
@@ -124,7 +124,7 @@ func (d *durability) say(ctx context.Context) {
 	case d.refused() != nil:
 		at = slog.LevelError
 		attrs = append(attrs, slog.Any("error", d.refused()))
-	case level != backend.LevelDisk:
+	case level != sqldb.LevelDisk:
 		at = slog.LevelWarn
 	}
 	d.log.Log(ctx, at, line, attrs...)
@@ -139,8 +139,8 @@ func (d *durability) ready(context.Context) error {
 
 // refused is nil unless the database keeps too little and nobody allowed that.
 func (d *durability) refused() error {
-	if d.last.Level() != backend.LevelNone || d.allow {
+	if d.last.Level() != sqldb.LevelNone || d.allow {
 		return nil
 	}
-	return &backend.UnsafeError{Durability: d.last}
+	return &sqldb.UnsafeError{Durability: d.last}
 }

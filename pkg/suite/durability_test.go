@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/labserver"
-	"github.com/millweir/millweir/pkg/taskstore/backend"
+	"github.com/millweir/millweir/pkg/sqldb"
 )
 
 // lines is a log that can be read while it is written.
@@ -127,20 +127,20 @@ func TestDurabilityIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		level, absent, looks := backend.LevelDisk, errors.New("away"), 0
+		level, absent, looks := sqldb.LevelDisk, errors.New("away"), 0
 		log := &lines{}
 		d := &durability{
 			log: slog.New(slog.NewTextHandler(log, nil)), lastStream: "unknown",
 			degraded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "durability_degraded"}, []string{"store"}),
 			stream:   func(context.Context) (string, error) { return "1s", nil },
-			task: func(context.Context) (backend.Durability, error) {
+			task: func(context.Context) (sqldb.Durability, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				looks++
-				return backend.Durability{{Name: "flush", Value: "x", Level: level, Want: "1"}}, absent
+				return sqldb.Durability{{Name: "flush", Value: "x", Level: level, Want: "1"}}, absent
 			},
 		}
-		set := func(l backend.Level, err error) {
+		set := func(l sqldb.Level, err error) {
 			mu.Lock()
 			defer mu.Unlock()
 			level, absent = l, err
@@ -152,19 +152,19 @@ func TestDurabilityIsLookedAtAgain(t *testing.T) {
 		require.Empty(t, log.durability(), "the database has not answered")
 		require.NoError(t, d.ready(ctx), "the database's own check speaks")
 		for i, step := range []struct {
-			level backend.Level
+			level sqldb.Level
 			err   error
 			wait  time.Duration
 			lines int
 			weak  float64
 			ready bool
 		}{
-			{backend.LevelDisk, nil, durabilityRetry, 1, 0, true},
-			{backend.LevelDisk, nil, 10 * durabilityEvery, 1, 0, true},
-			{backend.LevelSecond, nil, durabilityEvery, 2, 1, true},
-			{backend.LevelNone, nil, durabilityEvery, 3, 1, false},
-			{backend.LevelDisk, errors.New("away"), durabilityEvery, 3, 1, false},
-			{backend.LevelDisk, nil, durabilityEvery, 4, 0, true},
+			{sqldb.LevelDisk, nil, durabilityRetry, 1, 0, true},
+			{sqldb.LevelDisk, nil, 10 * durabilityEvery, 1, 0, true},
+			{sqldb.LevelSecond, nil, durabilityEvery, 2, 1, true},
+			{sqldb.LevelNone, nil, durabilityEvery, 3, 1, false},
+			{sqldb.LevelDisk, errors.New("away"), durabilityEvery, 3, 1, false},
+			{sqldb.LevelDisk, nil, durabilityEvery, 4, 0, true},
 		} {
 			set(step.level, step.err)
 			<-time.After(step.wait)

@@ -7,9 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstore/backend"
 )
 
 // lockFunc locks the rows of a batch and returns them in id order (Sweep: in wake order) with the database's moment.
@@ -57,7 +56,7 @@ func (b *batch) work(ctx context.Context, tx *session) (bool, error) {
 	if err := b.take(decisions); err != nil || len(b.changed) == 0 {
 		return false, err
 	}
-	if b.store.backend.Dialect == sqlfile.MySQL && waited < b.store.fresh {
+	if b.store.backend.Dialect == sqldb.MySQL && waited < b.store.fresh {
 		b.writtenAt = b.instant(m.Now)
 	}
 	if err := b.update(ctx, tx, m); err != nil {
@@ -153,7 +152,7 @@ func (s *Store) updateRows(ctx context.Context, tx *session, part []changeRow, a
 
 // updateText is the statement of an UPDATE with its arguments.
 func (s *Store) updateText(part []changeRow, at time.Time, epoch int64) (string, []any, error) {
-	if s.backend.Dialect == sqlfile.MySQL {
+	if s.backend.Dialect == sqldb.MySQL {
 		query, args := batchUpdateRows(s, "Update", at, part, func(r *changeRow) string { return r.ID }, changeColumns, epoch)
 		return query, args, nil
 	}
@@ -163,7 +162,7 @@ func (s *Store) updateText(part []changeRow, at time.Time, epoch int64) (string,
 
 // logText is the statement of transitions with its arguments.
 func (s *Store) logText(log []logRow, epoch int64, callID []byte) (string, []any, error) {
-	if s.backend.Dialect == sqlfile.MySQL {
+	if s.backend.Dialect == sqldb.MySQL {
 		query, args := batchUpdateRows(s, "Log", time.Time{}, log, func(r *logRow) string { return r.ID }, logColumns, epoch, callID)
 		return query, args, nil
 	}
@@ -316,5 +315,5 @@ func (s *Store) splits(ctx context.Context, err error) bool {
 		return true
 	}
 	class, known := s.sqlClass(err)
-	return known && (class == backend.Other || class == backend.Unique)
+	return known && (class == sqldb.Other || class == sqldb.Unique)
 }

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/sqldb/mysql"
+	"github.com/millweir/millweir/pkg/sqldb/postgres"
+	"github.com/millweir/millweir/pkg/sqldb/sqlite"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstore/backend"
-	"github.com/millweir/millweir/pkg/taskstore/mysql"
-	"github.com/millweir/millweir/pkg/taskstore/postgres"
-	"github.com/millweir/millweir/pkg/taskstore/sqlite"
 )
 
 const (
@@ -37,7 +37,7 @@ type Config struct {
 	// Silence is how long a server keeps a session, and its locks, from which it hears nothing; 0: 15 s.
 	Silence time.Duration
 	// AllowUnsafe uses a server even though its own crash would lose answered commits; otherwise every statement
-	// fails with a taskstate.ErrUnavailable that wraps a backend.UnsafeError.
+	// fails with a taskstate.ErrUnavailable that wraps a sqldb.UnsafeError.
 	AllowUnsafe bool
 	// Now is SQLite's clock, for tests; nil: time.Now. Servers have clocks of their own.
 	Now func() time.Time
@@ -119,8 +119,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 }
 
 // openBackend picks the driver by the address.
-func openBackend(ctx context.Context, cfg Config) (*backend.Backend, error) {
-	pool := backend.PoolSize{
+func openBackend(ctx context.Context, cfg Config) (*sqldb.Backend, error) {
+	pool := sqldb.PoolSize{
 		MaxOpen: cfg.MaxOpen, MaxIdle: cfg.MaxOpen, Silence: cfg.Silence,
 		IdleTime: time.Duration(float64(cfg.Silence) * idleShare), AllowUnsafe: cfg.AllowUnsafe,
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
-	"github.com/millweir/millweir/pkg/taskstore/backend"
 )
 
 func TestDurableServersSaySo(t *testing.T) {
@@ -20,7 +20,7 @@ func TestDurableServersSaySo(t *testing.T) {
 			s := open(t, config(t))
 			d, err := s.Durability(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, backend.LevelDisk, d.Level(), d.String())
+			require.Equal(t, sqldb.LevelDisk, d.Level(), d.String())
 			require.NotEmpty(t, d)
 		})
 	}
@@ -74,7 +74,7 @@ func TestUnsafeServerIsRefused(t *testing.T) {
 			mend()
 			d, err = s.Durability(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, backend.LevelDisk, d.Level())
+			require.Equal(t, sqldb.LevelDisk, d.Level())
 			require.NoError(t, submitOne(t, s))
 		})
 	}
@@ -85,11 +85,11 @@ func requireRefused(t *testing.T, s *taskstore.Store, weak string) {
 	t.Helper()
 	d, err := s.Durability(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, backend.LevelNone, d.Level())
+	require.Equal(t, sqldb.LevelNone, d.Level())
 	require.Equal(t, weak, d.Weak().String())
 	for _, err := range []error{s.Ping(t.Context()), submitOne(t, s)} {
 		require.ErrorIs(t, err, taskstate.ErrUnavailable)
-		var refused *backend.UnsafeError
+		var refused *sqldb.UnsafeError
 		require.ErrorAs(t, err, &refused)
 		require.ErrorContains(t, err, weak)
 		require.ErrorContains(t, err, "ALLOW_UNSAFE_DURABILITY=true")
@@ -127,6 +127,6 @@ func TestWeakServerIsUsed(t *testing.T) {
 	require.NoError(t, submitOne(t, s))
 	d, err := s.Durability(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, backend.LevelSecond, d.Level())
+	require.Equal(t, sqldb.LevelSecond, d.Level())
 	require.Equal(t, "innodb_flush_log_at_trx_commit=2 sync_binlog=0", d.Weak().String())
 }

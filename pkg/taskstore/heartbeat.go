@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstore/backend"
 )
 
 // Heartbeat implements taskstate.Store. It is one statement for up to 500 beats, a second one only when some are
@@ -44,7 +44,7 @@ func (s *Store) beat(ctx context.Context, lease int64, beats []taskstate.Beat) (
 	work := func(ctx context.Context, tx *session) error {
 		lost = nil
 		res, err := tx.ExecContext(ctx, query, args...)
-		if locked = err != nil && len(beats) > 1 && s.classOf(err) == backend.Retry; locked {
+		if locked = err != nil && len(beats) > 1 && s.classOf(err) == sqldb.Retry; locked {
 			return nil
 		}
 		if err != nil {

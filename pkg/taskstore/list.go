@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -35,7 +35,7 @@ func (s *Store) List(ctx context.Context, scope taskstate.Scope, q taskstate.Que
 	if err != nil {
 		return nil, fmt.Errorf("list tasks: %w", err)
 	}
-	if !sqlfile.ASCII(q.KnowledgeBase) || !sqlfile.ASCII(q.DocumentID) {
+	if !sqldb.ASCII(q.KnowledgeBase) || !sqldb.ASCII(q.DocumentID) {
 		return nil, nil // no id is like that
 	}
 	var out []taskstate.Task
@@ -82,7 +82,7 @@ func (s *Store) where(f *filters, q taskstate.Query) {
 			f.add(s.queries.Get(p.name), p.value)
 		}
 	}
-	if like := likePattern(q.Text); q.Text != "" && sqlfile.ASCII(q.Text) {
+	if like := likePattern(q.Text); q.Text != "" && sqldb.ASCII(q.Text) {
 		f.add(s.queries.Get("ListText"), like, like, like)
 	} else if q.Text != "" {
 		f.add(s.queries.Get("ListTextBeyond"), like, like)

@@ -13,9 +13,8 @@ import (
 
 	"github.com/millweir/millweir/migrations"
 	"github.com/millweir/millweir/pkg/crash"
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstore/backend"
 )
 
 const (
@@ -135,8 +134,8 @@ type appliedMigration struct {
 // migrator runs migrations on one connection that holds the runner's lock.
 type migrator struct {
 	conn    *sql.Conn
-	dialect sqlfile.Dialect
-	queries sqlfile.Queries
+	dialect sqldb.Dialect
+	queries sqldb.Queries
 }
 
 // migrating runs f with the runner's lock. On SQLite the lock is an exclusive transaction around everything.
@@ -162,8 +161,8 @@ func (s *Store) migrating(ctx context.Context, f func(m *migrator) error) (err e
 }
 
 // lock takes the runner's lock; the answer gives it back.
-func (m *migrator) lock(ctx context.Context, classOf func(error) backend.Class) (unlock func(error) error, err error) {
-	if m.dialect == sqlfile.SQLite {
+func (m *migrator) lock(ctx context.Context, classOf func(error) sqldb.Class) (unlock func(error) error, err error) {
+	if m.dialect == sqldb.SQLite {
 		return func(failed error) error { return m.end(ctx, failed) }, m.lockFile(ctx, classOf)
 	}
 	var got sql.NullInt64
@@ -182,12 +181,12 @@ func (m *migrator) lock(ctx context.Context, classOf func(error) backend.Class) 
 }
 
 // lockFile waits for SQLite's lock, as GET_LOCK does for a server's.
-func (m *migrator) lockFile(ctx context.Context, classOf func(error) backend.Class) error {
+func (m *migrator) lockFile(ctx context.Context, classOf func(error) sqldb.Class) error {
 	limited, cancel := context.WithTimeout(ctx, migrateLockTime)
 	defer cancel()
 	for n := 0; ; n++ {
 		_, err := m.conn.ExecContext(limited, "BEGIN EXCLUSIVE")
-		if err == nil || limited.Err() == nil && classOf(err) != backend.Retry {
+		if err == nil || limited.Err() == nil && classOf(err) != sqldb.Retry {
 			return err
 		}
 		if pause(limited, n) != nil {
@@ -264,10 +263,10 @@ func (m *migrator) step(ctx context.Context, text, note string, args ...any) err
 				return err
 			}
 		}
-		_, err := m.conn.ExecContext(ctx, sqlfile.Rebind(m.dialect, m.queries.Get(note)), args...)
+		_, err := m.conn.ExecContext(ctx, sqldb.Rebind(m.dialect, m.queries.Get(note)), args...)
 		return err
 	}
-	if m.dialect != sqlfile.Postgres {
+	if m.dialect != sqldb.Postgres {
 		return run()
 	}
 	if _, err := m.conn.ExecContext(ctx, "BEGIN"); err != nil {
@@ -285,7 +284,7 @@ var exact = [...]string{"utf8mb4_nopad_bin", "utf8mb4_0900_bin"}
 
 // collate puts the server's collation into a migration's text that asks for it.
 func (m *migrator) collate(ctx context.Context, text string) (string, error) {
-	if m.dialect != sqlfile.MySQL || !strings.Contains(text, noPad) {
+	if m.dialect != sqldb.MySQL || !strings.Contains(text, noPad) {
 		return text, nil
 	}
 	rows, err := m.conn.QueryContext(ctx, m.queries.List("MigrateCollations", len(exact)), exact[0], exact[1])
@@ -329,7 +328,7 @@ func (m *migrator) epoch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = m.conn.ExecContext(ctx, sqlfile.Rebind(m.dialect, m.queries.Get("TimelineSet")), value)
+	_, err = m.conn.ExecContext(ctx, sqldb.Rebind(m.dialect, m.queries.Get("TimelineSet")), value)
 	if err != nil {
 		return fmt.Errorf("make the timeline: %w", err)
 	}

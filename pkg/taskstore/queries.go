@@ -5,21 +5,21 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 )
 
 //go:embed queries/*.sql
 var queryFiles embed.FS
 
 // loadQueries reads the statements of a dialect and fills in what they share.
-func loadQueries(d sqlfile.Dialect) sqlfile.Queries {
+func loadQueries(d sqldb.Dialect) sqldb.Queries {
 	sub, err := fs.Sub(queryFiles, "queries")
 	if err != nil {
 		panic(err) // the folder is embedded
 	}
-	q := sqlfile.MustLoad(sub, d)
+	q := sqldb.MustLoad(sub, d)
 	primary, sweep, listed := "", "", ""
-	if d == sqlfile.MySQL {
+	if d == sqldb.MySQL {
 		primary, sweep, listed = "FORCE INDEX (PRIMARY)", "FORCE INDEX (ingest_task_sweep)", "FORCE INDEX (ingest_task_listed)"
 	}
 	shared := strings.NewReplacer(

@@ -8,9 +8,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstore/backend"
 )
 
 // maxBatch is the most rows of one transaction; larger batches are cut into several, so that locks are held for a bounded
@@ -25,8 +24,8 @@ var errUnavailable = taskstate.ErrUnavailable
 
 // Store implements taskstate.Store over a SQL database. It is safe for concurrent use; Close ends it.
 type Store struct {
-	backend *backend.Backend
-	queries sqlfile.Queries
+	backend *sqldb.Backend
+	queries sqldb.Queries
 	timeout time.Duration
 	fresh   time.Duration // freshTime but in tests
 
@@ -41,7 +40,7 @@ type Store struct {
 var _ taskstate.Store = (*Store)(nil)
 
 // New makes a store of an open database; timeout bounds one attempt of one transaction, 0 means 30 s.
-func New(b *backend.Backend, timeout time.Duration) *Store {
+func New(b *sqldb.Backend, timeout time.Duration) *Store {
 	if timeout <= 0 {
 		timeout = defaultTimeout
 	}
@@ -105,7 +104,7 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // Durability asks the database what it keeps of answered commits; one that is refused for it answers too.
 // Errors: taskstate.ErrUnavailable with the cause.
-func (s *Store) Durability(ctx context.Context) (backend.Durability, error) {
+func (s *Store) Durability(ctx context.Context) (sqldb.Durability, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	d, err := s.backend.Durability(ctx)

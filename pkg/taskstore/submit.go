@@ -10,9 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/millweir/millweir/pkg/crash"
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstore/backend"
 )
 
 // Limits of a new task's fields, in characters; the columns are as wide.
@@ -70,7 +69,7 @@ func (b *submission) work(ctx context.Context, tx *session) (bool, error) {
 	}
 	b.moment = m
 	if b.tasks, err = b.prepare(ctx, tx, m); err != nil {
-		if b.store.classOf(err) == backend.Unique && b.unique < maxUniqueRetries {
+		if b.store.classOf(err) == sqldb.Unique && b.unique < maxUniqueRetries {
 			b.unique++
 			return false, &againError{err}
 		}
@@ -128,7 +127,7 @@ func (b *submission) insertRows(ctx context.Context, tx *session, batch []newRow
 	if err == nil {
 		return nil
 	}
-	if b.store.classOf(err) == backend.Unique {
+	if b.store.classOf(err) == sqldb.Unique {
 		if m := err.Error(); strings.Contains(m, keyIndex) || strings.Contains(m, keyColumns) {
 			return fmt.Errorf("insert tasks: %w", taskstate.ErrDuplicateKey)
 		}
@@ -172,7 +171,7 @@ func (b *submission) resolve(ctx context.Context, tx *session) (bool, error) {
 	switch {
 	case err == nil:
 		return false, nil // and rolled back
-	case b.store.classOf(err) == backend.Unique:
+	case b.store.classOf(err) == sqldb.Unique:
 		return true, nil
 	}
 	return false, err
@@ -246,5 +245,5 @@ func validate(t taskstate.NewTask) error {
 
 // ascii reports whether text is printable ASCII without spaces, not empty and at most limit long.
 func ascii(text string, limit int) bool {
-	return text != "" && len(text) <= limit && sqlfile.ASCII(text)
+	return text != "" && len(text) <= limit && sqldb.ASCII(text)
 }

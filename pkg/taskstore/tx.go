@@ -10,9 +10,8 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstore/backend"
 )
 
 const (
@@ -56,14 +55,14 @@ func (t *session) ExecContext(ctx context.Context, query string, args ...any) (s
 		return nil, err
 	}
 	span := t.statement(ctx, query)
-	res, err := t.on.ExecContext(ctx, sqlfile.Rebind(t.store.backend.Dialect, query), t.args(args)...)
+	res, err := t.on.ExecContext(ctx, sqldb.Rebind(t.store.backend.Dialect, query), t.args(args)...)
 	if span != nil {
 		rowsWritten(span, res, err)
 	}
 	if err == nil {
 		err = t.seen(query, true)
 	}
-	if err != nil && t.store.classOf(err) == backend.Unique {
+	if err != nil && t.store.classOf(err) == sqldb.Unique {
 		err = fmt.Errorf("%w: %w", taskstate.ErrUnique, err)
 	}
 	return res, err
@@ -75,7 +74,7 @@ func (t *session) QueryContext(ctx context.Context, query string, args ...any) (
 		return nil, err
 	}
 	span := t.statement(ctx, query)
-	rows, err := t.on.QueryContext(ctx, sqlfile.Rebind(t.store.backend.Dialect, query), t.args(args)...)
+	rows, err := t.on.QueryContext(ctx, sqldb.Rebind(t.store.backend.Dialect, query), t.args(args)...)
 	if span != nil { // the time to the first row; the rest comes as it is read
 		endSpan(span, err)
 	}
@@ -86,7 +85,7 @@ func (t *session) QueryContext(ctx context.Context, query string, args ...any) (
 func (t *session) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	_ = t.seen(query, false) // a Row cannot carry it; only Exec and Query are made to fail
 	span := t.statement(ctx, query)
-	row := t.on.QueryRowContext(ctx, sqlfile.Rebind(t.store.backend.Dialect, query), t.args(args)...)
+	row := t.on.QueryRowContext(ctx, sqldb.Rebind(t.store.backend.Dialect, query), t.args(args)...)
 	if span != nil {
 		endSpan(span, row.Err())
 	}
@@ -153,11 +152,11 @@ func (s *Store) again(ctx context.Context, what string, t *tries, err error) err
 	switch {
 	case ctx.Err() != nil:
 		return wrap(what, s.ended(ctx, err))
-	case class == backend.Retry && t.retries < maxRetries:
+	case class == sqldb.Retry && t.retries < maxRetries:
 		t.retries++
-	case class == backend.Lost && t.lost < maxReconnects:
+	case class == sqldb.Lost && t.lost < maxReconnects:
 		t.lost++
-	case class == backend.Lost, class == backend.Retry:
+	case class == sqldb.Lost, class == sqldb.Retry:
 		return wrap(what, fmt.Errorf("%w: %w", errUnavailable, err))
 	default:
 		return wrap(what, err)
@@ -169,7 +168,7 @@ func (s *Store) again(ctx context.Context, what string, t *tries, err error) err
 }
 
 // sqlClass is the class of an error that came from a database, not from Go code alone.
-func (s *Store) sqlClass(err error) (class backend.Class, known bool) {
+func (s *Store) sqlClass(err error) (class sqldb.Class, known bool) {
 	return s.classOf(err), s.backend.Known(err)
 }
 
@@ -182,12 +181,12 @@ func wrap(what string, err error) error {
 }
 
 // classOf is the backend's word, with the store's own errors.
-func (s *Store) classOf(err error) backend.Class {
+func (s *Store) classOf(err error) sqldb.Class {
 	switch {
 	case errors.Is(err, errConflict):
-		return backend.Retry
+		return sqldb.Retry
 	case errors.Is(err, context.DeadlineExceeded):
-		return backend.Lost // the attempt's own time limit: the caller's is looked at first
+		return sqldb.Lost // the attempt's own time limit: the caller's is looked at first
 	}
 	return s.backend.ClassOf(err)
 }
@@ -246,7 +245,7 @@ func (s *Store) once(ctx context.Context, work workFunc) (err error) {
 		return err
 	}
 	if err := s.commit(ctx, tx, conn); err != nil {
-		if class := s.classOf(err); class != backend.Lost && ctx.Err() == nil {
+		if class := s.classOf(err); class != sqldb.Lost && ctx.Err() == nil {
 			finished = s.rollback(ctx, tx)
 			return err
 		}

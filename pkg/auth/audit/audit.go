@@ -15,7 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -82,12 +82,12 @@ type DB interface {
 }
 
 // load reads the statements of a dialect.
-func load(dialect string) sqlfile.Queries {
+func load(dialect string) sqldb.Queries {
 	sub, err := fs.Sub(queries, "queries")
 	if err != nil {
 		panic("audit: " + err.Error())
 	}
-	return sqlfile.MustLoad(sub, sqlfile.Dialect(dialect))
+	return sqldb.MustLoad(sub, sqldb.Dialect(dialect))
 }
 
 // Note returns the function that writes an event in an open transaction.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -26,7 +26,7 @@ const (
 // Log writes and reads the audit log. It is safe for concurrent use; Run must run for what was tried to be written.
 type Log struct {
 	db  DB
-	q   sqlfile.Queries
+	q   sqldb.Queries
 	log *slog.Logger
 
 	mu    sync.Mutex

@@ -1,6 +1,6 @@
-// Package backend is what a SQL driver's home hands to the task store: open pools, and what differs
-// between drivers and cannot be said in SQL.
-package backend
+// Package sqldb is the one home of SQL machinery: statements from files, open databases, and what differs
+// between their drivers. The drivers live in the folders below it.
+package sqldb
 
 import (
 	"context"
@@ -11,8 +11,6 @@ import (
 	"net"
 	"strings"
 	"time"
-
-	"github.com/millweir/millweir/pkg/sqlfile"
 )
 
 // Class says what an error of a database means to a transaction.
@@ -28,7 +26,7 @@ const (
 
 // Backend is an open database.
 type Backend struct {
-	Dialect sqlfile.Dialect
+	Dialect Dialect
 	// Tx runs transactions, Reads statements outside of them that only read, DB all others. They may be the same pool.
 	Tx, DB, Reads *sql.DB
 	// Beats renews leases: connections of its own, so that runs which hold all the others cost no lease, and with short waits

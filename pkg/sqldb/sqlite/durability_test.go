@@ -5,17 +5,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/millweir/millweir/pkg/taskstore/backend"
+	"github.com/millweir/millweir/pkg/sqldb"
 )
 
 func TestDurabilityOfSettings(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]struct {
-		level backend.Level
+		level sqldb.Level
 		text  string
 	}{
-		"3": {backend.LevelDisk, "synchronous=EXTRA"}, "2": {backend.LevelDisk, "synchronous=FULL"},
-		"1": {backend.LevelSecond, "synchronous=NORMAL"}, "0": {backend.LevelNone, "synchronous=OFF"},
+		"3": {sqldb.LevelDisk, "synchronous=EXTRA"}, "2": {sqldb.LevelDisk, "synchronous=FULL"},
+		"1": {sqldb.LevelSecond, "synchronous=NORMAL"}, "0": {sqldb.LevelNone, "synchronous=OFF"},
 	} {
 		got := durability(value)
 		require.Equal(t, want.level, got.Level(), value)

@@ -14,8 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/millweir/millweir/pkg/sqlfile"
-	"github.com/millweir/millweir/pkg/taskstore/backend"
+	"github.com/millweir/millweir/pkg/sqldb"
 )
 
 // dialTime bounds one attempt to connect.
@@ -34,13 +33,13 @@ func CheckURL(address string) error {
 func parse(address string) (*pgx.ConnConfig, error) {
 	cfg, err := pgx.ParseConfig(address)
 	if err != nil {
-		return nil, fmt.Errorf("not a URL of the form postgres://user:password@host:5432/database: %s", backend.HideLogin(err.Error(), address))
+		return nil, fmt.Errorf("not a URL of the form postgres://user:password@host:5432/database: %s", sqldb.HideLogin(err.Error(), address))
 	}
 	return cfg, nil
 }
 
 // Open prepares the pool; nothing connects before the first statement (design D16).
-func Open(ctx context.Context, address string, pool backend.PoolSize) (*backend.Backend, error) {
+func Open(ctx context.Context, address string, pool sqldb.PoolSize) (*sqldb.Backend, error) {
 	cfg, err := parse(address)
 	if err != nil {
 		return nil, err
@@ -64,20 +63,20 @@ func Open(ctx context.Context, address string, pool backend.PoolSize) (*backend.
 	cfg.RuntimeParams["default_transaction_isolation"] = "read committed"
 	db := openPool(cfg, pool)
 	cfg = cfg.Copy()
-	cfg.RuntimeParams["lock_timeout"] = strconv.FormatInt(backend.BeatLock.Milliseconds(), 10)
+	cfg.RuntimeParams["lock_timeout"] = strconv.FormatInt(sqldb.BeatLock.Milliseconds(), 10)
 	beats := openPool(cfg, pool.ForBeats())
 	name := fmt.Sprintf("postgres://%s:%d/%s", cfg.Host, cfg.Port, cfg.Database)
-	return &backend.Backend{
-		Dialect: sqlfile.Postgres, Tx: db, DB: db, Reads: db, Beats: beats, Begin: "BEGIN", Commit: commit,
+	return &sqldb.Backend{
+		Dialect: sqldb.Postgres, Tx: db, DB: db, Reads: db, Beats: beats, Begin: "BEGIN", Commit: commit,
 		Classify: classify, Inspect: inspect, MaxIdle: pool.MaxIdle, Address: name,
 	}, nil
 }
 
 // openPool makes a pool of connections.
-func openPool(cfg *pgx.ConnConfig, pool backend.PoolSize) *sql.DB {
+func openPool(cfg *pgx.ConnConfig, pool sqldb.PoolSize) *sql.DB {
 	connector := stdlib.GetConnector(*cfg)
 	if !pool.AllowUnsafe {
-		connector = backend.Guard(connector, inspect)
+		connector = sqldb.Guard(connector, inspect)
 	}
 	db := sql.OpenDB(connector)
 	pool.Apply(db)
@@ -100,29 +99,29 @@ func commit(ctx context.Context, conn *sql.Conn) error {
 }
 
 // classify knows SQLSTATE.
-func classify(err error) (backend.Class, bool) {
+func classify(err error) (sqldb.Class, bool) {
 	var connect *pgconn.ConnectError
 	if errors.As(err, &connect) {
-		return backend.Lost, true
+		return sqldb.Lost, true
 	}
 	var e *pgconn.PgError
 	if !errors.As(err, &e) {
 		if pgconn.SafeToRetry(err) || strings.Contains(err.Error(), "conn closed") {
-			return backend.Lost, true
+			return sqldb.Lost, true
 		}
-		return backend.Other, errors.Is(err, errRolledBack)
+		return sqldb.Other, errors.Is(err, errRolledBack)
 	}
 	switch {
 	case e.Code == "40001", e.Code == "40P01", e.Code == "55P03": // serialization, deadlock, lock wait
-		return backend.Retry, true
+		return sqldb.Retry, true
 	case e.Code == "23505":
-		return backend.Unique, true
+		return sqldb.Unique, true
 	case e.Code == "25006", // read only
 		e.Code == "57014",                // canceled by an operator: our own cancels end the context
 		strings.HasPrefix(e.Code, "57P"), // the server stops, or is starting
 		strings.HasPrefix(e.Code, "08"),  // connection
 		strings.HasPrefix(e.Code, "53"):  // out of disk, memory or connections
-		return backend.Lost, true
+		return sqldb.Lost, true
 	}
-	return backend.Other, true
+	return sqldb.Other, true
 }

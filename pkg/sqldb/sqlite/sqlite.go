@@ -20,9 +20,8 @@ import (
 	"modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstore/backend"
 )
 
 const (
@@ -41,7 +40,7 @@ type Config struct {
 
 // Open opens the file, makes it if it is missing, and tries it.
 // Errors: a path that cannot be used, or a file that is no SQLite database; both name the path.
-func Open(ctx context.Context, cfg Config) (*backend.Backend, error) {
+func Open(ctx context.Context, cfg Config) (*sqldb.Backend, error) {
 	if cfg.Path == "" || strings.Contains(cfg.Path, ":memory:") {
 		return nil, errors.New("sqlite: a file path is needed (a database in memory would not outlive its connection)")
 	}
@@ -61,8 +60,8 @@ func Open(ctx context.Context, cfg Config) (*backend.Backend, error) {
 	reads := sql.OpenDB(&connector{dsn: dsn(cfg.Path, true), now: cfg.Now})
 	reads.SetMaxOpenConns(readers)
 	reads.SetMaxIdleConns(readers)
-	return &backend.Backend{
-		Dialect: sqlfile.SQLite, Tx: writer, DB: writer, Reads: reads, Beats: writer, Begin: "BEGIN IMMEDIATE",
+	return &sqldb.Backend{
+		Dialect: sqldb.SQLite, Tx: writer, DB: writer, Reads: reads, Beats: writer, Begin: "BEGIN IMMEDIATE",
 		Classify: classify, Arg: argument, Inspect: inspect, Address: "sqlite:" + cfg.Path,
 	}, nil
 }
@@ -83,23 +82,23 @@ func dsn(path string, readOnly bool) string {
 }
 
 // classify knows SQLite's result codes; the low byte is the primary one.
-func classify(err error) (backend.Class, bool) {
+func classify(err error) (sqldb.Class, bool) {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
-		return backend.Other, false
+		return sqldb.Other, false
 	}
 	switch e.Code() {
 	case lib.SQLITE_CONSTRAINT_UNIQUE, lib.SQLITE_CONSTRAINT_PRIMARYKEY:
-		return backend.Unique, true
+		return sqldb.Unique, true
 	}
 	switch e.Code() & 0xff {
 	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED:
-		return backend.Retry, true
+		return sqldb.Retry, true
 	case lib.SQLITE_IOERR, lib.SQLITE_FULL, lib.SQLITE_CANTOPEN, lib.SQLITE_READONLY,
 		lib.SQLITE_CORRUPT, lib.SQLITE_NOTADB, lib.SQLITE_INTERRUPT:
-		return backend.Lost, true
+		return sqldb.Lost, true
 	}
-	return backend.Other, true
+	return sqldb.Other, true
 }
 
 // argument writes times as stamps.

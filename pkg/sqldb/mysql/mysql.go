@@ -15,8 +15,7 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 
-	"github.com/millweir/millweir/pkg/sqlfile"
-	"github.com/millweir/millweir/pkg/taskstore/backend"
+	"github.com/millweir/millweir/pkg/sqldb"
 )
 
 const (
@@ -45,7 +44,7 @@ func CheckURL(address string) error {
 }
 
 // OpenDSN opens the database that a DSN of the Go driver names.
-func OpenDSN(ctx context.Context, dsn string, pool backend.PoolSize) (*backend.Backend, error) {
+func OpenDSN(ctx context.Context, dsn string, pool sqldb.PoolSize) (*sqldb.Backend, error) {
 	cfg, err := parseDSN(dsn)
 	if err != nil {
 		return nil, err
@@ -54,7 +53,7 @@ func OpenDSN(ctx context.Context, dsn string, pool backend.PoolSize) (*backend.B
 }
 
 // OpenURL opens the database that mysql://user:password@host:port/database names; parameters are the driver's.
-func OpenURL(ctx context.Context, address string, pool backend.PoolSize) (*backend.Backend, error) {
+func OpenURL(ctx context.Context, address string, pool sqldb.PoolSize) (*sqldb.Backend, error) {
 	cfg, err := parseURL(address)
 	if err != nil {
 		return nil, err
@@ -66,7 +65,7 @@ func OpenURL(ctx context.Context, address string, pool backend.PoolSize) (*backe
 func parseDSN(dsn string) (*driver.Config, error) {
 	cfg, err := driver.ParseDSN(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("not a DSN of the form user:password@tcp(host:3306)/database: %s", backend.HideLogin(err.Error(), dsn))
+		return nil, fmt.Errorf("not a DSN of the form user:password@tcp(host:3306)/database: %s", sqldb.HideLogin(err.Error(), dsn))
 	}
 	if cfg.DBName == "" {
 		return nil, errors.New("names no database (user:password@tcp(host:3306)/database)")
@@ -102,7 +101,7 @@ func parseURL(address string) (*driver.Config, error) {
 }
 
 // open sets what the store relies on, whatever the address says; nothing connects before the first statement (design D16).
-func open(ctx context.Context, cfg *driver.Config, pool backend.PoolSize) (*backend.Backend, error) {
+func open(ctx context.Context, cfg *driver.Config, pool sqldb.PoolSize) (*sqldb.Backend, error) {
 	cfg.ParseTime, cfg.Loc = true, time.UTC
 	cfg.ClientFoundRows = true
 	cfg.InterpolateParams = true // one round trip a statement; the driver escapes by the server's own flags
@@ -119,41 +118,41 @@ func open(ctx context.Context, cfg *driver.Config, pool backend.PoolSize) (*back
 		return nil, fmt.Errorf("mysql %s: %w", cfg.Addr, err)
 	}
 	silence := fmt.Sprintf("SET SESSION wait_timeout = %d", int(pool.Silence.Seconds()))
-	setUp := backend.SetUp(connector, append([]string{silence}, setUp...)...)
+	setUp := sqldb.SetUp(connector, append([]string{silence}, setUp...)...)
 	if !pool.AllowUnsafe {
-		setUp = backend.Guard(setUp, inspect)
+		setUp = sqldb.Guard(setUp, inspect)
 	}
 	db := sql.OpenDB(setUp)
 	pool.Apply(db)
 	// A transaction begins with its first statement: one round trip less for each.
-	tx := sql.OpenDB(backend.SetUp(setUp, "SET SESSION autocommit = 0"))
+	tx := sql.OpenDB(sqldb.SetUp(setUp, "SET SESSION autocommit = 0"))
 	pool.Apply(tx)
-	lock := fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d", int(backend.BeatLock.Seconds()))
-	beats := sql.OpenDB(backend.SetUp(setUp, lock))
+	lock := fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d", int(sqldb.BeatLock.Seconds()))
+	beats := sql.OpenDB(sqldb.SetUp(setUp, lock))
 	pool.ForBeats().Apply(beats)
 	address := "mysql://" + cfg.Addr + "/" + cfg.DBName
-	return &backend.Backend{
-		Dialect: sqlfile.MySQL, Tx: tx, DB: db, Reads: db, Beats: beats,
+	return &sqldb.Backend{
+		Dialect: sqldb.MySQL, Tx: tx, DB: db, Reads: db, Beats: beats,
 		Classify: classify, Inspect: inspect, MaxIdle: pool.MaxIdle, Address: address,
 	}, nil
 }
 
 // classify knows the numbers of both servers.
-func classify(err error) (backend.Class, bool) {
+func classify(err error) (sqldb.Class, bool) {
 	if errors.Is(err, driver.ErrInvalidConn) {
-		return backend.Lost, true
+		return sqldb.Lost, true
 	}
 	var e *driver.MySQLError
 	if !errors.As(err, &e) {
-		return backend.Other, false
+		return sqldb.Other, false
 	}
 	switch e.Number {
 	case 1213, // deadlock
 		1205, 3572, // lock wait timeout; NOWAIT on MySQL 8
 		1020: // row changed since it was read (innodb_snapshot_isolation)
-		return backend.Retry, true
+		return sqldb.Retry, true
 	case 1062:
-		return backend.Unique, true
+		return sqldb.Unique, true
 	case 1021, 1114, // disk or table full
 		1040, 1203, // too many connections
 		1053, 1077, 1078, 1079, // the server stops
@@ -161,7 +160,7 @@ func classify(err error) (backend.Class, bool) {
 		1290, 1792, 1836, // read only
 		1317, 1927, // statement or connection killed
 		2006, 2013:
-		return backend.Lost, true
+		return sqldb.Lost, true
 	}
-	return backend.Other, true
+	return sqldb.Other, true
 }

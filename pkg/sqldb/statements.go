@@ -1,20 +1,4 @@
-// Package sqlfile reads named SQL statements from .sql files and fits them to a dialect.
-//
-// A file holds statements that begin with a line "-- name: TaskApply" and end at the next one.
-// A dialect's own file replaces statements of the common file by name, so that only what differs is written twice.
-// These macros stand for what differs in small things:
-//
-//	@now         the statement's time, with microseconds
-//	@forupdate   FOR UPDATE (SQLite: nothing, its transactions are exclusive)
-//	@forshare    FOR SHARE, or LOCK IN SHARE MODE (SQLite: nothing)
-//	@skiplocked  FOR UPDATE SKIP LOCKED (SQLite: nothing)
-//	@never       the fixed date that stands for "none" in NOT NULL columns
-//	(@list)      a list of ?, expanded by List
-//	(@rows:n)    rows of n ? each, expanded by Rows
-//	(@any cond)  a condition without parentheses, repeated and joined by OR: expanded by Any
-//
-// Placeholders are ?; Rebind turns them into $1 … for Postgres.
-package sqlfile
+package sqldb
 
 import (
 	"fmt"
@@ -34,6 +18,21 @@ const (
 )
 
 // Queries are the statements of one dialect by name.
+//
+// A file holds statements that begin with a line "-- name: TaskApply" and end at the next one.
+// A dialect's own file replaces statements of the common file by name, so that only what differs is written twice.
+// These macros stand for what differs in small things:
+//
+//	@now         the statement's time, with microseconds
+//	@forupdate   FOR UPDATE (SQLite: nothing, its transactions are exclusive)
+//	@forshare    FOR SHARE, or LOCK IN SHARE MODE (SQLite: nothing)
+//	@skiplocked  FOR UPDATE SKIP LOCKED (SQLite: nothing)
+//	@never       the fixed date that stands for "none" in NOT NULL columns
+//	(@list)      a list of ?, expanded by List
+//	(@rows:n)    rows of n ? each, expanded by Rows
+//	(@any cond)  a condition without parentheses, repeated and joined by OR: expanded by Any
+//
+// Placeholders are ?; Rebind turns them into $1 … for Postgres.
 type Queries map[string]string
 
 // macros returns the replacements of one dialect.
@@ -88,7 +87,7 @@ func MustLoad(fsys fs.FS, d Dialect) Queries {
 func (q Queries) Get(name string) string {
 	s, ok := q[name]
 	if !ok {
-		panic("sqlfile: no statement " + name)
+		panic("sqldb: no statement " + name)
 	}
 	return s
 }
@@ -103,12 +102,12 @@ func (q Queries) Rows(name string, n int) string {
 	s := q.Get(name)
 	at := strings.Index(s, "(@rows:")
 	if at < 0 {
-		panic("sqlfile: no (@rows:n) in " + name)
+		panic("sqldb: no (@rows:n) in " + name)
 	}
 	end := at + strings.IndexByte(s[at:], ')')
 	width, err := strconv.Atoi(s[at+len("(@rows:") : end])
 	if err != nil {
-		panic("sqlfile: bad (@rows:n) in " + name)
+		panic("sqldb: bad (@rows:n) in " + name)
 	}
 	row := "(" + marks(width) + ")"
 	return s[:at] + row + strings.Repeat(", "+row, n-1) + s[end+1:]
@@ -122,7 +121,7 @@ func (q Queries) Any(name string, sizes ...int) string {
 	for _, n := range sizes {
 		at := strings.Index(s, mark)
 		if at < 0 {
-			panic("sqlfile: no (@any …) in " + name)
+			panic("sqldb: no (@any …) in " + name)
 		}
 		end := at + strings.IndexByte(s[at:], ')')
 		one := "(" + s[at+len(mark):end] + ")"
