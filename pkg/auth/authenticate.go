@@ -5,7 +5,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"sync"
 	"time"
@@ -32,16 +31,7 @@ const (
 //go:embed queries/*.sql
 var queries embed.FS
 
-// queryFiles are the statements.
-func queryFiles() fs.FS {
-	sub, err := fs.Sub(queries, "queries")
-	if err != nil {
-		panic("auth: " + err.Error())
-	}
-	return sub
-}
-
-// Authenticate returns who holds the secret. What cannot be a key is refused without a look-up.
+// Authenticate answers who holds the secret. What cannot be a key is refused without a look-up.
 // Errors: ErrInvalidKey; ErrUnavailable of taskstate (wrapped) when the database does not answer.
 func (k *Keys) Authenticate(ctx context.Context, secret string) (Principal, error) {
 	if err := CheckShape(secret); err != nil {

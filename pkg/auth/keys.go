@@ -25,13 +25,6 @@ const maxName = 190
 // ErrInvalidInput is for a key that cannot be made as asked; the text says what is wrong.
 var ErrInvalidInput = errors.New("invalid API key request")
 
-// DB is what keys need of a database; taskstate.Store is one.
-type DB interface {
-	InTx(ctx context.Context, f taskstate.TxFunc) error
-	Read(ctx context.Context, f taskstate.ReadFunc) error
-	Dialect() string
-}
-
 // NewKey is a wish for a key.
 type NewKey struct {
 	UserID string // whose documents and tasks it reaches; see CheckUserID
@@ -76,7 +69,7 @@ type Key struct {
 
 // Keys keeps API keys in the table api_key and checks them. It is safe for concurrent use; Run must run for last_used_at.
 type Keys struct {
-	db    DB
+	db    sqldb.DB
 	q     sqldb.Queries
 	audit *audit.Log
 	log   *slog.Logger
@@ -87,12 +80,12 @@ type Keys struct {
 }
 
 // New makes Keys over a database; now nil is time.Now.
-func New(db DB, log *slog.Logger, now func() time.Time) *Keys {
+func New(db sqldb.DB, log *slog.Logger, now func() time.Time) *Keys {
 	if now == nil {
 		now = time.Now
 	}
 	k := &Keys{
-		db: db, q: sqldb.MustLoad(queryFiles(), sqldb.Dialect(db.Dialect())), audit: audit.New(db, log), log: log, now: now,
+		db: db, q: sqldb.MustLoad(queries, "queries", db.Dialect()), audit: audit.New(db, log), log: log, now: now,
 		cache: newCache(), used: newUsage(),
 	}
 	k.crowd = batcher.New(batcher.Config{Workers: 1, Most: crowdMost}, k.lookCrowd)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq"
@@ -18,16 +17,7 @@ import (
 )
 
 //go:embed queries/*.sql
-var queryFS embed.FS
-
-// queryFiles is the folder of statements.
-func queryFiles() fs.FS {
-	sub, err := fs.Sub(queryFS, "queries")
-	if err != nil {
-		panic(err) // the folder is built in
-	}
-	return sub
-}
+var queryFiles embed.FS
 
 // checker is one check in work.
 type checker struct {
@@ -95,7 +85,7 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 		o.InFlight = 2 // ingest.NewDefaultConfig
 	}
 	c := &checker{
-		e: e, o: o, q: sqldb.MustLoad(queryFiles(), sqldb.MySQL), db: e.DB.Reader(), // the statements are the same everywhere
+		e: e, o: o, q: sqldb.MustLoad(queryFiles, "queries", string(sqldb.MySQL)), db: e.DB.Reader(), // the statements are the same everywhere
 		tally: history.NewTally(history.DefaultExamples), deadLetters: map[death]*deadLetterState{}, wants: map[string][]wanted{},
 	}
 	if o.FileAge == 0 {

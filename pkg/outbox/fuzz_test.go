@@ -37,6 +37,6 @@ func FuzzListQuery(f *testing.F) {
 }
 
 // fakeDialect only names a dialect.
-type fakeDialect struct{ DB }
+type fakeDialect struct{ sqldb.DB }
 
 func (fakeDialect) Dialect() string { return string(sqldb.MySQL) }

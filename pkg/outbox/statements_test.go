@@ -11,6 +11,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/outbox"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -37,7 +38,7 @@ func (c countedTx) QueryRowContext(ctx context.Context, query string, args ...an
 
 // counted counts the statements and commits of transactions.
 type counted struct {
-	outbox.DB
+	sqldb.DB
 	statements, commits atomic.Int64
 }
 

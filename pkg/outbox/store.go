@@ -6,7 +6,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -19,37 +18,20 @@ import (
 //go:embed queries/*.sql
 var queryFiles embed.FS
 
-// DB is the database that holds the outbox; taskstore.Store is one.
-type DB interface {
-	// Transact runs f in a transaction of its own, again after a deadlock. After a COMMIT without an answer settled tells
-	// whether it was done; nil: taskstate.ErrOutcomeUnknown.
-	Transact(ctx context.Context, f taskstate.ReadFunc, resolved func(ctx context.Context, tx taskstate.Tx) (bool, error)) error
-	// InTx runs f in a transaction that knows the time.
-	InTx(ctx context.Context, f taskstate.TxFunc) error
-	// Read runs f outside a transaction.
-	Read(ctx context.Context, f taskstate.ReadFunc) error
-	// Dialect is mysql, postgres or sqlite.
-	Dialect() string
-}
-
 // Store is the outbox in a SQL database. It is safe for concurrent use.
 type Store struct {
-	db DB
+	db sqldb.DB
 	q  sqldb.Queries
 }
 
 // NewStore makes a store over an open database.
-func NewStore(db DB) *Store {
+func NewStore(db sqldb.DB) *Store {
 	return &Store{db: db, q: loadQueries(sqldb.Dialect(db.Dialect()))}
 }
 
 // loadQueries reads the statements of a dialect and fills in the indexes that MySQL is told of.
 func loadQueries(d sqldb.Dialect) sqldb.Queries {
-	sub, err := fs.Sub(queryFiles, "queries")
-	if err != nil {
-		panic(err) // the folder is embedded
-	}
-	q := sqldb.MustLoad(sub, d)
+	q := sqldb.MustLoad(queryFiles, "queries", string(d))
 	primary, sweep, key := "", "", ""
 	if d == sqldb.MySQL {
 		primary, sweep, key = "FORCE INDEX (PRIMARY)", "FORCE INDEX (outbox_event_sweep)", "FORCE INDEX (outbox_event_key)"

@@ -5,170 +5,112 @@ package sqldb
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	"embed"
 	"errors"
-	"io"
-	"net"
-	"strings"
+	"fmt"
 	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// Class says what an error of a database means to a transaction.
-type Class int
+//go:embed queries/*.sql
+var queryFiles embed.FS
 
-// The classes.
-const (
-	Other  Class = iota // the statement or its data; repeating it changes nothing
-	Retry               // deadlock, lock wait, serialization: the transaction is run again
-	Unique              // a unique key exists already
-	Lost                // the connection or the database is not there
-)
-
-// Backend is an open database.
-type Backend struct {
-	Dialect Dialect
-	// Tx runs transactions, Reads statements outside of them that only read, DB all others. They may be the same pool.
-	Tx, DB, Reads *sql.DB
-	// Beats renews leases: connections of its own, so that runs which hold all the others cost no lease, and with short waits
-	// for locks. It may be the same pool as DB.
-	Beats *sql.DB
-	// Begin starts a transaction on Tx that may write, at READ COMMITTED or stricter; empty: any first statement does.
-	Begin string
-	// Commit ends a transaction; nil: the statement COMMIT.
-	// It must not answer nil for a transaction that the server rolled back.
-	Commit func(ctx context.Context, conn *sql.Conn) error
-	// Classify is asked for errors that ClassOf does not know by itself; known false: not an error of this driver.
-	Classify func(err error) (class Class, known bool)
-	// Arg turns an argument into the form that the driver stores right; nil: as it is.
-	Arg func(v any) any
-	// Inspect reads what the server keeps of answered commits.
-	Inspect InspectFunc
-	// MaxIdle is how many unused connections DB and Tx keep each; 0 where none can die by itself.
-	MaxIdle int
-	// Address names the database without secrets, for messages.
-	Address string
+// DB is what a package with statements of its own needs of a database; *Database is one.
+type DB interface {
+	// Transact runs f in a transaction of its own, again after a deadlock. After a COMMIT without an answer resolve tells
+	// whether it was done (see Call); nil: taskstate.ErrOutcomeUnknown.
+	Transact(ctx context.Context, f taskstate.ReadFunc, resolve func(ctx context.Context, tx taskstate.Tx) (bool, error)) error
+	// InTx runs f in a transaction that knows the time.
+	InTx(ctx context.Context, f taskstate.TxFunc) error
+	// Read runs f outside a transaction.
+	Read(ctx context.Context, f taskstate.ReadFunc) error
+	// Dialect is mysql, postgres or sqlite.
+	Dialect() string
 }
 
-// Close closes the pools.
-func (b *Backend) Close() error {
-	err := b.DB.Close()
-	if b.Tx != b.DB {
-		err = errors.Join(err, b.Tx.Close())
+// Database is an open database. It is safe for concurrent use; Close ends it.
+type Database struct {
+	backend *Backend
+	queries Queries
+	timeout time.Duration
+
+	// Watch, in tests, sees every statement before it runs (done false) and after (done true);
+	// its error takes the place of the statement's own.
+	Watch func(query string, done bool) error
+}
+
+var _ DB = (*Database)(nil)
+
+// New makes a Database of what a driver opened; timeout bounds one attempt of one transaction, 0 means 30 s.
+func New(b *Backend, timeout time.Duration) *Database {
+	if timeout <= 0 {
+		timeout = defaultTimeout
 	}
-	if b.Reads != b.DB {
-		err = errors.Join(err, b.Reads.Close())
+	return &Database{backend: b, queries: MustLoad(queryFiles, "queries", string(b.Dialect)), timeout: timeout}
+}
+
+// Close closes the connections.
+func (d *Database) Close() error { return d.backend.Close() }
+
+// Dialect is mysql, postgres or sqlite.
+func (d *Database) Dialect() string { return string(d.dialect()) }
+
+func (d *Database) dialect() Dialect { return d.backend.Dialect }
+
+// DB is a pool for migrations and tests.
+func (d *Database) DB() *sql.DB { return d.backend.DB }
+
+// TxPool is the pool of transactions, for tests.
+func (d *Database) TxPool() *sql.DB { return d.backend.Tx }
+
+// Stats returns how the pool of connections is used, for metrics.
+func (d *Database) Stats() sql.DBStats { return d.backend.Tx.Stats() }
+
+// Reader reads outside a transaction, for tools and tests: nothing bounds, repeats or names what fails, as Read does.
+func (d *Database) Reader() taskstate.Tx { return &session{db: d, on: d.backend.Reads} }
+
+// Moment returns the database's clock and epoch.
+func (d *Database) Moment(ctx context.Context) (m taskstate.DBClock, err error) {
+	err = d.ReadFor(ctx, "read the clock", func(ctx context.Context, tx taskstate.Tx) (err error) {
+		m, err = d.ClockIn(ctx, tx)
+		return err
+	})
+	return m, err
+}
+
+// ClockIn reads clock and epoch in an open transaction.
+func (d *Database) ClockIn(ctx context.Context, tx taskstate.Tx) (taskstate.DBClock, error) {
+	var m taskstate.DBClock
+	var now taskstate.DBTime
+	err := tx.QueryRowContext(ctx, d.queries.Get("Moment")).Scan(&now, &m.Epoch)
+	if errors.Is(err, sql.ErrNoRows) {
+		return m, errors.New("the database has no timeline: run the migrations")
 	}
-	if b.Beats != b.DB {
-		err = errors.Join(err, b.Beats.Close())
+	m.Now = now.Time
+	return m, err
+}
+
+// Ping returns nil when the database can be written.
+func (d *Database) Ping(ctx context.Context) error {
+	tx := &session{db: d, on: d.backend.DB}
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	if _, err := tx.ExecContext(ctx, d.queries.Get("Ping")); err != nil {
+		d.suspect(err)
+		return fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err)
 	}
-	return err
+	return nil
 }
 
-// DropIdle closes the connections that nobody uses. When one did not answer in time, those that were opened beside it are as
-// likely dead (a failover, a firewall that lost its table), and each would cost its user another time limit.
-func (b *Backend) DropIdle() {
-	if b.MaxIdle > 0 {
-		for _, pool := range []*sql.DB{b.DB, b.Tx} {
-			pool.SetMaxIdleConns(-1)
-			pool.SetMaxIdleConns(b.MaxIdle)
-		}
-	}
-	if b.Beats != b.DB {
-		b.Beats.SetMaxIdleConns(-1)
-		b.Beats.SetMaxIdleConns(beatIdle)
-	}
-}
-
-// ClassOf says what err means: connection errors of any driver first, then what the driver knows.
-func (b *Backend) ClassOf(err error) Class {
-	var network net.Error
-	var unsafe *UnsafeError
-	switch {
-	case errors.As(err, &unsafe): // it answers, but must not be used
-		return Lost
-	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
-		return Lost
-	case errors.As(err, &network):
-		return Lost
-	}
-	class, _ := b.Classify(err)
-	return class
-}
-
-// Known reports whether the driver itself answered err, as opposed to Go code around it.
-func (b *Backend) Known(err error) bool {
-	_, known := b.Classify(err)
-	return known
-}
-
-// PoolSize are the limits of a pool of connections to a server.
-type PoolSize struct {
-	MaxOpen  int           // at least 1
-	MaxIdle  int           // at most MaxOpen
-	IdleTime time.Duration // an idle connection is closed after it
-	// Silence is how long the server waits for the next word of a session before it ends it and frees its locks:
-	// a process that was paused or cut off inside a transaction must not hold up others for hours. Whole seconds.
-	Silence time.Duration
-	// AllowUnsafe uses a server even though its own crash would lose answered commits (see Guard).
-	AllowUnsafe bool
-}
-
-// Apply sets the limits on db.
-func (p PoolSize) Apply(db *sql.DB) {
-	db.SetMaxOpenConns(p.MaxOpen)
-	db.SetMaxIdleConns(p.MaxIdle)
-	db.SetConnMaxIdleTime(p.IdleTime)
-}
-
-// The pool of heartbeats: one statement at a time, and more only while rows are locked.
-const (
-	beatIdle = 1
-	beatOpen = 4
-)
-
-// BeatLock is how long a heartbeat waits for a row's lock, as short as InnoDB can.
-const BeatLock = time.Second
-
-// ForBeats are the limits of the pool that renews leases.
-func (p PoolSize) ForBeats() PoolSize {
-	p.MaxOpen, p.MaxIdle = beatOpen, beatIdle
-	return p
-}
-
-// SetUp returns a connector that runs statements on every new connection before it is used.
-func SetUp(c driver.Connector, statements ...string) driver.Connector {
-	return &prepared{Connector: c, statements: statements}
-}
-
-// prepared runs its statements on every new connection.
-type prepared struct {
-	driver.Connector
-	statements []string
-}
-
-// Connect implements driver.Connector.
-func (p *prepared) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := p.Connector.Connect(ctx)
+// Durability asks the database what it keeps of acknowledged commits, also one that is refused for it.
+// Errors: taskstate.ErrUnavailable with the cause.
+func (d *Database) Durability(ctx context.Context) (Durability, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	found, err := d.backend.Durability(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err)
 	}
-	exec, ok := conn.(driver.ExecerContext)
-	if !ok {
-		return nil, errors.Join(errors.New("driver cannot run statements on a connection"), conn.Close())
-	}
-	for _, s := range p.statements {
-		if _, err := exec.ExecContext(ctx, s, nil); err != nil {
-			return nil, errors.Join(err, conn.Close())
-		}
-	}
-	return conn, nil
-}
-
-// Redact cuts a user's password out of a message about a database address.
-func Redact(message, password string) string {
-	if password == "" {
-		return message
-	}
-	return strings.ReplaceAll(message, password, "***")
+	return found, nil
 }

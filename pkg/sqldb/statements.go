@@ -74,9 +74,13 @@ func Load(fsys fs.FS, d Dialect) (Queries, error) {
 	return out, nil
 }
 
-// MustLoad is Load for embedded files, whose faults are a programmer's.
-func MustLoad(fsys fs.FS, d Dialect) Queries {
-	q, err := Load(fsys, d)
+// MustLoad is Load of a folder of embedded files, whose faults are a programmer's.
+func MustLoad(files fs.FS, folder, dialect string) Queries {
+	sub, err := fs.Sub(files, folder)
+	if err != nil {
+		panic(err)
+	}
+	q, err := Load(sub, Dialect(dialect))
 	if err != nil {
 		panic(err)
 	}

@@ -80,10 +80,10 @@ func (s *Store) applyChunk(ctx context.Context, ids []string, b taskstate.Batch)
 		return nil, nil
 	}
 	run := &batch{store: s, decide: b.Decide, onTransition: b.OnTransition}
-	run.lock = func(ctx context.Context, tx *session) (taskstate.DBClock, []taskstate.Task, error) {
+	run.lock = func(ctx context.Context, tx taskstate.Tx) (taskstate.DBClock, []taskstate.Task, error) {
 		return s.lockIDs(ctx, tx, ids, b.Scope)
 	}
-	err := run.run(ctx, operation{"apply", len(ids)}, "apply to "+subject(ids))
+	err := run.run(ctx, "apply", len(ids), "apply to "+subject(ids))
 	if err == nil {
 		return run.outcomes(), nil
 	}
@@ -128,14 +128,14 @@ func subject(ids []string) string {
 }
 
 // lockIDs locks tasks in id order.
-func (s *Store) lockIDs(ctx context.Context, tx *session, ids []string, scope taskstate.Scope) (taskstate.DBClock, []taskstate.Task, error) {
+func (s *Store) lockIDs(ctx context.Context, tx taskstate.Tx, ids []string, scope taskstate.Scope) (taskstate.DBClock, []taskstate.Task, error) {
 	list := padded(ids)
 	query, args := s.scoped(s.queries.List("Lock", len(list)), anys(list), scope)
 	return s.lockRows(ctx, tx, len(ids), query, args)
 }
 
 // lockRows runs a locking statement whose rows, at most n, begin with clock and timeline.
-func (s *Store) lockRows(ctx context.Context, tx *session, n int, query string, args []any) (taskstate.DBClock, []taskstate.Task, error) {
+func (s *Store) lockRows(ctx context.Context, tx taskstate.Tx, n int, query string, args []any) (taskstate.DBClock, []taskstate.Task, error) {
 	var m taskstate.DBClock
 	var now taskstate.DBTime
 	rows, err := tx.QueryContext(ctx, query, args...)
@@ -166,10 +166,10 @@ func (s *Store) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Outco
 	w.Limit = min(w.Limit, maxBatch)
 	query, args := s.sweepQuery(w)
 	run := &batch{store: s, decide: w.Decide, onTransition: w.OnTransition}
-	run.lock = func(ctx context.Context, tx *session) (taskstate.DBClock, []taskstate.Task, error) {
+	run.lock = func(ctx context.Context, tx taskstate.Tx) (taskstate.DBClock, []taskstate.Task, error) {
 		return s.lockRows(ctx, tx, 0, query, args)
 	}
-	err := run.run(ctx, operation{"sweep", 0}, "sweep "+string(w.Status))
+	err := run.run(ctx, "sweep", 0, "sweep "+string(w.Status))
 	if err == nil {
 		return run.outcomes(), nil
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// lockFunc locks the rows of a batch and returns them in id order (Sweep: in wake order) with the database's moment.
-type lockFunc func(ctx context.Context, tx *session) (taskstate.DBClock, []taskstate.Task, error)
+// lockFunc locks the rows of a batch and answers them in id order (Sweep: in wake order) with the database's moment.
+type lockFunc func(ctx context.Context, tx taskstate.Tx) (taskstate.DBClock, []taskstate.Task, error)
 
 // batch is one transaction of Apply or Sweep. Its results are those of the attempt that counted.
 type batch struct {
@@ -30,9 +30,9 @@ type batch struct {
 }
 
 // run does the work with its retries.
-func (b *batch) run(ctx context.Context, op operation, what string) error {
+func (b *batch) run(ctx context.Context, name string, rows int, what string) error {
 	b.callID = newCallID()
-	err := b.store.transact(ctx, op, what, b.work, b.resolve)
+	err := b.store.Run(ctx, sqldb.Call{Name: name, Batch: rows, What: what, Work: b.work, Resolve: b.resolve})
 	if err == nil {
 		b.store.rang(b.events)
 	}
@@ -40,7 +40,7 @@ func (b *batch) run(ctx context.Context, op operation, what string) error {
 }
 
 // work is the inside of the transaction.
-func (b *batch) work(ctx context.Context, tx *session) (bool, error) {
+func (b *batch) work(ctx context.Context, tx taskstate.Tx) (bool, error) {
 	b.tasks, b.decisions, b.changed, b.writtenAt, b.events = nil, nil, nil, time.Time{}, 0
 	asked := time.Now()
 	m, tasks, err := b.lock(ctx, tx)
@@ -56,7 +56,7 @@ func (b *batch) work(ctx context.Context, tx *session) (bool, error) {
 	if err := b.take(decisions); err != nil || len(b.changed) == 0 {
 		return false, err
 	}
-	if b.store.backend.Dialect == sqldb.MySQL && waited < b.store.fresh {
+	if b.store.mysql() && waited < b.store.fresh {
 		b.writtenAt = b.instant(m.Now)
 	}
 	if err := b.update(ctx, tx, m); err != nil {
@@ -121,7 +121,7 @@ func (b *batch) applied() []taskstate.Decision {
 }
 
 // update writes all changes with one statement and checks that each found its row.
-func (b *batch) update(ctx context.Context, tx *session, m taskstate.DBClock) error {
+func (b *batch) update(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 	changes := make([]changeRow, len(b.changed))
 	for n, i := range b.changed {
 		changes[n] = rowOf(&b.tasks[i], b.decisions[i].Change)
@@ -135,7 +135,7 @@ func (b *batch) update(ctx context.Context, tx *session, m taskstate.DBClock) er
 }
 
 // updateRows is one UPDATE; fewer rows than changes mean that a predicate did not hold.
-func (s *Store) updateRows(ctx context.Context, tx *session, part []changeRow, at time.Time, epoch int64) error {
+func (s *Store) updateRows(ctx context.Context, tx taskstate.Tx, part []changeRow, at time.Time, epoch int64) error {
 	query, args, err := s.updateText(part, at, epoch)
 	if err != nil {
 		return err
@@ -145,14 +145,14 @@ func (s *Store) updateRows(ctx context.Context, tx *session, part []changeRow, a
 		return err
 	}
 	if n, err := res.RowsAffected(); err != nil || n != int64(len(part)) {
-		return fmt.Errorf("%d of %d: %w", n, len(part), errors.Join(errConflict, err))
+		return fmt.Errorf("%d of %d: %w", n, len(part), errors.Join(sqldb.ErrConflict, err))
 	}
 	return nil
 }
 
 // updateText is the statement of an UPDATE with its arguments.
 func (s *Store) updateText(part []changeRow, at time.Time, epoch int64) (string, []any, error) {
-	if s.backend.Dialect == sqldb.MySQL {
+	if s.mysql() {
 		query, args := batchUpdateRows(s, "Update", at, part, func(r *changeRow) string { return r.ID }, changeColumns, epoch)
 		return query, args, nil
 	}
@@ -162,7 +162,7 @@ func (s *Store) updateText(part []changeRow, at time.Time, epoch int64) (string,
 
 // logText is the statement of transitions with its arguments.
 func (s *Store) logText(log []logRow, epoch int64, callID []byte) (string, []any, error) {
-	if s.backend.Dialect == sqldb.MySQL {
+	if s.mysql() {
 		query, args := batchUpdateRows(s, "Log", time.Time{}, log, func(r *logRow) string { return r.ID }, logColumns, epoch, callID)
 		return query, args, nil
 	}
@@ -171,7 +171,7 @@ func (s *Store) logText(log []logRow, epoch int64, callID []byte) (string, []any
 }
 
 // log writes the transitions from the rows and reads the instant of the UPDATE.
-func (b *batch) log(ctx context.Context, tx *session, m taskstate.DBClock) error {
+func (b *batch) log(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 	log := make([]logRow, 0, len(b.changed))
 	for _, i := range b.changed {
 		if c := b.decisions[i].Change; !c.Silent {
@@ -207,7 +207,7 @@ func (b *batch) instant(now time.Time) time.Time {
 }
 
 // insertLog writes one transition a row, with the rows' own times.
-func (s *Store) insertLog(ctx context.Context, tx *session, log []logRow, epoch int64, callID []byte) error {
+func (s *Store) insertLog(ctx context.Context, tx taskstate.Tx, log []logRow, epoch int64, callID []byte) error {
 	if len(log) == 0 {
 		return nil
 	}
@@ -220,13 +220,13 @@ func (s *Store) insertLog(ctx context.Context, tx *session, log []logRow, epoch 
 		return fmt.Errorf("write transitions: %w", err)
 	}
 	if n, err := res.RowsAffected(); err != nil || n != int64(len(log)) {
-		return fmt.Errorf("write transitions: %d of %d: %w", n, len(log), errors.Join(errConflict, err))
+		return fmt.Errorf("write transitions: %d of %d: %w", n, len(log), errors.Join(sqldb.ErrConflict, err))
 	}
 	return nil
 }
 
 // written reads the instant at which this transaction wrote a row; it is the same for all its rows.
-func (s *Store) written(ctx context.Context, tx *session, id string) (time.Time, error) {
+func (s *Store) written(ctx context.Context, tx taskstate.Tx, id string) (time.Time, error) {
 	var at taskstate.DBTime
 	if err := tx.QueryRowContext(ctx, s.queries.Get("Written"), id).Scan(&at); err != nil {
 		return time.Time{}, fmt.Errorf("read the time of the update: %w", err)
@@ -235,7 +235,7 @@ func (s *Store) written(ctx context.Context, tx *session, id string) (time.Time,
 }
 
 // resolve finds out whether the last attempt's COMMIT was done.
-func (b *batch) resolve(ctx context.Context, tx *session) (bool, error) {
+func (b *batch) resolve(ctx context.Context, tx taskstate.Tx) (bool, error) {
 	var ids []string
 	silent := true
 	for _, i := range b.changed {
@@ -307,13 +307,13 @@ func (e *alsoError) Unwrap() error { return e.cause }
 
 // splits reports whether a failed batch is worth trying row by row: one row's data, or a hook, refused.
 func (s *Store) splits(ctx context.Context, err error) bool {
-	if ctx.Err() != nil || errors.Is(err, errUnavailable) || errors.Is(err, taskstate.ErrOutcomeUnknown) {
+	if ctx.Err() != nil || errors.Is(err, taskstate.ErrUnavailable) || errors.Is(err, taskstate.ErrOutcomeUnknown) {
 		return false
 	}
 	var also *alsoError
 	if errors.As(err, &also) || errors.Is(err, ErrInvalid) {
 		return true
 	}
-	class, known := s.sqlClass(err)
-	return known && (class == sqldb.Other || class == sqldb.Unique)
+	class := s.ClassOf(err)
+	return s.Known(err) && (class == sqldb.Other || class == sqldb.Unique)
 }

@@ -12,47 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/millweir/millweir/migrations"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 )
-
-// The text that is run names a collation that the server has, for every server; one that has none is told what to do.
-func TestMigrationsTakeTheServersCollation(t *testing.T) {
-	t.Parallel()
-	all, err := migrations.Load("mysql")
-	require.NoError(t, err)
-	for name, tt := range map[string]struct {
-		known []string
-		want  string
-	}{
-		"MariaDB 10.11": {[]string{"utf8mb4_nopad_bin"}, "utf8mb4_nopad_bin"},
-		"MySQL 8":       {[]string{"utf8mb4_0900_bin"}, "utf8mb4_0900_bin"},
-		"MariaDB 12":    {[]string{"utf8mb4_0900_bin", "utf8mb4_nopad_bin"}, "utf8mb4_nopad_bin"},
-		"MySQL 5.7":     {nil, ""},
-	} {
-		asked := 0
-		for _, m := range all {
-			if !strings.Contains(m.Up, "@nopad") {
-				continue
-			}
-			asked++
-			got, err := taskstore.WithCollation(m.Up, tt.known)
-			if tt.want == "" {
-				require.ErrorIs(t, err, taskstore.ErrNoCollation, name)
-				require.ErrorContains(t, err, "MySQL 8.0.17")
-				continue
-			}
-			require.NoError(t, err, name)
-			for _, s := range migrations.Statements(got) {
-				require.NotContains(t, s, "@", name)
-				require.Equal(t, strings.Count(s, "COLLATE "), strings.Count(s, "COLLATE "+tt.want), "%s: %s", name, s)
-				require.Equal(t, strings.Count(s, "MODIFY ")+1, strings.Count(s, "COLLATE "), "%s: %s", name, s)
-			}
-		}
-		require.Positive(t, asked)
-	}
-}
 
 // uncompared are the texts that no statement compares: their tables are spared a copy.
 var uncompared = []string{
@@ -104,7 +67,7 @@ func TestUpgradeToExactText(t *testing.T) {
 	id, err := plant(ctx, s, "anna", "key")
 	require.NoError(t, err)
 	require.NoError(t, s.MigrateDown(ctx, 5))
-	require.ErrorIs(t, s.CheckSchema(ctx), taskstore.ErrSchemaBehind)
+	require.ErrorIs(t, s.CheckSchema(ctx), sqldb.ErrSchemaBehind)
 	anna, padded := taskstate.Scope{UserID: "anna", Role: taskstate.RoleUser}, taskstate.Scope{UserID: "anna ", Role: taskstate.RoleUser}
 	var found string // in plain SQL: the program asks for columns that this schema has not
 	require.NoError(t, s.DB().QueryRowContext(ctx, "SELECT id FROM ingest_task WHERE user_id = ?", padded.UserID).Scan(&found))

@@ -16,8 +16,6 @@ import (
 
 const (
 	defaultMaxOpen = 16
-	// defaultTimeout bounds one attempt of one transaction: longer than any lock wait that the servers are told to allow.
-	defaultTimeout = 30 * time.Second
 	// defaultSilence is below the usual lease: what a paused process had locked is free again when its tasks are taken over.
 	defaultSilence = 15 * time.Second
 	// idleShare of the silence is how long an unused connection is kept: the server must not be the one to end it.
@@ -111,9 +109,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	b, err := openBackend(ctx, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errUnavailable, err)
+		return nil, fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err)
 	}
-	s := New(b, cfg.Timeout)
+	s := New(sqldb.New(b, cfg.Timeout))
 	s.outbox, s.onEvents = cfg.Outbox, cfg.OnEvents
 	return s, nil
 }

@@ -1,25 +1,18 @@
 package taskstore
 
 import (
-	"database/sql"
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 // Watch sets the test's watch: it sees every statement before it runs and after, and may fail it.
-func (s *Store) Watch(f func(query string, done bool) error) { s.watch = f }
+func (s *Store) Watch(f func(query string, done bool) error) { s.Database.Watch = f }
 
 // TrustLocks lets the time of the locking statement be now however long the locks took.
 func (s *Store) TrustLocks() { s.fresh = time.Hour }
-
-// TxPool is the pool that transactions run on.
-func (s *Store) TxPool() *sql.DB { return s.backend.Tx }
 
 // ListQuery is the statement of a list with its arguments.
 func (s *Store) ListQuery(scope taskstate.Scope, q taskstate.Query) (string, []any, error) {
 	return s.listQuery(scope, q)
 }
-
-// WithCollation is withCollation.
-func WithCollation(text string, known []string) (string, error) { return withCollation(text, known) }

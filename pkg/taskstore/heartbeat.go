@@ -41,10 +41,10 @@ func (s *Store) beat(ctx context.Context, lease int64, beats []taskstate.Beat) (
 	}
 	var lost []string
 	locked := false
-	work := func(ctx context.Context, tx *session) error {
+	work := func(ctx context.Context, tx taskstate.Tx) error {
 		lost = nil
 		res, err := tx.ExecContext(ctx, query, args...)
-		if locked = err != nil && len(beats) > 1 && s.classOf(err) == sqldb.Retry; locked {
+		if locked = err != nil && len(beats) > 1 && s.ClassOf(err) == sqldb.Retry; locked {
 			return nil
 		}
 		if err != nil {
@@ -57,7 +57,7 @@ func (s *Store) beat(ctx context.Context, lease int64, beats []taskstate.Beat) (
 		lost, err = s.unheld(ctx, tx, batch)
 		return err
 	}
-	err = s.repeat(ctx, fmt.Sprintf("heartbeat of %d tasks", len(beats)), s.backend.Beats, work)
+	err = s.Beat(ctx, fmt.Sprintf("heartbeat of %d tasks", len(beats)), work)
 	if err == nil && locked {
 		return s.beatApart(ctx, lease, beats)
 	}
@@ -84,8 +84,8 @@ func (s *Store) beatApart(ctx context.Context, lease int64, beats []taskstate.Be
 	return lost, errors.Join(errs...)
 }
 
-// unheld returns which beats find no row.
-func (s *Store) unheld(ctx context.Context, tx *session, beats []beatRow) ([]string, error) {
+// unheld answers which beats find no row.
+func (s *Store) unheld(ctx context.Context, tx taskstate.Tx, beats []beatRow) ([]string, error) {
 	query, args, err := withRows(s, "HeartbeatHeld", beats)
 	if err != nil {
 		return nil, err

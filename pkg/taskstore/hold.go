@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -17,18 +18,18 @@ func (s *Store) WithClaims(ctx context.Context, claims []taskstate.ClaimedTask, 
 	if len(claims) == 1 {
 		what = "hold task " + claims[0].TaskID
 	}
-	work := func(ctx context.Context, tx *session) (bool, error) {
+	work := func(ctx context.Context, tx taskstate.Tx) (bool, error) {
 		m, held, err := s.hold(ctx, tx, claims)
 		if err != nil {
 			return false, err
 		}
 		return true, f(ctx, tx, m, held)
 	}
-	return s.transact(ctx, operation{"hold", len(claims)}, what, work, nil)
+	return s.Run(ctx, sqldb.Call{Name: "hold", Batch: len(claims), What: what, Work: work})
 }
 
 // hold locks the tasks of claims and tells which of them hold. taskstate.ErrLost when none does.
-func (s *Store) hold(ctx context.Context, tx *session, claims []taskstate.ClaimedTask) (m taskstate.DBClock, held []bool, err error) {
+func (s *Store) hold(ctx context.Context, tx taskstate.Tx, claims []taskstate.ClaimedTask) (m taskstate.DBClock, held []bool, err error) {
 	params := make([]any, 0, 2*len(claims))
 	place := make(map[string]int, len(claims))
 	for i, c := range claims {
@@ -60,16 +61,4 @@ func (s *Store) hold(ctx context.Context, tx *session, claims []taskstate.Claime
 		return m, nil, taskstate.ErrLost
 	}
 	return m, held, nil
-}
-
-// InTx implements taskstate.Store; as to a COMMIT without an answer see WithClaims.
-func (s *Store) InTx(ctx context.Context, f taskstate.TxFunc) error {
-	work := func(ctx context.Context, tx *session) (bool, error) {
-		m, err := s.moment(ctx, tx)
-		if err != nil {
-			return false, err
-		}
-		return true, f(ctx, tx, m)
-	}
-	return s.transact(ctx, operation{name: "transaction"}, "transaction", work, nil)
 }

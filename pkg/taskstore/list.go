@@ -39,7 +39,7 @@ func (s *Store) List(ctx context.Context, scope taskstate.Scope, q taskstate.Que
 		return nil, nil // no id is like that
 	}
 	var out []taskstate.Task
-	err = s.read(ctx, "list tasks", func(ctx context.Context, tx *session) error {
+	err = s.ReadFor(ctx, "list tasks", func(ctx context.Context, tx taskstate.Tx) error {
 		rows, err := tx.QueryContext(ctx, query, args...)
 		if err != nil {
 			return err

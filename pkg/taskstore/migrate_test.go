@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 )
@@ -56,7 +57,7 @@ func TestMigrateUpDownUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, ctx := open(t, config(t)), t.Context()
-			require.ErrorIs(t, s.CheckSchema(ctx), taskstore.ErrSchemaBehind)
+			require.ErrorIs(t, s.CheckSchema(ctx), sqldb.ErrSchemaBehind)
 			first, err := s.Migrate(ctx)
 			require.NoError(t, err)
 			require.NotEmpty(t, first)
@@ -104,15 +105,15 @@ func TestMigrateRefusesWhatItDoesNotKnow(t *testing.T) {
 				require.NoError(t, err)
 			}
 			exec("INSERT INTO schema_migrations (version, name, checksum, applied_at) SELECT 999, 'later', checksum, applied_at FROM schema_migrations WHERE version = 1")
-			require.ErrorIs(t, s.CheckSchema(ctx), taskstore.ErrSchemaAhead)
+			require.ErrorIs(t, s.CheckSchema(ctx), sqldb.ErrSchemaAhead)
 			_, err := s.Migrate(ctx)
-			require.ErrorIs(t, err, taskstore.ErrSchemaAhead)
+			require.ErrorIs(t, err, sqldb.ErrSchemaAhead)
 			exec("DELETE FROM schema_migrations WHERE version = 999")
 			require.NoError(t, s.CheckSchema(ctx))
 			exec("UPDATE schema_migrations SET checksum = 'edited' WHERE version = 1")
 			_, err = s.Migrate(ctx)
-			require.ErrorIs(t, err, taskstore.ErrChecksum)
-			require.ErrorIs(t, s.CheckSchema(ctx), taskstore.ErrChecksum)
+			require.ErrorIs(t, err, sqldb.ErrChecksum)
+			require.ErrorIs(t, s.CheckSchema(ctx), sqldb.ErrChecksum)
 			require.ErrorContains(t, err, "001_tasks")
 		})
 	}

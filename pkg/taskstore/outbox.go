@@ -7,7 +7,7 @@ import (
 )
 
 // deliver lets the outbox write what belongs to rows that were accepted.
-func (b *submission) deliver(ctx context.Context, tx *session) (err error) {
+func (b *submission) deliver(ctx context.Context, tx taskstate.Tx) (err error) {
 	if b.store.outbox == nil {
 		return nil
 	}
@@ -21,7 +21,7 @@ func (b *submission) deliver(ctx context.Context, tx *session) (err error) {
 
 // deliver lets the outbox write what belongs to changes that ask for it. It comes after the log: only then is it known
 // what time the rows say.
-func (b *batch) deliver(ctx context.Context, tx *session, m taskstate.DBClock) (err error) {
+func (b *batch) deliver(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) (err error) {
 	if b.store.outbox == nil {
 		return nil
 	}

@@ -2,7 +2,6 @@ package taskstore
 
 import (
 	"embed"
-	"io/fs"
 	"strings"
 
 	"github.com/millweir/millweir/pkg/sqldb"
@@ -13,11 +12,7 @@ var queryFiles embed.FS
 
 // loadQueries reads the statements of a dialect and fills in what they share.
 func loadQueries(d sqldb.Dialect) sqldb.Queries {
-	sub, err := fs.Sub(queryFiles, "queries")
-	if err != nil {
-		panic(err) // the folder is embedded
-	}
-	q := sqldb.MustLoad(sub, d)
+	q := sqldb.MustLoad(queryFiles, "queries", string(d))
 	primary, sweep, listed := "", "", ""
 	if d == sqldb.MySQL {
 		primary, sweep, listed = "FORCE INDEX (PRIMARY)", "FORCE INDEX (ingest_task_sweep)", "FORCE INDEX (ingest_task_listed)"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"sort"
 	"time"
@@ -21,7 +22,7 @@ func (s *Store) Get(ctx context.Context, scope taskstate.Scope, id string) (task
 		return taskstate.Task{}, err
 	}
 	if len(found) == 0 {
-		return taskstate.Task{}, wrap("get task", taskstate.ErrNotFound)
+		return taskstate.Task{}, fmt.Errorf("get task: %w", taskstate.ErrNotFound)
 	}
 	return found[0], nil
 }
@@ -30,7 +31,7 @@ func (s *Store) Get(ctx context.Context, scope taskstate.Scope, id string) (task
 func (s *Store) GetMany(ctx context.Context, scope taskstate.Scope, ids []string) ([]taskstate.Task, error) {
 	var out []taskstate.Task
 	for chunk := range slices.Chunk(storable(ids), maxBatch) {
-		err := s.read(ctx, "get tasks", func(ctx context.Context, tx *session) error {
+		err := s.ReadFor(ctx, "get tasks", func(ctx context.Context, tx taskstate.Tx) error {
 			found, err := s.fetch(ctx, tx, scope, chunk)
 			if err == nil {
 				out = append(out, found...)
@@ -45,7 +46,7 @@ func (s *Store) GetMany(ctx context.Context, scope taskstate.Scope, ids []string
 }
 
 // fetch reads tasks by id.
-func (s *Store) fetch(ctx context.Context, tx *session, scope taskstate.Scope, ids []string) ([]taskstate.Task, error) {
+func (s *Store) fetch(ctx context.Context, tx taskstate.Tx, scope taskstate.Scope, ids []string) ([]taskstate.Task, error) {
 	list := padded(ids)
 	query, args := s.scoped(s.queries.List("Get", len(list)), anys(list), scope)
 	rows, err := tx.QueryContext(ctx, query, args...)
@@ -58,10 +59,10 @@ func (s *Store) fetch(ctx context.Context, tx *session, scope taskstate.Scope, i
 // Transitions implements taskstate.Store.
 func (s *Store) Transitions(ctx context.Context, scope taskstate.Scope, taskID string, after int64, limit int) ([]taskstate.Transition, error) {
 	if len(storable([]string{taskID})) == 0 {
-		return nil, wrap("read log", taskstate.ErrNotFound)
+		return nil, fmt.Errorf("read log: %w", taskstate.ErrNotFound)
 	}
 	var out []taskstate.Transition
-	err := s.read(ctx, "read log of task "+taskID, func(ctx context.Context, tx *session) error {
+	err := s.ReadFor(ctx, "read log of task "+taskID, func(ctx context.Context, tx taskstate.Tx) error {
 		query, args := s.scoped(s.queries.Get("Exists"), []any{taskID}, scope)
 		var one int
 		if err := tx.QueryRowContext(ctx, query, args...).Scan(&one); err != nil {
@@ -96,7 +97,7 @@ func (s *Store) TransitionsOf(ctx context.Context, after map[string]int64, limit
 		if err != nil {
 			return nil, err
 		}
-		err = s.read(ctx, "read logs", func(ctx context.Context, tx *session) error {
+		err = s.ReadFor(ctx, "read logs", func(ctx context.Context, tx taskstate.Tx) error {
 			found, err := tx.QueryContext(ctx, query, append(args[:len(args):len(args)], bounded(limit))...)
 			if err != nil {
 				return err
@@ -132,7 +133,7 @@ func (s *Store) Counts(ctx context.Context, scope taskstate.Scope, base string) 
 		query, args = fill(query, "@base", s.queries.Get("ListBase")), append(args, base)
 	}
 	var out map[taskstate.Status]int64
-	err := s.read(ctx, "count tasks", func(ctx context.Context, tx *session) error {
+	err := s.ReadFor(ctx, "count tasks", func(ctx context.Context, tx taskstate.Tx) error {
 		out = map[taskstate.Status]int64{}
 		rows, err := tx.QueryContext(ctx, query, args...)
 		if err != nil {
@@ -155,7 +156,7 @@ func (s *Store) Counts(ctx context.Context, scope taskstate.Scope, base string) 
 // Due implements taskstate.Store.
 func (s *Store) Due(ctx context.Context, limit int) (n int64, oldest time.Duration, err error) {
 	limit = max(limit, 1)
-	err = s.read(ctx, "count due tasks", func(ctx context.Context, tx *session) error {
+	err = s.ReadFor(ctx, "count due tasks", func(ctx context.Context, tx taskstate.Tx) error {
 		var first, now taskstate.DBTime
 		if err := tx.QueryRowContext(ctx, s.queries.Get("Due"), limit, limit, limit).Scan(&n, &first, &now); err != nil {
 			return err
@@ -172,7 +173,7 @@ func (s *Store) Due(ctx context.Context, limit int) (n int64, oldest time.Durati
 // NextWake implements taskstate.Store.
 func (s *Store) NextWake(ctx context.Context, status taskstate.Status, limit time.Duration) (time.Duration, error) {
 	next := limit
-	err := s.read(ctx, "find the next wake time", func(ctx context.Context, tx *session) error {
+	err := s.ReadFor(ctx, "find the next wake time", func(ctx context.Context, tx taskstate.Tx) error {
 		var wake, now taskstate.DBTime
 		err := tx.QueryRowContext(ctx, s.queries.Get("NextWake"), string(status)).Scan(&wake, &now)
 		if errors.Is(err, sql.ErrNoRows) || (err == nil && wake.IsZero()) {

@@ -53,7 +53,7 @@ type submission struct {
 // A unique key of prepare's own rows that another call took at the same moment makes prepare run again, up to 3 times.
 func (s *Store) Submit(ctx context.Context, prepare taskstate.PrepareFunc) ([]taskstate.Task, error) {
 	sub := &submission{store: s, prepare: prepare, callID: newCallID()}
-	if err := s.transact(ctx, operation{name: "submit"}, "submit", sub.work, sub.resolve); err != nil {
+	if err := s.Run(ctx, sqldb.Call{Name: "submit", What: "submit", Work: sub.work, Resolve: sub.resolve}); err != nil {
 		return nil, err
 	}
 	s.rang(sub.events)
@@ -61,15 +61,15 @@ func (s *Store) Submit(ctx context.Context, prepare taskstate.PrepareFunc) ([]ta
 }
 
 // work is the inside of the transaction.
-func (b *submission) work(ctx context.Context, tx *session) (bool, error) {
+func (b *submission) work(ctx context.Context, tx taskstate.Tx) (bool, error) {
 	b.tasks, b.out, b.events = nil, nil, 0
-	m, err := b.store.moment(ctx, tx)
+	m, err := b.store.ClockIn(ctx, tx)
 	if err != nil {
 		return false, err
 	}
 	b.moment = m
 	if b.tasks, err = b.prepare(ctx, tx, m); err != nil {
-		if b.store.classOf(err) == sqldb.Unique && b.unique < maxUniqueRetries {
+		if b.store.ClassOf(err) == sqldb.Unique && b.unique < maxUniqueRetries {
 			b.unique++
 			return false, &againError{err}
 		}
@@ -95,7 +95,7 @@ func (b *submission) work(ctx context.Context, tx *session) (bool, error) {
 }
 
 // insert writes the tasks in id order (the order of locks everywhere) and their first transitions.
-func (b *submission) insert(ctx context.Context, tx *session) error {
+func (b *submission) insert(ctx context.Context, tx taskstate.Tx) error {
 	sorted := append([]taskstate.NewTask(nil), b.tasks...)
 	sort.Slice(sorted, func(i, j int) bool { return sorted[i].ID < sorted[j].ID })
 	batch, log := make([]newRow, len(sorted)), make([]logRow, len(sorted))
@@ -122,12 +122,12 @@ func (b *submission) insert(ctx context.Context, tx *session) error {
 }
 
 // insertRows writes the tasks.
-func (b *submission) insertRows(ctx context.Context, tx *session, batch []newRow) error {
+func (b *submission) insertRows(ctx context.Context, tx taskstate.Tx, batch []newRow) error {
 	err := b.insertAt(ctx, tx, batch)
 	if err == nil {
 		return nil
 	}
-	if b.store.classOf(err) == sqldb.Unique {
+	if b.store.ClassOf(err) == sqldb.Unique {
 		if m := err.Error(); strings.Contains(m, keyIndex) || strings.Contains(m, keyColumns) {
 			return fmt.Errorf("insert tasks: %w", taskstate.ErrDuplicateKey)
 		}
@@ -136,7 +136,7 @@ func (b *submission) insertRows(ctx context.Context, tx *session, batch []newRow
 }
 
 // insertAt is the statement; its instant is the transaction's moment, so that nothing has to be read back.
-func (b *submission) insertAt(ctx context.Context, tx *session, batch []newRow) error {
+func (b *submission) insertAt(ctx context.Context, tx taskstate.Tx, batch []newRow) error {
 	query, args, err := withRows(b.store, "Insert", batch)
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func inserted(t taskstate.Task, now time.Time) taskstate.Task {
 
 // resolve finds out whether the last attempt's COMMIT was done. Rows of a transaction that has not ended are not to be
 // seen and, on Postgres, cannot be locked either; but inserting one of them once more waits for its end everywhere.
-func (b *submission) resolve(ctx context.Context, tx *session) (bool, error) {
+func (b *submission) resolve(ctx context.Context, tx taskstate.Tx) (bool, error) {
 	if len(b.tasks) == 0 {
 		return false, nil
 	}
@@ -171,7 +171,7 @@ func (b *submission) resolve(ctx context.Context, tx *session) (bool, error) {
 	switch {
 	case err == nil:
 		return false, nil // and rolled back
-	case b.store.classOf(err) == sqldb.Unique:
+	case b.store.ClassOf(err) == sqldb.Unique:
 		return true, nil
 	}
 	return false, err
@@ -182,8 +182,8 @@ type againError struct{ cause error }
 
 func (e *againError) Error() string { return e.cause.Error() }
 
-// Unwrap also answers errConflict, which classOf takes for a reason to run again.
-func (e *againError) Unwrap() []error { return []error{errConflict, e.cause} }
+// Unwrap also answers sqldb.ErrConflict, which classOf takes for a reason to run again.
+func (e *againError) Unwrap() []error { return []error{sqldb.ErrConflict, e.cause} }
 
 // newRowOf renders a new task.
 func newRowOf(t taskstate.NewTask) newRow {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -12,7 +13,7 @@ import (
 // tasks that were running are taken over, which counts a crash for each. Ordinary upgrades never call it.
 // It returns the new epoch and how many leases it ended.
 func (s *Store) RenewEpoch(ctx context.Context) (epoch, leases int64, err error) {
-	epoch, err = newEpoch()
+	epoch, err = sqldb.NewEpoch()
 	if err != nil {
 		return 0, 0, err
 	}

@@ -9,13 +9,11 @@ import (
 	"context"
 	"embed"
 	"fmt"
-	"io/fs"
 	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
 
-	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -74,23 +72,7 @@ type Event struct {
 	Times  int // how often; 0 counts as 1
 }
 
-// DB is what the log needs of a database; taskstate.Store is one.
-type DB interface {
-	InTx(ctx context.Context, f taskstate.TxFunc) error
-	Read(ctx context.Context, f taskstate.ReadFunc) error
-	Dialect() string
-}
-
-// load reads the statements of a dialect.
-func load(dialect string) sqldb.Queries {
-	sub, err := fs.Sub(queries, "queries")
-	if err != nil {
-		panic("audit: " + err.Error())
-	}
-	return sqldb.MustLoad(sub, sqldb.Dialect(dialect))
-}
-
-// Note returns the function that writes an event in an open transaction.
+// Note answers the function that writes an event in an open transaction.
 func (l *Log) Note(e Event) taskstate.TxFunc {
 	return func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		return l.insert(ctx, tx, m, e)

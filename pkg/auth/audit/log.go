@@ -25,7 +25,7 @@ const (
 
 // Log writes and reads the audit log. It is safe for concurrent use; Run must run for what was tried to be written.
 type Log struct {
-	db  DB
+	db  sqldb.DB
 	q   sqldb.Queries
 	log *slog.Logger
 
@@ -40,8 +40,8 @@ type tryKey struct {
 }
 
 // New makes a Log over a database.
-func New(db DB, log *slog.Logger) *Log {
-	return &Log{db: db, q: load(db.Dialect()), log: log, tried: map[tryKey]*Event{}}
+func New(db sqldb.DB, log *slog.Logger) *Log {
+	return &Log{db: db, q: sqldb.MustLoad(queries, "queries", db.Dialect()), log: log, tried: map[tryKey]*Event{}}
 }
 
 // Tried counts an attempt that changed nothing; those of one kind (action, actor, key, address, target) become one row

@@ -14,11 +14,6 @@ t.created_at, t.updated_at
 -- name: OfUser
 AND t.user_id = ?
 
--- name: Moment
-SELECT @now, value
-FROM timeline
-WHERE id = 1
-
 -- The primary key is forced: on a small table the server would read all of it, and lock or wait for rows of others.
 -- name: Lock
 SELECT @now, (SELECT value FROM timeline WHERE id = 1), @columns
@@ -204,29 +199,6 @@ ORDER BY t.wake_at, t.updated_at, t.id
 LIMIT 1
 
 -- It writes nothing, but every server refuses it where it does not accept writes.
--- name: Ping
-UPDATE timeline
-SET value = value
-WHERE id = 0
-
--- name: MigrationsApplied
-SELECT version, name, checksum, applied_at
-FROM schema_migrations
-ORDER BY version
-
--- name: MigrationDone
-INSERT INTO schema_migrations (version, name, checksum, applied_at)
-SELECT ?, ?, ?, @now
-
--- name: MigrationUndone
-DELETE FROM schema_migrations
-WHERE version = ?
-
--- name: TimelineSet
-INSERT INTO timeline (id, value)
-SELECT 1, ?
-WHERE NOT EXISTS (SELECT 1 FROM timeline)
-
 -- name: TimelineRenew
 UPDATE timeline
 SET value = ?

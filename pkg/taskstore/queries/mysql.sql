@@ -113,20 +113,4 @@ SELECT CAST(? AS CHAR(36) CHARACTER SET ascii) AS id, ? AS after_id
 <= @now + INTERVAL ? MICROSECOND
 
 -- Seconds to wait for another runner.
--- name: MigrateLock
-SELECT GET_LOCK(CONCAT('millweir.migrate.', LEFT(DATABASE(), 40)), 60)
-
--- name: MigrateUnlock
-DO RELEASE_LOCK(CONCAT('millweir.migrate.', LEFT(DATABASE(), 40)))
-
 -- Those of the collations that this server has.
--- name: MigrateCollations
-SELECT collation_name
-FROM information_schema.collations
-WHERE collation_name IN (@list)
-
--- name: TimelineSet
-INSERT INTO timeline (id, value)
-SELECT 1, ?
-FROM DUAL
-WHERE NOT EXISTS (SELECT 1 FROM timeline)

@@ -102,9 +102,3 @@ LIMIT ?
 
 -- name: SweepUntil
 <= mw_add(@now, ?)
-
--- name: MigrateLock
-SELECT 1
-
--- name: MigrateUnlock
-SELECT 1

@@ -1,4 +1,4 @@
-package taskstore
+package sqldb
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/millweir/millweir/migrations"
 	"github.com/millweir/millweir/pkg/crash"
-	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -51,9 +50,9 @@ type MigrationState struct {
 // On Postgres and SQLite a migration is applied as a whole or not at all; on MySQL, whose DDL commits by itself, a run
 // that broke off is repeated.
 // Errors: ErrChecksum, ErrSchemaAhead, another runner that does not end within a minute, the database's own.
-func (s *Store) Migrate(ctx context.Context) ([]MigrationState, error) {
+func (d *Database) Migrate(ctx context.Context) ([]MigrationState, error) {
 	var out []MigrationState
-	err := s.migrating(ctx, func(m *migrator) error {
+	err := d.migrating(ctx, func(m *migrator) error {
 		applied, known, err := m.compare(ctx)
 		if err != nil {
 			return err
@@ -71,8 +70,8 @@ func (s *Store) Migrate(ctx context.Context) ([]MigrationState, error) {
 }
 
 // MigrateDown takes the migrations after version `to` away, newest first. It deletes data.
-func (s *Store) MigrateDown(ctx context.Context, to int) error {
-	return s.migrating(ctx, func(m *migrator) error {
+func (d *Database) MigrateDown(ctx context.Context, to int) error {
+	return d.migrating(ctx, func(m *migrator) error {
 		applied, known, err := m.compare(ctx)
 		if err != nil {
 			return err
@@ -88,9 +87,9 @@ func (s *Store) MigrateDown(ctx context.Context, to int) error {
 
 // MigrationStatus returns every migration that this program knows, oldest first.
 // Errors as Migrate.
-func (s *Store) MigrationStatus(ctx context.Context) ([]MigrationState, error) {
+func (d *Database) MigrationStatus(ctx context.Context) ([]MigrationState, error) {
 	var out []MigrationState
-	err := s.migrating(ctx, func(m *migrator) error {
+	err := d.migrating(ctx, func(m *migrator) error {
 		applied, known, err := m.compare(ctx)
 		if err != nil {
 			return err
@@ -109,13 +108,13 @@ func (s *Store) MigrationStatus(ctx context.Context) ([]MigrationState, error) {
 
 // CheckSchema returns nil when the schema is the one of this program.
 // Errors: ErrSchemaBehind, ErrSchemaAhead, ErrChecksum; taskstate.ErrUnavailable.
-func (s *Store) CheckSchema(ctx context.Context) error {
-	states, err := s.MigrationStatus(ctx)
+func (d *Database) CheckSchema(ctx context.Context) error {
+	states, err := d.MigrationStatus(ctx)
 	if err != nil {
 		if errors.Is(err, ErrChecksum) || errors.Is(err, ErrSchemaAhead) {
 			return err
 		}
-		return fmt.Errorf("check schema: %w: %w", errUnavailable, err)
+		return fmt.Errorf("check schema: %w: %w", taskstate.ErrUnavailable, err)
 	}
 	for _, m := range states {
 		if m.AppliedAt.IsZero() {
@@ -134,19 +133,19 @@ type appliedMigration struct {
 // migrator runs migrations on one connection that holds the runner's lock.
 type migrator struct {
 	conn    *sql.Conn
-	dialect sqldb.Dialect
-	queries sqldb.Queries
+	dialect Dialect
+	queries Queries
 }
 
 // migrating runs f with the runner's lock. On SQLite the lock is an exclusive transaction around everything.
-func (s *Store) migrating(ctx context.Context, f func(m *migrator) error) (err error) {
-	dialect := s.backend.Dialect
-	conn, err := s.backend.DB.Conn(ctx)
+func (d *Database) migrating(ctx context.Context, f func(m *migrator) error) (err error) {
+	dialect := d.backend.Dialect
+	conn, err := d.backend.DB.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	m := &migrator{conn: conn, dialect: dialect, queries: loadQueries(dialect)}
-	unlock, err := m.lock(ctx, s.backend.ClassOf)
+	m := &migrator{conn: conn, dialect: dialect, queries: d.queries}
+	unlock, err := m.lock(ctx, d.backend.ClassOf)
 	if err != nil {
 		return errors.Join(fmt.Errorf("migrate: %w", err), conn.Close())
 	}
@@ -161,8 +160,8 @@ func (s *Store) migrating(ctx context.Context, f func(m *migrator) error) (err e
 }
 
 // lock takes the runner's lock; the answer gives it back.
-func (m *migrator) lock(ctx context.Context, classOf func(error) sqldb.Class) (unlock func(error) error, err error) {
-	if m.dialect == sqldb.SQLite {
+func (m *migrator) lock(ctx context.Context, classOf func(error) Class) (unlock func(error) error, err error) {
+	if m.dialect == SQLite {
 		return func(failed error) error { return m.end(ctx, failed) }, m.lockFile(ctx, classOf)
 	}
 	var got sql.NullInt64
@@ -181,12 +180,12 @@ func (m *migrator) lock(ctx context.Context, classOf func(error) sqldb.Class) (u
 }
 
 // lockFile waits for SQLite's lock, as GET_LOCK does for a server's.
-func (m *migrator) lockFile(ctx context.Context, classOf func(error) sqldb.Class) error {
+func (m *migrator) lockFile(ctx context.Context, classOf func(error) Class) error {
 	limited, cancel := context.WithTimeout(ctx, migrateLockTime)
 	defer cancel()
 	for n := 0; ; n++ {
 		_, err := m.conn.ExecContext(limited, "BEGIN EXCLUSIVE")
-		if err == nil || limited.Err() == nil && classOf(err) != sqldb.Retry {
+		if err == nil || limited.Err() == nil && classOf(err) != Retry {
 			return err
 		}
 		if pause(limited, n) != nil {
@@ -263,10 +262,10 @@ func (m *migrator) step(ctx context.Context, text, note string, args ...any) err
 				return err
 			}
 		}
-		_, err := m.conn.ExecContext(ctx, sqldb.Rebind(m.dialect, m.queries.Get(note)), args...)
+		_, err := m.conn.ExecContext(ctx, Rebind(m.dialect, m.queries.Get(note)), args...)
 		return err
 	}
-	if m.dialect != sqldb.Postgres {
+	if m.dialect != Postgres {
 		return run()
 	}
 	if _, err := m.conn.ExecContext(ctx, "BEGIN"); err != nil {
@@ -284,7 +283,7 @@ var exact = [...]string{"utf8mb4_nopad_bin", "utf8mb4_0900_bin"}
 
 // collate puts the server's collation into a migration's text that asks for it.
 func (m *migrator) collate(ctx context.Context, text string) (string, error) {
-	if m.dialect != sqldb.MySQL || !strings.Contains(text, noPad) {
+	if m.dialect != MySQL || !strings.Contains(text, noPad) {
 		return text, nil
 	}
 	rows, err := m.conn.QueryContext(ctx, m.queries.List("MigrateCollations", len(exact)), exact[0], exact[1])
@@ -324,19 +323,19 @@ func firstLine(statement string) string {
 
 // epoch makes the epoch where there is none: a random positive number of 63 bits.
 func (m *migrator) epoch(ctx context.Context) error {
-	value, err := newEpoch()
+	value, err := NewEpoch()
 	if err != nil {
 		return err
 	}
-	_, err = m.conn.ExecContext(ctx, sqldb.Rebind(m.dialect, m.queries.Get("TimelineSet")), value)
+	_, err = m.conn.ExecContext(ctx, Rebind(m.dialect, m.queries.Get("TimelineSet")), value)
 	if err != nil {
 		return fmt.Errorf("make the timeline: %w", err)
 	}
 	return nil
 }
 
-// newEpoch is a random positive number.
-func newEpoch() (int64, error) {
+// NewEpoch is a random positive number: the name of one history of a database.
+func NewEpoch() (int64, error) {
 	for {
 		var b [8]byte
 		if _, err := rand.Read(b[:]); err != nil {

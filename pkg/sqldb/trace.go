@@ -1,4 +1,4 @@
-package taskstore
+package sqldb
 
 import (
 	"context"
@@ -12,27 +12,21 @@ import (
 )
 
 // tracer is that of this package; asked for anew, since a test may change who provides it.
-func tracer() trace.Tracer { return otel.Tracer("github.com/millweir/millweir/pkg/taskstore") }
+func tracer() trace.Tracer { return otel.Tracer("github.com/millweir/millweir/pkg/sqldb") }
 
 // systems are db.system.name by dialect (OTel semantic conventions for databases); MariaDB is told as MySQL, whose protocol it is.
 var systems = map[string]string{"mysql": "mysql", "postgres": "postgresql", "sqlite": "sqlite"}
 
-// operation is one call of the store as a trace shows it.
-type operation struct {
-	name  string // one of few words
-	batch int    // rows that it is about; 0: not known
-}
-
 // traced begins the span of an operation below the context's, if that is recorded somewhere; end takes its result.
 // Loops that serve no trace make no spans.
-func (s *Store) traced(ctx context.Context, op operation) (_ context.Context, end func(error)) {
+func (d *Database) traced(ctx context.Context, c Call) (_ context.Context, end func(error)) {
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return ctx, func(error) {}
 	}
-	ctx, span := tracer().Start(ctx, op.name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-		attribute.String("db.system.name", systems[s.Dialect()]), attribute.String("db.operation.name", op.name)))
-	if op.batch > 0 {
-		span.SetAttributes(attribute.Int("db.operation.batch.size", op.batch))
+	ctx, span := tracer().Start(ctx, c.Name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+		attribute.String("db.system.name", systems[d.Dialect()]), attribute.String("db.operation.name", c.Name)))
+	if c.Batch > 0 {
+		span.SetAttributes(attribute.Int("db.operation.batch.size", c.Batch))
 	}
 	return ctx, func(err error) { endSpan(span, err) }
 }
@@ -45,7 +39,7 @@ func (t *session) statement(ctx context.Context, query string) trace.Span {
 	verb, table := summary(query)
 	name := strings.TrimSpace(verb + " " + table)
 	_, span := tracer().Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-		attribute.String("db.system.name", systems[t.store.Dialect()]), attribute.String("db.operation.name", verb),
+		attribute.String("db.system.name", systems[t.db.Dialect()]), attribute.String("db.operation.name", verb),
 		attribute.String("db.query.summary", name)))
 	if table != "" {
 		span.SetAttributes(attribute.String("db.collection.name", table))
