@@ -85,7 +85,7 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 		o.InFlight = 2 // ingest.NewDefaultConfig
 	}
 	c := &checker{
-		e: e, o: o, q: sqldb.MustLoad(queryFiles, "queries", string(sqldb.MySQL)), db: e.DB.Reader(), // the statements are the same everywhere
+		e: e, o: o, q: sqldb.MustLoad(queryFiles, "queries", e.DB.Dialect()), db: e.DB.Reader(),
 		tally: history.NewTally(history.DefaultExamples), deadLetters: map[death]*deadLetterState{}, wants: map[string][]wanted{},
 	}
 	if o.FileAge == 0 {

@@ -179,20 +179,31 @@ func TestEveryBreachIsCaughtByItsRule(t *testing.T) {
 		caught[b.rule] = true
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, databases["sqlite"](t))
-			b.spoil(w)
-			got := w.check().Rule(b.rule)
-			require.NotZero(t, got.Violations, "%s saw nothing", b.rule)
-			text := ""
-			for _, e := range got.Examples {
-				text += e.Problem + "\n"
+			if w := b.caught(t, "sqlite"); w.changes > 0 { // rows: every server is asked in its own words
+				b.caught(t, "mariadb")
+				b.caught(t, "postgres")
 			}
-			require.Contains(t, text, b.want)
 		})
 	}
 	for _, id := range fsck.Applicable() {
 		require.True(t, caught[id], "no breach of %s", id)
 	}
+}
+
+// caught spoils a world on a database and finds that.
+func (b breach) caught(t *testing.T, kind string) *world {
+	t.Helper()
+	w := newWorld(t, databases[kind](t))
+	w.changes = 0
+	b.spoil(w)
+	got := w.check().Rule(b.rule)
+	require.NotZero(t, got.Violations, "%s: %s saw nothing", kind, b.rule)
+	text := ""
+	for _, e := range got.Examples {
+		text += e.Problem + "\n"
+	}
+	require.Contains(t, text, b.want, kind)
+	return w
 }
 
 func TestADeletionWithoutAnAnswerExplainsAnAbsence(t *testing.T) {
@@ -215,21 +226,6 @@ func TestAnEventRightBeforeTheDatabasesDeathIsNoBreach(t *testing.T) {
 	e.Transition = 99_999
 	w.outage(e.Ended.Add(time.Second))
 	require.Zero(t, w.check().Rule("I35").Violations)
-}
-
-func TestBreachesOfContentAreCaughtOnServers(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []string{"mariadb", "postgres"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, databases[kind](t))
-			for _, name := range []string{"row: other state", "segments: one missing", "secret: in a message", "version: still building"} {
-				b := breaches[name]
-				b.spoil(w)
-				require.NotZero(t, w.check().Rule(b.rule).Violations, name)
-			}
-		})
-	}
 }
 
 func TestWithoutEvidenceARuleIsNotJudged(t *testing.T) {
@@ -271,29 +267,30 @@ func TestExcusesForPayingAgain(t *testing.T) {
 
 func TestRepairMendsTheVectorStoreOnly(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, databases["sqlite"](t))
-	w.sql(`DELETE FROM knowledge_document WHERE id = ?`, tomb) // with it a stray could be its
-	w.sql(`DELETE FROM embedding_ledger`)
-	w.stray()
-	lost := w.vector()
-	require.NoError(t, w.vectors.Delete(t.Context(), base, []string{lost}))
-	found := w.find()
-	require.Equal(t, int64(2), found.Report.Violations())
+	everyDatabase(t, func(t *testing.T, w *world) {
+		w.sql(`DELETE FROM knowledge_document WHERE id = ?`, tomb) // with it a stray could be its
+		w.sql(`DELETE FROM embedding_ledger`)
+		w.stray()
+		lost := w.vector()
+		require.NoError(t, w.vectors.Delete(t.Context(), base, []string{lost}))
+		found := w.find()
+		require.Equal(t, int64(2), found.Report.Violations())
 
-	done, err := fsck.Repair(t.Context(), w.evidence(), nil, found)
-	require.NoError(t, err)
-	require.Equal(t, 1, done.Deleted)
-	require.Zero(t, done.Written)
-	require.Len(t, done.Left, 1, "there is no ledger and no embedder")
-	require.Contains(t, done.Left[0], "upload it again with force")
+		done, err := fsck.Repair(t.Context(), w.evidence(), nil, found)
+		require.NoError(t, err)
+		require.Equal(t, 1, done.Deleted)
+		require.Zero(t, done.Written)
+		require.Len(t, done.Left, 1, "there is no ledger and no embedder")
+		require.Contains(t, done.Left[0], "upload it again with force")
 
-	done, err = fsck.Repair(t.Context(), w.evidence(), fake{}, w.find())
-	require.NoError(t, err)
-	require.Equal(t, fsck.Repaired{Written: 1, Paid: 1}, done)
-	require.NoError(t, w.check().Err())
-	there, err := w.vectors.Get(t.Context(), base, []string{lost}, false)
-	require.NoError(t, err)
-	require.Contains(t, there, lost)
+		done, err = fsck.Repair(t.Context(), w.evidence(), fake{}, w.find())
+		require.NoError(t, err)
+		require.Equal(t, fsck.Repaired{Written: 1, Paid: 1}, done)
+		require.NoError(t, w.check().Err())
+		there, err := w.vectors.Get(t.Context(), base, []string{lost}, false)
+		require.NoError(t, err)
+		require.Contains(t, there, lost)
+	})
 }
 
 var _ ingest.Embedder = fake{}

@@ -14,6 +14,7 @@ import (
 type DB interface {
 	Reader() taskstate.Tx
 	Moment(ctx context.Context) (taskstate.DBClock, error)
+	Dialect() string
 }
 
 // Writer is a database whose rows Repair can mend; taskstate.Store is one.

@@ -33,7 +33,7 @@ type Repaired struct {
 // are older than a day are removed. Nothing else is touched: a lost file or text cannot be made again. embedder may be nil.
 func Repair(ctx context.Context, e Evidence, embedder ingest.Embedder, f Findings) (Repaired, error) {
 	r := &repair{
-		checker: checker{e: e, q: sqldb.MustLoad(queryFiles, "queries", string(sqldb.MySQL)), db: e.DB.Reader()}, embedder: embedder,
+		checker: checker{e: e, q: sqldb.MustLoad(queryFiles, "queries", e.DB.Dialect()), db: e.DB.Reader()}, embedder: embedder,
 		held: map[string]bool{},
 	}
 	for _, l := range f.Lost {

@@ -55,7 +55,7 @@ type Sampler struct {
 // NewSampler makes one that looks every so often; policy holds the settings of this process. vectors may be nil.
 func NewSampler(db DB, vectors ingest.VectorStore, policy taskstate.Policy, every time.Duration, log *slog.Logger, metrics prometheus.Registerer) *Sampler {
 	s := &Sampler{
-		db: db, vectors: vectors, lost: map[string]int{}, policy: &policy, every: every, log: log, q: sqldb.MustLoad(queryFiles, "queries", string(sqldb.MySQL)),
+		db: db, vectors: vectors, lost: map[string]int{}, policy: &policy, every: every, log: log, q: sqldb.MustLoad(queryFiles, "queries", db.Dialect()),
 		found: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ingest_invariant_violations", Help: "Broken rules found in a sample of the tasks that moved, by rule (deploy/docs/fsck.md).",
 		}, []string{"class"}),

@@ -91,6 +91,7 @@ type world struct {
 
 	good, dead, twin string // tasks
 	sequence         int
+	changes          int // of rows by hand
 }
 
 // databases are the three dialects.
@@ -102,6 +103,17 @@ var databases = map[string]func(t *testing.T) taskstore.Config{
 	"postgres": func(t *testing.T) taskstore.Config {
 		return taskstore.Config{DatabaseURL: labserver.PostgresDatabase(t)}
 	},
+}
+
+// everyDatabase runs a test on a world of each dialect.
+func everyDatabase(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	for kind, open := range databases {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			test(t, newWorld(t, open(t)))
+		})
+	}
 }
 
 // newWorld makes one.
@@ -134,6 +146,7 @@ func (w *world) id(kind string) string {
 // sql changes rows.
 func (w *world) sql(query string, args ...any) {
 	w.t.Helper()
+	w.changes++
 	require.NoError(w.t, w.store.InTx(w.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		_, err := tx.ExecContext(ctx, query, args...)
 		return err

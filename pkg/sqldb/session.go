@@ -21,6 +21,9 @@ type session struct {
 	on runner
 }
 
+// Dialect is the database's.
+func (t *session) Dialect() string { return t.db.Dialect() }
+
 // ExecContext implements taskstate.Tx.
 func (t *session) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	if err := t.seen(query, false); err != nil {

@@ -216,6 +216,13 @@ type looking struct{ tx taskstate.Tx }
 
 func (l looking) Reader() taskstate.Tx { return l.tx }
 
+func (l looking) Dialect() string {
+	if d, ok := l.tx.(interface{ Dialect() string }); ok {
+		return d.Dialect()
+	}
+	return "mysql"
+}
+
 func (looking) Moment(context.Context) (taskstate.DBClock, error) {
 	return taskstate.DBClock{Now: time.Now().UTC()}, nil
 }
