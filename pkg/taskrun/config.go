@@ -69,7 +69,7 @@ type Reconcile struct {
 // NewDefaultConfig returns the contract's defaults for a worker; Process and Policy.DLQ are the caller's.
 func NewDefaultConfig() Config {
 	return Config{
-		Concurrency: 4,
+		Concurrency: 64,
 		Policy: taskstate.Policy{
 			BaseBackoff: time.Second, MaxBackoff: 10 * time.Minute,
 			Lease: 30 * time.Second, MaxCrashes: 3, Slack: 2 * time.Second,

@@ -130,7 +130,8 @@ func (l *transportLab) relay() (stop func()) {
 // runner runs tasks of a kind.
 func (l *transportLab) runner(name string, kind Handler, edit func(c *Config, d *Deps)) (stop func()) {
 	cfg := NewDefaultConfig()
-	cfg.Process, cfg.Policy.BaseBackoff, cfg.Policy.Slack = name, 10*time.Millisecond, 200*time.Millisecond
+	cfg.Process, cfg.Concurrency = name, 4
+	cfg.Policy.BaseBackoff, cfg.Policy.Slack = 10*time.Millisecond, 200*time.Millisecond
 	cfg.RecoveryInterval, cfg.SweepInterval, cfg.StopGrace = 50*time.Millisecond, 50*time.Millisecond, 0
 	deps := Deps{
 		Store: l.store, Queue: l.stream.member(name), Outbox: outbox.NewReader(l.store, transportTopic),

@@ -110,7 +110,7 @@ func (w *world) start(name string, kind *testHandler, edit ...func(c *Config)) *
 func (w *world) make(name string, kind *testHandler, edit ...func(c *Config)) *process {
 	w.t.Helper()
 	cfg := NewDefaultConfig()
-	cfg.Process, cfg.Policy.DLQ = name, !w.stream.records
+	cfg.Process, cfg.Concurrency, cfg.Policy.DLQ = name, 4, !w.stream.records
 	for _, f := range edit {
 		f(&cfg)
 	}
