@@ -25,6 +25,7 @@ var rooms = []room{
 	{"pkg/archtest", nil},
 	{"pkg/process", []string{"pkg/telemetry"}},
 	{"pkg/crash", nil},
+	{"pkg/wire", []string{"pkg/taskstate"}}, // the JSON types of the API
 	{"pkg/batcher", nil}, // natural batches
 
 	// the state of tasks and its stores

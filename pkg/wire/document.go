@@ -1,0 +1,104 @@
+package wire
+
+import "github.com/millweir/millweir/pkg/taskstate"
+
+// Document is a document.
+type Document struct {
+	DocumentID      string   `json:"documentId"`
+	KnowledgeBaseID string   `json:"knowledgeBaseId"`
+	KnowledgeBase   string   `json:"knowledgeBase"` // its name
+	Title           string   `json:"title"`
+	FileName        string   `json:"fileName"`
+	MediaType       string   `json:"mediaType"`
+	Status          string   `json:"status"`
+	Bytes           int64    `json:"bytes"`
+	SHA256          string   `json:"sha256"`
+	VisibleVersion  NullInt  `json:"visibleVersion"` // null: nothing of it can be found yet
+	SegmentCount    int      `json:"segmentCount"`
+	Pages           NullInt  `json:"pages"` // null: the format has none, or nobody has looked yet
+	LatestTaskID    NullText `json:"latestTaskId"`
+	CreatedAt       Time     `json:"createdAt"`
+	UpdatedAt       Time     `json:"updatedAt"`
+}
+
+// AcceptedTask is the result of one file: the task, and what became of it.
+type AcceptedTask struct {
+	Task
+	FileName  string    `json:"fileName"`
+	Duplicate bool      `json:"duplicate"` // the same bytes were there: this is their last task
+	Replayed  bool      `json:"replayed"`  // the Idempotency-Key was used before: this is that task
+	Document  *Document `json:"document"`
+}
+
+// RefusedFile stands in the place of a file that was not taken.
+type RefusedFile struct {
+	FileName string  `json:"fileName"`
+	Error    Problem `json:"error"`
+}
+
+// Segment is a piece of a document.
+type Segment struct {
+	Index       int      `json:"index"`
+	Text        string   `json:"text"`
+	Page        NullInt  `json:"page"`
+	HeadingPath []string `json:"headingPath"`
+	ByteStart   int64    `json:"byteStart"`
+	ByteEnd     int64    `json:"byteEnd"`
+	Tokens      int      `json:"tokens"`
+}
+
+// SearchRequest asks for segments.
+type SearchRequest struct {
+	Query         string `json:"query"`
+	KnowledgeBase string `json:"knowledgeBase,omitempty"`
+	TopK          *int   `json:"topK,omitempty"`
+}
+
+// Hit is one segment found.
+type Hit struct {
+	DocumentID   string   `json:"documentId"`
+	Title        string   `json:"title"`
+	FileName     string   `json:"fileName"`
+	Version      int64    `json:"version"`
+	SegmentIndex int      `json:"segmentIndex"`
+	Page         NullInt  `json:"page"`
+	HeadingPath  []string `json:"headingPath"`
+	Text         string   `json:"text"`
+	Score        float64  `json:"score"`
+}
+
+// SearchAnswer is the result of a search.
+type SearchAnswer struct {
+	Hits    []Hit `json:"hits"`
+	Partial bool  `json:"partial"` // fewer were found than might be there
+}
+
+// NewBase asks for a knowledge base.
+type NewBase struct {
+	Name string `json:"name"`
+}
+
+// Model is an embedding model.
+type Model struct {
+	Key       string  `json:"key"`
+	Dimension NullInt `json:"dimension"`
+}
+
+// Base is a knowledge base.
+type Base struct {
+	KnowledgeBaseID string `json:"knowledgeBaseId"`
+	Name            string `json:"name"`
+	Model           *Model `json:"model"` // null until the first document is embedded
+	CreatedAt       Time   `json:"createdAt"`
+	UpdatedAt       Time   `json:"updatedAt"`
+}
+
+// Summary is a base in numbers.
+type Summary struct {
+	Base                 Base                       `json:"base"`
+	Documents            map[string]int64           `json:"documents"`
+	Tasks                map[taskstate.Status]int64 `json:"tasks"`
+	Segments             int64                      `json:"segments"`
+	Percent              int                        `json:"percent"` // documents READY of all
+	OldestWaitingSeconds *float64                   `json:"oldestWaitingSeconds"`
+}

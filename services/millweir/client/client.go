@@ -1,0 +1,143 @@
+// Package client speaks to one gateway over HTTP, in the types of pkg/wire.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/millweir/millweir/pkg/wire"
+)
+
+const (
+	// maxAnswer bounds what is read of an answer, maxProblem what is read of a refusal.
+	maxAnswer, maxProblem = 64 << 20, 1 << 20
+	// maxWords bounds what an error repeats of an answer that is not the gateway's.
+	maxWords = 200
+	// largestPage is the gateway's.
+	largestPage = 100
+)
+
+// Client speaks to the gateway at Base. It is safe for concurrent use.
+type Client struct {
+	Base string // without a slash at the end
+	Key  string // API key or token; empty: none
+	http http.Client
+}
+
+// New makes a client.
+func New(base, key string) *Client { return &Client{Base: base, Key: key} }
+
+// Error is the gateway's refusal, or that of a stranger between with the code HTTP_<status>.
+type Error struct{ wire.Problem }
+
+// Error says what the gateway said.
+func (e *Error) Error() string {
+	text := fmt.Sprintf("%s: %s", e.Code, e.Message)
+	if e.Remedy != "" {
+		text += " " + e.Remedy
+	}
+	if e.RequestID != "" {
+		text += " (request " + e.RequestID + ")"
+	}
+	return text
+}
+
+// Get reads path into out.
+func (c *Client) Get(ctx context.Context, path string, out any) error {
+	return c.do(ctx, http.MethodGet, path, "", nil, out)
+}
+
+// Post sends body as JSON (nil: none) and reads the answer into out.
+func (c *Client) Post(ctx context.Context, path string, body, out any) error {
+	if body == nil {
+		return c.do(ctx, http.MethodPost, path, "", nil, out)
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("encode the request: %w", err)
+	}
+	return c.do(ctx, http.MethodPost, path, "application/json", bytes.NewReader(text), out)
+}
+
+// Delete removes what path names.
+func (c *Client) Delete(ctx context.Context, path string) error {
+	return c.do(ctx, http.MethodDelete, path, "", nil, nil)
+}
+
+// List pages through a list until it has limit items or the list ends.
+func List[T any](ctx context.Context, c *Client, path string, q url.Values, limit int) ([]T, error) {
+	var all []T
+	for len(all) < limit {
+		q.Set("limit", strconv.Itoa(min(limit-len(all), largestPage)))
+		var page wire.List[T]
+		if err := c.Get(ctx, path+"?"+q.Encode(), &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Items...)
+		if page.NextCursor == "" {
+			break
+		}
+		q.Set("cursor", string(page.NextCursor))
+	}
+	return all, nil
+}
+
+// do sends a request and decodes a 2xx answer into out (nil: ignored). 204 leaves out as it is.
+func (c *Client) do(ctx context.Context, method, path, contentType string, body io.Reader, out any) error {
+	res, err := c.send(ctx, method, path, contentType, body, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if out == nil || res.StatusCode == http.StatusNoContent {
+		return nil
+	}
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxAnswer)).Decode(out); err != nil {
+		return fmt.Errorf("read answer of %s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// send returns a 2xx response, whose body the caller closes, or an error.
+func (c *Client) send(ctx context.Context, method, path, contentType string, body io.Reader, header http.Header) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.Base+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
+	}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	if c.Key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.Key)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("no answer: %w", err)
+	}
+	if res.StatusCode < http.StatusMultipleChoices {
+		return res, nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	return nil, refusal(res)
+}
+
+// refusal reads an error answer; one that is not the gateway's keeps its status and its first words.
+func refusal(res *http.Response) error {
+	e := &Error{}
+	text, _ := io.ReadAll(io.LimitReader(res.Body, maxProblem)) // what could be read is enough
+	if json.Unmarshal(text, e) != nil || e.Code == "" {
+		words := []rune(string(bytes.TrimSpace(text)))
+		e.Code, e.Message = "HTTP_"+strconv.Itoa(res.StatusCode), string(words[:min(len(words), maxWords)])
+	}
+	e.Status = res.StatusCode
+	return e
+}
