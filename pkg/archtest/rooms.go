@@ -136,6 +136,7 @@ var homes = []home{
 	{"github.com/IBM/sarama/...", []string{"pkg/ingestq/kafkaq"}, "an adapter has one library"},
 	{"github.com/xdg-go/scram/...", []string{"pkg/ingestq/kafkaq"}, "an adapter has one library"},
 	{"github.com/twmb/franz-go/...", []string{"pkg/ingestq/kafkaq/embedded"}, "the imitation is for the all-in-one"},
+	{"github.com/spf13/cobra/...", []string{"services/millweir/..."}, "the command line only"},
 	{"os/signal", []string{"pkg/process"}, "only pkg/process listens to signals"},
 	{"log", nil, "log with slog"},
 	{"expvar", nil, "figures go to Prometheus"},
@@ -169,7 +170,7 @@ var calls = []struct {
 // clients are the packages that send HTTP requests: to the embedding and vector services, for a key set, to this
 // very machine and to the gateway. The last three start and test servers.
 var clients = []string{
-	"pkg/ingest/internal/rest", "pkg/auth/token", "pkg/process", "services/millweir/cli",
+	"pkg/ingest/internal/rest", "pkg/auth/token", "pkg/process", "services/millweir/client",
 	"pkg/labserver", "pkg/streammq/internal/redistest", "scripts/...",
 }
 

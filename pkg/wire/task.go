@@ -53,8 +53,8 @@ type InspectedTask struct {
 	LeaseOwner     NullText           `json:"leaseOwner"`
 	LeaseExpiresAt NullTime           `json:"leaseExpiresAt"`
 	WakeAt         NullTime           `json:"wakeAt"`
-	PromisedAt     NullTime           `json:"promisedAt"`
-	PromiseCount   int                `json:"promiseCount"`
+	EnqueuedAt     NullTime           `json:"promisedAt"`
+	EnqueueCount   int                `json:"promiseCount"`
 	DLQState       taskstate.DLQState `json:"dlqState"`
 	Delivery       NullText           `json:"delivery"`
 	IdempotencyKey NullText           `json:"idempotencyKey"`

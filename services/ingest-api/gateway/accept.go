@@ -10,6 +10,7 @@ import (
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 const (
@@ -114,7 +115,7 @@ func (g *Gateway) answerMany(c *gin.Context, in *intake, done bool) error {
 		if f.err != nil {
 			p := problemOf(classify(f.err), requestOf(c).id)
 			g.logFailure(c, p, f.err)
-			items[i], replayed = refusedView{FileName: f.name, Error: p}, false
+			items[i], replayed = wire.RefusedFile{FileName: f.name, Error: p}, false
 			continue
 		}
 		items[i] = viewAccepted(f.accepted, f.name)

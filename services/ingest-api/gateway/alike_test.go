@@ -12,6 +12,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 // pairs are user ids that look or compare alike somewhere; fit says whether the second one can be a user's at all.
@@ -70,7 +71,7 @@ func TestUsersWhoLookAlike(t *testing.T) {
 			text := "an inventory of whales " + rand.Text()
 			mine := s.upload(owner, asyncPath, []string{"Idempotency-Key", "k " + text}, file("a.txt", text))
 			require.Equal(t, http.StatusAccepted, mine.Code, mine.Body.String())
-			task := decode[acceptedView](t, mine)
+			task := decode[wire.AcceptedTask](t, mine)
 
 			body := string(render(map[string]string{"userId": p.b}))
 			made := s.send(s.secrets["operator"], http.MethodPost, "/internal/keys", body)
@@ -86,24 +87,24 @@ func TestUsersWhoLookAlike(t *testing.T) {
 			}
 			require.NoError(t, err, p.name)
 			require.Equal(t, http.StatusCreated, made.Code, "%s: %s", p.name, made.Body)
-			s.strangers(p.name, decode[newKeyView](t, made).Key, text, task)
+			s.strangers(p.name, decode[wire.CreatedKey](t, made).Secret, text, task)
 		}
 	})
 }
 
 // strangers asserts that a caller reaches nothing of a task's owner.
-func (s *site) strangers(name, caller, text string, task acceptedView) {
+func (s *site) strangers(name, caller, text string, task wire.AcceptedTask) {
 	s.t.Helper()
-	for _, path := range []string{"tasks/" + task.TaskID, "documents/" + *task.DocumentID, "bases/" + task.Document.KnowledgeBaseID} {
+	for _, path := range []string{"tasks/" + task.TaskID, "documents/" + string(task.DocumentID), "bases/" + task.Document.KnowledgeBaseID} {
 		require.Equal(s.t, http.StatusNotFound, s.get(caller, "/api/knowledge/"+path).Code, "%s: %s", name, path)
 		require.NotEqual(s.t, http.StatusNoContent, s.do(s.request(caller, http.MethodDelete, "/api/knowledge/"+path, nil)).Code, "%s: %s", name, path)
 	}
 	for _, path := range []string{"tasks", "documents", "bases"} {
-		require.Empty(s.t, decode[list[struct{}]](s.t, s.get(caller, "/api/knowledge/"+path)).Items, "%s: %s", name, path)
+		require.Empty(s.t, decode[wire.List[struct{}]](s.t, s.get(caller, "/api/knowledge/"+path)).Items, "%s: %s", name, path)
 	}
 	w := s.upload(caller, asyncPath, []string{"Idempotency-Key", "k " + text}, file("a.txt", text))
 	require.Equal(s.t, http.StatusAccepted, w.Code, "%s: %s", name, w.Body)
-	his := decode[acceptedView](s.t, w)
+	his := decode[wire.AcceptedTask](s.t, w)
 	require.NotEqual(s.t, task.TaskID, his.TaskID, name)
 	require.NotEqual(s.t, task.Document.KnowledgeBaseID, his.Document.KnowledgeBaseID, name)
 }
@@ -132,12 +133,12 @@ func TestNamesThatLookAlike(t *testing.T) {
 			for _, name := range n {
 				w := s.send(owner, http.MethodPost, "/api/knowledge/bases", string(render(map[string]string{"name": name})))
 				require.Equal(t, http.StatusCreated, w.Code, "%+q: %s", name, w.Body)
-				bases = append(bases, decode[baseView](t, w).KnowledgeBaseID)
+				bases = append(bases, decode[wire.Base](t, w).KnowledgeBaseID)
 				up := s.upload(owner, asyncPath, nil, part{"knowledgeBase", "", name}, file("a.txt", "the same text"))
 				require.Equal(t, http.StatusAccepted, up.Code, "%+q: %s", name, up.Body)
-				tasks = append(tasks, decode[acceptedView](t, up).TaskID)
+				tasks = append(tasks, decode[wire.AcceptedTask](t, up).TaskID)
 				got := s.get(owner, "/api/knowledge/bases/"+url.PathEscape(name))
-				require.Equal(t, bases[len(bases)-1], decode[baseView](t, got).KnowledgeBaseID, "%+q", name)
+				require.Equal(t, bases[len(bases)-1], decode[wire.Base](t, got).KnowledgeBaseID, "%+q", name)
 			}
 			require.NotEqual(t, bases[0], bases[1], "%+q", n)
 			require.NotEqual(t, tasks[0], tasks[1], "%+q", n)

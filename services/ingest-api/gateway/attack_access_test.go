@@ -23,6 +23,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/auth/token"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 // calls listens on an address of this machine. callers lists who has called there.
@@ -140,8 +141,8 @@ func TestA09(t *testing.T) {
 	require.NoError(t, s.parts.Store.Reader().QueryRowContext(t.Context(),
 		"SELECT COUNT(*), COUNT(DISTINCT user_id) FROM stored_file WHERE sha256 = ?", his.Document.SHA256).Scan(&files, &users))
 	require.Equal(t, []int{2, 2}, []int{files, users})
-	require.Equal(t, http.StatusNoContent, s.do(s.request(s.secrets["owner"], http.MethodDelete, "/api/knowledge/documents/"+*mine.DocumentID, nil)).Code)
-	require.Equal(t, http.StatusOK, s.get(s.secrets["other"], "/api/knowledge/documents/"+*his.DocumentID).Code)
+	require.Equal(t, http.StatusNoContent, s.do(s.request(s.secrets["owner"], http.MethodDelete, "/api/knowledge/documents/"+string(mine.DocumentID), nil)).Code)
+	require.Equal(t, http.StatusOK, s.get(s.secrets["other"], "/api/knowledge/documents/"+string(his.DocumentID)).Code)
 }
 
 // A10: no object of one's own can be made to name another user's file, document or base.
@@ -215,7 +216,7 @@ func TestA14(t *testing.T) {
 	for _, name := range []string{"../victim/x", "/tmp/p", "..", ".", "a/../../b", `..\..\x`, "C:\\x", "file:///etc/passwd", "a\u202eb", "%2e%2e%2f"} {
 		w := s.send(ada, http.MethodPost, "/api/knowledge/bases", string(render(map[string]string{"name": name})))
 		require.Equal(t, http.StatusCreated, w.Code, "%q: %s", name, w.Body)
-		v := decode[baseView](t, w)
+		v := decode[wire.Base](t, w)
 		require.Equal(t, name, v.Name)
 		require.Equal(t, "/api/knowledge/bases/"+v.KnowledgeBaseID, w.Header().Get("Location"))
 		up := s.upload(ada, asyncPath, nil, part{"knowledgeBase", "", name}, file(name, "text "+rand.Text()))
@@ -353,19 +354,19 @@ func TestA31(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	key := []string{"Idempotency-Key", "order-1"}
-	mine := decode[acceptedView](t, s.upload(s.secrets["owner"], asyncPath, key, file("a.txt", "of ada")))
+	mine := decode[wire.AcceptedTask](t, s.upload(s.secrets["owner"], asyncPath, key, file("a.txt", "of ada")))
 	for _, text := range []string{"of ada", "of bob"} {
 		w := s.upload(s.secrets["other"], asyncPath, []string{"Idempotency-Key", "order-1"}, file("a.txt", text))
 		if text == "of bob" {
 			s.refused(w, http.StatusUnprocessableEntity, codeKeyReused) // bob's own key by now
 			continue
 		}
-		his := decode[acceptedView](t, w)
+		his := decode[wire.AcceptedTask](t, w)
 		require.Equal(t, http.StatusAccepted, w.Code)
 		require.Empty(t, w.Header().Get("Idempotency-Replayed"))
 		require.NotEqual(t, mine.TaskID, his.TaskID)
 	}
 	again := s.upload(s.secrets["owner"], asyncPath, key, file("a.txt", "of ada"))
 	require.Equal(t, "true", again.Header().Get("Idempotency-Replayed"))
-	require.Equal(t, mine.TaskID, decode[acceptedView](t, again).TaskID)
+	require.Equal(t, mine.TaskID, decode[wire.AcceptedTask](t, again).TaskID)
 }

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 // meteredListener counts what is read from its connections.
@@ -43,8 +45,8 @@ func (c meteredConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wire serves a site on a real address and returns it with the meter of what is read there.
-func wire(t *testing.T, s *site) (string, *meteredListener) {
+// metered serves a site on a real address and returns it with the meter of what is read there.
+func metered(t *testing.T, s *site) (string, *meteredListener) {
 	t.Helper()
 	server, err := NewServer(t.Context(), s.g.cfg, s.g.deps2())
 	require.NoError(t, err)
@@ -90,7 +92,7 @@ func TestA33(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *Config, _ *Deps) { c.UploadMaxBytes, c.UploadMaxRequestBytes = 20<<30, 20<<30 })
 	o := s.belonging(route{})
-	addr, meter := wire(t, s)
+	addr, meter := metered(t, s)
 	const size = 10 << 30
 	for name, c := range map[string]struct {
 		line, secret string
@@ -120,7 +122,7 @@ func TestA33(t *testing.T) {
 func TestA25(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	addr, meter := wire(t, s)
+	addr, meter := metered(t, s)
 	const head = "--b\r\nContent-Disposition: form-data; name=\"title\"\r\n\r\nx\r\n"
 	many := map[string]struct {
 		body io.Reader
@@ -145,7 +147,7 @@ func TestA25(t *testing.T) {
 		client := &http.Client{Transport: &http.Transport{}}
 		res, err := client.Do(req)
 		if err == nil { // else the connection was cut under the writing client, which is as good
-			var p problem
+			var p wire.Problem
 			require.NoError(t, json.NewDecoder(res.Body).Decode(&p))
 			_ = res.Body.Close()
 			require.Contains(t, []int{400, 413, 415, 422}, res.StatusCode, name)
@@ -185,9 +187,9 @@ func TestA27(t *testing.T) {
 	ada := s.secrets["owner"]
 	up := s.upload(ada, asyncPath+"?title="+url.QueryEscape(evil), nil, file(evil+".md", "# "+evil+"\n"+rand.Text()))
 	require.Equal(t, http.StatusAccepted, up.Code, up.Body.String())
-	task := decode[acceptedView](t, up)
+	task := decode[wire.AcceptedTask](t, up)
 	answers := []string{
-		"/api/knowledge/documents/" + *task.DocumentID, "/api/knowledge/documents?q=" + url.QueryEscape("<script>"), "/api/knowledge/tasks/" + task.TaskID,
+		"/api/knowledge/documents/" + string(task.DocumentID), "/api/knowledge/documents?q=" + url.QueryEscape("<script>"), "/api/knowledge/tasks/" + task.TaskID,
 		"/api/knowledge/tasks/" + task.TaskID + "/explain", "/api/knowledge/bases/" + url.PathEscape(evil), "/" + url.PathEscape(evil),
 		"/api/knowledge/tasks?sort=" + url.QueryEscape(evil), "/api/knowledge/tasks?" + url.QueryEscape(evil) + "=1",
 	}
@@ -219,9 +221,9 @@ func TestA28(t *testing.T) {
 	} {
 		w := s.upload(s.secrets["owner"], asyncPath, nil, file(name, "text "+rand.Text()))
 		require.Equal(t, http.StatusAccepted, w.Code, w.Body.String())
-		v := decode[acceptedView](t, w)
+		v := decode[wire.AcceptedTask](t, w)
 		require.Equal(t, "/api/knowledge/tasks/"+v.TaskID, w.Header().Get("Location"))
-		for _, path := range []string{"/api/knowledge/documents/" + *v.DocumentID, "/api/knowledge/tasks/" + v.TaskID} {
+		for _, path := range []string{"/api/knowledge/documents/" + string(v.DocumentID), "/api/knowledge/tasks/" + v.TaskID} {
 			w := s.get(s.secrets["owner"], path)
 			require.Empty(t, w.Header().Get("Content-Disposition"))
 			require.Empty(t, w.Header().Get("Set-Cookie"))
@@ -271,7 +273,7 @@ func TestA34(t *testing.T) {
 func TestA35(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	addr, meter := wire(t, s)
+	addr, meter := metered(t, s)
 	for name, status := range map[string]int{"Baggage": 431, "Traceparent": 431, "Tracestate": 431, "X-Anything": 431} {
 		before := meter.read.Load()
 		got := flood(t, addr, "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"+name+": ", 64<<20)
@@ -291,7 +293,7 @@ func TestA35(t *testing.T) {
 func TestA36(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	addr, meter := wire(t, s)
+	addr, meter := metered(t, s)
 	for line, secret := range map[string]string{
 		"POST /api/knowledge/search": s.secrets["owner"], "POST /api/knowledge/bases": s.secrets["owner"], "POST /internal/keys": s.secrets["operator"],
 	} {

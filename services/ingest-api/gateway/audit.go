@@ -7,6 +7,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 // sourceOf is who asks, for the audit log.
@@ -66,26 +67,11 @@ func (g *Gateway) listAudit(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, pageOf(rows, limit, viewEvent, next))
 }
 
-// eventView is one row of the audit log.
-type eventView struct {
-	ID        string       `json:"id"`
-	At        string       `json:"at"`
-	Action    audit.Action `json:"action"`
-	Actor     *string      `json:"actor"` // null: nobody proved who he is
-	Role      *string      `json:"role"`
-	KeyID     *string      `json:"keyId"`
-	IP        *string      `json:"ip"` // of failed logins the network; null: the command line
-	RequestID *string      `json:"requestId"`
-	Target    *string      `json:"target"`
-	Detail    *string      `json:"detail"`
-	Times     int          `json:"times"` // attempts of one kind are counted together
-}
-
-func viewEvent(e audit.Event) eventView {
+func viewEvent(e audit.Event) wire.AuditEvent {
 	s := e.Source
-	return eventView{
-		ID: formatID(e.ID), At: formatTime(e.At), Action: e.Action, Actor: optional(s.Actor), Role: optional(string(s.Role)),
-		KeyID: optional(s.KeyID), IP: optional(s.IP), RequestID: optional(s.RequestID), Target: optional(e.Target),
-		Detail: optional(e.Detail), Times: e.Times,
+	return wire.AuditEvent{
+		ID: formatID(e.ID), At: wire.At(e.At), Action: string(e.Action), Actor: wire.NullText(s.Actor), Role: wire.NullText(s.Role),
+		KeyID: wire.NullText(s.KeyID), IP: wire.NullText(s.IP), RequestID: wire.NullText(s.RequestID), Target: wire.NullText(e.Target),
+		Detail: wire.NullText(e.Detail), Times: e.Times,
 	}
 }

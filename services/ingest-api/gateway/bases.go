@@ -10,6 +10,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 // maxBaseName bounds a knowledge base's name, characters.
@@ -72,9 +73,7 @@ func (g *Gateway) listBases(c *gin.Context) error {
 }
 
 func (g *Gateway) createBase(c *gin.Context) error {
-	var body struct {
-		Name string `json:"name"`
-	}
+	var body wire.NewBase
 	if err := readJSON(c, &body, false); err != nil {
 		return err
 	}

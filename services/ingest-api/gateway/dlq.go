@@ -13,6 +13,7 @@ import (
 	"github.com/millweir/millweir/pkg/dlq"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 const (
@@ -56,45 +57,17 @@ func (g *Gateway) noDeadLetters() error {
 	return nil
 }
 
-// deadLetterView is a dead letter with what its row says now.
-type deadLetterView struct {
-	ID             string              `json:"id"`
-	Source         dlq.Source          `json:"source"`
-	TaskID         *string             `json:"taskId"` // null: a delivery that could not be read
-	Fence          *int64              `json:"fence"`
-	AttemptCount   int                 `json:"attemptCount"`
-	LastError      string              `json:"lastError"`
-	FailedAt       string              `json:"failedAt"`
-	SourceStream   *string             `json:"sourceStream"`
-	SourceGroup    *string             `json:"sourceGroup"`
-	SourceRecordID *string             `json:"sourceRecordId"`
-	Raw            map[string]blobView `json:"raw"`  // null: it could be read
-	Task           *deadLetterTask     `json:"task"` // null: there is no such row
-	Replayable     bool                `json:"replayable"`
-	Reason         *dlq.Reason         `json:"reason"` // why not
-	Why            *string             `json:"why"`    // in words
-}
-
-// deadLetterTask is a dead letter's row as it is now.
-type deadLetterTask struct {
-	Status taskstate.Status `json:"status"`
-	Fence  int64            `json:"fence"`
-}
-
-func viewDeadLetter(l dlq.DeadLetter) deadLetterView {
-	v := deadLetterView{
-		ID: l.ID, Source: l.Source, TaskID: optional(l.TaskID), AttemptCount: l.AttemptCount, LastError: l.LastError, FailedAt: formatTime(l.FailedAt),
-		SourceStream: optional(l.SourceStream), SourceGroup: optional(l.SourceGroup), SourceRecordID: optional(l.SourceRecordID),
-		Replayable: l.Reason == "", Why: optional(l.Why),
+func viewDeadLetter(l dlq.DeadLetter) wire.DeadLetter {
+	v := wire.DeadLetter{
+		ID: l.ID, Source: string(l.Source), TaskID: wire.NullText(l.TaskID), AttemptCount: l.AttemptCount, LastError: l.LastError, FailedAt: wire.At(l.FailedAt),
+		SourceStream: wire.NullText(l.SourceStream), SourceGroup: wire.NullText(l.SourceGroup), SourceRecordID: wire.NullText(l.SourceRecordID),
+		Replayable: l.Reason == "", Reason: wire.NullText(l.Reason), Why: wire.NullText(l.Why),
 	}
 	if v.Raw = viewRaw(l.Raw); v.Raw == nil {
 		v.Fence = &l.Fence
 	}
-	if l.Reason != "" {
-		v.Reason = &l.Reason
-	}
 	if l.Status != taskstate.StatusNone {
-		v.Task = &deadLetterTask{Status: l.Status, Fence: l.RowFence}
+		v.Task = &wire.DeadTask{Status: l.Status, Fence: l.RowFence}
 	}
 	return v
 }
@@ -117,10 +90,8 @@ func (g *Gateway) listDeadLetters(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	out := list[deadLetterView]{Items: make([]deadLetterView, len(rows)), NextCursor: textOf(name, next), HasMore: next != nil}
-	for i, l := range rows {
-		out.Items[i] = viewDeadLetter(l)
-	}
+	out := whole(rows, viewDeadLetter)
+	out.NextCursor, out.HasMore = textOf(name, next), next != nil
 	return writeJSON(c, http.StatusOK, out)
 }
 
@@ -144,16 +115,15 @@ func placeOf(c *cursor) *dlq.Cursor {
 }
 
 // textOf is a place as a cursor; nil: the end.
-func textOf(name string, place *dlq.Cursor) *string {
+func textOf(name string, place *dlq.Cursor) wire.NullText {
 	if place == nil {
-		return nil
+		return ""
 	}
 	at := place.At
 	if at.IsZero() {
 		at = time.UnixMicro(0)
 	}
-	text := timeCursor(name, at, place.ID).encode()
-	return &text
+	return wire.NullText(timeCursor(name, at, place.ID).encode())
 }
 
 // deadLetterQuery reads the filters of a list.
@@ -175,13 +145,6 @@ func deadLetterQuery(c *gin.Context) (q dlq.Query, err error) {
 	return q, err
 }
 
-// deadLetterStatsView counts what waits for an operator.
-type deadLetterStatsView struct {
-	Source  dlq.Source `json:"source"`
-	Entries int64      `json:"entries"`
-	Dead    int64      `json:"dead"`
-}
-
 func (g *Gateway) deadLetterStats(c *gin.Context) error {
 	if err := g.noDeadLetters(); err != nil {
 		return err
@@ -190,7 +153,7 @@ func (g *Gateway) deadLetterStats(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, deadLetterStatsView{Source: s.Source, Entries: s.Entries, Dead: s.Dead})
+	return writeJSON(c, http.StatusOK, wire.DeadLetterStats{Source: string(s.Source), Entries: s.Entries, Dead: s.Dead})
 }
 
 // deadLetterID is the dead letter that the path names.
@@ -254,37 +217,6 @@ func (g *Gateway) dropping(c *gin.Context) dlq.NoteFunc {
 	}
 }
 
-// bulkBody is the wish to replay or drop many dead letters.
-type bulkBody struct {
-	Source dlq.Source `json:"source"`
-	Task   string     `json:"task"`
-	bulkWish
-}
-
-// bulkWish is what such wishes have in common, for the ingest queue and for topics.
-type bulkWish struct {
-	Error        string     `json:"error"`
-	FailedAfter  *time.Time `json:"failedAfter"`
-	FailedBefore *time.Time `json:"failedBefore"`
-	All          bool       `json:"all"`
-	Cursor       string     `json:"cursor"`
-	Limit        int        `json:"limit"`
-	PerSecond    int        `json:"perSecond"`
-	DryRun       bool       `json:"dryRun"`
-}
-
-// bulkView says what one request did; with nextCursor there is more.
-type bulkView struct {
-	DryRun     bool           `json:"dryRun"`
-	Replayed   *int           `json:"replayed,omitempty"`
-	Dropped    *int           `json:"dropped,omitempty"`
-	Skipped    map[string]int `json:"skipped"`
-	Failed     int            `json:"failed"`
-	Error      *string        `json:"error"` // the code of the first failure
-	NextCursor *string        `json:"nextCursor"`
-	HasMore    bool           `json:"hasMore"`
-}
-
 func (g *Gateway) replayDeadLetters(c *gin.Context) error {
 	q, b, err := g.readBulk(c, false)
 	if err != nil {
@@ -313,13 +245,13 @@ func (g *Gateway) dropDeadLetters(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, v)
 }
 
-func viewBulk(list string, b dlq.Bulk, r dlq.Result) bulkView {
-	v := bulkView{DryRun: b.DryRun, Skipped: map[string]int{}, Failed: r.Failed, NextCursor: textOf(list, r.Next), HasMore: r.Next != nil}
+func viewBulk(list string, b dlq.Bulk, r dlq.Result) wire.BulkResult {
+	v := wire.BulkResult{DryRun: b.DryRun, Skipped: map[string]int{}, Failed: r.Failed, NextCursor: textOf(list, r.Next), HasMore: r.Next != nil}
 	for why, n := range r.Skipped {
 		v.Skipped[string(why)] = n
 	}
 	if r.Err != nil {
-		v.Error = &classify(r.Err).code
+		v.Error = wire.NullText(classify(r.Err).code)
 	}
 	return v
 }
@@ -336,10 +268,10 @@ func describeQuery(q dlq.Query) string {
 		}
 	}
 	if !q.FailedAfter.IsZero() {
-		text += " after " + formatTime(q.FailedAfter)
+		text += " after " + wire.At(q.FailedAfter).Text()
 	}
 	if !q.FailedBefore.IsZero() {
-		text += " before " + formatTime(q.FailedBefore)
+		text += " before " + wire.At(q.FailedBefore).Text()
 	}
 	return text
 }
@@ -349,33 +281,33 @@ func (g *Gateway) readBulk(c *gin.Context, drop bool) (q dlq.Query, b dlq.Bulk, 
 	if err := g.noDeadLetters(); err != nil {
 		return q, b, err
 	}
-	var body bulkBody
+	var body wire.DeadLetterBulk
 	if err := readJSON(c, &body, true); err != nil {
 		return q, b, err
 	}
-	if body.Source != "" && !slices.Contains(dlq.Sources(), body.Source) {
-		return q, b, problemf(codeInvalidField, "source is %s, allowed are %s", shown(string(body.Source)), join(dlq.Sources())).about("source")
+	if body.Source != "" && !slices.Contains(dlq.Sources(), dlq.Source(body.Source)) {
+		return q, b, problemf(codeInvalidField, "source is %s, allowed are %s", shown(body.Source), join(dlq.Sources())).about("source")
 	}
 	for name, text := range map[string]string{"task": body.Task, "error": body.Error} {
 		if err := checkText(name, text, maxFilter, codeInvalidText, codeFieldTooLong); err != nil {
 			return q, b, err
 		}
 	}
-	q = g.sourced(dlq.Query{Source: body.Source, Task: strings.ToLower(body.Task), Text: body.Error})
-	if q.FailedAfter, q.FailedBefore, err = body.span(); err != nil {
+	q = g.sourced(dlq.Query{Source: dlq.Source(body.Source), Task: strings.ToLower(body.Task), Text: body.Error})
+	if q.FailedAfter, q.FailedBefore, err = spanOf(body.Bulk); err != nil {
 		return q, b, err
 	}
 	if drop && q == (dlq.Query{Source: q.Source}) {
-		if err := body.saysAll(); err != nil {
+		if err := saysAll(body.Bulk); err != nil {
 			return q, b, err
 		}
 	}
-	b, err = body.bounds(deadLetterList(q))
+	b, err = boundsOf(body.Bulk, deadLetterList(q))
 	return q, b, err
 }
 
-// span is when the dead letters died; zero: no bound.
-func (w bulkWish) span() (after, before time.Time, err error) {
+// spanOf is when the dead letters died; zero: no bound.
+func spanOf(w wire.Bulk) (after, before time.Time, err error) {
 	if after, err = bodyTime("failedAfter", w.FailedAfter); err != nil {
 		return after, before, err
 	}
@@ -384,7 +316,7 @@ func (w bulkWish) span() (after, before time.Time, err error) {
 }
 
 // saysAll asks for a word from those who would drop every dead letter.
-func (w bulkWish) saysAll() error {
+func saysAll(w wire.Bulk) error {
 	if w.All {
 		return nil
 	}
@@ -402,8 +334,8 @@ func bodyTime(name string, t *time.Time) (time.Time, error) {
 	return t.UTC(), nil
 }
 
-// bounds are the limits of one request.
-func (w bulkWish) bounds(name string) (b dlq.Bulk, err error) {
+// boundsOf are the limits of one request.
+func boundsOf(w wire.Bulk, name string) (b dlq.Bulk, err error) {
 	b = dlq.Bulk{Limit: w.Limit, PerSecond: w.PerSecond, DryRun: w.DryRun}
 	if b.Limit == 0 {
 		b.Limit = bulkDefault

@@ -14,6 +14,7 @@ import (
 	"github.com/millweir/millweir/pkg/dlq"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 // noDeadLetters is an empty desk.
@@ -98,27 +99,27 @@ func TestDeadLettersOfOperators(t *testing.T) {
 	op := s.secrets["operator"]
 	task, id := s.dead("embed: refused")
 	raw := s.entry("lastError", "no envelope", "what", "ever", "binary", "\xff\x00")
-	page := decode[list[deadLetterView]](t, s.get(op, deadLettersPath+"?limit=1"))
+	page := decode[wire.List[wire.DeadLetter]](t, s.get(op, deadLettersPath+"?limit=1"))
 	require.True(t, page.HasMore)
 	require.Equal(t, raw, page.Items[0].ID)
-	require.Equal(t, blobView{Value: "/wA=", Encoding: "base64", Bytes: 2}, page.Items[0].Raw["binary"])
-	require.Equal(t, dlq.ReasonUnreadable, *page.Items[0].Reason)
-	require.Nil(t, page.Items[0].TaskID)
-	page = decode[list[deadLetterView]](t, s.get(op, deadLettersPath+"?limit=1&cursor="+*page.NextCursor))
+	require.Equal(t, wire.Blob{Value: "/wA=", Encoding: "base64", Bytes: 2}, page.Items[0].Raw["binary"])
+	require.EqualValues(t, dlq.ReasonUnreadable, page.Items[0].Reason)
+	require.Empty(t, page.Items[0].TaskID)
+	page = decode[wire.List[wire.DeadLetter]](t, s.get(op, deadLettersPath+"?limit=1&cursor="+string(page.NextCursor)))
 	require.False(t, page.HasMore)
-	require.Equal(t, task, *page.Items[0].TaskID)
-	require.Equal(t, &deadLetterTask{Status: taskstate.StatusDead, Fence: 1}, page.Items[0].Task)
+	require.Equal(t, task, string(page.Items[0].TaskID))
+	require.Equal(t, &wire.DeadTask{Status: taskstate.StatusDead, Fence: 1}, page.Items[0].Task)
 	require.True(t, page.Items[0].Replayable)
-	require.Equal(t, page.Items[0], decode[deadLetterView](t, s.get(op, deadLettersPath+"/letters/"+id)))
+	require.Equal(t, page.Items[0], decode[wire.DeadLetter](t, s.get(op, deadLettersPath+"/letters/"+id)))
 	for query, want := range map[string]int{"?task=" + task: 1, "?error=REFUSED": 1, "?error=x": 0, "?source=table": 1, "?source=redis": 2, "?failedBefore=2026-01-03T00:00:00Z": 1, "?failedAfter=2026-01-03T00:00:00Z": 1} {
-		require.Len(t, decode[list[deadLetterView]](t, s.get(op, deadLettersPath+query)).Items, want, query)
+		require.Len(t, decode[wire.List[wire.DeadLetter]](t, s.get(op, deadLettersPath+query)).Items, want, query)
 	}
-	require.Equal(t, deadLetterStatsView{Source: dlq.SourceRedis, Entries: 2, Dead: 1}, decode[deadLetterStatsView](t, s.get(op, deadLettersPath+"/stats")))
+	require.Equal(t, wire.DeadLetterStats{Source: string(dlq.SourceRedis), Entries: 2, Dead: 1}, decode[wire.DeadLetterStats](t, s.get(op, deadLettersPath+"/stats")))
 
 	replay := func(id string) string { return deadLettersPath + "/letters/" + id + "/replay" }
 	s.refused(s.send(op, http.MethodPost, replay(raw), ""), http.StatusConflict, codeDeadLetterUnreadable)
 	require.Empty(t, s.events(audit.DeadLetterReplay), "what was refused is not noted as done")
-	got := decode[inspectView](t, s.send(op, http.MethodPost, replay(id), ""))
+	got := decode[wire.InspectedTask](t, s.send(op, http.MethodPost, replay(id), ""))
 	require.Equal(t, taskstate.StatusQueued, got.Status)
 	require.Equal(t, id, s.events(audit.DeadLetterReplay)[0].Target)
 	s.refused(s.send(op, http.MethodPost, replay(id), ""), http.StatusNotFound, codeDeadLetterNotFound)
@@ -139,9 +140,9 @@ func TestAStaleDeadLetterIsRefusedAndGoes(t *testing.T) {
 	op := s.secrets["operator"]
 	task, id := s.dead("refused")
 	require.Equal(t, http.StatusOK, s.send(op, http.MethodPost, "/api/knowledge/tasks/"+task+"/retry", "").Code)
-	v := decode[deadLetterView](t, s.get(op, deadLettersPath+"/letters/"+id))
+	v := decode[wire.DeadLetter](t, s.get(op, deadLettersPath+"/letters/"+id))
 	require.False(t, v.Replayable)
-	require.Equal(t, "the task is QUEUED", *v.Why)
+	require.Equal(t, "the task is QUEUED", string(v.Why))
 	s.dies(task, "again")
 	p := s.refused(s.send(op, http.MethodPost, deadLettersPath+"/letters/"+id+"/replay", ""), http.StatusConflict, taskstate.CodeNotReplayable)
 	require.Equal(t, "the task died again: it is DEAD with fence 2, the dead letter is of fence 1", p.Message)
@@ -158,10 +159,10 @@ func TestDeadLettersInBulk(t *testing.T) {
 		tasks = append(tasks, task)
 	}
 	s.entry("lastError", "no envelope", "what", "ever")
-	post := func(path, body string) bulkView {
+	post := func(path, body string) wire.BulkResult {
 		w := s.send(op, http.MethodPost, deadLettersPath+path, body)
 		require.Equal(t, http.StatusOK, w.Code, w.Body.String())
-		return decode[bulkView](t, w)
+		return decode[wire.BulkResult](t, w)
 	}
 	dry := post("/replay", `{"dryRun":true}`)
 	require.Equal(t, 5, *dry.Replayed)
@@ -169,14 +170,14 @@ func TestDeadLettersInBulk(t *testing.T) {
 	one := post("/replay", `{"error":"cause 1","limit":1}`)
 	require.Equal(t, 1, *one.Replayed)
 	require.True(t, one.HasMore)
-	rest := post("/replay", `{"error":"cause 1","limit":100,"perSecond":1000,"cursor":"`+*one.NextCursor+`"}`)
+	rest := post("/replay", `{"error":"cause 1","limit":100,"perSecond":1000,"cursor":"`+string(one.NextCursor)+`"}`)
 	require.Equal(t, 1, *rest.Replayed)
 	require.False(t, rest.HasMore)
 	require.Equal(t, 3, *post("/replay", ``).Replayed)
 	require.Equal(t, 0, *post("/replay", ``).Replayed)
 	require.Contains(t, s.events(audit.DeadLetterReplay)[2].Detail, "error cause 1")
 	for _, task := range tasks {
-		require.Equal(t, "QUEUED", string(decode[inspectView](t, s.get(op, "/internal/tasks/"+task)).Status))
+		require.Equal(t, "QUEUED", string(decode[wire.InspectedTask](t, s.get(op, "/internal/tasks/"+task)).Status))
 	}
 
 	_, kept := s.dead("keep me")
@@ -185,7 +186,7 @@ func TestDeadLettersInBulk(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.get(op, deadLettersPath+"/letters/"+kept).Code)
 	require.Equal(t, 1, *post("/drop", `{"all":true,"dryRun":true}`).Dropped)
 	require.Equal(t, 1, *post("/drop", `{"all":true}`).Dropped)
-	require.Zero(t, decode[deadLetterStatsView](t, s.get(op, deadLettersPath+"/stats")).Entries)
+	require.Zero(t, decode[wire.DeadLetterStats](t, s.get(op, deadLettersPath+"/stats")).Entries)
 	s.refused(s.send(op, http.MethodPost, deadLettersPath+"/drop", `{"all":true,"source":"table"}`), http.StatusConflict, codeDeadLetterIsRow)
 	for _, bad := range []string{`{"source":"mars"}`, `{"limit":1001}`, `{"limit":-1}`, `{"perSecond":-1}`, `{"failedAfter":"0001-01-01T00:00:00Z"}`} {
 		s.refused(s.send(op, http.MethodPost, deadLettersPath+"/replay", bad), http.StatusUnprocessableEntity, codeInvalidField)
@@ -199,7 +200,7 @@ func TestDeadLettersInBulk(t *testing.T) {
 
 func TestBlobs(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, blobView{Value: "aä", Encoding: "utf-8", Bytes: 5, Clipped: true}, viewBlobUpTo([]byte("aää"), 4), "no half character")
-	require.Equal(t, blobView{Value: "/w==", Encoding: "base64", Bytes: 2, Clipped: true}, viewBlobUpTo([]byte{0xff, 0xfe}, 1))
-	require.Equal(t, blobView{Encoding: "utf-8"}, viewBlob(nil))
+	require.Equal(t, wire.Blob{Value: "aä", Encoding: "utf-8", Bytes: 5, Clipped: true}, viewBlobUpTo([]byte("aää"), 4), "no half character")
+	require.Equal(t, wire.Blob{Value: "/w==", Encoding: "base64", Bytes: 2, Clipped: true}, viewBlobUpTo([]byte{0xff, 0xfe}, 1))
+	require.Equal(t, wire.Blob{Encoding: "utf-8"}, viewBlob(nil))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/dlq"
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 func (g *Gateway) topicDeadLetterRoutes() []route {
@@ -149,16 +150,8 @@ func (g *Gateway) dropTopicDeadLetter(c *gin.Context) error {
 	return noContent(c)
 }
 
-// topicBulk is the wish to replay or drop many dead letters of a topic.
-type topicBulk struct {
-	Group     string `json:"group"`
-	Partition *int   `json:"partition"`
-	Key       string `json:"key"`
-	bulkWish
-}
-
-// query checks the filter.
-func (b topicBulk) query() (q dlq.TopicQuery, err error) {
+// topicBulkQuery checks the filter.
+func topicBulkQuery(b wire.TopicDeadLetterBulk) (q dlq.TopicQuery, err error) {
 	q = dlq.TopicQuery{Group: b.Group, Partition: -1, Key: b.Key, Text: b.Error}
 	for name, text := range map[string]string{"group": b.Group, "key": b.Key, "error": b.Error} {
 		if err := checkText(name, text, maxFilter, codeInvalidText, codeFieldTooLong); err != nil {
@@ -170,7 +163,7 @@ func (b topicBulk) query() (q dlq.TopicQuery, err error) {
 			return q, problemf(codeInvalidField, "partition is %d, allowed is 0 to %d", q.Partition, streammq.MaxPartitions-1).about("partition")
 		}
 	}
-	q.FailedAfter, q.FailedBefore, err = b.span()
+	q.FailedAfter, q.FailedBefore, err = spanOf(b.Bulk)
 	return q, err
 }
 
@@ -179,19 +172,19 @@ func (g *Gateway) readTopicBulk(c *gin.Context, drop bool) (dlqService *dlq.Topi
 	if dlqService, err = g.topicDLQ(c); err != nil {
 		return dlqService, q, b, err
 	}
-	var body topicBulk
+	var body wire.TopicDeadLetterBulk
 	if err = readJSON(c, &body, true); err != nil {
 		return dlqService, q, b, err
 	}
-	if q, err = body.query(); err != nil {
+	if q, err = topicBulkQuery(body); err != nil {
 		return dlqService, q, b, err
 	}
 	if drop && q == (dlq.TopicQuery{Partition: -1}) {
-		if err = body.saysAll(); err != nil {
+		if err = saysAll(body.Bulk); err != nil {
 			return dlqService, q, b, err
 		}
 	}
-	b, err = body.bounds(topicDeadLetterList)
+	b, err = boundsOf(body.Bulk, topicDeadLetterList)
 	return dlqService, q, b, err
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 const (
@@ -119,11 +120,7 @@ func (g *Gateway) listSegments(c *gin.Context) error {
 }
 
 func (g *Gateway) search(c *gin.Context) error {
-	var body struct {
-		Query         string `json:"query"`
-		KnowledgeBase string `json:"knowledgeBase"`
-		TopK          *int   `json:"topK"`
-	}
+	var body wire.SearchRequest
 	if err := readJSON(c, &body, false); err != nil {
 		return err
 	}
@@ -148,5 +145,5 @@ func (g *Gateway) search(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, searchView{Hits: views(found.Hits, viewHit), Partial: found.Partial})
+	return writeJSON(c, http.StatusOK, wire.SearchAnswer{Hits: views(found.Hits, viewHit), Partial: found.Partial})
 }

@@ -18,12 +18,13 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 // sse is one event or comment of a stream.
 type sse struct {
 	id, event, comment string
-	task               taskView
+	task               wire.Task
 }
 
 // readEvent reads up to the next empty line; io.EOF at the end of the stream.

@@ -22,6 +22,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 	"github.com/millweir/millweir/services/ingest-api/internal/ingestfake"
 )
 
@@ -267,11 +268,11 @@ func (b *bench) upload(who, target string, headers []string, parts ...part) *htt
 }
 
 // accept uploads one text and returns the accepted task.
-func (b *bench) accept(who, name, body string) acceptedView {
+func (b *bench) accept(who, name, body string) wire.AcceptedTask {
 	b.t.Helper()
 	w := b.upload(who, asyncPath, nil, file(name, body))
 	require.Equal(b.t, http.StatusAccepted, w.Code, w.Body.String())
-	return decode[acceptedView](b.t, w)
+	return decode[wire.AcceptedTask](b.t, w)
 }
 
 func decode[T any](t testing.TB, w *httptest.ResponseRecorder) T {
@@ -281,14 +282,14 @@ func decode[T any](t testing.TB, w *httptest.ResponseRecorder) T {
 	return v
 }
 
-func (b *bench) problem(w *httptest.ResponseRecorder) problem {
+func (b *bench) problem(w *httptest.ResponseRecorder) wire.Problem {
 	b.t.Helper()
 	require.Equal(b.t, "application/problem+json", w.Header().Get("Content-Type"), w.Body.String())
-	return decode[problem](b.t, w)
+	return decode[wire.Problem](b.t, w)
 }
 
 // refused asserts an error's status and code.
-func (b *bench) refused(w *httptest.ResponseRecorder, status int, code string) problem {
+func (b *bench) refused(w *httptest.ResponseRecorder, status int, code string) wire.Problem {
 	b.t.Helper()
 	require.Equal(b.t, status, w.Code, w.Body.String())
 	p := b.problem(w)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 // Every list takes every limit of its range and refuses the others with the range; a new list is walked by itself.
@@ -26,7 +27,7 @@ func TestEveryListTakesEveryLimit(t *testing.T) {
 			continue
 		}
 		lists++
-		path := strings.NewReplacer(":taskId", a.TaskID, ":documentId", *a.DocumentID, ":topic", q.topic, ":group", group).Replace(r.path)
+		path := strings.NewReplacer(":taskId", a.TaskID, ":documentId", string(a.DocumentID), ":topic", q.topic, ":group", group).Replace(r.path)
 		who := operator
 		if strings.HasPrefix(path, "/api/") {
 			who = ada
@@ -83,6 +84,6 @@ func TestDocumentsAndBasesTakeTheFiltersOfTasks(t *testing.T) {
 		b.send(ada, http.MethodPost, "/api/knowledge/bases", fmt.Sprintf(`{"name":"b%d"}`, i))
 	}
 	require.Len(t, b.pages("/api/knowledge/bases?sort=createdAt&limit=1", "knowledgeBaseId"), 4)
-	page := decode[list[baseView]](t, b.get(ada, "/api/knowledge/bases?sort=createdAt&limit=1"))
-	b.refused(b.get(ada, "/api/knowledge/bases?sort=-createdAt&cursor="+*page.NextCursor), http.StatusBadRequest, codeBadCursor)
+	page := decode[wire.List[wire.Base]](t, b.get(ada, "/api/knowledge/bases?sort=createdAt&limit=1"))
+	b.refused(b.get(ada, "/api/knowledge/bases?sort=-createdAt&cursor="+string(page.NextCursor)), http.StatusBadRequest, codeBadCursor)
 }

@@ -202,6 +202,3 @@ func (g *Gateway) principal(c *gin.Context) (auth.Principal, error) {
 	}
 	return g.login(c, strings.TrimSpace(header[len(bearerPrefix):]))
 }
-
-// formatTime is RFC 3339 in UTC with microseconds, always of the same length.
-func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z07:00") }

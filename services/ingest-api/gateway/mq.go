@@ -12,6 +12,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 const (
@@ -124,8 +125,8 @@ func (g *Gateway) listTopics(c *gin.Context) error {
 }
 
 // whole is a list that is one page: the registry, the groups and the members are read as a whole anyway.
-func whole[R, V any](rows []R, view func(R) V) list[V] {
-	out := list[V]{Items: make([]V, len(rows))}
+func whole[R, V any](rows []R, view func(R) V) wire.List[V] {
+	out := wire.List[V]{Items: make([]V, len(rows))}
 	for i, r := range rows {
 		out.Items[i] = view(r)
 	}
@@ -308,7 +309,7 @@ func (g *Gateway) messageStatus(c *gin.Context) error {
 	if len(ids) == 1 && len(found) == 0 {
 		return problemf(codeMessageNotFound, "message %s is unknown, or its status has expired, or its topic keeps none", ids[0])
 	}
-	return writeJSON(c, http.StatusOK, whole(ids, func(id string) statusView { return viewStatus(id, found) }))
+	return writeJSON(c, http.StatusOK, whole(ids, func(id string) wire.MessageStatus { return viewStatus(id, found) }))
 }
 
 // ownMessageStatus tells how far a message of the caller is: one that was published with the header x-user-id. Another
@@ -385,30 +386,12 @@ func (g *Gateway) deleteGroup(c *gin.Context) error {
 	return noContent(c)
 }
 
-// trimView is what a trim removed, or would remove.
-type trimView struct {
-	DryRun     bool            `json:"dryRun"`
-	Entries    int             `json:"entries"`
-	Partitions []partitionTrim `json:"partitions"`
-}
-
-type partitionTrim struct {
-	Partition int     `json:"partition"`
-	Entries   int     `json:"entries"`
-	Frontier  *string `json:"frontier"` // null: there is no group, so nothing is needed
-}
-
 func (g *Gateway) trimTopic(c *gin.Context) error {
 	a, err := g.admin(c)
 	if err != nil {
 		return err
 	}
-	var body struct {
-		MaxLen        int   `json:"maxLen"`
-		MaxAgeSeconds int64 `json:"maxAgeSeconds"`
-		Finished      bool  `json:"finished"`
-		DryRun        bool  `json:"dryRun"`
-	}
+	var body wire.TrimTopic
 	if err := readJSON(c, &body, true); err != nil {
 		return err
 	}
@@ -434,26 +417,16 @@ func (g *Gateway) trimTopic(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	v := trimView{DryRun: body.DryRun, Partitions: make([]partitionTrim, len(parts))}
+	v := wire.Trimmed{DryRun: body.DryRun, Partitions: make([]wire.TrimmedPartition, len(parts))}
 	for i, p := range parts {
 		v.Entries += p.Entries
-		v.Partitions[i] = partitionTrim{Partition: p.Partition, Entries: p.Entries, Frontier: optional(p.Frontier)}
+		v.Partitions[i] = wire.TrimmedPartition{Partition: p.Partition, Entries: p.Entries, Frontier: wire.NullText(p.Frontier)}
 	}
 	return writeJSON(c, http.StatusOK, v)
 }
 
-// resetBody says where a group goes on; exactly one of the four places is set.
-type resetBody struct {
-	To          string     `json:"to"` // start or end
-	Time        *time.Time `json:"time"`
-	After       string     `json:"after"` // an entry's id
-	Partition   *int       `json:"partition"`
-	Force       bool       `json:"force"`
-	DropRetries bool       `json:"dropRetries"`
-}
-
-// reset reads the wish.
-func (b resetBody) reset() (r streammq.Reset, err error) {
+// resetOf reads the wish.
+func resetOf(b wire.ResetGroup) (r streammq.Reset, err error) {
 	places := 0
 	for _, given := range []bool{b.To != "", b.Time != nil, b.After != ""} {
 		if given {
@@ -485,11 +458,11 @@ func (b resetBody) reset() (r streammq.Reset, err error) {
 	return r, nil
 }
 
-// words is the wish for the audit log.
-func (b resetBody) words(group string) string {
+// resetWords is the wish for the audit log.
+func resetWords(b wire.ResetGroup, group string) string {
 	text := "group " + group + " to " + b.To + b.After
 	if b.Time != nil {
-		text += formatTime(*b.Time)
+		text += wire.At(*b.Time).Text()
 	}
 	if b.Partition != nil {
 		text += fmt.Sprintf(" partition %d", *b.Partition)
@@ -502,23 +475,23 @@ func (g *Gateway) resetGroup(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	var body resetBody
+	var body wire.ResetGroup
 	if err := readJSON(c, &body, true); err != nil {
 		return err
 	}
-	how, err := body.reset()
+	how, err := resetOf(body)
 	if err != nil {
 		return err
 	}
 	if _, err := a.Groups(c.Request.Context()); err != nil {
 		return err
 	}
-	if err := g.noted(c, audit.QueueReset, c.Param("topic"), body.words(name)); err != nil {
+	if err := g.noted(c, audit.QueueReset, c.Param("topic"), resetWords(body, name)); err != nil {
 		return err
 	}
 	n, err := a.ResetGroup(c.Request.Context(), name, how)
 	if err != nil {
 		return ofGroup(err)
 	}
-	return writeJSON(c, http.StatusOK, object{"pendingDropped": n})
+	return writeJSON(c, http.StatusOK, wire.ResetDone{PendingDropped: n})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 // queue is a bench with topics on a real Redis, under names of the test's own.
@@ -134,49 +135,49 @@ func TestTopicsOfOperators(t *testing.T) {
 	q.consume(6, func(*streammq.Delivery) streammq.Result { return streammq.Success() })
 	q.publish(3)
 
-	topics := decode[list[topicView]](t, q.get(operator, topicsPath)).Items
-	names := map[string]topicView{}
+	topics := decode[wire.List[wire.Topic]](t, q.get(operator, topicsPath)).Items
+	names := map[string]wire.Topic{}
 	for _, v := range topics {
 		names[v.Name] = v
 	}
 	require.Equal(t, 2, names[q.topic].Partitions)
-	stats := decode[topicStatsView](t, q.get(operator, q.at("")))
+	stats := decode[wire.TopicStats](t, q.get(operator, q.at("")))
 	require.EqualValues(t, 9, stats.Entries)
 	require.Len(t, stats.Each, 2)
 	for _, p := range stats.Each {
-		require.NotNil(t, p.FirstID)
-		require.Less(t, *p.FirstID, *p.LastID)
+		require.NotEmpty(t, p.FirstID)
+		require.Less(t, string(p.FirstID), string(p.LastID))
 	}
-	groups := decode[list[groupView]](t, q.get(operator, q.at("/groups"))).Items
-	require.Equal(t, []groupView{{Name: group, Partitions: 2, Lag: 3, LagExact: true}}, groups)
-	one := decode[groupStatsView](t, q.get(operator, q.at("/groups/"+group)))
+	groups := decode[wire.List[wire.Group]](t, q.get(operator, q.at("/groups"))).Items
+	require.Equal(t, []wire.Group{{Name: group, Partitions: 2, Lag: 3, LagExact: true}}, groups)
+	one := decode[wire.GroupStats](t, q.get(operator, q.at("/groups/"+group)))
 	require.EqualValues(t, 3, one.Lag)
 	require.Len(t, one.Partitions, 2)
 	for _, p := range one.Partitions {
-		require.Equal(t, p.Lag > 0, p.Frontier != nil, "the oldest that is not finished")
+		require.Equal(t, p.Lag > 0, p.Frontier != "", "the oldest that is not finished")
 	}
-	owners := decode[ownersView](t, q.get(operator, q.at("/groups/"+group+"/owners")))
+	owners := decode[wire.Owners](t, q.get(operator, q.at("/groups/"+group+"/owners")))
 	require.Equal(t, 2, owners.Unowned, "the member has left")
-	require.Empty(t, decode[list[pendingView]](t, q.get(operator, q.at("/groups/"+group+"/pending"))).Items)
+	require.Empty(t, decode[wire.List[wire.Pending]](t, q.get(operator, q.at("/groups/"+group+"/pending"))).Items)
 	require.Equal(t, http.StatusOK, q.get(operator, q.at("/groups/"+group+"/inflight")).Code)
 
-	recent := decode[list[messageView]](t, q.get(operator, q.at("/messages?limit=4"))).Items
+	recent := decode[wire.List[wire.Message]](t, q.get(operator, q.at("/messages?limit=4"))).Items
 	require.Len(t, recent, 4)
 	require.Equal(t, "utf-8", recent[0].Payload.Encoding)
 	require.True(t, strings.HasPrefix(recent[0].Payload.Value, "payload "))
-	require.NotNil(t, recent[0].UUID)
+	require.NotEmpty(t, recent[0].UUID)
 	q.judgeMessagePages()
 	for _, bad := range []string{"/messages?from=x", "/messages?partition=7", "/messages?partition=0&from=x", "?kind=mars"} {
 		q.refused(q.get(operator, q.at(bad)), http.StatusBadRequest, codeInvalidParameter)
 	}
 
 	// How far messages are.
-	status := decode[list[statusView]](t, q.get(operator, "/internal/mq/status?ids="+uuids[0])).Items
-	require.Equal(t, streammq.StateCompleted, status[0].Status.State)
+	status := decode[wire.List[wire.MessageStatus]](t, q.get(operator, "/internal/mq/status?ids="+uuids[0])).Items
+	require.Equal(t, string(streammq.StateCompleted), status[0].Status.State)
 	unknown := uuid.NewString()
 	p := q.refused(q.get(operator, "/internal/mq/status?ids="+unknown), http.StatusNotFound, codeMessageNotFound)
 	require.Contains(t, p.Message, unknown)
-	status = decode[list[statusView]](t, q.get(operator, "/internal/mq/status?ids="+unknown+","+strings.ToUpper(uuids[1]))).Items
+	status = decode[wire.List[wire.MessageStatus]](t, q.get(operator, "/internal/mq/status?ids="+unknown+","+strings.ToUpper(uuids[1]))).Items
 	require.Nil(t, status[0].Status)
 	require.NotNil(t, status[1].Status)
 	for _, bad := range []string{"", "x", strings.Repeat(unknown+",", 101)} {
@@ -187,15 +188,15 @@ func TestTopicsOfOperators(t *testing.T) {
 	for _, bad := range []string{``, `{"maxLen":-1}`, `{"maxAgeSeconds":-1}`} {
 		q.post(q.at("/trim"), bad, http.StatusUnprocessableEntity)
 	}
-	var trimmed trimView
+	var trimmed wire.Trimmed
 	require.NoError(t, json.Unmarshal(q.post(q.at("/trim"), `{"finished":true,"dryRun":true}`, http.StatusOK), &trimmed))
 	require.Equal(t, 6, trimmed.Entries)
 	require.Empty(t, q.trail.events)
 	require.NoError(t, json.Unmarshal(q.post(q.at("/trim"), `{"finished":true}`, http.StatusOK), &trimmed))
 	require.Equal(t, 6, trimmed.Entries)
-	require.NotNil(t, trimmed.Partitions[0].Frontier)
+	require.NotEmpty(t, trimmed.Partitions[0].Frontier)
 	require.Equal(t, audit.QueueTrim, q.trail.events[0].Action)
-	require.EqualValues(t, 3, decode[topicStatsView](t, q.get(operator, q.at(""))).Entries)
+	require.EqualValues(t, 3, decode[wire.TopicStats](t, q.get(operator, q.at(""))).Entries)
 
 	// Reset and delete.
 	reset := q.at("/groups/" + group + "/reset")
@@ -204,9 +205,9 @@ func TestTopicsOfOperators(t *testing.T) {
 	}
 	q.post(q.at("/groups/nobody/reset"), `{"to":"end"}`, http.StatusNotFound)
 	q.post(reset, `{"to":"end"}`, http.StatusOK)
-	require.Zero(t, decode[groupStatsView](t, q.get(operator, q.at("/groups/"+group))).Lag)
+	require.Zero(t, decode[wire.GroupStats](t, q.get(operator, q.at("/groups/"+group))).Lag)
 	q.post(reset, `{"time":"2020-01-01T00:00:00Z"}`, http.StatusOK)
-	require.EqualValues(t, 3, decode[groupStatsView](t, q.get(operator, q.at("/groups/"+group))).Lag)
+	require.EqualValues(t, 3, decode[wire.GroupStats](t, q.get(operator, q.at("/groups/"+group))).Lag)
 	require.Equal(t, audit.QueueReset, q.trail.events[0].Action)
 	remove := func(path string) int { return q.do(q.request(operator, http.MethodDelete, path, nil)).Code }
 	require.Equal(t, http.StatusNoContent, remove(q.at("/groups/"+group)))
@@ -220,22 +221,22 @@ func TestTopicsOfOperators(t *testing.T) {
 
 // judgeMessagePages reads the nine messages of two partitions page by page: all, each partition, and a part of one.
 func (q *queue) judgeMessagePages() {
-	read := func(query string) (all []messageView) {
+	read := func(query string) (all []wire.Message) {
 		for cursor := ""; ; {
-			page := decode[list[messageView]](q.t, q.get(operator, q.at("/messages?limit=2&"+query+cursor)))
-			require.Equal(q.t, page.NextCursor != nil, page.HasMore)
+			page := decode[wire.List[wire.Message]](q.t, q.get(operator, q.at("/messages?limit=2&"+query+cursor)))
+			require.Equal(q.t, page.NextCursor != "", page.HasMore)
 			all = append(all, page.Items...)
-			if page.NextCursor == nil {
+			if page.NextCursor == "" {
 				return all
 			}
 			require.Len(q.t, page.Items, 2)
-			cursor = "&cursor=" + *page.NextCursor
+			cursor = "&cursor=" + string(page.NextCursor)
 		}
 	}
 	seen := map[string]bool{}
 	all := read("")
 	for _, m := range all {
-		seen[*m.UUID] = true
+		seen[string(m.UUID)] = true
 	}
 	require.Len(q.t, all, 9)
 	require.Len(q.t, seen, 9, "each once")
@@ -244,7 +245,7 @@ func (q *queue) judgeMessagePages() {
 		ofOne := fmt.Sprint("partition=", partition)
 		part := read(ofOne)
 		total += len(part)
-		require.True(q.t, slices.IsSortedFunc(part, func(a, b messageView) int { return strings.Compare(a.ID, b.ID) }), "the oldest first")
+		require.True(q.t, slices.IsSortedFunc(part, func(a, b wire.Message) int { return strings.Compare(a.ID, b.ID) }), "the oldest first")
 		require.Len(q.t, read(ofOne+"&from="+url.QueryEscape("("+part[0].ID)), len(part)-1)
 		require.Len(q.t, read(ofOne+"&to="+part[1].ID), 2)
 	}
@@ -289,20 +290,20 @@ func TestPendingEntriesArePaged(t *testing.T) {
 	run("XREADGROUP", "GROUP", group, "ghost", "COUNT", "5", "STREAMS", stream, ">")
 	var ids []string
 	for path := q.at("/groups/" + group + "/pending?limit=2&order=deliveries"); path != ""; {
-		page := decode[list[pendingView]](t, q.get(operator, path))
+		page := decode[wire.List[wire.Pending]](t, q.get(operator, path))
 		path = ""
 		for _, p := range page.Items {
 			ids = append(ids, p.ID)
 			require.Equal(t, "ghost", p.Consumer)
 			require.EqualValues(t, 1, p.Deliveries)
 		}
-		if page.NextCursor != nil {
-			path = q.at("/groups/"+group+"/pending?limit=2&order=deliveries&cursor=") + *page.NextCursor
+		if page.NextCursor != "" {
+			path = q.at("/groups/"+group+"/pending?limit=2&order=deliveries&cursor=") + string(page.NextCursor)
 		}
 	}
 	require.Len(t, ids, 5)
-	require.Empty(t, decode[list[pendingView]](t, q.get(operator, q.at("/groups/"+group+"/pending?minIdleMs=3600000"))).Items)
-	consumers := decode[list[consumerView]](t, q.get(operator, q.at("/groups/"+group+"/inflight"))).Items
+	require.Empty(t, decode[wire.List[wire.Pending]](t, q.get(operator, q.at("/groups/"+group+"/pending?minIdleMs=3600000"))).Items)
+	consumers := decode[wire.List[wire.Consumer]](t, q.get(operator, q.at("/groups/"+group+"/inflight"))).Items
 	require.Equal(t, int64(5), consumers[0].Pending)
 	require.False(t, consumers[0].Live)
 	bad := cursor{list: "pending:", at: -1}.encode()
@@ -311,8 +312,8 @@ func TestPendingEntriesArePaged(t *testing.T) {
 
 	// The same stream by its key.
 	single := topicsPath + "/" + url.PathEscape(stream) + "%s?kind=stream"
-	require.Equal(t, kindStream, decode[topicStatsView](t, q.get(operator, fmt.Sprintf(single, ""))).Kind)
-	require.Len(t, decode[list[pendingView]](t, q.get(operator, fmt.Sprintf(single, "/groups/"+group+"/pending"))).Items, 5)
+	require.Equal(t, kindStream, decode[wire.TopicStats](t, q.get(operator, fmt.Sprintf(single, ""))).Kind)
+	require.Len(t, decode[wire.List[wire.Pending]](t, q.get(operator, fmt.Sprintf(single, "/groups/"+group+"/pending"))).Items, 5)
 }
 
 // In both layouts of keys, on a cluster too, where each partition has its own stream of dead letters.
@@ -331,19 +332,19 @@ func judgeTopicDeadLetters(t *testing.T, q *queue, apart bool) {
 	q.consume(6, func(d *streammq.Delivery) streammq.Result {
 		return streammq.Fail(errors.New("no use: " + d.Key))
 	})
-	page := decode[list[topicDeadLetterView]](t, q.get(operator, q.dlq("/letters?limit=4")))
+	page := decode[wire.List[wire.TopicDeadLetter]](t, q.get(operator, q.dlq("/letters?limit=4")))
 	require.Len(t, page.Items, 4)
-	rest := decode[list[topicDeadLetterView]](t, q.get(operator, q.dlq("/letters?limit=4&cursor="+*page.NextCursor)))
+	rest := decode[wire.List[wire.TopicDeadLetter]](t, q.get(operator, q.dlq("/letters?limit=4&cursor="+string(page.NextCursor))))
 	require.Len(t, rest.Items, 2)
 	require.False(t, rest.HasMore)
-	byID := map[string]topicDeadLetterView{}
+	byID := map[string]wire.TopicDeadLetter{}
 	for _, l := range append(page.Items, rest.Items...) {
 		byID[l.ID] = l
 		require.Equal(t, apart, strings.HasPrefix(l.ID, fmt.Sprint(l.Partition, ":")), l.ID)
 	}
 	require.Len(t, byID, 6)
 	for partition := range 2 {
-		for _, l := range decode[list[topicDeadLetterView]](t, q.get(operator, q.dlq(fmt.Sprint("/letters?partition=", partition)))).Items {
+		for _, l := range decode[wire.List[wire.TopicDeadLetter]](t, q.get(operator, q.dlq(fmt.Sprint("/letters?partition=", partition)))).Items {
 			require.Equal(t, partition, l.Partition)
 			delete(byID, l.ID)
 		}
@@ -356,27 +357,27 @@ func judgeTopicDeadLetters(t *testing.T, q *queue, apart bool) {
 	require.Equal(t, group, first.Group)
 	require.Contains(t, first.Error, "no use: "+first.Key.Value)
 	for filter, want := range map[string]int{"?error=NO+USE:+k3": 1, "?key=k1": 1, "?group=nobody": 0, "?failedBefore=2020-01-01T00:00:00Z": 0, "?failedAfter=2020-01-01T00:00:00Z": 6} {
-		require.Len(t, decode[list[topicDeadLetterView]](t, q.get(operator, q.dlq("/letters"+filter))).Items, want, filter)
+		require.Len(t, decode[wire.List[wire.TopicDeadLetter]](t, q.get(operator, q.dlq("/letters"+filter))).Items, want, filter)
 	}
 
-	got := decode[topicDeadLetterView](t, q.send(operator, http.MethodPost, q.dlq("/letters/"+first.ID+"/replay"), ""))
-	require.NotNil(t, got.ReplayedAs)
+	got := decode[wire.TopicDeadLetter](t, q.send(operator, http.MethodPost, q.dlq("/letters/"+first.ID+"/replay"), ""))
+	require.NotEmpty(t, got.ReplayedAs)
 	require.Equal(t, audit.DeadLetterReplay, q.trail.events[0].Action)
 	q.refused(q.send(operator, http.MethodPost, q.dlq("/letters/"+first.ID+"/replay"), ""), http.StatusConflict, codeDeadLetterReplayed)
-	require.Equal(t, got, decode[topicDeadLetterView](t, q.get(operator, q.dlq("/letters/"+first.ID))))
-	require.Len(t, decode[list[topicDeadLetterView]](t, q.get(operator, q.dlq("/letters?unreplayed=true"))).Items, 5)
+	require.Equal(t, got, decode[wire.TopicDeadLetter](t, q.get(operator, q.dlq("/letters/"+first.ID))))
+	require.Len(t, decode[wire.List[wire.TopicDeadLetter]](t, q.get(operator, q.dlq("/letters?unreplayed=true"))).Items, 5)
 
-	bulk := func(path, body string) (v bulkView) {
+	bulk := func(path, body string) (v wire.BulkResult) {
 		require.NoError(t, json.Unmarshal(q.post(q.dlq(path), body, http.StatusOK), &v))
 		return v
 	}
 	require.Equal(t, 5, *bulk("/replay", `{"dryRun":true}`).Replayed)
 	some := bulk("/replay", `{"limit":2}`)
 	require.Equal(t, 2, *some.Replayed)
-	require.Equal(t, 3, *bulk("/replay", `{"cursor":"`+*some.NextCursor+`"}`).Replayed)
+	require.Equal(t, 3, *bulk("/replay", `{"cursor":"`+string(some.NextCursor)+`"}`).Replayed)
 	require.Equal(t, 0, *bulk("/replay", ``).Replayed, "never twice")
 	q.consume(6, func(*streammq.Delivery) streammq.Result { return streammq.Success() })
-	require.Zero(t, decode[list[groupView]](t, q.get(operator, q.at("/groups"))).Items[0].Lag, "six, and no more")
+	require.Zero(t, decode[wire.List[wire.Group]](t, q.get(operator, q.at("/groups"))).Items[0].Lag, "six, and no more")
 
 	q.post(q.dlq("/drop"), ``, http.StatusUnprocessableEntity)
 	require.Equal(t, http.StatusNoContent, q.do(q.request(operator, http.MethodDelete, q.dlq("/letters/"+first.ID), nil)).Code)
@@ -386,7 +387,7 @@ func judgeTopicDeadLetters(t *testing.T, q *queue, apart bool) {
 	}
 	require.Equal(t, 5, *bulk("/drop", `{"all":true,"dryRun":true}`).Dropped)
 	require.Equal(t, 5, *bulk("/drop", `{"all":true}`).Dropped)
-	require.Empty(t, decode[list[topicDeadLetterView]](t, q.get(operator, q.dlq("/letters"))).Items)
+	require.Empty(t, decode[wire.List[wire.TopicDeadLetter]](t, q.get(operator, q.dlq("/letters"))).Items)
 	q.refused(q.get(operator, "/internal/dlq/topics/nothing-of-that/letters"), http.StatusNotFound, codeTopicNotFound)
 }
 
@@ -417,9 +418,9 @@ func TestAUserSeesTheStatusOfTheirOwnMessages(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, ada, owner)
 
-			got := decode[statusView](t, q.get(ada, path(hers)))
+			got := decode[wire.MessageStatus](t, q.get(ada, path(hers)))
 			require.Equal(t, hers, got.ID)
-			require.Equal(t, streammq.StatePending, got.Status.State)
+			require.Equal(t, string(streammq.StatePending), got.Status.State)
 			missing := q.get(ada, path(uuid.NewString()))
 			q.refused(missing, http.StatusNotFound, codeMessageNotFound)
 			for _, id := range []string{theirs, nobodys, "no-id", "*"} {
@@ -434,7 +435,7 @@ func TestAUserSeesTheStatusOfTheirOwnMessages(t *testing.T) {
 
 			q.consume(3, func(*streammq.Delivery) streammq.Result { return streammq.Success() })
 			require.Eventually(t, func() bool {
-				return decode[statusView](t, q.get(ada, path(hers))).Status.State == streammq.StateCompleted
+				return decode[wire.MessageStatus](t, q.get(ada, path(hers))).Status.State == string(streammq.StateCompleted)
 			}, time.Minute, 10*time.Millisecond)
 			for _, key := range []string{"task:owner:" + hers, "task:status:" + hers} {
 				left, err := q.client.Do(t.Context(), q.client.B().Ttl().Key(key).Build()).AsInt64()
@@ -479,10 +480,10 @@ func TestAForeignPublishersMessageIsItsUsers(t *testing.T) {
 				}
 				return streammq.Success()
 			})
-			require.Equal(t, streammq.StateProcessing, decode[statusView](t, <-during).Status.State)
-			require.Equal(t, streammq.StateCompleted, decode[statusView](t, q.get(ada, path(hers))).Status.State)
-			require.Equal(t, streammq.StateFailed, decode[statusView](t, q.get(ada, path(failed))).Status.State)
-			require.Equal(t, streammq.StateCompleted, decode[statusView](t, q.get(bob, path(theirs))).Status.State)
+			require.Equal(t, streammq.StateProcessing, decode[wire.MessageStatus](t, <-during).Status.State)
+			require.Equal(t, streammq.StateCompleted, decode[wire.MessageStatus](t, q.get(ada, path(hers))).Status.State)
+			require.Equal(t, streammq.StateFailed, decode[wire.MessageStatus](t, q.get(ada, path(failed))).Status.State)
+			require.Equal(t, streammq.StateCompleted, decode[wire.MessageStatus](t, q.get(bob, path(theirs))).Status.State)
 			q.refused(q.get(ada, path(theirs)), http.StatusNotFound, codeMessageNotFound)
 			q.refused(q.get(bob, path(hers)), http.StatusNotFound, codeMessageNotFound)
 			for _, id := range []string{hers, failed, theirs} {

@@ -16,6 +16,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/streammq"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 // belongings is what a route is called with, all of it ada's or of her task; what the route does not name is empty.
@@ -31,7 +32,7 @@ type belongings struct {
 func (s *site) belonging(r route) belongings {
 	s.t.Helper()
 	task := s.accept(s.secrets["owner"], "a.txt", "some text of ada's, "+rand.Text()) // the same bytes would be a duplicate
-	o := belongings{task: task.TaskID, document: *task.DocumentID, base: task.Document.KnowledgeBaseID}
+	o := belongings{task: task.TaskID, document: string(task.DocumentID), base: task.Document.KnowledgeBaseID}
 	step := func(who, path string) {
 		w := s.do(s.request(s.secrets[who], http.MethodPost, path, nil))
 		require.Equal(s.t, http.StatusOK, w.Code, w.Body.String())
@@ -92,7 +93,7 @@ func (s *site) topic(o *belongings) {
 	}
 	stop()
 	require.NoError(s.t, <-ended)
-	deadLetters := decode[list[topicDeadLetterView]](s.t, s.get(s.secrets["operator"], "/internal/dlq/topics/"+o.topic+"/letters")).Items
+	deadLetters := decode[wire.List[wire.TopicDeadLetter]](s.t, s.get(s.secrets["operator"], "/internal/dlq/topics/"+o.topic+"/letters")).Items
 	require.Len(s.t, deadLetters, 1)
 	o.deadLetter = deadLetters[0].ID
 	sent, err := s.mq.NewProducer(nil).Publish(ctx, o.topic, streammq.Message{

@@ -13,6 +13,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 const (
@@ -85,12 +86,6 @@ func (g *Gateway) listKeys(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, pageOf(rows, limit, viewKey, next))
 }
 
-// newKeyView is a new key; its secret is shown here and nowhere else.
-type newKeyView struct {
-	keyView
-	Key string `json:"key"`
-}
-
 func (g *Gateway) createKey(c *gin.Context) error {
 	if err := g.noKeys(); err != nil {
 		return err
@@ -105,18 +100,12 @@ func (g *Gateway) createKey(c *gin.Context) error {
 		return err
 	}
 	g.logKey(c, "gateway: API key created", key.ID, key.UserID)
-	return writeJSON(c, http.StatusCreated, newKeyView{keyView: viewKey(key), Key: secret})
+	return writeJSON(c, http.StatusCreated, wire.CreatedKey{Key: viewKey(key), Secret: secret})
 }
 
 // readNewKey reads and checks the wish for a key.
 func readNewKey(c *gin.Context) (auth.NewKey, error) {
-	var body struct {
-		UserID  string         `json:"userId"`
-		Name    string         `json:"name"`
-		Role    taskstate.Role `json:"role"`
-		Scopes  []string       `json:"scopes"`
-		TTLDays int            `json:"ttlDays"`
-	}
+	var body wire.NewKey
 	if err := readJSON(c, &body, false); err != nil {
 		return auth.NewKey{}, err
 	}

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 const (
@@ -55,13 +55,6 @@ func (g *Gateway) noOutbox() error {
 	return nil
 }
 
-// outboxStatsView is what waits, and for how long.
-type outboxStatsView struct {
-	Counts           map[outbox.Status]int64 `json:"counts"`
-	Backlog          int64                   `json:"backlog"`
-	OldestAgeSeconds float64                 `json:"oldestAgeSeconds"`
-}
-
 func (g *Gateway) outboxStats(c *gin.Context) error {
 	if err := g.noOutbox(); err != nil {
 		return err
@@ -70,27 +63,17 @@ func (g *Gateway) outboxStats(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, outboxStatsView{Counts: s.Counts, Backlog: s.Backlog(), OldestAgeSeconds: s.Oldest.Seconds()})
+	counts := map[string]int64{}
+	for state, n := range s.Counts {
+		counts[string(state)] = n
+	}
+	return writeJSON(c, http.StatusOK, wire.OutboxStats{Counts: counts, Backlog: s.Backlog(), OldestAgeSeconds: s.Oldest.Seconds()})
 }
 
-// outboxEventView is an event of the outbox.
-type outboxEventView struct {
-	ID           string        `json:"id"`
-	Topic        string        `json:"topic"`
-	TaskID       string        `json:"taskId"`
-	Status       outbox.Status `json:"status"`
-	Cause        outbox.Cause  `json:"cause"`
-	AttemptCount int           `json:"attemptCount"`
-	NextRetryAt  *string       `json:"nextRetryAt"`
-	LastError    *string       `json:"lastError"`
-	CreatedAt    string        `json:"createdAt"`
-	SentAt       *string       `json:"sentAt"`
-}
-
-func viewOutboxEvent(e outbox.Item) outboxEventView {
-	return outboxEventView{
-		ID: e.ID, Topic: e.Topic, TaskID: e.Key, Status: e.Status, Cause: e.Cause, AttemptCount: e.AttemptCount,
-		NextRetryAt: optionalTime(e.NextRetryAt), LastError: optional(e.LastError), CreatedAt: formatTime(e.CreatedAt), SentAt: optionalTime(e.SentAt),
+func viewOutboxEvent(e outbox.Item) wire.OutboxEvent {
+	return wire.OutboxEvent{
+		ID: e.ID, Topic: e.Topic, TaskID: e.Key, Status: string(e.Status), Cause: string(e.Cause), AttemptCount: e.AttemptCount,
+		NextRetryAt: wire.MaybeAt(e.NextRetryAt), LastError: wire.NullText(e.LastError), CreatedAt: wire.At(e.CreatedAt), SentAt: wire.MaybeAt(e.SentAt),
 	}
 }
 
@@ -179,18 +162,12 @@ func oneWord[T ~string](c *gin.Context, name string, known []T) (T, error) {
 	return words[0], nil
 }
 
-// oneEventView is an event with what it carries.
-type oneEventView struct {
-	outboxEventView
-	Payload json.RawMessage `json:"payload"`
-}
-
 func (g *Gateway) getEvent(c *gin.Context) error {
 	e, err := g.event(c)
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, oneEventView{outboxEventView: viewOutboxEvent(e), Payload: e.Payload})
+	return writeJSON(c, http.StatusOK, wire.OneOutboxEvent{OutboxEvent: viewOutboxEvent(e), Payload: e.Payload})
 }
 
 // event reads the event that the path names.
@@ -220,26 +197,16 @@ func (g *Gateway) requeueEvent(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, viewOutboxEvent(e))
 }
 
-// requeuedView says how many events were made NEW.
-type requeuedView struct {
-	Requeued int  `json:"requeued"`
-	More     bool `json:"more"` // the limit was reached
-}
-
 func (g *Gateway) requeueEvents(c *gin.Context) error {
 	if err := g.noOutbox(); err != nil {
 		return err
 	}
-	var body struct {
-		Cause outbox.Cause `json:"cause"`
-		Topic string       `json:"topic"`
-		Limit int          `json:"limit"`
-	}
+	var body wire.RequeueEvents
 	if err := readJSON(c, &body, true); err != nil {
 		return err
 	}
-	if !slices.Contains([]outbox.Cause{"", outbox.CauseUnavailable, outbox.CauseRefused}, body.Cause) {
-		return problemf(codeInvalidField, "cause is %s, allowed are BROKER_UNAVAILABLE and REFUSED", shown(string(body.Cause))).about("cause")
+	if !slices.Contains([]outbox.Cause{"", outbox.CauseUnavailable, outbox.CauseRefused}, outbox.Cause(body.Cause)) {
+		return problemf(codeInvalidField, "cause is %s, allowed are BROKER_UNAVAILABLE and REFUSED", shown(body.Cause)).about("cause")
 	}
 	if err := checkText("topic", body.Topic, maxFilter, codeInvalidText, codeFieldTooLong); err != nil {
 		return err
@@ -250,10 +217,10 @@ func (g *Gateway) requeueEvents(c *gin.Context) error {
 	if body.Limit < 1 || body.Limit > requeueMost {
 		return problemf(codeInvalidField, "limit is %d, allowed is 1 to %d", body.Limit, requeueMost).about("limit")
 	}
-	note := g.acting(c, audit.EventRequeue, "", "cause "+string(body.Cause)+" topic "+body.Topic).Note
-	n, err := g.deps.Outbox.RequeueAll(c.Request.Context(), outbox.Query{Cause: body.Cause, Topic: body.Topic}, body.Limit, note)
+	note := g.acting(c, audit.EventRequeue, "", "cause "+body.Cause+" topic "+body.Topic).Note
+	n, err := g.deps.Outbox.RequeueAll(c.Request.Context(), outbox.Query{Cause: outbox.Cause(body.Cause), Topic: body.Topic}, body.Limit, note)
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, requeuedView{Requeued: n, More: n == body.Limit})
+	return writeJSON(c, http.StatusOK, wire.RequeuedEvents{Requeued: n, More: n == body.Limit})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 // noEvents is an empty outbox.
@@ -64,35 +65,35 @@ func TestOutboxOfOperators(t *testing.T) {
 	t.Parallel()
 	events, fresh := deadEvents(t, 7)
 	b := newBench(t, func(_ *Config, d *Deps) { d.Outbox = events })
-	stats := decode[outboxStatsView](t, b.get(operator, "/internal/outbox"))
-	require.Equal(t, map[outbox.Status]int64{"NEW": 1, "RETRYING": 0, "SENT": 0, "DEAD": 7}, stats.Counts)
+	stats := decode[wire.OutboxStats](t, b.get(operator, "/internal/outbox"))
+	require.Equal(t, map[string]int64{"NEW": 1, "RETRYING": 0, "SENT": 0, "DEAD": 7}, stats.Counts)
 	require.Equal(t, int64(1), stats.Backlog)
 
 	var ids []string
 	path := "/internal/outbox/events?limit=3"
 	for next := path; next != ""; {
-		page := decode[list[outboxEventView]](t, b.get(operator, next))
+		page := decode[wire.List[wire.OutboxEvent]](t, b.get(operator, next))
 		for _, e := range page.Items {
-			require.Equal(t, outbox.StatusDead, e.Status)
+			require.Equal(t, string(outbox.StatusDead), e.Status)
 			ids = append(ids, e.ID)
 		}
 		next = ""
 		if page.HasMore {
-			next = path + "&cursor=" + *page.NextCursor
+			next = path + "&cursor=" + string(page.NextCursor)
 		}
 	}
 	require.Len(t, ids, 7)
-	require.Len(t, decode[list[outboxEventView]](t, b.get(operator, "/internal/outbox/events?cause=REFUSED")).Items, 4)
-	require.Len(t, decode[list[outboxEventView]](t, b.get(operator, "/internal/outbox/events?state=NEW")).Items, 1)
-	require.Len(t, decode[list[outboxEventView]](t, b.get(operator, "/internal/outbox/events?taskId=task-3")).Items, 1)
+	require.Len(t, decode[wire.List[wire.OutboxEvent]](t, b.get(operator, "/internal/outbox/events?cause=REFUSED")).Items, 4)
+	require.Len(t, decode[wire.List[wire.OutboxEvent]](t, b.get(operator, "/internal/outbox/events?state=NEW")).Items, 1)
+	require.Len(t, decode[wire.List[wire.OutboxEvent]](t, b.get(operator, "/internal/outbox/events?taskId=task-3")).Items, 1)
 	b.refused(b.get(operator, "/internal/outbox/events?state=LOST"), http.StatusBadRequest, codeInvalidParameter)
 	b.refused(b.get(operator, "/internal/outbox/events?cursor=x"), http.StatusBadRequest, codeBadCursor)
 	foreign := cursor{list: "outbox:DEAD", at: latestEvent + 1, id: "1"}.encode()
 	b.refused(b.get(operator, "/internal/outbox/events?cursor="+foreign), http.StatusBadRequest, codeBadCursor)
 
-	one := decode[oneEventView](t, b.get(operator, "/internal/outbox/events/"+ids[0]))
+	one := decode[wire.OneOutboxEvent](t, b.get(operator, "/internal/outbox/events/"+ids[0]))
 	require.JSONEq(t, `{"taskId":"x"}`, string(one.Payload))
-	done := decode[outboxEventView](t, b.send(operator, http.MethodPost, "/internal/outbox/events/"+ids[0]+"/requeue", ""))
+	done := decode[wire.OutboxEvent](t, b.send(operator, http.MethodPost, "/internal/outbox/events/"+ids[0]+"/requeue", ""))
 	require.Equal(t, outbox.StatusNew, done.Status)
 	require.Zero(t, done.AttemptCount)
 	require.Equal(t, audit.EventRequeue, b.trail.events[0].Action)
@@ -100,10 +101,10 @@ func TestOutboxOfOperators(t *testing.T) {
 	b.refused(b.send(operator, http.MethodPost, "/internal/outbox/events/"+fresh+"/requeue", ""), http.StatusConflict, codeEventNotDead)
 	b.refused(b.send(operator, http.MethodPost, "/internal/outbox/events/"+uuid.NewString()+"/requeue", ""), http.StatusNotFound, codeEventNotFound)
 
-	some := decode[requeuedView](t, b.send(operator, http.MethodPost, "/internal/outbox/requeue", `{"cause":"REFUSED","limit":2}`))
-	require.Equal(t, requeuedView{Requeued: 2, More: true}, some)
-	rest := decode[requeuedView](t, b.send(operator, http.MethodPost, "/internal/outbox/requeue", ""))
-	require.Equal(t, requeuedView{Requeued: 4}, rest)
+	some := decode[wire.RequeuedEvents](t, b.send(operator, http.MethodPost, "/internal/outbox/requeue", `{"cause":"REFUSED","limit":2}`))
+	require.Equal(t, wire.RequeuedEvents{Requeued: 2, More: true}, some)
+	rest := decode[wire.RequeuedEvents](t, b.send(operator, http.MethodPost, "/internal/outbox/requeue", ""))
+	require.Equal(t, wire.RequeuedEvents{Requeued: 4}, rest)
 	b.refused(b.send(operator, http.MethodPost, "/internal/outbox/requeue", `{"cause":"none"}`), http.StatusUnprocessableEntity, codeInvalidField)
 	b.refused(b.send(operator, http.MethodPost, "/internal/outbox/requeue", `{"limit":-1}`), http.StatusUnprocessableEntity, codeInvalidField)
 

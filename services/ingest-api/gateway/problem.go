@@ -22,22 +22,8 @@ import (
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/streammq"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
-
-// problem is the body of every error (RFC 9457, contract §4).
-type problem struct {
-	Type       string           `json:"type"`
-	Title      string           `json:"title"`
-	Status     int              `json:"status"`
-	Code       string           `json:"code"`
-	Message    string           `json:"message"`
-	Detail     string           `json:"detail"` // the same as message, for readers that know RFC 9457 only
-	Remedy     string           `json:"remedy"`
-	RequestID  string           `json:"requestId"`
-	Parameter  string           `json:"parameter,omitempty"`  // the parameter, field or file that is wrong
-	TaskStatus taskstate.Status `json:"taskStatus,omitempty"` // of a task that refuses
-	RetryAfter int              `json:"retryAfterSeconds,omitempty"`
-}
 
 // apiError is an error that knows its code.
 type apiError struct {
@@ -202,7 +188,7 @@ func retryAfterOf(err error) time.Duration {
 }
 
 // problemOf renders an error's public side.
-func problemOf(e *apiError, requestID string) problem {
+func problemOf(e *apiError, requestID string) wire.Problem {
 	kind, ok := kinds[e.code]
 	if !ok {
 		e = &apiError{code: codeInternal, cause: e}
@@ -215,7 +201,7 @@ func problemOf(e *apiError, requestID string) problem {
 	if remedy == "" {
 		remedy = kind.Remedy
 	}
-	return problem{
+	return wire.Problem{
 		Type: "urn:millweir:error:" + e.code, Title: titleOf(kind.Status), Status: kind.Status, Code: e.code,
 		Message: message, Detail: message, Remedy: remedy, RequestID: requestID,
 		Parameter: e.parameter, TaskStatus: e.status, RetryAfter: waitSeconds(kind.Status, e.retryAfter),
@@ -271,7 +257,7 @@ func unreadBody(r *http.Request) bool {
 }
 
 // logFailure writes 5xx with their cause as errors and everything else for debugging.
-func (g *Gateway) logFailure(c *gin.Context, p problem, err error) {
+func (g *Gateway) logFailure(c *gin.Context, p wire.Problem, err error) {
 	level := slog.LevelDebug
 	switch {
 	case p.Code == codeInternal:

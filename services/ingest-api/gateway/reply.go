@@ -15,22 +15,15 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
-// list is the form of every list (contract §4).
-type list[T any] struct {
-	Items      []T     `json:"items"`
-	NextCursor *string `json:"nextCursor"` // null: this was the last page
-	HasMore    bool    `json:"hasMore"`
-}
-
 // pageOf cuts the one row that was asked for beyond the limit, and makes the cursor of the last row that stays.
-func pageOf[R, V any](rows []R, limit int, view func(R) V, next func(R) cursor) list[V] {
-	out := list[V]{Items: make([]V, 0, min(len(rows), limit))}
+func pageOf[R, V any](rows []R, limit int, view func(R) V, next func(R) cursor) wire.List[V] {
+	out := wire.List[V]{Items: make([]V, 0, min(len(rows), limit))}
 	if len(rows) > limit {
 		rows = rows[:limit]
-		text := next(rows[limit-1]).encode()
-		out.NextCursor, out.HasMore = &text, true
+		out.NextCursor, out.HasMore = wire.NullText(next(rows[limit-1]).encode()), true
 	}
 	for _, r := range rows {
 		out.Items = append(out.Items, view(r))
@@ -54,8 +47,8 @@ func writeJSONAs(c *gin.Context, contentType string, status int, v any) {
 	_, _ = c.Writer.Write(body) // a client that is gone is seen by the connection
 }
 
-// writeProblem returns before a request reached the routes.
-func writeProblem(w http.ResponseWriter, p problem) {
+// writeProblem writes a refusal before a request reaches the routes.
+func writeProblem(w http.ResponseWriter, p wire.Problem) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(render(p))

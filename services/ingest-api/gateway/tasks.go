@@ -12,6 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 // maxReason bounds the words that an operator gives for a step.
@@ -255,8 +256,8 @@ func (g *Gateway) suspendedTasks(c *gin.Context) error {
 			return err
 		}
 	}
-	view := func(t taskstate.Task) suspendedView {
-		return suspendedView{inspectView: viewInspection(t), Reason: reasons[t.ID]}
+	view := func(t taskstate.Task) wire.SuspendedTask {
+		return wire.SuspendedTask{InspectedTask: viewInspection(t), Reason: reasons[t.ID]}
 	}
 	next := func(t taskstate.Task) cursor { return timeCursor("suspended", t.UpdatedAt, t.ID) }
 	return writeJSON(c, http.StatusOK, pageOf(rows, limit, view, next))
@@ -301,7 +302,7 @@ func (g *Gateway) dropTask(c *gin.Context) error {
 	if err != nil && (!errors.As(err, &refused) || refused.Status != taskstate.StatusCancelled) {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, stepView{Status: "deleted", TaskID: id})
+	return writeJSON(c, http.StatusOK, wire.TaskStep{Status: "deleted", TaskID: id})
 }
 
 func (g *Gateway) suspendTask(c *gin.Context) error {
@@ -317,7 +318,7 @@ func (g *Gateway) resumeTask(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, stepView{Status: "queued", TaskID: t.ID})
+	return writeJSON(c, http.StatusOK, wire.TaskStep{Status: "queued", TaskID: t.ID})
 }
 
 // holdTask is an operator's step with a reason in the operator's own words. It returns the task afterwards.
@@ -328,9 +329,7 @@ func (g *Gateway) holdTask(c *gin.Context, action audit.Action,
 	if err != nil {
 		return t, err
 	}
-	var body struct {
-		Reason string `json:"reason"`
-	}
+	var body wire.Reason
 	if err := readJSON(c, &body, true); err != nil {
 		return t, err
 	}

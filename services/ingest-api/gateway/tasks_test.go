@@ -17,6 +17,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 func TestTaskAndItsETag(t *testing.T) {
@@ -44,17 +45,16 @@ func TestTaskAndItsETag(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("x", 3600))
-	text := "2026-01-02T02:04:05.000006Z"
 	for name, c := range map[string]struct {
 		task taskstate.Task
-		want *waitView
+		want *wire.Waiting
 	}{
-		"queued":    {taskstate.Task{Status: taskstate.StatusQueued}, &waitView{waitQueue, nil}},
-		"reserved":  {taskstate.Task{Status: taskstate.StatusQueued, LeaseOwner: "p", LeaseExpiresAt: at}, &waitView{waitLast, &text}},
-		"backoff":   {taskstate.Task{Status: taskstate.StatusRetrying, NextRetryAt: at}, &waitView{waitBackoff, &text}},
-		"throttled": {taskstate.Task{Status: taskstate.StatusRetrying, NextRetryAt: at, ThrottleCount: 1}, &waitView{waitThrottle, &text}},
-		"alone":     {taskstate.Task{Status: taskstate.StatusRetrying, LeaseOwner: "p", LeaseExpiresAt: at}, &waitView{waitLast, &text}},
-		"suspended": {taskstate.Task{Status: taskstate.StatusSuspended}, &waitView{waitPerson, nil}},
+		"queued":    {taskstate.Task{Status: taskstate.StatusQueued}, &wire.Waiting{Reason: wire.WaitQueue}},
+		"reserved":  {taskstate.Task{Status: taskstate.StatusQueued, LeaseOwner: "p", LeaseExpiresAt: at}, &wire.Waiting{Reason: wire.WaitAlone, Until: wire.MaybeAt(at)}},
+		"backoff":   {taskstate.Task{Status: taskstate.StatusRetrying, NextRetryAt: at}, &wire.Waiting{Reason: wire.WaitBackoff, Until: wire.MaybeAt(at)}},
+		"throttled": {taskstate.Task{Status: taskstate.StatusRetrying, NextRetryAt: at, ThrottleCount: 1}, &wire.Waiting{Reason: wire.WaitThrottle, Until: wire.MaybeAt(at)}},
+		"alone":     {taskstate.Task{Status: taskstate.StatusRetrying, LeaseOwner: "p", LeaseExpiresAt: at}, &wire.Waiting{Reason: wire.WaitAlone, Until: wire.MaybeAt(at)}},
+		"suspended": {taskstate.Task{Status: taskstate.StatusSuspended}, &wire.Waiting{Reason: wire.WaitPerson}},
 		"running":   {taskstate.Task{Status: taskstate.StatusRunning, LeaseOwner: "p", LeaseExpiresAt: at}, nil},
 		"dead":      {taskstate.Task{Status: taskstate.StatusDead}, nil},
 	} {
@@ -73,9 +73,9 @@ func TestStepsOnTasks(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
 	b.refused(b.send(ada, http.MethodPost, path+"/retry", ""), http.StatusConflict, "TASK_SUSPENDED")
 	w = b.get(operator, "/internal/tasks/suspended")
-	require.Equal(t, "look at it", decode[list[suspendedView]](t, w).Items[0].Reason)
+	require.Equal(t, "look at it", decode[wire.List[wire.SuspendedTask]](t, w).Items[0].Reason)
 	b.svc.Move(id, func(t *taskstate.Task) { t.ErrorCode = "mirror_failed" })
-	require.Equal(t, "mirror_failed", decode[list[suspendedView]](t, b.get(operator, "/internal/tasks/suspended")).Items[0].Reason)
+	require.Equal(t, "mirror_failed", decode[wire.List[wire.SuspendedTask]](t, b.get(operator, "/internal/tasks/suspended")).Items[0].Reason)
 	w = b.do(b.request(operator, http.MethodPost, "/internal/tasks/"+id+"/resume", nil))
 	require.Equal(t, http.StatusOK, w.Code)
 	require.JSONEq(t, `{"status":"queued","taskId":"`+id+`"}`, w.Body.String())
@@ -87,16 +87,16 @@ func TestStepsOnTasks(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.send(ada, http.MethodPost, path+"/retry", "").Code)
 	b.move(id, taskstate.StatusSucceeded)
 	b.refused(b.do(b.request(operator, http.MethodDelete, "/internal/tasks/"+id, nil)), http.StatusConflict, "TASK_NOT_CANCELLABLE")
-	log := decode[list[transitionView]](t, b.get(ada, path+"/transitions"))
+	log := decode[wire.List[wire.Transition]](t, b.get(ada, path+"/transitions"))
 	require.Equal(t, taskstate.StatusQueued, log.Items[0].ToStatus)
-	require.Nil(t, log.Items[0].FromStatus)
+	require.Empty(t, log.Items[0].FromStatus)
 	require.Equal(t, "user:ada", log.Items[0].Actor)
 	require.Equal(t, "operator:operator", log.Items[1].Actor)
-	require.Contains(t, decode[explainView](t, b.get(ada, path+"/explain")).Text, "SUCCEEDED")
-	stats := decode[statsView](t, b.get(operator, "/internal/tasks/stats"))
+	require.Contains(t, decode[wire.Explanation](t, b.get(ada, path+"/explain")).Text, "SUCCEEDED")
+	stats := decode[wire.Stats](t, b.get(operator, "/internal/tasks/stats"))
 	require.Equal(t, int64(1), stats.Counts[taskstate.StatusSucceeded])
 	require.Len(t, stats.Counts, len(taskstate.Statuses()))
-	require.Equal(t, ada, decode[inspectView](t, b.get(operator, "/internal/tasks/"+id)).UserID)
+	require.Equal(t, ada, decode[wire.InspectedTask](t, b.get(operator, "/internal/tasks/"+id)).UserID)
 }
 
 // pages pages through a list and returns the ids in their order.
@@ -130,7 +130,7 @@ func TestListsPageByCursor(t *testing.T) {
 	var tasks, docs []string
 	for i := range 5 {
 		a := b.accept(ada, fmt.Sprintf("%d.txt", i), fmt.Sprint(i))
-		tasks, docs = append(tasks, a.TaskID), append(docs, *a.DocumentID)
+		tasks, docs = append(tasks, a.TaskID), append(docs, string(a.DocumentID))
 		b.accept(bob, fmt.Sprintf("%d.txt", i), fmt.Sprint(i))
 		require.Equal(t, http.StatusCreated, b.send(ada, http.MethodPost, "/api/knowledge/bases", fmt.Sprintf(`{"name":"b%d"}`, i)).Code)
 	}
@@ -146,10 +146,10 @@ func TestListsPageByCursor(t *testing.T) {
 	}
 	require.Len(t, b.pages("/api/knowledge/tasks/"+tasks[0]+"/transitions?limit=1", "id"), 4)
 	// A cursor belongs to its list and order; a changed one is refused.
-	first := decode[list[taskView]](t, b.get(ada, "/api/knowledge/tasks?limit=2"))
+	first := decode[wire.List[wire.Task]](t, b.get(ada, "/api/knowledge/tasks?limit=2"))
 	for _, target := range []string{
-		"/api/knowledge/tasks?sort=createdAt&cursor=" + *first.NextCursor, "/api/knowledge/documents?cursor=" + *first.NextCursor,
-		"/api/knowledge/tasks?cursor=" + (*first.NextCursor)[1:], "/api/knowledge/tasks?cursor=%00", "/api/knowledge/tasks?cursor=" + strings.Repeat("A", 600),
+		"/api/knowledge/tasks?sort=createdAt&cursor=" + string(first.NextCursor), "/api/knowledge/documents?cursor=" + string(first.NextCursor),
+		"/api/knowledge/tasks?cursor=" + (string(first.NextCursor))[1:], "/api/knowledge/tasks?cursor=%00", "/api/knowledge/tasks?cursor=" + strings.Repeat("A", 600),
 	} {
 		b.refused(b.get(ada, target), http.StatusBadRequest, codeBadCursor)
 	}
@@ -159,7 +159,7 @@ func TestTaskFilters(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	doc := b.accept(ada, "a.txt", "x")
-	w := b.get(ada, "/api/knowledge/tasks?status=DEAD,RETRYING&knowledgeBase=default&stage=embed&q=a.txt&documentId="+*doc.DocumentID+
+	w := b.get(ada, "/api/knowledge/tasks?status=DEAD,RETRYING&knowledgeBase=default&stage=embed&q=a.txt&documentId="+string(doc.DocumentID)+
 		"&createdAfter=2026-01-01T00:00:00Z&updatedBefore=2026-01-01T00:00:00.5+02:00&limit=7")
 	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
 	q := b.svc.LastQuery()
@@ -187,7 +187,7 @@ func TestBases(t *testing.T) {
 	const path = "/api/knowledge/bases"
 	w := b.send(ada, http.MethodPost, path, `{"name":" a/b ü "}`)
 	require.Equal(t, http.StatusCreated, w.Code, w.Body.String())
-	made := decode[baseView](t, w)
+	made := decode[wire.Base](t, w)
 	require.Equal(t, "a/b ü", made.Name)
 	require.Equal(t, path+"/"+made.KnowledgeBaseID, w.Header().Get("Location"))
 	require.Equal(t, http.StatusOK, b.get(ada, path+"/"+url.PathEscape("a/b ü")).Code)
@@ -214,7 +214,7 @@ func TestSearch(t *testing.T) {
 	b.accept(bob, "report.txt", "x")
 	w := b.send(ada, http.MethodPost, path, `{"query":"report","topK":50}`)
 	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
-	got := decode[searchView](t, w)
+	got := decode[wire.SearchAnswer](t, w)
 	require.Len(t, got.Hits, 1)
 	require.True(t, got.Partial)
 	require.Equal(t, []string{"A", "B"}, got.Hits[0].HeadingPath)
@@ -264,13 +264,13 @@ func TestKeysOfOperators(t *testing.T) {
 	const path = "/internal/keys"
 	w := b.send(operator, http.MethodPost, path, `{"userId":"eve","name":"laptop","role":"operator","ttlDays":2}`)
 	require.Equal(t, http.StatusCreated, w.Code, w.Body.String())
-	made := decode[newKeyView](t, w)
-	require.Equal(t, "mw_live_secret", made.Key)
-	require.NotNil(t, made.ExpiresAt)
+	made := decode[wire.CreatedKey](t, w)
+	require.Equal(t, "mw_live_secret", made.Secret)
+	require.False(t, made.ExpiresAt.Missing())
 	require.Equal(t, http.StatusCreated, b.send(operator, http.MethodPost, path, `{"userId":"eve"}`).Code)
-	first := decode[list[keyView]](t, b.get(operator, path+"?limit=1"))
+	first := decode[wire.List[wire.Key]](t, b.get(operator, path+"?limit=1"))
 	require.Equal(t, taskstate.RoleUser, first.Items[0].Role)
-	second := decode[list[keyView]](t, b.get(operator, path+"?limit=1&cursor="+*first.NextCursor))
+	second := decode[wire.List[wire.Key]](t, b.get(operator, path+"?limit=1&cursor="+string(first.NextCursor)))
 	require.Equal(t, made.KeyID, second.Items[0].KeyID)
 	require.Equal(t, http.StatusNoContent, b.do(b.request(operator, http.MethodDelete, path+"/"+made.KeyID, nil)).Code)
 	b.refused(b.do(b.request(operator, http.MethodDelete, path+"/x", nil)), http.StatusNotFound, codeAPIKeyNotFound)

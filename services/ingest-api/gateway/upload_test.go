@@ -14,6 +14,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 func TestUploadAnswersTheTask(t *testing.T) {
@@ -21,13 +22,13 @@ func TestUploadAnswersTheTask(t *testing.T) {
 	b := newBench(t)
 	w := b.upload(ada, asyncPath, nil, file("a.txt", "hello"), part{field: "title", body: "  A title "})
 	require.Equal(t, http.StatusAccepted, w.Code, w.Body.String())
-	got := decode[acceptedView](t, w)
+	got := decode[wire.AcceptedTask](t, w)
 	require.Equal(t, "/api/knowledge/tasks/"+got.TaskID, w.Header().Get("Location"))
 	require.Equal(t, taskstate.StatusQueued, got.Status)
 	require.Equal(t, "A title", got.Document.Title)
 	require.Equal(t, "default", got.Document.KnowledgeBase)
 	require.False(t, got.Duplicate)
-	require.Equal(t, &waitView{Reason: waitQueue}, got.Waiting)
+	require.Equal(t, &wire.Waiting{Reason: wire.WaitQueue}, got.Waiting)
 	require.Zero(t, b.svc.Held())
 }
 
@@ -51,7 +52,7 @@ func TestFieldsBeforeAfterAndInTheQuery(t *testing.T) {
 			}
 			w := b.upload(ada, target, nil, parts...)
 			require.Equal(t, http.StatusAccepted, w.Code, w.Body.String())
-			require.Equal(t, "T", decode[acceptedView](t, w).Document.Title)
+			require.Equal(t, "T", decode[wire.AcceptedTask](t, w).Document.Title)
 		})
 	}
 }
@@ -63,9 +64,9 @@ func TestSeveralFilesAnswerInOrder(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, w.Code, w.Body.String())
 	got := decode[struct {
 		Items []struct {
-			TaskID   string   `json:"taskId"`
-			FileName string   `json:"fileName"`
-			Error    *problem `json:"error"`
+			TaskID   string        `json:"taskId"`
+			FileName string        `json:"fileName"`
+			Error    *wire.Problem `json:"error"`
 		} `json:"items"`
 	}](t, w)
 	require.Len(t, got.Items, 4)
@@ -84,13 +85,13 @@ func TestDuplicateAnswersTheExistingDocument(t *testing.T) {
 	first := b.accept(ada, "a.txt", "same")
 	w := b.upload(ada, asyncPath, nil, file("b.txt", "same"))
 	require.Equal(t, http.StatusOK, w.Code)
-	again := decode[acceptedView](t, w)
+	again := decode[wire.AcceptedTask](t, w)
 	require.True(t, again.Duplicate)
 	require.Equal(t, first.TaskID, again.TaskID)
 	require.Equal(t, "/api/knowledge/tasks/"+first.TaskID, w.Header().Get("Location"))
 	w = b.upload(ada, asyncPath+"?force=true", nil, file("b.txt", "same"))
 	require.Equal(t, http.StatusAccepted, w.Code)
-	require.NotEqual(t, first.TaskID, decode[acceptedView](t, w).TaskID)
+	require.NotEqual(t, first.TaskID, decode[wire.AcceptedTask](t, w).TaskID)
 }
 
 func TestIdempotencyKey(t *testing.T) {
@@ -103,7 +104,7 @@ func TestIdempotencyKey(t *testing.T) {
 	again := b.upload(ada, asyncPath, key, file("a.txt", "one"))
 	require.Equal(t, http.StatusAccepted, again.Code)
 	require.Equal(t, "true", again.Header().Get("Idempotency-Replayed"))
-	require.Equal(t, decode[acceptedView](t, first).TaskID, decode[acceptedView](t, again).TaskID)
+	require.Equal(t, decode[wire.AcceptedTask](t, first).TaskID, decode[wire.AcceptedTask](t, again).TaskID)
 	b.refused(b.upload(ada, asyncPath, key, file("a.txt", "two")), http.StatusUnprocessableEntity, codeKeyReused)
 	require.Zero(t, b.svc.Held())
 	// Another user's key is another key (A31).
@@ -358,16 +359,16 @@ func TestPutDocument(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	first := b.accept(ada, "a.txt", "one")
-	path := "PUT /api/knowledge/documents/" + *first.DocumentID
+	path := "PUT /api/knowledge/documents/" + string(first.DocumentID)
 	w := b.upload(ada, path, nil, file("a2.txt", "two"))
 	require.Equal(t, http.StatusAccepted, w.Code, w.Body.String())
-	got := decode[acceptedView](t, w)
+	got := decode[wire.AcceptedTask](t, w)
 	require.Equal(t, first.DocumentID, got.DocumentID)
 	require.NotEqual(t, first.TaskID, got.TaskID)
 	b.refused(b.upload(ada, path, nil, file("a", "3"), file("b", "4")), http.StatusUnprocessableEntity, codeInvalidField)
 	b.refused(b.upload(ada, path+"?knowledgeBase=x", nil, file("a", "3")), http.StatusBadRequest, codeUnknownParameter)
 	b.refused(b.upload(ada, path, []string{"If-Match", `"old"`}, file("a", "3")), http.StatusPreconditionFailed, codePrecondition)
-	tag := b.get(ada, "/api/knowledge/documents/"+*first.DocumentID).Header().Get("ETag")
+	tag := b.get(ada, "/api/knowledge/documents/"+string(first.DocumentID)).Header().Get("ETag")
 	require.Equal(t, http.StatusAccepted, b.upload(ada, path, []string{"If-Match", tag}, file("a", "3")).Code)
 	before := b.svc.Received()
 	b.refused(b.upload(bob, path, nil, file("a", "3")), http.StatusNotFound, codeDocumentNotFound)
@@ -392,7 +393,7 @@ func TestUploadAndWait(t *testing.T) {
 	w = b.upload(ada, path, nil, file("b.txt", "y"))
 	<-done
 	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
-	require.Equal(t, taskstate.StatusSucceeded, decode[acceptedView](t, w).Status)
+	require.Equal(t, taskstate.StatusSucceeded, decode[wire.AcceptedTask](t, w).Status)
 	// A stop of the process ends the wait; the task is accepted all the same.
 	go func() {
 		<-b.svc.Watching()
