@@ -5,6 +5,8 @@ import (
 	"context"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/millweir/millweir/pkg/ingest/extract/child"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/services/millweir/admin"
@@ -17,10 +19,19 @@ func main() {
 		process.Command(func(context.Context) int { return child.Main() })
 	}
 	process.Command(func(ctx context.Context) int {
+		// Its flags and exit codes are those of a process, so it runs past the command line, which only lists it.
 		if len(os.Args) > 1 && os.Args[1] == "dev" {
 			return dev.Run(ctx, os.Args[2:], os.Stdout, os.Stderr)
 		}
 		std := cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: cli.IsTerminal(os.Stderr), Getenv: os.Getenv}
-		return cli.Run(ctx, std, os.Args[1:], append(cli.Commands(), admin.Commands()...))
+		return cli.Run(ctx, std, os.Args[1:], cli.Commands, admin.Commands, devCommand)
 	})
+}
+
+// devCommand is dev in the list of verbs.
+func devCommand(*cli.App) []*cobra.Command {
+	return []*cobra.Command{{
+		Use: "dev [--data DIR] [--addr HOST:PORT] [--queue redis|kafka]", Short: "run everything in one process",
+		DisableFlagsInUseLine: true, Run: func(*cobra.Command, []string) {},
+	}}
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest"
@@ -21,47 +23,45 @@ import (
 	"github.com/millweir/millweir/services/millweir/cli"
 )
 
-// Commands lists the verbs.
-func Commands() []cli.Command {
-	return []cli.Command{
-		{Name: "dev", Args: "[--data DIR] [--addr HOST:PORT] [--queue redis|kafka]", Summary: "run everything in one process", Run: nil},
-		{Name: "migrate up", Args: "[--env-file FILE]", Summary: "bring the database's schema up to date", Run: migrateUp},
-		{Name: "migrate status", Args: "[--env-file FILE]", Summary: "say which migrations were applied", Run: migrateStatus},
-		{Name: "fsck", Args: "[--history [--rest]] [--repair --yes] [--effects FILE] [--client FILE [--whole]] [--acks FILE] [--logs FILE…] [--server URL]", Summary: "check rows, files, vectors and dead letters, or the whole log (see deploy/docs/fsck.md)", Run: check},
-		{Name: "kafka init", Args: "[--partitions 12] [--replication N] [--retention 168h] [--env-file FILE]", Summary: "make the topics of deliveries and dead letters", Run: kafkaInit},
-		{Name: "timeline renew", Args: "--yes", Summary: "after a restore: believe no claim from before (see deploy/docs/runbook.md)", Run: epochRenew},
-		{Name: "timeline mark", Args: "--yes", Summary: "say that UPLOAD_DIR is this database's folder although its files are lost", Run: epochMark},
-		{Name: "keys create", Args: "--user ID [--role user|operator] [--scopes read,write] [--name TEXT] [--ttl 720h]", Summary: "make an API key and show it once", Run: keysCreate},
-		{Name: "keys list", Args: "", Summary: "list API keys", Run: keysList},
-		{Name: "keys revoke", Args: "ID", Summary: "end an API key for good", Run: keysRevoke},
+// Commands are the verbs.
+func Commands(a *cli.App) []*cobra.Command {
+	return []*cobra.Command{
+		cli.Group("migrate", "the schema", migrateUp(a), migrateStatus(a)),
+		check(a),
+		cli.Group("kafka", "topics of Kafka", kafkaInit(a)),
+		cli.Group("timeline", "which history of the database this is", epochRenew(a), epochMark(a)),
+		cli.Group("keys", "API keys", keysCreate(a), keysList(a), keysRevoke(a)),
 	}
 }
 
-// withStore opens the database that the environment names and runs f.
-func withStore(ctx context.Context, std cli.IO, name string, args []string, define func(cli.Flags), f func(flags cli.Flags, s *taskstore.Store, rest []string) error) error {
-	flags := cli.NewFlags(std, name)
-	envFile := flags.String("env-file", "", "read settings from FILE; the real environment wins")
-	if define != nil {
-		define(flags)
-	}
-	rest, err := flags.ParseAll(args)
-	if err != nil {
-		return err
-	}
-	if *envFile != "" {
-		if err := process.LoadEnvFile(*envFile); err != nil {
+// storeVerb is a verb on the database that the environment names.
+func storeVerb(use, short string, args cobra.PositionalArgs, f func(ctx context.Context, s *taskstore.Store, rest []string) error) *cobra.Command {
+	return envVerb(use, short, args, func(ctx context.Context, rest []string) error {
+		cfg, err := process.Load[suite.Store]()
+		if err != nil {
 			return cli.BadInput(err)
 		}
-	}
-	cfg, err := process.Load[suite.Store]()
-	if err != nil {
-		return cli.BadInput(err)
-	}
-	store, err := suite.OpenStore(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f(flags, store, rest), store.Close())
+		store, err := suite.OpenStore(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f(ctx, store, rest), store.Close())
+	})
+}
+
+// envVerb is a verb that reads settings, from a file too when --env-file names one.
+func envVerb(use, short string, args cobra.PositionalArgs, f func(ctx context.Context, rest []string) error) *cobra.Command {
+	var envFile string
+	c := cli.Verb(use, short, args, func(ctx context.Context, rest []string) error {
+		if envFile != "" {
+			if err := process.LoadEnvFile(envFile); err != nil {
+				return cli.BadInput(err)
+			}
+		}
+		return f(ctx, rest)
+	})
+	c.Flags().StringVar(&envFile, "env-file", "", "read settings from FILE; the real environment wins")
+	return c
 }
 
 // migration is one as it is shown; appliedAt null: it is missing.
@@ -81,8 +81,8 @@ func shownTime(t time.Time) *time.Time {
 }
 
 // migrateUp applies what is missing.
-func migrateUp(ctx context.Context, std cli.IO, args []string) error {
-	return withStore(ctx, std, "migrate up", args, nil, func(flags cli.Flags, s *taskstore.Store, _ []string) error {
+func migrateUp(a *cli.App) *cobra.Command {
+	return storeVerb("up [--env-file FILE]", "bring the database's schema up to date", cli.Needs(), func(ctx context.Context, s *taskstore.Store, _ []string) error {
 		applied, err := s.Migrate(ctx)
 		out := struct {
 			Dialect  string      `json:"dialect"`
@@ -92,7 +92,7 @@ func migrateUp(ctx context.Context, std cli.IO, args []string) error {
 		for _, m := range applied {
 			out.Applied = append(out.Applied, migration{m.Version, m.Name, shownTime(m.AppliedAt)})
 		}
-		return errors.Join(err, cli.EmitOne(flags, out, func(w io.Writer) {
+		return errors.Join(err, cli.One(a, out, func(w io.Writer) {
 			for _, m := range out.Applied {
 				_, _ = fmt.Fprintf(w, "applied %03d_%s\n", m.Version, m.Name)
 			}
@@ -104,8 +104,8 @@ func migrateUp(ctx context.Context, std cli.IO, args []string) error {
 }
 
 // migrateStatus lists all migrations; exit 1 when some are missing.
-func migrateStatus(ctx context.Context, std cli.IO, args []string) error {
-	return withStore(ctx, std, "migrate status", args, nil, func(flags cli.Flags, s *taskstore.Store, _ []string) error {
+func migrateStatus(a *cli.App) *cobra.Command {
+	return storeVerb("status [--env-file FILE]", "say which migrations were applied", cli.Needs(), func(ctx context.Context, s *taskstore.Store, _ []string) error {
 		states, err := s.MigrationStatus(ctx)
 		if err != nil {
 			return err
@@ -117,12 +117,12 @@ func migrateStatus(ctx context.Context, std cli.IO, args []string) error {
 				missing++
 			}
 		}
-		err = cli.Emit(flags, all, "MIGRATION\tAPPLIED", func(m migration) string {
+		err = cli.Table(a, all, "MIGRATION\tAPPLIED", func(m migration) []any {
 			at := "missing"
 			if m.AppliedAt != nil {
 				at = m.AppliedAt.Format(time.RFC3339)
 			}
-			return fmt.Sprintf("%03d_%s\t%s", m.Version, m.Name, at)
+			return []any{fmt.Sprintf("%03d_%s", m.Version, m.Name), at}
 		})
 		if err == nil && missing > 0 {
 			return cli.Failed(fmt.Errorf("%d migrations are missing: run millweir migrate up", missing))
@@ -132,16 +132,16 @@ func migrateStatus(ctx context.Context, std cli.IO, args []string) error {
 }
 
 // epochRenew starts a new history of the database; it needs --yes, for every running task is interrupted.
-func epochRenew(ctx context.Context, std cli.IO, args []string) error {
-	return withStore(ctx, std, "timeline renew", args, nil, func(flags cli.Flags, s *taskstore.Store, _ []string) error {
-		if !flags.Yes() {
+func epochRenew(a *cli.App) *cobra.Command {
+	return storeVerb("renew --yes", "after a restore: believe no claim from before (see deploy/docs/runbook.md)", cli.Needs(), func(ctx context.Context, s *taskstore.Store, _ []string) error {
+		if !a.Yes {
 			return cli.Unconfirmed(errors.New("this ends the claim of every running task; say --yes"))
 		}
 		epoch, leases, err := s.RenewEpoch(ctx)
 		if err != nil {
 			return err
 		}
-		return cli.EmitOne(flags, map[string]string{"timeline": fmt.Sprint(epoch), "claimsEnded": fmt.Sprint(leases)}, func(w io.Writer) {
+		return cli.One(a, map[string]string{"timeline": fmt.Sprint(epoch), "claimsEnded": fmt.Sprint(leases)}, func(w io.Writer) {
 			_, _ = fmt.Fprintf(w, "timeline %d; %d claims ended\n", epoch, leases)
 		})
 	})
@@ -149,13 +149,13 @@ func epochRenew(ctx context.Context, std cli.IO, args []string) error {
 
 // epochMark writes the database's marker into the upload folder. Services do that by themselves when they find files of
 // the database there; this is for a folder that has none of them any more.
-func epochMark(ctx context.Context, std cli.IO, args []string) error {
-	return withStore(ctx, std, "timeline mark", args, nil, func(flags cli.Flags, s *taskstore.Store, _ []string) error {
+func epochMark(a *cli.App) *cobra.Command {
+	return storeVerb("mark --yes", "say that UPLOAD_DIR is this database's folder although its files are lost", cli.Needs(), func(ctx context.Context, s *taskstore.Store, _ []string) error {
 		uploads, err := process.Load[suite.Uploads]()
 		if err != nil {
 			return cli.BadInput(err)
 		}
-		if !flags.Yes() {
+		if !a.Yes {
 			return cli.Unconfirmed(fmt.Errorf("from then on files that are not in %s count as lost; say --yes", uploads.Dir))
 		}
 		m, err := s.Moment(ctx)
@@ -165,7 +165,7 @@ func epochMark(ctx context.Context, std cli.IO, args []string) error {
 		if err := ingest.MarkFolder(uploads.Dir, m.Epoch); err != nil {
 			return cli.BadInput(err)
 		}
-		return cli.EmitOne(flags, map[string]string{"folder": uploads.Dir, "timeline": fmt.Sprint(m.Epoch)}, func(w io.Writer) {
+		return cli.One(a, map[string]string{"folder": uploads.Dir, "timeline": fmt.Sprint(m.Epoch)}, func(w io.Writer) {
 			_, _ = fmt.Fprintf(w, "%s is marked with timeline %d\n", uploads.Dir, m.Epoch)
 		})
 	})
@@ -194,17 +194,11 @@ func showKey(k auth.Key, secret string) shownKey {
 }
 
 // keysCreate makes a key; its secret is shown here and never again.
-func keysCreate(ctx context.Context, std cli.IO, args []string) error {
+func keysCreate(a *cli.App) *cobra.Command {
 	var in auth.NewKey
 	var role, scopes string
-	define := func(f cli.Flags) {
-		f.StringVar(&in.UserID, "user", "", "whose documents it reaches")
-		f.StringVar(&role, "role", string(taskstate.RoleUser), "user or operator")
-		f.StringVar(&scopes, "scopes", auth.AllScopes().String(), "read, write or both")
-		f.StringVar(&in.Name, "name", "", "what it is for")
-		f.DurationVar(&in.TTL, "ttl", 0, "life time; 0: no end")
-	}
-	return withStore(ctx, std, "keys create", args, define, func(flags cli.Flags, s *taskstore.Store, _ []string) error {
+	use := "create --user ID [--role user|operator] [--scopes read,write] [--name TEXT] [--ttl 720h]"
+	c := storeVerb(use, "make an API key and show it once", cli.Needs(), func(ctx context.Context, s *taskstore.Store, _ []string) error {
 		in.Role, in.By = taskstate.Role(role), here()
 		var err error
 		if in.Scopes, err = auth.ParseScopes(strings.Split(scopes, ",")...); err != nil {
@@ -217,11 +211,18 @@ func keysCreate(ctx context.Context, std cli.IO, args []string) error {
 		if err != nil {
 			return err
 		}
-		return cli.EmitOne(flags, showKey(key, secret), func(w io.Writer) {
-			_, _ = fmt.Fprintf(std.Err, "key %s of %s (%s); it is shown only now:\n", key.ID, key.UserID, key.Role)
+		return cli.One(a, showKey(key, secret), func(w io.Writer) {
+			_, _ = fmt.Fprintf(a.Err, "key %s of %s (%s); it is shown only now:\n", key.ID, key.UserID, key.Role)
 			_, _ = fmt.Fprintln(w, secret)
 		})
 	})
+	f := c.Flags()
+	f.StringVar(&in.UserID, "user", "", "whose documents it reaches")
+	f.StringVar(&role, "role", string(taskstate.RoleUser), "user or operator")
+	f.StringVar(&scopes, "scopes", auth.AllScopes().String(), "read, write or both")
+	f.StringVar(&in.Name, "name", "", "what it is for")
+	f.DurationVar(&in.TTL, "ttl", 0, "life time; 0: no end")
+	return c
 }
 
 // here is the person at this command line, for the audit log: the name that the system knows him by.
@@ -234,9 +235,9 @@ func here() audit.Source {
 }
 
 // keysList lists the newest keys.
-func keysList(ctx context.Context, std cli.IO, args []string) error {
+func keysList(a *cli.App) *cobra.Command {
 	const most = 1000
-	return withStore(ctx, std, "keys list", args, nil, func(flags cli.Flags, s *taskstore.Store, _ []string) error {
+	return storeVerb("list", "list API keys", cli.Needs(), func(ctx context.Context, s *taskstore.Store, _ []string) error {
 		keys, err := auth.New(s, slog.New(slog.DiscardHandler), time.Now).List(ctx, nil, most)
 		if err != nil {
 			return err
@@ -245,9 +246,10 @@ func keysList(ctx context.Context, std cli.IO, args []string) error {
 		for i, k := range keys {
 			all[i] = showKey(k, "")
 		}
-		return cli.Emit(flags, all, "ID\tUSER\tROLE\tSCOPES\tKEY\tCREATED\tENDS\tLAST USED\tNAME", func(k shownKey) string {
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s…\t%s\t%s\t%s\t%s", k.ID, k.UserID, k.Role, k.Scopes, k.Shown,
-				date(k.CreatedAt), ends(k), date(k.LastUsedAt), strings.Join(strings.Fields(k.Name), " "))
+		return cli.Table(a, all, "ID\tUSER\tROLE\tSCOPES\tKEY\tCREATED\tENDS\tLAST USED\tNAME", func(k shownKey) []any {
+			return []any{
+				k.ID, k.UserID, k.Role, k.Scopes, k.Shown + "…", date(k.CreatedAt), ends(k), date(k.LastUsedAt), strings.Join(strings.Fields(k.Name), " "),
+			}
 		})
 	})
 }
@@ -269,11 +271,8 @@ func ends(k shownKey) string {
 }
 
 // keysRevoke ends a key.
-func keysRevoke(ctx context.Context, std cli.IO, args []string) error {
-	return withStore(ctx, std, "keys revoke", args, nil, func(flags cli.Flags, s *taskstore.Store, rest []string) error {
-		if len(rest) != 1 {
-			return cli.Usage("needs exactly one key id")
-		}
+func keysRevoke(a *cli.App) *cobra.Command {
+	return storeVerb("revoke ID", "end an API key for good", cli.Needs("a key id"), func(ctx context.Context, s *taskstore.Store, rest []string) error {
 		err := auth.New(s, slog.New(slog.DiscardHandler), time.Now).Revoke(ctx, here(), rest[0])
 		if errors.Is(err, auth.ErrKeyNotFound) {
 			return cli.NotFound(err)
@@ -281,6 +280,6 @@ func keysRevoke(ctx context.Context, std cli.IO, args []string) error {
 		if err != nil {
 			return err
 		}
-		return cli.EmitOne(flags, map[string]string{"revoked": rest[0]}, func(io.Writer) {})
+		return cli.One(a, map[string]string{"revoked": rest[0]}, func(io.Writer) {})
 	})
 }

@@ -15,7 +15,7 @@ import (
 func run(t *testing.T, args ...string) (code int, out, errs string) {
 	t.Helper()
 	var o, e bytes.Buffer
-	code = cli.Run(t.Context(), cli.IO{Out: &o, Err: &e, Getenv: func(string) string { return "" }}, args, Commands())
+	code = cli.Run(t.Context(), cli.IO{Out: &o, Err: &e, Getenv: func(string) string { return "" }}, args, Commands)
 	return code, o.String(), e.String()
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
 
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/process"
@@ -19,82 +20,58 @@ import (
 
 // fsckFlags are what the command was asked.
 type fsckFlags struct {
-	cli.Flags
-	history, rest, deep, repair, whole    bool
-	effects, client, acks, since, envFile string
-	logs, canaries                        list
-}
-
-// list is a flag that may be given several times.
-type list []string
-
-func (l *list) String() string     { return fmt.Sprint(*l) }
-func (l *list) Set(v string) error { *l = append(*l, v); return nil }
-
-// newFsckFlags declares them.
-func newFsckFlags(std cli.IO) *fsckFlags {
-	f := &fsckFlags{Flags: cli.NewFlags(std, "fsck")}
-	f.BoolVar(&f.history, "history", false, "judge the log of tasks by all rules, not the content alone")
-	f.BoolVar(&f.rest, "rest", false, "all work has come to its end: what is still under way is a violation")
-	f.BoolVar(&f.deep, "deep", false, "compare the values of all visible vectors with the embedding cache; reads every vector")
-	f.BoolVar(&f.repair, "repair", false, "mend what can be mended: vectors, rows that all else speaks against, files without a row (needs --yes)")
-	f.StringVar(&f.effects, "effects", "", "log of embedding calls, JSON lines")
-	f.StringVar(&f.client, "client", "", "log of what clients saw, JSON lines")
-	f.BoolVar(&f.whole, "whole", false, "the client log has every request that was ever sent")
-	f.StringVar(&f.acks, "acks", "", "log of acknowledgements, JSON lines")
-	f.Var(&f.logs, "logs", "log file in which no secret may stand; may be repeated")
-	f.Var(&f.canaries, "canary", "planted secret that must stand nowhere; may be repeated")
-	f.StringVar(&f.since, "settings-since", "", "when the retry settings got their present values, RFC 3339; older waits are not compared with them")
-	f.StringVar(&f.envFile, "env-file", "", "read settings from FILE; the real environment wins")
-	return f
+	*cli.App
+	history, rest, deep, repair, whole bool
+	effects, client, acks, since       string
+	logs, canaries                     []string
 }
 
 // check judges the installation that the settings name, and mends it if that was asked for.
-func check(ctx context.Context, std cli.IO, args []string) error {
-	f := newFsckFlags(std)
-	rest, err := f.ParseAll(args)
-	if err != nil {
-		return err
-	}
+func check(a *cli.App) *cobra.Command {
+	f := &fsckFlags{App: a}
+	c := envVerb("fsck [--history [--rest]] [--repair --yes] [--effects FILE] [--client FILE [--whole]] [--acks FILE] [--logs FILE…] [--server URL]",
+		"check rows, files, vectors and dead letters, or the whole log (see deploy/docs/fsck.md)", cobra.ArbitraryArgs, f.check)
+	flags := c.Flags()
+	flags.BoolVar(&f.history, "history", false, "judge the log of tasks by all rules, not the content alone")
+	flags.BoolVar(&f.rest, "rest", false, "all work has come to its end: what is still under way is a violation")
+	flags.BoolVar(&f.deep, "deep", false, "compare the values of all visible vectors with the embedding cache; reads every vector")
+	flags.BoolVar(&f.repair, "repair", false, "mend what can be mended: vectors, rows that all else speaks against, files without a row (needs --yes)")
+	flags.StringVar(&f.effects, "effects", "", "log of embedding calls, JSON lines")
+	flags.StringVar(&f.client, "client", "", "log of what clients saw, JSON lines")
+	flags.BoolVar(&f.whole, "whole", false, "the client log has every request that was ever sent")
+	flags.StringVar(&f.acks, "acks", "", "log of acknowledgements, JSON lines")
+	flags.StringArrayVar(&f.logs, "logs", nil, "log file in which no secret may stand; may be repeated")
+	flags.StringArrayVar(&f.canaries, "canary", nil, "planted secret that must stand nowhere; may be repeated")
+	flags.StringVar(&f.since, "settings-since", "", "when the retry settings got their present values, RFC 3339; older waits are not compared with them")
+	return c
+}
+
+func (f *fsckFlags) check(ctx context.Context, rest []string) error {
 	f.logs = append(f.logs, rest...) // --logs A B C
 	if len(rest) > 0 && len(f.logs) == len(rest) {
 		return cli.Usage("takes no arguments but after --logs")
 	}
-	if f.repair && !f.Yes() {
+	if f.repair && !f.Yes {
 		return cli.Unconfirmed(errors.New("--repair changes the vector store, rows and the upload folder; say --yes"))
 	}
-	settings, err := f.load()
+	settings, err := process.Load[suite.Inspection]()
 	if err != nil {
-		return err
+		return cli.BadInput(err)
 	}
-	quiet := slog.New(slog.NewTextHandler(std.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	quiet := slog.New(slog.NewTextHandler(f.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	in, err := suite.Inspect(ctx, &process.Env{Log: quiet, Metrics: prometheus.NewRegistry(), Ready: process.NewReady()}, settings)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
 	for _, what := range in.Without {
-		_, _ = fmt.Fprintf(std.Err, "not looked at: %s\n", what)
+		_, _ = fmt.Fprintf(f.Err, "not looked at: %s\n", what)
 	}
-	return f.run(ctx, std, in, settings)
-}
-
-// load reads the settings.
-func (f *fsckFlags) load() (suite.Inspection, error) {
-	if f.envFile != "" {
-		if err := process.LoadEnvFile(f.envFile); err != nil {
-			return suite.Inspection{}, cli.BadInput(err)
-		}
-	}
-	settings, err := process.Load[suite.Inspection]()
-	if err != nil {
-		return settings, cli.BadInput(err)
-	}
-	return settings, nil
+	return f.run(ctx, in, settings)
 }
 
 // run judges, writes the report and mends.
-func (f *fsckFlags) run(ctx context.Context, std cli.IO, in *suite.Inspected, settings suite.Inspection) error {
+func (f *fsckFlags) run(ctx context.Context, in *suite.Inspected, settings suite.Inspection) error {
 	options := fsck.Options{
 		History: f.history, Rest: f.rest, Deep: f.deep, Policy: settings.Policy(), DLQ: settings.DeadLetters(), Canaries: f.canaries, WholeClient: f.whole,
 	}
@@ -124,13 +101,13 @@ func (f *fsckFlags) run(ctx context.Context, std cli.IO, in *suite.Inspected, se
 		return err
 	}
 	if found.Young > 0 {
-		_, _ = fmt.Fprintf(std.Err, "%d files without a row are younger than a day: an upload may be under way, or a crash left them to the sweep; --rest names them\n", found.Young)
+		_, _ = fmt.Fprintf(f.Err, "%d files without a row are younger than a day: an upload may be under way, or a crash left them to the sweep; --rest names them\n", found.Young)
 	}
 	if found.Uncompared > 0 {
-		_, _ = fmt.Fprintf(std.Err, "%d vectors were not compared: the embedding cache keeps a text's vector for a day after its last use\n", found.Uncompared)
+		_, _ = fmt.Fprintf(f.Err, "%d vectors were not compared: the embedding cache keeps a text's vector for a day after its last use\n", found.Uncompared)
 	}
 	if f.repair {
-		return mend(ctx, std, in, found)
+		return f.mend(ctx, in, found)
 	}
 	if n := found.Report.Violations(); n > 0 {
 		return cli.Failed(fmt.Errorf("%d violations", n))
@@ -171,15 +148,15 @@ func (f *fsckFlags) open(e *fsck.Evidence) (closeAll func(), err error) {
 }
 
 // mend repairs, says what it did, and fails when violations are left that it cannot mend.
-func mend(ctx context.Context, std cli.IO, in *suite.Inspected, found fsck.Findings) error {
+func (f *fsckFlags) mend(ctx context.Context, in *suite.Inspected, found fsck.Findings) error {
 	if in.Vectors == nil && len(found.Strays)+len(found.Missing) > 0 {
 		return cli.Failed(errors.New("there is no vector store to mend"))
 	}
 	done, err := fsck.Repair(ctx, in.Evidence, in.Embedder, found)
-	_, _ = fmt.Fprintf(std.Err, "repaired: %d strays deleted, %d vectors written again, %d of them embedded anew, rows of %d documents mended, %d files without a row removed\n",
+	_, _ = fmt.Fprintf(f.Err, "repaired: %d strays deleted, %d vectors written again, %d of them embedded anew, rows of %d documents mended, %d files without a row removed\n",
 		done.Deleted, done.Written, done.Paid, done.Rows, done.Files)
 	for _, left := range done.Left {
-		_, _ = fmt.Fprintf(std.Err, "not mended: %s\n", left)
+		_, _ = fmt.Fprintf(f.Err, "not mended: %s\n", left)
 	}
 	if err != nil {
 		return err

@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 // barWidth is the characters of a progress bar.
@@ -41,12 +44,12 @@ func (b *bars) line(i int, state string, percent int, note string) string {
 }
 
 // set shows a task's progress.
-func (b *bars) set(i int, t task) {
+func (b *bars) set(i int, t wire.Task) {
 	note := clean(t.Stage)
 	if t.TotalSegments > 0 {
 		note += fmt.Sprintf(" %d/%d", t.ProcessedSegments, t.TotalSegments)
 	}
-	if t.Status == "RETRYING" {
+	if t.Status == taskstate.StatusRetrying {
 		note = short(t.LastError, 60)
 	}
 	b.show(i, clean(t.Status), b.line(i, clean(t.Status), t.Progress, note))
@@ -58,7 +61,7 @@ func (b *bars) end(i int, s submitted) {
 		b.show(i, "failed", b.line(i, b.paint("failed", "31"), 0, short(s.Error, 80)))
 		return
 	}
-	b.show(i, s.Task.Status, b.line(i, b.paint(clean(s.Task.Status), "32"), s.Task.Progress, ""))
+	b.show(i, clean(s.Task.Status), b.line(i, b.paint(clean(s.Task.Status), "32"), s.Task.Progress, ""))
 }
 
 // paint colours a word where colours are wanted.

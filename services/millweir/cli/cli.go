@@ -1,33 +1,24 @@
-// Package cli is the millweir command: it submits documents, watches and mends tasks, searches, and migrates databases.
+// Package cli is the millweir command: it submits documents, watches and mends tasks, searches, and shows queues.
 //
-// It talks to the gateway by HTTP alone; only migrate, keys and dev open a database themselves.
+// Its verbs talk to the gateway by HTTP alone; those that open a database themselves are in package admin.
 package cli
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/millweir/millweir/services/millweir/client"
 )
 
-// Exit codes (contract §9).
-const (
-	ExitOK          = 0
-	ExitFailed      = 1 // the work itself failed: a document is DEAD, say
-	ExitUsage       = 2
-	ExitAuth        = 3
-	ExitNotFound    = 4
-	ExitBadInput    = 5
-	ExitRateLimited = 6
-	ExitServer      = 7 // the server's fault, or no way to it
-	ExitConfirm     = 10
-	ExitTimeout     = 124
-	ExitInterrupted = 130
-)
+// defaultServer is where `make run` listens.
+const defaultServer = "http://127.0.0.1:8081"
 
 // IO is the outside of a command.
 type IO struct {
@@ -37,42 +28,13 @@ type IO struct {
 	Getenv   func(string) string
 }
 
-// Command is one verb; Run gets the arguments after it.
-type Command struct {
-	Name    string // with its group: "tasks list"
-	Args    string // for the usage line
-	Summary string
-	Run     func(ctx context.Context, io IO, args []string) error
+// App is one command line: its outside and the flags of every verb.
+type App struct {
+	IO
+	Yes            bool // --yes: do not ask
+	server, output string
+	command        *cobra.Command // the verb that runs
 }
-
-// usageError is a wrong call: exit 2.
-type usageError struct{ text string }
-
-func (e *usageError) Error() string { return e.text }
-
-// codedError ends the command with a code of its own.
-type codedError struct {
-	code int
-	err  error
-}
-
-func (e *codedError) Error() string { return e.err.Error() }
-func (e *codedError) Unwrap() error { return e.err }
-
-// Usage is exit 2. It and the next three serve verbs of other packages.
-func Usage(text string) error { return &usageError{text} }
-
-// BadInput is exit 5.
-func BadInput(err error) error { return &codedError{ExitBadInput, err} }
-
-// NotFound is exit 4.
-func NotFound(err error) error { return &codedError{ExitNotFound, err} }
-
-// Failed is exit 1.
-func Failed(err error) error { return &codedError{ExitFailed, err} }
-
-// Unconfirmed is exit 10.
-func Unconfirmed(err error) error { return &codedError{ExitConfirm, err} }
 
 // IsTerminal reports whether a file is a terminal.
 func IsTerminal(f *os.File) bool {
@@ -80,80 +42,146 @@ func IsTerminal(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// Commands lists the verbs that need nothing but a gateway.
-func Commands() []Command {
-	return append([]Command{
-		{"submit", "FILE… [--kb NAME] [--title TEXT] [--wait] [--force]", "take documents in", submit},
-		{"tasks list", "[--status DEAD,RETRYING] [--kb NAME] [--limit N]", "list tasks, newest first", tasksList},
-		{"tasks get", "ID", "show a task", tasksGet},
-		{"tasks watch", "ID", "follow a task to its end", tasksWatch},
-		{"tasks retry", "ID…", "run tasks again now", tasksRetry},
-		{"tasks cancel", "ID… [--yes]", "withdraw tasks", tasksCancel},
-		{"tasks explain", "ID", "say where a task is and what happens next", tasksExplain},
-		{"outbox list", "[--state DEAD] [--cause REFUSED] [--topic T] [--task ID] [--limit N]", "list events of the Kafka transport, newest first", outboxList},
-		{"outbox requeue", "ID… | --all [--cause REFUSED] [--topic T] [--yes]", "send DEAD events again", outboxRequeue},
-		{"outbox stats", "", "count the events of the Kafka transport", outboxStats},
-		{"dlq list", "[--topic T | --stream KEY] [--task ID] [--error TEXT] [--failed-after T] [--failed-before T] [--source S] [--limit N]", "list dead letters with what their tasks are now, newest first; of a topic oldest first", dlqList},
-		{"dlq get", "LETTER [--topic T | --stream KEY]", "show a dead letter", dlqGet},
-		{"dlq replay", "LETTER… | --all [--task ID] [--error TEXT] … [--topic T | --stream KEY] [--per-second N] [--dry-run] [--yes]", "run dead tasks, or messages of a topic, again, each once", dlqReplay},
-		{"dlq drop", "LETTER… | --all [--task ID] [--error TEXT] … [--topic T | --stream KEY] [--dry-run] [--yes]", "remove dead letters; the tasks stay DEAD", dlqDrop},
-		{"search", "QUERY [--kb NAME] [--top N]", "find segments", search},
-	}, mqCommands()...)
+// Commands are the verbs that need nothing but a gateway.
+func Commands(a *App) []*cobra.Command {
+	return []*cobra.Command{submit(a), tasks(a), outbox(a), deadLetters(a), search(a), topics(a)}
 }
 
-// Run finds the verb in args, runs it and returns the exit code.
-func Run(ctx context.Context, std IO, args []string, commands []Command) int {
-	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
-		usage(std.Out, commands)
+// Run runs the verb that args name and returns the exit code. verbs add theirs to the command line.
+func Run(ctx context.Context, std IO, args []string, verbs ...func(*App) []*cobra.Command) int {
+	a := &App{IO: std}
+	root := newRoot(a)
+	for _, add := range verbs {
+		root.AddCommand(add(a)...)
+	}
+	root.SetArgs(append([]string{}, args...)) // never os.Args, which nil stands for
+	c, err := root.ExecuteContextC(ctx)
+	if err == nil {
 		return ExitOK
 	}
-	for _, c := range commands {
-		words := strings.Fields(c.Name)
-		if len(args) < len(words) || strings.Join(args[:len(words)], " ") != c.Name {
-			continue
+	code := exitCode(ctx, err)
+	_, _ = fmt.Fprintf(std.Err, "%s: %s\n", c.CommandPath(), clean(err.Error()))
+	if code == ExitUsage {
+		_, _ = fmt.Fprintf(std.Err, "usage: %s\n", c.UseLine())
+	}
+	return code
+}
+
+// newRoot is the command without verbs.
+func newRoot(a *App) *cobra.Command {
+	root := &cobra.Command{
+		Use: "millweir", Short: "millweir takes documents in, durably and exactly once, and finds them again.",
+		SilenceErrors: true, SilenceUsage: true, DisableFlagsInUseLine: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return Usage(fmt.Sprintf("unknown command %q; see millweir help", strings.Join(args, " ")))
+			}
+			return c.Help()
+		},
+		Args: cobra.ArbitraryArgs,
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			a.command, a.server = c, strings.TrimRight(a.server, "/")
+			if a.output != "table" && a.output != "json" && a.output != "jsonl" {
+				return Usage(fmt.Sprintf("-o %s: allowed are table, json, jsonl", a.output))
+			}
+			return nil
+		},
+	}
+	server := a.Getenv("MILLWEIR_SERVER")
+	if server == "" {
+		server = defaultServer
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.server, "server", server, "base URL of the gateway (MILLWEIR_SERVER)")
+	flags.StringVarP(&a.output, "output", "o", "table", "table, json or jsonl")
+	flags.BoolVar(&a.Yes, "yes", false, "do not ask")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage(err.Error()) })
+	root.SetIn(a.In)
+	root.SetOut(a.Out)
+	root.SetErr(a.Err)
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		if c == root {
+			overview(a.Out, root)
+			return
 		}
-		return finish(ctx, std, c, c.Run(ctx, std, args[len(words):]))
-	}
-	_, _ = fmt.Fprintf(std.Err, "millweir: unknown command %q; see millweir help\n", clean(strings.Join(args, " ")))
-	return ExitUsage
+		help(c, args)
+	})
+	return root
 }
 
-// finish turns a command's error into its exit code, with one line that says why.
-func finish(ctx context.Context, std IO, c Command, err error) int {
-	var usage *usageError
-	var coded *codedError
-	var api *apiError
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-		return ExitOK
-	case errors.As(err, &usage):
-		_, _ = fmt.Fprintf(std.Err, "millweir %s: %s\nusage: millweir %s %s\n", c.Name, clean(err.Error()), c.Name, c.Args)
-		return ExitUsage
-	}
-	_, _ = fmt.Fprintf(std.Err, "millweir %s: %s\n", c.Name, clean(err.Error()))
-	switch {
-	case errors.Is(ctx.Err(), context.Canceled):
-		return ExitInterrupted
-	case errors.As(err, &coded):
-		return coded.code
-	case errors.As(err, &api):
-		return api.exitCode()
-	case errors.Is(err, context.DeadlineExceeded):
-		return ExitTimeout
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
-		return ExitBadInput
-	}
-	return ExitServer
-}
-
-// usage prints every verb.
-func usage(w io.Writer, commands []Command) {
-	_, _ = fmt.Fprint(w, "millweir takes documents in, durably and exactly once, and finds them again.\n\n")
+// overview prints every verb.
+func overview(w io.Writer, root *cobra.Command) {
+	_, _ = fmt.Fprintf(w, "%s\n\n", root.Short)
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	for _, c := range commands {
-		_, _ = fmt.Fprintf(t, "  millweir %s %s\t%s\n", c.Name, c.Args, c.Summary)
+	var each func(c *cobra.Command)
+	each = func(c *cobra.Command) {
+		for _, verb := range c.Commands() {
+			switch {
+			case verb.Name() == "completion":
+				_, _ = fmt.Fprintln(t, "  millweir completion bash|fish|powershell|zsh\twrite what a shell needs to complete commands")
+			case verb.HasSubCommands():
+				each(verb)
+			case verb.Name() != "help":
+				_, _ = fmt.Fprintf(t, "  %s\t%s\n", verb.UseLine(), verb.Short)
+			}
+		}
 	}
+	each(root)
 	_ = t.Flush()
 	_, _ = fmt.Fprint(w, "\nEverywhere but in dev: -o table|json|jsonl · --server URL (MILLWEIR_SERVER) · MILLWEIR_API_KEY · --yes · NO_COLOR\n"+
-		"Exit codes: 0 ok, 1 failed, 2 usage, 3 auth, 4 not found, 5 bad input, 6 rate limited, 7 server or network, 10 needs confirmation, 124 timed out, 130 interrupted\n")
+		"Exit codes: 0 ok, 1 failed, 2 usage, 3 auth, 4 not found, 5 bad input, 6 rate limited, 7 server or network, "+
+		"10 needs confirmation, 124 timed out, 130 interrupted\n")
 }
+
+// Group is a verb that has verbs below it and does nothing by itself.
+func Group(name, short string, verbs ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{
+		Use: name, Short: short, Args: cobra.ArbitraryArgs, DisableFlagsInUseLine: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			return Usage(fmt.Sprintf("unknown command %q; see millweir help", strings.Join(append([]string{c.Name()}, args...), " ")))
+		},
+	}
+	g.AddCommand(verbs...)
+	return g
+}
+
+// Verb is a command; use is its name with its arguments and flags as people write them.
+func Verb(use, short string, args cobra.PositionalArgs, run func(ctx context.Context, args []string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Args: args, DisableFlagsInUseLine: true,
+		RunE: func(c *cobra.Command, args []string) error { return run(c.Context(), args) },
+	}
+}
+
+// Needs demands exactly the arguments that the words name; without words there are none.
+func Needs(words ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) == len(words):
+			return nil
+		case len(words) == 0:
+			return Usage(fmt.Sprintf("unexpected argument %q", args[0]))
+		}
+		return Usage(fmt.Sprintf("needs exactly %s, got %d arguments", strings.Join(words, " and "), len(args)))
+	}
+}
+
+// NeedsSome demands at least one argument.
+func NeedsSome(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return Usage("needs at least one " + what)
+		}
+		return nil
+	}
+}
+
+// Said reports whether a flag was given.
+func (a *App) Said(flag string) (said bool) {
+	a.command.Flags().Visit(func(f *pflag.Flag) { said = said || f.Name == flag })
+	return said
+}
+
+// gateway is the client of the verb.
+func (a *App) gateway() *client.Client { return client.New(a.server, a.Getenv("MILLWEIR_API_KEY")) }

@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bytes"
@@ -15,6 +15,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/millweir/cli"
 )
 
 // bundle is one command line beside a gateway of the test's own.
@@ -41,8 +44,8 @@ func setup(t *testing.T) *bundle {
 func (b *bundle) run(ctx context.Context, args ...string) int {
 	b.out.Reset()
 	b.err.Reset()
-	std := IO{In: strings.NewReader(b.in), Out: &b.out, Err: &b.err, Terminal: b.terminal, Getenv: func(k string) string { return b.env[k] }}
-	return Run(ctx, std, args, Commands())
+	std := cli.IO{In: strings.NewReader(b.in), Out: &b.out, Err: &b.err, Terminal: b.terminal, Getenv: func(k string) string { return b.env[k] }}
+	return cli.Run(ctx, std, args, cli.Commands)
 }
 
 // reply returns JSON.
@@ -63,8 +66,8 @@ func aTask(id, status string) map[string]any {
 func TestExitCodesFollowTheGateway(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]int{
-		401: ExitAuth, 403: ExitAuth, 404: ExitNotFound, 409: ExitBadInput, 413: ExitBadInput, 415: ExitBadInput,
-		422: ExitBadInput, 429: ExitRateLimited, 500: ExitServer, 503: ExitServer,
+		401: cli.ExitAuth, 403: cli.ExitAuth, 404: cli.ExitNotFound, 409: cli.ExitBadInput, 413: cli.ExitBadInput, 415: cli.ExitBadInput,
+		422: cli.ExitBadInput, 429: cli.ExitRateLimited, 500: cli.ExitServer, 503: cli.ExitServer,
 	} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
@@ -85,19 +88,19 @@ func TestUsageIsExit2(t *testing.T) {
 		{"nonsense"}, {"tasks", "get"}, {"tasks", "get", "a", "b"}, {"tasks", "list", "--no-such-flag"}, {"submit"},
 		{"search"}, {"tasks", "list", "-o", "xml"}, {"submit", "--title", "t", "a", "b"}, {"tasks", "retry"}, {"tasks", "list", "extra"},
 	} {
-		require.Equal(t, ExitUsage, b.run(t.Context(), args...), "%v", args)
+		require.Equal(t, cli.ExitUsage, b.run(t.Context(), args...), "%v", args)
 		require.NotEmpty(t, b.err.String(), "%v", args)
 	}
-	require.Equal(t, ExitOK, b.run(t.Context()))
+	require.Equal(t, cli.ExitOK, b.run(t.Context()))
 	require.Contains(t, b.out.String(), "millweir submit FILE…")
-	require.Equal(t, ExitOK, b.run(t.Context(), "search", "--help"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "search", "--help"))
 }
 
 func TestNoServerIsExit7(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.server.Close()
-	require.Equal(t, ExitServer, b.run(t.Context(), "tasks", "get", "x"))
+	require.Equal(t, cli.ExitServer, b.run(t.Context(), "tasks", "get", "x"))
 	require.Contains(t, b.err.String(), "no answer")
 }
 
@@ -108,7 +111,7 @@ func TestAnswerThatIsNotOursKeepsItsStatus(t *testing.T) {
 		w.WriteHeader(http.StatusBadGateway)
 		_, _ = io.WriteString(w, "<html>proxy \x1b[31m says no</html>")
 	})
-	require.Equal(t, ExitServer, b.run(t.Context(), "tasks", "get", "x"))
+	require.Equal(t, cli.ExitServer, b.run(t.Context(), "tasks", "get", "x"))
 	require.Contains(t, b.err.String(), "HTTP_502")
 	require.NotContains(t, b.err.String(), "\x1b", "a stranger's text must not drive the terminal")
 }
@@ -121,12 +124,12 @@ func TestKeyIsSentAsBearer(t *testing.T) {
 		require.Equal(t, "Bearer mw_live_x", r.Header.Get("Authorization"))
 		reply(w, 200, aTask("x", "RUNNING"))
 	})
-	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "get", "x"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "tasks", "get", "x"))
 	require.Contains(t, b.out.String(), "40%, 4 of 10 segments")
-	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "get", "x", "-o", "json"))
-	var got task
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "tasks", "get", "x", "-o", "json"))
+	var got wire.Task
 	require.NoError(t, json.Unmarshal(b.out.Bytes(), &got))
-	require.Equal(t, "RUNNING", got.Status)
+	require.EqualValues(t, "RUNNING", got.Status)
 }
 
 func TestListFollowsCursors(t *testing.T) {
@@ -140,11 +143,11 @@ func TestListFollowsCursors(t *testing.T) {
 		}
 		reply(w, 200, map[string]any{"items": []any{aTask("b", "DEAD")}, "nextCursor": nil, "hasMore": false})
 	})
-	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "list", "--status", "DEAD", "-o", "jsonl"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "tasks", "list", "--status", "DEAD", "-o", "jsonl"))
 	require.Len(t, strings.Split(strings.TrimSpace(b.out.String()), "\n"), 2)
-	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "list", "--status", "DEAD"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "tasks", "list", "--status", "DEAD"))
 	require.Contains(t, b.out.String(), "embed batch 1/2: refused")
-	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "list", "--status", "DEAD", "--limit", "1"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "tasks", "list", "--status", "DEAD", "--limit", "1"))
 	require.NotContains(t, b.out.String(), "\nb ")
 }
 
@@ -169,7 +172,7 @@ func TestWatchTakesABrokenStreamUpAgain(t *testing.T) {
 		require.Equal(t, "2", r.Header.Get("Last-Event-ID"))
 		events(w, "x", "SUCCEEDED")
 	})
-	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "watch", "x"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "tasks", "watch", "x"))
 	require.Contains(t, b.out.String(), "QUEUED")
 	require.Contains(t, b.out.String(), "SUCCEEDED")
 }
@@ -179,7 +182,7 @@ func TestWatchOfAnEndedTask(t *testing.T) {
 	b := setup(t)
 	b.mux.HandleFunc("GET /api/knowledge/tasks/x/events", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	b.mux.HandleFunc("GET /api/knowledge/tasks/x", func(w http.ResponseWriter, _ *http.Request) { reply(w, 200, aTask("x", "DEAD")) })
-	require.Equal(t, ExitFailed, b.run(t.Context(), "tasks", "watch", "x"))
+	require.Equal(t, cli.ExitFailed, b.run(t.Context(), "tasks", "watch", "x"))
 	require.Contains(t, b.err.String(), "task x is DEAD: embed batch 1/2: refused")
 }
 
@@ -191,10 +194,10 @@ func TestWatchGivesUp(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	require.Equal(t, ExitTimeout, b.run(t.Context(), "tasks", "watch", "x", "--timeout", "100ms"))
+	require.Equal(t, cli.ExitTimeout, b.run(t.Context(), "tasks", "watch", "x", "--timeout", "100ms"))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.Equal(t, ExitInterrupted, b.run(ctx, "tasks", "watch", "x"))
+	require.Equal(t, cli.ExitInterrupted, b.run(ctx, "tasks", "watch", "x"))
 }
 
 func TestSubmitSendsFilesAndWaits(t *testing.T) {
@@ -213,21 +216,24 @@ func TestSubmitSendsFilesAndWaits(t *testing.T) {
 	for id, end := range map[string]string{"good": "SUCCEEDED", "bad": "DEAD"} {
 		b.mux.HandleFunc("GET /api/knowledge/tasks/"+id+"/events", func(w http.ResponseWriter, _ *http.Request) { events(w, id, "RUNNING", end) })
 	}
-	require.Equal(t, ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes", "--wait"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes", "--wait"))
 	require.Contains(t, b.err.String(), "SUCCEEDED")
-	require.Equal(t, ExitFailed, b.run(t.Context(), "submit", good, bad, "--kb", "notes", "--wait", "-o", "json"))
-	var got []submitted
+	require.Equal(t, cli.ExitFailed, b.run(t.Context(), "submit", good, bad, "--kb", "notes", "--wait", "-o", "json"))
+	var got []struct {
+		Task  *wire.AcceptedTask
+		Error string
+	}
 	require.NoError(t, json.Unmarshal(b.out.Bytes(), &got))
-	require.Equal(t, "SUCCEEDED", got[0].Task.Status)
+	require.EqualValues(t, "SUCCEEDED", got[0].Task.Status)
 	require.Contains(t, got[1].Error, "DEAD")
-	require.Equal(t, ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes"), "without --wait the upload is all")
-	require.Equal(t, ExitBadInput, b.run(t.Context(), "submit", filepath.Join(dir, "none.txt"), "--kb", "notes"))
-	require.Equal(t, ExitBadInput, b.run(t.Context(), "submit", dir, "--kb", "notes"), "a folder is no file")
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes"), "without --wait the upload is all")
+	require.Equal(t, cli.ExitBadInput, b.run(t.Context(), "submit", filepath.Join(dir, "none.txt"), "--kb", "notes"))
+	require.Equal(t, cli.ExitBadInput, b.run(t.Context(), "submit", dir, "--kb", "notes"), "a folder is no file")
 	b.terminal = true
-	require.Equal(t, ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes", "--wait"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes", "--wait"))
 	require.Contains(t, b.err.String(), "\x1b[1A", "bars are redrawn on a terminal")
 	b.env["NO_COLOR"] = "1"
-	require.Equal(t, ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes", "--wait"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "submit", good, "--kb", "notes", "--wait"))
 	require.NotContains(t, b.err.String(), "\x1b[32m")
 }
 
@@ -239,13 +245,13 @@ func TestCancelAsks(t *testing.T) {
 		cancelled.Add(1)
 		reply(w, 200, aTask("x", "CANCELLED"))
 	})
-	require.Equal(t, ExitConfirm, b.run(t.Context(), "tasks", "cancel", "x"))
+	require.Equal(t, cli.ExitConfirm, b.run(t.Context(), "tasks", "cancel", "x"))
 	b.terminal, b.in = true, "no\n"
-	require.Equal(t, ExitConfirm, b.run(t.Context(), "tasks", "cancel", "x"))
+	require.Equal(t, cli.ExitConfirm, b.run(t.Context(), "tasks", "cancel", "x"))
 	require.Zero(t, cancelled.Load())
 	b.in = "yes\n"
-	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "cancel", "x"))
-	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "cancel", "x", "--yes"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "tasks", "cancel", "x"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "tasks", "cancel", "x", "--yes"))
 	require.EqualValues(t, 2, cancelled.Load())
 }
 
@@ -256,7 +262,7 @@ func TestRetryStopsAtTheFirstRefusal(t *testing.T) {
 	b.mux.HandleFunc("POST /api/knowledge/tasks/b/retry", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, 409, map[string]any{"code": "TASK_NOT_REPLAYABLE", "message": "the task is RUNNING"})
 	})
-	require.Equal(t, ExitBadInput, b.run(t.Context(), "tasks", "retry", "a", "b"))
+	require.Equal(t, cli.ExitBadInput, b.run(t.Context(), "tasks", "retry", "a", "b"))
 	require.Contains(t, b.out.String(), "a     QUEUED")
 	require.Contains(t, b.err.String(), "retry b: TASK_NOT_REPLAYABLE")
 }
@@ -275,10 +281,10 @@ func TestSearchAndExplain(t *testing.T) {
 	b.mux.HandleFunc("GET /api/knowledge/tasks/x/explain", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, 200, map[string]any{"text": "The task waits."})
 	})
-	require.Equal(t, ExitOK, b.run(t.Context(), "search", "dead", "letter", "queue"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "search", "dead", "letter", "queue"))
 	require.Contains(t, b.out.String(), "1. 0.500  Guide\\x07, page 3, A > B\n   the dead letter queue")
 	require.Contains(t, b.out.String(), "there may be more")
-	require.Equal(t, ExitOK, b.run(t.Context(), "search", "dead letter queue", "-o", "jsonl"))
-	require.Equal(t, ExitOK, b.run(t.Context(), "tasks", "explain", "x"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "search", "dead letter queue", "-o", "jsonl"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "tasks", "explain", "x"))
 	require.Equal(t, "The task waits.\n", b.out.String())
 }

@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/services/millweir/cli"
 )
 
 // anEvent is an event of the gateway's.
@@ -31,12 +33,12 @@ func TestOutboxList(t *testing.T) {
 		}
 		reply(w, http.StatusOK, page)
 	})
-	require.Equal(t, ExitOK, b.run(t.Context(), "outbox", "list", "--cause", "REFUSED"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "outbox", "list", "--cause", "REFUSED"))
 	require.Equal(t, []string{"", "c", "c"}, asked)
 	for _, want := range []string{"e1", "e2", "e3", "message too large"} {
 		require.Contains(t, b.out.String(), want)
 	}
-	require.Equal(t, ExitUsage, b.run(t.Context(), "outbox", "list", "x"))
+	require.Equal(t, cli.ExitUsage, b.run(t.Context(), "outbox", "list", "x"))
 }
 
 func TestOutboxRequeue(t *testing.T) {
@@ -59,17 +61,17 @@ func TestOutboxRequeue(t *testing.T) {
 		bodies = append(bodies, body)
 		reply(w, http.StatusOK, map[string]any{"requeued": 10_000, "more": true}) // they die again as fast as they are requeued
 	})
-	require.Equal(t, ExitOK, b.run(t.Context(), "outbox", "requeue", "e1", "e2"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "outbox", "requeue", "e1", "e2"))
 	require.Equal(t, 2, strings.Count(b.out.String(), "NEW"))
-	require.Equal(t, ExitBadInput, b.run(t.Context(), "outbox", "requeue", "e1", "sent", "e2"))
+	require.Equal(t, cli.ExitBadInput, b.run(t.Context(), "outbox", "requeue", "e1", "sent", "e2"))
 	require.Contains(t, b.out.String(), "e1")
 	require.NotContains(t, b.out.String(), "e2")
-	require.Equal(t, ExitUsage, b.run(t.Context(), "outbox", "requeue"))
-	require.Equal(t, ExitUsage, b.run(t.Context(), "outbox", "requeue", "e1", "--all"))
-	require.Equal(t, ExitConfirm, b.run(t.Context(), "outbox", "requeue", "--all"))
-	require.Equal(t, ExitOK, b.run(t.Context(), "outbox", "requeue", "--all", "--cause", "REFUSED", "--yes"))
+	require.Equal(t, cli.ExitUsage, b.run(t.Context(), "outbox", "requeue"))
+	require.Equal(t, cli.ExitUsage, b.run(t.Context(), "outbox", "requeue", "e1", "--all"))
+	require.Equal(t, cli.ExitConfirm, b.run(t.Context(), "outbox", "requeue", "--all"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "outbox", "requeue", "--all", "--cause", "REFUSED", "--yes"))
 	require.Equal(t, []map[string]any{{"cause": "REFUSED", "limit": 10_000.0}, {"cause": "REFUSED", "limit": 10_000.0}}, bodies, "it ends")
 	require.Contains(t, b.out.String(), "20000 requeued")
-	require.Equal(t, ExitOK, b.run(t.Context(), "outbox", "stats"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "outbox", "stats"))
 	require.Contains(t, b.out.String(), "DEAD      15000")
 }

@@ -1,21 +1,27 @@
 package cli
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode"
+
+	"github.com/millweir/millweir/pkg/wire"
 )
 
 // clean makes control characters visible, so that a server's text cannot drive the terminal.
-func clean(s string) string {
-	if strings.IndexFunc(s, unicode.IsControl) < 0 {
-		return s
+func clean[S ~string](s S) string {
+	text := string(s)
+	if strings.IndexFunc(text, unicode.IsControl) < 0 {
+		return text
 	}
 	var b strings.Builder
-	for _, r := range s {
+	for _, r := range text {
 		if unicode.IsControl(r) {
 			fmt.Fprintf(&b, "\\x%02x", r)
 			continue
@@ -26,7 +32,7 @@ func clean(s string) string {
 }
 
 // short cuts text to n characters.
-func short(s string, n int) string {
+func short[S ~string](s S, n int) string {
 	r := []rune(clean(s))
 	if len(r) <= n {
 		return string(r)
@@ -34,39 +40,77 @@ func short(s string, n int) string {
 	return string(r[:n-1]) + "…"
 }
 
-// emit writes items as json (an array), jsonl (one a line) or by table.
-func emit[T any](c *common, items []T, header string, row func(T) string) error {
-	switch c.output {
+// word is a text of a table that may be missing.
+func word(s wire.NullText) string {
+	if s == "" {
+		return "-"
+	}
+	return clean(s)
+}
+
+// day is a time of a table that may be missing.
+func day(t wire.NullTime) string {
+	if t.Missing() {
+		return "-"
+	}
+	return t.Local().Format(time.DateTime)
+}
+
+// blob is a foreign value on one line of at most n characters.
+func blob(b wire.Blob, n int) string {
+	text := short(b.Value, n)
+	if b.Encoding != "utf-8" {
+		text = b.Encoding + ":" + text
+	}
+	if b.Clipped {
+		text += fmt.Sprintf(" (%d bytes)", b.Bytes)
+	}
+	return text
+}
+
+// fields writes names and values for people; lines without a value are left out.
+type fields struct{ io.Writer }
+
+func (f fields) line(name, value string) {
+	if value != "" && value != "-" {
+		_, _ = fmt.Fprintf(f, "%-12s %s\n", name, clean(value))
+	}
+}
+
+// Table writes items as -o says: JSON of all, JSON lines, or a table with a header and a row of each.
+func Table[T any](a *App, items []T, header string, row func(T) []any) error {
+	switch a.output {
 	case "json":
 		if items == nil {
 			items = []T{}
 		}
-		return writeJSON(c.std.Out, items)
+		return writeJSON(a.Out, items)
 	case "jsonl":
 		for _, it := range items {
-			if err := json.NewEncoder(c.std.Out).Encode(it); err != nil {
+			if err := json.NewEncoder(a.Out).Encode(it); err != nil {
 				return fmt.Errorf("write output: %w", err)
 			}
 		}
 		return nil
 	}
-	w := tabwriter.NewWriter(c.std.Out, 0, 4, 2, ' ', 0)
+	w := tabwriter.NewWriter(a.Out, 0, 4, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, header)
 	for _, it := range items {
-		_, _ = fmt.Fprintln(w, row(it))
+		cells := row(it)
+		_, _ = fmt.Fprintf(w, strings.Repeat("%v\t", len(cells)-1)+"%v\n", cells...)
 	}
 	return w.Flush()
 }
 
-// emitOne writes one item; its table form is given.
-func emitOne(c *common, item any, table func(io.Writer)) error {
-	switch c.output {
+// One writes one item as -o says; its table form is given.
+func One(a *App, item any, table func(io.Writer)) error {
+	switch a.output {
 	case "json":
-		return writeJSON(c.std.Out, item)
+		return writeJSON(a.Out, item)
 	case "jsonl":
-		return json.NewEncoder(c.std.Out).Encode(item)
+		return json.NewEncoder(a.Out).Encode(item)
 	}
-	table(c.std.Out)
+	table(a.Out)
 	return nil
 }
 
@@ -78,4 +122,20 @@ func writeJSON(w io.Writer, v any) error {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
+}
+
+// confirm asks on a terminal; elsewhere --yes is needed.
+func (a *App) confirm(question string) error {
+	if a.Yes {
+		return nil
+	}
+	if !a.Terminal {
+		return Unconfirmed(errors.New(question + " Say --yes"))
+	}
+	_, _ = fmt.Fprint(a.Err, question+" [y/N] ")
+	answer, _ := bufio.NewReader(a.In).ReadString('\n') // no answer is no
+	if said := strings.ToLower(strings.TrimSpace(answer)); said == "y" || said == "yes" {
+		return nil
+	}
+	return Unconfirmed(errors.New("not confirmed"))
 }

@@ -1,79 +1,52 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millweir/millweir/pkg/wire"
 )
 
-// hit is contract §4's search hit.
-type hit struct {
-	DocumentID   string   `json:"documentId"`
-	Title        string   `json:"title"`
-	FileName     string   `json:"fileName"`
-	Version      int64    `json:"version"`
-	SegmentIndex int      `json:"segmentIndex"`
-	Page         int      `json:"page"`
-	HeadingPath  []string `json:"headingPath"`
-	Text         string   `json:"text"`
-	Score        float64  `json:"score"`
-}
-
 // search finds segments; the words of the query may stand without quotes.
-func search(ctx context.Context, std IO, args []string) error {
-	f := newFlags(std, "search")
-	kb := f.String("kb", "", "knowledge base")
-	top := f.Int("top", 5, "most hits, 1..50")
-	rest, err := f.parse(args)
-	if err != nil {
-		return err
-	}
-	if len(rest) == 0 {
-		return &usageError{"needs a query"}
-	}
-	req := map[string]any{"query": strings.Join(rest, " "), "topK": *top}
-	if *kb != "" {
-		req["knowledgeBase"] = *kb
-	}
-	body, err := json.Marshal(req)
-	if err != nil {
-		return fmt.Errorf("write query: %w", err)
-	}
-	var answer struct {
-		Hits    []hit `json:"hits"`
-		Partial bool  `json:"partial"`
-	}
-	if err := f.client().do(ctx, http.MethodPost, "/api/knowledge/search", "application/json", bytes.NewReader(body), &answer); err != nil {
-		return err
-	}
-	if f.output == "jsonl" {
-		return emit(f, answer.Hits, "", nil)
-	}
-	return emitOne(f, answer, func(w io.Writer) {
-		for i, h := range answer.Hits {
-			printHit(w, i+1, h)
+func search(a *App) *cobra.Command {
+	var kb string
+	var top int
+	c := Verb("search QUERY [--kb NAME] [--top N]", "find segments", NeedsSome("word"), func(ctx context.Context, words []string) error {
+		var found wire.SearchAnswer
+		wish := wire.SearchRequest{Query: strings.Join(words, " "), KnowledgeBase: kb, TopK: &top}
+		if err := a.gateway().Post(ctx, "/api/knowledge/search", wish, &found); err != nil {
+			return err
 		}
-		if len(answer.Hits) == 0 {
-			_, _ = fmt.Fprintln(w, "nothing found")
+		if a.output == "jsonl" {
+			return Table(a, found.Hits, "", nil)
 		}
-		if answer.Partial {
-			_, _ = fmt.Fprintln(w, "(there may be more)")
-		}
+		return One(a, found, func(w io.Writer) { printHits(w, found) })
 	})
+	c.Flags().StringVar(&kb, "kb", "", "knowledge base")
+	c.Flags().IntVar(&top, "top", 5, "most hits, 1..50")
+	return c
 }
 
-// printHit writes one hit for people.
-func printHit(w io.Writer, n int, h hit) {
-	place := ""
-	if h.Page > 0 {
-		place = fmt.Sprintf(", page %d", h.Page)
+// printHits writes hits for people.
+func printHits(w io.Writer, found wire.SearchAnswer) {
+	for i, h := range found.Hits {
+		place := ""
+		if h.Page > 0 {
+			place = fmt.Sprintf(", page %d", h.Page)
+		}
+		if len(h.HeadingPath) > 0 {
+			place += ", " + clean(strings.Join(h.HeadingPath, " > "))
+		}
+		_, _ = fmt.Fprintf(w, "%d. %.3f  %s%s\n   %s\n", i+1, h.Score, clean(h.Title), place, short(strings.Join(strings.Fields(h.Text), " "), 300))
 	}
-	if len(h.HeadingPath) > 0 {
-		place += ", " + clean(strings.Join(h.HeadingPath, " > "))
+	if len(found.Hits) == 0 {
+		_, _ = fmt.Fprintln(w, "nothing found")
 	}
-	_, _ = fmt.Fprintf(w, "%d. %.3f  %s%s\n   %s\n", n, h.Score, clean(h.Title), place, short(strings.Join(strings.Fields(h.Text), " "), 300))
+	if found.Partial {
+		_, _ = fmt.Fprintln(w, "(there may be more)")
+	}
 }

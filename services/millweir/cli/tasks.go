@@ -1,211 +1,190 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
-	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/millweir/client"
 )
 
-// tasksList lists tasks.
-func tasksList(ctx context.Context, std IO, args []string) error {
-	f := newFlags(std, "tasks list")
-	status := f.String("status", "", "states, with commas")
-	kb := f.String("kb", "", "knowledge base")
-	text := f.String("q", "", "text in id, file name or error")
-	limit := f.Int("limit", 50, "most tasks")
-	rest, err := f.parse(args)
-	if err != nil {
-		return err
-	}
-	if len(rest) > 0 {
-		return &usageError{fmt.Sprintf("unexpected argument %q", rest[0])}
-	}
-	filters := given(map[string]*string{"status": status, "knowledgeBase": kb, "q": text})
-	all, err := listAll[task](ctx, f, "/api/knowledge/tasks", filters, *limit)
-	if err != nil {
-		return err
-	}
-	return emit(f, all, "TASK\tSTATUS\tSTAGE\tPROGRESS\tATTEMPTS\tUPDATED\tERROR", func(t task) string {
-		return fmt.Sprintf("%s\t%s\t%s\t%d%%\t%d/%d\t%s\t%s", clean(t.TaskID), clean(t.Status), clean(t.Stage), t.Progress,
-			t.AttemptCount, t.MaxAttempts, t.UpdatedAt.Local().Format(time.DateTime), short(t.LastError, 60))
-	})
+// tasks follow and mend tasks.
+func tasks(a *App) *cobra.Command {
+	return Group("tasks", "follow and mend tasks",
+		tasksList(a), tasksGet(a), tasksWatch(a), tasksRetry(a), tasksCancel(a), tasksExplain(a))
 }
 
-// tasksGet shows one task.
-func tasksGet(ctx context.Context, std IO, args []string) error {
-	f := newFlags(std, "tasks get")
-	rest, err := f.parse(args)
-	if err != nil {
-		return err
+// listing are the flags of a verb that lists: filters by their names on the wire, and how many.
+type listing struct {
+	filters map[string]*string
+	limit   int
+}
+
+// newListing defines --limit.
+func newListing(c *cobra.Command, limit int, what string) *listing {
+	l := &listing{filters: map[string]*string{}}
+	c.Flags().IntVar(&l.limit, "limit", limit, "most "+what)
+	return l
+}
+
+// filter defines a flag that is sent under another name.
+func (l *listing) filter(c *cobra.Command, flag, name, usage string) {
+	l.filters[name] = c.Flags().String(flag, "", usage)
+}
+
+// given are the filters that were set.
+func given(filters map[string]*string) url.Values {
+	q := url.Values{}
+	for name, v := range filters {
+		if *v != "" {
+			q.Set(name, *v)
+		}
 	}
-	id, err := one(rest, "task id")
-	if err != nil {
-		return err
+	return q
+}
+
+// list reads what the filters select, and at most --limit of it; q are more parameters, nil: none.
+func list[T any](ctx context.Context, a *App, path string, l *listing, q url.Values) ([]T, error) {
+	if l.limit < 1 {
+		return nil, Usage(fmt.Sprintf("--limit %d: at least 1", l.limit))
 	}
-	t, err := f.client().getTask(ctx, id)
-	if err != nil {
-		return err
+	all := given(l.filters)
+	for name, v := range q {
+		all[name] = v
 	}
-	return emitOne(f, t, func(w io.Writer) { printTask(w, t) })
+	return client.List[T](ctx, a.gateway(), path, all, l.limit)
+}
+
+func tasksList(a *App) *cobra.Command {
+	var l *listing
+	c := Verb("list [--status DEAD,RETRYING] [--kb NAME] [--limit N]", "list tasks, newest first", Needs(),
+		func(ctx context.Context, _ []string) error {
+			all, err := list[wire.Task](ctx, a, "/api/knowledge/tasks", l, nil)
+			if err != nil {
+				return err
+			}
+			return Table(a, all, "TASK\tSTATUS\tSTAGE\tPROGRESS\tATTEMPTS\tUPDATED\tERROR", func(t wire.Task) []any {
+				return []any{
+					clean(t.TaskID), clean(t.Status), clean(t.Stage), fmt.Sprintf("%d%%", t.Progress), fmt.Sprintf("%d/%d", t.AttemptCount, t.MaxAttempts),
+					t.UpdatedAt.Local().Format(time.DateTime), short(t.LastError, 60),
+				}
+			})
+		})
+	l = newListing(c, 50, "tasks")
+	l.filter(c, "status", "status", "states, with commas")
+	l.filter(c, "kb", "knowledgeBase", "knowledge base")
+	l.filter(c, "q", "q", "text in id, file name or error")
+	return c
+}
+
+func tasksGet(a *App) *cobra.Command {
+	return Verb("get ID", "show a task", Needs("a task id"), func(ctx context.Context, args []string) error {
+		t, err := a.gateway().Task(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return One(a, t, func(w io.Writer) { printTask(fields{w}, t) })
+	})
 }
 
 // printTask writes a task for people.
-func printTask(w io.Writer, t task) {
-	line := func(name, value string) {
-		if value != "" {
-			_, _ = fmt.Fprintf(w, "%-12s %s\n", name, clean(value))
-		}
+func printTask(f fields, t wire.Task) {
+	f.line("task", t.TaskID)
+	f.line("document", string(t.DocumentID))
+	f.line("status", string(t.Status))
+	f.line("stage", string(t.Stage))
+	f.line("progress", fmt.Sprintf("%d%%, %d of %d segments", t.Progress, t.ProcessedSegments, t.TotalSegments))
+	f.line("attempts", fmt.Sprintf("%d of %d failed, %d crashes", t.AttemptCount, t.MaxAttempts, t.CrashCount))
+	if !t.NextRetryAt.Missing() {
+		f.line("next retry", t.NextRetryAt.Local().Format(time.RFC3339Nano))
 	}
-	line("task", t.TaskID)
-	line("document", t.DocumentID)
-	line("status", t.Status)
-	line("stage", t.Stage)
-	line("progress", fmt.Sprintf("%d%%, %d of %d segments", t.Progress, t.ProcessedSegments, t.TotalSegments))
-	line("attempts", fmt.Sprintf("%d of %d failed, %d crashes", t.AttemptCount, t.MaxAttempts, t.CrashCount))
-	if t.NextRetryAt != nil {
-		line("next retry", t.NextRetryAt.Local().Format(time.RFC3339Nano))
-	}
-	line("last error", t.LastError)
-	line("created", t.CreatedAt.Local().Format(time.RFC3339))
-	line("updated", t.UpdatedAt.Local().Format(time.RFC3339))
+	f.line("last error", string(t.LastError))
+	f.line("created", t.CreatedAt.Local().Format(time.RFC3339))
+	f.line("updated", t.UpdatedAt.Local().Format(time.RFC3339))
 }
 
 // tasksWatch follows one task to its end; a DEAD or CANCELLED one is exit 1.
-func tasksWatch(ctx context.Context, std IO, args []string) error {
-	f := newFlags(std, "tasks watch")
-	timeout := f.Duration("timeout", 0, "give up after this time; 0: never")
-	rest, err := f.parse(args)
-	if err != nil {
-		return err
-	}
-	id, err := one(rest, "task id")
-	if err != nil {
-		return err
-	}
-	ctx, stop := withTimeout(ctx, *timeout)
-	defer stop()
-	t, err := f.client().watch(ctx, id, func(t task) {
-		if f.output == "json" {
-			return // one document: the last state
-		}
-		_ = emitOne(f, t, func(w io.Writer) {
-			_, _ = fmt.Fprintf(w, "%s  %-10s %-8s %3d%%  %d/%d segments %s\n", t.UpdatedAt.Local().Format("15:04:05.000"),
-				clean(t.Status), clean(t.Stage), t.Progress, t.ProcessedSegments, t.TotalSegments, short(t.LastError, 100))
+func tasksWatch(a *App) *cobra.Command {
+	var timeout time.Duration
+	c := Verb("watch ID", "follow a task to its end", Needs("a task id"), func(ctx context.Context, args []string) error {
+		ctx, stop := withTimeout(ctx, timeout)
+		defer stop()
+		t, err := a.gateway().Watch(ctx, args[0], func(t wire.Task) {
+			if a.output == "json" {
+				return // one document: the last state
+			}
+			_ = One(a, t, func(w io.Writer) {
+				_, _ = fmt.Fprintf(w, "%s  %-10s %-8s %3d%%  %d/%d segments %s\n", t.UpdatedAt.Local().Format("15:04:05.000"),
+					clean(t.Status), clean(t.Stage), t.Progress, t.ProcessedSegments, t.TotalSegments, short(t.LastError, 100))
+			})
 		})
-	})
-	if err != nil {
-		return err
-	}
-	if f.output == "json" {
-		if err := writeJSON(std.Out, t); err != nil {
+		if err == nil && a.output == "json" {
+			err = writeJSON(a.Out, t)
+		}
+		if err != nil {
 			return err
 		}
-	}
-	return verdict(t)
+		return verdict(t)
+	})
+	c.Flags().DurationVar(&timeout, "timeout", 0, "give up after this time; 0: never")
+	return c
 }
 
-// verdict is an error unless the task succeeded.
-func verdict(t task) error {
-	if t.Status == "SUCCEEDED" {
-		return nil
-	}
-	why := t.ErrorMessage
-	if why == "" {
-		why = t.LastError
-	}
-	return &codedError{ExitFailed, fmt.Errorf("task %s is %s: %s", t.TaskID, t.Status, why)}
+func tasksRetry(a *App) *cobra.Command {
+	return Verb("retry ID…", "run tasks again now", NeedsSome("task id"), func(ctx context.Context, ids []string) error {
+		return act(ctx, a, ids, "retry")
+	})
 }
 
-// withTimeout limits ctx when d is positive.
-func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if d <= 0 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, d)
-}
-
-// tasksRetry runs tasks again.
-func tasksRetry(ctx context.Context, std IO, args []string) error {
-	f := newFlags(std, "tasks retry")
-	rest, err := f.parse(args)
-	if err != nil {
-		return err
-	}
-	return act(ctx, f, rest, "retry")
-}
-
-// tasksCancel withdraws tasks after a question.
-func tasksCancel(ctx context.Context, std IO, args []string) error {
-	f := newFlags(std, "tasks cancel")
-	rest, err := f.parse(args)
-	if err != nil {
-		return err
-	}
-	if err := confirm(f, fmt.Sprintf("Cancel %d task(s)?", len(rest))); err != nil {
-		return err
-	}
-	return act(ctx, f, rest, "cancel")
-}
-
-// act posts a verb to each task; the first refusal ends it.
-func act(ctx context.Context, f *common, ids []string, verb string) error {
-	if len(ids) == 0 {
-		return &usageError{"needs at least one task id"}
-	}
-	var done []task
-	var failed error
-	for _, id := range ids {
-		var t task
-		if failed = f.client().do(ctx, http.MethodPost, "/api/knowledge/tasks/"+url.PathEscape(id)+"/"+verb, "", nil, &t); failed != nil {
-			failed = fmt.Errorf("%s %s: %w", verb, id, failed)
-			break
+func tasksCancel(a *App) *cobra.Command {
+	return Verb("cancel ID… [--yes]", "withdraw tasks", NeedsSome("task id"), func(ctx context.Context, ids []string) error {
+		if err := a.confirm(fmt.Sprintf("Cancel %d task(s)?", len(ids))); err != nil {
+			return err
 		}
-		done = append(done, t)
-	}
-	if err := emit(f, done, "TASK\tSTATUS", func(t task) string { return clean(t.TaskID) + "\t" + clean(t.Status) }); err != nil {
-		return err
-	}
-	return failed
+		return act(ctx, a, ids, "cancel")
+	})
 }
 
-// confirm asks on a terminal; elsewhere --yes is needed.
-func confirm(f *common, question string) error {
-	if f.yes {
-		return nil
-	}
-	if !f.std.Terminal {
-		return &codedError{ExitConfirm, fmt.Errorf("%s Say --yes", question)}
-	}
-	_, _ = fmt.Fprint(f.std.Err, question+" [y/N] ")
-	answer, _ := bufio.NewReader(f.std.In).ReadString('\n')
-	if a := strings.ToLower(strings.TrimSpace(answer)); a == "y" || a == "yes" {
-		return nil
-	}
-	return &codedError{ExitConfirm, fmt.Errorf("not confirmed")}
+// act posts a verb to each task and shows the tasks afterwards.
+func act(ctx context.Context, a *App, ids []string, verb string) error {
+	done, failed := postEach[wire.Task](ctx, a, ids, verb, func(id string) string { return client.TaskPath(id, verb) })
+	return also(failed, Table(a, done, "TASK\tSTATUS", taskRow))
 }
 
-// tasksExplain says in words where a task is.
-func tasksExplain(ctx context.Context, std IO, args []string) error {
-	f := newFlags(std, "tasks explain")
-	rest, err := f.parse(args)
-	if err != nil {
-		return err
+// taskRow is a task after a step.
+func taskRow(t wire.Task) []any { return []any{clean(t.TaskID), clean(t.Status)} }
+
+// postEach posts to the path of each id and returns what came back; the first refusal ends it.
+func postEach[T any](ctx context.Context, a *App, ids []string, verb string, path func(id string) string) (done []T, err error) {
+	for _, id := range ids {
+		var one T
+		if err := a.gateway().Post(ctx, path(id), nil, &one); err != nil {
+			return done, fmt.Errorf("%s %s: %w", verb, id, err)
+		}
+		done = append(done, one)
 	}
-	id, err := one(rest, "task id")
-	if err != nil {
-		return err
+	return done, nil
+}
+
+// also is the failure of the work, else of its output.
+func also(failed, output error) error {
+	if failed != nil {
+		return failed
 	}
-	var raw map[string]any
-	if err := f.client().do(ctx, http.MethodGet, "/api/knowledge/tasks/"+url.PathEscape(id)+"/explain", "", nil, &raw); err != nil {
-		return err
-	}
-	return emitOne(f, raw, func(w io.Writer) {
-		words, _ := raw["text"].(string)
-		_, _ = fmt.Fprintln(w, clean(words))
+	return output
+}
+
+func tasksExplain(a *App) *cobra.Command {
+	return Verb("explain ID", "say where a task is and what happens next", Needs("a task id"), func(ctx context.Context, args []string) error {
+		var e wire.Explanation
+		if err := a.gateway().Get(ctx, client.TaskPath(args[0], "explain"), &e); err != nil {
+			return err
+		}
+		return One(a, e, func(w io.Writer) { _, _ = fmt.Fprintln(w, clean(e.Text)) })
 	})
 }

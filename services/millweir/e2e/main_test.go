@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	case "millweir":
 		process.Command(func(ctx context.Context) int {
 			std := cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}
-			return cli.Run(ctx, std, os.Args[1:], append(cli.Commands(), admin.Commands()...))
+			return cli.Run(ctx, std, os.Args[1:], cli.Commands, admin.Commands)
 		})
 	}
 	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })

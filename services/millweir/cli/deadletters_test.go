@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/services/millweir/cli"
 )
 
 // aLetter is a dead letter of the gateway's.
@@ -43,7 +45,7 @@ func TestDLQListAndGet(t *testing.T) {
 		}
 		reply(w, http.StatusOK, l)
 	})
-	require.Equal(t, ExitOK, b.run(t.Context(), "dlq", "list", "--error", "refused", "--failed-after", "2026-01-01T00:00:00Z"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "list", "--error", "refused", "--failed-after", "2026-01-01T00:00:00Z"))
 	require.Equal(t, []string{
 		"error=refused&failedAfter=2026-01-01T00%3A00%3A00Z&limit=50", "cursor=c&error=refused&failedAfter=2026-01-01T00%3A00%3A00Z&limit=49",
 		"cursor=d&error=refused&failedAfter=2026-01-01T00%3A00%3A00Z&limit=49",
@@ -51,13 +53,13 @@ func TestDLQListAndGet(t *testing.T) {
 	require.Contains(t, b.out.String(), "1-0")
 	require.Contains(t, b.out.String(), "3-0")
 	require.Contains(t, b.out.String(), "embed: refused")
-	require.Equal(t, ExitUsage, b.run(t.Context(), "dlq", "list", "x"))
-	require.Equal(t, ExitOK, b.run(t.Context(), "dlq", "get", "1-0"))
+	require.Equal(t, cli.ExitUsage, b.run(t.Context(), "dlq", "list", "x"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "get", "1-0"))
 	require.Contains(t, b.out.String(), "millweir dlq replay 1-0")
-	require.Equal(t, ExitOK, b.run(t.Context(), "dlq", "get", "9-9"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "get", "9-9"))
 	require.Contains(t, b.out.String(), "base64:/w== (9000 bytes)")
 	require.NotContains(t, b.out.String(), "dlq replay")
-	require.Equal(t, ExitOK, b.run(t.Context(), "dlq", "get", "9-9", "-o", "json"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "get", "9-9", "-o", "json"))
 	require.Contains(t, b.out.String(), `"encoding": "base64"`)
 }
 
@@ -91,31 +93,31 @@ func TestDLQReplayAndDrop(t *testing.T) {
 	})
 	b.mux.HandleFunc("DELETE /internal/dlq/letters/{id}", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 
-	require.Equal(t, ExitOK, b.run(t.Context(), "dlq", "replay", "1-0", "2-0"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "replay", "1-0", "2-0"))
 	require.Equal(t, 2, strings.Count(b.out.String(), "QUEUED"))
-	require.Equal(t, ExitBadInput, b.run(t.Context(), "dlq", "replay", "1-0", "stale", "2-0"))
+	require.Equal(t, cli.ExitBadInput, b.run(t.Context(), "dlq", "replay", "1-0", "stale", "2-0"))
 	require.Contains(t, b.out.String(), "t-1-0")
 	require.Contains(t, b.err.String(), "the task is RUNNING")
 	for _, wrong := range [][]string{{}, {"1-0", "--all"}, {"1-0", "--error", "x"}, {"1-0", "--dry-run"}} {
-		require.Equal(t, ExitUsage, b.run(t.Context(), append([]string{"dlq", "replay"}, wrong...)...), wrong)
+		require.Equal(t, cli.ExitUsage, b.run(t.Context(), append([]string{"dlq", "replay"}, wrong...)...), wrong)
 	}
-	require.Equal(t, ExitConfirm, b.run(t.Context(), "dlq", "replay", "--all"))
+	require.Equal(t, cli.ExitConfirm, b.run(t.Context(), "dlq", "replay", "--all"))
 	require.Empty(t, bodies)
-	require.Equal(t, ExitOK, b.run(t.Context(), "dlq", "replay", "--all", "--dry-run"), "which needs no yes")
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "replay", "--all", "--dry-run"), "which needs no yes")
 	require.Contains(t, b.out.String(), "14 would be replayed, 2 skipped (2 SUPERSEDED)")
 	bodies = nil
-	require.Equal(t, ExitOK, b.run(t.Context(), "dlq", "replay", "--all", "--error", "x", "--per-second", "5", "--yes"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "replay", "--all", "--error", "x", "--per-second", "5", "--yes"))
 	require.Equal(t, map[string]any{"all": true, "dryRun": false, "error": "x", "perSecond": 5.0}, bodies[0])
 	require.Equal(t, "c", bodies[1]["cursor"])
 	require.Contains(t, b.out.String(), "14 replayed")
-	require.Equal(t, ExitFailed, b.run(t.Context(), "dlq", "replay", "--all", "--error", "broken", "--yes"))
+	require.Equal(t, cli.ExitFailed, b.run(t.Context(), "dlq", "replay", "--all", "--error", "broken", "--yes"))
 	require.Contains(t, b.err.String(), "UNAVAILABLE; run the command again")
 	require.Contains(t, b.out.String(), "7 replayed, 1 skipped (1 SUPERSEDED), 3 failed")
 
-	require.Equal(t, ExitConfirm, b.run(t.Context(), "dlq", "drop", "1-0"))
-	require.Equal(t, ExitOK, b.run(t.Context(), "dlq", "drop", "1-0", "2-0", "--yes"))
+	require.Equal(t, cli.ExitConfirm, b.run(t.Context(), "dlq", "drop", "1-0"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "drop", "1-0", "2-0", "--yes"))
 	require.Contains(t, b.out.String(), "2-0")
-	require.Equal(t, ExitConfirm, b.run(t.Context(), "dlq", "drop", "--all"))
-	require.Equal(t, ExitOK, b.run(t.Context(), "dlq", "drop", "--all", "--yes", "-o", "json"))
+	require.Equal(t, cli.ExitConfirm, b.run(t.Context(), "dlq", "drop", "--all"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "drop", "--all", "--yes", "-o", "json"))
 	require.Contains(t, b.out.String(), `"dropped": 14`)
 }

@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/services/millweir/cli"
 )
 
 // answers serves fixed answers by method and path, and notes queries and bodies.
@@ -59,23 +61,23 @@ func TestMQLooks(t *testing.T) {
 		{[]string{"recent", "orders", "--partition", "0", "--from", "(3-0"}, []string{"base64:AAE= (9999 bytes)", "unreadable: malformed"}},
 		{[]string{"status", "a", "b"}, []string{"unknown or expired", "E: boom"}},
 	} {
-		require.Equal(t, ExitOK, b.run(t.Context(), append([]string{"mq"}, c.args...)...), "%v %s", c.args, b.err.String())
+		require.Equal(t, cli.ExitOK, b.run(t.Context(), append([]string{"mq"}, c.args...)...), "%v %s", c.args, b.err.String())
 		for _, want := range c.want {
 			require.Contains(t, b.out.String(), want)
 		}
-		require.Equal(t, ExitOK, b.run(t.Context(), append(append([]string{"mq"}, c.args...), "-o", "json")...), c.args)
+		require.Equal(t, cli.ExitOK, b.run(t.Context(), append(append([]string{"mq"}, c.args...), "-o", "json")...), c.args)
 		require.True(t, json.Valid(b.out.Bytes()), b.out.String())
 		if c.args[0] != "status" {
-			require.Equal(t, ExitUsage, b.run(t.Context(), append(append([]string{"mq"}, c.args...), "more", "words")...), c.args)
+			require.Equal(t, cli.ExitUsage, b.run(t.Context(), append(append([]string{"mq"}, c.args...), "more", "words")...), c.args)
 		}
 	}
 	require.Equal(t, "limit=50&minIdleMs=5000&order=deliveries", asked[g+"/pending"])
 	require.Equal(t, "from=%283-0&limit=20&partition=0", asked["GET /internal/mq/topics/orders/messages"])
 	require.Equal(t, "ids=a%2Cb", asked["GET /internal/mq/status"])
-	require.Equal(t, ExitOK, b.run(t.Context(), "mq", "groups", "orders", "--stream"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "mq", "groups", "orders", "--stream"))
 	require.Equal(t, "kind=stream", asked["GET /internal/mq/topics/orders/groups"])
-	require.Equal(t, ExitNotFound, b.run(t.Context(), "mq", "groups", "nothing"))
-	require.Equal(t, ExitUsage, b.run(t.Context(), "mq", "status"))
+	require.Equal(t, cli.ExitNotFound, b.run(t.Context(), "mq", "groups", "nothing"))
+	require.Equal(t, cli.ExitUsage, b.run(t.Context(), "mq", "status"))
 }
 
 func TestMQSteps(t *testing.T) {
@@ -89,22 +91,22 @@ func TestMQSteps(t *testing.T) {
 		"DELETE /internal/mq/topics/orders/groups/g": ``,
 	})
 	for _, step := range [][]string{{"trim", "orders", "--finished"}, {"reset", "orders", "g", "--to", "end"}, {"delete", "orders"}, {"delete", "orders", "g"}} {
-		require.Equal(t, ExitConfirm, b.run(t.Context(), append([]string{"mq"}, step...)...), step)
+		require.Equal(t, cli.ExitConfirm, b.run(t.Context(), append([]string{"mq"}, step...)...), step)
 	}
 	require.Empty(t, asked)
-	require.Equal(t, ExitOK, b.run(t.Context(), "mq", "trim", "orders", "--max-age", "24h", "--max-len", "7", "--dry-run"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "mq", "trim", "orders", "--max-age", "24h", "--max-len", "7", "--dry-run"))
 	require.JSONEq(t, `{"finished":false,"dryRun":true,"maxLen":7,"maxAgeSeconds":86400}`, asked["POST /internal/mq/topics/orders/trim"])
 	require.Contains(t, b.out.String(), "still needed from 9-0")
-	require.Equal(t, ExitOK, b.run(t.Context(), "mq", "reset", "orders", "g", "--after", "5-0", "--partition", "0", "--force", "--yes"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "mq", "reset", "orders", "g", "--after", "5-0", "--partition", "0", "--force", "--yes"))
 	require.JSONEq(t, `{"after":"5-0","partition":0,"force":true,"dropRetries":false}`, asked[reset])
-	require.Equal(t, ExitOK, b.run(t.Context(), "mq", "delete", "orders", "--yes"))
-	require.Equal(t, ExitOK, b.run(t.Context(), "mq", "delete", "orders", "g", "--yes"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "mq", "delete", "orders", "--yes"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "mq", "delete", "orders", "g", "--yes"))
 	require.Contains(t, b.out.String(), "deleted group g of orders")
 	require.Empty(t, asked["DELETE /internal/mq/topics/orders"])
-	require.Equal(t, ExitOK, b.run(t.Context(), "mq", "delete", "orders", "--force", "--yes"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "mq", "delete", "orders", "--force", "--yes"))
 	require.Equal(t, "force=true", asked["DELETE /internal/mq/topics/orders"])
 	for _, wrong := range [][]string{{"trim", "orders"}, {"reset", "orders", "g"}, {"reset", "orders", "g", "--to", "end", "--after", "1-0"}, {"delete"}} {
-		require.Equal(t, ExitUsage, b.run(t.Context(), append(append([]string{"mq"}, wrong...), "--yes")...), wrong)
+		require.Equal(t, cli.ExitUsage, b.run(t.Context(), append(append([]string{"mq"}, wrong...), "--yes")...), wrong)
 	}
 }
 
@@ -121,22 +123,22 @@ func TestDLQOfTopics(t *testing.T) {
 		"DELETE " + at + "letters/1-0": ``,
 	})
 	b.mux.HandleFunc("POST "+at+"letters/1-0/replay", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(letter)) })
-	require.Equal(t, ExitOK, b.run(t.Context(), "dlq", "list", "--topic", "orders", "--group", "g", "--unreplayed", "true"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "list", "--topic", "orders", "--group", "g", "--unreplayed", "true"))
 	require.Equal(t, "group=g&limit=50&unreplayed=true", asked["GET "+at+"letters"])
 	require.Contains(t, b.out.String(), "no use")
-	require.Equal(t, ExitOK, b.run(t.Context(), "dlq", "list", "--stream", "orders"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "list", "--stream", "orders"))
 	require.Equal(t, "kind=stream&limit=50", asked["GET "+at+"letters"])
-	require.Equal(t, ExitOK, b.run(t.Context(), "dlq", "get", "1-0", "--topic", "orders"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "get", "1-0", "--topic", "orders"))
 	for _, want := range []string{"hello", "h: v", "8-0", "5 of 5"} {
 		require.Contains(t, b.out.String(), want)
 	}
-	require.Equal(t, ExitOK, b.run(t.Context(), "dlq", "replay", "1-0", "--topic", "orders"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "replay", "1-0", "--topic", "orders"))
 	require.Contains(t, b.out.String(), "8-0")
-	require.Equal(t, ExitOK, b.run(t.Context(), "dlq", "replay", "--all", "--topic", "orders", "--partition", "1", "--yes"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "replay", "--all", "--topic", "orders", "--partition", "1", "--yes"))
 	require.JSONEq(t, `{"all":true,"dryRun":false,"partition":1,"perSecond":100}`, asked["POST "+at+"replay"])
 	require.Contains(t, b.out.String(), "2 replayed, 1 skipped (1 REPLAYED)")
-	require.Equal(t, ExitUsage, b.run(t.Context(), "dlq", "replay", "--all", "--topic", "orders", "--partition", "x", "--yes"))
-	require.Equal(t, ExitOK, b.run(t.Context(), "dlq", "drop", "--all", "--stream", "orders", "--yes"))
+	require.Equal(t, cli.ExitUsage, b.run(t.Context(), "dlq", "replay", "--all", "--topic", "orders", "--partition", "x", "--yes"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "drop", "--all", "--stream", "orders", "--yes"))
 	require.Contains(t, asked["POST "+at+"drop"], "kind=stream")
-	require.Equal(t, ExitOK, b.run(t.Context(), "dlq", "drop", "1-0", "--topic", "orders", "--yes"))
+	require.Equal(t, cli.ExitOK, b.run(t.Context(), "dlq", "drop", "1-0", "--topic", "orders", "--yes"))
 }

@@ -1,0 +1,229 @@
+package cli_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+const (
+	uuid1 = "0190a6e0-0000-7000-8000-000000000001"
+	made  = `"createdAt":"2026-01-02T03:04:05.000001Z","updatedAt":"2026-01-02T03:04:06.500000Z"`
+	run1  = `{"taskId":"` + uuid1 + `","documentId":"d1","knowledgeBaseId":"b1","type":"document","channel":"http","status":"RETRYING","stage":"embed",` +
+		`"progress":40,"processedSegments":4,"totalSegments":10,"attemptCount":1,"maxAttempts":10,"crashCount":0,"nextRetryAt":"2026-01-02T03:05:00.000000Z",` +
+		`"errorCode":"EMBED","errorMessage":null,"lastError":"embed batch 1/2: refused","waiting":{"reason":"RETRY_BACKOFF","until":null},` + made + `}`
+	event1  = `{"id":"e1","topic":"ingest-tasks","taskId":"` + uuid1 + `","status":"DEAD","cause":"REFUSED","attemptCount":3,"nextRetryAt":null,"lastError":"too large","createdAt":"2026-01-02T03:04:05Z","sentAt":null}`
+	letter1 = `{"id":"1-0","source":"redis","taskId":"` + uuid1 + `","fence":3,"attemptCount":2,"lastError":"embed: refused","failedAt":"2026-01-02T03:04:05Z",` +
+		`"sourceStream":"ingest:tasks","sourceGroup":"g","sourceRecordId":"1-1","raw":null,"task":{"status":"DEAD","fence":3},"replayable":true,"reason":null,"why":null}`
+	message1 = `{"id":"1-0","topic":"orders","partition":1,"originalId":"9-0","group":"g","key":{"value":"k1","encoding":"utf-8","bytes":2,"clipped":false},"attempts":5,"maxRetries":5,` +
+		`"failedAt":"2026-01-02T03:04:05Z","error":"no use","headers":{"h":"v"},"payload":{"value":"AAE=","encoding":"base64","bytes":9999,"clipped":true},"raw":null,"replayable":true,"replayedAs":"8-0"}`
+	topic1  = `{"name":"orders","partitions":2,"layout":"single","status":true,"createdAt":"2026-01-02T03:04:05Z","deleting":false}`
+	events1 = "id: 1\nevent: status\ndata: " + run1 + "\n\n: heartbeat\n\nid: 2\nevent: status\ndata: {\"taskId\":\"" + uuid1 + "\",\"status\":\"SUCCEEDED\",\"progress\":100}\n\n"
+)
+
+// list1 is a list of one.
+func list1(item string) string { return `{"items":[` + item + `],"nextCursor":null,"hasMore":false}` }
+
+// canned are the gateway's answers by method and path; what is empty is 204.
+var canned = map[string]string{
+	"GET /api/knowledge/tasks":                            list1(run1),
+	"GET /api/knowledge/tasks/" + uuid1:                   run1,
+	"GET /api/knowledge/tasks/" + uuid1 + "/events":       events1,
+	"GET /api/knowledge/tasks/" + uuid1 + "/explain":      `{"task":` + run1 + `,"text":"The task waits for 02:03.","now":"2026-01-02T03:04:05Z","lastChanges":[],"event":null}`,
+	"POST /api/knowledge/tasks/" + uuid1 + "/retry":       run1,
+	"POST /api/knowledge/tasks/" + uuid1 + "/cancel":      run1,
+	"POST /api/knowledge/documents/upload-async":          strings.TrimSuffix(run1, "}") + `,"fileName":"a.txt","duplicate":true,"replayed":false,"document":null}`,
+	"POST /api/knowledge/search":                          `{"hits":[{"documentId":"d1","title":"Guide","fileName":"g.pdf","version":1,"segmentIndex":2,"page":3,"headingPath":["A","B"],"text":"found\n here","score":0.5}],"partial":true}`,
+	"GET /internal/outbox":                                `{"counts":{"NEW":1,"RETRYING":2,"SENT":3,"DEAD":4},"backlog":3,"oldestAgeSeconds":1.5}`,
+	"GET /internal/outbox/events":                         list1(event1),
+	"POST /internal/outbox/events/e1/requeue":             event1,
+	"POST /internal/outbox/requeue":                       `{"requeued":4,"more":false}`,
+	"GET /internal/dlq":                                   list1(letter1),
+	"GET /internal/dlq/letters/1-0":                       letter1,
+	"POST /internal/dlq/letters/1-0/replay":               run1,
+	"DELETE /internal/dlq/letters/1-0":                    "",
+	"POST /internal/dlq/replay":                           `{"dryRun":false,"replayed":2,"skipped":{"SUPERSEDED":1},"failed":0,"error":null,"nextCursor":null,"hasMore":false}`,
+	"POST /internal/dlq/drop":                             `{"dryRun":false,"dropped":2,"skipped":{},"failed":0,"error":null,"nextCursor":null,"hasMore":false}`,
+	"GET /internal/dlq/topics/orders/letters":             list1(message1),
+	"GET /internal/dlq/topics/orders/letters/1-0":         message1,
+	"POST /internal/dlq/topics/orders/letters/1-0/replay": message1,
+	"GET /internal/mq/topics":                             list1(topic1),
+	"GET /internal/mq/topics/orders":                      strings.TrimSuffix(topic1, "}") + `,"kind":"topic","entries":9,"retries":1,"malformedRetries":0,"letters":4,"payloadsBeside":0,"each":[{"partition":0,"entries":9,"payloadsBeside":0,"firstId":"2-0","lastId":null}]}`,
+	"DELETE /internal/mq/topics/orders":                   "",
+	"DELETE /internal/mq/topics/orders/groups/g":          "",
+	"POST /internal/mq/topics/orders/trim":                `{"dryRun":true,"entries":5,"partitions":[{"partition":0,"entries":5,"frontier":"9-0"}]}`,
+	"GET /internal/mq/topics/orders/groups":               list1(`{"name":"g","partitions":2,"members":1,"lag":10000,"lagExact":false,"pending":3}`),
+	"GET /internal/mq/topics/orders/groups/g":             `{"name":"g","lag":12,"lagExact":true,"pending":1,"partitions":[{"partition":0,"owner":"m1","epoch":null,"length":9,"lag":12,"lagExact":true,"pending":1,"putOff":0,"consumers":1,"lastDelivered":"7-0","frontier":"6-0","frontierAgeMs":90000}]}`,
+	"POST /internal/mq/topics/orders/groups/g/reset":      `{"pendingDropped":3}`,
+	"GET /internal/mq/topics/orders/groups/g/owners":      `{"unowned":1,"uncovered":0,"partitions":[{"partition":0,"owner":"m1","live":true,"leaseLeftMs":1500,"epoch":"4"},{"partition":1,"owner":null,"live":false,"leaseLeftMs":0,"epoch":null}],"members":[{"name":"m1","live":true,"heartbeatLeftMs":900,"cap":0,"owned":1,"target":2}]}`,
+	"GET /internal/mq/topics/orders/groups/g/pending":     list1(`{"partition":1,"id":"3-1","consumer":"m1","idleMs":60000,"deliveries":4}`),
+	"GET /internal/mq/topics/orders/groups/g/inflight":    list1(`{"partition":1,"consumer":"m1","live":false,"pending":4,"idleMs":9}`),
+	"GET /internal/mq/topics/orders/messages":             list1(`{"partition":0,"id":"5-0","uuid":"u","key":null,"publishedAt":"2026-01-02T03:04:05Z","failed":1,"originalId":null,"group":null,"headers":{},"payload":{"value":"x","encoding":"utf-8","bytes":1,"clipped":false},"problem":null,"raw":null}`),
+	"GET /internal/mq/status":                             `{"items":[{"id":"a","status":null},{"id":"b","status":{"state":"failed","updatedAt":"2026-01-02T03:04:05Z","error":{"type":"E","message":"boom","traceback":null}}}],"nextCursor":null,"hasMore":false}`,
+}
+
+// TestWhatEveryVerbAsksAndPrints compares the requests and the output of every verb in every format with golden files.
+// After a wished change: `go test -run TestWhatEveryVerbAsksAndPrints -update`, and look at the difference.
+func TestWhatEveryVerbAsksAndPrints(t *testing.T) {
+	t.Parallel()
+	for name, lines := range map[string][]string{
+		"submit": {"submit testdata/a.txt --kb notes --title T --force"},
+		"tasks": {
+			"tasks list --status DEAD --kb notes --q x --limit 7", "tasks get " + uuid1, "tasks watch " + uuid1, "tasks retry " + uuid1,
+			"tasks cancel " + uuid1 + " --yes", "tasks explain " + uuid1,
+		},
+		"search": {"search dead letter --kb notes --top 3"},
+		"outbox": {"outbox list --state SENT --topic t --task x", "outbox requeue e1", "outbox requeue --all --cause REFUSED --yes", "outbox stats"},
+		"dlq": {
+			"dlq list --task x --source table --failed-before 2026-01-01T00:00:00Z", "dlq get 1-0", "dlq replay 1-0", "dlq drop 1-0 --yes",
+			"dlq replay --all --error x --yes", "dlq drop --all --yes", "dlq list --topic orders --key k --unreplayed true",
+			"dlq list --stream orders", "dlq get 1-0 --topic orders", "dlq replay 1-0 --stream orders",
+		},
+		"mq": {
+			"mq topics", "mq partitions orders", "mq groups orders", "mq lag orders g", "mq owners orders g", "mq pending orders g --min-idle 5m",
+			"mq inflight orders g", "mq recent orders --partition 0 --from 1-0 --to +", "mq trim orders --max-len 5 --max-age 1h --dry-run",
+			"mq reset orders g --time 2026-01-01T00:00:00Z --partition 3 --drop-retries --yes", "mq delete orders --yes", "mq delete orders g --force --yes",
+			"mq status a b", "mq groups orders --stream",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, seen := cannedGateway(t)
+			var got strings.Builder
+			for _, line := range lines {
+				for _, output := range []string{"table", "json", "jsonl"} {
+					seen.Reset()
+					args := strings.Fields(line)
+					code := b.run(t.Context(), append(args, "-o", output)...)
+					if output == "table" {
+						fmt.Fprintf(&got, "$ millweir %s\n%s", line, seen.String())
+					}
+					fmt.Fprintf(&got, "-- %s, exit %d\n%s", output, code, b.out.String())
+				}
+				got.WriteString(b.err.String() + "\n")
+			}
+			golden := filepath.Join("testdata", name+".golden")
+			if *update {
+				require.NoError(t, os.WriteFile(golden, []byte(got.String()), 0o644)) //nolint:gosec // a test's file
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err)
+			require.Equal(t, string(want), got.String())
+		})
+	}
+}
+
+// cannedGateway answers from the table and notes what it was asked.
+func cannedGateway(t *testing.T) (*bundle, *strings.Builder) {
+	t.Helper()
+	b, seen := setup(t), &strings.Builder{}
+	b.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		answer, known := canned[r.Method+" "+r.URL.Path]
+		if !known {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		fmt.Fprintf(seen, "%s %s\n", r.Method, r.URL.RequestURI())
+		if body, _ := io.ReadAll(r.Body); len(body) > 0 && r.Header.Get("Content-Type") == "application/json" {
+			fmt.Fprintf(seen, "  %s\n", body)
+		} else if len(body) > 0 {
+			fmt.Fprintf(seen, "  a form with %d parts\n", strings.Count(string(body), "Content-Disposition"))
+		}
+		if answer == "" {
+			w.WriteHeader(http.StatusNoContent)
+		}
+		_, _ = io.WriteString(w, answer)
+	})
+	return b, seen
+}
+
+// Every verb explains itself, and refuses a flag that it does not know.
+func TestEveryVerbHasHelp(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	require.Zero(t, b.run(t.Context(), "help"))
+	verbs := 0
+	for line := range strings.Lines(b.out.String()) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "millweir" || words[1] == "takes" || words[1] == "completion" {
+			continue
+		}
+		verbs++
+		var name []string
+		for _, w := range words[1:] {
+			if w != strings.ToLower(w) || strings.ContainsAny(w, "[-") {
+				break
+			}
+			name = append(name, w)
+		}
+		name = name[:min(len(name), 2)]
+		if name[0] == "submit" || name[0] == "search" {
+			name = name[:1]
+		}
+		require.Zero(t, b.run(t.Context(), append(name, "--help")...), name)
+		help := b.out.String()
+		for _, want := range []string{"Usage:\n  millweir " + strings.Join(name, " "), "--output", "--server", "--yes"} {
+			require.Contains(t, help, want, name)
+		}
+		require.Zero(t, b.run(t.Context(), append([]string{"help"}, name...)...), name)
+		require.Equal(t, help, b.out.String(), name)
+		require.Equal(t, 2, b.run(t.Context(), append(name, "--no-such-flag")...), name)
+		require.Contains(t, b.err.String(), "unknown flag: --no-such-flag\nusage: millweir "+strings.Join(name, " "), name)
+	}
+	require.Equal(t, 27, verbs)
+	require.Zero(t, b.run(t.Context(), "dlq", "--help"))
+	require.Contains(t, b.out.String(), "replay")
+	require.Zero(t, b.run(t.Context(), "completion", "bash"))
+	require.Contains(t, b.out.String(), "millweir")
+	require.Zero(t, b.run(t.Context(), "__complete", "tasks", "ca"))
+	require.Contains(t, b.out.String(), "cancel\twithdraw tasks")
+	for _, wrong := range [][]string{{"tasks"}, {"tasks", "lost"}, {"mq"}, {"lost", "and", "found"}} {
+		require.Equal(t, 2, b.run(t.Context(), wrong...), wrong)
+		require.Contains(t, b.err.String(), fmt.Sprintf("unknown command %q", strings.Join(wrong, " ")))
+	}
+}
+
+// The address, and what stands in the variable instead of the flag.
+func TestServerFlagWinsOverTheVariable(t *testing.T) {
+	t.Parallel()
+	b, seen := cannedGateway(t)
+	here := b.env["MILLWEIR_SERVER"]
+	b.env["MILLWEIR_SERVER"] = "http://127.0.0.1:1"
+	require.Equal(t, 7, b.run(t.Context(), "outbox", "stats"))
+	require.Zero(t, b.run(t.Context(), "outbox", "stats", "--server", here+"/"))
+	require.Equal(t, "GET /internal/outbox\n", seen.String())
+	b.env["MILLWEIR_SERVER"] = "http://\x7f"
+	require.Equal(t, 2, b.run(t.Context(), "outbox", "stats"), "not an address")
+}
+
+// A gateway that does not answer is left when the person goes.
+func TestInterruptIsExit130(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	begun, leave := make(chan struct{}), make(chan struct{})
+	b.mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) {
+		close(begun)
+		select {
+		case <-r.Context().Done():
+		case <-leave:
+		}
+	})
+	defer close(leave)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	go func() {
+		<-begun
+		cancel()
+	}()
+	require.Equal(t, 130, b.run(ctx, "outbox", "stats"))
+}
