@@ -42,8 +42,9 @@ var rooms = []room{
 	// queues
 	{"pkg/ingestq", []string{"proto", "pkg/taskstate"}},
 	{"pkg/ingestq/ingestqtest", []string{"proto", "pkg/ingestq"}},
-	{"pkg/ingestq/redisq", []string{"proto", "pkg/ingestq", "pkg/telemetry", "pkg/crash"}},
-	{"pkg/ingestq/streamq", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq", "pkg/streammq"}},
+	{"pkg/redisclient", nil},
+	{"pkg/ingestq/redisq", []string{"proto", "pkg/ingestq", "pkg/redisclient", "pkg/streammq/stream", "pkg/telemetry", "pkg/crash"}},
+	{"pkg/ingestq/streamq", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq", "pkg/streammq/..."}},
 	{"pkg/ingestq/kafkaq", []string{"proto", "pkg/ingestq", "pkg/outbox", "pkg/telemetry"}},
 	{"pkg/ingestq/kafkaq/embedded", nil},
 	{"pkg/ingestq/redisq/embedded", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq"}},
@@ -117,7 +118,7 @@ var homes = []home{
 	{"modernc.org/sqlite/...", []string{"pkg/sqldb/sqlite", "scripts/..."}, "SQL drivers have one home per dialect"},
 	{
 		"github.com/redis/rueidis/...",
-		[]string{"pkg/ingestq/redisq/...", "pkg/ingestq/streamq", "pkg/streammq/...", "pkg/ratelimit/redislimit", "pkg/suite/...", "scripts/..."},
+		[]string{"pkg/redisclient", "pkg/ingestq/redisq/...", "pkg/ingestq/streamq", "pkg/streammq/...", "pkg/ratelimit/redislimit", "pkg/suite/...", "scripts/..."},
 		"Redis clients live in the adapters; suite opens the connection, scripts look from outside",
 	},
 	{"github.com/go-jose/go-jose/v4/...", []string{"pkg/auth/token"}, "tokens are read in one place"},

@@ -18,7 +18,7 @@ func TestEveryCallTellsThatItCouldNotAsk(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(once.Close)
 	q := r.mq(nil)
-	q.client = once // which does not ask again until the caller's ctx ends
+	q.Client = once // which does not ask again until the caller's ctx ends
 	single, err := q.NewStreamProducer("tasks", true)
 	require.NoError(t, err)
 	require.NoError(t, server.Kill(ctx))

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"sync"
 	"time"
-)
 
-const writeTimeout = 5 * time.Second // of one reconciling script
+	"github.com/millweir/millweir/pkg/streammq/stream"
+)
 
 // acks gathers what was handled, so that many entries share one script: at the end of a batch, or after a short delay
 // should a handler run longer than that.
@@ -25,11 +25,6 @@ type acks struct {
 	timer   *time.Timer
 	refused bool
 	err     error
-}
-
-// writing outlives the handler's ctx: the fence, not the caller's longest wait, decides whether a result still counts.
-func writing(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 }
 
 func (a *acks) add(ctx context.Context, h held) {
@@ -59,7 +54,7 @@ func (a *acks) flush(ctx context.Context) {
 	if len(items) == 0 {
 		return
 	}
-	slices.SortFunc(items, func(a, b held) int { return compareIDs(a.id, b.id) }) // lanes end in any order
+	slices.SortFunc(items, func(a, b held) int { return stream.CompareIDs(a.id, b.id) }) // lanes end in any order
 	ctx, cancel := writing(ctx)
 	defer cancel()
 	n, err := a.reader.ack(ctx, items)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // maxBrowse is the most messages of one look: their payloads are read too.
@@ -36,7 +38,7 @@ func (a *Admin) Range(ctx context.Context, partition int, from, to string, limit
 	if err != nil {
 		return nil, err
 	}
-	entries, err := a.mq.client.Do(ctx, a.mq.client.B().Arbitrary("XRANGE").Keys(s.stream()).Args(from, to, "COUNT", count(limit)).Build()).ToArray()
+	entries, err := a.mq.Client.Do(ctx, a.mq.Client.B().Arbitrary("XRANGE").Keys(s.stream()).Args(from, to, "COUNT", count(limit)).Build()).ToArray()
 	if err != nil {
 		return nil, failure(ctx, "list "+s.stream(), err)
 	}
@@ -70,7 +72,7 @@ func (a *Admin) newest(ctx context.Context, from func(source) string, limit int)
 	}
 	var list []Stored
 	for _, s := range sources {
-		entries, err := a.mq.client.Do(ctx, a.mq.client.B().Arbitrary("XREVRANGE").Keys(s.stream()).Args(from(s), "-", "COUNT", count(limit)).Build()).ToArray()
+		entries, err := a.mq.Client.Do(ctx, a.mq.Client.B().Arbitrary("XREVRANGE").Keys(s.stream()).Args(from(s), "-", "COUNT", count(limit)).Build()).ToArray()
 		if err != nil {
 			return nil, failure(ctx, "list "+s.stream(), err)
 		}
@@ -79,7 +81,7 @@ func (a *Admin) newest(ctx context.Context, from func(source) string, limit int)
 			return nil, err
 		}
 		list = append(list, some...)
-		sort.SliceStable(list, func(i, j int) bool { return compareIDs(list[i].ID, list[j].ID) > 0 })
+		sort.SliceStable(list, func(i, j int) bool { return stream.CompareIDs(list[i].ID, list[j].ID) > 0 })
 		list = list[:min(len(list), browseLimit(limit))]
 	}
 	return list, nil
@@ -87,7 +89,7 @@ func (a *Admin) newest(ctx context.Context, from func(source) string, limit int)
 
 func browseLimit(limit int) int {
 	if limit <= 0 {
-		return letterPage
+		return pageSize
 	}
 	return min(limit, maxBrowse)
 }

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 const dropPortion = 100 // retry items removed by one script
@@ -31,11 +32,8 @@ func PositionTime(t time.Time) Position {
 // PositionAfter is after an entry's id, "ms-seq" or "ms"; in every partition, so name one partition with it if the id
 // came from there. Error: ErrEntryID.
 func PositionAfter(id string) (Position, error) {
-	ms, seq, _ := strings.Cut(id, "-")
-	for _, part := range []string{ms, "0" + seq} {
-		if _, err := strconv.ParseUint(part, 10, 64); err != nil {
-			return Position{}, fmt.Errorf("%q: %w: ms-seq", clip(id, 64), ErrEntryID)
-		}
+	if err := checkID(id); err != nil {
+		return Position{}, err
 	}
 	return Position{id}, nil
 }
@@ -75,7 +73,7 @@ func (a *Admin) ResetGroup(ctx context.Context, group string, how Reset) (int, e
 	total, found := 0, false
 	var lacking []source
 	for _, s := range sources {
-		n, err := a.mq.run(ctx, a.mq.scripts.groupReset, s.groupKeys(group), group, how.To.after, flag(how.Force)).AsInt64()
+		n, err := a.mq.Run(ctx, a.mq.scripts.GroupReset, s.groupKeys(group), group, how.To.after, stream.Flag(how.Force)).AsInt64()
 		switch {
 		case err != nil:
 			return total, failure(ctx, "reset group "+group+" on "+s.stream(), err)
@@ -91,8 +89,8 @@ func (a *Admin) ResetGroup(ctx context.Context, group string, how Reset) (int, e
 		return total, fmt.Errorf("group %s of %s: %w", group, a.name, ErrNotFound)
 	}
 	for _, s := range lacking { // new partitions: a member would make the group at its own start
-		create := a.mq.client.B().XgroupCreate().Key(s.stream()).Group(group).Id(how.To.after).Build()
-		if err := a.mq.client.Do(ctx, create).Error(); err != nil && !isMissing(err) && !isRedisError(err, "BUSYGROUP") {
+		create := a.mq.Client.B().XgroupCreate().Key(s.stream()).Group(group).Id(how.To.after).Build()
+		if err := a.mq.Client.Do(ctx, create).Error(); err != nil && !stream.IsMissing(err) && !stream.IsError(err, "BUSYGROUP") {
 			return total, failure(ctx, "make group "+group+" on "+s.stream(), err)
 		}
 	}
@@ -104,11 +102,6 @@ func (a *Admin) ResetGroup(ctx context.Context, group string, how Reset) (int, e
 
 // codeOwned is the answer of group_reset.lua and group_delete.lua for a partition with an owner.
 const codeOwned = -2
-
-// groupKeys are what a group has in the slot of the stream, as the scripts want them.
-func (s source) groupKeys(group string) []string {
-	return []string{s.stream(), s.lease(group), s.epoch(group), s.due(group), s.attempts(group)}
-}
 
 // forGroup are the sources, when nobody lives in the group or force says that it does not matter.
 func (a *Admin) forGroup(ctx context.Context, group string, force bool) ([]source, error) {
@@ -140,7 +133,7 @@ func (a *Admin) DeleteGroup(ctx context.Context, group string, how Removal) erro
 	}
 	found := false
 	for _, s := range sources {
-		n, err := a.mq.run(ctx, a.mq.scripts.groupDelete, s.groupKeys(group), group, flag(how.Force)).AsInt64()
+		n, err := a.mq.Run(ctx, a.mq.scripts.GroupDelete, s.groupKeys(group), group, stream.Flag(how.Force)).AsInt64()
 		switch {
 		case err != nil:
 			return failure(ctx, "delete group "+group+" on "+s.stream(), err)
@@ -154,7 +147,7 @@ func (a *Admin) DeleteGroup(ctx context.Context, group string, how Removal) erro
 		return err
 	}
 	members := a.source(0).members(group) // last: what a call that was cut off leaves is found by the next
-	gone, err := a.mq.client.Do(ctx, a.mq.client.B().Unlink().Key(members).Build()).AsInt64()
+	gone, err := a.mq.Client.Do(ctx, a.mq.Client.B().Unlink().Key(members).Build()).AsInt64()
 	if err != nil {
 		return failure(ctx, "delete group "+group, err)
 	}
@@ -185,7 +178,7 @@ func (a *Admin) dropRetries(ctx context.Context, sources []source, group string)
 func (a *Admin) dropItems(ctx context.Context, s source, list, match string) error {
 	doing := "remove retries of " + a.name
 	for cursor := uint64(0); ; {
-		page, err := a.mq.client.Do(ctx, a.mq.client.B().Zscan().Key(list).Cursor(cursor).Match(match).Count(dropPortion).Build()).AsScanEntry()
+		page, err := a.mq.Client.Do(ctx, a.mq.Client.B().Zscan().Key(list).Cursor(cursor).Match(match).Count(dropPortion).Build()).AsScanEntry()
 		if err != nil {
 			return failure(ctx, doing, err)
 		}
@@ -198,7 +191,7 @@ func (a *Admin) dropItems(ctx context.Context, s source, list, match string) err
 			for _, name := range names {
 				keys = append(keys, s.item(name))
 			}
-			if err := a.mq.run(ctx, a.mq.scripts.retryDrop, keys, names...).Error(); err != nil {
+			if err := a.mq.Run(ctx, a.mq.scripts.RetryDrop, keys, names...).Error(); err != nil {
 				return failure(ctx, doing, err)
 			}
 		}

@@ -44,7 +44,7 @@ func cutOff(r *rig, prepare func(q *MQ), change func(a *Admin) error, check func
 		dying := r.mq(nil)
 		client := &countdown{Client: r.client}
 		client.left.Store(calls)
-		dying.client = client
+		dying.Client = client
 		err := change(dying.Admin(r.topic))
 		if err == nil {
 			require.Greater(r.t, calls, int64(3))
@@ -129,9 +129,9 @@ func (r *rig) halfDone(q *MQ, partitions, each int) {
 			require.NoError(r.t, err)
 		}
 		keys := []string{src.lease("g"), src.epoch("g")}
-		epoch, err := q.run(ctx, q.scripts.leaseTake, keys, "m", "60000").ToString()
+		epoch, err := q.Run(ctx, q.scripts.LeaseTake, keys, "m", "60000").ToString()
 		require.NoError(r.t, err)
-		m := &reader{mq: q, src: src, group: "g", consumer: "m", epoch: epoch}
+		m := &reader{mq: q.core, src: src, group: "g", consumer: "m", epoch: epoch}
 		r.do("XGROUP", "CREATE", src.stream(), "g", "0")
 		got, err := m.fetch(ctx, each)
 		require.NoError(r.t, err)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // settleTime is how long a deletion waits between its two passes, for those who read the meta right before the mark.
@@ -67,11 +69,11 @@ func (a *Admin) Delete(ctx context.Context, how Removal) error {
 		return err
 	}
 	for _, command := range []rueidis.Completed{ // the meta last: it is what says that there is something to go on with
-		a.mq.client.B().Srem().Key(registryKey).Member(a.name).Build(),
-		a.mq.client.B().Unlink().Key(partitionsKey(a.name)).Build(),
-		a.mq.client.B().Unlink().Key(metaKey(a.name)).Build(),
+		a.mq.Client.B().Srem().Key(registryKey).Member(a.name).Build(),
+		a.mq.Client.B().Unlink().Key(partitionsKey(a.name)).Build(),
+		a.mq.Client.B().Unlink().Key(metaKey(a.name)).Build(),
 	} {
-		if err := a.mq.client.Do(ctx, command).Error(); err != nil {
+		if err := a.mq.Client.Do(ctx, command).Error(); err != nil {
 			return failure(ctx, "delete topic "+a.name, err)
 		}
 	}
@@ -113,7 +115,7 @@ func (a *Admin) refuseGroups(ctx context.Context, sources []source) error {
 
 // mark notes that the topic is being deleted, and returns the groups that it had at this and earlier calls.
 func (a *Admin) mark(ctx context.Context, groups []string) ([]string, error) {
-	text, err := a.mq.run(ctx, a.mq.scripts.topicMark, []string{metaKey(a.name)}, groups...).ToString()
+	text, err := a.mq.Run(ctx, a.mq.scripts.TopicMark, []string{metaKey(a.name)}, groups...).ToString()
 	if rueidis.IsRedisNil(err) {
 		return nil, fmt.Errorf("topic %s: %w", a.name, ErrUnknownTopic)
 	}
@@ -127,8 +129,8 @@ func (a *Admin) groupNames(ctx context.Context, sources []source) ([]string, err
 		if err != nil {
 			return nil, err
 		}
-		for name := range groups {
-			seen[name] = true
+		for _, g := range groups {
+			seen[g.Name] = true
 		}
 	}
 	names := make([]string, 0, len(seen))
@@ -167,12 +169,12 @@ func (a *Admin) sweep(ctx context.Context, sources []source, groups []string) er
 		for _, group := range groups {
 			keys = append(keys, s.groupKeys(group)[1:]...)
 		}
-		if err := a.mq.client.Do(ctx, a.mq.client.B().Unlink().Key(keys...).Build()).Error(); err != nil {
+		if err := a.mq.Client.Do(ctx, a.mq.Client.B().Unlink().Key(keys...).Build()).Error(); err != nil {
 			return failure(ctx, "delete "+s.stream(), err)
 		}
 	}
 	for _, group := range groups {
-		if err := a.mq.client.Do(ctx, a.mq.client.B().Unlink().Key(a.source(0).members(group)).Build()).Error(); err != nil {
+		if err := a.mq.Client.Do(ctx, a.mq.Client.B().Unlink().Key(a.source(0).members(group)).Build()).Error(); err != nil {
 			return failure(ctx, "delete members of "+group, err)
 		}
 	}
@@ -183,14 +185,14 @@ func (a *Admin) sweep(ctx context.Context, sources []source, groups []string) er
 func (a *Admin) sweepJava(ctx context.Context, s source) error {
 	doing := "delete payloads of " + a.name
 	for {
-		keys, err := a.mq.client.Do(ctx, a.mq.client.B().Srandmember().Key(s.javaPayloads()).Count(dropPortion).Build()).AsStrSlice()
+		keys, err := a.mq.Client.Do(ctx, a.mq.Client.B().Srandmember().Key(s.javaPayloads()).Count(dropPortion).Build()).AsStrSlice()
 		if err != nil || len(keys) == 0 {
 			return failure(ctx, doing, err)
 		}
-		results := a.mq.client.DoMulti(ctx, // in turn: no note goes before its payload
-			a.mq.client.B().Unlink().Key(keys...).Build(), a.mq.client.B().Zrem().Key(javaPayloadTimes).Member(keys...).Build(),
-			a.mq.client.B().Srem().Key(s.javaPayloads()).Member(keys...).Build())
-		if err := firstError(results); err != nil {
+		results := a.mq.Client.DoMulti(ctx, // in turn: no note goes before its payload
+			a.mq.Client.B().Unlink().Key(keys...).Build(), a.mq.Client.B().Zrem().Key(javaPayloadTimes).Member(keys...).Build(),
+			a.mq.Client.B().Srem().Key(s.javaPayloads()).Member(keys...).Build())
+		if err := stream.FirstError(results); err != nil {
 			return failure(ctx, doing, err)
 		}
 	}
@@ -205,11 +207,11 @@ func (a *Admin) sweepDeadLetters(ctx context.Context, s source) error {
 			return err
 		}
 		gone := keys[:]
-		for group := range groups {
-			gone = append(gone, letters.members(group))
-			gone = append(gone, letters.groupKeys(group)[1:]...)
+		for _, g := range groups {
+			gone = append(gone, letters.members(g.Name))
+			gone = append(gone, letters.groupKeys(g.Name)[1:]...)
 		}
-		if err := a.mq.client.Do(ctx, a.mq.client.B().Unlink().Key(gone...).Build()).Error(); err != nil {
+		if err := a.mq.Client.Do(ctx, a.mq.Client.B().Unlink().Key(gone...).Build()).Error(); err != nil {
 			return failure(ctx, "delete dead letters of "+a.name, err)
 		}
 	}

@@ -119,7 +119,7 @@ func TestPauseTwiceWhileAMessageRuns(t *testing.T) {
 		m.Pause()
 		close(release)
 		eventually(r.t, func() bool { return r.pending(0, "g") == 0 }, "it ends")
-		eventually(r.t, m.idle, "and rests")
+		eventually(r.t, func() bool { return idle(m.Subscriber) }, "and rests")
 		r.publish(q, "k", "1")
 		require.Never(r.t, func() bool { return len(seen.all()) > 1 }, 100*time.Millisecond, 10*time.Millisecond)
 		m.Resume()

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 const lagCounted = 10_000 // entries counted where the server cannot tell the lag
@@ -34,11 +34,6 @@ type PartitionStats struct {
 	FrontierAge time.Duration
 }
 
-// GroupStats tells how a group stands on each partition of a topic; see Admin.GroupStats.
-func (q *MQ) GroupStats(ctx context.Context, topic, group string) ([]PartitionStats, error) {
-	return q.Admin(topic).GroupStats(ctx, group)
-}
-
 // GroupStats tells how a group stands on each partition.
 // Errors: ErrUnknownTopic, ErrNotFound when there is no such group, ErrUnavailable.
 func (a *Admin) GroupStats(ctx context.Context, group string) ([]PartitionStats, error) {
@@ -55,47 +50,36 @@ func (a *Admin) GroupStats(ctx context.Context, group string) ([]PartitionStats,
 	return stats, nil
 }
 
-func (q *MQ) partitionStats(ctx context.Context, s source, group string) (PartitionStats, error) {
+func (q *core) partitionStats(ctx context.Context, s source, group string) (PartitionStats, error) {
 	p := PartitionStats{Partition: s.part}
 	doing := "look at " + s.stream()
-	results := q.client.DoMulti(ctx,
-		q.client.B().Get().Key(s.lease(group)).Build(), q.client.B().Get().Key(s.epoch(group)).Build(),
-		q.client.B().Xlen().Key(s.stream()).Build(), q.client.B().Zcard().Key(s.due(group)).Build(),
-		q.client.B().XinfoGroups().Key(s.stream()).Build())
-	if err := firstError(results); err != nil && !isMissing(err) {
+	results := q.Client.DoMulti(ctx,
+		q.Client.B().Get().Key(s.lease(group)).Build(), q.Client.B().Get().Key(s.epoch(group)).Build(),
+		q.Client.B().Xlen().Key(s.stream()).Build(), q.Client.B().Zcard().Key(s.due(group)).Build(),
+		q.Client.B().XinfoGroups().Key(s.stream()).Build())
+	if err := stream.FirstError(results); err != nil && !stream.IsMissing(err) {
 		return p, failure(ctx, doing, err)
 	}
 	p.Owner, _ = results[0].ToString() // nil: nobody
 	p.Epoch, _ = results[1].ToString()
 	p.Length, _ = results[2].AsInt64()
 	p.Due, _ = results[3].AsInt64()
-	groups, _ := results[4].ToArray() // an error was judged above
-	for i := range groups {
-		info, err := groups[i].AsMap()
-		if err != nil {
-			return p, failure(ctx, doing, err)
-		}
-		name := info["name"]
-		if text, err := name.ToString(); err == nil && text == group {
-			return p, q.groupStats(ctx, s, info, &p)
+	groups, _ := stream.ReadGroups(results[4]) // an error was judged above
+	for _, g := range groups {
+		if g.Name == group {
+			return p, q.groupStats(ctx, s, g, &p)
 		}
 	}
 	return p, fmt.Errorf("group %s on %s: %w", group, s.stream(), ErrNotFound)
 }
 
-func (q *MQ) groupStats(ctx context.Context, s source, info map[string]rueidis.RedisMessage, p *PartitionStats) error {
-	pending, consumers, last := info["pending"], info["consumers"], info["last-delivered-id"]
-	p.Pending, _ = pending.AsInt64() // the server answers numbers
-	p.Consumers, _ = consumers.AsInt64()
-	p.LastDelivered, _ = last.ToString()
+func (q *core) groupStats(ctx context.Context, s source, g stream.Group, p *PartitionStats) error {
+	p.Pending, p.Consumers, p.LastDelivered = g.Pending, g.Consumers, g.LastDelivered
 	most := lagCounted
-	lag, read := info["lag"], info["entries-read"]
-	if n, err := lag.AsInt64(); err == nil && !read.IsNil() { // without entries-read the emulator gives the stream's length
-		p.Lag, p.LagExact, most = n, true, 0
+	if g.Lag >= 0 && g.Counted {
+		p.Lag, p.LagExact, most = g.Lag, true, 0
 	}
-	name := info["name"]
-	group, _ := name.ToString()
-	answer, err := q.run(ctx, q.scripts.groupLag, []string{s.stream()}, group, p.LastDelivered, strconv.Itoa(most)).ToArray()
+	answer, err := q.Run(ctx, q.scripts.GroupLag, []string{s.stream()}, g.Name, p.LastDelivered, strconv.Itoa(most)).ToArray()
 	if err != nil {
 		return failure(ctx, "count the lag of "+s.stream(), err)
 	}
@@ -113,7 +97,7 @@ func (q *MQ) groupStats(ctx context.Context, s source, info map[string]rueidis.R
 
 // frontier is the older of two entries, either may be "", and its age at a server's time in ms.
 func frontier(a, b string, now int64) (id string, age time.Duration) {
-	if id = a; id == "" || b != "" && compareIDs(b, a) < 0 {
+	if id = a; id == "" || b != "" && stream.CompareIDs(b, a) < 0 {
 		id = b
 	}
 	text, _, _ := strings.Cut(id, "-")
@@ -168,11 +152,11 @@ func (a *Admin) addGroups(ctx context.Context, s source, found map[string]*Group
 	if err != nil {
 		return err
 	}
-	for name, info := range groups {
-		g := found[name]
+	for _, info := range groups {
+		g := found[info.Name]
 		if g == nil {
-			g = &GroupInfo{Name: name, LagExact: true}
-			found[name] = g
+			g = &GroupInfo{Name: info.Name, LagExact: true}
+			found[info.Name] = g
 		}
 		var p PartitionStats
 		if err := a.mq.groupStats(ctx, s, info, &p); err != nil {
@@ -182,28 +166,6 @@ func (a *Admin) addGroups(ctx context.Context, s source, found map[string]*Group
 		g.Lag, g.LagExact, g.Pending = g.Lag+p.Lag, g.LagExact && p.LagExact, g.Pending+p.Pending
 	}
 	return nil
-}
-
-// groupsOf are the groups of one stream by name, as XINFO tells them; a missing stream has none.
-func (q *MQ) groupsOf(ctx context.Context, s source) (map[string]map[string]rueidis.RedisMessage, error) {
-	groups, err := q.client.Do(ctx, q.client.B().XinfoGroups().Key(s.stream()).Build()).ToArray()
-	if err != nil && !isMissing(err) {
-		return nil, failure(ctx, "list groups of "+s.stream(), err)
-	}
-	list := make(map[string]map[string]rueidis.RedisMessage, len(groups))
-	for i := range groups {
-		info, err := groups[i].AsMap()
-		if err != nil {
-			return nil, failure(ctx, "list groups of "+s.stream(), err)
-		}
-		m := info["name"]
-		name, err := m.ToString()
-		if err != nil {
-			return nil, err
-		}
-		list[name] = info
-	}
-	return list, nil
 }
 
 // ConsumerInfo is what one consumer has in hand on one partition.
@@ -235,25 +197,13 @@ func (a *Admin) InFlight(ctx context.Context, group string) ([]ConsumerInfo, err
 	}
 	var list []ConsumerInfo
 	for _, s := range sources {
-		consumers, err := a.mq.client.Do(ctx, a.mq.client.B().XinfoConsumers().Key(s.stream()).Group(group).Build()).ToArray()
-		if err != nil && !isMissing(err) {
+		consumers, err := stream.Consumers(ctx, a.mq.Client, s.stream(), group)
+		if err != nil && !stream.IsMissing(err) {
 			return nil, failure(ctx, "list consumers of "+s.stream(), err)
 		}
 		first := len(list)
-		for i := range consumers {
-			info, err := consumers[i].AsMap()
-			if err != nil {
-				return nil, err
-			}
-			name, pending, idle := info["name"], info["pending"], info["idle"]
-			c := ConsumerInfo{Partition: s.part}
-			if c.Consumer, err = name.ToString(); err != nil {
-				return nil, err
-			}
-			c.Pending, _ = pending.AsInt64() // the server answers numbers
-			ms, _ := idle.AsInt64()
-			c.Idle, c.Live = time.Duration(ms)*time.Millisecond, live[c.Consumer]
-			list = append(list, c)
+		for _, c := range consumers {
+			list = append(list, ConsumerInfo{s.part, c.Name, live[c.Name], c.Pending, c.Idle})
 		}
 		sort.Slice(list[first:], func(i, j int) bool { return list[first+i].Consumer < list[first+j].Consumer })
 	}

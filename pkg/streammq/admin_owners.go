@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // Owners is how a group shares the partitions now: the rebalance view.
@@ -60,13 +62,13 @@ func (a *Admin) Owners(ctx context.Context, group string) (Owners, error) {
 			v.members = append(v.members, memberView{name: m.Name, cap: m.Cap, pins: m.Pins})
 		}
 	}
-	b := a.mq.client.B
+	b := a.mq.Client.B
 	commands := make(rueidis.Commands, 0, 3*len(sources))
 	for _, s := range sources {
 		commands = append(commands, b().Get().Key(s.lease(group)).Build(), b().Pttl().Key(s.lease(group)).Build(), b().Get().Key(s.epoch(group)).Build())
 	}
-	results := a.mq.client.DoMulti(ctx, commands...)
-	if err := firstError(results); err != nil {
+	results := a.mq.Client.DoMulti(ctx, commands...)
+	if err := stream.FirstError(results); err != nil {
 		return o, failure(ctx, "read leases of "+a.name, err)
 	}
 	for i, s := range sources {
@@ -93,7 +95,7 @@ func (a *Admin) Owners(ctx context.Context, group string) (Owners, error) {
 
 // members reads the heartbeats of a group without changing them.
 func (a *Admin) members(ctx context.Context, group string) ([]MemberInfo, error) {
-	answer, err := a.mq.run(ctx, a.mq.scripts.members, []string{a.source(0).members(group)}).ToArray()
+	answer, err := a.mq.Run(ctx, a.mq.scripts.Members, []string{a.source(0).members(group)}).ToArray()
 	if err != nil {
 		return nil, failure(ctx, "read members of group "+group, err)
 	}

@@ -6,7 +6,7 @@ import (
 	"sort"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 const (
@@ -40,11 +40,6 @@ type PendingQuery struct {
 	Limit  int // 0: 100
 }
 
-// Pending lists a group's pending entries of all partitions in one order; see Admin.Pending.
-func (q *MQ) Pending(ctx context.Context, topic, group string, query PendingQuery) ([]PendingEntry, error) {
-	return q.Admin(topic).Pending(ctx, group, query)
-}
-
 // Pending lists a group's pending entries of all partitions in one order. It looks at up to 100,000 of each partition.
 // Errors: ErrConfig when the order is unknown, ErrUnknownTopic, ErrNotFound when there is no such group, ErrUnavailable.
 func (a *Admin) Pending(ctx context.Context, group string, query PendingQuery) ([]PendingEntry, error) {
@@ -72,56 +67,29 @@ func (a *Admin) Pending(ctx context.Context, group string, query PendingQuery) (
 	})
 	limit := query.Limit
 	if limit <= 0 {
-		limit = letterPage
+		limit = pageSize
 	}
 	from := min(max(0, query.Offset), len(all))
 	return all[from:min(from+limit, len(all))], nil
 }
 
-func (q *MQ) pendingOf(ctx context.Context, s source, group string, idle time.Duration, list []PendingEntry) ([]PendingEntry, error) {
+func (q *core) pendingOf(ctx context.Context, s source, group string, idle time.Duration, list []PendingEntry) ([]PendingEntry, error) {
 	from := "-"
 	for seen := 0; seen < maxPending; {
-		rows, err := q.client.Do(ctx, q.client.B().Xpending().Key(s.stream()).Group(group).Idle(idle.Milliseconds()).
-			Start(from).End("+").Count(pendingPage).Build()).ToArray()
-		if isMissing(err) {
+		rows, err := stream.PendingEntries(ctx, q.Client, s.stream(), group, idle, from, pendingPage)
+		if stream.IsMissing(err) {
 			return list, fmt.Errorf("group %s on %s: %w", group, s.stream(), ErrNotFound)
 		}
 		if err != nil {
 			return list, failure(ctx, "list pending entries of "+s.stream(), err)
 		}
-		for i := range rows {
-			e, err := decodePending(&rows[i])
-			if err != nil {
-				return list, err
-			}
-			e.Partition = s.part
-			list = append(list, e)
-			from = following(e.ID)
+		for _, p := range rows {
+			list = append(list, PendingEntry{s.part, p.ID, p.Consumer, p.Idle, p.Deliveries})
+			from = stream.Following(p.ID)
 		}
 		if seen += len(rows); len(rows) < pendingPage {
 			break
 		}
 	}
 	return list, nil
-}
-
-func decodePending(m *rueidis.RedisMessage) (PendingEntry, error) {
-	var e PendingEntry
-	row, err := m.ToArray()
-	if err != nil || len(row) != 4 {
-		return e, fmt.Errorf("%w: %d parts of a pending entry: %w", ErrMalformed, len(row), err)
-	}
-	if e.ID, err = row[0].ToString(); err != nil {
-		return e, err
-	}
-	if e.Consumer, err = row[1].ToString(); err != nil {
-		return e, err
-	}
-	idle, err := row[2].AsInt64()
-	if err != nil {
-		return e, err
-	}
-	e.Idle = time.Duration(idle) * time.Millisecond
-	e.Deliveries, err = row[3].AsInt64()
-	return e, err
 }

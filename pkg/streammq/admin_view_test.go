@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 func TestOwnersShowTheSharesAndWhoIsDead(t *testing.T) {
@@ -125,7 +127,7 @@ func TestMessagesCanBeLookedAt(t *testing.T) {
 			require.NoError(r.t, m.Problem)
 		}
 		for i := 1; i < 3; i++ {
-			require.GreaterOrEqual(r.t, compareIDs(recent[i-1].ID, recent[i].ID), 0, "the newest first")
+			require.GreaterOrEqual(r.t, stream.CompareIDs(recent[i-1].ID, recent[i].ID), 0, "the newest first")
 		}
 		for i := range 2 { // two partitions may use one id
 			r.do("XADD", r.source(i).stream(), "9999999999999-1", "color", "blue")
@@ -158,7 +160,7 @@ func TestTrimUpToWhatIsFinishedAndItsDryRun(t *testing.T) {
 		r.topicOf(q, 1)
 		a := q.Admin(r.topic)
 		var receipts []Receipt
-		for portion := range slices.Chunk(make([]Message, 2*trimPortion+50), 100) { // each within a client's 10 s
+		for portion := range slices.Chunk(make([]Message, 2*stream.TrimPortion+50), 100) { // each within a client's 10 s
 			some, err := q.NewProducer(nil).PublishBatch(ctx, r.topic, portion)
 			require.NoError(r.t, err)
 			receipts = append(receipts, some...)
@@ -166,18 +168,18 @@ func TestTrimUpToWhatIsFinishedAndItsDryRun(t *testing.T) {
 		parts, err := a.Trim(ctx, Retention{Finished: true}, false)
 		require.NoError(r.t, err)
 		require.Equal(r.t, []PartitionTrim{{}}, parts, "without a group nothing is finished")
-		frontier := receipts[2*trimPortion+20].ID
+		frontier := receipts[2*stream.TrimPortion+20].ID
 		r.do("XGROUP", "CREATE", s.stream(), "far", "$")
-		r.do("XGROUP", "CREATE", s.stream(), "near", receipts[2*trimPortion+19].ID)
+		r.do("XGROUP", "CREATE", s.stream(), "near", receipts[2*stream.TrimPortion+19].ID)
 		r.do("XREADGROUP", "GROUP", "near", "c", "COUNT", "1", "STREAMS", s.stream(), ">")
 		for _, test := range []struct {
 			name string
 			keep Retention
 			want int
 		}{
-			{"finished", Retention{Finished: true}, 2*trimPortion + 20},
-			{"by length", Retention{MaxLen: 500}, 2*trimPortion + 50 - 500},
-			{"by length, up to the frontier", Retention{MaxLen: 1}, 2*trimPortion + 20},
+			{"finished", Retention{Finished: true}, 2*stream.TrimPortion + 20},
+			{"by length", Retention{MaxLen: 500}, 2*stream.TrimPortion + 50 - 500},
+			{"by length, up to the frontier", Retention{MaxLen: 1}, 2*stream.TrimPortion + 20},
 			{"too young", Retention{MaxAge: time.Hour}, 0},
 		} {
 			parts, err := a.Trim(ctx, test.keep, true)
@@ -187,7 +189,7 @@ func TestTrimUpToWhatIsFinishedAndItsDryRun(t *testing.T) {
 		}
 		n, err := q.Trim(ctx, r.topic, Retention{Finished: true})
 		require.NoError(r.t, err)
-		require.Equal(r.t, 2*trimPortion+20, n)
+		require.Equal(r.t, 2*stream.TrimPortion+20, n)
 		require.Equal(r.t, frontier, r.entries(s.stream())[0].ID)
 	})
 }

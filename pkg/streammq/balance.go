@@ -204,3 +204,12 @@ func (v view) settled() bool {
 	}
 	return held == len(v.leases)
 }
+
+func namesOf(members []memberView) []string {
+	names := make([]string, len(members))
+	for i, m := range members {
+		names[i] = m.name
+	}
+	slices.Sort(names)
+	return names
+}

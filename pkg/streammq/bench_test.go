@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 const benchBatch = 256
@@ -26,7 +28,7 @@ func BenchmarkPublish(b *testing.B) {
 			for i := range commands {
 				commands[i] = r.client.B().Arbitrary("XADD").Keys(r.source(0).stream()).Args("*").Args(e.fields()...).Build()
 			}
-			require.NoError(b, firstError(r.client.DoMulti(b.Context(), commands...)))
+			require.NoError(b, stream.FirstError(r.client.DoMulti(b.Context(), commands...)))
 		}
 	})
 	b.Run("streammq", func(b *testing.B) {

@@ -20,7 +20,7 @@ func (r *rig) killed(ctx context.Context, q *MQ, handler Handler, changes ...fun
 	for _, change := range changes {
 		change(&cfg)
 	}
-	client := &countdown{Client: q.client}
+	client := &countdown{Client: q.Client}
 	client.left.Store(math.MaxInt64)
 	doomed, err := New(client, q.cfg)
 	require.NoError(r.t, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/streammq/internal/redistest"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // node is a client of one node of a cluster alone.
@@ -33,7 +34,7 @@ func ask(t testing.TB, c rueidis.Client, args ...string) rueidis.RedisResult {
 func has(t testing.TB, c rueidis.Client, key string) bool {
 	t.Helper()
 	n, err := ask(t, c, "EXISTS", key).AsInt64()
-	if isRedisError(err, "MOVED ") {
+	if stream.IsError(err, "MOVED ") {
 		return false
 	}
 	require.NoError(t, err)

@@ -25,6 +25,7 @@ const (
 	fieldError         = "error"
 	fieldGroup         = "group"
 	fieldSingle        = "single" // 1: originalTopic is the key of a single stream
+	singleOn           = "1"
 	fieldFormat        = "format" // of the entry, if it is not our own
 
 	fieldCorrelation = "correlationId" // of a reply

@@ -78,7 +78,7 @@ type kryo struct {
 	text   string
 	at     int
 	named  []string // classes that were named so far: a later one is a number
-	broken error    // it is not what it should be: all answers are zero from here on
+	broken error    // it is not what it should be: all that follows is zero from here on
 }
 
 func (k *kryo) fail(what string) {

@@ -3,9 +3,41 @@ package streammq
 import (
 	"cmp"
 	"strings"
+	"time"
 )
 
-// decodeDeadLetter reads what it can, of this queue and of the Java original, whatever codec its client has: a dead letter that is
+// Letter is a dead letter.
+type Letter struct {
+	Topic      string // or the single stream's key
+	Single     bool   // the message came from a single stream
+	Partition  int    // of the message
+	ID         string // of the dead letter, in the dead letters of its topic or, on a cluster, of its partition
+	OriginalID string // of the message's first entry
+	Group      string // that gave it up
+	Key        string
+	Payload    []byte
+	Headers    map[string]string
+	Attempts   int // failed ones
+	MaxRetries int
+	FailedAt   time.Time
+	Error      string
+	// Raw are the fields of an entry that could not be read, as they were; nil for all others.
+	Raw map[string]string
+	// Replayed is the id of the entry that a replay added; empty: none did.
+	Replayed string
+	// published is the message's own time.
+	published time.Time
+	format    Format // of its entry
+}
+
+// entryOf is the message of a dead letter.
+func entryOf(l *Letter) entry {
+	return entry{
+		payload: l.Payload, timestamp: l.published, maxRetries: l.MaxRetries, key: l.Key, headers: l.Headers, originalID: l.OriginalID, format: l.format,
+	}
+}
+
+// decodeDeadLetter reads what it can, of this queue and of the Java original, whatever codec its client has: a letter that is
 // shown half is better than one that hides the others.
 func decodeDeadLetter(id string, fields map[string]string) Letter {
 	flat := make([]string, 0, 2*len(fields))
@@ -24,7 +56,7 @@ func decodeDeadLetter(id string, fields map[string]string) Letter {
 	}
 	letter := Letter{
 		ID: id, OriginalID: fields[fieldOriginalID], Group: fields[fieldGroup], Key: fields[fieldKey], Error: fields[fieldError],
-		Payload: []byte(fields[fieldPayload]), Topic: fields[fieldOriginalTopic], Single: fields[fieldSingle] == statusOn,
+		Payload: []byte(fields[fieldPayload]), Topic: fields[fieldOriginalTopic], Single: fields[fieldSingle] == singleOn,
 		format: Format(fields[fieldFormat]),
 	}
 	failedAt, iso := decodeTime(fields[fieldFailedAt])

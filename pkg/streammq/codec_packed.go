@@ -6,6 +6,14 @@ import (
 	"strings"
 )
 
+// raw is an entry as Redis gave it, with the fence of its delivery.
+type raw struct {
+	id         string
+	fields     []string
+	deliveries int64
+	attempts   int // failed ones in place
+}
+
 // decodePacked reads new entries as entries_fetch.lua packs them: MessagePack of [[id, [field, value, …]], …], of arrays
 // and strings only. The fields share the memory of text, the ids do not. Its error wraps ErrMalformed.
 func decodePacked(text string) ([]raw, error) {
@@ -45,7 +53,7 @@ func decodePacked(text string) ([]raw, error) {
 type packed struct {
 	text   string
 	at     int
-	broken bool // it is not what it should be: all answers are zero from here on
+	broken bool // it is not what it should be: all that follows is zero from here on
 }
 
 // array reads the head of an array. No array can have more elements than there are bytes left.

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // packArray and packString are the shortest forms of MessagePack, as cmsgpack writes them.
@@ -84,8 +86,8 @@ func TestReadWithoutAPacker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, LayoutSingle)
 	q := r.mq(nil)
-	q.scripts = loadScripts(func(name string) string {
-		return without(t, "entries_fetch", "rawget(_G, 'cmsgpack')", "nil")(name, readLua(name))
+	q.scripts = stream.Load(func(name string) string {
+		return without(t, "entries_fetch", "rawget(_G, 'cmsgpack')", "nil")(name, stream.ReadLua(name))
 	})
 	r.topicOf(q, 1)
 	m := r.member(q, "a")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -33,6 +34,7 @@ const (
 	defaultMetaRefresh   = 5 * time.Second
 	defaultAckDelay      = 5 * time.Millisecond
 	defaultErrorBackoff  = 100 * time.Millisecond
+	maxErrorBackoff      = 5 * time.Second
 )
 
 // Bounds of what makes sense.
@@ -43,6 +45,8 @@ const (
 	maxBatch        = 1000      // ids in one script: Lua unpacks them on its stack
 	maxAttempts     = 10_000    // of a message
 	maxPayloadLimit = 256 << 20 // bytes: Redis' own limit of a value is 512 MiB, and a copy must fit beside it
+	pageSize        = 100       // letters or messages of one read
+	maxReplies      = 10_000    // that wait in a stream, roughly; a requester that reads no more loses the oldest
 	maxErrorText    = 2000      // characters of an error in a dead letter
 )
 
@@ -190,4 +194,15 @@ func clip(s string, n int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// checkID allows "ms-seq" and "ms".
+func checkID(id string) error {
+	ms, seq, _ := strings.Cut(id, "-")
+	for _, part := range []string{ms, "0" + seq} {
+		if _, err := strconv.ParseUint(part, 10, 64); err != nil {
+			return fmt.Errorf("%q: %w: ms-seq", clip(id, 64), ErrEntryID)
+		}
+	}
+	return nil
 }

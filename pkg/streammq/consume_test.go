@@ -214,7 +214,7 @@ func TestPauseAndResume(t *testing.T) {
 	r.publish(q, "", "0")
 	eventually(t, func() bool { return len(seen.all()) == 1 }, "it runs")
 	m.Pause()
-	eventually(t, func() bool { return m.idle() }, "the loop waits")
+	eventually(t, func() bool { return idle(m.Subscriber) }, "the loop waits")
 	r.publish(q, "", "1")
 	require.Len(t, m.Partitions(), 1, "the lease is kept")
 	require.Never(t, func() bool { return len(seen.all()) > 1 }, 300*time.Millisecond, 20*time.Millisecond)
@@ -223,7 +223,7 @@ func TestPauseAndResume(t *testing.T) {
 }
 
 // idle tells that no worker is in Redis: a paused loop may have been reading when Pause was called.
-func (s *Subscriber) idle() bool {
+func idle(s *Subscriber) bool {
 	for _, w := range s.owned() {
 		if !w.resting.Load() {
 			return false

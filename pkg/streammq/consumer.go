@@ -103,7 +103,7 @@ type Consumer struct {
 }
 
 // NewConsumer makes a consumer; Run makes it work. Errors: those of ConsumerConfig.Validate.
-func (q *MQ) NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
+func (q *core) NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -196,8 +196,11 @@ func (c *Consumer) ask(ctx context.Context) error {
 	if now := q.cfg.Now(); c.asked.IsZero() || now.Sub(c.asked) >= askEvery || now.Before(c.asked) || c.fault != nil {
 		call, cancel := context.WithTimeout(ctx, writeTimeout)
 		defer cancel()
-		c.fault = failure(ctx, "poll "+c.sub.cfg.Topic, q.client.Do(call, q.client.B().Ping().Build()).Error())
+		c.fault = failure(ctx, "poll "+c.sub.cfg.Topic, q.Client.Do(call, q.Client.B().Ping().Build()).Error())
 		c.asked = now
 	}
 	return c.fault
 }
+
+// deskOf is where the Polls of a consumer wait.
+func deskOf(c *Consumer) *desk { return c.desk }

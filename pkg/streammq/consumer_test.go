@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // polling is a consumer whose Run was called.
@@ -145,9 +147,9 @@ func TestPartitionsTakeTurns(t *testing.T) {
 		}
 		c := r.consumer(q, nil)
 		eventually(t, func() bool { // a worker that has not yet begun has no turn
-			c.desk.mu.Lock()
-			defer c.desk.mu.Unlock()
-			return len(c.desk.line) == 4
+			deskOf(c.Consumer).mu.Lock()
+			defer deskOf(c.Consumer).mu.Unlock()
+			return len(deskOf(c.Consumer).line) == 4
 		}, "it owns all, and all stand in line")
 		seen := map[int]int{}
 		for range 12 {
@@ -351,8 +353,8 @@ func TestIDsCompareAsNumbers(t *testing.T) {
 	ordered := []string{"1-0", "1-2", "1-10", "9-0", "10-0", "1700000000000-0", "1700000000000-18446744073709551615"}
 	for i, a := range ordered {
 		for j, b := range ordered {
-			require.Equal(t, i < j, compareIDs(a, b) < 0, "%s %s", a, b)
-			require.Equal(t, i == j, compareIDs(a, b) == 0, "%s %s", a, b)
+			require.Equal(t, i < j, stream.CompareIDs(a, b) < 0, "%s %s", a, b)
+			require.Equal(t, i == j, stream.CompareIDs(a, b) == 0, "%s %s", a, b)
 		}
 	}
 }

@@ -67,11 +67,11 @@ func (c *crash) work(q *MQ, mode RetryMode) error {
 		return err
 	}
 	src := c.source(0)
-	epoch, err := q.run(ctx, q.scripts.leaseTake, []string{src.lease("g"), src.epoch("g")}, s.name, "60000").ToString()
+	epoch, err := q.Run(ctx, q.scripts.LeaseTake, []string{src.lease("g"), src.epoch("g")}, s.Name(), "60000").ToString()
 	if err != nil {
 		return err
 	}
-	w := s.newWorker(src, s.name, epoch)
+	w := s.newWorker(src, s.Name(), epoch)
 	w.ended = func(context.Context) {}
 	if err := c.pass(w); err != nil {
 		return err
@@ -416,7 +416,7 @@ func TestCrashPointsFindAStatusAfterTheSettling(t *testing.T) {
 func (c *crash) settleFirst(q *MQ) error {
 	ctx := context.Background()
 	src := c.source(0)
-	epoch, err := q.run(ctx, q.scripts.leaseTake, []string{src.lease("g"), src.epoch("g")}, "a", "60000").ToString()
+	epoch, err := q.Run(ctx, q.scripts.LeaseTake, []string{src.lease("g"), src.epoch("g")}, "a", "60000").ToString()
 	if err != nil {
 		return err
 	}
@@ -427,7 +427,7 @@ func (c *crash) settleFirst(q *MQ) error {
 	if err != nil {
 		return err
 	}
-	a := &reader{mq: q, src: src, group: "g", consumer: "a", epoch: epoch}
+	a := &reader{mq: q.core, src: src, group: "g", consumer: "a", epoch: epoch}
 	got, err := a.fetch(ctx, 10)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package streammq
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -21,7 +22,7 @@ type desk struct {
 // handed is a delivery that waits for a Poll.
 type handed struct {
 	delivery *Delivery
-	by       *worker
+	by       any // the worker that brought it
 }
 
 // ticket is a worker's place in the line.
@@ -111,7 +112,7 @@ func (d *desk) serve() {
 }
 
 // hand ends a read: what was reserved for it, and what it brought.
-func (d *desk) hand(by *worker, reserved int, deliveries []*Delivery) {
+func (d *desk) hand(by any, reserved int, deliveries []*Delivery) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.reserved -= reserved
@@ -124,9 +125,11 @@ func (d *desk) hand(by *worker, reserved int, deliveries []*Delivery) {
 }
 
 // drop forgets what a worker has brought and no Poll has taken: it stays pending, for the next owner or the next look.
-func (d *desk) drop(by *worker) {
+func (d *desk) drop(by any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ready = slices.DeleteFunc(d.ready, func(h handed) bool { return h.by == by })
 	d.serve()
 }
+
+var errStopped = errors.New("stopped")

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // What the emulated Redis cannot do, with a look that tells whether it still cannot.
@@ -89,6 +91,6 @@ func TestFollowingID(t *testing.T) {
 		"0-0": "0-1", "1700000000000-9": "1700000000000-10", "7-18446744073709551615": "8-0",
 		"18446744073709551615-18446744073709551615": "18446744073709551615-18446744073709551615", "none": "none", "": "",
 	} {
-		require.Equal(t, want, following(id))
+		require.Equal(t, want, stream.Following(id))
 	}
 }

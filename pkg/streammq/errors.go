@@ -1,6 +1,12 @@
 package streammq
 
-import "errors"
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
+)
 
 // Errors of this package. Each is wrapped with what was given and with the limit that it passes.
 var (
@@ -63,3 +69,23 @@ var (
 )
 
 var errNoReason = errors.New("no reason was given")
+
+// failure says what was being done, and wraps the caller's own ctx error if there is one, ErrEntryID for an id that the server
+// cannot read, else ErrFull or ErrUnavailable.
+func failure(ctx context.Context, doing string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", doing, ctx.Err())
+	case stream.IsError(err, "Invalid stream ID"):
+		return fmt.Errorf("%s: %w: %w", doing, ErrEntryID, err)
+	case stream.IsError(err, "OOM "):
+		return fmt.Errorf("%s: %w: %w", doing, ErrFull, err)
+	default:
+		return fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, err)
+	}
+}
+
+// isPassing tells that trying again later may help.
+func isPassing(err error) bool { return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrFull) }

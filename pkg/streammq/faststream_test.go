@@ -188,7 +188,7 @@ func TestRequestsOverAChannel(t *testing.T) {
 			// A reply that nobody waits for.
 			late := r.seen.count(EventLateReply)
 			message := encodeEnvelope(format, map[string]string{FastStreamCorrelationID: "unknown"}, nil)
-			r.do("PUBLISH", client.name, string(message))
+			r.do("PUBLISH", nameOf(client), string(message))
 			eventually(r.t, func() bool { return r.seen.count(EventLateReply) == late+1 }, "late")
 		}
 	})
@@ -201,7 +201,7 @@ func TestRepliesComeAfterTheConnectionBroke(t *testing.T) {
 	q, seen := r.mq(nil), &log{}
 	r.single(q, "c", RoleBoth, seen.handler(echo), nil)
 	client := r.requester(q, func(c *RequesterConfig) { c.Format = FormatFastStream })
-	<-client.ready
+	<-readyOf(client)
 	r.do("CLIENT", "KILL", "TYPE", "pubsub")
 	eventually(t, func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -235,7 +235,7 @@ func TestFastStreamOptionsAreChecked(t *testing.T) {
 	cfg.Format = FormatFastStream
 	client, err := q.NewRequester(cfg, nil)
 	require.NoError(t, err)
-	close(client.ready)
+	close(readyOf(client))
 	_, err = client.Request(t.Context(), "a b", Message{})
 	require.ErrorIs(t, err, ErrStreamKey)
 }

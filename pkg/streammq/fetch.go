@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // errLost tells that another member has, or may have, the source now.
@@ -17,7 +19,7 @@ var errLost = errors.New("lease lost")
 
 // reader reads one source for one consumer, under one epoch.
 type reader struct {
-	mq       *MQ
+	mq       *core
 	src      source
 	group    string
 	consumer string
@@ -33,14 +35,6 @@ func (r *reader) keys() []string {
 	return []string{r.src.stream(), r.src.epoch(r.group), r.src.due(r.group), r.src.attempts(r.group)}
 }
 
-// raw is an entry as Redis gave it, with the fence of its delivery.
-type raw struct {
-	id         string
-	fields     []string
-	deliveries int64
-	attempts   int // failed ones in place
-}
-
 // fetched is the answer of a read.
 type fetched struct {
 	entries []raw
@@ -51,31 +45,31 @@ type fetched struct {
 
 // fetch reads retries that are due, then what it claims, then new entries. Errors: errLost, or Redis' own.
 func (r *reader) fetch(ctx context.Context, most int) (fetched, error) {
-	return r.call(ctx, r.mq.scripts.fetch, r.epoch, r.group, r.consumer, strconv.Itoa(most), r.claims)
+	return r.call(ctx, r.mq.scripts.Fetch, r.epoch, r.group, r.consumer, strconv.Itoa(most), r.claims)
 }
 
 // recover takes over pending entries after an id ("" for all). Errors: errLost, or Redis' own.
 func (r *reader) recover(ctx context.Context, most int, after string) (fetched, error) {
-	return r.call(ctx, r.mq.scripts.recover, r.epoch, r.group, r.consumer, strconv.Itoa(most), behind(after))
+	return r.call(ctx, r.mq.scripts.Recover, r.epoch, r.group, r.consumer, strconv.Itoa(most), stream.Behind(after))
 }
 
 // claim takes entries of dead consumers of a single stream, and of silent ones.
 func (r *reader) claim(ctx context.Context, most int, idle time.Duration, dead []string) (fetched, error) {
-	args := append([]string{r.group, r.consumer, strconv.Itoa(most), millis(idle), "-"}, dead...)
-	return r.call(ctx, r.mq.scripts.claim, args...)
+	args := append([]string{r.group, r.consumer, strconv.Itoa(most), stream.Millis(idle), "-"}, dead...)
+	return r.call(ctx, r.mq.scripts.Claim, args...)
 }
 
 // claimOwn takes what this consumer had in another life, after an id ("" for all).
 func (r *reader) claimOwn(ctx context.Context, most int, after string) (fetched, error) {
-	got, err := r.call(ctx, r.mq.scripts.claim, r.group, r.consumer, strconv.Itoa(most), millis(never), behind(after), r.consumer)
+	got, err := r.call(ctx, r.mq.scripts.Claim, r.group, r.consumer, strconv.Itoa(most), stream.Millis(never), stream.Behind(after), r.consumer)
 	if got.last == "" && len(got.entries) >= most { // due retries have taken all the room: nothing was looked at
 		got.last = cmp.Or(after, "0-0")
 	}
 	return got, err
 }
 
-func (r *reader) call(ctx context.Context, s script, args ...string) (fetched, error) {
-	answer, err := r.mq.run(ctx, s, r.keys(), args...).ToArray()
+func (r *reader) call(ctx context.Context, s stream.Script, args ...string) (fetched, error) {
+	answer, err := r.mq.Run(ctx, s, r.keys(), args...).ToArray()
 	if err != nil {
 		return fetched{}, err
 	}
@@ -171,9 +165,9 @@ func (r *reader) unpack(ctx context.Context, entries []raw) ([]parcel, error) {
 	for i, e := range entries {
 		p := parcel{raw: e}
 		if p.entry, p.bad = r.decode(e); p.bad == nil && p.entry.format == FormatOwn {
-			if key := r.src.payloadKey(&p.entry); key != "" {
+			if key := payloadKey(r.src, &p.entry); key != "" {
 				beside, keys = append(beside, i), append(keys, key)
-				commands = append(commands, r.mq.client.B().Get().Key(key).Build())
+				commands = append(commands, r.mq.Client.B().Get().Key(key).Build())
 			}
 			p.entry.unwrap()
 		}
@@ -182,7 +176,7 @@ func (r *reader) unpack(ctx context.Context, entries []raw) ([]parcel, error) {
 	if len(commands) == 0 {
 		return parcels, nil
 	}
-	for j, result := range r.mq.client.DoMulti(ctx, commands...) {
+	for j, result := range r.mq.Client.DoMulti(ctx, commands...) {
 		p := &parcels[beside[j]]
 		var err error
 		if p.bad, err = p.entry.bring(keys[j], result); err != nil {
@@ -221,6 +215,56 @@ func (r *reader) delivery(p *parcel) *Delivery {
 		Topic: r.src.topic, Partition: r.src.part, Group: r.group, ID: p.id, UUID: p.entry.headers[HeaderUUID],
 		Key: p.entry.key, Payload: p.entry.payload, Headers: p.entry.headers,
 		Attempt: p.entry.retryCount + p.attempts + 1, Deliveries: p.deliveries, MaxAttempts: p.entry.maxRetries,
-		OriginalID: original, Published: p.published(), Epoch: r.epoch, format: p.entry.format,
+		OriginalID: original, Published: p.published(), Epoch: r.epoch,
 	}
+}
+
+const (
+	never = 100 * 365 * 24 * time.Hour
+	farID = "18446744073709551615-0" // behind every entry; the very last id would mean ">"
+)
+
+// canClaim asks the server whether it knows XREADGROUP … CLAIM, by a read of its own pending entries after an id that none has. It
+// is asked again after each error: another server, which does not, answers with one.
+func (r *reader) canClaim(ctx context.Context) (bool, error) {
+	err := r.mq.Client.Do(ctx, r.mq.Client.B().Arbitrary("XREADGROUP", "GROUP", r.group, r.consumer, "COUNT", "1", "CLAIM", "1", "STREAMS").
+		Keys(r.src.stream()).Args(farID).Build()).Error()
+	if err == nil || rueidis.IsRedisNil(err) {
+		return true, nil
+	}
+	if _, refused := rueidis.IsRedisErr(err); refused && !stream.IsMissing(err) {
+		return false, nil // each sort of server has its own words for it
+	}
+	return false, err
+}
+
+// decode reads an entry in any format that its source may have.
+func (r *reader) decode(e raw) (entry, error) {
+	if !r.src.single {
+		return decodeEntry(e.fields)
+	}
+	data, own := "", false
+	for i := 0; i+1 < len(e.fields); i += 2 {
+		switch e.fields[i] {
+		case fieldEnvelope:
+			data = e.fields[i+1]
+		case fieldPayload, fieldPayloadRef:
+			own = true
+		}
+	}
+	if data == "" && (own || r.format == FormatOwn) {
+		return decodeEntry(e.fields)
+	}
+	return decodeFastStream(e.fields, data, r.format)
+}
+
+// payloadKey is the key of a payload beside the stream; "" when it is in the entry.
+func payloadKey(s source, e *entry) string {
+	if e.payloadRef != "" {
+		return s.body(e.payloadRef)
+	}
+	if s.apart() || len(e.payload) > 0 && e.headers[HeaderPayloadStorage] != payloadJava {
+		return ""
+	}
+	return e.headers[HeaderPayloadRef]
 }

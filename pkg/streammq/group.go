@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 const forgetDead = 24 * time.Hour // after it a dead member's name is no sign any more that its entries are free
-
-func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // startTopic makes the groups and starts the loops of a member.
 func (s *Subscriber) startTopic(ctx, loops context.Context, taking, running *sync.WaitGroup) error {
@@ -36,10 +36,10 @@ func (s *Subscriber) refuseForeign(ctx context.Context, partitions int) error {
 	commands := make(rueidis.Commands, 0, 2*partitions)
 	for i := range partitions {
 		src := s.mq.source(s.cfg.Topic, i)
-		commands = append(commands, s.mq.client.B().Get().Key(src.lease(s.cfg.Group)).Build(),
-			s.mq.client.B().Exists().Key(src.epoch(s.cfg.Group)).Build()) // after the lease: ours comes with its epoch, in one step
+		commands = append(commands, s.mq.Client.B().Get().Key(src.lease(s.cfg.Group)).Build(),
+			s.mq.Client.B().Exists().Key(src.epoch(s.cfg.Group)).Build()) // after the lease: ours comes with its epoch, in one step
 	}
-	results := s.mq.client.DoMulti(ctx, commands...)
+	results := s.mq.Client.DoMulti(ctx, commands...)
 	for i := range partitions {
 		owner, err := results[2*i].ToString()
 		if rueidis.IsRedisNil(err) {
@@ -82,7 +82,7 @@ func (s *Subscriber) trimOwned(ctx context.Context) {
 		if s.cfg.DeadLetterRetention == (Retention{}) || w.src.part > 0 && (!w.src.apart() || s.cfg.DeadLetterStream != "") {
 			continue
 		}
-		l := &Letters{mq: s.mq, topic: w.src.topic, single: w.src.single, named: s.cfg.DeadLetterStream}
+		l := letterPlace{mq: s.mq, topic: w.src.topic, single: w.src.single, named: s.cfg.DeadLetterStream}
 		if _, err := l.trim(ctx, w.src, s.cfg.DeadLetterRetention); err != nil && ctx.Err() == nil {
 			s.warn(ctx, "streammq: trim of dead letters failed", err)
 		}
@@ -115,8 +115,8 @@ func (s *Subscriber) growGroups(ctx context.Context) (int, error) {
 	if len(commands) > 0 {
 		commands = append(commands, s.mq.register(s.cfg.Topic, partitions)...) // an earlier version may have made the topic
 	}
-	for _, r := range s.mq.client.DoMulti(ctx, commands...) {
-		if err := r.Error(); err != nil && !isRedisError(err, "BUSYGROUP") {
+	for _, r := range s.mq.Client.DoMulti(ctx, commands...) {
+		if err := r.Error(); err != nil && !stream.IsError(err, "BUSYGROUP") {
 			return 0, failure(ctx, "make group "+s.cfg.Group, err)
 		}
 	}
@@ -127,7 +127,7 @@ func (s *Subscriber) growGroups(ctx context.Context) (int, error) {
 }
 
 func (s *Subscriber) createGroup(src source, start string) rueidis.Completed {
-	return s.mq.client.B().XgroupCreate().Key(src.stream()).Group(s.cfg.Group).Id(start).Mkstream().Build()
+	return s.mq.Client.B().XgroupCreate().Key(src.stream()).Group(s.cfg.Group).Id(start).Mkstream().Build()
 }
 
 // forsake ends the member if the error tells that its topic was deleted. Nothing of it may be made again.
@@ -161,11 +161,11 @@ func (s *Subscriber) healGroup(ctx context.Context, src source) {
 	if !s.there(ctx) {
 		return
 	}
-	err := s.mq.client.Do(ctx, s.createGroup(src, "0")).Error()
+	err := s.mq.Client.Do(ctx, s.createGroup(src, "0")).Error()
 	switch {
 	case err == nil:
 		s.mq.observe(Event{Kind: EventHealed, Topic: src.topic, Partition: src.part, Group: s.cfg.Group, Member: s.cfg.Member, Count: 1})
-	case !isRedisError(err, "BUSYGROUP"):
+	case !stream.IsError(err, "BUSYGROUP"):
 		s.warn(ctx, "streammq: group cannot be made", err)
 	}
 }
@@ -186,8 +186,8 @@ func (s *Subscriber) beatAs(ctx context.Context, ttl time.Duration, join bool) (
 	if s.away != nil && s.away() {
 		ttl = 0
 	}
-	answer, err := s.mq.run(ctx, s.mq.scripts.beat, []string{s.here().members(s.cfg.Group)},
-		s.name, millis(ttl), strconv.Itoa(s.cfg.Cap), millis(forgetDead), flag(join), encodePins(s.cfg.Pin)).ToArray()
+	answer, err := s.mq.Run(ctx, s.mq.scripts.Beat, []string{s.here().members(s.cfg.Group)},
+		s.name, stream.Millis(ttl), strconv.Itoa(s.cfg.Cap), stream.Millis(forgetDead), stream.Flag(join), encodePins(s.cfg.Pin)).ToArray()
 	if err != nil {
 		return nil, nil, failure(ctx, "heartbeat", err)
 	}
@@ -221,8 +221,8 @@ func (s *Subscriber) take(ctx context.Context, partition int) error {
 	}
 	src := s.mq.source(s.cfg.Topic, partition)
 	asked := s.mq.cfg.Now()
-	epoch, err := s.mq.run(ctx, s.mq.scripts.leaseTake, []string{src.lease(s.cfg.Group), src.epoch(s.cfg.Group)},
-		s.name, millis(s.cfg.Lease)).ToString()
+	epoch, err := s.mq.Run(ctx, s.mq.scripts.LeaseTake, []string{src.lease(s.cfg.Group), src.epoch(s.cfg.Group)},
+		s.name, stream.Millis(s.cfg.Lease)).ToString()
 	if err != nil {
 		return failure(ctx, "take "+src.stream(), err)
 	}
@@ -268,7 +268,7 @@ func (s *Subscriber) release(ctx context.Context, w *worker) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(s.cfg.Renew, s.cfg.StopTimeout/2))
 	defer cancel()
 	keys := []string{w.src.lease(s.cfg.Group), w.src.epoch(s.cfg.Group)}
-	if err := s.mq.run(ctx, s.mq.scripts.leaseRelease, keys, s.name, w.epoch, flag(s.gone.Load())).Error(); err != nil {
+	if err := s.mq.Run(ctx, s.mq.scripts.LeaseRelease, keys, s.name, w.epoch, stream.Flag(s.gone.Load())).Error(); err != nil {
 		s.warn(ctx, "streammq: release failed, the lease expires", err)
 		return
 	}
@@ -292,7 +292,7 @@ func (s *Subscriber) renew(ctx context.Context) {
 		s.warn(ctx, "streammq: heartbeat failed", err)
 	}
 	var workers []*worker
-	var calls []scriptCall
+	var calls []stream.Call
 	for _, w := range s.owned() {
 		if s.hangs(w, asked) {
 			w.lose()
@@ -302,9 +302,10 @@ func (s *Subscriber) renew(ctx context.Context) {
 		}
 		workers = append(workers, w)
 		keys := []string{w.src.lease(s.cfg.Group), w.src.epoch(s.cfg.Group)}
-		calls = append(calls, scriptCall{s.mq.scripts.leaseRenew, keys, []string{s.name, w.epoch, millis(s.cfg.Lease)}})
+		args := []string{s.name, w.epoch, stream.Millis(s.cfg.Lease)}
+		calls = append(calls, stream.Call{Script: s.mq.scripts.LeaseRenew, Keys: keys, Args: args})
 	}
-	for i, r := range s.mq.runAll(call, calls) {
+	for i, r := range s.mq.RunAll(call, calls) {
 		w := workers[i]
 		kept, err := r.AsInt64()
 		switch {
@@ -329,5 +330,17 @@ func (s *Subscriber) leave(ctx context.Context) {
 	defer cancel()
 	if _, _, err := s.beat(ctx, 0); err != nil {
 		s.warn(ctx, "streammq: leaving failed, the heartbeat expires", err)
+	}
+}
+
+// keepApart moves letters that an earlier version of this queue, or somebody before Java came, has left where it reads.
+func (s *Subscriber) keepApart(ctx context.Context) {
+	src := s.here()
+	own, err := s.mq.lettersApart(ctx, src)
+	if err == nil && own {
+		err = s.mq.partDeadLetters(ctx, src)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.warn(ctx, "streammq: looking for dead letters among those of Java failed", err)
 	}
 }

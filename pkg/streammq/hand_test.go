@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // Members that tests drive by hand, step by step.
@@ -12,9 +14,9 @@ import (
 func (r *rig) member(q *MQ, name string) *reader {
 	r.t.Helper()
 	src := r.source(0)
-	m := &reader{mq: q, src: src, group: "g", consumer: name, epoch: r.take(q, name)}
+	m := &reader{mq: q.core, src: src, group: "g", consumer: name, epoch: r.take(q, name)}
 	err := r.client.Do(r.t.Context(), r.client.B().XgroupCreate().Key(src.stream()).Group("g").Id("0").Mkstream().Build()).Error()
-	if !isRedisError(err, "BUSYGROUP") {
+	if !stream.IsError(err, "BUSYGROUP") {
 		require.NoError(r.t, err)
 	}
 	return m
@@ -23,7 +25,7 @@ func (r *rig) member(q *MQ, name string) *reader {
 func (r *rig) take(q *MQ, name string) string {
 	r.t.Helper()
 	src := r.source(0)
-	epoch, err := q.run(r.t.Context(), q.scripts.leaseTake, []string{src.lease("g"), src.epoch("g")}, name, "60000").ToString()
+	epoch, err := q.Run(r.t.Context(), q.scripts.LeaseTake, []string{src.lease("g"), src.epoch("g")}, name, "60000").ToString()
 	require.NoError(r.t, err)
 	return epoch
 }
@@ -64,8 +66,8 @@ func onStream(r *rig, q *MQ) (first, second *reader, e raw) {
 	src := source{layout: r.layout, topic: key, single: true}
 	r.do("XGROUP", "CREATE", key, "g", "0", "MKSTREAM")
 	r.do("XADD", key, "*", "payload", "p")
-	first = &reader{mq: q, src: src, group: "g", consumer: "first"}
-	second = &reader{mq: q, src: src, group: "g", consumer: "second"}
+	first = &reader{mq: q.core, src: src, group: "g", consumer: "first"}
+	second = &reader{mq: q.core, src: src, group: "g", consumer: "second"}
 	e = r.next(first).entries[0]
 	got, err := second.claim(context.Background(), 10, 0, nil)
 	require.NoError(r.t, err)

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
 )
 
 // handle runs entries, one after another or in lanes. What it does not come to stays pending. With more it does not wait for the last
@@ -61,7 +64,7 @@ func (w *worker) next(ctx context.Context, p *parcel, lane int) error {
 
 func (w *worker) one(ctx context.Context, p *parcel, lane int) error {
 	h := held{p.id, p.deliveries}
-	if w.sub.letters != nil {
+	if w.sub.opaque {
 		p.bad, p.entry = nil, entry{} // the headers are those of the message, and not for this group
 	}
 	if p.bad != nil {
@@ -88,12 +91,12 @@ func (w *worker) one(ctx context.Context, p *parcel, lane int) error {
 		return err
 	}
 	d, s := w.offer(p)
-	if w.sub.letters != nil {
-		d.letter = w.asDeadLetter(p)
+	if w.sub.opaque {
+		d.Fields = p.fields
 	}
 	began := w.mq.cfg.Now()
 	w.began[lane].Store(w.mq.elapsed(began))
-	result := w.call(ctx, d)
+	result, overdue := w.call(ctx, p, d)
 	w.began[lane].Store(0)
 	w.event(Event{Kind: EventHandled, Count: 1, Outcome: result.Outcome, Took: w.mq.cfg.Now().Sub(began), Err: result.Err})
 	if !s.answered(result, release) {
@@ -105,6 +108,12 @@ func (w *worker) one(ctx context.Context, p *parcel, lane int) error {
 	}
 	ctx, cancel := writing(ctx)
 	defer cancel()
+	if overdue {
+		if _, err := w.writeStatus(ctx, p, StateFailed, ErrNoReply); err != nil {
+			return err
+		}
+		return w.settle(ctx, p, d, result, w.ackLater)
+	}
 	return w.finish(ctx, p, d, result, w.ackLater)
 }
 
@@ -116,12 +125,9 @@ func (w *worker) ackLater(ctx context.Context, h held) error {
 
 // finish writes the status that a result means, and settles the delivery; ack acknowledges what needs no more.
 func (w *worker) finish(ctx context.Context, p *parcel, d *Delivery, result Result, ack func(context.Context, held) error) (err error) {
-	switch {
-	case result.overdue:
-		_, err = w.writeStatus(ctx, p, StateFailed, ErrNoReply)
-	case result.Outcome == OutcomeSuccess:
+	if result.Outcome == OutcomeSuccess {
 		_, err = w.writeStatus(ctx, p, StateCompleted, nil)
-	default:
+	} else {
 		_, err = w.writeStatus(ctx, p, StateFailed, result.reason())
 	}
 	if err != nil {
@@ -130,8 +136,8 @@ func (w *worker) finish(ctx context.Context, p *parcel, d *Delivery, result Resu
 	return w.settle(ctx, p, d, result, ack)
 }
 
-// call runs the handler; a panic is a failed attempt.
-func (w *worker) call(ctx context.Context, d *Delivery) (result Result) {
+// call runs the handler; a panic is a failed attempt. A request is overdue, and not run, when nobody waits for its reply any more.
+func (w *worker) call(ctx context.Context, p *parcel, d *Delivery) (result Result, overdue bool) {
 	if limit := w.sub.cfg.HandlerTimeout; limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)
@@ -145,17 +151,17 @@ func (w *worker) call(ctx context.Context, d *Delivery) (result Result) {
 				slog.String("id", d.ID), slog.Any("panic", r), slog.String("stack", string(stack)))
 		}
 	}()
-	ctx, inTime, cancel := w.forReply(ctx, d)
+	ctx, inTime, cancel := w.forReply(ctx, p, d)
 	defer cancel()
 	if !inTime {
-		return Result{Outcome: OutcomeSuccess, overdue: true}
+		return Success(), true
 	}
-	return w.sub.cfg.Handler(ctx, d)
+	return w.sub.cfg.Handler(ctx, d), false
 }
 
 func (w *worker) settle(ctx context.Context, p *parcel, d *Delivery, result Result, ack func(context.Context, held) error) error {
 	h := held{p.id, p.deliveries}
-	if err := w.respond(ctx, d, result); err != nil {
+	if err := w.respond(ctx, p, d, result); err != nil {
 		return err
 	}
 	switch result.Outcome {
@@ -228,4 +234,102 @@ func (w *worker) settled(kind EventKind, done bool, err error) error {
 	}
 	w.event(Event{Kind: kind, Count: 1})
 	return nil
+}
+
+// runAll runs the entries of a batch: one after another, or with Concurrency in lanes beside each other. It returns
+// when no handler runs any more. Errors: the first one, as of handle.
+func (w *worker) runAll(ctx context.Context, parcels []parcel) error {
+	if len(w.began) == 1 || len(parcels) < 2 {
+		for i := range parcels {
+			if err := w.next(ctx, &parcels[i], 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	chains := chainsOf(parcels)
+	var taken atomic.Int64
+	var failed atomic.Pointer[error]
+	var lanes sync.WaitGroup
+	for lane := range min(len(w.began), len(chains)) {
+		lanes.Go(func() {
+			for i := taken.Add(1) - 1; i < int64(len(chains)); i = taken.Add(1) - 1 {
+				for _, p := range chains[i] {
+					if failed.Load() != nil {
+						return
+					}
+					if err := w.next(ctx, p, lane); err != nil {
+						failed.CompareAndSwap(nil, &err)
+						return
+					}
+				}
+			}
+		})
+	}
+	lanes.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// chainsOf are the entries of each key, in their order: a chain is run by one lane. An entry without a key, or one that
+// cannot be read, is a chain of its own. The chains come in the order of their first entries.
+func chainsOf(parcels []parcel) [][]*parcel {
+	var chains [][]*parcel
+	at := make(map[string]int, len(parcels))
+	for i := range parcels {
+		p := &parcels[i]
+		key := p.entry.key
+		if n, ok := at[key]; ok && key != "" {
+			chains[n] = append(chains[n], p)
+			continue
+		}
+		at[key] = len(chains)
+		chains = append(chains, []*parcel{p})
+	}
+	return chains
+}
+
+// opened notes what was read, for those who keep it from being taken for forgotten.
+func (w *worker) opened(entries []raw) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open = w.open[:0]
+	for _, e := range entries {
+		w.open = append(w.open, held{e.id, e.deliveries})
+	}
+}
+
+// closed takes one of these out: the first, or with lanes one near it.
+func (w *worker) closed(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if i := slices.IndexFunc(w.open, func(h held) bool { return h.id == id }); i == 0 {
+		w.open = w.open[1:]
+	} else if i > 0 {
+		w.open = slices.Delete(w.open, i, i+1)
+	}
+}
+
+// stillOpen are the deliveries that this worker answers for: those read, and those that their handlers will settle.
+func (w *worker) stillOpen() []held {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	open := append([]held(nil), w.open...)
+	for s := range w.promised {
+		open = append(open, held{s.parcel.id, s.parcel.deliveries})
+	}
+	return open
+}
+
+// longest is the time, by MQ.elapsed, when the handler began that has run for longest; 0: none runs.
+func (w *worker) longest() int64 {
+	first := int64(0)
+	for i := range w.began {
+		if at := w.began[i].Load(); at > 0 && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	return first
 }

@@ -4,11 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 const maxZombiePending = 1000 // they are moved inside one script
@@ -64,20 +63,15 @@ func (s *Subscriber) clean(ctx context.Context) {
 }
 
 func (s *Subscriber) cleanSource(ctx context.Context, w *worker, alive map[string]bool) error {
-	src := w.src
-	consumers, err := s.mq.client.Do(ctx, s.mq.client.B().XinfoConsumers().Key(src.stream()).Group(s.cfg.Group).Build()).ToArray()
-	if isMissing(err) {
+	consumers, err := stream.Consumers(ctx, s.mq.Client, w.src.stream(), s.cfg.Group)
+	if stream.IsMissing(err) {
 		return nil
 	}
 	if err != nil {
-		return failure(ctx, "list consumers of "+src.stream(), err)
+		return failure(ctx, "list consumers of "+w.src.stream(), err)
 	}
-	for i := range consumers {
-		info, err := consumers[i].AsMap()
-		if err != nil {
-			return err
-		}
-		if err := s.cleanOne(ctx, w, info, alive); err != nil {
+	for _, c := range consumers {
+		if err := s.cleanOne(ctx, w, c, alive); err != nil {
 			return err
 		}
 	}
@@ -85,24 +79,14 @@ func (s *Subscriber) cleanSource(ctx context.Context, w *worker, alive map[strin
 }
 
 // cleanOne removes one name. What it holds is w's then, which takes it up at once.
-func (s *Subscriber) cleanOne(ctx context.Context, w *worker, info map[string]rueidis.RedisMessage, alive map[string]bool) error {
-	field := func(name string) int64 {
-		m := info[name]
-		n, _ := m.AsInt64() // the server answers numbers
-		return n
-	}
-	m := info["name"]
-	name, err := m.ToString()
-	if err != nil {
-		return err
-	}
-	src, idle := w.src, time.Duration(field("idle"))*time.Millisecond
-	if alive[name] || src.single && alive[strings.TrimSuffix(name, claimSuffix)] ||
-		idle < s.cfg.Janitor.MinIdle || field("pending") > int64(s.cfg.Janitor.MaxPending) {
+func (s *Subscriber) cleanOne(ctx context.Context, w *worker, c stream.Consumer, alive map[string]bool) error {
+	src := w.src
+	if alive[c.Name] || src.single && alive[strings.TrimSuffix(c.Name, claimSuffix)] ||
+		c.Idle < s.cfg.Janitor.MinIdle || c.Pending > int64(s.cfg.Janitor.MaxPending) {
 		return nil
 	}
 	if !s.cfg.Janitor.DryRun {
-		removed, moved, err := s.mq.removeConsumer(ctx, src, s.cfg.Group, name, w.consumer, s.cfg.Janitor)
+		removed, moved, err := s.mq.removeConsumer(ctx, src, s.cfg.Group, c.Name, w.consumer, s.cfg.Janitor)
 		if moved > 0 {
 			w.heir.Store(true)
 		}
@@ -112,16 +96,14 @@ func (s *Subscriber) cleanOne(ctx context.Context, w *worker, info map[string]ru
 	}
 	s.mq.observe(Event{Kind: EventZombie, Topic: src.topic, Partition: src.part, Group: s.cfg.Group, Member: s.cfg.Member, Count: 1})
 	s.mq.cfg.Log.InfoContext(ctx, "streammq: dead consumer removed", slog.String("stream", src.stream()), slog.String("group", s.cfg.Group),
-		slog.String("consumer", name), slog.Duration("idle", idle), slog.Bool("dry_run", s.cfg.Janitor.DryRun))
+		slog.String("consumer", c.Name), slog.Duration("idle", c.Idle), slog.Bool("dry_run", s.cfg.Janitor.DryRun))
 	return nil
 }
 
-// removeConsumer checks and removes in one step; it also answers how many entries are the heir's now.
-func (q *MQ) removeConsumer(ctx context.Context, src source, group, name, heir string, c JanitorConfig) (removed bool, moved int, err error) {
-	answer, err := q.run(ctx, q.scripts.consumerRemove, []string{src.stream()}, group, name, heir, millis(c.MinIdle),
-		strconv.Itoa(c.MaxPending)).AsIntSlice()
-	if err != nil || len(answer) != 2 {
-		return false, 0, failure(ctx, fmt.Sprintf("remove consumer %s of %s", name, src.stream()), err)
-	}
-	return answer[0] == 1, int(answer[1]), nil
+// removeConsumer checks and removes in one step; it also returns how many entries are the heir's now.
+func (q *core) removeConsumer(ctx context.Context, src source, group, name, heir string, c JanitorConfig) (removed bool, moved int, err error) {
+	removed, moved, err = q.RemoveConsumer(ctx, q.scripts.ConsumerRemove, stream.Removal{
+		Key: src.stream(), Group: group, Name: name, Heir: heir, MinIdle: c.MinIdle, MaxPending: c.MaxPending,
+	})
+	return removed, moved, failure(ctx, fmt.Sprintf("remove consumer %s of %s", name, src.stream()), err)
 }

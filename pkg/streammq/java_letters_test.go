@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // letterOfJava adds a dead letter of the captures: of Java's default codec, or of StringCodec.
@@ -89,7 +91,7 @@ func TestOurLettersNeverEmptyTheListOfJava(t *testing.T) {
 			payloads := map[string]Letter{}
 			for i, l := range list {
 				payloads[string(l.Payload)] = l
-				require.True(t, i == 0 || compareIDs(list[i-1].ID, l.ID) < 0, "in the order of their ids")
+				require.True(t, i == 0 || stream.CompareIDs(list[i-1].ID, l.ID) < 0, "in the order of their ids")
 				got, err := q.Letters(r.topic).Get(t.Context(), 0, l.ID)
 				require.NoError(t, err)
 				require.Equal(t, l, got)

@@ -6,6 +6,8 @@ import (
 )
 
 const (
+	// claimSuffix ends the name under which a single stream's member claims.
+	claimSuffix = "-claims"
 	registryKey = "streaming:mq:topics:registry" // SET of topic names
 	// bornKey is a STRING made with the first topic: who knows a topic that is gone tells by it a server that was flushed,
 	// where the topic is made again, from a topic that was deleted. No TTL.
@@ -180,3 +182,8 @@ func (s source) body(uuid string) string { return s.name("body", "") + ":" + uui
 
 // bodies is a ZSET, uuid of a payload beside the stream → time part of its entry's id. No TTL.
 func (s source) bodies() string { return s.name("bodies", "") }
+
+// groupKeys are what a group has in the slot of the stream, as the scripts want them.
+func (s source) groupKeys(group string) []string {
+	return []string{s.stream(), s.lease(group), s.epoch(group), s.due(group), s.attempts(group)}
+}

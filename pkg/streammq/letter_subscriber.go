@@ -28,7 +28,7 @@ func (l *Letters) NewSubscriber(cfg SubscriberConfig, run LetterHandler) (*Lette
 	cfg.StreamKey, cfg.Handler = "letters", nil // the real key may have braces
 	if run != nil {
 		cfg.Handler = func(ctx context.Context, d *Delivery) Result {
-			result := run(ctx, *d.letter)
+			result := run(ctx, l.decodeFields(d.ID, d.Fields))
 			if result.Outcome == OutcomeDeadLetter {
 				result.Outcome = OutcomeFail
 			}
@@ -82,38 +82,36 @@ func (s *LetterSubscriber) Run(ctx context.Context) error {
 // homes are the sources whose letters lie apart. Errors: those of MQ.Partitions.
 func (s *LetterSubscriber) homes(ctx context.Context) ([]letterHome, error) {
 	if s.topic() != "" {
-		if _, err := s.letters.mq.Partitions(ctx, s.letters.topic); err != nil {
+		if _, err := s.letters.in.mq.Partitions(ctx, s.letters.in.topic); err != nil {
 			return nil, err
 		}
 	}
-	return s.letters.homes(ctx, -1)
+	return s.letters.in.homes(ctx, -1)
 }
 
 // topic is whose letters these are; "" when they are not a topic's.
 func (s *LetterSubscriber) topic() string {
-	if s.letters.single || s.letters.named != "" {
+	if s.letters.in.single || s.letters.in.named != "" {
 		return ""
 	}
-	return s.letters.topic
+	return s.letters.in.topic
 }
 
 func (s *LetterSubscriber) one(home letterHome) *Subscriber {
 	cfg := s.cfg
 	cfg.StreamKey = home.dlq
-	one := s.letters.mq.newSubscriber(cfg)
-	one.letters, one.ofTopic = s.letters, s.topic()
-	return one
+	return newOpaque(s.letters.in.mq, cfg, s.topic())
 }
 
-// asDeadLetter lets a parcel be what it is, whatever was wrong with the message in it.
-func (w *worker) asDeadLetter(p *parcel) *Letter {
-	fields := make(map[string]string, len(p.fields)/2)
-	for i := 0; i+1 < len(p.fields); i += 2 {
-		fields[p.fields[i]] = p.fields[i+1]
+// decodeFields is a letter out of an entry's fields, whatever was wrong with the message in it.
+func (l *Letters) decodeFields(id string, flat []string) Letter {
+	fields := make(map[string]string, len(flat)/2)
+	for i := 0; i+1 < len(flat); i += 2 {
+		fields[flat[i]] = flat[i+1]
 	}
-	letter := decodeDeadLetter(p.id, fields)
-	if l := w.sub.letters; l.named == "" {
-		letter.Topic, letter.Single = l.topic, l.single
+	letter := decodeDeadLetter(id, fields)
+	if l.in.named == "" {
+		letter.Topic, letter.Single = l.in.topic, l.in.single
 	}
-	return &letter
+	return letter
 }

@@ -9,31 +9,9 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
-)
 
-// Letter is a dead letter.
-type Letter struct {
-	Topic      string // or the single stream's key
-	Single     bool   // the message came from a single stream
-	Partition  int    // of the message
-	ID         string // of the dead letter, in the dead letters of its topic or, on a cluster, of its partition
-	OriginalID string // of the message's first entry
-	Group      string // that gave it up
-	Key        string
-	Payload    []byte
-	Headers    map[string]string
-	Attempts   int // failed ones
-	MaxRetries int
-	FailedAt   time.Time
-	Error      string
-	// Raw are the fields of an entry that could not be read, as they were; nil for all others.
-	Raw map[string]string
-	// Replayed is the id of the entry that a replay added; empty: none did.
-	Replayed string
-	// published is the message's own time.
-	published time.Time
-	format    Format // of its entry
-}
+	"github.com/millweir/millweir/pkg/streammq/stream"
+)
 
 // LetterQuery chooses dead letters of a topic.
 type LetterQuery struct {
@@ -47,90 +25,28 @@ type LetterQuery struct {
 	Match func(*Letter) bool
 }
 
-const (
-	letterPage     = 100 // letters of one read
-	maxDeadLetters = 10_000
-	letterBatch    = 1000 // ids of one deletion
-)
+const maxDeadLetters = 10_000
 
 // Letters is the dead letters of one topic, of one single stream, or of a stream of their own.
-type Letters struct {
-	mq     *MQ
-	topic  string
-	single bool
-	named  string // not empty: a stream of dead letters with that key, whatever they are of
-}
+type Letters struct{ in letterPlace }
 
 // Letters gives access to a topic's dead letters.
-func (q *MQ) Letters(topic string) *Letters { return &Letters{mq: q, topic: topic} }
+func (q *core) Letters(topic string) *Letters { return &Letters{letterPlace{mq: q, topic: topic}} }
 
 // StreamLetters gives access to a single stream's dead letters.
-func (q *MQ) StreamLetters(streamKey string) *Letters {
-	return &Letters{mq: q, topic: streamKey, single: true}
+func (q *core) StreamLetters(streamKey string) *Letters {
+	return &Letters{letterPlace{mq: q, topic: streamKey, single: true}}
 }
 
-// NamedLetters gives access to the dead letters of a SubscriberConfig.DeadLetterStream, of all topics and streams whose
-// letters go there. On a cluster, where it lies in a slot of its own, a replay is two steps, the message first: a crash
-// between them lets the dead letter be replayed once more. On one Redis it is one step, as everywhere else.
-func (q *MQ) NamedLetters(key string) *Letters { return &Letters{mq: q, named: key} }
-
-// letterHome is one stream of dead letters.
-type letterHome struct {
-	source
-	dlq, replayed string
-}
-
-func (l *Letters) home(s source) letterHome {
-	if l.named != "" {
-		return letterHome{s, l.named, beside(l.named, "replayed")}
-	}
-	return letterHome{s, s.dlq(), s.replayed()}
-}
-
-// homeOf is where a dead letter with this id is, or would be. On one Redis a topic's letters are in two streams, see Config.Letters; the
-// id tells which.
-func (l *Letters) homeOf(partition int, id string) letterHome {
-	home := l.home(l.source(max(0, partition)))
-	if l.split() && ownDeadLetter(id) {
-		home.dlq, home.replayed = home.ownDeadLetters(), home.ownReplayed()
-	}
-	return home
-}
-
-// split tells whether the dead letters are in two streams.
-func (l *Letters) split() bool { return l.named == "" && !l.source(0).apart() }
+// NamedLetters gives access to the dead letters in a stream of their own.
+func (q *core) NamedLetters(key string) *Letters { return &Letters{letterPlace{mq: q, named: key}} }
 
 // String names them in errors.
-func (l *Letters) String() string { return l.topic + l.named }
-
-func (l *Letters) source(partition int) source {
-	return source{layout: l.mq.cfg.Layout, topic: l.topic, part: partition, single: l.single}
-}
+func (l *Letters) String() string { return l.in.String() }
 
 // Apart tells whether each partition has a stream of dead letters of its own, within which ids count and which is asked for by its
 // partition: so it is on a cluster.
-func (l *Letters) Apart() bool {
-	return !l.single && l.named == "" && l.mq.cfg.Layout == LayoutCluster
-}
-
-// homes are the streams that the dead letters are in.
-func (l *Letters) homes(ctx context.Context, partition int) ([]letterHome, error) {
-	first := l.home(l.source(0))
-	switch {
-	case l.split():
-		return []letterHome{first, l.homeOf(0, firstOwnDeadLetter)}, nil
-	case !l.Apart():
-		return []letterHome{first}, nil
-	case partition >= 0:
-		return []letterHome{l.home(l.source(partition))}, nil
-	}
-	n, err := l.mq.Partitions(ctx, l.topic)
-	homes := make([]letterHome, n)
-	for i := range homes {
-		homes[i] = l.home(l.source(i))
-	}
-	return homes, err
-}
+func (l *Letters) Apart() bool { return l.in.apart() }
 
 func (query *LetterQuery) validate() error {
 	var p problems
@@ -144,13 +60,13 @@ func (l *Letters) List(ctx context.Context, query LetterQuery) ([]Letter, error)
 	if err := query.validate(); err != nil {
 		return nil, err
 	}
-	homes, err := l.homes(ctx, query.Partition)
+	homes, err := l.in.homes(ctx, query.Partition)
 	if err != nil {
 		return nil, err
 	}
 	limit := query.Limit
 	if limit == 0 {
-		limit = letterPage
+		limit = pageSize
 	}
 	limit = min(limit, maxDeadLetters)
 	var list []Letter
@@ -161,12 +77,12 @@ func (l *Letters) List(ctx context.Context, query LetterQuery) ([]Letter, error)
 			found++
 			return found < limit
 		})
-		if err != nil || len(list) >= limit && !l.split() {
+		if err != nil || len(list) >= limit && !l.in.split() {
 			return list[:min(limit, len(list))], err
 		}
 	}
-	if l.split() {
-		slices.SortStableFunc(list, func(a, b Letter) int { return compareIDs(a.ID, b.ID) })
+	if l.in.split() {
+		slices.SortStableFunc(list, func(a, b Letter) int { return stream.CompareIDs(a.ID, b.ID) })
 	}
 	return list[:min(limit, len(list))], nil
 }
@@ -178,7 +94,7 @@ func (l *Letters) each(ctx context.Context, home letterHome, query LetterQuery, 
 		from = "(" + query.After
 	}
 	for {
-		entries, err := l.mq.client.Do(ctx, l.mq.client.B().Xrange().Key(home.dlq).Start(from).End("+").Count(letterPage).Build()).AsXRange()
+		entries, err := l.in.mq.Client.Do(ctx, l.in.mq.Client.B().Xrange().Key(home.dlq).Start(from).End("+").Count(pageSize).Build()).AsXRange()
 		if err != nil {
 			return failure(ctx, "list dead letters", err)
 		}
@@ -191,7 +107,7 @@ func (l *Letters) each(ctx context.Context, home letterHome, query LetterQuery, 
 				return nil
 			}
 		}
-		if len(entries) < letterPage {
+		if len(entries) < pageSize {
 			return nil
 		}
 		from = "(" + entries[len(entries)-1].ID
@@ -208,11 +124,11 @@ func (query *LetterQuery) wants(letter *Letter) bool {
 // Get returns one dead letter; on a cluster partition says where it is, otherwise it is not looked at.
 // Errors: ErrNotFound, ErrEntryID, ErrUnavailable.
 func (l *Letters) Get(ctx context.Context, partition int, id string) (Letter, error) {
-	home := l.homeOf(partition, id)
-	if l.mq.cfg.Layout == LayoutSingle {
-		home = l.homeOf(0, id)
+	home := l.in.homeOf(partition, id)
+	if l.in.mq.cfg.Layout == LayoutSingle {
+		home = l.in.homeOf(0, id)
 	}
-	entries, err := l.mq.client.Do(ctx, l.mq.client.B().Xrange().Key(home.dlq).Start(id).End(id).Build()).AsXRange()
+	entries, err := l.in.mq.Client.Do(ctx, l.in.mq.Client.B().Xrange().Key(home.dlq).Start(id).End(id).Build()).AsXRange()
 	if err != nil {
 		return Letter{}, failure(ctx, "read dead letter "+id, err)
 	}
@@ -234,17 +150,17 @@ func (l *Letters) decode(ctx context.Context, home letterHome, entries []rueidis
 	for i, e := range entries {
 		ids[i] = e.ID
 	}
-	marks, err := l.mq.client.Do(ctx, l.mq.client.B().Hmget().Key(home.replayed).Field(ids...).Build()).ToArray()
+	marks, err := l.in.mq.Client.Do(ctx, l.in.mq.Client.B().Hmget().Key(home.replayed).Field(ids...).Build()).ToArray()
 	if err != nil {
 		return nil, failure(ctx, "read replays of dead letters", err)
 	}
 	letters := make([]Letter, len(entries))
 	for i, e := range entries {
 		letters[i] = decodeDeadLetter(e.ID, e.FieldValues)
-		if l.named == "" {
-			letters[i].Topic, letters[i].Single = l.topic, l.single
+		if l.in.named == "" {
+			letters[i].Topic, letters[i].Single = l.in.topic, l.in.single
 		}
-		if l.Apart() { // what could not be read may not name it
+		if l.in.apart() { // what could not be read may not name it
 			letters[i].Partition = home.part
 		}
 		if !marks[i].IsNil() {
@@ -261,23 +177,19 @@ func (l *Letters) Replay(ctx context.Context, letter Letter) (string, error) {
 	if letter.Raw != nil {
 		return "", fmt.Errorf("dead letter %s: %w: its entry could not be read", letter.ID, ErrMalformed)
 	}
-	home := source{layout: l.mq.cfg.Layout, topic: letter.Topic, part: letter.Partition, single: letter.Single}
-	if l.named == "" {
-		home = l.source(letter.Partition)
+	home := source{layout: l.in.mq.cfg.Layout, topic: letter.Topic, part: letter.Partition, single: letter.Single}
+	if l.in.named == "" {
+		home = l.in.source(letter.Partition)
 	}
-	r := reader{mq: l.mq, src: home, group: letter.Group}
-	e := r.again(entry{
-		payload: letter.Payload, timestamp: letter.published, maxRetries: letter.MaxRetries, key: letter.Key,
-		headers: letter.Headers, originalID: letter.OriginalID, format: letter.format,
-	}, letter.OriginalID)
-	at := l.home(home)
-	if l.split() {
-		at = l.homeOf(0, letter.ID)
+	e := again(home, letter.Group, entryOf(&letter), letter.OriginalID)
+	at := l.in.home(home)
+	if l.in.split() {
+		at = l.in.homeOf(0, letter.ID)
 	}
-	if l.named != "" && l.mq.cfg.Layout == LayoutCluster {
+	if l.in.named != "" && l.in.mq.cfg.Layout == LayoutCluster {
 		return l.replayFar(ctx, letter, home, e)
 	}
-	answer, err := l.mq.run(ctx, l.mq.scripts.letterReplay, []string{at.dlq, at.replayed, home.stream()},
+	answer, err := l.in.mq.Run(ctx, l.in.mq.scripts.LetterReplay, []string{at.dlq, at.replayed, home.stream()},
 		append([]string{letter.ID}, e.fields()...)...).ToArray()
 	if err != nil {
 		return "", failure(ctx, "replay dead letter "+letter.ID, err)
@@ -307,16 +219,16 @@ func (l *Letters) replayFar(ctx context.Context, letter Letter, home source, e e
 	if now.Replayed != "" {
 		return now.Replayed, fmt.Errorf("dead letter %s, as entry %s: %w", letter.ID, now.Replayed, ErrReplayed)
 	}
-	add := l.mq.client.B().Arbitrary("XADD").Keys(home.stream()).Args("NOMKSTREAM", "*").Args(e.fields()...)
-	id, err := l.mq.client.Do(ctx, add.Build()).ToString()
+	add := l.in.mq.Client.B().Arbitrary("XADD").Keys(home.stream()).Args("NOMKSTREAM", "*").Args(e.fields()...)
+	id, err := l.in.mq.Client.Do(ctx, add.Build()).ToString()
 	if rueidis.IsRedisNil(err) {
 		return "", fmt.Errorf("replay dead letter %s to %s: %w: its stream is not there", letter.ID, home.stream(), ErrUnknownTopic)
 	}
 	if err != nil {
 		return "", failure(ctx, "replay dead letter "+letter.ID, err)
 	}
-	mark := l.mq.client.B().Hset().Key(l.home(home).replayed).FieldValue().FieldValue(letter.ID, id)
-	return id, failure(ctx, "mark dead letter "+letter.ID+" as replayed", l.mq.client.Do(ctx, mark.Build()).Error())
+	mark := l.in.mq.Client.B().Hset().Key(l.in.home(home).replayed).FieldValue().FieldValue(letter.ID, id)
+	return id, failure(ctx, "mark dead letter "+letter.ID+" as replayed", l.in.mq.Client.Do(ctx, mark.Build()).Error())
 }
 
 // ReplayAll replays what the query chooses and was not replayed, at most perSecond letters a second (0: no limit), and
@@ -326,12 +238,12 @@ func (l *Letters) ReplayAll(ctx context.Context, query LetterQuery, perSecond in
 	if err := query.validate(); err != nil {
 		return 0, err
 	}
-	homes, err := l.homes(ctx, query.Partition)
+	homes, err := l.in.homes(ctx, query.Partition)
 	if err != nil {
 		return 0, err
 	}
 	query.Unreplayed = true
-	count, began := 0, l.mq.cfg.Now()
+	count, began := 0, l.in.mq.cfg.Now()
 	for _, home := range homes {
 		var failed error
 		err := l.each(ctx, home, query, func(letter Letter) bool {
@@ -361,7 +273,7 @@ func (l *Letters) pace(ctx context.Context, began time.Time, n, perSecond int) e
 	if perSecond <= 0 {
 		return nil
 	}
-	ahead := time.Duration(n)*time.Second/time.Duration(perSecond) - l.mq.cfg.Now().Sub(began)
+	ahead := time.Duration(n)*time.Second/time.Duration(perSecond) - l.in.mq.cfg.Now().Sub(began)
 	timer := time.NewTimer(max(0, ahead))
 	defer timer.Stop()
 	select {
@@ -378,12 +290,12 @@ func (l *Letters) Delete(ctx context.Context, partition int, ids ...string) (int
 	total := 0
 	byHome := map[letterHome][]string{}
 	for _, id := range ids {
-		home := l.homeOf(partition, id)
+		home := l.in.homeOf(partition, id)
 		byHome[home] = append(byHome[home], id)
 	}
 	for home, ids := range byHome {
-		for some := range slices.Chunk(ids, letterBatch) {
-			deleted, err := l.mq.run(ctx, l.mq.scripts.letterDelete, []string{home.dlq, home.replayed}, some...).AsInt64()
+		for some := range slices.Chunk(ids, maxBatch) {
+			deleted, err := l.in.mq.Run(ctx, l.in.mq.scripts.LetterDelete, []string{home.dlq, home.replayed}, some...).AsInt64()
 			if err != nil {
 				return total, failure(ctx, "delete dead letters of "+l.String(), err)
 			}
@@ -395,14 +307,27 @@ func (l *Letters) Delete(ctx context.Context, partition int, ids ...string) (int
 
 // Clear removes all dead letters of the topic, and their marks.
 func (l *Letters) Clear(ctx context.Context) error {
-	homes, err := l.homes(ctx, -1)
+	homes, err := l.in.homes(ctx, -1)
 	if err != nil {
 		return err
 	}
 	for _, home := range homes {
-		if err := l.mq.client.Do(ctx, l.mq.client.B().Unlink().Key(home.dlq, home.replayed).Build()).Error(); err != nil {
+		if err := l.in.mq.Client.Do(ctx, l.in.mq.Client.B().Unlink().Key(home.dlq, home.replayed).Build()).Error(); err != nil {
 			return failure(ctx, "clear dead letters of "+l.String()+" partition "+strconv.Itoa(home.part), err)
 		}
 	}
 	return nil
+}
+
+// Trim removes the dead letters that the retention does not keep, with their marks, and returns their number. Letters that a group
+// consumes and has not finished stay. Errors: ErrConfig when the retention is negative, ErrUnknownTopic, ErrUnavailable.
+func (l *Letters) Trim(ctx context.Context, r Retention) (int, error) {
+	if err := validateRetention(r); err != nil {
+		return 0, err
+	}
+	homes, err := l.in.homes(ctx, -1)
+	if err != nil {
+		return 0, err
+	}
+	return l.in.trimHomes(ctx, homes, r)
 }

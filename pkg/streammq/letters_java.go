@@ -5,10 +5,10 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // firstOwnDeadLetter is the smallest id in a stream of our own dead letters; see letter_id in fence.lua.
@@ -21,20 +21,8 @@ func ownDeadLetter(id string) bool {
 	return err == nil && n >= 1_000_000_000
 }
 
-// letterPlaces is where the dead letters of topics go, as it was found lately.
-type letterPlaces struct {
-	mu     sync.Mutex
-	known  map[string]letterPlace
-	parted map[string]string // topic → last letter that was looked at
-}
-
-type letterPlace struct {
-	own  bool
-	seen time.Time
-}
-
 // lettersApart tells whether the dead letters of a topic go to a stream of our own; see LetterPlace.
-func (q *MQ) lettersApart(ctx context.Context, s source) (bool, error) {
+func (q *core) lettersApart(ctx context.Context, s source) (bool, error) {
 	if q.cfg.Letters != LettersAuto {
 		return q.cfg.Letters == LettersOwn, nil
 	}
@@ -49,7 +37,7 @@ func (q *MQ) lettersApart(ctx context.Context, s source) (bool, error) {
 		return false, failure(ctx, "look for the dead letters of "+s.topic, err)
 	}
 	q.places.mu.Lock()
-	q.places.known[s.topic] = letterPlace{own, q.cfg.Now()}
+	q.places.known[s.topic] = foundPlace{own, q.cfg.Now()}
 	q.places.mu.Unlock()
 	if own && !known.own {
 		return own, q.partDeadLetters(ctx, s)
@@ -59,20 +47,20 @@ func (q *MQ) lettersApart(ctx context.Context, s source) (bool, error) {
 
 // javaReads tells whether a consumer of the Java original works in the topic that may have another codec than StringCodec: by
 // the ids that it notes as acknowledged, and its dead letters, which are in its codec, and without any by its leases.
-func (q *MQ) javaReads(ctx context.Context, s source) (bool, error) {
+func (q *core) javaReads(ctx context.Context, s source) (bool, error) {
 	partitions, err := q.partitions(ctx, s.topic)
 	if err != nil {
 		return false, err
 	}
 	commands := rueidis.Commands{
-		q.client.B().Hexists().Key(metaKey(s.topic)).Field("layout").Build(),
-		q.client.B().Xrevrange().Key(s.dlq()).End("+").Start("-").Count(1).Build(),
+		q.Client.B().Hexists().Key(metaKey(s.topic)).Field("layout").Build(),
+		q.Client.B().Xrevrange().Key(s.dlq()).End("+").Start("-").Count(1).Build(),
 	}
 	for i := range partitions {
-		commands = append(commands, q.client.B().Hkeys().Key(q.source(s.topic, i).commit()).Build())
+		commands = append(commands, q.Client.B().Hkeys().Key(q.source(s.topic, i).commit()).Build())
 	}
-	results := q.client.DoMulti(ctx, commands...)
-	if err := firstError(results); err != nil {
+	results := q.Client.DoMulti(ctx, commands...)
+	if err := stream.FirstError(results); err != nil {
 		return false, err
 	}
 	var names []string // of the codec of its client
@@ -111,19 +99,19 @@ func (q *MQ) javaReads(ctx context.Context, s source) (bool, error) {
 
 // othersRead tells whether a group has a lease that was not taken here: ours come with an epoch, in one step. A consumer in
 // Java that is alone in its group has the first partitions.
-func (q *MQ) othersRead(ctx context.Context, s source) (bool, error) {
+func (q *core) othersRead(ctx context.Context, s source) (bool, error) {
 	for _, at := range []source{q.source(s.topic, 0), s} {
 		groups, err := q.groupsOf(ctx, at)
 		if err != nil {
 			return false, err
 		}
-		for group := range groups {
-			results := q.client.DoMulti(ctx,
-				q.client.B().Exists().Key(at.lease(group)).Build(), q.client.B().Exists().Key(at.epoch(group)).Build())
-			if err := firstError(results); err != nil {
+		for _, g := range groups {
+			results := q.Client.DoMulti(ctx,
+				q.Client.B().Exists().Key(at.lease(g.Name)).Build(), q.Client.B().Exists().Key(at.epoch(g.Name)).Build())
+			if err := stream.FirstError(results); err != nil {
 				return false, err
 			}
-			lease, _ := results[0].AsBool() // the server answers numbers
+			lease, _ := results[0].AsBool() // the server returns numbers
 			if epoch, _ := results[1].AsBool(); lease && !epoch {
 				return true, nil
 			}
@@ -133,18 +121,18 @@ func (q *MQ) othersRead(ctx context.Context, s source) (bool, error) {
 }
 
 // partDeadLetters moves our dead letters out of the stream that a client in Java lists.
-func (q *MQ) partDeadLetters(ctx context.Context, s source) error {
+func (q *core) partDeadLetters(ctx context.Context, s source) error {
 	q.places.mu.Lock()
 	after := q.places.parted[s.topic]
 	q.places.mu.Unlock()
 	total := int64(0)
 	for {
 		keys := []string{s.dlq(), s.replayed(), s.ownDeadLetters(), s.ownReplayed()}
-		answer, err := q.run(ctx, q.scripts.letterPart, keys, behind(after), strconv.Itoa(letterPage)).ToArray()
+		answer, err := q.Run(ctx, q.scripts.LetterPart, keys, stream.Behind(after), strconv.Itoa(pageSize)).ToArray()
 		if err != nil {
 			return failure(ctx, "move dead letters of "+s.topic, err)
 		}
-		moved, _ := answer[0].AsInt64() // the script answers a number and an id
+		moved, _ := answer[0].AsInt64() // the script returns a number and an id
 		last, _ := answer[1].ToString()
 		total += moved
 		if last == "" {
@@ -160,16 +148,4 @@ func (q *MQ) partDeadLetters(ctx context.Context, s source) error {
 			slog.String("topic", s.topic), slog.Int64("letters", total), slog.String("key", s.ownDeadLetters()))
 	}
 	return nil
-}
-
-// keepApart moves letters that an earlier version of this queue, or somebody before Java came, has left where it reads.
-func (s *Subscriber) keepApart(ctx context.Context) {
-	src := s.here()
-	own, err := s.mq.lettersApart(ctx, src)
-	if err == nil && own {
-		err = s.mq.partDeadLetters(ctx, src)
-	}
-	if err != nil && ctx.Err() == nil {
-		s.warn(ctx, "streammq: looking for dead letters among those of Java failed", err)
-	}
 }

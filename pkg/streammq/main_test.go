@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/streammq/internal/redistest"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 func TestMain(m *testing.M) {
@@ -186,10 +187,10 @@ func (r *rig) pending(partition int, group string) int {
 	return r.pendingOf(r.source(partition).stream(), group)
 }
 
-func (r *rig) pendingOf(stream, group string) int {
+func (r *rig) pendingOf(key, group string) int {
 	r.t.Helper()
-	summary, err := r.client.Do(context.Background(), r.client.B().Xpending().Key(stream).Group(group).Build()).ToArray()
-	if isMissing(err) {
+	summary, err := r.client.Do(context.Background(), r.client.B().Xpending().Key(key).Group(group).Build()).ToArray()
+	if stream.IsMissing(err) {
 		return -1
 	}
 	require.NoError(r.t, err)

@@ -1,8 +1,12 @@
 package streammq
 
 import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 	"unicode/utf8"
 )
@@ -38,6 +42,9 @@ const (
 	HeaderPayloadStorage = "x-payload-storage-type"
 	HeaderPayloadSize    = "x-payload-original-size"
 )
+
+// HeaderContentType names how a payload is encoded; the typed functions set it.
+const HeaderContentType = "content-type"
 
 // Limits of a message. The payload's is Config.MaxPayload.
 const (
@@ -91,38 +98,6 @@ type Receipt struct {
 	ID        string // of the stream's entry
 }
 
-// Delivery is one message in the hands of a handler.
-type Delivery struct {
-	Topic     string
-	Partition int
-	Group     string
-	ID        string // of the stream's entry
-	UUID      string // the business id
-	Key       string
-	Payload   []byte
-	Headers   map[string]string
-	// Attempt counts this group's runs of the message by its policy, from 1.
-	Attempt int
-	// Deliveries is how often Redis has handed out this entry: more than Attempt after crashes and takeovers.
-	Deliveries int64
-	// MaxAttempts is what the producer said.
-	MaxAttempts int
-	// OriginalID is the id of the message's first entry; ID itself unless it was added again.
-	OriginalID string
-	// Published is the time of the message's first entry, by the producer's clock.
-	Published time.Time
-	// Epoch is the epoch of the lease under which the entry was read; empty on a single stream.
-	Epoch string
-	// Err says why the entry cannot be read. Only a Consumer hands such an entry out; a Subscriber makes a dead letter of it.
-	Err error
-	// Fields are the entry's names and values in turn, as they came; from a Consumer only.
-	Fields []string
-
-	settlement *settlement // nil: nobody handed it out
-	letter     *Letter     // of a LetterSubscriber
-	format     Format      // of its entry
-}
-
 // Outcome is what becomes of a delivery.
 type Outcome string
 
@@ -145,8 +120,6 @@ type Result struct {
 	Reply []byte
 	// ReplyHeaders are carried beside it.
 	ReplyHeaders map[string]string
-
-	overdue bool // a request that was not run: nobody waits for its reply any more
 }
 
 // Success is the result of a message that is done.
@@ -198,4 +171,91 @@ func FromError(err error) Result {
 	default:
 		return Retry(err)
 	}
+}
+
+var errNacked = errors.New("not acknowledged by its handler")
+
+// settler settles deliveries for who handed them out.
+type settler interface {
+	Settle(ctx context.Context, d *Delivery, result Result) error
+}
+
+// Delivery is one message in the hands of a handler.
+type Delivery struct {
+	Topic     string
+	Partition int
+	Group     string
+	ID        string // of the stream's entry
+	UUID      string // the business id
+	Key       string
+	Payload   []byte
+	Headers   map[string]string
+	// Attempt counts this group's runs of the message by its policy, from 1.
+	Attempt int
+	// Deliveries is how often Redis has handed out this entry: more than Attempt after crashes and takeovers.
+	Deliveries int64
+	// MaxAttempts is what the producer said.
+	MaxAttempts int
+	// OriginalID is the id of the message's first entry; ID itself unless it was added again.
+	OriginalID string
+	// Published is the time of the message's first entry, by the producer's clock.
+	Published time.Time
+	// Epoch is the epoch of the lease under which the entry was read; empty on a single stream.
+	Epoch string
+	// Err says why the entry cannot be read. Only a Consumer hands such an entry out; a Subscriber makes a dead letter of it.
+	Err error
+	// Fields are the entry's names and values in turn, as they came; from a Consumer only.
+	Fields []string
+
+	settler settler // nil: nobody handed it out
+}
+
+// Ack settles the delivery as done. A handler that uses Ack, Nack or Reject may call it from any goroutine, before or
+// after it has returned; it returns Settled then. The first call counts, its write is fenced as all writes are, and is
+// made at once instead of with the rest of the batch. What a Consumer's Poll returned is settled so too.
+// Errors: ErrSettled after an earlier call or another result of the handler; ErrNotHeld when the message is another
+// member's by now, or is to be delivered again; ctx's, ErrUnavailable and ErrFull, after which the call may be repeated.
+func (d *Delivery) Ack(ctx context.Context) error { return d.settle(ctx, Success()) }
+
+// Reply is Ack with a reply to who asked for one; it is sent first. Errors: as of Ack.
+func (d *Delivery) Reply(ctx context.Context, payload []byte) error {
+	return d.settle(ctx, Replied(payload))
+}
+
+// Nack puts the message off, as RetryAfter does: below zero the delay is the policy's, and after the last attempt the
+// DeadLetterPolicy decides. Errors: as of Ack.
+func (d *Delivery) Nack(ctx context.Context, delay time.Duration) error {
+	return d.settle(ctx, RetryAfter(delay, errNacked))
+}
+
+// Reject ends the message, as Fail does: no attempt can cure it. Errors: as of Ack.
+func (d *Delivery) Reject(ctx context.Context, cause error) error { return d.settle(ctx, Fail(cause)) }
+
+func (d *Delivery) settle(ctx context.Context, result Result) error {
+	if d.settler == nil {
+		return fmt.Errorf("settle message %s of %s: %w: no subscriber or consumer handed it out", d.ID, d.Topic, ErrNotHeld)
+	}
+	return d.settler.Settle(ctx, d, result)
+}
+
+// handOut names who settles a delivery.
+func handOut(d *Delivery, by settler) { d.settler = by }
+
+// handedOutBy is who settles it; nil: nobody.
+func handedOutBy(d *Delivery) settler { return d.settler }
+
+// newUUID makes a UUIDv7 (RFC 9562): 48 bits of Unix milliseconds, then random bits.
+// The random source is not for secrets: an id names a message, it does not protect it.
+func newUUID(now time.Time) string {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], uint64(now.UnixMilli())<<16|rand.Uint64()&0x0fff|0x7000) //nolint:gosec // after 1970
+	binary.BigEndian.PutUint64(b[8:], rand.Uint64()&0x3fffffffffffffff|0x8000000000000000)
+	var text [36]byte
+	hex.Encode(text[0:8], b[0:4])
+	hex.Encode(text[9:13], b[4:6])
+	hex.Encode(text[14:18], b[6:8])
+	hex.Encode(text[19:23], b[8:10])
+	hex.Encode(text[24:36], b[10:16])
+	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
+	return string(text[:])
 }

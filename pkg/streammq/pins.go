@@ -32,7 +32,7 @@ func decodePins(text string) ([]int, error) {
 	return pins, nil
 }
 
-// decodeMember reads what group_beat.lua answers of a live member. Error: ErrMalformed.
+// decodeMember reads what group_beat.lua returns of a live member. Error: ErrMalformed.
 func decodeMember(name, most, left, pins string) (memberView, error) {
 	m := memberView{name: name}
 	var err error
@@ -48,16 +48,4 @@ func decodeMember(name, most, left, pins string) (memberView, error) {
 		return m, fmt.Errorf("member %s: %w", name, err)
 	}
 	return m, nil
-}
-
-// validatePins names what is wrong with them.
-func (c SubscriberConfig) validatePins(p *problems) {
-	p.refuse(len(c.Pin) > 0 && c.StreamKey != "", "Pin %v: a single stream has no partitions", c.Pin)
-	p.refuse(c.Cap > 0 && len(c.Pin) > c.Cap, "Pin: %d partitions, Cap %d: at least as many", len(c.Pin), c.Cap)
-	seen := map[int]bool{}
-	for _, partition := range c.Pin {
-		p.refuse(partition < 0 || partition >= MaxPartitions, "Pin %d: 0 to %d", partition, MaxPartitions-1)
-		p.refuse(seen[partition], "Pin %d: twice", partition)
-		seen[partition] = true
-	}
 }

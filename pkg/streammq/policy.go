@@ -3,6 +3,8 @@ package streammq
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // Jitter says how a policy's delay is spread, so that messages that failed together do not come back together.
@@ -78,3 +80,24 @@ func (p RetryPolicy) delay(failed int) time.Duration {
 		return rand.N(d) // d+1 may be more than a Duration holds
 	}
 }
+
+// Retention is what is kept of entries that every group has finished: MaxLen entries a partition (0: any number), for MaxAge
+// (0: any time), or with Finished nothing, while there is a group. What a group has not finished always stays.
+type Retention = stream.Keep
+
+func validateRetention(r Retention) error {
+	var p problems
+	p.refuse(r.MaxLen < 0 || r.MaxAge < 0, "Retention %+v: must not be negative", r)
+	return p.err()
+}
+
+// DeletePolicy says whether entries are deleted as soon as they are finished, instead of by Retention. In either case an entry
+// that another group has not finished stays. A payload beside the stream goes with the next trim.
+type DeletePolicy string
+
+// The policies. A stream from which entries were deleted has a lag that the server cannot tell; it is counted then.
+const (
+	DeleteNever         DeletePolicy = ""
+	DeleteImmediately   DeletePolicy = "immediate"  // while the stream has one group, with its acknowledgement; with more of them never
+	DeleteWhenAllFinish DeletePolicy = "all-groups" // with the acknowledgement of the last group
+)

@@ -7,11 +7,13 @@ import (
 	"maps"
 
 	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // Producer publishes to topics. It is safe for concurrent use; concurrent calls share pipelines.
 type Producer struct {
-	mq          *MQ
+	mq          *core
 	partitioner Partitioner
 	single      bool // the topic is the key of a single stream; see StreamProducer
 	status      bool // its messages have one
@@ -20,7 +22,7 @@ type Producer struct {
 }
 
 // NewProducer makes a producer; nil is NewHash().
-func (q *MQ) NewProducer(p Partitioner) *Producer {
+func (q *core) NewProducer(p Partitioner) *Producer {
 	if p == nil {
 		p = NewHash()
 	}
@@ -87,8 +89,8 @@ func (p *Producer) add(ctx context.Context, receipts []Receipt, entries []entry)
 	results := p.send(ctx, receipts, entries)
 	var homeless []int // entries whose stream is not there
 	for i, r := range results {
-		if unknownScript(r) {
-			results[i] = p.mq.client.Do(ctx, p.mq.eval(p.besideCall(&entries[i], receipts[i].UUID)))
+		if stream.UnknownScript(r) {
+			results[i] = p.mq.Client.Do(ctx, p.mq.Eval(p.besideCall(&entries[i], receipts[i].UUID)))
 		}
 		if rueidis.IsRedisNil(results[i].Error()) {
 			homeless = append(homeless, i)
@@ -141,14 +143,14 @@ func (p *Producer) house(ctx context.Context, receipts []Receipt, entries []entr
 	}
 	var err error
 	if p.single {
-		err = failure(ctx, "make stream "+topic, p.mq.run(ctx, p.mq.scripts.streamMake, []string{topic}).Error())
+		err = failure(ctx, "make stream "+topic, p.mq.Run(ctx, p.mq.scripts.StreamMake, []string{topic}).Error())
 	} else {
 		err = p.mq.makeStreams(ctx, topic, partitions...)
 	}
 	if err != nil {
 		return err
 	}
-	for j, r := range p.mq.client.DoMulti(ctx, commands...) {
+	for j, r := range p.mq.Client.DoMulti(ctx, commands...) {
 		results[homeless[j]] = r
 	}
 	return nil
@@ -161,7 +163,7 @@ func (p *Producer) send(ctx context.Context, receipts []Receipt, entries []entry
 		for i := range entries {
 			commands[i] = p.command(&entries[i], receipts[i].UUID)
 		}
-		return p.mq.client.DoMulti(ctx, commands...)
+		return p.mq.Client.DoMulti(ctx, commands...)
 	}
 	commands := make(rueidis.Commands, 0, 2*len(entries))
 	places := make([]int, len(entries)) // of the entries among the commands
@@ -173,7 +175,7 @@ func (p *Producer) send(ctx context.Context, receipts []Receipt, entries []entry
 		places[i] = len(commands)
 		commands = append(commands, p.command(&entries[i], receipts[i].UUID))
 	}
-	results := p.mq.client.DoMulti(ctx, commands...)
+	results := p.mq.Client.DoMulti(ctx, commands...)
 	added := make([]rueidis.RedisResult, len(entries))
 	for i, place := range places {
 		added[i] = results[place]
@@ -183,10 +185,10 @@ func (p *Producer) send(ctx context.Context, receipts []Receipt, entries []entry
 
 func (p *Producer) command(e *entry, uuid string) rueidis.Completed {
 	if len(e.payload) > p.inlineMax() && e.format == FormatOwn {
-		return p.mq.evalSHA(p.besideCall(e, uuid))
+		return p.mq.EvalSHA(p.besideCall(e, uuid))
 	}
 	// One slice, no copy per field: this is the path of every message.
-	add := p.mq.client.B().Arbitrary("XADD").Keys(p.source(e).stream()).Args("NOMKSTREAM", "*").Args(e.fields()...)
+	add := p.mq.Client.B().Arbitrary("XADD").Keys(p.source(e).stream()).Args("NOMKSTREAM", "*").Args(e.fields()...)
 	return add.Build()
 }
 
@@ -204,10 +206,10 @@ func (p *Producer) source(e *entry) source {
 	return source{layout: p.mq.cfg.Layout, topic: e.topic, part: e.partition, single: p.single}
 }
 
-func (p *Producer) besideCall(e *entry, uuid string) scriptCall {
+func (p *Producer) besideCall(e *entry, uuid string) stream.Call {
 	s := p.source(e)
 	beside := *e
 	beside.payloadRef = uuid
 	args := append([]string{uuid, string(e.payload)}, beside.fields()...)
-	return scriptCall{p.mq.scripts.publishBeside, []string{s.stream(), s.body(uuid), s.bodies()}, args}
+	return stream.Call{Script: p.mq.scripts.PublishBeside, Keys: []string{s.stream(), s.body(uuid), s.bodies()}, Args: args}
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // quick reads new entries for the owner of a busy partition without a script: what a script reads, Redis copies into Lua
@@ -38,7 +41,7 @@ func (q *quick) transact(ctx context.Context, r *reader, most int) ([]raw, error
 	ctx, cancel := writing(ctx)
 	defer cancel()
 	if q.wire == nil {
-		q.wire, q.release = r.mq.client.Dedicate()
+		q.wire, q.release = r.mq.Client.Dedicate()
 	}
 	if !q.armed {
 		if err := q.arm(r, q.wire.DoMulti(ctx, q.watch(r)...)); err != nil || !q.armed {
@@ -52,7 +55,7 @@ func (q *quick) transact(ctx context.Context, r *reader, most int) ([]raw, error
 	if rueidis.IsRedisNil(err) { // something was written: the read was not run
 		return nil, q.arm(r, results[3:])
 	}
-	if err := firstError(results); err != nil {
+	if err := stream.FirstError(results); err != nil {
 		return nil, err
 	}
 	entries, err := decodeRead(&done[0], r.src.stream())
@@ -141,4 +144,59 @@ func entriesOf(m *rueidis.RedisMessage, stream string) (rueidis.RedisMessage, er
 		return rueidis.RedisMessage{}, fmt.Errorf("%w: %d parts of a stream: %w", ErrMalformed, len(pair), err)
 	}
 	return pair[1], nil
+}
+
+// aheadBelow is how long a full batch may take for the next one to be read meanwhile: the read of a batch that takes longer
+// is no cost worth hiding, and what is read ahead is handed back at a stop.
+const aheadBelow = 100 * time.Millisecond
+
+// ahead is the read of the next batch while the one before is handled, by the owner of a partition that is busy.
+// Its read is fenced as any other. A caller that leaves drops it, and begins again with what is pending: that is all
+// that was read ahead too, in its order.
+type ahead struct {
+	answer chan answered // not nil: begun, and neither taken nor dropped
+	began  time.Time     // of the batch that is handled
+	full   bool          // that batch had all entries that were asked for
+	quick  quick
+}
+
+type answered struct {
+	got fetched
+	err error
+}
+
+func (a *ahead) begun() bool { return a.answer != nil }
+
+// read takes what was read ahead, or reads.
+func (a *ahead) read(ctx context.Context, r *reader, batch int) (fetched, error) {
+	if a.answer == nil {
+		return r.fetch(ctx, batch)
+	}
+	answer := <-a.answer
+	a.answer = nil
+	return answer.got, answer.err
+}
+
+// begin reads ahead while a batch of n entries is handled, if the last one was full and quick and this one is full too.
+func (a *ahead) begin(ctx context.Context, r *reader, batch, n int) {
+	now := r.mq.cfg.Now()
+	quick := a.full && now.Sub(a.began) < aheadBelow
+	a.began, a.full = now, n == batch && r.epoch != ""
+	if !quick || !a.full {
+		return
+	}
+	a.answer = make(chan answered, 1)
+	go func(to chan<- answered) {
+		got, err := a.quick.fetch(ctx, r, batch)
+		to <- answered{got, err}
+	}(a.answer)
+}
+
+// drop waits for a read that nobody takes: it must be over before the source is read from the beginning.
+func (a *ahead) drop(ctx context.Context) {
+	if a.answer != nil {
+		<-a.answer
+		a.answer = nil
+	}
+	a.quick.end(ctx)
 }

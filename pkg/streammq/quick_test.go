@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // quickly is a hand-driven member of partition 0 with so many messages that has read the first two without a script.
@@ -28,7 +30,7 @@ func TestQuickReadsAreThoseOfTheScript(t *testing.T) {
 		q := r.mq(nil)
 		r.topicOf(q, 1)
 		m, fast := quickly(r, q, 7)
-		again := &reader{mq: q, src: m.src, group: "other", consumer: "x", epoch: ""}
+		again := &reader{mq: q.core, src: m.src, group: "other", consumer: "x", epoch: ""}
 		r.do("XGROUP", "CREATE", m.src.stream(), "other", "0")
 		all, err := again.fetch(context.Background(), 10)
 		require.NoError(r.t, err)
@@ -131,5 +133,5 @@ func TestQuickReadTellsWhatFailed(t *testing.T) {
 	require.Len(t, got.entries, 2)
 	r.do("XGROUP", "DESTROY", m.src.stream(), "g")
 	_, err = fast.fetch(context.Background(), m, 2)
-	require.True(t, isMissing(err), "%v", err)
+	require.True(t, stream.IsMissing(err), "%v", err)
 }

@@ -56,10 +56,10 @@ func (s *Subscriber) look(ctx context.Context, partitions int) (view, error) {
 	s.remember(members)
 	commands := make(rueidis.Commands, partitions)
 	for i := range commands {
-		commands[i] = s.mq.client.B().Get().Key(s.leaseKey(i)).Build()
+		commands[i] = s.mq.Client.B().Get().Key(s.leaseKey(i)).Build()
 	}
 	v := view{leases: make([]string, partitions), members: members}
-	for i, r := range s.mq.client.DoMulti(ctx, commands...) {
+	for i, r := range s.mq.Client.DoMulti(ctx, commands...) {
 		owner, err := r.ToString()
 		if err != nil && !rueidis.IsRedisNil(err) {
 			return view{}, failure(ctx, "read leases", err)
@@ -79,11 +79,11 @@ func (s *Subscriber) deadLeases(ctx context.Context, v view) (time.Duration, err
 	var commands rueidis.Commands
 	for i, owner := range v.leases {
 		if !live[owner] {
-			commands = append(commands, s.mq.client.B().Pttl().Key(s.leaseKey(i)).Build())
+			commands = append(commands, s.mq.Client.B().Pttl().Key(s.leaseKey(i)).Build())
 		}
 	}
 	next := time.Duration(-1)
-	for _, r := range s.mq.client.DoMulti(ctx, commands...) {
+	for _, r := range s.mq.Client.DoMulti(ctx, commands...) {
 		ms, err := r.AsInt64()
 		if err != nil {
 			return next, failure(ctx, "read leases", err)
@@ -111,15 +111,6 @@ func (s *Subscriber) changed(members []memberView) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.looked != nil && !slices.Equal(s.looked, namesOf(members))
-}
-
-func namesOf(members []memberView) []string {
-	names := make([]string, len(members))
-	for i, m := range members {
-		names[i] = m.name
-	}
-	slices.Sort(names)
-	return names
 }
 
 // rebalance looks once, and releases or takes what the plan says. It returns what it saw.

@@ -43,7 +43,7 @@ func TestALookAtAStopTakesNothing(t *testing.T) {
 			q, src := r.mq(nil), r.source(0)
 			r.topicOf(q, 1)
 			client := &lookClient{Client: r.client, lease: src.lease("g")}
-			q.client = client
+			q.Client = client
 			m := r.subscribe(q, (&log{}).handler(succeed), nil)
 			eventually(t, func() bool { return len(m.Partitions()) == 1 }, "it owns it")
 			epoch := r.text("GET", src.epoch("g"))

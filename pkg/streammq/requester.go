@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // RequesterConfig is what a Requester needs. NewDefaultRequesterConfig gives every default.
@@ -32,7 +34,6 @@ const (
 	DefaultRequestTimeout = 30 * time.Second
 	DefaultReplyTTL       = time.Minute
 	defaultReplyBatch     = 256
-	maxReplies            = 10_000 // that wait in a stream, roughly; a requester that reads no more loses the oldest
 )
 
 // NewDefaultRequesterConfig has the defaults.
@@ -77,7 +78,7 @@ func (e *RemoteError) Unwrap() error { return ErrRemote }
 // Replies travel over a stream of the requester's own and not over Pub/Sub: a connection that breaks between request and
 // reply loses nothing, replies that come in a burst wait, and what nobody reads any more is bounded and expires.
 type Requester struct {
-	mq   *MQ
+	mq   *core
 	cfg  RequesterConfig
 	name string // of this start
 	p    *Producer
@@ -95,7 +96,7 @@ type answer struct {
 
 // NewRequester makes a requester over a partitioner (nil is NewHash); Run makes it read replies.
 // Errors: those of RequesterConfig.Validate.
-func (q *MQ) NewRequester(cfg RequesterConfig, p Partitioner) (*Requester, error) {
+func (q *core) NewRequester(cfg RequesterConfig, p Partitioner) (*Requester, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -210,7 +211,7 @@ func (r *Requester) keep(ctx context.Context, lost chan<- struct{}) {
 	key := replyKey(r.name)
 	call, cancel := writing(ctx)
 	defer cancel()
-	made, err := r.mq.run(call, r.mq.scripts.replyKeep, []string{key}, millis(r.cfg.TTL)).AsBool()
+	made, err := r.mq.Run(call, r.mq.scripts.StreamMake, []string{key}, stream.Millis(r.cfg.TTL)).AsBool()
 	if err != nil {
 		if ctx.Err() == nil {
 			r.mq.cfg.Log.WarnContext(ctx, "streammq: stream of replies cannot be kept", slog.String("requester", r.name), slog.Any("error", err))
@@ -233,7 +234,7 @@ func (r *Requester) keep(ctx context.Context, lost chan<- struct{}) {
 // read waits for replies after an id, gives them to those who wait, and returns the last id.
 func (r *Requester) read(ctx context.Context, after string) (string, error) {
 	key, block := replyKey(r.name), min(DefaultPoll, r.cfg.TTL/3)
-	streams, err := r.mq.client.Do(ctx, r.mq.client.B().Xread().Count(int64(r.cfg.Batch)).Block(block.Milliseconds()).
+	streams, err := r.mq.Client.Do(ctx, r.mq.Client.B().Xread().Count(int64(r.cfg.Batch)).Block(block.Milliseconds()).
 		Streams().Key(key).Id(after).Build()).AsXRead()
 	if rueidis.IsRedisNil(err) {
 		return after, nil
@@ -252,7 +253,7 @@ func (r *Requester) read(ctx context.Context, after string) (string, error) {
 		r.mq.observe(Event{Kind: EventLateReply, Partition: -1, Member: r.cfg.Name, Count: late})
 	}
 	// What was read is of no use to anybody.
-	return after, r.mq.client.Do(ctx, r.mq.client.B().Xtrim().Key(key).Minid().Threshold(following(after)).Build()).Error()
+	return after, r.mq.Client.Do(ctx, r.mq.Client.B().Xtrim().Key(key).Minid().Threshold(stream.Following(after)).Build()).Error()
 }
 
 // deliver returns false when nobody waits for the reply any more.
@@ -270,7 +271,14 @@ func (r *Requester) deliver(fields map[string]string) bool {
 func (r *Requester) leave(ctx context.Context) {
 	ctx, cancel := writing(ctx)
 	defer cancel()
-	if err := r.mq.client.Do(ctx, r.mq.client.B().Unlink().Key(replyKey(r.name)).Build()).Error(); err != nil {
+	if err := r.mq.Client.Do(ctx, r.mq.Client.B().Unlink().Key(replyKey(r.name)).Build()).Error(); err != nil {
 		r.mq.cfg.Log.WarnContext(ctx, "streammq: stream of replies stays until it expires", slog.String("requester", r.name), slog.Any("error", err))
 	}
+}
+
+// inner tells what a requester is called since its start, when it can ask, and how many of its requests wait.
+func inner(r *Requester) (name string, ready chan struct{}, open int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.name, r.ready, len(r.open)
 }

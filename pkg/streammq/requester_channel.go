@@ -23,7 +23,7 @@ func (r *Requester) listen(ctx context.Context) {
 	for pause := defaultErrorBackoff; ctx.Err() == nil; pause = min(2*pause, maxErrorBackoff) {
 		began := r.mq.cfg.Now()
 		// On a connection of its own: where it is given back the subscription ends.
-		err := r.mq.client.Dedicated(func(c rueidis.DedicatedClient) error {
+		err := r.mq.Client.Dedicated(func(c rueidis.DedicatedClient) error {
 			return c.Receive(heard, c.B().Subscribe().Channel(r.name).Build(), r.hear)
 		})
 		if ctx.Err() != nil {

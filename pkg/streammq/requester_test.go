@@ -29,7 +29,7 @@ func (r *rig) requester(q *MQ, change func(*RequesterConfig)) *Requester {
 	r.t.Cleanup(func() {
 		cancel()
 		require.NoError(r.t, <-done)
-		require.Zero(r.t, r.number("EXISTS", replyKey(client.name)), "who leaves in order leaves nothing behind")
+		require.Zero(r.t, r.number("EXISTS", replyKey(nameOf(client))), "who leaves in order leaves nothing behind")
 	})
 	return client
 }
@@ -65,8 +65,8 @@ func TestManyRequestsShareOneReader(t *testing.T) {
 		}
 		// A lease that a busy machine lets expire makes a request run twice.
 		eventually(r.t, func() bool { return r.seen.count(EventReplied)-r.seen.count(EventLateReply) >= 200 }, "all are counted")
-		require.Positive(r.t, r.number("PTTL", replyKey(client.name)), "it expires should the client die")
-		eventually(r.t, func() bool { return r.number("XLEN", replyKey(client.name)) == 0 }, "what was read is removed")
+		require.Positive(r.t, r.number("PTTL", replyKey(nameOf(client))), "it expires should the client die")
+		eventually(r.t, func() bool { return r.number("XLEN", replyKey(nameOf(client))) == 0 }, "what was read is removed")
 		require.ErrorIs(r.t, client.Run(r.t.Context()), ErrRunning)
 	})
 }
@@ -158,7 +158,7 @@ func TestRequestOfACrashedResponderIsAnsweredByAnother(t *testing.T) {
 		require.NoError(r.t, err)
 		w := s.newWorker(dead.src, dead.consumer, dead.epoch)
 		defer w.stop()
-		require.NoError(r.t, w.respond(r.t.Context(), dead.delivery(&parcels[0]), Replied([]byte("first"))))
+		require.NoError(r.t, w.respond(r.t.Context(), &parcels[0], dead.delivery(&parcels[0]), Replied([]byte("first"))))
 		require.NoError(r.t, <-first)
 		r.expire()
 		r.subscribe(q, seen.handler(echo), steady)
@@ -172,7 +172,7 @@ func TestNobodyRunsARequestAfterItsTime(t *testing.T) {
 		_, err := q.CreateTopic(r.t.Context(), Topic{Name: r.topic, Partitions: 1, Status: true})
 		require.NoError(r.t, err)
 		client := r.requester(q, nil)
-		<-client.ready
+		<-readyOf(client)
 		ctx, cancel := context.WithTimeout(r.t.Context(), 3*time.Second) // in which a busy server takes the message
 		defer cancel()
 		const uuid = "01890000-0000-7000-8000-00000000000"
@@ -180,7 +180,7 @@ func TestNobodyRunsARequestAfterItsTime(t *testing.T) {
 		_, err = client.Request(ctx, r.topic, Message{Payload: []byte("early"), Headers: map[string]string{HeaderUUID: id}})
 		require.ErrorIs(r.t, err, ErrNoReply)
 		require.ErrorIs(r.t, err, context.DeadlineExceeded)
-		require.Empty(r.t, client.open)
+		require.Zero(r.t, openOf(client))
 		eventually(r.t, func() bool { return r.overdue(r.entries(r.source(0).stream())[0]) }, "over by the server's clock too")
 		r.subscribe(q, seen.handler(echo), steady)
 		eventually(r.t, func() bool { return r.seen.count(EventOverdue) == 1 && r.pending(0, "g") == 0 }, "acknowledged")
@@ -252,7 +252,7 @@ func TestRequesterSurvivesAFlush(t *testing.T) {
 	_, err := r.request(client, "0")
 	require.NoError(t, err)
 	r.do("FLUSHDB")
-	eventually(t, func() bool { return r.number("EXISTS", replyKey(client.name)) == 1 }, "made again")
+	eventually(t, func() bool { return r.number("EXISTS", replyKey(nameOf(client))) == 1 }, "made again")
 	eventually(t, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -313,4 +313,19 @@ func TestTypedHelpers(t *testing.T) {
 		r.publish(q, "k", "no JSON")
 		eventually(r.t, func() bool { return r.seen.count(EventDead) == 2 && told.Load() == 4 }, "one letter for what failed, one for what is no order")
 	})
+}
+
+func nameOf(r *Requester) string {
+	name, _, _ := inner(r)
+	return name
+}
+
+func readyOf(r *Requester) chan struct{} {
+	_, ready, _ := inner(r)
+	return ready
+}
+
+func openOf(r *Requester) int {
+	_, _, open := inner(r)
+	return open
 }

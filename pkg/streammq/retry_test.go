@@ -349,7 +349,7 @@ func TestMoverWakesForTheEarliest(t *testing.T) {
 	for _, delay := range []time.Duration{time.Hour, time.Second, time.Minute} {
 		s.wakeMover(delay) // it is busy, and sees none of them yet
 	}
-	require.Equal(t, now.Add(time.Second), <-s.mover)
+	require.Equal(t, now.Add(time.Second), <-wakes(s))
 }
 
 // An idle server ends a block only when it looks at its clients, ten times a second: a command makes it look.

@@ -7,10 +7,9 @@ import (
 	"maps"
 	"strconv"
 	"time"
-)
 
-// forgetDeadLetter is how long it is known that a dead letter in a slot of its own was written.
-const forgetDeadLetter = 7 * 24 * time.Hour
+	"github.com/millweir/millweir/pkg/streammq/stream"
+)
 
 // held names one delivery of an entry, as the fence wants it.
 type held struct {
@@ -20,7 +19,7 @@ type held struct {
 
 // ack acknowledges deliveries and returns how many were still the caller's; -1 when the lease is lost.
 func (r *reader) ack(ctx context.Context, items []held) (int, error) {
-	n, err := r.mq.run(ctx, r.mq.scripts.ack, r.keys(), r.fence(items...)...).AsInt64()
+	n, err := r.mq.Run(ctx, r.mq.scripts.Ack, r.keys(), r.fence(items...)...).AsInt64()
 	if n > 0 {
 		r.drop(ctx, items...)
 	}
@@ -32,11 +31,11 @@ func (r *reader) drop(ctx context.Context, items ...held) {
 	if r.deletes == DeleteNever {
 		return
 	}
-	args := []string{flag(r.deletes == DeleteImmediately)}
+	args := []string{stream.Flag(r.deletes == DeleteImmediately)}
 	for _, h := range items {
 		args = append(args, h.id)
 	}
-	n, err := r.mq.run(ctx, r.mq.scripts.entriesDrop, []string{r.src.stream()}, args...).AsInt64()
+	n, err := r.mq.Run(ctx, r.mq.scripts.Drop, []string{r.src.stream()}, args...).AsInt64()
 	if err != nil && ctx.Err() == nil {
 		r.mq.cfg.Log.WarnContext(ctx, "streammq: finished entries are left to retention", slog.String("stream", r.src.stream()), slog.Any("error", err))
 	}
@@ -47,7 +46,7 @@ func (r *reader) drop(ctx context.Context, items ...held) {
 
 // touch resets the idle time of deliveries that are still the caller's.
 func (r *reader) touch(ctx context.Context, items []held) error {
-	return r.mq.run(ctx, r.mq.scripts.touch, r.keys()[:2], r.fence(items...)...).Error()
+	return r.mq.Run(ctx, r.mq.scripts.Touch, r.keys()[:2], r.fence(items...)...).Error()
 }
 
 func (r *reader) fence(items ...held) []string {
@@ -62,18 +61,18 @@ func (r *reader) fence(items ...held) []string {
 // retryInPlace puts a delivery off; false: it is not the caller's any more.
 func (r *reader) retryInPlace(ctx context.Context, h held, failed int, delay time.Duration) (bool, error) {
 	args := append(r.fence(h), strconv.Itoa(failed), strconv.FormatInt(delay.Milliseconds(), 10))
-	return r.mq.run(ctx, r.mq.scripts.retryInPlace, r.keys(), args...).AsBool()
+	return r.mq.Run(ctx, r.mq.scripts.RetryInPlace, r.keys(), args...).AsBool()
 }
 
 // retryLater stores a delivery's message to be added again; false: it is not the caller's any more.
 func (r *reader) retryLater(ctx context.Context, h held, e entry, failed int, delay time.Duration) (bool, error) {
-	again := r.again(e, h.id)
+	again := again(r.src, r.group, e, h.id)
 	again.retryCount = failed
 	again.headers[HeaderRetryCount] = strconv.Itoa(failed)
 	name := r.src.itemName(r.group, h.id)
 	keys := []string{r.src.stream(), r.src.epoch(r.group), r.src.retry(), r.src.item(name)}
 	args := append(r.fence(h), name, strconv.FormatInt(delay.Milliseconds(), 10))
-	done, err := r.mq.run(ctx, r.mq.scripts.retryLater, keys, append(args, again.item()...)...).AsBool()
+	done, err := r.mq.Run(ctx, r.mq.scripts.RetryLater, keys, append(args, again.item()...)...).AsBool()
 	if done {
 		r.drop(ctx, h)
 	}
@@ -81,19 +80,19 @@ func (r *reader) retryLater(ctx context.Context, h held, e entry, failed int, de
 }
 
 // again is an entry as it is added a second time: for this group only, with the payload in it.
-func (r *reader) again(e entry, id string) entry {
+func again(src source, group string, e entry, id string) entry {
 	e.payloadRef = ""
-	e.topic, e.partition = r.src.topic, r.src.part
+	e.topic, e.partition = src.topic, src.part
 	e.originalID = cmp.Or(e.originalID, e.headers[HeaderOriginalID], id)
 	headers := make(map[string]string, len(e.headers)+4)
 	maps.Copy(headers, e.headers)
-	headers[HeaderRetryGroup] = r.group
-	if r.group == "" { // of a dead letter of the Java original, which names none: for all
+	headers[HeaderRetryGroup] = group
+	if group == "" { // of a dead letter of the Java original, which names none: for all
 		delete(headers, HeaderRetryGroup)
 	}
 	delete(headers, HeaderRetryCount)
 	headers[HeaderOriginalID] = e.originalID
-	headers[HeaderPartition] = strconv.Itoa(r.src.part)
+	headers[HeaderPartition] = strconv.Itoa(src.part)
 	e.headers = headers
 	return e
 }
@@ -101,23 +100,24 @@ func (r *reader) again(e entry, id string) entry {
 // deadLetter moves a delivery to the dead letters; false: it is not the caller's any more.
 func (r *reader) deadLetter(ctx context.Context, p *parcel, failed int, cause error) (bool, error) {
 	fields := r.letter(p, failed, cause, r.mq.cfg.Now())
-	h, dlq, own := held{p.id, p.deliveries}, r.src.dlq(), false
+	h, to, own := held{p.id, p.deliveries}, r.src.dlq(), false
 	switch {
 	case r.letters != "" && r.mq.cfg.Layout == LayoutCluster:
 		return r.deadLetterFar(ctx, h, fields)
 	case r.letters != "":
-		dlq = r.letters
+		to = r.letters
 	case !r.src.apart():
 		var err error
 		if own, err = r.mq.lettersApart(ctx, r.src); err != nil {
 			return false, err
 		}
 		if own {
-			dlq = r.src.ownDeadLetters()
+			to = r.src.ownDeadLetters()
 		}
 	}
-	args := append(append(r.fence(h), flag(own)), fields...)
-	done, err := r.mq.run(ctx, r.mq.scripts.deadLetter, append(r.keys(), dlq), args...).AsBool()
+	args := append(append(r.fence(h), stream.Flag(own)), fields...)
+	keys := append([]string{r.src.stream(), to}, r.keys()[1:]...)
+	done, err := r.mq.Run(ctx, r.mq.scripts.Move, keys, args...).AsBool()
 	if done {
 		r.drop(ctx, h)
 	}
@@ -129,7 +129,7 @@ func (r *reader) deadLetter(ctx context.Context, p *parcel, failed int, cause er
 // lost the entry meanwhile learns it before; should it lose it in this very moment, there is a dead letter of a message that
 // another member has in hand.
 func (r *reader) deadLetterFar(ctx context.Context, h held, fields []string) (bool, error) {
-	still, err := r.mq.run(ctx, r.mq.scripts.touch, r.keys()[:2], r.fence(h)...).AsBool()
+	still, err := r.mq.Run(ctx, r.mq.scripts.Touch, r.keys()[:2], r.fence(h)...).AsBool()
 	if err != nil || !still {
 		return false, err
 	}
@@ -141,9 +141,8 @@ func (r *reader) deadLetterFar(ctx context.Context, h held, fields []string) (bo
 }
 
 func (r *reader) addDeadLetter(ctx context.Context, h held, fields []string) error {
-	name := r.src.stream() + ":" + r.group + ":" + h.id
-	return r.mq.run(ctx, r.mq.scripts.letterAdd, []string{r.letters, written(r.letters)},
-		append([]string{name, millis(forgetDeadLetter)}, fields...)...).Error()
+	_, err := r.mq.AddLetter(ctx, r.mq.scripts.LetterAdd, r.letters, written(r.letters), stream.EntryName(r.src.stream(), r.group, h.id), fields)
+	return err
 }
 
 func (r *reader) letter(p *parcel, failed int, cause error, now time.Time) []string {
@@ -155,7 +154,7 @@ func (r *reader) letter(p *parcel, failed int, cause error, now time.Time) []str
 		fieldFailedAt, encodeTime(now), fieldError, text,
 	}
 	if r.src.single {
-		fields = append(fields, fieldSingle, statusOn)
+		fields = append(fields, fieldSingle, singleOn)
 	}
 	if e.format != FormatOwn {
 		fields = append(fields, fieldFormat, string(e.format))

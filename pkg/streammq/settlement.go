@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 )
-
-var errNacked = errors.New("not acknowledged by its handler")
 
 // offered is a delivery in the hands of a handler, or of who polled it, with its settlement: one allocation for both.
 type offered struct {
@@ -28,33 +25,9 @@ type settlement struct {
 	release func() // of a promise: gives its place among the running handlers back
 }
 
-// Ack settles the delivery as done. A handler that uses Ack, Nack or Reject may call it from any goroutine, before or
-// after it has returned; it returns Settled then. The first call counts, its write is fenced as all writes are, and is
-// made at once instead of with the rest of the batch. What a Consumer's Poll answered is settled so too.
-// Errors: ErrSettled after an earlier call or another result of the handler; ErrNotHeld when the message is another
-// member's by now, or is to be delivered again; ctx's, ErrUnavailable and ErrFull, after which the call may be repeated.
-func (d *Delivery) Ack(ctx context.Context) error { return d.settle(ctx, Success()) }
-
-// Reply is Ack with a reply to who asked for one; it is sent first. Errors: as of Ack.
-func (d *Delivery) Reply(ctx context.Context, payload []byte) error {
-	return d.settle(ctx, Replied(payload))
-}
-
-// Nack puts the message off, as RetryAfter does: below zero the delay is the policy's, and after the last attempt the
-// DeadLetterPolicy decides. Errors: as of Ack.
-func (d *Delivery) Nack(ctx context.Context, delay time.Duration) error {
-	return d.settle(ctx, RetryAfter(delay, errNacked))
-}
-
-// Reject ends the message, as Fail does: no attempt can cure it. Errors: as of Ack.
-func (d *Delivery) Reject(ctx context.Context, cause error) error { return d.settle(ctx, Fail(cause)) }
-
-func (d *Delivery) settle(ctx context.Context, result Result) error {
+// Settle settles a delivery that this member has handed out.
+func (s *settlement) Settle(ctx context.Context, d *Delivery, result Result) error {
 	doing := fmt.Sprintf("settle message %s of %s", d.ID, d.Topic)
-	s := d.settlement
-	if s == nil {
-		return fmt.Errorf("%s: %w: no subscriber or consumer handed it out", doing, ErrNotHeld)
-	}
 	if err := s.begin(); err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
@@ -92,7 +65,7 @@ func (w *worker) ackNow(ctx context.Context, h held) error {
 // offer makes what a handler gets.
 func (w *worker) offer(p *parcel) (*Delivery, *settlement) {
 	o := &offered{Delivery: *w.delivery(p), settlement: settlement{worker: w, parcel: p}}
-	o.Delivery.settlement = &o.settlement
+	handOut(&o.Delivery, &o.settlement)
 	return &o.Delivery, &o.settlement
 }
 

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // A single stream has no leases: each of its consumers reads what is new, and what fences an entry is the consumer and
@@ -14,15 +14,12 @@ import (
 const (
 	readNumber  = 0
 	claimNumber = 1
-	claimSuffix = "-claims"
-	never       = 100 * 365 * 24 * time.Hour
-	farID       = "18446744073709551615-0" // behind every entry; the very last id would mean ">"
 )
 
 func (s *Subscriber) startStream(ctx, loops context.Context, taking, running *sync.WaitGroup) error {
 	src := s.here()
-	err := s.mq.client.Do(ctx, s.createGroup(src, s.cfg.Start)).Error()
-	if err != nil && !isRedisError(err, "BUSYGROUP") {
+	err := s.mq.Client.Do(ctx, s.createGroup(src, s.cfg.Start)).Error()
+	if err != nil && !stream.IsError(err, "BUSYGROUP") {
 		s.warn(ctx, "streammq: group cannot be made yet", err)
 	}
 	s.beatOnStream(ctx) // before the first read: what a member without a heartbeat holds is anybody's
@@ -73,7 +70,7 @@ func (w *worker) readStream(ctx context.Context) error {
 			return err
 		}
 		if able {
-			w.claims = millis(w.sub.cfg.ClaimIdle)
+			w.claims = stream.Millis(w.sub.cfg.ClaimIdle)
 		}
 	}
 	if err := w.takeUp(ctx, w.claimOwn); err != nil {
@@ -83,20 +80,6 @@ func (w *worker) readStream(ctx context.Context) error {
 		return err
 	}
 	return w.main(ctx)
-}
-
-// canClaim asks the server whether it knows XREADGROUP … CLAIM, by a read of its own pending entries after an id that none has. It
-// is asked again after each error: another server, which does not, answers with one.
-func (r *reader) canClaim(ctx context.Context) (bool, error) {
-	err := r.mq.client.Do(ctx, r.mq.client.B().Arbitrary("XREADGROUP", "GROUP", r.group, r.consumer, "COUNT", "1", "CLAIM", "1", "STREAMS").
-		Keys(r.src.stream()).Args(farID).Build()).Error()
-	if err == nil || rueidis.IsRedisNil(err) {
-		return true, nil
-	}
-	if _, refused := rueidis.IsRedisErr(err); refused && !isMissing(err) {
-		return false, nil // each sort of server has its own words for it
-	}
-	return false, err
 }
 
 // claimStream looks for entries of dead and silent consumers, every PendingScan.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // claimingLua is XREADGROUP … CLAIM for a server without it, as Redis 8.4 documents it
@@ -48,12 +50,12 @@ func (c claimingClient) Do(ctx context.Context, cmd rueidis.Completed) rueidis.R
 // claiming is an MQ on a server of Redis 8.4, as far as reading goes.
 func (r *rig) claiming() *MQ {
 	q := r.mq(nil)
-	q.client = claimingClient{q.client}
-	q.scripts = loadScripts(func(name string) string {
+	q.Client = claimingClient{q.Client}
+	q.scripts = stream.Load(func(name string) string {
 		if name == "fence" {
-			return claimingLua + readLua(name)
+			return claimingLua + stream.ReadLua(name)
 		}
-		return readLua(name)
+		return stream.ReadLua(name)
 	})
 	return q
 }
@@ -64,8 +66,8 @@ func (r *rig) others(q *MQ, payloads ...string) (foreign, claimer *reader, their
 	r.addSingle(payloads...)
 	src := source{layout: r.layout, topic: r.topic + "-tasks", single: true}
 	r.do("XGROUP", "CREATE", src.stream(), "workers", "0")
-	foreign = &reader{mq: q, src: src, group: "workers", consumer: "foreign"}
-	claimer = &reader{mq: q, src: src, group: "workers", consumer: "live", claims: "0"}
+	foreign = &reader{mq: q.core, src: src, group: "workers", consumer: "foreign"}
+	claimer = &reader{mq: q.core, src: src, group: "workers", consumer: "live", claims: "0"}
 	return foreign, claimer, r.next(foreign).entries
 }
 

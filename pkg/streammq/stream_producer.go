@@ -3,6 +3,9 @@ package streammq
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"sync"
+	"unicode/utf8"
 )
 
 // StreamProducer publishes to one single stream. It is safe for concurrent use; concurrent calls share pipelines.
@@ -11,9 +14,8 @@ type StreamProducer struct {
 	key string
 }
 
-// NewStreamProducer makes a producer for the single stream with that key. With status each message has one, as on a topic
-// with Topic.Status; its subscribers must have SubscriberConfig.Status too. Error: ErrStreamKey.
-func (q *MQ) NewStreamProducer(key string, status bool) (*StreamProducer, error) {
+// NewStreamProducer makes a producer for a single stream. Error: ErrStreamKey.
+func (q *core) NewStreamProducer(key string, status bool) (*StreamProducer, error) {
 	p := q.NewProducer(NewRoundRobin())
 	p.single, p.status = true, status
 	return &StreamProducer{p: p, key: key}, checkStreamKey(key)
@@ -30,4 +32,77 @@ func (p *StreamProducer) Publish(ctx context.Context, messages ...Message) ([]Re
 		}
 	}
 	return receipts, p.p.add(ctx, receipts, entries)
+}
+
+// NewFastStreamProducer makes a producer for a stream that FastStream reads. Errors: ErrStreamKey, ErrConfig.
+func (q *core) NewFastStreamProducer(key string, format Format, status bool) (*StreamProducer, error) {
+	p, err := q.NewStreamProducer(key, status)
+	if err != nil {
+		return nil, err
+	}
+	if format == FormatOwn || !format.known() {
+		return nil, fmt.Errorf("%w: Format %q: %s or %s", ErrConfig, format, FormatFastStream, FormatFastStreamJSON)
+	}
+	p.p.format = format
+	return p, nil
+}
+
+// inFormat makes an entry one of FastStream's. Error: ErrMalformed.
+func (p *Producer) inFormat(e *entry, m *Message) error {
+	if p.format == FormatOwn {
+		return nil
+	}
+	if p.format == FormatFastStreamJSON && !utf8.Valid(e.payload) {
+		return fmt.Errorf("payload: %w: %s carries valid UTF-8 only, %s any bytes", ErrMalformed, FormatFastStreamJSON, FormatFastStream)
+	}
+	e.format, e.maxRetries = p.format, m.MaxAttempts
+	if e.headers[FastStreamCorrelationID] == "" {
+		e.headers[FastStreamCorrelationID] = e.headers[HeaderUUID]
+	}
+	return nil
+}
+
+// writeTrim trims what a producer writes to.
+type writeTrim struct {
+	keep  Retention
+	every int
+
+	mu    sync.Mutex
+	since map[source]int // messages added since the last trim
+}
+
+// Trimming returns a producer that also trims: a partition after each every messages that it added there. So a topic that
+// nobody consumes does not grow without end. What a group has not finished stays, as with every trim. The publish that it falls
+// to waits for it; a trim that fails is logged, and tried again after as many messages more.
+// Errors: ErrConfig when the retention is negative or keeps all, or every is below 1.
+func (p *Producer) Trimming(keep Retention, every int) (*Producer, error) {
+	var bad problems
+	bad.refuse(keep.MaxLen < 0 || keep.MaxAge < 0 || keep == (Retention{}), "Retention %+v: must keep less than all, and not be negative", keep)
+	bad.refuse(every < 1, "every %d: at least 1", every)
+	q := *p
+	q.trims = &writeTrim{keep: keep, every: every, since: map[source]int{}}
+	return &q, bad.err()
+}
+
+// Trimming is Producer.Trimming for a single stream.
+func (p *StreamProducer) Trimming(keep Retention, every int) (*StreamProducer, error) {
+	q, err := p.p.Trimming(keep, every)
+	return &StreamProducer{p: q, key: p.key}, err
+}
+
+// added counts messages and trims when it is time.
+func (t *writeTrim) added(ctx context.Context, p *Producer, s source, n int) {
+	t.mu.Lock()
+	t.since[s] += n
+	due := t.since[s] >= t.every
+	if due {
+		t.since[s] = 0
+	}
+	t.mu.Unlock()
+	if !due {
+		return
+	}
+	if _, err := p.mq.trim(ctx, s, t.keep); err != nil && ctx.Err() == nil {
+		p.mq.cfg.Log.WarnContext(ctx, "streammq: trim failed", slog.String("stream", s.stream()), slog.Any("error", err))
+	}
 }

@@ -57,7 +57,7 @@ func TestEntriesOfADeadConsumerAreClaimed(t *testing.T) {
 		r.addSingle("0", "1")
 		src := source{layout: r.layout, topic: r.topic + "-tasks", single: true}
 		r.do("XGROUP", "CREATE", src.stream(), "workers", "0")
-		dead := &reader{mq: q, src: src, group: "workers", consumer: "dead"}
+		dead := &reader{mq: q.core, src: src, group: "workers", consumer: "dead"}
 		r.next(dead)
 		r.do("HSET", src.members("workers"), "dead", strconv.FormatInt(time.Now().Add(300*time.Millisecond).UnixMilli(), 10)+"|0")
 		r.single(q, "live", RoleClaim, seen.handler(succeed), func(c *SubscriberConfig) { c.ClaimIdle = time.Hour })

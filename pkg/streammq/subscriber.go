@@ -14,7 +14,7 @@ var ErrStuck = errors.New("handler does not return")
 
 // Subscriber consumes one topic, or one single stream, for one group.
 type Subscriber struct {
-	mq   *MQ
+	mq   *core
 	cfg  SubscriberConfig
 	name string // of this start
 
@@ -33,8 +33,8 @@ type Subscriber struct {
 	looked  []string         // members that were alive at the last look, sorted
 	end     func(error)      // ends Run; nil before it
 
-	// A LetterSubscriber sets these two; otherwise they are nil and "".
-	letters *Letters
+	// Subscribers of dead letters set these two; otherwise they are false and "".
+	opaque  bool   // entries are not looked into: a handler gets their fields
 	ofTopic string // a topic without which the stream must not be
 
 	// A Consumer sets these two; otherwise they are nil.
@@ -43,14 +43,14 @@ type Subscriber struct {
 }
 
 // NewSubscriber makes a subscriber; Run makes it work. Errors: those of SubscriberConfig.Validate.
-func (q *MQ) NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
+func (q *core) NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	return q.newSubscriber(cfg), nil
 }
 
-func (q *MQ) newSubscriber(cfg SubscriberConfig) *Subscriber {
+func (q *core) newSubscriber(cfg SubscriberConfig) *Subscriber {
 	s := &Subscriber{
 		mq: q, cfg: cfg, name: cfg.Member, workers: map[int]*worker{}, alive: map[*worker]bool{}, mover: make(chan time.Time, 1),
 		looker: make(chan struct{}, 1),
@@ -61,6 +61,13 @@ func (q *MQ) newSubscriber(cfg SubscriberConfig) *Subscriber {
 	if cfg.MaxInFlight > 0 {
 		s.slots = make(chan struct{}, cfg.MaxInFlight)
 	}
+	return s
+}
+
+// newOpaque makes a subscriber of a stream of dead letters; a valid configuration is the caller's business.
+func newOpaque(q *core, cfg SubscriberConfig, ofTopic string) *Subscriber {
+	s := q.newSubscriber(cfg)
+	s.opaque, s.ofTopic = true, ofTopic
 	return s
 }
 
@@ -84,11 +91,13 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	var taking, running sync.WaitGroup // loops that end with ctx, and those that the last handler needs
 	defer running.Wait()
 	defer stopLoops()
-	start := s.startTopic
+	var err error
 	if s.cfg.StreamKey != "" {
-		start = s.startStream
+		err = s.startStream(ctx, loops, &taking, &running)
+	} else {
+		err = s.startTopic(ctx, loops, &taking, &running)
 	}
-	if err := start(ctx, loops, &taking, &running); err != nil {
+	if err != nil {
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 			return nil // it was stopped before it began
 		}
@@ -101,7 +110,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	<-ctx.Done()
 	s.stopWorkers()
 	taking.Wait() // it may have started one more
-	err := s.finish()
+	err = s.finish()
 	stopLoops()
 	running.Wait() // a heartbeat on its way would bring back the member that leaves
 	if err == nil {
@@ -111,21 +120,6 @@ func (s *Subscriber) Run(ctx context.Context) error {
 		err = errors.Join(cause, err)
 	}
 	return err
-}
-
-// every runs do at once and then each interval until ctx ends.
-func every(ctx context.Context, running *sync.WaitGroup, interval time.Duration, do func(context.Context)) {
-	running.Go(func() {
-		ticker := time.NewTicker(interval)
-		defer ticker.Stop()
-		for ctx.Err() == nil {
-			do(ctx)
-			select {
-			case <-ticker.C:
-			case <-ctx.Done():
-			}
-		}
-	})
 }
 
 // finish ends all workers, first gently; the leases are renewed until the last handler is done.

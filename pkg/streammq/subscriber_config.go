@@ -141,8 +141,7 @@ func (c SubscriberConfig) Validate() error {
 	p.check(checkName(c.Member, ErrGroupName))
 	p.refuse(c.Handler == nil, "Handler must be set")
 	p.refuse(c.Role != RoleMain && c.Role != RoleClaim && c.Role != RoleBoth, "Role %q: unknown", c.Role)
-	_, err := PositionAfter(c.Start)
-	p.refuse(c.Start != "$" && err != nil, "Start %q: must be 0, $ or an id", c.Start)
+	p.refuse(c.Start != "$" && checkID(c.Start) != nil, "Start %q: must be 0, $ or an id", c.Start)
 	p.refuse(c.Batch < 1 || c.Batch > maxBatch, "Batch %d: 1 to %d", c.Batch, maxBatch)
 	p.refuse(c.ClaimBatch < 1 || c.ClaimBatch > maxBatch, "ClaimBatch %d: 1 to %d", c.ClaimBatch, maxBatch)
 	p.refuse(c.MoverBatch < 1 || c.MoverBatch > maxBatch, "MoverBatch %d: 1 to %d", c.MoverBatch, maxBatch)
@@ -178,4 +177,16 @@ func (c SubscriberConfig) validateRetry(p *problems) {
 	p.refuse(r.Jitter != JitterNone && r.Jitter != JitterEqual && r.Jitter != JitterFull, "Retry.Jitter %q: unknown", r.Jitter)
 	p.refuse(c.RetryMode != RetryRepublish && c.RetryMode != RetryInPlace, "RetryMode %q: unknown", c.RetryMode)
 	p.refuse(c.DeadLetters != DeadLetterKeep && c.DeadLetters != DeadLetterDrop, "DeadLetters %q: unknown", c.DeadLetters)
+}
+
+// validatePins names what is wrong with them.
+func (c SubscriberConfig) validatePins(p *problems) {
+	p.refuse(len(c.Pin) > 0 && c.StreamKey != "", "Pin %v: a single stream has no partitions", c.Pin)
+	p.refuse(c.Cap > 0 && len(c.Pin) > c.Cap, "Pin: %d partitions, Cap %d: at least as many", len(c.Pin), c.Cap)
+	seen := map[int]bool{}
+	for _, partition := range c.Pin {
+		p.refuse(partition < 0 || partition >= MaxPartitions, "Pin %d: 0 to %d", partition, MaxPartitions-1)
+		p.refuse(seen[partition], "Pin %d: twice", partition)
+		seen[partition] = true
+	}
 }

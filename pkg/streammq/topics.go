@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // topicMeta is what a process knows of a topic.
@@ -44,12 +46,8 @@ func (c *topicCache) forget(topic string) {
 	delete(c.known, topic)
 }
 
-// CreateTopic makes a topic, or lets the partitions of an existing one grow to t.Partitions. Producers of other
-// processes learn of growth within Config.MetaRefresh, groups within their rebalance interval; keys whose partition
-// changes by it keep their order only among messages from then on. It returns the number of partitions that the topic
-// has now, which is larger than t.Partitions if the topic was.
-// Errors: ErrTopicName, ErrPartitions, ErrLayout, ErrFull, ErrUnavailable.
-func (q *MQ) CreateTopic(ctx context.Context, t Topic) (int, error) {
+// CreateTopic makes a topic, or lets its partitions grow; see MQ.CreateTopic.
+func (q *core) CreateTopic(ctx context.Context, t Topic) (int, error) {
 	if err := t.Validate(); err != nil {
 		return 0, err
 	}
@@ -58,7 +56,7 @@ func (q *MQ) CreateTopic(ctx context.Context, t Topic) (int, error) {
 		status = statusOn
 	}
 	doing := "create topic " + t.Name
-	answer, err := q.run(ctx, q.scripts.topicCreate, []string{metaKey(t.Name)},
+	answer, err := q.Run(ctx, q.scripts.TopicCreate, []string{metaKey(t.Name)},
 		strconv.Itoa(t.Partitions), string(q.cfg.Layout), strconv.FormatInt(now.UnixMilli(), 10), status).ToArray()
 	if err != nil {
 		return 0, failure(ctx, doing, err)
@@ -77,8 +75,8 @@ func (q *MQ) CreateTopic(ctx context.Context, t Topic) (int, error) {
 	for i := range all {
 		all[i] = i
 	}
-	results := q.client.DoMulti(ctx, append(q.register(t.Name, partitions), q.client.B().Sadd().Key(registryKey).Member(t.Name).Build())...)
-	if err := firstError(results); err != nil {
+	results := q.Client.DoMulti(ctx, append(q.register(t.Name, partitions), q.Client.B().Sadd().Key(registryKey).Member(t.Name).Build())...)
+	if err := stream.FirstError(results); err != nil {
 		return 0, failure(ctx, doing, err)
 	}
 	if err := q.makeStreams(ctx, t.Name, all...); err != nil {
@@ -93,26 +91,26 @@ func (q *MQ) CreateTopic(ctx context.Context, t Topic) (int, error) {
 }
 
 // register are the commands that write the topic's partitionsKey; the numbers that earlier versions wrote go.
-func (q *MQ) register(topic string, partitions int) rueidis.Commands {
+func (q *core) register(topic string, partitions int) rueidis.Commands {
 	streams, numbers := make([]string, partitions), make([]string, partitions)
 	for i := range streams {
 		streams[i], numbers[i] = StreamKey(topic, i), strconv.Itoa(i)
 	}
 	return rueidis.Commands{
-		q.client.B().Sadd().Key(partitionsKey(topic)).Member(streams...).Build(),
-		q.client.B().Srem().Key(partitionsKey(topic)).Member(numbers...).Build(),
+		q.Client.B().Sadd().Key(partitionsKey(topic)).Member(streams...).Build(),
+		q.Client.B().Srem().Key(partitionsKey(topic)).Member(numbers...).Build(),
 	}
 }
 
 // Partitions is the number of partitions that a topic has now. Errors: ErrUnknownTopic, ErrLayout, ErrUnavailable.
-func (q *MQ) Partitions(ctx context.Context, topic string) (int, error) {
+func (q *core) Partitions(ctx context.Context, topic string) (int, error) {
 	if err := checkName(topic, ErrTopicName); err != nil {
 		return 0, err
 	}
-	results := q.client.DoMulti(ctx,
-		q.client.B().Hmget().Key(metaKey(topic)).Field("partitionCount", "layout", "status", metaDeleting).Build(),
-		q.client.B().Get().Key(bornKey).Build())
-	if err := firstError(results); err != nil {
+	results := q.Client.DoMulti(ctx,
+		q.Client.B().Hmget().Key(metaKey(topic)).Field("partitionCount", "layout", "status", metaDeleting).Build(),
+		q.Client.B().Get().Key(bornKey).Build())
+	if err := stream.FirstError(results); err != nil {
 		return 0, failure(ctx, "read topic "+topic, err)
 	}
 	born, _ := results[1].ToString() // nil: none
@@ -143,26 +141,26 @@ func (q *MQ) Partitions(ctx context.Context, topic string) (int, error) {
 }
 
 // born reads the server's bornKey, and makes it if need be.
-func (q *MQ) born(ctx context.Context) (string, error) {
-	results := q.client.DoMulti(ctx,
-		q.client.B().Set().Key(bornKey).Value(newUUID(q.cfg.Now())).Nx().Build(), q.client.B().Get().Key(bornKey).Build())
-	if err := firstError(results); err != nil {
+func (q *core) born(ctx context.Context) (string, error) {
+	results := q.Client.DoMulti(ctx,
+		q.Client.B().Set().Key(bornKey).Value(newUUID(q.cfg.Now())).Nx().Build(), q.Client.B().Get().Key(bornKey).Build())
+	if err := stream.FirstError(results); err != nil {
 		return "", err
 	}
 	return results[1].ToString()
 }
 
 // makeStreams lets the streams of partitions be there. Errors: ErrUnknownTopic, ErrFull, ErrUnavailable.
-func (q *MQ) makeStreams(ctx context.Context, topic string, partitions ...int) error {
-	calls := make([]scriptCall, len(partitions))
+func (q *core) makeStreams(ctx context.Context, topic string, partitions ...int) error {
+	calls := make([]stream.Call, len(partitions))
 	for i, partition := range partitions {
 		keys := []string{q.source(topic, partition).stream()}
 		if q.cfg.Layout == LayoutSingle {
 			keys = append(keys, metaKey(topic))
 		}
-		calls[i] = scriptCall{q.scripts.streamMake, keys, nil}
+		calls[i] = stream.Call{Script: q.scripts.StreamMake, Keys: keys}
 	}
-	for _, r := range q.runAll(ctx, calls) {
+	for _, r := range q.RunAll(ctx, calls) {
 		code, err := r.AsInt64()
 		if err != nil {
 			return failure(ctx, "make the streams of topic "+topic, err)
@@ -177,7 +175,7 @@ func (q *MQ) makeStreams(ctx context.Context, topic string, partitions ...int) e
 
 // heal makes a topic again that this process knew: the server was flushed. What was not known, or is gone from the
 // server that it was made on, does not exist.
-func (q *MQ) heal(ctx context.Context, topic, born string) (int, error) {
+func (q *core) heal(ctx context.Context, topic, born string) (int, error) {
 	known, ok := q.topics.get(topic)
 	if !ok || known.born == born {
 		q.topics.forget(topic)
@@ -192,7 +190,7 @@ func (q *MQ) heal(ctx context.Context, topic, born string) (int, error) {
 }
 
 // partitions is Partitions, at most Config.MetaRefresh old. What is known serves on while the server does not answer.
-func (q *MQ) partitions(ctx context.Context, topic string) (int, error) {
+func (q *core) partitions(ctx context.Context, topic string) (int, error) {
 	known, ok := q.topics.get(topic)
 	if ok && q.cfg.Now().Sub(known.read) < q.cfg.MetaRefresh {
 		return known.partitions, nil

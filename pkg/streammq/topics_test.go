@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 func TestTopicIsMadeOnceAndOnlyGrows(t *testing.T) {
@@ -333,11 +335,11 @@ func TestRetentionWithoutAGroup(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, n, "a missing stream is fine")
 	var pairs []string
-	for range trimPortion + 100 {
+	for range stream.TrimPortion + 100 {
 		pairs = append(pairs, "same", "p")
 	}
 	r.publish(q, pairs...)
 	n, err = q.Trim(t.Context(), r.topic, Retention{MaxLen: 10})
 	require.NoError(t, err)
-	require.Equal(t, trimPortion+90, n)
+	require.Equal(t, stream.TrimPortion+90, n)
 }

@@ -7,9 +7,6 @@ import (
 	"maps"
 )
 
-// HeaderContentType names how a payload is encoded; the typed functions set it.
-const HeaderContentType = "content-type"
-
 // Codec turns values into payloads and back. Implementations are safe for concurrent use.
 type Codec interface {
 	Encode(value any) ([]byte, error)

@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 var (
-	errStopped = errors.New("stopped")
 	errRefused = errors.New("write refused")
 	errHeir    = errors.New("entries of another consumer are this one's now")
 
@@ -20,8 +21,7 @@ var (
 )
 
 const (
-	maxErrorBackoff = 5 * time.Second
-	nudgeAfter      = 2 * time.Millisecond // the end of a block, which is rounded to ms
+	nudgeAfter = 2 * time.Millisecond // the end of a block, which is rounded to ms
 )
 
 // worker runs the messages of one source, in the order of the stream or that of their keys, as long as it owns it.
@@ -97,7 +97,7 @@ func (w *worker) run(ctx context.Context, loop func(context.Context) error) {
 			return
 		case errors.Is(err, errRefused), errors.Is(err, errHeir):
 			continue
-		case isMissing(err):
+		case stream.IsMissing(err):
 			w.sub.healGroup(ctx, w.src)
 		}
 		if w.mq.cfg.Now().Sub(began) > maxErrorBackoff {
@@ -153,11 +153,11 @@ func (w *worker) main(ctx context.Context) error {
 		if err := w.pausing(ctx); err != nil {
 			return err
 		}
-		got, err := next.read(ctx, w)
+		got, err := next.read(ctx, &w.reader, w.sub.cfg.Batch)
 		if err != nil {
 			return err
 		}
-		next.begin(ctx, w, len(got.entries))
+		next.begin(ctx, &w.reader, w.sub.cfg.Batch, len(got.entries))
 		if err := w.handle(ctx, got, next.begun()); err != nil {
 			return err
 		}
@@ -197,7 +197,7 @@ func (w *worker) await(ctx context.Context, got fetched) error {
 	if timeout == got.wait {
 		defer w.nudge(ctx, time.Duration(block)*time.Millisecond+nudgeAfter).Stop()
 	}
-	err := w.mq.client.Do(ctx, w.mq.client.B().Xread().Count(1).Block(block).Streams().Key(w.src.stream()).Id(got.last).Build()).Error()
+	err := w.mq.Client.Do(ctx, w.mq.Client.B().Xread().Count(1).Block(block).Streams().Key(w.src.stream()).Id(got.last).Build()).Error()
 	if err == nil || rueidis.IsRedisNil(err) || ctx.Err() != nil {
 		return nil
 	}
@@ -208,7 +208,7 @@ func (w *worker) await(ctx context.Context, got fetched) error {
 // a second, one that gets a command at once, and a retry would be late by that.
 func (w *worker) nudge(ctx context.Context, delay time.Duration) *time.Timer {
 	return time.AfterFunc(delay, func() {
-		w.mq.client.Do(ctx, w.mq.client.B().Xlen().Key(w.src.stream()).Build())
+		w.mq.Client.Do(ctx, w.mq.Client.B().Xlen().Key(w.src.stream()).Build())
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-
 	"fmt"
 	"log/slog"
 	mathrand "math/rand/v2"
@@ -26,6 +25,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/redisclient"
 	"github.com/millweir/millweir/pkg/taskstore"
 )
 
@@ -142,7 +142,7 @@ func (p *Parts) openQueues(s Shared) error {
 
 // openRedis makes the client of Redis.
 func (p *Parts) openRedis(q Queue) error {
-	client, err := redisq.NewClient(q.RedisURL.Reveal())
+	client, err := redisclient.New(q.RedisURL.Reveal())
 	if err != nil {
 		return fmt.Errorf("REDIS_URL: %w", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/ingestq/redisq/embedded"
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/redisclient"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
@@ -58,7 +59,7 @@ func newLab(t testing.TB, db taskstore.Config, redisURL string) *lab {
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	_, err = store.Migrate(t.Context())
 	require.NoError(t, err)
-	client, err := redisq.NewClient(redisURL)
+	client, err := redisclient.New(redisURL)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	l := &lab{t: t, store: store, redis: client, config: redisq.NewDefaultConfig(redisURL)}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
+	"github.com/millweir/millweir/pkg/redisclient"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/scripts/lab"
@@ -80,7 +81,7 @@ func backlog(ctx context.Context, b *lab.Bench) ([]figure, error) {
 		return nil, err
 	}
 	defer w.Close()
-	client, err := redisq.NewClient(w.Redis.URL(""))
+	client, err := redisclient.New(w.Redis.URL(""))
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/ingestq/redisq/embedded"
 	"github.com/millweir/millweir/pkg/outbox"
+	"github.com/millweir/millweir/pkg/redisclient"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/scripts/lab"
@@ -46,7 +47,7 @@ func (r *rig) openRedis() error {
 	} else {
 		address = r.redis.URL("")
 	}
-	client, err := redisq.NewClient(address)
+	client, err := redisclient.New(address)
 	if err != nil {
 		return err
 	}

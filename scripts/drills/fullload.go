@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
+	"github.com/millweir/millweir/pkg/redisclient"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
@@ -107,7 +108,7 @@ func (f *full) open(ctx context.Context) (err error) {
 		f.publish = func(context.Context, []taskstate.Task) {} // its event is committed with each task
 	} else {
 		f.at.redis = f.Redis.URL("")
-		client, err := redisq.NewClient(f.at.redis)
+		client, err := redisclient.New(f.at.redis)
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/redisclient"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
@@ -53,7 +54,7 @@ func (t transport) open(ctx context.Context) (*taskstore.Store, error) {
 // consumer makes a member of the group; end closes its clients.
 func (t transport) consumer(log *slog.Logger, registry *prometheus.Registry) (c ingestq.Consumer, end func(), err error) {
 	if t.kafka == "" {
-		client, err := redisq.NewClient(t.redis)
+		client, err := redisclient.New(t.redis)
 		if err != nil {
 			return nil, nil, err
 		}

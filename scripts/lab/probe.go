@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/fsck"
-	"github.com/millweir/millweir/pkg/ingestq/redisq"
+	"github.com/millweir/millweir/pkg/redisclient"
 	"github.com/millweir/millweir/pkg/streammq"
 )
 
@@ -61,7 +61,7 @@ func (p *probe) stop() {
 
 // open makes a client and the topic.
 func (p *probe) open(ctx context.Context) (q *streammq.MQ, done func(), err error) {
-	client, err := redisq.NewClient(p.url)
+	client, err := redisclient.New(p.url)
 	if err != nil {
 		return nil, nil, err
 	}

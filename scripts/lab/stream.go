@@ -13,6 +13,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/ingestq/streamq"
+	"github.com/millweir/millweir/pkg/redisclient"
 	"github.com/millweir/millweir/pkg/streammq"
 	pb "github.com/millweir/millweir/proto"
 )
@@ -35,7 +36,7 @@ type Stream struct {
 
 // OpenStream makes a client; close it. With partitions above 1 deliveries lie in those of a topic.
 func OpenStream(url string, partitions int) (*Stream, error) {
-	client, err := redisq.NewClient(url)
+	client, err := redisclient.New(url)
 	if err != nil {
 		return nil, err
 	}

@@ -55,10 +55,21 @@ type dying struct {
 
 var errDied = errors.New("died")
 
+func (d dying) Do(ctx context.Context, command rueidis.Completed) rueidis.RedisResult {
+	if command.Commands()[0] == d.before {
+		return rueidis.NewErrorResult(errDied)
+	}
+	return d.Client.Do(ctx, command)
+}
+
 func (d dying) DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult {
 	for _, command := range multi {
 		if command.Commands()[0] == d.before {
-			return errorResults(len(multi), errDied)
+			results := make([]rueidis.RedisResult, len(multi))
+			for i := range results {
+				results[i] = rueidis.NewErrorResult(errDied)
+			}
+			return results
 		}
 	}
 	return d.Client.DoMulti(ctx, multi...)

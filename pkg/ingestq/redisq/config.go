@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/millweir/millweir/pkg/redisclient"
 )
 
 // Defaults of contract §7, and the bounds of what makes sense.
@@ -21,7 +23,7 @@ const (
 
 // Config is what an operator sets.
 type Config struct {
-	// URL is REDIS_URL; see NewClient. It may hold a password: log Redact(URL).
+	// URL is REDIS_URL; see redisclient.New. It may hold a password: log redisclient.Redact(URL).
 	URL string
 	// StreamKey and Group name the stream and its consumer group.
 	StreamKey string
@@ -56,14 +58,14 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	a, err := parseURL(c.URL)
+	cluster, err := redisclient.Check(c.URL)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("REDIS_URL: %w", err))
 	}
 	refuse(c.StreamKey == "", "INGEST_STREAM_KEY: must not be empty")
 	const noTag = "%s: %q has braces that are no hash tag of a Redis Cluster; leave them out, or write {part}:rest"
-	refuse(a.cluster && !taggable(c.StreamKey), noTag, "INGEST_STREAM_KEY", c.StreamKey)
-	refuse(a.cluster && !taggable(c.DLQKey), noTag, "INGEST_REDIS_DLQ_STREAM_KEY", c.DLQKey)
+	refuse(cluster && !taggable(c.StreamKey), noTag, "INGEST_STREAM_KEY", c.StreamKey)
+	refuse(cluster && !taggable(c.DLQKey), noTag, "INGEST_REDIS_DLQ_STREAM_KEY", c.DLQKey)
 	refuse(c.Group == "", "INGEST_STREAM_GROUP: must not be empty")
 	refuse(c.DLQKey == c.StreamKey && c.DLQKey != "",
 		"INGEST_REDIS_DLQ_STREAM_KEY: %q is INGEST_STREAM_KEY; they must differ", c.DLQKey)

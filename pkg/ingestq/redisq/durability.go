@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/redisclient"
 )
 
 // Keeps returns what Redis keeps of the deliveries that it has taken: disk (everything), 1s (a power failure loses about
@@ -14,7 +16,7 @@ import (
 // unknown (the server does not say); of a cluster what can be said of all its nodes. No promise depends on it: deliveries
 // are made again from the table. Errors: ingestq.ErrUnavailable.
 func Keeps(ctx context.Context, client rueidis.Client, rawURL string) (string, error) {
-	if a, err := parseURL(rawURL); err == nil && a.embedded {
+	if redisclient.Embedded(rawURL) {
 		return "none", nil
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)

@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 const (
@@ -36,7 +34,7 @@ type healer struct {
 // healing runs do, and once more after the stream or group that it missed was made.
 func (q *Queue) healing(ctx context.Context, do func() error) error {
 	err := do()
-	if isMissing(err) {
+	if stream.IsMissing(err) {
 		if err = q.heal(ctx, err); err == nil {
 			err = do()
 		}
@@ -91,7 +89,7 @@ func (q *Queue) createGroup(ctx context.Context) (bool, error) {
 	defer cancel()
 	command := q.client.B().XgroupCreate().Key(q.cfg.StreamKey).Group(q.cfg.Group).Id("0").Mkstream().Build()
 	err := q.client.Do(ctx, command).Error()
-	if redis, ok := rueidis.IsRedisErr(err); ok && strings.HasPrefix(redis.Error(), "BUSYGROUP") {
+	if stream.IsError(err, "BUSYGROUP") {
 		return false, nil
 	}
 	return err == nil, err

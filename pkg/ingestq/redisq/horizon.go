@@ -9,10 +9,8 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
-
-// errAnswer is the cause when a script answers what it never should.
-var errAnswer = errors.New("unexpected answer")
 
 // Watermark implements ingestq.Consumer.
 func (q *Queue) Watermark(ctx context.Context) (ingestq.Watermark, error) {
@@ -28,27 +26,27 @@ func (q *Queue) watermarkOnce(ctx context.Context) (ingestq.Watermark, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var h ingestq.Watermark
-	answer, err := watermarkScript.run(ctx, q.client, []string{q.cfg.StreamKey}, []string{q.cfg.Group}).ToArray()
+	answer, err := q.scripts.Run(ctx, stream.Loaded().Read, []string{q.cfg.StreamKey}, q.cfg.Group).ToArray()
 	if err != nil {
 		return h, err
 	}
 	if len(answer) != 4 {
-		return h, fmt.Errorf("%w: %d parts", errAnswer, len(answer))
+		return h, fmt.Errorf("%w: %d parts", stream.ErrAnswer, len(answer))
 	}
-	seconds, err1 := strconv.ParseInt(text(answer[0]), 10, 64)
-	micros, err2 := strconv.ParseInt(text(answer[1]), 10, 64)
+	seconds, err1 := strconv.ParseInt(stream.Text(answer[0]), 10, 64)
+	micros, err2 := strconv.ParseInt(stream.Text(answer[1]), 10, 64)
 	if err := errors.Join(err1, err2); err != nil {
-		return h, fmt.Errorf("%w: %w", errAnswer, err)
+		return h, fmt.Errorf("%w: %w", stream.ErrAnswer, err)
 	}
 	h.Now = time.Unix(seconds, micros*int64(time.Microsecond)).UTC()
-	if first := text(answer[2]); first != "" {
-		id, ok := parseID(first)
+	if first := stream.Text(answer[2]); first != "" {
+		id, ok := stream.ParseID(first)
 		if !ok {
-			return h, fmt.Errorf("%w: entry id %q", errAnswer, first)
+			return h, fmt.Errorf("%w: entry id %q", stream.ErrAnswer, first)
 		}
-		h.At = id.time()
+		h.At = id.Time()
 	}
-	if number(answer[3], 0) == 1 {
+	if stream.Number(answer[3], 0) == 1 {
 		q.log.WarnContext(ctx, "redisq: the group stood beyond its stream's end and was moved back",
 			slog.String("stream", q.cfg.StreamKey), slog.String("group", q.cfg.Group))
 	}
@@ -59,10 +57,10 @@ func (q *Queue) watermarkOnce(ctx context.Context) (ingestq.Watermark, error) {
 func (q *Queue) Trim(ctx context.Context) (int64, error) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	removed, err := trimScript.run(call, q.client, []string{q.cfg.StreamKey}, nil).AsInt64()
+	removed, _, err := q.scripts.Trim(call, stream.Loaded().Trim, q.cfg.StreamKey, stream.Keep{Finished: true}, false)
 	if err != nil {
 		return 0, failure(ctx, "trim "+q.cfg.StreamKey, err)
 	}
 	q.metrics.trimmed.WithLabelValues(q.cfg.StreamKey).Add(float64(removed))
-	return removed, nil
+	return int64(removed), nil
 }

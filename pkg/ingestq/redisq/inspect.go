@@ -2,13 +2,12 @@ package redisq
 
 import (
 	"context"
-	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // inspectPage is how many entries one command of an Inspector reads.
@@ -38,15 +37,15 @@ func NewPartInspector(client rueidis.Client, cfg Config, codec Codec) *Inspector
 func (i *Inspector) Look(ctx context.Context) (ingestq.State, error) {
 	var s ingestq.State
 	info, err := i.do(ctx, i.client.B().XinfoStream().Key(i.cfg.StreamKey).Build()).AsMap()
-	if isMissing(err) {
+	if stream.IsMissing(err) {
 		return s, nil
 	}
 	if err != nil {
 		return s, failure(ctx, "look at stream "+i.cfg.StreamKey, err)
 	}
-	s.Length = number(info["length"], 0)
-	if deleted, ok := info["max-deleted-entry-id"]; ok && text(deleted) != "0-0" {
-		s.Deleted = text(deleted)
+	s.Length = stream.Number(info["length"], 0)
+	if deleted, ok := info["max-deleted-entry-id"]; ok && stream.Text(deleted) != "0-0" {
+		s.Deleted = stream.Text(deleted)
 	}
 	first, err := i.entries(ctx, i.cfg.StreamKey, "-", 1)
 	if err != nil {
@@ -55,16 +54,14 @@ func (i *Inspector) Look(ctx context.Context) (ingestq.State, error) {
 	if len(first) == 1 {
 		s.First = first[0].ID
 	}
-	groups, err := i.do(ctx, i.client.B().XinfoGroups().Key(i.cfg.StreamKey).Build()).ToArray()
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	groups, err := stream.Groups(call, i.client, i.cfg.StreamKey)
 	if err != nil {
 		return s, failure(ctx, "look at the groups of "+i.cfg.StreamKey, err)
 	}
 	for _, g := range groups {
-		about, err := g.AsMap()
-		if err != nil {
-			return s, failure(ctx, "look at the groups of "+i.cfg.StreamKey, err)
-		}
-		if err := i.group(ctx, &s, text(about["name"]), text(about["last-delivered-id"])); err != nil {
+		if err := i.group(ctx, &s, g.Name, g.LastDelivered); err != nil {
 			return s, err
 		}
 	}
@@ -74,19 +71,19 @@ func (i *Inspector) Look(ctx context.Context) (ingestq.State, error) {
 // group adds one group with its pending deliveries.
 func (i *Inspector) group(ctx context.Context, s *ingestq.State, name, given string) error {
 	s.Groups = append(s.Groups, ingestq.Group{Name: name, Given: given})
-	at, _ := parseID(given)
-	next, err := i.entries(ctx, i.cfg.StreamKey, at.next().String(), 1)
+	at, _ := stream.ParseID(given) // the emulator's "0" of a group that was given nothing is no id
+	next, err := i.entries(ctx, i.cfg.StreamKey, at.Next().String(), 1)
 	if err != nil {
 		return err
 	}
 	if len(next) == 1 {
-		id, _ := parseID(next[0].ID)
-		if s.Watermark.IsZero() || id.time().Before(s.Watermark) {
-			s.Watermark = id.time()
+		id, _ := stream.ParseID(next[0].ID)
+		if s.Watermark.IsZero() || id.Time().Before(s.Watermark) {
+			s.Watermark = id.Time()
 		}
 	}
 	for start := "-"; ; {
-		rows, err := i.do(ctx, i.client.B().Xpending().Key(i.cfg.StreamKey).Group(name).Start(start).End("+").Count(inspectPage).Build()).ToArray()
+		rows, err := i.pendingPage(ctx, name, start)
 		if err != nil {
 			return failure(ctx, "look at what group "+name+" has pending", err)
 		}
@@ -98,8 +95,7 @@ func (i *Inspector) group(ctx context.Context, s *ingestq.State, name, given str
 			if p.Gone || p.TaskID != "" {
 				s.Pending = append(s.Pending, p)
 			}
-			id, _ := parseID(p.ID)
-			start = id.next().String()
+			start = stream.Following(p.ID)
 		}
 		if len(rows) < inspectPage {
 			return nil
@@ -107,13 +103,15 @@ func (i *Inspector) group(ctx context.Context, s *ingestq.State, name, given str
 	}
 }
 
+func (i *Inspector) pendingPage(ctx context.Context, group, start string) ([]stream.Pending, error) {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return stream.PendingEntries(call, i.client, i.cfg.StreamKey, group, 0, start, inspectPage)
+}
+
 // pending reads one pending delivery's entry. Neither Gone nor with a task: unreadable, or acknowledged and trimmed meanwhile.
-func (i *Inspector) pending(ctx context.Context, group string, row rueidis.RedisMessage) (ingestq.Unacked, error) {
-	columns, err := row.ToArray()
-	if err != nil || len(columns) != 4 {
-		return ingestq.Unacked{}, fmt.Errorf("%w to XPENDING: %d columns", errAnswer, len(columns))
-	}
-	p := ingestq.Unacked{Group: group, ID: text(columns[0]), Idle: time.Duration(number(columns[2], 0)) * time.Millisecond}
+func (i *Inspector) pending(ctx context.Context, group string, row stream.Pending) (ingestq.Unacked, error) {
+	p := ingestq.Unacked{Group: group, ID: row.ID, Idle: row.Idle}
 	found, err := i.do(ctx, i.client.B().Xrange().Key(i.cfg.StreamKey).Start(p.ID).End(p.ID).Build()).AsXRange()
 	if err != nil {
 		return p, failure(ctx, "look at entry "+p.ID, err)
@@ -148,8 +146,7 @@ func (i *Inspector) DeadLetters(ctx context.Context, f func(ingestq.WrittenDeadL
 			if err := f(l); err != nil {
 				return err
 			}
-			id, _ := parseID(e.ID)
-			start = id.next().String()
+			start = stream.Following(e.ID)
 		}
 		if len(page) < inspectPage {
 			return nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 func TestInspectorSeesBordersPendingAndDeadLettersAndChangesNothing(t *testing.T) {
@@ -28,8 +29,8 @@ func TestInspectorSeesBordersPendingAndDeadLettersAndChangesNothing(t *testing.T
 	require.Equal(t, ids[1], state.Deleted)
 	require.EqualValues(t, 4, state.Length)
 	require.Equal(t, []ingestq.Group{{Name: r.cfg.Group, Given: ids[2]}}, state.Groups)
-	next, _ := parseID(ids[3])
-	require.Equal(t, next.time(), state.Watermark)
+	next, _ := stream.ParseID(ids[3])
+	require.Equal(t, next.Time(), state.Watermark)
 	require.Len(t, state.Pending, 2)
 	require.True(t, state.Pending[0].Gone)
 	require.Equal(t, ids[1], state.Pending[0].ID)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // ErrNoDeadLetters says that the dead letter stream is off (INGEST_REDIS_DLQ_STREAM_KEY is empty).
@@ -53,7 +54,7 @@ func (l *DeadLetters) List(ctx context.Context, after ingestq.DeadLetterPlace, n
 
 // DeadLetter implements ingestq.DeadLetterReader.
 func (l *DeadLetters) DeadLetter(ctx context.Context, id string) (deadLetter ingestq.StoredDeadLetter, found bool, err error) {
-	if _, ok := parseID(id); !ok {
+	if _, ok := stream.ParseID(id); !ok {
 		return deadLetter, false, nil
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
@@ -95,8 +96,8 @@ func decodeDeadLetter(e rueidis.XRangeEntry) ingestq.StoredDeadLetter {
 	out.SourceRecordID, out.LastError = f["sourceRecordId"], f["lastError"]
 	var err error
 	if out.FailedAt, err = time.Parse(time.RFC3339Nano, f["failedAt"]); err != nil {
-		id, _ := parseID(e.ID)
-		out.FailedAt = id.time()
+		id, _ := stream.ParseID(e.ID)
+		out.FailedAt = id.Time()
 	}
 	fence, err := strconv.ParseInt(f["fence"], 10, 64)
 	if err != nil || f["taskId"] == "" {

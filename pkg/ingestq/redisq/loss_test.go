@@ -16,6 +16,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/redisclient"
 	pb "github.com/millweir/millweir/proto"
 )
 
@@ -357,7 +358,7 @@ func TestClusterNodeIsNamed(t *testing.T) {
 			continue // it has the stream's slot
 		}
 		moved++
-		require.ErrorIs(t, err, ErrCluster)
+		require.ErrorIs(t, err, redisclient.ErrCluster)
 		require.ErrorContains(t, err, "redis-cluster://host:port")
 	}
 	require.Equal(t, 2, moved)

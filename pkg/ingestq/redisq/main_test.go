@@ -16,6 +16,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq/ingestqtest"
 	"github.com/millweir/millweir/pkg/ingestq/redisq/embedded"
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/redisclient"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 func TestMain(m *testing.M) {
@@ -81,7 +83,7 @@ func newClusterRig(t testing.TB, c *labserver.Cluster) *rig {
 
 func newTestClient(t testing.TB, url string) rueidis.Client {
 	t.Helper()
-	client, err := NewClient(url)
+	client, err := redisclient.New(url)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	return client
@@ -120,7 +122,7 @@ func (r *rig) bench(t *testing.T) ingestqtest.Bench {
 				args = append(args, k, v)
 			}
 			m := r.do(t, args...)
-			return text(m)
+			return stream.Text(m)
 		},
 		DeleteData: func(id string) { r.do(t, "XDEL", r.cfg.StreamKey, id) },
 		Wipe: func() {

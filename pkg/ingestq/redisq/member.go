@@ -2,13 +2,12 @@ package redisq
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"strconv"
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 const (
@@ -65,17 +64,18 @@ func (q *Queue) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	crash.Point("worker.before_leave")
-	keys := []string{q.cfg.StreamKey, q.aliveKey(q.name)}
-	left, err := leaveScript.run(ctx, q.client, keys, []string{q.cfg.Group, q.name}).AsInt64()
+	left, _, err := q.scripts.RemoveConsumer(ctx, stream.Loaded().ConsumerRemove, stream.Removal{
+		Key: q.cfg.StreamKey, Group: q.cfg.Group, Name: q.name, Heartbeat: q.aliveKey(q.name), Leaves: true,
+	})
 	if err != nil {
 		q.log.WarnContext(ctx, "redisq: did not leave the group", slog.Any("error", failure(ctx, "leave", err)))
 		return
 	}
-	q.log.InfoContext(ctx, "redisq: stopped", slog.String("consumer", q.name), slog.Bool("left_group", left == 1))
+	q.log.InfoContext(ctx, "redisq: stopped", slog.String("consumer", q.name), slog.Bool("left_group", left))
 }
 
 // RemoveZombies removes members without a heartbeat that have been idle for ZombieMinIdle and hold at most
-// ZombieMaxPending entries, which become this member's with their idle times; it answers how many went.
+// ZombieMaxPending entries, which become this member's with their idle times; it returns how many went.
 // With ZombieDryRun it only counts and logs them.
 func (q *Queue) RemoveZombies(ctx context.Context) (int, error) {
 	var candidates []string
@@ -98,44 +98,33 @@ func (q *Queue) RemoveZombies(ctx context.Context) (int, error) {
 func (q *Queue) idleMembers(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	command := q.client.B().XinfoConsumers().Key(q.cfg.StreamKey).Group(q.cfg.Group).Build()
-	consumers, err := q.client.Do(ctx, command).ToArray()
+	consumers, err := stream.Consumers(ctx, q.client, q.cfg.StreamKey, q.cfg.Group)
 	if err != nil {
 		return nil, err
 	}
 	var idle []string
 	for _, c := range consumers {
-		info, err := c.AsMap()
-		if err != nil {
-			return nil, err
-		}
-		name, pending := text(info["name"]), number(info["pending"], 0)
-		since := time.Duration(number(info["idle"], 0)) * time.Millisecond
-		if name != q.name && since >= q.cfg.ZombieMinIdle && pending <= int64(q.cfg.ZombieMaxPending) {
-			idle = append(idle, name)
+		if c.Name != q.name && c.Idle >= q.cfg.ZombieMinIdle && c.Pending <= int64(q.cfg.ZombieMaxPending) {
+			idle = append(idle, c.Name)
 		}
 	}
 	return idle, nil
 }
 
 func (q *Queue) removeAll(ctx context.Context, members []string) (gone []string, err error) {
-	limits := []string{
-		strconv.FormatInt(q.cfg.ZombieMinIdle.Milliseconds(), 10), strconv.Itoa(q.cfg.ZombieMaxPending),
-	}
 	for _, member := range members {
-		removed, e := q.removeOne(ctx, member, limits)
-		if e != nil {
-			err = errors.Join(err, e)
-			break // the next round goes on
+		removed, err := q.removeOne(ctx, member)
+		if err != nil {
+			return gone, err // the next round goes on
 		}
 		if removed {
 			gone = append(gone, member)
 		}
 	}
-	return gone, err
+	return gone, nil
 }
 
-func (q *Queue) removeOne(ctx context.Context, member string, limits []string) (bool, error) {
+func (q *Queue) removeOne(ctx context.Context, member string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	key := q.aliveKey(member)
@@ -143,16 +132,12 @@ func (q *Queue) removeOne(ctx context.Context, member string, limits []string) (
 		alive, err := q.client.Do(ctx, q.client.B().Exists().Key(key).Build()).AsInt64()
 		return err == nil && alive == 0, err
 	}
-	args := append([]string{q.cfg.Group, member, q.name}, limits...)
-	answer, err := removeScript.run(ctx, q.client, []string{q.cfg.StreamKey, key}, args).AsIntSlice()
-	if err != nil {
-		return false, err
-	}
-	if len(answer) != 2 {
-		return false, errAnswer
-	}
-	if answer[0] == 1 {
+	removed, _, err := q.scripts.RemoveConsumer(ctx, stream.Loaded().ConsumerRemove, stream.Removal{
+		Key: q.cfg.StreamKey, Group: q.cfg.Group, Name: member, Heartbeat: key, Heir: q.name,
+		MinIdle: q.cfg.ZombieMinIdle, MaxPending: q.cfg.ZombieMaxPending,
+	})
+	if removed {
 		q.metrics.zombies.WithLabelValues(q.cfg.StreamKey).Inc()
 	}
-	return answer[0] == 1, nil
+	return removed, err
 }

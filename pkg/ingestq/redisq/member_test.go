@@ -15,6 +15,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 func (r *rig) members(t testing.TB) []string {
@@ -26,7 +27,7 @@ func (r *rig) members(t testing.TB) []string {
 	for _, c := range consumers {
 		info, err := c.AsMap()
 		require.NoError(t, err)
-		names = append(names, text(info["name"]))
+		names = append(names, stream.Text(info["name"]))
 	}
 	return names
 }
@@ -34,7 +35,7 @@ func (r *rig) members(t testing.TB) []string {
 func (r *rig) alive(t testing.TB, q *Queue) bool {
 	t.Helper()
 	m := r.do(t, "EXISTS", q.aliveKey(q.name))
-	return number(m, 0) == 1
+	return stream.Number(m, 0) == 1
 }
 
 // eager are settings under which every dead member is a zombie at once.
@@ -135,11 +136,12 @@ func TestZombieSweepSparesWhoCameBack(t *testing.T) {
 		if name == "another name" {
 			member = "nobody"
 		}
-		removed, err := sweeper.removeOne(t.Context(), member, []string{"0", "0"})
+		removed, err := sweeper.removeOne(t.Context(), member)
 		require.NoError(t, err, name)
 		require.False(t, removed, name)
 	}
-	removed, err := sweeper.removeOne(t.Context(), q.name, []string{"3600000", "1"})
+	sweeper.cfg.ZombieMinIdle, sweeper.cfg.ZombieMaxPending = time.Hour, 1
+	removed, err := sweeper.removeOne(t.Context(), q.name)
 	require.NoError(t, err)
 	require.False(t, removed, "too young")
 	require.Equal(t, []string{q.name}, r.members(t))
@@ -223,7 +225,7 @@ func TestWithoutADeadLetterStream(t *testing.T) {
 	q := r.queue(func(c *Config) { c.DLQKey = "" })
 	var log bytes.Buffer
 	q.log = slog.New(slog.NewJSONHandler(&log, nil))
-	id := text(r.do(t, "XADD", r.cfg.StreamKey, "*", "hello", "world"))
+	id := stream.Text(r.do(t, "XADD", r.cfg.StreamKey, "*", "hello", "world"))
 	some, err := q.Read(t.Context(), 1, time.Second)
 	require.NoError(t, err)
 	require.Error(t, some[0].Err)
@@ -232,7 +234,7 @@ func TestWithoutADeadLetterStream(t *testing.T) {
 	require.Contains(t, log.String(), id)
 	require.EqualValues(t, 1, testutil.ToFloat64(q.metrics.dropped))
 	require.Zero(t, testutil.ToFloat64(q.metrics.deadLetters))
-	require.Zero(t, number(r.do(t, "EXISTS", defaultDLQ, ""), -1))
+	require.Zero(t, stream.Number(r.do(t, "EXISTS", defaultDLQ, ""), -1))
 	page, err := q.Pending(t.Context(), 0, "", 10)
 	require.NoError(t, err)
 	require.Empty(t, page)

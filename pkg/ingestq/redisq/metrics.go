@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millweir/millweir/pkg/ingestq"
-
 	"github.com/millweir/millweir/pkg/telemetry"
 )
 

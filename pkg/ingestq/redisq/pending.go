@@ -3,12 +3,12 @@ package redisq
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 const maxPendingPage = 1000 // entries of one page; each is read with its fields
@@ -27,28 +27,18 @@ func (q *Queue) pendingOnce(ctx context.Context, minIdle time.Duration, after st
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	start := "-"
-	if id, ok := parseID(after); ok {
-		if start = id.next().String(); start == after {
+	if id, ok := stream.ParseID(after); ok {
+		if start = id.Next().String(); start == after {
 			return nil, nil
 		}
 	}
-	// IDLE is judged by the server while it walks: a filter on our side would see only the young ones in front.
-	command := q.client.B().Xpending().Key(q.cfg.StreamKey).Group(q.cfg.Group).Idle(max(0, minIdle.Milliseconds())).
-		Start(start).End("+").Count(int64(n)).Build()
-	rows, err := q.client.Do(ctx, command).ToArray()
+	rows, err := stream.PendingEntries(ctx, q.client, q.cfg.StreamKey, q.cfg.Group, minIdle, start, n)
 	if err != nil {
 		return nil, err
 	}
-	page := make([]ingestq.Pending, 0, len(rows))
-	for _, row := range rows {
-		columns, err := row.ToArray()
-		if err != nil || len(columns) != 4 {
-			return nil, fmt.Errorf("%w to XPENDING: %d columns", errAnswer, len(columns))
-		}
-		p := ingestq.Pending{Consumer: text(columns[1]), Deliveries: number(columns[3], 0)}
-		p.ID = text(columns[0])
-		p.Idle = time.Duration(max(0, number(columns[2], 0))) * time.Millisecond
-		page = append(page, p)
+	page := make([]ingestq.Pending, len(rows))
+	for i, p := range rows {
+		page[i] = ingestq.Pending{Delivery: ingestq.Delivery{ID: p.ID}, Consumer: p.Consumer, Idle: p.Idle, Deliveries: p.Deliveries}
 	}
 	return page, q.join(ctx, page)
 }
@@ -87,30 +77,30 @@ func (q *Queue) join(ctx context.Context, page []ingestq.Pending) error {
 
 // Unpin implements ingestq.Consumer.
 func (q *Queue) Unpin(ctx context.Context, idle time.Duration, ids ...string) error {
-	var calls []scriptCall
+	var calls []stream.Call
 	for _, id := range ids {
-		if _, ok := parseID(id); ok {
-			ms := strconv.FormatInt(max(0, idle.Milliseconds()), 10)
-			calls = append(calls, scriptCall{[]string{q.cfg.StreamKey}, []string{q.cfg.Group, ms, id}})
+		if _, ok := stream.ParseID(id); ok {
+			args := []string{q.cfg.Group, stream.Millis(max(0, idle)), id}
+			calls = append(calls, stream.Call{Script: stream.Loaded().Unpin, Keys: []string{q.cfg.StreamKey}, Args: args})
 		}
 	}
-	err := q.healing(ctx, func() error { return firstError(q.runAll(ctx, unpinScript, calls)) })
+	err := q.healing(ctx, func() error { return stream.FirstError(q.runAll(ctx, calls)) })
 	return failure(ctx, fmt.Sprintf("let %d deliveries go", len(ids)), err)
 }
 
 // runAll runs calls in pipelines of a bounded length and size.
-func (q *Queue) runAll(ctx context.Context, s script, calls []scriptCall) []rueidis.RedisResult {
+func (q *Queue) runAll(ctx context.Context, calls []stream.Call) []rueidis.RedisResult {
 	results := make([]rueidis.RedisResult, 0, len(calls))
 	for len(calls) > 0 {
 		n, bytes := 0, 0
 		for n < len(calls) && n < pipelineLength {
-			if bytes += calls[n].bytes(); n > 0 && bytes > pipelineBytes {
+			if bytes += calls[n].Size(); n > 0 && bytes > pipelineBytes {
 				break
 			}
 			n++
 		}
 		call, cancel := context.WithTimeout(ctx, callTimeout)
-		results = append(results, s.runAll(call, q.client, calls[:n])...)
+		results = append(results, q.scripts.RunAll(call, calls[:n])...)
 		cancel()
 		calls = calls[n:]
 	}

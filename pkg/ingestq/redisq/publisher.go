@@ -1,3 +1,12 @@
+// Package redisq implements the queue port on a Redis Stream with one consumer group, over rueidis (contract §5).
+//
+// It is no task store and no retry queue: a delivery only names a task, retries and takeovers are found in the table
+// (design D4), and what Redis loses comes back from there (design D5). So every method heals a missing stream or group,
+// none of them trusts an entry to be there, and nothing here is ever trimmed by length.
+//
+// Start with redisclient.New and New; a process that only publishes uses NewPublisher. One Redis, with or without Sentinel,
+// or a Redis Cluster: there the stream, its heartbeats and all that scripts touch with it lie in one slot, on one node, and the
+// dead letter stream in its own, so that Quarantine is two steps. Package embedded serves the same in process for `millweir dev`.
 package redisq
 
 import (
@@ -5,11 +14,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/redisclient"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 	pb "github.com/millweir/millweir/proto"
 )
 
@@ -24,6 +36,7 @@ const (
 // It is safe for concurrent use.
 type Publisher struct {
 	client   rueidis.Client
+	scripts  stream.Runner // each of these finds its work done the second time
 	cfg      Config
 	log      *slog.Logger
 	now      func() time.Time
@@ -41,8 +54,7 @@ func NewPublisher(client rueidis.Client, cfg Config, log *slog.Logger, now func(
 		metrics = NewMetrics(nil)
 	}
 	metrics.forStream(cfg.StreamKey)
-	a, _ := parseURL(cfg.URL) // Validate has checked it
-	return &Publisher{client: client, cfg: cfg, log: log, now: now, metrics: metrics, codec: plain{}, embedded: a.embedded}
+	return &Publisher{client: client, scripts: stream.Runner{Client: client, Again: true}, cfg: cfg, log: log, now: now, metrics: metrics, codec: plain{}, embedded: redisclient.Embedded(cfg.URL)}
 }
 
 // Destination implements ingestq.Described.
@@ -88,7 +100,7 @@ func (p *Publisher) send(ctx context.Context, commands rueidis.Commands, places 
 			ids[places[i]] = id
 		}
 	}
-	return firstError(results)
+	return stream.FirstError(results)
 }
 
 func fieldBytes(fields []pb.Field) int {
@@ -128,38 +140,44 @@ func (p *Publisher) Stats(ctx context.Context) (ingestq.Stats, error) {
 		return stats, failure(ctx, "count stream "+p.cfg.StreamKey, err)
 	}
 	stats.Length = length
-	groups, err := results[1].ToArray()
-	if isMissing(err) {
+	groups, err := stream.ReadGroups(results[1])
+	if stream.IsMissing(err) {
 		return stats, nil
 	}
 	if err != nil {
 		return stats, failure(ctx, "count groups of "+p.cfg.StreamKey, err)
 	}
 	for _, g := range groups {
-		info, err := g.AsMap()
-		if err != nil {
-			return stats, failure(ctx, "count groups of "+p.cfg.StreamKey, err)
-		}
-		if text(info["name"]) != p.cfg.Group {
+		if g.Name != p.cfg.Group {
 			continue
 		}
-		stats.Pending = number(info["pending"], 0)
+		stats.Pending = g.Pending
 		if !p.embedded { // there it is the stream's length, whatever was read
-			stats.Lag = number(info["lag"], -1)
+			stats.Lag = g.Lag
 		}
 	}
 	return stats, nil
 }
 
-func text(m rueidis.RedisMessage) string {
-	s, _ := m.ToString()
-	return s
+// idBatches cuts ids into commands and leaves out what is no id, which would fail the whole command: a row may hold another
+// transport's.
+func idBatches(ids []string) [][]string {
+	var known []string
+	for _, id := range ids {
+		if _, ok := stream.ParseID(id); ok {
+			known = append(known, id)
+		}
+	}
+	return slices.Collect(slices.Chunk(known, idBatch))
 }
 
-func number(m rueidis.RedisMessage, otherwise int64) int64 {
-	n, err := m.AsInt64()
+// StreamLength counts the stream's entries, read or not; 0 when there is no stream.
+func (p *Publisher) StreamLength(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	n, err := p.client.Do(ctx, p.client.B().Xlen().Key(p.cfg.StreamKey).Build()).AsInt64()
 	if err != nil {
-		return otherwise
+		return 0, failure(ctx, "length of "+p.cfg.StreamKey, err)
 	}
-	return n
+	return n, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 const (
@@ -107,7 +108,7 @@ func (q *Queue) readOnce(ctx context.Context, n int, block time.Duration) ([]ing
 		return missing, err
 	}
 	entries, err := q.xread(ctx, n, block, ">")
-	if err != nil && !isMissing(err) { // what it was given, perhaps later than now, is pending and known to nobody here
+	if err != nil && !stream.IsMissing(err) { // what it was given, perhaps later than now, is pending and known to nobody here
 		q.readMu.Lock()
 		defer q.readMu.Unlock()
 		q.missed = q.now()
@@ -218,7 +219,7 @@ func (q *Queue) Ack(ctx context.Context, ids ...string) error {
 		command := q.client.B().Xack().Key(q.cfg.StreamKey).Group(q.cfg.Group).Id(batch...).Build()
 		commands = append(commands, command.ToRetryable())
 	}
-	return failure(ctx, fmt.Sprintf("acknowledge %d deliveries", len(ids)), firstError(q.client.DoMulti(call, commands...)))
+	return failure(ctx, fmt.Sprintf("acknowledge %d deliveries", len(ids)), stream.FirstError(q.client.DoMulti(call, commands...)))
 }
 
 // Adopt implements ingestq.Consumer; it counts ingest_stream_reclaim_total.

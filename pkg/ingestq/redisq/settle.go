@@ -14,18 +14,16 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 	pb "github.com/millweir/millweir/proto"
 )
 
 // maxRawFields is the most fields that a dead letter keeps one by one: a Lua call takes some thousand arguments.
 const maxRawFields = 1000
 
-// forgetDeadLetter is how long a cluster knows that the dead letter of a delivery was written; no delivery is pending for that long.
-const forgetDeadLetter = 7 * 24 * time.Hour
-
 // Requeue implements ingestq.Consumer.
 func (q *Queue) Requeue(ctx context.Context, copies []ingestq.Copy) (int, error) {
-	var calls []scriptCall
+	var calls []stream.Call
 	var bad []error
 	for _, c := range copies {
 		fields, err := q.codec.Encode(c.Envelope)
@@ -33,20 +31,19 @@ func (q *Queue) Requeue(ctx context.Context, copies []ingestq.Copy) (int, error)
 			bad = append(bad, fmt.Errorf("copy delivery %s of task %q: %w", c.ID, c.Envelope.GetTaskId(), err))
 			continue
 		}
-		if _, ok := parseID(c.ID); ok {
-			args := appendFields([]string{q.cfg.Group, c.ID}, fields)
-			calls = append(calls, scriptCall{[]string{q.cfg.StreamKey}, args})
+		if _, ok := stream.ParseID(c.ID); ok {
+			calls = append(calls, q.move(q.cfg.StreamKey, c.ID, fields))
 		}
 	}
 	copied := 0
 	err := q.healing(ctx, func() error {
-		results := q.runAll(ctx, requeueScript, calls)
+		results := q.runAll(ctx, calls)
 		for _, r := range results {
-			if id, err := r.ToString(); err == nil && id != "" {
+			if moved, err := r.AsBool(); err == nil && moved {
 				copied++
 			}
 		}
-		return firstError(results)
+		return stream.FirstError(results)
 	})
 	err = failure(ctx, fmt.Sprintf("copy %d deliveries", len(copies)), err)
 	return copied, errors.Join(append(bad, err)...)
@@ -54,7 +51,7 @@ func (q *Queue) Requeue(ctx context.Context, copies []ingestq.Copy) (int, error)
 
 // Quarantine implements ingestq.Consumer. Without a dead letter stream the delivery is acknowledged, counted and logged.
 func (q *Queue) Quarantine(ctx context.Context, d ingestq.Delivery) error {
-	if _, ok := parseID(d.ID); !ok {
+	if _, ok := stream.ParseID(d.ID); !ok {
 		return nil
 	}
 	if q.cfg.DLQKey == "" {
@@ -72,14 +69,17 @@ func (q *Queue) Quarantine(ctx context.Context, d ingestq.Delivery) error {
 	return failure(ctx, "quarantine delivery "+d.ID, err)
 }
 
+// move is the call that adds an entry to a stream in place of a delivery, whoever has it.
+func (q *Queue) move(to, id string, fields []pb.Field) stream.Call {
+	return stream.Call{
+		Script: stream.Loaded().Move, Keys: []string{q.cfg.StreamKey, to}, Args: appendFields([]string{"", q.cfg.Group, "", id, "", ""}, fields),
+	}
+}
+
 // quarantineHere moves a delivery in one step.
 func (q *Queue) quarantineHere(ctx context.Context, d ingestq.Delivery) error {
-	call := scriptCall{
-		keys: []string{q.cfg.StreamKey, q.cfg.DLQKey},
-		args: appendFields([]string{q.cfg.Group, d.ID}, q.rawDeadLetter(d)),
-	}
-	id, err := q.runAll(ctx, quarantineScript, []scriptCall{call})[0].ToString()
-	if err == nil && id != "" {
+	moved, err := q.runAll(ctx, []stream.Call{q.move(q.cfg.DLQKey, d.ID, q.rawDeadLetter(d))})[0].AsBool()
+	if moved {
 		q.metrics.deadLetters.Inc()
 	}
 	return err
@@ -95,13 +95,14 @@ func (q *Queue) quarantineFar(ctx context.Context, d ingestq.Delivery) error {
 	if pending, err := q.client.Do(call, held).ToArray(); err != nil || len(pending) == 0 {
 		return err
 	}
-	name := q.cfg.StreamKey + ":" + q.cfg.Group + ":" + d.ID
-	args := appendFields([]string{name, strconv.FormatInt(forgetDeadLetter.Milliseconds(), 10)}, q.rawDeadLetter(d))
-	added, err := deadLetterAddScript.run(call, q.client, []string{q.cfg.DLQKey, writtenKey(q.cfg.DLQKey)}, args).AsInt64()
+	added, err := q.scripts.AddLetter(call, stream.Loaded().LetterAdd, q.cfg.DLQKey, writtenKey(q.cfg.DLQKey),
+		stream.EntryName(q.cfg.StreamKey, q.cfg.Group, d.ID), appendFields(nil, q.rawDeadLetter(d)))
 	if err != nil {
 		return err
 	}
-	q.metrics.deadLetters.Add(float64(added))
+	if added {
+		q.metrics.deadLetters.Inc()
+	}
 	return q.Ack(ctx, d.ID)
 }
 
@@ -166,7 +167,7 @@ func (q *Queue) deadLetterBatch(ctx context.Context, deadLetters []ingestq.DeadL
 			q.metrics.deadLetters.Inc()
 		}
 	}
-	return firstError(results)
+	return stream.FirstError(results)
 }
 
 func appendFields(args []string, fields []pb.Field) []string {

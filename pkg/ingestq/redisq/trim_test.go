@@ -12,6 +12,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // TestTrimKeepsWhatAnyGroupNeeds: with two groups the slower one decides what may go.
@@ -78,7 +79,7 @@ func TestTrimOrdersIDsAsNumbers(t *testing.T) {
 	require.NoError(t, other.Ack(t.Context(), ids[2], ids[3]))
 	_, err := q.Trim(t.Context())
 	require.NoError(t, err)
-	left := number(r.do(t, "XLEN", r.cfg.StreamKey), -1)
+	left := stream.Number(r.do(t, "XLEN", r.cfg.StreamKey), -1)
 	require.GreaterOrEqual(t, left, int64(1))
 	require.LessOrEqual(t, left, int64(2), "where a Lua number would lose digits one entry more may stay")
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/ingestq/redisq/embedded"
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/redisclient"
 	"github.com/millweir/millweir/pkg/streammq"
 	pb "github.com/millweir/millweir/proto"
 )
@@ -123,7 +124,7 @@ func newRig(t testing.TB, partitions int) *rig {
 
 func (r *rig) client() rueidis.Client {
 	r.t.Helper()
-	client, err := redisq.NewClient(r.cfg.URL)
+	client, err := redisclient.New(r.cfg.URL)
 	require.NoError(r.t, err)
 	r.t.Cleanup(client.Close)
 	return client

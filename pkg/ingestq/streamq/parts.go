@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 const (
@@ -132,25 +134,15 @@ func makeTopic(ctx context.Context, mq *streammq.MQ, partitions int) (int, error
 }
 
 // hasGroup tells whether a stream has a group.
-func hasGroup(ctx context.Context, client rueidis.Client, stream, group string) (bool, error) {
-	groups, err := client.Do(ctx, client.B().XinfoGroups().Key(stream).Build()).ToArray()
+func hasGroup(ctx context.Context, client rueidis.Client, key, group string) (bool, error) {
+	groups, err := stream.Groups(ctx, client, key)
 	if answer, ok := rueidis.IsRedisErr(err); ok && !answer.IsClusterDown() && !answer.IsLoading() {
 		return false, nil // no such key
 	}
 	if err != nil {
-		return false, ingestq.Failure(ctx, "look at stream "+stream, err)
+		return false, ingestq.Failure(ctx, "look at stream "+key, err)
 	}
-	for _, g := range groups {
-		info, err := g.AsMap()
-		if err != nil {
-			return false, ingestq.Failure(ctx, "look at stream "+stream, err)
-		}
-		name := info["name"]
-		if text, err := name.ToString(); err == nil && text == group {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(groups, func(g stream.Group) bool { return g.Name == group }), nil
 }
 
 // each works on parts, some at once, and joins their errors.

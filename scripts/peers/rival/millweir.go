@@ -17,6 +17,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
+	"github.com/millweir/millweir/pkg/redisclient"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
@@ -65,7 +66,7 @@ func (s *millweir) Prepare(ctx context.Context) error {
 		return err
 	}
 	url := "redis://" + s.cfg.Redis
-	if s.redis, err = redisq.NewClient(url); err != nil {
+	if s.redis, err = redisclient.New(url); err != nil {
 		return err
 	}
 	s.queue = redisq.NewDefaultConfig(url)

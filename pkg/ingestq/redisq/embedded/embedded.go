@@ -17,7 +17,7 @@ import (
 const tick = 100 * time.Millisecond
 
 // Start serves on a free port of 127.0.0.1 and returns the REDIS_URL for it and a function that ends it,
-// which may be called more than once. The URL says that the server is embedded, so that redisq.NewClient asks
+// which may be called more than once. The URL says that the server is embedded, so that redisclient.New asks
 // nothing of it that it does not have.
 func Start() (url string, stop func(), err error) {
 	server := miniredis.NewMiniRedis()

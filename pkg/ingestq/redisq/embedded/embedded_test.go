@@ -16,6 +16,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/ingestq/redisq/embedded"
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/redisclient"
 	pb "github.com/millweir/millweir/proto"
 )
 
@@ -29,7 +30,7 @@ func start(t testing.TB) *redisq.Queue {
 	url, stop, err := embedded.Start()
 	require.NoError(t, err)
 	t.Cleanup(stop)
-	client, err := redisq.NewClient(url)
+	client, err := redisclient.New(url)
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	cfg := redisq.NewDefaultConfig(url)
@@ -107,7 +108,7 @@ func TestStopEndsTwice(t *testing.T) {
 	require.NoError(t, err)
 	stop()
 	stop()
-	client, err := redisq.NewClient(url)
+	client, err := redisclient.New(url)
 	require.NoError(t, err)
 	defer client.Close()
 	cfg := redisq.NewDefaultConfig(url)
