@@ -18,7 +18,7 @@ func TestEveryCallTellsThatItCouldNotAsk(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(once.Close)
 	q := r.mq(nil)
-	q.Client = once // which does not ask again until the caller's ctx ends
+	q.core.Client = once // which does not ask again until the caller's ctx ends
 	single, err := q.NewStreamProducer("tasks", true)
 	require.NoError(t, err)
 	require.NoError(t, server.Kill(ctx))
@@ -95,7 +95,7 @@ func TestRemovedEntriesAreToldAsLost(t *testing.T) {
 		r.topicOf(q, 1)
 		receipts := r.publish(q, "k", "0", "k", "1", "k", "2")
 		r.next(r.member(q, "dead"))
-		r.do("XDEL", r.source(0).stream(), receipts[1].ID)
+		r.do("XDEL", r.source(0).Stream(), receipts[1].ID)
 		r.expire()
 		r.subscribe(q, seen.handler(succeed), nil)
 		eventually(r.t, func() bool { return len(seen.all()) == 2 && r.pending(0, "g") == 0 }, "the others are run")

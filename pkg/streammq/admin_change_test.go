@@ -6,11 +6,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/fence"
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 )
 
 // consumed publishes 6 messages to one partition and lets group "g" finish 0, put off 1 in place and 2 by republishing,
 // and keep 3 pending; 4 and 5 it was not given.
-func (r *rig) consumed(q *MQ) (*reader, []Receipt) {
+func (r *rig) consumed(q *MQ) (*fence.Reader, []Receipt) {
 	r.t.Helper()
 	ctx := r.t.Context()
 	r.topicOf(q, 1)
@@ -19,15 +22,15 @@ func (r *rig) consumed(q *MQ) (*reader, []Receipt) {
 	for i := range 6 {
 		receipts = append(receipts, r.publish(q, "k", strconv.Itoa(i))...)
 	}
-	got, err := m.fetch(ctx, 4)
+	got, err := m.Fetch(ctx, 4)
 	require.NoError(r.t, err)
-	_, err = m.ack(ctx, []held{of(got.entries[0])})
+	_, err = m.Ack(ctx, []fence.Held{of(got.Entries[0])})
 	require.NoError(r.t, err)
-	_, err = m.retryInPlace(ctx, of(got.entries[1]), 1, time.Hour)
+	_, err = m.RetryInPlace(ctx, of(got.Entries[1]), 1, time.Hour)
 	require.NoError(r.t, err)
-	parcels, err := m.unpack(ctx, got.entries)
+	parcels, err := m.Unpack(ctx, got.Entries)
 	require.NoError(r.t, err)
-	_, err = m.retryLater(ctx, of(got.entries[2]), parcels[2].entry, 1, time.Hour)
+	_, err = m.RetryLater(ctx, of(got.Entries[2]), parcels[2].Entry, 1, time.Hour)
 	require.NoError(r.t, err)
 	return m, receipts
 }
@@ -65,18 +68,18 @@ func TestResetGroupGoesOnAfterThePosition(t *testing.T) {
 				require.NoError(r.t, err)
 				require.Equal(r.t, 2, n)
 				require.Zero(r.t, r.pending(0, "g"))
-				for _, key := range []string{old.src.due("g"), old.src.attempts("g"), old.src.lease("g")} {
+				for _, key := range []string{old.Src.Due("g"), old.Src.Attempts("g"), old.Src.Lease("g")} {
 					require.Zero(r.t, r.number("EXISTS", key), key)
 				}
-				require.Equal(r.t, 1, r.number("ZCARD", old.src.retry()), "what waits apart stays")
-				_, err = old.fetch(ctx, 10)
-				require.ErrorIs(r.t, err, errLost, "the old owner reads nothing more")
+				require.Equal(r.t, 1, r.number("ZCARD", old.Src.Retry()), "what waits apart stays")
+				_, err = old.Fetch(ctx, 10)
+				require.ErrorIs(r.t, err, fence.ErrLost, "the old owner reads nothing more")
 				var payloads []string
-				for _, e := range r.next(r.member(q, "m")).entries {
-					entry, err := decodeEntry(e.fields)
+				for _, e := range r.next(r.member(q, "m")).Entries {
+					entry, err := wire.DecodeEntry(e.Fields)
 					require.NoError(r.t, err)
-					require.EqualValues(r.t, 1, e.deliveries)
-					payloads = append(payloads, string(entry.payload))
+					require.EqualValues(r.t, 1, e.Deliveries)
+					payloads = append(payloads, string(entry.Payload))
 				}
 				require.Equal(r.t, test.want, payloads)
 			})
@@ -102,13 +105,13 @@ func TestResetGroupIsRefused(t *testing.T) {
 			require.ErrorIs(r.t, err, ErrEntryID, id)
 		}
 		r.expire()
-		r.do("HSET", r.source(0).members("g"), "m", strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10)+"|0")
+		r.do("HSET", r.source(0).Members("g"), "m", strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10)+"|0")
 		_, err = a.ResetGroup(ctx, "g", Reset{To: PositionEnd(), Partition: -1})
 		require.ErrorIs(r.t, err, ErrGroupLive, "a heartbeat")
 		require.ErrorIs(r.t, a.DeleteGroup(ctx, "g", Removal{}), ErrGroupLive)
 		_, err = a.ResetGroup(ctx, "g", Reset{To: PositionEnd(), Partition: 0, Force: true, DropRetries: true})
 		require.NoError(r.t, err)
-		require.Zero(r.t, r.number("EXISTS", r.source(0).retry()))
+		require.Zero(r.t, r.number("EXISTS", r.source(0).Retry()))
 	})
 }
 
@@ -137,7 +140,7 @@ func TestDeletedGroupLeavesNoKeyBehind(t *testing.T) {
 		a := q.Admin(r.topic)
 		require.ErrorIs(r.t, a.DeleteGroup(ctx, "g", Removal{}), ErrGroupLive, "a lease")
 		r.expire()
-		r.do("HSET", r.source(0).members("g"), "dead", "1|0")
+		r.do("HSET", r.source(0).Members("g"), "dead", "1|0")
 		require.NoError(r.t, a.DeleteGroup(ctx, "g", Removal{}))
 		require.Equal(r.t, before, r.keys())
 		require.ErrorIs(r.t, a.DeleteGroup(ctx, "g", Removal{}), ErrNotFound)

@@ -11,6 +11,9 @@ import (
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/fence"
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 )
 
 // countdown is a client whose process dies after so many calls: none of the rest reaches the server.
@@ -44,7 +47,7 @@ func cutOff(r *rig, prepare func(q *MQ), change func(a *Admin) error, check func
 		dying := r.mq(nil)
 		client := &countdown{Client: r.client}
 		client.left.Store(calls)
-		dying.Client = client
+		dying.core.Client = client
 		err := change(dying.Admin(r.topic))
 		if err == nil {
 			require.Greater(r.t, calls, int64(3))
@@ -63,9 +66,9 @@ func TestDeletionCutOffAfterAnyCall(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		cutOff(r, func(q *MQ) {
 			m, _ := r.consumed(q)
-			parcels, err := m.unpack(r.t.Context(), []raw{r.next(m).entries[0]})
+			parcels, err := m.Unpack(r.t.Context(), []wire.Raw{r.next(m).Entries[0]})
 			require.NoError(r.t, err)
-			done, err := m.deadLetter(r.t.Context(), &parcels[0], 1, errBoom)
+			done, err := m.DeadLetter(r.t.Context(), &parcels[0], 1, errBoom)
 			require.NoError(r.t, err)
 			require.True(r.t, done)
 		}, func(a *Admin) error { return a.Delete(r.t.Context(), Removal{Force: true}) },
@@ -107,7 +110,7 @@ func TestResetCutOffAfterAnyCall(t *testing.T) {
 			require.Len(r.t, slices.Compact(got), partitions*each)
 			require.Len(r.t, seen.all(), partitions*each, "each once: what was put off went")
 			for i := range partitions {
-				require.Zero(r.t, r.number("ZCARD", r.source(i).retry()))
+				require.Zero(r.t, r.number("ZCARD", r.source(i).Retry()))
 				require.Zero(r.t, r.pending(i, "g"))
 			}
 		})
@@ -128,22 +131,22 @@ func (r *rig) halfDone(q *MQ, partitions, each int) {
 			})
 			require.NoError(r.t, err)
 		}
-		keys := []string{src.lease("g"), src.epoch("g")}
-		epoch, err := q.Run(ctx, q.scripts.LeaseTake, keys, "m", "60000").ToString()
+		keys := []string{src.Lease("g"), src.Epoch("g")}
+		epoch, err := q.core.Run(ctx, q.core.Scripts.LeaseTake, keys, "m", "60000").ToString()
 		require.NoError(r.t, err)
-		m := &reader{mq: q.core, src: src, group: "g", consumer: "m", epoch: epoch}
-		r.do("XGROUP", "CREATE", src.stream(), "g", "0")
-		got, err := m.fetch(ctx, each)
+		m := &fence.Reader{Mq: q.core, Src: src, Group: "g", Consumer: "m", Epoch: epoch}
+		r.do("XGROUP", "CREATE", src.Stream(), "g", "0")
+		got, err := m.Fetch(ctx, each)
 		require.NoError(r.t, err)
-		_, err = m.ack(ctx, []held{of(got.entries[0])})
+		_, err = m.Ack(ctx, []fence.Held{of(got.Entries[0])})
 		require.NoError(r.t, err)
-		_, err = m.retryInPlace(ctx, of(got.entries[1]), 1, time.Hour)
+		_, err = m.RetryInPlace(ctx, of(got.Entries[1]), 1, time.Hour)
 		require.NoError(r.t, err)
-		parcels, err := m.unpack(ctx, got.entries)
+		parcels, err := m.Unpack(ctx, got.Entries)
 		require.NoError(r.t, err)
-		_, err = m.retryLater(ctx, of(got.entries[2]), parcels[2].entry, 1, time.Hour)
+		_, err = m.RetryLater(ctx, of(got.Entries[2]), parcels[2].Entry, 1, time.Hour)
 		require.NoError(r.t, err)
-		r.do("DEL", src.lease("g"))
+		r.do("DEL", src.Lease("g"))
 	}
 }
 
@@ -155,7 +158,7 @@ func TestGroupDeletionCutOffAfterAnyCall(t *testing.T) {
 		cutOff(r, func(q *MQ) {
 			r.consumed(q)
 			r.expire()
-			r.do("HSET", r.source(0).members("g"), "dead", strconv.Itoa(1)+"|0")
+			r.do("HSET", r.source(0).Members("g"), "dead", strconv.Itoa(1)+"|0")
 		}, func(a *Admin) error { return a.DeleteGroup(r.t.Context(), "g", Removal{}) },
 			func(*MQ) { require.Equal(r.t, before, r.keys()) })
 	})

@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/admin"
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/retry"
 )
 
 // keys are the names of all keys, but those of statuses.
@@ -68,8 +72,8 @@ func (r *rig) fill(q *MQ) {
 	b.end()
 	_, err = q.Letters(r.topic).Replay(ctx, letters[0])
 	require.NoError(r.t, err)
-	r.do("ZADD", r.source(0).retry(), "1", "a:0:broken")
-	_, _, err = q.moveDue(ctx, r.source(0), 10)
+	r.do("ZADD", r.source(0).Retry(), "1", "a:0:broken")
+	_, _, err = retry.MoveDue(q.core, ctx, r.source(0), 10)
 	require.NoError(r.t, err)
 }
 
@@ -81,7 +85,7 @@ func TestDeletedTopicLeavesNoKeyBehind(t *testing.T) {
 		require.Greater(r.t, len(r.keys()), 10)
 		require.NoError(r.t, q.Admin(r.topic).Delete(ctx, Removal{}))
 		require.Empty(r.t, r.keys())
-		require.Zero(r.t, r.number("SISMEMBER", registryKey, r.topic))
+		require.Zero(r.t, r.number("SISMEMBER", core.RegistryKey, r.topic))
 		_, err := q.Partitions(ctx, r.topic)
 		require.ErrorIs(r.t, err, ErrUnknownTopic)
 		require.ErrorIs(r.t, q.Admin(r.topic).Delete(ctx, Removal{}), ErrUnknownTopic)
@@ -138,15 +142,15 @@ func TestDeletionThatWasCutOffIsEnded(t *testing.T) {
 	for name, cut := range map[string]func(r *rig, a *Admin){
 		"after the mark": func(*rig, *Admin) {},
 		"after one partition's stream": func(r *rig, a *Admin) {
-			groups, err := a.groupNames(r.t.Context(), []source{r.source(0), r.source(1)})
+			groups, err := admin.GroupNames(a, r.t.Context(), []core.Source{r.source(0), r.source(1)})
 			require.NoError(r.t, err)
-			_, err = a.mark(r.t.Context(), groups)
+			_, err = admin.Mark(a, r.t.Context(), groups)
 			require.NoError(r.t, err)
-			r.do("DEL", r.source(0).stream())
+			r.do("DEL", r.source(0).Stream())
 		},
 		"after the sweep": func(r *rig, a *Admin) {
-			require.NoError(r.t, a.sweep(r.t.Context(), []source{r.source(0), r.source(1)}, []string{"a", "b"}))
-			r.do("SREM", registryKey, r.topic)
+			require.NoError(r.t, admin.Sweep(a, r.t.Context(), []core.Source{r.source(0), r.source(1)}, []string{"a", "b"}))
+			r.do("SREM", core.RegistryKey, r.topic)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -154,7 +158,7 @@ func TestDeletionThatWasCutOffIsEnded(t *testing.T) {
 				q, ctx := r.mq(nil), r.t.Context()
 				r.fill(q)
 				a := q.Admin(r.topic)
-				_, err := a.mark(ctx, nil)
+				_, err := admin.Mark(a, ctx, nil)
 				require.NoError(r.t, err)
 				cut(r, a)
 				_, err = r.mq(nil).CreateTopic(ctx, Topic{Name: r.topic, Partitions: 1})
@@ -246,7 +250,9 @@ func TestTopicWithLiveMembersIsDeletedByForceAlone(t *testing.T) {
 		go func() { ended <- letters.Run(reading) }()
 		end := sync.OnceFunc(func() { stop(); <-ended })
 		defer end()
-		eventually(r.t, func() bool { return errors.Is(a.refuseAnyLive(ctx, []source{r.source(0), r.source(1)}), ErrGroupLive) }, "it lives")
+		eventually(r.t, func() bool {
+			return errors.Is(admin.RefuseAnyLive(a, ctx, []core.Source{r.source(0), r.source(1)}), ErrGroupLive)
+		}, "it lives")
 		require.Equal(r.t, "mourners", liveError(r, a.Delete(ctx, Removal{})).Group)
 		end()
 		require.NoError(r.t, a.Delete(ctx, Removal{}))
@@ -262,7 +268,7 @@ func TestDeletionThatBeganAsksNobody(t *testing.T) {
 		r.member(q, "m")
 		a := q.Admin(r.topic)
 		require.Equal(r.t, []string{"m"}, liveError(r, a.Delete(ctx, Removal{})).Members, "who owns a partition lives")
-		_, err := a.mark(ctx, nil)
+		_, err := admin.Mark(a, ctx, nil)
 		require.NoError(r.t, err)
 		require.NoError(r.t, a.Delete(ctx, Removal{}))
 		require.Empty(r.t, r.keys())

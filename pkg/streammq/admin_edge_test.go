@@ -51,12 +51,12 @@ func TestFrontiersOfTwoGroups(t *testing.T) {
 			pairs = append(pairs, "k", strconv.Itoa(i))
 		}
 		r.publish(q, pairs...)
-		ids := r.entries(s.stream())
+		ids := r.entries(s.Stream())
 		for group, finished := range map[string]int{"fast": 3, "slow": 1} {
-			r.do("XGROUP", "CREATE", s.stream(), group, "0")
-			r.do("XREADGROUP", "GROUP", group, "c", "STREAMS", s.stream(), ">")
+			r.do("XGROUP", "CREATE", s.Stream(), group, "0")
+			r.do("XREADGROUP", "GROUP", group, "c", "STREAMS", s.Stream(), ">")
 			for i := range finished {
-				r.do("XACK", s.stream(), group, ids[i].ID)
+				r.do("XACK", s.Stream(), group, ids[i].ID)
 			}
 			stats, err := q.GroupStats(ctx, r.topic, group)
 			require.NoError(r.t, err)
@@ -76,7 +76,7 @@ func TestFinishedEntriesStayByDefault(t *testing.T) {
 		r.publish(q, "k", "0", "k", "1")
 		r.subscribe(q, seen.handler(succeed), func(c *SubscriberConfig) { c.TrimEvery = 10 * time.Millisecond })
 		eventually(r.t, func() bool { return len(seen.all()) == 2 && r.pending(0, "g") == 0 }, "finished")
-		require.Equal(r.t, 2, r.number("XLEN", r.source(0).stream()))
+		require.Equal(r.t, 2, r.number("XLEN", r.source(0).Stream()))
 		r.subscribe(q, late.handler(succeed), func(c *SubscriberConfig) { c.Group = "late" })
 		eventually(r.t, func() bool { return len(late.all()) == 2 }, "the later group has both")
 	})
@@ -87,16 +87,16 @@ func TestTrimByAgeTakesWhatIsOld(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		q, s := r.mq(nil), r.source(0)
 		r.topicOf(q, 1)
-		now := time.UnixMilli(int64(r.number("EVAL", "local t = redis.call('TIME') return t[1] * 1000", "1", s.stream())))
+		now := time.UnixMilli(int64(r.number("EVAL", "local t = redis.call('TIME') return t[1] * 1000", "1", s.Stream())))
 		for _, ago := range []time.Duration{3 * time.Hour, 2 * time.Hour, time.Minute} {
-			r.do("XADD", s.stream(), strconv.FormatInt(now.Add(-ago).UnixMilli(), 10)+"-0", "payload", "x")
+			r.do("XADD", s.Stream(), strconv.FormatInt(now.Add(-ago).UnixMilli(), 10)+"-0", "payload", "x")
 		}
 		for i, want := range []int{2, 0} {
 			n, err := q.Trim(context.Background(), r.topic, Retention{MaxAge: time.Hour})
 			require.NoError(r.t, err)
 			require.Equal(r.t, want, n, "trim %d", i)
 		}
-		require.Equal(r.t, 1, r.number("XLEN", s.stream()))
+		require.Equal(r.t, 1, r.number("XLEN", s.Stream()))
 	})
 }
 
@@ -135,7 +135,7 @@ func TestBoundsOfALook(t *testing.T) {
 		r.topicOf(q, 2)
 		a := q.Admin(r.topic)
 		for i := range 2 {
-			r.do("EVAL", "for i = 1, 600 do redis.call('XADD', KEYS[1], i .. '-1', 'payload', 'x') end", "1", r.source(i).stream())
+			r.do("EVAL", "for i = 1, 600 do redis.call('XADD', KEYS[1], i .. '-1', 'payload', 'x') end", "1", r.source(i).Stream())
 		}
 		for limit, want := range map[int]int{-1: 100, 0: 100, 1: 1, 700: 700, 10_000: 1000} {
 			recent, err := a.Recent(ctx, limit)
@@ -180,7 +180,7 @@ func TestTrimOfAllPartitions(t *testing.T) {
 			require.Equal(r.t, 18, r.seen.count(EventTrimmed))
 		}
 		for i := range 3 {
-			require.Equal(r.t, 4, r.number("XLEN", r.source(i).stream()))
+			require.Equal(r.t, 4, r.number("XLEN", r.source(i).Stream()))
 		}
 		for _, bad := range []Retention{{MaxLen: -100}, {MaxAge: -time.Second}} {
 			_, err := q.Trim(ctx, r.topic, bad)
@@ -200,7 +200,7 @@ func TestPendingInAnUnknownOrder(t *testing.T) {
 	r := newRig(t, LayoutSingle)
 	q := r.mq(nil)
 	r.topicOf(q, 1)
-	r.do("XGROUP", "CREATE", r.source(0).stream(), "g", "0")
+	r.do("XGROUP", "CREATE", r.source(0).Stream(), "g", "0")
 	_, err := q.Pending(t.Context(), r.topic, "g", PendingQuery{Order: "id"})
 	require.ErrorIs(t, err, ErrConfig)
 	require.ErrorContains(t, err, `"id"`)
@@ -217,9 +217,9 @@ func TestResetOfAGroupThatLacksOnAPartition(t *testing.T) {
 		q, seen, ctx := r.mq(nil), &log{}, r.t.Context()
 		r.topicOf(q, 3)
 		for i := range 3 {
-			r.do("XADD", r.source(i).stream(), "*", "payload", "before")
+			r.do("XADD", r.source(i).Stream(), "*", "payload", "before")
 		}
-		r.do("XGROUP", "CREATE", r.source(1).stream(), "g", "0")
+		r.do("XGROUP", "CREATE", r.source(1).Stream(), "g", "0")
 		a := q.Admin(r.topic)
 		_, err := a.ResetGroup(ctx, "g", Reset{To: PositionEnd(), Partition: 2})
 		require.ErrorIs(r.t, err, ErrNotFound, "on that one")
@@ -227,7 +227,7 @@ func TestResetOfAGroupThatLacksOnAPartition(t *testing.T) {
 		require.NoError(r.t, err)
 		r.subscribe(q, seen.handler(succeed), nil)
 		for i := range 3 {
-			r.do("XADD", r.source(i).stream(), "*", "payload", "after")
+			r.do("XADD", r.source(i).Stream(), "*", "payload", "after")
 		}
 		eventually(r.t, func() bool { return len(seen.all()) == 3 }, "what comes after it")
 		require.Equal(r.t, []string{"after", "after", "after"}, seen.payloads())
@@ -240,9 +240,9 @@ func TestGroupIsDeletedFromEachPartition(t *testing.T) {
 		q, ctx := r.mq(nil), r.t.Context()
 		r.topicOf(q, 3)
 		for i := range 3 {
-			r.do("XGROUP", "CREATE", r.source(i).stream(), "stays", "0")
+			r.do("XGROUP", "CREATE", r.source(i).Stream(), "stays", "0")
 			if i != 0 {
-				r.do("XGROUP", "CREATE", r.source(i).stream(), "g", "0")
+				r.do("XGROUP", "CREATE", r.source(i).Stream(), "g", "0")
 			}
 		}
 		require.NoError(r.t, q.Admin(r.topic).DeleteGroup(ctx, "g", Removal{}))

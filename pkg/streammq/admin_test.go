@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/admin"
+	"github.com/millweir/millweir/pkg/streammq/internal/fence"
 )
 
 func TestGroupStats(t *testing.T) {
@@ -15,11 +18,11 @@ func TestGroupStats(t *testing.T) {
 		a := r.member(q, "a") // of partition 0
 		_, err := q.GroupStats(ctx, r.topic, "g")
 		require.ErrorIs(r.t, err, ErrNotFound, "no group on partition 1")
-		r.do("XGROUP", "CREATE", r.source(1).stream(), "g", "0", "MKSTREAM")
+		r.do("XGROUP", "CREATE", r.source(1).Stream(), "g", "0", "MKSTREAM")
 		none, err := q.GroupStats(ctx, r.topic, "g")
 		require.NoError(r.t, err)
 		require.Equal(r.t, []PartitionStats{
-			{Owner: "a", Epoch: a.epoch, LagExact: true, LastDelivered: none[0].LastDelivered}, // the emulator's is 0
+			{Owner: "a", Epoch: a.Epoch, LagExact: true, LastDelivered: none[0].LastDelivered}, // the emulator's is 0
 			{Partition: 1, LagExact: true, LastDelivered: none[1].LastDelivered},
 		}, none)
 		to := func(partition, n int) {
@@ -31,25 +34,25 @@ func TestGroupStats(t *testing.T) {
 		to(0, 12)
 		to(1, 3)
 		got := r.next(a) // 10 of 12
-		_, err = a.ack(ctx, []held{of(got.entries[0]), of(got.entries[1])})
+		_, err = a.Ack(ctx, []fence.Held{of(got.Entries[0]), of(got.Entries[1])})
 		require.NoError(r.t, err)
-		_, err = a.retryInPlace(ctx, of(got.entries[2]), 1, time.Hour)
+		_, err = a.RetryInPlace(ctx, of(got.Entries[2]), 1, time.Hour)
 		require.NoError(r.t, err)
 
 		stats, err := q.GroupStats(ctx, r.topic, "g")
 		require.NoError(r.t, err)
 		require.Equal(r.t, []PartitionStats{
 			{
-				Owner: "a", Epoch: a.epoch, Length: 12, Lag: 2, LagExact: true, Pending: 8, Due: 1, Consumers: 1,
-				LastDelivered: got.entries[9].id, Frontier: got.entries[2].id, FrontierAge: stats[0].FrontierAge,
+				Owner: "a", Epoch: a.Epoch, Length: 12, Lag: 2, LagExact: true, Pending: 8, Due: 1, Consumers: 1,
+				LastDelivered: got.Entries[9].Id, Frontier: got.Entries[2].Id, FrontierAge: stats[0].FrontierAge,
 			},
 			{
 				Partition: 1, Length: 3, Lag: 3, LagExact: true, LastDelivered: none[1].LastDelivered,
-				Frontier: r.entries(r.source(1).stream())[0].ID, FrontierAge: stats[1].FrontierAge,
+				Frontier: r.entries(r.source(1).Stream())[0].ID, FrontierAge: stats[1].FrontierAge,
 			},
 		}, stats)
 		// After a deletion the server cannot tell any more, and the entries are counted.
-		r.do("XDEL", a.src.stream(), r.entries(a.src.stream())[10].ID)
+		r.do("XDEL", a.Src.Stream(), r.entries(a.Src.Stream())[10].ID)
 		stats, err = q.GroupStats(ctx, r.topic, "g")
 		require.NoError(r.t, err)
 		require.EqualValues(r.t, 1, stats[0].Lag)
@@ -61,25 +64,25 @@ func TestLagIsCountedUpToABound(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		q, ctx, s := r.mq(nil), r.t.Context(), r.source(0)
 		r.topicOf(q, 1)
-		for range lagCounted / 1000 {
-			r.do("EVAL", "for i = 1, 1000 do redis.call('XADD', KEYS[1], '*', 'payload', 'x') end", "1", s.stream())
+		for range admin.LagCounted / 1000 {
+			r.do("EVAL", "for i = 1, 1000 do redis.call('XADD', KEYS[1], '*', 'payload', 'x') end", "1", s.Stream())
 		}
 		for range 2 {
-			r.do("XADD", s.stream(), "*", "payload", "x")
+			r.do("XADD", s.Stream(), "*", "payload", "x")
 		}
-		r.do("XGROUP", "CREATE", s.stream(), "g", "0")
+		r.do("XGROUP", "CREATE", s.Stream(), "g", "0")
 		lag := func() (int64, bool) {
 			stats, err := q.GroupStats(ctx, r.topic, "g")
 			require.NoError(r.t, err)
 			return stats[0].Lag, stats[0].LagExact
 		}
 		n, exact := lag()
-		require.EqualValues(r.t, lagCounted+2, n)
+		require.EqualValues(r.t, admin.LagCounted+2, n)
 		require.True(r.t, exact, "of nothing it is the stream's length")
-		r.do("XREADGROUP", "GROUP", "g", "c", "COUNT", "1", "STREAMS", s.stream(), ">")
-		r.do("XDEL", s.stream(), r.entries(s.stream())[1].ID)
+		r.do("XREADGROUP", "GROUP", "g", "c", "COUNT", "1", "STREAMS", s.Stream(), ">")
+		r.do("XDEL", s.Stream(), r.entries(s.Stream())[1].ID)
 		n, exact = lag()
-		require.EqualValues(r.t, lagCounted, n)
+		require.EqualValues(r.t, admin.LagCounted, n)
 		require.False(r.t, exact)
 	})
 }
@@ -89,13 +92,13 @@ func TestFrontierAndItsAge(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		q, ctx, s := r.mq(nil), r.t.Context(), r.source(0)
 		r.topicOf(q, 1)
-		now := time.UnixMilli(int64(r.number("EVAL", "local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000)", "1", s.stream())))
+		now := time.UnixMilli(int64(r.number("EVAL", "local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000)", "1", s.Stream())))
 		at := func(ago time.Duration) string { return strconv.FormatInt(now.Add(-ago).UnixMilli(), 10) + "-0" }
 		ids := []string{at(time.Hour), at(time.Minute), at(0)}
 		for _, id := range ids {
-			r.do("XADD", s.stream(), id, "payload", "x")
+			r.do("XADD", s.Stream(), id, "payload", "x")
 		}
-		r.do("XGROUP", "CREATE", s.stream(), "g", "0")
+		r.do("XGROUP", "CREATE", s.Stream(), "g", "0")
 		want := func(id string, age time.Duration) {
 			r.t.Helper()
 			stats, err := q.GroupStats(ctx, r.topic, "g")
@@ -105,14 +108,14 @@ func TestFrontierAndItsAge(t *testing.T) {
 			require.Less(r.t, stats[0].FrontierAge, age+30*time.Minute)
 		}
 		want(ids[0], time.Hour)
-		r.do("XREADGROUP", "GROUP", "g", "c", "COUNT", "2", "STREAMS", s.stream(), ">")
+		r.do("XREADGROUP", "GROUP", "g", "c", "COUNT", "2", "STREAMS", s.Stream(), ">")
 		want(ids[0], time.Hour)
-		r.do("XACK", s.stream(), "g", ids[0])
+		r.do("XACK", s.Stream(), "g", ids[0])
 		want(ids[1], time.Minute)
-		r.do("XACK", s.stream(), "g", ids[1])
+		r.do("XACK", s.Stream(), "g", ids[1])
 		want(ids[2], 0)
-		r.do("XREADGROUP", "GROUP", "g", "c", "STREAMS", s.stream(), ">")
-		r.do("XACK", s.stream(), "g", ids[2])
+		r.do("XREADGROUP", "GROUP", "g", "c", "STREAMS", s.Stream(), ">")
+		r.do("XACK", s.Stream(), "g", ids[2])
 		stats, err := q.GroupStats(ctx, r.topic, "g")
 		require.NoError(r.t, err)
 		require.Zero(r.t, stats[0].Frontier)
@@ -129,7 +132,7 @@ func TestPendingOfAllPartitionsIsMerged(t *testing.T) {
 		_, err = q.NewProducer(NewRoundRobin()).PublishBatch(ctx, r.topic, make([]Message, 9))
 		require.NoError(r.t, err)
 		for i := range 3 {
-			stream := r.source(i).stream()
+			stream := r.source(i).Stream()
 			r.do("XGROUP", "CREATE", stream, "g", "0")
 			r.do("XREADGROUP", "GROUP", "g", "c", "STREAMS", stream, ">")
 			for j, e := range r.entries(stream) {
@@ -174,7 +177,7 @@ func TestNamesOfDeadConsumersAreRemoved(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		q, seen := r.mq(nil), &log{}
 		r.topicOf(q, 1)
-		stream := r.source(0).stream()
+		stream := r.source(0).Stream()
 		r.do("XGROUP", "CREATE", stream, "g", "0", "MKSTREAM")
 		r.do("XGROUP", "CREATECONSUMER", stream, "g", "dead")
 		dry := r.subscribe(q, seen.handler(succeed), func(c *SubscriberConfig) {

@@ -22,7 +22,7 @@ func TestOwnersShowTheSharesAndWhoIsDead(t *testing.T) {
 		require.Empty(r.t, free.Members)
 		m := r.subscribe(q, seen.handler(succeed), func(c *SubscriberConfig) { c.Cap = 3 })
 		src := r.source(0)
-		r.do("HSET", src.members("g"), "dead", strconv.FormatInt(time.Now().Add(-time.Minute).UnixMilli(), 10)+"|7")
+		r.do("HSET", src.Members("g"), "dead", strconv.FormatInt(time.Now().Add(-time.Minute).UnixMilli(), 10)+"|7")
 		var o Owners
 		eventually(r.t, func() bool {
 			o, err = a.Owners(ctx, "g")
@@ -55,9 +55,9 @@ func TestGroupsAndWhatIsInFlight(t *testing.T) {
 		require.NoError(r.t, err)
 		require.Empty(r.t, none)
 		m := r.member(q, "m")
-		r.do("HSET", m.src.members("g"), "m", strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10)+"|0")
-		r.do("XGROUP", "CREATE", r.source(1).stream(), "g", "0")
-		r.do("XGROUP", "CREATE", r.source(1).stream(), "other", "$")
+		r.do("HSET", m.Src.Members("g"), "m", strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10)+"|0")
+		r.do("XGROUP", "CREATE", r.source(1).Stream(), "g", "0")
+		r.do("XGROUP", "CREATE", r.source(1).Stream(), "other", "$")
 		for i := range 14 {
 			_, err := q.NewProducer(nil).Publish(ctx, r.topic, Message{Headers: map[string]string{HeaderForcePartition: strconv.Itoa(i / 12)}})
 			require.NoError(r.t, err)
@@ -77,7 +77,7 @@ func TestGroupsAndWhatIsInFlight(t *testing.T) {
 		require.NoError(r.t, err)
 		require.Equal(r.t, []any{2, int64(14), int64(12), int64(2)}, []any{stats.Partitions, stats.Entries, stats.Each[0].Entries, stats.Each[1].Entries})
 		for i, p := range stats.Each {
-			entries := r.entries(r.source(i).stream())
+			entries := r.entries(r.source(i).Stream())
 			require.Equal(r.t, []string{entries[0].ID, entries[len(entries)-1].ID}, []string{p.FirstID, p.LastID})
 		}
 	})
@@ -109,7 +109,7 @@ func TestMessagesCanBeLookedAt(t *testing.T) {
 			require.NoError(r.t, err)
 			receipts = append(receipts, receipt)
 		}
-		bad := r.text("XADD", r.source(1).stream(), "*", "color", "red")
+		bad := r.text("XADD", r.source(1).Stream(), "*", "color", "red")
 		list, err := a.Range(ctx, 0, "("+receipts[0].ID, "+", 0)
 		require.NoError(r.t, err)
 		require.Len(r.t, list, 2)
@@ -130,7 +130,7 @@ func TestMessagesCanBeLookedAt(t *testing.T) {
 			require.GreaterOrEqual(r.t, stream.CompareIDs(recent[i-1].ID, recent[i].ID), 0, "the newest first")
 		}
 		for i := range 2 { // two partitions may use one id
-			r.do("XADD", r.source(i).stream(), "9999999999999-1", "color", "blue")
+			r.do("XADD", r.source(i).Stream(), "9999999999999-1", "color", "blue")
 		}
 		all, err := a.Recent(ctx, 0)
 		require.NoError(r.t, err)
@@ -143,7 +143,7 @@ func TestMessagesCanBeLookedAt(t *testing.T) {
 		require.Equal(r.t, all, paged)
 		_, err = a.Older(ctx, 0, "x", 1)
 		require.ErrorIs(r.t, err, ErrEntryID)
-		r.do("DEL", r.source(0).body(receipts[4].UUID))
+		r.do("DEL", r.source(0).Body(receipts[4].UUID))
 		gone, err := a.Range(ctx, 0, receipts[4].ID, receipts[4].ID, 1)
 		require.NoError(r.t, err)
 		require.ErrorIs(r.t, gone[0].Problem, ErrMalformed)
@@ -169,9 +169,9 @@ func TestTrimUpToWhatIsFinishedAndItsDryRun(t *testing.T) {
 		require.NoError(r.t, err)
 		require.Equal(r.t, []PartitionTrim{{}}, parts, "without a group nothing is finished")
 		frontier := receipts[2*stream.TrimPortion+20].ID
-		r.do("XGROUP", "CREATE", s.stream(), "far", "$")
-		r.do("XGROUP", "CREATE", s.stream(), "near", receipts[2*stream.TrimPortion+19].ID)
-		r.do("XREADGROUP", "GROUP", "near", "c", "COUNT", "1", "STREAMS", s.stream(), ">")
+		r.do("XGROUP", "CREATE", s.Stream(), "far", "$")
+		r.do("XGROUP", "CREATE", s.Stream(), "near", receipts[2*stream.TrimPortion+19].ID)
+		r.do("XREADGROUP", "GROUP", "near", "c", "COUNT", "1", "STREAMS", s.Stream(), ">")
 		for _, test := range []struct {
 			name string
 			keep Retention
@@ -185,11 +185,11 @@ func TestTrimUpToWhatIsFinishedAndItsDryRun(t *testing.T) {
 			parts, err := a.Trim(ctx, test.keep, true)
 			require.NoError(r.t, err, test.name)
 			require.Equal(r.t, []PartitionTrim{{Entries: test.want, Frontier: frontier}}, parts, test.name)
-			require.Equal(r.t, len(receipts), r.number("XLEN", s.stream()), "a dry run removes nothing")
+			require.Equal(r.t, len(receipts), r.number("XLEN", s.Stream()), "a dry run removes nothing")
 		}
 		n, err := q.Trim(ctx, r.topic, Retention{Finished: true})
 		require.NoError(r.t, err)
 		require.Equal(r.t, 2*stream.TrimPortion+20, n)
-		require.Equal(r.t, frontier, r.entries(s.stream())[0].ID)
+		require.Equal(r.t, frontier, r.entries(s.Stream())[0].ID)
 	})
 }

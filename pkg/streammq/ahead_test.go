@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/consume"
 )
 
 // busy is a partition with more than enough to do, and a handler that calls at when it comes to message n the first time,
@@ -40,7 +42,7 @@ func instant(c *Config) {
 // given is how many entries of a partition a group was given.
 func (r *rig) given(partition int, group string) int {
 	r.t.Helper()
-	m := r.do("XINFO", "GROUPS", r.source(partition).stream())
+	m := r.do("XINFO", "GROUPS", r.source(partition).Stream())
 	groups, err := m.ToArray()
 	require.NoError(r.t, err)
 	for i := range groups {
@@ -61,7 +63,7 @@ func (r *rig) given(partition int, group string) int {
 func TestReadAheadIsTakenOverInOrder(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		q, seen := r.mq(instant), &log{}
-		handler := busy(r, q, seen, 30, func() { r.do("SET", r.source(0).epoch("g"), "1") })
+		handler := busy(r, q, seen, 30, func() { r.do("SET", r.source(0).Epoch("g"), "1") })
 		r.subscribe(q, handler, func(c *SubscriberConfig) { c.Batch = busyBatch })
 		eventually(r.t, func() bool { return distinct(seen.all()) == 60 && r.pending(0, "g") == 0 }, "all")
 		checkOrder(r.t, seen.all())
@@ -83,14 +85,14 @@ func TestStopLeavesWhatWasReadAhead(t *testing.T) {
 		var first *running
 		handler := busy(r, q, seen, 30, func() {
 			(<-stop)()
-			eventually(r.t, func() bool { return first.owned()[0].stopped() }, "it knows")
+			eventually(r.t, func() bool { return consume.Owned(first.Subscriber)[0].Stopped() }, "it knows")
 		})
 		first = r.subscribe(q, handler, func(c *SubscriberConfig) { c.Batch = busyBatch })
 		stop <- first.cancel
-		eventually(r.t, func() bool { return len(seen.all()) == 31 && first.owned()[0] == nil }, "stopped")
+		eventually(r.t, func() bool { return len(seen.all()) == 31 && consume.Owned(first.Subscriber)[0] == nil }, "stopped")
 		first.end()
 		require.Len(r.t, seen.all(), 31)
-		require.Zero(r.t, r.number("EXISTS", r.source(0).lease("g")), "no lease to wait for")
+		require.Zero(r.t, r.number("EXISTS", r.source(0).Lease("g")), "no lease to wait for")
 		r.subscribe(q, seen.handler(succeed), nil)
 		eventually(r.t, func() bool { return len(seen.all()) == 60 && r.pending(0, "g") == 0 }, "the rest")
 		checkOrder(r.t, seen.all())

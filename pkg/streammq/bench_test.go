@@ -12,6 +12,8 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
@@ -22,11 +24,11 @@ func BenchmarkPublish(b *testing.B) {
 	payload := []byte(strings.Repeat("x", 200))
 	b.Run("raw", func(b *testing.B) {
 		r := newRig(b, LayoutSingle)
-		e := entry{payload: payload, maxRetries: 5, topic: r.topic, key: "k", headers: map[string]string{HeaderUUID: newUUID(r.mq(nil).cfg.Now())}}
+		e := wire.Entry{Payload: payload, MaxRetries: 5, Topic: r.topic, Key: "k", Headers: map[string]string{HeaderUUID: model.NewUUID(r.mq(nil).core.Cfg.Now())}}
 		for n := 0; n < b.N; n += benchBatch {
 			commands := make(rueidis.Commands, benchBatch)
 			for i := range commands {
-				commands[i] = r.client.B().Arbitrary("XADD").Keys(r.source(0).stream()).Args("*").Args(e.fields()...).Build()
+				commands[i] = r.client.B().Arbitrary("XADD").Keys(r.source(0).Stream()).Args("*").Args(e.Fields()...).Build()
 			}
 			require.NoError(b, stream.FirstError(r.client.DoMulti(b.Context(), commands...)))
 		}
@@ -92,14 +94,14 @@ func BenchmarkConsume(b *testing.B) {
 			_, err := q.NewProducer(nil).PublishBatch(b.Context(), r.topic, messages)
 			require.NoError(b, err)
 		}
-		r.do("XGROUP", "CREATE", r.source(0).stream(), "g", "0")
+		r.do("XGROUP", "CREATE", r.source(0).Stream(), "g", "0")
 		b.ResetTimer()
 		reportCPU(b, r.client)
 		return r, q
 	}
 	b.Run("raw", func(b *testing.B) {
 		r, _ := fill(b)
-		stream := r.source(0).stream()
+		stream := r.source(0).Stream()
 		for n := 0; n < b.N; n += benchBatch {
 			got, err := r.client.Do(b.Context(), r.client.B().Xreadgroup().Group("g", "c").Count(benchBatch).Streams().Key(stream).Id(">").Build()).AsXRead()
 			require.NoError(b, err)

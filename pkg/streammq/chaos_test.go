@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/consume"
 )
 
 // killed runs a member as a process that is gone at the end of ctx: nothing is finished, released or told.
@@ -20,25 +22,25 @@ func (r *rig) killed(ctx context.Context, q *MQ, handler Handler, changes ...fun
 	for _, change := range changes {
 		change(&cfg)
 	}
-	client := &countdown{Client: q.Client}
+	client := &countdown{Client: q.core.Client}
 	client.left.Store(math.MaxInt64)
-	doomed, err := New(client, q.cfg)
+	doomed, err := New(client, q.core.Cfg)
 	require.NoError(r.t, err)
 	s, err := doomed.NewSubscriber(cfg)
 	require.NoError(r.t, err)
 	loops, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	require.NoError(r.t, s.startTopic(loops, loops, &running, &running))
+	require.NoError(r.t, consume.StartTopic(s, loops, loops, &running, &running))
 	<-ctx.Done()
 	stop()
 	running.Wait()
 	client.left.Store(0) // as if it had died between two commands
-	workers := s.living()
+	workers := consume.Living(s)
 	for _, w := range workers {
-		w.lose()
+		w.Lose()
 	}
 	for _, w := range workers {
-		<-w.done
+		<-w.Done
 	}
 }
 
@@ -94,7 +96,7 @@ func underFaults(r *rig, concurrency int) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(100+rng.IntN(300))*time.Millisecond)
 			r.killed(ctx, q, handler, lanes)
 			cancel()
-			r.client.Do(context.Background(), r.client.B().Del().Key(r.source(rng.IntN(partitions)).lease("g")).Build())
+			r.client.Do(context.Background(), r.client.B().Del().Key(r.source(rng.IntN(partitions)).Lease("g")).Build())
 			select {
 			case <-published:
 				done = true
@@ -114,7 +116,7 @@ func underFaults(r *rig, concurrency int) {
 	faults.Wait()
 	eventually(r.t, func() bool {
 		for partition := range partitions {
-			if r.pending(partition, "g") != 0 || r.number("EXISTS", r.source(partition).retry()) != 0 {
+			if r.pending(partition, "g") != 0 || r.number("EXISTS", r.source(partition).Retry()) != 0 {
 				return false
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
 	"github.com/millweir/millweir/pkg/streammq/internal/redistest"
 	"github.com/millweir/millweir/pkg/streammq/stream"
 )
@@ -68,10 +69,10 @@ func TestPartitionsLieOnSeveralNodes(t *testing.T) {
 		client := r.node(node)
 		for p := range 16 {
 			s := r.source(p)
-			if has(t, client, s.stream()) {
+			if has(t, client, s.Stream()) {
 				shares[i]++
-				require.True(t, has(t, client, s.dlq()), "what scripts touch with a stream lies on its node")
-				require.True(t, has(t, client, s.lease("g")))
+				require.True(t, has(t, client, s.Dlq()), "what scripts touch with a stream lies on its node")
+				require.True(t, has(t, client, s.Lease("g")))
 			}
 		}
 	}
@@ -129,7 +130,7 @@ func TestSlotsMoveUnderLoad(t *testing.T) {
 		nodes = append(nodes, r.node(m))
 	}
 	for p := range partitions {
-		stream := r.source(p).stream()
+		stream := r.source(p).Stream()
 		slot, err := ask(t, nodes[0], "CLUSTER", "KEYSLOT", stream).AsInt64()
 		require.NoError(t, err)
 		eventually(t, func() bool { return has(t, nodes[0], stream) || has(t, nodes[1], stream) || has(t, nodes[2], stream) }, "made")
@@ -154,7 +155,7 @@ func publishing(r *rig, q *MQ, perKey int, pause time.Duration) <-chan struct{} 
 	for k := range 4 {
 		running.Go(func() {
 			for i := range perKey {
-				m := Message{Key: "k" + strconv.Itoa(k), Payload: []byte(strconv.Itoa(i)), Headers: map[string]string{HeaderUUID: newUUID(time.Now())}}
+				m := Message{Key: "k" + strconv.Itoa(k), Payload: []byte(strconv.Itoa(i)), Headers: map[string]string{HeaderUUID: model.NewUUID(time.Now())}}
 				for r.t.Context().Err() == nil {
 					if _, err := producer.Publish(r.t.Context(), r.topic, m); err == nil {
 						break
@@ -179,7 +180,7 @@ func (r *rig) allDone(partitions, messages int, seen *log) {
 	r.t.Helper()
 	eventually(r.t, func() bool {
 		for p := range partitions {
-			if r.pending(p, "g") != 0 || r.number("EXISTS", r.source(p).retry()) != 0 {
+			if r.pending(p, "g") != 0 || r.number("EXISTS", r.source(p).Retry()) != 0 {
 				return false
 			}
 		}
@@ -197,7 +198,7 @@ func TestReplicaTakesOver(t *testing.T) {
 	r.subscribe(q, seen.handler(succeed), nil)
 	round := func(from int) {
 		for i := range before {
-			m := Message{Key: strconv.Itoa(i), Payload: []byte(strconv.Itoa(from + i)), Headers: map[string]string{HeaderUUID: newUUID(time.Now())}}
+			m := Message{Key: strconv.Itoa(i), Payload: []byte(strconv.Itoa(from + i)), Headers: map[string]string{HeaderUUID: model.NewUUID(time.Now())}}
 			eventually(t, func() bool {
 				_, err := q.NewProducer(nil).Publish(t.Context(), r.topic, m)
 				return err == nil

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
@@ -38,11 +40,11 @@ func packString(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-func packEntries(entries []raw) string {
+func packEntries(entries []wire.Raw) string {
 	b := packArray(nil, len(entries))
 	for _, e := range entries {
-		b = packArray(packString(packArray(b, 2), e.id), len(e.fields))
-		for _, f := range e.fields {
+		b = packArray(packString(packArray(b, 2), e.Id), len(e.Fields))
+		for _, f := range e.Fields {
 			b = packString(b, f)
 		}
 	}
@@ -65,20 +67,20 @@ func TestPackedEntriesOfEverySize(t *testing.T) {
 		want = append(want, "more")
 		r.publish(q, "k", "more")
 	}
-	got, err := m.fetch(context.Background(), 100)
+	got, err := m.Fetch(context.Background(), 100)
 	require.NoError(t, err)
-	require.Len(t, got.entries, len(want))
-	stored := r.entries(m.src.stream())
-	for i, e := range got.entries {
-		require.Equal(t, stored[i].ID, e.id)
-		require.EqualValues(t, 1, e.deliveries)
-		decoded, err := decodeEntry(e.fields)
+	require.Len(t, got.Entries, len(want))
+	stored := r.entries(m.Src.Stream())
+	for i, e := range got.Entries {
+		require.Equal(t, stored[i].ID, e.Id)
+		require.EqualValues(t, 1, e.Deliveries)
+		decoded, err := wire.DecodeEntry(e.Fields)
 		require.NoError(t, err)
-		require.Equal(t, want[i], string(decoded.payload))
+		require.Equal(t, want[i], string(decoded.Payload))
 	}
-	again, err := decodePacked(packEntries(got.entries))
+	again, err := wire.DecodePacked(packEntries(got.Entries))
 	require.NoError(t, err)
-	require.Equal(t, got.entries, again)
+	require.Equal(t, got.Entries, again)
 }
 
 // Where there is no cmsgpack, as in emulators, entries come as a reply.
@@ -86,49 +88,49 @@ func TestReadWithoutAPacker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, LayoutSingle)
 	q := r.mq(nil)
-	q.scripts = stream.Load(func(name string) string {
+	q.core.Scripts = stream.Load(func(name string) string {
 		return without(t, "entries_fetch", "rawget(_G, 'cmsgpack')", "nil")(name, stream.ReadLua(name))
 	})
 	r.topicOf(q, 1)
 	m := r.member(q, "a")
 	r.publish(q, "k", "0", "k", "1")
 	got := r.next(m)
-	require.Len(t, got.entries, 2)
-	e, err := decodeEntry(got.entries[1].fields)
+	require.Len(t, got.Entries, 2)
+	e, err := wire.DecodeEntry(got.Entries[1].Fields)
 	require.NoError(t, err)
-	require.Equal(t, "1", string(e.payload))
+	require.Equal(t, "1", string(e.Payload))
 }
 
 func TestPackedEntriesThatAreBroken(t *testing.T) {
 	t.Parallel()
-	good := packEntries([]raw{{id: "1-1", fields: []string{"payload", strings.Repeat("x", 40)}}})
-	_, err := decodePacked(good)
+	good := packEntries([]wire.Raw{{Id: "1-1", Fields: []string{"payload", strings.Repeat("x", 40)}}})
+	_, err := wire.DecodePacked(good)
 	require.NoError(t, err)
 	for n := 1; n < len(good); n++ {
-		_, err := decodePacked(good[:n])
+		_, err := wire.DecodePacked(good[:n])
 		require.ErrorIs(t, err, ErrMalformed, "%d bytes", n)
 	}
 	for _, bad := range []string{good + "x", "\xc0", "\x91\xa1x", "\x91\x91\xa1x", "\xdd\xff\xff\xff\xff", "\x91\x92\xdb\xff\xff\xff\xff", "\x91\x92\xa1x\x01"} {
-		_, err := decodePacked(bad)
+		_, err := wire.DecodePacked(bad)
 		require.ErrorIs(t, err, ErrMalformed, "%q", bad)
 	}
 }
 
 func FuzzDecodePacked(f *testing.F) {
-	f.Add(packEntries([]raw{{id: "1-1", fields: []string{"payload", "x"}}}))
-	f.Add(packEntries([]raw{{id: "1-1", fields: []string{"payload", strings.Repeat("x", 300)}}, {id: "1-2"}}))
+	f.Add(packEntries([]wire.Raw{{Id: "1-1", Fields: []string{"payload", "x"}}}))
+	f.Add(packEntries([]wire.Raw{{Id: "1-1", Fields: []string{"payload", strings.Repeat("x", 300)}}, {Id: "1-2"}}))
 	f.Fuzz(func(t *testing.T, text string) {
-		entries, err := decodePacked(text)
+		entries, err := wire.DecodePacked(text)
 		if err != nil {
 			require.ErrorIs(t, err, ErrMalformed)
 			return
 		}
-		again, err := decodePacked(packEntries(entries))
+		again, err := wire.DecodePacked(packEntries(entries))
 		require.NoError(t, err)
 		require.Len(t, again, len(entries))
 		for i := range entries {
-			require.Equal(t, entries[i].id, again[i].id)
-			require.ElementsMatch(t, entries[i].fields, again[i].fields)
+			require.Equal(t, entries[i].Id, again[i].Id)
+			require.ElementsMatch(t, entries[i].Fields, again[i].Fields)
 		}
 	})
 }
@@ -141,7 +143,7 @@ func FuzzHeaders(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		got, ok := plainHeaders(s)
+		got, ok := wire.PlainHeaders(s)
 		if !ok {
 			return
 		}
@@ -153,11 +155,11 @@ func FuzzHeaders(f *testing.F) {
 
 func TestPlainHeadersAreReadTheShortWay(t *testing.T) {
 	t.Parallel()
-	got, ok := plainHeaders(encodeHeaders(map[string]string{HeaderUUID: newUUID(NewDefaultConfig().Now()), "traceparent": "00-ü"}))
+	got, ok := wire.PlainHeaders(wire.EncodeHeaders(map[string]string{HeaderUUID: model.NewUUID(NewDefaultConfig().Now()), "traceparent": "00-ü"}))
 	require.True(t, ok)
 	require.Len(t, got, 2)
 	for _, s := range []string{`{"a":"\n"}`, `{"a":null}`, `{ }`, `{}`, "", `["a"]`, `{"a":"b"`, "{\"a\":\"\x01\"}"} {
-		_, ok := plainHeaders(s)
+		_, ok := wire.PlainHeaders(s)
 		require.False(t, ok, s)
 	}
 }

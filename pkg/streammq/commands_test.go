@@ -11,6 +11,8 @@ import (
 	"unicode"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
 )
 
 // usedCommands are the commands that scripts and Go code name, as Redis writes them.
@@ -74,7 +76,7 @@ func TestCommandsAreThoseOfRedis62(t *testing.T) {
 			field := fields["since"]
 			since, err := field.ToString()
 			require.NoError(t, err)
-			require.False(t, olderThan("6.2", atoi(t, since, 0), atoi(t, since, 1)), "%s: %s came with %s", file, name, since)
+			require.False(t, core.OlderThan("6.2", atoi(t, since, 0), atoi(t, since, 1)), "%s: %s came with %s", file, name, since)
 		}
 		break
 	}

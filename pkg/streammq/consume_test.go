@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/consume"
 )
 
 // hastyLease is short for what waits for its end, and outlasts what a busy machine keeps a renewal waiting.
@@ -177,9 +179,9 @@ func TestDeadMembersMessagesAreTakenOver(t *testing.T) {
 		receipts := r.publish(q, "k", "0", "k", "1", "k", "2")
 		// Another process had the partition, read all, and is gone.
 		dead := r.member(q, "dead")
-		_, err := dead.fetch(r.t.Context(), 10)
+		_, err := dead.Fetch(r.t.Context(), 10)
 		require.NoError(r.t, err)
-		r.do("PEXPIRE", dead.src.lease("g"), "300")
+		r.do("PEXPIRE", dead.Src.Lease("g"), "300")
 		r.publish(q, "k", "3")
 		r.subscribe(q, seen.handler(succeed), nil)
 		eventually(r.t, func() bool { return len(seen.all()) == 4 }, "all")
@@ -224,8 +226,8 @@ func TestPauseAndResume(t *testing.T) {
 
 // idle tells that no worker is in Redis: a paused loop may have been reading when Pause was called.
 func idle(s *Subscriber) bool {
-	for _, w := range s.owned() {
-		if !w.resting.Load() {
+	for _, w := range consume.Owned(s) {
+		if !w.Resting.Load() {
 			return false
 		}
 	}
@@ -247,12 +249,12 @@ func TestStopFinishesAndHandsBack(t *testing.T) {
 		}, nil)
 		<-began
 		first.cancel()
-		eventually(r.t, func() bool { return first.owned()[0].stopped() }, "it knows")
+		eventually(r.t, func() bool { return consume.Owned(first.Subscriber)[0].Stopped() }, "it knows")
 		close(goOn)
 		first.end()
 		require.Equal(r.t, []string{"0"}, seen.payloads())
 		require.Equal(r.t, 2, r.pending(0, "g"))
-		require.Zero(r.t, r.number("EXISTS", r.source(0).lease("g")), "no lease to wait for")
+		require.Zero(r.t, r.number("EXISTS", r.source(0).Lease("g")), "no lease to wait for")
 		r.subscribe(q, seen.handler(succeed), nil)
 		eventually(r.t, func() bool { return len(seen.all()) == 3 }, "the rest")
 		require.Equal(r.t, []string{"0", "1", "2"}, seen.payloads())
@@ -399,7 +401,7 @@ func TestRunOfAnEndedContext(t *testing.T) {
 		require.Empty(r.t, s.Partitions())
 		require.Empty(r.t, seen.all())
 		for i := range 2 {
-			require.Zero(r.t, r.number("EXISTS", r.source(i).lease("g")), "no lease to wait for")
+			require.Zero(r.t, r.number("EXISTS", r.source(i).Lease("g")), "no lease to wait for")
 		}
 		r.run(q, cfg)
 		eventually(r.t, func() bool { return len(seen.all()) == 1 }, "the next one")

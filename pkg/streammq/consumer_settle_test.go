@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
 )
 
 // reconciling is a consumer with a policy of two attempts and a short delay.
@@ -74,7 +76,7 @@ func TestPolledMessagesAreSettledByThePolicies(t *testing.T) {
 				c.nothing()
 				require.Zero(r.t, r.pending(0, "g"))
 				letters := r.letters(q)
-				for payload, want := range map[string]string{"1": errNacked.Error(), "2": errBoom.Error(), "4": errBoom.Error(), "6": "mine"} {
+				for payload, want := range map[string]string{"1": model.ErrNacked.Error(), "2": errBoom.Error(), "4": errBoom.Error(), "6": "mine"} {
 					require.Contains(r.t, letters[payload].Error, want, payload)
 				}
 				require.Len(r.t, letters, 4)
@@ -120,7 +122,7 @@ func TestWhatIsNotHeldIsNotSettled(t *testing.T) {
 		r.count(0)(old.Retry(ctx, errBoom, held[1]))
 		r.count(0)(old.Reject(ctx, errBoom, held[2]))
 		require.Empty(r.t, r.letters(q))
-		require.Zero(r.t, r.number("ZCARD", r.source(0).retry()))
+		require.Zero(r.t, r.number("ZCARD", r.source(0).Retry()))
 		require.Equal(r.t, 3, r.pending(0, "g"))
 		r.count(3)(next.Ack(ctx, again...))
 	})
@@ -131,7 +133,7 @@ func TestAMalformedEntryIsNeverPutOff(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		q, ctx := r.mq(nil), context.Background()
 		r.topicOf(q, 1)
-		r.do("XADD", r.source(0).stream(), "*", "hello", "world")
+		r.do("XADD", r.source(0).Stream(), "*", "hello", "world")
 		c := r.settling(q, nil)
 		r.count(1)(c.Nack(ctx, 0, c.poll(1)...))
 		list, err := q.Letters(r.topic).List(ctx, LetterQuery{Partition: -1})

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/streammq/internal/consume"
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
 	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
@@ -147,9 +149,9 @@ func TestPartitionsTakeTurns(t *testing.T) {
 		}
 		c := r.consumer(q, nil)
 		eventually(t, func() bool { // a worker that has not yet begun has no turn
-			deskOf(c.Consumer).mu.Lock()
-			defer deskOf(c.Consumer).mu.Unlock()
-			return len(deskOf(c.Consumer).line) == 4
+			consume.DeskOf(c.Consumer).Mu.Lock()
+			defer consume.DeskOf(c.Consumer).Mu.Unlock()
+			return len(consume.DeskOf(c.Consumer).Line) == 4
 		}, "it owns all, and all stand in line")
 		seen := map[int]int{}
 		for range 12 {
@@ -234,7 +236,7 @@ func TestAMalformedEntryIsHandedOutAsItCame(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		q := r.mq(nil)
 		r.topicOf(q, 1)
-		r.do("XADD", r.source(0).stream(), "*", "hello", "wor\xffld")
+		r.do("XADD", r.source(0).Stream(), "*", "hello", "wor\xffld")
 		r.publish(q, "k", "good")
 		c := r.consumer(q, nil)
 		got := c.poll(2)
@@ -314,7 +316,7 @@ func TestAConsumerOutlivesItsServer(t *testing.T) {
 	require.NoError(t, s.Kill(t.Context()))
 	eventually(t, func() bool {
 		_, err := c.Poll(t.Context(), 1, 10*time.Millisecond)
-		return isPassing(err)
+		return model.IsPassing(err)
 	}, "a Poll without a server is an error")
 	require.NoError(t, s.Restart(t.Context()))
 	eventually(t, func() bool {
@@ -337,7 +339,7 @@ func TestConsumerConfig(t *testing.T) {
 		"no topic":      func(c *ConsumerConfig) { c.Topic = "" },
 		"bad group":     func(c *ConsumerConfig) { c.Group = "a:b" },
 		"negative rest": func(c *ConsumerConfig) { c.RestAfter = -1 },
-		"batch":         func(c *ConsumerConfig) { c.Batch = maxBatch + 1 },
+		"batch":         func(c *ConsumerConfig) { c.Batch = model.MaxBatch + 1 },
 		"lease":         func(c *ConsumerConfig) { c.Lease = c.Renew },
 	} {
 		cfg := good

@@ -9,6 +9,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/consume"
+	"github.com/millweir/millweir/pkg/streammq/internal/fence"
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
+	"github.com/millweir/millweir/pkg/streammq/internal/retry"
 )
 
 // A move is what one process does in several commands. It is killed at each of them, once before the command and once
@@ -63,51 +68,51 @@ func (c *crash) work(q *MQ, mode RetryMode) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.growGroups(ctx); err != nil {
+	if _, err := consume.GrowGroups(s, ctx); err != nil {
 		return err
 	}
 	src := c.source(0)
-	epoch, err := q.Run(ctx, q.scripts.LeaseTake, []string{src.lease("g"), src.epoch("g")}, s.Name(), "60000").ToString()
+	epoch, err := q.core.Run(ctx, q.core.Scripts.LeaseTake, []string{src.Lease("g"), src.Epoch("g")}, s.Name(), "60000").ToString()
 	if err != nil {
 		return err
 	}
-	w := s.newWorker(src, s.Name(), epoch)
-	w.ended = func(context.Context) {}
+	w := consume.NewWorker(s, src, s.Name(), epoch)
+	w.Ended = func(context.Context) {}
 	if err := c.pass(w); err != nil {
 		return err
 	}
-	s.release(ctx, w)
+	consume.Release(s, ctx, w)
 	return nil
 }
 
 // pass runs what is pending, then what is new and due, until nothing is left.
-func (c *crash) pass(w *worker) error {
+func (c *crash) pass(w *consume.Worker) error {
 	ctx := context.Background()
 	for after := ""; ; {
-		got, err := w.recover(ctx, 10, after)
+		got, err := w.Recover(ctx, 10, after)
 		if err == nil {
-			err = w.handle(ctx, got, false)
+			err = w.Handle(ctx, got, false)
 		}
 		if err != nil {
 			return err
 		}
-		if after = got.last; after == "" {
+		if after = got.Last; after == "" {
 			break
 		}
 	}
 	for idle := 0; idle < 2; {
-		n, _, err := w.mq.moveDue(ctx, w.src, 10)
+		n, _, err := retry.MoveDue(w.Mq, ctx, w.Src, 10)
 		if err != nil {
 			return err
 		}
-		got, err := w.fetch(ctx, 10)
+		got, err := w.Fetch(ctx, 10)
 		if err == nil {
-			err = w.handle(ctx, got, false)
+			err = w.Handle(ctx, got, false)
 		}
 		if err != nil {
 			return err
 		}
-		if n+len(got.entries) == 0 {
+		if n+len(got.Entries) == 0 {
 			idle++
 		} else {
 			idle = 0
@@ -122,7 +127,7 @@ func (c *crash) settled(most int) string {
 	if n := c.pending(0, "g"); n != 0 {
 		return fmt.Sprintf("%d entries are pending", n)
 	}
-	for _, key := range []string{src.retry(), src.due("g"), src.attempts("g")} {
+	for _, key := range []string{src.Retry(), src.Due("g"), src.Attempts("g")} {
 		if c.number("EXISTS", key) != 0 {
 			return key + " is left"
 		}
@@ -154,7 +159,7 @@ func (c *crash) letters() []Letter {
 
 // bodies tells of payloads that are left beside the stream when all groups have gone on by at least a millisecond.
 func (c *crash) bodies(uuids []string) string {
-	for last := c.entries(c.source(0).stream()); ; {
+	for last := c.entries(c.source(0).Stream()); ; {
 		receipt, err := c.direct.NewProducer(nil).Publish(context.Background(), c.topic, Message{})
 		require.NoError(c.t, err)
 		if strings.SplitN(receipt.ID, "-", 2)[0] > strings.SplitN(last[len(last)-1].ID, "-", 2)[0] {
@@ -165,7 +170,7 @@ func (c *crash) bodies(uuids []string) string {
 	_, err := c.direct.Trim(context.Background(), c.topic, Retention{MaxLen: 1})
 	require.NoError(c.t, err)
 	for _, uuid := range uuids {
-		if c.number("EXISTS", c.source(0).body(uuid)) != 0 {
+		if c.number("EXISTS", c.source(0).Body(uuid)) != 0 {
 			return "a payload is left"
 		}
 	}
@@ -242,7 +247,7 @@ func moves() map[string]move {
 			check: func(c *crash) string {
 				require.NoError(c.t, c.work(c.direct, RetryRepublish))
 				wrong := ""
-				if n := c.number("XLEN", c.source(0).stream()); n != 2*crashMessages {
+				if n := c.number("XLEN", c.source(0).Stream()); n != 2*crashMessages {
 					wrong = fmt.Sprintf("%d entries: each retry is added once", n)
 				}
 				return firstWrong(c.settled(2+c.extra()), c.states(StateCompleted), wrong)
@@ -284,7 +289,7 @@ func moves() map[string]move {
 				require.NoError(c.t, err)
 				require.NoError(c.t, c.work(c.direct, RetryRepublish))
 				wrong := ""
-				if n := c.number("XLEN", c.source(0).stream()); n != 2*crashMessages {
+				if n := c.number("XLEN", c.source(0).Stream()); n != 2*crashMessages {
 					wrong = fmt.Sprintf("%d entries: each letter is replayed once", n)
 				}
 				return firstWrong(c.settled(2), c.states(StateCompleted), wrong)
@@ -294,7 +299,7 @@ func moves() map[string]move {
 			prepare: func(c *crash) {
 				published(DefaultInlineMax + 1)(c)
 				require.NoError(c.t, c.work(c.direct, RetryRepublish))
-				c.uuids = append(c.uuids, newUUID(time.Now())) // one that no group has finished
+				c.uuids = append(c.uuids, model.NewUUID(time.Now())) // one that no group has finished
 				_, err := c.direct.NewProducer(nil).Publish(context.Background(), c.topic, Message{
 					Payload: make([]byte, DefaultInlineMax+1), Headers: map[string]string{HeaderUUID: c.uuids[crashMessages]},
 				})
@@ -316,12 +321,12 @@ func moves() map[string]move {
 		"janitor": {
 			prepare: func(c *crash) {
 				published(10)(c)
-				stream := c.source(0).stream()
+				stream := c.source(0).Stream()
 				c.do("XGROUP", "CREATE", stream, "g", "0")
 				c.do("XREADGROUP", "GROUP", "g", "dead", "STREAMS", stream, ">")
 			},
 			play: func(c *crash, q *MQ) error {
-				_, _, err := q.removeConsumer(context.Background(), c.source(0), "g", "dead", "heir", JanitorConfig{MaxPending: 10})
+				_, _, err := consume.RemoveConsumer(q.core, context.Background(), c.source(0), "g", "dead", "heir", JanitorConfig{MaxPending: 10})
 				return err
 			},
 			least: 1,
@@ -348,7 +353,7 @@ func (m move) at(t testing.TB, home home, n int, executed bool) (wrong string, r
 	r := newRigIn(t, home)
 	c := &crash{rig: r, direct: r.mq(nil), runs: map[string]int{}, result: succeed}
 	for range crashMessages {
-		c.uuids = append(c.uuids, newUUID(time.Now()))
+		c.uuids = append(c.uuids, model.NewUUID(time.Now()))
 	}
 	_, err := c.direct.CreateTopic(t.Context(), Topic{Name: r.topic, Partitions: 1, Status: true})
 	require.NoError(t, err)
@@ -356,7 +361,7 @@ func (m move) at(t testing.TB, home home, n int, executed bool) (wrong string, r
 		m.prepare(c)
 	}
 	cut := newCutter(t, r.home.addrs, n, executed)
-	doomed, err := New(cut.client(t, r.home.db), c.direct.cfg)
+	doomed, err := New(cut.client(t, r.home.db), c.direct.core.Cfg)
 	require.NoError(t, err)
 	_, err = doomed.Partitions(t.Context(), r.topic)
 	if err == nil {
@@ -366,7 +371,7 @@ func (m move) at(t testing.TB, home home, n int, executed bool) (wrong string, r
 	if !c.killed {
 		require.NoError(t, err)
 	}
-	c.do("DEL", c.source(0).lease("g")) // as if it had expired
+	c.do("DEL", c.source(0).Lease("g")) // as if it had expired
 	return m.check(c), c.killed, cut.names()
 }
 
@@ -416,32 +421,32 @@ func TestCrashPointsFindAStatusAfterTheSettling(t *testing.T) {
 func (c *crash) settleFirst(q *MQ) error {
 	ctx := context.Background()
 	src := c.source(0)
-	epoch, err := q.Run(ctx, q.scripts.LeaseTake, []string{src.lease("g"), src.epoch("g")}, "a", "60000").ToString()
+	epoch, err := q.core.Run(ctx, q.core.Scripts.LeaseTake, []string{src.Lease("g"), src.Epoch("g")}, "a", "60000").ToString()
 	if err != nil {
 		return err
 	}
 	s, err := q.NewSubscriber(NewDefaultSubscriberConfig(c.topic, "g", (&log{}).handler(succeed)))
 	if err == nil {
-		_, err = s.growGroups(ctx)
+		_, err = consume.GrowGroups(s, ctx)
 	}
 	if err != nil {
 		return err
 	}
-	a := &reader{mq: q.core, src: src, group: "g", consumer: "a", epoch: epoch}
-	got, err := a.fetch(ctx, 10)
+	a := &fence.Reader{Mq: q.core, Src: src, Group: "g", Consumer: "a", Epoch: epoch}
+	got, err := a.Fetch(ctx, 10)
 	if err != nil {
 		return err
 	}
-	parcels, err := a.unpack(ctx, got.entries)
+	parcels, err := a.Unpack(ctx, got.Entries)
 	if err != nil {
 		return err
 	}
 	for i := range parcels {
 		p := &parcels[i]
-		_, processing := a.writeStatus(ctx, p, StateProcessing, nil)
-		c.runs[p.entry.headers[HeaderUUID]]++
-		_, acked := a.ack(ctx, []held{of(p.raw)})
-		_, completed := a.writeStatus(ctx, p, StateCompleted, nil)
+		_, processing := a.WriteStatus(ctx, p, StateProcessing, nil)
+		c.runs[p.Entry.Headers[HeaderUUID]]++
+		_, acked := a.Ack(ctx, []fence.Held{of(p.Raw)})
+		_, completed := a.WriteStatus(ctx, p, StateCompleted, nil)
 		if err := errors.Join(processing, acked, completed); err != nil {
 			return err
 		}

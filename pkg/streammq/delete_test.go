@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/fence"
 )
 
 // Entries go with their acknowledgement, their retry or their dead letter, while the stream has one group.
@@ -16,7 +18,7 @@ func TestDeleteImmediately(t *testing.T) {
 	onBothModes(t, func(r *rig, mode func(*SubscriberConfig)) {
 		q, seen := r.mq(nil), &log{}
 		r.topicOf(q, 1)
-		stream := r.source(0).stream()
+		stream := r.source(0).Stream()
 		r.publish(q, "k", "good", "k", "bad", "k", "again")
 		r.subscribe(q, seen.handler(func(d *Delivery) Result {
 			switch {
@@ -31,7 +33,7 @@ func TestDeleteImmediately(t *testing.T) {
 			c.Delete = DeleteImmediately
 		})
 		eventually(r.t, func() bool { return len(seen.all()) == 4 && r.number("XLEN", stream) == 0 }, "all are deleted")
-		require.Equal(r.t, 1, r.number("XLEN", r.source(0).dlq()), "the dead letter has its payload in itself")
+		require.Equal(r.t, 1, r.number("XLEN", r.source(0).Dlq()), "the dead letter has its payload in itself")
 		// With another group nothing is deleted by this one.
 		r.do("XGROUP", "CREATE", stream, "late", "$")
 		r.publish(q, "k", "kept")
@@ -47,7 +49,7 @@ func TestDeleteWhenAllGroupsHaveFinished(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		q, seen, ctx := r.mq(nil), &log{}, r.t.Context()
 		r.topicOf(q, 1)
-		stream := r.source(0).stream()
+		stream := r.source(0).Stream()
 		r.do("XGROUP", "CREATE", stream, "slow", "0")
 		r.publish(q, "k", "0", "k", "1", "k", "2")
 		ids := r.entries(stream)
@@ -78,13 +80,13 @@ func TestDeletedEntriesLeaveNoPayloadBehind(t *testing.T) {
 		r.topicOf(q, 1)
 		r.publish(q, "k", strings.Repeat("x", DefaultInlineMax+1))
 		s := r.source(0)
-		require.Equal(r.t, 1, r.number("ZCARD", s.bodies()))
+		require.Equal(r.t, 1, r.number("ZCARD", s.Bodies()))
 		c := r.subscribe(q, (&log{}).handler(succeed), func(c *SubscriberConfig) {
 			c.Delete, c.Retention, c.TrimEvery = DeleteImmediately, Retention{}, 20*time.Millisecond
 		})
-		eventually(r.t, func() bool { return r.number("XLEN", s.stream()) == 0 }, "deleted")
+		eventually(r.t, func() bool { return r.number("XLEN", s.Stream()) == 0 }, "deleted")
 		r.publish(q, "k", "a later one") // bodies of the frontier's millisecond wait for it to move on
-		eventually(r.t, func() bool { return r.number("ZCARD", s.bodies()) == 0 }, "the payload too")
+		eventually(r.t, func() bool { return r.number("ZCARD", s.Bodies()) == 0 }, "the payload too")
 		c.end()
 	})
 }
@@ -104,12 +106,12 @@ func TestProducersTrim(t *testing.T) {
 		}
 		publish(100)
 		for i := range 2 {
-			require.Equal(r.t, 10, r.number("XLEN", r.source(i).stream()))
+			require.Equal(r.t, 10, r.number("XLEN", r.source(i).Stream()))
 		}
-		r.do("XGROUP", "CREATE", r.source(0).stream(), "g", "0")
+		r.do("XGROUP", "CREATE", r.source(0).Stream(), "g", "0")
 		publish(100)
-		require.Equal(r.t, 60, r.number("XLEN", r.source(0).stream()), "what a group has not finished stays")
-		require.Equal(r.t, 10, r.number("XLEN", r.source(1).stream()))
+		require.Equal(r.t, 60, r.number("XLEN", r.source(0).Stream()), "what a group has not finished stays")
+		require.Equal(r.t, 10, r.number("XLEN", r.source(1).Stream()))
 		single, err := q.NewStreamProducer(r.topic+"-tasks", false)
 		require.NoError(r.t, err)
 		single, err = single.Trimming(Retention{MaxLen: 3}, 1)
@@ -154,15 +156,15 @@ func TestDeadLettersHaveARetention(t *testing.T) {
 		left, err := letters.List(ctx, LetterQuery{Partition: -1})
 		require.NoError(r.t, err)
 		require.Equal(r.t, list[4].ID, left[0].ID)
-		require.Equal(r.t, 1, r.number("HLEN", s.replayed()), "the mark of the dead letter that is there")
+		require.Equal(r.t, 1, r.number("HLEN", s.Replayed()), "the mark of the dead letter that is there")
 		// A group that consumes letters loses none, and the members trim by themselves.
-		r.do("XGROUP", "CREATE", s.dlq(), "mails", left[2].ID)
+		r.do("XGROUP", "CREATE", s.Dlq(), "mails", left[2].ID)
 		r.subscribe(q, (&log{}).handler(succeed), func(c *SubscriberConfig) {
 			c.DeadLetterRetention, c.TrimEvery = Retention{MaxAge: time.Nanosecond}, 20*time.Millisecond
 		})
-		eventually(r.t, func() bool { return r.number("XLEN", s.dlq()) == 5 }, "up to what the group has not been given")
-		r.do("XGROUP", "DESTROY", s.dlq(), "mails")
-		eventually(r.t, func() bool { return r.number("XLEN", s.dlq()) == 0 && r.number("HLEN", s.replayed()) == 0 }, "all")
+		eventually(r.t, func() bool { return r.number("XLEN", s.Dlq()) == 5 }, "up to what the group has not been given")
+		r.do("XGROUP", "DESTROY", s.Dlq(), "mails")
+		eventually(r.t, func() bool { return r.number("XLEN", s.Dlq()) == 0 && r.number("HLEN", s.Replayed()) == 0 }, "all")
 	})
 }
 
@@ -185,23 +187,23 @@ func TestAFailedDeletionIsLeftToRetention(t *testing.T) {
 		q := r.mq(nil)
 		r.topicOf(q, 1)
 		m := r.member(q, "a")
-		m.deletes = DeleteImmediately
+		m.Deletes = DeleteImmediately
 		r.publish(q, "k", "0")
 		got := r.next(m)
 		ctx, cancel := context.WithCancel(r.t.Context())
-		n, err := m.ack(ctx, []held{of(got.entries[0])})
+		n, err := m.Ack(ctx, []fence.Held{of(got.Entries[0])})
 		require.NoError(r.t, err)
 		require.Equal(r.t, 1, n)
-		require.Zero(r.t, r.number("XLEN", m.src.stream()))
+		require.Zero(r.t, r.number("XLEN", m.Src.Stream()))
 		cancel()
 		r.publish(q, "k", "1")
 		got = r.next(m)
-		m.deletes = DeleteNever
-		_, err = m.ack(r.t.Context(), []held{of(got.entries[0])})
+		m.Deletes = DeleteNever
+		_, err = m.Ack(r.t.Context(), []fence.Held{of(got.Entries[0])})
 		require.NoError(r.t, err)
-		m.deletes = DeleteImmediately
-		m.drop(ctx, of(got.entries[0])) // it cannot
-		require.Equal(r.t, 1, r.number("XLEN", m.src.stream()))
+		m.Deletes = DeleteImmediately
+		m.Drop(ctx, of(got.Entries[0])) // it cannot
+		require.Equal(r.t, 1, r.number("XLEN", m.Src.Stream()))
 		n, err = q.Trim(r.t.Context(), r.topic, Retention{Finished: true})
 		require.NoError(r.t, err)
 		require.Equal(r.t, 1, n)

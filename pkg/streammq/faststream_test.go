@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 )
 
 // faststream makes a producer for the rig's single stream.
@@ -30,8 +33,8 @@ func TestFastStreamFormatsAreReadByEverySubscriber(t *testing.T) {
 		}
 		r.addSingle("own")
 		stored := r.entries(r.topic + "-tasks")
-		require.Equal(r.t, []string{envelopeSign, `{"data": "{\"n\":1}"`},
-			[]string{stored[0].FieldValues[fieldEnvelope][:8], stored[2].FieldValues[fieldEnvelope][:20]})
+		require.Equal(r.t, []string{wire.EnvelopeSign, `{"data": "{\"n\":1}"`},
+			[]string{stored[0].FieldValues[wire.FieldEnvelope][:8], stored[2].FieldValues[wire.FieldEnvelope][:20]})
 		require.Equal(r.t, 1, len(stored[1].FieldValues), "a large payload lies in its entry")
 		r.single(q, "c", RoleBoth, seen.handler(succeed), nil)
 		eventually(r.t, func() bool { return len(seen.all()) == 5 }, "all run")
@@ -72,7 +75,7 @@ func TestFastStreamMessagesAreRetriedBuriedAndReplayed(t *testing.T) {
 		_, err = q.StreamLetters(stream).Replay(ctx, letters[0])
 		require.NoError(r.t, err)
 		again := r.entries(stream)[1]
-		format, headers, body, err := decodeEnvelope([]byte(again.FieldValues[fieldEnvelope]))
+		format, headers, body, err := wire.DecodeEnvelope([]byte(again.FieldValues[wire.FieldEnvelope]))
 		require.NoError(r.t, err)
 		require.Equal(r.t, FormatFastStreamJSON, format)
 		require.Equal(r.t, []string{"7", "b"}, []string{string(body), headers["a"]})
@@ -90,14 +93,14 @@ func TestFastStreamStatus(t *testing.T) {
 		require.NoError(r.t, err)
 		written := func(i int) map[string]any {
 			var s map[string]any
-			require.NoError(r.t, json.Unmarshal([]byte(r.text("GET", statusKey(receipts[i].UUID))), &s))
+			require.NoError(r.t, json.Unmarshal([]byte(r.text("GET", core.StatusKey(receipts[i].UUID))), &s))
 			return s
 		}
 		require.Equal(r.t, written(0)["updatedAt"], written(0)["updated_at"])
 		// Another group of FastStream's has completed the second; the third fails there first.
 		completed := `{"status": "completed", "updated_at": "2026-11-23T06:01:19.972528", "result": {"ok": 1}}`
-		r.do("SET", statusKey(receipts[1].UUID), completed)
-		r.do("SET", statusKey(receipts[2].UUID), `{"status": "failed", "updated_at": "2026-11-23T06:01:19.988878", "error": {"type": "ValueError", "message": "no", "traceback": "T"}}`)
+		r.do("SET", core.StatusKey(receipts[1].UUID), completed)
+		r.do("SET", core.StatusKey(receipts[2].UUID), `{"status": "failed", "updated_at": "2026-11-23T06:01:19.988878", "error": {"type": "ValueError", "message": "no", "traceback": "T"}}`)
 		all, err := q.Statuses(ctx, receipts[1].UUID, receipts[2].UUID)
 		require.NoError(r.t, err)
 		at := time.Date(2026, 11, 23, 6, 1, 19, 988878000, time.Local)
@@ -109,7 +112,7 @@ func TestFastStreamStatus(t *testing.T) {
 		eventually(r.t, func() bool { return r.pendingOf(r.topic+"-tasks", "workers") == 0 && len(seen.all()) == 3 }, "each runs in this group")
 		require.Equal(r.t, "completed", written(0)["status"])
 		require.Equal(r.t, written(0)["updatedAt"], written(0)["updated_at"])
-		require.JSONEq(r.t, completed, r.text("GET", statusKey(receipts[1].UUID)), "completed is final")
+		require.JSONEq(r.t, completed, r.text("GET", core.StatusKey(receipts[1].UUID)), "completed is final")
 		require.Equal(r.t, "completed", written(2)["status"])
 	})
 }
@@ -187,7 +190,7 @@ func TestRequestsOverAChannel(t *testing.T) {
 			}
 			// A reply that nobody waits for.
 			late := r.seen.count(EventLateReply)
-			message := encodeEnvelope(format, map[string]string{FastStreamCorrelationID: "unknown"}, nil)
+			message := wire.EncodeEnvelope(format, map[string]string{FastStreamCorrelationID: "unknown"}, nil)
 			r.do("PUBLISH", nameOf(client), string(message))
 			eventually(r.t, func() bool { return r.seen.count(EventLateReply) == late+1 }, "late")
 		}
@@ -225,9 +228,9 @@ func TestFastStreamOptionsAreChecked(t *testing.T) {
 	require.ErrorIs(t, err, ErrMalformed)
 	require.ErrorContains(t, err, "faststream any bytes")
 	h := (&log{}).handler(succeed)
-	require.ErrorContains(t, NewDefaultSubscriberConfig("t", "g", h).with(func(c *SubscriberConfig) { c.Format = FormatFastStream }).Validate(), "single stream only")
-	require.ErrorContains(t, NewDefaultStreamConfig("s", "g", "c", h).with(func(c *SubscriberConfig) { c.Format = "xml" }).Validate(), `"xml"`)
-	require.NoError(t, NewDefaultStreamConfig("s", "g", "c", h).with(func(c *SubscriberConfig) { c.Format = FormatFastStream }).Validate())
+	require.ErrorContains(t, with(NewDefaultSubscriberConfig("t", "g", h), func(c *SubscriberConfig) { c.Format = FormatFastStream }).Validate(), "single stream only")
+	require.ErrorContains(t, with(NewDefaultStreamConfig("s", "g", "c", h), func(c *SubscriberConfig) { c.Format = "xml" }).Validate(), `"xml"`)
+	require.NoError(t, with(NewDefaultStreamConfig("s", "g", "c", h), func(c *SubscriberConfig) { c.Format = FormatFastStream }).Validate())
 	cfg := NewDefaultRequesterConfig("c")
 	cfg.Format = "xml"
 	_, err = q.NewRequester(cfg, nil)

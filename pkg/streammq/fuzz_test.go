@@ -7,6 +7,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
+	"github.com/millweir/millweir/pkg/streammq/internal/retry"
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 )
 
 // A dead letter is shown half rather than not at all: nothing in its fields may stop a list of dead letters.
@@ -16,15 +21,15 @@ func FuzzDecodeLetter(f *testing.F) {
 	f.Add("orders", "0", "1-1", "1", "", "failedAt", "yesterday")
 	f.Fuzz(func(t *testing.T, topic, partition, original, attempts, headers, name, value string) {
 		fields := map[string]string{
-			fieldOriginalTopic: topic, fieldPartition: partition, fieldOriginalID: original, fieldRetryCount: attempts, fieldHeaders: headers,
+			wire.FieldOriginalTopic: topic, wire.FieldPartition: partition, wire.FieldOriginalID: original, wire.FieldRetryCount: attempts, wire.FieldHeaders: headers,
 		}
 		fields[name] = value
-		letter := decodeDeadLetter("1-1", fields)
+		letter := wire.DecodeDeadLetter("1-1", fields)
 		require.Equal(t, "1-1", letter.ID)
 		require.GreaterOrEqual(t, letter.Partition, 0)
 		require.GreaterOrEqual(t, letter.Attempts, 0)
 		for raw, text := range letter.Raw {
-			require.Equal(t, fields[rawPrefix+raw], text)
+			require.Equal(t, fields[wire.RawPrefix+raw], text)
 		}
 	})
 }
@@ -39,15 +44,15 @@ func FuzzRetryItem(f *testing.F) {
 		fields := map[string]string{a: b, c: d, g: h}
 		before := maps.Clone(fields)
 		q := &MQ{}
-		to, ok := q.target(source{layout: LayoutSingle, topic: "t"}, "g:0:1-1", fields)
+		to, ok := retry.Target(q.core, core.Source{Layout: LayoutSingle, Topic: "t"}, "g:0:1-1", fields)
 		require.Equal(t, before, fields)
 		if ok {
-			named, _ := decodeCount(fields[fieldPartition]) // none, or no number: the first one
-			require.Equal(t, named, to.part)
-			require.Less(t, to.part, MaxPartitions)
+			named, _ := wire.DecodeCount(fields[wire.FieldPartition]) // none, or no number: the first one
+			require.Equal(t, named, to.Part)
+			require.Less(t, to.Part, MaxPartitions)
 		}
-		home := source{layout: LayoutCluster, topic: "t", part: 2}
-		if to, ok = q.target(home, "g:0:1-1", fields); ok {
+		home := core.Source{Layout: LayoutCluster, Topic: "t", Part: 2}
+		if to, ok = retry.Target(q.core, home, "g:0:1-1", fields); ok {
 			require.Equal(t, home, to, "another partition is in another slot")
 		}
 	})
@@ -79,8 +84,8 @@ func FuzzServerInfo(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, version, policy, cluster string) {
-		err := q.judge(map[string]string{"redis_version": version, "maxmemory_policy": policy, "cluster_enabled": cluster})
-		if err != nil && !olderThan(version, minMajor, minMinor) {
+		err := q.core.Judge(map[string]string{"redis_version": version, "maxmemory_policy": policy, "cluster_enabled": cluster})
+		if err != nil && !core.OlderThan(version, core.MinMajor, core.MinMinor) {
 			require.NotErrorIs(t, err, ErrServer)
 		}
 	})
@@ -91,12 +96,12 @@ func FuzzNames(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		if checkName(name, ErrTopicName) == nil {
+		if model.CheckName(name, ErrTopicName) == nil {
 			require.Regexp(t, `^[A-Za-z0-9._-]{1,200}$`, name)
 		}
-		if checkStreamKey(name) == nil {
+		if model.CheckStreamKey(name) == nil {
 			require.NotContains(t, name, "{")
-			require.LessOrEqual(t, len(name), maxStreamKey)
+			require.LessOrEqual(t, len(name), model.MaxStreamKey)
 		}
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/consume"
 )
 
 // A flushed server has no topic, no group, no epoch: all is made again, and nobody writes under the old epoch.
@@ -35,7 +37,7 @@ func TestDestroyedGroupIsMadeAgain(t *testing.T) {
 	r.subscribe(q, seen.handler(succeed), nil)
 	r.publish(q, "k", "0")
 	eventually(t, func() bool { return r.seen.count(EventAcked) == 1 }, "one")
-	r.do("XGROUP", "DESTROY", r.source(0).stream(), "g")
+	r.do("XGROUP", "DESTROY", r.source(0).Stream(), "g")
 	r.publish(q, "k", "1")
 	eventually(t, func() bool { return strings.Contains(fmt.Sprint(seen.payloads()), "1") }, "it goes on")
 }
@@ -78,11 +80,11 @@ func TestStuckHandlerDoesNotHoldUpRunForEver(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	<-began
-	workers := s.owned()
+	workers := consume.Owned(s)
 	cancel()
 	require.ErrorIs(t, <-done, ErrStuck)
 	close(goOn)
-	<-workers[0].done
+	<-workers[0].Done
 	require.ErrorIs(t, s.Run(t.Context()), ErrRunning)
 }
 

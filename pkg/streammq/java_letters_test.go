@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
@@ -14,7 +16,7 @@ func (r *rig) letterOfJava(codec string) {
 	r.t.Helper()
 	for _, row := range fromJava[javaEntry](r.t, "letters.jsonl") {
 		if row.Codec == codec {
-			r.do(append([]string{"XADD", r.source(0).dlq(), "*"}, texts(row.Fields)...)...)
+			r.do(append([]string{"XADD", r.source(0).Dlq(), "*"}, texts(row.Fields)...)...)
 			return
 		}
 	}
@@ -35,7 +37,7 @@ func (r *rig) kinds(stream string) (plain, kryo int) {
 	r.t.Helper()
 	for _, e := range r.entries(stream) {
 		for name := range e.FieldValues {
-			if isKryo([]string{name}) {
+			if wire.IsKryo([]string{name}) {
 				kryo++
 			} else {
 				plain++
@@ -57,13 +59,13 @@ func TestOurLettersNeverEmptyTheListOfJava(t *testing.T) {
 		"nothing of Java":        {func(*rig) {}, false},
 		"a dead letter in Kryo":  {func(r *rig) { r.letterOfJava("kryo") }, true},
 		"a dead letter as text":  {func(r *rig) { r.letterOfJava("string") }, false},
-		"acknowledged with Kryo": {func(r *rig) { r.do("HSET", r.source(1).commit(), "\x03g\xb1", "\x031-\xb1") }, true},
-		"acknowledged as text":   {func(r *rig) { r.do("HSET", r.source(1).commit(), "g1", "1-1") }, false},
+		"acknowledged with Kryo": {func(r *rig) { r.do("HSET", r.source(1).Commit(), "\x03g\xb1", "\x031-\xb1") }, true},
+		"acknowledged as text":   {func(r *rig) { r.do("HSET", r.source(1).Commit(), "g1", "1-1") }, false},
 		"a lease": {func(r *rig) {
-			r.do("XGROUP", "CREATE", r.source(0).stream(), "java", "0")
-			r.do("SET", r.source(0).lease("java"), "consumer-a")
+			r.do("XGROUP", "CREATE", r.source(0).Stream(), "java", "0")
+			r.do("SET", r.source(0).Lease("java"), "consumer-a")
 		}, true},
-		"its topic": {func(r *rig) { r.do("HDEL", metaKey(r.topic), "layout") }, true},
+		"its topic": {func(r *rig) { r.do("HDEL", core.MetaKey(r.topic), "layout") }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -73,12 +75,12 @@ func TestOurLettersNeverEmptyTheListOfJava(t *testing.T) {
 			r.fail(q, "before")
 			before, err := q.Letters(r.topic).List(t.Context(), LetterQuery{Partition: -1})
 			require.NoError(t, err)
-			r.do("HSET", r.source(0).replayed(), before[0].ID, "1-1")
+			r.do("HSET", r.source(0).Replayed(), before[0].ID, "1-1")
 			one.sign(r)
 			q = r.mq(nil) // nothing is known any more
 			r.fail(q, "after")
-			plain, kryo := r.kinds(r.source(0).dlq())
-			own := r.number("XLEN", r.source(0).ownDeadLetters())
+			plain, kryo := r.kinds(r.source(0).Dlq())
+			own := r.number("XLEN", r.source(0).OwnDeadLetters())
 			if one.own {
 				require.Zero(t, plain, "a client with Kryo reads them all")
 				require.GreaterOrEqual(t, own, 2)
@@ -111,10 +113,10 @@ func TestLettersGoWhereTheyAreToldTo(t *testing.T) {
 		r := newRig(t, LayoutSingle)
 		q := r.mq(func(c *Config) { c.Letters = place })
 		r.topicOf(q, 1)
-		r.do("HSET", r.source(0).commit(), "\x03g\xb1", "\x031-\xb1")
+		r.do("HSET", r.source(0).Commit(), "\x03g\xb1", "\x031-\xb1")
 		r.fail(q, "p")
-		require.Equal(t, own, r.number("XLEN", r.source(0).ownDeadLetters()))
-		require.Equal(t, 1-own, r.number("XLEN", r.source(0).dlq()))
+		require.Equal(t, own, r.number("XLEN", r.source(0).OwnDeadLetters()))
+		require.Equal(t, 1-own, r.number("XLEN", r.source(0).Dlq()))
 	}
 }
 
@@ -167,13 +169,13 @@ func TestLettersInTwoPlacesAreOneList(t *testing.T) {
 	n, err = letters.Delete(ctx, -1, list[0].ID, list[1].ID, "1-1")
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
-	payload := mqPrefix + "payload:" + r.topic + ":p:0:u"
+	payload := core.MqPrefix + "payload:" + r.topic + ":p:0:u"
 	r.do("SET", payload, `"x"`)
-	r.do("SADD", r.source(0).javaPayloads(), payload)
-	r.do("ZADD", javaPayloadTimes, "1", payload)
-	r.do("HSET", r.source(2).commit(), "g1", "1-1")
+	r.do("SADD", r.source(0).JavaPayloads(), payload)
+	r.do("ZADD", core.JavaPayloadTimes, "1", payload)
+	r.do("HSET", r.source(2).Commit(), "g1", "1-1")
 	require.NoError(t, q.Admin(r.topic).Delete(ctx, Removal{Force: true}))
-	gone := r.do("ZSCORE", javaPayloadTimes, payload)
+	gone := r.do("ZSCORE", core.JavaPayloadTimes, payload)
 	require.True(t, gone.IsNil())
 	require.Empty(t, r.allKeys("*"+r.topic+"*"))
 }

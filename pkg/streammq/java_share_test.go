@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 )
 
 // addAsJava adds an entry as a producer of the Java original does.
@@ -63,7 +66,7 @@ func TestPayloadsBesideOfJavaAreRead(t *testing.T) {
 
 func mustHeaders(t *testing.T, text string) map[string]string {
 	t.Helper()
-	headers, err := decodeHeaders(text)
+	headers, err := wire.DecodeHeaders(text)
 	require.NoError(t, err)
 	return headers
 }
@@ -77,7 +80,7 @@ func TestLargePayloadsLieInTheirEntriesWhereJavaReads(t *testing.T) {
 		r.topicOf(q, 1)
 		large := strings.Repeat("x", DefaultMaxPayload/4)
 		r.publish(q, "k", large)
-		fields := r.entries(r.source(0).stream())[0].FieldValues
+		fields := r.entries(r.source(0).Stream())[0].FieldValues
 		if layout == LayoutSingle {
 			require.Equal(t, large, fields["payload"])
 			continue
@@ -92,13 +95,13 @@ func TestWhatEarlierVersionsWroteIsRead(t *testing.T) {
 		q, seen, ctx := r.mq(nil), &log{}, r.t.Context()
 		r.topicOf(q, 2)
 		s := r.source(0)
-		r.do("SADD", partitionsKey(r.topic), "0", "1")
+		r.do("SADD", core.PartitionsKey(r.topic), "0", "1")
 		old := []string{
 			"payload", "p", "timestamp", "1700000000123", "retryCount", "0", "maxRetries", "2", "topic", r.topic, "partitionId", "0", "key", "",
 			"headers", `{"x-message-uuid":"u"}`, "originalMessageId", "",
 		}
-		r.do(append([]string{"XADD", s.stream(), "*"}, old...)...)
-		r.do("XADD", s.dlq(), "*", "originalTopic", r.topic, "partitionId", "0", "originalMessageId", "1-1", "group", "g", "retryCount", "0",
+		r.do(append([]string{"XADD", s.Stream(), "*"}, old...)...)
+		r.do("XADD", s.Dlq(), "*", "originalTopic", r.topic, "partitionId", "0", "originalMessageId", "1-1", "group", "g", "retryCount", "0",
 			"maxRetries", "0", "failedAt", "1700000000123", "error", "malformed message: field timestamp", "raw:payload", "from Java",
 			"raw:timestamp", "2026-11-23T05:50:55.699553049Z", "raw:maxRetries", "3", "raw:key", "k", "raw:headers", `{"a":"b"}`)
 		letters := q.Letters(r.topic)
@@ -112,8 +115,8 @@ func TestWhatEarlierVersionsWroteIsRead(t *testing.T) {
 		require.NoError(r.t, err, "an upgrade lets it run")
 		r.subscribe(q, seen.handler(func(*Delivery) Result { return RetryAfter(0, errBoom) }), nil)
 		eventually(r.t, func() bool { return len(seen.all()) == 6 && r.pending(0, "g") == 0 }, "two attempts, and four")
-		require.Equal(r.t, 2, r.number("SCARD", partitionsKey(r.topic)))
-		require.Zero(r.t, r.number("SISMEMBER", partitionsKey(r.topic), "0"))
+		require.Equal(r.t, 2, r.number("SCARD", core.PartitionsKey(r.topic)))
+		require.Zero(r.t, r.number("SISMEMBER", core.PartitionsKey(r.topic), "0"))
 		require.EqualValues(r.t, 1_700_000_000_123, seen.all()[0].Published.UnixMilli())
 	})
 }
@@ -143,7 +146,7 @@ end`
 // moveAsJava lets that mover run at a time far ahead.
 func (r *rig) moveAsJava() {
 	r.t.Helper()
-	r.do("EVAL", javaMover, "1", r.source(0).retry(), "9999999999999", encodeTime(time.Now()))
+	r.do("EVAL", javaMover, "1", r.source(0).Retry(), "9999999999999", wire.EncodeTime(time.Now()))
 }
 
 // Our waiting retries survive Java's mover: the group gets its message with all that it knows of it.
@@ -155,8 +158,8 @@ func TestJavaMovesOurRetries(t *testing.T) {
 	receipt, err := q.NewProducer(nil).Publish(t.Context(), r.topic, Message{Payload: []byte("\xff\x00p"), Headers: map[string]string{"a": "b"}, MaxAttempts: 3})
 	require.NoError(t, err)
 	sub := r.subscribe(q, seen.handler(func(*Delivery) Result { return RetryAfter(time.Hour, errBoom) }), nil)
-	eventually(t, func() bool { return r.number("ZCARD", r.source(0).retry()) == 1 }, "it waits")
-	retry := r.do("ZRANGE", r.source(0).retry(), "0", "-1")
+	eventually(t, func() bool { return r.number("ZCARD", r.source(0).Retry()) == 1 }, "it waits")
+	retry := r.do("ZRANGE", r.source(0).Retry(), "0", "-1")
 	names, err := retry.AsStrSlice()
 	require.NoError(t, err)
 	require.Equal(t, []string{"streaming:mq:retry:item:" + r.topic + ":g:0:" + receipt.ID}, names, "a whole key")
@@ -174,9 +177,9 @@ func TestJavaMovesOurRetries(t *testing.T) {
 		d.Attempt, d.MaxAttempts, d.UUID, d.OriginalID, string(d.Payload), d.Headers["a"], d.Headers[HeaderRetryGroup],
 	})
 	require.WithinDuration(t, seen.all()[0].Published, d.Published, time.Second, "not the time of the move")
-	eventually(t, func() bool { return r.number("ZCARD", r.source(0).retry()) == 1 }, "it waits again")
+	eventually(t, func() bool { return r.number("ZCARD", r.source(0).Retry()) == 1 }, "it waits again")
 	r.moveAsJava()
-	eventually(t, func() bool { return r.number("XLEN", r.source(0).dlq()) == 1 && r.pending(0, "g") == 0 }, "the third attempt was the last")
+	eventually(t, func() bool { return r.number("XLEN", r.source(0).Dlq()) == 1 && r.pending(0, "g") == 0 }, "the third attempt was the last")
 	sub.end()
 }
 
@@ -205,15 +208,15 @@ func TestRetriesOfJavaAreLeftToItsMover(t *testing.T) {
 		}
 		r.do(args...)
 		items[key] = now - 1000
-		r.do("ZADD", r.source(0).retry(), strconv.FormatInt(items[key], 10), key)
+		r.do("ZADD", r.source(0).Retry(), strconv.FormatInt(items[key], 10), key)
 	}
 	require.Len(t, items, 5)
-	ours := r.source(0).itemName("g", "1-1")
-	r.do(append([]string{"HSET", ours, "dueAt", "1"}, (&entry{payload: []byte("ours"), topic: r.topic, retryCount: 1, originalID: "1-1"}).item()...)...)
-	r.do("ZADD", r.source(0).retry(), strconv.FormatInt(now, 10), ours)
+	ours := r.source(0).ItemName("g", "1-1")
+	r.do(append([]string{"HSET", ours, "dueAt", "1"}, (&wire.Entry{Payload: []byte("ours"), Topic: r.topic, RetryCount: 1, OriginalID: "1-1"}).Item()...)...)
+	r.do("ZADD", r.source(0).Retry(), strconv.FormatInt(now, 10), ours)
 	r.subscribe(q, seen.handler(succeed), nil)
 	eventually(t, func() bool { return len(seen.all()) == 1 }, "ours comes back")
-	require.Equal(t, 5, r.number("ZCARD", r.source(0).retry()), "theirs stay")
+	require.Equal(t, 5, r.number("ZCARD", r.source(0).Retry()), "theirs stay")
 	r.moveAsJava()
 	eventually(t, func() bool { return len(seen.all()) == 6 }, "every group sees them then")
 	byOriginal := map[string]Delivery{}
@@ -234,16 +237,16 @@ func TestRetriesOfJavaAreLeftToItsMover(t *testing.T) {
 		"nowhere":      {"topic", r.topic, "partitionId", "99", "payload", `"p"`},
 		"elsewhere":    {"topic", "other", "partitionId", "0", "payload", `"p"`},
 	} {
-		r.do(append([]string{"HSET", r.source(0).item(name)}, fields...)...)
-		r.do("ZADD", r.source(0).retry(), "1", r.source(0).item(name))
+		r.do(append([]string{"HSET", r.source(0).Item(name)}, fields...)...)
+		r.do("ZADD", r.source(0).Retry(), "1", r.source(0).Item(name))
 	}
-	eventually(t, func() bool { return len(seen.all()) == 9 && r.number("EXISTS", r.source(0).retry()) == 0 }, "three can be read")
+	eventually(t, func() bool { return len(seen.all()) == 9 && r.number("EXISTS", r.source(0).Retry()) == 0 }, "three can be read")
 	partitions := map[string]int{}
 	for _, d := range seen.all()[6:] {
 		partitions[d.OriginalID] = d.Partition
 	}
 	require.Equal(t, map[string]int{"5-1": 1, "5-2": 0, "5-3": 0}, partitions)
-	require.Equal(t, 2, r.number("ZCARD", r.source(0).quarantine()), "the others are put aside, not removed")
+	require.Equal(t, 2, r.number("ZCARD", r.source(0).Quarantine()), "the others are put aside, not removed")
 }
 
 // What an earlier version has put off has a short name, which Java's mover would remove for good: it gets the name of now at
@@ -255,26 +258,26 @@ func TestRetriesOfEarlierVersionsAreTakenOver(t *testing.T) {
 	r.topicOf(q, 1)
 	s := r.source(0)
 	old := func(id string) {
-		r.do("HSET", s.item("g:0:"+id), "payload", id, "timestamp", "1700000000123", "retryCount", "1", "maxRetries", "5", "topic", r.topic,
+		r.do("HSET", s.Item("g:0:"+id), "payload", id, "timestamp", "1700000000123", "retryCount", "1", "maxRetries", "5", "topic", r.topic,
 			"partitionId", "0", "key", "", "headers", `{"x-retry-group":"g"}`, "originalMessageId", id, "dueAt", "1")
 	}
 	old("1-1")
 	old("1-2")
 	old("1-3")
-	r.do("ZADD", s.retry(), "1", "g:0:1-1", "9999999999998", "g:0:1-2")
-	r.do("ZADD", s.quarantine(), "1", s.item("g:0:1-3"))
+	r.do("ZADD", s.Retry(), "1", "g:0:1-1", "9999999999998", "g:0:1-2")
+	r.do("ZADD", s.Quarantine(), "1", s.Item("g:0:1-3"))
 	r.subscribe(q, seen.handler(succeed), nil)
 	eventually(t, func() bool { return len(seen.all()) == 2 }, "what is due, and what was put aside")
 	require.ElementsMatch(t, []string{"1-1", "1-3"}, seen.payloads())
-	require.Zero(t, r.number("EXISTS", s.quarantine()))
-	retry := r.do("ZRANGE", s.retry(), "0", "-1")
+	require.Zero(t, r.number("EXISTS", s.Quarantine()))
+	retry := r.do("ZRANGE", s.Retry(), "0", "-1")
 	names, err := retry.AsStrSlice()
 	require.NoError(t, err)
-	require.Equal(t, []string{s.item("g:0:1-2")}, names)
+	require.Equal(t, []string{s.Item("g:0:1-2")}, names)
 	old("1-4") // a member of an earlier version is still there
-	r.do("ZADD", s.retry(), "9999999999998", "g:0:1-4")
+	r.do("ZADD", s.Retry(), "9999999999998", "g:0:1-4")
 	eventually(t, func() bool {
-		score := r.do("ZSCORE", s.retry(), "g:0:1-4")
+		score := r.do("ZSCORE", s.Retry(), "g:0:1-4")
 		return score.IsNil()
 	}, "renamed")
 	r.moveAsJava()
@@ -292,8 +295,8 @@ func TestGroupsOfJavaAreRefused(t *testing.T) {
 	r := newRig(t, LayoutSingle)
 	q, seen := r.mq(nil), &log{}
 	r.topicOf(q, 2)
-	r.do("XGROUP", "CREATE", r.source(1).stream(), "java", "0")
-	r.do("SET", r.source(1).lease("java"), "consumer-a", "PX", "3600000") // SETNX, then PEXPIRE there: no epoch
+	r.do("XGROUP", "CREATE", r.source(1).Stream(), "java", "0")
+	r.do("SET", r.source(1).Lease("java"), "consumer-a", "PX", "3600000") // SETNX, then PEXPIRE there: no epoch
 	cfg := NewDefaultSubscriberConfig(r.topic, "java", seen.handler(succeed))
 	s, err := q.NewSubscriber(cfg)
 	require.NoError(t, err)
@@ -301,18 +304,18 @@ func TestGroupsOfJavaAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, ErrForeignGroup)
 	require.ErrorContains(t, err, `group java of topic `+r.topic)
 	require.ErrorContains(t, err, `"consumer-a" has partition 1: stop it, or take another group`)
-	require.Equal(t, "consumer-a", r.text("GET", r.source(1).lease("java")))
+	require.Equal(t, "consumer-a", r.text("GET", r.source(1).Lease("java")))
 
 	r.publish(q, "a", "1", "b", "2", "c", "3")
 	r.subscribe(q, seen.handler(succeed), nil)
 	eventually(t, func() bool { return len(seen.all()) == 3 }, "another group has all")
 	// A lease that comes later is respected too: the partition is left to whoever has it.
 	sub := r.subscribe(q, (&log{}).handler(succeed), func(c *SubscriberConfig) { c.Group = "later" })
-	eventually(t, func() bool { return r.number("EXISTS", r.source(0).lease("later"), r.source(1).lease("later")) == 2 }, "both are owned")
+	eventually(t, func() bool { return r.number("EXISTS", r.source(0).Lease("later"), r.source(1).Lease("later")) == 2 }, "both are owned")
 	sub.end()
-	r.do("SET", r.source(0).lease("later"), "consumer-b", "PX", "3600000")
+	r.do("SET", r.source(0).Lease("later"), "consumer-b", "PX", "3600000")
 	again := r.subscribe(q, (&log{}).handler(succeed), func(c *SubscriberConfig) { c.Group = "later" })
-	eventually(t, func() bool { return r.number("EXISTS", r.source(1).lease("later")) == 1 }, "the free one")
+	eventually(t, func() bool { return r.number("EXISTS", r.source(1).Lease("later")) == 1 }, "the free one")
 	again.end()
-	require.Equal(t, "consumer-b", r.text("GET", r.source(0).lease("later")))
+	require.Equal(t, "consumer-b", r.text("GET", r.source(0).Lease("later")))
 }

@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
+	"github.com/millweir/millweir/pkg/streammq/internal/produce"
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 )
 
 // The files in testdata/java are what cuihairu/redis-streaming mq v0.2.1 wrote on a Redis 7.0 (Redisson 3.52.0), with its default
@@ -125,31 +129,31 @@ func TestEntriesOfJavaAreRead(t *testing.T) {
 	t.Parallel()
 	kryo := 0
 	for _, row := range fromJava[javaEntry](t, "entries.jsonl") {
-		e, err := decodeEntry(texts(row.Fields))
+		e, err := wire.DecodeEntry(texts(row.Fields))
 		require.NoError(t, err, row.ID)
-		require.False(t, e.timestamp.IsZero(), row.ID)
-		require.Equal(t, "orders", e.topic, row.ID)
+		require.False(t, e.Timestamp.IsZero(), row.ID)
+		require.Equal(t, "orders", e.Topic, row.ID)
 		want := row.plain()
 		if want["payload"] == "" && want["topic"] == "" { // RedisDeadLetterService with the default codec replayed a dead letter
-			require.Equal(t, "fails", string(e.payload))
-			require.Equal(t, "FAIL", e.headers["x-want"])
-			require.Equal(t, 4, e.maxRetries)
+			require.Equal(t, "fails", string(e.Payload))
+			require.Equal(t, "FAIL", e.Headers["x-want"])
+			require.Equal(t, 4, e.MaxRetries)
 			kryo++
 			continue
 		}
-		require.Equal(t, want["payload"], string(e.payload), row.ID)
-		require.Equal(t, want["key"], e.key, row.ID)
-		require.Equal(t, want["originalMessageId"], e.originalID, row.ID)
+		require.Equal(t, want["payload"], string(e.Payload), row.ID)
+		require.Equal(t, want["key"], e.Key, row.ID)
+		require.Equal(t, want["originalMessageId"], e.OriginalID, row.ID)
 		at, err := time.Parse(time.RFC3339Nano, want["timestamp"])
 		require.NoError(t, err)
-		require.True(t, at.Equal(e.timestamp), row.ID)
-		retries, _ := decodeCount(want["maxRetries"])
-		require.Equal(t, retries+1, e.maxRetries, "retries there, attempts in all here")
+		require.True(t, at.Equal(e.Timestamp), row.ID)
+		retries, _ := wire.DecodeCount(want["maxRetries"])
+		require.Equal(t, retries+1, e.MaxRetries, "retries there, attempts in all here")
 		var headers map[string]string
 		if json.Unmarshal([]byte(want["headers"]), &headers) != nil {
 			headers = nil // of Map.toString, which nobody reads back
 		}
-		require.Equal(t, headers, e.headers, row.ID)
+		require.Equal(t, headers, e.Headers, row.ID)
 	}
 	require.Equal(t, 1, kryo)
 }
@@ -159,31 +163,31 @@ func TestPayloadsThatJavaPutOffLoseTheirQuotes(t *testing.T) {
 	t.Parallel()
 	seen := map[string]int{}
 	for _, row := range fromJava[javaEntry](t, "entries.jsonl") {
-		e, err := decodeEntry(texts(row.Fields))
+		e, err := wire.DecodeEntry(texts(row.Fields))
 		require.NoError(t, err)
-		if e.retryCount == 0 {
+		if e.RetryCount == 0 {
 			continue
 		}
-		e.unwrap()
-		seen[clip(string(e.payload), 20)]++
+		e.Unwrap()
+		seen[model.Clip(string(e.Payload), 20)]++
 	}
 	for _, want := range []string{"retry once", `{"retry":"map"}`, "always retried", "RRRRRRRRRRRRRRRRRRRR…"} {
 		require.NotZero(t, seen[want], "%s of %v", want, seen)
 	}
 	for name, one := range map[string]struct {
-		e    entry
+		e    wire.Entry
 		want string
 	}{
-		"JSON that was meant":   {entry{payload: []byte(`"\"a\""`), retryCount: 1, originalID: "1-1"}, `"a"`},
-		"never put off":         {entry{payload: []byte(`"a"`), originalID: "1-1"}, `"a"`},
-		"published so":          {entry{payload: []byte(`"a"`), retryCount: 1}, `"a"`},
-		"put off here":          {entry{payload: []byte(`"a"`), retryCount: 2, originalID: "1-1", headers: map[string]string{HeaderRetryGroup: "g", HeaderRetryCount: "2"}}, `"a"`},
-		"here, before":          {entry{payload: []byte(`"a"`), retryCount: 2, originalID: "1-1", headers: map[string]string{HeaderRetryGroup: "g"}}, `"a"`},
-		"here, then there":      {entry{payload: []byte(`"\"a\""`), retryCount: 2, originalID: "1-1", headers: map[string]string{HeaderRetryGroup: "g", HeaderRetryCount: "1"}}, `"a"`},
-		"an object from beside": {entry{payload: []byte(`"{}"`), retryCount: 5, headers: map[string]string{HeaderOriginalID: "1-1"}}, `{}`},
+		"JSON that was meant":   {wire.Entry{Payload: []byte(`"\"a\""`), RetryCount: 1, OriginalID: "1-1"}, `"a"`},
+		"never put off":         {wire.Entry{Payload: []byte(`"a"`), OriginalID: "1-1"}, `"a"`},
+		"published so":          {wire.Entry{Payload: []byte(`"a"`), RetryCount: 1}, `"a"`},
+		"put off here":          {wire.Entry{Payload: []byte(`"a"`), RetryCount: 2, OriginalID: "1-1", Headers: map[string]string{HeaderRetryGroup: "g", HeaderRetryCount: "2"}}, `"a"`},
+		"here, before":          {wire.Entry{Payload: []byte(`"a"`), RetryCount: 2, OriginalID: "1-1", Headers: map[string]string{HeaderRetryGroup: "g"}}, `"a"`},
+		"here, then there":      {wire.Entry{Payload: []byte(`"\"a\""`), RetryCount: 2, OriginalID: "1-1", Headers: map[string]string{HeaderRetryGroup: "g", HeaderRetryCount: "1"}}, `"a"`},
+		"an object from beside": {wire.Entry{Payload: []byte(`"{}"`), RetryCount: 5, Headers: map[string]string{HeaderOriginalID: "1-1"}}, `{}`},
 	} {
-		one.e.unwrap()
-		require.Equal(t, one.want, string(one.e.payload), name)
+		one.e.Unwrap()
+		require.Equal(t, one.want, string(one.e.Payload), name)
 	}
 }
 
@@ -214,7 +218,7 @@ func TestEntriesAreReadAsLenientlyAsByJava(t *testing.T) {
 		for name, value := range row.Entry {
 			fields = append(fields, name, string(value))
 		}
-		e, err := decodeEntry(fields)
+		e, err := wire.DecodeEntry(fields)
 		require.NoError(t, err, row.Probe)
 		if better[row.Probe] || strings.HasPrefix(row.Probe, "retry:") {
 			continue
@@ -222,14 +226,14 @@ func TestEntriesAreReadAsLenientlyAsByJava(t *testing.T) {
 		compared++
 		var want javaHandled
 		require.NoError(t, json.Unmarshal(row.Handled[0], &want), row.Probe)
-		require.Equal(t, want.RetryCount, e.retryCount, row.Probe)
-		require.Equal(t, want.MaxRetries+1, e.maxRetries, row.Probe)
+		require.Equal(t, want.RetryCount, e.RetryCount, row.Probe)
+		require.Equal(t, want.MaxRetries+1, e.MaxRetries, row.Probe)
 		if want.Payload == nil {
-			require.Nil(t, e.payload, row.Probe)
+			require.Nil(t, e.Payload, row.Probe)
 		} else {
-			require.Equal(t, *want.Payload, string(e.payload), row.Probe)
+			require.Equal(t, *want.Payload, string(e.Payload), row.Probe)
 		}
-		require.Equal(t, *want.Key, e.key, row.Probe)
+		require.Equal(t, *want.Key, e.Key, row.Probe)
 		headers := map[string]string{}
 		for name, value := range want.Headers {
 			if value != nil && name != HeaderPartition && name != HeaderOriginalID { // its consumer adds these two
@@ -237,7 +241,7 @@ func TestEntriesAreReadAsLenientlyAsByJava(t *testing.T) {
 			}
 		}
 		got := map[string]string{}
-		maps.Copy(got, e.headers)
+		maps.Copy(got, e.Headers)
 		require.Equal(t, headers, got, row.Probe)
 	}
 	require.Equal(t, 23, compared)
@@ -251,7 +255,7 @@ func TestPartitionsOfKeysAreThoseOfJava(t *testing.T) {
 		Are  []int
 	}](t, "partitions.jsonl") {
 		for i, key := range row.Keys {
-			n, err := choose(NewJavaHash(), &Message{Key: key}, row.Of)
+			n, err := produce.Choose(NewJavaHash(), &Message{Key: key}, row.Of)
 			require.NoError(t, err)
 			require.Equal(t, row.Are[i], n, "%s of %d", key, row.Of)
 		}
@@ -270,13 +274,13 @@ func TestLettersOfJavaAreRead(t *testing.T) {
 		if !strings.HasPrefix(row.Step, "messages that are retried") && !strings.HasPrefix(row.Step, "retries have run") {
 			continue
 		}
-		l := decodeDeadLetter(row.ID, row.plain())
+		l := wire.DecodeDeadLetter(row.ID, row.plain())
 		require.Nil(t, l.Raw)
 		require.Equal(t, "orders", l.Topic)
 		require.WithinDuration(t, time.Date(2026, 11, 23, 5, 51, 0, 0, time.UTC), l.FailedAt, time.Minute)
 		require.NotEmpty(t, l.Headers["x-want"])
 		require.Empty(t, l.Group)
-		got = append(got, letter{row.Codec, clip(string(l.Payload), 16), l.Key, l.OriginalID, l.Partition, l.Attempts, l.MaxRetries})
+		got = append(got, letter{row.Codec, model.Clip(string(l.Payload), 16), l.Key, l.OriginalID, l.Partition, l.Attempts, l.MaxRetries})
 	}
 	require.Equal(t, []letter{
 		{"kryo", "fails", "customer-7", "1795413057680-0", 2, 1, 4},
@@ -293,20 +297,20 @@ func TestLettersOfJavaAreRead(t *testing.T) {
 // Texts that the captures do not have: an empty one, one that is no ASCII, a pair of surrogates; and objects.
 func TestKryoIsRead(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]kryoValue{
-		"\x00":              {null: true},
-		"\x03\x80":          {null: true, quoted: true},
-		"\x03\x81":          {quoted: true},
-		"\x03\x82d":         {text: "d", quoted: true},
-		"\x03\x83\xc3\xbcx": {text: "üx", quoted: true},
-		"\x03\x84\xe4\xbd\xa0\xed\xa0\xbd\xed\xb8\x80": {text: "你😀", quoted: true},
-		"\x02\x06":     {text: "3"},
-		"\x02\x05":     {text: "-3"},
-		"\x09\x80\x01": {text: "64"},
-		"\x05\x01":     {text: "true"},
-		"\x01\x00java.util.HashMa\xf0\x02\x03\x82a\x01\x00\x01": {text: `{"a":{}}`},
+	for text, want := range map[string]wire.KryoValue{
+		"\x00":              {Null: true},
+		"\x03\x80":          {Null: true, Quoted: true},
+		"\x03\x81":          {Quoted: true},
+		"\x03\x82d":         {Text: "d", Quoted: true},
+		"\x03\x83\xc3\xbcx": {Text: "üx", Quoted: true},
+		"\x03\x84\xe4\xbd\xa0\xed\xa0\xbd\xed\xb8\x80": {Text: "你😀", Quoted: true},
+		"\x02\x06":     {Text: "3"},
+		"\x02\x05":     {Text: "-3"},
+		"\x09\x80\x01": {Text: "64"},
+		"\x05\x01":     {Text: "true"},
+		"\x01\x00java.util.HashMa\xf0\x02\x03\x82a\x01\x00\x01": {Text: `{"a":{}}`},
 	} {
-		got, err := kryoText(text)
+		got, err := wire.KryoText(text)
 		require.NoError(t, err, "%q", text)
 		require.Equal(t, want, got, "%q", text)
 	}
@@ -322,18 +326,18 @@ func TestKryoIsRead(t *testing.T) {
 	} {
 		raw, err := hex.DecodeString(dump)
 		require.NoError(t, err)
-		got, err := kryoText(string(raw))
+		got, err := wire.KryoText(string(raw))
 		require.NoError(t, err, dump)
-		require.JSONEq(t, want, got.text)
+		require.JSONEq(t, want, got.Text)
 	}
 	for _, bad := range []string{
 		"", "\x03", "\x03abc", "\x03\x85ab", "\x02", "\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "\x0b\x01", "\x00\x00",
 		"\x01\x00java.io.Fil\xe5\x01", "\x01\x01\x01", "\x01\x00java.util.HashMa\xf0\x7f", "\x01\x00java.util.HashMa\xf0\x00",
 	} {
-		_, err := kryoText(bad)
+		_, err := wire.KryoText(bad)
 		require.Error(t, err, "%q", bad)
 	}
-	l := decodeDeadLetter("1-1", map[string]string{"\x03payloa\xe4": "\x7f"})
+	l := wire.DecodeDeadLetter("1-1", map[string]string{"\x03payloa\xe4": "\x7f"})
 	require.NotNil(t, l.Raw)
 	require.Contains(t, l.Error, "class 127")
 }
@@ -342,9 +346,9 @@ func FuzzKryo(f *testing.F) {
 	f.Add("\x01\x00java.util.HashMa\xf0\x02\x03\x82a\x01\x00\x01")
 	f.Add("\x03\xf1\xc5\x08")
 	f.Fuzz(func(t *testing.T, text string) {
-		v, err := kryoText(text)
-		if err == nil && !v.quoted && !v.null && !json.Valid([]byte(v.text)) {
-			t.Fatalf("%q is read as %q", text, v.text)
+		v, err := wire.KryoText(text)
+		if err == nil && !v.Quoted && !v.Null && !json.Valid([]byte(v.Text)) {
+			t.Fatalf("%q is read as %q", text, v.Text)
 		}
 	})
 }

@@ -7,19 +7,23 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/consume"
+	"github.com/millweir/millweir/pkg/streammq/internal/fence"
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 )
 
 func TestChainsKeepTheOrderOfEachKey(t *testing.T) {
 	t.Parallel()
-	var parcels []parcel
+	var parcels []fence.Parcel
 	for i, key := range []string{"a", "", "b", "a", "", "b", "a"} {
-		parcels = append(parcels, parcel{raw: raw{id: strconv.Itoa(i)}, entry: entry{key: key}})
+		parcels = append(parcels, fence.Parcel{Raw: wire.Raw{Id: strconv.Itoa(i)}, Entry: wire.Entry{Key: key}})
 	}
 	var got [][]string
-	for _, chain := range chainsOf(parcels) {
+	for _, chain := range consume.ChainsOf(parcels) {
 		var ids []string
 		for _, p := range chain {
-			ids = append(ids, p.id)
+			ids = append(ids, p.Id)
 		}
 		got = append(got, ids)
 	}
@@ -66,7 +70,7 @@ func TestARefusalStopsAllLanes(t *testing.T) {
 		var once sync.Once
 		r.subscribe(q, exclusive(r.t, seen.handler(func(d *Delivery) Result {
 			if d.Key == "k3" && string(d.Payload) == "4" {
-				once.Do(func() { r.do("SET", r.source(0).epoch("g"), "1") })
+				once.Do(func() { r.do("SET", r.source(0).Epoch("g"), "1") })
 				return Fail(errBoom) // its write is refused
 			}
 			return Success()
@@ -93,7 +97,7 @@ func TestStopEndsAllLanes(t *testing.T) {
 	}, func(c *SubscriberConfig) { c.Concurrency = 2 })
 	eventually(t, func() bool { return len(seen.all()) == 2 }, "two lanes")
 	first.cancel()
-	eventually(t, func() bool { w := first.owned()[0]; return w != nil && w.stopped() }, "it knows")
+	eventually(t, func() bool { w := consume.Owned(first.Subscriber)[0]; return w != nil && w.Stopped() }, "it knows")
 	close(goOn)
 	first.end()
 	require.ElementsMatch(t, []string{"0", "0"}, seen.payloads())

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 )
 
 // A dead letter is shown as far as it can be read, and what it lacks has its default.
@@ -36,7 +38,7 @@ func TestLettersOfOthers(t *testing.T) {
 			Letter{Payload: []byte("p"), Attempts: 1, MaxRetries: 4, Partition: 7, OriginalID: "1-1", Headers: map[string]string{HeaderPartition: "7", HeaderOriginalID: "1-1"}}},
 	} {
 		one.want.ID = "1-1"
-		got := decodeDeadLetter("1-1", one.fields)
+		got := wire.DecodeDeadLetter("1-1", one.fields)
 		require.True(t, one.want.FailedAt.Equal(got.FailedAt), name)
 		got.FailedAt = one.want.FailedAt
 		require.Equal(t, one.want, got, name)
@@ -68,7 +70,7 @@ func TestNoLetters(t *testing.T) {
 		require.ErrorIs(r.t, err, ErrNotFound)
 		_, err = letters.Replay(ctx, Letter{ID: "1-1", Payload: []byte("p")})
 		require.ErrorIs(r.t, err, ErrNotFound)
-		require.Zero(r.t, r.number("XLEN", r.source(0).stream()), "nothing was added")
+		require.Zero(r.t, r.number("XLEN", r.source(0).Stream()), "nothing was added")
 	})
 }
 
@@ -109,7 +111,7 @@ func TestReplayOfALetterWithAPayloadBeside(t *testing.T) {
 	r.topicOf(q, 2)
 	r.do("SET", r.topic+"there", `"large"`)
 	for _, name := range []string{"there", "gone"} {
-		r.do("XADD", r.source(0).dlq(), "*", "originalTopic", r.topic, "payload", "", "retryCount", "1", "maxRetries", "3", "partitionId", "0",
+		r.do("XADD", r.source(0).Dlq(), "*", "originalTopic", r.topic, "payload", "", "retryCount", "1", "maxRetries", "3", "partitionId", "0",
 			"headers", `{"partitionId":"1","x-payload-storage-type":"hash","x-payload-hash-ref":"`+r.topic+name+`","a":"`+name+`"}`)
 	}
 	n, err := q.Letters(r.topic).ReplayAll(ctx, LetterQuery{Partition: -1}, 0, false)

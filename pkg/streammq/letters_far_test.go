@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 )
 
 // deadStream is a stream of dead letters that only this test uses; on a cluster it lies in a slot of its own.
@@ -19,7 +21,7 @@ func TestLettersOfManyGoToOneStream(t *testing.T) {
 		r.topicOf(q, 3)
 		r.publish(q, "a", "0", "b", "1", "c", "2")
 		r.addSingle("3")
-		r.do("XADD", r.source(1).stream(), "*", "color", "red")
+		r.do("XADD", r.source(1).Stream(), "*", "color", "red")
 		var well sync.Map
 		handler := seen.handler(func(d *Delivery) Result {
 			if _, ok := well.Load(string(d.Payload)); ok {
@@ -40,7 +42,7 @@ func TestLettersOfManyGoToOneStream(t *testing.T) {
 			list, err = letters.List(ctx, LetterQuery{Partition: -1})
 			return err == nil && len(list) == 5
 		}, "five letters")
-		require.Zero(r.t, r.number("EXISTS", r.source(0).dlq()), "none beside them")
+		require.Zero(r.t, r.number("EXISTS", r.source(0).Dlq()), "none beside them")
 		from := map[string]string{}
 		for _, letter := range list {
 			from[string(letter.Payload)] = letter.Topic
@@ -82,22 +84,22 @@ func TestCrashBetweenALetterElsewhereAndItsAcknowledgement(t *testing.T) {
 		q, ctx := r.mq(nil), r.t.Context()
 		r.topicOf(q, 1)
 		a := r.member(q, "a")
-		a.letters = r.deadStream()
+		a.Letters = r.deadStream()
 		r.publish(q, "k", "0")
 		got := r.next(a)
-		parcels, err := a.unpack(ctx, got.entries)
+		parcels, err := a.Unpack(ctx, got.Entries)
 		require.NoError(r.t, err)
 		if r.layout == LayoutCluster { // on one Redis there is no between
-			require.NoError(r.t, a.addDeadLetter(ctx, of(got.entries[0]), a.letter(&parcels[0], 1, errBoom, time.Now())))
+			require.NoError(r.t, a.AddDeadLetter(ctx, of(got.Entries[0]), a.Letter(&parcels[0], 1, errBoom, time.Now())))
 		}
 		r.expire()
 		b := r.member(q, "b")
-		b.letters = r.deadStream()
-		again, err := b.recover(ctx, 10, "")
+		b.Letters = r.deadStream()
+		again, err := b.Recover(ctx, 10, "")
 		require.NoError(r.t, err)
-		parcels, err = b.unpack(ctx, again.entries)
+		parcels, err = b.Unpack(ctx, again.Entries)
 		require.NoError(r.t, err)
-		done, err := b.deadLetter(ctx, &parcels[0], 1, errBoom)
+		done, err := b.DeadLetter(ctx, &parcels[0], 1, errBoom)
 		require.NoError(r.t, err)
 		require.True(r.t, done)
 		require.Zero(r.t, r.pending(0, "g"))
@@ -111,10 +113,10 @@ func TestLostEntryBecomesNoLetterElsewhere(t *testing.T) {
 		q, ctx := r.mq(nil), r.t.Context()
 		r.topicOf(q, 1)
 		a, e := handedOver(r, q)
-		a.letters = r.deadStream()
-		parcels, err := a.unpack(ctx, []raw{e})
+		a.Letters = r.deadStream()
+		parcels, err := a.Unpack(ctx, []wire.Raw{e})
 		require.NoError(r.t, err)
-		done, err := a.deadLetter(ctx, &parcels[0], 1, errBoom)
+		done, err := a.DeadLetter(ctx, &parcels[0], 1, errBoom)
 		require.NoError(r.t, err)
 		require.False(r.t, done)
 		require.Zero(r.t, r.number("EXISTS", r.deadStream()))
@@ -161,7 +163,7 @@ func TestReplayToADeletedTopicIsRefused(t *testing.T) {
 		require.Len(r.t, list, 1, "letters of another name stay")
 		_, err = letters.Replay(ctx, list[0])
 		require.ErrorIs(r.t, err, ErrUnknownTopic)
-		require.Zero(r.t, r.number("EXISTS", r.source(0).stream()), "and nothing is made again")
+		require.Zero(r.t, r.number("EXISTS", r.source(0).Stream()), "and nothing is made again")
 	})
 }
 
@@ -170,7 +172,7 @@ func TestDeadLettersAreConsumedByAGroup(t *testing.T) {
 		q, ctx := r.mq(nil), r.t.Context()
 		r.topicOf(q, 3)
 		receipts := r.publish(q, "a", "0", "b", "1", "c", "2")
-		r.do("XADD", r.source(2).stream(), "*", "color", "red")
+		r.do("XADD", r.source(2).Stream(), "*", "color", "red")
 		m := r.subscribe(q, (&log{}).handler(func(d *Delivery) Result {
 			if d.Attempt == 1 {
 				return Retry(errBoom) // a second entry, for this group only

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
 )
 
 // huge is memory that nobody may look at: it would become real.
@@ -30,7 +33,7 @@ func TestLimits(t *testing.T) {
 	require.NoError(t, err)
 	_, limits, _ := strings.Cut(string(readme), "## Limits\n")
 	limits, _, _ = strings.Cut(limits, "\n## ")
-	message := func(m Message) error { return m.validate(DefaultMaxPayload) }
+	message := func(m Message) error { return model.Validate(m, DefaultMaxPayload) }
 	topic := func(name string, partitions int) error { return Topic{Name: name, Partitions: partitions}.Validate() }
 	for name, tc := range map[string]struct {
 		err    error
@@ -50,13 +53,13 @@ func TestLimits(t *testing.T) {
 		"key not UTF-8":         {message(Message{Key: "\xff"}), ErrHeader, []string{"UTF-8"}, "valid UTF-8"},
 		"header not UTF-8":      {message(Message{Headers: map[string]string{"a": "\xff"}}), ErrHeader, []string{"UTF-8"}, "valid UTF-8"},
 		"headers of 1 MiB":      {message(Message{Headers: map[string]string{"a": strings.Repeat("x", 1<<20)}}), ErrTooLarge, []string{"1048577", "32768"}, "32 KiB"},
-		"stream key":            {checkStreamKey("{a}"), ErrStreamKey, []string{"no braces"}, "1–512 bytes"},
-		"stream key too long":   {checkStreamKey(strings.Repeat("x", 513)), ErrStreamKey, []string{"513", "1 to 512"}, "1–512 bytes"},
+		"stream key":            {model.CheckStreamKey("{a}"), ErrStreamKey, []string{"no braces"}, "1–512 bytes"},
+		"stream key too long":   {model.CheckStreamKey(strings.Repeat("x", 513)), ErrStreamKey, []string{"513", "1 to 512"}, "1–512 bytes"},
 		"attempts":              {message(Message{MaxAttempts: 10_001}), ErrConfig, []string{"10001", "0 to 10000"}, "10,000"},
-		"a batch":               {NewDefaultSubscriberConfig("t", "g", (&log{}).handler(succeed)).with(func(c *SubscriberConfig) { c.Batch = 5000 }).Validate(), ErrConfig, []string{"5000", "1 to 1000"}, "1,000"},
-		"server too old":        {New0(t).judge(map[string]string{"redis_version": "6.0.9"}), ErrServer, []string{"6.0.9", "6.2"}, "`ErrServer`"},
-		"server evicts":         {New0(t).judge(map[string]string{"maxmemory_policy": "allkeys-lru"}), ErrEviction, []string{"allkeys-lru", "noeviction"}, "`ErrEviction`"},
-		"cluster, other layout": {New0(t).judge(map[string]string{"cluster_enabled": "1"}), ErrLayout, []string{"cluster"}, "`ErrLayout`"},
+		"a batch":               {with(NewDefaultSubscriberConfig("t", "g", (&log{}).handler(succeed)), func(c *SubscriberConfig) { c.Batch = 5000 }).Validate(), ErrConfig, []string{"5000", "1 to 1000"}, "1,000"},
+		"server too old":        {New0(t).core.Judge(map[string]string{"redis_version": "6.0.9"}), ErrServer, []string{"6.0.9", "6.2"}, "`ErrServer`"},
+		"server evicts":         {New0(t).core.Judge(map[string]string{"maxmemory_policy": "allkeys-lru"}), ErrEviction, []string{"allkeys-lru", "noeviction"}, "`ErrEviction`"},
+		"cluster, other layout": {New0(t).core.Judge(map[string]string{"cluster_enabled": "1"}), ErrLayout, []string{"cluster"}, "`ErrLayout`"},
 	} {
 		require.ErrorIs(t, tc.err, tc.is, name)
 		for _, text := range tc.texts {
@@ -66,7 +69,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func (c SubscriberConfig) with(change func(*SubscriberConfig)) SubscriberConfig {
+func with(c SubscriberConfig, change func(*SubscriberConfig)) SubscriberConfig {
 	change(&c)
 	return c
 }
@@ -83,7 +86,7 @@ func New0(t *testing.T) *MQ {
 func TestHugePayloadIsNotCopied(t *testing.T) { // not parallel: it counts what is allocated
 	payload := huge(t, 512<<20)
 	q := New0(t)
-	q.topics.put("t", topicMeta{partitions: 1, read: q.cfg.Now()})
+	q.core.Cache.Put("t", core.TopicMeta{Partitions: 1, Read: q.core.Cfg.Now()})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	_, err := q.NewProducer(nil).Publish(t.Context(), "t", Message{Payload: payload})

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
 	"github.com/millweir/millweir/pkg/streammq/internal/redistest"
 	"github.com/millweir/millweir/pkg/streammq/stream"
 )
@@ -117,8 +118,8 @@ func (r *rig) mq(change func(*Config)) *MQ {
 	return q
 }
 
-func (r *rig) source(partition int) source {
-	return source{layout: r.layout, topic: r.topic, part: partition}
+func (r *rig) source(partition int) core.Source {
+	return core.Source{Layout: r.layout, Topic: r.topic, Part: partition}
 }
 
 // topicOf makes the rig's topic.
@@ -184,7 +185,7 @@ func (r *rig) entries(stream string) []rueidis.XRangeEntry {
 // pending is the number of pending entries of a partition in a group; -1 when there is no group yet.
 func (r *rig) pending(partition int, group string) int {
 	r.t.Helper()
-	return r.pendingOf(r.source(partition).stream(), group)
+	return r.pendingOf(r.source(partition).Stream(), group)
 }
 
 func (r *rig) pendingOf(key, group string) int {

@@ -4,15 +4,21 @@ import (
 	"context"
 
 	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/admin"
+	"github.com/millweir/millweir/pkg/streammq/internal/consume"
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/deadletter"
+	"github.com/millweir/millweir/pkg/streammq/internal/produce"
 )
 
 // MQ is the queue over one Redis, Sentinel set or cluster. It is safe for concurrent use.
-type MQ struct{ *core }
+type MQ struct{ core *core.Core }
 
 // New makes an MQ over a client, which the caller closes after all that uses it. It does not talk to the server; see Check.
 // Its error wraps ErrConfig.
 func New(client rueidis.Client, cfg Config) (*MQ, error) {
-	c, err := newCore(client, cfg)
+	c, err := core.New(client, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -70,40 +76,42 @@ func (q *MQ) OwnStatus(ctx context.Context, user, uuid string) (s Status, found 
 }
 
 // NewProducer makes a producer; nil is NewHash().
-func (q *MQ) NewProducer(p Partitioner) *Producer { return q.core.NewProducer(p) }
+func (q *MQ) NewProducer(p Partitioner) *Producer { return produce.NewProducer(q.core, p) }
 
 // NewStreamProducer makes a producer for the single stream with that key. With status each message has one, as on a topic
 // with Topic.Status; its subscribers must have SubscriberConfig.Status too. Error: ErrStreamKey.
 func (q *MQ) NewStreamProducer(key string, status bool) (*StreamProducer, error) {
-	return q.core.NewStreamProducer(key, status)
+	return produce.NewStreamProducer(q.core, key, status)
 }
 
 // NewFastStreamProducer is NewStreamProducer for a stream that FastStream reads. Who sets HeaderContentType tells FastStream
 // what a payload is (see Encode); without it FastStream takes what can be read as JSON for that, and all else for bytes.
 // Errors: ErrStreamKey, ErrConfig.
 func (q *MQ) NewFastStreamProducer(key string, format Format, status bool) (*StreamProducer, error) {
-	return q.core.NewFastStreamProducer(key, format, status)
+	return produce.NewFastStreamProducer(q.core, key, format, status)
 }
 
 // NewRequester makes a requester over a partitioner (nil is NewHash); Run makes it read replies.
 // Errors: those of RequesterConfig.Validate.
 func (q *MQ) NewRequester(cfg RequesterConfig, p Partitioner) (*Requester, error) {
-	return q.core.NewRequester(cfg, p)
+	return produce.NewRequester(q.core, cfg, p)
 }
 
 // NewSubscriber makes a subscriber; Run makes it work. Errors: those of SubscriberConfig.Validate.
 func (q *MQ) NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
-	return q.core.NewSubscriber(cfg)
+	return consume.NewSubscriber(q.core, cfg)
 }
 
 // NewConsumer makes a consumer; Run makes it work. Errors: those of ConsumerConfig.Validate.
-func (q *MQ) NewConsumer(cfg ConsumerConfig) (*Consumer, error) { return q.core.NewConsumer(cfg) }
+func (q *MQ) NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
+	return consume.NewConsumer(q.core, cfg)
+}
 
 // Admin gives an operator's access to a topic.
-func (q *MQ) Admin(topic string) *Admin { return q.core.Admin(topic) }
+func (q *MQ) Admin(topic string) *Admin { return admin.New(q.core, topic) }
 
 // StreamAdmin gives an operator's access to a single stream. It has one partition, number 0, and no leases.
-func (q *MQ) StreamAdmin(streamKey string) *Admin { return q.core.StreamAdmin(streamKey) }
+func (q *MQ) StreamAdmin(streamKey string) *Admin { return admin.NewStream(q.core, streamKey) }
 
 // GroupStats tells how a group stands on each partition of a topic; see Admin.GroupStats.
 func (q *MQ) GroupStats(ctx context.Context, topic, group string) ([]PartitionStats, error) {
@@ -127,12 +135,12 @@ func (q *MQ) Trim(ctx context.Context, topic string, r Retention) (int, error) {
 }
 
 // Letters gives access to a topic's dead letters.
-func (q *MQ) Letters(topic string) *Letters { return q.core.Letters(topic) }
+func (q *MQ) Letters(topic string) *Letters { return deadletter.New(q.core, topic) }
 
 // StreamLetters gives access to a single stream's dead letters.
-func (q *MQ) StreamLetters(streamKey string) *Letters { return q.core.StreamLetters(streamKey) }
+func (q *MQ) StreamLetters(streamKey string) *Letters { return deadletter.OfStream(q.core, streamKey) }
 
 // NamedLetters gives access to the dead letters of a SubscriberConfig.DeadLetterStream, of all topics and streams whose
 // letters go there. On a cluster, where it lies in a slot of its own, a replay is two steps, the message first: a crash
 // between them lets the letter be replayed once more. On one Redis it is one step, as everywhere else.
-func (q *MQ) NamedLetters(key string) *Letters { return q.core.NamedLetters(key) }
+func (q *MQ) NamedLetters(key string) *Letters { return deadletter.Named(q.core, key) }

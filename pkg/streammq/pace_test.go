@@ -6,46 +6,48 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/share"
 )
 
 func TestPaceOfLooks(t *testing.T) {
 	t.Parallel()
 	const interval = 5 * time.Second
-	even := func(change func(*view)) view {
-		v := view{leases: []string{"a", "b"}, members: []memberView{{name: "a", left: time.Minute}, {name: "b", left: time.Minute}}, expiry: -1}
+	even := func(change func(*share.View)) share.View {
+		v := share.View{Leases: []string{"a", "b"}, Members: []share.MemberView{{Name: "a", Left: time.Minute}, {Name: "b", Left: time.Minute}}, Expiry: -1}
 		if change != nil {
 			change(&v)
 		}
 		return v
 	}
 	for name, tc := range map[string]struct {
-		v         view
+		v         share.View
 		unsettled int
 		want      time.Duration
 	}{
 		"even":                   {even(nil), 3, interval},
-		"a heartbeat ends":       {even(func(v *view) { v.members[1].left = time.Second }), 0, time.Second + time.Millisecond},
-		"my own heartbeat":       {even(func(v *view) { v.members[0].left = time.Second }), 0, interval},
-		"a dead member's lease":  {even(func(v *view) { v.leases, v.expiry = []string{"a", "dead"}, 2*time.Second }), 9, 2*time.Second + time.Millisecond},
-		"it has just ended":      {even(func(v *view) { v.expiry = 0 }), 0, lookPause / 2},
-		"free":                   {even(func(v *view) { v.leases[1] = "" }), 0, lookPause},
-		"free for long":          {even(func(v *view) { v.leases[1] = "" }), 3, 8 * lookPause},
-		"free for ever":          {even(func(v *view) { v.leases[1] = "" }), 1000, interval},
-		"too many":               {even(func(v *view) { v.leases[1] = "a" }), 0, lookPause},
-		"free beyond the caps":   {view{leases: []string{"a", ""}, members: []memberView{{name: "a", cap: 1, left: time.Minute}}, expiry: -1}, 0, interval},
-		"the last lease of dead": {view{leases: []string{"dead"}, members: []memberView{{name: "a", left: time.Minute}}, expiry: time.Second}, 9, time.Second + time.Millisecond},
-		"one leaves":             {even(func(v *view) { v.leases, v.expiry = []string{"a", "away"}, 2*time.Second }), 1, 2 * lookPause},
+		"a heartbeat ends":       {even(func(v *share.View) { v.Members[1].Left = time.Second }), 0, time.Second + time.Millisecond},
+		"my own heartbeat":       {even(func(v *share.View) { v.Members[0].Left = time.Second }), 0, interval},
+		"a dead member's lease":  {even(func(v *share.View) { v.Leases, v.Expiry = []string{"a", "dead"}, 2*time.Second }), 9, 2*time.Second + time.Millisecond},
+		"it has just ended":      {even(func(v *share.View) { v.Expiry = 0 }), 0, share.LookPause / 2},
+		"free":                   {even(func(v *share.View) { v.Leases[1] = "" }), 0, share.LookPause},
+		"free for long":          {even(func(v *share.View) { v.Leases[1] = "" }), 3, 8 * share.LookPause},
+		"free for ever":          {even(func(v *share.View) { v.Leases[1] = "" }), 1000, interval},
+		"too many":               {even(func(v *share.View) { v.Leases[1] = "a" }), 0, share.LookPause},
+		"free beyond the caps":   {share.View{Leases: []string{"a", ""}, Members: []share.MemberView{{Name: "a", Cap: 1, Left: time.Minute}}, Expiry: -1}, 0, interval},
+		"the last lease of dead": {share.View{Leases: []string{"dead"}, Members: []share.MemberView{{Name: "a", Left: time.Minute}}, Expiry: time.Second}, 9, time.Second + time.Millisecond},
+		"one leaves":             {even(func(v *share.View) { v.Leases, v.Expiry = []string{"a", "away"}, 2*time.Second }), 1, 2 * share.LookPause},
 	} {
-		p := pace{interval: interval, unsettled: tc.unsettled, seen: tc.v}
-		require.Equal(t, tc.want, p.next(tc.v, "a", 0), name)
-		most := (&pace{interval: interval, unsettled: tc.unsettled, seen: tc.v}).next(tc.v, "a", 1)
-		require.Equal(t, min(interval, tc.want+time.Duration(len(tc.v.members))*lookSpread), most, "%s: spread by the members", name)
+		p := share.Pace{Interval: interval, Unsettled: tc.unsettled, Seen: tc.v}
+		require.Equal(t, tc.want, p.Next(tc.v, "a", 0), name)
+		most := (&share.Pace{Interval: interval, Unsettled: tc.unsettled, Seen: tc.v}).Next(tc.v, "a", 1)
+		require.Equal(t, min(interval, tc.want+time.Duration(len(tc.v.Members))*share.LookSpread), most, "%s: spread by the members", name)
 	}
-	p := pace{interval: interval}
-	require.Equal(t, []time.Duration{lookPause, 2 * lookPause}, []time.Duration{p.soon(), p.soon()})
-	require.Equal(t, lookPause, p.next(even(func(v *view) { v.leases[1] = "" }), "a", 0), "all has changed")
-	p.next(even(nil), "a", 0)
-	require.Zero(t, p.unsettled)
+	p := share.Pace{Interval: interval}
+	require.Equal(t, []time.Duration{share.LookPause, 2 * share.LookPause}, []time.Duration{p.Soon(), p.Soon()})
+	require.Equal(t, share.LookPause, p.Next(even(func(v *share.View) { v.Leases[1] = "" }), "a", 0), "all has changed")
+	p.Next(even(nil), "a", 0)
+	require.Zero(t, p.Unsettled)
 }
 
 // The interval between two looks is an hour here: what makes the partitions even again is that members look when

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/share"
 )
 
 func TestPinsAreValidatedAndCarried(t *testing.T) {
@@ -13,7 +15,7 @@ func TestPinsAreValidatedAndCarried(t *testing.T) {
 	for _, pins := range [][]int{nil, {0}, {3, 1, 1023}} {
 		good.Pin = pins
 		require.NoError(t, good.Validate())
-		got, err := decodePins(encodePins(pins))
+		got, err := share.DecodePins(share.EncodePins(pins))
 		require.NoError(t, err)
 		require.Equal(t, pins, got)
 	}
@@ -26,7 +28,7 @@ func TestPinsAreValidatedAndCarried(t *testing.T) {
 		change(&c)
 		require.ErrorContains(t, c.Validate(), text)
 	}
-	_, err := decodeMember("m", "0", "5", "1,,2")
+	_, err := share.DecodeMember("m", "0", "5", "1,,2")
 	require.ErrorIs(t, err, ErrMalformed)
 }
 

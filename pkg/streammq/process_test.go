@@ -13,6 +13,8 @@ import (
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
 )
 
 // memberProcess names the environment variable that makes this test binary a member of a group; see place.
@@ -70,7 +72,7 @@ func runMember(text string) {
 func (p place) size(c *SubscriberConfig) {
 	if p.Batch > 0 {
 		c.Batch, c.Concurrency = p.Batch, p.Concurrency
-		c.Retry.MaxAttempts, c.MaxUnanswered, c.StopTimeout = maxAttempts, 0, waitLimit/3
+		c.Retry.MaxAttempts, c.MaxUnanswered, c.StopTimeout = model.MaxAttempts, 0, waitLimit/3
 	}
 }
 
@@ -135,7 +137,7 @@ func (r *rig) owns(partitions int, member string) int {
 	r.t.Helper()
 	n := 0
 	for p := range partitions {
-		if owner, err := r.client.Do(context.Background(), r.client.B().Get().Key(r.source(p).lease("g")).Build()).ToString(); err == nil &&
+		if owner, err := r.client.Do(context.Background(), r.client.B().Get().Key(r.source(p).Lease("g")).Build()).ToString(); err == nil &&
 			strings.HasPrefix(owner, member+"-") {
 			n++
 		}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 )
 
 // An entry says nothing of a key that is none, since an empty key is a key to the Java original; a payload is always there.
@@ -17,13 +19,13 @@ func TestAMessageWithNothingInIt(t *testing.T) {
 		for i, m := range []Message{{}, {Payload: []byte{}}, {Headers: map[string]string{}}} {
 			receipt, err := q.NewProducer(nil).Publish(r.t.Context(), r.topic, m)
 			require.NoError(r.t, err)
-			fields := r.entries(r.source(0).stream())[i].FieldValues
+			fields := r.entries(r.source(0).Stream())[i].FieldValues
 			require.Contains(r.t, fields, "payload")
 			require.Empty(r.t, fields["payload"])
 			for _, none := range []string{"key", "originalMessageId", "payloadRef"} {
 				require.NotContains(r.t, fields, none)
 			}
-			headers, err := decodeHeaders(fields["headers"])
+			headers, err := wire.DecodeHeaders(fields["headers"])
 			require.NoError(r.t, err)
 			require.Equal(r.t, map[string]string{HeaderUUID: receipt.UUID}, headers)
 		}
@@ -81,8 +83,8 @@ func TestManyPublishAtOnce(t *testing.T) {
 		wg.Wait()
 		stored := map[Receipt]string{}
 		for partition := range 3 {
-			for _, e := range r.entries(r.source(partition).stream()) {
-				headers, err := decodeHeaders(e.FieldValues["headers"])
+			for _, e := range r.entries(r.source(partition).Stream()) {
+				headers, err := wire.DecodeHeaders(e.FieldValues["headers"])
 				require.NoError(r.t, err)
 				stored[Receipt{UUID: headers[HeaderUUID], Partition: partition, ID: e.ID}] = e.FieldValues["payload"]
 			}

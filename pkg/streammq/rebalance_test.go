@@ -42,11 +42,11 @@ func TestALookAtAStopTakesNothing(t *testing.T) {
 			r := newRig(t, LayoutSingle)
 			q, src := r.mq(nil), r.source(0)
 			r.topicOf(q, 1)
-			client := &lookClient{Client: r.client, lease: src.lease("g")}
-			q.Client = client
+			client := &lookClient{Client: r.client, lease: src.Lease("g")}
+			q.core.Client = client
 			m := r.subscribe(q, (&log{}).handler(succeed), nil)
 			eventually(t, func() bool { return len(m.Partitions()) == 1 }, "it owns it")
-			epoch := r.text("GET", src.epoch("g"))
+			epoch := r.text("GET", src.Epoch("g"))
 			looked := make(chan struct{})
 			arm(client, func() {
 				defer close(looked)
@@ -55,8 +55,8 @@ func TestALookAtAStopTakesNothing(t *testing.T) {
 			})
 			<-looked
 			m.end()
-			require.Equal(t, epoch, r.text("GET", src.epoch("g")), "and did not take it again")
-			require.Zero(t, r.number("EXISTS", src.lease("g")))
+			require.Equal(t, epoch, r.text("GET", src.Epoch("g")), "and did not take it again")
+			require.Zero(t, r.number("EXISTS", src.Lease("g")))
 		})
 	}
 }

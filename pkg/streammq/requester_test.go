@@ -12,6 +12,13 @@ import (
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/consume"
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/fence"
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
+	"github.com/millweir/millweir/pkg/streammq/internal/produce"
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 )
 
 // requester runs one until the test ends.
@@ -29,7 +36,7 @@ func (r *rig) requester(q *MQ, change func(*RequesterConfig)) *Requester {
 	r.t.Cleanup(func() {
 		cancel()
 		require.NoError(r.t, <-done)
-		require.Zero(r.t, r.number("EXISTS", replyKey(nameOf(client))), "who leaves in order leaves nothing behind")
+		require.Zero(r.t, r.number("EXISTS", core.ReplyKey(nameOf(client))), "who leaves in order leaves nothing behind")
 	})
 	return client
 }
@@ -65,8 +72,8 @@ func TestManyRequestsShareOneReader(t *testing.T) {
 		}
 		// A lease that a busy machine lets expire makes a request run twice.
 		eventually(r.t, func() bool { return r.seen.count(EventReplied)-r.seen.count(EventLateReply) >= 200 }, "all are counted")
-		require.Positive(r.t, r.number("PTTL", replyKey(nameOf(client))), "it expires should the client die")
-		eventually(r.t, func() bool { return r.number("XLEN", replyKey(nameOf(client))) == 0 }, "what was read is removed")
+		require.Positive(r.t, r.number("PTTL", core.ReplyKey(nameOf(client))), "it expires should the client die")
+		eventually(r.t, func() bool { return r.number("XLEN", core.ReplyKey(nameOf(client))) == 0 }, "what was read is removed")
 		require.ErrorIs(r.t, client.Run(r.t.Context()), ErrRunning)
 	})
 }
@@ -132,10 +139,10 @@ func TestRequestOfACrashedResponderIsAnsweredByAnother(t *testing.T) {
 			}
 			first <- err
 		}()
-		var got fetched
+		var got fence.Fetched
 		eventually(r.t, func() bool {
 			got = r.next(dead)
-			return len(got.entries) == 1
+			return len(got.Entries) == 1
 		}, "read, and never answered")
 		r.expire()
 		m := r.subscribe(q, seen.handler(echo), steady)
@@ -150,15 +157,15 @@ func TestRequestOfACrashedResponderIsAnsweredByAnother(t *testing.T) {
 		}()
 		eventually(r.t, func() bool {
 			got = r.next(dead)
-			return len(got.entries) == 1
+			return len(got.Entries) == 1
 		}, "read")
-		parcels, err := dead.unpack(r.t.Context(), got.entries)
+		parcels, err := dead.Unpack(r.t.Context(), got.Entries)
 		require.NoError(r.t, err)
 		s, err := q.NewSubscriber(NewDefaultSubscriberConfig(r.topic, "g", seen.handler(echo)))
 		require.NoError(r.t, err)
-		w := s.newWorker(dead.src, dead.consumer, dead.epoch)
-		defer w.stop()
-		require.NoError(r.t, w.respond(r.t.Context(), &parcels[0], dead.delivery(&parcels[0]), Replied([]byte("first"))))
+		w := consume.NewWorker(s, dead.Src, dead.Consumer, dead.Epoch)
+		defer w.Stop()
+		require.NoError(r.t, w.Respond(r.t.Context(), &parcels[0], dead.Delivery(&parcels[0]), Replied([]byte("first"))))
 		require.NoError(r.t, <-first)
 		r.expire()
 		r.subscribe(q, seen.handler(echo), steady)
@@ -181,7 +188,7 @@ func TestNobodyRunsARequestAfterItsTime(t *testing.T) {
 		require.ErrorIs(r.t, err, ErrNoReply)
 		require.ErrorIs(r.t, err, context.DeadlineExceeded)
 		require.Zero(r.t, openOf(client))
-		eventually(r.t, func() bool { return r.overdue(r.entries(r.source(0).stream())[0]) }, "over by the server's clock too")
+		eventually(r.t, func() bool { return r.overdue(r.entries(r.source(0).Stream())[0]) }, "over by the server's clock too")
 		r.subscribe(q, seen.handler(echo), steady)
 		eventually(r.t, func() bool { return r.seen.count(EventOverdue) == 1 && r.pending(0, "g") == 0 }, "acknowledged")
 		require.Empty(r.t, seen.all())
@@ -195,7 +202,7 @@ func TestNobodyRunsARequestAfterItsTime(t *testing.T) {
 // overdue tells whether nobody waits for the reply to a message any more, as its handlers judge it.
 func (r *rig) overdue(e rueidis.XRangeEntry) bool {
 	r.t.Helper()
-	headers, err := decodeHeaders(e.FieldValues[fieldHeaders])
+	headers, err := wire.DecodeHeaders(e.FieldValues[wire.FieldHeaders])
 	require.NoError(r.t, err)
 	timeout, err := strconv.ParseInt(headers[HeaderReplyTimeout], 10, 64)
 	require.NoError(r.t, err)
@@ -237,7 +244,7 @@ func TestReplyToADeadClientIsDropped(t *testing.T) {
 			require.NoError(r.t, err)
 		}
 		eventually(r.t, func() bool { return r.seen.count(EventAcked) == 3 && r.seen.count(EventReplied) == 1 }, "all are done, and one is counted")
-		require.Zero(r.t, r.number("EXISTS", replyKey("gone")))
+		require.Zero(r.t, r.number("EXISTS", core.ReplyKey("gone")))
 	})
 }
 
@@ -252,7 +259,7 @@ func TestRequesterSurvivesAFlush(t *testing.T) {
 	_, err := r.request(client, "0")
 	require.NoError(t, err)
 	r.do("FLUSHDB")
-	eventually(t, func() bool { return r.number("EXISTS", replyKey(nameOf(client))) == 1 }, "made again")
+	eventually(t, func() bool { return r.number("EXISTS", core.ReplyKey(nameOf(client))) == 1 }, "made again")
 	eventually(t, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -267,7 +274,7 @@ func TestRequesterConfigIsChecked(t *testing.T) {
 	for name, change := range map[string]func(*RequesterConfig){
 		"Timeout": func(c *RequesterConfig) { c.Timeout = 0 },
 		"TTL":     func(c *RequesterConfig) { c.TTL = time.Millisecond },
-		"Batch":   func(c *RequesterConfig) { c.Batch = maxBatch + 1 },
+		"Batch":   func(c *RequesterConfig) { c.Batch = model.MaxBatch + 1 },
 	} {
 		c := NewDefaultRequesterConfig("c")
 		change(&c)
@@ -316,16 +323,16 @@ func TestTypedHelpers(t *testing.T) {
 }
 
 func nameOf(r *Requester) string {
-	name, _, _ := inner(r)
+	name, _, _ := produce.Inner(r)
 	return name
 }
 
 func readyOf(r *Requester) chan struct{} {
-	_, ready, _ := inner(r)
+	_, ready, _ := produce.Inner(r)
 	return ready
 }
 
 func openOf(r *Requester) int {
-	_, _, open := inner(r)
+	_, _, open := produce.Inner(r)
 	return open
 }

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/consume"
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
 )
 
 var errBoom = errors.New("boom")
@@ -19,43 +22,43 @@ func TestRetryPolicyDelays(t *testing.T) {
 	t.Parallel()
 	p := RetryPolicy{Backoff: time.Second, MaxBackoff: 10 * time.Second}
 	for failed, want := range map[int]int{1: 1, 2: 2, 3: 4, 4: 8, 5: 10, 6: 10, math.MaxInt32: 10} {
-		require.EqualValues(t, want, p.delay(failed)/time.Second, failed)
+		require.EqualValues(t, want, model.Delay(p, failed)/time.Second, failed)
 	}
 	for failed, want := range map[int]int{-1: 1, 0: 1, 1: 1, 2: 2, 4: 8} { // what is no failure counts as the first; the cap itself is reached
-		require.EqualValues(t, want, RetryPolicy{Backoff: time.Second, MaxBackoff: 8 * time.Second}.delay(failed)/time.Second, failed)
+		require.EqualValues(t, want, model.Delay(RetryPolicy{Backoff: time.Second, MaxBackoff: 8 * time.Second}, failed)/time.Second, failed)
 	}
-	require.Zero(t, RetryPolicy{}.delay(3))
-	require.Zero(t, RetryPolicy{MaxBackoff: time.Hour}.delay(3), "twice nothing")
-	for _, failed := range []int{34, 35, 64, 65, maxAttempts} { // with no cap to speak of, the delay grows and never turns into none
+	require.Zero(t, model.Delay(RetryPolicy{}, 3))
+	require.Zero(t, model.Delay(RetryPolicy{MaxBackoff: time.Hour}, 3), "twice nothing")
+	for _, failed := range []int{34, 35, 64, 65, model.MaxAttempts} { // with no cap to speak of, the delay grows and never turns into none
 		p := RetryPolicy{Backoff: time.Second, MaxBackoff: math.MaxInt64}
-		require.Greater(t, p.delay(failed), 200*365*24*time.Hour, failed)
+		require.Greater(t, model.Delay(p, failed), 200*365*24*time.Hour, failed)
 		for _, p.Jitter = range []Jitter{JitterEqual, JitterFull} {
-			require.GreaterOrEqual(t, p.delay(failed), time.Duration(0), failed)
+			require.GreaterOrEqual(t, model.Delay(p, failed), time.Duration(0), failed)
 		}
 	}
 	fixed := RetryPolicy{Backoff: time.Second, MaxBackoff: time.Second}
-	require.Equal(t, time.Second, fixed.delay(7))
+	require.Equal(t, time.Second, model.Delay(fixed, 7))
 	for range 200 {
 		p.Jitter = JitterEqual
-		require.GreaterOrEqual(t, p.delay(2), time.Second)
-		require.LessOrEqual(t, p.delay(2), 2*time.Second)
+		require.GreaterOrEqual(t, model.Delay(p, 2), time.Second)
+		require.LessOrEqual(t, model.Delay(p, 2), 2*time.Second)
 		p.Jitter = JitterFull
-		require.GreaterOrEqual(t, p.delay(2), time.Duration(0))
-		require.LessOrEqual(t, p.delay(2), 2*time.Second)
+		require.GreaterOrEqual(t, model.Delay(p, 2), time.Duration(0))
+		require.LessOrEqual(t, model.Delay(p, 2), 2*time.Second)
 	}
 	p.Delay = func(failed int) time.Duration { return time.Duration(failed-2) * time.Minute }
-	require.Equal(t, time.Minute, p.delay(3))
-	require.Zero(t, p.delay(1), "not below zero")
+	require.Equal(t, time.Minute, model.Delay(p, 3))
+	require.Zero(t, model.Delay(p, 1), "not below zero")
 }
 
 func TestAttemptsAreCountedByPolicyMessageOrDefault(t *testing.T) {
 	t.Parallel()
 	at := func(attempt, message int) *Delivery { return &Delivery{Attempt: attempt, MaxAttempts: message} }
-	require.True(t, RetryPolicy{MaxAttempts: 2}.exhausted(at(2, 9)))
-	require.False(t, RetryPolicy{MaxAttempts: 2}.exhausted(at(1, 1)))
-	require.True(t, RetryPolicy{}.exhausted(at(3, 3)))
-	require.False(t, RetryPolicy{}.exhausted(at(DefaultMaxAttempts-1, 0)))
-	require.True(t, RetryPolicy{}.exhausted(at(DefaultMaxAttempts, 0)))
+	require.True(t, model.Exhausted(RetryPolicy{MaxAttempts: 2}, at(2, 9)))
+	require.False(t, model.Exhausted(RetryPolicy{MaxAttempts: 2}, at(1, 1)))
+	require.True(t, model.Exhausted(RetryPolicy{}, at(3, 3)))
+	require.False(t, model.Exhausted(RetryPolicy{}, at(DefaultMaxAttempts-1, 0)))
+	require.True(t, model.Exhausted(RetryPolicy{}, at(DefaultMaxAttempts, 0)))
 }
 
 // onBothModes runs a test with both retry modes on both layouts.
@@ -90,9 +93,9 @@ func TestFailedMessageRunsAgainUntilItSucceeds(t *testing.T) {
 		}
 		r.told(EventRetried, 2)
 		s := r.source(receipts[0].Partition)
-		require.Zero(r.t, r.number("EXISTS", s.retry()))
-		require.Zero(r.t, r.number("EXISTS", s.due("g")))
-		require.Zero(r.t, r.number("EXISTS", s.attempts("g")))
+		require.Zero(r.t, r.number("EXISTS", s.Retry()))
+		require.Zero(r.t, r.number("EXISTS", s.Due("g")))
+		require.Zero(r.t, r.number("EXISTS", s.Attempts("g")))
 	})
 }
 
@@ -149,7 +152,7 @@ func TestUsedUpAttemptsBecomeADeadLetter(t *testing.T) {
 		require.ErrorIs(r.t, err, ErrNotFound)
 		_, err = letters.Replay(ctx, letter)
 		require.ErrorIs(r.t, err, ErrNotFound)
-		require.Zero(r.t, r.number("EXISTS", r.source(2).replayed()))
+		require.Zero(r.t, r.number("EXISTS", r.source(2).Replayed()))
 	})
 }
 
@@ -220,7 +223,7 @@ func TestDroppedFailuresLeaveNoLetter(t *testing.T) {
 		return Fail(errBoom)
 	}), func(c *SubscriberConfig) { c.DeadLetters = DeadLetterDrop })
 	eventually(t, func() bool { return len(seen.all()) == 2 && r.pending(0, "g") == 0 }, "both")
-	require.Equal(t, 1, r.number("XLEN", r.source(0).dlq()), "the one that asked for it")
+	require.Equal(t, 1, r.number("XLEN", r.source(0).Dlq()), "the one that asked for it")
 	r.told(EventDropped, 1)
 }
 
@@ -229,8 +232,8 @@ func TestMalformedEntryBecomesALetterAsItIs(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		q, seen, ctx := r.mq(nil), &log{}, r.t.Context()
 		r.topicOf(q, 1)
-		r.do("XADD", r.source(0).stream(), "*", "color", "\xff\x00")
-		r.do("XADD", r.source(0).stream(), "*", "payloadRef", "gone")
+		r.do("XADD", r.source(0).Stream(), "*", "color", "\xff\x00")
+		r.do("XADD", r.source(0).Stream(), "*", "payloadRef", "gone")
 		r.publish(q, "", "good")
 		r.subscribe(q, seen.handler(succeed), nil)
 		eventually(r.t, func() bool { return len(seen.all()) == 1 && r.pending(0, "g") == 0 }, "the good one")
@@ -250,7 +253,7 @@ func unanswered(r *rig, q *MQ) {
 	r.publish(q, "", "poison")
 	for range 3 {
 		m := r.member(q, "dead")
-		_, err := m.recover(r.t.Context(), 10, "")
+		_, err := m.Recover(r.t.Context(), 10, "")
 		require.NoError(r.t, err)
 		r.next(m)
 		r.expire()
@@ -264,7 +267,7 @@ func TestEntryThatNobodyAnswersForIsGivenUp(t *testing.T) {
 	r.topicOf(q, 1)
 	unanswered(r, q)
 	r.subscribe(q, seen.handler(succeed), func(c *SubscriberConfig) { c.MaxUnanswered = 3 })
-	eventually(t, func() bool { return r.number("XLEN", r.source(0).dlq()) == 1 && r.pending(0, "g") == 0 }, "a dead letter")
+	eventually(t, func() bool { return r.number("XLEN", r.source(0).Dlq()) == 1 && r.pending(0, "g") == 0 }, "a dead letter")
 	require.Empty(t, seen.all(), "it is not run")
 }
 
@@ -280,7 +283,7 @@ func TestPolledEntryThatNobodyAnswersForIsGivenUp(t *testing.T) {
 		require.Equal(r.t, "good", string(good[0].Payload), "the other is not handed out")
 		r.count(1)(c.Ack(r.t.Context(), good...))
 		poison := r.letters(q)["poison"]
-		require.Contains(r.t, poison.Error, errUnanswered.Error())
+		require.Contains(r.t, poison.Error, consume.ErrUnanswered.Error())
 		require.Equal(r.t, StateFailed, r.state(q, poison.Headers[HeaderUUID]))
 		require.Zero(r.t, r.pending(0, "g"))
 
@@ -347,9 +350,9 @@ func TestMoverWakesForTheEarliest(t *testing.T) {
 	s, err := q.NewSubscriber(NewDefaultSubscriberConfig(r.topic, "g", (&log{}).handler(succeed)))
 	require.NoError(t, err)
 	for _, delay := range []time.Duration{time.Hour, time.Second, time.Minute} {
-		s.wakeMover(delay) // it is busy, and sees none of them yet
+		consume.WakeMover(s, delay) // it is busy, and sees none of them yet
 	}
-	require.Equal(t, now.Add(time.Second), <-wakes(s))
+	require.Equal(t, now.Add(time.Second), <-consume.Wakes(s))
 }
 
 // An idle server ends a block only when it looks at its clients, ten times a second: a command makes it look.
@@ -360,7 +363,7 @@ func TestRetryInPlaceDoesNotWaitForAnIdleServer(t *testing.T) {
 	r.topicOf(q, 1)
 	r.publish(q, "k", "p")
 	r.subscribe(q, seen.handler(func(*Delivery) Result { return RetryAfter(50*time.Millisecond, errBoom) }), func(c *SubscriberConfig) {
-		c.RetryMode, c.Retention, c.Poll, c.Retry.MaxAttempts = RetryInPlace, Retention{}, time.Minute, maxAttempts
+		c.RetryMode, c.Retention, c.Poll, c.Retry.MaxAttempts = RetryInPlace, Retention{}, time.Minute, model.MaxAttempts
 	})
 	// A busy server may find the end of one block by itself, not of each.
 	eventually(t, func() bool {
@@ -377,24 +380,24 @@ func TestRetriesInPlaceAreTakenTogether(t *testing.T) {
 		a := r.member(q, "a")
 		r.publish(q, "k", "0", "k", "1", "k", "2", "k", "3")
 		got := r.next(a)
-		for i, e := range got.entries {
-			done, err := a.retryInPlace(r.t.Context(), of(e), i+1, 0)
+		for i, e := range got.Entries {
+			done, err := a.RetryInPlace(r.t.Context(), of(e), i+1, 0)
 			require.NoError(r.t, err)
 			require.True(r.t, done)
 		}
-		r.do("XDEL", a.src.stream(), got.entries[1].id)
-		r.do("XACK", a.src.stream(), "g", got.entries[2].id)
+		r.do("XDEL", a.Src.Stream(), got.Entries[1].Id)
+		r.do("XACK", a.Src.Stream(), "g", got.Entries[2].Id)
 		again := r.next(a)
-		require.Len(r.t, again.entries, 2)
-		require.Equal(r.t, 1, again.lost)
+		require.Len(r.t, again.Entries, 2)
+		require.Equal(r.t, 1, again.Lost)
 		for i, n := range []int{0, 3} {
-			require.Equal(r.t, got.entries[n].id, again.entries[i].id)
-			require.Equal(r.t, got.entries[n].fields, again.entries[i].fields)
-			require.EqualValues(r.t, 2, again.entries[i].deliveries)
-			require.Equal(r.t, n+1, again.entries[i].attempts)
+			require.Equal(r.t, got.Entries[n].Id, again.Entries[i].Id)
+			require.Equal(r.t, got.Entries[n].Fields, again.Entries[i].Fields)
+			require.EqualValues(r.t, 2, again.Entries[i].Deliveries)
+			require.Equal(r.t, n+1, again.Entries[i].Attempts)
 		}
-		require.Zero(r.t, r.number("EXISTS", a.src.due("g")))
-		require.Equal(r.t, 2, r.number("HLEN", a.src.attempts("g")))
+		require.Zero(r.t, r.number("EXISTS", a.Src.Due("g")))
+		require.Equal(r.t, 2, r.number("HLEN", a.Src.Attempts("g")))
 		require.Equal(r.t, 2, r.pending(0, "g"))
 	})
 }
@@ -405,22 +408,22 @@ func TestMalformedRetryItemsArePutAside(t *testing.T) {
 		r.topicOf(q, 1)
 		s := r.source(0)
 		r.subscribe(q, seen.handler(succeed), nil)
-		r.do("HSET", s.item("unknown"), "color", "red")
-		r.do("HSET", s.item("elsewhere"), "payload", "p", "partitionId", "99999")
-		r.do("SET", s.item("no-hash"), "x")
-		r.do("HSET", s.item("good"), "payload", "from elsewhere", "partitionId", "0", "retryCount", "1", "dueAt", "1")
-		r.do("HSET", s.item("no-numbers"), "topic", "", "payload", "lenient", "partitionId", "0", "retryCount", "abc", "maxRetries", "xyz", "headers", "none")
-		r.do("ZADD", s.retry(), "1", "unknown", "1", "elsewhere", "1", "no-hash", "1", "missing", "1", "good", "1", "no-numbers")
-		eventually(r.t, func() bool { return len(seen.all()) == 2 && r.number("EXISTS", s.retry()) == 0 }, "what can be read is moved")
+		r.do("HSET", s.Item("unknown"), "color", "red")
+		r.do("HSET", s.Item("elsewhere"), "payload", "p", "partitionId", "99999")
+		r.do("SET", s.Item("no-hash"), "x")
+		r.do("HSET", s.Item("good"), "payload", "from elsewhere", "partitionId", "0", "retryCount", "1", "dueAt", "1")
+		r.do("HSET", s.Item("no-numbers"), "topic", "", "payload", "lenient", "partitionId", "0", "retryCount", "abc", "maxRetries", "xyz", "headers", "none")
+		r.do("ZADD", s.Retry(), "1", "unknown", "1", "elsewhere", "1", "no-hash", "1", "missing", "1", "good", "1", "no-numbers")
+		eventually(r.t, func() bool { return len(seen.all()) == 2 && r.number("EXISTS", s.Retry()) == 0 }, "what can be read is moved")
 		attempts := map[string][2]int{}
 		for _, d := range seen.all() {
 			attempts[string(d.Payload)] = [2]int{d.Attempt, d.MaxAttempts}
 		}
 		require.Equal(r.t, map[string][2]int{"from elsewhere": {2, 4}, "lenient": {1, 4}}, attempts, "a field that is no number has its default")
-		require.Zero(r.t, r.number("EXISTS", s.item("no-numbers")))
-		require.Equal(r.t, 4, r.number("ZCARD", s.quarantine()))
+		require.Zero(r.t, r.number("EXISTS", s.Item("no-numbers")))
+		require.Equal(r.t, 4, r.number("ZCARD", s.Quarantine()))
 		r.told(EventQuarantined, 4)
-		require.Equal(r.t, 1, r.number("EXISTS", s.item("unknown")), "its data stays")
+		require.Equal(r.t, 1, r.number("EXISTS", s.Item("unknown")), "its data stays")
 	})
 }
 

@@ -92,7 +92,7 @@ func TestSettlingIsFenced(t *testing.T) {
 		out := make(chan *Delivery, 10)
 		r.subscribe(q, promising(out), nil)
 		old := <-out
-		r.do("SET", r.source(0).epoch("g"), "1")
+		r.do("SET", r.source(0).Epoch("g"), "1")
 		require.ErrorIs(r.t, old.Ack(r.t.Context()), ErrNotHeld)
 		require.Equal(r.t, 1, r.pending(0, "g"))
 		again := <-out
@@ -115,7 +115,7 @@ func TestPromisesAreHandedBackAtClose(t *testing.T) {
 		require.NoError(r.t, kept.Ack(r.t.Context()))
 		first.end()
 		require.ErrorIs(r.t, broken.Ack(r.t.Context()), ErrNotHeld)
-		require.Zero(r.t, r.number("EXISTS", r.source(0).lease("g")), "no lease to wait for")
+		require.Zero(r.t, r.number("EXISTS", r.source(0).Lease("g")), "no lease to wait for")
 		r.subscribe(q, promising(out), nil)
 		again := <-out
 		require.Equal(r.t, "1", string(again.Payload))
@@ -214,7 +214,7 @@ func TestRefusedAndFailedWritesAreToldApart(t *testing.T) {
 		require.Error(r.t, got[2].Reject(ended, errBoom))
 		_, err := c.Ack(ended, got[3])
 		require.Error(r.t, err)
-		r.do("INCR", r.source(0).epoch("g"))
+		r.do("INCR", r.source(0).Epoch("g"))
 		require.ErrorIs(r.t, got[0].Ack(ctx), ErrNotHeld)
 		require.ErrorIs(r.t, got[1].Nack(ctx, time.Hour), ErrNotHeld)
 		require.ErrorIs(r.t, got[2].Reject(ctx, errBoom), ErrNotHeld)

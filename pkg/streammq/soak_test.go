@@ -16,6 +16,8 @@ import (
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
 )
 
 const (
@@ -105,7 +107,7 @@ func (s *soak) publishAs(ctx context.Context, key string, rng *rand.Rand) {
 		of := key + "-" + strconv.Itoa(rng.IntN(2))
 		messages := make([]Message, 1+rng.IntN(30))
 		for i := range messages {
-			messages[i] = Message{Key: of, Payload: []byte(strconv.Itoa(next[of])), Headers: map[string]string{HeaderUUID: newUUID(time.Now())}}
+			messages[i] = Message{Key: of, Payload: []byte(strconv.Itoa(next[of])), Headers: map[string]string{HeaderUUID: model.NewUUID(time.Now())}}
 			next[of]++
 		}
 		for _, m := range messages {
@@ -150,7 +152,7 @@ func (s *soak) fault() {
 	case 5, 6:
 		name, do = "stop or continue a process", s.stopOrContinue
 	case 7:
-		name, do = "lose a lease", func() { s.do("DEL", s.source(s.rng.IntN(soakPartitions)).lease("g")) }
+		name, do = "lose a lease", func() { s.do("DEL", s.source(s.rng.IntN(soakPartitions)).Lease("g")) }
 	case 8:
 		name, do = "lose the scripts", func() { s.do("SCRIPT", "FLUSH") }
 	}
@@ -276,7 +278,7 @@ func (s *soak) done() bool {
 		return false
 	}
 	for p := range soakPartitions {
-		if s.pending(p, "g") != 0 || s.rig.number("EXISTS", s.source(p).retry()) != 0 {
+		if s.pending(p, "g") != 0 || s.rig.number("EXISTS", s.source(p).Retry()) != 0 {
 			return false
 		}
 	}

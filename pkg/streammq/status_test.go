@@ -6,6 +6,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/fence"
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
 )
 
 func (r *rig) statusTopic(q *MQ) {
@@ -29,7 +33,7 @@ func TestStatusFollowsTheMessage(t *testing.T) {
 		receipt := r.publish(r.mq(nil), "k", "p")[0] // another process reads the option in the meta
 		require.Equal(r.t, StatePending, r.status(q, receipt.UUID).State)
 		require.WithinDuration(r.t, time.Now(), r.status(q, receipt.UUID).UpdatedAt, time.Minute)
-		require.Greater(r.t, r.number("TTL", statusKey(receipt.UUID)), 71*3600)
+		require.Greater(r.t, r.number("TTL", core.StatusKey(receipt.UUID)), 71*3600)
 
 		began, goOn := make(chan int, 1), make(chan Result)
 		r.subscribe(q, func(_ context.Context, d *Delivery) Result {
@@ -67,7 +71,7 @@ func TestStatusFollowsTheMessage(t *testing.T) {
 
 func TestPanicsStatusHasATraceback(t *testing.T) {
 	t.Parallel()
-	s := describe(&PanicError{Value: "x", Stack: []byte("goroutine 1")})
+	s := model.Describe(&PanicError{Value: "x", Stack: []byte("goroutine 1")})
 	require.Equal(t, "goroutine 1", s.Traceback)
 	require.Contains(t, s.Message, "handler panicked: x")
 }
@@ -79,9 +83,9 @@ func TestCompletedMessageIsAcknowledgedWithoutARun(t *testing.T) {
 		r.statusTopic(q)
 		r.publish(q, "k", "0", "k", "1")
 		a := r.member(q, "a")
-		parcels, err := a.unpack(r.t.Context(), r.next(a).entries)
+		parcels, err := a.Unpack(r.t.Context(), r.next(a).Entries)
 		require.NoError(r.t, err)
-		_, err = a.writeStatus(r.t.Context(), &parcels[0], StateCompleted, nil)
+		_, err = a.WriteStatus(r.t.Context(), &parcels[0], StateCompleted, nil)
 		require.NoError(r.t, err)
 		r.expire() // it dies before it acknowledges
 		r.subscribe(q, seen.handler(succeed), nil)
@@ -99,16 +103,16 @@ func lateStatus(r *rig, q *MQ) string {
 	r.statusTopic(q)
 	uuid := r.publish(q, "k", "0")[0].UUID
 	a := r.member(q, "a")
-	mine, err := a.unpack(context.Background(), r.next(a).entries)
+	mine, err := a.Unpack(context.Background(), r.next(a).Entries)
 	require.NoError(r.t, err)
 	r.expire()
 	b := r.member(q, "b")
-	got, err := b.recover(context.Background(), 10, "")
+	got, err := b.Recover(context.Background(), 10, "")
 	require.NoError(r.t, err)
-	theirs, err := b.unpack(context.Background(), got.entries)
+	theirs, err := b.Unpack(context.Background(), got.Entries)
 	require.NoError(r.t, err)
-	write := func(m *reader, p *parcel, state State) bool {
-		open, err := m.writeStatus(context.Background(), p, state, nil)
+	write := func(m *fence.Reader, p *fence.Parcel, state State) bool {
+		open, err := m.WriteStatus(context.Background(), p, state, nil)
 		require.NoError(r.t, err)
 		return open
 	}
@@ -126,12 +130,12 @@ func completedStays(r *rig, q *MQ) string {
 	r.statusTopic(q)
 	uuid := r.publish(q, "k", "0")[0].UUID
 	a := r.member(q, "a")
-	parcels, err := a.unpack(context.Background(), r.next(a).entries)
+	parcels, err := a.Unpack(context.Background(), r.next(a).Entries)
 	require.NoError(r.t, err)
 	for _, state := range []State{StateCompleted, StateProcessing} {
-		_, err = a.writeStatus(context.Background(), &parcels[0], state, nil)
+		_, err = a.WriteStatus(context.Background(), &parcels[0], state, nil)
 		require.NoError(r.t, err)
-		parcels[0].deliveries++
+		parcels[0].Deliveries++
 	}
 	if r.status(q, uuid).State != StateCompleted {
 		return "completed went back"

@@ -9,6 +9,9 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/fence"
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
@@ -50,8 +53,8 @@ func (c claimingClient) Do(ctx context.Context, cmd rueidis.Completed) rueidis.R
 // claiming is an MQ on a server of Redis 8.4, as far as reading goes.
 func (r *rig) claiming() *MQ {
 	q := r.mq(nil)
-	q.Client = claimingClient{q.Client}
-	q.scripts = stream.Load(func(name string) string {
+	q.core.Client = claimingClient{q.core.Client}
+	q.core.Scripts = stream.Load(func(name string) string {
 		if name == "fence" {
 			return claimingLua + stream.ReadLua(name)
 		}
@@ -61,14 +64,14 @@ func (r *rig) claiming() *MQ {
 }
 
 // others is a single stream with entries that a foreign consumer has read, and a reader that claims what is idle.
-func (r *rig) others(q *MQ, payloads ...string) (foreign, claimer *reader, theirs []raw) {
+func (r *rig) others(q *MQ, payloads ...string) (foreign, claimer *fence.Reader, theirs []wire.Raw) {
 	r.t.Helper()
 	r.addSingle(payloads...)
-	src := source{layout: r.layout, topic: r.topic + "-tasks", single: true}
-	r.do("XGROUP", "CREATE", src.stream(), "workers", "0")
-	foreign = &reader{mq: q.core, src: src, group: "workers", consumer: "foreign"}
-	claimer = &reader{mq: q.core, src: src, group: "workers", consumer: "live", claims: "0"}
-	return foreign, claimer, r.next(foreign).entries
+	src := core.Source{Layout: r.layout, Topic: r.topic + "-tasks", Single: true}
+	r.do("XGROUP", "CREATE", src.Stream(), "workers", "0")
+	foreign = &fence.Reader{Mq: q.core, Src: src, Group: "workers", Consumer: "foreign"}
+	claimer = &fence.Reader{Mq: q.core, Src: src, Group: "workers", Consumer: "live", Claims: "0"}
+	return foreign, claimer, r.next(foreign).Entries
 }
 
 // A read that claims brings what others had, counted as another delivery and fenced as such, before what is new.
@@ -76,18 +79,18 @@ func TestReadThatClaims(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		foreign, claimer, theirs := r.others(r.claiming(), "0", "1")
 		r.addSingle("2", "3")
-		got, err := claimer.fetch(r.t.Context(), 3)
+		got, err := claimer.Fetch(r.t.Context(), 3)
 		require.NoError(r.t, err)
-		require.Len(r.t, got.entries, 3)
-		require.ElementsMatch(r.t, []string{theirs[0].id, theirs[1].id}, []string{got.entries[0].id, got.entries[1].id})
+		require.Len(r.t, got.Entries, 3)
+		require.ElementsMatch(r.t, []string{theirs[0].Id, theirs[1].Id}, []string{got.Entries[0].Id, got.Entries[1].Id})
 		for i, deliveries := range []int64{2, 2, 1} {
-			require.Equal(r.t, deliveries, got.entries[i].deliveries)
-			require.Len(r.t, got.entries[i].fields, 2)
+			require.Equal(r.t, deliveries, got.Entries[i].Deliveries)
+			require.Len(r.t, got.Entries[i].Fields, 2)
 		}
-		n, err := foreign.ack(r.t.Context(), []held{of(theirs[0])})
+		n, err := foreign.Ack(r.t.Context(), []fence.Held{of(theirs[0])})
 		require.NoError(r.t, err)
 		require.Zero(r.t, n, "it has lost them")
-		n, err = claimer.ack(r.t.Context(), []held{of(got.entries[0]), of(got.entries[1]), of(got.entries[2])})
+		n, err = claimer.Ack(r.t.Context(), []fence.Held{of(got.Entries[0]), of(got.Entries[1]), of(got.Entries[2])})
 		require.NoError(r.t, err)
 		require.Equal(r.t, 3, n)
 	})
@@ -97,19 +100,19 @@ func TestReadThatClaims(t *testing.T) {
 func TestReadThatClaimsLeavesWhatWaits(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		foreign, claimer, theirs := r.others(r.claiming(), "0", "1")
-		done, err := foreign.retryInPlace(r.t.Context(), of(theirs[0]), 1, time.Hour)
+		done, err := foreign.RetryInPlace(r.t.Context(), of(theirs[0]), 1, time.Hour)
 		require.NoError(r.t, err)
 		require.True(r.t, done)
-		r.do("XDEL", claimer.src.stream(), theirs[1].id)
-		got, err := claimer.fetch(r.t.Context(), 10)
+		r.do("XDEL", claimer.Src.Stream(), theirs[1].Id)
+		got, err := claimer.Fetch(r.t.Context(), 10)
 		require.NoError(r.t, err)
-		require.Empty(r.t, got.entries)
-		require.Equal(r.t, 1, got.lost)
-		require.Equal(r.t, 1, r.pendingOf(claimer.src.stream(), "workers"))
-		require.Equal(r.t, 1, r.number("ZCARD", claimer.src.due("workers")))
-		again, err := claimer.fetch(r.t.Context(), 10)
+		require.Empty(r.t, got.Entries)
+		require.Equal(r.t, 1, got.Lost)
+		require.Equal(r.t, 1, r.pendingOf(claimer.Src.Stream(), "workers"))
+		require.Equal(r.t, 1, r.number("ZCARD", claimer.Src.Due("workers")))
+		again, err := claimer.Fetch(r.t.Context(), 10)
 		require.NoError(r.t, err)
-		require.Positive(r.t, again.wait)
+		require.Positive(r.t, again.Wait)
 	})
 }
 
@@ -142,13 +145,13 @@ func TestServerIsAskedWhetherItClaims(t *testing.T) {
 			one.layout = r.layout
 			foreign, _, theirs := one.others(q, "0")
 			one.addSingle("1")
-			got, err := foreign.canClaim(r.t.Context())
+			got, err := foreign.CanClaim(r.t.Context())
 			require.NoError(r.t, err)
 			require.Equal(r.t, able, got)
-			n, err := foreign.ack(r.t.Context(), []held{of(theirs[0])})
+			n, err := foreign.Ack(r.t.Context(), []fence.Held{of(theirs[0])})
 			require.NoError(r.t, err)
 			require.Equal(r.t, 1, n, "its delivery is the same")
-			require.Len(r.t, r.next(foreign).entries, 1, "nothing was read")
+			require.Len(r.t, r.next(foreign).Entries, 1, "nothing was read")
 		}
 	})
 }

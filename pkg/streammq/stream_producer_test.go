@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
 )
 
 func TestMessagesOfASingleStreamHaveAStatus(t *testing.T) {
@@ -57,6 +59,6 @@ func TestStreamProducerIsChecked(t *testing.T) {
 	require.Zero(t, r.number("EXISTS", r.topic+"-tasks"))
 	receipts, err := p.Publish(t.Context(), Message{Payload: []byte("a")})
 	require.NoError(t, err)
-	require.Zero(t, r.number("EXISTS", statusKey(receipts[0].UUID)))
+	require.Zero(t, r.number("EXISTS", core.StatusKey(receipts[0].UUID)))
 	require.ErrorIs(t, SubscriberConfig{Topic: "t", Status: true}.Validate(), ErrConfig)
 }

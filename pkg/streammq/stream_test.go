@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/fence"
 )
 
 // single runs a hasty subscriber on the rig's single stream.
@@ -45,7 +48,7 @@ func TestSingleStreamIsSharedByAllItsSubscribers(t *testing.T) {
 		}
 		eventually(r.t, func() bool { return len(seen.all()) == 100 && r.pendingOf(r.topic+"-tasks", "workers") == 0 }, "each once")
 		require.Len(r.t, seen.all(), 100)
-		require.Zero(r.t, r.number("EXISTS", metaKey(r.topic+"-tasks")), "no registry")
+		require.Zero(r.t, r.number("EXISTS", core.MetaKey(r.topic+"-tasks")), "no registry")
 		require.Empty(r.t, seen.all()[0].Epoch, "no lease")
 	})
 }
@@ -55,13 +58,13 @@ func TestEntriesOfADeadConsumerAreClaimed(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		q, seen := r.mq(nil), &log{}
 		r.addSingle("0", "1")
-		src := source{layout: r.layout, topic: r.topic + "-tasks", single: true}
-		r.do("XGROUP", "CREATE", src.stream(), "workers", "0")
-		dead := &reader{mq: q.core, src: src, group: "workers", consumer: "dead"}
+		src := core.Source{Layout: r.layout, Topic: r.topic + "-tasks", Single: true}
+		r.do("XGROUP", "CREATE", src.Stream(), "workers", "0")
+		dead := &fence.Reader{Mq: q.core, Src: src, Group: "workers", Consumer: "dead"}
 		r.next(dead)
-		r.do("HSET", src.members("workers"), "dead", strconv.FormatInt(time.Now().Add(300*time.Millisecond).UnixMilli(), 10)+"|0")
+		r.do("HSET", src.Members("workers"), "dead", strconv.FormatInt(time.Now().Add(300*time.Millisecond).UnixMilli(), 10)+"|0")
 		r.single(q, "live", RoleClaim, seen.handler(succeed), func(c *SubscriberConfig) { c.ClaimIdle = time.Hour })
-		eventually(r.t, func() bool { return len(seen.all()) == 2 && r.pendingOf(src.stream(), "workers") == 0 }, "claimed")
+		eventually(r.t, func() bool { return len(seen.all()) == 2 && r.pendingOf(src.Stream(), "workers") == 0 }, "claimed")
 		require.EqualValues(r.t, 2, seen.all()[0].Deliveries)
 	})
 }
@@ -104,7 +107,7 @@ func TestRunningEntriesAreNotClaimed(t *testing.T) {
 // A consumer that was restarted is given what it had once, also while its handler only promises to settle it.
 func TestRestartedConsumerTakesUpItsOwnOnce(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
-		for _, consumer := range []string{"me", "me" + claimSuffix} {
+		for _, consumer := range []string{"me", "me" + core.ClaimSuffix} {
 			one := r.another()
 			q := one.mq(nil)
 			one.addSingle("0", "1", "2")
@@ -129,11 +132,11 @@ func TestRestartedConsumerTakesUpItsOwnBehindDueRetries(t *testing.T) {
 		q, seen := r.mq(nil), &log{}
 		foreign, _, theirs := r.others(q, "0", "1", "2", "3")
 		for i := range 2 {
-			done, err := foreign.retryInPlace(r.t.Context(), of(theirs[i]), 1, 0)
+			done, err := foreign.RetryInPlace(r.t.Context(), of(theirs[i]), 1, 0)
 			require.NoError(r.t, err)
 			require.True(r.t, done)
 		}
-		r.single(q, foreign.consumer, RoleMain, seen.handler(succeed), func(c *SubscriberConfig) { c.ClaimIdle, c.ClaimBatch = time.Hour, 2 })
+		r.single(q, foreign.Consumer, RoleMain, seen.handler(succeed), func(c *SubscriberConfig) { c.ClaimIdle, c.ClaimBatch = time.Hour, 2 })
 		eventually(r.t, func() bool { return len(seen.all()) == 4 }, "all four")
 	})
 }
@@ -155,15 +158,15 @@ func TestRestartedConsumerTakesUpItsOwn(t *testing.T) {
 func TestAClaimTakesAnEntryOnce(t *testing.T) {
 	onBothLayouts(t, func(r *rig) {
 		foreign, claimer, theirs := r.others(r.mq(nil), "0", "1")
-		done, err := foreign.retryInPlace(r.t.Context(), of(theirs[0]), 1, 0)
+		done, err := foreign.RetryInPlace(r.t.Context(), of(theirs[0]), 1, 0)
 		require.NoError(r.t, err)
 		require.True(r.t, done)
-		got, err := claimer.claim(r.t.Context(), 10, 0, []string{claimer.consumer, foreign.consumer})
+		got, err := claimer.Claim(r.t.Context(), 10, 0, []string{claimer.Consumer, foreign.Consumer})
 		require.NoError(r.t, err)
-		require.Len(r.t, got.entries, 2)
-		for i, e := range got.entries {
-			require.Equal(r.t, theirs[i].id, e.id)
-			require.EqualValues(r.t, 2, e.deliveries)
+		require.Len(r.t, got.Entries, 2)
+		for i, e := range got.Entries {
+			require.Equal(r.t, theirs[i].Id, e.Id)
+			require.EqualValues(r.t, 2, e.Deliveries)
 		}
 	})
 }

@@ -7,6 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
@@ -24,7 +27,7 @@ func TestTopicIsMadeOnceAndOnlyGrows(t *testing.T) {
 		n, err := r.mq(nil).Partitions(ctx, r.topic)
 		require.NoError(r.t, err)
 		require.Equal(r.t, 5, n)
-		streams := r.do("SMEMBERS", partitionsKey(r.topic))
+		streams := r.do("SMEMBERS", core.PartitionsKey(r.topic))
 		names, err := streams.AsStrSlice()
 		require.NoError(r.t, err)
 		require.ElementsMatch(r.t, []string{
@@ -61,17 +64,17 @@ func TestOtherLayoutIsRefused(t *testing.T) {
 func TestMetaOfOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, LayoutSingle)
-	r.do("HSET", metaKey(r.topic), "partitionCount", "3")
+	r.do("HSET", core.MetaKey(r.topic), "partitionCount", "3")
 	n, err := r.mq(nil).CreateTopic(t.Context(), Topic{Name: r.topic, Partitions: 1})
 	require.NoError(t, err)
 	require.Equal(t, 3, n)
 	for _, bad := range []string{"many", "", "0", "-1", "3.5", "1025"} { // none of them is taken for some number
-		r.do("HSET", metaKey(r.topic), "partitionCount", bad)
+		r.do("HSET", core.MetaKey(r.topic), "partitionCount", bad)
 		_, err = r.mq(nil).Partitions(t.Context(), r.topic)
 		require.ErrorIs(t, err, ErrMalformed, bad)
 		_, err = r.mq(nil).CreateTopic(t.Context(), Topic{Name: r.topic, Partitions: 5})
 		require.ErrorIs(t, err, ErrMalformed, bad)
-		require.Equal(t, bad, r.text("HGET", metaKey(r.topic), "partitionCount"), "it is left to a person")
+		require.Equal(t, bad, r.text("HGET", core.MetaKey(r.topic), "partitionCount"), "it is left to a person")
 		topics, err := r.mq(nil).Topics(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, []TopicInfo{{Name: r.topic}}, topics, "it is listed, without its partitions")
@@ -109,7 +112,7 @@ func TestProducersElsewhereLearnOfGrowth(t *testing.T) {
 		for _, step := range []struct {
 			grow, want int
 			later      time.Duration
-		}{{1, 1, 0}, {3, 1, 0}, {3, 3, defaultMetaRefresh}} {
+		}{{1, 1, 0}, {3, 1, 0}, {3, 3, model.DefaultMetaRefresh}} {
 			r.topicOf(q, step.grow)
 			now = now.Add(step.later)
 			receipts, err := p.PublishBatch(ctx, r.topic, make([]Message, 6))
@@ -151,9 +154,9 @@ func TestServerIsJudged(t *testing.T) {
 
 	evicting, _ := newPrivateRig(t, "--maxmemory-policy", "allkeys-lru")
 	require.ErrorIs(t, evicting.mq(nil).Check(t.Context()), ErrEviction)
-	require.ErrorIs(t, r.mq(nil).judge(map[string]string{"redis_version": "6.0.16"}), ErrServer)
+	require.ErrorIs(t, r.mq(nil).core.Judge(map[string]string{"redis_version": "6.0.16"}), ErrServer)
 	for _, version := range []string{"6.2.0", "7.0.15", "255.255.255", "unknown"} {
-		require.NoError(t, r.mq(nil).judge(map[string]string{"redis_version": version}), version)
+		require.NoError(t, r.mq(nil).core.Judge(map[string]string{"redis_version": version}), version)
 	}
 }
 
@@ -166,11 +169,11 @@ func TestPublishedEntryHasTheFieldsOfTheContract(t *testing.T) {
 		})
 		require.NoError(r.t, err)
 		require.Equal(r.t, 3, receipt.Partition)
-		entries := r.entries(r.source(3).stream())
+		entries := r.entries(r.source(3).Stream())
 		require.Len(r.t, entries, 1)
 		require.Equal(r.t, receipt.ID, entries[0].ID)
 		fields := entries[0].FieldValues
-		headers, err := decodeHeaders(fields["headers"])
+		headers, err := wire.DecodeHeaders(fields["headers"])
 		require.NoError(r.t, err)
 		require.Equal(r.t, map[string]string{HeaderUUID: receipt.UUID, HeaderForcePartition: "3"}, headers)
 		delete(fields, "headers")
@@ -193,7 +196,7 @@ func TestBatchKeepsTheOrderOfEachPartition(t *testing.T) {
 		require.NoError(r.t, err)
 		total := 0
 		for partition := range 3 {
-			entries := r.entries(r.source(partition).stream())
+			entries := r.entries(r.source(partition).Stream())
 			last := -1
 			for _, e := range entries {
 				i := int(e.FieldValues["payload"][0]) + int(e.FieldValues["payload"][1])<<8
@@ -217,7 +220,7 @@ func TestRefusedMessageAddsNothingOfItsBatch(t *testing.T) {
 	require.ErrorIs(t, err, ErrTooLarge)
 	require.ErrorContains(t, err, "message 1")
 	require.ErrorContains(t, err, "at most 10")
-	require.Zero(t, r.number("XLEN", r.source(0).stream()))
+	require.Zero(t, r.number("XLEN", r.source(0).Stream()))
 }
 
 func TestFullServerIsTold(t *testing.T) {
@@ -243,33 +246,33 @@ func TestLargePayloadLiesBesideTheStreamUntilAllGroupsAreDone(t *testing.T) {
 		r.topicOf(q, 1)
 		large := strings.Repeat("x", DefaultInlineMax+1)
 		receipts := r.publish(q, "", large, "", "small")
-		require.Equal(r.t, large, r.text("GET", s.body(receipts[0].UUID)))
-		require.Less(r.t, r.number("MEMORY", "USAGE", s.stream()), len(large))
+		require.Equal(r.t, large, r.text("GET", s.Body(receipts[0].UUID)))
+		require.Less(r.t, r.number("MEMORY", "USAGE", s.Stream()), len(large))
 
 		for _, group := range []string{"a", "b"} {
-			r.do("XGROUP", "CREATE", s.stream(), group, "0")
-			r.do("XREADGROUP", "GROUP", group, "c", "STREAMS", s.stream(), ">")
+			r.do("XGROUP", "CREATE", s.Stream(), group, "0")
+			r.do("XREADGROUP", "GROUP", group, "c", "STREAMS", s.Stream(), ">")
 		}
-		r.do("XACK", s.stream(), "a", receipts[0].ID)
+		r.do("XACK", s.Stream(), "a", receipts[0].ID)
 		_, err := q.Trim(ctx, r.topic, Retention{})
 		require.NoError(r.t, err)
-		require.Equal(r.t, 1, r.number("EXISTS", s.body(receipts[0].UUID)), "one group is not done")
-		r.do("XACK", s.stream(), "b", receipts[0].ID)
+		require.Equal(r.t, 1, r.number("EXISTS", s.Body(receipts[0].UUID)), "one group is not done")
+		r.do("XACK", s.Stream(), "b", receipts[0].ID)
 		// The border is the next entry; ids of the same millisecond wait for a later one.
 		for _, group := range []string{"a", "b"} {
-			r.do("XACK", s.stream(), group, receipts[1].ID)
+			r.do("XACK", s.Stream(), group, receipts[1].ID)
 		}
-		later := r.text("XADD", s.stream(), "*", "payload", "p")
+		later := r.text("XADD", s.Stream(), "*", "payload", "p")
 		for strings.HasPrefix(later, receipts[0].ID[:strings.Index(receipts[0].ID, "-")]) {
-			later = r.text("XADD", s.stream(), "*", "payload", "p")
+			later = r.text("XADD", s.Stream(), "*", "payload", "p")
 		}
 		for _, group := range []string{"a", "b"} {
-			r.do("XGROUP", "SETID", s.stream(), group, later)
+			r.do("XGROUP", "SETID", s.Stream(), group, later)
 		}
 		_, err = q.Trim(ctx, r.topic, Retention{})
 		require.NoError(r.t, err)
-		require.Zero(r.t, r.number("EXISTS", s.body(receipts[0].UUID)))
-		require.Zero(r.t, r.number("EXISTS", s.bodies()))
+		require.Zero(r.t, r.number("EXISTS", s.Body(receipts[0].UUID)))
+		require.Zero(r.t, r.number("EXISTS", s.Bodies()))
 	})
 }
 
@@ -279,11 +282,11 @@ func TestTrimForAGroupThatReadNothing(t *testing.T) {
 		q := r.mq(nil)
 		r.topicOf(q, 1)
 		r.publish(q, "k", "0", "k", "1", "k", "2")
-		r.do("XGROUP", "CREATE", r.source(0).stream(), "g", "0")
+		r.do("XGROUP", "CREATE", r.source(0).Stream(), "g", "0")
 		n, err := q.Trim(r.t.Context(), r.topic, Retention{MaxLen: 1})
 		require.NoError(r.t, err)
 		require.Zero(r.t, n)
-		require.Len(r.t, r.entries(r.source(0).stream()), 3)
+		require.Len(r.t, r.entries(r.source(0).Stream()), 3)
 	})
 }
 
@@ -296,12 +299,12 @@ func TestRetentionDropsNothingThatAGroupHasNotFinished(t *testing.T) {
 			pairs = append(pairs, "", "p")
 		}
 		receipts := r.publish(q, pairs...)
-		r.do("XGROUP", "CREATE", s.stream(), "a", "0")
-		r.do("XGROUP", "CREATE", s.stream(), "slow", receipts[14].ID)
-		r.do("XREADGROUP", "GROUP", "a", "c", "STREAMS", s.stream(), ">")
+		r.do("XGROUP", "CREATE", s.Stream(), "a", "0")
+		r.do("XGROUP", "CREATE", s.Stream(), "slow", receipts[14].ID)
+		r.do("XREADGROUP", "GROUP", "a", "c", "STREAMS", s.Stream(), ">")
 		for i, receipt := range receipts {
 			if i != 11 {
-				r.do("XACK", s.stream(), "a", receipt.ID)
+				r.do("XACK", s.Stream(), "a", receipt.ID)
 			}
 		}
 		trimmed := func(keep int, want int) {
@@ -313,15 +316,15 @@ func TestRetentionDropsNothingThatAGroupHasNotFinished(t *testing.T) {
 		trimmed(15, 5) // by length
 		trimmed(1, 6)  // up to the pending one
 		trimmed(1, 0)
-		r.do("XACK", s.stream(), "a", receipts[11].ID)
+		r.do("XACK", s.Stream(), "a", receipts[11].ID)
 		trimmed(1, 4) // up to what the slow group has not read
 		n, err := q.Trim(ctx, r.topic, Retention{MaxAge: time.Hour})
 		require.NoError(r.t, err)
 		require.Zero(r.t, n, "younger than that")
-		r.do("XGROUP", "SETID", s.stream(), "slow", "$")
+		r.do("XGROUP", "SETID", s.Stream(), "slow", "$")
 		eventually(r.t, func() bool {
 			_, err := q.Trim(ctx, r.topic, Retention{MaxAge: time.Millisecond})
-			return err == nil && r.number("XLEN", s.stream()) == 0
+			return err == nil && r.number("XLEN", s.Stream()) == 0
 		}, "all are finished and too old")
 	})
 }

@@ -8,6 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/fence"
+	"github.com/millweir/millweir/pkg/streammq/internal/retry"
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
@@ -112,7 +116,7 @@ func TestEachRuleOfTheModelIsNeeded(t *testing.T) {
 
 				broken := newRig(t, layout)
 				q = broken.mq(nil)
-				q.scripts = stream.Load(func(name string) string { return tc.mutant(name, stream.ReadLua(name)) })
+				q.core.Scripts = stream.Load(func(name string) string { return tc.mutant(name, stream.ReadLua(name)) })
 				broken.topicOf(q, 1)
 				require.NotEmpty(t, tc.play(broken, q), "without the rule %q the trace must fail", tc.rule)
 			}
@@ -126,7 +130,7 @@ func unfencedRead(r *rig, q *MQ) string {
 	r.publish(q, "k", "0")
 	r.expire()
 	r.member(q, "b")
-	if got, err := a.fetch(context.Background(), 10); err == nil && len(got.entries) > 0 {
+	if got, err := a.Fetch(context.Background(), 10); err == nil && len(got.Entries) > 0 {
 		return "the old owner reads new entries"
 	}
 	return ""
@@ -137,7 +141,7 @@ func unfencedRecovery(r *rig, q *MQ) string {
 	r.publish(q, "k", "0")
 	r.expire()
 	r.next(r.member(q, "b"))
-	if got, err := a.recover(context.Background(), 10, ""); err == nil && len(got.entries) > 0 {
+	if got, err := a.Recover(context.Background(), 10, ""); err == nil && len(got.Entries) > 0 {
 		return "the old owner takes entries from the new one"
 	}
 	return ""
@@ -151,9 +155,9 @@ func liveOldOwner(r *rig, q *MQ) string {
 	r.expire()
 	b := r.member(q, "b")
 	r.publish(q, "k", "1")
-	got, err := b.recover(context.Background(), 10, "")
+	got, err := b.Recover(context.Background(), 10, "")
 	require.NoError(r.t, err)
-	if len(got.entries) != 1 || got.entries[0].deliveries != 2 {
+	if len(got.Entries) != 1 || got.Entries[0].Deliveries != 2 {
 		return "what the old owner has read is left behind"
 	}
 	return ""
@@ -161,7 +165,7 @@ func liveOldOwner(r *rig, q *MQ) string {
 
 func lateAck(r *rig, q *MQ) string {
 	a, e := handedOver(r, q)
-	n, err := a.ack(context.Background(), []held{of(e)})
+	n, err := a.Ack(context.Background(), []fence.Held{of(e)})
 	require.NoError(r.t, err)
 	if n > 0 || r.pending(0, "g") != 1 {
 		return "the old owner acknowledges"
@@ -171,11 +175,11 @@ func lateAck(r *rig, q *MQ) string {
 
 func lateRetry(r *rig, q *MQ) string {
 	a, e := handedOver(r, q)
-	first, err := a.retryLater(context.Background(), of(e), entry{}, 1, time.Hour)
+	first, err := a.RetryLater(context.Background(), of(e), wire.Entry{}, 1, time.Hour)
 	require.NoError(r.t, err)
-	second, err := a.retryInPlace(context.Background(), of(e), 1, time.Hour)
+	second, err := a.RetryInPlace(context.Background(), of(e), 1, time.Hour)
 	require.NoError(r.t, err)
-	if first || second || r.number("EXISTS", a.src.retry()) != 0 || r.number("EXISTS", a.src.due("g")) != 0 {
+	if first || second || r.number("EXISTS", a.Src.Retry()) != 0 || r.number("EXISTS", a.Src.Due("g")) != 0 {
 		return "the old owner puts off"
 	}
 	return ""
@@ -183,9 +187,9 @@ func lateRetry(r *rig, q *MQ) string {
 
 func lateDeadLetter(r *rig, q *MQ) string {
 	a, e := handedOver(r, q)
-	done, err := a.deadLetter(context.Background(), &parcel{raw: e}, 1, nil)
+	done, err := a.DeadLetter(context.Background(), &fence.Parcel{Raw: e}, 1, nil)
 	require.NoError(r.t, err)
-	if done || r.number("EXISTS", a.src.dlq()) != 0 {
+	if done || r.number("EXISTS", a.Src.Dlq()) != 0 {
 		return "the old owner gives up"
 	}
 	return ""
@@ -195,10 +199,10 @@ func lateDeadLetter(r *rig, q *MQ) string {
 func ownLaterDelivery(r *rig, q *MQ) string {
 	a := r.member(q, "a")
 	r.publish(q, "k", "0")
-	e := r.next(a).entries[0]
-	_, err := a.recover(context.Background(), 10, "")
+	e := r.next(a).Entries[0]
+	_, err := a.Recover(context.Background(), 10, "")
 	require.NoError(r.t, err)
-	n, err := a.ack(context.Background(), []held{of(e)})
+	n, err := a.Ack(context.Background(), []fence.Held{of(e)})
 	require.NoError(r.t, err)
 	if n > 0 {
 		return "an old handler settles the newer delivery"
@@ -208,7 +212,7 @@ func ownLaterDelivery(r *rig, q *MQ) string {
 
 func claimedOnStream(r *rig, q *MQ) string {
 	first, _, e := onStream(r, q)
-	n, err := first.ack(context.Background(), []held{of(e)})
+	n, err := first.Ack(context.Background(), []fence.Held{of(e)})
 	require.NoError(r.t, err)
 	if n > 0 {
 		return "a robbed consumer acknowledges"
@@ -218,12 +222,12 @@ func claimedOnStream(r *rig, q *MQ) string {
 
 func idleResetRobs(r *rig, q *MQ) string {
 	first, second, e := onStream(r, q)
-	require.NoError(r.t, first.touch(context.Background(), []held{of(e)}))
-	list, err := r.client.Do(context.Background(), r.client.B().Xpending().Key(first.src.stream()).Group("g").Start("-").End("+").Count(1).Build()).ToArray()
+	require.NoError(r.t, first.Touch(context.Background(), []fence.Held{of(e)}))
+	list, err := r.client.Do(context.Background(), r.client.B().Xpending().Key(first.Src.Stream()).Group("g").Start("-").End("+").Count(1).Build()).ToArray()
 	require.NoError(r.t, err)
 	row, err := list[0].ToArray()
 	require.NoError(r.t, err)
-	if owner, err := row[1].ToString(); err != nil || owner != second.consumer {
+	if owner, err := row[1].ToString(); err != nil || owner != second.Consumer {
 		return "an idle reset steals the entry back"
 	}
 	return ""
@@ -233,14 +237,14 @@ func idleResetRobs(r *rig, q *MQ) string {
 func retriedTwice(r *rig, q *MQ) string {
 	a := r.member(q, "a")
 	r.publish(q, "k", "0")
-	e := r.next(a).entries[0]
+	e := r.next(a).Entries[0]
 	for range 2 {
-		_, err := a.retryLater(context.Background(), of(e), entry{topic: r.topic}, 1, 0)
+		_, err := a.RetryLater(context.Background(), of(e), wire.Entry{Topic: r.topic}, 1, 0)
 		require.NoError(r.t, err)
-		_, _, err = q.moveDue(context.Background(), a.src, 10)
+		_, _, err = retry.MoveDue(q.core, context.Background(), a.Src, 10)
 		require.NoError(r.t, err)
 	}
-	if r.number("XLEN", a.src.stream()) != 2 {
+	if r.number("XLEN", a.Src.Stream()) != 2 {
 		return "two copies"
 	}
 	return ""
@@ -249,9 +253,9 @@ func retriedTwice(r *rig, q *MQ) string {
 // A's epoch was flushed away; B's must not be the same number.
 func flushedEpoch(r *rig, q *MQ) string {
 	a := r.member(q, "a")
-	r.do("DEL", a.src.lease("g"), a.src.epoch("g"))
-	r.do("DEL", a.src.stream())
-	if b := r.member(q, "b"); a.epoch == b.epoch {
+	r.do("DEL", a.Src.Lease("g"), a.Src.Epoch("g"))
+	r.do("DEL", a.Src.Stream())
+	if b := r.member(q, "b"); a.Epoch == b.Epoch {
 		return "an epoch is repeated after a flush"
 	}
 	return ""
@@ -261,9 +265,9 @@ func flushedEpoch(r *rig, q *MQ) string {
 func clockBehind(r *rig, q *MQ) string {
 	a := r.member(q, "a")
 	ahead := "9000000000000001"
-	r.do("SET", a.src.epoch("g"), ahead)
+	r.do("SET", a.Src.Epoch("g"), ahead)
 	r.expire()
-	if b := r.member(q, "b"); b.epoch <= ahead {
+	if b := r.member(q, "b"); b.Epoch <= ahead {
 		return "an epoch went back"
 	}
 	return ""
@@ -272,24 +276,24 @@ func clockBehind(r *rig, q *MQ) string {
 func missingEpoch(r *rig, q *MQ) string {
 	a := r.member(q, "a")
 	r.publish(q, "k", "0")
-	r.do("DEL", a.src.epoch("g"))
-	if got, err := a.fetch(context.Background(), 10); err == nil && len(got.entries) > 0 {
+	r.do("DEL", a.Src.Epoch("g"))
+	if got, err := a.Fetch(context.Background(), 10); err == nil && len(got.Entries) > 0 {
 		return "reads without an epoch"
 	}
 	return ""
 }
 
 // twoLives is a member that lost its lease and took it again; the old epoch is that of its first life.
-func twoLives(r *rig, q *MQ) (src source, old string) {
+func twoLives(r *rig, q *MQ) (src core.Source, old string) {
 	a := r.member(q, "a")
 	r.expire()
 	r.take(q, "a")
-	return a.src, a.epoch
+	return a.Src, a.Epoch
 }
 
 func renewedByOldLife(r *rig, q *MQ) string {
 	src, old := twoLives(r, q)
-	n, err := q.Run(context.Background(), q.scripts.LeaseRenew, []string{src.lease("g"), src.epoch("g")}, "a", old, "1000").AsInt64()
+	n, err := q.core.Run(context.Background(), q.core.Scripts.LeaseRenew, []string{src.Lease("g"), src.Epoch("g")}, "a", old, "1000").AsInt64()
 	require.NoError(r.t, err)
 	if n != 0 {
 		return "an old life renews"
@@ -299,9 +303,9 @@ func renewedByOldLife(r *rig, q *MQ) string {
 
 func releasedByOldLife(r *rig, q *MQ) string {
 	src, old := twoLives(r, q)
-	n, err := q.Run(context.Background(), q.scripts.LeaseRelease, []string{src.lease("g"), src.epoch("g")}, "a", old).AsInt64()
+	n, err := q.core.Run(context.Background(), q.core.Scripts.LeaseRelease, []string{src.Lease("g"), src.Epoch("g")}, "a", old).AsInt64()
 	require.NoError(r.t, err)
-	if n != 0 || r.number("EXISTS", src.lease("g")) == 0 {
+	if n != 0 || r.number("EXISTS", src.Lease("g")) == 0 {
 		return "an old life releases the new one's lease"
 	}
 	return ""
@@ -310,8 +314,8 @@ func releasedByOldLife(r *rig, q *MQ) string {
 func replayedTwice(r *rig, q *MQ) string {
 	a := r.member(q, "a")
 	r.publish(q, "k", "0")
-	e := r.next(a).entries[0]
-	_, err := a.deadLetter(context.Background(), &parcel{raw: e}, 1, nil)
+	e := r.next(a).Entries[0]
+	_, err := a.DeadLetter(context.Background(), &fence.Parcel{Raw: e}, 1, nil)
 	require.NoError(r.t, err)
 	letters, err := q.Letters(r.topic).List(context.Background(), LetterQuery{Partition: -1})
 	require.NoError(r.t, err)
@@ -319,7 +323,7 @@ func replayedTwice(r *rig, q *MQ) string {
 	for range 2 {
 		_, err = q.Letters(r.topic).Replay(context.Background(), letters[0])
 	}
-	if err == nil || r.number("XLEN", a.src.stream()) != 2 {
+	if err == nil || r.number("XLEN", a.Src.Stream()) != 2 {
 		return "replayed twice"
 	}
 	return ""
@@ -328,11 +332,11 @@ func replayedTwice(r *rig, q *MQ) string {
 func movedTwice(r *rig, q *MQ) string {
 	a := later(r, q)
 	for range 2 {
-		if err := q.move(context.Background(), a.src, []string{a.src.itemName("g", r.entries(a.src.stream())[0].ID)}); err != nil {
+		if err := retry.Move(q.core, context.Background(), a.Src, []string{a.Src.ItemName("g", r.entries(a.Src.Stream())[0].ID)}); err != nil {
 			return err.Error()
 		}
 	}
-	if r.number("XLEN", a.src.stream()) != 2 || r.number("EXISTS", a.src.retry()) != 0 {
+	if r.number("XLEN", a.Src.Stream()) != 2 || r.number("EXISTS", a.Src.Retry()) != 0 {
 		return "an item is moved again"
 	}
 	return ""
@@ -349,7 +353,7 @@ func storedAndPending(r *rig, q *MQ) string {
 func letterAndPending(r *rig, q *MQ) string {
 	a := r.member(q, "a")
 	r.publish(q, "k", "0")
-	_, err := a.deadLetter(context.Background(), &parcel{raw: r.next(a).entries[0]}, 1, nil)
+	_, err := a.DeadLetter(context.Background(), &fence.Parcel{Raw: r.next(a).Entries[0]}, 1, nil)
 	require.NoError(r.t, err)
 	if r.pending(0, "g") != 0 {
 		return "the message is dead and pending"
@@ -360,18 +364,18 @@ func letterAndPending(r *rig, q *MQ) string {
 func dueTimeKept(r *rig, q *MQ) string {
 	a := r.member(q, "a")
 	r.publish(q, "k", "0")
-	e := r.next(a).entries[0]
-	done, err := a.retryInPlace(context.Background(), of(e), 1, time.Hour)
+	e := r.next(a).Entries[0]
+	done, err := a.RetryInPlace(context.Background(), of(e), 1, time.Hour)
 	require.NoError(r.t, err)
 	require.True(r.t, done)
 	r.expire()
 	b := r.member(q, "b")
-	got, err := b.recover(context.Background(), 10, "")
+	got, err := b.Recover(context.Background(), 10, "")
 	require.NoError(r.t, err)
-	if len(got.entries) != 0 {
+	if len(got.Entries) != 0 {
 		return "a retry runs before its time"
 	}
-	if fetched := r.next(b); fetched.wait <= 0 || fetched.wait > time.Hour {
+	if fetched := r.next(b); fetched.Wait <= 0 || fetched.Wait > time.Hour {
 		return "the due time is lost"
 	}
 	return ""

@@ -8,6 +8,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
+	"github.com/millweir/millweir/pkg/streammq/internal/produce"
 )
 
 func TestTopicNamesThatKeysCannotHoldAreRefused(t *testing.T) {
@@ -15,7 +19,7 @@ func TestTopicNamesThatKeysCannotHoldAreRefused(t *testing.T) {
 	for _, name := range []string{"", "a b", "a:b", "a{b}", "ä", "a\nb", strings.Repeat("x", 1000)} {
 		require.ErrorIs(t, Topic{Name: name, Partitions: 1}.Validate(), ErrTopicName, "%q", name)
 	}
-	for _, name := range []string{"orders", "a.b-c_D9", strings.Repeat("x", maxName)} {
+	for _, name := range []string{"orders", "a.b-c_D9", strings.Repeat("x", model.MaxName)} {
 		require.NoError(t, Topic{Name: name, Partitions: 1}.Validate(), "%q", name)
 	}
 	require.ErrorContains(t, Topic{Name: strings.Repeat("x", 1000), Partitions: 1}.Validate(), "1 to 200")
@@ -32,9 +36,9 @@ func TestNumbersOfPartitionsHaveALimitThatIsNamed(t *testing.T) {
 
 func TestStreamKeys(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, checkStreamKey("ingest:tasks"))
-	for _, key := range []string{"", "a b", "{a}", "a\x00", strings.Repeat("x", maxStreamKey+1)} {
-		require.ErrorIs(t, checkStreamKey(key), ErrStreamKey, "%q", key)
+	require.NoError(t, model.CheckStreamKey("ingest:tasks"))
+	for _, key := range []string{"", "a b", "{a}", "a\x00", strings.Repeat("x", model.MaxStreamKey+1)} {
+		require.ErrorIs(t, model.CheckStreamKey(key), ErrStreamKey, "%q", key)
 	}
 }
 
@@ -52,15 +56,15 @@ func TestMessagesBeyondALimitAreRefused(t *testing.T) {
 		"header name":  {Message{Headers: map[string]string{"": "a"}}, ErrHeader},
 		"attempts":     {Message{MaxAttempts: -1}, ErrConfig},
 	} {
-		require.ErrorIs(t, tc.m.validate(10), tc.want, name)
+		require.ErrorIs(t, model.Validate(tc.m, 10), tc.want, name)
 	}
-	require.NoError(t, Message{Key: "k", Payload: make([]byte, 10), Headers: map[string]string{"a": ""}}.validate(10))
+	require.NoError(t, model.Validate(Message{Key: "k", Payload: make([]byte, 10), Headers: map[string]string{"a": ""}}, 10))
 }
 
 func TestConfigNamesEveryProblem(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, NewDefaultConfig().Validate())
-	err := Config{Layout: "x", InlineMax: -2, MaxPayload: maxPayloadLimit + 1}.Validate()
+	err := Config{Layout: "x", InlineMax: -2, MaxPayload: model.MaxPayloadLimit + 1}.Validate()
 	require.ErrorIs(t, err, ErrConfig)
 	for _, part := range []string{"Layout", "InlineMax", "MaxPayload", "MetaRefresh", "Log"} {
 		require.ErrorContains(t, err, part)
@@ -70,34 +74,34 @@ func TestConfigNamesEveryProblem(t *testing.T) {
 // The literal keys are a promise to other readers (contract §6).
 func TestKeysOfBothLayouts(t *testing.T) {
 	t.Parallel()
-	one := source{layout: LayoutSingle, topic: "orders"}
-	require.Equal(t, "stream:topic:orders:p:0", one.stream())
-	require.Equal(t, "stream:topic:orders:dlq", one.dlq())
-	require.Equal(t, "streaming:mq:lease:orders:g:0", one.lease("g"))
-	require.Equal(t, "streaming:mq:lease:orders:g:0:epoch", one.epoch("g"))
-	require.Equal(t, "streaming:mq:retry:orders", one.retry())
-	require.Equal(t, "streaming:mq:retry:item:orders:x", one.item("x"))
-	require.Equal(t, "streaming:mq:topic:orders:meta", metaKey("orders"))
-	require.Equal(t, "streaming:mq:topic:orders:partitions", partitionsKey("orders"))
-	require.Equal(t, "streaming:mq:topics:registry", registryKey)
-	require.Equal(t, "task:status:u", statusKey("u"))
+	one := core.Source{Layout: LayoutSingle, Topic: "orders"}
+	require.Equal(t, "stream:topic:orders:p:0", one.Stream())
+	require.Equal(t, "stream:topic:orders:dlq", one.Dlq())
+	require.Equal(t, "streaming:mq:lease:orders:g:0", one.Lease("g"))
+	require.Equal(t, "streaming:mq:lease:orders:g:0:epoch", one.Epoch("g"))
+	require.Equal(t, "streaming:mq:retry:orders", one.Retry())
+	require.Equal(t, "streaming:mq:retry:item:orders:x", one.Item("x"))
+	require.Equal(t, "streaming:mq:topic:orders:meta", core.MetaKey("orders"))
+	require.Equal(t, "streaming:mq:topic:orders:partitions", core.PartitionsKey("orders"))
+	require.Equal(t, "streaming:mq:topics:registry", core.RegistryKey)
+	require.Equal(t, "task:status:u", core.StatusKey("u"))
 	// Those of the Java original that are read here.
-	require.Equal(t, "streaming:mq:commit:orders:p:0", one.commit())
-	require.Equal(t, "streaming:mq:payload:idx:orders", one.javaPayloads())
-	require.Equal(t, "streaming:mq:payload:ts", javaPayloadTimes)
+	require.Equal(t, "streaming:mq:commit:orders:p:0", one.Commit())
+	require.Equal(t, "streaming:mq:payload:idx:orders", one.JavaPayloads())
+	require.Equal(t, "streaming:mq:payload:ts", core.JavaPayloadTimes)
 
-	many := source{layout: LayoutCluster, topic: "orders"}
-	require.Equal(t, one.stream(), many.stream())
-	require.Equal(t, "{stream:topic:orders:p:0}:retry", many.retry())
-	require.Equal(t, "{stream:topic:orders:p:0}:item:x", many.item("x"))
-	require.Equal(t, "{stream:topic:orders:p:0}:lease:g", many.lease("g"))
-	require.Equal(t, "{stream:topic:orders:p:0}:lease:g:epoch", many.epoch("g"))
-	require.Equal(t, "{stream:topic:orders:p:0}:dlq", many.dlq())
+	many := core.Source{Layout: LayoutCluster, Topic: "orders"}
+	require.Equal(t, one.Stream(), many.Stream())
+	require.Equal(t, "{stream:topic:orders:p:0}:retry", many.Retry())
+	require.Equal(t, "{stream:topic:orders:p:0}:item:x", many.Item("x"))
+	require.Equal(t, "{stream:topic:orders:p:0}:lease:g", many.Lease("g"))
+	require.Equal(t, "{stream:topic:orders:p:0}:lease:g:epoch", many.Epoch("g"))
+	require.Equal(t, "{stream:topic:orders:p:0}:dlq", many.Dlq())
 
-	single := source{layout: LayoutSingle, topic: "asr-tasks", single: true}
-	require.Equal(t, "asr-tasks", single.stream())
-	require.Equal(t, "asr-tasks:dlq", single.dlq())
-	require.Equal(t, "{asr-tasks}:due:g", single.due("g"))
+	single := core.Source{Layout: LayoutSingle, Topic: "asr-tasks", Single: true}
+	require.Equal(t, "asr-tasks", single.Stream())
+	require.Equal(t, "asr-tasks:dlq", single.Dlq())
+	require.Equal(t, "{asr-tasks}:due:g", single.Due("g"))
 }
 
 // Others write and read these names (contract §6, and the captures in testdata/java).
@@ -138,13 +142,13 @@ func TestUUIDv7(t *testing.T) {
 	now := time.UnixMilli(0x0123456789ab)
 	seen := map[string]bool{}
 	for range 10_000 {
-		id := newUUID(now)
+		id := model.NewUUID(now)
 		require.Regexp(t, form, id)
 		require.True(t, strings.HasPrefix(id, "01234567-89ab-7"), id)
 		require.False(t, seen[id])
 		seen[id] = true
 	}
-	require.Less(t, newUUID(now), newUUID(now.Add(time.Millisecond)))
+	require.Less(t, model.NewUUID(now), model.NewUUID(now.Add(time.Millisecond)))
 }
 
 func TestPartitioners(t *testing.T) {
@@ -154,7 +158,7 @@ func TestPartitioners(t *testing.T) {
 	} {
 		count := make([]int, 7)
 		for i := range 7000 {
-			n, err := choose(p, &Message{Key: "key-" + strconv.Itoa(i)}, 7)
+			n, err := produce.Choose(p, &Message{Key: "key-" + strconv.Itoa(i)}, 7)
 			require.NoError(t, err)
 			count[n]++
 		}
@@ -163,7 +167,7 @@ func TestPartitioners(t *testing.T) {
 		}
 		spread := map[int]bool{}
 		for range 7 {
-			n, err := choose(p, &Message{}, 7)
+			n, err := produce.Choose(p, &Message{}, 7)
 			require.NoError(t, err)
 			spread[n] = true
 		}
@@ -174,10 +178,10 @@ func TestPartitioners(t *testing.T) {
 func TestSameKeySamePartition(t *testing.T) {
 	t.Parallel()
 	for _, p := range []Partitioner{NewHash(), NewConsistentHash(), NewJavaHash()} {
-		first, err := choose(p, &Message{Key: "a"}, 16)
+		first, err := produce.Choose(p, &Message{Key: "a"}, 16)
 		require.NoError(t, err)
 		for range 10 {
-			again, err := choose(p, &Message{Key: "a"}, 16)
+			again, err := produce.Choose(p, &Message{Key: "a"}, 16)
 			require.NoError(t, err)
 			require.Equal(t, first, again)
 		}
@@ -191,10 +195,10 @@ func TestAnyKeyHasAPartition(t *testing.T) {
 	for _, make := range []func() Partitioner{NewHash, NewConsistentHash, NewJavaHash} {
 		for _, partitions := range []int{1, 2, 7, MaxPartitions} {
 			for _, key := range keys {
-				first, err := choose(make(), &Message{Key: key}, partitions)
+				first, err := produce.Choose(make(), &Message{Key: key}, partitions)
 				require.NoError(t, err)
 				require.Less(t, first, partitions)
-				again, err := choose(make(), &Message{Key: key}, partitions)
+				again, err := produce.Choose(make(), &Message{Key: key}, partitions)
 				require.NoError(t, err)
 				require.Equal(t, first, again, "another process: %q of %d", key, partitions)
 			}
@@ -209,11 +213,11 @@ func (f fixed) Partition(*Message, int) (int, error) { return int(f), nil }
 // A partitioner of the caller's own is asked, and what it chooses is looked at.
 func TestPartitionerOfTheCallers(t *testing.T) {
 	t.Parallel()
-	n, err := choose(fixed(3), &Message{Key: "a"}, 4)
+	n, err := produce.Choose(fixed(3), &Message{Key: "a"}, 4)
 	require.NoError(t, err)
 	require.Equal(t, 3, n)
 	for _, bad := range []int{-1, 4} {
-		_, err = choose(fixed(bad), &Message{Key: "a"}, 4)
+		_, err = produce.Choose(fixed(bad), &Message{Key: "a"}, 4)
 		require.ErrorIs(t, err, ErrPartition)
 		require.ErrorContains(t, err, "0 to 3")
 	}
@@ -226,21 +230,21 @@ func TestForcedPartitionGoesFirst(t *testing.T) {
 	}
 	for _, p := range []Partitioner{NewHash(), NewRoundRobin(), NewExplicit()} {
 		for v, want := range map[string]int{"3": 3, "4": 0, "-1": 3, "-4": 0, "7": 3, "2147483647": 3, "-2147483648": 0} {
-			n, err := choose(p, force(v), 4)
+			n, err := produce.Choose(p, force(v), 4)
 			require.NoError(t, err)
 			require.Equal(t, want, n, v)
 		}
 	}
-	free, err := choose(NewHash(), &Message{Key: "a"}, 4)
+	free, err := produce.Choose(NewHash(), &Message{Key: "a"}, 4)
 	require.NoError(t, err)
 	for _, v := range []string{"x", "", "1.5", "2147483648"} { // no int of Java: the key decides
-		n, err := choose(NewHash(), force(v), 4)
+		n, err := produce.Choose(NewHash(), force(v), 4)
 		require.NoError(t, err)
 		require.Equal(t, free, n, v)
-		_, err = choose(NewExplicit(), force(v), 4)
+		_, err = produce.Choose(NewExplicit(), force(v), 4)
 		require.ErrorIs(t, err, ErrPartition, v)
 	}
-	_, err = choose(NewExplicit(), &Message{Key: "a"}, 4)
+	_, err = produce.Choose(NewExplicit(), &Message{Key: "a"}, 4)
 	require.ErrorIs(t, err, ErrPartition)
 }
 
@@ -248,7 +252,7 @@ func TestConsistentHashMovesFewKeys(t *testing.T) {
 	t.Parallel()
 	moved := 0
 	for i := range 10_000 {
-		before, after := jump(fnv64(strconv.Itoa(i)), 9), jump(fnv64(strconv.Itoa(i)), 10)
+		before, after := produce.Jump(produce.Fnv64(strconv.Itoa(i)), 9), produce.Jump(produce.Fnv64(strconv.Itoa(i)), 10)
 		if before != after {
 			require.Equal(t, 9, after, "keys move to the new partition only")
 			moved++
@@ -261,7 +265,7 @@ func TestConsistentHashMovesFewKeys(t *testing.T) {
 func TestJavaHash(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[string]int32{"": 0, "a": 97, "ab": 97*31 + 98, "polygenelubricants": -2147483648, "é": 0xe9, "😀": 0xd83d*31 + 0xde00} {
-		require.Equal(t, want, javaHash(s), s)
+		require.Equal(t, want, produce.JavaHash(s), s)
 	}
 	n, err := NewJavaHash().Partition(&Message{Key: "polygenelubricants"}, 8)
 	require.NoError(t, err)

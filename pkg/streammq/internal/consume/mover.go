@@ -1,0 +1,87 @@
+package consume
+
+import (
+	"context"
+	"time"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
+	"github.com/millweir/millweir/pkg/streammq/internal/retry"
+)
+
+// WakeMover tells the mover of this process that something is due after a delay; it wakes for the earliest.
+func WakeMover(s *Subscriber, delay time.Duration) {
+	for at := s.mq.Cfg.Now().Add(delay); ; {
+		select {
+		case s.mover <- at:
+			return
+		case other := <-s.mover: // the mover is busy, and has not yet seen this one
+			if other.Before(at) {
+				at = other
+			}
+		}
+	}
+}
+
+// moveAll adds republished messages to their streams when they are due, until ctx ends. All members do it; a script
+// sees to it that each item is moved once.
+func (s *Subscriber) moveAll(ctx context.Context) {
+	if err := retry.Adopt(s.mq, ctx, s.here()); err != nil && ctx.Err() == nil {
+		s.warn(ctx, "streammq: renaming retries of an earlier version failed", err)
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	next := s.mq.Cfg.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case at := <-s.mover:
+			if at.Before(next) {
+				next = at
+			}
+		case <-timer.C:
+			next = s.mq.Cfg.Now().Add(s.moveRound(ctx))
+		}
+		// MoverEvery is a bound also for a clock that was set back.
+		timer.Reset(min(s.cfg.MoverEvery, max(time.Millisecond, next.Sub(s.mq.Cfg.Now()))))
+	}
+}
+
+// moveRound moves what is due and returns the time until it should be called again.
+func (s *Subscriber) moveRound(ctx context.Context) time.Duration {
+	pause := s.cfg.MoverEvery
+	// A batch of each in turn: a partition with many must not make the others late.
+	for sources := s.retrySources(); len(sources) > 0 && ctx.Err() == nil; {
+		var full []core.Source
+		for _, src := range sources {
+			n, next, err := retry.MoveDue(s.mq, ctx, src, s.cfg.MoverBatch)
+			if err != nil && ctx.Err() == nil {
+				s.warn(ctx, "streammq: moving retries failed", err)
+			}
+			if err == nil && next >= 0 {
+				pause = min(pause, next)
+			}
+			if err == nil && n == s.cfg.MoverBatch {
+				full = append(full, src)
+			}
+		}
+		sources = full
+	}
+	return pause
+}
+
+// retrySources have the retry sets that this member looks at: the topic's, or on a cluster those of its partitions.
+func (s *Subscriber) retrySources() []core.Source {
+	if s.cfg.StreamKey != "" || s.mq.Cfg.Layout == model.LayoutSingle {
+		return []core.Source{s.here()}
+	}
+	var sources []core.Source
+	for _, w := range Owned(s) {
+		sources = append(sources, w.Src)
+	}
+	return sources
+}
+
+// Wakes is where the mover of a subscriber is told when something is due.
+func Wakes(s *Subscriber) <-chan time.Time { return s.mover }

@@ -1,0 +1,179 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/desk"
+	"github.com/millweir/millweir/pkg/streammq/internal/fence"
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
+)
+
+// offered is a delivery in the hands of a handler, or of who polled it, with its settlement: one allocation for both.
+type offered struct {
+	model.Delivery
+	settlement
+}
+
+// settlement is how a handler settles a delivery itself.
+type settlement struct {
+	worker *Worker
+	parcel *fence.Parcel
+
+	mu      sync.Mutex
+	busy    bool   // a call is under way
+	done    bool   // settled, or taken back
+	back    bool   // taken back: the delivery is not this member's any more
+	release func() // of a promise: gives its place among the running handlers back
+}
+
+// Settle settles a delivery that this member has handed out.
+func (s *settlement) Settle(ctx context.Context, d *model.Delivery, result model.Result) error {
+	doing := fmt.Sprintf("settle message %s of %s", d.ID, d.Topic)
+	if err := s.begin(); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	if bad := s.parcel.Bad; bad != nil && result.Outcome == model.OutcomeRetry {
+		result = model.Fail(bad) // there is no message to run again
+	}
+	err := s.worker.finish(ctx, s.parcel, d, result, s.worker.ackNow)
+	switch {
+	case errors.Is(err, errRefused):
+		err = fmt.Errorf("%s: %w", doing, model.ErrNotHeld)
+	case err != nil:
+		s.end(false)
+		return model.Failure(ctx, doing, err)
+	}
+	s.end(true)
+	return err
+}
+
+// ackNow acknowledges one delivery, and waits for the answer.
+func (w *Worker) ackNow(ctx context.Context, h fence.Held) error {
+	began := w.Mq.Cfg.Now()
+	n, err := w.Ack(ctx, []fence.Held{h})
+	if err != nil {
+		w.event(model.Event{Kind: model.EventFailed, Of: model.EventAcked, Count: 1, Err: err})
+		return err
+	}
+	if n != 1 {
+		w.event(model.Event{Kind: model.EventRefused, Of: model.EventAcked, Count: 1})
+		return errRefused
+	}
+	w.event(model.Event{Kind: model.EventAcked, Count: 1, Took: w.Mq.Cfg.Now().Sub(began)})
+	return nil
+}
+
+// offer makes what a handler gets.
+func (w *Worker) offer(p *fence.Parcel) (*model.Delivery, *settlement) {
+	o := &offered{Delivery: *w.Delivery(p), settlement: settlement{worker: w, parcel: p}}
+	model.HandOut(&o.Delivery, &o.settlement)
+	return &o.Delivery, &o.settlement
+}
+
+// begin claims the right to settle. Errors: ErrSettled, ErrNotHeld.
+func (s *settlement) begin() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.back:
+		return model.ErrNotHeld
+	case s.done || s.busy:
+		return model.ErrSettled
+	}
+	s.busy = true
+	return nil
+}
+
+// end tells what became of a call; not settled: it may be repeated.
+func (s *settlement) end(settled bool) {
+	s.mu.Lock()
+	s.busy = false
+	s.done = s.done || settled
+	release := s.release
+	if s.done {
+		s.release = nil
+	}
+	done := s.done
+	s.mu.Unlock()
+	if done && release != nil {
+		s.worker.kept(s)
+		release()
+	}
+}
+
+// answered notes the handler's result. It returns true when the worker is to settle the delivery by it, and gives the
+// handler's place back, unless the handler will settle it: then end or takeBack does.
+func (s *settlement) answered(result model.Result, release func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.done && (s.busy || result.Outcome == model.OutcomeSettled) {
+		s.release = release
+		s.worker.promise(s)
+		return false
+	}
+	release()
+	mine := !s.done
+	s.done = true
+	return mine
+}
+
+// takeBack ends a promise that was not kept: the delivery stays pending, and is delivered again.
+func (s *settlement) takeBack() {
+	s.mu.Lock()
+	release := s.release
+	s.release, s.done, s.back = nil, true, true
+	s.mu.Unlock()
+	if release != nil {
+		release()
+	}
+}
+
+func (w *Worker) promise(s *settlement) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.promised[s] = true
+}
+
+func (w *Worker) kept(s *settlement) {
+	w.mu.Lock()
+	delete(w.promised, s)
+	w.mu.Unlock()
+	select {
+	case w.freed <- struct{}{}:
+	default: // somebody will look anyway
+	}
+}
+
+// handBack takes all promises back.
+func (w *Worker) handBack() {
+	w.mu.Lock()
+	promised := w.promised
+	w.promised = map[*settlement]bool{}
+	w.mu.Unlock()
+	for s := range promised {
+		s.takeBack()
+	}
+}
+
+// roomForPromise waits while a whole batch of deliveries waits for its handlers to settle them: no more are begun.
+// Errors: errStopped, or ctx's.
+func (w *Worker) roomForPromise(ctx context.Context) error {
+	for {
+		w.mu.Lock()
+		n := len(w.promised)
+		w.mu.Unlock()
+		if n < w.sub.cfg.Batch {
+			return nil
+		}
+		select {
+		case <-w.freed:
+		case <-w.stopping.Done():
+			return desk.ErrStopped
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

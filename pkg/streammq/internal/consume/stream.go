@@ -1,0 +1,136 @@
+package consume
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/fence"
+	"github.com/millweir/millweir/pkg/streammq/stream"
+)
+
+// A single stream has no leases: each of its consumers reads what is new, and what fences an entry is the consumer and
+// the delivery count that Redis names for it. Worker 0 reads, worker 1 claims, under a name of its own: the two run
+// beside each other, and one must not take the other's entry for its own.
+const (
+	readNumber  = 0
+	claimNumber = 1
+)
+
+func (s *Subscriber) startStream(ctx, loops context.Context, taking, running *sync.WaitGroup) error {
+	src := s.here()
+	err := s.mq.Client.Do(ctx, s.createGroup(src, s.cfg.Start)).Error()
+	if err != nil && !stream.IsError(err, "BUSYGROUP") {
+		s.warn(ctx, "streammq: group cannot be made yet", err)
+	}
+	s.beatOnStream(ctx) // before the first read: what a member without a heartbeat holds is anybody's
+	core.Every(loops, running, s.cfg.Renew, s.beatOnStream)
+	core.Every(loops, running, s.cfg.ClaimIdle/3, s.touchAll)
+	if s.cfg.Role != RoleClaim {
+		w := NewWorker(s, src, s.name, "")
+		s.launch(ctx, readNumber, w, w.readStream)
+	}
+	if s.cfg.Role != RoleMain {
+		w := NewWorker(s, src, s.name+core.ClaimSuffix, "")
+		s.launch(ctx, claimNumber, w, w.claimStream)
+	}
+	s.startKeepers(ctx, taking)
+	return nil
+}
+
+// beatOnStream notes that the member lives, while the stream is there. As in renew, it is not abandoned at a stop.
+func (s *Subscriber) beatOnStream(ctx context.Context) {
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Lease/2)
+	defer cancel()
+	if !s.there(call) {
+		return
+	}
+	if _, _, err := s.join(call); err != nil && ctx.Err() == nil {
+		s.warn(ctx, "streammq: heartbeat failed", err)
+	}
+}
+
+// touchAll tells Redis that the entries of running batches are not forgotten.
+func (s *Subscriber) touchAll(ctx context.Context) {
+	for _, w := range Owned(s) {
+		if open := w.stillOpen(); len(open) > 0 {
+			if err := w.Touch(ctx, open); err != nil && ctx.Err() == nil {
+				s.warn(ctx, "streammq: idle reset failed", err)
+			}
+		}
+	}
+}
+
+// readStream begins with what this consumer's name has pending from before: no other process has that name.
+// A subscriber that claims too does so with each of its reads where the server can: it need not wait for the claimer's turn.
+func (w *Worker) readStream(ctx context.Context) error {
+	w.Claims = ""
+	if w.sub.cfg.Role == RoleBoth {
+		able, err := w.CanClaim(ctx)
+		if err != nil {
+			return err
+		}
+		if able {
+			w.Claims = stream.Millis(w.sub.cfg.ClaimIdle)
+		}
+	}
+	if err := w.takeUp(ctx, w.ClaimOwn); err != nil {
+		return err
+	}
+	if _, err := w.claimAll(ctx, nil); err != nil {
+		return err
+	}
+	return w.main(ctx)
+}
+
+// claimStream looks for entries of dead and silent consumers, every PendingScan.
+func (w *Worker) claimStream(ctx context.Context) error {
+	if err := w.pausing(ctx); err != nil {
+		return err
+	}
+	if err := w.takeUp(ctx, w.ClaimOwn); err != nil {
+		return err
+	}
+	for {
+		if err := w.pausing(ctx); err != nil {
+			return err
+		}
+		var dead []string
+		_, gone, err := w.sub.beat(ctx, w.sub.cfg.Lease)
+		if err != nil {
+			return err
+		}
+		for _, name := range gone {
+			dead = append(dead, name, name+core.ClaimSuffix)
+		}
+		wait, err := w.claimAll(ctx, dead)
+		if err != nil {
+			return err
+		}
+		w.wait(ctx, wait)
+	}
+}
+
+// claimAll goes on while there is something to claim, and returns the time until it should be called again.
+func (w *Worker) claimAll(ctx context.Context, dead []string) (time.Duration, error) {
+	idle, wait := w.sub.cfg.ClaimIdle, w.sub.cfg.PendingScan
+	if w.sub.cfg.Role == RoleMain {
+		idle = fence.Never // its own only
+	}
+	for {
+		got, err := w.Claim(ctx, w.sub.cfg.ClaimBatch, idle, dead)
+		if err != nil {
+			return 0, err
+		}
+		if err := w.Handle(ctx, got, false); err != nil {
+			return 0, err
+		}
+		if len(got.Entries) == 0 {
+			if got.Wait >= 0 {
+				wait = min(wait, max(got.Wait, time.Millisecond))
+			}
+			return wait, nil
+		}
+	}
+}

@@ -1,0 +1,141 @@
+// Package core is the queue over one server: its keys in both layouts, topics and what is known of them, statuses and trims.
+package core
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
+	"github.com/millweir/millweir/pkg/streammq/stream"
+)
+
+// minVersion of Redis: XPENDING with IDLE, exclusive ranges and XTRIM MINID came with 6.2.
+const MinMajor, MinMinor = 6, 2
+
+// Core is the queue over one Redis, Sentinel set or cluster. It is safe for concurrent use.
+type Core struct {
+	stream.Runner
+	Cfg     model.Config
+	Scripts stream.Scripts
+	Cache   topicCache
+	Places  foundPlaces
+	made    time.Time
+}
+
+// New is New. Its error wraps ErrConfig.
+func New(client rueidis.Client, cfg model.Config) (*Core, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Core{
+		Runner: stream.Runner{Client: client}, Cfg: cfg, Scripts: stream.Loaded(), made: cfg.Now(), Cache: topicCache{known: map[string]TopicMeta{}},
+		Places: foundPlaces{Known: map[string]FoundPlace{}, Parted: map[string]string{}},
+	}, nil
+}
+
+// ForLayout is this queue for topics of another layout. Error: ErrLayout.
+func (q *Core) ForLayout(layout model.Layout) (*Core, error) {
+	switch {
+	case layout == q.Cfg.Layout:
+		return q, nil
+	case layout != model.LayoutCluster:
+		return nil, fmt.Errorf("layout %q: %w: %q is set", layout, model.ErrLayout, q.Cfg.Layout)
+	}
+	cfg := q.Cfg
+	cfg.Layout = layout
+	return New(q.Client, cfg)
+}
+
+// Check asks the server whether this queue can be durable on it.
+func (q *Core) Check(ctx context.Context) error {
+	info := map[string]string{}
+	for _, section := range []string{"server", "memory", "cluster"} {
+		text, err := q.Client.Do(ctx, q.Client.B().Info().Section(section).Build()).ToString()
+		if err != nil {
+			return model.Failure(ctx, "ask the server what it is", err)
+		}
+		for line := range strings.Lines(text) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+				info[name] = value
+			}
+		}
+	}
+	return q.Judge(info)
+}
+
+func (q *Core) Judge(info map[string]string) error {
+	if version := info["redis_version"]; OlderThan(version, MinMajor, MinMinor) {
+		return fmt.Errorf("redis %s: %w: at least %d.%d", version, model.ErrServer, MinMajor, MinMinor)
+	}
+	// volatile-* drops leases only, which is a release; allkeys-* drops streams and epochs.
+	if policy := info["maxmemory_policy"]; strings.HasPrefix(policy, "allkeys-") {
+		return fmt.Errorf("maxmemory-policy %s: %w: noeviction is needed", policy, model.ErrEviction)
+	}
+	if info["cluster_enabled"] == "1" && q.Cfg.Layout != model.LayoutCluster {
+		return fmt.Errorf("the server is a cluster: %w: set Layout to %s", model.ErrLayout, model.LayoutCluster)
+	}
+	return nil
+}
+
+// OlderThan compares the first two numbers of a version; what cannot be read is not called old.
+func OlderThan(version string, major, minor int) bool {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return false
+	}
+	a, errA := strconv.Atoi(parts[0])
+	b, errB := strconv.Atoi(parts[1])
+	if errA != nil || errB != nil {
+		return false
+	}
+	return a < major || a == major && b < minor
+}
+
+func (q *Core) Source(topic string, partition int) Source {
+	return Source{Layout: q.Cfg.Layout, Topic: topic, Part: partition}
+}
+
+// Elapsed is the time since this MQ was made in ms, from 1 on. Unlike the time of day it does not jump.
+func (q *Core) Elapsed(now time.Time) int64 { return max(1, now.Sub(q.made).Milliseconds()) }
+
+func (q *Core) Observe(e model.Event) { q.Cfg.Observer.Observe(e) }
+
+// Every runs do at once and then each interval until ctx ends.
+func Every(ctx context.Context, running *sync.WaitGroup, interval time.Duration, do func(context.Context)) {
+	running.Go(func() {
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for ctx.Err() == nil {
+			do(ctx)
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+			}
+		}
+	})
+}
+
+// Writing outlives the handler's ctx: the fence, not the caller's patience, decides whether a result still counts.
+func Writing(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), WriteTimeout)
+}
+
+const WriteTimeout = 5 * time.Second // of one settling script
+
+// foundPlaces is where the dead letters of topics go, as it was found lately.
+type foundPlaces struct {
+	Mu     sync.Mutex
+	Known  map[string]FoundPlace
+	Parted map[string]string // topic → last letter that was looked at
+}
+
+type FoundPlace struct {
+	Own  bool
+	Seen time.Time
+}

@@ -1,0 +1,208 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Defaults of contract §6.
+const (
+	DefaultPartitions    = 1
+	DefaultBatch         = 10
+	DefaultPoll          = time.Second
+	DefaultLease         = 15 * time.Second
+	DefaultRenew         = 3 * time.Second
+	DefaultRebalance     = 5 * time.Second
+	DefaultPendingScan   = 30 * time.Second
+	DefaultClaimIdle     = 300 * time.Second
+	DefaultClaimBatch    = 50
+	DefaultMaxAttempts   = 5
+	DefaultMaxUnanswered = 20
+	DefaultBackoff       = time.Second
+	DefaultMaxBackoff    = 60 * time.Second
+	DefaultMoverBatch    = 100
+	DefaultMoverEvery    = time.Second
+	DefaultRetention     = 100_000
+	DefaultTrimEvery     = 60 * time.Second
+	DefaultInlineMax     = 64 << 10
+	DefaultMaxPayload    = 16 << 20
+	DefaultStopTimeout   = 10 * time.Second
+	DefaultMetaRefresh   = 5 * time.Second
+	DefaultAckDelay      = 5 * time.Millisecond
+	DefaultErrorBackoff  = 100 * time.Millisecond
+	MaxErrorBackoff      = 5 * time.Second
+)
+
+// Bounds of what makes sense.
+const (
+	MaxPartitions   = 1024      // of a topic
+	MaxName         = 200       // bytes of a topic's, group's or member's name
+	MaxStreamKey    = 512       // bytes of a single stream's key
+	MaxBatch        = 1000      // ids in one script: Lua unpacks them on its stack
+	MaxAttempts     = 10_000    // of a message
+	MaxPayloadLimit = 256 << 20 // bytes: Redis' own limit of a value is 512 MiB, and a copy must fit beside it
+	PageSize        = 100       // letters or messages of one read
+	MaxReplies      = 10_000    // that wait in a stream, roughly; a requester that reads no more loses the oldest
+	MaxErrorText    = 2000      // characters of an error in a dead letter
+)
+
+// Layout is how keys are named; see the README.
+type Layout string
+
+// The layouts of contract §6. A topic's layout is written into its meta; the other one is refused.
+const (
+	LayoutSingle  Layout = "single"  // one Redis, with or without Sentinel
+	LayoutCluster Layout = "cluster" // Redis Cluster: what one script touches carries its stream key as hash tag
+)
+
+// Config is what all parts of one MQ share. NewDefaultConfig gives every default.
+type Config struct {
+	// Layout of the keys.
+	Layout Layout
+	// InlineMax is the size in bytes up to which a payload lies in its stream's entry; larger ones lie beside it, where only
+	// this queue finds them. InlineAuto, the default: in topics of LayoutSingle, which programs in Java may read too, all
+	// lie in their entries, elsewhere those up to DefaultInlineMax.
+	InlineMax int
+	// MaxPayload is the largest payload in bytes.
+	MaxPayload int
+	// Letters says where the dead letters of topics of LayoutSingle go, unless a subscriber has a DeadLetterStream.
+	Letters LetterPlace
+	// MetaRefresh is how long a producer trusts what it knows of a topic.
+	MetaRefresh time.Duration
+	// Now is the clock of the process; leases and due times are judged by Redis' own.
+	Now func() time.Time
+	// Log receives what a person should see.
+	Log *slog.Logger
+	// Observer receives what metrics count.
+	Observer Observer
+}
+
+// InlineAuto lets the layout decide where payloads lie; see Config.InlineMax.
+const InlineAuto = -1
+
+// LetterPlace is a stream of dead letters of a topic on one Redis. A client of the Java original with its default codec
+// (Kryo 5) lists no dead letter at all of a stream:topic:{t}:dlq that holds one of ours; one with StringCodec lists them all. Letters reads
+// both places, and dead letters of either codec, whatever is set.
+type LetterPlace string
+
+// The places.
+const (
+	// LettersAuto is LettersOwn from when on a consumer of the Java original is seen in the topic, unless what it wrote shows
+	// that its client has StringCodec, and LettersShared until then. What is in the other place by then moves.
+	LettersAuto LetterPlace = ""
+	// LettersShared is stream:topic:{t}:dlq, for topics without consumers in Java, or whose clients have StringCodec.
+	LettersShared LetterPlace = "shared"
+	// LettersOwn is streaming:mq:letters:{t}, which no program in Java reads.
+	LettersOwn LetterPlace = "own"
+)
+
+// NewDefaultConfig is the configuration of contract §6 for one Redis.
+func NewDefaultConfig() Config {
+	return Config{
+		Layout: LayoutSingle, InlineMax: InlineAuto, MaxPayload: DefaultMaxPayload, MetaRefresh: DefaultMetaRefresh,
+		Now: time.Now, Log: slog.New(slog.DiscardHandler), Observer: noObserver{},
+	}
+}
+
+// Validate names every setting that is out of its range; its error wraps ErrConfig.
+func (c Config) Validate() error {
+	var p Problems
+	p.Refuse(c.Layout != LayoutSingle && c.Layout != LayoutCluster, "Layout %q: must be %s or %s", c.Layout, LayoutSingle, LayoutCluster)
+	p.Refuse(c.InlineMax < InlineAuto || c.InlineMax > MaxPayloadLimit, "InlineMax %d: 0 to %d, or InlineAuto (%d)", c.InlineMax, MaxPayloadLimit, InlineAuto)
+	p.Refuse(c.MaxPayload < 0 || c.MaxPayload > MaxPayloadLimit, "MaxPayload %d: 0 to %d", c.MaxPayload, MaxPayloadLimit)
+	p.Refuse(c.Letters != LettersAuto && c.Letters != LettersShared && c.Letters != LettersOwn,
+		"Letters %q: must be %q, %q or empty", c.Letters, LettersShared, LettersOwn)
+	p.Refuse(c.MetaRefresh <= 0, "MetaRefresh %s: must be positive", c.MetaRefresh)
+	p.Refuse(c.Now == nil || c.Log == nil || c.Observer == nil, "Now, Log and Observer must be set")
+	return p.Err()
+}
+
+// Problems collects what is wrong with a configuration.
+type Problems []error
+
+func (p *Problems) Refuse(bad bool, format string, args ...any) {
+	if bad {
+		*p = append(*p, fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...)))
+	}
+}
+
+func (p *Problems) Check(err error) {
+	if err != nil {
+		*p = append(*p, err)
+	}
+}
+
+func (p Problems) Err() error { return errors.Join(p...) }
+
+// Topic is a partitioned topic as it is created.
+type Topic struct {
+	Name string
+	// Partitions is 1…MaxPartitions; it can only grow.
+	Partitions int
+	// Status keeps the status of each message under task:status:<uuid> for three days; see MQ.Statuses. It costs two
+	// commands a message. It can be turned on later, not off. The first group that runs a message writes its status.
+	Status bool
+}
+
+// Validate names what is wrong; its error wraps ErrTopicName or ErrPartitions.
+func (t Topic) Validate() error {
+	return errors.Join(CheckName(t.Name, ErrTopicName), checkPartitions(t.Partitions))
+}
+
+func checkPartitions(n int) error {
+	if n < 1 || n > MaxPartitions {
+		return fmt.Errorf("%d partitions: %w: 1 to %d", n, ErrPartitions, MaxPartitions)
+	}
+	return nil
+}
+
+// CheckName keeps names out that would make two keys one: keys are joined with colons, braces make hash tags.
+func CheckName(name string, kind error) error {
+	if name == "" || len(name) > MaxName {
+		return fmt.Errorf("%q of %d bytes: %w: 1 to %d", Clip(name, 64), len(name), kind, MaxName)
+	}
+	for i := range len(name) {
+		if c := name[i]; c != '-' && c != '_' && c != '.' && !isAlphanumeric(c) {
+			return fmt.Errorf("%q: %w: only A–Z, a–z, 0–9, dot, dash and underscore", Clip(name, 64), kind)
+		}
+	}
+	return nil
+}
+
+// CheckStreamKey allows what other systems name their streams, but no hash tag of their own.
+func CheckStreamKey(key string) error {
+	if key == "" || len(key) > MaxStreamKey {
+		return fmt.Errorf("%q of %d bytes: %w: 1 to %d", Clip(key, 64), len(key), ErrStreamKey, MaxStreamKey)
+	}
+	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r == '{' || r == '}' || r == 0x7f }) {
+		return fmt.Errorf("%q: %w: no braces, spaces or control characters", Clip(key, 64), ErrStreamKey)
+	}
+	return nil
+}
+
+func isAlphanumeric(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+}
+
+// Clip cuts a text to at most n bytes without breaking a character.
+func Clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// CheckID allows "ms-seq" and "ms".
+func CheckID(id string) error {
+	ms, seq, _ := strings.Cut(id, "-")
+	for _, part := range []string{ms, "0" + seq} {
+		if _, err := strconv.ParseUint(part, 10, 64); err != nil {
+			return fmt.Errorf("%q: %w: ms-seq", Clip(id, 64), ErrEntryID)
+		}
+	}
+	return nil
+}

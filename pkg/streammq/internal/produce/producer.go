@@ -1,0 +1,219 @@
+// Package produce adds messages to topics and single streams, and sends requests.
+package produce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
+	"github.com/millweir/millweir/pkg/streammq/stream"
+)
+
+// Producer publishes to topics. It is safe for concurrent use; concurrent calls share pipelines.
+type Producer struct {
+	mq          *core.Core
+	partitioner Partitioner
+	single      bool // the topic is the key of a single stream; see StreamProducer
+	status      bool // its messages have one
+	format      wire.Format
+	trims       *writeTrim
+}
+
+// NewProducer makes a producer; nil is NewHash().
+func NewProducer(q *core.Core, p Partitioner) *Producer {
+	if p == nil {
+		p = NewHash()
+	}
+	return &Producer{mq: q, partitioner: p}
+}
+
+// Publish adds one message. When the answer is lost (ErrUnavailable) the message may have been added: who repeats it
+// sets HeaderUUID, so that readers know it for the same.
+// Errors: ErrTooLarge, ErrHeader, ErrPartition, ErrUnknownTopic, ErrLayout, ErrFull, ErrUnavailable.
+func (p *Producer) Publish(ctx context.Context, topic string, m model.Message) (model.Receipt, error) {
+	receipts, err := p.PublishBatch(ctx, topic, []model.Message{m})
+	if err != nil {
+		return model.Receipt{}, err
+	}
+	return receipts[0], nil
+}
+
+// PublishBatch adds messages in one pipeline, in their order within each partition. Nothing is added if one of them is
+// refused by its form. If the server refuses some, the error joins theirs, each with its number, and the receipts of
+// those have an empty ID. Errors as of Publish.
+func (p *Producer) PublishBatch(ctx context.Context, topic string, messages []model.Message) ([]model.Receipt, error) {
+	partitions, err := p.mq.KnownPartitions(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	receipts := make([]model.Receipt, len(messages))
+	entries := make([]wire.Entry, len(messages))
+	for i := range messages {
+		if receipts[i], entries[i], err = p.prepare(topic, &messages[i], partitions); err != nil {
+			return nil, fmt.Errorf("message %d for topic %s: %w", i, topic, err)
+		}
+	}
+	return receipts, p.add(ctx, receipts, entries)
+}
+
+func (p *Producer) prepare(topic string, m *model.Message, partitions int) (model.Receipt, wire.Entry, error) {
+	if err := model.Validate(*m, p.mq.Cfg.MaxPayload); err != nil {
+		return model.Receipt{}, wire.Entry{}, err
+	}
+	partition, err := Choose(p.partitioner, m, partitions)
+	if err != nil {
+		return model.Receipt{}, wire.Entry{}, err
+	}
+	now := p.mq.Cfg.Now()
+	headers := make(map[string]string, len(m.Headers)+1)
+	maps.Copy(headers, m.Headers)
+	if headers[model.HeaderUUID] == "" {
+		headers[model.HeaderUUID] = model.NewUUID(now)
+	}
+	attempts := m.MaxAttempts
+	if attempts == 0 {
+		attempts = model.DefaultMaxAttempts
+	}
+	e := wire.Entry{
+		Payload: m.Payload, Timestamp: now, MaxRetries: attempts, Topic: topic, Partition: partition, Key: m.Key, Headers: headers,
+	}
+	err = p.inFormat(&e, m)
+	return model.Receipt{UUID: headers[model.HeaderUUID], Partition: partition}, e, err
+}
+
+// add sends the entries in order, none to a stream that is not there: a deleted topic stays deleted. Those with a payload
+// beside the stream go by a script.
+func (p *Producer) add(ctx context.Context, receipts []model.Receipt, entries []wire.Entry) error {
+	results := p.send(ctx, receipts, entries)
+	var homeless []int // entries whose stream is not there
+	for i, r := range results {
+		if stream.UnknownScript(r) {
+			results[i] = p.mq.Client.Do(ctx, p.mq.Eval(p.besideCall(&entries[i], receipts[i].UUID)))
+		}
+		if rueidis.IsRedisNil(results[i].Error()) {
+			homeless = append(homeless, i)
+		}
+	}
+	if len(homeless) > 0 {
+		if err := p.house(ctx, receipts, entries, results, homeless); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	counts := map[int]int{}
+	for i, r := range results {
+		e := &entries[i]
+		id, err := r.ToString()
+		if err != nil {
+			p.mq.Observe(model.Event{Kind: model.EventProduced, Topic: e.Topic, Partition: e.Partition, Count: 1, Err: err})
+			errs = append(errs, model.Failure(ctx, fmt.Sprintf("publish message %d to %s", i, e.Topic), err))
+			continue
+		}
+		receipts[i].ID = id
+		counts[e.Partition]++
+	}
+	for partition, n := range counts {
+		p.mq.Observe(model.Event{Kind: model.EventProduced, Topic: entries[0].Topic, Partition: partition, Count: n})
+		if p.trims != nil {
+			p.trims.added(ctx, p, core.Source{Layout: p.mq.Cfg.Layout, Topic: entries[0].Topic, Part: partition, Single: p.single}, n)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// house makes the streams that were not there, if the topic still is, and adds their entries again, in order: the server
+// was flushed, the stream was deleted by hand, or another system made the topic.
+func (p *Producer) house(ctx context.Context, receipts []model.Receipt, entries []wire.Entry, results []rueidis.RedisResult, homeless []int) error {
+	topic := entries[0].Topic
+	if !p.single {
+		if _, err := p.mq.Partitions(ctx, topic); err != nil {
+			return err
+		}
+	}
+	var partitions []int
+	seen := map[int]bool{}
+	commands := make(rueidis.Commands, len(homeless))
+	for j, i := range homeless {
+		if partition := entries[i].Partition; !seen[partition] {
+			seen[partition], partitions = true, append(partitions, partition)
+		}
+		commands[j] = p.command(&entries[i], receipts[i].UUID)
+	}
+	var err error
+	if p.single {
+		err = model.Failure(ctx, "make stream "+topic, p.mq.Run(ctx, p.mq.Scripts.StreamMake, []string{topic}).Error())
+	} else {
+		err = p.mq.MakeStreams(ctx, topic, partitions...)
+	}
+	if err != nil {
+		return err
+	}
+	for j, r := range p.mq.Client.DoMulti(ctx, commands...) {
+		results[homeless[j]] = r
+	}
+	return nil
+}
+
+// send returns one result per entry. A status goes right before its entry.
+func (p *Producer) send(ctx context.Context, receipts []model.Receipt, entries []wire.Entry) []rueidis.RedisResult {
+	if len(entries) == 0 || !p.status && !p.mq.HasStatus(p.source(&entries[0])) {
+		commands := make(rueidis.Commands, len(entries))
+		for i := range entries {
+			commands[i] = p.command(&entries[i], receipts[i].UUID)
+		}
+		return p.mq.Client.DoMulti(ctx, commands...)
+	}
+	commands := make(rueidis.Commands, 0, 2*len(entries))
+	places := make([]int, len(entries)) // of the entries among the commands
+	for i := range entries {
+		commands = append(commands, p.mq.SetPending(receipts[i].UUID, entries[i].Format, entries[i].Timestamp))
+		if user := entries[i].Headers[model.HeaderUser]; user != "" {
+			commands = append(commands, p.mq.SetOwner(receipts[i].UUID, user))
+		}
+		places[i] = len(commands)
+		commands = append(commands, p.command(&entries[i], receipts[i].UUID))
+	}
+	results := p.mq.Client.DoMulti(ctx, commands...)
+	added := make([]rueidis.RedisResult, len(entries))
+	for i, place := range places {
+		added[i] = results[place]
+	}
+	return added
+}
+
+func (p *Producer) command(e *wire.Entry, uuid string) rueidis.Completed {
+	if len(e.Payload) > p.inlineMax() && e.Format == wire.FormatOwn {
+		return p.mq.EvalSHA(p.besideCall(e, uuid))
+	}
+	// One slice, no copy per field: this is the path of every message.
+	add := p.mq.Client.B().Arbitrary("XADD").Keys(p.source(e).Stream()).Args("NOMKSTREAM", "*").Args(e.Fields()...)
+	return add.Build()
+}
+
+func (p *Producer) inlineMax() int {
+	switch most := p.mq.Cfg.InlineMax; {
+	case most != model.InlineAuto:
+		return most
+	case p.single || p.mq.Cfg.Layout != model.LayoutSingle:
+		return model.DefaultInlineMax
+	}
+	return p.mq.Cfg.MaxPayload
+}
+
+func (p *Producer) source(e *wire.Entry) core.Source {
+	return core.Source{Layout: p.mq.Cfg.Layout, Topic: e.Topic, Part: e.Partition, Single: p.single}
+}
+
+func (p *Producer) besideCall(e *wire.Entry, uuid string) stream.Call {
+	s := p.source(e)
+	beside := *e
+	beside.PayloadRef = uuid
+	args := append([]string{uuid, string(e.Payload)}, beside.Fields()...)
+	return stream.Call{Script: p.mq.Scripts.PublishBeside, Keys: []string{s.Stream(), s.Body(uuid), s.Bodies()}, Args: args}
+}

@@ -1,0 +1,205 @@
+// Package wire reads and writes entries, retry items and dead letters: in the form of this queue, in that of the Java original (Kryo
+// too), in FastStream's envelopes, and packed as the scripts return them.
+package wire
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/model"
+)
+
+// Fields of an entry, a retry item and a dead letter (contract §6).
+const (
+	FieldPayload    = "payload"
+	FieldPayloadRef = "payloadRef" // instead of payload: the uuid of a payload that lies beside the stream
+	FieldTimestamp  = "timestamp"
+	FieldRetryCount = "retryCount"
+	FieldMaxRetries = "maxRetries"
+	fieldTopic      = "topic"
+	FieldPartition  = "partitionId"
+	FieldKey        = "key"
+	FieldHeaders    = "headers"
+	FieldOriginalID = "originalMessageId"
+
+	FieldOriginalTopic = "originalTopic"
+	FieldFailedAt      = "failedAt"
+	FieldError         = "error"
+	FieldGroup         = "group"
+	FieldSingle        = "single" // 1: originalTopic is the key of a single stream
+	SingleOn           = "1"
+	FieldFormat        = "format" // of the entry, if it is not our own
+
+	FieldCorrelation = "correlationId" // of a reply
+	FieldErrorType   = "errorType"
+	FieldAttempt     = "attempt"
+
+	RawPrefix = "raw:" // before the names of the fields of an entry that could not be read
+)
+
+// javaRetries is what the Java original takes for a maxRetries that is missing or no number.
+const javaRetries = 3
+
+// Entry is what a stream holds of a message.
+type Entry struct {
+	Payload    []byte
+	PayloadRef string
+	Timestamp  time.Time // zero: unknown
+	RetryCount int
+	MaxRetries int // attempts in all; on the wire it is one less, the number of retries. 0: DefaultMaxAttempts
+	Topic      string
+	Partition  int
+	Key        string
+	Headers    map[string]string
+	OriginalID string // empty: this is the first entry
+	Format     Format
+}
+
+// Fields are the entry's names and values in turn, as XADD takes them. A program in Java reads them too: the time is
+// ISO 8601 in UTC, and what is not there is left out, since an empty key is a key to it.
+func (e *Entry) Fields() []string {
+	if e.Format != FormatOwn {
+		return e.enveloped()
+	}
+	f := make([]string, 0, 20)
+	if e.PayloadRef != "" {
+		f = append(f, FieldPayloadRef, e.PayloadRef)
+	} else {
+		f = append(f, FieldPayload, string(e.Payload))
+	}
+	if !e.Timestamp.IsZero() {
+		f = append(f, FieldTimestamp, EncodeTime(e.Timestamp))
+	}
+	f = append(f,
+		FieldRetryCount, strconv.Itoa(e.RetryCount),
+		FieldMaxRetries, EncodeAttempts(e.MaxRetries),
+		fieldTopic, e.Topic,
+		FieldPartition, strconv.Itoa(e.Partition),
+		FieldHeaders, EncodeHeaders(e.Headers))
+	if e.Key != "" {
+		f = append(f, FieldKey, e.Key)
+	}
+	if e.OriginalID != "" {
+		f = append(f, FieldOriginalID, e.OriginalID)
+	}
+	return f
+}
+
+// Item are the fields of a retry item: the mover of the Java original wants a key in each, "" for none.
+func (e *Entry) Item() []string {
+	f := e.Fields()
+	if e.Key == "" {
+		f = append(f, FieldKey, "")
+	}
+	return f
+}
+
+// DecodeEntry reads names and values in turn. It is as lenient as the Java original: a field that is missing or cannot be
+// read has its default, and unknown fields are left out. What has none of an entry's fields is malformed. What it returns shares no
+// memory with the fields: a key that is kept must not keep the whole batch that it was read in. Its error wraps ErrMalformed.
+func DecodeEntry(fields []string) (Entry, error) {
+	e := Entry{}
+	if len(fields)%2 != 0 {
+		return e, fmt.Errorf("%w: %d names and values", model.ErrMalformed, len(fields))
+	}
+	if IsKryo(fields) {
+		plain, err := kryoFields(fields)
+		if err != nil {
+			return e, err
+		}
+		fields = plain
+	}
+	known, iso, retries := false, true, ""
+	for i := 0; i < len(fields); i += 2 {
+		switch value := fields[i+1]; fields[i] {
+		case FieldPayload:
+			e.Payload = []byte(value)
+		case FieldPayloadRef:
+			e.PayloadRef = strings.Clone(value)
+		case FieldTimestamp:
+			e.Timestamp, iso = DecodeTime(value)
+		case FieldRetryCount:
+			e.RetryCount, _ = DecodeCount(value)
+		case FieldMaxRetries:
+			retries = value
+		case fieldTopic, FieldOriginalTopic:
+			e.Topic = strings.Clone(value)
+		case FieldPartition:
+			e.Partition, _ = DecodeCount(value)
+		case FieldKey:
+			e.Key = strings.Clone(value)
+		case FieldHeaders:
+			e.Headers, _ = DecodeHeaders(strings.Clone(value)) // what is no object of texts is no headers
+		case FieldOriginalID:
+			e.OriginalID = strings.Clone(value)
+		default:
+			continue
+		}
+		known = true
+	}
+	if !known {
+		return e, fmt.Errorf("%w: no field %s", model.ErrMalformed, FieldPayload)
+	}
+	e.MaxRetries = decodeAttempts(retries, iso)
+	return e, nil
+}
+
+// EncodeAttempts writes attempts in all as the number of retries.
+func EncodeAttempts(attempts int) string {
+	if attempts < 1 {
+		attempts = model.DefaultMaxAttempts
+	}
+	return strconv.Itoa(attempts - 1)
+}
+
+// decodeAttempts reads a number of retries as attempts in all. Beside a time in milliseconds it is of an earlier version of
+// this queue, which wrote attempts.
+func decodeAttempts(s string, iso bool) int {
+	n, ok := DecodeCount(s)
+	switch {
+	case !ok:
+		return javaRetries + 1
+	case !iso:
+		return min(n, model.MaxAttempts)
+	}
+	return min(n, model.MaxAttempts-1) + 1
+}
+
+// DecodeCount is 0 and false for what is no number of 32 bits; below zero counts as zero.
+func DecodeCount(s string) (int, bool) {
+	n, err := strconv.ParseInt(s, 10, 32)
+	if err != nil {
+		return 0, false
+	}
+	return max(0, int(n)), true
+}
+
+// timeFormat is what Instant.parse reads; it wants a Z.
+const timeFormat = time.RFC3339Nano
+
+func EncodeTime(t time.Time) string { return t.UTC().Format(timeFormat) }
+
+// The first and the last time that encodeTime can write, in ms.
+var (
+	earliest = time.Time{}.UnixMilli()
+	latest   = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC).UnixMilli()
+)
+
+// DecodeTime reads ISO 8601 with a zone and 0 to 9 decimals, and milliseconds, as earlier versions of this queue wrote
+// them, for which it says false. What it cannot read is the zero time.
+func DecodeTime(s string) (t time.Time, iso bool) {
+	if ms, err := strconv.ParseInt(s, 10, 64); err == nil {
+		if ms > latest || ms < earliest {
+			return time.Time{}, false
+		}
+		return time.UnixMilli(ms), false
+	}
+	for _, layout := range []string{timeFormat, "2006-01-02T15:04:05.999999999Z0700", "2006-01-02T15:04:05.999999999Z07"} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return time.Unix(t.Unix(), int64(t.Nanosecond())), true
+		}
+	}
+	return time.Time{}, true
+}
