@@ -12,7 +12,6 @@ import (
 
 // The types of the queue, each documented with its package.
 type (
-	// Of internal/model.
 	Layout           = model.Layout
 	Config           = model.Config
 	LetterPlace      = model.LetterPlace
@@ -36,14 +35,11 @@ type (
 	StatusError      = model.StatusError
 	PanicError       = model.PanicError
 
-	// Of internal/wire.
 	Letter = wire.Letter
 	Format = wire.Format
 
-	// Of internal/core.
 	TopicInfo = core.TopicInfo
 
-	// Of internal/produce.
 	Partitioner     = produce.Partitioner
 	Producer        = produce.Producer
 	RequesterConfig = produce.RequesterConfig
@@ -52,7 +48,6 @@ type (
 	Requester       = produce.Requester
 	StreamProducer  = produce.StreamProducer
 
-	// Of internal/consume.
 	ConsumerConfig   = consume.ConsumerConfig
 	Consumer         = consume.Consumer
 	JanitorConfig    = consume.JanitorConfig
@@ -61,13 +56,11 @@ type (
 	Role             = consume.Role
 	SubscriberConfig = consume.SubscriberConfig
 
-	// Of internal/deadletter.
 	LetterHandler    = deadletter.LetterHandler
 	LetterSubscriber = deadletter.LetterSubscriber
 	LetterQuery      = deadletter.LetterQuery
 	Letters          = deadletter.Letters
 
-	// Of internal/admin.
 	Admin          = admin.Admin
 	GroupLiveError = admin.GroupLiveError
 	Stored         = admin.Stored
