@@ -57,10 +57,23 @@ var rooms = []room{
 	{"pkg/auth/token", []string{"pkg/auth", "pkg/taskstate"}},
 
 	// the ingestion and its adapters
-	{"pkg/ingest", []string{"proto", "pkg/batcher", "pkg/taskstate", "pkg/ingestq", "pkg/outbox", "pkg/taskrun", "pkg/sqldb", "pkg/telemetry", "pkg/crash"}},
+	{"pkg/ingest", []string{"pkg/taskstate", "pkg/ingestq", "pkg/outbox", "pkg/taskrun"}}, // the ports
+	{"pkg/ingest/app", []string{"pkg/ingest", "pkg/ingest/...", "pkg/taskstate"}},         // the rooms put together
+	{"pkg/ingest/internal/dbq", []string{"pkg/taskstate"}},
+	{"pkg/ingest/catalog", []string{"pkg/ingest", "pkg/ingest/internal/dbq", "pkg/taskstate", "pkg/sqldb", "pkg/telemetry"}},
+	{"pkg/ingest/files", []string{"pkg/ingest", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/crash", "pkg/sqldb"}},
+	{"pkg/ingest/submit", []string{"pkg/ingest", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/crash", "pkg/sqldb", "pkg/taskrun", "pkg/taskstate"}},
+	{"pkg/ingest/upload", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/ingest/submit", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},
+	{"pkg/ingest/embedcache", []string{"pkg/ingest", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/sqldb", "pkg/taskstate"}},
+	{"pkg/ingest/pipeline", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/ingest/embedcache", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/crash", "pkg/sqldb", "pkg/taskrun", "pkg/taskstate"}},
+	{"pkg/ingest/sweep", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/ingest/submit", "pkg/ingest/embedcache", "pkg/ingest/internal/dbq", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},
+	{"pkg/ingest/operate", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/submit", "pkg/crash", "pkg/outbox", "pkg/taskstate"}},
+	{"pkg/ingest/query", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/internal/dbq", "pkg/sqldb", "pkg/taskstate", "pkg/telemetry"}},
+	{"pkg/ingest/watch", []string{"pkg/ingest", "pkg/taskstate"}},
+	{"pkg/ingest/ingesttest", []string{"pkg/...", "migrations"}}, // a whole application for tests
 	{"pkg/dlq", []string{"pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/crash"}},
 	// the checker of a whole installation
-	{"pkg/fsck", []string{"proto", "pkg/auth", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingestq", "pkg/sqldb", "pkg/telemetry"}},
+	{"pkg/fsck", []string{"proto", "pkg/auth", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingest/files", "pkg/ingestq", "pkg/sqldb", "pkg/telemetry"}},
 	{"pkg/ingest/internal/rest", []string{"pkg/telemetry"}},
 	// readers of documents: below them what they share, above them the process that they run in, and its pool
 	{"pkg/ingest/extract/document", []string{"pkg/ingest"}},
@@ -141,7 +154,7 @@ var homes = []home{
 	{"os/signal", []string{"pkg/process"}, "only pkg/process listens to signals"},
 	{"log", nil, "log with slog"},
 	{"expvar", nil, "figures go to Prometheus"},
-	{prefix + "pkg/labserver", []string{"scripts/..."}, "servers are started by tests and scripts only"},
+	{prefix + "pkg/labserver", []string{"scripts/...", "pkg/ingest/ingesttest"}, "servers are started by tests and scripts only"},
 	{prefix + "pkg/suite/...", []string{"pkg/suite/...", "services/...", "scripts/..."}, "libraries do not know how they are wired"},
 	{prefix + "pkg/process", []string{"pkg/suite/...", "services/...", "scripts/..."}, "libraries do not know their process"},
 	{"github.com/stretchr/testify/...", testPackages, "tests only"},

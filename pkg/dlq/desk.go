@@ -19,7 +19,7 @@ const (
 	maxLooked = 4000 // letters that one call looks at: a filter that fits few ends with a cursor, not with a long wait
 )
 
-// Application replays tasks with their documents; *ingest.App is one.
+// Application replays tasks with their documents; *operate.Operator is one.
 type Application interface {
 	// Operate decides on many tasks by f and writes what belongs to the changes.
 	Operate(ctx context.Context, c ingest.Caller, ids []string, f func(taskstate.DBClock, taskstate.Task) taskstate.Decision) ([]taskstate.Outcome, error)

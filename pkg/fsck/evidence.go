@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/files"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -26,7 +27,7 @@ type Writer interface {
 type Evidence struct {
 	DB      DB
 	Vectors ingest.VectorStore
-	Files   *ingest.Files
+	Files   *files.Folder
 	Queue   ingestq.Inspector
 	// Stats asks the gateway for its counts by status.
 	Stats func(ctx context.Context) (map[taskstate.Status]int64, error)

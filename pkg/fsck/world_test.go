@@ -20,6 +20,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/files"
 	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/labserver"
@@ -77,7 +78,7 @@ type world struct {
 	store   *taskstore.Store
 	vectors ingest.VectorStore
 	chroma  *chromaHTTP // where the vectors are; nil: embedded
-	files   *ingest.Files
+	files   *files.Folder
 	dir     string
 	queue   *stillQueue
 	options fsck.Options
@@ -129,7 +130,7 @@ func newWorld(t *testing.T, cfg taskstore.Config) *world {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, vectors.Close()) })
 	w.vectors = vectors
-	w.files, err = ingest.OpenFiles(w.dir)
+	w.files, err = files.Open(w.dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.files.Close()) })
 	w.options = fsck.Options{History: true, Policy: &policy, DLQ: true, Rest: true, WholeClient: true, Canaries: []string{"canary-4711"}}

@@ -10,6 +10,12 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
+// Errors of what an upload says about itself, both 422.
+var (
+	ErrBadTitle    = errors.New("title is not valid")               // too long, or not text
+	ErrBadBaseName = errors.New("knowledge base name is not valid") // empty, too long, or not text
+)
+
 // Errors of the Service besides taskstate.ErrNotFound, taskstate.ErrUnavailable, *taskstate.RefusedError and *Failure.
 var (
 	ErrDocumentNotFound = errors.New("document not found")                                          // 404; unknown, foreign and deleted look the same
@@ -40,16 +46,16 @@ type Caller struct {
 	Note taskstate.TxFunc
 }
 
-// guard asks the caller's condition about the locked row.
-func (c Caller) guard(current any) error {
+// Allows asks the caller's condition about the locked row.
+func (c Caller) Allows(current any) error {
 	if c.Guard == nil {
 		return nil
 	}
 	return c.Guard(current)
 }
 
-// note writes what the caller wants beside the change.
-func (c Caller) note(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+// WriteNote writes what the caller wants beside the change.
+func (c Caller) WriteNote(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 	if c.Note == nil {
 		return nil
 	}
@@ -259,3 +265,6 @@ type Stats struct {
 	SuspendedLength int64
 	Recent          map[taskstate.Status]int64 // changes to each status in the last hour
 }
+
+// DefaultBase is the name of the base that is meant when none is named (contract §4); an upload makes it when it is missing.
+const DefaultBase = "default"

@@ -2,8 +2,36 @@ package ingest
 
 import (
 	"context"
+	"io"
+	"log/slog"
 	"os"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskstate"
 )
+
+// DetectFunc tells the media type of an upload from its head (at most 64 KiB) and, through r, the whole of its size bytes.
+// Errors: *Failure, permanent.
+type DetectFunc func(head []byte, r io.ReaderAt, size int64, name string) (mediaType string, err error)
+
+// Deps are the parts that an App stands on. Store, Files and Log are always needed.
+type Deps struct {
+	Store     taskstate.Store
+	Publisher ingestq.Publisher // nil: deliveries are left to the sweeps
+	Extractor Extractor         // nil in processes that do not process
+	Splitter  Splitter          // nil in processes that do not process
+	Embedder  Embedder
+	Vectors   VectorStore
+	Detect    DetectFunc // nil in processes that receive nothing
+	Policy    taskstate.Policy
+	Log       *slog.Logger
+	Clock     func() time.Time    // nil: time.Now; for what the database's clock does not judge
+	Redact    func(string) string // takes secrets out of error texts; nil: as they are
+	// TagEmbed adds to an embedding call's context whose call it is; nil: nothing.
+	TagEmbed func(ctx context.Context, taskID string, fence int64, batch string) context.Context
+	Changed  func(ids ...string) // told the ids of tasks that this process changed; nil: nobody waits
+}
 
 // BlockKind tells what a Block was in its document.
 type BlockKind string

@@ -5,7 +5,11 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/app"
 	"github.com/millweir/millweir/pkg/ingest/extract/detect"
+	"github.com/millweir/millweir/pkg/ingest/operate"
+	"github.com/millweir/millweir/pkg/ingest/query"
+	"github.com/millweir/millweir/pkg/ingest/watch"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
@@ -13,8 +17,10 @@ import (
 
 // Application is the whole of ingest.Service: its writes and its reads.
 type Application struct {
-	*ingest.App
-	*ingest.Reads
+	*app.App
+	*query.Reads
+	*watch.Watches
+	*operate.Explainer
 }
 
 // Application makes reads and writes over one publisher; maxUpload is the most bytes of one file.
@@ -24,25 +30,26 @@ func (p *Parts) Application(s Shared, maxUpload int64) (*Application, error) {
 		return nil, err
 	}
 	policy := s.policy()
-	app, err := p.app(s, ingest.Deps{Publisher: publisher, Detect: detect.Type, Policy: policy}, maxUpload)
+	a, err := p.app(s, ingest.Deps{Publisher: publisher, Detect: detect.Type, Policy: policy}, maxUpload)
 	if err != nil {
 		return nil, err
 	}
-	p.Env.Ready.Register("uploads", func(ctx context.Context) error { return p.uploads(ctx, app, true) })
-	deps := ingest.ReadsDeps{Store: p.Store, Embedder: p.Embedder, Vectors: p.Vectors, Queue: stats, Log: p.Env.Log}
+	p.Env.Ready.Register("uploads", func(ctx context.Context) error { return p.uploads(ctx, a, true) })
+	reads, err := query.NewReads(query.ReadsDeps{Store: p.Store, Embedder: p.Embedder, Vectors: p.Vectors, Queue: stats, Log: p.Env.Log})
+	if err != nil {
+		return nil, err
+	}
+	var events operate.Deliveries
 	if s.Queue.Kind == QueueKafka {
-		deps.Deliveries = outbox.NewReader(p.Store, s.Kafka.Topic)
+		events = outbox.NewReader(p.Store, s.Kafka.Topic)
 	}
-	reads, err := ingest.NewReads(deps)
-	if err != nil {
-		return nil, err
-	}
-	return &Application{App: app, Reads: reads}, nil
+	watches := watch.NewWatches(p.Store, p.Env.Log)
+	return &Application{App: a, Reads: reads, Watches: watches, Explainer: operate.NewExplainer(p.Store, events)}, nil
 }
 
 // publisher adds deliveries after their commit, and stats counts them. On the Kafka transport a delivery is an event of the row's
 // own transaction: there is nothing to add.
-func (p *Parts) publisher(s Shared) (ingestq.Publisher, ingest.QueueStats, error) {
+func (p *Parts) publisher(s Shared) (ingestq.Publisher, query.QueueStats, error) {
 	if s.Queue.Kind == QueueKafka {
 		p.watch(p.kafka.Collector(time.Now))
 		return nil, p.kafka, nil
@@ -58,7 +65,7 @@ func (p *Parts) publisher(s Shared) (ingestq.Publisher, ingest.QueueStats, error
 // Services are what runs beside the gateway: the poller of watches, and what uploads left behind.
 func (a *Application) Services() []process.Service {
 	return []process.Service{
-		process.Named("watches", process.ServiceFunc(a.Reads.Run)),
+		process.Named("watches", process.ServiceFunc(a.Watches.Run)),
 		process.Named("receiver", process.ServiceFunc(a.RunReceiver)),
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/embed/local"
 	"github.com/millweir/millweir/pkg/ingest/embed/openai"
+	"github.com/millweir/millweir/pkg/ingest/files"
 	"github.com/millweir/millweir/pkg/ingest/vector/chroma"
 	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
 	"github.com/millweir/millweir/pkg/ingestq/kafkaq"
@@ -37,7 +38,7 @@ type Parts struct {
 	Env      *process.Env
 	Store    *taskstore.Store
 	Redis    rueidis.Client // nil: REDIS_URL is not set
-	Files    *ingest.Files
+	Files    *files.Folder
 	Vectors  ingest.VectorStore
 	Embedder ingest.Embedder
 
@@ -156,12 +157,12 @@ func (p *Parts) openFiles(u Uploads) error {
 	if err := os.MkdirAll(u.Dir, 0o750); err != nil {
 		return fmt.Errorf("UPLOAD_DIR: %w", err)
 	}
-	files, err := ingest.OpenFiles(u.Dir)
+	folder, err := files.Open(u.Dir)
 	if err != nil {
 		return fmt.Errorf("UPLOAD_DIR: %w", err)
 	}
-	p.Files = files
-	p.later(files.Close)
+	p.Files = folder
+	p.later(folder.Close)
 	return nil
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
 
-	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/query"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/ingestq/streamq"
@@ -22,7 +22,7 @@ import (
 // streamPublisher is what adds deliveries, and counts them.
 type streamPublisher interface {
 	ingestq.Publisher
-	ingest.QueueStats
+	query.QueueStats
 	Collector() prometheus.Collector
 }
 

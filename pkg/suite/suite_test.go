@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/child"
+	"github.com/millweir/millweir/pkg/ingest/files"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
@@ -185,7 +185,7 @@ func TestReclaimerRunsOnRealServers(t *testing.T) {
 		missing := env.Ready.Check(ctx).Missing
 		return slices.Contains(missing, "uploads") && slices.Contains(missing, "runner") && !slices.Contains(missing, "database")
 	}, waitLimit, 20*time.Millisecond, "nobody has marked the upload folder yet")
-	require.NoError(t, ingest.MarkFolder(w.Shared.Uploads.Dir, m.Epoch))
+	require.NoError(t, files.Mark(w.Shared.Uploads.Dir, m.Epoch))
 	require.Eventually(t, func() bool { return env.Ready.Check(ctx).Ready }, waitLimit, 50*time.Millisecond)
 	cancel()
 	require.NoError(t, <-done)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/app"
 	"github.com/millweir/millweir/pkg/ingest/embed"
 	"github.com/millweir/millweir/pkg/ingest/extract"
 	"github.com/millweir/millweir/pkg/ingest/split"
@@ -83,11 +84,11 @@ func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("CHUNK_*: %w", err)
 	}
-	app, err := p.app(w.Shared, ingest.Deps{Publisher: queue, Extractor: pool, Splitter: splitter, Policy: policy}, 0)
+	a, err := p.app(w.Shared, ingest.Deps{Publisher: queue, Extractor: pool, Splitter: splitter, Policy: policy}, 0)
 	if err != nil {
 		return nil, err
 	}
-	kind, err := app.Kind()
+	kind, err := a.Worker()
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +97,7 @@ func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 		Log: p.Env.Log, Metrics: p.Env.Metrics, Tracer: otel.Tracer("github.com/millweir/millweir/pkg/taskrun"),
 		Fit: kind.Fit,
 	})
-	p.Env.Ready.Register("uploads", func(ctx context.Context) error { return p.uploads(ctx, app, role.sweeps()) })
+	p.Env.Ready.Register("uploads", func(ctx context.Context) error { return p.uploads(ctx, a, role.sweeps()) })
 	p.Env.Ready.Register("queue", queue.Ping)
 	p.Env.Ready.Register("runner", func(context.Context) error { return runner.Ready() })
 	services := []process.Service{
@@ -108,7 +109,7 @@ func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 		if err != nil {
 			return nil, err
 		}
-		services = append(services, process.Named("sweeper", process.ServiceFunc(app.RunSweeper)), janitor)
+		services = append(services, process.Named("sweeper", process.ServiceFunc(a.RunSweeper)), janitor)
 	}
 	if role.sweeps() && w.Work.CheckMS > 0 {
 		sampler := fsck.NewSampler(p.Store, p.Vectors, policy, ms(w.Work.CheckMS), p.Env.Log, p.Env.Metrics)
@@ -127,16 +128,16 @@ func lostVectors(bases []string) error {
 }
 
 // uploads returns nil when the upload folder is the database's, and takes files where that is asked for.
-func (p *Parts) uploads(ctx context.Context, app *ingest.App, writes bool) error {
-	if err := app.CheckFolder(ctx); err != nil || !writes {
+func (p *Parts) uploads(ctx context.Context, a *app.App, writes bool) error {
+	if err := a.CheckFolder(ctx); err != nil || !writes {
 		return err
 	}
 	return p.Files.Writable()
 }
 
 // app makes the application over the parts.
-func (p *Parts) app(s Shared, d ingest.Deps, maxUpload int64) (*ingest.App, error) {
-	d.Store, d.Embedder, d.Vectors, d.Files = p.Store, p.Embedder, p.Vectors, p.Files
+func (p *Parts) app(s Shared, d ingest.Deps, maxUpload int64) (*app.App, error) {
+	d.Store, d.Embedder, d.Vectors = p.Store, p.Embedder, p.Vectors
 	d.Log, d.Redact = p.Env.Log, telemetry.Redact
 	d.TagEmbed = tagEmbed
 	cfg := ingest.NewDefaultConfig()
@@ -144,7 +145,7 @@ func (p *Parts) app(s Shared, d ingest.Deps, maxUpload int64) (*ingest.App, erro
 	if maxUpload > 0 {
 		cfg.MaxUploadBytes = maxUpload
 	}
-	return ingest.New(d, cfg)
+	return app.New(d, p.Files, cfg)
 }
 
 // tagEmbed names the task, claim and batch of an embedding call in its headers.

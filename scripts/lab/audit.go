@@ -16,6 +16,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/files"
 	"github.com/millweir/millweir/pkg/ingestq/kafkaq"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
@@ -282,11 +283,11 @@ func (w *World) evidence(e *fsck.Evidence) ([]io.Closer, error) {
 		}
 		closers, e.Queue = append(closers, client), kafkaq.NewInspector(client)
 	}
-	files, err := ingest.OpenFiles(uploads)
+	folder, err := files.Open(uploads)
 	if err != nil {
 		return closers, err
 	}
-	closers, e.Files = append(closers, files), files
+	closers, e.Files = append(closers, folder), folder
 	if e.Effects, err = open(w.effectsPath()); err != nil {
 		return closers, err
 	}

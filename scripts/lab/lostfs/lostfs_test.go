@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/app"
+	"github.com/millweir/millweir/pkg/ingest/files"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 	"github.com/millweir/millweir/scripts/lab/lostfs"
@@ -92,18 +94,18 @@ func TestAReceivedFileSurvivesAPowerCut(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	_, err = store.Migrate(t.Context())
 	require.NoError(t, err)
-	files, err := ingest.OpenFiles(filepath.Join(dir))
+	folder, err := files.Open(filepath.Join(dir))
 	require.NoError(t, err)
-	app, err := ingest.New(ingest.Deps{
-		Store: store, Files: files, Log: slog.New(slog.DiscardHandler),
+	app, err := app.New(ingest.Deps{
+		Store: store, Log: slog.New(slog.DiscardHandler),
 		Detect: func([]byte, io.ReaderAt, int64, string) (string, error) { return "text/plain", nil },
 		Policy: taskstate.Policy{BaseBackoff: time.Second, MaxBackoff: time.Minute, Lease: time.Minute, MaxCrashes: 3, Slack: time.Second},
-	}, ingest.NewDefaultConfig())
+	}, folder, ingest.NewDefaultConfig())
 	require.NoError(t, err)
 	text := bytes.Repeat([]byte("what was accepted stays. "), 10_000)
 	got, err := app.Receive(t.Context(), bytes.NewReader(text), "a.txt")
 	require.NoError(t, err)
-	require.NoError(t, files.Close())
+	require.NoError(t, folder.Close())
 	require.NoError(t, f.Cut())
 	left, err := os.ReadFile(filepath.Join(dir, got.ID))
 	require.NoError(t, err)

@@ -83,11 +83,11 @@ var patches = map[string][]patch{
 `},
 	},
 	"m8": {
-		{file: "pkg/ingest/finish.go", old: "\tcase c.n != f.segments ||", text: `	case seededBug("m8"):
-	case c.n != f.segments ||`},
+		{file: "pkg/ingest/pipeline/finish.go", old: "\tcase c.N != f.segments ||", text: `	case seededBug("m8"):
+	case c.N != f.segments ||`},
 	},
 	"m9": {
-		{file: "pkg/ingest/process_rows_batch.go", old: `	for _, t := range going(wanted) {
+		{file: "pkg/ingest/pipeline/rowtx.go", old: `	for _, t := range going(wanted) {
 		if err := x.look(ctx, t); err != nil {
 `, text: `	if seededBug("m9") {
 		for _, t := range wanted {
@@ -128,7 +128,7 @@ var patches = map[string][]patch{
 `, times: 2},
 	},
 	"m15": {
-		{file: "pkg/ingest/receive.go", old: `	if err := crash.Fault("api.after_temp_write"); err != nil {
+		{file: "pkg/ingest/upload/receive.go", old: `	if err := crash.Fault("api.after_temp_write"); err != nil {
 `, text: `	if seededBug("m15") {
 		return nil
 	}
@@ -143,18 +143,18 @@ var patches = map[string][]patch{
 `},
 	},
 	"m17": {
-		{file: "pkg/ingest/accept_batch.go", old: "\t\tfound[k] = e\n", text: `		if seededBug("m17") {
-			k.a = ""
+		{file: "pkg/ingest/upload/batch.go", old: "\t\tfound[k] = e\n", text: `		if seededBug("m17") {
+			k[0] = ""
 		}
 		found[k] = e
 `},
-		{file: "pkg/ingest/accept_batch.go", old: "\t\te, replay := found[pair{w.c.Scope.UserID, w.u.IdempotencyKey}]\n", text: `		mine := pair{w.c.Scope.UserID, w.u.IdempotencyKey}
+		{file: "pkg/ingest/upload/batch.go", old: "\t\te, replay := found[dbq.Pair{w.c.Scope.UserID, w.u.IdempotencyKey}]\n", text: `		mine := dbq.Pair{w.c.Scope.UserID, w.u.IdempotencyKey}
 		if seededBug("m17") {
-			mine.a = ""
+			mine[0] = ""
 		}
 		e, replay := found[mine]
 `},
-		{file: "pkg/ingest/accept_batch.go", old: "\treturn r.query(ctx, what, r.app.q.Any(name, len(params)/2), params, scan)\n", text: `	query := r.app.q.Any(name, len(params)/2)
+		{file: "pkg/ingest/upload/batch.go", old: "\treturn r.query(ctx, what, r.app.q.Any(name, len(params)/2), params, scan)\n", text: `	query := r.app.q.Any(name, len(params)/2)
 	if name == "TasksByKey" && seededBug("m17") {
 		query = strings.ReplaceAll(query, "user_id = ?", "(user_id = ? OR 1 = 1)")
 	}
@@ -165,37 +165,37 @@ var patches = map[string][]patch{
 		{file: "pkg/taskstate/claim.go", old: "if r.Held && !mine {", text: `if r.Held && !mine && !seededBug("m18") {`},
 	},
 	"m19": {
-		{file: "pkg/ingest/gc_files.go", old: `			if path, ok := locked[id]; ok {
+		{file: "pkg/ingest/sweep/files.go", old: `			if path, ok := locked[id]; ok {
 				paths = append(paths, path)
 `, text: `			if path, ok := locked[id]; ok && seededBug("m19") {
-				a.drop(ctx, path)
+				a.mount.Drop(ctx, path)
 			}
 			if path, ok := locked[id]; ok {
 				paths = append(paths, path)
 `},
 	},
 	"m20": {
-		{file: "pkg/ingest/accept.go", old: "\t\treturn run.prepare(ctx)\n", text: `		tasks, err := run.prepare(ctx)
+		{file: "pkg/ingest/upload/accept.go", old: "\t\treturn run.prepare(ctx)\n", text: `		tasks, err := run.prepare(ctx)
 		for i, w := range run.works {
 			if err == nil && !w.got.ownFile && seededBug("m20") {
-				a.drop(ctx, items[i].u.File.ID)
+				a.mount.Drop(ctx, items[i].u.File.ID)
 			}
 		}
 		return tasks, err
 `},
 	},
 	"m23": {
-		{file: "pkg/ingest/accept_batch.go", old: "\treturn r.write(ctx)\n", text: `	tasks, err := r.write(ctx)
+		{file: "pkg/ingest/upload/batch.go", old: "\treturn r.write(ctx)\n", text: `	tasks, err := r.write(ctx)
 	for _, t := range tasks {
 		if seededBug("m23") {
-			r.app.announce(ctx, []taskstate.Task{t.Task})
+			r.app.deliver.Announce(ctx, []taskstate.Task{t.Task})
 		}
 	}
 	return tasks, err
 `},
 	},
 	"m21": {
-		{file: "pkg/ingest/process_rows.go", old: "\tfor from, first := 0, true; first || from < n; first = false {\n", text: `	if seededBug("m21") {
+		{file: "pkg/ingest/pipeline/rows.go", old: "\tfor from, first := 0, true; first || from < n; first = false {\n", text: `	if seededBug("m21") {
 		if err := r.upsert(ctx, []int{0}, func() {}); err != nil {
 			return "", err
 		}
@@ -204,7 +204,7 @@ var patches = map[string][]patch{
 `},
 	},
 	"m22": {
-		{file: "pkg/ingest/gc_garbage.go", old: `	storeErr := errors.Join(crash.Fault("gc.before_delete")`, text: `	if seededBug("m22") {
+		{file: "pkg/ingest/sweep/garbage.go", old: `	storeErr := errors.Join(crash.Fault("gc.before_delete")`, text: `	if seededBug("m22") {
 		_ = a.noteDeleted(ctx, pass, ids, nil)
 	}
 	storeErr := errors.Join(crash.Fault("gc.before_delete")`},
@@ -223,9 +223,9 @@ var patches = map[string][]patch{
 	outcomes, err := d.d.App.Operate(ctx, c, ids, `},
 	},
 	"m26": {
-		{file: "pkg/ingest/operate.go", old: "\t\t\treplays, err = a.judgeReplays(ctx, tx, tasks, out)\n", text: `			replays, err = a.judgeReplays(ctx, tx, tasks, out)
+		{file: "pkg/ingest/operate/operate.go", old: "\t\t\treplays, err = a.cat.JudgeReplays(ctx, tx, tasks, out)\n", text: `			replays, err = a.cat.JudgeReplays(ctx, tx, tasks, out)
 			if seededBug("m26") {
-				a.announce(ctx, tasks)
+				a.deliver.Announce(ctx, tasks)
 			}
 `},
 	},
@@ -237,15 +237,15 @@ var patches = map[string][]patch{
 `},
 	},
 	"m28": {
-		{file: "pkg/ingest/gc_documents.go", old: "\t\tif err := errors.Join(a.d.Vectors.Drop(ctx, b.id)", text: `		if seededBug("m28") {
+		{file: "pkg/ingest/sweep/documents.go", old: "\t\tif err := errors.Join(a.d.Vectors.Drop(ctx, b.id)", text: `		if seededBug("m28") {
 			_ = a.noteBase(ctx, b, b.pass+1, secondPass)
 		}
 		if err := errors.Join(a.d.Vectors.Drop(ctx, b.id)`},
 	},
 	"m29": {
-		{file: "pkg/ingest/accept_files.go", old: "if err := r.replaceDamaged(ctx); err != nil {", text: `if seededBug("m29") {
+		{file: "pkg/ingest/upload/link.go", old: "if err := r.replaceDamaged(ctx); err != nil {", text: `if seededBug("m29") {
 	} else if err := r.replaceDamaged(ctx); err != nil {`},
-		{file: "pkg/ingest/accept.go", old: `	crash.Point("api.after_commit")
+		{file: "pkg/ingest/upload/accept.go", old: `	crash.Point("api.after_commit")
 `, text: `	crash.Point("api.after_commit")
 	if seededBug("m29") {
 		_ = run.replaceDamaged(ctx)

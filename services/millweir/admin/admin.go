@@ -15,7 +15,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/auth/audit"
-	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/files"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/suite"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -162,7 +162,7 @@ func epochMark(a *cli.App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := ingest.MarkFolder(uploads.Dir, m.Epoch); err != nil {
+		if err := files.Mark(uploads.Dir, m.Epoch); err != nil {
 			return cli.BadInput(err)
 		}
 		return cli.One(a, map[string]string{"folder": uploads.Dir, "timeline": fmt.Sprint(m.Epoch)}, func(w io.Writer) {

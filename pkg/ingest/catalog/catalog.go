@@ -1,0 +1,94 @@
+package catalog
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/telemetry"
+)
+
+//go:embed sql/*.sql
+var statements embed.FS
+
+// Catalog is the tables of documents, versions and bases, and what writes of several rooms have in common.
+// It is safe for concurrent use.
+type Catalog struct {
+	d       ingest.Deps
+	q       sqldb.Queries
+	trouble *telemetry.Repeated // one line a kind and minute
+}
+
+// New loads the statements of the store's dialect.
+func New(d ingest.Deps) (*Catalog, error) {
+	sub, err := fs.Sub(statements, "sql")
+	if err != nil {
+		return nil, fmt.Errorf("ingest: statements: %w", err)
+	}
+	q, err := sqldb.Load(sub, sqldb.Dialect(d.Store.Dialect()))
+	if err != nil {
+		return nil, fmt.Errorf("ingest: %w", err)
+	}
+	return &Catalog{d: d, q: q, trouble: telemetry.NewRepeated(d.Log, time.Minute, d.Clock)}, nil
+}
+
+// Queries are the statements of all rooms that write.
+func (a *Catalog) Queries() sqldb.Queries { return a.q }
+
+// Lists is a statement with several (@list), expanded from left to right.
+func (a *Catalog) Lists(name string, sizes ...int) string {
+	q := a.q.Get(name)
+	for _, n := range sizes {
+		q = strings.Replace(q, "(@list)", "(?"+strings.Repeat(", ?", n-1)+")", 1)
+	}
+	return q
+}
+
+// Logged logs an error unless the process is stopping; the next sweep tries again.
+func (a *Catalog) Logged(ctx context.Context, what string, err error) {
+	switch {
+	case err == nil:
+		a.trouble.Reset(what)
+	case ctx.Err() == nil:
+		a.trouble.Log(ctx, slog.LevelWarn, what, "ingest: sweep", slog.String("what", what), slog.String("error", a.d.Redact(err.Error())))
+	}
+}
+
+// Moment is the database's clock.
+func (a *Catalog) Moment(ctx context.Context) (time.Time, error) {
+	m, err := a.d.Store.Moment(ctx)
+	return m.Now, err
+}
+
+// ExecList runs a statement whose list comes last; an empty list does nothing.
+func (a *Catalog) ExecList(ctx context.Context, tx taskstate.Tx, name string, list []string, params ...any) error {
+	if len(list) == 0 {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, a.q.List(name, len(list)), append(params, dbq.Args(list)...)...)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// Set runs a statement with one list and returns its only column as a set.
+func (a *Catalog) Set(ctx context.Context, tx taskstate.Tx, name string, list []string) (map[string]bool, error) {
+	found, err := dbq.Column(ctx, tx, a.q.List(name, len(list)), dbq.Args(list)...)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]bool, len(found))
+	for _, id := range found {
+		out[id] = true
+	}
+	return out, nil
+}

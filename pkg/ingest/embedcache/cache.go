@@ -1,0 +1,170 @@
+package embedcache
+
+import (
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/millweir/millweir/pkg/batcher"
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// Cache keeps embeddings that were paid for (design D10). It is safe for concurrent use.
+type Cache struct {
+	d      ingest.Deps
+	q      sqldb.Queries
+	coming *atomic.Int64 // runs of this process that have not come to their rows yet
+	looks  *batcher.Batcher[*embeddingRead]
+	paid   *batcher.Batcher[*cachePaid]
+}
+
+// New makes a Cache; coming counts the runs that may ask soon.
+func New(d ingest.Deps, q sqldb.Queries, coming *atomic.Int64) *Cache {
+	a := &Cache{d: d, q: q, coming: coming}
+	a.group()
+	return a
+}
+
+const (
+	CacheLookup = 500            // hashes of one look-up
+	cachePage   = 200            // entries of one statement: 2.4 MB at 3,072 dimensions, below every server's limit
+	Keep        = 24 * time.Hour // after the last use (design D10)
+	// cacheTouch is how old a use may look before it is written again: a look-up is not a write each time.
+	cacheTouch = time.Hour
+	// ledgerMaxWait bounds one try to commit what was paid for, also when the run's own time is over.
+	ledgerMaxWait = 5 * time.Second
+	// While the run has time the commit is tried so often, with waits that double up to the longest one: longer than a short
+	// absence of the database, or the locks of a session that fell silent. What is given up here is paid for again.
+	cacheTries     = 20
+	cacheFirstWait = 50 * time.Millisecond
+	cacheLastWait  = time.Second
+	BytesFloat     = 4
+)
+
+// errVectorBytes: an embedding cache row does not hold what its dimension says.
+var errVectorBytes = errors.New("vector bytes do not fit the dimension")
+
+// Entry is one embedding that was paid for.
+type Entry struct {
+	Hash   TextHash
+	Vector []float32
+}
+
+// Known returns the dimension of each of hashes that the embedding cache has for the model, and notes their use.
+func (a *Cache) Known(ctx context.Context, model string, hashes []TextHash) (map[TextHash]int, error) {
+	look := &embeddingRead{model: model, hashes: hashes}
+	if err := a.looks.Do(ctx, look)[0]; err != nil {
+		return nil, err
+	}
+	return look.known, nil
+}
+
+// Used notes that entries were used, so that the sweep keeps them.
+func (a *Cache) Used(ctx context.Context, model string, hashes []TextHash) error {
+	if len(hashes) == 0 {
+		return nil
+	}
+	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+		params := append([]any{m.Now}, modelArgs(model, hashes)...)
+		_, err := tx.ExecContext(ctx, a.q.List("LedgerTouch", len(hashes)), params...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("note the ledger's use: %w", err)
+	}
+	return nil
+}
+
+// Vectors reads the vectors of those of hashes that the embedding cache has.
+func (a *Cache) Vectors(ctx context.Context, model string, hashes []TextHash) (map[TextHash][]float32, error) {
+	found, err := dbq.Collect(ctx, a.d.Store, "read the ledger", a.q.List("LedgerFind", len(hashes)), modelArgs(model, hashes), func(rows *sql.Rows) (Entry, error) {
+		var e Entry
+		var text string
+		var dim int
+		var blob []byte
+		if err := rows.Scan(&text, &dim, &blob); err != nil {
+			return e, err
+		}
+		var err error
+		if e.Hash, err = ParseHash(text); err != nil {
+			return e, err
+		}
+		if e.Vector, err = decodeVector(blob, dim); err != nil {
+			err = fmt.Errorf("entry %s: %w", text, err)
+		}
+		return e, err
+	})
+	out := make(map[TextHash][]float32, len(found))
+	for _, e := range found {
+		out[e.Hash] = e.Vector
+	}
+	return out, err
+}
+
+// Add commits embeddings that were paid for, also when the run is being stopped; entries have different hashes.
+// An entry is the same whoever writes it, so a commit without an answer is done again.
+func (a *Cache) Add(ctx context.Context, model string, entries []Entry) error {
+	wait := cacheFirstWait
+	for try := 1; ; try++ {
+		err := a.cacheTry(ctx, model, entries)
+		if err == nil {
+			return nil
+		}
+		away := errors.Is(err, taskstate.ErrOutcomeUnknown) || errors.Is(err, taskstate.ErrUnavailable)
+		if !away || try == cacheTries || !pauseFor(ctx, wait) {
+			return fmt.Errorf("write the ledger: %w", err)
+		}
+		wait = min(2*wait, cacheLastWait)
+	}
+}
+
+// pauseFor waits; false when ctx ended first.
+func pauseFor(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return ctx.Err() == nil
+	}
+}
+
+// modelArgs are the arguments of a look-up.
+func modelArgs(model string, hashes []TextHash) []any {
+	out := make([]any, 0, len(hashes)+1)
+	out = append(out, model)
+	for _, h := range hashes {
+		out = append(out, h.String())
+	}
+	return out
+}
+
+// encodeVector is float32, little endian.
+func encodeVector(v []float32) []byte {
+	out := make([]byte, 0, len(v)*BytesFloat)
+	for _, x := range v {
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(x))
+	}
+	return out
+}
+
+// decodeVector is the reverse of encodeVector. errVectorBytes.
+func decodeVector(blob []byte, dim int) ([]float32, error) {
+	if len(blob) != dim*BytesFloat {
+		return nil, fmt.Errorf("%w: %d bytes, %d dimensions", errVectorBytes, len(blob), dim)
+	}
+	out := make([]float32, dim)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(blob[i*BytesFloat:]))
+	}
+	return out, nil
+}

@@ -1,0 +1,3 @@
+package files
+
+func (f *Folder) Marker() (int64, error) { return f.marker() }

@@ -1,0 +1,66 @@
+package ingesttest
+
+import (
+	"path/filepath"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+)
+
+// CheckInvariants are those of design D8 and I25 that hold at every moment.
+func (w *World) CheckInvariants() {
+	w.T.Helper()
+	require.Zero(w.T, w.Number(`SELECT COUNT(*) FROM (SELECT document_id FROM document_version WHERE state = 'VISIBLE' GROUP BY document_id HAVING COUNT(*) > 1) x`), "one visible version at most")
+	require.Zero(w.T, w.Number(`SELECT COUNT(*) FROM knowledge_document d LEFT JOIN document_version v ON v.id = d.visible_version_id
+		WHERE d.visible_no > 0 AND (v.id IS NULL OR v.state <> 'VISIBLE')`), "the document names its visible version")
+	require.Zero(w.T, w.Number(`SELECT COUNT(*) FROM document_version v JOIN ingest_task t ON t.id = v.task_id
+		WHERE v.state = 'BUILDING' AND t.status IN ('SUCCEEDED', 'DEAD', 'CANCELLED')`), "no BUILDING version without an open task")
+	named := map[string]bool{}
+	for _, query := range []string{"SELECT vector_id FROM knowledge_segment", "SELECT vector_id FROM vector_garbage"} {
+		ids, err := dbq.Column(w.T.Context(), w.Store.Reader(), query)
+		require.NoError(w.T, err)
+		for _, id := range ids {
+			named[id] = true
+		}
+	}
+	w.Vectors.mu.Lock()
+	defer w.Vectors.mu.Unlock()
+	for _, rows := range w.Vectors.Rows {
+		for id := range rows {
+			require.True(w.T, named[id], "vector %s is named by SQL", id)
+		}
+	}
+	visible, err := dbq.Column(w.T.Context(), w.Store.Reader(), `SELECT s.vector_id FROM knowledge_segment s JOIN document_version v ON v.id = s.version_id WHERE v.state = 'VISIBLE'`)
+	require.NoError(w.T, err)
+	for _, id := range visible {
+		found := false
+		for _, rows := range w.Vectors.Rows {
+			_, here := rows[id]
+			found = found || here
+		}
+		require.True(w.T, found, "a visible segment has its vector")
+	}
+}
+
+// CheckCollections is that every collection of the vector store is a base's.
+func (w *World) CheckCollections() {
+	w.T.Helper()
+	bases, err := dbq.Column(w.T.Context(), w.Store.Reader(), "SELECT id FROM knowledge_base")
+	require.NoError(w.T, err)
+	w.Vectors.mu.Lock()
+	defer w.Vectors.mu.Unlock()
+	for id := range w.Vectors.Rows {
+		require.Contains(w.T, bases, id, "the row of a collection")
+	}
+}
+
+// CheckFiles is I12: every row of a file has it.
+func (w *World) CheckFiles() {
+	w.T.Helper()
+	paths, err := dbq.Column(w.T.Context(), w.Store.Reader(), "SELECT path FROM stored_file")
+	require.NoError(w.T, err)
+	for _, path := range paths {
+		require.FileExists(w.T, filepath.Join(w.Dir, path), "the file of a row")
+	}
+}

@@ -1,0 +1,115 @@
+package ingesttest
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"sort"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/operate"
+	"github.com/millweir/millweir/pkg/ingest/query"
+	"github.com/millweir/millweir/pkg/ingest/watch"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// scanVectors returns queries over memoryVectors by an exact scan; before runs between a fetch and its answer.
+type scanVectors struct {
+	*Vectors
+	Queries int
+	After   func()
+}
+
+// Query implements VectorStore.
+func (s *scanVectors) Query(_ context.Context, base string, vector []float32, k int, births []string) ([]ingest.Hit, error) {
+	s.Queries++
+	wanted := map[string]bool{}
+	for _, b := range births {
+		wanted[b] = true
+	}
+	var hits []ingest.Hit
+	if err := s.do("query", func() {
+		for id, row := range s.Rows[base] {
+			if len(births) > 0 && !wanted[row.Birth] {
+				continue
+			}
+			hits = append(hits, ingest.Hit{ID: id, Score: cosine(vector, row.Values)})
+		}
+	}); err != nil {
+		return nil, err
+	}
+	sort.Slice(hits, func(i, j int) bool {
+		return hits[i].Score > hits[j].Score || hits[i].Score == hits[j].Score && hits[i].ID < hits[j].ID
+	})
+	if s.After != nil {
+		s.After()
+	}
+	return hits[:min(k, len(hits))], nil
+}
+
+// cosine is the similarity that stores score by.
+func cosine(a, b []float32) float64 {
+	var dot, aa, bb float64
+	for i, x := range a {
+		y := b[i]
+		dot, aa, bb = dot+float64(x*y), aa+float64(x*x), bb+float64(y*y)
+	}
+	return dot / math.Sqrt(aa*bb)
+}
+
+// ReadWorld is a world with the read side on it.
+type ReadWorld struct {
+	*World
+	Reads   *query.Reads
+	Watches *watch.Watches
+	Explain *operate.Explainer
+	Scan    *scanVectors
+}
+
+func NewReadWorld(t *testing.T, w *World) *ReadWorld {
+	t.Helper()
+	r := &ReadWorld{World: w, Scan: &scanVectors{Vectors: w.Vectors}}
+	var err error
+	r.Reads, err = query.NewReads(query.ReadsDeps{Store: w.Store, Embedder: w.Embed, Vectors: r.Scan, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	r.Watches, r.Explain = watch.NewWatches(w.Store, slog.New(slog.DiscardHandler)), operate.NewExplainer(w.Store, nil)
+	return r
+}
+
+// Search returns the texts found.
+func (r *ReadWorld) Search(query string, k int) (texts []string, partial bool) {
+	r.T.Helper()
+	res, err := r.Reads.Search(r.T.Context(), r.Caller, ingest.SearchRequest{Query: query, TopK: k})
+	require.NoError(r.T, err)
+	for _, h := range res.Hits {
+		texts = append(texts, h.Text)
+	}
+	return texts, res.Partial
+}
+
+// Foreign is a caller who owns nothing.
+func Foreign() ingest.Caller {
+	return ingest.Caller{Scope: taskstate.Scope{UserID: "mallory", Role: taskstate.RoleUser}}
+}
+
+// Pages lists all documents one by one.
+func (r *ReadWorld) Pages(sort taskstate.Sort) (ids []string) {
+	r.T.Helper()
+	q := ingest.DocumentQuery{Sort: sort, Limit: 1}
+	for {
+		page, err := r.Reads.Documents(r.T.Context(), r.Caller, q)
+		require.NoError(r.T, err)
+		if len(page) == 0 {
+			return ids
+		}
+		ids = append(ids, page[0].ID)
+		at := page[0].UpdatedAt
+		if sort == taskstate.SortCreated || sort == taskstate.SortCreatedDesc {
+			at = page[0].CreatedAt
+		}
+		q.After = &taskstate.Cursor{At: at, ID: page[0].ID}
+	}
+}

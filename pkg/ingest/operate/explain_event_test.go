@@ -1,0 +1,105 @@
+package operate_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/ingesttest"
+	"github.com/millweir/millweir/pkg/ingest/operate"
+	"github.com/millweir/millweir/pkg/outbox"
+	"github.com/millweir/millweir/pkg/taskrun"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// On the Kafka transport a QUEUED task says where its delivery is.
+func TestExplainTellsWhereTheEventIs(t *testing.T) {
+	t.Parallel()
+	const topic = "ingest-tasks"
+	w := newWorld(t, ingesttest.Options{Outbox: outbox.NewWriter("sqlite", topic, "ingest-workers").Write})
+	reads := operate.NewExplainer(w.Store, outbox.NewReader(w.Store, topic))
+	id := w.Upload("one").Task.ID
+	explain := func(words ...string) ingest.Explanation {
+		t.Helper()
+		e, err := reads.Explain(t.Context(), w.Caller, id)
+		require.NoError(t, err)
+		for _, want := range words {
+			require.Contains(t, e.Words, want)
+		}
+		return e
+	}
+	set := func(assignments string, args ...any) {
+		t.Helper()
+		require.NoError(t, w.Store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
+			_, err := tx.ExecContext(ctx, "UPDATE outbox_event SET "+assignments+" WHERE topic = ?", append(args, topic)...)
+			return err
+		}))
+	}
+	e := explain("is QUEUED", "waits in the outbox since", "Next: a relay sends its delivery")
+	require.Equal(t, outbox.StatusNew, e.Event.Status)
+
+	m, err := w.Store.Moment(t.Context())
+	require.NoError(t, err)
+	next := m.Now.Add(time.Minute)
+	set("status = 'RETRYING', cause = 'BROKER_UNAVAILABLE', attempt_count = 3, next_retry_at = ?, last_error = 'dial tcp: connection refused'", next)
+	e = explain("after 3 failed attempts for the next one at", "connection refused.", "Next: a relay tries again to send its delivery at")
+	require.True(t, e.NextAt.Equal(next))
+
+	set("status = 'DEAD', attempt_count = 10, next_retry_at = NULL")
+	explain("could not be sent after 10 failed attempts (BROKER_UNAVAILABLE)", "Next: a relay sends its delivery as soon as a broker answers.")
+	set("cause = 'REFUSED', last_error = 'message too large'")
+	explain("(REFUSED): message too large.", "Next: nothing until an operator puts its delivery back (requeue).")
+
+	set("status = 'SENT', cause = 'none', attempt_count = 0, last_error = NULL, sent_at = ?", m.Now)
+	explain("was sent at", "Next: a worker with a free slot claims it")
+	w.Claim(id)
+	require.Nil(t, explain("is RUNNING").Event, "only a QUEUED task needs its delivery")
+
+	// A replay has an event of its own, and a dead letter is no delivery.
+	_, err = w.App.Cancel(t.Context(), w.Caller, id)
+	require.NoError(t, err)
+	_, err = w.App.Retry(t.Context(), w.Caller, id)
+	require.NoError(t, err)
+	require.Equal(t, outbox.StatusNew, explain("is QUEUED", "waits in the outbox").Event.Status)
+	require.EqualValues(t, 2, w.Number("SELECT COUNT(*) FROM outbox_event WHERE message_key = ? AND topic = ?", id, topic))
+}
+
+func TestADeliveryIsNamedByItsPartition(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{
+		"3:1700000000000-0": "delivery 1700000000000-0 of partition 3", "1700000000000-0": "delivery 1700000000000-0", "k:0:17": "delivery k:0:17",
+	} {
+		require.Equal(t, want, operate.DeliveryWords(id))
+	}
+}
+
+func TestExplainEachState(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ingesttest.Options{})
+	r := ingesttest.NewReadWorld(t, w.World)
+	a := w.Upload("one")
+	said := func(words ...string) {
+		t.Helper()
+		e, err := r.Explain.Explain(t.Context(), w.Caller, a.Task.ID)
+		require.NoError(t, err)
+		for _, want := range words {
+			require.Contains(t, e.Words, want)
+		}
+	}
+	said("is QUEUED", "a worker with a free slot claims it")
+	job, _ := w.Claim(a.Task.ID)
+	said("is RUNNING", "p1 holds it until")
+	w.Advance(time.Minute)
+	said("but its lease expired at")
+	_, err := w.Finish(t.Context(), job, taskrun.Result{Err: ingest.Transient(ingest.CodeVector, "index: connection refused")})
+	require.NoError(t, err)
+	said("is RETRYING", "1 of 3 attempts failed", "connection refused", "attempt 2 of 3 starts")
+	_, err = w.App.Cancel(t.Context(), w.Caller, a.Task.ID)
+	require.NoError(t, err)
+	said("is CANCELLED", "nothing until somebody retries it")
+	_, err = r.Explain.Explain(t.Context(), ingesttest.Foreign(), a.Task.ID)
+	require.ErrorIs(t, err, taskstate.ErrNotFound)
+}

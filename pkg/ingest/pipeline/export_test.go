@@ -1,0 +1,55 @@
+package pipeline
+
+import (
+	"context"
+
+	"github.com/millweir/millweir/pkg/taskrun"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+type (
+	Run     = run
+	RowTask = rowTask
+)
+
+const (
+	RowsPerTx    = rowsPerTx
+	PercentIndex = percentIndex
+)
+
+var ErrReplan = errReplan
+
+// BeforeRows takes a task's run as far as its rows.
+func (w *Worker) BeforeRows(ctx context.Context, job taskrun.Job) (*Run, error) {
+	r := &run{w: w, job: job, vectors: newVectorCache(&w.cached), arrived: true}
+	if _, err := r.load(ctx); err != nil {
+		return r, err
+	}
+	for _, step := range []func(context.Context) error{r.read, r.makePlan, r.embedMissing, r.agreeOnModel} {
+		if err := step(ctx); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+func (r *run) Close() { r.close() }
+
+// AllRows is all of a run's rows as one part.
+func (r *run) AllRows() (*RowTask, error) {
+	w := &rowWriter{r: r, plan: r.plan}
+	n := len(r.plan.items)
+	rows, err := w.load(0, n)
+	return &rowTask{w: w, first: true, to: n, bytes: 100, rows: rows}, err
+}
+
+// WriteTogether writes parts in as few transactions as they fit into.
+func (w *Worker) WriteTogether(ctx context.Context, tasks ...*RowTask) []error {
+	return w.parts.Do(ctx, tasks...)
+}
+
+func (t *rowTask) LoseClaim()               { t.w.r.job.Token.Fence-- }
+func (t *rowTask) Version() string          { return t.w.r.work.version }
+func (t *rowTask) Len() int                 { return t.to }
+func (t *rowTask) Err() error               { return t.err }
+func (t *rowTask) Reason() taskstate.Reason { return t.reason }

@@ -1,0 +1,233 @@
+package pipeline
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"unicode"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millweir/millweir/pkg/batcher"
+	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/files"
+	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	remedyMissing   = "Upload the file again."
+	remedyDimension = "Use the embedding model that this knowledge base was made with, or upload into a new knowledge base."
+	remedyNoText    = "Send a file that has text in it."
+	remedyOCR       = "The pages are pictures: run text recognition over the file and upload the result."
+)
+
+// work is what a run works on, as the rows say.
+type work struct {
+	task, version, document, base string
+	no, uploadNo                  int64
+	givenTitle                    string
+	path, sha256                  string
+	bytes                         int64
+	baseModel                     ingest.Model
+	upload                        ingest.Payload
+}
+
+// workRead asks for what one run works on.
+type workRead struct {
+	task  string
+	found *foundWork // answered; nil: the task has no open version
+}
+
+// foundWork is an open version with its document, as the rows say.
+type foundWork struct {
+	work
+	path, sum     sql.NullString
+	size          sql.NullInt64
+	deleted       taskstate.DBTime
+	visibleUpload int64
+}
+
+// loadTogether returns looks of one or more runs.
+func (a *Worker) loadTogether(ctx context.Context, b *batcher.Batch[*workRead]) error {
+	looks := b.Items()
+	tasks := make([]string, len(looks))
+	for i, l := range looks {
+		tasks[i] = l.task
+	}
+	found, err := dbq.Collect(ctx, a.d.Store, "load work", a.q.List("WorkLoad", len(tasks)), dbq.Args(tasks), func(rows *sql.Rows) (foundWork, error) {
+		var w foundWork
+		err := rows.Scan(&w.task, &w.version, &w.document, &w.base, &w.no, &w.uploadNo, &w.givenTitle,
+			&w.path, &w.sum, &w.size, &w.deleted, &w.visibleUpload, &w.baseModel.Key, &w.baseModel.Dim)
+		return w, err
+	})
+	if err != nil {
+		return err
+	}
+	byTask := make(map[string]*foundWork, len(found))
+	for i := range found { // in the order of their numbers: the newest counts
+		byTask[found[i].task] = &found[i]
+	}
+	for _, l := range looks {
+		l.found = byTask[l.task]
+	}
+	return nil
+}
+
+// load reads the open version of the task. Another reason than DONE says why it is not wanted any more.
+func (r *run) load(ctx context.Context) (taskstate.Reason, error) {
+	look := &workRead{task: r.job.Task.ID}
+	if err := r.w.works.Do(ctx, look)[0]; err != nil {
+		return "", err
+	}
+	if look.found == nil {
+		return "", ingest.Permanent(ingest.CodeInternal, remedyMissing, "load work: the task has no open version")
+	}
+	found := look.found
+	r.work = found.work
+	w := &r.work
+	w.path, w.sha256, w.bytes = found.path.String, found.sum.String, found.size.Int64
+	if len(r.job.Task.Payload) > 0 {
+		if err := json.Unmarshal(r.job.Task.Payload, &w.upload); err != nil {
+			return "", ingest.Permanent(ingest.CodeInternal, remedyMissing, "load work: read payload: %w", err)
+		}
+	}
+	switch {
+	case !found.deleted.IsZero():
+		return taskstate.ReasonDeleted, nil
+	case found.visibleUpload > w.uploadNo:
+		return taskstate.ReasonSuperseded, nil
+	case !found.path.Valid:
+		return "", ingest.Permanent(ingest.CodeFileMissing, remedyMissing, "load work: the stored file has no row any more")
+	}
+	return taskstate.ReasonDone, r.checkModel()
+}
+
+// checkModel refuses a model that does not fit the base before anything is paid for.
+func (r *run) checkModel() error {
+	base, mine := r.work.baseModel, r.w.d.Embedder.Model()
+	if base.Key == "" || (base.Key == mine.Key && (mine.Dim == 0 || base.Dim == 0 || mine.Dim == base.Dim)) {
+		return nil
+	}
+	return ingest.Permanent(ingest.CodeDimension, remedyDimension,
+		"the knowledge base was made with model %s (%d dimensions), not %s (%d)", base.Key, base.Dim, mine.Key, mine.Dim)
+}
+
+// read extracts and splits the file into the spool, and checks meanwhile that its bytes are those that were uploaded.
+func (r *run) read(ctx context.Context) error {
+	f, err := r.w.mount.Folder.Open(r.work.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r.missing(ctx, err)
+	}
+	if err != nil {
+		return fmt.Errorf("open stored file: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	if r.spool, err = newSpool(r.w.cfg.SpoolDir); err != nil {
+		return err
+	}
+	r.report(taskstate.StageExtract, 0, 0, 0)
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	var check errgroup.Group
+	check.Go(guarded("check the stored file", func() error {
+		err := r.verify(ctx, f)
+		if err != nil {
+			stop()
+		}
+		return err
+	}))
+	err = guarded("extract", func() error { return r.extract(reading, f) })()
+	// The check goes on when the reader gave up: what it says of other bytes than were uploaded is no fault of the document.
+	if damage := check.Wait(); damage != nil {
+		return damage
+	}
+	if err != nil {
+		return err
+	}
+	if len(r.spool.items) == 0 {
+		return r.noText()
+	}
+	return nil
+}
+
+// verify hashes the stored file by offsets, so that the reader's own position is untouched.
+func (r *run) verify(ctx context.Context, f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("look at stored file: %w", err)
+	}
+	if info.Size() != r.work.bytes {
+		return ingest.Permanent(ingest.CodeFileDamaged, remedyMissing, "the stored file has %d bytes, %d were uploaded", info.Size(), r.work.bytes)
+	}
+	h := sha256.New()
+	section := files.NewContextReader(ctx, io.NewSectionReader(f, 0, info.Size()))
+	if _, err := io.CopyBuffer(h, section, make([]byte, files.CopyBuffer)); err != nil {
+		return fmt.Errorf("read stored file: %w", err)
+	}
+	if sum := hex.EncodeToString(h.Sum(nil)); sum != r.work.sha256 {
+		return ingest.Permanent(ingest.CodeFileDamaged, remedyMissing, "the stored file is damaged: its sha256 is %s, %s was uploaded", sum, r.work.sha256)
+	}
+	return nil
+}
+
+// extract runs the reader and the splitter into the spool.
+func (r *run) extract(ctx context.Context, f *os.File) error {
+	split := r.w.d.Splitter.NewRun()
+	progress := func(done, total int) {
+		r.report(taskstate.StageExtract, within(0, percentExtract, done, total), 0, 0)
+	}
+	emit := func(b ingest.Block) error {
+		for _, s := range split.Add(b) {
+			if err := r.spool.add(s); err != nil {
+				return err
+			}
+		}
+		return ctx.Err()
+	}
+	source := ingest.Source{File: f, Name: r.work.upload.FileName, MediaType: r.work.upload.MediaType}
+	found, err := r.w.d.Extractor.Extract(ctx, source, progress, emit)
+	if err != nil {
+		return fmt.Errorf("extract: %w", err)
+	}
+	if err := crash.Fault("worker.after_extract"); err != nil {
+		return err
+	}
+	r.found = found
+	r.report(taskstate.StageSplit, percentExtract, 0, len(r.spool.items))
+	// The splitter works beside the reader, block by block: this span is the end of its work.
+	return r.staged(ctx, "split", func(context.Context) error {
+		for _, s := range split.Close() {
+			if err := r.spool.add(s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// noText is the failure of a document without a single segment.
+func (r *run) noText() error {
+	if r.found.Pages > 0 {
+		return ingest.Permanent(ingest.CodeNeedsOCR, remedyOCR, "no text on any of %d pages", r.found.Pages)
+	}
+	return ingest.Permanent(ingest.CodeEmpty, remedyNoText, "there is no text in the file")
+}
+
+// shortTitle makes a document's own title fit its column.
+func shortTitle(title string) string {
+	title = strings.Join(strings.FieldsFunc(title, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) }), " ")
+	if runes := []rune(title); len(runes) > ingest.MaxTitleChars {
+		return string(runes[:ingest.MaxTitleChars-1]) + "…"
+	}
+	return title
+}

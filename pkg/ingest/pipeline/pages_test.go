@@ -1,0 +1,27 @@
+package pipeline
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest"
+)
+
+func TestPageRanges(t *testing.T) {
+	t.Parallel()
+	for want, pages := range map[string][]int{"": nil, "4": {4}, "3, 7-9": {3, 7, 8, 9}, "1-2, 4, 6": {1, 2, 4, 6}} {
+		require.Equal(t, want, pageRanges(pages))
+	}
+	var odd []int
+	for n := range 2 * maxRanges {
+		odd = append(odd, 2*n+1)
+	}
+	many := make([]int, ingest.MaxUnread)
+	for i := range many {
+		many[i] = i + 1
+	}
+	require.Equal(t, "1-1000, …", pageRanges(many))
+	require.True(t, strings.HasSuffix(pageRanges(odd), ", 199, …"), "a result stays short")
+}

@@ -1,0 +1,254 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/millweir/millweir/pkg/batcher"
+	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/catalog"
+	"github.com/millweir/millweir/pkg/ingest/embedcache"
+	"github.com/millweir/millweir/pkg/ingest/files"
+	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/taskrun"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// The share of the percentage that each stage ends at; a visible document has 100.
+const (
+	percentExtract = 20
+	percentEmbed   = 70
+	percentRows    = 75
+	percentIndex   = 99
+)
+
+// replanTries bounds how often a run plans again because another version became visible meanwhile.
+const replanTries = 5
+
+// errReplan: a vector that the plan re-uses is no longer of the visible version.
+var errReplan = errors.New("the visible version changed: plan again")
+
+// Worker is the kind of task "document": it takes a version from its file to the vector store.
+//
+// What a run leaves behind when it dies after a step, and who mends it:
+//
+//	spool file      unlinked when it is made: nothing
+//	embedding cache          paid once; the next run finds it
+//	segment rows    of a BUILDING version, seen by nobody; the next run of the version keeps or drops them
+//	vectors         named by those rows; the next run writes them again, the sweeper deletes them when the version is given up
+//	before finish   the lease expires, another run repeats what is missing
+type Worker struct {
+	d     ingest.Deps
+	cfg   ingest.Config
+	q     sqldb.Queries
+	cat   *catalog.Catalog
+	mount *files.Mount
+	cache *embedcache.Cache
+	works *batcher.Batcher[*workRead]
+	parts *batcher.Batcher[*rowTask]
+	// What runs share: their turns, the bytes of vectors that they keep, and how many have not come to their rows yet.
+	embeds, rows, vectors *gate
+	cached                atomic.Int64
+	before                *atomic.Int64
+}
+
+// New makes a Worker. ErrNoWorker when a part is missing. before counts the runs that have not come to their rows yet.
+func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mount, cache *embedcache.Cache, before *atomic.Int64) (*Worker, error) {
+	if d.Extractor == nil || d.Splitter == nil || d.Embedder == nil || d.Vectors == nil {
+		return nil, ErrNoWorker
+	}
+	w := &Worker{
+		d: d, cfg: cfg, q: cat.Queries(), cat: cat, mount: mount, cache: cache, before: before,
+		embeds: newGate(embedsAtOnce), rows: newGate(rowsAtOnce), vectors: newGate(vectorsAtOnce),
+	}
+	w.group()
+	return w, nil
+}
+
+var _ taskrun.Handler = (*Worker)(nil)
+
+// finishing is the payload of a run that ended well.
+type finishing struct {
+	version  string
+	segments int
+	outcome  taskstate.Reason // DONE, or why the version is not wanted any more: SUPERSEDED, DELETED
+	shown    *catalog.Shown   // what Decide found, for OnTransition of the same transaction
+}
+
+// output is the result column of a document's task.
+type output struct {
+	Version   int64  `json:"version"`
+	Segments  int    `json:"segments"`
+	Pages     int    `json:"pages,omitempty"`
+	Unread    string `json:"unreadPages,omitempty"` // such as "3, 7-9": the document is searchable without them
+	Chars     int64  `json:"characters"`
+	Title     string `json:"title"`
+	MediaType string `json:"mediaType,omitempty"`
+	Model     string `json:"model"`
+	Reused    int    `json:"reusedVectors,omitempty"`
+}
+
+// Run implements taskrun.Handler.
+func (w *Worker) Run(ctx context.Context, job taskrun.Job) taskrun.Result {
+	r := &run{w: w, job: job, vectors: newVectorCache(&w.cached)}
+	w.before.Add(1)
+	reason, err := r.whole(ctx)
+	if err != nil {
+		return taskrun.Result{Err: w.blame(ctx, job, err)}
+	}
+	if reason != taskstate.ReasonDone {
+		return taskrun.Result{Payload: &finishing{outcome: reason}}
+	}
+	return taskrun.Result{
+		Payload: &finishing{version: r.work.version, segments: len(r.plan.items), outcome: reason},
+		Output:  r.output(),
+	}
+}
+
+// run is one attempt at one version.
+type run struct {
+	w       *Worker
+	job     taskrun.Job
+	work    work
+	spool   *spool
+	found   ingest.Extraction
+	plan    plan
+	looked  time.Time // when the embedding cache was asked for what is missing
+	vectors *vectorCache
+	dim     int
+	arrived bool // at its rows, or at its end before them
+}
+
+// whole does all and gives back what the run holds.
+func (r *run) whole(ctx context.Context) (taskstate.Reason, error) {
+	defer r.close()
+	return r.all(ctx)
+}
+
+// all does the work in the order of design D11: embedding cache, segment rows, vectors.
+func (r *run) all(ctx context.Context) (taskstate.Reason, error) {
+	if reason, err := r.load(ctx); reason != taskstate.ReasonDone || err != nil {
+		return reason, err
+	}
+	if err := r.staged(ctx, "extract", r.read); err != nil {
+		return "", err
+	}
+	if err := crash.Fault("worker.after_split"); err != nil {
+		return "", err
+	}
+	for try := 1; ; try++ {
+		reason, err := r.build(ctx)
+		if errors.Is(err, errReplan) && try < replanTries {
+			continue
+		}
+		return reason, err
+	}
+}
+
+// build plans, embeds, writes rows and then vectors.
+func (r *run) build(ctx context.Context) (taskstate.Reason, error) {
+	if err := r.staged(ctx, "plan", r.makePlan); err != nil {
+		return "", err
+	}
+	if err := r.staged(ctx, "embed", r.embedMissing); err != nil {
+		return "", err
+	}
+	if err := r.agreeOnModel(ctx); err != nil {
+		return "", err
+	}
+	crash.Point("worker.after_model")
+	reason := taskstate.ReasonDone
+	err := r.staged(ctx, "rows", func(ctx context.Context) (err error) {
+		reason, err = r.writeRows(ctx)
+		return err
+	})
+	if reason != taskstate.ReasonDone || err != nil {
+		return reason, err
+	}
+	if err := r.staged(ctx, "index", r.writeVectors); err != nil {
+		return "", err
+	}
+	r.report(taskstate.StageSwitch, percentIndex, len(r.plan.items), len(r.plan.items))
+	return taskstate.ReasonDone, nil
+}
+
+// report tells how far the work is; every call also proves that it moves. processed and total count segments.
+func (r *run) report(stage taskstate.Stage, percent, processed, total int) {
+	r.job.Report(taskstate.Progress{Stage: stage, Percent: min(percent, percentIndex), Processed: processed, Total: total})
+}
+
+// within is the percentage of a stage that goes from one share to another, done of total.
+func within(from, to, done, total int) int {
+	if total <= 0 {
+		return from
+	}
+	return from + (to-from)*min(max(done, 0), total)/total
+}
+
+// output is the result column.
+func (r *run) output() json.RawMessage {
+	out, err := json.Marshal(output{
+		Version: r.work.no, Segments: len(r.plan.items), Pages: r.found.Pages, Unread: pageRanges(r.found.Unread), Chars: r.found.Chars,
+		Title: r.title(), MediaType: r.found.MediaType, Model: r.w.d.Embedder.Model().Key, Reused: r.plan.reused,
+	})
+	if err != nil {
+		return nil // strings and numbers always are JSON
+	}
+	return out
+}
+
+// title is what the document is called when this version is visible: as the user said, as the document says, or its file's name.
+func (r *run) title() string {
+	switch {
+	case r.work.upload.Title != "":
+		return r.work.upload.Title
+	case r.found.Title != "":
+		return shortTitle(r.found.Title)
+	}
+	return r.work.upload.FileName
+}
+
+// close gives back what the run holds.
+func (r *run) close() {
+	r.arrive()
+	r.w.parts.Look()
+	r.vectors.close()
+	if r.spool != nil {
+		r.spool.close()
+	}
+}
+
+// guarded turns a panic of one of a run's goroutines into an error of the run: it costs an attempt, not the process.
+func guarded(what string, f func() error) func() error {
+	return func() (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = ingest.Transient(ingest.CodeInternal, "%s: panic: %v", what, p)
+			}
+		}()
+		return f()
+	}
+}
+
+// Classify implements taskrun.Handler.
+func (w *Worker) Classify(err error) taskstate.Failure {
+	f := ingest.AsFailure(err)
+	cause := w.d.Redact(err.Error())
+	return taskstate.Failure{
+		Code: string(f.Code), Cause: cause, Message: message(f, cause),
+		Permanent: f.Permanent, Throttled: f.Throttled, RetryAfter: f.RetryAfter, Stalled: f.Code == ingest.CodeStalled,
+	}
+}
+
+// message is errorMessage: the cause, and what the user can do about it.
+func message(f *ingest.Failure, cause string) string {
+	if f.Remedy == "" {
+		return cause
+	}
+	return fmt.Sprintf("%s. %s", cause, f.Remedy)
+}

@@ -1,0 +1,144 @@
+package pipeline
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"os"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/embedcache"
+	"github.com/millweir/millweir/pkg/ingest/files"
+)
+
+const (
+	spoolBuffer = 64 << 10
+	// maxSegments bounds a document; a plan keeps about 150 bytes in memory for each.
+	maxSegments = 500_000
+)
+
+// spooled says where a segment lies in the spool.
+type spooled struct {
+	hash   embedcache.TextHash
+	offset int64
+	length int32
+	text   int32 // bytes of its text, for the size of statements and requests
+}
+
+// spool keeps a run's segments on disk, so that a document's size does not count in memory.
+// Its file has no name any more when the run works with it: a crash leaves nothing.
+type spool struct {
+	f     *os.File
+	w     *bufio.Writer
+	at    int64
+	items []spooled
+
+	record []byte // the last one added, for the next one's room
+}
+
+// newSpool makes an empty spool in dir; empty: the system's temporary folder.
+func newSpool(dir string) (*spool, error) {
+	f, err := os.CreateTemp(dir, "millweir-spool-*")
+	if err != nil {
+		return nil, fmt.Errorf("make spool: %w", files.SpaceError(err))
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("unlink spool: %w", err)
+	}
+	return &spool{f: f, w: bufio.NewWriterSize(f, spoolBuffer)}, nil
+}
+
+// add appends the next segment. Segments must come in the order of their index, from 0.
+func (s *spool) add(seg ingest.Segment) error {
+	if seg.Index != len(s.items) {
+		return ingest.Permanent(ingest.CodeInternal, "", "split: segment %d came where %d was due", seg.Index, len(s.items))
+	}
+	if len(s.items) >= maxSegments {
+		return ingest.Permanent(ingest.CodeLimitExceeded, "Split the document into smaller ones.", "split: more than %d segments", maxSegments)
+	}
+	s.record = appendSegment(s.record[:0], seg)
+	if _, err := s.w.Write(s.record); err != nil {
+		return fmt.Errorf("spool segment %d: %w", seg.Index, files.SpaceError(err))
+	}
+	s.items = append(s.items, spooled{
+		hash: sha256.Sum256(s.record[:len(seg.Text)]), offset: s.at, length: int32(len(s.record)), text: int32(len(seg.Text)),
+	})
+	s.at += int64(len(s.record))
+	return nil
+}
+
+// get reads segment i. It is safe for concurrent use once everything was added and flushed.
+func (s *spool) get(i int) (ingest.Segment, error) {
+	it := s.items[i]
+	record := make([]byte, it.length)
+	if _, err := s.f.ReadAt(record, it.offset); err != nil {
+		return ingest.Segment{}, fmt.Errorf("read segment %d from the spool: %w", i, err)
+	}
+	return segmentOf(i, record, int(it.text)), nil
+}
+
+// text reads the text of segment i, as get does.
+func (s *spool) text(i int) (string, error) {
+	it := s.items[i]
+	text := make([]byte, it.text)
+	if _, err := s.f.ReadAt(text, it.offset); err != nil {
+		return "", fmt.Errorf("read segment %d from the spool: %w", i, err)
+	}
+	return string(text), nil
+}
+
+// appendSegment writes a segment as its text, its numbers and its headings, each with its length before it.
+func appendSegment(b []byte, seg ingest.Segment) []byte {
+	b = append(b, seg.Text...)
+	for _, n := range []int64{int64(seg.Page), seg.ByteStart, seg.ByteEnd, int64(seg.Tokens), int64(len(seg.HeadingPath))} {
+		b = binary.AppendVarint(b, n)
+	}
+	for _, h := range seg.HeadingPath {
+		b = binary.AppendVarint(b, int64(len(h)))
+		b = append(b, h...)
+	}
+	return b
+}
+
+// segmentOf reads what appendSegment wrote in this process; text is the length of its text.
+func segmentOf(index int, record []byte, text int) ingest.Segment {
+	seg := ingest.Segment{Index: index, Text: string(record[:text])}
+	rest := record[text:]
+	number := func() int64 {
+		n, used := binary.Varint(rest)
+		rest = rest[used:]
+		return n
+	}
+	seg.Page, seg.ByteStart, seg.ByteEnd, seg.Tokens = int(number()), number(), number(), int(number())
+	for range number() {
+		n := number()
+		seg.HeadingPath = append(seg.HeadingPath, string(rest[:n]))
+		rest = rest[n:]
+	}
+	return seg
+}
+
+// flush makes everything added readable.
+func (s *spool) flush() error {
+	if err := s.w.Flush(); err != nil {
+		return fmt.Errorf("write spool: %w", files.SpaceError(err))
+	}
+	return nil
+}
+
+// close frees the disk space.
+func (s *spool) close() { _ = s.f.Close() }
+
+// vectorID is hash(birth version, text hash, occurrence), 64 hex characters (design D8).
+func vectorID(version string, h embedcache.TextHash, occurrence int) string {
+	d := sha256.New()
+	d.Write([]byte(version))
+	d.Write(h[:])
+	var n [8]byte
+	binary.BigEndian.PutUint64(n[:], uint64(occurrence))
+	d.Write(n[:])
+	return hex.EncodeToString(d.Sum(nil))
+}

@@ -1,0 +1,112 @@
+package pipeline_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/app"
+	"github.com/millweir/millweir/pkg/ingest/ingesttest"
+	"github.com/millweir/millweir/pkg/ingest/pipeline"
+	"github.com/millweir/millweir/pkg/taskrun"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// ran processes an upload once, up to its finish, and counts.
+func (w *world) ran(s ingesttest.MeteredStore, a ingest.Accepted) (calls, statements map[string]int) {
+	w.T.Helper()
+	s.Reset()
+	job, answer := w.Claim(a.Task.ID)
+	require.Equal(w.T, taskstate.AnswerClaimed, answer)
+	kind := w.metered(s)
+	res := kind.Run(w.T.Context(), job)
+	require.NoError(w.T, res.Err)
+	_, err := w.Finish(w.T.Context(), job, res)
+	require.NoError(w.T, err)
+	return s.Calls, s.Statements
+}
+
+// metered is the world's worker over a store that counts.
+func (w *world) metered(s ingesttest.MeteredStore) *pipeline.Worker {
+	w.T.Helper()
+	deps := w.Deps
+	deps.Store = s
+	cfg := w.Config
+	cfg.EmbedParallel = 1
+	app, err := app.New(deps, w.Files, cfg)
+	require.NoError(w.T, err)
+	kind, err := app.Worker()
+	require.NoError(w.T, err)
+	return kind
+}
+
+// What a document costs the database: not a statement more than these, from its claim to its finish.
+func TestStatementsOfADocument(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ingesttest.Options{})
+	w.Embed.Batch = 64
+	s := ingesttest.MeteredStore{Store: w.Store, Calls: map[string]int{}, Statements: map[string]int{}, Mu: &sync.Mutex{}}
+	w.ran(s, w.Upload(ingesttest.Lines(20, 1))) // onTransition says which model the base has
+
+	// One batch of everything.
+	a := w.Upload(ingesttest.Lines(20, 2))
+	calls, statements := w.ran(s, a)
+	require.Equal(t, map[string]int{"read": 3, "tx": 1, "hold": 1}, calls, "its work, the ledger, its rows read back; ledger; rows")
+	require.Equal(t, map[string]int{"read": 3, "tx": 1, "hold": 4}, statements, "documents, versions, rows, what they are made of")
+
+	// A second version also reads what is visible.
+	again := w.Accept(ingest.Upload{File: w.Receive("a.txt", ingesttest.Lines(20, 2)+"one more\n"), DocumentID: a.Document.ID})
+	calls, statements = w.ran(s, again)
+	require.Equal(t, map[string]int{"read": 5, "tx": 1, "hold": 1}, calls)
+	require.Equal(t, map[string]int{"read": 5, "tx": 1, "hold": 4}, statements)
+
+	// A long one: five batches of embeddings, and as many of vectors less the last are marked.
+	calls, statements = w.ran(s, w.Upload(ingesttest.Lines(1000, 3)))
+	const batches, rowTx, marks = 16, 2, 4
+	require.Equal(t, map[string]int{"read": 4, "tx": batches, "hold": rowTx + marks}, calls, "the ledger is asked twice")
+	require.Equal(t, map[string]int{"read": 4, "tx": batches, "hold": 3*rowTx + 1 + marks}, statements, fmt.Sprint(calls))
+}
+
+// Documents in work side by side share their looks, the embedding cache's commits and the transactions of their rows.
+// In the bubble's time all that can come while a call is under way do, so no chance decides how many share.
+func TestStatementsOfDocumentsSideBySide(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, ingesttest.Options{})
+		w.Embed.Batch = 64
+		s := ingesttest.MeteredStore{Store: w.Store, Calls: map[string]int{}, Statements: map[string]int{}, Mu: &sync.Mutex{}}
+		w.ran(s, w.Upload(ingesttest.Lines(20, 1))) // onTransition says which model the base has
+		const documents = 16
+		s.Takes = time.Second
+		kind := w.metered(s)
+		jobs := make([]taskrun.Job, documents)
+		for i := range jobs {
+			a := w.Upload(ingesttest.Lines(20, uint64(10+i)))
+			jobs[i], _ = w.Claim(a.Task.ID)
+		}
+		s.Reset()
+		results := make([]taskrun.Result, documents)
+		var wg sync.WaitGroup
+		for i, job := range jobs {
+			wg.Go(func() { results[i] = kind.Run(t.Context(), job) })
+		}
+		wg.Wait()
+		for i, res := range results {
+			require.NoError(t, res.Err)
+			_, err := w.Finish(t.Context(), jobs[i], res)
+			require.NoError(t, err)
+			require.Equal(t, taskstate.StatusSucceeded, w.Task(jobs[i].Task.ID).Status)
+		}
+		t.Log(s.Calls, s.Statements)
+		// Alone they would be 16 of each, 48 reads and 64 statements of holders.
+		require.LessOrEqual(t, s.Calls["hold"], 8, "%v", s.Calls)
+		require.LessOrEqual(t, s.Calls["tx"], 12, "%v", s.Calls)
+		require.LessOrEqual(t, s.Calls["read"], 28, "%v", s.Calls)
+		require.LessOrEqual(t, s.Statements["hold"], 32, "%v", s.Statements)
+	})
+}

@@ -1,0 +1,7 @@
+package query
+
+import "github.com/millweir/millweir/pkg/telemetry"
+
+const SearchAgain = searchAgain
+
+func (r *Reads) SetTrouble(t *telemetry.Repeated) { r.trouble = t }

@@ -1,0 +1,91 @@
+package query
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/telemetry"
+)
+
+//go:embed sql/*.sql
+var statements embed.FS
+
+// QueueStats tells the lengths of the queue; redisq's queue does.
+type QueueStats interface {
+	StreamLength(ctx context.Context) (int64, error)
+}
+
+// Reads returns questions: documents, bases, search, watches, explanations. It changes nothing but bases' names.
+type Reads struct {
+	store    taskstate.Store
+	embedder ingest.Embedder
+	vectors  ingest.VectorStore
+	queue    QueueStats
+	log      *slog.Logger
+	q        sqldb.Queries
+	trouble  *telemetry.Repeated // of searches: one line a base and minute
+}
+
+// ReadsDeps are what Reads needs; Queue may be nil (no queue in this process).
+type ReadsDeps struct {
+	Store    taskstate.Store
+	Embedder ingest.Embedder
+	Vectors  ingest.VectorStore
+	Queue    QueueStats
+	Log      *slog.Logger
+}
+
+// NewReads makes a Reads.
+func NewReads(d ReadsDeps) (*Reads, error) {
+	sub, err := fs.Sub(statements, "sql")
+	if err != nil {
+		return nil, err
+	}
+	q, err := sqldb.Load(sub, sqldb.Dialect(d.Store.Dialect()))
+	if err != nil {
+		return nil, fmt.Errorf("read statements: %w", err)
+	}
+	return &Reads{
+		store: d.Store, embedder: d.Embedder, vectors: d.Vectors, queue: d.Queue, log: d.Log, q: q,
+		trouble: telemetry.NewRepeated(d.Log, time.Minute, time.Now),
+	}, nil
+}
+
+// Task reads one task. taskstate.ErrNotFound.
+func (r *Reads) Task(ctx context.Context, c ingest.Caller, id string) (taskstate.Task, error) {
+	return r.store.Get(ctx, c.Scope, id)
+}
+
+// Tasks reads a page of tasks; Query.KnowledgeBase may be a base's id or name.
+func (r *Reads) Tasks(ctx context.Context, c ingest.Caller, q taskstate.Query) ([]taskstate.Task, error) {
+	if q.KnowledgeBase != "" {
+		b, err := r.Base(ctx, c, q.KnowledgeBase)
+		if err != nil {
+			return nil, err
+		}
+		q.KnowledgeBase = b.ID
+	}
+	return r.store.List(ctx, c.Scope, q)
+}
+
+// Transitions reads a task's log after a transition id.
+func (r *Reads) Transitions(ctx context.Context, c ingest.Caller, id string, after int64, limit int) ([]taskstate.Transition, error) {
+	return r.store.Transitions(ctx, c.Scope, id, after, limit)
+}
+
+// headings reads a heading_path column.
+func headings(text string) []string {
+	var path []string
+	if json.Unmarshal([]byte(text), &path) != nil {
+		return nil
+	}
+	return path
+}

@@ -1,0 +1,361 @@
+package query_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/ingesttest"
+	"github.com/millweir/millweir/pkg/ingest/query"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/telemetry"
+)
+
+func TestSearchFindsVisibleSegments(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		r := ingesttest.NewReadWorld(t, w.World)
+		a := w.Upload("one\ntwo\nthree")
+		done := w.Process(a.Task.ID)
+		require.Equal(t, taskstate.StatusSucceeded, done.Status)
+		require.Equal(t, taskstate.Progress{Stage: taskstate.StageDone, Percent: 100, Processed: 3, Total: 3}, done.Progress)
+		res, err := r.Reads.Search(t.Context(), w.Caller, ingest.SearchRequest{Query: "two", TopK: 2})
+		require.NoError(t, err)
+		require.Len(t, res.Hits, 2)
+		require.Equal(t, "two", res.Hits[0].Text)
+		require.Equal(t, a.Document.ID, res.Hits[0].DocumentID)
+		require.Equal(t, int64(1), res.Hits[0].Version)
+		require.Equal(t, 1, res.Hits[0].SegmentIndex)
+		require.InDelta(t, 1, res.Hits[0].Score, 1e-5)
+		require.False(t, res.Partial)
+		require.NoError(t, w.App.DeleteDocument(t.Context(), w.Caller, a.Document.ID))
+		texts, partial := r.Search("two", 2)
+		require.Empty(t, texts, "a deleted document is found by nobody from the answer on")
+		require.False(t, partial)
+	})
+}
+
+func TestSearchIsTheOwnersAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ingesttest.Options{})
+	r := ingesttest.NewReadWorld(t, w.World)
+	a := w.Upload("one")
+	w.Process(a.Task.ID)
+	for _, base := range []string{a.Document.BaseID, "", "no such base"} {
+		_, err := r.Reads.Search(t.Context(), ingesttest.Foreign(), ingest.SearchRequest{Query: "one", Base: base})
+		require.ErrorIs(t, err, ingest.ErrBaseNotFound, "base %q", base)
+	}
+}
+
+// A version that is switched between the fetch and the join must not hide its successor (design D12).
+func TestSearchStartsOverWhenAVersionIsSwitchedUnderIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ingesttest.Options{})
+	r := ingesttest.NewReadWorld(t, w.World)
+	a := w.Upload("one\ntwo")
+	w.Process(a.Task.ID)
+	again := func(text string) {
+		next := w.Accept(ingest.Upload{File: w.Receive("a.txt", text), DocumentID: a.Document.ID})
+		w.Clock.Advance(time.Second)
+		require.Equal(t, taskstate.StatusSucceeded, w.Process(next.Task.ID).Status)
+	}
+	r.Scan.After = func() {
+		r.Scan.After = nil
+		again("three\nfour")
+	}
+	texts, partial := r.Search("three", 2)
+	require.Equal(t, "three", texts[0])
+	require.Len(t, texts, 2)
+	require.False(t, partial)
+	n := 0
+	r.Scan.After = func() { n++; again(fmt.Sprintf("five %d\nsix %d", n, n)) }
+	_, partial = r.Search("five", 2)
+	require.True(t, partial, "switched at every fetch: the answer says that it may be short")
+	require.Equal(t, query.SearchAgain+1, n)
+	r.Scan.After = nil
+	_, partial = r.Search("five", 2)
+	require.False(t, partial, "a switch before the fetch hides nothing")
+}
+
+func TestSearchLooksBehindVectorsThatNobodyMaySee(t *testing.T) {
+	t.Parallel()
+	for _, garbage := range []int{100, 3000} {
+		t.Run(fmt.Sprint(garbage), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, ingesttest.Options{})
+			r := ingesttest.NewReadWorld(t, w.World)
+			a := w.Upload("needle")
+			w.Process(a.Task.ID)
+			rows := make([]ingest.Vector, garbage)
+			for i := range rows {
+				rows[i] = ingest.Vector{ID: fmt.Sprintf("%064x", i), Birth: "dead", Values: ingesttest.VectorOfText("needle", w.Embed.Model_.Dim)}
+			}
+			require.NoError(t, w.Vectors.Upsert(t.Context(), a.Document.BaseID, rows))
+			texts, partial := r.Search("needle", 1)
+			require.Equal(t, []string{"needle"}, texts)
+			require.False(t, partial)
+			require.Greater(t, r.Scan.Queries, 1)
+		})
+	}
+}
+
+// A store that was lost, emptied or lost some vectors is no base without text: the searcher is told that hits are missing.
+func TestSearchSaysWhenTheStoreHasLostVectors(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		var log bytes.Buffer
+		r := ingesttest.NewReadWorld(t, w.World)
+		r.Reads.SetTrouble(telemetry.NewRepeated(slog.New(slog.NewTextHandler(&log, nil)), time.Minute, time.Now))
+		a := w.Upload("one\ntwo\nthree")
+		texts, partial := r.Search("two", 5)
+		require.Empty(t, texts)
+		require.False(t, partial, "nothing is visible yet, so nothing is lost")
+		w.Process(a.Task.ID)
+		texts, partial = r.Search("two", 5)
+		require.Len(t, texts, 3)
+		require.False(t, partial, "the base has no more than that")
+
+		ids, err := w.Vectors.List(t.Context(), a.Document.BaseID, 0, 10)
+		require.NoError(t, err)
+		require.NoError(t, w.Vectors.Delete(t.Context(), a.Document.BaseID, ids[:1]))
+		texts, partial = r.Search("two", 5)
+		require.Len(t, texts, 2)
+		require.True(t, partial)
+		require.NoError(t, w.Vectors.Drop(t.Context(), a.Document.BaseID))
+		texts, partial = r.Search("two", 5)
+		require.Empty(t, texts)
+		require.True(t, partial)
+		require.Contains(t, log.String(), "level=ERROR")
+		require.Contains(t, log.String(), a.Document.BaseID)
+	})
+}
+
+func TestSearchRefusesAnotherModel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, ingesttest.Options{})
+	r := ingesttest.NewReadWorld(t, w.World)
+	w.Process(w.Upload("one").Task.ID)
+	w.Embed.Model_.Key = "another"
+	_, err := r.Reads.Search(t.Context(), w.Caller, ingest.SearchRequest{Query: "one"})
+	require.Equal(t, ingest.CodeDimension, ingest.AsFailure(err).Code)
+	require.NotEmpty(t, ingest.AsFailure(err).Remedy)
+}
+
+func TestDocumentsAndSegmentsPage(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		r := ingesttest.NewReadWorld(t, w.World)
+		var ids []string
+		for i := range 3 {
+			a := w.Accept(ingest.Upload{File: w.Receive(fmt.Sprintf("Doc_%d%%.txt", i), fmt.Sprintf("text %d\nmore %d", i, i)), Title: fmt.Sprintf("Title %d", i)})
+			ids = append(ids, a.Document.ID)
+			w.Advance(time.Second)
+		}
+		first, err := r.Reads.Document(t.Context(), w.Caller, ids[0])
+		require.NoError(t, err)
+		w.Process(first.LatestTaskID)
+		for _, sort := range []taskstate.Sort{taskstate.SortCreated, taskstate.SortCreatedDesc, taskstate.SortUpdated, taskstate.SortUpdatedDesc, ""} {
+			require.Len(t, r.Pages(sort), 3, "%s", sort)
+		}
+		require.Equal(t, ids, r.Pages(taskstate.SortCreated))
+		for _, c := range []struct {
+			q    ingest.DocumentQuery
+			want int
+		}{
+			{ingest.DocumentQuery{Text: "doc_1%"}, 1}, {ingest.DocumentQuery{Text: "title"}, 3}, {ingest.DocumentQuery{Text: "d%c"}, 0},
+			{ingest.DocumentQuery{Statuses: []ingest.DocumentStatus{ingest.DocumentReady}}, 1}, {ingest.DocumentQuery{Base: "default"}, 3},
+		} {
+			c.q.Limit = 10
+			got, err := r.Reads.Documents(t.Context(), w.Caller, c.q)
+			require.NoError(t, err)
+			require.Len(t, got, c.want, "%+v", c.q)
+		}
+		got, err := r.Reads.Documents(t.Context(), ingesttest.Foreign(), ingest.DocumentQuery{Limit: 10})
+		require.NoError(t, err)
+		require.Empty(t, got)
+		_, err = r.Reads.Document(t.Context(), ingesttest.Foreign(), ids[0])
+		require.ErrorIs(t, err, ingest.ErrDocumentNotFound)
+		d, err := r.Reads.Document(t.Context(), w.Caller, ids[0])
+		require.NoError(t, err)
+		require.Equal(t, ingest.DocumentReady, d.Status)
+		require.Equal(t, 2, d.SegmentCount)
+		page, err := r.Reads.Segments(t.Context(), w.Caller, ids[0], 0, 10)
+		require.NoError(t, err)
+		require.Len(t, page, 1)
+		require.Equal(t, "more 0", page[0].Text)
+		_, err = r.Reads.Segments(t.Context(), ingesttest.Foreign(), ids[0], -1, 10)
+		require.ErrorIs(t, err, ingest.ErrDocumentNotFound)
+	})
+}
+
+func TestBases(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		r := ingesttest.NewReadWorld(t, w.World)
+		made, err := r.Reads.CreateBase(t.Context(), w.Caller, "notes")
+		require.NoError(t, err)
+		_, err = r.Reads.CreateBase(t.Context(), w.Caller, "notes")
+		require.ErrorIs(t, err, ingest.ErrBaseExists)
+		_, err = r.Reads.CreateBase(t.Context(), w.Caller, "Notes")
+		require.NoError(t, err, "names are told apart by case")
+		_, err = r.Reads.CreateBase(t.Context(), ingesttest.Foreign(), "notes")
+		require.NoError(t, err, "another user's name is another name")
+		byID, err := r.Reads.Base(t.Context(), w.Caller, made.ID)
+		require.NoError(t, err)
+		require.Equal(t, made, byID)
+		_, err = r.Reads.Base(t.Context(), ingesttest.Foreign(), made.ID)
+		require.ErrorIs(t, err, ingest.ErrBaseNotFound)
+		first, err := r.Reads.Bases(t.Context(), w.Caller, ingest.BaseQuery{Limit: 1})
+		require.NoError(t, err)
+		rest, err := r.Reads.Bases(t.Context(), w.Caller, ingest.BaseQuery{After: &taskstate.Cursor{At: first[0].CreatedAt, ID: first[0].ID}, Limit: 10})
+		require.NoError(t, err)
+		require.Len(t, rest, 1)
+		all, err := r.Reads.Bases(t.Context(), ingest.Caller{Scope: taskstate.System()}, ingest.BaseQuery{Limit: 10})
+		require.NoError(t, err)
+		require.Len(t, all, 3)
+
+		done := w.Accept(ingest.Upload{File: w.Receive("a.txt", "one\ntwo"), Base: "notes"})
+		w.Process(done.Task.ID)
+		w.Advance(3 * time.Second)
+		w.Accept(ingest.Upload{File: w.Receive("b.txt", "three"), Base: "notes"})
+		w.Advance(2 * time.Second)
+		s, err := r.Reads.BaseSummary(t.Context(), w.Caller, "notes")
+		require.NoError(t, err)
+		require.Equal(t, map[ingest.DocumentStatus]int64{ingest.DocumentReady: 1, ingest.DocumentQueued: 1}, s.Documents)
+		require.EqualValues(t, 1, s.Tasks[taskstate.StatusSucceeded])
+		require.EqualValues(t, 2, s.Segments)
+		require.Equal(t, 50, s.Percent)
+		require.GreaterOrEqual(t, s.OldestWaiting, time.Duration(0))
+		tasks, err := r.Reads.Tasks(t.Context(), w.Caller, taskstate.Query{KnowledgeBase: "notes", Limit: 10})
+		require.NoError(t, err)
+		require.Len(t, tasks, 2)
+		_, err = r.Reads.Tasks(t.Context(), w.Caller, taskstate.Query{KnowledgeBase: "none", Limit: 10})
+		require.ErrorIs(t, err, ingest.ErrBaseNotFound)
+		_, err = r.Reads.BaseSummary(t.Context(), w.Caller, "none")
+		require.ErrorIs(t, err, ingest.ErrBaseNotFound)
+	})
+}
+
+func TestStatsEqualTheRows(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		r := ingesttest.NewReadWorld(t, w.World)
+		w.Process(w.Upload("one").Task.ID)
+		w.Upload("two")
+		s, err := r.Reads.Stats(t.Context(), ingest.Caller{Scope: taskstate.System()})
+		require.NoError(t, err)
+		for _, status := range taskstate.Statuses() {
+			require.EqualValues(t, w.Number("SELECT COUNT(*) FROM ingest_task WHERE status = ?", string(status)), s.Tasks[status], "%s", status)
+		}
+		require.EqualValues(t, 2, s.Recent[taskstate.StatusQueued])
+		require.EqualValues(t, 1, s.Recent[taskstate.StatusSucceeded])
+	})
+}
+
+// Bases and documents have the filters and orders of contract §4; each is compared with the same done by hand.
+func TestListsFilterAndSort(t *testing.T) {
+	t.Parallel()
+	onEachDatabase(t, func(t *testing.T, w *world) {
+		r := ingesttest.NewReadWorld(t, w.World)
+		for i, name := range []string{"Übersicht", "alpha_1", "alphaX1", "beta", "100%"} {
+			b, err := r.Reads.CreateBase(t.Context(), w.Caller, name)
+			require.NoError(t, err)
+			w.Advance(time.Second)
+			w.Accept(ingest.Upload{File: w.Receive(name+".txt", fmt.Sprint("text ", i)), Base: b.ID, Title: "T " + name})
+			w.Advance(time.Second)
+		}
+		bases, err := r.Reads.Bases(t.Context(), w.Caller, ingest.BaseQuery{Sort: taskstate.SortCreated, Limit: 50})
+		require.NoError(t, err)
+		require.Len(t, bases, 5)
+		documents, err := r.Reads.Documents(t.Context(), w.Caller, ingest.DocumentQuery{Sort: taskstate.SortCreated, Limit: 50})
+		require.NoError(t, err)
+		require.Len(t, documents, 5)
+		names := func(q ingest.BaseQuery) (out []string) {
+			for q.Limit = 2; ; {
+				page, err := r.Reads.Bases(t.Context(), w.Caller, q)
+				require.NoError(t, err)
+				for _, b := range page {
+					out = append(out, b.Name)
+				}
+				if len(page) < q.Limit {
+					return out
+				}
+				last := page[len(page)-1]
+				if q.After = &(taskstate.Cursor{At: last.CreatedAt, ID: last.ID}); q.Sort == taskstate.SortUpdated || q.Sort == taskstate.SortUpdatedDesc {
+					q.After.At = last.UpdatedAt
+				}
+			}
+		}
+		third := bases[2]
+		require.Equal(t, []string{"100%", "beta", "alphaX1", "alpha_1", "Übersicht"}, names(ingest.BaseQuery{}))
+		for _, sort := range []taskstate.Sort{taskstate.SortCreated, taskstate.SortUpdated} {
+			require.Equal(t, []string{"Übersicht", "alpha_1", "alphaX1", "beta", "100%"}, names(ingest.BaseQuery{Sort: sort}), sort)
+			require.Equal(t, []string{"100%", "beta", "alphaX1", "alpha_1", "Übersicht"}, names(ingest.BaseQuery{Sort: "-" + sort}), sort)
+		}
+		require.Equal(t, []string{"alpha_1"}, names(ingest.BaseQuery{Text: "A_1"}), "an underscore is no wildcard")
+		require.Equal(t, []string{"100%"}, names(ingest.BaseQuery{Text: "%"}))
+		require.Equal(t, []string{"100%", "beta"}, names(ingest.BaseQuery{Times: ingest.Times{CreatedAfter: third.CreatedAt}}))
+		require.Equal(t, []string{"alpha_1", "Übersicht"}, names(ingest.BaseQuery{Times: ingest.Times{CreatedBefore: third.CreatedAt}}))
+		require.Equal(t, []string{"alpha_1"}, names(ingest.BaseQuery{Times: ingest.Times{UpdatedAfter: bases[0].UpdatedAt, UpdatedBefore: third.UpdatedAt}}))
+
+		middle := documents[2]
+		titles := func(times ingest.Times) (out []string) {
+			found, err := r.Reads.Documents(t.Context(), w.Caller, ingest.DocumentQuery{Times: times, Sort: taskstate.SortCreated, Limit: 50})
+			require.NoError(t, err)
+			for _, d := range found {
+				out = append(out, d.Title)
+			}
+			return out
+		}
+		require.Equal(t, []string{"T beta", "T 100%"}, titles(ingest.Times{CreatedAfter: middle.CreatedAt}))
+		require.Equal(t, []string{"T Übersicht", "T alpha_1"}, titles(ingest.Times{CreatedBefore: middle.CreatedAt}))
+		require.Equal(t, []string{"T alphaX1", "T beta"}, titles(ingest.Times{UpdatedAfter: documents[1].UpdatedAt, UpdatedBefore: documents[4].UpdatedAt}))
+
+		require.Equal(t, taskstate.StatusSucceeded, w.Process(documents[1].LatestTaskID).Status)
+		job, _ := w.Claim(documents[3].LatestTaskID)
+		progress := taskstate.Progress{Stage: taskstate.StageEmbed, Percent: 40, Processed: 4, Total: 10}
+		lost, err := w.Store.Heartbeat(t.Context(), w.Policy.Lease, []taskstate.Beat{{
+			TaskID: job.Task.ID, Status: taskstate.StatusRunning, Token: job.Token, Owner: job.Task.LeaseOwner, Progress: &progress,
+		}})
+		require.NoError(t, err)
+		require.Empty(t, lost)
+		require.NoError(t, w.App.DeleteDocument(t.Context(), w.Caller, documents[4].ID))
+		for _, c := range []struct {
+			statuses []ingest.DocumentStatus
+			stage    taskstate.Stage
+			base     string
+			want     []string // bases, each with one document
+		}{
+			{stage: taskstate.StageDone, want: []string{"alpha_1"}},
+			{stage: taskstate.StageEmbed, want: []string{"beta"}},
+			{stage: taskstate.StageNone, want: []string{"alphaX1", "Übersicht"}},
+			{stage: taskstate.StageIndex},
+			{statuses: []ingest.DocumentStatus{ingest.DocumentReady}, want: []string{"alpha_1"}},
+			{statuses: []ingest.DocumentStatus{ingest.DocumentReady, ingest.DocumentProcessing}, want: []string{"beta", "alpha_1"}},
+			{statuses: []ingest.DocumentStatus{ingest.DocumentFailed}},
+			{statuses: []ingest.DocumentStatus{ingest.DocumentReady}, stage: taskstate.StageDone, base: "alpha_1", want: []string{"alpha_1"}},
+			{statuses: []ingest.DocumentStatus{ingest.DocumentReady}, stage: taskstate.StageEmbed},
+			{statuses: []ingest.DocumentStatus{ingest.DocumentReady}, base: "beta"},
+		} {
+			require.Equal(t, c.want, names(ingest.BaseQuery{Base: c.base, Statuses: c.statuses, Stage: c.stage}), "bases %+v", c)
+			found, err := r.Reads.Documents(t.Context(), w.Caller, ingest.DocumentQuery{
+				Base: c.base, Statuses: c.statuses, Stage: c.stage, Sort: taskstate.SortCreatedDesc, Limit: 50,
+			})
+			require.NoError(t, err)
+			var of []string
+			for _, d := range found {
+				of = append(of, d.BaseName)
+			}
+			require.Equal(t, c.want, of, "documents %+v", c)
+		}
+		_, err = r.Reads.Bases(t.Context(), w.Caller, ingest.BaseQuery{Base: "none", Limit: 1})
+		require.ErrorIs(t, err, ingest.ErrBaseNotFound)
+		_, err = r.Reads.Bases(t.Context(), ingesttest.Foreign(), ingest.BaseQuery{Base: bases[0].ID, Limit: 1})
+		require.ErrorIs(t, err, ingest.ErrBaseNotFound)
+	})
+}

@@ -1,0 +1,49 @@
+package query
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// recentWindow is how far back "recent" looks.
+const recentWindow = time.Hour
+
+// Stats returns an operator's counts; Tasks equals the rows' GROUP BY at one instant.
+func (r *Reads) Stats(ctx context.Context, c ingest.Caller) (ingest.Stats, error) {
+	counts, err := r.store.Counts(ctx, c.Scope, "")
+	if err != nil {
+		return ingest.Stats{}, err
+	}
+	s := ingest.Stats{
+		Tasks:           counts,
+		RetryLength:     counts[taskstate.StatusRetrying],
+		SuspendedLength: counts[taskstate.StatusSuspended],
+		Recent:          map[taskstate.Status]int64{},
+	}
+	if r.queue != nil {
+		if s.StreamLength, err = r.queue.StreamLength(ctx); err != nil {
+			return ingest.Stats{}, err
+		}
+	}
+	m, err := r.store.Moment(ctx)
+	if err != nil {
+		return ingest.Stats{}, err
+	}
+	type row struct {
+		to taskstate.Status
+		n  int64
+	}
+	rows, err := dbq.Collect(ctx, r.store, "recent changes", r.q.Get("RecentChanges"), []any{m.Now.Add(-recentWindow)}, func(rows *sql.Rows) (row, error) {
+		var x row
+		return x, rows.Scan(&x.to, &x.n)
+	})
+	for _, x := range rows {
+		s.Recent[x.to] = x.n
+	}
+	return s, err
+}

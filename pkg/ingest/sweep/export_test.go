@@ -1,0 +1,14 @@
+package sweep
+
+import (
+	"context"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const SecondPass = secondPass
+
+func (a *Deleter) Bury(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, c ingest.Caller, documents []string) error {
+	return a.bury(ctx, tx, m, c, documents)
+}

@@ -1,0 +1,172 @@
+package sweep
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/ingest/catalog"
+	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// garbage is a row of vector_garbage.
+type garbage struct {
+	catalog.NamedRow
+	base, document string
+	marked         bool
+	pass           int
+}
+
+// sweepGarbage decides on vectors that runs dropped, and deletes marked ones: at once, and once more ten minutes later.
+func (a *Sweeper) sweepGarbage(ctx context.Context, s *Swept) error {
+	for range sweepTurns {
+		now, err := a.cat.Moment(ctx)
+		if err != nil {
+			return err
+		}
+		due, err := a.dueGarbage(ctx, now)
+		if err != nil || len(due) == 0 {
+			return err
+		}
+		if err := a.judgeGarbage(ctx, due); err != nil {
+			return err
+		}
+		if err := a.deleteGarbage(ctx, due, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dueGarbage reads a page of garbage whose time has come.
+func (a *Sweeper) dueGarbage(ctx context.Context, now time.Time) ([]garbage, error) {
+	return dbq.Collect(ctx, a.d.Store, "look for due garbage", a.q.Get("GarbageDue"), []any{now, garbageMax}, func(rows *sql.Rows) (garbage, error) {
+		var g garbage
+		var marked taskstate.DBTime
+		err := rows.Scan(&g.Vector, &g.base, &g.document, &g.Birth, &marked, &g.pass)
+		g.marked = !marked.IsZero()
+		return g, err
+	})
+}
+
+// judgeGarbage decides on dropped vectors, document by document under its lock: mark, wait, or forget because a row names them again.
+func (a *Sweeper) judgeGarbage(ctx context.Context, due []garbage) error {
+	by := map[string][]catalog.NamedRow{}
+	for _, g := range due {
+		if !g.marked {
+			by[g.document] = append(by[g.document], g.NamedRow)
+		}
+	}
+	documents := make([]string, 0, len(by))
+	for d := range by {
+		documents = append(documents, d)
+	}
+	slices.Sort(documents)
+	for _, d := range documents {
+		for from := 0; from < len(by[d]); from += catalog.PageSize {
+			page := by[d][from:min(len(by[d]), from+catalog.PageSize)]
+			if err := a.judgePage(ctx, d, page); err != nil {
+				return fmt.Errorf("decide on dropped vectors of document %s: %w", d, err)
+			}
+			crash.Point("gc.after_judge")
+		}
+	}
+	return nil
+}
+
+// judgePage decides on dropped vectors of one document.
+func (a *Sweeper) judgePage(ctx context.Context, document string, page []catalog.NamedRow) error {
+	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+		if _, err := a.cat.LockDocuments(ctx, tx, []string{document}); err != nil {
+			return err
+		}
+		free, open, err := a.judgeVectors(ctx, tx, page)
+		if err != nil {
+			return err
+		}
+		judged := map[string]bool{}
+		for _, n := range slices.Concat(free, open) {
+			judged[n.Vector] = true
+		}
+		var held []string
+		for _, n := range page {
+			if !judged[n.Vector] {
+				held = append(held, n.Vector)
+			}
+		}
+		if err := a.cat.ExecList(ctx, tx, "GarbageMarked", vectorsOf(free), m.Now, m.Now); err != nil {
+			return err
+		}
+		if err := a.cat.ExecList(ctx, tx, "GarbageLater", vectorsOf(open), m.Now.Add(stillOpen)); err != nil {
+			return err
+		}
+		return a.cat.ExecList(ctx, tx, "GarbageForget", held)
+	})
+}
+
+// deleteGarbage deletes marked vectors from the store, by base and pass, and notes it.
+func (a *Sweeper) deleteGarbage(ctx context.Context, due []garbage, s *Swept) error {
+	type group struct {
+		base string
+		pass int
+	}
+	by := map[group][]string{}
+	for _, g := range due {
+		if g.marked {
+			k := group{g.base, g.pass}
+			by[k] = append(by[k], g.Vector)
+		}
+	}
+	var errs []error
+	for k, ids := range by {
+		for from := 0; from < len(ids); from += deleteMax {
+			part := ids[from:min(len(ids), from+deleteMax)]
+			if err := a.deleteVectors(ctx, k.base, k.pass, part); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			s.Vectors += len(part)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// deleteVectors deletes ids of one base; what the store failed to delete waits a little, so that it stands in nobody's way.
+func (a *Sweeper) deleteVectors(ctx context.Context, base string, pass int, ids []string) error {
+	storeErr := errors.Join(crash.Fault("gc.before_delete"), a.d.Vectors.Delete(ctx, base, ids), crash.Fault("gc.after_delete"))
+	err := a.noteDeleted(ctx, pass, ids, storeErr)
+	if storeErr != nil {
+		storeErr = fmt.Errorf("delete %d vectors of base %s: %w", len(ids), base, storeErr)
+	}
+	if err != nil {
+		err = fmt.Errorf("note deleted vectors: %w", err)
+	}
+	return errors.Join(storeErr, err)
+}
+
+// noteDeleted notes what the store said of a pass: its ids wait for the second pass, are forgotten after it, or wait a little.
+func (a *Sweeper) noteDeleted(ctx context.Context, pass int, ids []string, storeErr error) error {
+	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+		switch {
+		case storeErr != nil:
+			return a.cat.ExecList(ctx, tx, "GarbageLater", ids, m.Now.Add(storeRest))
+		case pass == 0:
+			return a.cat.ExecList(ctx, tx, "GarbageDeleted", ids, m.Now.Add(secondPass))
+		}
+		return a.cat.ExecList(ctx, tx, "GarbageGone", ids)
+	})
+}
+
+// vectorsOf are the vector ids of rows.
+func vectorsOf(rows []catalog.NamedRow) []string {
+	out := make([]string, len(rows))
+	for i, n := range rows {
+		out[i] = n.Vector
+	}
+	return out
+}

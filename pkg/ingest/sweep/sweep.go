@@ -1,0 +1,171 @@
+package sweep
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/catalog"
+	"github.com/millweir/millweir/pkg/ingest/embedcache"
+	"github.com/millweir/millweir/pkg/ingest/files"
+	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/ingest/submit"
+	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// Sweeper removes what nobody needs any more. It is safe for concurrent use.
+type Sweeper struct {
+	d       ingest.Deps
+	cfg     ingest.Config
+	q       sqldb.Queries
+	cat     *catalog.Catalog
+	mount   *files.Mount
+	keys    *submit.Keys
+	deliver *submit.Deliverer
+	deleter *Deleter
+}
+
+// New makes a Sweeper; deleter is that of the same process.
+func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mount, keys *submit.Keys, deliver *submit.Deliverer, deleter *Deleter) *Sweeper {
+	return &Sweeper{d: d, cfg: cfg, q: cat.Queries(), cat: cat, mount: mount, keys: keys, deliver: deliver, deleter: deleter}
+}
+
+const (
+	sweepBatch = 100         // versions, documents or bases of one look
+	garbageMax = 1000        // vector ids of one look
+	deleteMax  = 500         // ids of one request to the vector store
+	rowsSwept  = 1000        // segment rows of one transaction
+	sweepTurns = 50          // looks of one kind in one sweep: bounds it, the next one goes on
+	hourly     = time.Hour   // how often the upload folder is listed
+	minutely   = time.Minute // how often expired keys are looked for
+	// secondPass is the pause before a vector is deleted once more: longer than a paused holder's late request (design D8).
+	secondPass = 10 * time.Minute
+	// stillOpen is how long garbage of a version that is still BUILDING waits.
+	stillOpen = 5 * time.Minute
+	// storeRest is how long ids wait that the vector store failed to delete.
+	storeRest = 30 * time.Second
+)
+
+// Swept counts what a sweep did.
+type Swept struct {
+	Cancelled      int // tasks of outdated uploads and of deleted documents
+	Versions       int // closed versions whose rows went
+	Vectors        int // ids deleted from the store, each pass counted
+	Documents      int // deleted documents that are gone altogether
+	Files          int // stored files removed
+	EmbeddingCache int // embedding cache entries removed
+}
+
+// more reports whether anything was done.
+func (s Swept) more() bool { return s != Swept{} }
+
+// Sweep looks once for everything that is due: closed versions, deleted documents and bases, garbage vectors, old embedding cache entries.
+// Any number of processes may sweep at once: every decision is made in SQL under the document's lock before the vector store or a file is touched.
+// One kind's error does not keep the others from being swept.
+func (a *Sweeper) Sweep(ctx context.Context) (Swept, error) {
+	var s Swept
+	steps := []struct {
+		name string
+		run  func(context.Context, *Swept) error
+	}{
+		{"bases", a.sweepBases},
+		{"documents", a.sweepDocuments},
+		{"versions", a.sweepVersions},
+		{"garbage", a.sweepGarbage},
+		{"ledger", a.sweepEmbeddingCache},
+	}
+	var errs []error
+	for _, step := range steps {
+		if err := step.run(ctx, &s); err != nil {
+			errs = append(errs, fmt.Errorf("sweep %s: %w", step.name, err))
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return s, errors.Join(errs...)
+}
+
+// RunSweeper sweeps every SweepInterval, and at once when this process made something due, until ctx ends.
+// The upload folder is listed at the start and then every hour.
+func (a *Sweeper) RunSweeper(ctx context.Context) error {
+	ticker := time.NewTicker(a.cfg.SweepInterval)
+	defer ticker.Stop()
+	var files, keys time.Time
+	for {
+		now := a.d.Clock()
+		a.sweepLogged(ctx)
+		if now.Sub(keys) >= minutely {
+			keys = now
+			a.cat.Logged(ctx, "keys", a.keys.SweepKeys(ctx))
+		}
+		if now.Sub(files) >= hourly {
+			files = now
+			_, err := a.SweepFiles(ctx)
+			a.cat.Logged(ctx, "files", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-a.deleter.poke:
+		}
+	}
+}
+
+// sweepLogged sweeps once and logs what happened, if anything.
+func (a *Sweeper) sweepLogged(ctx context.Context) {
+	s, err := a.Sweep(ctx)
+	if s.more() {
+		a.d.Log.DebugContext(ctx, "ingest: swept", "cancelled", s.Cancelled, "versions", s.Versions, "vectors", s.Vectors,
+			"documents", s.Documents, "files", s.Files, "ledger", s.EmbeddingCache)
+	}
+	a.cat.Logged(ctx, "sweep", err)
+}
+
+// sweepEmbeddingCache removes embeddings that nobody used for a day.
+func (a *Sweeper) sweepEmbeddingCache(ctx context.Context, s *Swept) error {
+	now, err := a.cat.Moment(ctx)
+	if err != nil {
+		return err
+	}
+	before := now.Add(-embedcache.Keep)
+	for range sweepTurns {
+		by, n, err := a.oldEmbeddingCache(ctx, before)
+		if err != nil {
+			return err
+		}
+		for model, hashes := range by {
+			err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
+				_, err := tx.ExecContext(ctx, a.q.List("LedgerDelete", len(hashes)), append([]any{model, before}, dbq.Args(hashes)...)...)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		s.EmbeddingCache += n
+		if n < catalog.PageSize {
+			return nil
+		}
+	}
+	return nil
+}
+
+// oldEmbeddingCache reads a page of entries last used before a time, by model.
+func (a *Sweeper) oldEmbeddingCache(ctx context.Context, before time.Time) (map[string][]string, int, error) {
+	type entry struct{ model, hash string }
+	old, err := dbq.Collect(ctx, a.d.Store, "look for old entries of the ledger", a.q.Get("LedgerOld"), []any{before, catalog.PageSize}, func(rows *sql.Rows) (entry, error) {
+		var e entry
+		return e, rows.Scan(&e.model, &e.hash)
+	})
+	by := map[string][]string{}
+	for _, e := range old {
+		by[e.model] = append(by[e.model], e.hash)
+	}
+	return by, len(old), err
+}

@@ -1,0 +1,253 @@
+package upload
+
+import (
+	"context"
+	"database/sql"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/catalog"
+	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/ingest/submit"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// acceptState is how far an upload has come in its transaction.
+type acceptState int
+
+const (
+	acceptOpen      acceptState = iota
+	acceptAnswered              // a replay or duplicate: nothing is written for it
+	acceptRefused               // by its own error
+	acceptPostponed             // to the next transaction, because another upload has to be seen first
+	acceptWrites                // it makes a version and a task
+)
+
+// acceptWork is one upload in one run of the accept transaction.
+type acceptWork struct {
+	c     ingest.Caller
+	u     ingest.Upload
+	state acceptState
+	raced bool // postponed because of another process
+	got   acceptance
+	err   error
+
+	base     ingest.Base
+	exists   bool // got.document is a document that the upload is another version of
+	replayOf string
+	fileID   string // of the row that holds the bytes
+	filePath string
+}
+
+func (w *acceptWork) refuse(err error) { w.state, w.err = acceptRefused, err }
+
+// again lets the upload be looked at anew: what it found was gone or changed when it was locked.
+func (w *acceptWork) again() { w.state, w.raced = acceptPostponed, true }
+
+// acceptRun is one run of the accept transaction over a batch of uploads. Every rule holds for each upload as if it came alone:
+// what depends on another upload of the same batch is postponed until that one is committed.
+type acceptRun struct {
+	app   *Uploads
+	tx    taskstate.Tx
+	m     taskstate.DBClock
+	full  *submit.BacklogFullError
+	works []*acceptWork
+
+	documents map[string]catalog.DocumentRow // live and locked, by id
+	holders   map[dbq.Pair]string            // documents by base and bytes
+	files     map[dbq.Pair]storedFile        // by user and bytes
+	latest    map[string]taskBrief           // last tasks of documents, by id
+}
+
+// taskBrief is what a repeated upload has to know of the document's last task.
+type taskBrief struct{ status, payload, path string }
+
+func newAcceptRun(a *Uploads, tx taskstate.Tx, m taskstate.DBClock, items []*accepting, full *submit.BacklogFullError) *acceptRun {
+	r := &acceptRun{app: a, tx: tx, m: m, full: full, works: make([]*acceptWork, len(items))}
+	for i, x := range items {
+		r.works[i] = &acceptWork{c: x.c, u: x.u}
+	}
+	return r
+}
+
+// prepare is the accept transaction: it answers the tasks to insert, none for replays and duplicates.
+// Locks are taken in the order of the whole product: bases, documents by id, files by id, inserts.
+func (r *acceptRun) prepare(ctx context.Context) ([]taskstate.NewTask, error) {
+	for _, step := range []func(context.Context) error{r.replays, r.findBases, r.findSame, r.lockDocuments, r.readLatest} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	r.decide()
+	return r.write(ctx)
+}
+
+// each calls f for the uploads of a state, in the order of their arrival.
+func (r *acceptRun) each(state acceptState, f func(w *acceptWork)) {
+	for _, w := range r.works {
+		if w.state == state {
+			f(w)
+		}
+	}
+}
+
+// query runs a statement and scans every row.
+func (r *acceptRun) query(ctx context.Context, what, query string, params []any, scan func(*sql.Rows) error) error {
+	return dbq.QueryRows(ctx, r.tx, what, query, params, scan)
+}
+
+// pairs runs a statement with one (@any …) of two columns, unless there is nothing to look for.
+func (r *acceptRun) pairs(ctx context.Context, what, name string, keys map[dbq.Pair]bool, scan func(*sql.Rows) error) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	params := dbq.PairArgs(keys)
+	return r.query(ctx, what, r.app.q.Any(name, len(params)/2), params, scan)
+}
+
+// replays looks for the tasks of earlier requests with the same keys.
+func (r *acceptRun) replays(ctx context.Context) error {
+	keys := map[dbq.Pair]bool{}
+	r.each(acceptOpen, func(w *acceptWork) {
+		if w.u.IdempotencyKey != "" {
+			keys[dbq.Pair{w.c.Scope.UserID, w.u.IdempotencyKey}] = true
+		}
+	})
+	type earlier struct{ task, hash, document, base, path string }
+	found := map[dbq.Pair]earlier{}
+	err := r.pairs(ctx, "look for the keys' tasks", "TasksByKey", keys, func(rows *sql.Rows) error {
+		var e earlier
+		var k dbq.Pair
+		err := rows.Scan(&e.task, &k[0], &k[1], &e.hash, &e.document, &e.base, &e.path)
+		e.document, e.base = strings.TrimSpace(e.document), strings.TrimSpace(e.base)
+		found[k] = e
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.each(acceptOpen, func(w *acceptWork) {
+		e, replay := found[dbq.Pair{w.c.Scope.UserID, w.u.IdempotencyKey}]
+		switch {
+		case !replay:
+		case e.hash != w.u.File.SHA256:
+			w.refuse(ingest.ErrKeyReused)
+		default:
+			w.state, w.replayOf, w.base.ID = acceptAnswered, e.document, e.base
+			w.got.taskID, w.got.replayed, w.got.ownFile = e.task, true, e.path == w.u.File.ID
+		}
+	})
+	return nil
+}
+
+// findSame looks for documents and stored files with the uploads' bytes.
+func (r *acceptRun) findSame(ctx context.Context) error {
+	r.holders, r.files = map[dbq.Pair]string{}, map[dbq.Pair]storedFile{}
+	files, documents := map[dbq.Pair]bool{}, map[dbq.Pair]bool{}
+	r.each(acceptOpen, func(w *acceptWork) {
+		files[w.fileKey()] = true
+		documents[dbq.Pair{w.base.ID, w.u.File.SHA256}] = true
+	})
+	r.each(acceptAnswered, func(w *acceptWork) { // a replay brings a good copy too
+		files[w.fileKey()] = true
+		documents[dbq.Pair{w.base.ID, w.u.File.SHA256}] = true
+	})
+	if len(files) == 0 {
+		return nil
+	}
+	params, more := dbq.PairArgs(files), dbq.PairArgs(documents)
+	query := r.app.q.Any("SameBytes", len(params)/2, len(more)/2)
+	return r.query(ctx, "look for the same bytes", query, append(params, more...), func(rows *sql.Rows) error {
+		var kind, id string
+		var k dbq.Pair
+		if err := rows.Scan(&kind, &id, &k[0], &k[1]); err != nil {
+			return err
+		}
+		k[0] = strings.TrimSpace(k[0])
+		if _, older := r.files[k]; kind == "file" && !older {
+			r.files[k] = storedFile{id: id}
+		}
+		if kind == "document" {
+			r.holders[k] = id
+		}
+		return nil
+	})
+}
+
+// lockDocuments locks the documents that the uploads are further versions of, and reads those of replays.
+func (r *acceptRun) lockDocuments(ctx context.Context) error {
+	r.documents = map[string]catalog.DocumentRow{}
+	ids := map[string]bool{}
+	for _, w := range r.works {
+		if id := r.documentID(w); id != "" {
+			ids[id] = true
+		}
+	}
+	if len(ids) > 0 {
+		list := dbq.Padded(slices.Sorted(maps.Keys(ids)))
+		err := r.query(ctx, "lock documents", r.app.q.List("DocumentsWhole", len(list)), dbq.Args(list), func(rows *sql.Rows) error {
+			d, err := catalog.ScanWholeDocument(rows)
+			if d.DeletedAt.IsZero() {
+				r.documents[d.ID] = d
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, w := range r.works {
+		d, found := r.documents[r.documentID(w)]
+		switch {
+		case w.state == acceptAnswered && !found: // its document is deleted
+			w.got.baseName = ""
+		case w.state == acceptAnswered:
+			w.got.document = d
+		case w.state != acceptOpen, r.documentID(w) == "":
+		case !found && w.u.DocumentID != "":
+			w.refuse(ingest.ErrDocumentNotFound)
+		case !found, w.u.DocumentID == "" && d.SHA256 != w.u.File.SHA256:
+			w.again() // deleted, or renewed, between the two statements
+		default:
+			w.got.document, w.exists = d, true
+		}
+	}
+	return nil
+}
+
+// documentID is the document that an upload has to do with; empty: it makes one.
+func (r *acceptRun) documentID(w *acceptWork) string {
+	switch {
+	case w.state == acceptAnswered:
+		return w.replayOf
+	case w.state != acceptOpen:
+		return ""
+	case w.u.DocumentID != "":
+		return w.u.DocumentID
+	}
+	return r.holders[dbq.Pair{w.base.ID, w.u.File.SHA256}]
+}
+
+// readLatest reads the last tasks of the locked documents.
+func (r *acceptRun) readLatest(ctx context.Context) error {
+	r.latest = map[string]taskBrief{}
+	ids := map[string]bool{}
+	r.each(acceptOpen, func(w *acceptWork) {
+		if w.exists {
+			ids[w.got.document.LatestTask] = true
+		}
+	})
+	if len(ids) == 0 {
+		return nil
+	}
+	list := dbq.Padded(slices.Sorted(maps.Keys(ids)))
+	return r.query(ctx, "read the documents' last tasks", r.app.q.List("TasksBrief", len(list)), dbq.Args(list), func(rows *sql.Rows) error {
+		var id string
+		var t taskBrief
+		err := rows.Scan(&id, &t.status, &t.payload, &t.path)
+		r.latest[id] = t
+		return err
+	})
+}

@@ -1,0 +1,180 @@
+package upload
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/catalog"
+	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// decide says of every upload that is still open whether it is a duplicate, refused, or written now.
+// An upload waits for the next transaction when an earlier one of this batch takes the same key, becomes the holder of the
+// same bytes in the same base, or renews the same document: only then can it be seen what it is.
+func (r *acceptRun) decide() {
+	taken := map[dbq.Pair]bool{}
+	r.each(acceptOpen, func(w *acceptWork) {
+		if w.exists && w.u.DocumentID != "" {
+			if err := w.c.Allows(w.got.document.Document(w.base.Name)); err != nil {
+				w.refuse(err)
+				return
+			}
+		}
+		if w.exists && r.duplicate(w) {
+			return
+		}
+		if r.full != nil {
+			w.refuse(r.full)
+			return
+		}
+		claims := []dbq.Pair{{"bytes " + w.base.ID, w.u.File.SHA256}}
+		if w.u.IdempotencyKey != "" {
+			claims = append(claims, dbq.Pair{"key " + w.c.Scope.UserID, w.u.IdempotencyKey})
+		}
+		if w.exists {
+			claims = append(claims, dbq.Pair{"document", w.got.document.ID})
+		}
+		if slices.ContainsFunc(claims, func(p dbq.Pair) bool { return taken[p] }) {
+			w.state = acceptPostponed
+			return
+		}
+		for _, p := range claims {
+			taken[p] = true
+		}
+		w.state = acceptWrites
+	})
+}
+
+// duplicate returns the document's last task when its newest upload has the same bytes and that task is not given up.
+func (r *acceptRun) duplicate(w *acceptWork) bool {
+	d := w.got.document
+	last, found := r.latest[d.LatestTask]
+	if !found {
+		return false
+	}
+	var before ingest.Payload
+	if w.u.Title == "" && json.Unmarshal([]byte(last.payload), &before) == nil {
+		w.u.Title = before.Title // the title that the user gave the document is kept when this upload names none
+	}
+	given := last.status == string(taskstate.StatusDead) || last.status == string(taskstate.StatusCancelled)
+	if w.u.Force || given || d.SHA256 != w.u.File.SHA256 {
+		return false
+	}
+	w.state, w.got.taskID, w.got.duplicate, w.got.ownFile = acceptAnswered, d.LatestTask, true, last.path == w.u.File.ID
+	return true
+}
+
+// write makes documents and versions, links the files and returns the tasks.
+func (r *acceptRun) write(ctx context.Context) ([]taskstate.NewTask, error) {
+	if err := r.linkFiles(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.writeDocuments(ctx); err != nil {
+		return nil, err
+	}
+	var versions []any
+	var tasks []taskstate.NewTask
+	r.each(acceptWrites, func(w *acceptWork) {
+		d := w.got.document
+		versions = append(versions, ingest.NewID(), d.ID, w.base.ID, w.got.taskID, w.fileID, d.LastNo, d.LastUpload, string(catalog.VersionBuilding),
+			w.u.Title, r.m.Now, r.m.Now, catalog.Never())
+		tasks = append(tasks, r.task(w))
+	})
+	if err := r.insert(ctx, "VersionsInsert", len(tasks), versions); err != nil {
+		return nil, fmt.Errorf("insert versions: %w", err)
+	}
+	return tasks, nil
+}
+
+// insert is a multi-row INSERT, unless there is no row.
+func (r *acceptRun) insert(ctx context.Context, name string, rows int, params []any) error {
+	if rows == 0 {
+		return nil
+	}
+	_, err := r.tx.ExecContext(ctx, r.app.q.Rows(name, rows), params...)
+	return err
+}
+
+// task is the task of an upload that is written.
+func (r *acceptRun) task(w *acceptWork) taskstate.NewTask {
+	t := taskstate.Task{
+		ID: w.got.taskID, UserID: w.c.Scope.UserID, DocumentID: w.got.document.ID, KnowledgeBase: w.base.ID, FilePath: w.filePath,
+		Type: ingest.TypeDocument, Channel: w.c.Channel, Payload: w.u.Payload(w.u.Title), TraceParent: w.c.TraceParent, RequestID: w.c.RequestID,
+		MaxAttempts: r.app.cfg.MaxAttempts,
+	}
+	if w.u.IdempotencyKey != "" {
+		t.IdempotencyKey, t.RequestHash = w.u.IdempotencyKey, w.u.File.SHA256
+	}
+	return taskstate.NewTask{Task: t, Actor: w.c.Scope.Actor()}
+}
+
+// writeDocuments makes new documents with one statement and counts a further upload of each of the others.
+// New rows are in the order of the unique index, in which two processes then wait for each other.
+func (r *acceptRun) writeDocuments(ctx context.Context) error {
+	var fresh []*acceptWork
+	var err error
+	r.each(acceptWrites, func(w *acceptWork) {
+		w.got.taskID = ingest.NewID()
+		if !w.exists {
+			fresh = append(fresh, w)
+		} else if err == nil {
+			err = r.renew(ctx, w)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(fresh, func(x, y *acceptWork) int {
+		return strings.Compare(x.base.ID+x.u.File.SHA256, y.base.ID+y.u.File.SHA256)
+	})
+	var params []any
+	for _, w := range fresh {
+		f, now := w.u.File, taskstate.DBTime{Time: r.m.Now}
+		d := catalog.DocumentRow{
+			ID: ingest.NewID(), UserID: w.c.Scope.UserID, BaseID: w.base.ID, Title: w.title(), FileName: f.Name, MediaType: f.MediaType,
+			Status: ingest.DocumentQueued, Bytes: f.Bytes, SHA256: f.SHA256, LastNo: 1, LastUpload: 1, LatestTask: w.got.taskID, Created: now, Updated: now,
+		}
+		params = append(params, d.ID, d.UserID, d.BaseID, d.Title, d.FileName, d.MediaType, string(d.Status), d.Bytes, d.SHA256, d.SHA256,
+			d.LastNo, d.LastUpload, d.LatestTask, r.m.Now, r.m.Now, catalog.Never())
+		w.got.document = d
+	}
+	if err := r.insert(ctx, "DocumentsInsert", len(fresh), params); err != nil {
+		return fmt.Errorf("insert documents: %w", err)
+	}
+	return nil
+}
+
+// renew counts a further upload of the locked document; what its readers see stays until a version of it is visible.
+func (r *acceptRun) renew(ctx context.Context, w *acceptWork) error {
+	d, f := &w.got.document, w.u.File
+	same := sql.NullString{String: f.SHA256, Valid: true}
+	if holder := r.holders[dbq.Pair{d.BaseID, f.SHA256}]; holder != "" && holder != d.ID {
+		same = sql.NullString{} // another document is the one to find by these bytes
+	}
+	_, err := r.tx.ExecContext(ctx, r.app.q.Get("DocumentUpload"),
+		f.Name, f.MediaType, f.Bytes, f.SHA256, same, w.got.taskID, r.m.Now, w.title(), d.ID)
+	if err != nil {
+		return fmt.Errorf("count upload of document %s: %w", d.ID, err)
+	}
+	d.FileName, d.MediaType, d.Bytes, d.SHA256 = f.Name, f.MediaType, f.Bytes, f.SHA256
+	d.LastNo, d.LastUpload, d.LatestTask = d.LastNo+1, d.LastUpload+1, w.got.taskID
+	d.Updated.Time, d.Status = r.m.Now, ingest.DocumentReady
+	if d.VisibleNo == 0 {
+		d.Status, d.Title = ingest.DocumentQueued, w.title()
+	}
+	return nil
+}
+
+// title is what the document is called until a version of it is visible.
+func (w *acceptWork) title() string {
+	if w.u.Title != "" {
+		return w.u.Title
+	}
+	return w.u.File.Name
+}
