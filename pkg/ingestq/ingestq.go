@@ -81,15 +81,6 @@ type Described interface {
 	Destination() (system, name string)
 }
 
-// Transport says how a queue and the rows share their work (design D4).
-type Transport struct {
-	// Pending: deliveries that were read stay with the group until they are acknowledged; retries adopt them, a stop copies
-	// them, reconciling and trim put the rest in order (Redis).
-	// Without (Kafka), every committed outcome and every answer of a claim acknowledges. A new delivery is an event of the
-	// row's own transaction, so that Publish, Adopt, Requeue, Pending, DeadLetters, Unpin and Trim do nothing.
-	Pending bool
-}
-
 // Yielder is a Consumer whose members own parts of the queue.
 type Yielder interface {
 	// Yield leaves this member's parts to the others at once, until its next Read: for a process that works on what it has
@@ -105,38 +96,30 @@ type Publisher interface {
 	Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) (ids []string, err error)
 }
 
-// Consumer is one member of the group. All methods are safe for concurrent use.
-// Every error wraps ErrUnavailable or ctx.Err(), but for envelopes that cannot be encoded (an error of package proto);
-// implementations heal a missing stream or group themselves. Ids of another transport are unknown ids.
-type Consumer interface {
-	Publisher
+// DeadLetterWriter writes dead letters. It is safe for concurrent use.
+type DeadLetterWriter interface {
+	// DeadLetters writes entries to the dead letter queue; an implementation without one does nothing.
+	// An error says that some may not have been written.
+	DeadLetters(ctx context.Context, deadLetters []DeadLetter) error
+}
 
+// Consumer is one member of the group: what every transport can do. All methods are safe for concurrent use.
+// Every error wraps ErrUnavailable or ctx.Err(); implementations heal a missing stream or group themselves.
+// Ids of another transport are unknown ids.
+//
+// A Consumer that is no PendingQueue commits offsets: every committed outcome and every result of a claim acknowledges its
+// delivery, and a new delivery is an event of the row's own transaction.
+type Consumer interface {
 	// Name is the member's name, unique per process start.
 	Name() string
-	// Transport is the same for all members, and as long as the process lives.
-	Transport() Transport
 	// Read waits up to block for new deliveries and returns at most n (n ≥ 1), possibly none.
-	// After ctx ended it may still answer, without an error, what it was given meanwhile.
+	// After ctx ended it may still return, without an error, what it was given meanwhile.
 	// A failing Read takes a little longer each time, so that a plain loop around it does not spin.
 	Read(ctx context.Context, n int, block time.Duration) ([]Delivery, error)
 	// Ack acknowledges deliveries; unknown ids are no error.
 	Ack(ctx context.Context, ids ...string) error
-	// Adopt takes pending deliveries over from whoever has them, and returns which were found.
-	Adopt(ctx context.Context, ids ...string) (found map[string]bool, err error)
-	// Requeue copies and acknowledges in one step each, the copy only if the acknowledgement answered 1.
-	// It returns how many were copied; a copy that cannot be encoded holds up none of the others.
-	Requeue(ctx context.Context, copies []Copy) (n int, err error)
-	// Pending lists deliveries idle for at least minIdle, in id order after the given id ("" from the start).
-	// It sees old ones behind any number of young ones. A page may be shorter than n only at the end, or when n is over 1,000.
-	Pending(ctx context.Context, minIdle time.Duration, after string, n int) ([]Pending, error)
 	// Quarantine writes an undecodable delivery raw to the dead letter queue and acknowledges it, in one step.
 	Quarantine(ctx context.Context, d Delivery) error
-	// DeadLetters writes entries to the dead letter queue; an implementation without one does nothing.
-	DeadLetters(ctx context.Context, deadLetters []DeadLetter) error
-	// Unpin acknowledges deliveries that are still idle for at least idle, in one step each (design D4, pins).
-	Unpin(ctx context.Context, idle time.Duration, ids ...string) error
-	// Trim removes what every group has finished: below the oldest entry that any group still needs.
-	Trim(ctx context.Context) (removed int64, err error)
 	// Watermark makes a missing stream or group first (at 0), then reads. ErrNoWatermark: no judgement now.
 	Watermark(ctx context.Context) (Watermark, error)
 	// Stats reads the counts.
@@ -146,4 +129,26 @@ type Consumer interface {
 	Run(ctx context.Context) error
 	// Ping returns nil when the queue can be used (readiness).
 	Ping(ctx context.Context) error
+}
+
+// PendingQueue is a Consumer whose group keeps each delivery that was read until it is acknowledged (Redis Streams): retries
+// adopt it, a stop copies it, reconciling and trim put the rest in order (design D4). Whoever needs it asks once.
+// An envelope that cannot be encoded (an error of package proto) holds up none of the others.
+type PendingQueue interface {
+	Consumer
+	Publisher
+	DeadLetterWriter
+
+	// Adopt takes pending deliveries over from whoever has them, and tells which were found.
+	Adopt(ctx context.Context, ids ...string) (found map[string]bool, err error)
+	// Requeue copies and acknowledges in one step each, the copy only if the acknowledgement found the delivery.
+	// It returns how many were copied.
+	Requeue(ctx context.Context, copies []Copy) (n int, err error)
+	// Pending lists deliveries idle for at least minIdle, in id order after the given id ("" from the start).
+	// It sees old ones behind any number of young ones. A page may be shorter than n only at the end, or when n is over 1,000.
+	Pending(ctx context.Context, minIdle time.Duration, after string, n int) ([]Pending, error)
+	// Unpin acknowledges deliveries that are still idle for at least idle, in one step each (design D4, pins).
+	Unpin(ctx context.Context, idle time.Duration, ids ...string) error
+	// Trim removes what every group has finished: below the oldest entry that any group still needs.
+	Trim(ctx context.Context) (removed int64, err error)
 }

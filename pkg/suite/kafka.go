@@ -143,7 +143,7 @@ func (p *Parts) janitor(k Kafka) (process.Service, error) {
 }
 
 // transport are the parts of a runner that INGEST_QUEUE decides.
-func (p *Parts) transport(w *Worker) (queue ingestq.Consumer, events taskrun.Outbox, deadLetters taskrun.DeadLetterWriter, err error) {
+func (p *Parts) transport(w *Worker) (queue ingestq.Consumer, events taskrun.Outbox, deadLetters ingestq.DeadLetterWriter, err error) {
 	s := w.Shared
 	if s.Queue.Kind == QueueKafka {
 		member := kafkaq.New(p.kafka, p.producer, p.Env.Log, time.Now, kafkaq.NewMetrics(p.Env.Metrics))

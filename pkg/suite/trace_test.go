@@ -40,7 +40,7 @@ func TestSpansOnPartitionsContinueTheUpload(t *testing.T) {
 	require.NoError(t, err)
 
 	const upload = "4bf92f3577b34da6a3ce929d0e0e4736"
-	_, err = queue.Publish(t.Context(), []*pb.TaskEnvelope{{
+	_, err = queue.(ingestq.Publisher).Publish(t.Context(), []*pb.TaskEnvelope{{
 		TaskId: "0190a6e0-0000-7000-8000-000000000001", DocumentId: "d", Context: &pb.TaskContext{Traceparent: "00-" + upload + "-00f067aa0ba902b7-01"},
 	}})
 	require.NoError(t, err)

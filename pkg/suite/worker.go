@@ -12,6 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/embed"
 	"github.com/millweir/millweir/pkg/ingest/extract"
 	"github.com/millweir/millweir/pkg/ingest/split"
+	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/telemetry"
@@ -84,7 +85,8 @@ func (p *Parts) Worker(w *Worker, role Role) ([]process.Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("CHUNK_*: %w", err)
 	}
-	a, err := p.app(w.Shared, ingest.Deps{Publisher: queue, Extractor: pool, Splitter: splitter, Policy: policy}, 0)
+	publisher, _ := queue.(ingestq.Publisher) // nil where deliveries are events
+	a, err := p.app(w.Shared, ingest.Deps{Publisher: publisher, Extractor: pool, Splitter: splitter, Policy: policy}, 0)
 	if err != nil {
 		return nil, err
 	}

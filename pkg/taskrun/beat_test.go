@@ -48,7 +48,7 @@ func TestProgressIsWrittenWithTheHeartbeat(t *testing.T) {
 		close(release)
 		stillFor(0)
 		require.Equal(t, 100, w.store.get("x").Progress.Percent)
-		require.GreaterOrEqual(t, testutil.CollectAndCount(p.m.stage), 2)
+		require.GreaterOrEqual(t, testutil.CollectAndCount(p.m.Stage), 2)
 	})
 }
 
@@ -72,7 +72,7 @@ func TestStallIsOneFailedAttempt(t *testing.T) {
 		require.Equal(t, 1, row.AttemptCount)
 		require.Equal(t, CodeStalled, row.ErrorCode)
 		require.Equal(t, "stage embed: no progress for 1m0s", row.LastError)
-		require.Equal(t, 1, p.slots.idle())
+		require.Equal(t, 1, p.slots.Idle())
 	})
 }
 
@@ -99,6 +99,6 @@ func TestHungRunIsWrittenOff(t *testing.T) {
 		close(hang)
 		stillFor(time.Second)
 		require.NoError(t, p.Ready(), "the slot is back with its run")
-		require.Equal(t, 1, p.slots.idle())
+		require.Equal(t, 1, p.slots.Idle())
 	})
 }

@@ -9,21 +9,23 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 const maxExclude = 300 // ids that a sweep is told to leave out
 
-// unavailable reports whether err says that the database does not answer.
-func unavailable(err error) bool {
-	return errors.Is(err, taskstate.ErrUnavailable) || errors.Is(err, taskstate.ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+// claimer claims tasks and starts what it won.
+type claimer struct {
+	*core
+	worker *executor
 }
 
 // claimTx is one claiming transaction; its hooks may run again when the transaction is retried.
 // After a COMMIT whose outcome is unknown the same claimTx is tried again: it knows its own claims by its owner text,
 // so that a task is never busy to itself (design D2).
 type claimTx struct {
-	r          *Runner
+	r          *claimer
 	req        taskstate.ClaimRequest
 	deliveries map[string]string // by task; nil: recovery
 	reserving  bool              // this transaction may make the process's one reservation
@@ -36,19 +38,19 @@ type claimTx struct {
 }
 
 // newClaim prepares a claim of this process; end must follow.
-func (r *Runner) newClaim(deliveries map[string]string, takeover bool) *claimTx {
+func (r *claimer) newClaim(deliveries map[string]string, takeover bool) *claimTx {
 	c := &claimTx{
 		r: r, deliveries: deliveries, attempts: map[string]attempt{}, began: r.deps.Now(),
 		req: taskstate.ClaimRequest{
-			Owner: r.owner(), Process: r.cfg.Process, Actor: worker(r.cfg.Process), Takeover: takeover,
+			Owner: r.owner(), Process: r.cfg.Process, Actor: local.Worker(r.cfg.Process), Takeover: takeover,
 		},
 	}
-	r.asking.begin(c.req.Owner)
+	r.asking.Begin(c.req.Owner)
 	return c
 }
 
 // end follows when what was claimed runs, or nobody asks any more.
-func (c *claimTx) end() { c.r.asking.end(c.req.Owner) }
+func (c *claimTx) end() { c.r.asking.End(c.req.Owner) }
 
 // decide asks the state machine about each task; only one of them may be reserved.
 func (c *claimTx) decide(ctx context.Context, _ taskstate.Tx, m taskstate.DBClock, tasks []taskstate.Task) ([]taskstate.Decision, error) {
@@ -72,9 +74,12 @@ func (c *claimTx) decide(ctx context.Context, _ taskstate.Tx, m taskstate.DBCloc
 			continue
 		}
 		req := c.req
-		req.Held = c.r.holds.has(t.ID, t.Fence) || c.r.asking.has(t.LeaseOwner)
-		req.Takeover = req.Takeover && c.r.health.mayTakeOver() <= 0 // it may have stood still since it began to ask
+		req.Held = c.r.claims.Has(t.ID, t.Fence) || c.r.asking.Has(t.LeaseOwner)
+		req.Takeover = req.Takeover && c.r.health.MayTakeOver() <= 0 // it may have stood still since it began to ask
 		req.Delivery = c.deliveries[t.ID]
+		if k := c.r.handler(t.Type); k != nil {
+			req.Noun = k.Describe().Noun
+		}
 		req.Reserve = c.reserving && (c.reserved == "" || c.reserved == t.ID)
 		out[i] = taskstate.Claim(c.r.cfg.Policy, m, t, req)
 		if out[i].Answer == taskstate.AnswerReserved {
@@ -109,9 +114,9 @@ func (c *claimTx) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate
 
 // byIDs claims the tasks of the deliveries.
 func (c *claimTx) byIDs(ctx context.Context, ids []string) ([]taskstate.Outcome, error) {
-	ctx, cancel := call(ctx)
+	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
-	outs, err := c.r.apply(ctx, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: c.decide, OnTransition: c.onTransition})
+	outs, err := c.r.store.Apply(ctx, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: c.decide, OnTransition: c.onTransition})
 	c.heard(outs, err)
 	if err != nil {
 		return nil, fmt.Errorf("claim %d tasks: %w", len(ids), err)
@@ -123,9 +128,9 @@ func (c *claimTx) byIDs(ctx context.Context, ids []string) ([]taskstate.Outcome,
 func (c *claimTx) heard(outs []taskstate.Outcome, err error) {
 	switch {
 	case errors.Is(err, taskstate.ErrOutcomeUnknown):
-		c.r.asking.unheard(c.req.Owner, true)
+		c.r.asking.Unheard(c.req.Owner, true)
 	case err == nil:
-		c.r.asking.unheard(c.req.Owner, len(unheard(outs)) > 0)
+		c.r.asking.Unheard(c.req.Owner, len(unheard(outs)) > 0)
 	}
 }
 
@@ -141,38 +146,43 @@ func unheard(outs []taskstate.Outcome) (ids []string) {
 
 // sweep claims due tasks of one status.
 func (c *claimTx) sweep(ctx context.Context, status taskstate.Status, limit int) ([]taskstate.Outcome, error) {
-	ctx, cancel := call(ctx)
+	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
-	began := c.r.deps.Now()
-	outs, err := c.r.deps.Store.Sweep(ctx, taskstate.Sweep{
+	outs, err := c.r.store.Sweep(ctx, taskstate.Sweep{
 		Status: status, WakeBefore: taskstate.In(0), Limit: limit,
-		Exclude: c.r.holds.ids(maxExclude), Decide: c.decide, OnTransition: c.onTransition,
+		Exclude: c.r.claims.Ids(maxExclude), Decide: c.decide, OnTransition: c.onTransition,
 	})
 	c.heard(outs, err)
-	if c.r.storeDone(began, err) != nil {
+	if err != nil {
 		return nil, fmt.Errorf("sweep %s: %w", status, err)
 	}
 	return outs, nil
 }
 
-// onTransition calls the OnTransition hook of each kind with its own changes, kinds in the order of their types' names.
-// Reservations change no status and belong to nobody.
-func (r *Runner) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision,
+// onTransition calls the OnTransition hook of each handler with its own changes.
+func (r *core) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision,
 	types map[string]string, payloads map[string]any,
 ) error {
+	return ByType(changed, types, func(typ string, of []taskstate.Decision) error {
+		k := r.handler(typ)
+		if k == nil {
+			return nil
+		}
+		return guard(func() error { return k.OnTransition(ctx, tx, m, of, payloads) })
+	})
+}
+
+// ByType calls f with the changes of status of each type, in the order of the types' names. types has them by task id.
+// Reservations change no status and belong to nobody.
+func ByType(changed []taskstate.Decision, types map[string]string, f func(typ string, changed []taskstate.Decision) error) error {
 	byType := map[string][]taskstate.Decision{}
 	for _, d := range changed {
 		if d.Change != nil && !d.Change.Silent {
 			byType[types[d.TaskID]] = append(byType[types[d.TaskID]], d)
 		}
 	}
-	for _, typ := range sortedKeys(byType) {
-		k := r.handler(typ)
-		if k == nil {
-			continue
-		}
-		err := guard(func() error { return k.OnTransition(ctx, tx, m, byType[typ], payloads) })
-		if err != nil {
+	for _, typ := range SortedKeys(byType) {
+		if err := f(typ, byType[typ]); err != nil {
 			return fmt.Errorf("write what belongs to %d %s tasks: %w", len(byType[typ]), typ, err)
 		}
 	}
@@ -191,54 +201,44 @@ func guard(f func() error) (err error) {
 
 // started takes over a claim that was won: it is held from here on.
 // recovery says whose slot it uses; adopt, that its entry is with whoever read it.
-func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, recovery, adopt bool) {
+func (r *claimer) started(ctx context.Context, c *claimTx, o taskstate.Outcome, recovery, adopt bool) {
 	if o.Before.Status == taskstate.StatusRunning && o.Change != nil {
-		r.m.takeovers.Inc()
+		r.m.Takeovers.Inc()
 		crash.Point("recovery.after_takeover")
 	}
 	if o.Before.Status == taskstate.StatusRetrying && !o.Before.NextRetryAt.IsZero() {
 		crash.Point("recovery.after_retry_claim")
-		r.m.lateness.Observe(max(o.After.UpdatedAt.Sub(o.Before.NextRetryAt), 0).Seconds())
+		r.m.Lateness.Observe(max(o.After.UpdatedAt.Sub(o.Before.NextRetryAt), 0).Seconds())
 	}
 	now := r.deps.Now()
 	delivery := o.After.Delivery
 	if adopt {
-		delivery = r.entryOf(o.After)
+		delivery = r.transport.EntryOf(o.After)
 	}
-	h := &claim{
-		task: o.After, token: taskstate.Token{Epoch: c.m.Epoch, Fence: o.After.Fence}, owner: o.After.LeaseOwner,
-		delivery: delivery, kind: r.handler(o.After.Type), recovery: recovery,
-		began: now, renewed: c.began, reported: now, stageBegan: now, progress: o.After.Progress,
+	h := &local.Claim{
+		Task: o.After, Token: taskstate.Token{Epoch: c.m.Epoch, Fence: o.After.Fence}, Owner: o.After.LeaseOwner,
+		Delivery: delivery, Recovery: recovery,
+		Began: now, Renewed: c.began, Reported: now, StageBegan: now, Progress: o.After.Progress,
 	}
 	a, known := c.attempts[o.TaskID]
 	if !known {
 		a = r.beginAttempt(ctx, o.Before)
 	}
-	h.span = a.span
-	h.ctx, h.cancel = context.WithCancelCause(a.ctx)
+	h.Span = a.span
+	h.Ctx, h.Cancel = context.WithCancelCause(a.ctx)
 	r.describe(h)
-	r.slots.ran(recovery)
-	empty, _ := r.holds.empty()
-	h.alone = empty && (r.slots.usableNow() == 1 || r.isolated.active())
-	r.holds.add(h)
+	r.slots.Ran(recovery)
+	empty, _ := r.claims.Empty()
+	h.Alone = empty && (r.slots.UsableNow() == 1 || r.isolated.Active())
+	r.claims.Add(h)
 	if adopt {
-		r.effects.adopt(h)
+		r.effects.Adopt(h)
 	}
-	r.runs.Add(1)
-	go r.work(h)
+	r.worker.run(h)
 }
 
-// died does what follows a DEAD that was just committed, or found owed: entry, acknowledgement, mark (design D11).
-func (r *Runner) died(t taskstate.Task, epoch int64, delivery string) {
-	if t.DLQ != taskstate.DLQOwed || !r.cfg.Policy.DLQ {
-		r.effects.ack(delivery)
-		return
-	}
-	r.effects.writeDeadLetter(deadLetterOf(t, epoch, delivery))
-}
-
-// sortedKeys returns the keys of m in order.
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+// SortedKeys returns the keys of m in order.
+func SortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 	keys := make([]K, 0, len(m))
 	for k := range m {
 		keys = append(keys, k)

@@ -13,6 +13,8 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskrun/internal/delivery"
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -23,13 +25,8 @@ const (
 	maxRecovery     = 500 * time.Millisecond
 	maxHeartbeat    = time.Second
 
-	callLimit  = 10 * time.Second // one call of the store or the queue
 	flushLimit = 10 * time.Second // what a stop gives to the last commits and acknowledgements
-	hungAfter  = 5 * time.Second  // a cancelled run that is not back by then is given up (design D15)
 	stallAfter = 30 * time.Second // deliveries wait, slots are free, and nothing came for so long: not ready
-	retryFloor = 100 * time.Millisecond
-	retryMax   = time.Second      // so that work goes on soon after an outage
-	logEvery   = 30 * time.Second // one line per kind of trouble in this time
 )
 
 // Config is what an operator sets for a runner.
@@ -121,6 +118,14 @@ func validProcess(name string) bool {
 	return !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' })
 }
 
+// queue is what the work on the queue needs.
+func (c Config) queue() delivery.Config {
+	return delivery.Config{
+		Policy: c.Policy, SweepBatch: c.SweepBatch, PinMax: c.PinMax, TrimInterval: c.TrimInterval,
+		Reconcile: c.Reconcile.Enabled, Interval: c.Reconcile.Interval, Idle: c.Reconcile.Idle, Batch: c.Reconcile.Batch,
+	}
+}
+
 // heartbeat is the interval of the heartbeat loop.
 func (c Config) heartbeat() time.Duration {
 	if c.HeartbeatEvery > 0 {
@@ -134,7 +139,7 @@ func (c Config) handBack() time.Duration {
 	if c.HandBack > 0 {
 		return c.HandBack
 	}
-	return hungAfter
+	return local.HungAfter
 }
 
 // stallLimit is how long a stage may be silent; 0: for ever.
@@ -153,7 +158,7 @@ type Deps struct {
 	// queue, as they should when no relay can send them (no Kafka is set); nil: they are left to a relay.
 	Outbox Outbox
 	// DeadLetters writes entries that rows owe where deliveries are events (Redis is set too); nil: they become events.
-	DeadLetters DeadLetterWriter
+	DeadLetters ingestq.DeadLetterWriter
 	Handlers    map[string]Handler // by Task.Type
 	Fallback    Handler            // for other types; nil: such a task is SUSPENDED and says so
 	Log         *slog.Logger
@@ -170,7 +175,7 @@ func (d *Deps) validate() error {
 	if d.Store == nil || d.Queue == nil || d.Log == nil {
 		return errors.New("taskrun: Store, Queue and Log are required")
 	}
-	if !d.Queue.Transport().Pending && d.Outbox == nil {
+	if _, pending := d.Queue.(ingestq.PendingQueue); !pending && d.Outbox == nil {
 		return errors.New("taskrun: Outbox is required where deliveries are events")
 	}
 	if d.Tracer == nil {

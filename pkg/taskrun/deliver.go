@@ -8,6 +8,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -17,18 +18,21 @@ const glance = time.Millisecond
 // deliverWorkers is how many loops take deliveries: one reads what comes while the other claims.
 const deliverWorkers = 2
 
+// reader takes new deliveries and claims their tasks.
+type reader struct{ *claimer }
+
 // deliverLoop takes new deliveries, never more than there are free slots, until ctx ends.
 // It outlives every trouble of the queue and the store.
-func (r *Runner) deliverLoop(ctx context.Context) {
-	var wait backoff
+func (r *reader) deliverLoop(ctx context.Context) {
+	var wait local.Backoff
 	for ctx.Err() == nil {
-		if !r.isolated.awaitNone(ctx) || !r.fit.await(ctx) {
+		if !r.isolated.AwaitNone(ctx) || !r.fit.Await(ctx) {
 			return
 		}
-		if r.slots.batching() { // short tasks end by the dozen: one claim for many of them
-			pause(ctx, glance)
+		if r.slots.Batching() { // short tasks end by the dozen: one claim for many of them
+			local.Pause(ctx, glance)
 		}
-		n, more, changed := r.slots.beginRead()
+		n, more, changed := r.slots.BeginRead()
 		if n == 0 {
 			select {
 			case <-ctx.Done():
@@ -37,34 +41,34 @@ func (r *Runner) deliverLoop(ctx context.Context) {
 			continue
 		}
 		if err := r.deliverOnce(ctx, n, more); err != nil {
-			r.health.warn(ctx, "runner: read deliveries", err)
-			pause(ctx, wait.after())
+			r.health.Warn(ctx, "runner: read deliveries", err)
+			local.Pause(ctx, wait.After())
 			continue
 		}
-		wait.reset()
+		wait.Reset()
 	}
 }
 
 // deliverOnce reads at most n deliveries and claims their tasks.
-func (r *Runner) deliverOnce(ctx context.Context, n int, more bool) error {
+func (r *reader) deliverOnce(ctx context.Context, n int, more bool) error {
 	block := r.cfg.Block
 	if more {
 		block = glance
 	}
 	// A read that is cut off may leave entries with a member who does not know them: it ends by itself.
-	reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), block+callLimit)
+	reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), block+local.CallLimit)
 	defer cancel()
 	began := r.deps.Now()
 	ds, err := r.deps.Queue.Read(reading, n, block)
-	r.health.queueCall(began, err)
-	granted, used := r.slots.endRead(n, len(ds)), 0
+	r.health.QueueCall(began, err)
+	granted, used := r.slots.EndRead(n, len(ds)), 0
 	if len(ds) > 0 {
 		crash.Point("worker.after_read")
 		r.stalled.heard(r.deps.Now())
-		r.handBack(ctx, ds[granted:]) // recovery took their slots while the stream was empty
+		r.transport.HandBack(ctx, ds[granted:]) // recovery took their slots while the stream was empty
 		used = r.take(ctx, ds[:granted])
 	}
-	r.slots.endLane(granted, used)
+	r.slots.EndLane(granted, used)
 	return err
 }
 
@@ -93,10 +97,10 @@ func sortArrivals(ds []ingestq.Delivery) (a arrivals, undecodable []ingestq.Deli
 
 // take claims the tasks of ds in one transaction and starts those that it won; it answers how many slots they use.
 // While the database does not answer it keeps what it read; at a stop it hands that back.
-func (r *Runner) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
+func (r *reader) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
 	a, undecodable := sortArrivals(ds)
 	for _, d := range undecodable {
-		r.quarantine(ctx, d)
+		r.effects.Quarantine(ctx, d)
 	}
 	if len(a.ids) == 0 {
 		return 0
@@ -108,41 +112,41 @@ func (r *Runner) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
 	c := r.newClaim(first, false)
 	defer c.end()
 	crash.Point("worker.before_claim")
-	var wait backoff
+	var wait local.Backoff
 	for {
 		n, err := r.tryTake(ctx, c, &a)
 		used += n
 		if len(a.ids) == 0 {
 			return used
 		}
-		r.health.warn(ctx, "runner: claim deliveries", err)
-		if !pause(ctx, wait.after()) {
+		r.health.Warn(ctx, "runner: claim deliveries", err)
+		if !local.Pause(ctx, wait.After()) {
 			break
 		}
 	}
 	for _, id := range a.ids {
-		r.handBack(ctx, a.byTask[id])
+		r.transport.HandBack(ctx, a.byTask[id])
 	}
 	return used
 }
 
 // tryTake is one try of take: it answers how many tasks run now, and leaves in a what the database said nothing about.
-func (r *Runner) tryTake(ctx context.Context, c *claimTx, a *arrivals) (used int, err error) {
-	r.isolated.gate.RLock()
-	defer r.isolated.gate.RUnlock()
+func (r *reader) tryTake(ctx context.Context, c *claimTx, a *arrivals) (used int, err error) {
+	r.isolated.Gate.RLock()
+	defer r.isolated.Gate.RUnlock()
 	// During a reservation, or when it cannot work, this process takes nothing else; it only asks for what a COMMIT without an answer gave it.
 	c.ownOnly = r.takesNothing()
-	if c.ownOnly && !r.asking.unheardOf(c.req.Owner) {
+	if c.ownOnly && !r.asking.UnheardOf(c.req.Owner) {
 		for _, id := range a.ids {
-			r.handBack(ctx, a.byTask[id])
+			r.transport.HandBack(ctx, a.byTask[id])
 		}
 		a.ids = nil
 		return 0, nil
 	}
-	c.reserving = !c.ownOnly && r.isolated.begin()
+	c.reserving = !c.ownOnly && r.isolated.Begin()
 	outs, err := c.byIDs(a.arriving(ctx), a.ids)
 	if c.reserving && !reservedIn(outs) {
-		r.isolated.giveUp()
+		r.isolated.GiveUp()
 	}
 	if err != nil {
 		return 0, err
@@ -163,68 +167,54 @@ func (r *Runner) tryTake(ctx context.Context, c *claimTx, a *arrivals) (used int
 
 // answer does with the deliveries of one task what the claim's answer asks for (the table of design D4);
 // it reports whether the task runs now.
-func (r *Runner) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds []ingestq.Delivery) bool {
+func (r *reader) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds []ingestq.Delivery) bool {
 	if o.Err != nil { // the promise in the row brings the task again, later each time; until then an entry may stay pending
-		r.health.warn(ctx, "runner: claim one task", o.Err, slog.String("task_id", o.TaskID))
-		r.ackRecords(ds)
+		r.health.Warn(ctx, "runner: claim one task", o.Err, slog.String("task_id", o.TaskID))
+		r.transport.AckFailed(ds)
 		return false
 	}
 	switch o.Answer {
 	case taskstate.AnswerClaimed:
-		r.ackOthers(ds[1:], ds[0].ID)
-		r.ackReplaced(o.Before.Delivery, ds[0].ID)
+		r.transport.AckOthers(ds[1:], ds[0].ID)
+		r.transport.AckReplaced(o.Before.Delivery, ds[0].ID)
 		r.started(ctx, c, o, false, false)
 		return true
 	case taskstate.AnswerReserved:
-		r.ackOthers(ds[1:], ds[0].ID)
-		r.isolated.reserve(&reservation{outcome: o, epoch: c.m.Epoch, delivery: &ds[0], renewed: r.deps.Now()})
+		r.transport.AckOthers(ds[1:], ds[0].ID)
+		r.isolated.Reserve(&local.Reservation{Outcome: o, Epoch: c.m.Epoch, Delivery: &ds[0], Renewed: r.deps.Now()})
 	case taskstate.AnswerIsolated:
-		r.ackOthers(ds[1:], ds[0].ID)
+		r.transport.AckOthers(ds[1:], ds[0].ID)
 		r.leaveIsolated(ctx, o.Before, ds[0])
 	case taskstate.AnswerNotDue:
-		r.m.count(resultNotDue, len(ds))
-		r.ackOthers(ds, o.Before.Delivery)
+		r.m.Count(local.ResultNotDue, len(ds))
+		r.transport.AckOthers(ds, o.Before.Delivery)
 	case taskstate.AnswerBusy:
-		r.m.count(resultBusy, len(ds))
-		r.ackOthers(ds, o.Before.Delivery)
+		r.m.Count(local.ResultBusy, len(ds))
+		r.transport.AckOthers(ds, o.Before.Delivery)
 	case taskstate.AnswerDead:
-		r.m.count(resultDead, 1)
-		r.ackOthers(ds, o.After.Delivery)
-		r.died(o.After, c.m.Epoch, r.entryOf(o.After))
+		r.m.Count(local.ResultDead, 1)
+		r.transport.AckOthers(ds, o.After.Delivery)
+		r.effects.Died(o.After, c.m.Epoch, r.transport.EntryOf(o.After))
 	case taskstate.AnswerSkipped:
-		r.m.count(resultSkipped, len(ds))
+		r.m.Count(local.ResultSkipped, len(ds))
 		for _, d := range ds {
-			r.died(o.Before, c.m.Epoch, d.ID) // acknowledges; an owed DLQ entry goes first
+			r.effects.Died(o.Before, c.m.Epoch, d.ID) // acknowledges; an writeDLQPending DLQ entry goes first
 		}
 	case taskstate.AnswerKept: // nothing else is taken during a reservation
-		r.handBack(ctx, ds)
+		r.transport.HandBack(ctx, ds)
 	case taskstate.AnswerApplied, taskstate.AnswerLost, taskstate.AnswerRefused:
-		r.health.warn(ctx, "runner: claim one task", errUnexpected(o), slog.String("task_id", o.TaskID))
+		r.health.Warn(ctx, "runner: claim one task", errUnexpected(o), slog.String("task_id", o.TaskID))
 	}
 	return false
 }
 
 // leaveIsolated passes on an isolated run that this process cannot take: it has a reservation already.
-func (r *Runner) leaveIsolated(ctx context.Context, t taskstate.Task, d ingestq.Delivery) {
+func (r *reader) leaveIsolated(ctx context.Context, t taskstate.Task, d ingestq.Delivery) {
 	if t.Status == taskstate.StatusQueued {
-		r.handBack(ctx, []ingestq.Delivery{d})
+		r.transport.HandBack(ctx, []ingestq.Delivery{d})
 		return
 	}
-	r.ackOthers([]ingestq.Delivery{d}, t.Delivery) // its holder's process or recovery finds it in the table
-}
-
-// quarantine puts an undecodable delivery away as it came. If that fails it stays pending and reconciling tries again.
-func (r *Runner) quarantine(ctx context.Context, d ingestq.Delivery) {
-	ctx, cancel := call(ctx)
-	defer cancel()
-	began := r.deps.Now()
-	err := errors.Join(r.deps.Queue.Quarantine(ctx, d), crash.Fault("worker.after_quarantine"))
-	r.health.queueCall(began, err)
-	if err != nil {
-		r.health.warn(ctx, "runner: put an undecodable delivery away", err, slog.String("delivery", d.ID))
-		return
-	}
-	r.health.warn(ctx, "runner: put an undecodable delivery away", d.Err, slog.String("delivery", d.ID))
+	r.transport.AckOthers([]ingestq.Delivery{d}, t.Delivery) // its holder's process or recovery finds it in the table
 }
 
 // reservedIn reports whether one of the outcomes is a reservation that was written.

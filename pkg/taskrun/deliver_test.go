@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -25,7 +26,7 @@ func TestDeliveriesRunOnceAndAreAcknowledged(t *testing.T) {
 		require.Len(t, p.kind.ran(), 50)
 		waiting, pending, added, _ := w.stream.counts()
 		require.Equal(t, []int{0, 0, 50}, []int{waiting, pending, added})
-		require.InDelta(t, 50, p.result(resultSucceeded), 0)
+		require.InDelta(t, 50, p.result(local.ResultSucceeded), 0)
 		require.NoError(t, p.Ready())
 	})
 }
@@ -71,15 +72,15 @@ func TestAnswersOfClaims(t *testing.T) {
 		keeps  bool // the delivery stays pending
 		result string
 	}{
-		{"busy", live, false, false, resultBusy},
-		{"busy own", live, true, true, resultBusy},
-		{"not due", later, false, false, resultNotDue},
-		{"not due own", later, true, true, resultNotDue},
-		{"succeeded", in(taskstate.StatusSucceeded), true, false, resultSkipped},
-		{"cancelled", in(taskstate.StatusCancelled), true, false, resultSkipped},
-		{"suspended", in(taskstate.StatusSuspended), true, false, resultSkipped},
-		{"dead", in(taskstate.StatusDead), true, false, resultSkipped},
-		{"gone", nil, false, false, resultSkipped},
+		{"busy", live, false, false, local.ResultBusy},
+		{"busy own", live, true, true, local.ResultBusy},
+		{"not due", later, false, false, local.ResultNotDue},
+		{"not due own", later, true, true, local.ResultNotDue},
+		{"succeeded", in(taskstate.StatusSucceeded), true, false, local.ResultSkipped},
+		{"cancelled", in(taskstate.StatusCancelled), true, false, local.ResultSkipped},
+		{"suspended", in(taskstate.StatusSuspended), true, false, local.ResultSkipped},
+		{"dead", in(taskstate.StatusDead), true, false, local.ResultSkipped},
+		{"gone", nil, false, false, local.ResultSkipped},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -97,7 +98,7 @@ func TestAnswersOfClaims(t *testing.T) {
 				p := w.start("a", &testHandler{})
 				stillFor(time.Second)
 				require.Empty(t, p.kind.ran())
-				require.Equal(t, c.keeps, w.stream.isPending(id))
+				require.Equal(t, c.keeps, w.stream.Claims(id))
 				require.InDelta(t, 1, p.result(c.result), 0)
 				require.Equal(t, before, w.store.get("x"))
 			})
@@ -113,14 +114,14 @@ func TestOwedDeadLetterGoesBeforeTheAcknowledgement(t *testing.T) {
 			t.WakeAt = instant().Add(time.Hour)
 		})
 		w.stream.setFault(func(op string) error {
-			if op == "letters" {
+			if op == "dead letters" {
 				return ingestq.ErrUnavailable
 			}
 			return nil
 		})
 		w.start("a", &testHandler{})
 		stillFor(time.Minute)
-		require.True(t, w.stream.isPending(id), "not acknowledged before its entry is written")
+		require.True(t, w.stream.Claims(id), "not acknowledged before its entry is written")
 		require.Equal(t, taskstate.DLQOwed, w.store.get("x").DLQ)
 	})
 }
@@ -155,8 +156,8 @@ func TestReplacedDeliveryIsAcknowledged(t *testing.T) {
 		release := make(chan struct{})
 		w.start("a", &testHandler{run: func(context.Context, Job) Result { <-release; return Result{} }})
 		stillFor(0)
-		require.False(t, w.stream.isPending(old))
-		require.True(t, w.stream.isPending(next))
+		require.False(t, w.stream.Claims(old))
+		require.True(t, w.stream.Claims(next))
 		require.Equal(t, next, w.store.get("x").Delivery)
 		close(release)
 	})
@@ -169,8 +170,8 @@ func TestUndecodableIsPutAway(t *testing.T) {
 		w.task("x")
 		p := w.start("a", &testHandler{}, func(c *Config) { c.Concurrency = 1 })
 		stillFor(time.Second)
-		require.Len(t, w.stream.raw, 1)
-		require.False(t, w.stream.isPending(id))
+		require.Len(t, w.stream.raw(), 1)
+		require.False(t, w.stream.Claims(id))
 		require.Len(t, p.kind.ran(), 1)
 	})
 }
@@ -220,7 +221,7 @@ func TestUnknownClaimIsNotBusyToItself(t *testing.T) {
 		require.Len(t, p.kind.ran(), 1)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
 		require.Equal(t, int64(1), w.store.get("x").Fence)
-		require.False(t, w.stream.isPending(id))
+		require.False(t, w.stream.Claims(id))
 	})
 }
 

@@ -10,17 +10,24 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
+// finisher commits outcomes and does what follows from them.
+type finisher struct {
+	*core
+	worker *executor
+}
+
 // finishLoop commits outcomes in batches: what came while one transaction ran goes into the next, and a single one waits for nobody.
-func (r *Runner) finishLoop(ctx context.Context) {
+func (r *finisher) finishLoop(ctx context.Context) {
 	var carry []outcome
 	for {
 		batch := carry
 		if len(batch) == 0 {
 			select {
-			case o := <-r.outcomes:
+			case o := <-r.worker.outcomes:
 				batch = []outcome{o}
 			case <-ctx.Done():
 				return
@@ -32,14 +39,14 @@ func (r *Runner) finishLoop(ctx context.Context) {
 }
 
 // gather adds what is waiting; a second claim of the same task goes into the next batch.
-func (r *Runner) gather(batch []outcome) (now, later []outcome) {
+func (r *finisher) gather(batch []outcome) (now, later []outcome) {
 	seen := map[string]bool{}
 	add := func(o outcome) {
-		if seen[o.h.task.ID] {
+		if seen[o.h.Task.ID] {
 			later = append(later, o)
 			return
 		}
-		seen[o.h.task.ID] = true
+		seen[o.h.Task.ID] = true
 		now = append(now, o)
 	}
 	for _, o := range batch {
@@ -47,7 +54,7 @@ func (r *Runner) gather(batch []outcome) (now, later []outcome) {
 	}
 	for len(now) < r.cfg.FinishBatch {
 		select {
-		case o := <-r.outcomes:
+		case o := <-r.worker.outcomes:
 			add(o)
 		default:
 			return now, later
@@ -58,7 +65,7 @@ func (r *Runner) gather(batch []outcome) (now, later []outcome) {
 
 // finishTx is one finishing transaction; its hooks may run again when the transaction is retried.
 type finishTx struct {
-	r        *Runner
+	r        *finisher
 	byID     map[string]outcome
 	types    map[string]string
 	payloads map[string]any
@@ -67,42 +74,42 @@ type finishTx struct {
 }
 
 // finishBatch commits outcomes, as often as the database needs, and then does what follows from them.
-func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
+func (r *finisher) finishBatch(ctx context.Context, batch []outcome) {
 	// In the order of locks, in which the store answers too.
-	slices.SortFunc(batch, func(a, b outcome) int { return cmp.Compare(a.h.task.ID, b.h.task.ID) })
+	slices.SortFunc(batch, func(a, b outcome) int { return cmp.Compare(a.h.Task.ID, b.h.Task.ID) })
 	n := len(batch)
 	f := &finishTx{r: r, byID: make(map[string]outcome, n), types: make(map[string]string, n), payloads: make(map[string]any, n)}
 	ids := make([]string, n)
 	for i, o := range batch {
-		id := o.h.task.ID
-		ids[i], f.byID[id], f.types[id] = id, o, o.h.task.Type
+		id := o.h.Task.ID
+		ids[i], f.byID[id], f.types[id] = id, o, o.h.Task.Type
 		if o.sort == outcomeSuccess {
 			f.payloads[id] = o.result.Payload
 		}
 	}
 	outs, err := r.commit(below(ctx, batch), f, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: f.decide, OnTransition: f.onTransition})
 	if err != nil { // the stop has no more time: their leases end them
-		r.health.warn(ctx, "runner: outcomes left to their leases", err, slog.Int("tasks", len(batch)))
+		r.health.Warn(ctx, "runner: outcomes left to their leases", err, slog.Int("tasks", len(batch)))
 		for _, o := range batch {
-			r.holds.drop(o.h)
+			r.claims.Drop(o.h)
 		}
 		return
 	}
 	crash.Point("worker.after_finish")
-	r.m.finishBatch.Observe(float64(len(batch)))
-	r.effects.together(func() {
+	r.m.FinishBatch.Observe(float64(len(batch)))
+	r.effects.Together(func() {
 		for _, out := range outs {
 			if out.Err == nil {
 				o := f.byID[out.TaskID]
 				r.finished(ctx, o, f.read(o, out), f.epoch)
-				r.holds.drop(o.h)
+				r.claims.Drop(o.h)
 			}
 		}
 	})
 	var again []outcome
 	for _, out := range outs {
 		switch o := f.byID[out.TaskID]; {
-		case unavailable(out.Err): // the database went away between two rows
+		case local.Unavailable(out.Err): // the database went away between two rows
 			again = append(again, o)
 		case out.Err != nil:
 			r.unwritten(ctx, o, out.Err)
@@ -115,22 +122,22 @@ func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
 
 // commit applies b until the database answers, or nobody waits any more.
 // Heartbeats go on meanwhile; a claim that was lost answers so in the end.
-func (r *Runner) commit(ctx context.Context, f *finishTx, b taskstate.Batch) ([]taskstate.Outcome, error) {
-	var wait backoff
+func (r *finisher) commit(ctx context.Context, f *finishTx, b taskstate.Batch) ([]taskstate.Outcome, error) {
+	var wait local.Backoff
 	for {
-		one, cancel := call(ctx)
-		outs, err := r.apply(one, b)
+		one, cancel := local.Bounded(ctx)
+		outs, err := r.store.Apply(one, b)
 		cancel()
 		if err == nil {
 			return outs, nil
 		}
 		f.unsure = f.unsure || errors.Is(err, taskstate.ErrOutcomeUnknown)
 		err = fmt.Errorf("finish %d tasks: %w", len(b.IDs), err)
-		r.health.warn(ctx, "runner: commit outcomes", err)
-		timer := time.NewTimer(wait.after())
+		r.health.Warn(ctx, "runner: commit outcomes", err)
+		timer := time.NewTimer(wait.After())
 		select {
 		case <-timer.C:
-		case <-r.ended:
+		case <-r.worker.ended:
 			timer.Stop()
 			return nil, err
 		}
@@ -146,14 +153,14 @@ func (f *finishTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBCl
 	for i, t := range tasks {
 		o := f.byID[t.ID]
 		at[t.ID] = i
-		h := o.h.holder(f.r.cfg.Process)
+		h := o.h.Holder(f.r.cfg.Process)
 		if o.sort == outcomeSuccess && holdsNow(m, t, h.Token) {
 			dones[t.Type] = append(dones[t.Type], Done{Task: t, Holder: h, Result: o.result})
 			continue
 		}
 		out[i] = f.simple(m, t, h, o)
 	}
-	for _, typ := range sortedKeys(dones) {
+	for _, typ := range SortedKeys(dones) {
 		ds, err := f.r.decideDone(ctx, tx, m, typ, dones[typ])
 		if err != nil {
 			return nil, err
@@ -169,7 +176,7 @@ func (f *finishTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBCl
 // nobody else held the task, so the row says what that try wrote.
 func (f *finishTx) read(o outcome, out taskstate.Outcome) taskstate.Outcome {
 	t := out.Before
-	mine := t.Fence == o.h.token.Fence && f.epoch == o.h.token.Epoch && t.Status != taskstate.StatusRunning
+	mine := t.Fence == o.h.Token.Fence && f.epoch == o.h.Token.Epoch && t.Status != taskstate.StatusRunning
 	if f.unsure && out.Answer == taskstate.AnswerLost && mine {
 		out.Answer = taskstate.AnswerApplied
 	}
@@ -196,7 +203,7 @@ func holdsNow(m taskstate.DBClock, t taskstate.Task, token taskstate.Token) bool
 }
 
 // decideDone asks one kind about the jobs that ended well; it must decide on each of them.
-func (r *Runner) decideDone(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, typ string, dones []Done) ([]taskstate.Decision, error) {
+func (r *finisher) decideDone(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, typ string, dones []Done) ([]taskstate.Decision, error) {
 	var ds []taskstate.Decision
 	err := guard(func() (err error) {
 		ds, err = r.handler(typ).Decide(ctx, tx, m, dones)
@@ -230,16 +237,16 @@ func (f *finishTx) onTransition(ctx context.Context, tx taskstate.Tx, m taskstat
 
 // unwritten deals with an outcome whose own transaction fails although the database answers:
 // a success becomes a failed attempt that names the cause; what fails even so is left to its lease.
-func (r *Runner) unwritten(ctx context.Context, o outcome, err error) {
-	r.deps.Log.ErrorContext(o.h.ctx, "runner: an outcome cannot be written", "task_id", o.h.task.ID, "error", err)
+func (r *finisher) unwritten(ctx context.Context, o outcome, err error) {
+	r.deps.Log.ErrorContext(o.h.Ctx, "runner: an outcome cannot be written", "task_id", o.h.Task.ID, "error", err)
 	if o.sort != outcomeSuccess {
-		r.release(o.h)
-		r.holds.drop(o.h)
+		r.transport.Release(o.h.Delivery)
+		r.claims.Drop(o.h)
 		return
 	}
 	o.sort, o.failure = outcomeFailure, internalFailure(fmt.Errorf("finish: %w", err))
-	if o.h.kind != nil && !isPanic(err) {
-		o.failure = r.classify(o.h, fmt.Errorf("finish: %w", err))
+	if r.handler(o.h.Task.Type) != nil && !isPanic(err) {
+		o.failure = r.worker.classify(o.h, fmt.Errorf("finish: %w", err))
 	}
 	r.finishBatch(ctx, []outcome{o})
 }
@@ -251,37 +258,46 @@ func isPanic(err error) bool {
 }
 
 // finished does what follows a committed outcome, in the order of design D11.
-func (r *Runner) finished(ctx context.Context, o outcome, out taskstate.Outcome, epoch int64) {
+func (r *finisher) finished(ctx context.Context, o outcome, out taskstate.Outcome, epoch int64) {
 	if out.Answer != taskstate.AnswerApplied {
-		r.m.lost.Inc() // its entry may be the new holder's by now: leave it
-		r.release(o.h)
+		r.m.Lost.Inc() // its entry may be the new holder's by now: leave it
+		r.transport.Release(o.h.Delivery)
 		return
 	}
-	result := resultSkipped
+	result := local.ResultSkipped
 	switch out.After.Status {
 	case taskstate.StatusSucceeded:
-		result = resultSucceeded
-		r.slots.grow()
-		r.effects.ack(o.h.delivery)
+		result = local.ResultSucceeded
+		r.slots.Grow()
+		r.effects.Ack(o.h.Delivery)
 	case taskstate.StatusRetrying:
 		crash.Point("worker.after_retry_row")
-		result = resultRetry // its entry stays pending; the row knows it
-		r.release(o.h)
+		result = local.ResultRetry // its entry stays pending; the row knows it
+		r.transport.Release(o.h.Delivery)
 		r.wake(out.After.NextRetryAt.Sub(out.After.UpdatedAt))
 	case taskstate.StatusDead:
 		crash.Point("worker.after_dead_row")
-		result = resultDead
-		r.died(out.After, epoch, o.h.delivery)
+		result = local.ResultDead
+		r.effects.Died(out.After, epoch, o.h.Delivery)
 	case taskstate.StatusQueued:
 		crash.Point("handback.after_row")
-		r.m.handedBack.Inc()
-		r.handBackTask(out.After, o.h)
+		r.m.HandedBack.Inc()
+		r.handBack(out.After, o.h)
 		return
 	case taskstate.StatusCancelled, taskstate.StatusSuspended:
-		r.effects.ack(o.h.delivery)
+		r.effects.Ack(o.h.Delivery)
 	case taskstate.StatusNone, taskstate.StatusRunning:
-		r.health.warn(ctx, "runner: commit outcomes", errUnexpected(out), slog.String("task_id", out.TaskID))
+		r.health.Warn(ctx, "runner: commit outcomes", errUnexpected(out), slog.String("task_id", out.TaskID))
 	}
-	r.m.count(result, 1)
-	r.m.seconds.WithLabelValues(result).Observe(r.deps.Now().Sub(o.h.began).Seconds())
+	r.m.Count(result, 1)
+	r.m.Seconds.WithLabelValues(result).Observe(r.deps.Now().Sub(o.h.Began).Seconds())
+}
+
+// handBack makes the delivery of a task that was handed back: of its own entry, if the queue still had that.
+func (r *finisher) handBack(t taskstate.Task, h *local.Claim) {
+	delivery := h.Delivery
+	if h.EntryGone.Load() {
+		delivery = ""
+	}
+	r.transport.HandBackTask(t, delivery)
 }

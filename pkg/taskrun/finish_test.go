@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -48,8 +49,8 @@ func TestFailuresEndInTheDeadLetterQueue(t *testing.T) {
 		require.Equal(t, ingestq.DeadLetter{
 			TaskID: "x", Fence: 2, SourceRecordID: id, LastError: "flaky", AttemptCount: 2, FailedAt: deadLetters[0].FailedAt,
 		}, deadLetters[0])
-		require.InDelta(t, 1, p.result(resultRetry), 0)
-		require.InDelta(t, 1, p.result(resultDead), 0)
+		require.InDelta(t, 1, p.result(local.ResultRetry), 0)
+		require.InDelta(t, 1, p.result(local.ResultDead), 0)
 	})
 }
 
@@ -72,7 +73,7 @@ func TestDeadLetterIsOwedUntilWritten(t *testing.T) {
 		w := newWorld(t)
 		id := w.task("x")
 		down := func(op string) error {
-			if op == "letters" {
+			if op == "dead letters" {
 				return ingestq.ErrUnavailable
 			}
 			return nil
@@ -81,11 +82,11 @@ func TestDeadLetterIsOwedUntilWritten(t *testing.T) {
 		w.start("a", &testHandler{run: failing(errHopeless)})
 		stillFor(time.Minute)
 		require.Equal(t, taskstate.DLQOwed, w.store.get("x").DLQ)
-		require.True(t, w.stream.isPending(id))
+		require.True(t, w.stream.Claims(id))
 		w.stream.setFault(nil)
 		stillFor(10 * time.Second)
 		require.Equal(t, taskstate.DLQWritten, w.store.get("x").DLQ)
-		require.False(t, w.stream.isPending(id))
+		require.False(t, w.stream.Claims(id))
 		require.Len(t, w.stream.deadLetters(), 1)
 	})
 }
@@ -104,13 +105,13 @@ func TestRetryRunsWhenDue(t *testing.T) {
 			return Result{}
 		}})
 		stillFor(900 * time.Millisecond)
-		require.True(t, w.stream.isPending(id), "a retry keeps its entry")
+		require.True(t, w.stream.Claims(id), "a retry keeps its entry")
 		require.Equal(t, id, w.store.get("x").Delivery)
 		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
-		require.False(t, w.stream.isPending(id))
+		require.False(t, w.stream.Claims(id))
 		require.WithinDuration(t, at[0].Add(time.Second), at[1], 10*time.Millisecond)
-		require.Equal(t, 1, testutil.CollectAndCount(p.m.lateness))
+		require.Equal(t, 1, testutil.CollectAndCount(p.m.Lateness))
 	})
 }
 
@@ -136,7 +137,7 @@ func TestUnknownTypeIsSuspendedByItsHolder(t *testing.T) {
 		stillFor(time.Second)
 		require.Equal(t, []taskstate.Status{taskstate.StatusRunning, taskstate.StatusSuspended}, w.store.path("x"))
 		require.Contains(t, w.store.log[len(w.store.log)-1].Message, `"telepathy"`)
-		require.False(t, w.stream.isPending(id))
+		require.False(t, w.stream.Claims(id))
 	})
 }
 
@@ -151,14 +152,14 @@ func TestFinishOutlivesAnOutage(t *testing.T) {
 		w.store.setFault(func(string) error { return taskstate.ErrUnavailable })
 		close(release)
 		stillFor(40 * time.Second) // longer than the lease
-		require.True(t, w.stream.isPending(id), "not acknowledged before the outcome is committed")
+		require.True(t, w.stream.Claims(id), "not acknowledged before the outcome is committed")
 		w.store.setFault(nil)
 		stillFor(10 * time.Second)
 		row := w.store.get("x")
 		require.Equal(t, taskstate.StatusSucceeded, row.Status)
 		require.Zero(t, row.CrashCount, "an outage counts no crash")
 		require.Len(t, p.kind.ran(), 1)
-		require.False(t, w.stream.isPending(id))
+		require.False(t, w.stream.Claims(id))
 	})
 }
 
@@ -218,8 +219,8 @@ func TestUnknownFinishIsReadBack(t *testing.T) {
 		close(release)
 		stillFor(time.Second)
 		require.True(t, lost)
-		require.InDelta(t, 1, p.result(resultSucceeded), 0)
-		require.False(t, w.stream.isPending(id))
+		require.InDelta(t, 1, p.result(local.ResultSucceeded), 0)
+		require.False(t, w.stream.Claims(id))
 	})
 }
 
@@ -324,8 +325,8 @@ func TestCancelWhileRunning(t *testing.T) {
 		stillFor(11 * time.Second) // a third of the lease
 		require.ErrorIs(t, cause, taskstate.ErrLost)
 		require.Equal(t, taskstate.StatusCancelled, w.store.get("x").Status)
-		require.InDelta(t, 1, testutil.ToFloat64(p.m.lost), 0)
-		require.Empty(t, p.holds.all())
+		require.InDelta(t, 1, testutil.ToFloat64(p.m.Lost), 0)
+		require.Empty(t, p.claims.All())
 	})
 }
 
@@ -343,16 +344,16 @@ func TestTakeoverWhileTheOldOneRuns(t *testing.T) {
 		stillFor(31 * time.Second)
 		require.Len(t, b.kind.ran(), 1)
 		require.Equal(t, 1, w.store.get("x").CrashCount)
-		require.InDelta(t, 1, testutil.ToFloat64(b.m.takeovers), 0)
+		require.InDelta(t, 1, testutil.ToFloat64(b.m.Takeovers), 0)
 		close(old)
 		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusRunning, w.store.get("x").Status, "the old holder wrote nothing")
-		require.InDelta(t, 1, testutil.ToFloat64(a.m.lost), 0)
-		require.True(t, w.stream.isPending(id), "the old holder leaves the delivery: it is the new one's")
+		require.InDelta(t, 1, testutil.ToFloat64(a.m.Lost), 0)
+		require.True(t, w.stream.Claims(id), "the old holder leaves the delivery: it is the new one's")
 		close(release)
 		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
-		require.False(t, w.stream.isPending(id))
+		require.False(t, w.stream.Claims(id))
 	})
 }
 
@@ -381,6 +382,6 @@ func TestNewClaimEndsTheOldRun(t *testing.T) {
 		stillFor(time.Second)
 		require.ErrorIs(t, <-stopped, taskstate.ErrLost)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
-		require.Empty(t, p.holds.all())
+		require.Empty(t, p.claims.All())
 	})
 }

@@ -21,6 +21,7 @@ package taskrun
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -32,6 +33,9 @@ type Job struct {
 	Alone  bool                     // the process runs nothing beside it, from its beginning to its end
 	Report func(taskstate.Progress) // proves that work moves: a stage that reports nothing for its stall limit is failed; safe for concurrent use, never blocks
 }
+
+// EffectKey is the idempotency key of an effect outside the database: the task and the fence of this claim, which grows.
+func (j Job) EffectKey() string { return j.Task.ID + ":" + strconv.FormatInt(j.Token.Fence, 10) }
 
 // Result is how a job ended. Exactly one of Err and success: with Err nil the task succeeded.
 type Result struct {
@@ -48,8 +52,20 @@ type Done struct {
 	Result Result
 }
 
+// Description is what people are told about a type of task.
+type Description struct {
+	Noun   string            // what it is about, such as "document"
+	Stages []taskstate.Stage // in their order, without StageNone and StageDone; empty: StageRun alone
+	Unit   string            // what its progress counts, such as "segments"; empty: nothing
+	// Outside: the effect of a run is outside the database, where nothing can be rolled back. It carries Job.EffectKey, so
+	// that the outside knows a run that was repeated and refuses one that is out of date.
+	Outside bool
+}
+
 // Handler is what a sort of task does. All methods are safe for concurrent use.
 type Handler interface {
+	// Describe says what people are told about tasks of this type; always the same.
+	Describe() Description
 	// Run does the work. It returns soon after ctx ends: the claim was lost (context.Cause is taskstate.ErrLost),
 	// the process stops, or the stage stalled. An error that is taskstate.ErrUnavailable or ErrOutcomeUnknown counts nothing:
 	// Run is called again for the same claim until the database is back. One that is ErrProcess counts nothing either:

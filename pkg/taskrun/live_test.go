@@ -93,6 +93,8 @@ type work func(ctx context.Context, job taskrun.Job) taskrun.Result
 
 func (f work) Run(ctx context.Context, job taskrun.Job) taskrun.Result { return f(ctx, job) }
 
+func (work) Describe() taskrun.Description { return taskrun.Description{Noun: "test"} }
+
 func (work) Classify(err error) taskstate.Failure {
 	return taskstate.Failure{Code: "TEST", Cause: err.Error(), Message: "it failed"}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskrun/internal/delivery"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -20,13 +21,13 @@ type memOutbox struct {
 	deadLetters []ingestq.UnsentDeadLetter // dead letters that nobody has sent
 	stopped     bool                       // deliveries wait
 	asked       int
-	box         DeadLetterWriter // of the other transport
+	box         delivery.DeadLetterWriter // of the other transport
 }
 
 // newTopicWorld is a world whose stream is a topic, and whose deliveries are events.
 func newTopicWorld(t *testing.T) *world {
 	w := newWorld(t)
-	w.stream.records = true
+	w.stream = newMemStream(true)
 	w.outbox = &memOutbox{stream: w.stream, trails: map[string]taskstate.EventTrail{}}
 	w.store.outbox = w.outbox.write
 	return w

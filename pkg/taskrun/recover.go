@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -15,8 +16,11 @@ import (
 // others have it locked, or its lease is being revived.
 const recoverPause = 10 * time.Millisecond
 
+// recovery finds work in the table.
+type recovery struct{ *claimer }
+
 // recoverLoop finds due retries and expired leases in the table, until ctx ends.
-func (r *Runner) recoverLoop(ctx context.Context) {
+func (r *recovery) recoverLoop(ctx context.Context) {
 	var idle backoffFrom
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -29,7 +33,7 @@ func (r *Runner) recoverLoop(ctx context.Context) {
 		}
 		wait, recoveryWaiting, err := r.recoverOnce(ctx, &idle)
 		if err != nil {
-			r.health.warn(ctx, "runner: recovery", err)
+			r.health.Warn(ctx, "runner: recovery", err)
 			wait = r.cfg.RecoveryInterval
 		}
 		if recoveryWaiting {
@@ -41,12 +45,12 @@ func (r *Runner) recoverLoop(ctx context.Context) {
 }
 
 // awaitSlot waits until recovery may have a slot; at most the loop's interval, so that what changes in the table is seen.
-func (r *Runner) awaitSlot(ctx context.Context) {
+func (r *recovery) awaitSlot(ctx context.Context) {
 	timer := time.NewTimer(r.cfg.RecoveryInterval)
 	defer timer.Stop()
 	for {
-		changed := r.slots.wait()
-		if r.slots.recoverable() > 0 {
+		changed := r.slots.Wait()
+		if r.slots.Recoverable() > 0 {
 			return
 		}
 		select {
@@ -70,10 +74,10 @@ func (b *backoffFrom) after(limit time.Duration) time.Duration {
 }
 
 // recoverOnce claims what is due and returns when to look again, and whether only a slot is missing.
-func (r *Runner) recoverOnce(ctx context.Context, idle *backoffFrom) (wait time.Duration, recoveryWaiting bool, err error) {
+func (r *recovery) recoverOnce(ctx context.Context, idle *backoffFrom) (wait time.Duration, recoveryWaiting bool, err error) {
 	limit := r.cfg.RecoveryInterval
 	if r.takesNothing() {
-		r.slots.setRecoveryWaiting(false)
+		r.slots.SetRecoveryWaiting(false)
 		return limit, false, nil
 	}
 	var won int
@@ -99,7 +103,7 @@ func (r *Runner) recoverOnce(ctx context.Context, idle *backoffFrom) (wait time.
 		}
 		won += n
 	}
-	r.slots.setRecoveryWaiting(false)
+	r.slots.SetRecoveryWaiting(false)
 	switch {
 	case takeover > 0 && retry > 0:
 		idle.next = 0
@@ -118,58 +122,56 @@ func (r *Runner) recoverOnce(ctx context.Context, idle *backoffFrom) (wait time.
 }
 
 // nextTakeover returns how long until the first lease expires; after an outage of the database not before half a lease.
-func (r *Runner) nextTakeover(ctx context.Context, limit time.Duration) (time.Duration, error) {
+func (r *recovery) nextTakeover(ctx context.Context, limit time.Duration) (time.Duration, error) {
 	next, err := r.nextWake(ctx, taskstate.StatusRunning, limit)
 	if err != nil {
 		return limit, err
 	}
-	if wait := r.health.mayTakeOver(); wait > 0 {
+	if wait := r.health.MayTakeOver(); wait > 0 {
 		return max(next, min(wait, limit)), nil
 	}
 	return next, nil
 }
 
 // nextWake is Store.NextWake with a limit in time.
-func (r *Runner) nextWake(ctx context.Context, status taskstate.Status, limit time.Duration) (time.Duration, error) {
-	ctx, cancel := call(ctx)
+func (r *recovery) nextWake(ctx context.Context, status taskstate.Status, limit time.Duration) (time.Duration, error) {
+	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
-	began := r.deps.Now()
-	d, err := r.deps.Store.NextWake(ctx, status, limit)
-	return d, r.storeDone(began, err)
+	return r.store.NextWake(ctx, status, limit)
 }
 
 // recoverStatus claims due tasks of one status with the slots that recovery may have.
 // waiting tells that there is work and no slot.
-func (r *Runner) recoverStatus(ctx context.Context, status taskstate.Status) (won int, recoveryWaiting bool, err error) {
-	r.isolated.gate.RLock()
-	defer r.isolated.gate.RUnlock()
+func (r *recovery) recoverStatus(ctx context.Context, status taskstate.Status) (won int, recoveryWaiting bool, err error) {
+	r.isolated.Gate.RLock()
+	defer r.isolated.Gate.RUnlock()
 	if r.takesNothing() {
 		return 0, false, nil
 	}
-	n := r.slots.takeRecovery(r.cfg.SweepBatch)
+	n := r.slots.TakeRecovery(r.cfg.SweepBatch)
 	if n == 0 {
-		r.slots.setRecoveryWaiting(true)
+		r.slots.SetRecoveryWaiting(true)
 		return 0, true, nil
 	}
 	used := 0
-	defer func() { r.slots.give(true, n-used) }()
+	defer func() { r.slots.Give(true, n-used) }()
 	c := r.newClaim(nil, status == taskstate.StatusRunning)
 	defer c.end()
-	c.reserving = r.isolated.begin()
+	c.reserving = r.isolated.Begin()
 	crash.Point("recovery.after_scan")
 	outs, err := c.sweep(ctx, status, n)
 	// Ask the very rows what became of them, however long the database is away: what the lost answer claimed has no other holder.
-	var pauses backoff
-	for unsure := errors.Is(err, taskstate.ErrOutcomeUnknown) && len(c.types) > 0; unsure && err != nil && pause(ctx, pauses.after()); {
-		outs, err = c.byIDs(ctx, sortedKeys(c.types))
+	var pauses local.Backoff
+	for unsure := errors.Is(err, taskstate.ErrOutcomeUnknown) && len(c.types) > 0; unsure && err != nil && local.Pause(ctx, pauses.After()); {
+		outs, err = c.byIDs(ctx, SortedKeys(c.types))
 	}
-	for again := unheard(outs); len(again) > 0 && pause(ctx, pauses.after()); again = unheard(outs) {
+	for again := unheard(outs); len(again) > 0 && local.Pause(ctx, pauses.After()); again = unheard(outs) {
 		if more, err := c.byIDs(ctx, again); err == nil {
 			outs = append(without(outs, again), more...)
 		}
 	}
 	if c.reserving && !reservedIn(outs) {
-		r.isolated.giveUp()
+		r.isolated.GiveUp()
 	}
 	if err != nil {
 		return 0, false, err
@@ -191,9 +193,9 @@ func without(outs []taskstate.Outcome, ids []string) []taskstate.Outcome {
 }
 
 // recovered does what the answer for one row of a sweep asks for; it reports whether the task runs now.
-func (r *Runner) recovered(ctx context.Context, c *claimTx, o taskstate.Outcome) bool {
+func (r *recovery) recovered(ctx context.Context, c *claimTx, o taskstate.Outcome) bool {
 	if o.Err != nil {
-		r.health.warn(ctx, "runner: recover one task", o.Err, slog.String("task_id", o.TaskID))
+		r.health.Warn(ctx, "runner: recover one task", o.Err, slog.String("task_id", o.TaskID))
 		return false
 	}
 	switch o.Answer {
@@ -202,14 +204,14 @@ func (r *Runner) recovered(ctx context.Context, c *claimTx, o taskstate.Outcome)
 		return true
 	case taskstate.AnswerReserved:
 		crash.Point("solo.after_reserve")
-		r.isolated.reserve(&reservation{outcome: o, epoch: c.m.Epoch, renewed: r.deps.Now()})
+		r.isolated.Reserve(&local.Reservation{Outcome: o, Epoch: c.m.Epoch, Renewed: r.deps.Now()})
 	case taskstate.AnswerDead:
 		crash.Point("recovery.after_crash_limit")
-		r.m.count(resultDead, 1)
-		r.died(o.After, c.m.Epoch, r.entryOf(o.After))
+		r.m.Count(local.ResultDead, 1)
+		r.effects.Died(o.After, c.m.Epoch, r.transport.EntryOf(o.After))
 	case taskstate.AnswerIsolated, taskstate.AnswerBusy, taskstate.AnswerNotDue, taskstate.AnswerSkipped, taskstate.AnswerKept:
 	case taskstate.AnswerApplied, taskstate.AnswerLost, taskstate.AnswerRefused:
-		r.health.warn(ctx, "runner: recover one task", errUnexpected(o), slog.String("task_id", o.TaskID))
+		r.health.Warn(ctx, "runner: recover one task", errUnexpected(o), slog.String("task_id", o.TaskID))
 	}
 	return false
 }

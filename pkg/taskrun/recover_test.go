@@ -148,7 +148,7 @@ func TestReclaimer(t *testing.T) {
 		stillFor(5 * time.Second)
 		require.Len(t, p.kind.ran(), 8)
 		require.Equal(t, taskstate.StatusQueued, w.store.get("new").Status)
-		require.InDelta(t, 8, testutil.ToFloat64(p.m.takeovers), 0)
+		require.InDelta(t, 8, testutil.ToFloat64(p.m.Takeovers), 0)
 		for i := range 8 {
 			require.Equal(t, 1, w.store.get(fmt.Sprint("e", i)).CrashCount)
 		}
@@ -211,7 +211,7 @@ func TestRetryAfterFlush(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.retrying("x", time.Second)
-		w.stream.flush()
+		w.stream.Wipe()
 		p := w.start("a", &testHandler{})
 		stillFor(2 * time.Second)
 		require.Equal(t, []string{"x"}, p.kind.ran())

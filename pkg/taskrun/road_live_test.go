@@ -16,6 +16,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/outbox"
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
 	"github.com/millweir/millweir/pkg/taskstore"
@@ -79,8 +80,7 @@ func onEachTransportLab(t *testing.T, test func(t *testing.T, l *transportLab)) 
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := config(t)
-			l := &transportLab{t: t, stream: newMemStream()}
-			l.stream.records = true
+			l := &transportLab{t: t, stream: newMemStream(true)}
 			l.sender = &memSender{stream: l.stream}
 			l.open = func(f taskstate.OutboxFunc) *taskstore.Store {
 				cfg := cfg
@@ -134,7 +134,7 @@ func (l *transportLab) runner(name string, kind Handler, edit func(c *Config, d 
 	cfg.Policy.BaseBackoff, cfg.Policy.Slack = 10*time.Millisecond, 200*time.Millisecond
 	cfg.RecoveryInterval, cfg.SweepInterval, cfg.StopGrace = 50*time.Millisecond, 50*time.Millisecond, 0
 	deps := Deps{
-		Store: l.store, Queue: l.stream.member(name), Outbox: outbox.NewReader(l.store, transportTopic),
+		Store: l.store, Queue: l.stream.Join(name), Outbox: outbox.NewReader(l.store, transportTopic),
 		Handlers: map[string]Handler{"test": kind}, Log: l.quiet(),
 	}
 	if edit != nil {
@@ -236,7 +236,7 @@ func TestTasksTravelThroughTheOutbox(t *testing.T) {
 		events := l.events(transportTopic) // one look: the relay goes on
 		require.Equal(t, 24, events[outbox.StatusNew]+events[outbox.StatusSent], "one more for each that was handed back")
 		through.Store(true)
-		l.stream.rebalance()
+		l.stream.Rebalance()
 		stop = l.runner("b", kind, nil)
 		l.until(taskstate.StatusSucceeded, ids)
 		stop()
@@ -251,7 +251,6 @@ func TestTasksTravelThroughTheOutbox(t *testing.T) {
 			return pending == 0
 		}, waitLimit, 10*time.Millisecond, "every record is finished")
 		l.legal(append(ids, failing...))
-		require.Empty(t, l.stream.useless)
 	})
 }
 
@@ -265,7 +264,7 @@ func TestLostDeliveriesAreSentAgain(t *testing.T) {
 		stop := l.relay()
 		require.Eventually(t, func() bool { return l.events(transportTopic)[outbox.StatusSent] == 30 }, waitLimit, 10*time.Millisecond)
 		stop()
-		l.stream.flush() // the topic loses them
+		l.stream.Wipe() // the topic loses them
 		waiting := l.submit(l.store, 30)
 		kind := &testHandler{}
 		l.runner("a", kind, nil)
@@ -323,12 +322,12 @@ func TestDeadLettersChangeTheirTransport(t *testing.T) {
 			policy.DLQ = dlq
 			_, err := store.Apply(t.Context(), taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(
 				func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
-					return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{Owner: "x/1", Process: "x", Actor: worker("x")})
+					return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{Owner: "x/1", Process: "x", Actor: local.Worker("x")})
 				})})
 			require.NoError(t, err)
 			_, err = store.Apply(t.Context(), taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: taskstate.Each(
 				func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
-					h := taskstate.Holder{Token: taskstate.Token{Epoch: m.Epoch, Fence: t.Fence}, Actor: worker("x")}
+					h := taskstate.Holder{Token: taskstate.Token{Epoch: m.Epoch, Fence: t.Fence}, Actor: local.Worker("x")}
 					return taskstate.Fail(policy, m, t, h, taskstate.Failure{Code: "X", Cause: "x", Permanent: true})
 				})})
 			require.NoError(t, err)
@@ -363,10 +362,10 @@ func TestDeadLettersChangeTheirTransport(t *testing.T) {
 		// And back: those events were never sent, nor those of deaths on Kafka itself.
 		died := kill(l.store, 40, false)
 		require.Equal(t, map[outbox.Status]int{outbox.StatusNew: len(writeDLQPending) + len(died)}, l.events(dlq))
-		stream := newMemStream()
+		stream := newMemStream(false)
 		l.runner("redis", &testHandler{}, func(c *Config, d *Deps) {
 			c.Policy.DLQ = true
-			d.Store, d.Queue = redis, stream.member("redis")
+			d.Store, d.Queue = redis, stream.Join("redis")
 			d.Outbox = outbox.NewReader(redis, transportTopic)
 		})
 		require.Eventually(t, func() bool { return len(l.events(dlq)) == 0 }, waitLimit, 20*time.Millisecond) // writeDLQPending from here on

@@ -12,16 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
-
-// nothingUseless checks that nothing was asked of a topic that it has no use for.
-func (w *world) nothingUseless() {
-	w.t.Helper()
-	w.stream.mu.Lock()
-	defer w.stream.mu.Unlock()
-	require.Empty(w.t, w.stream.useless)
-}
 
 // Every committed outcome lets the offset move on; retries run from the table.
 func TestRecordsEndWithTheOutcome(t *testing.T) {
@@ -55,8 +48,7 @@ func TestRecordsEndWithTheOutcome(t *testing.T) {
 		require.Equal(t, records[2], w.store.get("retries").Delivery, "the row says what brought it last")
 		_, _, added, deadLetters := w.stream.counts()
 		require.Equal(t, []int{4, 0}, []int{added, deadLetters})
-		require.InDelta(t, 2, p.result(resultSucceeded), 0)
-		w.nothingUseless()
+		require.InDelta(t, 2, p.result(local.ResultSucceeded), 0)
 	})
 }
 
@@ -81,7 +73,6 @@ func TestRecordsEndWithTheAnswer(t *testing.T) {
 		stillFor(time.Second)
 		_, pending, _, _ := w.stream.counts()
 		require.Zero(t, pending)
-		w.nothingUseless()
 	})
 }
 
@@ -100,11 +91,10 @@ func TestRecordOfARowThatFailsAloneEnds(t *testing.T) {
 		w.start("a", kind)
 		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusQueued, w.store.get("x").Status)
-		require.False(t, w.stream.isPending(id))
+		require.False(t, w.stream.Claims(id))
 		well.Store(true)
 		stillFor(10 * time.Second)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
-		w.nothingUseless()
 	})
 }
 
@@ -116,14 +106,14 @@ func TestRecordOfALostClaimEnds(t *testing.T) {
 		free := make(chan struct{})
 		p := w.start("a", &testHandler{run: func(context.Context, Job) Result { <-free; return Result{} }})
 		stillFor(time.Second)
-		require.True(t, w.stream.isPending(id), "the record of a held claim is kept")
+		require.True(t, w.stream.Claims(id), "the record of a held claim is kept")
 		w.store.change("x", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Cancel(m, t, taskstate.System().Actor(), taskstate.ReasonCancelled, "")
 		})
 		close(free)
 		stillFor(time.Second)
-		require.False(t, w.stream.isPending(id))
-		require.InDelta(t, 1, testutil.ToFloat64(p.m.lost), 0)
+		require.False(t, w.stream.Claims(id))
+		require.InDelta(t, 1, testutil.ToFloat64(p.m.Lost), 0)
 	})
 }
 
@@ -137,8 +127,8 @@ func TestRecordOfAHungRunEnds(t *testing.T) {
 			c.StallLimit = map[taskstate.Stage]time.Duration{taskstate.StageNone: time.Second}
 		})
 		stillFor(10 * time.Second)
-		require.InDelta(t, 1, testutil.ToFloat64(p.m.slotsLost), 0)
-		require.False(t, w.stream.isPending(id))
+		require.InDelta(t, 1, testutil.ToFloat64(p.m.SlotsLost), 0)
+		require.False(t, w.stream.Claims(id))
 		close(free)
 	})
 }
@@ -159,17 +149,16 @@ func TestStopLeavesUnfinishedRecords(t *testing.T) {
 		})
 		unclaimed := w.task("unclaimed")
 		stillFor(time.Second)
-		require.True(t, w.stream.isPending(unclaimed))
+		require.True(t, w.stream.Claims(unclaimed))
 		p.stop()
 		stillFor(time.Millisecond)
 		w.store.setFault(nil)
 		p.end(t)
 		require.Equal(t, taskstate.StatusQueued, w.store.get("held").Status)
-		require.False(t, w.stream.isPending(held))
-		require.True(t, w.stream.isPending(unclaimed), "its offset stays where it is")
+		require.False(t, w.stream.Claims(held))
+		require.True(t, w.stream.Claims(unclaimed), "its offset stays where it is")
 		waiting, pending, added, _ := w.stream.counts()
 		require.Equal(t, []int{1, 1, 3}, []int{waiting, pending, added}, "one event for the one that was handed back")
-		w.nothingUseless()
 	})
 }
 
@@ -189,19 +178,18 @@ func TestUnclaimableRecordsAreEnqueuedAnew(t *testing.T) {
 			}
 			return nil
 		})
-		p.handBack(t.Context(), []ingestq.Delivery{
+		p.transport.HandBack(t.Context(), []ingestq.Delivery{
 			{ID: queued, Envelope: ingestq.EnvelopeOf(w.store.get("queued"))}, {ID: running, Envelope: ingestq.EnvelopeOf(w.store.get("running"))},
 		})
 		stillFor(5 * time.Second)
-		require.True(t, w.stream.isPending(queued), "nothing is acknowledged before the promise is committed")
+		require.True(t, w.stream.Claims(queued), "nothing is acknowledged before the enqueue is committed")
 		w.store.setFault(nil)
 		stillFor(5 * time.Second)
-		require.False(t, w.stream.isPending(queued))
-		require.False(t, w.stream.isPending(running))
+		require.False(t, w.stream.Claims(queued))
+		require.False(t, w.stream.Claims(running))
 		require.Equal(t, taskstate.StatusRunning, w.store.get("queued").Status, "the new event brought it")
 		require.NotEqual(t, queued, w.store.get("queued").Delivery)
 		close(free)
-		w.nothingUseless()
 	})
 }
 
@@ -215,8 +203,7 @@ func TestRecoveredTasksAcknowledgeNothing(t *testing.T) {
 		w.start("a", &testHandler{})
 		stillFor(time.Minute)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 1, taskstate.StatusDead: 1}, w.store.statuses())
-		require.True(t, w.stream.isPending(other))
-		w.nothingUseless()
+		require.True(t, w.stream.Claims(other))
 	})
 }
 
@@ -237,7 +224,7 @@ func TestLostEventsAreWrittenAgain(t *testing.T) {
 		stillFor(time.Second)
 		_, _, added, _ := w.stream.counts()
 		require.Equal(t, 2, added)
-		require.InDelta(t, 2, testutil.ToFloat64(p.m.enqueuedAgain), 0)
+		require.InDelta(t, 2, testutil.ToFloat64(p.m.EnqueuedAgain), 0)
 		for _, id := range []string{"never sent", "sent long ago", "waits", "died"} {
 			require.Equal(t, 1, w.store.get(id).EnqueueCount, id)
 		}
@@ -249,7 +236,6 @@ func TestLostEventsAreWrittenAgain(t *testing.T) {
 		_, _, added, _ = w.stream.counts()
 		require.Equal(t, 2, added, "what was sent again waits in the topic: healthy")
 		require.Less(t, w.outbox.count(), 60, "the others are looked at ever more rarely")
-		w.nothingUseless()
 	})
 }
 
@@ -259,7 +245,7 @@ func TestNoWatermarkIsNoJudgement(t *testing.T) {
 		w := newTopicWorld(t)
 		w.store.put(taskstate.Task{ID: "x", EnqueuedAt: instant().Add(-time.Minute)})
 		w.stream.setFault(func(op string) error {
-			if op == "horizon" {
+			if op == "watermark" {
 				return fmt.Errorf("the group's offset lies beyond the log: %w", ingestq.ErrNoWatermark)
 			}
 			return nil
@@ -304,7 +290,6 @@ func TestOwedLettersOfTheOtherTransport(t *testing.T) {
 				for i := range n {
 					require.Equal(t, taskstate.DLQWritten, w.store.get(fmt.Sprint("t", i)).DLQ)
 				}
-				w.nothingUseless()
 			})
 		})
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -59,10 +60,10 @@ func TestReconcileTable(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := newWorld(t)
-				member := w.stream.member("reader")
-				id := w.stream.give("x", member.name)
+				member := w.stream.Join("reader")
+				id := w.stream.give("x", member.Name())
 				if !c.alive {
-					delete(w.stream.alive, member.name)
+					w.stream.Kill(member.Name())
 				}
 				if c.row != nil {
 					row := *c.row
@@ -81,8 +82,8 @@ func TestReconcileTable(t *testing.T) {
 				stillFor(c.idle)
 				enqueued := w.store.get("x").EnqueuedAt
 				p := w.make("r", &testHandler{}, func(cfg *Config) { cfg.Reconcile.Idle = c.conf })
-				require.NoError(t, p.reconcileOnce(t.Context()))
-				require.True(t, p.effects.round(t.Context()))
+				require.NoError(t, once(p, "reconcile pending entries")(t.Context()))
+				require.True(t, p.effects.Round(t.Context()))
 				waiting, pending, added, dead := w.stream.counts()
 				want := map[string][]int{leaves: {0, 1, 1}, acks: {0, 0, 1}, copies: {1, 0, 2}}[c.does]
 				require.Equal(t, want, []int{waiting, pending, added})
@@ -104,19 +105,19 @@ func TestReconcileTable(t *testing.T) {
 func TestReconcileWithoutAnEnvelope(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		m := w.stream.member("reader")
+		m := w.stream.Join("reader")
 		bad := w.stream.garbage()
 		gone := w.stream.send("x")
 		_, err := m.Read(t.Context(), 10, time.Second)
 		require.NoError(t, err)
-		w.stream.pending[gone].gone = true
+		w.stream.Delete(gone)
 		stillFor(time.Hour)
 		p := w.make("r", &testHandler{})
-		require.NoError(t, p.reconcileOnce(t.Context()))
-		require.True(t, p.effects.round(t.Context()))
-		require.Len(t, w.stream.raw, 1)
-		require.False(t, w.stream.isPending(bad))
-		require.False(t, w.stream.isPending(gone))
+		require.NoError(t, once(p, "reconcile pending entries")(t.Context()))
+		require.True(t, p.effects.Round(t.Context()))
+		require.Len(t, w.stream.raw(), 1)
+		require.False(t, w.stream.Claims(bad))
+		require.False(t, w.stream.Claims(gone))
 	})
 }
 
@@ -124,7 +125,7 @@ func TestReconcileWithoutAnEnvelope(t *testing.T) {
 func TestReconcileGoesOnWhileBatchesAreFull(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
-		m := w.stream.member("reader")
+		m := w.stream.Join("reader")
 		for range 95 {
 			w.stream.send("nobody")
 		}
@@ -132,11 +133,11 @@ func TestReconcileGoesOnWhileBatchesAreFull(t *testing.T) {
 		require.NoError(t, err)
 		stillFor(time.Hour)
 		p := w.make("r", &testHandler{}, func(c *Config) { c.Reconcile.Batch = 20 })
-		require.NoError(t, p.reconcileOnce(t.Context()))
-		require.True(t, p.effects.round(t.Context()))
+		require.NoError(t, once(p, "reconcile pending entries")(t.Context()))
+		require.True(t, p.effects.Round(t.Context()))
 		_, pending, _, _ := w.stream.counts()
 		require.Zero(t, pending)
-		require.InDelta(t, 95, p.result(resultSkipped), 0)
+		require.InDelta(t, 95, p.result(local.ResultSkipped), 0)
 	})
 }
 
@@ -156,9 +157,9 @@ func TestReconcileLosesARaceWithAClaim(t *testing.T) {
 			}
 			return nil
 		})
-		require.NoError(t, p.reconcileOnce(t.Context()))
-		require.True(t, p.effects.round(t.Context()))
-		require.True(t, w.stream.isPending(id))
+		require.NoError(t, once(p, "reconcile pending entries")(t.Context()))
+		require.True(t, p.effects.Round(t.Context()))
+		require.True(t, w.stream.Claims(id))
 		_, _, added, _ := w.stream.counts()
 		require.Equal(t, 1, added)
 	})
@@ -172,14 +173,14 @@ func TestPinsAreUnpin(t *testing.T) {
 		w.expired("x", time.Hour)
 		stillFor(14 * time.Minute)
 		p := w.make("a", &testHandler{})
-		require.NoError(t, p.trimOnce(t.Context()))
+		require.NoError(t, once(p, "trim the stream")(t.Context()))
 		_, pending, _, _ := w.stream.counts()
 		require.Equal(t, 2, pending)
 		stillFor(time.Minute)
-		require.NoError(t, p.trimOnce(t.Context()))
-		require.False(t, w.stream.isPending(w.store.get("r").Delivery))
-		require.True(t, w.stream.isPending(w.store.get("x").Delivery))
-		require.Equal(t, 2, w.stream.trims)
+		require.NoError(t, once(p, "trim the stream")(t.Context()))
+		require.False(t, w.stream.Claims(w.store.get("r").Delivery))
+		require.True(t, w.stream.Claims(w.store.get("x").Delivery))
+		require.Equal(t, 2, w.stream.calls("trim"))
 	})
 }
 
@@ -191,8 +192,8 @@ func TestSettlingCanBeOff(t *testing.T) {
 		w.retrying("x", time.Second)
 		p := w.start("r", &testHandler{}, func(c *Config) { c.MainLoop, c.Reconcile.Enabled = false, false })
 		stillFor(time.Hour)
-		require.True(t, w.stream.isPending(id))
+		require.True(t, w.stream.Claims(id))
 		require.Equal(t, []string{"x"}, p.kind.ran())
-		require.NotZero(t, w.stream.trims)
+		require.NotZero(t, w.stream.calls("trim"))
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -27,19 +28,19 @@ func TestShareOfRecovery(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			t.Parallel()
-			s := newSlots(c.total)
-			s.recovery = c.recovery
-			s.setRecoveryWaiting(c.recoveryWaiting)
-			n, _, _ := s.beginRead()
+			s := local.NewSlots(c.total)
+			s.Recovery = c.recovery
+			s.SetRecoveryWaiting(c.recoveryWaiting)
+			n, _, _ := s.BeginRead()
 			require.Equal(t, c.reads, n)
 		})
 	}
-	s := newSlots(5)
-	require.Equal(t, 5, s.recoverable(), "nobody waits: all")
-	n, _, _ := s.beginRead()
-	s.endLane(s.endRead(n, n), 0) // a full read: more wait
-	require.Equal(t, 3, s.takeRecovery(100), "half, rounded up")
-	require.Zero(t, s.recoverable())
+	s := local.NewSlots(5)
+	require.Equal(t, 5, s.Recoverable(), "nobody waits: all")
+	n, _, _ := s.BeginRead()
+	s.EndLane(s.EndRead(n, n), 0) // a full read: more wait
+	require.Equal(t, 3, s.TakeRecovery(100), "half, rounded up")
+	require.Zero(t, s.Recoverable())
 }
 
 // All slots run deliveries when retries come due: each that falls free is recovery's until it has its half.
@@ -92,12 +93,12 @@ func TestReadInFlightIsHandedBack(t *testing.T) {
 			ID: "poison", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 1, LeaseOwner: "crashed/1", LeaseExpiresAt: at, WakeAt: at,
 		})
 		stillFor(time.Second)
-		require.True(t, p.isolated.active())
+		require.True(t, p.isolated.Active())
 		id := w.task("late")
 		stillFor(time.Second)
 		require.Equal(t, []string{"long"}, p.kind.ran())
 		require.Equal(t, taskstate.StatusQueued, w.store.get("late").Status)
-		require.False(t, w.stream.isPending(id))
+		require.False(t, w.stream.Claims(id))
 		waiting, _, _, _ := w.stream.counts()
 		require.Equal(t, 1, waiting, "a copy for others")
 		for _, gate := range g.release {
@@ -116,37 +117,37 @@ func TestClaimInFlightRunsBeforeTheIsolatedRun(t *testing.T) {
 		g := newGated("other", "poison")
 		p := w.make("a", g.handler(), func(c *Config) { c.StallLimit = nil })
 		ctx, cancel := context.WithCancel(t.Context())
-		go p.isolatedLoop(ctx)
-		go p.finishLoop(ctx)
+		go p.isolatedRun.isolatedLoop(ctx)
+		go p.finisher.finishLoop(ctx)
 		id := w.task("other")
 		at := instant()
 		w.store.put(taskstate.Task{
 			ID: "poison", Status: taskstate.StatusRunning, Fence: 5, CrashCount: 1, LeaseOwner: "crashed/1", LeaseExpiresAt: at, WakeAt: at,
 		})
-		n, _, _ := p.slots.beginRead()
+		n, _, _ := p.slots.BeginRead()
 		require.Positive(t, n)
-		require.Equal(t, 1, p.slots.endRead(n, 1))
+		require.Equal(t, 1, p.slots.EndRead(n, 1))
 		claiming, took := make(chan struct{}), make(chan int, 1)
 		w.store.setFault(func(op string) error {
 			switch op {
 			case "sweep RUNNING!": // the reservation is committed, and not noted yet
 				go func() {
-					took <- p.take(ctx, []ingestq.Delivery{{ID: id, Envelope: ingestq.EnvelopeOf(w.store.get("other"))}})
+					took <- p.reader.take(ctx, []ingestq.Delivery{{ID: id, Envelope: ingestq.EnvelopeOf(w.store.get("other"))}})
 				}()
 				<-claiming
 			case "apply":
 				w.store.setFault(nil)
 				close(claiming)
-				for p.isolated.gate.TryRLock() { // until the reserver, holding nothing, asks to claim alone
-					p.isolated.gate.RUnlock()
+				for p.isolated.Gate.TryRLock() { // until the reserver, holding nothing, asks to claim alone
+					p.isolated.Gate.RUnlock()
 					runtime.Gosched()
 				}
 			}
 			return nil
 		})
-		_, _, err := p.recoverStatus(ctx, taskstate.StatusRunning)
+		_, _, err := p.recovery.recoverStatus(ctx, taskstate.StatusRunning)
 		require.NoError(t, err)
-		require.True(t, p.isolated.active())
+		require.True(t, p.isolated.Active())
 		require.Equal(t, 1, <-took)
 		stillFor(time.Second)
 		require.Equal(t, []string{"other"}, p.kind.ran())
@@ -199,7 +200,7 @@ func TestOwnExpiredClaimsAreLeftAlone(t *testing.T) {
 				close(release)
 				stillFor(time.Minute)
 				require.Zero(t, w.store.get("own000").CrashCount)
-				require.Empty(t, p.holds.all())
+				require.Empty(t, p.claims.All())
 			})
 		})
 	}
@@ -253,35 +254,35 @@ func TestAnOverdueRowMakesNoRetryLate(t *testing.T) {
 func TestNewClaimLosesTheOlderHold(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	old := &claim{task: taskstate.Task{ID: "x"}, token: taskstate.Token{Fence: 1}, ctx: ctx, cancel: cancel}
-	hs := newClaims()
-	hs.add(old)
-	require.False(t, old.isLost())
-	hs.add(&claim{task: taskstate.Task{ID: "other"}, token: taskstate.Token{Fence: 2}, cancel: func(error) {}})
-	require.False(t, old.isLost())
-	hs.add(&claim{task: taskstate.Task{ID: "x"}, token: taskstate.Token{Fence: 2}, cancel: func(error) {}})
-	require.True(t, old.isLost())
+	old := &local.Claim{Task: taskstate.Task{ID: "x"}, Token: taskstate.Token{Fence: 1}, Ctx: ctx, Cancel: cancel}
+	hs := local.NewClaims()
+	hs.Add(old)
+	require.False(t, old.IsLost())
+	hs.Add(&local.Claim{Task: taskstate.Task{ID: "other"}, Token: taskstate.Token{Fence: 2}, Cancel: func(error) {}})
+	require.False(t, old.IsLost())
+	hs.Add(&local.Claim{Task: taskstate.Task{ID: "x"}, Token: taskstate.Token{Fence: 2}, Cancel: func(error) {}})
+	require.True(t, old.IsLost())
 	require.ErrorIs(t, context.Cause(ctx), taskstate.ErrLost)
-	_, due := old.beat(time.Now().Add(time.Hour), time.Second)
+	_, due := old.Beat(time.Now().Add(time.Hour), time.Second)
 	require.False(t, due, "a lost claim is not renewed")
 }
 
 // What comes while one lane claims is the other's, but of a backlog one lane takes all there are slots for.
 func TestLanesTakeTurnsAtABacklog(t *testing.T) {
 	t.Parallel()
-	s := newSlots(8)
-	n, _, _ := s.beginRead()
+	s := local.NewSlots(8)
+	n, _, _ := s.BeginRead()
 	require.Equal(t, 8, n)
-	require.Equal(t, 1, s.endRead(8, 1))
-	n, _, _ = s.beginRead()
+	require.Equal(t, 1, s.EndRead(8, 1))
+	n, _, _ = s.BeginRead()
 	require.Equal(t, 7, n, "the first lane claims, the second reads")
-	require.Equal(t, 7, s.endRead(7, 7))
-	s.endLane(7, 5)
-	n, more, changed := s.beginRead()
+	require.Equal(t, 7, s.EndRead(7, 7))
+	s.EndLane(7, 5)
+	n, more, changed := s.BeginRead()
 	require.Zero(t, n, "more wait, and the first lane is not done")
 	require.True(t, more)
-	s.endLane(1, 1)
+	s.EndLane(1, 1)
 	<-changed
-	n, _, _ = s.beginRead()
+	n, _, _ = s.BeginRead()
 	require.Equal(t, 2, n)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -74,7 +75,7 @@ func TestIsolatedRunRunsAlone(t *testing.T) {
 		require.Equal(t, taskstate.StatusQueued, row.Status)
 		require.Equal(t, "a", row.LeaseOwner[:1])
 		require.Empty(t, w.store.path("poison"), "a reservation is no change of status")
-		require.True(t, w.stream.isPending(poisoned))
+		require.True(t, w.stream.Claims(poisoned))
 
 		w.task("after")
 		stillFor(5 * time.Minute) // the reservation is renewed as long as it takes
@@ -92,7 +93,7 @@ func TestIsolatedRunRunsAlone(t *testing.T) {
 		close(g.release["after"])
 		stillFor(time.Second)
 		require.Zero(t, g.together)
-		require.False(t, w.stream.isPending(poisoned))
+		require.False(t, w.stream.Claims(poisoned))
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 3}, w.store.statuses())
 	})
 }
@@ -129,7 +130,7 @@ func TestOneReserverDoesNotStopTheFleet(t *testing.T) {
 		stillFor(time.Second)
 		w.task("poison", poison)
 		stillFor(time.Second)
-		require.NotNil(t, a.isolated.res)
+		require.NotNil(t, a.isolated.Res)
 		b := w.start("b", &testHandler{})
 		for i := range 20 {
 			w.task(fmt.Sprint("t", i))
@@ -170,7 +171,7 @@ func TestTakeoverOfAIsolatedRun(t *testing.T) {
 		close(g.release["poison"])
 		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("poison").Status)
-		require.False(t, w.stream.isPending(id), "its own entry was adopted and acknowledged")
+		require.False(t, w.stream.Claims(id), "its own entry was adopted and acknowledged")
 	})
 }
 
@@ -189,8 +190,8 @@ func TestCrashLimit(t *testing.T) {
 		require.Equal(t, taskstate.StatusDead, row.Status)
 		require.Equal(t, taskstate.DLQWritten, row.DLQ)
 		require.Len(t, w.stream.deadLetters(), 1)
-		require.False(t, w.stream.isPending(id))
-		require.InDelta(t, 1, p.result(resultDead), 0)
+		require.False(t, w.stream.Claims(id))
+		require.InDelta(t, 1, p.result(local.ResultDead), 0)
 		require.Empty(t, p.kind.ran())
 	})
 }
@@ -209,8 +210,8 @@ func TestCancelDropsAReservation(t *testing.T) {
 			return taskstate.Cancel(m, t, taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"}, taskstate.ReasonCancelled, "")
 		})
 		stillFor(12 * time.Second)
-		require.Nil(t, p.isolated.res)
-		require.False(t, w.stream.isPending(id))
+		require.Nil(t, p.isolated.Res)
+		require.False(t, w.stream.Claims(id))
 		w.task("next")
 		stillFor(time.Second)
 		require.Len(t, p.kind.ran(), 2)
@@ -234,7 +235,7 @@ func TestStopReleasesAReservation(t *testing.T) {
 		require.Empty(t, row.LeaseOwner)
 		require.True(t, row.LeaseExpiresAt.IsZero())
 		require.Equal(t, taskstate.StatusQueued, row.Status)
-		require.False(t, w.stream.isPending(id))
+		require.False(t, w.stream.Claims(id))
 		b := w.start("b", g.handler())
 		close(g.release["poison"])
 		close(g.release["long"])

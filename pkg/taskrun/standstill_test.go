@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -230,7 +231,7 @@ func TestAClaimUnderWayIsNotTakenOver(t *testing.T) {
 		require.Equal(t, []string{"x"}, p.kind.ran())
 		row = w.store.get("x")
 		require.Equal(t, []any{taskstate.StatusSucceeded, int64(1), 0}, []any{row.Status, row.Fence, row.CrashCount})
-		require.Empty(t, p.asking.owners)
+		require.Empty(t, p.asking.Owners)
 	})
 }
 
@@ -277,7 +278,7 @@ func TestAStandstillIsNoStall(t *testing.T) {
 		stillFor(time.Second)
 		row := w.store.get("x")
 		require.Equal(t, []any{taskstate.StatusSucceeded, 0, 0}, []any{row.Status, row.AttemptCount, row.CrashCount})
-		require.Equal(t, 4, p.slots.idle())
+		require.Equal(t, 4, p.slots.Idle())
 	})
 }
 
@@ -293,7 +294,7 @@ func TestElapsedByEitherClock(t *testing.T) {
 		"only the wall's went on":  {now.Round(0).Add(time.Hour), time.Hour},
 		"the wall alone went back": {now.Round(0).Add(-time.Hour), -time.Hour},
 	} {
-		require.Equal(t, c.want, elapsed(c.now, now), name)
+		require.Equal(t, c.want, local.Elapsed(c.now, now), name)
 	}
 }
 

@@ -40,12 +40,12 @@ func TestStopHandsBack(t *testing.T) {
 		row := w.store.get("long")
 		require.Equal(t, taskstate.StatusQueued, row.Status)
 		require.Zero(t, row.AttemptCount)
-		require.False(t, w.stream.isPending(short))
-		require.False(t, w.stream.isPending(long))
+		require.False(t, w.stream.Claims(short))
+		require.False(t, w.stream.Claims(long))
 		waiting, pending, added, _ := w.stream.counts()
 		require.Equal(t, []int{1, 0, 3}, []int{waiting, pending, added}, "one copy for the one that was handed back")
-		require.InDelta(t, 1, testutil.ToFloat64(p.m.handedBack), 0)
-		require.Empty(t, p.holds.all())
+		require.InDelta(t, 1, testutil.ToFloat64(p.m.HandedBack), 0)
+		require.Empty(t, p.claims.All())
 	})
 }
 
@@ -80,7 +80,7 @@ func TestStopReturnsUnclaimedDeliveries(t *testing.T) {
 		p.end(t)
 		waiting, pending, _, _ := w.stream.counts()
 		require.Equal(t, []int{3, 0}, []int{waiting, pending})
-		require.Empty(t, w.stream.alive, "the member leaves last")
+		require.Zero(t, w.stream.Alive(), "the member leaves last")
 	})
 }
 

@@ -9,13 +9,17 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 const dueLimit = 10_000 // rows of one status that the gauge of due work counts
 
+// sweeper makes lost deliveries again and measures what waits.
+type sweeper struct{ *core }
+
 // watermarkOnce adds lost deliveries again (design D5). Of a healthy backlog, however long, it reads not one row.
-func (r *Runner) watermarkOnce(ctx context.Context) error {
+func (r *sweeper) watermarkOnce(ctx context.Context) error {
 	watermark, err := r.watermark(ctx)
 	if errors.Is(err, ingestq.ErrNoWatermark) {
 		return nil
@@ -36,20 +40,19 @@ func (r *Runner) watermarkOnce(ctx context.Context) error {
 
 // watermark is H by the database's clock: what was promised before it, and the slack, has been read by somebody.
 // The database is asked first: when everything was read, "now" must not be later than the look at the queue.
-func (r *Runner) watermark(ctx context.Context) (time.Time, error) {
-	began := r.deps.Now()
-	ctx, cancel := call(ctx)
+func (r *sweeper) watermark(ctx context.Context) (time.Time, error) {
+	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
-	m, err := r.deps.Store.Moment(ctx)
-	if r.storeDone(began, err) != nil {
+	m, err := r.store.Moment(ctx)
+	if err != nil {
 		return time.Time{}, fmt.Errorf("read the database's clock: %w", err)
 	}
-	began = r.deps.Now()
+	began := r.deps.Now()
 	h, err := r.deps.Queue.Watermark(ctx)
 	if errors.Is(err, ingestq.ErrNoWatermark) {
 		return time.Time{}, err
 	}
-	r.health.queueCall(began, err)
+	r.health.QueueCall(began, err)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the queue's horizon: %w", err)
 	}
@@ -65,15 +68,14 @@ func (r *Runner) watermark(ctx context.Context) (time.Time, error) {
 }
 
 // enqueue renews the promises of one batch of lost deliveries and adds them; it answers how many rows it read.
-func (r *Runner) enqueue(ctx context.Context, watermark, before time.Time) (int, error) {
-	ctx, cancel := call(ctx)
+func (r *sweeper) enqueue(ctx context.Context, watermark, before time.Time) (int, error) {
+	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
-	began := r.deps.Now()
-	outs, err := r.deps.Store.Sweep(ctx, taskstate.Sweep{
+	outs, err := r.store.Sweep(ctx, taskstate.Sweep{
 		Status: taskstate.StatusQueued, Before: before, Limit: r.cfg.SweepBatch,
-		Decide: r.decideLost(watermark),
+		Decide: r.transport.DecideLost(watermark),
 	})
-	if r.storeDone(began, err) != nil {
+	if err != nil {
 		return 0, fmt.Errorf("promise lost deliveries: %w", err)
 	}
 	moved := 0
@@ -89,70 +91,36 @@ func (r *Runner) enqueue(ctx context.Context, watermark, before time.Time) (int,
 	if len(lost) > 0 {
 		crash.Point("promise.after_commit")
 	}
-	r.m.enqueuedAgain.Add(float64(len(lost)))
+	r.m.EnqueuedAgain.Add(float64(len(lost)))
 	if moved == 0 {
 		return 0, nil // all kept: nothing moves by looking again at once
 	}
-	if !r.transport.Pending {
-		return len(outs), nil // their events were committed with the promises
-	}
-	began = r.deps.Now()
-	err = publish(ctx, r.deps.Tracer, r.deps.Queue, lost)
-	if len(lost) > 0 {
-		crash.Point("promise.after_xadd")
-		r.health.queueCall(began, err)
-	}
-	return len(outs), err
-}
-
-// decideLost judges QUEUED rows by the queue's read watermark, and where deliveries are events by those too.
-func (r *Runner) decideLost(watermark time.Time) taskstate.DecideFunc {
-	if r.transport.Pending {
-		return taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
-			return taskstate.Enqueue(r.cfg.Policy, m, t, watermark)
-		})
-	}
-	return func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, tasks []taskstate.Task) ([]taskstate.Decision, error) {
-		ids := make([]string, len(tasks))
-		for i, t := range tasks {
-			ids[i] = t.ID
-		}
-		trails, err := r.deps.Outbox.Trails(ctx, tx, ids)
-		if err != nil {
-			return nil, fmt.Errorf("read the events of %d tasks: %w", len(ids), err)
-		}
-		out := make([]taskstate.Decision, len(tasks))
-		for i, t := range tasks {
-			out[i] = taskstate.EnqueueEvent(r.cfg.Policy, m, t, watermark, trails[t.ID])
-		}
-		return out, nil
-	}
+	return len(outs), r.transport.Enqueue(ctx, lost)
 }
 
 // measureOnce sets the gauges of due work and listens whether new deliveries still come.
-func (r *Runner) measureOnce(ctx context.Context) error {
-	ctx, cancel := call(ctx)
+func (r *sweeper) measureOnce(ctx context.Context) error {
+	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
-	began := r.deps.Now()
-	n, oldest, err := r.deps.Store.Due(ctx, dueLimit)
-	if r.storeDone(began, err) != nil {
+	n, oldest, err := r.store.Due(ctx, dueLimit)
+	if err != nil {
 		return fmt.Errorf("count due work: %w", err)
 	}
-	r.m.dueWork.Set(float64(n))
-	r.m.oldestDue.Set(oldest.Seconds())
+	r.m.DueWork.Set(float64(n))
+	r.m.OldestDue.Set(oldest.Seconds())
 	if !r.cfg.MainLoop {
 		return nil
 	}
-	began = r.deps.Now()
+	began := r.deps.Now()
 	stats, err := r.deps.Queue.Stats(ctx)
-	r.health.queueCall(began, err)
+	r.health.QueueCall(began, err)
 	if err != nil {
 		return fmt.Errorf("read the queue's counts: %w", err)
 	}
 	waiting := stats.Lag > 0 || (stats.Lag < 0 && n > 0 && oldest > stallAfter)
-	may := r.slots.idle() > 0 && !r.takesNothing()
+	may := r.slots.Idle() > 0 && !r.takesNothing()
 	stalled := r.stalled.listen(r.deps.Now(), waiting && may)
-	r.health.set(func(h *health) { h.stalled = stalled })
+	r.health.Set(func(h *local.Health) { h.Stalled = stalled })
 	return nil
 }
 

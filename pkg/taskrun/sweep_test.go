@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskrun/internal/delivery"
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
-	pb "github.com/millweir/millweir/proto"
 )
 
 // A healthy backlog is never added again, however long it waits; nobody reads it.
@@ -23,11 +24,9 @@ func TestHealthyBacklogIsLeftAlone(t *testing.T) {
 				ID: fmt.Sprint("t", i), Status: taskstate.StatusQueued, EnqueuedAt: instant(), WakeAt: instant(), Type: "test",
 			}
 		}
-		w.stream.mu.Lock()
 		for i := range 3_000 {
-			w.stream.add(&pb.TaskEnvelope{TaskId: fmt.Sprint("t", i)})
+			w.stream.send(fmt.Sprint("t", i))
 		}
-		w.stream.mu.Unlock()
 		w.start("r", &testHandler{}, func(c *Config) { c.MainLoop = false })
 		stillFor(time.Minute)
 		_, _, added, _ := w.stream.counts()
@@ -44,12 +43,12 @@ func TestFlushIsMended(t *testing.T) {
 			w.task(fmt.Sprint("t", i))
 		}
 		stillFor(time.Minute)
-		w.stream.flush()
+		w.stream.Wipe()
 		r := w.start("r", &testHandler{}, func(c *Config) { c.MainLoop = false })
 		stillFor(3 * time.Second)
 		waiting, _, added, _ := w.stream.counts()
 		require.Equal(t, []int{1500, 3000}, []int{waiting, added})
-		require.InDelta(t, 1500, testutil.ToFloat64(r.m.enqueuedAgain), 0)
+		require.InDelta(t, 1500, testutil.ToFloat64(r.m.EnqueuedAgain), 0)
 		stillFor(time.Minute)
 		_, _, added, _ = w.stream.counts()
 		require.Equal(t, 3000, added, "what was added again waits in the stream: healthy")
@@ -68,7 +67,7 @@ func TestFlushMidBacklog(t *testing.T) {
 		}
 		p := w.start("a", &testHandler{run: napping(100 * time.Millisecond)})
 		stillFor(2 * time.Second)
-		w.stream.flush()
+		w.stream.Wipe()
 		stillFor(time.Minute)
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 200}, w.store.statuses())
 		require.Len(t, p.kind.ran(), 200)
@@ -88,7 +87,7 @@ func TestEnqueuesOfAnAbsentQueueSlowDown(t *testing.T) {
 		})
 		p := w.start("r", &testHandler{}, func(c *Config) { c.MainLoop = false })
 		stillFor(10 * time.Minute)
-		require.InDelta(t, 9, testutil.ToFloat64(p.m.enqueuedAgain), 2)
+		require.InDelta(t, 9, testutil.ToFloat64(p.m.EnqueuedAgain), 2)
 		w.stream.setFault(nil)
 		w.start("a", &testHandler{})
 		stillFor(6 * time.Minute)
@@ -159,7 +158,7 @@ func TestOwedDeadLetterIsWrittenByTheSweep(t *testing.T) {
 		require.Len(t, w.stream.deadLetters(), 1)
 		require.Equal(t, int64(3), w.stream.deadLetters()[0].Fence)
 		require.Equal(t, taskstate.DLQWritten, w.store.get("x").DLQ)
-		require.False(t, w.stream.isPending(id))
+		require.False(t, w.stream.Claims(id))
 		stillFor(time.Minute)
 		require.Len(t, w.stream.deadLetters(), 1)
 	})
@@ -176,9 +175,9 @@ func TestReplayCancelsTheDebt(t *testing.T) {
 		w.store.change("x", func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.Replay(m, t, taskstate.Actor{Kind: taskstate.ActorUser, Name: "u"}, "")
 		})
-		require.Empty(t, p.effects.marks(t.Context(), []deadLetter{{entry: ingestq.DeadLetter{TaskID: "x", Fence: 3}, token: taskstate.Token{Epoch: 7, Fence: 3}}}))
+		require.Empty(t, p.effects.Marks(t.Context(), []delivery.DeadLetter{{Entry: ingestq.DeadLetter{TaskID: "x", Fence: 3}, Token: taskstate.Token{Epoch: 7, Fence: 3}}}))
 		stillFor(20 * time.Second)
-		require.NoError(t, p.dlqPendingOnce(t.Context()))
+		require.NoError(t, p.transport.WriteDLQPending(t.Context()))
 		require.Empty(t, w.stream.deadLetters())
 		require.Equal(t, taskstate.DLQNone, w.store.get("x").DLQ)
 	})
@@ -197,19 +196,19 @@ func TestStalledWorkerIsNotReady(t *testing.T) {
 		})
 		w.task("x")
 		p := w.make("a", &testHandler{})
-		p.health.set(func(h *health) { h.started = true })
+		p.health.Set(func(h *local.Health) { h.Started = true })
 		for range 14 {
-			require.NoError(t, p.measureOnce(t.Context()))
+			require.NoError(t, p.sweeper.measureOnce(t.Context()))
 			require.NoError(t, p.Ready())
 			stillFor(2 * time.Second)
 		}
 		stillFor(2 * time.Second)
-		require.NoError(t, p.measureOnce(t.Context()))
+		require.NoError(t, p.sweeper.measureOnce(t.Context()))
 		require.ErrorContains(t, p.Ready(), "nothing is taken")
 		p.stalled.heard(time.Now())
-		require.NoError(t, p.measureOnce(t.Context()))
+		require.NoError(t, p.sweeper.measureOnce(t.Context()))
 		require.NoError(t, p.Ready())
-		require.InDelta(t, 1, testutil.ToFloat64(p.m.dueWork), 0)
-		require.InDelta(t, 30, testutil.ToFloat64(p.m.oldestDue), 1)
+		require.InDelta(t, 1, testutil.ToFloat64(p.m.DueWork), 0)
+		require.InDelta(t, 30, testutil.ToFloat64(p.m.OldestDue), 1)
 	})
 }

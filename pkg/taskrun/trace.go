@@ -4,18 +4,12 @@ import (
 	"context"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskrun/internal/delivery"
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/telemetry"
-	pb "github.com/millweir/millweir/proto"
-)
-
-const (
-	tracerName = "github.com/millweir/millweir/pkg/taskrun"
-	maxLinks   = 128 // what the SDK keeps on one span by default
 )
 
 // attempt is the span of one claim, begun inside its transaction: the row then knows what the next attempt links to.
@@ -26,11 +20,11 @@ type attempt struct {
 
 // beginAttempt starts the span of a claim of t, as child of the accepting request (OTel messaging conventions: "process").
 // It links to what made the message, and a retry or takeover to the attempt before. Unrecorded spans cost no attributes.
-func (r *Runner) beginAttempt(ctx context.Context, t taskstate.Task) attempt {
+func (r *core) beginAttempt(ctx context.Context, t taskstate.Task) attempt {
 	ctx = telemetry.WithTask(trace.ContextWithSpanContext(context.WithoutCancel(ctx), trace.SpanContext{}), t.ID)
 	ctx = telemetry.WithTraceparent(telemetry.WithRequest(ctx, t.RequestID), t.TraceParent)
 	parent := trace.SpanContextFromContext(ctx)
-	ctx, span := r.deps.Tracer.Start(ctx, spanName("process", r.destination), trace.WithSpanKind(trace.SpanKindConsumer))
+	ctx, span := r.deps.Tracer.Start(ctx, delivery.SpanName("process", r.destination), trace.WithSpanKind(trace.SpanKindConsumer))
 	if span.IsRecording() {
 		if parent.IsValid() {
 			span.AddLink(trace.Link{SpanContext: parent})
@@ -51,50 +45,27 @@ func (a attempt) traceparent() string {
 }
 
 // describe adds what is known once the claim is committed.
-func (r *Runner) describe(h *claim) {
-	if !h.span.IsRecording() {
+func (r *core) describe(h *local.Claim) {
+	if !h.Span.IsRecording() {
 		return
 	}
-	h.span.SetAttributes(append(r.destination,
+	h.Span.SetAttributes(append(r.destination,
 		attribute.String("messaging.operation.type", "process"),
 		attribute.String("messaging.operation.name", "process"),
-		attribute.String("messaging.message.id", h.delivery),
+		attribute.String("messaging.message.id", h.Delivery),
 		attribute.String("messaging.client.id", r.cfg.Process),
-		attribute.String("millweir.task.id", h.task.ID),
-		attribute.String("millweir.task.type", h.task.Type),
-		attribute.Int("millweir.task.attempt", h.task.AttemptCount+1),
-		attribute.Int64("millweir.task.fence", h.token.Fence),
+		attribute.String("millweir.task.id", h.Task.ID),
+		attribute.String("millweir.task.type", h.Task.Type),
+		attribute.Int("millweir.task.attempt", h.Task.AttemptCount+1),
+		attribute.Int64("millweir.task.fence", h.Token.Fence),
 	)...)
-}
-
-// destinationOf says in a trace which queue it is, as far as the queue tells.
-func destinationOf(p ingestq.Publisher) []attribute.KeyValue {
-	d, ok := p.(ingestq.Described)
-	if !ok {
-		return nil
-	}
-	system, name := d.Destination()
-	kvs := []attribute.KeyValue{
-		attribute.String("messaging.system", system), attribute.String("messaging.destination.name", name),
-	}
-	return kvs[:len(kvs):len(kvs)] // an append copies
-}
-
-// spanName is an operation and the queue that it is about, as the conventions have it: few names, whatever runs.
-func spanName(operation string, destination []attribute.KeyValue) string {
-	for _, kv := range destination {
-		if kv.Key == "messaging.destination.name" {
-			return operation + " " + kv.Value.AsString()
-		}
-	}
-	return operation
 }
 
 // below returns ctx with the first span of the claims that something records, so that a transaction for many of them stands in
 // one of their traces.
 func below(ctx context.Context, batch []outcome) context.Context {
 	for _, o := range batch {
-		if span := o.h.ends(); span != nil {
+		if span := o.h.Ends(); span != nil {
 			return trace.ContextWithSpan(ctx, span)
 		}
 	}
@@ -110,51 +81,4 @@ func (a arrivals) arriving(ctx context.Context) context.Context {
 		}
 	}
 	return ctx
-}
-
-// traced calls send within a producer span. The span stands below the request that is being served;
-// one of a loop stands below its only message, or links to its many.
-func traced(ctx context.Context, tracer trace.Tracer, p ingestq.Publisher, es []*pb.TaskEnvelope, send func(context.Context) ([]string, error)) error {
-	if len(es) == 1 && !trace.SpanContextFromContext(ctx).IsValid() {
-		ctx = telemetry.WithTraceparent(ctx, es[0].GetContext().GetTraceparent())
-	}
-	ctx, span := tracer.Start(ctx, spanName("send", destinationOf(p)), trace.WithSpanKind(trace.SpanKindProducer))
-	defer span.End()
-	ids, err := send(ctx)
-	if !span.IsRecording() {
-		return err
-	}
-	attrs := append(destinationOf(p),
-		attribute.String("messaging.operation.type", "send"), attribute.String("messaging.operation.name", "send"))
-	if len(es) == 1 {
-		attrs = append(attrs, attribute.String("millweir.task.id", es[0].GetTaskId()))
-		if len(ids) == 1 && ids[0] != "" {
-			attrs = append(attrs, attribute.String("messaging.message.id", ids[0]))
-		}
-	} else {
-		attrs = append(attrs, attribute.Int("messaging.batch.message_count", len(es)))
-	}
-	span.SetAttributes(attrs...)
-	linkMessages(span, es)
-	failSpan(span, err)
-	return err
-}
-
-// linkMessages links a batch to what made its messages.
-func linkMessages(span trace.Span, es []*pb.TaskEnvelope) {
-	if len(es) < 2 {
-		return
-	}
-	for _, e := range es[:min(len(es), maxLinks)] {
-		if sc := telemetry.SpanContext(e.GetContext().GetTraceparent()); sc.IsValid() {
-			span.AddLink(trace.Link{SpanContext: sc})
-		}
-	}
-}
-
-// failSpan marks a span as failed, without secrets.
-func failSpan(span trace.Span, err error) {
-	if err != nil && span.IsRecording() {
-		span.SetStatus(codes.Error, taskstate.Shorten(telemetry.Redact(err.Error())))
-	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/taskrun/internal/delivery"
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -35,7 +37,7 @@ const (
 
 // outcome is a run's end on its way into the table.
 type outcome struct {
-	h       *claim
+	h       *local.Claim
 	sort    outcomeSort
 	result  Result
 	failure taskstate.Failure
@@ -56,63 +58,73 @@ func errUnexpected(o taskstate.Outcome) error {
 	return fmt.Errorf("unexpected answer %q", o.Answer)
 }
 
-// work is a task's goroutine: run, judge, hand the outcome over, free the slot.
-func (r *Runner) work(h *claim) {
-	defer r.runs.Done()
-	defer h.cancel(nil)
-	ctx := h.ctx
-	var res Result
-	pprof.Do(ctx, pprof.Labels(labelTask, h.task.ID), func(ctx context.Context) { res = r.runPatiently(ctx, h) })
+// executor runs claimed tasks, each in a goroutine, and hands their outcomes over.
+type executor struct {
+	*core
+	outcomes chan outcome
+	ended    chan struct{} // closed when nobody takes outcomes any more
+}
 
-	stage, took, hung := h.finish(r.deps.Now())
+// run starts a claimed task.
+func (r *executor) run(h *local.Claim) { go r.work(h) }
+
+// work is a task's goroutine: run, judge, hand the outcome over, free the slot.
+func (r *executor) work(h *local.Claim) {
+	defer h.Cancel(nil)
+	ctx := h.Ctx
+	var res Result
+	pprof.Do(ctx, pprof.Labels(labelTask, h.Task.ID), func(ctx context.Context) { res = r.runPatiently(ctx, h) })
+
+	stage, took, hung := h.Finish(r.deps.Now())
 	r.stageTook(stage, took)
-	failSpan(h.span, res.Err)
+	delivery.FailSpan(h.Span, res.Err)
 	if o, ok := r.validate(h, res); ok {
 		r.handOver(o)
 	} else {
-		r.m.lost.Inc() // its delivery may be the new holder's by now: leave it
-		r.holds.drop(h)
+		r.m.Lost.Inc() // its delivery may be the new holder's by now: leave it
+		r.claims.Drop(h)
 	}
 	if hung {
-		r.slots.restore()
-		r.m.slotsLost.Dec()
+		r.slots.Restore()
+		r.m.SlotsLost.Dec()
 		return
 	}
-	r.slots.give(h.recovery, 1)
+	r.slots.Give(h.Recovery, 1)
 }
 
 // handOver gives an outcome to the finisher; it waits when too many are waiting. After a stop nobody takes it: its lease ends it.
-func (r *Runner) handOver(o outcome) {
-	o.h.finishing(r.deps.Tracer)
+func (r *executor) handOver(o outcome) {
+	o.h.Finishing(r.deps.Tracer)
 	crash.Point("worker.before_finish")
 	select {
 	case r.outcomes <- o:
 	case <-r.ended:
-		r.holds.drop(o.h)
+		r.claims.Drop(o.h)
 	}
 }
 
 // runPatiently runs the kind again, under the same claim, while what stops it is the database's absence:
 // an outage costs no attempt, as it costs no crash. Heartbeats go on and revive the lease; what a run has written
 // is the next run's to find, as after a takeover.
-func (r *Runner) runPatiently(ctx context.Context, h *claim) Result {
-	var wait backoff
+func (r *executor) runPatiently(ctx context.Context, h *local.Claim) Result {
+	var wait local.Backoff
 	for {
 		res := r.runHandler(ctx, h)
 		if !errors.Is(res.Err, taskstate.ErrUnavailable) && !errors.Is(res.Err, taskstate.ErrOutcomeUnknown) {
 			return res
 		}
-		r.health.warn(ctx, "runner: the database is away; the run begins anew", res.Err)
-		h.waits(r.deps.Now())
-		if !pause(ctx, wait.after()) {
+		r.health.Warn(ctx, "runner: the database is away; the run begins anew", res.Err)
+		h.Waits(r.deps.Now())
+		if !local.Pause(ctx, wait.After()) {
 			return res
 		}
 	}
 }
 
 // runHandler calls the kind and recovers its panic.
-func (r *Runner) runHandler(ctx context.Context, h *claim) (res Result) {
-	if h.kind == nil {
+func (r *executor) runHandler(ctx context.Context, h *local.Claim) (res Result) {
+	k := r.handler(h.Task.Type)
+	if k == nil {
 		return Result{}
 	}
 	defer func() {
@@ -120,36 +132,36 @@ func (r *Runner) runHandler(ctx context.Context, h *claim) (res Result) {
 			res = Result{Err: &panicError{value: p, stack: debug.Stack()}}
 		}
 	}()
-	return h.kind.Run(ctx, Job{Task: h.task, Token: h.token, Alone: h.alone, Report: func(p taskstate.Progress) {
-		r.stageTook(h.report(p, r.deps.Now()))
+	return k.Run(ctx, Job{Task: h.Task, Token: h.Token, Alone: h.Alone, Report: func(p taskstate.Progress) {
+		r.stageTook(h.Report(p, r.deps.Now()))
 	}})
 }
 
 // stageTook measures a stage that ended; before the first report there is none.
-func (r *Runner) stageTook(stage taskstate.Stage, took time.Duration) {
+func (r *executor) stageTook(stage taskstate.Stage, took time.Duration) {
 	if stage != "" && stage != taskstate.StageNone {
-		r.m.stage.WithLabelValues(string(stage)).Observe(took.Seconds())
+		r.m.Stage.WithLabelValues(string(stage)).Observe(took.Seconds())
 	}
 }
 
 // validate makes an outcome of a result; ok is false when the claim is known to be lost.
-func (r *Runner) validate(h *claim, res Result) (o outcome, ok bool) {
+func (r *executor) validate(h *local.Claim, res Result) (o outcome, ok bool) {
 	o = outcome{h: h, result: res}
-	cause := context.Cause(h.ctx)
+	cause := context.Cause(h.Ctx)
 	switch {
-	case h.isLost():
+	case h.IsLost():
 		return o, false
-	case h.kind == nil:
+	case r.handler(h.Task.Type) == nil:
 		o.sort = outcomeSuspend
-		o.message = fmt.Sprintf("nobody here does tasks of type %q", h.task.Type)
+		o.message = fmt.Sprintf("nobody here does tasks of type %q", h.Task.Type)
 	case res.Err == nil:
 		o.sort, o.message = outcomeSuccess, res.Message
-	case errors.Is(cause, ErrStopping):
+	case errors.Is(cause, local.ErrStopping):
 		o.sort, o.message = outcomeHandBack, "its process stops"
 	case errors.Is(res.Err, ErrProcess):
 		o.sort, o.message = outcomeHandBack, "a fault of its process: "+r.classify(h, res.Err).Cause
-		r.unfit(h.ctx, res.Err)
-	case errors.Is(cause, ErrStalled):
+		r.unfit(h.Ctx, res.Err)
+	case errors.Is(cause, local.ErrStalled):
 		o.sort, o.failure = outcomeFailure, r.stallFailure(h)
 	default:
 		crash.Point("worker.in_fail")
@@ -159,8 +171,8 @@ func (r *Runner) validate(h *claim, res Result) (o outcome, ok bool) {
 }
 
 // stallFailure is the failure of a silent stage.
-func (r *Runner) stallFailure(h *claim) taskstate.Failure {
-	stage := h.stage()
+func (r *executor) stallFailure(h *local.Claim) taskstate.Failure {
+	stage := h.Stage()
 	return taskstate.Failure{
 		Code: CodeStalled, Stalled: true,
 		Cause:   fmt.Sprintf("stage %s: no progress for %s", stage, r.cfg.stallLimit(stage)),
@@ -169,13 +181,13 @@ func (r *Runner) stallFailure(h *claim) taskstate.Failure {
 }
 
 // classify asks the kind about an error; what the kind does not name stays an internal error.
-func (r *Runner) classify(h *claim, err error) (f taskstate.Failure) {
+func (r *executor) classify(h *local.Claim, err error) (f taskstate.Failure) {
 	var thrown *panicError
 	if errors.As(err, &thrown) {
-		r.deps.Log.ErrorContext(h.ctx, "runner: task panicked", "task_id", h.task.ID, "error", err, "stack", string(thrown.stack))
+		r.deps.Log.ErrorContext(h.Ctx, "runner: task panicked", "task_id", h.Task.ID, "error", err, "stack", string(thrown.stack))
 		return internalFailure(err)
 	}
-	if guard(func() error { f = h.kind.Classify(err); return nil }) != nil {
+	if guard(func() error { f = r.handler(h.Task.Type).Classify(err); return nil }) != nil {
 		return internalFailure(err)
 	}
 	if f.Cause == "" {
@@ -211,7 +223,7 @@ func hungStack(taskID string) string {
 }
 
 // writtenOff logs a run that ignores its end.
-func (r *Runner) writtenOff(h *claim) {
-	r.deps.Log.LogAttrs(h.ctx, slog.LevelError, "runner: a cancelled run does not return; its slot is written off",
-		slog.String("task_id", h.task.ID), slog.String("stage", string(h.stage())), slog.String("stack", hungStack(h.task.ID)))
+func (r *executor) writtenOff(h *local.Claim) {
+	r.deps.Log.LogAttrs(h.Ctx, slog.LevelError, "runner: a cancelled run does not return; its slot is written off",
+		slog.String("task_id", h.Task.ID), slog.String("stage", string(h.Stage())), slog.String("stack", hungStack(h.Task.ID)))
 }

@@ -27,6 +27,8 @@ type testHandler struct {
 	runs []string
 }
 
+func (k *testHandler) Describe() Description { return Description{Noun: "test"} }
+
 func (k *testHandler) Run(ctx context.Context, job Job) Result {
 	k.mu.Lock()
 	k.runs = append(k.runs, job.Task.ID)
@@ -83,7 +85,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{t: t, store: newMemStore(), stream: newMemStream()}
+	return &world{t: t, store: newMemStore(), stream: newMemStream(false)}
 }
 
 // process is one running runner.
@@ -110,13 +112,13 @@ func (w *world) start(name string, kind *testHandler, edit ...func(c *Config)) *
 func (w *world) make(name string, kind *testHandler, edit ...func(c *Config)) *process {
 	w.t.Helper()
 	cfg := NewDefaultConfig()
-	cfg.Process, cfg.Concurrency, cfg.Policy.DLQ = name, 4, !w.stream.records
+	cfg.Process, cfg.Concurrency, cfg.Policy.DLQ = name, 4, !w.stream.topic
 	for _, f := range edit {
 		f(&cfg)
 	}
 	p := &process{kind: kind, reg: prometheus.NewRegistry(), done: make(chan error, 1), stop: func() {}}
 	deps := Deps{
-		Store: w.store, Queue: w.stream.member(name), Handlers: map[string]Handler{"test": kind},
+		Store: w.store, Queue: w.stream.Join(name), Handlers: map[string]Handler{"test": kind},
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: p.reg,
 	}
 	if s := w.stops[name]; s != nil {
@@ -162,7 +164,7 @@ func stillFor(d time.Duration) {
 
 // result is one value of ingest_task_process_total.
 func (p *process) result(r string) float64 {
-	return testutil.ToFloat64(p.m.processed.WithLabelValues(r))
+	return testutil.ToFloat64(p.m.Processed.WithLabelValues(r))
 }
 
 // bubble runs a test in a synctest bubble.
@@ -195,4 +197,14 @@ func (m *meter) reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.most = m.now
+}
+
+// once is one of the loops of a stream's transport.
+func once(p *process, what string) func(ctx context.Context) error {
+	for _, l := range p.transport.Loops() {
+		if l.What == what {
+			return l.Once
+		}
+	}
+	panic("no loop " + what)
 }

@@ -16,6 +16,9 @@ const NoopType = "noop"
 // Noop is the kind of tasks that do nothing; it tells of each start.
 type Noop func(task taskstate.Task)
 
+// Describe implements taskrun.Handler.
+func (Noop) Describe() taskrun.Description { return taskrun.Description{Noun: "test"} }
+
 // NewNoop is a task that does nothing; its payload is its number.
 func NewNoop(number int) taskstate.NewTask {
 	return taskstate.NewTask{

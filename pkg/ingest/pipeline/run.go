@@ -72,6 +72,9 @@ func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mo
 
 var _ taskrun.Handler = (*Worker)(nil)
 
+// Describe implements taskrun.Handler.
+func (w *Worker) Describe() taskrun.Description { return ingest.Describe() }
+
 // finishing is the payload of a run that ended well.
 type finishing struct {
 	version  string

@@ -1,2 +1,2 @@
-// Package ingestqtest is the conformance suite of the queue port: every implementation of ingestq.Consumer passes it.
+// Package ingestqtest is the conformance suite of the queue port: every implementation of ingestq.PendingQueue passes it.
 package ingestqtest

@@ -148,7 +148,7 @@ func testLeave(t *testing.T, _ Features, b Bench) {
 	_, err := two.Adopt(t.Context(), ids[1])
 	require.NoError(t, err)
 	require.NoError(t, two.Ack(t.Context(), ids[1]))
-	for _, m := range []ingestq.Consumer{one, two} {
+	for _, m := range []ingestq.PendingQueue{one, two} {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- m.Run(ctx) }()

@@ -145,7 +145,7 @@ func testRequeue(t *testing.T, _ Features, b Bench) {
 
 func testRequeueRace(t *testing.T, _ Features, b Bench) {
 	const rounds, settlers = 40, 4
-	members := make([]ingestq.Consumer, settlers)
+	members := make([]ingestq.PendingQueue, settlers)
 	for i := range members {
 		members[i] = b.Member()
 	}

@@ -41,7 +41,7 @@ func TestAFailureNeedsAStallOfItsServer(t *testing.T) {
 
 // flaky is a member whose calls fail once.
 type flaky struct {
-	ingestq.Consumer
+	ingestq.PendingQueue
 	left int
 }
 

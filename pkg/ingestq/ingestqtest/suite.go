@@ -34,7 +34,7 @@ type Features struct {
 // Bench is one empty queue of a test. All functions are called from the test's goroutine unless said otherwise.
 type Bench struct {
 	// Member makes another member of the group, whose Run is not running.
-	Member func() ingestq.Consumer
+	Member func() ingestq.PendingQueue
 	// DeadLetters reads the dead letter queue, oldest first.
 	DeadLetters func() []map[string]string
 	// AddRaw adds a delivery with any fields past the codec and returns its id.
@@ -44,9 +44,9 @@ type Bench struct {
 	// Wipe makes the queue lose all it has, its group too.
 	Wipe func()
 	// Kill makes the member's heartbeat end as if its process had died.
-	Kill func(member ingestq.Consumer)
+	Kill func(member ingestq.PendingQueue)
 	// Rest makes a member stop reading for the others, where streams have owners; nil: any member reads any stream.
-	Rest func(member ingestq.Consumer)
+	Rest func(member ingestq.PendingQueue)
 	// Clock is the queue's own time.
 	Clock func() time.Time
 	// Probe asks the server for a sign of life over a connection that no member uses. It is called from another goroutine, all
@@ -118,7 +118,7 @@ func publish(t *testing.T, p ingestq.Publisher, n int) []string {
 }
 
 // rest lets another member read; what the first one was given is acknowledged before, since a new owner is given it again.
-func (b Bench) rest(t *testing.T, c ingestq.Consumer, held []ingestq.Delivery) {
+func (b Bench) rest(t *testing.T, c ingestq.PendingQueue, held []ingestq.Delivery) {
 	t.Helper()
 	if b.Rest == nil {
 		return
@@ -128,7 +128,7 @@ func (b Bench) rest(t *testing.T, c ingestq.Consumer, held []ingestq.Delivery) {
 }
 
 // readAll reads until it has n deliveries.
-func readAll(t *testing.T, c ingestq.Consumer, n int) []ingestq.Delivery {
+func readAll(t *testing.T, c ingestq.PendingQueue, n int) []ingestq.Delivery {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
@@ -144,7 +144,7 @@ func readAll(t *testing.T, c ingestq.Consumer, n int) []ingestq.Delivery {
 	return all
 }
 
-func requireNothingToRead(t *testing.T, c ingestq.Consumer) {
+func requireNothingToRead(t *testing.T, c ingestq.PendingQueue) {
 	t.Helper()
 	some, err := c.Read(t.Context(), 10, shortTime)
 	for errors.Is(err, ingestq.ErrUnavailable) && t.Context().Err() == nil {
@@ -155,7 +155,7 @@ func requireNothingToRead(t *testing.T, c ingestq.Consumer) {
 }
 
 // pendingIDs are the ids of all pending deliveries.
-func pendingIDs(t *testing.T, c ingestq.Consumer) []string {
+func pendingIDs(t *testing.T, c ingestq.PendingQueue) []string {
 	t.Helper()
 	page, err := c.Pending(t.Context(), 0, "", 1000)
 	require.NoError(t, err)
@@ -180,7 +180,7 @@ func requireEnvelope(t *testing.T, want, got *pb.TaskEnvelope) {
 }
 
 // idleFor waits until each pending delivery has been idle for d.
-func idleFor(t *testing.T, c ingestq.Consumer, d time.Duration, ids ...string) {
+func idleFor(t *testing.T, c ingestq.PendingQueue, d time.Duration, ids ...string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		page, err := c.Pending(t.Context(), d, "", 1000)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq"
-	pb "github.com/millweir/millweir/proto"
 )
 
 const maxHostInName = 64 // bytes
@@ -65,9 +64,6 @@ func (m *Member) Name() string { return m.name }
 
 // Destination implements ingestq.Described.
 func (m *Member) Destination() (system, name string) { return "kafka", m.cfg.Topic }
-
-// Transport implements ingestq.Consumer.
-func (m *Member) Transport() ingestq.Transport { return ingestq.Transport{Pending: false} }
 
 // Read implements ingestq.Consumer.
 func (m *Member) Read(ctx context.Context, n int, block time.Duration) ([]ingestq.Delivery, error) {
@@ -154,37 +150,6 @@ func (m *Member) Ack(_ context.Context, ids ...string) error {
 	}
 	return nil
 }
-
-// Publish implements ingestq.Publisher: on this transport a delivery is an event of the row's own transaction.
-func (m *Member) Publish(_ context.Context, envelopes []*pb.TaskEnvelope) ([]string, error) {
-	return make([]string, len(envelopes)), nil
-}
-
-// Adopt implements ingestq.Consumer: no delivery waits for anybody.
-func (m *Member) Adopt(_ context.Context, ids ...string) (map[string]bool, error) {
-	found := make(map[string]bool, len(ids))
-	for _, id := range ids {
-		found[id] = false
-	}
-	return found, nil
-}
-
-// Requeue implements ingestq.Consumer; it does nothing.
-func (m *Member) Requeue(context.Context, []ingestq.Copy) (int, error) { return 0, nil }
-
-// Pending implements ingestq.Consumer; there is none.
-func (m *Member) Pending(context.Context, time.Duration, string, int) ([]ingestq.Pending, error) {
-	return nil, nil
-}
-
-// DeadLetters implements ingestq.Consumer: a dead letter is an event of the row's own transaction.
-func (m *Member) DeadLetters(context.Context, []ingestq.DeadLetter) error { return nil }
-
-// Unpin implements ingestq.Consumer; it does nothing.
-func (m *Member) Unpin(context.Context, time.Duration, ...string) error { return nil }
-
-// Trim implements ingestq.Consumer: retention is the topic's own.
-func (m *Member) Trim(context.Context) (int64, error) { return 0, nil }
 
 // Stats implements ingestq.Consumer; Pending is what this member was given and has not acknowledged.
 func (m *Member) Stats(ctx context.Context) (ingestq.Stats, error) {

@@ -106,7 +106,7 @@ func (r *rig) do(t testing.TB, args ...string) rueidis.RedisMessage {
 
 func (r *rig) bench(t *testing.T) ingestqtest.Bench {
 	return ingestqtest.Bench{
-		Member: func() ingestq.Consumer { return r.queue(nil) },
+		Member: func() ingestq.PendingQueue { return r.queue(nil) },
 		DeadLetters: func() []map[string]string {
 			entries, err := r.raw.Do(t.Context(), r.raw.B().Xrange().Key(r.cfg.DLQKey).Start("-").End("+").Build()).AsXRange()
 			require.NoError(t, err)
@@ -133,7 +133,7 @@ func (r *rig) bench(t *testing.T) ingestqtest.Bench {
 			r.do(t, "DEL", r.cfg.StreamKey)
 			r.do(t, "DEL", r.cfg.DLQKey)
 		},
-		Kill: func(member ingestq.Consumer) { r.do(t, "DEL", r.queue(nil).aliveKey(member.Name())) },
+		Kill: func(member ingestq.PendingQueue) { r.do(t, "DEL", r.queue(nil).aliveKey(member.Name())) },
 		Clock: func() time.Time {
 			command := r.raw.B().Time().Build()
 			if isCluster(r.raw) {

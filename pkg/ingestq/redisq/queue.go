@@ -45,7 +45,7 @@ type Queue struct {
 	missed time.Time // of the last read without an answer; zero: nothing that it was given is missing any more
 }
 
-var _ ingestq.Consumer = (*Queue)(nil)
+var _ ingestq.PendingQueue = (*Queue)(nil)
 
 // New makes a member with a name that no other start of any process has; arguments as those of NewPublisher.
 // It is seen by the group from its first Read on; Run keeps it alive.
@@ -65,9 +65,6 @@ func memberName() string {
 	}
 	return fmt.Sprintf("%s-%d-%s", host[:min(len(host), maxHostInName)], os.Getpid(), strings.ToLower(rand.Text()[:10]))
 }
-
-// Transport implements ingestq.Consumer.
-func (q *Queue) Transport() ingestq.Transport { return ingestq.Transport{Pending: true} }
 
 // Name implements ingestq.Consumer.
 func (q *Queue) Name() string { return q.name }

@@ -181,7 +181,7 @@ func (r *rig) deadLetters() []map[string]string {
 
 func (r *rig) bench() ingestqtest.Bench {
 	return ingestqtest.Bench{
-		Member: func() ingestq.Consumer { return r.member(nil) },
+		Member: func() ingestq.PendingQueue { return r.member(nil) },
 		DeadLetters: func() []map[string]string {
 			deadLetters := r.deadLetters()
 			for _, l := range deadLetters { // the stream is named beside it
@@ -212,14 +212,14 @@ func (r *rig) bench() ingestqtest.Bench {
 			}
 			r.do("FLUSHDB")
 		},
-		Kill: func(member ingestq.Consumer) {
+		Kill: func(member ingestq.PendingQueue) {
 			begin := beats
 			if r.cluster != nil {
 				begin = "{" + streammq.StreamKey(Topic, 0) + "}"
 			}
 			r.do("DEL", begin+":alive:"+r.cfg.Group+":"+member.Name())
 		},
-		Rest: func(member ingestq.Consumer) { member.(ingestq.Yielder).Yield() },
+		Rest: func(member ingestq.PendingQueue) { member.(ingestq.Yielder).Yield() },
 		Clock: func() time.Time {
 			command := r.raw.B().Time().Build()
 			if r.cluster != nil {

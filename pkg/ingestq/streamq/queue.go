@@ -41,8 +41,8 @@ type Queue struct {
 }
 
 var (
-	_ ingestq.Consumer = (*Queue)(nil)
-	_ ingestq.Yielder  = (*Queue)(nil)
+	_ ingestq.PendingQueue = (*Queue)(nil)
+	_ ingestq.Yielder      = (*Queue)(nil)
 )
 
 // New makes a member with a name that no other start of any process has; arguments as those of NewPublisher.
@@ -75,9 +75,6 @@ func memberName() string {
 	}, host)
 	return fmt.Sprintf("%s-%d", host[:min(len(host), maxHostInName)], os.Getpid())
 }
-
-// Transport implements ingestq.Consumer.
-func (q *Queue) Transport() ingestq.Transport { return ingestq.Transport{Pending: true} }
 
 // Name implements ingestq.Consumer.
 func (q *Queue) Name() string { return q.name }

@@ -68,18 +68,18 @@ var patches = map[string][]patch{
 	"m5": {
 		{file: "pkg/taskrun/finish.go", old: "\touts, err := r.commit(below(ctx, batch)", text: `	if seededBug("m5") {
 		for _, o := range batch {
-			r.effects.acks(ctx, []string{o.h.delivery})
+			_ = r.deps.Queue.Ack(ctx, o.h.Delivery)
 		}
 	}
 	outs, err := r.commit(below(ctx, batch)`},
 	},
 	"m6": {
-		{file: "pkg/taskrun/courier.go", old: "\twritten := c.deadLetters(ctx, e.deadLetters)\n", text: `	if seededBug("m6") {
+		{file: "pkg/taskrun/internal/delivery/effects.go", old: "\twritten := c.writeDeadLetters(ctx, e.deadLetters)\n", text: `	if seededBug("m6") {
 		for _, l := range e.deadLetters {
 			c.acks(ctx, []string{l.delivery})
 		}
 	}
-	written := c.deadLetters(ctx, e.deadLetters)
+	written := c.writeDeadLetters(ctx, e.deadLetters)
 `},
 	},
 	"m8": {

@@ -1,19 +1,19 @@
-package taskrun
+package local
 
 import "sync"
 
-// slots counts who uses how many of a process's slots.
+// Slots counts who uses how many of a process's slots.
 //
 // New deliveries and recovery share them: while deliveries wait, recovery has at most half (rounded up),
 // and as much as that is kept for it when it has work; otherwise it may have all (design D4).
-type slots struct {
+type Slots struct {
 	mu              sync.Mutex
 	total           int
 	usable          int  // at most so many run: fewer than total after a fault of the process
 	went            int  // tasks that succeeded since usable grew
 	lost            int  // written off: their runs ignore that they were cancelled
 	main            int  // run tasks that new deliveries brought
-	recovery        int  // run tasks that recovery found
+	Recovery        int  // run tasks that recovery found
 	reading         int  // asked for by the reads in flight
 	lanes           int  // loops that read or claim now
 	waiting         bool // the last read was full: more deliveries wait
@@ -22,31 +22,34 @@ type slots struct {
 	changed         signal
 }
 
-// newSlots returns n free slots.
-func newSlots(n int) *slots { return &slots{total: n, usable: n} }
+// maxRead is the most deliveries of one read.
+const maxRead = 500
 
-// wait returns a channel that is closed at the next change.
-func (s *slots) wait() <-chan struct{} {
+// NewSlots returns n free slots.
+func NewSlots(n int) *Slots { return &Slots{total: n, usable: n} }
+
+// Wait answers a channel that is closed at the next change.
+func (s *Slots) Wait() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changed.wait()
 }
 
 // share is recovery's part while deliveries wait.
-func (s *slots) share() int { return (s.usable + 1) / 2 }
+func (s *Slots) share() int { return (s.usable + 1) / 2 }
 
 // free counts slots that run nothing.
-func (s *slots) free() int { return min(s.total-s.lost, s.usable) - s.main - s.recovery }
+func (s *Slots) free() int { return min(s.total-s.lost, s.usable) - s.main - s.Recovery }
 
-// shrink halves the number of tasks that run at once: so many were too much for the process.
-func (s *slots) shrink() {
+// Shrink halves the number of tasks that run at once: so many were too much for the process.
+func (s *Slots) Shrink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.usable, s.went = max(1, min(s.usable, s.main+s.recovery)/2), 0
+	s.usable, s.went = max(1, min(s.usable, s.main+s.Recovery)/2), 0
 }
 
-// grow counts a task that succeeded: after as many as run at once one more may.
-func (s *slots) grow() {
+// Grow counts a task that succeeded: after as many as run at once one more may.
+func (s *Slots) Grow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.usable == s.total {
@@ -58,19 +61,19 @@ func (s *slots) grow() {
 	}
 }
 
-// usableNow returns how many tasks may run at once.
-func (s *slots) usableNow() int {
+// UsableNow returns how many tasks may run at once.
+func (s *Slots) UsableNow() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.usable
 }
 
-// beginRead returns how many deliveries may be read; endRead and endLane must follow when it is not 0, else changed is closed at the
+// BeginRead answers how many deliveries may be read; endRead and endLane must follow when it is not 0, else changed is closed at the
 // next change. more tells that the last read was full.
-func (s *slots) beginRead() (n int, more bool, changed <-chan struct{}) {
+func (s *Slots) BeginRead() (n int, more bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n = min(s.free()-s.kept()-s.reading, maxSweep)
+	n = min(s.free()-s.kept()-s.reading, maxRead)
 	if n <= 0 || (s.waiting && s.lanes > 0) { // of a backlog one lane takes more at a time than two
 		return 0, s.waiting, s.changed.wait()
 	}
@@ -82,8 +85,8 @@ func (s *slots) beginRead() (n int, more bool, changed <-chan struct{}) {
 // fewSlots is a number of slots for which a claim of many is not worth a wait.
 const fewSlots = 16
 
-// batching reports whether deliveries wait and only a few of many slots are free for them.
-func (s *slots) batching() bool {
+// Batching reports whether deliveries wait and only a few of many slots are free for them.
+func (s *Slots) Batching() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.free() - s.kept() - s.reading
@@ -91,16 +94,16 @@ func (s *slots) batching() bool {
 }
 
 // kept counts free slots that waiting recovery has a right to.
-func (s *slots) kept() int {
+func (s *Slots) kept() int {
 	if !s.recoveryWaiting || (s.usable == 1 && s.yielded) {
 		return 0
 	}
-	return max(0, s.share()-s.recovery)
+	return max(0, s.share()-s.Recovery)
 }
 
-// endRead returns how many of the got deliveries have a slot, of those that beginRead allowed; recovery may have taken some
+// EndRead answers how many of the got deliveries have a slot, of those that beginRead allowed; recovery may have taken some
 // while an empty stream was read.
-func (s *slots) endRead(allowed, got int) int {
+func (s *Slots) EndRead(allowed, got int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	waited := s.waiting
@@ -117,8 +120,8 @@ func (s *slots) endRead(allowed, got int) int {
 	return n
 }
 
-// endLane follows endRead when what was read is claimed, and used of the slots that endRead granted run a task.
-func (s *slots) endLane(granted, used int) {
+// EndLane follows endRead when what was read is claimed, and used of the slots that endRead granted run a task.
+func (s *Slots) EndLane(granted, used int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lanes--
@@ -126,27 +129,27 @@ func (s *slots) endLane(granted, used int) {
 	s.changed.ring()
 }
 
-// takeRecovery takes what recovery may have now, at most limit.
-func (s *slots) takeRecovery(limit int) int {
+// TakeRecovery takes what recovery may have now, at most limit.
+func (s *Slots) TakeRecovery(limit int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := min(s.forRecovery(), limit)
-	s.recovery += n
+	s.Recovery += n
 	return n
 }
 
-// recoverable returns what takeRecovery would give.
-func (s *slots) recoverable() int {
+// Recoverable answers what takeRecovery would give.
+func (s *Slots) Recoverable() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.forRecovery()
 }
 
 // forRecovery counts the slots that recovery may take now.
-func (s *slots) forRecovery() int {
+func (s *Slots) forRecovery() int {
 	n := s.free()
 	if s.waiting {
-		n = min(n-s.reading, s.share()-s.recovery)
+		n = min(n-s.reading, s.share()-s.Recovery)
 		if s.usable == 1 && s.yielded {
 			n = 0 // one slot in all: turn about
 		}
@@ -154,15 +157,15 @@ func (s *slots) forRecovery() int {
 	return max(n, 0)
 }
 
-// takeAlone takes a slot of recovery's for a task that runs alone, when none is in use.
-func (s *slots) takeAlone() {
+// TakeAlone takes a slot of recovery's for a task that runs alone, when none is in use.
+func (s *Slots) TakeAlone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.recovery++
+	s.Recovery++
 }
 
-// setRecoveryWaiting notes whether recovery has work without a slot.
-func (s *slots) setRecoveryWaiting(recoveryWaiting bool) {
+// SetRecoveryWaiting notes whether recovery has work without a slot.
+func (s *Slots) SetRecoveryWaiting(recoveryWaiting bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.recoveryWaiting != recoveryWaiting {
@@ -171,8 +174,8 @@ func (s *slots) setRecoveryWaiting(recoveryWaiting bool) {
 	}
 }
 
-// give returns n slots.
-func (s *slots) give(recovery bool, n int) {
+// Give returns n slots.
+func (s *Slots) Give(recovery bool, n int) {
 	if n == 0 {
 		return
 	}
@@ -182,23 +185,23 @@ func (s *slots) give(recovery bool, n int) {
 	s.changed.ring()
 }
 
-// ran notes that recovery used its slot for a task (turn about with one slot in all).
-func (s *slots) ran(recovery bool) {
+// Ran notes that recovery used its slot for a task (turn about with one slot in all).
+func (s *Slots) Ran(recovery bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.yielded = recovery
 }
 
-// writeOff counts a used slot as lost.
-func (s *slots) writeOff(recovery bool) {
+// WriteOff counts a used slot as lost.
+func (s *Slots) WriteOff(recovery bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	*s.used(recovery)--
 	s.lost++
 }
 
-// restore frees a slot that was written off.
-func (s *slots) restore() {
+// Restore frees a slot that was written off.
+func (s *Slots) Restore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lost--
@@ -206,22 +209,22 @@ func (s *slots) restore() {
 }
 
 // used is the counter of one side.
-func (s *slots) used(recovery bool) *int {
+func (s *Slots) used(recovery bool) *int {
 	if recovery {
-		return &s.recovery
+		return &s.Recovery
 	}
 	return &s.main
 }
 
-// left returns how many slots are not lost, and of how many.
-func (s *slots) left() (left, total int) {
+// Left answers how many slots are not lost, and of how many.
+func (s *Slots) Left() (left, total int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.total - s.lost, s.total
 }
 
-// idle returns how many slots run nothing.
-func (s *slots) idle() int {
+// Idle answers how many slots run nothing.
+func (s *Slots) Idle() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.free()

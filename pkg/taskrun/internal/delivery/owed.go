@@ -1,4 +1,4 @@
-package taskrun
+package delivery
 
 import (
 	"context"
@@ -7,104 +7,51 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// dlqPendingOnce writes the dead letters that DEAD rows still owe (design D11).
-func (r *Runner) dlqPendingOnce(ctx context.Context) error {
-	batch := r.writeDLQPending
-	switch {
-	case !r.transport.Pending && r.deps.DeadLetters == nil:
-		batch = r.dlqPendingByEvent
-	case r.transport.Pending && !r.cfg.Policy.DLQ:
-		return nil
-	case r.transport.Pending && r.deps.Outbox != nil:
-		if err := r.full(ctx, r.takeUnsent); err != nil {
-			return err
-		}
-	}
-	return r.full(ctx, batch)
-}
-
-// full calls batch while it answers that it did as much as it may.
-func (r *Runner) full(ctx context.Context, batch func(context.Context) (int, error)) error {
-	for ctx.Err() == nil {
-		n, err := batch(ctx)
-		if err != nil || n < r.cfg.SweepBatch {
-			return err
-		}
-	}
-	return nil
-}
-
-// writeDLQPending writes one batch: entries, acknowledgements, marks; it answers how many rows it read.
-func (r *Runner) writeDLQPending(ctx context.Context) (int, error) {
-	ctx, cancel := call(ctx)
+// writeDLQPending writes one batch: entries, acknowledgements, marks; it returns how many rows it read.
+func (q *queueWork) writeDLQPending(ctx context.Context, entryOf func(taskstate.Task) string) (int, error) {
+	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
 	var epoch int64
-	began := r.deps.Now()
-	outs, err := r.deps.Store.Sweep(ctx, taskstate.Sweep{
-		Status: taskstate.StatusDead, WakeBefore: taskstate.In(0), Limit: r.cfg.SweepBatch,
+	outs, err := q.Store.Sweep(ctx, taskstate.Sweep{
+		Status: taskstate.StatusDead, WakeBefore: taskstate.In(0), Limit: q.cfg.SweepBatch,
 		Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			epoch = m.Epoch
 			return taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerKept}
 		}),
 	})
-	if r.storeDone(began, err) != nil {
+	if err != nil {
 		return 0, fmt.Errorf("sweep owed dead letters: %w", err)
 	}
-	var ls []deadLetter
+	var ls []DeadLetter
 	for _, o := range outs {
 		if o.Before.DLQ == taskstate.DLQOwed {
-			ls = append(ls, deadLetterOf(o.Before, epoch, r.entryOf(o.Before)))
+			ls = append(ls, deadLetterOf(o.Before, epoch, entryOf(o.Before)))
 		}
 	}
 	if len(ls) == 0 {
 		return 0, nil
 	}
 	crash.Point("owed.after_scan")
-	if err := r.effects.writeDeadLettersNow(ctx, ls); err != nil {
+	if err := q.effects.writeDeadLettersNow(ctx, ls); err != nil {
 		return 0, err
-	}
-	return len(outs), nil
-}
-
-// deadLetterWriter is where entries that rows owe are written.
-func (r *Runner) deadLetterWriter() DeadLetterWriter {
-	if r.deps.DeadLetters != nil {
-		return r.deps.DeadLetters
-	}
-	return r.deps.Queue
-}
-
-// dlqPendingByEvent turns one batch of owed entries into events, each with its mark (design D11); it answers how many rows it read.
-func (r *Runner) dlqPendingByEvent(ctx context.Context) (int, error) {
-	ctx, cancel := call(ctx)
-	defer cancel()
-	began := r.deps.Now()
-	outs, err := r.deps.Store.Sweep(ctx, taskstate.Sweep{
-		Status: taskstate.StatusDead, WakeBefore: taskstate.In(0), Limit: r.cfg.SweepBatch,
-		Decide: taskstate.Each(taskstate.SendDLQ),
-	})
-	if r.storeDone(began, err) != nil {
-		return 0, fmt.Errorf("send owed dead letters by the outbox: %w", err)
-	}
-	if !slices.ContainsFunc(outs, func(o taskstate.Outcome) bool { return o.Err == nil && o.Change != nil }) {
-		return 0, nil // nothing moves by looking again at once
 	}
 	return len(outs), nil
 }
 
 // unsentTx is one transaction that turns unsent dead letters into owed entries; its hooks may run again.
 type unsentTx struct {
-	outbox          Outbox
-	byTask          map[string][]ingestq.UnsentDeadLetter
-	writeDLQPending map[string]int64 // the event that each change stands for, of the last call of decide
+	outbox Outbox
+	byTask map[string][]ingestq.UnsentDeadLetter
+	owed   map[string]int64 // the event that each change stands for, of the last call of decide
 }
 
 // decide locks the events of tasks and owes an entry for those of their very last death.
 func (u *unsentTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, tasks []taskstate.Task) ([]taskstate.Decision, error) {
-	u.writeDLQPending = map[string]int64{}
+	u.owed = map[string]int64{}
 	var seqs []int64
 	for _, t := range tasks {
 		for _, l := range u.byTask[t.ID] {
@@ -120,7 +67,7 @@ func (u *unsentTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBCl
 		out[i] = taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerKept}
 		for _, l := range u.byTask[t.ID] {
 			if d := taskstate.OweDLQ(m, t, l.Fence); locked[l.Seq] && d.Change != nil {
-				out[i], u.writeDLQPending[t.ID] = d, l.Seq
+				out[i], u.owed[t.ID] = d, l.Seq
 				break
 			}
 		}
@@ -132,7 +79,7 @@ func (u *unsentTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBCl
 func (u *unsentTx) onTransition(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock, changed []taskstate.Decision) error {
 	seqs := make([]int64, len(changed))
 	for i, d := range changed {
-		seqs[i] = u.writeDLQPending[d.TaskID]
+		seqs[i] = u.owed[d.TaskID]
 	}
 	slices.Sort(seqs)
 	n, err := u.outbox.DropDeadLetters(ctx, tx, seqs)
@@ -144,14 +91,14 @@ func (u *unsentTx) onTransition(ctx context.Context, tx taskstate.Tx, _ taskstat
 
 // takeUnsent turns one batch of unsent dead letters of the other transport into owed entries, and removes those whose task was
 // replayed since: a fence never comes back. It returns how many events are gone.
-func (r *Runner) takeUnsent(ctx context.Context) (int, error) {
-	ctx, cancel := call(ctx)
+func (p *pendingEntries) takeUnsent(ctx context.Context) (int, error) {
+	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
-	deadLetters, err := r.deps.Outbox.UnsentDeadLetters(ctx, r.cfg.SweepBatch)
+	deadLetters, err := p.Outbox.UnsentDeadLetters(ctx, p.cfg.SweepBatch)
 	if err != nil || len(deadLetters) == 0 {
 		return 0, err
 	}
-	u := &unsentTx{outbox: r.deps.Outbox, byTask: map[string][]ingestq.UnsentDeadLetter{}}
+	u := &unsentTx{outbox: p.Outbox, byTask: map[string][]ingestq.UnsentDeadLetter{}}
 	var ids []string
 	for _, l := range deadLetters {
 		if u.byTask[l.TaskID] == nil {
@@ -159,7 +106,7 @@ func (r *Runner) takeUnsent(ctx context.Context) (int, error) {
 		}
 		u.byTask[l.TaskID] = append(u.byTask[l.TaskID], l)
 	}
-	outs, err := r.apply(ctx, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: u.decide, OnTransition: u.onTransition})
+	outs, err := p.Store.Apply(ctx, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: u.decide, OnTransition: u.onTransition})
 	if err != nil {
 		return 0, fmt.Errorf("owe %d unsent dead letters: %w", len(deadLetters), err)
 	}
@@ -178,8 +125,8 @@ func (r *Runner) takeUnsent(ctx context.Context) (int, error) {
 	if len(stale) == 0 {
 		return gone, nil
 	}
-	err = r.deps.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-		_, err := r.deps.Outbox.DropDeadLetters(ctx, tx, stale)
+	err = p.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
+		_, err := p.Outbox.DropDeadLetters(ctx, tx, stale)
 		return err
 	})
 	if err != nil {

@@ -1,4 +1,4 @@
-package taskrun
+package local
 
 // signal tells whoever waits of a change. A channel exists only while somebody waits, since most changes are news to nobody.
 // Its owner's mutex guards it.

@@ -1,0 +1,124 @@
+package delivery
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskrun/internal/local"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// Transport is what differs between the two sorts of queue (the table of design D4): one keeps an entry pending while its
+// row needs it; of the other a record holds up all that come after it in its partition, so that only a record whose claim
+// this process holds is kept.
+type Transport interface {
+	// AckOthers acknowledges deliveries, except the row's own entry.
+	AckOthers(ds []ingestq.Delivery, own string)
+	// AckFailed acknowledges deliveries of a row that could not be claimed, if nobody would come back for them.
+	AckFailed(ds []ingestq.Delivery)
+	// AckReplaced acknowledges the entry that a claim replaced in its row by another.
+	AckReplaced(old, now string)
+	// EntryOf is the entry that a row names; empty: none that this process may use.
+	EntryOf(t taskstate.Task) string
+	// Release ends what this process has to do with a claim whose outcome it does not write: its row says what comes next.
+	Release(delivery string)
+	// HandBack returns deliveries that were read and not claimed.
+	HandBack(ctx context.Context, ds []ingestq.Delivery)
+	// HandBackTask makes the delivery of a task that was handed back.
+	HandBackTask(t taskstate.Task, delivery string)
+	// HandBackReserved returns the delivery of a reservation that a stop has released.
+	HandBackReserved(ctx context.Context, t taskstate.Task, d ingestq.Delivery)
+
+	// DecideLost judges QUEUED rows by the read watermark (design D5).
+	DecideLost(watermark time.Time) taskstate.DecideFunc
+	// Enqueue makes the deliveries of rows that were enqueued anew; their transaction is committed.
+	Enqueue(ctx context.Context, lost []taskstate.Task) error
+	// WriteDLQPending writes the dead letters that DEAD rows still owe (design D11).
+	WriteDLQPending(ctx context.Context) error
+	// Loops are what else has to be done again and again.
+	Loops() []loop
+}
+
+// loop is a call that is repeated.
+type loop struct {
+	What     string
+	Interval time.Duration
+	Once     func(ctx context.Context) error
+}
+
+// Config is what the work on a queue needs of a runner's settings.
+type Config struct {
+	Policy       taskstate.Policy
+	SweepBatch   int
+	Reconcile    bool          // put entries in order that were read and never acknowledged
+	Interval     time.Duration // of that
+	Idle         time.Duration // of an entry before it is looked at
+	Batch        int           // entries of one look
+	PinMax       time.Duration
+	TrimInterval time.Duration
+}
+
+// Parts are what the work on a queue stands on.
+type Parts struct {
+	Store       *local.Store
+	Queue       ingestq.Consumer
+	Outbox      Outbox
+	DeadLetters DeadLetterWriter
+	Metrics     *local.Metrics
+	Tracer      trace.Tracer
+}
+
+// Outbox reads and moves the events of rows. *outbox.Reader implements it.
+type Outbox interface {
+	// Trails reads, in the transaction that has locked the tasks, what their deliveries' events say; a task without one is left out.
+	Trails(ctx context.Context, tx taskstate.Tx, taskIDs []string) (map[string]taskstate.EventTrail, error)
+	// UnsentDeadLetters lists at most n dead letters that no relay has sent or leased.
+	UnsentDeadLetters(ctx context.Context, n int) ([]ingestq.UnsentDeadLetter, error)
+	// LockDeadLetters locks events that are still so, and returns them; what a relay has locked is left out.
+	LockDeadLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (map[int64]bool, error)
+	// DropDeadLetters removes events that are still so, and returns how many.
+	DropDeadLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (int, error)
+}
+
+// DeadLetterWriter writes dead letters.
+type DeadLetterWriter = ingestq.DeadLetterWriter
+
+// New asks once what the queue can do.
+func New(cfg Config, parts Parts) (Transport, *Effects) {
+	q := &queueWork{cfg: cfg, Parts: parts, effects: newEffects(cfg, parts)}
+	if pending, ok := parts.Queue.(ingestq.PendingQueue); ok {
+		return &pendingEntries{queueWork: q, pending: pending}, q.effects
+	}
+	return &committedOffsets{queueWork: q}, q.effects
+}
+
+// queueWork is what both transports do alike.
+type queueWork struct {
+	Parts
+	cfg     Config
+	effects *Effects
+}
+
+// asked calls the queue once, with a limit, and notes how it went.
+func (q *queueWork) asked(ctx context.Context, f func(ctx context.Context) error) error {
+	one, cancel := local.Bounded(ctx)
+	defer cancel()
+	began := q.Store.Now()
+	err := f(one)
+	q.Store.Health.QueueCall(began, err)
+	return err
+}
+
+// full calls batch while it does as much as it may.
+func (q *queueWork) full(ctx context.Context, batch func(context.Context) (int, error)) error {
+	for ctx.Err() == nil {
+		n, err := batch(ctx)
+		if err != nil || n < q.cfg.SweepBatch {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package local
+
+import "sync"
+
+// Calls are the claiming calls of this process that are not over, by owner text: what they have claimed is this process's
+// own although it does not run yet. A process can stand still between a COMMIT and what follows it.
+type Calls struct {
+	mu     sync.Mutex
+	Owners map[string]bool // true: a try has claimed what nobody knows yet
+}
+
+func NewCalls() *Calls { return &Calls{Owners: map[string]bool{}} }
+
+func (a *Calls) Begin(owner string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.Owners[owner] = false
+}
+
+func (a *Calls) End(owner string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.Owners, owner)
+}
+
+// Unheard notes whether a COMMIT of the call had no answer.
+func (a *Calls) Unheard(owner string, yes bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.Owners[owner] = yes
+}
+
+// Has reports whether the owner of a row is a call that is not over.
+func (a *Calls) Has(owner string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, known := a.Owners[owner]
+	return known
+}
+
+// UnheardOf reports whether a COMMIT of this call had no answer.
+func (a *Calls) UnheardOf(owner string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.Owners[owner]
+}
+
+// Unsure reports whether some call may have claimed what nobody knows yet.
+func (a *Calls) Unsure() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, yes := range a.Owners {
+		if yes {
+			return true
+		}
+	}
+	return false
+}
