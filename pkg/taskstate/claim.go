@@ -1,6 +1,9 @@
 package taskstate
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // ClaimRequest is one wish to run one task.
 type ClaimRequest struct {
@@ -12,6 +15,7 @@ type ClaimRequest struct {
 	Alone    bool   // the process holds no task and will take no other: isolated runs may run
 	Reserve  bool   // reserve an isolated run when it may not run now
 	Mine     bool   // the row is this process's own reservation: a RUNNING one is taken over although its lease lives
+	Noun     string // what the task is about, for the words to its user: "document"; empty: "task"
 	Held     bool   // the claim that the row names is this process's own and lives: its run goes on, whatever its lease says
 }
 
@@ -67,7 +71,7 @@ func crashLimit(p Policy, m DBClock, t Task, r ClaimRequest, crashes int) *Chang
 	c := change(t, m).to(StatusDead, ReasonCrashLimit, r.Actor, "lease expired; its process ended or hung too often")
 	c.CrashCount = crashes
 	c.LastError = "the process that ran it ended or stopped answering " + itoa(crashes) + " times"
-	c.ErrorMessage = "This document stopped its worker again and again; it was set aside."
+	c.ErrorMessage = "This " + cmp.Or(r.Noun, "task") + " stopped its worker again and again; it was set aside."
 	c.ErrorCode = CodeCrashLimit
 	return owe(p, c)
 }

@@ -74,6 +74,14 @@ func TestClaimTable(t *testing.T) {
 		c.DLQ != DLQOwed || c.Wake != In(10*time.Second) || !strings.Contains(c.LastError, "3 times") {
 		t.Errorf("crash limit: got %+v", c)
 	}
+	about := request("p2")
+	about.Noun = "document"
+	for _, words := range []string{c.ErrorMessage, Claim(rules, moment, expired(2), about).Change.ErrorMessage} {
+		noun := map[bool]string{true: "task", false: "document"}[words == c.ErrorMessage]
+		if words != "This "+noun+" stopped its worker again and again; it was set aside." {
+			t.Errorf("crash limit of a %s: got %q", noun, words)
+		}
+	}
 	c = Claim(rules, moment, expired(0), request("p2")).Change
 	if c.CrashCount != 1 || c.AttemptCount != 0 || c.Message != "lease expired" || c.Delivery != "d" || c.Lease != In(rules.Lease) || c.Wake != c.Lease {
 		t.Errorf("takeover: got %+v", c)
