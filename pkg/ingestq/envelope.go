@@ -14,7 +14,16 @@ const (
 	envelopeSource = "millweir"
 )
 
-// EnvelopeOf is the body of a delivery for a task, out of its row.
+// DeliveryOf is the body of a delivery on Redis, out of its row: what a worker needs to find the row and its trace, and what
+// contract §5 enqueues to other readers. All else is in the row.
+func DeliveryOf(t taskstate.Task) *pb.TaskEnvelope {
+	return &pb.TaskEnvelope{
+		SchemaVersion: schemaVersion, TaskId: t.ID, Type: t.Type, Source: envelopeSource, UserId: t.UserID, DocumentId: t.DocumentID,
+		FilePath: t.FilePath, Context: &pb.TaskContext{RequestId: t.RequestID, Traceparent: t.TraceParent, User: t.UserID},
+	}
+}
+
+// EnvelopeOf is the whole envelope of a task, out of its row: for where other programs read it (Kafka topics).
 // A payload that is not JSON is left out: the row has it.
 func EnvelopeOf(t taskstate.Task) *pb.TaskEnvelope {
 	e := &pb.TaskEnvelope{

@@ -42,3 +42,28 @@ func TestEnvelopeIsTheRow(t *testing.T) {
 	task.Payload = []byte("no JSON")
 	require.Nil(t, ingestq.EnvelopeOf(task).GetPayload().GetStructValue(), "the row has it")
 }
+
+// A delivery on Redis has what finds the row and its trace, and what other readers are enqueued; the rest is in the row.
+func TestDeliverySaysWhatItsReaderNeeds(t *testing.T) {
+	t.Parallel()
+	e := ingestq.DeliveryOf(taskstate.Task{
+		ID: "task", UserID: "anna", DocumentID: "doc", FilePath: "stored/a.pdf", Type: "document", Channel: "http", IdempotencyKey: "key",
+		TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", RequestID: "req-1", Payload: []byte(`{"n":1}`),
+		Status: taskstate.StatusQueued, MaxAttempts: 10, CreatedAt: time.Now(),
+	})
+	fields, err := pb.EncodeFields(e)
+	require.NoError(t, err)
+	got := map[string]string{}
+	for _, f := range fields {
+		got[f.Name] = f.Value
+	}
+	require.JSONEq(t, `{"requestId":"req-1","traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01","user":"anna"}`, got["context"])
+	delete(got, "context")
+	require.Equal(t, map[string]string{
+		"schemaVersion": "1", "taskId": "task", "type": "document", "source": "millweir", "userId": "anna", "documentId": "doc",
+		"filePath": "stored/a.pdf",
+	}, got)
+	back, err := pb.DecodeFields(got)
+	require.NoError(t, err, "what is missing is no error")
+	require.Equal(t, "task", back.GetTaskId())
+}
