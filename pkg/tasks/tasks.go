@@ -16,7 +16,7 @@ import (
 	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/outbox"
-	"github.com/millweir/millweir/pkg/sqlfile"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -121,7 +121,7 @@ type Deps struct {
 type Service struct {
 	d       Deps
 	cfg     Config
-	q       sqlfile.Queries
+	q       sqldb.Queries
 	backlog backlog
 	quiet   quietQueue // the queue, when it does not answer in time
 	submits *batcher.Batcher[*submission]
@@ -148,7 +148,7 @@ func New(d Deps, cfg Config) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tasks: statements: %w", err)
 	}
-	q, err := sqlfile.Load(sub, sqlfile.Dialect(d.Store.Dialect()))
+	q, err := sqldb.Load(sub, sqldb.Dialect(d.Store.Dialect()))
 	if err != nil {
 		return nil, fmt.Errorf("tasks: %w", err)
 	}
