@@ -26,7 +26,7 @@ var rooms = []room{
 	{"pkg/process", []string{"pkg/telemetry"}},
 	{"pkg/crash", nil},
 	{"pkg/wire", []string{"pkg/taskstate"}}, // the JSON types of the API
-	{"pkg/batcher", nil}, // natural batches
+	{"pkg/batcher", nil},                    // natural batches
 
 	// the state of tasks and its stores
 	{"pkg/taskstate/history", []string{"pkg/taskstate"}},                          // the rules that a log must keep
