@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/labserver"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -95,7 +95,7 @@ func startServers(ctx context.Context, kind labserver.Kind, redisArgs ...string)
 }
 
 // counters is what a task costs, in counts that carry no noise.
-func counters(ctx context.Context, _ *lab.Bench) ([]figure, error) {
+func counters(ctx context.Context, _ *world.Bench) ([]figure, error) {
 	var out []figure
 	for _, slots := range []int{countedSlots, wideSlots} {
 		s, err := startServers(ctx, labserver.KindMariaDB)

@@ -13,7 +13,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -27,12 +31,12 @@ const (
 
 // documentsRun is the benchmark of whole documents.
 type documentsRun struct {
-	b      *lab.Bench
-	w      *lab.World
-	client *lab.Client
-	worker *lab.Proc
+	b      *world.Bench
+	w      *world.World
+	client *apiclient.Client
+	worker *proc.Proc
 	parts  *parts
-	load   *lab.Record
+	load   *apiclient.Record
 }
 
 // round is what one mix of documents took, part by part and from end to end.
@@ -47,20 +51,20 @@ type round struct {
 // uploaded while the worker is stopped.
 //
 // Machinery is all CPU of worker, readers, Chroma, MariaDB and Redis that the parts alone did not use.
-func documents(ctx context.Context, b *lab.Bench) ([]figure, error) {
+func documents(ctx context.Context, b *world.Bench) ([]figure, error) {
 	s, err := startStub(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
-	w, client, procs, err := world(ctx, b, lab.Options{Name: "documents", Env: []string{
+	w, client, procs, err := newWorld(ctx, b, world.Options{Name: "documents", Env: []string{
 		"EMBEDDING_BASE_URL=" + s.url, "EMBEDDING_MODEL=test", "EXTRACT_CHILD_FILES=100000", "UPLOAD_RATE_LIMIT=0",
 	}}, "ingest-api", "stream-worker")
 	if err != nil {
 		return nil, err
 	}
 	defer w.Close()
-	r := &documentsRun{b: b, w: w, client: client, worker: procs[1], load: &lab.Record{Accepted: map[string]lab.Doc{}}}
+	r := &documentsRun{b: b, w: w, client: client, worker: procs[1], load: &apiclient.Record{Accepted: map[string]apiclient.Doc{}}}
 	if r.parts, err = newParts(ctx, b.Root, w, s.url, docSlots); err != nil {
 		return nil, err
 	}
@@ -77,7 +81,7 @@ func documents(ctx context.Context, b *lab.Bench) ([]figure, error) {
 		rounds = append(rounds, one)
 	}
 	peak := peakOf(r.worker.PID)
-	for _, pid := range lab.Children(r.worker.PID) {
+	for _, pid := range proc.Children(r.worker.PID) {
 		peak += peakOf(pid)
 	}
 	figures := append(documentFigures(rounds), figure{Name: "stream-worker and its children, their peaks together", Measured: megabytes(peak), Unit: "MB"})
@@ -108,7 +112,7 @@ func (r *documentsRun) forgetLedger(ctx context.Context) error {
 }
 
 // whole uploads documents while the worker stands still, lets it go and waits until all are visible.
-func (r *documentsRun) whole(ctx context.Context, docs []lab.Doc, base string) (c cost, perDoc map[string]float64, err error) {
+func (r *documentsRun) whole(ctx context.Context, docs []apiclient.Doc, base string) (c cost, perDoc map[string]float64, err error) {
 	if err := r.worker.Signal(syscall.SIGSTOP); err != nil {
 		return c, nil, err
 	}
@@ -129,7 +133,7 @@ func (r *documentsRun) whole(ctx context.Context, docs []lab.Doc, base string) (
 		if err := r.worker.Signal(syscall.SIGCONT); err != nil {
 			return err
 		}
-		return lab.Until(ctx, settleLimit, docPoll, func(ctx context.Context) error {
+		return await.Until(ctx, settleLimit, docPoll, func(ctx context.Context) error {
 			polls++
 			return r.done(ctx)
 		})
@@ -149,13 +153,13 @@ func (r *documentsRun) whole(ctx context.Context, docs []lab.Doc, base string) (
 }
 
 // upload sends all documents into a new base.
-func (r *documentsRun) upload(ctx context.Context, docs []lab.Doc, base string) error {
+func (r *documentsRun) upload(ctx context.Context, docs []apiclient.Doc, base string) error {
 	if err := r.client.CreateBase(ctx, base); err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(uploadsOnce)
-	tasks := make([]lab.Task, len(docs))
+	tasks := make([]apiclient.Task, len(docs))
 	for i, d := range docs {
 		d.Base = base
 		group.Go(func() (err error) {
@@ -180,7 +184,7 @@ func (r *documentsRun) upload(ctx context.Context, docs []lab.Doc, base string) 
 
 // done is nil when every task has succeeded.
 func (r *documentsRun) done(ctx context.Context) error {
-	counts, err := lab.CountStatus(ctx, r.w.DB.Reader())
+	counts, err := tables.CountStatus(ctx, r.w.DB.Reader())
 	if err == nil && counts[taskstate.StatusSucceeded] != len(r.load.Accepted) {
 		err = fmt.Errorf("tasks are %v", counts)
 	}

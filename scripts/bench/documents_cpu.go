@@ -9,7 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proc"
 )
 
 const (
@@ -67,7 +68,7 @@ func peakOf(pid int) int64 {
 // quiet waits until the processes use hardly any CPU.
 func quiet(ctx context.Context, pids map[string]int) {
 	deadline := time.Now().Add(quietLimit)
-	for last := sumOf(pids); time.Now().Before(deadline) && lab.Pause(ctx, quietFor); {
+	for last := sumOf(pids); time.Now().Before(deadline) && await.Pause(ctx, quietFor); {
 		now := sumOf(pids)
 		if now-last <= quietTicks*float64(len(pids)) {
 			return
@@ -80,12 +81,12 @@ func quiet(ctx context.Context, pids map[string]int) {
 func cpuOf(pids map[string]int) map[string]float64 {
 	out := make(map[string]float64, len(pids))
 	for name, pid := range pids {
-		out[name] = lab.CPUSeconds(pid)
+		out[name] = proc.CPUSeconds(pid)
 		if pid == os.Getpid() {
 			continue // its children have names of their own, or count nowhere
 		}
-		for _, child := range lab.Children(pid) {
-			out[name+"'s children"] += lab.CPUSeconds(child)
+		for _, child := range proc.Children(pid) {
+			out[name+"'s children"] += proc.CPUSeconds(child)
 		}
 	}
 	return out

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest/extract/pdfgen"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
 )
 
 const (
@@ -22,14 +22,14 @@ const (
 )
 
 // mix is 200 documents unlike those of any other round: the sample files, and generated PDF, DOCX, HTML, Markdown and text.
-func mix(root string, round int) ([]lab.Doc, error) {
+func mix(root string, round int) ([]apiclient.Doc, error) {
 	samples, _, err := corpus(root)
 	if err != nil {
 		return nil, err
 	}
-	var docs []lab.Doc
+	var docs []apiclient.Doc
 	for _, d := range samples { // one of them is another one's bytes under a false name: the same document
-		if !slices.ContainsFunc(docs, func(o lab.Doc) bool { return bytes.Equal(o.Body, d.Body) }) {
+		if !slices.ContainsFunc(docs, func(o apiclient.Doc) bool { return bytes.Equal(o.Body, d.Body) }) {
 			docs = append(docs, d)
 		}
 	}
@@ -49,25 +49,25 @@ func mix(root string, round int) ([]lab.Doc, error) {
 }
 
 // generated is the document of that number; kind goes around the formats.
-func generated(random *rand.Rand, kind, number int) (lab.Doc, error) {
+func generated(random *rand.Rand, kind, number int) (apiclient.Doc, error) {
 	share := random.Float64()
 	size := int(mixLeast * math.Pow(mixMost/mixLeast, share))
 	name := fmt.Sprintf("mix-%d", number)
 	if kind%5 == 0 {
 		pages := 1 + int(math.Pow(mixMostPages, share)) - 1
-		return lab.Doc{Name: name + ".pdf", Body: pdfgen.Text(pages, int64(number))}, nil
+		return apiclient.Doc{Name: name + ".pdf", Body: pdfgen.Text(pages, int64(number))}, nil
 	}
-	text := string(lab.Text(number, size).Body)
+	text := string(apiclient.Text(number, size).Body)
 	switch kind % 5 {
 	case 1:
 		body, err := docx(text)
-		return lab.Doc{Name: name + ".docx", Body: body}, err
+		return apiclient.Doc{Name: name + ".docx", Body: body}, err
 	case 2:
-		return lab.Doc{Name: name + ".html", Body: page(text)}, nil
+		return apiclient.Doc{Name: name + ".html", Body: page(text)}, nil
 	case 3:
-		return lab.Doc{Name: name + ".md", Body: markdown(text)}, nil
+		return apiclient.Doc{Name: name + ".md", Body: markdown(text)}, nil
 	}
-	return lab.Doc{Name: name + ".txt", Body: []byte(text)}, nil
+	return apiclient.Doc{Name: name + ".txt", Body: []byte(text)}, nil
 }
 
 // page is HTML with a heading before every fifth paragraph.

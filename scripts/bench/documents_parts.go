@@ -15,7 +15,9 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/embed/openai"
 	"github.com/millweir/millweir/pkg/ingest/extract"
 	"github.com/millweir/millweir/pkg/ingest/split"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // parts are the unavoidable parts of the work, as the product has them, without anything around them.
@@ -31,7 +33,7 @@ type parts struct {
 }
 
 // newParts makes them; readers are started and warm when it returns.
-func newParts(ctx context.Context, root string, w *lab.World, embedURL string, slots int) (*parts, error) {
+func newParts(ctx context.Context, root string, w *world.World, embedURL string, slots int) (*parts, error) {
 	cfg := extract.NewDefaultConfig()
 	cfg.ChildFiles, cfg.IdleTimeout = 100_000, time.Hour
 	p := &parts{vectors: w.Vectors, chroma: w.Chroma.PID(), slots: slots, readers: map[string]int{}}
@@ -50,7 +52,7 @@ func newParts(ctx context.Context, root string, w *lab.World, embedURL string, s
 	if p.dir, err = os.MkdirTemp("", "millweir-bench-"); err != nil {
 		return nil, err
 	}
-	before := lab.Children(os.Getpid())
+	before := proc.Children(os.Getpid())
 	warm, err := mix(root, 0)
 	if err == nil {
 		_, err = p.extract(ctx, warm)
@@ -59,7 +61,7 @@ func newParts(ctx context.Context, root string, w *lab.World, embedURL string, s
 		p.close()
 		return nil, err
 	}
-	for _, pid := range lab.Children(os.Getpid()) {
+	for _, pid := range proc.Children(os.Getpid()) {
 		if !slices.Contains(before, pid) {
 			p.readers[fmt.Sprintf("reader %d", len(p.readers)+1)] = pid
 		}
@@ -74,7 +76,7 @@ func (p *parts) close() {
 }
 
 // extract reads and splits documents and returns their segments' texts.
-func (p *parts) extract(ctx context.Context, docs []lab.Doc) ([][]string, error) {
+func (p *parts) extract(ctx context.Context, docs []apiclient.Doc) ([][]string, error) {
 	out := make([][]string, len(docs))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(p.slots)
@@ -165,7 +167,7 @@ type alone struct {
 }
 
 // measure runs the parts one after the other.
-func (p *parts) measure(ctx context.Context, docs []lab.Doc, base string) (a alone, err error) {
+func (p *parts) measure(ctx context.Context, docs []apiclient.Doc, base string) (a alone, err error) {
 	var texts [][]string
 	var vectors [][][]float32
 	self := map[string]int{"self": os.Getpid()}

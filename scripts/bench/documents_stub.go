@@ -18,7 +18,8 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/process"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -40,7 +41,7 @@ type stub struct {
 
 // startStub starts the service; it ends with its stdin.
 func startStub(ctx context.Context) (*stub, error) {
-	addr := lab.FreeAddr()
+	addr := world.FreeAddr()
 	cmd := exec.Command("/proc/self/exe", stubArg, addr) //nolint:gosec // our own program; it ends with its stdin
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -51,7 +52,7 @@ func startStub(ctx context.Context) (*stub, error) {
 		return nil, fmt.Errorf("embedding stub: %w", err)
 	}
 	s := &stub{url: "http://" + addr + "/v1", cmd: cmd, in: in}
-	err = lab.Until(ctx, startLimit, 10*time.Millisecond, func(ctx context.Context) error {
+	err = await.Until(ctx, startLimit, 10*time.Millisecond, func(ctx context.Context) error {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 		if err == nil {
 			err = conn.Close()

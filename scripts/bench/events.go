@@ -11,7 +11,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -22,13 +24,13 @@ const (
 )
 
 // events counts the statements that the database gets while 1,000 clients wait for something to happen.
-func events(ctx context.Context, b *lab.Bench) ([]figure, error) {
-	w, client, procs, err := world(ctx, b, lab.Options{Name: "events"}, "ingest-api")
+func events(ctx context.Context, b *world.Bench) ([]figure, error) {
+	w, client, procs, err := newWorld(ctx, b, world.Options{Name: "events"}, "ingest-api")
 	if err != nil {
 		return nil, err
 	}
 	defer w.Close()
-	load := lab.Load{Target: client, Clients: 2, Count: eventTasks, Bytes: smallText}.Run(ctx)
+	load := apiclient.Load{Target: client, Clients: 2, Count: eventTasks, Bytes: smallText}.Run(ctx)
 	before, err := statements(ctx, w)
 	if err != nil {
 		return nil, err
@@ -49,8 +51,8 @@ func events(ctx context.Context, b *lab.Bench) ([]figure, error) {
 }
 
 // statements is how many statements a second the database answers while nothing happens, without our own.
-func statements(ctx context.Context, w *lab.World) (float64, error) {
-	lab.Pause(ctx, 3*time.Second) // what the opening of streams caused is over
+func statements(ctx context.Context, w *world.World) (float64, error) {
+	await.Pause(ctx, 3*time.Second) // what the opening of streams caused is over
 	read := func() (int64, error) {
 		var name string
 		var n int64
@@ -62,7 +64,7 @@ func statements(ctx context.Context, w *lab.World) (float64, error) {
 		return 0, err
 	}
 	started := time.Now()
-	lab.Pause(ctx, eventRest)
+	await.Pause(ctx, eventRest)
 	last, err := read()
 	return float64(last-first-1) / time.Since(started).Seconds(), err
 }
@@ -75,7 +77,7 @@ type subscribers struct {
 }
 
 // open opens the streams and waits for the first event of each.
-func (s *subscribers) open(ctx context.Context, base string, load *lab.Record) error {
+func (s *subscribers) open(ctx context.Context, base string, load *apiclient.Record) error {
 	var ids []string
 	for id := range load.Accepted {
 		ids = append(ids, id)

@@ -8,7 +8,10 @@ import (
 
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -20,27 +23,27 @@ const (
 
 // latency uploads 10 KB texts one after the other to an idle all-in-one and asks for the task until it has succeeded:
 // that is the transaction that makes the version visible.
-func latency(ctx context.Context, b *lab.Bench) ([]figure, error) {
-	w, err := lab.NewWorld(ctx, b, lab.Options{Name: "latency", Alone: true})
+func latency(ctx context.Context, b *world.Bench) ([]figure, error) {
+	w, err := world.New(ctx, b, world.Options{Name: "latency", Alone: true})
 	if err != nil {
 		return nil, err
 	}
 	defer w.Close()
-	p, err := w.StartDev(ctx, lab.FreeAddr())
+	p, err := w.StartDev(ctx, world.FreeAddr())
 	if err != nil {
 		return nil, err
 	}
-	client := lab.NewClient(p.HTTP)
+	client := apiclient.NewClient(p.HTTP)
 	var times, answers []time.Duration
 	for i := range latencyWarm + latencyUploads {
-		answered, visible, err := once(ctx, client, lab.Text(i, 10*kilobyte))
+		answered, visible, err := once(ctx, client, apiclient.Text(i, 10*kilobyte))
 		if err != nil {
 			return nil, err
 		}
 		if i >= latencyWarm {
 			times, answers = append(times, visible), append(answers, answered)
 		}
-		lab.Pause(ctx, latencyIdle)
+		await.Pause(ctx, latencyIdle)
 	}
 	waits, err := queueing(ctx, filepath.Join(w.Data(), "millweir.db"))
 	if err != nil {
@@ -57,14 +60,14 @@ func latency(ctx context.Context, b *lab.Bench) ([]figure, error) {
 }
 
 // once uploads one document and returns when the 202 came and when it was visible; the first one is searched for as well.
-func once(ctx context.Context, client *lab.Client, d lab.Doc) (answered, visible time.Duration, err error) {
+func once(ctx context.Context, client *apiclient.Client, d apiclient.Doc) (answered, visible time.Duration, err error) {
 	started := time.Now()
 	task, err := client.Upload(ctx, d)
 	if err != nil {
 		return 0, 0, fmt.Errorf("upload: %w", err)
 	}
 	answered = time.Since(started)
-	err = lab.Until(ctx, startLimit, latencyPoll, func(ctx context.Context) error {
+	err = await.Until(ctx, startLimit, latencyPoll, func(ctx context.Context) error {
 		now, err := client.Task(ctx, task.TaskID)
 		if err == nil && now.Status != string(taskstate.StatusSucceeded) {
 			err = fmt.Errorf("task %s is %s: %s", task.TaskID, now.Status, now.LastError)
@@ -89,7 +92,7 @@ func queueing(ctx context.Context, path string) ([]time.Duration, error) {
 		return nil, err
 	}
 	defer db.Close() //nolint:errcheck // only read
-	logs, err := lab.Logs(ctx, db.Reader())
+	logs, err := tables.Logs(ctx, db.Reader())
 	var out []time.Duration
 	for _, log := range logs {
 		if len(log) > 1 && log[1].Reason == taskstate.ReasonClaimed {

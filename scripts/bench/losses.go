@@ -12,7 +12,9 @@ import (
 	"github.com/millweir/millweir/pkg/redisclient"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -24,27 +26,27 @@ const (
 )
 
 // flushall loses the stream with 10,000 queued tasks, waits until all are on it again, and lets workers run them.
-func flushall(ctx context.Context, b *lab.Bench) ([]figure, error) {
-	w, client, _, err := world(ctx, b, lab.Options{Name: "flushall", Env: []string{"INGEST_WORKER_CONCURRENCY=32", "INGEST_LEASE_MS=10000"}}, "ingest-api")
+func flushall(ctx context.Context, b *world.Bench) ([]figure, error) {
+	w, client, _, err := newWorld(ctx, b, world.Options{Name: "flushall", Env: []string{"INGEST_WORKER_CONCURRENCY=32", "INGEST_LEASE_MS=10000"}}, "ingest-api")
 	if err != nil {
 		return nil, err
 	}
 	defer w.Close()
 	uploading := time.Now()
-	load := lab.Load{Target: client, Clients: 16, Count: flushTasks, Bytes: smallText}.Run(ctx)
+	load := apiclient.Load{Target: client, Clients: 16, Count: flushTasks, Bytes: smallText}.Run(ctx)
 	rate := flushTasks / time.Since(uploading).Seconds()
 	if _, err := w.StartReady(ctx, "reclaimer"); err != nil { // sweeps, and takes no new task
 		return nil, err
 	}
 	// What was accepted less than the slack (2 s) before the loss counts as lost only once readers have come that far
 	// (design D5), and nobody reads here.
-	lab.Pause(ctx, flushRest)
+	await.Pause(ctx, flushRest)
 	if err := w.Stream.Do(ctx, "FLUSHALL"); err != nil {
 		return nil, err
 	}
 	flushed := time.Now()
 	copies := 0
-	if err := lab.Until(ctx, time.Minute, 100*time.Millisecond, func(ctx context.Context) error {
+	if err := await.Until(ctx, time.Minute, 100*time.Millisecond, func(ctx context.Context) error {
 		entries, err := w.Stream.Entries(ctx)
 		copies = 0
 		for _, n := range entries {
@@ -75,8 +77,8 @@ func flushall(ctx context.Context, b *lab.Bench) ([]figure, error) {
 }
 
 // backlog queues 100,000 tasks as an API does, commit then XADD, and counts what the sweep adds without a reason.
-func backlog(ctx context.Context, b *lab.Bench) ([]figure, error) {
-	w, err := lab.NewWorld(ctx, b, lab.Options{Name: "backlog"})
+func backlog(ctx context.Context, b *world.Bench) ([]figure, error) {
+	w, err := world.New(ctx, b, world.Options{Name: "backlog"})
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +103,8 @@ func backlog(ctx context.Context, b *lab.Bench) ([]figure, error) {
 	if _, err := w.StartReady(ctx, "reclaimer"); err != nil {
 		return nil, err
 	}
-	lab.Pause(ctx, backlogWatch)
-	n, err := w.Stream.Len(ctx, lab.StreamKey)
+	await.Pause(ctx, backlogWatch)
+	n, err := w.Stream.Len(ctx, world.StreamKey)
 	return []figure{{
 		Name: "added again in 60 s, 100,000 queued, no worker", Measured: float64(n - backlogTasks), Asked: 0, Relation: "≤",
 		Note: fmt.Sprintf("submitted and published %.0f tasks/s in batches of %d", rate, backlogBatch),

@@ -12,7 +12,10 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest/extract/pdfgen"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -28,13 +31,13 @@ type watcher struct {
 }
 
 // watch samples until stop is called.
-func watch(ctx context.Context, p *lab.Proc) *watcher {
+func watch(ctx context.Context, p *proc.Proc) *watcher {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watcher{}
 	var wg sync.WaitGroup
 	w.stop = func() { cancel(); wg.Wait() }
 	wg.Go(func() {
-		for lab.Pause(ctx, sampleEvery) {
+		for await.Pause(ctx, sampleEvery) {
 			m := p.Memory()
 			w.sum = max(w.sum, m.Sum())
 			for _, c := range m.Children {
@@ -46,7 +49,7 @@ func watch(ctx context.Context, p *lab.Proc) *watcher {
 }
 
 // corpus reads the sample files: those with text, and the hostile ones that get as far as a reader.
-func corpus(root string) (good, hostile []lab.Doc, err error) {
+func corpus(root string) (good, hostile []apiclient.Doc, err error) {
 	dir := filepath.Join(root, "pkg", "ingest", "extract", "testdata")
 	raw, err := os.ReadFile(filepath.Join(dir, "manifest.json"))
 	if err != nil {
@@ -65,7 +68,7 @@ func corpus(root string) (good, hostile []lab.Doc, err error) {
 		if s.AtUpload {
 			continue
 		}
-		d, err := lab.FileDoc(filepath.Join(dir, "corpus", s.File))
+		d, err := apiclient.FileDoc(filepath.Join(dir, "corpus", s.File))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -79,12 +82,12 @@ func corpus(root string) (good, hostile []lab.Doc, err error) {
 }
 
 // memory measures a worker idle, over the good and the hostile files, and over a long PDF against a short one.
-func memory(ctx context.Context, b *lab.Bench) ([]figure, error) {
+func memory(ctx context.Context, b *world.Bench) ([]figure, error) {
 	good, hostile, err := corpus(b.Root)
 	if err != nil {
 		return nil, err
 	}
-	w, client, _, err := world(ctx, b, lab.Options{Name: "memory", Env: []string{"EXTRACT_PARALLEL=2", "INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=100"}}, "ingest-api")
+	w, client, _, err := newWorld(ctx, b, world.Options{Name: "memory", Env: []string{"EXTRACT_PARALLEL=2", "INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=100"}}, "ingest-api")
 	if err != nil {
 		return nil, err
 	}
@@ -102,11 +105,11 @@ func memory(ctx context.Context, b *lab.Bench) ([]figure, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hostile files: %w", err)
 	}
-	short, _, err := m.over(ctx, []lab.Doc{{Name: "30.pdf", Body: pdfgen.Text(30, 30)}})
+	short, _, err := m.over(ctx, []apiclient.Doc{{Name: "30.pdf", Body: pdfgen.Text(30, 30)}})
 	if err != nil {
 		return nil, err
 	}
-	long, _, err := m.over(ctx, []lab.Doc{{Name: "300.pdf", Body: pdfgen.Text(300, 300)}})
+	long, _, err := m.over(ctx, []apiclient.Doc{{Name: "300.pdf", Body: pdfgen.Text(300, 300)}})
 	if err != nil {
 		return nil, err
 	}
@@ -120,15 +123,15 @@ func memory(ctx context.Context, b *lab.Bench) ([]figure, error) {
 
 // meter measures fresh workers one after the other.
 type meter struct {
-	w      *lab.World
-	client *lab.Client
+	w      *world.World
+	client *apiclient.Client
 }
 
 // over starts a worker, lets it work off the documents (none: rest) and returns the largest memory of it with its
 // children and of one child.
-func (m meter) over(ctx context.Context, docs []lab.Doc) (sum, child int64, err error) {
+func (m meter) over(ctx context.Context, docs []apiclient.Doc) (sum, child int64, err error) {
 	for _, d := range docs {
-		var refused *lab.StatusError
+		var refused *apiclient.StatusError
 		if _, err := m.client.Upload(ctx, d); err != nil && !errors.As(err, &refused) {
 			return 0, 0, fmt.Errorf("upload %s: %w", d.Name, err)
 		} else if err != nil {
@@ -140,7 +143,7 @@ func (m meter) over(ctx context.Context, docs []lab.Doc) (sum, child int64, err 
 		return 0, 0, err
 	}
 	if len(docs) == 0 {
-		lab.Pause(ctx, idleRest) // the PDF reader is compiled in a child at the start
+		await.Pause(ctx, idleRest) // the PDF reader is compiled in a child at the start
 	}
 	watching := watch(ctx, p) // at once: small files are done before the worker says that it is ready
 	defer watching.stop()
@@ -148,7 +151,7 @@ func (m meter) over(ctx context.Context, docs []lab.Doc) (sum, child int64, err 
 		return 0, 0, err
 	}
 	if len(docs) == 0 {
-		lab.Pause(ctx, idleRest)
+		await.Pause(ctx, idleRest)
 	} else if err := counted(ctx, m.w, 2*time.Minute, func(c map[taskstate.Status]int) bool {
 		return c[taskstate.StatusQueued]+c[taskstate.StatusRunning]+c[taskstate.StatusRetrying] == 0
 	}); err != nil {

@@ -12,7 +12,9 @@ import (
 
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -26,8 +28,8 @@ const (
 )
 
 // noopOn is the benchmark on a kind of database; "" is SQLite with the Redis in process.
-func noopOn(kind labserver.Kind, redisArgs ...string) func(context.Context, *lab.Bench) ([]figure, error) {
-	return func(ctx context.Context, _ *lab.Bench) ([]figure, error) {
+func noopOn(kind labserver.Kind, redisArgs ...string) func(context.Context, *world.Bench) ([]figure, error) {
+	return func(ctx context.Context, _ *world.Bench) ([]figure, error) {
 		var s servers
 		var err error
 		if kind != "" {
@@ -84,7 +86,7 @@ func (r *rig) noops(ctx context.Context) ([]figure, error) {
 }
 
 // noopKafka is the benchmark on the Kafka transport, and the same drain on the Redis transport of the same run beside it.
-func noopKafka(ctx context.Context, _ *lab.Bench) ([]figure, error) {
+func noopKafka(ctx context.Context, _ *world.Bench) ([]figure, error) {
 	var rates [2]float64
 	var out []figure
 	for i, kafka := range []bool{false, true} {
@@ -191,10 +193,10 @@ func (r *rig) openLoop(ctx context.Context, tasks []moments) error {
 	for i := range tasks {
 		t := &tasks[i]
 		t.intended = began.Add(time.Duration(i) * time.Second / noopRate)
-		if wait := time.Until(t.intended); wait > 0 && !lab.Pause(ctx, wait) {
+		if wait := time.Until(t.intended); wait > 0 && !await.Pause(ctx, wait) {
 			break
 		}
-		t.task = lab.NewNoop(i)
+		t.task = world.NewNoop(i)
 		group.Go(func() error { return r.submitOne(ctx, &t.single) })
 	}
 	return group.Wait()
@@ -202,7 +204,7 @@ func (r *rig) openLoop(ctx context.Context, tasks []moments) error {
 
 // ended returns when each task succeeded, by the database's clock, which is this machine's.
 func (r *rig) ended(ctx context.Context) (map[string]time.Time, error) {
-	logs, err := lab.Logs(ctx, r.db.Reader())
+	logs, err := tables.Logs(ctx, r.db.Reader())
 	out := make(map[string]time.Time, len(logs))
 	for _, log := range logs {
 		if last := log[len(log)-1]; last.To == taskstate.StatusSucceeded {

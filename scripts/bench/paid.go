@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -18,8 +19,8 @@ const (
 )
 
 // paid kills a worker in the middle of a long document; what the next one pays for a second time can only be what was under way.
-func paid(ctx context.Context, b *lab.Bench) ([]figure, error) {
-	w, client, procs, err := world(ctx, b, lab.Options{Name: "paid", Embedder: &embedtest.Options{}, Env: []string{
+func paid(ctx context.Context, b *world.Bench) ([]figure, error) {
+	w, client, procs, err := newWorld(ctx, b, world.Options{Name: "paid", Embedder: &embedtest.Options{}, Env: []string{
 		fmt.Sprintf("EMBEDDING_BATCH_SIZE=%d", paidBatch), "CHUNK_SIZE=32", "CHUNK_OVERLAP=0", "INGEST_LEASE_MS=2000",
 	}}, "ingest-api", "stream-worker")
 	if err != nil {
@@ -27,7 +28,7 @@ func paid(ctx context.Context, b *lab.Bench) ([]figure, error) {
 	}
 	defer w.Close()
 	w.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: 30 * time.Millisecond})
-	load := lab.Load{Target: client, Clients: 1, Count: 1, Bytes: paidBytes}.Run(ctx)
+	load := apiclient.Load{Target: client, Clients: 1, Count: 1, Bytes: paidBytes}.Run(ctx)
 	select {
 	case <-w.Embed.Wait(paidMiddle):
 	case <-ctx.Done():

@@ -11,7 +11,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract"
 	"github.com/millweir/millweir/pkg/ingest/extract/pdfgen"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 )
 
 // pdf reads PDFs in one resident child and divides by the CPU time of that child.
-func pdf(ctx context.Context, _ *lab.Bench) (figures []figure, err error) {
+func pdf(ctx context.Context, _ *world.Bench) (figures []figure, err error) {
 	cfg := extract.NewDefaultConfig()
 	cfg.Parallel = 1
 	pool, err := extract.NewPool(cfg, slog.New(slog.DiscardHandler))
@@ -87,8 +88,8 @@ func read(ctx context.Context, pool *extract.Pool, path string, n int) (r readin
 // childrenCPU is the CPU time of all our children that live.
 func childrenCPU() float64 {
 	sum := 0.0
-	for _, pid := range lab.Children(os.Getpid()) {
-		sum += lab.CPUSeconds(pid)
+	for _, pid := range proc.Children(os.Getpid()) {
+		sum += proc.CPUSeconds(pid)
 	}
 	return sum
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/taskstore"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -51,7 +52,7 @@ func (*standIn) Probe(context.Context) error { return nil }
 
 // wait waits until it took n events.
 func (s *standIn) wait(ctx context.Context, n int64) error {
-	return lab.Until(ctx, relayLimit, time.Millisecond, func(context.Context) error {
+	return await.Until(ctx, relayLimit, time.Millisecond, func(context.Context) error {
 		if took := s.took.Load(); took < n {
 			return fmt.Errorf("%d of %d events were sent", took, n)
 		}
@@ -67,7 +68,7 @@ type outboxRig struct {
 }
 
 // relay measures the relay beside the raw loop, in the same run and with the same stand-in broker.
-func relay(ctx context.Context, _ *lab.Bench) ([]figure, error) {
+func relay(ctx context.Context, _ *world.Bench) ([]figure, error) {
 	server, err := labserver.Start(ctx, labserver.KindMariaDB, labserver.Options{Database: "bench"})
 	if err != nil {
 		return nil, err

@@ -7,7 +7,10 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -21,8 +24,8 @@ const (
 )
 
 // lateness lets 1,000 tasks fail once on a service that is down, brings it back and compares each retry's start with its time.
-func lateness(ctx context.Context, b *lab.Bench) ([]figure, error) {
-	w, client, _, err := world(ctx, b, lab.Options{Name: "lateness", Embedder: &embedtest.Options{}, Env: []string{
+func lateness(ctx context.Context, b *world.Bench) ([]figure, error) {
+	w, client, _, err := newWorld(ctx, b, world.Options{Name: "lateness", Embedder: &embedtest.Options{}, Env: []string{
 		"INGEST_WORKER_CONCURRENCY=128",
 		fmt.Sprintf("INGEST_REDIS_RETRY_BASE_BACKOFF_MS=%d", retryWait.Milliseconds()), fmt.Sprintf("INGEST_REDIS_RETRY_MAX_BACKOFF_MS=%d", retryWait.Milliseconds()),
 	}}, "ingest-api", "stream-worker", "reclaimer")
@@ -31,7 +34,7 @@ func lateness(ctx context.Context, b *lab.Bench) ([]figure, error) {
 	}
 	defer w.Close()
 	w.Embed.Set(embedtest.Fault{Kind: embedtest.Fail})
-	load := lab.Load{Target: client, Clients: retryClients, Count: retryTasks, Bytes: smallText, Every: retryEvery}.Run(ctx)
+	load := apiclient.Load{Target: client, Clients: retryClients, Count: retryTasks, Bytes: smallText, Every: retryEvery}.Run(ctx)
 	if err := counted(ctx, w, retryWait, func(c map[taskstate.Status]int) bool { return c[taskstate.StatusRetrying] == retryTasks }); err != nil {
 		return nil, err // the first is due already: the machine is too slow for these figures
 	}
@@ -44,7 +47,7 @@ func lateness(ctx context.Context, b *lab.Bench) ([]figure, error) {
 	if err := a.Run(ctx); err != nil {
 		return nil, err
 	}
-	logs, err := lab.Logs(ctx, w.DB.Reader())
+	logs, err := tables.Logs(ctx, w.DB.Reader())
 	if err != nil {
 		return nil, err
 	}
@@ -75,8 +78,8 @@ const (
 )
 
 // takeover kills a worker that holds 20 tasks while another one with 20 free slots is there.
-func takeover(ctx context.Context, b *lab.Bench) ([]figure, error) {
-	w, client, procs, err := world(ctx, b, lab.Options{Name: "takeover", Embedder: &embedtest.Options{}, Env: []string{
+func takeover(ctx context.Context, b *world.Bench) ([]figure, error) {
+	w, client, procs, err := newWorld(ctx, b, world.Options{Name: "takeover", Embedder: &embedtest.Options{}, Env: []string{
 		"INGEST_WORKER_CONCURRENCY=20", "INGEST_LEASE_MS=5000",
 	}}, "ingest-api", "stream-worker")
 	if err != nil {
@@ -84,19 +87,19 @@ func takeover(ctx context.Context, b *lab.Bench) ([]figure, error) {
 	}
 	defer w.Close()
 	w.Embed.Set(embedtest.Fault{Kind: embedtest.Hang})
-	load := lab.Load{Target: client, Clients: 4, Count: takeoverTasks, Bytes: smallText}.Run(ctx)
+	load := apiclient.Load{Target: client, Clients: 4, Count: takeoverTasks, Bytes: smallText}.Run(ctx)
 	if err := counted(ctx, w, startLimit, func(c map[taskstate.Status]int) bool { return c[taskstate.StatusRunning] == takeoverTasks }); err != nil {
 		return nil, err
 	}
 	if _, err := w.StartReady(ctx, "stream-worker"); err != nil {
 		return nil, err
 	}
-	lab.Pause(ctx, 2*time.Second) // so that the leases are somewhere in their life
+	await.Pause(ctx, 2*time.Second) // so that the leases are somewhere in their life
 	killed := time.Now()
 	procs[1].Kill()
 	var waits []time.Duration
-	if err := lab.Until(ctx, startLimit, 100*time.Millisecond, func(ctx context.Context) error {
-		logs, err := lab.Logs(ctx, w.DB.Reader())
+	if err := await.Until(ctx, startLimit, 100*time.Millisecond, func(ctx context.Context) error {
+		logs, err := tables.Logs(ctx, w.DB.Reader())
 		waits = waits[:0]
 		for _, log := range logs {
 			if last := log[len(log)-1]; last.Reason == taskstate.ReasonTakeover {

@@ -21,7 +21,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -110,7 +110,7 @@ func (r *rig) submitBulk(ctx context.Context, n, size, callers int) error {
 	return inTurns(ctx, n, size, callers, func(ctx context.Context, first, n int) error {
 		news := make([]taskstate.NewTask, n)
 		for i := range news {
-			news[i] = lab.NewNoop(first + i)
+			news[i] = world.NewNoop(first + i)
 		}
 		tasks, err := r.accept(ctx, news)
 		if err != nil {
@@ -123,7 +123,7 @@ func (r *rig) submitBulk(ctx context.Context, n, size, callers int) error {
 // submitSingly accepts and sends n tasks one at a time, by so many callers at the same time; they are joined as uploads are.
 func (r *rig) submitSingly(ctx context.Context, n, callers int) error {
 	return inTurns(ctx, n, 1, callers, func(ctx context.Context, first, _ int) error {
-		return r.submitOne(ctx, &single{task: lab.NewNoop(first)})
+		return r.submitOne(ctx, &single{task: world.NewNoop(first)})
 	})
 }
 
@@ -181,7 +181,7 @@ func (r *rig) accept(ctx context.Context, news []taskstate.NewTask) ([]taskstate
 }
 
 // start runs a worker with the product's defaults and so many slots; stop lets it end what it has, flush and leave.
-func (r *rig) start(slots int, kind lab.Noop) (stop func() error) {
+func (r *rig) start(slots int, kind world.Noop) (stop func() error) {
 	cfg := taskrun.NewDefaultConfig()
 	cfg.Process, cfg.Policy.DLQ, cfg.Concurrency = "bench", true, slots
 	if r.quiet {
@@ -191,7 +191,7 @@ func (r *rig) start(slots int, kind lab.Noop) (stop func() error) {
 	log := slog.New(slog.DiscardHandler)
 	runner := taskrun.New(cfg, taskrun.Deps{
 		Store: r.db, Queue: r.transport.member(log, registry), Outbox: r.transport.ledger,
-		Handlers: map[string]taskrun.Handler{lab.NoopType: kind}, Log: log, Metrics: registry,
+		Handlers: map[string]taskrun.Handler{world.NoopType: kind}, Log: log, Metrics: registry,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -16,7 +16,8 @@ import (
 	"github.com/millweir/millweir/pkg/redisclient"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/tables"
 )
 
 // The transport of a rig on Kafka: the product's names and a usual number of partitions.
@@ -106,8 +107,8 @@ func (r *rig) openKafka(ctx context.Context, signal *outbox.Signal) error {
 
 // sent waits until no event is on its way.
 func (r *rig) sent(ctx context.Context) error {
-	return lab.Until(ctx, time.Minute, 10*time.Millisecond, func(ctx context.Context) error {
-		counts, err := lab.CountOutbox(ctx, r.db.Reader())
+	return await.Until(ctx, time.Minute, 10*time.Millisecond, func(ctx context.Context) error {
+		counts, err := tables.CountOutbox(ctx, r.db.Reader())
 		if err == nil && counts["NEW"]+counts["RETRYING"] > 0 {
 			err = fmt.Errorf("events are %v", counts)
 		}

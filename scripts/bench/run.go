@@ -17,7 +17,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // figure is one measured number beside the one asked for.
@@ -47,7 +47,7 @@ type bench struct {
 	name  string
 	what  string
 	limit time.Duration
-	run   func(ctx context.Context, b *lab.Bench) ([]figure, error)
+	run   func(ctx context.Context, b *world.Bench) ([]figure, error)
 }
 
 // inProcess run the product's code in this process and need none of its binaries.
@@ -105,10 +105,10 @@ func run(ctx context.Context, benches []bench, args []string, stdout, stderr io.
 		}
 		return process.ExitOK
 	}
-	var lb *lab.Bench
+	var lb *world.Bench
 	var err error
 	if slices.ContainsFunc(chosen, needsBinaries) {
-		lb, err = lab.Prepare(ctx, "bench")
+		lb, err = world.Prepare(ctx, "bench")
 	}
 	if err == nil {
 		err = profiled(*profile, func() error { return measure(ctx, lb, chosen, *out, *tell, stdout) })
@@ -161,7 +161,7 @@ var errMissed = errors.New("figures missed what was asked")
 
 // measure runs benchmarks one after the other, prints each row as it is known, sums up and writes the file.
 // Errors: what could not be measured; errMissed, unless the figures are only to be told.
-func measure(ctx context.Context, lb *lab.Bench, chosen []bench, out string, tell bool, stdout io.Writer) error {
+func measure(ctx context.Context, lb *world.Bench, chosen []bench, out string, tell bool, stdout io.Writer) error {
 	started := time.Now()
 	r := report{At: started.UTC(), CPUs: runtime.NumCPU(), Load: loadAverage()}
 	_, _ = fmt.Fprintf(stdout, "%-17s %-60s %12s %14s\n", "", fmt.Sprintf("%d CPUs, load %s", r.CPUs, r.Load), "asked", "measured")
@@ -221,7 +221,7 @@ func (r report) summary(w io.Writer) (missed int) {
 }
 
 // figures runs one benchmark within its limit.
-func (b bench) figures(ctx context.Context, lb *lab.Bench) []figure {
+func (b bench) figures(ctx context.Context, lb *world.Bench) []figure {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.limit, fmt.Errorf("longer than %s", b.limit))
 	defer cancel()
 	out, err := b.run(ctx, lb)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 func TestPercentile(t *testing.T) {
@@ -30,7 +30,7 @@ func TestPercentile(t *testing.T) {
 
 func TestEachFigureStandsBesideWhatWasAsked(t *testing.T) {
 	t.Parallel()
-	measured := bench{name: "x", what: "some", limit: time.Minute, run: func(context.Context, *lab.Bench) ([]figure, error) {
+	measured := bench{name: "x", what: "some", limit: time.Minute, run: func(context.Context, *world.Bench) ([]figure, error) {
 		return []figure{
 			{Name: "below", Measured: 2, Asked: 3, Relation: "≤", Unit: "ms"},
 			{Name: "not below", Measured: 4, Asked: 3, Relation: "≤"},
@@ -39,7 +39,7 @@ func TestEachFigureStandsBesideWhatWasAsked(t *testing.T) {
 			{Name: "not asked", Measured: 2},
 		}, nil
 	}}
-	broken := bench{name: "y", what: "other", limit: time.Minute, run: func(context.Context, *lab.Bench) ([]figure, error) {
+	broken := bench{name: "y", what: "other", limit: time.Minute, run: func(context.Context, *world.Bench) ([]figure, error) {
 		return nil, errors.New("no server")
 	}}
 	file := filepath.Join(t.TempDir(), "new", "bench.json")
@@ -75,7 +75,7 @@ func TestNamesChooseBenchmarks(t *testing.T) {
 func TestAMissedFigureIsAFailure(t *testing.T) {
 	t.Parallel()
 	figures := func(list ...figure) []bench {
-		return []bench{{name: inProcess[0].name, limit: time.Minute, run: func(context.Context, *lab.Bench) ([]figure, error) { return list, nil }}}
+		return []bench{{name: inProcess[0].name, limit: time.Minute, run: func(context.Context, *world.Bench) ([]figure, error) { return list, nil }}}
 	}
 	below := figure{Name: "below", Measured: 2, Asked: 3, Relation: "≤", Unit: "ms"}
 	above := figure{Name: "above", Measured: 4, Asked: 3, Relation: "≤", Unit: "ms"}

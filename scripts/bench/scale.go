@@ -10,7 +10,7 @@ import (
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 )
 
 // scale compares what calls of the store cost on a small table and on large ones, by rows looked at and by time.
-func scale(ctx context.Context, _ *lab.Bench) ([]figure, error) {
+func scale(ctx context.Context, _ *world.Bench) ([]figure, error) {
 	server, err := labserver.Start(ctx, labserver.KindMariaDB, labserver.Options{Args: []string{
 		"--innodb-buffer-pool-size=2G", "--innodb-log-file-size=2G",
 	}})

@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -25,8 +28,8 @@ func steadyTime() time.Duration {
 }
 
 // steady uploads small documents at an even rate for long and compares the memory of each process early and late.
-func steady(ctx context.Context, b *lab.Bench) ([]figure, error) {
-	w, client, procs, err := world(ctx, b, lab.Options{Name: "steady", Embedder: &embedtest.Options{}}, "ingest-api", "stream-worker", "reclaimer")
+func steady(ctx context.Context, b *world.Bench) ([]figure, error) {
+	w, client, procs, err := newWorld(ctx, b, world.Options{Name: "steady", Embedder: &embedtest.Options{}}, "ingest-api", "stream-worker", "reclaimer")
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +39,7 @@ func steady(ctx context.Context, b *lab.Bench) ([]figure, error) {
 	defer end()
 	sampled := make(chan [][]int64, 1)
 	go func() { sampled <- sample(under, procs) }()
-	load := lab.Load{Target: client, Clients: steadyClients, Bytes: smallText, Every: steadyEvery}.Run(under)
+	load := apiclient.Load{Target: client, Clients: steadyClients, Bytes: smallText, Every: steadyEvery}.Run(under)
 	samples := <-sampled
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -61,9 +64,9 @@ func steady(ctx context.Context, b *lab.Bench) ([]figure, error) {
 }
 
 // sample reads the resident memory of each process until ctx ends.
-func sample(ctx context.Context, procs []*lab.Proc) [][]int64 {
+func sample(ctx context.Context, procs []*proc.Proc) [][]int64 {
 	out := make([][]int64, len(procs))
-	for lab.Pause(ctx, steadySample) {
+	for await.Pause(ctx, steadySample) {
 		for i, p := range procs {
 			out[i] = append(out[i], p.Memory().Self)
 		}

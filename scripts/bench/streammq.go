@@ -15,7 +15,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/streammq"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -35,7 +35,7 @@ type mqRig struct {
 }
 
 // streamMQ measures pkg/streammq: beside the raw commands in the same run, its latency, and how it takes over.
-func streamMQ(ctx context.Context, _ *lab.Bench) ([]figure, error) {
+func streamMQ(ctx context.Context, _ *world.Bench) ([]figure, error) {
 	server, err := labserver.Start(ctx, labserver.KindRedis, labserver.Options{})
 	if err != nil {
 		return nil, err

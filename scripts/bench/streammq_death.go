@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/streammq"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/await"
 )
 
 const (
@@ -103,7 +103,7 @@ func (r *mqRig) takeover(ctx context.Context) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	lab.Pause(ctx, streammq.DefaultRebalance) // the other member has looked, and waits
+	await.Pause(ctx, streammq.DefaultRebalance) // the other member has looked, and waits
 	killed := time.Now()
 	m.kill()
 	select {
@@ -159,7 +159,7 @@ func (r *mqRig) rebalance(ctx context.Context) ([]figure, error) {
 
 // until looks at the leases' owners, and the pending entries of all partitions, until a condition holds.
 func (r *mqRig) until(ctx context.Context, holds func(owners []string, pending int64) bool) error {
-	return lab.Until(ctx, mqDeathLimit, 10*time.Millisecond, func(ctx context.Context) error {
+	return await.Until(ctx, mqDeathLimit, 10*time.Millisecond, func(ctx context.Context) error {
 		stats, err := r.mq.GroupStats(ctx, mqTopic, mqGroup)
 		if err != nil {
 			return err

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millweir/millweir/pkg/streammq"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/await"
 )
 
 const (
@@ -156,7 +156,7 @@ func (r *mqRig) failing(ctx context.Context, waiting, all <-chan struct{}) error
 		if _, err := p.PublishBatch(ctx, mqTopic, []streammq.Message{{Payload: []byte("fails")}, {Payload: []byte("fails")}}); err != nil {
 			return err
 		}
-		lab.Pause(ctx, 10*time.Millisecond)
+		await.Pause(ctx, 10*time.Millisecond)
 	}
 	select {
 	case <-all:

@@ -16,7 +16,8 @@ import (
 
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -41,8 +42,8 @@ func (u uploaded) rate() float64 { return float64(u.Answered) / u.Seconds }
 
 // upload compares the gateway with two handlers that a person might write instead, each in a process of its own
 // and under the same load from another one, round by round.
-func upload(ctx context.Context, b *lab.Bench) ([]figure, error) {
-	w, _, procs, err := world(ctx, b, lab.Options{Name: "upload"}, "ingest-api")
+func upload(ctx context.Context, b *world.Bench) ([]figure, error) {
+	w, _, procs, err := newWorld(ctx, b, world.Options{Name: "upload"}, "ingest-api")
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +115,7 @@ func uploadRates(rounds [][]uploaded) []figure {
 
 // uploadCost adds up what uploads cost the servers and the gateway.
 type uploadCost struct {
-	w       *lab.World
+	w       *world.World
 	pid     int
 	n       int
 	sql     []labserver.Counters
@@ -136,12 +137,12 @@ func (c *uploadCost) of(ctx context.Context, round func() (uploaded, error), rou
 	if err := look(); err != nil {
 		return err
 	}
-	cpu := lab.CPUSeconds(c.pid)
+	cpu := proc.CPUSeconds(c.pid)
 	u, err := round()
 	if err != nil {
 		return err
 	}
-	c.gateway += lab.CPUSeconds(c.pid) - cpu
+	c.gateway += proc.CPUSeconds(c.pid) - cpu
 	c.n += u.Answered
 	*rounds = append(*rounds, u)
 	return look()
@@ -211,7 +212,7 @@ func selfCommand(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // startPlainHandlers starts the handlers to compare with; they end when stop closes their input.
-func startPlainHandlers(ctx context.Context, w *lab.World) (url string, stop func(), err error) {
+func startPlainHandlers(ctx context.Context, w *world.World) (url string, stop func(), err error) {
 	dir := filepath.Join(w.Dir, "plain")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", nil, err

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
 )
 
 // uploadLoad is the process that uploads: URL NUMBER DURATION KEYS. It prints what came of it as JSON.
@@ -28,7 +28,7 @@ func uploadLoad(args []string, stdout io.Writer) error {
 	}
 	l := &uploadClientsOf{
 		url: args[0], number: number, keys: args[3] == "true",
-		body: lab.Text(number, uploadBytes).Body,
+		body: apiclient.Text(number, uploadBytes).Body,
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: uploadClients}, Timeout: time.Minute},
 	}
 	return json.NewEncoder(stdout).Encode(l.run(limit))

@@ -7,7 +7,12 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/judge"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -16,14 +21,14 @@ const (
 	kilobyte    = 1000
 )
 
-// world starts servers and services and waits until all are ready; the gateway's client comes with it.
-func world(ctx context.Context, b *lab.Bench, opts lab.Options, names ...string) (*lab.World, *lab.Client, []*lab.Proc, error) {
-	w, err := lab.NewWorld(ctx, b, opts)
+// newWorld starts servers and services and waits until all are ready; the gateway's client comes with it.
+func newWorld(ctx context.Context, b *world.Bench, opts world.Options, names ...string) (*world.World, *apiclient.Client, []*proc.Proc, error) {
+	w, err := world.New(ctx, b, opts)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	var procs []*lab.Proc
-	var client *lab.Client
+	var procs []*proc.Proc
+	var client *apiclient.Client
 	for _, name := range names {
 		p, err := w.StartReady(ctx, name)
 		if err != nil {
@@ -31,7 +36,7 @@ func world(ctx context.Context, b *lab.Bench, opts lab.Options, names ...string)
 			return nil, nil, nil, err
 		}
 		if p.HTTP != "" {
-			client = lab.NewClient(p.HTTP)
+			client = apiclient.NewClient(p.HTTP)
 		}
 		procs = append(procs, p)
 	}
@@ -39,9 +44,9 @@ func world(ctx context.Context, b *lab.Bench, opts lab.Options, names ...string)
 }
 
 // counted waits until the tasks' counts by status satisfy cond.
-func counted(ctx context.Context, w *lab.World, limit time.Duration, cond func(map[taskstate.Status]int) bool) error {
-	return lab.Until(ctx, limit, 20*time.Millisecond, func(ctx context.Context) error {
-		counts, err := lab.CountStatus(ctx, w.DB.Reader())
+func counted(ctx context.Context, w *world.World, limit time.Duration, cond func(map[taskstate.Status]int) bool) error {
+	return await.Until(ctx, limit, 20*time.Millisecond, func(ctx context.Context) error {
+		counts, err := tables.CountStatus(ctx, w.DB.Reader())
 		if err == nil && !cond(counts) {
 			err = fmt.Errorf("tasks are %v", counts)
 		}
@@ -50,8 +55,8 @@ func counted(ctx context.Context, w *lab.World, limit time.Duration, cond func(m
 }
 
 // audit is the judge of a world after a load.
-func audit(w *lab.World, load *lab.Record) lab.Audit {
-	return lab.Audit{DB: w.DB.Reader(), Vectors: w.Vectors, Stream: w.Stream, Load: load}
+func audit(w *world.World, load *apiclient.Record) judge.Audit {
+	return judge.Audit{DB: w.DB.Reader(), Vectors: w.Vectors, Stream: w.Stream, Load: load}
 }
 
 // percentile is the smallest value that p per cent of all do not exceed; it sorts the values. No values give 0.

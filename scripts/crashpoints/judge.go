@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate/history"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/tables"
 )
 
 // orphaned is older than what the sweeper leaves alone in the upload folder.
@@ -48,8 +50,8 @@ func (t *trial) payments(ctx context.Context) error {
 				paid[e.TextsHash] = true
 				continue
 			}
-			log, err := lab.Log(ctx, t.DB.Reader(), d.task)
-			return errors.Join(fmt.Errorf("batch %s of task %s was paid for twice\n%s", e.Batch, d.task, lab.Chain(log)), err)
+			log, err := tables.Log(ctx, t.DB.Reader(), d.task)
+			return errors.Join(fmt.Errorf("batch %s of task %s was paid for twice\n%s", e.Batch, d.task, tables.Chain(log)), err)
 		}
 	}
 	return nil
@@ -58,7 +60,7 @@ func (t *trial) payments(ctx context.Context) error {
 // gone waits until nothing names the trial's deleted documents any more, and looks for their vectors and files.
 func gone(ctx context.Context, t *trial) error {
 	for _, d := range t.docs {
-		err := lab.Until(ctx, settleLimit, 5*lookEvery, func(ctx context.Context) error {
+		err := await.Until(ctx, settleLimit, 5*lookEvery, func(ctx context.Context) error {
 			for _, statement := range []string{
 				"SELECT COUNT(*) FROM knowledge_segment WHERE document_id = ?",
 				"SELECT COUNT(*) FROM vector_garbage WHERE document_id = ? AND sweep_pass = 0",
@@ -74,7 +76,7 @@ func gone(ctx context.Context, t *trial) error {
 			return err
 		}
 		hits, err := t.client.Search(ctx, d.Base, d.Mark, 5)
-		var refused *lab.StatusError
+		var refused *apiclient.StatusError
 		if err != nil && !errors.As(err, &refused) { // its base may be gone
 			return err
 		}
@@ -184,7 +186,7 @@ func (l *lane) noOrphans(ctx context.Context) error {
 		return err
 	}
 	defer sweeper.Kill()
-	return lab.Until(ctx, settleLimit, 100*time.Millisecond, func(ctx context.Context) error {
+	return await.Until(ctx, settleLimit, 100*time.Millisecond, func(ctx context.Context) error {
 		stored, err := l.stored(ctx)
 		if err != nil {
 			return err

@@ -10,8 +10,12 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/judge"
 	"github.com/millweir/millweir/scripts/lab/mutants"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -34,21 +38,21 @@ var quick = []string{
 
 // sent is a document that was accepted.
 type sent struct {
-	lab.Doc
+	apiclient.Doc
 	task, document string
 }
 
 // lane is a world of its own in which one point after the other is tried. Only its gateway runs all the time.
 type lane struct {
-	*lab.World
-	client *lab.Client
-	load   *lab.Record                 // what was accepted
+	*world.World
+	client *apiclient.Client
+	load   *apiclient.Record           // what was accepted
 	want   map[string]taskstate.Status // tasks that end otherwise than SUCCEEDED
 	number int                         // of the next document
 	seed   uint64                      // of the run
 	lost   bool                        // answers of the embedding service are thrown away
 	kafka  bool                        // on the Kafka transport
-	clean  []lab.Doc                   // documents whose segments are compared with those of an undisturbed run in the end
+	clean  []apiclient.Doc             // documents whose segments are compared with those of an undisturbed run in the end
 }
 
 // newLane makes a lane on the plan's servers.
@@ -68,12 +72,12 @@ func (p *plan) newLane(ctx context.Context, kafka bool) (*lane, error) {
 	if kafka {
 		name = "lane-kafka-" + strconv.Itoa(n)
 	}
-	w, err := p.worlds[kafka].Part(ctx, n, lab.Options{Name: name, Kafka: kafka, Env: env, Embedder: &embedtest.Options{}, Evidence: true})
+	w, err := p.worlds[kafka].Part(ctx, n, world.Options{Name: name, Kafka: kafka, Env: env, Embedder: &embedtest.Options{}, Evidence: true})
 	if err != nil {
 		return nil, err
 	}
 	l := &lane{
-		World: w, kafka: kafka, lost: p.kind == "error", seed: p.seed, load: &lab.Record{Accepted: map[string]lab.Doc{}, Other: map[int]int{}}, want: map[string]taskstate.Status{},
+		World: w, kafka: kafka, lost: p.kind == "error", seed: p.seed, load: &apiclient.Record{Accepted: map[string]apiclient.Doc{}, Other: map[int]int{}}, want: map[string]taskstate.Status{},
 		number: firstNumber + int(p.seed%firstNumber)*firstNumber, //nolint:gosec // below a million
 	}
 	api, err := l.StartReady(ctx, "ingest-api")
@@ -81,26 +85,26 @@ func (p *plan) newLane(ctx context.Context, kafka bool) (*lane, error) {
 		l.Close()
 		return nil, err
 	}
-	l.client = lab.NewClient(api.HTTP)
+	l.client = apiclient.NewClient(api.HTTP)
 	return l, nil
 }
 
 // doc is a new document of about that many bytes; it has no idempotency key.
-func (l *lane) doc(bytes int) lab.Doc {
+func (l *lane) doc(bytes int) apiclient.Doc {
 	l.number++
-	d := lab.Text(l.number, bytes)
+	d := apiclient.Text(l.number, bytes)
 	d.Key = ""
 	return d
 }
 
 // blank is a new document in whose markup no text stands: it ends DEAD at once.
-func (l *lane) blank() lab.Doc {
+func (l *lane) blank() apiclient.Doc {
 	l.number++
-	return lab.Doc{Name: fmt.Sprintf("blank-%d.html", l.number), Body: fmt.Appendf(nil, "<!DOCTYPE html><html><body><!-- %d --></body></html>\n", l.number)}
+	return apiclient.Doc{Name: fmt.Sprintf("blank-%d.html", l.number), Body: fmt.Appendf(nil, "<!DOCTYPE html><html><body><!-- %d --></body></html>\n", l.number)}
 }
 
 // upload sends a document that must be accepted.
-func (l *lane) upload(ctx context.Context, d lab.Doc) (sent, error) {
+func (l *lane) upload(ctx context.Context, d apiclient.Doc) (sent, error) {
 	task, err := l.client.Upload(ctx, d)
 	if err != nil {
 		return sent{}, fmt.Errorf("upload %s: %w", d.Name, err)
@@ -110,16 +114,16 @@ func (l *lane) upload(ctx context.Context, d lab.Doc) (sent, error) {
 }
 
 // insist sends a document again and again until it is accepted, as a careful client does.
-func (l *lane) insist(ctx context.Context, d lab.Doc) error {
-	return lab.Until(ctx, settleLimit, 200*time.Millisecond, func(ctx context.Context) error {
+func (l *lane) insist(ctx context.Context, d apiclient.Doc) error {
+	return await.Until(ctx, settleLimit, 200*time.Millisecond, func(ctx context.Context) error {
 		_, err := l.upload(ctx, d)
 		return err
 	})
 }
 
 // audit is the judge of this lane.
-func (l *lane) audit() lab.Audit {
-	return lab.Audit{
+func (l *lane) audit() judge.Audit {
+	return judge.Audit{
 		DB: l.DB.Reader(), Vectors: l.Vectors, Stream: l.Stream, Load: l.load, Want: l.want, World: l.World, Gateway: l.client,
 		RepliesLost: l.lost,
 	}
@@ -135,7 +139,7 @@ func (l *lane) settled(ctx context.Context) error {
 
 // unfinished is the log and the explanation of a task that did not come to rest.
 func (l *lane) unfinished(ctx context.Context) string {
-	logs, err := lab.Logs(ctx, l.DB.Reader())
+	logs, err := tables.Logs(ctx, l.DB.Reader())
 	if err != nil {
 		return ""
 	}
@@ -144,7 +148,7 @@ func (l *lane) unfinished(ctx context.Context) string {
 			continue
 		}
 		words, err := l.client.Explain(ctx, id)
-		return fmt.Sprintf("\n  log of task %s:\n%s  explain: %s", id, lab.Chain(log), errors.Join(errors.New(words), err))
+		return fmt.Sprintf("\n  log of task %s:\n%s  explain: %s", id, tables.Chain(log), errors.Join(errors.New(words), err))
 	}
 	return ""
 }

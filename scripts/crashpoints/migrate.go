@@ -8,7 +8,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proc"
 )
 
 // mostSteps bounds the passages of one point in a migration.
@@ -50,12 +51,12 @@ func migrateBroken(ctx context.Context, t *trial) error {
 func brokenDatabase(at string) string { return "broken_" + strings.ReplaceAll(at, ".", "_") }
 
 // through waits for the end of one run and wakes it if it was stopped.
-func (t *trial) through(ctx context.Context, p *lab.Proc) (int, error) {
+func (t *trial) through(ctx context.Context, p *proc.Proc) (int, error) {
 	defer p.Kill()
-	ctx, cancel := context.WithTimeoutCause(ctx, settleLimit, lab.ErrTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, settleLimit, await.ErrTimeout)
 	defer cancel()
 	for t.kind == "stop" && !p.Exited() {
-		if lab.Pause(ctx, 5*lookEvery); t.acted() && !p.Exited() {
+		if await.Pause(ctx, 5*lookEvery); t.acted() && !p.Exited() {
 			if err := p.Signal(syscall.SIGCONT); err != nil {
 				return 0, err
 			}

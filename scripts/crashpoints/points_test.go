@@ -12,13 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // source reads the points of this checkout.
 func source(t *testing.T) (root string, points []point) {
 	t.Helper()
-	root, err := lab.Root()
+	root, err := world.Root()
 	require.NoError(t, err)
 	points, err = listPoints(root)
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/process"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -37,7 +37,7 @@ type plan struct {
 	mutant string // a bug in every process (package scripts/lab/mutants); empty: none
 	out    io.Writer
 
-	worlds map[bool]*lab.World // by whether it is the Kafka transport
+	worlds map[bool]*world.World // by whether it is the Kafka transport
 	mu     sync.Mutex
 	parts  map[bool]int // lanes made so far, those that were given up too
 	hit    int
@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return process.ExitUsage
 	}
-	p := &plan{kind: *kind, seed: *seed, lanes: min(max(1, *lanes), maxLanes), mutant: *mutant, out: stdout, judged: map[string]int64{}, parts: map[bool]int{}, worlds: map[bool]*lab.World{}}
+	p := &plan{kind: *kind, seed: *seed, lanes: min(max(1, *lanes), maxLanes), mutant: *mutant, out: stdout, judged: map[string]int64{}, parts: map[bool]int{}, worlds: map[bool]*world.World{}}
 	if err := p.choose(*prefix); err != nil {
 		_, _ = fmt.Fprintln(stderr, "crashpoints:", err)
 		return process.ExitUsage
@@ -97,7 +97,7 @@ func (p *plan) choose(prefix string) error {
 	if !slices.Contains(kinds, p.kind) {
 		return fmt.Errorf("-kind %q: allowed are %s", p.kind, strings.Join(kinds, ", "))
 	}
-	root, err := lab.Root()
+	root, err := world.Root()
 	if err != nil {
 		return err
 	}
@@ -140,11 +140,11 @@ func matchScenes(points []point) error {
 
 // all tries every point, each transport on servers of its own; lanes take the next point when they are done with one, slow ones first.
 func (p *plan) all(ctx context.Context) error {
-	sorts := []lab.Sort{lab.WithPoints}
+	sorts := []world.Sort{world.WithPoints}
 	if p.mutant != "" {
-		sorts = append(sorts, lab.WithBugs)
+		sorts = append(sorts, world.WithBugs)
 	}
-	bench, err := lab.Prepare(ctx, "crashpoints", sorts...)
+	bench, err := world.Prepare(ctx, "crashpoints", sorts...)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (p *plan) all(ctx context.Context) error {
 		if kafka {
 			name, lanes = "servers-kafka", kafkaLanes
 		}
-		if p.worlds[kafka], err = lab.NewWorld(ctx, bench, lab.Options{Name: name, Kafka: kafka}); err != nil {
+		if p.worlds[kafka], err = world.New(ctx, bench, world.Options{Name: name, Kafka: kafka}); err != nil {
 			return err
 		}
 		defer p.worlds[kafka].Close()

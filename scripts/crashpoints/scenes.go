@@ -9,7 +9,9 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -50,7 +52,7 @@ var scenes = map[string]scene{
 	"worker.before_claim":     {service: worker, during: uploads(2, smallDoc)},
 	"worker.in_claim":         {service: worker, during: uploads(2, smallDoc)},
 	"worker.after_claim":      {service: worker, during: uploads(2, smallDoc)},
-	"worker.after_quarantine": {service: worker, during: redis("XADD", lab.StreamKey, "*", "what", "this is no envelope")},
+	"worker.after_quarantine": {service: worker, during: redis("XADD", world.StreamKey, "*", "what", "this is no envelope")},
 	// from the file to the vectors
 	"worker.after_extract":     {service: worker, during: uploads(1, smallDoc)},
 	"worker.after_split":       {service: worker, during: uploads(1, smallDoc)},
@@ -93,12 +95,12 @@ var scenes = map[string]scene{
 	"solo.after_release":         {service: worker, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true, "INGEST_LEASE_MS=10000"), during: stoppedReserving, slow: slowly},
 
 	// promises, pending entries, dead letters, the stream's end
-	"promise.after_scan":   {service: reclaimer, before: steps(uploads(2, smallDoc), redis("DEL", lab.StreamKey))},
-	"promise.after_commit": {service: reclaimer, before: steps(uploads(2, smallDoc), redis("DEL", lab.StreamKey))},
-	"promise.after_xadd":   {service: reclaimer, before: steps(uploads(2, smallDoc), redis("DEL", lab.StreamKey))},
+	"promise.after_scan":   {service: reclaimer, before: steps(uploads(2, smallDoc), redis("DEL", world.StreamKey))},
+	"promise.after_commit": {service: reclaimer, before: steps(uploads(2, smallDoc), redis("DEL", world.StreamKey))},
+	"promise.after_xadd":   {service: reclaimer, before: steps(uploads(2, smallDoc), redis("DEL", world.StreamKey))},
 	"settle.after_scan":    {service: reclaimer, before: steps(uploads(1, smallDoc), readByGhost)},
 	"settle.after_row":     {service: reclaimer, before: steps(uploads(1, smallDoc), readByGhost)},
-	"owed.after_scan":      {service: reclaimer, before: steps(victim("worker.after_dead_row", uploadBlank), redis("DEL", lab.StreamKey)), slow: slowly},
+	"owed.after_scan":      {service: reclaimer, before: steps(victim("worker.after_dead_row", uploadBlank), redis("DEL", world.StreamKey)), slow: slowly},
 	"trim.after_trim":      {service: reclaimer, before: steps(uploads(1, smallDoc), finished)},
 	"trim.after_let_go":    {service: reclaimer, before: pinned, after: retried},
 
@@ -142,7 +144,7 @@ func (t *trial) terminate() error { return t.armed.Signal(syscall.SIGTERM) }
 func stoppedWithoutEntry(ctx context.Context, t *trial) error {
 	err := steps(uploads(1, smallDoc), func(ctx context.Context, t *trial) error {
 		return t.status(ctx, taskstate.StatusRetrying)
-	}, redis("DEL", lab.StreamKey))(ctx, t)
+	}, redis("DEL", world.StreamKey))(ctx, t)
 	if err == nil {
 		err = t.hangs(ctx, func() error { return nil })
 	}
@@ -150,7 +152,7 @@ func stoppedWithoutEntry(ctx context.Context, t *trial) error {
 		return err
 	}
 	// The adoption that finds no entry goes beside the run: give it its time.
-	lab.Pause(ctx, wakingFor)
+	await.Pause(ctx, wakingFor)
 	return t.terminate()
 }
 
@@ -160,8 +162,8 @@ func stoppedReserving(ctx context.Context, t *trial) error {
 	if err := t.hangs(ctx, func() error { return uploads(1, smallDoc)(ctx, t) }); err != nil {
 		return err
 	}
-	err := lab.Until(ctx, settleLimit, lookEvery, func(ctx context.Context) error {
-		held, err := lab.Running(ctx, t.DB.Reader())
+	err := await.Until(ctx, settleLimit, lookEvery, func(ctx context.Context) error {
+		held, err := tables.Running(ctx, t.DB.Reader())
 		if err != nil {
 			return err
 		}
@@ -190,15 +192,15 @@ func toDie(_ context.Context, t *trial) error {
 
 // readByGhost gives the delivery to a member of the group that never was.
 func readByGhost(ctx context.Context, t *trial) error {
-	_ = t.Stream.Do(ctx, "XGROUP", "CREATE", lab.StreamKey, lab.Group, "0", "MKSTREAM") // it is there unless this is the lane's first point
-	return t.Stream.Do(ctx, "XREADGROUP", "GROUP", lab.Group, "ghost", "COUNT", "10", "STREAMS", lab.StreamKey, ">")
+	_ = t.Stream.Do(ctx, "XGROUP", "CREATE", world.StreamKey, world.Group, "0", "MKSTREAM") // it is there unless this is the lane's first point
+	return t.Stream.Do(ctx, "XREADGROUP", "GROUP", world.Group, "ghost", "COUNT", "10", "STREAMS", world.StreamKey, ">")
 }
 
 // pinned is a retry that waits longer than its entry may hold the stream's end.
 func pinned(ctx context.Context, t *trial) error {
 	t.Embed.Set(wrongOnce)
 	err := victim("worker.after_retry_row", uploads(1, smallDoc), "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=60000", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=60000")(ctx, t)
-	lab.Pause(ctx, 1100*time.Millisecond) // INGEST_STREAM_PIN_MAX_MS
+	await.Pause(ctx, 1100*time.Millisecond) // INGEST_STREAM_PIN_MAX_MS
 	return err
 }
 
@@ -244,7 +246,7 @@ func buriedBase(ctx context.Context, t *trial) error {
 
 // timePasses lets the sweeper's ten minutes pass again and again until the point is reached.
 func timePasses(ctx context.Context, t *trial) error {
-	return lab.Until(ctx, fireLimit, 5*lookEvery, func(ctx context.Context) error {
+	return await.Until(ctx, fireLimit, 5*lookEvery, func(ctx context.Context) error {
 		if t.acted() {
 			return nil
 		}
@@ -257,7 +259,7 @@ func baseGone(ctx context.Context, t *trial) error {
 	for _, d := range t.docs { // their rows go too
 		delete(t.load.Accepted, d.task)
 	}
-	return lab.Until(ctx, settleLimit, 5*lookEvery, func(ctx context.Context) error {
+	return await.Until(ctx, settleLimit, 5*lookEvery, func(ctx context.Context) error {
 		n, err := t.count(ctx, "SELECT COUNT(*) FROM knowledge_base WHERE name = ?", t.base())
 		if err == nil && n == 0 {
 			n, err = t.count(ctx, "SELECT COUNT(*) FROM knowledge_document WHERE id = ?", t.docs[0].document)

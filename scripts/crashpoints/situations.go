@@ -11,7 +11,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/await"
 )
 
 // step is a part of a scene.
@@ -124,7 +124,7 @@ func stopped(ctx context.Context, t *trial) error {
 
 // status waits until the trial's last document has a status.
 func (t *trial) status(ctx context.Context, want taskstate.Status) error {
-	return lab.Until(ctx, settleLimit, lookEvery, func(ctx context.Context) error {
+	return await.Until(ctx, settleLimit, lookEvery, func(ctx context.Context) error {
 		task, err := t.client.Task(ctx, t.docs[len(t.docs)-1].task)
 		if err == nil && task.Status != string(want) {
 			err = fmt.Errorf("task %s is %s, not %s", task.TaskID, task.Status, want)

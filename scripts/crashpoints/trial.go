@@ -11,7 +11,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proc"
 )
 
 const (
@@ -58,9 +60,9 @@ type trial struct {
 	kind  string
 	scene scene
 
-	armed *lab.Proc
+	armed *proc.Proc
 	docs  []sent // of this trial
-	more  []lab.Doc
+	more  []apiclient.Doc
 
 	deadLetter string // the id of a dead letter
 	hit        bool
@@ -186,9 +188,9 @@ func (t *trial) acted() bool {
 }
 
 // fired waits until the point has acted, and with kill until it has ended its process.
-func (t *trial) fired(ctx context.Context, p *lab.Proc) error {
+func (t *trial) fired(ctx context.Context, p *proc.Proc) error {
 	var stuck error // nothing more will reach the point
-	err := lab.Until(ctx, fireLimit, lookEvery, func(ctx context.Context) error {
+	err := await.Until(ctx, fireLimit, lookEvery, func(ctx context.Context) error {
 		exited := p.Exited() // before the look: a process acts first and ends then
 		switch {
 		case t.acted():
@@ -216,8 +218,8 @@ func (t *trial) fired(ctx context.Context, p *lab.Proc) error {
 }
 
 // killed expects a process to have ended by a signal.
-func killed(ctx context.Context, p *lab.Proc) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, exitLimit, fmt.Errorf("the point did not end %s: %w", p.Name, lab.ErrTimeout))
+func killed(ctx context.Context, p *proc.Proc) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, exitLimit, fmt.Errorf("the point did not end %s: %w", p.Name, await.ErrTimeout))
 	defer cancel()
 	code, err := p.Wait(ctx)
 	if err == nil && code != -1 {
@@ -227,7 +229,7 @@ func killed(ctx context.Context, p *lab.Proc) error {
 }
 
 // helpers starts who mends: a worker, and a reclaimer if the scene asks for it.
-func (t *trial) helpers() ([]*lab.Proc, error) {
+func (t *trial) helpers() ([]*proc.Proc, error) {
 	names := t.workers()
 	if t.kafka && t.scene.service != relay {
 		names = names[:1] // it runs already
@@ -235,7 +237,7 @@ func (t *trial) helpers() ([]*lab.Proc, error) {
 	if t.scene.sweeper {
 		names = append(names, "reclaimer")
 	}
-	var out []*lab.Proc
+	var out []*proc.Proc
 	for _, name := range names {
 		p, err := t.Start(name)
 		if err != nil {
@@ -251,10 +253,10 @@ func (t *trial) mend(ctx context.Context) error {
 	if t.kind != "stop" {
 		return nil
 	}
-	lab.Pause(ctx, zombieFor)
+	await.Pause(ctx, zombieFor)
 	if err := t.armed.Signal(syscall.SIGCONT); err != nil {
 		return err
 	}
-	lab.Pause(ctx, wakingFor)
+	await.Pause(ctx, wakingFor)
 	return nil
 }

@@ -10,14 +10,14 @@ import (
 	"path/filepath"
 
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
 )
 
 // uploadThere sends a document to the armed gateway, which may be gone before it answers.
 func uploadThere(ctx context.Context, t *trial) error {
 	d := t.doc(smallDoc)
 	t.more = append(t.more, d)
-	if task, err := lab.NewClient(t.armed.HTTP).Upload(ctx, d); err == nil {
+	if task, err := apiclient.NewClient(t.armed.HTTP).Upload(ctx, d); err == nil {
 		t.load.Accepted[task.TaskID] = d
 	}
 	return nil // whatever it was: the client repeats it
@@ -41,7 +41,7 @@ func damaged(ctx context.Context, t *trial) error {
 func uploadSameThere(ctx context.Context, t *trial) error {
 	d := t.docs[0].Doc
 	t.more = append(t.more, d)
-	_, _ = lab.NewClient(t.armed.HTTP).Upload(ctx, d) // it may be gone before it returns: the client repeats it
+	_, _ = apiclient.NewClient(t.armed.HTTP).Upload(ctx, d) // it may be gone before it returns: the client repeats it
 	return nil
 }
 
@@ -50,7 +50,7 @@ func uploadKeyed(ctx context.Context, t *trial) error {
 	d := t.doc(smallDoc)
 	d.Key = d.Name
 	t.more = append(t.more, d)
-	if task, err := lab.NewClient(t.armed.HTTP).Upload(ctx, d); err == nil {
+	if task, err := apiclient.NewClient(t.armed.HTTP).Upload(ctx, d); err == nil {
 		t.load.Accepted[task.TaskID] = d
 	}
 	return nil
@@ -69,7 +69,7 @@ func uploadAgain(ctx context.Context, t *trial) error {
 // deleteThere deletes the trial's documents at the armed gateway.
 func deleteThere(ctx context.Context, t *trial) error {
 	for _, d := range t.docs {
-		_ = lab.NewClient(t.armed.HTTP).Delete(ctx, d.document) // it may be gone before it answers: deleteAgain repeats it
+		_ = apiclient.NewClient(t.armed.HTTP).Delete(ctx, d.document) // it may be gone before it answers: deleteAgain repeats it
 	}
 	return nil
 }
@@ -150,14 +150,14 @@ func deleteBaseAgain(ctx context.Context, t *trial) error {
 
 // replayThere asks the armed gateway to run the trial's dead task again.
 func replayThere(ctx context.Context, t *trial) error {
-	_ = lab.NewClient(t.armed.HTTP).Retry(ctx, t.docs[0].task) // replayAgain repeats it
+	_ = apiclient.NewClient(t.armed.HTTP).Retry(ctx, t.docs[0].task) // replayAgain repeats it
 	return nil
 }
 
 // replayAgain repeats it; a task that is on its way again refuses.
 func replayAgain(ctx context.Context, t *trial) error {
 	err := t.client.Retry(ctx, t.docs[0].task)
-	var refused *lab.StatusError
+	var refused *apiclient.StatusError
 	if errors.As(err, &refused) && refused.Status == http.StatusConflict {
 		return nil
 	}

@@ -13,7 +13,9 @@ import (
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/judge"
 )
 
 const (
@@ -126,10 +128,10 @@ func (n *notebook) summarize(out io.Writer) error {
 }
 
 // audit is the judge of this world.
-func (c *cluster) audit(load *lab.Record, want map[string]taskstate.Status) lab.Audit {
+func (c *cluster) audit(load *apiclient.Record, want map[string]taskstate.Status) judge.Audit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return lab.Audit{
+	return judge.Audit{
 		DB: c.DB.Reader(), Vectors: c.Vectors, Stream: c.Stream, Load: load, Want: want,
 		World: c.World, Gateway: c.client, Journal: append([]fsck.ClientRecord{}, c.journal...), Whole: true,
 		RepliesLost: c.Net != nil || c.cut,
@@ -157,7 +159,7 @@ func (c *cluster) look(ctx context.Context) error {
 
 // echo uploads some documents of the load once more, to another base and without any fault, watches them to their ends,
 // and deletes one: so the checker has a clean run to compare with, a watcher's account and a deletion.
-func (c *cluster) echo(ctx context.Context, load *lab.Record) error {
+func (c *cluster) echo(ctx context.Context, load *apiclient.Record) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, echoLimit, errors.New("the documents that were sent once more took too long"))
 	defer cancel()
 	if err := c.client.CreateBase(ctx, echoBase); err != nil {
@@ -202,7 +204,7 @@ func (c *cluster) echo(ctx context.Context, load *lab.Record) error {
 func (c *cluster) follow(ctx context.Context, task string) error {
 	for last, over := int64(0), false; !over; {
 		var err error
-		over, err = c.client.Watch(ctx, task, last, func(e lab.Event) bool {
+		over, err = c.client.Watch(ctx, task, last, func(e apiclient.Event) bool {
 			last, over = e.ID, e.Status.Terminal()
 			c.note(e.Record(watcher+" "+task, ""))
 			return !over
@@ -219,7 +221,7 @@ func (c *cluster) follow(ctx context.Context, task string) error {
 
 // swept waits until the sweep has passed over a deleted document.
 func (c *cluster) swept(ctx context.Context, document string) error {
-	return lab.Until(ctx, goneLimit, 100*time.Millisecond, func(ctx context.Context) error {
+	return await.Until(ctx, goneLimit, 100*time.Millisecond, func(ctx context.Context) error {
 		passes := 0
 		err := c.DB.Reader().QueryRowContext(ctx, `SELECT sweep_pass FROM knowledge_document WHERE id = ?`, document).Scan(&passes)
 		if err == nil && passes == 0 {

@@ -9,7 +9,10 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proxy"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -24,7 +27,7 @@ func chromaFaults(ctx context.Context, s *stage) (string, error) {
 	var reason string
 	want := map[string]taskstate.Status{}
 	return storm{
-		opts: lab.Options{ChromaHTTP: true, Env: retrying}, want: want,
+		opts: world.Options{ChromaHTTP: true, Env: retrying}, want: want,
 		faults: func(ctx context.Context, c *cluster) error {
 			var err error
 			if reason, err = wrongDimension(ctx, c, want); err != nil {
@@ -33,23 +36,23 @@ func chromaFaults(ctx context.Context, s *stage) (string, error) {
 			if err := c.Chroma.Kill(ctx); err != nil {
 				return err
 			}
-			lab.Pause(ctx, s.load/3)
+			await.Pause(ctx, s.load/3)
 			if err := c.Chroma.Restart(ctx); err != nil {
 				return err
 			}
 			turn := s.load / 9 // each of the others, with as much peace after it
 			for _, f := range []struct {
 				name  string
-				fault lab.HTTPFault
+				fault proxy.HTTPFault
 			}{
-				{"500", lab.Answer(http.StatusInternalServerError, 0)},
-				{"429", lab.Answer(http.StatusTooManyRequests, throttleWait)},
-				{"cut answers", lab.CutBody},
+				{"500", proxy.Answer(http.StatusInternalServerError, 0)},
+				{"429", proxy.Answer(http.StatusTooManyRequests, throttleWait)},
+				{"cut answers", proxy.CutBody},
 			} {
-				lab.Pause(ctx, turn)
+				await.Pause(ctx, turn)
 				c.ChromaHTTP.Set(f.fault)
-				lab.Pause(ctx, turn)
-				if err := lab.Until(ctx, liveLimit, turn/10, func(context.Context) error {
+				await.Pause(ctx, turn)
+				if err := await.Until(ctx, liveLimit, turn/10, func(context.Context) error {
 					if c.ChromaHTTP.Met() == 0 {
 						return fmt.Errorf("no request met %s", f.name)
 					}
@@ -61,7 +64,7 @@ func chromaFaults(ctx context.Context, s *stage) (string, error) {
 			}
 			return c.allRun()
 		},
-		judge: func(ctx context.Context, c *cluster, _ *lab.Record) (string, error) {
+		judge: func(ctx context.Context, c *cluster, _ *apiclient.Record) (string, error) {
 			attempts, crashes, err := costs(ctx, c)
 			if err == nil && crashes > 0 {
 				err = fmt.Errorf("%d crashes were counted for faults of the vector store", crashes)
@@ -86,15 +89,15 @@ func wrongDimension(ctx context.Context, c *cluster, want map[string]taskstate.S
 	if err := c.Vectors.Upsert(ctx, base, []ingest.Vector{odd}); err != nil {
 		return "", err
 	}
-	doc := lab.Text(2_000_000, docBytes)
+	doc := apiclient.Text(2_000_000, docBytes)
 	doc.Base = oddBase
 	task, err := c.client.Upload(ctx, doc)
 	if err != nil {
 		return "", fmt.Errorf("upload into base %s: %w", oddBase, err)
 	}
 	want[task.TaskID] = taskstate.StatusDead
-	var seen lab.Task
-	if err := lab.Until(ctx, liveLimit, 50*time.Millisecond, func(ctx context.Context) (err error) {
+	var seen apiclient.Task
+	if err := await.Until(ctx, liveLimit, 50*time.Millisecond, func(ctx context.Context) (err error) {
 		if seen, err = c.client.Task(ctx, task.TaskID); err == nil && seen.Status != string(taskstate.StatusDead) {
 			err = fmt.Errorf("the task for another dimension is %s: %s", seen.Status, seen.LastError)
 		}

@@ -12,7 +12,11 @@ import (
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/judge"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -29,24 +33,24 @@ var settling = []string{"INGEST_REDIS_RECLAIM_IDLE_MS=2000", "INGEST_REDIS_RECLA
 
 // cluster is the separate services in a world of their own.
 type cluster struct {
-	*lab.World
-	client *lab.Client
+	*world.World
+	client *apiclient.Client
 	said   *notebook
 	cut    bool          // answers of the embedding service were not waited for
 	settle time.Duration // for all work to end
 
 	mu      sync.Mutex
-	procs   []*lab.Proc // those that should be running
+	procs   []*proc.Proc // those that should be running
 	journal []fsck.ClientRecord
 }
 
 // newCluster starts servers and services. Close it.
-func (s *stage) newCluster(ctx context.Context, opts lab.Options, names ...string) (*cluster, error) {
+func (s *stage) newCluster(ctx context.Context, opts world.Options, names ...string) (*cluster, error) {
 	opts.Name, opts.Evidence, opts.Partitions = s.name, true, s.partitions
 	if !s.defaults {
 		opts.Env = append(slices.Clone(settling), opts.Env...)
 	}
-	w, err := lab.NewWorld(ctx, s.bench, opts)
+	w, err := world.New(ctx, s.bench, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +71,7 @@ func (s *stage) newCluster(ctx context.Context, opts lab.Options, names ...strin
 }
 
 // add starts one more process of a service without waiting for it.
-func (c *cluster) add(service string, env ...string) (*lab.Proc, error) {
+func (c *cluster) add(service string, env ...string) (*proc.Proc, error) {
 	p, err := c.Start(service, env...)
 	if err != nil {
 		return nil, err
@@ -76,13 +80,13 @@ func (c *cluster) add(service string, env ...string) (*lab.Proc, error) {
 	defer c.mu.Unlock()
 	c.procs = append(c.procs, p)
 	if p.HTTP != "" && c.client == nil {
-		c.client = lab.NewClient(p.HTTP).As("local", "", func(one lab.Call) { c.note(one.Record()) })
+		c.client = apiclient.NewClient(p.HTTP).As("local", "", func(one apiclient.Call) { c.note(one.Record()) })
 	}
 	return p, nil
 }
 
 // drop takes a process off the list of those that should be running.
-func (c *cluster) drop(p *lab.Proc) {
+func (c *cluster) drop(p *proc.Proc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, q := range c.procs {
@@ -94,10 +98,10 @@ func (c *cluster) drop(p *lab.Proc) {
 }
 
 // of lists the running processes of a service.
-func (c *cluster) of(service string) []*lab.Proc {
+func (c *cluster) of(service string) []*proc.Proc {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var out []*lab.Proc
+	var out []*proc.Proc
 	for _, p := range c.procs {
 		if strings.HasPrefix(p.Name, service) {
 			out = append(out, p)
@@ -129,7 +133,7 @@ func (c *cluster) allReady(ctx context.Context, limit time.Duration) error {
 }
 
 // verify waits for rest and judges: tasks, logs, versions, segments, vectors, queue, and a search as a user would.
-func (c *cluster) verify(ctx context.Context, load *lab.Record, want map[string]taskstate.Status) error {
+func (c *cluster) verify(ctx context.Context, load *apiclient.Record, want map[string]taskstate.Status) error {
 	a := c.audit(load, want)
 	if err := a.Settled(ctx, c.settle); err != nil {
 		return fmt.Errorf("no rest: %w%s", err, c.explain(ctx))
@@ -138,7 +142,7 @@ func (c *cluster) verify(ctx context.Context, load *lab.Record, want map[string]
 	report, err := a.Judge(ctx)
 	c.said.add(report)
 	if err != nil {
-		var bad *lab.AuditError
+		var bad *judge.AuditError
 		if errors.As(err, &bad) && bad.Guilty != "" {
 			if words, explainErr := c.client.Explain(ctx, bad.Guilty); explainErr == nil {
 				return fmt.Errorf("%w  explain: %s", err, words)
@@ -157,7 +161,7 @@ func (c *cluster) verify(ctx context.Context, load *lab.Record, want map[string]
 
 // explain is what the gateway says about the oldest tasks that did not come to rest.
 func (c *cluster) explain(ctx context.Context) string {
-	logs, err := lab.Logs(ctx, c.DB.Reader())
+	logs, err := tables.Logs(ctx, c.DB.Reader())
 	if err != nil {
 		return ""
 	}
@@ -176,7 +180,7 @@ func (c *cluster) explain(ctx context.Context) string {
 // findSome searches for the first sentences of some accepted documents: the first hit must be that very document.
 // The vector store's index is approximate and misses some that it holds (1 of 500 in 2,500 vectors, where an exact search
 // misses none): mayMiss of them. That every vector is there is the checker's to prove.
-func findSome(ctx context.Context, client *lab.Client, load *lab.Record) error {
+func findSome(ctx context.Context, client *apiclient.Client, load *apiclient.Record) error {
 	left, missed := searches, 0
 	for id, d := range load.Accepted {
 		if left--; left < 0 {
@@ -204,17 +208,17 @@ func findSome(ctx context.Context, client *lab.Client, load *lab.Record) error {
 func slowEmbedder() *embedtest.Options { return &embedtest.Options{} }
 
 // summary tells what a load met.
-func summary(r *lab.Record) string {
+func summary(r *apiclient.Record) string {
 	return fmt.Sprintf("%d documents accepted, each visible once; %d requests broke off, %d answered 503, %d of unknown outcome",
 		len(r.Accepted), r.Unknown, r.Busy, len(r.Maybe))
 }
 
 // background runs a load until the returned function is called, which answers its record, each time the same.
-func background(ctx context.Context, l lab.Load) (stop func() *lab.Record) {
+func background(ctx context.Context, l apiclient.Load) (stop func() *apiclient.Record) {
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan *lab.Record, 1)
+	done := make(chan *apiclient.Record, 1)
 	go func() { done <- l.Run(ctx) }()
-	return sync.OnceValue(func() *lab.Record {
+	return sync.OnceValue(func() *apiclient.Record {
 		cancel()
 		return <-done
 	})

@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proxy"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // cutChance is the part of COMMITs without an answer.
@@ -28,21 +32,21 @@ func commitUnknownPostgres(ctx context.Context, s *stage) (string, error) {
 
 func cutCommits(ctx context.Context, s *stage, postgres bool) (string, error) {
 	return storm{
-		opts: lab.Options{Postgres: postgres, CutCommits: true},
+		opts: world.Options{Postgres: postgres, CutCommits: true},
 		faults: func(ctx context.Context, c *cluster) error {
 			c.Commits.Cut(cutChance, s.random)
-			lab.Pause(ctx, s.load)
-			err := lab.Until(ctx, moreCuts, time.Second, func(context.Context) error { return allCut(c.Commits.Cuts()) })
+			await.Pause(ctx, s.load)
+			err := await.Until(ctx, moreCuts, time.Second, func(context.Context) error { return allCut(c.Commits.Cuts()) })
 			c.Commits.Cut(0, nil)
 			return errors.Join(err, c.allRun())
 		},
-		judge: func(ctx context.Context, c *cluster, _ *lab.Record) (string, error) {
+		judge: func(ctx context.Context, c *cluster, _ *apiclient.Record) (string, error) {
 			cuts, all, hits := c.Commits.Cuts(), 0, ""
 			for _, n := range cuts {
 				all += n
 			}
 			for _, kind := range cutKinds {
-				hits += fmt.Sprintf(", %s %d/%d", kind, cuts[lab.Cut{What: kind}], cuts[lab.Cut{What: kind, Done: true}])
+				hits += fmt.Sprintf(", %s %d/%d", kind, cuts[proxy.Cut{What: kind}], cuts[proxy.Cut{What: kind, Done: true}])
 			}
 			attempts, crashes, err := costs(ctx, c)
 			return fmt.Sprintf("%d COMMITs cut (COMMIT lost/answer lost%s), %d attempts and %d crashes counted", all, hits, attempts, crashes), err
@@ -51,9 +55,9 @@ func cutCommits(ctx context.Context, s *stage, postgres bool) (string, error) {
 }
 
 // allCut says which kind of transaction has not yet lost both a COMMIT and an answer.
-func allCut(cuts map[lab.Cut]int) error {
+func allCut(cuts map[proxy.Cut]int) error {
 	for _, kind := range cutKinds {
-		if lost, done := cuts[lab.Cut{What: kind}], cuts[lab.Cut{What: kind, Done: true}]; lost == 0 || done == 0 {
+		if lost, done := cuts[proxy.Cut{What: kind}], cuts[proxy.Cut{What: kind, Done: true}]; lost == 0 || done == 0 {
 			return fmt.Errorf("of %s %d COMMITs were lost and %d answers: both must be met", kind, lost, done)
 		}
 	}
@@ -62,7 +66,7 @@ func allCut(cuts map[lab.Cut]int) error {
 
 // costs sums what all tasks counted in the end.
 func costs(ctx context.Context, c *cluster) (attempts, crashes int, err error) {
-	logs, err := lab.Logs(ctx, c.DB.Reader())
+	logs, err := tables.Logs(ctx, c.DB.Reader())
 	for _, log := range logs {
 		last := log[len(log)-1]
 		attempts, crashes = attempts+last.AttemptCount, crashes+last.CrashCount

@@ -9,7 +9,10 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // absence is how long the database stays away the second time: longer than the leases.
@@ -21,7 +24,7 @@ const firstGoal = 2 * time.Second
 // databaseRestart kills MariaDB under load: restarted at once, then away for 10 s. Uploads meanwhile are 503 with Retry-After,
 // /readyz says what is missing, no service exits, no outage counts an attempt or a crash.
 func databaseRestart(ctx context.Context, s *stage) (string, error) {
-	c, err := s.newCluster(ctx, lab.Options{Embedder: slowEmbedder(), Env: []string{"INGEST_LEASE_MS=5000"}}, "ingest-api", "stream-worker", "stream-worker", "reclaimer")
+	c, err := s.newCluster(ctx, world.Options{Embedder: slowEmbedder(), Env: []string{"INGEST_LEASE_MS=5000"}}, "ingest-api", "stream-worker", "stream-worker", "reclaimer")
 	if err != nil {
 		return "", err
 	}
@@ -30,14 +33,14 @@ func databaseRestart(ctx context.Context, s *stage) (string, error) {
 	if err := c.allReady(ctx, liveLimit); err != nil {
 		return "", err
 	}
-	stop := background(ctx, lab.Load{Target: c.client, Clients: 3, Bytes: docBytes, Every: 200 * time.Millisecond})
+	stop := background(ctx, apiclient.Load{Target: c.client, Clients: 3, Bytes: docBytes, Every: 200 * time.Millisecond})
 	defer stop()
 	calm := max(2*time.Second, (s.load-absence)/3)
-	lab.Pause(ctx, calm)
+	await.Pause(ctx, calm)
 	if err := errors.Join(c.SQL.Kill(ctx), c.SQL.Restart(ctx)); err != nil {
 		return "", err
 	}
-	lab.Pause(ctx, calm)
+	await.Pause(ctx, calm)
 	if err := c.SQL.Kill(ctx); err != nil {
 		return "", err
 	}
@@ -56,7 +59,7 @@ func databaseRestart(ctx context.Context, s *stage) (string, error) {
 		return "", err
 	}
 	ready := time.Since(back)
-	lab.Pause(ctx, calm)
+	await.Pause(ctx, calm)
 	load := stop()
 	if err := c.verify(ctx, load, nil); err != nil {
 		return "", err
@@ -73,8 +76,8 @@ func databaseRestart(ctx context.Context, s *stage) (string, error) {
 
 // firstSuccess is how long after the database's return an upload is accepted again.
 func firstSuccess(ctx context.Context, c *cluster, back time.Time) (time.Duration, error) {
-	doc := lab.Text(1_000_001, docBytes)
-	if err := lab.Until(ctx, liveLimit, 20*time.Millisecond, func(ctx context.Context) error {
+	doc := apiclient.Text(1_000_001, docBytes)
+	if err := await.Until(ctx, liveLimit, 20*time.Millisecond, func(ctx context.Context) error {
 		_, err := c.client.Upload(ctx, doc)
 		return err
 	}); err != nil {
@@ -89,14 +92,14 @@ func firstSuccess(ctx context.Context, c *cluster, back time.Time) (time.Duratio
 
 // untouched: an outage counts no crash (design D6) and no attempt, which also costs no wait until the next one.
 func untouched(ctx context.Context, c *cluster) error {
-	logs, err := lab.Logs(ctx, c.DB.Reader())
+	logs, err := tables.Logs(ctx, c.DB.Reader())
 	if err != nil {
 		return err
 	}
 	var touched []string
 	for id, log := range logs {
 		if last := log[len(log)-1]; last.CrashCount > 0 || last.AttemptCount > 0 {
-			touched = append(touched, fmt.Sprintf("task %s:\n%s", id, lab.Chain(log)))
+			touched = append(touched, fmt.Sprintf("task %s:\n%s", id, tables.Chain(log)))
 		}
 	}
 	if len(touched) > 0 {
@@ -112,7 +115,7 @@ func whileAway(ctx context.Context, c *cluster) error {
 		return err
 	}
 	for _, p := range c.procs[:len(c.procs)-1] {
-		if err := lab.Until(ctx, 5*time.Second, 50*time.Millisecond, func(ctx context.Context) error {
+		if err := await.Until(ctx, 5*time.Second, 50*time.Millisecond, func(ctx context.Context) error {
 			status, err := p.Readyz(ctx)
 			if err == nil && status != http.StatusServiceUnavailable {
 				err = fmt.Errorf("/readyz of %s answers %d without a database", p.Name, status)
@@ -122,11 +125,11 @@ func whileAway(ctx context.Context, c *cluster) error {
 			return err
 		}
 	}
-	var status *lab.StatusError
-	_, err := c.client.Upload(ctx, lab.Text(1_000_000, docBytes))
+	var status *apiclient.StatusError
+	_, err := c.client.Upload(ctx, apiclient.Text(1_000_000, docBytes))
 	if !errors.As(err, &status) || status.Status != http.StatusServiceUnavailable || status.RetryAfter <= 0 {
 		return fmt.Errorf("an upload without a database is answered with %w, must be 503 with Retry-After", err)
 	}
-	lab.Pause(ctx, time.Until(end))
+	await.Pause(ctx, time.Until(end))
 	return c.allRun()
 }

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -47,13 +49,13 @@ func (s *stage) onDefaults(ctx context.Context, kafka bool, settle time.Duration
 		services = overKafka
 	}
 	return storm{
-		opts: lab.Options{Kafka: kafka}, services: services, settle: settle,
+		opts: world.Options{Kafka: kafka}, services: services, settle: settle,
 		faults: func(ctx context.Context, c *cluster) error {
 			if err := onlyAddresses(c.Told()); err != nil {
 				return err
 			}
 			for _, name := range turn {
-				lab.Pause(ctx, s.load/time.Duration(len(turn)+1))
+				await.Pause(ctx, s.load/time.Duration(len(turn)+1))
 				if name == "broker" {
 					if err := c.restartBroker(ctx); err != nil {
 						return err
@@ -71,10 +73,10 @@ func (s *stage) onDefaults(ctx context.Context, kafka bool, settle time.Duration
 					return err
 				}
 			}
-			lab.Pause(ctx, s.load/time.Duration(len(turn)+1))
+			await.Pause(ctx, s.load/time.Duration(len(turn)+1))
 			return nil
 		},
-		judge: func(ctx context.Context, c *cluster, _ *lab.Record) (string, error) {
+		judge: func(ctx context.Context, c *cluster, _ *apiclient.Record) (string, error) {
 			if err := onlyAddresses(c.Told()); err != nil {
 				return "", err
 			}

@@ -10,7 +10,9 @@ import (
 	"syscall"
 
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -29,30 +31,30 @@ func diskFull(ctx context.Context, s *stage) (string, error) {
 	defer unmount()
 	refused := 0
 	return storm{
-		opts: lab.Options{Env: []string{"UPLOAD_DIR=" + folder}},
+		opts: world.Options{Env: []string{"UPLOAD_DIR=" + folder}},
 		faults: func(ctx context.Context, c *cluster) error {
-			lab.Pause(ctx, s.load/3)
+			await.Pause(ctx, s.load/3)
 			ballast := filepath.Join(folder, "ballast")
 			if err := fill(ballast); err != nil {
 				return err
 			}
-			lab.Pause(ctx, s.load/3)
-			var answer *lab.StatusError
-			if _, err := c.client.Upload(ctx, lab.Text(1_000_000, docBytes)); !errors.As(err, &answer) || answer.Status != http.StatusInsufficientStorage {
+			await.Pause(ctx, s.load/3)
+			var answer *apiclient.StatusError
+			if _, err := c.client.Upload(ctx, apiclient.Text(1_000_000, docBytes)); !errors.As(err, &answer) || answer.Status != http.StatusInsufficientStorage {
 				return fmt.Errorf("an upload without space is answered with %w, must be 507", err)
 			}
 			if err := os.Remove(ballast); err != nil {
 				return err
 			}
-			lab.Pause(ctx, s.load/3)
+			await.Pause(ctx, s.load/3)
 			return c.allRun()
 		},
 		// The refusals are what this drill wants; the rest of the record is judged as always.
-		forgive: func(load *lab.Record) {
+		forgive: func(load *apiclient.Record) {
 			refused = load.Other[http.StatusInsufficientStorage]
 			delete(load.Other, http.StatusInsufficientStorage)
 		},
-		judge: func(ctx context.Context, c *cluster, load *lab.Record) (string, error) {
+		judge: func(ctx context.Context, c *cluster, load *apiclient.Record) (string, error) {
 			if refused == 0 {
 				return "", errors.New("no upload of the load was answered with 507")
 			}
@@ -97,7 +99,7 @@ type stored struct {
 
 // onlyWhole: every file in the folder is one that a row names, of the size that its row says; every row is of an upload
 // that was accepted, or whose outcome is unknown.
-func onlyWhole(ctx context.Context, c *cluster, folder string, load *lab.Record) (int, error) {
+func onlyWhole(ctx context.Context, c *cluster, folder string, load *apiclient.Record) (int, error) {
 	rows, err := storedFiles(ctx, c.DB.Reader())
 	if err != nil {
 		return 0, err

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // embedFaults lets the embedding service throttle, lie and fall silent; a throttle that names its time counts no attempt.
@@ -19,14 +21,14 @@ func embedFaults(ctx context.Context, s *stage) (string, error) {
 	var throttled int
 	var met []string
 	return storm{
-		opts: lab.Options{Env: append([]string{"EMBEDDING_TIMEOUT=2s"}, retrying...)},
+		opts: world.Options{Env: append([]string{"EMBEDDING_TIMEOUT=2s"}, retrying...)},
 		faults: func(ctx context.Context, c *cluster) error {
 			turn := s.load / time.Duration(2*len(faults)) // each, and as much peace after it
 			for _, f := range faults {
 				before := len(c.Embed.Effects())
 				c.Embed.Clear()
 				c.Embed.Set(f)
-				lab.Pause(ctx, turn)
+				await.Pause(ctx, turn)
 				hits := len(c.Embed.Effects()) - before
 				c.Embed.Clear()
 				c.Embed.Set(fair)
@@ -41,11 +43,11 @@ func embedFaults(ctx context.Context, s *stage) (string, error) {
 					}
 					throttled = hits
 				}
-				lab.Pause(ctx, turn)
+				await.Pause(ctx, turn)
 			}
 			return c.allRun()
 		},
-		judge: func(ctx context.Context, c *cluster, _ *lab.Record) (string, error) {
+		judge: func(ctx context.Context, c *cluster, _ *apiclient.Record) (string, error) {
 			attempts, crashes, err := costs(ctx, c)
 			if err == nil && crashes > 0 {
 				err = fmt.Errorf("%d crashes were counted for faults of the embedding service", crashes)

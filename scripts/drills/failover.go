@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/labserver"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // promotionLimit is how long the sentinels may take to promote the other server.
@@ -19,12 +21,12 @@ func redisFailover(ctx context.Context, s *stage) (string, error) {
 	const failovers = 2
 	var promotions []string
 	return storm{
-		opts: lab.Options{Sentinel: true},
+		opts: world.Options{Sentinel: true},
 		faults: func(ctx context.Context, c *cluster) error {
 			primary, other := c.Sentinels.Primary, c.Sentinels.Replica
 			for range failovers {
 				calm := s.load / (3 * failovers)
-				lab.Pause(ctx, calm)
+				await.Pause(ctx, calm)
 				if err := primary.Kill(ctx); err != nil {
 					return err
 				}
@@ -33,19 +35,19 @@ func redisFailover(ctx context.Context, s *stage) (string, error) {
 					return err
 				}
 				promotions = append(promotions, fmt.Sprintf("%.1f s", time.Since(killed).Seconds()))
-				lab.Pause(ctx, calm)
+				await.Pause(ctx, calm)
 				if err := errors.Join(primary.Restart(ctx), c.allRun()); err != nil {
 					return err
 				}
 				if err := follows(ctx, primary, other); err != nil {
 					return err
 				}
-				lab.Pause(ctx, calm)
+				await.Pause(ctx, calm)
 				primary, other = other, primary
 			}
 			return nil
 		},
-		judge: func(_ context.Context, _ *cluster, load *lab.Record) (string, error) {
+		judge: func(_ context.Context, _ *cluster, load *apiclient.Record) (string, error) {
 			var err error
 			if load.Busy+load.Unknown > 0 {
 				err = fmt.Errorf("uploads depend on Redis: %d answered 503, %d broke off", load.Busy, load.Unknown)
@@ -57,7 +59,7 @@ func redisFailover(ctx context.Context, s *stage) (string, error) {
 
 // promoted waits until a server takes writes.
 func promoted(ctx context.Context, s *labserver.Server) error {
-	return lab.Until(ctx, promotionLimit, 20*time.Millisecond, func(ctx context.Context) error {
+	return await.Until(ctx, promotionLimit, 20*time.Millisecond, func(ctx context.Context) error {
 		answer, err := s.RedisCommand(ctx, "SET", "drill:primary", "1")
 		if err == nil && answer != "+OK" {
 			err = fmt.Errorf("%s answers %q to a write", s.Addr, answer)
@@ -68,7 +70,7 @@ func promoted(ctx context.Context, s *labserver.Server) error {
 
 // follows waits until the sentinels have made a server that came back the replica of the new primary, with its data.
 func follows(ctx context.Context, s, primary *labserver.Server) error {
-	return lab.Until(ctx, promotionLimit, 50*time.Millisecond, func(ctx context.Context) error {
+	return await.Until(ctx, promotionLimit, 50*time.Millisecond, func(ctx context.Context) error {
 		// The primary counts replicas that have acknowledged all of its writes.
 		answer, err := primary.RedisCommand(ctx, "WAIT", "1", "100")
 		if err == nil && answer != ":1" {

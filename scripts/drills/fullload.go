@@ -13,7 +13,10 @@ import (
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -56,7 +59,7 @@ type full struct {
 // fullLoad keeps a backlog of tasks in front of two workers and a reclaimer in processes of their own, kills them and the
 // broker by turns, and judges every task. It fails when a kill would meet less than fullRate, or no task was taken over.
 func (s *stage) fullLoad(ctx context.Context, kafka bool, turn []string) (string, error) {
-	c, err := s.newCluster(ctx, lab.Options{Kafka: kafka, Env: []string{
+	c, err := s.newCluster(ctx, world.Options{Kafka: kafka, Env: []string{
 		fmt.Sprintf("INGEST_LEASE_MS=%d", fullLease.Milliseconds()), fmt.Sprintf("INGEST_MAX_CRASHES=%d", fullCrashes),
 	}})
 	if err != nil {
@@ -153,7 +156,7 @@ func (f *full) submit(ctx context.Context) error {
 				return err
 			}
 		}
-		lab.Pause(ctx, 50*time.Millisecond)
+		await.Pause(ctx, 50*time.Millisecond)
 	}
 	return nil
 }
@@ -163,7 +166,7 @@ func (f *full) submitOne(ctx context.Context) error {
 	first := int(f.sent.Load())
 	news := make([]taskstate.NewTask, fullBatch)
 	for i := range news {
-		news[i] = lab.NewNoop(first + i)
+		news[i] = world.NewNoop(first + i)
 	}
 	tasks, err := f.db.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) { return news, nil })
 	if err != nil {
@@ -176,7 +179,7 @@ func (f *full) submitOne(ctx context.Context) error {
 
 // ended is how many tasks have succeeded; nothing else ends them.
 func (f *full) ended(ctx context.Context) (int64, error) {
-	counts, err := lab.CountStatus(ctx, f.DB.Reader())
+	counts, err := tables.CountStatus(ctx, f.DB.Reader())
 	return int64(counts[taskstate.StatusSucceeded]), err
 }
 
@@ -212,13 +215,13 @@ func (f *full) killByTurns(ctx context.Context, s *stage, turn []string) (lowest
 
 // fullSecond waits for a second in which fullRate tasks end and returns how many did.
 func (f *full) fullSecond(ctx context.Context) (rate float64, err error) {
-	err = lab.Until(ctx, fullWait, time.Millisecond, func(ctx context.Context) error {
+	err = await.Until(ctx, fullWait, time.Millisecond, func(ctx context.Context) error {
 		began := time.Now()
 		before, err := f.ended(ctx)
 		if err != nil {
 			return err
 		}
-		lab.Pause(ctx, time.Second)
+		await.Pause(ctx, time.Second)
 		after, err := f.ended(ctx)
 		rate = float64(after-before) / time.Since(began).Seconds()
 		if err == nil && rate < fullRate {
@@ -285,5 +288,5 @@ func (f *full) afterwards(ctx context.Context, kafka bool) error {
 	if err := f.allReady(ctx, liveLimit); err != nil {
 		return err
 	}
-	return f.finish(ctx, lab.Load{Target: f.client, Clients: 2, Count: 2 * echoes, Bytes: docBytes}.Run(ctx))
+	return f.finish(ctx, apiclient.Load{Target: f.client, Clients: 2, Count: 2 * echoes, Bytes: docBytes}.Run(ctx))
 }

@@ -9,7 +9,10 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -31,7 +34,7 @@ var overKafka = []string{"ingest-api", "outbox-relay", "kafka-consumer", "kafka-
 // kafkaReproduction is contract §7 for Kafka: without a broker events go RETRYING with growing next_retry_at, exactly by the
 // formula, then DEAD; the task stays QUEUED and says so; when the broker answers, they are revived and all succeeds.
 func kafkaReproduction(ctx context.Context, s *stage) (string, error) {
-	c, err := s.newCluster(ctx, lab.Options{Kafka: true, Env: []string{
+	c, err := s.newCluster(ctx, world.Options{Kafka: true, Env: []string{
 		fmt.Sprintf("INGEST_KAFKA_MAX_ATTEMPTS=%d", outboxTries),
 		fmt.Sprintf("INGEST_KAFKA_RETRY_BASE_BACKOFF_MS=%d", outboxBase.Milliseconds()),
 		fmt.Sprintf("INGEST_KAFKA_RETRY_MAX_BACKOFF_MS=%d", outboxMost.Milliseconds()),
@@ -46,7 +49,7 @@ func kafkaReproduction(ctx context.Context, s *stage) (string, error) {
 	if _, err := c.add("outbox-relay"); err != nil { // must not need a broker to start
 		return "", err
 	}
-	load := lab.Load{Target: c.client, Clients: 1, Count: kafkaVictims, Bytes: docBytes}.Run(ctx)
+	load := apiclient.Load{Target: c.client, Clients: 1, Count: kafkaVictims, Bytes: docBytes}.Run(ctx)
 	if len(load.Accepted) != kafkaVictims {
 		return "", fmt.Errorf("%d of %d uploads accepted without a broker", len(load.Accepted), kafkaVictims)
 	}
@@ -76,14 +79,14 @@ func kafkaReproduction(ctx context.Context, s *stage) (string, error) {
 
 // watchOutbox follows the first event to its death and checks each attempt's wait.
 func watchOutbox(ctx context.Context, c *cluster) (string, error) {
-	var seen lab.OutboxEvent
+	var seen tables.OutboxEvent
 	var words []string
 	looked := time.Now().UTC()
 	watching, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	err := lab.Until(watching, drainLimit, outboxPoll, func(ctx context.Context) error {
+	err := await.Until(watching, drainLimit, outboxPoll, func(ctx context.Context) error {
 		before := looked
-		events, err := lab.Outbox(ctx, c.DB.Reader())
+		events, err := tables.Outbox(ctx, c.DB.Reader())
 		looked = time.Now().UTC()
 		if err != nil || len(events) < kafkaVictims {
 			return fmt.Errorf("%d events (%w)", len(events), err)
@@ -120,8 +123,8 @@ func watchOutbox(ctx context.Context, c *cluster) (string, error) {
 }
 
 // queuedAndExplained: without their events the tasks are QUEUED, and the gateway says why.
-func queuedAndExplained(ctx context.Context, c *cluster, load *lab.Record) error {
-	counts, err := lab.CountStatus(ctx, c.DB.Reader())
+func queuedAndExplained(ctx context.Context, c *cluster, load *apiclient.Record) error {
+	counts, err := tables.CountStatus(ctx, c.DB.Reader())
 	if err != nil || counts[taskstate.StatusQueued] != len(load.Accepted) {
 		return fmt.Errorf("tasks are %v (%w), all must be QUEUED", counts, err)
 	}
@@ -139,7 +142,7 @@ func queuedAndExplained(ctx context.Context, c *cluster, load *lab.Record) error
 
 // kafkaBroker kills the broker under load for 20 s: uploads go on, nothing is lost, and the first event is sent soon after its return.
 func kafkaBroker(ctx context.Context, s *stage) (string, error) {
-	c, err := s.newCluster(ctx, lab.Options{Kafka: true, Embedder: slowEmbedder()}, overKafka...)
+	c, err := s.newCluster(ctx, world.Options{Kafka: true, Embedder: slowEmbedder()}, overKafka...)
 	if err != nil {
 		return "", err
 	}
@@ -147,14 +150,14 @@ func kafkaBroker(ctx context.Context, s *stage) (string, error) {
 	if err := c.allReady(ctx, liveLimit); err != nil {
 		return "", err
 	}
-	stop := background(ctx, lab.Load{Target: c.client, Clients: 3, Bytes: docBytes, Every: 200 * time.Millisecond})
+	stop := background(ctx, apiclient.Load{Target: c.client, Clients: 3, Bytes: docBytes, Every: 200 * time.Millisecond})
 	defer stop()
 	calm := max(5*time.Second, (s.load-brokerAway)/2)
-	lab.Pause(ctx, calm)
+	await.Pause(ctx, calm)
 	if err := c.Kafka.Kill(ctx); err != nil {
 		return "", err
 	}
-	lab.Pause(ctx, brokerAway)
+	await.Pause(ctx, brokerAway)
 	if err := c.allRun(); err != nil {
 		return "", fmt.Errorf("without a broker: %w", err)
 	}
@@ -162,7 +165,7 @@ func kafkaBroker(ctx context.Context, s *stage) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	lab.Pause(ctx, calm)
+	await.Pause(ctx, calm)
 	load := stop()
 	if err := c.finish(ctx, load); err != nil {
 		return "", err
@@ -181,7 +184,7 @@ func firstSent(ctx context.Context, c *cluster) (time.Duration, error) {
 	}
 	back := time.Now().UTC()
 	var took time.Duration
-	err := lab.Until(ctx, liveLimit, outboxPoll, func(ctx context.Context) error {
+	err := await.Until(ctx, liveLimit, outboxPoll, func(ctx context.Context) error {
 		n := 0
 		var last taskstate.DBTime
 		err := c.DB.Reader().QueryRowContext(ctx, `SELECT COUNT(*), MIN(sent_at) FROM outbox_event WHERE status = 'SENT' AND sent_at >= ?`,
@@ -202,7 +205,7 @@ func firstSent(ctx context.Context, c *cluster) (time.Duration, error) {
 func (c *cluster) brokerStart() time.Duration { return 3 * time.Second }
 
 // finish waits until the outbox is empty and all has ended, runs the echo and judges.
-func (c *cluster) finish(ctx context.Context, load *lab.Record) error {
+func (c *cluster) finish(ctx context.Context, load *apiclient.Record) error {
 	if err := c.allReady(ctx, liveLimit); err != nil {
 		return err
 	}
@@ -220,15 +223,15 @@ func (c *cluster) finish(ctx context.Context, load *lab.Record) error {
 
 // kafkaKill9 kills relays, consumers and gateway at random moments under load and starts them again.
 func kafkaKill9(ctx context.Context, s *stage) (string, error) {
-	api := lab.FreeAddr()
-	c, err := s.newCluster(ctx, lab.Options{Kafka: true, Embedder: slowEmbedder(), Env: append([]string{"HTTP_ADDR=" + api}, patient...)},
+	api := world.FreeAddr()
+	c, err := s.newCluster(ctx, world.Options{Kafka: true, Embedder: slowEmbedder(), Env: append([]string{"HTTP_ADDR=" + api}, patient...)},
 		append(slices.Clone(overKafka), "outbox-relay")...)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: embedTime})
-	stop := background(ctx, lab.Load{Target: lab.NewClient("http://" + api), Clients: 3, Bytes: docBytes, Every: 250 * time.Millisecond})
+	stop := background(ctx, apiclient.Load{Target: apiclient.NewClient("http://" + api), Clients: 3, Bytes: docBytes, Every: 250 * time.Millisecond})
 	// A killed member holds its partitions until its session is over: the group gets the time to work in between.
 	kills, err := s.killAtRandom(ctx, c, 500, 4000,
 		"outbox-relay", "outbox-relay", "kafka-consumer", "kafka-consumer", "kafka-consumer", "ingest-api", "reclaimer")
@@ -252,7 +255,7 @@ func kafkaKill9(ctx context.Context, s *stage) (string, error) {
 // kafkaRebalance lets consumers join and leave every 5 s while tasks run longer than a session may be silent.
 func kafkaRebalance(ctx context.Context, s *stage) (string, error) {
 	const taskTime = 12 * time.Second // above the session time-out of 10 s
-	c, err := s.newCluster(ctx, lab.Options{Kafka: true, Embedder: slowEmbedder(), Env: []string{"INGEST_STOP_GRACE_MS=1000"}}, overKafka...)
+	c, err := s.newCluster(ctx, world.Options{Kafka: true, Embedder: slowEmbedder(), Env: []string{"INGEST_STOP_GRACE_MS=1000"}}, overKafka...)
 	if err != nil {
 		return "", err
 	}
@@ -261,10 +264,10 @@ func kafkaRebalance(ctx context.Context, s *stage) (string, error) {
 		return "", err
 	}
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: taskTime})
-	stop := background(ctx, lab.Load{Target: c.client, Clients: 2, Bytes: docBytes, Every: time.Second})
+	stop := background(ctx, apiclient.Load{Target: c.client, Clients: 2, Bytes: docBytes, Every: time.Second})
 	changes := 0
 	for end := time.Now().Add(s.load); time.Now().Before(end) && ctx.Err() == nil; changes++ {
-		lab.Pause(ctx, 5*time.Second)
+		await.Pause(ctx, 5*time.Second)
 		if changes%2 == 0 {
 			_, err = c.add("kafka-consumer")
 		} else {

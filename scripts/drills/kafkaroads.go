@@ -9,19 +9,23 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // kafkaSwitch moves an installation from Redis to Kafka and back with tasks in flight: each runs once.
 func kafkaSwitch(ctx context.Context, s *stage) (string, error) {
-	c, err := s.newCluster(ctx, lab.Options{Kafka: true, BothTransports: true, Embedder: slowEmbedder()})
+	c, err := s.newCluster(ctx, world.Options{Kafka: true, BothTransports: true, Embedder: slowEmbedder()})
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: embedTime})
-	api := lab.FreeAddr()
-	total := &lab.Record{Accepted: map[string]lab.Doc{}, Other: map[int]int{}}
+	api := world.FreeAddr()
+	total := &apiclient.Record{Accepted: map[string]apiclient.Doc{}, Other: map[int]int{}}
 	transports := []struct{ kind, worker string }{{"redis", "stream-worker"}, {"kafka", "kafka-consumer"}, {"redis", "stream-worker"}}
 	for i, r := range transports {
 		for _, old := range c.all() { // killed, so that work is left on the old transport
@@ -40,9 +44,9 @@ func kafkaSwitch(ctx context.Context, s *stage) (string, error) {
 		if err := c.allReady(ctx, liveLimit); err != nil {
 			return "", fmt.Errorf("on %s: %w", r.kind, err)
 		}
-		c.client = lab.NewClient("http://" + api)
-		stop := background(ctx, lab.Load{Target: c.client, Clients: 6, First: (i + 1) * 100_000, Bytes: docBytes, Every: 200 * time.Millisecond})
-		lab.Pause(ctx, s.load/time.Duration(len(transports)))
+		c.client = apiclient.NewClient("http://" + api)
+		stop := background(ctx, apiclient.Load{Target: c.client, Clients: 6, First: (i + 1) * 100_000, Bytes: docBytes, Every: 200 * time.Millisecond})
+		await.Pause(ctx, s.load/time.Duration(len(transports)))
 		total.Add(stop())
 		if i < len(transports)-1 {
 			waiting, err := unfinished(ctx, c)
@@ -58,11 +62,11 @@ func kafkaSwitch(ctx context.Context, s *stage) (string, error) {
 }
 
 // all lists every process that should be running.
-func (c *cluster) all() []*lab.Proc { return c.of("") }
+func (c *cluster) all() []*proc.Proc { return c.of("") }
 
 // unfinished counts tasks that have not ended.
 func unfinished(ctx context.Context, c *cluster) (int, error) {
-	counts, err := lab.CountStatus(ctx, c.DB.Reader())
+	counts, err := tables.CountStatus(ctx, c.DB.Reader())
 	n := 0
 	for status, k := range counts {
 		if !status.Terminal() {
@@ -74,7 +78,7 @@ func unfinished(ctx context.Context, c *cluster) (int, error) {
 
 // kafkaLoss starts the broker with nothing: topics, records and offsets are gone. What was sent and not run is sent again.
 func kafkaLoss(ctx context.Context, s *stage) (string, error) {
-	c, err := s.newCluster(ctx, lab.Options{Kafka: true, Embedder: slowEmbedder(), Env: []string{"INGEST_WORKER_CONCURRENCY=4"}}, overKafka...)
+	c, err := s.newCluster(ctx, world.Options{Kafka: true, Embedder: slowEmbedder(), Env: []string{"INGEST_WORKER_CONCURRENCY=4"}}, overKafka...)
 	if err != nil {
 		return "", err
 	}
@@ -83,9 +87,9 @@ func kafkaLoss(ctx context.Context, s *stage) (string, error) {
 		return "", err
 	}
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: time.Second})
-	stop := background(ctx, lab.Load{Target: c.client, Clients: 4, Bytes: docBytes, Every: 100 * time.Millisecond})
+	stop := background(ctx, apiclient.Load{Target: c.client, Clients: 4, Bytes: docBytes, Every: 100 * time.Millisecond})
 	defer stop()
-	lab.Pause(ctx, max(5*time.Second, s.load/3)) // a backlog on the broker
+	await.Pause(ctx, max(5*time.Second, s.load/3)) // a backlog on the broker
 	if err := c.Kafka.Kill(ctx); err != nil {
 		return "", err
 	}
@@ -101,7 +105,7 @@ func kafkaLoss(ctx context.Context, s *stage) (string, error) {
 	}
 	c.Embed.Clear()
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: embedTime})
-	lab.Pause(ctx, max(5*time.Second, s.load/3))
+	await.Pause(ctx, max(5*time.Second, s.load/3))
 	load := stop()
 	if err := c.finish(ctx, load); err != nil {
 		return "", err

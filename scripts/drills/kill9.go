@@ -9,7 +9,11 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
 	"github.com/millweir/millweir/pkg/taskstore"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/judge"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // embedTime is how long the embedding service takes, so that most kills meet tasks in the middle of their work.
@@ -25,15 +29,15 @@ func kill9Workers(ctx context.Context, s *stage) (string, error) { return kill9S
 func kill9Postgres(ctx context.Context, s *stage) (string, error) { return kill9Services(ctx, s, true) }
 
 func kill9Services(ctx context.Context, s *stage, postgres bool) (string, error) {
-	api := lab.FreeAddr()
-	c, err := s.newCluster(ctx, lab.Options{Postgres: postgres, Embedder: slowEmbedder(), Env: append([]string{"HTTP_ADDR=" + api}, patient...)},
+	api := world.FreeAddr()
+	c, err := s.newCluster(ctx, world.Options{Postgres: postgres, Embedder: slowEmbedder(), Env: append([]string{"HTTP_ADDR=" + api}, patient...)},
 		"ingest-api", "stream-worker", "stream-worker", "reclaimer")
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: embedTime})
-	stop := background(ctx, lab.Load{Target: lab.NewClient("http://" + api), Clients: 3, Bytes: docBytes, Every: 250 * time.Millisecond})
+	stop := background(ctx, apiclient.Load{Target: apiclient.NewClient("http://" + api), Clients: 3, Bytes: docBytes, Every: 250 * time.Millisecond})
 	kills, err := s.killAtRandom(ctx, c, 100, 1500, "stream-worker", "stream-worker", "stream-worker", "reclaimer", "ingest-api")
 	if err != nil {
 		return "", err
@@ -62,7 +66,7 @@ func kill9Services(ctx context.Context, s *stage, postgres bool) (string, error)
 // and again while the load lasts; between two kills it waits least ms and up to more ms longer. It returns how many it killed.
 func (s *stage) killAtRandom(ctx context.Context, c *cluster, least, more int, names ...string) (kills int, err error) {
 	for end := time.Now().Add(s.load); time.Now().Before(end) && ctx.Err() == nil; kills++ {
-		lab.Pause(ctx, time.Duration(least+s.random.IntN(more))*time.Millisecond)
+		await.Pause(ctx, time.Duration(least+s.random.IntN(more))*time.Millisecond)
 		name := names[s.random.IntN(len(names))]
 		running := c.of(name)
 		victim := running[s.random.IntN(len(running))]
@@ -76,7 +80,7 @@ func (s *stage) killAtRandom(ctx context.Context, c *cluster, least, more int, n
 }
 
 // hit returns what the kills met; kills that met no work prove nothing.
-func (s *stage) hit(kills, taken int, load *lab.Record) (string, error) {
+func (s *stage) hit(kills, taken int, load *apiclient.Record) (string, error) {
 	if len(load.Accepted) < s.least() || taken == 0 {
 		return "", fmt.Errorf("%d documents were accepted and %d tasks taken over: %d kills met no load", len(load.Accepted), taken, kills)
 	}
@@ -85,22 +89,22 @@ func (s *stage) hit(kills, taken int, load *lab.Record) (string, error) {
 
 // kill9Dev kills the all-in-one at random moments under load and starts it again on the same data.
 func kill9Dev(ctx context.Context, s *stage) (string, error) {
-	w, err := lab.NewWorld(ctx, s.bench, lab.Options{Name: s.name, Partitions: s.partitions, Alone: true, Evidence: true, Embedder: slowEmbedder(), Env: patient})
+	w, err := world.New(ctx, s.bench, world.Options{Name: s.name, Partitions: s.partitions, Alone: true, Evidence: true, Embedder: slowEmbedder(), Env: patient})
 	if err != nil {
 		return "", err
 	}
 	defer w.Close()
 	w.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: embedTime})
-	addr := lab.FreeAddr()
+	addr := world.FreeAddr()
 	p, err := w.StartDev(ctx, addr)
 	if err != nil {
 		return "", err
 	}
-	client := lab.NewClient(p.HTTP)
-	stop := background(ctx, lab.Load{Target: client, Clients: 3, Bytes: docBytes, Every: 250 * time.Millisecond})
+	client := apiclient.NewClient(p.HTTP)
+	stop := background(ctx, apiclient.Load{Target: client, Clients: 3, Bytes: docBytes, Every: 250 * time.Millisecond})
 	kills := 0
 	for end := time.Now().Add(s.load); time.Now().Before(end) && ctx.Err() == nil; kills++ {
-		lab.Pause(ctx, time.Duration(100+s.random.IntN(2500))*time.Millisecond)
+		await.Pause(ctx, time.Duration(100+s.random.IntN(2500))*time.Millisecond)
 		p.Kill()
 		if p, err = w.StartDev(ctx, addr); err != nil {
 			return "", fmt.Errorf("start after kill %d: %w", kills+1, err)
@@ -116,13 +120,13 @@ func kill9Dev(ctx context.Context, s *stage) (string, error) {
 
 // verifyDev waits for rest, searches, stops the all-in-one and judges its SQLite file and vector files.
 // It returns how many tasks were taken over.
-func (s *stage) verifyDev(ctx context.Context, w *lab.World, p *lab.Proc, client *lab.Client, load *lab.Record) (int, error) {
+func (s *stage) verifyDev(ctx context.Context, w *world.World, p *proc.Proc, client *apiclient.Client, load *apiclient.Record) (int, error) {
 	db, err := taskstore.Open(ctx, taskstore.Config{DatabaseURL: "sqlite:" + filepath.Join(w.Data(), "millweir.db")})
 	if err != nil {
 		return 0, err
 	}
 	defer db.Close() //nolint:errcheck // only read
-	a := lab.Audit{DB: db.Reader(), Load: load, World: w}
+	a := judge.Audit{DB: db.Reader(), Load: load, World: w}
 	if err := a.Settled(ctx, settleLimit); err != nil {
 		return 0, fmt.Errorf("no rest: %w", err)
 	}

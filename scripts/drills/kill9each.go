@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -29,8 +32,8 @@ type mourning struct {
 }
 
 // kill ends a process that may hold tasks, and notes them.
-func (m *mourning) kill(ctx context.Context, c *cluster, victims ...*lab.Proc) error {
-	held, err := lab.Running(ctx, c.DB.Reader())
+func (m *mourning) kill(ctx context.Context, c *cluster, victims ...*proc.Proc) error {
+	held, err := tables.Running(ctx, c.DB.Reader())
 	if err != nil {
 		return err
 	}
@@ -50,7 +53,7 @@ func (m *mourning) kill(ctx context.Context, c *cluster, victims ...*lab.Proc) e
 
 // takenOver looks up how soon each orphan ran again; those that had ended before the kill count for nothing.
 func (m *mourning) takenOver(ctx context.Context, c *cluster) (n int, slowest time.Duration, err error) {
-	logs, err := lab.Logs(ctx, c.DB.Reader())
+	logs, err := tables.Logs(ctx, c.DB.Reader())
 	if err != nil {
 		return 0, 0, err
 	}
@@ -84,7 +87,7 @@ func kill9Each(ctx context.Context, s *stage) (string, error) {
 	var m mourning
 	turn := []string{"ingest-api", "stream-worker", "reclaimer"}
 	return storm{
-		opts: lab.Options{Env: patient},
+		opts: world.Options{Env: patient},
 		faults: func(ctx context.Context, c *cluster) error {
 			_, err := s.rounds(ctx, func(round int) error {
 				s.between(ctx, 500*time.Millisecond, 1500*time.Millisecond)
@@ -98,7 +101,7 @@ func kill9Each(ctx context.Context, s *stage) (string, error) {
 			})
 			return err
 		},
-		judge: func(ctx context.Context, c *cluster, _ *lab.Record) (string, error) {
+		judge: func(ctx context.Context, c *cluster, _ *apiclient.Record) (string, error) {
 			return m.within(ctx, c, takeoverGoal)
 		},
 	}.run(ctx, s)
@@ -109,12 +112,12 @@ func kill9Each(ctx context.Context, s *stage) (string, error) {
 func kill9All(ctx context.Context, s *stage) (string, error) {
 	var m mourning
 	return storm{
-		opts: lab.Options{Env: patient},
+		opts: world.Options{Env: patient},
 		faults: func(ctx context.Context, c *cluster) error {
 			_, err := s.rounds(ctx, func(int) error {
 				s.between(ctx, time.Second, 4*time.Second)
 				first := len(m.orphans)
-				if err := m.kill(ctx, c, append([]*lab.Proc(nil), c.procs...)...); err != nil {
+				if err := m.kill(ctx, c, append([]*proc.Proc(nil), c.procs...)...); err != nil {
 					return err
 				}
 				for _, i := range s.random.Perm(len(everyService)) {
@@ -130,7 +133,7 @@ func kill9All(ctx context.Context, s *stage) (string, error) {
 			})
 			return err
 		},
-		judge: func(ctx context.Context, c *cluster, _ *lab.Record) (string, error) {
+		judge: func(ctx context.Context, c *cluster, _ *apiclient.Record) (string, error) {
 			return m.within(ctx, c, takeoverGoal)
 		},
 	}.run(ctx, s)

@@ -21,7 +21,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -109,7 +109,7 @@ func (t transport) work(ctx context.Context, role, name string) error {
 	cfg.Policy.DLQ, cfg.Policy.Lease, cfg.Policy.MaxCrashes = true, fullLease, fullCrashes
 	cfg.Reconcile = taskrun.Reconcile{Enabled: true, Interval: time.Second, Idle: 2 * time.Second, Batch: memberSlots}
 	deps := taskrun.Deps{
-		Store: db, Queue: consumer, Handlers: map[string]taskrun.Handler{lab.NoopType: lab.Noop(func(taskstate.Task) {})}, Log: log, Metrics: registry,
+		Store: db, Queue: consumer, Handlers: map[string]taskrun.Handler{world.NoopType: world.Noop(func(taskstate.Task) {})}, Log: log, Metrics: registry,
 	}
 	if t.kafka != "" {
 		deps.Outbox = outbox.NewReader(db, t.topic)

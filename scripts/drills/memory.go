@@ -14,7 +14,9 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -30,7 +32,7 @@ func memoryLimit(ctx context.Context, s *stage) (string, error) {
 	want, ends := map[string]taskstate.Status{}, map[string]string{}
 	var peak atomic.Int64
 	return storm{
-		opts: lab.Options{Env: []string{childMemory, "EXTRACT_PARALLEL=2", "INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=200"}}, want: want,
+		opts: world.Options{Env: []string{childMemory, "EXTRACT_PARALLEL=2", "INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=200"}}, want: want,
 		faults: func(ctx context.Context, c *cluster) error {
 			end := time.Now().Add(s.load)
 			watch, stop := context.WithCancel(ctx)
@@ -38,7 +40,7 @@ func memoryLimit(ctx context.Context, s *stage) (string, error) {
 			watched := make(chan struct{})
 			go func() {
 				defer close(watched)
-				for lab.Pause(watch, hungryEvery) {
+				for await.Pause(watch, hungryEvery) {
 					for _, p := range append(c.of("stream-worker"), c.of("reclaimer")...) {
 						peak.Store(max(peak.Load(), p.Memory().Sum()))
 					}
@@ -53,12 +55,12 @@ func memoryLimit(ctx context.Context, s *stage) (string, error) {
 					return err
 				}
 			}
-			lab.Pause(ctx, time.Until(end))
+			await.Pause(ctx, time.Until(end))
 			stop()
 			<-watched
 			return c.allRun()
 		},
-		judge: func(context.Context, *cluster, *lab.Record) (string, error) {
+		judge: func(context.Context, *cluster, *apiclient.Record) (string, error) {
 			var err error
 			if peak.Load() > workerBytes {
 				err = fmt.Errorf("a worker and its extractors held %d MiB, the goal is %d", peak.Load()>>20, workerBytes>>20)
@@ -69,15 +71,15 @@ func memoryLimit(ctx context.Context, s *stage) (string, error) {
 }
 
 // starve uploads one waiting document and waits for its end: DEAD, for a reason that names no internal error.
-func starve(ctx context.Context, c *cluster, doc lab.Doc, want map[string]taskstate.Status, ends map[string]string) error {
+func starve(ctx context.Context, c *cluster, doc apiclient.Doc, want map[string]taskstate.Status, ends map[string]string) error {
 	started := time.Now()
 	task, err := c.client.Upload(ctx, doc)
 	if err != nil {
 		return fmt.Errorf("upload %s: %w", doc.Name, err)
 	}
 	want[task.TaskID] = taskstate.StatusDead
-	var seen lab.Task
-	if err := lab.Until(ctx, settleLimit, 50*time.Millisecond, func(ctx context.Context) (err error) {
+	var seen apiclient.Task
+	if err := await.Until(ctx, settleLimit, 50*time.Millisecond, func(ctx context.Context) (err error) {
 		if seen, err = c.client.Task(ctx, task.TaskID); err == nil && !taskstate.Status(seen.Status).Terminal() {
 			err = fmt.Errorf("%s is %s: %s", doc.Name, seen.Status, seen.LastError)
 		}
@@ -95,7 +97,7 @@ func starve(ctx context.Context, c *cluster, doc lab.Doc, want map[string]taskst
 }
 
 // waiting are documents that grow when they are read, and that the gateway's look at their outside lets in.
-func hungry() ([]lab.Doc, error) {
+func hungry() ([]apiclient.Doc, error) {
 	token, err := docx(io.MultiReader(strings.NewReader("<w:p><w:r><w:t>"), io.LimitReader(noise{}, 16<<20), strings.NewReader("</w:t></w:r></w:p>")))
 	if err != nil {
 		return nil, err
@@ -107,7 +109,7 @@ func hungry() ([]lab.Doc, error) {
 	const depth = 2_000_000
 	deep := "%PDF-1.7\n1 0 obj<</Type/Catalog/Pages 2 0 R/X " + strings.Repeat("<</A ", depth) + "1" + strings.Repeat(">>", depth) +
 		">>endobj\ntrailer<</Size 2/Root 1 0 R>>\n%%EOF"
-	return []lab.Doc{
+	return []apiclient.Doc{
 		{Name: "token.docx", Body: token},
 		{Name: "deep.pdf", Body: []byte(deep)},
 		{Name: "tag.html", Body: []byte("<html><p title=\"" + strings.Repeat("x", 20<<20))},

@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proxy"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -21,11 +24,11 @@ const (
 
 // slowNet delays every answer of each server in turn: slow is not wrong, nothing fails.
 func slowNet(ctx context.Context, s *stage) (string, error) {
-	return s.network(ctx, fmt.Sprintf("%s ± %s on every answer", slowness, jitter), 0, func(ctx context.Context, p *lab.Proxy, turn time.Duration) error {
+	return s.network(ctx, fmt.Sprintf("%s ± %s on every answer", slowness, jitter), 0, func(ctx context.Context, p *proxy.Proxy, turn time.Duration) error {
 		if err := p.Slow(slowness, jitter); err != nil {
 			return err
 		}
-		lab.Pause(ctx, turn)
+		await.Pause(ctx, turn)
 		return nil
 	})
 }
@@ -34,15 +37,15 @@ func slowNet(ctx context.Context, s *stage) (string, error) {
 // connections to all servers at once are forgotten by the net, for ever: the services have to find out by themselves.
 func halfOpenNet(ctx context.Context, s *stage) (string, error) {
 	var usable, done time.Duration
-	saw, err := s.network(ctx, "silent connections", anyAttempts, func(ctx context.Context, p *lab.Proxy, turn time.Duration) error {
+	saw, err := s.network(ctx, "silent connections", anyAttempts, func(ctx context.Context, p *proxy.Proxy, turn time.Duration) error {
 		if err := p.Silence(); err != nil {
 			return err
 		}
-		lab.Pause(ctx, turn*2/3)
+		await.Pause(ctx, turn*2/3)
 		if err := p.Heal(); err != nil {
 			return err
 		}
-		lab.Pause(ctx, turn/3)
+		await.Pause(ctx, turn/3)
 		return nil
 	}, func(ctx context.Context, c *cluster) (err error) {
 		usable, done, err = forgotten(ctx, c)
@@ -60,15 +63,15 @@ func forgotten(ctx context.Context, c *cluster) (accepted, done time.Duration, e
 			return 0, 0, err
 		}
 	}
-	var task lab.Task
-	if err := lab.Until(ctx, forgetLimit, 50*time.Millisecond, func(ctx context.Context) (err error) {
-		task, err = c.client.Upload(ctx, lab.Text(1_000_000, docBytes))
+	var task apiclient.Task
+	if err := await.Until(ctx, forgetLimit, 50*time.Millisecond, func(ctx context.Context) (err error) {
+		task, err = c.client.Upload(ctx, apiclient.Text(1_000_000, docBytes))
 		return err
 	}); err != nil {
 		return 0, 0, fmt.Errorf("an upload after all connections were forgotten: %w", err)
 	}
 	accepted = time.Since(started)
-	err = lab.Until(ctx, forgetLimit, 50*time.Millisecond, func(ctx context.Context) error {
+	err = await.Until(ctx, forgetLimit, 50*time.Millisecond, func(ctx context.Context) error {
 		seen, err := c.client.Task(ctx, task.TaskID)
 		if err == nil && seen.Status != string(taskstate.StatusSucceeded) {
 			err = fmt.Errorf("task %s is %s after all connections were forgotten: %s", seen.TaskID, seen.Status, seen.LastError)
@@ -80,16 +83,16 @@ func forgotten(ctx context.Context, c *cluster) (accepted, done time.Duration, e
 
 // resetNet breaks the connections to each server in turn when the server answers, with breaks between.
 func resetNet(ctx context.Context, s *stage) (string, error) {
-	return s.network(ctx, "connections reset before the answer", anyAttempts, func(ctx context.Context, p *lab.Proxy, turn time.Duration) error {
+	return s.network(ctx, "connections reset before the answer", anyAttempts, func(ctx context.Context, p *proxy.Proxy, turn time.Duration) error {
 		for end := time.Now().Add(turn); time.Now().Before(end) && ctx.Err() == nil; {
 			if err := p.Cut(); err != nil {
 				return err
 			}
-			lab.Pause(ctx, resetOn)
+			await.Pause(ctx, resetOn)
 			if err := p.Heal(); err != nil {
 				return err
 			}
-			lab.Pause(ctx, resetOn)
+			await.Pause(ctx, resetOn)
 		}
 		return nil
 	})
@@ -100,11 +103,11 @@ const anyAttempts = 1 << 30
 
 // network gives each server's connections the fault for its part of the load; most is how many attempts it may cost.
 // last comes when all had their turn and nothing more is sent.
-func (s *stage) network(ctx context.Context, what string, most int, fault func(ctx context.Context, p *lab.Proxy, turn time.Duration) error,
+func (s *stage) network(ctx context.Context, what string, most int, fault func(ctx context.Context, p *proxy.Proxy, turn time.Duration) error,
 	last ...func(ctx context.Context, c *cluster) error,
 ) (string, error) {
 	return storm{
-		opts: lab.Options{Proxied: true, Env: append([]string{"INGEST_LEASE_MS=5000", "INGEST_MAX_CRASHES=1000", "CHROMA_TIMEOUT=30s", "EMBEDDING_TIMEOUT=10s"}, retrying...)},
+		opts: world.Options{Proxied: true, Env: append([]string{"INGEST_LEASE_MS=5000", "INGEST_MAX_CRASHES=1000", "CHROMA_TIMEOUT=30s", "EMBEDDING_TIMEOUT=10s"}, retrying...)},
 		faults: func(ctx context.Context, c *cluster) error {
 			all := c.Net.All()
 			for _, p := range all {
@@ -128,7 +131,7 @@ func (s *stage) network(ctx context.Context, what string, most int, fault func(c
 			}
 			return c.Net.Heal()
 		},
-		judge: func(ctx context.Context, c *cluster, _ *lab.Record) (string, error) {
+		judge: func(ctx context.Context, c *cluster, _ *apiclient.Record) (string, error) {
 			attempts, crashes, err := costs(ctx, c)
 			if err == nil && attempts > most {
 				err = fmt.Errorf("%d attempts were counted, at most %d are due", attempts, most)

@@ -10,7 +10,10 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -36,7 +39,7 @@ type upload struct{ task, document string }
 // partitionsRebalance lets workers join and leave, orderly and killed, while documents get version after version: the last
 // upload is what is seen in the end, and the versions of one document were begun in their order.
 func partitionsRebalance(ctx context.Context, s *stage) (string, error) {
-	c, err := s.newCluster(ctx, lab.Options{Embedder: slowEmbedder(), Env: append([]string{"INGEST_STOP_GRACE_MS=500"}, patient...)}, everyService...)
+	c, err := s.newCluster(ctx, world.Options{Embedder: slowEmbedder(), Env: append([]string{"INGEST_STOP_GRACE_MS=500"}, patient...)}, everyService...)
 	if err != nil {
 		return "", err
 	}
@@ -48,7 +51,7 @@ func partitionsRebalance(ctx context.Context, s *stage) (string, error) {
 	stop := uploadVersions(ctx, c.client)
 	changes := 0
 	for end := time.Now().Add(s.load); time.Now().Before(end) && ctx.Err() == nil; changes++ {
-		lab.Pause(ctx, memberPause)
+		await.Pause(ctx, memberPause)
 		if changes%2 == 0 {
 			_, err = c.add("stream-worker")
 		} else {
@@ -93,7 +96,7 @@ func partitionsRebalance(ctx context.Context, s *stage) (string, error) {
 }
 
 // uploadVersions sends documents and new versions of them, one after another for each, until the returned function is called.
-func uploadVersions(ctx context.Context, client *lab.Client) (stop func() ([][]upload, error)) {
+func uploadVersions(ctx context.Context, client *apiclient.Client) (stop func() ([][]upload, error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	uploads := make([][]upload, versionedDocs)
 	errs := make([]error, versionedDocs)
@@ -102,7 +105,7 @@ func uploadVersions(ctx context.Context, client *lab.Client) (stop func() ([][]u
 		wg.Go(func() {
 			for version := 0; ctx.Err() == nil && errs[i] == nil; version++ {
 				uploads[i], errs[i] = uploadNext(context.WithoutCancel(ctx), client, i, uploads[i])
-				lab.Pause(ctx, versionPause)
+				await.Pause(ctx, versionPause)
 			}
 		})
 	}
@@ -119,11 +122,11 @@ func uploadVersions(ctx context.Context, client *lab.Client) (stop func() ([][]u
 }
 
 // uploadNext sends the next version of document i.
-func uploadNext(ctx context.Context, client *lab.Client, i int, before []upload) ([]upload, error) {
+func uploadNext(ctx context.Context, client *apiclient.Client, i int, before []upload) ([]upload, error) {
 	ctx, cancel := context.WithTimeout(ctx, liveLimit)
 	defer cancel()
-	doc := lab.Text(i*100_000+len(before), docBytes/4)
-	var task lab.Task
+	doc := apiclient.Text(i*100_000+len(before), docBytes/4)
+	var task apiclient.Task
 	var err error
 	if len(before) == 0 {
 		task, err = client.Upload(ctx, doc)
@@ -139,7 +142,7 @@ func uploadNext(ctx context.Context, client *lab.Client, i int, before []upload)
 // beganInOrder looks at when the tasks of each document were first claimed, and by which delivery. It returns how many were,
 // and how many partitions they came by.
 func beganInOrder(ctx context.Context, c *cluster, uploads [][]upload) (began, partitions int, err error) {
-	logs, err := lab.Logs(ctx, c.DB.Reader())
+	logs, err := tables.Logs(ctx, c.DB.Reader())
 	if err != nil {
 		return 0, 0, err
 	}
@@ -149,7 +152,7 @@ func beganInOrder(ctx context.Context, c *cluster, uploads [][]upload) (began, p
 		for n, v := range versions {
 			log := logs[v.task]
 			if n == len(versions)-1 && (len(log) == 0 || log[len(log)-1].To != taskstate.StatusSucceeded) {
-				return 0, 0, fmt.Errorf("task %s, the last version of document %s, ended as %s", v.task, v.document, lab.Chain(log))
+				return 0, 0, fmt.Errorf("task %s, the last version of document %s, ended as %s", v.task, v.document, tables.Chain(log))
 			}
 			first, ok := firstClaim(log)
 			if !ok || first.Delivery == "" {
@@ -208,14 +211,14 @@ const switchEmbed = time.Second
 // nothing stays in the old stream.
 func partitionsSwitch(ctx context.Context, s *stage) (string, error) {
 	s.partitions = drillPartitions
-	c, err := s.newCluster(ctx, lab.Options{Embedder: slowEmbedder()})
+	c, err := s.newCluster(ctx, world.Options{Embedder: slowEmbedder()})
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: switchEmbed}) // a backlog waits in the old stream
-	api := lab.FreeAddr()
-	total := &lab.Record{Accepted: map[string]lab.Doc{}, Other: map[int]int{}}
+	api := world.FreeAddr()
+	total := &apiclient.Record{Accepted: map[string]apiclient.Doc{}, Other: map[int]int{}}
 	left := 0
 	for i, partitions := range []int{1, drillPartitions} {
 		for _, old := range c.all() {
@@ -231,9 +234,9 @@ func partitionsSwitch(ctx context.Context, s *stage) (string, error) {
 		if err := c.allReady(ctx, liveLimit); err != nil {
 			return "", fmt.Errorf("with %d partitions: %w", partitions, err)
 		}
-		c.client = lab.NewClient("http://" + api)
-		stop := background(ctx, lab.Load{Target: c.client, Clients: 4, First: (i + 1) * 100_000, Bytes: docBytes, Every: 200 * time.Millisecond})
-		lab.Pause(ctx, s.load/2)
+		c.client = apiclient.NewClient("http://" + api)
+		stop := background(ctx, apiclient.Load{Target: c.client, Clients: 4, First: (i + 1) * 100_000, Bytes: docBytes, Every: 200 * time.Millisecond})
+		await.Pause(ctx, s.load/2)
 		total.Add(stop())
 		if partitions == 1 {
 			if left, err = unfinished(ctx, c); err != nil || left == 0 {
@@ -245,8 +248,8 @@ func partitionsSwitch(ctx context.Context, s *stage) (string, error) {
 	if err := c.verify(ctx, total, nil); err != nil {
 		return "", err
 	}
-	if err := lab.Until(ctx, liveLimit, 200*time.Millisecond, func(ctx context.Context) error {
-		n, err := c.Stream.PendingOf(ctx, lab.StreamKey)
+	if err := await.Until(ctx, liveLimit, 200*time.Millisecond, func(ctx context.Context) error {
+		n, err := c.Stream.PendingOf(ctx, world.StreamKey)
 		if err == nil && n > 0 {
 			err = fmt.Errorf("%d entries of the old stream are pending", n)
 		}

@@ -10,7 +10,11 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // pauseTime is longer than the leases of patient, the slack of promises (2 s), and a sweep.
@@ -37,7 +41,7 @@ func stopAPI(ctx context.Context, s *stage) (string, error) {
 func stopped(ctx context.Context, s *stage, service string, holds bool) (string, error) {
 	pauses := 0
 	st := storm{
-		opts: lab.Options{Env: append(retrying, patient...)},
+		opts: world.Options{Env: append(retrying, patient...)},
 		faults: func(ctx context.Context, c *cluster) (err error) {
 			pauses, err = s.rounds(ctx, func(int) error {
 				s.between(ctx, time.Second, 2*time.Second)
@@ -48,12 +52,12 @@ func stopped(ctx context.Context, s *stage, service string, holds bool) (string,
 				if err := p.Signal(syscall.SIGSTOP); err != nil {
 					return err
 				}
-				lab.Pause(ctx, pauseTime)
+				await.Pause(ctx, pauseTime)
 				return errors.Join(p.Signal(syscall.SIGCONT), c.allRun())
 			})
 			return err
 		},
-		judge: func(ctx context.Context, c *cluster, _ *lab.Record) (string, error) {
+		judge: func(ctx context.Context, c *cluster, _ *apiclient.Record) (string, error) {
 			taken, err := takeovers(ctx, c.DB.Reader())
 			if err == nil && holds && taken == 0 {
 				err = fmt.Errorf("%d pauses met no task at work", pauses)
@@ -74,10 +78,10 @@ func stopped(ctx context.Context, s *stage, service string, holds bool) (string,
 }
 
 // awaitWork waits a little until a process holds a task: a pause that finds none proves nothing.
-func awaitWork(ctx context.Context, c *cluster, p *lab.Proc) {
-	_ = lab.Until(ctx, pauseTime, 5*time.Millisecond, func(ctx context.Context) error {
-		held, err := lab.Running(ctx, c.DB.Reader())
-		if err == nil && !slices.ContainsFunc(held, func(h lab.Held) bool { return p.Owns(h.Owner) }) {
+func awaitWork(ctx context.Context, c *cluster, p *proc.Proc) {
+	_ = await.Until(ctx, pauseTime, 5*time.Millisecond, func(ctx context.Context) error {
+		held, err := tables.Running(ctx, c.DB.Reader())
+		if err == nil && !slices.ContainsFunc(held, func(h tables.Held) bool { return p.Owns(h.Owner) }) {
 			err = fmt.Errorf("%s holds nothing", p.Name)
 		}
 		return err

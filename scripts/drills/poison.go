@@ -11,7 +11,10 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -48,7 +51,7 @@ func (e *executioner) saw(text string) bool {
 func (e *executioner) strike(c *cluster) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	held, err := lab.Running(ctx, c.DB.Reader())
+	held, err := tables.Running(ctx, c.DB.Reader())
 	if err != nil {
 		return fmt.Errorf("find the poison's holder: %w", err)
 	}
@@ -76,7 +79,7 @@ func (e *executioner) strike(c *cluster) error {
 
 // undertaker starts a new process for each that was killed, until ctx ends.
 func undertaker(ctx context.Context, c *cluster) error {
-	for lab.Pause(ctx, 50*time.Millisecond) {
+	for await.Pause(ctx, 50*time.Millisecond) {
 		for _, name := range []string{"stream-worker", "reclaimer"} {
 			for _, p := range c.of(name) {
 				if !p.Exited() {
@@ -95,7 +98,7 @@ func undertaker(ctx context.Context, c *cluster) error {
 // poison: the guilty document is DEAD (crash_limit) after three crashes and ran its last time alone; the others succeed.
 func poison(ctx context.Context, s *stage) (string, error) {
 	e := &executioner{}
-	c, err := s.newCluster(ctx, lab.Options{
+	c, err := s.newCluster(ctx, world.Options{
 		Embedder: &embedtest.Options{Reject: e.saw}, Env: []string{"INGEST_LEASE_MS=2000", "INGEST_MAX_CRASHES=" + strconv.Itoa(poisonEnd)},
 	}, "ingest-api", "stream-worker", "stream-worker", "reclaimer")
 	if err != nil {
@@ -121,11 +124,11 @@ func poison(ctx context.Context, s *stage) (string, error) {
 
 // feed uploads all and judges.
 func (e *executioner) feed(ctx context.Context, c *cluster) error {
-	bad, err := c.client.Upload(ctx, lab.Doc{Name: poisonFile, Body: []byte("This text has the word " + poisonMark + " in it and ends every worker.")})
+	bad, err := c.client.Upload(ctx, apiclient.Doc{Name: poisonFile, Body: []byte("This text has the word " + poisonMark + " in it and ends every worker.")})
 	if err != nil {
 		return fmt.Errorf("upload the poison: %w", err)
 	}
-	load := lab.Load{Target: c.client, Clients: 4, Count: innocents, First: 1, Bytes: docBytes}.Run(ctx)
+	load := apiclient.Load{Target: c.client, Clients: 4, Count: innocents, First: 1, Bytes: docBytes}.Run(ctx)
 	if err := c.audit(load, nil).Settled(ctx, settleLimit); err != nil {
 		return fmt.Errorf("no rest: %w%s", err, c.explain(ctx))
 	}
@@ -133,7 +136,7 @@ func (e *executioner) feed(ctx context.Context, c *cluster) error {
 	if err := c.verify(ctx, load, map[string]taskstate.Status{bad.TaskID: taskstate.StatusDead}); err != nil {
 		return err
 	}
-	log, err := lab.Log(ctx, c.DB.Reader(), bad.TaskID)
+	log, err := tables.Log(ctx, c.DB.Reader(), bad.TaskID)
 	if err != nil {
 		return err
 	}

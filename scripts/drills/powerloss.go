@@ -8,15 +8,17 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/lostfs"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // powerLoss kills all services and takes from the upload folder what nobody has flushed, again and again.
 // The database keeps what it committed: a row whose file is gone would be a document lost.
 func powerLoss(ctx context.Context, s *stage) (saw string, err error) {
-	api := lab.FreeAddr()
-	c, err := s.newCluster(ctx, lab.Options{Embedder: slowEmbedder(), Env: append([]string{"HTTP_ADDR=" + api}, patient...)})
+	api := world.FreeAddr()
+	c, err := s.newCluster(ctx, world.Options{Embedder: slowEmbedder(), Env: append([]string{"HTTP_ADDR=" + api}, patient...)})
 	if err != nil {
 		return "", err
 	}
@@ -40,10 +42,10 @@ func powerLoss(ctx context.Context, s *stage) (saw string, err error) {
 		return "", err
 	}
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: embedTime})
-	stop := background(ctx, lab.Load{Target: lab.NewClient("http://" + api), Clients: 4, Bytes: docBytes, Every: 100 * time.Millisecond})
+	stop := background(ctx, apiclient.Load{Target: apiclient.NewClient("http://" + api), Clients: 4, Bytes: docBytes, Every: 100 * time.Millisecond})
 	cuts := 0
 	for end := time.Now().Add(s.load); time.Now().Before(end) && ctx.Err() == nil; cuts++ {
-		lab.Pause(ctx, time.Duration(1000+s.random.IntN(4000))*time.Millisecond)
+		await.Pause(ctx, time.Duration(1000+s.random.IntN(4000))*time.Millisecond)
 		for _, name := range []string{"ingest-api", "stream-worker"} {
 			for _, p := range c.of(name) {
 				p.Kill()

@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -24,7 +27,7 @@ const (
 // redisFlush loses the stream with 10,000 queued tasks at the moment at which the last one was accepted: all are promised
 // again soon, and each runs once.
 func redisFlush(ctx context.Context, s *stage) (string, error) {
-	c, err := s.newCluster(ctx, lab.Options{
+	c, err := s.newCluster(ctx, world.Options{
 		Embedder: slowEmbedder(), Env: []string{"INGEST_WORKER_CONCURRENCY=32", "INGEST_LEASE_MS=10000"},
 	}, "ingest-api", "reclaimer", "stream-worker")
 	if err != nil {
@@ -35,7 +38,7 @@ func redisFlush(ctx context.Context, s *stage) (string, error) {
 	if err := c.allReady(ctx, liveLimit); err != nil {
 		return "", err
 	}
-	load := lab.Load{Target: c.client, Clients: 16, Count: flushTasks, Bytes: flushBytes}.Run(ctx)
+	load := apiclient.Load{Target: c.client, Clients: 16, Count: flushTasks, Bytes: flushBytes}.Run(ctx)
 	if err := c.Stream.Do(ctx, "FLUSHALL"); err != nil {
 		return "", err
 	}
@@ -56,7 +59,7 @@ func redisFlush(ctx context.Context, s *stage) (string, error) {
 // it is enqueued again within the goal, the rest within the goal after the readers have come that far.
 func enqueuedAgain(ctx context.Context, c *cluster, flushed time.Time) (string, error) {
 	old := flushed.Add(-enqueueSlack)
-	before, err := lab.Waiting(ctx, c.DB.Reader(), flushed, old)
+	before, err := tables.Waiting(ctx, c.DB.Reader(), flushed, old)
 	if err != nil {
 		return "", err
 	}
@@ -70,8 +73,8 @@ func enqueuedAgain(ctx context.Context, c *cluster, flushed time.Time) (string, 
 			*at = time.Since(flushed)
 		}
 	}
-	err = lab.Until(ctx, flushSettle, 50*time.Millisecond, func(ctx context.Context) error {
-		now, err := lab.Waiting(ctx, c.DB.Reader(), flushed, old)
+	err = await.Until(ctx, flushSettle, 50*time.Millisecond, func(ctx context.Context) error {
+		now, err := tables.Waiting(ctx, c.DB.Reader(), flushed, old)
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // redisAway is how long Redis is away at each of its restarts.
@@ -16,7 +18,7 @@ const redisAway = 3 * time.Second
 
 // redisLoss takes the queue away in every way, under load: nothing accepted is lost, nothing runs twice to be seen, nobody exits.
 func redisLoss(ctx context.Context, s *stage) (string, error) {
-	c, err := s.newCluster(ctx, lab.Options{Embedder: slowEmbedder()}, "ingest-api", "stream-worker", "stream-worker", "reclaimer")
+	c, err := s.newCluster(ctx, world.Options{Embedder: slowEmbedder()}, "ingest-api", "stream-worker", "stream-worker", "reclaimer")
 	if err != nil {
 		return "", err
 	}
@@ -25,7 +27,7 @@ func redisLoss(ctx context.Context, s *stage) (string, error) {
 	if err := c.allReady(ctx, liveLimit); err != nil {
 		return "", err
 	}
-	stop := background(ctx, lab.Load{Target: c.client, Clients: 3, Bytes: docBytes, Every: 200 * time.Millisecond})
+	stop := background(ctx, apiclient.Load{Target: c.client, Clients: 3, Bytes: docBytes, Every: 200 * time.Millisecond})
 	losses := []struct {
 		name string
 		do   func() error
@@ -33,11 +35,11 @@ func redisLoss(ctx context.Context, s *stage) (string, error) {
 		{"kill -9 and restart", func() error { return redisRestart(ctx, c, false) }},
 		{"empty start", func() error { return redisRestart(ctx, c, true) }},
 		{"FLUSHALL", func() error { return c.Stream.Do(ctx, "FLUSHALL") }},
-		{"XGROUP DESTROY", func() error { return c.Stream.Each(ctx, 2, "XGROUP", "DESTROY", lab.Group) }},
+		{"XGROUP DESTROY", func() error { return c.Stream.Each(ctx, 2, "XGROUP", "DESTROY", world.Group) }},
 		{"DEL of the stream", func() error { return c.Stream.Each(ctx, 1, "DEL") }},
 	}
 	for _, l := range losses {
-		lab.Pause(ctx, s.load/time.Duration(len(losses)+1))
+		await.Pause(ctx, s.load/time.Duration(len(losses)+1))
 		if err := l.do(); err != nil {
 			return "", fmt.Errorf("%s: %w", l.name, err)
 		}
@@ -45,7 +47,7 @@ func redisLoss(ctx context.Context, s *stage) (string, error) {
 			return "", fmt.Errorf("after %s: %w", l.name, err)
 		}
 	}
-	lab.Pause(ctx, s.load/time.Duration(len(losses)+1))
+	await.Pause(ctx, s.load/time.Duration(len(losses)+1))
 	load := stop()
 	if err := c.allReady(ctx, liveLimit); err != nil {
 		return "", err
@@ -64,7 +66,7 @@ func redisRestart(ctx context.Context, c *cluster, empty bool) error {
 	if err := c.Redis.Kill(ctx); err != nil {
 		return err
 	}
-	lab.Pause(ctx, redisAway) // uploads must be accepted meanwhile
+	await.Pause(ctx, redisAway) // uploads must be accepted meanwhile
 	if empty {
 		if err := os.RemoveAll(filepath.Join(c.Redis.Dir, "data")); err != nil {
 			return err

@@ -8,7 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -28,9 +30,9 @@ const (
 // redisSilent pauses Redis under load: its connections stay open and say nothing. Uploads wait for it once and then leave it alone.
 func redisSilent(ctx context.Context, s *stage) (string, error) {
 	var took, before []time.Duration
-	extra := &lab.Record{Accepted: map[string]lab.Doc{}, Other: map[int]int{}}
+	extra := &apiclient.Record{Accepted: map[string]apiclient.Doc{}, Other: map[int]int{}}
 	return storm{
-		opts: lab.Options{Env: retrying},
+		opts: world.Options{Env: retrying},
 		faults: func(ctx context.Context, c *cluster) error {
 			var err error
 			if before, err = timed(ctx, c, extra, firstAnswered, s.load/4); err != nil {
@@ -39,14 +41,14 @@ func redisSilent(ctx context.Context, s *stage) (string, error) {
 			if err := c.Redis.Pause(); err != nil {
 				return err
 			}
-			lab.Pause(ctx, silentRest)
+			await.Pause(ctx, silentRest)
 			took, err = timed(ctx, c, extra, firstSilent, max(s.load/2-silentRest, 2*silentRest))
 			err = errors.Join(err, c.Redis.Continue())
-			lab.Pause(ctx, s.load/4)
+			await.Pause(ctx, s.load/4)
 			return errors.Join(err, c.allRun())
 		},
-		forgive: func(load *lab.Record) { load.Add(extra) },
-		judge: func(_ context.Context, _ *cluster, load *lab.Record) (string, error) {
+		forgive: func(load *apiclient.Record) { load.Add(extra) },
+		judge: func(_ context.Context, _ *cluster, load *apiclient.Record) (string, error) {
 			if len(took) == 0 || len(before) == 0 || load.Busy+load.Unknown > 0 {
 				return "", fmt.Errorf("uploads depend on Redis: %d measured, %d answered 503, %d broke off", len(took), load.Busy, load.Unknown)
 			}
@@ -67,7 +69,7 @@ func redisSilent(ctx context.Context, s *stage) (string, error) {
 func p99(took []time.Duration) time.Duration { return took[(len(took)*99+99)/100-1] }
 
 // timed uploads documents from a number on for a while and returns how long each upload took.
-func timed(ctx context.Context, c *cluster, extra *lab.Record, first int, long time.Duration) ([]time.Duration, error) {
+func timed(ctx context.Context, c *cluster, extra *apiclient.Record, first int, long time.Duration) ([]time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, long)
 	defer cancel()
 	var mu sync.Mutex
@@ -77,7 +79,7 @@ func timed(ctx context.Context, c *cluster, extra *lab.Record, first int, long t
 	for client := range silentClients {
 		wg.Go(func() {
 			for n := client; ctx.Err() == nil; n += silentClients {
-				d := lab.Text(first+n, docBytes)
+				d := apiclient.Text(first+n, docBytes)
 				began := time.Now()
 				task, err := c.client.Upload(context.WithoutCancel(ctx), d)
 				mu.Lock()
@@ -88,7 +90,7 @@ func timed(ctx context.Context, c *cluster, extra *lab.Record, first int, long t
 					extra.Accepted[task.TaskID] = d
 				}
 				mu.Unlock()
-				lab.Pause(ctx, stormPause)
+				await.Pause(ctx, stormPause)
 			}
 		})
 	}

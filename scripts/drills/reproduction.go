@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // deadStore is an address on which nobody listens (contract §7).
@@ -15,7 +17,7 @@ const deadStore = "http://127.0.0.1:65530"
 
 // reproduction is contract §7 word by word: RETRYING/1, then DEAD/2, an entry in the DLQ, nothing pending.
 func reproduction(ctx context.Context, s *stage) (string, error) {
-	c, err := s.newCluster(ctx, lab.Options{Env: []string{
+	c, err := s.newCluster(ctx, world.Options{Env: []string{
 		"CHROMA_BASE_URL=" + deadStore, "INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=0",
 		"INGEST_REDIS_RETRY_MAX_BACKOFF_MS=0", "INGEST_REDIS_RECLAIM_IDLE_MS=0",
 	}}, "ingest-api", "stream-worker", "reclaimer")
@@ -24,7 +26,7 @@ func reproduction(ctx context.Context, s *stage) (string, error) {
 	}
 	defer c.Close()
 	started := time.Now()
-	task, err := c.client.Upload(ctx, lab.Text(1, docBytes))
+	task, err := c.client.Upload(ctx, apiclient.Text(1, docBytes))
 	if err != nil {
 		return "", fmt.Errorf("upload: %w", err)
 	}
@@ -35,9 +37,9 @@ func reproduction(ctx context.Context, s *stage) (string, error) {
 	if err := exactly(ctx, c, task.TaskID); err != nil {
 		return "", err
 	}
-	n, err := c.Stream.Len(ctx, lab.DLQKey)
+	n, err := c.Stream.Len(ctx, world.DLQKey)
 	if err != nil || n < 1 {
-		return "", fmt.Errorf("XLEN %s is %d (%w), must be at least 1", lab.DLQKey, n, err)
+		return "", fmt.Errorf("XLEN %s is %d (%w), must be at least 1", world.DLQKey, n, err)
 	}
 	now, err := c.client.Task(ctx, task.TaskID)
 	if err != nil {
@@ -52,7 +54,7 @@ func reproduction(ctx context.Context, s *stage) (string, error) {
 
 // exactly compares the task's log with the one that the contract promises.
 func exactly(ctx context.Context, c *cluster, id string) error {
-	log, err := lab.Log(ctx, c.DB.Reader(), id)
+	log, err := tables.Log(ctx, c.DB.Reader(), id)
 	if err != nil {
 		return err
 	}

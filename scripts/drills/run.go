@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millweir/millweir/pkg/process"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // tidyLimit is what a drill beyond its limit gets to stop its servers.
@@ -32,7 +32,7 @@ type drill struct {
 
 // stage is what a drill works with.
 type stage struct {
-	bench  *lab.Bench
+	bench  *world.Bench
 	name   string
 	load   time.Duration // how long a drill keeps its load and its faults up
 	random *rand.Rand
@@ -150,7 +150,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return process.ExitOK
 	}
-	bench, err := lab.Prepare(ctx, "drills")
+	bench, err := world.Prepare(ctx, "drills")
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, "drills:", err)
 		return process.ExitFailed
@@ -159,7 +159,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // perform runs drills, parallel at a time, and returns the exit code.
-func perform(ctx context.Context, chosen []drill, bench *lab.Bench, set settings, parallel int, stdout io.Writer) int {
+func perform(ctx context.Context, chosen []drill, bench *world.Bench, set settings, parallel int, stdout io.Writer) int {
 	var group errgroup.Group
 	group.SetLimit(max(1, parallel))
 	var failed atomic.Bool
@@ -207,7 +207,7 @@ func matching(prefix string) []drill {
 }
 
 // report runs one drill within its limit and prints its line.
-func (d drill) report(ctx context.Context, bench *lab.Bench, set settings, stdout io.Writer) bool {
+func (d drill) report(ctx context.Context, bench *world.Bench, set settings, stdout io.Writer) bool {
 	limit := d.limit + set.load
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the drill took longer than %s", limit))
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 func TestEachDrillIsOneLine(t *testing.T) {
@@ -34,7 +34,7 @@ func TestEachDrillIsOneLine(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
 			d := drill{name: "main-x", limit: c.limit, run: c.run}
-			require.Equal(t, c.ok, d.report(t.Context(), &lab.Bench{Run: "run"}, settings{seed: 7}, &out))
+			require.Equal(t, c.ok, d.report(t.Context(), &world.Bench{Run: "run"}, settings{seed: 7}, &out))
 			require.Regexp(t, c.want, out.String())
 		})
 	}
@@ -48,7 +48,7 @@ func TestOneSeedGivesTheSameMoments(t *testing.T) {
 			seen[i] = s.random.IntN(1 << 30)
 			return "", nil
 		}}
-		require.True(t, d.report(t.Context(), &lab.Bench{}, settings{seed: 42}, &bytes.Buffer{}))
+		require.True(t, d.report(t.Context(), &world.Bench{}, settings{seed: 42}, &bytes.Buffer{}))
 	}
 	require.Equal(t, seen[0], seen[1])
 }

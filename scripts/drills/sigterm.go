@@ -10,7 +10,11 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -24,7 +28,7 @@ const (
 // sigterm stops a worker whose tasks cannot end in time, a gateway under load and the all-in-one at work: each is not ready
 // at once, exits with 0, and what it had in hand runs elsewhere without an attempt or a crash counted.
 func sigterm(ctx context.Context, s *stage) (string, error) {
-	c, err := s.newCluster(ctx, lab.Options{Embedder: slowEmbedder(), Env: []string{
+	c, err := s.newCluster(ctx, world.Options{Embedder: slowEmbedder(), Env: []string{
 		"INGEST_STOP_GRACE_MS=1500", "INGEST_WORKER_CONCURRENCY=3",
 	}}, "ingest-api", "stream-worker")
 	if err != nil {
@@ -32,9 +36,9 @@ func sigterm(ctx context.Context, s *stage) (string, error) {
 	}
 	defer c.Close()
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Hang})
-	load := lab.Load{Target: c.client, Clients: 3, Count: sigtermDoc, Bytes: docBytes}.Run(ctx)
-	if err := lab.Until(ctx, liveLimit, 10*time.Millisecond, func(ctx context.Context) error {
-		held, err := lab.Running(ctx, c.DB.Reader())
+	load := apiclient.Load{Target: c.client, Clients: 3, Count: sigtermDoc, Bytes: docBytes}.Run(ctx)
+	if err := await.Until(ctx, liveLimit, 10*time.Millisecond, func(ctx context.Context) error {
+		held, err := tables.Running(ctx, c.DB.Reader())
 		if err == nil && len(held) < 3 {
 			err = fmt.Errorf("%d tasks run, must be 3", len(held))
 		}
@@ -79,7 +83,7 @@ func stopWorker(ctx context.Context, c *cluster) (took, back time.Duration, err 
 		return 0, 0, err
 	}
 	took = time.Since(started)
-	counts, err := lab.CountStatus(ctx, c.DB.Reader())
+	counts, err := tables.CountStatus(ctx, c.DB.Reader())
 	if err != nil {
 		return 0, 0, err
 	}
@@ -98,7 +102,7 @@ func stopWorker(ctx context.Context, c *cluster) (took, back time.Duration, err 
 
 // handedBack is how long after from the last task was handed back.
 func handedBack(ctx context.Context, c *cluster, from time.Time) (last time.Duration, err error) {
-	logs, err := lab.Logs(ctx, c.DB.Reader())
+	logs, err := tables.Logs(ctx, c.DB.Reader())
 	if err != nil {
 		return 0, err
 	}
@@ -118,14 +122,14 @@ func handedBack(ctx context.Context, c *cluster, from time.Time) (last time.Dura
 }
 
 // unready sends SIGTERM and expects that /readyz says so at once, or that the process has ended already.
-func unready(ctx context.Context, p *lab.Proc) error {
+func unready(ctx context.Context, p *proc.Proc) error {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	return lab.Until(ctx, 500*time.Millisecond, 5*time.Millisecond, func(ctx context.Context) error {
+	return await.Until(ctx, 500*time.Millisecond, 5*time.Millisecond, func(ctx context.Context) error {
 		status, err := p.Readyz(ctx)
 		if err != nil && !p.Exited() {
-			return lab.Until(ctx, time.Second, 5*time.Millisecond, func(context.Context) error {
+			return await.Until(ctx, time.Second, 5*time.Millisecond, func(context.Context) error {
 				if !p.Exited() {
 					return fmt.Errorf("%s closed its address and still runs: %w", p.Name, err)
 				}
@@ -140,8 +144,8 @@ func unready(ctx context.Context, p *lab.Proc) error {
 }
 
 // ended expects exit code 0 within limit.
-func ended(ctx context.Context, p *lab.Proc, limit time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w (%s)", lab.ErrTimeout, limit))
+func ended(ctx context.Context, p *proc.Proc, limit time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w (%s)", await.ErrTimeout, limit))
 	defer cancel()
 	code, err := p.Wait(ctx)
 	if err == nil && code != 0 {
@@ -151,34 +155,34 @@ func ended(ctx context.Context, p *lab.Proc, limit time.Duration) error {
 }
 
 // stopGateway ends the gateway under load and starts another one on the same address: no request in flight is lost.
-func stopGateway(ctx context.Context, c *cluster) (*lab.Record, error) {
+func stopGateway(ctx context.Context, c *cluster) (*apiclient.Record, error) {
 	old := c.of("ingest-api")[0]
 	c.drop(old)
-	stop := background(ctx, lab.Load{Target: c.client, Clients: 3, First: sigtermDoc, Bytes: docBytes, Every: 20 * time.Millisecond})
-	lab.Pause(ctx, time.Second)
+	stop := background(ctx, apiclient.Load{Target: c.client, Clients: 3, First: sigtermDoc, Bytes: docBytes, Every: 20 * time.Millisecond})
+	await.Pause(ctx, time.Second)
 	err := errors.Join(old.Signal(syscall.SIGTERM), ended(ctx, old, stopLimit))
 	if err == nil {
 		_, err = c.add("ingest-api", "HTTP_ADDR="+c.client.Host())
 	}
-	lab.Pause(ctx, 2*time.Second)
+	await.Pause(ctx, 2*time.Second)
 	return stop(), err
 }
 
 // stopDev ends the all-in-one at work; what it had in hand is done by its next start.
 func stopDev(ctx context.Context, s *stage) (time.Duration, error) {
-	w, err := lab.NewWorld(ctx, s.bench, lab.Options{Name: s.name + "-dev", Partitions: s.partitions, Alone: true, Embedder: slowEmbedder(), Env: []string{"INGEST_STOP_GRACE_MS=1500"}})
+	w, err := world.New(ctx, s.bench, world.Options{Name: s.name + "-dev", Partitions: s.partitions, Alone: true, Embedder: slowEmbedder(), Env: []string{"INGEST_STOP_GRACE_MS=1500"}})
 	if err != nil {
 		return 0, err
 	}
 	defer w.Close()
-	addr := lab.FreeAddr()
+	addr := world.FreeAddr()
 	p, err := w.StartDev(ctx, addr)
 	if err != nil {
 		return 0, err
 	}
 	w.Embed.Set(embedtest.Fault{Kind: embedtest.Hang})
-	client := lab.NewClient(p.HTTP)
-	load := lab.Load{Target: client, Clients: 3, Count: sigtermDoc, Bytes: docBytes}.Run(ctx)
+	client := apiclient.NewClient(p.HTTP)
+	load := apiclient.Load{Target: client, Clients: 3, Count: sigtermDoc, Bytes: docBytes}.Run(ctx)
 	select {
 	case <-w.Embed.Wait(1):
 	case <-ctx.Done():
@@ -199,7 +203,7 @@ func stopDev(ctx context.Context, s *stage) (time.Duration, error) {
 
 // uncounted: a stop is nobody's failure.
 func uncounted(ctx context.Context, c *cluster) error {
-	logs, err := lab.Logs(ctx, c.DB.Reader())
+	logs, err := tables.Logs(ctx, c.DB.Reader())
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,10 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -35,7 +38,7 @@ const (
 // viewing is all that one watcher was shown of one task, over all its comings and goings.
 type viewing struct {
 	task    string
-	events  []lab.Event
+	events  []apiclient.Event
 	resumed int
 	err     error
 }
@@ -55,7 +58,7 @@ func sse(ctx context.Context, s *stage) (string, error) {
 	a := &audience{}
 	var restarts int
 	return storm{
-		opts: lab.Options{Env: []string{
+		opts: world.Options{Env: []string{
 			"INGEST_REDIS_MAX_ATTEMPTS=50", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=300", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=600",
 		}},
 		embedder: []embedtest.Fault{{Kind: embedtest.Refuse, Match: everyOther()}, {Kind: embedtest.Delay, For: embedTime}},
@@ -74,7 +77,7 @@ func sse(ctx context.Context, s *stage) (string, error) {
 				random := rand.New(rand.NewPCG(s.random.Uint64(), s.random.Uint64())) //nolint:gosec // moments of a drill, no secret
 				wg.Go(func() { a.watchAll(ctx, random) })
 			}
-			for lab.Pause(stop, sseRestart) {
+			for await.Pause(stop, sseRestart) {
 				if err = restartGateway(ctx, c, restarts%2 == 0); err != nil {
 					break
 				}
@@ -83,7 +86,9 @@ func sse(ctx context.Context, s *stage) (string, error) {
 			wg.Wait()
 			return errors.Join(err, released(ctx, c, base))
 		},
-		judge: func(ctx context.Context, c *cluster, _ *lab.Record) (string, error) { return a.judge(ctx, c, restarts) },
+		judge: func(ctx context.Context, c *cluster, _ *apiclient.Record) (string, error) {
+			return a.judge(ctx, c, restarts)
+		},
 	}.run(ctx, s)
 }
 
@@ -116,11 +121,11 @@ func restartGateway(ctx context.Context, c *cluster, order bool) error {
 
 // choose keeps the youngest tasks under way at hand.
 func (a *audience) choose() {
-	for lab.Pause(a.stop, ssePause) {
+	for await.Pause(a.stop, ssePause) {
 		rows, err := a.c.client.List(a.stop, fmt.Sprintf("/api/knowledge/tasks?status=QUEUED,RUNNING,RETRYING&sort=-createdAt&limit=%d", sseRecent))
 		var ids []string
 		for _, row := range rows {
-			var t lab.Task
+			var t apiclient.Task
 			if json.Unmarshal(row, &t) == nil {
 				ids = append(ids, t.TaskID)
 			}
@@ -136,7 +141,7 @@ func (a *audience) choose() {
 
 // watchAll follows one task after the other to its end.
 func (a *audience) watchAll(ctx context.Context, random *rand.Rand) {
-	for lab.Pause(a.stop, time.Duration(random.Int64N(int64(ssePause)))) {
+	for await.Pause(a.stop, time.Duration(random.Int64N(int64(ssePause)))) {
 		a.mu.Lock()
 		task := ""
 		if len(a.recent) > 0 {
@@ -156,15 +161,15 @@ func (a *audience) watchAll(ctx context.Context, random *rand.Rand) {
 // watch follows a task to its end, leaving and coming back.
 func (a *audience) watch(ctx context.Context, task string, random *rand.Rand) viewing {
 	v := viewing{task: task}
-	ctx, cancel := context.WithTimeoutCause(ctx, sseEnd, fmt.Errorf("%w: task %s did not end for a watcher", lab.ErrTimeout, task))
+	ctx, cancel := context.WithTimeoutCause(ctx, sseEnd, fmt.Errorf("%w: task %s did not end for a watcher", await.ErrTimeout, task))
 	defer cancel()
 	for ; ; v.resumed++ {
-		var last lab.Event
+		var last apiclient.Event
 		if len(v.events) > 0 {
 			last = v.events[len(v.events)-1]
 		}
 		stay, leave := context.WithTimeout(ctx, sseStayLeast+time.Duration(random.Int64N(int64(sseStayMost-sseStayLeast))))
-		over, _ := a.c.client.Watch(stay, task, last.ID, func(e lab.Event) bool { // a broken stream is resumed
+		over, _ := a.c.client.Watch(stay, task, last.ID, func(e apiclient.Event) bool { // a broken stream is resumed
 			v.events = append(v.events, e)
 			return true
 		})
@@ -172,7 +177,7 @@ func (a *audience) watch(ctx context.Context, task string, random *rand.Rand) vi
 		if over || len(v.events) > 0 && v.events[len(v.events)-1].Status.Terminal() {
 			return v
 		}
-		if !lab.Pause(ctx, time.Duration(random.Int64N(int64(ssePause)))) {
+		if !await.Pause(ctx, time.Duration(random.Int64N(int64(ssePause)))) {
 			v.err = context.Cause(ctx)
 			return v
 		}
@@ -181,7 +186,7 @@ func (a *audience) watch(ctx context.Context, task string, random *rand.Rand) vi
 
 // judge compares what each watcher saw with the log (I35).
 func (a *audience) judge(ctx context.Context, c *cluster, restarts int) (string, error) {
-	logs, err := lab.Logs(ctx, c.DB.Reader())
+	logs, err := tables.Logs(ctx, c.DB.Reader())
 	if err != nil {
 		return "", err
 	}
@@ -250,7 +255,7 @@ type burden struct{ goroutines, descriptors int }
 // held reads it from the gateway's metrics.
 func held(ctx context.Context, c *cluster) (b burden, err error) {
 	p := c.of("ingest-api")[0]
-	_, body, err := lab.NewClient(p.Operator).Get(ctx, "/metrics")
+	_, body, err := apiclient.NewClient(p.Operator).Get(ctx, "/metrics")
 	if err != nil {
 		return b, err
 	}
@@ -273,7 +278,7 @@ func held(ctx context.Context, c *cluster) (b burden, err error) {
 
 // released: with the watchers gone the gateway holds what it held before they came.
 func released(ctx context.Context, c *cluster, base burden) error {
-	return lab.Until(ctx, liveLimit, ssePause, func(ctx context.Context) error {
+	return await.Until(ctx, liveLimit, ssePause, func(ctx context.Context) error {
 		now, err := held(ctx, c)
 		if err == nil && (now.goroutines > base.goroutines+sseSlack || now.descriptors > base.descriptors+sseSlack) {
 			err = fmt.Errorf("the gateway held %+v before the watchers and holds %+v after them", base, now)

@@ -10,7 +10,10 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // everyService is one of each, and a second worker.
@@ -27,7 +30,7 @@ const leastAccepted = 1
 
 // storm is a steady load with faults in it, and the judgement after it.
 type storm struct {
-	opts lab.Options // the embedder is added
+	opts world.Options // the embedder is added
 	// services are started; nil: everyService.
 	services []string
 	// want are tasks that must not end in SUCCEEDED; faults may fill it.
@@ -41,14 +44,14 @@ type storm struct {
 	// last breaks what takes longer to find out than a load may wait: it comes when no more is sent, with work still under way; nil: nothing.
 	last func(ctx context.Context, c *cluster) error
 	// forgive takes out of the record what this storm wanted; nil: nothing.
-	forgive func(load *lab.Record)
+	forgive func(load *apiclient.Record)
 	// judge looks at what is left after the usual verification and returns what it saw.
-	judge func(ctx context.Context, c *cluster, load *lab.Record) (string, error)
+	judge func(ctx context.Context, c *cluster, load *apiclient.Record) (string, error)
 }
 
 // run starts the services with a gateway whose address outlives it.
 func (st storm) run(ctx context.Context, s *stage) (saw string, err error) {
-	api := lab.FreeAddr()
+	api := world.FreeAddr()
 	opts := st.opts
 	opts.Embedder, opts.Env = slowEmbedder(), append([]string{"HTTP_ADDR=" + api}, opts.Env...)
 	if st.services == nil {
@@ -70,7 +73,7 @@ func (st storm) run(ctx context.Context, s *stage) (saw string, err error) {
 	if err := c.allReady(ctx, liveLimit); err != nil {
 		return "", err
 	}
-	stop := background(ctx, lab.Load{Target: c.client, Clients: 3, Bytes: docBytes, Every: stormPause})
+	stop := background(ctx, apiclient.Load{Target: c.client, Clients: 3, Bytes: docBytes, Every: stormPause})
 	defer stop()
 	if err := st.faults(ctx, c); err != nil {
 		return "", err
@@ -135,11 +138,11 @@ func (s *stage) rounds(ctx context.Context, fault func(round int) error) (n int,
 
 // between pauses for a random time.
 func (s *stage) between(ctx context.Context, least, most time.Duration) {
-	lab.Pause(ctx, least+time.Duration(s.random.Int64N(int64(most-least)+1)))
+	await.Pause(ctx, least+time.Duration(s.random.Int64N(int64(most-least)+1)))
 }
 
 // one picks a running process of a service.
-func (s *stage) one(c *cluster, service string) *lab.Proc {
+func (s *stage) one(c *cluster, service string) *proc.Proc {
 	running := c.of(service)
 	return running[s.random.IntN(len(running))]
 }

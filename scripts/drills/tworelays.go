@@ -12,7 +12,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/millweir/millweir/pkg/taskstore"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -24,7 +27,7 @@ const (
 // killed every few seconds. Every committed event is on the topic, none is left NEW, and only what was in flight at a kill is
 // there again: the sum of duplicates is at most the sum of what was in flight.
 func twoRelays(ctx context.Context, s *stage) (string, error) {
-	c, err := s.newCluster(ctx, lab.Options{Kafka: true}, "outbox-relay", "outbox-relay")
+	c, err := s.newCluster(ctx, world.Options{Kafka: true}, "outbox-relay", "outbox-relay")
 	if err != nil {
 		return "", err
 	}
@@ -43,13 +46,13 @@ func twoRelays(ctx context.Context, s *stage) (string, error) {
 	}()
 	var kills []map[string]bool
 	for writing.Err() == nil {
-		if !lab.Pause(writing, time.Duration(2000+s.random.IntN(2000))*time.Millisecond) {
+		if !await.Pause(writing, time.Duration(2000+s.random.IntN(2000))*time.Millisecond) {
 			break
 		}
 		victim := c.of("outbox-relay")[0]
 		victim.Kill()
 		c.drop(victim)
-		inFlight, err := lab.Leased(ctx, c.DB.Reader())
+		inFlight, err := tables.Leased(ctx, c.DB.Reader())
 		if err != nil {
 			return "", err
 		}
@@ -93,12 +96,12 @@ func (c *cluster) pastForeign(ctx context.Context) error {
 	if err := c.allReady(ctx, liveLimit); err != nil {
 		return err
 	}
-	return c.finish(ctx, lab.Load{Target: c.client, Clients: 2, Count: 2 * echoes, Bytes: docBytes}.Run(ctx))
+	return c.finish(ctx, apiclient.Load{Target: c.client, Clients: 2, Count: 2 * echoes, Bytes: docBytes}.Run(ctx))
 }
 
 // attempts are the failed attempts of each event: one that timed out may have arrived all the same.
 func attempts(ctx context.Context, c *cluster) (map[string]int, error) {
-	events, err := lab.Outbox(ctx, c.DB.Reader())
+	events, err := tables.Outbox(ctx, c.DB.Reader())
 	out := map[string]int{}
 	for _, e := range events {
 		if e.Attempts > 0 {
@@ -170,7 +173,7 @@ func writeEvents(ctx, until context.Context, address, topic string) (ids []strin
 				if one != nil {
 					return
 				}
-				lab.Pause(until, time.Duration(rand.Int64N(int64(2*time.Second)*relayWriters/relayRate))) //nolint:gosec // a wait
+				await.Pause(until, time.Duration(rand.Int64N(int64(2*time.Second)*relayWriters/relayRate))) //nolint:gosec // a wait
 			}
 		})
 	}
@@ -194,8 +197,8 @@ func writeEvent(ctx context.Context, db *sql.DB, topic string) (id string, kept 
 	if err != nil {
 		return "", false, errors.Join(err, tx.Rollback())
 	}
-	lab.Pause(ctx, time.Duration(rand.Int64N(int64(60*time.Millisecond)))) //nolint:gosec // a wait
-	if rand.IntN(10) == 0 {                                                //nolint:gosec // a choice
+	await.Pause(ctx, time.Duration(rand.Int64N(int64(60*time.Millisecond)))) //nolint:gosec // a wait
+	if rand.IntN(10) == 0 {                                                  //nolint:gosec // a choice
 		return id, false, tx.Rollback()
 	}
 	return id, true, tx.Commit()

@@ -8,7 +8,11 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // zombieDocs are the documents that the zombie holds when it is paused.
@@ -17,7 +21,7 @@ const zombieDocs = 8
 // zombie: a worker is paused in the middle of its tasks, another one takes them over and finishes them, the first wakes up:
 // no row, log or vector that anyone can see changes, and it goes on working as if new.
 func zombie(ctx context.Context, s *stage) (string, error) {
-	c, err := s.newCluster(ctx, lab.Options{Embedder: slowEmbedder(), Env: []string{
+	c, err := s.newCluster(ctx, world.Options{Embedder: slowEmbedder(), Env: []string{
 		"INGEST_LEASE_MS=1500", "INGEST_WORKER_CONCURRENCY=8", "EMBEDDING_BATCH_SIZE=2",
 	}}, "ingest-api", "stream-worker")
 	if err != nil {
@@ -27,12 +31,12 @@ func zombie(ctx context.Context, s *stage) (string, error) {
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: 250 * time.Millisecond})
 	old := c.of("stream-worker")[0]
 	// Different sizes, so that the pause meets the tasks in different stages.
-	all := &lab.Record{Accepted: map[string]lab.Doc{}, Other: map[int]int{}}
+	all := &apiclient.Record{Accepted: map[string]apiclient.Doc{}, Other: map[int]int{}}
 	for i := range zombieDocs {
-		all.Add(lab.Load{Target: c.client, Clients: 1, Count: 1, First: i, Bytes: 4000 * (i + 1)}.Run(ctx))
+		all.Add(apiclient.Load{Target: c.client, Clients: 1, Count: 1, First: i, Bytes: 4000 * (i + 1)}.Run(ctx))
 	}
-	if err := lab.Until(ctx, liveLimit, 5*time.Millisecond, func(ctx context.Context) error {
-		held, err := lab.Running(ctx, c.DB.Reader())
+	if err := await.Until(ctx, liveLimit, 5*time.Millisecond, func(ctx context.Context) error {
+		held, err := tables.Running(ctx, c.DB.Reader())
 		if err == nil && (len(held) < 4 || len(c.Embed.Effects()) < 8) {
 			err = fmt.Errorf("%d tasks run, %d batches were answered", len(held), len(c.Embed.Effects()))
 		}
@@ -43,7 +47,7 @@ func zombie(ctx context.Context, s *stage) (string, error) {
 	if err := old.Signal(syscall.SIGSTOP); err != nil {
 		return "", err
 	}
-	held, err := lab.Running(ctx, c.DB.Reader())
+	held, err := tables.Running(ctx, c.DB.Reader())
 	if err != nil {
 		return "", err
 	}
@@ -51,7 +55,7 @@ func zombie(ctx context.Context, s *stage) (string, error) {
 }
 
 // zombieWakes lets the second worker finish, wakes the first and compares what can be seen.
-func zombieWakes(ctx context.Context, c *cluster, old *lab.Proc, load *lab.Record, held []lab.Held) (string, error) {
+func zombieWakes(ctx context.Context, c *cluster, old *proc.Proc, load *apiclient.Record, held []tables.Held) (string, error) {
 	heir, err := c.add("stream-worker")
 	if err != nil {
 		return "", err
@@ -62,7 +66,7 @@ func zombieWakes(ctx context.Context, c *cluster, old *lab.Proc, load *lab.Recor
 	if err := a.Settled(ctx, settleLimit); err != nil {
 		return "", fmt.Errorf("no rest after the takeover: %w%s", err, c.explain(ctx))
 	}
-	before, err := lab.Picture(ctx, c.DB.Reader(), c.Vectors)
+	before, err := tables.Picture(ctx, c.DB.Reader(), c.Vectors)
 	if err != nil {
 		return "", err
 	}
@@ -76,12 +80,12 @@ func zombieWakes(ctx context.Context, c *cluster, old *lab.Proc, load *lab.Recor
 	c.drop(heir)
 	// The zombie now works alone: when a new document is visible, it has had every chance to do harm with the old ones.
 	c.Embed.Clear()
-	fresh := lab.Load{Target: c.client, Clients: 1, Count: 1, First: 100, Bytes: docBytes}.Run(ctx)
+	fresh := apiclient.Load{Target: c.client, Clients: 1, Count: 1, First: 100, Bytes: docBytes}.Run(ctx)
 	if err := a.Settled(ctx, settleLimit); err != nil {
 		return "", fmt.Errorf("the woken worker does not work: %w%s", err, c.explain(ctx))
 	}
-	lab.Pause(ctx, 2*time.Second) // its late calls to embedder and vector store may still be under way
-	after, err := lab.Picture(ctx, c.DB.Reader(), c.Vectors)
+	await.Pause(ctx, 2*time.Second) // its late calls to embedder and vector store may still be under way
+	after, err := tables.Picture(ctx, c.DB.Reader(), c.Vectors)
 	if err != nil {
 		return "", err
 	}
@@ -102,7 +106,7 @@ func zombieWakes(ctx context.Context, c *cluster, old *lab.Proc, load *lab.Recor
 
 // takeovers counts them in all logs.
 func takeovers(ctx context.Context, db taskstate.Tx) (int, error) {
-	logs, err := lab.Logs(ctx, db)
+	logs, err := tables.Logs(ctx, db)
 	n := 0
 	for _, log := range logs {
 		for _, t := range log {

@@ -11,7 +11,10 @@ import (
 
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/proxy"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -70,7 +73,7 @@ func matching(prefixes string) []fault {
 // nemesis does the harm.
 type nemesis struct {
 	faults []fault
-	world  *lab.World
+	world  *world.World
 	fleet  *fleet
 
 	servers  sync.Mutex // one harm to the servers and their proxies at a time
@@ -132,12 +135,12 @@ func (n *nemesis) now() string {
 
 // repeat does one fault again and again until its shift ends.
 func (n *nemesis) repeat(ctx context.Context, f fault, random *rand.Rand) {
-	for lab.Pause(ctx, f.pause/2+time.Duration(random.Int64N(int64(f.pause)))) {
+	for await.Pause(ctx, f.pause/2+time.Duration(random.Int64N(int64(f.pause)))) {
 		err := f.do(ctx, n, random)
 		n.mu.Lock()
 		n.counts[f.name]++
 		n.mu.Unlock()
-		if err != nil && !errors.Is(err, lab.ErrExited) { // two faults met the same process
+		if err != nil && !errors.Is(err, proc.ErrExited) { // two faults met the same process
 			n.problems.add("fault %s: %v", f.name, err)
 		}
 	}
@@ -209,7 +212,7 @@ func redisKill(ctx context.Context, n *nemesis, random *rand.Rand) error {
 	n.servers.Lock()
 	defer n.servers.Unlock()
 	err := n.world.Redis.Kill(context.WithoutCancel(ctx))
-	lab.Pause(ctx, between(random, 0, 2*time.Second))
+	await.Pause(ctx, between(random, 0, 2*time.Second))
 	return errors.Join(err, n.world.Redis.Restart(context.WithoutCancel(ctx)))
 }
 
@@ -224,9 +227,9 @@ func redisFlush(ctx context.Context, n *nemesis, _ *rand.Rand) error {
 func redisDelete(ctx context.Context, n *nemesis, random *rand.Rand) error {
 	n.servers.Lock()
 	defer n.servers.Unlock()
-	command := []string{"DEL", lab.StreamKey}
+	command := []string{"DEL", world.StreamKey}
 	if random.IntN(2) == 0 {
-		command = []string{"XGROUP", "DESTROY", lab.StreamKey, lab.Group}
+		command = []string{"XGROUP", "DESTROY", world.StreamKey, world.Group}
 	}
 	err := n.world.Stream.Do(context.WithoutCancel(ctx), command...)
 	n.world.Stream.Lost()
@@ -241,7 +244,7 @@ func databaseRestart(ctx context.Context, n *nemesis, random *rand.Rand) error {
 	defer n.servers.Unlock()
 	began := time.Now()
 	err := n.world.SQL.Kill(context.WithoutCancel(ctx))
-	lab.Pause(ctx, between(random, 0, 3*time.Second))
+	await.Pause(ctx, between(random, 0, 3*time.Second))
 	err = errors.Join(err, n.world.SQL.Restart(context.WithoutCancel(ctx)))
 	n.journal.write(fsck.ClientRecord{Op: fsck.OpOutage, Outcome: fsck.OutcomeOK, Began: began, Ended: time.Now()})
 	return err
@@ -251,41 +254,41 @@ func chromaKill(ctx context.Context, n *nemesis, random *rand.Rand) error {
 	n.servers.Lock()
 	defer n.servers.Unlock()
 	err := n.world.Chroma.Kill(context.WithoutCancel(ctx))
-	lab.Pause(ctx, between(random, 0, 2*time.Second))
+	await.Pause(ctx, between(random, 0, 2*time.Second))
 	return errors.Join(err, n.world.Chroma.Restart(context.WithoutCancel(ctx)))
 }
 
 // network spoils the way to one server for a while.
-func network(ctx context.Context, n *nemesis, random *rand.Rand, most time.Duration, spoil func(*lab.Proxy) error) error {
+func network(ctx context.Context, n *nemesis, random *rand.Rand, most time.Duration, spoil func(*proxy.Proxy) error) error {
 	n.servers.Lock()
 	defer n.servers.Unlock()
 	all := n.world.Net.All()
 	p := all[random.IntN(len(all))]
 	err := spoil(p)
-	lab.Pause(ctx, between(random, most/4, most))
+	await.Pause(ctx, between(random, most/4, most))
 	return errors.Join(err, p.Heal())
 }
 
 func netSlow(ctx context.Context, n *nemesis, random *rand.Rand) error {
-	return network(ctx, n, random, 4*time.Second, func(p *lab.Proxy) error { return p.Slow(50*time.Millisecond, 50*time.Millisecond) })
+	return network(ctx, n, random, 4*time.Second, func(p *proxy.Proxy) error { return p.Slow(50*time.Millisecond, 50*time.Millisecond) })
 }
 
 func netReset(ctx context.Context, n *nemesis, random *rand.Rand) error {
-	return network(ctx, n, random, time.Second, (*lab.Proxy).Cut)
+	return network(ctx, n, random, time.Second, (*proxy.Proxy).Cut)
 }
 
 func netSilence(ctx context.Context, n *nemesis, random *rand.Rand) error {
-	return network(ctx, n, random, 6*time.Second, (*lab.Proxy).Silence)
+	return network(ctx, n, random, 6*time.Second, (*proxy.Proxy).Silence)
 }
 
 func netRefuse(ctx context.Context, n *nemesis, random *rand.Rand) error {
-	return network(ctx, n, random, 2*time.Second, func(p *lab.Proxy) error { p.Refuse(); return nil })
+	return network(ctx, n, random, 2*time.Second, func(p *proxy.Proxy) error { p.Refuse(); return nil })
 }
 
 // commitUnknown cuts the answers of some COMMITs.
 func commitUnknown(ctx context.Context, n *nemesis, random *rand.Rand) error {
 	n.world.Commits.Cut(0.05, rand.New(rand.NewPCG(random.Uint64(), 0))) //nolint:gosec // moments of faults, no secret
-	lab.Pause(ctx, between(random, time.Second, 3*time.Second))
+	await.Pause(ctx, between(random, time.Second, 3*time.Second))
 	n.world.Commits.Cut(0, random)
 	return nil
 }
@@ -307,7 +310,7 @@ func embedder(ctx context.Context, n *nemesis, random *rand.Rand) error {
 	}
 	n.world.Embed.Clear()
 	n.world.Embed.Set(chosen, weather(random.Uint64()))
-	lab.Pause(ctx, length)
+	await.Pause(ctx, length)
 	n.world.Embed.Clear()
 	n.world.Embed.Set(weather(random.Uint64()))
 	return nil

@@ -10,7 +10,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // stopLimit is how long an orderly stop may take on a loaded machine with faults around it.
@@ -18,7 +21,7 @@ const stopLimit = 60 * time.Second
 
 // fleet is the processes that should be running.
 type fleet struct {
-	world   *lab.World
+	world   *world.World
 	members []*member
 }
 
@@ -26,19 +29,19 @@ type fleet struct {
 type member struct {
 	service string
 	env     []string
-	world   *lab.World
+	world   *world.World
 
 	mu   sync.Mutex
-	proc *lab.Proc
+	proc *proc.Proc
 }
 
 // newFleet starts one process for each service named; a service's environment comes after the world's.
-func newFleet(ctx context.Context, w *lab.World, services ...string) (*fleet, error) {
+func newFleet(ctx context.Context, w *world.World, services ...string) (*fleet, error) {
 	f := &fleet{world: w}
 	for _, service := range services {
 		m := &member{service: service, world: w}
 		if service == "ingest-api" {
-			m.env = []string{"HTTP_ADDR=" + lab.FreeAddr()} // the same after a restart
+			m.env = []string{"HTTP_ADDR=" + world.FreeAddr()} // the same after a restart
 		}
 		if err := m.start(); err != nil {
 			return nil, err
@@ -58,11 +61,11 @@ func (m *member) start() error {
 }
 
 // clients are the gateways' addresses.
-func (f *fleet) clients() []*lab.Client {
-	var out []*lab.Client
+func (f *fleet) clients() []*apiclient.Client {
+	var out []*apiclient.Client
 	for _, m := range f.members {
 		if m.proc.HTTP != "" {
-			out = append(out, lab.NewClient(m.proc.HTTP))
+			out = append(out, apiclient.NewClient(m.proc.HTTP))
 		}
 	}
 	return out
@@ -112,7 +115,7 @@ func (m *member) pause(ctx context.Context, d time.Duration) error {
 	if err := m.proc.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	lab.Pause(ctx, d)
+	await.Pause(ctx, d)
 	return m.proc.Signal(syscall.SIGCONT)
 }
 

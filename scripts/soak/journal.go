@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/fsck"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
 )
 
 // journal is what all clients saw, as JSON lines. It is safe for concurrent use.
@@ -51,7 +51,7 @@ func (j *journal) close() error {
 func (j *journal) watcher() string { return fmt.Sprintf("w%d", j.watchers.Add(1)) }
 
 // call writes one request.
-func (j *journal) call(c lab.Call) {
+func (j *journal) call(c apiclient.Call) {
 	r := fsck.ClientRecord{
 		Op: opOf(c.Op), User: c.User, Key: c.Key, BodyHash: c.BodyHash, Began: c.Began, Ended: c.Ended, Status: c.Status, Code: c.Code,
 		Task: c.Task, Document: c.Document, Duplicate: c.Duplicate, Replayed: c.Replayed,
@@ -82,7 +82,7 @@ func opOf(op string) string {
 }
 
 // event writes one status that a watcher was shown.
-func (j *journal) event(watcher, user string, e lab.Event) {
+func (j *journal) event(watcher, user string, e apiclient.Event) {
 	j.write(fsck.ClientRecord{
 		Op: fsck.OpEvent, User: user, Began: e.At, Ended: e.At, Outcome: fsck.OutcomeOK, Watcher: watcher,
 		Task: e.TaskID, Transition: e.ID, State: string(e.Status), Attempt: e.AttemptCount, Crashes: e.CrashCount,

@@ -10,7 +10,9 @@ import (
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/judge"
+	"github.com/millweir/millweir/scripts/lab/tables"
 )
 
 // count reads how much has happened and how much is under way; a database that is away changes nothing.
@@ -34,8 +36,8 @@ func (s *soak) heal(ctx context.Context) error {
 // rest lets the embedding service work, and held tasks go, and waits until all work has ended.
 func (s *soak) rest(ctx context.Context) error {
 	s.world.Embed.Clear()
-	return lab.Until(ctx, s.quiet, time.Second, func(ctx context.Context) error {
-		counts, err := lab.CountStatus(ctx, s.world.DB.Reader())
+	return await.Until(ctx, s.quiet, time.Second, func(ctx context.Context) error {
+		counts, err := tables.CountStatus(ctx, s.world.DB.Reader())
 		if err != nil {
 			return err
 		}
@@ -82,23 +84,23 @@ func (s *soak) resumeAll(ctx context.Context, n int) error {
 }
 
 // audit is what both checks look at.
-func (s *soak) audit() lab.Audit {
-	return lab.Audit{
+func (s *soak) audit() judge.Audit {
+	return judge.Audit{
 		DB: s.world.DB.Reader(), Vectors: s.world.Vectors, Stream: s.world.Stream, World: s.world,
 		AnyEnd: true, RepliesLost: true, Operators: []string{operatorName}, Canaries: s.crowd.secrets,
 	}
 }
 
 // ask is a check whose failure shows the whole log of the first guilty task.
-func (s *soak) ask(ctx context.Context, a lab.Audit) (history.Report, error) {
+func (s *soak) ask(ctx context.Context, a judge.Audit) (history.Report, error) {
 	report, err := a.Judge(ctx)
-	var bad *lab.AuditError
+	var bad *judge.AuditError
 	if !errors.As(err, &bad) {
 		return report, err
 	}
 	for _, r := range bad.Report {
 		for _, e := range r.Examples {
-			if log, logErr := lab.Log(ctx, a.DB, e.Task); logErr == nil && len(log) > 0 {
+			if log, logErr := tables.Log(ctx, a.DB, e.Task); logErr == nil && len(log) > 0 {
 				return report, fmt.Errorf("%w\nlog of task %s:\n%s", err, e.Task, history.Words(log))
 			}
 		}

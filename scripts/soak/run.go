@@ -15,7 +15,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate/history"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -40,8 +41,8 @@ type options struct {
 type soak struct {
 	options
 	out      io.Writer
-	bench    *lab.Bench
-	world    *lab.World
+	bench    *world.Bench
+	world    *world.World
 	fleet    *fleet
 	nemesis  *nemesis
 	journal  *journal
@@ -68,7 +69,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return process.ExitUsage
 	}
-	bench, err := lab.Prepare(ctx, "soak")
+	bench, err := world.Prepare(ctx, "soak")
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, "soak:", err)
 		return process.ExitFailed
@@ -109,7 +110,7 @@ func (s *soak) full() bool { return s.backlog.Load() >= room }
 
 // whole is the run from the first server to the verdict.
 func (s *soak) whole(ctx context.Context) (err error) {
-	s.world, err = lab.NewWorld(ctx, s.bench, lab.Options{
+	s.world, err = world.New(ctx, s.bench, world.Options{
 		Name: "world", Env: settings(), Embedder: &embedtest.Options{}, Proxied: true, CutCommits: true, Evidence: true,
 	})
 	if err != nil {
@@ -151,7 +152,7 @@ func (s *soak) harm(ctx context.Context) (history.Report, error) {
 	}
 	s.world.Embed.Clear()
 	s.world.Embed.Set(embedtest.Fault{Kind: embedtest.Hang})
-	if !lab.Pause(ctx, calm) {
+	if !await.Pause(ctx, calm) {
 		return nil, context.Cause(ctx)
 	}
 	a := s.audit()
@@ -177,7 +178,7 @@ func (s *soak) together(ctx context.Context) {
 // monitor counts, looks after the processes, and tells how it goes.
 func (s *soak) monitor(ctx context.Context) {
 	started, told := time.Now(), time.Now()
-	for lab.Pause(ctx, monitorEvery) {
+	for await.Pause(ctx, monitorEvery) {
 		s.count(ctx)
 		if err := s.fleet.unasked(); err != nil {
 			s.problems.add("%v", err)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/fsck"
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
 )
 
 func TestARequestWithoutAnAnswerStaysUnknown(t *testing.T) {
@@ -18,7 +18,7 @@ func TestARequestWithoutAnAnswerStaysUnknown(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "client.jsonl")
 	j, err := openJournal(path)
 	require.NoError(t, err)
-	for _, c := range []lab.Call{
+	for _, c := range []apiclient.Call{
 		{Op: "upload", Key: "k", BodyHash: "h", Status: http.StatusAccepted, Task: "t"},
 		{Op: "upload", Err: errors.New("connection reset")},
 		{Op: "upload", Status: http.StatusInternalServerError, Code: "INTERNAL"},
@@ -29,7 +29,7 @@ func TestARequestWithoutAnAnswerStaysUnknown(t *testing.T) {
 	} {
 		j.call(c)
 	}
-	j.event(j.watcher(), "anna", lab.Event{ID: 4, TaskID: "t", Status: "QUEUED"})
+	j.event(j.watcher(), "anna", apiclient.Event{ID: 4, TaskID: "t", Status: "QUEUED"})
 	require.NoError(t, j.close())
 	file, err := os.Open(path)
 	require.NoError(t, err)

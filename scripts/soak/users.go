@@ -14,7 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
 )
 
 const (
@@ -37,7 +38,7 @@ const (
 
 // held is a document as its user remembers it.
 type held struct {
-	doc      lab.Doc
+	doc      apiclient.Doc
 	task     string
 	document string
 }
@@ -45,7 +46,7 @@ type held struct {
 // user owns documents. Its methods are safe for concurrent use.
 type user struct {
 	name    string
-	clients []*lab.Client // one for each gateway
+	clients []*apiclient.Client // one for each gateway
 
 	mu     sync.Mutex
 	recent []held
@@ -56,7 +57,7 @@ type user struct {
 type crowd struct {
 	users    []*user
 	secrets  []string // API keys: they must be seen nowhere
-	operator []*lab.Client
+	operator []*apiclient.Client
 	seed     uint64
 	random   func(name string) *rand.Rand
 	full     func() bool // the backlog is long enough
@@ -72,17 +73,17 @@ type crowd struct {
 }
 
 // newCrowd makes users with keys, and an operator.
-func newCrowd(ctx context.Context, s *soak, gateways []*lab.Client) (*crowd, error) {
+func newCrowd(ctx context.Context, s *soak, gateways []*apiclient.Client) (*crowd, error) {
 	c := &crowd{
 		seed: s.seed, random: s.randomOf, full: s.full, journal: s.journal, faults: &s.problems,
 		watchers: make(chan struct{}, watchersMax), owner: map[string]string{}, deleted: map[string]time.Time{},
 	}
-	as := func(name, role string) ([]*lab.Client, error) {
+	as := func(name, role string) ([]*apiclient.Client, error) {
 		cmd := exec.CommandContext(ctx, filepath.Join(s.bench.Bin, "millweir"), "keys", "create", "--user", name, "--role", role)
 		cmd.Env = []string{"MYSQL_DSN=" + s.world.SQL.DSN("")}
 		secret, err := cmd.Output()
 		c.secrets = append(c.secrets, strings.TrimSpace(string(secret)))
-		var out []*lab.Client
+		var out []*apiclient.Client
 		for _, g := range gateways {
 			out = append(out, g.Within(waitLimit).As(name, strings.TrimSpace(string(secret)), s.journal.call))
 		}
@@ -160,38 +161,38 @@ func (a *actor) step(ctx context.Context) {
 }
 
 // client is one of the gateways, at random.
-func (a *actor) client() *lab.Client { return a.user.clients[a.random.IntN(len(a.user.clients))] }
+func (a *actor) client() *apiclient.Client { return a.user.clients[a.random.IntN(len(a.user.clients))] }
 
 // fresh is a document that nobody has sent before, out of the seed.
-func (a *actor) fresh() lab.Doc {
+func (a *actor) fresh() apiclient.Doc {
 	size := smallBytes
 	if a.random.IntN(100) == 0 {
 		size = largeBytes
 	}
-	return lab.Text(int(a.seed%1_000_000)*1_000_000+int(a.numbers.Add(1)), size)
+	return apiclient.Text(int(a.seed%1_000_000)*1_000_000+int(a.numbers.Add(1)), size)
 }
 
 // send repeats an upload while its outcome is unknown, as a careful client does; false: it was refused or given up.
-func (a *actor) send(ctx context.Context, d lab.Doc, how func(*lab.Client, context.Context, lab.Doc) (lab.Task, error)) (lab.Task, bool) {
+func (a *actor) send(ctx context.Context, d apiclient.Doc, how func(*apiclient.Client, context.Context, apiclient.Doc) (apiclient.Task, error)) (apiclient.Task, bool) {
 	for range tries {
 		t, err := how(a.client(), context.WithoutCancel(ctx), d)
 		if err == nil {
 			a.learn(t.DocumentID)
 			return t, true
 		}
-		var status *lab.StatusError
+		var status *apiclient.StatusError
 		pause := tryPause
 		if errors.As(err, &status) {
 			if status.Status < http.StatusInternalServerError && status.Status != http.StatusConflict {
-				return lab.Task{}, false
+				return apiclient.Task{}, false
 			}
 			pause = min(max(pause, status.RetryAfter), maxPause)
 		}
-		if !lab.Pause(ctx, pause) || d.Key == "" {
+		if !await.Pause(ctx, pause) || d.Key == "" {
 			break // without a key a repeat could be a second upload
 		}
 	}
-	return lab.Task{}, false
+	return apiclient.Task{}, false
 }
 
 // learn notes whose a document is.
@@ -236,7 +237,7 @@ func (u *user) pick(random *rand.Rand) (held, bool) {
 // upload sends something new, once the backlog has room, and sometimes follows it to its end.
 func (a *actor) upload(ctx context.Context) {
 	for a.full() {
-		if !lab.Pause(ctx, gateTick) {
+		if !await.Pause(ctx, gateTick) {
 			return
 		}
 	}
@@ -245,7 +246,7 @@ func (a *actor) upload(ctx context.Context) {
 		d = other.doc // two users have the same file
 		d.Key = fmt.Sprintf("borrow-%d", a.numbers.Add(1))
 	}
-	t, ok := a.send(ctx, d, (*lab.Client).Upload)
+	t, ok := a.send(ctx, d, (*apiclient.Client).Upload)
 	if !ok || t.Duplicate { // a duplicate's task has the key of its first request
 		return
 	}
@@ -261,7 +262,7 @@ func (a *actor) repeat(ctx context.Context) {
 	if !ok {
 		return
 	}
-	if t, ok := a.send(ctx, h.doc, (*lab.Client).Upload); ok && t.TaskID != h.task {
+	if t, ok := a.send(ctx, h.doc, (*apiclient.Client).Upload); ok && t.TaskID != h.task {
 		a.faults.add("I14: key %s of %s was answered with task %s, and before with %s", h.doc.Key, a.user.name, t.TaskID, h.task)
 	}
 }
@@ -274,7 +275,7 @@ func (a *actor) misuse(ctx context.Context) {
 	}
 	d := a.fresh()
 	d.Key = h.doc.Key
-	if t, ok := a.send(ctx, d, (*lab.Client).Upload); ok {
+	if t, ok := a.send(ctx, d, (*apiclient.Client).Upload); ok {
 		a.faults.add("I14: key %s of %s took other bytes: task %s, before %s", d.Key, a.user.name, t.TaskID, h.task)
 	}
 }
@@ -283,7 +284,7 @@ func (a *actor) misuse(ctx context.Context) {
 func (a *actor) again(ctx context.Context) {
 	if h, ok := a.known(); ok {
 		h.doc.Key = ""
-		a.send(ctx, h.doc, (*lab.Client).Upload)
+		a.send(ctx, h.doc, (*apiclient.Client).Upload)
 	}
 }
 
@@ -294,7 +295,7 @@ func (a *actor) replace(ctx context.Context) {
 		return
 	}
 	d := a.fresh()
-	t, ok := a.send(ctx, d, func(c *lab.Client, ctx context.Context, d lab.Doc) (lab.Task, error) {
+	t, ok := a.send(ctx, d, func(c *apiclient.Client, ctx context.Context, d apiclient.Doc) (apiclient.Task, error) {
 		return c.Replace(ctx, h.document, d)
 	})
 	if ok {
@@ -306,7 +307,7 @@ func (a *actor) replace(ctx context.Context) {
 func (a *actor) force(ctx context.Context) {
 	if h, ok := a.known(); ok {
 		h.doc.Key = fmt.Sprintf("force-%d", a.numbers.Add(1))
-		a.send(ctx, h.doc, (*lab.Client).Force)
+		a.send(ctx, h.doc, (*apiclient.Client).Force)
 	}
 }
 
@@ -347,7 +348,7 @@ func (a *actor) suspend(ctx context.Context) {
 		return
 	}
 	c := a.operator[a.random.IntN(len(a.operator))]
-	if c.Suspend(ctx, h.task) == nil && lab.Pause(ctx, time.Duration(a.random.IntN(300))*time.Millisecond) {
+	if c.Suspend(ctx, h.task) == nil && await.Pause(ctx, time.Duration(a.random.IntN(300))*time.Millisecond) {
 		_ = c.Resume(ctx, h.task) // what stays is let go in the end
 	}
 }
@@ -385,7 +386,7 @@ func (a *actor) list(ctx context.Context) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, row := range rows {
-		var t lab.Task
+		var t apiclient.Task
 		if json.Unmarshal(row, &t) != nil {
 			continue
 		}

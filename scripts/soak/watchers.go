@@ -4,7 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/millweir/millweir/scripts/lab"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
 )
 
 const (
@@ -27,11 +28,11 @@ func (a *actor) watch(ctx context.Context, task string) {
 		defer func() { <-a.watchers }()
 		ctx, cancel := context.WithTimeout(ctx, watchLimit)
 		defer cancel()
-		var last lab.Event
+		var last apiclient.Event
 		for i := uint64(0); ctx.Err() == nil; i++ {
 			client := a.user.clients[(random+i)%uint64(len(a.user.clients))]
 			once, cancel := context.WithTimeout(ctx, time.Duration(1+(random>>8+i)%(dropMax*1000))*time.Millisecond)
-			over, _ := client.Watch(once, task, last.ID, func(e lab.Event) bool { // a broken stream is resumed
+			over, _ := client.Watch(once, task, last.ID, func(e apiclient.Event) bool { // a broken stream is resumed
 				last = e
 				a.journal.event(name, a.user.name, e)
 				return true
@@ -40,7 +41,7 @@ func (a *actor) watch(ctx context.Context, task string) {
 			if over || last.Status.Terminal() {
 				return
 			}
-			lab.Pause(ctx, tryPause)
+			await.Pause(ctx, tryPause)
 		}
 	})
 }

@@ -1,0 +1,239 @@
+package apiclient
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Call is one request as its client saw it.
+type Call struct {
+	Op        string // upload, replace, delete, cancel, retry, suspend, resume, task, explain, search, list, base, stats
+	User      string
+	Key       string // Idempotency-Key
+	BodyHash  string // hex SHA-256 of an uploaded file
+	Began     time.Time
+	Ended     time.Time
+	Status    int    // of HTTP; 0: no answer
+	Code      string // of a refusal
+	Task      string // asked for, or answered
+	Document  string // asked for, or answered
+	Duplicate bool
+	Replayed  bool
+	Hits      []Hit // of a search, without their texts
+	Err       error // why there was no whole answer
+}
+
+// request is what a call sends.
+type request struct {
+	method, path string
+	header       http.Header
+	body         io.Reader
+	said         Call // what is known of it beforehand
+}
+
+// Upload sends a document by upload-async.
+// Errors: *StatusError when the gateway answered; anything else means that the outcome is unknown.
+func (c *Client) Upload(ctx context.Context, d Doc) (Task, error) {
+	return c.sendFile(ctx, request{method: http.MethodPost, path: "/api/knowledge/documents/upload-async", said: Call{Op: "upload"}}, d)
+}
+
+// Force is Upload with force=true: bytes that are there already become a new version.
+func (c *Client) Force(ctx context.Context, d Doc) (Task, error) {
+	return c.sendFile(ctx, request{method: http.MethodPost, path: "/api/knowledge/documents/upload-async?force=true", said: Call{Op: "upload"}}, d)
+}
+
+// Replace sends a new version of a document. Errors as Upload.
+func (c *Client) Replace(ctx context.Context, document string, d Doc) (Task, error) {
+	d.Base = "" // it stays where it is
+	return c.sendFile(ctx, request{method: http.MethodPut, path: "/api/knowledge/documents/" + document, said: Call{Op: "replace", Document: document}}, d)
+}
+
+// sendFile sends one file in a form.
+func (c *Client) sendFile(ctx context.Context, r request, d Doc) (Task, error) {
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	if d.Base != "" {
+		if err := form.WriteField("knowledgeBase", d.Base); err != nil {
+			return Task{}, err
+		}
+	}
+	part, err := form.CreateFormFile("file", d.Name)
+	if err != nil {
+		return Task{}, err
+	}
+	if _, err := part.Write(d.Body); err != nil {
+		return Task{}, err
+	}
+	if err := form.Close(); err != nil {
+		return Task{}, err
+	}
+	r.header = http.Header{"Content-Type": {form.FormDataContentType()}}
+	if d.Key != "" {
+		r.header.Set("Idempotency-Key", d.Key)
+	}
+	hash := sha256.Sum256(d.Body)
+	r.body, r.said.Key, r.said.BodyHash = &body, d.Key, hex.EncodeToString(hash[:])
+	var t Task
+	err = c.call(ctx, r, &t, func(said *Call) {
+		said.Task, said.Document, said.Duplicate, said.Replayed = t.TaskID, t.DocumentID, t.Duplicate, t.Replayed
+	})
+	if err == nil && t.TaskID == "" {
+		err = fmt.Errorf("upload of %s: answered without a task", d.Name)
+	}
+	return t, err
+}
+
+// Delete removes a document.
+func (c *Client) Delete(ctx context.Context, document string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: "/api/knowledge/documents/" + document, said: Call{Op: "delete", Document: document}}, nil, nil)
+}
+
+// Task reads a task.
+func (c *Client) Task(ctx context.Context, id string) (t Task, err error) {
+	err = c.call(ctx, request{method: http.MethodGet, path: "/api/knowledge/tasks/" + id, said: Call{Op: "task", Task: id}}, &t, nil)
+	return t, err
+}
+
+// Retry asks for a task to run again now.
+func (c *Client) Retry(ctx context.Context, task string) error {
+	return c.act(ctx, "retry", "/api/knowledge/tasks/"+task+"/retry", task)
+}
+
+// Cancel withdraws a task.
+func (c *Client) Cancel(ctx context.Context, task string) error {
+	return c.act(ctx, "cancel", "/api/knowledge/tasks/"+task+"/cancel", task)
+}
+
+// Suspend holds a task; its caller is an operator.
+func (c *Client) Suspend(ctx context.Context, task string) error {
+	return c.act(ctx, "suspend", "/internal/tasks/"+task+"/suspend", task)
+}
+
+// Resume lets a held task go; its caller is an operator.
+func (c *Client) Resume(ctx context.Context, task string) error {
+	return c.act(ctx, "resume", "/internal/tasks/"+task+"/resume", task)
+}
+
+func (c *Client) act(ctx context.Context, op, path, task string) error {
+	return c.call(ctx, request{method: http.MethodPost, path: path, said: Call{Op: op, Task: task}}, nil, nil)
+}
+
+// Explain is what the API says in words about a task.
+func (c *Client) Explain(ctx context.Context, id string) (string, error) {
+	var e struct {
+		Text string `json:"text"`
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: "/api/knowledge/tasks/" + id + "/explain", said: Call{Op: "explain", Task: id}}, &e, nil)
+	return e.Text, err
+}
+
+// List reads one page of any list and returns its rows.
+func (c *Client) List(ctx context.Context, path string) ([]json.RawMessage, error) {
+	var page struct {
+		Items []json.RawMessage `json:"items"`
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: path, said: Call{Op: "list"}}, &page, nil)
+	return page.Items, err
+}
+
+// CreateBase makes a knowledge base.
+func (c *Client) CreateBase(ctx context.Context, name string) error {
+	body, err := json.Marshal(map[string]string{"name": name})
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, request{
+		method: http.MethodPost, path: "/api/knowledge/bases", header: jsonHeader(), body: bytes.NewReader(body), said: Call{Op: "base"},
+	}, nil, nil)
+}
+
+// Search asks for the k best segments of a base; "" is the default base.
+func (c *Client) Search(ctx context.Context, base, query string, k int) ([]Hit, error) {
+	if base == "" {
+		base = "default"
+	}
+	body, err := json.Marshal(map[string]any{"query": query, "knowledgeBase": base, "topK": k})
+	if err != nil {
+		return nil, err
+	}
+	var out struct {
+		Hits []Hit `json:"hits"`
+	}
+	err = c.call(ctx, request{
+		method: http.MethodPost, path: "/api/knowledge/search", header: jsonHeader(), body: bytes.NewReader(body), said: Call{Op: "search"},
+	}, &out, func(said *Call) { said.Hits = out.Hits })
+	return out.Hits, err
+}
+
+func jsonHeader() http.Header { return http.Header{"Content-Type": {"application/json"}} }
+
+// call sends a request, decodes a 2xx answer into out (nil: nobody wants it) and tells the journal; answered adds what out says.
+func (c *Client) call(ctx context.Context, r request, out any, answered func(*Call)) error {
+	r.said.User, r.said.Began = c.user, time.Now()
+	err := c.exchange(ctx, r, &r.said, out)
+	r.said.Ended = time.Now()
+	var refused *StatusError
+	if errors.As(err, &refused) {
+		r.said.Code = refused.Code
+	} else {
+		r.said.Err = err
+	}
+	if err == nil && answered != nil {
+		answered(&r.said)
+	}
+	if c.note != nil {
+		c.note(r.said)
+	}
+	return err
+}
+
+// exchange is one request and its answer.
+func (c *Client) exchange(ctx context.Context, r request, said *Call, out any) error {
+	body := r.body
+	if body == nil {
+		body = http.NoBody
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, c.base+r.path, body)
+	if err != nil {
+		return err
+	}
+	for name, values := range r.header {
+		req.Header[name] = values
+	}
+	c.authorize(req)
+	res, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close() //nolint:errcheck // only read
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		return fmt.Errorf("%s %s: read the answer: %w", r.method, r.path, err)
+	}
+	said.Status = res.StatusCode
+	if res.StatusCode/100 != 2 {
+		e := &StatusError{Message: string(b)}
+		_ = json.Unmarshal(b, e) // not JSON: the text is shown as it came
+		e.Status = res.StatusCode
+		seconds, _ := strconv.ParseFloat(res.Header.Get("Retry-After"), 64)
+		e.RetryAfter = time.Duration(seconds * float64(time.Second))
+		return e
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(b, out); err != nil {
+		return fmt.Errorf("%s %s: %w", r.method, r.path, err)
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+package apiclient
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+)
+
+// words make sentences; none of them looks like a mark.
+var words = strings.Fields(`the a worker claims durable task from its queue and renews lease while it makes progress when
+expires another process takes over with new fence so that late writes change nothing document is split into segments
+each segment gets vector version becomes visible as whole after crash lost because every promise kept in database`)
+
+// Text is a document of about that many bytes of English sentences in paragraphs, unlike any with another number.
+// Its mark stands in its first sentence and in no other document.
+func Text(number, bytes int) Doc {
+	random := rand.New(rand.NewPCG(uint64(number), 0x6c6162)) //nolint:gosec // sample text, no secret
+	mark := fmt.Sprintf("qx%dzq", number)
+	var b strings.Builder
+	fmt.Fprintf(&b, "Report %s begins with its own name %s.", mark, mark)
+	for sentence := 1; b.Len() < bytes; sentence++ {
+		if sentence%8 == 0 {
+			b.WriteString("\n\n")
+		} else {
+			b.WriteByte(' ')
+		}
+		fmt.Fprintf(&b, "Sentence %d of %d says:", sentence, number)
+		for range 6 + random.IntN(8) {
+			b.WriteByte(' ')
+			b.WriteString(words[random.IntN(len(words))])
+		}
+		b.WriteByte('.')
+	}
+	return Doc{Name: fmt.Sprintf("report-%d.txt", number), Key: fmt.Sprintf("lab-%d", number), Body: []byte(b.String()), Mark: mark}
+}

@@ -1,0 +1,93 @@
+package proc
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// clockTick is the unit of CPU times in /proc, per second (USER_HZ, the same on every Linux platform that Go runs on).
+const clockTick = 100
+
+// Memory is what a process and its children hold, bytes of resident memory.
+type Memory struct {
+	Self     int64
+	Children []int64
+}
+
+// Sum is the process with its children.
+func (m Memory) Sum() int64 {
+	sum := m.Self
+	for _, c := range m.Children {
+		sum += c
+	}
+	return sum
+}
+
+// Memory reads the resident memory of the process and of its children now; a process that is gone counts 0.
+func (p *Proc) Memory() Memory {
+	m := Memory{Self: Resident(p.PID)}
+	for _, pid := range Children(p.PID) {
+		m.Children = append(m.Children, Resident(pid))
+	}
+	return m
+}
+
+// Resident is VmRSS of a process, bytes.
+func Resident(pid int) int64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kb, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kb << 10
+		}
+	}
+	return 0
+}
+
+// Children are the pids of the direct and indirect children of a process.
+func Children(pid int) []int {
+	parents := map[int][]int{}
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, d := range dirs {
+		child, err := strconv.Atoi(filepath.Base(d))
+		if f := statFields(child); err == nil && len(f) > 1 && f[0] != "Z" {
+			parent, _ := strconv.Atoi(f[1])
+			parents[parent] = append(parents[parent], child)
+		}
+	}
+	all := []int{pid}
+	for i := 0; i < len(all); i++ {
+		all = append(all, parents[all[i]]...)
+	}
+	return all[1:]
+}
+
+// CPUSeconds is the user and system time that a process has used so far.
+func CPUSeconds(pid int) float64 {
+	f := statFields(pid)
+	if len(f) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseFloat(f[11], 64)
+	system, _ := strconv.ParseFloat(f[12], 64)
+	return (user + system) / clockTick
+}
+
+// statFields are the fields of /proc/<pid>/stat after the name: [0] state, [1] parent, [11] utime, [12] stime.
+func statFields(pid int) []string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil
+	}
+	at := strings.LastIndexByte(string(b), ')')
+	if at < 0 {
+		return nil
+	}
+	return strings.Fields(string(b[at+1:]))
+}

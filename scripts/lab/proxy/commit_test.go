@@ -1,0 +1,71 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/scripts/lab/tables"
+)
+
+func TestMain(m *testing.M) {
+	labserver.Main(m, func() error {
+		return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher), goleak.IgnoreTopFunction("github.com/millweir/millweir/scripts/lab.fork"))
+	})
+}
+
+func TestCommitProxyCutsOnBothSidesOfACommit(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		postgres bool
+		server   func(testing.TB) *labserver.Server
+		database func(testing.TB) string
+	}{
+		"mariadb":  {false, labserver.MariaDB, labserver.MySQLDatabase},
+		"postgres": {true, labserver.Postgres, labserver.PostgresDatabase},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			address, server := c.database(t), c.server(t)
+			p, err := NewCommitProxy(server.Addr, c.postgres)
+			require.NoError(t, err)
+			t.Cleanup(p.Close)
+			cfg := taskstore.Config{MaxOpen: 2}
+			if through := strings.Replace(address, server.Addr, p.Addr, 1); c.postgres {
+				cfg.DatabaseURL = through
+			} else {
+				cfg.MySQLDSN = through
+			}
+			store, err := taskstore.Open(t.Context(), cfg)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, store.Close()) })
+			_, err = store.Migrate(t.Context())
+			require.NoError(t, err)
+			require.Empty(t, p.Cuts())
+
+			p.Cut(0.5, rand.New(rand.NewPCG(1, 2))) //nolint:gosec // moments of faults
+			const tasks = 30
+			for i := range tasks {
+				_, err := store.Submit(t.Context(), func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
+					return []taskstate.NewTask{{Task: taskstate.Task{ID: fmt.Sprintf("t%d", i), UserID: "u", Type: "document", Channel: "http", MaxAttempts: 3}}}, nil
+				})
+				require.NoError(t, err)
+			}
+			require.Positive(t, p.Cuts()[Cut{What: "ACCEPTED", Done: true}])
+			require.Positive(t, p.Cuts()[Cut{What: "ACCEPTED", Done: false}])
+			require.GreaterOrEqual(t, p.Seen()["ACCEPTED"], tasks)
+			p.Cut(0, nil)
+			counts, err := tables.CountStatus(t.Context(), store.Reader())
+			require.NoError(t, err)
+			require.Equal(t, tasks, counts[taskstate.StatusQueued])
+		})
+	}
+}

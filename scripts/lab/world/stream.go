@@ -1,0 +1,181 @@
+package world
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/ingestq/redisq"
+	"github.com/millweir/millweir/pkg/ingestq/streamq"
+	"github.com/millweir/millweir/pkg/redisclient"
+	"github.com/millweir/millweir/pkg/streammq"
+	pb "github.com/millweir/millweir/proto"
+)
+
+// The keys of contract §5.
+const (
+	StreamKey = "ingest:tasks"
+	Group     = "ingest-workers"
+	DLQKey    = "ingest:tasks:dlq"
+)
+
+// Stream looks at the queue's Redis directly.
+type Stream struct {
+	client     rueidis.Client
+	partitions int // of the topic; 0: deliveries lie in one stream
+
+	mu     sync.Mutex
+	losses []time.Time
+}
+
+// OpenStream makes a client; close it. With partitions above 1 deliveries lie in those of a topic.
+func OpenStream(url string, partitions int) (*Stream, error) {
+	client, err := redisclient.New(url)
+	if err != nil {
+		return nil, err
+	}
+	return &Stream{client: client, partitions: partitions}, nil
+}
+
+// Keys are the streams of deliveries.
+func (s *Stream) Keys() []string {
+	if s.partitions <= 1 {
+		return []string{StreamKey}
+	}
+	keys := make([]string, s.partitions)
+	for i := range keys {
+		keys[i] = streammq.StreamKey(streamq.Topic, i)
+	}
+	return keys
+}
+
+// Close closes the client.
+func (s *Stream) Close() { s.client.Close() }
+
+// Lost notes that Redis has forgotten all it had.
+func (s *Stream) Lost() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.losses = append(s.losses, time.Now().UTC())
+}
+
+// Losses are the times of Lost.
+func (s *Stream) Losses() []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.losses)
+}
+
+// Inspector looks at the queue for the checker.
+func (s *Stream) Inspector() ingestq.Inspector {
+	c := redisq.NewDefaultConfig("")
+	c.StreamKey, c.Group, c.DLQKey = StreamKey, Group, DLQKey
+	if s.partitions > 1 {
+		return streamq.NewInspector(s.client, streamq.Config{Config: c, Partitions: s.partitions})
+	}
+	return redisq.NewInspector(s.client, c)
+}
+
+// Do sends any command, its words as they are. FLUSHALL is noted as a loss.
+func (s *Stream) Do(ctx context.Context, words ...string) error {
+	err := s.client.Do(ctx, s.client.B().Arbitrary(words...).Build()).Error()
+	if words[0] == "FLUSHALL" {
+		s.Lost()
+	}
+	return err
+}
+
+// Len is XLEN of a stream; 0 when there is none.
+func (s *Stream) Len(ctx context.Context, key string) (int64, error) {
+	return s.client.Do(ctx, s.client.B().Xlen().Key(key).Build()).AsInt64()
+}
+
+// Pending is the number of entries that were read and not acknowledged.
+func (s *Stream) Pending(ctx context.Context) (int64, error) {
+	total := int64(0)
+	for _, key := range s.Keys() {
+		n, err := s.PendingOf(ctx, key)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
+}
+
+// PendingOf is Pending for one stream.
+func (s *Stream) PendingOf(ctx context.Context, key string) (int64, error) {
+	summary, err := s.client.Do(ctx, s.client.B().Xpending().Key(key).Group(Group).Build()).ToArray()
+	if err != nil {
+		return 0, fmt.Errorf("XPENDING %s %s: %w", key, Group, err)
+	}
+	if len(summary) == 0 {
+		return 0, fmt.Errorf("XPENDING %s %s: empty answer", key, Group)
+	}
+	return summary[0].AsInt64()
+}
+
+// Entries counts the entries of the streams by task.
+func (s *Stream) Entries(ctx context.Context) (map[string]int, error) {
+	out := map[string]int{}
+	for _, key := range s.Keys() {
+		entries, err := s.client.Do(ctx, s.client.B().Xrange().Key(key).Start("-").End("+").Build()).AsXRange()
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			id := e.FieldValues["taskId"]
+			if s.partitions > 1 {
+				envelope, err := pb.Decode([]byte(e.FieldValues["payload"]))
+				if err != nil {
+					return nil, fmt.Errorf("entry %s of %s: %w", e.ID, key, err)
+				}
+				id = envelope.GetTaskId()
+			}
+			out[id]++
+		}
+	}
+	return out, nil
+}
+
+// Each sends a command for every stream of deliveries, its words as they are, with the stream's key after the first lead of them.
+func (s *Stream) Each(ctx context.Context, lead int, words ...string) error {
+	for _, key := range s.Keys() {
+		if err := s.Do(ctx, slices.Insert(slices.Clone(words), lead, key)...); err != nil {
+			return fmt.Errorf("%v of %s: %w", words, key, err)
+		}
+	}
+	return nil
+}
+
+// Death names one DLQ entry.
+type Death struct {
+	TaskID string
+	Fence  int64
+}
+
+// Deaths are the entries of the dead letter stream with how often each is there; undecodable deliveries have no task and are left out.
+func (s *Stream) Deaths(ctx context.Context) (map[Death]int, error) {
+	entries, err := s.client.Do(ctx, s.client.B().Xrange().Key(DLQKey).Start("-").End("+").Build()).AsXRange()
+	if err != nil {
+		return nil, err
+	}
+	out := map[Death]int{}
+	for _, e := range entries {
+		if e.FieldValues["taskId"] == "" {
+			continue
+		}
+		fence, err := strconv.ParseInt(e.FieldValues["fence"], 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("DLQ entry %s: fence: %w", e.ID, err)
+		}
+		out[Death{e.FieldValues["taskId"], fence}]++
+	}
+	return out, nil
+}
