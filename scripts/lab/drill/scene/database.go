@@ -1,0 +1,136 @@
+package scene
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/drill/stage"
+	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
+)
+
+// absence is how long the database stays away the second time: longer than the leases.
+const absence = 10 * time.Second
+
+// firstGoal is how soon after its return the first request must succeed.
+const firstGoal = 2 * time.Second
+
+// DatabaseRestart kills MariaDB under load: restarted at once, then away for 10 s. Uploads meanwhile are 503 with Retry-After,
+// /readyz says what is missing, no service exits, no outage counts an attempt or a crash.
+func DatabaseRestart(ctx context.Context, s *stage.Stage) (string, error) {
+	c, err := s.NewCluster(ctx, world.Options{Embedder: stage.SlowEmbedder(), Env: []string{"INGEST_LEASE_MS=5000"}}, "ingest-api", "stream-worker", "stream-worker", "reclaimer")
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: stage.EmbedTime})
+	if err := c.AllReady(ctx, stage.LiveLimit); err != nil {
+		return "", err
+	}
+	stop := stage.Background(ctx, apiclient.Load{Target: c.Client, Clients: 3, Bytes: stage.DocBytes, Every: 200 * time.Millisecond})
+	defer stop()
+	calm := max(2*time.Second, (s.Load-absence)/3)
+	await.Pause(ctx, calm)
+	if err := errors.Join(c.SQL.Kill(ctx), c.SQL.Restart(ctx)); err != nil {
+		return "", err
+	}
+	await.Pause(ctx, calm)
+	if err := c.SQL.Kill(ctx); err != nil {
+		return "", err
+	}
+	if err := whileAway(ctx, c); err != nil {
+		return "", err
+	}
+	if err := c.SQL.Restart(ctx); err != nil {
+		return "", err
+	}
+	back := time.Now()
+	first, err := firstSuccess(ctx, c, back)
+	if err != nil {
+		return "", err
+	}
+	if err := c.AllReady(ctx, stage.LiveLimit); err != nil {
+		return "", err
+	}
+	ready := time.Since(back)
+	await.Pause(ctx, calm)
+	load := stop()
+	if err := c.Verify(ctx, load, nil); err != nil {
+		return "", err
+	}
+	if load.Rude > 0 {
+		return "", fmt.Errorf("%d of %d 503 answers had no Retry-After", load.Rude, load.Busy)
+	}
+	if err := untouched(ctx, c); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("first upload accepted %.1f s after its return (goal %.1f s), all ready after %.1f s, no attempt and no crash counted; %s",
+		first.Seconds(), firstGoal.Seconds(), ready.Seconds(), stage.Summary(load)), nil
+}
+
+// firstSuccess is how long after the database's return an upload is accepted again.
+func firstSuccess(ctx context.Context, c *stage.Cluster, back time.Time) (time.Duration, error) {
+	doc := apiclient.Text(1_000_001, stage.DocBytes)
+	if err := await.Until(ctx, stage.LiveLimit, 20*time.Millisecond, func(ctx context.Context) error {
+		_, err := c.Client.Upload(ctx, doc)
+		return err
+	}); err != nil {
+		return 0, fmt.Errorf("an upload after the database's return: %w", err)
+	}
+	took := time.Since(back)
+	if took > firstGoal {
+		return took, fmt.Errorf("the first upload was accepted %.1f s after the database's return, the goal is %.1f s", took.Seconds(), firstGoal.Seconds())
+	}
+	return took, nil
+}
+
+// untouched: an outage counts no crash (design D6) and no attempt, which also costs no wait until the next one.
+func untouched(ctx context.Context, c *stage.Cluster) error {
+	logs, err := tables.Logs(ctx, c.DB.Reader())
+	if err != nil {
+		return err
+	}
+	var touched []string
+	for id, log := range logs {
+		if last := log[len(log)-1]; last.CrashCount > 0 || last.AttemptCount > 0 {
+			touched = append(touched, fmt.Sprintf("task %s:\n%s", id, tables.Chain(log)))
+		}
+	}
+	if len(touched) > 0 {
+		return fmt.Errorf("%d tasks count an attempt or a crash because the database was away:\n%s", len(touched), strings.Join(touched, ""))
+	}
+	return nil
+}
+
+// whileAway looks at the services without their database, and starts one more.
+func whileAway(ctx context.Context, c *stage.Cluster) error {
+	end := time.Now().Add(absence)
+	if _, err := c.Add("stream-worker"); err != nil { // must wait for the database, not give up
+		return err
+	}
+	for _, p := range c.Procs[:len(c.Procs)-1] {
+		if err := await.Until(ctx, 5*time.Second, 50*time.Millisecond, func(ctx context.Context) error {
+			status, err := p.Readyz(ctx)
+			if err == nil && status != http.StatusServiceUnavailable {
+				err = fmt.Errorf("/readyz of %s answers %d without a database", p.Name, status)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	var status *apiclient.StatusError
+	_, err := c.Client.Upload(ctx, apiclient.Text(1_000_000, stage.DocBytes))
+	if !errors.As(err, &status) || status.Status != http.StatusServiceUnavailable || status.RetryAfter <= 0 {
+		return fmt.Errorf("an upload without a database is answered with %w, must be 503 with Retry-After", err)
+	}
+	await.Pause(ctx, time.Until(end))
+	return c.AllRun()
+}

@@ -1,0 +1,151 @@
+package stage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/tables"
+)
+
+// EmbedTime is how long the embedding service takes, so that most kills meet tasks in the middle of their work.
+const EmbedTime = 150 * time.Millisecond
+
+// Patient are settings under which crashes alone never end a task, and takeovers come soon.
+var Patient = []string{"INGEST_MAX_CRASHES=1000", "INGEST_LEASE_MS=2000"}
+
+// KillAtRandom kills a process of one of the services, a name as often as it stands there, and starts another in its place, again
+// and again while the load lasts; between two kills it waits least ms and up to more ms longer. It returns how many it killed.
+func (s *Stage) KillAtRandom(ctx context.Context, c *Cluster, least, more int, names ...string) (kills int, err error) {
+	for end := time.Now().Add(s.Load); time.Now().Before(end) && ctx.Err() == nil; kills++ {
+		await.Pause(ctx, time.Duration(least+s.Random.IntN(more))*time.Millisecond)
+		name := names[s.Random.IntN(len(names))]
+		running := c.Of(name)
+		victim := running[s.Random.IntN(len(running))]
+		victim.Kill()
+		c.Drop(victim)
+		if _, err := c.Add(name); err != nil {
+			return kills, err
+		}
+	}
+	return kills, nil
+}
+
+// Hit returns what the kills met; kills that met no work prove nothing.
+func (s *Stage) Hit(kills, taken int, load *apiclient.Record) (string, error) {
+	if len(load.Accepted) < s.Least() || taken == 0 {
+		return "", fmt.Errorf("%d documents were accepted and %d tasks taken over: %d kills met no load", len(load.Accepted), taken, kills)
+	}
+	return fmt.Sprintf("%d kills, %d takeovers; %s", kills, taken, Summary(load)), nil
+}
+
+// Retrying are settings under which failures alone never end a task, and retries come soon.
+var Retrying = []string{"INGEST_REDIS_MAX_ATTEMPTS=1000", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=200", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=1000"}
+
+// AwaitWork waits a little until a process holds a task: a pause that finds none proves nothing.
+func AwaitWork(ctx context.Context, c *Cluster, p *proc.Proc) {
+	_ = await.Until(ctx, PauseTime, 5*time.Millisecond, func(ctx context.Context) error {
+		held, err := tables.Running(ctx, c.DB.Reader())
+		if err == nil && !slices.ContainsFunc(held, func(h tables.Held) bool { return p.Owns(h.Owner) }) {
+			err = fmt.Errorf("%s holds nothing", p.Name)
+		}
+		return err
+	}) // in vain is no fault: the next round tries again
+}
+
+// Takeovers counts them in all logs.
+func Takeovers(ctx context.Context, db taskstate.Tx) (int, error) {
+	logs, err := tables.Logs(ctx, db)
+	n := 0
+	for _, log := range logs {
+		for _, t := range log {
+			if t.Reason == taskstate.ReasonTakeover {
+				n++
+			}
+		}
+	}
+	return n, err
+}
+
+// Uncounted: a stop is nobody's failure.
+func Uncounted(ctx context.Context, c *Cluster) error {
+	logs, err := tables.Logs(ctx, c.DB.Reader())
+	if err != nil {
+		return err
+	}
+	for id, log := range logs {
+		if last := log[len(log)-1]; last.AttemptCount > 0 || last.CrashCount > 0 {
+			return fmt.Errorf("task %s counts %d attempts and %d crashes for a stop", id, last.AttemptCount, last.CrashCount)
+		}
+	}
+	return nil
+}
+
+// All lists every process that should be running.
+func (c *Cluster) All() []*proc.Proc { return c.Of("") }
+
+// Unfinished counts tasks that have not ended.
+func Unfinished(ctx context.Context, c *Cluster) (int, error) {
+	counts, err := tables.CountStatus(ctx, c.DB.Reader())
+	n := 0
+	for status, k := range counts {
+		if !status.Terminal() {
+			n += k
+		}
+	}
+	return n, err
+}
+
+// Finish waits until the outbox is empty and all has ended, runs the echo and judges.
+func (c *Cluster) Finish(ctx context.Context, load *apiclient.Record) error {
+	if err := c.AllReady(ctx, LiveLimit); err != nil {
+		return err
+	}
+	if err := c.OutboxSent(ctx, DrainLimit); err != nil {
+		return err
+	}
+	if err := c.Audit(load, nil).Settled(ctx, SettleLimit); err != nil {
+		return fmt.Errorf("no rest: %w%s", err, c.Explain(ctx))
+	}
+	if err := c.Echo(ctx, load); err != nil {
+		return err
+	}
+	return c.Verify(ctx, load, nil)
+}
+
+// Costs sums what all tasks counted in the end.
+func Costs(ctx context.Context, c *Cluster) (attempts, crashes int, err error) {
+	logs, err := tables.Logs(ctx, c.DB.Reader())
+	for _, log := range logs {
+		last := log[len(log)-1]
+		attempts, crashes = attempts+last.AttemptCount, crashes+last.CrashCount
+	}
+	return attempts, crashes, err
+}
+
+// RestartBroker kills Redis or Kafka and starts it again on its data.
+func RestartBroker(ctx context.Context, c *Cluster) error {
+	broker := c.Redis
+	if c.Kafka != nil {
+		broker = c.Kafka
+	}
+	if err := broker.Kill(ctx); err != nil {
+		return err
+	}
+	return broker.Restart(ctx)
+}
+
+// PauseTime is longer than the leases of patient, the slack of promises (2 s), and a sweep.
+const PauseTime = 5 * time.Second
+
+// transport are the services of the Kafka transport.
+var OverKafka = []string{"ingest-api", "outbox-relay", "kafka-consumer", "kafka-consumer", "reclaimer"}
+
+const DrainLimit = 60 * time.Second // for the outbox to be empty after the last fault
+
+const StopLimit = 30 * time.Second

@@ -1,0 +1,46 @@
+package stage
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/world"
+)
+
+// Stage is what a drill works with.
+type Stage struct {
+	Bench  *world.Bench
+	Name   string
+	Load   time.Duration // how long a drill keeps its load and its faults up
+	Random *rand.Rand
+	Said   *Notebook // what the checker said of this drill
+	// partitions above 1 is INGEST_STREAM_PARTITIONS of the drill's services.
+	Partitions int
+	// defaults leaves the services' settings as they are: none is shortened.
+	Defaults bool
+}
+
+// Least is how many documents the stage's load must bring in.
+func (s *Stage) Least() int { return int(s.Load.Seconds()) * leastAccepted }
+
+// Rounds repeats a fault until the stage's load is over; it answers how often.
+func (s *Stage) Rounds(ctx context.Context, fault func(round int) error) (n int, err error) {
+	for end := time.Now().Add(s.Load); time.Now().Before(end) && ctx.Err() == nil && err == nil; n++ {
+		err = fault(n)
+	}
+	return n, err
+}
+
+// Between pauses for a random time.
+func (s *Stage) Between(ctx context.Context, least, most time.Duration) {
+	await.Pause(ctx, least+time.Duration(s.Random.Int64N(int64(most-least)+1)))
+}
+
+// One picks a running process of a service.
+func (s *Stage) One(c *Cluster, service string) *proc.Proc {
+	running := c.Of(service)
+	return running[s.Random.IntN(len(running))]
+}
