@@ -1,0 +1,208 @@
+package document
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/embed/openai"
+	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/ingest/split"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/world"
+)
+
+// parts are the unavoidable parts of the work, as the product has them, without anything around them.
+type parts struct {
+	pool     *extract.Pool
+	splitter *split.Splitter
+	embedder *openai.Embedder
+	vectors  ingest.VectorStore
+	dir      string
+	readers  map[string]int // pids of the resident children
+	chroma   int            // pid
+	slots    int            // documents at a time
+}
+
+// newParts makes them; readers are started and warm when it returns.
+func newParts(ctx context.Context, root string, w *world.World, embedURL string, slots int) (*parts, error) {
+	cfg := extract.NewDefaultConfig()
+	cfg.ChildFiles, cfg.IdleTimeout = 100_000, time.Hour
+	p := &parts{vectors: w.Vectors, chroma: w.Chroma.PID(), slots: slots, readers: map[string]int{}}
+	var err error
+	if p.pool, err = extract.NewPool(cfg, slog.New(slog.DiscardHandler)); err != nil {
+		return nil, err
+	}
+	if p.splitter, err = split.New(split.NewDefaultConfig()); err != nil {
+		return nil, err
+	}
+	ec := openai.NewDefaultConfig()
+	ec.BaseURL, ec.Model = embedURL, "test"
+	if p.embedder, err = openai.New(ec); err != nil {
+		return nil, err
+	}
+	if p.dir, err = os.MkdirTemp("", "millweir-bench-"); err != nil {
+		return nil, err
+	}
+	before := proc.Children(os.Getpid())
+	warm, err := mix(root, 0)
+	if err == nil {
+		_, err = p.extract(ctx, warm)
+	}
+	if err != nil {
+		p.close()
+		return nil, err
+	}
+	for _, pid := range proc.Children(os.Getpid()) {
+		if !slices.Contains(before, pid) {
+			p.readers[fmt.Sprintf("reader %d", len(p.readers)+1)] = pid
+		}
+	}
+	return p, nil
+}
+
+// close ends the readers.
+func (p *parts) close() {
+	_ = p.pool.Close()
+	_ = os.RemoveAll(p.dir)
+}
+
+// extract reads and splits documents and returns their segments' texts.
+func (p *parts) extract(ctx context.Context, docs []apiclient.Doc) ([][]string, error) {
+	out := make([][]string, len(docs))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(p.slots)
+	for i, d := range docs {
+		path := filepath.Join(p.dir, d.Name)
+		if err := os.WriteFile(path, d.Body, 0o600); err != nil {
+			return nil, err
+		}
+		group.Go(func() (err error) {
+			if out[i], err = p.extractOne(ctx, path); err != nil {
+				return fmt.Errorf("read %s: %w", d.Name, err)
+			}
+			return nil
+		})
+	}
+	return out, group.Wait()
+}
+
+// extractOne reads and splits one file.
+func (p *parts) extractOne(ctx context.Context, path string) ([]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	var texts []string
+	run := p.splitter.NewRun()
+	keep := func(segments []ingest.Segment) {
+		for _, s := range segments {
+			texts = append(texts, s.Text)
+		}
+	}
+	_, err = p.pool.Extract(ctx, ingest.Source{File: f, Name: filepath.Base(path)}, func(int, int) {}, func(b ingest.Block) error {
+		keep(run.Add(b))
+		return nil
+	})
+	keep(run.Close())
+	return texts, err
+}
+
+// embed makes the vectors of each document, in the product's batches.
+func (p *parts) embed(ctx context.Context, texts [][]string) ([][][]float32, error) {
+	out := make([][][]float32, len(texts))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(docEmbeds)
+	for i, of := range texts {
+		group.Go(func() error {
+			for batch := range slices.Chunk(of, p.embedder.BatchSize()) {
+				vectors, err := p.embedder.Embed(ctx, batch)
+				if err != nil {
+					return err
+				}
+				out[i] = append(out[i], vectors...)
+			}
+			return nil
+		})
+	}
+	return out, group.Wait()
+}
+
+// upsert writes the vectors of each document into a new collection.
+func (p *parts) upsert(ctx context.Context, base string, vectors [][][]float32) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(p.slots)
+	for i, of := range vectors {
+		var rows []ingest.Vector
+		for n, v := range of {
+			rows = append(rows, ingest.Vector{
+				ID: fmt.Sprintf("%064d", i*100_000+n), DocumentID: fmt.Sprintf("%036d", i), Birth: fmt.Sprintf("%036d", i), Values: v,
+			})
+		}
+		group.Go(func() error {
+			for batch := range slices.Chunk(rows, vectorBatch) {
+				if err := p.vectors.Upsert(ctx, base, batch); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// alone is what the parts took for one round of documents, each alone.
+type alone struct {
+	extract, embed, vectors cost
+	segments                int
+}
+
+// measure runs the parts one after the other.
+func (p *parts) measure(ctx context.Context, docs []apiclient.Doc, base string) (a alone, err error) {
+	var texts [][]string
+	var vectors [][][]float32
+	self := map[string]int{"self": os.Getpid()}
+	reading := map[string]int{"self": os.Getpid()}
+	for name, pid := range p.readers {
+		reading[name] = pid
+	}
+	a.extract, err = measured(ctx, reading, func() (err error) {
+		texts, err = p.extract(ctx, docs)
+		return err
+	})
+	if err != nil {
+		return a, err
+	}
+	a.embed, err = measured(ctx, self, func() (err error) {
+		vectors, err = p.embed(ctx, texts)
+		return err
+	})
+	if err != nil {
+		return a, err
+	}
+	for _, of := range vectors {
+		a.segments += len(of)
+	}
+	a.vectors, err = measured(ctx, map[string]int{"self": os.Getpid(), "chroma": p.chroma}, func() error {
+		return p.upsert(ctx, base, vectors)
+	})
+	return a, err
+}
+
+// slowest is the time of the part that bounds the rate.
+func (a alone) slowest() float64 { return max(a.extract.wall, a.embed.wall, a.vectors.wall) }
+
+// sum is the time of all parts one after the other.
+func (a alone) sum() float64 { return a.extract.wall + a.embed.wall + a.vectors.wall }
+
+// cpu is what the parts need however they are run.
+func (a alone) cpu() float64 { return a.extract.total() + a.embed.total() + a.vectors.total() }

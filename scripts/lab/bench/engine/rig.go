@@ -1,0 +1,234 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millweir/millweir/pkg/batcher"
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/outbox"
+	"github.com/millweir/millweir/pkg/taskrun"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/scripts/lab/bench/figure"
+	"github.com/millweir/millweir/scripts/lab/world"
+)
+
+const (
+	bulk = 500 // tasks of one bulk submit
+)
+
+// joining is how pkg/ingest joins uploads that come one at a time.
+var joining = batcher.Config{Workers: 2, MinConcurrent: 24, Most: 128, MaxWait: 250 * time.Millisecond}
+
+// Servers are what a rig works on; sql nil: SQLite in a folder, kafka nil: the Redis transport, redis nil there: the one in process.
+type Servers struct {
+	SQL, Redis, Kafka *labserver.Server
+}
+
+// End ends the servers; their folders are thrown away.
+func (s Servers) End() {
+	ctx, cancel := context.WithTimeout(context.Background(), figure.StartLimit)
+	defer cancel()
+	for _, one := range []*labserver.Server{s.SQL, s.Redis, s.Kafka} {
+		if one != nil {
+			_ = one.Kill(ctx)
+		}
+	}
+}
+
+// rig is the product's store, queue and runner in this process, over tasks that do nothing.
+type rig struct {
+	Servers
+	db        *taskstore.Store
+	transport transport
+	single    *batcher.Batcher[*single]
+	quiet     bool // workers do not look around by the clock: what a slow machine would make more of
+	ends      []func()
+}
+
+// newRig opens and migrates; close it.
+func newRig(ctx context.Context, s Servers) (*rig, error) {
+	r := &rig{Servers: s}
+	r.single = batcher.New(joining, r.join)
+	if err := r.open(ctx); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *rig) open(ctx context.Context) (err error) {
+	var cfg taskstore.Config
+	if r.SQL == nil {
+		dir, err := os.MkdirTemp("", "millweir-bench-")
+		if err != nil {
+			return err
+		}
+		r.ends = append(r.ends, func() { _ = os.RemoveAll(dir) })
+		cfg.DatabaseURL = "sqlite:" + filepath.Join(dir, "tasks.db")
+	} else {
+		cfg.DatabaseURL = r.SQL.URL("")
+	}
+	signal := outbox.NewSignal()
+	if r.Kafka != nil {
+		dialect, _, _ := strings.Cut(cfg.DatabaseURL, ":")
+		cfg.Outbox, cfg.OnEvents = outbox.NewWriter(dialect, kafkaTopic, kafkaGroup).Write, signal.Ring
+	}
+	if r.db, err = taskstore.Open(ctx, cfg); err != nil {
+		return err
+	}
+	r.ends = append(r.ends, func() { _ = r.db.Close() })
+	if _, err := r.db.Migrate(ctx); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	if r.Kafka != nil {
+		return r.openKafka(ctx, signal)
+	}
+	return r.openRedis()
+}
+
+// close ends what open began, in reverse order; the servers are the caller's.
+func (r *rig) close() {
+	for i := len(r.ends) - 1; i >= 0; i-- {
+		r.ends[i]()
+	}
+}
+
+// submitBulk accepts and sends n tasks, so many in one call, by so many callers at the same time.
+func (r *rig) submitBulk(ctx context.Context, n, size, callers int) error {
+	return inTurns(ctx, n, size, callers, func(ctx context.Context, first, n int) error {
+		news := make([]taskstate.NewTask, n)
+		for i := range news {
+			news[i] = world.NewNoop(first + i)
+		}
+		tasks, err := r.accept(ctx, news)
+		if err != nil {
+			return err
+		}
+		return r.transport.publish(ctx, tasks)
+	})
+}
+
+// submitSingly accepts and sends n tasks one at a time, by so many callers at the same time; they are joined as uploads are.
+func (r *rig) submitSingly(ctx context.Context, n, callers int) error {
+	return inTurns(ctx, n, 1, callers, func(ctx context.Context, first, _ int) error {
+		return r.submitOne(ctx, &single{task: world.NewNoop(first)})
+	})
+}
+
+// inTurns cuts n into parts that so many callers take one after the other.
+func inTurns(ctx context.Context, n, size, callers int, f func(ctx context.Context, first, n int) error) error {
+	var next atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	for range callers {
+		group.Go(func() error {
+			for {
+				first := int(next.Add(int64(size))) - size
+				if first >= n || ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				if err := f(ctx, first, min(size, n-first)); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	return group.Wait()
+}
+
+// single is a task that comes alone.
+type single struct {
+	task      taskstate.NewTask
+	committed time.Time
+}
+
+// submitOne accepts and sends one task together with those that come at the same time; it notes when the commit was known.
+func (r *rig) submitOne(ctx context.Context, s *single) error { return r.single.Do(ctx, s)[0] }
+
+// join is one batch of them.
+func (r *rig) join(ctx context.Context, b *batcher.Batch[*single]) error {
+	items := b.Items()
+	news := make([]taskstate.NewTask, len(items))
+	for i, s := range items {
+		news[i] = s.task
+	}
+	tasks, err := r.accept(ctx, news)
+	if err != nil {
+		return err
+	}
+	b.Release()
+	now := time.Now()
+	for _, s := range items {
+		s.committed = now
+	}
+	return r.transport.publish(ctx, tasks)
+}
+
+// accept is the transaction that accepts tasks.
+func (r *rig) accept(ctx context.Context, news []taskstate.NewTask) ([]taskstate.Task, error) {
+	return r.db.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) { return news, nil })
+}
+
+// start runs a worker with the product's defaults and so many slots; stop lets it end what it has, flush and leave.
+func (r *rig) start(slots int, kind world.Noop) (stop func() error) {
+	cfg := taskrun.NewDefaultConfig()
+	cfg.Process, cfg.Policy.DLQ, cfg.Concurrency = "bench", true, slots
+	if r.quiet {
+		cfg.Recovery, cfg.SweepInterval = false, time.Hour
+	}
+	registry := prometheus.NewRegistry()
+	log := slog.New(slog.DiscardHandler)
+	runner := taskrun.New(cfg, taskrun.Deps{
+		Store: r.db, Queue: r.transport.member(log, registry), Outbox: r.transport.ledger,
+		Handlers: map[string]taskrun.Handler{world.NoopType: kind}, Log: log, Metrics: registry,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- runner.Run(ctx) }()
+	return sync.OnceValue(func() error {
+		cancel()
+		return <-done
+	})
+}
+
+// drain runs a worker until it has started n tasks and let them end, and looks whether all n of them have succeeded.
+func (r *rig) drain(ctx context.Context, n, slots int) error {
+	var left atomic.Int64
+	left.Store(int64(n))
+	all := make(chan struct{})
+	stop := r.start(slots, func(taskstate.Task) {
+		if left.Add(-1) == 0 {
+			close(all)
+		}
+	})
+	select {
+	case <-all:
+	case <-ctx.Done():
+	}
+	return errors.Join(context.Cause(ctx), stop())
+}
+
+// succeeded is an error unless all n tasks have succeeded. It returns how many entries are left on the list of pending ones for
+// reconciling: those of a read that was cut off, whose tasks came a second time by another entry.
+func (r *rig) succeeded(ctx context.Context, n int) (pending int64, err error) {
+	counts, err := r.db.Counts(ctx, taskstate.System(), "")
+	if err != nil {
+		return 0, err
+	}
+	if counts[taskstate.StatusSucceeded] != int64(n) {
+		return 0, fmt.Errorf("of %d tasks %v", n, counts)
+	}
+	return r.transport.pending(ctx)
+}

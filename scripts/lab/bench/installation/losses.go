@@ -1,0 +1,129 @@
+package installation
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/millweir/millweir/pkg/ingestq/redisq"
+	"github.com/millweir/millweir/pkg/redisclient"
+	"github.com/millweir/millweir/pkg/taskrun"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/bench/figure"
+	"github.com/millweir/millweir/scripts/lab/world"
+)
+
+const (
+	flushTasks   = 10_000
+	flushRest    = 3 * time.Second
+	backlogTasks = 100_000
+	backlogBatch = 500
+	backlogWatch = time.Minute
+)
+
+// Flushall loses the stream with 10,000 queued tasks, waits until all are on it again, and lets workers run them.
+func Flushall(ctx context.Context, b *world.Bench) ([]figure.Figure, error) {
+	w, client, _, err := figure.NewWorld(ctx, b, world.Options{Name: "flushall", Env: []string{"INGEST_WORKER_CONCURRENCY=32", "INGEST_LEASE_MS=10000"}}, "ingest-api")
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	uploading := time.Now()
+	load := apiclient.Load{Target: client, Clients: 16, Count: flushTasks, Bytes: smallText}.Run(ctx)
+	rate := flushTasks / time.Since(uploading).Seconds()
+	if _, err := w.StartReady(ctx, "reclaimer"); err != nil { // sweeps, and takes no new task
+		return nil, err
+	}
+	// What was accepted less than the slack (2 s) before the loss counts as lost only once readers have come that far
+	// (design D5), and nobody reads here.
+	await.Pause(ctx, flushRest)
+	if err := w.Stream.Do(ctx, "FLUSHALL"); err != nil {
+		return nil, err
+	}
+	flushed := time.Now()
+	copies := 0
+	if err := await.Until(ctx, time.Minute, 100*time.Millisecond, func(ctx context.Context) error {
+		entries, err := w.Stream.Entries(ctx)
+		copies = 0
+		for _, n := range entries {
+			copies += n
+		}
+		if err == nil && len(entries) < flushTasks {
+			err = fmt.Errorf("%d of %d tasks are on the stream", len(entries), flushTasks)
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	back := time.Since(flushed)
+	draining := time.Now()
+	if _, err := w.StartReady(ctx, "stream-worker"); err != nil {
+		return nil, err
+	}
+	a := figure.Audit(w, load)
+	if err := a.Settled(ctx, figure.SettleLimit); err != nil {
+		return nil, err
+	}
+	drain := flushTasks / time.Since(draining).Seconds()
+	note := fmt.Sprintf("accepted %.0f/s through HTTP with 16 clients; drained %.0f documents/s into Chroma by one worker", rate, drain)
+	return []figure.Figure{
+		{Name: "FLUSHALL, 10,000 queued → all back on the stream", Measured: back.Seconds(), Unit: "s", Asked: 15, Relation: "≤", Note: note},
+		{Name: "entries beyond one for each task", Measured: float64(copies - flushTasks), Asked: 0, Relation: "≤", Note: "every task succeeded once, by the audit of all logs"},
+	}, a.Run(ctx)
+}
+
+// Backlog queues 100,000 tasks as an API does, commit then XADD, and counts what the sweep adds without a reason.
+func Backlog(ctx context.Context, b *world.Bench) ([]figure.Figure, error) {
+	w, err := world.New(ctx, b, world.Options{Name: "backlog"})
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	client, err := redisclient.New(w.Redis.URL(""))
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	queue := redisq.NewPublisher(client, redisq.NewDefaultConfig(w.Redis.URL("")), slog.New(slog.DiscardHandler), time.Now, nil)
+	started := time.Now()
+	for range backlogTasks / backlogBatch {
+		tasks, err := w.DB.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) { return newTasks() })
+		if err == nil {
+			err = taskrun.Publish(ctx, queue, tasks)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	rate := backlogTasks / time.Since(started).Seconds()
+	if _, err := w.StartReady(ctx, "reclaimer"); err != nil {
+		return nil, err
+	}
+	await.Pause(ctx, backlogWatch)
+	n, err := w.Stream.Len(ctx, world.StreamKey)
+	return []figure.Figure{{
+		Name: "added again in 60 s, 100,000 queued, no worker", Measured: float64(n - backlogTasks), Asked: 0, Relation: "≤",
+		Note: fmt.Sprintf("submitted and published %.0f tasks/s in batches of %d", rate, backlogBatch),
+	}}, err
+}
+
+// newTasks makes a batch of tasks.
+func newTasks() ([]taskstate.NewTask, error) {
+	out := make([]taskstate.NewTask, backlogBatch)
+	for i := range out {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return nil, err
+		}
+		out[i] = taskstate.NewTask{
+			Task:  taskstate.Task{ID: id.String(), UserID: "local", Type: "document", Channel: "http", MaxAttempts: 10},
+			Actor: taskstate.Actor{Kind: taskstate.ActorUser, Name: "local"},
+		}
+	}
+	return out, nil
+}

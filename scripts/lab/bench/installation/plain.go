@@ -1,0 +1,170 @@
+package installation
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/google/uuid"
+	"github.com/redis/rueidis"
+)
+
+// plainStatements are what a handler without batches writes for one upload, into tables of the product's shape.
+var plainStatements = []string{
+	`INSERT INTO stored_file (id, user_id, sha256, bytes, original_name, media_type, path, created_at)
+	 VALUES (?, 'plain', ?, ?, ?, 'text/plain', ?, NOW(6))`,
+	`INSERT INTO knowledge_document (id, user_id, base_id, title, file_name, media_type, status, bytes, content_sha256, same_sha256,
+	   last_no, last_upload_no, latest_task_id, created_at, updated_at, sweep_at)
+	 VALUES (?, 'plain', 'plain', ?, ?, 'text/plain', 'QUEUED', ?, ?, ?, 1, 1, ?, NOW(6), NOW(6), '9999-12-31')`,
+	`INSERT INTO document_version (id, document_id, base_id, task_id, file_id, no, upload_no, state, title, created_at, updated_at, sweep_at)
+	 VALUES (?, ?, 'plain', ?, ?, 1, 1, 'BUILDING', ?, NOW(6), NOW(6), '9999-12-31')`,
+	`INSERT INTO ingest_task (id, user_id, document_id, knowledge_base_id, file_path, type, channel, status, max_attempts,
+	   wake_at, promised_at, created_at, updated_at)
+	 VALUES (?, 'plain', ?, 'plain', ?, 'document', 'http', 'QUEUED', 10, NOW(6), NOW(6), NOW(6), NOW(6))`,
+	`INSERT INTO ingest_task_transition (task_id, to_status, reason, attempt_count, crash_count, fence, timeline, actor, call_id, created_at)
+	 VALUES (?, 'QUEUED', 'ACCEPTED', 0, 0, 0, 1, 'user:plain', X'00', NOW(6))`,
+}
+
+// plain are the handlers to compare with: /rows keeps every upload by itself, in the order that makes it durable;
+// /file only writes the file and syncs it.
+type plain struct {
+	dir    string
+	db     *sql.DB
+	stream rueidis.Client
+}
+
+// plainHandlers is the process that serves them until its input ends: DIR DSN REDIS. It prints its address.
+func plainHandlers(args []string, stdout io.Writer) error {
+	if len(args) != 3 {
+		return errors.New("want DIR DSN REDIS")
+	}
+	cfg, err := mysql.ParseDSN(args[1])
+	if err != nil {
+		return err
+	}
+	cfg.InterpolateParams = true // one round trip a statement
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return err
+	}
+	p := &plain{dir: args[0], db: sql.OpenDB(connector)}
+	p.db.SetMaxOpenConns(uploadClients)
+	p.db.SetMaxIdleConns(uploadClients)
+	options, err := rueidis.ParseURL(args[2])
+	if err != nil {
+		return err
+	}
+	if p.stream, err = rueidis.NewClient(options); err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /file", p.handle(func(context.Context, plainFile) error { return nil }))
+	mux.HandleFunc("POST /rows", p.handle(p.keep))
+	if _, err := fmt.Fprintf(stdout, "http://%s\n", listener.Addr()); err != nil {
+		return err
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		_ = server.Close()
+	}()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// plainFile is a file that was written and synced.
+type plainFile struct {
+	id, name, hash string
+	bytes          int64
+}
+
+// handle takes the form's file in and returns when then has done the rest.
+func (p *plain) handle(then func(context.Context, plainFile) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		f, err := p.receive(r)
+		if err == nil {
+			err = then(r.Context(), f)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusAccepted)
+		_ = json.NewEncoder(w).Encode(map[string]string{"taskId": f.id, "status": "QUEUED"})
+	}
+}
+
+// receive writes the file under a temporary name, syncs it and renames it.
+func (p *plain) receive(r *http.Request) (out plainFile, err error) {
+	form, err := r.MultipartReader()
+	if err != nil {
+		return out, err
+	}
+	part, err := form.NextPart()
+	if err != nil {
+		return out, err
+	}
+	out.id, out.name = uuid.Must(uuid.NewV7()).String(), part.FileName()
+	f, err := os.Create(filepath.Join(p.dir, "tmp-"+out.id))
+	if err != nil {
+		return out, err
+	}
+	hash := sha256.New()
+	out.bytes, err = io.Copy(io.MultiWriter(f, hash), part)
+	out.hash = hex.EncodeToString(hash.Sum(nil))
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return out, err
+	}
+	return out, os.Rename(filepath.Join(p.dir, "tmp-"+out.id), filepath.Join(p.dir, out.id))
+}
+
+// keep syncs the folder, commits the upload's rows and adds its delivery.
+func (p *plain) keep(ctx context.Context, f plainFile) error {
+	dir, err := os.Open(p.dir)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
+		return err
+	}
+	tx, err := p.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	version := uuid.Must(uuid.NewV7()).String()
+	for i, args := range [][]any{
+		{f.id, f.hash, f.bytes, f.name, f.id},
+		{f.id, f.name, f.name, f.bytes, f.hash, f.hash, f.id},
+		{version, f.id, f.id, f.id, f.name},
+		{f.id, f.id, f.id},
+		{f.id},
+	} {
+		if _, err := tx.ExecContext(ctx, plainStatements[i], args...); err != nil {
+			return err
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	return p.stream.Do(ctx, p.stream.B().Xadd().Key("plain:tasks").Id("*").FieldValue().
+		FieldValue("taskId", f.id).FieldValue("userId", "plain").FieldValue("documentId", f.id).FieldValue("filePath", f.id).Build()).Error()
+}

@@ -1,0 +1,270 @@
+package crash
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/scripts/lab/world"
+)
+
+const (
+	maxLanes   = 8
+	kafkaLanes = 1  // beside those of the Redis transport
+	laneLimit  = 15 // databases that a Redis server has beside the first one
+	trialLimit = 2 * time.Minute
+)
+
+// kinds are what a point can be made to do.
+var kinds = []string{"kill", "stop", "error", "sleep"}
+
+// plan is one run of the program.
+type plan struct {
+	kind   string
+	seed   uint64
+	points []point
+	whole  bool // points are all that the kind can reach
+	lanes  int
+	mutant string // a bug in every process (package scripts/lab/mutants); empty: none
+	out    io.Writer
+
+	worlds map[bool]*world.World // by whether it is the Kafka transport
+	mu     sync.Mutex
+	parts  map[bool]int // lanes made so far, those that were given up too
+	hit    int
+	bad    int
+	judged map[string]int64 // events by rule, of the lanes that came to their end
+}
+
+// Run is the program; it answers the exit code.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("crashpoints", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	prefix := flags.String("name", "", "only points whose names begin so")
+	kind := flags.String("kind", "kill", "what a point does: "+strings.Join(kinds, ", "))
+	seed := flags.Uint64("seed", uint64(time.Now().UnixNano()), "of the points' order and the documents; printed with a failure")
+	lanes := flags.Int("lanes", 4, "points that are tried side by side, each in a world of its own on the same servers")
+	mutant := flags.String("mutant", "", "seed this bug into every process: the run has to fail")
+	list := flags.Bool("list", false, "list the points with their places")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return process.ExitOK
+		}
+		return process.ExitUsage
+	}
+	p := &plan{kind: *kind, seed: *seed, lanes: min(max(1, *lanes), maxLanes), mutant: *mutant, out: stdout, judged: map[string]int64{}, parts: map[bool]int{}, worlds: map[bool]*world.World{}}
+	if err := p.choose(*prefix); err != nil {
+		_, _ = fmt.Fprintln(stderr, "crashpoints:", err)
+		return process.ExitUsage
+	}
+	if *list {
+		for _, at := range p.points {
+			_, _ = fmt.Fprintf(stdout, "%-28s %s\n", at.name, at.place)
+		}
+		return process.ExitOK
+	}
+	started := time.Now()
+	if err := p.all(ctx); err != nil {
+		_, _ = fmt.Fprintln(stderr, "crashpoints:", err)
+		return process.ExitFailed
+	}
+	_, _ = fmt.Fprintf(stdout, "%d points, %d hit (%d %%), %d failed, kind %s, %.0f s\n",
+		len(p.points), p.hit, 100*p.hit/len(p.points), p.bad, p.kind, time.Since(started).Seconds())
+	if p.whole && p.kind == "kill" && p.bad == 0 {
+		_, _ = fmt.Fprintln(stdout, p.words())
+		if idle := p.idle(); len(idle) > 0 {
+			_, _ = fmt.Fprintf(stdout, "FAIL the rules %v judged nothing\n", idle)
+			return process.ExitFailed
+		}
+	}
+	if p.bad > 0 || p.hit < len(p.points) {
+		return process.ExitFailed
+	}
+	return process.ExitOK
+}
+
+// choose lists the points to try and checks that each of the source has a scene and the other way round.
+func (p *plan) choose(prefix string) error {
+	if !slices.Contains(kinds, p.kind) {
+		return fmt.Errorf("-kind %q: allowed are %s", p.kind, strings.Join(kinds, ", "))
+	}
+	root, err := world.Root()
+	if err != nil {
+		return err
+	}
+	all, err := listPoints(root)
+	if err == nil {
+		err = matchScenes(all)
+	}
+	if err != nil {
+		return err
+	}
+	for _, at := range all {
+		if strings.HasPrefix(at.name, prefix) && (p.kind != "error" || at.fault) {
+			p.points = append(p.points, at)
+		}
+	}
+	p.whole = prefix == ""
+	if len(p.points) == 0 {
+		return fmt.Errorf("no point begins with %q; -list shows them", prefix)
+	}
+	return nil
+}
+
+// matchScenes compares the points of the source with the scenes that reach them.
+func matchScenes(points []point) error {
+	var errs []error
+	known := map[string]bool{}
+	for _, at := range points {
+		known[at.name] = true
+		if _, ok := scenes[at.name]; !ok {
+			errs = append(errs, fmt.Errorf("%s (%s) has no scene that reaches it", at.name, at.place))
+		}
+	}
+	for name := range scenes {
+		if !known[name] {
+			errs = append(errs, fmt.Errorf("the source has no point %s", name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// all tries every point, each transport on servers of its own; lanes take the next point when they are done with one, slow ones first.
+func (p *plan) all(ctx context.Context) error {
+	sorts := []world.Sort{world.WithPoints}
+	if p.mutant != "" {
+		sorts = append(sorts, world.WithBugs)
+	}
+	bench, err := world.Prepare(ctx, "crashpoints", sorts...)
+	if err != nil {
+		return err
+	}
+	random := rand.New(rand.NewPCG(p.seed, 0x6372617368)) //nolint:gosec // an order, no secret
+	order := slices.Clone(p.points)
+	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	slices.SortStableFunc(order, func(a, b point) int { return int(scenes[b.name].slow) - int(scenes[a.name].slow) })
+	var wg sync.WaitGroup
+	var errs [2]error
+	for i, kafka := range []bool{false, true} {
+		mine := slices.DeleteFunc(slices.Clone(order), func(at point) bool { return scenes[at.name].Kafka != kafka })
+		if len(mine) == 0 {
+			continue
+		}
+		name, lanes := "servers", p.lanes
+		if kafka {
+			name, lanes = "servers-kafka", kafkaLanes
+		}
+		if p.worlds[kafka], err = world.New(ctx, bench, world.Options{Name: name, Kafka: kafka}); err != nil {
+			return err
+		}
+		defer p.worlds[kafka].Close()
+		wg.Go(func() { errs[i] = p.transport(ctx, mine, lanes, kafka) })
+	}
+	wg.Wait()
+	return errors.Join(errs[:]...)
+}
+
+// transport tries the points of one transport in lanes beside each other.
+func (p *plan) transport(ctx context.Context, order []point, lanes int, kafka bool) error {
+	todo := make(chan point, len(order))
+	for _, at := range order {
+		todo <- at
+	}
+	close(todo)
+	var wg sync.WaitGroup
+	errs := make([]error, min(lanes, len(order)))
+	for i := range errs {
+		wg.Go(func() { errs[i] = p.work(ctx, todo, kafka) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// work is one lane: it tries points until none is left. After a failure it goes on in a new world.
+func (p *plan) work(ctx context.Context, todo <-chan point, kafka bool) error {
+	var l *lane
+	defer func() {
+		if l != nil {
+			l.Close()
+		}
+	}()
+	for at := range todo {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if l == nil {
+			var err error
+			if l, err = p.newLane(ctx, kafka); err != nil {
+				return err
+			}
+		}
+		if !p.report(ctx, l, at) {
+			l.Close()
+			l = nil
+		}
+	}
+	if l == nil {
+		return nil
+	}
+	report, err := l.End(ctx)
+	if err != nil {
+		return fmt.Errorf("at the end of %s (seed %d): %w", l.Dir, p.seed, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range report {
+		p.judged[r.Rule] += r.Judged
+	}
+	return nil
+}
+
+// rules must have judged at least one event in a whole run. I27 is judged by the lanes themselves (sameAsClean).
+var rules = []string{
+	"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I11", "I12", "I14", "I15", "I17", "I18", "I20", "I23", "I24", "I25", "I26", "I28",
+	"I29", "I30", "I34", "I36", "L1", "L4", "L5",
+}
+
+// idle are those that did not.
+func (p *plan) idle() []string {
+	return slices.DeleteFunc(slices.Clone(rules), func(id string) bool { return p.judged[id] > 0 })
+}
+
+// words say how many events each rule judged.
+func (p *plan) words() string {
+	var parts []string
+	for _, id := range slices.Sorted(maps.Keys(p.judged)) {
+		parts = append(parts, fmt.Sprintf("%s %d", id, p.judged[id]))
+	}
+	return "events judged: " + strings.Join(parts, " · ")
+}
+
+// report tries one point within its limit and prints its line.
+func (p *plan) report(ctx context.Context, l *lane, at point) bool {
+	ctx, cancel := context.WithTimeoutCause(ctx, trialLimit, fmt.Errorf("the point took longer than %s", trialLimit))
+	defer cancel()
+	started := time.Now()
+	t := &trial{lane: l, at: at, kind: p.kind, scene: scenes[at.name]}
+	err := t.run(ctx)
+	took := time.Since(started).Seconds()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t.hit {
+		p.hit++
+	}
+	if err != nil {
+		p.bad++
+		_, _ = fmt.Fprintf(p.out, "FAIL %s (%.1f s, %s, seed %d, %s): %v\n  logs: %s\n", at.name, took, p.kind, p.seed, at.place, err, l.Dir)
+		return false
+	}
+	_, _ = fmt.Fprintf(p.out, "PASS %s (%.1f s)\n", at.name, took)
+	return true
+}

@@ -1,0 +1,177 @@
+package crash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab/await"
+)
+
+// step is a part of a scene.
+type step = func(ctx context.Context, t *trial) error
+
+// steps are several, one after the other.
+func steps(all ...step) step {
+	return func(ctx context.Context, t *trial) error {
+		for _, s := range all {
+			if err := s(ctx, t); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// uploads sends n documents of a size that must be accepted.
+func uploads(n, bytes int) step {
+	return func(ctx context.Context, t *trial) error {
+		for range n {
+			d, err := t.upload(ctx, t.doc(bytes))
+			if err != nil {
+				return err
+			}
+			t.docs, t.clean = append(t.docs, d), append(t.clean, d.Doc)
+		}
+		return nil
+	}
+}
+
+// uploadBlank sends a document without text, whose task ends DEAD.
+func uploadBlank(ctx context.Context, t *trial) error {
+	d, err := t.upload(ctx, t.blank())
+	if err == nil {
+		t.docs, t.want[d.task] = append(t.docs, d), taskstate.StatusDead
+	}
+	return err
+}
+
+// finished runs what was uploaded, undisturbed.
+func finished(ctx context.Context, t *trial) error { return t.undisturbed(ctx) }
+
+// faulty makes the embedding service go wrong until the point is reached.
+func faulty(f embedtest.Fault) step {
+	return func(_ context.Context, t *trial) error { t.Embed.Set(f); return nil }
+}
+
+// hangs waits until the armed process, or the one that begins with it, hangs in the embedding service.
+func (t *trial) hangs(ctx context.Context, start func() error) error {
+	t.Embed.Set(embedtest.Fault{Kind: embedtest.Hang})
+	hung := t.Embed.Wait(len(t.Embed.Effects()) + 1)
+	if err := start(); err != nil {
+		return err
+	}
+	select {
+	case <-hung:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(settleLimit):
+		return errors.New("nobody asks the embedding service" + t.unfinished(ctx))
+	}
+}
+
+// left is a claim whose holder was killed in the middle of its work; without a document it is of the one that waits.
+func left(document bool, env ...string) step {
+	return func(ctx context.Context, t *trial) error {
+		worker, err := t.Start("stream-worker", env...)
+		if err != nil {
+			return err
+		}
+		defer t.Embed.Clear()
+		defer worker.Kill()
+		return t.hangs(ctx, func() error {
+			if !document {
+				return nil
+			}
+			return uploads(1, smallDoc)(ctx, t)
+		})
+	}
+}
+
+// victim runs a worker that dies at another point while does goes on.
+func victim(name string, does step, env ...string) step {
+	return func(ctx context.Context, t *trial) error {
+		dir := filepath.Join(t.dir(), "victim")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		p, err := t.Start("stream-worker", append(arm(dir, name, "kill", 1), env...)...)
+		if err != nil {
+			return err
+		}
+		defer p.Kill()
+		if err := does(ctx, t); err != nil {
+			return err
+		}
+		return killed(ctx, p)
+	}
+}
+
+// stopped tells the armed worker to stop while it hangs with what was uploaded.
+func stopped(ctx context.Context, t *trial) error {
+	if err := t.hangs(ctx, func() error { return uploads(2, smallDoc)(ctx, t) }); err != nil {
+		return err
+	}
+	return t.terminate()
+}
+
+// status waits until the trial's last document has a status.
+func (t *trial) status(ctx context.Context, want taskstate.Status) error {
+	return await.Until(ctx, settleLimit, lookEvery, func(ctx context.Context) error {
+		task, err := t.client.Task(ctx, t.docs[len(t.docs)-1].task)
+		if err == nil && task.Status != string(want) {
+			err = fmt.Errorf("task %s is %s, not %s", task.TaskID, task.Status, want)
+		}
+		return err
+	})
+}
+
+// redis sends one command to the lane's Redis.
+func redis(words ...string) step {
+	return func(ctx context.Context, t *trial) error { return t.Stream.Do(ctx, words...) }
+}
+
+// request sends a request without a body to a gateway. A refusal with one of the allowed statuses is no error.
+func request(ctx context.Context, base, method, path string, allowed ...int) error {
+	req, err := http.NewRequestWithContext(ctx, method, base+path, http.NoBody)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	_ = res.Body.Close() // nothing in it is asked for
+	if res.StatusCode/100 == 2 {
+		return nil
+	}
+	for _, status := range allowed {
+		if res.StatusCode == status {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s %s: HTTP %d", method, path, res.StatusCode)
+}
+
+// passing lets the sweeper's waiting times be over for the trial's base and document: what it will look at some time is due now.
+func (t *trial) passing(ctx context.Context) error {
+	return t.DB.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+		for _, due := range []struct{ statement, of string }{
+			{"UPDATE knowledge_document SET sweep_at = ? WHERE sweep_at < '9999-01-01' AND id = ?", t.docs[0].document},
+			{"UPDATE vector_garbage SET sweep_at = ? WHERE sweep_at < '9999-01-01' AND document_id = ?", t.docs[0].document},
+			{"UPDATE knowledge_base SET sweep_at = ? WHERE sweep_at < '9999-01-01' AND name = ?", t.base()},
+		} {
+			if _, err := tx.ExecContext(ctx, due.statement, m.Now, due.of); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,193 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/taskstate/history"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/world"
+)
+
+const (
+	readyLimit = 60 * time.Second
+	// room is the backlog beyond which nobody uploads: the soak wants work under way, not a queue.
+	room         = 600
+	monitorEvery = 500 * time.Millisecond
+	reportEvery  = 30 * time.Second
+	calm         = 5 * time.Second // after the last fault
+)
+
+// options are the command line.
+type options struct {
+	length      time.Duration
+	quiet       time.Duration
+	seed        uint64
+	transitions int64
+	only        string
+}
+
+// soak is one run.
+type soak struct {
+	options
+	out      io.Writer
+	bench    *world.Bench
+	world    *world.World
+	fleet    *fleet
+	nemesis  *nemesis
+	journal  *journal
+	crowd    *crowd
+	problems problems
+
+	backlog atomic.Int64 // tasks that have not ended
+	last    atomic.Int64 // id of the last one
+}
+
+// Run is the program; it answers the exit code.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	o := options{}
+	flags.DurationVar(&o.length, "for", 30*time.Minute, "how long the faults go on")
+	flags.DurationVar(&o.quiet, "quiet", 4*time.Minute, "how long the work may take to come to rest afterwards")
+	flags.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of documents, users and faults")
+	flags.Int64Var(&o.transitions, "transitions", 0, "fewer than so many have judged too little")
+	flags.StringVar(&o.only, "faults", "", "only the faults that begin with one of these, comma separated; none: no fault")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return process.ExitOK
+		}
+		return process.ExitUsage
+	}
+	bench, err := world.Prepare(ctx, "soak")
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "soak:", err)
+		return process.ExitFailed
+	}
+	s := &soak{options: o, out: stdout, bench: bench}
+	if err := s.whole(ctx); err != nil {
+		faults := "none: the world did not start"
+		if s.nemesis != nil {
+			faults = s.nemesis.done()
+		}
+		_, _ = fmt.Fprintf(stdout, "FAIL soak (seed %d): %v\nfaults: %s\nlogs and evidence: %s\n", o.seed, err, faults, bench.Run)
+		return process.ExitFailed
+	}
+	return process.ExitOK
+}
+
+// settings are short times, so that much happens in half an hour.
+func settings() []string {
+	return []string{
+		"AUTH_MODE=keys", "INGEST_WORKER_CONCURRENCY=16", "INGEST_STOP_GRACE_MS=1000", "INGEST_SWEEP_INTERVAL_MS=1000", "EMBEDDING_TIMEOUT=10s",
+		fmt.Sprintf("INGEST_LEASE_MS=%d", lease.Milliseconds()), "INGEST_MAX_CRASHES=4", "INGEST_PROMISE_SLACK_MS=1000",
+		"INGEST_REDIS_RETRY_BASE_BACKOFF_MS=50", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=1000",
+		"INGEST_REDIS_MAX_ATTEMPTS=8", "INGEST_REDIS_RECLAIM_IDLE_MS=3000", "INGEST_REDIS_RECLAIM_INTERVAL_MS=1000",
+	}
+}
+
+// randomOf is a source of its own for each name, out of the seed.
+func (s *soak) randomOf(name string) *rand.Rand {
+	sum := uint64(14695981039346656037) // FNV-1a
+	for _, b := range []byte(name) {
+		sum = (sum ^ uint64(b)) * 1099511628211
+	}
+	return rand.New(rand.NewPCG(s.seed, sum)) //nolint:gosec // moments and choices of a test, no secret
+}
+
+// full tells whether the backlog is long enough.
+func (s *soak) full() bool { return s.backlog.Load() >= room }
+
+// whole is the run from the first server to the verdict.
+func (s *soak) whole(ctx context.Context) (err error) {
+	s.world, err = world.New(ctx, s.bench, world.Options{
+		Name: "world", Env: settings(), Embedder: &embedtest.Options{}, Proxied: true, CutCommits: true, Evidence: true,
+	})
+	if err != nil {
+		return err
+	}
+	defer s.world.Close()
+	if s.journal, err = openJournal(filepath.Join(s.world.Dir, "client.jsonl")); err != nil {
+		return err
+	}
+	s.fleet, err = newFleet(ctx, s.world, "ingest-api", "ingest-api", "stream-worker", "stream-worker", "stream-worker", "reclaimer", "reclaimer")
+	if err != nil {
+		return err
+	}
+	crowd, err := newCrowd(ctx, s, s.fleet.clients())
+	if err != nil {
+		return err
+	}
+	s.crowd = crowd
+	started := time.Now()
+	moving, err := s.harm(ctx)
+	if err != nil {
+		return err
+	}
+	healed := time.Now()
+	if err := s.rest(ctx); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(s.out, "at rest %.0f s after the last request\n", time.Since(healed).Seconds())
+	return s.judge(ctx, time.Since(started), moving)
+}
+
+// harm lets users and faults work together for the length of the run. When all have left, and the embedding service answers
+// nobody, a first check looks at the work under way: at rest no lease lives and no delivery is pending.
+func (s *soak) harm(ctx context.Context) (history.Report, error) {
+	s.nemesis = &nemesis{faults: matching(s.only), world: s.world, fleet: s.fleet, problems: &s.problems, journal: s.journal, counts: map[string]int{}}
+	s.together(ctx)
+	if err := s.heal(ctx); err != nil {
+		return nil, fmt.Errorf("after the faults: %w", err)
+	}
+	s.world.Embed.Clear()
+	s.world.Embed.Set(embedtest.Fault{Kind: embedtest.Hang})
+	if !await.Pause(ctx, calm) {
+		return nil, context.Cause(ctx)
+	}
+	a := s.audit()
+	a.Moving, a.Vectors = true, nil // the store has its turn at rest
+	report, err := s.ask(ctx, a)
+	if err != nil {
+		return nil, fmt.Errorf("under way, %s after the last fault: %w", calm, err)
+	}
+	return report, nil
+}
+
+// together is users, faults and monitor at work.
+func (s *soak) together(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.length)
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() { s.crowd.work(ctx) })
+	wg.Go(func() { s.monitor(ctx) })
+	s.nemesis.run(ctx, s.randomOf("faults"))
+	wg.Wait()
+}
+
+// monitor counts, looks after the processes, and tells how it goes.
+func (s *soak) monitor(ctx context.Context) {
+	started, told := time.Now(), time.Now()
+	for await.Pause(ctx, monitorEvery) {
+		s.count(ctx)
+		if err := s.fleet.unasked(); err != nil {
+			s.problems.add("%v", err)
+		}
+		if time.Since(told) >= reportEvery {
+			told = time.Now()
+			n := s.last.Load()
+			_, _ = fmt.Fprintf(s.out, "%5.0f s  %7d transitions (%.0f/s)  %4d tasks under way  %s\n",
+				time.Since(started).Seconds(), n, float64(n)/time.Since(started).Seconds(), s.backlog.Load(), s.nemesis.now())
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package soak
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/fsck"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+)
+
+func TestARequestWithoutAnAnswerStaysUnknown(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "client.jsonl")
+	j, err := openJournal(path)
+	require.NoError(t, err)
+	for _, c := range []apiclient.Call{
+		{Op: "upload", Key: "k", BodyHash: "h", Status: http.StatusAccepted, Task: "t"},
+		{Op: "upload", Err: errors.New("connection reset")},
+		{Op: "upload", Status: http.StatusInternalServerError, Code: "INTERNAL"},
+		{Op: "upload", Status: http.StatusServiceUnavailable, Code: "UNAVAILABLE"},
+		{Op: "upload", Status: http.StatusServiceUnavailable, Code: "BACKLOG_FULL"},
+		{Op: "retry", Status: http.StatusConflict, Code: "TASK_NOT_REPLAYABLE"},
+		{Op: "list", Status: http.StatusOK},
+	} {
+		j.call(c)
+	}
+	j.event(j.watcher(), "anna", apiclient.Event{ID: 4, TaskID: "t", Status: "QUEUED"})
+	require.NoError(t, j.close())
+	file, err := os.Open(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = file.Close() })
+	var outcomes []string
+	require.NoError(t, fsck.ReadClientLog(file, func(r fsck.ClientRecord) error {
+		outcomes = append(outcomes, r.Op+" "+string(r.Outcome))
+		return nil
+	}))
+	require.Equal(t, []string{
+		"upload ok", "upload maybe", "upload maybe", "upload maybe", "upload refused", "retry refused", "read ok", "event ok",
+	}, outcomes)
+	require.Contains(t, j.summary(), "upload maybe 3")
+}
+
+func TestOneSeedGivesTheSameWorld(t *testing.T) {
+	t.Parallel()
+	first, second := &soak{options: options{seed: 7}}, &soak{options: options{seed: 7}}
+	require.Equal(t, first.randomOf("faults").Uint64(), second.randomOf("faults").Uint64())
+	require.NotEqual(t, first.randomOf("faults").Uint64(), first.randomOf("user-1/0").Uint64())
+	a := &actor{crowd: &crowd{seed: 7}, random: first.randomOf("x")}
+	b := &actor{crowd: &crowd{seed: 7}, random: second.randomOf("x")}
+	require.Equal(t, a.fresh(), b.fresh())
+	require.NotEqual(t, a.fresh().Body, a.fresh().Body)
+}
+
+func TestAUserComesBackToHisLastDocuments(t *testing.T) {
+	t.Parallel()
+	u := &user{}
+	a := &actor{crowd: &crowd{}, user: u, random: (&soak{}).randomOf("x")}
+	_, ok := a.known()
+	require.False(t, ok)
+	for i := range remembered + 10 {
+		u.remember(held{task: string(rune('a' + i%26)), document: "d"})
+		h, ok := a.known()
+		require.True(t, ok)
+		require.Equal(t, "d", h.document)
+	}
+	require.Len(t, u.recent, remembered)
+}
+
+func TestFaultsAreChosenByName(t *testing.T) {
+	t.Parallel()
+	require.Len(t, matching(""), len(faults))
+	require.Empty(t, matching("none"))
+	require.Len(t, matching("kill-all,redis"), 4)
+	names := map[string]bool{}
+	for _, f := range faults {
+		require.False(t, names[f.name], f.name)
+		names[f.name] = true
+	}
+}
+
+func TestWhatWentWrongUnderWayIsTold(t *testing.T) {
+	t.Parallel()
+	var p problems
+	require.NoError(t, p.err())
+	for range maxProblems + 5 {
+		p.add("it broke")
+	}
+	require.ErrorContains(t, p.err(), "25 things")
+}
