@@ -94,25 +94,25 @@ services-status: $(BIN)/services ## say which of them answer
 
 bench: build ## measure, print a table and write .run/bench.json; fails on a missed figure unless ARGS=-report
 	@mkdir -p $(RUN)
-	go run ./scripts/bench -out $(RUN)/bench.json $(ARGS)
+	go run ./scripts/lab bench -out $(RUN)/bench.json $(ARGS)
 
 bench-peers: $(BIN)/peers ## measure other task systems beside ours in one run, print the ratios and write .run/peers.json; NAMES=prefix,… REPS=3 N=20000
 	$(BIN)/peers -dir $(RUN)/peers -out $(RUN)/peers.json $(ARGS)
 
 drills: build ## break real servers and processes and look at what is left; one line each; ARGS="-load 10s"
-	go run ./scripts/drills -parallel 2 $(ARGS)
+	go run ./scripts/lab drill -parallel 2 $(ARGS)
 
 crashpoints: ## kill the processes at every marked point and judge what is left; NAME=prefix KIND=stop|error|sleep
-	go run ./scripts/crashpoints $(if $(NAME),-name '$(NAME)') $(if $(KIND),-kind $(KIND))
+	go run ./scripts/lab crash $(if $(NAME),-name '$(NAME)') $(if $(KIND),-kind $(KIND))
 
 drill: build ## the drills whose names begin with NAME
-	go run ./scripts/drills -name '$(NAME)' $(ARGS)
+	go run ./scripts/lab drill -name '$(NAME)' $(ARGS)
 
 soak: ## half an hour of random faults on a whole installation, then every rule is judged; ARGS="-for 3m -seed N"
-	go run ./scripts/soak -for 30m -transitions 200000 $(ARGS)
+	go run ./scripts/lab soak -for 30m -transitions 200000 $(ARGS)
 
-mutants: ## run the checks against bugs that were seeded on purpose: each must be found
-	go run ./scripts/mutants
+mutants: ## run the checks against bugs that were seeded on purpose: each must be found; NAME=m1,…
+	go run ./scripts/lab mutants $(if $(NAME),-name '$(NAME)')
 
 vuln: $(BIN)/govulncheck ## known vulnerabilities that our code reaches; VULNDB=DIR is an index or a clone of golang/vulndb
 	go run ./scripts/vuln -govulncheck $(CURDIR)/$(BIN)/govulncheck -module services/millweir -tags '$(subst $() ,$(comma),$(TAGS))' \

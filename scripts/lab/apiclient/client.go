@@ -1,3 +1,4 @@
+// Package apiclient speaks to a gateway as any user would: documents, loads, searches, event streams.
 package apiclient
 
 import (

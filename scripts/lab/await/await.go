@@ -1,3 +1,4 @@
+// Package await waits for something without sleeping.
 package await
 
 import (

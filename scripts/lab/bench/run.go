@@ -1,3 +1,11 @@
+// Package bench measures the product's own binaries on real servers and prints each figure beside the one asked for.
+//
+//	lab bench [-name PREFIX,…] [-list] [-report] [-out FILE] [-cpuprofile FILE]     BENCH=prefix,… in the environment does as -name
+//
+// BENCH_ROWS=10000000 adds the largest table to "scale" (it takes long to fill), BENCH_MINUTES=n shortens "steady".
+// The table goes to the screen and, with all details, as JSON to FILE (.run/bench.json). A figure that missed
+// what was asked is marked, the last lines name all of them, and the exit code is then 1: -report makes it 0. It is 1 in any
+// case when something could not be measured.
 package bench
 
 import (
@@ -22,6 +30,7 @@ import (
 	"github.com/millweir/millweir/scripts/lab/bench/figure"
 	"github.com/millweir/millweir/scripts/lab/bench/installation"
 	"github.com/millweir/millweir/scripts/lab/bench/mq"
+	"github.com/millweir/millweir/scripts/lab/verb"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
 
@@ -55,8 +64,8 @@ var inProcess = []bench{
 	{"scale", "claims, sweeps and lists on 10 thousand finished tasks against 1 million (BENCH_ROWS=10000000: and 10 million)", 2 * time.Hour, engine.Scale},
 }
 
-// Benches are all of them.
-var Benches = append(inProcess[:len(inProcess):len(inProcess)], []bench{
+// benches are all of them.
+var benches = append(inProcess[:len(inProcess):len(inProcess)], []bench{
 	{"latency", "upload of a 10 KB text until it is searchable, all-in-one, idle", time.Minute, installation.Latency},
 	{"lateness", "start of 1,000 due retries after their nextRetryAt", 3 * time.Minute, installation.Lateness},
 	{"takeover", "kill -9 of a worker with 20 running tasks until all run again", time.Minute, installation.Takeover},
@@ -71,60 +80,44 @@ var Benches = append(inProcess[:len(inProcess):len(inProcess)], []bench{
 	{"steady", "memory of the services over 30 minutes of even load (BENCH_MINUTES)", installation.SteadyTime() + 15*time.Minute, installation.Steady},
 }...)
 
-// Run is the program; it returns the exit code.
-func Run(ctx context.Context, benches []bench, args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	names := flags.String("name", os.Getenv("BENCH"), "only benchmarks whose names begin with one of these, comma separated")
-	list := flags.Bool("list", false, "list the benchmarks")
-	out := flags.String("out", "", "file for the figures as JSON")
-	tell := flags.Bool("report", false, "exit with 0 although figures missed what was asked")
-	profile := flags.String("cpuprofile", "", "file for a CPU profile of this process")
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return process.ExitOK
-		}
-		return process.ExitUsage
+// Run is the verb bench.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return run(ctx, benches, args, stdout, stderr)
+}
+
+// run is Run over some benchmarks.
+func run(ctx context.Context, benches []bench, args []string, stdout, stderr io.Writer) int {
+	f := verb.Flags{Names: os.Getenv("BENCH")}
+	var out, profile string
+	var tell bool
+	if code, ok := verb.Parse("bench", args, stderr, &f, func(set *flag.FlagSet) {
+		set.StringVar(&out, "out", "", "file for the figures as JSON")
+		set.BoolVar(&tell, "report", false, "exit with 0 although figures missed what was asked")
+		set.StringVar(&profile, "cpuprofile", "", "file for a CPU profile of this process")
+	}); !ok {
+		return code
 	}
-	chosen := matching(benches, *names)
-	if len(chosen) == 0 {
-		_, _ = fmt.Fprintf(stderr, "bench: none begins with %q; -list shows them\n", *names)
-		return process.ExitUsage
+	chosen, err := verb.Choose(f.Names, benches, nameOf)
+	if err != nil {
+		return verb.Fail(stderr, "bench", process.ExitUsage, err)
 	}
-	if *list {
-		for _, b := range chosen {
-			_, _ = fmt.Fprintf(stdout, "%-17s %s\n", b.name, b.what)
-		}
-		return process.ExitOK
+	if f.List {
+		return verb.List(stdout, chosen, func(b bench) (string, string) { return b.name, b.what })
 	}
 	var lb *world.Bench
-	var err error
 	if slices.ContainsFunc(chosen, needsBinaries) {
 		lb, err = world.Prepare(ctx, "bench")
 	}
 	if err == nil {
-		err = profiled(*profile, func() error { return measure(ctx, lb, chosen, *out, *tell, stdout) })
+		err = profiled(profile, func() error { return measure(ctx, lb, chosen, out, tell, stdout) })
 	}
 	if err != nil {
-		_, _ = fmt.Fprintln(stderr, "bench:", err)
-		return process.ExitFailed
+		return verb.Fail(stderr, "bench", process.ExitFailed, err)
 	}
 	return process.ExitOK
 }
 
-// matching are the benchmarks whose names begin with one of the prefixes.
-func matching(benches []bench, prefixes string) []bench {
-	var out []bench
-	for _, b := range benches {
-		for p := range strings.SplitSeq(prefixes, ",") {
-			if strings.HasPrefix(b.name, p) {
-				out = append(out, b)
-				break
-			}
-		}
-	}
-	return out
-}
+func nameOf(b bench) string { return b.name }
 
 // profiled runs f with a CPU profile of this process, if one is wanted.
 func profiled(path string, f func() error) error {

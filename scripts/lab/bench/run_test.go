@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/scripts/lab/bench/figure"
+	"github.com/millweir/millweir/scripts/lab/verb"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
 
@@ -65,12 +66,14 @@ func TestEachFigureStandsBesideWhatWasAsked(t *testing.T) {
 
 func TestNamesChooseBenchmarks(t *testing.T) {
 	t.Parallel()
-	require.Len(t, matching(Benches, ""), len(Benches))
-	require.Len(t, matching(Benches, "pdf,paid"), 2)
-	require.Empty(t, matching(Benches, "none"))
+	for names, n := range map[string]int{"": len(benches), "pdf,paid": 2, "noop": 5} {
+		chosen, err := verb.Choose(names, benches, nameOf)
+		require.NoError(t, err)
+		require.Len(t, chosen, n)
+	}
 	var out, problems bytes.Buffer
-	require.Equal(t, 2, Run(t.Context(), Benches, []string{"-name", "none"}, &out, &problems))
-	require.Contains(t, problems.String(), `none begins with "none"`)
+	require.Equal(t, 2, run(t.Context(), benches, []string{"-name", "none"}, &out, &problems))
+	require.Contains(t, problems.String(), `nothing begins with "none"`)
 }
 
 func TestAMissedFigureIsAFailure(t *testing.T) {
@@ -92,7 +95,7 @@ func TestAMissedFigureIsAFailure(t *testing.T) {
 		"nothing asked of": {[]figure.Figure{{Name: "told", Measured: 9}}, nil, 0, "0 figures asked for"},
 	} {
 		var out, problems bytes.Buffer
-		require.Equal(t, c.code, Run(t.Context(), figures(c.figures...), c.args, &out, &problems), name)
+		require.Equal(t, c.code, run(t.Context(), figures(c.figures...), c.args, &out, &problems), name)
 		require.Contains(t, out.String(), c.want, name)
 		require.Equal(t, c.code != 0, bytes.Contains(problems.Bytes(), []byte("-report tells them")), name)
 	}

@@ -77,8 +77,8 @@ func (p *plan) newLane(ctx context.Context, kafka bool) (*lane, error) {
 		return nil, err
 	}
 	l := &lane{
-		World: w, Kafka: kafka, lost: p.kind == "error", seed: p.seed, load: &apiclient.Record{Accepted: map[string]apiclient.Doc{}, Other: map[int]int{}}, want: map[string]taskstate.Status{},
-		number: firstNumber + int(p.seed%firstNumber)*firstNumber, //nolint:gosec // below a million
+		World: w, Kafka: kafka, lost: p.kind == "error", seed: p.Seed, load: &apiclient.Record{Accepted: map[string]apiclient.Doc{}, Other: map[int]int{}}, want: map[string]taskstate.Status{},
+		number: firstNumber + int(p.Seed%firstNumber)*firstNumber, //nolint:gosec // below a million
 	}
 	api, err := l.StartReady(ctx, "ingest-api")
 	if err != nil {

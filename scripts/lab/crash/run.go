@@ -1,3 +1,15 @@
+// Package crash kills the product's real processes at every point that the source marks (pkg/crash), lets others
+// mend what is left, and judges it.
+//
+//	lab crash [-name PREFIX,…] [-kind kill|stop|error|sleep] [-seed N] [-lanes N] [-mutant NAME] [-list]
+//
+// One line for each point; after a failure what was found and the guilty task's log. The exit code is 1 when one failed, was
+// never reached, or did not end its process. Logs stay under .run/crashpoints/LANE.
+//
+//	kill   SIGKILL at the point
+//	stop   SIGSTOP at the point, SIGCONT after two leases: its owner comes back as a zombie
+//	error  the point returns an error; only where the source can return one (crash.Fault)
+//	sleep  the point takes two leases
 package crash
 
 import (
@@ -14,6 +26,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/scripts/lab/verb"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
 
@@ -29,10 +42,9 @@ var kinds = []string{"kill", "stop", "error", "sleep"}
 
 // plan is one run of the program.
 type plan struct {
+	verb.Flags
 	kind   string
-	seed   uint64
 	points []point
-	whole  bool // points are all that the kind can reach
 	lanes  int
 	mutant string // a bug in every process (package scripts/lab/mutants); empty: none
 	out    io.Writer
@@ -45,41 +57,30 @@ type plan struct {
 	judged map[string]int64 // events by rule, of the lanes that came to their end
 }
 
-// Run is the program; it answers the exit code.
+// Run is the verb crash.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("crashpoints", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	prefix := flags.String("name", "", "only points whose names begin so")
-	kind := flags.String("kind", "kill", "what a point does: "+strings.Join(kinds, ", "))
-	seed := flags.Uint64("seed", uint64(time.Now().UnixNano()), "of the points' order and the documents; printed with a failure")
-	lanes := flags.Int("lanes", 4, "points that are tried side by side, each in a world of its own on the same servers")
-	mutant := flags.String("mutant", "", "seed this bug into every process: the run has to fail")
-	list := flags.Bool("list", false, "list the points with their places")
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return process.ExitOK
-		}
-		return process.ExitUsage
+	p := &plan{out: &verb.Lines{To: stdout}, judged: map[string]int64{}, parts: map[bool]int{}, worlds: map[bool]*world.World{}}
+	if code, ok := verb.Parse("crash", args, stderr, &p.Flags, func(set *flag.FlagSet) {
+		set.StringVar(&p.kind, "kind", "kill", "what a point does: "+strings.Join(kinds, ", "))
+		set.IntVar(&p.lanes, "lanes", 4, "points that are tried side by side, each in a world of its own on the same servers")
+		set.StringVar(&p.mutant, "mutant", "", "seed this bug into every process: the run has to fail")
+	}); !ok {
+		return code
 	}
-	p := &plan{kind: *kind, seed: *seed, lanes: min(max(1, *lanes), maxLanes), mutant: *mutant, out: stdout, judged: map[string]int64{}, parts: map[bool]int{}, worlds: map[bool]*world.World{}}
-	if err := p.choose(*prefix); err != nil {
-		_, _ = fmt.Fprintln(stderr, "crashpoints:", err)
-		return process.ExitUsage
+	p.lanes = min(max(1, p.lanes), maxLanes)
+	if err := p.choose(); err != nil {
+		return verb.Fail(stderr, "crash", process.ExitUsage, err)
 	}
-	if *list {
-		for _, at := range p.points {
-			_, _ = fmt.Fprintf(stdout, "%-28s %s\n", at.name, at.place)
-		}
-		return process.ExitOK
+	if p.List {
+		return verb.List(stdout, p.points, func(at point) (string, string) { return at.name, at.place })
 	}
 	started := time.Now()
 	if err := p.all(ctx); err != nil {
-		_, _ = fmt.Fprintln(stderr, "crashpoints:", err)
-		return process.ExitFailed
+		return verb.Fail(stderr, "crash", process.ExitFailed, err)
 	}
 	_, _ = fmt.Fprintf(stdout, "%d points, %d hit (%d %%), %d failed, kind %s, %.0f s\n",
 		len(p.points), p.hit, 100*p.hit/len(p.points), p.bad, p.kind, time.Since(started).Seconds())
-	if p.whole && p.kind == "kill" && p.bad == 0 {
+	if p.Names == "" && p.kind == "kill" && p.bad == 0 {
 		_, _ = fmt.Fprintln(stdout, p.words())
 		if idle := p.idle(); len(idle) > 0 {
 			_, _ = fmt.Fprintf(stdout, "FAIL the rules %v judged nothing\n", idle)
@@ -93,7 +94,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // choose lists the points to try and checks that each of the source has a scene and the other way round.
-func (p *plan) choose(prefix string) error {
+func (p *plan) choose() error {
 	if !slices.Contains(kinds, p.kind) {
 		return fmt.Errorf("-kind %q: allowed are %s", p.kind, strings.Join(kinds, ", "))
 	}
@@ -108,16 +109,11 @@ func (p *plan) choose(prefix string) error {
 	if err != nil {
 		return err
 	}
-	for _, at := range all {
-		if strings.HasPrefix(at.name, prefix) && (p.kind != "error" || at.fault) {
-			p.points = append(p.points, at)
-		}
+	if p.kind == "error" {
+		all = slices.DeleteFunc(all, func(at point) bool { return !at.fault })
 	}
-	p.whole = prefix == ""
-	if len(p.points) == 0 {
-		return fmt.Errorf("no point begins with %q; -list shows them", prefix)
-	}
-	return nil
+	p.points, err = verb.Choose(p.Names, all, func(at point) string { return at.name })
+	return err
 }
 
 // matchScenes compares the points of the source with the scenes that reach them.
@@ -148,7 +144,7 @@ func (p *plan) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	random := rand.New(rand.NewPCG(p.seed, 0x6372617368)) //nolint:gosec // an order, no secret
+	random := rand.New(rand.NewPCG(p.Seed, 0x6372617368)) //nolint:gosec // an order, no secret
 	order := slices.Clone(p.points)
 	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	slices.SortStableFunc(order, func(a, b point) int { return int(scenes[b.name].slow) - int(scenes[a.name].slow) })
@@ -217,7 +213,7 @@ func (p *plan) work(ctx context.Context, todo <-chan point, kafka bool) error {
 	}
 	report, err := l.End(ctx)
 	if err != nil {
-		return fmt.Errorf("at the end of %s (seed %d): %w", l.Dir, p.seed, err)
+		return fmt.Errorf("at the end of %s (seed %d): %w", l.Dir, p.Seed, err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -254,7 +250,6 @@ func (p *plan) report(ctx context.Context, l *lane, at point) bool {
 	started := time.Now()
 	t := &trial{lane: l, at: at, kind: p.kind, scene: scenes[at.name]}
 	err := t.run(ctx)
-	took := time.Since(started).Seconds()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if t.hit {
@@ -262,9 +257,6 @@ func (p *plan) report(ctx context.Context, l *lane, at point) bool {
 	}
 	if err != nil {
 		p.bad++
-		_, _ = fmt.Fprintf(p.out, "FAIL %s (%.1f s, %s, seed %d, %s): %v\n  logs: %s\n", at.name, took, p.kind, p.seed, at.place, err, l.Dir)
-		return false
 	}
-	_, _ = fmt.Fprintf(p.out, "PASS %s (%.1f s)\n", at.name, took)
-	return true
+	return verb.Result{Name: at.name, Took: time.Since(started), Seed: p.Seed, At: p.kind + ", " + at.place, Err: err, Logs: l.Dir}.Print(p.out)
 }

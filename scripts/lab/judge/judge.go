@@ -1,3 +1,4 @@
+// Package judge waits until a world is at rest and lets pkg/fsck judge it, which owns all rules.
 package judge
 
 import (

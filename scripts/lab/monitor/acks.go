@@ -1,3 +1,4 @@
+// Package monitor reads what Redis is asked, by MONITOR, and writes it down for the checker.
 package monitor
 
 import (

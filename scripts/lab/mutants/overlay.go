@@ -114,18 +114,17 @@ func (e *GoneError) Error() string {
 		e.Patch.file, e.Stands, max(1, e.Patch.times), e.Patch.old, where)
 }
 
-// find returns the files below pkg in which a text stands.
+// find returns the files below pkg in which a text stands; what cannot be read is not named.
 func find(root, text string) []string {
 	var out []string
-	_ = filepath.WalkDir(filepath.Join(root, "pkg"), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !(strings.HasSuffix(path, ".go") || strings.HasSuffix(path, ".sql")) {
-			return nil // what cannot be read is not named
-		}
-		if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), text) {
-			name, _ := filepath.Rel(root, path)
-			out = append(out, filepath.ToSlash(name))
-		}
-		return nil
-	})
+	source := os.DirFS(root)
+	for _, pattern := range []string{".go", ".sql"} {
+		_ = fs.WalkDir(source, "pkg", func(name string, _ fs.DirEntry, _ error) error {
+			if b, err := fs.ReadFile(source, name); err == nil && strings.HasSuffix(name, pattern) && strings.Contains(string(b), text) {
+				out = append(out, name)
+			}
+			return nil
+		})
+	}
 	return out
 }

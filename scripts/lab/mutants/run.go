@@ -1,6 +1,6 @@
 // Package mutants runs the checks against bugs that were seeded on purpose (deploy/docs/mutants.md) and fails when one is not found.
 //
-//	mutants [-name m1] [-v]
+//	lab mutants [-name m1,…] [-v] [-list]
 //
 // The bugs are patches, applied with `go test -overlay`: the product has none of them. Test programs are built once with
 // all bugs; MILLWEIR_MUTANT chooses one. Each check must pass without a bug first: a check that always fails catches nothing.
@@ -9,7 +9,6 @@ package mutants
 import (
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -21,6 +20,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/scripts/lab/verb"
 )
 
 const (
@@ -28,31 +28,30 @@ const (
 	tailLines  = 12
 )
 
-// Run is the program; it returns the exit code.
+// Run is the verb mutants.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	name := flags.String("name", "", "only this bug")
-	verbose := flags.Bool("v", false, "show what each check said")
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return process.ExitOK
-		}
-		return process.ExitUsage
+	l := &laboratory{dir: filepath.Join(".run", "mutants"), out: stdout, clean: map[string]error{}}
+	var f verb.Flags
+	if code, ok := verb.Parse("mutants", args, stderr, &f, func(set *flag.FlagSet) {
+		set.BoolVar(&l.verbose, "v", false, "show what each check said")
+	}); !ok {
+		return code
 	}
-	l := &laboratory{dir: filepath.Join(".run", "mutants"), verbose: *verbose, out: stdout, clean: map[string]error{}}
-	chosen := slices.DeleteFunc(slices.Clone(bugs), func(b bug) bool { return *name != "" && b.name != *name })
-	if len(chosen) == 0 {
-		_, _ = fmt.Fprintf(stderr, "mutants: no bug is called %q\n", *name)
-		return process.ExitUsage
+	chosen, err := verb.Choose(f.Names, bugs, func(b bug) string { return b.name })
+	if err != nil {
+		return verb.Fail(stderr, "mutants", process.ExitUsage, err)
+	}
+	if f.List {
+		return verb.List(stdout, chosen, func(b bug) (string, string) { return b.name, b.what })
 	}
 	if err := l.build(ctx, chosen); err != nil {
-		_, _ = fmt.Fprintln(stderr, "mutants:", err)
-		return process.ExitFailed
+		return verb.Fail(stderr, "mutants", process.ExitFailed, err)
 	}
 	missed := 0
 	for _, b := range chosen {
-		if !l.judge(ctx, b) {
+		began := time.Now()
+		saw, err := l.judge(ctx, b)
+		if !(verb.Result{Name: b.name, Took: time.Since(began), Saw: b.what + ": " + saw, Err: err}).Print(stdout) {
 			missed++
 		}
 	}
@@ -106,35 +105,29 @@ func (l *laboratory) program(c check) string {
 	return filepath.Join(l.dir, strings.ReplaceAll(c.pkg, "/", "_")+".test")
 }
 
-// judge runs the checks of one bug and prints its line.
-func (l *laboratory) judge(ctx context.Context, b bug) bool {
-	began := time.Now()
+// judge runs the checks of one bug and says which found it.
+func (l *laboratory) judge(ctx context.Context, b bug) (string, error) {
 	var found, blind []string
 	for _, c := range b.checks {
 		if err := l.baseline(ctx, c); err != nil {
-			_, _ = fmt.Fprintf(l.out, "FAIL %s: %s fails without a bug too: %v\n", b.name, c, err)
-			return false
+			return "", fmt.Errorf("%s fails without a bug too: %w", c, err)
 		}
-		if err := l.check(ctx, c, b.name); err != nil {
-			found = append(found, c.String())
-			if l.verbose {
-				_, _ = fmt.Fprintf(l.out, "     %s: %v\n", c, err)
-			}
-		} else {
+		if err := l.check(ctx, c, b.name); err == nil {
 			blind = append(blind, c.String())
+			continue
+		} else if l.verbose {
+			_, _ = fmt.Fprintf(l.out, "     %s: %v\n", c, err)
 		}
+		found = append(found, c.String())
 	}
-	took := time.Since(began).Seconds()
-	if len(found) == 0 {
-		_, _ = fmt.Fprintf(l.out, "FAIL %s (%.1f s): %s: not found by %s\n", b.name, took, b.what, strings.Join(blind, ", "))
-		return false
+	saw := "found by " + strings.Join(found, ", ")
+	switch {
+	case len(found) == 0:
+		return "", fmt.Errorf("%s: not found by %s", b.what, strings.Join(blind, ", "))
+	case len(blind) > 0:
+		saw += "; not by " + strings.Join(blind, ", ")
 	}
-	_, _ = fmt.Fprintf(l.out, "PASS %s (%.1f s): %s: found by %s", b.name, took, b.what, strings.Join(found, ", "))
-	if len(blind) > 0 {
-		_, _ = fmt.Fprintf(l.out, "; not by %s", strings.Join(blind, ", "))
-	}
-	_, _ = fmt.Fprintln(l.out)
-	return true
+	return saw, nil
 }
 
 // baseline runs a check without a bug, once.

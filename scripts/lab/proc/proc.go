@@ -1,3 +1,4 @@
+// Package proc starts processes of the product, ends them and looks at what they hold.
 package proc
 
 import (

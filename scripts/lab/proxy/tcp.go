@@ -1,3 +1,4 @@
+// Package proxy stands between the services and their servers and goes wrong when told to.
 package proxy
 
 import (

@@ -14,6 +14,7 @@ import (
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/proc"
 	"github.com/millweir/millweir/scripts/lab/proxy"
+	"github.com/millweir/millweir/scripts/lab/verb"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
 
@@ -56,18 +57,12 @@ var faults = []fault{
 	{"embedder", 2 * time.Second, embedder},
 }
 
-// matching are the faults that begin with one of the comma separated prefixes.
-func matching(prefixes string) []fault {
-	var out []fault
-	for _, f := range faults {
-		for prefix := range strings.SplitSeq(prefixes, ",") {
-			if strings.HasPrefix(f.name, prefix) {
-				out = append(out, f)
-				break
-			}
-		}
+// matching returns the faults that the names ask for; "none" asks for none.
+func matching(names string) ([]fault, error) {
+	if names == "none" {
+		return nil, nil
 	}
-	return out
+	return verb.Choose(names, faults, func(f fault) string { return f.name })
 }
 
 // nemesis does the harm.

@@ -109,18 +109,18 @@ func (s *soak) ask(ctx context.Context, a judge.Audit) (history.Report, error) {
 }
 
 // judge is the verdict: every applicable rule must have judged something and found nothing.
-func (s *soak) judge(ctx context.Context, took time.Duration, moving history.Report) error {
+func (s *soak) judge(ctx context.Context, took time.Duration, moving history.Report) (string, error) {
 	if err := s.journal.close(); err != nil {
-		return err
+		return "", err
 	}
 	var total int64
 	if err := s.world.DB.Reader().QueryRowContext(ctx, `SELECT COUNT(*) FROM ingest_task_transition`).Scan(&total); err != nil {
-		return err
+		return "", err
 	}
 	_, _ = fmt.Fprintf(s.out, "requests: %s\nfaults: %s\n", s.journal.summary(), s.nemesis.done())
 	client, err := os.Open(s.journal.path)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer client.Close() //nolint:errcheck // only read
 	began := time.Now()
@@ -140,9 +140,7 @@ func (s *soak) judge(ctx context.Context, took time.Duration, moving history.Rep
 		err = fmt.Errorf("too few: %d were asked for", s.options.transitions)
 	}
 	if err != nil {
-		return fmt.Errorf("%d transitions in %.0f s: %w", total, took.Seconds(), err)
+		return "", fmt.Errorf("%d transitions in %.0f s: %w", total, took.Seconds(), err)
 	}
-	_, _ = fmt.Fprintf(s.out, "PASS soak (seed %d): %d transitions in %.0f s, judged in %.0f s, 0 violations\n",
-		s.seed, total, took.Seconds(), time.Since(began).Seconds())
-	return nil
+	return fmt.Sprintf("%d transitions in %.0f s, judged in %.0f s, 0 violations", total, took.Seconds(), time.Since(began).Seconds()), nil
 }

@@ -1,8 +1,16 @@
+// Package soak breaks a whole installation at random for a long time and then judges all that it left.
+//
+//	lab soak [-for 30m] [-seed N] [-transitions N] [-quiet 4m] [-name FAULT,…]
+//
+// Two gateways, three workers and two reclaimers run on MariaDB, Redis, Chroma and a fake embedding service. Users upload,
+// replace, delete, cancel, retry, search and watch all the time; meanwhile a random subset of faults is at work, another one
+// every 10 to 20 s, and none a quarter of the time. In the end everything is healed, the work comes to rest, and the checker
+// of pkg/fsck judges tables, log, streams, vectors, what was paid and what the users saw. Every rule must have judged something.
+// A failure names the seed, the faults, the first violated rule and that task's history.
 package soak
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -16,6 +24,7 @@ import (
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate/history"
 	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/verb"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
 
@@ -30,16 +39,16 @@ const (
 
 // options are the command line.
 type options struct {
+	verb.Flags
 	length      time.Duration
 	quiet       time.Duration
-	seed        uint64
 	transitions int64
-	only        string
 }
 
 // soak is one run.
 type soak struct {
 	options
+	faults   []fault // at work
 	out      io.Writer
 	bench    *world.Bench
 	world    *world.World
@@ -53,34 +62,35 @@ type soak struct {
 	last    atomic.Int64 // id of the last one
 }
 
-// Run is the program; it answers the exit code.
+// Run is the verb soak.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
-	flags.SetOutput(stderr)
 	o := options{}
-	flags.DurationVar(&o.length, "for", 30*time.Minute, "how long the faults go on")
-	flags.DurationVar(&o.quiet, "quiet", 4*time.Minute, "how long the work may take to come to rest afterwards")
-	flags.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of documents, users and faults")
-	flags.Int64Var(&o.transitions, "transitions", 0, "fewer than so many have judged too little")
-	flags.StringVar(&o.only, "faults", "", "only the faults that begin with one of these, comma separated; none: no fault")
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return process.ExitOK
-		}
-		return process.ExitUsage
+	if code, ok := verb.Parse("soak", args, stderr, &o.Flags, func(set *flag.FlagSet) {
+		set.DurationVar(&o.length, "for", 30*time.Minute, "how long the faults go on")
+		set.DurationVar(&o.quiet, "quiet", 4*time.Minute, "how long the work may take to come to rest afterwards")
+		set.Int64Var(&o.transitions, "transitions", 0, "fewer than so many have judged too little")
+		set.StringVar(&o.Names, "faults", "", "as -name; none: no fault")
+	}); !ok {
+		return code
+	}
+	chosen, err := matching(o.Names)
+	if err != nil {
+		return verb.Fail(stderr, "soak", process.ExitUsage, err)
+	}
+	if o.List {
+		return verb.List(stdout, chosen, func(f fault) (string, string) { return f.name, "every " + f.pause.String() + " of its shifts" })
 	}
 	bench, err := world.Prepare(ctx, "soak")
 	if err != nil {
-		_, _ = fmt.Fprintln(stderr, "soak:", err)
-		return process.ExitFailed
+		return verb.Fail(stderr, "soak", process.ExitFailed, err)
 	}
-	s := &soak{options: o, out: stdout, bench: bench}
-	if err := s.whole(ctx); err != nil {
-		faults := "none: the world did not start"
-		if s.nemesis != nil {
-			faults = s.nemesis.done()
-		}
-		_, _ = fmt.Fprintf(stdout, "FAIL soak (seed %d): %v\nfaults: %s\nlogs and evidence: %s\n", o.seed, err, faults, bench.Run)
+	s := &soak{options: o, faults: chosen, out: stdout, bench: bench}
+	began := time.Now()
+	saw, err := s.whole(ctx)
+	if err != nil && s.nemesis != nil {
+		err = fmt.Errorf("%w\nfaults: %s", err, s.nemesis.done())
+	}
+	if !(verb.Result{Name: "soak", Took: time.Since(began), Seed: o.Seed, Saw: saw, Err: err, Logs: bench.Run}).Print(stdout) {
 		return process.ExitFailed
 	}
 	return process.ExitOK
@@ -102,41 +112,41 @@ func (s *soak) randomOf(name string) *rand.Rand {
 	for _, b := range []byte(name) {
 		sum = (sum ^ uint64(b)) * 1099511628211
 	}
-	return rand.New(rand.NewPCG(s.seed, sum)) //nolint:gosec // moments and choices of a test, no secret
+	return rand.New(rand.NewPCG(s.Seed, sum)) //nolint:gosec // moments and choices of a test, no secret
 }
 
 // full tells whether the backlog is long enough.
 func (s *soak) full() bool { return s.backlog.Load() >= room }
 
 // whole is the run from the first server to the verdict.
-func (s *soak) whole(ctx context.Context) (err error) {
+func (s *soak) whole(ctx context.Context) (saw string, err error) {
 	s.world, err = world.New(ctx, s.bench, world.Options{
 		Name: "world", Env: settings(), Embedder: &embedtest.Options{}, Proxied: true, CutCommits: true, Evidence: true,
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer s.world.Close()
 	if s.journal, err = openJournal(filepath.Join(s.world.Dir, "client.jsonl")); err != nil {
-		return err
+		return "", err
 	}
 	s.fleet, err = newFleet(ctx, s.world, "ingest-api", "ingest-api", "stream-worker", "stream-worker", "stream-worker", "reclaimer", "reclaimer")
 	if err != nil {
-		return err
+		return "", err
 	}
 	crowd, err := newCrowd(ctx, s, s.fleet.clients())
 	if err != nil {
-		return err
+		return "", err
 	}
 	s.crowd = crowd
 	started := time.Now()
 	moving, err := s.harm(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	healed := time.Now()
 	if err := s.rest(ctx); err != nil {
-		return err
+		return "", err
 	}
 	_, _ = fmt.Fprintf(s.out, "at rest %.0f s after the last request\n", time.Since(healed).Seconds())
 	return s.judge(ctx, time.Since(started), moving)
@@ -145,7 +155,7 @@ func (s *soak) whole(ctx context.Context) (err error) {
 // harm lets users and faults work together for the length of the run. When all have left, and the embedding service answers
 // nobody, a first check looks at the work under way: at rest no lease lives and no delivery is pending.
 func (s *soak) harm(ctx context.Context) (history.Report, error) {
-	s.nemesis = &nemesis{faults: matching(s.only), world: s.world, fleet: s.fleet, problems: &s.problems, journal: s.journal, counts: map[string]int{}}
+	s.nemesis = &nemesis{faults: s.faults, world: s.world, fleet: s.fleet, problems: &s.problems, journal: s.journal, counts: map[string]int{}}
 	s.together(ctx)
 	if err := s.heal(ctx); err != nil {
 		return nil, fmt.Errorf("after the faults: %w", err)

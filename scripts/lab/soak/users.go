@@ -75,7 +75,7 @@ type crowd struct {
 // newCrowd makes users with keys, and an operator.
 func newCrowd(ctx context.Context, s *soak, gateways []*apiclient.Client) (*crowd, error) {
 	c := &crowd{
-		seed: s.seed, random: s.randomOf, full: s.full, journal: s.journal, faults: &s.problems,
+		seed: s.Seed, random: s.randomOf, full: s.full, journal: s.journal, faults: &s.problems,
 		watchers: make(chan struct{}, watchersMax), owner: map[string]string{}, deleted: map[string]time.Time{},
 	}
 	as := func(name, role string) ([]*apiclient.Client, error) {

@@ -1,3 +1,4 @@
+// Package tables reads the tables of an installation directly.
 package tables
 
 import (

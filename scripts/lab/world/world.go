@@ -1,3 +1,4 @@
+// Package world is one set of servers, proxies, a fake embedding service and the processes that were started in it.
 package world
 
 import (

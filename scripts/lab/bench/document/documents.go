@@ -1,3 +1,4 @@
+// Package document measures the way of real documents: readers, memory, and the whole against its parts.
 package document
 
 import (

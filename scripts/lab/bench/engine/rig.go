@@ -1,3 +1,4 @@
+// Package engine measures store, queue, runner and relay in this process, with tasks that do nothing.
 package engine
 
 import (

@@ -1,3 +1,4 @@
+// Package figure is what the benchmarks share: figures, worlds, sample documents.
 package figure
 
 // Figure is one measured number beside the one asked for.

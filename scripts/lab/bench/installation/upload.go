@@ -1,3 +1,4 @@
+// Package installation measures the product's services as they are installed.
 package installation
 
 import (

@@ -1,3 +1,4 @@
+// Package mq measures pkg/streammq beside raw commands.
 package mq
 
 import (

@@ -1,3 +1,4 @@
+// Package fullload breaks things under a thousand tasks a second and more, with members in processes of their own.
 package fullload
 
 import (
@@ -33,16 +34,6 @@ const (
 	fullSettle  = 2 * time.Minute
 )
 
-// RedisFullLoad kills workers, the reclaimer and Redis by turns under a drain of tasks that do nothing.
-func RedisFullLoad(ctx context.Context, s *stage.Stage) (string, error) {
-	return fullLoad(ctx, s, false, []string{"worker", "reclaimer", "worker", "broker"})
-}
-
-// KafkaFullLoad is the same on Kafka, with relays.
-func KafkaFullLoad(ctx context.Context, s *stage.Stage) (string, error) {
-	return fullLoad(ctx, s, true, []string{"worker", "outbox-relay", "reclaimer", "worker", "outbox-relay", "broker"})
-}
-
 // full is a full load under way.
 type full struct {
 	*stage.Cluster
@@ -57,10 +48,16 @@ type full struct {
 	took    time.Duration // from the first kill to the last such second
 }
 
-// fullLoad keeps a backlog of tasks in front of two workers and a reclaimer in processes of their own, kills them and the
+// Run keeps a backlog of tasks in front of two workers and a reclaimer in processes of their own, kills them and the
 // broker by turns, and judges every task. It fails when a kill would meet less than fullRate, or no task was taken over.
-func fullLoad(ctx context.Context, s *stage.Stage, kafka bool, turn []string) (string, error) {
-	c, err := s.NewCluster(ctx, world.Options{Kafka: kafka, Env: []string{
+func Run(ctx context.Context, s *stage.Stage) (string, error) {
+	turn := []string{"worker", "reclaimer", "worker", "broker"}
+	names := []string{"worker", "worker", "reclaimer"}
+	if s.Kafka {
+		turn = []string{"worker", "outbox-relay", "reclaimer", "worker", "outbox-relay", "broker"}
+		names = append(names, "outbox-relay", "outbox-relay")
+	}
+	c, err := s.NewCluster(ctx, world.Options{Env: []string{
 		fmt.Sprintf("INGEST_LEASE_MS=%d", fullLease.Milliseconds()), fmt.Sprintf("INGEST_MAX_CRASHES=%d", fullCrashes),
 	}})
 	if err != nil {
@@ -72,10 +69,6 @@ func fullLoad(ctx context.Context, s *stage.Stage, kafka bool, turn []string) (s
 		return "", err
 	}
 	defer f.db.Close() //nolint:errcheck // every commit was answered
-	names := []string{"worker", "worker", "reclaimer"}
-	if kafka {
-		names = append(names, "outbox-relay", "outbox-relay")
-	}
 	for _, name := range names {
 		if err := f.start(name); err != nil {
 			return "", err
@@ -94,7 +87,7 @@ func fullLoad(ctx context.Context, s *stage.Stage, kafka bool, turn []string) (s
 	if err != nil {
 		return "", err
 	}
-	if err := f.afterwards(ctx, kafka); err != nil {
+	if err := f.afterwards(ctx, s.Kafka); err != nil {
 		return "", err
 	}
 	if taken == 0 {

@@ -1,9 +1,9 @@
+// Package kafka has the scenes of the Kafka transport.
 package kafka
 
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,7 +31,7 @@ const (
 // Reproduction is contract §7 for Kafka: without a broker events go RETRYING with growing next_retry_at, exactly by the
 // formula, then DEAD; the task stays QUEUED and says so; when the broker answers, they are revived and all succeeds.
 func Reproduction(ctx context.Context, s *stage.Stage) (string, error) {
-	c, err := s.NewCluster(ctx, world.Options{Kafka: true, Env: []string{
+	c, err := s.NewCluster(ctx, world.Options{Env: []string{
 		fmt.Sprintf("INGEST_KAFKA_MAX_ATTEMPTS=%d", outboxTries),
 		fmt.Sprintf("INGEST_KAFKA_RETRY_BASE_BACKOFF_MS=%d", outboxBase.Milliseconds()),
 		fmt.Sprintf("INGEST_KAFKA_RETRY_MAX_BACKOFF_MS=%d", outboxMost.Milliseconds()),
@@ -139,39 +139,27 @@ func queuedAndExplained(ctx context.Context, c *stage.Cluster, load *apiclient.R
 
 // Broker kills the broker under load for 20 s: uploads go on, nothing is lost, and the first event is sent soon after its return.
 func Broker(ctx context.Context, s *stage.Stage) (string, error) {
-	c, err := s.NewCluster(ctx, world.Options{Kafka: true, Embedder: stage.SlowEmbedder()}, stage.OverKafka...)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	if err := c.AllReady(ctx, stage.LiveLimit); err != nil {
-		return "", err
-	}
-	stop := stage.Background(ctx, apiclient.Load{Target: c.Client, Clients: 3, Bytes: stage.DocBytes, Every: 200 * time.Millisecond})
-	defer stop()
-	calm := max(5*time.Second, (s.Load-brokerAway)/2)
-	await.Pause(ctx, calm)
-	if err := c.Kafka.Kill(ctx); err != nil {
-		return "", err
-	}
-	await.Pause(ctx, brokerAway)
-	if err := c.AllRun(); err != nil {
-		return "", fmt.Errorf("without a broker: %w", err)
-	}
-	first, err := firstSent(ctx, c)
-	if err != nil {
-		return "", err
-	}
-	await.Pause(ctx, calm)
-	load := stop()
-	if err := c.Finish(ctx, load); err != nil {
-		return "", err
-	}
-	if load.Busy+load.Unknown > 0 {
-		return "", fmt.Errorf("uploads depend on the broker: %d answered 503, %d broke off", load.Busy, load.Unknown)
-	}
-	return fmt.Sprintf("broker away for %.0f s; first event sent %.1f s after it answered (goal %.1f s); %s",
-		brokerAway.Seconds(), first.Seconds(), sentGoal.Seconds(), stage.Summary(load)), nil
+	var first time.Duration
+	return stage.Storm{
+		Faults: func(ctx context.Context, c *stage.Cluster) (err error) {
+			calm := max(5*time.Second, (s.Load-brokerAway)/2)
+			await.Pause(ctx, calm)
+			if err := c.Kafka.Kill(ctx); err != nil {
+				return err
+			}
+			await.Pause(ctx, brokerAway)
+			if err := c.AllRun(); err != nil {
+				return fmt.Errorf("without a broker: %w", err)
+			}
+			first, err = firstSent(ctx, c)
+			await.Pause(ctx, calm)
+			return err
+		},
+		Judge: func(_ context.Context, _ *stage.Cluster, load *apiclient.Record) (string, error) {
+			return fmt.Sprintf("broker away for %.0f s; first event sent %.1f s after it was back (goal %.1f s)",
+				brokerAway.Seconds(), first.Seconds(), sentGoal.Seconds()), stage.Undisturbed(load)
+		},
+	}.Run(ctx, s)
 }
 
 // firstSent starts the broker and returns how long after it answers the first event is sent.
@@ -201,72 +189,30 @@ func firstSent(ctx context.Context, c *stage.Cluster) (time.Duration, error) {
 // brokerStart is how long before the broker counts as ready it may have taken records.
 const brokerStart = 3 * time.Second
 
-// Kill9 kills relays, consumers and gateway at random moments under load and starts them again.
-func Kill9(ctx context.Context, s *stage.Stage) (string, error) {
-	api := world.FreeAddr()
-	c, err := s.NewCluster(ctx, world.Options{Kafka: true, Embedder: stage.SlowEmbedder(), Env: append([]string{"HTTP_ADDR=" + api}, stage.Patient...)},
-		append(slices.Clone(stage.OverKafka), "outbox-relay")...)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: stage.EmbedTime})
-	stop := stage.Background(ctx, apiclient.Load{Target: apiclient.NewClient("http://" + api), Clients: 3, Bytes: stage.DocBytes, Every: 250 * time.Millisecond})
-	// A killed member holds its partitions until its session is over: the group gets the time to work in between.
-	kills, err := s.KillAtRandom(ctx, c, 500, 4000,
-		"outbox-relay", "outbox-relay", "kafka-consumer", "kafka-consumer", "kafka-consumer", "ingest-api", "reclaimer")
-	if err != nil {
-		return "", err
-	}
-	if err := c.Look(ctx); err != nil {
-		return "", err
-	}
-	load := stop()
-	if err := c.Finish(ctx, load); err != nil {
-		return "", err
-	}
-	taken, err := stage.Takeovers(ctx, c.DB.Reader())
-	if err != nil {
-		return "", err
-	}
-	return s.Hit(kills, taken, load)
-}
-
 // Rebalance lets consumers join and leave every 5 s while tasks run longer than a session may be silent.
 func Rebalance(ctx context.Context, s *stage.Stage) (string, error) {
 	const taskTime = 12 * time.Second // above the session time-out of 10 s
-	c, err := s.NewCluster(ctx, world.Options{Kafka: true, Embedder: stage.SlowEmbedder(), Env: []string{"INGEST_STOP_GRACE_MS=1000"}}, stage.OverKafka...)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	if err := c.AllReady(ctx, stage.LiveLimit); err != nil {
-		return "", err
-	}
-	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: taskTime})
-	stop := stage.Background(ctx, apiclient.Load{Target: c.Client, Clients: 2, Bytes: stage.DocBytes, Every: time.Second})
 	changes := 0
-	for end := time.Now().Add(s.Load); time.Now().Before(end) && ctx.Err() == nil; changes++ {
-		await.Pause(ctx, 5*time.Second)
-		if changes%2 == 0 {
-			_, err = c.Add("kafka-consumer")
-		} else {
-			old := c.Of("kafka-consumer")[0]
-			c.Drop(old)
-			_, err = old.Stop(ctx, stage.StopLimit)
-		}
-		if err != nil {
-			return "", err
-		}
-	}
-	load := stop()
-	c.Embed.Clear()
-	c.Cut = true // the batches that a stopped consumer waited for
-	if err := c.Finish(ctx, load); err != nil {
-		return "", err
-	}
-	if err := stage.Uncounted(ctx, c); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%d joins and leaves, tasks of %.0f s; no attempt and no crash counted; %s", changes, taskTime.Seconds(), stage.Summary(load)), nil
+	return stage.Storm{
+		Opts: world.Options{Env: []string{"INGEST_STOP_GRACE_MS=1000"}}, Clients: 2, Every: time.Second,
+		Embedder: []embedtest.Fault{{Kind: embedtest.Delay, For: taskTime}},
+		Faults: func(ctx context.Context, c *stage.Cluster) (err error) {
+			c.Cut = true // the batches that a stopped consumer waited for
+			changes, err = s.Rounds(ctx, func(round int) (err error) {
+				await.Pause(ctx, 5*time.Second)
+				if round%2 == 0 {
+					_, err = c.Add("kafka-consumer")
+					return err
+				}
+				old := c.Of("kafka-consumer")[0]
+				c.Drop(old)
+				_, err = old.Stop(ctx, stage.StopLimit)
+				return err
+			})
+			return err
+		},
+		Judge: func(ctx context.Context, c *stage.Cluster, _ *apiclient.Record) (string, error) {
+			return fmt.Sprintf("%d joins and leaves, tasks of %.0f s; no attempt and no crash counted", changes, taskTime.Seconds()), stage.Uncounted(ctx, c)
+		},
+	}.Run(ctx, s)
 }

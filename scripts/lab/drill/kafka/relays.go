@@ -24,11 +24,11 @@ const (
 	relayRate    = 250 // events a second, all writers together
 )
 
-// TwoRelays: two relays share what concurrent transactions of different lengths insert at 250 a second, and one of them is
+// TwoRelays lets two relays share what concurrent transactions of different lengths insert at 250 a second, and one of them is
 // killed every few seconds. Every committed event is on the topic, none is left NEW, and only what was in flight at a kill is
 // there again: the sum of duplicates is at most the sum of what was in flight.
 func TwoRelays(ctx context.Context, s *stage.Stage) (string, error) {
-	c, err := s.NewCluster(ctx, world.Options{Kafka: true}, "outbox-relay", "outbox-relay")
+	c, err := s.NewCluster(ctx, world.Options{}, "outbox-relay", "outbox-relay")
 	if err != nil {
 		return "", err
 	}

@@ -17,7 +17,7 @@ import (
 
 // Switch moves an installation from Redis to Kafka and back with tasks in flight: each runs once.
 func Switch(ctx context.Context, s *stage.Stage) (string, error) {
-	c, err := s.NewCluster(ctx, world.Options{Kafka: true, BothTransports: true, Embedder: stage.SlowEmbedder()})
+	c, err := s.NewCluster(ctx, world.Options{BothTransports: true, Embedder: stage.SlowEmbedder()})
 	if err != nil {
 		return "", err
 	}
@@ -62,42 +62,37 @@ func Switch(ctx context.Context, s *stage.Stage) (string, error) {
 
 // Loss starts the broker with nothing: topics, records and offsets are gone. What was sent and not run is sent again.
 func Loss(ctx context.Context, s *stage.Stage) (string, error) {
-	c, err := s.NewCluster(ctx, world.Options{Kafka: true, Embedder: stage.SlowEmbedder(), Env: []string{"INGEST_WORKER_CONCURRENCY=4"}}, stage.OverKafka...)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	if err := c.AllReady(ctx, stage.LiveLimit); err != nil {
-		return "", err
-	}
-	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: time.Second})
-	stop := stage.Background(ctx, apiclient.Load{Target: c.Client, Clients: 4, Bytes: stage.DocBytes, Every: 100 * time.Millisecond})
-	defer stop()
-	await.Pause(ctx, max(5*time.Second, s.Load/3)) // a backlog on the broker
-	if err := c.Kafka.Kill(ctx); err != nil {
-		return "", err
-	}
-	waiting, err := stage.Unfinished(ctx, c)
-	if err != nil {
-		return "", err
-	}
-	if err := errors.Join(os.RemoveAll(filepath.Join(c.Kafka.Dir, "data")), c.Kafka.Restart(ctx)); err != nil {
-		return "", err
-	}
-	if err := c.InitKafka(ctx); err != nil {
-		return "", err
-	}
-	c.Embed.Clear()
-	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: stage.EmbedTime})
-	await.Pause(ctx, max(5*time.Second, s.Load/3))
-	load := stop()
-	if err := c.Finish(ctx, load); err != nil {
-		return "", err
-	}
-	again := 0
-	if err := c.DB.Reader().QueryRowContext(ctx, `SELECT COUNT(*) FROM (SELECT message_key FROM outbox_event WHERE topic = ?
-		GROUP BY message_key HAVING COUNT(*) > 1) t`, c.Topic()).Scan(&again); err != nil || again == 0 {
-		return "", fmt.Errorf("%d tasks were promised again (%w) of %d unfinished ones: the loss met no backlog", again, err, waiting)
-	}
-	return fmt.Sprintf("broker emptied with %d unfinished tasks, %d sent again; %s", waiting, again, stage.Summary(load)), nil
+	waiting := 0
+	return stage.Storm{
+		Opts: world.Options{Env: []string{"INGEST_WORKER_CONCURRENCY=4"}}, Clients: 4, Every: 100 * time.Millisecond,
+		Embedder: []embedtest.Fault{{Kind: embedtest.Delay, For: time.Second}},
+		Faults: func(ctx context.Context, c *stage.Cluster) (err error) {
+			await.Pause(ctx, max(5*time.Second, s.Load/3)) // a backlog on the broker
+			if err := c.Kafka.Kill(ctx); err != nil {
+				return err
+			}
+			if waiting, err = stage.Unfinished(ctx, c); err != nil {
+				return err
+			}
+			if err := errors.Join(os.RemoveAll(filepath.Join(c.Kafka.Dir, "data")), c.Kafka.Restart(ctx)); err != nil {
+				return err
+			}
+			if err := c.InitKafka(ctx); err != nil {
+				return err
+			}
+			c.Embed.Clear()
+			c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: stage.EmbedTime})
+			await.Pause(ctx, max(5*time.Second, s.Load/3))
+			return nil
+		},
+		Judge: func(ctx context.Context, c *stage.Cluster, _ *apiclient.Record) (string, error) {
+			again := 0
+			err := c.DB.Reader().QueryRowContext(ctx, `SELECT COUNT(*) FROM (SELECT message_key FROM outbox_event WHERE topic = ?
+				GROUP BY message_key HAVING COUNT(*) > 1) t`, c.Topic()).Scan(&again)
+			if err == nil && again == 0 {
+				err = errors.New("no task was enqueued again: the loss met no backlog")
+			}
+			return fmt.Sprintf("broker emptied with %d unfinished tasks, %d sent again", waiting, again), err
+		},
+	}.Run(ctx, s)
 }

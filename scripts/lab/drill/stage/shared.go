@@ -36,14 +36,6 @@ func (s *Stage) KillAtRandom(ctx context.Context, c *Cluster, least, more int, n
 	return kills, nil
 }
 
-// Hit returns what the kills met; kills that met no work prove nothing.
-func (s *Stage) Hit(kills, taken int, load *apiclient.Record) (string, error) {
-	if len(load.Accepted) < s.Least() || taken == 0 {
-		return "", fmt.Errorf("%d documents were accepted and %d tasks taken over: %d kills met no load", len(load.Accepted), taken, kills)
-	}
-	return fmt.Sprintf("%d kills, %d takeovers; %s", kills, taken, Summary(load)), nil
-}
-
 // Retrying are settings under which failures alone never end a task, and retries come soon.
 var Retrying = []string{"INGEST_REDIS_MAX_ATTEMPTS=1000", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=200", "INGEST_REDIS_RETRY_MAX_BACKOFF_MS=1000"}
 
@@ -72,7 +64,7 @@ func Takeovers(ctx context.Context, db taskstate.Tx) (int, error) {
 	return n, err
 }
 
-// Uncounted: a stop is nobody's failure.
+// Uncounted is an error when a task counts an attempt or a crash: a stop is nobody's failure.
 func Uncounted(ctx context.Context, c *Cluster) error {
 	logs, err := tables.Logs(ctx, c.DB.Reader())
 	if err != nil {
@@ -143,9 +135,14 @@ func RestartBroker(ctx context.Context, c *Cluster) error {
 // PauseTime is longer than the leases of patient, the slack of promises (2 s), and a sweep.
 const PauseTime = 5 * time.Second
 
-// transport are the services of the Kafka transport.
-var OverKafka = []string{"ingest-api", "outbox-relay", "kafka-consumer", "kafka-consumer", "reclaimer"}
-
 const DrainLimit = 60 * time.Second // for the outbox to be empty after the last fault
 
 const StopLimit = 30 * time.Second
+
+// Undisturbed is an error when a load met refusals or broken requests: uploads depend on no broker.
+func Undisturbed(load *apiclient.Record) error {
+	if load.Busy+load.Unknown > 0 {
+		return fmt.Errorf("uploads depend on the broker: %d got 503, %d broke off", load.Busy, load.Unknown)
+	}
+	return nil
+}

@@ -1,3 +1,4 @@
+// Package stage is what scenes are played with: services in a world, a load, faults, an echo, and the judge.
 package stage
 
 import (
@@ -17,11 +18,26 @@ type Stage struct {
 	Load   time.Duration // how long a drill keeps its load and its faults up
 	Random *rand.Rand
 	Said   *Notebook // what the checker said of this drill
-	// partitions above 1 is INGEST_STREAM_PARTITIONS of the drill's services.
-	Partitions int
+	Transport
+	Postgres bool // in MariaDB's place
 	// defaults leaves the services' settings as they are: none is shortened.
 	Defaults bool
 }
+
+// Transport is where deliveries travel.
+type Transport struct {
+	Name       string   // the first word of a drill's name
+	Services   []string // one of each, and a second worker
+	Partitions int      // of the topic; 0: one stream
+	Kafka      bool
+}
+
+// The transports.
+var (
+	Redis      = Transport{Name: "main", Services: []string{"ingest-api", "stream-worker", "stream-worker", "reclaimer"}}
+	Partitions = Transport{Name: "streammq", Services: Redis.Services, Partitions: 4}
+	Kafka      = Transport{Name: "kafka", Services: []string{"ingest-api", "outbox-relay", "kafka-consumer", "kafka-consumer", "reclaimer"}, Kafka: true}
+)
 
 // Least is how many documents the stage's load must bring in.
 func (s *Stage) Least() int { return int(s.Load.Seconds()) * leastAccepted }

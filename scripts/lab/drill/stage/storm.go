@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,11 +15,11 @@ import (
 	"github.com/millweir/millweir/scripts/lab/world"
 )
 
-// EveryService is one of each, and a second worker.
-var EveryService = []string{"ingest-api", "stream-worker", "stream-worker", "reclaimer"}
-
-// StormPause is how long one of a storm's three clients waits between two documents.
-const StormPause = 250 * time.Millisecond
+// A storm's load.
+const (
+	stormClients = 3
+	StormPause   = 250 * time.Millisecond // of one client between two documents
+)
 
 // serverLog is how much of the log of a dead server is shown, bytes.
 const serverLog = 4000
@@ -29,8 +30,10 @@ const leastAccepted = 1
 // Storm is a steady load with faults in it, and the judgement after it.
 type Storm struct {
 	Opts world.Options // the embedder is added
-	// services are started; nil: everyService.
+	// services are started; nil: those of the transport.
 	Services []string
+	Clients  int           // of the load; 0: stormClients
+	Every    time.Duration // one client's pause between two documents; 0: stormPause
 	// want are tasks that must not end in SUCCEEDED; faults may fill it.
 	Want map[string]taskstate.Status
 	// embedder says how the embedding service behaves in fair weather; nil: it takes embedTime.
@@ -53,7 +56,7 @@ func (st Storm) Run(ctx context.Context, s *Stage) (saw string, err error) {
 	opts := st.Opts
 	opts.Embedder, opts.Env = SlowEmbedder(), append([]string{"HTTP_ADDR=" + api}, opts.Env...)
 	if st.Services == nil {
-		st.Services = EveryService
+		st.Services = s.Services
 	}
 	c, err := s.NewCluster(ctx, opts, st.Services...)
 	if err != nil {
@@ -71,7 +74,7 @@ func (st Storm) Run(ctx context.Context, s *Stage) (saw string, err error) {
 	if err := c.AllReady(ctx, LiveLimit); err != nil {
 		return "", err
 	}
-	stop := Background(ctx, apiclient.Load{Target: c.Client, Clients: 3, Bytes: DocBytes, Every: StormPause})
+	stop := Background(ctx, apiclient.Load{Target: c.Client, Clients: cmp.Or(st.Clients, stormClients), Bytes: DocBytes, Every: cmp.Or(st.Every, StormPause)})
 	defer stop()
 	if err := st.Faults(ctx, c); err != nil {
 		return "", err
@@ -91,6 +94,11 @@ func (st Storm) Run(ctx context.Context, s *Stage) (saw string, err error) {
 	}
 	if st.Forgive != nil {
 		st.Forgive(load)
+	}
+	if s.Transport.Kafka {
+		if err := c.OutboxSent(ctx, DrainLimit); err != nil {
+			return "", err
+		}
 	}
 	if err := c.Audit(load, st.Want).Settled(ctx, c.Settle); err != nil { // the echo comes in its turn, after all of this
 		return "", fmt.Errorf("no rest: %w%s", err, c.Explain(ctx))

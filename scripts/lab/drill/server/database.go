@@ -1,4 +1,4 @@
-package scene
+package server
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/drill/stage"
@@ -25,54 +24,39 @@ const firstGoal = 2 * time.Second
 // DatabaseRestart kills MariaDB under load: restarted at once, then away for 10 s. Uploads meanwhile are 503 with Retry-After,
 // /readyz says what is missing, no service exits, no outage counts an attempt or a crash.
 func DatabaseRestart(ctx context.Context, s *stage.Stage) (string, error) {
-	c, err := s.NewCluster(ctx, world.Options{Embedder: stage.SlowEmbedder(), Env: []string{"INGEST_LEASE_MS=5000"}}, "ingest-api", "stream-worker", "stream-worker", "reclaimer")
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: stage.EmbedTime})
-	if err := c.AllReady(ctx, stage.LiveLimit); err != nil {
-		return "", err
-	}
-	stop := stage.Background(ctx, apiclient.Load{Target: c.Client, Clients: 3, Bytes: stage.DocBytes, Every: 200 * time.Millisecond})
-	defer stop()
-	calm := max(2*time.Second, (s.Load-absence)/3)
-	await.Pause(ctx, calm)
-	if err := errors.Join(c.SQL.Kill(ctx), c.SQL.Restart(ctx)); err != nil {
-		return "", err
-	}
-	await.Pause(ctx, calm)
-	if err := c.SQL.Kill(ctx); err != nil {
-		return "", err
-	}
-	if err := whileAway(ctx, c); err != nil {
-		return "", err
-	}
-	if err := c.SQL.Restart(ctx); err != nil {
-		return "", err
-	}
-	back := time.Now()
-	first, err := firstSuccess(ctx, c, back)
-	if err != nil {
-		return "", err
-	}
-	if err := c.AllReady(ctx, stage.LiveLimit); err != nil {
-		return "", err
-	}
-	ready := time.Since(back)
-	await.Pause(ctx, calm)
-	load := stop()
-	if err := c.Verify(ctx, load, nil); err != nil {
-		return "", err
-	}
-	if load.Rude > 0 {
-		return "", fmt.Errorf("%d of %d 503 answers had no Retry-After", load.Rude, load.Busy)
-	}
-	if err := untouched(ctx, c); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("first upload accepted %.1f s after its return (goal %.1f s), all ready after %.1f s, no attempt and no crash counted; %s",
-		first.Seconds(), firstGoal.Seconds(), ready.Seconds(), stage.Summary(load)), nil
+	var first, ready time.Duration
+	return stage.Storm{
+		Opts: world.Options{Env: []string{"INGEST_LEASE_MS=5000"}},
+		Faults: func(ctx context.Context, c *stage.Cluster) (err error) {
+			calm := max(2*time.Second, (s.Load-absence)/3)
+			await.Pause(ctx, calm)
+			if err := errors.Join(c.SQL.Kill(ctx), c.SQL.Restart(ctx)); err != nil {
+				return err
+			}
+			await.Pause(ctx, calm)
+			if err := c.SQL.Kill(ctx); err != nil {
+				return err
+			}
+			if err := errors.Join(whileAway(ctx, c), c.SQL.Restart(ctx)); err != nil {
+				return err
+			}
+			back := time.Now()
+			if first, err = firstSuccess(ctx, c, back); err != nil {
+				return err
+			}
+			err = c.AllReady(ctx, stage.LiveLimit)
+			ready = time.Since(back)
+			await.Pause(ctx, calm)
+			return err
+		},
+		Judge: func(ctx context.Context, c *stage.Cluster, load *apiclient.Record) (string, error) {
+			if load.Rude > 0 {
+				return "", fmt.Errorf("%d of %d 503 replies had no Retry-After", load.Rude, load.Busy)
+			}
+			return fmt.Sprintf("first upload accepted %.1f s after its return (goal %.1f s), all ready after %.1f s, no attempt and no crash counted",
+				first.Seconds(), firstGoal.Seconds(), ready.Seconds()), untouched(ctx, c)
+		},
+	}.Run(ctx, s)
 }
 
 // firstSuccess is how long after the database's return an upload is accepted again.

@@ -1,4 +1,4 @@
-package scene
+package server
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package scene
+package work
 
 import (
 	"context"
@@ -96,7 +96,7 @@ func undertaker(ctx context.Context, c *stage.Cluster) error {
 	return nil
 }
 
-// Poison: the guilty document is DEAD (crash_limit) after three crashes and ran its last time alone; the others succeed.
+// Poison kills whoever holds a document: the guilty document is DEAD (crash_limit) after three crashes and ran its last time alone; the others succeed.
 func Poison(ctx context.Context, s *stage.Stage) (string, error) {
 	e := &executioner{}
 	c, err := s.NewCluster(ctx, world.Options{

@@ -1,4 +1,5 @@
-package scene
+// Package server has the scenes that break what services depend on: databases, brokers, networks, disks.
+package server
 
 import (
 	"context"

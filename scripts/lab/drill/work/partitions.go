@@ -1,4 +1,4 @@
-package scene
+package work
 
 import (
 	"context"
@@ -18,10 +18,9 @@ import (
 )
 
 const (
-	DrillPartitions = 4
-	versionedDocs   = 12
-	versionPause    = 400 * time.Millisecond // between two versions of one document
-	memberPause     = 3 * time.Second        // between two changes of the group
+	versionedDocs = 12
+	versionPause  = 400 * time.Millisecond // between two versions of one document
+	memberPause   = 3 * time.Second        // between two changes of the group
 	// laneSlack is how far two claims of one process may pass each other: a worker reads on two lanes.
 	laneSlack = time.Second
 )
@@ -32,7 +31,7 @@ type upload struct{ Task, document string }
 // PartitionsRebalance lets workers join and leave, orderly and killed, while documents get version after version: the last
 // upload is what is seen in the end, and the versions of one document were begun in their order.
 func PartitionsRebalance(ctx context.Context, s *stage.Stage) (string, error) {
-	c, err := s.NewCluster(ctx, world.Options{Embedder: stage.SlowEmbedder(), Env: append([]string{"INGEST_STOP_GRACE_MS=500"}, stage.Patient...)}, stage.EveryService...)
+	c, err := s.NewCluster(ctx, world.Options{Embedder: stage.SlowEmbedder(), Env: append([]string{"INGEST_STOP_GRACE_MS=500"}, stage.Patient...)}, s.Services...)
 	if err != nil {
 		return "", err
 	}
@@ -203,7 +202,6 @@ const switchEmbed = time.Second
 // PartitionsSwitch moves an installation from one stream to partitions with tasks in flight, everything killed: each runs, and
 // nothing stays in the old stream.
 func PartitionsSwitch(ctx context.Context, s *stage.Stage) (string, error) {
-	s.Partitions = DrillPartitions
 	c, err := s.NewCluster(ctx, world.Options{Embedder: stage.SlowEmbedder()})
 	if err != nil {
 		return "", err
@@ -213,12 +211,12 @@ func PartitionsSwitch(ctx context.Context, s *stage.Stage) (string, error) {
 	api := world.FreeAddr()
 	total := &apiclient.Record{Accepted: map[string]apiclient.Doc{}, Other: map[int]int{}}
 	left := 0
-	for i, partitions := range []int{1, DrillPartitions} {
+	for i, partitions := range []int{1, s.Partitions} {
 		for _, old := range c.All() {
 			old.Kill()
 			c.Drop(old)
 		}
-		for _, name := range stage.EveryService {
+		for _, name := range s.Services {
 			env := append([]string{"HTTP_ADDR=" + api, "INGEST_WORKER_CONCURRENCY=4", "INGEST_STREAM_PARTITIONS=" + strconv.Itoa(partitions)}, stage.Patient...)
 			if _, err := c.Add(name, env...); err != nil {
 				return "", err

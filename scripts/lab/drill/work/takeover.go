@@ -1,4 +1,4 @@
-package scene
+package work
 
 import (
 	"context"
@@ -55,9 +55,9 @@ func Kill9All(ctx context.Context, s *stage.Stage) (string, error) {
 				if err := m.Kill(ctx, c, append([]*proc.Proc(nil), c.Procs...)...); err != nil {
 					return err
 				}
-				for _, i := range s.Random.Perm(len(stage.EveryService)) {
+				for _, i := range s.Random.Perm(len(s.Services)) {
 					s.Between(ctx, 0, 300*time.Millisecond)
-					if _, err := c.Add(stage.EveryService[i]); err != nil {
+					if _, err := c.Add(s.Services[i]); err != nil {
 						return err
 					}
 				}

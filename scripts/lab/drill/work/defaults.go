@@ -1,4 +1,4 @@
-package scene
+package work
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"github.com/millweir/millweir/scripts/lab/apiclient"
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/drill/stage"
-	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 const (
@@ -30,27 +29,17 @@ var addresses = []string{
 	"EMBEDDING_BASE_URL", "EMBEDDING_MODEL",
 }
 
-// RedisDefaults kills workers at work, gateway, reclaimer and Redis once or twice, on settings that nobody changed.
-func RedisDefaults(ctx context.Context, s *stage.Stage) (string, error) {
-	return onDefaults(ctx, s, false, defaultSettle, []string{"stream-worker", "ingest-api", "reclaimer", "stream-worker", "broker"})
-}
-
-// KafkaDefaults is the same with relays, consumers and the broker.
-func KafkaDefaults(ctx context.Context, s *stage.Stage) (string, error) {
-	return onDefaults(ctx, s, true, defaultKafkaSettle, []string{"kafka-consumer", "outbox-relay", "ingest-api", "reclaimer", "kafka-consumer", "broker"})
-}
-
-// onDefaults runs a storm whose services know addresses alone. Two kills of workers cost a task two crashes at most, and the
-// third would end it.
-func onDefaults(ctx context.Context, s *stage.Stage, kafka bool, settle time.Duration, turn []string) (string, error) {
+// Defaults kills workers at work, gateway, reclaimer and broker once or twice, on settings that nobody changed: services know
+// addresses alone. Two kills of workers cost a task two crashes at most, and the third would end it.
+func Defaults(ctx context.Context, s *stage.Stage) (string, error) {
 	s.Defaults = true
 	var m stage.Mourning
-	services := stage.EveryService
-	if kafka {
-		services = stage.OverKafka
+	settle, turn := defaultSettle, []string{"stream-worker", "ingest-api", "reclaimer", "stream-worker", "broker"}
+	if s.Kafka {
+		settle, turn = defaultKafkaSettle, []string{"kafka-consumer", "outbox-relay", "ingest-api", "reclaimer", "kafka-consumer", "broker"}
 	}
 	return stage.Storm{
-		Opts: world.Options{Kafka: kafka}, Services: services, Settle: settle,
+		Settle: settle,
 		Faults: func(ctx context.Context, c *stage.Cluster) error {
 			if err := onlyAddresses(c.Told()); err != nil {
 				return err

@@ -1,4 +1,4 @@
-package scene
+package server
 
 import (
 	"context"
@@ -24,17 +24,8 @@ var cutKinds = []string{"ACCEPTED", "CLAIMED", "DONE"}
 
 // CommitUnknown cuts COMMITs at random: nobody can tell whether they were done, and all is done exactly once.
 func CommitUnknown(ctx context.Context, s *stage.Stage) (string, error) {
-	return cutCommits(ctx, s, false)
-}
-
-// CommitUnknownPostgres is the same on Postgres.
-func CommitUnknownPostgres(ctx context.Context, s *stage.Stage) (string, error) {
-	return cutCommits(ctx, s, true)
-}
-
-func cutCommits(ctx context.Context, s *stage.Stage, postgres bool) (string, error) {
 	return stage.Storm{
-		Opts: world.Options{Postgres: postgres, CutCommits: true},
+		Opts: world.Options{CutCommits: true},
 		Faults: func(ctx context.Context, c *stage.Cluster) error {
 			c.Commits.Cut(cutChance, s.Random)
 			await.Pause(ctx, s.Load)

@@ -1,4 +1,4 @@
-package scene
+package work
 
 import (
 	"context"
@@ -60,7 +60,7 @@ func stopped(ctx context.Context, s *stage.Stage, service string, holds bool) (s
 	}
 	if service == "reclaimer" {
 		// Two of them do all the recovery: one takes over what the paused one holds.
-		st.Services = append(slices.Clone(stage.EveryService), service)
+		st.Services = append(slices.Clone(s.Services), service)
 		st.Opts.Env = append(st.Opts.Env, "INGEST_WORKER_RECOVERY=false")
 		st.Embedder = []embedtest.Fault{
 			{Kind: embedtest.Fail, Match: func(embedtest.Effect) bool { return rand.IntN(4) == 0 }}, //nolint:gosec // which call fails, no secret

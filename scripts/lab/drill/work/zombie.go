@@ -1,4 +1,4 @@
-package scene
+package work
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // zombieDocs are the documents that the zombie holds when it is paused.
 const zombieDocs = 8
 
-// Zombie: a worker is paused in the middle of its tasks, another one takes them over and finishes them, the first wakes up:
+// Zombie pauses a worker in the middle of its tasks; another one takes them over and finishes them, the first wakes up:
 // no row, log or vector that anyone can see changes, and it goes on working as if new.
 func Zombie(ctx context.Context, s *stage.Stage) (string, error) {
 	c, err := s.NewCluster(ctx, world.Options{Embedder: stage.SlowEmbedder(), Env: []string{
