@@ -67,7 +67,7 @@ func (c *vectorCache) get(h embedcache.TextHash) []float32 {
 }
 
 // embedMissing pays for the texts of new vectors that the embedding cache does not have; every batch is committed before the next step.
-func (r *run) embedMissing(ctx context.Context) error {
+func (r paying) embedMissing(ctx context.Context) error {
 	total := len(r.plan.items)
 	r.report(taskstate.StageEmbed, percentExtract, 0, total)
 	missing, err := r.missingTexts(ctx)
@@ -123,7 +123,7 @@ func (r *run) embedMissing(ctx context.Context) error {
 }
 
 // missingTexts are the indexes of segments whose text has to be paid for, each text once.
-func (r *run) missingTexts(ctx context.Context) ([]int, error) {
+func (r paying) missingTexts(ctx context.Context) ([]int, error) {
 	r.looked = r.w.d.Clock()
 	seen := make(map[embedcache.TextHash]struct{}, len(r.plan.items))
 	var wanted, missing []int
@@ -155,7 +155,7 @@ func (r *run) missingTexts(ctx context.Context) ([]int, error) {
 // unpaid leaves out texts that stand in the embedding cache by now: a run that was paused beyond its lease does not know yet that it
 // has an heir, and must not pay for what that one has paid for. What does not fit is found when the vectors are read.
 // The heartbeat leaves a lease at least a third of its time, so a look that is younger was before any heir's first payment.
-func (r *run) unpaid(ctx context.Context, indexes []int) ([]int, error) {
+func (r paying) unpaid(ctx context.Context, indexes []int) ([]int, error) {
 	if elapsed(r.looked, r.w.d.Clock()) < r.w.d.Policy.Lease/3 {
 		return indexes, nil
 	}
@@ -181,7 +181,7 @@ func elapsed(from, to time.Time) time.Duration {
 }
 
 // fits reports whether an embedding cache entry of that dimension can be used in this run, and remembers the first one.
-func (r *run) fits(dim int) bool {
+func (r paying) fits(dim int) bool {
 	want := r.dim
 	if want == 0 {
 		want = r.work.baseModel.Dim
@@ -196,7 +196,7 @@ func (r *run) fits(dim int) bool {
 }
 
 // hashes are the text hashes of segments.
-func (r *run) hashes(indexes []int) []embedcache.TextHash {
+func (r paying) hashes(indexes []int) []embedcache.TextHash {
 	out := make([]embedcache.TextHash, len(indexes))
 	for n, i := range indexes {
 		out[n] = r.spool.items[i].hash
@@ -205,7 +205,7 @@ func (r *run) hashes(indexes []int) []embedcache.TextHash {
 }
 
 // embed pays for one batch, commits it to the embedding cache and returns it.
-func (r *run) embed(ctx context.Context, indexes []int, batch string) ([]embedcache.Entry, error) {
+func (r paying) embed(ctx context.Context, indexes []int, batch string) ([]embedcache.Entry, error) {
 	texts := make([]string, len(indexes))
 	for n, i := range indexes {
 		var err error
@@ -246,7 +246,7 @@ func (r *run) embed(ctx context.Context, indexes []int, batch string) ([]embedca
 }
 
 // agreeOnModel makes the base's model that of its first vectors, and refuses vectors that do not fit it.
-func (r *run) agreeOnModel(ctx context.Context) error {
+func (r paying) agreeOnModel(ctx context.Context) error {
 	born, err := r.firstVector(ctx)
 	if err != nil || born == nil {
 		return err
@@ -274,7 +274,7 @@ func (r *run) agreeOnModel(ctx context.Context) error {
 }
 
 // firstVector is a vector of this run, or nil when it needs no new one.
-func (r *run) firstVector(ctx context.Context) ([]float32, error) {
+func (r paying) firstVector(ctx context.Context) ([]float32, error) {
 	for i, p := range r.plan.items {
 		if p.birth != r.work.version {
 			continue

@@ -22,10 +22,9 @@ var ErrReplan = errReplan
 // BeforeRows takes a task's run as far as its rows.
 func (w *Worker) BeforeRows(ctx context.Context, job taskrun.Job) (*Run, error) {
 	r := &run{w: w, job: job, vectors: newVectorCache(&w.cached), arrived: true}
-	if _, err := r.load(ctx); err != nil {
-		return r, err
-	}
-	for _, step := range []func(context.Context) error{r.read, r.makePlan, r.embedMissing, r.agreeOnModel} {
+	for _, step := range []func(context.Context) error{
+		r.load, reading{r}.read, planning{r}.makePlan, paying{r}.embedMissing, paying{r}.agreeOnModel,
+	} {
 		if err := step(ctx); err != nil {
 			return r, err
 		}
@@ -48,8 +47,14 @@ func (w *Worker) WriteTogether(ctx context.Context, tasks ...*RowTask) []error {
 	return w.parts.Do(ctx, tasks...)
 }
 
-func (t *rowTask) LoseClaim()               { t.w.r.job.Token.Fence-- }
-func (t *rowTask) Version() string          { return t.w.r.work.version }
-func (t *rowTask) Len() int                 { return t.to }
-func (t *rowTask) Err() error               { return t.err }
-func (t *rowTask) Reason() taskstate.Reason { return t.reason }
+func (t *rowTask) LoseClaim()      { t.w.r.job.Token.Fence-- }
+func (t *rowTask) Version() string { return t.w.r.work.version }
+func (t *rowTask) Len() int        { return t.to }
+func (t *rowTask) Err() error      { return t.err }
+
+func (t *rowTask) Reason() taskstate.Reason {
+	if u, ok := t.err.(unwanted); ok { //nolint:errorlint // as the transaction set it
+		return taskstate.Reason(u)
+	}
+	return taskstate.ReasonDone
+}

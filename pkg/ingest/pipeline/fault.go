@@ -92,7 +92,7 @@ func trySpace(dir string) error {
 }
 
 // missing returns the error of a stored file that is not there: it is gone only where the folder itself is seen.
-func (r *run) missing(ctx context.Context, err error) error {
+func (r reading) missing(ctx context.Context, err error) error {
 	if folder := r.w.mount.CheckFolder(ctx); folder != nil {
 		return fmt.Errorf("%w: open stored file: %w (%w)", taskrun.ErrProcess, err, folder)
 	}

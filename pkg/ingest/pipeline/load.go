@@ -83,14 +83,14 @@ func (a *Worker) loadTogether(ctx context.Context, b *batcher.Batch[*workRead]) 
 	return nil
 }
 
-// load reads the open version of the task. Another reason than DONE says why it is not wanted any more.
-func (r *run) load(ctx context.Context) (taskstate.Reason, error) {
+// load reads the open version of the task. unwanted when another upload is visible, or the document is gone.
+func (r *run) load(ctx context.Context) error {
 	look := &workRead{task: r.job.Task.ID}
 	if err := r.w.works.Do(ctx, look)[0]; err != nil {
-		return "", err
+		return err
 	}
 	if look.found == nil {
-		return "", ingest.Permanent(ingest.CodeInternal, remedyMissing, "load work: the task has no open version")
+		return ingest.Permanent(ingest.CodeInternal, remedyMissing, "load work: the task has no open version")
 	}
 	found := look.found
 	r.work = found.work
@@ -98,18 +98,18 @@ func (r *run) load(ctx context.Context) (taskstate.Reason, error) {
 	w.path, w.sha256, w.bytes = found.path.String, found.sum.String, found.size.Int64
 	if len(r.job.Task.Payload) > 0 {
 		if err := json.Unmarshal(r.job.Task.Payload, &w.upload); err != nil {
-			return "", ingest.Permanent(ingest.CodeInternal, remedyMissing, "load work: read payload: %w", err)
+			return ingest.Permanent(ingest.CodeInternal, remedyMissing, "load work: read payload: %w", err)
 		}
 	}
 	switch {
 	case !found.deleted.IsZero():
-		return taskstate.ReasonDeleted, nil
+		return unwanted(taskstate.ReasonDeleted)
 	case found.visibleUpload > w.uploadNo:
-		return taskstate.ReasonSuperseded, nil
+		return unwanted(taskstate.ReasonSuperseded)
 	case !found.path.Valid:
-		return "", ingest.Permanent(ingest.CodeFileMissing, remedyMissing, "load work: the stored file has no row any more")
+		return ingest.Permanent(ingest.CodeFileMissing, remedyMissing, "load work: the stored file has no row any more")
 	}
-	return taskstate.ReasonDone, r.checkModel()
+	return r.checkModel()
 }
 
 // checkModel refuses a model that does not fit the base before anything is paid for.
@@ -123,7 +123,7 @@ func (r *run) checkModel() error {
 }
 
 // read extracts and splits the file into the spool, and checks meanwhile that its bytes are those that were uploaded.
-func (r *run) read(ctx context.Context) error {
+func (r reading) read(ctx context.Context) error {
 	f, err := r.w.mount.Folder.Open(r.work.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r.missing(ctx, err)
@@ -161,7 +161,7 @@ func (r *run) read(ctx context.Context) error {
 }
 
 // verify hashes the stored file by offsets, so that the reader's own position is untouched.
-func (r *run) verify(ctx context.Context, f *os.File) error {
+func (r reading) verify(ctx context.Context, f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("look at stored file: %w", err)
@@ -181,7 +181,7 @@ func (r *run) verify(ctx context.Context, f *os.File) error {
 }
 
 // extract runs the reader and the splitter into the spool.
-func (r *run) extract(ctx context.Context, f *os.File) error {
+func (r reading) extract(ctx context.Context, f *os.File) error {
 	split := r.w.d.Splitter.NewRun()
 	progress := func(done, total int) {
 		r.report(taskstate.StageExtract, within(0, percentExtract, done, total), 0, 0)
@@ -216,7 +216,7 @@ func (r *run) extract(ctx context.Context, f *os.File) error {
 }
 
 // noText is the failure of a document without a single segment.
-func (r *run) noText() error {
+func (r reading) noText() error {
 	if r.found.Pages > 0 {
 		return ingest.Permanent(ingest.CodeNeedsOCR, remedyOCR, "no text on any of %d pages", r.found.Pages)
 	}

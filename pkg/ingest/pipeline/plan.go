@@ -29,7 +29,7 @@ type plan struct {
 }
 
 // makePlan gives every segment of the spool its vector.
-func (r *run) makePlan(ctx context.Context) error {
+func (r planning) makePlan(ctx context.Context) error {
 	if err := r.spool.flush(); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (r *run) makePlan(ctx context.Context) error {
 
 // visibleVersion is the document's visible version now, if its vectors were made with the model of this run.
 // A first version has none beside it: once a later upload is visible the first one is not wanted any more.
-func (r *run) visibleVersion(ctx context.Context) (string, error) {
+func (r planning) visibleVersion(ctx context.Context) (string, error) {
 	if r.work.no == 1 {
 		return "", nil
 	}
@@ -77,7 +77,7 @@ func (r *run) visibleVersion(ctx context.Context) (string, error) {
 }
 
 // visibleVectors reads the vectors of a version by the hash of their text, in the order of its segments.
-func (r *run) visibleVectors(ctx context.Context, version string) (map[embedcache.TextHash][]planned, error) {
+func (r planning) visibleVectors(ctx context.Context, version string) (map[embedcache.TextHash][]planned, error) {
 	out := map[embedcache.TextHash][]planned{}
 	if version == "" {
 		return out, nil
@@ -104,7 +104,7 @@ type seen struct {
 }
 
 // visiblePage reads one page of a version's vectors after an index.
-func (r *run) visiblePage(ctx context.Context, version string, after int) ([]seen, error) {
+func (r planning) visiblePage(ctx context.Context, version string, after int) ([]seen, error) {
 	args := []any{version, after, planPage}
 	return dbq.Collect(ctx, r.w.d.Store, "read the visible version's vectors", r.w.q.Get("VisibleVectors"), args, func(rows *sql.Rows) (seen, error) {
 		var s seen

@@ -27,25 +27,22 @@ type rowWriter struct {
 }
 
 // writeRows makes the rows of the version what the plan says, in transactions that the holder's predicate and the document's lock open.
-// Another reason than DONE says why the version is not wanted any more. errReplan when a vector to be re-used is gone.
-func (r *run) writeRows(ctx context.Context) (taskstate.Reason, error) {
+// Errors: unwanted; errReplan when a vector to be re-used is gone.
+func (r *run) writeRows(ctx context.Context) error {
+	crash.Point("worker.after_model")
 	w := &rowWriter{r: r, plan: r.plan}
 	n := len(r.plan.items)
 	for from, first := 0, true; first || from < n; first = false {
 		to, bytes := r.rowsUpTo(from)
-		reason, err := w.write(ctx, first, from, to, bytes)
-		if err != nil {
-			return "", fmt.Errorf("write segments %d–%d of %d: %w", from+1, to, n, err)
-		}
-		if reason != taskstate.ReasonDone {
-			return reason, nil
+		if err := w.write(ctx, first, from, to, bytes); err != nil {
+			return fmt.Errorf("write segments %d–%d of %d: %w", from+1, to, n, err)
 		}
 		crash.Point("worker.after_rows")
 		from = to
 		r.report(taskstate.StageIndex, within(percentEmbed, percentRows, to, n), 0, n)
 	}
 	r.plan.stored = w.stored
-	return taskstate.ReasonDone, nil
+	return nil
 }
 
 // rowsUpTo is the end of the transaction's rows that begin at from, and how much text they have.
@@ -61,25 +58,25 @@ func (r *run) rowsUpTo(from int) (to, bytes int) {
 }
 
 // write does one transaction when it is its turn.
-func (w *rowWriter) write(ctx context.Context, first bool, from, to, bytes int) (taskstate.Reason, error) {
+func (w *rowWriter) write(ctx context.Context, first bool, from, to, bytes int) error {
 	n := len(w.r.plan.items)
 	leave, err := w.r.w.rows.enter(ctx, bytes, func() {
 		w.r.report(taskstate.StageIndex, within(percentEmbed, percentRows, from, n), 0, n)
 	})
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer leave()
 	rows, err := w.load(from, to)
 	if err != nil {
-		return "", err
+		return err
 	}
 	t := &rowTask{w: w, first: first, from: from, to: to, bytes: bytes, rows: rows}
 	w.r.arrive()
 	if err := w.r.w.parts.Do(ctx, t)[0]; err != nil {
-		return "", err
+		return err
 	}
-	return t.reason, t.err
+	return t.err
 }
 
 // load reads the segments of one transaction before it begins.

@@ -36,10 +36,9 @@ type rowTask struct {
 	rows     []ingest.Segment
 
 	// Answered.
-	reason taskstate.Reason
-	err    error
-	found  standing
-	drop   []catalog.NamedRow
+	err   error
+	found standing
+	drop  []catalog.NamedRow
 }
 
 // standing is what a holder finds when it opens a transaction.
@@ -99,7 +98,7 @@ func (a *Worker) rowsTogether(ctx context.Context, b *batcher.Batch[*rowTask]) e
 func (x *rowTransaction) write(ctx context.Context, tasks []*rowTask, held []bool) error {
 	var wanted []*rowTask
 	for i, t := range tasks {
-		t.reason, t.err, t.found, t.drop = taskstate.ReasonDone, nil, standing{}, nil
+		t.err, t.found, t.drop = nil, standing{}, nil
 		if !held[i] {
 			t.err = taskstate.ErrLost
 			continue
@@ -133,7 +132,7 @@ func (x *rowTransaction) write(ctx context.Context, tasks []*rowTask, held []boo
 func going(tasks []*rowTask) []*rowTask {
 	var out []*rowTask
 	for _, t := range tasks {
-		if t.err == nil && t.reason == taskstate.ReasonDone {
+		if t.err == nil {
 			out = append(out, t)
 		}
 	}
@@ -163,9 +162,9 @@ func (x *rowTransaction) guard(ctx context.Context, tasks []*rowTask) error {
 		t.found.visible = d.Visible
 		switch {
 		case !alive || d.Deleted:
-			t.reason = taskstate.ReasonDeleted
+			t.err = unwanted(taskstate.ReasonDeleted)
 		case d.VisibleUpload > w.uploadNo:
-			t.reason = taskstate.ReasonSuperseded
+			t.err = unwanted(taskstate.ReasonSuperseded)
 		case !known || s.state != catalog.VersionBuilding:
 			t.err = ingest.Permanent(ingest.CodeInternal, remedyMissing, "version %s is %s, not BUILDING", w.version, s.state)
 		}

@@ -38,7 +38,7 @@ var errReplan = errors.New("the visible version changed: plan again")
 // What a run leaves behind when it dies after a step, and who mends it:
 //
 //	spool file      unlinked when it is made: nothing
-//	embedding cache          paid once; the next run finds it
+//	embeddings      paid once; the next run finds them in the cache
 //	segment rows    of a BUILDING version, seen by nobody; the next run of the version keeps or drops them
 //	vectors         named by those rows; the next run writes them again, the sweeper deletes them when the version is given up
 //	before finish   the lease expires, another run repeats what is missing
@@ -100,18 +100,25 @@ type output struct {
 func (w *Worker) Run(ctx context.Context, job taskrun.Job) taskrun.Result {
 	r := &run{w: w, job: job, vectors: newVectorCache(&w.cached)}
 	w.before.Add(1)
-	reason, err := r.whole(ctx)
-	if err != nil {
+	err := r.all(ctx)
+	var u unwanted
+	switch {
+	case errors.As(err, &u):
+		return taskrun.Result{Payload: &finishing{outcome: taskstate.Reason(u)}}
+	case err != nil:
 		return taskrun.Result{Err: w.blame(ctx, job, err)}
 	}
-	if reason != taskstate.ReasonDone {
-		return taskrun.Result{Payload: &finishing{outcome: reason}}
-	}
 	return taskrun.Result{
-		Payload: &finishing{version: r.work.version, segments: len(r.plan.items), outcome: reason},
+		Payload: &finishing{version: r.work.version, segments: len(r.plan.items), outcome: taskstate.ReasonDone},
 		Output:  r.output(),
 	}
 }
+
+// unwanted ends a run whose version is not wanted any more: SUPERSEDED or DELETED.
+type unwanted taskstate.Reason
+
+// Error names the reason.
+func (u unwanted) Error() string { return "the version is not wanted: " + string(u) }
 
 // run is one attempt at one version.
 type run struct {
@@ -127,58 +134,53 @@ type run struct {
 	arrived bool // at its rows, or at its end before them
 }
 
-// whole does all and gives back what the run holds.
-func (r *run) whole(ctx context.Context) (taskstate.Reason, error) {
+// all does the work in the order of design D11, and gives back what the run holds.
+func (r *run) all(ctx context.Context) error {
 	defer r.close()
-	return r.all(ctx)
-}
-
-// all does the work in the order of design D11: embedding cache, segment rows, vectors.
-func (r *run) all(ctx context.Context) (taskstate.Reason, error) {
-	if reason, err := r.load(ctx); reason != taskstate.ReasonDone || err != nil {
-		return reason, err
+	if err := r.load(ctx); err != nil {
+		return err
 	}
-	if err := r.staged(ctx, "extract", r.read); err != nil {
-		return "", err
+	if err := r.staged(ctx, "extract", reading{r}.read); err != nil {
+		return err
 	}
 	if err := crash.Fault("worker.after_split"); err != nil {
-		return "", err
+		return err
 	}
 	for try := 1; ; try++ {
-		reason, err := r.build(ctx)
-		if errors.Is(err, errReplan) && try < replanTries {
-			continue
+		if err := r.build(ctx); !errors.Is(err, errReplan) || try == replanTries {
+			return err
 		}
-		return reason, err
 	}
 }
 
-// build plans, embeds, writes rows and then vectors.
-func (r *run) build(ctx context.Context) (taskstate.Reason, error) {
-	if err := r.staged(ctx, "plan", r.makePlan); err != nil {
-		return "", err
-	}
-	if err := r.staged(ctx, "embed", r.embedMissing); err != nil {
-		return "", err
-	}
-	if err := r.agreeOnModel(ctx); err != nil {
-		return "", err
-	}
-	crash.Point("worker.after_model")
-	reason := taskstate.ReasonDone
-	err := r.staged(ctx, "rows", func(ctx context.Context) (err error) {
-		reason, err = r.writeRows(ctx)
-		return err
-	})
-	if reason != taskstate.ReasonDone || err != nil {
-		return reason, err
-	}
-	if err := r.staged(ctx, "index", r.writeVectors); err != nil {
-		return "", err
+// build makes what search finds of the version: embeddings are paid for before rows name them, and rows are committed
+// before the vector store has their vectors.
+func (r *run) build(ctx context.Context) error {
+	for _, step := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"plan", planning{r}.makePlan},
+		{"embed", paying{r}.embedMissing},
+		{"", paying{r}.agreeOnModel},
+		{"rows", r.writeRows},
+		{"index", indexing{r}.writeVectors},
+	} {
+		if err := r.staged(ctx, step.name, step.do); err != nil {
+			return err
+		}
 	}
 	r.report(taskstate.StageSwitch, percentIndex, len(r.plan.items), len(r.plan.items))
-	return taskstate.ReasonDone, nil
+	return nil
 }
+
+// The steps of a run that have a part of their own each.
+type (
+	reading  struct{ *run } // the file into the spool
+	planning struct{ *run } // which vector each segment has
+	paying   struct{ *run } // for the texts of new vectors
+	indexing struct{ *run } // vectors into their store
+)
 
 // report tells how far the work is; every call also proves that it moves. processed and total count segments.
 func (r *run) report(stage taskstate.Stage, percent, processed, total int) {

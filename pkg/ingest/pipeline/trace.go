@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -12,10 +13,10 @@ import (
 
 const tracerName = "github.com/millweir/millweir/pkg/ingest"
 
-// staged runs a stage in a span below the attempt's. Where nobody records the attempt it only calls f.
+// staged runs a stage in a span below the attempt's. Without a name, and where nobody records the attempt, it only calls f.
 func (r *run) staged(ctx context.Context, name string, f func(context.Context) error) error {
 	parent := trace.SpanFromContext(ctx)
-	if !parent.IsRecording() {
+	if name == "" || !parent.IsRecording() {
 		return f(ctx)
 	}
 	ctx, span := parent.TracerProvider().Tracer(tracerName).Start(ctx, name)
@@ -24,7 +25,7 @@ func (r *run) staged(ctx context.Context, name string, f func(context.Context) e
 	if r.spool != nil {
 		span.SetAttributes(attribute.Int("millweir.segments", len(r.spool.items)))
 	}
-	if err != nil {
+	if u := unwanted(""); err != nil && !errors.As(err, &u) {
 		span.SetStatus(codes.Error, taskstate.Shorten(r.w.d.Redact(err.Error())))
 	}
 	return err

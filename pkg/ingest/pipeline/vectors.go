@@ -15,7 +15,7 @@ const vectorBatch = 200
 
 // writeVectors upserts every vector that was born in this version, after all its rows were committed (design D8).
 // Rows whose vector an earlier attempt has marked as stored are spared.
-func (r *run) writeVectors(ctx context.Context) error {
+func (r indexing) writeVectors(ctx context.Context) error {
 	var todo []int
 	for i, p := range r.plan.items {
 		if p.birth == r.work.version && !r.plan.stored[i] {
@@ -50,13 +50,13 @@ func (r *run) writeVectors(ctx context.Context) error {
 }
 
 // upsert writes the vectors of some segments when it is their turn.
-func (r *run) upsert(ctx context.Context, indexes []int, waiting func()) error {
+func (r indexing) upsert(ctx context.Context, indexes []int, waiting func()) error {
 	leave, err := r.w.vectors.enter(ctx, len(indexes), waiting)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	values, err := r.vectorsOf(ctx, indexes)
+	values, err := paying{r.run}.vectorsOf(ctx, indexes)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (r *run) upsert(ctx context.Context, indexes []int, waiting func()) error {
 }
 
 // markStored spares a later attempt these vectors. The last batch needs no mark: the finish follows.
-func (r *run) markStored(ctx context.Context, indexes []int) error {
+func (r indexing) markStored(ctx context.Context, indexes []int) error {
 	return taskstate.WithClaim(ctx, r.w.d.Store, r.job.Task.ID, r.job.Token, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		params := make([]any, 0, len(indexes)+1)
 		params = append(params, r.work.version)
@@ -82,7 +82,7 @@ func (r *run) markStored(ctx context.Context, indexes []int) error {
 }
 
 // vectorsOf returns the vectors of segments: kept in memory, out of the embedding cache, or paid for again if the embedding cache lost them.
-func (r *run) vectorsOf(ctx context.Context, indexes []int) (map[embedcache.TextHash][]float32, error) {
+func (r paying) vectorsOf(ctx context.Context, indexes []int) (map[embedcache.TextHash][]float32, error) {
 	out := make(map[embedcache.TextHash][]float32, len(indexes))
 	var unread []embedcache.TextHash
 	first := map[embedcache.TextHash]int{}
@@ -120,7 +120,7 @@ func (r *run) vectorsOf(ctx context.Context, indexes []int) (map[embedcache.Text
 }
 
 // payAgain embeds texts whose embedding cache entries are gone into out.
-func (r *run) payAgain(ctx context.Context, indexes []int, out map[embedcache.TextHash][]float32) error {
+func (r paying) payAgain(ctx context.Context, indexes []int, out map[embedcache.TextHash][]float32) error {
 	size := max(1, r.w.d.Embedder.BatchSize())
 	for from := 0; from < len(indexes); from += size {
 		part := indexes[from:min(len(indexes), from+size)]

@@ -196,8 +196,8 @@ var patches = map[string][]patch{
 	},
 	"m21": {
 		{file: "pkg/ingest/pipeline/rows.go", old: "\tfor from, first := 0, true; first || from < n; first = false {\n", text: `	if seededBug("m21") {
-		if err := r.upsert(ctx, []int{0}, func() {}); err != nil {
-			return "", err
+		if err := (indexing{r}).upsert(ctx, []int{0}, func() {}); err != nil {
+			return err
 		}
 	}
 	for from, first := 0, true; first || from < n; first = false {
