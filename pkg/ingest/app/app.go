@@ -55,7 +55,7 @@ func New(d ingest.Deps, folder *files.Folder, cfg ingest.Config) (*App, error) {
 		Deliver:  deliver,
 	}
 	a.Uploads = upload.New(d, cfg, cat, a.Mount, deliver)
-	a.Sweeper = sweep.New(d, cfg, cat, a.Mount, a.Keys, deliver, a.Deleter)
+	a.Sweeper = sweep.New(d, cfg, cat, a.Mount, a.Keys, deliver, a.Cache, a.Deleter)
 	a.worker = func() (*pipeline.Worker, error) { return pipeline.New(d, cfg, cat, a.Mount, a.Cache, before) }
 	return a, nil
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// UuidText matches ids as we write them.
-var UuidText = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+// UUIDText matches ids as we write them.
+var UUIDText = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // BaseFrom reads BaseByID's columns. ErrBaseNotFound when there is no row.
 func BaseFrom(row dbq.Scanner) (ingest.Base, error) {
@@ -40,7 +40,7 @@ func (a *Catalog) ReachableBase(ctx context.Context, c ingest.Caller, idOrName s
 	if idOrName == "" {
 		idOrName = ingest.DefaultBase
 	}
-	if UuidText.MatchString(idOrName) {
+	if UUIDText.MatchString(idOrName) {
 		b, err := dbq.ReadRow(ctx, a.d.Store, BaseFrom, a.q.Get("BaseReachable"), idOrName, dbq.Flag(c.Scope.All()), c.Scope.UserID)
 		if !errors.Is(err, ingest.ErrBaseNotFound) {
 			return b, err

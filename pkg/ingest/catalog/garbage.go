@@ -13,7 +13,7 @@ const PageSize = 500
 
 // NamedRow is a segment row with the vector that it names.
 type NamedRow struct {
-	Id            int64
+	ID            int64
 	Vector, Birth string
 }
 
@@ -26,7 +26,7 @@ func (a *Catalog) DropRows(ctx context.Context, tx taskstate.Tx, base, document 
 		ids := make([]any, 0, len(page))
 		for _, n := range page {
 			params = append(params, n.Vector, base, document, n.Birth, now)
-			ids = append(ids, n.Id)
+			ids = append(ids, n.ID)
 		}
 		if _, err := tx.ExecContext(ctx, a.q.Rows("GarbageName", len(page)), params...); err != nil {
 			return fmt.Errorf("name vectors as garbage: %w", err)

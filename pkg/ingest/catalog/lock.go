@@ -17,7 +17,7 @@ const switchRest = 60 * time.Second
 
 // LockedDocument is what decisions need to know of a document; its row is locked.
 type LockedDocument struct {
-	Id, Visible              string // visible: id of the visible version; empty: none
+	ID, Visible              string // visible: id of the visible version; empty: none
 	VisibleNo, VisibleUpload int64
 	LastNo                   int64
 	Deleted                  bool
@@ -25,7 +25,7 @@ type LockedDocument struct {
 
 // OpenVersion is a BUILDING version of a locked document.
 type OpenVersion struct {
-	Id, task, Document, base string
+	ID, task, Document, base string
 	No, Upload               int64
 	Built                    int // segments, as the last row transaction counted them
 }
@@ -61,12 +61,12 @@ func (a *Catalog) LockDocuments(ctx context.Context, tx taskstate.Tx, ids []stri
 	for rows.Next() {
 		var d LockedDocument
 		var deleted taskstate.DBTime
-		if err := rows.Scan(&d.Id, &d.Visible, &d.VisibleNo, &d.VisibleUpload, &d.LastNo, &deleted); err != nil {
+		if err := rows.Scan(&d.ID, &d.Visible, &d.VisibleNo, &d.VisibleUpload, &d.LastNo, &deleted); err != nil {
 			return nil, fmt.Errorf("lock documents: %w", err)
 		}
 		d.Visible = strings.TrimSpace(d.Visible)
 		d.Deleted = !deleted.IsZero()
-		out[d.Id] = d
+		out[d.ID] = d
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("lock documents: %w", err)
@@ -87,7 +87,7 @@ func (a *Catalog) OpenVersions(ctx context.Context, tx taskstate.Tx, tasks []str
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var v OpenVersion
-		if err := rows.Scan(&v.Id, &v.task, &v.Document, &v.base, &v.No, &v.Upload, &v.Built); err != nil {
+		if err := rows.Scan(&v.ID, &v.task, &v.Document, &v.base, &v.No, &v.Upload, &v.Built); err != nil {
 			return nil, fmt.Errorf("read open versions: %w", err)
 		}
 		out[v.task] = v
@@ -106,7 +106,7 @@ func (a *Catalog) CountSegments(ctx context.Context, tx taskstate.Tx, open map[s
 	}
 	ids := make([]string, 0, len(open))
 	for _, v := range open {
-		ids = append(ids, v.Id)
+		ids = append(ids, v.ID)
 	}
 	slices.Sort(ids)
 	rows, err := tx.QueryContext(ctx, a.q.List("VersionCounts", len(ids)), dbq.Args(ids)...)

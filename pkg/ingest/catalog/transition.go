@@ -68,7 +68,7 @@ func (w *transitionWrites) succeed(ctx context.Context, tasks []string) error {
 	}
 	var all []Shown
 	for _, v := range open {
-		all = append(all, Shown{Version: v.Id, Document: v.Document})
+		all = append(all, Shown{Version: v.ID, Document: v.Document})
 	}
 	return w.show(ctx, all)
 }

@@ -36,7 +36,8 @@ func New(d ingest.Deps, q sqldb.Queries, coming *atomic.Int64) *Cache {
 const (
 	CacheLookup = 500            // hashes of one look-up
 	cachePage   = 200            // entries of one statement: 2.4 MB at 3,072 dimensions, below every server's limit
-	Keep        = 24 * time.Hour // after the last use (design D10)
+	sweepPage   = 500            // entries of one look of the sweep
+	cacheKeep   = 24 * time.Hour // after the last use (design D10)
 	// cacheTouch is how old a use may look before it is written again: a look-up is not a write each time.
 	cacheTouch = time.Hour
 	// ledgerMaxWait bounds one try to commit what was paid for, also when the run's own time is over.
@@ -167,4 +168,39 @@ func decodeVector(blob []byte, dim int) ([]float32, error) {
 		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(blob[i*BytesFloat:]))
 	}
 	return out, nil
+}
+
+// Sweep removes embeddings that nobody used for a day, in so many pages at most. It returns how many it removed.
+func (a *Cache) Sweep(ctx context.Context, pages int) (removed int, err error) {
+	m, err := a.d.Store.Moment(ctx)
+	if err != nil {
+		return 0, err
+	}
+	before := m.Now.Add(-cacheKeep)
+	type entry struct{ model, hash string }
+	for range pages {
+		old, err := dbq.Collect(ctx, a.d.Store, "look for old embeddings", a.q.Get("LedgerOld"), []any{before, sweepPage}, func(rows *sql.Rows) (e entry, err error) {
+			return e, rows.Scan(&e.model, &e.hash)
+		})
+		if err != nil {
+			return removed, err
+		}
+		by := map[string][]string{}
+		for _, e := range old {
+			by[e.model] = append(by[e.model], e.hash)
+		}
+		for model, hashes := range by {
+			err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
+				_, err := tx.ExecContext(ctx, a.q.List("LedgerDelete", len(hashes)), append([]any{model, before}, dbq.Args(hashes)...)...)
+				return err
+			})
+			if err != nil {
+				return removed, err
+			}
+		}
+		if removed += len(old); len(old) < sweepPage {
+			break
+		}
+	}
+	return removed, nil
 }

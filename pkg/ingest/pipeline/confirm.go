@@ -20,7 +20,7 @@ func (a *Worker) confirmRows(ctx context.Context, tasks []*rowTask) {
 		case t.w.stood:
 			t.err = t.w.confirm(ctx)
 		default:
-			fresh[t.w.r.job.Task.ID] = catalog.OpenVersion{Id: t.w.r.work.version}
+			fresh[t.w.r.job.Task.ID] = catalog.OpenVersion{ID: t.w.r.work.version}
 		}
 	}
 	if len(fresh) == 0 {
@@ -69,7 +69,7 @@ func (w *rowWriter) ownRows(ctx context.Context, tx taskstate.Tx) ([]catalog.Nam
 	for rows.Next() {
 		var n catalog.NamedRow
 		var index, stored int
-		if err := rows.Scan(&n.Id, &index, &n.Vector, &n.Birth, &stored); err != nil {
+		if err := rows.Scan(&n.ID, &index, &n.Vector, &n.Birth, &stored); err != nil {
 			return nil, err
 		}
 		if index >= len(items) || items[index].vector != n.Vector {

@@ -42,10 +42,10 @@ func (w *Worker) Decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBCloc
 			out[i] = taskstate.Withdraw(m, d.Task, d.Holder, taskstate.ReasonDeleted, "its document was deleted")
 		case !found:
 			out[i] = w.failHere(m, d, "its version is closed")
-		case !w.wins(doc, v) || winners[v.Document] != v.Id || notWanted(d):
+		case !w.wins(doc, v) || winners[v.Document] != v.ID || notWanted(d):
 			out[i] = taskstate.Withdraw(m, d.Task, d.Holder, taskstate.ReasonSuperseded, "a later upload is visible")
 		default:
-			out[i] = w.complete(m, d, doc, v, counts[v.Id])
+			out[i] = w.complete(m, d, doc, v, counts[v.ID])
 		}
 	}
 	return out, nil
@@ -66,7 +66,7 @@ func notWanted(d taskrun.Done) bool {
 func (a *Worker) complete(m taskstate.DBClock, d taskrun.Done, doc catalog.LockedDocument, v catalog.OpenVersion, c catalog.SegmentCount) taskstate.Decision {
 	f, ok := d.Result.Payload.(*finishing)
 	switch {
-	case !ok || f.outcome != taskstate.ReasonDone || f.version != v.Id:
+	case !ok || f.outcome != taskstate.ReasonDone || f.version != v.ID:
 		return a.failHere(m, d, "the run did not build this version")
 	case c.N != f.segments || v.Built != f.segments || c.Lowest != 0 || c.Highest != f.segments-1:
 		return a.failHere(m, d, fmt.Sprintf("%d segment rows stand where %d were written", c.N, f.segments))
@@ -74,7 +74,7 @@ func (a *Worker) complete(m taskstate.DBClock, d taskrun.Done, doc catalog.Locke
 	out := taskstate.Succeed(m, d.Task, d.Holder, d.Result.Output, d.Result.Message)
 	if out.Change != nil { // the last report may not have been written yet
 		out.Change.Progress.Processed, out.Change.Progress.Total = f.segments, f.segments
-		f.shown = &catalog.Shown{Version: v.Id, Document: doc.Id, Only: doc.LastNo == 1}
+		f.shown = &catalog.Shown{Version: v.ID, Document: doc.ID, Only: doc.LastNo == 1}
 	}
 	return out
 }
@@ -97,7 +97,7 @@ func latestPerDocument(open map[string]catalog.OpenVersion) map[string]string {
 	}
 	out := make(map[string]string, len(best))
 	for document, v := range best {
-		out[document] = v.Id
+		out[document] = v.ID
 	}
 	return out
 }

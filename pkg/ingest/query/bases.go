@@ -21,7 +21,7 @@ func (r *Reads) Base(ctx context.Context, c ingest.Caller, idOrName string) (ing
 	if idOrName == "" {
 		idOrName = ingest.DefaultBase
 	}
-	if catalog.UuidText.MatchString(idOrName) {
+	if catalog.UUIDText.MatchString(idOrName) {
 		b, err := dbq.ReadRow(ctx, r.store, catalog.BaseFrom, r.q.Get("BaseByID"), idOrName)
 		if err == nil && !c.Scope.All() && b.UserID != c.Scope.UserID {
 			return ingest.Base{}, ingest.ErrBaseNotFound

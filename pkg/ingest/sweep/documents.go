@@ -22,46 +22,35 @@ type dueThing struct {
 	pass     int
 }
 
+// documentSweep takes deleted documents and bases apart.
+type documentSweep struct{ *Sweeper }
+
 // sweepDocuments takes deleted documents apart in passes (design D8):
 //
 //	each pass     open tasks are cancelled, rows removed with their vectors marked, the file let go
 //	10 minutes later, when a pass found no open task and no vector is owed any more: the tombstone goes
-func (a *Sweeper) sweepDocuments(ctx context.Context, s *Swept) error {
-	for range sweepTurns {
-		now, err := a.cat.Moment(ctx)
-		if err != nil {
-			return err
-		}
-		due, err := a.dueThings(ctx, a.q.Get("DocumentsDue"), now, true)
-		if err != nil || len(due) == 0 {
-			return err
-		}
+func (a documentSweep) sweepDocuments(ctx context.Context, s *Swept) error {
+	return turns(ctx, a.Sweeper, sweepBatch, a.due(ctx, "DocumentsDue"), func(due []dueThing) error {
 		for _, d := range due {
 			if err := a.sweepDocument(ctx, d, s); err != nil {
 				return fmt.Errorf("document %s: %w", d.id, err)
 			}
 		}
-		if len(due) < sweepBatch {
-			return nil
-		}
-	}
-	return nil
-}
-
-// dueThings reads a page of what is due.
-func (a *Sweeper) dueThings(ctx context.Context, query string, now time.Time, withBase bool) ([]dueThing, error) {
-	return dbq.Collect(ctx, a.d.Store, "look for what is due", query, []any{now, sweepBatch}, func(rows *sql.Rows) (dueThing, error) {
-		var d dueThing
-		into := []any{&d.id, &d.base, &d.pass}
-		if !withBase {
-			into = []any{&d.id, &d.pass}
-		}
-		return d, rows.Scan(into...)
+		return nil
 	})
 }
 
+// due reads pages of what is due.
+func (a documentSweep) due(ctx context.Context, name string) func(now time.Time) ([]dueThing, error) {
+	return func(now time.Time) ([]dueThing, error) {
+		return dbq.Collect(ctx, a.d.Store, "look for what is due", a.q.Get(name), []any{now, sweepBatch}, func(rows *sql.Rows) (d dueThing, err error) {
+			return d, rows.Scan(&d.id, &d.base, &d.pass)
+		})
+	}
+}
+
 // sweepDocument is one pass over a deleted document.
-func (a *Sweeper) sweepDocument(ctx context.Context, d dueThing, s *Swept) error {
+func (a documentSweep) sweepDocument(ctx context.Context, d dueThing, s *Swept) error {
 	cancelled, err := a.cancelDeleted(ctx, d.id)
 	if err != nil {
 		return err
@@ -69,7 +58,7 @@ func (a *Sweeper) sweepDocument(ctx context.Context, d dueThing, s *Swept) error
 	s.Cancelled += cancelled
 	removed := 0
 	for {
-		n, err := a.markRows(ctx, d.id, d.base, func(ctx context.Context, tx taskstate.Tx) ([]catalog.NamedRow, error) {
+		n, err := marking{a.Sweeper}.markRows(ctx, d.id, d.base, func(ctx context.Context, tx taskstate.Tx) ([]catalog.NamedRow, error) {
 			return readNamed(ctx, tx, a.q.Get("DocumentRows"), d.id, rowsSwept)
 		})
 		if err != nil {
@@ -103,7 +92,7 @@ func (a *Sweeper) sweepDocument(ctx context.Context, d dueThing, s *Swept) error
 }
 
 // cancelDeleted cancels the tasks of a deleted document that are open all the same.
-func (a *Sweeper) cancelDeleted(ctx context.Context, document string) (int, error) {
+func (a documentSweep) cancelDeleted(ctx context.Context, document string) (int, error) {
 	open, err := dbq.ReadColumn(ctx, a.d.Store, a.q.List("TasksOpen", 1), document)
 	if err != nil || len(open) == 0 {
 		return 0, err
@@ -122,7 +111,7 @@ func (a *Sweeper) cancelDeleted(ctx context.Context, document string) (int, erro
 }
 
 // forgetDocument removes the tombstone and its versions, unless a vector of theirs still has to be deleted.
-func (a *Sweeper) forgetDocument(ctx context.Context, d dueThing) (bool, error) {
+func (a documentSweep) forgetDocument(ctx context.Context, d dueThing) (bool, error) {
 	gone := false
 	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		gone = false
@@ -149,12 +138,12 @@ func (a *Sweeper) forgetDocument(ctx context.Context, d dueThing) (bool, error) 
 }
 
 // sweepBases removes what is left of deleted bases: documents that the deletion did not reach, then the collection, twice, then the row.
-func (a *Sweeper) sweepBases(ctx context.Context, s *Swept) error {
+func (a documentSweep) sweepBases(ctx context.Context, s *Swept) error {
 	now, err := a.cat.Moment(ctx)
 	if err != nil {
 		return err
 	}
-	due, err := a.dueThings(ctx, a.q.Get("BasesDue"), now, false)
+	due, err := a.due(ctx, "BasesDue")(now)
 	if err != nil {
 		return err
 	}
@@ -168,7 +157,7 @@ func (a *Sweeper) sweepBases(ctx context.Context, s *Swept) error {
 }
 
 // sweepBase is one look at a deleted base.
-func (a *Sweeper) sweepBase(ctx context.Context, b dueThing, s *Swept) error {
+func (a documentSweep) sweepBase(ctx context.Context, b dueThing, s *Swept) error {
 	n, err := a.deleter.deleteBaseDocuments(ctx, sweeperActor(), b.id)
 	if err != nil {
 		return err
@@ -189,7 +178,7 @@ func (a *Sweeper) sweepBase(ctx context.Context, b dueThing, s *Swept) error {
 }
 
 // noteBase notes the passes that a deleted base has behind it; its row goes after the second.
-func (a *Sweeper) noteBase(ctx context.Context, b dueThing, pass int, rest time.Duration) error {
+func (a documentSweep) noteBase(ctx context.Context, b dueThing, pass int, rest time.Duration) error {
 	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		if pass > 1 {
 			_, err := tx.ExecContext(ctx, a.q.Get("BaseGone"), b.id, b.pass)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,54 +23,37 @@ type garbage struct {
 	pass           int
 }
 
+// garbageSweep deletes vectors that no row names.
+type garbageSweep struct{ *Sweeper }
+
 // sweepGarbage decides on vectors that runs dropped, and deletes marked ones: at once, and once more ten minutes later.
-func (a *Sweeper) sweepGarbage(ctx context.Context, s *Swept) error {
-	for range sweepTurns {
-		now, err := a.cat.Moment(ctx)
-		if err != nil {
-			return err
-		}
-		due, err := a.dueGarbage(ctx, now)
-		if err != nil || len(due) == 0 {
-			return err
-		}
+func (a garbageSweep) sweepGarbage(ctx context.Context, s *Swept) error {
+	due := func(now time.Time) ([]garbage, error) {
+		return dbq.Collect(ctx, a.d.Store, "look for due garbage", a.q.Get("GarbageDue"), []any{now, garbageMax}, func(rows *sql.Rows) (g garbage, err error) {
+			var marked taskstate.DBTime
+			err = rows.Scan(&g.Vector, &g.base, &g.document, &g.Birth, &marked, &g.pass)
+			g.marked = !marked.IsZero()
+			return g, err
+		})
+	}
+	return turns(ctx, a.Sweeper, 0, due, func(due []garbage) error {
 		if err := a.judgeGarbage(ctx, due); err != nil {
 			return err
 		}
-		if err := a.deleteGarbage(ctx, due, s); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// dueGarbage reads a page of garbage whose time has come.
-func (a *Sweeper) dueGarbage(ctx context.Context, now time.Time) ([]garbage, error) {
-	return dbq.Collect(ctx, a.d.Store, "look for due garbage", a.q.Get("GarbageDue"), []any{now, garbageMax}, func(rows *sql.Rows) (garbage, error) {
-		var g garbage
-		var marked taskstate.DBTime
-		err := rows.Scan(&g.Vector, &g.base, &g.document, &g.Birth, &marked, &g.pass)
-		g.marked = !marked.IsZero()
-		return g, err
+		return a.deleteGarbage(ctx, due, s)
 	})
 }
 
 // judgeGarbage decides on dropped vectors, document by document under its lock: mark, wait, or forget because a row names them again.
-func (a *Sweeper) judgeGarbage(ctx context.Context, due []garbage) error {
+func (a garbageSweep) judgeGarbage(ctx context.Context, due []garbage) error {
 	by := map[string][]catalog.NamedRow{}
 	for _, g := range due {
 		if !g.marked {
 			by[g.document] = append(by[g.document], g.NamedRow)
 		}
 	}
-	documents := make([]string, 0, len(by))
-	for d := range by {
-		documents = append(documents, d)
-	}
-	slices.Sort(documents)
-	for _, d := range documents {
-		for from := 0; from < len(by[d]); from += catalog.PageSize {
-			page := by[d][from:min(len(by[d]), from+catalog.PageSize)]
+	for _, d := range slices.Sorted(maps.Keys(by)) {
+		for page := range slices.Chunk(by[d], catalog.PageSize) {
 			if err := a.judgePage(ctx, d, page); err != nil {
 				return fmt.Errorf("decide on dropped vectors of document %s: %w", d, err)
 			}
@@ -80,12 +64,12 @@ func (a *Sweeper) judgeGarbage(ctx context.Context, due []garbage) error {
 }
 
 // judgePage decides on dropped vectors of one document.
-func (a *Sweeper) judgePage(ctx context.Context, document string, page []catalog.NamedRow) error {
+func (a garbageSweep) judgePage(ctx context.Context, document string, page []catalog.NamedRow) error {
 	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		if _, err := a.cat.LockDocuments(ctx, tx, []string{document}); err != nil {
 			return err
 		}
-		free, open, err := a.judgeVectors(ctx, tx, page)
+		free, open, err := marking{a.Sweeper}.judgeVectors(ctx, tx, page)
 		if err != nil {
 			return err
 		}
@@ -110,7 +94,7 @@ func (a *Sweeper) judgePage(ctx context.Context, document string, page []catalog
 }
 
 // deleteGarbage deletes marked vectors from the store, by base and pass, and notes it.
-func (a *Sweeper) deleteGarbage(ctx context.Context, due []garbage, s *Swept) error {
+func (a garbageSweep) deleteGarbage(ctx context.Context, due []garbage, s *Swept) error {
 	type group struct {
 		base string
 		pass int
@@ -124,8 +108,7 @@ func (a *Sweeper) deleteGarbage(ctx context.Context, due []garbage, s *Swept) er
 	}
 	var errs []error
 	for k, ids := range by {
-		for from := 0; from < len(ids); from += deleteMax {
-			part := ids[from:min(len(ids), from+deleteMax)]
+		for part := range slices.Chunk(ids, deleteMax) {
 			if err := a.deleteVectors(ctx, k.base, k.pass, part); err != nil {
 				errs = append(errs, err)
 				continue
@@ -137,7 +120,7 @@ func (a *Sweeper) deleteGarbage(ctx context.Context, due []garbage, s *Swept) er
 }
 
 // deleteVectors deletes ids of one base; what the store failed to delete waits a little, so that it stands in nobody's way.
-func (a *Sweeper) deleteVectors(ctx context.Context, base string, pass int, ids []string) error {
+func (a garbageSweep) deleteVectors(ctx context.Context, base string, pass int, ids []string) error {
 	storeErr := errors.Join(crash.Fault("gc.before_delete"), a.d.Vectors.Delete(ctx, base, ids), crash.Fault("gc.after_delete"))
 	err := a.noteDeleted(ctx, pass, ids, storeErr)
 	if storeErr != nil {
@@ -150,7 +133,7 @@ func (a *Sweeper) deleteVectors(ctx context.Context, base string, pass int, ids 
 }
 
 // noteDeleted notes what the store said of a pass: its ids wait for the second pass, are forgotten after it, or wait a little.
-func (a *Sweeper) noteDeleted(ctx context.Context, pass int, ids []string, storeErr error) error {
+func (a garbageSweep) noteDeleted(ctx context.Context, pass int, ids []string, storeErr error) error {
 	return a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		switch {
 		case storeErr != nil:

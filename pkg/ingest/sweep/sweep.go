@@ -2,7 +2,6 @@ package sweep
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -11,10 +10,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/ingest/embedcache"
 	"github.com/millweir/millweir/pkg/ingest/files"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 	"github.com/millweir/millweir/pkg/ingest/submit"
 	"github.com/millweir/millweir/pkg/sqldb"
-	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 // Sweeper removes what nobody needs any more. It is safe for concurrent use.
@@ -26,12 +23,13 @@ type Sweeper struct {
 	mount   *files.Mount
 	keys    *submit.Keys
 	deliver *submit.Deliverer
+	cache   *embedcache.Cache
 	deleter *Deleter
 }
 
 // New makes a Sweeper; deleter is that of the same process.
-func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mount, keys *submit.Keys, deliver *submit.Deliverer, deleter *Deleter) *Sweeper {
-	return &Sweeper{d: d, cfg: cfg, q: cat.Queries(), cat: cat, mount: mount, keys: keys, deliver: deliver, deleter: deleter}
+func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mount, keys *submit.Keys, deliver *submit.Deliverer, cache *embedcache.Cache, deleter *Deleter) *Sweeper {
+	return &Sweeper{d: d, cfg: cfg, q: cat.Queries(), cat: cat, mount: mount, keys: keys, deliver: deliver, cache: cache, deleter: deleter}
 }
 
 const (
@@ -72,11 +70,11 @@ func (a *Sweeper) Sweep(ctx context.Context) (Swept, error) {
 		name string
 		run  func(context.Context, *Swept) error
 	}{
-		{"bases", a.sweepBases},
-		{"documents", a.sweepDocuments},
-		{"versions", a.sweepVersions},
-		{"garbage", a.sweepGarbage},
-		{"ledger", a.sweepEmbeddingCache},
+		{"bases", documentSweep{a}.sweepBases},
+		{"documents", documentSweep{a}.sweepDocuments},
+		{"versions", versionSweep{a}.sweepVersions},
+		{"garbage", garbageSweep{a}.sweepGarbage},
+		{"embedding cache", a.sweepCache},
 	}
 	var errs []error
 	for _, step := range steps {
@@ -127,45 +125,28 @@ func (a *Sweeper) sweepLogged(ctx context.Context) {
 	a.cat.Logged(ctx, "sweep", err)
 }
 
-// sweepEmbeddingCache removes embeddings that nobody used for a day.
-func (a *Sweeper) sweepEmbeddingCache(ctx context.Context, s *Swept) error {
-	now, err := a.cat.Moment(ctx)
-	if err != nil {
-		return err
-	}
-	before := now.Add(-embedcache.Keep)
+// sweepCache removes embeddings that nobody used for a day.
+func (a *Sweeper) sweepCache(ctx context.Context, s *Swept) error {
+	n, err := a.cache.Sweep(ctx, sweepTurns)
+	s.EmbeddingCache += n
+	return err
+}
+
+// turns reads what is due, a page at a time, and takes care of it: until there is none, a page is not full, or the sweep has
+// had its turns. full is how many make a full page; 0: what was taken care of may be due again at once.
+func turns[T any](ctx context.Context, a *Sweeper, full int, due func(now time.Time) ([]T, error), do func([]T) error) error {
 	for range sweepTurns {
-		by, n, err := a.oldEmbeddingCache(ctx, before)
+		now, err := a.cat.Moment(ctx)
 		if err != nil {
 			return err
 		}
-		for model, hashes := range by {
-			err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-				_, err := tx.ExecContext(ctx, a.q.List("LedgerDelete", len(hashes)), append([]any{model, before}, dbq.Args(hashes)...)...)
-				return err
-			})
-			if err != nil {
-				return err
-			}
+		page, err := due(now)
+		if err != nil || len(page) == 0 {
+			return err
 		}
-		s.EmbeddingCache += n
-		if n < catalog.PageSize {
-			return nil
+		if err := do(page); err != nil || len(page) < full {
+			return err
 		}
 	}
 	return nil
-}
-
-// oldEmbeddingCache reads a page of entries last used before a time, by model.
-func (a *Sweeper) oldEmbeddingCache(ctx context.Context, before time.Time) (map[string][]string, int, error) {
-	type entry struct{ model, hash string }
-	old, err := dbq.Collect(ctx, a.d.Store, "look for old entries of the ledger", a.q.Get("LedgerOld"), []any{before, catalog.PageSize}, func(rows *sql.Rows) (entry, error) {
-		var e entry
-		return e, rows.Scan(&e.model, &e.hash)
-	})
-	by := map[string][]string{}
-	for _, e := range old {
-		by[e.model] = append(by[e.model], e.hash)
-	}
-	return by, len(old), err
 }

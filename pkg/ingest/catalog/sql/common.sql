@@ -38,7 +38,7 @@ SELECT id FROM knowledge_document WHERE base_id = ? AND deleted_at IS NULL LIMIT
 SELECT id FROM knowledge_document WHERE base_id = ? AND deleted_at IS NULL ORDER BY id LIMIT ?;
 
 -- name: BasesDue
-SELECT id, sweep_pass FROM knowledge_base WHERE sweep_at <= ? ORDER BY sweep_at, id LIMIT ?;
+SELECT id, '', sweep_pass FROM knowledge_base WHERE sweep_at <= ? ORDER BY sweep_at, id LIMIT ?;
 
 -- name: BaseRowLeft
 SELECT id FROM knowledge_document WHERE base_id = ? LIMIT 1;
