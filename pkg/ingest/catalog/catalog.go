@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"database/sql"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -80,15 +81,31 @@ func (a *Catalog) ExecList(ctx context.Context, tx taskstate.Tx, name string, li
 	return nil
 }
 
-// Set runs a statement with one list and returns its only column as a set.
-func (a *Catalog) Set(ctx context.Context, tx taskstate.Tx, name string, list []string) (map[string]bool, error) {
-	found, err := dbq.Column(ctx, tx, a.q.List(name, len(list)), dbq.Args(list)...)
-	if err != nil {
-		return nil, err
+// List runs a statement with one list and scans every row; an empty list finds nothing.
+func (a *Catalog) List(ctx context.Context, tx taskstate.Tx, name string, list []string, scan func(*sql.Rows) error) error {
+	if len(list) == 0 {
+		return nil
 	}
+	return dbq.QueryRows(ctx, tx, name, a.q.List(name, len(list)), dbq.Args(list), scan)
+}
+
+// Column is the only column of List's rows.
+func (a *Catalog) Column(ctx context.Context, tx taskstate.Tx, name string, list []string) (out []string, err error) {
+	err = a.List(ctx, tx, name, list, func(rows *sql.Rows) error {
+		var s string
+		err := rows.Scan(&s)
+		out = append(out, s)
+		return err
+	})
+	return out, err
+}
+
+// Set is Column as a set.
+func (a *Catalog) Set(ctx context.Context, tx taskstate.Tx, name string, list []string) (map[string]bool, error) {
+	found, err := a.Column(ctx, tx, name, list)
 	out := make(map[string]bool, len(found))
 	for _, id := range found {
 		out[id] = true
 	}
-	return out, nil
+	return out, err
 }

@@ -2,12 +2,11 @@ package catalog
 
 import (
 	"context"
-	"fmt"
+	"database/sql"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -25,9 +24,9 @@ type LockedDocument struct {
 
 // OpenVersion is a BUILDING version of a locked document.
 type OpenVersion struct {
-	ID, task, Document, base string
-	No, Upload               int64
-	Built                    int // segments, as the last row transaction counted them
+	ID, Document string
+	No, Upload   int64
+	Built        int // segments, as the last row transaction counted them
 }
 
 // SegmentCount is what the rows of a version really are.
@@ -35,97 +34,54 @@ type SegmentCount struct{ N, Lowest, Highest int }
 
 // LockDocumentsOf locks the documents of tasks, in id order, and returns them by id.
 func (a *Catalog) LockDocumentsOf(ctx context.Context, tx taskstate.Tx, tasks []string) (map[string]LockedDocument, error) {
-	if len(tasks) == 0 {
-		return map[string]LockedDocument{}, nil
-	}
-	ids, err := dbq.Column(ctx, tx, a.q.List("TaskDocuments", len(tasks)), dbq.Args(tasks)...)
+	ids, err := a.Column(ctx, tx, "TaskDocuments", tasks)
 	if err != nil {
-		return nil, fmt.Errorf("find the tasks' documents: %w", err)
+		return nil, err
 	}
 	return a.LockDocuments(ctx, tx, ids)
 }
 
 // LockDocuments locks documents in id order and returns them by id, tombstones too.
 func (a *Catalog) LockDocuments(ctx context.Context, tx taskstate.Tx, ids []string) (map[string]LockedDocument, error) {
-	out := make(map[string]LockedDocument, len(ids))
-	if len(ids) == 0 {
-		return out, nil
-	}
 	slices.Sort(ids)
-	ids = slices.Compact(ids)
-	rows, err := tx.QueryContext(ctx, a.q.List("DocumentsLock", len(ids)), dbq.Args(ids)...)
-	if err != nil {
-		return nil, fmt.Errorf("lock documents: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	out := make(map[string]LockedDocument, len(ids))
+	return out, a.List(ctx, tx, "DocumentsLock", slices.Compact(ids), func(rows *sql.Rows) error {
 		var d LockedDocument
 		var deleted taskstate.DBTime
-		if err := rows.Scan(&d.ID, &d.Visible, &d.VisibleNo, &d.VisibleUpload, &d.LastNo, &deleted); err != nil {
-			return nil, fmt.Errorf("lock documents: %w", err)
-		}
-		d.Visible = strings.TrimSpace(d.Visible)
-		d.Deleted = !deleted.IsZero()
+		err := rows.Scan(&d.ID, &d.Visible, &d.VisibleNo, &d.VisibleUpload, &d.LastNo, &deleted)
+		d.Visible, d.Deleted = strings.TrimSpace(d.Visible), !deleted.IsZero()
 		out[d.ID] = d
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("lock documents: %w", err)
-	}
-	return out, nil
+		return err
+	})
 }
 
 // OpenVersions returns the BUILDING version of each task that has one, by task.
 func (a *Catalog) OpenVersions(ctx context.Context, tx taskstate.Tx, tasks []string) (map[string]OpenVersion, error) {
 	out := make(map[string]OpenVersion, len(tasks))
-	if len(tasks) == 0 {
-		return out, nil
-	}
-	rows, err := tx.QueryContext(ctx, a.q.List("VersionsOpen", len(tasks)), dbq.Args(tasks)...)
-	if err != nil {
-		return nil, fmt.Errorf("read open versions: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	return out, a.List(ctx, tx, "VersionsOpen", tasks, func(rows *sql.Rows) error {
 		var v OpenVersion
-		if err := rows.Scan(&v.ID, &v.task, &v.Document, &v.base, &v.No, &v.Upload, &v.Built); err != nil {
-			return nil, fmt.Errorf("read open versions: %w", err)
-		}
-		out[v.task] = v
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("read open versions: %w", err)
-	}
-	return out, nil
+		var task string
+		err := rows.Scan(&v.ID, &task, &v.Document, &v.No, &v.Upload, &v.Built)
+		out[task] = v
+		return err
+	})
 }
 
 // CountSegments counts the rows of versions, by version.
 func (a *Catalog) CountSegments(ctx context.Context, tx taskstate.Tx, open map[string]OpenVersion) (map[string]SegmentCount, error) {
-	out := make(map[string]SegmentCount, len(open))
-	if len(open) == 0 {
-		return out, nil
-	}
 	ids := make([]string, 0, len(open))
 	for _, v := range open {
 		ids = append(ids, v.ID)
 	}
 	slices.Sort(ids)
-	rows, err := tx.QueryContext(ctx, a.q.List("VersionCounts", len(ids)), dbq.Args(ids)...)
-	if err != nil {
-		return nil, fmt.Errorf("count segments: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	out := make(map[string]SegmentCount, len(open))
+	return out, a.List(ctx, tx, "VersionCounts", ids, func(rows *sql.Rows) error {
 		var id string
 		var c SegmentCount
-		if err := rows.Scan(&id, &c.N, &c.Lowest, &c.Highest); err != nil {
-			return nil, fmt.Errorf("count segments: %w", err)
-		}
+		err := rows.Scan(&id, &c.N, &c.Lowest, &c.Highest)
 		out[id] = c
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("count segments: %w", err)
-	}
-	return out, nil
+		return err
+	})
 }
 
 // Never is the fixed date that stands for "none" in sweep columns.

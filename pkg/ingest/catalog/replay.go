@@ -2,11 +2,11 @@ package catalog
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -80,24 +80,14 @@ func refuseReplay(documents map[string]LockedDocument, v Replayed) error {
 
 // lastVersions reads the newest version of each task, by task.
 func (a *Catalog) lastVersions(ctx context.Context, tx taskstate.Tx, tasks []string) (map[string]Replayed, error) {
-	rows, err := tx.QueryContext(ctx, a.q.List("VersionsOfTasks", len(tasks)), dbq.Args(tasks)...)
-	if err != nil {
-		return nil, fmt.Errorf("read versions to replay: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
 	out := map[string]Replayed{}
-	for rows.Next() {
+	return out, a.List(ctx, tx, "VersionsOfTasks", tasks, func(rows *sql.Rows) error {
 		var task string
 		var v Replayed
-		if err := rows.Scan(&task, &v.document, &v.base, &v.upload, &v.title, &v.file); err != nil {
-			return nil, fmt.Errorf("read versions to replay: %w", err)
-		}
+		err := rows.Scan(&task, &v.document, &v.base, &v.upload, &v.title, &v.file)
 		out[task] = v // the rows come in the order of their no
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("read versions to replay: %w", err)
-	}
-	return out, nil
+		return err
+	})
 }
 
 // OpenReplays makes the new version of each replayed task, with the upload's number of the one before (design D8).

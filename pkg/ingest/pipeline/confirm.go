@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 
@@ -57,26 +58,20 @@ func (w *rowWriter) confirm(ctx context.Context) error {
 }
 
 // ownRows fills have and stored from the version's rows and returns those that the plan does not hold.
-func (w *rowWriter) ownRows(ctx context.Context, tx taskstate.Tx) ([]catalog.NamedRow, error) {
+func (w *rowWriter) ownRows(ctx context.Context, tx taskstate.Tx) (drop []catalog.NamedRow, err error) {
 	items := w.plan.items
 	w.have, w.stored = make([]bool, len(items)), make([]bool, len(items))
-	rows, err := tx.QueryContext(ctx, w.r.w.q.Get("OwnRows"), w.r.work.version)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var drop []catalog.NamedRow
-	for rows.Next() {
+	err = dbq.QueryRows(ctx, tx, "read the version's rows", w.r.w.q.Get("OwnRows"), []any{w.r.work.version}, func(rows *sql.Rows) error {
 		var n catalog.NamedRow
-		var index, stored int
-		if err := rows.Scan(&n.ID, &index, &n.Vector, &n.Birth, &stored); err != nil {
-			return nil, err
-		}
-		if index >= len(items) || items[index].vector != n.Vector {
+		var index int
+		var stored bool
+		err := rows.Scan(&n.ID, &index, &n.Vector, &n.Birth, &stored)
+		if err != nil || index >= len(items) || items[index].vector != n.Vector {
 			drop = append(drop, n)
-			continue
+			return err
 		}
-		w.have[index], w.stored[index] = true, stored == 1
-	}
-	return drop, rows.Err()
+		w.have[index], w.stored[index] = true, stored
+		return nil
+	})
+	return drop, err
 }

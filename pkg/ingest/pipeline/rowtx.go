@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -181,25 +182,13 @@ type versionStands struct {
 // states reads how versions stand, by id.
 func (x *rowTransaction) states(ctx context.Context, versions []string) (map[string]versionStands, error) {
 	out := make(map[string]versionStands, len(versions))
-	if len(versions) == 0 {
-		return out, nil
-	}
-	rows, err := x.tx.QueryContext(ctx, x.a.q.List("VersionsStand", len(versions)), dbq.Args(versions)...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var id, state string
+	return out, x.a.cat.List(ctx, x.tx, "VersionsStand", versions, func(rows *sql.Rows) error {
+		var id string
 		var s versionStands
-		var stood, garbage int
-		if err := rows.Scan(&id, &state, &s.model, &stood, &garbage); err != nil {
-			return nil, err
-		}
-		s.state, s.rows, s.garbage = catalog.VersionState(state), stood == 1, garbage == 1
+		err := rows.Scan(&id, &s.state, &s.model, &s.rows, &s.garbage)
 		out[strings.TrimSpace(id)] = s
-	}
-	return out, rows.Err()
+		return err
+	})
 }
 
 // look finds what stands of the version and makes sure, under the document's lock, that vectors to be used again still belong

@@ -105,10 +105,11 @@ func (a marking) judgeVectors(ctx context.Context, tx taskstate.Tx, rows []catal
 
 // readNamed reads rows with the vectors that they name.
 func readNamed(ctx context.Context, tx taskstate.Tx, query string, params ...any) (out []catalog.NamedRow, err error) {
-	return out, dbq.QueryRows(ctx, tx, "read rows to sweep", query, params, func(rows *sql.Rows) error {
+	err = dbq.QueryRows(ctx, tx, "read rows to sweep", query, params, func(rows *sql.Rows) error {
 		var n catalog.NamedRow
 		err := rows.Scan(&n.ID, &n.Vector, &n.Birth)
 		out = append(out, n)
 		return err
 	})
+	return out, err
 }

@@ -259,7 +259,7 @@ ORDER BY id
 @forupdate;
 
 -- name: VersionsOpen
-SELECT id, task_id, document_id, base_id, no, upload_no, segment_count FROM document_version WHERE state = 'BUILDING' AND task_id IN (@list);
+SELECT id, task_id, document_id, no, upload_no, segment_count FROM document_version WHERE state = 'BUILDING' AND task_id IN (@list);
 
 -- name: VersionCounts
 SELECT version_id, COUNT(*), MIN(segment_index), MAX(segment_index) FROM knowledge_segment WHERE version_id IN (@list) GROUP BY version_id;

@@ -66,21 +66,14 @@ func Args(ids []string) []any {
 }
 
 // Column reads the only column of all rows of a query, a text.
-func Column(ctx context.Context, tx taskstate.Tx, query string, params ...any) ([]string, error) {
-	rows, err := tx.QueryContext(ctx, query, params...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var out []string
-	for rows.Next() {
+func Column(ctx context.Context, tx taskstate.Tx, query string, params ...any) (out []string, err error) {
+	err = QueryRows(ctx, tx, "read a column", query, params, func(rows *sql.Rows) error {
 		var s string
-		if err := rows.Scan(&s); err != nil {
-			return nil, err
-		}
+		err := rows.Scan(&s)
 		out = append(out, s)
-	}
-	return out, rows.Err()
+		return err
+	})
+	return out, err
 }
 
 // Read returns what f reads outside a transaction; f may run again, so it keeps nothing of a try that failed.
@@ -119,24 +112,12 @@ type Scanner interface{ Scan(dest ...any) error }
 
 // Collect runs a query outside a transaction and scans every row.
 func Collect[T any](ctx context.Context, s taskstate.Store, what, query string, args []any, scan func(*sql.Rows) (T, error)) ([]T, error) {
-	out, err := Read(ctx, s, func(ctx context.Context, db taskstate.Tx) ([]T, error) {
-		rows, err := db.QueryContext(ctx, query, args...)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = rows.Close() }() // Err tells what went wrong
-		var out []T
-		for rows.Next() {
+	return Read(ctx, s, func(ctx context.Context, db taskstate.Tx) (out []T, err error) {
+		err = QueryRows(ctx, db, what, query, args, func(rows *sql.Rows) error {
 			v, err := scan(rows)
-			if err != nil {
-				return nil, err
-			}
 			out = append(out, v)
-		}
-		return out, rows.Err()
+			return err
+		})
+		return out, err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	return out, nil
 }
