@@ -104,8 +104,8 @@ var rooms = []room{
 	{"pkg/ingest/embed/openai", []string{"pkg/ingest", "pkg/ingest/embed", "pkg/ingest/internal/rest"}},
 	{"pkg/ingest/vector", []string{"pkg/ingest"}},
 	{"pkg/ingest/vector/vectortest", []string{"pkg/ingest", "pkg/ingest/vector"}},
-	{"pkg/ingest/vector/chroma", []string{"pkg/ingest", "pkg/ingest/vector", "pkg/ingest/internal/rest"}},
-	{"pkg/ingest/vector/embedded", []string{"pkg/ingest", "pkg/ingest/vector"}},
+	{"pkg/ingest/vector/chroma", []string{"pkg/batcher", "pkg/ingest", "pkg/ingest/vector", "pkg/ingest/internal/rest"}},
+	{"pkg/ingest/vector/embedded", []string{"pkg/batcher", "pkg/ingest", "pkg/ingest/vector"}},
 
 	// what ties the parts together
 	{"pkg/suite/...", []string{"pkg/...", "proto", "migrations"}},

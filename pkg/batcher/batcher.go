@@ -182,6 +182,13 @@ func (b *Batcher[T]) Look() {
 	b.begin()
 }
 
+// Waiting is how many items wait for a batch.
+func (b *Batcher[T]) Waiting() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.waiting)
+}
+
 // maxWait is how long the waiting look on before they take a free lane; false: until a lane is free.
 func (b *Batcher[T]) maxWait() (time.Duration, bool) {
 	switch {

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/internal/rest"
 	"github.com/millweir/millweir/pkg/ingest/vector"
@@ -61,9 +62,9 @@ type collection struct {
 	lane chan struct{}
 
 	mu      sync.Mutex
-	id      string        // empty: not known
-	waiting []*upsertCall // in the order in which they came
-	most    int           // rows of one write now
+	id      string // empty: not known
+	most    int    // rows of one write now
+	upserts *batcher.Batcher[*upsertCall]
 }
 
 // New returns a store; nothing is called yet.
@@ -293,6 +294,7 @@ func (s *Store) collection(base string) *collection {
 	c := s.collections[name]
 	if c == nil {
 		c = &collection{name: name, lane: make(chan struct{}, 1), most: batchRows}
+		c.upserts = s.batchUpserts(c)
 		s.collections[name] = c
 	}
 	return c

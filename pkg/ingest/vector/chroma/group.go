@@ -2,27 +2,33 @@ package chroma
 
 import (
 	"context"
-	"fmt"
-	"runtime"
-	"slices"
 	"time"
 
+	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/vector"
 )
 
-// upsertCall is one caller's rows on their way through the lane.
+// upsertCall is one caller's rows on their way into a request.
 type upsertCall struct {
 	rows []ingest.Vector
 	dim  int
-	done chan error // gets one answer
+}
+
+// gather is how long rows wait for those of others: documents whose rows were committed together come together.
+const gather = time.Millisecond
+
+// batchUpserts makes a collection's batcher: one request takes along what all others wait to write. Many small documents
+// would else be written one request each, one after the other (measured: 30–60 a second).
+func (s *Store) batchUpserts(c *collection) *batcher.Batcher[*upsertCall] {
+	return batcher.New(batcher.Config{
+		Gather: gather, Expect: func(int) bool { return true },
+		Split: func(err error) bool { return ingest.AsFailure(err).Permanent }, // so that what is refused fails alone
+	}, func(ctx context.Context, b *batcher.Batch[*upsertCall]) error { return s.upsertTogether(ctx, c, b) })
 }
 
 // Upsert writes rows in requests of at most 400; see ingest.VectorStore.
 // A failure may leave some batches written: the same call again completes it.
-//
-// Who waits for the lane is not idle: the one who gets it takes along what all others wait to write, in one request.
-// Many small documents would else be written one request each, one after the other (measured: 30–60 a second).
 func (s *Store) Upsert(ctx context.Context, base string, rows []ingest.Vector) error {
 	if len(rows) == 0 {
 		return nil
@@ -31,63 +37,27 @@ func (s *Store) Upsert(ctx context.Context, base string, rows []ingest.Vector) e
 	if err != nil {
 		return err
 	}
-	c := s.collection(base)
-	call := &upsertCall{rows: rows, dim: dim, done: make(chan error, 1)}
-	c.queue(call)
-	for {
-		select {
-		case err := <-call.done:
-			return err
-		case <-ctx.Done():
-			// A leader may be writing it now; then it is written although nobody waits, which an upsert allows.
-			c.withdraw(call)
-			return fmt.Errorf("wait for collection %s: %w", c.name, ctx.Err())
-		case c.lane <- struct{}{}:
-			if ctx.Err() == nil {
-				runtime.Gosched() // callers that are about to ask come along: documents whose rows were committed together are
-				s.lead(ctx, c)
-			}
-			if ctx.Err() != nil {
-				c.withdraw(call) // while the lane is held: the next leader would write it for nobody
-			}
-			<-c.lane
-		}
-	}
+	return s.collection(base).upserts.Do(ctx, &upsertCall{rows: rows, dim: dim})[0]
 }
 
-// lead writes the calls at the head of the queue as one. The lane is held.
-func (s *Store) lead(ctx context.Context, c *collection) {
-	calls := c.take()
-	if len(calls) == 0 {
-		return
+// upsertTogether writes the calls that fit into one request; the others lead the next one.
+func (s *Store) upsertTogether(ctx context.Context, c *collection, b *batcher.Batch[*upsertCall]) error {
+	release, err := c.enter(ctx)
+	if err != nil {
+		return err
 	}
+	defer release()
+	calls := b.Items()
+	dim, room := calls[0].dim, c.room(calls[0].dim)
 	var rows []ingest.Vector
-	for _, call := range calls {
+	for i, call := range calls {
+		if i > 0 && (call.dim != dim || len(rows)+len(call.rows) > room) {
+			b.Requeue(i)
+			continue
+		}
 		rows = append(rows, call.rows...)
 	}
-	err := s.failure(ctx, s.upsertAll(ctx, c, rows, calls[0].dim))
-	switch {
-	case ctx.Err() != nil && err != nil:
-		c.putBack(calls) // the leader goes; it answers itself by its own context, the others go on
-	case err != nil && len(calls) > 1 && ingest.AsFailure(err).Permanent:
-		s.singly(ctx, c, calls) // so that what is refused fails alone
-	default:
-		for _, call := range calls {
-			call.done <- err
-		}
-	}
-}
-
-// singly writes each call by itself.
-func (s *Store) singly(ctx context.Context, c *collection, calls []*upsertCall) {
-	for i, call := range calls {
-		err := s.failure(ctx, s.upsertAll(ctx, c, call.rows, call.dim))
-		if err != nil && ctx.Err() != nil {
-			c.putBack(calls[i:])
-			return
-		}
-		call.done <- err
-	}
+	return s.failure(ctx, s.upsertAll(ctx, c, rows, dim))
 }
 
 // upsertAll writes rows of one dimension in requests of a good size.
@@ -123,45 +93,5 @@ func (c *collection) paced(n int, took time.Duration, written bool) {
 		c.most = max(leastRows, min(c.most, n)/2)
 	case written && took < slowWrite/4 && n >= c.most:
 		c.most = min(batchRows, 2*c.most)
-	}
-}
-
-// queue adds a call at the end.
-func (c *collection) queue(call *upsertCall) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.waiting = append(c.waiting, call)
-}
-
-// take removes calls from the head: at least one, and as many more of its dimension as fit into one request.
-func (c *collection) take() []*upsertCall {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n, rows := 0, 0
-	for n < len(c.waiting) {
-		call := c.waiting[n]
-		if n > 0 && (call.dim != c.waiting[0].dim || rows+len(call.rows) > min(rowsPerBody(call.dim), c.most)) {
-			break
-		}
-		n, rows = n+1, rows+len(call.rows)
-	}
-	calls := slices.Clone(c.waiting[:n])
-	c.waiting = slices.Delete(c.waiting, 0, n)
-	return calls
-}
-
-// putBack puts calls at the head again.
-func (c *collection) putBack(calls []*upsertCall) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.waiting = slices.Insert(c.waiting, 0, calls...)
-}
-
-// withdraw takes a call out of the queue; a call that a leader has taken is no longer in it.
-func (c *collection) withdraw(call *upsertCall) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if i := slices.Index(c.waiting, call); i >= 0 {
-		c.waiting = slices.Delete(c.waiting, i, i+1)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/vector"
 )
@@ -31,8 +32,7 @@ type collection struct {
 	renamed bool  // a rewrite's rename is not known to be on disk yet
 	shutBy  error // not nil: closed or dropped
 
-	queueMu sync.Mutex
-	queue   []*operation
+	commits *batcher.Batcher[*operation]
 
 	mu    sync.RWMutex
 	table *table
@@ -42,14 +42,14 @@ type collection struct {
 type operation struct {
 	payload []byte
 	rows    int
-	dim     int // 0: a delete
-	err     error
-	done    chan struct{} // closed when err is final
+	dim     int   // 0: a delete
+	err     error // why this one alone was refused
 }
 
 // load reads a file into a table and cuts a torn end off.
 func load(s *Store, name string, file *os.File) (*collection, error) {
 	c := &collection{store: s, name: name, file: file, lane: make(chan struct{}, 1)}
+	c.commits = batcher.New(batcher.Config{}, c.commitTogether)
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
@@ -122,63 +122,36 @@ func (c *collection) apply(payload []byte) error {
 		})
 }
 
-// commit writes op and returns when it is on disk. Whoever gets the lane writes for all who wait.
+// commit writes op and returns when it is on disk; operations that come while another record is written share the next one.
 // When ctx ends first, op may or may not come to be written.
 func (c *collection) commit(ctx context.Context, op *operation) error {
-	c.queueMu.Lock()
-	c.queue = append(c.queue, op)
-	c.queueMu.Unlock()
-	for {
-		select {
-		case <-op.done:
-			return op.err
-		case <-ctx.Done():
-			return ctx.Err()
-		case c.lane <- struct{}{}:
-			c.runGroup()
-			<-c.lane
-		}
+	if err := c.commits.Do(ctx, op)[0]; err != nil {
+		return err
 	}
+	return op.err
 }
 
-// runGroup commits what is queued, as one record. The lane is held.
-func (c *collection) runGroup() {
-	group := c.take()
-	if len(group) == 0 {
-		return
-	}
-	accepted := make([]*operation, 0, len(group))
+// commitTogether commits operations as one record, up to groupBytes.
+func (c *collection) commitTogether(_ context.Context, b *batcher.Batch[*operation]) error {
+	c.lane <- struct{}{}
+	defer func() { <-c.lane }()
 	payload := make([]byte, recordHeader)
-	for _, op := range group {
+	for i, op := range b.Items() {
+		if i > 0 && len(payload)+len(op.payload) > groupBytes {
+			b.Requeue(i)
+			continue
+		}
 		if op.err = c.admit(op); op.err == nil {
-			accepted = append(accepted, op)
 			payload = append(payload, op.payload...)
 		}
 	}
-	if len(accepted) > 0 {
-		err := c.append(sealRecord(payload))
-		for _, op := range accepted {
-			op.err = err
+	if len(payload) > recordHeader {
+		if err := c.append(sealRecord(payload)); err != nil {
+			return err
 		}
 	}
-	for _, op := range group {
-		close(op.done)
-	}
 	c.compactIfWorth()
-}
-
-// take removes the next group from the queue: all, up to groupBytes.
-func (c *collection) take() []*operation {
-	c.queueMu.Lock()
-	defer c.queueMu.Unlock()
-	n, bytes := 0, 0
-	for n < len(c.queue) && (n == 0 || bytes+len(c.queue[n].payload) <= groupBytes) {
-		bytes += len(c.queue[n].payload)
-		n++
-	}
-	group := c.queue[:n:n]
-	c.queue = c.queue[n:]
-	return group
+	return nil
 }
 
 // admit refuses what must not reach the file.
@@ -244,20 +217,12 @@ func (c *collection) repair() error {
 	return nil
 }
 
-// shut closes the file and fails who still waits. The lane is held.
+// shut closes the file; who still waits is refused. The lane is held.
 func (c *collection) shut(because error) error {
 	if c.shutBy != nil {
 		return nil
 	}
 	c.shutBy = because
-	c.queueMu.Lock()
-	waiting := c.queue
-	c.queue = nil
-	c.queueMu.Unlock()
-	for _, op := range waiting {
-		op.err = because
-		close(op.done)
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.store.bytes.Add(-c.table.bytes())

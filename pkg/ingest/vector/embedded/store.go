@@ -106,7 +106,7 @@ func (s *Store) Upsert(ctx context.Context, base string, rows []ingest.Vector) e
 	if err != nil {
 		return err
 	}
-	op := &operation{dim: dim, rows: len(rows), done: make(chan struct{})}
+	op := &operation{dim: dim, rows: len(rows)}
 	for _, row := range vector.LastWins(rows) {
 		op.payload = appendUpsert(op.payload, row)
 	}
@@ -115,7 +115,7 @@ func (s *Store) Upsert(ctx context.Context, base string, rows []ingest.Vector) e
 
 // Delete removes ids, and returns after that is on disk; see ingest.VectorStore.
 func (s *Store) Delete(ctx context.Context, base string, ids []string) error {
-	op := &operation{done: make(chan struct{})}
+	op := &operation{}
 	for _, id := range ids {
 		if id != "" && len(id) <= vector.MaxIDBytes { // others cannot be held
 			op.payload = appendDelete(op.payload, id)
@@ -142,7 +142,6 @@ func (s *Store) write(ctx context.Context, base string, create int, op *operatio
 			}
 			return failure(err, "write vectors of base %.80s", base)
 		}
-		*op = operation{dim: op.dim, rows: op.rows, payload: op.payload, done: make(chan struct{})}
 	}
 }
 
