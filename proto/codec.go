@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	protobuf "google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // SchemaVersion is the version that this release writes. It reads newer ones too.
@@ -18,6 +19,7 @@ const (
 	MaxEnvelope = 1 << 20
 
 	payloadName = "payload"
+	contextName = "context"
 )
 
 // Errors of the codec; each is wrapped with the member or size that it is about.
@@ -96,6 +98,15 @@ func writable(e *TaskEnvelope) (*TaskEnvelope, error) {
 		e.SchemaVersion = SchemaVersion
 	}
 	return e, checkEnvelope(e)
+}
+
+// Payload is the payload that is this JSON; nil when it is not JSON.
+func Payload(text []byte) *structpb.Value {
+	v := &structpb.Value{}
+	if v.UnmarshalJSON(text) != nil {
+		return nil
+	}
+	return v
 }
 
 func checkPayload(n int) error {

@@ -41,15 +41,9 @@ func EncodeFields(e *TaskEnvelope) ([]Field, error) {
 		fields[i].Name = name
 	}
 	err = eachMember(message, func(field protoreflect.FieldDescriptor, value protoreflect.Value) error {
-		s, ok := quickValue(e, field.JSONName())
-		if !ok {
-			var err error
-			if s, err = fieldValue(field, value); err != nil {
-				return err
-			}
-		}
+		s, err := fieldValue(field, value)
 		put(field.JSONName(), s)
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -76,6 +70,13 @@ func fieldValue(field protoreflect.FieldDescriptor, value protoreflect.Value) (s
 			return "", fmt.Errorf("%w: not UTF-8", ErrMalformed)
 		}
 		return s, nil
+	}
+	if field.JSONName() == contextName {
+		if c, ok := value.Message().Interface().(*TaskContext); ok {
+			if s, ok := quickContextText(c); ok {
+				return s, nil
+			}
+		}
 	}
 	text, err := memberText(field, value)
 	if err != nil || field.JSONName() == payloadName {
@@ -107,7 +108,7 @@ func DecodeFields(fields map[string]string) (*TaskEnvelope, error) {
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
 			return nil, fmt.Errorf("%w: field %q is not UTF-8", ErrMalformed, name)
 		}
-		if value != "" && quick(e, name, value) {
+		if quick(e, name, value) {
 			continue
 		}
 		if rest == nil {
