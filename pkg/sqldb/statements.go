@@ -3,6 +3,7 @@ package sqldb
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"strconv"
 	"strings"
 )
@@ -21,70 +22,210 @@ const (
 //
 // A file holds statements that begin with a line "-- name: TaskApply" and end at the next one.
 // A dialect's own file replaces statements of the common file by name, so that only what differs is written twice.
-// These macros stand for what differs in small things:
+// Macros stand for what differs in small things; they are replaced when the files are loaded:
 //
-//	@now         the statement's time, with microseconds
-//	@forupdate   FOR UPDATE (SQLite: nothing, its transactions are exclusive)
-//	@forshare    FOR SHARE, or LOCK IN SHARE MODE (SQLite: nothing)
-//	@skiplocked  FOR UPDATE SKIP LOCKED (SQLite: nothing)
-//	@never       the fixed date that stands for "none" in NOT NULL columns
-//	(@list)      a list of ?, expanded by List
+//	@now           the statement's time, with microseconds
+//	@in(n)         so many microseconds after @now
+//	@never         the fixed date that stands for "none" in NOT NULL columns
+//	@forupdate     FOR UPDATE (SQLite: nothing, its transactions are exclusive)
+//	@forshare      FOR SHARE, or LOCK IN SHARE MODE (SQLite: nothing)
+//	@skiplocked    FOR UPDATE SKIP LOCKED (SQLite: nothing)
+//	@force(index)  FORCE INDEX (index) on MySQL, else nothing
+//	@include(Name) the text of another statement
+//	@json(a text, b bigint)
+//	               the rows of a JSON array of objects, as the table c (not on MySQL); ? is the array
+//
+// All other marks are for whoever runs the statement:
+//
+//	?            the next argument
+//	@part        a piece of SQL with arguments of its own: given to Bind by name
+//	(@list)      a list of ?, given to Bind as the part "list", or expanded by List
 //	(@rows:n)    rows of n ? each, expanded by Rows
 //	(@any cond)  a condition without parentheses, repeated and joined by OR: expanded by Any
 //
-// Placeholders are ?; Rebind turns them into $1 … for Postgres.
+// Rebind turns ? into $1 … for Postgres.
 type Queries map[string]string
 
-// macros returns the replacements of one dialect.
-func macros(d Dialect) *strings.Replacer {
-	now, lock, share, skip := "NOW(6)", "FOR UPDATE", "LOCK IN SHARE MODE", "FOR UPDATE SKIP LOCKED"
-	never := "'9999-12-31 00:00:00.000000'"
-	switch d {
-	case MySQL:
-	case Postgres:
-		now, never, share = "statement_timestamp()", "TIMESTAMPTZ '9999-12-31 00:00:00+00'", "FOR SHARE"
-	case SQLite:
-		now, lock, share, skip = "mw_now()", "", "", ""
-	}
-	return strings.NewReplacer("@now", now, "@forupdate", lock, "@forshare", share, "@skiplocked", skip, "@never", never)
+// words are the macros without an argument, by dialect.
+var words = map[Dialect]map[string]string{
+	MySQL: {
+		"now": "NOW(6)", "never": "'9999-12-31 00:00:00.000000'",
+		"forupdate": "FOR UPDATE", "forshare": "LOCK IN SHARE MODE", "skiplocked": "FOR UPDATE SKIP LOCKED",
+	},
+	Postgres: {
+		"now": "statement_timestamp()", "never": "TIMESTAMPTZ '9999-12-31 00:00:00+00'",
+		"forupdate": "FOR UPDATE", "forshare": "FOR SHARE", "skiplocked": "FOR UPDATE SKIP LOCKED",
+	},
+	SQLite: {
+		"now": "mw_now()", "never": "'9999-12-31 00:00:00.000000'",
+		"forupdate": "", "forshare": "", "skiplocked": "",
+	},
 }
 
-// Load reads common.sql and <dialect>.sql of fsys (either may be missing, not both).
-// A name that stands twice in one file is an error.
-func Load(fsys fs.FS, d Dialect) (Queries, error) {
-	out := Queries{}
-	found := false
+// MustLoad reads common.sql and <dialect>.sql of an embedded folder; either may be missing, not both. more are statements
+// that are not written in files. What is wrong with any of them is a programmer's mistake and panics.
+func MustLoad(files fs.FS, folder, dialect string, more ...Queries) Queries {
+	sub, err := fs.Sub(files, folder)
+	if err != nil {
+		panic(err)
+	}
+	q, err := Load(sub, Dialect(dialect), more...)
+	if err != nil {
+		panic(err)
+	}
+	return q
+}
+
+// Load is MustLoad that returns what is wrong: no file, a name that stands twice in one, a macro that is none.
+func Load(fsys fs.FS, d Dialect, more ...Queries) (Queries, error) {
+	raw, found := Queries{}, false
+	for _, q := range more {
+		maps.Copy(raw, q)
+	}
 	for _, file := range []string{"common.sql", string(d) + ".sql"} {
 		text, err := fs.ReadFile(fsys, file)
 		if err != nil {
 			continue
 		}
 		found = true
-		named, err := parse(string(text))
-		if err != nil {
+		if err := raw.parse(string(text)); err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		for name, q := range named {
-			out[name] = macros(d).Replace(q)
 		}
 	}
 	if !found {
 		return nil, fmt.Errorf("no statements for %s", d)
 	}
+	out := make(Queries, len(raw))
+	for name, text := range raw {
+		var err error
+		if out[name], err = raw.expand(d, text); err != nil {
+			return nil, fmt.Errorf("statement %s: %w", name, err)
+		}
+	}
 	return out, nil
 }
 
-// MustLoad is Load of a folder of embedded files, whose faults are a programmer's.
-func MustLoad(files fs.FS, folder, dialect string) Queries {
-	sub, err := fs.Sub(files, folder)
-	if err != nil {
-		panic(err)
+// expand replaces the macros of a text.
+func (q Queries) expand(d Dialect, text string) (string, error) {
+	var b strings.Builder
+	for {
+		before, name, rest, found := nextMark(text)
+		b.WriteString(before)
+		if !found {
+			return b.String(), nil
+		}
+		text = rest
+		if word, ok := words[d][name]; ok {
+			b.WriteString(word)
+			continue
+		}
+		macro, ok := macros[name]
+		if !ok {
+			b.WriteString("@" + name) // for whoever runs the statement
+			continue
+		}
+		arg, after, ok := parenthesis(rest)
+		if !ok {
+			return "", fmt.Errorf("@%s has no argument", name)
+		}
+		arg, err := q.expand(d, arg)
+		if err == nil {
+			arg, err = macro(q, d, arg)
+		}
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(arg)
+		text = after
 	}
-	q, err := Load(sub, Dialect(dialect))
-	if err != nil {
-		panic(err)
+}
+
+// macroFunc replaces a macro with an argument.
+type macroFunc func(q Queries, d Dialect, arg string) (string, error)
+
+// macros are those with an argument.
+var macros map[string]macroFunc
+
+func init() { // include expands macros itself
+	macros = map[string]macroFunc{"in": macroIn, "force": macroForce, "include": macroInclude, "json": macroJSON}
+}
+
+func macroIn(_ Queries, d Dialect, arg string) (string, error) {
+	switch d {
+	case Postgres:
+		return "(statement_timestamp() + CAST(" + arg + " AS bigint) * INTERVAL '1 microsecond')", nil
+	case SQLite:
+		return "mw_add(mw_now(), " + arg + ")", nil
+	case MySQL:
 	}
-	return q
+	return "(NOW(6) + INTERVAL " + arg + " MICROSECOND)", nil
+}
+
+func macroForce(_ Queries, d Dialect, arg string) (string, error) {
+	if d != MySQL {
+		return "", nil
+	}
+	return "FORCE INDEX (" + arg + ")", nil
+}
+
+func macroInclude(q Queries, d Dialect, arg string) (string, error) {
+	text, known := q[arg]
+	if !known {
+		return "", fmt.Errorf("@include: no statement %s", arg)
+	}
+	return q.expand(d, text)
+}
+
+func macroJSON(_ Queries, d Dialect, arg string) (string, error) {
+	switch d {
+	case Postgres:
+		return "json_to_recordset(CAST(? AS json)) AS c (" + arg + ")", nil
+	case SQLite:
+		var names []string
+		for column := range strings.SplitSeq(arg, ",") {
+			name := strings.Fields(column)[0]
+			names = append(names, "value ->> '"+name+"' AS "+name)
+		}
+		return "(SELECT " + strings.Join(names, ", ") + " FROM json_each(?)) AS c", nil
+	case MySQL:
+	}
+	return "", fmt.Errorf("@json is not for %s", d)
+}
+
+// nextMark cuts a text at its next @name.
+func nextMark(text string) (before, name, after string, found bool) {
+	for from := 0; ; {
+		at := strings.IndexByte(text[from:], '@')
+		if at < 0 {
+			return text, "", "", false
+		}
+		at += from
+		end := at + 1
+		for end < len(text) && (text[end] == '_' || 'a' <= text[end] && text[end] <= 'z') {
+			end++
+		}
+		if end > at+1 {
+			return text[:at], text[at+1 : end], text[end:], true
+		}
+		from = end
+	}
+}
+
+// parenthesis is what stands in the parentheses that text begins with, and what comes after them.
+func parenthesis(text string) (inside, after string, ok bool) {
+	depth := 0
+	for i := range len(text) {
+		switch text[i] {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		}
+		if depth == 0 {
+			return text[min(1, i):i], text[i+1:], i > 0
+		}
+	}
+	return "", "", false
 }
 
 // Get returns the statement of that name; an unknown name is a programmer's mistake and panics.
@@ -96,9 +237,81 @@ func (q Queries) Get(name string) string {
 	return s
 }
 
-// List returns the statement with its (@list) expanded to n placeholders, n ≥ 1.
-func (q Queries) List(name string, n int) string {
-	return strings.Replace(q.Get(name), "(@list)", "("+marks(n)+")", 1)
+// Part is a piece of SQL with its arguments; a whole statement is one too.
+type Part struct {
+	Text string
+	Args []any
+}
+
+// Parts are the parts of a statement by name.
+type Parts map[string]Part
+
+// Part is the statement of that name with its arguments.
+func (q Queries) Part(name string, args ...any) Part { return Part{q.Get(name), args} }
+
+// List is a list of ? for values, the last one repeated up to a power of two: few different texts reach the caches of
+// statements. none stands for an empty list.
+func List[T any](values []T, none ...T) Part {
+	if len(values) == 0 {
+		values = none
+	}
+	args := Args(Padded(values))
+	return Part{marks(len(args)), args}
+}
+
+// Bind renders the statement of that name: each @part with its arguments, as often as it stands there, and ? with the next of
+// args. A part that is not given is a programmer's mistake and panics.
+func (q Queries) Bind(name string, parts Parts, args ...any) Part {
+	text, size, count := q.Get(name), 0, len(args)
+	for _, p := range parts {
+		size, count = size+len(p.Text), count+len(p.Args)
+	}
+	var b strings.Builder
+	b.Grow(len(text) + size)
+	all := make([]any, 0, count)
+	for {
+		before, mark, rest, found := nextMark(text)
+		n := questions(before)
+		all, args = append(all, args[:n]...), args[n:]
+		b.WriteString(before)
+		if !found {
+			break
+		}
+		part, given := parts[mark]
+		if !given {
+			panic("sqldb: statement " + name + " wants a part " + mark)
+		}
+		b.WriteString(part.Text)
+		all = append(all, part.Args...)
+		text = rest
+	}
+	if len(args) > 0 {
+		panic("sqldb: too many arguments for statement " + name)
+	}
+	return Part{b.String(), all}
+}
+
+// questions counts the placeholders of a text.
+func questions(text string) (n int) {
+	quoted := false
+	for i := range len(text) {
+		switch {
+		case text[i] == '\'':
+			quoted = !quoted
+		case text[i] == '?' && !quoted:
+			n++
+		}
+	}
+	return n
+}
+
+// List returns the statement with its lists (@list) expanded to so many placeholders each, from left to right, sizes ≥ 1.
+func (q Queries) List(name string, sizes ...int) string {
+	s := q.Get(name)
+	for _, n := range sizes {
+		s = strings.Replace(s, "(@list)", "("+marks(n)+")", 1)
+	}
+	return s
 }
 
 // Rows returns the statement with its (@rows:k) expanded to n rows of k placeholders, n ≥ 1.
@@ -149,14 +362,14 @@ func ASCII(text string) bool {
 	return true
 }
 
-// parse splits a file at its name lines; comment lines and empty lines are dropped.
-func parse(text string) (map[string]string, error) {
-	out := map[string]string{}
+// parse adds the statements of a file, which it splits at its name lines; comment lines and empty lines are dropped.
+func (q Queries) parse(text string) error {
+	seen := map[string]bool{}
 	name := ""
 	var body strings.Builder
 	flush := func() {
 		if name != "" {
-			out[name] = strings.TrimSuffix(strings.TrimSpace(body.String()), ";")
+			q[name] = strings.TrimSuffix(strings.TrimSpace(body.String()), ";")
 		}
 		body.Reset()
 	}
@@ -165,9 +378,10 @@ func parse(text string) (map[string]string, error) {
 		if next, ok := strings.CutPrefix(trimmed, "-- name:"); ok {
 			flush()
 			name = strings.TrimSpace(next)
-			if _, twice := out[name]; twice {
-				return nil, fmt.Errorf("statement %s stands twice", name)
+			if seen[name] {
+				return fmt.Errorf("statement %s stands twice", name)
 			}
+			seen[name] = true
 			continue
 		}
 		if trimmed == "" || strings.HasPrefix(trimmed, "--") {
@@ -176,10 +390,10 @@ func parse(text string) (map[string]string, error) {
 		body.WriteString(line)
 	}
 	flush()
-	return out, nil
+	return nil
 }
 
-// Rebind turns ? placeholders into $1, $2 … for Postgres and answers other dialects' text as it is.
+// Rebind turns ? placeholders into $1, $2 … for Postgres and returns other dialects' text as it is.
 // A ? inside single quotes stays.
 func Rebind(d Dialect, query string) string {
 	if d != Postgres || !strings.Contains(query, "?") {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -129,20 +130,14 @@ func subject(ids []string) string {
 
 // lockIDs locks tasks in id order.
 func (s *Store) lockIDs(ctx context.Context, tx taskstate.Tx, ids []string, scope taskstate.Scope) (taskstate.DBClock, []taskstate.Task, error) {
-	list := padded(ids)
-	query, args := s.scoped(s.queries.List("Lock", len(list)), anys(list), scope)
-	return s.lockRows(ctx, tx, len(ids), query, args)
+	return s.lockRows(ctx, tx, len(ids), s.queries.Bind("Lock", sqldb.Parts{"list": sqldb.List(ids), "scope": s.scope(scope)}))
 }
 
-// lockRows runs a locking statement whose rows, at most n, begin with clock and timeline.
-func (s *Store) lockRows(ctx context.Context, tx taskstate.Tx, n int, query string, args []any) (taskstate.DBClock, []taskstate.Task, error) {
+// lockRows runs a locking statement whose rows, at most n, begin with clock and epoch.
+func (s *Store) lockRows(ctx context.Context, tx taskstate.Tx, n int, lock sqldb.Part) (taskstate.DBClock, []taskstate.Task, error) {
 	var m taskstate.DBClock
 	var now taskstate.DBTime
-	rows, err := tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return m, nil, fmt.Errorf("lock tasks: %w", err)
-	}
-	tasks, err := scanTasks(rows, n, &now, &m.Epoch)
+	tasks, err := s.readTasks(ctx, tx, n, lock, &now, &m.Epoch)
 	if err != nil {
 		return m, nil, fmt.Errorf("lock tasks: %w", err)
 	}
@@ -150,12 +145,12 @@ func (s *Store) lockRows(ctx context.Context, tx taskstate.Tx, n int, query stri
 	return m, tasks, nil
 }
 
-// scoped puts the owner's predicate into a statement; its argument comes last of those given.
-func (s *Store) scoped(query string, args []any, scope taskstate.Scope) (string, []any) {
+// scope is the owner's predicate.
+func (s *Store) scope(scope taskstate.Scope) sqldb.Part {
 	if scope.All() {
-		return fill(query, "@scope", ""), args
+		return sqldb.Part{}
 	}
-	return fill(query, "@scope", s.queries.Get("OfUser")), append(args, scope.UserID)
+	return s.queries.Part("OfUser", scope.UserID)
 }
 
 // Sweep implements taskstate.Store.
@@ -164,10 +159,10 @@ func (s *Store) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Outco
 		return nil, nil
 	}
 	w.Limit = min(w.Limit, maxBatch)
-	query, args := s.sweepQuery(w)
+	lock := s.sweepStatement(w)
 	run := &batch{store: s, decide: w.Decide, onTransition: w.OnTransition}
 	run.lock = func(ctx context.Context, tx taskstate.Tx) (taskstate.DBClock, []taskstate.Task, error) {
-		return s.lockRows(ctx, tx, 0, query, args)
+		return s.lockRows(ctx, tx, 0, lock)
 	}
 	err := run.run(ctx, "sweep", 0, "sweep "+string(w.Status))
 	if err == nil {
@@ -183,22 +178,17 @@ func (s *Store) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Outco
 	return s.singly(ctx, ids, taskstate.Batch{Scope: taskstate.System(), Decide: w.Decide, OnTransition: w.OnTransition})
 }
 
-// sweepQuery is the statement of a sweep.
-func (s *Store) sweepQuery(w taskstate.Sweep) (string, []any) {
-	query, args := s.queries.Get("Sweep"), []any{string(w.Status)}
+// sweepStatement locks the rows of a sweep.
+func (s *Store) sweepStatement(w taskstate.Sweep) sqldb.Part {
+	parts := sqldb.Parts{"until": s.queries.Part("SweepUntil", int64(0)), "exclude": {}}
 	switch {
 	case !w.Before.IsZero():
-		query, args = fill(query, "@until", "< ?"), append(args, w.Before.UTC().Truncate(time.Microsecond))
+		parts["until"] = s.queries.Part("SweepBefore", w.Before.UTC().Truncate(time.Microsecond))
 	case w.WakeBefore.Kind == taskstate.DelayIn:
-		query, args = fill(query, "@until", s.queries.Get("SweepUntil")), append(args, boundedMicros(w.WakeBefore.In))
-	default:
-		query, args = fill(query, "@until", s.queries.Get("SweepUntil")), append(args, int64(0))
+		parts["until"] = s.queries.Part("SweepUntil", boundedMicros(w.WakeBefore.In))
 	}
-	exclude := ""
 	if ids := storable(w.Exclude); len(ids) > 0 {
-		list := padded(ids)
-		exclude = s.queries.List("SweepExclude", len(list))
-		args = append(args, anys(list)...)
+		parts["exclude"] = s.queries.Bind("SweepExclude", sqldb.Parts{"list": sqldb.List(ids)})
 	}
-	return fill(query, "@exclude", exclude), append(args, w.Limit)
+	return s.queries.Bind("Sweep", parts, string(w.Status), w.Limit)
 }

@@ -122,52 +122,28 @@ func (b *batch) applied() []taskstate.Decision {
 
 // update writes all changes with one statement and checks that each found its row.
 func (b *batch) update(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
-	changes := make([]changeRow, len(b.changed))
+	changes := make([]changed, len(b.changed))
 	for n, i := range b.changed {
-		changes[n] = rowOf(&b.tasks[i], b.decisions[i].Change)
+		changes[n] = changed{&b.tasks[i], b.decisions[i].Change}
 	}
-	for _, part := range bySize(changes) {
-		if err := b.store.updateRows(ctx, tx, part, b.writtenAt, m.Epoch); err != nil {
+	for _, part := range bySize(changes, changed.size) {
+		if err := execAll(ctx, tx, len(part), b.store.updateStatement(part, b.writtenAt, m.Epoch)); err != nil {
 			return fmt.Errorf("update tasks: %w", err)
 		}
 	}
 	return nil
 }
 
-// updateRows is one UPDATE; fewer rows than changes mean that a predicate did not hold.
-func (s *Store) updateRows(ctx context.Context, tx taskstate.Tx, part []changeRow, at time.Time, epoch int64) error {
-	query, args, err := s.updateText(part, at, epoch)
+// execAll runs a statement that writes n rows; fewer mean that a predicate did not hold.
+func execAll(ctx context.Context, tx taskstate.Tx, n int, p sqldb.Part) error {
+	res, err := tx.ExecContext(ctx, p.Text, p.Args...)
 	if err != nil {
 		return err
 	}
-	res, err := tx.ExecContext(ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	if n, err := res.RowsAffected(); err != nil || n != int64(len(part)) {
-		return fmt.Errorf("%d of %d: %w", n, len(part), errors.Join(sqldb.ErrConflict, err))
+	if done, err := res.RowsAffected(); err != nil || done != int64(n) {
+		return fmt.Errorf("%d of %d: %w", done, n, errors.Join(sqldb.ErrConflict, err))
 	}
 	return nil
-}
-
-// updateText is the statement of an UPDATE with its arguments.
-func (s *Store) updateText(part []changeRow, at time.Time, epoch int64) (string, []any, error) {
-	if s.mysql() {
-		query, args := batchUpdateRows(s, "Update", at, part, func(r *changeRow) string { return r.ID }, changeColumns, epoch)
-		return query, args, nil
-	}
-	text, err := asJSON(part)
-	return s.queries.Get("Update"), []any{text, epoch}, err
-}
-
-// logText is the statement of transitions with its arguments.
-func (s *Store) logText(log []logRow, epoch int64, callID []byte) (string, []any, error) {
-	if s.mysql() {
-		query, args := batchUpdateRows(s, "Log", time.Time{}, log, func(r *logRow) string { return r.ID }, logColumns, epoch, callID)
-		return query, args, nil
-	}
-	text, err := asJSON(log)
-	return s.queries.Get("Log"), []any{epoch, callID, text}, err
 }
 
 // log writes the transitions from the rows and reads the instant of the UPDATE.
@@ -176,8 +152,7 @@ func (b *batch) log(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) e
 	for _, i := range b.changed {
 		if c := b.decisions[i].Change; !c.Silent {
 			log = append(log, logRow{
-				ID: c.TaskID, From: optional(string(c.From)), Reason: string(c.Reason),
-				Actor: c.Actor.String(), Message: c.Message,
+				id: c.TaskID, from: string(c.From), reason: string(c.Reason), actor: c.Actor.String(), message: c.Message,
 			})
 		}
 	}
@@ -211,16 +186,8 @@ func (s *Store) insertLog(ctx context.Context, tx taskstate.Tx, log []logRow, ep
 	if len(log) == 0 {
 		return nil
 	}
-	query, args, err := s.logText(log, epoch, callID)
-	if err != nil {
-		return err
-	}
-	res, err := tx.ExecContext(ctx, query, args...)
-	if err != nil {
+	if err := execAll(ctx, tx, len(log), s.logStatement(log, epoch, callID)); err != nil {
 		return fmt.Errorf("write transitions: %w", err)
-	}
-	if n, err := res.RowsAffected(); err != nil || n != int64(len(log)) {
-		return fmt.Errorf("write transitions: %d of %d: %w", n, len(log), errors.Join(sqldb.ErrConflict, err))
 	}
 	return nil
 }
@@ -251,8 +218,8 @@ func (b *batch) resolve(ctx context.Context, tx taskstate.Tx) (bool, error) {
 		return b.silentDone(now), nil
 	}
 	var at taskstate.DBTime
-	list := padded(ids)
-	err = tx.QueryRowContext(ctx, b.store.queries.List("CallOf", len(list)), anys(list, b.callID)...).Scan(&at)
+	query := b.store.queries.Bind("CallOf", sqldb.Parts{"list": sqldb.List(ids)}, b.callID)
+	err = tx.QueryRowContext(ctx, query.Text, query.Args...).Scan(&at)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return false, nil
@@ -276,7 +243,7 @@ func (b *batch) silentDone(now []taskstate.Task) bool {
 			continue
 		}
 		want := b.tasks[i]
-		apply(&want, b.decisions[i].Change, t.UpdatedAt)
+		apply(b.store.columns, &want, b.decisions[i].Change, t.UpdatedAt)
 		if t.Status == want.Status && t.Fence == want.Fence && t.LeaseOwner == want.LeaseOwner && t.DLQ == want.DLQ &&
 			t.EnqueueCount == want.EnqueueCount && t.WakeAt.Equal(want.WakeAt) && t.EnqueuedAt.Equal(want.EnqueuedAt) {
 			b.writtenAt = t.UpdatedAt
@@ -293,7 +260,7 @@ func (b *batch) outcomes() []taskstate.Outcome {
 		o := &out[i]
 		o.Decision, o.Before, o.After = b.decisions[i], b.tasks[i], b.tasks[i]
 		if o.Change != nil {
-			apply(&o.After, o.Change, b.writtenAt)
+			apply(b.store.columns, &o.After, o.Change, b.writtenAt)
 		}
 	}
 	return out

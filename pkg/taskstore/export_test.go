@@ -14,5 +14,6 @@ func (s *Store) TrustLocks() { s.fresh = time.Hour }
 
 // ListQuery is the statement of a list with its arguments.
 func (s *Store) ListQuery(scope taskstate.Scope, q taskstate.Query) (string, []any, error) {
-	return s.listQuery(scope, q)
+	p, err := s.listStatement(scope, q)
+	return p.Text, p.Args, err
 }

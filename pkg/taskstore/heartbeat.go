@@ -2,10 +2,12 @@ package taskstore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"sort"
+	"strconv"
 	"sync"
 	"time"
 
@@ -35,7 +37,7 @@ func (s *Store) beat(ctx context.Context, lease int64, beats []taskstate.Beat) (
 	for i, b := range beats {
 		batch[i] = beatRowOf(b, lease)
 	}
-	query, args, err := withRows(s, "Heartbeat", batch)
+	query, err := withRows(s, "Heartbeat", batch)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +45,7 @@ func (s *Store) beat(ctx context.Context, lease int64, beats []taskstate.Beat) (
 	locked := false
 	work := func(ctx context.Context, tx taskstate.Tx) error {
 		lost = nil
-		res, err := tx.ExecContext(ctx, query, args...)
+		res, err := tx.ExecContext(ctx, query.Text, query.Args...)
 		if locked = err != nil && len(beats) > 1 && s.ClassOf(err) == sqldb.Retry; locked {
 			return nil
 		}
@@ -86,36 +88,27 @@ func (s *Store) beatApart(ctx context.Context, lease int64, beats []taskstate.Be
 
 // unheld answers which beats find no row.
 func (s *Store) unheld(ctx context.Context, tx taskstate.Tx, beats []beatRow) ([]string, error) {
-	query, args, err := withRows(s, "HeartbeatHeld", beats)
+	query, err := withRows(s, "HeartbeatHeld", beats)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := tx.QueryContext(ctx, query, args...)
+	ids, err := sqldb.Collect(ctx, tx, sqldb.Column[string], query.Text, query.Args...)
 	if err != nil {
 		return nil, err
-	}
-	defer rows.Close() //nolint:errcheck // Err tells what went wrong
-	held := make(map[string]bool, len(beats))
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		held[id] = true
 	}
 	var lost []string
 	for _, b := range beats {
-		if !held[b.ID] {
+		if !slices.Contains(ids, b.ID) {
 			lost = append(lost, b.ID)
 		}
 	}
-	return lost, rows.Err()
+	return lost, nil
 }
 
 // beatRowOf renders a beat.
 func beatRowOf(b taskstate.Beat, lease int64) beatRow {
 	r := beatRow{
-		ID: b.TaskID, Status: string(b.Status), Fence: b.Token.Fence, Epoch: decimal(b.Token.Epoch),
+		ID: b.TaskID, Status: string(b.Status), Fence: b.Token.Fence, Epoch: strconv.FormatInt(b.Token.Epoch, 10),
 		Owner: b.Owner, Lease: lease,
 	}
 	if b.Renew {
@@ -130,4 +123,40 @@ func beatRowOf(b taskstate.Beat, lease int64) beatRow {
 		r.Stage, r.Percent, r.Processed, r.Total = &stage, &percent, &processed, &total
 	}
 	return r
+}
+
+// beatRow is one beat as the statements Heartbeat and HeartbeatHeld read it.
+type beatRow struct {
+	ID        string  `json:"id"`
+	Status    string  `json:"status"`
+	Fence     int64   `json:"fence"`
+	Epoch     string  `json:"timeline"` // text: not every JSON reader keeps 63 bits
+	Owner     string  `json:"owner"`
+	Renew     int     `json:"renew"`
+	Lease     int64   `json:"lease"` // microseconds
+	Stage     *string `json:"stage"` // null: progress stays
+	Percent   *int    `json:"percent"`
+	Processed *int    `json:"processed"`
+	Total     *int    `json:"total"`
+}
+
+func (r beatRow) values() []any {
+	return []any{r.ID, r.Status, r.Fence, r.Epoch, r.Owner, r.Renew, r.Lease, r.Stage, r.Percent, r.Processed, r.Total}
+}
+
+// withRows puts a batch into the statement of that name: one JSON array, or on MySQL a SELECT of constants for each row, the
+// statement named …Row. args follow.
+func withRows[T interface{ values() []any }](s *Store, name string, batch []T, args ...any) (sqldb.Part, error) {
+	if !s.mysql() {
+		array, err := json.Marshal(batch)
+		return s.queries.Part(name, append([]any{string(array)}, args...)...), err
+	}
+	rows := &byID{}
+	for i, r := range batch {
+		if i > 0 {
+			rows.sql(" UNION ALL ")
+		}
+		rows.sql(s.queries.Get(name+"Row"), r.values()...)
+	}
+	return s.queries.Bind(name, sqldb.Parts{"rows": rows.part()}, args...), nil
 }

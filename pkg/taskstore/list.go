@@ -31,7 +31,7 @@ func (s *Store) List(ctx context.Context, scope taskstate.Scope, q taskstate.Que
 	if q.Limit < 1 || q.Limit > maxPage {
 		return nil, fmt.Errorf("list tasks: %w: limit %d is not within 1–%d", ErrInvalid, q.Limit, maxPage)
 	}
-	query, args, err := s.listQuery(scope, q)
+	query, err := s.listStatement(scope, q)
 	if err != nil {
 		return nil, fmt.Errorf("list tasks: %w", err)
 	}
@@ -40,30 +40,26 @@ func (s *Store) List(ctx context.Context, scope taskstate.Scope, q taskstate.Que
 	}
 	var out []taskstate.Task
 	err = s.ReadFor(ctx, "list tasks", func(ctx context.Context, tx taskstate.Tx) error {
-		rows, err := tx.QueryContext(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		out, err = scanTasks(rows, 0)
+		var err error
+		out, err = s.readTasks(ctx, tx, 0, query)
 		return err
 	})
 	return out, err
 }
 
-// listQuery is the statement of a list.
-func (s *Store) listQuery(scope taskstate.Scope, q taskstate.Query) (string, []any, error) {
+// listStatement is the statement of a list.
+func (s *Store) listStatement(scope taskstate.Scope, q taskstate.Query) (sqldb.Part, error) {
 	var f filters
 	s.where(&f, q)
 	order, err := s.page(&f, q)
 	if err != nil {
-		return "", nil, err
+		return sqldb.Part{}, err
 	}
 	if byUpdated(q) {
-		query, args := s.listParts(scope, q, &f, order)
-		return query, args, nil
+		return s.listParts(scope, q, &f, order), nil
 	}
-	query, args := s.scoped(s.queries.Get("List"), nil, scope)
-	return query + f.text.String(), append(args, f.args...), nil
+	list := s.queries.Bind("List", sqldb.Parts{"scope": s.scope(scope)})
+	return sqldb.Part{Text: list.Text + f.text.String(), Args: append(list.Args, f.args...)}, nil
 }
 
 // where adds the filters.

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -66,23 +67,21 @@ func partsOf(statuses []taskstate.Status) []listedPart {
 
 // listParts is the statement: of each part the ids that may stand on the page, then the page of them.
 // An index is forced only where no narrower one may serve.
-func (s *Store) listParts(scope taskstate.Scope, q taskstate.Query, f *filters, order string) (string, []any) {
+func (s *Store) listParts(scope taskstate.Scope, q taskstate.Query, f *filters, order string) sqldb.Part {
 	forced := sortsByUpdated(q) && scope.All() && q.KnowledgeBase == ""
-	var parts []string
+	var texts []string
 	var args []any
 	for i, p := range partsOf(q.Statuses) {
-		index := ""
-		if forced {
-			index = s.queries.Get(p.index)
+		parts := sqldb.Parts{
+			"index": {}, "condition": s.queries.Part(p.condition, p.args...), "scope": s.scope(scope),
+			"filters": {Text: p.words.Replace(f.text.String()), Args: f.args}, "alias": {Text: "part" + strconv.Itoa(i)},
 		}
-		part, head := s.scoped(s.queries.Get("ListPart"), slices.Clone(p.args), scope)
-		part = strings.NewReplacer(
-			"@index", index, "@condition", s.queries.Get(p.condition), "@alias", "part"+strconv.Itoa(i),
-			"@filters", p.words.Replace(f.text.String()),
-		).Replace(part)
-		parts = append(parts, part)
-		args = append(append(args, head...), f.args...)
+		if forced {
+			parts["index"] = s.queries.Part(p.index)
+		}
+		part := s.queries.Bind("ListPart", parts)
+		texts, args = append(texts, part.Text), append(args, part.Args...)
 	}
-	query := fill(s.queries.Get("ListParts"), "@parts", strings.Join(parts, "\nUNION ALL\n"))
-	return query + "\n" + order, append(args, q.Limit)
+	list := s.queries.Bind("ListParts", sqldb.Parts{"parts": {Text: strings.Join(texts, "\nUNION ALL\n"), Args: args}})
+	return sqldb.Part{Text: list.Text + "\n" + order, Args: append(list.Args, q.Limit)}
 }

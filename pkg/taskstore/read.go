@@ -9,6 +9,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -47,13 +48,35 @@ func (s *Store) GetMany(ctx context.Context, scope taskstate.Scope, ids []string
 
 // fetch reads tasks by id.
 func (s *Store) fetch(ctx context.Context, tx taskstate.Tx, scope taskstate.Scope, ids []string) ([]taskstate.Task, error) {
-	list := padded(ids)
-	query, args := s.scoped(s.queries.List("Get", len(list)), anys(list), scope)
-	rows, err := tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	return scanTasks(rows, len(ids))
+	return s.readTasks(ctx, tx, len(ids), s.queries.Bind("Get", sqldb.Parts{"list": sqldb.List(ids), "scope": s.scope(scope)}))
+}
+
+// readTasks reads all rows of a query; head takes the columns that stand before the task's, the same in each row.
+// Room is made for n rows at once.
+func (s *Store) readTasks(ctx context.Context, tx taskstate.Tx, n int, query sqldb.Part, head ...any) ([]taskstate.Task, error) {
+	r, targets := newReader(s.columns)
+	targets = append(head, targets...)
+	out := make([]taskstate.Task, 0, n)
+	err := sqldb.Each(ctx, tx, func(rows *sql.Rows) error {
+		if err := rows.Scan(targets...); err != nil {
+			return fmt.Errorf("scan task: %w", err)
+		}
+		out = append(out, taskstate.Task{})
+		r.put(&out[len(out)-1])
+		return nil
+	}, query.Text, query.Args...)
+	return out, err
+}
+
+// scanTransition reads a row of TransitionColumns.
+func scanTransition(rows *sql.Rows) (t taskstate.Transition, err error) {
+	var from, code sql.NullString
+	var lease, retry, created taskstate.DBTime
+	err = rows.Scan(&t.ID, &t.TaskID, &from, &t.To, &t.Reason, &t.AttemptCount, &t.CrashCount, &t.Fence, &t.Epoch,
+		&t.Actor, &t.Message, &lease, &retry, &t.Delivery, &code, &created)
+	t.From, t.ErrorCode = taskstate.Status(from.String), code.String
+	t.LeaseExpiresAt, t.NextRetryAt, t.CreatedAt = lease.Time, retry.Time, created.Time
+	return t, err
 }
 
 // Transitions implements taskstate.Store.
@@ -63,19 +86,16 @@ func (s *Store) Transitions(ctx context.Context, scope taskstate.Scope, taskID s
 	}
 	var out []taskstate.Transition
 	err := s.ReadFor(ctx, "read log of task "+taskID, func(ctx context.Context, tx taskstate.Tx) error {
-		query, args := s.scoped(s.queries.Get("Exists"), []any{taskID}, scope)
+		exists := s.queries.Bind("Exists", sqldb.Parts{"scope": s.scope(scope)}, taskID)
 		var one int
-		if err := tx.QueryRowContext(ctx, query, args...).Scan(&one); err != nil {
+		if err := tx.QueryRowContext(ctx, exists.Text, exists.Args...).Scan(&one); err != nil {
 			if errors.Is(err, sql.ErrNoRows) {
 				return taskstate.ErrNotFound
 			}
 			return err
 		}
-		rows, err := tx.QueryContext(ctx, s.queries.Get("Transitions"), taskID, after, bounded(limit))
-		if err != nil {
-			return err
-		}
-		out, err = scanTransitions(rows)
+		var err error
+		out, err = sqldb.Collect(ctx, tx, scanTransition, s.queries.Get("Transitions"), taskID, after, bounded(limit))
 		return err
 	})
 	return out, err
@@ -93,16 +113,12 @@ func (s *Store) TransitionsOf(ctx context.Context, after map[string]int64, limit
 	sort.Slice(batch, func(i, j int) bool { return batch[i].ID < batch[j].ID })
 	var out []taskstate.Transition
 	for chunk := range slices.Chunk(batch, maxBatch) {
-		query, args, err := withRows(s, "TransitionsOf", chunk)
+		query, err := withRows(s, "TransitionsOf", chunk, bounded(limit))
 		if err != nil {
 			return nil, err
 		}
 		err = s.ReadFor(ctx, "read logs", func(ctx context.Context, tx taskstate.Tx) error {
-			found, err := tx.QueryContext(ctx, query, append(args[:len(args):len(args)], bounded(limit))...)
-			if err != nil {
-				return err
-			}
-			log, err := scanTransitions(found)
+			log, err := sqldb.Collect(ctx, tx, scanTransition, query.Text, query.Args...)
 			if err == nil {
 				out = append(out, log...)
 			}
@@ -126,29 +142,21 @@ func bounded(limit int) int {
 
 // Counts implements taskstate.Store. It reads an index only: the sweep's for all tasks.
 func (s *Store) Counts(ctx context.Context, scope taskstate.Scope, base string) (map[taskstate.Status]int64, error) {
-	query, args := s.scoped(s.queries.Get("Counts"), nil, scope)
-	if base == "" {
-		query = fill(query, "@base", "")
-	} else {
-		query, args = fill(query, "@base", s.queries.Get("ListBase")), append(args, base)
+	parts := sqldb.Parts{"scope": s.scope(scope), "base": {}}
+	if base != "" {
+		parts["base"] = s.queries.Part("ListBase", base)
 	}
+	query := s.queries.Bind("Counts", parts)
 	var out map[taskstate.Status]int64
 	err := s.ReadFor(ctx, "count tasks", func(ctx context.Context, tx taskstate.Tx) error {
 		out = map[taskstate.Status]int64{}
-		rows, err := tx.QueryContext(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close() //nolint:errcheck // Err tells what went wrong
-		for rows.Next() {
+		return sqldb.Each(ctx, tx, func(rows *sql.Rows) error {
 			var status taskstate.Status
 			var n int64
-			if err := rows.Scan(&status, &n); err != nil {
-				return err
-			}
+			err := rows.Scan(&status, &n)
 			out[status] = n
-		}
-		return rows.Err()
+			return err
+		}, query.Text, query.Args...)
 	})
 	return out, err
 }
@@ -186,3 +194,11 @@ func (s *Store) NextWake(ctx context.Context, status taskstate.Status, limit tim
 	})
 	return next, err
 }
+
+// afterRow is one task of TransitionsOf.
+type afterRow struct {
+	ID    string `json:"id"`
+	After int64  `json:"after"`
+}
+
+func (r afterRow) values() []any { return []any{r.ID, r.After} }

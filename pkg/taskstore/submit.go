@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/millweir/millweir/pkg/crash"
@@ -83,7 +82,7 @@ func (b *submission) work(ctx context.Context, tx taskstate.Tx) (bool, error) {
 	}
 	b.out = make([]taskstate.Task, len(b.tasks))
 	for i, t := range b.tasks {
-		b.out[i] = inserted(t.Task, m.Now)
+		b.out[i] = inserted(b.store.columns, t.Task, m.Now)
 	}
 	if err := b.deliver(ctx, tx); err != nil {
 		return false, err
@@ -98,16 +97,16 @@ func (b *submission) work(ctx context.Context, tx taskstate.Tx) (bool, error) {
 func (b *submission) insert(ctx context.Context, tx taskstate.Tx) error {
 	sorted := append([]taskstate.NewTask(nil), b.tasks...)
 	sort.Slice(sorted, func(i, j int) bool { return sorted[i].ID < sorted[j].ID })
-	batch, log := make([]newRow, len(sorted)), make([]logRow, len(sorted))
+	batch, log := make([]*task, len(sorted)), make([]logRow, len(sorted))
 	for i, t := range sorted {
 		if err := validate(t); err != nil {
 			return err
 		}
-		batch[i] = newRowOf(t)
-		log[i] = logRow{ID: t.ID, Reason: string(taskstate.ReasonAccepted), Actor: clean(t.Actor.String())}
+		batch[i] = &sorted[i].Task
+		log[i] = logRow{id: t.ID, reason: string(taskstate.ReasonAccepted), actor: clean(t.Actor.String())}
 	}
 	for chunk := range slices.Chunk(batch, maxBatch) {
-		for _, part := range bySize(chunk) {
+		for _, part := range bySize(chunk, func(t *task) int { return len(t.Payload) + len(t.FilePath) }) {
 			if err := b.insertRows(ctx, tx, part); err != nil {
 				return err
 			}
@@ -122,7 +121,7 @@ func (b *submission) insert(ctx context.Context, tx taskstate.Tx) error {
 }
 
 // insertRows writes the tasks.
-func (b *submission) insertRows(ctx context.Context, tx taskstate.Tx, batch []newRow) error {
+func (b *submission) insertRows(ctx context.Context, tx taskstate.Tx, batch []*task) error {
 	err := b.insertAt(ctx, tx, batch)
 	if err == nil {
 		return nil
@@ -136,29 +135,10 @@ func (b *submission) insertRows(ctx context.Context, tx taskstate.Tx, batch []ne
 }
 
 // insertAt is the statement; its instant is the transaction's moment, so that nothing has to be read back.
-func (b *submission) insertAt(ctx context.Context, tx taskstate.Tx, batch []newRow) error {
-	query, args, err := withRows(b.store, "Insert", batch)
-	if err != nil {
-		return err
-	}
-	now := b.moment.Now
-	_, err = tx.ExecContext(ctx, query, append([]any{now, now, now, now}, args...)...)
+func (b *submission) insertAt(ctx context.Context, tx taskstate.Tx, batch []*task) error {
+	insert := b.store.insertStatement(batch, b.moment.Now)
+	_, err := tx.ExecContext(ctx, insert.Text, insert.Args...)
 	return err
-}
-
-// inserted is the row that Insert makes of a new task.
-func inserted(t taskstate.Task, now time.Time) taskstate.Task {
-	out := taskstate.Task{
-		ID: t.ID, UserID: t.UserID, DocumentID: t.DocumentID, KnowledgeBase: t.KnowledgeBase, FilePath: t.FilePath,
-		WorkflowID: t.WorkflowID, Type: t.Type, Channel: t.Channel, ChatID: t.ChatID, TraceParent: t.TraceParent, RequestID: t.RequestID,
-		IdempotencyKey: t.IdempotencyKey, RequestHash: t.RequestHash, MaxAttempts: t.MaxAttempts,
-		Status: taskstate.StatusQueued, Progress: taskstate.Progress{Stage: taskstate.StageNone}, DLQ: taskstate.DLQNone,
-		WakeAt: now, EnqueuedAt: now, CreatedAt: now, UpdatedAt: now,
-	}
-	if len(t.Payload) > 0 {
-		out.Payload = t.Payload
-	}
-	return out
 }
 
 // resolve finds out whether the last attempt's COMMIT was done. Rows of a transaction that has not ended are not to be
@@ -167,7 +147,7 @@ func (b *submission) resolve(ctx context.Context, tx taskstate.Tx) (bool, error)
 	if len(b.tasks) == 0 {
 		return false, nil
 	}
-	err := b.insertAt(ctx, tx, []newRow{newRowOf(b.tasks[0])})
+	err := b.insertAt(ctx, tx, []*task{&b.tasks[0].Task})
 	switch {
 	case err == nil:
 		return false, nil // and rolled back
@@ -184,16 +164,6 @@ func (e *againError) Error() string { return e.cause.Error() }
 
 // Unwrap also answers sqldb.ErrConflict, which classOf takes for a reason to run again.
 func (e *againError) Unwrap() []error { return []error{sqldb.ErrConflict, e.cause} }
-
-// newRowOf renders a new task.
-func newRowOf(t taskstate.NewTask) newRow {
-	return newRow{
-		ID: t.ID, User: t.UserID, Document: optional(t.DocumentID), Base: optional(t.KnowledgeBase),
-		File: optional(t.FilePath), Workflow: t.WorkflowID, Type: t.Type, Channel: t.Channel, Chat: t.ChatID,
-		Payload: optional(string(t.Payload)), TraceParent: t.TraceParent, Request: t.RequestID,
-		Key: optional(t.IdempotencyKey), Hash: t.RequestHash, Max: t.MaxAttempts,
-	}
-}
 
 // validate refuses a task that not every dialect could keep as it is.
 func validate(t taskstate.NewTask) error {

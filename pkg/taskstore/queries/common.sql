@@ -1,23 +1,13 @@
 -- Statements of the task store that are the same in every dialect.
--- @columns, @scope, @primary, @sweep are filled in by the store (queries.go).
-
--- name: Columns
-t.id, t.user_id, t.document_id, t.knowledge_base_id, t.file_path, t.workflow_id, t.type, t.channel, t.chat_id,
-t.payload, t.result, t.traceparent, t.request_id, t.idempotency_key, t.request_hash,
-t.status, t.stage, t.progress, t.processed_segments, t.total_segments,
-t.attempt_count, t.max_attempts, t.crash_count, t.throttle_count, t.next_retry_at,
-t.last_error, t.error_message, t.error_code,
-t.fence, t.lease_owner, t.lease_expires_at, t.wake_at, t.promised_at, t.promise_count, t.dlq_state, t.delivery,
-t.attempt_traceparent,
-t.created_at, t.updated_at
+-- Columns, Changed, Assignments, Guards, Made and MadeTypes are made of the table of columns (columns.go).
 
 -- name: OfUser
 AND t.user_id = ?
 
 -- The primary key is forced: on a small table the server would read all of it, and lock or wait for rows of others.
 -- name: Lock
-SELECT @now, (SELECT value FROM timeline WHERE id = 1), @columns
-FROM ingest_task t @primary
+SELECT @now, (SELECT value FROM timeline WHERE id = 1), @include(Columns)
+FROM ingest_task t @force(PRIMARY)
 WHERE t.id IN (@list) @scope
 ORDER BY t.id
 @forupdate
@@ -25,12 +15,18 @@ ORDER BY t.id
 -- One status by equality and the index's own order: only so do two callers get disjoint rows
 -- and does nothing else wait (design D3).
 -- name: Sweep
-SELECT @now, (SELECT value FROM timeline WHERE id = 1), @columns
-FROM ingest_task t @sweep
-WHERE t.status = ? AND t.wake_at @until @exclude
+SELECT @now, (SELECT value FROM timeline WHERE id = 1), @include(Columns)
+FROM ingest_task t @force(ingest_task_sweep)
+WHERE t.status = ? AND @until @exclude
 ORDER BY t.wake_at, t.updated_at, t.id
 LIMIT ?
 @skiplocked
+
+-- name: SweepUntil
+t.wake_at <= @in(?)
+
+-- name: SweepBefore
+t.wake_at < ?
 
 -- The index itself passes these over. On MariaDB their index entries stay locked until the sweep's end (measured, with and
 -- without index condition pushdown), so another sweep of that moment leaves them out and a change of them waits a few ms.
@@ -45,7 +41,7 @@ WHERE id = ?
 -- The timeline is read in a subquery: as a second table its one row would be locked, and every Hold would wait for the others.
 -- name: Hold
 SELECT t.id, @now, (SELECT value FROM timeline WHERE id = 1)
-FROM ingest_task t @primary
+FROM ingest_task t @force(PRIMARY)
 WHERE t.status = 'RUNNING' AND (@any t.id = ? AND t.fence = ?)
 ORDER BY t.id
 @forupdate
@@ -57,19 +53,19 @@ WHERE task_id IN (@list) AND call_id = ?
 LIMIT 1
 
 -- name: Get
-SELECT @columns
+SELECT @include(Columns)
 FROM ingest_task t
 WHERE t.id IN (@list) @scope
 
 -- name: List
-SELECT @columns
+SELECT @include(Columns)
 FROM ingest_task t
 WHERE 1 = 1 @scope
 
 -- A list by updated_at, or one bounded by it, is put together of parts: no index has all rows in that order, since every
 -- change of a task would move its entry. Each part has its own column that says updated_at (list_updated.go).
 -- name: ListParts
-SELECT @columns
+SELECT @include(Columns)
 FROM (@parts) p
 JOIN ingest_task t ON t.id = p.id
 
@@ -81,10 +77,10 @@ SELECT * FROM (
 ) @alias
 
 -- name: ListIndexSweep
-@sweep
+@force(ingest_task_sweep)
 
 -- name: ListIndexListed
-@listed
+@force(ingest_task_listed)
 
 -- name: ListEnded
 t.status = ? AND t.wake_at = @never
@@ -163,7 +159,7 @@ l.id, l.task_id, l.from_status, l.to_status, l.reason, l.attempt_count, l.crash_
 l.actor, l.message, l.lease_expires_at, l.next_retry_at, l.delivery, l.error_code, l.created_at
 
 -- name: Transitions
-SELECT @transitions
+SELECT @include(TransitionColumns)
 FROM ingest_task_transition l
 WHERE l.task_id = ? AND l.id > ?
 ORDER BY l.id
@@ -184,16 +180,16 @@ GROUP BY t.status
 -- name: Due
 SELECT COUNT(*), MIN(w.wake_at), @now
 FROM (
-  SELECT * FROM (SELECT t.wake_at FROM ingest_task t @sweep WHERE t.status = 'QUEUED' ORDER BY t.wake_at LIMIT ?) q
+  SELECT * FROM (SELECT t.wake_at FROM ingest_task t @force(ingest_task_sweep) WHERE t.status = 'QUEUED' ORDER BY t.wake_at LIMIT ?) q
   UNION ALL
-  SELECT * FROM (SELECT t.wake_at FROM ingest_task t @sweep WHERE t.status = 'RETRYING' AND t.wake_at <= @now ORDER BY t.wake_at LIMIT ?) r
+  SELECT * FROM (SELECT t.wake_at FROM ingest_task t @force(ingest_task_sweep) WHERE t.status = 'RETRYING' AND t.wake_at <= @now ORDER BY t.wake_at LIMIT ?) r
   UNION ALL
-  SELECT * FROM (SELECT t.wake_at FROM ingest_task t @sweep WHERE t.status = 'RUNNING' AND t.wake_at <= @now ORDER BY t.wake_at LIMIT ?) x
+  SELECT * FROM (SELECT t.wake_at FROM ingest_task t @force(ingest_task_sweep) WHERE t.status = 'RUNNING' AND t.wake_at <= @now ORDER BY t.wake_at LIMIT ?) x
 ) w
 
 -- name: NextWake
 SELECT t.wake_at, @now
-FROM ingest_task t @sweep
+FROM ingest_task t @force(ingest_task_sweep)
 WHERE t.status = ?
 ORDER BY t.wake_at, t.updated_at, t.id
 LIMIT 1
@@ -209,3 +205,32 @@ WHERE id = 1
 UPDATE ingest_task
 SET lease_expires_at = @now, wake_at = @now
 WHERE status = 'RUNNING'
+
+-- Where rows of a batch come as one JSON array.
+-- name: Update
+UPDATE ingest_task AS t
+SET
+  @include(Assignments),
+  updated_at = @now
+FROM @json(@include(Changed))
+WHERE t.id = c.id
+  AND @include(Guards)
+  AND (SELECT value FROM timeline WHERE timeline.id = 1) = ?
+
+-- name: Heartbeat
+UPDATE ingest_task AS t
+SET
+  lease_expires_at = CASE c.renew WHEN 1 THEN @in(c.lease) ELSE t.lease_expires_at END,
+  wake_at = CASE c.renew WHEN 1 THEN @in(c.lease) ELSE t.wake_at END,
+  updated_at = CASE WHEN c.stage IS NULL OR (t.stage = c.stage AND t.progress = c.percent AND t.processed_segments = c.processed AND t.total_segments = c.total)
+    THEN t.updated_at ELSE @now END,
+  stage = COALESCE(c.stage, t.stage),
+  progress = COALESCE(c.percent, t.progress),
+  processed_segments = COALESCE(c.processed, t.processed_segments),
+  total_segments = COALESCE(c.total, t.total_segments)
+FROM @json(id text, status text, fence bigint, timeline text, owner text, renew bigint, lease bigint,
+  stage text, percent bigint, processed bigint, total bigint)
+WHERE t.id = c.id
+  AND t.status = c.status
+  AND t.fence = c.fence AND t.lease_owner = c.owner
+  AND CAST((SELECT value FROM timeline WHERE timeline.id = 1) AS text) = c.timeline

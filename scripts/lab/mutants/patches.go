@@ -8,7 +8,7 @@ type patch struct {
 }
 
 // unlessPatch lets the reader of .sql files drop the lines of a seeded bug.
-var unlessPatch = patch{file: "pkg/sqlfile/sqlfile.go", old: "\t\tbody.WriteString(line)\n", text: `		if before, bug, ok := strings.Cut(line, "-- @unless "); ok {
+var unlessPatch = patch{file: "pkg/sqldb/statements.go", old: "\t\tbody.WriteString(line)\n", text: `		if before, bug, ok := strings.Cut(line, "-- @unless "); ok {
 			if seededBug(strings.TrimSpace(bug)) {
 				continue
 			}
@@ -28,12 +28,12 @@ var patches = map[string][]patch{
 `, text: `
   AND t.fence = c.fence AND t.lease_owner = c.owner -- @unless m2
 `, times: 2},
-		{file: "pkg/taskstore/queries/postgres.sql", old: `
+		{file: "pkg/taskstore/queries/common.sql", old: `
   AND t.fence = c.fence AND t.lease_owner = c.owner
 `, text: `
   AND t.fence = c.fence AND t.lease_owner = c.owner -- @unless m2
-`, times: 2},
-		{file: "pkg/taskstore/queries/sqlite.sql", old: `
+`},
+		{file: "pkg/taskstore/queries/postgres.sql", old: `
   AND t.fence = c.fence AND t.lease_owner = c.owner
 `, text: `
   AND t.fence = c.fence AND t.lease_owner = c.owner -- @unless m2
@@ -48,16 +48,11 @@ var patches = map[string][]patch{
 		{file: "pkg/taskstate/claim.go", old: "(t.LeaseExpiresAt.After(m.Now) || !r.Takeover)", text: `(t.LeaseExpiresAt.After(m.Now) && !seededBug("m3") || !r.Takeover)`},
 	},
 	"m4": {
-		{file: "pkg/taskstore/batch.go", old: "\terr := b.store.transact(ctx, op, what, b.work, b.resolve)\n", text: `	err := b.store.transact(ctx, op, what, b.work, b.resolve)
-	if err == nil && len(b.changed) > 0 && seededBug("m4") {
-		err = b.store.transact(ctx, op, what, func(ctx context.Context, tx *session) (bool, error) {
-			m, err := b.store.moment(ctx, tx)
-			if err == nil {
-				err = b.log(ctx, tx, m)
-			}
-			return true, err
-		}, b.resolve)
+		{file: "pkg/taskstore/batch.go", old: "\tif err == nil {\n\t\tb.store.rang(b.events)\n", text: `	if err == nil && len(b.changed) > 0 && seededBug("m4") {
+		err = b.store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error { return b.log(ctx, tx, m) })
 	}
+	if err == nil {
+		b.store.rang(b.events)
 `},
 		{file: "pkg/taskstore/batch.go", old: "\tif err := b.log(ctx, tx, m); err != nil {\n", text: `	if seededBug("m4") {
 		return true, nil
@@ -136,10 +131,11 @@ var patches = map[string][]patch{
 `},
 	},
 	"m16": {
-		{file: "pkg/taskstore/batch.go", old: "\t\tchanges[n] = rowOf(&b.tasks[i], b.decisions[i].Change)\n", text: `		changes[n] = rowOf(&b.tasks[i], b.decisions[i].Change)
-		if r := changes[n].Retry; r != nil && seededBug("m16") {
-			*r += time.Since(m.Now).Microseconds()
+		{file: "pkg/taskstore/batch.go", old: "\t\tchanges[n] = changed{&b.tasks[i], b.decisions[i].Change}\n", text: `		c := *b.decisions[i].Change
+		if c.NextRetry.Kind == taskstate.DelayIn && seededBug("m16") {
+			c.NextRetry.In += time.Since(m.Now)
 		}
+		changes[n] = changed{&b.tasks[i], &c}
 `},
 	},
 	"m17": {

@@ -1,0 +1,263 @@
+package taskstore
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/json"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// column is one column of ingest_task: all that statements, scans and changes have to know of it. Whoever adds a column
+// writes an entry of columns, a field of taskstate.Task (and of Change, if changes write it) and a migration.
+type column struct {
+	name string
+	kind kind
+	role role
+	// field is where a task has it: a *string, *int, *int64, *time.Time or *json.RawMessage.
+	field func(t *taskstate.Task) any
+	// change is where a change has it: a pointer of the field's type, or a *taskstate.Delay for a time; nil: no change writes it.
+	change func(c *taskstate.Change) any
+}
+
+// kind is a column's type in the databases.
+type kind int
+
+// The kinds.
+const (
+	text         kind = iota // NOT NULL; empty: none
+	word                     // such a text that many rows share
+	nullable                 // a text whose none is NULL
+	sharedOrNull             // such a text that many rows share
+	number
+	instant         // NOT NULL; its none is the year 9999
+	nullableInstant // its none is NULL
+)
+
+// role is what else is special about a column.
+type role int
+
+// The roles.
+const (
+	made  role = 1 << iota // Insert writes it from the new task; of others it knows the beginning
+	guard                  // a change finds its row only while the column says what it said under the lock
+)
+
+type (
+	task   = taskstate.Task
+	change = taskstate.Change
+)
+
+// columns are those of ingest_task.
+var columns = []column{
+	{"id", text, made, func(t *task) any { return &t.ID }, nil},
+	{"user_id", word, made, func(t *task) any { return &t.UserID }, nil},
+	{"document_id", nullable, made, func(t *task) any { return &t.DocumentID }, nil},
+	{"knowledge_base_id", sharedOrNull, made, func(t *task) any { return &t.KnowledgeBase }, nil},
+	{"file_path", nullable, made, func(t *task) any { return &t.FilePath }, nil},
+	{"workflow_id", word, made, func(t *task) any { return &t.WorkflowID }, nil},
+	{"type", word, made, func(t *task) any { return &t.Type }, nil},
+	{"channel", word, made, func(t *task) any { return &t.Channel }, nil},
+	{"chat_id", text, made, func(t *task) any { return &t.ChatID }, nil},
+	{"payload", nullable, made, func(t *task) any { return &t.Payload }, nil},
+	{"traceparent", text, made, func(t *task) any { return &t.TraceParent }, nil},
+	{"request_id", text, made, func(t *task) any { return &t.RequestID }, nil},
+	{"idempotency_key", nullable, made, func(t *task) any { return &t.IdempotencyKey }, nil},
+	{"request_hash", text, made, func(t *task) any { return &t.RequestHash }, nil},
+	{"max_attempts", number, made, func(t *task) any { return &t.MaxAttempts }, nil},
+
+	{"status", word, guard, func(t *task) any { return (*string)(&t.Status) }, func(c *change) any { return (*string)(&c.To) }},
+	{"fence", number, guard, func(t *task) any { return &t.Fence }, func(c *change) any { return &c.NewFence }},
+	{"lease_owner", word, guard, func(t *task) any { return &t.LeaseOwner }, func(c *change) any { return &c.LeaseOwner }},
+	{"attempt_count", number, 0, func(t *task) any { return &t.AttemptCount }, func(c *change) any { return &c.AttemptCount }},
+	{"crash_count", number, 0, func(t *task) any { return &t.CrashCount }, func(c *change) any { return &c.CrashCount }},
+	{"throttle_count", number, 0, func(t *task) any { return &t.ThrottleCount }, func(c *change) any { return &c.ThrottleCount }},
+	{"next_retry_at", nullableInstant, 0, func(t *task) any { return &t.NextRetryAt }, func(c *change) any { return &c.NextRetry }},
+	{"lease_expires_at", instant, 0, func(t *task) any { return &t.LeaseExpiresAt }, func(c *change) any { return &c.Lease }},
+	{"wake_at", instant, 0, func(t *task) any { return &t.WakeAt }, func(c *change) any { return &c.Wake }},
+	{"promised_at", instant, 0, func(t *task) any { return &t.EnqueuedAt }, func(c *change) any { return &c.Enqueue }},
+	{"promise_count", number, 0, func(t *task) any { return &t.EnqueueCount }, func(c *change) any { return &c.EnqueueCount }},
+	{"dlq_state", word, 0, func(t *task) any { return (*string)(&t.DLQ) }, func(c *change) any { return (*string)(&c.DLQ) }},
+	{"delivery", text, 0, func(t *task) any { return &t.Delivery }, func(c *change) any { return &c.Delivery }},
+	{"attempt_traceparent", text, 0, func(t *task) any { return &t.AttemptTrace }, func(c *change) any { return &c.AttemptTrace }},
+	{"stage", word, 0, func(t *task) any { return (*string)(&t.Progress.Stage) }, func(c *change) any { return (*string)(&c.Progress.Stage) }},
+	{"progress", number, 0, func(t *task) any { return &t.Progress.Percent }, func(c *change) any { return &c.Progress.Percent }},
+	{"processed_segments", number, 0, func(t *task) any { return &t.Progress.Processed }, func(c *change) any { return &c.Progress.Processed }},
+	{"total_segments", number, 0, func(t *task) any { return &t.Progress.Total }, func(c *change) any { return &c.Progress.Total }},
+	{"last_error", nullable, 0, func(t *task) any { return &t.LastError }, func(c *change) any { return &c.LastError }},
+	{"error_message", nullable, 0, func(t *task) any { return &t.ErrorMessage }, func(c *change) any { return &c.ErrorMessage }},
+	{"error_code", sharedOrNull, 0, func(t *task) any { return &t.ErrorCode }, func(c *change) any { return &c.ErrorCode }},
+	{"result", nullable, 0, func(t *task) any { return &t.Result }, func(c *change) any { return &c.Result }},
+
+	{"created_at", instant, 0, func(t *task) any { return &t.CreatedAt }, nil},
+	{"updated_at", instant, 0, func(t *task) any { return &t.UpdatedAt }, nil}, // every statement writes it
+}
+
+// reader takes one row after the other. Numbers are int64 and texts raw bytes: database/sql converts neither, and words that
+// come again and again are not allocated again.
+type reader struct {
+	columns []column
+	texts   []sql.RawBytes
+	numbers []int64
+	times   []taskstate.DBTime
+	words   map[string]string
+}
+
+// newReader makes a reader, and the places for Scan in the columns' order.
+func newReader(columns []column) (*reader, []any) {
+	n := len(columns)
+	r := &reader{
+		columns: columns, texts: make([]sql.RawBytes, n), numbers: make([]int64, n), times: make([]taskstate.DBTime, n),
+		words: map[string]string{},
+	}
+	targets := make([]any, n)
+	for i, c := range columns {
+		switch c.kind {
+		case number:
+			targets[i] = &r.numbers[i]
+		case instant, nullableInstant:
+			targets[i] = &r.times[i]
+		case text, word, nullable, sharedOrNull:
+			targets[i] = &r.texts[i]
+		}
+	}
+	return r, targets
+}
+
+// put writes the row that was scanned into t.
+func (r *reader) put(t *task) {
+	for i, c := range r.columns {
+		switch p := c.field(t).(type) {
+		case *string:
+			*p = r.text(i)
+		case *json.RawMessage:
+			*p = nil
+			if r.texts[i] != nil {
+				*p = json.RawMessage(string(r.texts[i]))
+			}
+		case *int:
+			*p = int(r.numbers[i])
+		case *int64:
+			*p = r.numbers[i]
+		case *time.Time:
+			*p = r.times[i].Time
+		}
+	}
+}
+
+// text is the i-th column's text.
+func (r *reader) text(i int) string {
+	if k := r.columns[i].kind; k != word && k != sharedOrNull {
+		return string(r.texts[i])
+	}
+	if w, known := r.words[string(r.texts[i])]; known {
+		return w
+	}
+	w := string(r.texts[i])
+	r.words[w] = w
+	return w
+}
+
+// apply makes t the row once c was written at the instant now, exactly as the statement Update computes it.
+func apply(columns []column, t *task, c *change, now time.Time) {
+	for _, col := range columns {
+		if col.change == nil {
+			continue
+		}
+		from := col.change(c)
+		switch p := col.field(t).(type) {
+		case *string:
+			*p = *from.(*string)
+		case *int:
+			*p = *from.(*int)
+		case *int64:
+			*p = *from.(*int64)
+		case *json.RawMessage:
+			if *p = *from.(*json.RawMessage); len(*p) == 0 {
+				*p = nil
+			}
+		case *time.Time:
+			*p = at(*from.(*taskstate.Delay), now, *p)
+		}
+	}
+	t.UpdatedAt = now
+}
+
+// inserted is the row that Insert makes of a new task at the instant now.
+func inserted(columns []column, t task, now time.Time) task {
+	if len(t.Payload) == 0 {
+		t.Payload = nil
+	}
+	for _, col := range columns {
+		if col.role&made != 0 {
+			continue
+		}
+		switch p := col.field(&t).(type) {
+		case *string:
+			*p = ""
+		case *int:
+			*p = 0
+		case *int64:
+			*p = 0
+		case *json.RawMessage:
+			*p = nil
+		case *time.Time:
+			*p = time.Time{}
+		}
+	}
+	t.Status, t.Progress.Stage, t.DLQ = taskstate.StatusQueued, taskstate.StageNone, taskstate.DLQNone
+	t.WakeAt, t.EnqueuedAt, t.CreatedAt, t.UpdatedAt = now, now, now, now
+	return t
+}
+
+// stays reports whether a change leaves a column as it is in before.
+func (c column) stays(before *task, by *change) bool {
+	switch to := c.change(by).(type) {
+	case *taskstate.Delay:
+		return to.Kind == taskstate.DelayKeep
+	case *json.RawMessage:
+		return bytes.Equal(*to, *c.field(before).(*json.RawMessage))
+	default:
+		return same(to, c.field(before))
+	}
+}
+
+// same reports whether two pointers of one type, both of a column, have the same value.
+func same(a, b any) bool {
+	switch a := a.(type) {
+	case *string:
+		return *a == *b.(*string)
+	case *int:
+		return *a == *b.(*int)
+	case *int64:
+		return *a == *b.(*int64)
+	case *json.RawMessage:
+		return bytes.Equal(*a, *b.(*json.RawMessage))
+	case *taskstate.Delay:
+		d := b.(*taskstate.Delay)
+		return a.Kind == d.Kind && boundedMicros(a.In) == boundedMicros(d.In)
+	}
+	return false
+}
+
+// argument is what a pointer of a column says, as drivers take it; nil: NULL.
+func (c column) argument(p any) any {
+	switch p := p.(type) {
+	case *string:
+		if *p == "" && (c.kind == nullable || c.kind == sharedOrNull) {
+			return nil
+		}
+		return *p
+	case *json.RawMessage:
+		if len(*p) == 0 {
+			return nil
+		}
+		return string(*p)
+	case *int:
+		return *p
+	case *int64:
+		return *p
+	}
+	panic("taskstore: column " + c.name + " has no argument")
+}

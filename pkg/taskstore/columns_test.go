@@ -1,0 +1,107 @@
+package taskstore
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+// everyDatabase runs a test on each dialect.
+func everyDatabase(t *testing.T, test func(t *testing.T, s *Store)) {
+	t.Helper()
+	for kind, cfg := range map[string]Config{
+		"sqlite":   {DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "columns.db")},
+		"mariadb":  {MySQLDSN: labserver.MySQLDatabase(t)},
+		"postgres": {DatabaseURL: labserver.PostgresDatabase(t)},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			s, err := Open(t.Context(), cfg)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, s.Close()) })
+			_, err = s.Migrate(t.Context())
+			require.NoError(t, err)
+			test(t, s)
+		})
+	}
+}
+
+// The database's own column, which no statement of the store names.
+const generated = "listed_at"
+
+func TestTheTableHasEachColumnOnce(t *testing.T) {
+	t.Parallel()
+	everyDatabase(t, func(t *testing.T, s *Store) {
+		rows, err := s.Reader().QueryContext(t.Context(), "SELECT * FROM ingest_task")
+		require.NoError(t, err)
+		defer rows.Close() //nolint:errcheck // Err tells what went wrong
+		have, err := rows.Columns()
+		require.NoError(t, err)
+		require.NoError(t, rows.Err())
+		want := []string{generated}
+		for _, c := range columns {
+			want = append(want, c.name)
+		}
+		require.ElementsMatch(t, want, have)
+	})
+}
+
+// All statements follow from the table: two more columns are written by Insert and Update and read back, with an entry each.
+func TestAColumnIsOneEntry(t *testing.T) {
+	t.Parallel()
+	everyDatabase(t, func(t *testing.T, s *Store) {
+		ctx := t.Context()
+		typ := map[string]string{"sqlite": "TEXT", "mysql": "VARCHAR(190)", "postgres": "VARCHAR(190)"}[s.Dialect()]
+		for _, ddl := range []string{"room " + typ + " DEFAULT '' NOT NULL", "brought " + typ} {
+			_, err := s.DB().ExecContext(ctx, "ALTER TABLE ingest_task ADD COLUMN "+ddl)
+			require.NoError(t, err)
+		}
+		more := append(slices.Clone(columns),
+			column{"room", text, made, func(t *task) any { return &t.ChatID }, nil},
+			column{"brought", nullable, 0, func(t *task) any { return &t.Delivery }, func(c *change) any { return &c.Delivery }},
+		)
+		s = withColumns(s.Database, more)
+		said := func(column, id string) (text string) {
+			t.Helper()
+			require.NoError(t, s.Reader().QueryRowContext(ctx, "SELECT COALESCE("+column+", 'NULL') FROM ingest_task WHERE id = ?", id).Scan(&text))
+			return text
+		}
+
+		made, err := s.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
+			return []taskstate.NewTask{
+				{Task: task{ID: "a", UserID: "u", Type: "x", Channel: "c", MaxAttempts: 3, ChatID: "left"}},
+				{Task: task{ID: "b", UserID: "u", Type: "x", Channel: "c", MaxAttempts: 3, ChatID: "right"}},
+			}, nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, []string{"left", "right", "NULL"}, []string{said("room", "a"), said("room", "b"), said("brought", "a")})
+
+		actor := taskstate.Actor{Kind: taskstate.ActorWorker, Name: "w"}
+		policy := taskstate.Policy{Lease: time.Minute, MaxCrashes: 3}
+		outs, err := s.Apply(ctx, taskstate.Batch{IDs: []string{"a", "b"}, Scope: taskstate.System(), Decide: taskstate.Each(
+			func(m taskstate.DBClock, t task) taskstate.Decision {
+				return taskstate.Claim(policy, m, t, taskstate.ClaimRequest{Owner: "p/1", Process: "p", Actor: actor, Delivery: "1-" + t.ID})
+			})})
+		require.NoError(t, err)
+		require.Equal(t, []string{"1-a", "1-b"}, []string{said("brought", "a"), said("brought", "b")})
+		for i, o := range outs {
+			require.NoError(t, o.Err)
+			require.Equal(t, made[i], o.Before)
+			now, err := s.Get(ctx, taskstate.System(), o.TaskID)
+			require.NoError(t, err)
+			require.Equal(t, now, o.After)
+		}
+
+		_, err = s.DB().ExecContext(ctx, "UPDATE ingest_task SET room = 'moved', brought = NULL WHERE id = 'b'")
+		require.NoError(t, err)
+		now, err := s.Get(ctx, taskstate.System(), "b")
+		require.NoError(t, err)
+		require.Equal(t, []string{"moved", ""}, []string{now.ChatID, now.Delivery}, "the later column is read last")
+	})
+}
