@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/millweir/millweir/pkg/outbox"
+	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -23,8 +23,8 @@ var (
 	ErrBaseExists       = errors.New("knowledge base exists")                                       // 409
 	ErrBaseNotEmpty     = errors.New("knowledge base is not empty")                                 // 409
 	ErrKeyInUse         = errors.New("a request with this idempotency key is still being received") // 409
-	ErrKeyReused        = errors.New("idempotency key was used for other content")                  // 422
-	ErrBacklogFull      = errors.New("the backlog is full")                                         // 503 with Retry-After
+	ErrKeyReused        = tasks.ErrKeyReused                                                        // 422
+	ErrBacklogFull      = tasks.ErrBacklogFull                                                      // 503 with Retry-After
 	ErrDiskFull         = errors.New("no space for uploads")                                        // 507
 	ErrTooLarge         = errors.New("upload too large")                                            // 413
 	ErrChanged          = errors.New("changed since it was read")                                   // 412
@@ -33,34 +33,10 @@ var (
 )
 
 // Caller is who asks: a scope and what the audit and the traces show.
-type Caller struct {
-	Scope       taskstate.Scope
-	RequestID   string
-	TraceParent string
-	Channel     string // http, cli
+type Caller = tasks.Caller
 
-	// Guard judges the locked row before a change of it (If-Match): a taskstate.Task, a Document or a Base as clients see it.
-	// Its error, usually ErrChanged, refuses the change. nil: no condition.
-	Guard func(current any) error
-	// Note is written in the transaction of a change, before its commit (the audit log): no change without it. nil: nothing.
-	Note taskstate.TxFunc
-}
-
-// Allows asks the caller's condition about the locked row.
-func (c Caller) Allows(current any) error {
-	if c.Guard == nil {
-		return nil
-	}
-	return c.Guard(current)
-}
-
-// WriteNote writes what the caller wants beside the change.
-func (c Caller) WriteNote(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
-	if c.Note == nil {
-		return nil
-	}
-	return c.Note(ctx, tx, m)
-}
+// Explanation is a task in words.
+type Explanation = tasks.Explanation
 
 // ReceivedFile is an upload on disk that no row names yet. Discard it unless Accept took it.
 type ReceivedFile struct {
@@ -241,20 +217,6 @@ type TaskEvent struct {
 	Task         taskstate.Task // Status, AttemptCount, … as of the event
 	TransitionID int64          // the last one
 	Terminal     bool
-}
-
-// Explanation is a task in words.
-type Explanation struct {
-	Task        taskstate.Task
-	Words       string // some sentences
-	Holder      string // who holds it; empty: nobody
-	HeldUntil   time.Time
-	Delivery    string // what carries it
-	Next        string // what happens next
-	NextAt      time.Time
-	Now         time.Time // the database's clock
-	LastChanges []taskstate.Transition
-	Event       *outbox.Event // carries the delivery of a QUEUED task; nil: none, or there is no outbox
 }
 
 // Stats are an operator's counts; Tasks equals SELECT status, COUNT(*) … GROUP BY status.

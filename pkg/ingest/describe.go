@@ -14,3 +14,8 @@ func Describe() taskrun.Description {
 		},
 	}
 }
+
+// Descriptions are those of the types of task that the ingestion has.
+func Descriptions() map[string]taskrun.Description {
+	return map[string]taskrun.Description{TypeDocument: Describe()}
+}

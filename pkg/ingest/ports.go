@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -31,6 +32,8 @@ type Deps struct {
 	// TagEmbed adds to an embedding call's context whose call it is; nil: nothing.
 	TagEmbed func(ctx context.Context, taskID string, fence int64, batch string) context.Context
 	Changed  func(ids ...string) // told the ids of tasks that this process changed; nil: nobody waits
+	// Tasks are types of task beside documents, which share this application's door; nil: none.
+	Tasks map[string]tasks.Type
 }
 
 // BlockKind tells what a Block was in its document.

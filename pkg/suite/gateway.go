@@ -7,12 +7,12 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/app"
 	"github.com/millweir/millweir/pkg/ingest/extract/detect"
-	"github.com/millweir/millweir/pkg/ingest/operate"
 	"github.com/millweir/millweir/pkg/ingest/query"
 	"github.com/millweir/millweir/pkg/ingest/watch"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/tasks"
 )
 
 // Application is the whole of ingest.Service: its writes and its reads.
@@ -20,7 +20,7 @@ type Application struct {
 	*app.App
 	*query.Reads
 	*watch.Watches
-	*operate.Explainer
+	*tasks.Explainer
 }
 
 // Application makes reads and writes over one publisher; maxUpload is the most bytes of one file.
@@ -39,12 +39,12 @@ func (p *Parts) Application(s Shared, maxUpload int64) (*Application, error) {
 	if err != nil {
 		return nil, err
 	}
-	var events operate.Deliveries
+	var events tasks.Events
 	if s.Queue.Kind == QueueKafka {
 		events = outbox.NewReader(p.Store, s.Kafka.Topic)
 	}
 	watches := watch.NewWatches(p.Store, p.Env.Log)
-	return &Application{App: a, Reads: reads, Watches: watches, Explainer: operate.NewExplainer(p.Store, events)}, nil
+	return &Application{App: a, Reads: reads, Watches: watches, Explainer: tasks.NewExplainer(p.Store, events, ingest.Descriptions())}, nil
 }
 
 // publisher adds deliveries after their commit, and stats counts them. On the Kafka transport a delivery is an event of the row's

@@ -77,14 +77,12 @@ func (s *Service) publish(ctx context.Context, tasks []taskstate.Task) {
 	s.d.Log.DebugContext(ctx, "tasks: delivery not added, the sweep will", "tasks", len(tasks), "error", s.d.Redact(err.Error()))
 }
 
-// RunLate adds what requests have left while the queue did not answer, until ctx ends.
-func (s *Service) RunLate(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case late := <-s.quiet.late:
-			s.publish(ctx, late)
-		}
+// Late are deliveries that requests left because the queue did not answer.
+func (s *Service) Late() <-chan []taskstate.Task { return s.quiet.late }
+
+// AddLate adds what a request left, unless the process is about to end.
+func (s *Service) AddLate(ctx context.Context, tasks []taskstate.Task) {
+	if ctx.Err() == nil {
+		s.publish(ctx, tasks)
 	}
 }

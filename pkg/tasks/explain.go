@@ -31,29 +31,52 @@ type Explanation struct {
 	Event       *outbox.Event // carries the delivery of a QUEUED task; nil: none, or there is no outbox
 }
 
-// Explain says in words where the task is, who holds it until when, which delivery carries it and what happens next.
+// Events reads the outbox for explanations. *outbox.Reader implements it.
+type Events interface {
+	// Delivery returns the newest event that carries a task's delivery; nil: there is none.
+	Delivery(ctx context.Context, taskID string) (*outbox.Event, error)
+}
+
+// Explainer says in words where tasks are. It is safe for concurrent use.
+type Explainer struct {
+	store  taskstate.Store
+	events Events // nil: deliveries are not events
+	about  map[string]taskrun.Description
+}
+
+// NewExplainer makes an Explainer; about describes types of task, events may be nil.
+func NewExplainer(store taskstate.Store, events Events, about map[string]taskrun.Description) *Explainer {
+	return &Explainer{store: store, events: events, about: about}
+}
+
+// Explain is Explainer.Explain.
 func (s *Service) Explain(ctx context.Context, c Caller, id string) (Explanation, error) {
-	t, err := s.d.Store.Get(ctx, c.Scope, id)
+	return s.explain.Explain(ctx, c, id)
+}
+
+// Explain says in words where the task is, who holds it until when, which delivery carries it and what happens next.
+func (s *Explainer) Explain(ctx context.Context, c Caller, id string) (Explanation, error) {
+	t, err := s.store.Get(ctx, c.Scope, id)
 	if err != nil {
 		return Explanation{}, err
 	}
-	m, err := s.d.Store.Moment(ctx)
+	m, err := s.store.Moment(ctx)
 	if err != nil {
 		return Explanation{}, err
 	}
-	log, err := s.d.Store.Transitions(ctx, c.Scope, id, 0, explainLog)
+	log, err := s.store.Transitions(ctx, c.Scope, id, 0, explainLog)
 	if err != nil {
 		return Explanation{}, err
 	}
 	e := Explanation{Task: t, Now: m.Now, Delivery: t.Delivery, LastChanges: log[max(0, len(log)-explainChanges):]}
 	explainState(&e, t, m.Now)
-	if t.Status == taskstate.StatusQueued && s.d.Events != nil {
-		if e.Event, err = s.d.Events.Delivery(ctx, t.ID); err != nil {
+	if t.Status == taskstate.StatusQueued && s.events != nil {
+		if e.Event, err = s.events.Delivery(ctx, t.ID); err != nil {
 			return Explanation{}, err
 		}
 		explainEvent(&e)
 	}
-	e.Words = words(e, log, s.describe(t.Type))
+	e.Words = words(e, log, s.about[t.Type])
 	return e, nil
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // Wish decides on a task that a person wants to change; it is one of taskstate's functions with its arguments.
-type Wish func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision
+type Wish = func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision
 
 // Retry makes a RETRYING task due and replays a DEAD or CANCELLED one; it acts at once and returns the task afterwards.
 // Errors: taskstate.ErrNotFound, *taskstate.RefusedError, what a Replayer refuses with, taskstate.ErrUnavailable.
@@ -48,7 +48,7 @@ func (s *Service) Resume(ctx context.Context, c Caller, id, why string) (tasksta
 // operate applies a person's wish to one task with all that belongs to it.
 func (s *Service) operate(ctx context.Context, c Caller, id, verb string, wish Wish) (taskstate.Task, error) {
 	outcomes, err := s.Operate(ctx, c, []string{id}, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
-		if err := c.Check(t); err != nil {
+		if err := c.Allows(t); err != nil {
 			return refusal(t, err)
 		}
 		return wish(m, t)
@@ -102,7 +102,7 @@ func (s *Service) Operate(ctx context.Context, c Caller, ids []string, wish Wish
 		return nil, err
 	}
 	crash.Point("operate.after_row")
-	s.announceChanges(ctx, outcomes)
+	s.AnnounceChanges(ctx, outcomes)
 	return outcomes, nil
 }
 
@@ -111,8 +111,8 @@ func refusal(t taskstate.Task, err error) taskstate.Decision {
 	return taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerRefused, Err: err}
 }
 
-// announceChanges wakes who waits for changed tasks, and adds deliveries of those that became QUEUED.
-func (s *Service) announceChanges(ctx context.Context, outcomes []taskstate.Outcome) {
+// AnnounceChanges wakes who waits for changed tasks, and adds deliveries of those that became QUEUED.
+func (s *Service) AnnounceChanges(ctx context.Context, outcomes []taskstate.Outcome) {
 	var queued []taskstate.Task
 	var changed []string
 	for _, o := range outcomes {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/ingestq"
-	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -62,8 +61,8 @@ type Caller struct {
 	Note taskstate.TxFunc
 }
 
-// Check asks the caller's condition about the locked row.
-func (c Caller) Check(current any) error {
+// Allows asks the caller's condition about the locked row.
+func (c Caller) Allows(current any) error {
 	if c.Guard == nil {
 		return nil
 	}
@@ -99,12 +98,6 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Events reads the outbox for explanations. *outbox.Reader implements it.
-type Events interface {
-	// Delivery returns the newest event that carries a task's delivery; nil: there is none.
-	Delivery(ctx context.Context, taskID string) (*outbox.Event, error)
-}
-
 // Deps are the parts that a Service stands on. Store, Types and Log are always needed.
 type Deps struct {
 	Store     taskstate.Store
@@ -122,6 +115,7 @@ type Service struct {
 	d       Deps
 	cfg     Config
 	q       sqldb.Queries
+	explain *Explainer
 	backlog backlog
 	quiet   quietQueue // the queue, when it does not answer in time
 	submits *batcher.Batcher[*submission]
@@ -152,17 +146,15 @@ func New(d Deps, cfg Config) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tasks: %w", err)
 	}
-	s := &Service{d: d, cfg: cfg, q: q, quiet: quietQueue{late: make(chan []taskstate.Task, 1)}}
+	about := make(map[string]taskrun.Description, len(d.Types))
+	for name, t := range d.Types {
+		about[name] = t.Describe()
+	}
+	s := &Service{
+		d: d, cfg: cfg, q: q, explain: NewExplainer(d.Store, d.Events, about), quiet: quietQueue{late: make(chan []taskstate.Task, 1)},
+	}
 	s.submits = batcher.New(batcher.Config{
 		Workers: submitWorkers, MinConcurrent: submitEnough, Most: submitMost, MaxWait: submitPatience, Split: Splits,
 	}, s.submitBatch)
 	return s, nil
-}
-
-// describe is what people are told about a type; one that nobody here knows is a task.
-func (s *Service) describe(typ string) taskrun.Description {
-	if t, known := s.d.Types[typ]; known {
-		return t.Describe()
-	}
-	return taskrun.Description{Noun: "task"}
 }

@@ -2,30 +2,30 @@
 package app
 
 import (
+	"maps"
 	"sync/atomic"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/ingest/embedcache"
 	"github.com/millweir/millweir/pkg/ingest/files"
-	"github.com/millweir/millweir/pkg/ingest/operate"
 	"github.com/millweir/millweir/pkg/ingest/pipeline"
 	"github.com/millweir/millweir/pkg/ingest/submit"
 	"github.com/millweir/millweir/pkg/ingest/sweep"
 	"github.com/millweir/millweir/pkg/ingest/upload"
+	"github.com/millweir/millweir/pkg/tasks"
 )
 
 // App is the writing half of the application. It is safe for concurrent use.
 type App struct {
 	*upload.Uploads
 	*submit.Keys
-	*operate.Operator
+	*tasks.Service
 	*sweep.Deleter
 	*sweep.Sweeper
 	*files.Mount
 	Cache   *embedcache.Cache
 	Catalog *catalog.Catalog
-	Deliver *submit.Deliverer
 
 	worker func() (*pipeline.Worker, error)
 }
@@ -44,18 +44,24 @@ func New(d ingest.Deps, folder *files.Folder, cfg ingest.Config) (*App, error) {
 		return nil, err
 	}
 	before := &atomic.Int64{}
-	deliver := submit.NewDeliverer(d, cfg)
-	a := &App{
-		Keys:     submit.NewKeys(d, cat.Queries()),
-		Operator: operate.New(d, cat, deliver),
-		Deleter:  sweep.NewDeleter(d, cat, deliver),
-		Mount:    files.NewMount(d, cat.Queries(), folder),
-		Cache:    embedcache.New(d, cat.Queries(), before),
-		Catalog:  cat,
-		Deliver:  deliver,
+	types := map[string]tasks.Type{ingest.TypeDocument: catalog.TaskType{Catalog: cat}}
+	maps.Copy(types, d.Tasks)
+	door, err := tasks.New(tasks.Deps{
+		Store: d.Store, Publisher: d.Publisher, Types: types, Log: d.Log, Clock: d.Clock, Redact: d.Redact, Changed: d.Changed,
+	}, tasks.Config{MaxAttempts: cfg.MaxAttempts, MaxBacklog: cfg.MaxBacklog, PublishTimeout: cfg.PublishTimeout})
+	if err != nil {
+		return nil, err
 	}
-	a.Uploads = upload.New(d, cfg, cat, a.Mount, deliver)
-	a.Sweeper = sweep.New(d, cfg, cat, a.Mount, a.Keys, deliver, a.Cache, a.Deleter)
+	a := &App{
+		Keys:    submit.NewKeys(d, cat.Queries()),
+		Service: door,
+		Deleter: sweep.NewDeleter(d, cat, door),
+		Mount:   files.NewMount(d, cat.Queries(), folder),
+		Cache:   embedcache.New(d, cat.Queries(), before),
+		Catalog: cat,
+	}
+	a.Uploads = upload.New(d, cfg, cat, a.Mount, door)
+	a.Sweeper = sweep.New(d, cfg, cat, a.Mount, a.Keys, door, a.Cache, a.Deleter)
 	a.worker = func() (*pipeline.Worker, error) { return pipeline.New(d, cfg, cat, a.Mount, a.Cache, before) }
 	return a, nil
 }

@@ -7,46 +7,52 @@ import (
 	"slices"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/taskrun"
+	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// Replayed is the version that a replay goes on from.
-type Replayed struct {
+// TaskType is what the door for tasks knows of a document's task. It implements tasks.Replayer.
+type TaskType struct{ *Catalog }
+
+var _ tasks.Replayer = TaskType{}
+
+// Describe implements tasks.Type.
+func (TaskType) Describe() taskrun.Description { return ingest.Describe() }
+
+// OnTransition implements tasks.Type: versions and documents follow, and a replay opens a new version.
+func (t TaskType) OnTransition(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision, payloads map[string]any) error {
+	if err := t.Catalog.OnTransition(ctx, tx, m, changed); err != nil {
+		return err
+	}
+	return t.openReplays(ctx, tx, m, changed, payloads)
+}
+
+// replayed is the version that a replay goes on from.
+type replayed struct {
 	document, base, file, title string
 	upload, no                  int64 // no: of the new version
 }
 
-// JudgeReplays turns replays that have no document, file or place any more into refusals, and returns the others by task.
-func (a *Catalog) JudgeReplays(ctx context.Context, tx taskstate.Tx, locked []taskstate.Task, out []taskstate.Decision) (map[string]Replayed, error) {
-	var tasks []string
-	for _, d := range out {
-		if isReplay(d) {
-			tasks = append(tasks, d.TaskID)
-		}
+// JudgeReplays implements tasks.Replayer: a replay needs its document, its file and its place.
+func (t TaskType) JudgeReplays(ctx context.Context, tx taskstate.Tx, replays []taskstate.Task) (map[string]error, map[string]any, error) {
+	ids := make([]string, len(replays))
+	for i, task := range replays {
+		ids[i] = task.ID
 	}
-	if len(tasks) == 0 {
-		return nil, nil
-	}
-	documents, err := a.LockDocumentsOf(ctx, tx, tasks)
+	documents, err := t.LockDocumentsOf(ctx, tx, ids)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	last, err := a.lastVersions(ctx, tx, tasks)
+	last, err := t.lastVersions(ctx, tx, ids)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	next := map[string]int64{}
-	for i, d := range out {
-		if !isReplay(d) {
-			continue
-		}
-		if locked[i].DocumentID == "" {
-			continue // another kind's task
-		}
-		v := last[d.TaskID] // the zero value when nothing is left of the document
-		if refusal := refuseReplay(documents, v); refusal != nil {
-			out[i] = taskstate.Decision{TaskID: d.TaskID, Answer: taskstate.AnswerRefused, Err: refusal}
-			delete(last, d.TaskID)
+	refused, payloads, next := map[string]error{}, map[string]any{}, map[string]int64{}
+	for _, id := range ids {
+		v := last[id] // the zero value when nothing is left of the document
+		if err := refuseReplay(documents, v); err != nil {
+			refused[id] = err
 			continue
 		}
 		if next[v.document] == 0 {
@@ -54,18 +60,13 @@ func (a *Catalog) JudgeReplays(ctx context.Context, tx taskstate.Tx, locked []ta
 		}
 		next[v.document]++
 		v.no = next[v.document]
-		last[d.TaskID] = v
+		payloads[id] = v
 	}
-	return last, nil
-}
-
-// isReplay reports whether a decision puts a DEAD or CANCELLED task back.
-func isReplay(d taskstate.Decision) bool {
-	return d.Change != nil && d.Change.Reason == taskstate.ReasonReplayed
+	return refused, payloads, nil
 }
 
 // refuseReplay returns why a replay cannot be, or nil.
-func refuseReplay(documents map[string]LockedDocument, v Replayed) error {
+func refuseReplay(documents map[string]LockedDocument, v replayed) error {
 	d, found := documents[v.document]
 	switch {
 	case !found || d.Deleted:
@@ -79,25 +80,25 @@ func refuseReplay(documents map[string]LockedDocument, v Replayed) error {
 }
 
 // lastVersions reads the newest version of each task, by task.
-func (a *Catalog) lastVersions(ctx context.Context, tx taskstate.Tx, tasks []string) (map[string]Replayed, error) {
-	out := map[string]Replayed{}
-	return out, a.List(ctx, tx, "VersionsOfTasks", tasks, func(rows *sql.Rows) error {
+func (a *Catalog) lastVersions(ctx context.Context, tx taskstate.Tx, ids []string) (map[string]replayed, error) {
+	out := map[string]replayed{}
+	return out, a.List(ctx, tx, "VersionsOfTasks", ids, func(rows *sql.Rows) error {
 		var task string
-		var v Replayed
+		var v replayed
 		err := rows.Scan(&task, &v.document, &v.base, &v.upload, &v.title, &v.file)
 		out[task] = v // the rows come in the order of their no
 		return err
 	})
 }
 
-// OpenReplays makes the new version of each replayed task, with the upload's number of the one before (design D8).
-func (a *Catalog) OpenReplays(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision, replays map[string]Replayed) error {
+// openReplays makes the new version of each replayed task, with the upload's number of the one before (design D8).
+func (a *Catalog) openReplays(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision, payloads map[string]any) error {
 	var params []any
 	n := 0
 	highest := map[string]int64{}
 	for _, d := range changed {
-		v, ok := replays[d.TaskID]
-		if !ok || !isReplay(d) {
+		v, ok := payloads[d.TaskID].(replayed)
+		if !ok {
 			continue
 		}
 		params = append(params, ingest.NewID(), v.document, v.base, d.TaskID, v.file, v.no, v.upload, string(VersionBuilding), v.title, m.Now, m.Now, Never())

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/ingest/operate"
 	"github.com/millweir/millweir/pkg/ingest/query"
 	"github.com/millweir/millweir/pkg/ingest/watch"
+	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -65,7 +65,7 @@ type ReadWorld struct {
 	*World
 	Reads   *query.Reads
 	Watches *watch.Watches
-	Explain *operate.Explainer
+	Explain *tasks.Explainer
 	Scan    *scanVectors
 }
 
@@ -75,7 +75,7 @@ func NewReadWorld(t *testing.T, w *World) *ReadWorld {
 	var err error
 	r.Reads, err = query.NewReads(query.ReadsDeps{Store: w.Store, Embedder: w.Embed, Vectors: r.Scan, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	r.Watches, r.Explain = watch.NewWatches(w.Store, slog.New(slog.DiscardHandler)), operate.NewExplainer(w.Store, nil)
+	r.Watches, r.Explain = watch.NewWatches(w.Store, slog.New(slog.DiscardHandler)), tasks.NewExplainer(w.Store, nil, ingest.Descriptions())
 	return r
 }
 

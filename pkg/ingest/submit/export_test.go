@@ -1,16 +1,10 @@
 package submit
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
 type KeyChange = keyChange
 
-const (
-	KeyLease  = keyLease
-	QuietRest = quietRest
-)
+const KeyLease = keyLease
 
 // Change is the claim or the release of a key by a request.
 func (a *Keys) Change(user, key, request string, claim bool) *KeyChange {
@@ -29,6 +23,3 @@ func (c *keyChange) Released() *KeyChange { return &keyChange{heldKey: c.heldKey
 func (c *keyChange) Claim(ctx context.Context) error { return c.do(ctx, true) }
 
 func (c *keyChange) Err() error { return c.err }
-
-// Leaves reports whether requests leave the queue alone.
-func (a *Deliverer) Leaves(now time.Time) bool { return a.quiet.leave(now, nil) }

@@ -9,8 +9,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
-	"github.com/millweir/millweir/pkg/ingest/submit"
 	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -19,12 +19,12 @@ type Deleter struct {
 	d       ingest.Deps
 	q       sqldb.Queries
 	cat     *catalog.Catalog
-	deliver *submit.Deliverer
+	deliver *tasks.Service
 	poke    chan struct{} // wakes this process's sweeper: something became due
 }
 
 // NewDeleter makes a Deleter.
-func NewDeleter(d ingest.Deps, cat *catalog.Catalog, deliver *submit.Deliverer) *Deleter {
+func NewDeleter(d ingest.Deps, cat *catalog.Catalog, deliver *tasks.Service) *Deleter {
 	return &Deleter{d: d, q: cat.Queries(), cat: cat, deliver: deliver, poke: make(chan struct{}, 1)}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/files"
 	"github.com/millweir/millweir/pkg/ingest/submit"
 	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/tasks"
 )
 
 // Sweeper removes what nobody needs any more. It is safe for concurrent use.
@@ -22,13 +23,13 @@ type Sweeper struct {
 	cat     *catalog.Catalog
 	mount   *files.Mount
 	keys    *submit.Keys
-	deliver *submit.Deliverer
+	deliver *tasks.Service
 	cache   *embedcache.Cache
 	deleter *Deleter
 }
 
 // New makes a Sweeper; deleter is that of the same process.
-func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mount, keys *submit.Keys, deliver *submit.Deliverer, cache *embedcache.Cache, deleter *Deleter) *Sweeper {
+func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mount, keys *submit.Keys, deliver *tasks.Service, cache *embedcache.Cache, deleter *Deleter) *Sweeper {
 	return &Sweeper{d: d, cfg: cfg, q: cat.Queries(), cat: cat, mount: mount, keys: keys, deliver: deliver, cache: cache, deleter: deleter}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/ingest/files"
-	"github.com/millweir/millweir/pkg/ingest/submit"
 	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -23,8 +23,7 @@ type Uploads struct {
 	q       sqldb.Queries
 	cat     *catalog.Catalog
 	mount   *files.Mount
-	deliver *submit.Deliverer
-	backlog *submit.Backlog
+	deliver *tasks.Service
 	accepts *batcher.Batcher[*accepting]
 
 	unknown   unknowns // uploads whose COMMIT may have happened
@@ -32,8 +31,8 @@ type Uploads struct {
 }
 
 // New makes an Uploads.
-func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mount, deliver *submit.Deliverer) *Uploads {
-	a := &Uploads{d: d, cfg: cfg, q: cat.Queries(), cat: cat, mount: mount, deliver: deliver, backlog: submit.NewBacklog(d, cfg)}
+func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mount, deliver *tasks.Service) *Uploads {
+	a := &Uploads{d: d, cfg: cfg, q: cat.Queries(), cat: cat, mount: mount, deliver: deliver}
 	a.accepts = batcher.New(batcher.Config{Workers: acceptWorkers, MinConcurrent: acceptMinConcurrent, Most: acceptMost, MaxWait: acceptMaxWait, Split: ingest.Splits}, a.acceptBatch)
 	return a
 }
@@ -126,12 +125,8 @@ func (a *Uploads) answer(ctx context.Context, x *accepting, err error) (ingest.A
 // acceptBatch accepts the uploads of a batch in one transaction, then adds all their deliveries at once.
 func (a *Uploads) acceptBatch(ctx context.Context, b *batcher.Batch[*accepting]) error {
 	items := b.Items()
-	full, err := a.backlog.Full(ctx) // replays and duplicates are answered all the same
-	if err != nil {
-		return err
-	}
 	var run *acceptRun
-	tasks, err := a.d.Store.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) ([]taskstate.NewTask, error) {
+	made, err := a.deliver.Insert(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, full error) ([]taskstate.NewTask, error) {
 		run = newAcceptRun(a, tx, m, items, full)
 		return run.prepare(ctx)
 	})
@@ -162,10 +157,9 @@ func (a *Uploads) acceptBatch(ctx context.Context, b *batcher.Batch[*accepting])
 	for _, id := range copies {
 		a.mount.Drop(ctx, id)
 	}
-	a.backlog.Add(len(tasks))
-	a.deliver.Announce(ctx, tasks)
+	a.deliver.Announce(ctx, made)
 	crash.Point("api.after_xadd")
-	a.handTasks(ctx, mine, tasks)
+	a.handTasks(ctx, mine, made)
 	return nil
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
-	"github.com/millweir/millweir/pkg/ingest/submit"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -52,7 +51,7 @@ type acceptRun struct {
 	app   *Uploads
 	tx    taskstate.Tx
 	m     taskstate.DBClock
-	full  *submit.BacklogFullError
+	full  error // why nothing new may be made; nil: it may
 	works []*acceptWork
 
 	documents map[string]catalog.DocumentRow // live and locked, by id
@@ -64,7 +63,7 @@ type acceptRun struct {
 // taskBrief is what a repeated upload has to know of the document's last task.
 type taskBrief struct{ status, payload, path string }
 
-func newAcceptRun(a *Uploads, tx taskstate.Tx, m taskstate.DBClock, items []*accepting, full *submit.BacklogFullError) *acceptRun {
+func newAcceptRun(a *Uploads, tx taskstate.Tx, m taskstate.DBClock, items []*accepting, full error) *acceptRun {
 	r := &acceptRun{app: a, tx: tx, m: m, full: full, works: make([]*acceptWork, len(items))}
 	for i, x := range items {
 		r.works[i] = &acceptWork{c: x.c, u: x.u}

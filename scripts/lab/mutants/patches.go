@@ -219,9 +219,9 @@ var patches = map[string][]patch{
 	outcomes, err := d.d.App.Operate(ctx, c, ids, `},
 	},
 	"m26": {
-		{file: "pkg/ingest/operate/operate.go", old: "\t\t\treplays, err = a.cat.JudgeReplays(ctx, tx, tasks, out)\n", text: `			replays, err = a.cat.JudgeReplays(ctx, tx, tasks, out)
+		{file: "pkg/tasks/operate.go", old: "\t\t\tpayloads, err = s.judgeReplays(ctx, tx, locked, out)\n", text: `			payloads, err = s.judgeReplays(ctx, tx, locked, out)
 			if seededBug("m26") {
-				a.deliver.Announce(ctx, tasks)
+				s.Announce(ctx, locked)
 			}
 `},
 	},

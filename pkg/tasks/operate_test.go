@@ -1,4 +1,4 @@
-package operate_test
+package tasks_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package submit
+package tasks
 
 import (
 	"testing"
@@ -15,7 +15,7 @@ func TestFullBacklogTellsAWaitThatFitsItsPace(t *testing.T) {
 		10 * time.Minute: time.Minute,
 		24 * time.Hour:   backlogMost,
 	} {
-		g := Backlog{waiting: 1000, oldest: oldest}
+		g := backlog{waiting: 1000, oldest: oldest}
 		require.Equal(t, want, g.wait(), "the oldest waits %s", oldest)
 	}
 }

@@ -1,4 +1,4 @@
-package submit_test
+package tasks_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/ingesttest"
-	"github.com/millweir/millweir/pkg/ingest/submit"
+	"github.com/millweir/millweir/pkg/tasks"
 	pb "github.com/millweir/millweir/proto"
 )
 
@@ -54,7 +54,7 @@ func TestASilentQueueIsWaitedForOnce(t *testing.T) {
 	p.hangs.Store(false)
 	w.Upload("again\n")
 	require.Equal(t, 1, <-p.added)
-	require.Eventually(t, func() bool { return !w.App.Deliver.Leaves(w.Clock.Now()) }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return !w.App.Service.Leaves(w.Clock.Now()) }, time.Minute, time.Millisecond)
 	before := p.calls.Load()
 	w.Upload("and again\n")
 	require.Equal(t, before+1, p.calls.Load(), "in the request")
@@ -66,7 +66,7 @@ func TestASilentQueueIsWaitedForOnce(t *testing.T) {
 	w.Upload("silent\n")
 	w.Upload("left alone\n")
 	require.Equal(t, before+2, p.calls.Load())
-	w.Clock.Advance(submit.QuietRest)
+	w.Clock.Advance(tasks.QuietRest)
 	w.Upload("tries\n")
 	require.Equal(t, before+3, p.calls.Load())
 }

@@ -1,4 +1,4 @@
-package operate_test
+package tasks_test
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/ingesttest"
-	"github.com/millweir/millweir/pkg/ingest/operate"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/taskrun"
+	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -20,7 +20,7 @@ func TestExplainTellsWhereTheEventIs(t *testing.T) {
 	t.Parallel()
 	const topic = "ingest-tasks"
 	w := newWorld(t, ingesttest.Options{Outbox: outbox.NewWriter("sqlite", topic, "ingest-workers").Write})
-	reads := operate.NewExplainer(w.Store, outbox.NewReader(w.Store, topic))
+	reads := tasks.NewExplainer(w.Store, outbox.NewReader(w.Store, topic), ingest.Descriptions())
 	id := w.Upload("one").Task.ID
 	explain := func(words ...string) ingest.Explanation {
 		t.Helper()
@@ -72,7 +72,7 @@ func TestADeliveryIsNamedByItsPartition(t *testing.T) {
 	for id, want := range map[string]string{
 		"3:1700000000000-0": "delivery 1700000000000-0 of partition 3", "1700000000000-0": "delivery 1700000000000-0", "k:0:17": "delivery k:0:17",
 	} {
-		require.Equal(t, want, operate.DeliveryWords(id))
+		require.Equal(t, want, tasks.DeliveryWords(id))
 	}
 }
 

@@ -1,3 +1,0 @@
-package operate
-
-var DeliveryWords = deliveryWords
