@@ -193,3 +193,29 @@ func (c SubscriberConfig) validatePins(p *model.Problems) {
 		seen[partition] = true
 	}
 }
+
+// JanitorConfig says which consumers' names are removed from their group: those without a heartbeat that have been idle
+// for long and hold little. Each start of a member has a name of its own, so that names of the dead gather.
+type JanitorConfig struct {
+	// Interval between two looks, the first at start; 0: none.
+	Interval time.Duration
+	// MinIdle is how long the consumer must have been idle.
+	MinIdle time.Duration
+	// MaxPending is the most pending entries that it may have; they are moved to the member that removes it.
+	MaxPending int
+	// DryRun only logs and counts.
+	DryRun bool
+}
+
+// Defaults of ZOMBIE_* in contract §7.
+const (
+	DefaultZombieInterval = 10 * time.Minute
+	DefaultZombieMinIdle  = 72 * time.Hour
+)
+
+func (c JanitorConfig) validate(p *model.Problems) {
+	p.Refuse(c.Interval < 0 || c.MinIdle < 0, "Janitor.Interval %s, MinIdle %s: must not be negative", c.Interval, c.MinIdle)
+	p.Refuse(c.MaxPending < 0 || c.MaxPending > maxZombiePending, "Janitor.MaxPending %d: 0 to %d", c.MaxPending, maxZombiePending)
+}
+
+const maxZombiePending = 1000 // they are moved inside one script

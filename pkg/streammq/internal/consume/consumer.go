@@ -106,23 +106,6 @@ type Consumer struct {
 	fault   error     // of that
 }
 
-// NewConsumer makes a consumer; Run makes it work. Errors: those of ConsumerConfig.Validate.
-func NewConsumer(q *core.Core, cfg ConsumerConfig) (*Consumer, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	s, err := NewSubscriber(q, cfg.subscriber())
-	if err != nil {
-		return nil, err
-	}
-	if cfg.Name != "" {
-		s.name = cfg.Name
-	}
-	c := &Consumer{sub: s, rest: cfg.RestAfter, desk: desk.NewDesk(), last: q.Cfg.Now()}
-	s.pull, s.away = c.loop, c.resting
-	return c, nil
-}
-
 // Name is the member's name of this start: the consumer that Redis names.
 func (c *Consumer) Name() string { return c.sub.Name() }
 

@@ -4,99 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/streammq/internal/core"
-	"github.com/millweir/millweir/pkg/streammq/internal/dlq"
+	"github.com/millweir/millweir/pkg/streammq/internal/fence"
 	"github.com/millweir/millweir/pkg/streammq/internal/model"
 	"github.com/millweir/millweir/pkg/streammq/internal/share"
 	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 const forgetDead = 24 * time.Hour // after it a dead member's name is no sign any more that its entries are free
-
-// StartTopic makes the groups and starts the loops of a member.
-func StartTopic(s *Subscriber, ctx, loops context.Context, taking, running *sync.WaitGroup) error {
-	partitions, err := GrowGroups(s, ctx)
-	if err == nil {
-		err = s.refuseForeign(ctx, partitions)
-	}
-	if err != nil && !model.IsPassing(err) {
-		return err
-	}
-	core.Every(loops, running, s.cfg.Renew, s.renew)
-	taking.Go(func() { s.rebalanceAll(ctx) })
-	s.startKeepers(ctx, taking)
-	return nil
-}
-
-// refuseForeign returns ErrForeignGroup when a partition is leased to a program that knows no epochs.
-func (s *Subscriber) refuseForeign(ctx context.Context, partitions int) error {
-	commands := make(rueidis.Commands, 0, 2*partitions)
-	for i := range partitions {
-		src := s.mq.Source(s.cfg.Topic, i)
-		commands = append(commands, s.mq.Client.B().Get().Key(src.Lease(s.cfg.Group)).Build(),
-			s.mq.Client.B().Exists().Key(src.Epoch(s.cfg.Group)).Build()) // after the lease: ours comes with its epoch, in one step
-	}
-	results := s.mq.Client.DoMulti(ctx, commands...)
-	for i := range partitions {
-		owner, err := results[2*i].ToString()
-		if rueidis.IsRedisNil(err) {
-			continue
-		}
-		epoch, err2 := results[2*i+1].AsBool()
-		if err := errors.Join(err, err2); err != nil {
-			return model.Failure(ctx, "look at the leases of group "+s.cfg.Group, err)
-		}
-		if !epoch {
-			return fmt.Errorf("group %s of topic %s: %w: %q has partition %d: stop it, or take another group",
-				s.cfg.Group, s.cfg.Topic, model.ErrForeignGroup, model.Clip(owner, 64), i)
-		}
-	}
-	return nil
-}
-
-// startKeepers starts what tidies up: the mover of retries and the retention.
-func (s *Subscriber) startKeepers(ctx context.Context, taking *sync.WaitGroup) {
-	if s.cfg.RetryMode == model.RetryRepublish {
-		taking.Go(func() { s.moveAll(ctx) })
-	}
-	if s.cfg.Retention != (model.Retention{}) || s.cfg.Delete != model.DeleteNever || s.cfg.DeadLetterRetention != (model.Retention{}) {
-		core.Every(ctx, taking, s.cfg.TrimEvery, s.trimOwned)
-	}
-	if s.cfg.StreamKey == "" && s.cfg.DeadLetterStream == "" && s.mq.Cfg.Layout == model.LayoutSingle {
-		core.Every(ctx, taking, s.cfg.TrimEvery, s.keepApart)
-	}
-	if s.cfg.Janitor.Interval > 0 {
-		core.Every(ctx, taking, s.cfg.Janitor.Interval, s.clean)
-	}
-}
-
-func (s *Subscriber) trimOwned(ctx context.Context) {
-	for _, w := range Owned(s) {
-		if _, err := s.mq.TrimSource(ctx, w.Src, s.cfg.Retention); err != nil && ctx.Err() == nil {
-			s.warn(ctx, "streammq: trim failed", err)
-		}
-		// Of a stream of dead letters that partitions share, the first one's owner takes care.
-		if s.cfg.DeadLetterRetention == (model.Retention{}) || w.Src.Part > 0 && (!w.Src.Apart() || s.cfg.DeadLetterStream != "") {
-			continue
-		}
-		l := dlq.LetterPlace{Mq: s.mq, Topic: w.Src.Topic, Single: w.Src.Single, Named: s.cfg.DeadLetterStream}
-		if _, err := l.Trim(ctx, w.Src, s.cfg.DeadLetterRetention); err != nil && ctx.Err() == nil {
-			s.warn(ctx, "streammq: trim of dead letters failed", err)
-		}
-	}
-}
-
-func (s *Subscriber) warn(ctx context.Context, text string, err error) {
-	s.mq.Cfg.Log.WarnContext(ctx, text, slog.String("topic", s.cfg.Topic+s.cfg.StreamKey), slog.String("group", s.cfg.Group),
-		slog.String("member", s.name), slog.Any("error", err))
-}
 
 // GrowGroups makes the group on all partitions that this member has not seen yet, and returns their number.
 func GrowGroups(s *Subscriber, ctx context.Context) (int, error) {
@@ -210,14 +131,6 @@ func (s *Subscriber) beatAs(ctx context.Context, ttl time.Duration, join bool) (
 	return live, dead, err
 }
 
-// here is the source that keys of the whole topic are named after.
-func (s *Subscriber) here() core.Source {
-	if s.cfg.StreamKey != "" {
-		return core.Source{Layout: s.mq.Cfg.Layout, Topic: s.cfg.StreamKey, Single: true}
-	}
-	return s.mq.Source(s.cfg.Topic, 0)
-}
-
 // take asks for a partition's lease and starts its worker.
 func (s *Subscriber) take(ctx context.Context, partition int) error {
 	if w := Owned(s)[partition]; w != nil && !w.lost.Load() {
@@ -282,69 +195,25 @@ func Release(s *Subscriber, ctx context.Context, w *Worker) {
 	}
 }
 
-// renew prolongs the heartbeat and all leases. A lease that is lost, or was not confirmed for its whole time, ends its
-// worker; one whose handler does not return in its time is left to expire.
-func (s *Subscriber) renew(ctx context.Context) {
-	// What was asked is waited for, also at a stop: an abandoned heartbeat might arrive after the member left.
-	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Lease/2)
-	defer cancel()
-	asked := s.mq.Cfg.Now()
-	switch members, _, err := s.beat(call, s.cfg.Lease); {
-	case err == nil && s.changed(members):
-		s.lookNow()
-	case err != nil && ctx.Err() == nil:
-		s.warn(ctx, "streammq: heartbeat failed", err)
-	}
-	var workers []*Worker
-	var calls []stream.Call
-	for _, w := range Owned(s) {
-		if s.hangs(w, asked) {
-			w.Lose()
-		}
-		if w.lost.Load() {
-			continue
-		}
-		workers = append(workers, w)
-		keys := []string{w.Src.Lease(s.cfg.Group), w.Src.Epoch(s.cfg.Group)}
-		args := []string{s.name, w.Epoch, stream.Millis(s.cfg.Lease)}
-		calls = append(calls, stream.Call{Script: s.mq.Scripts.LeaseRenew, Keys: keys, Args: args})
-	}
-	for i, r := range s.mq.RunAll(call, calls) {
-		w := workers[i]
-		kept, err := r.AsInt64()
-		switch {
-		case err == nil && kept == 1:
-			w.renewed = asked
-		case err == nil, s.mq.Cfg.Now().Sub(w.renewed) >= s.cfg.Lease:
-			w.Lose()
-			s.lookNow()
-		}
-	}
+// RemoveConsumer checks and removes in one step; it also returns how many entries are the heir's now.
+func RemoveConsumer(q *core.Core, ctx context.Context, src core.Source, group, name, heir string, c JanitorConfig) (removed bool, moved int, err error) {
+	removed, moved, err = q.RemoveConsumer(ctx, q.Scripts.ConsumerRemove, stream.Removal{
+		Key: src.Stream(), Group: group, Name: name, Heir: heir, MinIdle: c.MinIdle, MaxPending: c.MaxPending,
+	})
+	return removed, moved, model.Failure(ctx, fmt.Sprintf("remove consumer %s of %s", name, src.Stream()), err)
 }
 
-// hangs tells of a handler that was to end a whole lease ago.
-func (s *Subscriber) hangs(w *Worker, now time.Time) bool {
-	began := w.longest()
-	return s.cfg.HandlerTimeout > 0 && began > 0 && s.mq.Elapsed(now)-began > (s.cfg.HandlerTimeout+s.cfg.Lease).Milliseconds()
-}
-
-// leave takes this member out of its group.
-func (s *Subscriber) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.StopTimeout)
-	defer cancel()
-	if _, _, err := s.beat(ctx, 0); err != nil {
-		s.warn(ctx, "streammq: leaving failed, the heartbeat expires", err)
+func NewWorker(s *Subscriber, src core.Source, consumer, epoch string) *Worker {
+	w := &Worker{
+		Reader: fence.Reader{
+			Mq: s.mq, Src: src, Group: s.cfg.Group, Consumer: consumer, Epoch: epoch, Status: s.cfg.Status, Letters: s.cfg.DeadLetterStream,
+			Format: s.cfg.Format, Deletes: s.cfg.Delete,
+		},
+		cfg: &s.cfg, member: s, opaque: s.opaque, Done: make(chan struct{}), renewed: s.mq.Cfg.Now(),
+		began:    make([]atomic.Int64, s.cfg.Concurrency),
+		promised: map[*settlement]bool{}, freed: make(chan struct{}, 1),
 	}
-}
-
-// keepApart moves letters that an earlier version of this queue, or somebody before Java came, has left where it reads.
-func (s *Subscriber) keepApart(ctx context.Context) {
-	src := s.here()
-	own, err := dlq.LettersApart(s.mq, ctx, src)
-	if err == nil && own {
-		err = dlq.PartDeadLetters(s.mq, ctx, src)
-	}
-	if err != nil && ctx.Err() == nil {
-		s.warn(ctx, "streammq: looking for dead letters among those of Java failed", err)
-	}
+	w.stopping, w.Stop = context.WithCancel(context.Background())
+	w.acks = &fence.Acks{Reader: &w.Reader, Delay: model.DefaultAckDelay, Event: w.event}
+	return w
 }

@@ -70,7 +70,7 @@ func (w *Worker) next(ctx context.Context, p *fence.Parcel, lane int) error {
 
 func (w *Worker) one(ctx context.Context, p *fence.Parcel, lane int) error {
 	h := fence.Held{Id: p.Id, Deliveries: p.Deliveries}
-	if w.sub.opaque {
+	if w.opaque {
 		p.Bad, p.Entry = nil, wire.Entry{} // the headers are those of the message, and not for this group
 	}
 	if p.Bad != nil {
@@ -92,12 +92,12 @@ func (w *Worker) one(ctx context.Context, p *fence.Parcel, lane int) error {
 	if err := w.roomForPromise(ctx); err != nil {
 		return err
 	}
-	release, err := w.sub.admit(ctx, w.stopping)
+	release, err := w.member.admit(ctx, w.stopping)
 	if err != nil {
 		return err
 	}
 	d, s := w.offer(p)
-	if w.sub.opaque {
+	if w.opaque {
 		d.Fields = p.Fields
 	}
 	began := w.Mq.Cfg.Now()
@@ -144,7 +144,7 @@ func (w *Worker) finish(ctx context.Context, p *fence.Parcel, d *model.Delivery,
 
 // call runs the handler; a panic is a failed attempt. A request is overdue, and not run, when nobody waits for its reply any more.
 func (w *Worker) call(ctx context.Context, p *fence.Parcel, d *model.Delivery) (result model.Result, overdue bool) {
-	if limit := w.sub.cfg.HandlerTimeout; limit > 0 {
+	if limit := w.cfg.HandlerTimeout; limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
@@ -162,7 +162,7 @@ func (w *Worker) call(ctx context.Context, p *fence.Parcel, d *model.Delivery) (
 	if !inTime {
 		return model.Success(), true
 	}
-	return w.sub.cfg.Handler(ctx, d), false
+	return w.cfg.Handler(ctx, d), false
 }
 
 func (w *Worker) settle(ctx context.Context, p *fence.Parcel, d *model.Delivery, result model.Result, ack func(context.Context, fence.Held) error) error {
@@ -176,7 +176,7 @@ func (w *Worker) settle(ctx context.Context, p *fence.Parcel, d *model.Delivery,
 	case model.OutcomeDeadLetter:
 		return w.bury(ctx, p, d.Attempt, result.Err)
 	case model.OutcomeRetry:
-		if !model.Exhausted(w.sub.cfg.Retry, d) {
+		if !model.Exhausted(w.cfg.Retry, d) {
 			return w.putOff(ctx, p, d, result)
 		}
 	case model.OutcomeFail:
@@ -185,7 +185,7 @@ func (w *Worker) settle(ctx context.Context, p *fence.Parcel, d *model.Delivery,
 	default: // a handler's mistake must not lose the message
 		result.Err = fmt.Errorf("unknown outcome %q: %w", result.Outcome, result.Err)
 	}
-	if w.sub.cfg.DeadLetters == model.DeadLetterDrop {
+	if w.cfg.DeadLetters == model.DeadLetterDrop {
 		w.event(model.Event{Kind: model.EventDropped, Count: 1, Err: result.Err})
 		return ack(ctx, h)
 	}
@@ -195,17 +195,17 @@ func (w *Worker) settle(ctx context.Context, p *fence.Parcel, d *model.Delivery,
 func (w *Worker) putOff(ctx context.Context, p *fence.Parcel, d *model.Delivery, result model.Result) error {
 	delay := result.Delay
 	if delay < 0 {
-		delay = model.Delay(w.sub.cfg.Retry, d.Attempt)
+		delay = model.Delay(w.cfg.Retry, d.Attempt)
 	}
 	var done bool
 	var err error
 	// A message that is added again is a new entry, which a claimer does not read; perhaps no reader is alive.
 	// And of what is added again FastStream's groups would not know that it is not for them.
-	if w.sub.cfg.RetryMode == model.RetryInPlace || w.sub.cfg.Role == RoleClaim || p.Entry.Format != wire.FormatOwn {
+	if w.cfg.RetryMode == model.RetryInPlace || w.cfg.Role == RoleClaim || p.Entry.Format != wire.FormatOwn {
 		done, err = w.RetryInPlace(ctx, fence.Held{Id: p.Id, Deliveries: p.Deliveries}, p.Attempts+1, delay)
 	} else {
 		done, err = w.RetryLater(ctx, fence.Held{Id: p.Id, Deliveries: p.Deliveries}, p.Entry, d.Attempt, delay)
-		WakeMover(w.sub, delay)
+		w.member.wake(delay)
 	}
 	return w.settled(model.EventRetried, done, err)
 }
@@ -217,12 +217,12 @@ func (w *Worker) bury(ctx context.Context, p *fence.Parcel, failed int, cause er
 
 // unanswered tells that an entry was delivered more often than a group's members may leave without an outcome.
 func (w *Worker) unanswered(p *fence.Parcel) bool {
-	limit := w.sub.cfg.MaxUnanswered
+	limit := w.cfg.MaxUnanswered
 	return limit > 0 && p.Deliveries-int64(p.Attempts) > int64(limit)
 }
 
 func (w *Worker) buryUnanswered(ctx context.Context, p *fence.Parcel) error {
-	cause := fmt.Errorf("%w: %d times", ErrUnanswered, w.sub.cfg.MaxUnanswered)
+	cause := fmt.Errorf("%w: %d times", ErrUnanswered, w.cfg.MaxUnanswered)
 	if _, err := w.WriteStatus(ctx, p, model.StateFailed, cause); err != nil {
 		return err
 	}
@@ -338,4 +338,41 @@ func (w *Worker) longest() int64 {
 		}
 	}
 	return first
+}
+
+// Settle settles a delivery that this member has handed out.
+func (s *settlement) Settle(ctx context.Context, d *model.Delivery, result model.Result) error {
+	doing := fmt.Sprintf("settle message %s of %s", d.ID, d.Topic)
+	if err := s.begin(); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	if bad := s.parcel.Bad; bad != nil && result.Outcome == model.OutcomeRetry {
+		result = model.Fail(bad) // there is no message to run again
+	}
+	err := s.worker.finish(ctx, s.parcel, d, result, s.worker.ackNow)
+	switch {
+	case errors.Is(err, errRefused):
+		err = fmt.Errorf("%s: %w", doing, model.ErrNotHeld)
+	case err != nil:
+		s.end(false)
+		return model.Failure(ctx, doing, err)
+	}
+	s.end(true)
+	return err
+}
+
+// ackNow acknowledges one delivery, and waits for the answer.
+func (w *Worker) ackNow(ctx context.Context, h fence.Held) error {
+	began := w.Mq.Cfg.Now()
+	n, err := w.Ack(ctx, []fence.Held{h})
+	if err != nil {
+		w.event(model.Event{Kind: model.EventFailed, Of: model.EventAcked, Count: 1, Err: err})
+		return err
+	}
+	if n != 1 {
+		w.event(model.Event{Kind: model.EventRefused, Of: model.EventAcked, Count: 1})
+		return errRefused
+	}
+	w.event(model.Event{Kind: model.EventAcked, Count: 1, Took: w.Mq.Cfg.Now().Sub(began)})
+	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/desk"
 	"github.com/millweir/millweir/pkg/streammq/internal/fence"
 	"github.com/millweir/millweir/pkg/streammq/internal/model"
 	"github.com/millweir/millweir/pkg/streammq/internal/wire"
@@ -47,7 +49,7 @@ func (c *Consumer) loop(w *Worker) func(context.Context) error {
 
 // read reads once what somebody asks for, and hands it over.
 func (c *Consumer) read(ctx context.Context, w *Worker, read func(n int) (fence.Fetched, error)) error {
-	n, err := c.desk.Demand(ctx, w.stopping, w.sub.cfg.Batch)
+	n, err := c.desk.Demand(ctx, w.stopping, w.cfg.Batch)
 	if err != nil {
 		return err
 	}
@@ -224,4 +226,21 @@ func (c *Consumer) note(r *fence.Reader, e model.Event) {
 		e.Topic, e.Partition, e.Group, e.Member = r.Src.Topic, r.Src.Part, r.Group, c.sub.cfg.Member
 		r.Mq.Observe(e)
 	}
+}
+
+// NewConsumer makes a consumer; Run makes it work. Errors: those of ConsumerConfig.Validate.
+func NewConsumer(q *core.Core, cfg ConsumerConfig) (*Consumer, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s, err := NewSubscriber(q, cfg.subscriber())
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Name != "" {
+		s.name = cfg.Name
+	}
+	c := &Consumer{sub: s, rest: cfg.RestAfter, desk: desk.NewDesk(), last: q.Cfg.Now()}
+	s.pull, s.away = c.loop, c.resting
+	return c, nil
 }

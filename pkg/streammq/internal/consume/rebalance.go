@@ -11,6 +11,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/streammq/internal/model"
 	"github.com/millweir/millweir/pkg/streammq/internal/share"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // rebalanceAll looks at how the partitions are shared until ctx ends: every Rebalance, and at once when something is due
@@ -159,4 +160,50 @@ func (s *Subscriber) rebalance(ctx, running context.Context) (share.View, error)
 	seen.Kind, seen.Count = model.EventPinConflict, v.Conflicts()
 	s.mq.Observe(seen)
 	return v, nil
+}
+
+// renew prolongs the heartbeat and all leases. A lease that is lost, or was not confirmed for its whole time, ends its
+// worker; one whose handler does not return in its time is left to expire.
+func (s *Subscriber) renew(ctx context.Context) {
+	// What was asked is waited for, also at a stop: an abandoned heartbeat might arrive after the member left.
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Lease/2)
+	defer cancel()
+	asked := s.mq.Cfg.Now()
+	switch members, _, err := s.beat(call, s.cfg.Lease); {
+	case err == nil && s.changed(members):
+		s.lookNow()
+	case err != nil && ctx.Err() == nil:
+		s.warn(ctx, "streammq: heartbeat failed", err)
+	}
+	var workers []*Worker
+	var calls []stream.Call
+	for _, w := range Owned(s) {
+		if s.hangs(w, asked) {
+			w.Lose()
+		}
+		if w.lost.Load() {
+			continue
+		}
+		workers = append(workers, w)
+		keys := []string{w.Src.Lease(s.cfg.Group), w.Src.Epoch(s.cfg.Group)}
+		args := []string{s.name, w.Epoch, stream.Millis(s.cfg.Lease)}
+		calls = append(calls, stream.Call{Script: s.mq.Scripts.LeaseRenew, Keys: keys, Args: args})
+	}
+	for i, r := range s.mq.RunAll(call, calls) {
+		w := workers[i]
+		kept, err := r.AsInt64()
+		switch {
+		case err == nil && kept == 1:
+			w.renewed = asked
+		case err == nil, s.mq.Cfg.Now().Sub(w.renewed) >= s.cfg.Lease:
+			w.Lose()
+			s.lookNow()
+		}
+	}
+}
+
+// hangs tells of a handler that was to end a whole lease ago.
+func (s *Subscriber) hangs(w *Worker, now time.Time) bool {
+	began := w.longest()
+	return s.cfg.HandlerTimeout > 0 && began > 0 && s.mq.Elapsed(now)-began > (s.cfg.HandlerTimeout+s.cfg.Lease).Milliseconds()
 }

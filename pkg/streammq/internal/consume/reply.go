@@ -58,7 +58,7 @@ func requesterOf(p *fence.Parcel, d *model.Delivery) string {
 // a crash between the two lets the next owner answer again, and the first answer counts.
 func (w *Worker) Respond(ctx context.Context, p *fence.Parcel, d *model.Delivery, result model.Result) error {
 	to, failed := requesterOf(p, d), result.Outcome != model.OutcomeSuccess
-	if to == "" || result.Outcome == model.OutcomeSettled || failed && result.Outcome == model.OutcomeRetry && !model.Exhausted(w.sub.cfg.Retry, d) {
+	if to == "" || result.Outcome == model.OutcomeSettled || failed && result.Outcome == model.OutcomeRetry && !model.Exhausted(w.cfg.Retry, d) {
 		return nil
 	}
 	if !failed && result.Reply == nil {

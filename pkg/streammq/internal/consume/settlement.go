@@ -2,9 +2,6 @@ package consume
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"sync"
 
 	"github.com/millweir/millweir/pkg/streammq/internal/desk"
 	"github.com/millweir/millweir/pkg/streammq/internal/fence"
@@ -15,55 +12,6 @@ import (
 type offered struct {
 	model.Delivery
 	settlement
-}
-
-// settlement is how a handler settles a delivery itself.
-type settlement struct {
-	worker *Worker
-	parcel *fence.Parcel
-
-	mu      sync.Mutex
-	busy    bool   // a call is under way
-	done    bool   // settled, or taken back
-	back    bool   // taken back: the delivery is not this member's any more
-	release func() // of a promise: gives its place among the running handlers back
-}
-
-// Settle settles a delivery that this member has handed out.
-func (s *settlement) Settle(ctx context.Context, d *model.Delivery, result model.Result) error {
-	doing := fmt.Sprintf("settle message %s of %s", d.ID, d.Topic)
-	if err := s.begin(); err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
-	}
-	if bad := s.parcel.Bad; bad != nil && result.Outcome == model.OutcomeRetry {
-		result = model.Fail(bad) // there is no message to run again
-	}
-	err := s.worker.finish(ctx, s.parcel, d, result, s.worker.ackNow)
-	switch {
-	case errors.Is(err, errRefused):
-		err = fmt.Errorf("%s: %w", doing, model.ErrNotHeld)
-	case err != nil:
-		s.end(false)
-		return model.Failure(ctx, doing, err)
-	}
-	s.end(true)
-	return err
-}
-
-// ackNow acknowledges one delivery, and waits for the answer.
-func (w *Worker) ackNow(ctx context.Context, h fence.Held) error {
-	began := w.Mq.Cfg.Now()
-	n, err := w.Ack(ctx, []fence.Held{h})
-	if err != nil {
-		w.event(model.Event{Kind: model.EventFailed, Of: model.EventAcked, Count: 1, Err: err})
-		return err
-	}
-	if n != 1 {
-		w.event(model.Event{Kind: model.EventRefused, Of: model.EventAcked, Count: 1})
-		return errRefused
-	}
-	w.event(model.Event{Kind: model.EventAcked, Count: 1, Took: w.Mq.Cfg.Now().Sub(began)})
-	return nil
 }
 
 // offer makes what a handler gets.
@@ -165,7 +113,7 @@ func (w *Worker) roomForPromise(ctx context.Context) error {
 		w.mu.Lock()
 		n := len(w.promised)
 		w.mu.Unlock()
-		if n < w.sub.cfg.Batch {
+		if n < w.cfg.Batch {
 			return nil
 		}
 		select {

@@ -33,7 +33,7 @@ func (s *Subscriber) startStream(ctx, loops context.Context, taking, running *sy
 	}
 	if s.cfg.Role != RoleMain {
 		w := NewWorker(s, src, s.name+core.ClaimSuffix, "")
-		s.launch(ctx, claimNumber, w, w.claimStream)
+		s.launch(ctx, claimNumber, w, func(ctx context.Context) error { return s.claimStream(ctx, w) })
 	}
 	s.startKeepers(ctx, taking)
 	return nil
@@ -66,13 +66,13 @@ func (s *Subscriber) touchAll(ctx context.Context) {
 // A subscriber that claims too does so with each of its reads where the server can: it need not wait for the claimer's turn.
 func (w *Worker) readStream(ctx context.Context) error {
 	w.Claims = ""
-	if w.sub.cfg.Role == RoleBoth {
+	if w.cfg.Role == RoleBoth {
 		able, err := w.CanClaim(ctx)
 		if err != nil {
 			return err
 		}
 		if able {
-			w.Claims = stream.Millis(w.sub.cfg.ClaimIdle)
+			w.Claims = stream.Millis(w.cfg.ClaimIdle)
 		}
 	}
 	if err := w.takeUp(ctx, w.ClaimOwn); err != nil {
@@ -84,42 +84,14 @@ func (w *Worker) readStream(ctx context.Context) error {
 	return w.main(ctx)
 }
 
-// claimStream looks for entries of dead and silent consumers, every PendingScan.
-func (w *Worker) claimStream(ctx context.Context) error {
-	if err := w.pausing(ctx); err != nil {
-		return err
-	}
-	if err := w.takeUp(ctx, w.ClaimOwn); err != nil {
-		return err
-	}
-	for {
-		if err := w.pausing(ctx); err != nil {
-			return err
-		}
-		var dead []string
-		_, gone, err := w.sub.beat(ctx, w.sub.cfg.Lease)
-		if err != nil {
-			return err
-		}
-		for _, name := range gone {
-			dead = append(dead, name, name+core.ClaimSuffix)
-		}
-		wait, err := w.claimAll(ctx, dead)
-		if err != nil {
-			return err
-		}
-		w.wait(ctx, wait)
-	}
-}
-
 // claimAll goes on while there is something to claim, and returns the time until it should be called again.
 func (w *Worker) claimAll(ctx context.Context, dead []string) (time.Duration, error) {
-	idle, wait := w.sub.cfg.ClaimIdle, w.sub.cfg.PendingScan
-	if w.sub.cfg.Role == RoleMain {
+	idle, wait := w.cfg.ClaimIdle, w.cfg.PendingScan
+	if w.cfg.Role == RoleMain {
 		idle = fence.Never // its own only
 	}
 	for {
-		got, err := w.Claim(ctx, w.sub.cfg.ClaimBatch, idle, dead)
+		got, err := w.Claim(ctx, w.cfg.ClaimBatch, idle, dead)
 		if err != nil {
 			return 0, err
 		}
@@ -132,5 +104,33 @@ func (w *Worker) claimAll(ctx context.Context, dead []string) (time.Duration, er
 			}
 			return wait, nil
 		}
+	}
+}
+
+// claimStream looks for entries of dead and silent consumers, every PendingScan.
+func (s *Subscriber) claimStream(ctx context.Context, w *Worker) error {
+	if err := w.pausing(ctx); err != nil {
+		return err
+	}
+	if err := w.takeUp(ctx, w.ClaimOwn); err != nil {
+		return err
+	}
+	for {
+		if err := w.pausing(ctx); err != nil {
+			return err
+		}
+		var dead []string
+		_, gone, err := s.beat(ctx, s.cfg.Lease)
+		if err != nil {
+			return err
+		}
+		for _, name := range gone {
+			dead = append(dead, name, name+core.ClaimSuffix)
+		}
+		wait, err := w.claimAll(ctx, dead)
+		if err != nil {
+			return err
+		}
+		w.wait(ctx, wait)
 	}
 }

@@ -5,7 +5,7 @@ package consume
 import (
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,88 +79,6 @@ func NewOpaque(q *core.Core, cfg SubscriberConfig, ofTopic string) *Subscriber {
 
 // Name is the member's name of this start: the consumer that Redis names.
 func (s *Subscriber) Name() string { return s.name }
-
-// Run consumes until ctx ends; then it lets running handlers finish, hands the rest back and returns nil.
-// It goes on through every failure of the server.
-// Errors: ErrRunning, ErrLayout and ErrForeignGroup at the start, ErrUnknownTopic when there is no such topic or it was deleted, ErrStuck.
-func (s *Subscriber) Run(ctx context.Context) error {
-	if !s.ran.CompareAndSwap(false, true) {
-		return model.ErrRunning
-	}
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	s.mu.Lock()
-	s.end = end
-	s.mu.Unlock()
-	loops, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopLoops()
-	var taking, running sync.WaitGroup // loops that end with ctx, and those that the last handler needs
-	defer running.Wait()
-	defer stopLoops()
-	var err error
-	if s.cfg.StreamKey != "" {
-		err = s.startStream(ctx, loops, &taking, &running)
-	} else {
-		err = StartTopic(s, ctx, loops, &taking, &running)
-	}
-	if err != nil {
-		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			return nil // it was stopped before it began
-		}
-		return err
-	}
-	defer func() {
-		src := s.here()
-		s.mq.Observe(model.Event{Kind: model.EventLeft, Topic: src.Topic, Partition: -1, Group: s.cfg.Group, Member: s.cfg.Member, Count: 1})
-	}()
-	<-ctx.Done()
-	s.stopWorkers()
-	taking.Wait() // it may have started one more
-	err = s.finish()
-	stopLoops()
-	running.Wait() // a heartbeat on its way would bring back the member that leaves
-	if err == nil {
-		s.leave(context.WithoutCancel(ctx))
-	}
-	if cause := context.Cause(ctx); errors.Is(cause, model.ErrUnknownTopic) {
-		err = errors.Join(cause, err)
-	}
-	return err
-}
-
-// finish ends all workers, first gently; the leases are renewed until the last handler is done.
-func (s *Subscriber) finish() error {
-	s.stopWorkers()
-	if !s.awaitWorkers() {
-		for _, w := range Living(s) {
-			w.Lose()
-		}
-		if !s.awaitWorkers() {
-			return fmt.Errorf("%w: %d messages of %s are left to the next owner", ErrStuck, len(Living(s)), s.cfg.Topic+s.cfg.StreamKey)
-		}
-	}
-	return nil
-}
-
-func (s *Subscriber) stopWorkers() {
-	for _, w := range Living(s) {
-		w.Stop()
-	}
-}
-
-// awaitWorkers returns false when one still runs after StopTimeout.
-func (s *Subscriber) awaitWorkers() bool {
-	timeout := time.NewTimer(s.cfg.StopTimeout)
-	defer timeout.Stop()
-	for _, w := range Living(s) {
-		select {
-		case <-w.Done:
-		case <-timeout.C:
-			return false
-		}
-	}
-	return true
-}
 
 // Owned are the workers of now.
 func Owned(s *Subscriber) map[int]*Worker {
@@ -248,4 +166,17 @@ func (s *Subscriber) admit(ctx context.Context, stopping context.Context) (func(
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+func (s *Subscriber) warn(ctx context.Context, text string, err error) {
+	s.mq.Cfg.Log.WarnContext(ctx, text, slog.String("topic", s.cfg.Topic+s.cfg.StreamKey), slog.String("group", s.cfg.Group),
+		slog.String("member", s.name), slog.Any("error", err))
+}
+
+// here is the source that keys of the whole topic are named after.
+func (s *Subscriber) here() core.Source {
+	if s.cfg.StreamKey != "" {
+		return core.Source{Layout: s.mq.Cfg.Layout, Topic: s.cfg.StreamKey, Single: true}
+	}
+	return s.mq.Source(s.cfg.Topic, 0)
 }

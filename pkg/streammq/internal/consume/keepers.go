@@ -2,41 +2,15 @@ package consume
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"strings"
-	"time"
+	"sync"
 
 	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/dlq"
 	"github.com/millweir/millweir/pkg/streammq/internal/model"
 	"github.com/millweir/millweir/pkg/streammq/stream"
 )
-
-const maxZombiePending = 1000 // they are moved inside one script
-
-// JanitorConfig says which consumers' names are removed from their group: those without a heartbeat that have been idle
-// for long and hold little. Each start of a member has a name of its own, so that names of the dead gather.
-type JanitorConfig struct {
-	// Interval between two looks, the first at start; 0: none.
-	Interval time.Duration
-	// MinIdle is how long the consumer must have been idle.
-	MinIdle time.Duration
-	// MaxPending is the most pending entries that it may have; they are moved to the member that removes it.
-	MaxPending int
-	// DryRun only logs and counts.
-	DryRun bool
-}
-
-// Defaults of ZOMBIE_* in contract §7.
-const (
-	DefaultZombieInterval = 10 * time.Minute
-	DefaultZombieMinIdle  = 72 * time.Hour
-)
-
-func (c JanitorConfig) validate(p *model.Problems) {
-	p.Refuse(c.Interval < 0 || c.MinIdle < 0, "Janitor.Interval %s, MinIdle %s: must not be negative", c.Interval, c.MinIdle)
-	p.Refuse(c.MaxPending < 0 || c.MaxPending > maxZombiePending, "Janitor.MaxPending %d: 0 to %d", c.MaxPending, maxZombiePending)
-}
 
 // clean looks once at the sources that this member works on: on a topic it owns them, so that no two members remove
 // names of one stream, and nobody but it has pending entries there.
@@ -102,10 +76,46 @@ func (s *Subscriber) cleanOne(ctx context.Context, w *Worker, c stream.Consumer,
 	return nil
 }
 
-// RemoveConsumer checks and removes in one step; it also returns how many entries are the heir's now.
-func RemoveConsumer(q *core.Core, ctx context.Context, src core.Source, group, name, heir string, c JanitorConfig) (removed bool, moved int, err error) {
-	removed, moved, err = q.RemoveConsumer(ctx, q.Scripts.ConsumerRemove, stream.Removal{
-		Key: src.Stream(), Group: group, Name: name, Heir: heir, MinIdle: c.MinIdle, MaxPending: c.MaxPending,
-	})
-	return removed, moved, model.Failure(ctx, fmt.Sprintf("remove consumer %s of %s", name, src.Stream()), err)
+func (s *Subscriber) trimOwned(ctx context.Context) {
+	for _, w := range Owned(s) {
+		if _, err := s.mq.TrimSource(ctx, w.Src, s.cfg.Retention); err != nil && ctx.Err() == nil {
+			s.warn(ctx, "streammq: trim failed", err)
+		}
+		// Of a stream of dead letters that partitions share, the first one's owner takes care.
+		if s.cfg.DeadLetterRetention == (model.Retention{}) || w.Src.Part > 0 && (!w.Src.Apart() || s.cfg.DeadLetterStream != "") {
+			continue
+		}
+		l := dlq.LetterPlace{Mq: s.mq, Topic: w.Src.Topic, Single: w.Src.Single, Named: s.cfg.DeadLetterStream}
+		if _, err := l.Trim(ctx, w.Src, s.cfg.DeadLetterRetention); err != nil && ctx.Err() == nil {
+			s.warn(ctx, "streammq: trim of dead letters failed", err)
+		}
+	}
+}
+
+// keepApart moves letters that an earlier version of this queue, or somebody before Java came, has left where it reads.
+func (s *Subscriber) keepApart(ctx context.Context) {
+	src := s.here()
+	own, err := dlq.LettersApart(s.mq, ctx, src)
+	if err == nil && own {
+		err = dlq.PartDeadLetters(s.mq, ctx, src)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.warn(ctx, "streammq: looking for dead letters among those of Java failed", err)
+	}
+}
+
+// startKeepers starts what tidies up: the mover of retries and the retention.
+func (s *Subscriber) startKeepers(ctx context.Context, taking *sync.WaitGroup) {
+	if s.cfg.RetryMode == model.RetryRepublish {
+		taking.Go(func() { s.moveAll(ctx) })
+	}
+	if s.cfg.Retention != (model.Retention{}) || s.cfg.Delete != model.DeleteNever || s.cfg.DeadLetterRetention != (model.Retention{}) {
+		core.Every(ctx, taking, s.cfg.TrimEvery, s.trimOwned)
+	}
+	if s.cfg.StreamKey == "" && s.cfg.DeadLetterStream == "" && s.mq.Cfg.Layout == model.LayoutSingle {
+		core.Every(ctx, taking, s.cfg.TrimEvery, s.keepApart)
+	}
+	if s.cfg.Janitor.Interval > 0 {
+		core.Every(ctx, taking, s.cfg.Janitor.Interval, s.clean)
+	}
 }
