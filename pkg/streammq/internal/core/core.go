@@ -139,3 +139,36 @@ type FoundPlace struct {
 	Own  bool
 	Seen time.Time
 }
+
+// TopicMeta is what a process knows of a topic.
+type TopicMeta struct {
+	Partitions int
+	status     bool   // messages have one
+	born       string // the server's bornKey at that time
+	Read       time.Time
+}
+
+// topicCache spares a look at the meta for every message.
+type topicCache struct {
+	mu    sync.Mutex
+	known map[string]TopicMeta
+}
+
+func (c *topicCache) Get(topic string) (TopicMeta, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m, ok := c.known[topic]
+	return m, ok
+}
+
+func (c *topicCache) Put(topic string, m TopicMeta) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known[topic] = m
+}
+
+func (c *topicCache) Forget(topic string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.known, topic)
+}

@@ -62,9 +62,6 @@ func (q *Core) readMeta(topic string) rueidis.Completed {
 	return q.Client.B().Hmget().Key(MetaKey(topic)).Field("partitionCount", "layout", "status", "createdAt", metaDeleting).Build()
 }
 
-// metaDeleting is a field of the meta: the groups that the topic had when its deletion was begun, with spaces between.
-const metaDeleting = "deleting"
-
 func decodeTopic(ctx context.Context, topic string, r rueidis.RedisResult) (TopicInfo, error) {
 	info := TopicInfo{Name: topic}
 	fields, err := r.ToArray()

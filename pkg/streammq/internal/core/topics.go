@@ -5,47 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
-	"sync"
-	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/streammq/internal/model"
 	"github.com/millweir/millweir/pkg/streammq/stream"
 )
-
-// TopicMeta is what a process knows of a topic.
-type TopicMeta struct {
-	Partitions int
-	status     bool   // messages have one
-	born       string // the server's bornKey at that time
-	Read       time.Time
-}
-
-// topicCache spares a look at the meta for every message.
-type topicCache struct {
-	mu    sync.Mutex
-	known map[string]TopicMeta
-}
-
-func (c *topicCache) Get(topic string) (TopicMeta, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	m, ok := c.known[topic]
-	return m, ok
-}
-
-func (c *topicCache) Put(topic string, m TopicMeta) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.known[topic] = m
-}
-
-func (c *topicCache) Forget(topic string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.known, topic)
-}
 
 // CreateTopic makes a topic, or lets its partitions grow; see MQ.CreateTopic.
 func (q *Core) CreateTopic(ctx context.Context, t model.Topic) (int, error) {
@@ -217,3 +182,6 @@ func decodeMeta(partitions, layout rueidis.RedisMessage) (int, model.Layout, err
 	name, err := layout.ToString()
 	return int(n), model.Layout(name), err
 }
+
+// metaDeleting is a field of the meta: the groups that the topic had when its deletion was begun, with spaces between.
+const metaDeleting = "deleting"

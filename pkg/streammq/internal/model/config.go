@@ -43,7 +43,6 @@ const (
 	MaxName         = 200       // bytes of a topic's, group's or member's name
 	MaxStreamKey    = 512       // bytes of a single stream's key
 	MaxBatch        = 1000      // ids in one script: Lua unpacks them on its stack
-	MaxAttempts     = 10_000    // of a message
 	MaxPayloadLimit = 256 << 20 // bytes: Redis' own limit of a value is 512 MiB, and a copy must fit beside it
 	PageSize        = 100       // letters or messages of one read
 	MaxReplies      = 10_000    // that wait in a stream, roughly; a requester that reads no more loses the oldest

@@ -52,6 +52,8 @@ const HeaderContentType = "content-type"
 const (
 	MaxKey     = 1 << 10  // bytes of a message's key
 	MaxHeaders = 32 << 10 // bytes of all names and values of a message's headers
+
+	MaxAttempts = 10_000 // runs of a message
 )
 
 // Message is what a producer gives.

@@ -3,10 +3,12 @@ package produce
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
 	"github.com/millweir/millweir/pkg/streammq/internal/model"
 	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 )
@@ -52,15 +54,47 @@ func (r *Requester) hear(m rueidis.PubSubMessage) {
 	}
 }
 
-// give hands an answer to who waits for it; false: nobody does any more. The first counts.
-func (r *Requester) give(id string, a answer) bool {
+// Run reads replies until ctx ends; then it removes their stream and returns nil. It goes on through every failure of the
+// server. Error: ErrRunning.
+func (r *Requester) Run(ctx context.Context) error {
 	r.mu.Lock()
-	replied := r.open[id]
-	delete(r.open, id)
+	ran := r.ran
+	r.ran = true
 	r.mu.Unlock()
-	if replied == nil {
-		return false
+	if ran {
+		return model.ErrRunning
 	}
-	replied <- a
-	return true
+	if r.cfg.Format != wire.FormatOwn {
+		r.listen(ctx)
+		return nil
+	}
+	var running sync.WaitGroup
+	defer r.leave(ctx)
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lost := make(chan struct{}, 1) // the stream was made again
+	core.Every(ctx, &running, r.cfg.TTL/3, func(ctx context.Context) { r.keep(ctx, lost) })
+	pause := model.DefaultErrorBackoff
+	for after := "0"; ctx.Err() == nil; {
+		next, err := r.read(ctx, after)
+		select {
+		case <-lost:
+			next = "0"
+		default:
+		}
+		if after = next; err == nil || ctx.Err() != nil {
+			pause = model.DefaultErrorBackoff
+			continue
+		}
+		r.mq.Cfg.Log.WarnContext(ctx, "streammq: reading replies failed", slog.String("requester", r.name), slog.Any("error", err))
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		pause = min(2*pause, model.MaxErrorBackoff)
+	}
+	return nil
 }

@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
+	"sync"
+	"unicode/utf8"
 
 	"github.com/redis/rueidis"
 
@@ -216,4 +219,58 @@ func (p *Producer) besideCall(e *wire.Entry, uuid string) stream.Call {
 	beside.PayloadRef = uuid
 	args := append([]string{uuid, string(e.Payload)}, beside.Fields()...)
 	return stream.Call{Script: p.mq.Scripts.PublishBeside, Keys: []string{s.Stream(), s.Body(uuid), s.Bodies()}, Args: args}
+}
+
+// inFormat makes an entry one of FastStream's. Error: ErrMalformed.
+func (p *Producer) inFormat(e *wire.Entry, m *model.Message) error {
+	if p.format == wire.FormatOwn {
+		return nil
+	}
+	if p.format == wire.FormatFastStreamJSON && !utf8.Valid(e.Payload) {
+		return fmt.Errorf("payload: %w: %s carries valid UTF-8 only, %s any bytes", model.ErrMalformed, wire.FormatFastStreamJSON, wire.FormatFastStream)
+	}
+	e.Format, e.MaxRetries = p.format, m.MaxAttempts
+	if e.Headers[wire.FastStreamCorrelationID] == "" {
+		e.Headers[wire.FastStreamCorrelationID] = e.Headers[model.HeaderUUID]
+	}
+	return nil
+}
+
+// writeTrim trims what a producer writes to.
+type writeTrim struct {
+	keep  model.Retention
+	every int
+
+	mu    sync.Mutex
+	since map[core.Source]int // messages added since the last trim
+}
+
+// Trimming returns a producer that also trims: a partition after each every messages that it added there. So a topic that
+// nobody consumes does not grow without end. What a group has not finished stays, as with every trim. The publish that it falls
+// to waits for it; a trim that fails is logged, and tried again after as many messages more.
+// Errors: ErrConfig when the retention is negative or keeps all, or every is below 1.
+func (p *Producer) Trimming(keep model.Retention, every int) (*Producer, error) {
+	var bad model.Problems
+	bad.Refuse(keep.MaxLen < 0 || keep.MaxAge < 0 || keep == (model.Retention{}), "Retention %+v: must keep less than all, and not be negative", keep)
+	bad.Refuse(every < 1, "every %d: at least 1", every)
+	q := *p
+	q.trims = &writeTrim{keep: keep, every: every, since: map[core.Source]int{}}
+	return &q, bad.Err()
+}
+
+// added counts messages and trims when it is time.
+func (t *writeTrim) added(ctx context.Context, p *Producer, s core.Source, n int) {
+	t.mu.Lock()
+	t.since[s] += n
+	due := t.since[s] >= t.every
+	if due {
+		t.since[s] = 0
+	}
+	t.mu.Unlock()
+	if !due {
+		return
+	}
+	if _, err := p.mq.TrimSource(ctx, s, t.keep); err != nil && ctx.Err() == nil {
+		p.mq.Cfg.Log.WarnContext(ctx, "streammq: trim failed", slog.String("stream", s.Stream()), slog.Any("error", err))
+	}
 }

@@ -164,51 +164,6 @@ func (r *Requester) Request(ctx context.Context, topic string, m model.Message) 
 	}
 }
 
-// Run reads replies until ctx ends; then it removes their stream and returns nil. It goes on through every failure of the
-// server. Error: ErrRunning.
-func (r *Requester) Run(ctx context.Context) error {
-	r.mu.Lock()
-	ran := r.ran
-	r.ran = true
-	r.mu.Unlock()
-	if ran {
-		return model.ErrRunning
-	}
-	if r.cfg.Format != wire.FormatOwn {
-		r.listen(ctx)
-		return nil
-	}
-	var running sync.WaitGroup
-	defer r.leave(ctx)
-	defer running.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	lost := make(chan struct{}, 1) // the stream was made again
-	core.Every(ctx, &running, r.cfg.TTL/3, func(ctx context.Context) { r.keep(ctx, lost) })
-	pause := model.DefaultErrorBackoff
-	for after := "0"; ctx.Err() == nil; {
-		next, err := r.read(ctx, after)
-		select {
-		case <-lost:
-			next = "0"
-		default:
-		}
-		if after = next; err == nil || ctx.Err() != nil {
-			pause = model.DefaultErrorBackoff
-			continue
-		}
-		r.mq.Cfg.Log.WarnContext(ctx, "streammq: reading replies failed", slog.String("requester", r.name), slog.Any("error", err))
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		pause = min(2*pause, model.MaxErrorBackoff)
-	}
-	return nil
-}
-
 // keep makes the stream of replies, or prolongs its life. It is not abandoned at a stop: it might arrive after leave has removed the stream.
 func (r *Requester) keep(ctx context.Context, lost chan<- struct{}) {
 	key := core.ReplyKey(r.name)
@@ -284,4 +239,17 @@ func Inner(r *Requester) (name string, ready chan struct{}, open int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.name, r.ready, len(r.open)
+}
+
+// give hands an answer to who waits for it; false: nobody does any more. The first counts.
+func (r *Requester) give(id string, a answer) bool {
+	r.mu.Lock()
+	replied := r.open[id]
+	delete(r.open, id)
+	r.mu.Unlock()
+	if replied == nil {
+		return false
+	}
+	replied <- a
+	return true
 }

@@ -3,12 +3,17 @@
 package wire
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/millweir/millweir/pkg/streammq/internal/model"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // Fields of an entry, a retry item and a dead letter (contract §6).
@@ -203,3 +208,93 @@ func DecodeTime(s string) (t time.Time, iso bool) {
 	}
 	return time.Time{}, true
 }
+
+// enveloped are the names and values of an entry in FastStream's format.
+func (e *Entry) enveloped() []string {
+	f := []string{FieldEnvelope, string(EncodeEnvelope(e.Format, e.Headers, e.Payload))}
+	if e.Key != "" {
+		f = append(f, FieldKey, e.Key)
+	}
+	if e.MaxRetries > 0 {
+		f = append(f, FieldMaxRetries, EncodeAttempts(e.MaxRetries))
+	}
+	if e.OriginalID != "" {
+		f = append(f, FieldRetryCount, strconv.Itoa(e.RetryCount), FieldOriginalID, e.OriginalID)
+	}
+	return f
+}
+
+// PayloadJava is how the Java original says that the payload is where its header says.
+const PayloadJava = "hash"
+
+// Bring puts what lay beside the stream into the entry; the headers that told where go, since the payload may soon be gone.
+// It returns what makes the message unreadable, and what the server did not say.
+func (e *Entry) Bring(key string, r rueidis.RedisResult) (bad, err error) {
+	text, err := r.ToString()
+	switch {
+	case rueidis.IsRedisNil(err):
+		return fmt.Errorf("%w: the payload %s beside the stream was removed", model.ErrMalformed, strconv.Quote(model.Clip(key, 256))), nil
+	case stream.IsError(err, "WRONGTYPE"):
+		return fmt.Errorf("%w: the payload %s beside the stream is no string", model.ErrMalformed, strconv.Quote(model.Clip(key, 256))), nil
+	case err != nil:
+		return nil, err
+	}
+	e.Payload = []byte(text)
+	if e.PayloadRef == "" {
+		e.Payload = unquoted(e.Payload)
+		for _, name := range []string{model.HeaderPayloadRef, model.HeaderPayloadStorage, model.HeaderPayloadSize} {
+			delete(e.Headers, name)
+		}
+	}
+	return nil, nil
+}
+
+// unquoted is the text that a JSON string means; other payloads stay as they are.
+func unquoted(payload []byte) []byte {
+	text, err := jsonText(payload)
+	if err != nil {
+		return payload
+	}
+	return []byte(text)
+}
+
+var errNoText = errors.New("no JSON string")
+
+func jsonText(payload []byte) (text string, err error) {
+	if len(payload) < 2 || payload[0] != '"' {
+		return "", errNoText
+	}
+	err = json.Unmarshal(payload, &text)
+	return text, err
+}
+
+// Unwrap takes off the quotes that the Java original put around the payload: each of its retries writes it as JSON, a text as
+// a JSON string. No more are taken than it has put the message off, so that a payload that is a JSON string stays one.
+func (e *Entry) Unwrap() {
+	if e.OriginalID == "" && e.Headers[model.HeaderOriginalID] == "" {
+		return
+	}
+	ours := 0
+	if _, of := e.Headers[model.HeaderRetryGroup]; of {
+		ours = e.RetryCount // of an earlier version of this queue, which counted nothing
+	}
+	if n, ok := DecodeCount(e.Headers[model.HeaderRetryCount]); ok {
+		ours = n
+	}
+	e.Payload = unwrapped(e.Payload, e.RetryCount-ours)
+}
+
+// unwrapped takes off at most n layers of quotes.
+func unwrapped(payload []byte, n int) []byte {
+	for ; n > 0; n-- {
+		text, err := jsonText(payload)
+		if err != nil {
+			break
+		}
+		payload = []byte(text)
+	}
+	return payload
+}
+
+// FieldEnvelope is the one field of FastStream's entries. It ignores others beside it: there lies what only we read.
+const FieldEnvelope = "__data__"

@@ -213,3 +213,28 @@ func appendPythonJSON(b []byte, s string) []byte {
 	}
 	return append(b, '"')
 }
+
+// Format is how the entries of a single stream are written. They are read in every format, whatever is set.
+type Format string
+
+// The formats. A topic's partitions have FormatOwn only.
+const (
+	// FormatOwn is that of this package, see EncodeEntry.
+	FormatOwn Format = ""
+	// FormatFastStream is FastStream's binary envelope, which FastStream writes and reads from 0.6 on, by default from 0.7 on.
+	FormatFastStream Format = "faststream"
+	// FormatFastStreamJSON is FastStream's JSON envelope, the default up to 0.6, which later ones read. Its payloads are text.
+	FormatFastStreamJSON Format = "faststream-json"
+)
+
+// Headers that FastStream reads or writes. Beside them it knows HeaderContentType.
+const (
+	// FastStreamCorrelationID joins a reply with its request. A message without it gets its uuid.
+	FastStreamCorrelationID = "correlation_id"
+	// FastStreamReplyTo is the Pub/Sub channel on which a reply is expected.
+	FastStreamReplyTo = "reply_to"
+)
+
+func Known(f Format) bool {
+	return f == FormatOwn || f == FormatFastStream || f == FormatFastStreamJSON
+}

@@ -2,55 +2,11 @@ package wire
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/millweir/millweir/pkg/streammq/internal/model"
 )
-
-// Format is how the entries of a single stream are written. They are read in every format, whatever is set.
-type Format string
-
-// The formats. A topic's partitions have FormatOwn only.
-const (
-	// FormatOwn is that of this package, see EncodeEntry.
-	FormatOwn Format = ""
-	// FormatFastStream is FastStream's binary envelope, which FastStream writes and reads from 0.6 on, by default from 0.7 on.
-	FormatFastStream Format = "faststream"
-	// FormatFastStreamJSON is FastStream's JSON envelope, the default up to 0.6, which later ones read. Its payloads are text.
-	FormatFastStreamJSON Format = "faststream-json"
-)
-
-// Headers that FastStream reads or writes. Beside them it knows HeaderContentType.
-const (
-	// FastStreamCorrelationID joins a reply with its request. A message without it gets its uuid.
-	FastStreamCorrelationID = "correlation_id"
-	// FastStreamReplyTo is the Pub/Sub channel on which a reply is expected.
-	FastStreamReplyTo = "reply_to"
-)
-
-// FieldEnvelope is the one field of FastStream's entries. It ignores others beside it: there lies what only we read.
-const FieldEnvelope = "__data__"
-
-func Known(f Format) bool {
-	return f == FormatOwn || f == FormatFastStream || f == FormatFastStreamJSON
-}
-
-// enveloped are the names and values of an entry in FastStream's format.
-func (e *Entry) enveloped() []string {
-	f := []string{FieldEnvelope, string(EncodeEnvelope(e.Format, e.Headers, e.Payload))}
-	if e.Key != "" {
-		f = append(f, FieldKey, e.Key)
-	}
-	if e.MaxRetries > 0 {
-		f = append(f, FieldMaxRetries, EncodeAttempts(e.MaxRetries))
-	}
-	if e.OriginalID != "" {
-		f = append(f, FieldRetryCount, strconv.Itoa(e.RetryCount), FieldOriginalID, e.OriginalID)
-	}
-	return f
-}
 
 // DecodeFastStream reads the envelope of an entry; without one its body is a JSON object of all its fields, as FastStream
 // reads it. standard is the format of what has none. Its error wraps ErrMalformed.

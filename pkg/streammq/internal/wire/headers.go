@@ -2,16 +2,11 @@ package wire
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/redis/rueidis"
-
 	"github.com/millweir/millweir/pkg/streammq/internal/model"
-	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // DecodeHeaders reads a JSON object of texts; its texts may share the memory of s. Numbers and booleans become texts, as
@@ -124,75 +119,3 @@ func appendJSON(b []byte, s string) []byte {
 }
 
 // A payload lies in its entry, or beside its stream: this queue names it by payloadRef, the Java original by a header.
-
-// PayloadJava is how the Java original says that the payload is where its header says.
-const PayloadJava = "hash"
-
-// Bring puts what lay beside the stream into the entry; the headers that told where go, since the payload may soon be gone.
-// It returns what makes the message unreadable, and what the server did not say.
-func (e *Entry) Bring(key string, r rueidis.RedisResult) (bad, err error) {
-	text, err := r.ToString()
-	switch {
-	case rueidis.IsRedisNil(err):
-		return fmt.Errorf("%w: the payload %s beside the stream was removed", model.ErrMalformed, strconv.Quote(model.Clip(key, 256))), nil
-	case stream.IsError(err, "WRONGTYPE"):
-		return fmt.Errorf("%w: the payload %s beside the stream is no string", model.ErrMalformed, strconv.Quote(model.Clip(key, 256))), nil
-	case err != nil:
-		return nil, err
-	}
-	e.Payload = []byte(text)
-	if e.PayloadRef == "" {
-		e.Payload = unquoted(e.Payload)
-		for _, name := range []string{model.HeaderPayloadRef, model.HeaderPayloadStorage, model.HeaderPayloadSize} {
-			delete(e.Headers, name)
-		}
-	}
-	return nil, nil
-}
-
-// unquoted is the text that a JSON string means; other payloads stay as they are.
-func unquoted(payload []byte) []byte {
-	text, err := jsonText(payload)
-	if err != nil {
-		return payload
-	}
-	return []byte(text)
-}
-
-var errNoText = errors.New("no JSON string")
-
-func jsonText(payload []byte) (text string, err error) {
-	if len(payload) < 2 || payload[0] != '"' {
-		return "", errNoText
-	}
-	err = json.Unmarshal(payload, &text)
-	return text, err
-}
-
-// Unwrap takes off the quotes that the Java original put around the payload: each of its retries writes it as JSON, a text as
-// a JSON string. No more are taken than it has put the message off, so that a payload that is a JSON string stays one.
-func (e *Entry) Unwrap() {
-	if e.OriginalID == "" && e.Headers[model.HeaderOriginalID] == "" {
-		return
-	}
-	ours := 0
-	if _, of := e.Headers[model.HeaderRetryGroup]; of {
-		ours = e.RetryCount // of an earlier version of this queue, which counted nothing
-	}
-	if n, ok := DecodeCount(e.Headers[model.HeaderRetryCount]); ok {
-		ours = n
-	}
-	e.Payload = unwrapped(e.Payload, e.RetryCount-ours)
-}
-
-// unwrapped takes off at most n layers of quotes.
-func unwrapped(payload []byte, n int) []byte {
-	for ; n > 0; n-- {
-		text, err := jsonText(payload)
-		if err != nil {
-			break
-		}
-		payload = []byte(text)
-	}
-	return payload
-}
