@@ -3,7 +3,10 @@ package redisq
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/redisclient"
 )
@@ -77,3 +80,30 @@ func (c Config) Validate() error {
 		"ZOMBIE_INTERVAL_MS: %d, at least %d", c.ZombieInterval.Milliseconds(), minZombieInterval.Milliseconds())
 	return errors.Join(errs...)
 }
+
+// isCluster tells whether keys must carry hash tags. What reads a stream by a client of a cluster and what reads it as one
+// Redis would not see each other's heartbeats; the two cannot be mixed, since one Redis refuses redis-cluster:// and a
+// cluster redirects redis://.
+func isCluster(client rueidis.Client) bool { return client.Mode() == rueidis.ClientModeCluster }
+
+// writtenKey is a ZSET of the dead letters of undecodable deliveries that the dead letter stream was given, with their time in ms,
+// on a cluster only: a repeat of the first of two steps writes nothing new. Old ones are removed as new ones come.
+func writtenKey(dlq string) string { return tag(dlq) + ":written" }
+
+// tag is what a key in the slot of another one begins with: that one's own hash tag is kept.
+func tag(key string) string {
+	if hasTag(key) {
+		return key
+	}
+	return "{" + key + "}"
+}
+
+// hasTag tells whether a part in braces, and not the whole key, says the slot.
+func hasTag(key string) bool {
+	_, rest, open := strings.Cut(key, "{")
+	inside, _, closed := strings.Cut(rest, "}")
+	return open && closed && inside != ""
+}
+
+// taggable tells whether tag finds the slot: braces are a hash tag or there are none.
+func taggable(key string) bool { return hasTag(key) || !strings.ContainsAny(key, "{}") }

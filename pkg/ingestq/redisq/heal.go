@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq"
@@ -18,18 +16,6 @@ const (
 	healCalm       = time.Minute      // without a loss the pause starts anew
 	healLogEvery   = 10 * time.Second // one line for all losses within
 )
-
-// healer makes the stream and its group when they are missing, at most so often that somebody who deletes them
-// in a loop costs neither CPU nor log (FastStream #2611, #2945, #3106).
-type healer struct {
-	seen atomic.Bool // the group was there: making it is no loss before
-
-	mu     sync.Mutex
-	last   time.Time
-	pause  time.Duration
-	logged time.Time
-	quiet  int // losses since the last line
-}
 
 // healing runs do, and once more after the stream or group that it missed was made.
 func (q *Queue) healing(ctx context.Context, do func() error) error {

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/streammq/stream"
@@ -24,38 +26,6 @@ func (q *Queue) Run(ctx context.Context) error {
 	}.Live(ctx)
 	q.leave(context.WithoutCancel(ctx))
 	return nil
-}
-
-// keepAlive makes sure that the heartbeat key was written lately: no member holds a delivery without one.
-func (q *Queue) keepAlive(ctx context.Context) error {
-	q.beatMu.Lock()
-	age := q.now().Sub(q.beaten)
-	fresh := !q.beaten.IsZero() && age >= 0 && age < q.cfg.HeartbeatTTL/ingestq.BeatsPerTTL
-	q.beatMu.Unlock()
-	if fresh {
-		return nil
-	}
-	return q.beat(ctx)
-}
-
-func (q *Queue) beat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	now := q.now()
-	key := q.aliveKey(q.name)
-	command := q.client.B().Set().Key(key).Value("1").PxMilliseconds(q.cfg.HeartbeatTTL.Milliseconds()).Build()
-	if err := q.client.Do(ctx, command.ToRetryable()).Error(); err != nil {
-		return err
-	}
-	q.beatMu.Lock()
-	defer q.beatMu.Unlock()
-	q.beaten = now
-	return nil
-}
-
-// Ping implements ingestq.Consumer: it writes the heartbeat, since a full or read-only Redis answers a PING too.
-func (q *Queue) Ping(ctx context.Context) error {
-	return failure(ctx, "ping", q.beat(ctx))
 }
 
 // leave ends the heartbeat, and the membership if nothing is pending. A Redis that does not answer is no error:
@@ -141,3 +111,36 @@ func (q *Queue) removeOne(ctx context.Context, member string) (bool, error) {
 	}
 	return removed, err
 }
+
+// Part makes a stream one of several that have their members in common.
+type Part struct {
+	// Member is the consumer's name.
+	Member string
+	// Beats is what heartbeat keys begin with: one key tells for all parts that a member lives. Not on a cluster, where each
+	// part has heartbeats in the slot of its stream.
+	Beats string
+	// Codec reads and writes the entries; nil: as on the single stream.
+	Codec Codec
+}
+
+// NewPart is New for one of several streams. Who owns such a stream and reads it is decided elsewhere; what this queue does
+// for a row, it does for any entry, as on a stream of its own.
+func NewPart(client rueidis.Client, cfg Config, part Part, log *slog.Logger, now func() time.Time, metrics *Metrics) *Queue {
+	q := New(client, cfg, log, now, metrics)
+	if q.name = part.Member; !isCluster(client) {
+		q.beats = part.Beats
+	}
+	if part.Codec != nil {
+		q.codec = part.Codec
+	}
+	return q
+}
+
+// KeepAlive makes sure that the member's heartbeat was written lately; to be called before it is given a delivery.
+func (q *Queue) KeepAlive(ctx context.Context) error {
+	return failure(ctx, "heartbeat", q.keepAlive(ctx))
+}
+
+// Leave ends the heartbeat, and takes the member out of the group if it has nothing pending. A Redis that does not answer
+// is no error: it is logged, and the member is removed as a zombie.
+func (q *Queue) Leave(ctx context.Context) { q.leave(ctx) }

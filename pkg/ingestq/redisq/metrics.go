@@ -91,14 +91,6 @@ func NewCollector(ask func(ctx context.Context) ([]StreamStats, error), now func
 	return &collector{ask: ask, now: now}
 }
 
-// Collector is NewCollector for this stream.
-func (p *Publisher) Collector() prometheus.Collector {
-	return NewCollector(func(ctx context.Context) ([]StreamStats, error) {
-		stats, err := p.Stats(ctx)
-		return []StreamStats{{p.cfg.StreamKey, p.cfg.Group, stats}}, err
-	}, func() time.Time { return p.now() })
-}
-
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	out <- lengthDesc

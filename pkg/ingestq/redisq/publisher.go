@@ -17,6 +17,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/ingestq"
@@ -180,4 +181,12 @@ func (p *Publisher) StreamLength(ctx context.Context) (int64, error) {
 		return 0, failure(ctx, "length of "+p.cfg.StreamKey, err)
 	}
 	return n, nil
+}
+
+// Collector is NewCollector for this stream.
+func (p *Publisher) Collector() prometheus.Collector {
+	return NewCollector(func(ctx context.Context) ([]StreamStats, error) {
+		stats, err := p.Stats(ctx)
+		return []StreamStats{{p.cfg.StreamKey, p.cfg.Group, stats}}, err
+	}, func() time.Time { return p.now() })
 }

@@ -1,7 +1,6 @@
 package redisq
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -15,19 +14,9 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/ingestq"
-	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
-const (
-	// readSlice is the longest BLOCK of one XREADGROUP. A read under way is never abandoned, for the server may just be
-	// giving it entries; so this is how long a cancelled Read may still take. An idle member costs 4 commands a second.
-	readSlice = 250 * time.Millisecond
-	// readGrace is how much longer than its BLOCK an XREADGROUP may take.
-	readGrace      = 2 * time.Second
-	readFirstPause = 50 * time.Millisecond // after a failed read, doubled with each one in a row
-	readMaxPause   = 2 * time.Second
-	maxHostInName  = 64 // bytes
-)
+const maxHostInName = 64 // bytes
 
 // Queue is one member of the group. It is safe for concurrent use.
 type Queue struct {
@@ -69,198 +58,53 @@ func memberName() string {
 // Name implements ingestq.Consumer.
 func (q *Queue) Name() string { return q.name }
 
-// Read implements ingestq.Consumer.
-// After ctx ended it may take 250 ms more, and returns what it was given meanwhile without an error.
-func (q *Queue) Read(ctx context.Context, n int, block time.Duration) ([]ingestq.Delivery, error) {
-	for left := block; ; {
-		if ctx.Err() != nil {
-			return nil, failure(ctx, "read "+q.cfg.StreamKey, ctx.Err())
-		}
-		slice := min(left, readSlice)
-		var deliveries []ingestq.Delivery
-		err := q.healing(ctx, func() (err error) {
-			deliveries, err = q.readOnce(ctx, n, slice)
-			return err
-		})
-		if err != nil {
-			q.metrics.failures.WithLabelValues(q.cfg.StreamKey).Inc()
-			q.pauseAfterFailure(ctx, left)
-			return nil, failure(ctx, "read "+q.cfg.StreamKey, err)
-		}
-		q.failures.Store(0)
-		if left -= slice; len(deliveries) > 0 || left < time.Millisecond {
-			return deliveries, nil
-		}
+// keepAlive makes sure that the heartbeat key was written lately: no member holds a delivery without one.
+func (q *Queue) keepAlive(ctx context.Context) error {
+	q.beatMu.Lock()
+	age := q.now().Sub(q.beaten)
+	fresh := !q.beaten.IsZero() && age >= 0 && age < q.cfg.HeartbeatTTL/ingestq.BeatsPerTTL
+	q.beatMu.Unlock()
+	if fresh {
+		return nil
 	}
+	return q.beat(ctx)
 }
 
-// readOnce is one XREADGROUP, after another one if a read has gone unanswered. Only its own time limit ends it early.
-func (q *Queue) readOnce(ctx context.Context, n int, block time.Duration) ([]ingestq.Delivery, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), block+readGrace)
-	defer cancel()
-	if err := q.keepAlive(ctx); err != nil {
-		return nil, err
-	}
-	if missing, err := q.readMissed(ctx, n); err != nil || len(missing) > 0 {
-		return missing, err
-	}
-	entries, err := q.xread(ctx, n, block, ">")
-	if err != nil && !stream.IsMissing(err) { // what it was given, perhaps later than now, is pending and known to nobody here
-		q.readMu.Lock()
-		defer q.readMu.Unlock()
-		q.missed = q.now()
-	}
-	return q.decodeAll(entries), err
-}
-
-// readMissed returns what reads were given that have failed: the member's pending entries behind the last one answered. It may
-// answer an adopted one too. It looks until nothing was there readGrace after the failure, when a slow server is done with it.
-func (q *Queue) readMissed(ctx context.Context, n int) ([]ingestq.Delivery, error) {
-	for {
-		q.readMu.Lock()
-		missed, last := q.missed, cmp.Or(q.last, "0")
-		q.readMu.Unlock()
-		if missed.IsZero() {
-			return nil, nil
-		}
-		late := q.now().Sub(missed) >= readGrace
-		entries, err := q.xread(ctx, n, 0, last)
-		if err != nil {
-			// A server that answers a heartbeat and not this has too much to say: it is left to who settles pending entries.
-			if q.beat(context.WithoutCancel(ctx)) == nil {
-				q.nothingMissed(missed)
-			}
-			return nil, err
-		}
-		if deliveries := q.decodeAll(entries); len(deliveries) > 0 {
-			return deliveries, nil
-		}
-		if len(entries) == 0 {
-			if late {
-				q.nothingMissed(missed)
-			}
-			return nil, nil
-		}
-	}
-}
-
-// nothingMissed ends the looks, unless another read has failed since.
-func (q *Queue) nothingMissed(since time.Time) {
-	q.readMu.Lock()
-	defer q.readMu.Unlock()
-	if q.missed.Equal(since) {
-		q.missed = time.Time{}
-	}
-}
-
-// xread runs one XREADGROUP.
-func (q *Queue) xread(ctx context.Context, n int, block time.Duration, after string) ([]rueidis.XRangeEntry, error) {
-	count := q.client.B().Xreadgroup().Group(q.cfg.Group, q.name).Count(int64(max(1, n)))
-	// The typed builder marks it as blocking, so that it gets a connection of its own (libraries: rueidis).
-	var command rueidis.Completed
-	if ms := block.Milliseconds(); ms > 0 { // BLOCK 0 is for ever
-		command = count.Block(ms).Streams().Key(q.cfg.StreamKey).Id(after).Build()
-	} else {
-		command = count.Streams().Key(q.cfg.StreamKey).Id(after).Build()
-	}
-	streams, err := q.client.Do(ctx, command).AsXRead()
-	if err != nil && !rueidis.IsRedisNil(err) {
-		return nil, err
-	}
-	entries := streams[q.cfg.StreamKey]
-	if len(entries) > 0 {
-		q.readMu.Lock()
-		defer q.readMu.Unlock()
-		q.last = entries[len(entries)-1].ID
-	}
-	return entries, nil
-}
-
-// decodeAll leaves an entry whose data is gone to who settles pending entries.
-func (q *Queue) decodeAll(entries []rueidis.XRangeEntry) []ingestq.Delivery {
-	deliveries := make([]ingestq.Delivery, 0, len(entries))
-	for _, e := range entries {
-		if e.FieldValues != nil {
-			deliveries = append(deliveries, decode(q.codec, e))
-		}
-	}
-	return deliveries
-}
-
-// pauseAfterFailure keeps a caller that only loops from spinning.
-func (q *Queue) pauseAfterFailure(ctx context.Context, limit time.Duration) {
-	shift := min(q.failures.Add(1)-1, 10)
-	timer := time.NewTimer(min(readFirstPause<<shift, readMaxPause, limit))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// decode keeps the fields as they came when they are no envelope.
-func decode(codec Codec, e rueidis.XRangeEntry) ingestq.Delivery {
-	envelope, err := codec.Decode(e.FieldValues)
-	if err != nil {
-		return ingestq.Delivery{ID: e.ID, Raw: e.FieldValues, Err: fmt.Errorf("decode delivery %s: %w", e.ID, err)}
-	}
-	return ingestq.Delivery{ID: e.ID, Envelope: envelope}
-}
-
-// Ack implements ingestq.Consumer.
-func (q *Queue) Ack(ctx context.Context, ids ...string) error {
-	call, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	var commands rueidis.Commands
-	for _, batch := range idBatches(ids) {
-		command := q.client.B().Xack().Key(q.cfg.StreamKey).Group(q.cfg.Group).Id(batch...).Build()
-		commands = append(commands, command.ToRetryable())
-	}
-	return failure(ctx, fmt.Sprintf("acknowledge %d deliveries", len(ids)), stream.FirstError(q.client.DoMulti(call, commands...)))
-}
-
-// Adopt implements ingestq.Consumer; it counts ingest_stream_reclaim_total.
-func (q *Queue) Adopt(ctx context.Context, ids ...string) (map[string]bool, error) {
-	found := make(map[string]bool, len(ids))
-	for _, id := range ids {
-		found[id] = false
-	}
-	err := q.healing(ctx, func() error { return q.claim(ctx, ids, found) })
-	if err != nil {
-		q.metrics.reclaim.WithLabelValues("error").Add(float64(len(found)))
-		return nil, failure(ctx, fmt.Sprintf("adopt %d deliveries", len(ids)), err)
-	}
-	for _, ok := range found {
-		result := "gone"
-		if ok {
-			result = "claimed"
-		}
-		q.metrics.reclaim.WithLabelValues(result).Inc()
-	}
-	return found, nil
-}
-
-// claim marks what XCLAIM found. Redis 7 leaves out entries whose data is gone, and forgets them.
-func (q *Queue) claim(ctx context.Context, ids []string, found map[string]bool) error {
+func (q *Queue) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := q.keepAlive(ctx); err != nil {
+	now := q.now()
+	key := q.aliveKey(q.name)
+	command := q.client.B().Set().Key(key).Value("1").PxMilliseconds(q.cfg.HeartbeatTTL.Milliseconds()).Build()
+	if err := q.client.Do(ctx, command.ToRetryable()).Error(); err != nil {
 		return err
 	}
-	var commands rueidis.Commands
-	for _, batch := range idBatches(ids) {
-		command := q.client.B().Xclaim().Key(q.cfg.StreamKey).Group(q.cfg.Group).Consumer(q.name).MinIdleTime("0").
-			Id(batch...).Justid().Build()
-		commands = append(commands, command.ToRetryable())
-	}
-	for _, result := range q.client.DoMulti(ctx, commands...) {
-		claimed, err := result.AsStrSlice()
-		if err != nil {
-			return err
-		}
-		for _, id := range claimed {
-			found[id] = true
-		}
-	}
+	q.beatMu.Lock()
+	defer q.beatMu.Unlock()
+	q.beaten = now
 	return nil
+}
+
+// Ping implements ingestq.Consumer: it writes the heartbeat, since a full or read-only Redis answers a PING too.
+func (q *Queue) Ping(ctx context.Context) error {
+	return failure(ctx, "ping", q.beat(ctx))
+}
+
+// aliveKey is a string "1" that exists while the member lives; TTL Config.HeartbeatTTL, written anew every third of it.
+// It begins with the stream's key, or what several streams have in common, so that it is found beside it and two groups or
+// streams never share one. On a cluster it lies in the stream's slot, for scripts touch both: {stream}:alive:group:member.
+func (q *Queue) aliveKey(consumer string) string {
+	return q.beats + ":alive:" + q.cfg.Group + ":" + consumer
+}
+
+// healer makes the stream and its group when they are missing, at most so often that somebody who deletes them
+// in a loop costs neither CPU nor log (FastStream #2611, #2945, #3106).
+type healer struct {
+	seen atomic.Bool // the group was there: making it is no loss before
+
+	mu     sync.Mutex
+	last   time.Time
+	pause  time.Duration
+	logged time.Time
+	quiet  int // losses since the last line
 }
