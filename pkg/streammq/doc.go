@@ -8,5 +8,8 @@
 // puts off or gives up an entry compares the epoch, and the consumer and delivery count that Redis names for the entry.
 // A member that was paused, cut off or replaced can therefore still run a handler, but it can write nothing.
 //
+// This package names what the packages below internal/ make; their own pages say more of each type. Package stream is the
+// engine below them: the scripts, and what reads their answers, for any stream and group.
+//
 // The package imports rueidis and the standard library. It starts no goroutine but inside Run, and reads no environment.
 package streammq

@@ -32,10 +32,7 @@ func Fail(err error) Result { return model.Fail(err) }
 // DeadLetter puts the message aside for a person.
 func DeadLetter(err error) Result { return model.DeadLetter(err) }
 
-// Settled says that the handler has settled the delivery by Ack, Nack or Reject, or will. Until then the delivery keeps
-// its place among the running handlers (SubscriberConfig.MaxInFlight), and at most a Batch of them waits in a partition;
-// the partition goes on with its next messages, of the same key too. When the subscriber stops, gives the partition up, or
-// begins again after a failure, what is not settled is delivered again.
+// Settled says that the handler has settled the delivery by Ack, Nack or Reject, or will.
 func Settled() Result { return model.Settled() }
 
 // FromError is Success for nil, Fail for what is ErrPermanent, and Retry for every other error.
@@ -44,26 +41,25 @@ func FromError(err error) Result { return model.FromError(err) }
 // StreamKey is the key of a partition's stream; the same in both layouts.
 func StreamKey(topic string, partition int) string { return core.StreamKey(topic, partition) }
 
-// EncodeEntry is a message as a partition's stream holds it (contract §6): names and values in turn, as XADD takes them,
-// with the payload in it whatever its size. It is for who adds to a partition by a script of their own; everybody else
-// has a Producer.
+// EncodeEntry is a message as a partition's stream holds it (contract §6): names and values in turn, as XADD
+// takes them, with the payload in it whatever its size.
 func EncodeEntry(topic string, partition int, m Message, now time.Time) []string {
 	return core.EncodeEntry(topic, partition, m, now)
 }
 
-// DecodeEntry reads the names and values of an entry. Its error wraps ErrMalformed, also for an entry whose payload lies
-// beside the stream.
+// DecodeEntry reads the names and values of an entry.
 func DecodeEntry(fields map[string]string) (Message, error) { return core.DecodeEntry(fields) }
 
-// NewHash is the default partitioner: FNV-1a of the key modulo the partitions; messages without a key are spread in turn.
+// NewHash is the default partitioner: FNV-1a of the key modulo the partitions; messages without a key are
+// spread in turn.
 func NewHash() Partitioner { return produce.NewHash() }
 
-// NewConsistentHash moves only 1/n of the keys when a topic grows from n-1 to n partitions (jump consistent hash,
-// Lamping and Veach 2014); messages without a key are spread in turn.
+// NewConsistentHash moves only 1/n of the keys when a topic grows from n-1 to n partitions (jump consistent
+// hash, Lamping and Veach 2014); messages without a key are spread in turn.
 func NewConsistentHash() Partitioner { return produce.NewConsistentHash() }
 
-// NewJavaHash is String.hashCode modulo the partitions, as the Java original computes it; messages without a key are
-// spread in turn.
+// NewJavaHash is String.hashCode modulo the partitions, as the Java original computes it; messages without a
+// key are spread in turn.
 func NewJavaHash() Partitioner { return produce.NewJavaHash() }
 
 // NewRoundRobin spreads messages in turn, whatever their key: no order is kept.
@@ -106,6 +102,6 @@ func PositionEnd() Position { return admin.PositionEnd() }
 // PositionTime is before the first entry that was added at a time or later, by Redis' clock.
 func PositionTime(t time.Time) Position { return admin.PositionTime(t) }
 
-// PositionAfter is after an entry's id, "ms-seq" or "ms"; in every partition, so name one partition with it if the id
-// came from there. Error: ErrEntryID.
+// PositionAfter is after an entry's id, "ms-seq" or "ms"; in every partition, so name one partition with it
+// if the id came from there. Error: ErrEntryID.
 func PositionAfter(id string) (Position, error) { return admin.PositionAfter(id) }

@@ -8,8 +8,9 @@ import (
 	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 )
 
-// Defaults of contract §6.
+// The names of the queue's settings, headers, events and outcomes.
 const (
+	// Defaults of contract §6.
 	DefaultPartitions    = model.DefaultPartitions
 	DefaultBatch         = model.DefaultBatch
 	DefaultPoll          = model.DefaultPoll
@@ -30,84 +31,50 @@ const (
 	DefaultInlineMax     = model.DefaultInlineMax
 	DefaultMaxPayload    = model.DefaultMaxPayload
 	DefaultStopTimeout   = model.DefaultStopTimeout
-)
 
-// Bounds of what makes sense.
-const (
+	// Bounds of what makes sense.
 	MaxPartitions = model.MaxPartitions // of a topic
-)
 
-// The layouts of contract §6. A topic's layout is written into its meta; the other one is refused.
-const (
+	// The layouts of contract §6.
 	LayoutSingle  = model.LayoutSingle  // one Redis, with or without Sentinel
 	LayoutCluster = model.LayoutCluster // Redis Cluster: what one script touches carries its stream key as hash tag
-)
 
-// InlineAuto lets the layout decide where payloads lie; see Config.InlineMax.
-const InlineAuto = model.InlineAuto
+	InlineAuto = model.InlineAuto // lets the layout decide where payloads lie; see Config.InlineMax
 
-// The places.
-const (
-	// LettersAuto is LettersOwn from when on a consumer of the Java original is seen in the topic, unless what
-	// it wrote shows that its client has StringCodec, and LettersShared until then.
-	LettersAuto = model.LettersAuto
-	// LettersShared is stream:topic:{t}:dlq, for topics without consumers in Java, or whose clients have
-	// StringCodec.
-	LettersShared = model.LettersShared
-	// LettersOwn is streaming:mq:letters:{t}, which no program in Java reads.
-	LettersOwn = model.LettersOwn
-)
+	// The places.
+	LettersAuto   = model.LettersAuto   // LettersOwn once a consumer in Java is seen in the topic
+	LettersShared = model.LettersShared // stream:topic:{t}:dlq, for topics without consumers in Java
+	LettersOwn    = model.LettersOwn    // streaming:mq:letters:{t}, which no program in Java reads
 
-// Headers that the queue itself reads or writes.
-const (
-	// HeaderUUID is the message's business id.
-	HeaderUUID = model.HeaderUUID
-	// HeaderUser names the user whose message it is.
-	HeaderUser = model.HeaderUser
-	// HeaderForcePartition sends a message to the partition with this number, modulo the partitions, whatever
-	// the partitioner says.
-	HeaderForcePartition = model.HeaderForcePartition
-	// HeaderOriginalID is the id of the first entry of a message that was added again by a retry or a replay.
-	HeaderOriginalID = model.HeaderOriginalID
-	// HeaderPartition is the partition of that first entry.
-	HeaderPartition = model.HeaderPartition
-	// HeaderReplyTo names the Requester that waits for a reply; HeaderCorrelationID is what the reply must
-	// carry, and HeaderReplyTimeout how long it is waited for, in ms from the message's first entry.
-	HeaderReplyTo       = model.HeaderReplyTo
-	HeaderCorrelationID = model.HeaderCorrelationID
-	HeaderReplyTimeout  = model.HeaderReplyTimeout
-	// HeaderRetryGroup names the group that an entry added again is for: the other groups have seen the message.
-	HeaderRetryGroup = model.HeaderRetryGroup
-	// HeaderRetryCount is how often this queue has put the message off; what the entry's retryCount has above it
-	// the Java original did.
-	HeaderRetryCount = model.HeaderRetryCount
-	// HeaderPayloadRef names a STRING of JSON that holds the payload of a large message of the Java original,
-	// with HeaderPayloadStorage "hash"; HeaderPayloadSize is its length as JSON.
-	HeaderPayloadRef     = model.HeaderPayloadRef
+	// Headers that the queue itself reads or writes.
+	HeaderUUID           = model.HeaderUUID           // the message's business id
+	HeaderUser           = model.HeaderUser           // names the user whose message it is
+	HeaderForcePartition = model.HeaderForcePartition // the partition, whatever the partitioner says
+	HeaderOriginalID     = model.HeaderOriginalID     // the id of the first entry of a message that was added again
+	HeaderPartition      = model.HeaderPartition      // the partition of that first entry
+	HeaderReplyTo        = model.HeaderReplyTo        // the Requester that waits for a reply
+	HeaderCorrelationID  = model.HeaderCorrelationID  // what the reply must carry
+	HeaderReplyTimeout   = model.HeaderReplyTimeout   // how long it is waited for, in ms from the first entry on
+	HeaderRetryGroup     = model.HeaderRetryGroup     // the only group that an entry added again is for
+	HeaderRetryCount     = model.HeaderRetryCount     // how often this queue has put the message off
+	HeaderPayloadRef     = model.HeaderPayloadRef     // a STRING of JSON with a large payload of the Java original
 	HeaderPayloadStorage = model.HeaderPayloadStorage
 	HeaderPayloadSize    = model.HeaderPayloadSize
-)
 
-// HeaderContentType names how a payload is encoded; the typed functions set it.
-const HeaderContentType = model.HeaderContentType
+	HeaderContentType = model.HeaderContentType // names how a payload is encoded; the typed functions set it
 
-// Limits of a message. The payload's is Config.MaxPayload.
-const (
+	// Limits of a message.
 	MaxKey     = model.MaxKey     // bytes of a message's key
 	MaxHeaders = model.MaxHeaders // bytes of all names and values of a message's headers
-)
 
-// The outcomes of a handler.
-const (
+	// The outcomes of a handler.
 	OutcomeSuccess    = model.OutcomeSuccess    // done: acknowledged
 	OutcomeRetry      = model.OutcomeRetry      // again later, by the RetryPolicy; after the last attempt as OutcomeFail
 	OutcomeFail       = model.OutcomeFail       // never again: the DeadLetterPolicy decides
 	OutcomeDeadLetter = model.OutcomeDeadLetter // to the dead letters, whatever the policy
 	OutcomeSettled    = model.OutcomeSettled    // the handler has settled it, or will: see Delivery.Ack
-)
 
-// The kinds of events.
-const (
+	// The kinds of events.
 	EventProduced    = model.EventProduced    // messages added by a producer; Err tells a failure
 	EventConsumed    = model.EventConsumed    // messages read for a handler
 	EventHandled     = model.EventHandled     // a handler ended: Outcome, Took
@@ -115,7 +82,7 @@ const (
 	EventRetried     = model.EventRetried     // entries put off
 	EventDead        = model.EventDead        // entries that became dead letters
 	EventDropped     = model.EventDropped     // failed entries that the policy keeps no dead letter of
-	EventRefused     = model.EventRefused     // writes refused because another owner, or a later delivery, has the entry; Of: what they were
+	EventRefused     = model.EventRefused     // writes refused because another has the entry; Of: what they were
 	EventFailed      = model.EventFailed      // writes that failed, for Err; Of: what they were
 	EventLost        = model.EventLost        // pending entries whose data was removed from the stream
 	EventMoved       = model.EventMoved       // retry items added to their stream again
@@ -130,87 +97,54 @@ const (
 	EventLateReply   = model.EventLateReply   // replies that came when nobody waited for them any more
 	EventOverdue     = model.EventOverdue     // requests acknowledged without a run: nobody waits for their reply any more
 	EventHealed      = model.EventHealed      // a topic, stream or group that was lost was made again
-)
 
-// The kinds of jitter of a delay d.
-const (
+	// The kinds of jitter of a delay d.
 	JitterNone  = model.JitterNone  // d
 	JitterEqual = model.JitterEqual // d/2 … d
 	JitterFull  = model.JitterFull  // 0 … d
-)
 
-// The policies for OutcomeFail and used-up attempts. OutcomeDeadLetter always keeps a dead letter.
-const (
+	// The policies for OutcomeFail and used-up attempts.
 	DeadLetterKeep = model.DeadLetterKeep // a dead letter
 	DeadLetterDrop = model.DeadLetterDrop // acknowledged, and counted
-)
 
-// The retry modes.
-const (
-	// RetryRepublish acknowledges the entry, stores its message apart and adds it to the same partition when it
-	// is due.
-	RetryRepublish = model.RetryRepublish
-	// RetryInPlace leaves the entry pending; it is delivered again when it is due, and pins the stream until
-	// then.
-	RetryInPlace = model.RetryInPlace
-)
+	// The retry modes.
+	RetryRepublish = model.RetryRepublish // acknowledged, stored apart, and added again when it is due
+	RetryInPlace   = model.RetryInPlace   // left pending until it is due, and keeps the stream from being trimmed
 
-// The policies. A stream from which entries were deleted has a lag that the server cannot tell; it is counted
-// then.
-const (
+	// The policies.
 	DeleteNever         = model.DeleteNever
-	DeleteImmediately   = model.DeleteImmediately   // while the stream has one group, with its acknowledgement; with more of them never
+	DeleteImmediately   = model.DeleteImmediately   // with the acknowledgement, while the stream has one group
 	DeleteWhenAllFinish = model.DeleteWhenAllFinish // with the acknowledgement of the last group
-)
 
-// The states. Failed is left again by a retry or a replay; completed is final.
-const (
+	// The states.
 	StatePending    = model.StatePending
 	StateProcessing = model.StateProcessing
 	StateCompleted  = model.StateCompleted
 	StateFailed     = model.StateFailed
-)
 
-// The formats. A topic's partitions have FormatOwn only.
-const (
-	// FormatOwn is that of this package, see EncodeEntry.
-	FormatOwn = wire.FormatOwn
-	// FormatFastStream is FastStream's binary envelope, which FastStream writes and reads from 0.6 on, by
-	// default from 0.7 on.
-	FormatFastStream = wire.FormatFastStream
-	// FormatFastStreamJSON is FastStream's JSON envelope, the default up to 0.6, which later ones read.
-	FormatFastStreamJSON = wire.FormatFastStreamJSON
-)
+	// The formats.
+	FormatOwn            = wire.FormatOwn            // that of this package, see EncodeEntry
+	FormatFastStream     = wire.FormatFastStream     // its binary envelope, read from 0.6 on
+	FormatFastStreamJSON = wire.FormatFastStreamJSON // FastStream's JSON envelope, the default up to 0.6, which later ones read
 
-// Headers that FastStream reads or writes. Beside them it knows HeaderContentType.
-const (
-	// FastStreamCorrelationID joins a reply with its request.
-	FastStreamCorrelationID = wire.FastStreamCorrelationID
-	// FastStreamReplyTo is the Pub/Sub channel on which a reply is expected.
-	FastStreamReplyTo = wire.FastStreamReplyTo
-)
+	// Headers that FastStream reads or writes.
+	FastStreamCorrelationID = wire.FastStreamCorrelationID // joins a reply with its request
+	FastStreamReplyTo       = wire.FastStreamReplyTo       // the Pub/Sub channel on which a reply is expected
 
-// Defaults of a Requester.
-const (
+	// Defaults of a Requester.
 	DefaultRequestTimeout = produce.DefaultRequestTimeout
 	DefaultReplyTTL       = produce.DefaultReplyTTL
-)
 
-// Defaults of ZOMBIE_* in contract §7.
-const (
+	// Defaults of ZOMBIE_* in contract §7.
 	DefaultZombieInterval = consume.DefaultZombieInterval
 	DefaultZombieMinIdle  = consume.DefaultZombieMinIdle
-)
 
-// The roles.
-const (
+	// The roles.
 	RoleMain  = consume.RoleMain  // reads new entries, and its own retries
 	RoleClaim = consume.RoleClaim // takes entries of consumers that are dead or silent
 	RoleBoth  = consume.RoleBoth
-)
 
-// The orders, the largest first; ties by partition and id.
-const (
+	// The orders, the largest first; ties by partition and id.
 	PendingByIdle       = admin.PendingByIdle
 	PendingByDeliveries = admin.PendingByDeliveries
 )

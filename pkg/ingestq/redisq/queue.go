@@ -14,6 +14,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 const maxHostInName = 64 // bytes
@@ -21,10 +22,10 @@ const maxHostInName = 64 // bytes
 // Queue is one member of the group. It is safe for concurrent use.
 type Queue struct {
 	*Publisher
-	name     string
-	beats    string // what heartbeat keys begin with
-	healer   healer
-	failures atomic.Int32 // reads that failed in a row
+	name   string
+	beats  string // what heartbeat keys begin with
+	healer healer
+	pauses stream.Pauses // after reads that failed
 
 	beatMu sync.Mutex
 	beaten time.Time // of the last heartbeat written

@@ -17,9 +17,7 @@ const (
 	// giving it entries; so this is how long a cancelled Read may still take. An idle member costs 4 commands a second.
 	readSlice = 250 * time.Millisecond
 	// readGrace is how much longer than its BLOCK an XREADGROUP may take.
-	readGrace      = 2 * time.Second
-	readFirstPause = 50 * time.Millisecond // after a failed read, doubled with each one in a row
-	readMaxPause   = 2 * time.Second
+	readGrace = 2 * time.Second
 )
 
 // Read implements ingestq.Consumer.
@@ -37,10 +35,10 @@ func (q *Queue) Read(ctx context.Context, n int, block time.Duration) ([]ingestq
 		})
 		if err != nil {
 			q.metrics.failures.WithLabelValues(q.cfg.StreamKey).Inc()
-			q.pauseAfterFailure(ctx, left)
+			q.pauses.Failed(ctx, left)
 			return nil, failure(ctx, "read "+q.cfg.StreamKey, err)
 		}
-		q.failures.Store(0)
+		q.pauses.Done()
 		if left -= slice; len(deliveries) > 0 || left < time.Millisecond {
 			return deliveries, nil
 		}
@@ -138,17 +136,6 @@ func (q *Queue) decodeAll(entries []rueidis.XRangeEntry) []ingestq.Delivery {
 		}
 	}
 	return deliveries
-}
-
-// pauseAfterFailure keeps a caller that only loops from spinning.
-func (q *Queue) pauseAfterFailure(ctx context.Context, limit time.Duration) {
-	shift := min(q.failures.Add(1)-1, 10)
-	timer := time.NewTimer(min(readFirstPause<<shift, readMaxPause, limit))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // Ack implements ingestq.Consumer.

@@ -16,15 +16,14 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 	pb "github.com/millweir/millweir/proto"
 )
 
 const (
-	singleEvery    = time.Second // between two looks into the single stream
-	readFirstPause = 50 * time.Millisecond
-	readMaxPause   = 2 * time.Second
-	rejoinPause    = 500 * time.Millisecond // between two tries to make a deleted topic again
-	maxHostInName  = 64                     // bytes
+	singleEvery   = time.Second            // between two looks into the single stream
+	rejoinPause   = 500 * time.Millisecond // between two tries to make a deleted topic again
+	maxHostInName = 64                     // bytes
 )
 
 // Queue is one member of the group. It is safe for concurrent use.
@@ -32,7 +31,7 @@ type Queue struct {
 	*Publisher
 	consumer atomic.Pointer[streammq.Consumer] // another one, with the same name, after the topic was deleted
 	name     string
-	failures atomic.Int32 // reads that failed in a row
+	pauses   stream.Pauses // after reads that failed
 
 	mu      sync.Mutex
 	leave   context.CancelFunc // ends membership
@@ -95,10 +94,10 @@ func (q *Queue) Read(ctx context.Context, n int, block time.Duration) ([]ingestq
 		deliveries, err = q.read(ctx, n, block, all)
 	}
 	if err != nil {
-		q.pauseAfterFailure(ctx, block)
+		q.pauses.Failed(ctx, block)
 		return nil, ingestq.Failure(ctx, "read "+Topic, err)
 	}
-	q.failures.Store(0)
+	q.pauses.Done()
 	return deliveries, nil
 }
 
@@ -200,11 +199,7 @@ func (q *Queue) rejoin(ctx context.Context) bool {
 				return true
 			}
 		}
-		timer := time.NewTimer(rejoinPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if stream.Sleep(ctx, rejoinPause) != nil {
 			return false
 		}
 	}
@@ -223,17 +218,6 @@ func (q *Queue) depart() {
 
 // Yield implements ingestq.Yielder.
 func (q *Queue) Yield() { q.consumer.Load().Yield() }
-
-// pauseAfterFailure keeps a caller that only loops from spinning.
-func (q *Queue) pauseAfterFailure(ctx context.Context, limit time.Duration) {
-	shift := min(q.failures.Add(1)-1, 10)
-	timer := time.NewTimer(min(readFirstPause<<shift, readMaxPause, limit))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
 
 // eachOf works on the ids of each part.
 func (q *Queue) eachOf(ctx context.Context, ids []string, do func(p *part, ids []string) error) error {

@@ -60,12 +60,8 @@ func (a *Admin) Delete(ctx context.Context, how Removal) error {
 	if err := Sweep(a, ctx, sources, groups); err != nil {
 		return err
 	}
-	timer := time.NewTimer(settleTime)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := stream.Sleep(ctx, settleTime); err != nil {
+		return err
 	}
 	if err := Sweep(a, ctx, sources, groups); err != nil {
 		return err

@@ -280,14 +280,7 @@ func (l *Letters) pace(ctx context.Context, began time.Time, n, perSecond int) e
 		return nil
 	}
 	ahead := time.Duration(n)*time.Second/time.Duration(perSecond) - l.in.Mq.Cfg.Now().Sub(began)
-	timer := time.NewTimer(max(0, ahead))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return stream.Sleep(ctx, max(0, ahead))
 }
 
 // Delete removes letters of one partition (looked at on a cluster only) and returns how many there were. Errors: ErrEntryID,

@@ -4,13 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/streammq/internal/core"
 	"github.com/millweir/millweir/pkg/streammq/internal/model"
 	"github.com/millweir/millweir/pkg/streammq/internal/wire"
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 // listen reads replies of FastStream, which come on a Pub/Sub channel, until ctx ends. What is published while no connection
@@ -38,12 +38,7 @@ func (r *Requester) listen(ctx context.Context) {
 			pause = model.DefaultErrorBackoff
 		}
 		r.mq.Cfg.Log.WarnContext(ctx, "streammq: reading replies failed", slog.String("requester", r.name), slog.Any("error", err))
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		_ = stream.Sleep(ctx, pause) // the loop ends with ctx
 	}
 }
 
@@ -88,12 +83,7 @@ func (r *Requester) Run(ctx context.Context) error {
 			continue
 		}
 		r.mq.Cfg.Log.WarnContext(ctx, "streammq: reading replies failed", slog.String("requester", r.name), slog.Any("error", err))
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		_ = stream.Sleep(ctx, pause) // the loop ends with ctx
 		pause = min(2*pause, model.MaxErrorBackoff)
 	}
 	return nil
