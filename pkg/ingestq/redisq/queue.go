@@ -48,12 +48,21 @@ func New(client rueidis.Client, cfg Config, log *slog.Logger, now func() time.Ti
 }
 
 // memberName is host-pid-random (oban#862: a name that comes back inherits what it never read).
-func memberName() string {
+func memberName() string { return HostPID() + "-" + strings.ToLower(rand.Text()[:10]) }
+
+// HostPID names this process; what names of members cannot hold becomes a dash.
+func HostPID() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
 		host = "host"
 	}
-	return fmt.Sprintf("%s-%d-%s", host[:min(len(host), maxHostInName)], os.Getpid(), strings.ToLower(rand.Text()[:10]))
+	host = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' {
+			return r
+		}
+		return '-'
+	}, host)
+	return fmt.Sprintf("%s-%d", host[:min(len(host), maxHostInName)], os.Getpid())
 }
 
 // Name implements ingestq.Consumer.

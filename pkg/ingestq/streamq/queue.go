@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,9 +19,8 @@ import (
 )
 
 const (
-	singleEvery   = time.Second            // between two looks into the single stream
-	rejoinPause   = 500 * time.Millisecond // between two tries to make a deleted topic again
-	maxHostInName = 64                     // bytes
+	singleEvery = time.Second            // between two looks into the single stream
+	rejoinPause = 500 * time.Millisecond // between two tries to make a deleted topic again
 )
 
 // Queue is one member of the group. It is safe for concurrent use.
@@ -51,28 +48,13 @@ func New(client rueidis.Client, cfg Config, log *slog.Logger, now func() time.Ti
 	if err != nil {
 		return nil, err
 	}
-	consumer, err := mq.NewConsumer(cfg.consumer(memberName()))
+	consumer, err := mq.NewConsumer(cfg.consumer(redisq.HostPID()))
 	if err != nil {
 		return nil, err
 	}
 	q := &Queue{Publisher: newPublisher(client, mq, cfg, consumer.Name(), log, now, metrics), name: consumer.Name()}
 	q.consumer.Store(consumer)
 	return q, nil
-}
-
-// memberName is host-pid, to which streammq adds a random part; what its names cannot hold becomes a dash.
-func memberName() string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "host"
-	}
-	host = strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' {
-			return r
-		}
-		return '-'
-	}, host)
-	return fmt.Sprintf("%s-%d", host[:min(len(host), maxHostInName)], os.Getpid())
 }
 
 // Name implements ingestq.Consumer.
