@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ratelimit"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
 )
@@ -16,12 +18,44 @@ import (
 const (
 	defaultWait = 20  // seconds
 	maxWait     = 120 // seconds
+	// acceptTimeout bounds the commit of a received file; it does not end with the client's connection.
+	acceptTimeout = 30 * time.Second
 )
 
 // formFields are the text fields of an upload; they may come before or after the files, or in the query.
 func formFields() []string { return []string{"title", "knowledgeBase", "force"} }
 
-func (g *Gateway) uploadAsync(c *gin.Context) error {
+// uploads takes documents in.
+type uploads struct {
+	svc      ingest.Service
+	limits   uploadLimits
+	limiter  ratelimit.Limiter // nil: no limit
+	shares   *shares
+	metrics  *metrics
+	now      func() time.Time
+	log      *slog.Logger
+	draining <-chan struct{} // closed at a stop
+}
+
+// uploadLimits bound one upload request.
+type uploadLimits struct {
+	fileBytes, requestBytes int64
+	idle, longest           time.Duration
+	minRate                 int64 // bytes a second; 0: no limit
+}
+
+// routes are the addresses.
+func (g *uploads) routes() []route {
+	const documents = "/api/knowledge/documents"
+	form := []string{"title", "knowledgeBase", "force"}
+	return []route{
+		{http.MethodPost, documents + "/upload-async", accessWrite, form, g.uploadAsync},
+		{http.MethodPost, documents + "/upload", accessWrite, append([]string{"waitSeconds"}, form...), g.uploadSync},
+		{http.MethodPut, documents + "/:documentId", accessWrite, []string{"title", "force"}, g.putDocument},
+	}
+}
+
+func (g *uploads) uploadAsync(c *gin.Context) error {
 	in, err := g.newIntake(c, formFields())
 	if err != nil {
 		return err
@@ -33,7 +67,7 @@ func (g *Gateway) uploadAsync(c *gin.Context) error {
 }
 
 // uploadSync is uploadAsync that waits for the tasks to end.
-func (g *Gateway) uploadSync(c *gin.Context) error {
+func (g *uploads) uploadSync(c *gin.Context) error {
 	wait, err := intParam(c, "waitSeconds", defaultWait, 0, maxWait)
 	if err != nil {
 		return err
@@ -49,7 +83,7 @@ func (g *Gateway) uploadSync(c *gin.Context) error {
 	return g.answerUpload(c, in, done)
 }
 
-func (g *Gateway) putDocument(c *gin.Context) error {
+func (g *uploads) putDocument(c *gin.Context) error {
 	id, err := documentID(c)
 	if err != nil {
 		return err
@@ -81,7 +115,7 @@ func (g *Gateway) putDocument(c *gin.Context) error {
 
 // answerUpload renders the result: one file → the task, several → a list with a task or an error for each.
 // done says that every task has ended.
-func (g *Gateway) answerUpload(c *gin.Context, in *intake, done bool) error {
+func (g *uploads) answerUpload(c *gin.Context, in *intake, done bool) error {
 	crash.Point("api.before_reply")
 	if len(in.files) > 1 {
 		return g.answerMany(c, in, done)
@@ -108,13 +142,13 @@ func (g *Gateway) answerUpload(c *gin.Context, in *intake, done bool) error {
 }
 
 // answerMany is the answer to several files, in their order.
-func (g *Gateway) answerMany(c *gin.Context, in *intake, done bool) error {
+func (g *uploads) answerMany(c *gin.Context, in *intake, done bool) error {
 	items := make([]any, len(in.files))
 	replayed := true
 	for i, f := range in.files {
 		if f.err != nil {
 			p := problemOf(classify(f.err), requestOf(c).id)
-			g.logFailure(c, p, f.err)
+			logFailure(c, g.log, p, f.err)
 			items[i], replayed = wire.RefusedFile{FileName: f.name, Error: p}, false
 			continue
 		}
@@ -135,7 +169,7 @@ func ended(t taskstate.Task) bool { return t.ID == "" || t.Status.Terminal() }
 
 // awaitAll waits for the accepted tasks to end and puts their last state into the intake; it reports whether all have ended.
 // A stop of the process ends the wait, and so does anything that goes wrong: the tasks are accepted all the same.
-func (g *Gateway) awaitAll(c *gin.Context, in *intake, limit time.Duration) bool {
+func (g *uploads) awaitAll(c *gin.Context, in *intake, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), limit)
 	defer cancel()
 	all := true
@@ -149,7 +183,7 @@ func (g *Gateway) awaitAll(c *gin.Context, in *intake, limit time.Duration) bool
 }
 
 // await follows one task until it ends or ctx does.
-func (g *Gateway) await(ctx context.Context, who ingest.Caller, t *taskstate.Task) bool {
+func (g *uploads) await(ctx context.Context, who ingest.Caller, t *taskstate.Task) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	events, err := g.svc.Watch(ctx, who, t.ID, 0)

@@ -6,35 +6,12 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/millweir/millweir/pkg/auth/audit"
-	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/wire"
 )
 
-// sourceOf is who asks, for the audit log.
-func sourceOf(c *gin.Context) audit.Source {
-	r := requestOf(c)
-	return audit.Source{Actor: r.principal.UserID, Role: r.principal.Role, KeyID: r.principal.KeyID, IP: c.ClientIP(), RequestID: r.id}
-}
-
-// tried counts an attempt that changed nothing.
-func (g *Gateway) tried(e audit.Event) {
-	if g.deps.Audit != nil {
-		g.deps.Audit.Tried(e)
-	}
-}
-
-// acting is the caller of a step; that of an operator is noted in the step's own transaction.
-func (g *Gateway) acting(c *gin.Context, action audit.Action, target, detail string) ingest.Caller {
-	who := caller(c)
-	if g.deps.Audit != nil && who.Scope.All() {
-		who.Note = g.deps.Audit.Note(audit.Event{Action: action, Source: sourceOf(c), Target: target, Detail: detail})
-	}
-	return who
-}
-
 // listAudit shows the audit log to operators, the newest first.
-func (g *Gateway) listAudit(c *gin.Context) error {
-	if g.deps.Audit == nil {
+func (g *operators) listAudit(c *gin.Context) error {
+	if g.trail.log == nil {
 		return problemf(codeNotFound, "this service keeps no audit log")
 	}
 	limit, after, err := pageParams(c, "audit")
@@ -59,7 +36,7 @@ func (g *Gateway) listAudit(c *gin.Context) error {
 	if after != nil {
 		q.Before = after.at
 	}
-	rows, err := g.deps.Audit.List(c.Request.Context(), q)
+	rows, err := g.trail.log.List(c.Request.Context(), q)
 	if err != nil {
 		return err
 	}

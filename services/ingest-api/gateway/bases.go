@@ -13,18 +13,6 @@ import (
 	"github.com/millweir/millweir/pkg/wire"
 )
 
-// maxBaseName bounds a knowledge base's name, characters.
-const maxBaseName = 128
-
-// baseName checks a base's id or name as it comes in; empty stays empty.
-func baseName(field, text string) (string, error) {
-	text = strings.TrimSpace(text)
-	if err := checkLine(field, text, maxBaseName); err != nil {
-		return "", err
-	}
-	return text, nil
-}
-
 // pathBase is the id or name of the path; what cannot be one answers as an unknown one.
 func pathBase(c *gin.Context) (string, error) {
 	name, err := baseName("base", c.Param("base"))
@@ -34,7 +22,7 @@ func pathBase(c *gin.Context) (string, error) {
 	return name, nil
 }
 
-func (g *Gateway) listBases(c *gin.Context) error {
+func (g *documents) listBases(c *gin.Context) error {
 	var q ingest.BaseQuery
 	var err error
 	if q.Statuses, err = enumParam(c, "status", documentStatuses()); err != nil {
@@ -57,7 +45,7 @@ func (g *Gateway) listBases(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if q.Base, err = g.baseFilter(c); err != nil {
+	if q.Base, err = baseFilter(c, g.svc); err != nil {
 		return err
 	}
 	if after != nil {
@@ -72,7 +60,7 @@ func (g *Gateway) listBases(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, pageOf(rows, limit, viewBase, next))
 }
 
-func (g *Gateway) createBase(c *gin.Context) error {
+func (g *documents) createBase(c *gin.Context) error {
 	var body wire.NewBase
 	if err := readJSON(c, &body, false); err != nil {
 		return err
@@ -97,7 +85,7 @@ func (g *Gateway) createBase(c *gin.Context) error {
 	return writeJSON(c, http.StatusCreated, v)
 }
 
-func (g *Gateway) getBase(c *gin.Context) error {
+func (g *documents) getBase(c *gin.Context) error {
 	name, err := pathBase(c)
 	if err != nil {
 		return err
@@ -109,7 +97,7 @@ func (g *Gateway) getBase(c *gin.Context) error {
 	return writeTagged(c, viewBase(b))
 }
 
-func (g *Gateway) deleteBase(c *gin.Context) error {
+func (g *documents) deleteBase(c *gin.Context) error {
 	name, err := pathBase(c)
 	if err != nil {
 		return err
@@ -122,7 +110,7 @@ func (g *Gateway) deleteBase(c *gin.Context) error {
 	if cascade {
 		detail = "with its documents"
 	}
-	who := g.acting(c, audit.BaseDelete, name, detail)
+	who := g.trail.acting(c, audit.BaseDelete, name, detail)
 	who.Guard = ifMatch(c)
 	if err := g.svc.DeleteBase(c.Request.Context(), who, name, cascade); err != nil {
 		return err
@@ -130,7 +118,7 @@ func (g *Gateway) deleteBase(c *gin.Context) error {
 	return noContent(c)
 }
 
-func (g *Gateway) baseSummary(c *gin.Context) error {
+func (g *documents) baseSummary(c *gin.Context) error {
 	name, err := pathBase(c)
 	if err != nil {
 		return err

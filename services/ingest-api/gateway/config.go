@@ -18,29 +18,9 @@ const (
 	AuthKeys AuthMode = "keys"
 )
 
-const (
-	// maxJSONBytes bounds a JSON request body.
-	maxJSONBytes = 1 << 20
-	// maxFormFieldBytes bounds one text field of a form as it is read; each field has a tighter limit of its own.
-	maxFormFieldBytes = 64 << 10
-	// formOverhead is what boundaries, headers and fields may add to the files of a request.
-	formOverhead = 1 << 20
-	// maxParts and maxPartHeaderBytes bound a form's parts (A25).
-	maxParts           = 64
-	maxPartHeaderBytes = 32 << 10
-	// maxHeaderBytes bounds a request's header; net/http adds 4 KiB of slack (A35).
-	maxHeaderBytes = 12 << 10
-	// heartbeat is the pause between two comments on an idle event stream (contract §4).
-	heartbeat = 15 * time.Second
-	// writeTimeout bounds one write to a client: who does not read for that long is let go.
-	writeTimeout = 20 * time.Second
-	// readTimeout bounds the reading of a JSON body as a whole.
-	readTimeout = 30 * time.Second
-	// acceptTimeout bounds the commit of a received file; it does not end with the client's connection.
-	acceptTimeout = 30 * time.Second
-	// minUploadBytes is the smallest useful UPLOAD_MAX_BYTES.
-	minUploadBytes = 1
-)
+// minUploadBytes is the smallest useful UPLOAD_MAX_BYTES, formOverhead what boundaries, headers and fields may add to the files of a
+// request.
+const minUploadBytes, formOverhead = 1, 1 << 20
 
 // Config holds the settings of the HTTP side (contract §7).
 type Config struct {

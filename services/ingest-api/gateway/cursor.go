@@ -91,3 +91,11 @@ func harmlessID(id string) bool {
 	}
 	return true
 }
+
+// sortedAt is the time that a list in this order goes by.
+func sortedAt(sort taskstate.Sort, created, updated time.Time) time.Time {
+	if sort == taskstate.SortCreated || sort == taskstate.SortCreatedDesc {
+		return created
+	}
+	return updated
+}

@@ -35,7 +35,14 @@ type DeadLetters interface {
 	DropAll(ctx context.Context, note dlq.NoteFunc, q dlq.Query, b dlq.Bulk) (dlq.Result, error)
 }
 
-func (g *Gateway) deadLetterRoutes() []route {
+// deadLetters shows and mends dead letters of the ingest queue.
+type deadLetters struct {
+	service DeadLetters // nil: there are none
+	trail   trail
+}
+
+// routes are the addresses.
+func (g *deadLetters) routes() []route {
 	const deadLetters = "/internal/dlq"
 	const one = deadLetters + "/letters/:letterId"
 	return []route{
@@ -50,8 +57,8 @@ func (g *Gateway) deadLetterRoutes() []route {
 }
 
 // noDeadLetters returns where there is no desk.
-func (g *Gateway) noDeadLetters() error {
-	if g.deps.DeadLetters == nil {
+func (g *deadLetters) noDeadLetters() error {
+	if g.service == nil {
 		return problemf(codeNotFound, "this service has no dead letters")
 	}
 	return nil
@@ -72,7 +79,7 @@ func viewDeadLetter(l dlq.DeadLetter) wire.DeadLetter {
 	return v
 }
 
-func (g *Gateway) listDeadLetters(c *gin.Context) error {
+func (g *deadLetters) listDeadLetters(c *gin.Context) error {
 	if err := g.noDeadLetters(); err != nil {
 		return err
 	}
@@ -86,7 +93,7 @@ func (g *Gateway) listDeadLetters(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	rows, next, err := g.deps.DeadLetters.List(c.Request.Context(), q, placeOf(from), limit)
+	rows, next, err := g.service.List(c.Request.Context(), q, placeOf(from), limit)
 	if err != nil {
 		return err
 	}
@@ -96,9 +103,9 @@ func (g *Gateway) listDeadLetters(c *gin.Context) error {
 }
 
 // sourced sets the source, since cursors belong to one.
-func (g *Gateway) sourced(q dlq.Query) dlq.Query {
+func (g *deadLetters) sourced(q dlq.Query) dlq.Query {
 	if q.Source == "" {
-		q.Source = g.deps.DeadLetters.Default()
+		q.Source = g.service.Default()
 	}
 	return q
 }
@@ -145,11 +152,11 @@ func deadLetterQuery(c *gin.Context) (q dlq.Query, err error) {
 	return q, err
 }
 
-func (g *Gateway) deadLetterStats(c *gin.Context) error {
+func (g *deadLetters) deadLetterStats(c *gin.Context) error {
 	if err := g.noDeadLetters(); err != nil {
 		return err
 	}
-	s, err := g.deps.DeadLetters.Stats(c.Request.Context())
+	s, err := g.service.Stats(c.Request.Context())
 	if err != nil {
 		return err
 	}
@@ -157,7 +164,7 @@ func (g *Gateway) deadLetterStats(c *gin.Context) error {
 }
 
 // deadLetterID is the dead letter that the path names.
-func (g *Gateway) deadLetterID(c *gin.Context) (string, error) {
+func (g *deadLetters) deadLetterID(c *gin.Context) (string, error) {
 	if err := g.noDeadLetters(); err != nil {
 		return "", err
 	}
@@ -168,44 +175,44 @@ func (g *Gateway) deadLetterID(c *gin.Context) (string, error) {
 	return id, nil
 }
 
-func (g *Gateway) getDeadLetter(c *gin.Context) error {
+func (g *deadLetters) getDeadLetter(c *gin.Context) error {
 	id, err := g.deadLetterID(c)
 	if err != nil {
 		return err
 	}
-	l, err := g.deps.DeadLetters.Get(c.Request.Context(), id)
+	l, err := g.service.Get(c.Request.Context(), id)
 	if err != nil {
 		return err
 	}
 	return writeJSON(c, http.StatusOK, viewDeadLetter(l))
 }
 
-func (g *Gateway) replayDeadLetter(c *gin.Context) error {
+func (g *deadLetters) replayDeadLetter(c *gin.Context) error {
 	id, err := g.deadLetterID(c)
 	if err != nil {
 		return err
 	}
-	t, err := g.deps.DeadLetters.Replay(c.Request.Context(), g.acting(c, audit.DeadLetterReplay, id, ""), id)
+	t, err := g.service.Replay(c.Request.Context(), g.trail.acting(c, audit.DeadLetterReplay, id, ""), id)
 	if err != nil {
 		return err
 	}
 	return writeJSON(c, http.StatusOK, viewInspection(t))
 }
 
-func (g *Gateway) dropDeadLetter(c *gin.Context) error {
+func (g *deadLetters) dropDeadLetter(c *gin.Context) error {
 	id, err := g.deadLetterID(c)
 	if err != nil {
 		return err
 	}
-	if err := g.deps.DeadLetters.Drop(c.Request.Context(), g.dropping(c), id); err != nil {
+	if err := g.service.Drop(c.Request.Context(), g.dropping(c), id); err != nil {
 		return err
 	}
 	return noContent(c)
 }
 
 // dropping notes each dropped letter by its death: fsck asks for that when it misses the entry.
-func (g *Gateway) dropping(c *gin.Context) dlq.NoteFunc {
-	if g.deps.Audit == nil {
+func (g *deadLetters) dropping(c *gin.Context) dlq.NoteFunc {
+	if g.trail.log == nil {
 		return nil
 	}
 	return func(l dlq.DeadLetter) taskstate.TxFunc {
@@ -213,16 +220,16 @@ func (g *Gateway) dropping(c *gin.Context) dlq.NoteFunc {
 		if l.Raw == nil {
 			target = dlq.RowID(l.TaskID, l.Fence)
 		}
-		return g.deps.Audit.Note(audit.Event{Action: audit.DeadLetterDrop, Source: sourceOf(c), Target: target, Detail: "entry " + l.ID + ": " + l.LastError})
+		return g.trail.log.Note(audit.Event{Action: audit.DeadLetterDrop, Source: sourceOf(c), Target: target, Detail: "entry " + l.ID + ": " + l.LastError})
 	}
 }
 
-func (g *Gateway) replayDeadLetters(c *gin.Context) error {
+func (g *deadLetters) replayDeadLetters(c *gin.Context) error {
 	q, b, err := g.readBulk(c, false)
 	if err != nil {
 		return err
 	}
-	r, err := g.deps.DeadLetters.ReplayAll(c.Request.Context(), g.acting(c, audit.DeadLetterReplay, "", describeQuery(q)), q, b)
+	r, err := g.service.ReplayAll(c.Request.Context(), g.trail.acting(c, audit.DeadLetterReplay, "", describeQuery(q)), q, b)
 	if err != nil {
 		return err
 	}
@@ -231,12 +238,12 @@ func (g *Gateway) replayDeadLetters(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, v)
 }
 
-func (g *Gateway) dropDeadLetters(c *gin.Context) error {
+func (g *deadLetters) dropDeadLetters(c *gin.Context) error {
 	q, b, err := g.readBulk(c, true)
 	if err != nil {
 		return err
 	}
-	r, err := g.deps.DeadLetters.DropAll(c.Request.Context(), g.dropping(c), q, b)
+	r, err := g.service.DropAll(c.Request.Context(), g.dropping(c), q, b)
 	if err != nil {
 		return err
 	}
@@ -277,7 +284,7 @@ func describeQuery(q dlq.Query) string {
 }
 
 // readBulk reads the wish; a drop of everything has to say so.
-func (g *Gateway) readBulk(c *gin.Context, drop bool) (q dlq.Query, b dlq.Bulk, err error) {
+func (g *deadLetters) readBulk(c *gin.Context, drop bool) (q dlq.Query, b dlq.Bulk, err error) {
 	if err := g.noDeadLetters(); err != nil {
 		return q, b, err
 	}

@@ -13,7 +13,14 @@ import (
 	"github.com/millweir/millweir/pkg/wire"
 )
 
-func (g *Gateway) topicDeadLetterRoutes() []route {
+// topicDeadLetters shows and mends dead letters of topics.
+type topicDeadLetters struct {
+	topics *topics
+	trail  trail
+}
+
+// routes are the addresses.
+func (g *topicDeadLetters) routes() []route {
 	const topic = "/internal/dlq/topics/:topic"
 	const deadLetters = topic + "/letters"
 	const one = deadLetters + "/:letterId"
@@ -29,8 +36,8 @@ func (g *Gateway) topicDeadLetterRoutes() []route {
 }
 
 // topicDLQ is the service for the topic or stream that the path names, in whichever layout of keys. A topic has to exist.
-func (g *Gateway) topicDLQ(c *gin.Context) (*dlq.Topic, error) {
-	q, stream, err := g.queue(c)
+func (g *topicDeadLetters) topicDLQ(c *gin.Context) (*dlq.Topic, error) {
+	q, stream, err := g.topics.queue(c)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +45,7 @@ func (g *Gateway) topicDLQ(c *gin.Context) (*dlq.Topic, error) {
 }
 
 // topicDeadLetter is the service and the dead letter of a path.
-func (g *Gateway) topicDeadLetter(c *gin.Context) (*dlq.Topic, string, error) {
+func (g *topicDeadLetters) topicDeadLetter(c *gin.Context) (*dlq.Topic, string, error) {
 	dlqService, err := g.topicDLQ(c)
 	return dlqService, c.Param("letterId"), err
 }
@@ -56,7 +63,7 @@ func ofDeadLetter(err error) error {
 
 const topicDeadLetterList = "dlq:topic"
 
-func (g *Gateway) listTopicDeadLetters(c *gin.Context) error {
+func (g *topicDeadLetters) listTopicDeadLetters(c *gin.Context) error {
 	dlqService, err := g.topicDLQ(c)
 	if err != nil {
 		return err
@@ -103,7 +110,7 @@ func topicDeadLetterQuery(c *gin.Context) (q dlq.TopicQuery, err error) {
 	return q, err
 }
 
-func (g *Gateway) getTopicDeadLetter(c *gin.Context) error {
+func (g *topicDeadLetters) getTopicDeadLetter(c *gin.Context) error {
 	dlqService, id, err := g.topicDeadLetter(c)
 	if err != nil {
 		return err
@@ -115,7 +122,7 @@ func (g *Gateway) getTopicDeadLetter(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, viewTopicDeadLetter(l))
 }
 
-func (g *Gateway) replayTopicDeadLetter(c *gin.Context) error {
+func (g *topicDeadLetters) replayTopicDeadLetter(c *gin.Context) error {
 	dlqService, id, err := g.topicDeadLetter(c)
 	if err != nil {
 		return err
@@ -123,7 +130,7 @@ func (g *Gateway) replayTopicDeadLetter(c *gin.Context) error {
 	if _, err := dlqService.Get(c.Request.Context(), id); err != nil {
 		return ofDeadLetter(err)
 	}
-	if err := g.noted(c, audit.DeadLetterReplay, c.Param("topic")+"/"+id, ""); err != nil {
+	if err := g.trail.noted(c, audit.DeadLetterReplay, c.Param("topic")+"/"+id, ""); err != nil {
 		return err
 	}
 	l, err := dlqService.Replay(c.Request.Context(), id)
@@ -133,7 +140,7 @@ func (g *Gateway) replayTopicDeadLetter(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, viewTopicDeadLetter(l))
 }
 
-func (g *Gateway) dropTopicDeadLetter(c *gin.Context) error {
+func (g *topicDeadLetters) dropTopicDeadLetter(c *gin.Context) error {
 	dlqService, id, err := g.topicDeadLetter(c)
 	if err != nil {
 		return err
@@ -141,7 +148,7 @@ func (g *Gateway) dropTopicDeadLetter(c *gin.Context) error {
 	if _, err := dlqService.Get(c.Request.Context(), id); err != nil {
 		return ofDeadLetter(err)
 	}
-	if err := g.noted(c, audit.DeadLetterDrop, c.Param("topic")+"/"+id, ""); err != nil {
+	if err := g.trail.noted(c, audit.DeadLetterDrop, c.Param("topic")+"/"+id, ""); err != nil {
 		return err
 	}
 	if err := dlqService.Drop(c.Request.Context(), id); err != nil {
@@ -168,7 +175,7 @@ func topicBulkQuery(b wire.TopicDeadLetterBulk) (q dlq.TopicQuery, err error) {
 }
 
 // readTopicBulk reads the wish; a drop of everything has to say so.
-func (g *Gateway) readTopicBulk(c *gin.Context, drop bool) (dlqService *dlq.Topic, q dlq.TopicQuery, b dlq.Bulk, err error) {
+func (g *topicDeadLetters) readTopicBulk(c *gin.Context, drop bool) (dlqService *dlq.Topic, q dlq.TopicQuery, b dlq.Bulk, err error) {
 	if dlqService, err = g.topicDLQ(c); err != nil {
 		return dlqService, q, b, err
 	}
@@ -199,13 +206,13 @@ func describeTopicQuery(q dlq.TopicQuery) string {
 	return text
 }
 
-func (g *Gateway) replayTopicDeadLetters(c *gin.Context) error {
+func (g *topicDeadLetters) replayTopicDeadLetters(c *gin.Context) error {
 	dlqService, q, b, err := g.readTopicBulk(c, false)
 	if err != nil {
 		return err
 	}
 	if !b.DryRun {
-		if err := g.noted(c, audit.DeadLetterReplay, c.Param("topic"), describeTopicQuery(q)); err != nil {
+		if err := g.trail.noted(c, audit.DeadLetterReplay, c.Param("topic"), describeTopicQuery(q)); err != nil {
 			return err
 		}
 	}
@@ -218,13 +225,13 @@ func (g *Gateway) replayTopicDeadLetters(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, v)
 }
 
-func (g *Gateway) dropTopicDeadLetters(c *gin.Context) error {
+func (g *topicDeadLetters) dropTopicDeadLetters(c *gin.Context) error {
 	dlqService, q, b, err := g.readTopicBulk(c, true)
 	if err != nil {
 		return err
 	}
 	if !b.DryRun {
-		if err := g.noted(c, audit.DeadLetterDrop, c.Param("topic"), describeTopicQuery(q)); err != nil {
+		if err := g.trail.noted(c, audit.DeadLetterDrop, c.Param("topic"), describeTopicQuery(q)); err != nil {
 			return err
 		}
 	}

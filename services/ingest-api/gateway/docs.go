@@ -23,18 +23,18 @@ code,pre{font:14px/1.4 ui-monospace,monospace;background:#f3f3f3;border-radius:3
 details{border-bottom:1px solid #eee}p.d{white-space:pre-line}
 @media(prefers-color-scheme:dark){body{color:#e6e6e6;background:#161616}code,pre{background:#262626}details{border-color:#333}a{color:#8ab4f8}}`
 
-// docs sends the page.
-func (g *Gateway) docs(c *gin.Context) error {
+// sendPage sends the page.
+func (d *document) sendPage(c *gin.Context) error {
 	sum := sha256.Sum256([]byte(docsStyle))
 	h := c.Writer.Header()
 	h.Set("Content-Security-Policy", fmt.Sprintf(
 		"default-src 'none'; style-src 'sha256-%s'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'", base64.StdEncoding.EncodeToString(sum[:])))
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Length", strconv.Itoa(len(g.api.page)))
+	h.Set("Content-Length", strconv.Itoa(len(d.page)))
 	h.Set("Cache-Control", "public, no-cache")
 	allowWrite(c)
 	c.Writer.WriteHeader(http.StatusOK)
-	_, _ = c.Writer.Write(g.api.page)
+	_, _ = c.Writer.Write(d.page)
 	return nil
 }
 

@@ -18,6 +18,33 @@ const (
 	maxTopK       = 50
 )
 
+// documents reads, deletes and searches documents and knowledge bases.
+type documents struct {
+	svc   ingest.Service
+	trail trail
+}
+
+// routes are the addresses.
+func (g *documents) routes() []route {
+	const documents = "/api/knowledge/documents"
+	const one = documents + "/:documentId"
+	const bases = "/api/knowledge/bases"
+	const oneBase = bases + "/:base"
+	filters := append([]string{"knowledgeBase", "status", "stage", "q", "sort", "cursor", "limit"}, timeFilters...)
+	return []route{
+		{http.MethodGet, documents, accessRead, filters, g.listDocuments},
+		{http.MethodGet, one, accessRead, nil, g.getDocument},
+		{http.MethodDelete, one, accessWrite, nil, g.deleteDocument},
+		{http.MethodGet, one + "/segments", accessRead, []string{"cursor", "limit"}, g.listSegments},
+		{http.MethodPost, "/api/knowledge/search", accessRead, nil, g.search},
+		{http.MethodGet, bases, accessRead, filters, g.listBases},
+		{http.MethodPost, bases, accessWrite, nil, g.createBase},
+		{http.MethodGet, oneBase, accessRead, nil, g.getBase},
+		{http.MethodDelete, oneBase, accessWrite, []string{"cascade"}, g.deleteBase},
+		{http.MethodGet, oneBase + "/summary", accessRead, nil, g.baseSummary},
+	}
+}
+
 // documentID is the path's id; what cannot be one answers as an unknown one.
 func documentID(c *gin.Context) (string, error) {
 	id, ok := pathID(c, "documentId")
@@ -27,7 +54,7 @@ func documentID(c *gin.Context) (string, error) {
 	return id, nil
 }
 
-func (g *Gateway) getDocument(c *gin.Context) error {
+func (g *documents) getDocument(c *gin.Context) error {
 	id, err := documentID(c)
 	if err != nil {
 		return err
@@ -39,7 +66,7 @@ func (g *Gateway) getDocument(c *gin.Context) error {
 	return writeTagged(c, viewDocument(d))
 }
 
-func (g *Gateway) listDocuments(c *gin.Context) error {
+func (g *documents) listDocuments(c *gin.Context) error {
 	var q ingest.DocumentQuery
 	var err error
 	if q.Statuses, err = enumParam(c, "status", documentStatuses()); err != nil {
@@ -62,7 +89,7 @@ func (g *Gateway) listDocuments(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if q.Base, err = g.baseFilter(c); err != nil {
+	if q.Base, err = baseFilter(c, g.svc); err != nil {
 		return err
 	}
 	if after != nil {
@@ -79,12 +106,12 @@ func (g *Gateway) listDocuments(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, pageOf(rows, limit, viewDocument, next))
 }
 
-func (g *Gateway) deleteDocument(c *gin.Context) error {
+func (g *documents) deleteDocument(c *gin.Context) error {
 	id, err := documentID(c)
 	if err != nil {
 		return err
 	}
-	who := g.acting(c, audit.DocumentDelete, id, "")
+	who := g.trail.acting(c, audit.DocumentDelete, id, "")
 	who.Guard = ifMatch(c)
 	if err := g.svc.DeleteDocument(c.Request.Context(), who, id); err != nil {
 		return err
@@ -92,13 +119,7 @@ func (g *Gateway) deleteDocument(c *gin.Context) error {
 	return noContent(c)
 }
 
-func noContent(c *gin.Context) error {
-	c.Writer.WriteHeader(http.StatusNoContent)
-	c.Writer.WriteHeaderNow()
-	return nil
-}
-
-func (g *Gateway) listSegments(c *gin.Context) error {
+func (g *documents) listSegments(c *gin.Context) error {
 	id, err := documentID(c)
 	if err != nil {
 		return err
@@ -119,7 +140,7 @@ func (g *Gateway) listSegments(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, pageOf(rows, limit, viewSegment, next))
 }
 
-func (g *Gateway) search(c *gin.Context) error {
+func (g *documents) search(c *gin.Context) error {
 	var body wire.SearchRequest
 	if err := readJSON(c, &body, false); err != nil {
 		return err

@@ -13,17 +13,20 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 )
 
+// heartbeat is the pause between two comments on an idle event stream (contract §4).
+const heartbeat = 15 * time.Second
+
 // taskEvents streams a task's life (contract §4): the present state at once, every change, a comment every 15 s, the end.
 //
 // Last-Event-ID resumes after that transition. One that we cannot have sent is ignored: a browser repeats what it got,
 // so an error would lock it out for good, and starting with the present state loses nobody anything but the past.
 // A reconnect after the end answers 204, which tells an EventSource to stay away.
-func (g *Gateway) taskEvents(c *gin.Context) error {
+func (g *tasks) taskEvents(c *gin.Context) error {
 	id, err := taskID(c)
 	if err != nil {
 		return err
 	}
-	if g.stopping() {
+	if stopped(g.draining) {
 		return &apiError{code: codeStopping}
 	}
 	closeStream, err := g.shares.stream(caller(c).Scope.UserID)
@@ -31,7 +34,7 @@ func (g *Gateway) taskEvents(c *gin.Context) error {
 		return err
 	}
 	defer closeStream()
-	if g.streams.Add(1) > int64(g.cfg.EventsMaxClients) {
+	if g.streams.Add(1) > g.most {
 		g.streams.Add(-1)
 		return &apiError{code: codeTooManyStreams}
 	}
@@ -60,7 +63,7 @@ func (g *Gateway) taskEvents(c *gin.Context) error {
 }
 
 // streamOver reports whether the task has ended and the client has seen all of it.
-func (g *Gateway) streamOver(c *gin.Context, id string, after int64) (bool, error) {
+func (g *tasks) streamOver(c *gin.Context, id string, after int64) (bool, error) {
 	ctx, who := c.Request.Context(), caller(c)
 	t, err := g.svc.Task(ctx, who, id)
 	if err != nil || !t.Status.Terminal() {
@@ -81,7 +84,7 @@ func lastEventID(header string) int64 {
 
 // stream writes events until the task ends, the client goes or does not read, or the process stops.
 // It holds one timer and one small buffer per client.
-func (g *Gateway) stream(c *gin.Context, events <-chan ingest.TaskEvent) error {
+func (g *tasks) stream(c *gin.Context, events <-chan ingest.TaskEvent) error {
 	h := c.Writer.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no")

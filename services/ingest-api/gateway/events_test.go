@@ -124,7 +124,7 @@ func TestEventsFollowATask(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "3", e.id)
 	}
-	require.Eventually(t, func() bool { return b.g.streams.Load() == 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return b.streams() == 0 }, time.Minute, time.Millisecond)
 }
 
 func TestEventsResumeWithEveryChange(t *testing.T) {
@@ -162,7 +162,7 @@ func TestEventsRefusals(t *testing.T) {
 	b.g.Drain()
 	_, err = readEvent(t, stream)
 	require.ErrorIs(t, err, io.EOF, "a stop must end the stream")
-	require.Eventually(t, func() bool { return b.g.streams.Load() == 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return b.streams() == 0 }, time.Minute, time.Millisecond)
 	b.refused(b.get(ada, "/api/knowledge/tasks/"+id+"/events"), http.StatusServiceUnavailable, codeStopping)
 }
 
@@ -246,7 +246,7 @@ func TestBrokenClientEndsItsStream(t *testing.T) {
 	w.events <- ingest.TaskEvent{Task: taskstate.Task{Status: taskstate.StatusRunning}}
 	out := &flushes{header: http.Header{}, broken: true}
 	b.g.ServeHTTP(out, b.request(ada, http.MethodGet, "/api/knowledge/tasks/0190a6e0-0000-7000-8000-000000000001/events", nil))
-	require.Zero(t, b.g.streams.Load())
+	require.Zero(t, b.streams())
 }
 
 // pass lets time go by inside a synctest bubble.

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -16,12 +15,10 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/millweir/millweir/pkg/auth"
-	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/ratelimit"
 	"github.com/millweir/millweir/pkg/streammq"
-	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 // Authenticator knows the callers; auth.Keys is one.
@@ -31,28 +28,6 @@ type Authenticator interface {
 	// AuthenticateCrowd is Authenticate for callers whose address is being guessed from: it judges every secret too, at a cost
 	// for the database that does not rise with the number of guesses. Errors as Authenticate.
 	AuthenticateCrowd(ctx context.Context, secret string) (auth.Principal, error)
-}
-
-// KeyAdmin manages API keys for operators; auth.Keys is one.
-type KeyAdmin interface {
-	// Create makes a key; secret is shown once. Errors: auth.ErrInvalidInput, taskstate.ErrUnavailable.
-	Create(ctx context.Context, in auth.NewKey) (secret string, key auth.Key, err error)
-	// List pages through all keys, newest first; after is the last one of the page before.
-	List(ctx context.Context, after *auth.Key, limit int) ([]auth.Key, error)
-	// Revoke ends a key for good and notes who did it; auth.ErrKeyNotFound.
-	Revoke(ctx context.Context, by audit.Source, id string) error
-}
-
-// AuditLog keeps and shows what operators did and what others tried; audit.Log is one.
-type AuditLog interface {
-	// Tried counts an attempt that changed nothing; it never waits.
-	Tried(e audit.Event)
-	// Note returns what writes an event in the transaction of the change that it is about.
-	Note(e audit.Event) taskstate.TxFunc
-	// Write writes an event at once, before a step outside the database.
-	Write(ctx context.Context, e audit.Event) error
-	// List reads events, the newest first.
-	List(ctx context.Context, q audit.Query) ([]audit.Event, error)
 }
 
 // Readiness knows the dependencies of the process; process.Ready is one.
@@ -84,19 +59,24 @@ type Deps struct {
 // Gateway is the API's handler with what it needs. Make one with New.
 type Gateway struct {
 	cfg     Config
-	svc     ingest.Service
 	deps    Deps
 	log     *slog.Logger
 	tracer  trace.Tracer
-	limiter ratelimit.Limiter // nil: no limit
+	trail   trail
 	guesses *guesses
-	shares  *shares
 	metrics *metrics
 	engine  *gin.Engine
 	handler http.Handler
 	api     *document
 
-	streams   atomic.Int64
+	uploads          *uploads
+	documents        *documents
+	tasks            *tasks
+	deadLetters      *deadLetters
+	topics           *topics
+	topicDeadLetters *topicDeadLetters
+	operators        *operators
+
 	drainOnce sync.Once
 	draining  chan struct{} // closed at a stop: not ready, streams and waits end
 }
@@ -119,15 +99,15 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 		deps.Tracer = noop.NewTracerProvider()
 	}
 	g := &Gateway{
-		cfg: cfg, svc: deps.Service, deps: deps, log: deps.Logger,
+		cfg: cfg, deps: deps, log: deps.Logger,
 		tracer:   deps.Tracer.Tracer("github.com/millweir/millweir/services/ingest-api/gateway"),
-		limiter:  limiterOf(cfg, deps),
+		trail:    trail{deps.Audit},
 		guesses:  newGuesses(cfg, deps),
-		shares:   newShares(cfg),
 		metrics:  newMetrics(deps.Registerer),
 		draining: make(chan struct{}),
 	}
 	var err error
+	g.furnish()
 	if g.api, err = loadDocument(deps.Version); err != nil {
 		return nil, fmt.Errorf("read the OpenAPI document: %w", err)
 	}
@@ -144,14 +124,37 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.handler.
 // Drain makes the gateway not ready and ends event streams and waits; other requests go on. It may be called again.
 func (g *Gateway) Drain() { g.drainOnce.Do(func() { close(g.draining) }) }
 
-// stopping reports whether Drain was called.
-func (g *Gateway) stopping() bool {
-	select {
-	case <-g.draining:
-		return true
-	default:
-		return false
+// furnish makes the parts that answer requests.
+func (g *Gateway) furnish() {
+	cfg, deps := g.cfg, g.deps
+	shares := sharesOf(cfg)
+	g.uploads = &uploads{
+		svc: deps.Service, limiter: limiterOf(cfg, deps), shares: shares, metrics: g.metrics, now: deps.Now, log: deps.Logger, draining: g.draining,
+		limits: uploadLimits{
+			fileBytes: cfg.UploadMaxBytes, requestBytes: cfg.requestLimit(), idle: cfg.UploadIdleTimeout, longest: cfg.UploadMaxDuration,
+			minRate: cfg.UploadMinRate,
+		},
 	}
+	g.documents = &documents{svc: deps.Service, trail: g.trail}
+	g.tasks = &tasks{
+		svc: deps.Service, trail: g.trail, shares: shares, metrics: g.metrics, draining: g.draining, most: int64(cfg.EventsMaxClients),
+	}
+	g.deadLetters = &deadLetters{service: deps.DeadLetters, trail: g.trail}
+	g.topics = &topics{mq: deps.MQ, trail: g.trail}
+	g.topicDeadLetters = &topicDeadLetters{topics: g.topics, trail: g.trail}
+	g.operators = &operators{outbox: deps.Outbox, keys: deps.Keys, trail: g.trail, log: deps.Logger}
+}
+
+// sharesOf are the limits of each user. With AUTH_MODE=none everybody is one user, and there are none.
+func sharesOf(cfg Config) *shares {
+	if cfg.AuthMode == AuthNone {
+		return newShares(0, 0, 0)
+	}
+	bytes := cfg.UploadMaxBytesPerUser
+	if bytes > 0 {
+		bytes = max(bytes, cfg.requestLimit())
+	}
+	return newShares(int64(cfg.EventsMaxPerUser), int64(cfg.UploadMaxOpenPerUser), bytes)
 }
 
 // limiterOf is the limiter to ask before an upload; nil: none.

@@ -101,5 +101,5 @@ func (g *Gateway) login(c *gin.Context, secret string) (auth.Principal, error) {
 // loginFailed counts a failed login where operators look.
 func (g *Gateway) loginFailed(c *gin.Context, from string) {
 	g.metrics.logins.Inc()
-	g.tried(audit.Event{Action: audit.LoginFailed, Source: audit.Source{IP: from, RequestID: requestOf(c).id}})
+	g.trail.tried(audit.Event{Action: audit.LoginFailed, Source: audit.Source{IP: from, RequestID: requestOf(c).id}})
 }

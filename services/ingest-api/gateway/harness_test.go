@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/auth"
@@ -65,32 +66,32 @@ func (p *people) Authenticate(_ context.Context, secret string) (auth.Principal,
 	return auth.Principal{}, fmt.Errorf("look: %w", auth.ErrInvalidKey)
 }
 
-// trail is an AuditLog in memory.
-type trail struct {
+// memoryTrail is an AuditLog in memory.
+type memoryTrail struct {
 	mu     sync.Mutex
 	events []audit.Event // the newest first
 }
 
-func (l *trail) Tried(e audit.Event) {
+func (l *memoryTrail) Tried(e audit.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e.ID, e.Times = int64(len(l.events)+1), 1
 	l.events = append([]audit.Event{e}, l.events...)
 }
 
-func (l *trail) Note(e audit.Event) taskstate.TxFunc {
+func (l *memoryTrail) Note(e audit.Event) taskstate.TxFunc {
 	return func(context.Context, taskstate.Tx, taskstate.DBClock) error {
 		l.Tried(e)
 		return nil
 	}
 }
 
-func (l *trail) Write(_ context.Context, e audit.Event) error {
+func (l *memoryTrail) Write(_ context.Context, e audit.Event) error {
 	l.Tried(e)
 	return nil
 }
 
-func (l *trail) List(_ context.Context, q audit.Query) (out []audit.Event, err error) {
+func (l *memoryTrail) List(_ context.Context, q audit.Query) (out []audit.Event, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.events {
@@ -111,7 +112,7 @@ type bench struct {
 	g      *Gateway
 	svc    *ingestfake.Service
 	people *people
-	trail  *trail
+	trail  *memoryTrail
 	log    *logBuffer
 	reg    *prometheus.Registry
 
@@ -147,7 +148,7 @@ func testConfig() Config {
 func newBench(t testing.TB, change ...func(*Config, *Deps)) *bench {
 	t.Helper()
 	b := &bench{
-		t: t, svc: ingestfake.New(), people: &people{}, trail: &trail{}, log: &logBuffer{}, reg: prometheus.NewRegistry(),
+		t: t, svc: ingestfake.New(), people: &people{}, trail: &memoryTrail{}, log: &logBuffer{}, reg: prometheus.NewRegistry(),
 		secrets: map[string]string{
 			"owner": ada, "other": bob, "anonymous": nobody, "operator": operator, "garbage": "mw_live_x", "reader": adaReads, "watcher": operatorReads,
 		},
@@ -302,6 +303,9 @@ func (b *bench) refused(w *httptest.ResponseRecorder, status int, code string) w
 func (b *bench) move(id string, to taskstate.Status) {
 	b.svc.Move(id, func(t *taskstate.Task) { t.Status = to })
 }
+
+// streams is how many event streams are open.
+func (b *bench) streams() float64 { return testutil.ToFloat64(b.g.metrics.streams) }
 
 // keyring is a KeyAdmin in memory.
 type keyring struct {

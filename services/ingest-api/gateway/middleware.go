@@ -15,43 +15,12 @@ import (
 
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/auth/audit"
-	"github.com/millweir/millweir/pkg/ingest"
 )
 
 const (
-	requestKey     = "gateway.request"
-	maxRequestID   = 128
-	bearerPrefix   = "bearer "
-	cliAgentPrefix = "millweir/" // the command line's User-Agent
+	maxRequestID = 128
+	bearerPrefix = "bearer "
 )
-
-// request is what the gateway knows of one request.
-type request struct {
-	id        string
-	parent    string // W3C traceparent of the span that the gateway opened
-	principal auth.Principal
-	streaming bool // an event stream: its length says nothing about speed
-}
-
-// requestOf returns the request's record; begin has made it.
-func requestOf(c *gin.Context) *request {
-	if v, ok := c.Get(requestKey); ok {
-		if r, ok := v.(*request); ok {
-			return r
-		}
-	}
-	return &request{}
-}
-
-// caller is who asks, for the application.
-func caller(c *gin.Context) ingest.Caller {
-	r := requestOf(c)
-	channel := "http"
-	if strings.HasPrefix(c.Request.UserAgent(), cliAgentPrefix) {
-		channel = "cli"
-	}
-	return ingest.Caller{Scope: r.principal.Scope(), RequestID: r.id, TraceParent: r.parent, Channel: channel}
-}
 
 // begin gives the request an id, a span and the headers of every answer, and counts it in the end.
 func (g *Gateway) begin(c *gin.Context) {
@@ -99,15 +68,6 @@ func secure(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// cleanMethod keeps odd methods out of logs and labels.
-func cleanMethod(m string) string {
-	switch m {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
-		return m
-	}
-	return "OTHER"
-}
-
 // recoverPanic returns 500 for a panic and logs its stack; the connection's own abort goes on.
 func (g *Gateway) recoverPanic(c *gin.Context) {
 	defer func() {
@@ -121,7 +81,7 @@ func (g *Gateway) recoverPanic(c *gin.Context) {
 		g.log.LogAttrs(c.Request.Context(), slog.LevelError, "gateway: panic",
 			slog.String("request_id", requestOf(c).id), slog.String("route", c.FullPath()),
 			slog.String("panic", fmt.Sprint(v)), slog.String("stack", string(debug.Stack())))
-		g.fail(c, &apiError{code: codeInternal, cause: fmt.Errorf("panic: %v", v)})
+		fail(c, g.log, &apiError{code: codeInternal, cause: fmt.Errorf("panic: %v", v)})
 		c.Abort()
 	}()
 	c.Next()
@@ -138,7 +98,7 @@ func (g *Gateway) guardHost(c *gin.Context) {
 		host = h
 	}
 	if !loopback(strings.ToLower(strings.Trim(host, "[]"))) {
-		g.fail(c, &apiError{code: codeHostNotAllowed})
+		fail(c, g.log, &apiError{code: codeHostNotAllowed})
 		c.Abort()
 	}
 }
@@ -185,7 +145,7 @@ func (g *Gateway) authorize(c *gin.Context, a access) error {
 // denied notes that a valid caller asked for what is not his to do; missing is what he lacks.
 func (g *Gateway) denied(c *gin.Context, missing string) {
 	who := sourceOf(c)
-	g.tried(audit.Event{Action: audit.AccessDenied, Source: who, Target: cleanMethod(c.Request.Method) + " " + c.FullPath(), Detail: "lacks " + missing})
+	g.trail.tried(audit.Event{Action: audit.AccessDenied, Source: who, Target: cleanMethod(c.Request.Method) + " " + c.FullPath(), Detail: "lacks " + missing})
 	g.log.LogAttrs(c.Request.Context(), slog.LevelWarn, "gateway: access denied",
 		slog.String("request_id", who.RequestID), slog.String("user_id", who.Actor), slog.String("key_id", who.KeyID),
 		slog.String("route", c.FullPath()), slog.String("client", who.IP), slog.String("missing", missing))

@@ -23,13 +23,14 @@ const (
 	maxStatuses = 100
 )
 
-// The two things that a topic's path may name.
-const (
-	kindTopic  = "topic"
-	kindStream = "stream" // a single stream, by its key
-)
+// topics shows and mends topics, groups and messages of the partitioned queue.
+type topics struct {
+	mq    *streammq.MQ // nil: there is no Redis
+	trail trail
+}
 
-func (g *Gateway) mqRoutes() []route {
+// routes are the addresses.
+func (g *topics) routes() []route {
 	return []route{
 		{http.MethodGet, topicsPath, accessInspect, nil, g.listTopics},
 		{http.MethodGet, oneTopic, accessInspect, []string{"kind"}, g.getTopic},
@@ -49,8 +50,8 @@ func (g *Gateway) mqRoutes() []route {
 }
 
 // noMQ returns where there is no Redis.
-func (g *Gateway) noMQ() error {
-	if g.deps.MQ == nil {
+func (g *topics) noMQ() error {
+	if g.mq == nil {
 		return problemf(codeNotFound, "this service has no Redis, so there are no topics: REDIS_URL is not set")
 	}
 	return nil
@@ -63,23 +64,23 @@ func isStream(c *gin.Context) (bool, error) {
 }
 
 // queue is streammq in the layout of the topic that the path names, which has to exist, or for a single stream as it is set.
-func (g *Gateway) queue(c *gin.Context) (q *streammq.MQ, stream bool, err error) {
+func (g *topics) queue(c *gin.Context) (q *streammq.MQ, stream bool, err error) {
 	if err := g.noMQ(); err != nil {
 		return nil, false, err
 	}
 	if stream, err = isStream(c); err != nil || stream {
-		return g.deps.MQ, stream, err
+		return g.mq, stream, err
 	}
-	info, err := g.deps.MQ.Topic(c.Request.Context(), c.Param("topic"))
+	info, err := g.mq.Topic(c.Request.Context(), c.Param("topic"))
 	if err != nil {
 		return nil, false, err
 	}
-	q, err = g.deps.MQ.ForLayout(info.Layout)
+	q, err = g.mq.ForLayout(info.Layout)
 	return q, false, err
 }
 
 // admin is an operator's access to the topic or stream that the path names.
-func (g *Gateway) admin(c *gin.Context) (*streammq.Admin, error) {
+func (g *topics) admin(c *gin.Context) (*streammq.Admin, error) {
 	q, stream, err := g.queue(c)
 	switch {
 	case err != nil:
@@ -91,7 +92,7 @@ func (g *Gateway) admin(c *gin.Context) (*streammq.Admin, error) {
 }
 
 // group is admin with the group that the path names.
-func (g *Gateway) group(c *gin.Context) (*streammq.Admin, string, error) {
+func (g *topics) group(c *gin.Context) (*streammq.Admin, string, error) {
 	a, err := g.admin(c)
 	return a, c.Param("group"), err
 }
@@ -104,36 +105,18 @@ func ofGroup(err error) error {
 	return err
 }
 
-// noted writes a step outside the database into the audit log, before it is taken: what it was about to change is then known
-// whatever became of it.
-func (g *Gateway) noted(c *gin.Context, action audit.Action, target, detail string) error {
-	if g.deps.Audit == nil {
-		return nil
-	}
-	return g.deps.Audit.Write(c.Request.Context(), audit.Event{Action: action, Source: sourceOf(c), Target: target, Detail: detail})
-}
-
-func (g *Gateway) listTopics(c *gin.Context) error {
+func (g *topics) listTopics(c *gin.Context) error {
 	if err := g.noMQ(); err != nil {
 		return err
 	}
-	topics, err := g.deps.MQ.Topics(c.Request.Context())
+	topics, err := g.mq.Topics(c.Request.Context())
 	if err != nil {
 		return err
 	}
 	return writeJSON(c, http.StatusOK, whole(topics, viewTopic))
 }
 
-// whole is a list that is one page: the registry, the groups and the members are read as a whole anyway.
-func whole[R, V any](rows []R, view func(R) V) wire.List[V] {
-	out := wire.List[V]{Items: make([]V, len(rows))}
-	for i, r := range rows {
-		out.Items[i] = view(r)
-	}
-	return out
-}
-
-func (g *Gateway) getTopic(c *gin.Context) error {
+func (g *topics) getTopic(c *gin.Context) error {
 	a, err := g.admin(c)
 	if err != nil {
 		return err
@@ -145,7 +128,7 @@ func (g *Gateway) getTopic(c *gin.Context) error {
 	}
 	info := streammq.TopicInfo{Name: name, Partitions: 1}
 	if !stream {
-		if info, err = g.deps.MQ.Topic(ctx, name); err != nil {
+		if info, err = g.mq.Topic(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -156,7 +139,7 @@ func (g *Gateway) getTopic(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, viewTopicStats(info, stream, stats))
 }
 
-func (g *Gateway) listGroups(c *gin.Context) error {
+func (g *topics) listGroups(c *gin.Context) error {
 	a, err := g.admin(c)
 	if err != nil {
 		return err
@@ -168,7 +151,7 @@ func (g *Gateway) listGroups(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, whole(groups, viewGroup))
 }
 
-func (g *Gateway) getGroup(c *gin.Context) error {
+func (g *topics) getGroup(c *gin.Context) error {
 	a, name, err := g.group(c)
 	if err != nil {
 		return err
@@ -180,7 +163,7 @@ func (g *Gateway) getGroup(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, viewGroupStats(name, parts))
 }
 
-func (g *Gateway) groupOwners(c *gin.Context) error {
+func (g *topics) groupOwners(c *gin.Context) error {
 	a, name, err := g.group(c)
 	if err != nil {
 		return err
@@ -192,7 +175,7 @@ func (g *Gateway) groupOwners(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, viewOwners(o))
 }
 
-func (g *Gateway) groupInFlight(c *gin.Context) error {
+func (g *topics) groupInFlight(c *gin.Context) error {
 	a, name, err := g.group(c)
 	if err != nil {
 		return err
@@ -205,7 +188,7 @@ func (g *Gateway) groupInFlight(c *gin.Context) error {
 }
 
 // groupPending pages by place: the entries are sorted by what changes all the time, so that there is no key to go on from.
-func (g *Gateway) groupPending(c *gin.Context) error {
+func (g *topics) groupPending(c *gin.Context) error {
 	a, name, err := g.group(c)
 	if err != nil {
 		return err
@@ -243,7 +226,7 @@ const (
 	maxPendingPlace = 100_000_000
 )
 
-func (g *Gateway) listMessages(c *gin.Context) error {
+func (g *topics) listMessages(c *gin.Context) error {
 	a, err := g.admin(c)
 	if err != nil {
 		return err
@@ -285,7 +268,7 @@ func (g *Gateway) listMessages(c *gin.Context) error {
 }
 
 // messageStatus tells how far messages are. Of one that is not known it is 404; of several the unknown have none.
-func (g *Gateway) messageStatus(c *gin.Context) error {
+func (g *topics) messageStatus(c *gin.Context) error {
 	if err := g.noMQ(); err != nil {
 		return err
 	}
@@ -302,7 +285,7 @@ func (g *Gateway) messageStatus(c *gin.Context) error {
 	if len(ids) == 0 || len(ids) > maxStatuses {
 		return problemf(codeInvalidParameter, "parameter ids has %d ids, allowed are 1 to %d", len(ids), maxStatuses).about("ids")
 	}
-	found, err := g.deps.MQ.Statuses(c.Request.Context(), ids...)
+	found, err := g.mq.Statuses(c.Request.Context(), ids...)
 	if err != nil {
 		return err
 	}
@@ -314,20 +297,20 @@ func (g *Gateway) messageStatus(c *gin.Context) error {
 
 // ownMessageStatus tells how far a message of the caller is: one that was published with the header x-user-id. Another
 // user's is as unknown as one that is not there; an operator sees all.
-func (g *Gateway) ownMessageStatus(c *gin.Context) error {
+func (g *topics) ownMessageStatus(c *gin.Context) error {
 	id, ok := pathID(c, "messageId")
-	if !ok || g.deps.MQ == nil {
+	if !ok || g.mq == nil {
 		return problemf(codeMessageNotFound, "there is no message of yours with this id whose status is known")
 	}
 	found := map[string]streammq.Status{}
 	scope := caller(c).Scope
 	if scope.All() {
 		var err error
-		if found, err = g.deps.MQ.Statuses(c.Request.Context(), id); err != nil {
+		if found, err = g.mq.Statuses(c.Request.Context(), id); err != nil {
 			return err
 		}
 	} else {
-		s, mine, err := g.deps.MQ.OwnStatus(c.Request.Context(), scope.UserID, id)
+		s, mine, err := g.mq.OwnStatus(c.Request.Context(), scope.UserID, id)
 		if err != nil {
 			return err
 		}
@@ -347,7 +330,7 @@ func removal(c *gin.Context) (how streammq.Removal, err error) {
 	return how, err
 }
 
-func (g *Gateway) deleteTopic(c *gin.Context) error {
+func (g *topics) deleteTopic(c *gin.Context) error {
 	a, err := g.admin(c)
 	if err != nil {
 		return err
@@ -356,7 +339,7 @@ func (g *Gateway) deleteTopic(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := g.noted(c, audit.QueueDelete, c.Param("topic"), fmt.Sprintf("topic or stream, with all it holds, force %t", how.Force)); err != nil {
+	if err := g.trail.noted(c, audit.QueueDelete, c.Param("topic"), fmt.Sprintf("topic or stream, with all it holds, force %t", how.Force)); err != nil {
 		return err
 	}
 	if err := a.Delete(c.Request.Context(), how); err != nil {
@@ -365,7 +348,7 @@ func (g *Gateway) deleteTopic(c *gin.Context) error {
 	return noContent(c)
 }
 
-func (g *Gateway) deleteGroup(c *gin.Context) error {
+func (g *topics) deleteGroup(c *gin.Context) error {
 	a, name, err := g.group(c)
 	if err != nil {
 		return err
@@ -377,7 +360,7 @@ func (g *Gateway) deleteGroup(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := g.noted(c, audit.QueueDelete, c.Param("topic"), fmt.Sprintf("group %s force %t", name, how.Force)); err != nil {
+	if err := g.trail.noted(c, audit.QueueDelete, c.Param("topic"), fmt.Sprintf("group %s force %t", name, how.Force)); err != nil {
 		return err
 	}
 	if err := a.DeleteGroup(c.Request.Context(), name, how); err != nil {
@@ -386,7 +369,7 @@ func (g *Gateway) deleteGroup(c *gin.Context) error {
 	return noContent(c)
 }
 
-func (g *Gateway) trimTopic(c *gin.Context) error {
+func (g *topics) trimTopic(c *gin.Context) error {
 	a, err := g.admin(c)
 	if err != nil {
 		return err
@@ -408,7 +391,7 @@ func (g *Gateway) trimTopic(c *gin.Context) error {
 		return err
 	}
 	if !body.DryRun {
-		err := g.noted(c, audit.QueueTrim, c.Param("topic"), fmt.Sprintf("maxLen %d maxAge %s finished %t", r.MaxLen, r.MaxAge, r.Finished))
+		err := g.trail.noted(c, audit.QueueTrim, c.Param("topic"), fmt.Sprintf("maxLen %d maxAge %s finished %t", r.MaxLen, r.MaxAge, r.Finished))
 		if err != nil {
 			return err
 		}
@@ -470,7 +453,7 @@ func resetWords(b wire.ResetGroup, group string) string {
 	return text + fmt.Sprintf(" force %t dropRetries %t", b.Force, b.DropRetries)
 }
 
-func (g *Gateway) resetGroup(c *gin.Context) error {
+func (g *topics) resetGroup(c *gin.Context) error {
 	a, name, err := g.group(c)
 	if err != nil {
 		return err
@@ -486,7 +469,7 @@ func (g *Gateway) resetGroup(c *gin.Context) error {
 	if _, err := a.Groups(c.Request.Context()); err != nil {
 		return err
 	}
-	if err := g.noted(c, audit.QueueReset, c.Param("topic"), resetWords(body, name)); err != nil {
+	if err := g.trail.noted(c, audit.QueueReset, c.Param("topic"), resetWords(body, name)); err != nil {
 		return err
 	}
 	n, err := a.ResetGroup(c.Request.Context(), name, how)

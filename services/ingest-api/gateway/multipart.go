@@ -15,6 +15,14 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
+const (
+	// maxFormFieldBytes bounds one text field of a form as it is read; each field has a tighter limit of its own.
+	maxFormFieldBytes = 64 << 10
+	// maxParts and maxPartHeaderBytes bound a form's parts (A25).
+	maxParts           = 64
+	maxPartHeaderBytes = 32 << 10
+)
+
 // maxFileName bounds a file's name, characters.
 const maxFileName = 255
 
@@ -32,8 +40,8 @@ type parts struct {
 }
 
 // openParts checks the request's type and announced length and gives its body the whole request's limits.
-func openParts(c *gin.Context, cfg Config, now func() time.Time) (*parts, error) {
-	limit := cfg.requestLimit()
+func openParts(c *gin.Context, limits uploadLimits, now func() time.Time) (*parts, error) {
+	limit := limits.requestBytes
 	kind, attrs, err := mime.ParseMediaType(c.Request.Header.Get("Content-Type"))
 	if err != nil || kind != "multipart/form-data" {
 		return nil, problemf(codeUnsupportedMedia, "send the file as multipart/form-data")
@@ -48,7 +56,7 @@ func openParts(c *gin.Context, cfg Config, now func() time.Time) (*parts, error)
 	m := &meter{
 		body:    http.MaxBytesReader(c.Writer, c.Request.Body, limit),
 		control: http.NewResponseController(c.Writer), left: -1, now: now, start: now(),
-		idle: cfg.UploadIdleTimeout, longest: cfg.UploadMaxDuration, rate: cfg.UploadMinRate,
+		idle: limits.idle, longest: limits.longest, rate: limits.minRate,
 	}
 	return &parts{reader: multipart.NewReader(m, boundary), meter: m}, nil
 }

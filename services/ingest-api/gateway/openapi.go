@@ -225,20 +225,20 @@ func problemAnswer(codes []string) object {
 	}
 }
 
-// openAPI sends the description.
-func (g *Gateway) openAPI(c *gin.Context) error {
+// send sends the description.
+func (d *document) send(c *gin.Context) error {
 	h := c.Writer.Header()
-	h.Set("ETag", g.api.etag)
+	h.Set("ETag", d.etag)
 	h.Set("Cache-Control", "public, no-cache")
-	if matches(c.Request.Header.Values("If-None-Match"), g.api.etag, true) {
+	if matches(c.Request.Header.Values("If-None-Match"), d.etag, true) {
 		c.Writer.WriteHeader(http.StatusNotModified)
 		c.Writer.WriteHeaderNow()
 		return nil
 	}
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(g.api.json)))
+	h.Set("Content-Length", strconv.Itoa(len(d.json)))
 	allowWrite(c)
 	c.Writer.WriteHeader(http.StatusOK)
-	_, _ = c.Writer.Write(g.api.json)
+	_, _ = c.Writer.Write(d.json)
 	return nil
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -35,7 +36,16 @@ type Outbox interface {
 	RequeueAll(ctx context.Context, q outbox.Query, limit int, note taskstate.TxFunc) (int, error)
 }
 
-func (g *Gateway) outboxRoutes() []route {
+// operators shows and mends the outbox, API keys and the audit log.
+type operators struct {
+	outbox Outbox
+	keys   KeyAdmin
+	trail  trail
+	log    *slog.Logger
+}
+
+// routes are the addresses.
+func (g *operators) routes() []route {
 	const events = "/internal/outbox/events"
 	const one = events + "/:eventId"
 	return []route{
@@ -44,22 +54,26 @@ func (g *Gateway) outboxRoutes() []route {
 		{http.MethodGet, events, accessInspect, []string{"state", "cause", "topic", "taskId", "cursor", "limit"}, g.listEvents},
 		{http.MethodGet, one, accessInspect, nil, g.getEvent},
 		{http.MethodPost, one + "/requeue", accessOperate, nil, g.requeueEvent},
+		{http.MethodGet, "/internal/audit", accessInspect, []string{"action", "actor", "cursor", "limit"}, g.listAudit},
+		{http.MethodGet, "/internal/keys", accessInspect, []string{"cursor", "limit"}, g.listKeys},
+		{http.MethodPost, "/internal/keys", accessOperate, nil, g.createKey},
+		{http.MethodDelete, "/internal/keys/:keyId", accessOperate, nil, g.revokeKey},
 	}
 }
 
 // noOutbox returns where there is none.
-func (g *Gateway) noOutbox() error {
-	if g.deps.Outbox == nil {
+func (g *operators) noOutbox() error {
+	if g.outbox == nil {
 		return problemf(codeNotFound, "this service has no outbox")
 	}
 	return nil
 }
 
-func (g *Gateway) outboxStats(c *gin.Context) error {
+func (g *operators) outboxStats(c *gin.Context) error {
 	if err := g.noOutbox(); err != nil {
 		return err
 	}
-	s, err := g.deps.Outbox.Stats(c.Request.Context())
+	s, err := g.outbox.Stats(c.Request.Context())
 	if err != nil {
 		return err
 	}
@@ -77,7 +91,7 @@ func viewOutboxEvent(e outbox.Item) wire.OutboxEvent {
 	}
 }
 
-func (g *Gateway) listEvents(c *gin.Context) error {
+func (g *operators) listEvents(c *gin.Context) error {
 	if err := g.noOutbox(); err != nil {
 		return err
 	}
@@ -96,7 +110,7 @@ func (g *Gateway) listEvents(c *gin.Context) error {
 		}
 	}
 	q.Limit = limit + 1
-	rows, err := g.deps.Outbox.List(c.Request.Context(), q)
+	rows, err := g.outbox.List(c.Request.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -150,19 +164,7 @@ func eventQuery(c *gin.Context) (q outbox.Query, err error) {
 	return q, nil
 }
 
-// oneWord is one of the known words, or empty.
-func oneWord[T ~string](c *gin.Context, name string, known []T) (T, error) {
-	words, err := enumParam(c, name, known)
-	if err != nil || len(words) == 0 {
-		return "", err
-	}
-	if len(words) > 1 {
-		return "", problemf(codeInvalidParameter, "parameter %s takes one word", name).about(name)
-	}
-	return words[0], nil
-}
-
-func (g *Gateway) getEvent(c *gin.Context) error {
+func (g *operators) getEvent(c *gin.Context) error {
 	e, err := g.event(c)
 	if err != nil {
 		return err
@@ -171,7 +173,7 @@ func (g *Gateway) getEvent(c *gin.Context) error {
 }
 
 // event reads the event that the path names.
-func (g *Gateway) event(c *gin.Context) (outbox.Item, error) {
+func (g *operators) event(c *gin.Context) (outbox.Item, error) {
 	if err := g.noOutbox(); err != nil {
 		return outbox.Item{}, err
 	}
@@ -179,15 +181,15 @@ func (g *Gateway) event(c *gin.Context) (outbox.Item, error) {
 	if !ok {
 		return outbox.Item{}, outbox.ErrNotFound
 	}
-	return g.deps.Outbox.Get(c.Request.Context(), id)
+	return g.outbox.Get(c.Request.Context(), id)
 }
 
-func (g *Gateway) requeueEvent(c *gin.Context) error {
+func (g *operators) requeueEvent(c *gin.Context) error {
 	e, err := g.event(c)
 	if err != nil {
 		return err
 	}
-	if err := g.deps.Outbox.Requeue(c.Request.Context(), e.ID, g.acting(c, audit.EventRequeue, e.ID, e.LastError).Note); err != nil {
+	if err := g.outbox.Requeue(c.Request.Context(), e.ID, g.trail.acting(c, audit.EventRequeue, e.ID, e.LastError).Note); err != nil {
 		return err
 	}
 	e, err = g.event(c)
@@ -197,7 +199,7 @@ func (g *Gateway) requeueEvent(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, viewOutboxEvent(e))
 }
 
-func (g *Gateway) requeueEvents(c *gin.Context) error {
+func (g *operators) requeueEvents(c *gin.Context) error {
 	if err := g.noOutbox(); err != nil {
 		return err
 	}
@@ -217,8 +219,8 @@ func (g *Gateway) requeueEvents(c *gin.Context) error {
 	if body.Limit < 1 || body.Limit > requeueMost {
 		return problemf(codeInvalidField, "limit is %d, allowed is 1 to %d", body.Limit, requeueMost).about("limit")
 	}
-	note := g.acting(c, audit.EventRequeue, "", "cause "+body.Cause+" topic "+body.Topic).Note
-	n, err := g.deps.Outbox.RequeueAll(c.Request.Context(), outbox.Query{Cause: outbox.Cause(body.Cause), Topic: body.Topic}, body.Limit, note)
+	note := g.trail.acting(c, audit.EventRequeue, "", "cause "+body.Cause+" topic "+body.Topic).Note
+	n, err := g.outbox.RequeueAll(c.Request.Context(), outbox.Query{Cause: outbox.Cause(body.Cause), Topic: body.Topic}, body.Limit, note)
 	if err != nil {
 		return err
 	}

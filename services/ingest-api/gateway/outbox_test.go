@@ -94,7 +94,7 @@ func TestOutboxOfOperators(t *testing.T) {
 	one := decode[wire.OneOutboxEvent](t, b.get(operator, "/internal/outbox/events/"+ids[0]))
 	require.JSONEq(t, `{"taskId":"x"}`, string(one.Payload))
 	done := decode[wire.OutboxEvent](t, b.send(operator, http.MethodPost, "/internal/outbox/events/"+ids[0]+"/requeue", ""))
-	require.Equal(t, outbox.StatusNew, done.Status)
+	require.Equal(t, string(outbox.StatusNew), done.Status)
 	require.Zero(t, done.AttemptCount)
 	require.Equal(t, audit.EventRequeue, b.trail.events[0].Action)
 	require.Equal(t, ids[0], b.trail.events[0].Target)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -27,6 +28,7 @@ const (
 	defaultPage = 50
 	maxPage     = 100
 	maxFilter   = 200 // characters of a text filter
+	maxBaseName = 128 // characters of a knowledge base's name
 	anyParam    = "*" // in a route's list: probes and scrapers may add what they like
 )
 
@@ -339,4 +341,97 @@ func allowRead(c *gin.Context, d time.Duration) {
 		until = time.Now().Add(d)
 	}
 	_ = http.NewResponseController(c.Writer).SetReadDeadline(until)
+}
+
+// oneWord is one of the known words, or empty.
+func oneWord[T ~string](c *gin.Context, name string, known []T) (T, error) {
+	words, err := enumParam(c, name, known)
+	if err != nil || len(words) == 0 {
+		return "", err
+	}
+	if len(words) > 1 {
+		return "", problemf(codeInvalidParameter, "parameter %s takes one word", name).about(name)
+	}
+	return words[0], nil
+}
+
+// pathID is a UUID of the path in its usual form.
+func pathID(c *gin.Context, name string) (string, bool) {
+	id := strings.ToLower(c.Param(name))
+	return id, isUUID(id)
+}
+
+// isUUID reports whether text is a UUID in lower case with hyphens.
+func isUUID(text string) bool {
+	if len(text) != 36 {
+		return false
+	}
+	for i := range len(text) {
+		b := text[i]
+		if i == 8 || i == 13 || i == 18 || i == 23 {
+			if b != '-' {
+				return false
+			}
+			continue
+		}
+		if (b < '0' || b > '9') && (b < 'a' || b > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// network is what one caller can choose from at will: an IPv4 address, or a /64 of IPv6.
+func network(ip string) string {
+	addr, err := netip.ParseAddr(ip)
+	if err != nil {
+		return ip
+	}
+	addr = addr.Unmap().WithZone("")
+	if addr.Is4() {
+		return addr.String()
+	}
+	prefix, err := addr.Prefix(64)
+	if err != nil {
+		return ip
+	}
+	return prefix.String()
+}
+
+// baseName checks a base's id or name as it comes in; empty stays empty.
+func baseName(field, text string) (string, error) {
+	text = strings.TrimSpace(text)
+	if err := checkLine(field, text, maxBaseName); err != nil {
+		return "", err
+	}
+	return text, nil
+}
+
+// baseFilter is the id of the base that a list is limited to; empty: none.
+func baseFilter(c *gin.Context, svc ingest.Service) (string, error) {
+	idOrName, err := baseName("knowledgeBase", c.Query("knowledgeBase"))
+	if err != nil || idOrName == "" {
+		return "", err
+	}
+	b, err := svc.Base(c.Request.Context(), caller(c), idOrName)
+	return b.ID, err
+}
+
+// stageParam is one stage; empty when it is not given.
+func stageParam(c *gin.Context) (taskstate.Stage, error) {
+	given, err := enumParam(c, "stage", stages())
+	if err != nil || len(given) == 0 {
+		return "", err
+	}
+	if len(given) > 1 {
+		return "", problemf(codeInvalidParameter, "parameter stage takes one stage").about("stage")
+	}
+	return given[0], nil
+}
+
+func stages() []taskstate.Stage {
+	return []taskstate.Stage{
+		taskstate.StageNone, taskstate.StageExtract, taskstate.StageSplit, taskstate.StageEmbed,
+		taskstate.StageIndex, taskstate.StageSwitch, taskstate.StageRun, taskstate.StageDone,
+	}
 }

@@ -227,13 +227,13 @@ func titleOf(status int) string {
 }
 
 // fail returns with the error, and logs what the outside does not learn.
-func (g *Gateway) fail(c *gin.Context, err error) {
+func fail(c *gin.Context, log *slog.Logger, err error) {
 	e := classify(err)
 	if c.Request.Context().Err() != nil && errors.Is(err, context.Canceled) {
 		e = &apiError{code: codeClientGone, cause: err}
 	}
 	p := problemOf(e, requestOf(c).id)
-	g.logFailure(c, p, err)
+	logFailure(c, log, p, err)
 	if c.Writer.Written() {
 		return // an event stream that broke: nothing can be said any more
 	}
@@ -257,7 +257,7 @@ func unreadBody(r *http.Request) bool {
 }
 
 // logFailure writes 5xx with their cause as errors and everything else for debugging.
-func (g *Gateway) logFailure(c *gin.Context, p wire.Problem, err error) {
+func logFailure(c *gin.Context, log *slog.Logger, p wire.Problem, err error) {
 	level := slog.LevelDebug
 	switch {
 	case p.Code == codeInternal:
@@ -265,7 +265,7 @@ func (g *Gateway) logFailure(c *gin.Context, p wire.Problem, err error) {
 	case p.Status >= http.StatusInternalServerError:
 		level = slog.LevelWarn
 	}
-	g.log.LogAttrs(c.Request.Context(), level, "gateway: request failed",
+	log.LogAttrs(c.Request.Context(), level, "gateway: request failed",
 		slog.String("request_id", p.RequestID), slog.String("code", p.Code), slog.Int("status", p.Status),
 		slog.String("route", c.FullPath()), slog.String("user_id", requestOf(c).principal.UserID), slog.String("error", err.Error()))
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -13,8 +12,6 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
 )
 
@@ -87,33 +84,6 @@ func writeTagged(c *gin.Context, v any) error {
 	return writeJSON(c, http.StatusOK, v)
 }
 
-// ifMatch is the request's condition on what it changes, which the application judges under the row's lock; nil: none.
-func ifMatch(c *gin.Context) func(current any) error {
-	wanted := c.Request.Header.Values("If-Match")
-	if len(wanted) == 0 {
-		return nil
-	}
-	return func(current any) error {
-		if !matches(wanted, etagOf(viewOf(current)), false) {
-			return ingest.ErrChanged
-		}
-		return nil
-	}
-}
-
-// viewOf is what the caller has seen of a row.
-func viewOf(current any) any {
-	switch row := current.(type) {
-	case taskstate.Task:
-		return viewTask(row)
-	case ingest.Document:
-		return viewDocument(row)
-	case ingest.Base:
-		return viewBase(row)
-	}
-	panic(fmt.Sprintf("gateway: no view of %T", current))
-}
-
 // matches reports whether a list of tags names tag; weak ones count only where the rule allows (RFC 9110 §13.1).
 func matches(headers []string, tag string, weak bool) bool {
 	for _, given := range strings.Split(strings.Join(headers, ","), ",") {
@@ -123,4 +93,19 @@ func matches(headers []string, tag string, weak bool) bool {
 		}
 	}
 	return false
+}
+
+// whole is a list that is one page: the registry, the groups and the members are read as a whole anyway.
+func whole[R, V any](rows []R, view func(R) V) wire.List[V] {
+	out := wire.List[V]{Items: make([]V, len(rows))}
+	for i, r := range rows {
+		out.Items[i] = view(r)
+	}
+	return out
+}
+
+func noContent(c *gin.Context) error {
+	c.Writer.WriteHeader(http.StatusNoContent)
+	c.Writer.WriteHeaderNow()
+	return nil
 }

@@ -11,6 +11,8 @@ import (
 )
 
 const (
+	// maxHeaderBytes bounds a request's header; net/http adds 4 KiB of slack (A35).
+	maxHeaderBytes    = 12 << 10
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 120 * time.Second
 )

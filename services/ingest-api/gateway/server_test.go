@@ -54,7 +54,7 @@ func TestGracefulStop(t *testing.T) {
 	stop()
 	_, err = readEvent(t, events)
 	require.ErrorIs(t, err, io.EOF)
-	require.Eventually(t, s.Gateway().stopping, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return stopped(s.Gateway().draining) }, time.Minute, time.Millisecond)
 	_, err = writer.Write(body.Bytes())
 	require.NoError(t, err)
 	require.NoError(t, writer.Close())
@@ -103,8 +103,7 @@ func TestAddressInUse(t *testing.T) {
 // An upload that stands still is ended, and what was received of it is gone.
 func TestIdleUploadIsEnded(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.g.cfg.UploadIdleTimeout = 50 * time.Millisecond
+	b := newBench(t, func(c *Config, _ *Deps) { c.UploadIdleTimeout = time.Second })
 	s := b.serve()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
 	require.NoError(t, err)

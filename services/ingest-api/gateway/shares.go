@@ -20,16 +20,9 @@ type shares struct {
 // use is what one user has open.
 type use struct{ streams, uploads, bytes int64 }
 
-// newShares makes the limits of the settings. With AUTH_MODE=none everybody is one user, and there are none.
-func newShares(cfg Config) *shares {
-	s := &shares{open: map[string]*use{}}
-	if cfg.AuthMode != AuthNone {
-		s.streams, s.uploads, s.bytes = int64(cfg.EventsMaxPerUser), int64(cfg.UploadMaxOpenPerUser), cfg.UploadMaxBytesPerUser
-		if s.bytes > 0 {
-			s.bytes = max(s.bytes, cfg.requestLimit())
-		}
-	}
-	return s
+// newShares makes the limits of each user.
+func newShares(streams, uploads, bytes int64) *shares {
+	return &shares{open: map[string]*use{}, streams: streams, uploads: uploads, bytes: bytes}
 }
 
 // change adds to what a user has open, unless fits says that it would be too much; how much it would be is asked after the
@@ -94,4 +87,11 @@ func overShare(code, format string, most int64) error {
 	e := problemf(code, format, most)
 	e.retryAfter = shareRetry
 	return e
+}
+
+// users is how many users have something open.
+func (s *shares) users() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.open)
 }

@@ -52,7 +52,7 @@ func TestOpenUploadsOfOneUser(t *testing.T) {
 	b.accept(ada, "a.txt", "three")
 	finish2()
 	require.Equal(t, http.StatusAccepted, (<-second).Code)
-	require.Empty(t, b.g.shares.open, "nothing is kept of who has nothing open")
+	require.Zero(t, b.g.tasks.shares.users(), "nothing is kept of who has nothing open")
 	require.Zero(t, b.svc.Held())
 }
 
@@ -73,7 +73,7 @@ func TestBytesInFlightOfOneUser(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, (<-first).Code)
 	require.Equal(t, http.StatusAccepted, (<-second).Code)
 	b.accept(ada, "b.txt", "3"+big)
-	require.Empty(t, b.g.shares.open)
+	require.Zero(t, b.g.tasks.shares.users())
 	require.Zero(t, b.svc.Held(), "the refused file was dropped")
 }
 
@@ -88,7 +88,7 @@ func TestEventStreamsOfOneUser(t *testing.T) {
 		defer close(done)
 		b.g.ServeHTTP(httptest.NewRecorder(), b.request(ada, http.MethodGet, path(mine), nil).WithContext(ctx))
 	}()
-	require.Eventually(t, func() bool { return b.g.streams.Load() == 1 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return b.streams() == 1 }, time.Minute, time.Millisecond)
 	w := b.get(ada, path(mine))
 	b.refused(w, http.StatusTooManyRequests, codeUserStreams)
 	require.NotEmpty(t, w.Header().Get("Retry-After"))
@@ -102,7 +102,7 @@ func TestEventStreamsOfOneUser(t *testing.T) {
 	w = httptest.NewRecorder()
 	b.g.ServeHTTP(w, b.request(ada, http.MethodGet, path(mine), nil).WithContext(gone))
 	require.Equal(t, http.StatusOK, w.Code)
-	require.Empty(t, b.g.shares.open)
+	require.Zero(t, b.g.tasks.shares.users())
 }
 
 // What stands twice is refused, not guessed at.

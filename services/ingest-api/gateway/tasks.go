@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"time"
+	"sync/atomic"
 
 	"github.com/gin-gonic/gin"
 
@@ -17,6 +17,40 @@ import (
 
 // maxReason bounds the words that an operator gives for a step.
 const maxReason = 500
+
+// tasks follows and mends tasks, for their users and for operators.
+type tasks struct {
+	svc      ingest.Service
+	trail    trail
+	shares   *shares
+	metrics  *metrics
+	draining <-chan struct{} // closed at a stop: streams end
+	streams  atomic.Int64    // open now
+	most     int64           // streams of this process
+}
+
+// routes are the addresses.
+func (g *tasks) routes() []route {
+	const tasks = "/api/knowledge/tasks"
+	const one = tasks + "/:taskId"
+	const all = "/internal/tasks"
+	const any = all + "/:taskId"
+	return []route{
+		{http.MethodGet, tasks, accessRead, taskListParams(), g.listTasks},
+		{http.MethodGet, one, accessRead, nil, g.getTask},
+		{http.MethodGet, one + "/events", accessRead, nil, g.taskEvents},
+		{http.MethodGet, one + "/transitions", accessRead, []string{"cursor", "limit"}, g.listTransitions},
+		{http.MethodGet, one + "/explain", accessRead, nil, g.explainTask},
+		{http.MethodPost, one + "/retry", accessWrite, nil, g.retryTask},
+		{http.MethodPost, one + "/cancel", accessWrite, nil, g.cancelTask},
+		{http.MethodGet, all + "/stats", accessInspect, nil, g.taskStats},
+		{http.MethodGet, all + "/suspended", accessInspect, []string{"cursor", "limit"}, g.suspendedTasks},
+		{http.MethodGet, any, accessInspect, nil, g.inspectTask},
+		{http.MethodDelete, any, accessOperate, nil, g.dropTask},
+		{http.MethodPost, any + "/suspend", accessOperate, nil, g.suspendTask},
+		{http.MethodPost, any + "/resume", accessOperate, nil, g.resumeTask},
+	}
+}
 
 func taskListParams() []string {
 	return append([]string{"status", "knowledgeBase", "documentId", "stage", "q", "sort", "cursor", "limit"}, timeFilters...)
@@ -31,34 +65,8 @@ func taskID(c *gin.Context) (string, error) {
 	return id, nil
 }
 
-// pathID is a UUID of the path in its usual form.
-func pathID(c *gin.Context, name string) (string, bool) {
-	id := strings.ToLower(c.Param(name))
-	return id, isUUID(id)
-}
-
-// isUUID reports whether text is a UUID in lower case with hyphens.
-func isUUID(text string) bool {
-	if len(text) != 36 {
-		return false
-	}
-	for i := range len(text) {
-		b := text[i]
-		if i == 8 || i == 13 || i == 18 || i == 23 {
-			if b != '-' {
-				return false
-			}
-			continue
-		}
-		if (b < '0' || b > '9') && (b < 'a' || b > 'f') {
-			return false
-		}
-	}
-	return true
-}
-
 // taskOf reads the task that the path names.
-func (g *Gateway) taskOf(c *gin.Context) (taskstate.Task, error) {
+func (g *tasks) taskOf(c *gin.Context) (taskstate.Task, error) {
 	id, err := taskID(c)
 	if err != nil {
 		return taskstate.Task{}, err
@@ -66,7 +74,7 @@ func (g *Gateway) taskOf(c *gin.Context) (taskstate.Task, error) {
 	return g.svc.Task(c.Request.Context(), caller(c), id)
 }
 
-func (g *Gateway) getTask(c *gin.Context) error {
+func (g *tasks) getTask(c *gin.Context) error {
 	t, err := g.taskOf(c)
 	if err != nil {
 		return err
@@ -74,7 +82,7 @@ func (g *Gateway) getTask(c *gin.Context) error {
 	return writeTagged(c, viewTask(t))
 }
 
-func (g *Gateway) listTasks(c *gin.Context) error {
+func (g *tasks) listTasks(c *gin.Context) error {
 	q, err := g.taskQuery(c)
 	if err != nil {
 		return err
@@ -101,16 +109,8 @@ func taskCursor(sort taskstate.Sort) func(taskstate.Task) cursor {
 	}
 }
 
-// sortedAt is the time that a list in this order goes by.
-func sortedAt(sort taskstate.Sort, created, updated time.Time) time.Time {
-	if sort == taskstate.SortCreated || sort == taskstate.SortCreatedDesc {
-		return created
-	}
-	return updated
-}
-
 // taskQuery reads the filters of a list of tasks.
-func (g *Gateway) taskQuery(c *gin.Context) (q taskstate.Query, err error) {
+func (g *tasks) taskQuery(c *gin.Context) (q taskstate.Query, err error) {
 	if q.Statuses, err = enumParam(c, "status", taskstate.Statuses()); err != nil {
 		return q, err
 	}
@@ -133,40 +133,11 @@ func (g *Gateway) taskQuery(c *gin.Context) (q taskstate.Query, err error) {
 			return q, ingest.ErrDocumentNotFound
 		}
 	}
-	q.KnowledgeBase, err = g.baseFilter(c)
+	q.KnowledgeBase, err = baseFilter(c, g.svc)
 	return q, err
 }
 
-// stageParam is one stage; empty when it is not given.
-func stageParam(c *gin.Context) (taskstate.Stage, error) {
-	given, err := enumParam(c, "stage", stages())
-	if err != nil || len(given) == 0 {
-		return "", err
-	}
-	if len(given) > 1 {
-		return "", problemf(codeInvalidParameter, "parameter stage takes one stage").about("stage")
-	}
-	return given[0], nil
-}
-
-func stages() []taskstate.Stage {
-	return []taskstate.Stage{
-		taskstate.StageNone, taskstate.StageExtract, taskstate.StageSplit, taskstate.StageEmbed,
-		taskstate.StageIndex, taskstate.StageSwitch, taskstate.StageRun, taskstate.StageDone,
-	}
-}
-
-// baseFilter is the id of the base that a list is limited to; empty: none.
-func (g *Gateway) baseFilter(c *gin.Context) (string, error) {
-	idOrName, err := baseName("knowledgeBase", c.Query("knowledgeBase"))
-	if err != nil || idOrName == "" {
-		return "", err
-	}
-	b, err := g.svc.Base(c.Request.Context(), caller(c), idOrName)
-	return b.ID, err
-}
-
-func (g *Gateway) listTransitions(c *gin.Context) error {
+func (g *tasks) listTransitions(c *gin.Context) error {
 	id, err := taskID(c)
 	if err != nil {
 		return err
@@ -187,7 +158,7 @@ func (g *Gateway) listTransitions(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, pageOf(rows, limit, viewTransition, next))
 }
 
-func (g *Gateway) explainTask(c *gin.Context) error {
+func (g *tasks) explainTask(c *gin.Context) error {
 	id, err := taskID(c)
 	if err != nil {
 		return err
@@ -199,21 +170,21 @@ func (g *Gateway) explainTask(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, viewExplanation(e))
 }
 
-func (g *Gateway) retryTask(c *gin.Context) error {
+func (g *tasks) retryTask(c *gin.Context) error {
 	return g.actOnTask(c, audit.TaskRetry, g.svc.Retry)
 }
 
-func (g *Gateway) cancelTask(c *gin.Context) error {
+func (g *tasks) cancelTask(c *gin.Context) error {
 	return g.actOnTask(c, audit.TaskCancel, g.svc.Cancel)
 }
 
 // actOnTask does one step and returns the task afterwards.
-func (g *Gateway) actOnTask(c *gin.Context, action audit.Action, act func(context.Context, ingest.Caller, string) (taskstate.Task, error)) error {
+func (g *tasks) actOnTask(c *gin.Context, action audit.Action, act func(context.Context, ingest.Caller, string) (taskstate.Task, error)) error {
 	id, err := taskID(c)
 	if err != nil {
 		return err
 	}
-	who := g.acting(c, action, id, "")
+	who := g.trail.acting(c, action, id, "")
 	who.Guard = ifMatch(c)
 	t, err := act(c.Request.Context(), who, id)
 	if err != nil {
@@ -224,7 +195,7 @@ func (g *Gateway) actOnTask(c *gin.Context, action audit.Action, act func(contex
 	return writeJSON(c, http.StatusOK, v)
 }
 
-func (g *Gateway) taskStats(c *gin.Context) error {
+func (g *tasks) taskStats(c *gin.Context) error {
 	s, err := g.svc.Stats(c.Request.Context(), caller(c))
 	if err != nil {
 		return err
@@ -232,7 +203,7 @@ func (g *Gateway) taskStats(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, viewStats(s))
 }
 
-func (g *Gateway) suspendedTasks(c *gin.Context) error {
+func (g *tasks) suspendedTasks(c *gin.Context) error {
 	q := taskstate.Query{Statuses: []taskstate.Status{taskstate.StatusSuspended}, Sort: taskstate.SortUpdatedDesc}
 	limit, after, err := pageParams(c, "suspended")
 	if err != nil {
@@ -264,7 +235,7 @@ func (g *Gateway) suspendedTasks(c *gin.Context) error {
 }
 
 // suspensionOf says why a task waits for a person: the words of its last change to SUSPENDED, else the row's error.
-func (g *Gateway) suspensionOf(ctx context.Context, who ingest.Caller, t taskstate.Task) (string, error) {
+func (g *tasks) suspensionOf(ctx context.Context, who ingest.Caller, t taskstate.Task) (string, error) {
 	if t.ErrorCode != "" {
 		return t.ErrorCode, nil
 	}
@@ -283,7 +254,7 @@ func (g *Gateway) suspensionOf(ctx context.Context, who ingest.Caller, t tasksta
 	return t.LastError, nil
 }
 
-func (g *Gateway) inspectTask(c *gin.Context) error {
+func (g *tasks) inspectTask(c *gin.Context) error {
 	t, err := g.taskOf(c)
 	if err != nil {
 		return err
@@ -292,12 +263,12 @@ func (g *Gateway) inspectTask(c *gin.Context) error {
 }
 
 // dropTask withdraws a task for an operator; its row and its log stay, and one that is withdrawn already is no error.
-func (g *Gateway) dropTask(c *gin.Context) error {
+func (g *tasks) dropTask(c *gin.Context) error {
 	id, err := taskID(c)
 	if err != nil {
 		return err
 	}
-	_, err = g.svc.Cancel(c.Request.Context(), g.acting(c, audit.TaskDrop, id, ""), id)
+	_, err = g.svc.Cancel(c.Request.Context(), g.trail.acting(c, audit.TaskDrop, id, ""), id)
 	var refused *taskstate.RefusedError
 	if err != nil && (!errors.As(err, &refused) || refused.Status != taskstate.StatusCancelled) {
 		return err
@@ -305,7 +276,7 @@ func (g *Gateway) dropTask(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, wire.TaskStep{Status: "deleted", TaskID: id})
 }
 
-func (g *Gateway) suspendTask(c *gin.Context) error {
+func (g *tasks) suspendTask(c *gin.Context) error {
 	t, err := g.holdTask(c, audit.TaskSuspend, g.svc.Suspend)
 	if err != nil {
 		return err
@@ -313,7 +284,7 @@ func (g *Gateway) suspendTask(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, viewInspection(t))
 }
 
-func (g *Gateway) resumeTask(c *gin.Context) error {
+func (g *tasks) resumeTask(c *gin.Context) error {
 	t, err := g.holdTask(c, audit.TaskResume, g.svc.Resume)
 	if err != nil {
 		return err
@@ -322,7 +293,7 @@ func (g *Gateway) resumeTask(c *gin.Context) error {
 }
 
 // holdTask is an operator's step with a reason in the operator's own words. It returns the task afterwards.
-func (g *Gateway) holdTask(c *gin.Context, action audit.Action,
+func (g *tasks) holdTask(c *gin.Context, action audit.Action,
 	act func(context.Context, ingest.Caller, string, string) (taskstate.Task, error),
 ) (t taskstate.Task, err error) {
 	id, err := taskID(c)
@@ -337,5 +308,5 @@ func (g *Gateway) holdTask(c *gin.Context, action audit.Action,
 		return t, err
 	}
 	why := strings.TrimSpace(body.Reason)
-	return act(c.Request.Context(), g.acting(c, action, id, why), id, why)
+	return act(c.Request.Context(), g.trail.acting(c, action, id, why), id, why)
 }

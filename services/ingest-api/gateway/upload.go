@@ -7,7 +7,6 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -44,8 +43,8 @@ type intakeFile struct {
 }
 
 // newIntake reads what stands outside of the body. Nothing of the body has been read when it fails.
-func (g *Gateway) newIntake(c *gin.Context, fields []string) (*intake, error) {
-	if g.stopping() {
+func (g *uploads) newIntake(c *gin.Context, fields []string) (*intake, error) {
+	if stopped(g.draining) {
 		return nil, &apiError{code: codeStopping}
 	}
 	in := &intake{who: caller(c), fields: fields}
@@ -113,7 +112,7 @@ func (in *intake) set(name, text string) error {
 }
 
 // takeToken asks the rate limit for one file: the user first, then the address.
-func (g *Gateway) takeToken(c *gin.Context) error {
+func (g *uploads) takeToken(c *gin.Context) error {
 	if g.limiter == nil {
 		return nil
 	}
@@ -130,31 +129,14 @@ func (g *Gateway) takeToken(c *gin.Context) error {
 	return nil
 }
 
-// network is what one caller can choose from at will: an IPv4 address, or a /64 of IPv6.
-func network(ip string) string {
-	addr, err := netip.ParseAddr(ip)
-	if err != nil {
-		return ip
-	}
-	addr = addr.Unmap().WithZone("")
-	if addr.Is4() {
-		return addr.String()
-	}
-	prefix, err := addr.Prefix(64)
-	if err != nil {
-		return ip
-	}
-	return prefix.String()
-}
-
 // takeIn reads the whole form. When it fails every received file has been discarded.
-func (g *Gateway) takeIn(c *gin.Context, in *intake, maxFiles int) (err error) {
+func (g *uploads) takeIn(c *gin.Context, in *intake, maxFiles int) (err error) {
 	share, err := g.shares.upload(in.who.Scope.UserID)
 	if err != nil {
 		return err
 	}
 	defer share.close()
-	form, err := openParts(c, g.cfg, g.deps.Now)
+	form, err := openParts(c, g.limits, g.now)
 	if err != nil {
 		return err
 	}
@@ -184,7 +166,7 @@ func (g *Gateway) takeIn(c *gin.Context, in *intake, maxFiles int) (err error) {
 }
 
 // takePart takes one part in. A file that is refused for what it is stands in the intake with its error; the others go on.
-func (g *Gateway) takePart(c *gin.Context, in *intake, part *multipart.Part, maxFiles int) error {
+func (g *uploads) takePart(c *gin.Context, in *intake, part *multipart.Part, maxFiles int) error {
 	fileName, isFile := rawFileName(part)
 	name := part.FormName()
 	if name != "file" {
@@ -211,7 +193,7 @@ func (g *Gateway) takePart(c *gin.Context, in *intake, part *multipart.Part, max
 	if len(in.files) > 0 {
 		f.err = g.takeToken(c)
 	}
-	source := &capped{r: part, left: g.cfg.UploadMaxBytes}
+	source := &capped{r: part, left: g.limits.fileBytes}
 	if f.err == nil {
 		f.file, f.err = g.svc.Receive(c.Request.Context(), source, f.name)
 	}
@@ -222,7 +204,7 @@ func (g *Gateway) takePart(c *gin.Context, in *intake, part *multipart.Part, max
 	case errors.Is(f.err, ingest.ErrTooLarge):
 		return &apiError{
 			code: codeTooLarge, parameter: f.name, cause: f.err,
-			message: fmt.Sprintf("the file %s is larger than %d bytes", shown(f.name), g.cfg.UploadMaxBytes),
+			message: fmt.Sprintf("the file %s is larger than %d bytes", shown(f.name), g.limits.fileBytes),
 		}
 	case source.err != nil:
 		return formError(source.err)
@@ -265,7 +247,7 @@ func (l *capped) Read(p []byte) (int, error) {
 }
 
 // discard removes what was received and not accepted.
-func (g *Gateway) discard(in *intake) {
+func (g *uploads) discard(in *intake) {
 	for i := range in.files {
 		if in.files[i].taken {
 			in.files[i].taken = false
@@ -276,7 +258,7 @@ func (g *Gateway) discard(in *intake) {
 
 // receiveAll takes a request's files in and accepts them in their order.
 // The idempotency key is held from before the first byte until the answer is known.
-func (g *Gateway) receiveAll(c *gin.Context, in *intake, maxFiles int) error {
+func (g *uploads) receiveAll(c *gin.Context, in *intake, maxFiles int) error {
 	if in.key != "" {
 		release, err := g.svc.BeginKey(c.Request.Context(), in.who, in.key)
 		if err != nil {
@@ -297,7 +279,7 @@ func (g *Gateway) receiveAll(c *gin.Context, in *intake, maxFiles int) error {
 
 // accept commits the received files, together. It does not end with the client's connection:
 // a commit that was cut off half-way would leave nobody knowing whether the files are needed.
-func (g *Gateway) accept(ctx context.Context, in *intake) {
+func (g *uploads) accept(ctx context.Context, in *intake) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), acceptTimeout)
 	defer cancel()
 	var received []*intakeFile
@@ -324,7 +306,7 @@ func (g *Gateway) accept(ctx context.Context, in *intake) {
 }
 
 // countUpload counts one file's result.
-func (g *Gateway) countUpload(f intakeFile) {
+func (g *uploads) countUpload(f intakeFile) {
 	result := uploadAccepted
 	switch {
 	case f.err != nil:

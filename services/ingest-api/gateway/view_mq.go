@@ -129,3 +129,9 @@ func orZero(t time.Time) time.Time {
 	}
 	return t
 }
+
+// The two things that a topic's path may name.
+const (
+	kindTopic  = "topic"
+	kindStream = "stream" // a single stream, by its key
+)

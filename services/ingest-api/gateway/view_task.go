@@ -1,6 +1,9 @@
 package gateway
 
 import (
+	"fmt"
+
+	"github.com/gin-gonic/gin"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -104,4 +107,31 @@ func views[R, V any](rows []R, view func(R) V) []V {
 		out[i] = view(r)
 	}
 	return out
+}
+
+// ifMatch is the request's condition on what it changes, which the application judges under the row's lock; nil: none.
+func ifMatch(c *gin.Context) func(current any) error {
+	wanted := c.Request.Header.Values("If-Match")
+	if len(wanted) == 0 {
+		return nil
+	}
+	return func(current any) error {
+		if !matches(wanted, etagOf(viewOf(current)), false) {
+			return ingest.ErrChanged
+		}
+		return nil
+	}
+}
+
+// viewOf is what the caller has seen of a row.
+func viewOf(current any) any {
+	switch row := current.(type) {
+	case taskstate.Task:
+		return viewTask(row)
+	case ingest.Document:
+		return viewDocument(row)
+	case ingest.Base:
+		return viewBase(row)
+	}
+	panic(fmt.Sprintf("gateway: no view of %T", current))
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -9,64 +10,21 @@ import (
 	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
-
 	"github.com/millweir/millweir/pkg/auth"
-	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
 )
 
-const (
-	maxKeyName = 128
-	maxKeyDays = 3650
-)
-
-func (g *Gateway) healthz(c *gin.Context) error {
-	allowWrite(c)
-	process.HealthHandler(c.Writer, c.Request)
-	return nil
-}
-
-// readyz says whether requests should come here, and what is missing when not.
-// What a dependency answered stays on OPERATOR_ADDR when this address is not for one person only.
-func (g *Gateway) readyz(c *gin.Context) error {
-	report := process.Report{Ready: true, Missing: []string{}, Checks: []process.CheckResult{}}
-	if g.deps.Readiness != nil {
-		report = g.deps.Readiness.Check(c.Request.Context())
-	}
-	if g.stopping() {
-		report.Ready, report.Draining = false, true
-	}
-	if g.cfg.AuthMode != AuthNone {
-		report.Checks = slices.Clone(report.Checks)
-		for i := range report.Checks {
-			report.Checks[i].Error, report.Checks[i].Warning = "", ""
-		}
-	}
-	if !report.Ready {
-		return writeJSON(c, http.StatusServiceUnavailable, report)
-	}
-	return writeJSON(c, http.StatusOK, report)
-}
-
-func (g *Gateway) serveMetrics(c *gin.Context) error {
-	if g.deps.Metrics == nil {
-		return &apiError{code: codeNotFound}
-	}
-	allowWrite(c)
-	g.deps.Metrics.ServeHTTP(c.Writer, c.Request)
-	return nil
-}
-
 // noKeys returns routes of keys where there are none.
-func (g *Gateway) noKeys() error {
-	if g.deps.Keys == nil {
+func (g *operators) noKeys() error {
+	if g.keys == nil {
 		return problemf(codeNotFound, "this service keeps no API keys (AUTH_MODE=none)")
 	}
 	return nil
 }
 
-func (g *Gateway) listKeys(c *gin.Context) error {
+func (g *operators) listKeys(c *gin.Context) error {
 	if err := g.noKeys(); err != nil {
 		return err
 	}
@@ -78,7 +36,7 @@ func (g *Gateway) listKeys(c *gin.Context) error {
 	if after != nil {
 		from = &auth.Key{ID: after.id, CreatedAt: after.key().At}
 	}
-	rows, err := g.deps.Keys.List(c.Request.Context(), from, limit+1)
+	rows, err := g.keys.List(c.Request.Context(), from, limit+1)
 	if err != nil {
 		return err
 	}
@@ -86,7 +44,7 @@ func (g *Gateway) listKeys(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, pageOf(rows, limit, viewKey, next))
 }
 
-func (g *Gateway) createKey(c *gin.Context) error {
+func (g *operators) createKey(c *gin.Context) error {
 	if err := g.noKeys(); err != nil {
 		return err
 	}
@@ -95,7 +53,7 @@ func (g *Gateway) createKey(c *gin.Context) error {
 		return err
 	}
 	in.By = sourceOf(c)
-	secret, key, err := g.deps.Keys.Create(c.Request.Context(), in)
+	secret, key, err := g.keys.Create(c.Request.Context(), in)
 	if err != nil {
 		return err
 	}
@@ -136,7 +94,7 @@ func readNewKey(c *gin.Context) (auth.NewKey, error) {
 	return auth.NewKey{UserID: body.UserID, Name: body.Name, Role: body.Role, Scopes: scopes, TTL: time.Duration(body.TTLDays) * 24 * time.Hour}, nil
 }
 
-func (g *Gateway) revokeKey(c *gin.Context) error {
+func (g *operators) revokeKey(c *gin.Context) error {
 	if err := g.noKeys(); err != nil {
 		return err
 	}
@@ -144,7 +102,7 @@ func (g *Gateway) revokeKey(c *gin.Context) error {
 	if !ok {
 		return auth.ErrKeyNotFound
 	}
-	if err := g.deps.Keys.Revoke(c.Request.Context(), sourceOf(c), id); err != nil {
+	if err := g.keys.Revoke(c.Request.Context(), sourceOf(c), id); err != nil {
 		return err
 	}
 	g.logKey(c, "gateway: API key revoked", id, "")
@@ -152,9 +110,19 @@ func (g *Gateway) revokeKey(c *gin.Context) error {
 }
 
 // logKey notes who made or ended a key.
-func (g *Gateway) logKey(c *gin.Context, message, keyID, userID string) {
+func (g *operators) logKey(c *gin.Context, message, keyID, userID string) {
 	r := requestOf(c)
 	g.log.LogAttrs(c.Request.Context(), slog.LevelInfo, message,
 		slog.String("key_id", keyID), slog.String("for_user", userID), slog.String("user_id", r.principal.UserID),
 		slog.String("by_key_id", r.principal.KeyID), slog.String("request_id", r.id), slog.String("client", c.ClientIP()))
+}
+
+// KeyAdmin manages API keys for operators; auth.Keys is one.
+type KeyAdmin interface {
+	// Create makes a key; secret is shown once. Errors: auth.ErrInvalidInput, taskstate.ErrUnavailable.
+	Create(ctx context.Context, in auth.NewKey) (secret string, key auth.Key, err error)
+	// List pages through all keys, newest first; after is the last one of the page before.
+	List(ctx context.Context, after *auth.Key, limit int) ([]auth.Key, error)
+	// Revoke ends a key for good and notes who did it; auth.ErrKeyNotFound.
+	Revoke(ctx context.Context, by audit.Source, id string) error
 }
