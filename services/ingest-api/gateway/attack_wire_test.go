@@ -306,7 +306,7 @@ func TestA36(t *testing.T) {
 		w := s.get(s.secrets["owner"], "/api/knowledge/tasks?limit="+text)
 		s.refused(w, http.StatusBadRequest, codeInvalidParameter)
 	}
-	files, err := filepath.Glob(filepath.Join("..", "..", "..", "pkg", "taskstore", "postgres", "*.go"))
+	files, err := filepath.Glob(filepath.Join("..", "..", "..", "pkg", "sqldb", "postgres", "*.go"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, f := range files {
