@@ -13,9 +13,8 @@ import (
 )
 
 const (
-	maxQueryChars = 8000
-	defaultTopK   = 10
-	maxTopK       = 50
+	defaultTopK = 10
+	maxTopK     = 50
 )
 
 // documents reads, deletes and searches documents and knowledge bases.
@@ -43,15 +42,6 @@ func (g *documents) routes() []route {
 		{http.MethodDelete, oneBase, accessWrite, []string{"cascade"}, g.deleteBase},
 		{http.MethodGet, oneBase + "/summary", accessRead, nil, g.baseSummary},
 	}
-}
-
-// documentID is the path's id; what cannot be one answers as an unknown one.
-func documentID(c *gin.Context) (string, error) {
-	id, ok := pathID(c, "documentId")
-	if !ok {
-		return "", ingest.ErrDocumentNotFound
-	}
-	return id, nil
 }
 
 func (g *documents) getDocument(c *gin.Context) error {

@@ -9,11 +9,6 @@ import (
 	"github.com/millweir/millweir/pkg/process"
 )
 
-const (
-	maxKeyName = 128
-	maxKeyDays = 3650
-)
-
 func (g *Gateway) healthz(c *gin.Context) error {
 	allowWrite(c)
 	process.HealthHandler(c.Writer, c.Request)

@@ -16,6 +16,11 @@ import (
 	"github.com/millweir/millweir/pkg/wire"
 )
 
+const (
+	maxKeyName = 128
+	maxKeyDays = 3650
+)
+
 // noKeys returns routes of keys where there are none.
 func (g *operators) noKeys() error {
 	if g.keys == nil {

@@ -25,11 +25,12 @@ import (
 )
 
 const (
-	defaultPage = 50
-	maxPage     = 100
-	maxFilter   = 200 // characters of a text filter
-	maxBaseName = 128 // characters of a knowledge base's name
-	anyParam    = "*" // in a route's list: probes and scrapers may add what they like
+	defaultPage   = 50
+	maxPage       = 100
+	maxFilter     = 200  // characters of a text filter
+	maxQueryChars = 8000 // characters of a search
+	maxBaseName   = 128  // characters of a knowledge base's name
+	anyParam      = "*"  // in a route's list: probes and scrapers may add what they like
 )
 
 // knownParams refuses query parameters that the route does not know, and repeated ones, by name.
@@ -434,4 +435,13 @@ func stages() []taskstate.Stage {
 		taskstate.StageNone, taskstate.StageExtract, taskstate.StageSplit, taskstate.StageEmbed,
 		taskstate.StageIndex, taskstate.StageSwitch, taskstate.StageRun, taskstate.StageDone,
 	}
+}
+
+// documentID is the path's id; what cannot be one answers as an unknown one.
+func documentID(c *gin.Context) (string, error) {
+	id, ok := pathID(c, "documentId")
+	if !ok {
+		return "", ingest.ErrDocumentNotFound
+	}
+	return id, nil
 }
