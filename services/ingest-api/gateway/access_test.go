@@ -11,12 +11,13 @@ import (
 
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // needs names an access for the golden table.
-func needs(a access) string {
+func needs(a web.Access) string {
 	return [...]string{"nothing", "read", "write", "inspect", "operate", "metrics"}[a]
 }
 
@@ -30,16 +31,16 @@ func TestAuthenticatorErrors(t *testing.T) {
 	b := newBench(t)
 	for _, header := range []string{"", "Bearer", "Bearer ", "Basic YTpi", "ada", "Bearer  "} {
 		r := b.request(nobody, http.MethodGet, "/api/knowledge/tasks", nil, "Authorization", header)
-		b.refused(b.do(r), http.StatusUnauthorized, codeUnauthenticated)
+		b.refused(b.do(r), http.StatusUnauthorized, web.CodeUnauthenticated)
 	}
 	r := b.request(nobody, http.MethodGet, "/api/knowledge/tasks", nil, "Authorization", "bearer ada")
 	require.Equal(t, http.StatusOK, b.do(r).Code, "the scheme is not case-sensitive")
 	b.people.err = fmt.Errorf("look up: %w: dial 10.0.0.1", taskstate.ErrUnavailable)
 	w := b.get(ada, "/api/knowledge/tasks")
-	b.refused(w, http.StatusServiceUnavailable, codeUnavailable)
+	b.refused(w, http.StatusServiceUnavailable, web.CodeUnavailable)
 	require.NotContains(t, w.Body.String(), "10.0.0.1")
 	b.people.err = errors.New("boom")
-	b.refused(b.get(ada, "/api/knowledge/tasks"), http.StatusInternalServerError, codeInternal)
+	b.refused(b.get(ada, "/api/knowledge/tasks"), http.StatusInternalServerError, web.CodeInternal)
 }
 
 func TestModeNoneIsTheLocalOperator(t *testing.T) {
@@ -66,8 +67,8 @@ func TestCrossSiteChangesAreRefused(t *testing.T) {
 	b := newBench(t)
 	id := b.accept(ada, "a.txt", "x").TaskID
 	path := "/api/knowledge/tasks/" + id + "/cancel"
-	b.refused(b.send(ada, http.MethodPost, path, "", "Sec-Fetch-Site", "cross-site"), http.StatusForbidden, codeCrossOrigin)
-	b.refused(b.send(ada, http.MethodPost, path, "", "Origin", "https://evil.example"), http.StatusForbidden, codeCrossOrigin)
+	b.refused(b.send(ada, http.MethodPost, path, "", "Sec-Fetch-Site", "cross-site"), http.StatusForbidden, web.CodeCrossOrigin)
+	b.refused(b.send(ada, http.MethodPost, path, "", "Origin", "https://evil.example"), http.StatusForbidden, web.CodeCrossOrigin)
 	require.Equal(t, http.StatusOK, b.send(ada, http.MethodPost, path, "", "Origin", "http://127.0.0.1:8081", "Sec-Fetch-Site", "same-origin").Code)
 	require.Equal(t, http.StatusOK, b.get(ada, "/api/knowledge/tasks", "Sec-Fetch-Site", "cross-site").Code)
 }

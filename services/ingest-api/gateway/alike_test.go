@@ -13,6 +13,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // pairs are user ids that look or compare alike somewhere; fit says whether the second one can be a user's at all.
@@ -73,7 +74,7 @@ func TestUsersWhoLookAlike(t *testing.T) {
 			require.Equal(t, http.StatusAccepted, mine.Code, mine.Body.String())
 			task := decode[wire.AcceptedTask](t, mine)
 
-			body := string(render(map[string]string{"userId": p.b}))
+			body := string(web.Render(map[string]string{"userId": p.b}))
 			made := s.send(s.secrets["operator"], http.MethodPost, "/internal/keys", body)
 			_, _, err := s.keys.Create(t.Context(), auth.NewKey{UserID: p.b, Role: taskstate.RoleUser})
 			if !p.fit {
@@ -81,7 +82,7 @@ func TestUsersWhoLookAlike(t *testing.T) {
 				require.ErrorIs(t, err, auth.ErrInvalidInput, p.name)
 				require.Equal(t, http.StatusBadRequest, s.filter(p.b), p.name)
 				if p.b != "" && utf8.ValidString(p.b) && !strings.Contains(p.b, "\x00") && len(p.b) < 191 { // some database does not store the others
-					s.refused(s.get(s.grant(p.b), "/api/knowledge/tasks"), http.StatusUnauthorized, codeUnauthenticated)
+					s.refused(s.get(s.grant(p.b), "/api/knowledge/tasks"), http.StatusUnauthorized, web.CodeUnauthenticated)
 				}
 				continue
 			}
@@ -131,7 +132,7 @@ func TestNamesThatLookAlike(t *testing.T) {
 			owner := s.secretOf("collector-" + string(rune('a'+i)))
 			var bases, tasks []string
 			for _, name := range n {
-				w := s.send(owner, http.MethodPost, "/api/knowledge/bases", string(render(map[string]string{"name": name})))
+				w := s.send(owner, http.MethodPost, "/api/knowledge/bases", string(web.Render(map[string]string{"name": name})))
 				require.Equal(t, http.StatusCreated, w.Code, "%+q: %s", name, w.Body)
 				bases = append(bases, decode[wire.Base](t, w).KnowledgeBaseID)
 				up := s.upload(owner, asyncPath, nil, part{"knowledgeBase", "", name}, file("a.txt", "the same text"))

@@ -24,6 +24,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth/token"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // calls listens on an address of this machine. callers lists who has called there.
@@ -69,22 +70,22 @@ func TestA01(t *testing.T) {
 	}
 	before, parameter := s.hash(), regexp.MustCompile(`:\w+`)
 	for _, r := range s.g.routes() {
-		if slices.Contains(r.query, anyParam) {
+		if slices.Contains(r.Query, web.AnyParam) {
 			continue
 		}
-		path := parameter.ReplaceAllString(r.path, unknownID)
+		path := parameter.ReplaceAllString(r.Path, unknownID)
 		for _, field := range []string{"url", "fileUrl", "callbackUrl"} {
 			for _, a := range addresses {
-				w := s.do(s.request(s.secrets["operator"], r.method, path+"?"+field+"="+url.QueryEscape(a), nil))
-				s.refused(w, http.StatusBadRequest, codeUnknownParameter)
+				w := s.do(s.request(s.secrets["operator"], r.Method, path+"?"+field+"="+url.QueryEscape(a), nil))
+				s.refused(w, http.StatusBadRequest, web.CodeUnknownParameter)
 			}
 		}
 	}
 	for _, a := range addresses {
-		s.refused(s.upload(s.secrets["owner"], asyncPath, nil, part{"url", "", a}), http.StatusBadRequest, codeUnknownParameter)
-		body := string(render(map[string]string{"name": "n", "query": "q", "url": a}))
+		s.refused(s.upload(s.secrets["owner"], asyncPath, nil, part{"url", "", a}), http.StatusBadRequest, web.CodeUnknownParameter)
+		body := string(web.Render(map[string]string{"name": "n", "query": "q", "url": a}))
 		for _, path := range []string{"/api/knowledge/bases", "/api/knowledge/search"} {
-			s.refused(s.send(s.secrets["owner"], http.MethodPost, path, body), http.StatusBadRequest, codeBadJSON)
+			s.refused(s.send(s.secrets["owner"], http.MethodPost, path, body), http.StatusBadRequest, web.CodeBadJSON)
 		}
 	}
 	require.Equal(t, before, s.hash())
@@ -103,11 +104,11 @@ func TestA06(t *testing.T) {
 	for _, field := range []string{
 		"embeddingBaseUrl", "embedding_base_url", "EMBEDDING_BASE_URL", "embeddingApiKey", "embeddingModel", "model", "chromaBaseUrl", "vectorStore", "collection",
 	} {
-		s.refused(s.upload(ada, asyncPath, nil, part{field, "", "http://127.0.0.1:1"}, file("a.txt", "x")), http.StatusBadRequest, codeUnknownParameter)
-		s.refused(s.upload(ada, asyncPath+"?"+field+"=x", nil, file("a.txt", "x")), http.StatusBadRequest, codeUnknownParameter)
+		s.refused(s.upload(ada, asyncPath, nil, part{field, "", "http://127.0.0.1:1"}, file("a.txt", "x")), http.StatusBadRequest, web.CodeUnknownParameter)
+		s.refused(s.upload(ada, asyncPath+"?"+field+"=x", nil, file("a.txt", "x")), http.StatusBadRequest, web.CodeUnknownParameter)
 		for _, body := range []string{`{"name":"n","%s":"http://127.0.0.1:1"}`, `{"query":"q","%s":"http://127.0.0.1:1"}`} {
 			path := map[bool]string{true: "/api/knowledge/bases", false: "/api/knowledge/search"}[strings.Contains(body, "name")]
-			s.refused(s.send(ada, http.MethodPost, path, fmt.Sprintf(body, field)), http.StatusBadRequest, codeBadJSON)
+			s.refused(s.send(ada, http.MethodPost, path, fmt.Sprintf(body, field)), http.StatusBadRequest, web.CodeBadJSON)
 		}
 	}
 	require.Equal(t, before, s.hash())
@@ -117,12 +118,12 @@ func TestA06(t *testing.T) {
 func TestA08(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	o := s.belonging(route{})
+	o := s.belonging(web.Route{})
 	require.NoError(t, os.RemoveAll(filepath.Join(s.dir, "uploads"))) // who touches a file now fails otherwise than with 404
 	for _, method := range []string{http.MethodGet, http.MethodDelete, http.MethodPut} {
 		for _, id := range []string{o.document, strings.ToUpper(o.document), unknownID} {
 			r := s.request(s.secrets["other"], method, "/api/knowledge/documents/"+id, nil, "Content-Type", "multipart/form-data; boundary=b")
-			s.refused(s.do(r), http.StatusNotFound, codeDocumentNotFound)
+			s.refused(s.do(r), http.StatusNotFound, web.CodeDocumentNotFound)
 		}
 	}
 	require.Equal(t, http.StatusOK, s.get(s.secrets["owner"], "/api/knowledge/documents/"+o.document).Code)
@@ -149,16 +150,16 @@ func TestA09(t *testing.T) {
 func TestA10(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	o := s.belonging(route{})
+	o := s.belonging(web.Route{})
 	bob, before := s.secrets["other"], s.hash()
 	for _, field := range []string{"documentId", "fileId", "filePath", "userId", "path", "taskId"} {
-		s.refused(s.upload(bob, asyncPath, nil, part{field, "", o.document}, file("a.txt", "x")), http.StatusBadRequest, codeUnknownParameter)
-		s.refused(s.upload(bob, asyncPath+"?"+field+"="+o.document, nil, file("a.txt", "x")), http.StatusBadRequest, codeUnknownParameter)
-		s.refused(s.send(bob, http.MethodPost, "/api/knowledge/bases", fmt.Sprintf(`{"name":"n","%s":%q}`, field, o.base)), http.StatusBadRequest, codeBadJSON)
+		s.refused(s.upload(bob, asyncPath, nil, part{field, "", o.document}, file("a.txt", "x")), http.StatusBadRequest, web.CodeUnknownParameter)
+		s.refused(s.upload(bob, asyncPath+"?"+field+"="+o.document, nil, file("a.txt", "x")), http.StatusBadRequest, web.CodeUnknownParameter)
+		s.refused(s.send(bob, http.MethodPost, "/api/knowledge/bases", fmt.Sprintf(`{"name":"n","%s":%q}`, field, o.base)), http.StatusBadRequest, web.CodeBadJSON)
 	}
-	s.refused(s.upload(bob, asyncPath, nil, part{"knowledgeBase", "", o.base}, file("a.txt", "x")), http.StatusNotFound, codeBaseNotFound)
-	s.refused(s.upload(bob, "PUT /api/knowledge/documents/"+o.document, nil, file("a.txt", "x")), http.StatusNotFound, codeDocumentNotFound)
-	s.refused(s.upload(s.secrets["operator"], "PUT /api/knowledge/documents/"+o.document, nil, file("a.txt", "x")), http.StatusNotFound, codeDocumentNotFound)
+	s.refused(s.upload(bob, asyncPath, nil, part{"knowledgeBase", "", o.base}, file("a.txt", "x")), http.StatusNotFound, web.CodeBaseNotFound)
+	s.refused(s.upload(bob, "PUT /api/knowledge/documents/"+o.document, nil, file("a.txt", "x")), http.StatusNotFound, web.CodeDocumentNotFound)
+	s.refused(s.upload(s.secrets["operator"], "PUT /api/knowledge/documents/"+o.document, nil, file("a.txt", "x")), http.StatusNotFound, web.CodeDocumentNotFound)
 	require.Equal(t, before, s.hash())
 	// A name of one's own that is another's id stays a name, or is refused; it never is that base.
 	require.GreaterOrEqual(t, s.send(bob, http.MethodPost, "/api/knowledge/bases", fmt.Sprintf(`{"name":%q}`, o.base)).Code, 400)
@@ -182,27 +183,27 @@ func injections(o belongings) []string {
 func TestA11(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	o := s.belonging(route{})
+	o := s.belonging(web.Route{})
 	bob := s.secrets["other"]
 	for _, r := range s.g.routes() {
-		if r.method != http.MethodGet || r.access != accessRead || len(r.query) == 0 || strings.Contains(r.path, ":") {
+		if r.Method != http.MethodGet || r.Access != web.AccessRead || len(r.Query) == 0 || strings.Contains(r.Path, ":") {
 			continue
 		}
-		for _, name := range r.query {
+		for _, name := range r.Query {
 			for _, text := range injections(o) {
-				w := s.get(bob, r.path+"?"+name+"="+url.QueryEscape(text))
-				require.NotEqual(t, http.StatusInternalServerError, w.Code, "%s %s=%q: %s", r.path, name, text, w.Body)
+				w := s.get(bob, r.Path+"?"+name+"="+url.QueryEscape(text))
+				require.NotEqual(t, http.StatusInternalServerError, w.Code, "%s %s=%q: %s", r.Path, name, text, w.Body)
 				if w.Code != http.StatusOK {
 					continue
 				}
 				for _, id := range []string{o.task, o.document, o.base} {
-					require.NotContains(t, w.Body.String(), id, "%s %s=%q", r.path, name, text)
+					require.NotContains(t, w.Body.String(), id, "%s %s=%q", r.Path, name, text)
 				}
 			}
 		}
 	}
 	for _, text := range injections(o) {
-		w := s.send(bob, http.MethodPost, "/api/knowledge/search", string(render(map[string]string{"query": "text", "knowledgeBase": text})))
+		w := s.send(bob, http.MethodPost, "/api/knowledge/search", string(web.Render(map[string]string{"query": "text", "knowledgeBase": text})))
 		require.NotEqual(t, http.StatusInternalServerError, w.Code, text)
 		require.NotContains(t, w.Body.String(), o.document)
 	}
@@ -214,7 +215,7 @@ func TestA14(t *testing.T) {
 	s := newSite(t)
 	ada := s.secrets["owner"]
 	for _, name := range []string{"../victim/x", "/tmp/p", "..", ".", "a/../../b", `..\..\x`, "C:\\x", "file:///etc/passwd", "a\u202eb", "%2e%2e%2f"} {
-		w := s.send(ada, http.MethodPost, "/api/knowledge/bases", string(render(map[string]string{"name": name})))
+		w := s.send(ada, http.MethodPost, "/api/knowledge/bases", string(web.Render(map[string]string{"name": name})))
 		require.Equal(t, http.StatusCreated, w.Code, "%q: %s", name, w.Body)
 		v := decode[wire.Base](t, w)
 		require.Equal(t, name, v.Name)
@@ -269,7 +270,7 @@ func TestA29(t *testing.T) {
 	for i := range 50 {
 		w := guess("192.0.2.1", fmt.Sprintf("198.51.100.%d", i), s.secrets["garbage"])
 		if codes[w.Code]++; w.Code == http.StatusTooManyRequests {
-			require.Equal(t, codeLoginLimited, s.problem(w).Code)
+			require.Equal(t, web.CodeLoginLimited, s.problem(w).Code)
 			require.Equal(t, "12", w.Header().Get("Retry-After"))
 		}
 	}
@@ -322,7 +323,7 @@ func TestA30(t *testing.T) {
 		}
 		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.HS256, Key: []byte(secret)}, nil)
 		require.NoError(t, err)
-		signed, err := signer.Sign(render(claims))
+		signed, err := signer.Sign(web.Render(claims))
 		require.NoError(t, err)
 		text, err := signed.CompactSerialize()
 		require.NoError(t, err)
@@ -334,7 +335,7 @@ func TestA30(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, ask(sign(nil), stats).Code)
 	require.Equal(t, http.StatusOK, ask(sign(map[string]any{"scope": "operator read"}), stats).Code)
 	w := s.send(sign(map[string]any{"scope": "read"}), http.MethodPost, "/api/knowledge/bases", `{"name":"n"}`)
-	require.Equal(t, codeScope, s.refused(w, http.StatusForbidden, codeScope).Code)
+	require.Equal(t, web.CodeScope, s.refused(w, http.StatusForbidden, web.CodeScope).Code)
 	good := sign(nil)
 	parts := strings.Split(good, ".")
 	for name, text := range map[string]string{
@@ -344,8 +345,8 @@ func TestA30(t *testing.T) {
 		"unsigned": parts[0] + "." + parts[1] + ".", "exchanged": parts[0] + "." + strings.Split(sign(map[string]any{"sub": "bob"}), ".")[1] + "." + parts[2],
 		"dots": strings.Repeat(".", 1<<20),
 	} {
-		p := s.refused(ask(text, list), http.StatusUnauthorized, codeUnauthenticated)
-		require.Equal(t, kinds[codeUnauthenticated].Message, p.Message, "%s: why is told to nobody", name)
+		p := s.refused(ask(text, list), http.StatusUnauthorized, web.CodeUnauthenticated)
+		require.Equal(t, web.Kinds[web.CodeUnauthenticated].Message, p.Message, "%s: why is told to nobody", name)
 	}
 }
 
@@ -358,7 +359,7 @@ func TestA31(t *testing.T) {
 	for _, text := range []string{"of ada", "of bob"} {
 		w := s.upload(s.secrets["other"], asyncPath, []string{"Idempotency-Key", "order-1"}, file("a.txt", text))
 		if text == "of bob" {
-			s.refused(w, http.StatusUnprocessableEntity, codeKeyReused) // bob's own key by now
+			s.refused(w, http.StatusUnprocessableEntity, web.CodeKeyReused) // bob's own key by now
 			continue
 		}
 		his := decode[wire.AcceptedTask](t, w)

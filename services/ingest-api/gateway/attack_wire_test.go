@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // meteredListener counts what is read from its connections.
@@ -91,7 +92,7 @@ func flood(t *testing.T, addr, head string, limit int64) int {
 func TestA33(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *Config, _ *Deps) { c.UploadMaxBytes, c.UploadMaxRequestBytes = 20<<30, 20<<30 })
-	o := s.belonging(route{})
+	o := s.belonging(web.Route{})
 	addr, meter := metered(t, s)
 	const size = 10 << 30
 	for name, c := range map[string]struct {
@@ -129,12 +130,12 @@ func TestA25(t *testing.T) {
 		code string
 		read int64
 	}{
-		"parts":        {strings.NewReader(strings.Repeat(head, 100_000) + "--b--\r\n"), codeInvalidParameter, 1 << 20},
-		"headers":      {strings.NewReader("--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\n" + strings.Repeat("X-A: b\r\n", 100_000) + "\r\nx\r\n--b--\r\n"), codeBadMultipart, 1 << 20},
-		"one header":   {strings.NewReader("--b\r\nX-A: " + strings.Repeat("b", 10<<20) + "\r\n\r\nx\r\n--b--\r\n"), codeBadMultipart, 1 << 20},
+		"parts":        {strings.NewReader(strings.Repeat(head, 100_000) + "--b--\r\n"), web.CodeInvalidParameter, 1 << 20},
+		"headers":      {strings.NewReader("--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\n" + strings.Repeat("X-A: b\r\n", 100_000) + "\r\nx\r\n--b--\r\n"), web.CodeBadMultipart, 1 << 20},
+		"one header":   {strings.NewReader("--b\r\nX-A: " + strings.Repeat("b", 10<<20) + "\r\n\r\nx\r\n--b--\r\n"), web.CodeBadMultipart, 1 << 20},
 		"empty parts":  {strings.NewReader(strings.Repeat("--b\r\n\r\n\r\n", 100_000) + "--b--\r\n"), "", 1 << 20},
-		"no boundary":  {strings.NewReader(strings.Repeat("x", 10<<20)), codeBadMultipart, 10<<20 + 64<<10}, // a preamble may be long; the request's limit ends it
-		"only dashes":  {strings.NewReader(strings.Repeat("-", 3<<20)), codeBadMultipart, 3<<20 + 64<<10},
+		"no boundary":  {strings.NewReader(strings.Repeat("x", 10<<20)), web.CodeBadMultipart, 10<<20 + 64<<10}, // a preamble may be long; the request's limit ends it
+		"only dashes":  {strings.NewReader(strings.Repeat("-", 3<<20)), web.CodeBadMultipart, 3<<20 + 64<<10},
 		"nested forms": {strings.NewReader("--b\r\nContent-Type: multipart/mixed; boundary=c\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n" + strings.Repeat("--c\r\n\r\n", 10_000) + "--b--\r\n"), "", 1 << 20},
 	}
 	before := s.hash()
@@ -152,7 +153,7 @@ func TestA25(t *testing.T) {
 			_ = res.Body.Close()
 			require.Contains(t, []int{400, 413, 415, 422}, res.StatusCode, name)
 			if c.code != "" {
-				require.Contains(t, []string{c.code, codeTooLarge, codeIncompleteBody}, p.Code, name)
+				require.Contains(t, []string{c.code, web.CodeTooLarge, web.CodeIncompleteBody}, p.Code, name)
 			}
 		}
 		client.CloseIdleConnections()
@@ -257,7 +258,7 @@ func TestA34(t *testing.T) {
 	b.do(b.request(evil, http.MethodGet, "/api/knowledge/tasks", nil))
 	b.upload(ada, asyncPath, nil, part{"title", "", evil}, file(evil, "x"))
 	b.upload(ada, asyncPath, []string{"Idempotency-Key", evil}, file("a.txt", "x"))
-	b.send(operator, http.MethodPost, "/internal/keys", string(render(map[string]string{"userId": evil})))
+	b.send(operator, http.MethodPost, "/internal/keys", string(web.Render(map[string]string{"userId": evil})))
 	text := strings.TrimSpace(b.log.String())
 	require.NotContains(t, text, "\x1b")
 	lines := strings.Split(text, "\n")
@@ -304,7 +305,7 @@ func TestA36(t *testing.T) {
 	}
 	for _, text := range []string{"4294967296", "-4294967296", "18446744073709551616", strings.Repeat("9", 10_000)} {
 		w := s.get(s.secrets["owner"], "/api/knowledge/tasks?limit="+text)
-		s.refused(w, http.StatusBadRequest, codeInvalidParameter)
+		s.refused(w, http.StatusBadRequest, web.CodeInvalidParameter)
 	}
 	files, err := filepath.Glob(filepath.Join("..", "..", "..", "pkg", "sqldb", "postgres", "*.go"))
 	require.NoError(t, err)

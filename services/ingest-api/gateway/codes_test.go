@@ -13,6 +13,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/services/ingest-api/gateway/apidoc"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // codeName is how error codes are written.
@@ -87,9 +90,9 @@ var notOurs = map[string]string{}
 // a row in the table, and so in the OpenAPI document, fails here.
 func TestEveryCodeOfTheSourceIsInTheTable(t *testing.T) {
 	t.Parallel()
-	d, err := loadDocument("")
+	d, err := apidoc.Load("")
 	require.NoError(t, err)
-	listed := texts(child(child(child(d.root, "components"), "schemas"), "ErrorCode")["enum"])
+	listed := apidoc.Texts(apidoc.Child(apidoc.Child(apidoc.Child(d.Root, "components"), "schemas"), "ErrorCode")["enum"])
 	files := token.NewFileSet()
 	seen := map[string]bool{}
 	for _, root := range []string{"../../../pkg", "../../../services"} {
@@ -114,7 +117,7 @@ func TestEveryCodeOfTheSourceIsInTheTable(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.True(t, seen["CRASH_LIMIT"] && seen["FILE_MISSING"] && seen["UPLOAD_EXPIRED"] && seen["TASK_SUSPENDED"], "the walk finds codes of every kind: %v", seen)
-	for code, kind := range kinds {
+	for code, kind := range web.Kinds {
 		require.True(t, seen[code], "%s is in the table and nobody returns it", code)
 		require.True(t, kind.Remedy != "" && kind.Message != "" && kind.Status >= 400, code)
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/views"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // noDeadLetters is an empty desk.
@@ -117,20 +119,20 @@ func TestDeadLettersOfOperators(t *testing.T) {
 	require.Equal(t, wire.DeadLetterStats{Source: string(dlq.SourceRedis), Entries: 2, Dead: 1}, decode[wire.DeadLetterStats](t, s.get(op, deadLettersPath+"/stats")))
 
 	replay := func(id string) string { return deadLettersPath + "/letters/" + id + "/replay" }
-	s.refused(s.send(op, http.MethodPost, replay(raw), ""), http.StatusConflict, codeDeadLetterUnreadable)
+	s.refused(s.send(op, http.MethodPost, replay(raw), ""), http.StatusConflict, web.CodeDeadLetterUnreadable)
 	require.Empty(t, s.events(audit.DeadLetterReplay), "what was refused is not noted as done")
 	got := decode[wire.InspectedTask](t, s.send(op, http.MethodPost, replay(id), ""))
 	require.Equal(t, taskstate.StatusQueued, got.Status)
 	require.Equal(t, id, s.events(audit.DeadLetterReplay)[0].Target)
-	s.refused(s.send(op, http.MethodPost, replay(id), ""), http.StatusNotFound, codeDeadLetterNotFound)
+	s.refused(s.send(op, http.MethodPost, replay(id), ""), http.StatusNotFound, web.CodeDeadLetterNotFound)
 	p := s.refused(s.send(op, http.MethodPost, replay(dlq.RowID(task, 1)), ""), http.StatusConflict, taskstate.CodeNotReplayable)
 	require.Equal(t, taskstate.StatusQueued, p.TaskStatus)
 	for _, bad := range []string{"x", "1-1", "..%2f", uuid.NewString()} {
-		s.refused(s.get(op, deadLettersPath+"/letters/"+bad), http.StatusNotFound, codeDeadLetterNotFound)
+		s.refused(s.get(op, deadLettersPath+"/letters/"+bad), http.StatusNotFound, web.CodeDeadLetterNotFound)
 	}
 	require.Equal(t, http.StatusNoContent, s.do(s.request(op, http.MethodDelete, deadLettersPath+"/letters/"+raw, nil)).Code)
 	require.Equal(t, raw, s.events(audit.DeadLetterDrop)[0].Target)
-	s.refused(s.do(s.request(op, http.MethodDelete, deadLettersPath+"/letters/"+dlq.RowID(task, 1), nil)), http.StatusConflict, codeDeadLetterIsRow)
+	s.refused(s.do(s.request(op, http.MethodDelete, deadLettersPath+"/letters/"+dlq.RowID(task, 1), nil)), http.StatusConflict, web.CodeDeadLetterIsRow)
 }
 
 // A dead letter that a crash left behind is told as 409 with the state, and goes.
@@ -146,7 +148,7 @@ func TestAStaleDeadLetterIsRefusedAndGoes(t *testing.T) {
 	s.dies(task, "again")
 	p := s.refused(s.send(op, http.MethodPost, deadLettersPath+"/letters/"+id+"/replay", ""), http.StatusConflict, taskstate.CodeNotReplayable)
 	require.Equal(t, "the task died again: it is DEAD with fence 2, the dead letter is of fence 1", p.Message)
-	s.refused(s.get(op, deadLettersPath+"/letters/"+id), http.StatusNotFound, codeDeadLetterNotFound)
+	s.refused(s.get(op, deadLettersPath+"/letters/"+id), http.StatusNotFound, web.CodeDeadLetterNotFound)
 }
 
 func TestDeadLettersInBulk(t *testing.T) {
@@ -181,26 +183,26 @@ func TestDeadLettersInBulk(t *testing.T) {
 	}
 
 	_, kept := s.dead("keep me")
-	s.refused(s.send(op, http.MethodPost, deadLettersPath+"/drop", ""), http.StatusUnprocessableEntity, codeInvalidField)
+	s.refused(s.send(op, http.MethodPost, deadLettersPath+"/drop", ""), http.StatusUnprocessableEntity, web.CodeInvalidField)
 	require.Equal(t, 1, *post("/drop", `{"error":"no envelope"}`).Dropped)
 	require.Equal(t, http.StatusOK, s.get(op, deadLettersPath+"/letters/"+kept).Code)
 	require.Equal(t, 1, *post("/drop", `{"all":true,"dryRun":true}`).Dropped)
 	require.Equal(t, 1, *post("/drop", `{"all":true}`).Dropped)
 	require.Zero(t, decode[wire.DeadLetterStats](t, s.get(op, deadLettersPath+"/stats")).Entries)
-	s.refused(s.send(op, http.MethodPost, deadLettersPath+"/drop", `{"all":true,"source":"table"}`), http.StatusConflict, codeDeadLetterIsRow)
+	s.refused(s.send(op, http.MethodPost, deadLettersPath+"/drop", `{"all":true,"source":"table"}`), http.StatusConflict, web.CodeDeadLetterIsRow)
 	for _, bad := range []string{`{"source":"mars"}`, `{"limit":1001}`, `{"limit":-1}`, `{"perSecond":-1}`, `{"failedAfter":"0001-01-01T00:00:00Z"}`} {
-		s.refused(s.send(op, http.MethodPost, deadLettersPath+"/replay", bad), http.StatusUnprocessableEntity, codeInvalidField)
+		s.refused(s.send(op, http.MethodPost, deadLettersPath+"/replay", bad), http.StatusUnprocessableEntity, web.CodeInvalidField)
 	}
-	s.refused(s.send(op, http.MethodPost, deadLettersPath+"/replay", `{"cursor":"x"}`), http.StatusBadRequest, codeBadCursor)
-	s.refused(s.get(op, deadLettersPath+"?source=mars"), http.StatusBadRequest, codeInvalidParameter)
+	s.refused(s.send(op, http.MethodPost, deadLettersPath+"/replay", `{"cursor":"x"}`), http.StatusBadRequest, web.CodeBadCursor)
+	s.refused(s.get(op, deadLettersPath+"?source=mars"), http.StatusBadRequest, web.CodeInvalidParameter)
 
 	without := newBench(t, func(_ *Config, d *Deps) { d.DeadLetters = nil })
-	without.refused(without.get(operator, deadLettersPath), http.StatusNotFound, codeNotFound)
+	without.refused(without.get(operator, deadLettersPath), http.StatusNotFound, web.CodeNotFound)
 }
 
 func TestBlobs(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, wire.Blob{Value: "aä", Encoding: "utf-8", Bytes: 5, Clipped: true}, viewBlobUpTo([]byte("aää"), 4), "no half character")
-	require.Equal(t, wire.Blob{Value: "/w==", Encoding: "base64", Bytes: 2, Clipped: true}, viewBlobUpTo([]byte{0xff, 0xfe}, 1))
-	require.Equal(t, wire.Blob{Encoding: "utf-8"}, viewBlob(nil))
+	require.Equal(t, wire.Blob{Value: "aä", Encoding: "utf-8", Bytes: 5, Clipped: true}, views.ViewBlobUpTo([]byte("aää"), 4), "no half character")
+	require.Equal(t, wire.Blob{Value: "/w==", Encoding: "base64", Bytes: 2, Clipped: true}, views.ViewBlobUpTo([]byte{0xff, 0xfe}, 1))
+	require.Equal(t, wire.Blob{Encoding: "utf-8"}, views.Blob(nil))
 }

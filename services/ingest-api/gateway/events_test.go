@@ -19,6 +19,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/tasks"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // sse is one event or comment of a stream.
@@ -153,17 +155,17 @@ func TestEventsRefusals(t *testing.T) {
 	b := newBench(t, func(c *Config, _ *Deps) { c.EventsMaxClients = 1 })
 	s := b.serve()
 	id := b.accept(ada, "a.txt", "x").TaskID
-	b.refused(b.get(bob, "/api/knowledge/tasks/"+id+"/events"), http.StatusNotFound, codeTaskNotFound)
-	b.refused(b.get(ada, "/api/knowledge/tasks/nonsense/events"), http.StatusNotFound, codeTaskNotFound)
+	b.refused(b.get(bob, "/api/knowledge/tasks/"+id+"/events"), http.StatusNotFound, web.CodeTaskNotFound)
+	b.refused(b.get(ada, "/api/knowledge/tasks/nonsense/events"), http.StatusNotFound, web.CodeTaskNotFound)
 	_, stream := b.follow(s, id)
 	_, err := readEvent(t, stream)
 	require.NoError(t, err)
-	b.refused(b.get(ada, "/api/knowledge/tasks/"+id+"/events"), http.StatusServiceUnavailable, codeTooManyStreams)
+	b.refused(b.get(ada, "/api/knowledge/tasks/"+id+"/events"), http.StatusServiceUnavailable, web.CodeTooManyStreams)
 	b.g.Drain()
 	_, err = readEvent(t, stream)
 	require.ErrorIs(t, err, io.EOF, "a stop must end the stream")
 	require.Eventually(t, func() bool { return b.streams() == 0 }, time.Minute, time.Millisecond)
-	b.refused(b.get(ada, "/api/knowledge/tasks/"+id+"/events"), http.StatusServiceUnavailable, codeStopping)
+	b.refused(b.get(ada, "/api/knowledge/tasks/"+id+"/events"), http.StatusServiceUnavailable, web.CodeStopping)
 }
 
 // silentWatch is a service whose watch says what the test says.
@@ -217,7 +219,7 @@ func TestHeartbeatComesAfterFifteenIdleSeconds(t *testing.T) {
 		}()
 		synctest.Wait()
 		require.Empty(t, out.String())
-		pass(heartbeat - time.Millisecond)
+		pass(tasks.Heartbeat - time.Millisecond)
 		synctest.Wait()
 		require.Empty(t, out.String())
 		pass(time.Millisecond)

@@ -9,24 +9,28 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/services/ingest-api/gateway/tasks"
+	"github.com/millweir/millweir/services/ingest-api/gateway/uploads"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 func FuzzCursor(f *testing.F) {
-	for _, c := range []cursor{{"tasks:-updatedAt", 1767322800000000, "0190a6e0-0000-7000-8000-000000000001"}, {"segments", -1, ""}, {"x", 0, "a|b"}} {
-		f.Add(c.encode(), c.list)
+	for _, c := range []web.Cursor{{List: "tasks:-updatedAt", At: 1767322800000000, ID: "0190a6e0-0000-7000-8000-000000000001"}, {List: "segments", At: -1}, {List: "x", ID: "a|b"}} {
+		f.Add(c.Encode(), c.List)
 	}
 	f.Add("", "tasks")
 	f.Add("MXx0YXNrc3wxfA", "tasks")
 	f.Add("MXx0YXNrczotdXBkYXR\rlZEF0fDE3NjczMjI4MDAwMDAwMDB8MDE5MGE2ZTAtMDAwMC03MDAwLTgwMDAtMDAwMDAwMDAwMDAxfDJhNHA1NQ", "tasks:-updatedAt") // found by fuzzing
 	f.Fuzz(func(t *testing.T, text, list string) {
-		c, err := decodeCursor(text, list)
+		c, err := web.DecodeCursor(text, list)
 		if err != nil {
-			require.Equal(t, codeBadCursor, classify(err).code)
+			require.Equal(t, web.CodeBadCursor, web.Classify(err).Code)
 			return
 		}
-		require.Equal(t, text, c.encode(), "two texts for one cursor")
-		require.Equal(t, list, c.list)
-		require.True(t, harmlessID(c.id))
+		require.Equal(t, text, c.Encode(), "two texts for one cursor")
+		require.Equal(t, list, c.List)
+		require.True(t, web.HarmlessID(c.ID))
 	})
 }
 
@@ -35,7 +39,7 @@ func FuzzLastEventID(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		n := lastEventID(text)
+		n := tasks.LastEventID(text)
 		require.GreaterOrEqual(t, n, int64(0))
 		if n > 0 {
 			require.Equal(t, text, strconv.FormatInt(n, 10))
@@ -69,10 +73,10 @@ func FuzzFileName(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, given string) {
-		name := cleanFileName(given)
+		name := uploads.CleanFileName(given)
 		require.NotEmpty(t, name)
 		require.True(t, utf8.ValidString(name))
-		require.LessOrEqual(t, utf8.RuneCountInString(name), maxFileName)
+		require.LessOrEqual(t, utf8.RuneCountInString(name), uploads.MaxFileName)
 		require.NotContains(t, name, "/")
 		require.NotContains(t, name, `\`)
 		require.NotContains(t, name, "\x00")

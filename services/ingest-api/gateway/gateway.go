@@ -19,6 +19,15 @@ import (
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/ratelimit"
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/services/ingest-api/gateway/apidoc"
+	"github.com/millweir/millweir/services/ingest-api/gateway/deadletters"
+	"github.com/millweir/millweir/services/ingest-api/gateway/documents"
+	"github.com/millweir/millweir/services/ingest-api/gateway/operators"
+	"github.com/millweir/millweir/services/ingest-api/gateway/shares"
+	"github.com/millweir/millweir/services/ingest-api/gateway/tasks"
+	"github.com/millweir/millweir/services/ingest-api/gateway/topics"
+	"github.com/millweir/millweir/services/ingest-api/gateway/uploads"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // Authenticator knows the callers; auth.Keys is one.
@@ -40,11 +49,11 @@ type Readiness interface {
 type Deps struct {
 	Service     ingest.Service
 	Auth        Authenticator
-	Keys        KeyAdmin              // nil: /internal/keys answers 404
-	Audit       AuditLog              // nil: nothing is noted, /internal/audit answers 404
-	Outbox      Outbox                // nil: /internal/outbox answers 404
+	Keys        operators.KeyAdmin    // nil: /internal/keys answers 404
+	Audit       web.AuditLog          // nil: nothing is noted, /internal/audit answers 404
+	Outbox      operators.Outbox      // nil: /internal/outbox answers 404
 	MQ          *streammq.MQ          // nil: /internal/mq and /internal/dlq/topics answer 404
-	DeadLetters DeadLetters           // nil: /internal/dlq answers 404
+	DeadLetters deadletters.Service   // nil: /internal/dlq answers 404
 	Limiter     ratelimit.Limiter     // of uploads; nil: a local one of the configured limit
 	Logins      ratelimit.Limiter     // of failed logins; nil: a local one of the configured limit
 	Readiness   Readiness             // nil: always ready while it serves
@@ -62,20 +71,20 @@ type Gateway struct {
 	deps    Deps
 	log     *slog.Logger
 	tracer  trace.Tracer
-	trail   trail
+	trail   web.Trail
 	guesses *guesses
-	metrics *metrics
+	metrics *web.Metrics
 	engine  *gin.Engine
 	handler http.Handler
-	api     *document
+	api     *apidoc.Document
 
-	uploads          *uploads
-	documents        *documents
-	tasks            *tasks
-	deadLetters      *deadLetters
-	topics           *topics
-	topicDeadLetters *topicDeadLetters
-	operators        *operators
+	uploads          *uploads.Handler
+	documents        *documents.Handler
+	tasks            *tasks.Handler
+	deadLetters      *deadletters.Handler
+	topics           *topics.Handler
+	topicDeadLetters *deadletters.TopicHandler
+	operators        *operators.Handler
 
 	drainOnce sync.Once
 	draining  chan struct{} // closed at a stop: not ready, streams and waits end
@@ -101,14 +110,14 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 	g := &Gateway{
 		cfg: cfg, deps: deps, log: deps.Logger,
 		tracer:   deps.Tracer.Tracer("github.com/millweir/millweir/services/ingest-api/gateway"),
-		trail:    trail{deps.Audit},
+		trail:    web.Trail{Log: deps.Audit},
 		guesses:  newGuesses(cfg, deps),
-		metrics:  newMetrics(deps.Registerer),
+		metrics:  web.NewMetrics(deps.Registerer),
 		draining: make(chan struct{}),
 	}
 	var err error
 	g.furnish()
-	if g.api, err = loadDocument(deps.Version); err != nil {
+	if g.api, err = apidoc.Load(deps.Version); err != nil {
 		return nil, fmt.Errorf("read the OpenAPI document: %w", err)
 	}
 	if g.engine, err = g.newEngine(); err != nil {
@@ -128,33 +137,33 @@ func (g *Gateway) Drain() { g.drainOnce.Do(func() { close(g.draining) }) }
 func (g *Gateway) furnish() {
 	cfg, deps := g.cfg, g.deps
 	shares := sharesOf(cfg)
-	g.uploads = &uploads{
-		svc: deps.Service, limiter: limiterOf(cfg, deps), shares: shares, metrics: g.metrics, now: deps.Now, log: deps.Logger, draining: g.draining,
-		limits: uploadLimits{
-			fileBytes: cfg.UploadMaxBytes, requestBytes: cfg.requestLimit(), idle: cfg.UploadIdleTimeout, longest: cfg.UploadMaxDuration,
-			minRate: cfg.UploadMinRate,
+	g.uploads = &uploads.Handler{
+		Svc: deps.Service, Limiter: limiterOf(cfg, deps), Shares: shares, Metrics: g.metrics, Now: deps.Now, Log: deps.Logger, Draining: g.draining,
+		Limits: uploads.Limits{
+			FileBytes: cfg.UploadMaxBytes, RequestBytes: cfg.requestLimit(), Idle: cfg.UploadIdleTimeout, Longest: cfg.UploadMaxDuration,
+			MinRate: cfg.UploadMinRate,
 		},
 	}
-	g.documents = &documents{svc: deps.Service, trail: g.trail}
-	g.tasks = &tasks{
-		svc: deps.Service, trail: g.trail, shares: shares, metrics: g.metrics, draining: g.draining, most: int64(cfg.EventsMaxClients),
+	g.documents = &documents.Handler{Svc: deps.Service, Trail: g.trail}
+	g.tasks = &tasks.Handler{
+		Svc: deps.Service, Trail: g.trail, Shares: shares, Metrics: g.metrics, Draining: g.draining, Most: int64(cfg.EventsMaxClients),
 	}
-	g.deadLetters = &deadLetters{service: deps.DeadLetters, trail: g.trail}
-	g.topics = &topics{mq: deps.MQ, trail: g.trail}
-	g.topicDeadLetters = &topicDeadLetters{topics: g.topics, trail: g.trail}
-	g.operators = &operators{outbox: deps.Outbox, keys: deps.Keys, trail: g.trail, log: deps.Logger}
+	g.deadLetters = &deadletters.Handler{Service: deps.DeadLetters, Trail: g.trail}
+	g.topics = &topics.Handler{Mq: deps.MQ, Trail: g.trail}
+	g.topicDeadLetters = &deadletters.TopicHandler{Topics: g.topics, Trail: g.trail}
+	g.operators = &operators.Handler{Outbox: deps.Outbox, Keys: deps.Keys, Trail: g.trail, Log: deps.Logger}
 }
 
 // sharesOf are the limits of each user. With AUTH_MODE=none everybody is one user, and there are none.
-func sharesOf(cfg Config) *shares {
+func sharesOf(cfg Config) *shares.Shares {
 	if cfg.AuthMode == AuthNone {
-		return newShares(0, 0, 0)
+		return shares.New(0, 0, 0)
 	}
 	bytes := cfg.UploadMaxBytesPerUser
 	if bytes > 0 {
 		bytes = max(bytes, cfg.requestLimit())
 	}
-	return newShares(int64(cfg.EventsMaxPerUser), int64(cfg.UploadMaxOpenPerUser), bytes)
+	return shares.New(int64(cfg.EventsMaxPerUser), int64(cfg.UploadMaxOpenPerUser), bytes)
 }
 
 // limiterOf is the limiter to ask before an upload; nil: none.

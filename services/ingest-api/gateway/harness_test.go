@@ -305,7 +305,7 @@ func (b *bench) move(id string, to taskstate.Status) {
 }
 
 // streams is how many event streams are open.
-func (b *bench) streams() float64 { return testutil.ToFloat64(b.g.metrics.streams) }
+func (b *bench) streams() float64 { return testutil.ToFloat64(b.g.metrics.Streams) }
 
 // keyring is a KeyAdmin in memory.
 type keyring struct {

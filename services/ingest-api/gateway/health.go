@@ -7,10 +7,11 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 func (g *Gateway) healthz(c *gin.Context) error {
-	allowWrite(c)
+	web.AllowWrite(c)
 	process.HealthHandler(c.Writer, c.Request)
 	return nil
 }
@@ -22,7 +23,7 @@ func (g *Gateway) readyz(c *gin.Context) error {
 	if g.deps.Readiness != nil {
 		report = g.deps.Readiness.Check(c.Request.Context())
 	}
-	if stopped(g.draining) {
+	if web.Stopped(g.draining) {
 		report.Ready, report.Draining = false, true
 	}
 	if g.cfg.AuthMode != AuthNone {
@@ -32,16 +33,16 @@ func (g *Gateway) readyz(c *gin.Context) error {
 		}
 	}
 	if !report.Ready {
-		return writeJSON(c, http.StatusServiceUnavailable, report)
+		return web.JSON(c, http.StatusServiceUnavailable, report)
 	}
-	return writeJSON(c, http.StatusOK, report)
+	return web.JSON(c, http.StatusOK, report)
 }
 
 func (g *Gateway) serveMetrics(c *gin.Context) error {
 	if g.deps.Metrics == nil {
-		return &apiError{code: codeNotFound}
+		return &web.Error{Code: web.CodeNotFound}
 	}
-	allowWrite(c)
+	web.AllowWrite(c)
 	g.deps.Metrics.ServeHTTP(c.Writer, c.Request)
 	return nil
 }

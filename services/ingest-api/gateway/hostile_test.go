@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // hostile are values that nobody means, each a class of its own.
@@ -54,21 +56,21 @@ func TestHostileValues(t *testing.T) {
 			try := func(what, value string, w *httptest.ResponseRecorder) {
 				asked++
 				if w.Code >= 500 {
-					t.Errorf("%s %s, %s is %.80q: %d %s", r.method, r.path, what, value, w.Code, w.Body)
+					t.Errorf("%s %s, %s is %.80q: %d %s", r.Method, r.Path, what, value, w.Code, w.Body)
 				}
-				spent := r.method == http.MethodDelete || strings.HasSuffix(r.path, "letterId/replay")
-				if w.Code < 300 && spent && strings.Contains(r.path, ":") {
+				spent := r.Method == http.MethodDelete || strings.HasSuffix(r.Path, "letterId/replay")
+				if w.Code < 300 && spent && strings.Contains(r.Path, ":") {
 					o = s.belonging(r)
 				}
 			}
 			for name, value := range hostile {
-				for _, segment := range strings.Split(r.path, "/") {
+				for _, segment := range strings.Split(r.Path, "/") {
 					if param, ok := strings.CutPrefix(segment, ":"); ok {
-						path := strings.Replace(r.path, segment, url.PathEscape(value), 1)
-						try(param, value, s.ask(r, o.at(route{path: path}), nil))
+						path := strings.Replace(r.Path, segment, url.PathEscape(value), 1)
+						try(param, value, s.ask(r, o.at(web.Route{Path: path}), nil))
 					}
 				}
-				for _, param := range r.query {
+				for _, param := range r.Query {
 					try(param, value, s.ask(r, o.at(r), url.Values{param: {value}}))
 				}
 				if slices.Contains(inBodies, name) {
@@ -91,9 +93,9 @@ var fields = []string{
 var headers = []string{"Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID", "Traceparent", "X-Request-Id", "Content-Type"}
 
 // tryBodies puts a value into each field and header of a route.
-func (s *site) tryBodies(r route, object func() belongings, value string, try func(what, value string, w *httptest.ResponseRecorder)) {
-	upload := r.method == http.MethodPut || strings.Contains(r.path, "/upload")
-	queues := strings.HasPrefix(r.path, "/internal/mq") || strings.HasPrefix(r.path, "/internal/dlq") // which read no header
+func (s *site) tryBodies(r web.Route, object func() belongings, value string, try func(what, value string, w *httptest.ResponseRecorder)) {
+	upload := r.Method == http.MethodPut || strings.Contains(r.Path, "/upload")
+	queues := strings.HasPrefix(r.Path, "/internal/mq") || strings.HasPrefix(r.Path, "/internal/dlq") // which read no header
 	for _, name := range headers {
 		if !queues && httpguts.ValidHeaderFieldValue(value) && len(value) < 4000 && upload == (name == "Idempotency-Key") {
 			try(name, value, s.ask(r, object().at(r), nil, name, value))
@@ -104,42 +106,42 @@ func (s *site) tryBodies(r route, object func() belongings, value string, try fu
 		for _, name := range []string{"title", "knowledgeBase", "force"} {
 			body, kind := form(s.t, part{name, "", value}, file("a.txt", rand.Text()))
 			target := object().at(r)
-			if slices.Contains(r.query, "waitSeconds") {
+			if slices.Contains(r.Query, "waitSeconds") {
 				target += "?waitSeconds=0"
 			}
 			try("field "+name, value, s.plain(r, target, body, "Content-Type", kind))
 		}
-	case r.method == http.MethodPost:
+	case r.Method == http.MethodPost:
 		for _, name := range fields {
 			body := map[string]any{}
-			if text := bodies[r.method+" "+r.path]; text != "" {
+			if text := bodies[r.Method+" "+r.Path]; text != "" {
 				require.NoError(s.t, json.Unmarshal([]byte(text), &body))
 			}
 			body[name] = value
-			try("field "+name, value, s.plain(r, object().at(r), bytes.NewReader(render(body)), "Content-Type", "application/json"))
+			try("field "+name, value, s.plain(r, object().at(r), bytes.NewReader(web.Render(body)), "Content-Type", "application/json"))
 		}
 	}
 }
 
 // plain sends a request without comparing the answer with the description, which other tests do.
-func (s *site) plain(r route, target string, body io.Reader, headers ...string) *httptest.ResponseRecorder {
+func (s *site) plain(r web.Route, target string, body io.Reader, headers ...string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	s.g.ServeHTTP(w, s.request(s.callerOf(r), r.method, target, body, headers...))
+	s.g.ServeHTTP(w, s.request(s.callerOf(r), r.Method, target, body, headers...))
 	return w
 }
 
 // callerOf is who may use a route.
-func (s *site) callerOf(r route) string {
-	if r.access.operator() {
+func (s *site) callerOf(r web.Route) string {
+	if r.Access.Operator() {
 		return s.secrets["operator"]
 	}
 	return s.secrets["owner"]
 }
 
 // ask sends a request that is whole but for what the caller has put into it.
-func (s *site) ask(r route, path string, query url.Values, headers ...string) *httptest.ResponseRecorder {
+func (s *site) ask(r web.Route, path string, query url.Values, headers ...string) *httptest.ResponseRecorder {
 	s.t.Helper()
-	if slices.Contains(r.query, "waitSeconds") && !query.Has("waitSeconds") {
+	if slices.Contains(r.Query, "waitSeconds") && !query.Has("waitSeconds") {
 		query = url.Values{"waitSeconds": {"0"}, firstOf(query): query[firstOf(query)]}
 	}
 	if query.Has("") {
@@ -148,11 +150,11 @@ func (s *site) ask(r route, path string, query url.Values, headers ...string) *h
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
-	if r.method == http.MethodPut || strings.Contains(r.path, "/upload") {
+	if r.Method == http.MethodPut || strings.Contains(r.Path, "/upload") {
 		body, kind := form(s.t, file("a.txt", rand.Text()))
 		return s.plain(r, path, body, append([]string{"Content-Type", kind}, headers...)...)
 	}
-	text := bodies[r.method+" "+r.path]
+	text := bodies[r.Method+" "+r.Path]
 	if text != "" {
 		headers = append([]string{"Content-Type", "application/json"}, headers...)
 	}

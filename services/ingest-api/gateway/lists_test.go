@@ -12,6 +12,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/streammq"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // Every list takes every limit of its range and refuses the others with the range; a new list is walked by itself.
@@ -23,11 +24,11 @@ func TestEveryListTakesEveryLimit(t *testing.T) {
 	a := q.accept(ada, "a.txt", "text")
 	lists := 0
 	for _, r := range q.g.routes() {
-		if !slices.Contains(r.query, "limit") {
+		if !slices.Contains(r.Query, "limit") {
 			continue
 		}
 		lists++
-		path := strings.NewReplacer(":taskId", a.TaskID, ":documentId", string(a.DocumentID), ":topic", q.topic, ":group", group).Replace(r.path)
+		path := strings.NewReplacer(":taskId", a.TaskID, ":documentId", string(a.DocumentID), ":topic", q.topic, ":group", group).Replace(r.Path)
 		who := operator
 		if strings.HasPrefix(path, "/api/") {
 			who = ada
@@ -37,11 +38,11 @@ func TestEveryListTakesEveryLimit(t *testing.T) {
 			require.Equal(t, http.StatusOK, w.Code, "%s limit %s: %s", path, limit, w.Body.String())
 		}
 		for _, limit := range []string{"0", "-1", "101", "150", "200", "9999999999999999999", "1e2", "x", "", "%00", "1.5"} {
-			p := q.refused(q.get(who, path+"?limit="+limit), http.StatusBadRequest, codeInvalidParameter)
+			p := q.refused(q.get(who, path+"?limit="+limit), http.StatusBadRequest, web.CodeInvalidParameter)
 			require.Equal(t, "limit", p.Parameter, "%s limit %s", path, limit)
 			require.Contains(t, p.Message, "from 1 to 100", "%s limit %s", path, limit)
 		}
-		p := q.refused(q.get(who, path+"?limti=1"), http.StatusBadRequest, codeUnknownParameter)
+		p := q.refused(q.get(who, path+"?limti=1"), http.StatusBadRequest, web.CodeUnknownParameter)
 		require.Equal(t, "limti", p.Parameter, path)
 	}
 	require.GreaterOrEqual(t, lists, 12)
@@ -61,23 +62,23 @@ func TestDocumentsAndBasesTakeTheFiltersOfTasks(t *testing.T) {
 			}
 			require.Len(t, b.pages(path+"?"+name+"="+selects, field), 1, "%s %s", path, name)
 			require.Empty(t, b.pages(path+"?"+name+"="+misses, field), "%s %s", path, name)
-			p := b.refused(b.get(ada, path+"?"+name+"=yesterday"), http.StatusBadRequest, codeInvalidParameter)
+			p := b.refused(b.get(ada, path+"?"+name+"=yesterday"), http.StatusBadRequest, web.CodeInvalidParameter)
 			require.Equal(t, name, p.Parameter)
 		}
 		for _, sort := range []string{"createdAt", "-createdAt", "updatedAt", "-updatedAt"} {
 			require.Len(t, b.pages(path+"?sort="+sort, field), 1, "%s %s", path, sort)
 		}
-		require.Equal(t, "sort", b.refused(b.get(ada, path+"?sort=name"), http.StatusBadRequest, codeInvalidParameter).Parameter)
+		require.Equal(t, "sort", b.refused(b.get(ada, path+"?sort=name"), http.StatusBadRequest, web.CodeInvalidParameter).Parameter)
 		require.Empty(t, b.pages(path+"?q=nothing+is+called+so", field), path)
 		require.Len(t, b.pages(path+"?knowledgeBase=default", field), 1, path)
-		b.refused(b.get(ada, path+"?knowledgeBase=none"), http.StatusNotFound, codeBaseNotFound)
+		b.refused(b.get(ada, path+"?knowledgeBase=none"), http.StatusNotFound, web.CodeBaseNotFound)
 		require.Len(t, b.pages(path+"?status=QUEUED,FAILED", field), 1, path)
 		require.Empty(t, b.pages(path+"?status=READY", field), path)
-		require.Equal(t, "status", b.refused(b.get(ada, path+"?status=LOST"), http.StatusBadRequest, codeInvalidParameter).Parameter)
+		require.Equal(t, "status", b.refused(b.get(ada, path+"?status=LOST"), http.StatusBadRequest, web.CodeInvalidParameter).Parameter)
 		require.Len(t, b.pages(path+"?stage=none", field), 1, path)
 		require.Empty(t, b.pages(path+"?stage=embed", field), path)
-		require.Equal(t, "stage", b.refused(b.get(ada, path+"?stage=lost"), http.StatusBadRequest, codeInvalidParameter).Parameter)
-		require.Equal(t, "stage", b.refused(b.get(ada, path+"?stage=none,embed"), http.StatusBadRequest, codeInvalidParameter).Parameter)
+		require.Equal(t, "stage", b.refused(b.get(ada, path+"?stage=lost"), http.StatusBadRequest, web.CodeInvalidParameter).Parameter)
+		require.Equal(t, "stage", b.refused(b.get(ada, path+"?stage=none,embed"), http.StatusBadRequest, web.CodeInvalidParameter).Parameter)
 	}
 	// A cursor belongs to one order.
 	for i := range 3 {
@@ -85,5 +86,5 @@ func TestDocumentsAndBasesTakeTheFiltersOfTasks(t *testing.T) {
 	}
 	require.Len(t, b.pages("/api/knowledge/bases?sort=createdAt&limit=1", "knowledgeBaseId"), 4)
 	page := decode[wire.List[wire.Base]](t, b.get(ada, "/api/knowledge/bases?sort=createdAt&limit=1"))
-	b.refused(b.get(ada, "/api/knowledge/bases?sort=-createdAt&cursor="+string(page.NextCursor)), http.StatusBadRequest, codeBadCursor)
+	b.refused(b.get(ada, "/api/knowledge/bases?sort=-createdAt&cursor="+string(page.NextCursor)), http.StatusBadRequest, web.CodeBadCursor)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/auth/audit"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 const (
@@ -25,21 +26,21 @@ const (
 // begin gives the request an id, a span and the headers of every answer, and counts it in the end.
 func (g *Gateway) begin(c *gin.Context) {
 	start := g.deps.Now()
-	r := &request{id: requestID(c.Request.Header.Get("X-Request-Id"))}
-	c.Set(requestKey, r)
+	r := &web.Request{ID: requestID(c.Request.Header.Get("X-Request-Id"))}
+	c.Set(web.RequestKey, r)
 	secure(c.Writer.Header())
-	c.Writer.Header().Set("X-Request-Id", r.id)
+	c.Writer.Header().Set("X-Request-Id", r.ID)
 	// A deadline of an earlier request on this connection must not end this one.
 	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Time{})
 	end := g.startSpan(c, r)
 	defer func() {
 		took := g.deps.Now().Sub(start)
 		end(c.Writer.Status())
-		g.metrics.observe(c.FullPath(), cleanMethod(c.Request.Method), c.Writer.Status(), took, r.streaming)
+		g.metrics.Observe(c.FullPath(), web.CleanMethod(c.Request.Method), c.Writer.Status(), took, r.Streaming)
 		g.log.LogAttrs(c.Request.Context(), slog.LevelDebug, "gateway: answered",
-			slog.String("request_id", r.id), slog.String("method", cleanMethod(c.Request.Method)), slog.String("route", c.FullPath()),
+			slog.String("request_id", r.ID), slog.String("method", web.CleanMethod(c.Request.Method)), slog.String("route", c.FullPath()),
 			slog.Int("status", c.Writer.Status()), slog.Duration("took", took),
-			slog.String("user_id", r.principal.UserID), slog.String("client", c.ClientIP()))
+			slog.String("user_id", r.Principal.UserID), slog.String("client", c.ClientIP()))
 	}()
 	c.Next()
 }
@@ -79,9 +80,9 @@ func (g *Gateway) recoverPanic(c *gin.Context) {
 			panic(v)
 		}
 		g.log.LogAttrs(c.Request.Context(), slog.LevelError, "gateway: panic",
-			slog.String("request_id", requestOf(c).id), slog.String("route", c.FullPath()),
+			slog.String("request_id", web.RequestOf(c).ID), slog.String("route", c.FullPath()),
 			slog.String("panic", fmt.Sprint(v)), slog.String("stack", string(debug.Stack())))
-		fail(c, g.log, &apiError{code: codeInternal, cause: fmt.Errorf("panic: %v", v)})
+		web.Fail(c, g.log, &web.Error{Code: web.CodeInternal, Cause: fmt.Errorf("panic: %v", v)})
 		c.Abort()
 	}()
 	c.Next()
@@ -98,7 +99,7 @@ func (g *Gateway) guardHost(c *gin.Context) {
 		host = h
 	}
 	if !loopback(strings.ToLower(strings.Trim(host, "[]"))) {
-		fail(c, g.log, &apiError{code: codeHostNotAllowed})
+		web.Fail(c, g.log, &web.Error{Code: web.CodeHostNotAllowed})
 		c.Abort()
 	}
 }
@@ -114,7 +115,7 @@ func (g *Gateway) guardOrigin(next http.Handler) http.Handler {
 			secure(w.Header())
 			w.Header().Set("X-Request-Id", id)
 			w.Header().Set("Connection", "close")
-			writeProblem(w, problemOf(&apiError{code: codeCrossOrigin, cause: err}, id))
+			web.WriteProblem(w, web.ProblemOf(&web.Error{Code: web.CodeCrossOrigin, Cause: err}, id))
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -122,30 +123,30 @@ func (g *Gateway) guardOrigin(next http.Handler) http.Handler {
 }
 
 // authorize finds out who asks and whether the route is for them.
-func (g *Gateway) authorize(c *gin.Context, a access) error {
-	if a == accessPublic || a == accessMetrics && g.cfg.MetricsPublic {
+func (g *Gateway) authorize(c *gin.Context, a web.Access) error {
+	if a == web.AccessPublic || a == web.AccessMetrics && g.cfg.MetricsPublic {
 		return nil
 	}
 	who, err := g.principal(c)
 	if err != nil {
 		return err
 	}
-	requestOf(c).principal = who
+	web.RequestOf(c).Principal = who
 	switch {
-	case a.operator() && !who.Operator():
+	case a.Operator() && !who.Operator():
 		g.denied(c, "operator role")
-		return &apiError{code: codeForbidden}
-	case !who.May(a.scope()):
-		g.denied(c, "scope "+string(a.scope()))
-		return problemf(codeScope, "this address needs a key or token with the scope %s", a.scope())
+		return &web.Error{Code: web.CodeForbidden}
+	case !who.May(a.Scope()):
+		g.denied(c, "scope "+string(a.Scope()))
+		return web.Errorf(web.CodeScope, "this address needs a key or token with the scope %s", a.Scope())
 	}
 	return nil
 }
 
 // denied notes that a valid caller asked for what is not his to do; missing is what he lacks.
 func (g *Gateway) denied(c *gin.Context, missing string) {
-	who := sourceOf(c)
-	g.trail.tried(audit.Event{Action: audit.AccessDenied, Source: who, Target: cleanMethod(c.Request.Method) + " " + c.FullPath(), Detail: "lacks " + missing})
+	who := web.Source(c)
+	g.trail.Tried(audit.Event{Action: audit.AccessDenied, Source: who, Target: web.CleanMethod(c.Request.Method) + " " + c.FullPath(), Detail: "lacks " + missing})
 	g.log.LogAttrs(c.Request.Context(), slog.LevelWarn, "gateway: access denied",
 		slog.String("request_id", who.RequestID), slog.String("user_id", who.Actor), slog.String("key_id", who.KeyID),
 		slog.String("route", c.FullPath()), slog.String("client", who.IP), slog.String("missing", missing))
@@ -158,7 +159,7 @@ func (g *Gateway) principal(c *gin.Context) (auth.Principal, error) {
 	}
 	header := c.Request.Header.Get("Authorization")
 	if len(header) <= len(bearerPrefix) || !strings.EqualFold(header[:len(bearerPrefix)], bearerPrefix) {
-		return auth.Principal{}, &apiError{code: codeUnauthenticated}
+		return auth.Principal{}, &web.Error{Code: web.CodeUnauthenticated}
 	}
 	return g.login(c, strings.TrimSpace(header[len(bearerPrefix):]))
 }

@@ -22,6 +22,10 @@ import (
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/streammq"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/deadletters"
+	"github.com/millweir/millweir/services/ingest-api/gateway/topics"
+	"github.com/millweir/millweir/services/ingest-api/gateway/views"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // queue is a bench with topics on a real Redis, under names of the test's own.
@@ -117,7 +121,7 @@ func (q *queue) consume(n int, result func(d *streammq.Delivery) streammq.Result
 }
 
 // at is a path below the topic.
-func (q *queue) at(rest string) string { return topicsPath + "/" + q.topic + rest }
+func (q *queue) at(rest string) string { return topics.TopicsPath + "/" + q.topic + rest }
 
 func (q *queue) dlq(rest string) string { return "/internal/dlq/topics/" + q.topic + rest }
 
@@ -135,7 +139,7 @@ func TestTopicsOfOperators(t *testing.T) {
 	q.consume(6, func(*streammq.Delivery) streammq.Result { return streammq.Success() })
 	q.publish(3)
 
-	topics := decode[wire.List[wire.Topic]](t, q.get(operator, topicsPath)).Items
+	topics := decode[wire.List[wire.Topic]](t, q.get(operator, topics.TopicsPath)).Items
 	names := map[string]wire.Topic{}
 	for _, v := range topics {
 		names[v.Name] = v
@@ -168,20 +172,20 @@ func TestTopicsOfOperators(t *testing.T) {
 	require.NotEmpty(t, recent[0].UUID)
 	q.judgeMessagePages()
 	for _, bad := range []string{"/messages?from=x", "/messages?partition=7", "/messages?partition=0&from=x", "?kind=mars"} {
-		q.refused(q.get(operator, q.at(bad)), http.StatusBadRequest, codeInvalidParameter)
+		q.refused(q.get(operator, q.at(bad)), http.StatusBadRequest, web.CodeInvalidParameter)
 	}
 
 	// How far messages are.
 	status := decode[wire.List[wire.MessageStatus]](t, q.get(operator, "/internal/mq/status?ids="+uuids[0])).Items
 	require.Equal(t, string(streammq.StateCompleted), status[0].Status.State)
 	unknown := uuid.NewString()
-	p := q.refused(q.get(operator, "/internal/mq/status?ids="+unknown), http.StatusNotFound, codeMessageNotFound)
+	p := q.refused(q.get(operator, "/internal/mq/status?ids="+unknown), http.StatusNotFound, web.CodeMessageNotFound)
 	require.Contains(t, p.Message, unknown)
 	status = decode[wire.List[wire.MessageStatus]](t, q.get(operator, "/internal/mq/status?ids="+unknown+","+strings.ToUpper(uuids[1]))).Items
 	require.Nil(t, status[0].Status)
 	require.NotNil(t, status[1].Status)
 	for _, bad := range []string{"", "x", strings.Repeat(unknown+",", 101)} {
-		q.refused(q.get(operator, "/internal/mq/status?ids="+bad), http.StatusBadRequest, codeInvalidParameter)
+		q.refused(q.get(operator, "/internal/mq/status?ids="+bad), http.StatusBadRequest, web.CodeInvalidParameter)
 	}
 
 	// Trim: only what every group has finished.
@@ -211,10 +215,10 @@ func TestTopicsOfOperators(t *testing.T) {
 	require.Equal(t, audit.QueueReset, q.trail.events[0].Action)
 	remove := func(path string) int { return q.do(q.request(operator, http.MethodDelete, path, nil)).Code }
 	require.Equal(t, http.StatusNoContent, remove(q.at("/groups/"+group)))
-	q.refused(q.do(q.request(operator, http.MethodDelete, q.at("/groups/"+group), nil)), http.StatusNotFound, codeGroupNotFound)
-	q.refused(q.get(operator, q.at("/groups/"+group)), http.StatusNotFound, codeGroupNotFound)
+	q.refused(q.do(q.request(operator, http.MethodDelete, q.at("/groups/"+group), nil)), http.StatusNotFound, web.CodeGroupNotFound)
+	q.refused(q.get(operator, q.at("/groups/"+group)), http.StatusNotFound, web.CodeGroupNotFound)
 	require.Equal(t, http.StatusNoContent, remove(q.at("")))
-	q.refused(q.get(operator, q.at("")), http.StatusNotFound, codeTopicNotFound)
+	q.refused(q.get(operator, q.at("")), http.StatusNotFound, web.CodeTopicNotFound)
 	require.Equal(t, http.StatusNotFound, remove(q.at("")))
 	require.Equal(t, audit.QueueDelete, q.trail.events[0].Action)
 }
@@ -250,8 +254,8 @@ func (q *queue) judgeMessagePages() {
 		require.Len(q.t, read(ofOne+"&to="+part[1].ID), 2)
 	}
 	require.Equal(q.t, 9, total)
-	other := cursor{list: "messages:1", id: "1-0"}.encode()
-	q.refused(q.get(operator, q.at("/messages?partition=0&cursor="+other)), http.StatusBadRequest, codeBadCursor)
+	other := web.Cursor{List: "messages:1", ID: "1-0"}.Encode()
+	q.refused(q.get(operator, q.at("/messages?partition=0&cursor="+other)), http.StatusBadRequest, web.CodeBadCursor)
 }
 
 // What members live on is deleted by force alone, and the refusal names them.
@@ -267,11 +271,11 @@ func TestDeletionUnderLiveMembersIsRefused(t *testing.T) {
 		return q.do(q.request(operator, http.MethodDelete, q.at(rest), nil))
 	}
 	for _, rest := range []string{"", "?force=false", "/groups/" + group} {
-		p := q.refused(remove(rest), http.StatusConflict, codeGroupLive)
+		p := q.refused(remove(rest), http.StatusConflict, web.CodeGroupLive)
 		require.Contains(t, p.Message, s.Name())
 		require.Contains(t, p.Message, "stop them")
 	}
-	q.refused(remove("?force=perhaps"), http.StatusBadRequest, codeInvalidParameter)
+	q.refused(remove("?force=perhaps"), http.StatusBadRequest, web.CodeInvalidParameter)
 	require.Equal(t, http.StatusNoContent, remove("/groups/"+group+"?force=true").Code)
 	require.Equal(t, http.StatusNoContent, remove("?force=true").Code)
 	require.ErrorIs(t, <-ended, streammq.ErrUnknownTopic)
@@ -306,13 +310,13 @@ func TestPendingEntriesArePaged(t *testing.T) {
 	consumers := decode[wire.List[wire.Consumer]](t, q.get(operator, q.at("/groups/"+group+"/inflight"))).Items
 	require.Equal(t, int64(5), consumers[0].Pending)
 	require.False(t, consumers[0].Live)
-	bad := cursor{list: "pending:", at: -1}.encode()
-	q.refused(q.get(operator, q.at("/groups/"+group+"/pending?cursor="+bad)), http.StatusBadRequest, codeBadCursor)
-	q.refused(q.get(operator, q.at("/groups/nobody/pending")), http.StatusNotFound, codeGroupNotFound)
+	bad := web.Cursor{List: "pending:", At: -1}.Encode()
+	q.refused(q.get(operator, q.at("/groups/"+group+"/pending?cursor="+bad)), http.StatusBadRequest, web.CodeBadCursor)
+	q.refused(q.get(operator, q.at("/groups/nobody/pending")), http.StatusNotFound, web.CodeGroupNotFound)
 
 	// The same stream by its key.
-	single := topicsPath + "/" + url.PathEscape(stream) + "%s?kind=stream"
-	require.Equal(t, kindStream, decode[wire.TopicStats](t, q.get(operator, fmt.Sprintf(single, ""))).Kind)
+	single := topics.TopicsPath + "/" + url.PathEscape(stream) + "%s?kind=stream"
+	require.Equal(t, views.KindStream, decode[wire.TopicStats](t, q.get(operator, fmt.Sprintf(single, ""))).Kind)
 	require.Len(t, decode[wire.List[wire.Pending]](t, q.get(operator, fmt.Sprintf(single, "/groups/"+group+"/pending"))).Items, 5)
 }
 
@@ -350,8 +354,8 @@ func judgeTopicDeadLetters(t *testing.T, q *queue, apart bool) {
 		}
 	}
 	require.Empty(t, byID, "both partitions have them all")
-	bad := cursor{list: topicDeadLetterList, id: "9:9:9"}.encode()
-	q.refused(q.get(operator, q.dlq("/letters?cursor="+bad)), http.StatusBadRequest, codeBadCursor)
+	bad := web.Cursor{List: deadletters.TopicDeadLetterList, ID: "9:9:9"}.Encode()
+	q.refused(q.get(operator, q.dlq("/letters?cursor="+bad)), http.StatusBadRequest, web.CodeBadCursor)
 	first := page.Items[0]
 	require.True(t, first.Replayable)
 	require.Equal(t, group, first.Group)
@@ -363,7 +367,7 @@ func judgeTopicDeadLetters(t *testing.T, q *queue, apart bool) {
 	got := decode[wire.TopicDeadLetter](t, q.send(operator, http.MethodPost, q.dlq("/letters/"+first.ID+"/replay"), ""))
 	require.NotEmpty(t, got.ReplayedAs)
 	require.Equal(t, audit.DeadLetterReplay, q.trail.events[0].Action)
-	q.refused(q.send(operator, http.MethodPost, q.dlq("/letters/"+first.ID+"/replay"), ""), http.StatusConflict, codeDeadLetterReplayed)
+	q.refused(q.send(operator, http.MethodPost, q.dlq("/letters/"+first.ID+"/replay"), ""), http.StatusConflict, web.CodeDeadLetterReplayed)
 	require.Equal(t, got, decode[wire.TopicDeadLetter](t, q.get(operator, q.dlq("/letters/"+first.ID))))
 	require.Len(t, decode[wire.List[wire.TopicDeadLetter]](t, q.get(operator, q.dlq("/letters?unreplayed=true"))).Items, 5)
 
@@ -381,14 +385,14 @@ func judgeTopicDeadLetters(t *testing.T, q *queue, apart bool) {
 
 	q.post(q.dlq("/drop"), ``, http.StatusUnprocessableEntity)
 	require.Equal(t, http.StatusNoContent, q.do(q.request(operator, http.MethodDelete, q.dlq("/letters/"+first.ID), nil)).Code)
-	q.refused(q.do(q.request(operator, http.MethodDelete, q.dlq("/letters/"+first.ID), nil)), http.StatusNotFound, codeDeadLetterNotFound)
+	q.refused(q.do(q.request(operator, http.MethodDelete, q.dlq("/letters/"+first.ID), nil)), http.StatusNotFound, web.CodeDeadLetterNotFound)
 	for _, none := range []string{"x", "0:x", "5-5", "0:5-5", "9999:5-5", "0:"} {
-		q.refused(q.get(operator, q.dlq("/letters/"+none)), http.StatusNotFound, codeDeadLetterNotFound)
+		q.refused(q.get(operator, q.dlq("/letters/"+none)), http.StatusNotFound, web.CodeDeadLetterNotFound)
 	}
 	require.Equal(t, 5, *bulk("/drop", `{"all":true,"dryRun":true}`).Dropped)
 	require.Equal(t, 5, *bulk("/drop", `{"all":true}`).Dropped)
 	require.Empty(t, decode[wire.List[wire.TopicDeadLetter]](t, q.get(operator, q.dlq("/letters"))).Items)
-	q.refused(q.get(operator, "/internal/dlq/topics/nothing-of-that/letters"), http.StatusNotFound, codeTopicNotFound)
+	q.refused(q.get(operator, "/internal/dlq/topics/nothing-of-that/letters"), http.StatusNotFound, web.CodeTopicNotFound)
 }
 
 // A user sees how far a message is that was published for them, and nobody else's: one of another user, one of nobody and one
@@ -422,14 +426,14 @@ func TestAUserSeesTheStatusOfTheirOwnMessages(t *testing.T) {
 			require.Equal(t, hers, got.ID)
 			require.Equal(t, string(streammq.StatePending), got.Status.State)
 			missing := q.get(ada, path(uuid.NewString()))
-			q.refused(missing, http.StatusNotFound, codeMessageNotFound)
+			q.refused(missing, http.StatusNotFound, web.CodeMessageNotFound)
 			for _, id := range []string{theirs, nobodys, "no-id", "*"} {
 				foreign := q.get(ada, path(id))
 				require.Equal(t, http.StatusNotFound, foreign.Code, id)
 				require.Equal(t, q.bare(missing), q.bare(foreign), id)
 			}
-			q.refused(q.get(bob, path(hers)), http.StatusNotFound, codeMessageNotFound)
-			q.refused(q.get(nobody, path(hers)), http.StatusUnauthorized, codeUnauthenticated)
+			q.refused(q.get(bob, path(hers)), http.StatusNotFound, web.CodeMessageNotFound)
+			q.refused(q.get(nobody, path(hers)), http.StatusUnauthorized, web.CodeUnauthenticated)
 			require.Equal(t, http.StatusOK, q.get(adaReads, path(hers)).Code, "the scope read is enough")
 			require.Equal(t, http.StatusOK, q.get(operator, path(theirs)).Code)
 
@@ -469,7 +473,7 @@ func TestAForeignPublishersMessageIsItsUsers(t *testing.T) {
 			add(ada, failed, "b")
 			add(bob, theirs, "c")
 			add(bob, hers, "d") // the id is taken
-			q.refused(q.get(ada, path(hers)), http.StatusNotFound, codeMessageNotFound)
+			q.refused(q.get(ada, path(hers)), http.StatusNotFound, web.CodeMessageNotFound)
 			during := make(chan *httptest.ResponseRecorder, 1)
 			q.consume(3, func(d *streammq.Delivery) streammq.Result {
 				switch string(d.Payload) {
@@ -480,12 +484,12 @@ func TestAForeignPublishersMessageIsItsUsers(t *testing.T) {
 				}
 				return streammq.Success()
 			})
-			require.Equal(t, streammq.StateProcessing, decode[wire.MessageStatus](t, <-during).Status.State)
+			require.Equal(t, string(streammq.StateProcessing), decode[wire.MessageStatus](t, <-during).Status.State)
 			require.Equal(t, streammq.StateCompleted, decode[wire.MessageStatus](t, q.get(ada, path(hers))).Status.State)
 			require.Equal(t, streammq.StateFailed, decode[wire.MessageStatus](t, q.get(ada, path(failed))).Status.State)
 			require.Equal(t, streammq.StateCompleted, decode[wire.MessageStatus](t, q.get(bob, path(theirs))).Status.State)
-			q.refused(q.get(ada, path(theirs)), http.StatusNotFound, codeMessageNotFound)
-			q.refused(q.get(bob, path(hers)), http.StatusNotFound, codeMessageNotFound)
+			q.refused(q.get(ada, path(theirs)), http.StatusNotFound, web.CodeMessageNotFound)
+			q.refused(q.get(bob, path(hers)), http.StatusNotFound, web.CodeMessageNotFound)
 			for _, id := range []string{hers, failed, theirs} {
 				left, err := q.client.Do(t.Context(), q.client.B().Ttl().Key("task:owner:"+id).Build()).AsInt64()
 				require.NoError(t, err)
@@ -498,8 +502,8 @@ func TestAForeignPublishersMessageIsItsUsers(t *testing.T) {
 func TestWithoutRedisThereAreNoTopics(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	for _, path := range []string{topicsPath, topicsPath + "/orders", topicsPath + "/orders/groups/g", "/internal/mq/status?ids=" + bodyID, "/internal/dlq/topics/orders/letters"} {
-		p := b.refused(b.get(operator, path), http.StatusNotFound, codeNotFound)
+	for _, path := range []string{topics.TopicsPath, topics.TopicsPath + "/orders", topics.TopicsPath + "/orders/groups/g", "/internal/mq/status?ids=" + bodyID, "/internal/dlq/topics/orders/letters"} {
+		p := b.refused(b.get(operator, path), http.StatusNotFound, web.CodeNotFound)
 		require.Contains(t, p.Message, "REDIS_URL")
 	}
 }

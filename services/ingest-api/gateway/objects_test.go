@@ -17,6 +17,7 @@ import (
 	"github.com/millweir/millweir/pkg/streammq"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // belongings is what a route is called with, all of it ada's or of her task; what the route does not name is empty.
@@ -29,7 +30,7 @@ type belongings struct {
 }
 
 // belonging makes objects of ada's in the state that the route wants.
-func (s *site) belonging(r route) belongings {
+func (s *site) belonging(r web.Route) belongings {
 	s.t.Helper()
 	task := s.accept(s.secrets["owner"], "a.txt", "some text of ada's, "+rand.Text()) // the same bytes would be a duplicate
 	o := belongings{task: task.TaskID, document: string(task.DocumentID), base: task.Document.KnowledgeBaseID}
@@ -38,19 +39,19 @@ func (s *site) belonging(r route) belongings {
 		require.Equal(s.t, http.StatusOK, w.Code, w.Body.String())
 	}
 	switch {
-	case strings.HasSuffix(r.path, "/resume"):
+	case strings.HasSuffix(r.Path, "/resume"):
 		step("operator", "/internal/tasks/"+task.TaskID+"/suspend")
-	case strings.HasSuffix(r.path, "/retry"), strings.HasSuffix(r.path, "/events"):
+	case strings.HasSuffix(r.Path, "/retry"), strings.HasSuffix(r.Path, "/events"):
 		step("owner", "/api/knowledge/tasks/"+task.TaskID+"/cancel")
-	case strings.Contains(r.path, ":keyId"):
+	case strings.Contains(r.Path, ":keyId"):
 		_, key, err := s.keys.Create(s.t.Context(), auth.NewKey{UserID: "ada", Role: taskstate.RoleUser})
 		require.NoError(s.t, err)
 		o.key = key.ID
-	case strings.Contains(r.path, ":eventId"):
+	case strings.Contains(r.Path, ":eventId"):
 		o.event = s.deadEvent(task.TaskID)
-	case strings.Contains(r.path, ":topic"), strings.Contains(r.path, "/mq/status"), strings.Contains(r.path, ":messageId"):
+	case strings.Contains(r.Path, ":topic"), strings.Contains(r.Path, "/mq/status"), strings.Contains(r.Path, ":messageId"):
 		s.topic(&o)
-	case strings.Contains(r.path, ":letterId"):
+	case strings.Contains(r.Path, ":letterId"):
 		_, o.deadLetter = s.dead("no use")
 	}
 	return o
@@ -115,35 +116,35 @@ var bodies = map[string]string{
 }
 
 // at is a route's path with an object.
-func (o belongings) at(r route) string {
+func (o belongings) at(r web.Route) string {
 	return strings.NewReplacer(":taskId", o.task, ":documentId", o.document, ":base", o.base, ":keyId", o.key, ":eventId", o.event,
-		":letterId", o.deadLetter, ":topic", o.topic, ":group", o.group, ":messageId", o.message).Replace(r.path)
+		":letterId", o.deadLetter, ":topic", o.topic, ":group", o.group, ":messageId", o.message).Replace(r.Path)
 }
 
 // walk calls one route with an object.
-func (s *site) walk(r route, o belongings, who string) *httptest.ResponseRecorder {
+func (s *site) walk(r web.Route, o belongings, who string) *httptest.ResponseRecorder {
 	s.t.Helper()
 	path, secret := o.at(r), s.secrets[who]
-	require.NotContains(s.t, path, "//", "the object lacks something of %s", r.path)
-	require.NotContains(s.t, path, "/:", "nobody makes objects for %s", r.path)
-	body, given := bodies[r.method+" "+r.path]
+	require.NotContains(s.t, path, "//", "the object lacks something of %s", r.Path)
+	require.NotContains(s.t, path, "/:", "nobody makes objects for %s", r.Path)
+	body, given := bodies[r.Method+" "+r.Path]
 	switch {
-	case strings.Contains(path, "upload") || r.method == http.MethodPut:
+	case strings.Contains(path, "upload") || r.Method == http.MethodPut:
 		target := path
-		if r.method == http.MethodPut {
+		if r.Method == http.MethodPut {
 			target = "PUT " + path
 		} else if strings.HasSuffix(path, "upload") {
 			target += "?waitSeconds=0"
 		}
 		return s.upload(secret, target, nil, file("b.txt", "other "+rand.Text()))
 	case given:
-		return s.send(secret, r.method, path, body)
-	case r.method == http.MethodPost && strings.HasSuffix(path, "bases"):
-		return s.send(secret, r.method, path, `{"name":"new `+rand.Text()+`"}`)
-	case r.method == http.MethodDelete && strings.Contains(path, "/bases/"):
+		return s.send(secret, r.Method, path, body)
+	case r.Method == http.MethodPost && strings.HasSuffix(path, "bases"):
+		return s.send(secret, r.Method, path, `{"name":"new `+rand.Text()+`"}`)
+	case r.Method == http.MethodDelete && strings.Contains(path, "/bases/"):
 		path += "?cascade=true"
 	case strings.HasSuffix(path, "/mq/status"):
 		path += "?ids=" + o.message
 	}
-	return s.do(s.request(secret, r.method, path, nil))
+	return s.do(s.request(secret, r.Method, path, nil))
 }

@@ -7,14 +7,17 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/services/ingest-api/gateway/apidoc"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 func TestDescriptionFitsRoutes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	described := map[string]bool{}
-	for path, item := range child(b.g.api.root, "paths") {
-		for method := range operations(item) {
+	for path, item := range apidoc.Child(b.g.api.Root, "paths") {
+		for method := range apidoc.Operations(item) {
 			described[strings.ToUpper(method)+" "+path] = false
 		}
 	}
@@ -33,40 +36,40 @@ func TestDescriptionFitsParameters(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for _, r := range b.g.routes() {
-		path, op := operationOf(b.g.api.root, r.method, r.path)
-		shared, _ := child(b.g.api.root, "paths")[path].(object)["parameters"].([]any)
+		path, op := operationOf(b.g.api.Root, r.Method, r.Path)
+		shared, _ := apidoc.Child(b.g.api.Root, "paths")[path].(apidoc.Object)["parameters"].([]any)
 		own, _ := op["parameters"].([]any)
 		var query, inPath, want []string
 		for _, p := range slices.Concat(shared, own) {
-			switch o := resolve(b.g.api.root, p); o["in"] {
+			switch o := apidoc.Resolve(b.g.api.Root, p); o["in"] {
 			case "query":
-				query = append(query, text(o, "name"))
+				query = append(query, apidoc.Text(o, "name"))
 			case "path":
-				inPath = append(inPath, text(o, "name"))
+				inPath = append(inPath, apidoc.Text(o, "name"))
 			}
 		}
-		for _, step := range strings.Split(r.path, "/") {
+		for _, step := range strings.Split(r.Path, "/") {
 			if name, ok := strings.CutPrefix(step, ":"); ok {
 				want = append(want, name)
 			}
 		}
 		require.Equal(t, want, inPath, path)
-		if !slices.Contains(r.query, anyParam) {
-			require.ElementsMatch(t, r.query, query, "%s %s", r.method, path)
+		if !slices.Contains(r.Query, web.AnyParam) {
+			require.ElementsMatch(t, r.Query, query, "%s %s", r.Method, path)
 		}
 	}
 }
 
 func TestEveryReferenceLeadsSomewhere(t *testing.T) {
 	t.Parallel()
-	d, err := loadDocument("1.2.3")
+	d, err := apidoc.Load("1.2.3")
 	require.NoError(t, err)
 	var walk func(v any)
 	walk = func(v any) {
 		switch o := v.(type) {
-		case object:
+		case apidoc.Object:
 			if ref, ok := o["$ref"].(string); ok {
-				require.NotEmpty(t, resolve(d.root, o), ref)
+				require.NotEmpty(t, apidoc.Resolve(d.Root, o), ref)
 			}
 			for _, c := range o {
 				walk(c)
@@ -77,27 +80,27 @@ func TestEveryReferenceLeadsSomewhere(t *testing.T) {
 			}
 		}
 	}
-	walk(d.root)
-	require.Equal(t, "1.2.3", child(d.root, "info")["version"])
-	require.NotContains(t, string(d.json), "x-list")
-	require.NotContains(t, string(d.json), "x-errors")
+	walk(d.Root)
+	require.Equal(t, "1.2.3", apidoc.Child(d.Root, "info")["version"])
+	require.NotContains(t, string(d.JSON), "x-list")
+	require.NotContains(t, string(d.JSON), "x-errors")
 }
 
 func TestEveryCodeIsListedWithItsRemedy(t *testing.T) {
 	t.Parallel()
-	d, err := loadDocument("")
+	d, err := apidoc.Load("")
 	require.NoError(t, err)
-	listed := texts(child(child(child(d.root, "components"), "schemas"), "ErrorCode")["enum"])
-	table := child(d.root, "x-error-codes")
+	listed := apidoc.Texts(apidoc.Child(apidoc.Child(apidoc.Child(d.Root, "components"), "schemas"), "ErrorCode")["enum"])
+	table := apidoc.Child(d.Root, "x-error-codes")
 	for _, code := range listed {
-		row := child(table, code)
+		row := apidoc.Child(table, code)
 		require.Equal(t, strings.ToUpper(code), code)
 		require.NotEmpty(t, row["remedy"], code)
 		require.NotEmpty(t, row["message"], code)
 		require.GreaterOrEqual(t, row["status"], 400, code)
 	}
-	for _, s := range sentinels() {
-		require.Contains(t, listed, s.code)
+	for _, s := range web.Sentinels() {
+		require.Contains(t, listed, s.Code)
 	}
 }
 
@@ -106,7 +109,7 @@ func TestDescriptionAndPageAreServed(t *testing.T) {
 	b := newBench(t)
 	w := b.get(nobody, "/openapi.json")
 	require.Equal(t, http.StatusOK, w.Code)
-	require.Equal(t, "3.1.0", decode[object](t, w)["openapi"])
+	require.Equal(t, "3.1.0", decode[apidoc.Object](t, w)["openapi"])
 	require.Equal(t, http.StatusNotModified, b.get(nobody, "/openapi.json", "If-None-Match", w.Header().Get("ETag")).Code)
 	w = b.get(nobody, "/docs")
 	require.Equal(t, http.StatusOK, w.Code)

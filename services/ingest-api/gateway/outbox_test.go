@@ -15,6 +15,8 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/operators"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // noEvents is an empty outbox.
@@ -86,10 +88,10 @@ func TestOutboxOfOperators(t *testing.T) {
 	require.Len(t, decode[wire.List[wire.OutboxEvent]](t, b.get(operator, "/internal/outbox/events?cause=REFUSED")).Items, 4)
 	require.Len(t, decode[wire.List[wire.OutboxEvent]](t, b.get(operator, "/internal/outbox/events?state=NEW")).Items, 1)
 	require.Len(t, decode[wire.List[wire.OutboxEvent]](t, b.get(operator, "/internal/outbox/events?taskId=task-3")).Items, 1)
-	b.refused(b.get(operator, "/internal/outbox/events?state=LOST"), http.StatusBadRequest, codeInvalidParameter)
-	b.refused(b.get(operator, "/internal/outbox/events?cursor=x"), http.StatusBadRequest, codeBadCursor)
-	foreign := cursor{list: "outbox:DEAD", at: latestEvent + 1, id: "1"}.encode()
-	b.refused(b.get(operator, "/internal/outbox/events?cursor="+foreign), http.StatusBadRequest, codeBadCursor)
+	b.refused(b.get(operator, "/internal/outbox/events?state=LOST"), http.StatusBadRequest, web.CodeInvalidParameter)
+	b.refused(b.get(operator, "/internal/outbox/events?cursor=x"), http.StatusBadRequest, web.CodeBadCursor)
+	foreign := web.Cursor{List: "outbox:DEAD", At: operators.LatestEvent + 1, ID: "1"}.Encode()
+	b.refused(b.get(operator, "/internal/outbox/events?cursor="+foreign), http.StatusBadRequest, web.CodeBadCursor)
 
 	one := decode[wire.OneOutboxEvent](t, b.get(operator, "/internal/outbox/events/"+ids[0]))
 	require.JSONEq(t, `{"taskId":"x"}`, string(one.Payload))
@@ -98,16 +100,16 @@ func TestOutboxOfOperators(t *testing.T) {
 	require.Zero(t, done.AttemptCount)
 	require.Equal(t, audit.EventRequeue, b.trail.events[0].Action)
 	require.Equal(t, ids[0], b.trail.events[0].Target)
-	b.refused(b.send(operator, http.MethodPost, "/internal/outbox/events/"+fresh+"/requeue", ""), http.StatusConflict, codeEventNotDead)
-	b.refused(b.send(operator, http.MethodPost, "/internal/outbox/events/"+uuid.NewString()+"/requeue", ""), http.StatusNotFound, codeEventNotFound)
+	b.refused(b.send(operator, http.MethodPost, "/internal/outbox/events/"+fresh+"/requeue", ""), http.StatusConflict, web.CodeEventNotDead)
+	b.refused(b.send(operator, http.MethodPost, "/internal/outbox/events/"+uuid.NewString()+"/requeue", ""), http.StatusNotFound, web.CodeEventNotFound)
 
 	some := decode[wire.RequeuedEvents](t, b.send(operator, http.MethodPost, "/internal/outbox/requeue", `{"cause":"REFUSED","limit":2}`))
 	require.Equal(t, wire.RequeuedEvents{Requeued: 2, More: true}, some)
 	rest := decode[wire.RequeuedEvents](t, b.send(operator, http.MethodPost, "/internal/outbox/requeue", ""))
 	require.Equal(t, wire.RequeuedEvents{Requeued: 4}, rest)
-	b.refused(b.send(operator, http.MethodPost, "/internal/outbox/requeue", `{"cause":"none"}`), http.StatusUnprocessableEntity, codeInvalidField)
-	b.refused(b.send(operator, http.MethodPost, "/internal/outbox/requeue", `{"limit":-1}`), http.StatusUnprocessableEntity, codeInvalidField)
+	b.refused(b.send(operator, http.MethodPost, "/internal/outbox/requeue", `{"cause":"none"}`), http.StatusUnprocessableEntity, web.CodeInvalidField)
+	b.refused(b.send(operator, http.MethodPost, "/internal/outbox/requeue", `{"limit":-1}`), http.StatusUnprocessableEntity, web.CodeInvalidField)
 
 	without := newBench(t, func(_ *Config, d *Deps) { d.Outbox = nil })
-	without.refused(without.get(operator, "/internal/outbox"), http.StatusNotFound, codeNotFound)
+	without.refused(without.get(operator, "/internal/outbox"), http.StatusNotFound, web.CodeNotFound)
 }

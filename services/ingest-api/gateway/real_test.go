@@ -28,6 +28,7 @@ import (
 	"github.com/millweir/millweir/pkg/streammq"
 	"github.com/millweir/millweir/pkg/suite"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // site is a bench over the real application: SQLite, the in-process Redis, vectors and uploads on disk, API keys and audit log.
@@ -222,21 +223,21 @@ func TestRouteWalker(t *testing.T) {
 	everyWorld(t, func(t *testing.T, s *site) {
 		var rows []string
 		for _, route := range s.g.routes() {
-			row := fmt.Sprintf("%-6s %-44s needs=%-8s", route.method, route.path, needs(route.access))
+			row := fmt.Sprintf("%-6s %-44s needs=%-8s", route.Method, route.Path, needs(route.Access))
 			object := s.belonging(route)
 			for _, who := range walkers() {
 				before := s.hash()
 				w := s.walk(route, object, who)
 				row += fmt.Sprintf(" %s=%d", who, w.Code)
 				if w.Code >= 400 {
-					require.Equal(t, before, s.hash(), "%s %s as %s was refused and changed something", route.method, route.path, who)
+					require.Equal(t, before, s.hash(), "%s %s as %s was refused and changed something", route.Method, route.Path, who)
 				}
-				if w.Code < 300 && route.method != http.MethodGet && strings.Contains(route.path, ":") {
+				if w.Code < 300 && route.Method != http.MethodGet && strings.Contains(route.Path, ":") {
 					object = s.belonging(route) // it is spent
 				}
 			}
 			rows = append(rows, row)
-			require.False(t, strings.Contains(route.path, ":") && !reached(row), "nobody reached an object: %s", row)
+			require.False(t, strings.Contains(route.Path, ":") && !reached(row), "nobody reached an object: %s", row)
 		}
 		slices.Sort(rows)
 		got := strings.Join(rows, "\n") + "\n"
@@ -329,19 +330,19 @@ func foreignLooksUnknown(t *testing.T, s *site) {
 	table := probes()
 	unknown := belongings{task: unknownID, document: unknownID, base: unknownID, message: unknownID}
 	for _, r := range s.g.routes() {
-		name := r.method + " " + r.path
-		if !strings.HasPrefix(r.path, "/api/") {
+		name := r.Method + " " + r.Path
+		if !strings.HasPrefix(r.Path, "/api/") {
 			continue
 		}
 		object := s.belonging(r)
 		before := s.hash()
-		if strings.Contains(r.path, ":") {
+		if strings.Contains(r.Path, ":") {
 			foreign := s.walk(r, object, "other")
 			require.Equal(t, http.StatusNotFound, foreign.Code, name)
 			require.Equal(t, s.bare(s.walk(r, unknown, "other")), s.bare(foreign), name)
 		}
 		need := 0
-		for _, p := range r.query {
+		for _, p := range r.Query {
 			if slices.Contains(idParams, p) {
 				need++
 			}
@@ -355,7 +356,7 @@ func foreignLooksUnknown(t *testing.T, s *site) {
 		require.Equal(t, before, s.hash(), name)
 	}
 	for name := range table {
-		require.True(t, slices.ContainsFunc(s.g.routes(), func(r route) bool { return r.method+" "+r.path == name }), "no route %s", name)
+		require.True(t, slices.ContainsFunc(s.g.routes(), func(r web.Route) bool { return r.Method+" "+r.Path == name }), "no route %s", name)
 	}
 }
 

@@ -5,22 +5,24 @@ import (
 	"slices"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // routes is all that the gateway answers.
-func (g *Gateway) routes() []route {
-	return slices.Concat(g.uploads.routes(), g.documents.routes(), g.tasks.routes(), g.operators.routes(), g.deadLetters.routes(),
-		g.topicDeadLetters.routes(), g.topics.routes(), g.serviceRoutes())
+func (g *Gateway) routes() []web.Route {
+	return slices.Concat(g.uploads.Routes(), g.documents.Routes(), g.tasks.Routes(), g.operators.Routes(), g.deadLetters.Routes(),
+		g.topicDeadLetters.Routes(), g.topics.Routes(), g.serviceRoutes())
 }
 
-func (g *Gateway) serviceRoutes() []route {
-	return []route{
-		{http.MethodGet, "/healthz", accessPublic, []string{anyParam}, g.healthz},
-		{http.MethodGet, "/readyz", accessPublic, []string{anyParam}, g.readyz},
-		{http.MethodGet, "/metrics", accessMetrics, []string{anyParam}, g.serveMetrics},
-		{http.MethodGet, "/actuator/prometheus", accessMetrics, []string{anyParam}, g.serveMetrics},
-		{http.MethodGet, "/openapi.json", accessPublic, []string{anyParam}, g.api.send},
-		{http.MethodGet, "/docs", accessPublic, []string{anyParam}, g.api.sendPage},
+func (g *Gateway) serviceRoutes() []web.Route {
+	return []web.Route{
+		web.On(http.MethodGet, "/healthz", web.AccessPublic, []string{web.AnyParam}, g.healthz),
+		web.On(http.MethodGet, "/readyz", web.AccessPublic, []string{web.AnyParam}, g.readyz),
+		web.On(http.MethodGet, "/metrics", web.AccessMetrics, []string{web.AnyParam}, g.serveMetrics),
+		web.On(http.MethodGet, "/actuator/prometheus", web.AccessMetrics, []string{web.AnyParam}, g.serveMetrics),
+		web.On(http.MethodGet, "/openapi.json", web.AccessPublic, []string{web.AnyParam}, g.api.Send),
+		web.On(http.MethodGet, "/docs", web.AccessPublic, []string{web.AnyParam}, g.api.SendPage),
 	}
 }
 
@@ -41,34 +43,34 @@ func (g *Gateway) newEngine() (*gin.Engine, error) {
 	}
 	e.Use(g.begin, g.recoverPanic, g.guardHost)
 	for _, r := range g.routes() {
-		e.Handle(r.method, r.path, g.answer(r))
+		e.Handle(r.Method, r.Path, g.answer(r))
 	}
-	e.NoRoute(g.plain(func(*gin.Context) error { return problemf(codeNotFound, "there is nothing at this address") }))
+	e.NoRoute(g.plain(func(*gin.Context) error { return web.Errorf(web.CodeNotFound, "there is nothing at this address") }))
 	e.NoMethod(g.plain(func(c *gin.Context) error {
-		return problemf(codeMethodNotAllowed, "%s is not answered at this address", cleanMethod(c.Request.Method))
+		return web.Errorf(web.CodeMethodNotAllowed, "%s is not answered at this address", web.CleanMethod(c.Request.Method))
 	}))
 	return e, nil
 }
 
 // answer is a route's handler behind its access check and its list of parameters.
 // The order matters: who asks comes first, before anything of the request is judged or read (A33).
-func (g *Gateway) answer(r route) gin.HandlerFunc {
+func (g *Gateway) answer(r web.Route) gin.HandlerFunc {
 	return g.plain(func(c *gin.Context) error {
-		if err := g.authorize(c, r.access); err != nil {
+		if err := g.authorize(c, r.Access); err != nil {
 			return err
 		}
-		if err := knownParams(c, r.query); err != nil {
+		if err := web.KnownParams(c, r.Query); err != nil {
 			return err
 		}
-		return r.handle(c)
+		return r.Handle(c)
 	})
 }
 
 // plain turns a handlerFunc into gin's form.
-func (g *Gateway) plain(h handlerFunc) gin.HandlerFunc {
+func (g *Gateway) plain(h web.HandlerFunc) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		if err := h(c); err != nil {
-			fail(c, g.log, err)
+			web.Fail(c, g.log, err)
 		}
 	}
 }

@@ -12,40 +12,42 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/services/ingest-api/gateway/apidoc"
 )
 
 // checkAnswer compares an answer with the description: its status must be announced for the operation,
 // its body must fit the schema, and may have no field that the schema does not name.
-func checkAnswer(t testing.TB, d *document, method, route string, w *httptest.ResponseRecorder) {
+func checkAnswer(t testing.TB, d *apidoc.Document, method, route string, w *httptest.ResponseRecorder) {
 	t.Helper()
-	path, op := operationOf(d.root, method, route)
+	path, op := operationOf(d.Root, method, route)
 	require.NotNil(t, op, "%s %s is not described", method, route)
-	answer, ok := child(op, "responses")[strconv.Itoa(w.Code)].(object)
+	answer, ok := apidoc.Child(op, "responses")[strconv.Itoa(w.Code)].(apidoc.Object)
 	require.True(t, ok, "%s %s answered %d, which is not described: %s", method, path, w.Code, w.Body)
-	content, _ := answer["content"].(object)
+	content, _ := answer["content"].(apidoc.Object)
 	kind, _, _ := strings.Cut(w.Header().Get("Content-Type"), ";")
 	if len(content) == 0 {
 		require.Empty(t, w.Body.String(), "%s %s %d has a body", method, path, w.Code)
 		return
 	}
-	media, ok := content[kind].(object)
+	media, ok := content[kind].(apidoc.Object)
 	require.True(t, ok, "%s %s %d came as %s", method, path, w.Code, kind)
 	if !strings.HasSuffix(kind, "json") {
 		return
 	}
 	var body any
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &body))
-	require.NoError(t, fits(d.root, media["schema"], body, "body"), "%s %s %d: %s", method, path, w.Code, w.Body)
+	require.NoError(t, fits(d.Root, media["schema"], body, "body"), "%s %s %d: %s", method, path, w.Code, w.Body)
 	if kind == "application/problem+json" {
-		code := body.(object)["code"].(string)
+		code := body.(apidoc.Object)["code"].(string)
 		require.Contains(t, answer["description"], code, "%s %s %d: the code %s is not described", method, path, w.Code, code)
 	}
 }
 
 // operationOf finds gin's route in the description.
-func operationOf(root object, method, route string) (string, object) {
+func operationOf(root apidoc.Object, method, route string) (string, apidoc.Object) {
 	path := templated(route)
-	return path, operations(child(root, "paths")[path])[strings.ToLower(method)]
+	return path, apidoc.Operations(apidoc.Child(root, "paths")[path])[strings.ToLower(method)]
 }
 
 // templated is gin's path as OpenAPI writes it.
@@ -60,7 +62,7 @@ func templated(route string) string {
 }
 
 // fits is the part of JSON Schema that the description uses; objects are closed unless additionalProperties says otherwise.
-func fits(root object, schema, value any, at string) error {
+func fits(root apidoc.Object, schema, value any, at string) error {
 	s := flat(root, schema)
 	if choices, ok := s["oneOf"].([]any); ok {
 		var errs []string
@@ -92,15 +94,15 @@ func fits(root object, schema, value any, at string) error {
 				return err
 			}
 		}
-	case object:
+	case apidoc.Object:
 		return objectFits(root, s, v, at)
 	}
 	return nil
 }
 
-func objectFits(root, s, v object, at string) error {
-	properties, _ := s["properties"].(object)
-	for _, name := range texts(s["required"]) {
+func objectFits(root, s, v apidoc.Object, at string) error {
+	properties, _ := s["properties"].(apidoc.Object)
+	for _, name := range apidoc.Texts(s["required"]) {
 		if _, ok := v[name]; !ok {
 			return fmt.Errorf("%s.%s is missing", at, name)
 		}
@@ -120,25 +122,25 @@ func objectFits(root, s, v object, at string) error {
 }
 
 // flat follows references and joins allOf.
-func flat(root object, schema any) object {
-	s, ok := schema.(object)
+func flat(root apidoc.Object, schema any) apidoc.Object {
+	s, ok := schema.(apidoc.Object)
 	if !ok {
-		return object{"additionalProperties": true} // true: anything
+		return apidoc.Object{"additionalProperties": true} // true: anything
 	}
 	if _, isRef := s["$ref"]; isRef {
-		return flat(root, resolve(root, s))
+		return flat(root, apidoc.Resolve(root, s))
 	}
 	parts, ok := s["allOf"].([]any)
 	if !ok {
 		return s
 	}
-	out := object{"properties": object{}, "required": []any{}}
+	out := apidoc.Object{"properties": apidoc.Object{}, "required": []any{}}
 	for _, part := range parts {
 		p := flat(root, part)
 		for key, value := range p {
 			switch key {
 			case "properties":
-				maps.Copy(out[key].(object), value.(object))
+				maps.Copy(out[key].(apidoc.Object), value.(apidoc.Object))
 			case "required":
 				out[key] = append(out[key].([]any), value.([]any)...)
 			default:
@@ -181,17 +183,17 @@ func typed(kind, value any, at string) error {
 
 func TestSchemaCheckerFindsFaults(t *testing.T) {
 	t.Parallel()
-	d, err := loadDocument("")
+	d, err := apidoc.Load("")
 	require.NoError(t, err)
-	ref := object{"$ref": "#/components/schemas/Waiting"}
-	require.NoError(t, fits(d.root, ref, object{"reason": "QUEUED", "until": nil}, "b"))
+	ref := apidoc.Object{"$ref": "#/components/schemas/Waiting"}
+	require.NoError(t, fits(d.Root, ref, apidoc.Object{"reason": "QUEUED", "until": nil}, "b"))
 	for name, bad := range map[string]any{
-		"missing": object{"reason": "QUEUED"}, "extra": object{"reason": "QUEUED", "until": nil, "x": 1.0},
-		"enum": object{"reason": "queued", "until": nil}, "type": object{"reason": 1.0, "until": nil},
-		"time": object{"reason": "QUEUED", "until": "2026-01-01"}, "no object": "x",
+		"missing": apidoc.Object{"reason": "QUEUED"}, "extra": apidoc.Object{"reason": "QUEUED", "until": nil, "x": 1.0},
+		"enum": apidoc.Object{"reason": "queued", "until": nil}, "type": apidoc.Object{"reason": 1.0, "until": nil},
+		"time": apidoc.Object{"reason": "QUEUED", "until": "2026-01-01"}, "no object": "x",
 	} {
-		require.Error(t, fits(d.root, ref, bad, "b"), name)
+		require.Error(t, fits(d.Root, ref, bad, "b"), name)
 	}
-	inspected := object{"$ref": "#/components/schemas/InspectedTask"}
-	require.ErrorContains(t, fits(d.root, inspected, object{"taskId": "x"}, "b"), "is missing")
+	inspected := apidoc.Object{"$ref": "#/components/schemas/InspectedTask"}
+	require.ErrorContains(t, fits(d.Root, inspected, apidoc.Object{"taskId": "x"}, "b"), "is missing")
 }

@@ -55,7 +55,7 @@ func (s *Server) Addr() string { return s.listener.Addr().String() }
 func (s *Server) Gateway() *Gateway { return s.gateway }
 
 // Run serves until ctx ends, then stops in order: not ready, streams and waits end, no new connections,
-// requests in flight get SHUTDOWN_GRACE to finish. It returns nil after such a stop.
+// Requests in flight get SHUTDOWN_GRACE to finish. It returns nil after such a stop.
 func (s *Server) Run(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- s.http.Serve(s.listener) }()

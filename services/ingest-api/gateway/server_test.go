@@ -20,6 +20,8 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/services/ingest-api/gateway/uploads"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 	"github.com/millweir/millweir/services/ingest-api/internal/ingestfake"
 )
 
@@ -54,7 +56,7 @@ func TestGracefulStop(t *testing.T) {
 	stop()
 	_, err = readEvent(t, events)
 	require.ErrorIs(t, err, io.EOF)
-	require.Eventually(t, func() bool { return stopped(s.Gateway().draining) }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return web.Stopped(s.Gateway().draining) }, time.Minute, time.Millisecond)
 	_, err = writer.Write(body.Bytes())
 	require.NoError(t, err)
 	require.NoError(t, writer.Close())
@@ -152,9 +154,9 @@ func TestUploadsThatTakeTooLongAreEnded(t *testing.T) {
 		bodies []string
 		code   string
 	}{
-		"too long":                   {31 * time.Minute, 0, []string{"one", "two", "three"}, codeUploadTooLong},
-		"too slow":                   {50 * time.Second, 1000, []string{"one", "two", "three"}, codeUploadTooSlow},
-		"fast at first, slow then":   {50 * time.Second, 100, []string{big, "two", "three", "four", "five", "six"}, codeUploadTooSlow},
+		"too long":                   {31 * time.Minute, 0, []string{"one", "two", "three"}, web.CodeUploadTooLong},
+		"too slow":                   {50 * time.Second, 1000, []string{"one", "two", "three"}, web.CodeUploadTooSlow},
+		"fast at first, slow then":   {50 * time.Second, 100, []string{big, "two", "three", "four", "five", "six"}, web.CodeUploadTooSlow},
 		"slow, and so it is allowed": {50 * time.Second, 0, []string{"one", "two", "three"}, ""},
 		"slow, but fast enough":      {50 * time.Second, 100, []string{big, big, big, big}, ""},
 		"slow in its first minute":   {25 * time.Second, 1000, []string{"one"}, ""},
@@ -189,7 +191,9 @@ func TestADrippingConnectionIsEnded(t *testing.T) {
 	var clock atomic.Int64
 	b := newBench(t, func(cfg *Config, d *Deps) {
 		cfg.UploadMinRate = 1000
-		d.Now = func() time.Time { return time.Unix(0, clock.Add(int64(rateGrace)/2-int64(10*time.Millisecond))) } // each look takes half a minute
+		d.Now = func() time.Time {
+			return time.Unix(0, clock.Add(int64(uploads.RateGrace)/2-int64(10*time.Millisecond)))
+		} // each look takes half a minute
 	})
 	s := b.serve()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
@@ -261,10 +265,10 @@ func TestConfigLoads(t *testing.T) {
 func TestUnknownAddressesAndMethods(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.refused(b.get(ada, "/nothing"), http.StatusNotFound, codeNotFound)
-	b.refused(b.get(ada, "/api/knowledge/tasks/"), http.StatusNotFound, codeNotFound)
+	b.refused(b.get(ada, "/nothing"), http.StatusNotFound, web.CodeNotFound)
+	b.refused(b.get(ada, "/api/knowledge/tasks/"), http.StatusNotFound, web.CodeNotFound)
 	w := b.do(b.request(ada, http.MethodPatch, "/api/knowledge/tasks", nil))
-	b.refused(w, http.StatusMethodNotAllowed, codeMethodNotAllowed)
+	b.refused(w, http.StatusMethodNotAllowed, web.CodeMethodNotAllowed)
 	require.Equal(t, "GET", w.Header().Get("Allow"))
 }
 
@@ -294,7 +298,7 @@ func TestPanicsAreAnswered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(_ *Config, d *Deps) { d.Service = panicking{} })
 	w := b.get(ada, "/api/knowledge/bases")
-	b.refused(w, http.StatusInternalServerError, codeInternal)
+	b.refused(w, http.StatusInternalServerError, web.CodeInternal)
 	require.NotContains(t, w.Body.String(), "secret")
 	require.Contains(t, b.log.String(), "secret in a panic")
 	require.Contains(t, b.log.String(), "server_test.go")
@@ -359,11 +363,11 @@ func TestMetricsCount(t *testing.T) {
 	b.upload(ada, asyncPath, nil, file("a.txt", "12345"))
 	b.upload(ada, asyncPath, nil, file("a.txt", ""))
 	b.get(ada, "/nothing")
-	require.InDelta(t, 1, testutil.ToFloat64(b.g.metrics.uploads.WithLabelValues(uploadAccepted)), 0)
-	require.InDelta(t, 1, testutil.ToFloat64(b.g.metrics.uploads.WithLabelValues(uploadDuplicate)), 0)
-	require.InDelta(t, 1, testutil.ToFloat64(b.g.metrics.uploads.WithLabelValues(uploadRefused)), 0)
-	require.InDelta(t, 10, testutil.ToFloat64(b.g.metrics.bytes), 0)
-	require.Equal(t, 3, testutil.CollectAndCount(b.g.metrics.requests)) // 2xx and 4xx of the route, and "none"
+	require.InDelta(t, 1, testutil.ToFloat64(b.g.metrics.Uploads.WithLabelValues(web.UploadAccepted)), 0)
+	require.InDelta(t, 1, testutil.ToFloat64(b.g.metrics.Uploads.WithLabelValues(web.UploadDuplicate)), 0)
+	require.InDelta(t, 1, testutil.ToFloat64(b.g.metrics.Uploads.WithLabelValues(web.UploadRefused)), 0)
+	require.InDelta(t, 10, testutil.ToFloat64(b.g.metrics.Bytes), 0)
+	require.Equal(t, 3, testutil.CollectAndCount(b.g.metrics.Requests)) // 2xx and 4xx of the route, and "none"
 	families, err := b.reg.Gather()
 	require.NoError(t, err)
 	require.NotEmpty(t, families)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // holding is a body that has sent its first bytes and sends the rest when it is told to.
@@ -42,7 +44,7 @@ func TestOpenUploadsOfOneUser(t *testing.T) {
 	first, finish1 := holding(t, b, ada, openForm+"one", closeForm)
 	second, finish2 := holding(t, b, ada, openForm+"two", closeForm)
 	w := b.upload(ada, asyncPath, nil, file("a.txt", "three"))
-	p := b.refused(w, http.StatusTooManyRequests, codeUserUploads)
+	p := b.refused(w, http.StatusTooManyRequests, web.CodeUserUploads)
 	require.Contains(t, p.Message, "2 uploads")
 	require.Contains(t, p.Message, "UPLOAD_MAX_OPEN_PER_USER")
 	require.NotEmpty(t, w.Header().Get("Retry-After"))
@@ -52,7 +54,7 @@ func TestOpenUploadsOfOneUser(t *testing.T) {
 	b.accept(ada, "a.txt", "three")
 	finish2()
 	require.Equal(t, http.StatusAccepted, (<-second).Code)
-	require.Zero(t, b.g.tasks.shares.users(), "nothing is kept of who has nothing open")
+	require.Zero(t, b.g.tasks.Shares.Users(), "nothing is kept of who has nothing open")
 	require.Zero(t, b.svc.Held())
 }
 
@@ -65,7 +67,7 @@ func TestBytesInFlightOfOneUser(t *testing.T) {
 	first, finish := holding(t, b, ada, openForm+"1"+big, closeForm)
 	b.accept(ada, "a.txt", big)
 	second, finish2 := holding(t, b, ada, openForm+"2"+big, closeForm)
-	p := b.refused(b.upload(ada, asyncPath, nil, file("a.txt", big)), http.StatusTooManyRequests, codeUserUploads)
+	p := b.refused(b.upload(ada, asyncPath, nil, file("a.txt", big)), http.StatusTooManyRequests, web.CodeUserUploads)
 	require.Contains(t, p.Message, "UPLOAD_MAX_BYTES_PER_USER")
 	b.accept(bob, "a.txt", big)
 	finish()
@@ -73,7 +75,7 @@ func TestBytesInFlightOfOneUser(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, (<-first).Code)
 	require.Equal(t, http.StatusAccepted, (<-second).Code)
 	b.accept(ada, "b.txt", "3"+big)
-	require.Zero(t, b.g.tasks.shares.users())
+	require.Zero(t, b.g.tasks.Shares.Users())
 	require.Zero(t, b.svc.Held(), "the refused file was dropped")
 }
 
@@ -90,7 +92,7 @@ func TestEventStreamsOfOneUser(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool { return b.streams() == 1 }, time.Minute, time.Millisecond)
 	w := b.get(ada, path(mine))
-	b.refused(w, http.StatusTooManyRequests, codeUserStreams)
+	b.refused(w, http.StatusTooManyRequests, web.CodeUserStreams)
 	require.NotEmpty(t, w.Header().Get("Retry-After"))
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -102,7 +104,7 @@ func TestEventStreamsOfOneUser(t *testing.T) {
 	w = httptest.NewRecorder()
 	b.g.ServeHTTP(w, b.request(ada, http.MethodGet, path(mine), nil).WithContext(gone))
 	require.Equal(t, http.StatusOK, w.Code)
-	require.Zero(t, b.g.tasks.shares.users())
+	require.Zero(t, b.g.tasks.Shares.Users())
 }
 
 // What stands twice is refused, not guessed at.
@@ -111,19 +113,19 @@ func TestFieldsGivenTwice(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"title", "knowledgeBase", "force"} {
 		w := b.upload(ada, asyncPath, nil, part{name, "", "true"}, part{name, "", "true"}, file("a.txt", "x"))
-		require.Equal(t, name, b.refused(w, http.StatusBadRequest, codeInvalidParameter).Parameter)
+		require.Equal(t, name, b.refused(w, http.StatusBadRequest, web.CodeInvalidParameter).Parameter)
 	}
 	require.Zero(t, b.svc.Held())
 	for body, name := range map[string]string{
 		`{"query":"a","query":"b"}`: "query", `{"query":"a","Query":"b"}`: "Query", `{"topK":1,"query":"a","topK":2}`: "topK",
 		`{"query":"a","\u0071uery":"b"}`: "query", `{"query":"a","x":[{"y":1,"z":{},"y":[]}]}`: "y",
 	} {
-		p := b.refused(b.send(ada, http.MethodPost, "/api/knowledge/search", body), http.StatusBadRequest, codeBadJSON)
+		p := b.refused(b.send(ada, http.MethodPost, "/api/knowledge/search", body), http.StatusBadRequest, web.CodeBadJSON)
 		require.Equal(t, name, p.Parameter, body)
 		require.Contains(t, p.Message, "more than once", body)
 	}
 	for _, body := range []string{`{"a":{"b":1},"c":{"b":1}}`, `[{"a":1},{"a":1}]`, `{"a":["a","a"],"b":"a"}`, `{"a":"b","b":"a"}`, `{`, ``, `]`} {
-		_, twice := keyTwice([]byte(body))
+		_, twice := web.KeyTwice([]byte(body))
 		require.False(t, twice, body)
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/views"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 func TestTaskAndItsETag(t *testing.T) {
@@ -35,8 +37,8 @@ func TestTaskAndItsETag(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.get(ada, path, "If-None-Match", `"x"`).Code)
 	b.move(id, taskstate.StatusRunning)
 	require.Equal(t, http.StatusOK, b.get(ada, path, "If-None-Match", tag).Code)
-	b.refused(b.send(ada, http.MethodPost, path+"/cancel", "", "If-Match", tag), http.StatusPreconditionFailed, codePrecondition)
-	b.refused(b.send(ada, http.MethodPost, path+"/cancel", "", "If-Match", "W/"+b.get(ada, path).Header().Get("ETag")), http.StatusPreconditionFailed, codePrecondition)
+	b.refused(b.send(ada, http.MethodPost, path+"/cancel", "", "If-Match", tag), http.StatusPreconditionFailed, web.CodePrecondition)
+	b.refused(b.send(ada, http.MethodPost, path+"/cancel", "", "If-Match", "W/"+b.get(ada, path).Header().Get("ETag")), http.StatusPreconditionFailed, web.CodePrecondition)
 	w = b.send(ada, http.MethodPost, path+"/cancel", "", "If-Match", b.get(ada, path).Header().Get("ETag"))
 	require.Equal(t, http.StatusOK, w.Code)
 	require.Equal(t, w.Header().Get("ETag"), b.get(ada, path).Header().Get("ETag"))
@@ -58,7 +60,7 @@ func TestWaiting(t *testing.T) {
 		"running":   {taskstate.Task{Status: taskstate.StatusRunning, LeaseOwner: "p", LeaseExpiresAt: at}, nil},
 		"dead":      {taskstate.Task{Status: taskstate.StatusDead}, nil},
 	} {
-		require.Equal(t, c.want, waitingOf(c.task), name)
+		require.Equal(t, c.want, views.WaitingOf(c.task), name)
 	}
 }
 
@@ -151,7 +153,7 @@ func TestListsPageByCursor(t *testing.T) {
 		"/api/knowledge/tasks?sort=createdAt&cursor=" + string(first.NextCursor), "/api/knowledge/documents?cursor=" + string(first.NextCursor),
 		"/api/knowledge/tasks?cursor=" + (string(first.NextCursor))[1:], "/api/knowledge/tasks?cursor=%00", "/api/knowledge/tasks?cursor=" + strings.Repeat("A", 600),
 	} {
-		b.refused(b.get(ada, target), http.StatusBadRequest, codeBadCursor)
+		b.refused(b.get(ada, target), http.StatusBadRequest, web.CodeBadCursor)
 	}
 }
 
@@ -172,13 +174,13 @@ func TestTaskFilters(t *testing.T) {
 		"status=dead": "status", "stage=embed,split": "stage", "limit=0": "limit", "limit=101": "limit", "limit=x": "limit", "sort=name": "sort",
 		"createdAfter=yesterday": "createdAfter", "q=" + strings.Repeat("x", 201): "q", "q=%ff": "q", "limit=1&limit=2": "limit", "q=%00": "q",
 	} {
-		require.Equal(t, about, b.refused(b.get(ada, "/api/knowledge/tasks?"+query), http.StatusBadRequest, codeInvalidParameter).Parameter, query)
+		require.Equal(t, about, b.refused(b.get(ada, "/api/knowledge/tasks?"+query), http.StatusBadRequest, web.CodeInvalidParameter).Parameter, query)
 	}
-	p := b.refused(b.get(ada, "/api/knowledge/tasks?statsu=DEAD"), http.StatusBadRequest, codeUnknownParameter)
+	p := b.refused(b.get(ada, "/api/knowledge/tasks?statsu=DEAD"), http.StatusBadRequest, web.CodeUnknownParameter)
 	require.Contains(t, p.Message, `"statsu"`)
-	b.refused(b.get(ada, "/api/knowledge/tasks?knowledgeBase=none"), http.StatusNotFound, codeBaseNotFound)
-	b.refused(b.get(ada, "/api/knowledge/tasks?documentId=1"), http.StatusNotFound, codeDocumentNotFound)
-	b.refused(b.get(ada, "/api/knowledge/tasks?a=%zz"), http.StatusBadRequest, codeInvalidParameter)
+	b.refused(b.get(ada, "/api/knowledge/tasks?knowledgeBase=none"), http.StatusNotFound, web.CodeBaseNotFound)
+	b.refused(b.get(ada, "/api/knowledge/tasks?documentId=1"), http.StatusNotFound, web.CodeDocumentNotFound)
+	b.refused(b.get(ada, "/api/knowledge/tasks?a=%zz"), http.StatusBadRequest, web.CodeInvalidParameter)
 }
 
 func TestBases(t *testing.T) {
@@ -192,18 +194,18 @@ func TestBases(t *testing.T) {
 	require.Equal(t, path+"/"+made.KnowledgeBaseID, w.Header().Get("Location"))
 	require.Equal(t, http.StatusOK, b.get(ada, path+"/"+url.PathEscape("a/b ü")).Code)
 	require.Equal(t, http.StatusOK, b.get(ada, path+"/"+made.KnowledgeBaseID+"/summary").Code)
-	b.refused(b.send(ada, http.MethodPost, path, `{"name":"a/b ü"}`), http.StatusConflict, codeBaseExists)
+	b.refused(b.send(ada, http.MethodPost, path, `{"name":"a/b ü"}`), http.StatusConflict, web.CodeBaseExists)
 	for body, code := range map[string]string{
-		`{"name":""}`: codeInvalidField, `{}`: codeInvalidField, `{"name":"0190a6e0-0000-7000-8000-000000000001"}`: codeInvalidField,
-		`{"name":"a\u0000b"}`: codeInvalidText, `{"name":"a\nb"}`: codeInvalidText, `{"name":"` + strings.Repeat("x", 129) + `"}`: codeFieldTooLong,
+		`{"name":""}`: web.CodeInvalidField, `{}`: web.CodeInvalidField, `{"name":"0190a6e0-0000-7000-8000-000000000001"}`: web.CodeInvalidField,
+		`{"name":"a\u0000b"}`: web.CodeInvalidText, `{"name":"a\nb"}`: web.CodeInvalidText, `{"name":"` + strings.Repeat("x", 129) + `"}`: web.CodeFieldTooLong,
 	} {
 		b.refused(b.send(ada, http.MethodPost, path, body), http.StatusUnprocessableEntity, code)
 	}
 	b.upload(ada, asyncPath, nil, file("a.txt", "x"), part{field: "knowledgeBase", body: made.Name})
-	b.refused(b.do(b.request(ada, http.MethodDelete, path+"/"+made.KnowledgeBaseID, nil)), http.StatusConflict, codeBaseNotEmpty)
-	b.refused(b.do(b.request(ada, http.MethodDelete, path+"/"+made.KnowledgeBaseID+"?cascade=perhaps", nil)), http.StatusBadRequest, codeInvalidParameter)
+	b.refused(b.do(b.request(ada, http.MethodDelete, path+"/"+made.KnowledgeBaseID, nil)), http.StatusConflict, web.CodeBaseNotEmpty)
+	b.refused(b.do(b.request(ada, http.MethodDelete, path+"/"+made.KnowledgeBaseID+"?cascade=perhaps", nil)), http.StatusBadRequest, web.CodeInvalidParameter)
 	require.Equal(t, http.StatusNoContent, b.do(b.request(ada, http.MethodDelete, path+"/"+made.KnowledgeBaseID+"?cascade=true", nil)).Code)
-	b.refused(b.get(ada, path+"/"+made.KnowledgeBaseID), http.StatusNotFound, codeBaseNotFound)
+	b.refused(b.get(ada, path+"/"+made.KnowledgeBaseID), http.StatusNotFound, web.CodeBaseNotFound)
 }
 
 func TestSearch(t *testing.T) {
@@ -220,18 +222,18 @@ func TestSearch(t *testing.T) {
 	require.Equal(t, []string{"A", "B"}, got.Hits[0].HeadingPath)
 	require.JSONEq(t, `{"hits":[],"partial":true}`, b.send(ada, http.MethodPost, path, `{"query":"none"}`).Body.String())
 	for body, code := range map[string]string{
-		`{"query":" "}`: codeInvalidField, `{"query":"a","topK":0}`: codeInvalidField, `{"query":"a","topK":51}`: codeInvalidField,
-		`{"query":"` + strings.Repeat("x", 8001) + `"}`: codeFieldTooLong, `{"query":"a\u0001"}`: codeInvalidText,
+		`{"query":" "}`: web.CodeInvalidField, `{"query":"a","topK":0}`: web.CodeInvalidField, `{"query":"a","topK":51}`: web.CodeInvalidField,
+		`{"query":"` + strings.Repeat("x", 8001) + `"}`: web.CodeFieldTooLong, `{"query":"a\u0001"}`: web.CodeInvalidText,
 	} {
 		b.refused(b.send(ada, http.MethodPost, path, body), http.StatusUnprocessableEntity, code)
 	}
 	for _, body := range []string{``, `[]`, `{`, `"x"`, `{"query":1}`, `{"qery":"a"}`, `{"query":"a"} {}`, "{\"query\":\"\xff\"}", `{"query":"a","topK":1e99}`, `{"query":"a","topK":1.5}`} {
-		b.refused(b.send(ada, http.MethodPost, path, body), http.StatusBadRequest, codeBadJSON)
+		b.refused(b.send(ada, http.MethodPost, path, body), http.StatusBadRequest, web.CodeBadJSON)
 	}
-	require.Equal(t, "query", b.refused(b.send(ada, http.MethodPost, path, `{"query":1}`), 400, codeBadJSON).Parameter)
-	require.Equal(t, "qery", b.refused(b.send(ada, http.MethodPost, path, `{"qery":"a"}`), 400, codeBadJSON).Parameter)
-	b.refused(b.send(ada, http.MethodPost, path, `{"query":"a"}`, "Content-Type", "text/plain"), http.StatusUnsupportedMediaType, codeUnsupportedMedia)
-	b.refused(b.send(ada, http.MethodPost, path, `{"query":"`+strings.Repeat("x", maxJSONBytes)+`"}`), http.StatusRequestEntityTooLarge, codeTooLarge)
+	require.Equal(t, "query", b.refused(b.send(ada, http.MethodPost, path, `{"query":1}`), 400, web.CodeBadJSON).Parameter)
+	require.Equal(t, "qery", b.refused(b.send(ada, http.MethodPost, path, `{"qery":"a"}`), 400, web.CodeBadJSON).Parameter)
+	b.refused(b.send(ada, http.MethodPost, path, `{"query":"a"}`, "Content-Type", "text/plain"), http.StatusUnsupportedMediaType, web.CodeUnsupportedMedia)
+	b.refused(b.send(ada, http.MethodPost, path, `{"query":"`+strings.Repeat("x", web.MaxJSONBytes)+`"}`), http.StatusRequestEntityTooLarge, web.CodeTooLarge)
 	b.svc.Fail("Search", &ingest.Failure{Code: ingest.CodeEmbed, RetryAfter: 2 * time.Second, Err: errors.New("POST http://10.0.0.1: refused")})
 	w = b.send(ada, http.MethodPost, path, `{"query":"a"}`)
 	b.refused(w, http.StatusServiceUnavailable, string(ingest.CodeEmbed))
@@ -273,15 +275,15 @@ func TestKeysOfOperators(t *testing.T) {
 	second := decode[wire.List[wire.Key]](t, b.get(operator, path+"?limit=1&cursor="+string(first.NextCursor)))
 	require.Equal(t, made.KeyID, second.Items[0].KeyID)
 	require.Equal(t, http.StatusNoContent, b.do(b.request(operator, http.MethodDelete, path+"/"+made.KeyID, nil)).Code)
-	b.refused(b.do(b.request(operator, http.MethodDelete, path+"/x", nil)), http.StatusNotFound, codeAPIKeyNotFound)
+	b.refused(b.do(b.request(operator, http.MethodDelete, path+"/x", nil)), http.StatusNotFound, web.CodeAPIKeyNotFound)
 	for body, code := range map[string]string{
-		`{}`: codeInvalidField, `{"userId":"e","role":"root"}`: codeInvalidField, `{"userId":"e","ttlDays":-1}`: codeInvalidField,
-		`{"userId":"` + strings.Repeat("e", 191) + `"}`: codeFieldTooLong, `{"userId":"eve "}`: codeInvalidField, `{"userId":"e","name":"\u0000"}`: codeInvalidText,
+		`{}`: web.CodeInvalidField, `{"userId":"e","role":"root"}`: web.CodeInvalidField, `{"userId":"e","ttlDays":-1}`: web.CodeInvalidField,
+		`{"userId":"` + strings.Repeat("e", 191) + `"}`: web.CodeFieldTooLong, `{"userId":"eve "}`: web.CodeInvalidField, `{"userId":"e","name":"\u0000"}`: web.CodeInvalidText,
 	} {
 		b.refused(b.send(operator, http.MethodPost, path, body), http.StatusUnprocessableEntity, code)
 	}
 	require.NotContains(t, b.log.String(), "mw_live_secret")
 	require.Contains(t, b.log.String(), "API key created")
 	none := newBench(t, func(_ *Config, d *Deps) { d.Keys = nil })
-	none.refused(none.get(operator, path), http.StatusNotFound, codeNotFound)
+	none.refused(none.get(operator, path), http.StatusNotFound, web.CodeNotFound)
 }

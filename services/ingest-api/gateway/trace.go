@@ -8,22 +8,24 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // startSpan continues the caller's W3C trace with a server span, or passes its context on when nothing records.
 // Baggage is not read: nobody here needs it, and its size is the caller's choice (A35).
-func (g *Gateway) startSpan(c *gin.Context, r *request) (end func(status int)) {
+func (g *Gateway) startSpan(c *gin.Context, r *web.Request) (end func(status int)) {
 	w3c := propagation.TraceContext{}
 	ctx := w3c.Extract(c.Request.Context(), propagation.HeaderCarrier(c.Request.Header))
 	route := c.FullPath()
 	ctx, span := g.tracer.Start(ctx, spanName(c.Request.Method, route), trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(
-			attribute.String("http.request.method", cleanMethod(c.Request.Method)),
+			attribute.String("http.request.method", web.CleanMethod(c.Request.Method)),
 			attribute.String("http.route", route),
-			attribute.String("millweir.request_id", r.id)))
+			attribute.String("millweir.request_id", r.ID)))
 	carrier := propagation.MapCarrier{}
 	w3c.Inject(ctx, carrier)
-	r.parent = carrier.Get("traceparent")
+	r.Parent = carrier.Get("traceparent")
 	c.Request = c.Request.WithContext(ctx)
 	return func(status int) {
 		span.SetAttributes(attribute.Int("http.response.status_code", status))
@@ -36,7 +38,7 @@ func (g *Gateway) startSpan(c *gin.Context, r *request) (end func(status int)) {
 
 func spanName(method, route string) string {
 	if route == "" {
-		return cleanMethod(method)
+		return web.CleanMethod(method)
 	}
-	return cleanMethod(method) + " " + route
+	return web.CleanMethod(method) + " " + route
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/uploads"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 func TestUploadAnswersTheTask(t *testing.T) {
@@ -105,7 +107,7 @@ func TestIdempotencyKey(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, again.Code)
 	require.Equal(t, "true", again.Header().Get("Idempotency-Replayed"))
 	require.Equal(t, decode[wire.AcceptedTask](t, first).TaskID, decode[wire.AcceptedTask](t, again).TaskID)
-	b.refused(b.upload(ada, asyncPath, key, file("a.txt", "two")), http.StatusUnprocessableEntity, codeKeyReused)
+	b.refused(b.upload(ada, asyncPath, key, file("a.txt", "two")), http.StatusUnprocessableEntity, web.CodeKeyReused)
 	require.Zero(t, b.svc.Held())
 	// Another user's key is another key (A31).
 	other := b.upload(bob, asyncPath, key, file("a.txt", "two"))
@@ -132,7 +134,7 @@ func TestIdempotencyKeyInUseWhileReceiving(t *testing.T) {
 	go func() { done <- b.do(b.request(ada, http.MethodPost, asyncPath, reader, headers...)).Code }()
 	_, err := writer.Write(body.Bytes()[:10]) // taken: the first request holds the key by now
 	require.NoError(t, err)
-	p := b.refused(b.upload(ada, asyncPath, []string{"Idempotency-Key", "k"}, file("a.txt", "slow")), http.StatusConflict, codeKeyInUse)
+	p := b.refused(b.upload(ada, asyncPath, []string{"Idempotency-Key", "k"}, file("a.txt", "slow")), http.StatusConflict, web.CodeKeyInUse)
 	require.Equal(t, "IDEMPOTENCY_KEY_IN_USE", p.Code)
 	_, err = writer.Write(body.Bytes()[10:])
 	require.NoError(t, err)
@@ -157,29 +159,29 @@ func TestBadUploads(t *testing.T) {
 		code    string
 		about   string
 	}{
-		"no file":           {parts: []part{{field: "title", body: "T"}}, status: 400, code: codeFileRequired, about: "file"},
-		"other part":        {parts: []part{{"document", "a.txt", "x"}}, status: 400, code: codeFileRequired, about: "document"},
-		"no file name":      {parts: []part{{field: "file", body: "x"}}, status: 400, code: codeFileRequired, about: "file"},
+		"no file":           {parts: []part{{field: "title", body: "T"}}, status: 400, code: web.CodeFileRequired, about: "file"},
+		"other part":        {parts: []part{{"document", "a.txt", "x"}}, status: 400, code: web.CodeFileRequired, about: "document"},
+		"no file name":      {parts: []part{{field: "file", body: "x"}}, status: 400, code: web.CodeFileRequired, about: "file"},
 		"empty file":        {parts: []part{file("a.txt", "")}, status: 422, code: "EMPTY_FILE"},
 		"wrong type":        {parts: []part{file("a.pdf", "%EXE")}, status: 415, code: "UNSUPPORTED_TYPE"},
-		"long title":        {parts: []part{ok, {field: "title", body: long}}, status: 422, code: codeFieldTooLong, about: "title"},
-		"huge title":        {parts: []part{ok, {field: "title", body: strings.Repeat("x", maxFormFieldBytes+1)}}, status: 422, code: codeFieldTooLong, about: "title"},
-		"title not UTF-8":   {parts: []part{ok, {field: "title", body: "a\xff"}}, status: 422, code: codeInvalidText, about: "title"},
-		"title with NUL":    {parts: []part{ok, {field: "title", body: "a\x00b"}}, status: 422, code: codeInvalidText, about: "title"},
-		"base not UTF-8":    {parts: []part{ok, {field: "knowledgeBase", body: "\xc3("}}, status: 422, code: codeInvalidText, about: "knowledgeBase"},
-		"base with newline": {parts: []part{ok, {field: "knowledgeBase", body: "a\nb"}}, status: 422, code: codeInvalidText, about: "knowledgeBase"},
-		"long base":         {parts: []part{ok, {field: "knowledgeBase", body: strings.Repeat("b", 129)}}, status: 422, code: codeFieldTooLong, about: "knowledgeBase"},
-		"unknown base":      {parts: []part{ok, {field: "knowledgeBase", body: "none such"}}, status: 404, code: codeBaseNotFound},
-		"force":             {parts: []part{ok, {field: "force", body: "maybe"}}, status: 422, code: codeInvalidField, about: "force"},
-		"unknown field":     {parts: []part{ok, {field: "knowledge_base", body: "x"}}, status: 400, code: codeUnknownParameter, about: "knowledge_base"},
-		"unknown query":     {target: asyncPath + "?titel=x", parts: []part{ok}, status: 400, code: codeUnknownParameter, about: "titel"},
-		"65 parts":          {parts: many, status: 400, code: codeTooManyParts},
-		"too large":         {parts: []part{file("big.txt", strings.Repeat("x", 1<<20+1))}, status: 413, code: codeTooLarge, about: "big.txt"},
-		"too large later":   {parts: []part{ok, file("big.txt", strings.Repeat("x", 1<<20+1))}, status: 413, code: codeTooLarge, about: "big.txt"},
-		"empty key":         {headers: []string{"Idempotency-Key", ""}, parts: []part{ok}, status: 400, code: codeInvalidKey, about: "Idempotency-Key"},
-		"key not ASCII":     {headers: []string{"Idempotency-Key", "ä"}, parts: []part{ok}, status: 400, code: codeInvalidKey, about: "Idempotency-Key"},
-		"long key":          {headers: []string{"Idempotency-Key", strings.Repeat("k", 181)}, parts: []part{ok}, status: 400, code: codeInvalidKey, about: "Idempotency-Key"},
-		"wait":              {target: "/api/knowledge/documents/upload?waitSeconds=121", parts: []part{ok}, status: 400, code: codeInvalidParameter, about: "waitSeconds"},
+		"long title":        {parts: []part{ok, {field: "title", body: long}}, status: 422, code: web.CodeFieldTooLong, about: "title"},
+		"huge title":        {parts: []part{ok, {field: "title", body: strings.Repeat("x", uploads.MaxFormFieldBytes+1)}}, status: 422, code: web.CodeFieldTooLong, about: "title"},
+		"title not UTF-8":   {parts: []part{ok, {field: "title", body: "a\xff"}}, status: 422, code: web.CodeInvalidText, about: "title"},
+		"title with NUL":    {parts: []part{ok, {field: "title", body: "a\x00b"}}, status: 422, code: web.CodeInvalidText, about: "title"},
+		"base not UTF-8":    {parts: []part{ok, {field: "knowledgeBase", body: "\xc3("}}, status: 422, code: web.CodeInvalidText, about: "knowledgeBase"},
+		"base with newline": {parts: []part{ok, {field: "knowledgeBase", body: "a\nb"}}, status: 422, code: web.CodeInvalidText, about: "knowledgeBase"},
+		"long base":         {parts: []part{ok, {field: "knowledgeBase", body: strings.Repeat("b", 129)}}, status: 422, code: web.CodeFieldTooLong, about: "knowledgeBase"},
+		"unknown base":      {parts: []part{ok, {field: "knowledgeBase", body: "none such"}}, status: 404, code: web.CodeBaseNotFound},
+		"force":             {parts: []part{ok, {field: "force", body: "maybe"}}, status: 422, code: web.CodeInvalidField, about: "force"},
+		"unknown field":     {parts: []part{ok, {field: "knowledge_base", body: "x"}}, status: 400, code: web.CodeUnknownParameter, about: "knowledge_base"},
+		"unknown query":     {target: asyncPath + "?titel=x", parts: []part{ok}, status: 400, code: web.CodeUnknownParameter, about: "titel"},
+		"65 parts":          {parts: many, status: 400, code: web.CodeTooManyParts},
+		"too large":         {parts: []part{file("big.txt", strings.Repeat("x", 1<<20+1))}, status: 413, code: web.CodeTooLarge, about: "big.txt"},
+		"too large later":   {parts: []part{ok, file("big.txt", strings.Repeat("x", 1<<20+1))}, status: 413, code: web.CodeTooLarge, about: "big.txt"},
+		"empty key":         {headers: []string{"Idempotency-Key", ""}, parts: []part{ok}, status: 400, code: web.CodeInvalidKey, about: "Idempotency-Key"},
+		"key not ASCII":     {headers: []string{"Idempotency-Key", "ä"}, parts: []part{ok}, status: 400, code: web.CodeInvalidKey, about: "Idempotency-Key"},
+		"long key":          {headers: []string{"Idempotency-Key", strings.Repeat("k", 181)}, parts: []part{ok}, status: 400, code: web.CodeInvalidKey, about: "Idempotency-Key"},
+		"wait":              {target: "/api/knowledge/documents/upload?waitSeconds=121", parts: []part{ok}, status: 400, code: web.CodeInvalidParameter, about: "waitSeconds"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -211,18 +213,18 @@ func TestBrokenBodies(t *testing.T) {
 		status     int
 		code       string
 	}{
-		"not a form":       {"application/json", "{}", 415, codeUnsupportedMedia},
-		"no type":          {"", "x", 415, codeUnsupportedMedia},
-		"no boundary":      {"multipart/form-data", "x", 400, codeBadMultipart},
-		"long boundary":    {"multipart/form-data; boundary=" + strings.Repeat("b", 71), "x", 400, codeBadMultipart},
-		"empty":            {kind, "", 400, codeIncompleteBody},
-		"no parts":         {"multipart/form-data; boundary=b", "--b--\r\n", 400, codeFileRequired},
-		"cut in the file":  {kind, whole.String()[:150], 400, codeIncompleteBody},
-		"cut after a part": {kind, whole.String()[:whole.Len()-4], 400, codeIncompleteBody},
-		"cut between":      {kind, whole.String()[:strings.LastIndex(whole.String(), "\r\n--")], 400, codeIncompleteBody},
-		"large head":       {"multipart/form-data; boundary=b", head + strings.Repeat("h", 64<<10) + "\r\n\r\nx\r\n--b--\r\n", 400, codeBadMultipart},
-		"endless preamble": {"multipart/form-data; boundary=b", strings.Repeat("p", 64<<10), 400, codeBadMultipart},
-		"bad head":         {"multipart/form-data; boundary=b", "--b\r\nno colon\r\n\r\nx\r\n--b--\r\n", 400, codeBadMultipart},
+		"not a form":       {"application/json", "{}", 415, web.CodeUnsupportedMedia},
+		"no type":          {"", "x", 415, web.CodeUnsupportedMedia},
+		"no boundary":      {"multipart/form-data", "x", 400, web.CodeBadMultipart},
+		"long boundary":    {"multipart/form-data; boundary=" + strings.Repeat("b", 71), "x", 400, web.CodeBadMultipart},
+		"empty":            {kind, "", 400, web.CodeIncompleteBody},
+		"no parts":         {"multipart/form-data; boundary=b", "--b--\r\n", 400, web.CodeFileRequired},
+		"cut in the file":  {kind, whole.String()[:150], 400, web.CodeIncompleteBody},
+		"cut after a part": {kind, whole.String()[:whole.Len()-4], 400, web.CodeIncompleteBody},
+		"cut between":      {kind, whole.String()[:strings.LastIndex(whole.String(), "\r\n--")], 400, web.CodeIncompleteBody},
+		"large head":       {"multipart/form-data; boundary=b", head + strings.Repeat("h", 64<<10) + "\r\n\r\nx\r\n--b--\r\n", 400, web.CodeBadMultipart},
+		"endless preamble": {"multipart/form-data; boundary=b", strings.Repeat("p", 64<<10), 400, web.CodeBadMultipart},
+		"bad head":         {"multipart/form-data; boundary=b", "--b\r\nno colon\r\n\r\nx\r\n--b--\r\n", 400, web.CodeBadMultipart},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -241,7 +243,7 @@ func TestAnnouncedLengthIsJudgedBeforeTheBody(t *testing.T) {
 	r := b.request(ada, http.MethodPost, asyncPath, body, "Content-Type", "multipart/form-data; boundary=b")
 	r.ContentLength = 2 << 30
 	w := b.do(r)
-	b.refused(w, http.StatusRequestEntityTooLarge, codeTooLarge)
+	b.refused(w, http.StatusRequestEntityTooLarge, web.CodeTooLarge)
 	require.Equal(t, "close", w.Header().Get("Connection"))
 	require.Zero(t, body.n)
 }
@@ -256,7 +258,7 @@ func TestSumOfFilesIsLimited(t *testing.T) {
 	body, kind := form(t, parts...)
 	r := b.request(ada, http.MethodPost, asyncPath, body, "Content-Type", kind)
 	r.ContentLength = -1
-	b.refused(b.do(r), http.StatusRequestEntityTooLarge, codeTooLarge)
+	b.refused(b.do(r), http.StatusRequestEntityTooLarge, web.CodeTooLarge)
 	require.Zero(t, b.svc.Held())
 }
 
@@ -277,7 +279,7 @@ func TestAnonymousUploadIsNotRead(t *testing.T) {
 	b := newBench(t)
 	body := &countingReader{r: bytes.NewReader(make([]byte, 8<<20))}
 	w := b.do(b.request(nobody, http.MethodPost, asyncPath, body, "Content-Type", "multipart/form-data; boundary=b"))
-	b.refused(w, http.StatusUnauthorized, codeUnauthenticated)
+	b.refused(w, http.StatusUnauthorized, web.CodeUnauthenticated)
 	require.Equal(t, "close", w.Header().Get("Connection"))
 	require.Equal(t, `Bearer realm="millweir"`, w.Header().Get("WWW-Authenticate"))
 	require.Zero(t, body.n)
@@ -292,21 +294,21 @@ func TestUploadServiceErrors(t *testing.T) {
 		code   string
 		held   int
 	}{
-		"disk":        {"Receive", fmt.Errorf("write: %w", ingest.ErrDiskFull), 507, codeDiskFull, 0},
-		"too large":   {"Receive", ingest.ErrTooLarge, 413, codeTooLarge, 0},
+		"disk":        {"Receive", fmt.Errorf("write: %w", ingest.ErrDiskFull), 507, web.CodeDiskFull, 0},
+		"too large":   {"Receive", ingest.ErrTooLarge, 413, web.CodeTooLarge, 0},
 		"encrypted":   {"Receive", ingest.Permanent(ingest.CodeEncrypted, "Remove it.", "a.pdf is encrypted"), 422, "ENCRYPTED", 0},
-		"unknown":     {"Receive", errors.New("secret dsn user:pw@host"), 500, codeInternal, 0},
-		"backlog":     {"Accept", ingest.ErrBacklogFull, 503, codeBacklogFull, 0},
-		"honest":      {"Accept", waitError{ingest.ErrBacklogFull, 90 * time.Second}, 503, codeBacklogFull, 0},
-		"database":    {"Accept", fmt.Errorf("insert: %w", taskstate.ErrUnavailable), 503, codeUnavailable, 0},
-		"swept":       {"Accept", ingest.ErrUploadExpired, 408, codeUploadExpired, 0},
-		"title":       {"Accept", ingest.ErrBadTitle, 422, codeInvalidField, 0},
-		"not known":   {"Accept", taskstate.ErrOutcomeUnknown, 503, codeOutcomeUnknown, 0}, // the application keeps what a row may name
-		"accept fell": {"Accept", errors.New("secret"), 500, codeInternal, 0},
-		"away":        {"Admit", fmt.Errorf("ping: %w", taskstate.ErrUnavailable), 503, codeUnavailable, 0},
-		"no folder":   {"Admit", ingest.ErrFolder, 503, codeNoFolder, 0},
-		"exhausted":   {"Receive", fmt.Errorf("create: %w", ingest.ErrNoResources), 503, codeNoResources, 0},
-		"key":         {"BeginKey", fmt.Errorf("read: %w", taskstate.ErrUnavailable), 503, codeUnavailable, 0},
+		"unknown":     {"Receive", errors.New("secret dsn user:pw@host"), 500, web.CodeInternal, 0},
+		"backlog":     {"Accept", ingest.ErrBacklogFull, 503, web.CodeBacklogFull, 0},
+		"honest":      {"Accept", waitError{ingest.ErrBacklogFull, 90 * time.Second}, 503, web.CodeBacklogFull, 0},
+		"database":    {"Accept", fmt.Errorf("insert: %w", taskstate.ErrUnavailable), 503, web.CodeUnavailable, 0},
+		"swept":       {"Accept", ingest.ErrUploadExpired, 408, web.CodeUploadExpired, 0},
+		"title":       {"Accept", ingest.ErrBadTitle, 422, web.CodeInvalidField, 0},
+		"not known":   {"Accept", taskstate.ErrOutcomeUnknown, 503, web.CodeOutcomeUnknown, 0}, // the application keeps what a row may name
+		"accept fell": {"Accept", errors.New("secret"), 500, web.CodeInternal, 0},
+		"away":        {"Admit", fmt.Errorf("ping: %w", taskstate.ErrUnavailable), 503, web.CodeUnavailable, 0},
+		"no folder":   {"Admit", ingest.ErrFolder, 503, web.CodeNoFolder, 0},
+		"exhausted":   {"Receive", fmt.Errorf("create: %w", ingest.ErrNoResources), 503, web.CodeNoResources, 0},
+		"key":         {"BeginKey", fmt.Errorf("read: %w", taskstate.ErrUnavailable), 503, web.CodeUnavailable, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -349,7 +351,7 @@ func TestFileNamesAreCleaned(t *testing.T) {
 		"a\x00b.txt": "ab.txt", "..": "upload", "": "upload", "/": "upload", "a\r\nb.txt": "ab.txt", "fdp\u202Eexe.txt": "fdpexe.txt",
 		"\xff.txt": "\uFFFD.txt", "報告.pdf": "報告.pdf", strings.Repeat("n", 300) + ".pdf": strings.Repeat("n", 251) + ".pdf",
 	} {
-		require.Equal(t, want, cleanFileName(given), "%q", given)
+		require.Equal(t, want, uploads.CleanFileName(given), "%q", given)
 	}
 	b := newBench(t)
 	require.Equal(t, "x.txt", b.accept(ada, `..\..\x.txt`, "x").FileName)
@@ -365,14 +367,14 @@ func TestPutDocument(t *testing.T) {
 	got := decode[wire.AcceptedTask](t, w)
 	require.Equal(t, first.DocumentID, got.DocumentID)
 	require.NotEqual(t, first.TaskID, got.TaskID)
-	b.refused(b.upload(ada, path, nil, file("a", "3"), file("b", "4")), http.StatusUnprocessableEntity, codeInvalidField)
-	b.refused(b.upload(ada, path+"?knowledgeBase=x", nil, file("a", "3")), http.StatusBadRequest, codeUnknownParameter)
-	b.refused(b.upload(ada, path, []string{"If-Match", `"old"`}, file("a", "3")), http.StatusPreconditionFailed, codePrecondition)
+	b.refused(b.upload(ada, path, nil, file("a", "3"), file("b", "4")), http.StatusUnprocessableEntity, web.CodeInvalidField)
+	b.refused(b.upload(ada, path+"?knowledgeBase=x", nil, file("a", "3")), http.StatusBadRequest, web.CodeUnknownParameter)
+	b.refused(b.upload(ada, path, []string{"If-Match", `"old"`}, file("a", "3")), http.StatusPreconditionFailed, web.CodePrecondition)
 	tag := b.get(ada, "/api/knowledge/documents/"+string(first.DocumentID)).Header().Get("ETag")
 	require.Equal(t, http.StatusAccepted, b.upload(ada, path, []string{"If-Match", tag}, file("a", "3")).Code)
 	before := b.svc.Received()
-	b.refused(b.upload(bob, path, nil, file("a", "3")), http.StatusNotFound, codeDocumentNotFound)
-	b.refused(b.upload(ada, "PUT /api/knowledge/documents/nonsense", nil, file("a", "3")), http.StatusNotFound, codeDocumentNotFound)
+	b.refused(b.upload(bob, path, nil, file("a", "3")), http.StatusNotFound, web.CodeDocumentNotFound)
+	b.refused(b.upload(ada, "PUT /api/knowledge/documents/nonsense", nil, file("a", "3")), http.StatusNotFound, web.CodeDocumentNotFound)
 	require.Equal(t, before, b.svc.Received(), "a foreign document's upload was read")
 	require.Zero(t, b.svc.Held())
 }
@@ -401,7 +403,7 @@ func TestUploadAndWait(t *testing.T) {
 	}()
 	w = b.upload(ada, path+"?waitSeconds=120", nil, file("c.txt", "z"))
 	require.Equal(t, http.StatusAccepted, w.Code, w.Body.String())
-	b.refused(b.upload(ada, path, nil, file("d.txt", "z")), http.StatusServiceUnavailable, codeStopping)
+	b.refused(b.upload(ada, path, nil, file("d.txt", "z")), http.StatusServiceUnavailable, web.CodeStopping)
 }
 
 func TestRateLimit(t *testing.T) {
@@ -415,19 +417,19 @@ func TestRateLimit(t *testing.T) {
 	b.accept(ada, "1", "1")
 	b.accept(ada, "2", "2")
 	w := b.upload(ada, asyncPath, nil, file("3", "3"))
-	p := b.refused(w, http.StatusTooManyRequests, codeRateLimited)
+	p := b.refused(w, http.StatusTooManyRequests, web.CodeRateLimited)
 	require.Equal(t, 30, p.RetryAfter)
 	require.NotEmpty(t, w.Header().Get("Retry-After"))
 	// Another user behind the same address shares the address's limit, and a forged X-Forwarded-For changes nothing (A29).
 	for i := range 3 {
 		w := b.upload(bob, asyncPath, []string{"X-Forwarded-For", fmt.Sprintf("203.0.113.%d", i)}, file("3", "3"))
-		b.refused(w, http.StatusTooManyRequests, codeRateLimited)
+		b.refused(w, http.StatusTooManyRequests, web.CodeRateLimited)
 	}
 	// A file too many in one request is refused for itself.
 	b = newBench(t, limited)
 	w = b.upload(ada, asyncPath, nil, file("1", "1"), file("2", "2"), file("3", "3"))
 	require.Equal(t, http.StatusAccepted, w.Code)
-	require.Contains(t, w.Body.String(), codeRateLimited)
+	require.Contains(t, w.Body.String(), web.CodeRateLimited)
 	// A trusted proxy tells addresses apart.
 	b = newBench(t, func(c *Config, _ *Deps) { c.UploadRateLimit = 1; c.TrustedProxies = []string{"192.0.2.0/24"} })
 	require.Equal(t, http.StatusAccepted, b.upload(ada, asyncPath, []string{"X-Forwarded-For", "203.0.113.1"}, file("1", "1")).Code)
@@ -440,6 +442,6 @@ func TestNetwork(t *testing.T) {
 		"203.0.113.9": "203.0.113.9", "::ffff:203.0.113.9": "203.0.113.9", "2001:db8:1:2:3::4": "2001:db8:1:2::/64",
 		"fe80::1%eth0": "fe80::/64", "": "", "x": "x",
 	} {
-		require.Equal(t, want, network(ip))
+		require.Equal(t, want, web.Network(ip))
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/apidoc"
 )
 
 // described are the schemas of the description with the types that are sent or read for them.
@@ -47,11 +48,11 @@ var choices = map[string]string{"ReplayedLetters": "dropped", "DroppedLetters": 
 // Every type of the wire fits its schema, field by field: name, kind, whether it may be null and whether it is always there.
 func TestSchemasFitTheTypesOfTheWire(t *testing.T) {
 	t.Parallel()
-	d, err := loadDocument("")
+	d, err := apidoc.Load("")
 	require.NoError(t, err)
 	for name, goType := range described {
-		schema := flat(d.root, object{"$ref": "#/components/schemas/" + name})
-		fitsType(t, d.root, schema, goType, name, choices[name])
+		schema := flat(d.Root, apidoc.Object{"$ref": "#/components/schemas/" + name})
+		fitsType(t, d.Root, schema, goType, name, choices[name])
 	}
 	// No type of the wire is left out.
 	used := map[string]bool{}
@@ -62,7 +63,7 @@ func TestSchemasFitTheTypesOfTheWire(t *testing.T) {
 }
 
 // fitsType compares an object's schema with a struct.
-func fitsType(t *testing.T, root, schema object, goType reflect.Type, at, but string) {
+func fitsType(t *testing.T, root, schema apidoc.Object, goType reflect.Type, at, but string) {
 	t.Helper()
 	fields := map[string]reflect.StructField{}
 	for _, f := range reflect.VisibleFields(goType) {
@@ -70,9 +71,9 @@ func fitsType(t *testing.T, root, schema object, goType reflect.Type, at, but st
 			fields[name] = f
 		}
 	}
-	properties, _ := schema["properties"].(object)
+	properties, _ := schema["properties"].(apidoc.Object)
 	require.ElementsMatch(t, slices.Collect(maps.Keys(properties)), slices.Collect(maps.Keys(fields)), at)
-	required := texts(schema["required"])
+	required := apidoc.Texts(schema["required"])
 	for name, f := range fields {
 		here := at + "." + name
 		property := flat(root, properties[name])
@@ -96,7 +97,7 @@ var requests = map[string]bool{"SearchRequest": true, "NewKey": true}
 var scalars = map[reflect.Kind]string{reflect.String: "string", reflect.Bool: "boolean", reflect.Int: "integer", reflect.Int64: "integer", reflect.Float64: "number"}
 
 // fitsKind compares one property with the type of its field.
-func fitsKind(t *testing.T, root, property object, goType reflect.Type, at string) {
+func fitsKind(t *testing.T, root, property apidoc.Object, goType reflect.Type, at string) {
 	t.Helper()
 	null := false
 	if options, ok := property["oneOf"].([]any); ok {

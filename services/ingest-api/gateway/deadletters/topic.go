@@ -1,0 +1,248 @@
+package deadletters
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/auth/audit"
+	"github.com/millweir/millweir/pkg/dlq"
+	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/topics"
+	"github.com/millweir/millweir/services/ingest-api/gateway/views"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
+)
+
+// TopicHandler shows and mends dead letters of topics.
+type TopicHandler struct {
+	Topics *topics.Handler
+	Trail  web.Trail
+}
+
+// Routes are the addresses.
+func (g *TopicHandler) Routes() []web.Route {
+	const topic = "/internal/dlq/topics/:topic"
+	const deadLetters = topic + "/letters"
+	const one = deadLetters + "/:letterId"
+	filter := []string{"kind", "group", "partition", "key", "error", "failedAfter", "failedBefore", "unreplayed", "cursor", "limit"}
+	return []web.Route{
+		web.On(http.MethodGet, deadLetters, web.AccessInspect, filter, g.listTopicDeadLetters),
+		web.On(http.MethodGet, one, web.AccessInspect, []string{"kind"}, g.getTopicDeadLetter),
+		web.On(http.MethodDelete, one, web.AccessOperate, []string{"kind"}, g.dropTopicDeadLetter),
+		web.On(http.MethodPost, one+"/replay", web.AccessOperate, []string{"kind"}, g.replayTopicDeadLetter),
+		web.On(http.MethodPost, topic+"/replay", web.AccessOperate, []string{"kind"}, g.replayTopicDeadLetters),
+		web.On(http.MethodPost, topic+"/drop", web.AccessOperate, []string{"kind"}, g.dropTopicDeadLetters),
+	}
+}
+
+// topicDLQ is the service for the topic or stream that the path names, in whichever layout of keys. A topic has to exist.
+func (g *TopicHandler) topicDLQ(c *gin.Context) (*dlq.Topic, error) {
+	q, stream, err := g.Topics.Queue(c)
+	if err != nil {
+		return nil, err
+	}
+	return dlq.NewTopic(q, c.Param("topic"), stream), nil
+}
+
+// topicDeadLetter is the service and the dead letter of a path.
+func (g *TopicHandler) topicDeadLetter(c *gin.Context) (*dlq.Topic, string, error) {
+	dlqService, err := g.topicDLQ(c)
+	return dlqService, c.Param("letterId"), err
+}
+
+// ofDeadLetter says that it is the dead letter that was not found, or cannot be read.
+func ofDeadLetter(err error) error {
+	switch {
+	case errors.Is(err, streammq.ErrNotFound):
+		return &web.Error{Code: web.CodeDeadLetterNotFound, Cause: err}
+	case errors.Is(err, streammq.ErrMalformed):
+		return &web.Error{Code: web.CodeDeadLetterUnreadable, Cause: err}
+	}
+	return err
+}
+
+const TopicDeadLetterList = "dlq:topic"
+
+func (g *TopicHandler) listTopicDeadLetters(c *gin.Context) error {
+	dlqService, err := g.topicDLQ(c)
+	if err != nil {
+		return err
+	}
+	q, err := topicDeadLetterQuery(c)
+	if err != nil {
+		return err
+	}
+	limit, from, err := web.Page(c, TopicDeadLetterList)
+	if err != nil {
+		return err
+	}
+	after := ""
+	if from != nil {
+		after = from.ID
+	}
+	rows, next, err := dlqService.List(c.Request.Context(), q, after, limit)
+	if err != nil {
+		return err
+	}
+	out := web.Whole(rows, views.TopicDeadLetter)
+	if next != "" {
+		out.NextCursor, out.HasMore = textOf(TopicDeadLetterList, &dlq.Cursor{ID: next}), true
+	}
+	return web.JSON(c, http.StatusOK, out)
+}
+
+func topicDeadLetterQuery(c *gin.Context) (q dlq.TopicQuery, err error) {
+	for name, to := range map[string]*string{"group": &q.Group, "key": &q.Key, "error": &q.Text} {
+		if *to, err = web.Text(c, name); err != nil {
+			return q, err
+		}
+	}
+	if q.Partition, err = web.Int(c, "partition", -1, 0, streammq.MaxPartitions-1); err != nil {
+		return q, err
+	}
+	if q.Unreplayed, err = web.Bool(c, "unreplayed", false); err != nil {
+		return q, err
+	}
+	if q.FailedAfter, err = web.Time(c, "failedAfter"); err != nil {
+		return q, err
+	}
+	q.FailedBefore, err = web.Time(c, "failedBefore")
+	return q, err
+}
+
+func (g *TopicHandler) getTopicDeadLetter(c *gin.Context) error {
+	dlqService, id, err := g.topicDeadLetter(c)
+	if err != nil {
+		return err
+	}
+	l, err := dlqService.Get(c.Request.Context(), id)
+	if err != nil {
+		return ofDeadLetter(err)
+	}
+	return web.JSON(c, http.StatusOK, views.TopicDeadLetter(l))
+}
+
+func (g *TopicHandler) replayTopicDeadLetter(c *gin.Context) error {
+	dlqService, id, err := g.topicDeadLetter(c)
+	if err != nil {
+		return err
+	}
+	if _, err := dlqService.Get(c.Request.Context(), id); err != nil {
+		return ofDeadLetter(err)
+	}
+	if err := g.Trail.Noted(c, audit.DeadLetterReplay, c.Param("topic")+"/"+id, ""); err != nil {
+		return err
+	}
+	l, err := dlqService.Replay(c.Request.Context(), id)
+	if err != nil {
+		return ofDeadLetter(err)
+	}
+	return web.JSON(c, http.StatusOK, views.TopicDeadLetter(l))
+}
+
+func (g *TopicHandler) dropTopicDeadLetter(c *gin.Context) error {
+	dlqService, id, err := g.topicDeadLetter(c)
+	if err != nil {
+		return err
+	}
+	if _, err := dlqService.Get(c.Request.Context(), id); err != nil {
+		return ofDeadLetter(err)
+	}
+	if err := g.Trail.Noted(c, audit.DeadLetterDrop, c.Param("topic")+"/"+id, ""); err != nil {
+		return err
+	}
+	if err := dlqService.Drop(c.Request.Context(), id); err != nil {
+		return ofDeadLetter(err)
+	}
+	return web.NoContent(c)
+}
+
+// topicBulkQuery checks the filter.
+func topicBulkQuery(b wire.TopicDeadLetterBulk) (q dlq.TopicQuery, err error) {
+	q = dlq.TopicQuery{Group: b.Group, Partition: -1, Key: b.Key, Text: b.Error}
+	for name, text := range map[string]string{"group": b.Group, "key": b.Key, "error": b.Error} {
+		if err := web.CheckText(name, text, web.MaxFilter, web.CodeInvalidText, web.CodeFieldTooLong); err != nil {
+			return q, err
+		}
+	}
+	if b.Partition != nil {
+		if q.Partition = *b.Partition; q.Partition < 0 || q.Partition >= streammq.MaxPartitions {
+			return q, web.Errorf(web.CodeInvalidField, "partition is %d, allowed is 0 to %d", q.Partition, streammq.MaxPartitions-1).About("partition")
+		}
+	}
+	q.FailedAfter, q.FailedBefore, err = spanOf(b.Bulk)
+	return q, err
+}
+
+// readTopicBulk reads the wish; a drop of everything has to say so.
+func (g *TopicHandler) readTopicBulk(c *gin.Context, drop bool) (dlqService *dlq.Topic, q dlq.TopicQuery, b dlq.Bulk, err error) {
+	if dlqService, err = g.topicDLQ(c); err != nil {
+		return dlqService, q, b, err
+	}
+	var body wire.TopicDeadLetterBulk
+	if err = web.ReadJSON(c, &body, true); err != nil {
+		return dlqService, q, b, err
+	}
+	if q, err = topicBulkQuery(body); err != nil {
+		return dlqService, q, b, err
+	}
+	if drop && q == (dlq.TopicQuery{Partition: -1}) {
+		if err = saysAll(body.Bulk); err != nil {
+			return dlqService, q, b, err
+		}
+	}
+	b, err = boundsOf(body.Bulk, TopicDeadLetterList)
+	return dlqService, q, b, err
+}
+
+// describeTopicQuery is a filter for the audit log.
+func describeTopicQuery(q dlq.TopicQuery) string {
+	text := describeQuery(dlq.Query{Task: "", Text: q.Text, FailedAfter: q.FailedAfter, FailedBefore: q.FailedBefore})
+	for _, f := range slices.Backward([][2]string{{"group", q.Group}, {"key", q.Key}}) {
+		if f[1] != "" {
+			text = f[0] + " " + f[1] + " " + text
+		}
+	}
+	return text
+}
+
+func (g *TopicHandler) replayTopicDeadLetters(c *gin.Context) error {
+	dlqService, q, b, err := g.readTopicBulk(c, false)
+	if err != nil {
+		return err
+	}
+	if !b.DryRun {
+		if err := g.Trail.Noted(c, audit.DeadLetterReplay, c.Param("topic"), describeTopicQuery(q)); err != nil {
+			return err
+		}
+	}
+	r, err := dlqService.ReplayAll(c.Request.Context(), q, b)
+	if err != nil {
+		return err
+	}
+	v := viewBulk(TopicDeadLetterList, b, r)
+	v.Replayed = &r.Done
+	return web.JSON(c, http.StatusOK, v)
+}
+
+func (g *TopicHandler) dropTopicDeadLetters(c *gin.Context) error {
+	dlqService, q, b, err := g.readTopicBulk(c, true)
+	if err != nil {
+		return err
+	}
+	if !b.DryRun {
+		if err := g.Trail.Noted(c, audit.DeadLetterDrop, c.Param("topic"), describeTopicQuery(q)); err != nil {
+			return err
+		}
+	}
+	r, err := dlqService.DropAll(c.Request.Context(), q, b)
+	if err != nil {
+		return err
+	}
+	v := viewBulk(TopicDeadLetterList, b, r)
+	v.Dropped = &r.Done
+	return web.JSON(c, http.StatusOK, v)
+}

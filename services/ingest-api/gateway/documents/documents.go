@@ -1,0 +1,163 @@
+// Package documents has the routes of documents, knowledge bases and searches.
+package documents
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/auth/audit"
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/views"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
+)
+
+const (
+	defaultTopK = 10
+	maxTopK     = 50
+)
+
+// Handler reads, deletes and searches documents and knowledge bases.
+type Handler struct {
+	Svc   ingest.Service
+	Trail web.Trail
+}
+
+// Routes are the addresses.
+func (g *Handler) Routes() []web.Route {
+	const documents = "/api/knowledge/documents"
+	const one = documents + "/:documentId"
+	const bases = "/api/knowledge/bases"
+	const oneBase = bases + "/:base"
+	filters := append([]string{"knowledgeBase", "status", "stage", "q", "sort", "cursor", "limit"}, web.TimeFilters...)
+	return []web.Route{
+		web.On(http.MethodGet, documents, web.AccessRead, filters, g.listDocuments),
+		web.On(http.MethodGet, one, web.AccessRead, nil, g.getDocument),
+		web.On(http.MethodDelete, one, web.AccessWrite, nil, g.deleteDocument),
+		web.On(http.MethodGet, one+"/segments", web.AccessRead, []string{"cursor", "limit"}, g.listSegments),
+		web.On(http.MethodPost, "/api/knowledge/search", web.AccessRead, nil, g.search),
+		web.On(http.MethodGet, bases, web.AccessRead, filters, g.listBases),
+		web.On(http.MethodPost, bases, web.AccessWrite, nil, g.createBase),
+		web.On(http.MethodGet, oneBase, web.AccessRead, nil, g.getBase),
+		web.On(http.MethodDelete, oneBase, web.AccessWrite, []string{"cascade"}, g.deleteBase),
+		web.On(http.MethodGet, oneBase+"/summary", web.AccessRead, nil, g.baseSummary),
+	}
+}
+
+func (g *Handler) getDocument(c *gin.Context) error {
+	id, err := web.DocumentID(c)
+	if err != nil {
+		return err
+	}
+	d, err := g.Svc.Document(c.Request.Context(), web.Caller(c), id)
+	if err != nil {
+		return err
+	}
+	return web.Tagged(c, views.Document(d))
+}
+
+func (g *Handler) listDocuments(c *gin.Context) error {
+	var q ingest.DocumentQuery
+	var err error
+	if q.Statuses, err = web.Enum(c, "status", views.DocumentStatuses()); err != nil {
+		return err
+	}
+	if q.Stage, err = web.Stage(c); err != nil {
+		return err
+	}
+	if q.Sort, err = web.Sort(c, taskstate.SortUpdatedDesc); err != nil {
+		return err
+	}
+	if q.Text, err = web.Text(c, "q"); err != nil {
+		return err
+	}
+	if q.Times, err = web.Times(c); err != nil {
+		return err
+	}
+	name := "documents:" + string(q.Sort)
+	limit, after, err := web.Page(c, name)
+	if err != nil {
+		return err
+	}
+	if q.Base, err = web.BaseFilter(c, g.Svc); err != nil {
+		return err
+	}
+	if after != nil {
+		q.After = after.Key()
+	}
+	q.Limit = limit + 1
+	rows, err := g.Svc.Documents(c.Request.Context(), web.Caller(c), q)
+	if err != nil {
+		return err
+	}
+	next := func(d ingest.Document) web.Cursor {
+		return web.TimeCursor(name, web.SortedAt(q.Sort, d.CreatedAt, d.UpdatedAt), d.ID)
+	}
+	return web.JSON(c, http.StatusOK, web.PageOf(rows, limit, views.Document, next))
+}
+
+func (g *Handler) deleteDocument(c *gin.Context) error {
+	id, err := web.DocumentID(c)
+	if err != nil {
+		return err
+	}
+	who := g.Trail.Acting(c, audit.DocumentDelete, id, "")
+	who.Guard = views.IfMatch(c)
+	if err := g.Svc.DeleteDocument(c.Request.Context(), who, id); err != nil {
+		return err
+	}
+	return web.NoContent(c)
+}
+
+func (g *Handler) listSegments(c *gin.Context) error {
+	id, err := web.DocumentID(c)
+	if err != nil {
+		return err
+	}
+	limit, after, err := web.Page(c, "segments")
+	if err != nil {
+		return err
+	}
+	from := -1
+	if after != nil {
+		from = int(after.At)
+	}
+	rows, err := g.Svc.Segments(c.Request.Context(), web.Caller(c), id, from, limit+1)
+	if err != nil {
+		return err
+	}
+	next := func(s ingest.Segment) web.Cursor { return web.Cursor{List: "segments", At: int64(s.Index)} }
+	return web.JSON(c, http.StatusOK, web.PageOf(rows, limit, views.Segment, next))
+}
+
+func (g *Handler) search(c *gin.Context) error {
+	var body wire.SearchRequest
+	if err := web.ReadJSON(c, &body, false); err != nil {
+		return err
+	}
+	r := ingest.SearchRequest{Query: strings.TrimSpace(body.Query), TopK: defaultTopK}
+	if r.Query == "" {
+		return web.Errorf(web.CodeInvalidField, "query is empty").About("query")
+	}
+	if err := web.CheckText("query", r.Query, web.MaxQueryChars, web.CodeInvalidText, web.CodeFieldTooLong); err != nil {
+		return err
+	}
+	if body.TopK != nil {
+		r.TopK = *body.TopK
+	}
+	if r.TopK < 1 || r.TopK > maxTopK {
+		return web.Errorf(web.CodeInvalidField, "topK is %d, allowed is 1 to %d", r.TopK, maxTopK).About("topK")
+	}
+	var err error
+	if r.Base, err = web.BaseName("knowledgeBase", body.KnowledgeBase); err != nil {
+		return err
+	}
+	found, err := g.Svc.Search(c.Request.Context(), web.Caller(c), r)
+	if err != nil {
+		return err
+	}
+	return web.JSON(c, http.StatusOK, wire.SearchAnswer{Hits: views.Each(found.Hits, views.Hit), Partial: found.Partial})
+}

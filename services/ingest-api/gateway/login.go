@@ -1,0 +1,106 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/auth/audit"
+	"github.com/millweir/millweir/pkg/ratelimit"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
+)
+
+// maxBlocked bounds the networks that are blocked at once; beyond it those whose time is over go, then all.
+const maxBlocked = 10_000
+
+// guesses limits failed logins by the caller's network. A network that is over the limit is blocked until one attempt
+// comes back: a wrong secret from there is told to wait. A valid one is let in all the same, so that nobody is locked out by a
+// neighbour; all look-ups for blocked networks share one statement at a time (AuthenticateCrowd), so guesses stay cheap for
+// the database however many come. A key has more than 200 random bits, so the limit protects the database, not the key.
+//
+// The limit is never lifted: while Redis is away each process counts for itself (ratelimit.Fallback).
+type guesses struct {
+	limiter ratelimit.Limiter // nil: no limit
+	now     func() time.Time
+
+	mu      sync.Mutex
+	blocked map[string]time.Time // network → until when
+}
+
+func newGuesses(cfg Config, deps Deps) *guesses {
+	g := &guesses{now: deps.Now, blocked: map[string]time.Time{}}
+	switch {
+	case cfg.AuthFailLimit == 0:
+	case deps.Logins != nil:
+		g.limiter = deps.Logins
+	default:
+		g.limiter = ratelimit.NewLocal(cfg.LoginLimit(), deps.Now)
+	}
+	return g
+}
+
+// wait is how long a network is still blocked; 0: it is not.
+func (g *guesses) wait(network string) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return max(g.blocked[network].Sub(g.now()), 0)
+}
+
+// failed counts a failed login and returns how long the network is blocked by it; 0: it is not.
+func (g *guesses) failed(ctx context.Context, network string) time.Duration {
+	if g.limiter == nil {
+		return 0
+	}
+	r, err := g.limiter.Take(ctx, network)
+	if err != nil || r.Allowed {
+		return 0 // the only error is that the caller went away
+	}
+	now := g.now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.blocked) >= maxBlocked {
+		for name, until := range g.blocked {
+			if !until.After(now) {
+				delete(g.blocked, name)
+			}
+		}
+		if len(g.blocked) >= maxBlocked {
+			clear(g.blocked)
+		}
+	}
+	g.blocked[network] = now.Add(r.RetryAfter)
+	return r.RetryAfter
+}
+
+// login finds out who holds a secret, within the limit of failed logins.
+func (g *Gateway) login(c *gin.Context, secret string) (auth.Principal, error) {
+	from := web.Network(c.ClientIP())
+	wait := g.guesses.wait(from)
+	judge := g.deps.Auth.Authenticate
+	if wait > 0 {
+		judge = g.deps.Auth.AuthenticateCrowd
+	}
+	who, err := judge(c.Request.Context(), secret)
+	if err == nil || !errors.Is(err, auth.ErrInvalidKey) {
+		return who, err
+	}
+	if wait > 0 {
+		g.loginFailed(c, from)
+		return auth.Principal{}, &web.Error{Code: web.CodeLoginLimited, RetryAfter: wait, Cause: err}
+	}
+	g.loginFailed(c, from)
+	if wait := g.guesses.failed(c.Request.Context(), from); wait > 0 {
+		return auth.Principal{}, &web.Error{Code: web.CodeLoginLimited, RetryAfter: wait, Cause: err}
+	}
+	return auth.Principal{}, err
+}
+
+// loginFailed counts a failed login where operators look.
+func (g *Gateway) loginFailed(c *gin.Context, from string) {
+	g.metrics.Logins.Inc()
+	g.trail.Tried(audit.Event{Action: audit.LoginFailed, Source: audit.Source{IP: from, RequestID: web.RequestOf(c).ID}})
+}

@@ -1,0 +1,230 @@
+package operators
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/auth/audit"
+	"github.com/millweir/millweir/pkg/outbox"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/views"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
+)
+
+const (
+	outboxList = "outbox"
+	// requeueDefault and requeueMost bound what one request makes NEW again.
+	requeueDefault, requeueMost = 1000, 10_000
+)
+
+// Outbox shows and mends the events of the Kafka transport; outbox.Store is one.
+type Outbox interface {
+	// Stats counts events by state.
+	Stats(ctx context.Context, states ...outbox.Status) (outbox.Stats, error)
+	// List reads a page of events, the newest first.
+	List(ctx context.Context, q outbox.Query) ([]outbox.Item, error)
+	// Get reads an event with its payload. outbox.ErrNotFound.
+	Get(ctx context.Context, id string) (outbox.Item, error)
+	// Requeue makes a DEAD event NEW. outbox.ErrNotFound, outbox.ErrNotDead.
+	Requeue(ctx context.Context, id string, note taskstate.TxFunc) error
+	// RequeueAll makes at most limit of the DEAD events that q selects NEW and returns how many.
+	RequeueAll(ctx context.Context, q outbox.Query, limit int, note taskstate.TxFunc) (int, error)
+}
+
+// Handler shows and mends the outbox, API keys and the audit log.
+type Handler struct {
+	Outbox Outbox
+	Keys   KeyAdmin
+	Trail  web.Trail
+	Log    *slog.Logger
+}
+
+// Routes are the addresses.
+func (g *Handler) Routes() []web.Route {
+	const events = "/internal/outbox/events"
+	const one = events + "/:eventId"
+	return []web.Route{
+		web.On(http.MethodGet, "/internal/outbox", web.AccessInspect, nil, g.outboxStats),
+		web.On(http.MethodPost, "/internal/outbox/requeue", web.AccessOperate, nil, g.requeueEvents),
+		web.On(http.MethodGet, events, web.AccessInspect, []string{"state", "cause", "topic", "taskId", "cursor", "limit"}, g.listEvents),
+		web.On(http.MethodGet, one, web.AccessInspect, nil, g.getEvent),
+		web.On(http.MethodPost, one+"/requeue", web.AccessOperate, nil, g.requeueEvent),
+		web.On(http.MethodGet, "/internal/audit", web.AccessInspect, []string{"action", "actor", "cursor", "limit"}, g.listAudit),
+		web.On(http.MethodGet, "/internal/keys", web.AccessInspect, []string{"cursor", "limit"}, g.listKeys),
+		web.On(http.MethodPost, "/internal/keys", web.AccessOperate, nil, g.createKey),
+		web.On(http.MethodDelete, "/internal/keys/:keyId", web.AccessOperate, nil, g.revokeKey),
+	}
+}
+
+// noOutbox returns where there is none.
+func (g *Handler) noOutbox() error {
+	if g.Outbox == nil {
+		return web.Errorf(web.CodeNotFound, "this service has no outbox")
+	}
+	return nil
+}
+
+func (g *Handler) outboxStats(c *gin.Context) error {
+	if err := g.noOutbox(); err != nil {
+		return err
+	}
+	s, err := g.Outbox.Stats(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	counts := map[string]int64{}
+	for state, n := range s.Counts {
+		counts[string(state)] = n
+	}
+	return web.JSON(c, http.StatusOK, wire.OutboxStats{Counts: counts, Backlog: s.Backlog(), OldestAgeSeconds: s.Oldest.Seconds()})
+}
+
+func viewOutboxEvent(e outbox.Item) wire.OutboxEvent {
+	return wire.OutboxEvent{
+		ID: e.ID, Topic: e.Topic, TaskID: e.Key, Status: string(e.Status), Cause: string(e.Cause), AttemptCount: e.AttemptCount,
+		NextRetryAt: wire.MaybeAt(e.NextRetryAt), LastError: wire.NullText(e.LastError), CreatedAt: wire.At(e.CreatedAt), SentAt: wire.MaybeAt(e.SentAt),
+	}
+}
+
+func (g *Handler) listEvents(c *gin.Context) error {
+	if err := g.noOutbox(); err != nil {
+		return err
+	}
+	q, err := eventQuery(c)
+	if err != nil {
+		return err
+	}
+	name := outboxList + ":" + string(q.State)
+	limit, after, err := web.Page(c, name)
+	if err != nil {
+		return err
+	}
+	if after != nil {
+		if q.After, err = eventCursor(*after); err != nil {
+			return err
+		}
+	}
+	q.Limit = limit + 1
+	rows, err := g.Outbox.List(c.Request.Context(), q)
+	if err != nil {
+		return err
+	}
+	next := func(e outbox.Item) web.Cursor { return cursorOfEvent(name, e) }
+	return web.JSON(c, http.StatusOK, web.PageOf(rows, limit, viewOutboxEvent, next))
+}
+
+// cursorOfEvent is the place of an event in a list; the time 0 stands for never.
+func cursorOfEvent(name string, e outbox.Item) web.Cursor {
+	place := e.Cursor()
+	at := int64(0)
+	if !place.WakeAt.IsZero() {
+		at = place.WakeAt.UnixMicro()
+	}
+	return web.Cursor{List: name, At: at, ID: views.ID(place.Seq)}
+}
+
+// eventCursor reads it back.
+func eventCursor(c web.Cursor) (*outbox.Cursor, error) {
+	seq, err := strconv.ParseInt(c.ID, 10, 64)
+	if err != nil || seq < 1 || c.At < 0 || c.At > LatestEvent {
+		return nil, (&web.Error{Code: web.CodeBadCursor}).About("cursor")
+	}
+	out := &outbox.Cursor{Seq: seq}
+	if c.At > 0 {
+		out.WakeAt = time.UnixMicro(c.At).UTC()
+	}
+	return out, nil
+}
+
+// LatestEvent is the last moment that every database can hold.
+var LatestEvent = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC).UnixMicro()
+
+// eventQuery reads the filters of a list: DEAD events, unless a state or a task is named.
+func eventQuery(c *gin.Context) (q outbox.Query, err error) {
+	if q.State, err = web.Word(c, "state", []outbox.Status{outbox.StatusNew, outbox.StatusRetrying, outbox.StatusSent, outbox.StatusDead}); err != nil {
+		return q, err
+	}
+	if q.Cause, err = web.Word(c, "cause", []outbox.Cause{outbox.CauseNone, outbox.CauseUnavailable, outbox.CauseRefused}); err != nil {
+		return q, err
+	}
+	if q.Topic, err = web.Text(c, "topic"); err != nil {
+		return q, err
+	}
+	if q.Task, err = web.Text(c, "taskId"); err != nil {
+		return q, err
+	}
+	if q.State == "" && q.Task == "" {
+		q.State = outbox.StatusDead
+	}
+	return q, nil
+}
+
+func (g *Handler) getEvent(c *gin.Context) error {
+	e, err := g.event(c)
+	if err != nil {
+		return err
+	}
+	return web.JSON(c, http.StatusOK, wire.OneOutboxEvent{OutboxEvent: viewOutboxEvent(e), Payload: e.Payload})
+}
+
+// event reads the event that the path names.
+func (g *Handler) event(c *gin.Context) (outbox.Item, error) {
+	if err := g.noOutbox(); err != nil {
+		return outbox.Item{}, err
+	}
+	id, ok := web.PathID(c, "eventId")
+	if !ok {
+		return outbox.Item{}, outbox.ErrNotFound
+	}
+	return g.Outbox.Get(c.Request.Context(), id)
+}
+
+func (g *Handler) requeueEvent(c *gin.Context) error {
+	e, err := g.event(c)
+	if err != nil {
+		return err
+	}
+	if err := g.Outbox.Requeue(c.Request.Context(), e.ID, g.Trail.Acting(c, audit.EventRequeue, e.ID, e.LastError).Note); err != nil {
+		return err
+	}
+	e, err = g.event(c)
+	if err != nil {
+		return err
+	}
+	return web.JSON(c, http.StatusOK, viewOutboxEvent(e))
+}
+
+func (g *Handler) requeueEvents(c *gin.Context) error {
+	if err := g.noOutbox(); err != nil {
+		return err
+	}
+	var body wire.RequeueEvents
+	if err := web.ReadJSON(c, &body, true); err != nil {
+		return err
+	}
+	if !slices.Contains([]outbox.Cause{"", outbox.CauseUnavailable, outbox.CauseRefused}, outbox.Cause(body.Cause)) {
+		return web.Errorf(web.CodeInvalidField, "cause is %s, allowed are BROKER_UNAVAILABLE and REFUSED", web.Shown(body.Cause)).About("cause")
+	}
+	if err := web.CheckText("topic", body.Topic, web.MaxFilter, web.CodeInvalidText, web.CodeFieldTooLong); err != nil {
+		return err
+	}
+	if body.Limit == 0 {
+		body.Limit = requeueDefault
+	}
+	if body.Limit < 1 || body.Limit > requeueMost {
+		return web.Errorf(web.CodeInvalidField, "limit is %d, allowed is 1 to %d", body.Limit, requeueMost).About("limit")
+	}
+	note := g.Trail.Acting(c, audit.EventRequeue, "", "cause "+body.Cause+" topic "+body.Topic).Note
+	n, err := g.Outbox.RequeueAll(c.Request.Context(), outbox.Query{Cause: outbox.Cause(body.Cause), Topic: body.Topic}, body.Limit, note)
+	if err != nil {
+		return err
+	}
+	return web.JSON(c, http.StatusOK, wire.RequeuedEvents{Requeued: n, More: n == body.Limit})
+}

@@ -1,0 +1,321 @@
+package uploads
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
+)
+
+const (
+	maxTitle  = 500
+	maxKeyLen = 180 // the part's number is added, and the column takes 190
+)
+
+// intake is one upload request as it is being taken in.
+type intake struct {
+	who        ingest.Caller
+	key        string // Idempotency-Key as it came; empty: none
+	title      string
+	base       string
+	force      bool
+	documentID string // PUT: the document to renew
+	fields     []string
+	seen       []string // of the form
+	files      []intakeFile
+}
+
+// intakeFile is one file of the request: received, or why not.
+type intakeFile struct {
+	name     string
+	file     ingest.ReceivedFile
+	accepted ingest.Accepted
+	err      error
+	taken    bool // received and not yet accepted: to be discarded when the request fails
+}
+
+// newIntake reads what stands outside of the body. Nothing of the body has been read when it fails.
+func (g *Handler) newIntake(c *gin.Context, fields []string) (*intake, error) {
+	if web.Stopped(g.Draining) {
+		return nil, &web.Error{Code: web.CodeStopping}
+	}
+	in := &intake{who: web.Caller(c), fields: fields}
+	var err error
+	if in.key, err = idempotencyKey(c.Request.Header); err != nil {
+		return nil, err
+	}
+	for _, name := range fields {
+		if text, given := c.GetQuery(name); given {
+			if err := in.set(name, text); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := g.Svc.Admit(c.Request.Context()); err != nil {
+		return nil, err
+	}
+	return in, g.takeToken(c)
+}
+
+// idempotencyKey is the header's value: printable ASCII, as it will be compared byte by byte.
+func idempotencyKey(h http.Header) (string, error) {
+	values, given := h["Idempotency-Key"]
+	if !given {
+		return "", nil
+	}
+	bad := (&web.Error{Code: web.CodeInvalidKey}).About("Idempotency-Key")
+	if len(values) != 1 || len(values[0]) == 0 || len(values[0]) > maxKeyLen {
+		return "", bad
+	}
+	for i := range len(values[0]) {
+		if b := values[0][i]; b < 0x20 || b > 0x7e {
+			return "", bad
+		}
+	}
+	return values[0], nil
+}
+
+// set takes one field of the form or the query; the form's value wins because it comes later.
+func (in *intake) set(name, text string) error {
+	if !slices.Contains(in.fields, name) {
+		return web.Errorf(web.CodeUnknownParameter, "unknown form field %s; known here: file, %s", web.Shown(name), strings.Join(in.fields, ", ")).About(web.Cut(name, web.MaxFilter))
+	}
+	switch name {
+	case "title":
+		text = strings.TrimSpace(text)
+		if err := web.CheckLine(name, text, maxTitle); err != nil {
+			return err
+		}
+		in.title = text
+	case "knowledgeBase":
+		base, err := web.BaseName(name, text)
+		if err != nil {
+			return err
+		}
+		in.base = base
+	case "force":
+		force, ok := web.ParseBool(text)
+		if !ok {
+			return web.Errorf(web.CodeInvalidField, "force is %s, allowed are true and false", web.Shown(text)).About(name)
+		}
+		in.force = force
+	}
+	return nil
+}
+
+// takeToken asks the rate limit for one file: the user first, then the address.
+func (g *Handler) takeToken(c *gin.Context) error {
+	if g.Limiter == nil {
+		return nil
+	}
+	for _, key := range []string{"user:" + web.RequestOf(c).Principal.UserID, "ip:" + web.Network(c.ClientIP())} {
+		r, err := g.Limiter.Take(c.Request.Context(), key)
+		if err != nil {
+			return fmt.Errorf("ask the rate limit: %w", err)
+		}
+		if !r.Allowed {
+			g.Metrics.Limited.Inc()
+			return &web.Error{Code: web.CodeRateLimited, RetryAfter: r.RetryAfter}
+		}
+	}
+	return nil
+}
+
+// takeIn reads the whole form. When it fails every received file has been discarded.
+func (g *Handler) takeIn(c *gin.Context, in *intake, maxFiles int) (err error) {
+	share, err := g.Shares.Upload(in.who.Scope.UserID)
+	if err != nil {
+		return err
+	}
+	defer share.Close()
+	form, err := openParts(c, g.Limits, g.Now)
+	if err != nil {
+		return err
+	}
+	form.meter.count = share.Take
+	defer form.close()
+	defer func() {
+		if err != nil {
+			g.discard(in)
+		}
+	}()
+	var part *multipart.Part
+	for {
+		if part, err = form.next(part); errors.Is(err, errNoMoreParts) {
+			break
+		}
+		if err == nil {
+			err = g.takePart(c, in, part, maxFiles)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(in.files) == 0 {
+		return &web.Error{Code: web.CodeFileRequired, Parameter: "file"}
+	}
+	return nil
+}
+
+// takePart takes one part in. A file that is refused for what it is stands in the intake with its error; the others go on.
+func (g *Handler) takePart(c *gin.Context, in *intake, part *multipart.Part, maxFiles int) error {
+	fileName, isFile := rawFileName(part)
+	name := part.FormName()
+	if name != "file" {
+		if isFile {
+			return web.Errorf(web.CodeFileRequired, "the file is in the part %s, it has to be in the part file", web.Shown(name)).About(web.Cut(name, web.MaxFilter))
+		}
+		text, err := field(part)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(in.seen, name) {
+			return web.Errorf(web.CodeInvalidParameter, "form field %s stands more than once; send it once", web.Shown(name)).About(web.Cut(name, web.MaxFilter))
+		}
+		in.seen = append(in.seen, name)
+		return in.set(name, text)
+	}
+	if !isFile {
+		return web.Errorf(web.CodeFileRequired, "the part file has no file name; use `curl -F file=@name`").About("file")
+	}
+	if len(in.files) >= maxFiles {
+		return web.Errorf(web.CodeInvalidField, "this address takes one file").About("file")
+	}
+	f := intakeFile{name: CleanFileName(fileName)}
+	if len(in.files) > 0 {
+		f.err = g.takeToken(c)
+	}
+	source := &capped{r: part, left: g.Limits.FileBytes}
+	if f.err == nil {
+		f.file, f.err = g.Svc.Receive(c.Request.Context(), source, f.name)
+	}
+	switch {
+	case f.err == nil:
+		f.taken = true
+		g.Metrics.Bytes.Add(float64(f.file.Bytes))
+	case errors.Is(f.err, ingest.ErrTooLarge):
+		return &web.Error{
+			Code: web.CodeTooLarge, Parameter: f.name, Cause: f.err,
+			Message: fmt.Sprintf("the file %s is larger than %d bytes", web.Shown(f.name), g.Limits.FileBytes),
+		}
+	case source.err != nil:
+		return formError(source.err)
+	case !aboutFile(f.err):
+		return f.err
+	}
+	in.files = append(in.files, f)
+	return nil
+}
+
+// aboutFile reports whether an error says something about this one file only.
+func aboutFile(err error) bool {
+	var failure *ingest.Failure
+	if errors.As(err, &failure) {
+		return web.Kinds[string(failure.Code)].Status < http.StatusInternalServerError && failure.Code != ingest.CodeInternal
+	}
+	return web.Classify(err).Code == web.CodeRateLimited
+}
+
+// capped ends a file beyond its limit with ingest.ErrTooLarge.
+type capped struct {
+	r    io.Reader
+	left int64
+	err  error // the reader's own, other than its end
+}
+
+// Read reads one byte beyond the limit to tell "just fits" from "too large".
+func (l *capped) Read(p []byte) (int, error) {
+	if int64(len(p)) > l.left+1 {
+		p = p[:l.left+1]
+	}
+	n, err := l.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		l.err = err
+	}
+	if l.left -= int64(n); l.left < 0 {
+		return 0, ingest.ErrTooLarge
+	}
+	return n, err
+}
+
+// discard removes what was received and not accepted.
+func (g *Handler) discard(in *intake) {
+	for i := range in.files {
+		if in.files[i].taken {
+			in.files[i].taken = false
+			g.Svc.Discard(in.files[i].file)
+		}
+	}
+}
+
+// receiveAll takes a request's files in and accepts them in their order.
+// The idempotency key is held from before the first byte until the answer is known.
+func (g *Handler) receiveAll(c *gin.Context, in *intake, maxFiles int) error {
+	if in.key != "" {
+		release, err := g.Svc.BeginKey(c.Request.Context(), in.who, in.key)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	if err := g.takeIn(c, in, maxFiles); err != nil {
+		g.Metrics.Uploads.WithLabelValues(web.UploadRefused).Inc()
+		return err
+	}
+	g.accept(c.Request.Context(), in)
+	for _, f := range in.files {
+		g.countUpload(f)
+	}
+	return nil
+}
+
+// accept commits the received files, together. It does not end with the client's connection:
+// a commit that was cut off half-way would leave nobody knowing whether the files are needed.
+func (g *Handler) accept(ctx context.Context, in *intake) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), acceptTimeout)
+	defer cancel()
+	var received []*intakeFile
+	var uploads []ingest.Upload
+	for i := range in.files {
+		f := &in.files[i]
+		if f.err != nil {
+			continue
+		}
+		u := ingest.Upload{File: f.file, Title: in.title, Base: in.base, DocumentID: in.documentID, Force: in.force}
+		if in.key != "" {
+			u.IdempotencyKey = fmt.Sprintf("%s/%d", in.key, i+1)
+		}
+		received, uploads = append(received, f), append(uploads, u)
+	}
+	accepted, errs := g.Svc.AcceptAll(ctx, in.who, uploads)
+	for i, f := range received {
+		f.accepted, f.err, f.taken = accepted[i], errs[i], false
+		if f.err == nil {
+			continue
+		}
+		g.Svc.Discard(f.file)
+	}
+}
+
+// countUpload counts one file's result.
+func (g *Handler) countUpload(f intakeFile) {
+	result := web.UploadAccepted
+	switch {
+	case f.err != nil:
+		result = web.UploadRefused
+	case f.accepted.Replayed:
+		result = web.UploadReplayed
+	case f.accepted.Duplicate:
+		result = web.UploadDuplicate
+	}
+	g.Metrics.Uploads.WithLabelValues(result).Inc()
+}

@@ -1,0 +1,214 @@
+// Package uploads takes documents in.
+//
+// uploads.go has the routes, intake.go one request as it is taken in, multipart.go the form and its limits.
+package uploads
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ratelimit"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/shares"
+	"github.com/millweir/millweir/services/ingest-api/gateway/views"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
+)
+
+const (
+	defaultWait = 20  // seconds
+	maxWait     = 120 // seconds
+	// acceptTimeout bounds the commit of a received file; it does not end with the client's connection.
+	acceptTimeout = 30 * time.Second
+)
+
+// formFields are the text fields of an upload; they may come before or after the files, or in the query.
+func formFields() []string { return []string{"title", "knowledgeBase", "force"} }
+
+// Uploads takes documents in.
+type Handler struct {
+	Svc      ingest.Service
+	Limits   Limits
+	Limiter  ratelimit.Limiter // nil: no limit
+	Shares   *shares.Shares
+	Metrics  *web.Metrics
+	Now      func() time.Time
+	Log      *slog.Logger
+	Draining <-chan struct{} // closed at a stop
+}
+
+// Limits bound one upload request.
+type Limits struct {
+	FileBytes, RequestBytes int64
+	Idle, Longest           time.Duration
+	MinRate                 int64 // bytes a second; 0: no limit
+}
+
+// Routes are the addresses.
+func (g *Handler) Routes() []web.Route {
+	const documents = "/api/knowledge/documents"
+	form := []string{"title", "knowledgeBase", "force"}
+	return []web.Route{
+		web.On(http.MethodPost, documents+"/upload-async", web.AccessWrite, form, g.uploadAsync),
+		web.On(http.MethodPost, documents+"/upload", web.AccessWrite, append([]string{"waitSeconds"}, form...), g.uploadSync),
+		web.On(http.MethodPut, documents+"/:documentId", web.AccessWrite, []string{"title", "force"}, g.putDocument),
+	}
+}
+
+func (g *Handler) uploadAsync(c *gin.Context) error {
+	in, err := g.newIntake(c, formFields())
+	if err != nil {
+		return err
+	}
+	if err := g.receiveAll(c, in, maxParts); err != nil {
+		return err
+	}
+	return g.answerUpload(c, in, false)
+}
+
+// uploadSync is uploadAsync that waits for the tasks to end.
+func (g *Handler) uploadSync(c *gin.Context) error {
+	wait, err := web.Int(c, "waitSeconds", defaultWait, 0, maxWait)
+	if err != nil {
+		return err
+	}
+	in, err := g.newIntake(c, formFields())
+	if err != nil {
+		return err
+	}
+	if err := g.receiveAll(c, in, maxParts); err != nil {
+		return err
+	}
+	done := g.awaitAll(c, in, time.Duration(wait)*time.Second)
+	return g.answerUpload(c, in, done)
+}
+
+func (g *Handler) putDocument(c *gin.Context) error {
+	id, err := web.DocumentID(c)
+	if err != nil {
+		return err
+	}
+	in, err := g.newIntake(c, []string{"title", "force"})
+	if err != nil {
+		return err
+	}
+	// The new version belongs to who sends it, so only the owner may: operators look at others' documents, they do not write them.
+	in.who.Scope.Role = taskstate.RoleUser
+	in.who.Guard = views.IfMatch(c)
+	// Before the body is read: nobody should send a gigabyte to learn that the document is not his, or has changed.
+	d, err := g.Svc.Document(c.Request.Context(), in.who, id)
+	if err != nil {
+		return err
+	}
+	// With a key the document may have been changed by this very request's first sending.
+	if in.who.Guard != nil && in.key == "" {
+		if err := in.who.Guard(d); err != nil {
+			return err
+		}
+	}
+	in.documentID = id
+	if err := g.receiveAll(c, in, 1); err != nil {
+		return err
+	}
+	return g.answerUpload(c, in, false)
+}
+
+// answerUpload renders the result: one file → the task, several → a list with a task or an error for each.
+// done says that every task has ended.
+func (g *Handler) answerUpload(c *gin.Context, in *intake, done bool) error {
+	crash.Point("api.before_reply")
+	if len(in.files) > 1 {
+		return g.answerMany(c, in, done)
+	}
+	f := in.files[0]
+	if f.err != nil {
+		return f.err
+	}
+	status := http.StatusAccepted
+	if done || f.accepted.Duplicate && ended(f.accepted.Task) {
+		status = http.StatusOK
+	}
+	if f.accepted.Duplicate && !f.accepted.Replayed {
+		status = http.StatusOK // contract §4: the existing document, whatever its last task does
+	}
+	h := c.Writer.Header()
+	if f.accepted.Task.ID != "" {
+		h.Set("Location", "/api/knowledge/tasks/"+f.accepted.Task.ID)
+	}
+	if f.accepted.Replayed {
+		h.Set("Idempotency-Replayed", "true")
+	}
+	return web.JSON(c, status, views.Accepted(f.accepted, f.name))
+}
+
+// answerMany is the answer to several files, in their order.
+func (g *Handler) answerMany(c *gin.Context, in *intake, done bool) error {
+	items := make([]any, len(in.files))
+	replayed := true
+	for i, f := range in.files {
+		if f.err != nil {
+			p := web.ProblemOf(web.Classify(f.err), web.RequestOf(c).ID)
+			web.LogFailure(c, g.Log, p, f.err)
+			items[i], replayed = wire.RefusedFile{FileName: f.name, Error: p}, false
+			continue
+		}
+		items[i] = views.Accepted(f.accepted, f.name)
+		replayed = replayed && f.accepted.Replayed
+	}
+	if replayed {
+		c.Writer.Header().Set("Idempotency-Replayed", "true")
+	}
+	status := http.StatusAccepted
+	if done {
+		status = http.StatusOK
+	}
+	return web.JSON(c, status, map[string]any{"items": items})
+}
+
+func ended(t taskstate.Task) bool { return t.ID == "" || t.Status.Terminal() }
+
+// awaitAll waits for the accepted tasks to end and puts their last state into the intake; it reports whether all have ended.
+// A stop of the process ends the wait, and so does anything that goes wrong: the tasks are accepted all the same.
+func (g *Handler) awaitAll(c *gin.Context, in *intake, limit time.Duration) bool {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), limit)
+	defer cancel()
+	all := true
+	for i := range in.files {
+		if f := &in.files[i]; f.err == nil {
+			done := ended(f.accepted.Task) || limit > 0 && g.await(ctx, in.who, &f.accepted.Task)
+			all = all && done
+		}
+	}
+	return all
+}
+
+// await follows one task until it ends or ctx does.
+func (g *Handler) await(ctx context.Context, who ingest.Caller, t *taskstate.Task) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events, err := g.Svc.Watch(ctx, who, t.ID, 0)
+	if err != nil {
+		return false
+	}
+	for {
+		select {
+		case e, open := <-events:
+			if !open {
+				return ended(*t)
+			}
+			if *t = e.Task; e.Terminal {
+				return true
+			}
+		case <-g.Draining:
+			return false
+		case <-ctx.Done():
+			return ended(*t)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package views
+
+import (
+	"strconv"
+
+	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/wire"
+)
+
+// ID is a row number as JSON says ids: a string.
+func ID(n int64) string { return strconv.FormatInt(n, 10) }
+
+func Document(d ingest.Document) wire.Document {
+	return wire.Document{
+		DocumentID: d.ID, KnowledgeBaseID: d.BaseID, KnowledgeBase: d.BaseName, Title: d.Title, FileName: d.FileName,
+		MediaType: d.MediaType, Status: string(d.Status), Bytes: d.Bytes, SHA256: d.SHA256, VisibleVersion: wire.NullInt(d.VisibleVersion),
+		SegmentCount: d.SegmentCount, Pages: wire.NullInt(d.Pages), LatestTaskID: wire.NullText(d.LatestTaskID),
+		CreatedAt: wire.At(d.CreatedAt), UpdatedAt: wire.At(d.UpdatedAt),
+	}
+}
+
+func Accepted(a ingest.Accepted, fileName string) wire.AcceptedTask {
+	v := wire.AcceptedTask{Task: Task(a.Task), FileName: fileName, Duplicate: a.Duplicate, Replayed: a.Replayed}
+	if a.Document.ID != "" {
+		d := Document(a.Document)
+		v.Document = &d
+	}
+	return v
+}
+
+func Segment(s ingest.Segment) wire.Segment {
+	return wire.Segment{
+		Index: s.Index, Text: s.Text, Page: wire.NullInt(s.Page), HeadingPath: words(s.HeadingPath),
+		ByteStart: s.ByteStart, ByteEnd: s.ByteEnd, Tokens: s.Tokens,
+	}
+}
+
+func Hit(h ingest.SearchHit) wire.Hit {
+	return wire.Hit{
+		DocumentID: h.DocumentID, Title: h.Title, FileName: h.FileName, Version: h.Version, SegmentIndex: h.SegmentIndex,
+		Page: wire.NullInt(h.Page), HeadingPath: words(h.HeadingPath), Text: h.Text, Score: h.Score,
+	}
+}
+
+func Base(b ingest.Base) wire.Base {
+	v := wire.Base{KnowledgeBaseID: b.ID, Name: b.Name, CreatedAt: wire.At(b.CreatedAt), UpdatedAt: wire.At(b.UpdatedAt)}
+	if b.Model.Key != "" {
+		v.Model = &wire.Model{Key: b.Model.Key, Dimension: wire.NullInt(b.Model.Dim)}
+	}
+	return v
+}
+
+func Summary(s ingest.Summary) wire.Summary {
+	v := wire.Summary{Base: Base(s.Base), Documents: map[string]int64{}, Tasks: everyStatus(s.Tasks), Segments: s.Segments, Percent: s.Percent}
+	for _, status := range DocumentStatuses() {
+		v.Documents[string(status)] = s.Documents[status]
+	}
+	if s.OldestWaiting > 0 {
+		seconds := s.OldestWaiting.Seconds()
+		v.OldestWaitingSeconds = &seconds
+	}
+	return v
+}
+
+func DocumentStatuses() []ingest.DocumentStatus {
+	return []ingest.DocumentStatus{ingest.DocumentQueued, ingest.DocumentProcessing, ingest.DocumentReady, ingest.DocumentFailed}
+}
+
+func Key(k auth.Key) wire.Key {
+	return wire.Key{
+		KeyID: k.ID, UserID: k.UserID, Name: k.Name, Role: k.Role, Scopes: k.Scopes.Names(), Shown: k.Shown, CreatedAt: wire.At(k.CreatedAt),
+		ExpiresAt: wire.MaybeAt(k.ExpiresAt), RevokedAt: wire.MaybeAt(k.RevokedAt), LastUsedAt: wire.MaybeAt(k.LastUsedAt),
+	}
+}
+
+// words is an empty list for none.
+func words(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}

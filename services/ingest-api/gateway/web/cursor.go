@@ -1,0 +1,101 @@
+package web
+
+import (
+	"encoding/base64"
+	"hash/crc32"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+)
+
+const (
+	cursorVersion = "1"
+	maxCursorLen  = 512
+	maxCursorID   = 128
+)
+
+// Cursor is the sort key of a list's last row. Its text is opaque to callers.
+// It gives no access: scope and filters are judged anew on every page, so a forged one only starts elsewhere in the caller's own list.
+// The checksum tells a damaged one from a good one.
+type Cursor struct {
+	List string // which list and order it belongs to
+	At   int64  // microseconds, a row number or an index
+	ID   string // of the row; empty where the number is enough
+}
+
+// Encode is the text of the cursor.
+func (c Cursor) Encode() string {
+	plain := strings.Join([]string{cursorVersion, c.List, strconv.FormatInt(c.At, 10), c.ID}, "|")
+	return base64.RawURLEncoding.EncodeToString([]byte(plain + "|" + sumOf(plain)))
+}
+
+// DecodeCursor reads a text that encode made for the same list; anything else is BAD_CURSOR.
+func DecodeCursor(text, list string) (Cursor, error) {
+	bad := (&Error{Code: CodeBadCursor}).About("cursor")
+	if len(text) > maxCursorLen || strings.ContainsAny(text, "\r\n") { // which the decoder passes over
+		return Cursor{}, bad
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil {
+		return Cursor{}, bad
+	}
+	plain, sum, ok := cutLast(string(raw), "|")
+	if !ok || sumOf(plain) != sum {
+		return Cursor{}, bad
+	}
+	parts := strings.SplitN(plain, "|", 4)
+	if len(parts) != 4 || parts[0] != cursorVersion || parts[1] != list || !HarmlessID(parts[3]) {
+		return Cursor{}, bad
+	}
+	at, err := strconv.ParseInt(parts[2], 10, 64)
+	if err != nil || strconv.FormatInt(at, 10) != parts[2] {
+		return Cursor{}, bad
+	}
+	return Cursor{List: list, At: at, ID: parts[3]}, nil
+}
+
+// TimeCursor is the cursor of a list in order of time.
+func TimeCursor(list string, at time.Time, id string) Cursor {
+	return Cursor{List: list, At: at.UnixMicro(), ID: id}
+}
+
+// Key is the cursor as the application takes it.
+func (c Cursor) Key() *taskstate.Cursor {
+	return &taskstate.Cursor{At: time.UnixMicro(c.At).UTC(), ID: c.ID}
+}
+
+func sumOf(plain string) string {
+	return strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte("millweir cursor "+plain))), 36)
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	at := strings.LastIndex(s, sep)
+	if at < 0 {
+		return s, "", false
+	}
+	return s[:at], s[at+len(sep):], true
+}
+
+// HarmlessID reports whether an id consists of what our ids are made of.
+func HarmlessID(id string) bool {
+	if len(id) > maxCursorID {
+		return false
+	}
+	for i := range len(id) {
+		b := id[i]
+		if (b < '0' || b > '9') && (b < 'a' || b > 'z') && (b < 'A' || b > 'Z') && b != '-' && b != '_' && b != ':' {
+			return false
+		}
+	}
+	return true
+}
+
+// SortedAt is the time that a list in this order goes by.
+func SortedAt(sort taskstate.Sort, created, updated time.Time) time.Time {
+	if sort == taskstate.SortCreated || sort == taskstate.SortCreatedDesc {
+		return created
+	}
+	return updated
+}
