@@ -163,20 +163,9 @@ func (k *Keys) List(ctx context.Context, after *Key, limit int) ([]Key, error) {
 	}
 	var out []Key
 	err := k.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
-		out = nil
-		rows, err := db.QueryContext(ctx, k.q.Get(name), args...)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = rows.Close() }()
-		for rows.Next() {
-			key, err := scanKey(rows)
-			if err != nil {
-				return err
-			}
-			out = append(out, key)
-		}
-		return rows.Err()
+		var err error
+		out, err = sqldb.Collect(ctx, db, func(rows *sql.Rows) (Key, error) { return scanKey(rows) }, k.q.Get(name), args...)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list API keys: %w", err)
@@ -228,21 +217,13 @@ func (k *Keys) find(ctx context.Context, sum string) (Key, time.Time, error) {
 func (k *Keys) findAll(ctx context.Context, sums []any) (found map[string]Key, now time.Time, err error) {
 	err = k.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
 		found = map[string]Key{}
-		rows, err := db.QueryContext(ctx, k.q.List("KeysFind", len(sums)), sums...)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = rows.Close() }() // Err tells what went wrong
-		for rows.Next() {
+		return sqldb.Each(ctx, db, func(rows *sql.Rows) error {
 			var sum string
 			var at taskstate.DBTime
 			key, err := scanKey(rows, &sum, &at)
-			if err != nil {
-				return err
-			}
 			found[sum], now = key, at.Time
-		}
-		return rows.Err()
+			return err
+		}, k.q.List("KeysFind", len(sums)), sums...)
 	})
 	if err != nil {
 		err = fmt.Errorf("look up API keys: %w", err)

@@ -3,6 +3,7 @@ package fsck
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -238,24 +239,5 @@ func (c *checker) counts(ctx context.Context) (map[taskstate.Status]int64, error
 
 // each reads all rows of a statement.
 func (c *checker) each(ctx context.Context, query string, args []any, f func(scan func(...any) error) error) error {
-	rows, err := c.db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close() //nolint:errcheck // rows.Err says it
-	for rows.Next() {
-		if err := f(rows.Scan); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
-}
-
-// anys makes arguments of texts.
-func anys(list []string) []any {
-	out := make([]any, len(list))
-	for i, s := range list {
-		out[i] = s
-	}
-	return out
+	return sqldb.Each(ctx, c.db, func(rows *sql.Rows) error { return f(rows.Scan) }, query, args...)
 }

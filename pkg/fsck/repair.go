@@ -123,7 +123,7 @@ type piece struct{ vector, hash, birth, text string }
 func (r *repair) write(ctx context.Context, at place, v versionRow, ids []string) error {
 	var pieces []piece
 	hashes := map[string]bool{}
-	err := r.each(ctx, r.q.List("SegmentTexts", len(ids)), append([]any{v.id}, anys(ids)...), func(scan func(...any) error) error {
+	err := r.each(ctx, r.q.List("SegmentTexts", len(ids)), append([]any{v.id}, sqldb.Args(ids)...), func(scan func(...any) error) error {
 		var p piece
 		err := scan(&p.vector, &p.hash, &p.birth, &p.text)
 		pieces = append(pieces, p)

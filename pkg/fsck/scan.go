@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -20,7 +21,7 @@ func (c *checker) tasks(ctx context.Context, query string, args ...any) ([]tasks
 
 // tasksByID reads rows by their ids.
 func (c *checker) tasksByID(ctx context.Context, ids []string) ([]taskstate.Task, error) {
-	return c.tasks(ctx, c.q.List("TasksByID", len(ids)), anys(ids)...)
+	return c.tasks(ctx, c.q.List("TasksByID", len(ids)), sqldb.Args(ids)...)
 }
 
 // scanTask reads the columns of Tasks.
@@ -92,7 +93,7 @@ type versionRow struct {
 // versionsOf reads the versions of documents, by document, in the order of their numbers.
 func (c *checker) versionsOf(ctx context.Context, documents []string) (map[string][]versionRow, error) {
 	out := map[string][]versionRow{}
-	err := c.each(ctx, c.q.List("VersionsOf", len(documents)), anys(documents), func(scan func(...any) error) error {
+	err := c.each(ctx, c.q.List("VersionsOf", len(documents)), sqldb.Args(documents), func(scan func(...any) error) error {
 		var v versionRow
 		err := scan(&v.id, &v.document, &v.base, &v.task, &v.no, &v.state, &v.model, &v.dim, &v.extractor, &v.splitter, &v.segments,
 			&v.created, &v.updated, &v.closed, &v.pass, &v.taskStatus, &v.file, &v.sha,

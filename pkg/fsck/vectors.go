@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/sqldb"
 )
 
 const (
@@ -272,7 +273,7 @@ func (c *checker) unnamedVectors(ctx context.Context, ids []string) ([]string, e
 func (c *checker) unnamedBy(ctx context.Context, queries, ids []string) ([]string, error) {
 	named := map[string]bool{}
 	for _, query := range queries {
-		err := c.each(ctx, c.q.List(query, len(ids)), anys(ids), func(scan func(...any) error) error {
+		err := c.each(ctx, c.q.List(query, len(ids)), sqldb.Args(ids), func(scan func(...any) error) error {
 			var id string
 			err := scan(&id)
 			named[strings.TrimSpace(id)] = true

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/telemetry"
 )
@@ -87,14 +88,14 @@ type judged struct {
 // sent removes old SENT events.
 func (j *Janitor) sent(ctx context.Context) (removed int, err error) {
 	for range turnsOfAPass {
-		rows, err := j.read(ctx, "SentBefore", params{after: -j.cfg.Retention}, scanQueued, pageRows)
+		rows, err := j.read(ctx, "SentBefore", scanQueued, -j.cfg.Retention.Microseconds(), pageRows)
 		if err != nil {
 			return removed, wrap("old events", err)
 		}
 		keep, drop := split(rows)
 		err = j.store.db.Transact(ctx, func(ctx context.Context, tx taskstate.Tx) error {
 			if len(keep) > 0 {
-				if _, err := j.store.exec(ctx, tx, "SentLater", params{seqs: keep, after: lookAgain - j.cfg.Retention}); err != nil {
+				if _, err := j.store.exec(ctx, tx, "SentLater", lists{seqs: keep}, (lookAgain - j.cfg.Retention).Microseconds()); err != nil {
 					return err
 				}
 			}
@@ -114,7 +115,7 @@ func (j *Janitor) unsent(ctx context.Context, status Status) (removed int, err e
 		if from.at.IsZero() {
 			from.at = beginning
 		}
-		rows, err := j.read(ctx, "UnsentAfter", params{}, scanPlace, j.cfg.Topic, string(status), from.at, from.at, from.seq, pageRows)
+		rows, err := j.read(ctx, "UnsentAfter", scanPlace, j.cfg.Topic, string(status), from.at, from.at, from.seq, pageRows)
 		if err != nil {
 			return removed, wrap("events of tasks that are over", err)
 		}
@@ -141,10 +142,9 @@ var beginning = time.Date(1970, 1, 1, 0, 0, 1, 0, time.UTC)
 var never = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
 // read looks at a page without locks.
-func (j *Janitor) read(ctx context.Context, name string, p params, scan func(*sql.Rows) (judged, error), args ...any) (out []judged, err error) {
-	query, all := j.store.bind(name, p, args...)
+func (j *Janitor) read(ctx context.Context, name string, scan func(*sql.Rows) (judged, error), args ...any) (out []judged, err error) {
 	err = j.store.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) (err error) {
-		out, err = collect(ctx, db, scan, query, all...)
+		out, err = sqldb.Collect(ctx, db, scan, j.store.q.Get(name), args...)
 		return err
 	})
 	return out, err
@@ -155,7 +155,7 @@ func (j *Janitor) remove(ctx context.Context, tx taskstate.Tx, name string, seqs
 	if len(seqs) == 0 {
 		return nil
 	}
-	n, err := j.store.exec(ctx, tx, name, params{seqs: seqs}, args...)
+	n, err := j.store.exec(ctx, tx, name, lists{seqs: seqs}, args...)
 	*removed += n
 	return err
 }

@@ -22,7 +22,7 @@ type Reader struct {
 
 // NewReader makes an embedding cache of the events of a topic of deliveries and its dead letters.
 func NewReader(store taskstate.Store, topic string) *Reader {
-	return &Reader{store: store, topic: topic, queries: loadQueries(sqldb.Dialect(store.Dialect()))}
+	return &Reader{store: store, topic: topic, queries: sqldb.MustLoad(queryFiles, "queries", store.Dialect())}
 }
 
 // Trails implements taskrun.Outbox.
@@ -30,8 +30,8 @@ func (l *Reader) Trails(ctx context.Context, tx taskstate.Tx, taskIDs []string) 
 	if len(taskIDs) == 0 {
 		return nil, nil
 	}
-	ids := padded(taskIDs, "")
-	events, err := collect(ctx, tx, scanTrail, l.queries.List("EventTrails", len(ids)), append(anys(ids), l.topic)...)
+	query := l.queries.Bind("EventTrails", sqldb.Parts{"list": sqldb.List(taskIDs)}, l.topic)
+	events, err := sqldb.Collect(ctx, tx, scanTrail, query.Text, query.Args...)
 	out := make(map[string]taskstate.EventTrail, len(taskIDs))
 	for _, e := range events {
 		trail := out[e.Key]
@@ -65,7 +65,7 @@ func (l *Reader) Delivery(ctx context.Context, taskID string) (*Event, error) {
 	}, "\n")
 	var items []Item
 	err := l.store.Read(ctx, func(ctx context.Context, db taskstate.Tx) (err error) {
-		items, err = collect(ctx, db, scanItem, query, taskID, l.topic, 1)
+		items, err = sqldb.Collect(ctx, db, scanItem, query, taskID, l.topic, 1)
 		return err
 	})
 	if err != nil || len(items) == 0 {
@@ -98,7 +98,7 @@ func (l *Reader) UnsentDeadLetters(ctx context.Context, n int) ([]ingestq.Unsent
 
 // unsent lists those of one status.
 func (l *Reader) unsent(ctx context.Context, db taskstate.Tx, status Status, n int) ([]ingestq.UnsentDeadLetter, error) {
-	events, err := collect(ctx, db, scanDeadLetter, l.queries.Get("LettersUnsent"), string(status), DLQTopic(l.topic), n)
+	events, err := sqldb.Collect(ctx, db, scanDeadLetter, l.queries.Get("LettersUnsent"), string(status), DLQTopic(l.topic), n)
 	var out []ingestq.UnsentDeadLetter
 	for _, e := range events {
 		var deadLetter DeadLetter
@@ -119,8 +119,8 @@ func (l *Reader) LockDeadLetters(ctx context.Context, tx taskstate.Tx, seqs []in
 	if len(seqs) == 0 {
 		return nil, nil
 	}
-	list := padded(seqs, -1)
-	locked, err := collect(ctx, tx, number, l.queries.List("LettersLock", len(list)), anys(list)...)
+	query := l.queries.Bind("LettersLock", sqldb.Parts{"list": sqldb.List(seqs)})
+	locked, err := sqldb.Collect(ctx, tx, sqldb.Column[int64], query.Text, query.Args...)
 	out := make(map[int64]bool, len(locked))
 	for _, seq := range locked {
 		out[seq] = true
@@ -133,20 +133,11 @@ func (l *Reader) DropDeadLetters(ctx context.Context, tx taskstate.Tx, seqs []in
 	if len(seqs) == 0 {
 		return 0, nil
 	}
-	list := padded(seqs, -1)
-	res, err := tx.ExecContext(ctx, l.queries.List("LettersDrop", len(list)), anys(list)...)
+	query := l.queries.Bind("LettersDrop", sqldb.Parts{"list": sqldb.List(seqs)})
+	res, err := tx.ExecContext(ctx, query.Text, query.Args...)
 	if err != nil {
 		return 0, err
 	}
 	n, err := res.RowsAffected()
 	return int(n), err
-}
-
-// anys turns values into arguments.
-func anys[T any](list []T) []any {
-	out := make([]any, len(list), len(list)+1)
-	for i, v := range list {
-		out[i] = v
-	}
-	return out
 }

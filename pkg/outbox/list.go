@@ -96,7 +96,7 @@ func (s *Store) List(ctx context.Context, q Query) (out []Item, err error) {
 	query, args := s.listQuery("ListColumns", q)
 	err = s.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
 		var err error
-		out, err = collect(ctx, db, scanItem, query, args...)
+		out, err = sqldb.Collect(ctx, db, scanItem, query, args...)
 		return err
 	})
 	return out, wrap("list events", err)
@@ -149,7 +149,7 @@ func scanItem(rows *sql.Rows) (Item, error) {
 // Get reads an event with its payload. ErrNotFound.
 func (s *Store) Get(ctx context.Context, id string) (out Item, err error) {
 	err = s.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
-		found, err := collect(ctx, db, scanItem, s.q.Get("ListColumns")+"\n"+s.q.Get("ByID"), id)
+		found, err := sqldb.Collect(ctx, db, scanItem, s.q.Get("ListColumns")+"\n"+s.q.Get("ByID"), id)
 		if err != nil {
 			return err
 		}
@@ -209,7 +209,7 @@ func (s *Store) RequeueAll(ctx context.Context, q Query, limit int, note tasksta
 func (s *Store) requeue(ctx context.Context, seqs []int64, note taskstate.TxFunc) (n int, err error) {
 	slices.Sort(seqs)
 	err = s.db.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
-		n, err = s.exec(ctx, tx, "Revive", params{seqs: seqs})
+		n, err = s.exec(ctx, tx, "Revive", lists{seqs: seqs})
 		if err != nil || n == 0 || note == nil {
 			return err
 		}

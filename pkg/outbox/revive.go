@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -21,11 +22,11 @@ func (s *Store) Revive(ctx context.Context, limit int) (int, error) {
 	n := 0
 	err := s.db.Transact(ctx, func(ctx context.Context, tx taskstate.Tx) error {
 		n = 0
-		seqs, err := collect(ctx, tx, number, s.q.Get("Revivable"), limit)
+		seqs, err := sqldb.Collect(ctx, tx, sqldb.Column[int64], s.q.Get("Revivable"), limit)
 		if err != nil || len(seqs) == 0 {
 			return err
 		}
-		n, err = s.exec(ctx, tx, "Revive", params{seqs: seqs})
+		n, err = s.exec(ctx, tx, "Revive", lists{seqs: seqs})
 		return err
 	}, again)
 	return n, wrap("revive", err)
@@ -35,9 +36,9 @@ func (s *Store) Revive(ctx context.Context, limit int) (int, error) {
 func again(context.Context, taskstate.Tx) (bool, error) { return false, nil }
 
 // exec runs a statement over lists and returns how many rows it matched.
-func (s *Store) exec(ctx context.Context, tx taskstate.Tx, name string, p params, args ...any) (int, error) {
-	query, all := s.bind(name, p, args...)
-	res, err := tx.ExecContext(ctx, query, all...)
+func (s *Store) exec(ctx context.Context, tx taskstate.Tx, name string, l lists, args ...any) (int, error) {
+	query := s.bind(name, l, args...)
+	res, err := tx.ExecContext(ctx, query.Text, query.Args...)
 	if err != nil {
 		return 0, err
 	}

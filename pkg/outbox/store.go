@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
@@ -26,21 +25,27 @@ type Store struct {
 
 // NewStore makes a store over an open database.
 func NewStore(db sqldb.DB) *Store {
-	return &Store{db: db, q: loadQueries(sqldb.Dialect(db.Dialect()))}
+	return &Store{db: db, q: sqldb.MustLoad(queryFiles, "queries", db.Dialect())}
 }
 
-// loadQueries reads the statements of a dialect and fills in the indexes that MySQL is told of.
-func loadQueries(d sqldb.Dialect) sqldb.Queries {
-	q := sqldb.MustLoad(queryFiles, "queries", string(d))
-	primary, sweep, key := "", "", ""
-	if d == sqldb.MySQL {
-		primary, sweep, key = "FORCE INDEX (PRIMARY)", "FORCE INDEX (outbox_event_sweep)", "FORCE INDEX (outbox_event_key)"
+// lists are the lists of a statement.
+type lists struct {
+	seqs   []int64  // events
+	rows   []int64  // events with their leases in tokens
+	tokens []string // the same token may stand for many rows
+}
+
+// mark adds a mark.
+func (l *lists) mark(m Mark) {
+	l.rows = append(l.rows, m.Seq)
+	if !slices.Contains(l.tokens, m.Token) {
+		l.tokens = append(l.tokens, m.Token)
 	}
-	shared := strings.NewReplacer("@primary", primary, "@sweep", sweep, "@bykey", key)
-	for name, text := range q {
-		q[name] = shared.Replace(text)
-	}
-	return q
+}
+
+// bind puts lists and arguments into a statement. An empty list finds nothing: no event has the number −1.
+func (s *Store) bind(name string, l lists, args ...any) sqldb.Part {
+	return s.q.Bind(name, sqldb.Parts{"seqs": sqldb.List(l.seqs, -1), "rows": sqldb.List(l.rows, -1), "tokens": sqldb.List(l.tokens, noToken)}, args...)
 }
 
 // Leased is an event that this relay may send until its lease ends.
@@ -101,7 +106,7 @@ func (s *Store) due(ctx context.Context, tx taskstate.Tx, t Turn) ([]Leased, err
 	for _, m := range t.Marks {
 		marked[m.Seq] = true
 	}
-	out, err := collect(ctx, tx, func(rows *sql.Rows) (Leased, error) {
+	out, err := sqldb.Collect(ctx, tx, func(rows *sql.Rows) (Leased, error) {
 		l := Leased{Event: Event{Status: t.Status}}
 		var created, now taskstate.DBTime
 		err := rows.Scan(&l.Seq, &l.ID, &l.Topic, &l.Key, &l.Payload, &l.TraceParent, &l.Cause, &l.AttemptCount, &created, &now)
@@ -113,21 +118,19 @@ func (s *Store) due(ctx context.Context, tx taskstate.Tx, t Turn) ([]Leased, err
 
 // turn marks what was sent and leases, in one statement.
 func (s *Store) turn(ctx context.Context, tx taskstate.Tx, t Turn, leased []Leased) error {
-	var p params
+	var l lists
 	for _, m := range t.Marks {
 		if m.To == StatusSent {
-			p.mark(m)
+			l.mark(m)
 		}
 	}
-	for _, l := range leased {
-		p.seqs = append(p.seqs, l.Seq)
+	for _, e := range leased {
+		l.seqs = append(l.seqs, e.Seq)
 	}
-	if len(p.seqs)+len(p.rows) == 0 {
+	if len(l.seqs)+len(l.rows) == 0 {
 		return nil
 	}
-	p.after = t.Lease
-	query, args := s.bind("Turn", p, t.Token)
-	_, err := tx.ExecContext(ctx, query, args...)
+	_, err := s.exec(ctx, tx, "Turn", l, t.Lease.Microseconds(), t.Token)
 	return err
 }
 
@@ -142,7 +145,7 @@ type failure struct {
 
 // markFailed marks failed attempts: in an outage they are alike, and so few statements.
 func (s *Store) markFailed(ctx context.Context, tx taskstate.Tx, marks []Mark) error {
-	alike := map[failure]*params{}
+	alike := map[failure]*lists{}
 	var order []failure
 	for _, m := range marks {
 		if m.To == StatusSent {
@@ -150,18 +153,17 @@ func (s *Store) markFailed(ctx context.Context, tx taskstate.Tx, marks []Mark) e
 		}
 		f := failure{m.To, m.Cause, m.Attempt, m.Wait, m.Error}
 		if alike[f] == nil {
-			alike[f] = &params{after: m.Wait}
+			alike[f] = &lists{}
 			order = append(order, f)
 		}
 		alike[f].mark(m)
 	}
 	for _, f := range order {
-		name, args := "MarkRetrying", []any{string(f.cause), f.attempt, f.text}
+		name, args := "MarkRetrying", []any{string(f.cause), f.attempt, f.text, f.wait.Microseconds(), f.wait.Microseconds()}
 		if f.to == StatusDead {
-			name, args = "MarkDead", append(args, string(f.cause))
+			name, args = "MarkDead", []any{string(f.cause), f.attempt, f.text, string(f.cause)}
 		}
-		query, args := s.bind(name, *alike[f], args...)
-		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+		if _, err := s.exec(ctx, tx, name, *alike[f], args...); err != nil {
 			return err
 		}
 	}
@@ -174,12 +176,12 @@ func (s *Store) holds(ctx context.Context, tx taskstate.Tx, leased []Leased, tok
 	if len(leased) == 0 {
 		return false, nil
 	}
-	p := params{}
-	for _, l := range leased {
-		p.seqs = append(p.seqs, l.Seq)
+	var l lists
+	for _, e := range leased {
+		l.seqs = append(l.seqs, e.Seq)
 	}
-	query, args := s.bind("Leased", p, token)
-	held, err := collect(ctx, tx, number, query, args...)
+	query := s.bind("Leased", l, token)
+	held, err := sqldb.Collect(ctx, tx, sqldb.Column[int64], query.Text, query.Args...)
 	return len(held) > 0, err
 }
 
@@ -209,24 +211,3 @@ func wrap(what string, err error) error {
 	}
 	return fmt.Errorf("outbox: %s: %w", what, err)
 }
-
-// collect reads all rows of a query.
-func collect[T any](ctx context.Context, tx taskstate.Tx, scan func(*sql.Rows) (T, error), query string, args ...any) ([]T, error) {
-	rows, err := tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var out []T
-	for rows.Next() {
-		one, err := scan(rows)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, one)
-	}
-	return out, rows.Err()
-}
-
-// number scans a row's only column.
-func number(rows *sql.Rows) (n int64, err error) { return n, rows.Scan(&n) }

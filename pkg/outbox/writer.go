@@ -34,7 +34,7 @@ type Writer struct {
 // NewWriter makes a writer of deliveries for a topic and a group of consumers, over a database of that dialect.
 func NewWriter(dialect, topic, group string) *Writer {
 	d := sqldb.Dialect(dialect)
-	return &Writer{topic: topic, group: group, dialect: d, queries: loadQueries(d)}
+	return &Writer{topic: topic, group: group, dialect: d, queries: sqldb.MustLoad(queryFiles, "queries", dialect)}
 }
 
 // DeadLetter is a dead letter as a record's value (contract §5).

@@ -2,6 +2,7 @@ package taskstore
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 
 	"github.com/millweir/millweir/pkg/sqldb"
@@ -36,25 +37,19 @@ func (s *Store) hold(ctx context.Context, tx taskstate.Tx, claims []taskstate.Cl
 		params = append(params, c.TaskID, c.Token.Fence)
 		place[c.TaskID] = i
 	}
-	rows, err := tx.QueryContext(ctx, s.queries.Any("Hold", len(claims)), params...)
-	if err != nil {
-		return m, nil, err
-	}
-	defer func() { _ = rows.Close() }() // rows.Err says it
 	held = make([]bool, len(claims))
 	some := false
-	for rows.Next() {
+	err = sqldb.Each(ctx, tx, func(rows *sql.Rows) error {
 		var id string
 		var now taskstate.DBTime
-		if err := rows.Scan(&id, &now, &m.Epoch); err != nil {
-			return m, nil, err
-		}
+		err := rows.Scan(&id, &now, &m.Epoch)
 		i, asked := place[id]
 		if m.Now = now.Time; asked && claims[i].Token.Epoch == m.Epoch {
 			held[i], some = true, true
 		}
-	}
-	if err := rows.Err(); err != nil {
+		return err
+	}, s.queries.Any("Hold", len(claims)), params...)
+	if err != nil {
 		return m, nil, err
 	}
 	if !some {

@@ -7,6 +7,7 @@ package audit
 
 import (
 	"context"
+	"database/sql"
 	"embed"
 	"fmt"
 	"math"
@@ -14,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -129,23 +131,15 @@ func (l *Log) List(ctx context.Context, q Query) ([]Event, error) {
 	text, args = text+"\n"+l.q.Get("EventOrder"), append(args, q.Limit)
 	var out []Event
 	err := l.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
-		out = nil
-		rows, err := db.QueryContext(ctx, text, args...)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = rows.Close() }()
-		for rows.Next() {
-			var e Event
+		var err error
+		out, err = sqldb.Collect(ctx, db, func(rows *sql.Rows) (e Event, err error) {
 			var at taskstate.DBTime
 			s := &e.Source
-			if err := rows.Scan(&e.ID, &at, &e.Action, &s.Actor, &s.Role, &s.KeyID, &s.IP, &s.RequestID, &e.Target, &e.Detail, &e.Times); err != nil {
-				return err
-			}
+			err = rows.Scan(&e.ID, &at, &e.Action, &s.Actor, &s.Role, &s.KeyID, &s.IP, &s.RequestID, &e.Target, &e.Detail, &e.Times)
 			e.At = at.Time
-			out = append(out, e)
-		}
-		return rows.Err()
+			return e, err
+		}, text, args...)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list audit events: %w", err)

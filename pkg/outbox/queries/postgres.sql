@@ -1,6 +1,3 @@
--- name: After
-(@now + CAST(? AS BIGINT) * INTERVAL '1 microsecond')
-
 -- Rows come as one JSON array: one text for batches of any size, so that it is prepared once.
 
 -- name: EventInsert

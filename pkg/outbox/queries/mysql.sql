@@ -1,2 +1,0 @@
--- name: After
-(@now + INTERVAL ? MICROSECOND)

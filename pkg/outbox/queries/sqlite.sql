@@ -1,2 +1,0 @@
--- name: After
-mw_add(@now, ?)
