@@ -31,7 +31,7 @@ type Application interface {
 type Deps struct {
 	Reader ingestq.DeadLetterReader // nil: there is no dead letter stream
 	Raw    ingestq.DeadLetterReader // records of the DLQ topic that could not be read; nil: there is no Kafka
-	Store  taskstate.Store
+	Store  taskstate.Database
 	App    Application
 	Kafka  bool // the transport is Kafka
 	Log    *slog.Logger

@@ -29,7 +29,7 @@ import (
 // world is the application on SQLite with a dead letter stream of its own on a real Redis; a worker is played by the test.
 type world struct {
 	t      *testing.T
-	store  taskstate.Store
+	store  taskstate.Database
 	app    *suite.Application
 	redis  rueidis.Client
 	key    string // of the dead letter stream

@@ -11,14 +11,14 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// DB is what the checker needs of the database; taskstate.Store is one.
+// DB is what the checker needs of the database; taskstate.Database is one.
 type DB interface {
 	Reader() taskstate.Tx
 	Moment(ctx context.Context) (taskstate.DBClock, error)
 	Dialect() string
 }
 
-// Writer is a database whose rows Repair can mend; taskstate.Store is one.
+// Writer is a database whose rows Repair can mend; taskstate.Database is one.
 type Writer interface {
 	InTx(ctx context.Context, f taskstate.TxFunc) error
 }

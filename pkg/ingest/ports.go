@@ -18,7 +18,7 @@ type DetectFunc func(head []byte, r io.ReaderAt, size int64, name string) (media
 
 // Deps are the parts that an App stands on. Store, Files and Log are always needed.
 type Deps struct {
-	Store     taskstate.Store
+	Store     taskstate.Database
 	Publisher ingestq.Publisher // nil: deliveries are left to the sweeps
 	Extractor Extractor         // nil in processes that do not process
 	Splitter  Splitter          // nil in processes that do not process

@@ -15,13 +15,13 @@ import (
 // Reader is what the loops of tasks ask of their events: what became of deliveries (design D5), and the dead letters that the
 // other transport has left (design D11). It is safe for concurrent use.
 type Reader struct {
-	store   taskstate.Store
+	store   taskstate.DB
 	topic   string // of deliveries
 	queries sqldb.Queries
 }
 
 // NewReader makes an embedding cache of the events of a topic of deliveries and its dead letters.
-func NewReader(store taskstate.Store, topic string) *Reader {
+func NewReader(store taskstate.DB, topic string) *Reader {
 	return &Reader{store: store, topic: topic, queries: sqldb.MustLoad(queryFiles, "queries", store.Dialect())}
 }
 

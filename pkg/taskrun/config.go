@@ -152,7 +152,7 @@ func (c Config) stallLimit(s taskstate.Stage) time.Duration {
 
 // Deps are the parts that a runner works with.
 type Deps struct {
-	Store taskstate.Store
+	Store taskstate.Database
 	Queue ingestq.Consumer // the runner calls its Run, and ends it last
 	// Outbox is required where deliveries are events (Kafka). Elsewhere its unsent dead letters become owed entries of the
 	// queue, as they should when no relay can send them (no Kafka is set); nil: they are left to a relay.

@@ -15,7 +15,7 @@ import (
 // memStore is a Store in memory whose clock is time.Now (fake inside a synctest bubble).
 // It exists to force what a real database cannot be made to do on time; the same scenarios run on real ones too.
 type memStore struct {
-	taskstate.Store // what the runner does not use panics
+	taskstate.Database // what the runner does not use panics
 
 	mu    sync.Mutex
 	rows  map[string]taskstate.Task

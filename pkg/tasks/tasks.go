@@ -100,7 +100,7 @@ func (c Config) Validate() error {
 
 // Deps are the parts that a Service stands on. Store, Types and Log are always needed.
 type Deps struct {
-	Store     taskstate.Store
+	Store     taskstate.Database
 	Publisher ingestq.Publisher // nil: deliveries are left to the sweep for lost ones
 	Types     map[string]Type   // by Task.Type
 	Events    Events            // nil: deliveries are not events

@@ -180,38 +180,51 @@ type Store interface {
 	Sweep(ctx context.Context, s Sweep) ([]Outcome, error)
 	// Heartbeat renews leases and writes progress in one statement for all beats, one for each when a row is locked; it answers the ids whose claim is lost.
 	Heartbeat(ctx context.Context, lease time.Duration, beats []Beat) (lost []string, err error)
-
 	// WithClaims runs f in a transaction that is opened by locking the tasks of claims, in id order, under their holders'
 	// predicates (id, status RUNNING, fence, timeline). f is told for each of them whether its predicate holds, and must write
 	// nothing for one that does not. ErrLost, without a call of f, when none holds.
 	WithClaims(ctx context.Context, claims []ClaimedTask, f ClaimsFunc) error
-	// InTx runs f in a transaction of its own, with the same retries.
-	InTx(ctx context.Context, f TxFunc) error
-	// Read runs f outside a transaction: again when a connection was dead, and never longer than the database may take.
-	Read(ctx context.Context, f ReadFunc) error
-	// Dialect is mysql, postgres or sqlite.
-	Dialect() string
-
 	// Get reads one task. ErrNotFound.
 	Get(ctx context.Context, s Scope, id string) (Task, error)
 	// GetMany reads those of ids that exist in the scope, in any order.
 	GetMany(ctx context.Context, s Scope, ids []string) ([]Task, error)
-	// List reads a page of tasks.
-	List(ctx context.Context, s Scope, q Query) ([]Task, error)
 	// Transitions reads the log of one task after a transition id, oldest first. ErrNotFound.
 	Transitions(ctx context.Context, s Scope, taskID string, after int64, limit int) ([]Transition, error)
 	// TransitionsOf reads the log of many tasks after one transition id each, oldest first.
 	TransitionsOf(ctx context.Context, after map[string]int64, limit int) ([]Transition, error)
+	// Moment returns the database's clock and timeline.
+	Moment(ctx context.Context) (DBClock, error)
+}
+
+// Reader is what screens, gauges and loops ask about all tasks. It changes nothing; errors as Store.
+type Reader interface {
+	// List reads a page of tasks.
+	List(ctx context.Context, s Scope, q Query) ([]Task, error)
 	// Counts returns the number of tasks by status; base "" counts all bases.
 	Counts(ctx context.Context, s Scope, base string) (map[Status]int64, error)
 	// Due returns how many tasks could start now and the age of the oldest of them, counted up to limit rows a status.
 	Due(ctx context.Context, limit int) (n int64, oldest time.Duration, err error)
 	// NextWake returns how long until the first row of status wakes, at most limit; negative when it is overdue.
 	NextWake(ctx context.Context, status Status, limit time.Duration) (time.Duration, error)
-	// DBClock returns the database's clock and timeline.
-	Moment(ctx context.Context) (DBClock, error)
+}
+
+// DB is the database below the tasks, for statements about what stands beside them. Errors as Store.
+type DB interface {
+	// InTx runs f in a transaction of its own, with the same retries.
+	InTx(ctx context.Context, f TxFunc) error
+	// Read runs f outside a transaction: again when a connection was dead, and never longer than the database may take.
+	Read(ctx context.Context, f ReadFunc) error
+	// Dialect is mysql, postgres or sqlite.
+	Dialect() string
 	// Ping returns nil when the database can be written.
 	Ping(ctx context.Context) error
+}
+
+// Database is all of it: what a store in a database is.
+type Database interface {
+	Store
+	Reader
+	DB
 }
 
 // Query selects tasks of a list; zero fields do not limit.

@@ -1,4 +1,4 @@
-// Package taskstore keeps tasks in MySQL, MariaDB, Postgres or SQLite: one implementation of taskstate.Store
+// Package taskstore keeps tasks in MySQL, MariaDB, Postgres or SQLite: one implementation of taskstate.Database
 // over pkg/sqldb, which has the transactions, the drivers and the migrations.
 //
 // Every write is one transaction (design D2, D9): lock the rows in id order, which also answers the database's
@@ -41,7 +41,7 @@ type Store struct {
 	onEvents func()
 }
 
-var _ taskstate.Store = (*Store)(nil)
+var _ taskstate.Database = (*Store)(nil)
 
 // New makes a store of an open database.
 func New(db *sqldb.Database) *Store {

@@ -62,10 +62,10 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			features := taskstatetest.Features{RowLocks: name != "sqlite"}
-			taskstatetest.Run(t, features, func(t *testing.T) (taskstate.Store, func(t *testing.T) taskstate.Store) {
+			taskstatetest.Run(t, features, func(t *testing.T) (taskstate.Database, func(t *testing.T) taskstate.Database) {
 				t.Helper()
 				cfg := config(t)
-				return migrated(t, cfg), func(t *testing.T) taskstate.Store { t.Helper(); return open(t, cfg) }
+				return migrated(t, cfg), func(t *testing.T) taskstate.Database { t.Helper(); return open(t, cfg) }
 			})
 		})
 	}

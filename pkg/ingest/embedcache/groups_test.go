@@ -18,7 +18,7 @@ import (
 func TestEmbeddingCacheIsShared(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, w *world) {
-		s := ingesttest.MeteredStore{Store: w.Store, Calls: map[string]int{}, Statements: map[string]int{}, Mu: &sync.Mutex{}}
+		s := ingesttest.MeteredStore{Database: w.Store, Calls: map[string]int{}, Statements: map[string]int{}, Mu: &sync.Mutex{}}
 		w.Build(ingesttest.Options{Deps: func(d *ingest.Deps) { d.Store = s }})
 		entry := func(n int) embedcache.Entry {
 			text := fmt.Sprint("text ", n)
@@ -57,7 +57,7 @@ func TestEmbeddingCacheIsShared(t *testing.T) {
 func TestEmbeddingCacheIsWrittenAgainAfterAnUnknownCommit(t *testing.T) {
 	t.Parallel()
 	mute := &ingesttest.MuteStore{}
-	w := newWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) { mute.Store = d.Store; d.Store = mute }})
+	w := newWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) { mute.Database = d.Store; d.Store = mute }})
 	mute.Left.Store(2)
 	require.NoError(t, w.App.Cache.Add(t.Context(), "m", []embedcache.Entry{{Hash: embedcache.TextHash{1}, Vector: []float32{1, 2}}}))
 	require.EqualValues(t, 1, w.Number("SELECT COUNT(*) FROM embedding_ledger"))

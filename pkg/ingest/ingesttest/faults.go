@@ -164,7 +164,7 @@ func rollBack(ctx context.Context, inside func(ctx context.Context) error) error
 
 // FaultyStore is a Store whose writes may fail.
 type FaultyStore struct {
-	taskstate.Store
+	taskstate.Database
 	Faults *Faults
 }
 
@@ -177,7 +177,7 @@ func (s FaultyStore) Submit(ctx context.Context, p taskstate.PrepareFunc) (out [
 		}
 		return tasks, err
 	}
-	err = s.Faults.effect(func() error { out, err = s.Store.Submit(ctx, p); return err })
+	err = s.Faults.effect(func() error { out, err = s.Database.Submit(ctx, p); return err })
 	return out, err
 }
 
@@ -193,13 +193,13 @@ func (s FaultyStore) Apply(ctx context.Context, b taskstate.Batch) (out []taskst
 		}
 		return err
 	}
-	err = s.Faults.effect(func() error { out, err = s.Store.Apply(ctx, b); return err })
+	err = s.Faults.effect(func() error { out, err = s.Database.Apply(ctx, b); return err })
 	return out, err
 }
 
 func (s FaultyStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
 	return s.Faults.effect(func() error {
-		return s.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+		return s.Database.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 			inside := func(ctx context.Context) error { return f(ctx, tx, m) }
 			if s.Faults.undoes() {
 				return rollBack(ctx, inside)
@@ -216,12 +216,12 @@ func (s FaultyStore) WithClaims(ctx context.Context, claims []taskstate.ClaimedT
 	lost := false
 	err := s.Faults.effect(func() error {
 		if lost = s.Faults.Mode == LostCommit && s.Faults.count == s.Faults.At; lost {
-			return s.Store.WithClaims(ctx, claims, rolledBack)
+			return s.Database.WithClaims(ctx, claims, rolledBack)
 		}
 		if s.Faults.undoes() {
-			return s.Store.WithClaims(ctx, claims, rolledBack)
+			return s.Database.WithClaims(ctx, claims, rolledBack)
 		}
-		return s.Store.WithClaims(ctx, claims, f)
+		return s.Database.WithClaims(ctx, claims, f)
 	})
 	if lost && errors.Is(err, ErrRolledBack) {
 		return nil
@@ -265,12 +265,12 @@ func (w *World) Exec(query string, params ...any) {
 
 // MuteStore commits, and loses the answer of the first so many transactions.
 type MuteStore struct {
-	taskstate.Store
+	taskstate.Database
 	Left atomic.Int64
 }
 
 func (s *MuteStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
-	err := s.Store.InTx(ctx, f)
+	err := s.Database.InTx(ctx, f)
 	if err == nil && s.Left.Add(-1) >= 0 {
 		return fmt.Errorf("in tx: %w", taskstate.ErrOutcomeUnknown)
 	}

@@ -12,7 +12,7 @@ import (
 // MeteredStore is a Store that counts what the application asks of it, by the call's name.
 // Begin, commit and what the store adds of its own count in no name.
 type MeteredStore struct {
-	taskstate.Store
+	taskstate.Database
 	Calls, Statements map[string]int
 	Mu                *sync.Mutex
 	Takes             time.Duration // each call
@@ -64,19 +64,19 @@ func (s MeteredStore) tx(call string, tx taskstate.Tx) taskstate.Tx {
 
 func (s MeteredStore) Read(ctx context.Context, f taskstate.ReadFunc) error {
 	s.called("read")
-	return s.Store.Read(ctx, func(ctx context.Context, db taskstate.Tx) error { return f(ctx, s.tx("read", db)) })
+	return s.Database.Read(ctx, func(ctx context.Context, db taskstate.Tx) error { return f(ctx, s.tx("read", db)) })
 }
 
 func (s MeteredStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
 	s.called("tx")
-	return s.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+	return s.Database.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		return f(ctx, s.tx("tx", tx), m)
 	})
 }
 
 func (s MeteredStore) WithClaims(ctx context.Context, claims []taskstate.ClaimedTask, f taskstate.ClaimsFunc) error {
 	s.called("hold")
-	return s.Store.WithClaims(ctx, claims, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, held []bool) error {
+	return s.Database.WithClaims(ctx, claims, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, held []bool) error {
 		return f(ctx, s.tx("hold", tx), m, held)
 	})
 }

@@ -16,17 +16,17 @@ import (
 
 // absentStore is a Store whose database is away for one chosen call of a run.
 type absentStore struct {
-	taskstate.Store
-	away  taskstate.Store // of a server that does not run
+	taskstate.Database
+	away  taskstate.Database // of a server that does not run
 	at    int64
 	calls atomic.Int64
 }
 
-func (s *absentStore) now() taskstate.Store {
+func (s *absentStore) now() taskstate.Database {
 	if s.calls.Add(1) == s.at {
 		return s.away
 	}
-	return s.Store
+	return s.Database
 }
 
 func (s *absentStore) Read(ctx context.Context, f taskstate.ReadFunc) error {
@@ -49,7 +49,7 @@ func TestARunSaysThatTheDatabaseIsAwayWhereverItMeetsThat(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, away.Close()) })
 	store := &absentStore{away: away}
 	w := newWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) {
-		store.Store, d.Store = d.Store, store
+		store.Database, d.Store = d.Store, store
 	}})
 	first := w.Upload("one\ntwo\n")
 	require.Equal(t, taskstate.StatusSucceeded, w.Process(first.Task.ID).Status)

@@ -77,7 +77,7 @@ func TestRowsOfSeveralDocumentsInOneTransaction(t *testing.T) {
 func TestRowTransactionsAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ingesttest.Options{})
-	metered := ingesttest.MeteredStore{Store: w.Store, Calls: map[string]int{}, Statements: map[string]int{}, Mu: &sync.Mutex{}}
+	metered := ingesttest.MeteredStore{Database: w.Store, Calls: map[string]int{}, Statements: map[string]int{}, Mu: &sync.Mutex{}}
 	w.Build(ingesttest.Options{Deps: func(d *ingest.Deps) { d.Store = metered }})
 	w.Embed.Batch = 200
 	var tasks []*pipeline.RowTask

@@ -50,7 +50,7 @@ func TestStatementsOfADocument(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ingesttest.Options{})
 	w.Embed.Batch = 64
-	s := ingesttest.MeteredStore{Store: w.Store, Calls: map[string]int{}, Statements: map[string]int{}, Mu: &sync.Mutex{}}
+	s := ingesttest.MeteredStore{Database: w.Store, Calls: map[string]int{}, Statements: map[string]int{}, Mu: &sync.Mutex{}}
 	w.ran(s, w.Upload(ingesttest.Lines(20, 1))) // onTransition says which model the base has
 
 	// One batch of everything.
@@ -79,7 +79,7 @@ func TestStatementsOfDocumentsSideBySide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, ingesttest.Options{})
 		w.Embed.Batch = 64
-		s := ingesttest.MeteredStore{Store: w.Store, Calls: map[string]int{}, Statements: map[string]int{}, Mu: &sync.Mutex{}}
+		s := ingesttest.MeteredStore{Database: w.Store, Calls: map[string]int{}, Statements: map[string]int{}, Mu: &sync.Mutex{}}
 		w.ran(s, w.Upload(ingesttest.Lines(20, 1))) // onTransition says which model the base has
 		const documents = 16
 		s.Takes = time.Second

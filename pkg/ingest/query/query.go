@@ -25,7 +25,7 @@ type QueueStats interface {
 
 // Reads returns questions: documents, bases, search, watches, explanations. It changes nothing but bases' names.
 type Reads struct {
-	store    taskstate.Store
+	store    taskstate.Database
 	embedder ingest.Embedder
 	vectors  ingest.VectorStore
 	queue    QueueStats
@@ -36,7 +36,7 @@ type Reads struct {
 
 // ReadsDeps are what Reads needs; Queue may be nil (no queue in this process).
 type ReadsDeps struct {
-	Store    taskstate.Store
+	Store    taskstate.Database
 	Embedder ingest.Embedder
 	Vectors  ingest.VectorStore
 	Queue    QueueStats

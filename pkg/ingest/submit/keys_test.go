@@ -68,7 +68,7 @@ func TestKeysThatComeTogetherShareATransaction(t *testing.T) {
 func TestKeyOfAnUnknownCommitIsNotLeftHeld(t *testing.T) {
 	t.Parallel()
 	mute := &ingesttest.MuteStore{}
-	w := newWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) { mute.Store = d.Store; d.Store = mute }})
+	w := newWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) { mute.Database = d.Store; d.Store = mute }})
 	mute.Left.Store(1)
 	release, err := w.App.BeginKey(t.Context(), w.Caller, "k")
 	require.NoError(t, err, "the claim names its request: it can be done twice")

@@ -237,7 +237,7 @@ func TestUnknownCommitKeepsTheFile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ingesttest.Options{})
 	f := &ingesttest.Faults{At: 1, Mode: ingesttest.ErrorAfter}
-	w.Build(ingesttest.Options{Deps: func(d *ingest.Deps) { d.Store = ingesttest.FaultyStore{Store: w.Store, Faults: f} }})
+	w.Build(ingesttest.Options{Deps: func(d *ingest.Deps) { d.Store = ingesttest.FaultyStore{Database: w.Store, Faults: f} }})
 	file := w.Receive("a.txt", "one\n")
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan struct{})

@@ -23,14 +23,14 @@ import (
 
 // submits counts the calls of Submit and the statements that the application adds to them.
 type submits struct {
-	taskstate.Store
+	taskstate.Database
 	calls, statements atomic.Int64
 	before            func(ctx context.Context, n int64) error // in the n-th transaction, when the uploads' rows are written
 }
 
 func (s *submits) Submit(ctx context.Context, prepare taskstate.PrepareFunc) ([]taskstate.Task, error) {
 	n := s.calls.Add(1)
-	return s.Store.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) ([]taskstate.NewTask, error) {
+	return s.Database.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) ([]taskstate.NewTask, error) {
 		tasks, err := prepare(ctx, countedTx{tx, &s.statements}, m)
 		if err == nil && s.before != nil {
 			err = s.before(ctx, n)
@@ -56,7 +56,7 @@ func (t countedTx) QueryContext(ctx context.Context, query string, args ...any) 
 
 // counted makes the world's application one whose transactions are counted.
 func (w *world) counted() *submits {
-	s := &submits{Store: w.Store}
+	s := &submits{Database: w.Store}
 	w.Build(ingesttest.Options{Deps: func(d *ingest.Deps) { d.Store = s }})
 	return s
 }

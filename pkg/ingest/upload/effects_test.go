@@ -29,7 +29,7 @@ func TestARolledBackAcceptLeavesNothingBehind(t *testing.T) {
 			}
 			p := &refusingPublisher{}
 			f := &ingesttest.Faults{At: 1, Mode: ingesttest.Undone}
-			w.Build(ingesttest.Options{Deps: func(d *ingest.Deps) { d.Store, d.Publisher = ingesttest.FaultyStore{Store: w.Store, Faults: f}, p }})
+			w.Build(ingesttest.Options{Deps: func(d *ingest.Deps) { d.Store, d.Publisher = ingesttest.FaultyStore{Database: w.Store, Faults: f}, p }})
 			file := w.Receive("b.txt", "one\n")
 			u := ingest.Upload{File: file, Force: true}
 			_, err := w.App.Accept(t.Context(), w.Caller, u)
@@ -105,7 +105,7 @@ func TestAPersonsWishIsToldAfterItsCommit(t *testing.T) {
 			p, told := &lookingPublisher{w: w}, 0
 			f := &ingesttest.Faults{At: 1, Mode: ingesttest.Undone}
 			w.Build(ingesttest.Options{Deps: func(d *ingest.Deps) {
-				d.Store, d.Publisher, d.Changed = ingesttest.FaultyStore{Store: w.Store, Faults: f}, p, func(...string) { told++ }
+				d.Store, d.Publisher, d.Changed = ingesttest.FaultyStore{Database: w.Store, Faults: f}, p, func(...string) { told++ }
 			}})
 			require.ErrorIs(t, c.wish(w, a.Task.ID), ingesttest.ErrRolledBack)
 			require.Empty(t, p.found, "no delivery of what is not so")
@@ -122,12 +122,12 @@ func TestAPersonsWishIsToldAfterItsCommit(t *testing.T) {
 
 // submittedStore is a Store that calls then when a Submit is committed, before its caller knows.
 type submittedStore struct {
-	taskstate.Store
+	taskstate.Database
 	then func()
 }
 
 func (s submittedStore) Submit(ctx context.Context, p taskstate.PrepareFunc) ([]taskstate.Task, error) {
-	tasks, err := s.Store.Submit(ctx, p)
+	tasks, err := s.Database.Submit(ctx, p)
 	if err == nil {
 		s.then()
 	}
@@ -185,7 +185,7 @@ func (w *world) refuseDeletions(op string, dies bool) {
 	for range 10 {
 		w.Advance(11 * time.Minute)
 		f := &ingesttest.Faults{}
-		w.Build(ingesttest.Options{Deps: func(d *ingest.Deps) { d.Store = ingesttest.FaultyStore{Store: w.Store, Faults: f} }})
+		w.Build(ingesttest.Options{Deps: func(d *ingest.Deps) { d.Store = ingesttest.FaultyStore{Database: w.Store, Faults: f} }})
 		met := false
 		w.Vectors.Fail = func(called string) error {
 			if called != op {

@@ -16,13 +16,13 @@ import (
 
 // racedStore is a Store in which others took a unique key first, for so many runs of prepare.
 type racedStore struct {
-	taskstate.Store
+	taskstate.Database
 	races int
 	last  error // what the database said of it
 }
 
 func (s *racedStore) Submit(ctx context.Context, prepare taskstate.PrepareFunc) ([]taskstate.Task, error) {
-	return s.Store.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) ([]taskstate.NewTask, error) {
+	return s.Database.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) ([]taskstate.NewTask, error) {
 		if s.races--; s.races >= 0 {
 			_, s.last = tx.ExecContext(ctx, "INSERT INTO timeline (id, value) VALUES (1, 1)")
 			return nil, fmt.Errorf("insert documents: %w", s.last)
@@ -42,7 +42,7 @@ func TestAnUploadThatLostARaceIsTriedAgainInEveryLanguage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := &racedStore{}
-			w := newWorld(t, ingesttest.Options{Database: database, Deps: func(d *ingest.Deps) { store.Store, d.Store = d.Store, store }})
+			w := newWorld(t, ingesttest.Options{Database: database, Deps: func(d *ingest.Deps) { store.Database, d.Store = d.Store, store }})
 			store.races = 5 // the store itself tries four times
 			require.NotEmpty(t, w.Upload("one\ntwo\n").Task.ID)
 			require.Error(t, store.last)

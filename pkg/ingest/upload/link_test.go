@@ -50,7 +50,7 @@ func (w *world) base(name string) string {
 
 // rollingBack is a Store whose next accept transactions do all their work and are then rolled back.
 type rollingBack struct {
-	taskstate.Store
+	taskstate.Database
 	times  *int
 	failed func(args ...any)
 	then   func() error // after each rollback; not in the test's goroutine
@@ -58,10 +58,10 @@ type rollingBack struct {
 
 func (s rollingBack) Submit(ctx context.Context, p taskstate.PrepareFunc) ([]taskstate.Task, error) {
 	if *s.times == 0 {
-		return s.Store.Submit(ctx, p)
+		return s.Database.Submit(ctx, p)
 	}
 	*s.times--
-	_, err := s.Store.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) ([]taskstate.NewTask, error) {
+	_, err := s.Database.Submit(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) ([]taskstate.NewTask, error) {
 		tasks, err := p(ctx, tx, m)
 		return tasks, errors.Join(err, taskstate.ErrDuplicateKey) // as an accept that raced
 	})

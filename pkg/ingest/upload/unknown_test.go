@@ -18,7 +18,7 @@ import (
 
 // awayStore is a Store whose database is away, or read-only, or does not answer a COMMIT.
 type awayStore struct {
-	taskstate.Store
+	taskstate.Database
 	away, readOnly, lost, lostBefore atomic.Bool
 }
 
@@ -26,14 +26,14 @@ func (s *awayStore) Moment(ctx context.Context) (taskstate.DBClock, error) {
 	if s.away.Load() {
 		return taskstate.DBClock{}, fmt.Errorf("ping: %w", taskstate.ErrUnavailable)
 	}
-	return s.Store.Moment(ctx)
+	return s.Database.Moment(ctx)
 }
 
 func (s *awayStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
 	if s.away.Load() || s.readOnly.Load() {
 		return fmt.Errorf("begin: %w", taskstate.ErrUnavailable)
 	}
-	return s.Store.InTx(ctx, f)
+	return s.Database.InTx(ctx, f)
 }
 
 func (s *awayStore) Submit(ctx context.Context, p taskstate.PrepareFunc) ([]taskstate.Task, error) {
@@ -43,7 +43,7 @@ func (s *awayStore) Submit(ctx context.Context, p taskstate.PrepareFunc) ([]task
 	case s.lostBefore.Load():
 		return nil, fmt.Errorf("commit: %w", taskstate.ErrOutcomeUnknown)
 	}
-	out, err := s.Store.Submit(ctx, p)
+	out, err := s.Database.Submit(ctx, p)
 	if s.lost.Load() {
 		return nil, errors.Join(err, fmt.Errorf("commit: %w", taskstate.ErrOutcomeUnknown))
 	}
@@ -54,7 +54,7 @@ func (s *awayStore) Submit(ctx context.Context, p taskstate.PrepareFunc) ([]task
 func newAwayWorld(t *testing.T, deps ...func(*ingest.Deps)) (*world, *awayStore) {
 	store := &awayStore{}
 	w := newWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) {
-		store.Store, d.Store = d.Store, store
+		store.Database, d.Store = d.Store, store
 		for _, f := range deps {
 			f(d)
 		}

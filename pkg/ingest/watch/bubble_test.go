@@ -62,7 +62,7 @@ func TestALogIsShownToThoseWhoSawItsBeginning(t *testing.T) {
 
 // watchedStore is as much of a store as the hub reads; its clock is the bubble's.
 type watchedStore struct {
-	taskstate.Store
+	taskstate.Database
 	mu    sync.Mutex
 	tasks map[string]taskstate.Task
 	log   map[string][]taskstate.Transition

@@ -185,25 +185,25 @@ func TestWatchShowsProgressAndEndsWithItsClient(t *testing.T) {
 
 // countingStore counts what the poller asks.
 type countingStore struct {
-	taskstate.Store
+	taskstate.Database
 	tasks, logs atomic.Int64
 }
 
 func (s *countingStore) GetMany(ctx context.Context, scope taskstate.Scope, ids []string) ([]taskstate.Task, error) {
 	s.tasks.Add(1)
-	return s.Store.GetMany(ctx, scope, ids)
+	return s.Database.GetMany(ctx, scope, ids)
 }
 
 func (s *countingStore) TransitionsOf(ctx context.Context, after map[string]int64, limit int) ([]taskstate.Transition, error) {
 	s.logs.Add(1)
-	return s.Store.TransitionsOf(ctx, after, limit)
+	return s.Database.TransitionsOf(ctx, after, limit)
 }
 
 // 1,000 idle watchers cost one statement a look, and a look comes three times a second.
 func TestIdleWatchersShareOneStatement(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ingesttest.Options{})
-	count := &countingStore{Store: w.Store}
+	count := &countingStore{Database: w.Store}
 	reads := watch.NewWatches(count, slog.New(slog.DiscardHandler))
 	for range 20 {
 		a := w.Upload(time.Now().String())

@@ -21,7 +21,7 @@ func testRacingClaims(t *testing.T, b *bench) {
 	ids := b.queued(40)
 	var mu sync.Mutex
 	won := map[string]string{}
-	b.race(func(n int, s taskstate.Store) error {
+	b.race(func(n int, s taskstate.Database) error {
 		owner := fmt.Sprintf("p%d", n)
 		mixed := append([]string(nil), ids...)
 		for i := range mixed { // each racer names them in another order
@@ -60,7 +60,7 @@ func testRacingSweeps(t *testing.T, b *bench) {
 	ids := b.queued(60)
 	var mu sync.Mutex
 	won := map[string]int{}
-	b.race(func(n int, s taskstate.Store) error {
+	b.race(func(n int, s taskstate.Database) error {
 		for empty := 0; empty < 3; {
 			out, err := s.Sweep(b.ctx, taskstate.Sweep{
 				Status: taskstate.StatusQueued, WakeBefore: taskstate.In(0), Limit: 5,
@@ -88,7 +88,7 @@ func testRacingSweeps(t *testing.T, b *bench) {
 }
 
 // race runs f in several goroutines, half of them on a store of their own.
-func (b *bench) race(f func(n int, s taskstate.Store) error) {
+func (b *bench) race(f func(n int, s taskstate.Database) error) {
 	b.t.Helper()
 	other := b.reopen(b.t)
 	var wg sync.WaitGroup
@@ -118,7 +118,7 @@ func testParallelSweeps(t *testing.T, b *bench) {
 	for i, id := range ids {
 		b.set(id, "wake_at = ?", m.Now.Add(-time.Duration(len(ids)-i)*time.Second))
 	}
-	sweep := func(ctx context.Context, s taskstate.Store, also taskstate.TransitionFunc) ([]taskstate.Outcome, error) {
+	sweep := func(ctx context.Context, s taskstate.Database, also taskstate.TransitionFunc) ([]taskstate.Outcome, error) {
 		return s.Sweep(ctx, taskstate.Sweep{
 			Status: taskstate.StatusQueued, WakeBefore: taskstate.In(0), Limit: 4,
 			Decide: taskstate.Each(b.claiming("p1")), OnTransition: also,
@@ -193,7 +193,7 @@ func testDeadlock(t *testing.T, b *bench) {
 	}
 	runs := make([]int, 2)
 	var wg sync.WaitGroup
-	for n, s := range []taskstate.Store{b.s, other} {
+	for n, s := range []taskstate.Database{b.s, other} {
 		wg.Go(func() {
 			out, err := s.Apply(b.ctx, taskstate.Batch{
 				IDs: mine[n : n+1], Scope: taskstate.System(), Decide: taskstate.Each(b.claiming("p1")),
@@ -271,7 +271,7 @@ func testContext(t *testing.T, b *bench) {
 // testLogComplete lets racers do everything at random and then checks the log against the rows.
 func testLogComplete(t *testing.T, b *bench) {
 	ids := b.queued(10)
-	b.race(func(n int, s taskstate.Store) error {
+	b.race(func(n int, s taskstate.Database) error {
 		for i := range 12 {
 			owner := fmt.Sprintf("p%d", n)
 			out, err := s.Apply(b.ctx, taskstate.Batch{

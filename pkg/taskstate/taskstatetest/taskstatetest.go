@@ -1,4 +1,4 @@
-// Package taskstatetest is the conformance suite that every taskstate.Store passes, whatever database is behind it.
+// Package taskstatetest is the conformance suite that every taskstate.Database passes, whatever database is behind it.
 //
 // It uses the standard library only. Time is moved by writing to the rows, so that it runs on servers with clocks of their own.
 package taskstatetest
@@ -20,7 +20,7 @@ type Features struct {
 }
 
 // OpenFunc opens a store on an empty, migrated database of its own; a second call of reopen opens the same database anew.
-type OpenFunc func(t *testing.T) (first taskstate.Store, reopen func(t *testing.T) taskstate.Store)
+type OpenFunc func(t *testing.T) (first taskstate.Database, reopen func(t *testing.T) taskstate.Database)
 
 // Run runs every test of the suite.
 func Run(t *testing.T, f Features, open OpenFunc) {
@@ -88,8 +88,8 @@ var worker = taskstate.Actor{Kind: taskstate.ActorWorker, Name: "w1"}
 type bench struct {
 	t        *testing.T
 	ctx      context.Context
-	s        taskstate.Store
-	reopen   func(t *testing.T) taskstate.Store
+	s        taskstate.Database
+	reopen   func(t *testing.T) taskstate.Database
 	features Features
 	p        taskstate.Policy
 }

@@ -77,7 +77,7 @@ func Column(ctx context.Context, tx taskstate.Tx, query string, params ...any) (
 }
 
 // Read returns what f reads outside a transaction; f may run again, so it keeps nothing of a try that failed.
-func Read[T any](ctx context.Context, s taskstate.Store, f func(ctx context.Context, db taskstate.Tx) (T, error)) (out T, err error) {
+func Read[T any](ctx context.Context, s taskstate.DB, f func(ctx context.Context, db taskstate.Tx) (T, error)) (out T, err error) {
 	err = s.Read(ctx, func(ctx context.Context, db taskstate.Tx) (err error) {
 		out, err = f(ctx, db)
 		return err
@@ -86,14 +86,14 @@ func Read[T any](ctx context.Context, s taskstate.Store, f func(ctx context.Cont
 }
 
 // ReadRow reads the only row of a query outside a transaction.
-func ReadRow[T any](ctx context.Context, s taskstate.Store, scan func(Scanner) (T, error), query string, params ...any) (T, error) {
+func ReadRow[T any](ctx context.Context, s taskstate.DB, scan func(Scanner) (T, error), query string, params ...any) (T, error) {
 	return Read(ctx, s, func(ctx context.Context, db taskstate.Tx) (T, error) {
 		return scan(db.QueryRowContext(ctx, query, params...))
 	})
 }
 
 // ReadColumn reads the only column of a query outside a transaction.
-func ReadColumn(ctx context.Context, s taskstate.Store, query string, params ...any) ([]string, error) {
+func ReadColumn(ctx context.Context, s taskstate.DB, query string, params ...any) ([]string, error) {
 	return Read(ctx, s, func(ctx context.Context, db taskstate.Tx) ([]string, error) {
 		return Column(ctx, db, query, params...)
 	})
@@ -111,7 +111,7 @@ func Flag(b bool) int {
 type Scanner interface{ Scan(dest ...any) error }
 
 // Collect runs a query outside a transaction and scans every row.
-func Collect[T any](ctx context.Context, s taskstate.Store, what, query string, args []any, scan func(*sql.Rows) (T, error)) ([]T, error) {
+func Collect[T any](ctx context.Context, s taskstate.DB, what, query string, args []any, scan func(*sql.Rows) (T, error)) ([]T, error) {
 	return Read(ctx, s, func(ctx context.Context, db taskstate.Tx) (out []T, err error) {
 		err = QueryRows(ctx, db, what, query, args, func(rows *sql.Rows) error {
 			v, err := scan(rows)

@@ -15,14 +15,14 @@ func Unavailable(err error) bool {
 
 // Store are the runner's calls of the store, and what is noted of how they went.
 type Store struct {
-	taskstate.Store
+	taskstate.Database
 	Health *Health
 	Now    func() time.Time
 }
 
 // NewStore makes calls of store.
-func NewStore(store taskstate.Store, health *Health, now func() time.Time) *Store {
-	return &Store{Store: store, Health: health, Now: now}
+func NewStore(store taskstate.Database, health *Health, now func() time.Time) *Store {
+	return &Store{Database: store, Health: health, Now: now}
 }
 
 // done notes a call's end for readiness and the outage rule; it returns err.
@@ -36,7 +36,7 @@ func (c *Store) done(began time.Time, err error) error {
 // Sweep implements taskstate.Store.
 func (c *Store) Sweep(ctx context.Context, s taskstate.Sweep) ([]taskstate.Outcome, error) {
 	began := c.Now()
-	outs, err := c.Store.Sweep(ctx, s)
+	outs, err := c.Database.Sweep(ctx, s)
 	return outs, c.done(began, err)
 }
 
@@ -44,7 +44,7 @@ func (c *Store) Sweep(ctx context.Context, s taskstate.Sweep) ([]taskstate.Outco
 // it is tried row by row, so that one bad row fails alone (design D9).
 func (c *Store) Apply(ctx context.Context, b taskstate.Batch) ([]taskstate.Outcome, error) {
 	began := c.Now()
-	outs, err := c.Store.Apply(ctx, b)
+	outs, err := c.Database.Apply(ctx, b)
 	if c.done(began, err) == nil || Unavailable(err) {
 		return outs, err
 	}
@@ -67,34 +67,34 @@ func (c *Store) Apply(ctx context.Context, b taskstate.Batch) ([]taskstate.Outco
 // Heartbeat implements taskstate.Store.
 func (c *Store) Heartbeat(ctx context.Context, lease time.Duration, beats []taskstate.Beat) ([]string, error) {
 	began := c.Now()
-	lost, err := c.Store.Heartbeat(ctx, lease, beats)
+	lost, err := c.Database.Heartbeat(ctx, lease, beats)
 	return lost, c.done(began, err)
 }
 
 // Due implements taskstate.Store.
 func (c *Store) Due(ctx context.Context, limit int) (int64, time.Duration, error) {
 	began := c.Now()
-	n, oldest, err := c.Store.Due(ctx, limit)
+	n, oldest, err := c.Database.Due(ctx, limit)
 	return n, oldest, c.done(began, err)
 }
 
 // NextWake implements taskstate.Store.
 func (c *Store) NextWake(ctx context.Context, status taskstate.Status, limit time.Duration) (time.Duration, error) {
 	began := c.Now()
-	d, err := c.Store.NextWake(ctx, status, limit)
+	d, err := c.Database.NextWake(ctx, status, limit)
 	return d, c.done(began, err)
 }
 
 // Moment implements taskstate.Store.
 func (c *Store) Moment(ctx context.Context) (taskstate.DBClock, error) {
 	began := c.Now()
-	m, err := c.Store.Moment(ctx)
+	m, err := c.Database.Moment(ctx)
 	return m, c.done(began, err)
 }
 
 // GetMany implements taskstate.Store.
 func (c *Store) GetMany(ctx context.Context, s taskstate.Scope, ids []string) ([]taskstate.Task, error) {
 	began := c.Now()
-	tasks, err := c.Store.GetMany(ctx, s, ids)
+	tasks, err := c.Database.GetMany(ctx, s, ids)
 	return tasks, c.done(began, err)
 }
