@@ -5,13 +5,20 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
+// The stages of a document's task, in their order.
+const (
+	StageExtract taskstate.Stage = "extract"
+	StageSplit   taskstate.Stage = "split"
+	StageEmbed   taskstate.Stage = "embed"
+	StageIndex   taskstate.Stage = "index"
+	StageSwitch  taskstate.Stage = "switch"
+)
+
 // Describe says what people are told about a document's task.
 func Describe() taskrun.Description {
 	return taskrun.Description{
 		Noun: "document", Unit: "segments",
-		Stages: []taskstate.Stage{
-			taskstate.StageExtract, taskstate.StageSplit, taskstate.StageEmbed, taskstate.StageIndex, taskstate.StageSwitch,
-		},
+		Stages: []taskstate.Stage{StageExtract, StageSplit, StageEmbed, StageIndex, StageSwitch},
 	}
 }
 

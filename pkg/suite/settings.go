@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract"
 	"github.com/millweir/millweir/pkg/ingest/split"
 	"github.com/millweir/millweir/pkg/process"
@@ -81,10 +82,7 @@ type Work struct {
 // stalls reads INGEST_STAGE_STALL_MS.
 func (w Work) stalls() (map[taskstate.Stage]time.Duration, error) {
 	known := map[taskstate.Stage]bool{}
-	for _, s := range []taskstate.Stage{
-		taskstate.StageNone, taskstate.StageExtract, taskstate.StageSplit, taskstate.StageEmbed,
-		taskstate.StageIndex, taskstate.StageSwitch, taskstate.StageRun,
-	} {
+	for _, s := range append(ingest.Describe().Stages, taskstate.StageNone, taskstate.StageRun) {
 		known[s] = true
 	}
 	out := map[taskstate.Stage]time.Duration{}

@@ -37,13 +37,13 @@ func TestProgressIsWrittenWithTheHeartbeat(t *testing.T) {
 		w.task("x")
 		release := make(chan struct{})
 		p := w.start("p", &testHandler{run: func(_ context.Context, j Job) Result {
-			j.Report(taskstate.Progress{Stage: taskstate.StageExtract, Percent: 10})
-			j.Report(taskstate.Progress{Stage: taskstate.StageEmbed, Percent: 250, Processed: 3, Total: 12})
+			j.Report(taskstate.Progress{Stage: "extract", Percent: 10})
+			j.Report(taskstate.Progress{Stage: "embed", Percent: 250, Processed: 3, Total: 12})
 			<-release
 			return Result{}
 		}})
 		stillFor(1500 * time.Millisecond)
-		require.Equal(t, taskstate.Progress{Stage: taskstate.StageEmbed, Percent: 99, Processed: 3, Total: 12}, w.store.get("x").Progress)
+		require.Equal(t, taskstate.Progress{Stage: "embed", Percent: 99, Processed: 3, Total: 12}, w.store.get("x").Progress)
 		require.Equal(t, 1, w.store.called("heartbeat"))
 		close(release)
 		stillFor(0)
@@ -58,13 +58,13 @@ func TestStallIsOneFailedAttempt(t *testing.T) {
 		w := newWorld(t)
 		w.task("x")
 		p := w.start("p", &testHandler{run: func(ctx context.Context, j Job) Result {
-			j.Report(taskstate.Progress{Stage: taskstate.StageEmbed})
+			j.Report(taskstate.Progress{Stage: "embed"})
 			<-ctx.Done()
 			return Result{Err: ctx.Err()}
 		}}, func(c *Config) {
 			c.Policy.BaseBackoff, c.Concurrency = time.Hour, 1
 			c.Policy.MaxBackoff = time.Hour
-			c.StallLimit = map[taskstate.Stage]time.Duration{taskstate.StageEmbed: time.Minute}
+			c.StallLimit = map[taskstate.Stage]time.Duration{"embed": time.Minute}
 		})
 		stillFor(70 * time.Second)
 		row := w.store.get("x")

@@ -159,8 +159,7 @@ type Deps struct {
 	Outbox Outbox
 	// DeadLetters writes entries that rows owe where deliveries are events (Redis is set too); nil: they become events.
 	DeadLetters ingestq.DeadLetterWriter
-	Handlers    map[string]Handler // by Task.Type
-	Fallback    Handler            // for other types; nil: such a task is SUSPENDED and says so
+	Handlers    map[string]Handler // by Task.Type; a task of another type is SUSPENDED and says so
 	Log         *slog.Logger
 	Metrics     prometheus.Registerer // nil: figures are kept and not shown
 	Tracer      trace.Tracer          // nil: no spans

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ErrProcess marks an error of Handler.Run that the process caused and not the task: it has no file descriptor left, no space for
+// ErrProcess marks an error of Handler.Handle that the process caused and not the task: it has no file descriptor left, no space for
 // temporary files, or does not see the folder of the uploads (design D20). The task is handed back and counts no attempt,
 // and the process takes no work until Deps.Fit returns nil.
 var ErrProcess = errors.New("the process cannot work")

@@ -66,12 +66,12 @@ type Description struct {
 type Handler interface {
 	// Describe says what people are told about tasks of this type; always the same.
 	Describe() Description
-	// Run does the work. It returns soon after ctx ends: the claim was lost (context.Cause is taskstate.ErrLost),
+	// Handle does the work. It returns soon after ctx ends: the claim was lost (context.Cause is taskstate.ErrLost),
 	// the process stops, or the stage stalled. An error that is taskstate.ErrUnavailable or ErrOutcomeUnknown counts nothing:
-	// Run is called again for the same claim until the database is back. One that is ErrProcess counts nothing either:
+	// Handle is called again for the same claim until the database is back. One that is ErrProcess counts nothing either:
 	// the task is handed back. A panic is recovered by the runner and counted as a failure.
-	Run(ctx context.Context, job Job) Result
-	// Classify turns an error of Run into what the state machine needs.
+	Handle(ctx context.Context, job Job) Result
+	// Classify turns an error of Handle into what the state machine needs.
 	Classify(err error) taskstate.Failure
 	// Decide decides on jobs that ended well, inside their finish transaction; dones are those whose claim still holds.
 	// It may read and lock documents through tx, in id order. Usually taskstate.Succeed or taskstate.Withdraw.

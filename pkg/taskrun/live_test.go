@@ -91,7 +91,7 @@ func (l *lab) submit(n int, sent bool) []taskstate.Task {
 // work is a kind made of one function.
 type work func(ctx context.Context, job taskrun.Job) taskrun.Result
 
-func (f work) Run(ctx context.Context, job taskrun.Job) taskrun.Result { return f(ctx, job) }
+func (f work) Handle(ctx context.Context, job taskrun.Job) taskrun.Result { return f(ctx, job) }
 
 func (work) Describe() taskrun.Description { return taskrun.Description{Noun: "test"} }
 

@@ -201,12 +201,7 @@ func (r *core) owner() string {
 }
 
 // handler returns who does tasks of a type; nil: nobody.
-func (r *core) handler(typ string) Handler {
-	if k, ok := r.deps.Handlers[typ]; ok {
-		return k
-	}
-	return r.deps.Fallback
-}
+func (r *core) handler(typ string) Handler { return r.deps.Handlers[typ] }
 
 // wake tells the recovery loop of a retry that is due in d, if it might sleep longer than that.
 func (r *core) wake(d time.Duration) {

@@ -132,7 +132,7 @@ func (r *executor) runHandler(ctx context.Context, h *local.Claim) (res Result) 
 			res = Result{Err: &panicError{value: p, stack: debug.Stack()}}
 		}
 	}()
-	return k.Run(ctx, Job{Task: h.Task, Token: h.Token, Alone: h.Alone, Report: func(p taskstate.Progress) {
+	return k.Handle(ctx, Job{Task: h.Task, Token: h.Token, Alone: h.Alone, Report: func(p taskstate.Progress) {
 		r.stageTook(h.Report(p, r.deps.Now()))
 	}})
 }

@@ -29,7 +29,7 @@ type testHandler struct {
 
 func (k *testHandler) Describe() Description { return Description{Noun: "test"} }
 
-func (k *testHandler) Run(ctx context.Context, job Job) Result {
+func (k *testHandler) Handle(ctx context.Context, job Job) Result {
 	k.mu.Lock()
 	k.runs = append(k.runs, job.Task.ID)
 	k.mu.Unlock()

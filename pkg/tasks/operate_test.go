@@ -107,7 +107,7 @@ func TestSuspendAndResumeGoOnWithTheSameVersion(t *testing.T) {
 	require.Equal(t, ingest.DocumentProcessing, w.Document(a.Document.ID).Status)
 	_, err := w.App.Suspend(t.Context(), operator, a.Task.ID, "look at it")
 	require.NoError(t, err)
-	res := w.Handler.Run(t.Context(), job)
+	res := w.Handler.Handle(t.Context(), job)
 	require.ErrorIs(t, res.Err, taskstate.ErrLost, "the holder learns it at its next write")
 	_, err = w.App.Resume(t.Context(), operator, a.Task.ID, "fine")
 	require.NoError(t, err)
@@ -145,7 +145,7 @@ func TestAReplayOfAnOlderUploadDoesNotReplaceALaterOne(t *testing.T) {
 		_, err := w.App.Retry(t.Context(), w.Caller, first.Task.ID) // version 3 holds the bytes of upload 1
 		require.NoError(t, err)
 		job, _ := w.Claim(first.Task.ID)
-		res := w.Handler.Run(t.Context(), job)
+		res := w.Handler.Handle(t.Context(), job)
 		require.NoError(t, res.Err)
 		w.Process(second.Task.ID)
 		out, err := w.Finish(t.Context(), job, res)

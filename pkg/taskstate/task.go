@@ -18,16 +18,11 @@ const (
 // Stage names where the work on a task is.
 type Stage string
 
-// The stages of a document, in their order; other kinds of task stay at StageNone or StageRun.
+// The stages that every type of task has. A type may have more of its own between them.
 const (
-	StageNone    Stage = "none"
-	StageExtract Stage = "extract"
-	StageSplit   Stage = "split"
-	StageEmbed   Stage = "embed"
-	StageIndex   Stage = "index"
-	StageSwitch  Stage = "switch"
-	StageRun     Stage = "run"
-	StageDone    Stage = "done"
+	StageNone Stage = "none"
+	StageRun  Stage = "run"
+	StageDone Stage = "done"
 )
 
 // Token is a claim's authority: every write of its holder is compared with it (design D2).

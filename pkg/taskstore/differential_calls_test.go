@@ -269,7 +269,7 @@ func (q *sequenceRun) heartbeat(rt *rapid.T) {
 			b.Status = taskstate.StatusRunning
 		}
 		if rapid.Bool().Draw(rt, "progress") {
-			b.Progress = &taskstate.Progress{Stage: taskstate.StageEmbed, Percent: rapid.IntRange(0, 99).Draw(rt, "percent"), Processed: 1, Total: 4}
+			b.Progress = &taskstate.Progress{Stage: "embed", Percent: rapid.IntRange(0, 99).Draw(rt, "percent"), Processed: 1, Total: 4}
 		}
 		beats = append(beats, b)
 	}

@@ -95,7 +95,7 @@ func TestAFolderThatIsMountedLater(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, kind.Fit(t.Context()), ingest.ErrFolder)
 	job, _ := w.Claim(a.Task.ID)
-	require.ErrorIs(t, kind.Run(t.Context(), job).Err, taskrun.ErrProcess, "a file that is not seen is not missing")
+	require.ErrorIs(t, kind.Handle(t.Context(), job).Err, taskrun.ErrProcess, "a file that is not seen is not missing")
 	n, err := app.SweepFiles(t.Context())
 	require.ErrorIs(t, err, ingest.ErrFolder)
 	require.Zero(t, n)
@@ -103,11 +103,11 @@ func TestAFolderThatIsMountedLater(t *testing.T) {
 	require.NoError(t, os.Rename(mount, mount+"-under"))
 	require.NoError(t, os.Symlink(w.Dir, mount))
 	require.NoError(t, kind.Fit(t.Context()))
-	require.NoError(t, kind.Run(t.Context(), job).Err)
+	require.NoError(t, kind.Handle(t.Context(), job).Err)
 
 	path := job.Task.FilePath
 	require.NoError(t, os.Remove(filepath.Join(w.Dir, path)))
-	require.Equal(t, ingest.CodeFileMissing, ingest.AsFailure(kind.Run(t.Context(), job).Err).Code, "the folder is seen: the file is gone")
+	require.Equal(t, ingest.CodeFileMissing, ingest.AsFailure(kind.Handle(t.Context(), job).Err).Code, "the folder is seen: the file is gone")
 }
 
 func TestAnUploadForWantOfResources(t *testing.T) {

@@ -41,7 +41,7 @@ func (w *World) RunWith(id string, f *Faults) {
 	w.Afflicted(f)
 	kind, app := w.Handler, w.App
 	w.Calm()
-	res := kind.Run(w.T.Context(), job)
+	res := kind.Handle(w.T.Context(), job)
 	raw, whole := w.Store, w.Handler
 	w.Handler = kind
 	_ = f.effect(func() error { _, err := w.Finish(w.T.Context(), job, res); return err })

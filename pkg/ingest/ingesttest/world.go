@@ -184,7 +184,7 @@ func (w *World) Process(id string) taskstate.Task {
 	w.T.Helper()
 	job, answer := w.Claim(id)
 	require.Equal(w.T, taskstate.AnswerClaimed, answer)
-	out, err := w.Finish(w.T.Context(), job, w.Handler.Run(w.T.Context(), job))
+	out, err := w.Finish(w.T.Context(), job, w.Handler.Handle(w.T.Context(), job))
 	require.NoError(w.T, err)
 	return out.After
 }
@@ -323,7 +323,7 @@ func (w *World) FinishTogether(ids ...string) []taskstate.Status {
 	jobs, results, payloads := map[string]taskrun.Job{}, map[string]taskrun.Result{}, map[string]any{}
 	for _, id := range ids {
 		job, _ := w.Claim(id)
-		res := w.Handler.Run(w.T.Context(), job)
+		res := w.Handler.Handle(w.T.Context(), job)
 		require.NoError(w.T, res.Err)
 		jobs[id], results[id], payloads[id] = job, res, res.Payload
 	}

@@ -56,7 +56,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		peak = max(peak, liveHeap())
 	}
 	before := liveHeap()
-	require.NoError(t, w.Handler.Run(t.Context(), job).Err)
+	require.NoError(t, w.Handler.Handle(t.Context(), job).Err)
 	grown := int64(peak) - int64(before)
 	t.Logf("live heap grew by %.1f MB", float64(grown)/(1<<20))
 	require.Less(t, grown, int64(12<<20))

@@ -22,7 +22,7 @@ func TestAnOlderUploadThatFinishesLateIsWithdrawn(t *testing.T) {
 		first := w.Upload("one\n")
 		second := w.Accept(ingest.Upload{File: w.Receive("b.txt", "two\n"), DocumentID: first.Document.ID})
 		job, _ := w.Claim(first.Task.ID)
-		res := w.Handler.Run(t.Context(), job) // all written, not finished
+		res := w.Handler.Handle(t.Context(), job) // all written, not finished
 		require.NoError(t, res.Err)
 		w.Process(second.Task.ID)
 		out, err := w.Finish(t.Context(), job, res)
@@ -145,7 +145,7 @@ func TestAStoppedRunSaysSo(t *testing.T) {
 	job, _ := w.Claim(a.Task.ID)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, w.Handler.Run(ctx, job).Err, context.Canceled)
+	require.ErrorIs(t, w.Handler.Handle(ctx, job).Err, context.Canceled)
 }
 
 func TestProgressGrows(t *testing.T) {
@@ -162,7 +162,7 @@ func TestProgressGrows(t *testing.T) {
 		last = p.Percent
 		stages[p.Stage] = true
 	}
-	require.NoError(t, w.Handler.Run(t.Context(), job).Err)
+	require.NoError(t, w.Handler.Handle(t.Context(), job).Err)
 	require.Len(t, stages, 5)
 	require.Equal(t, pipeline.PercentIndex, last)
 }
@@ -178,7 +178,7 @@ func TestVectorsThatComeBackAreKept(t *testing.T) {
 			Deps:   func(d *ingest.Deps) { d.Splitter = ingesttest.BlockSplitter{Version: splitter} },
 		})
 		job, _ := w.Claim(a.Task.ID)
-		require.NoError(t, w.Handler.Run(t.Context(), job).Err) // and the process ends before the finish
+		require.NoError(t, w.Handler.Handle(t.Context(), job).Err) // and the process ends before the finish
 		w.Clock.Advance(time.Hour)
 		_, err := w.App.Sweep(t.Context())
 		require.NoError(t, err)

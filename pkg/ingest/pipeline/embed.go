@@ -69,7 +69,7 @@ func (c *vectorCache) get(h embedcache.TextHash) []float32 {
 // embedMissing pays for the texts of new vectors that the embedding cache does not have; every batch is committed before the next step.
 func (r paying) embedMissing(ctx context.Context) error {
 	total := len(r.plan.items)
-	r.report(taskstate.StageEmbed, percentExtract, 0, total)
+	r.report(ingest.StageEmbed, percentExtract, 0, total)
 	missing, err := r.missingTexts(ctx)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (r paying) embedMissing(ctx context.Context) error {
 	batches := (len(missing) + size - 1) / size
 	done := atomic.Int64{}
 	done.Store(int64(total - len(missing)))
-	r.report(taskstate.StageEmbed, within(percentExtract, percentEmbed, int(done.Load()), total), int(done.Load()), total)
+	r.report(ingest.StageEmbed, within(percentExtract, percentEmbed, int(done.Load()), total), int(done.Load()), total)
 	// A failed batch starts no further one, but those in flight end in peace: they are paid for.
 	var group errgroup.Group
 	var failed atomic.Bool
@@ -91,7 +91,7 @@ func (r paying) embedMissing(ctx context.Context) error {
 		group.Go(guarded("embed", func() error {
 			leave, err := r.w.embeds.enter(ctx, 1, func() {
 				n := int(done.Load())
-				r.report(taskstate.StageEmbed, within(percentExtract, percentEmbed, n, total), n, total)
+				r.report(ingest.StageEmbed, within(percentExtract, percentEmbed, n, total), n, total)
 			})
 			if err != nil {
 				return err
@@ -112,7 +112,7 @@ func (r paying) embedMissing(ctx context.Context) error {
 				return fmt.Errorf("embed batch %d/%d: %w", b+1, batches, err)
 			}
 			n := int(done.Add(int64(len(part))))
-			r.report(taskstate.StageEmbed, within(percentExtract, percentEmbed, n, total), n, total)
+			r.report(ingest.StageEmbed, within(percentExtract, percentEmbed, n, total), n, total)
 			return nil
 		}))
 	}
@@ -147,7 +147,7 @@ func (r paying) missingTexts(ctx context.Context) ([]int, error) {
 				missing = append(missing, i)
 			}
 		}
-		r.report(taskstate.StageEmbed, percentExtract, 0, len(r.plan.items))
+		r.report(ingest.StageEmbed, percentExtract, 0, len(r.plan.items))
 	}
 	return missing, nil
 }

@@ -54,7 +54,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 			w := newWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) { d.Extractor = &faultyExtractor{err: c.err} }})
 			job, _ := w.Claim(w.Upload("one\n").Task.ID)
 			job.Alone = c.alone
-			got := w.Handler.Run(t.Context(), job).Err
+			got := w.Handler.Handle(t.Context(), job).Err
 			require.Error(t, got)
 			require.Equal(t, c.process, errors.Is(got, taskrun.ErrProcess), "%v", got)
 			if !c.process {
@@ -71,7 +71,7 @@ func TestAFaultOfTheWholeFolder(t *testing.T) {
 	job, _ := w.Claim(w.Upload("one\n").Task.ID)
 	require.NoError(t, os.Remove(filepath.Join(w.Dir, files.MarkerName)))
 	require.NoError(t, os.Mkdir(filepath.Join(w.Dir, files.MarkerName), 0o700), "a marker that cannot be read")
-	require.ErrorIs(t, w.Handler.Run(t.Context(), job).Err, taskrun.ErrProcess)
+	require.ErrorIs(t, w.Handler.Handle(t.Context(), job).Err, taskrun.ErrProcess)
 	require.Error(t, w.Handler.Fit(t.Context()))
 }
 

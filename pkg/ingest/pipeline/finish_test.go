@@ -19,7 +19,7 @@ func TestFinishCountsTheRows(t *testing.T) {
 			"UPDATE knowledge_segment SET segment_index = 7 WHERE segment_index = 2",
 		} {
 			job, _ := w.Claim(a.Task.ID)
-			res := w.Handler.Run(t.Context(), job)
+			res := w.Handler.Handle(t.Context(), job)
 			require.NoError(t, res.Err)
 			w.Exec(damage)
 			out, err := w.Finish(t.Context(), job, res)
@@ -54,7 +54,7 @@ func TestAStoppedProcessFinishesItsLeaseLater(t *testing.T) {
 	w := newWorld(t, ingesttest.Options{})
 	a := w.Upload("one\n")
 	job, _ := w.Claim(a.Task.ID)
-	old := w.Handler.Run(t.Context(), job)
+	old := w.Handler.Handle(t.Context(), job)
 	require.NoError(t, old.Err)
 	w.Clock.Advance(time.Hour)
 	require.Equal(t, taskstate.StatusSucceeded, w.Process(a.Task.ID).Status)

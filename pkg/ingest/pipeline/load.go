@@ -135,7 +135,7 @@ func (r reading) read(ctx context.Context) error {
 	if r.spool, err = newSpool(r.w.cfg.SpoolDir); err != nil {
 		return err
 	}
-	r.report(taskstate.StageExtract, 0, 0, 0)
+	r.report(ingest.StageExtract, 0, 0, 0)
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	var check errgroup.Group
@@ -184,7 +184,7 @@ func (r reading) verify(ctx context.Context, f *os.File) error {
 func (r reading) extract(ctx context.Context, f *os.File) error {
 	split := r.w.d.Splitter.NewRun()
 	progress := func(done, total int) {
-		r.report(taskstate.StageExtract, within(0, percentExtract, done, total), 0, 0)
+		r.report(ingest.StageExtract, within(0, percentExtract, done, total), 0, 0)
 	}
 	emit := func(b ingest.Block) error {
 		for _, s := range split.Add(b) {
@@ -203,7 +203,7 @@ func (r reading) extract(ctx context.Context, f *os.File) error {
 		return err
 	}
 	r.found = found
-	r.report(taskstate.StageSplit, percentExtract, 0, len(r.spool.items))
+	r.report(ingest.StageSplit, percentExtract, 0, len(r.spool.items))
 	// The splitter works beside the reader, block by block: this span is the end of its work.
 	return r.staged(ctx, "split", func(context.Context) error {
 		for _, s := range split.Close() {

@@ -60,7 +60,7 @@ func TestARunSaysThatTheDatabaseIsAwayWhereverItMeetsThat(t *testing.T) {
 		job, _ := w.Claim(a.Task.ID)
 		store.at = at
 		store.calls.Store(0)
-		res := w.Handler.Run(t.Context(), job)
+		res := w.Handler.Handle(t.Context(), job)
 		if store.calls.Load() < at {
 			break
 		}
@@ -69,7 +69,7 @@ func TestARunSaysThatTheDatabaseIsAwayWhereverItMeetsThat(t *testing.T) {
 			failed++
 		}
 		store.at = 0
-		_, err = w.Finish(t.Context(), job, w.Handler.Run(t.Context(), job)) // begins anew
+		_, err = w.Finish(t.Context(), job, w.Handler.Handle(t.Context(), job)) // begins anew
 		require.NoError(t, err)
 		require.Equal(t, taskstate.StatusSucceeded, w.Task(a.Task.ID).Status)
 	}

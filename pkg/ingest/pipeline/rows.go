@@ -7,7 +7,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 const (
@@ -39,7 +38,7 @@ func (r *run) writeRows(ctx context.Context) error {
 		}
 		crash.Point("worker.after_rows")
 		from = to
-		r.report(taskstate.StageIndex, within(percentEmbed, percentRows, to, n), 0, n)
+		r.report(ingest.StageIndex, within(percentEmbed, percentRows, to, n), 0, n)
 	}
 	r.plan.stored = w.stored
 	return nil
@@ -61,7 +60,7 @@ func (r *run) rowsUpTo(from int) (to, bytes int) {
 func (w *rowWriter) write(ctx context.Context, first bool, from, to, bytes int) error {
 	n := len(w.r.plan.items)
 	leave, err := w.r.w.rows.enter(ctx, bytes, func() {
-		w.r.report(taskstate.StageIndex, within(percentEmbed, percentRows, from, n), 0, n)
+		w.r.report(ingest.StageIndex, within(percentEmbed, percentRows, from, n), 0, n)
 	})
 	if err != nil {
 		return err

@@ -96,8 +96,8 @@ type output struct {
 	Reused    int    `json:"reusedVectors,omitempty"`
 }
 
-// Run implements taskrun.Handler.
-func (w *Worker) Run(ctx context.Context, job taskrun.Job) taskrun.Result {
+// Handle implements taskrun.Handler.
+func (w *Worker) Handle(ctx context.Context, job taskrun.Job) taskrun.Result {
 	r := &run{w: w, job: job, vectors: newVectorCache(&w.cached)}
 	w.before.Add(1)
 	err := r.all(ctx)
@@ -170,7 +170,7 @@ func (r *run) build(ctx context.Context) error {
 			return err
 		}
 	}
-	r.report(taskstate.StageSwitch, percentIndex, len(r.plan.items), len(r.plan.items))
+	r.report(ingest.StageSwitch, percentIndex, len(r.plan.items), len(r.plan.items))
 	return nil
 }
 

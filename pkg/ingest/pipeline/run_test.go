@@ -52,13 +52,13 @@ func TestAWokenRunDoesNotPayForWhatItsHeirPaid(t *testing.T) {
 	a := w.Upload("one\ntwo\nthree\n")
 	zombie, _ := w.Claim(a.Task.ID)
 	zombie.Report = func(p taskstate.Progress) {
-		if p.Stage != taskstate.StageEmbed || p.Processed != 1 {
+		if p.Stage != ingest.StageEmbed || p.Processed != 1 {
 			return
 		}
 		w.Clock.Advance(time.Minute) // it sleeps after its first batch
 		heir, _ := w.Claim(a.Task.ID)
-		require.NoError(t, w.Handler.Run(t.Context(), heir).Err)
+		require.NoError(t, w.Handler.Handle(t.Context(), heir).Err)
 	}
-	require.Error(t, w.Handler.Run(t.Context(), zombie).Err, "its claim is lost")
+	require.Error(t, w.Handler.Handle(t.Context(), zombie).Err, "its claim is lost")
 	require.Equal(t, map[string]int{"one": 1, "two": 1, "three": 1}, w.Embed.Paid)
 }

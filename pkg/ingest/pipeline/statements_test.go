@@ -24,7 +24,7 @@ func (w *world) ran(s ingesttest.MeteredStore, a ingest.Accepted) (calls, statem
 	job, answer := w.Claim(a.Task.ID)
 	require.Equal(w.T, taskstate.AnswerClaimed, answer)
 	kind := w.metered(s)
-	res := kind.Run(w.T.Context(), job)
+	res := kind.Handle(w.T.Context(), job)
 	require.NoError(w.T, res.Err)
 	_, err := w.Finish(w.T.Context(), job, res)
 	require.NoError(w.T, err)
@@ -93,7 +93,7 @@ func TestStatementsOfDocumentsSideBySide(t *testing.T) {
 		results := make([]taskrun.Result, documents)
 		var wg sync.WaitGroup
 		for i, job := range jobs {
-			wg.Go(func() { results[i] = kind.Run(t.Context(), job) })
+			wg.Go(func() { results[i] = kind.Handle(t.Context(), job) })
 		}
 		wg.Wait()
 		for i, res := range results {

@@ -25,11 +25,11 @@ func (r indexing) writeVectors(ctx context.Context) error {
 	total := len(r.plan.items)
 	done := total - len(todo)
 	batches := (len(todo) + vectorBatch - 1) / vectorBatch
-	r.report(taskstate.StageIndex, within(percentRows, percentIndex, done, total), done, total)
+	r.report(ingest.StageIndex, within(percentRows, percentIndex, done, total), done, total)
 	for b := range batches {
 		part := todo[b*vectorBatch : min(len(todo), (b+1)*vectorBatch)]
 		waiting := func() {
-			r.report(taskstate.StageIndex, within(percentRows, percentIndex, done, total), done, total)
+			r.report(ingest.StageIndex, within(percentRows, percentIndex, done, total), done, total)
 		}
 		if err := r.upsert(ctx, part, waiting); err != nil {
 			return fmt.Errorf("store vectors batch %d/%d: %w", b+1, batches, err)
@@ -44,7 +44,7 @@ func (r indexing) writeVectors(ctx context.Context) error {
 			crash.Point("worker.after_stored_mark")
 		}
 		done += len(part)
-		r.report(taskstate.StageIndex, within(percentRows, percentIndex, done, total), done, total)
+		r.report(ingest.StageIndex, within(percentRows, percentIndex, done, total), done, total)
 	}
 	return nil
 }

@@ -318,7 +318,7 @@ func TestListsFilterAndSort(t *testing.T) {
 
 		require.Equal(t, taskstate.StatusSucceeded, w.Process(documents[1].LatestTaskID).Status)
 		job, _ := w.Claim(documents[3].LatestTaskID)
-		progress := taskstate.Progress{Stage: taskstate.StageEmbed, Percent: 40, Processed: 4, Total: 10}
+		progress := taskstate.Progress{Stage: ingest.StageEmbed, Percent: 40, Processed: 4, Total: 10}
 		lost, err := w.Store.Heartbeat(t.Context(), w.Policy.Lease, []taskstate.Beat{{
 			TaskID: job.Task.ID, Status: taskstate.StatusRunning, Token: job.Token, Owner: job.Task.LeaseOwner, Progress: &progress,
 		}})
@@ -332,14 +332,14 @@ func TestListsFilterAndSort(t *testing.T) {
 			want     []string // bases, each with one document
 		}{
 			{stage: taskstate.StageDone, want: []string{"alpha_1"}},
-			{stage: taskstate.StageEmbed, want: []string{"beta"}},
+			{stage: ingest.StageEmbed, want: []string{"beta"}},
 			{stage: taskstate.StageNone, want: []string{"alphaX1", "Übersicht"}},
-			{stage: taskstate.StageIndex},
+			{stage: ingest.StageIndex},
 			{statuses: []ingest.DocumentStatus{ingest.DocumentReady}, want: []string{"alpha_1"}},
 			{statuses: []ingest.DocumentStatus{ingest.DocumentReady, ingest.DocumentProcessing}, want: []string{"beta", "alpha_1"}},
 			{statuses: []ingest.DocumentStatus{ingest.DocumentFailed}},
 			{statuses: []ingest.DocumentStatus{ingest.DocumentReady}, stage: taskstate.StageDone, base: "alpha_1", want: []string{"alpha_1"}},
-			{statuses: []ingest.DocumentStatus{ingest.DocumentReady}, stage: taskstate.StageEmbed},
+			{statuses: []ingest.DocumentStatus{ingest.DocumentReady}, stage: ingest.StageEmbed},
 			{statuses: []ingest.DocumentStatus{ingest.DocumentReady}, base: "beta"},
 		} {
 			require.Equal(t, c.want, names(ingest.BaseQuery{Base: c.base, Statuses: c.statuses, Stage: c.stage}), "bases %+v", c)

@@ -324,7 +324,7 @@ func TestATaskThatADeletionMissedEnds(t *testing.T) {
 		}
 		swept, late, finished := w.Upload("one\n"), w.Upload("two\n"), w.Upload("three\n")
 		job, _ := w.Claim(finished.Task.ID)
-		res := w.Handler.Run(t.Context(), job)
+		res := w.Handler.Handle(t.Context(), job)
 		require.NoError(t, res.Err)
 		for _, a := range []ingest.Accepted{swept, late, finished} {
 			bury(a.Document.ID)

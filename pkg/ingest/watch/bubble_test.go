@@ -26,7 +26,7 @@ func TestARowIsNotShownUnderATransitionBeforeIt(t *testing.T) {
 	seen := taskstate.Task{ID: "a", Status: taskstate.StatusRetrying, AttemptCount: 4, Fence: 4, UpdatedAt: began, NextRetryAt: began.Add(time.Second)}
 	moved := func(change func(*taskstate.Task)) taskstate.Task {
 		t := seen
-		t.UpdatedAt, t.Progress = began.Add(time.Millisecond), taskstate.Progress{Stage: taskstate.StageEmbed, Percent: 50}
+		t.UpdatedAt, t.Progress = began.Add(time.Millisecond), taskstate.Progress{Stage: ingest.StageEmbed, Percent: 50}
 		change(&t)
 		return t
 	}

@@ -172,7 +172,7 @@ func TestWatchShowsProgressAndEndsWithItsClient(t *testing.T) {
 	job, _ := w.Claim(a.Task.ID)
 	require.Equal(t, taskstate.StatusRunning, next(t, events).Task.Status)
 	w.Advance(time.Second)
-	progress := taskstate.Progress{Stage: taskstate.StageEmbed, Percent: 40, Processed: 4, Total: 10}
+	progress := taskstate.Progress{Stage: ingest.StageEmbed, Percent: 40, Processed: 4, Total: 10}
 	lost, err := w.Store.Heartbeat(t.Context(), w.Policy.Lease, []taskstate.Beat{{
 		TaskID: a.Task.ID, Status: taskstate.StatusRunning, Token: job.Token, Owner: job.Task.LeaseOwner, Progress: &progress,
 	}})

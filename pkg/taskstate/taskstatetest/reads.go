@@ -119,7 +119,7 @@ func testFilters(t *testing.T, b *bench) {
 		"other status":    {taskstate.Query{Statuses: []taskstate.Status{taskstate.StatusQueued}}, c.ID},
 		"base":            {taskstate.Query{KnowledgeBase: c.KnowledgeBase}, c.ID},
 		"document":        {taskstate.Query{DocumentID: a.DocumentID}, a.ID},
-		"stage":           {taskstate.Query{Stage: taskstate.StageEmbed}, ""},
+		"stage":           {taskstate.Query{Stage: "embed"}, ""},
 		"text in path":    {taskstate.Query{Text: "100%_done!"}, a.ID},
 		"text in error":   {taskstate.Query{Text: "refused"}, a.ID},
 		"text in id":      {taskstate.Query{Text: c.ID[4:20]}, c.ID},

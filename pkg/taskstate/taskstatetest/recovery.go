@@ -269,7 +269,7 @@ func testHeartbeat(t *testing.T, b *bench) {
 	if d := now.LeaseExpiresAt.Sub(task.LeaseExpiresAt); d < 50*time.Minute {
 		t.Fatalf("the lease grew by %s only", d)
 	}
-	beat.Renew, beat.Progress = false, &taskstate.Progress{Stage: taskstate.StageEmbed, Percent: 40, Processed: 4, Total: 10}
+	beat.Renew, beat.Progress = false, &taskstate.Progress{Stage: "embed", Percent: 40, Processed: 4, Total: 10}
 	equal(t, "progress", len(send(time.Hour, beat)), 0)
 	moved := b.get(task.ID)
 	equal(t, "progress", moved.Progress, *beat.Progress)

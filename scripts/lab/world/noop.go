@@ -29,8 +29,8 @@ func NewNoop(number int) taskstate.NewTask {
 	}
 }
 
-// Run implements taskrun.Handler.
-func (f Noop) Run(_ context.Context, job taskrun.Job) taskrun.Result {
+// Handle implements taskrun.Handler.
+func (f Noop) Handle(_ context.Context, job taskrun.Job) taskrun.Result {
 	f(job.Task)
 	return taskrun.Result{}
 }

@@ -111,7 +111,7 @@ func (s *millweir) acceptTogether(ctx context.Context, b *batcher.Batch[sending]
 
 // accept is the transaction of uploads, without their documents: the rivals have none.
 func (s *millweir) accept(ctx context.Context, payloads [][]byte) ([]taskstate.Task, error) {
-	return s.store.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.Moment) ([]taskstate.NewTask, error) {
+	return s.store.Submit(ctx, func(context.Context, taskstate.Tx, taskstate.DBClock) ([]taskstate.NewTask, error) {
 		out := make([]taskstate.NewTask, len(payloads))
 		for i, payload := range payloads {
 			id, err := uuid.NewV7()
@@ -137,7 +137,7 @@ func (s *millweir) Work(ctx context.Context, handle func(payload []byte)) (func(
 	reg, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
 	runner := taskrun.New(cfg, taskrun.Deps{
 		Store: s.store, Queue: redisq.New(s.redis, s.queue, log, time.Now, redisq.NewMetrics(reg)),
-		Kinds: map[string]taskrun.Kind{noopType: noop{handle}}, Log: log, Metrics: reg,
+		Handlers: map[string]taskrun.Handler{noopType: noop{handle}}, Log: log, Metrics: reg,
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -194,19 +194,21 @@ func (s *millweir) Close() {
 // noop is a kind of task that only calls the handler.
 type noop struct{ handle func([]byte) }
 
-// Run implements taskrun.Kind.
-func (k noop) Run(_ context.Context, job taskrun.Job) taskrun.Result {
+// Run implements taskrun.Handler.
+func (noop) Describe() taskrun.Description { return taskrun.Description{Noun: "test"} }
+
+func (k noop) Handle(_ context.Context, job taskrun.Job) taskrun.Result {
 	k.handle(job.Task.Payload)
 	return taskrun.Result{}
 }
 
-// Classify implements taskrun.Kind.
+// Classify implements taskrun.Handler.
 func (noop) Classify(err error) taskstate.Failure {
 	return taskstate.Failure{Code: "NOOP", Cause: err.Error(), Message: "it failed"}
 }
 
-// Decide implements taskrun.Kind.
-func (noop) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, dones []taskrun.Done) ([]taskstate.Decision, error) {
+// Decide implements taskrun.Handler.
+func (noop) Decide(_ context.Context, _ taskstate.Tx, m taskstate.DBClock, dones []taskrun.Done) ([]taskstate.Decision, error) {
 	out := make([]taskstate.Decision, len(dones))
 	for i, d := range dones {
 		out[i] = taskstate.Succeed(m, d.Task, d.Holder, d.Result.Output, d.Result.Message)
@@ -214,8 +216,8 @@ func (noop) Decide(_ context.Context, _ taskstate.Tx, m taskstate.Moment, dones 
 	return out, nil
 }
 
-// Also implements taskrun.Kind.
-func (noop) Also(context.Context, taskstate.Tx, taskstate.Moment, []taskstate.Decision, map[string]any) error {
+// OnTransition implements taskrun.Handler.
+func (noop) OnTransition(context.Context, taskstate.Tx, taskstate.DBClock, []taskstate.Decision, map[string]any) error {
 	return nil
 }
 

@@ -94,7 +94,7 @@ func TestEventsFollowATask(t *testing.T) {
 	require.Equal(t, taskstate.StatusQueued, e.task.Status)
 	b.move(id, taskstate.StatusRunning)
 	b.svc.Move(id, func(t *taskstate.Task) {
-		t.Progress = taskstate.Progress{Stage: taskstate.StageEmbed, Percent: 40, Processed: 4, Total: 10}
+		t.Progress = taskstate.Progress{Stage: "embed", Percent: 40, Processed: 4, Total: 10}
 	})
 	b.move(id, taskstate.StatusSucceeded)
 	var got []string
@@ -106,7 +106,7 @@ func TestEventsFollowATask(t *testing.T) {
 		require.NoError(t, err)
 		got = append(got, e.id+" "+string(e.task.Status))
 		if e.task.Progress == 40 {
-			require.Equal(t, taskstate.StageEmbed, e.task.Stage)
+			require.Equal(t, "embed", e.task.Stage)
 		}
 	}
 	require.Equal(t, []string{"2 RUNNING", "2 RUNNING", "3 SUCCEEDED"}, got)

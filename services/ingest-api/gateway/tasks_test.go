@@ -169,7 +169,7 @@ func TestTaskFilters(t *testing.T) {
 	require.Equal(t, doc.Document.KnowledgeBaseID, q.KnowledgeBase)
 	require.Equal(t, time.Date(2025, 12, 31, 22, 0, 0, 5e8, time.UTC), q.UpdatedBefore)
 	require.Equal(t, 8, q.Limit)
-	require.Equal(t, taskstate.StageEmbed, q.Stage)
+	require.Equal(t, "embed", q.Stage)
 	for query, about := range map[string]string{
 		"status=dead": "status", "stage=embed,split": "stage", "limit=0": "limit", "limit=101": "limit", "limit=x": "limit", "sort=name": "sort",
 		"createdAfter=yesterday": "createdAfter", "q=" + strings.Repeat("x", 201): "q", "q=%ff": "q", "limit=1&limit=2": "limit", "q=%00": "q",

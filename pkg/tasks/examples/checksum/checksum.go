@@ -55,8 +55,8 @@ func (h Handler) Describe() taskrun.Description {
 	return taskrun.Description{Noun: "file", Unit: "KiB", Outside: h.Tell != nil}
 }
 
-// Run implements taskrun.Handler.
-func (h Handler) Run(ctx context.Context, job taskrun.Job) taskrun.Result {
+// Handle implements taskrun.Handler.
+func (h Handler) Handle(ctx context.Context, job taskrun.Job) taskrun.Result {
 	sum, err := h.sum(ctx, job)
 	if err == nil && h.Tell != nil {
 		err = h.Tell(ctx, job.EffectKey(), sum)

@@ -431,10 +431,9 @@ func Stage(c *gin.Context) (taskstate.Stage, error) {
 }
 
 func stages() []taskstate.Stage {
-	return []taskstate.Stage{
-		taskstate.StageNone, taskstate.StageExtract, taskstate.StageSplit, taskstate.StageEmbed,
-		taskstate.StageIndex, taskstate.StageSwitch, taskstate.StageRun, taskstate.StageDone,
-	}
+	return slices.Concat(
+		[]taskstate.Stage{taskstate.StageNone}, ingest.Describe().Stages, []taskstate.Stage{taskstate.StageRun, taskstate.StageDone},
+	)
 }
 
 // DocumentID is the path's id; what cannot be one answers as an unknown one.
