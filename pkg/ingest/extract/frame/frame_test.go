@@ -2,6 +2,7 @@ package frame
 
 import (
 	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -70,4 +71,44 @@ func FuzzFrames(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestJSONFrames(t *testing.T) {
+	t.Parallel()
+	var wire bytes.Buffer
+	want := Job{MediaType: "text/plain", Size: 7, Limits: document.Limits{MaxTextBytes: 3, MaxPages: 4}}
+	require.NoError(t, WriteJSON(&wire, KindJob, want))
+	kind, payload, err := Read(&wire, make([]byte, 2))
+	require.NoError(t, err)
+	require.Equal(t, byte(KindJob), kind)
+	var got Job
+	require.NoError(t, json.Unmarshal(payload, &got))
+	require.Equal(t, want, got)
+	require.Error(t, WriteJSON(&wire, KindDone, func() {}), "what is no JSON is not written")
+	require.Zero(t, wire.Len())
+	require.ErrorIs(t, WriteJSON(&wire, KindDone, strings.Repeat("x", maxBytes)), ErrBad)
+}
+
+// A child may say what it likes: a code that is no reader's, a remedy with markup, a text without end.
+func TestAVerdictsWordsAreAStrangers(t *testing.T) {
+	t.Parallel()
+	for code, c := range map[ingest.Code]struct {
+		permanent bool
+		want      ingest.Code
+	}{
+		ingest.CodeEmpty: {true, ingest.CodeEmpty}, ingest.CodeEncrypted: {true, ingest.CodeEncrypted}, ingest.CodeCorrupt: {true, ingest.CodeCorrupt},
+		ingest.CodeUnsupportedType: {true, ingest.CodeUnsupportedType}, ingest.CodeLimitExceeded: {true, ingest.CodeLimitExceeded},
+		ingest.CodeNeedsOCR: {true, ingest.CodeNeedsOCR}, ingest.CodeEncoding: {true, ingest.CodeEncoding},
+		ingest.CodeExtractCrashed: {false, ingest.CodeExtractCrashed}, "ADMIN": {false, ingest.CodeInternal}, ingest.CodeFileMissing: {false, ingest.CodeInternal},
+	} {
+		v := Verdict{Code: code, Permanent: true, Remedy: "do\nthis\x00", Error: strings.Repeat("e", 2*MaxMessage) + "\x1b[31m"}
+		f := ingest.AsFailure(v.Failure())
+		require.Equal(t, c.want, f.Code)
+		require.Equal(t, c.permanent, f.Permanent, code)
+		require.Equal(t, "do this", f.Remedy)
+		require.LessOrEqual(t, len(f.Error()), MaxMessage)
+		require.NotContains(t, f.Error(), "\x1b")
+	}
+	require.Len(t, Shorten(strings.Repeat("x", 1<<20)), MaxMessage)
+	require.Equal(t, "x", Shorten("x"))
 }
