@@ -30,8 +30,8 @@ var Registry = []Reader{
 	{Name: "pdf", Version: 1, Types: []string{document.TypePDF}, Read: pdf.Read},
 	{Name: "docx", Version: 1, Types: []string{document.TypeDOCX}, Read: docx.Read},
 	{Name: "html", Version: 1, Types: []string{document.TypeHTML}, Read: html.Read},
-	{Name: "markdown", Version: 1, Types: []string{document.TypeMarkdown}, Read: markdown.Read},
-	{Name: "text", Version: 1, Types: []string{document.TypeText, document.TypeCSV, document.TypeJSON}, Read: plaintext.Read},
+	{Name: "markdown", Version: 2, Types: []string{document.TypeMarkdown}, Read: markdown.Read},
+	{Name: "text", Version: 2, Types: []string{document.TypeText, document.TypeCSV, document.TypeJSON}, Read: plaintext.Read},
 }
 
 // For finds the reader of a media type.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/charset"
@@ -46,6 +47,7 @@ type textReader struct {
 	out      *document.Sink
 	unescape bool // JSON: \uXXXX become characters
 	held     strings.Builder
+	cut      string // the beginning of a character that the end of a part cut off
 	done     int64
 	reported int64
 }
@@ -69,6 +71,10 @@ func (t *textReader) run(ctx context.Context, src *bufio.Reader) error {
 // line takes a line, or a part of one longer than lineBytes when whole is false.
 func (t *textReader) line(ctx context.Context, line string, whole bool) error {
 	t.done += int64(len(line))
+	line, t.cut = t.cut+line, ""
+	if !whole {
+		line, t.cut = wholeRunes(line)
+	}
 	if t.done-t.reported >= document.ProgressBytes {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -90,6 +96,19 @@ func (t *textReader) line(ctx context.Context, line string, whole bool) error {
 		return t.flush()
 	}
 	return nil
+}
+
+// wholeRunes splits a text before a character that its end cuts off.
+func wholeRunes(text string) (whole, cut string) {
+	for at := len(text) - 1; at >= max(len(text)-utf8.UTFMax, 0); at-- {
+		if utf8.RuneStart(text[at]) {
+			if !utf8.FullRuneInString(text[at:]) {
+				return text[:at], text[at:]
+			}
+			break
+		}
+	}
+	return text, ""
 }
 
 func (t *textReader) flush() error {

@@ -39,3 +39,43 @@ func TestLateInvalidUTF8DoesNotChangeTheCharset(t *testing.T) {
 }
 
 func FuzzText(f *testing.F) { extracttest.FuzzReader(f, Read, document.TypeText, ".txt", ".csv") }
+
+func TestParagraphs(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		"blank lines end them":    {"a\nb\n\n \t\nc", []string{"p a\nb", "p c"}},
+		"no end of the last line": {"a", []string{"p a"}},
+		"only ends":               {"\n\n\n", nil},
+		"old line ends":           {"a\rb", []string{"p a\nb"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			extracttest.RequireLines(t, Read, document.TypeText, []byte(c.text), c.want...)
+		})
+	}
+}
+
+func TestEscapesOfJSON(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		`"\u4e2d\u6587"`: `p "中文"`, `"\ud83d\ude00"`: `p "😀"`, `"\ud83d"`: "p \"\uFFFD\"", `"\u0022"`: `p "\u0022"`, `"\u005c"`: `p "\u005c"`,
+		`"\\u4e2d"`: `p "\\u4e2d"`, `"\u4e"`: `p "\u4e"`, `"a\nb"`: `p "a\nb"`,
+	} {
+		extracttest.RequireLines(t, Read, document.TypeJSON, []byte(in), want)
+	}
+	extracttest.RequireLines(t, Read, document.TypeText, []byte(`\u4e2d`), `p \u4e2d`)
+}
+
+func TestALineWithoutEnd(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("词", 100_000)
+	_, blocks, err := extracttest.ReadBytes(Read, []byte(text), document.TypeText)
+	require.NoError(t, err)
+	require.Greater(t, len(blocks), 3)
+	joined := strings.ReplaceAll(extracttest.Joined(blocks), "\n\n", "")
+	require.NotContains(t, joined, "\uFFFD", "no character is cut in two")
+	require.True(t, text == joined, "%d of %d bytes", len(joined), len(text))
+}
