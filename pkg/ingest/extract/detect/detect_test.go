@@ -3,6 +3,7 @@ package detect_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -98,4 +99,87 @@ func FuzzDetect(f *testing.F) {
 		_, ok := formats.For(mediaType)
 		require.True(t, ok)
 	})
+}
+
+func TestArchivesOfOtherKindsAreNamed(t *testing.T) {
+	t.Parallel()
+	for member, says := range map[string]string{
+		"xl/workbook.xml": "XLSX", "xl/workbook.bin": "XLSB", "ppt/presentation.xml": "PPTX", "META-INF/container.xml": "EPUB", "content.xml": "OpenDocument",
+		"visio/document.xml": "Visio", "AndroidManifest.xml": "Android", "META-INF/MANIFEST.MF": "Java", "readme.txt": "a zip archive",
+		"word/documents.xml": "a zip archive", "word/document.xml.bak": "a zip archive", "Word/Document.xml": "a zip archive",
+	} {
+		data := extracttest.ZipOf(t, "first", "x", member, "y")
+		_, err := detect.File(bytes.NewReader(data), int64(len(data)), "a.zip")
+		extracttest.RequirePermanent(t, err, ingest.CodeUnsupportedType)
+		require.ErrorContains(t, err, says, member)
+	}
+	for _, member := range []string{"word/document.xml", "word/document2.xml", `word\document.xml`, "word/document17.xml"} {
+		data := extracttest.ZipOf(t, member, "x")
+		got, err := detect.File(bytes.NewReader(data), int64(len(data)), "anything")
+		require.NoError(t, err, member)
+		require.Equal(t, document.TypeDOCX, got)
+	}
+}
+
+// A compound file's directory is a chain of sectors: one that leads in a circle, out of the file or nowhere ends the look.
+func TestCompoundFilesThatLeadAstray(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(file []byte){
+		"in a circle":          func(b []byte) { binary.LittleEndian.PutUint32(b[512+4:], 1) },
+		"out of the file":      func(b []byte) { binary.LittleEndian.PutUint32(b[48:], 0x00FFFFFF) },
+		"to no sector":         func(b []byte) { binary.LittleEndian.PutUint32(b[48:], 0xFFFFFFFE) },
+		"a table far away":     func(b []byte) { binary.LittleEndian.PutUint32(b[76:], 0x7FFFFFFF) },
+		"sectors of odd sizes": func(b []byte) { binary.LittleEndian.PutUint16(b[30:], 31) },
+		"names too long":       func(b []byte) { binary.LittleEndian.PutUint16(b[1024+64:], 0xFFFF) },
+		"cut off":              func(b []byte) { clear(b[600:]) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := extracttest.OLEFile("Root Entry", "Something")
+			change(file)
+			r := &extracttest.CountingReader{Reader: bytes.NewReader(file)}
+			_, err := detect.File(r, int64(len(file)), "a.doc")
+			extracttest.RequirePermanent(t, err, ingest.CodeUnsupportedType)
+			require.Less(t, r.N, int64(1<<20))
+		})
+	}
+	for stream, says := range map[string]string{
+		"Book": "XLS", "PowerPoint Document": "PPT", "__properties_version1.0": "MSG", "Contents": "compound",
+	} {
+		file := extracttest.OLEFile("Root Entry", stream)
+		_, err := detect.File(bytes.NewReader(file), int64(len(file)), "a")
+		require.ErrorContains(t, err, says)
+	}
+	_, err := detect.File(strings.NewReader("\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1"), 8, "a.doc")
+	extracttest.RequirePermanent(t, err, ingest.CodeUnsupportedType)
+}
+
+func TestJunkBeforeAPDFNeedsAnotherSign(t *testing.T) {
+	t.Parallel()
+	junk := "HTTP/1.1 200 OK\r\n\r\n"
+	for name, c := range map[string]struct{ file, text, want string }{
+		"named so":                 {"a.pdf", junk + "%PDF-1.7\n", document.TypePDF},
+		"with a PDF's end":         {"a.bin", junk + "%PDF-1.7\nstartxref\n0\n%%EOF", document.TypePDF},
+		"with neither":             {"a.txt", junk + "%PDF-1.7\n", document.TypeText},
+		"far behind":               {"a.pdf", strings.Repeat("x", 2000) + "%PDF-1.7\n", ""},
+		"with half of a PDF end":   {"a.log", junk + "%PDF-1.7\n%%EOF", document.TypeText},
+		"the mark is a text's own": {"a.md", "`%PDF-` begins a PDF", document.TypeMarkdown},
+	} {
+		got, err := detect.File(strings.NewReader(c.text), int64(len(c.text)), c.file)
+		require.Equal(t, c.want, got, name)
+		require.Equal(t, c.want == "", err != nil, name)
+	}
+}
+
+type brokenDisk struct{}
+
+func (brokenDisk) ReadAt([]byte, int64) (int, error) { return 0, errDisk }
+
+var errDisk = errors.New("input/output error")
+
+func TestAFileThatCannotBeReadIsNoBadDocument(t *testing.T) {
+	t.Parallel()
+	_, err := detect.File(brokenDisk{}, 100, "a.txt")
+	require.ErrorIs(t, err, errDisk)
+	require.False(t, ingest.AsFailure(err).Permanent, "the disk's fault is not the document's")
 }

@@ -1,9 +1,13 @@
 package docx
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
 	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
 )
@@ -74,4 +78,74 @@ func FuzzDocumentXML(f *testing.F) {
 			extracttest.RequireGoodBlock(t, b)
 		}
 	})
+}
+
+// Archives that are no documents, or lie about what they are: a plain reason, and never more text than there is.
+func TestArchivesThatAreNoWordDocument(t *testing.T) {
+	t.Parallel()
+	good := extracttest.DocxOf(t, strings.NewReader("<w:p><w:r><w:t>text</w:t></w:r></w:p>"))
+	rels := func(target string) string {
+		return `<Relationships><Relationship Type="http://x/officeDocument" Target="` + target + `"/></Relationships>`
+	}
+	for name, c := range map[string]struct {
+		data []byte
+		code ingest.Code
+	}{
+		"no archive":              {[]byte("PK\x03\x04 and no more"), ingest.CodeCorrupt},
+		"cut off":                 {good[:len(good)/2], ingest.CodeCorrupt},
+		"without a main part":     {extracttest.ZipOf(t, "a.txt", "x"), ingest.CodeCorrupt},
+		"relations that lead out": {extracttest.ZipOf(t, "_rels/.rels", rels("../../etc/passwd")), ingest.CodeCorrupt},
+		"an address":              {extracttest.ZipOf(t, "_rels/.rels", rels("http://127.0.0.1/x")), ingest.CodeCorrupt},
+		"a member that grows":     {extracttest.Lying(extracttest.DocxOf(t, extracttest.Repeated("<w:p/>", 3_000_000)), 100), ""},
+		"XML in an unknown charset": {
+			extracttest.ZipOf(t, "word/document.xml", `<?xml version="1.0" encoding="klingon"?><w:document/>`), ingest.CodeCorrupt,
+		},
+		"a document type": {
+			extracttest.ZipOf(t, "word/document.xml", `<!DOCTYPE x [<!ENTITY a "b">]><w:document>&a;</w:document>`), ingest.CodeCorrupt,
+		},
+		"an unknown entity": {extracttest.ZipOf(t, "word/document.xml", `<w:document><w:p><w:t>&xxe;</w:t></w:p></w:document>`), ingest.CodeCorrupt},
+		"too deep":          {extracttest.DocxOf(t, strings.NewReader(strings.Repeat("<w:sdt>", 600))), ingest.CodeLimitExceeded},
+		"too many members":  {extracttest.ManyNames(20_000), ingest.CodeLimitExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, blocks, err := extracttest.ReadBytes(Read, c.data, document.TypeDOCX)
+			require.Empty(t, blocks)
+			if c.code == "" {
+				extracttest.RequirePermanent(t, err)
+				return
+			}
+			extracttest.RequirePermanent(t, err, c.code)
+		})
+	}
+}
+
+func TestEncryptedMembersAreRefused(t *testing.T) {
+	t.Parallel()
+	data := extracttest.ZipOf(t, "word/document.xml", "secret")
+	at := bytes.Index(data, []byte("PK\x01\x02"))
+	data[at+8] |= 1
+	_, _, err := extracttest.ReadBytes(Read, data, document.TypeDOCX)
+	extracttest.RequirePermanent(t, err, ingest.CodeEncrypted)
+}
+
+func TestStylesThatPointAtEachOther(t *testing.T) {
+	t.Parallel()
+	styles := `<w:styles><w:style w:styleId="a"><w:basedOn w:val="b"/></w:style><w:style w:styleId="b"><w:basedOn w:val="a"/></w:style>` +
+		`<w:style w:styleId="t"><w:name w:val="Title"/></w:style><w:style w:styleId="l"><w:name w:val="List Bullet"/></w:style>` +
+		`<w:style w:styleId="n"><w:pPr><w:numPr/></w:pPr></w:style><w:style w:styleId="h9"><w:name w:val="heading 9"/></w:style></w:styles>`
+	p := func(style, text string) string {
+		return `<w:p><w:pPr><w:pStyle w:val="` + style + `"/></w:pPr><w:r><w:t>` + text + `</w:t></w:r></w:p>`
+	}
+	body := p("a", "circle") + p("t", "title") + p("l", "bullet") + p("n", "number") + p("h9", "deep") + p("nowhere", "plain")
+	data := extracttest.DocxOf(t, strings.NewReader(body), "styles", styles)
+	extracttest.RequireLines(t, Read, document.TypeDOCX, data, "p circle", "# title", "l bullet", "l number", "###### deep", "p plain")
+}
+
+func TestTheTitleOfADocumentsProperties(t *testing.T) {
+	t.Parallel()
+	core := `<cp:coreProperties><dc:creator>someone</dc:creator><dc:title>The title</dc:title></cp:coreProperties>`
+	data := extracttest.ZipOf(t, "word/document.xml", extracttest.SmallBody, "docProps/core.xml", core)
+	ex := extracttest.RequireLines(t, Read, document.TypeDOCX, data, "p the text")
+	require.Equal(t, "The title", ex.Title)
 }

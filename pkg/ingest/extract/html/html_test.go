@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
 	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
 )
@@ -51,4 +52,57 @@ func TestLongTablesRepeatTheirHeader(t *testing.T) {
 	for _, b := range blocks {
 		require.True(t, strings.HasPrefix(b.Text, "name | value\n"))
 	}
+}
+
+func TestPagesThatBreakTheRules(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		page string
+		want []string
+	}{
+		"end tags without a start":     {"</p></table></li></ul></h1>text</html>", []string{"p text"}},
+		"a table that never ends":      {"<table><tr><td>a<td>b<tr><td>1<td>2", []string{"t a | b\n1 | 2"}},
+		"cells outside a table":        {"<td>a</td><tr><td>b", []string{"p a", "p b"}},
+		"a row without cells":          {"<table><tr></tr><tr><td>a<td>b</table>", []string{"t a | b"}},
+		"a heading that never ends":    {"<h2>Head<p>text", []string{"## Head", "## text"}},
+		"a script in a script":         {"<script><script>x</script>kept", []string{"p kept"}},
+		"a comment that never ends":    {"<p>text<!-- and then <p>nothing", []string{"p text"}},
+		"a tag that never ends":        {"<p>text<a href=\"", []string{"p text"}},
+		"an unknown element":           {"<blink>a</blink> <x-y>b</x-y>", []string{"p a b"}},
+		"entities":                     {"<p>&lt;b&gt; &copy; &#x4e2d; &nope; &#0;", []string{"p <b> © 中 &nope; \uFFFD"}},
+		"upper case":                   {"<HTML><BODY><H1>A</H1><UL><LI>b</UL>", []string{"# A", "l b"}},
+		"words across elements":        {"<p>un<b>believ</b>able <i>x</i><i>y</i>", []string{"p unbelievable xy"}},
+		"numbers of nested lists":      {"<ol><li>a<ul><li>b</ul><li>c</ol><ol><li>d</ol>", []string{"l 1. a", "l b", "l 2. c", "l 1. d"}},
+		"definitions":                  {"<dl><dt>term<dd>meaning</dl>", []string{"l term", "l meaning"}},
+		"hidden until it is found":     {"<div hidden=until-found>shown</div>", []string{"p shown"}},
+		"an attribute called hidden":   {"<p data-hidden=x>shown</p><span hidden>not</span>", []string{"p shown"}},
+		"a picture that is hidden":     {"<img hidden src=x>text<br hidden>more", []string{"p text more"}},
+		"a form's choices":             {"<p>Pick<select><option>a<option>b</select> one", []string{"p Pick one"}},
+		"preformatted in preformatted": {"<pre>a<pre>b</pre>c</pre>", []string{"c ab", "c c"}},
+		"footers inside the content":   {"<main><p>a<footer>END</footer><p>b</main>", []string{"p a", "p b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			extracttest.RequireLines(t, Read, document.TypeHTML, []byte("<!doctype html>"+c.page), c.want...)
+		})
+	}
+}
+
+func TestCharsetOfAPage(t *testing.T) {
+	t.Parallel()
+	for _, head := range []string{
+		`<meta charset=gbk>`, `<META CHARSET="GB2312">`, `<meta http-equiv="Content-Type" content="text/html; charset=gb18030">`, `<?xml version="1.0" encoding="gbk"?>`,
+	} {
+		page := append([]byte(head+"<p>"), 0xB3, 0xD6, 0xBE, 0xC3)
+		ex := extracttest.RequireLines(t, Read, document.TypeHTML, page, "p 持久")
+		require.Equal(t, "gb18030", ex.Charset)
+	}
+}
+
+func TestAPieceOfAPage(t *testing.T) {
+	t.Parallel()
+	var got []ingest.Block
+	out := document.NewSink(document.Limits{MaxTextBytes: 100}, func(b ingest.Block) error { got = append(got, b); return nil })
+	require.NoError(t, ReadPart(t.Context(), "<ul><li>a</li></ul><nav>x</nav>b", out))
+	require.Equal(t, []string{"l a", "p b"}, extracttest.Lines(got))
 }

@@ -1,6 +1,7 @@
 package pdf
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,4 +44,78 @@ func FuzzPageFlow(f *testing.F) {
 		require.NoError(t, flow.page(1, one))
 		require.NoError(t, flow.page(2, two))
 	})
+}
+
+// flowOf lays out pages without bookmarks.
+func flowOf(t *testing.T, pages ...string) []ingest.Block {
+	t.Helper()
+	var blocks []ingest.Block
+	flow := newPageFlow(document.NewSink(document.Limits{MaxTextBytes: 1 << 20}, func(b ingest.Block) error {
+		require.NoError(t, document.CheckBlock(b))
+		blocks = append(blocks, b)
+		return nil
+	}))
+	for i, page := range pages {
+		require.NoError(t, flow.page(i+1, page))
+	}
+	return blocks
+}
+
+func TestPageNumbersAndRunningTitlesGo(t *testing.T) {
+	t.Parallel()
+	body := "This is the text of a page that is long enough to be a line.\nAnd this is another one of about the same length, you see."
+	for _, number := range []string{"2", "- 2 -", "Page 2", "2 / 40", "2 of 9", "第 2 页", "| 2 |"} {
+		for _, page := range []string{body + "\n" + number, number + "\n" + body, body + "\n" + number + "\n\n"} {
+			blocks := flowOf(t, "x", page)
+			require.Len(t, blocks, 2, "%q", page)
+			require.True(t, strings.HasPrefix(blocks[1].Text, "This is") && strings.HasSuffix(blocks[1].Text, "you see."), "%q: %q", page, blocks[1].Text)
+		}
+	}
+	for _, line := range []string{"2026", "20,000", "2 apples", "Page", "2.1 Heading", "123456"} {
+		blocks := flowOf(t, "x", body+"\n"+line)
+		require.Contains(t, extracttest.Joined(blocks), line, "this is no page number")
+	}
+	titled := "A Running Title\n" + body + "\nThe end of a page comes with its last full line of text."
+	blocks := flowOf(t, titled, titled, titled)
+	require.Equal(t, 1, strings.Count(extracttest.Joined(blocks), "A Running Title"), "once is enough")
+	require.Equal(t, 3, blocks[len(blocks)-1].Page)
+}
+
+func TestBrokenWordsAreMended(t *testing.T) {
+	t.Parallel()
+	for page, want := range map[string]string{
+		"The text of this page is inter-\nnational, as all texts are.":                "The text of this page is international, as all texts are.",
+		"A well-known rule, and so a well-\nknown exception.": "A well-known rule, and so a well-known exception.",
+		"The years 1990-\n2000 were good years for that.":     "The years 1990-\n2000 were good years for that.",
+		"Mr. Smith-\nJones has a name with a hyphen.":         "Mr. Smith-\nJones has a name with a hyphen.",
+		"inter\uFFFEnational and inter\uFFFE\nnational":       "international and international",
+		"the end of a line \uFFFE":                            "the end of a line",
+		"持久化异步入库任务把文档切成段落，再写入\n向量库，然后切换版本。":                   "持久化异步入库任务把文档切成段落，再写入向量库，然后切换版本。",
+	} {
+		blocks := flowOf(t, page)
+		require.Len(t, blocks, 1, "%q", page)
+		require.Equal(t, want, blocks[0].Text)
+	}
+}
+
+func TestListsAndEmptyPages(t *testing.T) {
+	t.Parallel()
+	blocks := flowOf(t, "", "\r\n\r\n", "• one\n- two\n\uF0B7 three\n* four\n-five", "\x00\x02")
+	require.Equal(t, []string{"l • one", "l - two", "l \uF0B7 three", "l * four -five"}, extracttest.Lines(blocks))
+	for _, b := range blocks {
+		require.Equal(t, 3, b.Page)
+	}
+}
+
+func TestABookmarkOverSeveralLinesIsAHeading(t *testing.T) {
+	t.Parallel()
+	var blocks []ingest.Block
+	flow := newPageFlow(document.NewSink(document.Limits{MaxTextBytes: 1 << 20}, func(b ingest.Block) error {
+		blocks = append(blocks, b)
+		return nil
+	}))
+	flow.outline = map[int][]bookmark{1: {{key: headingKey("A heading that goes over two lines"), level: 3}}, 2: {{key: headingKey("Other"), level: 1}}}
+	require.NoError(t, flow.page(1, "A heading that goes\nover two lines\nAnd then the text begins."))
+	require.NoError(t, flow.page(2, "Otherwise this is no heading at all."))
+	require.Equal(t, []string{"### A heading that goes over two lines", "p And then the text begins.", "p Otherwise this is no heading at all."}, extracttest.Lines(blocks))
 }
