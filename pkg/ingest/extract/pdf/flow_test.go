@@ -84,13 +84,13 @@ func TestPageNumbersAndRunningTitlesGo(t *testing.T) {
 func TestBrokenWordsAreMended(t *testing.T) {
 	t.Parallel()
 	for page, want := range map[string]string{
-		"The text of this page is inter-\nnational, as all texts are.":                "The text of this page is international, as all texts are.",
-		"A well-known rule, and so a well-\nknown exception.": "A well-known rule, and so a well-known exception.",
-		"The years 1990-\n2000 were good years for that.":     "The years 1990-\n2000 were good years for that.",
-		"Mr. Smith-\nJones has a name with a hyphen.":         "Mr. Smith-\nJones has a name with a hyphen.",
-		"inter\uFFFEnational and inter\uFFFE\nnational":       "international and international",
-		"the end of a line \uFFFE":                            "the end of a line",
-		"持久化异步入库任务把文档切成段落，再写入\n向量库，然后切换版本。":                   "持久化异步入库任务把文档切成段落，再写入向量库，然后切换版本。",
+		"The text of this page is inter-\nnational, as all texts are.": "The text of this page is international, as all texts are.",
+		"A well-known rule, and so a well-\nknown exception.":          "A well-known rule, and so a well-known exception.",
+		"The years 1990-\n2000 were good years for that.":              "The years 1990-\n2000 were good years for that.",
+		"Mr. Smith-\nJones has a name with a hyphen.":                  "Mr. Smith-\nJones has a name with a hyphen.",
+		"inter\uFFFEnational and inter\uFFFE\nnational":                "international and international",
+		"the end of a line \uFFFE":                                     "the end of a line",
+		"持久化异步入库任务把文档切成段落，再写入\n向量库，然后切换版本。":                            "持久化异步入库任务把文档切成段落，再写入向量库，然后切换版本。",
 	} {
 		blocks := flowOf(t, page)
 		require.Len(t, blocks, 1, "%q", page)

@@ -1,0 +1,258 @@
+package split_test
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/split"
+)
+
+// cut splits blocks by a new splitter.
+func cut(t *testing.T, cfg split.Config, blocks ...ingest.Block) []ingest.Segment {
+	t.Helper()
+	s, err := split.New(cfg)
+	require.NoError(t, err)
+	return run(s, blocks)
+}
+
+func run(s *split.Splitter, blocks []ingest.Block) []ingest.Segment {
+	r := s.NewRun()
+	var out []ingest.Segment
+	for _, b := range blocks {
+		out = append(out, r.Add(b)...)
+	}
+	return append(out, r.Close()...)
+}
+
+func block(kind ingest.BlockKind, text string) ingest.Block {
+	return ingest.Block{Kind: kind, Text: text}
+}
+
+func chars(size, overlap int) split.Config {
+	return split.Config{Mode: split.ModeChars, Size: size, Overlap: overlap}
+}
+
+func textsOf(segs []ingest.Segment) []string {
+	var out []string
+	for _, s := range segs {
+		out = append(out, s.Text)
+	}
+	return out
+}
+
+func TestNothingGivesNothing(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, cut(t, split.NewDefaultConfig()))
+	require.Empty(t, cut(t, split.NewDefaultConfig(), block(ingest.BlockParagraph, ""), block(ingest.BlockParagraph, " \n\t "), block(ingest.BlockTable, "\n\n")))
+	s, err := split.New(split.NewDefaultConfig())
+	require.NoError(t, err)
+	r := s.NewRun()
+	require.Empty(t, r.Close())
+}
+
+func TestAShortDocumentIsOneSegment(t *testing.T) {
+	t.Parallel()
+	segs := cut(t, split.NewDefaultConfig(), block(ingest.BlockParagraph, "One."), block(ingest.BlockList, "- two"), block(ingest.BlockCode, "three()"))
+	require.Len(t, segs, 1)
+	require.Equal(t, "One.\n\n- two\n\nthree()", segs[0].Text)
+	require.EqualValues(t, 0, segs[0].ByteStart)
+	require.EqualValues(t, len(segs[0].Text), segs[0].ByteEnd)
+	require.Positive(t, segs[0].Tokens)
+}
+
+func TestEachPieceEndsWhereItHurtsLeast(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		kind ingest.BlockKind
+		text string
+		size int
+		ends string // what every segment but the last ends with
+	}{
+		"sentences":            {ingest.BlockParagraph, strings.Repeat("This is a sentence of a text. ", 40), 200, "."},
+		"Chinese sentences":    {ingest.BlockParagraph, strings.Repeat("任务失败之后会再次执行。", 60), 200, "。"},
+		"questions":            {ingest.BlockParagraph, strings.Repeat("Is this a question of yours? ", 40), 200, "?"},
+		"lines of code":        {ingest.BlockCode, strings.Repeat("call(argument)\n", 100), 200, ")"},
+		"rows of a table":      {ingest.BlockTable, "head | of it\n" + strings.Repeat("cell | cell 2\n", 100), 200, "2"},
+		"words of no sentence": {ingest.BlockParagraph, strings.Repeat("word ", 300), 200, "word"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			segs := cut(t, chars(c.size, 0), block(c.kind, strings.TrimSpace(c.text)))
+			require.Greater(t, len(segs), 2)
+			for _, s := range segs[:len(segs)-1] {
+				require.LessOrEqual(t, utf8.RuneCountInString(s.Text), c.size)
+				require.True(t, strings.HasSuffix(strings.TrimSpace(s.Text), c.ends), "%q", s.Text)
+			}
+		})
+	}
+}
+
+// A run without any place to end at is cut between characters, never inside one.
+func TestRunsWithoutAPlaceToEnd(t *testing.T) {
+	t.Parallel()
+	for name, unit := range map[string]string{"letters": "x", "Han": "字", "emoji": "👩", "signs": "=", "digits": "7", "accents": "e\u0301", "tabs and x": "x\t"} {
+		for _, kind := range []ingest.BlockKind{ingest.BlockParagraph, ingest.BlockCode, ingest.BlockTable, ingest.BlockHeading, ingest.BlockList} {
+			t.Run(name+" "+string(kind), func(t *testing.T) {
+				t.Parallel()
+				text := strings.Repeat(unit, 3000)
+				b := block(kind, text)
+				if kind == ingest.BlockHeading {
+					b.Level = 1
+				}
+				segs := cut(t, chars(200, 0), b)
+				var all strings.Builder
+				for _, s := range segs {
+					require.True(t, utf8.ValidString(s.Text))
+					require.LessOrEqual(t, utf8.RuneCountInString(s.Text), 200)
+					all.WriteString(s.Text)
+				}
+				strip := strings.NewReplacer(" ", "", "\t", "", "\n", "")
+				require.Equal(t, len(strip.Replace(text)), len(strip.Replace(all.String())), "no text is lost or doubled")
+			})
+		}
+	}
+}
+
+func TestHeadingsArePaths(t *testing.T) {
+	t.Parallel()
+	h := func(level int, text string) ingest.Block {
+		return ingest.Block{Kind: ingest.BlockHeading, Text: text, Level: level}
+	}
+	p := block(ingest.BlockParagraph, "text of it")
+	for name, c := range map[string]struct {
+		blocks []ingest.Block
+		want   [][]string
+	}{
+		"no heading":              {[]ingest.Block{p}, [][]string{nil}},
+		"a level left out":        {[]ingest.Block{h(1, "a"), p, h(4, "d"), p, h(2, "b"), p}, [][]string{{"a"}, {"a", "d"}, {"a", "b"}}},
+		"deeper first":            {[]ingest.Block{h(3, "c"), p, h(1, "a"), p}, [][]string{{"c"}, {"a"}}},
+		"the same title again":    {[]ingest.Block{h(1, "a"), p, h(1, "a"), p}, [][]string{{"a"}, {"a"}}},
+		"a heading at the end":    {[]ingest.Block{h(1, "a"), p, h(2, "end")}, [][]string{{"a"}, {"a", "end"}}},
+		"several without a text":  {[]ingest.Block{h(1, "a"), h(2, "b"), h(3, "c"), p}, [][]string{{"a", "b", "c"}}},
+		"all six levels":          {[]ingest.Block{h(1, "1"), h(2, "2"), h(3, "3"), h(4, "4"), h(5, "5"), h(6, "6"), p}, [][]string{{"1", "2", "3", "4", "5", "6"}}},
+		"text before the heading": {[]ingest.Block{p, h(1, "a"), p}, [][]string{nil, {"a"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got [][]string
+			for _, s := range cut(t, split.NewDefaultConfig(), c.blocks...) {
+				got = append(got, slices.Clip(append([]string(nil), s.HeadingPath...)))
+			}
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestOverlapRepeatsWholeSentencesOnly(t *testing.T) {
+	t.Parallel()
+	text := strings.TrimSpace(strings.Repeat("First one here. Second one there. Third one now. ", 30))
+	without := cut(t, chars(150, 0), block(ingest.BlockParagraph, text))
+	for i := range without[1:] {
+		require.GreaterOrEqual(t, without[i+1].ByteStart, without[i].ByteEnd, "nothing is repeated")
+	}
+	with := cut(t, chars(150, 40), block(ingest.BlockParagraph, text))
+	require.Greater(t, len(with), len(without))
+	for i := range with[1:] {
+		shared := with[i].ByteEnd - with[i+1].ByteStart
+		require.Positive(t, shared)
+		require.LessOrEqual(t, shared, int64(41))
+		require.Regexp(t, `^(First|Second|Third) one`, with[i+1].Text)
+	}
+	code := cut(t, chars(150, 40), block(ingest.BlockCode, strings.Repeat("line()\n", 100)))
+	for i := range code[1:] {
+		require.GreaterOrEqual(t, code[i+1].ByteStart, code[i].ByteEnd, "code is not repeated")
+	}
+}
+
+func TestPagesAreThoseOfTheText(t *testing.T) {
+	t.Parallel()
+	var blocks []ingest.Block
+	for page := 1; page <= 30; page++ {
+		blocks = append(blocks, ingest.Block{Kind: ingest.BlockParagraph, Page: page, Text: strings.Repeat("A sentence on a page. ", 5)})
+	}
+	last := 0
+	for _, s := range cut(t, chars(250, 0), blocks...) {
+		require.GreaterOrEqual(t, s.Page, last)
+		last = s.Page
+	}
+	require.Greater(t, last, 25)
+}
+
+// A splitter serves many documents at a time; each gets what it would get alone.
+func TestRunsDoNotMeet(t *testing.T) {
+	t.Parallel()
+	s, err := split.New(split.NewDefaultConfig())
+	require.NoError(t, err)
+	texts := []string{strings.Repeat("English text of a document. ", 300), strings.Repeat("中文文档的内容。", 300), strings.Repeat("code(); ", 500), "short"}
+	want := make([][]string, len(texts))
+	for i, text := range texts {
+		want[i] = textsOf(run(s, []ingest.Block{block(ingest.BlockParagraph, text)}))
+	}
+	var all sync.WaitGroup
+	for i := range 32 {
+		all.Go(func() {
+			n := i % len(texts)
+			if got := textsOf(run(s, []ingest.Block{block(ingest.BlockParagraph, texts[n])})); !slices.Equal(want[n], got) {
+				t.Errorf("document %d was split otherwise", n)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestTheFingerprintSaysWhatDecidesTheSegments(t *testing.T) {
+	t.Parallel()
+	seen := map[string]split.Config{}
+	for _, cfg := range []split.Config{
+		split.NewDefaultConfig(), {Mode: split.ModeTokens, Size: 256, Overlap: -1}, {Mode: split.ModeTokens, Size: 256, Overlap: 10}, chars(256, 10), chars(256, 0),
+	} {
+		s, err := split.New(cfg)
+		require.NoError(t, err)
+		other, twice := seen[s.Fingerprint()]
+		require.False(t, twice, "%+v and %+v", cfg, other)
+		seen[s.Fingerprint()] = cfg
+		again, err := split.New(cfg)
+		require.NoError(t, err)
+		require.Equal(t, s.Fingerprint(), again.Fingerprint())
+	}
+}
+
+// Text that is made to be slow: each ends within seconds, and no segment is larger than was asked.
+func TestTextsThatAreMadeToBeSlow(t *testing.T) {
+	t.Parallel()
+	const n = 200_000
+	for name, text := range map[string]string{
+		"full stops":         strings.Repeat(".", n),
+		"stops and spaces":   strings.Repeat(". ", n/2),
+		"abbreviations":      strings.Repeat("e.g. i.e. Dr. ", n/14),
+		"initials":           strings.Repeat("A. B. ", n/6),
+		"opening quotes":     strings.Repeat("“", n/3),
+		"closing quotes":     strings.Repeat("a.”", n/5),
+		"line ends":          strings.Repeat("a\n", n/2),
+		"combining marks":    "a" + strings.Repeat("\u0301", n/2),
+		"joined emoji":       strings.Repeat("👩\u200d", n/7),
+		"right to left":      strings.Repeat("مرحبا ", n/11),
+		"apostrophes":        strings.Repeat("'s't're've'm'll'd", n/17),
+		"white space":        "a" + strings.Repeat(" \t", n/2) + "b",
+		"one word of digits": strings.Repeat("1234567890", n/10),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			for _, kind := range []ingest.BlockKind{ingest.BlockParagraph, ingest.BlockCode} {
+				for _, s := range cut(t, split.NewDefaultConfig(), block(kind, text)) {
+					require.LessOrEqual(t, s.Tokens, 512)
+					require.True(t, utf8.ValidString(s.Text))
+				}
+			}
+			require.Less(t, time.Since(began), time.Minute)
+		})
+	}
+}
