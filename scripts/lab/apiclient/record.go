@@ -11,10 +11,11 @@ import (
 // Record is a call as a line of a client log.
 func (c Call) Record() fsck.ClientRecord {
 	r := fsck.ClientRecord{
-		Op: c.Op, User: c.User, Key: c.Key, BodyHash: c.BodyHash, Began: c.Began, Ended: c.Ended, Status: c.Status, Code: c.Code,
+		Op: opOf(c.Op), User: c.User, Key: c.Key, BodyHash: c.BodyHash, Began: c.Began, Ended: c.Ended, Status: c.Status, Code: c.Code,
 		Task: c.Task, Document: c.Document, Duplicate: c.Duplicate, Replayed: c.Replayed, Outcome: fsck.OutcomeRefused,
 	}
 	switch {
+	case c.Code == "BACKLOG_FULL", c.Code == "SHUTTING_DOWN": // said before anything was done
 	case c.Err != nil, c.Status >= http.StatusInternalServerError:
 		r.Outcome = fsck.OutcomeMaybe // nobody knows how far it came
 	case c.Status/100 == 2:
@@ -24,6 +25,15 @@ func (c Call) Record() fsck.ClientRecord {
 		r.Hits = append(r.Hits, fsck.Hit{Document: h.DocumentID, Version: h.Version})
 	}
 	return r
+}
+
+// opOf is the record's word for an operation.
+func opOf(op string) string {
+	switch op {
+	case fsck.OpUpload, fsck.OpReplace, fsck.OpDelete, fsck.OpCancel, fsck.OpRetry, fsck.OpSuspend, fsck.OpResume, fsck.OpSearch:
+		return op
+	}
+	return fsck.OpRead
 }
 
 // Record is an event as a line of a client log.

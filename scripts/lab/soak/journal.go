@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -51,43 +50,10 @@ func (j *journal) close() error {
 func (j *journal) watcher() string { return fmt.Sprintf("w%d", j.watchers.Add(1)) }
 
 // call writes one request.
-func (j *journal) call(c apiclient.Call) {
-	r := fsck.ClientRecord{
-		Op: opOf(c.Op), User: c.User, Key: c.Key, BodyHash: c.BodyHash, Began: c.Began, Ended: c.Ended, Status: c.Status, Code: c.Code,
-		Task: c.Task, Document: c.Document, Duplicate: c.Duplicate, Replayed: c.Replayed,
-	}
-	switch {
-	case c.Err != nil:
-		r.Outcome = fsck.OutcomeMaybe
-	case c.Status/100 == 2:
-		r.Outcome = fsck.OutcomeOK
-	case c.Status >= http.StatusInternalServerError && c.Code != "BACKLOG_FULL" && c.Code != "SHUTTING_DOWN":
-		r.Outcome = fsck.OutcomeMaybe // the server failed on the way: nobody knows how far it came
-	default:
-		r.Outcome = fsck.OutcomeRefused
-	}
-	for _, h := range c.Hits {
-		r.Hits = append(r.Hits, fsck.Hit{Document: h.DocumentID, Version: h.Version})
-	}
-	j.write(r)
-}
-
-// opOf is the record's word for an operation.
-func opOf(op string) string {
-	switch op {
-	case fsck.OpUpload, fsck.OpReplace, fsck.OpDelete, fsck.OpCancel, fsck.OpRetry, fsck.OpSuspend, fsck.OpResume, fsck.OpSearch:
-		return op
-	}
-	return fsck.OpRead
-}
+func (j *journal) call(c apiclient.Call) { j.write(c.Record()) }
 
 // event writes one status that a watcher was shown.
-func (j *journal) event(watcher, user string, e apiclient.Event) {
-	j.write(fsck.ClientRecord{
-		Op: fsck.OpEvent, User: user, Began: e.At, Ended: e.At, Outcome: fsck.OutcomeOK, Watcher: watcher,
-		Task: e.TaskID, Transition: e.ID, State: string(e.Status), Attempt: e.AttemptCount, Crashes: e.CrashCount,
-	})
-}
+func (j *journal) event(watcher, user string, e apiclient.Event) { j.write(e.Record(watcher, user)) }
 
 func (j *journal) write(r fsck.ClientRecord) {
 	j.mu.Lock()

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/fsck"
-	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/judge"
@@ -37,31 +36,15 @@ func (s *soak) heal(ctx context.Context) error {
 func (s *soak) rest(ctx context.Context) error {
 	s.world.Embed.Clear()
 	return await.Until(ctx, s.quiet, time.Second, func(ctx context.Context) error {
-		counts, err := tables.CountStatus(ctx, s.world.DB.Reader())
-		if err != nil {
+		if err := s.resumeAll(ctx); err != nil {
 			return err
 		}
-		if err := s.resumeAll(ctx, counts[taskstate.StatusSuspended]); err != nil {
-			return err
-		}
-		var owed int
-		err = s.world.DB.Reader().QueryRowContext(ctx, `SELECT COUNT(*) FROM ingest_task WHERE status = 'DEAD' AND dlq_state = 'owed'`).Scan(&owed)
-		pending, pendingErr := s.world.Stream.Pending(ctx)
-		if err = errors.Join(err, pendingErr); err != nil {
-			return err
-		}
-		if open := counts[taskstate.StatusQueued] + counts[taskstate.StatusRunning] + counts[taskstate.StatusRetrying]; open+owed+int(pending) > 0 {
-			return fmt.Errorf("tasks are %v, %d dead letters are owed, %d deliveries are pending", counts, owed, pending)
-		}
-		return nil
+		return s.audit().Settled(ctx, 0)
 	})
 }
 
 // resumeAll lets every held task go.
-func (s *soak) resumeAll(ctx context.Context, n int) error {
-	if n == 0 {
-		return nil
-	}
+func (s *soak) resumeAll(ctx context.Context) error {
 	rows, err := s.world.DB.Reader().QueryContext(ctx, `SELECT id FROM ingest_task WHERE status = 'SUSPENDED' LIMIT 500`)
 	if err != nil {
 		return err
