@@ -2,6 +2,7 @@ package crash
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -144,29 +145,18 @@ func (l *lane) sameAsClean(ctx context.Context) error {
 
 // texts are the text hashes of every visible version in their order, by file name.
 func (l *lane) texts(ctx context.Context) (map[string][]string, error) {
-	rows, err := l.DB.Reader().QueryContext(ctx, `SELECT d.file_name, d.id, s.text_hash FROM knowledge_document d
+	type segment struct{ name, id, hash string }
+	all, err := tables.Query(ctx, l.DB.Reader(), func(r *sql.Rows) (s segment, err error) { err = r.Scan(&s.name, &s.id, &s.hash); return s, err },
+		`SELECT d.file_name, d.id, s.text_hash FROM knowledge_document d
 		JOIN knowledge_segment s ON s.version_id = d.visible_version_id ORDER BY d.id, s.segment_index`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close() //nolint:errcheck // Err tells what went wrong
-	hashes := map[[2]string]*strings.Builder{}
-	for rows.Next() {
-		var name, id, hash string
-		if err := rows.Scan(&name, &id, &hash); err != nil {
-			return nil, err
-		}
-		key := [2]string{name, id}
-		if hashes[key] == nil {
-			hashes[key] = &strings.Builder{}
-		}
-		hashes[key].WriteString(hash)
-	}
 	out := map[string][]string{}
-	for key, b := range hashes {
-		out[key[0]] = append(out[key[0]], b.String())
+	for i, s := range all {
+		if i == 0 || all[i-1].id != s.id {
+			out[s.name] = append(out[s.name], "")
+		}
+		out[s.name][len(out[s.name])-1] += s.hash
 	}
-	return out, rows.Err()
+	return out, err
 }
 
 // noOrphans lets a day pass for the upload folder: files that died uploads left go, those of rows stay.
@@ -210,18 +200,10 @@ func (l *lane) noOrphans(ctx context.Context) error {
 
 // stored are the paths of all stored files' rows.
 func (l *lane) stored(ctx context.Context) (map[string]bool, error) {
-	rows, err := l.DB.Reader().QueryContext(ctx, "SELECT path FROM stored_file")
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close() //nolint:errcheck // Err tells what went wrong
+	paths, err := tables.Texts(ctx, l.DB.Reader(), "SELECT path FROM stored_file")
 	out := map[string]bool{}
-	for rows.Next() {
-		var path string
-		if err := rows.Scan(&path); err != nil {
-			return nil, err
-		}
+	for _, path := range paths {
 		out[path] = true
 	}
-	return out, rows.Err()
+	return out, err
 }

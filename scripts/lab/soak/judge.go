@@ -45,25 +45,13 @@ func (s *soak) rest(ctx context.Context) error {
 
 // resumeAll lets every held task go.
 func (s *soak) resumeAll(ctx context.Context) error {
-	rows, err := s.world.DB.Reader().QueryContext(ctx, `SELECT id FROM ingest_task WHERE status = 'SUSPENDED' LIMIT 500`)
-	if err != nil {
-		return err
-	}
-	defer rows.Close() //nolint:errcheck // rows.Err says it
-	var ids []string
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return err
-		}
-		ids = append(ids, id)
-	}
-	for _, id := range ids {
+	held, err := tables.Texts(ctx, s.world.DB.Reader(), `SELECT id FROM ingest_task WHERE status = 'SUSPENDED' LIMIT 500`)
+	for _, id := range held {
 		if err := s.crowd.operator[0].Resume(ctx, id); err != nil {
 			return fmt.Errorf("resume %s: %w", id, err)
 		}
 	}
-	return rows.Err()
+	return err
 }
 
 // audit is what both checks look at.

@@ -25,7 +25,7 @@ type OutboxEvent struct {
 
 // Outbox reads all events, oldest first.
 func Outbox(ctx context.Context, tx taskstate.Tx) ([]OutboxEvent, error) {
-	return query(ctx, tx, func(r *sql.Rows) (e OutboxEvent, err error) {
+	return Query(ctx, tx, func(r *sql.Rows) (e OutboxEvent, err error) {
 		var next, created, sent taskstate.DBTime
 		err = r.Scan(&e.Seq, &e.ID, &e.Topic, &e.Key, &e.Status, &e.Cause, &e.Attempts, &next, &e.LastError, &created, &sent)
 		e.NextRetryAt, e.CreatedAt, e.SentAt = next.Time, created.Time, sent.Time
@@ -36,7 +36,7 @@ func Outbox(ctx context.Context, tx taskstate.Tx) ([]OutboxEvent, error) {
 
 // Leased are the ids of the events that a relay has leased and not marked: what is in flight.
 func Leased(ctx context.Context, tx taskstate.Tx) (map[string]bool, error) {
-	ids, err := query(ctx, tx, func(r *sql.Rows) (id string, err error) {
+	ids, err := Query(ctx, tx, func(r *sql.Rows) (id string, err error) {
 		err = r.Scan(&id)
 		return strings.TrimSpace(id), err
 	}, `SELECT id FROM outbox_event WHERE status IN ('NEW', 'RETRYING') AND lease <> ''`)
@@ -53,7 +53,7 @@ func CountOutbox(ctx context.Context, tx taskstate.Tx) (map[string]int, error) {
 		status string
 		n      int
 	}
-	rows, err := query(ctx, tx, func(r *sql.Rows) (c count, err error) { err = r.Scan(&c.status, &c.n); return c, err },
+	rows, err := Query(ctx, tx, func(r *sql.Rows) (c count, err error) { err = r.Scan(&c.status, &c.n); return c, err },
 		`SELECT status, COUNT(*) FROM outbox_event GROUP BY status`)
 	out := map[string]int{}
 	for _, c := range rows {

@@ -31,7 +31,7 @@ var pictured = []string{
 func Picture(ctx context.Context, tx taskstate.Tx, vectors ingest.VectorStore) (Pictures, error) {
 	out := Pictures{}
 	for _, statement := range pictured {
-		rows, err := query(ctx, tx, func(r *sql.Rows) (p [2]string, err error) { err = r.Scan(&p[0], &p[1]); return p, err }, statement)
+		rows, err := Query(ctx, tx, func(r *sql.Rows) (p [2]string, err error) { err = r.Scan(&p[0], &p[1]); return p, err }, statement)
 		if err != nil {
 			return nil, fmt.Errorf("picture: %w", err)
 		}
@@ -39,7 +39,7 @@ func Picture(ctx context.Context, tx taskstate.Tx, vectors ingest.VectorStore) (
 			out[r[0]] = r[1]
 		}
 	}
-	bases, err := query(ctx, tx, func(r *sql.Rows) (id string, err error) { err = r.Scan(&id); return id, err }, `SELECT id FROM knowledge_base`)
+	bases, err := Texts(ctx, tx, `SELECT id FROM knowledge_base`)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,11 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
+// Texts reads a statement of one column.
+func Texts(ctx context.Context, tx taskstate.Tx, statement string, args ...any) ([]string, error) {
+	return Query(ctx, tx, func(r *sql.Rows) (s string, err error) { err = r.Scan(&s); return s, err }, statement, args...)
+}
+
 // TaskRow is what the audit reads of a task.
 type TaskRow struct {
 	ID, Base, File    string
@@ -20,8 +25,8 @@ type TaskRow struct {
 	LastError         string
 }
 
-// query reads all rows of a statement.
-func query[T any](ctx context.Context, tx taskstate.Tx, scan func(*sql.Rows) (T, error), text string, args ...any) ([]T, error) {
+// Query reads all rows of a statement.
+func Query[T any](ctx context.Context, tx taskstate.Tx, scan func(*sql.Rows) (T, error), text string, args ...any) ([]T, error) {
 	rows, err := tx.QueryContext(ctx, text, args...)
 	if err != nil {
 		return nil, err
@@ -40,7 +45,7 @@ func query[T any](ctx context.Context, tx taskstate.Tx, scan func(*sql.Rows) (T,
 
 // Tasks reads every task.
 func Tasks(ctx context.Context, tx taskstate.Tx) ([]TaskRow, error) {
-	return query(ctx, tx, func(r *sql.Rows) (t TaskRow, err error) {
+	return Query(ctx, tx, func(r *sql.Rows) (t TaskRow, err error) {
 		err = r.Scan(&t.ID, &t.Base, &t.File, &t.Status, &t.Attempts, &t.Crashes, &t.DLQ, &t.LastError)
 		return t, err
 	}, `SELECT t.ID, COALESCE(t.knowledge_base_id, ''), COALESCE(d.file_name, ''), t.Status, t.attempt_count, t.crash_count,
@@ -50,7 +55,7 @@ func Tasks(ctx context.Context, tx taskstate.Tx) ([]TaskRow, error) {
 
 // transitions reads the logs of one task, or of all with id "", each in its order.
 func transitions(ctx context.Context, tx taskstate.Tx, id string) ([]taskstate.Transition, error) {
-	return query(ctx, tx, func(r *sql.Rows) (t taskstate.Transition, err error) {
+	return Query(ctx, tx, func(r *sql.Rows) (t taskstate.Transition, err error) {
 		var at, next taskstate.DBTime
 		err = r.Scan(&t.ID, &t.TaskID, &t.From, &t.To, &t.Reason, &t.AttemptCount, &t.CrashCount, &t.Fence, &t.Epoch, &t.Actor, &t.Message, &t.Delivery, &next, &at)
 		t.CreatedAt, t.NextRetryAt, t.Delivery = at.Time, next.Time, strings.TrimSpace(t.Delivery)
@@ -65,7 +70,7 @@ func CountStatus(ctx context.Context, tx taskstate.Tx) (map[taskstate.Status]int
 		status taskstate.Status
 		n      int
 	}
-	rows, err := query(ctx, tx, func(r *sql.Rows) (c count, err error) { err = r.Scan(&c.status, &c.n); return c, err },
+	rows, err := Query(ctx, tx, func(r *sql.Rows) (c count, err error) { err = r.Scan(&c.status, &c.n); return c, err },
 		`SELECT status, COUNT(*) FROM ingest_task GROUP BY status`)
 	out := map[taskstate.Status]int{}
 	for _, c := range rows {
@@ -97,7 +102,7 @@ type Held struct {
 
 // Running lists the claims that are held now.
 func Running(ctx context.Context, tx taskstate.Tx) ([]Held, error) {
-	return query(ctx, tx, func(r *sql.Rows) (h Held, err error) {
+	return Query(ctx, tx, func(r *sql.Rows) (h Held, err error) {
 		err = r.Scan(&h.TaskID, &h.Owner, &h.Fence, &h.File)
 		return h, err
 	}, `SELECT t.ID, t.lease_owner, t.fence, COALESCE(d.file_name, '') FROM ingest_task t

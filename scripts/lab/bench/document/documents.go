@@ -3,6 +3,7 @@ package document
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"maps"
 	"runtime"
@@ -195,21 +196,14 @@ func (r *documentsRun) done(ctx context.Context) error {
 
 // status reads MariaDB's own counters.
 func (r *documentsRun) status(ctx context.Context) (map[string]float64, error) {
-	rows, err := r.w.DB.Reader().QueryContext(ctx, `SHOW GLOBAL STATUS WHERE Variable_name IN ('Questions', 'Com_commit', 'Innodb_data_fsyncs', 'Innodb_os_log_written')`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close() //nolint:errcheck // rows.Err says it
 	out := map[string]float64{}
-	for rows.Next() {
-		var name string
+	_, err := tables.Query(ctx, r.w.DB.Reader(), func(r *sql.Rows) (name string, err error) {
 		var value float64
-		if err := rows.Scan(&name, &value); err != nil {
-			return nil, err
-		}
+		err = r.Scan(&name, &value)
 		out[name] = value
-	}
-	return out, rows.Err()
+		return name, err
+	}, `SHOW GLOBAL STATUS WHERE Variable_name IN ('Questions', 'Com_commit', 'Innodb_data_fsyncs', 'Innodb_os_log_written')`)
+	return out, err
 }
 
 // documentFigures are the medians of the rounds.

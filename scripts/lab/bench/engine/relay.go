@@ -18,6 +18,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstore"
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/bench/figure"
+	"github.com/millweir/millweir/scripts/lab/tables"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
 
@@ -268,18 +269,13 @@ func (r *outboxRig) delays(ctx context.Context) ([]figure.Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, err := r.db.Reader().QueryContext(ctx, "SELECT TIMESTAMPDIFF(MICROSECOND, created_at, sent_at) FROM outbox_event WHERE status = 'SENT'")
+	waits, err := tables.Query(ctx, r.db.Reader(), func(r *sql.Rows) (time.Duration, error) {
+		var micros int64
+		err := r.Scan(&micros)
+		return time.Duration(micros) * time.Microsecond, err
+	}, "SELECT TIMESTAMPDIFF(MICROSECOND, created_at, sent_at) FROM outbox_event WHERE status = 'SENT'")
 	if err != nil {
 		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var waits []time.Duration
-	for rows.Next() {
-		var micros int64
-		if err := rows.Scan(&micros); err != nil {
-			return nil, err
-		}
-		waits = append(waits, time.Duration(micros)*time.Microsecond)
 	}
 	if len(waits) != n {
 		return nil, fmt.Errorf("%d of %d events are marked as sent", len(waits), n)
@@ -288,5 +284,5 @@ func (r *outboxRig) delays(ctx context.Context) ([]figure.Figure, error) {
 	return []figure.Figure{
 		{Name: fmt.Sprintf("publish delay at %d/s, p50", delayRate), Measured: figure.Ms(figure.Percentile(waits, 50)), Unit: "ms", Asked: 10, Relation: "≤", Note: note},
 		{Name: fmt.Sprintf("publish delay at %d/s, p99", delayRate), Measured: figure.Ms(figure.Percentile(waits, 99)), Unit: "ms", Asked: 100, Relation: "≤"},
-	}, rows.Err()
+	}, nil
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"github.com/millweir/millweir/scripts/lab/apiclient"
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/drill/stage"
+	"github.com/millweir/millweir/scripts/lab/tables"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
 
@@ -94,8 +96,8 @@ func fill(path string) error {
 
 // stored is a row of an uploaded file.
 type stored struct {
-	Name  string
-	bytes int64
+	id, name string
+	bytes    int64
 }
 
 // onlyWhole: every file in the folder is one that a row names, of the size that its row says; every row is of an upload
@@ -114,8 +116,8 @@ func onlyWhole(ctx context.Context, c *stage.Cluster, folder string, load *apicl
 	}
 	for id, row := range rows {
 		info, err := os.Stat(filepath.Join(folder, id))
-		if err != nil || info.Size() != row.bytes || !known[row.Name] {
-			return 0, fmt.Errorf("%s (%s, %d bytes by its row, upload accepted: %t): %v, %w", id, row.Name, row.bytes, known[row.Name], info, err)
+		if err != nil || info.Size() != row.bytes || !known[row.name] {
+			return 0, fmt.Errorf("%s (%s, %d bytes by its row, upload accepted: %t): %v, %w", id, row.name, row.bytes, known[row.name], info, err)
 		}
 	}
 	entries, err := os.ReadDir(folder)
@@ -132,19 +134,11 @@ func onlyWhole(ctx context.Context, c *stage.Cluster, folder string, load *apicl
 
 // storedFiles reads all rows of uploaded files by id.
 func storedFiles(ctx context.Context, tx taskstate.Tx) (map[string]stored, error) {
-	rows, err := tx.QueryContext(ctx, `SELECT id, original_name, bytes FROM stored_file`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close() //nolint:errcheck // rows.Err says it
+	rows, err := tables.Query(ctx, tx, func(r *sql.Rows) (s stored, err error) { err = r.Scan(&s.id, &s.name, &s.bytes); return s, err },
+		`SELECT id, original_name, bytes FROM stored_file`)
 	out := map[string]stored{}
-	for rows.Next() {
-		var id string
-		var s stored
-		if err := rows.Scan(&id, &s.Name, &s.bytes); err != nil {
-			return nil, err
-		}
-		out[id] = s
+	for _, s := range rows {
+		out[s.id] = s
 	}
-	return out, rows.Err()
+	return out, err
 }
