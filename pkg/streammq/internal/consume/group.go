@@ -148,7 +148,7 @@ func (s *Subscriber) take(ctx context.Context, partition int) error {
 	}
 	w := NewWorker(s, src, s.name, epoch)
 	w.renewed = asked
-	loop := w.own
+	loop := loopOf(w).own
 	if s.pull != nil {
 		loop = s.pull(w)
 	}
@@ -210,8 +210,8 @@ func NewWorker(s *Subscriber, src core.Source, consumer, epoch string) *Worker {
 			Format: s.cfg.Format, Deletes: s.cfg.Delete,
 		},
 		cfg: &s.cfg, member: s, opaque: s.opaque, Done: make(chan struct{}), renewed: s.mq.Cfg.Now(),
-		began:    make([]atomic.Int64, s.cfg.Concurrency),
-		promised: map[*settlement]bool{}, freed: make(chan struct{}, 1),
+		began:  make([]atomic.Int64, s.cfg.Concurrency),
+		inHand: inHand{promised: map[*settlement]bool{}, freed: make(chan struct{}, 1)},
 	}
 	w.stopping, w.Stop = context.WithCancel(context.Background())
 	w.acks = &fence.Acks{Reader: &w.Reader, Delay: model.DefaultAckDelay, Event: w.event}

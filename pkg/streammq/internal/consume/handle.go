@@ -157,7 +157,7 @@ func (w *Worker) call(ctx context.Context, p *fence.Parcel, d *model.Delivery) (
 				slog.String("id", d.ID), slog.Any("panic", r), slog.String("stack", string(stack)))
 		}
 	}()
-	ctx, inTime, cancel := w.forReply(ctx, p, d)
+	ctx, inTime, cancel := replier{w}.forReply(ctx, p, d)
 	defer cancel()
 	if !inTime {
 		return model.Success(), true
@@ -298,32 +298,32 @@ func ChainsOf(parcels []fence.Parcel) [][]*fence.Parcel {
 }
 
 // opened notes what was read, for those who keep it from being taken for forgotten.
-func (w *Worker) opened(entries []wire.Raw) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.open = w.open[:0]
+func (h *inHand) opened(entries []wire.Raw) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.open = h.open[:0]
 	for _, e := range entries {
-		w.open = append(w.open, fence.Held{Id: e.Id, Deliveries: e.Deliveries})
+		h.open = append(h.open, fence.Held{Id: e.Id, Deliveries: e.Deliveries})
 	}
 }
 
 // closed takes one of these out: the first, or with lanes one near it.
-func (w *Worker) closed(id string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if i := slices.IndexFunc(w.open, func(h fence.Held) bool { return h.Id == id }); i == 0 {
-		w.open = w.open[1:]
+func (h *inHand) closed(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if i := slices.IndexFunc(h.open, func(one fence.Held) bool { return one.Id == id }); i == 0 {
+		h.open = h.open[1:]
 	} else if i > 0 {
-		w.open = slices.Delete(w.open, i, i+1)
+		h.open = slices.Delete(h.open, i, i+1)
 	}
 }
 
 // stillOpen are the deliveries that this worker answers for: those read, and those that their handlers will settle.
-func (w *Worker) stillOpen() []fence.Held {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	open := append([]fence.Held(nil), w.open...)
-	for s := range w.promised {
+func (h *inHand) stillOpen() []fence.Held {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	open := append([]fence.Held(nil), h.open...)
+	for s := range h.promised {
 		open = append(open, fence.Held{Id: s.parcel.Id, Deliveries: s.parcel.Deliveries})
 	}
 	return open

@@ -13,6 +13,11 @@ import (
 	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
+// loops read for a worker as long as it owns its source.
+type loops struct{ *Worker }
+
+func loopOf(w *Worker) loops { return loops{w} }
+
 // start runs the worker with its own loop; handlers get a ctx that outlives ctx until lose.
 func (w *Worker) start(ctx context.Context, loop func(context.Context) error) {
 	ctx, w.cut = context.WithCancel(context.WithoutCancel(ctx))
@@ -20,53 +25,53 @@ func (w *Worker) start(ctx context.Context, loop func(context.Context) error) {
 		defer close(w.Done)
 		defer w.Stop()
 		defer w.cut()
-		w.run(ctx, loop)
+		loopOf(w).run(ctx, loop)
 		w.Ended(ctx)
 	}()
 }
 
 // run repeats the loop after errors, with pauses; each time it begins with what is pending.
-func (w *Worker) run(ctx context.Context, loop func(context.Context) error) {
-	defer w.acks.End(ctx)
+func (l loops) run(ctx context.Context, loop func(context.Context) error) {
+	defer l.acks.End(ctx)
 	pause := model.DefaultErrorBackoff
-	for !w.Stopped() {
-		began := w.Mq.Cfg.Now()
+	for !l.Stopped() {
+		began := l.Mq.Cfg.Now()
 		err := loop(ctx)
-		w.handBack() // what is pending is delivered again, to the next owner or from the beginning
+		l.handBack() // what is pending is delivered again, to the next owner or from the beginning
 		switch {
-		case w.Stopped() || ctx.Err() != nil || errors.Is(err, fence.ErrLost):
+		case l.Stopped() || ctx.Err() != nil || errors.Is(err, fence.ErrLost):
 			return
 		case errors.Is(err, errRefused), errors.Is(err, errHeir):
 			continue
 		case stream.IsMissing(err):
-			w.member.healGroup(ctx, w.Src)
+			l.member.healGroup(ctx, l.Src)
 		}
-		if w.Mq.Cfg.Now().Sub(began) > model.MaxErrorBackoff {
+		if l.Mq.Cfg.Now().Sub(began) > model.MaxErrorBackoff {
 			pause = model.DefaultErrorBackoff
 		}
-		w.Mq.Cfg.Log.WarnContext(ctx, "streammq: consuming failed", slog.String("stream", w.Src.Stream()),
-			slog.String("group", w.Group), slog.Any("error", err), slog.Duration("pause", pause))
-		w.wait(ctx, pause)
+		l.Mq.Cfg.Log.WarnContext(ctx, "streammq: consuming failed", slog.String("stream", l.Src.Stream()),
+			slog.String("group", l.Group), slog.Any("error", err), slog.Duration("pause", pause))
+		l.wait(ctx, pause)
 		pause = min(2*pause, model.MaxErrorBackoff)
 	}
 }
 
 // own is the loop of an owner: all that is pending, in order, whoever had it, then what is new.
-func (w *Worker) own(ctx context.Context) error {
-	if err := w.takeUp(ctx, w.Recover); err != nil {
+func (l loops) own(ctx context.Context) error {
+	if err := l.takeUp(ctx, l.Recover); err != nil {
 		return err
 	}
-	return w.main(ctx)
+	return l.main(ctx)
 }
 
 // takeUp runs what a look finds pending, each entry once: what its handler promises to settle stays pending.
-func (w *Worker) takeUp(ctx context.Context, look func(ctx context.Context, most int, after string) (fence.Fetched, error)) error {
+func (l loops) takeUp(ctx context.Context, look func(ctx context.Context, most int, after string) (fence.Fetched, error)) error {
 	for after := ""; ; {
-		got, err := look(ctx, w.cfg.ClaimBatch, after)
+		got, err := look(ctx, l.cfg.ClaimBatch, after)
 		if err != nil {
 			return err
 		}
-		if err := w.Handle(ctx, got, false); err != nil {
+		if err := l.Handle(ctx, got, false); err != nil {
 			return err
 		}
 		if after = got.Last; after == "" {
@@ -76,24 +81,24 @@ func (w *Worker) takeUp(ctx context.Context, look func(ctx context.Context, most
 }
 
 // main reads what is new, and retries in place that are due.
-func (w *Worker) main(ctx context.Context) error {
+func (l loops) main(ctx context.Context) error {
 	var next fence.Ahead
 	defer next.Drop(ctx)
 	for {
-		if err := w.pausing(ctx); err != nil {
+		if err := l.pausing(ctx); err != nil {
 			return err
 		}
-		got, err := next.Read(ctx, &w.Reader, w.cfg.Batch)
+		got, err := next.Read(ctx, &l.Reader, l.cfg.Batch)
 		if err != nil {
 			return err
 		}
-		next.Begin(ctx, &w.Reader, w.cfg.Batch, len(got.Entries))
-		if err := w.Handle(ctx, got, next.Begun()); err != nil {
+		next.Begin(ctx, &l.Reader, l.cfg.Batch, len(got.Entries))
+		if err := l.Handle(ctx, got, next.Begun()); err != nil {
 			return err
 		}
 		if got.Last != "" && len(got.Entries) == 0 {
 			next.Drop(ctx)
-			if err := w.await(ctx, got); err != nil {
+			if err := l.await(ctx, got); err != nil {
 				return err
 			}
 		}
@@ -102,32 +107,32 @@ func (w *Worker) main(ctx context.Context) error {
 
 // pausing waits while the subscriber is paused. Errors: errStopped, or ctx's; errHeir when the janitor moved entries to this
 // consumer: the loop begins again, with what is pending.
-func (w *Worker) pausing(ctx context.Context) error {
-	w.Resting.Store(true)
-	defer w.Resting.Store(false)
-	if err := w.member.paused(ctx, w.stopping); err != nil {
+func (l loops) pausing(ctx context.Context) error {
+	l.Resting.Store(true)
+	defer l.Resting.Store(false)
+	if err := l.member.paused(ctx, l.stopping); err != nil {
 		return err
 	}
-	if w.heir.Swap(false) {
+	if l.heir.Swap(false) {
 		return errHeir
 	}
 	return nil
 }
 
 // await blocks until the stream has an entry after its last one, a retry in place is due, or Poll has passed.
-func (w *Worker) await(ctx context.Context, got fence.Fetched) error {
+func (l loops) await(ctx context.Context, got fence.Fetched) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(w.stopping, cancel)()
-	timeout := w.cfg.Poll
+	defer context.AfterFunc(l.stopping, cancel)()
+	timeout := l.cfg.Poll
 	if got.Wait >= 0 {
 		timeout = min(timeout, got.Wait)
 	}
 	block := max(1, timeout.Milliseconds())
 	if timeout == got.Wait {
-		defer w.nudge(ctx, time.Duration(block)*time.Millisecond+nudgeAfter).Stop()
+		defer l.nudge(ctx, time.Duration(block)*time.Millisecond+nudgeAfter).Stop()
 	}
-	err := w.Mq.Client.Do(ctx, w.Mq.Client.B().Xread().Count(1).Block(block).Streams().Key(w.Src.Stream()).Id(got.Last).Build()).Error()
+	err := l.Mq.Client.Do(ctx, l.Mq.Client.B().Xread().Count(1).Block(block).Streams().Key(l.Src.Stream()).Id(got.Last).Build()).Error()
 	if err == nil || rueidis.IsRedisNil(err) || ctx.Err() != nil {
 		return nil
 	}
@@ -136,8 +141,8 @@ func (w *Worker) await(ctx context.Context, got fence.Fetched) error {
 
 // nudge sends a command to the stream's server after a delay: an idle server finds out that a block is over only ten times
 // a second, one that gets a command at once, and a retry would be late by that.
-func (w *Worker) nudge(ctx context.Context, delay time.Duration) *time.Timer {
+func (l loops) nudge(ctx context.Context, delay time.Duration) *time.Timer {
 	return time.AfterFunc(delay, func() {
-		w.Mq.Client.Do(ctx, w.Mq.Client.B().Xlen().Key(w.Src.Stream()).Build())
+		l.Mq.Client.Do(ctx, l.Mq.Client.B().Xlen().Key(l.Src.Stream()).Build())
 	})
 }

@@ -9,6 +9,9 @@ import (
 	"github.com/millweir/millweir/pkg/streammq/internal/retry"
 )
 
+// mover adds republished messages to their streams when they are due.
+type mover struct{ *Subscriber }
+
 // WakeMover tells the mover of this process that something is due after a delay; it wakes for the earliest.
 func WakeMover(s *Subscriber, delay time.Duration) {
 	for at := s.mq.Cfg.Now().Add(delay); ; {
@@ -25,44 +28,44 @@ func WakeMover(s *Subscriber, delay time.Duration) {
 
 // moveAll adds republished messages to their streams when they are due, until ctx ends. All members do it; a script
 // sees to it that each item is moved once.
-func (s *Subscriber) moveAll(ctx context.Context) {
-	if err := retry.Adopt(s.mq, ctx, s.here()); err != nil && ctx.Err() == nil {
-		s.warn(ctx, "streammq: renaming retries of an earlier version failed", err)
+func (m mover) moveAll(ctx context.Context) {
+	if err := retry.Adopt(m.mq, ctx, m.here()); err != nil && ctx.Err() == nil {
+		m.warn(ctx, "streammq: renaming retries of an earlier version failed", err)
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	next := s.mq.Cfg.Now()
+	next := m.mq.Cfg.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case at := <-s.mover:
+		case at := <-m.mover:
 			if at.Before(next) {
 				next = at
 			}
 		case <-timer.C:
-			next = s.mq.Cfg.Now().Add(s.moveRound(ctx))
+			next = m.mq.Cfg.Now().Add(m.moveRound(ctx))
 		}
 		// MoverEvery is a bound also for a clock that was set back.
-		timer.Reset(min(s.cfg.MoverEvery, max(time.Millisecond, next.Sub(s.mq.Cfg.Now()))))
+		timer.Reset(min(m.cfg.MoverEvery, max(time.Millisecond, next.Sub(m.mq.Cfg.Now()))))
 	}
 }
 
 // moveRound moves what is due and returns the time until it should be called again.
-func (s *Subscriber) moveRound(ctx context.Context) time.Duration {
-	pause := s.cfg.MoverEvery
+func (m mover) moveRound(ctx context.Context) time.Duration {
+	pause := m.cfg.MoverEvery
 	// A batch of each in turn: a partition with many must not make the others late.
-	for sources := s.retrySources(); len(sources) > 0 && ctx.Err() == nil; {
+	for sources := m.retrySources(); len(sources) > 0 && ctx.Err() == nil; {
 		var full []core.Source
 		for _, src := range sources {
-			n, next, err := retry.MoveDue(s.mq, ctx, src, s.cfg.MoverBatch)
+			n, next, err := retry.MoveDue(m.mq, ctx, src, m.cfg.MoverBatch)
 			if err != nil && ctx.Err() == nil {
-				s.warn(ctx, "streammq: moving retries failed", err)
+				m.warn(ctx, "streammq: moving retries failed", err)
 			}
 			if err == nil && next >= 0 {
 				pause = min(pause, next)
 			}
-			if err == nil && n == s.cfg.MoverBatch {
+			if err == nil && n == m.cfg.MoverBatch {
 				full = append(full, src)
 			}
 		}
@@ -72,12 +75,12 @@ func (s *Subscriber) moveRound(ctx context.Context) time.Duration {
 }
 
 // retrySources have the retry sets that this member looks at: the topic's, or on a cluster those of its partitions.
-func (s *Subscriber) retrySources() []core.Source {
-	if s.cfg.StreamKey != "" || s.mq.Cfg.Layout == model.LayoutSingle {
-		return []core.Source{s.here()}
+func (m mover) retrySources() []core.Source {
+	if m.cfg.StreamKey != "" || m.mq.Cfg.Layout == model.LayoutSingle {
+		return []core.Source{m.here()}
 	}
 	var sources []core.Source
-	for _, w := range Owned(s) {
+	for _, w := range Owned(m.Subscriber) {
 		sources = append(sources, w.Src)
 	}
 	return sources

@@ -39,7 +39,7 @@ func (c *Consumer) loop(w *Worker) func(context.Context) error {
 				return err
 			}
 			if got.Last != "" && len(got.Entries) == 0 {
-				if err := w.await(ctx, got); err != nil {
+				if err := loopOf(w).await(ctx, got); err != nil {
 					return err
 				}
 			}
@@ -72,7 +72,7 @@ func (c *Consumer) openAll(ctx context.Context, w *Worker, got fence.Fetched) ([
 	deliveries := make([]*model.Delivery, 0, len(parcels))
 	for i := range parcels {
 		if parcels[i].Bad != nil {
-			deliveries = append(deliveries, w.malformed(&parcels[i]))
+			deliveries = append(deliveries, malformed(w, &parcels[i]))
 			continue
 		}
 		d, err := c.open(ctx, w, &parcels[i])
@@ -112,7 +112,7 @@ func (c *Consumer) open(ctx context.Context, w *Worker, p *fence.Parcel) (*model
 }
 
 // malformed is an entry that cannot be read, as it came.
-func (w *Worker) malformed(p *fence.Parcel) *model.Delivery {
+func malformed(w *Worker, p *fence.Parcel) *model.Delivery {
 	d, _ := w.offer(p)
 	d.Err, d.Fields = p.Bad, p.Fields
 	return d

@@ -14,32 +14,35 @@ import (
 	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
+// balancer keeps the share of a member in the partitions of its group.
+type balancer struct{ *Subscriber }
+
 // rebalanceAll looks at how the partitions are shared until ctx ends: every Rebalance, and at once when something is due
 // or was changed; see pace.
-func (s *Subscriber) rebalanceAll(ctx context.Context) {
-	p := share.Pace{Interval: s.cfg.Rebalance}
+func (b balancer) rebalanceAll(ctx context.Context) {
+	p := share.Pace{Interval: b.cfg.Rebalance}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.looker:
+		case <-b.looker:
 		case <-timer.C:
 		}
 		if ctx.Err() != nil {
 			return
 		}
 		// What was begun is ended: a lease that was taken without its answer would be nobody's until it expires.
-		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Lease)
-		v, err := s.rebalance(call, ctx)
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.Lease)
+		v, err := b.rebalance(call, ctx)
 		cancel()
 		if err != nil {
-			s.warn(ctx, "streammq: rebalance failed", err)
+			b.warn(ctx, "streammq: rebalance failed", err)
 			timer.Reset(p.Soon())
 			continue
 		}
-		timer.Reset(p.Next(v, s.name, rand.Float64()))
+		timer.Reset(p.Next(v, b.name, rand.Float64()))
 	}
 }
 
@@ -52,30 +55,30 @@ func (s *Subscriber) lookNow() {
 }
 
 // look notes this member's heartbeat and reads heartbeats and leases.
-func (s *Subscriber) look(ctx context.Context, partitions int) (share.View, error) {
-	members, _, err := s.join(ctx)
+func (b balancer) look(ctx context.Context, partitions int) (share.View, error) {
+	members, _, err := b.join(ctx)
 	if err != nil {
 		return share.View{}, err
 	}
-	s.remember(members)
+	b.remember(members)
 	commands := make(rueidis.Commands, partitions)
 	for i := range commands {
-		commands[i] = s.mq.Client.B().Get().Key(s.leaseKey(i)).Build()
+		commands[i] = b.mq.Client.B().Get().Key(b.leaseKey(i)).Build()
 	}
 	v := share.View{Leases: make([]string, partitions), Members: members}
-	for i, r := range s.mq.Client.DoMulti(ctx, commands...) {
+	for i, r := range b.mq.Client.DoMulti(ctx, commands...) {
 		owner, err := r.ToString()
 		if err != nil && !rueidis.IsRedisNil(err) {
 			return share.View{}, model.Failure(ctx, "read leases", err)
 		}
 		v.Leases[i] = owner
 	}
-	v.Expiry, err = s.deadLeases(ctx, v)
+	v.Expiry, err = b.deadLeases(ctx, v)
 	return v, err
 }
 
 // deadLeases is the time until the next lease of a member without a heartbeat expires; -1 when the dead have none.
-func (s *Subscriber) deadLeases(ctx context.Context, v share.View) (time.Duration, error) {
+func (b balancer) deadLeases(ctx context.Context, v share.View) (time.Duration, error) {
 	live := map[string]bool{"": true}
 	for _, m := range v.Members {
 		live[m.Name] = true
@@ -83,11 +86,11 @@ func (s *Subscriber) deadLeases(ctx context.Context, v share.View) (time.Duratio
 	var commands rueidis.Commands
 	for i, owner := range v.Leases {
 		if !live[owner] {
-			commands = append(commands, s.mq.Client.B().Pttl().Key(s.leaseKey(i)).Build())
+			commands = append(commands, b.mq.Client.B().Pttl().Key(b.leaseKey(i)).Build())
 		}
 	}
 	next := time.Duration(-1)
-	for _, r := range s.mq.Client.DoMulti(ctx, commands...) {
+	for _, r := range b.mq.Client.DoMulti(ctx, commands...) {
 		ms, err := r.AsInt64()
 		if err != nil {
 			return next, model.Failure(ctx, "read leases", err)
@@ -100,42 +103,42 @@ func (s *Subscriber) deadLeases(ctx context.Context, v share.View) (time.Duratio
 	return next, nil
 }
 
-func (s *Subscriber) leaseKey(partition int) string {
-	return s.mq.Source(s.cfg.Topic, partition).Lease(s.cfg.Group)
+func (b balancer) leaseKey(partition int) string {
+	return b.mq.Source(b.cfg.Topic, partition).Lease(b.cfg.Group)
 }
 
 // remember notes who was alive at the last look; changed tells whether others are now.
-func (s *Subscriber) remember(members []share.MemberView) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.looked = share.NamesOf(members)
+func (b balancer) remember(members []share.MemberView) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.looked = share.NamesOf(members)
 }
 
-func (s *Subscriber) changed(members []share.MemberView) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.looked != nil && !slices.Equal(s.looked, share.NamesOf(members))
+func (b balancer) changed(members []share.MemberView) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.looked != nil && !slices.Equal(b.looked, share.NamesOf(members))
 }
 
 // rebalance looks once, and releases or takes what the plan says. It returns what it saw.
 // Once running has ended it takes nothing: what is free then may be what this member has just given back to the others.
-func (s *Subscriber) rebalance(ctx, running context.Context) (share.View, error) {
-	partitions, err := GrowGroups(s, ctx)
+func (b balancer) rebalance(ctx, running context.Context) (share.View, error) {
+	partitions, err := GrowGroups(b.Subscriber, ctx)
 	if err != nil {
 		return share.View{}, err
 	}
-	workers := Owned(s) // before the look: the lease of one that ends meanwhile is seen, and has a worker
-	v, err := s.look(ctx, partitions)
+	workers := Owned(b.Subscriber) // before the look: the lease of one that ends meanwhile is seen, and has a worker
+	v, err := b.look(ctx, partitions)
 	if err != nil {
 		return share.View{}, err
 	}
-	release, take := v.Plan(s.name)
+	release, take := v.Plan(b.name)
 	for i, owner := range v.Leases {
 		switch w := workers[i]; {
-		case owner == s.name && (w == nil || w.lost.Load()):
+		case owner == b.name && (w == nil || w.lost.Load()):
 			take = append(take, i) // the answer to a taking was lost
-		case w != nil && owner != s.name && !w.lost.Load():
-			s.mq.Cfg.Log.InfoContext(ctx, "streammq: lease is another's", slog.String("stream", w.Src.Stream()), slog.String("owner", owner))
+		case w != nil && owner != b.name && !w.lost.Load():
+			b.mq.Cfg.Log.InfoContext(ctx, "streammq: lease is another's", slog.String("stream", w.Src.Stream()), slog.String("owner", owner))
 			w.Lose()
 		}
 	}
@@ -150,60 +153,60 @@ func (s *Subscriber) rebalance(ctx, running context.Context) (share.View, error)
 			return v, nil
 		default:
 		}
-		if err := s.take(ctx, i); err != nil {
+		if err := b.take(ctx, i); err != nil {
 			return share.View{}, err
 		}
 	}
-	seen := model.Event{Topic: s.cfg.Topic, Partition: -1, Group: s.cfg.Group, Member: s.cfg.Member}
+	seen := model.Event{Topic: b.cfg.Topic, Partition: -1, Group: b.cfg.Group, Member: b.cfg.Member}
 	seen.Kind, seen.Count = model.EventUnowned, v.Unowned()
-	s.mq.Observe(seen)
+	b.mq.Observe(seen)
 	seen.Kind, seen.Count = model.EventPinConflict, v.Conflicts()
-	s.mq.Observe(seen)
+	b.mq.Observe(seen)
 	return v, nil
 }
 
 // renew prolongs the heartbeat and all leases. A lease that is lost, or was not confirmed for its whole time, ends its
 // worker; one whose handler does not return in its time is left to expire.
-func (s *Subscriber) renew(ctx context.Context) {
+func (b balancer) renew(ctx context.Context) {
 	// What was asked is waited for, also at a stop: an abandoned heartbeat might arrive after the member left.
-	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Lease/2)
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.cfg.Lease/2)
 	defer cancel()
-	asked := s.mq.Cfg.Now()
-	switch members, _, err := s.beat(call, s.cfg.Lease); {
-	case err == nil && s.changed(members):
-		s.lookNow()
+	asked := b.mq.Cfg.Now()
+	switch members, _, err := b.beat(call, b.cfg.Lease); {
+	case err == nil && b.changed(members):
+		b.lookNow()
 	case err != nil && ctx.Err() == nil:
-		s.warn(ctx, "streammq: heartbeat failed", err)
+		b.warn(ctx, "streammq: heartbeat failed", err)
 	}
 	var workers []*Worker
 	var calls []stream.Call
-	for _, w := range Owned(s) {
-		if s.hangs(w, asked) {
+	for _, w := range Owned(b.Subscriber) {
+		if b.hangs(w, asked) {
 			w.Lose()
 		}
 		if w.lost.Load() {
 			continue
 		}
 		workers = append(workers, w)
-		keys := []string{w.Src.Lease(s.cfg.Group), w.Src.Epoch(s.cfg.Group)}
-		args := []string{s.name, w.Epoch, stream.Millis(s.cfg.Lease)}
-		calls = append(calls, stream.Call{Script: s.mq.Scripts.LeaseRenew, Keys: keys, Args: args})
+		keys := []string{w.Src.Lease(b.cfg.Group), w.Src.Epoch(b.cfg.Group)}
+		args := []string{b.name, w.Epoch, stream.Millis(b.cfg.Lease)}
+		calls = append(calls, stream.Call{Script: b.mq.Scripts.LeaseRenew, Keys: keys, Args: args})
 	}
-	for i, r := range s.mq.RunAll(call, calls) {
+	for i, r := range b.mq.RunAll(call, calls) {
 		w := workers[i]
 		kept, err := r.AsInt64()
 		switch {
 		case err == nil && kept == 1:
 			w.renewed = asked
-		case err == nil, s.mq.Cfg.Now().Sub(w.renewed) >= s.cfg.Lease:
+		case err == nil, b.mq.Cfg.Now().Sub(w.renewed) >= b.cfg.Lease:
 			w.Lose()
-			s.lookNow()
+			b.lookNow()
 		}
 	}
 }
 
 // hangs tells of a handler that was to end a whole lease ago.
-func (s *Subscriber) hangs(w *Worker, now time.Time) bool {
+func (b balancer) hangs(w *Worker, now time.Time) bool {
 	began := w.longest()
-	return s.cfg.HandlerTimeout > 0 && began > 0 && s.mq.Elapsed(now)-began > (s.cfg.HandlerTimeout+s.cfg.Lease).Milliseconds()
+	return b.cfg.HandlerTimeout > 0 && began > 0 && b.mq.Elapsed(now)-began > (b.cfg.HandlerTimeout+b.cfg.Lease).Milliseconds()
 }

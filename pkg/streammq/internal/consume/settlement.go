@@ -79,28 +79,28 @@ func (s *settlement) takeBack() {
 	}
 }
 
-func (w *Worker) promise(s *settlement) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.promised[s] = true
+func (h *inHand) promise(s *settlement) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.promised[s] = true
 }
 
-func (w *Worker) kept(s *settlement) {
-	w.mu.Lock()
-	delete(w.promised, s)
-	w.mu.Unlock()
+func (h *inHand) kept(s *settlement) {
+	h.mu.Lock()
+	delete(h.promised, s)
+	h.mu.Unlock()
 	select {
-	case w.freed <- struct{}{}:
+	case h.freed <- struct{}{}:
 	default: // somebody will look anyway
 	}
 }
 
 // handBack takes all promises back.
-func (w *Worker) handBack() {
-	w.mu.Lock()
-	promised := w.promised
-	w.promised = map[*settlement]bool{}
-	w.mu.Unlock()
+func (h *inHand) handBack() {
+	h.mu.Lock()
+	promised := h.promised
+	h.promised = map[*settlement]bool{}
+	h.mu.Unlock()
 	for s := range promised {
 		s.takeBack()
 	}

@@ -10,6 +10,9 @@ import (
 	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
+// single is a member on a single stream.
+type single struct{ *Subscriber }
+
 // A single stream has no leases: each of its consumers reads what is new, and what fences an entry is the consumer and
 // the delivery count that Redis names for it. Worker 0 reads, worker 1 claims, under a name of its own: the two run
 // beside each other, and one must not take the other's entry for its own.
@@ -18,7 +21,7 @@ const (
 	claimNumber = 1
 )
 
-func (s *Subscriber) startStream(ctx, loops context.Context, taking, running *sync.WaitGroup) error {
+func (s single) startStream(ctx, loops context.Context, taking, running *sync.WaitGroup) error {
 	src := s.here()
 	err := s.mq.Client.Do(ctx, s.createGroup(src, s.cfg.Start)).Error()
 	if err != nil && !stream.IsError(err, "BUSYGROUP") {
@@ -28,19 +31,19 @@ func (s *Subscriber) startStream(ctx, loops context.Context, taking, running *sy
 	core.Every(loops, running, s.cfg.Renew, s.beatOnStream)
 	core.Every(loops, running, s.cfg.ClaimIdle/3, s.touchAll)
 	if s.cfg.Role != RoleClaim {
-		w := NewWorker(s, src, s.name, "")
-		s.launch(ctx, readNumber, w, w.readStream)
+		w := NewWorker(s.Subscriber, src, s.name, "")
+		s.launch(ctx, readNumber, w, loopOf(w).readStream)
 	}
 	if s.cfg.Role != RoleMain {
-		w := NewWorker(s, src, s.name+core.ClaimSuffix, "")
+		w := NewWorker(s.Subscriber, src, s.name+core.ClaimSuffix, "")
 		s.launch(ctx, claimNumber, w, func(ctx context.Context) error { return s.claimStream(ctx, w) })
 	}
-	s.startKeepers(ctx, taking)
+	keeper{s.Subscriber}.startKeepers(ctx, taking)
 	return nil
 }
 
 // beatOnStream notes that the member lives, while the stream is there. As in renew, it is not abandoned at a stop.
-func (s *Subscriber) beatOnStream(ctx context.Context) {
+func (s single) beatOnStream(ctx context.Context) {
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Lease/2)
 	defer cancel()
 	if !s.there(call) {
@@ -52,8 +55,8 @@ func (s *Subscriber) beatOnStream(ctx context.Context) {
 }
 
 // touchAll tells Redis that the entries of running batches are not forgotten.
-func (s *Subscriber) touchAll(ctx context.Context) {
-	for _, w := range Owned(s) {
+func (s single) touchAll(ctx context.Context) {
+	for _, w := range Owned(s.Subscriber) {
 		if open := w.stillOpen(); len(open) > 0 {
 			if err := w.Touch(ctx, open); err != nil && ctx.Err() == nil {
 				s.warn(ctx, "streammq: idle reset failed", err)
@@ -64,38 +67,38 @@ func (s *Subscriber) touchAll(ctx context.Context) {
 
 // readStream begins with what this consumer's name has pending from before: no other process has that name.
 // A subscriber that claims too does so with each of its reads where the server can: it need not wait for the claimer's turn.
-func (w *Worker) readStream(ctx context.Context) error {
-	w.Claims = ""
-	if w.cfg.Role == RoleBoth {
-		able, err := w.CanClaim(ctx)
+func (l loops) readStream(ctx context.Context) error {
+	l.Claims = ""
+	if l.cfg.Role == RoleBoth {
+		able, err := l.CanClaim(ctx)
 		if err != nil {
 			return err
 		}
 		if able {
-			w.Claims = stream.Millis(w.cfg.ClaimIdle)
+			l.Claims = stream.Millis(l.cfg.ClaimIdle)
 		}
 	}
-	if err := w.takeUp(ctx, w.ClaimOwn); err != nil {
+	if err := l.takeUp(ctx, l.ClaimOwn); err != nil {
 		return err
 	}
-	if _, err := w.claimAll(ctx, nil); err != nil {
+	if _, err := l.claimAll(ctx, nil); err != nil {
 		return err
 	}
-	return w.main(ctx)
+	return l.main(ctx)
 }
 
 // claimAll goes on while there is something to claim, and returns the time until it should be called again.
-func (w *Worker) claimAll(ctx context.Context, dead []string) (time.Duration, error) {
-	idle, wait := w.cfg.ClaimIdle, w.cfg.PendingScan
-	if w.cfg.Role == RoleMain {
+func (l loops) claimAll(ctx context.Context, dead []string) (time.Duration, error) {
+	idle, wait := l.cfg.ClaimIdle, l.cfg.PendingScan
+	if l.cfg.Role == RoleMain {
 		idle = fence.Never // its own only
 	}
 	for {
-		got, err := w.Claim(ctx, w.cfg.ClaimBatch, idle, dead)
+		got, err := l.Claim(ctx, l.cfg.ClaimBatch, idle, dead)
 		if err != nil {
 			return 0, err
 		}
-		if err := w.Handle(ctx, got, false); err != nil {
+		if err := l.Handle(ctx, got, false); err != nil {
 			return 0, err
 		}
 		if len(got.Entries) == 0 {
@@ -108,15 +111,15 @@ func (w *Worker) claimAll(ctx context.Context, dead []string) (time.Duration, er
 }
 
 // claimStream looks for entries of dead and silent consumers, every PendingScan.
-func (s *Subscriber) claimStream(ctx context.Context, w *Worker) error {
-	if err := w.pausing(ctx); err != nil {
+func (s single) claimStream(ctx context.Context, w *Worker) error {
+	if err := loopOf(w).pausing(ctx); err != nil {
 		return err
 	}
-	if err := w.takeUp(ctx, w.ClaimOwn); err != nil {
+	if err := loopOf(w).takeUp(ctx, w.ClaimOwn); err != nil {
 		return err
 	}
 	for {
-		if err := w.pausing(ctx); err != nil {
+		if err := loopOf(w).pausing(ctx); err != nil {
 			return err
 		}
 		var dead []string
@@ -127,7 +130,7 @@ func (s *Subscriber) claimStream(ctx context.Context, w *Worker) error {
 		for _, name := range gone {
 			dead = append(dead, name, name+core.ClaimSuffix)
 		}
-		wait, err := w.claimAll(ctx, dead)
+		wait, err := loopOf(w).claimAll(ctx, dead)
 		if err != nil {
 			return err
 		}

@@ -36,6 +36,14 @@ type member interface {
 	healGroup(ctx context.Context, src core.Source)
 }
 
+// inHand is what a worker has read and not yet settled.
+type inHand struct {
+	mu       sync.Mutex
+	open     []fence.Held         // read, and not yet handled
+	promised map[*settlement]bool // handled, and to be settled by their handler
+	freed    chan struct{}        // has room for one: a promise was kept
+}
+
 // Worker runs the messages of one source, in the order of the stream or that of their keys, as long as it owns it.
 type Worker struct {
 	fence.Reader
@@ -56,10 +64,7 @@ type Worker struct {
 	heir    atomic.Bool    // entries of another consumer were moved to this one
 	began   []atomic.Int64 // by lane: when the running handler began, by MQ.elapsed; 0: none runs
 
-	mu       sync.Mutex
-	open     []fence.Held         // read, and not yet handled
-	promised map[*settlement]bool // handled, and to be settled by their handler
-	freed    chan struct{}        // has room for one: a promise was kept
+	inHand
 }
 
 // Lose ends the current message too: its writes would be refused.
