@@ -110,7 +110,7 @@ func (k keeper) keepApart(ctx context.Context) {
 // startKeepers starts what tidies up: the mover of retries and the retention.
 func (k keeper) startKeepers(ctx context.Context, taking *sync.WaitGroup) {
 	if k.cfg.RetryMode == model.RetryRepublish {
-		taking.Go(func() { mover{k.Subscriber}.moveAll(ctx) })
+		taking.Go(func() { mover(k).moveAll(ctx) })
 	}
 	if k.cfg.Retention != (model.Retention{}) || k.cfg.Delete != model.DeleteNever || k.cfg.DeadLetterRetention != (model.Retention{}) {
 		core.Every(ctx, taking, k.cfg.TrimEvery, k.trimOwned)

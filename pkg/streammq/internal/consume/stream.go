@@ -38,7 +38,7 @@ func (s single) startStream(ctx, loops context.Context, taking, running *sync.Wa
 		w := NewWorker(s.Subscriber, src, s.name+core.ClaimSuffix, "")
 		s.launch(ctx, claimNumber, w, func(ctx context.Context) error { return s.claimStream(ctx, w) })
 	}
-	keeper{s.Subscriber}.startKeepers(ctx, taking)
+	keeper(s).startKeepers(ctx, taking)
 	return nil
 }
 
