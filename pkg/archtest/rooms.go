@@ -20,7 +20,8 @@ var rooms = []room{
 	{"migrations", nil},
 	{"pkg/taskstate", nil},
 	{"pkg/streammq/...", []string{"pkg/streammq/..."}},
-	{"pkg/telemetry", []string{"pkg/streammq"}}, // its observers
+	{"pkg/telemetry", nil},
+	{"pkg/telemetry/mq", []string{"pkg/streammq", "pkg/telemetry"}}, // streammq's observers
 	{"pkg/labserver", nil},
 	{"pkg/archtest", nil},
 	{"pkg/process", []string{"pkg/telemetry"}},

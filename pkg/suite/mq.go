@@ -5,7 +5,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingestq/streamq"
 	"github.com/millweir/millweir/pkg/streammq"
-	"github.com/millweir/millweir/pkg/telemetry"
+	telemetrymq "github.com/millweir/millweir/pkg/telemetry/mq"
 )
 
 // MQ opens streammq on the process's Redis for an operator's looks and steps, and shows what all topics hold among the figures;
@@ -20,6 +20,6 @@ func (p *Parts) MQ() (*streammq.MQ, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open streammq: %w", err)
 	}
-	p.watch(telemetry.NewQueueCollector(mq, p.Env.Log))
+	p.watch(telemetrymq.NewCollector(mq, p.Env.Log))
 	return mq, nil
 }

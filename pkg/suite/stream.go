@@ -14,7 +14,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/ingestq/streamq"
 	"github.com/millweir/millweir/pkg/process"
-	"github.com/millweir/millweir/pkg/telemetry"
+	"github.com/millweir/millweir/pkg/telemetry/mq"
 )
 
 // Deliveries over Redis lie in one stream, or with INGEST_STREAM_PARTITIONS above 1 in the partitions of a topic.
@@ -37,8 +37,8 @@ func streamConfig(q Queue, c redisq.Config) streamq.Config {
 // observed lets the library count in the process's figures and what it exports, and make spans.
 func (p *Parts) observed(c streamq.Config) (streamq.Config, error) {
 	var err error
-	c.Observer, err = telemetry.NewQueueObserver(p.Env.Metrics)
-	c.Tracing = telemetry.NewQueueTracing(otel.GetTracerProvider())
+	c.Observer, err = mq.NewObserver(p.Env.Metrics)
+	c.Tracing = mq.NewTracing(otel.GetTracerProvider())
 	return c, err
 }
 

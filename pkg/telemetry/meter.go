@@ -3,12 +3,9 @@ package telemetry
 import (
 	"context"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-
-	"github.com/millweir/millweir/pkg/streammq"
 )
 
 // MetricsExported tells whether OTel metrics go out over OTLP/HTTP: OTEL_EXPORTER_OTLP_ENDPOINT or
@@ -32,27 +29,4 @@ func setupMetrics(ctx context.Context, o SetupOptions) (end func(context.Context
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter)), sdkmetric.WithResource(res))
 	otel.SetMeterProvider(provider)
 	return provider.Shutdown, nil
-}
-
-// NewQueueObserver counts what streammq does on reg, and where OTel metrics are exported there too.
-func NewQueueObserver(reg prometheus.Registerer) (streammq.Observer, error) {
-	figures := NewQueueMetrics(reg)
-	if !MetricsExported() {
-		return figures, nil
-	}
-	meter, err := NewQueueMeter(otel.GetMeterProvider())
-	if err != nil {
-		return nil, err
-	}
-	return observers{figures, meter}, nil
-}
-
-// observers hear one after another.
-type observers []streammq.Observer
-
-// Observe implements streammq.Observer.
-func (o observers) Observe(e streammq.Event) {
-	for _, one := range o {
-		one.Observe(e)
-	}
 }

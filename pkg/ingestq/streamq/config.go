@@ -32,9 +32,9 @@ type Config struct {
 	redisq.Config
 	// Partitions is the number that the topic has at least.
 	Partitions int
-	// Observer receives what the library counts; nil: nobody. telemetry.NewQueueMetrics makes one.
+	// Observer receives what the library counts; nil: nobody. mq.NewMetrics makes one.
 	Observer streammq.Observer
-	// Tracing makes spans of what goes to the topic and comes from it; nil: nobody. telemetry.NewQueueTracing makes one.
+	// Tracing makes spans of what goes to the topic and comes from it; nil: nobody. mq.NewTracing makes one.
 	Tracing Tracing
 }
 

@@ -1,4 +1,4 @@
-package telemetry
+package mq
 
 import (
 	"context"
@@ -20,7 +20,11 @@ import (
 
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/telemetry"
 )
+
+// canary is a secret that no span may show.
+const canary = "c4nary-Pa55"
 
 // queueRig is a topic of the test's own on a real Redis, observed.
 type queueRig struct {
@@ -38,7 +42,7 @@ func newQueueRig(t *testing.T) *queueRig {
 	t.Cleanup(client.Close)
 	r := &queueRig{topic: "seen-" + rand.Text(), reg: prometheus.NewRegistry()}
 	cfg := streammq.NewDefaultConfig()
-	cfg.Observer = NewQueueMetrics(r.reg)
+	cfg.Observer = NewMetrics(r.reg)
 	r.mq, err = streammq.New(client, cfg)
 	require.NoError(t, err)
 	_, err = r.mq.CreateTopic(t.Context(), streammq.Topic{Name: r.topic, Partitions: 1})
@@ -89,7 +93,7 @@ func valueOf(t *testing.T, reg *prometheus.Registry, name string, labels map[str
 func TestQueueFiguresAndTheirRemovalWhenAMemberLeaves(t *testing.T) {
 	t.Parallel()
 	r := newQueueRig(t)
-	r.reg.MustRegister(NewQueueCollector(r.mq, slog.New(slog.DiscardHandler), r.topic))
+	r.reg.MustRegister(NewCollector(r.mq, slog.New(slog.DiscardHandler), r.topic))
 	release := make(chan struct{})
 	stop := r.run(t, func(_ context.Context, d *streammq.Delivery) streammq.Result {
 		switch string(d.Payload) {
@@ -160,7 +164,7 @@ func TestQueueFiguresAndTheirRemovalWhenAMemberLeaves(t *testing.T) {
 func TestQueueEventsOfAllKindsAreCounted(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
-	m, again := NewQueueMetrics(reg), NewQueueMetrics(reg)
+	m, again := NewMetrics(reg), NewMetrics(reg)
 	for _, o := range []streammq.Observer{m, again} {
 		o.Observe(streammq.Event{Kind: streammq.EventProduced, Topic: "t", Partition: 3, Count: 1, Err: errors.New("x")})
 		member := streammq.Event{Topic: "t", Partition: 3, Group: "g", Member: "m1", Count: 1}
@@ -234,7 +238,7 @@ func TestQueueSpansAreLinked(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
 	t.Cleanup(func() { require.NoError(t, provider.Shutdown(context.Background())) })
-	tracing := NewQueueTracing(provider)
+	tracing := NewTracing(provider)
 	ended := make(chan struct{}, 2)
 	stop := r.run(t, tracing.Handler(func(_ context.Context, d *streammq.Delivery) streammq.Result {
 		defer func() { ended <- struct{}{} }()
@@ -279,10 +283,10 @@ func TestQueueSpansOfManyMessages(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
 	t.Cleanup(func() { require.NoError(t, provider.Shutdown(context.Background())) })
-	tracing := NewQueueTracing(provider)
+	tracing := NewTracing(provider)
 	const a, b = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-5bf92f3577b34da6a3ce929d0e0e4736-10f067aa0ba902b7-01"
 	carrying := func(parent string) streammq.Message {
-		return streammq.Message{Payload: []byte("x"), Headers: map[string]string{KeyTraceparent: parent}}
+		return streammq.Message{Payload: []byte("x"), Headers: map[string]string{telemetry.KeyTraceparent: parent}}
 	}
 	p := r.mq.NewProducer(nil)
 	for _, ms := range [][]streammq.Message{{carrying(a), carrying(b)}, {carrying(a)}} {

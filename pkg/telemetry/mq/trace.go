@@ -1,4 +1,4 @@
-package telemetry
+package mq
 
 import (
 	"context"
@@ -11,35 +11,36 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/telemetry"
 )
 
-// queueScope names the library to whoever collects.
-const queueScope = "github.com/millweir/millweir/pkg/streammq"
+// scopeName names the library to whoever collects.
+const scopeName = "github.com/millweir/millweir/pkg/streammq"
 
 // maxBatchLinks bounds the links of one span of many messages.
 const maxBatchLinks = 100
 
-// QueueTracing makes spans of streammq's messages by the OTel messaging conventions. The context travels in the header
+// Tracing makes spans of streammq's messages by the OTel messaging conventions. The context travels in the header
 // traceparent, so that a retry and a replay link to the publisher as the first run does.
-type QueueTracing struct{ tracer trace.Tracer }
+type Tracing struct{ tracer trace.Tracer }
 
-// NewQueueTracing makes one.
-func NewQueueTracing(p trace.TracerProvider) *QueueTracing {
-	return &QueueTracing{p.Tracer(queueScope)}
+// NewTracing makes one.
+func NewTracing(p trace.TracerProvider) *Tracing {
+	return &Tracing{p.Tracer(scopeName)}
 }
 
 // Publish publishes under a span of its own, whose context goes with the message unless it carries one already.
 // Errors are the producer's.
-func (q *QueueTracing) Publish(ctx context.Context, p *streammq.Producer, topic string, m streammq.Message) (streammq.Receipt, error) {
+func (q *Tracing) Publish(ctx context.Context, p *streammq.Producer, topic string, m streammq.Message) (streammq.Receipt, error) {
 	ctx, span := q.tracer.Start(ctx, "send "+topic, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
 		append(destination(topic), operation("send")...)...))
 	defer span.End()
-	if m.Headers[KeyTraceparent] == "" {
+	if m.Headers[telemetry.KeyTraceparent] == "" {
 		m.Headers = maps.Clone(m.Headers) // the caller's stay as they are
 		if m.Headers == nil {
 			m.Headers = map[string]string{}
 		}
-		Inject(ctx, m.Headers)
+		telemetry.Inject(ctx, m.Headers)
 	}
 	r, err := p.Publish(ctx, topic, m)
 	if err != nil {
@@ -52,9 +53,9 @@ func (q *QueueTracing) Publish(ctx context.Context, p *streammq.Producer, topic 
 
 // PublishBatch publishes under one span, which is linked to the traces that the messages carry. One message alone, published by a
 // loop that serves no request, continues its own. Errors are the producer's.
-func (q *QueueTracing) PublishBatch(ctx context.Context, p *streammq.Producer, topic string, ms []streammq.Message) ([]streammq.Receipt, error) {
+func (q *Tracing) PublishBatch(ctx context.Context, p *streammq.Producer, topic string, ms []streammq.Message) ([]streammq.Receipt, error) {
 	if len(ms) == 1 && !trace.SpanContextFromContext(ctx).IsValid() {
-		ctx = WithTraceparent(ctx, ms[0].Headers[KeyTraceparent])
+		ctx = telemetry.WithTraceparent(ctx, ms[0].Headers[telemetry.KeyTraceparent])
 	}
 	ctx, span := q.tracer.Start(ctx, "send "+topic, trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(append(destination(topic), operation("send")...)...), batchOf(len(ms)))
@@ -72,7 +73,7 @@ func (q *QueueTracing) PublishBatch(ctx context.Context, p *streammq.Producer, t
 }
 
 // Received makes a span of a Poll that began at a time and answered something; it is linked to what the messages carry.
-func (q *QueueTracing) Received(ctx context.Context, began time.Time, ds []*streammq.Delivery) {
+func (q *Tracing) Received(ctx context.Context, began time.Time, ds []*streammq.Delivery) {
 	if len(ds) == 0 {
 		return
 	}
@@ -90,7 +91,7 @@ func (q *QueueTracing) Received(ctx context.Context, began time.Time, ds []*stre
 
 // link links a span to the one that the headers name.
 func link(span trace.Span, headers map[string]string) {
-	if sc := SpanContext(headers[KeyTraceparent]); sc.IsValid() {
+	if sc := telemetry.SpanContext(headers[telemetry.KeyTraceparent]); sc.IsValid() {
 		span.AddLink(trace.Link{SpanContext: sc})
 	}
 }
@@ -101,9 +102,9 @@ func batchOf(n int) trace.SpanStartEventOption {
 }
 
 // Handler runs h under a span of its own that is linked to the message's publisher.
-func (q *QueueTracing) Handler(h streammq.Handler) streammq.Handler {
+func (q *Tracing) Handler(h streammq.Handler) streammq.Handler {
 	return func(ctx context.Context, d *streammq.Delivery) streammq.Result {
-		ctx, span := q.tracer.Start(ctx, "process "+d.Topic, trace.WithSpanKind(trace.SpanKindConsumer), LinkTo(d.Headers[KeyTraceparent]),
+		ctx, span := q.tracer.Start(ctx, "process "+d.Topic, trace.WithSpanKind(trace.SpanKindConsumer), telemetry.LinkTo(d.Headers[telemetry.KeyTraceparent]),
 			trace.WithAttributes(append(destination(d.Topic), operation("process")...)...),
 			trace.WithAttributes(
 				attribute.String("messaging.message.id", d.ID), attribute.String("messaging.message.conversation_id", d.UUID),
@@ -135,7 +136,7 @@ func partitionOf(n int) attribute.KeyValue {
 
 // failed marks a span; the text is redacted as in logs.
 func failed(span trace.Span, err error) {
-	text := Redact(err.Error())
+	text := telemetry.Redact(err.Error())
 	span.SetStatus(codes.Error, text)
 	span.AddEvent("exception", trace.WithAttributes(attribute.String("exception.message", text)))
 }

@@ -1,4 +1,4 @@
-package telemetry
+package mq
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/telemetry"
 )
 
 // measured are the points of a reader by name: their attributes and what they say.
@@ -27,7 +28,7 @@ func measured(t *testing.T, reader *sdkmetric.ManualReader) map[string]map[attri
 	require.NoError(t, reader.Collect(t.Context(), &all))
 	points := map[string]map[attribute.Set]float64{}
 	for _, scope := range all.ScopeMetrics {
-		require.Equal(t, queueScope, scope.Scope.Name)
+		require.Equal(t, scopeName, scope.Scope.Name)
 		for _, m := range scope.Metrics {
 			points[m.Name] = map[attribute.Set]float64{}
 			switch data := m.Data.(type) {
@@ -56,7 +57,7 @@ func TestQueueMeterFollowsTheConventions(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	t.Cleanup(func() { require.NoError(t, provider.Shutdown(context.Background())) })
-	q, err := NewQueueMeter(provider)
+	q, err := NewMeter(provider)
 	require.NoError(t, err)
 	member := streammq.Event{Topic: "orders", Partition: 3, Group: "g", Member: "m1", Count: 2}
 	whole := member
@@ -128,13 +129,13 @@ func TestQueueFiguresAreExported(t *testing.T) {
 	before := otel.GetMeterProvider()
 	t.Cleanup(func() { otel.SetMeterProvider(before) })
 	reg := prometheus.NewRegistry()
-	silent, err := NewQueueObserver(reg)
+	silent, err := NewObserver(reg)
 	require.NoError(t, err)
-	require.IsType(t, &QueueMetrics{}, silent, "nothing to pay for")
+	require.IsType(t, &Metrics{}, silent, "nothing to pay for")
 	t.Setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", srv.URL+"/v1/metrics")
-	shutdown, err := Setup(t.Context(), SetupOptions{Service: "stream-worker", Version: "v9", Log: slog.New(slog.DiscardHandler)})
+	shutdown, err := telemetry.Setup(t.Context(), telemetry.SetupOptions{Service: "stream-worker", Version: "v9", Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	both, err := NewQueueObserver(reg)
+	both, err := NewObserver(reg)
 	require.NoError(t, err)
 	both.Observe(streammq.Event{Kind: streammq.EventAcked, Topic: "orders", Partition: 3, Group: "g", Member: "m1", Count: 2})
 	require.NoError(t, shutdown(context.WithoutCancel(t.Context())))

@@ -1,4 +1,4 @@
-package telemetry
+package mq
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 // scrapeTimeout bounds one look at Redis; a scrape waits no longer.
 const scrapeTimeout = 5 * time.Second
 
-// QueueCollector shows what topics hold, read once per scrape (contract §8). Members that left are not in what it reads.
-type QueueCollector struct {
+// Collector shows what topics hold, read once per scrape (contract §8). Members that left are not in what it reads.
+type Collector struct {
 	mq     *streammq.MQ
 	topics []string
 	log    *slog.Logger
@@ -22,14 +22,14 @@ type QueueCollector struct {
 	length, pending, inflight, lag, unowned, frontier *prometheus.Desc
 }
 
-var _ prometheus.Collector = (*QueueCollector)(nil)
+var _ prometheus.Collector = (*Collector)(nil)
 
-// NewQueueCollector shows the topics of those names, as far as they exist; with none, all topics of the registry.
-func NewQueueCollector(mq *streammq.MQ, log *slog.Logger, topics ...string) *QueueCollector {
+// NewCollector shows the topics of those names, as far as they exist; with none, all topics of the registry.
+func NewCollector(mq *streammq.MQ, log *slog.Logger, topics ...string) *Collector {
 	desc := func(what, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("streammq_"+what, help, labels, nil)
 	}
-	return &QueueCollector{
+	return &Collector{
 		mq: mq, topics: topics, log: log,
 		length:   desc("length", "Entries in a partition's stream, finished ones too.", labelTopic, labelPartition),
 		pending:  desc("pending", "Entries that a group was given and has not finished.", labelTopic, labelPartition, labelGroup),
@@ -41,14 +41,14 @@ func NewQueueCollector(mq *streammq.MQ, log *slog.Logger, topics ...string) *Que
 }
 
 // Describe implements prometheus.Collector.
-func (c *QueueCollector) Describe(out chan<- *prometheus.Desc) {
+func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.length, c.pending, c.inflight, c.lag, c.unowned, c.frontier} {
 		out <- d
 	}
 }
 
 // Collect implements prometheus.Collector. Where Redis does not answer, the figures are missing from the scrape.
-func (c *QueueCollector) Collect(out chan<- prometheus.Metric) {
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout) // a scrape has no context
 	defer cancel()
 	known, err := c.mq.Topics(ctx)
@@ -66,7 +66,7 @@ func (c *QueueCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-func (c *QueueCollector) wanted(topic string) bool {
+func (c *Collector) wanted(topic string) bool {
 	for _, name := range c.topics {
 		if name == topic {
 			return true
@@ -76,7 +76,7 @@ func (c *QueueCollector) wanted(topic string) bool {
 }
 
 // topic shows one topic.
-func (c *QueueCollector) topic(ctx context.Context, info streammq.TopicInfo, out chan<- prometheus.Metric) error {
+func (c *Collector) topic(ctx context.Context, info streammq.TopicInfo, out chan<- prometheus.Metric) error {
 	mq, err := c.mq.ForLayout(info.Layout)
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func (c *QueueCollector) topic(ctx context.Context, info streammq.TopicInfo, out
 }
 
 // hands shows what live members have in hand, those of one stable name together.
-func (c *QueueCollector) hands(ctx context.Context, a *streammq.Admin, topic, group string, gauge func(*prometheus.Desc, int64, ...string)) error {
+func (c *Collector) hands(ctx context.Context, a *streammq.Admin, topic, group string, gauge func(*prometheus.Desc, int64, ...string)) error {
 	consumers, err := a.InFlight(ctx, group)
 	if err != nil {
 		return err

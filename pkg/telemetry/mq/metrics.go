@@ -1,4 +1,4 @@
-package telemetry
+package mq
 
 import (
 	"slices"
@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/pkg/telemetry"
 )
 
 const (
@@ -18,9 +19,9 @@ const (
 	labelResult    = "result"
 )
 
-// QueueMetrics counts what streammq does (contract §8). It implements streammq.Observer.
+// Metrics counts what streammq does (contract §8). It implements streammq.Observer.
 // Series of a member are removed when its Run ends.
-type QueueMetrics struct {
+type Metrics struct {
 	produced, consumed, acked, retried, dead, events *prometheus.CounterVec
 	handle, ackDelay                                 *prometheus.HistogramVec
 	owned, uncovered, conflicts                      *prometheus.GaugeVec
@@ -28,25 +29,25 @@ type QueueMetrics struct {
 	series sync.Map // seriesKey → *series: a label lookup for every message would cost more than the message
 }
 
-var _ streammq.Observer = (*QueueMetrics)(nil)
+var _ streammq.Observer = (*Metrics)(nil)
 
-// NewQueueMetrics registers the figures on reg; nil registers nothing. A second one on the same reg counts together with the first.
-func NewQueueMetrics(reg prometheus.Registerer) *QueueMetrics {
+// NewMetrics registers the figures on reg; nil registers nothing. A second one on the same reg counts together with the first.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
 	counter := func(what, help string, labels ...string) *prometheus.CounterVec {
-		return Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "streammq_" + what + "_total", Help: help}, labels))
+		return telemetry.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "streammq_" + what + "_total", Help: help}, labels))
 	}
 	histogram := func(what, help string, labels ...string) *prometheus.HistogramVec {
-		return Register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		return telemetry.Register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "streammq_" + what + "_seconds", Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 4, 10), // 0.5 ms … 131 s
 		}, labels))
 	}
 	gauge := func(what, help string) *prometheus.GaugeVec {
-		return Register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "streammq_" + what, Help: help},
+		return telemetry.Register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "streammq_" + what, Help: help},
 			[]string{labelTopic, labelGroup, labelConsumer}))
 	}
 	member := []string{labelTopic, labelPartition, labelGroup, labelConsumer}
 	result := append(slices.Clone(member), labelResult)
-	return &QueueMetrics{
+	return &Metrics{
 		produced: counter("produced", "Messages added by producers, by result.", labelTopic, labelPartition, labelResult),
 		consumed: counter("consumed", "Messages read for a handler: success, or lost when their data was gone.", result...),
 		acked:    counter("acked", "Entries acknowledged, by result: success, refused (another member has them) or failure.", result...),
@@ -77,7 +78,7 @@ type series struct {
 }
 
 // Observe implements streammq.Observer.
-func (q *QueueMetrics) Observe(e streammq.Event) {
+func (q *Metrics) Observe(e streammq.Event) {
 	switch e.Kind {
 	case streammq.EventOwned:
 		state(q.owned, e)
@@ -129,7 +130,7 @@ func resultOf(e streammq.Event) string {
 }
 
 // open finds the series of a key.
-func (q *QueueMetrics) open(k seriesKey) *series {
+func (q *Metrics) open(k seriesKey) *series {
 	partition := partitionLabel(k.partition)
 	of := func(v *prometheus.CounterVec) prometheus.Counter {
 		return v.WithLabelValues(k.topic, partition, k.group, k.member, k.result)
@@ -160,7 +161,7 @@ func (q *QueueMetrics) open(k seriesKey) *series {
 }
 
 // counted is where an event counts that did not succeed; nil: among the events only.
-func (q *QueueMetrics) counted(k seriesKey) *prometheus.CounterVec {
+func (q *Metrics) counted(k seriesKey) *prometheus.CounterVec {
 	if k.kind == streammq.EventLost {
 		return q.consumed
 	}
@@ -178,7 +179,7 @@ func partitionLabel(n int) string {
 }
 
 // forget removes what a member that left has counted under its name.
-func (q *QueueMetrics) forget(e streammq.Event) {
+func (q *Metrics) forget(e streammq.Event) {
 	gone := prometheus.Labels{labelTopic: e.Topic, labelGroup: e.Group, labelConsumer: e.Member}
 	q.series.Range(func(key, _ any) bool {
 		if k, ok := key.(seriesKey); ok && k.topic == e.Topic && k.group == e.Group && k.member == e.Member {

@@ -1,4 +1,4 @@
-package telemetry
+package mq
 
 import (
 	"context"
@@ -10,19 +10,19 @@ import (
 	"github.com/millweir/millweir/pkg/streammq"
 )
 
-// QueueMeter counts what streammq does as OTel metrics, by the messaging conventions where they have a name, for programs that
+// Meter counts what streammq does as OTel metrics, by the messaging conventions where they have a name, for programs that
 // export those instead of a Prometheus page. It implements streammq.Observer.
-type QueueMeter struct {
+type Meter struct {
 	sent, consumed, acked, retried, dead, events metric.Int64Counter
 	process                                      metric.Float64Histogram
 	owned, uncovered, conflicts                  metric.Int64Gauge
 }
 
-var _ streammq.Observer = (*QueueMeter)(nil)
+var _ streammq.Observer = (*Meter)(nil)
 
-// NewQueueMeter makes the instruments. Its errors are the provider's.
-func NewQueueMeter(p metric.MeterProvider) (*QueueMeter, error) {
-	meter := p.Meter(queueScope)
+// NewMeter makes the instruments. Its errors are the provider's.
+func NewMeter(p metric.MeterProvider) (*Meter, error) {
+	meter := p.Meter(scopeName)
 	var errs []error
 	counter := func(name, unit, help string) metric.Int64Counter {
 		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(help))
@@ -35,7 +35,7 @@ func NewQueueMeter(p metric.MeterProvider) (*QueueMeter, error) {
 		return g
 	}
 	process, err := meter.Float64Histogram("messaging.process.duration", metric.WithUnit("s"), metric.WithDescription("Time of handlers."))
-	q := &QueueMeter{
+	q := &Meter{
 		sent:      counter("messaging.client.sent.messages", "{message}", "Messages added by producers."),
 		consumed:  counter("messaging.client.consumed.messages", "{message}", "Messages read for a handler."),
 		acked:     counter("streammq.acked", "{message}", "Entries acknowledged."),
@@ -51,7 +51,7 @@ func NewQueueMeter(p metric.MeterProvider) (*QueueMeter, error) {
 }
 
 // Observe implements streammq.Observer.
-func (q *QueueMeter) Observe(e streammq.Event) {
+func (q *Meter) Observe(e streammq.Event) {
 	ctx := context.Background() // an event has none: what is counted is no part of a trace
 	n, where := int64(e.Count), metric.WithAttributeSet(attribute.NewSet(placeOf(e)...))
 	switch e.Kind {
@@ -84,7 +84,7 @@ func (q *QueueMeter) Observe(e streammq.Event) {
 }
 
 // missed counts what was refused, failed or lost among what it was to be, by error.type.
-func (q *QueueMeter) missed(ctx context.Context, e streammq.Event) {
+func (q *Meter) missed(ctx context.Context, e streammq.Event) {
 	counter, ok := map[streammq.EventKind]metric.Int64Counter{
 		streammq.EventAcked: q.acked, streammq.EventRetried: q.retried, streammq.EventDead: q.dead,
 	}[e.Of]
