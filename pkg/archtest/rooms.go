@@ -38,7 +38,8 @@ var rooms = []room{
 	{"pkg/sqldb/mysql", []string{"pkg/sqldb"}},
 	{"pkg/sqldb/postgres", []string{"pkg/sqldb"}},
 	{"pkg/sqldb/sqlite", []string{"pkg/sqldb", "pkg/taskstate"}},
-	{"pkg/taskstore", []string{"pkg/taskstate", "pkg/crash", "pkg/sqldb/...", "migrations"}}, // opens any of the three
+	{"pkg/taskstore", []string{"pkg/taskstate", "pkg/crash", "pkg/sqldb", "migrations"}},          // opens the dialects that the program links
+	{"pkg/sqldb/dialects", []string{"pkg/sqldb/mysql", "pkg/sqldb/postgres", "pkg/sqldb/sqlite"}}, // all of them
 
 	// queues
 	{"pkg/ingestq", []string{"proto", "pkg/taskstate"}},

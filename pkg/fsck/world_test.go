@@ -24,6 +24,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/labserver"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
 	"github.com/millweir/millweir/pkg/taskstore"

@@ -16,6 +16,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/outbox"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 )

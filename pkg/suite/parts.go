@@ -27,6 +27,7 @@ import (
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/redisclient"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskstore"
 )
 

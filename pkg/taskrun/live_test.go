@@ -20,6 +20,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq/redisq/embedded"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/redisclient"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"

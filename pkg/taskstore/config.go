@@ -8,9 +8,6 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/sqldb"
-	"github.com/millweir/millweir/pkg/sqldb/mysql"
-	"github.com/millweir/millweir/pkg/sqldb/postgres"
-	"github.com/millweir/millweir/pkg/sqldb/sqlite"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -26,7 +23,7 @@ const (
 type Config struct {
 	// MySQLDSN is user:password@tcp(host:3306)/database, as the Go driver for MySQL takes it.
 	MySQLDSN string
-	// DatabaseURL is mysql://…, postgres://… or sqlite:PATH.
+	// DatabaseURL is mysql://…, postgres://… or sqlite:PATH, of a dialect that the program links (see sqldb.Register).
 	DatabaseURL string
 	// MaxOpen is the most connections to a server at a time that run transactions, and as many again for all else; 0: 16.
 	MaxOpen int
@@ -54,11 +51,11 @@ func (c Config) Validate() error {
 	case c.MySQLDSN != "" && c.DatabaseURL != "":
 		errs = append(errs, errors.New("MYSQL_DSN and DATABASE_URL: set only one of them"))
 	case c.MySQLDSN != "":
-		if err := mysql.CheckDSN(c.MySQLDSN); err != nil {
+		if err := checkAddress(sqldb.SchemeDSN, c.MySQLDSN); err != nil {
 			errs = append(errs, fmt.Errorf("MYSQL_DSN: %w", err))
 		}
 	default:
-		if err := checkURL(c.DatabaseURL); err != nil {
+		if err := checkAddress(scheme(c.DatabaseURL), c.DatabaseURL); err != nil {
 			errs = append(errs, fmt.Errorf("DATABASE_URL: %w", err))
 		}
 	}
@@ -74,25 +71,23 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// checkURL tries a DATABASE_URL without connecting.
-func checkURL(url string) error {
-	scheme, rest, _ := strings.Cut(url, ":")
-	switch scheme {
-	case "mysql", "mariadb":
-		return mysql.CheckURL(url)
-	case "postgres", "postgresql":
-		return postgres.CheckURL(url)
-	case "sqlite":
-		if sqlitePath(rest) == "" {
-			return errors.New("want sqlite:PATH with a path")
-		}
-		return nil
-	}
-	return errors.New("want mysql://user:password@host:3306/database, postgres://user:password@host:5432/database or sqlite:PATH")
+// scheme is the part of a DATABASE_URL before the colon.
+func scheme(url string) string {
+	name, _, _ := strings.Cut(url, ":")
+	return name
 }
 
-// sqlitePath is the path of sqlite:PATH, sqlite://PATH or sqlite:///PATH.
-func sqlitePath(rest string) string { return strings.TrimPrefix(rest, "//") }
+// checkAddress tries an address without connecting.
+func checkAddress(scheme, address string) error {
+	driver, ok := sqldb.DriverOf(scheme)
+	switch {
+	case ok:
+		return driver.Check(address)
+	case scheme == "sqlite":
+		return errors.New("SQLite is for millweir dev, which runs everything in one process; this program wants " + sqldb.Forms())
+	}
+	return errors.New("want " + sqldb.Forms())
+}
 
 // Open opens the database that cfg names. A server is not asked before the first statement, so that no service depends
 // on one that answers to start (design D16); Ping tries it. The schema is not touched: see Migrate.
@@ -122,15 +117,10 @@ func openBackend(ctx context.Context, cfg Config) (*sqldb.Backend, error) {
 		MaxOpen: cfg.MaxOpen, MaxIdle: cfg.MaxOpen, Silence: cfg.Silence,
 		IdleTime: time.Duration(float64(cfg.Silence) * idleShare), AllowUnsafe: cfg.AllowUnsafe,
 	}
+	name, address := scheme(cfg.DatabaseURL), cfg.DatabaseURL
 	if cfg.MySQLDSN != "" {
-		return mysql.OpenDSN(ctx, cfg.MySQLDSN, pool)
+		name, address = sqldb.SchemeDSN, cfg.MySQLDSN
 	}
-	scheme, rest, _ := strings.Cut(cfg.DatabaseURL, ":")
-	switch scheme {
-	case "mysql", "mariadb":
-		return mysql.OpenURL(ctx, cfg.DatabaseURL, pool)
-	case "postgres", "postgresql":
-		return postgres.Open(ctx, cfg.DatabaseURL, pool)
-	}
-	return sqlite.Open(ctx, sqlite.Config{Path: sqlitePath(rest), Now: cfg.Now})
+	driver, _ := sqldb.DriverOf(name) // Validate has found it
+	return driver.Open(ctx, address, pool, cfg.Now)
 }

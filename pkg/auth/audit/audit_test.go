@@ -15,6 +15,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/labserver"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 )

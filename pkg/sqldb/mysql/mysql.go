@@ -31,34 +31,27 @@ var setUp = []string{
 		"sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'",
 }
 
-// CheckDSN tries a DSN without connecting.
-func CheckDSN(dsn string) error {
-	_, err := parseDSN(dsn)
-	return err
+func init() {
+	sqldb.Register(driverOf("mysql://user:password@host:3306/database", parseURL, "mysql", "mariadb"))
+	sqldb.Register(driverOf("user:password@tcp(host:3306)/database", parseDSN, sqldb.SchemeDSN))
 }
 
-// CheckURL tries mysql://user:password@host:port/database without connecting.
-func CheckURL(address string) error {
-	_, err := parseURL(address)
-	return err
-}
-
-// OpenDSN opens the database that a DSN of the Go driver names.
-func OpenDSN(ctx context.Context, dsn string, pool sqldb.PoolSize) (*sqldb.Backend, error) {
-	cfg, err := parseDSN(dsn)
-	if err != nil {
-		return nil, err
+// driverOf is the driver for one form of addresses.
+func driverOf(form string, parse func(address string) (*driver.Config, error), schemes ...string) sqldb.Driver {
+	return sqldb.Driver{
+		Schemes: schemes, Form: form,
+		Check: func(address string) error {
+			_, err := parse(address)
+			return err
+		},
+		Open: func(ctx context.Context, address string, pool sqldb.PoolSize, _ func() time.Time) (*sqldb.Backend, error) {
+			cfg, err := parse(address)
+			if err != nil {
+				return nil, err
+			}
+			return open(ctx, cfg, pool)
+		},
 	}
-	return open(ctx, cfg, pool)
-}
-
-// OpenURL opens the database that mysql://user:password@host:port/database names; parameters are the driver's.
-func OpenURL(ctx context.Context, address string, pool sqldb.PoolSize) (*sqldb.Backend, error) {
-	cfg, err := parseURL(address)
-	if err != nil {
-		return nil, err
-	}
-	return open(ctx, cfg, pool)
 }
 
 // parseDSN reads a DSN; its error never shows the password.

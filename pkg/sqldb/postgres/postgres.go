@@ -23,10 +23,17 @@ const dialTime = 5 * time.Second
 // errRolledBack says that COMMIT ended a transaction in which a statement had failed before.
 var errRolledBack = errors.New("postgres: COMMIT rolled back: a statement of this transaction had failed")
 
-// CheckURL tries postgres://user:password@host:port/database without connecting.
-func CheckURL(address string) error {
-	_, err := parse(address)
-	return err
+func init() {
+	sqldb.Register(sqldb.Driver{
+		Schemes: []string{"postgres", "postgresql"}, Form: "postgres://user:password@host:5432/database",
+		Check: func(address string) error {
+			_, err := parse(address)
+			return err
+		},
+		Open: func(ctx context.Context, address string, pool sqldb.PoolSize, _ func() time.Time) (*sqldb.Backend, error) {
+			return Open(ctx, address, pool)
+		},
+	})
 }
 
 // parse reads the address; its error never shows the password: pgx hides it only where it can tell which part it is.

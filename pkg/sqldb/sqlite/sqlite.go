@@ -32,6 +32,26 @@ const (
 	readers = 4
 )
 
+func init() {
+	sqldb.Register(sqldb.Driver{
+		Schemes: []string{"sqlite"}, Form: "sqlite:PATH",
+		Check: func(address string) error {
+			if path(address) == "" {
+				return errors.New("want sqlite:PATH with a path")
+			}
+			return nil
+		},
+		Open: func(ctx context.Context, address string, _ sqldb.PoolSize, now func() time.Time) (*sqldb.Backend, error) {
+			return Open(ctx, Config{Path: path(address), Now: now})
+		},
+	})
+}
+
+// path is the path of sqlite:PATH, sqlite://PATH or sqlite:///PATH.
+func path(address string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(address, "sqlite:"), "//")
+}
+
 // Config says which file to open.
 type Config struct {
 	Path string           // the file; its folder must exist

@@ -16,6 +16,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/app"
 	"github.com/millweir/millweir/pkg/ingest/files"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 	"github.com/millweir/millweir/scripts/lab/lostfs"

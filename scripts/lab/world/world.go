@@ -21,6 +21,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/ingest/vector/chroma"
 	"github.com/millweir/millweir/pkg/labserver"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskstore"
 	"github.com/millweir/millweir/scripts/lab/monitor"
 	"github.com/millweir/millweir/scripts/lab/proc"

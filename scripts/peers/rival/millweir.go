@@ -18,6 +18,7 @@ import (
 	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/redisclient"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"

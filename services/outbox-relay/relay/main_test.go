@@ -6,6 +6,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/labserver"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 )
 
 // No server is needed: this is for its longest wait with what is on its way out.
