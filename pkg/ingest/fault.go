@@ -15,6 +15,9 @@ var ErrUploadExpired = errors.New("the received file is gone")
 // ErrProcess marks what an extractor could not do for want of the process's or the machine's resources.
 var ErrProcess = taskrun.ErrProcess
 
+// ErrElsewhere marks what an extractor cannot do because its program lacks the part that others have.
+var ErrElsewhere = taskrun.ErrElsewhere
+
 // ErrNoResources says that this process lacks what it needs for an upload: descriptors, memory, or the right to its own folder.
 var ErrNoResources = errors.New("the process lacks resources")
 

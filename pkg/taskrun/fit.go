@@ -13,6 +13,10 @@ import (
 // and the process takes no work until Deps.Fit returns nil.
 var ErrProcess = errors.New("the process cannot work")
 
+// ErrElsewhere marks an error of Handler.Handle that says that this program lacks a part which the task needs and others have: a
+// reclaimer links no PDF engine. The task is handed back, counts no attempt, and the process goes on.
+var ErrElsewhere = errors.New("another program does this")
+
 const (
 	fitFloor = time.Second      // pause before the first look after a fault
 	fitMost  = 30 * time.Second // the longest, when fault follows fault

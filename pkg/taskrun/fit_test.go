@@ -95,6 +95,30 @@ func TestAFaultOfTheProcessCostsNoAttempt(t *testing.T) {
 	})
 }
 
+// A program that lacks a part hands the task back without an attempt, stays ready, and a program that has the part runs it:
+// also where the first is the only one that recovers.
+func TestWhatAnotherProgramDoesIsHandedBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.task("retry", func(t *taskstate.Task) {
+			t.Status, t.NextRetryAt, t.WakeAt, t.AttemptCount = taskstate.StatusRetrying, instant(), instant(), 1
+		})
+		lacking := &testKind{run: func(context.Context, Job) Result {
+			return Result{Err: fmt.Errorf("%w: no engine", ErrElsewhere)}
+		}}
+		reclaimer := w.start("reclaimer", lacking, func(c *Config) { c.MainLoop = false })
+		settled(time.Minute)
+		require.Equal(t, []string{"retry"}, lacking.ran(), "it is taken once, and then waits in the queue")
+		require.NoError(t, reclaimer.Ready())
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusQueued: 1}, w.store.statuses())
+		worker := w.start("worker", &testKind{}, func(c *Config) { c.Recovery = false })
+		settled(time.Minute)
+		require.Equal(t, []string{"retry"}, worker.kind.ran())
+		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 1}, w.store.statuses())
+		require.Equal(t, 1, w.store.get("retry").AttemptCount)
+	})
+}
+
 // A process that has room for three tasks and slots for 16 gets all its work done, without an attempt.
 func TestAProcessFindsHowManyTasksItCanRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {

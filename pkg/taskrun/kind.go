@@ -69,7 +69,7 @@ type Handler interface {
 	// Handle does the work. It returns soon after ctx ends: the claim was lost (context.Cause is taskstate.ErrLost),
 	// the process stops, or the stage stalled. An error that is taskstate.ErrUnavailable or ErrOutcomeUnknown counts nothing:
 	// Handle is called again for the same claim until the database is back. One that is ErrProcess counts nothing either:
-	// the task is handed back. A panic is recovered by the runner and counted as a failure.
+	// the task is handed back, and so it is with ErrElsewhere. A panic is recovered by the runner and counted as a failure.
 	Handle(ctx context.Context, job Job) Result
 	// Classify turns an error of Handle into what the state machine needs.
 	Classify(err error) taskstate.Failure

@@ -161,6 +161,8 @@ func (r *executor) validate(h *local.Claim, res Result) (o outcome, ok bool) {
 	case errors.Is(res.Err, ErrProcess):
 		o.sort, o.message = outcomeHandBack, "a fault of its process: "+r.classify(h, res.Err).Cause
 		r.unfit(h.Ctx, res.Err)
+	case errors.Is(res.Err, ErrElsewhere):
+		o.sort, o.message = outcomeHandBack, r.classify(h, res.Err).Cause
 	case errors.Is(cause, local.ErrStalled):
 		o.sort, o.failure = outcomeFailure, r.stallFailure(h)
 	default:
