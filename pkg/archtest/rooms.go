@@ -13,7 +13,7 @@ type room struct {
 }
 
 // rooms is the whole house. Arrows point downwards: adapters import their port, roots never their adapters,
-// services everything but each other; suite wires parts together for the services.
+// services everything but each other; wiring puts parts together for the services.
 var rooms = []room{
 	// ground: nothing of ours
 	{"proto", nil},
@@ -109,7 +109,7 @@ var rooms = []room{
 	{"pkg/ingest/vector/embedded", []string{"pkg/batcher", "pkg/ingest", "pkg/ingest/vector"}},
 
 	// what ties the parts together
-	{"pkg/suite/...", []string{"pkg/...", "proto", "migrations"}},
+	{"pkg/wiring/...", []string{"pkg/...", "proto", "migrations"}},
 	{"services/millweir/...", []string{"pkg/...", "proto", "migrations", "services/..."}}, // the all-in-one
 	{"services/ingest-api/...", []string{"pkg/...", "proto", "migrations", "services/ingest-api/..."}},
 	{"services/stream-worker/...", []string{"pkg/...", "proto", "migrations", "services/stream-worker/..."}},
@@ -137,8 +137,8 @@ var homes = []home{
 	{"modernc.org/sqlite/...", []string{"pkg/sqldb/sqlite", "scripts/..."}, "SQL drivers have one home per dialect"},
 	{
 		"github.com/redis/rueidis/...",
-		[]string{"pkg/redisclient", "pkg/ingestq/redisq/...", "pkg/ingestq/streamq", "pkg/streammq/...", "pkg/ratelimit/redislimit", "pkg/suite/...", "scripts/..."},
-		"Redis clients live in the adapters; suite opens the connection, scripts look from outside",
+		[]string{"pkg/redisclient", "pkg/ingestq/redisq/...", "pkg/ingestq/streamq", "pkg/streammq/...", "pkg/ratelimit/redislimit", "pkg/wiring/...", "scripts/..."},
+		"Redis clients live in the adapters; wiring opens the connection, scripts look from outside",
 	},
 	{"github.com/go-jose/go-jose/v4/...", []string{"pkg/auth/token"}, "tokens are read in one place"},
 	{"github.com/alicebob/miniredis/v2/...", []string{"pkg/ingestq/redisq/embedded"}, "the emulation is for the all-in-one"},
@@ -161,8 +161,8 @@ var homes = []home{
 	{"log", nil, "log with slog"},
 	{"expvar", nil, "figures go to Prometheus"},
 	{prefix + "pkg/labserver", []string{"scripts/...", "pkg/ingest/ingesttest"}, "servers are started by tests and scripts only"},
-	{prefix + "pkg/suite/...", []string{"pkg/suite/...", "services/...", "scripts/..."}, "libraries do not know how they are wired"},
-	{prefix + "pkg/process", []string{"pkg/suite/...", "services/...", "scripts/..."}, "libraries do not know their process"},
+	{prefix + "pkg/wiring/...", []string{"pkg/wiring/...", "services/...", "scripts/..."}, "libraries do not know how they are wired"},
+	{prefix + "pkg/process", []string{"pkg/wiring/...", "services/...", "scripts/..."}, "libraries do not know their process"},
 	{"github.com/stretchr/testify/...", testPackages, "tests only"},
 	{"pgregory.net/rapid", testPackages, "tests only"},
 	{"testing", append([]string{"pkg/labserver"}, testPackages...), "tests only"},

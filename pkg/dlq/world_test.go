@@ -22,15 +22,19 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq/redisq"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
-	"github.com/millweir/millweir/pkg/suite"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wiring/database"
+	"github.com/millweir/millweir/pkg/wiring/documents"
+	"github.com/millweir/millweir/pkg/wiring/gateway"
+	wiredredis "github.com/millweir/millweir/pkg/wiring/redis"
 )
 
 // world is the application on SQLite with a dead letter stream of its own on a real Redis; a worker is played by the test.
 type world struct {
 	t      *testing.T
 	store  taskstate.Database
-	app    *suite.Application
+	app    *gateway.Application
 	redis  rueidis.Client
 	key    string // of the dead letter stream
 	reader ingestq.DeadLetterReader
@@ -43,28 +47,28 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	dir := t.TempDir()
-	shared, _ := process.Load[suite.Shared]() // the defaults; what it complains of is set below
-	shared.Store = suite.Store{DatabaseURL: process.NewDSN("sqlite:" + filepath.Join(dir, "a.db"))}
+	shared, _ := process.Load[documents.Shared]() // the defaults; what it complains of is set below
+	shared.Store = database.Settings{DatabaseURL: process.NewDSN("sqlite:" + filepath.Join(dir, "a.db"))}
 	shared.Queue.RedisURL, shared.Vectors.Kind = process.NewDSN(labserver.RedisURL(t)), "embedded"
 	shared.Queue.StreamKey = "s:" + strings.ReplaceAll(filepath.Base(dir), ":", "") + t.Name()
 	shared.Queue.DLQKey = shared.Queue.StreamKey + ":dlq"
 	shared.Uploads.Dir, shared.Vectors.Dir = filepath.Join(dir, "uploads"), filepath.Join(dir, "vectors")
-	parts, err := suite.Open(t.Context(), &process.Env{
+	parts, err := documents.Open(t.Context(), &process.Env{
 		Name: "test", Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Ready: process.NewReady(),
 	}, shared)
 	require.NoError(t, err)
 	t.Cleanup(parts.Close)
 	_, err = parts.Store.Migrate(t.Context())
 	require.NoError(t, err)
-	app, err := parts.Application(shared, 1<<20)
+	app, err := gateway.New(parts, shared, 1<<20)
 	require.NoError(t, err)
 	w := &world{
-		t: t, store: parts.Store, app: app, redis: parts.Redis, key: shared.Queue.DLQKey, now: time.Now(),
+		t: t, store: parts.Store, app: app, redis: wiredredis.Of(parts.Transports).Client, key: shared.Queue.DLQKey, now: time.Now(),
 		caller: ingest.Caller{Scope: taskstate.Scope{UserID: "root", Role: taskstate.RoleOperator}, Channel: "http"},
 	}
 	cfg := redisq.NewDefaultConfig(shared.Queue.RedisURL.Reveal())
 	cfg.DLQKey = shared.Queue.DLQKey
-	w.reader, err = redisq.NewDeadLetters(parts.Redis, cfg)
+	w.reader, err = redisq.NewDeadLetters(wiredredis.Of(parts.Transports).Client, cfg)
 	require.NoError(t, err)
 	return w
 }

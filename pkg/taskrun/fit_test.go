@@ -103,16 +103,16 @@ func TestWhatAnotherProgramDoesIsHandedBack(t *testing.T) {
 		w.task("retry", func(t *taskstate.Task) {
 			t.Status, t.NextRetryAt, t.WakeAt, t.AttemptCount = taskstate.StatusRetrying, instant(), instant(), 1
 		})
-		lacking := &testKind{run: func(context.Context, Job) Result {
+		lacking := &testHandler{run: func(context.Context, Job) Result {
 			return Result{Err: fmt.Errorf("%w: no engine", ErrElsewhere)}
 		}}
 		reclaimer := w.start("reclaimer", lacking, func(c *Config) { c.MainLoop = false })
-		settled(time.Minute)
+		stillFor(time.Minute)
 		require.Equal(t, []string{"retry"}, lacking.ran(), "it is taken once, and then waits in the queue")
 		require.NoError(t, reclaimer.Ready())
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusQueued: 1}, w.store.statuses())
-		worker := w.start("worker", &testKind{}, func(c *Config) { c.Recovery = false })
-		settled(time.Minute)
+		worker := w.start("worker", &testHandler{}, func(c *Config) { c.Recovery = false })
+		stillFor(time.Minute)
 		require.Equal(t, []string{"retry"}, worker.kind.ran())
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 1}, w.store.statuses())
 		require.Equal(t, 1, w.store.get("retry").AttemptCount)

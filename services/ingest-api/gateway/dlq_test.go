@@ -15,6 +15,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
+	wiredredis "github.com/millweir/millweir/pkg/wiring/redis"
 	"github.com/millweir/millweir/services/ingest-api/gateway/views"
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
@@ -68,11 +69,11 @@ func (s *site) dies(id, cause string) int64 {
 // entry adds one to the dead letter stream.
 func (s *site) entry(fields ...string) string {
 	s.t.Helper()
-	add := s.parts.Redis.B().Xadd().Key(s.shared.Queue.DLQKey).Id("*").FieldValue()
+	add := wiredredis.Of(s.parts.Transports).Client.B().Xadd().Key(s.shared.Queue.DLQKey).Id("*").FieldValue()
 	for i := 0; i < len(fields); i += 2 {
 		add = add.FieldValue(fields[i], fields[i+1])
 	}
-	id, err := s.parts.Redis.Do(s.t.Context(), add.Build()).ToString()
+	id, err := wiredredis.Of(s.parts.Transports).Client.Do(s.t.Context(), add.Build()).ToString()
 	require.NoError(s.t, err)
 	return id
 }

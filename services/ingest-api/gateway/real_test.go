@@ -25,9 +25,13 @@ import (
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/streammq"
-	"github.com/millweir/millweir/pkg/suite"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wiring/database"
+	"github.com/millweir/millweir/pkg/wiring/documents"
+	wiring "github.com/millweir/millweir/pkg/wiring/gateway"
+	wiredredis "github.com/millweir/millweir/pkg/wiring/redis"
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
@@ -35,8 +39,8 @@ import (
 // Only workers are missing: tasks stay as people move them.
 type site struct {
 	*bench
-	shared suite.Shared
-	parts  *suite.Parts
+	shared documents.Shared
+	parts  *documents.Parts
 	keys   *auth.Keys
 	trail  *audit.Log
 	mq     *streammq.MQ
@@ -45,25 +49,25 @@ type site struct {
 
 // world is a database and a Redis for a site.
 type world struct {
-	store func(t testing.TB) suite.Store
+	store func(t testing.TB) database.Settings
 	redis func(t testing.TB) string
 }
 
 // worlds are those that there can be: all in the process, and each server with a real Redis.
 var worlds = map[string]world{
-	"sqlite": {func(t testing.TB) suite.Store {
-		return suite.Store{DatabaseURL: process.NewDSN("sqlite:" + filepath.Join(t.TempDir(), "a.db"))}
+	"sqlite": {func(t testing.TB) database.Settings {
+		return database.Settings{DatabaseURL: process.NewDSN("sqlite:" + filepath.Join(t.TempDir(), "a.db"))}
 	}, func(t testing.TB) string {
 		url, stop, err := embedded.Start()
 		require.NoError(t, err)
 		t.Cleanup(stop)
 		return url
 	}},
-	"mariadb": {func(t testing.TB) suite.Store {
-		return suite.Store{MySQLDSN: process.NewDSN(labserver.MySQLDatabase(t))}
+	"mariadb": {func(t testing.TB) database.Settings {
+		return database.Settings{MySQLDSN: process.NewDSN(labserver.MySQLDatabase(t))}
 	}, labserver.RedisURL},
-	"postgres": {func(t testing.TB) suite.Store {
-		return suite.Store{DatabaseURL: process.NewDSN(labserver.PostgresDatabase(t))}
+	"postgres": {func(t testing.TB) database.Settings {
+		return database.Settings{DatabaseURL: process.NewDSN(labserver.PostgresDatabase(t))}
 	}, labserver.RedisURL},
 }
 
@@ -87,24 +91,24 @@ func newSiteIn(t testing.TB, in world, change ...func(*Config, *Deps)) *site {
 	t.Helper()
 	dir := t.TempDir()
 	// The defaults; what it complains of is set below.
-	shared, _ := process.Load[suite.Shared]()
+	shared, _ := process.Load[documents.Shared]()
 	shared.Store = in.store(t)
 	shared.Queue.RedisURL, shared.Vectors.Kind = process.NewDSN(in.redis(t)), "embedded"
-	shared.Embedding = suite.Embedding{}
+	shared.Embedding = documents.Embedding{}
 	shared.Uploads.Dir, shared.Vectors.Dir = filepath.Join(dir, "uploads"), filepath.Join(dir, "vectors")
 
 	log := &logBuffer{}
 	env := &process.Env{
 		Name: "test", Version: "test", Log: slog.New(slog.NewJSONHandler(log, nil)), Metrics: prometheus.NewRegistry(), Ready: process.NewReady(),
 	}
-	parts, err := suite.Open(t.Context(), env, shared)
+	parts, err := documents.Open(t.Context(), env, shared)
 	require.NoError(t, err)
 	t.Cleanup(parts.Close)
 	_, err = parts.Store.Migrate(t.Context())
 	require.NoError(t, err)
-	app, err := parts.Application(shared, 1<<20)
+	app, err := wiring.New(parts, shared, 1<<20)
 	require.NoError(t, err)
-	mq, err := parts.MQ()
+	mq, err := wiring.MQ(parts)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -114,7 +118,7 @@ func newSiteIn(t testing.TB, in world, change ...func(*Config, *Deps)) *site {
 	s := &site{shared: shared, parts: parts, mq: mq, keys: auth.New(parts.Store, env.Log, time.Now), trail: audit.New(parts.Store, env.Log), dir: dir}
 	s.bench = newBench(t, append([]func(*Config, *Deps){func(_ *Config, d *Deps) {
 		d.Outbox = outbox.NewStore(parts.Store)
-		d.Service, d.Auth, d.Keys, d.Audit, d.DeadLetters, d.MQ = app, s.keys, s.keys, s.trail, parts.DeadLetters(shared, app), mq
+		d.Service, d.Auth, d.Keys, d.Audit, d.DeadLetters, d.MQ = app, s.keys, s.keys, s.trail, wiring.DeadLetters(parts, shared, app), mq
 		d.Metrics = process.MetricsHandler(env)
 	}}, change...)...)
 	s.svc, s.people, s.bench.trail = nil, nil, nil // there is nothing fake
@@ -190,7 +194,7 @@ func (s *site) rows() []string {
 // queued is what Redis holds of topics and dead letters: each key with its content.
 func (s *site) queued() (out []string) {
 	s.t.Helper()
-	redis := s.parts.Redis
+	redis := wiredredis.Of(s.parts.Transports).Client
 	for _, pattern := range []string{"stream:*", "streaming:mq:topic*", s.shared.Queue.DLQKey} {
 		keys, err := redis.Do(s.t.Context(), redis.B().Keys().Pattern(pattern).Build()).AsStrSlice()
 		require.NoError(s.t, err)

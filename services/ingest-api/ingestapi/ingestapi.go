@@ -28,13 +28,16 @@ import (
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/ratelimit"
 	"github.com/millweir/millweir/pkg/ratelimit/redislimit"
-	"github.com/millweir/millweir/pkg/suite"
+	"github.com/millweir/millweir/pkg/wiring/documents"
+	wiring "github.com/millweir/millweir/pkg/wiring/gateway"
+	_ "github.com/millweir/millweir/pkg/wiring/kafka" // one of the two carries deliveries
+	"github.com/millweir/millweir/pkg/wiring/redis"
 	"github.com/millweir/millweir/services/ingest-api/gateway"
 )
 
 // Config are the settings of ingest-api.
 type Config struct {
-	Shared suite.Shared
+	Shared documents.Shared
 	HTTP   gateway.Config
 	Tokens Tokens
 }
@@ -46,7 +49,7 @@ func (c *Config) Validate() error {
 
 // Run serves until ctx ends.
 func Run(ctx context.Context, env *process.Env, cfg *Config) error {
-	parts, err := suite.Open(ctx, env, cfg.Shared)
+	parts, err := documents.Open(ctx, env, cfg.Shared)
 	if err != nil {
 		return err
 	}
@@ -59,8 +62,8 @@ func Run(ctx context.Context, env *process.Env, cfg *Config) error {
 }
 
 // Services makes the gateway with what runs beside it; addr is where it listens.
-func Services(ctx context.Context, p *suite.Parts, cfg *Config) (services []process.Service, addr string, err error) {
-	app, err := p.Application(cfg.Shared, cfg.HTTP.UploadMaxBytes)
+func Services(ctx context.Context, p *documents.Parts, cfg *Config) (services []process.Service, addr string, err error) {
+	app, err := wiring.New(p, cfg.Shared, cfg.HTTP.UploadMaxBytes)
 	if err != nil {
 		return nil, "", err
 	}
@@ -70,13 +73,13 @@ func Services(ctx context.Context, p *suite.Parts, cfg *Config) (services []proc
 	if err != nil {
 		return nil, "", err
 	}
-	mq, err := p.MQ()
+	mq, err := wiring.MQ(p)
 	if err != nil {
 		return nil, "", err
 	}
-	p.Env.Ready.Register("schema", p.CheckSchema)
+	p.Env.Ready.Register("schema", p.Database.CheckSchema)
 	server, err := gateway.NewServer(ctx, cfg.HTTP, gateway.Deps{
-		Service: app, Auth: callers, Keys: keys, Audit: trail, Outbox: outbox.NewStore(p.Store), DeadLetters: p.DeadLetters(cfg.Shared, app), MQ: mq,
+		Service: app, Auth: callers, Keys: keys, Audit: trail, Outbox: outbox.NewStore(p.Store), DeadLetters: wiring.DeadLetters(p, cfg.Shared, app), MQ: mq,
 		Limiter: uploads(p, cfg), Logins: logins(p, cfg), Readiness: p.Env.Ready,
 		Metrics: process.MetricsHandler(p.Env), Registerer: p.Env.Metrics, Tracer: otel.GetTracerProvider(),
 		Logger: p.Env.Log, Version: p.Env.Version,
@@ -98,7 +101,7 @@ func authenticator(keys *auth.Keys, cfg *Config) (gateway.Authenticator, error) 
 }
 
 // uploads limits files; nil: no limit is set.
-func uploads(p *suite.Parts, cfg *Config) ratelimit.Limiter {
+func uploads(p *documents.Parts, cfg *Config) ratelimit.Limiter {
 	if cfg.HTTP.UploadRateLimit == 0 {
 		return nil
 	}
@@ -106,7 +109,7 @@ func uploads(p *suite.Parts, cfg *Config) ratelimit.Limiter {
 }
 
 // logins limits failed logins; nil: no limit is set.
-func logins(p *suite.Parts, cfg *Config) ratelimit.Limiter {
+func logins(p *documents.Parts, cfg *Config) ratelimit.Limiter {
 	if cfg.HTTP.AuthFailLimit == 0 {
 		return nil
 	}
@@ -114,9 +117,10 @@ func logins(p *suite.Parts, cfg *Config) ratelimit.Limiter {
 }
 
 // limiter counts in Redis for all gateways together, and alone while Redis is away or not set.
-func limiter(p *suite.Parts, prefix string, limit ratelimit.Limit) ratelimit.Limiter {
-	if p.Redis == nil {
+func limiter(p *documents.Parts, prefix string, limit ratelimit.Limit) ratelimit.Limiter {
+	r := redis.Of(p.Transports)
+	if r == nil {
 		return ratelimit.NewLocal(limit, time.Now)
 	}
-	return ratelimit.NewFallback(redislimit.New(p.Redis, prefix, limit), ratelimit.NewLocal(limit, time.Now), p.Env.Log, time.Now)
+	return ratelimit.NewFallback(redislimit.New(r.Client, prefix, limit), ratelimit.NewLocal(limit, time.Now), p.Env.Log, time.Now)
 }

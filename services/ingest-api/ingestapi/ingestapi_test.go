@@ -22,8 +22,8 @@ import (
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
-	"github.com/millweir/millweir/pkg/suite"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wiring/documents"
 )
 
 func TestMain(m *testing.M) {
@@ -59,7 +59,7 @@ func serve(t *testing.T, settings map[string]string) (url, user, operator string
 		Metrics: prometheus.NewRegistry(), Ready: process.NewReady(), Stdout: io.Discard,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	parts, err := suite.Open(ctx, env, cfg.Shared)
+	parts, err := documents.Open(ctx, env, cfg.Shared)
 	require.NoError(t, err)
 	_, err = parts.Store.Migrate(ctx)
 	require.NoError(t, err)

@@ -17,9 +17,10 @@ import (
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest/files"
 	"github.com/millweir/millweir/pkg/process"
-	"github.com/millweir/millweir/pkg/suite"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/wiring/database"
+	"github.com/millweir/millweir/pkg/wiring/documents"
 	"github.com/millweir/millweir/services/millweir/cli"
 )
 
@@ -37,11 +38,11 @@ func Commands(a *cli.App) []*cobra.Command {
 // storeVerb is a verb on the database that the environment names.
 func storeVerb(use, short string, args cobra.PositionalArgs, f func(ctx context.Context, s *taskstore.Store, rest []string) error) *cobra.Command {
 	return envVerb(use, short, args, func(ctx context.Context, rest []string) error {
-		cfg, err := process.Load[suite.Store]()
+		cfg, err := process.Load[database.Settings]()
 		if err != nil {
 			return cli.BadInput(err)
 		}
-		store, err := suite.OpenStore(ctx, cfg)
+		store, err := database.Open(ctx, cfg)
 		if err != nil {
 			return err
 		}
@@ -151,7 +152,7 @@ func epochRenew(a *cli.App) *cobra.Command {
 // the database there; this is for a folder that has none of them any more.
 func epochMark(a *cli.App) *cobra.Command {
 	return storeVerb("mark --yes", "say that UPLOAD_DIR is this database's folder although its files are lost", cli.Needs(), func(ctx context.Context, s *taskstore.Store, _ []string) error {
-		uploads, err := process.Load[suite.Uploads]()
+		uploads, err := process.Load[documents.Uploads]()
 		if err != nil {
 			return cli.BadInput(err)
 		}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/process"
-	"github.com/millweir/millweir/pkg/suite"
+	"github.com/millweir/millweir/pkg/wiring/inspect"
 	"github.com/millweir/millweir/services/millweir/cli"
 )
 
@@ -54,12 +54,12 @@ func (f *fsckFlags) check(ctx context.Context, rest []string) error {
 	if f.repair && !f.Yes {
 		return cli.Unconfirmed(errors.New("--repair changes the vector store, rows and the upload folder; say --yes"))
 	}
-	settings, err := process.Load[suite.Inspection]()
+	settings, err := process.Load[inspect.Settings]()
 	if err != nil {
 		return cli.BadInput(err)
 	}
 	quiet := slog.New(slog.NewTextHandler(f.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	in, err := suite.Inspect(ctx, &process.Env{Log: quiet, Metrics: prometheus.NewRegistry(), Ready: process.NewReady()}, settings)
+	in, err := inspect.Open(ctx, &process.Env{Log: quiet, Metrics: prometheus.NewRegistry(), Ready: process.NewReady()}, settings)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (f *fsckFlags) check(ctx context.Context, rest []string) error {
 }
 
 // run judges, writes the report and mends.
-func (f *fsckFlags) run(ctx context.Context, in *suite.Inspected, settings suite.Inspection) error {
+func (f *fsckFlags) run(ctx context.Context, in *inspect.Inspected, settings inspect.Settings) error {
 	options := fsck.Options{
 		History: f.history, Rest: f.rest, Deep: f.deep, Policy: settings.Policy(), DLQ: settings.DeadLetters(), Canaries: f.canaries, WholeClient: f.whole,
 	}
@@ -148,7 +148,7 @@ func (f *fsckFlags) open(e *fsck.Evidence) (closeAll func(), err error) {
 }
 
 // mend repairs, says what it did, and fails when violations are left that it cannot mend.
-func (f *fsckFlags) mend(ctx context.Context, in *suite.Inspected, found fsck.Findings) error {
+func (f *fsckFlags) mend(ctx context.Context, in *inspect.Inspected, found fsck.Findings) error {
 	if in.Vectors == nil && len(found.Strays)+len(found.Missing) > 0 {
 		return cli.Failed(errors.New("there is no vector store to mend"))
 	}

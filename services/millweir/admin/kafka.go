@@ -10,7 +10,8 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingestq/kafkaq"
 	"github.com/millweir/millweir/pkg/process"
-	"github.com/millweir/millweir/pkg/suite"
+	"github.com/millweir/millweir/pkg/wiring/kafka"
+	"github.com/millweir/millweir/pkg/wiring/queue"
 	"github.com/millweir/millweir/services/millweir/cli"
 )
 
@@ -28,13 +29,13 @@ func kafkaInit(a *cli.App) *cobra.Command {
 		if p.Partitions < 1 || p.Partitions > maxPartitions || p.Replication < 0 || p.Replication > maxPartitions {
 			return cli.Usage(fmt.Sprintf("--partitions is 1 to %d, --replication 0 to %d", maxPartitions, maxPartitions))
 		}
-		settings, err := process.Load[suite.Kafka]()
+		settings, err := process.Load[queue.KafkaSettings]()
 		if err != nil {
 			return cli.BadInput(err)
 		}
 		ctx, cancel := context.WithTimeout(ctx, kafkaInitTimeout)
 		defer cancel()
-		topics, err := kafkaq.Init(ctx, settings.Config(), p)
+		topics, err := kafkaq.Init(ctx, kafka.Config(settings), p)
 		return report(a, topics, err)
 	})
 	f := c.Flags()

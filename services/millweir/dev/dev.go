@@ -17,15 +17,20 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq/redisq/embedded"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
-	"github.com/millweir/millweir/pkg/suite"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // SQLite too
+	"github.com/millweir/millweir/pkg/wiring/documents"
+	wiredkafka "github.com/millweir/millweir/pkg/wiring/kafka"
+	"github.com/millweir/millweir/pkg/wiring/queue"
+	"github.com/millweir/millweir/pkg/wiring/relay"
+	"github.com/millweir/millweir/pkg/wiring/worker"
 	"github.com/millweir/millweir/services/ingest-api/gateway"
 	"github.com/millweir/millweir/services/ingest-api/ingestapi"
 )
 
 // Config are the settings of all services together.
 type Config struct {
-	Worker     suite.Worker
-	Publishing suite.Publishing
+	Worker     worker.Settings
+	Publishing relay.Publishing
 	HTTP       gateway.Config
 	Tokens     ingestapi.Tokens
 }
@@ -66,7 +71,7 @@ func parse(args []string) (options, error) {
 		}
 		*to = value
 	}
-	if o.queue != "" && o.queue != suite.QueueRedis && o.queue != suite.QueueKafka {
+	if o.queue != "" && o.queue != queue.Redis && o.queue != queue.Kafka {
 		return o, fmt.Errorf("--queue %s: allowed is redis|kafka", o.queue)
 	}
 	return o, nil
@@ -156,7 +161,7 @@ func defaults(o options) (stop func(), err error) {
 		}
 	}
 	name, start := "REDIS_URL", embedded.Start
-	if os.Getenv("INGEST_QUEUE") == suite.QueueKafka {
+	if os.Getenv("INGEST_QUEUE") == queue.Kafka {
 		name, start = "KAFKA_BOOTSTRAP_SERVERS", startKafka
 	}
 	if os.Getenv(name) == "" {
@@ -204,7 +209,7 @@ func startKafka() (bootstrap string, stop func(), err error) {
 
 // body migrates the database and runs every service over one set of parts.
 func body(ctx context.Context, env *process.Env, cfg *Config) error {
-	parts, err := suite.Open(ctx, env, cfg.Worker.Shared)
+	parts, err := documents.Open(ctx, env, cfg.Worker.Shared)
 	if err != nil {
 		return err
 	}
@@ -212,16 +217,16 @@ func body(ctx context.Context, env *process.Env, cfg *Config) error {
 	if _, err := parts.Store.Migrate(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	services, err := parts.Worker(&cfg.Worker, suite.RoleAll)
+	services, err := worker.Services(parts, &cfg.Worker, worker.RoleAll)
 	if err != nil {
 		return err
 	}
-	if cfg.Worker.Shared.Queue.Kind == suite.QueueKafka {
-		relay, err := parts.Relay(cfg.Publishing, cfg.Worker.Shared.Kafka)
+	if transport := wiredkafka.Of(parts.Transports); transport != nil {
+		sender, err := relay.Service(env, parts.Database, transport, cfg.Publishing, cfg.Worker.Shared.Kafka)
 		if err != nil {
 			return err
 		}
-		services = append(services, relay)
+		services = append(services, sender)
 	}
 	api, addr, err := ingestapi.Services(ctx, parts, &ingestapi.Config{Shared: cfg.Worker.Shared, HTTP: cfg.HTTP, Tokens: cfg.Tokens})
 	if err != nil {

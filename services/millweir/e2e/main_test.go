@@ -10,14 +10,12 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/child"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
-	"github.com/millweir/millweir/pkg/suite"
+	"github.com/millweir/millweir/pkg/wiring/relay"
+	"github.com/millweir/millweir/pkg/wiring/worker"
 	"github.com/millweir/millweir/services/ingest-api/ingestapi"
-	"github.com/millweir/millweir/services/kafka-consumer/consumer"
 	"github.com/millweir/millweir/services/millweir/admin"
 	"github.com/millweir/millweir/services/millweir/cli"
 	"github.com/millweir/millweir/services/millweir/dev"
-	"github.com/millweir/millweir/services/reclaimer/reclaim"
-	"github.com/millweir/millweir/services/stream-worker/worker"
 )
 
 // roleVariable tells this binary which program it is.
@@ -33,13 +31,13 @@ func TestMain(m *testing.M) {
 	case "ingest-api":
 		process.Main(process.Spec{Name: "ingest-api", OperatorAddr: "127.0.0.1:0"}, ingestapi.Run)
 	case "stream-worker":
-		process.Main(process.Spec{Name: "stream-worker", OperatorAddr: "127.0.0.1:0"}, worker.Run)
+		process.Main(process.Spec{Name: "stream-worker", OperatorAddr: "127.0.0.1:0"}, as(worker.RoleWorker))
 	case "kafka-consumer":
-		process.Main(process.Spec{Name: "kafka-consumer", OperatorAddr: "127.0.0.1:0"}, consumer.Run)
+		process.Main(process.Spec{Name: "kafka-consumer", OperatorAddr: "127.0.0.1:0"}, as(worker.RoleConsumer))
 	case "outbox-relay":
-		process.Main(process.Spec{Name: "outbox-relay", OperatorAddr: "127.0.0.1:0"}, suite.RunRelay)
+		process.Main(process.Spec{Name: "outbox-relay", OperatorAddr: "127.0.0.1:0"}, relay.Run)
 	case "reclaimer":
-		process.Main(process.Spec{Name: "reclaimer", OperatorAddr: "127.0.0.1:0"}, reclaim.Run)
+		process.Main(process.Spec{Name: "reclaimer", OperatorAddr: "127.0.0.1:0"}, as(worker.RoleReclaimer))
 	case "millweir":
 		process.Command(func(ctx context.Context) int {
 			std := cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}
@@ -47,4 +45,11 @@ func TestMain(m *testing.M) {
 		})
 	}
 	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
+}
+
+// as is the body of a worker's role.
+func as(role worker.Role) func(context.Context, *process.Env, *worker.Settings) error {
+	return func(ctx context.Context, env *process.Env, s *worker.Settings) error {
+		return worker.Run(ctx, env, s, role)
+	}
 }

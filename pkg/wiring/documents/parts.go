@@ -1,0 +1,155 @@
+// Package documents puts together what worker and gateway share: the database, the queue, the upload folder, the vector store and
+// the embedder, and the application above them.
+package documents
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"go.opentelemetry.io/otel"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/app"
+	"github.com/millweir/millweir/pkg/ingest/embed"
+	"github.com/millweir/millweir/pkg/ingest/embed/local"
+	"github.com/millweir/millweir/pkg/ingest/embed/openai"
+	"github.com/millweir/millweir/pkg/ingest/files"
+	"github.com/millweir/millweir/pkg/ingest/vector/chroma"
+	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/pkg/telemetry"
+	"github.com/millweir/millweir/pkg/wiring"
+	"github.com/millweir/millweir/pkg/wiring/database"
+	"github.com/millweir/millweir/pkg/wiring/queue"
+)
+
+// Parts are what such a service is made of; closing the base closes them.
+type Parts struct {
+	*wiring.Base
+	Database   *database.Database
+	Store      *taskstore.Store // the database's
+	Transports queue.Set
+	Files      *files.Folder
+	Vectors    ingest.VectorStore
+	Embedder   ingest.Embedder
+}
+
+// Open opens what every such service needs; close it in the end. It does not need a server that answers (design D16).
+func Open(ctx context.Context, env *process.Env, s Shared) (*Parts, error) {
+	p := &Parts{Base: wiring.New(env)}
+	for _, step := range []func() error{
+		func() error { return p.openDatabase(ctx, s) },
+		func() (err error) { p.Transports, err = queue.Open(p.Base, s.Queue, s.Kafka); return err },
+		func() error {
+			return p.Database.WatchDurability(ctx, p.Base, s.Store.AllowUnsafe, p.Transports[s.Queue.Kind].Keeps)
+		},
+		func() error { return p.OpenFiles(s.Uploads) },
+		func() error { return p.OpenVectors(s.Vectors) },
+		func() error { return p.OpenEmbedder(s.Embedding) },
+	} {
+		if err := step(); err != nil {
+			p.Close()
+			return nil, err
+		}
+	}
+	env.Log.Info("wiring: parts", slog.String("database", p.Store.Dialect()), slog.String("queue", p.Transports[s.Queue.Kind].Describe()),
+		slog.String("vectors", s.Vectors.Kind), slog.String("embeddings", s.Embedding.describe()))
+	return p, nil
+}
+
+// openDatabase connects; on the Kafka transport changes of tasks write their events.
+func (p *Parts) openDatabase(ctx context.Context, s Shared) error {
+	var events *database.Events
+	if s.Queue.Kind == queue.Kafka {
+		events = &database.Events{Topic: s.Kafka.Topic, Group: s.Kafka.Group}
+	}
+	db, err := database.Connect(ctx, p.Base, s.Store, events)
+	if err != nil {
+		return err
+	}
+	p.Database, p.Store = db, db.Store
+	return nil
+}
+
+// OpenFiles opens the upload folder.
+func (p *Parts) OpenFiles(u Uploads) error {
+	if err := os.MkdirAll(u.Dir, 0o750); err != nil {
+		return fmt.Errorf("UPLOAD_DIR: %w", err)
+	}
+	folder, err := files.Open(u.Dir)
+	if err != nil {
+		return fmt.Errorf("UPLOAD_DIR: %w", err)
+	}
+	p.Files = folder
+	p.Later(folder.Close)
+	return nil
+}
+
+// OpenVectors opens the vector store.
+func (p *Parts) OpenVectors(v Vectors) error {
+	if v.Kind == "embedded" {
+		store, err := embedded.Open(v.Dir, embedded.Options{MaxBytes: v.MaxBytes, Log: p.Env.Log})
+		if err != nil {
+			return fmt.Errorf("VECTOR_DIR: %w", err)
+		}
+		p.Vectors = store
+		p.Later(store.Close)
+	} else {
+		store, err := chroma.New(chroma.Config{
+			BaseURL: v.URL.Reveal(), Tenant: v.Tenant, Database: v.Database, Token: v.Token.Reveal(), Timeout: v.Timeout,
+		}, chroma.WithTracerProvider(otel.GetTracerProvider()))
+		if err != nil {
+			return fmt.Errorf("CHROMA_BASE_URL: %w", err)
+		}
+		p.Vectors = store
+		p.Later(store.Close)
+	}
+	p.Env.Ready.Register("vectors", p.Vectors.Ping)
+	return nil
+}
+
+// OpenEmbedder chooses who makes vectors.
+func (p *Parts) OpenEmbedder(e Embedding) error {
+	if e.URL.Empty() {
+		p.Embedder = local.New()
+		return nil
+	}
+	cfg := openai.NewDefaultConfig()
+	cfg.BaseURL, cfg.Model, cfg.APIKey, cfg.API = e.URL.Reveal(), e.Model, e.Key.Reveal(), openai.API(e.API)
+	cfg.BatchSize, cfg.Dimensions, cfg.Timeout = e.BatchSize, e.Dimensions, e.Timeout
+	embedder, err := openai.New(cfg, openai.WithTracerProvider(otel.GetTracerProvider()))
+	if err != nil {
+		return fmt.Errorf("EMBEDDING_BASE_URL: %w", err)
+	}
+	p.Embedder = embedder
+	return nil
+}
+
+// CheckUploads returns nil when the upload folder is the database's, and takes files where that is asked for.
+func (p *Parts) CheckUploads(ctx context.Context, a *app.App, writes bool) error {
+	if err := a.CheckFolder(ctx); err != nil || !writes {
+		return err
+	}
+	return p.Files.Writable()
+}
+
+// Application makes the application over the parts.
+func (p *Parts) Application(s Shared, d ingest.Deps, maxUpload int64) (*app.App, error) {
+	d.Store, d.Embedder, d.Vectors = p.Store, p.Embedder, p.Vectors
+	d.Log, d.Redact = p.Env.Log, telemetry.Redact
+	d.TagEmbed = tagEmbed
+	cfg := ingest.NewDefaultConfig()
+	cfg.MaxAttempts, cfg.MaxBacklog = s.Tasks.MaxAttempts, s.Tasks.MaxBacklog
+	if maxUpload > 0 {
+		cfg.MaxUploadBytes = maxUpload
+	}
+	return app.New(d, p.Files, cfg)
+}
+
+// tagEmbed names the task, claim and batch of an embedding call in its headers.
+func tagEmbed(ctx context.Context, taskID string, fence int64, batch string) context.Context {
+	return embed.WithCall(ctx, embed.Call{TaskID: taskID, Fence: fence, Batch: batch})
+}

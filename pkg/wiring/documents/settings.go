@@ -1,0 +1,104 @@
+package documents
+
+import (
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"time"
+
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wiring"
+	"github.com/millweir/millweir/pkg/wiring/database"
+	"github.com/millweir/millweir/pkg/wiring/queue"
+)
+
+// Tasks holds the rules of attempts, leases and promises.
+type Tasks struct {
+	MaxAttempts int    `envconfig:"INGEST_REDIS_MAX_ATTEMPTS" default:"10" allowed:"1..1000" desc:"failed attempts after which a task is DEAD"`
+	BaseMS      int    `envconfig:"INGEST_REDIS_RETRY_BASE_BACKOFF_MS" default:"1000" allowed:"0..31536000000" desc:"wait after the first failure; doubled after each"`
+	MaxMS       int    `envconfig:"INGEST_REDIS_RETRY_MAX_BACKOFF_MS" default:"600000" allowed:"0..31536000000" desc:"longest wait after a failure"`
+	Jitter      string `envconfig:"INGEST_REDIS_RETRY_JITTER" default:"off" allowed:"off|on" desc:"shorten waits at random by up to a half"`
+	LeaseMS     int    `envconfig:"INGEST_LEASE_MS" default:"30000" allowed:"500..3600000" desc:"how long a claim holds without a heartbeat"`
+	MaxCrashes  int    `envconfig:"INGEST_MAX_CRASHES" default:"3" allowed:"2..1000000" desc:"takeovers after which a task is DEAD"`
+	SlackMS     int    `envconfig:"INGEST_PROMISE_SLACK_MS" default:"2000" allowed:"100..3600000" desc:"how long a delivery may take from the commit into the stream before it counts as lost"`
+	MaxBacklog  int    `envconfig:"INGEST_MAX_BACKLOG" default:"0" allowed:"0.." desc:"most tasks waiting before uploads are refused with 503; 0: no limit"`
+}
+
+// Policy is the state machine's view of the settings.
+func (t Tasks) Policy(dlq bool) taskstate.Policy {
+	p := taskstate.Policy{
+		BaseBackoff: wiring.MS(t.BaseMS), MaxBackoff: wiring.MS(t.MaxMS), Lease: wiring.MS(t.LeaseMS),
+		MaxCrashes: t.MaxCrashes, Slack: wiring.MS(t.SlackMS), DLQ: dlq,
+	}
+	if t.Jitter == "on" {
+		p.Jitter = halfJitter
+	}
+	return p
+}
+
+// halfJitter takes away up to a half of a wait.
+func halfJitter() float64 { return mathrand.Float64() / 2 }
+
+// Uploads says where files are.
+type Uploads struct {
+	Dir string `envconfig:"UPLOAD_DIR" default:"./data/uploads" desc:"folder of the uploaded files; shared by all services"`
+}
+
+// Vectors says where vectors are kept.
+type Vectors struct {
+	Kind     string         `envconfig:"VECTOR_STORE" default:"chroma" allowed:"embedded|chroma" desc:"where vectors are kept; embedded serves one process"`
+	Dir      string         `envconfig:"VECTOR_DIR" default:"./data/vectors" desc:"folder of the embedded store"`
+	MaxBytes int64          `envconfig:"VECTOR_MAX_BYTES" default:"1073741824" allowed:"16777216.." desc:"most memory of the embedded store, bytes"`
+	URL      process.DSN    `envconfig:"CHROMA_BASE_URL" desc:"Chroma 1.5.9 or later, http://host:8000"`
+	Tenant   string         `envconfig:"CHROMA_TENANT" default:"default_tenant" desc:"Chroma tenant"`
+	Database string         `envconfig:"CHROMA_DATABASE" default:"default_database" desc:"Chroma database"`
+	Token    process.Secret `envconfig:"CHROMA_TOKEN" desc:"sent as Bearer and x-chroma-token"`
+	Timeout  time.Duration  `envconfig:"CHROMA_TIMEOUT" default:"1m" allowed:"30s..1h" desc:"longest time of one request"`
+}
+
+// Embedding says who makes vectors.
+type Embedding struct {
+	URL        process.DSN    `envconfig:"EMBEDDING_BASE_URL" desc:"OpenAI-compatible, TEI or Ollama service; not set: the built-in lexical embedder"`
+	API        string         `envconfig:"EMBEDDING_API" default:"auto" allowed:"auto|openai|tei|ollama" desc:"the service's way of speaking"`
+	Model      string         `envconfig:"EMBEDDING_MODEL" desc:"model name; also the identity of its vectors"`
+	Key        process.Secret `envconfig:"EMBEDDING_API_KEY" desc:"sent as a Bearer token"`
+	BatchSize  int            `envconfig:"EMBEDDING_BATCH_SIZE" default:"64" allowed:"1..2048" desc:"most texts of one request"`
+	Dimensions int            `envconfig:"EMBEDDING_DIMENSIONS" default:"0" allowed:"0..16384" desc:"dimensions to ask for; 0: the model's own"`
+	Timeout    time.Duration  `envconfig:"EMBEDDING_TIMEOUT" default:"2m" allowed:"1s..1h" desc:"longest time of one request"`
+}
+
+// Validate says that Chroma is needed unless vectors are embedded.
+func (v Vectors) Validate() error {
+	if v.Kind == "chroma" && v.URL.Empty() {
+		return process.BadSetting("CHROMA_BASE_URL", "is not set: VECTOR_STORE=chroma keeps vectors there")
+	}
+	return nil
+}
+
+// describe names an embedder's origin for the start line.
+func (e Embedding) describe() string {
+	if e.URL.Empty() {
+		return "built-in lexical embedder (finds words, not meaning)"
+	}
+	return fmt.Sprintf("%s model %s", e.URL, e.Model)
+}
+
+// Shared are the settings of every service that works on documents.
+type Shared struct {
+	Store     database.Settings
+	Queue     queue.Settings
+	Kafka     queue.KafkaSettings
+	Tasks     Tasks
+	Uploads   Uploads
+	Vectors   Vectors
+	Embedding Embedding
+}
+
+// Validate names all that a service needs and does not have (design D16).
+func (s Shared) Validate() error {
+	return errors.Join(s.Store.Validate(), queue.Validate(s.Queue, s.Kafka), s.Vectors.Validate(), s.Tasks.Policy(true).Validate())
+}
+
+// Policy is the state machine's view of the settings.
+func (s Shared) Policy() taskstate.Policy { return s.Tasks.Policy(s.Queue.Owes()) }

@@ -1,0 +1,58 @@
+// Package gateway puts together the application that a gateway serves: its writes, its reads and the dead letters.
+package gateway
+
+import (
+	"context"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/app"
+	"github.com/millweir/millweir/pkg/ingest/extract/detect"
+	"github.com/millweir/millweir/pkg/ingest/query"
+	"github.com/millweir/millweir/pkg/ingest/watch"
+	"github.com/millweir/millweir/pkg/outbox"
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/tasks"
+	"github.com/millweir/millweir/pkg/wiring/documents"
+	"github.com/millweir/millweir/pkg/wiring/queue"
+)
+
+// Application is the whole of ingest.Service: its writes and its reads.
+type Application struct {
+	*app.App
+	*query.Reads
+	*watch.Watches
+	*tasks.Explainer
+}
+
+// New makes reads and writes over one publisher; maxUpload is the most bytes of one file.
+func New(p *documents.Parts, s documents.Shared, maxUpload int64) (*Application, error) {
+	publisher, length, err := p.Transports[s.Queue.Kind].Publisher()
+	if err != nil {
+		return nil, err
+	}
+	a, err := p.Application(s, ingest.Deps{Publisher: publisher, Detect: detect.Type, Policy: s.Policy()}, maxUpload)
+	if err != nil {
+		return nil, err
+	}
+	p.Env.Ready.Register("uploads", func(ctx context.Context) error { return p.CheckUploads(ctx, a, true) })
+	reads, err := query.NewReads(query.ReadsDeps{Store: p.Store, Embedder: p.Embedder, Vectors: p.Vectors, Queue: length, Log: p.Env.Log})
+	if err != nil {
+		return nil, err
+	}
+	var events tasks.Events
+	if s.Queue.Kind == queue.Kafka {
+		events = outbox.NewReader(p.Store, s.Kafka.Topic)
+	}
+	watches := watch.NewWatches(p.Store, p.Env.Log)
+	return &Application{App: a, Reads: reads, Watches: watches, Explainer: tasks.NewExplainer(p.Store, events, ingest.Descriptions())}, nil
+}
+
+// Services are what runs beside the gateway: the poller of watches, and what uploads left behind.
+func (a *Application) Services() []process.Service {
+	return []process.Service{
+		process.Named("watches", process.ServiceFunc(a.Watches.Run)),
+		process.Named("receiver", process.ServiceFunc(a.RunReceiver)),
+	}
+}
+
+var _ ingest.Service = (*Application)(nil)

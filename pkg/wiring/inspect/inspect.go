@@ -1,0 +1,114 @@
+// Package inspect opens an installation for a check: the settings of the services, of which only the database is needed.
+package inspect
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/millweir/millweir/pkg/fsck"
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wiring"
+	"github.com/millweir/millweir/pkg/wiring/database"
+	"github.com/millweir/millweir/pkg/wiring/documents"
+	"github.com/millweir/millweir/pkg/wiring/queue"
+)
+
+// Settings say what a check of the installation opens.
+type Settings struct {
+	Store     database.Settings
+	Queue     queue.Settings
+	Kafka     queue.KafkaSettings
+	Tasks     documents.Tasks
+	Uploads   documents.Uploads
+	Vectors   documents.Vectors
+	Embedding documents.Embedding
+}
+
+// Policy is the state machine's view of the settings.
+func (s Settings) Policy() *taskstate.Policy {
+	p := s.Tasks.Policy(s.Queue.Owes())
+	return &p
+}
+
+// Inspected is an open installation. Close it.
+type Inspected struct {
+	fsck.Evidence
+	Embedder ingest.Embedder
+	// Without names what the settings do not lead to, and so is not looked at.
+	Without []string
+
+	parts *documents.Parts
+}
+
+// Close closes what was opened.
+func (i *Inspected) Close() { i.parts.Close() }
+
+// Open opens what the settings name. Nothing is made that is missing, and no server has to answer yet but the database.
+func Open(ctx context.Context, env *process.Env, s Settings) (*Inspected, error) {
+	p := &documents.Parts{Base: wiring.New(env)}
+	out := &Inspected{parts: p}
+	db, err := database.Connect(ctx, p.Base, s.Store, nil)
+	if err != nil {
+		return nil, err
+	}
+	out.DB = db.Store
+	err = errors.Join(out.openQueue(s.Queue, s.Kafka), out.openFiles(s.Uploads), out.openVectors(s.Vectors), p.OpenEmbedder(s.Embedding))
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	out.Embedder = p.Embedder
+	return out, nil
+}
+
+// DeadLetters tells whether the transport has dead letters: on Kafka always.
+func (s Settings) DeadLetters() bool { return s.Queue.Kind == queue.Kafka || s.Queue.DLQKey != "" }
+
+// openQueue opens the transport's queue if there is an address.
+func (i *Inspected) openQueue(q queue.Settings, k queue.KafkaSettings) error {
+	set, err := queue.Open(i.parts.Base, q, k)
+	if err != nil {
+		return err
+	}
+	if t, ok := set[q.Kind]; ok {
+		i.Queue = t.Inspector()
+		return nil
+	}
+	name := map[string]string{queue.Redis: "REDIS_URL", queue.Kafka: "KAFKA_BOOTSTRAP_SERVERS"}[q.Kind]
+	i.Without = append(i.Without, "the queue ("+name+" is not set)")
+	return nil
+}
+
+// openFiles opens the upload folder if it exists.
+func (i *Inspected) openFiles(u documents.Uploads) error {
+	if _, err := os.Stat(u.Dir); errors.Is(err, os.ErrNotExist) {
+		i.Without = append(i.Without, "the files (UPLOAD_DIR "+u.Dir+" does not exist)")
+		return nil
+	}
+	if err := i.parts.OpenFiles(u); err != nil {
+		return err
+	}
+	i.Files = i.parts.Files
+	return nil
+}
+
+// openVectors opens the vector store if the settings lead to one.
+func (i *Inspected) openVectors(v documents.Vectors) error {
+	_, err := os.Stat(v.Dir)
+	switch {
+	case v.Kind == "embedded" && errors.Is(err, os.ErrNotExist):
+		i.Without = append(i.Without, "the vectors (VECTOR_DIR "+v.Dir+" does not exist)")
+		return nil
+	case v.Kind != "embedded" && v.URL.Empty():
+		i.Without = append(i.Without, "the vectors (CHROMA_BASE_URL is not set)")
+		return nil
+	}
+	if err := i.parts.OpenVectors(v); err != nil {
+		return err
+	}
+	i.Vectors = i.parts.Vectors
+	return nil
+}
