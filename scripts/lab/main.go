@@ -20,7 +20,9 @@ import (
 	"os"
 
 	"github.com/millweir/millweir/pkg/ingest/extract/child"
+	_ "github.com/millweir/millweir/pkg/ingest/extract/pdf" // reads PDFs
 	"github.com/millweir/millweir/pkg/process"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/scripts/lab/bench"
 	"github.com/millweir/millweir/scripts/lab/bench/document"
 	"github.com/millweir/millweir/scripts/lab/bench/installation"

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/ingest/extract/child"
+	_ "github.com/millweir/millweir/pkg/ingest/extract/pdf" // reads PDFs
 	"github.com/millweir/millweir/pkg/labserver"
 )
 

@@ -114,7 +114,10 @@ func (p *Pool) Warm(ctx context.Context) error {
 	if p.warmed {
 		return nil
 	}
-	err := p.compile(ctx)
+	var err error
+	if _, pdf := formats.LinkedPDF(); pdf {
+		err = p.compile(ctx)
+	}
 	if err == nil {
 		err = p.tryStart(ctx, sandbox.Setup{Warm: true, MemoryMB: p.cfg.MemoryMB, Sandbox: p.cfg.Sandbox, Without: p.without})
 	}
@@ -159,7 +162,7 @@ func (p *Pool) tryStart(ctx context.Context, set sandbox.Setup) error {
 }
 
 // Extract implements ingest.Extractor. A child that dies, is killed over time or memory, or crashes, is
-// EXTRACT_CRASHED, which a later attempt may cure.
+// EXTRACT_CRASHED, which a later attempt may cure. A PDF is ingest.ErrElsewhere where no reader of PDFs is linked.
 func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(done, total int), emit func(ingest.Block) error) (ingest.Extraction, error) {
 	info, err := src.File.Stat()
 	if err != nil {
@@ -172,6 +175,9 @@ func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(don
 	r, ok := formats.For(mediaType)
 	if !ok {
 		return ingest.Extraction{}, document.Unsupported("no reader for %s", mediaType)
+	}
+	if _, pdf := formats.LinkedPDF(); mediaType == document.TypePDF && !pdf {
+		return ingest.Extraction{}, fmt.Errorf("%w: %w", ingest.ErrElsewhere, formats.ErrNoPDF)
 	}
 	if err := p.enter(ctx, progress); err != nil {
 		return ingest.Extraction{}, err

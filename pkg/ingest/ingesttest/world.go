@@ -20,6 +20,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/files"
 	"github.com/millweir/millweir/pkg/ingest/pipeline"
 	"github.com/millweir/millweir/pkg/labserver"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/labserver"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 	"github.com/millweir/millweir/scripts/lab/tables"

@@ -20,7 +20,6 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
 	"github.com/millweir/millweir/pkg/ingest/extract/formats"
 	"github.com/millweir/millweir/pkg/ingest/extract/frame"
-	"github.com/millweir/millweir/pkg/ingest/extract/pdf"
 	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
 
@@ -30,6 +29,8 @@ const (
 	CompileArg = "extract-compile"
 	// childSocket is the descriptor of a child's socket to its parent.
 	childSocket = 3
+	// compileMemoryMB is more than the engine ever takes half of.
+	compileMemoryMB = 4096
 	// largeFile is the size from which a child returns memory to the system after a file.
 	largeFile = 1 << 20
 )
@@ -44,7 +45,11 @@ func Is(args []string) bool {
 // A program that makes a Pool calls it before anything else: if child.Is(os.Args) { os.Exit(child.Main()) }.
 func Main() int {
 	if os.Args[1] == CompileArg {
-		if _, err := pdf.NewEngine(os.Args[2], pdf.MaxWasmPages); err != nil {
+		p, ok := formats.LinkedPDF()
+		if !ok { // an image of a program without PDFs needs no compiled reader
+			return 0
+		}
+		if _, err := p.Compile(os.Args[2], compileMemoryMB); err != nil {
 			fmt.Fprintln(os.Stderr, CompileArg+":", err)
 			return 1
 		}
@@ -66,7 +71,7 @@ func Main() int {
 type childProcess struct {
 	conn     *net.UnixConn
 	setup    sandbox.Setup
-	pdf      *pdf.Engine
+	engine   any // of the reader of PDFs, if it is loaded
 	buf      []byte
 	reported time.Time
 }
@@ -116,18 +121,13 @@ func (c *childProcess) load() error {
 	if !c.setup.PDF {
 		return nil
 	}
-	pages := min(pdf.MaxWasmPages, uint32(c.setup.MemoryMB)*16/2)
-	engine, err := pdf.NewEngine(c.setup.CacheDir, pages)
-	c.pdf = engine
-	return err
-}
-
-// engine is what the readers of this process were loaded with.
-func (c *childProcess) engine() any {
-	if c.pdf == nil {
-		return nil
+	p, ok := formats.LinkedPDF()
+	if !ok {
+		return formats.ErrNoPDF
 	}
-	return c.pdf
+	var err error
+	c.engine, err = p.Compile(c.setup.CacheDir, c.setup.MemoryMB)
+	return err
 }
 
 // serve reads one document after the other until the parent closes the socket.
@@ -205,7 +205,7 @@ func passedFile(oob []byte) (*os.File, error) {
 // read reads one document and sends blocks, progress and the verdict.
 func (c *childProcess) read(j frame.Job, file *os.File) error {
 	out := bufio.NewWriterSize(c.conn, frame.BufferBytes)
-	in := &document.Input{File: file, Size: j.Size, MediaType: j.MediaType, Limits: j.Limits, Engine: c.engine()}
+	in := &document.Input{File: file, Size: j.Size, MediaType: j.MediaType, Limits: j.Limits, Engine: c.engine}
 	in.Progress = func(done, total int) {
 		if now := time.Now(); now.Sub(c.reported) >= document.ProgressEvery || done == total {
 			c.reported = now

@@ -3,6 +3,7 @@ package formats
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -11,7 +12,6 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/docx"
 	"github.com/millweir/millweir/pkg/ingest/extract/html"
 	"github.com/millweir/millweir/pkg/ingest/extract/markdown"
-	"github.com/millweir/millweir/pkg/ingest/extract/pdf"
 	"github.com/millweir/millweir/pkg/ingest/extract/plaintext"
 )
 
@@ -27,11 +27,40 @@ type Reader struct {
 
 // Registry holds the readers: a new format is one line here and one file beside it.
 var Registry = []Reader{
-	{Name: "pdf", Version: 1, Types: []string{document.TypePDF}, Read: pdf.Read},
+	{Name: "pdf", Version: 1, Types: []string{document.TypePDF}, Read: readPDF},
 	{Name: "docx", Version: 1, Types: []string{document.TypeDOCX}, Read: docx.Read},
 	{Name: "html", Version: 1, Types: []string{document.TypeHTML}, Read: html.Read},
 	{Name: "markdown", Version: 2, Types: []string{document.TypeMarkdown}, Read: markdown.Read},
 	{Name: "text", Version: 2, Types: []string{document.TypeText, document.TypeCSV, document.TypeJSON}, Read: plaintext.Read},
+}
+
+// PDF is the reader of PDFs and its engine, which a program links or not.
+type PDF struct {
+	// Compile compiles the engine, or loads what an earlier process compiled into cacheDir. The engine takes at
+	// most half of the process's memory.
+	Compile func(cacheDir string, memoryMB int) (engine any, err error)
+	Read    func(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error)
+}
+
+// linked is the reader of PDFs that this program links; zero: none.
+var linked PDF
+
+// RegisterPDF makes the reader of PDFs known. Package pdf calls it when it is linked, as drivers of
+// database/sql do: a program reads PDFs when it imports that package.
+func RegisterPDF(p PDF) { linked = p }
+
+// LinkedPDF returns the reader of PDFs; ok false: this program links none.
+func LinkedPDF() (p PDF, ok bool) { return linked, linked.Read != nil }
+
+// ErrNoPDF says that this program links no reader of PDFs.
+var ErrNoPDF = errors.New("this program links no reader of PDFs")
+
+// readPDF reads a PDF with the reader that is linked.
+func readPDF(ctx context.Context, in *document.Input, out *document.Sink) (ingest.Extraction, error) {
+	if p, ok := LinkedPDF(); ok {
+		return p.Read(ctx, in, out)
+	}
+	return ingest.Extraction{}, fmt.Errorf("%w: %w", ingest.ErrElsewhere, ErrNoPDF)
 }
 
 // For finds the reader of a media type.

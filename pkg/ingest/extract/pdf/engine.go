@@ -9,19 +9,30 @@ import (
 	"github.com/klippa-app/go-pdfium/webassembly"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/millweir/millweir/pkg/ingest/extract/formats"
 )
 
-// MaxWasmPages bounds PDFium's own memory: 128 MiB in pages of 64 KiB.
-const MaxWasmPages = 2048
+func init() {
+	formats.RegisterPDF(formats.PDF{
+		Compile: func(cacheDir string, memoryMB int) (any, error) {
+			return newEngine(cacheDir, min(maxWasmPages, uint32(memoryMB)*16/2))
+		},
+		Read: Read,
+	})
+}
+
+// maxWasmPages bounds PDFium's own memory: 128 MiB in pages of 64 KiB.
+const maxWasmPages = 2048
 
 // Engine is PDFium, compiled; every document gets an instance of its own.
 type Engine struct {
 	pool pdfium.Pool
 }
 
-// NewEngine compiles PDFium, or loads what an earlier process compiled into cacheDir.
+// newEngine compiles PDFium, or loads what an earlier process compiled into cacheDir.
 // pages bounds an instance's memory. The instances see no files: PDFium's default would mount the whole root.
-func NewEngine(cacheDir string, pages uint32) (*Engine, error) {
+func newEngine(cacheDir string, pages uint32) (*Engine, error) {
 	cache, err := wazero.NewCompilationCacheWithDir(cacheDir)
 	if err != nil {
 		return nil, fmt.Errorf("open the cache of the pdf reader: %w", err)

@@ -19,6 +19,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/ingestq/memq"
 	"github.com/millweir/millweir/pkg/labserver"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/tasks/examples/checksum"
