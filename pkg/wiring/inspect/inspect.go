@@ -13,7 +13,9 @@ import (
 	"github.com/millweir/millweir/pkg/wiring"
 	"github.com/millweir/millweir/pkg/wiring/database"
 	"github.com/millweir/millweir/pkg/wiring/documents"
+	_ "github.com/millweir/millweir/pkg/wiring/kafka" // one of the two carries deliveries
 	"github.com/millweir/millweir/pkg/wiring/queue"
+	_ "github.com/millweir/millweir/pkg/wiring/redis"
 )
 
 // Settings say what a check of the installation opens.

@@ -23,6 +23,7 @@ import (
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/taskstate"
+	_ "github.com/millweir/millweir/pkg/taskstore/dialects" // all of them
 	"github.com/millweir/millweir/pkg/wiring/documents"
 )
 

@@ -1,0 +1,80 @@
+package archtest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What only some programs link: libraries and what connects to servers, by the word that a failure shows.
+var (
+	pdfEngine  = []string{"github.com/klippa-app/go-pdfium/...", "github.com/tetratelabs/wazero/..."}
+	sqlite     = []string{"modernc.org/sqlite/...", "modernc.org/libc/..."}
+	embedded   = []string{"github.com/alicebob/miniredis/v2/...", "github.com/twmb/franz-go/..."} // Redis and Kafka in the process
+	tokenizer  = []string{"github.com/tiktoken-go/tokenizer/..."}
+	vectors    = []string{prefix + "pkg/ingest/vector/...", prefix + "pkg/ingest/embed/..."}
+	redis      = []string{"github.com/redis/rueidis/...", prefix + "pkg/streammq/..."}
+	kafka      = []string{"github.com/IBM/sarama/..."}
+	gin        = []string{"github.com/gin-gonic/gin/..."}
+	everything = [][]string{pdfEngine, sqlite, embedded, tokenizer, vectors, redis, kafka, gin}
+)
+
+// links says of each program what it links of all that, and how many packages at most.
+var links = map[string]struct {
+	has  [][]string
+	most int
+}{
+	"outbox-relay":   {[][]string{kafka}, 550},
+	"stream-worker":  {[][]string{redis, pdfEngine, tokenizer, vectors}, 630},
+	"kafka-consumer": {[][]string{kafka, pdfEngine, tokenizer, vectors, redis}, 700}, // Redis: dead letters that rows owe it (design D11)
+	"reclaimer":      {[][]string{redis, kafka, tokenizer, vectors}, 640},            // it serves either transport
+	"ingest-api":     {[][]string{redis, kafka, vectors, gin}, 680},
+	"millweir":       {everything, 820},
+}
+
+func TestServicesLinkWhatTheyRun(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	for _, p := range packages(t) {
+		name := strings.TrimPrefix(p.path(), "services/")
+		if p.Name != "main" || name == p.path() {
+			continue
+		}
+		want, known := links[name]
+		require.True(t, known, "%s: say in links what it links", name)
+		seen++
+		deps, err := list("-deps", p.ImportPath)
+		require.NoError(t, err)
+		for _, part := range everything {
+			found := linksOf(deps, part)
+			if in := contains(want.has, part); in {
+				require.NotEmpty(t, found, "%s is said to link %s", name, part)
+			} else {
+				require.Empty(t, found, "%s links what it does not run", name)
+			}
+		}
+		require.LessOrEqual(t, len(deps), want.most, "packages that %s links", name)
+	}
+	require.Len(t, links, seen)
+}
+
+// linksOf are the packages that match one of the patterns.
+func linksOf(deps []listed, patterns []string) (found []string) {
+	for _, d := range deps {
+		if matchesAny(patterns, d.ImportPath) {
+			found = append(found, d.ImportPath)
+		}
+	}
+	return found
+}
+
+// contains reports whether a part is among others.
+func contains(parts [][]string, part []string) bool {
+	for _, p := range parts {
+		if &p[0] == &part[0] {
+			return true
+		}
+	}
+	return false
+}
