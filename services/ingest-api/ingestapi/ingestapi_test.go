@@ -22,8 +22,8 @@ import (
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/process"
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/pkg/taskstate"
-	_ "github.com/millweir/millweir/pkg/taskstore/dialects" // all of them
 	"github.com/millweir/millweir/pkg/wiring/documents"
 )
 

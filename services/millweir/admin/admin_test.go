@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	_ "github.com/millweir/millweir/pkg/taskstore/dialects" // all of them
+	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
 	"github.com/millweir/millweir/services/millweir/cli"
 )
 
