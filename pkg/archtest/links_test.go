@@ -25,12 +25,12 @@ var links = map[string]struct {
 	has  [][]string
 	most int
 }{
-	"outbox-relay":   {[][]string{kafka}, 550},
-	"stream-worker":  {[][]string{redis, pdfEngine, tokenizer, vectors}, 630},
-	"kafka-consumer": {[][]string{kafka, pdfEngine, tokenizer, vectors, redis}, 700}, // Redis: dead letters that rows owe it (design D11)
-	"reclaimer":      {[][]string{redis, kafka, tokenizer, vectors}, 640},            // it serves either transport
-	"ingest-api":     {[][]string{redis, kafka, vectors, gin}, 680},
-	"millweir":       {everything, 820},
+	"outbox-relay":   {[][]string{kafka}, 560},
+	"stream-worker":  {[][]string{redis, pdfEngine, tokenizer, vectors}, 700},
+	"kafka-consumer": {[][]string{kafka, pdfEngine, tokenizer, vectors, redis}, 760}, // Redis: dead letters that rows owe it (design D11)
+	"reclaimer":      {[][]string{redis, kafka, tokenizer, vectors}, 720},            // it serves either transport
+	"ingest-api":     {[][]string{redis, kafka, vectors, gin}, 760},
+	"millweir":       {everything, 900},
 }
 
 func TestServicesLinkWhatTheyRun(t *testing.T) {
