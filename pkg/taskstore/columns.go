@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -29,7 +30,7 @@ const (
 	text         kind = iota // NOT NULL; empty: none
 	word                     // such a text that many rows share
 	nullable                 // a text whose none is NULL
-	sharedOrNull             // such a text that many rows share
+	sharedOrNull             // such a nullable text that many rows share
 	number
 	instant         // NOT NULL; its none is the year 9999
 	nullableInstant // its none is NULL
@@ -168,17 +169,17 @@ func apply(columns []column, t *task, c *change, now time.Time) {
 		from := col.change(c)
 		switch p := col.field(t).(type) {
 		case *string:
-			*p = *from.(*string)
+			*p = *as[*string](from)
 		case *int:
-			*p = *from.(*int)
+			*p = *as[*int](from)
 		case *int64:
-			*p = *from.(*int64)
+			*p = *as[*int64](from)
 		case *json.RawMessage:
-			if *p = *from.(*json.RawMessage); len(*p) == 0 {
+			if *p = *as[*json.RawMessage](from); len(*p) == 0 {
 				*p = nil
 			}
 		case *time.Time:
-			*p = at(*from.(*taskstate.Delay), now, *p)
+			*p = at(*as[*taskstate.Delay](from), now, *p)
 		}
 	}
 	t.UpdatedAt = now
@@ -211,13 +212,22 @@ func inserted(columns []column, t task, now time.Time) task {
 	return t
 }
 
+// as is a pointer of a column as one of this type; another is a programmer's mistake in the table.
+func as[T any](p any) T {
+	v, ok := p.(T)
+	if !ok {
+		panic(fmt.Sprintf("taskstore: a column has a %T where a %T is needed", p, v))
+	}
+	return v
+}
+
 // stays reports whether a change leaves a column as it is in before.
 func (c column) stays(before *task, by *change) bool {
 	switch to := c.change(by).(type) {
 	case *taskstate.Delay:
 		return to.Kind == taskstate.DelayKeep
 	case *json.RawMessage:
-		return bytes.Equal(*to, *c.field(before).(*json.RawMessage))
+		return bytes.Equal(*to, *as[*json.RawMessage](c.field(before)))
 	default:
 		return same(to, c.field(before))
 	}
@@ -227,15 +237,15 @@ func (c column) stays(before *task, by *change) bool {
 func same(a, b any) bool {
 	switch a := a.(type) {
 	case *string:
-		return *a == *b.(*string)
+		return *a == *as[*string](b)
 	case *int:
-		return *a == *b.(*int)
+		return *a == *as[*int](b)
 	case *int64:
-		return *a == *b.(*int64)
+		return *a == *as[*int64](b)
 	case *json.RawMessage:
-		return bytes.Equal(*a, *b.(*json.RawMessage))
+		return bytes.Equal(*a, *as[*json.RawMessage](b))
 	case *taskstate.Delay:
-		d := b.(*taskstate.Delay)
+		d := as[*taskstate.Delay](b)
 		return a.Kind == d.Kind && boundedMicros(a.In) == boundedMicros(d.In)
 	}
 	return false
