@@ -27,7 +27,7 @@ type docxBody struct {
 	part     *part
 	reported int64
 
-	open     []docxParagraph
+	open     []*docxParagraph
 	skip     int    // depth inside dropped content
 	choices  []bool // for each open mc:AlternateContent: a choice was taken
 	inText   bool
@@ -66,7 +66,7 @@ func (d *docxBody) start(name string, attrs []xml.Attr) error {
 		if err := d.report(); err != nil {
 			return err
 		}
-		d.open = append(d.open, docxParagraph{})
+		d.open = append(d.open, &docxParagraph{})
 	case "pPr":
 		d.props++
 	case "rPr":
@@ -185,7 +185,7 @@ func (d *docxBody) paragraph() *docxParagraph {
 	if len(d.open) == 0 {
 		return nil
 	}
-	return &d.open[len(d.open)-1]
+	return d.open[len(d.open)-1]
 }
 
 func (d *docxBody) endParagraph() error {
