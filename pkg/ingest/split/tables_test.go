@@ -1,0 +1,87 @@
+package split
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSentencesOfManyWritings(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]string{
+		"It costs 3.50 dollars. Really.":    {"It costs 3.50 dollars. ", "Really."},
+		"Use e.g. this one. Then that.":     {"Use e.g. this one. ", "Then that."},
+		"Mr. A. B. Smith came. So did I.":   {"Mr. A. B. Smith came. ", "So did I."},
+		"He said \"Stop.\" Then he left.":   {"He said \"Stop.\" ", "Then he left."},
+		"What?! No. Yes!":                   {"What?! ", "No. Yes!"},
+		"这是（第一句。）这是第二句。":                    {"这是（第一句。）", "这是第二句。"},
+		"「はい。」と言った。終わり。":                    {"「はい。」", "と言った。", "終わり。"},
+		"one line\nand its rest. Two.":      {"one line\nand its rest. ", "Two."},
+		"a paragraph\n\nand another":        {"a paragraph\n", "\n", "and another"},
+		"See www.example.org. It is there.": {"See www.example.org. ", "It is there."},
+		"Это предложение. Это другое.":      {"Это предложение. ", "Это другое."},
+		"هذه جملة. وهذه أخرى؟ نعم.":         {"هذه جملة. ", "وهذه أخرى؟ ", "نعم."},
+		" \n ": {" \n "},
+	} {
+		got := sentencesOf(text)
+		require.Equal(t, text, strings.Join(got, ""), "nothing is lost")
+		require.Equal(t, want, got, "%q", text)
+	}
+}
+
+func TestTokenCountsOfManyWritings(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"", " ", "a", "The quick brown fox.", "don't can't I'll we've", "DON'T CAN'T", "x = y+1; // comment", "1234567890 12 1 1234", "    indented\n\tcode\n\n\n",
+		"持久化异步入库任务", "これは文書です", "한국어 문서", "Это текст", "مرحبا بالعالم", "👩‍👩‍👧 🇩🇪", "e\u0301 ñ", "a\r\nb\rc", "!!! ... ---", "mixed中文and English，标点。",
+		strings.Repeat("ab ", 500), strings.Repeat("=", 300), strings.Repeat("中", 300),
+	} {
+		requireSameCount(t, text)
+	}
+}
+
+func TestSizesThatAreNotSet(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cfg  Config
+		fine bool
+	}{
+		"defaults":                  {NewDefaultConfig(), true},
+		"characters":                {Config{Mode: ModeChars, Overlap: -1}, true},
+		"no overlap":                {Config{Mode: ModeTokens, Size: 100}, true},
+		"an overlap of the size":    {Config{Mode: ModeChars, Size: 100, Overlap: 100}, false},
+		"an overlap above the size": {Config{Mode: ModeChars, Size: 100, Overlap: 5000}, false},
+		"a size below zero":         {Config{Mode: ModeChars, Size: -5, Overlap: -1}, false},
+		"an unknown mode":           {Config{Mode: "words", Overlap: -1}, false},
+	} {
+		err := c.cfg.Validate()
+		require.Equal(t, c.fine, err == nil, "%s: %v", name, err)
+		if !c.fine {
+			require.ErrorContains(t, err, "CHUNK_", name)
+			_, err = New(c.cfg)
+			require.Error(t, err, name)
+			continue
+		}
+		resolved := c.cfg.Resolved()
+		require.Positive(t, resolved.Size, name)
+		require.GreaterOrEqual(t, resolved.Overlap, 0, name)
+		require.Less(t, resolved.Overlap, resolved.Size, name)
+		require.Equal(t, resolved, resolved.Resolved(), "once is enough")
+	}
+}
+
+func TestTableHeadersThatAreTooLarge(t *testing.T) {
+	t.Parallel()
+	r := &run{s: mustNew(t, Config{Mode: ModeChars, Size: 300, Overlap: 0})}
+	require.Equal(t, "a | b", r.tableHead([]string{"a | b", "1 | 2"}))
+	require.Empty(t, r.tableHead([]string{strings.Repeat("head ", 40), "1"}), "it would take a third of every piece")
+	require.Empty(t, r.tableHead(nil))
+}
+
+func mustNew(t *testing.T, cfg Config) *Splitter {
+	t.Helper()
+	s, err := New(cfg)
+	require.NoError(t, err)
+	return s
+}
