@@ -7,7 +7,8 @@
 //	lab mutants  run the checks against bugs that were seeded on purpose
 //
 // `lab VERB -h` shows a verb's flags. Every verb knows -name (prefixes, comma separated), -list and -seed, prints
-// `PASS name …` or `FAIL name …`, and exits with 1 when something failed. Logs and evidence stay under .run/VERB.
+// `PASS name …` or `FAIL name …` (bench: a row for each figure), and exits with 1 when something failed. Logs and evidence
+// stay in a folder below .run that a failure names.
 //
 // A world (package world) is one set of servers, proxies, a fake embedding service and the processes that were started in it;
 // it has ports and folders of its own, so several can live side by side. Package judge waits for rest and asks pkg/fsck,
