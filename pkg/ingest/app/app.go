@@ -24,8 +24,8 @@ type App struct {
 	*sweep.Deleter
 	*sweep.Sweeper
 	*files.Mount
-	Cache   *embedcache.Cache
-	Catalog *catalog.Catalog
+	*catalog.Catalog
+	Cache *embedcache.Cache
 
 	worker func() (*pipeline.Worker, error)
 }

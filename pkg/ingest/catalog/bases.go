@@ -12,8 +12,8 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// UUIDText matches ids as we write them.
-var UUIDText = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+// uuidText matches ids as we write them.
+var uuidText = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // BaseFrom reads BaseByID's columns. ErrBaseNotFound when there is no row.
 func BaseFrom(row dbq.Scanner) (ingest.Base, error) {
@@ -35,16 +35,46 @@ func (a *Catalog) BaseByID(ctx context.Context, tx taskstate.Tx, id, user string
 	return BaseFrom(tx.QueryRowContext(ctx, a.q.Get("BaseOfUser"), id, user))
 }
 
-// ReachableBase finds a base in the caller's scope. ErrBaseNotFound.
-func (a *Catalog) ReachableBase(ctx context.Context, c ingest.Caller, idOrName string) (ingest.Base, error) {
+// Base finds a live base in the caller's reach by its id, or by his own name for it; empty means ingest.DefaultBase.
+// ErrBaseNotFound.
+func (a *Catalog) Base(ctx context.Context, c ingest.Caller, idOrName string) (ingest.Base, error) {
 	if idOrName == "" {
 		idOrName = ingest.DefaultBase
 	}
-	if UUIDText.MatchString(idOrName) {
+	if uuidText.MatchString(idOrName) {
 		b, err := dbq.ReadRow(ctx, a.d.Store, BaseFrom, a.q.Get("BaseReachable"), idOrName, dbq.Flag(c.Scope.All()), c.Scope.UserID)
 		if !errors.Is(err, ingest.ErrBaseNotFound) {
 			return b, err
 		}
 	}
-	return dbq.ReadRow(ctx, a.d.Store, BaseFrom, a.q.Get("BaseNamed"), c.Scope.UserID, idOrName)
+	return a.named(ctx, c, idOrName)
+}
+
+// named finds the caller's own live base of that name.
+func (a *Catalog) named(ctx context.Context, c ingest.Caller, name string) (ingest.Base, error) {
+	return dbq.ReadRow(ctx, a.d.Store, BaseFrom, a.q.Get("BaseNamed"), c.Scope.UserID, name)
+}
+
+// CreateBase makes a base. ErrBaseExists when its user has a live one of that name.
+func (a *Catalog) CreateBase(ctx context.Context, c ingest.Caller, name string) (ingest.Base, error) {
+	if _, err := a.named(ctx, c, name); err == nil {
+		return ingest.Base{}, ingest.ErrBaseExists
+	} else if !errors.Is(err, ingest.ErrBaseNotFound) {
+		return ingest.Base{}, err
+	}
+	id := ingest.NewID()
+	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+		_, err := tx.ExecContext(ctx, a.q.Rows("BasesInsert", 1), id, c.Scope.UserID, name, name, m.Now, m.Now, Never())
+		return err
+	})
+	b, readErr := a.named(ctx, c, name)
+	switch {
+	case readErr == nil && b.ID == id:
+		return b, nil // also after an unknown commit
+	case readErr == nil:
+		return ingest.Base{}, ingest.ErrBaseExists // somebody else was first
+	case err != nil:
+		return ingest.Base{}, fmt.Errorf("create knowledge base: %w", err)
+	}
+	return ingest.Base{}, readErr
 }

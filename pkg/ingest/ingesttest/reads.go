@@ -73,7 +73,7 @@ func NewReadWorld(t *testing.T, w *World) *ReadWorld {
 	t.Helper()
 	r := &ReadWorld{World: w, Scan: &scanVectors{Vectors: w.Vectors}}
 	var err error
-	r.Reads, err = query.NewReads(query.ReadsDeps{Store: w.Store, Embedder: w.Embed, Vectors: r.Scan, Log: slog.New(slog.DiscardHandler)})
+	r.Reads, err = query.NewReads(query.ReadsDeps{Store: w.Store, Catalog: w.App.Catalog, Embedder: w.Embed, Vectors: r.Scan, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	r.Watches, r.Explain = watch.NewWatches(w.Store, slog.New(slog.DiscardHandler)), tasks.NewExplainer(w.Store, nil, ingest.Descriptions())
 	return r

@@ -51,7 +51,7 @@ func TestStatementsOfADocument(t *testing.T) {
 	w := newWorld(t, ingesttest.Options{})
 	w.Embed.Batch = 64
 	s := ingesttest.MeteredStore{Database: w.Store, Calls: map[string]int{}, Statements: map[string]int{}, Mu: &sync.Mutex{}}
-	w.ran(s, w.Upload(ingesttest.Lines(20, 1))) // onTransition says which model the base has
+	w.ran(s, w.Upload(ingesttest.Lines(20, 1))) // it also says which model the base has
 
 	// One batch of everything.
 	a := w.Upload(ingesttest.Lines(20, 2))
@@ -80,7 +80,7 @@ func TestStatementsOfDocumentsSideBySide(t *testing.T) {
 		w := newWorld(t, ingesttest.Options{})
 		w.Embed.Batch = 64
 		s := ingesttest.MeteredStore{Database: w.Store, Calls: map[string]int{}, Statements: map[string]int{}, Mu: &sync.Mutex{}}
-		w.ran(s, w.Upload(ingesttest.Lines(20, 1))) // onTransition says which model the base has
+		w.ran(s, w.Upload(ingesttest.Lines(20, 1))) // it also says which model the base has
 		const documents = 16
 		s.Takes = time.Second
 		kind := w.metered(s)

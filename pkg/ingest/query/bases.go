@@ -4,34 +4,14 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
-
-// Base finds a live base by id or by its owner's name for it; empty means DefaultBase.
-func (r *Reads) Base(ctx context.Context, c ingest.Caller, idOrName string) (ingest.Base, error) {
-	if idOrName == "" {
-		idOrName = ingest.DefaultBase
-	}
-	if catalog.UUIDText.MatchString(idOrName) {
-		b, err := dbq.ReadRow(ctx, r.store, catalog.BaseFrom, r.q.Get("BaseByID"), idOrName)
-		if err == nil && !c.Scope.All() && b.UserID != c.Scope.UserID {
-			return ingest.Base{}, ingest.ErrBaseNotFound
-		}
-		if !errors.Is(err, ingest.ErrBaseNotFound) {
-			return b, err
-		}
-	}
-	return dbq.ReadRow(ctx, r.store, catalog.BaseFrom, r.q.Get("BaseByName"), c.Scope.UserID, idOrName)
-}
 
 // Bases lists live bases, by default the newest first.
 func (r *Reads) Bases(ctx context.Context, c ingest.Caller, q ingest.BaseQuery) ([]ingest.Base, error) {
@@ -40,7 +20,7 @@ func (r *Reads) Bases(ctx context.Context, c ingest.Caller, q ingest.BaseQuery) 
 		l.add(r.q.Get("BaseOwner"), c.Scope.UserID)
 	}
 	if q.Base != "" {
-		base, err := r.Base(ctx, c, q.Base)
+		base, err := r.cat.Base(ctx, c, q.Base)
 		if err != nil {
 			return nil, err
 		}
@@ -55,36 +35,9 @@ func (r *Reads) Bases(ctx context.Context, c ingest.Caller, q ingest.BaseQuery) 
 	return dbq.Collect(ctx, r.store, "list knowledge bases", l.text.String(), l.args, func(rows *sql.Rows) (ingest.Base, error) { return catalog.BaseFrom(rows) })
 }
 
-// CreateBase makes a base. ErrBaseExists when its user has a live one of that name.
-func (r *Reads) CreateBase(ctx context.Context, c ingest.Caller, name string) (ingest.Base, error) {
-	if _, err := dbq.ReadRow(ctx, r.store, catalog.BaseFrom, r.q.Get("BaseByName"), c.Scope.UserID, name); err == nil {
-		return ingest.Base{}, ingest.ErrBaseExists
-	} else if !errors.Is(err, ingest.ErrBaseNotFound) {
-		return ingest.Base{}, err
-	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return ingest.Base{}, fmt.Errorf("make id: %w", err)
-	}
-	err = r.store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
-		_, err := tx.ExecContext(ctx, r.q.Get("BaseInsert"), id.String(), c.Scope.UserID, name, name, m.Now, m.Now)
-		return err
-	})
-	b, readErr := dbq.ReadRow(ctx, r.store, catalog.BaseFrom, r.q.Get("BaseByName"), c.Scope.UserID, name)
-	switch {
-	case readErr == nil && b.ID == id.String():
-		return b, nil // onTransition after an unknown commit
-	case readErr == nil:
-		return ingest.Base{}, ingest.ErrBaseExists // somebody else was first
-	case err != nil:
-		return ingest.Base{}, fmt.Errorf("create knowledge base: %w", err)
-	}
-	return ingest.Base{}, readErr
-}
-
 // BaseSummary counts a base's documents and tasks.
 func (r *Reads) BaseSummary(ctx context.Context, c ingest.Caller, idOrName string) (ingest.Summary, error) {
-	b, err := r.Base(ctx, c, idOrName)
+	b, err := r.cat.Base(ctx, c, idOrName)
 	if err != nil {
 		return ingest.Summary{}, err
 	}

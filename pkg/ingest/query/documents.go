@@ -37,7 +37,7 @@ func (r *Reads) Documents(ctx context.Context, c ingest.Caller, q ingest.Documen
 		l.add(r.q.Get("DocumentOwner"), c.Scope.UserID)
 	}
 	if q.Base != "" {
-		base, err := r.Base(ctx, c, q.Base)
+		base, err := r.cat.Base(ctx, c, q.Base)
 		if err != nil {
 			return nil, err
 		}

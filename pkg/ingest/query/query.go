@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/telemetry"
@@ -23,9 +24,10 @@ type QueueStats interface {
 	StreamLength(ctx context.Context) (int64, error)
 }
 
-// Reads returns questions: documents, bases, search, watches, explanations. It changes nothing but bases' names.
+// Reads returns questions: documents, bases, search, watches, explanations. It changes nothing.
 type Reads struct {
 	store    taskstate.Database
+	cat      *catalog.Catalog
 	embedder ingest.Embedder
 	vectors  ingest.VectorStore
 	queue    QueueStats
@@ -37,6 +39,7 @@ type Reads struct {
 // ReadsDeps are what Reads needs; Queue may be nil (no queue in this process).
 type ReadsDeps struct {
 	Store    taskstate.Database
+	Catalog  *catalog.Catalog
 	Embedder ingest.Embedder
 	Vectors  ingest.VectorStore
 	Queue    QueueStats
@@ -54,7 +57,7 @@ func NewReads(d ReadsDeps) (*Reads, error) {
 		return nil, fmt.Errorf("read statements: %w", err)
 	}
 	return &Reads{
-		store: d.Store, embedder: d.Embedder, vectors: d.Vectors, queue: d.Queue, log: d.Log, q: q,
+		store: d.Store, cat: d.Catalog, embedder: d.Embedder, vectors: d.Vectors, queue: d.Queue, log: d.Log, q: q,
 		trouble: telemetry.NewRepeated(d.Log, time.Minute, time.Now),
 	}, nil
 }
@@ -67,7 +70,7 @@ func (r *Reads) Task(ctx context.Context, c ingest.Caller, id string) (taskstate
 // Tasks reads a page of tasks; Query.KnowledgeBase may be a base's id or name.
 func (r *Reads) Tasks(ctx context.Context, c ingest.Caller, q taskstate.Query) ([]taskstate.Task, error) {
 	if q.KnowledgeBase != "" {
-		b, err := r.Base(ctx, c, q.KnowledgeBase)
+		b, err := r.cat.Base(ctx, c, q.KnowledgeBase)
 		if err != nil {
 			return nil, err
 		}

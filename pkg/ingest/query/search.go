@@ -29,7 +29,7 @@ const (
 // Search finds the segments of visible versions nearest to the query (design D12).
 // Vectors first, rows second: every round joins all ids fetched so far anew.
 func (r *Reads) Search(ctx context.Context, c ingest.Caller, req ingest.SearchRequest) (ingest.SearchResult, error) {
-	base, err := r.Base(ctx, c, req.Base)
+	base, err := r.cat.Base(ctx, c, req.Base)
 	if err != nil {
 		return ingest.SearchResult{}, err
 	}

@@ -160,7 +160,7 @@ func (a *Deleter) bury(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock
 // DeleteBase deletes a base and, with cascade, its documents; the sweeper goes on where this call was interrupted.
 // Errors: ErrBaseNotFound, ErrBaseNotEmpty, the caller's guard's, taskstate.ErrUnavailable.
 func (a *Deleter) DeleteBase(ctx context.Context, c ingest.Caller, idOrName string, cascade bool) error {
-	base, err := a.cat.ReachableBase(ctx, c, idOrName)
+	base, err := a.cat.Base(ctx, c, idOrName)
 	if err != nil {
 		return err
 	}

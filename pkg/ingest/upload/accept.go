@@ -163,6 +163,27 @@ func (a *Uploads) acceptBatch(ctx context.Context, b *batcher.Batch[*accepting])
 	return nil
 }
 
+// prepare is the accept transaction: it returns the tasks to insert, none for replays and duplicates.
+// Locks are taken in the order of the whole product: bases, documents by id, files by id, inserts.
+func (r *acceptRun) prepare(ctx context.Context) ([]taskstate.NewTask, error) {
+	for _, step := range []func(context.Context) error{
+		r.replays,        // the tasks of earlier requests with the same keys
+		r.findBases,      // where the uploads go; default bases are made
+		r.findSame,       // documents and stored files with the same bytes
+		r.lockDocuments,  // that the uploads are further versions of
+		r.readLatest,     // the last tasks of these documents
+		r.decide,         // a duplicate, refused, postponed, or written now
+		r.linkFiles,      // the row that holds the bytes, after damage is mended
+		r.writeDocuments, // new ones, and one more upload of the others
+		r.writeVersions,  // with their tasks
+	} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return r.tasks, nil
+}
+
 // givesUp says of an upload that waits for the next transaction whether it has lost against others too often.
 func (x *accepting) givesUp(raced bool) bool {
 	if raced {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/ingesttest"
 	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
-	"github.com/millweir/millweir/pkg/ingest/query"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -41,9 +39,7 @@ func (w *world) harm(how, name string) {
 // base makes a knowledge base and returns its name.
 func (w *world) base(name string) string {
 	w.T.Helper()
-	reads, err := query.NewReads(query.ReadsDeps{Store: w.Store, Embedder: w.Embed, Vectors: w.Vectors, Log: slog.New(slog.DiscardHandler)})
-	require.NoError(w.T, err)
-	_, err = reads.CreateBase(w.T.Context(), w.Caller, name)
+	_, err := w.App.CreateBase(w.T.Context(), w.Caller, name)
 	require.NoError(w.T, err)
 	return name
 }

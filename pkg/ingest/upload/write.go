@@ -17,7 +17,7 @@ import (
 // decide says of every upload that is still open whether it is a duplicate, refused, or written now.
 // An upload waits for the next transaction when an earlier one of this batch takes the same key, becomes the holder of the
 // same bytes in the same base, or renews the same document: only then can it be seen what it is.
-func (r *acceptRun) decide() {
+func (r *acceptRun) decide(context.Context) error {
 	taken := map[dbq.Pair]bool{}
 	r.each(acceptOpen, func(w *acceptWork) {
 		if w.exists && w.u.DocumentID != "" {
@@ -49,6 +49,7 @@ func (r *acceptRun) decide() {
 		}
 		w.state = acceptWrites
 	})
+	return nil
 }
 
 // duplicate returns the document's last task when its newest upload has the same bytes and that task is not given up.
@@ -70,26 +71,19 @@ func (r *acceptRun) duplicate(w *acceptWork) bool {
 	return true
 }
 
-// write makes documents and versions, links the files and returns the tasks.
-func (r *acceptRun) write(ctx context.Context) ([]taskstate.NewTask, error) {
-	if err := r.linkFiles(ctx); err != nil {
-		return nil, err
-	}
-	if err := r.writeDocuments(ctx); err != nil {
-		return nil, err
-	}
+// writeVersions makes the versions and their tasks.
+func (r *acceptRun) writeVersions(ctx context.Context) error {
 	var versions []any
-	var tasks []taskstate.NewTask
 	r.each(acceptWrites, func(w *acceptWork) {
 		d := w.got.document
-		versions = append(versions, ingest.NewID(), d.ID, w.base.ID, w.got.taskID, w.fileID, d.LastNo, d.LastUpload, string(catalog.VersionBuilding),
-			w.u.Title, r.m.Now, r.m.Now, catalog.Never())
-		tasks = append(tasks, r.task(w))
+		versions = append(versions, ingest.NewID(), d.ID, w.base.ID, w.got.taskID, w.fileID, d.LastNo, d.LastUpload,
+			string(catalog.VersionBuilding), w.u.Title, r.m.Now, r.m.Now, catalog.Never())
+		r.tasks = append(r.tasks, r.task(w))
 	})
-	if err := r.insert(ctx, "VersionsInsert", len(tasks), versions); err != nil {
-		return nil, fmt.Errorf("insert versions: %w", err)
+	if err := r.insert(ctx, "VersionsInsert", len(r.tasks), versions); err != nil {
+		return fmt.Errorf("insert versions: %w", err)
 	}
-	return tasks, nil
+	return nil
 }
 
 // insert is a multi-row INSERT, unless there is no row.

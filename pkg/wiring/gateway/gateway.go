@@ -35,7 +35,7 @@ func New(p *documents.Parts, s documents.Shared, maxUpload int64) (*Application,
 		return nil, err
 	}
 	p.Env.Ready.Register("uploads", func(ctx context.Context) error { return p.CheckUploads(ctx, a, true) })
-	reads, err := query.NewReads(query.ReadsDeps{Store: p.Store, Embedder: p.Embedder, Vectors: p.Vectors, Queue: length, Log: p.Env.Log})
+	reads, err := query.NewReads(query.ReadsDeps{Store: p.Store, Catalog: a.Catalog, Embedder: p.Embedder, Vectors: p.Vectors, Queue: length, Log: p.Env.Log})
 	if err != nil {
 		return nil, err
 	}

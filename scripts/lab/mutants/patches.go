@@ -139,18 +139,18 @@ var patches = map[string][]patch{
 `},
 	},
 	"m17": {
-		{file: "pkg/ingest/upload/batch.go", old: "\t\tfound[k] = e\n", text: `		if seededBug("m17") {
+		{file: "pkg/ingest/upload/find.go", old: "\t\tfound[k] = e\n", text: `		if seededBug("m17") {
 			k[0] = ""
 		}
 		found[k] = e
 `},
-		{file: "pkg/ingest/upload/batch.go", old: "\t\te, replay := found[dbq.Pair{w.c.Scope.UserID, w.u.IdempotencyKey}]\n", text: `		mine := dbq.Pair{w.c.Scope.UserID, w.u.IdempotencyKey}
+		{file: "pkg/ingest/upload/find.go", old: "\t\te, replay := found[dbq.Pair{w.c.Scope.UserID, w.u.IdempotencyKey}]\n", text: `		mine := dbq.Pair{w.c.Scope.UserID, w.u.IdempotencyKey}
 		if seededBug("m17") {
 			mine[0] = ""
 		}
 		e, replay := found[mine]
 `},
-		{file: "pkg/ingest/upload/batch.go", old: "\treturn r.query(ctx, what, r.app.q.Any(name, len(params)/2), params, scan)\n", text: `	query := r.app.q.Any(name, len(params)/2)
+		{file: "pkg/ingest/upload/find.go", old: "\treturn r.query(ctx, what, r.app.q.Any(name, len(params)/2), params, scan)\n", text: `	query := r.app.q.Any(name, len(params)/2)
 	if name == "TasksByKey" && seededBug("m17") {
 		query = strings.ReplaceAll(query, "user_id = ?", "(user_id = ? OR 1 = 1)")
 	}
@@ -181,13 +181,12 @@ var patches = map[string][]patch{
 `},
 	},
 	"m23": {
-		{file: "pkg/ingest/upload/batch.go", old: "\treturn r.write(ctx)\n", text: `	tasks, err := r.write(ctx)
-	for _, t := range tasks {
+		{file: "pkg/ingest/upload/accept.go", old: "\treturn r.tasks, nil\n", text: `	for _, t := range r.tasks {
 		if seededBug("m23") {
 			r.app.deliver.Announce(ctx, []taskstate.Task{t.Task})
 		}
 	}
-	return tasks, err
+	return r.tasks, nil
 `},
 	},
 	"m21": {

@@ -1,15 +1,5 @@
 -- Reads of documents, bases and segments. Fragments that begin with AND are appended to a list's statement.
 
--- name: BaseByID
-SELECT b.id, b.user_id, b.name, b.model_key, b.dim, b.created_at, b.updated_at
-  FROM knowledge_base b
- WHERE b.id = ? AND b.deleted_at IS NULL
-
--- name: BaseByName
-SELECT b.id, b.user_id, b.name, b.model_key, b.dim, b.created_at, b.updated_at
-  FROM knowledge_base b
- WHERE b.user_id = ? AND b.live_name = ?
-
 -- name: BaseList
 SELECT b.id, b.user_id, b.name, b.model_key, b.dim, b.created_at, b.updated_at
   FROM knowledge_base b
@@ -72,10 +62,6 @@ SELECT b.id, b.user_id, b.name, b.model_key, b.dim, b.created_at, b.updated_at
 -- name: BaseOrderCreated
  ORDER BY b.created_at, b.id
  LIMIT ?
-
--- name: BaseInsert
-INSERT INTO knowledge_base (id, user_id, name, live_name, created_at, updated_at)
-VALUES (?, ?, ?, ?, ?, ?)
 
 -- name: BaseDocuments
 SELECT d.status, COUNT(*), COALESCE(SUM(d.segment_count), 0)

@@ -58,6 +58,7 @@ type acceptRun struct {
 	holders   map[dbq.Pair]string            // documents by base and bytes
 	files     map[dbq.Pair]storedFile        // by user and bytes
 	latest    map[string]taskBrief           // last tasks of documents, by id
+	tasks     []taskstate.NewTask            // to insert
 }
 
 // taskBrief is what a repeated upload has to know of the document's last task.
@@ -69,18 +70,6 @@ func newAcceptRun(a *Uploads, tx taskstate.Tx, m taskstate.DBClock, items []*acc
 		r.works[i] = &acceptWork{c: x.c, u: x.u}
 	}
 	return r
-}
-
-// prepare is the accept transaction: it answers the tasks to insert, none for replays and duplicates.
-// Locks are taken in the order of the whole product: bases, documents by id, files by id, inserts.
-func (r *acceptRun) prepare(ctx context.Context) ([]taskstate.NewTask, error) {
-	for _, step := range []func(context.Context) error{r.replays, r.findBases, r.findSame, r.lockDocuments, r.readLatest} {
-		if err := step(ctx); err != nil {
-			return nil, err
-		}
-	}
-	r.decide()
-	return r.write(ctx)
 }
 
 // each calls f for the uploads of a state, in the order of their arrival.

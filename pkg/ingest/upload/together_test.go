@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,7 +15,6 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/ingesttest"
 	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
-	"github.com/millweir/millweir/pkg/ingest/query"
 	"github.com/millweir/millweir/pkg/ingest/upload"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -140,9 +138,7 @@ func TestTheSameBytesInOneBatch(t *testing.T) {
 func TestTheSameBytesForTwoBasesInOneBatch(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, w *world) {
-		reads, err := query.NewReads(query.ReadsDeps{Store: w.Store, Embedder: w.Embed, Vectors: w.Vectors, Log: slog.New(slog.DiscardHandler)})
-		require.NoError(t, err)
-		other, err := reads.CreateBase(t.Context(), w.Caller, "other")
+		other, err := w.App.CreateBase(t.Context(), w.Caller, "other")
 		require.NoError(t, err)
 		s := w.counted()
 		a, b, c := w.file("one\n"), w.file("one\n"), w.file("two\n")
