@@ -22,19 +22,20 @@ var rooms = []room{
 	{"pkg/streammq/...", []string{"pkg/streammq/..."}},
 	{"pkg/telemetry", nil},
 	{"pkg/telemetry/mq", []string{"pkg/streammq", "pkg/telemetry"}}, // streammq's observers
-	{"pkg/labserver", nil},
+	{"pkg/labserver", []string{"pkg/pause"}},
 	{"pkg/archtest", nil},
 	{"pkg/process", []string{"pkg/telemetry"}},
 	{"pkg/crash", nil},
 	{"pkg/wire", []string{"pkg/taskstate"}}, // the JSON types of the API
 	{"pkg/batcher", nil},                    // natural batches
+	{"pkg/pause", nil},
 
 	// the state of tasks and its stores
 	{"pkg/taskstate/history", []string{"pkg/taskstate"}},                          // the rules that a log must keep
 	{"pkg/taskstate/spec", []string{"pkg/taskstate", "pkg/taskstate/history"}},    // the model
 	{"pkg/taskstate/spec/kafka", []string{"pkg/taskstate", "pkg/taskstate/spec"}}, // the same of the other transport
 	{"pkg/taskstate/taskstatetest", []string{"pkg/taskstate"}},
-	{"pkg/sqldb", []string{"pkg/taskstate", "pkg/crash", "migrations"}},
+	{"pkg/sqldb", []string{"pkg/pause", "pkg/taskstate", "pkg/crash", "migrations"}},
 	{"pkg/sqldb/mysql", []string{"pkg/sqldb"}},
 	{"pkg/sqldb/postgres", []string{"pkg/sqldb"}},
 	{"pkg/sqldb/sqlite", []string{"pkg/sqldb", "pkg/taskstate"}},
@@ -48,13 +49,13 @@ var rooms = []room{
 	{"pkg/ingestq/memq", []string{"proto", "pkg/ingestq"}},
 	{"pkg/ingestq/redisq", []string{"proto", "pkg/ingestq", "pkg/redisclient", "pkg/streammq/stream", "pkg/telemetry", "pkg/crash"}},
 	{"pkg/ingestq/streamq", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq", "pkg/streammq/..."}},
-	{"pkg/ingestq/kafkaq", []string{"proto", "pkg/ingestq", "pkg/outbox", "pkg/telemetry"}},
+	{"pkg/ingestq/kafkaq", []string{"pkg/pause", "proto", "pkg/ingestq", "pkg/outbox", "pkg/telemetry"}},
 	{"pkg/ingestq/kafkaq/embedded", nil},
 	{"pkg/ingestq/redisq/embedded", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq"}},
 	{"pkg/outbox", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/sqldb", "pkg/crash", "pkg/telemetry"}},
-	{"pkg/taskrun", []string{"pkg/taskstate", "pkg/ingestq", "pkg/taskrun/internal/...", "pkg/telemetry", "pkg/crash"}},
-	{"pkg/taskrun/internal/delivery", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/taskrun/internal/local", "pkg/telemetry", "pkg/crash"}},
-	{"pkg/taskrun/internal/local", []string{"pkg/taskstate", "pkg/ingestq", "pkg/telemetry"}},
+	{"pkg/taskrun", []string{"pkg/pause", "pkg/taskstate", "pkg/ingestq", "pkg/taskrun/internal/...", "pkg/telemetry", "pkg/crash"}},
+	{"pkg/taskrun/internal/delivery", []string{"pkg/pause", "proto", "pkg/taskstate", "pkg/ingestq", "pkg/taskrun/internal/local", "pkg/telemetry", "pkg/crash"}},
+	{"pkg/taskrun/internal/local", []string{"pkg/pause", "pkg/taskstate", "pkg/ingestq", "pkg/telemetry"}},
 	{"pkg/tasks", []string{"pkg/batcher", "pkg/crash", "pkg/ingestq", "pkg/outbox", "pkg/sqldb", "pkg/taskrun", "pkg/taskstate"}},
 	{"pkg/tasks/examples/...", []string{"pkg/taskrun", "pkg/taskstate"}},
 	{"pkg/ratelimit", nil},
@@ -71,16 +72,16 @@ var rooms = []room{
 	{"pkg/ingest/files", []string{"pkg/ingest", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/crash", "pkg/sqldb"}},
 	{"pkg/ingest/submit", []string{"pkg/ingest", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},
 	{"pkg/ingest/upload", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/tasks", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},
-	{"pkg/ingest/embedcache", []string{"pkg/ingest", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/sqldb", "pkg/taskstate"}},
+	{"pkg/ingest/embedcache", []string{"pkg/pause", "pkg/ingest", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/sqldb", "pkg/taskstate"}},
 	{"pkg/ingest/pipeline", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/ingest/embedcache", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/crash", "pkg/sqldb", "pkg/taskrun", "pkg/taskstate"}},
 	{"pkg/ingest/sweep", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/ingest/submit", "pkg/tasks", "pkg/ingest/embedcache", "pkg/ingest/internal/dbq", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},
 	{"pkg/ingest/query", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/internal/dbq", "pkg/sqldb", "pkg/taskstate", "pkg/telemetry"}},
 	{"pkg/ingest/watch", []string{"pkg/ingest", "pkg/taskstate"}},
 	{"pkg/ingest/ingesttest", []string{"pkg/...", "migrations"}}, // a whole application for tests
-	{"pkg/dlq", []string{"pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/crash"}},
+	{"pkg/dlq", []string{"pkg/pause", "pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/crash"}},
 	// the checker of a whole installation
 	{"pkg/fsck", []string{"proto", "pkg/auth", "pkg/taskstate", "pkg/taskstate/history", "pkg/ingest", "pkg/ingest/files", "pkg/ingestq", "pkg/sqldb", "pkg/telemetry"}},
-	{"pkg/ingest/internal/rest", []string{"pkg/telemetry"}},
+	{"pkg/ingest/internal/rest", []string{"pkg/pause", "pkg/telemetry"}},
 	// readers of documents: below them what they share, above them the process that they run in, and its pool
 	{"pkg/ingest/extract/document", []string{"pkg/ingest"}},
 	{"pkg/ingest/extract/charset", []string{"pkg/ingest", "pkg/ingest/extract/document"}},

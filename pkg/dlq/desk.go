@@ -11,6 +11,7 @@ import (
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -53,14 +54,8 @@ func New(d Deps) *Service {
 
 // wait pauses for d, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	pause.For(ctx, d)
+	return ctx.Err()
 }
 
 // Default is the transport's own source.

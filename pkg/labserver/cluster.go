@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/millweir/millweir/pkg/pause"
 )
 
 const (
@@ -239,7 +241,7 @@ func await(ctx context.Context, ask func() error) error {
 	defer cancel()
 	for {
 		err := ask()
-		if err == nil || !pause(ctx, pollInterval) {
+		if err == nil || !pause.For(ctx, pollInterval) {
 			return err
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/millweir/millweir/pkg/pause"
 )
 
 const (
@@ -135,7 +137,7 @@ func reservePort() (int, error) {
 func awaitPort(ctx context.Context, addr string) error {
 	ctx, cancel := context.WithTimeout(ctx, portTimeout)
 	defer cancel()
-	for waited := true; ; waited = pause(ctx, pollInterval) {
+	for waited := true; ; waited = pause.For(ctx, pollInterval) {
 		if err := portFree(addr); err == nil || !waited { // a last look when the time is over: this process may have stood still
 			return err
 		}

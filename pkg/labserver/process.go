@@ -14,7 +14,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
+
+	"github.com/millweir/millweir/pkg/pause"
 )
 
 // command is one program to start.
@@ -120,7 +121,7 @@ func (p *process) end(ctx context.Context, sig syscall.Signal) error {
 	soft, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	for !p.exited() {
-		if !pause(soft, pollInterval) {
+		if !pause.For(soft, pollInterval) {
 			killAll(tree)
 			break
 		}
@@ -129,7 +130,7 @@ func (p *process) end(ctx context.Context, sig syscall.Signal) error {
 	defer cancel()
 	for _, q := range tree {
 		for !q.exited() {
-			if !pause(hard, pollInterval) {
+			if !pause.For(hard, pollInterval) {
 				return fmt.Errorf("pid %d does not end", q.pid)
 			}
 		}
@@ -228,16 +229,4 @@ func giveTo(dir, name string) error {
 
 func baseEnv() []string {
 	return []string{"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin", "LC_ALL=C.UTF-8", "TZ=UTC", "TMPDIR=" + os.TempDir()}
-}
-
-// pause waits d; false when ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

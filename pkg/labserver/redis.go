@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/millweir/millweir/pkg/pause"
 )
 
 func redisClass() class {
@@ -184,7 +186,7 @@ func (set *SentinelSet) awaitKnown(ctx context.Context, n int) error {
 			if err == nil && err2 == nil && replicas == "*1" && others == fmt.Sprintf("*%d", n-1) {
 				break
 			}
-			if !pause(ctx, pollInterval) {
+			if !pause.For(ctx, pollInterval) {
 				return fmt.Errorf("sentinel %s sees %q replicas and %q other sentinels", s.Addr, replicas, others)
 			}
 		}

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/millweir/millweir/pkg/pause"
 )
 
 // Kind names a server program.
@@ -298,7 +300,7 @@ func (s *Server) awaitReady(ctx context.Context) error {
 		if !s.Running() {
 			return fmt.Errorf("%w; end of %s:\n%s", ErrDied, s.LogFile(), tail(s.LogFile(), 15))
 		}
-		if !pause(ctx, pollInterval) {
+		if !pause.For(ctx, pollInterval) {
 			return fmt.Errorf("no answer (%w): %w; end of %s:\n%s", err, context.Cause(ctx), s.LogFile(), tail(s.LogFile(), 15))
 		}
 	}

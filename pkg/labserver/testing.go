@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/millweir/millweir/pkg/pause"
 )
 
 const (
@@ -75,7 +77,7 @@ func patiently(check func() error) error {
 	defer cancel()
 	for {
 		err := check()
-		if err == nil || !pause(ctx, pollInterval) {
+		if err == nil || !pause.For(ctx, pollInterval) {
 			return err
 		}
 	}

@@ -188,7 +188,7 @@ func (m *migrator) lockFile(ctx context.Context, classOf func(error) Class) erro
 		if err == nil || limited.Err() == nil && classOf(err) != Retry {
 			return err
 		}
-		if pause(limited, n) != nil {
+		if rest(limited, n) != nil {
 			return errors.Join(ctx.Err(), fmt.Errorf("%w: %w", errMigrateBusy, err))
 		}
 	}

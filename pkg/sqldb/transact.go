@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -106,7 +107,7 @@ func (d *Database) again(ctx context.Context, what string, t *tries, err error) 
 	default:
 		return wrap(what, err)
 	}
-	if err := pause(ctx, t.retries+t.lost); err != nil {
+	if err := rest(ctx, t.retries+t.lost); err != nil {
 		return wrap(what, d.ended(ctx, err))
 	}
 	return nil
@@ -142,18 +143,11 @@ func (d *Database) ended(ctx context.Context, err error) error {
 	return fmt.Errorf("%w (%w)", ctx.Err(), err)
 }
 
-// pause waits before the n-th retry, with jitter, or until ctx ends.
-func pause(ctx context.Context, n int) error {
-	wait := min(firstRetryWait<<min(n, 16), lastRetryWait)
-	wait = wait/2 + rand.N(wait/2+1)
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+// rest waits before the n-th retry, with jitter, or until ctx ends.
+func rest(ctx context.Context, n int) error {
+	wait := pause.Nth(n, firstRetryWait, lastRetryWait)
+	pause.For(ctx, wait/2+rand.N(wait/2+1))
+	return ctx.Err()
 }
 
 // once runs work in one transaction on one connection.
@@ -246,7 +240,7 @@ func (d *Database) resolve(ctx context.Context, cause *unknownError, f func(ctx 
 		if err == nil {
 			return done, nil
 		}
-		if pause(ctx, n) != nil {
+		if rest(ctx, n) != nil {
 			return false, fmt.Errorf("%w: %w", taskstate.ErrOutcomeUnknown, errors.Join(cause.cause, err))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -30,7 +31,7 @@ func (r *reader) deliverLoop(ctx context.Context) {
 			return
 		}
 		if r.slots.Batching() { // short tasks end by the dozen: one claim for many of them
-			local.Pause(ctx, glance)
+			pause.For(ctx, glance)
 		}
 		n, more, changed := r.slots.BeginRead()
 		if n == 0 {
@@ -42,7 +43,7 @@ func (r *reader) deliverLoop(ctx context.Context) {
 		}
 		if err := r.deliverOnce(ctx, n, more); err != nil {
 			r.health.Warn(ctx, "runner: read deliveries", err)
-			local.Pause(ctx, wait.After())
+			pause.For(ctx, wait.After())
 			continue
 		}
 		wait.Reset()
@@ -120,7 +121,7 @@ func (r *reader) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
 			return used
 		}
 		r.health.Warn(ctx, "runner: claim deliveries", err)
-		if !local.Pause(ctx, wait.After()) {
+		if !pause.For(ctx, wait.After()) {
 			break
 		}
 	}

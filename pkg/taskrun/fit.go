@@ -3,6 +3,7 @@ package taskrun
 import (
 	"context"
 	"errors"
+	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"log/slog"
 	"time"
@@ -55,14 +56,14 @@ func (r *core) fitLoop(ctx context.Context) {
 				wait = 0
 			}
 			wait = min(max(2*wait, fitFloor), fitMost)
-			if !local.Pause(ctx, wait) {
+			if !pause.For(ctx, wait) {
 				return
 			}
 		}
 		if err := r.inspectFit(ctx); err != nil {
 			r.fit.Set(err)
 			r.health.Warn(ctx, "runner: the process cannot work", err)
-			if !local.Pause(ctx, max(wait, fitFloor)) {
+			if !pause.For(ctx, max(wait, fitFloor)) {
 				return
 			}
 			continue

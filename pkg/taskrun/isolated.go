@@ -7,6 +7,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -100,7 +101,7 @@ func (r *isolatedRun) claimAlone(ctx context.Context, res *local.Reservation) bo
 			continue
 		}
 		r.health.Warn(ctx, "runner: claim a reserved task", err, slog.String("task_id", id))
-		if !local.Pause(ctx, wait.After()) {
+		if !pause.For(ctx, wait.After()) {
 			return false
 		}
 	}

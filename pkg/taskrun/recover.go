@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -162,10 +163,10 @@ func (r *recovery) recoverStatus(ctx context.Context, status taskstate.Status) (
 	outs, err := c.sweep(ctx, status, n)
 	// Ask the very rows what became of them, however long the database is away: what the lost answer claimed has no other holder.
 	var pauses local.Backoff
-	for unsure := errors.Is(err, taskstate.ErrOutcomeUnknown) && len(c.types) > 0; unsure && err != nil && local.Pause(ctx, pauses.After()); {
+	for unsure := errors.Is(err, taskstate.ErrOutcomeUnknown) && len(c.types) > 0; unsure && err != nil && pause.For(ctx, pauses.After()); {
 		outs, err = c.byIDs(ctx, SortedKeys(c.types))
 	}
-	for again := unheard(outs); len(again) > 0 && local.Pause(ctx, pauses.After()); again = unheard(outs) {
+	for again := unheard(outs); len(again) > 0 && pause.For(ctx, pauses.After()); again = unheard(outs) {
 		if more, err := c.byIDs(ctx, again); err == nil {
 			outs = append(without(outs, again), more...)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/taskrun/internal/delivery"
 	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 )
@@ -172,7 +173,7 @@ func (r *Runner) goLate(ctx context.Context, g *errgroup.Group) {
 				return nil //nolint:nilerr // the end of ctx is the way to end
 			}
 			r.health.Warn(ctx, "runner: group membership ended", err)
-			if !local.Pause(ctx, wait.After()) {
+			if !pause.For(ctx, wait.After()) {
 				return nil
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/taskrun/internal/delivery"
 	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -115,7 +116,7 @@ func (r *executor) runPatiently(ctx context.Context, h *local.Claim) Result {
 		}
 		r.health.Warn(ctx, "runner: the database is away; the run begins anew", res.Err)
 		h.Waits(r.deps.Now())
-		if !local.Pause(ctx, wait.After()) {
+		if !pause.For(ctx, wait.After()) {
 			return res
 		}
 	}

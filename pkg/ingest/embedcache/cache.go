@@ -13,6 +13,7 @@ import (
 	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -113,29 +114,16 @@ func (a *Cache) Vectors(ctx context.Context, model string, hashes []TextHash) (m
 // Add commits embeddings that were paid for, also when the run is being stopped; entries have different hashes.
 // An entry is the same whoever writes it, so a commit without an answer is done again.
 func (a *Cache) Add(ctx context.Context, model string, entries []Entry) error {
-	wait := cacheFirstWait
+	wait := pause.Backoff{First: cacheFirstWait, Most: cacheLastWait}
 	for try := 1; ; try++ {
 		err := a.cacheTry(ctx, model, entries)
 		if err == nil {
 			return nil
 		}
 		away := errors.Is(err, taskstate.ErrOutcomeUnknown) || errors.Is(err, taskstate.ErrUnavailable)
-		if !away || try == cacheTries || !pauseFor(ctx, wait) {
+		if !away || try == cacheTries || !pause.For(ctx, wait.Next()) {
 			return fmt.Errorf("write the ledger: %w", err)
 		}
-		wait = min(2*wait, cacheLastWait)
-	}
-}
-
-// pauseFor waits; false when ctx ended first.
-func pauseFor(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return ctx.Err() == nil
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/millweir/millweir/pkg/pause"
 )
 
 const (
@@ -30,7 +32,8 @@ func (m *Member) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	for pause := joinFirstPause; ctx.Err() == nil; {
+	wait := pause.Backoff{First: joinFirstPause, Most: joinMaxPause}
+	for ctx.Err() == nil {
 		began := m.now()
 		err := m.session(ctx)
 		m.drop()
@@ -38,27 +41,22 @@ func (m *Member) Run(ctx context.Context) error {
 			break
 		}
 		if err == nil || m.now().Sub(began) > joinMaxPause {
-			pause = joinFirstPause // it was in the group for a while
+			wait.Reset() // it was in the group for a while
 		}
-		m.failed(ctx, err, pause)
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
-		pause = min(2*pause, joinMaxPause)
+		next := wait.Next()
+		m.failed(ctx, err, next)
+		pause.For(ctx, next)
 	}
 	return nil
 }
 
 // failed says why there is no session.
-func (m *Member) failed(ctx context.Context, err error, pause time.Duration) {
+func (m *Member) failed(ctx context.Context, err error, next time.Duration) {
 	if err == nil {
 		err = errLeft
 	} else {
 		m.metrics.failures.WithLabelValues(m.cfg.Topic).Inc()
-		m.log.WarnContext(ctx, "kafka: not in the group", slog.Any("error", err), slog.Duration("next_try", pause))
+		m.log.WarnContext(ctx, "kafka: not in the group", slog.Any("error", err), slog.Duration("next_try", next))
 	}
 	m.mu.Lock()
 	m.fault = err

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/millweir/millweir/pkg/pause"
 )
 
 const (
@@ -26,7 +28,7 @@ const (
 // a wait that does not fit into the budget ends the trying at once. The last error is returned.
 func Retry(ctx context.Context, try func() error, wait func(error) (again bool, after time.Duration)) error {
 	start := time.Now()
-	pause := firstWait
+	next := firstWait
 	for n := 1; ; n++ {
 		err := try()
 		if err == nil || ctx.Err() != nil || n == maxTries {
@@ -34,17 +36,13 @@ func Retry(ctx context.Context, try func() error, wait func(error) (again bool, 
 		}
 		again, after := wait(err)
 		if after == 0 {
-			after, pause = pause, 3*pause
+			after, next = next, 3*next
 		}
 		if !again || time.Since(start)+after > tryBudget {
 			return err
 		}
-		timer := time.NewTimer(after)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !pause.For(ctx, after) {
 			return err
-		case <-timer.C:
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 	pb "github.com/millweir/millweir/proto"
@@ -194,7 +195,7 @@ func (c *Effects) Loop(ctx context.Context) {
 			wait.Reset()
 			continue
 		}
-		if !local.Pause(ctx, wait.After()) {
+		if !pause.For(ctx, wait.After()) {
 			return
 		}
 		c.add(func(*effectList) {}) // try again what was kept
@@ -204,7 +205,7 @@ func (c *Effects) Loop(ctx context.Context) {
 // Flush does what waits now, once more than once if there is time, at the end of the process.
 func (c *Effects) Flush(ctx context.Context) {
 	var wait local.Backoff
-	for !c.Round(ctx) && local.Pause(ctx, wait.After()) {
+	for !c.Round(ctx) && pause.For(ctx, wait.After()) {
 	}
 }
 

@@ -3,6 +3,8 @@ package local
 import (
 	"context"
 	"time"
+
+	"github.com/millweir/millweir/pkg/pause"
 )
 
 const (
@@ -18,26 +20,10 @@ func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // Backoff is a growing pause of a loop.
-type Backoff struct{ next time.Duration }
+type Backoff struct{ pause.Backoff }
 
-// After answers the next pause.
+// After returns the next pause.
 func (b *Backoff) After() time.Duration {
-	d := max(b.next, retryFloor)
-	b.next = min(d*2, retryMax)
-	return d
-}
-
-// Reset starts anew.
-func (b *Backoff) Reset() { b.next = 0 }
-
-// Pause waits for d or the end of ctx; it reports whether ctx goes on.
-func Pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return ctx.Err() == nil
-	}
+	b.First, b.Most = retryFloor, retryMax
+	return b.Next()
 }
