@@ -32,7 +32,10 @@ help: ## this list
 run: bin/millweir ## build and start everything in one process on embedded defaults, on :8081, data in ./data
 	@exec bin/millweir dev $(if $(wildcard .env),--env-file .env)
 
-build: $(BINARIES:%=bin/%) ## bin/<service> for every service, and bin/millweir
+build: $(BINARIES:%=bin/%) bin/millweir-cli ## bin/<service> for every service, bin/millweir, and bin/millweir-cli without dev
+
+bin/millweir-cli: FORCE
+	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o $@ ./services/millweir/millweir-cli
 
 bin/%: FORCE
 	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o $@ ./services/$*

@@ -31,6 +31,8 @@ var links = map[string]struct {
 	"reclaimer":      {[][]string{redis, kafka, tokenizer, vectors}, 720},            // it serves either transport
 	"ingest-api":     {[][]string{redis, kafka, vectors, gin}, 760},
 	"millweir":       {everything, 900},
+	// The command line without dev: it asks servers and opens databases, and serves nothing.
+	"millweir/millweir-cli": {[][]string{kafka, redis, vectors}, 660},
 }
 
 func TestServicesLinkWhatTheyRun(t *testing.T) {
