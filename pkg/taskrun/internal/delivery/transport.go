@@ -1,3 +1,5 @@
+// Package delivery is all that a runner does with its queue besides reading: post-commit effects, dead letters, lost
+// deliveries, and what differs between the two sorts of transport.
 package delivery
 
 import (

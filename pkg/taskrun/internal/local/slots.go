@@ -1,3 +1,4 @@
+// Package local is what one process knows of itself: its slots, claims, calls in flight, health and figures.
 package local
 
 import "sync"
