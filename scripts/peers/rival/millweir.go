@@ -31,9 +31,9 @@ const (
 	defaultSlot = 256 // what one process is given: River gets 2,000, which is what its own benchmark sets
 
 	// Of pkg/ingest.
-	acceptLanes    = 4
+	acceptWorkers    = 4
 	acceptMost     = 128
-	acceptPatience = 250 * time.Millisecond
+	acceptMaxWait = 250 * time.Millisecond
 )
 
 // millweir is the product's own code with everything on: fences, leases, heartbeats, audit rows, recovery, sweeps, figures.
@@ -71,7 +71,7 @@ func (s *millweir) Prepare(ctx context.Context) error {
 		return err
 	}
 	s.queue = redisq.NewDefaultConfig(url)
-	s.single = batcher.New(batcher.Config{Lanes: acceptLanes, Most: acceptMost, Patience: acceptPatience}, s.acceptTogether)
+	s.single = batcher.New(batcher.Config{Workers: acceptWorkers, Most: acceptMost, MaxWait: acceptMaxWait}, s.acceptTogether)
 	s.sent = redisq.NewPublisher(s.redis, s.queue, slog.New(slog.DiscardHandler), time.Now, redisq.NewMetrics(nil))
 	return s.redis.Do(ctx, s.redis.B().Flushall().Build()).Error()
 }
@@ -103,7 +103,7 @@ func (s *millweir) acceptTogether(ctx context.Context, b *batcher.Batch[sending]
 	if err != nil {
 		return err
 	}
-	b.Free()
+	b.Release()
 	for _, x := range b.Items() {
 		x.committed()
 	}
@@ -192,12 +192,13 @@ func (s *millweir) Close() {
 	s.redis, s.store = nil, nil
 }
 
-// noop is a kind of task that only calls the handler.
+// noop handles a task by a call of handle.
 type noop struct{ handle func([]byte) }
 
-// Run implements taskrun.Handler.
+// Describe implements taskrun.Handler.
 func (noop) Describe() taskrun.Description { return taskrun.Description{Noun: "test"} }
 
+// Handle implements taskrun.Handler.
 func (k noop) Handle(_ context.Context, job taskrun.Job) taskrun.Result {
 	k.handle(job.Task.Payload)
 	return taskrun.Result{}
