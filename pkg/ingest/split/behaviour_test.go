@@ -256,3 +256,23 @@ func TestTextsThatAreMadeToBeSlow(t *testing.T) {
 		})
 	}
 }
+
+// The same blocks give the same segments, whatever was split before them.
+func TestTheSameBlocksGiveTheSameSegments(t *testing.T) {
+	t.Parallel()
+	s, err := split.New(chars(120, 30))
+	require.NoError(t, err)
+	blocks := []ingest.Block{
+		{Kind: ingest.BlockHeading, Text: "Head", Level: 1}, block(ingest.BlockParagraph, strings.Repeat("A sentence of some words. ", 30)),
+		block(ingest.BlockTable, "a | b\n"+strings.Repeat("1 | 2\n", 60)), block(ingest.BlockCode, strings.Repeat("x()\n", 80)),
+	}
+	want := run(s, blocks)
+	require.Greater(t, len(want), 5)
+	for range 3 {
+		run(s, []ingest.Block{block(ingest.BlockParagraph, strings.Repeat("something else. ", 100))})
+		require.Equal(t, want, run(s, blocks))
+	}
+	for i, seg := range want {
+		require.Less(t, seg.ByteStart, seg.ByteEnd, "segment %d", i)
+	}
+}
