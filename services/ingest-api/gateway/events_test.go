@@ -92,12 +92,18 @@ func TestEventsFollowATask(t *testing.T) {
 	require.Equal(t, "status", e.event)
 	require.Equal(t, "1", e.id)
 	require.Equal(t, taskstate.StatusQueued, e.task.Status)
-	b.move(id, taskstate.StatusRunning)
-	b.svc.Move(id, func(t *taskstate.Task) {
-		t.Progress = taskstate.Progress{Stage: "embed", Percent: 40, Processed: 4, Total: 10}
-	})
-	b.move(id, taskstate.StatusSucceeded)
 	var got []string
+	b.move(id, taskstate.StatusRunning)
+	e, err = readEvent(t, stream)
+	require.NoError(t, err)
+	got = append(got, e.id+" "+string(e.task.Status))
+	b.beat(id, taskstate.Progress{Stage: "embed", Percent: 40, Processed: 4, Total: 10})
+	e, err = readEvent(t, stream)
+	require.NoError(t, err)
+	require.Equal(t, 40, e.task.Progress)
+	require.EqualValues(t, "embed", e.task.Stage)
+	got = append(got, e.id+" "+string(e.task.Status))
+	b.move(id, taskstate.StatusSucceeded)
 	for {
 		e, err := readEvent(t, stream)
 		if errors.Is(err, io.EOF) {
@@ -105,9 +111,6 @@ func TestEventsFollowATask(t *testing.T) {
 		}
 		require.NoError(t, err)
 		got = append(got, e.id+" "+string(e.task.Status))
-		if e.task.Progress == 40 {
-			require.Equal(t, "embed", e.task.Stage)
-		}
 	}
 	require.Equal(t, []string{"2 RUNNING", "2 RUNNING", "3 SUCCEEDED"}, got)
 	// The end was seen: stay away. It was not seen: get it.

@@ -43,7 +43,7 @@ func FuzzJSONBodies(f *testing.F) {
 			require.NotEqual(t, http.StatusInternalServerError, w.Code, w.Body.String())
 			checkAnswer(t, b.g.api, target[0], target[1], w)
 		}
-		require.Zero(t, b.svc.Held(), "a received file was left")
+		require.Zero(t, b.held(), "a received file was left")
 	})
 }
 

@@ -62,7 +62,7 @@ func FuzzMultipart(f *testing.F) {
 		r := b.request(ada, http.MethodPost, asyncPath, bytes.NewReader(body), "Content-Type", "multipart/form-data; boundary=b")
 		w := httptest.NewRecorder()
 		b.g.ServeHTTP(w, r)
-		require.Zero(t, b.svc.Held(), "a received file was left")
+		require.Zero(t, b.held(), "a received file was left")
 		require.NotEqual(t, http.StatusInternalServerError, w.Code, w.Body.String())
 		checkAnswer(t, b.g.api, http.MethodPost, asyncPath, w)
 	})

@@ -24,7 +24,6 @@ import (
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
-	"github.com/millweir/millweir/services/ingest-api/internal/ingestfake"
 )
 
 // The callers of the tests, by their secret.
@@ -106,15 +105,16 @@ func (p *people) AuthenticateCrowd(ctx context.Context, secret string) (auth.Pri
 	return p.Authenticate(ctx, secret)
 }
 
-// bench is a gateway over the fake, in AUTH_MODE=keys.
+// bench is a gateway over an installation on SQLite, in AUTH_MODE=keys.
 type bench struct {
-	t      testing.TB
-	g      *Gateway
-	svc    *ingestfake.Service
-	people *people
-	trail  *memoryTrail
-	log    *logBuffer
-	reg    *prometheus.Registry
+	t             testing.TB
+	g             *Gateway
+	*installation // nil: the test has a service of its own
+	svc           *faulty
+	people        *people
+	trail         *memoryTrail
+	log           *logBuffer
+	reg           *prometheus.Registry
 
 	secrets map[string]string // of the walkers
 }
@@ -148,18 +148,23 @@ func testConfig() Config {
 func newBench(t testing.TB, change ...func(*Config, *Deps)) *bench {
 	t.Helper()
 	b := &bench{
-		t: t, svc: ingestfake.New(), people: &people{}, trail: &memoryTrail{}, log: &logBuffer{}, reg: prometheus.NewRegistry(),
+		t: t, people: &people{}, trail: &memoryTrail{}, log: &logBuffer{}, reg: prometheus.NewRegistry(),
 		secrets: map[string]string{
 			"owner": ada, "other": bob, "anonymous": nobody, "operator": operator, "garbage": "mw_live_x", "reader": adaReads, "watcher": operatorReads,
 		},
 	}
 	cfg := testConfig()
 	deps := Deps{
-		Service: b.svc, Auth: b.people, Keys: &keyring{}, Audit: b.trail, Outbox: noEvents{}, DeadLetters: noDeadLetters{}, Registerer: b.reg,
+		Auth: b.people, Keys: &keyring{}, Audit: b.trail, Outbox: noEvents{}, DeadLetters: noDeadLetters{}, Registerer: b.reg,
 		Logger: slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {
 		f(&cfg, &deps)
+	}
+	if deps.Service == nil {
+		b.installation = install(t, worlds["sqlite"])
+		b.svc = newFaulty(b.app)
+		deps.Service = b.svc
 	}
 	var err error
 	b.g, err = New(cfg, deps)
@@ -301,8 +306,12 @@ func (b *bench) refused(w *httptest.ResponseRecorder, status int, code string) w
 
 // move changes a task's status as a worker would.
 func (b *bench) move(id string, to taskstate.Status) {
-	b.svc.Move(id, func(t *taskstate.Task) { t.Status = to })
+	b.t.Helper()
+	b.work(b.t, id, to)
 }
+
+// held is how many received files are neither accepted nor discarded.
+func (b *bench) held() int { return len(b.files(b.t)) - b.count(b.t, "stored_file") }
 
 // streams is how many event streams are open.
 func (b *bench) streams() float64 { return testutil.ToFloat64(b.g.metrics.Streams) }

@@ -1,12 +1,10 @@
 package gateway
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/auth"
@@ -29,7 +26,6 @@ import (
 	"github.com/millweir/millweir/pkg/streammq"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wiring/database"
-	"github.com/millweir/millweir/pkg/wiring/documents"
 	wiring "github.com/millweir/millweir/pkg/wiring/gateway"
 	wiredredis "github.com/millweir/millweir/pkg/wiring/redis"
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
@@ -39,12 +35,9 @@ import (
 // Only workers are missing: tasks stay as people move them.
 type site struct {
 	*bench
-	shared documents.Shared
-	parts  *documents.Parts
-	keys   *auth.Keys
-	trail  *audit.Log
-	mq     *streammq.MQ
-	dir    string
+	keys  *auth.Keys
+	trail *audit.Log
+	mq    *streammq.MQ
 }
 
 // world is a database and a Redis for a site.
@@ -89,39 +82,16 @@ func newSite(t testing.TB, change ...func(*Config, *Deps)) *site {
 
 func newSiteIn(t testing.TB, in world, change ...func(*Config, *Deps)) *site {
 	t.Helper()
-	dir := t.TempDir()
-	// The defaults; what it complains of is set below.
-	shared, _ := process.Load[documents.Shared]()
-	shared.Store = in.store(t)
-	shared.Queue.RedisURL, shared.Vectors.Kind = process.NewDSN(in.redis(t)), "embedded"
-	shared.Embedding = documents.Embedding{}
-	shared.Uploads.Dir, shared.Vectors.Dir = filepath.Join(dir, "uploads"), filepath.Join(dir, "vectors")
-
-	log := &logBuffer{}
-	env := &process.Env{
-		Name: "test", Version: "test", Log: slog.New(slog.NewJSONHandler(log, nil)), Metrics: prometheus.NewRegistry(), Ready: process.NewReady(),
-	}
-	parts, err := documents.Open(t.Context(), env, shared)
+	at := install(t, in)
+	mq, err := wiring.MQ(at.parts)
 	require.NoError(t, err)
-	t.Cleanup(parts.Close)
-	_, err = parts.Store.Migrate(t.Context())
-	require.NoError(t, err)
-	app, err := wiring.New(parts, shared, 1<<20)
-	require.NoError(t, err)
-	mq, err := wiring.MQ(parts)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- process.RunAll(ctx, app.Services()...) }()
-	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
-
-	s := &site{shared: shared, parts: parts, mq: mq, keys: auth.New(parts.Store, env.Log, time.Now), trail: audit.New(parts.Store, env.Log), dir: dir}
+	s := &site{mq: mq, keys: auth.New(at.parts.Store, at.env.Log, time.Now), trail: audit.New(at.parts.Store, at.env.Log)}
 	s.bench = newBench(t, append([]func(*Config, *Deps){func(_ *Config, d *Deps) {
-		d.Outbox = outbox.NewStore(parts.Store)
-		d.Service, d.Auth, d.Keys, d.Audit, d.DeadLetters, d.MQ = app, s.keys, s.keys, s.trail, wiring.DeadLetters(parts, shared, app), mq
-		d.Metrics = process.MetricsHandler(env)
+		d.Outbox = outbox.NewStore(at.parts.Store)
+		d.Service, d.Auth, d.Keys, d.Audit, d.DeadLetters, d.MQ = at.app, s.keys, s.keys, s.trail, at.deadLetters(), mq
+		d.Metrics = process.MetricsHandler(at.env)
 	}}, change...)...)
-	s.svc, s.people, s.bench.trail = nil, nil, nil // there is nothing fake
+	s.installation, s.people, s.bench.trail = at, nil, nil // there is nothing fake
 	s.secrets = map[string]string{"anonymous": nobody, "garbage": auth.NewSecret()}
 	for who, key := range map[string]auth.NewKey{
 		"owner": {UserID: "ada", Role: taskstate.RoleUser}, "reader": {UserID: "ada", Role: taskstate.RoleUser},
@@ -152,10 +122,7 @@ func (s *site) secretOf(user string) string {
 // exec changes rows past every check.
 func (s *site) exec(query string, args ...any) {
 	s.t.Helper()
-	require.NoError(s.t, s.parts.Store.InTx(s.t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-		_, err := tx.ExecContext(ctx, query, args...)
-		return err
-	}))
+	s.installation.exec(s.t, query, args...)
 }
 
 // rows are all rows that belong to anybody, one text each, and the names of the stored files.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -22,7 +23,6 @@ import (
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/services/ingest-api/gateway/uploads"
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
-	"github.com/millweir/millweir/services/ingest-api/internal/ingestfake"
 )
 
 // TestGracefulStop: an upload that is under way finishes, a stream ends, nothing new begins, Run returns nil.
@@ -51,7 +51,7 @@ func TestGracefulStop(t *testing.T) {
 	}()
 	_, err = writer.Write(body.Next(5000))
 	require.NoError(t, err)
-	for name := ""; name != "slow.txt"; name = <-b.svc.Receiving() {
+	for name := ""; name != "slow.txt"; name = <-b.svc.receives {
 	}
 	stop()
 	_, err = readEvent(t, events)
@@ -117,7 +117,7 @@ func TestIdleUploadIsEnded(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = res.Body.Close() }()
 	require.Equal(t, http.StatusRequestTimeout, res.StatusCode)
-	require.Zero(t, b.svc.Held())
+	require.Zero(t, b.held())
 }
 
 // slowBody gives one part of a body at a time; before each the clock moves on.
@@ -180,7 +180,7 @@ func TestUploadsThatTakeTooLongAreEnded(t *testing.T) {
 			}
 			p := b.refused(w, http.StatusRequestTimeout, c.code)
 			require.Contains(t, p.Message, "UPLOAD_M")
-			require.Zero(t, b.svc.Held())
+			require.Zero(t, b.held())
 		})
 	}
 }
@@ -206,7 +206,7 @@ func TestADrippingConnectionIsEnded(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = res.Body.Close() }()
 	require.Equal(t, http.StatusRequestTimeout, res.StatusCode)
-	require.Zero(t, b.svc.Held())
+	require.Zero(t, b.held())
 }
 
 func TestConfigProblemsNameTheVariable(t *testing.T) {
@@ -245,7 +245,7 @@ func TestConfigProblemsNameTheVariable(t *testing.T) {
 			require.ErrorContains(t, err, "set AUTH_MODE=keys")
 		}
 	}
-	_, err := New(testConfig(), Deps{Service: ingestfake.New(), Logger: newBench(t).g.log})
+	_, err := New(testConfig(), Deps{Service: panicking{}, Logger: slog.New(slog.DiscardHandler)})
 	require.ErrorContains(t, err, "needs an authenticator")
 	_, err = New(testConfig(), Deps{})
 	require.ErrorContains(t, err, "required")

@@ -55,7 +55,7 @@ func TestOpenUploadsOfOneUser(t *testing.T) {
 	finish2()
 	require.Equal(t, http.StatusAccepted, (<-second).Code)
 	require.Zero(t, b.g.tasks.Shares.Users(), "nothing is kept of who has nothing open")
-	require.Zero(t, b.svc.Held())
+	require.Zero(t, b.held())
 }
 
 func TestBytesInFlightOfOneUser(t *testing.T) {
@@ -76,7 +76,7 @@ func TestBytesInFlightOfOneUser(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, (<-second).Code)
 	b.accept(ada, "b.txt", "3"+big)
 	require.Zero(t, b.g.tasks.Shares.Users())
-	require.Zero(t, b.svc.Held(), "the refused file was dropped")
+	require.Zero(t, b.held(), "the refused file was dropped")
 }
 
 func TestEventStreamsOfOneUser(t *testing.T) {
@@ -94,17 +94,28 @@ func TestEventStreamsOfOneUser(t *testing.T) {
 	w := b.get(ada, path(mine))
 	b.refused(w, http.StatusTooManyRequests, web.CodeUserStreams)
 	require.NotEmpty(t, w.Header().Get("Retry-After"))
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	w = httptest.NewRecorder()
-	b.g.ServeHTTP(w, b.request(bob, http.MethodGet, path(his), nil).WithContext(gone))
-	require.Equal(t, http.StatusOK, w.Code)
+	look := func(who, id string) int {
+		ctx, gone := context.WithCancel(t.Context())
+		w := leaving{httptest.NewRecorder(), gone}
+		b.g.ServeHTTP(w, b.request(who, http.MethodGet, path(id), nil).WithContext(ctx))
+		return w.Code
+	}
+	require.Equal(t, http.StatusOK, look(bob, his))
 	leave()
 	<-done
-	w = httptest.NewRecorder()
-	b.g.ServeHTTP(w, b.request(ada, http.MethodGet, path(mine), nil).WithContext(gone))
-	require.Equal(t, http.StatusOK, w.Code)
+	require.Equal(t, http.StatusOK, look(ada, mine))
 	require.Zero(t, b.g.tasks.Shares.Users())
+}
+
+// leaving is a client that goes with the first bytes.
+type leaving struct {
+	*httptest.ResponseRecorder
+	leave func()
+}
+
+func (l leaving) Write(p []byte) (int, error) {
+	defer l.leave()
+	return l.ResponseRecorder.Write(p)
 }
 
 // What stands twice is refused, not guessed at.
@@ -115,7 +126,7 @@ func TestFieldsGivenTwice(t *testing.T) {
 		w := b.upload(ada, asyncPath, nil, part{name, "", "true"}, part{name, "", "true"}, file("a.txt", "x"))
 		require.Equal(t, name, b.refused(w, http.StatusBadRequest, web.CodeInvalidParameter).Parameter)
 	}
-	require.Zero(t, b.svc.Held())
+	require.Zero(t, b.held())
 	for body, name := range map[string]string{
 		`{"query":"a","query":"b"}`: "query", `{"query":"a","Query":"b"}`: "Query", `{"topK":1,"query":"a","topK":2}`: "topK",
 		`{"query":"a","\u0071uery":"b"}`: "query", `{"query":"a","x":[{"y":1,"z":{},"y":[]}]}`: "y",

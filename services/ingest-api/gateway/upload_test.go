@@ -31,7 +31,7 @@ func TestUploadAnswersTheTask(t *testing.T) {
 	require.Equal(t, "default", got.Document.KnowledgeBase)
 	require.False(t, got.Duplicate)
 	require.Equal(t, &wire.Waiting{Reason: wire.WaitQueue}, got.Waiting)
-	require.Zero(t, b.svc.Held())
+	require.Zero(t, b.held())
 }
 
 func TestFieldsBeforeAfterAndInTheQuery(t *testing.T) {
@@ -62,7 +62,7 @@ func TestFieldsBeforeAfterAndInTheQuery(t *testing.T) {
 func TestSeveralFilesAnswerInOrder(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	w := b.upload(ada, asyncPath, nil, file("a.txt", "1"), file("b.exe", "%EXE"), file("c.txt", ""), file("d.txt", "4"))
+	w := b.upload(ada, asyncPath, nil, file("a.txt", "1"), file("b.exe", program), file("c.txt", ""), file("d.txt", "4"))
 	require.Equal(t, http.StatusAccepted, w.Code, w.Body.String())
 	got := decode[struct {
 		Items []struct {
@@ -78,7 +78,7 @@ func TestSeveralFilesAnswerInOrder(t *testing.T) {
 	require.Equal(t, "EMPTY_FILE", got.Items[2].Error.Code)
 	require.Equal(t, "d.txt", got.Items[3].FileName)
 	require.NotEmpty(t, got.Items[3].TaskID)
-	require.Zero(t, b.svc.Held())
+	require.Zero(t, b.held())
 }
 
 func TestDuplicateAnswersTheExistingDocument(t *testing.T) {
@@ -108,19 +108,19 @@ func TestIdempotencyKey(t *testing.T) {
 	require.Equal(t, "true", again.Header().Get("Idempotency-Replayed"))
 	require.Equal(t, decode[wire.AcceptedTask](t, first).TaskID, decode[wire.AcceptedTask](t, again).TaskID)
 	b.refused(b.upload(ada, asyncPath, key, file("a.txt", "two")), http.StatusUnprocessableEntity, web.CodeKeyReused)
-	require.Zero(t, b.svc.Held())
+	require.Zero(t, b.held())
 	// Another user's key is another key (A31).
 	other := b.upload(bob, asyncPath, key, file("a.txt", "two"))
 	require.Equal(t, http.StatusAccepted, other.Code)
 	require.Empty(t, other.Header().Get("Idempotency-Replayed"))
-	tasks, docs := b.svc.Tally()
+	tasks, docs := b.count(t, "ingest_task"), b.count(t, "knowledge_document")
 	require.Equal(t, []int{2, 2}, []int{tasks, docs})
 	// Each file of a request has a key of its own.
 	several := []part{file("c.txt", "3"), file("d.txt", "4")}
 	key[1] = "several"
 	require.Equal(t, http.StatusAccepted, b.upload(ada, asyncPath, key, several...).Code)
 	require.Equal(t, "true", b.upload(ada, asyncPath, key, several...).Header().Get("Idempotency-Replayed"))
-	tasks, _ = b.svc.Tally()
+	tasks = b.count(t, "ingest_task")
 	require.Equal(t, 4, tasks)
 }
 
@@ -163,7 +163,7 @@ func TestBadUploads(t *testing.T) {
 		"other part":        {parts: []part{{"document", "a.txt", "x"}}, status: 400, code: web.CodeFileRequired, about: "document"},
 		"no file name":      {parts: []part{{field: "file", body: "x"}}, status: 400, code: web.CodeFileRequired, about: "file"},
 		"empty file":        {parts: []part{file("a.txt", "")}, status: 422, code: "EMPTY_FILE"},
-		"wrong type":        {parts: []part{file("a.pdf", "%EXE")}, status: 415, code: "UNSUPPORTED_TYPE"},
+		"wrong type":        {parts: []part{file("a.pdf", program)}, status: 415, code: "UNSUPPORTED_TYPE"},
 		"long title":        {parts: []part{ok, {field: "title", body: long}}, status: 422, code: web.CodeFieldTooLong, about: "title"},
 		"huge title":        {parts: []part{ok, {field: "title", body: strings.Repeat("x", uploads.MaxFormFieldBytes+1)}}, status: 422, code: web.CodeFieldTooLong, about: "title"},
 		"title not UTF-8":   {parts: []part{ok, {field: "title", body: "a\xff"}}, status: 422, code: web.CodeInvalidText, about: "title"},
@@ -191,8 +191,8 @@ func TestBadUploads(t *testing.T) {
 			}
 			p := b.refused(b.upload(ada, c.target, c.headers, c.parts...), c.status, c.code)
 			require.Equal(t, c.about, p.Parameter)
-			require.Zero(t, b.svc.Held(), "a received file was left")
-			tasks, _ := b.svc.Tally()
+			require.Zero(t, b.held(), "a received file was left")
+			tasks := b.count(t, "ingest_task")
 			require.Zero(t, tasks)
 		})
 	}
@@ -231,7 +231,7 @@ func TestBrokenBodies(t *testing.T) {
 			b := newBench(t)
 			w := b.do(b.request(ada, http.MethodPost, asyncPath, strings.NewReader(c.body), "Content-Type", c.kind))
 			b.refused(w, c.status, c.code)
-			require.Zero(t, b.svc.Held())
+			require.Zero(t, b.held())
 		})
 	}
 }
@@ -259,7 +259,7 @@ func TestSumOfFilesIsLimited(t *testing.T) {
 	r := b.request(ada, http.MethodPost, asyncPath, body, "Content-Type", kind)
 	r.ContentLength = -1
 	b.refused(b.do(r), http.StatusRequestEntityTooLarge, web.CodeTooLarge)
-	require.Zero(t, b.svc.Held())
+	require.Zero(t, b.held())
 }
 
 type countingReader struct {
@@ -316,7 +316,7 @@ func TestUploadServiceErrors(t *testing.T) {
 			b.svc.Fail(c.method, c.err)
 			w := b.upload(ada, asyncPath, []string{"Idempotency-Key", "k"}, file("a.txt", "x"))
 			p := b.refused(w, c.status, c.code)
-			require.Equal(t, c.held, b.svc.Held())
+			require.Equal(t, c.held, b.held())
 			if c.method == "Admit" {
 				require.Zero(t, b.svc.Received(), "the body was read")
 			}
@@ -376,7 +376,7 @@ func TestPutDocument(t *testing.T) {
 	b.refused(b.upload(bob, path, nil, file("a", "3")), http.StatusNotFound, web.CodeDocumentNotFound)
 	b.refused(b.upload(ada, "PUT /api/knowledge/documents/nonsense", nil, file("a", "3")), http.StatusNotFound, web.CodeDocumentNotFound)
 	require.Equal(t, before, b.svc.Received(), "a foreign document's upload was read")
-	require.Zero(t, b.svc.Held())
+	require.Zero(t, b.held())
 }
 
 func TestUploadAndWait(t *testing.T) {
@@ -388,7 +388,7 @@ func TestUploadAndWait(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		id := <-b.svc.Watching()
+		id := <-b.svc.watching
 		b.move(id, taskstate.StatusRunning)
 		b.move(id, taskstate.StatusSucceeded)
 	}()
@@ -398,7 +398,7 @@ func TestUploadAndWait(t *testing.T) {
 	require.Equal(t, taskstate.StatusSucceeded, decode[wire.AcceptedTask](t, w).Status)
 	// A stop of the process ends the wait; the task is accepted all the same.
 	go func() {
-		<-b.svc.Watching()
+		<-b.svc.watching
 		b.g.Drain()
 	}()
 	w = b.upload(ada, path+"?waitSeconds=120", nil, file("c.txt", "z"))
