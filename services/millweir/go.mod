@@ -6,9 +6,6 @@ require (
 	github.com/millweir/millweir/pkg v0.0.0
 	github.com/millweir/millweir/pkg/taskstate v0.0.0
 	github.com/millweir/millweir/services/ingest-api v0.0.0
-	github.com/millweir/millweir/services/kafka-consumer v0.0.0-00010101000000-000000000000
-	github.com/millweir/millweir/services/reclaimer v0.0.0-00010101000000-000000000000
-	github.com/millweir/millweir/services/stream-worker v0.0.0-00010101000000-000000000000
 	github.com/prometheus/client_golang v1.25.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.1.0
