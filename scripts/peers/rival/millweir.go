@@ -31,8 +31,8 @@ const (
 	defaultSlot = 256 // what one process is given: River gets 2,000, which is what its own benchmark sets
 
 	// Of pkg/ingest.
-	acceptWorkers    = 4
-	acceptMost     = 128
+	acceptWorkers = 4
+	acceptMost    = 128
 	acceptMaxWait = 250 * time.Millisecond
 )
 
