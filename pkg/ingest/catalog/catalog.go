@@ -1,3 +1,5 @@
+// Package catalog holds documents, versions and knowledge bases: their rows, the order in which they are locked, and what is
+// written beside a change of a task's status.
 package catalog
 
 import (

@@ -1,3 +1,4 @@
+// Package embedcache keeps embeddings that were paid for, by content, and sweeps those that nobody used for long.
 package embedcache
 
 import (

@@ -1,3 +1,4 @@
+// Package files is the upload folder: where an upload's bytes are written, synced, found again and removed.
 package files
 
 import (

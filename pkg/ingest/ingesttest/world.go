@@ -1,3 +1,4 @@
+// Package ingesttest is the world of the ingestion's tests: the real application over SQLite with fakes of its ports.
 package ingesttest
 
 import (

@@ -13,7 +13,7 @@ import (
 )
 
 // confirmRows reads back what is complete, so that only vectors are written whose row was really committed (design D8).
-func (a *Worker) confirmRows(ctx context.Context, tasks []*rowTask) {
+func (w *Worker) confirmRows(ctx context.Context, tasks []*rowTask) {
 	fresh := map[string]catalog.OpenVersion{}
 	for _, t := range going(tasks) {
 		switch {
@@ -27,8 +27,8 @@ func (a *Worker) confirmRows(ctx context.Context, tasks []*rowTask) {
 	if len(fresh) == 0 {
 		return
 	}
-	counts, err := dbq.Read(ctx, a.d.Store, func(ctx context.Context, db taskstate.Tx) (map[string]catalog.SegmentCount, error) {
-		return a.cat.CountSegments(ctx, db, fresh)
+	counts, err := dbq.Read(ctx, w.d.Store, func(ctx context.Context, db taskstate.Tx) (map[string]catalog.SegmentCount, error) {
+		return w.cat.CountSegments(ctx, db, fresh)
 	})
 	for _, t := range going(tasks) {
 		if _, asked := fresh[t.w.r.job.Task.ID]; !asked {

@@ -52,7 +52,7 @@ func (w *Worker) Decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBCloc
 }
 
 // wins is the switch rule of design D8.
-func (a *Worker) wins(d catalog.LockedDocument, v catalog.OpenVersion) bool {
+func (w *Worker) wins(d catalog.LockedDocument, v catalog.OpenVersion) bool {
 	return d.VisibleNo < v.No && d.VisibleUpload <= v.Upload
 }
 
@@ -63,13 +63,13 @@ func notWanted(d taskrun.Done) bool {
 }
 
 // complete checks the count: the rows must be 0 … n−1, as many as the run planned.
-func (a *Worker) complete(m taskstate.DBClock, d taskrun.Done, doc catalog.LockedDocument, v catalog.OpenVersion, c catalog.SegmentCount) taskstate.Decision {
+func (w *Worker) complete(m taskstate.DBClock, d taskrun.Done, doc catalog.LockedDocument, v catalog.OpenVersion, c catalog.SegmentCount) taskstate.Decision {
 	f, ok := d.Result.Payload.(*finishing)
 	switch {
 	case !ok || f.outcome != taskstate.ReasonDone || f.version != v.ID:
-		return a.failHere(m, d, "the run did not build this version")
+		return w.failHere(m, d, "the run did not build this version")
 	case c.N != f.segments || v.Built != f.segments || c.Lowest != 0 || c.Highest != f.segments-1:
-		return a.failHere(m, d, fmt.Sprintf("%d segment rows stand where %d were written", c.N, f.segments))
+		return w.failHere(m, d, fmt.Sprintf("%d segment rows stand where %d were written", c.N, f.segments))
 	}
 	out := taskstate.Succeed(m, d.Task, d.Holder, d.Result.Output, d.Result.Message)
 	if out.Change != nil { // the last report may not have been written yet
@@ -80,8 +80,8 @@ func (a *Worker) complete(m taskstate.DBClock, d taskrun.Done, doc catalog.Locke
 }
 
 // failHere ends an attempt inside the finish transaction: the next one mends what is missing.
-func (a *Worker) failHere(m taskstate.DBClock, d taskrun.Done, why string) taskstate.Decision {
-	return taskstate.Fail(a.d.Policy, m, d.Task, d.Holder, taskstate.Failure{
+func (w *Worker) failHere(m taskstate.DBClock, d taskrun.Done, why string) taskstate.Decision {
+	return taskstate.Fail(w.d.Policy, m, d.Task, d.Holder, taskstate.Failure{
 		Code: string(ingest.CodeInternal), Cause: "finish: " + why, Message: "The document could not be finished: " + why + ".",
 	})
 }

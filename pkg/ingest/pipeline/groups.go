@@ -9,17 +9,17 @@ import (
 
 // What the runs of one process do together: each batcher is one group commit.
 const (
-	worksEnough = 8
+	worksMinConcurrent = 8
 	worksMost   = 32
-	groupLanes  = 2
+	groupWorkers  = 2
 	groupWait   = 100 * time.Millisecond
 )
 
 // group makes the batchers.
-func (a *Worker) group() {
-	a.works = batcher.New(batcher.Config{Workers: groupLanes, MinConcurrent: worksEnough, Most: worksMost, MaxWait: groupWait}, a.loadTogether)
-	a.parts = batcher.New(batcher.Config{
+func (w *Worker) group() {
+	w.works = batcher.New(batcher.Config{Workers: groupWorkers, MinConcurrent: worksMinConcurrent, Most: worksMost, MaxWait: groupWait}, w.loadTogether)
+	w.parts = batcher.New(batcher.Config{
 		Workers: rowsWorkers, MinConcurrent: rowsMinConcurrent, Most: rowsMost, MaxWait: groupWait,
-		Expect: func(int) bool { return a.before.Load() > 0 }, Gather: rowsGather, Split: ingest.Splits,
-	}, a.rowsTogether)
+		Expect: func(int) bool { return w.before.Load() > 0 }, Gather: rowsGather, Split: ingest.Splits,
+	}, w.rowsTogether)
 }

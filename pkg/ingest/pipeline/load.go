@@ -58,13 +58,13 @@ type foundWork struct {
 }
 
 // loadTogether returns looks of one or more runs.
-func (a *Worker) loadTogether(ctx context.Context, b *batcher.Batch[*workRead]) error {
+func (w *Worker) loadTogether(ctx context.Context, b *batcher.Batch[*workRead]) error {
 	looks := b.Items()
 	tasks := make([]string, len(looks))
 	for i, l := range looks {
 		tasks[i] = l.task
 	}
-	found, err := dbq.Collect(ctx, a.d.Store, "load work", a.q.List("WorkLoad", len(tasks)), dbq.Args(tasks), func(rows *sql.Rows) (foundWork, error) {
+	found, err := dbq.Collect(ctx, w.d.Store, "load work", w.q.List("WorkLoad", len(tasks)), dbq.Args(tasks), func(rows *sql.Rows) (foundWork, error) {
 		var w foundWork
 		err := rows.Scan(&w.task, &w.version, &w.document, &w.base, &w.no, &w.uploadNo, &w.givenTitle,
 			&w.path, &w.sum, &w.size, &w.deleted, &w.visibleUpload, &w.baseModel.Key, &w.baseModel.Dim)

@@ -69,7 +69,7 @@ func (r *run) arrive() {
 }
 
 // rowsTogether writes as many parts as fit into one transaction; the others lead the next one.
-func (a *Worker) rowsTogether(ctx context.Context, b *batcher.Batch[*rowTask]) error {
+func (w *Worker) rowsTogether(ctx context.Context, b *batcher.Batch[*rowTask]) error {
 	var tasks []*rowTask
 	var claims []taskstate.ClaimedTask
 	rows, bytes := 0, 0
@@ -83,14 +83,14 @@ func (a *Worker) rowsTogether(ctx context.Context, b *batcher.Batch[*rowTask]) e
 		tasks, rows, bytes = append(tasks, t), rows+t.to-t.from, bytes+t.bytes
 		claims = append(claims, taskstate.ClaimedTask{TaskID: id, Token: t.w.r.job.Token})
 	}
-	err := a.d.Store.WithClaims(ctx, claims, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, held []bool) error {
-		return (&rowTransaction{a: a, tx: tx, m: m}).write(ctx, tasks, held)
+	err := w.d.Store.WithClaims(ctx, claims, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, held []bool) error {
+		return (&rowTransaction{a: w, tx: tx, m: m}).write(ctx, tasks, held)
 	})
 	if err != nil {
 		return err
 	}
 	b.Release()
-	a.confirmRows(ctx, tasks)
+	w.confirmRows(ctx, tasks)
 	return nil
 }
 

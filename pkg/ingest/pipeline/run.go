@@ -1,3 +1,4 @@
+// Package pipeline works a document through extract, split, embed and index, and makes its version visible in one step.
 package pipeline
 
 import (
@@ -18,6 +19,9 @@ import (
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
+
+// ErrNoWorker says that App.Handler was asked of an App without an extractor, splitter, embedder or vector store.
+var ErrNoWorker = errors.New("this process has no extractor: it does not process documents")
 
 // The share of the percentage that each stage ends at; a visible document has 100.
 const (

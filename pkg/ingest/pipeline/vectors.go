@@ -56,7 +56,7 @@ func (r indexing) upsert(ctx context.Context, indexes []int, waiting func()) err
 		return err
 	}
 	defer leave()
-	values, err := paying{r.run}.vectorsOf(ctx, indexes)
+	values, err := paying(r).vectorsOf(ctx, indexes)
 	if err != nil {
 		return err
 	}

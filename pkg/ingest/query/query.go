@@ -1,3 +1,4 @@
+// Package query reads documents, versions and bases for screens, searches, and counts.
 package query
 
 import (

@@ -1,3 +1,4 @@
+// Package submit keeps one request at a time under an idempotency key while its upload is received.
 package submit
 
 import (

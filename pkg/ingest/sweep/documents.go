@@ -58,7 +58,7 @@ func (a documentSweep) sweepDocument(ctx context.Context, d dueThing, s *Swept) 
 	s.Cancelled += cancelled
 	removed := 0
 	for {
-		n, err := marking{a.Sweeper}.markRows(ctx, d.id, d.base, func(ctx context.Context, tx taskstate.Tx) ([]catalog.NamedRow, error) {
+		n, err := marking(a).markRows(ctx, d.id, d.base, func(ctx context.Context, tx taskstate.Tx) ([]catalog.NamedRow, error) {
 			return readNamed(ctx, tx, a.q.Get("DocumentRows"), d.id, rowsSwept)
 		})
 		if err != nil {

@@ -69,7 +69,7 @@ func (a garbageSweep) judgePage(ctx context.Context, document string, page []cat
 		if _, err := a.cat.LockDocuments(ctx, tx, []string{document}); err != nil {
 			return err
 		}
-		free, open, err := marking{a.Sweeper}.judgeVectors(ctx, tx, page)
+		free, open, err := marking(a).judgeVectors(ctx, tx, page)
 		if err != nil {
 			return err
 		}

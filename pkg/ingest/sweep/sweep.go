@@ -1,3 +1,4 @@
+// Package sweep removes what nobody needs any more: closed versions, deleted documents, vectors without rows, files.
 package sweep
 
 import (

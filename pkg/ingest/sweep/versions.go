@@ -122,7 +122,7 @@ func (a versionSweep) lookedAt(ctx context.Context, due []dueVersion, state cata
 // sweepClosed removes a closed version's rows in bounded transactions and lets its stored file go if no replay can want it.
 func (a versionSweep) sweepClosed(ctx context.Context, v dueVersion, s *Swept) error {
 	for {
-		n, err := marking{a.Sweeper}.markRows(ctx, v.document, v.base, func(ctx context.Context, tx taskstate.Tx) ([]catalog.NamedRow, error) {
+		n, err := marking(a).markRows(ctx, v.document, v.base, func(ctx context.Context, tx taskstate.Tx) ([]catalog.NamedRow, error) {
 			var state string
 			if err := tx.QueryRowContext(ctx, a.q.Get("VersionClosed"), v.id).Scan(&state); err != nil {
 				return nil, err

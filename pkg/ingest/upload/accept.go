@@ -1,3 +1,4 @@
+// Package upload receives documents and accepts them: files first, then all rows in one transaction.
 package upload
 
 import (

@@ -1,3 +1,4 @@
+// Package watch tells those who wait about each change of a task.
 package watch
 
 import (

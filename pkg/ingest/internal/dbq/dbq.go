@@ -1,3 +1,4 @@
+// Package dbq has the loops over rows that the rooms of the ingestion share.
 package dbq
 
 import (

@@ -31,7 +31,7 @@ const (
 // formFields are the text fields of an upload; they may come before or after the files, or in the query.
 func formFields() []string { return []string{"title", "knowledgeBase", "force"} }
 
-// Uploads takes documents in.
+// Handler takes documents in.
 type Handler struct {
 	Svc      ingest.Service
 	Limits   Limits
