@@ -10,9 +10,9 @@ import (
 // What the runs of one process do together: each batcher is one group commit.
 const (
 	worksMinConcurrent = 8
-	worksMost   = 32
-	groupWorkers  = 2
-	groupWait   = 100 * time.Millisecond
+	worksMost          = 32
+	groupWorkers       = 2
+	groupWait          = 100 * time.Millisecond
 )
 
 // group makes the batchers.
