@@ -485,9 +485,9 @@ func TestAForeignPublishersMessageIsItsUsers(t *testing.T) {
 				return streammq.Success()
 			})
 			require.Equal(t, string(streammq.StateProcessing), decode[wire.MessageStatus](t, <-during).Status.State)
-			require.Equal(t, streammq.StateCompleted, decode[wire.MessageStatus](t, q.get(ada, path(hers))).Status.State)
-			require.Equal(t, streammq.StateFailed, decode[wire.MessageStatus](t, q.get(ada, path(failed))).Status.State)
-			require.Equal(t, streammq.StateCompleted, decode[wire.MessageStatus](t, q.get(bob, path(theirs))).Status.State)
+			require.Equal(t, string(streammq.StateCompleted), decode[wire.MessageStatus](t, q.get(ada, path(hers))).Status.State)
+			require.Equal(t, string(streammq.StateFailed), decode[wire.MessageStatus](t, q.get(ada, path(failed))).Status.State)
+			require.Equal(t, string(streammq.StateCompleted), decode[wire.MessageStatus](t, q.get(bob, path(theirs))).Status.State)
 			q.refused(q.get(ada, path(theirs)), http.StatusNotFound, web.CodeMessageNotFound)
 			q.refused(q.get(bob, path(hers)), http.StatusNotFound, web.CodeMessageNotFound)
 			for _, id := range []string{hers, failed, theirs} {
