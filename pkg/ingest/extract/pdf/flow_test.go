@@ -11,6 +11,12 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
 )
 
+func TestWithoutItsEngineTheReaderSaysSo(t *testing.T) {
+	t.Parallel()
+	_, err := Read(t.Context(), &document.Input{}, nil)
+	require.ErrorContains(t, err, "has not loaded the pdf reader")
+}
+
 func TestPageFlow(t *testing.T) {
 	t.Parallel()
 	var blocks []ingest.Block
