@@ -108,16 +108,19 @@ func (s *Service) submitBatch(ctx context.Context, b *batcher.Batch[*submission]
 	for _, t := range made {
 		byID[t.ID] = t
 	}
+	var replayed []*submission
 	for i, x := range items {
 		if t, fresh := byID[x.id]; fresh {
 			x.got = Submitted{Task: t}
-		} else if x.err == nil && !x.got.Replayed {
+		} else if x.got.Replayed {
+			replayed = append(replayed, x)
+		} else if x.err == nil {
 			b.Requeue(i) // another of this batch used the same key
 		}
 	}
-	b.Release() // nothing of what follows is shared with the next transaction
+	b.Release() // what was put back belongs to the next transaction from here on
 	s.Announce(ctx, made)
-	s.readReplayed(ctx, items)
+	s.readReplayed(ctx, replayed)
 	return nil
 }
 
@@ -154,12 +157,10 @@ func (s *Service) prepare(ctx context.Context, tx taskstate.Tx, items []*submiss
 }
 
 // readReplayed reads the whole rows of the tasks that earlier requests have made.
-func (s *Service) readReplayed(ctx context.Context, items []*submission) {
+func (s *Service) readReplayed(ctx context.Context, replayed []*submission) {
 	byID := map[string][]*submission{}
-	for _, x := range items {
-		if x.got.Replayed {
-			byID[x.got.Task.ID] = append(byID[x.got.Task.ID], x)
-		}
+	for _, x := range replayed {
+		byID[x.got.Task.ID] = append(byID[x.got.Task.ID], x)
 	}
 	if len(byID) == 0 {
 		return
