@@ -22,7 +22,6 @@ TEST_FLAGS ?=
 SPEC = github.com/millweir/millweir/pkg/taskstate/spec
 RACE = -race $(foreach package,modernc.org/sqlite/lib modernc.org/libc $(SPEC) $(SPEC)/kafka,-gcflags=$(package)=-race=false)
 TEST_ALL = $(RACE) -shuffle=on -timeout 20m -covermode=atomic $(TEST_FLAGS)
-STORE = github.com/millweir/millweir/pkg/taskstore
 
 .PHONY: help env-example run build test test-quick cover fuzz lint fmt deps services-up services-down services-status bench bench-peers drills drill soak crashpoints mutants vuln sbom repro image chart chart-settings ci clean FORCE
 
@@ -42,13 +41,11 @@ bin/%: FORCE
 
 test: deps ## install or start what the tests need, run them all with the race detector, check the coverage
 	@mkdir -p $(RUN)
-	go test $(TEST_ALL) -coverprofile=$(RUN)/cover.out $$(go list $(MODULES) | grep -v $(STORE))
-	@# The store's suite is the test of its drivers too.
-	go test $(TEST_ALL) -coverprofile=$(RUN)/cover-store.out -coverpkg=$(STORE)/... $(STORE)/...
+	@# One room's tests are the tests of the rooms below it too.
+	go test $(TEST_ALL) -coverpkg=github.com/millweir/millweir/... -coverprofile=$(RUN)/cover.out $(MODULES)
 	cd scripts/peers && GOWORK=off go test -shuffle=on $(TEST_FLAGS) ./...
 	@# A child's memory, and what uploads share, mean nothing under the race detector: files with a tag run again without.
 	go run ./scripts/plain $(MODULES)
-	@tail -n +2 $(RUN)/cover-store.out >> $(RUN)/cover.out
 	go run ./scripts/cover $(RUN)/cover.out
 
 test-quick: ## the tests that need no server
