@@ -120,7 +120,7 @@ vuln: $(BIN)/govulncheck ## known vulnerabilities that our code reaches; VULNDB=
 		$(if $(VULNDB),-db '$(VULNDB)') -work $(RUN)/vulndb github.com/millweir/millweir/...
 
 sbom: build ## what is in each binary, as CycloneDX JSON: .run/sbom/<service>.cdx.json
-	go run ./scripts/sbom -out $(RUN)/sbom -version $(VERSION) $(BINARIES:%=bin/%)
+	go run ./scripts/sbom -out $(RUN)/sbom -version $(VERSION) $(BINARIES:%=bin/%) bin/millweir-cli
 
 ENGINE ?= docker
 image: ## an image per service: millweir/<service>:VERSION (needs a container engine, ENGINE=docker)
