@@ -3,6 +3,7 @@
 //
 //	cover [-v] PROFILE
 //
+// pkg/ingest/extract counts with all below it: half of it runs in a sandboxed child, which cannot report what it covers.
 // Generated files, mains (a line each) and the test helpers (labserver, …test packages) do not count.
 package main
 
@@ -25,10 +26,11 @@ import (
 
 // Floors in per cent of statements.
 const (
-	floorRules   = 95.0
-	floorDefault = 70.0
-	rulesPackage = "pkg/taskstate"
-	prefix       = "github.com/millweir/millweir/"
+	floorRules     = 95.0
+	floorDefault   = 70.0
+	rulesPackage   = "pkg/taskstate"
+	extractPackage = "pkg/ingest/extract"
+	prefix         = "github.com/millweir/millweir/"
 )
 
 var errBelow = errors.New("coverage is below its floor")
@@ -91,6 +93,14 @@ func gate(profile io.Reader, out io.Writer, verbose bool) error {
 	return nil
 }
 
+// nameOf is what a package's blocks are counted under.
+func nameOf(dir string) string {
+	if strings.HasPrefix(dir, extractPackage+"/") {
+		return extractPackage
+	}
+	return dir
+}
+
 func floorOf(name string) float64 {
 	if name == rulesPackage {
 		return floorRules
@@ -130,14 +140,15 @@ func read(profile io.Reader) (map[string]share, share, error) {
 		if exempt.MatchString(file) {
 			continue
 		}
-		p := packages[path.Dir(file)]
+		name := nameOf(path.Dir(file))
+		p := packages[name]
 		p.all += b.statements
 		total.all += b.statements
 		if b.hit {
 			p.hit += b.statements
 			total.hit += b.statements
 		}
-		packages[path.Dir(file)] = p
+		packages[name] = p
 	}
 	return packages, total, lines.Err()
 }

@@ -22,6 +22,10 @@ func TestGate(t *testing.T) {
 		{"too little", head + line("pkg/a/a.go", "6 1") + line("pkg/a/b.go", "4 0"), "pkg/a", "60.0 %"},
 		{"rules want more", head + line("pkg/taskstate/a.go", "94 1") + line("pkg/taskstate/b.go", "6 0"), "pkg/taskstate", "94.0 %"},
 		{"another binary hit it", head + line("pkg/a/a.go", "5 0") + line("pkg/a/a.go", "5 2"), "", "coverage 100.0 % of 5 statements"},
+		{
+			"extract counts as one", head + line("pkg/ingest/extract/child/a.go", "2 0") + line("pkg/ingest/extract/html/a.go", "8 1"), "",
+			"coverage 80.0 % of 10 statements in 1 packages",
+		},
 		{"exempt", head + line("pkg/a/a.go", "1 1") + line("proto/x.pb.go", "9 0") + line("services/x/main.go", "9 0") +
 			line("pkg/labserver/x.go", "9 0") + line("scripts/bench/x.go", "9 0") + line("pkg/taskstate/taskstatetest/x.go", "9 0"), "",
 			"coverage 100.0 % of 1 statements in 1 packages"},
