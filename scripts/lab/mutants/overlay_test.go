@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -89,4 +90,26 @@ func TestAPatchThatDoesNotFitSaysHowToMendIt(t *testing.T) {
 	require.ErrorContains(t, err, "it stands in pkg/b.go")
 	require.ErrorContains(t, &GoneError{Patch: patch{file: "pkg/a.go", old: "x := 1"}}, "it stands nowhere")
 	require.Equal(t, []string{"pkg/taskstate/claim.go"}, find(root, "func Claim(p Policy"))
+}
+
+// A test that has moved finds nothing where its check looks.
+func TestEachCheckHasItsTests(t *testing.T) {
+	t.Parallel()
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	for _, b := range bugs {
+		for _, c := range b.checks {
+			files, err := filepath.Glob(filepath.Join(root, c.pkg, "*_test.go"))
+			require.NoError(t, err)
+			first, _, _ := strings.Cut(c.tests, "/")
+			wanted, found := regexp.MustCompile(first), false
+			for _, file := range files {
+				source, err := os.ReadFile(file)
+				require.NoError(t, err)
+				for _, m := range declared.FindAllStringSubmatch(string(source), -1) {
+					found = found || wanted.MatchString(m[1])
+				}
+			}
+			require.True(t, found, "%s: no test of %s; look where it is now: git grep '%s'", b.name, c, first)
+		}
+	}
 }
