@@ -67,7 +67,7 @@ var rooms = []room{
 	// the ingestion and its adapters
 	{"pkg/ingest", []string{"pkg/taskstate", "pkg/ingestq", "pkg/taskrun", "pkg/tasks"}}, // the ports
 	{"pkg/ingest/app", []string{"pkg/ingest", "pkg/ingest/...", "pkg/tasks"}},            // the rooms put together
-	{"pkg/ingest/internal/dbq", []string{"pkg/taskstate"}},
+	{"pkg/ingest/internal/dbq", []string{"pkg/sqldb", "pkg/taskstate"}},
 	{"pkg/ingest/catalog", []string{"pkg/ingest", "pkg/ingest/internal/dbq", "pkg/tasks", "pkg/taskrun", "pkg/taskstate", "pkg/sqldb", "pkg/telemetry"}},
 	{"pkg/ingest/files", []string{"pkg/ingest", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/crash", "pkg/sqldb"}},
 	{"pkg/ingest/submit", []string{"pkg/ingest", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},

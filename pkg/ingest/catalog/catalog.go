@@ -76,7 +76,7 @@ func (a *Catalog) ExecList(ctx context.Context, tx taskstate.Tx, name string, li
 	if len(list) == 0 {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, a.q.List(name, len(list)), append(params, dbq.Args(list)...)...)
+	_, err := tx.ExecContext(ctx, a.q.List(name, len(list)), append(params, sqldb.Args(list)...)...)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -88,7 +88,7 @@ func (a *Catalog) List(ctx context.Context, tx taskstate.Tx, name string, list [
 	if len(list) == 0 {
 		return nil
 	}
-	return dbq.QueryRows(ctx, tx, name, a.q.List(name, len(list)), dbq.Args(list), scan)
+	return dbq.QueryRows(ctx, tx, name, a.q.List(name, len(list)), sqldb.Args(list), scan)
 }
 
 // Column is the only column of List's rows.

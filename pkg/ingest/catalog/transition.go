@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -128,8 +128,8 @@ func (w *transitionWrites) follow(ctx context.Context, s ingest.DocumentStatus, 
 	if len(tasks) == 0 {
 		return nil
 	}
-	params := append([]any{string(s), w.m.Now, string(s)}, dbq.Args(w.documents)...)
-	_, err := w.tx.ExecContext(ctx, w.a.Lists("DocumentsFollow", len(w.documents), len(tasks)), append(params, dbq.Args(tasks)...)...)
+	params := append([]any{string(s), w.m.Now, string(s)}, sqldb.Args(w.documents)...)
+	_, err := w.tx.ExecContext(ctx, w.a.Lists("DocumentsFollow", len(w.documents), len(tasks)), append(params, sqldb.Args(tasks)...)...)
 	if err != nil {
 		return fmt.Errorf("set documents %s: %w", s, err)
 	}
@@ -138,7 +138,7 @@ func (w *transitionWrites) follow(ctx context.Context, s ingest.DocumentStatus, 
 
 // exec runs one statement whose list comes last.
 func (w *transitionWrites) exec(ctx context.Context, what, query string, params []any, list []string) error {
-	if _, err := w.tx.ExecContext(ctx, query, append(params, dbq.Args(list)...)...); err != nil {
+	if _, err := w.tx.ExecContext(ctx, query, append(params, sqldb.Args(list)...)...); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil

@@ -180,7 +180,7 @@ func (a *Cache) Sweep(ctx context.Context, pages int) (removed int, err error) {
 		}
 		for model, hashes := range by {
 			err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-				_, err := tx.ExecContext(ctx, a.q.List("LedgerDelete", len(hashes)), append([]any{model, before}, dbq.Args(hashes)...)...)
+				_, err := tx.ExecContext(ctx, a.q.List("LedgerDelete", len(hashes)), append([]any{model, before}, sqldb.Args(hashes)...)...)
 				return err
 			})
 			if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -218,7 +219,7 @@ func (x *rowTransaction) look(ctx context.Context, t *rowTask) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	held, err := dbq.Column(ctx, x.tx, x.a.q.List("RowsOfVersionHold", len(ids)), append([]any{t.found.visible}, dbq.Args(ids)...)...)
+	held, err := dbq.Column(ctx, x.tx, x.a.q.List("RowsOfVersionHold", len(ids)), append([]any{t.found.visible}, sqldb.Args(ids)...)...)
 	if err != nil {
 		return fmt.Errorf("check vectors to be used again: %w", err)
 	}
@@ -272,7 +273,7 @@ func (x *rowTransaction) insert(ctx context.Context, tasks []*rowTask) error {
 		}
 	}
 	if len(again) > 0 {
-		if _, err := x.tx.ExecContext(ctx, x.a.q.List("GarbageForget", len(again)), dbq.Args(again)...); err != nil {
+		if _, err := x.tx.ExecContext(ctx, x.a.q.List("GarbageForget", len(again)), sqldb.Args(again)...); err != nil {
 			return fmt.Errorf("name vectors by their rows again: %w", err)
 		}
 	}
@@ -306,6 +307,6 @@ func (x *rowTransaction) built(ctx context.Context, tasks []*rowTask) error {
 		}
 	}
 	_, err := x.tx.ExecContext(ctx, strings.ReplaceAll(a.cat.Lists("VersionsBuilt", len(ids)), "@cases", strings.Repeat(" WHEN ? THEN ?", len(ids))),
-		append(params, dbq.Args(ids)...)...)
+		append(params, sqldb.Args(ids)...)...)
 	return err
 }

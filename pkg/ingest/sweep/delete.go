@@ -58,7 +58,7 @@ func (a *Deleter) DeleteDocument(ctx context.Context, c ingest.Caller, id string
 // A task that an accept adds between the two locks stays open; the sweeper's first pass cancels it.
 // The caller's guard is asked about each document that lives, his note is written with what is buried.
 func (a *Deleter) deleteDocuments(ctx context.Context, actor taskstate.Actor, c ingest.Caller, documents []string) error {
-	open, err := dbq.ReadColumn(ctx, a.d.Store, a.q.List("TasksOpen", len(documents)), dbq.Args(documents)...)
+	open, err := dbq.ReadColumn(ctx, a.d.Store, a.q.List("TasksOpen", len(documents)), sqldb.Args(documents)...)
 	if err != nil {
 		return fmt.Errorf("find open tasks: %w", err)
 	}

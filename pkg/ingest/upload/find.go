@@ -10,6 +10,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -174,8 +175,8 @@ func (r *acceptRun) lockDocuments(ctx context.Context) error {
 		}
 	}
 	if len(ids) > 0 {
-		list := dbq.Padded(slices.Sorted(maps.Keys(ids)))
-		err := r.query(ctx, "lock documents", r.app.q.List("DocumentsWhole", len(list)), dbq.Args(list), func(rows *sql.Rows) error {
+		list := sqldb.Padded(slices.Sorted(maps.Keys(ids)))
+		err := r.query(ctx, "lock documents", r.app.q.List("DocumentsWhole", len(list)), sqldb.Args(list), func(rows *sql.Rows) error {
 			d, err := catalog.ScanWholeDocument(rows)
 			if d.DeletedAt.IsZero() {
 				r.documents[d.ID] = d
@@ -230,8 +231,8 @@ func (r *acceptRun) readLatest(ctx context.Context) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	list := dbq.Padded(slices.Sorted(maps.Keys(ids)))
-	return r.query(ctx, "read the documents' last tasks", r.app.q.List("TasksBrief", len(list)), dbq.Args(list), func(rows *sql.Rows) error {
+	list := sqldb.Padded(slices.Sorted(maps.Keys(ids)))
+	return r.query(ctx, "read the documents' last tasks", r.app.q.List("TasksBrief", len(list)), sqldb.Args(list), func(rows *sql.Rows) error {
 		var id string
 		var t taskBrief
 		err := rows.Scan(&id, &t.status, &t.payload, &t.path)

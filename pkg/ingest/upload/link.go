@@ -12,6 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/files"
 	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 )
 
 // storedFile is a row of stored_file that holds an upload's bytes.
@@ -75,8 +76,8 @@ func (r *acceptRun) lockFiles(ctx context.Context) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	list := dbq.Padded(slices.Sorted(maps.Keys(wanted)))
-	return r.query(ctx, "lock stored files", r.app.q.List("FilesLock", len(list)), dbq.Args(list), func(rows *sql.Rows) error {
+	list := sqldb.Padded(slices.Sorted(maps.Keys(wanted)))
+	return r.query(ctx, "lock stored files", r.app.q.List("FilesLock", len(list)), sqldb.Args(list), func(rows *sql.Rows) error {
 		var f storedFile
 		err := rows.Scan(&f.id, &f.path, &f.bytes, &f.faulty)
 		r.files[wanted[f.id]] = f

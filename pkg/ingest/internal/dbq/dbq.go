@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -23,17 +24,7 @@ func (p Pair) Compare(q Pair) int {
 
 // QueryRows runs a statement in a transaction and scans every row.
 func QueryRows(ctx context.Context, tx taskstate.Tx, what, query string, params []any, scan func(*sql.Rows) error) error {
-	rows, err := tx.QueryContext(ctx, query, params...)
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	defer func() { _ = rows.Close() }() // Err tells what went wrong
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-	}
-	if err := rows.Err(); err != nil {
+	if err := sqldb.Each(ctx, tx, scan, query, params...); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
@@ -41,7 +32,7 @@ func QueryRows(ctx context.Context, tx taskstate.Tx, what, query string, params 
 
 // PairArgs are the keys in a fixed order, the last one repeated up to a power of two: few different texts reach the caches of statements.
 func PairArgs(keys map[Pair]bool) []any {
-	sorted := Padded(slices.SortedFunc(maps.Keys(keys), Pair.Compare))
+	sorted := sqldb.Padded(slices.SortedFunc(maps.Keys(keys), Pair.Compare))
 	out := make([]any, 0, 2*len(sorted))
 	for _, k := range sorted {
 		out = append(out, k[0], k[1])
@@ -49,32 +40,13 @@ func PairArgs(keys map[Pair]bool) []any {
 	return out
 }
 
-// Padded repeats the last value up to a power of two.
-func Padded[T any](values []T) []T {
-	for n := len(values); n&(n-1) != 0; n++ {
-		values = append(values, values[len(values)-1])
-	}
-	return values
-}
-
-// Args makes statement arguments of strings.
-func Args(ids []string) []any {
-	out := make([]any, len(ids))
-	for i, id := range ids {
-		out[i] = id
-	}
-	return out
-}
-
 // Column reads the only column of all rows of a query, a text.
-func Column(ctx context.Context, tx taskstate.Tx, query string, params ...any) (out []string, err error) {
-	err = QueryRows(ctx, tx, "read a column", query, params, func(rows *sql.Rows) error {
-		var s string
-		err := rows.Scan(&s)
-		out = append(out, s)
-		return err
-	})
-	return out, err
+func Column(ctx context.Context, tx taskstate.Tx, query string, params ...any) ([]string, error) {
+	out, err := sqldb.Collect(ctx, tx, sqldb.Column[string], query, params...)
+	if err != nil {
+		return nil, fmt.Errorf("read a column: %w", err)
+	}
+	return out, nil
 }
 
 // Read returns what f reads outside a transaction; f may run again, so it keeps nothing of a try that failed.
@@ -114,11 +86,9 @@ type Scanner interface{ Scan(dest ...any) error }
 // Collect runs a query outside a transaction and scans every row.
 func Collect[T any](ctx context.Context, s taskstate.DB, what, query string, args []any, scan func(*sql.Rows) (T, error)) ([]T, error) {
 	return Read(ctx, s, func(ctx context.Context, db taskstate.Tx) (out []T, err error) {
-		err = QueryRows(ctx, db, what, query, args, func(rows *sql.Rows) error {
-			v, err := scan(rows)
-			out = append(out, v)
-			return err
-		})
+		if out, err = sqldb.Collect(ctx, db, scan, query, args...); err != nil {
+			err = fmt.Errorf("%s: %w", what, err)
+		}
 		return out, err
 	})
 }
