@@ -27,7 +27,7 @@ const schemaRetry = 2 * time.Second
 // Settings say where tasks and documents are kept. One of the two addresses is set.
 type Settings struct {
 	MySQLDSN    process.DSN `envconfig:"MYSQL_DSN" desc:"MySQL or MariaDB in the Go driver's form, user:password@tcp(host:3306)/name"`
-	DatabaseURL process.DSN `envconfig:"DATABASE_URL" desc:"mysql://, postgres:// or sqlite:PATH; wins over MYSQL_DSN"`
+	DatabaseURL process.DSN `envconfig:"DATABASE_URL" desc:"mysql:// or postgres://, in the program millweir also sqlite:PATH; wins over MYSQL_DSN"`
 	AllowUnsafe bool        `envconfig:"ALLOW_UNSAFE_DURABILITY" default:"false" desc:"use a database whose own crash loses accepted uploads (flush at commit off); otherwise it is refused"`
 }
 
