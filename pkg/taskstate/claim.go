@@ -2,6 +2,8 @@ package taskstate
 
 import (
 	"cmp"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -70,7 +72,7 @@ const CodeCrashLimit = "CRASH_LIMIT"
 func crashLimit(p Policy, m DBClock, t Task, r ClaimRequest, crashes int) *Change {
 	c := change(t, m).to(StatusDead, ReasonCrashLimit, r.Actor, "lease expired; its process ended or hung too often")
 	c.CrashCount = crashes
-	c.LastError = "the process that ran it ended or stopped answering " + itoa(crashes) + " times"
+	c.LastError = "the process that ran it ended or stopped answering " + strconv.Itoa(crashes) + " times"
 	c.ErrorMessage = "This " + cmp.Or(r.Noun, "task") + " stopped its worker again and again; it was set aside."
 	c.ErrorCode = CodeCrashLimit
 	return owe(p, c)
@@ -131,10 +133,6 @@ func wakeAsBefore(p Policy, t Task, now time.Time) Delay {
 
 // ownerProcess is the part of a lease owner that names the process: what stands before the "/".
 func ownerProcess(owner string) string {
-	for i := range len(owner) {
-		if owner[i] == '/' {
-			return owner[:i]
-		}
-	}
-	return owner
+	process, _, _ := strings.Cut(owner, "/")
+	return process
 }

@@ -2,7 +2,6 @@ package taskstate
 
 import (
 	"encoding/json"
-	"strconv"
 	"time"
 )
 
@@ -12,14 +11,14 @@ type Holder struct {
 	Actor Actor
 }
 
-// holds reports whether the claim is still the one that the row names.
-func (h Holder) holds(m DBClock, t Task) bool {
+// Holds reports whether the claim is still the one that the row names.
+func (h Holder) Holds(m DBClock, t Task) bool {
 	return t.Status == StatusRunning && t.Fence == h.Token.Fence && m.Epoch == h.Token.Epoch
 }
 
 // Succeed ends t well; result may be nil.
 func Succeed(m DBClock, t Task, h Holder, result json.RawMessage, message string) Decision {
-	if !h.holds(m, t) {
+	if !h.Holds(m, t) {
 		return leave(t, AnswerLost)
 	}
 	c := change(t, m).to(StatusSucceeded, ReasonDone, h.Actor, message)
@@ -43,7 +42,7 @@ type Failure struct {
 
 // Fail ends an attempt of t: RETRYING, or DEAD when attempts are used up or the cause is permanent.
 func Fail(p Policy, m DBClock, t Task, h Holder, f Failure) Decision {
-	if !h.holds(m, t) {
+	if !h.Holds(m, t) {
 		return leave(t, AnswerLost)
 	}
 	var c *Change
@@ -107,7 +106,7 @@ func owe(p Policy, c *Change) *Change {
 
 // HandBack returns a running task to the queue at a stop: no attempt is counted, it is due now.
 func HandBack(m DBClock, t Task, h Holder, message string) Decision {
-	if !h.holds(m, t) {
+	if !h.Holds(m, t) {
 		return leave(t, AnswerLost)
 	}
 	c := change(t, m).to(StatusQueued, ReasonHandedBack, h.Actor, message).queued()
@@ -116,7 +115,7 @@ func HandBack(m DBClock, t Task, h Holder, message string) Decision {
 
 // Withdraw ends a running task because what it builds is not wanted any more (SUPERSEDED or DELETED), by its holder.
 func Withdraw(m DBClock, t Task, h Holder, reason Reason, message string) Decision {
-	if !h.holds(m, t) {
+	if !h.Holds(m, t) {
 		return leave(t, AnswerLost)
 	}
 	return decide(AnswerApplied, change(t, m).to(StatusCancelled, reason, h.Actor, message))
@@ -124,11 +123,8 @@ func Withdraw(m DBClock, t Task, h Holder, reason Reason, message string) Decisi
 
 // SuspendHeld lets a running task wait for a person, by its holder.
 func SuspendHeld(m DBClock, t Task, h Holder, message string) Decision {
-	if !h.holds(m, t) {
+	if !h.Holds(m, t) {
 		return leave(t, AnswerLost)
 	}
 	return decide(AnswerApplied, change(t, m).to(StatusSuspended, ReasonSuspended, h.Actor, message))
 }
-
-// itoa keeps fmt out of the hot path.
-func itoa(n int) string { return strconv.Itoa(n) }

@@ -15,38 +15,24 @@ const noneYear = 9999
 type DBTime struct{ time.Time }
 
 // Scan implements sql.Scanner.
-func (s *DBTime) Scan(v any) error {
+func (s *DBTime) Scan(v any) (err error) {
+	s.Time = time.Time{}
 	switch t := v.(type) {
 	case nil:
-		s.Time = time.Time{}
-		return nil
 	case time.Time:
 		s.Time = t.UTC()
 	case string:
-		return s.parse(t)
+		s.Time, err = time.ParseInLocation(DBTimeLayout, t, time.UTC)
 	case []byte:
-		return s.parse(string(t))
+		s.Time, err = time.ParseInLocation(DBTimeLayout, string(t), time.UTC)
 	default:
-		return fmt.Errorf("scan time: unexpected %T", v)
+		err = fmt.Errorf("unexpected %T", v)
 	}
-	s.none()
-	return nil
-}
-
-// parse reads DBTimeLayout.
-func (s *DBTime) parse(text string) error {
-	t, err := time.ParseInLocation(DBTimeLayout, text, time.UTC)
 	if err != nil {
 		return fmt.Errorf("scan time: %w", err)
 	}
-	s.Time = t
-	s.none()
-	return nil
-}
-
-// none turns the fixed date into the zero time.
-func (s *DBTime) none() {
 	if s.Year() == noneYear {
 		s.Time = time.Time{}
 	}
+	return nil
 }

@@ -1,6 +1,6 @@
 package taskstate
 
-import "fmt"
+import "slices"
 
 // Status is the state of a task (contract §2).
 type Status string
@@ -23,16 +23,6 @@ func Statuses() []Status {
 		StatusQueued, StatusRunning, StatusRetrying, StatusSucceeded,
 		StatusDead, StatusSuspended, StatusCancelled,
 	}
-}
-
-// ParseStatus reads a state's name; any other text is an error that names it.
-func ParseStatus(s string) (Status, error) {
-	for _, known := range Statuses() {
-		if s == string(known) {
-			return known, nil
-		}
-	}
-	return StatusNone, fmt.Errorf("unknown task status %q", s)
 }
 
 // Terminal reports whether nothing more happens to the task by itself.
@@ -99,15 +89,5 @@ var withdrawals = []Reason{ReasonCancelled, ReasonDeleted, ReasonSuperseded}
 
 // Legal reports whether a task may go from one state to another for this reason.
 func Legal(from, to Status, reason Reason) bool {
-	for _, m := range moves {
-		if m.from != from || m.to != to {
-			continue
-		}
-		for _, r := range m.reasons {
-			if r == reason {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(moves, func(m move) bool { return m.from == from && m.to == to && slices.Contains(m.reasons, reason) })
 }

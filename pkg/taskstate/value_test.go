@@ -62,20 +62,6 @@ func TestShorten(t *testing.T) {
 	}
 }
 
-func TestParseStatus(t *testing.T) {
-	t.Parallel()
-	for _, s := range Statuses() {
-		if got, err := ParseStatus(string(s)); err != nil || got != s {
-			t.Errorf("%s: got %s, %v", s, got, err)
-		}
-	}
-	for _, s := range []string{"", "queued", "QUEUED ", "LOST"} {
-		if got, err := ParseStatus(s); err == nil || got != StatusNone || !strings.Contains(err.Error(), s) {
-			t.Errorf("%q: got %q, %v", s, got, err)
-		}
-	}
-}
-
 func TestDBTime(t *testing.T) {
 	t.Parallel()
 	want := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)

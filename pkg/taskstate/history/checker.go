@@ -2,6 +2,8 @@ package history
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -62,7 +64,7 @@ func (c *Checker) Row(task taskstate.Task) {
 		t = &thread{}
 	}
 	c.note(task.ID, t, "", t.trail.Row(task))
-	c.forget(task.ID)
+	c.Forget(task.ID)
 }
 
 // Agrees reports whether Row would find the row and its log of one mind (I2).
@@ -76,20 +78,11 @@ func (c *Checker) Missing(taskID string) {
 	if t := c.threads[taskID]; t != nil {
 		c.note(taskID, t, "", Verdict{Judged: rules[1].bit(), Violations: []Violation{{rules[1].ID, "it has a log and no row"}}})
 	}
-	c.forget(taskID)
+	c.Forget(taskID)
 }
-
-// Forget drops what is known of a task without judging its row.
-func (c *Checker) Forget(taskID string) { c.forget(taskID) }
 
 // Tasks are the ids of the tasks that were begun and not ended.
-func (c *Checker) Tasks() []string {
-	out := make([]string, 0, len(c.threads))
-	for id := range c.threads {
-		out = append(out, id)
-	}
-	return out
-}
+func (c *Checker) Tasks() []string { return slices.Collect(maps.Keys(c.threads)) }
 
 // Trail is what is known of a task that has not been ended.
 func (c *Checker) Trail(taskID string) Trail {
@@ -125,10 +118,10 @@ func (c *Checker) thread() *thread {
 	return &thread{}
 }
 
-// forget drops a task.
-func (c *Checker) forget(id string) {
-	if t := c.threads[id]; t != nil {
-		delete(c.threads, id)
+// Forget drops what is known of a task without judging its row.
+func (c *Checker) Forget(taskID string) {
+	if t := c.threads[taskID]; t != nil {
+		delete(c.threads, taskID)
 		c.free = append(c.free, t)
 	}
 }

@@ -2,6 +2,7 @@ package history
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -74,10 +75,6 @@ func legal(tr taskstate.Transition) bool {
 
 // kindOf is the part of an actor's text that names the sort of party.
 func kindOf(actor string) taskstate.ActorKind {
-	for i := range len(actor) {
-		if actor[i] == ':' {
-			return taskstate.ActorKind(actor[:i])
-		}
-	}
-	return taskstate.ActorKind(actor)
+	kind, _, _ := strings.Cut(actor, ":")
+	return taskstate.ActorKind(kind)
 }

@@ -4,16 +4,8 @@ import (
 	"fmt"
 
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/spec/search"
 )
-
-// Violation is a rule that a step broke.
-type Violation struct {
-	Rule    string // as in deploy/docs/rules.md (I1 …) or design.md (D2 …); log I1 … when the history checker found it
-	Problem string // what is wrong, in words
-}
-
-// String names both.
-func (v Violation) String() string { return v.Rule + ": " + v.Problem }
 
 // judge collects what one step is judged by.
 type judge struct {
@@ -21,12 +13,12 @@ type judge struct {
 	before, after *World
 	op            Op
 	res           Result
-	found         []Violation
+	found         []search.Violation
 	judged        map[string]int // how often each rule had a say; nil: not counted
 }
 
 // Check judges one step by the rules, each written apart from the code that it judges.
-func (m *Model) Check(before World, o Op, res Result, after World) []Violation {
+func (m *Model) Check(before World, o Op, res Result, after World) []search.Violation {
 	j := judge{m: m, before: &before, after: &after, op: o, res: res}
 	j.all()
 	return j.found
@@ -51,7 +43,7 @@ func (j *judge) must(rule string, ok bool, format string, args ...any) {
 		j.judged[rule]++
 	}
 	if !ok {
-		j.found = append(j.found, Violation{rule, fmt.Sprintf(format, args...)})
+		j.found = append(j.found, search.Violation{Rule: rule, Problem: fmt.Sprintf(format, args...)})
 	}
 }
 

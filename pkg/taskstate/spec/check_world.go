@@ -5,6 +5,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/history"
+	"github.com/millweir/millweir/pkg/taskstate/spec/search"
 )
 
 // leave judges what happened to a running task: I4, I5 and I6.
@@ -75,7 +76,7 @@ func (j *judge) log() {
 		}
 	}
 	for _, bad := range v.Violations {
-		j.found = append(j.found, Violation{"log " + bad.Rule, bad.Problem})
+		j.found = append(j.found, search.Violation{Rule: "log " + bad.Rule, Problem: bad.Problem})
 	}
 }
 

@@ -10,7 +10,7 @@ func (m *Model) consumerSteps(w *World, i int, begin beginFunc, yield func(s ste
 	name := consumerName(i)
 	if c.Pause == paused {
 		s := begin(false, "%s wakes", name)
-		s.world.Consumers[i].Pause = alive
+		s.World.Consumers[i].Pause = alive
 		yield(s)
 		return
 	}
@@ -28,8 +28,8 @@ func (m *Model) consumerSteps(w *World, i int, begin beginFunc, yield func(s ste
 		m.ends(w, i, begin, yield)
 	case finished:
 		s := begin(false, "%s commits its offset", name)
-		s.world.commitOffset(i)
-		s.world.Consumers[i] = Consumer{Pause: c.Pause}
+		s.World.commitOffset(i)
+		s.World.Consumers[i] = Consumer{Pause: c.Pause}
 		yield(s)
 	}
 }
@@ -39,21 +39,21 @@ func (m *Model) consumerFaults(w *World, i int, begin beginFunc, yield func(s st
 	c := &w.Consumers[i]
 	if w.Left.Crashes > 0 {
 		s := begin(true, "CRASH of %s", consumerName(i))
-		s.world.Left.Crashes--
-		s.world.unassign(i)
-		s.world.Consumers[i] = Consumer{}
+		s.World.Left.Crashes--
+		s.World.unassign(i)
+		s.World.Consumers[i] = Consumer{}
 		yield(s)
 	}
 	if w.Left.Pauses > 0 && c.Pause == alive {
 		s := begin(true, "%s is PAUSED", consumerName(i))
-		s.world.Left.Pauses--
-		s.world.Consumers[i].Pause = paused
+		s.World.Left.Pauses--
+		s.World.Consumers[i].Pause = paused
 		yield(s)
 	}
 	if w.Left.Stops > 0 && c.Pause == alive && c.At == running {
 		s := begin(true, "%s is told to STOP", consumerName(i))
-		s.world.Left.Stops--
-		s.world.Consumers[i].Pause = stopping
+		s.World.Left.Stops--
+		s.World.Consumers[i].Pause = stopping
 		yield(s)
 	}
 }
@@ -62,16 +62,16 @@ func (m *Model) consumerFaults(w *World, i int, begin beginFunc, yield func(s st
 func (m *Model) takes(w *World, i int, begin beginFunc, yield func(s step)) {
 	if w.Consumers[i].Pause == stopping {
 		s := begin(false, "%s ends", consumerName(i))
-		s.world.unassign(i)
-		s.world.Consumers[i] = Consumer{}
+		s.World.unassign(i)
+		s.World.Consumers[i] = Consumer{}
 		yield(s)
 		return
 	}
 	for n, rec := range w.Log {
 		if rec.Used && !rec.Read && int(w.Assigned) == i && !w.Down {
 			s := begin(false, "%s reads a record of %s", consumerName(i), taskID(int(rec.Task)))
-			s.world.Log[n].Read = true
-			s.world.Consumers[i] = Consumer{At: hasRead, Task: rec.Task, Rec: uint8(n + 1)}
+			s.World.Log[n].Read = true
+			s.World.Consumers[i] = Consumer{At: hasRead, Task: rec.Task, Rec: uint8(n + 1)}
 			yield(s)
 			break
 		}
@@ -83,7 +83,7 @@ func (m *Model) takes(w *World, i int, begin beginFunc, yield func(s step)) {
 		r := &w.Rows[t]
 		if r.State == stRetrying && r.Due || r.State == stRunning && r.Expired {
 			s := begin(false, "%s recovers %s", consumerName(i), taskID(t))
-			s.world.Consumers[i] = Consumer{Task: uint8(t)}
+			s.World.Consumers[i] = Consumer{Task: uint8(t)}
 			m.claim(&s, i, true)
 			yield(s)
 		}
@@ -92,9 +92,9 @@ func (m *Model) takes(w *World, i int, begin beginFunc, yield func(s step)) {
 
 // claim is the claiming transaction; whatever it does not win needs no record.
 func (m *Model) claim(s *step, i int, takeover bool) {
-	c := &s.world.Consumers[i]
+	c := &s.World.Consumers[i]
 	t := int(c.Task)
-	d := taskstate.Claim(m.policy, moment(), m.task(&s.world.Rows[t], t), taskstate.ClaimRequest{
+	d := taskstate.Claim(m.policy, moment(), m.task(&s.World.Rows[t], t), taskstate.ClaimRequest{
 		Owner: "p/1", Process: "q", Takeover: takeover, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "w"},
 	})
 	m.commit(s, t, d)
@@ -105,9 +105,9 @@ func (m *Model) claim(s *step, i int, takeover bool) {
 		}
 		return
 	}
-	c.At, c.Fence = running, s.world.Rows[t].Fence
+	c.At, c.Fence = running, s.World.Rows[t].Fence
 	if m.without(OffsetAfterOutcome) && c.Rec != 0 {
-		s.must(false, "I21 the offset moves over a record of %s, which runs", taskID(t))
+		s.must("I21", false, "the offset moves over a record of %s, which runs", taskID(t))
 	}
 }
 
@@ -118,10 +118,10 @@ func (m *Model) ends(w *World, i int, begin beginFunc, yield func(s step)) {
 	if !c.holds(w) || w.Rows[t].Expired {
 		s := begin(false, "%s beats", name)
 		if c.holds(w) {
-			s.world.Rows[t].Expired = false
+			s.World.Rows[t].Expired = false
 		} else {
-			s.world.Consumers[i].At = finished // its row says what comes next
-			s.world.rests(i)
+			s.World.Consumers[i].At = finished // its row says what comes next
+			s.World.rests(i)
 		}
 		yield(s)
 	}
@@ -130,15 +130,15 @@ func (m *Model) ends(w *World, i int, begin beginFunc, yield func(s step)) {
 		h := taskstate.Holder{
 			Token: taskstate.Token{Epoch: 1, Fence: int64(c.Fence)}, Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: name},
 		}
-		r := &s.world.Rows[t]
+		r := &s.World.Rows[t]
 		if m.without(FenceInFinish) {
 			h.Token.Fence = int64(r.Fence)
 		}
 		d := decide(m.task(r, t), h)
-		s.must(d.Change == nil || c.Fence == r.Fence, "I4 %s ends the run of fence %d with fence %d", name, r.Fence, c.Fence)
+		s.must("I4", d.Change == nil || c.Fence == r.Fence, "%s ends the run of fence %d with fence %d", name, r.Fence, c.Fence)
 		m.commit(&s, t, d)
-		s.world.Consumers[i].At = finished
-		s.world.rests(i)
+		s.World.Consumers[i].At = finished
+		s.World.rests(i)
 		yield(s)
 	}
 	if c.Pause == stopping {

@@ -2,7 +2,6 @@ package kafka_test
 
 import (
 	"flag"
-	"strings"
 	"testing"
 
 	"github.com/millweir/millweir/pkg/taskstate/spec/kafka"
@@ -120,7 +119,7 @@ func TestEveryMissingRuleIsFound(t *testing.T) {
 			if len(s.Violations) == 0 {
 				t.Fatalf("nothing noticed that %s is missing (%d states)", tt.missing, s.States)
 			}
-			if got := s.Violations[0].Problem; !strings.HasPrefix(got, tt.finds+" ") {
+			if got := s.Violations[0].Rule; got != tt.finds {
 				t.Errorf("found by %q, want %s", got, tt.finds)
 			}
 			t.Log(s.Violations[0])

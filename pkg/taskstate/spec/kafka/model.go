@@ -5,6 +5,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstate/spec"
+	"github.com/millweir/millweir/pkg/taskstate/spec/search"
 )
 
 // Model is the world's laws. It is immutable and safe for concurrent use.
@@ -30,19 +31,15 @@ func (m *Model) Start() World { return World{Left: m.cfg.Faults} }
 
 func (m *Model) without(r Rule) bool { return m.cfg.Without&r != 0 }
 
-// step is one step with what it led to.
+// step is one step with what it led to; its Op is what happened, in words.
 type step struct {
-	world    World
-	words    string
-	fault    bool // nothing may depend on its coming
-	full     bool // the world had no room for it
-	problems []string
+	search.Step[World, string]
 }
 
 // must notes a broken rule.
-func (s *step) must(ok bool, format string, args ...any) {
+func (s *step) must(rule string, ok bool, format string, args ...any) {
 	if !ok {
-		s.problems = append(s.problems, fmt.Sprintf(format, args...))
+		s.Broken = append(s.Broken, search.Violation{Rule: rule, Problem: fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -73,11 +70,11 @@ func taskID(t int) string { return [...]string{"T1", "T2"}[t] }
 
 // commit is one transaction on one row, with the event that belongs to it.
 func (m *Model) commit(s *step, t int, d taskstate.Decision) {
-	s.words += ": " + string(d.Answer)
+	s.Op += ": " + string(d.Answer)
 	if d.Change == nil {
 		return
 	}
-	r := &s.world.Rows[t]
+	r := &s.World.Rows[t]
 	after := spec.Write(m.task(r, t), d.Change, epoch)
 	for i, status := range statusOf {
 		if status == after.Status {
@@ -88,7 +85,7 @@ func (m *Model) commit(s *step, t int, d taskstate.Decision) {
 	r.Expired, r.Due = false, r.State == stRetrying && !after.NextRetryAt.After(epoch)
 	r.Enqueued, r.Count = age(after.EnqueuedAt.Sub(epoch)/tick), uint8(min(after.EnqueueCount, 1))
 	if !d.Change.Silent {
-		s.words += fmt.Sprintf(", %s, fence %d", after.Status, r.Fence)
+		s.Op += fmt.Sprintf(", %s, fence %d", after.Status, r.Fence)
 	}
 	if !d.Change.Deliver {
 		return
@@ -102,13 +99,13 @@ func (m *Model) commit(s *step, t int, d taskstate.Decision) {
 
 // write puts the event of a row into the outbox.
 func (s *step) write(t int) {
-	r := &s.world.Rows[t]
+	r := &s.World.Rows[t]
 	e := Event{State: evNew, Task: uint8(t)}
 	if r.State == stDead {
 		e.DeadLetter, e.Fence = true, r.Fence
 	}
-	s.words += " with an event"
-	s.full = s.full || !s.world.addEvent(e)
+	s.Op += " with an event"
+	s.Full = s.Full || !s.World.addEvent(e)
 }
 
 // moment is the database's word on time.
@@ -117,7 +114,7 @@ func moment() taskstate.DBClock { return taskstate.DBClock{Now: epoch, Epoch: 1}
 // steps calls yield for each step that can be done in w.
 func (m *Model) steps(w *World, yield func(s step)) {
 	begin := func(fault bool, format string, args ...any) step {
-		return step{world: *w, fault: fault, words: fmt.Sprintf(format, args...)}
+		return step{search.Step[World, string]{World: *w, Fault: fault, Op: fmt.Sprintf(format, args...)}}
 	}
 	for t := range m.cfg.Tasks {
 		m.rowSteps(w, t, begin, yield)
@@ -142,9 +139,9 @@ func (m *Model) rowSteps(w *World, t int, begin beginFunc, yield func(s step)) {
 	if r.State == stNone {
 		if t == 0 || w.Rows[t-1].State != stNone {
 			s := begin(false, "API: accept %s", taskID(t))
-			s.world.Rows[t].State = stQueued
+			s.World.Rows[t].State = stQueued
 			if m.without(EventInTransaction) {
-				s.world.Rows[t].Owes = true
+				s.World.Rows[t].Owes = true
 			} else {
 				s.write(t)
 			}
@@ -154,36 +151,36 @@ func (m *Model) rowSteps(w *World, t int, begin beginFunc, yield func(s step)) {
 	}
 	if r.Owes { // only without EventInTransaction
 		s := begin(false, "the event of %s, after its commit", taskID(t))
-		s.world.Rows[t].Owes = false
+		s.World.Rows[t].Owes = false
 		s.write(t)
 		yield(s)
 		if w.Left.Crashes > 0 {
 			s := begin(true, "CRASH before the event of %s", taskID(t))
-			s.world.Left.Crashes--
-			s.world.Rows[t].Owes = false
+			s.World.Left.Crashes--
+			s.World.Rows[t].Owes = false
 			yield(s)
 		}
 	}
 	if w.Left.Cancels > 0 && !r.terminal() {
 		s := begin(true, "user: cancel %s", taskID(t))
-		s.world.Left.Cancels--
+		s.World.Left.Cancels--
 		m.commit(&s, t, taskstate.Cancel(moment(), m.task(r, t), user, taskstate.ReasonCancelled, ""))
 		yield(s)
 	}
 	if w.Left.Replays > 0 && (r.State == stDead || r.State == stCancelled) && !r.Owes {
 		s := begin(true, "user: replay %s", taskID(t))
-		s.world.Left.Replays--
+		s.World.Left.Replays--
 		m.commit(&s, t, taskstate.Replay(moment(), m.task(r, t), user, ""))
 		yield(s)
 	}
 	if r.State == stRunning && !r.Expired && !w.renews(t) {
 		s := begin(false, "the lease of %s ends", taskID(t))
-		s.world.Rows[t].Expired = true
+		s.World.Rows[t].Expired = true
 		yield(s)
 	}
 	if r.State == stRetrying && !r.Due {
 		s := begin(false, "%s is due", taskID(t))
-		s.world.Rows[t].Due = true
+		s.World.Rows[t].Due = true
 		yield(s)
 	}
 }

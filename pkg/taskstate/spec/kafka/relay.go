@@ -12,7 +12,7 @@ func (m *Model) relaySteps(w *World, i int, begin beginFunc, yield func(s step))
 	name := relayName(i)
 	if x.Pause == paused {
 		s := begin(false, "%s wakes", name)
-		s.world.Relays[i].Pause = alive
+		s.World.Relays[i].Pause = alive
 		yield(s)
 		return
 	}
@@ -22,19 +22,19 @@ func (m *Model) relaySteps(w *World, i int, begin beginFunc, yield func(s step))
 	}
 	if w.Left.Crashes > 0 {
 		s := begin(true, "CRASH of %s", name)
-		s.world.Left.Crashes--
-		for n := range s.world.Events {
-			if e := &s.world.Events[n]; e.Lease == uint8(i+1) {
+		s.World.Left.Crashes--
+		for n := range s.World.Events {
+			if e := &s.World.Events[n]; e.Lease == uint8(i+1) {
 				e.Lease = goneRelay
 			}
 		}
-		s.world.Relays[i] = Relay{}
+		s.World.Relays[i] = Relay{}
 		yield(s)
 	}
 	if w.Left.Pauses > 0 {
 		s := begin(true, "%s is PAUSED", name)
-		s.world.Left.Pauses--
-		s.world.Relays[i].Pause = paused
+		s.World.Left.Pauses--
+		s.World.Relays[i].Pause = paused
 		yield(s)
 	}
 	if x.At == leased {
@@ -55,17 +55,17 @@ func (m *Model) leases(w *World, i int, begin beginFunc, yield func(s step)) {
 			continue
 		}
 		s := begin(false, "%s leases event %d of %s", relayName(i), n+1, taskID(int(e.Task)))
-		s.world.Events[n].Lease, s.world.Events[n].Expired = uint8(i+1), false
-		s.world.Relays[i] = Relay{At: leased, Event: uint8(n + 1)}
+		s.World.Events[n].Lease, s.World.Events[n].Expired = uint8(i+1), false
+		s.World.Relays[i] = Relay{At: leased, Event: uint8(n + 1)}
 		if m.without(MarkAfterAck) {
-			s.must(false, "I16 event %d is SENT and no broker has it", n+1)
+			s.must("I16", false, "event %d is SENT and no broker has it", n+1)
 		}
 		yield(s)
 	}
 	if dead && !w.Down && !m.without(Revive) {
 		s := begin(false, "%s revives DEAD events", relayName(i))
-		for n := range s.world.Events {
-			if e := &s.world.Events[n]; e.State == evDead && !e.Refused {
+		for n := range s.World.Events {
+			if e := &s.World.Events[n]; e.State == evDead && !e.Refused {
 				e.State, e.Attempts = evNew, 0
 			}
 		}
@@ -78,22 +78,22 @@ func (m *Model) sends(w *World, i int, begin beginFunc, yield func(s step)) {
 	x := &w.Relays[i]
 	reply := func(fault bool, words string, taken bool, a Answer) {
 		s := begin(fault, "%s sends: %s", relayName(i), words)
-		to := &s.world.Relays[i]
+		to := &s.World.Relays[i]
 		to.At, to.Answer = answered, a
 		if taken && x.Event > 0 {
-			e := &s.world.Events[x.Event-1]
+			e := &s.World.Events[x.Event-1]
 			e.Acked = e.Acked || a == acked
 			if e.DeadLetter {
-				s.world.Rows[e.Task].DeadLetters |= 1 << e.Fence
+				s.World.Rows[e.Task].DeadLetters |= 1 << e.Fence
 			} else {
-				s.full = !s.world.append(e.Task)
+				s.Full = !s.World.append(e.Task)
 			}
 		}
 		switch {
 		case a == refused:
-			s.world.Left.Refusals--
+			s.World.Left.Refusals--
 		case fault:
-			s.world.Left.Replies--
+			s.World.Left.Replies--
 		}
 		yield(s)
 	}
@@ -123,31 +123,31 @@ func (w *World) append(t uint8) bool {
 
 // mark writes down what became of an event, if it is still this relay's.
 func (m *Model) mark(s *step, i int) {
-	x := s.world.Relays[i]
-	s.world.Relays[i] = Relay{}
+	x := s.World.Relays[i]
+	s.World.Relays[i] = Relay{}
 	if x.Event == 0 {
 		return
 	}
-	e := &s.world.Events[x.Event-1]
+	e := &s.World.Events[x.Event-1]
 	if e.Lease != uint8(i+1) && !m.without(MarkComparesLease) {
-		s.words += ": its lease is another's"
+		s.Op += ": its lease is another's"
 		return
 	}
-	s.must(e.State != evSent, "I16 event %d was SENT and is marked again", x.Event)
+	s.must("I16", e.State != evSent, "event %d was SENT and is marked again", x.Event)
 	e.Lease, e.Expired = 0, false
 	if x.Answer == acked {
-		s.words += ": SENT"
+		s.Op += ": SENT"
 		e.State, e.Attempts, e.Sent = evSent, 0, 0
 		if m.without(SentAtAfterAck) {
 			e.Sent = x.Began
 		}
-		s.must(e.Acked, "I16 event %d is SENT and no broker has it", x.Event)
+		s.must("I16", e.Acked, "event %d is SENT and no broker has it", x.Event)
 		return
 	}
 	e.Attempts++
 	e.Refused = x.Answer == refused
 	if e.State = evRetrying; e.Refused || e.Attempts >= maxSends {
-		s.words += ": DEAD"
+		s.Op += ": DEAD"
 		e.State = evDead
 	}
 }
@@ -162,7 +162,7 @@ func (m *Model) sweepSteps(w *World, begin beginFunc, yield func(s step)) {
 		for t := range w.Rows {
 			if r := &w.Rows[t]; r.State == stQueued && r.Enqueued < 0 {
 				s := begin(false, "sweep: reads the clock")
-				s.world.Sweep = Sweep{At: 1}
+				s.World.Sweep = Sweep{At: 1}
 				yield(s)
 				return
 			}
@@ -170,16 +170,16 @@ func (m *Model) sweepSteps(w *World, begin beginFunc, yield func(s step)) {
 	case 1:
 		if w.Down {
 			s := begin(false, "sweep: no broker answers")
-			s.world.Sweep = Sweep{}
+			s.World.Sweep = Sweep{}
 			yield(s)
 			return
 		}
 		s := begin(false, "sweep: looks at the group's offset")
-		s.world.Sweep.At = 2
+		s.World.Sweep.At = 2
 		if w.Log[0].Used {
-			s.world.Sweep.H = min(w.Sweep.H, w.Log[0].At)
+			s.World.Sweep.H = min(w.Sweep.H, w.Log[0].At)
 		} else {
-			s.world.Sweep.End = true
+			s.World.Sweep.End = true
 		}
 		yield(s)
 	default:
@@ -191,18 +191,18 @@ func (m *Model) sweepSteps(w *World, begin beginFunc, yield func(s step)) {
 
 // enqueue is the sweep's transaction.
 func (m *Model) enqueue(s *step) {
-	sweep := s.world.Sweep
-	s.world.Sweep = Sweep{}
+	sweep := s.World.Sweep
+	s.World.Sweep = Sweep{}
 	h := sweep.H
 	if sweep.End && m.without(NowBeforeBroker) {
 		h = 0
 	}
 	for t := range m.cfg.Tasks {
-		r := &s.world.Rows[t]
+		r := &s.World.Rows[t]
 		if r.State != stQueued {
 			continue
 		}
-		trail := s.world.trail(t)
+		trail := s.World.trail(t)
 		if m.without(UnsentIsNotLost) {
 			trail.Waiting, trail.LastDead = false, 0
 		}
@@ -210,12 +210,12 @@ func (m *Model) enqueue(s *step) {
 			trail.LastDead = trail.LastSent + 1
 		}
 		// After the broker has lost a record, that of an older event may lie there still: it costs a message, never a task.
-		lies := s.world.lies(t) && s.world.Left.Tails == m.cfg.Faults.Tails
+		lies := s.World.lies(t) && s.World.Left.Tails == m.cfg.Faults.Tails
 		d := taskstate.EnqueueEvent(m.policy, moment(), m.task(r, t), instant(h), trail)
 		if d.Change != nil && d.Change.Deliver {
-			s.must(!lies, "D5 %s is promised again while its event waits or its record lies undelivered", taskID(t))
+			s.must("D5", !lies, "%s is promised again while its event waits or its record lies undelivered", taskID(t))
 		}
-		s.words += " " + taskID(t)
+		s.Op += " " + taskID(t)
 		m.commit(s, t, d)
 	}
 }
@@ -273,36 +273,36 @@ func (m *Model) brokerSteps(w *World, begin beginFunc, yield func(s step)) {
 	c.times(func(a *age) { later = later || *a > -maxApart })
 	if later {
 		s := begin(false, "time passes")
-		s.world.times(func(a *age) { *a-- })
+		s.World.times(func(a *age) { *a-- })
 		yield(s)
 	}
 	for n, e := range w.Events {
 		held := e.Lease > 0 && e.Lease < goneRelay && w.Relays[e.Lease-1].Pause != paused && w.Relays[e.Lease-1].Event == uint8(n+1)
 		if e.Lease > 0 && !e.Expired && !held {
 			s := begin(false, "the lease of event %d ends", n+1)
-			s.world.Events[n].Expired = true
+			s.World.Events[n].Expired = true
 			yield(s)
 		}
 		if m.without(RetentionSparesQueued) && e.State == evSent {
 			s := begin(false, "retention drops event %d", n+1)
-			s.world.dropEvent(n)
+			s.World.dropEvent(n)
 			yield(s)
 		}
 	}
 	if w.Down {
 		s := begin(false, "a broker answers again")
-		s.world.Down = false
+		s.World.Down = false
 		yield(s)
 	} else if w.Left.Outages > 0 {
 		s := begin(true, "OUTAGE of the broker")
-		s.world.Left.Outages--
-		s.world.Down = true
+		s.World.Left.Outages--
+		s.World.Down = true
 		yield(s)
 	}
 	if w.Left.Rebalances > 0 {
 		s := begin(true, "REBALANCE")
-		s.world.Left.Rebalances--
-		s.world.unassign(int(w.Assigned))
+		s.World.Left.Rebalances--
+		s.World.unassign(int(w.Assigned))
 		yield(s)
 	}
 	if w.Left.Tails > 0 {
@@ -310,8 +310,8 @@ func (m *Model) brokerSteps(w *World, begin beginFunc, yield func(s step)) {
 			if w.Log[n].Used {
 				if !w.Log[n].Read {
 					s := begin(true, "the broker LOSES its last record")
-					s.world.Left.Tails--
-					s.world.dropRecord(n)
+					s.World.Left.Tails--
+					s.World.dropRecord(n)
 					yield(s)
 				}
 				break
