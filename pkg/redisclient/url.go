@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -102,19 +103,9 @@ func readURL(raw string) (address, error) {
 	if !ok {
 		return a, fmt.Errorf("%w: want redis://host:port, rediss://…, redis-sentinel://… or redis-cluster://…", ErrURL)
 	}
-	switch scheme {
-	case "redis":
-	case "rediss":
-		a.tls = true
-	case "redis-sentinel":
-		a.sentinel = true
-	case "rediss-sentinel":
-		a.tls, a.sentinel = true, true
-	case "redis-cluster":
-		a.cluster = true
-	case "rediss-cluster":
-		a.tls, a.cluster = true, true
-	default:
+	base, mode, _ := strings.Cut(scheme, "-")
+	a.tls, a.sentinel, a.cluster = base == "rediss", mode == "sentinel", mode == "cluster"
+	if !slices.Contains([]string{"redis", "redis-sentinel", "redis-cluster"}, strings.Replace(scheme, "rediss", "redis", 1)) {
 		return a, fmt.Errorf("%w: scheme %q, want redis, redis-sentinel or redis-cluster, over TLS rediss, rediss-sentinel or rediss-cluster", ErrURL, scheme)
 	}
 	rest, fragment, _ := strings.Cut(rest, "#")

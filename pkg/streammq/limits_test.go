@@ -86,7 +86,7 @@ func New0(t *testing.T) *MQ {
 func TestHugePayloadIsNotCopied(t *testing.T) { // not parallel: it counts what is allocated
 	payload := huge(t, 512<<20)
 	q := New0(t)
-	q.core.Cache.Put("t", core.TopicMeta{Partitions: 1, Read: q.core.Cfg.Now()})
+	q.core.Topics.Put("t", core.TopicMeta{Partitions: 1, Read: q.core.Cfg.Now()})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	_, err := q.NewProducer(nil).Publish(t.Context(), "t", Message{Payload: payload})

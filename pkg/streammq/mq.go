@@ -45,21 +45,21 @@ func (q *MQ) Check(ctx context.Context) error { return q.core.Check(ctx) }
 // has now, which is larger than t.Partitions if the topic was.
 // Errors: ErrTopicName, ErrPartitions, ErrLayout, ErrFull, ErrUnavailable.
 func (q *MQ) CreateTopic(ctx context.Context, t Topic) (int, error) {
-	return q.core.CreateTopic(ctx, t)
+	return q.core.Topics.Create(ctx, t)
 }
 
 // Partitions is the number of partitions that a topic has now. Errors: ErrUnknownTopic, ErrLayout, ErrUnavailable.
 func (q *MQ) Partitions(ctx context.Context, topic string) (int, error) {
-	return q.core.Partitions(ctx, topic)
+	return q.core.Topics.Partitions(ctx, topic)
 }
 
 // Topics lists all topics by name, those of the other layout too. A topic whose meta cannot be read has no Partitions.
 // Error: ErrUnavailable.
-func (q *MQ) Topics(ctx context.Context) ([]TopicInfo, error) { return q.core.Topics(ctx) }
+func (q *MQ) Topics(ctx context.Context) ([]TopicInfo, error) { return q.core.Topics.List(ctx) }
 
 // Topic is what the registry knows of one topic. Errors: ErrUnknownTopic, ErrMalformed, ErrUnavailable.
 func (q *MQ) Topic(ctx context.Context, topic string) (TopicInfo, error) {
-	return q.core.Topic(ctx, topic)
+	return q.core.Topics.Info(ctx, topic)
 }
 
 // Statuses are those of messages of topics with status, by uuid. One that is missing is unknown, or has expired.

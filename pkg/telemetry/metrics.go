@@ -1,8 +1,11 @@
 package telemetry
 
 import (
+	"context"
 	"errors"
 	"runtime"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -26,6 +29,33 @@ func DeadLetters(reg prometheus.Registerer) prometheus.Counter {
 	return Register(reg, prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "ingest_task_dlq_total", Help: "Dead letters written to the dead letter stream or topic.",
 	}))
+}
+
+// Asked keeps the answer to a question that is asked when somebody scrapes: several scrapers cost one question.
+type Asked[T any] struct {
+	Ask  func(ctx context.Context) (T, error)
+	Now  func() time.Time
+	Wait time.Duration // what a question may take: a scrape must not wait for a server that hangs
+	Keep time.Duration // how old an answer may be
+
+	mu  sync.Mutex
+	at  time.Time // of the last question; zero: none
+	got T
+	err error
+}
+
+// Get returns the last answer, or asks.
+func (a *Asked[T]) Get() (T, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if age := a.Now().Sub(a.at); !a.at.IsZero() && age >= 0 && age < a.Keep {
+		return a.got, a.err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), a.Wait) // a scrape has no context
+	defer cancel()
+	a.got, a.err = a.Ask(ctx)
+	a.at = a.Now()
+	return a.got, a.err
 }
 
 // Register registers c, or returns the collector of the same description that reg has already. A nil reg registers nothing.

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -17,12 +18,7 @@ func IsError(err error, signs ...string) bool {
 	if !ok {
 		return false
 	}
-	for _, sign := range signs {
-		if strings.Contains(redis.Error(), sign) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(redis.Error(), sign) })
 }
 
 // FirstError is the first real error of a pipeline; nil of the server is none.

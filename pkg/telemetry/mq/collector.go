@@ -3,6 +3,7 @@ package mq
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -57,22 +58,13 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	for _, t := range known {
-		if t.Partitions == 0 || t.Deleting || !c.wanted(t.Name) {
+		if t.Partitions == 0 || t.Deleting || len(c.topics) > 0 && !slices.Contains(c.topics, t.Name) {
 			continue
 		}
 		if err := c.topic(ctx, t, out); err != nil {
 			c.log.DebugContext(ctx, "telemetry: a topic is not shown", slog.String("topic", t.Name), slog.Any("error", err))
 		}
 	}
-}
-
-func (c *Collector) wanted(topic string) bool {
-	for _, name := range c.topics {
-		if name == topic {
-			return true
-		}
-	}
-	return len(c.topics) == 0
 }
 
 // topic shows one topic.

@@ -13,9 +13,10 @@ import (
 // Meter counts what streammq does as OTel metrics, by the messaging conventions where they have a name, for programs that
 // export those instead of a Prometheus page. It implements streammq.Observer.
 type Meter struct {
-	sent, consumed, acked, retried, dead, events metric.Int64Counter
-	process                                      metric.Float64Histogram
-	owned, uncovered, conflicts                  metric.Int64Gauge
+	counters map[streammq.EventKind]metric.Int64Counter
+	gauges   map[streammq.EventKind]metric.Int64Gauge
+	events   metric.Int64Counter // all others
+	process  metric.Float64Histogram
 }
 
 var _ streammq.Observer = (*Meter)(nil)
@@ -36,16 +37,20 @@ func NewMeter(p metric.MeterProvider) (*Meter, error) {
 	}
 	process, err := meter.Float64Histogram("messaging.process.duration", metric.WithUnit("s"), metric.WithDescription("Time of handlers."))
 	q := &Meter{
-		sent:      counter("messaging.client.sent.messages", "{message}", "Messages added by producers."),
-		consumed:  counter("messaging.client.consumed.messages", "{message}", "Messages read for a handler."),
-		acked:     counter("streammq.acked", "{message}", "Entries acknowledged."),
-		retried:   counter("streammq.retried", "{message}", "Entries put off after a failure."),
-		dead:      counter("streammq.dead", "{message}", "Entries that became dead letters."),
-		events:    counter("streammq.events", "{event}", "Everything else that happens, by its kind."),
-		process:   process,
-		owned:     gauge("streammq.partitions.owned", "Partitions that a member owns now."),
-		uncovered: gauge("streammq.partitions.uncovered", "Partitions that the caps of all members leave over."),
-		conflicts: gauge("streammq.pin.conflicts", "Partitions that more than one live member has pinned."),
+		counters: map[streammq.EventKind]metric.Int64Counter{
+			streammq.EventProduced: counter("messaging.client.sent.messages", "{message}", "Messages added by producers."),
+			streammq.EventConsumed: counter("messaging.client.consumed.messages", "{message}", "Messages read for a handler."),
+			streammq.EventAcked:    counter("streammq.acked", "{message}", "Entries acknowledged."),
+			streammq.EventRetried:  counter("streammq.retried", "{message}", "Entries put off after a failure."),
+			streammq.EventDead:     counter("streammq.dead", "{message}", "Entries that became dead letters."),
+		},
+		gauges: map[streammq.EventKind]metric.Int64Gauge{
+			streammq.EventOwned:       gauge("streammq.partitions.owned", "Partitions that a member owns now."),
+			streammq.EventUnowned:     gauge("streammq.partitions.uncovered", "Partitions that the caps of all members leave over."),
+			streammq.EventPinConflict: gauge("streammq.pin.conflicts", "Partitions that more than one live member has pinned."),
+		},
+		events:  counter("streammq.events", "{event}", "Everything else that happens, by its kind."),
+		process: process,
 	}
 	return q, errors.Join(append(errs, err)...)
 }
@@ -54,27 +59,17 @@ func NewMeter(p metric.MeterProvider) (*Meter, error) {
 func (q *Meter) Observe(e streammq.Event) {
 	ctx := context.Background() // an event has none: what is counted is no part of a trace
 	n, where := int64(e.Count), metric.WithAttributeSet(attribute.NewSet(placeOf(e)...))
-	switch e.Kind {
-	case streammq.EventProduced:
-		q.sent.Add(ctx, n, where)
-	case streammq.EventConsumed:
-		q.consumed.Add(ctx, n, where)
-	case streammq.EventHandled:
+	counter, counted := q.counters[e.Kind]
+	gauge, measured := q.gauges[e.Kind]
+	switch {
+	case counted:
+		counter.Add(ctx, n, where)
+	case measured:
+		gauge.Record(ctx, n, where)
+	case e.Kind == streammq.EventHandled:
 		q.process.Record(ctx, e.Took.Seconds(), where)
-	case streammq.EventAcked:
-		q.acked.Add(ctx, n, where)
-	case streammq.EventRetried:
-		q.retried.Add(ctx, n, where)
-	case streammq.EventDead:
-		q.dead.Add(ctx, n, where)
-	case streammq.EventOwned:
-		q.owned.Record(ctx, n, where)
-	case streammq.EventUnowned:
-		q.uncovered.Record(ctx, n, where)
-	case streammq.EventPinConflict:
-		q.conflicts.Record(ctx, n, where)
-	case streammq.EventLeft:
-		for _, g := range []metric.Int64Gauge{q.owned, q.uncovered, q.conflicts} {
+	case e.Kind == streammq.EventLeft:
+		for _, g := range q.gauges {
 			g.Record(ctx, 0, where) // a series cannot be taken back
 		}
 	default:
@@ -85,13 +80,11 @@ func (q *Meter) Observe(e streammq.Event) {
 
 // missed counts what was refused, failed or lost among what it was to be, by error.type.
 func (q *Meter) missed(ctx context.Context, e streammq.Event) {
-	counter, ok := map[streammq.EventKind]metric.Int64Counter{
-		streammq.EventAcked: q.acked, streammq.EventRetried: q.retried, streammq.EventDead: q.dead,
-	}[e.Of]
+	of := e.Of
 	if e.Kind == streammq.EventLost {
-		counter, ok = q.consumed, true
+		of = streammq.EventConsumed
 	}
-	if ok {
+	if counter, ok := q.counters[of]; ok {
 		counter.Add(ctx, int64(e.Count), metric.WithAttributes(append(placeOf(e), attribute.String("error.type", resultOf(e)))...))
 	}
 }

@@ -22,9 +22,10 @@ const (
 // Metrics counts what streammq does (contract §8). It implements streammq.Observer.
 // Series of a member are removed when its Run ends.
 type Metrics struct {
-	produced, consumed, acked, retried, dead, events *prometheus.CounterVec
-	handle, ackDelay                                 *prometheus.HistogramVec
-	owned, uncovered, conflicts                      *prometheus.GaugeVec
+	produced, events *prometheus.CounterVec
+	counters         map[streammq.EventKind]*prometheus.CounterVec // of members, by result
+	handle, ackDelay *prometheus.HistogramVec
+	gauges           map[streammq.EventKind]*prometheus.GaugeVec
 
 	series sync.Map // seriesKey → *series: a label lookup for every message would cost more than the message
 }
@@ -49,17 +50,22 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	result := append(slices.Clone(member), labelResult)
 	return &Metrics{
 		produced: counter("produced", "Messages added by producers, by result.", labelTopic, labelPartition, labelResult),
-		consumed: counter("consumed", "Messages read for a handler: success, or lost when their data was gone.", result...),
-		acked:    counter("acked", "Entries acknowledged, by result: success, refused (another member has them) or failure.", result...),
-		retried:  counter("retried", "Entries put off after a failure, by result.", result...),
-		dead:     counter("dead", "Entries that became dead letters, by result.", result...),
+		counters: map[streammq.EventKind]*prometheus.CounterVec{
+			streammq.EventConsumed: counter("consumed", "Messages read for a handler: success, or lost when their data was gone.", result...),
+			streammq.EventAcked: counter("acked",
+				"Entries acknowledged, by result: success, refused (another member has them) or failure.", result...),
+			streammq.EventRetried: counter("retried", "Entries put off after a failure, by result.", result...),
+			streammq.EventDead:    counter("dead", "Entries that became dead letters, by result.", result...),
+		},
 		events: counter("events", "Everything else that happens: dropped, refused, lost, moved, quarantined, trimmed, zombie, healed, replied, …",
 			labelTopic, labelGroup, "kind"),
-		handle:    histogram("handle", "Time of handlers, by their outcome.", result...),
-		ackDelay:  histogram("ack_delay", "Time from the first success of a batch to its acknowledgement.", member...),
-		owned:     gauge("partitions_owned", "Partitions that a member owns now."),
-		uncovered: gauge("partitions_uncovered", "Partitions that the caps of all members leave over, as a member saw it last."),
-		conflicts: gauge("pin_conflicts", "Partitions that more than one live member has pinned, as a member saw it last."),
+		handle:   histogram("handle", "Time of handlers, by their outcome.", result...),
+		ackDelay: histogram("ack_delay", "Time from the first success of a batch to its acknowledgement.", member...),
+		gauges: map[streammq.EventKind]*prometheus.GaugeVec{
+			streammq.EventOwned:       gauge("partitions_owned", "Partitions that a member owns now."),
+			streammq.EventUnowned:     gauge("partitions_uncovered", "Partitions that the caps of all members leave over, as a member saw it last."),
+			streammq.EventPinConflict: gauge("pin_conflicts", "Partitions that more than one live member has pinned, as a member saw it last."),
+		},
 	}
 }
 
@@ -79,20 +85,13 @@ type series struct {
 
 // Observe implements streammq.Observer.
 func (q *Metrics) Observe(e streammq.Event) {
-	switch e.Kind {
-	case streammq.EventOwned:
-		state(q.owned, e)
+	if g, ok := q.gauges[e.Kind]; ok {
+		g.WithLabelValues(e.Topic, e.Group, e.Member).Set(float64(e.Count))
 		return
-	case streammq.EventUnowned:
-		state(q.uncovered, e)
-		return
-	case streammq.EventPinConflict:
-		state(q.conflicts, e)
-		return
-	case streammq.EventLeft:
+	}
+	if e.Kind == streammq.EventLeft {
 		q.forget(e)
 		return
-	default:
 	}
 	key := seriesKey{kind: e.Kind, of: e.Of, topic: e.Topic, group: e.Group, member: e.Member, partition: e.Partition, result: resultOf(e)}
 	found, ok := q.series.Load(key)
@@ -111,11 +110,6 @@ func (q *Metrics) Observe(e streammq.Event) {
 	}
 }
 
-// state notes what is so now.
-func state(g *prometheus.GaugeVec, e streammq.Event) {
-	g.WithLabelValues(e.Topic, e.Group, e.Member).Set(float64(e.Count))
-}
-
 // resultOf is the label result of an event.
 func resultOf(e streammq.Event) string {
 	switch {
@@ -132,42 +126,27 @@ func resultOf(e streammq.Event) string {
 // open finds the series of a key.
 func (q *Metrics) open(k seriesKey) *series {
 	partition := partitionLabel(k.partition)
-	of := func(v *prometheus.CounterVec) prometheus.Counter {
-		return v.WithLabelValues(k.topic, partition, k.group, k.member, k.result)
+	of := func(kind streammq.EventKind) prometheus.Counter {
+		if v, ok := q.counters[kind]; ok {
+			return v.WithLabelValues(k.topic, partition, k.group, k.member, k.result)
+		}
+		return nil
 	}
 	switch k.kind {
 	case streammq.EventProduced:
 		return &series{counter: q.produced.WithLabelValues(k.topic, partition, k.result)}
-	case streammq.EventConsumed:
-		return &series{counter: of(q.consumed)}
 	case streammq.EventHandled:
 		return &series{time: q.handle.WithLabelValues(k.topic, partition, k.group, k.member, k.result)}
 	case streammq.EventAcked:
-		return &series{
-			counter: of(q.acked),
-			time:    q.ackDelay.WithLabelValues(k.topic, partition, k.group, k.member),
-		}
-	case streammq.EventRetried:
-		return &series{counter: of(q.retried)}
-	case streammq.EventDead:
-		return &series{counter: of(q.dead)}
+		return &series{counter: of(k.kind), time: q.ackDelay.WithLabelValues(k.topic, partition, k.group, k.member)}
+	case streammq.EventConsumed, streammq.EventRetried, streammq.EventDead:
+		return &series{counter: of(k.kind)}
+	case streammq.EventLost:
+		k.of = streammq.EventConsumed
 	default:
-		s := &series{event: q.events.WithLabelValues(k.topic, k.group, string(k.kind))}
-		if v := q.counted(k); v != nil {
-			s.counter = of(v)
-		}
-		return s
 	}
-}
-
-// counted is where an event counts that did not succeed; nil: among the events only.
-func (q *Metrics) counted(k seriesKey) *prometheus.CounterVec {
-	if k.kind == streammq.EventLost {
-		return q.consumed
-	}
-	return map[streammq.EventKind]*prometheus.CounterVec{
-		streammq.EventAcked: q.acked, streammq.EventRetried: q.retried, streammq.EventDead: q.dead,
-	}[k.of]
+	// What did not succeed counts where it was to be.
+	return &series{event: q.events.WithLabelValues(k.topic, k.group, string(k.kind)), counter: of(k.of)}
 }
 
 // partitionLabel is empty for the whole topic.
@@ -187,7 +166,12 @@ func (q *Metrics) forget(e streammq.Event) {
 		}
 		return true
 	})
-	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{q.consumed, q.acked, q.retried, q.dead, q.handle, q.ackDelay, q.owned, q.uncovered, q.conflicts} {
+	q.handle.DeletePartialMatch(gone)
+	q.ackDelay.DeletePartialMatch(gone)
+	for _, v := range q.counters {
+		v.DeletePartialMatch(gone)
+	}
+	for _, v := range q.gauges {
 		v.DeletePartialMatch(gone)
 	}
 }

@@ -33,7 +33,7 @@ func (a *Admin) sources(ctx context.Context) ([]core.Source, error) {
 	if a.single {
 		return []core.Source{a.source(0)}, model.CheckStreamKey(a.name)
 	}
-	n, err := a.mq.Partitions(ctx, a.name)
+	n, err := a.mq.Topics.Partitions(ctx, a.name)
 	list := make([]core.Source, n)
 	for i := range list {
 		list[i] = a.source(i)

@@ -122,10 +122,7 @@ func (a *Admin) stored(ctx context.Context, s core.Source, entries []rueidis.Red
 			Failed: p.Entry.RetryCount, OriginalID: d.OriginalID, Group: d.Headers[model.HeaderRetryGroup], Problem: p.Bad,
 		}
 		if p.Bad != nil {
-			list[i].Raw = map[string]string{}
-			for j := 0; j+1 < len(p.Fields); j += 2 {
-				list[i].Raw[p.Fields[j]] = p.Fields[j+1]
-			}
+			list[i].Raw = wire.Mapped(p.Fields)
 		}
 	}
 	return list, nil

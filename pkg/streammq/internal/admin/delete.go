@@ -3,7 +3,8 @@ package admin
 import (
 	"context"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,12 +30,12 @@ func (a *Admin) Delete(ctx context.Context, how Removal) error {
 	if a.single {
 		return a.deleteStream(ctx, how)
 	}
-	info, err := a.mq.Topic(ctx, a.name)
+	info, err := a.mq.Topics.Info(ctx, a.name)
 	if err != nil {
 		return err
 	}
-	if info.Layout != a.mq.Cfg.Layout {
-		return fmt.Errorf("topic %s has layout %q: %w: %q is set", a.name, info.Layout, model.ErrLayout, a.mq.Cfg.Layout)
+	if err := a.mq.Topics.CheckLayout(info); err != nil {
+		return err
 	}
 	sources := make([]core.Source, info.Partitions)
 	for i := range sources {
@@ -45,7 +46,7 @@ func (a *Admin) Delete(ctx context.Context, how Removal) error {
 			return err
 		}
 	}
-	a.mq.Cache.Forget(a.name)
+	a.mq.Topics.Forget(a.name)
 	// First the mark, then a look at the groups, then the mark with them: no group comes in between.
 	if _, err := Mark(a, ctx, nil); err != nil {
 		return err
@@ -131,12 +132,7 @@ func GroupNames(a *Admin, ctx context.Context, sources []core.Source) ([]string,
 			seen[g.Name] = true
 		}
 	}
-	names := make([]string, 0, len(seen))
-	for name := range seen {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	return names, nil
+	return slices.Sorted(maps.Keys(seen)), nil
 }
 
 // Sweep removes what the topic has beside its meta. What is named in another key goes before that key.

@@ -21,7 +21,7 @@ const forgetDead = 24 * time.Hour // after it a dead member's name is no sign an
 
 // GrowGroups makes the group on all partitions that this member has not seen yet, and returns their number.
 func GrowGroups(s *Subscriber, ctx context.Context) (int, error) {
-	partitions, err := s.mq.Partitions(ctx, s.cfg.Topic)
+	partitions, err := s.mq.Topics.Partitions(ctx, s.cfg.Topic)
 	if err != nil {
 		s.forsake(err)
 		return 0, err
@@ -38,7 +38,7 @@ func GrowGroups(s *Subscriber, ctx context.Context) (int, error) {
 		commands = append(commands, s.createGroup(s.mq.Source(s.cfg.Topic, i), start))
 	}
 	if len(commands) > 0 {
-		commands = append(commands, s.mq.Register(s.cfg.Topic, partitions)...) // an earlier version may have made the topic
+		commands = append(commands, s.mq.Topics.Register(s.cfg.Topic, partitions)...) // an earlier version may have made the topic
 	}
 	for _, r := range s.mq.Client.DoMulti(ctx, commands...) {
 		if err := r.Error(); err != nil && !stream.IsError(err, "BUSYGROUP") {
@@ -76,7 +76,7 @@ func (s *Subscriber) there(ctx context.Context) bool {
 	if topic == "" {
 		return true
 	}
-	_, err := s.mq.Partitions(ctx, topic)
+	_, err := s.mq.Topics.Partitions(ctx, topic)
 	s.forsake(err)
 	return err == nil
 }

@@ -130,13 +130,12 @@ func (w *Worker) ackLater(ctx context.Context, h fence.Held) error {
 }
 
 // finish writes the status that a result means, and settles the delivery; ack acknowledges what needs no more.
-func (w *Worker) finish(ctx context.Context, p *fence.Parcel, d *model.Delivery, result model.Result, ack func(context.Context, fence.Held) error) (err error) {
-	if result.Outcome == model.OutcomeSuccess {
-		_, err = w.WriteStatus(ctx, p, model.StateCompleted, nil)
-	} else {
-		_, err = w.WriteStatus(ctx, p, model.StateFailed, model.Reason(result))
+func (w *Worker) finish(ctx context.Context, p *fence.Parcel, d *model.Delivery, result model.Result, ack func(context.Context, fence.Held) error) error {
+	state, cause := model.StateCompleted, error(nil)
+	if result.Outcome != model.OutcomeSuccess {
+		state, cause = model.StateFailed, model.Reason(result)
 	}
-	if err != nil {
+	if _, err := w.WriteStatus(ctx, p, state, cause); err != nil {
 		return err
 	}
 	return w.settle(ctx, p, d, result, ack)
@@ -207,12 +206,12 @@ func (w *Worker) putOff(ctx context.Context, p *fence.Parcel, d *model.Delivery,
 		done, err = w.RetryLater(ctx, fence.Held{Id: p.Id, Deliveries: p.Deliveries}, p.Entry, d.Attempt, delay)
 		w.member.wake(delay)
 	}
-	return w.settled(model.EventRetried, done, err)
+	return w.settled(model.Event{Kind: model.EventRetried, Count: 1}, done, err)
 }
 
 func (w *Worker) bury(ctx context.Context, p *fence.Parcel, failed int, cause error) error {
 	done, err := w.DeadLetter(ctx, p, failed, cause)
-	return w.settled(model.EventDead, done, err)
+	return w.settled(model.Event{Kind: model.EventDead, Count: 1}, done, err)
 }
 
 // unanswered tells that an entry was delivered more often than a group's members may leave without an outcome.
@@ -229,17 +228,16 @@ func (w *Worker) buryUnanswered(ctx context.Context, p *fence.Parcel) error {
 	return w.bury(ctx, p, p.Entry.RetryCount+p.Attempts, cause)
 }
 
-func (w *Worker) settled(kind model.EventKind, done bool, err error) error {
-	if err != nil {
-		w.event(model.Event{Kind: model.EventFailed, Of: kind, Count: 1, Err: err})
-		return err
+// settled tells of what was to be, or why it is not.
+func (w *Worker) settled(e model.Event, done bool, err error) error {
+	switch {
+	case err != nil:
+		e = model.Event{Kind: model.EventFailed, Of: e.Kind, Count: 1, Err: err}
+	case !done:
+		e, err = model.Event{Kind: model.EventRefused, Of: e.Kind, Count: 1}, errRefused
 	}
-	if !done {
-		w.event(model.Event{Kind: model.EventRefused, Of: kind, Count: 1})
-		return errRefused
-	}
-	w.event(model.Event{Kind: kind, Count: 1})
-	return nil
+	w.event(e)
+	return err
 }
 
 // runAll runs the entries of a batch: one after another, or with Concurrency in lanes beside each other. It returns
@@ -322,7 +320,7 @@ func (h *inHand) closed(id string) {
 func (h *inHand) stillOpen() []fence.Held {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	open := append([]fence.Held(nil), h.open...)
+	open := slices.Clone(h.open)
 	for s := range h.promised {
 		open = append(open, fence.Held{Id: s.parcel.Id, Deliveries: s.parcel.Deliveries})
 	}
@@ -365,14 +363,5 @@ func (s *settlement) Settle(ctx context.Context, d *model.Delivery, result model
 func (w *Worker) ackNow(ctx context.Context, h fence.Held) error {
 	began := w.Mq.Cfg.Now()
 	n, err := w.Ack(ctx, []fence.Held{h})
-	if err != nil {
-		w.event(model.Event{Kind: model.EventFailed, Of: model.EventAcked, Count: 1, Err: err})
-		return err
-	}
-	if n != 1 {
-		w.event(model.Event{Kind: model.EventRefused, Of: model.EventAcked, Count: 1})
-		return errRefused
-	}
-	w.event(model.Event{Kind: model.EventAcked, Count: 1, Took: w.Mq.Cfg.Now().Sub(began)})
-	return nil
+	return w.settled(model.Event{Kind: model.EventAcked, Count: 1, Took: w.Mq.Cfg.Now().Sub(began)}, n == 1, err)
 }

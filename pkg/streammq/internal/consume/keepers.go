@@ -20,9 +20,7 @@ type keeper struct{ *Subscriber }
 func (k keeper) clean(ctx context.Context) {
 	live, _, err := k.beat(ctx, k.cfg.Lease)
 	if err != nil {
-		if ctx.Err() == nil {
-			k.warn(ctx, "streammq: looking for dead consumers failed", err)
-		}
+		k.failed(ctx, "streammq: looking for dead consumers failed", err)
 		return
 	}
 	alive := map[string]bool{k.name: true}
@@ -35,9 +33,7 @@ func (k keeper) clean(ctx context.Context) {
 			continue // a reader and a claimer share their stream
 		}
 		seen[w.Src.Stream()] = true
-		if err := k.cleanSource(ctx, w, alive); err != nil && ctx.Err() == nil {
-			k.warn(ctx, "streammq: removing dead consumers failed", err)
-		}
+		k.failed(ctx, "streammq: removing dead consumers failed", k.cleanSource(ctx, w, alive))
 	}
 }
 
@@ -81,17 +77,15 @@ func (k keeper) cleanOne(ctx context.Context, w *Worker, c stream.Consumer, aliv
 
 func (k keeper) trimOwned(ctx context.Context) {
 	for _, w := range Owned(k.Subscriber) {
-		if _, err := k.mq.TrimSource(ctx, w.Src, k.cfg.Retention); err != nil && ctx.Err() == nil {
-			k.warn(ctx, "streammq: trim failed", err)
-		}
+		_, err := k.mq.TrimSource(ctx, w.Src, k.cfg.Retention)
+		k.failed(ctx, "streammq: trim failed", err)
 		// Of a stream of dead letters that partitions share, the first one's owner takes care.
 		if k.cfg.DeadLetterRetention == (model.Retention{}) || w.Src.Part > 0 && (!w.Src.Apart() || k.cfg.DeadLetterStream != "") {
 			continue
 		}
 		l := dlq.LetterPlace{Mq: k.mq, Topic: w.Src.Topic, Single: w.Src.Single, Named: k.cfg.DeadLetterStream}
-		if _, err := l.Trim(ctx, w.Src, k.cfg.DeadLetterRetention); err != nil && ctx.Err() == nil {
-			k.warn(ctx, "streammq: trim of dead letters failed", err)
-		}
+		_, err = l.Trim(ctx, w.Src, k.cfg.DeadLetterRetention)
+		k.failed(ctx, "streammq: trim of dead letters failed", err)
 	}
 }
 
@@ -102,9 +96,7 @@ func (k keeper) keepApart(ctx context.Context) {
 	if err == nil && own {
 		err = dlq.PartDeadLetters(k.mq, ctx, src)
 	}
-	if err != nil && ctx.Err() == nil {
-		k.warn(ctx, "streammq: looking for dead letters among those of Java failed", err)
-	}
+	k.failed(ctx, "streammq: looking for dead letters among those of Java failed", err)
 }
 
 // startKeepers starts what tidies up: the mover of retries and the retention.

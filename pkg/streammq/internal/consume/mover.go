@@ -29,9 +29,7 @@ func WakeMover(s *Subscriber, delay time.Duration) {
 // moveAll adds republished messages to their streams when they are due, until ctx ends. All members do it; a script
 // sees to it that each item is moved once.
 func (m mover) moveAll(ctx context.Context) {
-	if err := retry.Adopt(m.mq, ctx, m.here()); err != nil && ctx.Err() == nil {
-		m.warn(ctx, "streammq: renaming retries of an earlier version failed", err)
-	}
+	m.failed(ctx, "streammq: renaming retries of an earlier version failed", retry.Adopt(m.mq, ctx, m.here()))
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	next := m.mq.Cfg.Now()
@@ -59,9 +57,7 @@ func (m mover) moveRound(ctx context.Context) time.Duration {
 		var full []core.Source
 		for _, src := range sources {
 			n, next, err := retry.MoveDue(m.mq, ctx, src, m.cfg.MoverBatch)
-			if err != nil && ctx.Err() == nil {
-				m.warn(ctx, "streammq: moving retries failed", err)
-			}
+			m.failed(ctx, "streammq: moving retries failed", err)
 			if err == nil && next >= 0 {
 				pause = min(pause, next)
 			}

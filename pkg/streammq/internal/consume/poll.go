@@ -205,9 +205,7 @@ func (c *Consumer) ackOf(ctx context.Context, r *fence.Reader, batch []*model.De
 		}
 	}
 	total := 0
-	for len(items) > 0 {
-		some := items[:min(ackBatch, len(items))]
-		items = items[len(some):]
+	for some := range slices.Chunk(items, ackBatch) {
 		n, err := r.Ack(ctx, some)
 		if err != nil {
 			c.note(r, model.Event{Kind: model.EventFailed, Of: model.EventAcked, Count: len(some), Err: err})

@@ -49,18 +49,15 @@ func (s single) beatOnStream(ctx context.Context) {
 	if !s.there(call) {
 		return
 	}
-	if _, _, err := s.join(call); err != nil && ctx.Err() == nil {
-		s.warn(ctx, "streammq: heartbeat failed", err)
-	}
+	_, _, err := s.join(call)
+	s.failed(ctx, "streammq: heartbeat failed", err)
 }
 
 // touchAll tells Redis that the entries of running batches are not forgotten.
 func (s single) touchAll(ctx context.Context) {
 	for _, w := range Owned(s.Subscriber) {
 		if open := w.stillOpen(); len(open) > 0 {
-			if err := w.Touch(ctx, open); err != nil && ctx.Err() == nil {
-				s.warn(ctx, "streammq: idle reset failed", err)
-			}
+			s.failed(ctx, "streammq: idle reset failed", w.Touch(ctx, open))
 		}
 	}
 }

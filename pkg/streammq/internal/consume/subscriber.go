@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,30 +86,18 @@ func (s *Subscriber) Name() string { return s.name }
 func Owned(s *Subscriber) map[int]*Worker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	workers := make(map[int]*Worker, len(s.workers))
-	for i, w := range s.workers {
-		workers[i] = w
-	}
-	return workers
+	return maps.Clone(s.workers)
 }
 
 func Living(s *Subscriber) []*Worker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	workers := make([]*Worker, 0, len(s.alive))
-	for w := range s.alive {
-		workers = append(workers, w)
-	}
-	return workers
+	return slices.Collect(maps.Keys(s.alive))
 }
 
 // Partitions are the numbers of the partitions that this member works on now, in no order.
 func (s *Subscriber) Partitions() []int {
-	var list []int
-	for i := range Owned(s) {
-		list = append(list, i)
-	}
-	return list
+	return slices.Collect(maps.Keys(Owned(s)))
 }
 
 // Pause stops reading after the current messages; leases are kept, and what is due waits.
@@ -171,6 +161,13 @@ func (s *Subscriber) admit(ctx context.Context, stopping context.Context) (func(
 func (s *Subscriber) warn(ctx context.Context, text string, err error) {
 	s.mq.Cfg.Log.WarnContext(ctx, text, slog.String("topic", s.cfg.Topic+s.cfg.StreamKey), slog.String("group", s.cfg.Group),
 		slog.String("member", s.name), slog.Any("error", err))
+}
+
+// failed warns of an error, unless it is none or ctx has ended.
+func (s *Subscriber) failed(ctx context.Context, text string, err error) {
+	if err != nil && ctx.Err() == nil {
+		s.warn(ctx, text, err)
+	}
 }
 
 // here is the source that keys of the whole topic are named after.

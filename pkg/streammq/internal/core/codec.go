@@ -36,11 +36,7 @@ func DecodeEntry(fields map[string]string) (model.Message, error) {
 	if ref := fields[wire.FieldPayloadRef]; ref != "" {
 		return model.Message{}, fmt.Errorf("%w: the payload %s lies beside the stream", model.ErrMalformed, strconv.Quote(ref))
 	}
-	flat := make([]string, 0, 2*len(fields))
-	for name, value := range fields {
-		flat = append(flat, name, value)
-	}
-	e, err := wire.DecodeEntry(flat)
+	e, err := wire.DecodeEntry(wire.Flat(fields))
 	if err != nil {
 		return model.Message{}, err
 	}

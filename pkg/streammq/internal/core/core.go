@@ -23,20 +23,20 @@ type Core struct {
 	stream.Runner
 	Cfg     model.Config
 	Scripts stream.Scripts
-	Cache   topicCache
-	Places  foundPlaces
+	Topics  Topics
+	Letters Cache[LetterPlace] // of topics, as they were found lately
+	Parted  Cache[string]      // topic → last letter that was looked at
 	made    time.Time
 }
 
-// New is New. Its error wraps ErrConfig.
+// New makes it. Its error wraps ErrConfig.
 func New(client rueidis.Client, cfg model.Config) (*Core, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Core{
-		Runner: stream.Runner{Client: client}, Cfg: cfg, Scripts: stream.Loaded(), made: cfg.Now(), Cache: topicCache{known: map[string]TopicMeta{}},
-		Places: foundPlaces{Known: map[string]FoundPlace{}, Parted: map[string]string{}},
-	}, nil
+	q := &Core{Runner: stream.Runner{Client: client}, Cfg: cfg, Scripts: stream.Loaded(), made: cfg.Now()}
+	q.Topics.q = q
+	return q, nil
 }
 
 // ForLayout is this queue for topics of another layout. Error: ErrLayout.
@@ -106,6 +106,15 @@ func (q *Core) Elapsed(now time.Time) int64 { return max(1, now.Sub(q.made).Mill
 
 func (q *Core) Observe(e model.Event) { q.Cfg.Observer.Observe(e) }
 
+// GroupsOf are the groups of one stream; a missing stream has none.
+func (q *Core) GroupsOf(ctx context.Context, s Source) ([]stream.Group, error) {
+	groups, err := stream.Groups(ctx, q.Client, s.Stream())
+	if err != nil && !stream.IsMissing(err) {
+		return nil, model.Failure(ctx, "list groups of "+s.Stream(), err)
+	}
+	return groups, nil
+}
+
 // Every runs do at once and then each interval until ctx ends.
 func Every(ctx context.Context, running *sync.WaitGroup, interval time.Duration, do func(context.Context)) {
 	running.Go(func() {
@@ -128,46 +137,38 @@ func Writing(ctx context.Context) (context.Context, context.CancelFunc) {
 
 const WriteTimeout = 5 * time.Second // of one settling script
 
-// foundPlaces is where the dead letters of topics go, as it was found lately.
-type foundPlaces struct {
-	Mu     sync.Mutex
-	Known  map[string]FoundPlace
-	Parted map[string]string // topic → last letter that was looked at
-}
-
-type FoundPlace struct {
+// LetterPlace is where the dead letters of a topic go.
+type LetterPlace struct {
 	Own  bool
 	Seen time.Time
 }
 
-// TopicMeta is what a process knows of a topic.
-type TopicMeta struct {
-	Partitions int
-	status     bool   // messages have one
-	born       string // the server's bornKey at that time
-	Read       time.Time
-}
-
-// topicCache spares a look at the meta for every message.
-type topicCache struct {
+// Cache is what a process knows of each topic. It is safe for concurrent use.
+type Cache[T any] struct {
 	mu    sync.Mutex
-	known map[string]TopicMeta
+	known map[string]T
 }
 
-func (c *topicCache) Get(topic string) (TopicMeta, bool) {
+// Get returns what is known; ok is false when nothing is.
+func (c *Cache[T]) Get(topic string) (known T, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m, ok := c.known[topic]
-	return m, ok
+	known, ok = c.known[topic]
+	return known, ok
 }
 
-func (c *topicCache) Put(topic string, m TopicMeta) {
+// Put notes what is known now.
+func (c *Cache[T]) Put(topic string, known T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known[topic] = m
+	if c.known == nil {
+		c.known = map[string]T{}
+	}
+	c.known[topic] = known
 }
 
-func (c *topicCache) Forget(topic string) {
+// Forget makes a topic unknown.
+func (c *Cache[T]) Forget(topic string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.known, topic)

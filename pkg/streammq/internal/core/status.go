@@ -83,6 +83,6 @@ func (q *Core) SetOwner(uuid, user string) rueidis.Completed {
 }
 
 func (q *Core) HasStatus(s Source) bool {
-	meta, ok := q.Cache.Get(s.Topic)
+	meta, ok := q.Topics.Get(s.Topic)
 	return ok && meta.status && !s.Single
 }

@@ -88,7 +88,7 @@ func (s *LetterSubscriber) Run(ctx context.Context) error {
 // homes are the sources whose letters lie apart. Errors: those of MQ.Partitions.
 func (s *LetterSubscriber) homes(ctx context.Context) ([]dlq.LetterHome, error) {
 	if s.topic() != "" {
-		if _, err := s.letters.in.Mq.Partitions(ctx, s.letters.in.Topic); err != nil {
+		if _, err := s.letters.in.Mq.Topics.Partitions(ctx, s.letters.in.Topic); err != nil {
 			return nil, err
 		}
 	}
@@ -111,11 +111,7 @@ func (s *LetterSubscriber) one(home dlq.LetterHome) *consume.Subscriber {
 
 // decodeFields is a letter out of an entry's fields, whatever was wrong with the message in it.
 func (l *Letters) decodeFields(id string, flat []string) wire.Letter {
-	fields := make(map[string]string, len(flat)/2)
-	for i := 0; i+1 < len(flat); i += 2 {
-		fields[flat[i]] = flat[i+1]
-	}
-	letter := wire.DecodeDeadLetter(id, fields)
+	letter := wire.DecodeDeadLetter(id, wire.Mapped(flat))
 	if l.in.Named == "" {
 		letter.Topic, letter.Single = l.in.Topic, l.in.Single
 	}

@@ -3,6 +3,8 @@ package dlq
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,9 +31,7 @@ func LettersApart(q *core.Core, ctx context.Context, s core.Source) (bool, error
 	if q.Cfg.Letters != model.LettersAuto {
 		return q.Cfg.Letters == model.LettersOwn, nil
 	}
-	q.Places.Mu.Lock()
-	known, ok := q.Places.Known[s.Topic]
-	q.Places.Mu.Unlock()
+	known, ok := q.Letters.Get(s.Topic)
 	if ok && q.Cfg.Now().Sub(known.Seen) < q.Cfg.MetaRefresh {
 		return known.Own, nil
 	}
@@ -39,9 +39,7 @@ func LettersApart(q *core.Core, ctx context.Context, s core.Source) (bool, error
 	if err != nil {
 		return false, model.Failure(ctx, "look for the dead letters of "+s.Topic, err)
 	}
-	q.Places.Mu.Lock()
-	q.Places.Known[s.Topic] = core.FoundPlace{Own: own, Seen: q.Cfg.Now()}
-	q.Places.Mu.Unlock()
+	q.Letters.Put(s.Topic, core.LetterPlace{Own: own, Seen: q.Cfg.Now()})
 	if own && !known.Own {
 		return own, PartDeadLetters(q, ctx, s)
 	}
@@ -51,7 +49,7 @@ func LettersApart(q *core.Core, ctx context.Context, s core.Source) (bool, error
 // javaReads tells whether a consumer of the Java original works in the topic that may have another codec than StringCodec: by
 // the ids that it notes as acknowledged, and its dead letters, which are in its codec, and without any by its leases.
 func javaReads(q *core.Core, ctx context.Context, s core.Source) (bool, error) {
-	partitions, err := q.KnownPartitions(ctx, s.Topic)
+	partitions, err := q.Topics.Known(ctx, s.Topic)
 	if err != nil {
 		return false, err
 	}
@@ -82,14 +80,10 @@ func javaReads(q *core.Core, ctx context.Context, s core.Source) (bool, error) {
 		if letter.FieldValues[wire.FieldGroup] != "" || letter.FieldValues[wire.FieldError] != "" {
 			continue // ours
 		}
-		for name := range letter.FieldValues {
-			names = append(names, name)
-		}
+		names = slices.AppendSeq(names, maps.Keys(letter.FieldValues))
 	}
-	for _, name := range names {
-		if wire.IsKryo([]string{name}) {
-			return true, nil
-		}
+	if slices.ContainsFunc(names, func(name string) bool { return wire.IsKryo([]string{name}) }) {
+		return true, nil
 	}
 	if len(names) > 0 {
 		return false, nil // StringCodec
@@ -125,9 +119,7 @@ func othersRead(q *core.Core, ctx context.Context, s core.Source) (bool, error) 
 
 // PartDeadLetters moves our dead letters out of the stream that a client in Java lists.
 func PartDeadLetters(q *core.Core, ctx context.Context, s core.Source) error {
-	q.Places.Mu.Lock()
-	after := q.Places.Parted[s.Topic]
-	q.Places.Mu.Unlock()
+	after, _ := q.Parted.Get(s.Topic)
 	total := int64(0)
 	for {
 		keys := []string{s.Dlq(), s.Replayed(), s.OwnDeadLetters(), s.OwnReplayed()}
@@ -143,9 +135,7 @@ func PartDeadLetters(q *core.Core, ctx context.Context, s core.Source) error {
 		}
 		after = last
 	}
-	q.Places.Mu.Lock()
-	q.Places.Parted[s.Topic] = after
-	q.Places.Mu.Unlock()
+	q.Parted.Put(s.Topic, after)
 	if total > 0 {
 		q.Cfg.Log.WarnContext(ctx, "streammq: a program in Java reads this topic's dead letters: ours were moved to a stream of their own",
 			slog.String("topic", s.Topic), slog.Int64("letters", total), slog.String("key", s.OwnDeadLetters()))

@@ -3,6 +3,7 @@ package dlq
 
 import (
 	"context"
+	"slices"
 
 	"github.com/redis/rueidis"
 
@@ -69,7 +70,7 @@ func (l LetterPlace) Homes(ctx context.Context, partition int) ([]LetterHome, er
 	case partition >= 0:
 		return []LetterHome{l.Home(l.Source(partition))}, nil
 	}
-	n, err := l.Mq.Partitions(ctx, l.Topic)
+	n, err := l.Mq.Topics.Partitions(ctx, l.Topic)
 	homes := make([]LetterHome, n)
 	for i := range homes {
 		homes[i] = l.Home(l.Source(i))
@@ -117,12 +118,10 @@ func (l LetterPlace) forget(ctx context.Context, at LetterHome) error {
 			gone = append(gone, id)
 		}
 	}
-	for len(gone) > 0 {
-		n := min(len(gone), model.MaxBatch)
-		if err := l.Mq.Client.Do(ctx, b().Hdel().Key(at.Replayed).Field(gone[:n]...).Build()).Error(); err != nil {
+	for some := range slices.Chunk(gone, model.MaxBatch) {
+		if err := l.Mq.Client.Do(ctx, b().Hdel().Key(at.Replayed).Field(some...).Build()).Error(); err != nil {
 			return model.Failure(ctx, doing, err)
 		}
-		gone = gone[n:]
 	}
 	return nil
 }

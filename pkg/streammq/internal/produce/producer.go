@@ -51,7 +51,7 @@ func (p *Producer) Publish(ctx context.Context, topic string, m model.Message) (
 // refused by its form. If the server refuses some, the error joins theirs, each with its number, and the receipts of
 // those have an empty ID. Errors as of Publish.
 func (p *Producer) PublishBatch(ctx context.Context, topic string, messages []model.Message) ([]model.Receipt, error) {
-	partitions, err := p.mq.KnownPartitions(ctx, topic)
+	partitions, err := p.mq.Topics.Known(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (p *Producer) add(ctx context.Context, receipts []model.Receipt, entries []
 func (p *Producer) house(ctx context.Context, receipts []model.Receipt, entries []wire.Entry, results []rueidis.RedisResult, homeless []int) error {
 	topic := entries[0].Topic
 	if !p.single {
-		if _, err := p.mq.Partitions(ctx, topic); err != nil {
+		if _, err := p.mq.Topics.Partitions(ctx, topic); err != nil {
 			return err
 		}
 	}
@@ -152,7 +152,7 @@ func (p *Producer) house(ctx context.Context, receipts []model.Receipt, entries 
 	if p.single {
 		err = model.Failure(ctx, "make stream "+topic, p.mq.Run(ctx, p.mq.Scripts.StreamMake, []string{topic}).Error())
 	} else {
-		err = p.mq.MakeStreams(ctx, topic, partitions...)
+		err = p.mq.Topics.MakeStreams(ctx, topic, partitions...)
 	}
 	if err != nil {
 		return err

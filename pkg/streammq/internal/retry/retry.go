@@ -116,11 +116,7 @@ func moved(q *core.Core, ctx context.Context, src core.Source, name string, whol
 // Target is the partition that a retry item goes back to: the first one if it names none, as in the Java original. False when
 // the item cannot be read, is of another topic, or names a partition that nobody reads.
 func Target(q *core.Core, s core.Source, name string, fields map[string]string) (core.Source, bool) {
-	flat := make([]string, 0, 2*len(fields))
-	for name, value := range fields {
-		flat = append(flat, name, value)
-	}
-	e, err := wire.DecodeEntry(flat)
+	e, err := wire.DecodeEntry(wire.Flat(fields))
 	if err != nil || e.Partition >= model.MaxPartitions {
 		return s, false
 	}
@@ -128,7 +124,7 @@ func Target(q *core.Core, s core.Source, name string, fields map[string]string) 
 		return s, fields[wire.FieldPartition] == strconv.Itoa(s.Part) // another partition's stream is in another slot
 	}
 	if !shortItem.MatchString(strings.TrimPrefix(name, s.Items())) {
-		known, ok := q.Cache.Get(s.Topic)
+		known, ok := q.Topics.Get(s.Topic)
 		if e.Topic != "" && e.Topic != s.Topic || ok && e.Partition >= known.Partitions {
 			return s, false
 		}

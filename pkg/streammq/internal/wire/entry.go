@@ -151,6 +151,24 @@ func DecodeEntry(fields []string) (Entry, error) {
 	return e, nil
 }
 
+// Flat are names and values in turn.
+func Flat(fields map[string]string) []string {
+	flat := make([]string, 0, 2*len(fields))
+	for name, value := range fields {
+		flat = append(flat, name, value)
+	}
+	return flat
+}
+
+// Mapped is the opposite of Flat.
+func Mapped(flat []string) map[string]string {
+	fields := make(map[string]string, len(flat)/2)
+	for i := 0; i+1 < len(flat); i += 2 {
+		fields[flat[i]] = flat[i+1]
+	}
+	return fields
+}
+
 // EncodeAttempts writes attempts in all as the number of retries.
 func EncodeAttempts(attempts int) string {
 	if attempts < 1 {

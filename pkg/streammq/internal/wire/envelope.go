@@ -81,7 +81,9 @@ func DecodeEnvelope(b []byte) (format Format, headers map[string]string, body []
 		return FormatOwn, nil, bytes.Clone(b), nil
 	}
 	if given != nil {
-		headers, err = looseHeaders(given)
+		if headers, _, err = jsonTexts(given); err != nil || headers == nil {
+			err = fmt.Errorf("%w: headers of a FastStream message are no object: %.64q", model.ErrMalformed, given)
+		}
 	}
 	return FormatFastStreamJSON, headers, []byte(text), err
 }
@@ -94,24 +96,6 @@ func jsonEnvelope(b []byte) (data string, headers json.RawMessage, ok bool) {
 		return "", nil, false
 	}
 	return *text, parts["headers"], true
-}
-
-// looseHeaders reads an object whose values need be no strings; null is left out.
-func looseHeaders(text json.RawMessage) (map[string]string, error) {
-	var values map[string]json.RawMessage
-	if err := json.Unmarshal(text, &values); err != nil || values == nil {
-		return nil, fmt.Errorf("%w: headers of a FastStream message are no object: %.64q", model.ErrMalformed, text)
-	}
-	headers := make(map[string]string, len(values))
-	for name, value := range values {
-		var s *string
-		if json.Unmarshal(value, &s) != nil {
-			headers[name] = string(value)
-		} else if s != nil {
-			headers[name] = *s
-		}
-	}
-	return headers, nil
 }
 
 // decodeBinary returns false for what is no binary envelope. Where the body starts is always right; the headers' lengths are

@@ -18,26 +18,36 @@ func DecodeHeaders(s string) (map[string]string, error) {
 	if headers, ok := PlainHeaders(s); ok {
 		return headers, nil
 	}
-	var values map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(s), &values); err != nil {
+	headers, nested, err := jsonTexts([]byte(s))
+	if err == nil && nested != "" {
+		err = fmt.Errorf("header %q: %w: a text is needed", model.Clip(nested, 32), model.ErrHeader)
+	}
+	if err != nil {
 		return nil, err
 	}
-	headers := make(map[string]string, len(values))
+	return headers, nil
+}
+
+// jsonTexts reads an object: texts as they are, other values as JSON, null left out. nested is the name of a value that is
+// an object or list, "" when none is. headers is nil for null.
+func jsonTexts(text []byte) (headers map[string]string, nested string, err error) {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(text, &values); err != nil || values == nil {
+		return nil, "", err
+	}
+	headers = make(map[string]string, len(values))
 	for name, value := range values {
-		switch text := string(value); text[0] {
-		case '{', '[':
-			return nil, fmt.Errorf("header %q: %w: a text is needed", model.Clip(name, 32), model.ErrHeader)
-		case '"':
-			if err := json.Unmarshal(value, &text); err != nil {
-				return nil, err
+		var s *string
+		if json.Unmarshal(value, &s) != nil {
+			headers[name] = string(value)
+			if value[0] == '{' || value[0] == '[' {
+				nested = name
 			}
-			headers[name] = text
-		case 'n': // null
-		default:
-			headers[name] = text
+		} else if s != nil {
+			headers[name] = *s
 		}
 	}
-	return headers, nil
+	return headers, nested, nil
 }
 
 // PlainHeaders reads what nearly all messages have: an object of strings without escapes and without spaces between

@@ -42,19 +42,12 @@ func EntryOf(l *Letter) Entry {
 // DecodeDeadLetter reads what it can, of this queue and of the Java original, whatever codec its client has: a letter that is
 // shown half is better than one that hides the others.
 func DecodeDeadLetter(id string, fields map[string]string) Letter {
-	flat := make([]string, 0, 2*len(fields))
-	for name, value := range fields {
-		flat = append(flat, name, value)
-	}
-	if IsKryo(flat) {
+	if flat := Flat(fields); IsKryo(flat) {
 		plain, err := kryoFields(flat)
 		if err != nil {
 			return Letter{ID: id, Raw: fields, Error: err.Error()}
 		}
-		fields = make(map[string]string, len(plain)/2)
-		for i := 0; i < len(plain); i += 2 {
-			fields[plain[i]] = plain[i+1]
-		}
+		fields = Mapped(plain)
 	}
 	letter := Letter{
 		ID: id, OriginalID: fields[FieldOriginalID], Group: fields[FieldGroup], Key: fields[FieldKey], Error: fields[FieldError],
@@ -78,10 +71,7 @@ func DecodeDeadLetter(id string, fields map[string]string) Letter {
 		}
 	}
 	if raw != nil && !letter.reread(raw) {
-		letter.Raw = make(map[string]string, len(raw)/2)
-		for i := 0; i < len(raw); i += 2 {
-			letter.Raw[raw[i]] = raw[i+1]
-		}
+		letter.Raw = Mapped(raw)
 	}
 	return letter
 }
