@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 )
@@ -131,14 +132,7 @@ func (b *Batcher[T]) Do(ctx context.Context, items ...T) []error {
 // leave takes a caller that goes out of the queue and of the batches at work.
 func (b *Batcher[T]) leave(c *call) {
 	c.gone = true
-	kept := b.waiting[:0]
-	for _, e := range b.waiting {
-		if e.call != c {
-			kept = append(kept, e)
-		}
-	}
-	clear(b.waiting[len(kept):])
-	b.waiting = kept
+	b.waiting = slices.DeleteFunc(b.waiting, func(e *entry[T]) bool { return e.call == c })
 	for _, l := range c.lives {
 		if l.callers--; l.callers == 0 {
 			l.end()
@@ -153,10 +147,8 @@ func (b *Batcher[T]) begin() {
 		if b.cfg.Most > 0 {
 			n = min(n, b.cfg.Most)
 		}
-		taken := append([]*entry[T](nil), b.waiting[:n]...)
-		rest := copy(b.waiting, b.waiting[n:])
-		clear(b.waiting[rest:])
-		b.waiting = b.waiting[:rest]
+		taken := slices.Clone(b.waiting[:n])
+		b.waiting = slices.Delete(b.waiting, 0, n)
 		b.lanes++
 		b.begun = time.Now()
 		go b.run(b.open(taken))

@@ -48,17 +48,14 @@ func (d *Service) ReplayAll(ctx context.Context, c ingest.Caller, q Query, b Bul
 		}
 		return r, err
 	}
-	began, tried, after := d.d.Now(), 0, b.After
+	pace := pacer{now: d.d.Now, wait: d.d.Wait, began: d.d.Now(), perSecond: b.PerSecond}
+	tried, after := 0, b.After
 	for batch := range slices.Chunk(deadLetters, min(bulkBatch, b.PerSecond)) {
-		ahead := time.Duration(tried)*time.Second/time.Duration(b.PerSecond) - d.d.Now().Sub(began)
-		if d.d.Now().Sub(began)+max(0, ahead) > bulkBudget {
-			r.Next = after
-			return r, nil
-		}
-		if ahead > 0 {
-			if err := d.d.Wait(ctx, ahead); err != nil {
-				return r, err
+		if over, err := pace.next(ctx, tried); over || err != nil {
+			if over {
+				r.Next = after
 			}
+			return r, err
 		}
 		if err := d.replayBatch(ctx, c, batch, &r); err != nil {
 			if tried == 0 {
@@ -70,6 +67,27 @@ func (d *Service) ReplayAll(ctx context.Context, c ingest.Caller, q Query, b Bul
 		tried, after = tried+len(batch), &batch[len(batch)-1].at
 	}
 	return r, nil
+}
+
+// pacer holds the replays of one call to their rate and their time.
+type pacer struct {
+	now       func() time.Time
+	wait      func(ctx context.Context, d time.Duration) error
+	began     time.Time
+	perSecond int
+}
+
+// next waits until another replay may come after n; over: the call has no time left for it.
+func (p pacer) next(ctx context.Context, n int) (over bool, err error) {
+	since := p.now().Sub(p.began)
+	ahead := time.Duration(n)*time.Second/time.Duration(p.perSecond) - since
+	if since+max(0, ahead) > bulkBudget {
+		return true, nil
+	}
+	if ahead > 0 {
+		err = p.wait(ctx, ahead)
+	}
+	return false, err
 }
 
 // count adds a dead letter that was replayed, or skipped for a reason.

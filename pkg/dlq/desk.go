@@ -245,12 +245,9 @@ func (d *Service) reader(q Query) (readFunc, error) {
 	if d.d.Reader == nil {
 		return nil, ErrNoStream
 	}
-	return d.entries, nil
-}
-
-// entries is a page of the dead letter stream.
-func (d *Service) entries(ctx context.Context, after *Cursor) ([]DeadLetter, error) {
-	return page(ctx, d.d.Reader, SourceRedis, after)
+	return func(ctx context.Context, after *Cursor) ([]DeadLetter, error) {
+		return page(ctx, d.d.Reader, source, after)
+	}, nil
 }
 
 // page is one of a reader's.
@@ -384,20 +381,20 @@ func (d *Service) replay(ctx context.Context, c ingest.Caller, deadLetters []Dea
 
 // resultOf says what became of a dead letter, and whether its entry has served.
 func resultOf(l DeadLetter, o taskstate.Outcome) (r replayed, over bool) {
+	var state *StateError
+	err := o.Err
 	switch {
 	case o.Before.ID == "":
-		return replayed{err: fmt.Errorf("replay %s: %w", l.ID, taskstate.ErrNotFound)}, false
-	case o.Err != nil:
-		return replayed{err: fmt.Errorf("replay %s: %w", l.ID, o.Err)}, false
+		err = taskstate.ErrNotFound
+	case err != nil:
+	case errors.As(stateOf(o.Before, l.Fence), &state):
+		err, over = state, state.stale()
+	case o.Decision.Err != nil:
+		err = o.Decision.Err
+	default:
+		return replayed{task: o.After}, true
 	}
-	var state *StateError
-	if err := stateOf(o.Before, l.Fence); errors.As(err, &state) {
-		return replayed{err: fmt.Errorf("replay %s: %w", l.ID, err)}, state.stale()
-	}
-	if o.Decision.Err != nil {
-		return replayed{err: fmt.Errorf("replay %s: %w", l.ID, o.Decision.Err)}, false
-	}
-	return replayed{task: o.After}, true
+	return replayed{err: fmt.Errorf("replay %s: %w", l.ID, err)}, over
 }
 
 // tidy removes entries that have served. One that stays is shown as not replayable, and goes with the next try.

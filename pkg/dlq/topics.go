@@ -163,18 +163,16 @@ func (t *Topic) ReplayAll(ctx context.Context, q TopicQuery, b Bulk) (Result, er
 	if err != nil {
 		return r, err
 	}
-	began := t.now()
+	pace := pacer{now: t.now, wait: t.wait, began: t.now(), perSecond: b.PerSecond}
 	for i := range deadLetters {
 		if !b.DryRun {
-			ahead := time.Duration(i)*time.Second/time.Duration(b.PerSecond) - t.now().Sub(began)
-			if t.now().Sub(began)+max(0, ahead) > bulkBudget {
+			over, err := pace.next(ctx, i)
+			if err != nil {
+				return r, err
+			}
+			if over {
 				next = after
 				break
-			}
-			if ahead > 0 {
-				if err := t.wait(ctx, ahead); err != nil {
-					return r, err
-				}
 			}
 		}
 		if err := t.replayOne(ctx, deadLetters[i], b.DryRun, &r); err != nil {

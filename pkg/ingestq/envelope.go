@@ -9,16 +9,13 @@ import (
 	pb "github.com/millweir/millweir/proto"
 )
 
-const (
-	schemaVersion  = 1 // of the envelope (contract §5)
-	envelopeSource = "millweir"
-)
+const envelopeSource = "millweir"
 
 // DeliveryOf is the body of a delivery on Redis, out of its row: what a worker needs to find the row and its trace, and what
 // contract §5 enqueues to other readers. All else is in the row.
 func DeliveryOf(t taskstate.Task) *pb.TaskEnvelope {
 	return &pb.TaskEnvelope{
-		SchemaVersion: schemaVersion, TaskId: t.ID, Type: t.Type, Source: envelopeSource, UserId: t.UserID, DocumentId: t.DocumentID,
+		SchemaVersion: pb.SchemaVersion, TaskId: t.ID, Type: t.Type, Source: envelopeSource, UserId: t.UserID, DocumentId: t.DocumentID,
 		FilePath: t.FilePath, Context: &pb.TaskContext{RequestId: t.RequestID, Traceparent: t.TraceParent, User: t.UserID},
 	}
 }
@@ -27,7 +24,7 @@ func DeliveryOf(t taskstate.Task) *pb.TaskEnvelope {
 // A payload that is not JSON is left out: the row has it.
 func EnvelopeOf(t taskstate.Task) *pb.TaskEnvelope {
 	e := &pb.TaskEnvelope{
-		SchemaVersion: schemaVersion, TaskId: t.ID, Type: t.Type, WorkflowId: t.WorkflowID, Source: envelopeSource,
+		SchemaVersion: pb.SchemaVersion, TaskId: t.ID, Type: t.Type, WorkflowId: t.WorkflowID, Source: envelopeSource,
 		Channel: t.Channel, ChatId: t.ChatID, UserId: t.UserID, DocumentId: t.DocumentID, FilePath: t.FilePath,
 		Context:        &pb.TaskContext{RequestId: t.RequestID, Traceparent: t.TraceParent, User: t.UserID},
 		IdempotencyKey: t.IdempotencyKey, Status: string(t.Status),

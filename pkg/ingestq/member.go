@@ -2,10 +2,34 @@ package ingestq
 
 import (
 	"context"
+	"crypto/rand"
+	"fmt"
 	"log/slog"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
+	"os"
+	"strings"
 	"time"
 )
+
+const maxHostInName = 64 // bytes
+
+// MemberName is host-pid-random (oban#862: a name that comes back inherits what it never read).
+func MemberName() string { return HostPID() + "-" + strings.ToLower(rand.Text()[:10]) }
+
+// HostPID names this process; what names of members cannot hold becomes a dash.
+func HostPID() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "host"
+	}
+	host = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' {
+			return r
+		}
+		return '-'
+	}, host)
+	return fmt.Sprintf("%s-%d", host[:min(len(host), maxHostInName)], os.Getpid())
+}
 
 // BeatsPerTTL is how often a heartbeat is written in the time after which it ends.
 const BeatsPerTTL = 3
@@ -25,7 +49,7 @@ func (m Member) Live(ctx context.Context) {
 	beat := time.NewTicker(m.HeartbeatTTL / BeatsPerTTL)
 	defer beat.Stop()
 	// Members that start together do not look for zombies together.
-	zombies := time.NewTimer(rand.N(m.ZombieInterval))
+	zombies := time.NewTimer(mathrand.N(m.ZombieInterval))
 	defer zombies.Stop()
 	broken := false
 	for {

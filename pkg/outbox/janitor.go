@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/telemetry"
 )
@@ -88,7 +87,7 @@ type judged struct {
 // sent removes old SENT events.
 func (j *Janitor) sent(ctx context.Context) (removed int, err error) {
 	for range turnsOfAPass {
-		rows, err := j.read(ctx, "SentBefore", scanQueued, -j.cfg.Retention.Microseconds(), pageRows)
+		rows, err := read(ctx, j.store.db, scanQueued, j.store.q.Get("SentBefore"), -j.cfg.Retention.Microseconds(), pageRows)
 		if err != nil {
 			return removed, wrap("old events", err)
 		}
@@ -115,7 +114,8 @@ func (j *Janitor) unsent(ctx context.Context, status Status) (removed int, err e
 		if from.at.IsZero() {
 			from.at = beginning
 		}
-		rows, err := j.read(ctx, "UnsentAfter", scanPlace, j.cfg.Topic, string(status), from.at, from.at, from.seq, pageRows)
+		rows, err := read(ctx, j.store.db, scanPlace, j.store.q.Get("UnsentAfter"),
+			j.cfg.Topic, string(status), from.at, from.at, from.seq, pageRows)
 		if err != nil {
 			return removed, wrap("events of tasks that are over", err)
 		}
@@ -140,15 +140,6 @@ var beginning = time.Date(1970, 1, 1, 0, 0, 1, 0, time.UTC)
 
 // never is the fixed date that stands for "none" in the sweep index.
 var never = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
-
-// read looks at a page without locks.
-func (j *Janitor) read(ctx context.Context, name string, scan func(*sql.Rows) (judged, error), args ...any) (out []judged, err error) {
-	err = j.store.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) (err error) {
-		out, err = sqldb.Collect(ctx, db, scan, j.store.q.Get(name), args...)
-		return err
-	})
-	return out, err
-}
 
 // remove deletes events and counts those that were there.
 func (j *Janitor) remove(ctx context.Context, tx taskstate.Tx, name string, seqs []int64, removed *int, args ...any) error {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/pause"
 )
 
 const (
@@ -37,9 +38,9 @@ type sender struct {
 	answers  []answer // of each mark
 	pause    time.Duration
 	peek     bool // nothing was there a moment ago: look without a lock first
-	rest     time.Duration
+	rest     pause.Backoff
 	resting  time.Time     // nothing is leased before
-	mending  time.Duration // pause after a turn that failed
+	mending  pause.Backoff // after turns that failed
 }
 
 // answer is how long an event had waited when it was leased, when that was, how long the sender took, and where it went.
@@ -63,6 +64,7 @@ func newSender(r *Relay, status Status, firstPause time.Duration, wake, also *Si
 	l := &sender{
 		relay: r, status: status, firstPause: firstPause, pause: firstPause, wake: wake.C(),
 		done: make(chan inFlightBatch, r.cfg.capacity()), // a flight holds at least one event: nobody waits to land
+		rest: pause.Backoff{First: firstRest, Most: lastRest}, mending: pause.Backoff{First: firstStoreRest, Most: lastStoreRest},
 	}
 	if also != nil {
 		l.also = also.C()
@@ -163,7 +165,7 @@ func (l *sender) turn(ctx, sends context.Context, limit int) (int, error) {
 		return 0, err
 	}
 	crash.Point("relay.after_mark")
-	l.mending = 0
+	l.mending.Reset()
 	l.written()
 	if len(leased) > 0 {
 		l.inFlight += len(leased)
@@ -178,8 +180,7 @@ func (l *sender) mend(ctx context.Context, err error) time.Duration {
 		return now
 	}
 	l.relay.trouble(ctx, "turn", "outbox: the database does not take a turn", err)
-	l.mending = min(max(2*l.mending, firstStoreRest), lastStoreRest)
-	return l.mending
+	return l.mending.Next()
 }
 
 // waitFor waits for an answer, a signal or the pause.
@@ -237,11 +238,11 @@ func (l *sender) complete(ctx context.Context, f inFlightBatch) {
 		}
 	}
 	if absent < len(f.events) {
-		l.rest, l.resting = 0, time.Time{}
+		l.rest.Reset()
+		l.resting = time.Time{}
 		return
 	}
-	l.rest = min(max(2*l.rest, firstRest), lastRest)
-	l.resting = r.d.Clock().Add(l.rest)
+	l.resting = r.d.Clock().Add(l.rest.Next())
 }
 
 // written counts and forgets the marks that are committed, and tells of those that failed.

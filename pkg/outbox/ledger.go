@@ -63,11 +63,7 @@ func (l *Reader) Delivery(ctx context.Context, taskID string) (*Event, error) {
 	query := strings.Join([]string{
 		l.queries.Get("ListColumns"), l.queries.Get("ListByTask"), l.queries.Get("ListTopic"), l.queries.Get("ListOrderSeq"),
 	}, "\n")
-	var items []Item
-	err := l.store.Read(ctx, func(ctx context.Context, db taskstate.Tx) (err error) {
-		items, err = sqldb.Collect(ctx, db, scanItem, query, taskID, l.topic, 1)
-		return err
-	})
+	items, err := read(ctx, l.store, scanItem, query, taskID, l.topic, 1)
 	if err != nil || len(items) == 0 {
 		return nil, wrap("event of task "+taskID, err)
 	}

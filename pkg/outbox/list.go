@@ -94,12 +94,22 @@ func (s *Store) List(ctx context.Context, q Query) (out []Item, err error) {
 		return nil, nil
 	}
 	query, args := s.listQuery("ListColumns", q)
-	err = s.db.Read(ctx, func(ctx context.Context, db taskstate.Tx) error {
-		var err error
-		out, err = sqldb.Collect(ctx, db, scanItem, query, args...)
+	out, err = read(ctx, s.db, scanItem, query, args...)
+	return out, wrap("list events", err)
+}
+
+// reader reads rows without locks.
+type reader interface {
+	Read(ctx context.Context, f taskstate.ReadFunc) error
+}
+
+// read returns the rows of a query.
+func read[T any](ctx context.Context, db reader, scan func(*sql.Rows) (T, error), query string, args ...any) (out []T, err error) {
+	err = db.Read(ctx, func(ctx context.Context, tx taskstate.Tx) (err error) {
+		out, err = sqldb.Collect(ctx, tx, scan, query, args...)
 		return err
 	})
-	return out, wrap("list events", err)
+	return out, err
 }
 
 // listQuery puts the parts of a list's statement together.

@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,48 +69,35 @@ const scrapeTime = 2 * time.Second
 
 // backlogCollector asks for the backlog when it is scraped, and not more often than every so often.
 type backlogCollector struct {
-	store   *Store
+	stats   *telemetry.Asked[Stats]
 	log     *slog.Logger
-	now     func() time.Time
-	every   time.Duration
 	backlog *prometheus.Desc
 	oldest  *prometheus.Desc
-
-	mu    sync.Mutex
-	at    time.Time
-	stats Stats
 }
 
 // NewCollector shows outbox_backlog and the age of its oldest event; a figure is at most every old.
 func NewCollector(s *Store, every time.Duration, log *slog.Logger, now func() time.Time) prometheus.Collector {
-	return &backlogCollector{
-		store: s, log: log, now: now, every: every,
+	ask := func(ctx context.Context) (Stats, error) { return s.Stats(ctx, StatusNew, StatusRetrying) }
+	return backlogCollector{
+		stats: &telemetry.Asked[Stats]{Ask: ask, Now: now, Wait: scrapeTime, Keep: every}, log: log,
 		backlog: prometheus.NewDesc("outbox_backlog", "Events that wait to be sent (NEW and RETRYING), counted up to a million each.", nil, nil),
 		oldest:  prometheus.NewDesc("outbox_oldest_age_seconds", "Age of the oldest event that waits to be sent.", nil, nil),
 	}
 }
 
 // Describe implements prometheus.Collector.
-func (c *backlogCollector) Describe(ch chan<- *prometheus.Desc) {
+func (c backlogCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.backlog
 	ch <- c.oldest
 }
 
 // Collect implements prometheus.Collector; while the database does not answer there are no figures.
-func (c *backlogCollector) Collect(ch chan<- prometheus.Metric) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if now := c.now(); c.at.IsZero() || now.Sub(c.at) >= c.every {
-		ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
-		defer cancel()
-		stats, err := c.store.Stats(ctx, StatusNew, StatusRetrying)
-		if err != nil {
-			c.log.Debug("outbox: backlog", slog.Any("error", err))
-			c.at = time.Time{}
-			return
-		}
-		c.at, c.stats = now, stats
+func (c backlogCollector) Collect(ch chan<- prometheus.Metric) {
+	stats, err := c.stats.Get()
+	if err != nil {
+		c.log.Debug("outbox: backlog", slog.Any("error", err))
+		return
 	}
-	ch <- prometheus.MustNewConstMetric(c.backlog, prometheus.GaugeValue, float64(c.stats.Backlog()))
-	ch <- prometheus.MustNewConstMetric(c.oldest, prometheus.GaugeValue, c.stats.Oldest.Seconds())
+	ch <- prometheus.MustNewConstMetric(c.backlog, prometheus.GaugeValue, float64(stats.Backlog()))
+	ch <- prometheus.MustNewConstMetric(c.oldest, prometheus.GaugeValue, stats.Oldest.Seconds())
 }

@@ -16,7 +16,7 @@ func (s *Store) Revivable(ctx context.Context) (bool, error) {
 	return err == nil && wait == 0, err
 }
 
-// Revive makes at most limit events NEW again that are DEAD for want of a broker, in the order of their deaths, and answers
+// Revive makes at most limit events NEW again that are DEAD for want of a broker, in the order of their deaths, and returns
 // how many. Several relays may do it at once: each gets others.
 func (s *Store) Revive(ctx context.Context, limit int) (int, error) {
 	n := 0

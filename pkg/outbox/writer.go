@@ -62,24 +62,16 @@ type newEvent struct {
 // Write implements taskstate.OutboxFunc: for each row a delivery, for a DEAD one its dead letter; in one statement unless
 // payloads are large. Errors: those of package proto for a row that is no envelope, and the database's.
 func (w *Writer) Write(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock, rows []taskstate.Changed) (int, error) {
-	from, size := 0, 0
 	events := make([]newEvent, len(rows))
 	for i, r := range rows {
 		var err error
 		if events[i], err = w.eventOf(r.Task); err != nil {
 			return 0, fmt.Errorf("event of task %s: %w", r.Task.ID, err)
 		}
-		if n := len(events[i].Payload); i > from && size+n > maxStatement {
-			if err := w.insert(ctx, tx, events[from:i]); err != nil {
-				return 0, err
-			}
-			from, size = i, n
-		} else {
-			size += n
-		}
 	}
-	if from < len(events) {
-		if err := w.insert(ctx, tx, events[from:]); err != nil {
+	size := func(i int) int { return len(events[i].Payload) }
+	for from, to := range ingestq.Portions(len(events), len(events), maxStatement, size) {
+		if err := w.insert(ctx, tx, events[from:to]); err != nil {
 			return 0, err
 		}
 	}

@@ -74,16 +74,16 @@ func initTopics(lib sarama.Client, cfg Config, p TopicParams) ([]TopicReport, er
 
 // makeTopic returns false for a topic that exists.
 func makeTopic(admin sarama.ClusterAdmin, name string, partitions int, p TopicParams) (made bool, err error) {
-	entries := map[string]*string{settingTime: ptr(appendTime)}
+	entries := map[string]*string{settingTime: new(appendTime)}
 	if p.Retention != 0 {
-		entries[settingRetention] = ptr(strconv.FormatInt(max(-1, p.Retention.Milliseconds()), 10))
+		entries[settingRetention] = new(strconv.FormatInt(max(-1, p.Retention.Milliseconds()), 10))
 	}
 	replication := int16(-1)
 	if p.Replication > 0 {
 		replication = int16(p.Replication)
 	}
 	if p.Replication > 2 { // acks=all means nothing while one copy is enough
-		entries[settingReplicas] = ptr("2")
+		entries[settingReplicas] = new("2")
 	}
 	err = admin.CreateTopic(name, &sarama.TopicDetail{NumPartitions: int32(partitions), ReplicationFactor: replication, ConfigEntries: entries}, false)
 	if errors.Is(err, sarama.ErrTopicAlreadyExists) {
@@ -135,5 +135,3 @@ func awaitTopic(lib sarama.Client, name string) (err error) {
 	}
 	return err
 }
-
-func ptr(s string) *string { return &s }

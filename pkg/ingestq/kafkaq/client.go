@@ -102,14 +102,16 @@ func (c *Client) partitionsOf(ctx context.Context, topic string) ([]int32, error
 
 // unknownTopic tells whether fresh metadata does not know the topic. A broker that does not answer knows nothing of it.
 func (c *Client) unknownTopic(ctx context.Context, topic string) bool {
-	known, err := ask(ctx, c, func(lib sarama.Client) (bool, error) {
-		err := lib.RefreshMetadata(topic)
-		if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-			return false, nil
-		}
-		return true, err
-	})
-	return err == nil && !known
+	_, err := c.partitionsOf(ctx, topic)
+	return errors.Is(err, sarama.ErrUnknownTopicOrPartition)
+}
+
+// endsOf are the first offset that a partition keeps and the one after its last.
+func endsOf(lib sarama.Client, topic string, partition int32) (oldest, newest int64, err error) {
+	if oldest, err = lib.GetOffset(topic, partition, sarama.OffsetOldest); err == nil {
+		newest, err = lib.GetOffset(topic, partition, sarama.OffsetNewest)
+	}
+	return oldest, newest, err
 }
 
 // border is what is known of one partition; Committed is -1 without a committed offset.
@@ -128,14 +130,10 @@ func (c *Client) borders(ctx context.Context, partitions []int32) ([]border, err
 		}
 		out := make([]border, len(partitions))
 		for i, p := range partitions {
-			b := border{Partition: p, Committed: committed[p]}
-			if b.Oldest, err = lib.GetOffset(c.cfg.Topic, p, sarama.OffsetOldest); err != nil {
+			out[i] = border{Partition: p, Committed: committed[p]}
+			if out[i].Oldest, out[i].Newest, err = endsOf(lib, c.cfg.Topic, p); err != nil {
 				return nil, err
 			}
-			if b.Newest, err = lib.GetOffset(c.cfg.Topic, p, sarama.OffsetNewest); err != nil {
-				return nil, err
-			}
-			out[i] = b
 		}
 		return out, nil
 	})

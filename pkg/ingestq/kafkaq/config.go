@@ -1,6 +1,7 @@
 package kafkaq
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/rcrowley/go-metrics"
+	"github.com/xdg-go/scram"
 
 	"github.com/millweir/millweir/pkg/outbox"
 )
@@ -121,10 +123,7 @@ func init() { metrics.UseNilMetrics = true }
 func (c Config) client() *sarama.Config {
 	s := sarama.NewConfig()
 	s.Version = sarama.V3_6_0_0 // the newest protocol that is spoken; older brokers are asked what they know
-	s.ClientID = c.ClientID
-	if s.ClientID == "" {
-		s.ClientID = defaultClient
-	}
+	s.ClientID = cmp.Or(c.ClientID, defaultClient)
 	s.Net.DialTimeout, s.Net.ReadTimeout, s.Net.WriteTimeout = dialTimeout, callTimeout, callTimeout
 	s.Metadata.Full = false                   // no broker is asked before somebody wants something of it
 	s.Metadata.AllowAutoTopicCreation = false // topics are made by `millweir kafka init`, never by accident
@@ -142,3 +141,34 @@ func (c Config) client() *sarama.Config {
 	}
 	return s
 }
+
+// scramSession is one login.
+type scramSession struct {
+	hash scram.HashGeneratorFcn
+	talk *scram.ClientConversation
+}
+
+// scramClient makes the logins of a mechanism; the others are the library's own.
+func scramClient(mechanism string) func() sarama.SCRAMClient {
+	hash := scram.SHA256
+	if mechanism == MechanismSHA512 {
+		hash = scram.SHA512
+	}
+	return func() sarama.SCRAMClient { return &scramSession{hash: hash} }
+}
+
+// Begin implements sarama.SCRAMClient.
+func (s *scramSession) Begin(user, password, authz string) error {
+	client, err := s.hash.NewClient(user, password, authz)
+	if err != nil {
+		return err
+	}
+	s.talk = client.NewConversation()
+	return nil
+}
+
+// Step implements sarama.SCRAMClient.
+func (s *scramSession) Step(challenge string) (string, error) { return s.talk.Step(challenge) }
+
+// Done implements sarama.SCRAMClient.
+func (s *scramSession) Done() bool { return s.talk.Done() }

@@ -24,17 +24,12 @@ func namesRecord(err error) bool {
 	return slices.ContainsFunc(refusals[:3], func(r error) bool { return errors.Is(err, r) })
 }
 
-// refused tells whether an error is in the list.
-func refused(err error) bool {
-	return slices.ContainsFunc(refusals, func(r error) bool { return errors.Is(err, r) })
-}
-
 // classify gives an error the form that outbox.Sender promises, but for unknown topics, which want fresh metadata.
 func classify(err error) error {
-	if err == nil || !refused(err) {
-		return err
+	if slices.ContainsFunc(refusals, func(r error) bool { return errors.Is(err, r) }) {
+		return &outbox.RefusedError{Err: err}
 	}
-	return &outbox.RefusedError{Err: err}
+	return err
 }
 
 // failure is ingestq.Failure; it names the remedy for a topic that is not there.

@@ -17,7 +17,7 @@ var errNothingThere = errors.New("no record at the group's offset")
 
 // Watermark implements ingestq.Consumer (design D5): the smallest, over the partitions, of the broker's time of the first record
 // at or after the group's committed offset. Without a committed offset that is the log's start. At the log's end a partition
-// has none. Where anything is not known, or an offset lies beyond the log, there is no judgement: ErrNoHorizon.
+// has none. Where anything is not known, or an offset lies beyond the log, there is no judgement: ErrNoWatermark.
 func (m *Member) Watermark(ctx context.Context) (ingestq.Watermark, error) {
 	borders, err := m.lags(ctx)
 	if err != nil {

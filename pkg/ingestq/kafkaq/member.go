@@ -1,19 +1,23 @@
+// Package kafkaq carries deliveries over Kafka: the consumer of the group (ingestq.Consumer), the producer of the relay
+// (outbox.Sender), and the making of topics.
+//
+// Kafka only says "look at this task". A record's offset is committed once it was acknowledged and all before it were: what was
+// read and not acknowledged comes again after a crash or a rebalance, and answers skipped, busy or not due (design D4).
+// Deliveries are written by the outbox's relay alone, so Publish and all that moves pending entries do nothing here.
+//
+// Nothing in it needs a broker that answers: clients are made at once and connect when they are used (design D16).
 package kafkaq
 
 import (
 	"context"
-	"crypto/rand"
-	"fmt"
 	"log/slog"
-	"os"
-	"strings"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq"
 )
-
-const maxHostInName = 64 // bytes
 
 // Member is one member of the group. It joins with its first Read and while Run runs; a process that never reads, such as a
 // reclaimer, takes no partition from those that do. It is safe for concurrent use.
@@ -45,18 +49,9 @@ var _ ingestq.Consumer = (*Member)(nil)
 func New(client *Client, producer *Producer, log *slog.Logger, now func() time.Time, metrics *Metrics) *Member {
 	metrics.forTopic(client.cfg.Topic)
 	return &Member{
-		Client: client, producer: producer, log: log, now: now, metrics: metrics, name: memberName(),
+		Client: client, producer: producer, log: log, now: now, metrics: metrics, name: ingestq.MemberName(),
 		wanted: make(chan struct{}), arrived: make(chan struct{}, 1), parts: map[int32]*part{},
 	}
-}
-
-// memberName is host-pid-random.
-func memberName() string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "host"
-	}
-	return fmt.Sprintf("%s-%d-%s", host[:min(len(host), maxHostInName)], os.Getpid(), strings.ToLower(rand.Text()[:10]))
 }
 
 // Name implements ingestq.Consumer.
@@ -117,16 +112,9 @@ func (m *Member) give(n int) ([]ingestq.Delivery, error) {
 
 // inTurn lists the partitions, beginning with another one each time.
 func (m *Member) inTurn() []*part {
-	all := make([]*part, 0, len(m.parts))
-	for _, p := range m.parts {
-		all = append(all, p)
-	}
-	sortParts(all)
-	if len(all) == 0 {
-		return nil
-	}
-	first := m.turn % len(all)
-	return append(all[first:len(all):len(all)], all[:first]...)
+	all := slices.SortedFunc(maps.Values(m.parts), func(a, b *part) int { return int(a.partition - b.partition) })
+	first := m.turn % max(1, len(all))
+	return slices.Concat(all[first:], all[:first])
 }
 
 // Ack implements ingestq.Consumer: it marks the records as finished, and lets the contiguous prefix be committed.

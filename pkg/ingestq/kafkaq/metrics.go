@@ -1,9 +1,7 @@
 package kafkaq
 
 import (
-	"context"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -55,50 +53,31 @@ var (
 
 // collector asks the brokers when it is scraped.
 type collector struct {
-	client *Client
-	now    func() time.Time
-
-	mu     sync.Mutex
-	asked  time.Time
-	last   []border
-	failed bool
+	cfg     Config
+	borders *telemetry.Asked[[]border]
 }
 
 // Collector shows ingest_kafka_lag, and the topic's length as ingest_stream_length. While no broker answers there are none.
 func (c *Client) Collector(now func() time.Time) prometheus.Collector {
-	return &collector{client: c, now: now}
+	return collector{c.cfg, &telemetry.Asked[[]border]{Ask: c.lags, Now: now, Wait: scrapeTimeout, Keep: scrapeCache}}
 }
 
 // Describe implements prometheus.Collector.
-func (c *collector) Describe(out chan<- *prometheus.Desc) {
+func (c collector) Describe(out chan<- *prometheus.Desc) {
 	out <- lagDesc
 	out <- lengthDesc
 }
 
 // Collect implements prometheus.Collector.
-func (c *collector) Collect(out chan<- prometheus.Metric) {
-	borders, ok := c.borders()
-	if !ok {
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	borders, err := c.borders.Get()
+	if err != nil {
 		return
 	}
-	cfg := c.client.cfg
 	length := int64(0)
 	for _, b := range borders {
 		length += b.Newest - b.Oldest
-		out <- prometheus.MustNewConstMetric(lagDesc, prometheus.GaugeValue, float64(b.lag()), cfg.Topic, cfg.Group, strconv.Itoa(int(b.Partition)))
+		out <- prometheus.MustNewConstMetric(lagDesc, prometheus.GaugeValue, float64(b.lag()), c.cfg.Topic, c.cfg.Group, strconv.Itoa(int(b.Partition)))
 	}
-	out <- prometheus.MustNewConstMetric(lengthDesc, prometheus.GaugeValue, float64(length), cfg.Topic)
-}
-
-func (c *collector) borders() ([]border, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if age := c.now().Sub(c.asked); !c.asked.IsZero() && age >= 0 && age < scrapeCache {
-		return c.last, !c.failed
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout) // a scrape has no context
-	defer cancel()
-	borders, err := c.client.lags(ctx)
-	c.asked, c.last, c.failed = c.now(), borders, err != nil
-	return borders, err == nil
+	out <- prometheus.MustNewConstMetric(lengthDesc, prometheus.GaugeValue, float64(length), c.cfg.Topic)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -145,14 +146,11 @@ func (p *Producer) tooLarge(m *sarama.ProducerMessage) bool {
 
 // send sends records all at once and returns one error each, in their order.
 func (p *Producer) send(ctx context.Context, messages []*sarama.ProducerMessage) []error {
-	b := newBatch(len(messages))
 	l, err := p.take(ctx)
 	if err != nil {
-		for i := range b.errs {
-			b.errs[i] = err
-		}
-		return b.errs
+		return slices.Repeat([]error{err}, len(messages))
 	}
+	b := newBatch(len(messages))
 	for i, m := range messages {
 		if p.tooLarge(m) {
 			b.put(i, fmt.Errorf("%w: record of %d bytes, at most %d", sarama.ErrMessageSizeTooLarge, m.ByteSize(recordVersion), p.cfg.Producer.MaxMessageBytes))
@@ -173,12 +171,7 @@ func (p *Producer) send(ctx context.Context, messages []*sarama.ProducerMessage)
 // healthy tells whether a line may be used again. The library stops trying for ten seconds after a few failures, and loses
 // its place in the sequence of a partition: a new one is cheaper than to trust it.
 func healthy(errs []error) bool {
-	for _, err := range errs {
-		if err != nil && !errors.Is(err, sarama.ErrMessageSizeTooLarge) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(errs, func(err error) bool { return err != nil && !errors.Is(err, sarama.ErrMessageSizeTooLarge) })
 }
 
 // line is one producer of the library, and how many sends use it.
@@ -292,10 +285,7 @@ type batch struct {
 }
 
 func newBatch(n int) *batch {
-	b := &batch{errs: make([]error, n), left: n, full: make(chan struct{})}
-	for i := range b.errs {
-		b.errs[i] = errNoAnswer
-	}
+	b := &batch{errs: slices.Repeat([]error{errNoAnswer}, n), left: n, full: make(chan struct{})}
 	if n == 0 {
 		close(b.full)
 	}
@@ -320,5 +310,5 @@ func (b *batch) wait(ctx context.Context) []error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return append([]error(nil), b.errs...)
+	return slices.Clone(b.errs)
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -31,10 +34,8 @@ type Record struct {
 
 // header is the value of the first header of a name; empty: there is none.
 func (r Record) header(name string) string {
-	for _, h := range r.Headers {
-		if string(h.Key) == name {
-			return string(h.Value)
-		}
+	if i := slices.IndexFunc(r.Headers, func(h *sarama.RecordHeader) bool { return string(h.Key) == name }); i >= 0 {
+		return string(r.Headers[i].Value)
 	}
 	return ""
 }
@@ -159,13 +160,38 @@ func fetchBlock(lib sarama.Client, topic string, partition int32, from int64, by
 	return block, nil
 }
 
-// ends are the first offset that a partition keeps and the one after its last.
+// ends is endsOf a partition of any topic.
 func (c *Client) ends(ctx context.Context, topic string, partition int32) (oldest, newest int64, err error) {
 	both, err := ask(ctx, c, func(lib sarama.Client) (both [2]int64, err error) {
-		if both[0], err = lib.GetOffset(topic, partition, sarama.OffsetOldest); err == nil {
-			both[1], err = lib.GetOffset(topic, partition, sarama.OffsetNewest)
-		}
+		both[0], both[1], err = endsOf(lib, topic, partition)
 		return both, err
 	})
 	return both[0], both[1], err
+}
+
+// idPrefix marks the ids of this transport.
+const idPrefix = "k:"
+
+// place is where a record is.
+type place struct {
+	partition int32
+	offset    int64
+}
+
+// id is the delivery's id.
+func (p place) id() string {
+	return idPrefix + strconv.FormatInt(int64(p.partition), 10) + ":" + strconv.FormatInt(p.offset, 10)
+}
+
+// parseID reads an id; ids of another transport are unknown.
+func parseID(id string) (place, bool) {
+	rest, ok := strings.CutPrefix(id, idPrefix)
+	partition, offset, two := strings.Cut(rest, ":")
+	p, err := strconv.ParseInt(partition, 10, 32)
+	o, err2 := strconv.ParseInt(offset, 10, 64)
+	at := place{int32(p), o}
+	if !ok || !two || err != nil || err2 != nil || p < 0 || o < 0 || at.id() != id {
+		return place{}, false
+	}
+	return at, true
 }

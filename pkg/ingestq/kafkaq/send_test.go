@@ -43,7 +43,7 @@ func TestOnlyTheGuiltyAreRefused(t *testing.T) {
 		admin, err := sarama.NewClusterAdminFromClient(b.client.lib)
 		require.NoError(t, err)
 		limit := "4096"
-		require.NoError(t, admin.AlterConfig(sarama.TopicResource, b.cfg.Topic, map[string]*string{"max.message.bytes": &limit, settingTime: ptr(appendTime)}, false))
+		require.NoError(t, admin.AlterConfig(sarama.TopicResource, b.cfg.Topic, map[string]*string{"max.message.bytes": &limit, settingTime: new(appendTime)}, false))
 		probe := b.events(1)
 		probe[0].Payload = []byte(repeat("z", 8<<10))
 		b.eventually("the broker applies the limit", func() bool { // it answers the change before it does

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,159 +16,153 @@ import (
 	pb "github.com/millweir/millweir/proto"
 )
 
-// Options are what a queue can be told.
+// Options are what a queue can be told. With Commits members acknowledge by offset: they are plain Consumers, and
+// what is not finished counts as not read.
 type Options struct {
-	// Commits: members acknowledge by offset; they are plain Consumers, and what is not finished counts as not read.
 	Commits bool
-	// Clock is the queue's own; nil: time.Now.
-	Clock func() time.Time
+	Clock   func() time.Time      // the queue's own
+	Fault   func(op string) error // asked before each call of a member, by its name; nil: no call fails
 }
 
 // Queue is what members of one group share. It is safe for concurrent use.
 type Queue struct {
-	opts Options
-
-	mu          sync.Mutex
-	seq         int
-	made        bool     // something was added since the queue was new or wiped
-	entries     []*entry // what was not trimmed, in order of their ids
-	next        int      // index of the first that no member was given
-	byID        map[string]*entry
-	deadLetters []ingestq.StoredDeadLetter
-	alive       map[string]bool
-	added       chan struct{} // closed when an entry is added
-	fault       func(op string) error
+	opts    Options
+	mu      sync.Mutex
+	content Content
 }
 
-// entry is one delivery.
-type entry struct {
-	id       string
-	at       time.Time
-	fields   map[string]string
-	state    state
-	consumer string
-	since    time.Time // when it was given to consumer
-	count    int64     // how often it was given
-	gone     bool      // its fields were deleted
+// Content is what a queue holds.
+type Content struct {
+	Entries     []*Entry // what was not trimmed, in order of their ids; nil: nothing was ever added
+	Added       int      // entries since New
+	DeadLetters []ingestq.StoredDeadLetter
+	Alive       map[string]bool // members by name
+
+	clock   func() time.Time
+	changed chan struct{} // closed when there may be something to read
 }
 
-type state int
-
-const (
-	unread state = iota
-	pending
-	done
-)
+// Entry is one delivery. Without a Consumer nobody was given it; Alive and Idle are not set.
+type Entry struct {
+	ingestq.Pending
+	Done         bool // acknowledged
+	added, given time.Time
+}
 
 // New makes an empty queue.
 func New(o Options) *Queue {
-	if o.Clock == nil {
-		o.Clock = time.Now
-	}
-	return &Queue{opts: o, byID: map[string]*entry{}, alive: map[string]bool{}, added: make(chan struct{})}
+	return &Queue{opts: o, content: Content{Alive: map[string]bool{}, clock: o.Clock, changed: make(chan struct{})}}
 }
 
 // Join makes a member of the group: an ingestq.PendingQueue unless the queue commits offsets. Names are unique.
 func (q *Queue) Join(name string) ingestq.Consumer {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.alive[name] = true
-	m := member{q: q, name: name}
+	q.Change(func(c *Content) { c.Alive[name] = true })
+	m := &member{q, name}
 	if q.opts.Commits {
-		return &m
+		return struct{ ingestq.Consumer }{m} // and no more
 	}
-	return &pendingMember{m}
+	return m
 }
 
-// add adds an entry; q.mu is held.
-func (q *Queue) add(fields map[string]string) *entry {
-	q.seq, q.made = q.seq+1, true
-	now := q.opts.Clock()
-	e := &entry{id: fmt.Sprintf("%015d-%06d", now.UnixMilli(), q.seq), at: now, fields: fields}
-	q.entries = append(q.entries, e)
-	q.byID[e.id] = e
-	close(q.added)
-	q.added = make(chan struct{})
-	return e
-}
-
-// finish acknowledges; it reports whether the entry was pending. q.mu is held.
-func (q *Queue) finish(id string) bool {
-	e := q.byID[id]
-	if e == nil || e.state != pending {
-		return false
-	}
-	e.state = done
-	return true
-}
-
-// do calls f under the lock, unless a test has set a fault for op.
-func (q *Queue) do(op string, f func()) error {
-	q.mu.Lock()
-	fault := q.fault
-	q.mu.Unlock()
-	if fault != nil {
-		if err := fault(op); err != nil {
-			return fmt.Errorf("%s: %w", op, err)
-		}
-	}
+// Change lets f look at what the queue holds, or change it as other programs and disasters do.
+func (q *Queue) Change(f func(c *Content)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	f()
-	return nil
+	f(&q.content)
+	q.content.wake()
 }
 
-// encode renders an envelope as Redis Streams have it.
-func encode(e *pb.TaskEnvelope) (map[string]string, error) {
-	fields, err := pb.EncodeFields(e)
-	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", e.GetTaskId(), err)
+// Add adds an entry with any fields, as another program would, and returns its id.
+func (q *Queue) Add(fields map[string]string) (id string) {
+	d := ingestq.Delivery{}
+	if d.Envelope, d.Err = pb.DecodeFields(fields); d.Err != nil {
+		d.Envelope, d.Raw = nil, fields
 	}
-	out := make(map[string]string, len(fields))
-	for _, f := range fields {
-		out[f.Name] = f.Value
-	}
-	return out, nil
+	q.Change(func(c *Content) { id = c.add(d) })
+	return id
 }
 
-// delivery is what a member is given.
-func (e *entry) delivery() ingestq.Delivery {
-	if e.gone {
-		return ingestq.Delivery{ID: e.id}
-	}
-	envelope, err := pb.DecodeFields(e.fields)
-	if err != nil {
-		return ingestq.Delivery{ID: e.id, Raw: e.fields, Err: err}
-	}
-	return ingestq.Delivery{ID: e.id, Envelope: envelope}
+// add adds a delivery and returns its id.
+func (c *Content) add(d ingestq.Delivery) string {
+	c.Added++
+	now := c.clock()
+	d.ID = fmt.Sprintf("%015d-%06d", now.UnixMilli(), c.Added)
+	c.Entries = append(c.Entries, &Entry{Pending: ingestq.Pending{Delivery: d}, added: now})
+	c.wake()
+	return d.ID
 }
 
-// member is one member of the group.
+// publish adds an envelope that can be encoded.
+func (c *Content) publish(e *pb.TaskEnvelope) (id string, err error) {
+	if _, err = pb.EncodeFields(e); err != nil {
+		return "", fmt.Errorf("encode %s: %w", e.GetTaskId(), err)
+	}
+	return c.add(ingestq.Delivery{Envelope: e}), nil
+}
+
+// wake lets waiting members look again.
+func (c *Content) wake() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// Held is the entry with that id, if it was given and is not acknowledged; else nil.
+func (c *Content) Held(id string) *Entry {
+	i := slices.IndexFunc(c.Entries, func(e *Entry) bool { return e.ID == id && e.Consumer != "" && !e.Done })
+	if i < 0 {
+		return nil
+	}
+	return c.Entries[i]
+}
+
+// Give gives the entry to a member.
+func (e *Entry) Give(member string) { e.Consumer, e.given = member, time.Now() }
+
+// member is one member of the group, which does what ingestq.PendingQueue says.
 type member struct {
 	q    *Queue
 	name string
 }
 
-// Name implements ingestq.Consumer.
-func (m *member) Name() string { return m.name }
+var _ ingestq.PendingQueue = (*member)(nil)
 
-// Destination implements ingestq.Described.
+// do calls f under the lock, unless a fault comes before.
+func (m *member) do(op string, f func(c *Content)) error {
+	if m.q.opts.Fault != nil {
+		if err := m.q.opts.Fault(op); err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+	}
+	m.q.mu.Lock()
+	defer m.q.mu.Unlock()
+	f(&m.q.content)
+	return nil
+}
+
+func (m *member) Name() string                       { return m.name }
 func (m *member) Destination() (system, name string) { return "memory", "tasks" }
+func (m *member) Ping(context.Context) error         { return m.do("ping", func(*Content) {}) }
 
-// Read implements ingestq.Consumer.
-func (m *member) Read(ctx context.Context, n int, block time.Duration) ([]ingestq.Delivery, error) {
-	timer := time.NewTimer(block)
-	defer timer.Stop()
+func (m *member) Read(ctx context.Context, n int, block time.Duration) (out []ingestq.Delivery, err error) {
+	over := time.After(block)
 	for {
-		var out []ingestq.Delivery
-		var added <-chan struct{}
-		err := m.q.do("read", func() { out, added = m.take(n), m.q.added })
+		var changed <-chan struct{}
+		err = m.do("read", func(c *Content) {
+			for _, e := range c.Entries {
+				if e.Consumer == "" && !e.Gone && len(out) < n {
+					e.Give(m.name)
+					e.Deliveries++
+					out = append(out, e.Delivery)
+				}
+			}
+			changed = c.changed
+		})
 		if err != nil || len(out) > 0 {
 			return out, err
 		}
 		select {
-		case <-added:
-		case <-timer.C:
+		case <-changed:
+		case <-over:
 			return nil, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -175,175 +170,130 @@ func (m *member) Read(ctx context.Context, n int, block time.Duration) ([]ingest
 	}
 }
 
-// take takes at most n that nobody was given; q.mu is held.
-func (m *member) take(n int) (out []ingestq.Delivery) {
-	for q := m.q; len(out) < n && q.next < len(q.entries); q.next++ {
-		if e := q.entries[q.next]; e.state == unread && !e.gone {
-			e.state, e.consumer, e.since, e.count = pending, m.name, time.Now(), e.count+1
-			out = append(out, e.delivery())
-		}
-	}
-	return out
+func (m *member) Ack(_ context.Context, ids ...string) error { return m.finish("ack", 0, ids) }
+
+func (m *member) Unpin(_ context.Context, idle time.Duration, ids ...string) error {
+	return m.finish("unpin", idle, ids)
 }
 
-// Ack implements ingestq.Consumer.
-func (m *member) Ack(_ context.Context, ids ...string) error {
-	return m.q.do("ack", func() {
+// finish acknowledges what is idle for at least so long.
+func (m *member) finish(op string, idle time.Duration, ids []string) error {
+	return m.do(op, func(c *Content) {
 		for _, id := range ids {
-			m.q.finish(id)
-		}
-	})
-}
-
-// Quarantine implements ingestq.Consumer.
-func (m *member) Quarantine(_ context.Context, d ingestq.Delivery) error {
-	return m.q.do("quarantine", func() {
-		if m.q.finish(d.ID) {
-			l := ingestq.DeadLetter{SourceRecordID: d.ID, LastError: fmt.Sprint(d.Err), FailedAt: m.q.opts.Clock()}
-			m.q.deadLetters = append(m.q.deadLetters, ingestq.StoredDeadLetter{DeadLetter: l, Raw: d.Raw})
-		}
-	})
-}
-
-// Watermark implements ingestq.Consumer.
-func (m *member) Watermark(context.Context) (h ingestq.Watermark, err error) {
-	err = m.q.do("watermark", func() {
-		h.Now = m.q.opts.Clock()
-		for _, e := range m.q.entries {
-			if e.state == unread || m.q.opts.Commits && e.state == pending {
-				h.At = e.at
-				return
+			if e := c.Held(id); e != nil && time.Since(e.given) >= idle {
+				e.Done = true
 			}
 		}
 	})
-	return h, err
 }
 
-// Stats implements ingestq.Consumer.
-func (m *member) Stats(context.Context) (s ingestq.Stats, err error) {
-	err = m.q.do("stats", func() {
-		if s.Lag = -1; !m.q.made {
-			return
+func (m *member) Quarantine(_ context.Context, d ingestq.Delivery) error {
+	return m.do("quarantine", func(c *Content) {
+		if e := c.Held(d.ID); e != nil {
+			e.Done = true
+			l := ingestq.DeadLetter{SourceRecordID: d.ID, LastError: fmt.Sprint(d.Err), FailedAt: c.clock()}
+			c.DeadLetters = append(c.DeadLetters, ingestq.StoredDeadLetter{DeadLetter: l, Raw: d.Raw})
 		}
-		s = ingestq.Stats{Length: int64(len(m.q.entries))}
-		for _, e := range m.q.entries {
-			switch e.state {
-			case unread:
+	})
+}
+
+func (m *member) DeadLetters(_ context.Context, deadLetters []ingestq.DeadLetter) error {
+	return m.do("dead letters", func(c *Content) {
+		for _, l := range deadLetters {
+			c.DeadLetters = append(c.DeadLetters, ingestq.StoredDeadLetter{DeadLetter: l})
+		}
+	})
+}
+
+func (m *member) Watermark(context.Context) (w ingestq.Watermark, err error) {
+	err = m.do("watermark", func(c *Content) {
+		w.Now = c.clock()
+		waits := func(e *Entry) bool { return e.Consumer == "" || m.q.opts.Commits && !e.Done }
+		if i := slices.IndexFunc(c.Entries, waits); i >= 0 {
+			w.At = c.Entries[i].added
+		}
+	})
+	return w, err
+}
+
+func (m *member) Stats(context.Context) (s ingestq.Stats, err error) {
+	err = m.do("stats", func(c *Content) {
+		if s.Length = int64(len(c.Entries)); c.Entries == nil {
+			s.Lag = -1
+		}
+		for _, e := range c.Entries {
+			if e.Consumer == "" {
 				s.Lag++
-			case pending:
+			} else if !e.Done {
 				s.Pending++
-			case done:
 			}
 		}
 	})
 	return s, err
 }
 
-// Run implements ingestq.Consumer.
 func (m *member) Run(ctx context.Context) error {
 	<-ctx.Done()
-	m.q.Kill(m.name)
+	m.q.Change(func(c *Content) { delete(c.Alive, m.name) })
 	return nil
 }
 
-// Ping implements ingestq.Consumer.
-func (m *member) Ping(context.Context) error { return m.q.do("ping", func() {}) }
-
-// pendingMember keeps what it has read until it is acknowledged.
-type pendingMember struct{ member }
-
-var _ ingestq.PendingQueue = (*pendingMember)(nil)
-
-// Publish implements ingestq.Publisher.
-func (m *pendingMember) Publish(_ context.Context, envelopes []*pb.TaskEnvelope) (ids []string, err error) {
-	var errs []error
-	err = m.q.do("publish", func() {
-		ids = make([]string, len(envelopes))
+func (m *member) Publish(_ context.Context, envelopes []*pb.TaskEnvelope) ([]string, error) {
+	ids, errs := make([]string, len(envelopes)), make([]error, len(envelopes))
+	err := m.do("publish", func(c *Content) {
 		for i, e := range envelopes {
-			if fields, err := encode(e); err != nil {
-				errs = append(errs, err)
-			} else {
-				ids[i] = m.q.add(fields).id
-			}
+			ids[i], errs[i] = c.publish(e)
 		}
 	})
 	return ids, errors.Join(append(errs, err)...)
 }
 
-// Requeue implements ingestq.PendingQueue.
-func (m *pendingMember) Requeue(_ context.Context, copies []ingestq.Copy) (n int, err error) {
-	var errs []error
-	err = m.q.do("requeue", func() {
-		for _, c := range copies {
-			if fields, err := encode(c.Envelope); err != nil {
-				errs = append(errs, err)
-			} else if m.q.finish(c.ID) {
-				m.q.add(fields)
-				n++
+func (m *member) Requeue(_ context.Context, copies []ingestq.Copy) (n int, err error) {
+	errs := make([]error, len(copies))
+	err = m.do("requeue", func(c *Content) {
+		for i, one := range copies {
+			if e := c.Held(one.ID); e != nil {
+				if _, errs[i] = c.publish(one.Envelope); errs[i] == nil {
+					e.Done, n = true, n+1
+				}
 			}
 		}
 	})
 	return n, errors.Join(append(errs, err)...)
 }
 
-// Adopt implements ingestq.PendingQueue. What is gone is pending no more.
-func (m *pendingMember) Adopt(_ context.Context, ids ...string) (found map[string]bool, err error) {
-	err = m.q.do("adopt", func() {
-		found = make(map[string]bool, len(ids))
+func (m *member) Adopt(_ context.Context, ids ...string) (found map[string]bool, err error) {
+	found = make(map[string]bool, len(ids))
+	err = m.do("adopt", func(c *Content) {
 		for _, id := range ids {
-			e := m.q.byID[id]
-			if found[id] = e != nil && e.state == pending && !e.gone; found[id] {
-				e.consumer, e.since = m.name, time.Now()
-			} else if e != nil && e.gone {
-				m.q.finish(id)
+			e := c.Held(id)
+			if found[id] = e != nil && !e.Gone; found[id] {
+				e.Give(m.name)
+			} else if e != nil {
+				e.Done = true // what is gone is pending no more
 			}
 		}
 	})
 	return found, err
 }
 
-// Pending implements ingestq.PendingQueue.
-func (m *pendingMember) Pending(_ context.Context, minIdle time.Duration, after string, n int) (out []ingestq.Pending, err error) {
-	err = m.q.do("pending", func() {
-		for _, e := range m.q.entries {
-			if idle := time.Since(e.since); e.state == pending && idle >= minIdle && e.id > after && len(out) < n {
-				out = append(out, ingestq.Pending{
-					Delivery: e.delivery(), Consumer: e.consumer, Alive: m.q.alive[e.consumer],
-					Idle: idle, Deliveries: e.count, Gone: e.gone,
-				})
+func (m *member) Pending(_ context.Context, idle time.Duration, after string, n int) (out []ingestq.Pending, err error) {
+	err = m.do("pending", func(c *Content) {
+		for _, e := range c.Entries {
+			p := e.Pending
+			p.Alive, p.Idle = c.Alive[p.Consumer], time.Since(e.given)
+			if p.Consumer != "" && !e.Done && p.Idle >= idle && p.ID > after && len(out) < n {
+				out = append(out, p)
 			}
 		}
 	})
 	return out, err
 }
 
-// DeadLetters implements ingestq.PendingQueue.
-func (m *pendingMember) DeadLetters(_ context.Context, deadLetters []ingestq.DeadLetter) error {
-	return m.q.do("dead letters", func() {
-		for _, l := range deadLetters {
-			m.q.deadLetters = append(m.q.deadLetters, ingestq.StoredDeadLetter{DeadLetter: l})
-		}
-	})
-}
-
-// Unpin implements ingestq.PendingQueue.
-func (m *pendingMember) Unpin(_ context.Context, idle time.Duration, ids ...string) error {
-	return m.q.do("unpin", func() {
-		for _, id := range ids {
-			if e := m.q.byID[id]; e != nil && time.Since(e.since) >= idle {
-				m.q.finish(id)
-			}
-		}
-	})
-}
-
-// Trim implements ingestq.PendingQueue.
-func (m *pendingMember) Trim(context.Context) (removed int64, err error) {
-	err = m.q.do("trim", func() {
-		for q := m.q; len(q.entries) > 0 && q.entries[0].state == done; q.next-- {
-			delete(q.byID, q.entries[0].id)
-			q.entries = q.entries[1:]
-			removed++
+func (m *member) Trim(context.Context) (removed int64, err error) {
+	err = m.do("trim", func(c *Content) {
+		for ; len(c.Entries) > 0 && c.Entries[0].Done; removed++ {
+			c.Entries = c.Entries[1:]
 		}
 	})
 	return removed, err

@@ -21,19 +21,30 @@ func TestConforms(t *testing.T) {
 
 // bench is an empty queue; its dead letters are shown with the fields of contract §5.
 func bench(*testing.T) ingestqtest.Bench {
-	q, members := memq.New(memq.Options{}), 0
+	q, members := memq.New(memq.Options{Clock: time.Now}), 0
 	return ingestqtest.Bench{
 		Member: func() ingestq.PendingQueue {
 			members++
 			return q.Join(fmt.Sprint("member-", members)).(ingestq.PendingQueue)
 		},
-		DeadLetters: func() []map[string]string { return fields(q.DeadLetters()) },
-		AddRaw:      q.Add,
-		DeleteData:  q.Delete,
-		Wipe:        q.Wipe,
-		Kill:        func(m ingestq.PendingQueue) { q.Kill(m.Name()) },
-		Clock:       time.Now,
-		Probe:       func(context.Context) error { return nil },
+		DeadLetters: func() (out []map[string]string) {
+			q.Change(func(c *memq.Content) { out = fields(c.DeadLetters) })
+			return out
+		},
+		AddRaw: q.Add,
+		DeleteData: func(id string) {
+			q.Change(func(c *memq.Content) {
+				for _, e := range c.Entries {
+					if e.ID == id {
+						e.Delivery, e.Gone = ingestq.Delivery{ID: id}, true
+					}
+				}
+			})
+		},
+		Wipe:  func() { q.Change(func(c *memq.Content) { c.Entries, c.DeadLetters = nil, nil }) },
+		Kill:  func(m ingestq.PendingQueue) { q.Change(func(c *memq.Content) { delete(c.Alive, m.Name()) }) },
+		Clock: time.Now,
+		Probe: func(context.Context) error { return nil },
 	}
 }
 
@@ -61,7 +72,7 @@ func fields(deadLetters []ingestq.StoredDeadLetter) []map[string]string {
 // A queue that commits offsets counts what is not finished as not read, and gives it again.
 func TestCommits(t *testing.T) {
 	t.Parallel()
-	q := memq.New(memq.Options{Commits: true})
+	q := memq.New(memq.Options{Commits: true, Clock: time.Now})
 	m := q.Join("one")
 	_, pending := m.(ingestq.PendingQueue)
 	require.False(t, pending)
@@ -70,14 +81,25 @@ func TestCommits(t *testing.T) {
 	w, err := m.Watermark(t.Context())
 	require.NoError(t, err)
 	require.False(t, w.At.IsZero(), "it is not finished")
-	q.Rebalance()
+	rebalance(q)
 	require.Equal(t, id, read(t, m)[0].ID)
 	require.NoError(t, m.Ack(t.Context(), id))
-	q.Rebalance()
+	rebalance(q)
 	require.Empty(t, read(t, m))
 	w, err = m.Watermark(t.Context())
 	require.NoError(t, err)
 	require.True(t, w.At.IsZero())
+}
+
+// rebalance gives what is not finished to be read again, as a group does when a member leaves.
+func rebalance(q *memq.Queue) {
+	q.Change(func(c *memq.Content) {
+		for _, e := range c.Entries {
+			if !e.Done {
+				e.Consumer = ""
+			}
+		}
+	})
 }
 
 func read(t *testing.T, m ingestq.Consumer) []ingestq.Delivery {

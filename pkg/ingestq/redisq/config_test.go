@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingestq"
 )
 
 func TestConfigNamesEachBadSetting(t *testing.T) {
@@ -33,8 +35,8 @@ func TestConfigNamesEachBadSetting(t *testing.T) {
 
 func TestMemberNamesAreUnique(t *testing.T) {
 	t.Parallel()
-	require.NotEqual(t, memberName(), memberName())
-	require.Len(t, strings.Fields(memberName()), 1)
+	require.NotEqual(t, ingestq.MemberName(), ingestq.MemberName())
+	require.Len(t, strings.Fields(ingestq.MemberName()), 1)
 }
 
 func TestWhatIsNoIDIsLeftOut(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq"
@@ -17,64 +19,86 @@ const (
 	healLogEvery   = 10 * time.Second // one line for all losses within
 )
 
+// group is the group of the stream. It makes both when they are missing, at most so often that somebody who deletes them
+// in a loop costs neither CPU nor log (FastStream #2611, #2945, #3106).
+type group struct {
+	*Publisher
+	seen atomic.Bool // the group was there: making it is no loss before
+
+	healMu sync.Mutex
+	healed time.Time
+	pause  time.Duration
+	logged time.Time
+	quiet  int // losses since the last line
+}
+
 // healing runs do, and once more after the stream or group that it missed was made.
-func (q *Queue) healing(ctx context.Context, do func() error) error {
+func (g *group) healing(ctx context.Context, do func() error) error {
 	err := do()
 	if stream.IsMissing(err) {
-		if err = q.heal(ctx, err); err == nil {
+		if err = g.heal(ctx, err); err == nil {
 			err = do()
 		}
 	}
 	if err == nil {
-		q.healer.seen.Store(true)
+		g.seen.Store(true)
 	}
 	return err
 }
 
+// ask is healing for a question within callTimeout.
+func ask[T any](ctx context.Context, g *group, doing string, question func(ctx context.Context) (T, error)) (T, error) {
+	var answer T
+	err := g.healing(ctx, func() (err error) {
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		answer, err = question(call)
+		return err
+	})
+	return answer, failure(ctx, doing, err)
+}
+
 // heal makes the group at 0, with its stream: one made at $ would never be given what was added before it.
 // Its error is ingestq.ErrUnavailable within the pause.
-func (q *Queue) heal(ctx context.Context, cause error) error {
-	h := &q.healer
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	now := q.now()
-	since := now.Sub(h.last)
-	if !h.last.IsZero() && since >= 0 && since < h.pause {
+func (g *group) heal(ctx context.Context, cause error) error {
+	g.healMu.Lock()
+	defer g.healMu.Unlock()
+	now := g.now()
+	since := now.Sub(g.healed)
+	if !g.healed.IsZero() && since >= 0 && since < g.pause {
 		return fmt.Errorf("%w: the group was made %s ago and is missing again", ingestq.ErrUnavailable, since.Round(time.Millisecond))
 	}
-	made, err := q.createGroup(ctx)
+	made, err := g.createGroup(ctx)
 	if err != nil {
-		return fmt.Errorf("make group %s on stream %s: %w", q.cfg.Group, q.cfg.StreamKey, err)
+		return fmt.Errorf("make group %s on stream %s: %w", g.cfg.Group, g.cfg.StreamKey, err)
 	}
 	if !made {
 		return nil // another member was faster
 	}
-	if !h.seen.Load() {
-		q.log.InfoContext(ctx, "redisq: group made", slog.String("stream", q.cfg.StreamKey), slog.String("group", q.cfg.Group))
+	if !g.seen.Load() {
+		g.log.InfoContext(ctx, "redisq: group made", slog.String("stream", g.cfg.StreamKey), slog.String("group", g.cfg.Group))
 		return nil
 	}
-	h.pause = min(max(healFirstPause, 2*h.pause), healMaxPause)
+	g.pause = min(max(healFirstPause, 2*g.pause), healMaxPause)
 	if since > healCalm {
-		h.pause = healFirstPause
+		g.pause = healFirstPause
 	}
-	h.last = now
-	q.metrics.healed.WithLabelValues(q.cfg.StreamKey).Inc()
-	h.quiet++
-	if now.Sub(h.logged) >= healLogEvery {
-		q.log.WarnContext(ctx, "redisq: stream or group was lost and is made again; its tasks come back from the table",
-			slog.String("stream", q.cfg.StreamKey), slog.String("group", q.cfg.Group),
-			slog.Int("times", h.quiet), slog.Any("error", cause))
-		h.logged, h.quiet = now, 0
+	g.healed = now
+	g.metrics.healed.WithLabelValues(g.cfg.StreamKey).Inc()
+	g.quiet++
+	if now.Sub(g.logged) >= healLogEvery {
+		g.log.WarnContext(ctx, "redisq: stream or group was lost and is made again; its tasks come back from the table",
+			slog.String("stream", g.cfg.StreamKey), slog.String("group", g.cfg.Group),
+			slog.Int("times", g.quiet), slog.Any("error", cause))
+		g.logged, g.quiet = now, 0
 	}
 	return nil
 }
 
 // createGroup returns false when the group was there.
-func (q *Queue) createGroup(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	command := q.client.B().XgroupCreate().Key(q.cfg.StreamKey).Group(q.cfg.Group).Id("0").Mkstream().Build()
-	err := q.client.Do(ctx, command).Error()
+func (g *group) createGroup(ctx context.Context) (bool, error) {
+	command := g.client.B().XgroupCreate().Key(g.cfg.StreamKey).Group(g.cfg.Group).Id("0").Mkstream().Build()
+	err := do(ctx, g.client, command).Error()
 	if stream.IsError(err, "BUSYGROUP") {
 		return false, nil
 	}

@@ -14,18 +14,10 @@ import (
 
 // Watermark implements ingestq.Consumer.
 func (q *Queue) Watermark(ctx context.Context) (ingestq.Watermark, error) {
-	var watermark ingestq.Watermark
-	err := q.healing(ctx, func() (err error) {
-		watermark, err = q.watermarkOnce(ctx)
-		return err
-	})
-	return watermark, failure(ctx, "horizon of "+q.cfg.StreamKey, err)
+	return ask(ctx, q.group, "horizon of "+q.cfg.StreamKey, q.readWatermark)
 }
 
-func (q *Queue) watermarkOnce(ctx context.Context) (ingestq.Watermark, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	var h ingestq.Watermark
+func (q *Queue) readWatermark(ctx context.Context) (h ingestq.Watermark, err error) {
 	answer, err := q.scripts.Run(ctx, stream.Loaded().Read, []string{q.cfg.StreamKey}, q.cfg.Group).ToArray()
 	if err != nil {
 		return h, err

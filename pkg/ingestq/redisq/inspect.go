@@ -36,7 +36,7 @@ func NewPartInspector(client rueidis.Client, cfg Config, codec Codec) *Inspector
 // meanwhile never looks as if it had been removed first.
 func (i *Inspector) Look(ctx context.Context) (ingestq.State, error) {
 	var s ingestq.State
-	info, err := i.do(ctx, i.client.B().XinfoStream().Key(i.cfg.StreamKey).Build()).AsMap()
+	info, err := do(ctx, i.client, i.client.B().XinfoStream().Key(i.cfg.StreamKey).Build()).AsMap()
 	if stream.IsMissing(err) {
 		return s, nil
 	}
@@ -112,7 +112,7 @@ func (i *Inspector) pendingPage(ctx context.Context, group, start string) ([]str
 // pending reads one pending delivery's entry. Neither Gone nor with a task: unreadable, or acknowledged and trimmed meanwhile.
 func (i *Inspector) pending(ctx context.Context, group string, row stream.Pending) (ingestq.Unacked, error) {
 	p := ingestq.Unacked{Group: group, ID: row.ID, Idle: row.Idle}
-	found, err := i.do(ctx, i.client.B().Xrange().Key(i.cfg.StreamKey).Start(p.ID).End(p.ID).Build()).AsXRange()
+	found, err := do(ctx, i.client, i.client.B().Xrange().Key(i.cfg.StreamKey).Start(p.ID).End(p.ID).Build()).AsXRange()
 	if err != nil {
 		return p, failure(ctx, "look at entry "+p.ID, err)
 	}
@@ -120,7 +120,7 @@ func (i *Inspector) pending(ctx context.Context, group string, row stream.Pendin
 		p.TaskID = decode(i.codec, found[0]).Envelope.GetTaskId()
 		return p, nil
 	}
-	still, err := i.do(ctx, i.client.B().Xpending().Key(i.cfg.StreamKey).Group(group).Start(p.ID).End(p.ID).Count(1).Build()).ToArray()
+	still, err := do(ctx, i.client, i.client.B().Xpending().Key(i.cfg.StreamKey).Group(group).Start(p.ID).End(p.ID).Count(1).Build()).ToArray()
 	if err != nil {
 		return p, failure(ctx, "look at entry "+p.ID+" again", err)
 	}
@@ -156,13 +156,6 @@ func (i *Inspector) DeadLetters(ctx context.Context, f func(ingestq.WrittenDeadL
 
 // entries reads a page of a stream.
 func (i *Inspector) entries(ctx context.Context, key, start string, n int64) ([]rueidis.XRangeEntry, error) {
-	page, err := i.do(ctx, i.client.B().Xrange().Key(key).Start(start).End("+").Count(n).Build()).AsXRange()
+	page, err := do(ctx, i.client, i.client.B().Xrange().Key(key).Start(start).End("+").Count(n).Build()).AsXRange()
 	return page, failure(ctx, "read stream "+key, err)
-}
-
-// do runs one command within its time.
-func (i *Inspector) do(ctx context.Context, command rueidis.Completed) rueidis.RedisResult {
-	call, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	return i.client.Do(call, command)
 }

@@ -39,9 +39,7 @@ func (l *DeadLetters) List(ctx context.Context, after ingestq.DeadLetterPlace, n
 	if after.ID != "" {
 		end = "(" + after.ID
 	}
-	call, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	rows, err := l.client.Do(call, l.client.B().Xrevrange().Key(l.key).End(end).Start("-").Count(int64(n)).Build()).AsXRange()
+	rows, err := do(ctx, l.client, l.client.B().Xrevrange().Key(l.key).End(end).Start("-").Count(int64(n)).Build()).AsXRange()
 	if err != nil {
 		return nil, failure(ctx, "read dead letters of "+l.key, err)
 	}
@@ -57,9 +55,7 @@ func (l *DeadLetters) DeadLetter(ctx context.Context, id string) (deadLetter ing
 	if _, ok := stream.ParseID(id); !ok {
 		return deadLetter, false, nil
 	}
-	call, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	rows, err := l.client.Do(call, l.client.B().Xrange().Key(l.key).Start(id).End(id).Build()).AsXRange()
+	rows, err := do(ctx, l.client, l.client.B().Xrange().Key(l.key).Start(id).End(id).Build()).AsXRange()
 	if err != nil || len(rows) == 0 {
 		return deadLetter, false, failure(ctx, "read dead letter "+id, err)
 	}
@@ -70,9 +66,7 @@ func (l *DeadLetters) DeadLetter(ctx context.Context, id string) (deadLetter ing
 func (l *DeadLetters) Drop(ctx context.Context, ids ...string) (int64, error) {
 	var total int64
 	for _, batch := range idBatches(ids) {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		n, err := l.client.Do(call, l.client.B().Xdel().Key(l.key).Id(batch...).Build()).AsInt64()
-		cancel()
+		n, err := do(ctx, l.client, l.client.B().Xdel().Key(l.key).Id(batch...).Build()).AsInt64()
 		if err != nil {
 			return total, failure(ctx, "drop dead letters of "+l.key, err)
 		}
@@ -83,9 +77,7 @@ func (l *DeadLetters) Drop(ctx context.Context, ids ...string) (int64, error) {
 
 // Length implements ingestq.DeadLetterReader.
 func (l *DeadLetters) Length(ctx context.Context) (int64, error) {
-	call, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	n, err := l.client.Do(call, l.client.B().Xlen().Key(l.key).Build()).AsInt64()
+	n, err := do(ctx, l.client, l.client.B().Xlen().Key(l.key).Build()).AsInt64()
 	return n, failure(ctx, "count dead letters of "+l.key, err)
 }
 

@@ -3,9 +3,8 @@ package redisq
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingestq"
@@ -17,130 +16,137 @@ const (
 	zombiesLogged = 10 // names in one log line
 )
 
-// Run implements ingestq.Consumer. It is to end after the last Read and Ack.
-func (q *Queue) Run(ctx context.Context) error {
-	ingestq.Member{
-		Queue: "redisq", HeartbeatTTL: q.cfg.HeartbeatTTL, ZombieInterval: q.cfg.ZombieInterval, Log: q.log,
-		Beat:          func(ctx context.Context) error { return failure(ctx, "heartbeat", q.beat(ctx)) },
-		RemoveZombies: func(ctx context.Context) error { _, err := q.RemoveZombies(ctx); return err },
-	}.Live(ctx)
-	q.leave(context.WithoutCancel(ctx))
+// member is a name in the group, which lives as long as its heartbeat does.
+type member struct {
+	*group
+	name  string
+	beats string // what heartbeat keys begin with
+
+	beatMu sync.Mutex
+	beaten time.Time // of the last heartbeat written
+}
+
+// Name implements ingestq.Consumer.
+func (m *member) Name() string { return m.name }
+
+// KeepAlive makes sure that the heartbeat was written lately: no member holds a delivery without one.
+func (m *member) KeepAlive(ctx context.Context) error {
+	m.beatMu.Lock()
+	age := m.now().Sub(m.beaten)
+	fresh := !m.beaten.IsZero() && age >= 0 && age < m.cfg.HeartbeatTTL/ingestq.BeatsPerTTL
+	m.beatMu.Unlock()
+	if fresh {
+		return nil
+	}
+	return failure(ctx, "heartbeat", m.beat(ctx))
+}
+
+func (m *member) beat(ctx context.Context) error {
+	now := m.now()
+	key := m.aliveKey(m.name)
+	command := m.client.B().Set().Key(key).Value("1").PxMilliseconds(m.cfg.HeartbeatTTL.Milliseconds()).Build()
+	if err := do(ctx, m.client, command.ToRetryable()).Error(); err != nil {
+		return err
+	}
+	m.beatMu.Lock()
+	defer m.beatMu.Unlock()
+	m.beaten = now
 	return nil
 }
 
-// leave ends the heartbeat, and the membership if nothing is pending. A Redis that does not answer is no error:
-// the key ends by itself and the member is removed as a zombie.
-func (q *Queue) leave(ctx context.Context) {
+// Ping implements ingestq.Consumer: it writes the heartbeat, since a full or read-only Redis answers a PING too.
+func (m *member) Ping(ctx context.Context) error {
+	return failure(ctx, "ping", m.beat(ctx))
+}
+
+// aliveKey is a string "1" that exists while the member lives; TTL Config.HeartbeatTTL, written anew every third of it.
+// It begins with the stream's key, or what several streams have in common, so that it is found beside it and two groups or
+// streams never share one. On a cluster it lies in the stream's slot, for scripts touch both: {stream}:alive:group:member.
+func (m *member) aliveKey(consumer string) string {
+	return m.beats + ":alive:" + m.cfg.Group + ":" + consumer
+}
+
+// Run implements ingestq.Consumer. It is to end after the last Read and Ack.
+func (m *member) Run(ctx context.Context) error {
+	ingestq.Member{
+		Queue: "redisq", HeartbeatTTL: m.cfg.HeartbeatTTL, ZombieInterval: m.cfg.ZombieInterval, Log: m.log,
+		Beat:          func(ctx context.Context) error { return failure(ctx, "heartbeat", m.beat(ctx)) },
+		RemoveZombies: func(ctx context.Context) error { _, err := m.RemoveZombies(ctx); return err },
+	}.Live(ctx)
+	m.Leave(context.WithoutCancel(ctx))
+	return nil
+}
+
+// Leave ends the heartbeat, and the membership if nothing is pending. A Redis that does not answer is no error:
+// it is logged, the key ends by itself and the member is removed as a zombie.
+func (m *member) Leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	crash.Point("worker.before_leave")
-	left, _, err := q.scripts.RemoveConsumer(ctx, stream.Loaded().ConsumerRemove, stream.Removal{
-		Key: q.cfg.StreamKey, Group: q.cfg.Group, Name: q.name, Heartbeat: q.aliveKey(q.name), Leaves: true,
+	left, _, err := m.scripts.RemoveConsumer(ctx, stream.Loaded().ConsumerRemove, stream.Removal{
+		Key: m.cfg.StreamKey, Group: m.cfg.Group, Name: m.name, Heartbeat: m.aliveKey(m.name), Leaves: true,
 	})
 	if err != nil {
-		q.log.WarnContext(ctx, "redisq: did not leave the group", slog.Any("error", failure(ctx, "leave", err)))
+		m.log.WarnContext(ctx, "redisq: did not leave the group", slog.Any("error", failure(ctx, "leave", err)))
 		return
 	}
-	q.log.InfoContext(ctx, "redisq: stopped", slog.String("consumer", q.name), slog.Bool("left_group", left))
+	m.log.InfoContext(ctx, "redisq: stopped", slog.String("consumer", m.name), slog.Bool("left_group", left))
 }
 
 // RemoveZombies removes members without a heartbeat that have been idle for ZombieMinIdle and hold at most
 // ZombieMaxPending entries, which become this member's with their idle times; it returns how many went.
 // With ZombieDryRun it only counts and logs them.
-func (q *Queue) RemoveZombies(ctx context.Context) (int, error) {
-	var candidates []string
-	err := q.healing(ctx, func() (err error) {
-		candidates, err = q.idleMembers(ctx)
-		return err
-	})
+func (m *member) RemoveZombies(ctx context.Context) (int, error) {
+	candidates, err := ask(ctx, m.group, "list members of "+m.cfg.Group, m.idleMembers)
 	if err != nil {
-		return 0, failure(ctx, "list members of "+q.cfg.Group, err)
+		return 0, err
 	}
-	gone, err := q.removeAll(ctx, candidates)
+	gone := candidates[:0]
+	for _, name := range candidates {
+		var removed bool
+		if removed, err = m.removeOne(ctx, name); err != nil {
+			break // the next round goes on
+		}
+		if removed {
+			gone = append(gone, name)
+		}
+	}
 	if len(gone) > 0 {
-		q.log.InfoContext(ctx, "redisq: zombie members", slog.Int("count", len(gone)), slog.Bool("dry_run", q.cfg.ZombieDryRun),
+		m.log.InfoContext(ctx, "redisq: zombie members", slog.Int("count", len(gone)), slog.Bool("dry_run", m.cfg.ZombieDryRun),
 			slog.Any("first", gone[:min(len(gone), zombiesLogged)]))
 	}
-	return len(gone), failure(ctx, "remove members of "+q.cfg.Group, err)
+	return len(gone), failure(ctx, "remove members of "+m.cfg.Group, err)
 }
 
 // idleMembers are those worth a closer look; the script decides.
-func (q *Queue) idleMembers(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	consumers, err := stream.Consumers(ctx, q.client, q.cfg.StreamKey, q.cfg.Group)
+func (m *member) idleMembers(ctx context.Context) ([]string, error) {
+	consumers, err := stream.Consumers(ctx, m.client, m.cfg.StreamKey, m.cfg.Group)
 	if err != nil {
 		return nil, err
 	}
 	var idle []string
 	for _, c := range consumers {
-		if c.Name != q.name && c.Idle >= q.cfg.ZombieMinIdle && c.Pending <= int64(q.cfg.ZombieMaxPending) {
+		if c.Name != m.name && c.Idle >= m.cfg.ZombieMinIdle && c.Pending <= int64(m.cfg.ZombieMaxPending) {
 			idle = append(idle, c.Name)
 		}
 	}
 	return idle, nil
 }
 
-func (q *Queue) removeAll(ctx context.Context, members []string) (gone []string, err error) {
-	for _, member := range members {
-		removed, err := q.removeOne(ctx, member)
-		if err != nil {
-			return gone, err // the next round goes on
-		}
-		if removed {
-			gone = append(gone, member)
-		}
-	}
-	return gone, nil
-}
-
-func (q *Queue) removeOne(ctx context.Context, member string) (bool, error) {
+func (m *member) removeOne(ctx context.Context, name string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	key := q.aliveKey(member)
-	if q.cfg.ZombieDryRun {
-		alive, err := q.client.Do(ctx, q.client.B().Exists().Key(key).Build()).AsInt64()
+	key := m.aliveKey(name)
+	if m.cfg.ZombieDryRun {
+		alive, err := m.client.Do(ctx, m.client.B().Exists().Key(key).Build()).AsInt64()
 		return err == nil && alive == 0, err
 	}
-	removed, _, err := q.scripts.RemoveConsumer(ctx, stream.Loaded().ConsumerRemove, stream.Removal{
-		Key: q.cfg.StreamKey, Group: q.cfg.Group, Name: member, Heartbeat: key, Heir: q.name,
-		MinIdle: q.cfg.ZombieMinIdle, MaxPending: q.cfg.ZombieMaxPending,
+	removed, _, err := m.scripts.RemoveConsumer(ctx, stream.Loaded().ConsumerRemove, stream.Removal{
+		Key: m.cfg.StreamKey, Group: m.cfg.Group, Name: name, Heartbeat: key, Heir: m.name,
+		MinIdle: m.cfg.ZombieMinIdle, MaxPending: m.cfg.ZombieMaxPending,
 	})
 	if removed {
-		q.metrics.zombies.WithLabelValues(q.cfg.StreamKey).Inc()
+		m.metrics.zombies.WithLabelValues(m.cfg.StreamKey).Inc()
 	}
 	return removed, err
 }
-
-// Part makes a stream one of several that have their members in common.
-type Part struct {
-	// Member is the consumer's name.
-	Member string
-	// Beats is what heartbeat keys begin with: one key tells for all parts that a member lives. Not on a cluster, where each
-	// part has heartbeats in the slot of its stream.
-	Beats string
-	// Codec reads and writes the entries; nil: as on the single stream.
-	Codec Codec
-}
-
-// NewPart is New for one of several streams. Who owns such a stream and reads it is decided elsewhere; what this queue does
-// for a row, it does for any entry, as on a stream of its own.
-func NewPart(client rueidis.Client, cfg Config, part Part, log *slog.Logger, now func() time.Time, metrics *Metrics) *Queue {
-	q := New(client, cfg, log, now, metrics)
-	if q.name = part.Member; !isCluster(client) {
-		q.beats = part.Beats
-	}
-	if part.Codec != nil {
-		q.codec = part.Codec
-	}
-	return q
-}
-
-// KeepAlive makes sure that the member's heartbeat was written lately; to be called before it is given a delivery.
-func (q *Queue) KeepAlive(ctx context.Context) error {
-	return failure(ctx, "heartbeat", q.keepAlive(ctx))
-}
-
-// Leave ends the heartbeat, and takes the member out of the group if it has nothing pending. A Redis that does not answer
-// is no error: it is logged, and the member is removed as a zombie.
-func (q *Queue) Leave(ctx context.Context) { q.leave(ctx) }

@@ -2,7 +2,6 @@ package redisq
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -76,48 +75,29 @@ type StreamStats struct {
 
 // collector asks Redis when it is scraped.
 type collector struct {
-	ask func(ctx context.Context) ([]StreamStats, error)
-	now func() time.Time
-
-	mu     sync.Mutex
-	asked  time.Time
-	last   []StreamStats
-	failed bool
+	streams *telemetry.Asked[[]StreamStats]
 }
 
-// NewCollector shows ingest_stream_length and ingest_stream_pending of all streams that ask answers; a process has one.
+// NewCollector shows ingest_stream_length and ingest_stream_pending of all streams that ask returns; a process has one.
 // While Redis does not answer there are no such series. now is the clock.
 func NewCollector(ask func(ctx context.Context) ([]StreamStats, error), now func() time.Time) prometheus.Collector {
-	return &collector{ask: ask, now: now}
+	return collector{&telemetry.Asked[[]StreamStats]{Ask: ask, Now: now, Wait: scrapeTimeout, Keep: scrapeCache}}
 }
 
 // Describe implements prometheus.Collector.
-func (c *collector) Describe(out chan<- *prometheus.Desc) {
+func (c collector) Describe(out chan<- *prometheus.Desc) {
 	out <- lengthDesc
 	out <- pendingDesc
 }
 
 // Collect implements prometheus.Collector.
-func (c *collector) Collect(out chan<- prometheus.Metric) {
-	streams, ok := c.stats()
-	if !ok {
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	streams, err := c.streams.Get()
+	if err != nil {
 		return
 	}
 	for _, s := range streams {
 		out <- prometheus.MustNewConstMetric(lengthDesc, prometheus.GaugeValue, float64(s.Length), s.Stream)
 		out <- prometheus.MustNewConstMetric(pendingDesc, prometheus.GaugeValue, float64(s.Pending), s.Stream, s.Group)
 	}
-}
-
-func (c *collector) stats() ([]StreamStats, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if age := c.now().Sub(c.asked); !c.asked.IsZero() && age >= 0 && age < scrapeCache {
-		return c.last, !c.failed
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout) // a scrape has no context
-	defer cancel()
-	stats, err := c.ask(ctx)
-	c.asked, c.last, c.failed = c.now(), stats, err != nil
-	return stats, err == nil
 }

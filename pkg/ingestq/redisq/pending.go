@@ -15,32 +15,23 @@ const maxPendingPage = 1000 // entries of one page; each is read with its fields
 
 // Pending implements ingestq.Consumer. A page has at most 1,000 deliveries.
 func (q *Queue) Pending(ctx context.Context, minIdle time.Duration, after string, n int) ([]ingestq.Pending, error) {
-	var page []ingestq.Pending
-	err := q.healing(ctx, func() (err error) {
-		page, err = q.pendingOnce(ctx, minIdle, after, min(n, maxPendingPage))
-		return err
-	})
-	return page, failure(ctx, "list pending deliveries of "+q.cfg.StreamKey, err)
-}
-
-func (q *Queue) pendingOnce(ctx context.Context, minIdle time.Duration, after string, n int) ([]ingestq.Pending, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	start := "-"
 	if id, ok := stream.ParseID(after); ok {
 		if start = id.Next().String(); start == after {
 			return nil, nil
 		}
 	}
-	rows, err := stream.PendingEntries(ctx, q.client, q.cfg.StreamKey, q.cfg.Group, minIdle, start, n)
-	if err != nil {
-		return nil, err
-	}
-	page := make([]ingestq.Pending, len(rows))
-	for i, p := range rows {
-		page[i] = ingestq.Pending{Delivery: ingestq.Delivery{ID: p.ID}, Consumer: p.Consumer, Idle: p.Idle, Deliveries: p.Deliveries}
-	}
-	return page, q.join(ctx, page)
+	return ask(ctx, q.group, "list pending deliveries of "+q.cfg.StreamKey, func(ctx context.Context) ([]ingestq.Pending, error) {
+		rows, err := stream.PendingEntries(ctx, q.client, q.cfg.StreamKey, q.cfg.Group, minIdle, start, min(n, maxPendingPage))
+		if err != nil {
+			return nil, err
+		}
+		page := make([]ingestq.Pending, len(rows))
+		for i, p := range rows {
+			page[i] = ingestq.Pending{Delivery: ingestq.Delivery{ID: p.ID}, Consumer: p.Consumer, Idle: p.Idle, Deliveries: p.Deliveries}
+		}
+		return page, q.join(ctx, page)
+	})
 }
 
 // join fills in the fields of the entries and whether their consumers live, in one pipeline.
@@ -91,18 +82,11 @@ func (q *Queue) Unpin(ctx context.Context, idle time.Duration, ids ...string) er
 // runAll runs calls in pipelines of a bounded length and size.
 func (q *Queue) runAll(ctx context.Context, calls []stream.Call) []rueidis.RedisResult {
 	results := make([]rueidis.RedisResult, 0, len(calls))
-	for len(calls) > 0 {
-		n, bytes := 0, 0
-		for n < len(calls) && n < pipelineLength {
-			if bytes += calls[n].Size(); n > 0 && bytes > pipelineBytes {
-				break
-			}
-			n++
-		}
+	size := func(i int) int { return calls[i].Size() }
+	for from, to := range ingestq.Portions(len(calls), pipelineLength, pipelineBytes, size) {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
-		results = append(results, q.scripts.RunAll(call, calls[:n])...)
+		results = append(results, q.scripts.RunAll(call, calls[from:to])...)
 		cancel()
-		calls = calls[n:]
 	}
 	return results
 }

@@ -55,7 +55,17 @@ func NewPublisher(client rueidis.Client, cfg Config, log *slog.Logger, now func(
 		metrics = NewMetrics(nil)
 	}
 	metrics.forStream(cfg.StreamKey)
-	return &Publisher{client: client, scripts: stream.Runner{Client: client, Again: true}, cfg: cfg, log: log, now: now, metrics: metrics, codec: plain{}, embedded: redisclient.Embedded(cfg.URL)}
+	return &Publisher{
+		client: client, scripts: stream.Runner{Client: client, Again: true}, cfg: cfg, log: log, now: now, metrics: metrics,
+		codec: plain{}, embedded: redisclient.Embedded(cfg.URL),
+	}
+}
+
+// do runs one command within callTimeout.
+func do(ctx context.Context, client rueidis.Client, command rueidis.Completed) rueidis.RedisResult {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return client.Do(call, command)
 }
 
 // Destination implements ingestq.Described.
@@ -64,37 +74,35 @@ func (p *Publisher) Destination() (system, name string) { return "redis", p.cfg.
 // Publish implements ingestq.Publisher.
 func (p *Publisher) Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) ([]string, error) {
 	ids := make([]string, len(envelopes))
-	var bad []error
-	var commands rueidis.Commands
-	var places []int // of the commands' ids
-	bytes := 0
-	flush := func() error {
-		err := p.send(ctx, commands, places, ids)
-		commands, places, bytes = nil, nil, 0
-		return failure(ctx, fmt.Sprintf("publish %d deliveries to %s", len(envelopes), p.cfg.StreamKey), err)
-	}
+	var errs []error
+	var entries [][]pb.Field
+	var places []int // of the entries' ids
 	for i, e := range envelopes {
 		fields, err := p.codec.Encode(e)
 		if err != nil {
-			bad = append(bad, fmt.Errorf("publish task %q: %w", e.GetTaskId(), err))
+			errs = append(errs, fmt.Errorf("publish task %q: %w", e.GetTaskId(), err))
 			continue
 		}
-		size := fieldBytes(fields)
-		if len(commands) == pipelineLength || bytes+size > pipelineBytes {
-			if err := flush(); err != nil {
-				return ids, errors.Join(append(bad, err)...)
-			}
-		}
-		bytes += size
-		commands, places = append(commands, p.add(p.cfg.StreamKey, fields)), append(places, i)
+		entries, places = append(entries, fields), append(places, i)
 	}
-	return ids, errors.Join(append(bad, flush())...)
+	size := func(i int) int { return fieldBytes(entries[i]) }
+	for from, to := range ingestq.Portions(len(entries), pipelineLength, pipelineBytes, size) {
+		if err := p.send(ctx, entries[from:to], places[from:to], ids); err != nil {
+			doing := fmt.Sprintf("publish %d deliveries to %s", len(envelopes), p.cfg.StreamKey)
+			return ids, errors.Join(append(errs, failure(ctx, doing, err))...)
+		}
+	}
+	return ids, errors.Join(errs...)
 }
 
 // send runs XADDs in one pipeline and puts their ids into their places.
-func (p *Publisher) send(ctx context.Context, commands rueidis.Commands, places []int, ids []string) error {
+func (p *Publisher) send(ctx context.Context, entries [][]pb.Field, places []int, ids []string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	commands := make(rueidis.Commands, len(entries))
+	for i, fields := range entries {
+		commands[i] = p.add(p.cfg.StreamKey, fields)
+	}
 	results := p.client.DoMulti(ctx, commands...)
 	for i, result := range results {
 		if id, err := result.ToString(); err == nil {
@@ -123,9 +131,7 @@ func (p *Publisher) add(stream string, fields []pb.Field) rueidis.Completed {
 
 // Ping returns nil when Redis answers, of a cluster the node that has the stream.
 func (p *Publisher) Ping(ctx context.Context) error {
-	call, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	return failure(ctx, "ping", p.client.Do(call, p.client.B().Exists().Key(p.cfg.StreamKey).Build()).Error())
+	return failure(ctx, "ping", do(ctx, p.client, p.client.B().Exists().Key(p.cfg.StreamKey).Build()).Error())
 }
 
 // Stats reads the counts; a missing stream or group counts nothing.
@@ -174,13 +180,8 @@ func idBatches(ids []string) [][]string {
 
 // StreamLength counts the stream's entries, read or not; 0 when there is no stream.
 func (p *Publisher) StreamLength(ctx context.Context) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	n, err := p.client.Do(ctx, p.client.B().Xlen().Key(p.cfg.StreamKey).Build()).AsInt64()
-	if err != nil {
-		return 0, failure(ctx, "length of "+p.cfg.StreamKey, err)
-	}
-	return n, nil
+	n, err := do(ctx, p.client, p.client.B().Xlen().Key(p.cfg.StreamKey).Build()).AsInt64()
+	return n, failure(ctx, "length of "+p.cfg.StreamKey, err)
 }
 
 // Collector is NewCollector for this stream.

@@ -49,7 +49,7 @@ func (q *Queue) Read(ctx context.Context, n int, block time.Duration) ([]ingestq
 func (q *Queue) readOnce(ctx context.Context, n int, block time.Duration) ([]ingestq.Delivery, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), block+readGrace)
 	defer cancel()
-	if err := q.keepAlive(ctx); err != nil {
+	if err := q.KeepAlive(ctx); err != nil {
 		return nil, err
 	}
 	if missing, err := q.readMissed(ctx, n); err != nil || len(missing) > 0 {
@@ -64,8 +64,8 @@ func (q *Queue) readOnce(ctx context.Context, n int, block time.Duration) ([]ing
 	return q.decodeAll(entries), err
 }
 
-// readMissed returns what reads were given that have failed: the member's pending entries behind the last one answered. It may
-// answer an adopted one too. It looks until nothing was there readGrace after the failure, when a slow server is done with it.
+// readMissed returns what reads were given that have failed: the member's pending entries behind the last one returned. It may
+// return an adopted one too. It looks until nothing was there readGrace after the failure, when a slow server is done with it.
 func (q *Queue) readMissed(ctx context.Context, n int) ([]ingestq.Delivery, error) {
 	for {
 		q.readMu.Lock()
@@ -175,7 +175,7 @@ func (q *Queue) Adopt(ctx context.Context, ids ...string) (map[string]bool, erro
 func (q *Queue) claim(ctx context.Context, ids []string, found map[string]bool) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := q.keepAlive(ctx); err != nil {
+	if err := q.KeepAlive(ctx); err != nil {
 		return err
 	}
 	var commands rueidis.Commands

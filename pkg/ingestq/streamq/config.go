@@ -55,14 +55,6 @@ func (untraced) PublishBatch(ctx context.Context, p *streammq.Producer, topic st
 
 func (untraced) Received(context.Context, time.Time, []*streammq.Delivery) {}
 
-// tracing is the setting, never nil.
-func (c Config) tracing() Tracing {
-	if c.Tracing == nil {
-		return untraced{}
-	}
-	return c.Tracing
-}
-
 // Validate names every setting that is out of its range.
 func (c Config) Validate() error {
 	var errs []error

@@ -51,6 +51,9 @@ type parts struct {
 }
 
 func newParts(client rueidis.Client, mq *streammq.MQ, cfg Config, member string, log *slog.Logger, now func() time.Time, metrics *redisq.Metrics) *parts {
+	if cfg.Tracing == nil {
+		cfg.Tracing = untraced{}
+	}
 	p := &parts{client: client, mq: mq, cfg: cfg, member: member, log: log, now: now, metrics: metrics}
 	p.old = &part{redisq.NewPart(client, cfg.Config, redisq.Part{Member: member, Beats: cfg.StreamKey}, log, now, metrics), single}
 	return p
@@ -147,16 +150,22 @@ func hasGroup(ctx context.Context, client rueidis.Client, key, group string) (bo
 
 // each works on parts, some at once, and joins their errors.
 func each(all []*part, do func(p *part) error) error {
-	errs := make([]error, len(all))
+	_, err := gather(all, func(p *part) (struct{}, error) { return struct{}{}, do(p) })
+	return err
+}
+
+// gather is each for what returns something, which it returns in the order of the parts.
+func gather[T any](all []*part, do func(p *part) (T, error)) ([]T, error) {
+	got, errs := make([]T, len(all)), make([]error, len(all))
 	turns := make(chan struct{}, lanes)
 	var wg sync.WaitGroup
 	for i, p := range all {
 		turns <- struct{}{}
 		wg.Go(func() {
-			errs[i] = do(p)
+			got[i], errs[i] = do(p)
 			<-turns
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return got, errors.Join(errs...)
 }

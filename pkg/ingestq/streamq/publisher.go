@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -66,35 +65,26 @@ func (p *Publisher) Publish(ctx context.Context, envelopes []*pb.TaskEnvelope) (
 	var errs []error
 	var messages []streammq.Message
 	var places []int // of the messages' ids
-	bytes := 0
-	flush := func() {
-		errs = append(errs, p.send(ctx, messages, places, ids))
-		messages, places, bytes = nil, nil, 0
-	}
 	for i, e := range envelopes {
 		m, err := message(e)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("publish task %q: %w", e.GetTaskId(), err))
 			continue
 		}
-		if len(messages) == pipelineLength || bytes+len(m.Payload) > pipelineBytes {
-			flush()
-		}
-		bytes += len(m.Payload)
 		messages, places = append(messages, m), append(places, i)
 	}
-	flush()
+	size := func(i int) int { return len(messages[i].Payload) }
+	for from, to := range ingestq.Portions(len(messages), pipelineLength, pipelineBytes, size) {
+		errs = append(errs, p.send(ctx, messages[from:to], places[from:to], ids))
+	}
 	return ids, errors.Join(errs...)
 }
 
 // send adds messages in one pipeline and puts their ids into their places.
 func (p *Publisher) send(ctx context.Context, messages []streammq.Message, places []int, ids []string) error {
-	if len(messages) == 0 {
-		return nil
-	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	receipts, err := p.cfg.tracing().PublishBatch(call, p.producer, Topic, messages)
+	receipts, err := p.cfg.Tracing.PublishBatch(call, p.producer, Topic, messages)
 	for i, r := range receipts {
 		if r.ID != "" {
 			ids[places[i]] = idOf(r.Partition, r.ID)
@@ -150,16 +140,10 @@ func (p *Publisher) streams(ctx context.Context) ([]redisq.StreamStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex
-	stats := make([]redisq.StreamStats, 0, len(all))
-	err = each(all, func(one *part) error {
+	return gather(all, func(one *part) (redisq.StreamStats, error) {
 		s, err := one.Stats(ctx)
-		mu.Lock()
-		defer mu.Unlock()
-		stats = append(stats, redisq.StreamStats{Stream: p.key(one), Group: p.cfg.Group, Stats: s})
-		return err
+		return redisq.StreamStats{Stream: p.key(one), Group: p.cfg.Group, Stats: s}, err
 	})
-	return stats, err
 }
 
 func (p *parts) key(one *part) string {

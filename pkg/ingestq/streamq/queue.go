@@ -48,7 +48,7 @@ func New(client rueidis.Client, cfg Config, log *slog.Logger, now func() time.Ti
 	if err != nil {
 		return nil, err
 	}
-	consumer, err := mq.NewConsumer(cfg.consumer(redisq.HostPID()))
+	consumer, err := mq.NewConsumer(cfg.consumer(ingestq.HostPID()))
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (q *Queue) read(ctx context.Context, n int, block time.Duration, all []*par
 	if err != nil {
 		return nil, err
 	}
-	q.cfg.tracing().Received(ctx, began, polled)
+	q.cfg.Tracing.Received(ctx, began, polled)
 	deliveries := make([]ingestq.Delivery, len(polled))
 	for i, d := range polled {
 		deliveries[i] = q.delivery(d)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq"
@@ -47,13 +45,12 @@ func (q *Queue) Trim(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	var removed atomic.Int64
-	err = each(all, func(p *part) error {
-		n, err := p.Trim(ctx)
-		removed.Add(n)
-		return err
-	})
-	return removed.Load(), err
+	removed, err := gather(all, func(p *part) (int64, error) { return p.Trim(ctx) })
+	total := int64(0)
+	for _, n := range removed {
+		total += n
+	}
+	return total, err
 }
 
 // Watermark implements ingestq.Consumer: the smallest of all streams counts (design D5).
@@ -62,15 +59,7 @@ func (q *Queue) Watermark(ctx context.Context) (ingestq.Watermark, error) {
 	if err != nil {
 		return ingestq.Watermark{}, err
 	}
-	var mu sync.Mutex
-	var watermarks []ingestq.Watermark
-	err = each(all, func(p *part) error {
-		h, err := p.Watermark(ctx)
-		mu.Lock()
-		defer mu.Unlock()
-		watermarks = append(watermarks, h)
-		return err
-	})
+	watermarks, err := gather(all, func(p *part) (ingestq.Watermark, error) { return p.Watermark(ctx) })
 	if err != nil {
 		return ingestq.Watermark{}, err
 	}
@@ -107,14 +96,9 @@ func (q *Queue) Ping(ctx context.Context) error {
 		return err
 	}
 	if q.cluster() {
-		return pingAll(ctx, all)
+		return each(all, func(p *part) error { return p.Queue.Ping(ctx) })
 	}
 	return all[len(all)-1].Ping(ctx)
-}
-
-// pingAll writes the heartbeat of each stream.
-func pingAll(ctx context.Context, all []*part) error {
-	return each(all, func(p *part) error { return p.Queue.Ping(ctx) })
 }
 
 // Run implements ingestq.Consumer: one heartbeat tells for all partitions that the member lives, on a cluster one for each.
@@ -134,11 +118,8 @@ func (q *Queue) beat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if q.cluster() {
-		return pingAll(ctx, all)
-	}
-	err = all[len(all)-1].Ping(ctx)
-	if all[0].number == single {
+	err = q.Ping(ctx)
+	if all[0].number == single && !q.cluster() {
 		err = errors.Join(err, all[0].Queue.Ping(ctx))
 	}
 	return err
