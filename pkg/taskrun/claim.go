@@ -1,16 +1,23 @@
 package taskrun
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/millweir/millweir/pkg/crash"
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskrun/internal/delivery"
 	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/telemetry"
 )
 
 const maxExclude = 300 // ids that a sweep is told to leave out
@@ -31,21 +38,22 @@ type claimTx struct {
 	reserving  bool              // this transaction may make the process's one reservation
 	reserved   string            // the task that it was given to
 	m          taskstate.DBClock
-	attempts   map[string]attempt // spans of the claims, by task: the same ones when the transaction runs again
-	types      map[string]string  // task type by id, of the last call of decide
-	began      time.Time          // before the first try: no lease of its claims began earlier
-	ownOnly    bool               // the next try only finds what a try before has claimed
+	attempts   map[string]context.Context // with the spans of the claims, by task: the same ones when the transaction runs again
+	types      map[string]string          // task type by id, of the last call of decide
+	began      time.Time                  // before the first try: no lease of its claims began earlier
+	alone      bool                       // of the reserved task; its slot is recovery's, whoever found it: all are free
+	ownOnly    bool                       // the next try only finds what a try before has claimed
 }
 
 // newClaim prepares a claim of this process; end must follow.
 func (r *claimer) newClaim(deliveries map[string]string, takeover bool) *claimTx {
 	c := &claimTx{
-		r: r, deliveries: deliveries, attempts: map[string]attempt{}, began: r.deps.Now(),
+		r: r, deliveries: deliveries, attempts: map[string]context.Context{}, began: r.deps.Now(),
 		req: taskstate.ClaimRequest{
 			Owner: r.owner(), Process: r.cfg.Process, Actor: local.Worker(r.cfg.Process), Takeover: takeover,
 		},
 	}
-	r.asking.Begin(c.req.Owner)
+	r.asking.Note(c.req.Owner, false)
 	return c
 }
 
@@ -86,22 +94,47 @@ func (c *claimTx) decide(ctx context.Context, _ taskstate.Tx, m taskstate.DBCloc
 			c.reserved = t.ID
 		}
 		if out[i].Answer == taskstate.AnswerClaimed {
-			c.begin(ctx, t, out[i].Change)
+			if text := attemptTrace(c.attempt(ctx, t)); text != "" {
+				out[i].Change.AttemptTrace = text
+			}
 		}
 	}
 	return out, nil
 }
 
-// begin starts the span of a claim and notes it in the row.
-func (c *claimTx) begin(ctx context.Context, t taskstate.Task, change *taskstate.Change) {
-	a, known := c.attempts[t.ID]
-	if !known {
-		a = c.r.beginAttempt(ctx, t)
-		c.attempts[t.ID] = a
+// attempt is the context of a claim of t, with its span: the same one when the transaction runs again.
+func (c *claimTx) attempt(ctx context.Context, t taskstate.Task) context.Context {
+	if c.attempts[t.ID] == nil {
+		c.attempts[t.ID] = c.r.beginAttempt(ctx, t)
 	}
-	if trace := a.traceparent(); trace != "" {
-		change.AttemptTrace = trace
+	return c.attempts[t.ID]
+}
+
+// beginAttempt starts the span of a claim of t inside its transaction, as child of the accepting request (OTel messaging
+// conventions: "process"). It links to what made the message, and a retry or takeover to the attempt before. Unrecorded spans
+// cost no attributes. The context has the span and the task's id, for log lines and calls; it never ends by itself.
+func (r *core) beginAttempt(ctx context.Context, t taskstate.Task) context.Context {
+	ctx = telemetry.WithTask(trace.ContextWithSpanContext(context.WithoutCancel(ctx), trace.SpanContext{}), t.ID)
+	ctx = telemetry.WithTraceparent(telemetry.WithRequest(ctx, t.RequestID), t.TraceParent)
+	parent := trace.SpanContextFromContext(ctx)
+	ctx, span := r.deps.Tracer.Start(ctx, delivery.SpanName("process", r.destination), trace.WithSpanKind(trace.SpanKindConsumer))
+	if span.IsRecording() {
+		if parent.IsValid() {
+			span.AddLink(trace.Link{SpanContext: parent})
+		}
+		if before := telemetry.SpanContext(t.AttemptTrace); before.IsValid() {
+			span.AddLink(trace.Link{SpanContext: before, Attributes: []attribute.KeyValue{attribute.String("millweir.link", "attempt before")}})
+		}
 	}
+	return ctx
+}
+
+// attemptTrace is what the row keeps of an attempt: "" when nothing records it, so that an untraced claim writes no more.
+func attemptTrace(attempt context.Context) string {
+	if !trace.SpanFromContext(attempt).IsRecording() {
+		return ""
+	}
+	return telemetry.Traceparent(attempt)
 }
 
 // onTransition lets the kinds write what belongs to the claims.
@@ -128,9 +161,9 @@ func (c *claimTx) byIDs(ctx context.Context, ids []string) ([]taskstate.Outcome,
 func (c *claimTx) heard(outs []taskstate.Outcome, err error) {
 	switch {
 	case errors.Is(err, taskstate.ErrOutcomeUnknown):
-		c.r.asking.Unheard(c.req.Owner, true)
+		c.r.asking.Note(c.req.Owner, true)
 	case err == nil:
-		c.r.asking.Unheard(c.req.Owner, len(unheard(outs)) > 0)
+		c.r.asking.Note(c.req.Owner, len(unheard(outs)) > 0)
 	}
 }
 
@@ -181,7 +214,7 @@ func ByType(changed []taskstate.Decision, types map[string]string, f func(typ st
 			byType[types[d.TaskID]] = append(byType[types[d.TaskID]], d)
 		}
 	}
-	for _, typ := range SortedKeys(byType) {
+	for _, typ := range slices.Sorted(maps.Keys(byType)) {
 		if err := f(typ, byType[typ]); err != nil {
 			return fmt.Errorf("write what belongs to %d %s tasks: %w", len(byType[typ]), typ, err)
 		}
@@ -211,21 +244,18 @@ func (r *claimer) started(ctx context.Context, c *claimTx, o taskstate.Outcome, 
 		r.m.Lateness.Observe(max(o.After.UpdatedAt.Sub(o.Before.NextRetryAt), 0).Seconds())
 	}
 	now := r.deps.Now()
-	delivery := o.After.Delivery
+	entry := o.After.Delivery
 	if adopt {
-		delivery = r.transport.EntryOf(o.After)
+		entry = r.transport.EntryOf(o.After)
 	}
 	h := &local.Claim{
 		Task: o.After, Token: taskstate.Token{Epoch: c.m.Epoch, Fence: o.After.Fence}, Owner: o.After.LeaseOwner,
-		Delivery: delivery, Recovery: recovery,
+		Delivery: entry, Recovery: recovery,
 		Began: now, Renewed: c.began, Reported: now, StageBegan: now, Progress: o.After.Progress,
 	}
-	a, known := c.attempts[o.TaskID]
-	if !known {
-		a = r.beginAttempt(ctx, o.Before)
-	}
-	h.Span = a.span
-	h.Ctx, h.Cancel = context.WithCancelCause(a.ctx)
+	a := c.attempt(ctx, o.Before)
+	h.Span = trace.SpanFromContext(a)
+	h.Ctx, h.Cancel = context.WithCancelCause(a)
 	r.describe(h)
 	r.slots.Ran(recovery)
 	empty, _ := r.claims.Empty()
@@ -237,12 +267,85 @@ func (r *claimer) started(ctx context.Context, c *claimTx, o taskstate.Outcome, 
 	r.worker.run(h)
 }
 
-// SortedKeys returns the keys of m in order.
-func SortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
+// describe adds what is known once the claim is committed.
+func (r *core) describe(h *local.Claim) {
+	if !h.Span.IsRecording() {
+		return
 	}
-	slices.Sort(keys)
-	return keys
+	h.Span.SetAttributes(append(r.destination,
+		attribute.String("messaging.operation.type", "process"),
+		attribute.String("messaging.operation.name", "process"),
+		attribute.String("messaging.message.id", h.Delivery),
+		attribute.String("messaging.client.id", r.cfg.Process),
+		attribute.String("millweir.task.id", h.Task.ID),
+		attribute.String("millweir.task.type", h.Task.Type),
+		attribute.Int("millweir.task.attempt", h.Task.AttemptCount+1),
+		attribute.Int64("millweir.task.fence", h.Token.Fence),
+	)...)
+}
+
+// answer does what the claim's answer for one task asks for (the table of design D4), with the deliveries that brought it;
+// none: recovery found it. It reports whether the task runs now.
+func (r *claimer) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds []ingestq.Delivery) bool {
+	if o.Err != nil { // the promise in the row brings the task again, later each time; until then an entry may stay pending
+		r.health.Warn(ctx, "runner: claim one task", o.Err, slog.String("task_id", o.TaskID))
+		r.transport.AckFailed(ds)
+		return false
+	}
+	found := len(ds) == 0 // by recovery
+	switch o.Answer {
+	case taskstate.AnswerClaimed:
+		if !found {
+			r.transport.AckOthers(ds[1:], ds[0].ID)
+			r.transport.AckReplaced(o.Before.Delivery, ds[0].ID)
+		}
+		r.started(ctx, c, o, found || c.alone, found)
+		return true
+	case taskstate.AnswerReserved:
+		if found {
+			crash.Point("solo.after_reserve")
+		} else {
+			r.transport.AckOthers(ds[1:], ds[0].ID)
+			ds = ds[:1]
+		}
+		r.isolated.Reserve(&local.Reservation{Outcome: o, Epoch: c.m.Epoch, Deliveries: ds, Renewed: r.deps.Now()})
+	case taskstate.AnswerIsolated: // this process has a reservation already
+		switch {
+		case found:
+		case o.Before.Status == taskstate.StatusQueued:
+			r.transport.AckOthers(ds[1:], ds[0].ID)
+			r.transport.HandBack(ctx, ds[:1])
+		default: // its holder's process or recovery finds it in the table
+			r.transport.AckOthers(ds[1:], ds[0].ID)
+			r.transport.AckOthers(ds[:1], o.Before.Delivery)
+		}
+	case taskstate.AnswerNotDue:
+		r.m.Count(local.ResultNotDue, len(ds))
+		r.transport.AckOthers(ds, o.Before.Delivery)
+	case taskstate.AnswerBusy:
+		r.m.Count(local.ResultBusy, len(ds))
+		r.transport.AckOthers(ds, o.Before.Delivery)
+	case taskstate.AnswerDead:
+		if found {
+			crash.Point("recovery.after_crash_limit")
+		}
+		r.m.Count(local.ResultDead, 1)
+		r.transport.AckOthers(ds, o.After.Delivery)
+		r.effects.Died(o.After, c.m.Epoch, r.transport.EntryOf(o.After))
+	case taskstate.AnswerSkipped:
+		r.m.Count(local.ResultSkipped, len(ds))
+		for _, d := range ds {
+			r.effects.Died(o.Before, c.m.Epoch, d.ID) // acknowledges; a dead letter that is owed goes first
+		}
+	case taskstate.AnswerKept: // nothing else is taken during a reservation
+		r.transport.HandBack(ctx, ds)
+	case taskstate.AnswerApplied, taskstate.AnswerLost, taskstate.AnswerRefused:
+		r.health.Warn(ctx, "runner: claim one task", errUnexpected(o), slog.String("task_id", o.TaskID))
+	}
+	return false
+}
+
+// reservedIn reports whether one of the outcomes is a reservation that was written.
+func reservedIn(outs []taskstate.Outcome) bool {
+	return slices.ContainsFunc(outs, func(o taskstate.Outcome) bool { return o.Answer == taskstate.AnswerReserved && o.Err == nil })
 }

@@ -56,12 +56,7 @@ type Config struct {
 }
 
 // Reconcile says how entries that were read and never acknowledged are put in order (design D4).
-type Reconcile struct {
-	Enabled  bool          // INGEST_REDIS_RECLAIM_ENABLED
-	Interval time.Duration // INGEST_REDIS_RECLAIM_INTERVAL_MS
-	Idle     time.Duration // INGEST_REDIS_RECLAIM_IDLE_MS; 0 allowed
-	Batch    int           // INGEST_REDIS_RECLAIM_BATCH_SIZE: entries of one look
-}
+type Reconcile = delivery.Reconcile
 
 // NewDefaultConfig returns the contract's defaults for a worker; Process and Policy.DLQ are the caller's.
 func NewDefaultConfig() Config {
@@ -121,8 +116,7 @@ func validProcess(name string) bool {
 // queue is what the work on the queue needs.
 func (c Config) queue() delivery.Config {
 	return delivery.Config{
-		Policy: c.Policy, SweepBatch: c.SweepBatch, PinMax: c.PinMax, TrimInterval: c.TrimInterval,
-		Reconcile: c.Reconcile.Enabled, Interval: c.Reconcile.Interval, Idle: c.Reconcile.Idle, Batch: c.Reconcile.Batch,
+		Policy: c.Policy, SweepBatch: c.SweepBatch, Reconcile: c.Reconcile, PinMax: c.PinMax, TrimInterval: c.TrimInterval,
 	}
 }
 
@@ -184,4 +178,13 @@ func (d *Deps) validate() error {
 		d.Now = time.Now
 	}
 	return nil
+}
+
+// Outbox reads and moves the events of rows. *outbox.Reader implements it.
+type Outbox = delivery.Outbox
+
+// Publish adds one delivery per task: the fast path after a commit.
+// An error loses nothing: the sweep for lost deliveries adds what was not added (design D5).
+func Publish(ctx context.Context, p ingestq.Publisher, tasks []taskstate.Task) error {
+	return delivery.Publish(ctx, p, tasks)
 }

@@ -3,7 +3,6 @@ package taskrun
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
@@ -11,6 +10,7 @@ import (
 	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/telemetry"
 )
 
 // glance is the wait of a read while more deliveries are known to be there, and the wait for more free slots before it.
@@ -25,7 +25,7 @@ type reader struct{ *claimer }
 // deliverLoop takes new deliveries, never more than there are free slots, until ctx ends.
 // It outlives every trouble of the queue and the store.
 func (r *reader) deliverLoop(ctx context.Context) {
-	var wait local.Backoff
+	wait := local.Backoff()
 	for ctx.Err() == nil {
 		if !r.isolated.AwaitNone(ctx) || !r.fit.Await(ctx) {
 			return
@@ -43,7 +43,7 @@ func (r *reader) deliverLoop(ctx context.Context) {
 		}
 		if err := r.deliverOnce(ctx, n, more); err != nil {
 			r.health.Warn(ctx, "runner: read deliveries", err)
-			pause.For(ctx, wait.After())
+			pause.For(ctx, wait.Next())
 			continue
 		}
 		wait.Reset()
@@ -65,7 +65,7 @@ func (r *reader) deliverOnce(ctx context.Context, n int, more bool) error {
 	granted, used := r.slots.EndRead(n, len(ds)), 0
 	if len(ds) > 0 {
 		crash.Point("worker.after_read")
-		r.stalled.heard(r.deps.Now())
+		r.health.Delivered()
 		r.transport.HandBack(ctx, ds[granted:]) // recovery took their slots while the stream was empty
 		used = r.take(ctx, ds[:granted])
 	}
@@ -96,7 +96,18 @@ func sortArrivals(ds []ingestq.Delivery) (a arrivals, undecodable []ingestq.Deli
 	return a, undecodable
 }
 
-// take claims the tasks of ds in one transaction and starts those that it won; it answers how many slots they use.
+// arriving returns ctx with the trace of the first message that is sampled: the claim of many stands in it.
+func (a arrivals) arriving(ctx context.Context) context.Context {
+	for _, id := range a.ids {
+		parent := a.byTask[id][0].Envelope.GetContext().GetTraceparent()
+		if telemetry.SpanContext(parent).IsSampled() {
+			return telemetry.WithTraceparent(ctx, parent)
+		}
+	}
+	return ctx
+}
+
+// take claims the tasks of ds in one transaction and starts those that it won; it returns how many slots they use.
 // While the database does not answer it keeps what it read; at a stop it hands that back.
 func (r *reader) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
 	a, undecodable := sortArrivals(ds)
@@ -113,7 +124,7 @@ func (r *reader) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
 	c := r.newClaim(first, false)
 	defer c.end()
 	crash.Point("worker.before_claim")
-	var wait local.Backoff
+	wait := local.Backoff()
 	for {
 		n, err := r.tryTake(ctx, c, &a)
 		used += n
@@ -121,7 +132,7 @@ func (r *reader) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
 			return used
 		}
 		r.health.Warn(ctx, "runner: claim deliveries", err)
-		if !pause.For(ctx, wait.After()) {
+		if !pause.For(ctx, wait.Next()) {
 			break
 		}
 	}
@@ -131,7 +142,7 @@ func (r *reader) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
 	return used
 }
 
-// tryTake is one try of take: it answers how many tasks run now, and leaves in a what the database said nothing about.
+// tryTake is one try of take: it returns how many tasks run now, and leaves in a what the database said nothing about.
 func (r *reader) tryTake(ctx context.Context, c *claimTx, a *arrivals) (used int, err error) {
 	r.isolated.Gate.RLock()
 	defer r.isolated.Gate.RUnlock()
@@ -164,66 +175,4 @@ func (r *reader) tryTake(ctx context.Context, c *claimTx, a *arrivals) (used int
 		}
 	}
 	return used, err
-}
-
-// answer does with the deliveries of one task what the claim's answer asks for (the table of design D4);
-// it reports whether the task runs now.
-func (r *reader) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds []ingestq.Delivery) bool {
-	if o.Err != nil { // the promise in the row brings the task again, later each time; until then an entry may stay pending
-		r.health.Warn(ctx, "runner: claim one task", o.Err, slog.String("task_id", o.TaskID))
-		r.transport.AckFailed(ds)
-		return false
-	}
-	switch o.Answer {
-	case taskstate.AnswerClaimed:
-		r.transport.AckOthers(ds[1:], ds[0].ID)
-		r.transport.AckReplaced(o.Before.Delivery, ds[0].ID)
-		r.started(ctx, c, o, false, false)
-		return true
-	case taskstate.AnswerReserved:
-		r.transport.AckOthers(ds[1:], ds[0].ID)
-		r.isolated.Reserve(&local.Reservation{Outcome: o, Epoch: c.m.Epoch, Delivery: &ds[0], Renewed: r.deps.Now()})
-	case taskstate.AnswerIsolated:
-		r.transport.AckOthers(ds[1:], ds[0].ID)
-		r.leaveIsolated(ctx, o.Before, ds[0])
-	case taskstate.AnswerNotDue:
-		r.m.Count(local.ResultNotDue, len(ds))
-		r.transport.AckOthers(ds, o.Before.Delivery)
-	case taskstate.AnswerBusy:
-		r.m.Count(local.ResultBusy, len(ds))
-		r.transport.AckOthers(ds, o.Before.Delivery)
-	case taskstate.AnswerDead:
-		r.m.Count(local.ResultDead, 1)
-		r.transport.AckOthers(ds, o.After.Delivery)
-		r.effects.Died(o.After, c.m.Epoch, r.transport.EntryOf(o.After))
-	case taskstate.AnswerSkipped:
-		r.m.Count(local.ResultSkipped, len(ds))
-		for _, d := range ds {
-			r.effects.Died(o.Before, c.m.Epoch, d.ID) // acknowledges; an writeDLQPending DLQ entry goes first
-		}
-	case taskstate.AnswerKept: // nothing else is taken during a reservation
-		r.transport.HandBack(ctx, ds)
-	case taskstate.AnswerApplied, taskstate.AnswerLost, taskstate.AnswerRefused:
-		r.health.Warn(ctx, "runner: claim one task", errUnexpected(o), slog.String("task_id", o.TaskID))
-	}
-	return false
-}
-
-// leaveIsolated passes on an isolated run that this process cannot take: it has a reservation already.
-func (r *reader) leaveIsolated(ctx context.Context, t taskstate.Task, d ingestq.Delivery) {
-	if t.Status == taskstate.StatusQueued {
-		r.transport.HandBack(ctx, []ingestq.Delivery{d})
-		return
-	}
-	r.transport.AckOthers([]ingestq.Delivery{d}, t.Delivery) // its holder's process or recovery finds it in the table
-}
-
-// reservedIn reports whether one of the outcomes is a reservation that was written.
-func reservedIn(outs []taskstate.Outcome) bool {
-	for _, o := range outs {
-		if o.Answer == taskstate.AnswerReserved && o.Err == nil {
-			return true
-		}
-	}
-	return false
 }

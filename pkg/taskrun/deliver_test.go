@@ -98,7 +98,7 @@ func TestAnswersOfClaims(t *testing.T) {
 				p := w.start("a", &testHandler{})
 				stillFor(time.Second)
 				require.Empty(t, p.kind.ran())
-				require.Equal(t, c.keeps, w.stream.Claims(id))
+				require.Equal(t, c.keeps, w.stream.claims(id))
 				require.InDelta(t, 1, p.result(c.result), 0)
 				require.Equal(t, before, w.store.get("x"))
 			})
@@ -121,7 +121,7 @@ func TestOwedDeadLetterGoesBeforeTheAcknowledgement(t *testing.T) {
 		})
 		w.start("a", &testHandler{})
 		stillFor(time.Minute)
-		require.True(t, w.stream.Claims(id), "not acknowledged before its entry is written")
+		require.True(t, w.stream.claims(id), "not acknowledged before its entry is written")
 		require.Equal(t, taskstate.DLQOwed, w.store.get("x").DLQ)
 	})
 }
@@ -156,8 +156,8 @@ func TestReplacedDeliveryIsAcknowledged(t *testing.T) {
 		release := make(chan struct{})
 		w.start("a", &testHandler{run: func(context.Context, Job) Result { <-release; return Result{} }})
 		stillFor(0)
-		require.False(t, w.stream.Claims(old))
-		require.True(t, w.stream.Claims(next))
+		require.False(t, w.stream.claims(old))
+		require.True(t, w.stream.claims(next))
 		require.Equal(t, next, w.store.get("x").Delivery)
 		close(release)
 	})
@@ -171,7 +171,7 @@ func TestUndecodableIsPutAway(t *testing.T) {
 		p := w.start("a", &testHandler{}, func(c *Config) { c.Concurrency = 1 })
 		stillFor(time.Second)
 		require.Len(t, w.stream.raw(), 1)
-		require.False(t, w.stream.Claims(id))
+		require.False(t, w.stream.claims(id))
 		require.Len(t, p.kind.ran(), 1)
 	})
 }
@@ -221,7 +221,7 @@ func TestUnknownClaimIsNotBusyToItself(t *testing.T) {
 		require.Len(t, p.kind.ran(), 1)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
 		require.Equal(t, int64(1), w.store.get("x").Fence)
-		require.False(t, w.stream.Claims(id))
+		require.False(t, w.stream.claims(id))
 	})
 }
 

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskrun/internal/local"
@@ -120,10 +123,21 @@ func (r *finisher) finishBatch(ctx context.Context, batch []outcome) {
 	}
 }
 
+// below returns ctx with the first span of the claims that something records, so that a transaction for many of them stands in
+// one of their traces.
+func below(ctx context.Context, batch []outcome) context.Context {
+	for _, o := range batch {
+		if span := o.h.Ends(); span != nil {
+			return trace.ContextWithSpan(ctx, span)
+		}
+	}
+	return ctx
+}
+
 // commit applies b until the database answers, or nobody waits any more.
 // Heartbeats go on meanwhile; a claim that was lost answers so in the end.
 func (r *finisher) commit(ctx context.Context, f *finishTx, b taskstate.Batch) ([]taskstate.Outcome, error) {
-	var wait local.Backoff
+	wait := local.Backoff()
 	for {
 		one, cancel := local.Bounded(ctx)
 		outs, err := r.store.Apply(one, b)
@@ -134,7 +148,7 @@ func (r *finisher) commit(ctx context.Context, f *finishTx, b taskstate.Batch) (
 		f.unsure = f.unsure || errors.Is(err, taskstate.ErrOutcomeUnknown)
 		err = fmt.Errorf("finish %d tasks: %w", len(b.IDs), err)
 		r.health.Warn(ctx, "runner: commit outcomes", err)
-		timer := time.NewTimer(wait.After())
+		timer := time.NewTimer(wait.Next())
 		select {
 		case <-timer.C:
 		case <-r.worker.ended:
@@ -154,13 +168,13 @@ func (f *finishTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBCl
 		o := f.byID[t.ID]
 		at[t.ID] = i
 		h := o.h.Holder(f.r.cfg.Process)
-		if o.sort == outcomeSuccess && holdsNow(m, t, h.Token) {
+		if o.sort == outcomeSuccess && h.Holds(m, t) {
 			dones[t.Type] = append(dones[t.Type], Done{Task: t, Holder: h, Result: o.result})
 			continue
 		}
 		out[i] = f.simple(m, t, h, o)
 	}
-	for _, typ := range SortedKeys(dones) {
+	for _, typ := range slices.Sorted(maps.Keys(dones)) {
 		ds, err := f.r.decideDone(ctx, tx, m, typ, dones[typ])
 		if err != nil {
 			return nil, err
@@ -195,11 +209,6 @@ func (f *finishTx) simple(m taskstate.DBClock, t taskstate.Task, h taskstate.Hol
 	case outcomeSuccess: // its claim is lost
 	}
 	return taskstate.Succeed(m, t, h, o.result.Output, o.message)
-}
-
-// holdsNow reports whether the claim is still the row's.
-func holdsNow(m taskstate.DBClock, t taskstate.Task, token taskstate.Token) bool {
-	return t.Status == taskstate.StatusRunning && t.Fence == token.Fence && m.Epoch == token.Epoch
 }
 
 // decideDone asks one kind about the jobs that ended well; it must decide on each of them.
@@ -245,16 +254,10 @@ func (r *finisher) unwritten(ctx context.Context, o outcome, err error) {
 		return
 	}
 	o.sort, o.failure = outcomeFailure, internalFailure(fmt.Errorf("finish: %w", err))
-	if r.handler(o.h.Task.Type) != nil && !isPanic(err) {
+	if _, thrown := errors.AsType[*panicError](err); !thrown && r.handler(o.h.Task.Type) != nil {
 		o.failure = r.worker.classify(o.h, fmt.Errorf("finish: %w", err))
 	}
 	r.finishBatch(ctx, []outcome{o})
-}
-
-// isPanic reports whether err is a recovered panic.
-func isPanic(err error) bool {
-	var p *panicError
-	return errors.As(err, &p)
 }
 
 // finished does what follows a committed outcome, in the order of design D11.

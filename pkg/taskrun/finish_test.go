@@ -82,11 +82,11 @@ func TestDeadLetterIsOwedUntilWritten(t *testing.T) {
 		w.start("a", &testHandler{run: failing(errHopeless)})
 		stillFor(time.Minute)
 		require.Equal(t, taskstate.DLQOwed, w.store.get("x").DLQ)
-		require.True(t, w.stream.Claims(id))
+		require.True(t, w.stream.claims(id))
 		w.stream.setFault(nil)
 		stillFor(10 * time.Second)
 		require.Equal(t, taskstate.DLQWritten, w.store.get("x").DLQ)
-		require.False(t, w.stream.Claims(id))
+		require.False(t, w.stream.claims(id))
 		require.Len(t, w.stream.deadLetters(), 1)
 	})
 }
@@ -105,11 +105,11 @@ func TestRetryRunsWhenDue(t *testing.T) {
 			return Result{}
 		}})
 		stillFor(900 * time.Millisecond)
-		require.True(t, w.stream.Claims(id), "a retry keeps its entry")
+		require.True(t, w.stream.claims(id), "a retry keeps its entry")
 		require.Equal(t, id, w.store.get("x").Delivery)
 		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
-		require.False(t, w.stream.Claims(id))
+		require.False(t, w.stream.claims(id))
 		require.WithinDuration(t, at[0].Add(time.Second), at[1], 10*time.Millisecond)
 		require.Equal(t, 1, testutil.CollectAndCount(p.m.Lateness))
 	})
@@ -137,7 +137,7 @@ func TestUnknownTypeIsSuspendedByItsHolder(t *testing.T) {
 		stillFor(time.Second)
 		require.Equal(t, []taskstate.Status{taskstate.StatusRunning, taskstate.StatusSuspended}, w.store.path("x"))
 		require.Contains(t, w.store.log[len(w.store.log)-1].Message, `"telepathy"`)
-		require.False(t, w.stream.Claims(id))
+		require.False(t, w.stream.claims(id))
 	})
 }
 
@@ -152,14 +152,14 @@ func TestFinishOutlivesAnOutage(t *testing.T) {
 		w.store.setFault(func(string) error { return taskstate.ErrUnavailable })
 		close(release)
 		stillFor(40 * time.Second) // longer than the lease
-		require.True(t, w.stream.Claims(id), "not acknowledged before the outcome is committed")
+		require.True(t, w.stream.claims(id), "not acknowledged before the outcome is committed")
 		w.store.setFault(nil)
 		stillFor(10 * time.Second)
 		row := w.store.get("x")
 		require.Equal(t, taskstate.StatusSucceeded, row.Status)
 		require.Zero(t, row.CrashCount, "an outage counts no crash")
 		require.Len(t, p.kind.ran(), 1)
-		require.False(t, w.stream.Claims(id))
+		require.False(t, w.stream.claims(id))
 	})
 }
 
@@ -220,7 +220,7 @@ func TestUnknownFinishIsReadBack(t *testing.T) {
 		stillFor(time.Second)
 		require.True(t, lost)
 		require.InDelta(t, 1, p.result(local.ResultSucceeded), 0)
-		require.False(t, w.stream.Claims(id))
+		require.False(t, w.stream.claims(id))
 	})
 }
 
@@ -349,11 +349,11 @@ func TestTakeoverWhileTheOldOneRuns(t *testing.T) {
 		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusRunning, w.store.get("x").Status, "the old holder wrote nothing")
 		require.InDelta(t, 1, testutil.ToFloat64(a.m.Lost), 0)
-		require.True(t, w.stream.Claims(id), "the old holder leaves the delivery: it is the new one's")
+		require.True(t, w.stream.claims(id), "the old holder leaves the delivery: it is the new one's")
 		close(release)
 		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("x").Status)
-		require.False(t, w.stream.Claims(id))
+		require.False(t, w.stream.claims(id))
 	})
 }
 

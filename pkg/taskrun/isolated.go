@@ -6,18 +6,13 @@ import (
 	"log/slog"
 
 	"github.com/millweir/millweir/pkg/crash"
-	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 // isolatedRun runs tasks on their last run alone (design D6).
-type isolatedRun struct {
-	*claimer
-	reader   *reader
-	recovery *recovery
-}
+type isolatedRun struct{ *claimer }
 
 // isolatedLoop runs reserved tasks: it waits until the process holds nothing, claims the one alone, waits for its end, goes on.
 func (r *isolatedRun) isolatedLoop(ctx context.Context) {
@@ -33,7 +28,7 @@ func (r *isolatedRun) isolatedLoop(ctx context.Context) {
 		if !r.claimAlone(ctx, res) {
 			return
 		}
-		if res.Running && !r.awaitEnd(ctx) {
+		if res.Running && !local.Until(ctx, r.claims.Empty) {
 			return
 		}
 		r.isolated.GiveUp()
@@ -57,21 +52,6 @@ func (r *isolatedRun) awaitAlone(ctx context.Context) bool {
 	}
 }
 
-// awaitEnd waits until the task that runs alone is finished; it reports whether ctx goes on.
-func (r *isolatedRun) awaitEnd(ctx context.Context) bool {
-	for {
-		empty, drained := r.claims.Empty()
-		if empty {
-			return ctx.Err() == nil
-		}
-		select {
-		case <-drained:
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
 // errNotAlone: a claim that was in flight when the process had nothing left has won a task meanwhile.
 var errNotAlone = errors.New("the process holds a task again")
 
@@ -82,13 +62,14 @@ var errUnheard = errors.New("it is not known yet what the process holds")
 // When it is not to be had any more (cancelled, suspended, taken after an outage) only its delivery is put in order.
 func (r *isolatedRun) claimAlone(ctx context.Context, res *local.Reservation) bool {
 	id := res.Outcome.TaskID
-	var deliveries map[string]string
-	if res.Delivery != nil {
-		deliveries = map[string]string{id: res.Delivery.ID}
+	deliveries := map[string]string{}
+	for _, d := range res.Deliveries {
+		deliveries[id] = d.ID
 	}
 	c := r.newClaim(deliveries, false)
 	defer c.end()
-	var wait local.Backoff
+	c.alone = true
+	wait := local.Backoff()
 	for {
 		err := r.tryAlone(ctx, c, res)
 		if err == nil {
@@ -101,7 +82,7 @@ func (r *isolatedRun) claimAlone(ctx context.Context, res *local.Reservation) bo
 			continue
 		}
 		r.health.Warn(ctx, "runner: claim a reserved task", err, slog.String("task_id", id))
-		if !pause.For(ctx, wait.After()) {
+		if !pause.For(ctx, wait.Next()) {
 			return false
 		}
 	}
@@ -111,10 +92,6 @@ func (r *isolatedRun) claimAlone(ctx context.Context, res *local.Reservation) bo
 func (r *isolatedRun) tryAlone(ctx context.Context, c *claimTx, res *local.Reservation) error {
 	r.isolated.Gate.Lock()
 	defer r.isolated.Gate.Unlock()
-	var ds []ingestq.Delivery
-	if res.Delivery != nil {
-		ds = []ingestq.Delivery{*res.Delivery}
-	}
 	_, lost, _ := r.isolated.State()
 	// Claims that had begun before the reservation are over now, and nobody takes more while the gate is shut.
 	if empty, _ := r.claims.Empty(); !empty && !lost {
@@ -130,28 +107,13 @@ func (r *isolatedRun) tryAlone(ctx context.Context, c *claimTx, res *local.Reser
 		return err
 	}
 	o := outs[0]
-	switch {
-	case o.Err == nil && o.Answer == taskstate.AnswerClaimed:
+	if o.Err == nil && o.Answer == taskstate.AnswerClaimed {
 		crash.Point("solo.after_claim")
 		r.isolated.Run(res)
 		r.slots.TakeAlone()
-		r.answerAlone(ctx, c, o, ds)
-	case len(ds) > 0:
-		r.reader.answer(ctx, c, o, ds)
-	default:
-		r.recovery.recovered(ctx, c, o)
 	}
+	r.answer(ctx, c, o, res.Deliveries)
 	return nil
-}
-
-// answerAlone starts the task that was claimed alone. Its slot is recovery's, whoever found it: all are free.
-func (r *isolatedRun) answerAlone(ctx context.Context, c *claimTx, o taskstate.Outcome, ds []ingestq.Delivery) {
-	if len(ds) == 0 {
-		r.started(ctx, c, o, true, true)
-		return
-	}
-	r.transport.AckReplaced(o.Before.Delivery, ds[0].ID)
-	r.started(ctx, c, o, true, false)
 }
 
 // releaseReservation drops a reservation at a stop: the row is as free as before.
@@ -175,7 +137,7 @@ func (r *isolatedRun) releaseReservation(ctx context.Context) {
 		return // it expires by itself
 	}
 	crash.Point("solo.after_release")
-	if res.Delivery != nil {
-		r.transport.HandBackReserved(ctx, outs[0].After, *res.Delivery)
+	for _, d := range res.Deliveries {
+		r.transport.HandBackReserved(ctx, outs[0].After, d)
 	}
 }

@@ -75,7 +75,7 @@ func TestIsolatedRunRunsAlone(t *testing.T) {
 		require.Equal(t, taskstate.StatusQueued, row.Status)
 		require.Equal(t, "a", row.LeaseOwner[:1])
 		require.Empty(t, w.store.path("poison"), "a reservation is no change of status")
-		require.True(t, w.stream.Claims(poisoned))
+		require.True(t, w.stream.claims(poisoned))
 
 		w.task("after")
 		stillFor(5 * time.Minute) // the reservation is renewed as long as it takes
@@ -93,7 +93,7 @@ func TestIsolatedRunRunsAlone(t *testing.T) {
 		close(g.release["after"])
 		stillFor(time.Second)
 		require.Zero(t, g.together)
-		require.False(t, w.stream.Claims(poisoned))
+		require.False(t, w.stream.claims(poisoned))
 		require.Equal(t, map[taskstate.Status]int{taskstate.StatusSucceeded: 3}, w.store.statuses())
 	})
 }
@@ -171,7 +171,7 @@ func TestTakeoverOfAIsolatedRun(t *testing.T) {
 		close(g.release["poison"])
 		stillFor(time.Second)
 		require.Equal(t, taskstate.StatusSucceeded, w.store.get("poison").Status)
-		require.False(t, w.stream.Claims(id), "its own entry was adopted and acknowledged")
+		require.False(t, w.stream.claims(id), "its own entry was adopted and acknowledged")
 	})
 }
 
@@ -190,7 +190,7 @@ func TestCrashLimit(t *testing.T) {
 		require.Equal(t, taskstate.StatusDead, row.Status)
 		require.Equal(t, taskstate.DLQWritten, row.DLQ)
 		require.Len(t, w.stream.deadLetters(), 1)
-		require.False(t, w.stream.Claims(id))
+		require.False(t, w.stream.claims(id))
 		require.InDelta(t, 1, p.result(local.ResultDead), 0)
 		require.Empty(t, p.kind.ran())
 	})
@@ -211,7 +211,7 @@ func TestCancelDropsAReservation(t *testing.T) {
 		})
 		stillFor(12 * time.Second)
 		require.Nil(t, p.isolated.Res)
-		require.False(t, w.stream.Claims(id))
+		require.False(t, w.stream.claims(id))
 		w.task("next")
 		stillFor(time.Second)
 		require.Len(t, p.kind.ran(), 2)
@@ -235,7 +235,7 @@ func TestStopReleasesAReservation(t *testing.T) {
 		require.Empty(t, row.LeaseOwner)
 		require.True(t, row.LeaseExpiresAt.IsZero())
 		require.Equal(t, taskstate.StatusQueued, row.Status)
-		require.False(t, w.stream.Claims(id))
+		require.False(t, w.stream.claims(id))
 		b := w.start("b", g.handler())
 		close(g.release["poison"])
 		close(g.release["long"])

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/millweir/millweir/pkg/ingestq"
-	"github.com/millweir/millweir/pkg/taskrun/internal/delivery"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -21,7 +20,7 @@ type memOutbox struct {
 	deadLetters []ingestq.UnsentDeadLetter // dead letters that nobody has sent
 	stopped     bool                       // deliveries wait
 	asked       int
-	box         delivery.DeadLetterWriter // of the other transport
+	box         ingestq.DeadLetterWriter // of the other transport
 }
 
 // newTopicWorld is a world whose stream is a topic, and whose deliveries are events.

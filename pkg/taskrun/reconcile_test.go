@@ -63,7 +63,7 @@ func TestReconcileTable(t *testing.T) {
 				member := w.stream.Join("reader")
 				id := w.stream.give("x", member.Name())
 				if !c.alive {
-					w.stream.Kill(member.Name())
+					w.stream.kill(member.Name())
 				}
 				if c.row != nil {
 					row := *c.row
@@ -110,14 +110,14 @@ func TestReconcileWithoutAnEnvelope(t *testing.T) {
 		gone := w.stream.send("x")
 		_, err := m.Read(t.Context(), 10, time.Second)
 		require.NoError(t, err)
-		w.stream.Delete(gone)
+		w.stream.deleteData(gone)
 		stillFor(time.Hour)
 		p := w.make("r", &testHandler{})
 		require.NoError(t, once(p, "reconcile pending entries")(t.Context()))
 		require.True(t, p.effects.Round(t.Context()))
 		require.Len(t, w.stream.raw(), 1)
-		require.False(t, w.stream.Claims(bad))
-		require.False(t, w.stream.Claims(gone))
+		require.False(t, w.stream.claims(bad))
+		require.False(t, w.stream.claims(gone))
 	})
 }
 
@@ -159,7 +159,7 @@ func TestReconcileLosesARaceWithAClaim(t *testing.T) {
 		})
 		require.NoError(t, once(p, "reconcile pending entries")(t.Context()))
 		require.True(t, p.effects.Round(t.Context()))
-		require.True(t, w.stream.Claims(id))
+		require.True(t, w.stream.claims(id))
 		_, _, added, _ := w.stream.counts()
 		require.Equal(t, 1, added)
 	})
@@ -178,8 +178,8 @@ func TestPinsAreUnpin(t *testing.T) {
 		require.Equal(t, 2, pending)
 		stillFor(time.Minute)
 		require.NoError(t, once(p, "trim the stream")(t.Context()))
-		require.False(t, w.stream.Claims(w.store.get("r").Delivery))
-		require.True(t, w.stream.Claims(w.store.get("x").Delivery))
+		require.False(t, w.stream.claims(w.store.get("r").Delivery))
+		require.True(t, w.stream.claims(w.store.get("x").Delivery))
 		require.Equal(t, 2, w.stream.calls("trim"))
 	})
 }
@@ -192,7 +192,7 @@ func TestSettlingCanBeOff(t *testing.T) {
 		w.retrying("x", time.Second)
 		p := w.start("r", &testHandler{}, func(c *Config) { c.MainLoop, c.Reconcile.Enabled = false, false })
 		stillFor(time.Hour)
-		require.True(t, w.stream.Claims(id))
+		require.True(t, w.stream.claims(id))
 		require.Equal(t, []string{"x"}, p.kind.ran())
 		require.NotZero(t, w.stream.calls("trim"))
 	})

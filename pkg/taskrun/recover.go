@@ -3,7 +3,7 @@ package taskrun
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,7 +22,7 @@ type recovery struct{ *claimer }
 
 // recoverLoop finds due retries and expired leases in the table, until ctx ends.
 func (r *recovery) recoverLoop(ctx context.Context) {
-	var idle backoffFrom
+	idle := pause.Backoff{First: recoverPause, Most: r.cfg.RecoveryInterval} // after looks that won nothing
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -47,58 +47,30 @@ func (r *recovery) recoverLoop(ctx context.Context) {
 
 // awaitSlot waits until recovery may have a slot; at most the loop's interval, so that what changes in the table is seen.
 func (r *recovery) awaitSlot(ctx context.Context) {
-	timer := time.NewTimer(r.cfg.RecoveryInterval)
-	defer timer.Stop()
-	for {
-		changed := r.slots.Wait()
-		if r.slots.Recoverable() > 0 {
-			return
-		}
-		select {
-		case <-changed:
-		case <-timer.C:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// backoffFrom is the pause after looks that won nothing: doubled from recoverPause.
-type backoffFrom struct{ next time.Duration }
-
-// after returns the next pause, at most limit.
-func (b *backoffFrom) after(limit time.Duration) time.Duration {
-	d := max(b.next, recoverPause)
-	b.next = min(2*d, limit)
-	return min(d, limit)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.RecoveryInterval)
+	defer cancel()
+	local.Until(ctx, r.slots.Recoverable)
 }
 
 // recoverOnce claims what is due and returns when to look again, and whether only a slot is missing.
-func (r *recovery) recoverOnce(ctx context.Context, idle *backoffFrom) (wait time.Duration, recoveryWaiting bool, err error) {
+func (r *recovery) recoverOnce(ctx context.Context, idle *pause.Backoff) (wait time.Duration, recoveryWaiting bool, err error) {
 	limit := r.cfg.RecoveryInterval
 	if r.takesNothing() {
 		r.slots.SetRecoveryWaiting(false)
 		return limit, false, nil
 	}
-	var won int
-	takeover, err := r.nextTakeover(ctx, limit)
-	if err != nil {
-		return limit, false, err
-	}
-	if takeover <= 0 {
-		n, recoveryWaiting, err := r.recoverStatus(ctx, taskstate.StatusRunning)
-		if err != nil || recoveryWaiting {
-			return limit, recoveryWaiting, err
+	wait, overdue, won := limit, false, 0
+	for _, status := range []taskstate.Status{taskstate.StatusRunning, taskstate.StatusRetrying} {
+		next, err := r.nextWake(ctx, status, limit)
+		if err != nil {
+			return limit, false, err
 		}
-		won += n
-	}
-	retry, err := r.nextWake(ctx, taskstate.StatusRetrying, limit)
-	if err != nil {
-		return limit, false, err
-	}
-	if retry <= 0 {
-		n, recoveryWaiting, err := r.recoverStatus(ctx, taskstate.StatusRetrying)
+		if next > 0 {
+			wait = min(wait, next)
+			continue
+		}
+		overdue = true
+		n, recoveryWaiting, err := r.recoverStatus(ctx, status)
 		if err != nil || recoveryWaiting {
 			return limit, recoveryWaiting, err
 		}
@@ -106,39 +78,27 @@ func (r *recovery) recoverOnce(ctx context.Context, idle *backoffFrom) (wait tim
 	}
 	r.slots.SetRecoveryWaiting(false)
 	switch {
-	case takeover > 0 && retry > 0:
-		idle.next = 0
-		return min(takeover, retry, limit), false, nil
+	case !overdue:
+		idle.Reset()
 	case won > 0:
-		idle.next = 0
-		return 0, false, nil // look at once for what comes after it
-	}
-	wait = idle.after(limit)
-	for _, next := range []time.Duration{takeover, retry} {
-		if next > 0 { // what is overdue and not to be had makes nothing else late
-			wait = min(wait, next)
-		}
+		idle.Reset()
+		wait = 0 // look at once for what comes after it
+	default: // what is overdue and not to be had makes nothing else late
+		wait = min(wait, idle.Next())
 	}
 	return wait, false, nil
 }
 
-// nextTakeover returns how long until the first lease expires; after an outage of the database not before half a lease.
-func (r *recovery) nextTakeover(ctx context.Context, limit time.Duration) (time.Duration, error) {
-	next, err := r.nextWake(ctx, taskstate.StatusRunning, limit)
-	if err != nil {
-		return limit, err
-	}
-	if wait := r.health.MayTakeOver(); wait > 0 {
-		return max(next, min(wait, limit)), nil
-	}
-	return next, nil
-}
-
-// nextWake is Store.NextWake with a limit in time.
+// nextWake returns how long until a row of status has to be looked at, at most limit: a lease that expires is taken over only
+// half a lease after an outage of the database.
 func (r *recovery) nextWake(ctx context.Context, status taskstate.Status, limit time.Duration) (time.Duration, error) {
 	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
-	return r.store.NextWake(ctx, status, limit)
+	next, err := r.store.NextWake(ctx, status, limit)
+	if hold := r.health.MayTakeOver(); status == taskstate.StatusRunning && hold > 0 {
+		next = max(next, min(hold, limit))
+	}
+	return next, err
 }
 
 // recoverStatus claims due tasks of one status with the slots that recovery may have.
@@ -162,11 +122,11 @@ func (r *recovery) recoverStatus(ctx context.Context, status taskstate.Status) (
 	crash.Point("recovery.after_scan")
 	outs, err := c.sweep(ctx, status, n)
 	// Ask the very rows what became of them, however long the database is away: what the lost answer claimed has no other holder.
-	var pauses local.Backoff
-	for unsure := errors.Is(err, taskstate.ErrOutcomeUnknown) && len(c.types) > 0; unsure && err != nil && pause.For(ctx, pauses.After()); {
-		outs, err = c.byIDs(ctx, SortedKeys(c.types))
+	pauses := local.Backoff()
+	for unsure := errors.Is(err, taskstate.ErrOutcomeUnknown) && len(c.types) > 0; unsure && err != nil && pause.For(ctx, pauses.Next()); {
+		outs, err = c.byIDs(ctx, slices.Sorted(maps.Keys(c.types)))
 	}
-	for again := unheard(outs); len(again) > 0 && pause.For(ctx, pauses.After()); again = unheard(outs) {
+	for again := unheard(outs); len(again) > 0 && pause.For(ctx, pauses.Next()); again = unheard(outs) {
 		if more, err := c.byIDs(ctx, again); err == nil {
 			outs = append(without(outs, again), more...)
 		}
@@ -178,7 +138,7 @@ func (r *recovery) recoverStatus(ctx context.Context, status taskstate.Status) (
 		return 0, false, err
 	}
 	for _, o := range outs {
-		if r.recovered(ctx, c, o) {
+		if r.answer(ctx, c, o, nil) {
 			used++
 		}
 		if o.Err == nil && o.Change != nil {
@@ -191,28 +151,4 @@ func (r *recovery) recoverStatus(ctx context.Context, status taskstate.Status) (
 // without leaves out the outcomes of some tasks.
 func without(outs []taskstate.Outcome, ids []string) []taskstate.Outcome {
 	return slices.DeleteFunc(slices.Clone(outs), func(o taskstate.Outcome) bool { return slices.Contains(ids, o.TaskID) })
-}
-
-// recovered does what the answer for one row of a sweep asks for; it reports whether the task runs now.
-func (r *recovery) recovered(ctx context.Context, c *claimTx, o taskstate.Outcome) bool {
-	if o.Err != nil {
-		r.health.Warn(ctx, "runner: recover one task", o.Err, slog.String("task_id", o.TaskID))
-		return false
-	}
-	switch o.Answer {
-	case taskstate.AnswerClaimed:
-		r.started(ctx, c, o, true, true)
-		return true
-	case taskstate.AnswerReserved:
-		crash.Point("solo.after_reserve")
-		r.isolated.Reserve(&local.Reservation{Outcome: o, Epoch: c.m.Epoch, Renewed: r.deps.Now()})
-	case taskstate.AnswerDead:
-		crash.Point("recovery.after_crash_limit")
-		r.m.Count(local.ResultDead, 1)
-		r.effects.Died(o.After, c.m.Epoch, r.transport.EntryOf(o.After))
-	case taskstate.AnswerIsolated, taskstate.AnswerBusy, taskstate.AnswerNotDue, taskstate.AnswerSkipped, taskstate.AnswerKept:
-	case taskstate.AnswerApplied, taskstate.AnswerLost, taskstate.AnswerRefused:
-		r.health.Warn(ctx, "runner: recover one task", errUnexpected(o), slog.String("task_id", o.TaskID))
-	}
-	return false
 }

@@ -211,7 +211,7 @@ func TestRetryAfterFlush(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.retrying("x", time.Second)
-		w.stream.Wipe()
+		w.stream.wipe()
 		p := w.start("a", &testHandler{})
 		stillFor(2 * time.Second)
 		require.Equal(t, []string{"x"}, p.kind.ran())

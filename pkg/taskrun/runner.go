@@ -4,10 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -32,7 +31,6 @@ type core struct {
 	asking    *local.Calls
 	isolated  *local.Isolation
 	fit       local.Fitness
-	stalled   stallWatch
 	// destination names the queue in traces; an append to it copies.
 	destination []attribute.KeyValue
 
@@ -63,7 +61,7 @@ func New(cfg Config, deps Deps) *Runner {
 	}
 	c := &core{
 		cfg: cfg, deps: deps, m: local.NewMetrics(deps.Metrics), health: local.NewHealth(cfg.heartbeat(), cfg.Policy.Lease, deps.Log, deps.Now),
-		slots: local.NewSlots(cfg.Concurrency), claims: local.NewClaims(), asking: local.NewCalls(), isolated: local.NewIsolation(),
+		slots: local.NewSlots(cfg.Concurrency), claims: local.NewClaims(), asking: local.NewCalls(), isolated: &local.Isolation{},
 		nudge: make(chan struct{}, 1), destination: delivery.DestinationOf(deps.Queue),
 	}
 	if deps.Fit != nil {
@@ -76,11 +74,9 @@ func New(cfg Config, deps Deps) *Runner {
 	// One outcome per slot may wait: beyond that a run keeps its slot, and so nothing new is claimed.
 	worker := &executor{core: c, outcomes: make(chan outcome, cfg.Concurrency), ended: make(chan struct{})}
 	claims := &claimer{core: c, worker: worker}
-	reader, recovery := &reader{claims}, &recovery{claims}
 	return &Runner{
-		core: c, worker: worker, reader: reader, recovery: recovery,
-		isolatedRun: &isolatedRun{claimer: claims, reader: reader, recovery: recovery},
-		finisher:    &finisher{core: c, worker: worker}, heart: &heart{core: c, worker: worker}, sweeper: &sweeper{c},
+		core: c, worker: worker, reader: &reader{claims}, recovery: &recovery{claims}, isolatedRun: &isolatedRun{claims},
+		finisher: &finisher{core: c, worker: worker}, heart: &heart{core: c, worker: worker}, sweeper: &sweeper{c},
 	}
 }
 
@@ -108,7 +104,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	base := context.WithoutCancel(ctx)
 	late, endLate := context.WithCancel(base) // what must outlive ctx until all is handed back
 	defer endLate()
-	var early, rest errgroup.Group
+	var early, rest sync.WaitGroup
 	r.goLate(late, &rest)
 	r.goEarly(ctx, &early)
 	r.health.Set(func(h *local.Health) { h.Started = true })
@@ -117,22 +113,23 @@ func (r *Runner) Run(ctx context.Context) error {
 
 	<-ctx.Done()
 	r.health.Set(func(h *local.Health) { h.Stopping = true })
-	err := early.Wait()
+	early.Wait()
 	if y, ok := r.deps.Queue.(ingestq.Yielder); ok {
 		y.Yield() // others need not wait until the last task here has ended
 	}
 	r.stop(base)
 	endLate()
-	if lateErr := rest.Wait(); err == nil {
-		err = lateErr
-	}
+	rest.Wait()
 	r.deps.Log.InfoContext(base, "runner: stopped", "process", r.cfg.Process, "left_to_their_leases", len(r.claims.All()))
-	return err
+	return nil
 }
 
 // goEarly starts what ends with ctx: everything that takes new work.
-func (r *Runner) goEarly(ctx context.Context, g *errgroup.Group) {
-	spawn := func(f func(context.Context)) { g.Go(func() error { f(ctx); return nil }) }
+func (r *Runner) goEarly(ctx context.Context, g *sync.WaitGroup) {
+	spawn := func(f func(context.Context)) { g.Go(func() { f(ctx) }) }
+	repeat := func(what string, interval time.Duration, once func(context.Context) error) {
+		g.Go(func() { r.every(ctx, what, interval, once) })
+	}
 	if r.deps.Fit != nil {
 		spawn(r.fitLoop)
 	}
@@ -142,39 +139,29 @@ func (r *Runner) goEarly(ctx context.Context, g *errgroup.Group) {
 			spawn(r.reader.deliverLoop)
 		}
 	}
-	spawn(func(ctx context.Context) {
-		r.every(ctx, "measure due work", r.cfg.SweepInterval, r.sweeper.measureOnce)
-	})
+	repeat("measure due work", r.cfg.SweepInterval, r.sweeper.measureOnce)
 	if !r.cfg.Recovery {
 		return
 	}
 	spawn(r.recovery.recoverLoop)
-	spawn(func(ctx context.Context) {
-		r.every(ctx, "enqueue lost deliveries", r.cfg.SweepInterval, r.sweeper.watermarkOnce)
-	})
-	spawn(func(ctx context.Context) {
-		r.every(ctx, "write writeDLQPending dead letters", r.cfg.SweepInterval, r.transport.WriteDLQPending)
-	})
+	repeat("enqueue lost deliveries", r.cfg.SweepInterval, r.sweeper.watermarkOnce)
+	repeat("write owed dead letters", r.cfg.SweepInterval, r.transport.WriteDLQPending)
 	for _, l := range r.transport.Loops() {
-		spawn(func(ctx context.Context) { r.every(ctx, l.What, l.Interval, l.Once) })
+		repeat(l.What, l.Interval, l.Once)
 	}
 }
 
 // goLate starts what ends after the last task: heartbeats, outcomes, and the member of the group.
-func (r *Runner) goLate(ctx context.Context, g *errgroup.Group) {
-	g.Go(func() error { r.heart.beatLoop(ctx); return nil })
-	g.Go(func() error { r.finisher.finishLoop(ctx); return nil })
-	g.Go(func() error { r.effects.Loop(ctx); return nil })
-	g.Go(func() error {
-		var wait local.Backoff
-		for {
-			err := r.deps.Queue.Run(ctx)
-			if ctx.Err() != nil {
-				return nil //nolint:nilerr // the end of ctx is the way to end
-			}
-			r.health.Warn(ctx, "runner: group membership ended", err)
-			if !pause.For(ctx, wait.After()) {
-				return nil
+func (r *Runner) goLate(ctx context.Context, g *sync.WaitGroup) {
+	g.Go(func() { r.heart.beatLoop(ctx) })
+	g.Go(func() { r.finisher.finishLoop(ctx) })
+	g.Go(func() { r.effects.Loop(ctx) })
+	g.Go(func() {
+		wait := local.Backoff()
+		for ctx.Err() == nil {
+			if err := r.deps.Queue.Run(ctx); ctx.Err() == nil {
+				r.health.Warn(ctx, "runner: group membership ended", err)
+				pause.For(ctx, wait.Next())
 			}
 		}
 	})
@@ -235,15 +222,5 @@ func (r *Runner) stop(ctx context.Context) {
 func (r *Runner) drained(ctx context.Context, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for {
-		empty, changed := r.claims.Empty()
-		if empty {
-			return true
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return false
-		}
-	}
+	return local.Until(ctx, r.claims.Empty)
 }

@@ -36,11 +36,13 @@ func TestShareOfRecovery(t *testing.T) {
 		})
 	}
 	s := local.NewSlots(5)
-	require.Equal(t, 5, s.Recoverable(), "nobody waits: all")
+	require.Equal(t, 5, s.TakeRecovery(100), "nobody waits: all")
+	s.Give(true, 5)
 	n, _, _ := s.BeginRead()
 	s.EndLane(s.EndRead(n, n), 0) // a full read: more wait
 	require.Equal(t, 3, s.TakeRecovery(100), "half, rounded up")
-	require.Zero(t, s.Recoverable())
+	more, _ := s.Recoverable()
+	require.False(t, more)
 }
 
 // All slots run deliveries when retries come due: each that falls free is recovery's until it has its half.
@@ -98,7 +100,7 @@ func TestReadInFlightIsHandedBack(t *testing.T) {
 		stillFor(time.Second)
 		require.Equal(t, []string{"long"}, p.kind.ran())
 		require.Equal(t, taskstate.StatusQueued, w.store.get("late").Status)
-		require.False(t, w.stream.Claims(id))
+		require.False(t, w.stream.claims(id))
 		waiting, _, _, _ := w.stream.counts()
 		require.Equal(t, 1, waiting, "a copy for others")
 		for _, gate := range g.release {

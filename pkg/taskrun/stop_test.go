@@ -40,8 +40,8 @@ func TestStopHandsBack(t *testing.T) {
 		row := w.store.get("long")
 		require.Equal(t, taskstate.StatusQueued, row.Status)
 		require.Zero(t, row.AttemptCount)
-		require.False(t, w.stream.Claims(short))
-		require.False(t, w.stream.Claims(long))
+		require.False(t, w.stream.claims(short))
+		require.False(t, w.stream.claims(long))
 		waiting, pending, added, _ := w.stream.counts()
 		require.Equal(t, []int{1, 0, 3}, []int{waiting, pending, added}, "one copy for the one that was handed back")
 		require.InDelta(t, 1, testutil.ToFloat64(p.m.HandedBack), 0)
@@ -80,7 +80,7 @@ func TestStopReturnsUnclaimedDeliveries(t *testing.T) {
 		p.end(t)
 		waiting, pending, _, _ := w.stream.counts()
 		require.Equal(t, []int{3, 0}, []int{waiting, pending})
-		require.Zero(t, w.stream.Alive(), "the member leaves last")
+		require.Zero(t, w.stream.alive(), "the member leaves last")
 	})
 }
 

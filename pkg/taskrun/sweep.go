@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
@@ -67,7 +66,7 @@ func (r *sweeper) watermark(ctx context.Context) (time.Time, error) {
 	return at, nil
 }
 
-// enqueue renews the promises of one batch of lost deliveries and adds them; it answers how many rows it read.
+// enqueue renews the promises of one batch of lost deliveries and adds them; it returns how many rows it read.
 func (r *sweeper) enqueue(ctx context.Context, watermark, before time.Time) (int, error) {
 	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
@@ -119,33 +118,6 @@ func (r *sweeper) measureOnce(ctx context.Context) error {
 	}
 	waiting := stats.Lag > 0 || (stats.Lag < 0 && n > 0 && oldest > stallAfter)
 	may := r.slots.Idle() > 0 && !r.takesNothing()
-	stalled := r.stalled.listen(r.deps.Now(), waiting && may)
-	r.health.Set(func(h *local.Health) { h.Stalled = stalled })
+	r.health.Waits(waiting && may, stallAfter)
 	return nil
-}
-
-// stallWatch finds a worker that is connected and yet is given nothing, as clients of other systems are after a reconnect.
-type stallWatch struct {
-	mu    sync.Mutex
-	since time.Time // since when deliveries wait, slots are free, and nothing came; zero: not so
-}
-
-// heard notes that deliveries came.
-func (d *stallWatch) heard(time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.since = time.Time{}
-}
-
-// listen notes whether deliveries wait for free slots; it reports whether that has been so for too long.
-func (d *stallWatch) listen(now time.Time, waiting bool) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case !waiting:
-		d.since = time.Time{}
-	case d.since.IsZero():
-		d.since = now
-	}
-	return !d.since.IsZero() && now.Sub(d.since) >= stallAfter
 }

@@ -34,9 +34,9 @@ func (l *transportLab) onTheLoose(kind Handler, n int) {
 				stops[name] = l.runner(fmt.Sprint(name, started), kind, nil) // each start has a name of its own
 			}
 		case 3:
-			l.stream.Wipe()
+			l.stream.wipe()
 		case 4:
-			l.stream.Rebalance()
+			l.stream.rebalance()
 		case 5:
 			l.sender.down.Store(!l.sender.down.Load())
 		case 6:
@@ -47,7 +47,7 @@ func (l *transportLab) onTheLoose(kind Handler, n int) {
 		<-wait.C // the pace of the faults: nothing is waited for
 	}
 	l.sender.down.Store(false)
-	l.stream.Rebalance() // what a stopped member had read and not finished goes to those that are left
+	l.stream.rebalance() // what a stopped member had read and not finished goes to those that are left
 	if len(stops) == 0 {
 		l.runner("last", kind, nil)
 	}

@@ -236,7 +236,7 @@ func TestTasksTravelThroughTheOutbox(t *testing.T) {
 		events := l.events(transportTopic) // one look: the relay goes on
 		require.Equal(t, 24, events[outbox.StatusNew]+events[outbox.StatusSent], "one more for each that was handed back")
 		through.Store(true)
-		l.stream.Rebalance()
+		l.stream.rebalance()
 		stop = l.runner("b", kind, nil)
 		l.until(taskstate.StatusSucceeded, ids)
 		stop()
@@ -264,7 +264,7 @@ func TestLostDeliveriesAreSentAgain(t *testing.T) {
 		stop := l.relay()
 		require.Eventually(t, func() bool { return l.events(transportTopic)[outbox.StatusSent] == 30 }, waitLimit, 10*time.Millisecond)
 		stop()
-		l.stream.Wipe() // the topic loses them
+		l.stream.wipe() // the topic loses them
 		waiting := l.submit(l.store, 30)
 		kind := &testHandler{}
 		l.runner("a", kind, nil)

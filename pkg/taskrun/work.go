@@ -108,7 +108,7 @@ func (r *executor) handOver(o outcome) {
 // an outage costs no attempt, as it costs no crash. Heartbeats go on and revive the lease; what a run has written
 // is the next run's to find, as after a takeover.
 func (r *executor) runPatiently(ctx context.Context, h *local.Claim) Result {
-	var wait local.Backoff
+	wait := local.Backoff()
 	for {
 		res := r.runHandler(ctx, h)
 		if !errors.Is(res.Err, taskstate.ErrUnavailable) && !errors.Is(res.Err, taskstate.ErrOutcomeUnknown) {
@@ -116,7 +116,7 @@ func (r *executor) runPatiently(ctx context.Context, h *local.Claim) Result {
 		}
 		r.health.Warn(ctx, "runner: the database is away; the run begins anew", res.Err)
 		h.Waits(r.deps.Now())
-		if !pause.For(ctx, wait.After()) {
+		if !pause.For(ctx, wait.Next()) {
 			return res
 		}
 	}
@@ -185,8 +185,7 @@ func (r *executor) stallFailure(h *local.Claim) taskstate.Failure {
 
 // classify asks the kind about an error; what the kind does not name stays an internal error.
 func (r *executor) classify(h *local.Claim, err error) (f taskstate.Failure) {
-	var thrown *panicError
-	if errors.As(err, &thrown) {
+	if thrown, ok := errors.AsType[*panicError](err); ok {
 		r.deps.Log.ErrorContext(h.Ctx, "runner: task panicked", "task_id", h.Task.ID, "error", err, "stack", string(thrown.stack))
 		return internalFailure(err)
 	}

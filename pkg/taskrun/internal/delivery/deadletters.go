@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/millweir/millweir/pkg/crash"
@@ -99,14 +100,12 @@ func (p *pendingEntries) takeUnsent(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	u := &unsentTx{outbox: p.Outbox, byTask: map[string][]ingestq.UnsentDeadLetter{}}
-	var ids []string
 	for _, l := range deadLetters {
-		if u.byTask[l.TaskID] == nil {
-			ids = append(ids, l.TaskID)
-		}
 		u.byTask[l.TaskID] = append(u.byTask[l.TaskID], l)
 	}
-	outs, err := p.Store.Apply(ctx, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: u.decide, OnTransition: u.onTransition})
+	outs, err := p.Store.Apply(ctx, taskstate.Batch{
+		IDs: slices.Sorted(maps.Keys(u.byTask)), Scope: taskstate.System(), Decide: u.decide, OnTransition: u.onTransition,
+	})
 	if err != nil {
 		return 0, fmt.Errorf("owe %d unsent dead letters: %w", len(deadLetters), err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 
@@ -19,12 +20,6 @@ import (
 // keepEffects bounds what waits for a queue that does not answer. Beyond it effects are dropped: reconciling, the sweep for
 // lost deliveries and the owed dead letters do the same work later.
 const keepEffects = 20_000
-
-// adopted is the row's own entry that a retry or takeover wants.
-type adopted struct {
-	h        *local.Claim
-	delivery string
-}
 
 // DeadLetter is an entry of the dead letter queue with what follows it.
 type DeadLetter struct {
@@ -46,7 +41,7 @@ func deadLetterOf(t taskstate.Task, epoch int64, delivery string) DeadLetter {
 
 // effectList are effects on the queue that follow commits.
 type effectList struct {
-	adopts      []adopted
+	adopts      []*local.Claim // whose rows name entries
 	deadLetters []DeadLetter
 	copies      []ingestq.Copy
 	renews      []ingestq.Delivery
@@ -128,13 +123,8 @@ func (c *Effects) Ack(id string) {
 // Adopt takes over the row's own entry.
 func (c *Effects) Adopt(h *local.Claim) {
 	if h.Delivery != "" {
-		c.add(func(e *effectList) { e.adopts = append(e.adopts, adopted{h, h.Delivery}) })
+		c.add(func(e *effectList) { e.adopts = append(e.adopts, h) })
 	}
-}
-
-// bury writes a dead letter, then acknowledges, then marks the row.
-func (c *Effects) writeDeadLetter(l DeadLetter) {
-	c.add(func(e *effectList) { e.deadLetters = append(e.deadLetters, l) })
 }
 
 // Died does what follows a DEAD that was just committed, or found owed: entry, acknowledgement, mark (design D11).
@@ -143,33 +133,36 @@ func (c *Effects) Died(t taskstate.Task, epoch int64, delivery string) {
 		c.Ack(delivery)
 		return
 	}
-	c.writeDeadLetter(deadLetterOf(t, epoch, delivery))
+	c.add(func(e *effectList) { e.deadLetters = append(e.deadLetters, deadLetterOf(t, epoch, delivery)) })
 }
 
-// writeDeadLettersNow is bury for a sweep, which waits: an error leaves the debts as they are.
+// writeDeadLettersNow writes owed dead letters for a sweep, which waits: after an error the rows owe them still.
 func (c *Effects) writeDeadLettersNow(ctx context.Context, ls []DeadLetter) error {
 	c.turn.Lock()
 	defer c.turn.Unlock()
-	written := c.writeDeadLetters(ctx, ls)
-	if len(written) == 0 {
+	if err := c.writeDeadLetters(ctx, ls); err != nil {
 		return fmt.Errorf("write %d owed dead letters: %w", len(ls), ingestq.ErrUnavailable)
 	}
-	var ids []string
-	for _, l := range written {
-		if l.delivery != "" {
-			ids = append(ids, l.delivery)
-		}
-	}
-	c.acks(ctx, ids) // what fails is settled later
-	if len(c.Marks(ctx, written)) > 0 {
+	_ = c.ack(ctx, acksOf(ls)) // reconciling tries again
+	if err := c.Mark(ctx, ls); err != nil {
 		return fmt.Errorf("mark %d owed dead letters: %w", len(ls), taskstate.ErrUnavailable)
 	}
 	return nil
 }
 
+// acksOf are the deliveries to acknowledge after the dead letters were written.
+func acksOf(ls []DeadLetter) (ids []string) {
+	for _, l := range ls {
+		if l.delivery != "" {
+			ids = append(ids, l.delivery)
+		}
+	}
+	return ids
+}
+
 // requeue replaces a delivery by a copy.
-func (c *Effects) requeue(cp ingestq.Copy) {
-	c.add(func(e *effectList) { e.copies = append(e.copies, cp) })
+func (c *Effects) requeue(id string, e *pb.TaskEnvelope) {
+	c.add(func(todo *effectList) { todo.copies = append(todo.copies, ingestq.Copy{ID: id, Envelope: e}) })
 }
 
 // renew enqueues the row of a record anew, and then acknowledges that.
@@ -184,7 +177,7 @@ func (c *Effects) publish(t taskstate.Task) {
 
 // Loop does effects as they come, until ctx ends.
 func (c *Effects) Loop(ctx context.Context) {
-	var wait local.Backoff
+	wait := local.Backoff()
 	for {
 		select {
 		case <-ctx.Done():
@@ -195,7 +188,7 @@ func (c *Effects) Loop(ctx context.Context) {
 			wait.Reset()
 			continue
 		}
-		if !pause.For(ctx, wait.After()) {
+		if !pause.For(ctx, wait.Next()) {
 			return
 		}
 		c.add(func(*effectList) {}) // try again what was kept
@@ -204,8 +197,8 @@ func (c *Effects) Loop(ctx context.Context) {
 
 // Flush does what waits now, once more than once if there is time, at the end of the process.
 func (c *Effects) Flush(ctx context.Context) {
-	var wait local.Backoff
-	for !c.Round(ctx) && pause.For(ctx, wait.After()) {
+	wait := local.Backoff()
+	for !c.Round(ctx) && pause.For(ctx, wait.Next()) {
 	}
 }
 
@@ -221,20 +214,27 @@ func (c *Effects) Round(ctx context.Context) bool {
 		return true
 	}
 	var kept effectList
-	c.adopts(ctx, e.adopts)
-	written := c.writeDeadLetters(ctx, e.deadLetters)
-	for _, l := range written {
-		if l.delivery != "" {
-			e.acks = append(e.acks, l.delivery)
+	c.adopt(ctx, e.adopts)
+	if c.writeDeadLetters(ctx, e.deadLetters) == nil { // else they stay owed in their rows: a sweep writes them
+		e.acks, e.marks = append(e.acks, acksOf(e.deadLetters)...), append(e.marks, e.deadLetters...)
+	}
+	if c.handBack(ctx, e.copies) != nil {
+		kept.copies = e.copies // only what is still pending is copied: a second try makes no second copy
+	}
+	if c.renewAll(ctx, e.renews) != nil {
+		kept.renews = e.renews
+	} else {
+		for _, d := range e.renews {
+			e.acks = append(e.acks, d.ID)
 		}
 	}
-	kept.copies = c.copies(ctx, e.copies)
-	again, renewed := c.renews(ctx, e.renews)
-	kept.renews = again
-	e.acks = append(e.acks, renewed...)
-	c.publishes(ctx, e.publishes)
-	kept.acks = c.acks(ctx, e.acks)
-	kept.marks = c.Marks(ctx, append(e.marks, written...))
+	c.publishAll(ctx, e.publishes)
+	if c.ack(ctx, e.acks) != nil {
+		kept.acks = e.acks
+	}
+	if c.Mark(ctx, e.marks) != nil {
+		kept.marks = e.marks
+	}
 	if kept.size() == 0 {
 		return true
 	}
@@ -247,13 +247,12 @@ func (c *Effects) Round(ctx context.Context) bool {
 	return false
 }
 
-// ask calls the queue once, with a limit, and notes how it went.
-func (c *Effects) ask(ctx context.Context, what string, n int, f func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, local.CallLimit)
-	defer cancel()
-	began := c.Store.Now()
-	err := f(ctx)
-	c.Store.Health.QueueCall(began, err)
+// tell calls the queue about n entries, if there are any, and warns when that fails.
+func (c *Effects) tell(ctx context.Context, what string, n int, f func(ctx context.Context) error) error {
+	if n == 0 {
+		return nil
+	}
+	err := c.ask(ctx, f)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", what, err)
 		c.Store.Health.Warn(ctx, "runner: queue", err, slog.String("what", what), slog.Int("entries", n))
@@ -261,54 +260,43 @@ func (c *Effects) ask(ctx context.Context, what string, n int, f func(ctx contex
 	return err
 }
 
-// adopts takes over the entries that rows name (the queue counts what it finds). One that is not found changes nothing: the entry is a hint (design D4).
-func (c *Effects) adopts(ctx context.Context, as []adopted) {
-	if len(as) == 0 {
-		return
-	}
-	ids := make([]string, len(as))
-	for i, a := range as {
-		ids[i] = a.delivery
+// adopt takes over the entries that rows name (the queue counts what it finds). One that is not found changes nothing: the
+// entry is a hint (design D4).
+func (c *Effects) adopt(ctx context.Context, claims []*local.Claim) {
+	ids := make([]string, len(claims))
+	for i, h := range claims {
+		ids[i] = h.Delivery
 	}
 	var found map[string]bool
-	err := c.ask(ctx, "adopt", len(ids), func(ctx context.Context) (err error) {
+	err := c.tell(ctx, "adopt", len(ids), func(ctx context.Context) (err error) {
 		found, err = c.pending.Adopt(ctx, ids...)
 		return errors.Join(err, crash.Fault("worker.after_adopt"))
 	})
 	if err != nil {
 		return
 	}
-	for _, a := range as {
-		if !found[a.delivery] {
-			a.h.EntryGone.Store(true)
+	for _, h := range claims {
+		if !found[h.Delivery] {
+			h.EntryGone.Store(true)
 		}
 	}
 }
 
-// writeDeadLetters writes dead letters and answers those that were written. The others stay owed in their rows: a sweep writes them.
-func (c *Effects) writeDeadLetters(ctx context.Context, ls []DeadLetter) []DeadLetter {
-	if len(ls) == 0 {
-		return nil
-	}
+func (c *Effects) writeDeadLetters(ctx context.Context, ls []DeadLetter) error {
 	entries := make([]ingestq.DeadLetter, len(ls))
 	for i, l := range ls {
 		entries[i] = l.Entry
 	}
-	err := c.ask(ctx, "write dead letters", len(ls), func(ctx context.Context) error {
+	return c.tell(ctx, "write dead letters", len(ls), func(ctx context.Context) error {
 		return errors.Join(c.DeadLetters.DeadLetters(ctx, entries), crash.Fault("worker.after_dlq_add"))
 	})
-	if err != nil {
-		return nil
-	}
-	return ls
 }
 
-// copies hands entries back; it answers those to try again.
-func (c *Effects) copies(ctx context.Context, cs []ingestq.Copy) []ingestq.Copy {
-	if len(cs) == 0 {
-		return nil
-	}
-	err := c.ask(ctx, "hand back", len(cs), func(ctx context.Context) error {
+// handBack replaces entries by copies of them. Inlined, its closure would keep the name of its crash point.
+//
+//go:noinline
+func (c *Effects) handBack(ctx context.Context, cs []ingestq.Copy) error {
+	return c.tell(ctx, "hand back", len(cs), func(ctx context.Context) error {
 		es := make([]*pb.TaskEnvelope, len(cs))
 		for i := range cs {
 			es[i] = cs[i].Envelope
@@ -318,18 +306,11 @@ func (c *Effects) copies(ctx context.Context, cs []ingestq.Copy) []ingestq.Copy 
 			return nil, errors.Join(err, crash.Fault("handback.after_copy"))
 		})
 	})
-	if err != nil {
-		return cs // the script copies only what is still pending: a second try makes no second copy
-	}
-	return nil
 }
 
-// publishes adds deliveries; what fails is promised in its row.
-func (c *Effects) publishes(ctx context.Context, es []*pb.TaskEnvelope) {
-	if len(es) == 0 {
-		return
-	}
-	_ = c.ask(ctx, "publish", len(es), func(ctx context.Context) error {
+// publishAll adds deliveries; the rows of those that fail are enqueued again by the sweep.
+func (c *Effects) publishAll(ctx context.Context, es []*pb.TaskEnvelope) {
+	_ = c.tell(ctx, "publish", len(es), func(ctx context.Context) error {
 		return traced(ctx, c.Tracer, c.pending, es, func(ctx context.Context) ([]string, error) {
 			ids, err := c.pending.Publish(ctx, es)
 			return ids, errors.Join(err, crash.Fault("handback.after_publish"))
@@ -337,86 +318,71 @@ func (c *Effects) publishes(ctx context.Context, es []*pb.TaskEnvelope) {
 	})
 }
 
-// acks acknowledges everything at once; it answers what to try again.
-func (c *Effects) acks(ctx context.Context, ids []string) []string {
-	if len(ids) == 0 {
-		return nil
-	}
-	err := c.ask(ctx, "acknowledge", len(ids), func(ctx context.Context) error {
+// ack acknowledges deliveries. Inlined, its closure would keep the names of its crash points.
+//
+//go:noinline
+func (c *Effects) ack(ctx context.Context, ids []string) error {
+	return c.tell(ctx, "acknowledge", len(ids), func(ctx context.Context) error {
 		if err := crash.Fault("worker.before_ack"); err != nil {
 			return err
 		}
 		return errors.Join(c.Queue.Ack(ctx, ids...), crash.Fault("worker.after_ack"))
 	})
-	if err != nil {
-		return ids
-	}
-	return nil
 }
 
-// Marks notes in the rows that their dead letters were written; it answers those to try again.
-func (c *Effects) Marks(ctx context.Context, ls []DeadLetter) []DeadLetter {
+// Mark notes in the rows that their dead letters were written.
+func (c *Effects) Mark(ctx context.Context, ls []DeadLetter) error {
 	if len(ls) == 0 {
 		return nil
 	}
 	tokens := make(map[string]taskstate.Token, len(ls))
-	var ids []string
 	for _, l := range ls {
-		if _, known := tokens[l.Entry.TaskID]; !known {
-			ids = append(ids, l.Entry.TaskID)
-		}
 		tokens[l.Entry.TaskID] = l.Token // of two deaths only the last can still be marked
 	}
 	ctx, cancel := context.WithTimeout(ctx, local.CallLimit)
 	defer cancel()
 	_, err := c.Store.Apply(ctx, taskstate.Batch{
-		IDs: ids, Scope: taskstate.System(),
+		IDs: slices.Sorted(maps.Keys(tokens)), Scope: taskstate.System(),
 		Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			return taskstate.MarkDLQ(m, t, tokens[t.ID])
 		}),
 	})
 	if err != nil {
-		c.Store.Health.Warn(ctx, "runner: mark dead letters", err, slog.Int("tasks", len(ids)))
-		return ls
+		c.Store.Health.Warn(ctx, "runner: mark dead letters", err, slog.Int("tasks", len(tokens)))
+		return err
 	}
 	crash.Point("worker.after_dlq_mark")
 	return nil
 }
 
-// renews enqueues rows anew whose records this process read and cannot claim, and then acknowledges those; it answers what to
-// try again. A row that is not QUEUED any more, or fails alone, needs none of them.
-func (c *Effects) renews(ctx context.Context, ds []ingestq.Delivery) (again []ingestq.Delivery, done []string) {
+// renewAll enqueues rows anew whose records this process read and cannot claim. A row that is not QUEUED any more, or fails
+// alone, needs none of them.
+func (c *Effects) renewAll(ctx context.Context, ds []ingestq.Delivery) error {
 	if len(ds) == 0 {
-		return nil, nil
+		return nil
 	}
-	var ids []string
-	for _, d := range ds {
-		if id := d.Envelope.GetTaskId(); !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
+	ids := make([]string, len(ds))
+	for i, d := range ds {
+		ids[i] = d.Envelope.GetTaskId()
 	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
 	ctx, cancel := context.WithTimeout(ctx, local.CallLimit)
 	defer cancel()
-	if _, err := renewEnqueues(ctx, c.Store, c.policy, ids); err != nil {
+	_, err := renewEnqueues(ctx, c.Store, c.policy, ids)
+	if err != nil {
 		c.Store.Health.Warn(ctx, "runner: enqueue records anew", err, slog.Int("tasks", len(ids)))
-		return ds, nil
 	}
-	for _, d := range ds {
-		done = append(done, d.ID)
-	}
-	return nil, done
+	return err
 }
 
 // Quarantine puts an undecodable delivery away as it came. If that fails it stays pending and reconciling tries again.
 func (c *Effects) Quarantine(ctx context.Context, d ingestq.Delivery) {
-	ctx, cancel := local.Bounded(ctx)
-	defer cancel()
-	began := c.Store.Now()
-	err := errors.Join(c.Queue.Quarantine(ctx, d), crash.Fault("worker.after_quarantine"))
-	c.Store.Health.QueueCall(began, err)
-	if err != nil {
-		c.Store.Health.Warn(ctx, "runner: put an undecodable delivery away", err, slog.String("delivery", d.ID))
-		return
+	err := c.ask(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		return errors.Join(c.Queue.Quarantine(ctx, d), crash.Fault("worker.after_quarantine"))
+	})
+	if err == nil {
+		err = d.Err
 	}
-	c.Store.Health.Warn(ctx, "runner: put an undecodable delivery away", d.Err, slog.String("delivery", d.ID))
+	c.Store.Health.Warn(ctx, "runner: put an undecodable delivery away", err, slog.String("delivery", d.ID))
 }

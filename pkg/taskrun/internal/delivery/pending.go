@@ -41,7 +41,7 @@ func (p *pendingEntries) Release(string) {}
 func (p *pendingEntries) HandBack(_ context.Context, ds []ingestq.Delivery) {
 	for _, d := range ds {
 		if d.Envelope != nil {
-			p.effects.requeue(ingestq.Copy{ID: d.ID, Envelope: d.Envelope})
+			p.effects.requeue(d.ID, d.Envelope)
 		}
 	}
 }
@@ -51,7 +51,7 @@ func (p *pendingEntries) HandBackTask(t taskstate.Task, delivery string) {
 		p.effects.publish(t)
 		return
 	}
-	p.effects.requeue(ingestq.Copy{ID: delivery, Envelope: ingestq.DeliveryOf(t)})
+	p.effects.requeue(delivery, ingestq.DeliveryOf(t))
 }
 
 func (p *pendingEntries) HandBackReserved(ctx context.Context, t taskstate.Task, d ingestq.Delivery) {
@@ -72,11 +72,11 @@ func (p *pendingEntries) Enqueue(ctx context.Context, lost []taskstate.Task) err
 	if len(lost) == 0 {
 		return nil
 	}
-	began := p.Store.Now()
-	err := publish(ctx, p.Tracer, p.pending, lost)
-	crash.Point("promise.after_xadd")
-	p.Store.Health.QueueCall(began, err)
-	return err
+	return p.ask(ctx, func(ctx context.Context) error {
+		err := publish(ctx, p.Tracer, p.pending, lost)
+		crash.Point("promise.after_xadd")
+		return err
+	})
 }
 
 // WriteDLQPending first takes over what the other transport has left in the outbox, if no relay can send it.
@@ -89,18 +89,13 @@ func (p *pendingEntries) WriteDLQPending(ctx context.Context) error {
 			return err
 		}
 	}
-	return p.full(ctx, p.writeDLQPending)
-}
-
-// writeDLQPending writes one batch of owed dead letters and returns how many rows it read.
-func (p *pendingEntries) writeDLQPending(ctx context.Context) (int, error) {
-	return p.queueWork.writeDLQPending(ctx, p.EntryOf)
+	return p.full(ctx, func(ctx context.Context) (int, error) { return p.writeDLQPending(ctx, p.EntryOf) })
 }
 
 func (p *pendingEntries) Loops() []loop {
 	all := []loop{{"trim the stream", p.cfg.TrimInterval, p.trimOnce}}
-	if p.cfg.Reconcile {
-		all = append(all, loop{"reconcile pending entries", p.cfg.Interval, p.reconcileOnce})
+	if p.cfg.Reconcile.Enabled {
+		all = append(all, loop{"reconcile pending entries", p.cfg.Reconcile.Interval, p.reconcileOnce})
 	}
 	return all
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/millweir/millweir/pkg/crash"
@@ -19,7 +21,7 @@ const pinBatch = 100
 // It reads rows first and acts on the queue after: an entry may be acknowledged just after its row was claimed,
 // which costs a message, never a task.
 func (p *pendingEntries) reconcileOnce(ctx context.Context) error {
-	return p.eachPending(ctx, p.cfg.Idle, p.cfg.Batch, p.reconcile)
+	return p.eachPending(ctx, p.cfg.Reconcile.Idle, p.cfg.Reconcile.Batch, p.reconcile)
 }
 
 // page are pending entries with the rows that they name.
@@ -34,7 +36,7 @@ func (p *pendingEntries) eachPending(ctx context.Context, idle time.Duration, si
 	after := ""
 	for ctx.Err() == nil {
 		var entries []ingestq.Pending
-		err := p.asked(ctx, func(ctx context.Context) (err error) {
+		err := p.ask(context.WithoutCancel(ctx), func(ctx context.Context) (err error) {
 			entries, err = p.pending.Pending(ctx, idle, after, size)
 			return err
 		})
@@ -63,14 +65,14 @@ func (p *pendingEntries) eachPending(ctx context.Context, idle time.Duration, si
 func (p *pendingEntries) rowsOf(ctx context.Context, ps []ingestq.Pending) (map[string]taskstate.Task, int64, error) {
 	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
-	seen := map[string]bool{}
 	var ids []string
 	for _, p := range ps {
-		if id := p.Envelope.GetTaskId(); id != "" && !seen[id] {
-			seen[id] = true
+		if id := p.Envelope.GetTaskId(); id != "" {
 			ids = append(ids, id)
 		}
 	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
 	rows := make(map[string]taskstate.Task, len(ids))
 	if len(ids) == 0 {
 		return rows, 0, nil
@@ -116,7 +118,7 @@ func (p *pendingEntries) reconcile(ctx context.Context, one page) error {
 
 // abandoned reports whether a QUEUED row's entry may be taken from its reader: no live reader is robbed.
 func (p *pendingEntries) abandoned(e ingestq.Pending) bool {
-	return !e.Alive || e.Idle >= max(p.cfg.Idle, p.cfg.Policy.Lease)
+	return !e.Alive || e.Idle >= max(p.cfg.Reconcile.Idle, p.cfg.Policy.Lease)
 }
 
 // renewAndCopy renews the promises of QUEUED rows and, once that is committed, replaces their entries by copies made out of the rows.
@@ -126,17 +128,13 @@ func (p *pendingEntries) renewAndCopy(ctx context.Context, queued []ingestq.Pend
 		return nil
 	}
 	entries := map[string][]string{}
-	var ids []string
 	for _, e := range queued {
 		id := e.Envelope.GetTaskId()
-		if entries[id] == nil {
-			ids = append(ids, id)
-		}
 		entries[id] = append(entries[id], e.ID)
 	}
 	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
-	outs, err := renewEnqueues(ctx, p.Store, p.cfg.Policy, ids)
+	outs, err := renewEnqueues(ctx, p.Store, p.cfg.Policy, slices.Sorted(maps.Keys(entries)))
 	if err != nil {
 		return err
 	}
@@ -145,7 +143,7 @@ func (p *pendingEntries) renewAndCopy(ctx context.Context, queued []ingestq.Pend
 		if o.Err != nil || o.Answer != taskstate.AnswerApplied {
 			continue
 		}
-		p.effects.requeue(ingestq.Copy{ID: entries[o.TaskID][0], Envelope: ingestq.DeliveryOf(o.After)})
+		p.effects.requeue(entries[o.TaskID][0], ingestq.DeliveryOf(o.After))
 		for _, id := range entries[o.TaskID][1:] {
 			p.effects.Ack(id) // one copy is enough
 		}
@@ -178,7 +176,7 @@ func (p *pendingEntries) unpin(ctx context.Context, one page) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	err := p.asked(ctx, func(ctx context.Context) error {
+	err := p.ask(context.WithoutCancel(ctx), func(ctx context.Context) error {
 		return errors.Join(p.pending.Unpin(ctx, p.cfg.PinMax, ids...), crash.Fault("trim.after_let_go"))
 	})
 	if err != nil {
@@ -192,7 +190,7 @@ func (p *pendingEntries) trimOnce(ctx context.Context) error {
 	if err := p.eachPending(ctx, p.cfg.PinMax, pinBatch, p.unpin); err != nil {
 		return err
 	}
-	err := p.asked(ctx, func(ctx context.Context) error {
+	err := p.ask(context.WithoutCancel(ctx), func(ctx context.Context) error {
 		_, err := p.pending.Trim(ctx)
 		return errors.Join(err, crash.Fault("trim.after_trim"))
 	})

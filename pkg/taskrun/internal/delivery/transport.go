@@ -55,12 +55,17 @@ type loop struct {
 type Config struct {
 	Policy       taskstate.Policy
 	SweepBatch   int
-	Reconcile    bool          // put entries in order that were read and never acknowledged
-	Interval     time.Duration // of that
-	Idle         time.Duration // of an entry before it is looked at
-	Batch        int           // entries of one look
+	Reconcile    Reconcile
 	PinMax       time.Duration
 	TrimInterval time.Duration
+}
+
+// Reconcile says how entries that were read and never acknowledged are put in order (design D4).
+type Reconcile struct {
+	Enabled  bool          // INGEST_REDIS_RECLAIM_ENABLED
+	Interval time.Duration // INGEST_REDIS_RECLAIM_INTERVAL_MS
+	Idle     time.Duration // INGEST_REDIS_RECLAIM_IDLE_MS; 0 allowed
+	Batch    int           // INGEST_REDIS_RECLAIM_BATCH_SIZE: entries of one look
 }
 
 // Parts are what the work on a queue stands on.
@@ -68,9 +73,19 @@ type Parts struct {
 	Store       *local.Store
 	Queue       ingestq.Consumer
 	Outbox      Outbox
-	DeadLetters DeadLetterWriter
+	DeadLetters ingestq.DeadLetterWriter
 	Metrics     *local.Metrics
 	Tracer      trace.Tracer
+}
+
+// ask calls the queue once, with a limit, and notes how it went.
+func (p *Parts) ask(ctx context.Context, f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, local.CallLimit)
+	defer cancel()
+	began := p.Store.Now()
+	err := f(ctx)
+	p.Store.Health.QueueCall(began, err)
+	return err
 }
 
 // Outbox reads and moves the events of rows. *outbox.Reader implements it.
@@ -84,9 +99,6 @@ type Outbox interface {
 	// DropDeadLetters removes events that are still so, and returns how many.
 	DropDeadLetters(ctx context.Context, tx taskstate.Tx, seqs []int64) (int, error)
 }
-
-// DeadLetterWriter writes dead letters.
-type DeadLetterWriter = ingestq.DeadLetterWriter
 
 // New asks once what the queue can do.
 func New(cfg Config, parts Parts) (Transport, *Effects) {
@@ -102,16 +114,6 @@ type queueWork struct {
 	Parts
 	cfg     Config
 	effects *Effects
-}
-
-// asked calls the queue once, with a limit, and notes how it went.
-func (q *queueWork) asked(ctx context.Context, f func(ctx context.Context) error) error {
-	one, cancel := local.Bounded(ctx)
-	defer cancel()
-	began := q.Store.Now()
-	err := f(one)
-	q.Store.Health.QueueCall(began, err)
-	return err
 }
 
 // full calls batch while it does as much as it may.

@@ -11,23 +11,17 @@ type Calls struct {
 
 func NewCalls() *Calls { return &Calls{Owners: map[string]bool{}} }
 
-func (a *Calls) Begin(owner string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.Owners[owner] = false
-}
-
 func (a *Calls) End(owner string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.Owners, owner)
 }
 
-// Unheard notes whether a COMMIT of the call had no answer.
-func (a *Calls) Unheard(owner string, yes bool) {
+// Note begins a call, or says whether one of its COMMITs had no answer.
+func (a *Calls) Note(owner string, unheard bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.Owners[owner] = yes
+	a.Owners[owner] = unheard
 }
 
 // Has reports whether the owner of a row is a call that is not over.

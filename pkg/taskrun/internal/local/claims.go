@@ -62,7 +62,7 @@ func Worker(process string) taskstate.Actor {
 	return taskstate.Actor{Kind: taskstate.ActorWorker, Name: process}
 }
 
-// Report takes progress at now and answers the stage that it ended, with its time; "" when it did not.
+// Report takes progress at now and returns the stage that it ended, with its time; "" when it did not.
 func (h *Claim) Report(p taskstate.Progress, now time.Time) (ended taskstate.Stage, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,7 +96,7 @@ func (h *Claim) Woke(d time.Duration) {
 	}
 }
 
-// Finish notes that the goroutine is back; it answers the last stage with its time and whether the slot was written off.
+// Finish notes that the goroutine is back; it returns the last stage with its time and whether the slot was written off.
 func (h *Claim) Finish(now time.Time) (last taskstate.Stage, took time.Duration, hung bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,7 +120,7 @@ func (h *Claim) IsLost() bool {
 	return h.lost
 }
 
-// Beat answers what the heartbeat has to say, and whether there is anything.
+// Beat returns what the heartbeat has to say, and whether there is anything.
 // A lease is renewed when a third of it has passed.
 func (h *Claim) Beat(now time.Time, lease time.Duration) (b taskstate.Beat, due bool) {
 	h.mu.Lock()
@@ -265,15 +265,10 @@ func (hs *Claims) Drop(h *Claim) {
 func (hs *Claims) Has(id string, fence int64) bool {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	for _, h := range hs.m[id] {
-		if h.Token.Fence == fence && !h.IsLost() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(hs.m[id], func(h *Claim) bool { return h.Token.Fence == fence && !h.IsLost() })
 }
 
-// All answers the claims, in no order.
+// All returns the claims, in no order.
 func (hs *Claims) All() []*Claim {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -284,7 +279,7 @@ func (hs *Claims) All() []*Claim {
 	return out
 }
 
-// Ids answers at most n of the tasks held.
+// Ids returns at most n of the tasks held.
 func (hs *Claims) Ids(n int) []string {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()

@@ -44,15 +44,8 @@ func (f *Fitness) Set(err error) (first bool) {
 
 // Await waits until the process can work; it reports whether ctx goes on.
 func (f *Fitness) Await(ctx context.Context) bool {
-	for {
+	return Until(ctx, func() (bool, <-chan struct{}) {
 		changed, err := f.State()
-		if err == nil {
-			return ctx.Err() == nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return false
-		}
-	}
+		return err == nil, changed
+	})
 }

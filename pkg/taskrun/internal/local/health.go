@@ -27,7 +27,8 @@ type Health struct {
 	logged   map[string]time.Time
 	Started  bool
 	Stopping bool
-	Stalled  bool
+	idle     time.Time // since when deliveries wait, slots are free, and nothing came; zero: not so
+	stalled  bool
 }
 
 // trouble is a row of failed calls.
@@ -103,7 +104,7 @@ func (t *trouble) add(began time.Time, err error) {
 	t.err = err
 }
 
-// MayTakeOver answers how long takeovers still have to wait.
+// MayTakeOver returns how long takeovers still have to wait.
 func (h *Health) MayTakeOver() (wait time.Duration) {
 	now := h.Now()
 	h.mu.Lock()
@@ -136,7 +137,29 @@ func (h *Health) Set(f func(h *Health)) {
 	f(h)
 }
 
-// Problems answers why the runner is not ready; nil when it is.
+// Delivered notes that deliveries came.
+func (h *Health) Delivered() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.idle = time.Time{}
+}
+
+// Waits notes whether deliveries wait for free slots. A worker that is connected and yet is given nothing for so long, as
+// clients of other systems are after a reconnect, is stalled.
+func (h *Health) Waits(waiting bool, limit time.Duration) {
+	now := h.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case !waiting:
+		h.idle = time.Time{}
+	case h.idle.IsZero():
+		h.idle = now
+	}
+	h.stalled = !h.idle.IsZero() && now.Sub(h.idle) >= limit
+}
+
+// Problems returns why the runner is not ready; nil when it is.
 func (h *Health) Problems() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,7 +176,7 @@ func (h *Health) Problems() error {
 	if h.queue.fails > 1 {
 		errs = append(errs, fmt.Errorf("queue: %w", h.queue.err))
 	}
-	if h.Stalled {
+	if h.stalled {
 		errs = append(errs, errors.New("deliveries wait and slots are free, but nothing is taken"))
 	}
 	return errors.Join(errs...)

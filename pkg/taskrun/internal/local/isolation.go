@@ -11,12 +11,12 @@ import (
 
 // Reservation is a task on its last chance that this process will run alone (design D6).
 type Reservation struct {
-	Outcome  taskstate.Outcome // Before as found, After with lease_owner and lease
-	Epoch    int64
-	Delivery *ingestq.Delivery // what brought it; nil: recovery found it
-	Renewed  time.Time
-	lost     bool
-	Running  bool // set by the isolated loop, under isolated.mu
+	Outcome    taskstate.Outcome // Before as found, After with lease_owner and lease
+	Epoch      int64
+	Deliveries []ingestq.Delivery // the one that brought it; empty: recovery found it
+	Renewed    time.Time
+	lost       bool
+	Running    bool // set by the isolated loop, under isolated.mu
 }
 
 // Beat is the heartbeat of a reservation: status and fence stay, the owner is this process's.
@@ -37,8 +37,6 @@ type Isolation struct {
 	Res     *Reservation
 	changed signal
 }
-
-func NewIsolation() *Isolation { return &Isolation{} }
 
 // Begin asks for the right to reserve in one claim; reserve or giveUp must follow when it is given.
 func (s *Isolation) Begin() bool {
@@ -74,7 +72,7 @@ func (s *Isolation) Active() bool {
 	return s.Res != nil
 }
 
-// State answers the reservation, whether it was lost, and what is closed at the next change.
+// State returns the reservation, whether it was lost, and what is closed at the next change.
 func (s *Isolation) State() (res *Reservation, lost bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,35 +81,22 @@ func (s *Isolation) State() (res *Reservation, lost bool, changed <-chan struct{
 
 // AwaitNone waits until there is no reservation; it reports whether ctx goes on.
 func (s *Isolation) AwaitNone(ctx context.Context) bool {
-	for {
+	return Until(ctx, func() (bool, <-chan struct{}) {
 		res, _, changed := s.State()
-		if res == nil {
-			return ctx.Err() == nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return false
-		}
-	}
+		return res == nil, changed
+	})
 }
 
 // Await waits for a reservation; nil at the end of ctx.
-func (s *Isolation) Await(ctx context.Context) *Reservation {
-	for {
-		res, _, changed := s.State()
-		if res != nil {
-			return res
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+func (s *Isolation) Await(ctx context.Context) (res *Reservation) {
+	Until(ctx, func() (_ bool, changed <-chan struct{}) {
+		res, _, changed = s.State()
+		return res != nil, changed
+	})
+	return res
 }
 
-// Beat answers the reservation when its lease needs to be renewed.
+// Beat returns the reservation when its lease needs to be renewed.
 func (s *Isolation) Beat(now time.Time, lease time.Duration) *Reservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +125,7 @@ func (s *Isolation) Run(res *Reservation) {
 	res.Running = true
 }
 
-// Take answers the reservation for its release at a stop; nil when there is none, or its task runs.
+// Take returns the reservation for its release at a stop; nil when there is none, or its task runs.
 func (s *Isolation) Take() *Reservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()

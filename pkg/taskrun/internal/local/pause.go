@@ -19,11 +19,5 @@ func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), CallLimit)
 }
 
-// Backoff is a growing pause of a loop.
-type Backoff struct{ pause.Backoff }
-
-// After returns the next pause.
-func (b *Backoff) After() time.Duration {
-	b.First, b.Most = retryFloor, retryMax
-	return b.Next()
-}
+// Backoff is the growing pause of a loop that failed.
+func Backoff() pause.Backoff { return pause.Backoff{First: retryFloor, Most: retryMax} }

@@ -1,5 +1,7 @@
 package local
 
+import "context"
+
 // signal tells whoever waits of a change. A channel exists only while somebody waits, since most changes are news to nobody.
 // Its owner's mutex guards it.
 type signal struct{ waiting chan struct{} }
@@ -18,4 +20,19 @@ func (b *signal) wait() <-chan struct{} {
 		b.waiting = make(chan struct{})
 	}
 	return b.waiting
+}
+
+// Until waits until look says yes; look returns what is closed at the next change, too. It reports whether ctx goes on.
+func Until(ctx context.Context, look func() (yes bool, changed <-chan struct{})) bool {
+	for {
+		yes, changed := look()
+		if yes {
+			return ctx.Err() == nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
 }

@@ -29,13 +29,6 @@ const maxRead = 500
 // NewSlots returns n free slots.
 func NewSlots(n int) *Slots { return &Slots{total: n, usable: n} }
 
-// Wait answers a channel that is closed at the next change.
-func (s *Slots) Wait() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changed.wait()
-}
-
 // share is recovery's part while deliveries wait.
 func (s *Slots) share() int { return (s.usable + 1) / 2 }
 
@@ -69,7 +62,7 @@ func (s *Slots) UsableNow() int {
 	return s.usable
 }
 
-// BeginRead answers how many deliveries may be read; endRead and endLane must follow when it is not 0, else changed is closed at the
+// BeginRead returns how many deliveries may be read; endRead and endLane must follow when it is not 0, else changed is closed at the
 // next change. more tells that the last read was full.
 func (s *Slots) BeginRead() (n int, more bool, changed <-chan struct{}) {
 	s.mu.Lock()
@@ -102,7 +95,7 @@ func (s *Slots) kept() int {
 	return max(0, s.share()-s.Recovery)
 }
 
-// EndRead answers how many of the got deliveries have a slot, of those that beginRead allowed; recovery may have taken some
+// EndRead returns how many of the got deliveries have a slot, of those that beginRead allowed; recovery may have taken some
 // while an empty stream was read.
 func (s *Slots) EndRead(allowed, got int) int {
 	s.mu.Lock()
@@ -139,11 +132,11 @@ func (s *Slots) TakeRecovery(limit int) int {
 	return n
 }
 
-// Recoverable answers what takeRecovery would give.
-func (s *Slots) Recoverable() int {
+// Recoverable reports whether TakeRecovery would give a slot; changed is closed at the next change.
+func (s *Slots) Recoverable() (yes bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.forRecovery()
+	return s.forRecovery() > 0, s.changed.wait()
 }
 
 // forRecovery counts the slots that recovery may take now.
@@ -217,14 +210,14 @@ func (s *Slots) used(recovery bool) *int {
 	return &s.main
 }
 
-// Left answers how many slots are not lost, and of how many.
+// Left returns how many slots are not lost, and of how many.
 func (s *Slots) Left() (left, total int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.total - s.lost, s.total
 }
 
-// Idle answers how many slots run nothing.
+// Idle returns how many slots run nothing.
 func (s *Slots) Idle() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,19 +25,17 @@ func NewStore(store taskstate.Database, health *Health, now func() time.Time) *S
 	return &Store{Database: store, Health: health, Now: now}
 }
 
-// done notes a call's end for readiness and the outage rule; it returns err.
-func (c *Store) done(began time.Time, err error) error {
-	if err == nil || Unavailable(err) {
-		c.Health.storeCall(began, err)
+// note notes a call's end for readiness and the outage rule.
+func (c *Store) note(began time.Time, err *error) {
+	if *err == nil || Unavailable(*err) {
+		c.Health.storeCall(began, *err)
 	}
-	return err
 }
 
 // Sweep implements taskstate.Store.
-func (c *Store) Sweep(ctx context.Context, s taskstate.Sweep) ([]taskstate.Outcome, error) {
-	began := c.Now()
-	outs, err := c.Database.Sweep(ctx, s)
-	return outs, c.done(began, err)
+func (c *Store) Sweep(ctx context.Context, s taskstate.Sweep) (_ []taskstate.Outcome, err error) {
+	defer c.note(c.Now(), &err)
+	return c.Database.Sweep(ctx, s)
 }
 
 // Apply implements taskstate.Store for parts that have rows of several tasks: when a hook's error ends the whole batch,
@@ -45,7 +43,8 @@ func (c *Store) Sweep(ctx context.Context, s taskstate.Sweep) ([]taskstate.Outco
 func (c *Store) Apply(ctx context.Context, b taskstate.Batch) ([]taskstate.Outcome, error) {
 	began := c.Now()
 	outs, err := c.Database.Apply(ctx, b)
-	if c.done(began, err) == nil || Unavailable(err) {
+	c.note(began, &err)
+	if err == nil || Unavailable(err) {
 		return outs, err
 	}
 	if len(b.IDs) == 1 {
@@ -65,36 +64,31 @@ func (c *Store) Apply(ctx context.Context, b taskstate.Batch) ([]taskstate.Outco
 }
 
 // Heartbeat implements taskstate.Store.
-func (c *Store) Heartbeat(ctx context.Context, lease time.Duration, beats []taskstate.Beat) ([]string, error) {
-	began := c.Now()
-	lost, err := c.Database.Heartbeat(ctx, lease, beats)
-	return lost, c.done(began, err)
+func (c *Store) Heartbeat(ctx context.Context, lease time.Duration, beats []taskstate.Beat) (lost []string, err error) {
+	defer c.note(c.Now(), &err)
+	return c.Database.Heartbeat(ctx, lease, beats)
 }
 
-// Due implements taskstate.Store.
-func (c *Store) Due(ctx context.Context, limit int) (int64, time.Duration, error) {
-	began := c.Now()
-	n, oldest, err := c.Database.Due(ctx, limit)
-	return n, oldest, c.done(began, err)
+// Due implements taskstate.Reader.
+func (c *Store) Due(ctx context.Context, limit int) (_ int64, oldest time.Duration, err error) {
+	defer c.note(c.Now(), &err)
+	return c.Database.Due(ctx, limit)
 }
 
-// NextWake implements taskstate.Store.
-func (c *Store) NextWake(ctx context.Context, status taskstate.Status, limit time.Duration) (time.Duration, error) {
-	began := c.Now()
-	d, err := c.Database.NextWake(ctx, status, limit)
-	return d, c.done(began, err)
+// NextWake implements taskstate.Reader.
+func (c *Store) NextWake(ctx context.Context, status taskstate.Status, limit time.Duration) (_ time.Duration, err error) {
+	defer c.note(c.Now(), &err)
+	return c.Database.NextWake(ctx, status, limit)
 }
 
 // Moment implements taskstate.Store.
-func (c *Store) Moment(ctx context.Context) (taskstate.DBClock, error) {
-	began := c.Now()
-	m, err := c.Database.Moment(ctx)
-	return m, c.done(began, err)
+func (c *Store) Moment(ctx context.Context) (_ taskstate.DBClock, err error) {
+	defer c.note(c.Now(), &err)
+	return c.Database.Moment(ctx)
 }
 
 // GetMany implements taskstate.Store.
-func (c *Store) GetMany(ctx context.Context, s taskstate.Scope, ids []string) ([]taskstate.Task, error) {
-	began := c.Now()
-	tasks, err := c.Database.GetMany(ctx, s, ids)
-	return tasks, c.done(began, err)
+func (c *Store) GetMany(ctx context.Context, s taskstate.Scope, ids []string) (_ []taskstate.Task, err error) {
+	defer c.note(c.Now(), &err)
+	return c.Database.GetMany(ctx, s, ids)
 }
