@@ -10,13 +10,8 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// Errors of what an upload says about itself, both 422.
-var (
-	ErrBadTitle    = errors.New("title is not valid")               // too long, or not text
-	ErrBadBaseName = errors.New("knowledge base name is not valid") // empty, too long, or not text
-)
-
-// Errors of the Service besides taskstate.ErrNotFound, taskstate.ErrUnavailable, *taskstate.RefusedError and *Failure.
+// Errors of the Service besides taskstate.ErrNotFound, taskstate.ErrUnavailable, *taskstate.RefusedError, *Failure
+// and *TextError.
 var (
 	ErrDocumentNotFound = errors.New("document not found")                                          // 404; unknown, foreign and deleted look the same
 	ErrBaseNotFound     = errors.New("knowledge base not found")                                    // 404
@@ -136,26 +131,15 @@ type Times struct {
 	UpdatedAfter, UpdatedBefore time.Time
 }
 
-// DocumentQuery selects documents of a list.
-type DocumentQuery struct {
-	Base     string
+// ListQuery selects documents or knowledge bases of a list. Of a base it is asked whether at least one document has a
+// status or a stage.
+type ListQuery struct {
+	Base     string // id or name; empty: any
 	Statuses []DocumentStatus
-	Stage    taskstate.Stage // of the last task; empty: any
-	Text     string          // in title or file name
+	Stage    taskstate.Stage // of a document's last task; empty: any
+	Text     string          // in a document's title or file name, in a base's name
 	Times    Times
-	Sort     taskstate.Sort // empty: SortUpdatedDesc
-	After    *taskstate.Cursor
-	Limit    int
-}
-
-// BaseQuery selects knowledge bases of a list.
-type BaseQuery struct {
-	Base     string           // id or name; empty: any
-	Statuses []DocumentStatus // at least one document has one of them
-	Stage    taskstate.Stage  // of the last task of at least one document; empty: any
-	Text     string           // in the name
-	Times    Times
-	Sort     taskstate.Sort // empty: SortCreatedDesc
+	Sort     taskstate.Sort // empty: documents by SortUpdatedDesc, bases by SortCreatedDesc
 	After    *taskstate.Cursor
 	Limit    int
 }
@@ -172,10 +156,9 @@ type Service interface {
 	Discard(f ReceivedFile)
 	// BeginKey claims an idempotency key while a request is being received; release it in the end. ErrKeyInUse.
 	BeginKey(ctx context.Context, c Caller, key string) (release func(), err error)
-	// Accept makes document, version and task in one transaction, then adds the delivery (the fast path).
-	// Errors: ErrBaseNotFound, ErrDocumentNotFound, ErrKeyReused, ErrBacklogFull, taskstate.ErrUnavailable.
-	Accept(ctx context.Context, c Caller, u Upload) (Accepted, error)
-	// AcceptAll accepts several uploads as if one after the other: an answer or an error for each, as Accept gives it.
+	// AcceptAll makes document, version and task of each upload in one transaction, then adds the deliveries (the fast path).
+	// It returns a result or an error for each upload, as if they came one after the other.
+	// Errors: ErrBaseNotFound, ErrDocumentNotFound, ErrKeyReused, ErrBacklogFull, *TextError, taskstate.ErrUnavailable.
 	AcceptAll(ctx context.Context, c Caller, uploads []Upload) ([]Accepted, []error)
 
 	Task(ctx context.Context, c Caller, id string) (taskstate.Task, error)
@@ -194,7 +177,7 @@ type Service interface {
 	Watch(ctx context.Context, c Caller, id string, after int64) (<-chan TaskEvent, error)
 
 	Document(ctx context.Context, c Caller, id string) (Document, error)
-	Documents(ctx context.Context, c Caller, q DocumentQuery) ([]Document, error)
+	Documents(ctx context.Context, c Caller, q ListQuery) ([]Document, error)
 	// Segments pages through the visible version's segments after an index (-1: from the start).
 	Segments(ctx context.Context, c Caller, documentID string, after, limit int) ([]Segment, error)
 	// DeleteDocument takes the document out of every search at once; files and vectors follow.
@@ -202,7 +185,7 @@ type Service interface {
 
 	CreateBase(ctx context.Context, c Caller, name string) (Base, error)
 	Base(ctx context.Context, c Caller, idOrName string) (Base, error)
-	Bases(ctx context.Context, c Caller, q BaseQuery) ([]Base, error)
+	Bases(ctx context.Context, c Caller, q ListQuery) ([]Base, error)
 	BaseSummary(ctx context.Context, c Caller, idOrName string) (Summary, error)
 	// DeleteBase deletes the base and, with cascade, its documents; without, ErrBaseNotEmpty.
 	DeleteBase(ctx context.Context, c Caller, idOrName string, cascade bool) error

@@ -9,47 +9,65 @@ import (
 
 const (
 	MaxTitleChars = 500
-	maxBaseChars  = 190
+	maxBaseChars  = 128
 )
+
+// TextError says why a text that a client sent is refused. 422
+type TextError struct {
+	Field string // as the client named it
+	Long  bool   // it has too many characters; otherwise it is no text
+	why   string
+}
+
+// Error names the field and what is wrong with it.
+func (e *TextError) Error() string { return e.Field + " " + e.why }
 
 // Clean checks title and base and brings them into their kept form.
 func (u *Upload) Clean() (err error) {
-	if u.Title, err = cleanTitle(u.Title); err != nil {
+	if u.Title, err = CleanTitle("title", u.Title); err != nil {
 		return err
 	}
-	u.Base, err = cleanBase(u.Base)
+	if u.Base, err = CleanBase("knowledgeBase", u.Base); u.Base == "" {
+		u.Base = DefaultBase
+	}
 	return err
 }
 
-// cleanTitle checks a user's title.
-func cleanTitle(title string) (string, error) {
-	if !utf8.ValidString(title) {
-		return "", fmt.Errorf("%w: it is not valid UTF-8", ErrBadTitle)
-	}
-	if n := utf8.RuneCountInString(title); n > MaxTitleChars {
-		return "", fmt.Errorf("%w: %d characters, at most %d are allowed", ErrBadTitle, n, MaxTitleChars)
-	}
+// CleanTitle is a user's title without white space around it. *TextError when it cannot be one.
+func CleanTitle(field, title string) (string, error) {
 	title = strings.TrimSpace(title)
-	if strings.ContainsFunc(title, unicode.IsControl) {
-		return "", fmt.Errorf("%w: it holds control characters", ErrBadTitle)
-	}
-	return title, nil
+	return title, CheckLine(field, title, MaxTitleChars)
 }
 
-// cleanBase checks the name or id of a base; empty is the default base.
-func cleanBase(name string) (string, error) {
-	if name == "" {
-		return DefaultBase, nil
+// CleanBase is the id or name of a base without white space around it; empty stays empty. *TextError when it cannot be one.
+func CleanBase(field, idOrName string) (string, error) {
+	idOrName = strings.TrimSpace(idOrName)
+	return idOrName, CheckLine(field, idOrName, maxBaseChars)
+}
+
+// CheckText refuses text that is too long, not UTF-8 or has control characters (line ends and tabs apart). *TextError.
+func CheckText(field, text string, maxChars int) error {
+	if !utf8.ValidString(text) {
+		return &TextError{Field: field, why: "is not valid UTF-8"}
 	}
-	switch {
-	case !utf8.ValidString(name):
-		return "", fmt.Errorf("%w: it is not valid UTF-8", ErrBadBaseName)
-	case strings.TrimSpace(name) == "" || strings.TrimSpace(name) != name:
-		return "", fmt.Errorf("%w: it begins or ends with white space", ErrBadBaseName)
-	case utf8.RuneCountInString(name) > maxBaseChars:
-		return "", fmt.Errorf("%w: more than %d characters", ErrBadBaseName, maxBaseChars)
-	case strings.ContainsFunc(name, unicode.IsControl):
-		return "", fmt.Errorf("%w: it holds control characters", ErrBadBaseName)
+	if n := utf8.RuneCountInString(text); n > maxChars {
+		return &TextError{Field: field, Long: true, why: fmt.Sprintf("has %d characters, allowed are %d", n, maxChars)}
 	}
-	return name, nil
+	for _, r := range text {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' {
+			return &TextError{Field: field, why: fmt.Sprintf("has the control character %U", r)}
+		}
+	}
+	return nil
+}
+
+// CheckLine is CheckText for a text of one line.
+func CheckLine(field, text string, maxChars int) error {
+	if err := CheckText(field, text, maxChars); err != nil {
+		return err
+	}
+	if strings.ContainsAny(text, "\r\n\t") {
+		return &TextError{Field: field, why: "has a line end or a tab"}
+	}
+	return nil
 }

@@ -1,11 +1,10 @@
 package ingest
 
 import (
-	"context"
 	"errors"
 
 	"github.com/millweir/millweir/pkg/taskrun"
-	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/tasks"
 )
 
 // ErrUploadExpired says that the received copy is gone before it could be accepted. The sweeper removes a file without a row after
@@ -25,8 +24,5 @@ var ErrNoResources = errors.New("the process lacks resources")
 // a file that is missing there is not missing.
 var ErrFolder = errors.New("the upload folder is not the one of this database")
 
-// Splits reports whether a batch of a group commit that failed so is worth trying one by one: one of them has the fault, not the database.
-func Splits(err error) bool {
-	return !errors.Is(err, taskstate.ErrUnavailable) && !errors.Is(err, taskstate.ErrOutcomeUnknown) &&
-		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
-}
+// Splits reports whether a batch of a group commit that failed so is worth trying one by one.
+func Splits(err error) bool { return tasks.Splits(err) }

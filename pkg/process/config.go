@@ -196,6 +196,15 @@ func (s setting) typeName() string {
 	}
 }
 
+// CheckAllowed compares every field of a Config with its allowed tag, as Load does, for one that was made in Go.
+func CheckAllowed(cfg any) error {
+	var problems []error
+	for _, s := range settingsOf(addressable(cfg)) {
+		problems = append(problems, s.check())
+	}
+	return errors.Join(problems...)
+}
+
 // check compares the field with its allowed tag.
 func (s setting) check() error {
 	if s.allowed == "" {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 )
 
@@ -37,6 +38,8 @@ func LoadEnvFile(path string) error {
 	return nil
 }
 
+var validName = regexp.MustCompile(`^[A-Za-z_][0-9A-Za-z_]*$`)
+
 func parseEnv(r io.Reader) (vars [][2]string, err error) {
 	lines := bufio.NewScanner(r)
 	for n := 1; lines.Scan(); n++ {
@@ -46,7 +49,7 @@ func parseEnv(r io.Reader) (vars [][2]string, err error) {
 		}
 		name, raw, ok := strings.Cut(strings.TrimPrefix(line, "export "), "=")
 		name = strings.TrimSpace(name)
-		if !ok || !validName(name) {
+		if !ok || !validName.MatchString(name) {
 			return nil, fmt.Errorf("line %d: want NAME=value", n) // not the line itself: it may hold a secret
 		}
 		value, err := envValue(strings.TrimSpace(raw))
@@ -87,16 +90,4 @@ func envValue(raw string) (string, error) {
 		return raw[1:i], nil
 	}
 	return "", errors.New("the quote is not closed")
-}
-
-func validName(s string) bool {
-	if s == "" || s[0] >= '0' && s[0] <= '9' {
-		return false
-	}
-	for _, r := range s {
-		if r != '_' && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9') {
-			return false
-		}
-	}
-	return true
 }

@@ -3,7 +3,7 @@ package process
 import (
 	"fmt"
 	"regexp"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/agnivade/levenshtein"
@@ -77,24 +77,15 @@ func UnknownVariables(environ []string, configs ...any) []string {
 			continue
 		}
 		near, distance := nearest(name, known)
-		switch own := hasOwnPrefix(name); {
+		switch own := slices.ContainsFunc(ownPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }); {
 		case own && distance <= closeOwn, distance <= closeForeign && len(name) >= shortName && sharesEnd(name, near):
 			lines = append(lines, fmt.Sprintf("%s is not a setting: did you mean %s?", name, near))
 		case own:
 			lines = append(lines, fmt.Sprintf("%s is not a setting (see --help-env)", name))
 		}
 	}
-	sort.Strings(lines)
+	slices.Sort(lines)
 	return lines
-}
-
-func hasOwnPrefix(name string) bool {
-	for _, p := range ownPrefixes {
-		if strings.HasPrefix(name, p) {
-			return true
-		}
-	}
-	return false
 }
 
 // sharesEnd asks a foreign name for the same first or last word, so that e.g. HTTP_ADDR and HTTPS_ADDR meet

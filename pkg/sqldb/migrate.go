@@ -45,7 +45,7 @@ type MigrationState struct {
 	AppliedAt time.Time // zero: not yet
 }
 
-// Migrate brings the schema up to date and makes the epoch when there is none; it answers what it applied.
+// Migrate brings the schema up to date and makes the epoch when there is none; it returns what it applied.
 // It may run again and from several processes at once: a lock lets one runner work at a time.
 // On Postgres and SQLite a migration is applied as a whole or not at all; on MySQL, whose DDL commits by itself, a run
 // that broke off is repeated.
@@ -62,7 +62,11 @@ func (d *Database) Migrate(ctx context.Context) ([]MigrationState, error) {
 				return fmt.Errorf("migration %03d_%s: %w", k.Version, k.Name, err)
 			}
 			crash.Point("migrate.after_step")
-			out = append(out, MigrationState{Version: k.Version, Name: k.Name})
+			now, err := m.applied(ctx)
+			if err != nil {
+				return fmt.Errorf("read applied migrations: %w", err)
+			}
+			out = append(out, MigrationState{Version: k.Version, Name: k.Name, AppliedAt: now[len(now)-1].at})
 		}
 		return m.epoch(ctx)
 	})

@@ -37,7 +37,7 @@ func TestASilentQueueIsWaitedForOnce(t *testing.T) {
 	t.Parallel()
 	p := &hangingPublisher{added: make(chan int, 100)}
 	store := ingesttest.Options{Deps: func(d *ingest.Deps) { d.Publisher = p }, Config: func(c *ingest.Config) { c.PublishTimeout = time.Millisecond }}
-	w := newWorld(t, store)
+	w := ingesttest.NewWorld(t, store)
 	w.Upload("0\n")
 	require.Equal(t, 1, <-p.added)
 	p.hangs.Store(true)

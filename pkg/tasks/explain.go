@@ -49,11 +49,6 @@ func NewExplainer(store taskstate.Store, events Events, about map[string]taskrun
 	return &Explainer{store: store, events: events, about: about}
 }
 
-// Explain is Explainer.Explain.
-func (s *Service) Explain(ctx context.Context, c Caller, id string) (Explanation, error) {
-	return s.explain.Explain(ctx, c, id)
-}
-
 // Explain says in words where the task is, who holds it until when, which delivery carries it and what happens next.
 func (s *Explainer) Explain(ctx context.Context, c Caller, id string) (Explanation, error) {
 	t, err := s.store.Get(ctx, c.Scope, id)
@@ -83,7 +78,8 @@ func (s *Explainer) Explain(ctx context.Context, c Caller, id string) (Explanati
 // explainState fills in holder, next step and its time.
 func explainState(e *Explanation, t taskstate.Task, now time.Time) {
 	if t.LeaseOwner != "" && !t.LeaseExpiresAt.IsZero() {
-		e.Holder, e.HeldUntil = holderName(t.LeaseOwner), t.LeaseExpiresAt
+		e.Holder, _, _ = strings.Cut(t.LeaseOwner, "/") // the process
+		e.HeldUntil = t.LeaseExpiresAt
 	}
 	switch t.Status {
 	case taskstate.StatusQueued:
@@ -209,12 +205,6 @@ func words(e Explanation, log []taskstate.Transition, about taskrun.Description)
 		next += fmt.Sprintf(" at %s (in %s)", stamp(e.NextAt), e.NextAt.Sub(e.Now).Round(time.Millisecond))
 	}
 	return strings.Join(append(s, next+"."), " ")
-}
-
-// holderName is the process part of a lease owner.
-func holderName(owner string) string {
-	name, _, _ := strings.Cut(owner, "/")
-	return name
 }
 
 // stamp renders a time for people.

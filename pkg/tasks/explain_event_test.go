@@ -19,7 +19,7 @@ import (
 func TestExplainTellsWhereTheEventIs(t *testing.T) {
 	t.Parallel()
 	const topic = "ingest-tasks"
-	w := newWorld(t, ingesttest.Options{Outbox: outbox.NewWriter("sqlite", topic, "ingest-workers").Write})
+	w := ingesttest.NewWorld(t, ingesttest.Options{Outbox: outbox.NewWriter("sqlite", topic, "ingest-workers").Write})
 	reads := tasks.NewExplainer(w.Store, outbox.NewReader(w.Store, topic), ingest.Descriptions())
 	id := w.Upload("one").Task.ID
 	explain := func(words ...string) ingest.Explanation {
@@ -78,8 +78,8 @@ func TestADeliveryIsNamedByItsPartition(t *testing.T) {
 
 func TestExplainEachState(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
-	r := ingesttest.NewReadWorld(t, w.World)
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
+	r := ingesttest.NewReadWorld(t, w)
 	a := w.Upload("one")
 	said := func(words ...string) {
 		t.Helper()

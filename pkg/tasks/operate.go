@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/taskrun"
@@ -139,7 +140,7 @@ func (s *Service) judgeReplays(ctx context.Context, tx taskstate.Tx, locked []ta
 		}
 	}
 	payloads, refused := map[string]any{}, map[string]error{}
-	for _, typ := range taskrun.SortedKeys(replays) {
+	for _, typ := range slices.Sorted(maps.Keys(replays)) {
 		r, ok := s.d.Types[typ].(Replayer)
 		if !ok {
 			continue

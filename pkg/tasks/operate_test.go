@@ -12,7 +12,7 @@ import (
 
 func TestReplayAfterDeath(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		w.Embed.Fail = func([]string) error {
 			return ingest.Permanent(ingest.CodeEmbedRejected, "Shorten it.", "text 1 is refused")
 		}
@@ -41,7 +41,7 @@ func TestReplayAfterDeath(t *testing.T) {
 
 func TestReplayIsRefused(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		a := w.Upload("!corrupt\n")
 		w.Process(a.Task.ID)
 		b := w.Accept(ingest.Upload{File: w.Receive("a.txt", "good\n"), DocumentID: a.Document.ID})
@@ -84,7 +84,7 @@ func TestReplayIsRefused(t *testing.T) {
 
 func TestAFailedSecondUploadKeepsTheFirst(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		a := w.Upload("one\n")
 		w.Process(a.Task.ID)
 		b := w.Accept(ingest.Upload{File: w.Receive("b.txt", "!corrupt\n"), DocumentID: a.Document.ID})
@@ -100,7 +100,7 @@ func TestAFailedSecondUploadKeepsTheFirst(t *testing.T) {
 
 func TestSuspendAndResumeGoOnWithTheSameVersion(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	operator := ingest.Caller{Scope: taskstate.Scope{UserID: "root", Role: taskstate.RoleOperator}}
 	a := w.Upload("one\n")
 	job, _ := w.Claim(a.Task.ID)
@@ -117,7 +117,7 @@ func TestSuspendAndResumeGoOnWithTheSameVersion(t *testing.T) {
 
 func TestALaterVisibleUploadCancelsOlderOnes(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		first := w.Upload("one\n")
 		second := w.Accept(ingest.Upload{File: w.Receive("b.txt", "two\n"), DocumentID: first.Document.ID})
 		require.Equal(t, taskstate.StatusQueued, w.Task(first.Task.ID).Status, "not when it is accepted")
@@ -136,7 +136,7 @@ func TestALaterVisibleUploadCancelsOlderOnes(t *testing.T) {
 
 func TestAReplayOfAnOlderUploadDoesNotReplaceALaterOne(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		w.Embed.Fail = func([]string) error { return ingest.Permanent(ingest.CodeEmbedRejected, "", "no") }
 		first := w.Upload("one\n")
 		require.Equal(t, taskstate.StatusDead, w.Process(first.Task.ID).Status)

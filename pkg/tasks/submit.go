@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/millweir/millweir/pkg/batcher"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -212,42 +213,30 @@ func (s *Service) Insert(ctx context.Context,
 // UserKey is an idempotency key of a user.
 type UserKey struct{ User, Key string }
 
+// compare orders keys by their users.
+func (k UserKey) compare(other UserKey) int {
+	return cmp.Or(strings.Compare(k.User, other.User), strings.Compare(k.Key, other.Key))
+}
+
 // Earlier reads the tasks that were made with idempotency keys: ids, hashes, document, base and file.
 func (s *Service) Earlier(ctx context.Context, tx taskstate.Tx, keys map[UserKey]bool) (map[UserKey]taskstate.Task, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	sorted := make([]UserKey, 0, len(keys))
-	for k := range keys {
-		sorted = append(sorted, k)
-	}
-	slices.SortFunc(sorted, func(a, b UserKey) int { return cmp.Or(strings.Compare(a.User, b.User), strings.Compare(a.Key, b.Key)) })
-	for n := len(sorted); n&(n-1) != 0; n++ { // few different texts reach the caches of statements
-		sorted = append(sorted, sorted[len(sorted)-1])
-	}
+	sorted := sqldb.Padded(slices.SortedFunc(maps.Keys(keys), UserKey.compare))
 	params := make([]any, 0, 2*len(sorted))
 	for _, k := range sorted {
 		params = append(params, k.User, k.Key)
 	}
-	rows, err := tx.QueryContext(ctx, s.q.Any("TasksByKey", len(sorted)), params...)
-	if err != nil {
-		return nil, fmt.Errorf("look for the keys' tasks: %w", err)
-	}
-	return scanEarlier(rows)
-}
-
-func scanEarlier(rows *sql.Rows) (map[UserKey]taskstate.Task, error) {
-	defer func() { _ = rows.Close() }() // Err tells what went wrong
 	found := map[UserKey]taskstate.Task{}
-	for rows.Next() {
+	err := sqldb.Each(ctx, tx, func(rows *sql.Rows) error {
 		var t taskstate.Task
-		if err := rows.Scan(&t.ID, &t.UserID, &t.IdempotencyKey, &t.RequestHash, &t.DocumentID, &t.KnowledgeBase, &t.FilePath); err != nil {
-			return nil, fmt.Errorf("look for the keys' tasks: %w", err)
-		}
+		err := rows.Scan(&t.ID, &t.UserID, &t.IdempotencyKey, &t.RequestHash, &t.DocumentID, &t.KnowledgeBase, &t.FilePath)
 		t.DocumentID, t.KnowledgeBase = strings.TrimSpace(t.DocumentID), strings.TrimSpace(t.KnowledgeBase)
 		found[UserKey{t.UserID, t.IdempotencyKey}] = t
-	}
-	if err := rows.Err(); err != nil {
+		return err
+	}, s.q.Any("TasksByKey", len(sorted)), params...)
+	if err != nil {
 		return nil, fmt.Errorf("look for the keys' tasks: %w", err)
 	}
 	return found, nil

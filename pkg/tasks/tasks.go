@@ -9,7 +9,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"time"
 
@@ -112,10 +111,10 @@ type Deps struct {
 
 // Service is the door. All methods are safe for concurrent use.
 type Service struct {
+	*Explainer
 	d       Deps
 	cfg     Config
 	q       sqldb.Queries
-	explain *Explainer
 	backlog backlog
 	quiet   quietQueue // the queue, when it does not answer in time
 	submits *batcher.Batcher[*submission]
@@ -138,20 +137,13 @@ func New(d Deps, cfg Config) (*Service, error) {
 	if d.Changed == nil {
 		d.Changed = func(...string) {}
 	}
-	sub, err := fs.Sub(statements, "sql")
-	if err != nil {
-		return nil, fmt.Errorf("tasks: statements: %w", err)
-	}
-	q, err := sqldb.Load(sub, sqldb.Dialect(d.Store.Dialect()))
-	if err != nil {
-		return nil, fmt.Errorf("tasks: %w", err)
-	}
+	q := sqldb.MustLoad(statements, "sql", d.Store.Dialect())
 	about := make(map[string]taskrun.Description, len(d.Types))
 	for name, t := range d.Types {
 		about[name] = t.Describe()
 	}
 	s := &Service{
-		d: d, cfg: cfg, q: q, explain: NewExplainer(d.Store, d.Events, about), quiet: quietQueue{late: make(chan []taskstate.Task, 1)},
+		d: d, cfg: cfg, q: q, Explainer: NewExplainer(d.Store, d.Events, about), quiet: quietQueue{late: make(chan []taskstate.Task, 1)},
 	}
 	s.submits = batcher.New(batcher.Config{
 		Workers: submitWorkers, MinConcurrent: submitEnough, Most: submitMost, MaxWait: submitPatience, Split: Splits,

@@ -39,16 +39,13 @@ func New(d ingest.Deps, folder *files.Folder, cfg ingest.Config) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	cat, err := catalog.New(d)
-	if err != nil {
-		return nil, err
-	}
+	cat := catalog.New(d)
 	before := &atomic.Int64{}
 	types := map[string]tasks.Type{ingest.TypeDocument: catalog.TaskType{Catalog: cat}}
 	maps.Copy(types, d.Tasks)
 	door, err := tasks.New(tasks.Deps{
 		Store: d.Store, Publisher: d.Publisher, Types: types, Log: d.Log, Clock: d.Clock, Redact: d.Redact, Changed: d.Changed,
-	}, tasks.Config{MaxAttempts: cfg.MaxAttempts, MaxBacklog: cfg.MaxBacklog, PublishTimeout: cfg.PublishTimeout})
+	}, cfg.Config)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	_, err := app.New(w.Deps, w.Files, ingest.Config{})
 	require.ErrorContains(t, err, "UPLOAD_MAX_BYTES")
 	require.ErrorContains(t, err, "INGEST_REDIS_MAX_ATTEMPTS")

@@ -7,9 +7,7 @@ import (
 	"database/sql"
 	"embed"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -31,29 +29,13 @@ type Catalog struct {
 }
 
 // New loads the statements of the store's dialect.
-func New(d ingest.Deps) (*Catalog, error) {
-	sub, err := fs.Sub(statements, "sql")
-	if err != nil {
-		return nil, fmt.Errorf("ingest: statements: %w", err)
-	}
-	q, err := sqldb.Load(sub, sqldb.Dialect(d.Store.Dialect()))
-	if err != nil {
-		return nil, fmt.Errorf("ingest: %w", err)
-	}
-	return &Catalog{d: d, q: q, trouble: telemetry.NewRepeated(d.Log, time.Minute, d.Clock)}, nil
+func New(d ingest.Deps) *Catalog {
+	q := sqldb.MustLoad(statements, "sql", d.Store.Dialect())
+	return &Catalog{d: d, q: q, trouble: telemetry.NewRepeated(d.Log, time.Minute, d.Clock)}
 }
 
 // Queries are the statements of all rooms that write.
 func (a *Catalog) Queries() sqldb.Queries { return a.q }
-
-// Lists is a statement with several (@list), expanded from left to right.
-func (a *Catalog) Lists(name string, sizes ...int) string {
-	q := a.q.Get(name)
-	for _, n := range sizes {
-		q = strings.Replace(q, "(@list)", "(?"+strings.Repeat(", ?", n-1)+")", 1)
-	}
-	return q
-}
 
 // Logged logs an error unless the process is stopping; the next sweep tries again.
 func (a *Catalog) Logged(ctx context.Context, what string, err error) {

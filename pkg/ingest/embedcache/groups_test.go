@@ -17,7 +17,7 @@ import (
 // What several runs have paid for meanwhile is committed together, a text that two of them paid for once; so are looks.
 func TestEmbeddingCacheIsShared(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		s := ingesttest.MeteredStore{Database: w.Store, Calls: map[string]int{}, Statements: map[string]int{}, Mu: &sync.Mutex{}}
 		w.Build(ingesttest.Options{Deps: func(d *ingest.Deps) { d.Store = s }})
 		entry := func(n int) embedcache.Entry {
@@ -57,7 +57,7 @@ func TestEmbeddingCacheIsShared(t *testing.T) {
 func TestEmbeddingCacheIsWrittenAgainAfterAnUnknownCommit(t *testing.T) {
 	t.Parallel()
 	mute := &ingesttest.MuteStore{}
-	w := newWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) { mute.Database = d.Store; d.Store = mute }})
+	w := ingesttest.NewWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) { mute.Database = d.Store; d.Store = mute }})
 	mute.Left.Store(2)
 	require.NoError(t, w.App.Cache.Add(t.Context(), "m", []embedcache.Entry{{Hash: embedcache.TextHash{1}, Vector: []float32{1, 2}}}))
 	require.EqualValues(t, 1, w.Number("SELECT COUNT(*) FROM embedding_ledger"))

@@ -13,9 +13,9 @@ import (
 var (
 	// ResourceFaults are the process's wherever they are met: it has no descriptors or memory left.
 	ResourceFaults = []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM}
-	// spaceFaults: a file system that the process writes to is full. One document alone may have filled it.
+	// SpaceFaults: a file system that the process writes to is full. One document alone may have filled it.
 	SpaceFaults = []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT}
-	// folderFaults keep the process from its folders, or one file from being read.
+	// FolderFaults keep the process from its folders, or one file from being read.
 	FolderFaults = []syscall.Errno{syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.EIO, syscall.ESTALE, syscall.ENOTCONN, syscall.ENODEV}
 )
 
@@ -23,9 +23,6 @@ var (
 func AnyOf(err error, errnos []syscall.Errno) bool {
 	return slices.ContainsFunc(errnos, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
-
-// readOnly reports whether err says that a file system takes no writes.
-func readOnly(err error) bool { return errors.Is(err, syscall.EROFS) }
 
 // ResourceError is err, and also ErrNoResources when a fault of the process itself keeps an upload from being taken in.
 func ResourceError(err error) error {
@@ -37,7 +34,7 @@ func ResourceError(err error) error {
 
 // SpaceError turns a full disk or quota into ErrDiskFull.
 func SpaceError(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if AnyOf(err, SpaceFaults) {
 		return fmt.Errorf("%w: %w", ingest.ErrDiskFull, err)
 	}
 	return err

@@ -18,15 +18,15 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 )
 
-// FilePage is how many names of the folder are looked at together.
-const FilePage = 500
+// filePage is how many names of the folder are looked at together.
+const filePage = 500
 
 // CopyBuffer is how much of a file is read at once.
 const CopyBuffer = 128 << 10
 
 // Drop removes a file of ours and logs what prevents it: the sweeper tries again in a day.
 func (a *Mount) Drop(ctx context.Context, name string) {
-	if err := a.Folder.remove(name); err != nil {
+	if err := a.Folder.Remove(name); err != nil {
 		a.d.Log.WarnContext(ctx, "ingest: remove file", "file", name, "error", err.Error())
 	}
 }
@@ -160,7 +160,7 @@ func (f *Folder) Whole(name string, bytes int64) (bool, error) {
 // Who has the old file open goes on reading that.
 func (f *Folder) Replace(ctx context.Context, name, good string) error {
 	temp := TempPrefix + ingest.NewID()
-	defer func() { _ = f.remove(temp) }() // gone by the rename, unless both were names of one file already
+	defer func() { _ = f.Remove(temp) }() // gone by the rename, unless both were names of one file already
 	if err := f.root().Link(good, temp); err != nil {
 		if err := f.duplicate(good, temp); err != nil { // a file system without hard links
 			return err
@@ -203,8 +203,8 @@ func (f *Folder) sync() error {
 	return errors.Join(err, dir.Close())
 }
 
-// remove deletes a stored file; a missing one is no error.
-func (f *Folder) remove(name string) error {
+// Remove deletes a stored file; a missing one is no error.
+func (f *Folder) Remove(name string) error {
 	if !ownName(strings.TrimPrefix(name, TempPrefix)) {
 		return fmt.Errorf("remove stored file: %q is not a name of ours", name)
 	}
@@ -214,15 +214,15 @@ func (f *Folder) remove(name string) error {
 	return nil
 }
 
-// Older calls yield with pages of at most n names of ours whose file was last written before the given time.
-func (f *Folder) Older(before time.Time, n int, yield func(names []string) error) error {
+// Older calls yield with pages of names of ours whose file was last written before the given time.
+func (f *Folder) Older(before time.Time, yield func(names []string) error) error {
 	dir, err := f.root().Open(".")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = dir.Close() }()
 	for {
-		entries, err := dir.ReadDir(n)
+		entries, err := dir.ReadDir(filePage)
 		var names []string
 		for _, e := range entries {
 			info, statErr := e.Info()
@@ -270,7 +270,7 @@ func (f *Folder) WrittenAt(name string) (time.Time, error) {
 // Stored calls yield with pages of names of received files that were last written before the given time, in no order;
 // files of uploads that are still being received are left out.
 func (f *Folder) Stored(before time.Time, yield func(names []string) error) error {
-	return f.Older(before, FilePage, func(names []string) error {
+	return f.Older(before, func(names []string) error {
 		var stored []string
 		for _, name := range names {
 			if ownName(name) {
@@ -283,6 +283,3 @@ func (f *Folder) Stored(before time.Time, yield func(names []string) error) erro
 		return yield(stored)
 	})
 }
-
-// Remove deletes a stored file; a missing one is no error.
-func (f *Folder) Remove(name string) error { return f.remove(name) }

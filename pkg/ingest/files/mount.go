@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -72,7 +73,7 @@ func (a *Mount) adoptFolder(ctx context.Context, epoch, seen int64) error {
 	}
 	switch {
 	case held > 0:
-		if err := a.Folder.mark(epoch); err != nil && !errors.Is(err, fs.ErrPermission) && !readOnly(err) {
+		if err := a.Folder.mark(epoch); err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EROFS) {
 			return fmt.Errorf("mark the upload folder: %w", SpaceError(err))
 		}
 		return nil // what it holds proves it, marked or not
@@ -169,7 +170,7 @@ func (f *Folder) mark(epoch int64) error {
 // any reports whether the folder holds a stored file.
 func (f *Folder) any() bool {
 	found := false
-	err := f.Older(time.Now().Add(time.Hour), FilePage, func(names []string) error {
+	err := f.Older(time.Now().Add(time.Hour), func(names []string) error {
 		found = true
 		return fs.SkipAll
 	})

@@ -18,7 +18,7 @@ import (
 )
 
 // onFolder makes an application on the world's database and another folder; receives: it takes uploads too.
-func (w *world) onFolder(dir string, receives bool) *app.App {
+func onFolder(w *ingesttest.World, dir string, receives bool) *app.App {
 	w.T.Helper()
 	files, err := files.Open(dir)
 	require.NoError(w.T, err)
@@ -34,63 +34,63 @@ func (w *world) onFolder(dir string, receives bool) *app.App {
 
 func TestTheUploadFolderIsMarkedOnce(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		ctx, dir := t.Context(), t.TempDir()
-		require.ErrorIs(t, w.onFolder(dir, false).CheckFolder(ctx), ingest.ErrFolder, "a worker does not mark an empty folder")
+		require.ErrorIs(t, onFolder(w, dir, false).CheckFolder(ctx), ingest.ErrFolder, "a worker does not mark an empty folder")
 		var group sync.WaitGroup
 		errs := make([]error, 8)
 		for i := range errs {
-			app := w.onFolder(dir, true)
+			app := onFolder(w, dir, true)
 			group.Go(func() { errs[i] = app.CheckFolder(ctx) })
 		}
 		group.Wait()
 		require.NoError(t, errors.Join(errs...), "several gateways at once")
-		require.NoError(t, w.onFolder(dir, false).CheckFolder(ctx))
+		require.NoError(t, onFolder(w, dir, false).CheckFolder(ctx))
 		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		require.Len(t, entries, 1, "nothing but the marker is left")
 
 		// The folder of another database is refused, empty or not, and never by the same words as an unmounted one.
-		other := newWorld(t, ingesttest.Options{})
+		other := ingesttest.NewWorld(t, ingesttest.Options{})
 		require.NoError(t, os.WriteFile(filepath.Join(dir, ingest.NewID()), []byte("x"), 0o600))
-		require.ErrorContains(t, other.onFolder(dir, true).CheckFolder(ctx), "files of another database")
+		require.ErrorContains(t, onFolder(other, dir, true).CheckFolder(ctx), "files of another database")
 	})
 }
 
 func TestTheUploadFolderIsKnownByItsFiles(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	ctx := t.Context()
 	w.Upload("one\n")
 	require.NoError(t, w.App.CheckFolder(ctx))
 
 	require.NoError(t, os.Remove(filepath.Join(w.Dir, files.MarkerName)), "a folder from before the marker")
-	require.NoError(t, w.onFolder(w.Dir, false).CheckFolder(ctx))
+	require.NoError(t, onFolder(w, w.Dir, false).CheckFolder(ctx))
 	require.FileExists(t, filepath.Join(w.Dir, files.MarkerName))
 
 	epoch, _, err := w.Store.RenewEpoch(ctx)
 	require.NoError(t, err)
-	require.NoError(t, w.onFolder(w.Dir, false).CheckFolder(ctx), "after timeline renew")
+	require.NoError(t, onFolder(w, w.Dir, false).CheckFolder(ctx), "after timeline renew")
 	seen, err := w.Files.Marker()
 	require.NoError(t, err)
 	require.Equal(t, epoch, seen)
 
 	empty := t.TempDir()
 	for _, receives := range []bool{true, false} {
-		require.ErrorContains(t, w.onFolder(empty, receives).CheckFolder(ctx), "holds none of the files")
+		require.ErrorContains(t, onFolder(w, empty, receives).CheckFolder(ctx), "holds none of the files")
 	}
 	require.NoError(t, files.Mark(empty, epoch), "the operator says so")
-	require.NoError(t, w.onFolder(empty, false).CheckFolder(ctx))
+	require.NoError(t, onFolder(w, empty, false).CheckFolder(ctx))
 	require.Error(t, files.Mark(filepath.Join(empty, "not there"), epoch))
 }
 
 // A folder that is mounted over the one that was opened is seen, and one that went away is missed.
 func TestAFolderThatIsMountedLater(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	a := w.Upload("one\n")
 	mount := filepath.Join(t.TempDir(), "uploads")
-	app := w.onFolder(mount, false)
+	app := onFolder(w, mount, false)
 	kind, err := app.Worker()
 	require.NoError(t, err)
 	require.ErrorIs(t, kind.Fit(t.Context()), ingest.ErrFolder)

@@ -81,7 +81,7 @@ func Every(t *testing.T, mode FaultMode, one func(t *testing.T, n int, f *Faults
 }
 
 // TwoVersions are texts that share lines, with repeats.
-func (w *World) TwoVersions(n int) (before, after string) {
+func TwoVersions(n int) (before, after string) {
 	before = fmt.Sprintf("alpha %d\nbeta %d\ngamma %d\nalpha %d\n", n, n, n, n)
 	after = fmt.Sprintf("alpha %d\ndelta %d\nalpha %d\nalpha %d\ngamma %d\nepsilon %d\n", n, n, n, n, n, n)
 	return before, after

@@ -72,9 +72,7 @@ type ReadWorld struct {
 func NewReadWorld(t *testing.T, w *World) *ReadWorld {
 	t.Helper()
 	r := &ReadWorld{World: w, Scan: &scanVectors{Vectors: w.Vectors}}
-	var err error
-	r.Reads, err = query.NewReads(query.ReadsDeps{Store: w.Store, Catalog: w.App.Catalog, Embedder: w.Embed, Vectors: r.Scan, Log: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
+	r.Reads = query.NewReads(query.ReadsDeps{Store: w.Store, Catalog: w.App.Catalog, Embedder: w.Embed, Vectors: r.Scan, Log: slog.New(slog.DiscardHandler)})
 	r.Watches, r.Explain = watch.NewWatches(w.Store, slog.New(slog.DiscardHandler)), tasks.NewExplainer(w.Store, nil, ingest.Descriptions())
 	return r
 }
@@ -98,7 +96,7 @@ func Foreign() ingest.Caller {
 // Pages lists all documents one by one.
 func (r *ReadWorld) Pages(sort taskstate.Sort) (ids []string) {
 	r.T.Helper()
-	q := ingest.DocumentQuery{Sort: sort, Limit: 1}
+	q := ingest.ListQuery{Sort: sort, Limit: 1}
 	for {
 		page, err := r.Reads.Documents(r.T.Context(), r.Caller, q)
 		require.NoError(r.T, err)

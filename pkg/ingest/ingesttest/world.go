@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/app"
@@ -26,6 +27,11 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 )
+
+// Main is the TestMain of a package that uses this one: no goroutine may be left.
+func Main(m *testing.M) {
+	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
+}
 
 // World is an application on a database of its own.
 type World struct {

@@ -17,7 +17,7 @@ import (
 
 // BenchmarkUploadToVisible is one 10 KB text from Receive to its finish, without a queue; the embedder costs nothing.
 func BenchmarkUploadToVisible(b *testing.B) {
-	w := newWorld(b, ingesttest.Options{})
+	w := ingesttest.NewWorld(b, ingesttest.Options{})
 	w.Embed.Batch = 64
 	for i := 0; b.Loop(); i++ {
 		a := w.Upload(fmt.Sprintf("%d\n%s", i, strings.Repeat(ingesttest.Lines(6, uint64(i)), 1)) + strings.Repeat(strings.Repeat("word ", 200)+"\n", 10))
@@ -32,7 +32,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")
 	}
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	w.Embed.Batch, w.Embed.Model_.Dim = 256, 384
 	w.Vectors.Forget = true
 	const segments, size = 8_000, 2_000

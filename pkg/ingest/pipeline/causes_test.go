@@ -18,7 +18,7 @@ import (
 
 func TestAnOlderUploadThatFinishesLateIsWithdrawn(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		first := w.Upload("one\n")
 		second := w.Accept(ingest.Upload{File: w.Receive("b.txt", "two\n"), DocumentID: first.Document.ID})
 		job, _ := w.Claim(first.Task.ID)
@@ -37,7 +37,7 @@ func TestAnOlderUploadThatFinishesLateIsWithdrawn(t *testing.T) {
 
 func TestTwoVersionsOfOneDocumentFinishInOneBatch(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		first := w.Upload("one\n")
 		second := w.Accept(ingest.Upload{File: w.Receive("b.txt", "two\n"), DocumentID: first.Document.ID})
 		other := w.Upload("other\n")
@@ -52,28 +52,28 @@ func TestTwoVersionsOfOneDocumentFinishInOneBatch(t *testing.T) {
 func TestCauses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		prepare func(w *world, a ingest.Accepted)
+		prepare func(w *ingesttest.World, a ingest.Accepted)
 		code    ingest.Code
 		cause   string
 		dead    bool
 	}{
-		"file gone": {func(w *world, a ingest.Accepted) { require.NoError(w.T, w.Files.Remove(w.Stored()[0])) }, ingest.CodeFileMissing, "open stored file: ", true},
-		"file damaged": {func(w *world, a ingest.Accepted) {
+		"file gone": {func(w *ingesttest.World, a ingest.Accepted) { require.NoError(w.T, w.Files.Remove(w.Stored()[0])) }, ingest.CodeFileMissing, "open stored file: ", true},
+		"file damaged": {func(w *ingesttest.World, a ingest.Accepted) {
 			w.Overwrite(w.Stored()[0], "oNe\ntwo\n")
 		}, ingest.CodeFileDamaged, "the stored file is damaged", true},
-		"file cut": {func(w *world, a ingest.Accepted) { w.Overwrite(w.Stored()[0], "one") }, ingest.CodeFileDamaged, "the stored file has 3 bytes, 8 were uploaded", true},
-		"embedding away": {func(w *world, a ingest.Accepted) {
+		"file cut": {func(w *ingesttest.World, a ingest.Accepted) { w.Overwrite(w.Stored()[0], "one") }, ingest.CodeFileDamaged, "the stored file has 3 bytes, 8 were uploaded", true},
+		"embedding away": {func(w *ingesttest.World, a ingest.Accepted) {
 			w.Embed.Fail = func([]string) error {
 				return ingest.Transient(ingest.CodeEmbed, "POST http://127.0.0.1:65530/embeddings: connection refused")
 			}
 		}, ingest.CodeEmbed, "embed batch 1/1: POST http://127.0.0.1:65530/embeddings: connection refused", false},
-		"vector store away": {func(w *world, a ingest.Accepted) {
+		"vector store away": {func(w *ingesttest.World, a ingest.Accepted) {
 			w.Vectors.Fail = func(string) error { return ingest.Transient(ingest.CodeVector, "connection refused") }
 		}, ingest.CodeVector, "store vectors batch 1/1: connection refused", false},
-		"panic": {func(w *world, a ingest.Accepted) {
+		"panic": {func(w *ingesttest.World, a ingest.Accepted) {
 			w.Embed.Fail = func([]string) error { panic("a bug") }
 		}, ingest.CodeInternal, "embed: panic: a bug", false},
-		"other model": {func(w *world, a ingest.Accepted) {
+		"other model": {func(w *ingesttest.World, a ingest.Accepted) {
 			other := w.Upload("first of its base\n")
 			w.Process(other.Task.ID)
 			w.Embed.Model_ = ingest.Model{Key: "other", Dim: 5}
@@ -81,7 +81,7 @@ func TestCauses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, ingesttest.Options{})
+			w := ingesttest.NewWorld(t, ingesttest.Options{})
 			a := w.Upload("one\ntwo\n")
 			c.prepare(w, a)
 			task := w.Process(a.Task.ID)
@@ -98,7 +98,7 @@ func TestCauses(t *testing.T) {
 
 func TestNothingToRead(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	task := w.Process(w.Upload("\n\n  \n").Task.ID)
 	require.Equal(t, taskstate.StatusDead, task.Status)
 	require.Equal(t, string(ingest.CodeEmpty), task.ErrorCode)
@@ -106,7 +106,7 @@ func TestNothingToRead(t *testing.T) {
 
 func TestAThrottleCountsNoAttempt(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	w.Embed.Batch = 1
 	var calls atomic.Int32
 	w.Embed.Fail = func([]string) error {
@@ -130,7 +130,7 @@ func TestAThrottleCountsNoAttempt(t *testing.T) {
 
 func TestSecretsStayOut(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) {
+	w := ingesttest.NewWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) {
 		d.Redact = func(s string) string { return strings.ReplaceAll(s, "hunter2", "***") }
 	}})
 	f := w.Handler.Classify(errors.New("POST http://a:hunter2@b: refused"))
@@ -140,7 +140,7 @@ func TestSecretsStayOut(t *testing.T) {
 
 func TestAStoppedRunSaysSo(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	a := w.Upload("one\n")
 	job, _ := w.Claim(a.Task.ID)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -150,7 +150,7 @@ func TestAStoppedRunSaysSo(t *testing.T) {
 
 func TestProgressGrows(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{Config: func(c *ingest.Config) { c.EmbedParallel = 1 }})
+	w := ingesttest.NewWorld(t, ingesttest.Options{Config: func(c *ingest.Config) { c.EmbedParallel = 1 }})
 	w.Embed.Batch = 100
 	a := w.Upload(ingesttest.Lines(700, 3))
 	job, _ := w.Claim(a.Task.ID)
@@ -169,7 +169,7 @@ func TestProgressGrows(t *testing.T) {
 
 func TestVectorsThatComeBackAreKept(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	w.Calm()
 	a := w.Upload("one\ntwo\n")
 	attempt := func(splitter string) taskstate.Task {

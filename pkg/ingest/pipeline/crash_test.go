@@ -18,7 +18,7 @@ func TestFaultAtEveryEffectOfANewDocument(t *testing.T) {
 	for _, mode := range []ingesttest.FaultMode{ingesttest.ErrorBefore, ingesttest.ErrorAfter, ingesttest.CrashBefore, ingesttest.CrashAfter, ingesttest.LostCommit, ingesttest.Undone} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, ingesttest.Options{})
+			w := ingesttest.NewWorld(t, ingesttest.Options{})
 			w.Calm()
 			ingesttest.Every(t, mode, func(t *testing.T, n int, f *ingesttest.Faults) {
 				text := ingesttest.Lines(450, uint64(n)) // three batches of vectors
@@ -42,22 +42,22 @@ func TestFaultAtEveryEffectOfANewVersion(t *testing.T) {
 	for _, mode := range []ingesttest.FaultMode{ingesttest.ErrorBefore, ingesttest.ErrorAfter, ingesttest.CrashBefore, ingesttest.CrashAfter, ingesttest.LostCommit, ingesttest.Undone} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			newVersionWithFaults(t, newWorld(t, ingesttest.Options{}), mode)
+			newVersionWithFaults(t, ingesttest.NewWorld(t, ingesttest.Options{}), mode)
 		})
 	}
 }
 
 func TestCrashAtEveryEffectOnEachDatabase(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) { newVersionWithFaults(t, w, ingesttest.CrashAfter) })
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) { newVersionWithFaults(t, w, ingesttest.CrashAfter) })
 }
 
 // newVersionWithFaults takes a second version in for each effect that a fault can meet, and recovers.
-func newVersionWithFaults(t *testing.T, w *world, mode ingesttest.FaultMode) {
+func newVersionWithFaults(t *testing.T, w *ingesttest.World, mode ingesttest.FaultMode) {
 	t.Helper()
 	w.Calm()
 	ingesttest.Every(t, mode, func(t *testing.T, n int, f *ingesttest.Faults) {
-		before, after := w.TwoVersions(n)
+		before, after := ingesttest.TwoVersions(n)
 		a := w.Accept(ingest.Upload{File: w.Receive("a.txt", before)})
 		w.Process(a.Task.ID)
 		b := w.Accept(ingest.Upload{File: w.Receive("a.txt", after), DocumentID: a.Document.ID})
@@ -76,7 +76,7 @@ func newVersionWithFaults(t *testing.T, w *world, mode ingesttest.FaultMode) {
 func TestSomethingElseAtEveryEffect(t *testing.T) {
 	t.Parallel()
 	type scene struct {
-		w      *world
+		w      *ingesttest.World
 		n      int
 		a, b   ingest.Accepted // first and second upload
 		third  ingest.Accepted
@@ -177,10 +177,10 @@ func TestSomethingElseAtEveryEffect(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, ingesttest.Options{})
+			w := ingesttest.NewWorld(t, ingesttest.Options{})
 			w.Calm()
 			ingesttest.Every(t, ingesttest.Interrupted, func(t *testing.T, n int, f *ingesttest.Faults) {
-				before, after := w.TwoVersions(n)
+				before, after := ingesttest.TwoVersions(n)
 				s := &scene{w: w, n: n, before: ingesttest.SplitLines(before), after: ingesttest.SplitLines(after)}
 				s.a = w.Accept(ingest.Upload{File: w.Receive("a.txt", before)})
 				w.Process(s.a.Task.ID)

@@ -51,7 +51,7 @@ func (w *Worker) Fit(ctx context.Context) error {
 	if err := tryDescriptors(); err != nil {
 		return fmt.Errorf("file descriptors (ulimit -n): %w", err)
 	}
-	if err := trySpace(w.cfg.SpoolDir); err != nil {
+	if err := trySpace(); err != nil {
 		return fmt.Errorf("temporary folder (TMPDIR): %w", err)
 	}
 	if prober, ok := w.d.Extractor.(interface {
@@ -79,8 +79,8 @@ func tryDescriptors() (err error) {
 }
 
 // trySpace writes a spool of fitSpace bytes and removes it.
-func trySpace(dir string) error {
-	s, err := newSpool(dir)
+func trySpace() error {
+	s, err := newSpool()
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) { d.Extractor = &faultyExtractor{err: c.err} }})
+			w := ingesttest.NewWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) { d.Extractor = &faultyExtractor{err: c.err} }})
 			job, _ := w.Claim(w.Upload("one\n").Task.ID)
 			job.Alone = c.alone
 			got := w.Handler.Handle(t.Context(), job).Err
@@ -67,7 +67,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 // A fault of rights or of the disk is the process's as soon as it does not see its folder at all.
 func TestAFaultOfTheWholeFolder(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) { d.Extractor = &faultyExtractor{err: syscall.EACCES} }})
+	w := ingesttest.NewWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) { d.Extractor = &faultyExtractor{err: syscall.EACCES} }})
 	job, _ := w.Claim(w.Upload("one\n").Task.ID)
 	require.NoError(t, os.Remove(filepath.Join(w.Dir, files.MarkerName)))
 	require.NoError(t, os.Mkdir(filepath.Join(w.Dir, files.MarkerName), 0o700), "a marker that cannot be read")
@@ -75,9 +75,10 @@ func TestAFaultOfTheWholeFolder(t *testing.T) {
 	require.Error(t, w.Handler.Fit(t.Context()))
 }
 
+// Not parallel: it sets a variable.
 func TestATemporaryFolderThatIsNotThere(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, ingesttest.Options{Config: func(c *ingest.Config) { c.SpoolDir = "/nowhere/at/all" }})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	w.Upload("one\n")
+	t.Setenv("TMPDIR", "/nowhere/at/all")
 	require.ErrorContains(t, w.Handler.Fit(t.Context()), "TMPDIR")
 }

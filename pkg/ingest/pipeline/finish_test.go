@@ -12,7 +12,7 @@ import (
 
 func TestFinishCountsTheRows(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		a := w.Upload("one\ntwo\nthree\n")
 		for _, damage := range []string{
 			"DELETE FROM knowledge_segment WHERE segment_index = 2",
@@ -36,7 +36,7 @@ func TestFinishCountsTheRows(t *testing.T) {
 
 func TestEmbeddingsThatTheEmbeddingCacheLostArePaidForAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	w.Calm()
 	a := w.Upload("one\ntwo\n")
 	w.RunWith(a.Task.ID, &ingesttest.Faults{At: 5, Mode: ingesttest.CrashBefore}) // embed, embedding cache, model, rows; then the vectors
@@ -51,7 +51,7 @@ func TestEmbeddingsThatTheEmbeddingCacheLostArePaidForAgain(t *testing.T) {
 
 func TestAStoppedProcessFinishesItsLeaseLater(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	a := w.Upload("one\n")
 	job, _ := w.Claim(a.Task.ID)
 	old := w.Handler.Handle(t.Context(), job)

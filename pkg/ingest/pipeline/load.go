@@ -133,7 +133,7 @@ func (r reading) read(ctx context.Context) error {
 		return fmt.Errorf("open stored file: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	if r.spool, err = newSpool(r.w.cfg.SpoolDir); err != nil {
+	if r.spool, err = newSpool(); err != nil {
 		return err
 	}
 	r.report(ingest.StageExtract, 0, 0, 0)

@@ -49,7 +49,7 @@ func TestARunSaysThatTheDatabaseIsAwayWhereverItMeetsThat(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, away.Close()) })
 	store := &absentStore{away: away}
-	w := newWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) {
+	w := ingesttest.NewWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) {
 		store.Database, d.Store = d.Store, store
 	}})
 	first := w.Upload("one\ntwo\n")

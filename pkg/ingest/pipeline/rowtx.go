@@ -306,7 +306,7 @@ func (x *rowTransaction) built(ctx context.Context, tasks []*rowTask) error {
 			params = append(params, ids[i], value(t))
 		}
 	}
-	_, err := x.tx.ExecContext(ctx, strings.ReplaceAll(a.cat.Lists("VersionsBuilt", len(ids)), "@cases", strings.Repeat(" WHEN ? THEN ?", len(ids))),
+	_, err := x.tx.ExecContext(ctx, strings.ReplaceAll(a.q.List("VersionsBuilt", len(ids)), "@cases", strings.Repeat(" WHEN ? THEN ?", len(ids))),
 		append(params, sqldb.Args(ids)...)...)
 	return err
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // beforeRows takes a task's run as far as its rows.
-func (w *world) beforeRows(id string) *pipeline.Run {
+func beforeRows(w *ingesttest.World, id string) *pipeline.Run {
 	w.T.Helper()
 	job, answer := w.Claim(id)
 	require.Equal(w.T, taskstate.AnswerClaimed, answer)
@@ -35,7 +35,7 @@ func rowsOf(t *testing.T, r *pipeline.Run) *pipeline.RowTask {
 // has written nothing, and the others are whole.
 func TestRowsOfSeveralDocumentsInOneTransaction(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		again := w.Upload("same\nother\n")
 		w.Process(again.Task.ID)
 		second := w.Accept(ingest.Upload{File: w.Receive("a.txt", "same\nnew\n"), DocumentID: again.Document.ID})
@@ -43,7 +43,7 @@ func TestRowsOfSeveralDocumentsInOneTransaction(t *testing.T) {
 		uploads := []ingest.Accepted{w.Upload("a\nb\nc\n"), w.Upload("lost\n"), w.Upload("deleted\n"), w.Upload("d\ne\n"), second}
 		var tasks []*pipeline.RowTask
 		for _, a := range uploads {
-			tasks = append(tasks, rowsOf(t, w.beforeRows(a.Task.ID)))
+			tasks = append(tasks, rowsOf(t, beforeRows(w, a.Task.ID)))
 		}
 		tasks[1].LoseClaim()
 		// The deletion also cancels the task: only its row is made a tombstone here, as one is that the run's claim does not know of.
@@ -76,14 +76,14 @@ func TestRowsOfSeveralDocumentsInOneTransaction(t *testing.T) {
 // A transaction has at most so many rows; what does not fit leads the next one.
 func TestRowTransactionsAreBounded(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	metered := ingesttest.MeteredStore{Database: w.Store, Calls: map[string]int{}, Statements: map[string]int{}, Mu: &sync.Mutex{}}
 	w.Build(ingesttest.Options{Deps: func(d *ingest.Deps) { d.Store = metered }})
 	w.Embed.Batch = 200
 	var tasks []*pipeline.RowTask
 	for i := range 4 {
 		a := w.Upload(ingesttest.Lines(pipeline.RowsPerTx/2-i, uint64(i+1)))
-		tasks = append(tasks, rowsOf(t, w.beforeRows(a.Task.ID)))
+		tasks = append(tasks, rowsOf(t, beforeRows(w, a.Task.ID)))
 	}
 	metered.Reset()
 	for _, err := range w.Handler.WriteTogether(t.Context(), tasks...) {

@@ -14,7 +14,7 @@ import (
 
 func TestTextBecomesVisible(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	a := w.Upload("# The Mill\nfirst line\nsecond line\nfirst line\n")
 	require.Equal(t, taskstate.StatusQueued, a.Task.Status)
 	require.Equal(t, ingest.DocumentQueued, a.Document.Status)
@@ -35,7 +35,7 @@ func TestTextBecomesVisible(t *testing.T) {
 
 func TestLargeDocumentGoesInSeveralTransactions(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	w.Embed.Batch = 100
 	a := w.Upload(ingesttest.Lines(1234, 1))
 	require.Equal(t, taskstate.StatusSucceeded, w.Process(a.Task.ID).Status)
@@ -47,7 +47,7 @@ func TestLargeDocumentGoesInSeveralTransactions(t *testing.T) {
 // A run that was paused beyond its lease wakes up in the middle: what its heir has paid for meanwhile is not paid for again.
 func TestAWokenRunDoesNotPayForWhatItsHeirPaid(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{Config: func(c *ingest.Config) { c.EmbedParallel = 1 }})
+	w := ingesttest.NewWorld(t, ingesttest.Options{Config: func(c *ingest.Config) { c.EmbedParallel = 1 }})
 	w.Embed.Batch = 1
 	a := w.Upload("one\ntwo\nthree\n")
 	zombie, _ := w.Claim(a.Task.ID)

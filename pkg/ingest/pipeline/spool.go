@@ -38,9 +38,9 @@ type spool struct {
 	record []byte // the last one added, for the next one's room
 }
 
-// newSpool makes an empty spool in dir; empty: the system's temporary folder.
-func newSpool(dir string) (*spool, error) {
-	f, err := os.CreateTemp(dir, "millweir-spool-*")
+// newSpool makes an empty spool in the system's temporary folder.
+func newSpool() (*spool, error) {
+	f, err := os.CreateTemp("", "millweir-spool-*")
 	if err != nil {
 		return nil, fmt.Errorf("make spool: %w", files.SpaceError(err))
 	}

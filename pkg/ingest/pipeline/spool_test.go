@@ -11,7 +11,7 @@ import (
 
 func TestSpoolGivesBackWhatItTook(t *testing.T) {
 	t.Parallel()
-	s, err := newSpool(t.TempDir())
+	s, err := newSpool()
 	require.NoError(t, err)
 	defer s.close()
 	want := []ingest.Segment{

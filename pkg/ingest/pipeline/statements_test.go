@@ -18,12 +18,12 @@ import (
 )
 
 // ran processes an upload once, up to its finish, and counts.
-func (w *world) ran(s ingesttest.MeteredStore, a ingest.Accepted) (calls, statements map[string]int) {
+func ran(w *ingesttest.World, s ingesttest.MeteredStore, a ingest.Accepted) (calls, statements map[string]int) {
 	w.T.Helper()
 	s.Reset()
 	job, answer := w.Claim(a.Task.ID)
 	require.Equal(w.T, taskstate.AnswerClaimed, answer)
-	kind := w.metered(s)
+	kind := metered(w, s)
 	res := kind.Handle(w.T.Context(), job)
 	require.NoError(w.T, res.Err)
 	_, err := w.Finish(w.T.Context(), job, res)
@@ -32,7 +32,7 @@ func (w *world) ran(s ingesttest.MeteredStore, a ingest.Accepted) (calls, statem
 }
 
 // metered is the world's worker over a store that counts.
-func (w *world) metered(s ingesttest.MeteredStore) *pipeline.Worker {
+func metered(w *ingesttest.World, s ingesttest.MeteredStore) *pipeline.Worker {
 	w.T.Helper()
 	deps := w.Deps
 	deps.Store = s
@@ -48,25 +48,25 @@ func (w *world) metered(s ingesttest.MeteredStore) *pipeline.Worker {
 // What a document costs the database: not a statement more than these, from its claim to its finish.
 func TestStatementsOfADocument(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	w.Embed.Batch = 64
 	s := ingesttest.MeteredStore{Database: w.Store, Calls: map[string]int{}, Statements: map[string]int{}, Mu: &sync.Mutex{}}
-	w.ran(s, w.Upload(ingesttest.Lines(20, 1))) // it also says which model the base has
+	ran(w, s, w.Upload(ingesttest.Lines(20, 1))) // it also says which model the base has
 
 	// One batch of everything.
 	a := w.Upload(ingesttest.Lines(20, 2))
-	calls, statements := w.ran(s, a)
+	calls, statements := ran(w, s, a)
 	require.Equal(t, map[string]int{"read": 3, "tx": 1, "hold": 1}, calls, "its work, the ledger, its rows read back; ledger; rows")
 	require.Equal(t, map[string]int{"read": 3, "tx": 1, "hold": 4}, statements, "documents, versions, rows, what they are made of")
 
 	// A second version also reads what is visible.
 	again := w.Accept(ingest.Upload{File: w.Receive("a.txt", ingesttest.Lines(20, 2)+"one more\n"), DocumentID: a.Document.ID})
-	calls, statements = w.ran(s, again)
+	calls, statements = ran(w, s, again)
 	require.Equal(t, map[string]int{"read": 5, "tx": 1, "hold": 1}, calls)
 	require.Equal(t, map[string]int{"read": 5, "tx": 1, "hold": 4}, statements)
 
 	// A long one: five batches of embeddings, and as many of vectors less the last are marked.
-	calls, statements = w.ran(s, w.Upload(ingesttest.Lines(1000, 3)))
+	calls, statements = ran(w, s, w.Upload(ingesttest.Lines(1000, 3)))
 	const batches, rowTx, marks = 16, 2, 4
 	require.Equal(t, map[string]int{"read": 4, "tx": batches, "hold": rowTx + marks}, calls, "the ledger is asked twice")
 	require.Equal(t, map[string]int{"read": 4, "tx": batches, "hold": 3*rowTx + 1 + marks}, statements, fmt.Sprint(calls))
@@ -77,13 +77,13 @@ func TestStatementsOfADocument(t *testing.T) {
 func TestStatementsOfDocumentsSideBySide(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, ingesttest.Options{})
+		w := ingesttest.NewWorld(t, ingesttest.Options{})
 		w.Embed.Batch = 64
 		s := ingesttest.MeteredStore{Database: w.Store, Calls: map[string]int{}, Statements: map[string]int{}, Mu: &sync.Mutex{}}
-		w.ran(s, w.Upload(ingesttest.Lines(20, 1))) // it also says which model the base has
+		ran(w, s, w.Upload(ingesttest.Lines(20, 1))) // it also says which model the base has
 		const documents = 16
 		s.Takes = time.Second
-		kind := w.metered(s)
+		kind := metered(w, s)
 		jobs := make([]taskrun.Job, documents)
 		for i := range jobs {
 			a := w.Upload(ingesttest.Lines(20, uint64(10+i)))

@@ -14,25 +14,15 @@ import (
 )
 
 // Bases lists live bases, by default the newest first.
-func (r *Reads) Bases(ctx context.Context, c ingest.Caller, q ingest.BaseQuery) ([]ingest.Base, error) {
-	l := r.list("Base")
-	if !c.Scope.All() {
-		l.add(r.q.Get("BaseOwner"), c.Scope.UserID)
+func (r *Reads) Bases(ctx context.Context, c ingest.Caller, q ingest.ListQuery) ([]ingest.Base, error) {
+	q.Sort = cmp.Or(q.Sort, taskstate.SortCreatedDesc)
+	l, err := r.list(ctx, c, "Base", 1, q)
+	if err != nil {
+		return nil, err
 	}
-	if q.Base != "" {
-		base, err := r.cat.Base(ctx, c, q.Base)
-		if err != nil {
-			return nil, err
-		}
-		l.add(r.q.Get("BaseID"), base.ID)
-	}
-	l.documents(q.Statuses, q.Stage)
-	if q.Text != "" {
-		l.add(r.q.Get("BaseText"), likeText(q.Text))
-	}
-	l.times(q.Times)
-	l.page(cmp.Or(q.Sort, taskstate.SortCreatedDesc), q.After, q.Limit)
-	return dbq.Collect(ctx, r.store, "list knowledge bases", l.text.String(), l.args, func(rows *sql.Rows) (ingest.Base, error) { return catalog.BaseFrom(rows) })
+	return dbq.Collect(ctx, r.store, "list knowledge bases", l.text.String(), l.args, func(rows *sql.Rows) (ingest.Base, error) {
+		return catalog.BaseFrom(rows)
+	})
 }
 
 // BaseSummary counts a base's documents and tasks.

@@ -6,11 +6,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -31,60 +33,64 @@ func (r *Reads) Document(ctx context.Context, c ingest.Caller, id string) (inges
 }
 
 // Documents reads a page of live documents, by default the last changed first.
-func (r *Reads) Documents(ctx context.Context, c ingest.Caller, q ingest.DocumentQuery) ([]ingest.Document, error) {
-	l := r.list("Document")
+func (r *Reads) Documents(ctx context.Context, c ingest.Caller, q ingest.ListQuery) ([]ingest.Document, error) {
+	q.Sort = cmp.Or(q.Sort, taskstate.SortUpdatedDesc)
+	l, err := r.list(ctx, c, "Document", 2, q)
+	if err != nil {
+		return nil, err
+	}
+	return dbq.Collect(ctx, r.store, "list documents", l.text.String(), l.args, func(rows *sql.Rows) (ingest.Document, error) {
+		return scanDocument(rows)
+	})
+}
+
+// listStatement is a list's statement as it is put together from the fragments of one kind of row.
+type listStatement struct {
+	q    sqldb.Queries
+	kind string // Document, Base: the fragments' first word
+	text strings.Builder
+	args []any
+}
+
+// list makes a list's statement; a text is looked for in so many columns.
+func (r *Reads) list(ctx context.Context, c ingest.Caller, kind string, texts int, q ingest.ListQuery) (*listStatement, error) {
+	l := &listStatement{q: r.q, kind: kind}
+	l.text.WriteString(r.q.Get(kind + "List"))
 	if !c.Scope.All() {
-		l.add(r.q.Get("DocumentOwner"), c.Scope.UserID)
+		l.add("Owner", c.Scope.UserID)
 	}
 	if q.Base != "" {
 		base, err := r.cat.Base(ctx, c, q.Base)
 		if err != nil {
 			return nil, err
 		}
-		l.add(r.q.Get("DocumentBase"), base.ID)
+		l.add("InBase", base.ID)
 	}
-	l.documents(q.Statuses, q.Stage)
+	if n := len(q.Statuses); n > 0 {
+		l.fragment(r.q.List(kind+"Statuses", n), sqldb.Args(q.Statuses)...)
+	}
+	if q.Stage != "" {
+		l.add("Stage", string(q.Stage))
+	}
 	if q.Text != "" {
-		l.add(r.q.Get("DocumentText"), likeText(q.Text), likeText(q.Text))
+		l.add("Text", slices.Repeat([]any{likeText(q.Text)}, texts)...)
 	}
 	l.times(q.Times)
-	l.page(cmp.Or(q.Sort, taskstate.SortUpdatedDesc), q.After, q.Limit)
-	return dbq.Collect(ctx, r.store, "list documents", l.text.String(), l.args, func(rows *sql.Rows) (ingest.Document, error) { return scanDocument(rows) })
+	order := listOrder(q.Sort)
+	if q.After != nil {
+		l.add("After"+order, q.After.At, q.After.At, q.After.ID)
+	}
+	l.add("Order"+order, q.Limit)
+	return l, nil
 }
 
-// listStatement is a list's statement as it is put together from the fragments of one kind of row.
-type listStatement struct {
-	r       *Reads
-	handler string // Document, Base: the fragments' first word
-	text    strings.Builder
-	args    []any
-}
+// add appends the fragment of that name with its arguments.
+func (l *listStatement) add(name string, values ...any) { l.fragment(l.q.Get(l.kind+name), values...) }
 
-// list begins a list's statement.
-func (r *Reads) list(kind string) *listStatement {
-	l := &listStatement{r: r, handler: kind}
-	l.text.WriteString(r.q.Get(kind + "List"))
-	return l
-}
-
-// add appends a fragment with its arguments.
-func (l *listStatement) add(fragment string, values ...any) {
-	l.text.WriteString("\n" + fragment)
+// fragment appends SQL with its arguments.
+func (l *listStatement) fragment(text string, values ...any) {
+	l.text.WriteString("\n" + text)
 	l.args = append(l.args, values...)
-}
-
-// documents appends what is asked of the documents, if anything is.
-func (l *listStatement) documents(statuses []ingest.DocumentStatus, stage taskstate.Stage) {
-	if len(statuses) > 0 {
-		values := make([]any, len(statuses))
-		for i, s := range statuses {
-			values[i] = string(s)
-		}
-		l.add(l.r.q.List(l.handler+"Statuses", len(values)), values...)
-	}
-	if stage != "" {
-		l.add(l.r.q.Get(l.handler+"Stage"), string(stage))
-	}
 }
 
 // times appends the limits that are set.
@@ -94,18 +100,9 @@ func (l *listStatement) times(t ingest.Times) {
 		at   time.Time
 	}{{"MadeAfter", t.CreatedAfter}, {"MadeBefore", t.CreatedBefore}, {"ChangedAfter", t.UpdatedAfter}, {"ChangedBefore", t.UpdatedBefore}} {
 		if !limit.at.IsZero() {
-			l.add(l.r.q.Get(l.handler+limit.name), limit.at)
+			l.add(limit.name, limit.at)
 		}
 	}
-}
-
-// page appends the place to go on after, the order and the limit.
-func (l *listStatement) page(sort taskstate.Sort, after *taskstate.Cursor, limit int) {
-	order := listOrder(sort)
-	if after != nil {
-		l.add(l.r.q.Get(l.handler+"After"+order), after.At, after.At, after.ID)
-	}
-	l.add(l.r.q.Get(l.handler+"Order"+order), limit)
 }
 
 // listOrder names the statements of an order.

@@ -5,8 +5,6 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
-	"fmt"
-	"io/fs"
 	"log/slog"
 	"time"
 
@@ -48,19 +46,11 @@ type ReadsDeps struct {
 }
 
 // NewReads makes a Reads.
-func NewReads(d ReadsDeps) (*Reads, error) {
-	sub, err := fs.Sub(statements, "sql")
-	if err != nil {
-		return nil, err
-	}
-	q, err := sqldb.Load(sub, sqldb.Dialect(d.Store.Dialect()))
-	if err != nil {
-		return nil, fmt.Errorf("read statements: %w", err)
-	}
+func NewReads(d ReadsDeps) *Reads {
 	return &Reads{
-		store: d.Store, cat: d.Catalog, embedder: d.Embedder, vectors: d.Vectors, queue: d.Queue, log: d.Log, q: q,
-		trouble: telemetry.NewRepeated(d.Log, time.Minute, time.Now),
-	}, nil
+		store: d.Store, cat: d.Catalog, embedder: d.Embedder, vectors: d.Vectors, queue: d.Queue, log: d.Log,
+		q: sqldb.MustLoad(statements, "sql", d.Store.Dialect()), trouble: telemetry.NewRepeated(d.Log, time.Minute, time.Now),
+	}
 }
 
 // Task reads one task. taskstate.ErrNotFound.

@@ -18,8 +18,8 @@ import (
 
 func TestSearchFindsVisibleSegments(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
-		r := ingesttest.NewReadWorld(t, w.World)
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
 		a := w.Upload("one\ntwo\nthree")
 		done := w.Process(a.Task.ID)
 		require.Equal(t, taskstate.StatusSucceeded, done.Status)
@@ -42,8 +42,8 @@ func TestSearchFindsVisibleSegments(t *testing.T) {
 
 func TestSearchIsTheOwnersAlone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
-	r := ingesttest.NewReadWorld(t, w.World)
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
+	r := ingesttest.NewReadWorld(t, w)
 	a := w.Upload("one")
 	w.Process(a.Task.ID)
 	for _, base := range []string{a.Document.BaseID, "", "no such base"} {
@@ -55,8 +55,8 @@ func TestSearchIsTheOwnersAlone(t *testing.T) {
 // A version that is switched between the fetch and the join must not hide its successor (design D12).
 func TestSearchStartsOverWhenAVersionIsSwitchedUnderIt(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
-	r := ingesttest.NewReadWorld(t, w.World)
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
+	r := ingesttest.NewReadWorld(t, w)
 	a := w.Upload("one\ntwo")
 	w.Process(a.Task.ID)
 	again := func(text string) {
@@ -87,8 +87,8 @@ func TestSearchLooksBehindVectorsThatNobodyMaySee(t *testing.T) {
 	for _, garbage := range []int{100, 3000} {
 		t.Run(fmt.Sprint(garbage), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, ingesttest.Options{})
-			r := ingesttest.NewReadWorld(t, w.World)
+			w := ingesttest.NewWorld(t, ingesttest.Options{})
+			r := ingesttest.NewReadWorld(t, w)
 			a := w.Upload("needle")
 			w.Process(a.Task.ID)
 			rows := make([]ingest.Vector, garbage)
@@ -107,9 +107,9 @@ func TestSearchLooksBehindVectorsThatNobodyMaySee(t *testing.T) {
 // A store that was lost, emptied or lost some vectors is no base without text: the searcher is told that hits are missing.
 func TestSearchSaysWhenTheStoreHasLostVectors(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		var log bytes.Buffer
-		r := ingesttest.NewReadWorld(t, w.World)
+		r := ingesttest.NewReadWorld(t, w)
 		r.Reads.SetTrouble(telemetry.NewRepeated(slog.New(slog.NewTextHandler(&log, nil)), time.Minute, time.Now))
 		a := w.Upload("one\ntwo\nthree")
 		texts, partial := r.Search("two", 5)
@@ -137,8 +137,8 @@ func TestSearchSaysWhenTheStoreHasLostVectors(t *testing.T) {
 
 func TestSearchRefusesAnotherModel(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
-	r := ingesttest.NewReadWorld(t, w.World)
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
+	r := ingesttest.NewReadWorld(t, w)
 	w.Process(w.Upload("one").Task.ID)
 	w.Embed.Model_.Key = "another"
 	_, err := r.Reads.Search(t.Context(), w.Caller, ingest.SearchRequest{Query: "one"})
@@ -148,8 +148,8 @@ func TestSearchRefusesAnotherModel(t *testing.T) {
 
 func TestDocumentsAndSegmentsPage(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
-		r := ingesttest.NewReadWorld(t, w.World)
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
 		var ids []string
 		for i := range 3 {
 			a := w.Accept(ingest.Upload{File: w.Receive(fmt.Sprintf("Doc_%d%%.txt", i), fmt.Sprintf("text %d\nmore %d", i, i)), Title: fmt.Sprintf("Title %d", i)})
@@ -164,18 +164,18 @@ func TestDocumentsAndSegmentsPage(t *testing.T) {
 		}
 		require.Equal(t, ids, r.Pages(taskstate.SortCreated))
 		for _, c := range []struct {
-			q    ingest.DocumentQuery
+			q    ingest.ListQuery
 			want int
 		}{
-			{ingest.DocumentQuery{Text: "doc_1%"}, 1}, {ingest.DocumentQuery{Text: "title"}, 3}, {ingest.DocumentQuery{Text: "d%c"}, 0},
-			{ingest.DocumentQuery{Statuses: []ingest.DocumentStatus{ingest.DocumentReady}}, 1}, {ingest.DocumentQuery{Base: "default"}, 3},
+			{ingest.ListQuery{Text: "doc_1%"}, 1}, {ingest.ListQuery{Text: "title"}, 3}, {ingest.ListQuery{Text: "d%c"}, 0},
+			{ingest.ListQuery{Statuses: []ingest.DocumentStatus{ingest.DocumentReady}}, 1}, {ingest.ListQuery{Base: "default"}, 3},
 		} {
 			c.q.Limit = 10
 			got, err := r.Reads.Documents(t.Context(), w.Caller, c.q)
 			require.NoError(t, err)
 			require.Len(t, got, c.want, "%+v", c.q)
 		}
-		got, err := r.Reads.Documents(t.Context(), ingesttest.Foreign(), ingest.DocumentQuery{Limit: 10})
+		got, err := r.Reads.Documents(t.Context(), ingesttest.Foreign(), ingest.ListQuery{Limit: 10})
 		require.NoError(t, err)
 		require.Empty(t, got)
 		_, err = r.Reads.Document(t.Context(), ingesttest.Foreign(), ids[0])
@@ -195,8 +195,8 @@ func TestDocumentsAndSegmentsPage(t *testing.T) {
 
 func TestBases(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
-		r := ingesttest.NewReadWorld(t, w.World)
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
 		made, err := w.App.CreateBase(t.Context(), w.Caller, "notes")
 		require.NoError(t, err)
 		_, err = w.App.CreateBase(t.Context(), w.Caller, "notes")
@@ -210,12 +210,12 @@ func TestBases(t *testing.T) {
 		require.Equal(t, made, byID)
 		_, err = w.App.Base(t.Context(), ingesttest.Foreign(), made.ID)
 		require.ErrorIs(t, err, ingest.ErrBaseNotFound)
-		first, err := r.Reads.Bases(t.Context(), w.Caller, ingest.BaseQuery{Limit: 1})
+		first, err := r.Reads.Bases(t.Context(), w.Caller, ingest.ListQuery{Limit: 1})
 		require.NoError(t, err)
-		rest, err := r.Reads.Bases(t.Context(), w.Caller, ingest.BaseQuery{After: &taskstate.Cursor{At: first[0].CreatedAt, ID: first[0].ID}, Limit: 10})
+		rest, err := r.Reads.Bases(t.Context(), w.Caller, ingest.ListQuery{After: &taskstate.Cursor{At: first[0].CreatedAt, ID: first[0].ID}, Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, rest, 1)
-		all, err := r.Reads.Bases(t.Context(), ingest.Caller{Scope: taskstate.System()}, ingest.BaseQuery{Limit: 10})
+		all, err := r.Reads.Bases(t.Context(), ingest.Caller{Scope: taskstate.System()}, ingest.ListQuery{Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, all, 3)
 
@@ -243,8 +243,8 @@ func TestBases(t *testing.T) {
 
 func TestStatsEqualTheRows(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
-		r := ingesttest.NewReadWorld(t, w.World)
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
 		w.Process(w.Upload("one").Task.ID)
 		w.Upload("two")
 		s, err := r.Reads.Stats(t.Context(), ingest.Caller{Scope: taskstate.System()})
@@ -260,8 +260,8 @@ func TestStatsEqualTheRows(t *testing.T) {
 // Bases and documents have the filters and orders of contract §4; each is compared with the same done by hand.
 func TestListsFilterAndSort(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
-		r := ingesttest.NewReadWorld(t, w.World)
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
 		for i, name := range []string{"Übersicht", "alpha_1", "alphaX1", "beta", "100%"} {
 			b, err := w.App.CreateBase(t.Context(), w.Caller, name)
 			require.NoError(t, err)
@@ -269,13 +269,13 @@ func TestListsFilterAndSort(t *testing.T) {
 			w.Accept(ingest.Upload{File: w.Receive(name+".txt", fmt.Sprint("text ", i)), Base: b.ID, Title: "T " + name})
 			w.Advance(time.Second)
 		}
-		bases, err := r.Reads.Bases(t.Context(), w.Caller, ingest.BaseQuery{Sort: taskstate.SortCreated, Limit: 50})
+		bases, err := r.Reads.Bases(t.Context(), w.Caller, ingest.ListQuery{Sort: taskstate.SortCreated, Limit: 50})
 		require.NoError(t, err)
 		require.Len(t, bases, 5)
-		documents, err := r.Reads.Documents(t.Context(), w.Caller, ingest.DocumentQuery{Sort: taskstate.SortCreated, Limit: 50})
+		documents, err := r.Reads.Documents(t.Context(), w.Caller, ingest.ListQuery{Sort: taskstate.SortCreated, Limit: 50})
 		require.NoError(t, err)
 		require.Len(t, documents, 5)
-		names := func(q ingest.BaseQuery) (out []string) {
+		names := func(q ingest.ListQuery) (out []string) {
 			for q.Limit = 2; ; {
 				page, err := r.Reads.Bases(t.Context(), w.Caller, q)
 				require.NoError(t, err)
@@ -292,20 +292,20 @@ func TestListsFilterAndSort(t *testing.T) {
 			}
 		}
 		third := bases[2]
-		require.Equal(t, []string{"100%", "beta", "alphaX1", "alpha_1", "Übersicht"}, names(ingest.BaseQuery{}))
+		require.Equal(t, []string{"100%", "beta", "alphaX1", "alpha_1", "Übersicht"}, names(ingest.ListQuery{}))
 		for _, sort := range []taskstate.Sort{taskstate.SortCreated, taskstate.SortUpdated} {
-			require.Equal(t, []string{"Übersicht", "alpha_1", "alphaX1", "beta", "100%"}, names(ingest.BaseQuery{Sort: sort}), sort)
-			require.Equal(t, []string{"100%", "beta", "alphaX1", "alpha_1", "Übersicht"}, names(ingest.BaseQuery{Sort: "-" + sort}), sort)
+			require.Equal(t, []string{"Übersicht", "alpha_1", "alphaX1", "beta", "100%"}, names(ingest.ListQuery{Sort: sort}), sort)
+			require.Equal(t, []string{"100%", "beta", "alphaX1", "alpha_1", "Übersicht"}, names(ingest.ListQuery{Sort: "-" + sort}), sort)
 		}
-		require.Equal(t, []string{"alpha_1"}, names(ingest.BaseQuery{Text: "A_1"}), "an underscore is no wildcard")
-		require.Equal(t, []string{"100%"}, names(ingest.BaseQuery{Text: "%"}))
-		require.Equal(t, []string{"100%", "beta"}, names(ingest.BaseQuery{Times: ingest.Times{CreatedAfter: third.CreatedAt}}))
-		require.Equal(t, []string{"alpha_1", "Übersicht"}, names(ingest.BaseQuery{Times: ingest.Times{CreatedBefore: third.CreatedAt}}))
-		require.Equal(t, []string{"alpha_1"}, names(ingest.BaseQuery{Times: ingest.Times{UpdatedAfter: bases[0].UpdatedAt, UpdatedBefore: third.UpdatedAt}}))
+		require.Equal(t, []string{"alpha_1"}, names(ingest.ListQuery{Text: "A_1"}), "an underscore is no wildcard")
+		require.Equal(t, []string{"100%"}, names(ingest.ListQuery{Text: "%"}))
+		require.Equal(t, []string{"100%", "beta"}, names(ingest.ListQuery{Times: ingest.Times{CreatedAfter: third.CreatedAt}}))
+		require.Equal(t, []string{"alpha_1", "Übersicht"}, names(ingest.ListQuery{Times: ingest.Times{CreatedBefore: third.CreatedAt}}))
+		require.Equal(t, []string{"alpha_1"}, names(ingest.ListQuery{Times: ingest.Times{UpdatedAfter: bases[0].UpdatedAt, UpdatedBefore: third.UpdatedAt}}))
 
 		middle := documents[2]
 		titles := func(times ingest.Times) (out []string) {
-			found, err := r.Reads.Documents(t.Context(), w.Caller, ingest.DocumentQuery{Times: times, Sort: taskstate.SortCreated, Limit: 50})
+			found, err := r.Reads.Documents(t.Context(), w.Caller, ingest.ListQuery{Times: times, Sort: taskstate.SortCreated, Limit: 50})
 			require.NoError(t, err)
 			for _, d := range found {
 				out = append(out, d.Title)
@@ -342,8 +342,8 @@ func TestListsFilterAndSort(t *testing.T) {
 			{statuses: []ingest.DocumentStatus{ingest.DocumentReady}, stage: ingest.StageEmbed},
 			{statuses: []ingest.DocumentStatus{ingest.DocumentReady}, base: "beta"},
 		} {
-			require.Equal(t, c.want, names(ingest.BaseQuery{Base: c.base, Statuses: c.statuses, Stage: c.stage}), "bases %+v", c)
-			found, err := r.Reads.Documents(t.Context(), w.Caller, ingest.DocumentQuery{
+			require.Equal(t, c.want, names(ingest.ListQuery{Base: c.base, Statuses: c.statuses, Stage: c.stage}), "bases %+v", c)
+			found, err := r.Reads.Documents(t.Context(), w.Caller, ingest.ListQuery{
 				Base: c.base, Statuses: c.statuses, Stage: c.stage, Sort: taskstate.SortCreatedDesc, Limit: 50,
 			})
 			require.NoError(t, err)
@@ -353,9 +353,9 @@ func TestListsFilterAndSort(t *testing.T) {
 			}
 			require.Equal(t, c.want, of, "documents %+v", c)
 		}
-		_, err = r.Reads.Bases(t.Context(), w.Caller, ingest.BaseQuery{Base: "none", Limit: 1})
+		_, err = r.Reads.Bases(t.Context(), w.Caller, ingest.ListQuery{Base: "none", Limit: 1})
 		require.ErrorIs(t, err, ingest.ErrBaseNotFound)
-		_, err = r.Reads.Bases(t.Context(), ingesttest.Foreign(), ingest.BaseQuery{Base: bases[0].ID, Limit: 1})
+		_, err = r.Reads.Bases(t.Context(), ingesttest.Foreign(), ingest.ListQuery{Base: bases[0].ID, Limit: 1})
 		require.ErrorIs(t, err, ingest.ErrBaseNotFound)
 	})
 }

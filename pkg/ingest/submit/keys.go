@@ -33,11 +33,22 @@ type Keys struct {
 // NewKeys makes a Keys.
 func NewKeys(d ingest.Deps, q sqldb.Queries) *Keys {
 	a := &Keys{d: d, q: q}
-	a.keys = groupKeys(a)
+	a.keys = batcher.New(batcher.Config{
+		Workers: keysWorkers, MinConcurrent: keysMinConcurrent, Most: keysMost, MaxWait: keysMaxWait, Split: ingest.Splits,
+		Expect: func(waiting int) bool { return a.holding.Load() > int64(waiting) }, Gather: keysGather,
+	}, a.changeKeys)
 	return a
 }
 
 const (
+	// Claims and releases of keys that come together share a transaction.
+	keysMost          = 128
+	keysWorkers       = 2
+	keysMinConcurrent = 24
+	keysMaxWait       = 250 * time.Millisecond
+	// keysGather is how long a claim or release waits for others, while other requests with a key are on their way: each of them
+	// comes once more. A transaction is over so quickly that few would join it otherwise. Who is alone waits for nobody.
+	keysGather = 10 * time.Millisecond
 	// keyLease is how long a key stays claimed by a process that died; a live request renews it.
 	// Until then the client's own repeat is answered 409, so it is short; a lease lost to a pause costs nothing,
 	// since the task's unique key decides in the end.
@@ -45,10 +56,6 @@ const (
 	keyRenew = keyLease / 3
 	// keyRelease bounds the release when the database does not answer; the lease then ends by itself.
 	keyRelease = 2 * time.Second
-	// keysGather is how long a claim or release waits for others, while other requests with a key are on their way: each of them
-	// comes once more. A transaction is over so quickly that few would join it otherwise. Who is alone waits for nobody.
-	keysGather        = 10 * time.Millisecond
-	keysMinConcurrent = 24
 	// keyTries is how often a claim or release is done whose COMMIT got no answer.
 	keyTries = 3
 )

@@ -15,7 +15,7 @@ import (
 
 func TestKeyIsHeldWhileARequestIsReceived(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		release, err := w.App.BeginKey(t.Context(), w.Caller, "k")
 		require.NoError(t, err)
 		_, err = w.App.BeginKey(t.Context(), w.Caller, "k")
@@ -35,7 +35,7 @@ func TestKeyIsHeldWhileARequestIsReceived(t *testing.T) {
 
 func TestKeysThatComeTogetherShareATransaction(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		of := func(user, key string, claim bool) *submit.KeyChange {
 			return w.App.Keys.Change(user, key, ingest.NewID(), claim)
 		}
@@ -68,7 +68,7 @@ func TestKeysThatComeTogetherShareATransaction(t *testing.T) {
 func TestKeyOfAnUnknownCommitIsNotLeftHeld(t *testing.T) {
 	t.Parallel()
 	mute := &ingesttest.MuteStore{}
-	w := newWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) { mute.Database = d.Store; d.Store = mute }})
+	w := ingesttest.NewWorld(t, ingesttest.Options{Deps: func(d *ingest.Deps) { mute.Database = d.Store; d.Store = mute }})
 	mute.Left.Store(1)
 	release, err := w.App.BeginKey(t.Context(), w.Caller, "k")
 	require.NoError(t, err, "the claim names its request: it can be done twice")
@@ -88,7 +88,7 @@ func TestKeyOfAnUnknownCommitIsNotLeftHeld(t *testing.T) {
 
 func TestKeyOfADeadRequestIsTaken(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	k := w.App.Keys.Change("anna", "k", ingest.NewID(), true)
 	require.NoError(t, k.Claim(t.Context()))
 	w.Clock.Advance(submit.KeyLease + time.Second)

@@ -20,7 +20,7 @@ import (
 
 func TestDeletedIsGone(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		a, keep := w.Upload("one\ntwo\n"), w.Upload("keep\n")
 		w.Process(a.Task.ID)
 		w.Process(keep.Task.ID)
@@ -51,7 +51,7 @@ func TestDeletedIsGone(t *testing.T) {
 
 func TestUploadAfterDeletionIsNobodysDuplicate(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	a := w.Upload("one\n")
 	w.Process(a.Task.ID)
 	require.NoError(t, w.App.DeleteDocument(t.Context(), w.Caller, a.Document.ID))
@@ -65,7 +65,7 @@ func TestUploadAfterDeletionIsNobodysDuplicate(t *testing.T) {
 
 func TestForeignDocumentIsNotDeleted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	a := w.Upload("one\n")
 	bob := w.Caller
 	bob.Scope.UserID = "bob"
@@ -76,7 +76,7 @@ func TestForeignDocumentIsNotDeleted(t *testing.T) {
 
 func TestDeleteBase(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		a := w.Upload("one\n")
 		w.Process(a.Task.ID)
 		w.Upload("two\n")
@@ -98,7 +98,7 @@ func TestDeleteBase(t *testing.T) {
 
 func TestAVectorStoreThatIsAwayLosesNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	a := w.Upload("one\n")
 	w.Process(a.Task.ID)
 	require.NoError(t, w.App.DeleteDocument(t.Context(), w.Caller, a.Document.ID))
@@ -114,7 +114,7 @@ func TestAVectorStoreThatIsAwayLosesNothing(t *testing.T) {
 
 func TestALateUpsertIsDeletedInTheSecondPass(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	a := w.Upload("one\n")
 	w.Process(a.Task.ID)
 	late := map[string]ingest.Vector{}
@@ -137,9 +137,9 @@ func TestAFaultAtEveryEffectOfTheSweeper(t *testing.T) {
 	for _, mode := range []ingesttest.FaultMode{ingesttest.ErrorBefore, ingesttest.ErrorAfter, ingesttest.CrashBefore, ingesttest.CrashAfter, ingesttest.Undone} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, ingesttest.Options{})
+			w := ingesttest.NewWorld(t, ingesttest.Options{})
 			ingesttest.Every(t, mode, func(t *testing.T, n int, f *ingesttest.Faults) {
-				before, after := w.TwoVersions(n)
+				before, after := ingesttest.TwoVersions(n)
 				a := w.Accept(ingest.Upload{File: w.Receive("a.txt", before)})
 				w.Process(a.Task.ID)
 				b := w.Accept(ingest.Upload{File: w.Receive("a.txt", after), DocumentID: a.Document.ID})
@@ -169,7 +169,7 @@ func TestAFaultAtEveryEffectOfTheSweeper(t *testing.T) {
 
 func TestSweepersBesideRuns(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		a := w.Upload("start\n")
 		w.Process(a.Task.ID)
 		stop := make(chan struct{})
@@ -191,7 +191,7 @@ func TestSweepersBesideRuns(t *testing.T) {
 			})
 		}
 		for i := range 12 {
-			before, after := w.TwoVersions(i % 3)
+			before, after := ingesttest.TwoVersions(i % 3)
 			text := before
 			if i%2 == 1 {
 				text = after
@@ -213,7 +213,7 @@ func TestSweepersBesideRuns(t *testing.T) {
 
 func TestOrphanFilesGoAfterADay(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	kept := w.Upload("kept\n")
 	orphan := w.Receive("a.txt", "orphan\n")
 	fresh := w.Receive("b.txt", "fresh\n")
@@ -239,7 +239,7 @@ func TestOrphanFilesGoAfterADay(t *testing.T) {
 // TestAFileIsSweptByTheDatabasesClock: a sweeper whose own clock is a day ahead takes nothing away.
 func TestAFileIsSweptByTheDatabasesClock(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		f := w.Receive("a.txt", "received\n")
 		now := time.Now()
 		if !w.Server {
@@ -257,7 +257,7 @@ func TestAFileIsSweptByTheDatabasesClock(t *testing.T) {
 // TestAFileWhoseRowIsLostIsKept: fsck can make the row again only while the file is there.
 func TestAFileWhoseRowIsLostIsKept(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		f := w.Receive("a.txt", "one\n")
 		got, errs := w.App.AcceptAll(t.Context(), w.Caller, []ingest.Upload{{File: f}})
 		require.NoError(t, errs[0])
@@ -281,7 +281,7 @@ func TestAFileWhoseRowIsLostIsKept(t *testing.T) {
 // TestARequestThatOutlastsTheSweepIsRefused: one file of the request was received a day ago and swept, the other is there.
 func TestARequestThatOutlastsTheSweepIsRefused(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		first := w.Receive("a.txt", "one\n")
 		old := time.Now().Add(-25 * time.Hour)
 		if !w.Server {
@@ -302,7 +302,7 @@ func TestARequestThatOutlastsTheSweepIsRefused(t *testing.T) {
 
 func TestEmbeddingCacheIsSweptADayAfterItsLastUse(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	w.Process(w.Upload("one\ntwo\n").Task.ID)
 	w.Clock.Advance(20 * time.Hour)
 	w.Process(w.Upload("one\n").Task.ID)
@@ -316,7 +316,7 @@ func TestEmbeddingCacheIsSweptADayAfterItsLastUse(t *testing.T) {
 
 func TestATaskThatADeletionMissedEnds(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		bury := func(document string) {
 			require.NoError(t, w.Store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 				return w.App.Bury(ctx, tx, m, ingest.Caller{}, []string{document})

@@ -101,7 +101,7 @@ func (a *Sweeper) SweepFiles(ctx context.Context) (int, error) {
 	}
 	n := 0
 	orphans := now.Add(-orphanAge)
-	err = a.mount.Folder.Older(now.Add(-tempAge), files.FilePage, func(names []string) error {
+	err = a.mount.Folder.Older(now.Add(-tempAge), func(names []string) error {
 		var stored []string
 		for _, name := range names {
 			if strings.HasPrefix(name, files.TempPrefix) {

@@ -13,7 +13,7 @@ import (
 
 func TestRunSweeperWakesForWhatThisProcessDeleted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{Config: func(c *ingest.Config) { c.SweepInterval = time.Hour }})
+	w := ingesttest.NewWorld(t, ingesttest.Options{Config: func(c *ingest.Config) { c.SweepInterval = time.Hour }})
 	a := w.Upload("one\n")
 	w.Process(a.Task.ID)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -78,7 +78,7 @@ type acceptance struct {
 // Accept makes document, version and task in one transaction, then adds the delivery (the fast path).
 // The received file is taken over: a copy that no row needs is removed after the commit.
 // Uploads that come while a transaction runs share the next one (package batcher); each is answered for itself.
-// Errors: ErrBaseNotFound, ErrDocumentNotFound, ErrKeyReused, ErrBacklogFull, ErrBadTitle, ErrBadBaseName, taskstate.ErrUnavailable.
+// Errors: ErrBaseNotFound, ErrDocumentNotFound, ErrKeyReused, ErrBacklogFull, *TextError, taskstate.ErrUnavailable.
 func (a *Uploads) Accept(ctx context.Context, c ingest.Caller, u ingest.Upload) (ingest.Accepted, error) {
 	got, errs := a.AcceptAll(ctx, c, []ingest.Upload{u})
 	return got[0], errs[0]

@@ -200,15 +200,22 @@ func TestBadTitlesAndNames(t *testing.T) {
 	f := w.Receive("a.txt", "x\n")
 	for _, title := range []string{strings.Repeat("t", 10_000), "\xff", "a\x00b"} {
 		_, err := w.App.Accept(t.Context(), w.Caller, ingest.Upload{File: f, Title: title})
-		require.ErrorIs(t, err, ingest.ErrBadTitle)
+		var refused *ingest.TextError
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, "title", refused.Field)
+		require.Equal(t, len(title) > ingest.MaxTitleChars, refused.Long, title)
 	}
-	for _, base := range []string{" ", "a\x00", "\xff", strings.Repeat("b", 191)} {
+	for _, base := range []string{"a\x00", "a\nb", "\xff", strings.Repeat("b", 129)} {
 		_, err := w.App.Accept(t.Context(), w.Caller, ingest.Upload{File: f, Base: base})
-		require.ErrorIs(t, err, ingest.ErrBadBaseName)
+		var refused *ingest.TextError
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, "knowledgeBase", refused.Field)
+		require.Equal(t, len(base) > 128, refused.Long, base)
 	}
 	require.Equal(t, 0, w.Number("SELECT COUNT(*) FROM ingest_task"))
-	got := w.Accept(ingest.Upload{File: f, Title: strings.Repeat("題", ingest.MaxTitleChars)})
+	got := w.Accept(ingest.Upload{File: f, Title: strings.Repeat("題", ingest.MaxTitleChars), Base: " "})
 	require.Len(t, []rune(got.Document.Title), ingest.MaxTitleChars)
+	require.Equal(t, ingest.DefaultBase, got.Document.BaseName, "white space is no name")
 }
 
 // refusingPublisher counts envelopes and refuses them.

@@ -170,7 +170,7 @@ func TestNothingIsForgottenBeforeTheVectorStoreDeletedIt(t *testing.T) {
 // refuseDeletions lets a version be outdated, a document and a base be deleted, and the store refuse one kind of deletion at first.
 func (w *world) refuseDeletions(op string, dies bool) {
 	w.T.Helper()
-	before, after := w.TwoVersions(0)
+	before, after := ingesttest.TwoVersions(0)
 	a := w.Accept(ingest.Upload{File: w.Receive("a.txt", before)})
 	w.Process(a.Task.ID)
 	w.Process(w.Accept(ingest.Upload{File: w.Receive("a.txt", after), DocumentID: a.Document.ID}).Task.ID)

@@ -11,6 +11,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -98,34 +99,25 @@ func (r *acceptRun) pairs(ctx context.Context, what, name string, keys map[dbq.P
 
 // replays looks for the tasks of earlier requests with the same keys.
 func (r *acceptRun) replays(ctx context.Context) error {
-	keys := map[dbq.Pair]bool{}
+	keys := map[tasks.UserKey]bool{}
 	r.each(acceptOpen, func(w *acceptWork) {
 		if w.u.IdempotencyKey != "" {
-			keys[dbq.Pair{w.c.Scope.UserID, w.u.IdempotencyKey}] = true
+			keys[tasks.UserKey{User: w.c.Scope.UserID, Key: w.u.IdempotencyKey}] = true
 		}
 	})
-	type earlier struct{ task, hash, document, base, path string }
-	found := map[dbq.Pair]earlier{}
-	err := r.pairs(ctx, "look for the keys' tasks", "TasksByKey", keys, func(rows *sql.Rows) error {
-		var e earlier
-		var k dbq.Pair
-		err := rows.Scan(&e.task, &k[0], &k[1], &e.hash, &e.document, &e.base, &e.path)
-		e.document, e.base = strings.TrimSpace(e.document), strings.TrimSpace(e.base)
-		found[k] = e
-		return err
-	})
+	found, err := r.app.deliver.Earlier(ctx, r.tx, keys)
 	if err != nil {
 		return err
 	}
 	r.each(acceptOpen, func(w *acceptWork) {
-		e, replay := found[dbq.Pair{w.c.Scope.UserID, w.u.IdempotencyKey}]
+		t, replay := found[tasks.UserKey{User: w.c.Scope.UserID, Key: w.u.IdempotencyKey}]
 		switch {
 		case !replay:
-		case e.hash != w.u.File.SHA256:
+		case t.RequestHash != w.u.File.SHA256:
 			w.refuse(ingest.ErrKeyReused)
 		default:
-			w.state, w.replayOf, w.base.ID = acceptAnswered, e.document, e.base
-			w.got.taskID, w.got.replayed, w.got.ownFile = e.task, true, e.path == w.u.File.ID
+			w.state, w.replayOf, w.base.ID = acceptAnswered, t.DocumentID, t.KnowledgeBase
+			w.got.taskID, w.got.replayed, w.got.ownFile = t.ID, true, t.FilePath == w.u.File.ID
 		}
 	})
 	return nil

@@ -3,15 +3,10 @@ package upload_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/millweir/millweir/pkg/ingest/ingesttest"
-	"github.com/millweir/millweir/pkg/labserver"
 )
 
-func TestMain(m *testing.M) {
-	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
-}
+func TestMain(m *testing.M) { ingesttest.Main(m) }
 
 // world is an application on a database of its own, with this package's own helpers.
 type world struct{ *ingesttest.World }

@@ -57,8 +57,8 @@ func ended(t *testing.T, events <-chan ingest.TaskEvent) {
 
 func TestWatchShowsEveryChangeInOrder(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
-		r := ingesttest.NewReadWorld(t, w.World)
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
 		watching(t, r)
 		a := w.Upload("one")
 		events, err := r.Watches.Watch(t.Context(), w.Caller, a.Task.ID, 0)
@@ -105,8 +105,8 @@ func TestWatchShowsEveryChangeInOrder(t *testing.T) {
 // that resumes after each of them is told nothing of what came later.
 func TestAResumedWatchSaysWhatWasTrueThen(t *testing.T) {
 	t.Parallel()
-	onEachDatabase(t, func(t *testing.T, w *world) {
-		r := ingesttest.NewReadWorld(t, w.World)
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
 		watching(t, r)
 		a := w.Upload("one")
 		live, err := r.Watches.Watch(t.Context(), w.Caller, a.Task.ID, 0)
@@ -161,8 +161,8 @@ func TestAResumedWatchSaysWhatWasTrueThen(t *testing.T) {
 
 func TestWatchShowsProgressAndEndsWithItsClient(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
-	r := ingesttest.NewReadWorld(t, w.World)
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
+	r := ingesttest.NewReadWorld(t, w)
 	watching(t, r)
 	a := w.Upload("one")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -202,7 +202,7 @@ func (s *countingStore) TransitionsOf(ctx context.Context, after map[string]int6
 // 1,000 idle watchers cost one statement a look, and a look comes three times a second.
 func TestIdleWatchersShareOneStatement(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
 	count := &countingStore{Database: w.Store}
 	reads := watch.NewWatches(count, slog.New(slog.DiscardHandler))
 	for range 20 {
@@ -223,8 +223,8 @@ func TestIdleWatchersShareOneStatement(t *testing.T) {
 // A client that does not read keeps its place and holds nobody up.
 func TestSlowWatcherLosesNoChange(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, ingesttest.Options{})
-	r := ingesttest.NewReadWorld(t, w.World)
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
+	r := ingesttest.NewReadWorld(t, w)
 	a := w.Upload("one")
 	events, err := r.Watches.Watch(t.Context(), w.Caller, a.Task.ID, 0)
 	require.NoError(t, err)

@@ -18,21 +18,21 @@ import (
 	"github.com/millweir/millweir/pkg/sqldb"
 )
 
-// lines is a log that can be read while it is written.
-type lines struct {
+// Lines is a log that can be read while it is written.
+type Lines struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
 // Write implements io.Writer.
-func (l *lines) Write(b []byte) (int, error) {
+func (l *Lines) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.Write(b)
 }
 
-// durability returns the lines that begin so.
-func (l *lines) durability() (found []string) {
+// Durability returns the lines that begin so.
+func (l *Lines) Durability() (found []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, line := range strings.Split(l.buf.String(), "\n") {
@@ -50,7 +50,7 @@ func TestDurabilityIsLookedAtAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		level, absent, looks := sqldb.LevelDisk, errors.New("away"), 0
-		log := &lines{}
+		log := &Lines{}
 		d := &durability{
 			log: slog.New(slog.NewTextHandler(log, nil)), lastStream: "unknown",
 			degraded: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "durability_degraded"}, []string{"store"}),
@@ -71,7 +71,7 @@ func TestDurabilityIsLookedAtAgain(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { defer close(ended); d.run(ctx) }()
 		synctest.Wait()
-		require.Empty(t, log.durability(), "the database has not answered")
+		require.Empty(t, log.Durability(), "the database has not answered")
 		require.NoError(t, d.ready(ctx), "the database's own check speaks")
 		for i, step := range []struct {
 			level sqldb.Level
@@ -91,7 +91,7 @@ func TestDurabilityIsLookedAtAgain(t *testing.T) {
 			set(step.level, step.err)
 			<-time.After(step.wait)
 			synctest.Wait()
-			require.Len(t, log.durability(), step.lines, i)
+			require.Len(t, log.Durability(), step.lines, i)
 			require.Equal(t, step.weak, testutil.ToFloat64(d.degraded.WithLabelValues("task")), i)
 			require.Equal(t, step.ready, d.ready(ctx) == nil, i)
 		}

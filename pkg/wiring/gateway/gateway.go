@@ -35,10 +35,9 @@ func New(p *documents.Parts, s documents.Shared, maxUpload int64) (*Application,
 		return nil, err
 	}
 	p.Env.Ready.Register("uploads", func(ctx context.Context) error { return p.CheckUploads(ctx, a, true) })
-	reads, err := query.NewReads(query.ReadsDeps{Store: p.Store, Catalog: a.Catalog, Embedder: p.Embedder, Vectors: p.Vectors, Queue: length, Log: p.Env.Log})
-	if err != nil {
-		return nil, err
-	}
+	reads := query.NewReads(query.ReadsDeps{
+		Store: p.Store, Catalog: a.Catalog, Embedder: p.Embedder, Vectors: p.Vectors, Queue: length, Log: p.Env.Log,
+	})
 	var events tasks.Events
 	if s.Queue.Kind == queue.Kafka {
 		events = outbox.NewReader(p.Store, s.Kafka.Topic)

@@ -13,6 +13,7 @@ import (
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract"
+	"github.com/millweir/millweir/pkg/ingest/extract/detect"
 	"github.com/millweir/millweir/pkg/ingest/split"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/outbox"
@@ -92,7 +93,11 @@ func Services(p *documents.Parts, s *Settings, role Role) ([]process.Service, er
 		return nil, fmt.Errorf("CHUNK_*: %w", err)
 	}
 	publisher, _ := deps.Queue.(ingestq.Publisher) // nil where deliveries are events
-	a, err := p.Application(s.Shared, ingest.Deps{Publisher: publisher, Extractor: pool, Splitter: splitter, Policy: policy}, 0)
+	d := ingest.Deps{Publisher: publisher, Extractor: pool, Splitter: splitter, Policy: policy}
+	if role == RoleAll {
+		d.Detect = detect.Type // the process takes uploads: it may mark a new upload folder (design D20)
+	}
+	a, err := p.Application(s.Shared, d, 0)
 	if err != nil {
 		return nil, err
 	}

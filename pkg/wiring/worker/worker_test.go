@@ -183,6 +183,28 @@ func TestReclaimerRunsOnRealServers(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
+// The all-in-one takes uploads: its runner may look at a new folder before its gateway does, and finds nothing wrong with it.
+func TestTheAllInOneMarksItsUploadFolder(t *testing.T) {
+	for role, marks := range map[Role]bool{RoleAll: true, RoleWorker: false} {
+		t.Run(string(role), func(t *testing.T) {
+			w, err := settings(t, map[string]string{
+				"DATABASE_URL": "sqlite:" + filepath.Join(t.TempDir(), "a.db"), "MYSQL_DSN": "", "VECTOR_STORE": "embedded",
+				"REDIS_URL": "redis://" + closedPort,
+			})
+			require.NoError(t, err)
+			env := newEnv()
+			p, err := documents.Open(t.Context(), env, w.Shared)
+			require.NoError(t, err)
+			defer p.Close()
+			_, err = p.Store.Migrate(t.Context())
+			require.NoError(t, err)
+			_, err = Services(p, &w, role) // there is no gateway that could be first
+			require.NoError(t, err)
+			require.Equal(t, marks, !slices.Contains(env.Ready.Check(t.Context()).Missing, "uploads"))
+		})
+	}
+}
+
 // An entry that a row owes is written to Redis where that has a dead letter stream, and becomes an event elsewhere.
 func TestOwedEntriesHaveAPlace(t *testing.T) {
 	dir := t.TempDir()

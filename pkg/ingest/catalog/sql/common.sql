@@ -75,11 +75,6 @@ DELETE FROM upload_request WHERE expires_at < ?;
 
 -- Each statement serves a whole batch of uploads. The bases are locked with a share, so that nobody deletes one under them.
 
--- name: TasksByKey
-SELECT id, user_id, idempotency_key, request_hash, COALESCE(document_id, ''), COALESCE(knowledge_base_id, ''), COALESCE(file_path, '')
-FROM ingest_task
-WHERE (@any user_id = ? AND idempotency_key = ?);
-
 -- name: TasksBrief
 SELECT id, status, COALESCE(payload, ''), COALESCE(file_path, '') FROM ingest_task WHERE id IN (@list);
 

@@ -11,7 +11,7 @@ SELECT b.id, b.user_id, b.name, b.model_key, b.dim, b.created_at, b.updated_at
 -- name: BaseText
    AND LOWER(b.name) LIKE ? ESCAPE '!'
 
--- name: BaseID
+-- name: BaseInBase
    AND b.id = ?
 
 -- name: BaseStatuses
@@ -88,7 +88,7 @@ SELECT d.id, d.user_id, d.base_id, b.name, d.title, d.file_name, d.media_type, d
 -- name: DocumentOwner
    AND (d.user_id = ?)
 
--- name: DocumentBase
+-- name: DocumentInBase
    AND d.base_id = ?
 
 -- name: DocumentStatuses

@@ -66,7 +66,7 @@ func onEach(t *testing.T, test func(t *testing.T, w *world)) {
 			t.Cleanup(func() { require.NoError(t, store.Close()) })
 			_, err = store.Migrate(t.Context())
 			require.NoError(t, err)
-			w := &world{t: t, store: store, queue: memq.New(memq.Options{})}
+			w := &world{t: t, store: store, queue: memq.New(memq.Options{Clock: time.Now})}
 			w.door = w.newDoor(0)
 			test(t, w)
 		})
