@@ -236,7 +236,7 @@ func (f *faulty) Search(ctx context.Context, c ingest.Caller, r ingest.SearchReq
 		return out, err
 	}
 	out.Partial = true
-	found, err := f.Documents(ctx, c, ingest.DocumentQuery{Text: r.Query, Limit: r.TopK})
+	found, err := f.Documents(ctx, c, ingest.ListQuery{Text: r.Query, Limit: r.TopK})
 	for _, d := range found {
 		out.Hits = append(out.Hits, ingest.SearchHit{
 			DocumentID: d.ID, Title: d.Title, FileName: d.FileName, Version: 1, SegmentIndex: 2, Page: 3, HeadingPath: []string{"A", "B"}, Text: "found", Score: 0.5,

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -18,10 +19,7 @@ import (
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
-const (
-	maxRequestID = 128
-	bearerPrefix = "bearer "
-)
+const bearerPrefix = "bearer "
 
 // begin gives the request an id, a span and the headers of every answer, and counts it in the end.
 func (g *Gateway) begin(c *gin.Context) {
@@ -45,19 +43,14 @@ func (g *Gateway) begin(c *gin.Context) {
 	c.Next()
 }
 
-// requestID takes a caller's id when it is harmless (letters, digits, . _ -) and makes one otherwise.
+var harmlessRequestID = regexp.MustCompile(`^[0-9A-Za-z._-]{1,128}$`)
+
+// requestID takes a caller's id when it is harmless and makes one otherwise.
 func requestID(given string) string {
-	if given == "" || len(given) > maxRequestID {
-		return strings.ToLower(rand.Text())
+	if harmlessRequestID.MatchString(given) {
+		return given
 	}
-	for i := range len(given) {
-		b := given[i]
-		ok := b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b == '-' || b == '_' || b == '.'
-		if !ok {
-			return strings.ToLower(rand.Text())
-		}
-	}
-	return given
+	return strings.ToLower(rand.Text())
 }
 
 // secure sets the headers that no answer goes without.

@@ -283,14 +283,14 @@ func TestRequestIDs(t *testing.T) {
 		require.False(t, seen[id])
 		seen[id] = true
 	}
-	b.get(ada, "/api/knowledge/tasks", "X-Request-Id", "mine", "User-Agent", "millweir/1.0")
+	b.get(ada, "/api/knowledge/tasks", "X-Request-Id", "mine", "User-Agent", "millweir-cli/1.0")
 	require.Equal(t, "mine", b.svc.LastCaller().RequestID)
 	require.Equal(t, "cli", b.svc.LastCaller().Channel)
 }
 
 type panicking struct{ ingest.Service }
 
-func (panicking) Bases(context.Context, ingest.Caller, ingest.BaseQuery) ([]ingest.Base, error) {
+func (panicking) Bases(context.Context, ingest.Caller, ingest.ListQuery) ([]ingest.Base, error) {
 	panic("secret in a panic")
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
-// holding is a body that has sent its first bytes and sends the rest when it is told to.
+// holding is a body that has sent its first bytes, which have been counted, and sends the rest when it is told to.
 func holding(t *testing.T, b *bench, who, first, rest string) (ended <-chan *httptest.ResponseRecorder, finish func()) {
 	t.Helper()
 	body, w := io.Pipe()
@@ -26,6 +26,7 @@ func holding(t *testing.T, b *bench, who, first, rest string) (ended <-chan *htt
 		out <- rec
 	}()
 	_, _ = io.WriteString(w, first) // returns when it was read, or when the request has ended
+	_, _ = w.Write(nil)             // is taken by the next read, so after the bytes of the last one were counted
 	return out, func() {
 		_, _ = io.WriteString(w, rest)
 		_ = w.Close()

@@ -302,7 +302,7 @@ func TestUploadServiceErrors(t *testing.T) {
 		"honest":      {"Accept", waitError{ingest.ErrBacklogFull, 90 * time.Second}, 503, web.CodeBacklogFull, 0},
 		"database":    {"Accept", fmt.Errorf("insert: %w", taskstate.ErrUnavailable), 503, web.CodeUnavailable, 0},
 		"swept":       {"Accept", ingest.ErrUploadExpired, 408, web.CodeUploadExpired, 0},
-		"title":       {"Accept", ingest.ErrBadTitle, 422, web.CodeInvalidField, 0},
+		"title":       {"Accept", ingest.CheckLine("title", "a\x00b", 500), 422, web.CodeInvalidText, 0},
 		"not known":   {"Accept", taskstate.ErrOutcomeUnknown, 503, web.CodeOutcomeUnknown, 0}, // the application keeps what a row may name
 		"accept fell": {"Accept", errors.New("secret"), 500, web.CodeInternal, 0},
 		"away":        {"Admit", fmt.Errorf("ping: %w", taskstate.ErrUnavailable), 503, web.CodeUnavailable, 0},

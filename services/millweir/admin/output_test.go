@@ -72,8 +72,10 @@ func TestEveryCommandWritesWhatItIsAskedFor(t *testing.T) {
 		code := cli.Run(t.Context(), std, args, cli.Commands, Commands)
 		return code, o.String(), e.String()
 	}
-	code, _, errs := do("migrate", "up")
+	code, out, errs := do("migrate", "up", "-o", "json")
 	require.Equal(t, cli.ExitOK, code, errs)
+	require.Contains(t, out, `"appliedAt": "20`, "of one that it has just applied")
+	require.NotContains(t, out, "null")
 	code, _, errs = do("kafka", "init")
 	require.Equal(t, cli.ExitOK, code, errs)
 	_, help, _ := do("help")

@@ -49,6 +49,8 @@ func Commands(a *App) []*cobra.Command {
 
 // Run runs the verb that args name and returns the exit code. verbs add theirs to the command line.
 func Run(ctx context.Context, std IO, args []string, verbs ...func(*App) []*cobra.Command) int {
+	out := &stdout{Writer: std.Out}
+	std.Out = out
 	a := &App{IO: std}
 	root := newRoot(a)
 	for _, add := range verbs {
@@ -56,6 +58,9 @@ func Run(ctx context.Context, std IO, args []string, verbs ...func(*App) []*cobr
 	}
 	root.SetArgs(append([]string{}, args...)) // never os.Args, which nil stands for
 	c, err := root.ExecuteContextC(ctx)
+	if out.err != nil {
+		err = Failed(fmt.Errorf("write output: %w", out.err))
+	}
 	if err == nil {
 		return ExitOK
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/millweir/admin"
 	"github.com/millweir/millweir/services/millweir/cli"
 )
 
@@ -45,7 +46,7 @@ func (b *bundle) run(ctx context.Context, args ...string) int {
 	b.out.Reset()
 	b.err.Reset()
 	std := cli.IO{In: strings.NewReader(b.in), Out: &b.out, Err: &b.err, Terminal: b.terminal, Getenv: func(k string) string { return b.env[k] }}
-	return cli.Run(ctx, std, args, cli.Commands)
+	return cli.Run(ctx, std, args, cli.Commands, admin.Commands)
 }
 
 // reply returns JSON.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -96,15 +97,6 @@ func dlqList(a *App) *cobra.Command {
 	return c
 }
 
-// listed lists what the filters select.
-func listed[T any](ctx context.Context, a *App, path string, l *listing, q url.Values, header string, row func(T) []any) error {
-	all, err := list[T](ctx, a, path, l, q)
-	if err != nil {
-		return err
-	}
-	return Table(a, all, header, row)
-}
-
 const (
 	deadLetterHeader      = "LETTER\tTASK\tFAILED\tATTEMPTS\tNOW\tREPLAY\tERROR"
 	topicDeadLetterHeader = "LETTER\tPARTITION\tGROUP\tKEY\tFAILED\tATTEMPTS\tREPLAYED AS\tERROR"
@@ -150,15 +142,6 @@ func dlqGet(a *App) *cobra.Command {
 		})
 	p = newPlace(c)
 	return c
-}
-
-// shown reads one thing and shows it.
-func shown[T any](ctx context.Context, a *App, path string, table func(fields, T)) error {
-	var one T
-	if err := a.gateway().Get(ctx, path, &one); err != nil {
-		return err
-	}
-	return One(a, one, func(w io.Writer) { table(fields{w}, one) })
 }
 
 // printDeadLetter writes a dead letter for people.
@@ -288,7 +271,7 @@ func (b *bulk) run(ctx context.Context, a *App, step, done string) error {
 		}
 	}
 	report := map[string]any{done: sum.done, "skipped": sum.skipped, "failed": sum.failed, "dryRun": sum.dryRun}
-	return also(failed, One(a, report, func(w io.Writer) { _, _ = fmt.Fprintln(w, sum.words(done)) }))
+	return cmp.Or(failed, One(a, report, func(w io.Writer) { _, _ = fmt.Fprintln(w, sum.words(done)) }))
 }
 
 func (s *bulkSum) add(r wire.BulkResult) {
@@ -344,10 +327,10 @@ func dlqReplay(a *App) *cobra.Command {
 			replay := func(id string) string { return b.deadLetter(id, "/replay") }
 			if b.ofTopic() {
 				done, failed := postEach[wire.TopicDeadLetter](ctx, a, ids, "replay", replay)
-				return also(failed, Table(a, done, topicDeadLetterHeader, topicDeadLetterRow))
+				return cmp.Or(failed, Table(a, done, topicDeadLetterHeader, topicDeadLetterRow))
 			}
 			done, failed := postEach[wire.InspectedTask](ctx, a, ids, "replay", replay)
-			return also(failed, Table(a, done, "TASK\tSTATUS", func(t wire.InspectedTask) []any { return taskRow(t.Task) }))
+			return cmp.Or(failed, Table(a, done, "TASK\tSTATUS", func(t wire.InspectedTask) []any { return taskRow(t.Task) }))
 		})
 	b = newBulk(c)
 	c.Flags().IntVar(&b.perSecond, "per-second", 100, "with --all: most replays a second")
@@ -380,16 +363,10 @@ func dlqDrop(a *App) *cobra.Command {
 			if b.all {
 				return b.run(ctx, a, "/drop", "dropped")
 			}
-			var done []dropped
-			var failed error
-			for _, id := range ids {
-				if err := a.gateway().Delete(ctx, b.deadLetter(id, "")); err != nil {
-					failed = fmt.Errorf("drop %s: %w", id, err)
-					break
-				}
-				done = append(done, dropped{id})
-			}
-			return also(failed, Table(a, done, "DROPPED", func(d dropped) []any { return []any{clean(d.ID)} }))
+			done, failed := forEach(ids, "drop", func(id string) (dropped, error) {
+				return dropped{id}, a.gateway().Delete(ctx, b.deadLetter(id, ""))
+			})
+			return cmp.Or(failed, Table(a, done, "DROPPED", func(d dropped) []any { return []any{clean(d.ID)} }))
 		})
 	b = newBulk(c)
 	return c

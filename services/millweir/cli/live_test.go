@@ -36,14 +36,17 @@ func (f *firstLine) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// allInOne runs `millweir dev` in this process until the test ends and returns its address.
-func allInOne(t *testing.T) string {
+// allInOne runs `millweir dev` with more settings in this process until the test ends and returns its address.
+func allInOne(t *testing.T, more map[string]string) string {
 	t.Helper()
 	for _, name := range []string{
 		"UPLOAD_DIR", "VECTOR_DIR", "VECTOR_STORE", "AUTH_MODE", "DATABASE_URL", "MYSQL_DSN", "REDIS_URL", "CHROMA_BASE_URL", "INGEST_QUEUE",
 		"KAFKA_BOOTSTRAP_SERVERS", "HTTP_ADDR", "OPERATOR_ADDR", "EMBEDDING_BASE_URL",
 	} {
 		t.Setenv(name, "")
+	}
+	for name, value := range more {
+		t.Setenv(name, value)
 	}
 	ready := make(chan string, 1)
 	ctx, stop := context.WithCancel(context.Background())
@@ -74,14 +77,8 @@ func decoded[T any](t *testing.T, b *bundle) (v T) {
 // TestADayAtTheCommandLine drives a real installation as a person does.
 // Not parallel: it sets variables.
 func TestADayAtTheCommandLine(t *testing.T) {
-	b := &bundle{env: map[string]string{"MILLWEIR_SERVER": allInOne(t) + "/"}}
-	run := func(want int, args ...string) string {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		require.Equal(t, want, b.run(ctx, args...), "%v: %s%s", args, b.out.String(), b.err.String())
-		return b.out.String()
-	}
+	b := &bundle{env: map[string]string{"MILLWEIR_SERVER": allInOne(t, nil) + "/"}}
+	run := b.must(t)
 	dir := t.TempDir()
 	good, broken, program := filepath.Join(dir, "whales.md"), filepath.Join(dir, "broken.pdf"), filepath.Join(dir, "program.txt")
 	require.NoError(t, os.WriteFile(good, []byte("# Whales\n\nA whale is a mammal that lives in the sea.\n"), 0o600))

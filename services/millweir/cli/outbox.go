@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -34,11 +35,7 @@ func outboxList(a *App) *cobra.Command {
 	var l *listing
 	c := Verb("list [--state DEAD] [--cause REFUSED] [--topic T] [--task ID] [--limit N]", "list events of Kafka, newest first", Needs(),
 		func(ctx context.Context, _ []string) error {
-			all, err := list[wire.OutboxEvent](ctx, a, outboxPath+"/events", l, nil)
-			if err != nil {
-				return err
-			}
-			return Table(a, all, eventHeader, eventRow)
+			return listed(ctx, a, outboxPath+"/events", l, nil, eventHeader, eventRow)
 		})
 	l = newListing(c, 50, "events")
 	l.filter(c, "state", "state", "NEW, RETRYING, SENT or DEAD; DEAD unless --task is given")
@@ -65,7 +62,7 @@ func outboxRequeue(a *App) *cobra.Command {
 			done, failed := postEach[wire.OutboxEvent](ctx, a, ids, "requeue", func(id string) string {
 				return outboxPath + "/events/" + url.PathEscape(id) + "/requeue"
 			})
-			return also(failed, Table(a, done, eventHeader, eventRow))
+			return cmp.Or(failed, Table(a, done, eventHeader, eventRow))
 		})
 	c.Flags().BoolVar(&all, "all", false, "every DEAD event that the filter selects")
 	c.Flags().StringVar(&wish.Cause, "cause", "", "with --all: BROKER_UNAVAILABLE or REFUSED")
@@ -96,11 +93,7 @@ func requeueAll(ctx context.Context, a *App, wish wire.RequeueEvents) error {
 
 func outboxStats(a *App) *cobra.Command {
 	return Verb("stats", "count the events of Kafka", Needs(), func(ctx context.Context, _ []string) error {
-		var stats wire.OutboxStats
-		if err := a.gateway().Get(ctx, outboxPath, &stats); err != nil {
-			return err
-		}
-		return One(a, stats, func(w io.Writer) {
+		return shown(ctx, a, outboxPath, func(w fields, stats wire.OutboxStats) {
 			for _, state := range []string{"NEW", "RETRYING", "SENT", "DEAD"} {
 				_, _ = fmt.Fprintf(w, "%-9s %d\n", state, stats.Counts[state])
 			}

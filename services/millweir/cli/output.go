@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,12 +61,25 @@ func day(t wire.NullTime) string {
 func blob(b wire.Blob, n int) string {
 	text := short(b.Value, n)
 	if b.Encoding != "utf-8" {
-		text = b.Encoding + ":" + text
+		text = clean(b.Encoding) + ":" + text
 	}
 	if b.Clipped {
 		text += fmt.Sprintf(" (%d bytes)", b.Bytes)
 	}
 	return text
+}
+
+// stdout remembers that output was lost, so that no command ends well after it.
+type stdout struct {
+	io.Writer
+	err error
+}
+
+// Write implements io.Writer.
+func (o *stdout) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	o.err = cmp.Or(o.err, err)
+	return n, err
 }
 
 // fields writes names and values for people; lines without a value are left out.
@@ -88,7 +102,7 @@ func Table[T any](a *App, items []T, header string, row func(T) []any) error {
 	case "jsonl":
 		for _, it := range items {
 			if err := json.NewEncoder(a.Out).Encode(it); err != nil {
-				return fmt.Errorf("write output: %w", err)
+				return err
 			}
 		}
 		return nil
@@ -118,10 +132,7 @@ func One(a *App, item any, table func(io.Writer)) error {
 func writeJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(v); err != nil {
-		return fmt.Errorf("write output: %w", err)
-	}
-	return nil
+	return enc.Encode(v)
 }
 
 // confirm asks on a terminal; elsewhere --yes is needed.

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"time"
 
@@ -48,27 +50,43 @@ func given(filters map[string]*string) url.Values {
 	return q
 }
 
-// list reads what the filters select, and at most --limit of it; q are more parameters, nil: none.
-func list[T any](ctx context.Context, a *App, path string, l *listing, q url.Values) ([]T, error) {
+// listed shows what the filters select, and at most --limit of it; q are more parameters, nil: none.
+func listed[T any](ctx context.Context, a *App, path string, l *listing, q url.Values, header string, row func(T) []any) error {
 	if l.limit < 1 {
-		return nil, Usage(fmt.Sprintf("--limit %d: at least 1", l.limit))
+		return Usage(fmt.Sprintf("--limit %d: at least 1", l.limit))
 	}
-	all := given(l.filters)
-	for name, v := range q {
-		all[name] = v
+	filters := given(l.filters)
+	maps.Copy(filters, q)
+	all, err := client.List[T](ctx, a.gateway(), path, filters, l.limit)
+	if err != nil {
+		return err
 	}
-	return client.List[T](ctx, a.gateway(), path, all, l.limit)
+	return Table(a, all, header, row)
+}
+
+// shown reads one thing and shows it.
+func shown[T any](ctx context.Context, a *App, path string, table func(fields, T)) error {
+	var one T
+	if err := a.gateway().Get(ctx, path, &one); err != nil {
+		return err
+	}
+	return One(a, one, func(w io.Writer) { table(fields{w}, one) })
+}
+
+// posted sends a wish and shows what came of it.
+func posted[T any](ctx context.Context, a *App, path string, wish any, table func(fields, T)) error {
+	var done T
+	if err := a.gateway().Post(ctx, path, wish, &done); err != nil {
+		return err
+	}
+	return One(a, done, func(w io.Writer) { table(fields{w}, done) })
 }
 
 func tasksList(a *App) *cobra.Command {
 	var l *listing
 	c := Verb("list [--status DEAD,RETRYING] [--kb NAME] [--limit N]", "list tasks, newest first", Needs(),
 		func(ctx context.Context, _ []string) error {
-			all, err := list[wire.Task](ctx, a, "/api/knowledge/tasks", l, nil)
-			if err != nil {
-				return err
-			}
-			return Table(a, all, "TASK\tSTATUS\tSTAGE\tPROGRESS\tATTEMPTS\tUPDATED\tERROR", func(t wire.Task) []any {
+			return listed(ctx, a, "/api/knowledge/tasks", l, nil, "TASK\tSTATUS\tSTAGE\tPROGRESS\tATTEMPTS\tUPDATED\tERROR", func(t wire.Task) []any {
 				return []any{
 					clean(t.TaskID), clean(t.Status), clean(t.Stage), fmt.Sprintf("%d%%", t.Progress), fmt.Sprintf("%d/%d", t.AttemptCount, t.MaxAttempts),
 					t.UpdatedAt.Local().Format(time.DateTime), short(t.LastError, 60),
@@ -84,11 +102,7 @@ func tasksList(a *App) *cobra.Command {
 
 func tasksGet(a *App) *cobra.Command {
 	return Verb("get ID", "show a task", Needs("a task id"), func(ctx context.Context, args []string) error {
-		t, err := a.gateway().Task(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		return One(a, t, func(w io.Writer) { printTask(fields{w}, t) })
+		return shown(ctx, a, client.TaskPath(args[0]), printTask)
 	})
 }
 
@@ -153,17 +167,25 @@ func tasksCancel(a *App) *cobra.Command {
 // act posts a verb to each task and shows the tasks afterwards.
 func act(ctx context.Context, a *App, ids []string, verb string) error {
 	done, failed := postEach[wire.Task](ctx, a, ids, verb, func(id string) string { return client.TaskPath(id, verb) })
-	return also(failed, Table(a, done, "TASK\tSTATUS", taskRow))
+	return cmp.Or(failed, Table(a, done, "TASK\tSTATUS", taskRow))
 }
 
 // taskRow is a task after a step.
 func taskRow(t wire.Task) []any { return []any{clean(t.TaskID), clean(t.Status)} }
 
 // postEach posts to the path of each id and returns what came back; the first refusal ends it.
-func postEach[T any](ctx context.Context, a *App, ids []string, verb string, path func(id string) string) (done []T, err error) {
+func postEach[T any](ctx context.Context, a *App, ids []string, verb string, path func(id string) string) ([]T, error) {
+	return forEach(ids, verb, func(id string) (one T, err error) {
+		err = a.gateway().Post(ctx, path(id), nil, &one)
+		return one, err
+	})
+}
+
+// forEach takes a step for each id and returns what came of it; the first failure ends it.
+func forEach[T any](ids []string, verb string, step func(id string) (T, error)) (done []T, err error) {
 	for _, id := range ids {
-		var one T
-		if err := a.gateway().Post(ctx, path(id), nil, &one); err != nil {
+		one, err := step(id)
+		if err != nil {
 			return done, fmt.Errorf("%s %s: %w", verb, id, err)
 		}
 		done = append(done, one)
@@ -171,20 +193,8 @@ func postEach[T any](ctx context.Context, a *App, ids []string, verb string, pat
 	return done, nil
 }
 
-// also is the failure of the work, else of its output.
-func also(failed, output error) error {
-	if failed != nil {
-		return failed
-	}
-	return output
-}
-
 func tasksExplain(a *App) *cobra.Command {
 	return Verb("explain ID", "say where a task is and what happens next", Needs("a task id"), func(ctx context.Context, args []string) error {
-		var e wire.Explanation
-		if err := a.gateway().Get(ctx, client.TaskPath(args[0], "explain"), &e); err != nil {
-			return err
-		}
-		return One(a, e, func(w io.Writer) { _, _ = fmt.Fprintln(w, clean(e.Text)) })
+		return shown(ctx, a, client.TaskPath(args[0], "explain"), func(f fields, e wire.Explanation) { _, _ = fmt.Fprintln(f, clean(e.Text)) })
 	})
 }

@@ -245,11 +245,7 @@ func mqTrim(a *App) *cobra.Command {
 				}
 			}
 			wish.MaxAgeSeconds = int64(maxAge.Seconds())
-			var done wire.Trimmed
-			if err := a.gateway().Post(ctx, at.at(nil, "trim"), wish, &done); err != nil {
-				return err
-			}
-			return One(a, done, func(w io.Writer) {
+			return posted(ctx, a, at.at(nil, "trim"), wish, func(w fields, done wire.Trimmed) {
 				verb := "removed"
 				if done.DryRun {
 					verb = "would be removed"
@@ -289,11 +285,9 @@ func mqReset(a *App) *cobra.Command {
 			if partition >= 0 {
 				wish["partition"] = partition
 			}
-			var done wire.ResetDone
-			if err := a.gateway().Post(ctx, at.at(nil, "groups", args[0], "reset"), wish, &done); err != nil {
-				return err
-			}
-			return One(a, done, func(w io.Writer) { _, _ = fmt.Fprintf(w, "reset; %d pending entries given up\n", done.PendingDropped) })
+			return posted(ctx, a, at.at(nil, "groups", args[0], "reset"), wish, func(w fields, done wire.ResetDone) {
+				_, _ = fmt.Fprintf(w, "reset; %d pending entries given up\n", done.PendingDropped)
+			})
 		})
 	f := c.Flags()
 	places["to"] = f.String("to", "", "start or end")

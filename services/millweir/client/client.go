@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/pkg/wire"
 )
 
@@ -21,6 +22,8 @@ const (
 	maxWords = 200
 	// largestPage is the gateway's.
 	largestPage = 100
+	// agent stands before the version in the User-Agent; the gateway knows the command line's tasks by it.
+	agent = "millweir-cli/"
 )
 
 // Client speaks to the gateway at Base. It is safe for concurrent use.
@@ -116,6 +119,7 @@ func (c *Client) send(ctx context.Context, method, path, contentType string, bod
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}
+	req.Header.Set("User-Agent", agent+process.Version())
 	if c.Key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Key)
 	}

@@ -112,14 +112,19 @@ func (w *watch) stream(ctx context.Context) (ended bool, err error) {
 
 // Upload streams one file to the gateway, never whole in memory. Empty fields are not sent.
 func (c *Client) Upload(ctx context.Context, path string, fields map[string]string) (t wire.AcceptedTask, err error) {
+	// Before it is opened: to open a pipe waits for its writer.
+	info, err := os.Stat(path)
+	if err != nil {
+		return t, err
+	}
+	if !info.Mode().IsRegular() {
+		return t, fmt.Errorf("%s: %w", path, ErrNoFile)
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return t, err
 	}
 	defer func() { _ = file.Close() }()
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return t, errors.Join(fmt.Errorf("%s: %w", path, ErrNoFile), err)
-	}
 	r, w := io.Pipe()
 	form := multipart.NewWriter(w)
 	go func() { w.CloseWithError(writeForm(form, file, filepath.Base(path), fields)) }()

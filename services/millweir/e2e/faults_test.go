@@ -151,7 +151,7 @@ func TestAGatewayWithoutDescriptors(t *testing.T) {
 func TestAWorkerWithoutTemporarySpace(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	if err := syscall.Mount("tmpfs", folder, "tmpfs", syscall.MS_NODEV|syscall.MS_NOSUID, "size=4194304,mode=0755"); err != nil {
+	if err := syscall.Mount("tmpfs", folder, "tmpfs", syscall.MS_NODEV|syscall.MS_NOSUID, "size=2097152,mode=0755"); err != nil {
 		t.Skipf("a small file system needs CAP_SYS_ADMIN: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(folder, syscall.MNT_DETACH) })
@@ -167,7 +167,7 @@ func TestAWorkerWithoutTemporarySpace(t *testing.T) {
 	require.NoError(t, os.Remove(ballast))
 	c.unharmed(ids)
 
-	large := c.accepted("large.txt", prose("large", 20_000))
+	large := c.accepted("large.txt", prose("large", 10_000))
 	small := c.submit(5)
 	c.unharmed(small)
 	v := c.ended(large.TaskID)

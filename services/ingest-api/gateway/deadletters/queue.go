@@ -48,7 +48,7 @@ type Handler struct {
 func (g *Handler) Routes() []web.Route {
 	const deadLetters = "/internal/dlq"
 	const one = deadLetters + "/letters/:letterId"
-	return []web.Route{
+	routes := []web.Route{
 		web.On(http.MethodGet, deadLetters, web.AccessInspect, []string{"source", "task", "error", "failedAfter", "failedBefore", "cursor", "limit"}, g.listDeadLetters),
 		web.On(http.MethodGet, deadLetters+"/stats", web.AccessInspect, nil, g.deadLetterStats),
 		web.On(http.MethodPost, deadLetters+"/replay", web.AccessOperate, nil, g.replayDeadLetters),
@@ -57,14 +57,10 @@ func (g *Handler) Routes() []web.Route {
 		web.On(http.MethodDelete, one, web.AccessOperate, nil, g.dropDeadLetter),
 		web.On(http.MethodPost, one+"/replay", web.AccessOperate, nil, g.replayDeadLetter),
 	}
-}
-
-// noDeadLetters returns where there is no desk.
-func (g *Handler) noDeadLetters() error {
 	if g.Service == nil {
-		return web.Errorf(web.CodeNotFound, "this service has no dead letters")
+		return web.Without(routes, "this service has no dead letters")
 	}
-	return nil
+	return routes
 }
 
 func viewDeadLetter(l dlq.DeadLetter) wire.DeadLetter {
@@ -83,9 +79,6 @@ func viewDeadLetter(l dlq.DeadLetter) wire.DeadLetter {
 }
 
 func (g *Handler) listDeadLetters(c *gin.Context) error {
-	if err := g.noDeadLetters(); err != nil {
-		return err
-	}
 	q, err := deadLetterQuery(c)
 	if err != nil {
 		return err
@@ -156,9 +149,6 @@ func deadLetterQuery(c *gin.Context) (q dlq.Query, err error) {
 }
 
 func (g *Handler) deadLetterStats(c *gin.Context) error {
-	if err := g.noDeadLetters(); err != nil {
-		return err
-	}
 	s, err := g.Service.Stats(c.Request.Context())
 	if err != nil {
 		return err
@@ -168,9 +158,6 @@ func (g *Handler) deadLetterStats(c *gin.Context) error {
 
 // deadLetterID is the dead letter that the path names.
 func (g *Handler) deadLetterID(c *gin.Context) (string, error) {
-	if err := g.noDeadLetters(); err != nil {
-		return "", err
-	}
 	id := strings.ToLower(c.Param("letterId"))
 	if id == "" || !web.HarmlessID(id) {
 		return "", dlq.ErrNotFound
@@ -236,9 +223,7 @@ func (g *Handler) replayDeadLetters(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	v := viewBulk(deadLetterList(q), b, r)
-	v.Replayed = &r.Done
-	return web.JSON(c, http.StatusOK, v)
+	return web.JSON(c, http.StatusOK, viewBulk(deadLetterList(q), b, r, false))
 }
 
 func (g *Handler) dropDeadLetters(c *gin.Context) error {
@@ -250,13 +235,16 @@ func (g *Handler) dropDeadLetters(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	v := viewBulk(deadLetterList(q), b, r)
-	v.Dropped = &r.Done
-	return web.JSON(c, http.StatusOK, v)
+	return web.JSON(c, http.StatusOK, viewBulk(deadLetterList(q), b, r, true))
 }
 
-func viewBulk(list string, b dlq.Bulk, r dlq.Result) wire.BulkResult {
+func viewBulk(list string, b dlq.Bulk, r dlq.Result, drop bool) wire.BulkResult {
 	v := wire.BulkResult{DryRun: b.DryRun, Skipped: map[string]int{}, Failed: r.Failed, NextCursor: textOf(list, r.Next), HasMore: r.Next != nil}
+	if drop {
+		v.Dropped = &r.Done
+	} else {
+		v.Replayed = &r.Done
+	}
 	for why, n := range r.Skipped {
 		v.Skipped[string(why)] = n
 	}
@@ -288,9 +276,6 @@ func describeQuery(q dlq.Query) string {
 
 // readBulk reads the wish; a drop of everything has to say so.
 func (g *Handler) readBulk(c *gin.Context, drop bool) (q dlq.Query, b dlq.Bulk, err error) {
-	if err := g.noDeadLetters(); err != nil {
-		return q, b, err
-	}
 	var body wire.DeadLetterBulk
 	if err := web.ReadJSON(c, &body, true); err != nil {
 		return q, b, err
@@ -299,7 +284,7 @@ func (g *Handler) readBulk(c *gin.Context, drop bool) (q dlq.Query, b dlq.Bulk, 
 		return q, b, web.Errorf(web.CodeInvalidField, "source is %s, allowed are %s", web.Shown(body.Source), web.Join(dlq.Sources())).About("source")
 	}
 	for name, text := range map[string]string{"task": body.Task, "error": body.Error} {
-		if err := web.CheckText(name, text, web.MaxFilter, web.CodeInvalidText, web.CodeFieldTooLong); err != nil {
+		if err := ingest.CheckText(name, text, web.MaxFilter); err != nil {
 			return q, b, err
 		}
 	}

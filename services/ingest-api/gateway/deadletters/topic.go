@@ -9,6 +9,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/dlq"
+	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/streammq"
 	"github.com/millweir/millweir/pkg/wire"
 	"github.com/millweir/millweir/services/ingest-api/gateway/topics"
@@ -28,14 +29,18 @@ func (g *TopicHandler) Routes() []web.Route {
 	const deadLetters = topic + "/letters"
 	const one = deadLetters + "/:letterId"
 	filter := []string{"kind", "group", "partition", "key", "error", "failedAfter", "failedBefore", "unreplayed", "cursor", "limit"}
-	return []web.Route{
+	routes := []web.Route{
 		web.On(http.MethodGet, deadLetters, web.AccessInspect, filter, g.listTopicDeadLetters),
 		web.On(http.MethodGet, one, web.AccessInspect, []string{"kind"}, g.getTopicDeadLetter),
 		web.On(http.MethodDelete, one, web.AccessOperate, []string{"kind"}, g.dropTopicDeadLetter),
 		web.On(http.MethodPost, one+"/replay", web.AccessOperate, []string{"kind"}, g.replayTopicDeadLetter),
-		web.On(http.MethodPost, topic+"/replay", web.AccessOperate, []string{"kind"}, g.replayTopicDeadLetters),
-		web.On(http.MethodPost, topic+"/drop", web.AccessOperate, []string{"kind"}, g.dropTopicDeadLetters),
+		web.On(http.MethodPost, topic+"/replay", web.AccessOperate, []string{"kind"}, g.bulk(false)),
+		web.On(http.MethodPost, topic+"/drop", web.AccessOperate, []string{"kind"}, g.bulk(true)),
 	}
+	if g.Topics.Mq == nil {
+		return web.Without(routes, topics.NoRedis)
+	}
+	return routes
 }
 
 // topicDLQ is the service for the topic or stream that the path names, in whichever layout of keys. A topic has to exist.
@@ -125,15 +130,21 @@ func (g *TopicHandler) getTopicDeadLetter(c *gin.Context) error {
 	return web.JSON(c, http.StatusOK, views.TopicDeadLetter(l))
 }
 
-func (g *TopicHandler) replayTopicDeadLetter(c *gin.Context) error {
+// noted is topicDeadLetter for one that is there, with the step in the audit log.
+func (g *TopicHandler) noted(c *gin.Context, action audit.Action) (*dlq.Topic, string, error) {
 	dlqService, id, err := g.topicDeadLetter(c)
 	if err != nil {
-		return err
+		return nil, "", err
 	}
 	if _, err := dlqService.Get(c.Request.Context(), id); err != nil {
-		return ofDeadLetter(err)
+		return nil, "", ofDeadLetter(err)
 	}
-	if err := g.Trail.Noted(c, audit.DeadLetterReplay, c.Param("topic")+"/"+id, ""); err != nil {
+	return dlqService, id, g.Trail.Noted(c, action, c.Param("topic")+"/"+id, "")
+}
+
+func (g *TopicHandler) replayTopicDeadLetter(c *gin.Context) error {
+	dlqService, id, err := g.noted(c, audit.DeadLetterReplay)
+	if err != nil {
 		return err
 	}
 	l, err := dlqService.Replay(c.Request.Context(), id)
@@ -144,14 +155,8 @@ func (g *TopicHandler) replayTopicDeadLetter(c *gin.Context) error {
 }
 
 func (g *TopicHandler) dropTopicDeadLetter(c *gin.Context) error {
-	dlqService, id, err := g.topicDeadLetter(c)
+	dlqService, id, err := g.noted(c, audit.DeadLetterDrop)
 	if err != nil {
-		return err
-	}
-	if _, err := dlqService.Get(c.Request.Context(), id); err != nil {
-		return ofDeadLetter(err)
-	}
-	if err := g.Trail.Noted(c, audit.DeadLetterDrop, c.Param("topic")+"/"+id, ""); err != nil {
 		return err
 	}
 	if err := dlqService.Drop(c.Request.Context(), id); err != nil {
@@ -164,7 +169,7 @@ func (g *TopicHandler) dropTopicDeadLetter(c *gin.Context) error {
 func topicBulkQuery(b wire.TopicDeadLetterBulk) (q dlq.TopicQuery, err error) {
 	q = dlq.TopicQuery{Group: b.Group, Partition: -1, Key: b.Key, Text: b.Error}
 	for name, text := range map[string]string{"group": b.Group, "key": b.Key, "error": b.Error} {
-		if err := web.CheckText(name, text, web.MaxFilter, web.CodeInvalidText, web.CodeFieldTooLong); err != nil {
+		if err := ingest.CheckText(name, text, web.MaxFilter); err != nil {
 			return q, err
 		}
 	}
@@ -209,40 +214,26 @@ func describeTopicQuery(q dlq.TopicQuery) string {
 	return text
 }
 
-func (g *TopicHandler) replayTopicDeadLetters(c *gin.Context) error {
-	dlqService, q, b, err := g.readTopicBulk(c, false)
-	if err != nil {
-		return err
-	}
-	if !b.DryRun {
-		if err := g.Trail.Noted(c, audit.DeadLetterReplay, c.Param("topic"), describeTopicQuery(q)); err != nil {
+// bulk replays or drops the dead letters that the body selects.
+func (g *TopicHandler) bulk(drop bool) web.HandlerFunc {
+	return func(c *gin.Context) error {
+		dlqService, q, b, err := g.readTopicBulk(c, drop)
+		if err != nil {
 			return err
 		}
-	}
-	r, err := dlqService.ReplayAll(c.Request.Context(), q, b)
-	if err != nil {
-		return err
-	}
-	v := viewBulk(TopicDeadLetterList, b, r)
-	v.Replayed = &r.Done
-	return web.JSON(c, http.StatusOK, v)
-}
-
-func (g *TopicHandler) dropTopicDeadLetters(c *gin.Context) error {
-	dlqService, q, b, err := g.readTopicBulk(c, true)
-	if err != nil {
-		return err
-	}
-	if !b.DryRun {
-		if err := g.Trail.Noted(c, audit.DeadLetterDrop, c.Param("topic"), describeTopicQuery(q)); err != nil {
+		action, run := audit.DeadLetterReplay, dlqService.ReplayAll
+		if drop {
+			action, run = audit.DeadLetterDrop, dlqService.DropAll
+		}
+		if !b.DryRun {
+			if err := g.Trail.Noted(c, action, c.Param("topic"), describeTopicQuery(q)); err != nil {
+				return err
+			}
+		}
+		r, err := run(c.Request.Context(), q, b)
+		if err != nil {
 			return err
 		}
+		return web.JSON(c, http.StatusOK, viewBulk(TopicDeadLetterList, b, r, drop))
 	}
-	r, err := dlqService.DropAll(c.Request.Context(), q, b)
-	if err != nil {
-		return err
-	}
-	v := viewBulk(TopicDeadLetterList, b, r)
-	v.Dropped = &r.Done
-	return web.JSON(c, http.StatusOK, v)
 }

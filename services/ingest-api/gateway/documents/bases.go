@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -17,7 +18,7 @@ import (
 
 // pathBase is the id or name of the path; what cannot be one answers as an unknown one.
 func pathBase(c *gin.Context) (string, error) {
-	name, err := web.BaseName("base", c.Param("base"))
+	name, err := ingest.CleanBase("base", c.Param("base"))
 	if err != nil || name == "" {
 		return "", ingest.ErrBaseNotFound
 	}
@@ -25,43 +26,8 @@ func pathBase(c *gin.Context) (string, error) {
 }
 
 func (g *Handler) listBases(c *gin.Context) error {
-	var q ingest.BaseQuery
-	var err error
-	if q.Statuses, err = web.Enum(c, "status", views.DocumentStatuses()); err != nil {
-		return err
-	}
-	if q.Stage, err = web.Stage(c); err != nil {
-		return err
-	}
-	if q.Sort, err = web.Sort(c, taskstate.SortCreatedDesc); err != nil {
-		return err
-	}
-	if q.Text, err = web.Text(c, "q"); err != nil {
-		return err
-	}
-	if q.Times, err = web.Times(c); err != nil {
-		return err
-	}
-	name := "bases:" + string(q.Sort)
-	limit, after, err := web.Page(c, name)
-	if err != nil {
-		return err
-	}
-	if q.Base, err = web.BaseFilter(c, g.Svc); err != nil {
-		return err
-	}
-	if after != nil {
-		q.After = after.Key()
-	}
-	q.Limit = limit + 1
-	rows, err := g.Svc.Bases(c.Request.Context(), web.Caller(c), q)
-	if err != nil {
-		return err
-	}
-	next := func(b ingest.Base) web.Cursor {
-		return web.TimeCursor(name, web.SortedAt(q.Sort, b.CreatedAt, b.UpdatedAt), b.ID)
-	}
-	return web.JSON(c, http.StatusOK, web.PageOf(rows, limit, views.Base, next))
+	return list(c, g, "bases:", taskstate.SortCreatedDesc, g.Svc.Bases, views.Base,
+		func(b ingest.Base) (id string, created, updated time.Time) { return b.ID, b.CreatedAt, b.UpdatedAt })
 }
 
 func (g *Handler) createBase(c *gin.Context) error {
@@ -69,7 +35,7 @@ func (g *Handler) createBase(c *gin.Context) error {
 	if err := web.ReadJSON(c, &body, false); err != nil {
 		return err
 	}
-	name, err := web.BaseName("name", body.Name)
+	name, err := ingest.CleanBase("name", body.Name)
 	if err != nil {
 		return err
 	}

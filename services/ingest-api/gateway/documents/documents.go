@@ -2,8 +2,10 @@
 package documents
 
 import (
+	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -60,43 +62,40 @@ func (g *Handler) getDocument(c *gin.Context) error {
 }
 
 func (g *Handler) listDocuments(c *gin.Context) error {
-	var q ingest.DocumentQuery
-	var err error
-	if q.Statuses, err = web.Enum(c, "status", views.DocumentStatuses()); err != nil {
+	return list(c, g, "documents:", taskstate.SortUpdatedDesc, g.Svc.Documents, views.Document,
+		func(d ingest.Document) (id string, created, updated time.Time) { return d.ID, d.CreatedAt, d.UpdatedAt })
+}
+
+// list returns a page of documents or of bases: both take the same filters. key is what a row is sorted by.
+func list[R, V any](
+	c *gin.Context, g *Handler, name string, order taskstate.Sort,
+	read func(context.Context, ingest.Caller, ingest.ListQuery) ([]R, error),
+	view func(R) V, key func(R) (id string, created, updated time.Time),
+) error {
+	f, err := web.ReadFilters(c, views.DocumentStatuses(), order)
+	if err != nil {
 		return err
 	}
-	if q.Stage, err = web.Stage(c); err != nil {
-		return err
-	}
-	if q.Sort, err = web.Sort(c, taskstate.SortUpdatedDesc); err != nil {
-		return err
-	}
-	if q.Text, err = web.Text(c, "q"); err != nil {
-		return err
-	}
-	if q.Times, err = web.Times(c); err != nil {
-		return err
-	}
-	name := "documents:" + string(q.Sort)
+	name += string(f.Sort)
 	limit, after, err := web.Page(c, name)
 	if err != nil {
 		return err
 	}
+	q := ingest.ListQuery{
+		Statuses: f.Statuses, Stage: f.Stage, Sort: f.Sort, Text: f.Text, Times: f.Times, After: after.Key(), Limit: limit + 1,
+	}
 	if q.Base, err = web.BaseFilter(c, g.Svc); err != nil {
 		return err
 	}
-	if after != nil {
-		q.After = after.Key()
-	}
-	q.Limit = limit + 1
-	rows, err := g.Svc.Documents(c.Request.Context(), web.Caller(c), q)
+	rows, err := read(c.Request.Context(), web.Caller(c), q)
 	if err != nil {
 		return err
 	}
-	next := func(d ingest.Document) web.Cursor {
-		return web.TimeCursor(name, web.SortedAt(q.Sort, d.CreatedAt, d.UpdatedAt), d.ID)
+	next := func(row R) web.Cursor {
+		id, created, updated := key(row)
+		return web.TimeCursor(name, web.SortedAt(f.Sort, created, updated), id)
 	}
-	return web.JSON(c, http.StatusOK, web.PageOf(rows, limit, views.Document, next))
+	return web.JSON(c, http.StatusOK, web.PageOf(rows, limit, view, next))
 }
 
 func (g *Handler) deleteDocument(c *gin.Context) error {
@@ -142,7 +141,7 @@ func (g *Handler) search(c *gin.Context) error {
 	if r.Query == "" {
 		return web.Errorf(web.CodeInvalidField, "query is empty").About("query")
 	}
-	if err := web.CheckText("query", r.Query, web.MaxQueryChars, web.CodeInvalidText, web.CodeFieldTooLong); err != nil {
+	if err := ingest.CheckText("query", r.Query, web.MaxQueryChars); err != nil {
 		return err
 	}
 	if body.TopK != nil {
@@ -152,7 +151,7 @@ func (g *Handler) search(c *gin.Context) error {
 		return web.Errorf(web.CodeInvalidField, "topK is %d, allowed is 1 to %d", r.TopK, maxTopK).About("topK")
 	}
 	var err error
-	if r.Base, err = web.BaseName("knowledgeBase", body.KnowledgeBase); err != nil {
+	if r.Base, err = ingest.CleanBase("knowledgeBase", body.KnowledgeBase); err != nil {
 		return err
 	}
 	found, err := g.Svc.Search(c.Request.Context(), web.Caller(c), r)

@@ -11,6 +11,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/millweir/millweir/pkg/auth/audit"
+	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/wire"
@@ -50,31 +51,34 @@ type Handler struct {
 func (g *Handler) Routes() []web.Route {
 	const events = "/internal/outbox/events"
 	const one = events + "/:eventId"
-	return []web.Route{
+	box := []web.Route{
 		web.On(http.MethodGet, "/internal/outbox", web.AccessInspect, nil, g.outboxStats),
 		web.On(http.MethodPost, "/internal/outbox/requeue", web.AccessOperate, nil, g.requeueEvents),
 		web.On(http.MethodGet, events, web.AccessInspect, []string{"state", "cause", "topic", "taskId", "cursor", "limit"}, g.listEvents),
 		web.On(http.MethodGet, one, web.AccessInspect, nil, g.getEvent),
 		web.On(http.MethodPost, one+"/requeue", web.AccessOperate, nil, g.requeueEvent),
+	}
+	if g.Outbox == nil {
+		box = web.Without(box, "this service has no outbox")
+	}
+	log := []web.Route{
 		web.On(http.MethodGet, "/internal/audit", web.AccessInspect, []string{"action", "actor", "cursor", "limit"}, g.listAudit),
+	}
+	if g.Trail.Log == nil {
+		log = web.Without(log, "this service keeps no audit log")
+	}
+	keys := []web.Route{
 		web.On(http.MethodGet, "/internal/keys", web.AccessInspect, []string{"cursor", "limit"}, g.listKeys),
 		web.On(http.MethodPost, "/internal/keys", web.AccessOperate, nil, g.createKey),
 		web.On(http.MethodDelete, "/internal/keys/:keyId", web.AccessOperate, nil, g.revokeKey),
 	}
-}
-
-// noOutbox returns where there is none.
-func (g *Handler) noOutbox() error {
-	if g.Outbox == nil {
-		return web.Errorf(web.CodeNotFound, "this service has no outbox")
+	if g.Keys == nil {
+		keys = web.Without(keys, "this service keeps no API keys (AUTH_MODE=none)")
 	}
-	return nil
+	return slices.Concat(box, log, keys)
 }
 
 func (g *Handler) outboxStats(c *gin.Context) error {
-	if err := g.noOutbox(); err != nil {
-		return err
-	}
 	s, err := g.Outbox.Stats(c.Request.Context())
 	if err != nil {
 		return err
@@ -94,9 +98,6 @@ func viewOutboxEvent(e outbox.Item) wire.OutboxEvent {
 }
 
 func (g *Handler) listEvents(c *gin.Context) error {
-	if err := g.noOutbox(); err != nil {
-		return err
-	}
 	q, err := eventQuery(c)
 	if err != nil {
 		return err
@@ -176,9 +177,6 @@ func (g *Handler) getEvent(c *gin.Context) error {
 
 // event reads the event that the path names.
 func (g *Handler) event(c *gin.Context) (outbox.Item, error) {
-	if err := g.noOutbox(); err != nil {
-		return outbox.Item{}, err
-	}
 	id, ok := web.PathID(c, "eventId")
 	if !ok {
 		return outbox.Item{}, outbox.ErrNotFound
@@ -202,9 +200,6 @@ func (g *Handler) requeueEvent(c *gin.Context) error {
 }
 
 func (g *Handler) requeueEvents(c *gin.Context) error {
-	if err := g.noOutbox(); err != nil {
-		return err
-	}
 	var body wire.RequeueEvents
 	if err := web.ReadJSON(c, &body, true); err != nil {
 		return err
@@ -212,7 +207,7 @@ func (g *Handler) requeueEvents(c *gin.Context) error {
 	if !slices.Contains([]outbox.Cause{"", outbox.CauseUnavailable, outbox.CauseRefused}, outbox.Cause(body.Cause)) {
 		return web.Errorf(web.CodeInvalidField, "cause is %s, allowed are BROKER_UNAVAILABLE and REFUSED", web.Shown(body.Cause)).About("cause")
 	}
-	if err := web.CheckText("topic", body.Topic, web.MaxFilter, web.CodeInvalidText, web.CodeFieldTooLong); err != nil {
+	if err := ingest.CheckText("topic", body.Topic, web.MaxFilter); err != nil {
 		return err
 	}
 	if body.Limit == 0 {

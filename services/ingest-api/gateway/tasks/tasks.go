@@ -95,10 +95,7 @@ func (g *Handler) listTasks(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if after != nil {
-		q.After = after.Key()
-	}
-	q.Limit = limit + 1
+	q.After, q.Limit = after.Key(), limit+1
 	rows, err := g.Svc.Tasks(c.Request.Context(), web.Caller(c), q)
 	if err != nil {
 		return err
@@ -115,23 +112,15 @@ func taskCursor(sort taskstate.Sort) func(taskstate.Task) web.Cursor {
 
 // taskQuery reads the filters of a list of tasks.
 func (g *Handler) taskQuery(c *gin.Context) (q taskstate.Query, err error) {
-	if q.Statuses, err = web.Enum(c, "status", taskstate.Statuses()); err != nil {
-		return q, err
-	}
-	if q.Stage, err = web.Stage(c); err != nil {
-		return q, err
-	}
-	if q.Sort, err = web.Sort(c, taskstate.SortUpdatedDesc); err != nil {
-		return q, err
-	}
-	if q.Text, err = web.Text(c, "q"); err != nil {
-		return q, err
-	}
-	times, err := web.Times(c)
+	f, err := web.ReadFilters(c, taskstate.Statuses(), taskstate.SortUpdatedDesc)
 	if err != nil {
 		return q, err
 	}
-	q.CreatedAfter, q.CreatedBefore, q.UpdatedAfter, q.UpdatedBefore = times.CreatedAfter, times.CreatedBefore, times.UpdatedAfter, times.UpdatedBefore
+	q = taskstate.Query{
+		Statuses: f.Statuses, Stage: f.Stage, Sort: f.Sort, Text: f.Text,
+		CreatedAfter: f.Times.CreatedAfter, CreatedBefore: f.Times.CreatedBefore,
+		UpdatedAfter: f.Times.UpdatedAfter, UpdatedBefore: f.Times.UpdatedBefore,
+	}
 	if id := c.Query("documentId"); id != "" {
 		if q.DocumentID = strings.ToLower(id); !web.IsUUID(q.DocumentID) {
 			return q, ingest.ErrDocumentNotFound
@@ -216,10 +205,7 @@ func (g *Handler) suspendedTasks(c *gin.Context) error {
 	if _, given := c.GetQuery("limit"); !given {
 		limit = web.MaxPage
 	}
-	if after != nil {
-		q.After = after.Key()
-	}
-	q.Limit = limit + 1
+	q.After, q.Limit = after.Key(), limit+1
 	ctx, who := c.Request.Context(), web.Caller(c)
 	rows, err := g.Svc.Tasks(ctx, who, q)
 	if err != nil {
@@ -308,7 +294,7 @@ func (g *Handler) holdTask(c *gin.Context, action audit.Action,
 	if err := web.ReadJSON(c, &body, true); err != nil {
 		return t, err
 	}
-	if err := web.CheckText("reason", body.Reason, maxReason, web.CodeInvalidText, web.CodeFieldTooLong); err != nil {
+	if err := ingest.CheckText("reason", body.Reason, maxReason); err != nil {
 		return t, err
 	}
 	why := strings.TrimSpace(body.Reason)

@@ -3,6 +3,7 @@ package topics
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -24,6 +25,9 @@ const (
 	groupsPath  = oneTopic + "/groups"
 	oneGroup    = groupsPath + "/:group"
 	maxStatuses = 100
+
+	// NoRedis is why there are no topics.
+	NoRedis = "this service has no Redis, so there are no topics: REDIS_URL is not set"
 )
 
 // Handler shows and mends topics, groups and messages of the partitioned queue.
@@ -34,30 +38,30 @@ type Handler struct {
 
 // Routes are the addresses.
 func (g *Handler) Routes() []web.Route {
-	return []web.Route{
+	routes := []web.Route{
 		web.On(http.MethodGet, TopicsPath, web.AccessInspect, nil, g.listTopics),
 		web.On(http.MethodGet, oneTopic, web.AccessInspect, []string{"kind"}, g.getTopic),
 		web.On(http.MethodDelete, oneTopic, web.AccessOperate, []string{"kind", "force"}, g.deleteTopic),
 		web.On(http.MethodGet, oneTopic+"/messages", web.AccessInspect, []string{"kind", "partition", "from", "to", "cursor", "limit"}, g.listMessages),
 		web.On(http.MethodPost, oneTopic+"/trim", web.AccessOperate, []string{"kind"}, g.trimTopic),
 		web.On(http.MethodGet, groupsPath, web.AccessInspect, []string{"kind"}, g.listGroups),
-		web.On(http.MethodGet, oneGroup, web.AccessInspect, []string{"kind"}, g.getGroup),
+		web.On(http.MethodGet, oneGroup, web.AccessInspect, []string{"kind"}, ofGroup(g, (*streammq.Admin).GroupStats, views.GroupStats)),
 		web.On(http.MethodDelete, oneGroup, web.AccessOperate, []string{"kind", "force"}, g.deleteGroup),
 		web.On(http.MethodPost, oneGroup+"/reset", web.AccessOperate, []string{"kind"}, g.resetGroup),
-		web.On(http.MethodGet, oneGroup+"/owners", web.AccessInspect, []string{"kind"}, g.groupOwners),
+		web.On(http.MethodGet, oneGroup+"/owners", web.AccessInspect, []string{"kind"}, ofGroup(g, (*streammq.Admin).Owners, func(_ string, o streammq.Owners) wire.Owners {
+			return views.Owners(o)
+		})),
 		web.On(http.MethodGet, oneGroup+"/pending", web.AccessInspect, []string{"kind", "order", "minIdleMs", "cursor", "limit"}, g.groupPending),
-		web.On(http.MethodGet, oneGroup+"/inflight", web.AccessInspect, []string{"kind"}, g.groupInFlight),
+		web.On(http.MethodGet, oneGroup+"/inflight", web.AccessInspect, []string{"kind"}, ofGroup(g, (*streammq.Admin).InFlight,
+			func(_ string, all []streammq.ConsumerInfo) wire.List[wire.Consumer] {
+				return web.Whole(all, views.Consumer)
+			})),
 		web.On(http.MethodGet, "/internal/mq/status", web.AccessInspect, []string{"ids"}, g.messageStatus),
-		web.On(http.MethodGet, "/api/messages/:messageId/status", web.AccessRead, nil, g.ownMessageStatus),
 	}
-}
-
-// noMQ returns where there is no Redis.
-func (g *Handler) noMQ() error {
 	if g.Mq == nil {
-		return web.Errorf(web.CodeNotFound, "this service has no Redis, so there are no topics: REDIS_URL is not set")
+		routes = web.Without(routes, NoRedis)
 	}
-	return nil
+	return append(routes, web.On(http.MethodGet, "/api/messages/:messageId/status", web.AccessRead, nil, g.ownMessageStatus))
 }
 
 // isStream reads the parameter kind.
@@ -68,9 +72,6 @@ func isStream(c *gin.Context) (bool, error) {
 
 // Queue is streammq in the layout of the topic that the path names, which has to exist, or for a single stream as it is set.
 func (g *Handler) Queue(c *gin.Context) (q *streammq.MQ, stream bool, err error) {
-	if err := g.noMQ(); err != nil {
-		return nil, false, err
-	}
 	if stream, err = isStream(c); err != nil || stream {
 		return g.Mq, stream, err
 	}
@@ -100,8 +101,8 @@ func (g *Handler) group(c *gin.Context) (*streammq.Admin, string, error) {
 	return a, c.Param("group"), err
 }
 
-// ofGroup says that it is the group that was not found.
-func ofGroup(err error) error {
+// noGroup says that it is the group that was not found.
+func noGroup(err error) error {
 	if errors.Is(err, streammq.ErrNotFound) {
 		return &web.Error{Code: web.CodeGroupNotFound, Cause: err}
 	}
@@ -109,9 +110,6 @@ func ofGroup(err error) error {
 }
 
 func (g *Handler) listTopics(c *gin.Context) error {
-	if err := g.noMQ(); err != nil {
-		return err
-	}
 	topics, err := g.Mq.Topics(c.Request.Context())
 	if err != nil {
 		return err
@@ -154,40 +152,21 @@ func (g *Handler) listGroups(c *gin.Context) error {
 	return web.JSON(c, http.StatusOK, web.Whole(groups, views.Group))
 }
 
-func (g *Handler) getGroup(c *gin.Context) error {
-	a, name, err := g.group(c)
-	if err != nil {
-		return err
+// ofGroup is a route that shows what read finds of the group that the path names.
+func ofGroup[R, V any](
+	g *Handler, read func(*streammq.Admin, context.Context, string) (R, error), view func(group string, r R) V,
+) web.HandlerFunc {
+	return func(c *gin.Context) error {
+		a, name, err := g.group(c)
+		if err != nil {
+			return err
+		}
+		found, err := read(a, c.Request.Context(), name)
+		if err != nil {
+			return noGroup(err)
+		}
+		return web.JSON(c, http.StatusOK, view(name, found))
 	}
-	parts, err := a.GroupStats(c.Request.Context(), name)
-	if err != nil {
-		return ofGroup(err)
-	}
-	return web.JSON(c, http.StatusOK, views.GroupStats(name, parts))
-}
-
-func (g *Handler) groupOwners(c *gin.Context) error {
-	a, name, err := g.group(c)
-	if err != nil {
-		return err
-	}
-	o, err := a.Owners(c.Request.Context(), name)
-	if err != nil {
-		return ofGroup(err)
-	}
-	return web.JSON(c, http.StatusOK, views.Owners(o))
-}
-
-func (g *Handler) groupInFlight(c *gin.Context) error {
-	a, name, err := g.group(c)
-	if err != nil {
-		return err
-	}
-	consumers, err := a.InFlight(c.Request.Context(), name)
-	if err != nil {
-		return ofGroup(err)
-	}
-	return web.JSON(c, http.StatusOK, web.Whole(consumers, views.Consumer))
 }
 
 // groupPending pages by place: the entries are sorted by what changes all the time, so that there is no key to go on from.
@@ -218,7 +197,7 @@ func (g *Handler) groupPending(c *gin.Context) error {
 	}
 	rows, err := a.Pending(c.Request.Context(), name, q)
 	if err != nil {
-		return ofGroup(err)
+		return noGroup(err)
 	}
 	next := func(streammq.PendingEntry) web.Cursor { return web.Cursor{List: of, At: int64(q.Offset + limit)} }
 	return web.JSON(c, http.StatusOK, web.PageOf(rows, limit, views.Pending, next))
@@ -272,9 +251,6 @@ func (g *Handler) listMessages(c *gin.Context) error {
 
 // messageStatus tells how far messages are. Of one that is not known it is 404; of several the unknown have none.
 func (g *Handler) messageStatus(c *gin.Context) error {
-	if err := g.noMQ(); err != nil {
-		return err
-	}
 	var ids []string
 	for _, id := range strings.Split(c.Query("ids"), ",") {
 		if id = strings.ToLower(strings.TrimSpace(id)); id == "" {
@@ -367,7 +343,7 @@ func (g *Handler) deleteGroup(c *gin.Context) error {
 		return err
 	}
 	if err := a.DeleteGroup(c.Request.Context(), name, how); err != nil {
-		return ofGroup(err)
+		return noGroup(err)
 	}
 	return web.NoContent(c)
 }
@@ -477,7 +453,7 @@ func (g *Handler) resetGroup(c *gin.Context) error {
 	}
 	n, err := a.ResetGroup(c.Request.Context(), name, how)
 	if err != nil {
-		return ofGroup(err)
+		return noGroup(err)
 	}
 	return web.JSON(c, http.StatusOK, wire.ResetDone{PendingDropped: n})
 }

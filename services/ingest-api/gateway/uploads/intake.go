@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -16,10 +17,7 @@ import (
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
-const (
-	maxTitle  = 500
-	maxKeyLen = 180 // the part's number is added, and the column takes 190
-)
+const maxKeyLen = 180 // the part's number is added, and the column takes 190
 
 // intake is one upload request as it is being taken in.
 type intake struct {
@@ -66,20 +64,16 @@ func (g *Handler) newIntake(c *gin.Context, fields []string) (*intake, error) {
 	return in, g.takeToken(c)
 }
 
+var printable = regexp.MustCompile(`^[ -~]+$`)
+
 // idempotencyKey is the header's value: printable ASCII, as it will be compared byte by byte.
 func idempotencyKey(h http.Header) (string, error) {
 	values, given := h["Idempotency-Key"]
 	if !given {
 		return "", nil
 	}
-	bad := (&web.Error{Code: web.CodeInvalidKey}).About("Idempotency-Key")
-	if len(values) != 1 || len(values[0]) == 0 || len(values[0]) > maxKeyLen {
-		return "", bad
-	}
-	for i := range len(values[0]) {
-		if b := values[0][i]; b < 0x20 || b > 0x7e {
-			return "", bad
-		}
+	if len(values) != 1 || len(values[0]) > maxKeyLen || !printable.MatchString(values[0]) {
+		return "", (&web.Error{Code: web.CodeInvalidKey}).About("Idempotency-Key")
 	}
 	return values[0], nil
 }
@@ -89,19 +83,12 @@ func (in *intake) set(name, text string) error {
 	if !slices.Contains(in.fields, name) {
 		return web.Errorf(web.CodeUnknownParameter, "unknown form field %s; known here: file, %s", web.Shown(name), strings.Join(in.fields, ", ")).About(web.Cut(name, web.MaxFilter))
 	}
+	var err error
 	switch name {
 	case "title":
-		text = strings.TrimSpace(text)
-		if err := web.CheckLine(name, text, maxTitle); err != nil {
-			return err
-		}
-		in.title = text
+		in.title, err = ingest.CleanTitle(name, text)
 	case "knowledgeBase":
-		base, err := web.BaseName(name, text)
-		if err != nil {
-			return err
-		}
-		in.base = base
+		in.base, err = ingest.CleanBase(name, text)
 	case "force":
 		force, ok := web.ParseBool(text)
 		if !ok {
@@ -109,7 +96,7 @@ func (in *intake) set(name, text string) error {
 		}
 		in.force = force
 	}
-	return nil
+	return err
 }
 
 // takeToken asks the rate limit for one file: the user first, then the address.

@@ -3,6 +3,7 @@ package web
 import (
 	"encoding/base64"
 	"hash/crc32"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -41,19 +42,19 @@ func DecodeCursor(text, list string) (Cursor, error) {
 	if err != nil {
 		return Cursor{}, bad
 	}
-	plain, sum, ok := cutLast(string(raw), "|")
-	if !ok || sumOf(plain) != sum {
+	at := strings.LastIndexByte(string(raw), '|')
+	if at < 0 || sumOf(string(raw[:at])) != string(raw[at+1:]) {
 		return Cursor{}, bad
 	}
-	parts := strings.SplitN(plain, "|", 4)
+	parts := strings.SplitN(string(raw[:at]), "|", 4)
 	if len(parts) != 4 || parts[0] != cursorVersion || parts[1] != list || !HarmlessID(parts[3]) {
 		return Cursor{}, bad
 	}
-	at, err := strconv.ParseInt(parts[2], 10, 64)
-	if err != nil || strconv.FormatInt(at, 10) != parts[2] {
+	number, err := strconv.ParseInt(parts[2], 10, 64)
+	if err != nil || strconv.FormatInt(number, 10) != parts[2] {
 		return Cursor{}, bad
 	}
-	return Cursor{List: list, At: at, ID: parts[3]}, nil
+	return Cursor{List: list, At: number, ID: parts[3]}, nil
 }
 
 // TimeCursor is the cursor of a list in order of time.
@@ -61,8 +62,11 @@ func TimeCursor(list string, at time.Time, id string) Cursor {
 	return Cursor{List: list, At: at.UnixMicro(), ID: id}
 }
 
-// Key is the cursor as the application takes it.
-func (c Cursor) Key() *taskstate.Cursor {
+// Key is the cursor as the application takes it; nil stays nil.
+func (c *Cursor) Key() *taskstate.Cursor {
+	if c == nil {
+		return nil
+	}
 	return &taskstate.Cursor{At: time.UnixMicro(c.At).UTC(), ID: c.ID}
 }
 
@@ -70,27 +74,10 @@ func sumOf(plain string) string {
 	return strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte("millweir cursor "+plain))), 36)
 }
 
-func cutLast(s, sep string) (before, after string, ok bool) {
-	at := strings.LastIndex(s, sep)
-	if at < 0 {
-		return s, "", false
-	}
-	return s[:at], s[at+len(sep):], true
-}
+var harmlessID = regexp.MustCompile(`^[0-9A-Za-z_:-]*$`)
 
 // HarmlessID reports whether an id consists of what our ids are made of.
-func HarmlessID(id string) bool {
-	if len(id) > maxCursorID {
-		return false
-	}
-	for i := range len(id) {
-		b := id[i]
-		if (b < '0' || b > '9') && (b < 'a' || b > 'z') && (b < 'A' || b > 'Z') && b != '-' && b != '_' && b != ':' {
-			return false
-		}
-	}
-	return true
-}
+func HarmlessID(id string) bool { return len(id) <= maxCursorID && harmlessID.MatchString(id) }
 
 // SortedAt is the time that a list in this order goes by.
 func SortedAt(sort taskstate.Sort, created, updated time.Time) time.Time {

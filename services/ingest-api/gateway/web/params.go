@@ -10,11 +10,11 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
@@ -29,7 +29,6 @@ const (
 	MaxPage       = 100
 	MaxFilter     = 200  // characters of a text filter
 	MaxQueryChars = 8000 // characters of a search
-	maxBaseName   = 128  // characters of a knowledge base's name
 	AnyParam      = "*"  // in a route's list: probes and scrapers may add what they like
 )
 
@@ -140,11 +139,38 @@ func Times(c *gin.Context) (t ingest.Times, err error) {
 	return t, nil
 }
 
+// Filters are those that lists of tasks, documents and bases share; S are their states.
+type Filters[S ~string] struct {
+	Statuses []S
+	Stage    taskstate.Stage
+	Sort     taskstate.Sort
+	Text     string
+	Times    ingest.Times
+}
+
+// ReadFilters reads the filters of a list.
+func ReadFilters[S ~string](c *gin.Context, known []S, order taskstate.Sort) (f Filters[S], err error) {
+	if f.Statuses, err = Enum(c, "status", known); err != nil {
+		return f, err
+	}
+	if f.Stage, err = Word(c, "stage", stages()); err != nil {
+		return f, err
+	}
+	if f.Sort, err = Sort(c, order); err != nil {
+		return f, err
+	}
+	if f.Text, err = Text(c, "q"); err != nil {
+		return f, err
+	}
+	f.Times, err = Times(c)
+	return f, err
+}
+
 // Text is a filter's text.
 func Text(c *gin.Context, name string) (string, error) {
 	text := strings.TrimSpace(c.Query(name))
-	if err := CheckText(name, text, MaxFilter, CodeInvalidParameter, CodeInvalidParameter); err != nil {
-		return "", err
+	if err := ingest.CheckText(name, text, MaxFilter); err != nil {
+		return "", Errorf(CodeInvalidParameter, "%s", err).About(name)
 	}
 	return text, nil
 }
@@ -212,33 +238,6 @@ func Page(c *gin.Context, list string) (limit int, after *Cursor, err error) {
 		return 0, nil, err
 	}
 	return limit, &got, nil
-}
-
-// CheckText refuses text that is too long, not UTF-8 or has control characters (line ends and tabs apart).
-func CheckText(name, text string, maxChars int, badCode, longCode string) error {
-	if !utf8.ValidString(text) {
-		return Errorf(badCode, "%s is not valid UTF-8", name).About(name)
-	}
-	if n := utf8.RuneCountInString(text); n > maxChars {
-		return Errorf(longCode, "%s has %d characters, allowed are %d", name, n, maxChars).About(name)
-	}
-	for _, r := range text {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' {
-			return Errorf(badCode, "%s has the control character %U", name, r).About(name)
-		}
-	}
-	return nil
-}
-
-// CheckLine is checkText for a field of one line.
-func CheckLine(name, text string, maxChars int) error {
-	if err := CheckText(name, text, maxChars, CodeInvalidText, CodeFieldTooLong); err != nil {
-		return err
-	}
-	if strings.ContainsAny(text, "\r\n\t") {
-		return Errorf(CodeInvalidText, "%s has a line end or a tab", name).About(name)
-	}
-	return nil
 }
 
 // ReadJSON reads the request's JSON object into v: known fields only, nothing after it, at most maxJSONBytes.
@@ -362,25 +361,10 @@ func PathID(c *gin.Context, name string) (string, bool) {
 	return id, IsUUID(id)
 }
 
+var uuidForm = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
 // IsUUID reports whether text is a UUID in lower case with hyphens.
-func IsUUID(text string) bool {
-	if len(text) != 36 {
-		return false
-	}
-	for i := range len(text) {
-		b := text[i]
-		if i == 8 || i == 13 || i == 18 || i == 23 {
-			if b != '-' {
-				return false
-			}
-			continue
-		}
-		if (b < '0' || b > '9') && (b < 'a' || b > 'f') {
-			return false
-		}
-	}
-	return true
-}
+func IsUUID(text string) bool { return uuidForm.MatchString(text) }
 
 // Network is what one caller can choose from at will: an IPv4 address, or a /64 of IPv6.
 func Network(ip string) string {
@@ -399,35 +383,14 @@ func Network(ip string) string {
 	return prefix.String()
 }
 
-// BaseName checks a base's id or name as it comes in; empty stays empty.
-func BaseName(field, text string) (string, error) {
-	text = strings.TrimSpace(text)
-	if err := CheckLine(field, text, maxBaseName); err != nil {
-		return "", err
-	}
-	return text, nil
-}
-
 // BaseFilter is the id of the base that a list is limited to; empty: none.
 func BaseFilter(c *gin.Context, svc ingest.Service) (string, error) {
-	idOrName, err := BaseName("knowledgeBase", c.Query("knowledgeBase"))
+	idOrName, err := ingest.CleanBase("knowledgeBase", c.Query("knowledgeBase"))
 	if err != nil || idOrName == "" {
 		return "", err
 	}
 	b, err := svc.Base(c.Request.Context(), Caller(c), idOrName)
 	return b.ID, err
-}
-
-// Stage is one stage; empty when it is not given.
-func Stage(c *gin.Context) (taskstate.Stage, error) {
-	given, err := Enum(c, "stage", stages())
-	if err != nil || len(given) == 0 {
-		return "", err
-	}
-	if len(given) > 1 {
-		return "", Errorf(CodeInvalidParameter, "parameter stage takes one stage").About("stage")
-	}
-	return given[0], nil
 }
 
 func stages() []taskstate.Stage {

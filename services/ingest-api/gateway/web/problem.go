@@ -97,8 +97,6 @@ func Sentinels() []struct {
 		{streammq.ErrFull, codeQueueUnavailable},
 		{streammq.ErrMalformed, codeQueueData},
 		{streammq.ErrNotFound, CodeNotFound},
-		{ingest.ErrBadTitle, CodeInvalidField},
-		{ingest.ErrBadBaseName, CodeInvalidField},
 		{ingest.ErrBaseExists, CodeBaseExists},
 		{ingest.ErrBaseNotEmpty, CodeBaseNotEmpty},
 		{ingest.ErrKeyInUse, CodeKeyInUse},
@@ -135,6 +133,14 @@ func Classify(err error) *Error {
 	if errors.As(err, &tooLarge) {
 		return &Error{Code: CodeTooLarge, Cause: err, Message: fmt.Sprintf("the request is larger than %d bytes", tooLarge.Limit)}
 	}
+	var text *ingest.TextError
+	if errors.As(err, &text) {
+		code := CodeInvalidText
+		if text.Long {
+			code = CodeFieldTooLong
+		}
+		return Errorf(code, "%s", text).About(text.Field)
+	}
 	var deadLetter *dlq.StateError
 	if errors.As(err, &deadLetter) {
 		return &Error{Code: taskstate.CodeNotReplayable, status: deadLetter.Status, Cause: err, Message: deadLetter.Error()}
@@ -157,7 +163,7 @@ func Classify(err error) *Error {
 
 // ownWords are the application's words on a field that it refuses: they name it and its limit. Empty for other errors.
 func ownWords(err error) string {
-	for _, field := range []error{ingest.ErrBadTitle, ingest.ErrBadBaseName, streammq.ErrPartition, streammq.ErrEntryID, streammq.ErrStreamKey, streammq.ErrGroupLive} {
+	for _, field := range []error{streammq.ErrPartition, streammq.ErrEntryID, streammq.ErrStreamKey, streammq.ErrGroupLive} {
 		if errors.Is(err, field) {
 			return Cut(err.Error(), MaxQueryChars)
 		}

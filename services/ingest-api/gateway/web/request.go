@@ -13,7 +13,7 @@ import (
 
 const (
 	RequestKey     = "gateway.request"
-	cliAgentPrefix = "millweir/" // the command line's User-Agent
+	cliAgentPrefix = "millweir-cli/" // the command line's User-Agent
 )
 
 // Request is what the gateway knows of one request.

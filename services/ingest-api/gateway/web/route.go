@@ -46,6 +46,14 @@ type Route struct {
 	Handle HandlerFunc
 }
 
+// Without makes routes say why the service has not what they show.
+func Without(routes []Route, why string) []Route {
+	for i := range routes {
+		routes[i].Handle = func(*gin.Context) error { return Errorf(CodeNotFound, "%s", why) }
+	}
+	return routes
+}
+
 // On is a row of the table; query are the parameters that it takes.
 func On(method, path string, access Access, query []string, handle HandlerFunc) Route {
 	return Route{Method: method, Path: path, Access: access, Query: query, Handle: handle}
