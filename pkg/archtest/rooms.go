@@ -31,9 +31,10 @@ var rooms = []room{
 	{"pkg/pause", nil},
 
 	// the state of tasks and its stores
-	{"pkg/taskstate/history", []string{"pkg/taskstate"}},                          // the rules that a log must keep
-	{"pkg/taskstate/spec", []string{"pkg/taskstate", "pkg/taskstate/history"}},    // the model
-	{"pkg/taskstate/spec/kafka", []string{"pkg/taskstate", "pkg/taskstate/spec"}}, // the same of the other transport
+	{"pkg/taskstate/history", []string{"pkg/taskstate"}},                                                       // the rules that a log must keep
+	{"pkg/taskstate/spec/search", nil},                                                                         // walks the states of the models
+	{"pkg/taskstate/spec", []string{"pkg/taskstate", "pkg/taskstate/history", "pkg/taskstate/spec/search"}},    // the model
+	{"pkg/taskstate/spec/kafka", []string{"pkg/taskstate", "pkg/taskstate/spec", "pkg/taskstate/spec/search"}}, // the same of the other transport
 	{"pkg/taskstate/taskstatetest", []string{"pkg/taskstate"}},
 	{"pkg/sqldb", []string{"pkg/pause", "pkg/taskstate", "pkg/crash", "migrations"}},
 	{"pkg/sqldb/mysql", []string{"pkg/sqldb"}},
@@ -52,7 +53,7 @@ var rooms = []room{
 	{"pkg/ingestq/kafkaq", []string{"pkg/pause", "proto", "pkg/ingestq", "pkg/outbox", "pkg/telemetry"}},
 	{"pkg/ingestq/kafkaq/embedded", nil},
 	{"pkg/ingestq/redisq/embedded", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq"}},
-	{"pkg/outbox", []string{"proto", "pkg/taskstate", "pkg/ingestq", "pkg/sqldb", "pkg/crash", "pkg/telemetry"}},
+	{"pkg/outbox", []string{"pkg/pause", "proto", "pkg/taskstate", "pkg/ingestq", "pkg/sqldb", "pkg/crash", "pkg/telemetry"}},
 	{"pkg/taskrun", []string{"pkg/pause", "pkg/taskstate", "pkg/ingestq", "pkg/taskrun/internal/...", "pkg/telemetry", "pkg/crash"}},
 	{"pkg/taskrun/internal/delivery", []string{"pkg/pause", "proto", "pkg/taskstate", "pkg/ingestq", "pkg/taskrun/internal/local", "pkg/telemetry", "pkg/crash"}},
 	{"pkg/taskrun/internal/local", []string{"pkg/pause", "pkg/taskstate", "pkg/ingestq", "pkg/telemetry"}},
@@ -121,7 +122,8 @@ var rooms = []room{
 }
 
 // stdOnly are packages that import nothing but the standard library.
-var stdOnly = []string{"pkg/taskstate", "pkg/taskstate/history", "pkg/taskstate/spec", "pkg/taskstate/spec/kafka", "migrations"}
+var stdOnly = []string{"pkg/taskstate", "pkg/taskstate/history", "pkg/taskstate/spec", "pkg/taskstate/spec/kafka", "pkg/taskstate/spec/search",
+	"migrations"}
 
 // home says which of our packages alone may import a library.
 type home struct {

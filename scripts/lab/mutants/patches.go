@@ -69,13 +69,10 @@ var patches = map[string][]patch{
 	outs, err := r.commit(below(ctx, batch)`},
 	},
 	"m6": {
-		{file: "pkg/taskrun/internal/delivery/effects.go", old: "\twritten := c.writeDeadLetters(ctx, e.deadLetters)\n", text: `	if seededBug("m6") {
-		for _, l := range e.deadLetters {
-			c.acks(ctx, []string{l.delivery})
-		}
+		{file: "pkg/taskrun/internal/delivery/effects.go", old: "\tif c.writeDeadLetters(ctx, e.deadLetters) == nil {", text: `	if seededBug("m6") {
+		_ = c.ack(ctx, acksOf(e.deadLetters))
 	}
-	written := c.writeDeadLetters(ctx, e.deadLetters)
-`},
+	if c.writeDeadLetters(ctx, e.deadLetters) == nil {`},
 	},
 	"m8": {
 		{file: "pkg/ingest/pipeline/finish.go", old: "\tcase c.N != f.segments ||", text: `	case seededBug("m8"):
@@ -139,22 +136,22 @@ var patches = map[string][]patch{
 `},
 	},
 	"m17": {
-		{file: "pkg/ingest/upload/find.go", old: "\t\tfound[k] = e\n", text: `		if seededBug("m17") {
-			k[0] = ""
-		}
-		found[k] = e
-`},
-		{file: "pkg/ingest/upload/find.go", old: "\t\te, replay := found[dbq.Pair{w.c.Scope.UserID, w.u.IdempotencyKey}]\n", text: `		mine := dbq.Pair{w.c.Scope.UserID, w.u.IdempotencyKey}
+		{file: "pkg/tasks/submit.go", old: "\t\tfound[UserKey{t.UserID, t.IdempotencyKey}] = t\n", text: `		found[UserKey{t.UserID, t.IdempotencyKey}] = t
 		if seededBug("m17") {
-			mine[0] = ""
+			found[UserKey{"", t.IdempotencyKey}] = t
 		}
-		e, replay := found[mine]
 `},
-		{file: "pkg/ingest/upload/find.go", old: "\treturn r.query(ctx, what, r.app.q.Any(name, len(params)/2), params, scan)\n", text: `	query := r.app.q.Any(name, len(params)/2)
-	if name == "TasksByKey" && seededBug("m17") {
-		query = strings.ReplaceAll(query, "user_id = ?", "(user_id = ? OR 1 = 1)")
-	}
-	return r.query(ctx, what, query, params, scan)
+		{file: "pkg/tasks/submit.go", old: `s.q.Any("TasksByKey", len(sorted))`, text: `func() string {
+		query := s.q.Any("TasksByKey", len(sorted))
+		if seededBug("m17") {
+			query = strings.ReplaceAll(query, "user_id = ?", "(user_id = ? OR 1 = 1)")
+		}
+		return query
+	}()`},
+		{file: "pkg/ingest/upload/find.go", old: "found[tasks.UserKey{User: w.c.Scope.UserID, Key: w.u.IdempotencyKey}]\n", text: `found[tasks.UserKey{User: w.c.Scope.UserID, Key: w.u.IdempotencyKey}]
+		if seededBug("m17") {
+			t, replay = found[tasks.UserKey{User: "", Key: w.u.IdempotencyKey}]
+		}
 `},
 	},
 	"m18": {

@@ -12,12 +12,18 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/millweir/millweir/pkg/process"
 	"github.com/millweir/millweir/scripts/lab/verb"
@@ -26,11 +32,12 @@ import (
 const (
 	checkLimit = 4 * time.Minute // of one check on a loaded machine
 	tailLines  = 12
+	sideBySide = 4 // bugs under judgement: their tests wait for servers more than they compute
 )
 
 // Run is the verb mutants.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	l := &laboratory{dir: filepath.Join(".run", "mutants"), out: stdout, clean: map[string]error{}}
+	l := &laboratory{dir: filepath.Join(".run", "mutants"), out: &verb.Lines{To: stdout}, clean: map[check]func() error{}}
 	var f verb.Flags
 	if code, ok := verb.Parse("mutants", args, stderr, &f, func(set *flag.FlagSet) {
 		set.BoolVar(&l.verbose, "v", false, "show what each check said")
@@ -47,16 +54,22 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err := l.build(ctx, chosen); err != nil {
 		return verb.Fail(stderr, "mutants", process.ExitFailed, err)
 	}
-	missed := 0
+	var found atomic.Int32
+	var group errgroup.Group
+	group.SetLimit(sideBySide)
 	for _, b := range chosen {
-		began := time.Now()
-		saw, err := l.judge(ctx, b)
-		if !(verb.Result{Name: b.name, Took: time.Since(began), Saw: b.what + ": " + saw, Err: err}).Print(stdout) {
-			missed++
-		}
+		group.Go(func() error {
+			began := time.Now()
+			saw, err := l.judge(ctx, b)
+			if (verb.Result{Name: b.name, Took: time.Since(began), Saw: b.what + ": " + saw, Err: err}).Print(l.out) {
+				found.Add(1)
+			}
+			return nil
+		})
 	}
-	_, _ = fmt.Fprintf(stdout, "%d of %d seeded bugs found; seeded elsewhere: %s\n", len(chosen)-missed, len(chosen), strings.Join(elsewhere, "; "))
-	if missed > 0 {
+	_ = group.Wait()
+	_, _ = fmt.Fprintf(stdout, "%d of %d seeded bugs found; seeded elsewhere: %s\n", found.Load(), len(chosen), strings.Join(elsewhere, "; "))
+	if int(found.Load()) < len(chosen) {
 		return process.ExitFailed
 	}
 	return process.ExitOK
@@ -67,7 +80,7 @@ type laboratory struct {
 	dir     string
 	verbose bool
 	out     io.Writer
-	clean   map[string]error // check and pattern → what it said without a bug
+	clean   map[check]func() error // runs a check without a bug, once
 }
 
 // build compiles the test programs that the bugs need.
@@ -83,33 +96,29 @@ func (l *laboratory) build(ctx context.Context, chosen []bug) error {
 	if err != nil {
 		return err
 	}
-	done := map[string]bool{}
+	packages := map[string]bool{}
 	for _, b := range chosen {
 		for _, c := range b.checks {
-			if done[c.pkg] {
-				continue
-			}
-			done[c.pkg] = true
-			//nolint:gosec // the packages are ours, from the table
-			cmd := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-o", l.program(c), "./"+c.pkg)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				return fmt.Errorf("build the tests of %s: %w\n%s", c.pkg, err, out)
-			}
+			packages["./"+c.pkg] = true
+			l.clean[c] = sync.OnceValue(func() error { return l.check(ctx, c, "") })
 		}
+	}
+	args := append([]string{"test", "-c", "-overlay", overlay, "-o", l.dir + string(filepath.Separator)}, slices.Sorted(maps.Keys(packages))...)
+	//nolint:gosec // the packages are ours, from the table
+	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("build the tests: %w\n%s", err, out)
 	}
 	return nil
 }
 
-// program is the path of a package's test program.
-func (l *laboratory) program(c check) string {
-	return filepath.Join(l.dir, strings.ReplaceAll(c.pkg, "/", "_")+".test")
-}
+// program is the path of a package's test program, as `go test -c` names it.
+func (l *laboratory) program(c check) string { return filepath.Join(l.dir, path.Base(c.pkg)+".test") }
 
 // judge runs the checks of one bug and says which found it.
 func (l *laboratory) judge(ctx context.Context, b bug) (string, error) {
 	var found, blind []string
 	for _, c := range b.checks {
-		if err := l.baseline(ctx, c); err != nil {
+		if err := l.clean[c](); err != nil {
 			return "", fmt.Errorf("%s fails without a bug too: %w", c, err)
 		}
 		if err := l.check(ctx, c, b.name); err == nil {
@@ -128,16 +137,6 @@ func (l *laboratory) judge(ctx context.Context, b bug) (string, error) {
 		saw += "; not by " + strings.Join(blind, ", ")
 	}
 	return saw, nil
-}
-
-// baseline runs a check without a bug, once.
-func (l *laboratory) baseline(ctx context.Context, c check) error {
-	err, known := l.clean[c.String()]
-	if !known {
-		err = l.check(ctx, c, "")
-		l.clean[c.String()] = err
-	}
-	return err
 }
 
 // check runs one check; an error means that it found something.

@@ -63,13 +63,15 @@ func Prepare(ctx context.Context, kind string, sorts ...Sort) (*Bench, error) {
 		}
 		flags = append(flags, "-overlay", overlay)
 	}
+	flags = append(flags, "-o", b.Bin+string(filepath.Separator))
 	for _, name := range services {
-		//nolint:gosec // our own packages
-		cmd := exec.CommandContext(ctx, "go", append(flags, "-o", filepath.Join(b.Bin, name), "./services/"+name)...)
-		cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("build %s: %w\n%s", name, err, strings.TrimSpace(string(out)))
-		}
+		flags = append(flags, "./services/"+name)
+	}
+	//nolint:gosec // our own packages
+	cmd := exec.CommandContext(ctx, "go", flags...)
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build the services: %w\n%s", err, strings.TrimSpace(string(out)))
 	}
 	return b, nil
 }
