@@ -9,19 +9,26 @@ TAGS     := nomsgpack grpcnotrace
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 comma    := ,
 LDFLAGS  := -s -w -X github.com/millweir/millweir/pkg/process.version=$(VERSION)
-GOFLAGS_BUILD := -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)'
+GOFLAGS_BUILD := -ldflags '$(LDFLAGS)'
 # Every binary is a folder below services/ with a main.go.
 BINARIES := $(patsubst services/%/main.go,%,$(wildcard services/*/main.go))
 # Patterns of all modules in the workspace: ./... does not cross module borders.
 MODULES  = $(shell go list -m -f '{{.Dir}}/...')
-# Tests of one package each may run beside each other; the servers they start want cores too.
-TEST_FLAGS ?=
+# Everything but the tests with the race detector is compiled alike, as the product is: each package once, not once per tool.
+export GOFLAGS     := $(shell go env GOFLAGS) -trimpath -tags=$(subst $() ,$(comma),$(TAGS))
+export CGO_ENABLED := 0
+# Tests wait for servers more than they compute, so more of them run beside each other than there are cores.
+TEST_FLAGS ?= -p 3 -parallel 4
 # SQLite is C translated to Go: with the race detector inside it tests of its callers take ten times as long.
 # Only that translation goes without; the driver, its callers and all of the project are watched but the two state searches:
 # one goroutine walks a world's states, and watched it takes four times as long.
 SPEC = github.com/millweir/millweir/pkg/taskstate/spec
-RACE = -race $(foreach package,modernc.org/sqlite/lib modernc.org/libc $(SPEC) $(SPEC)/kafka,-gcflags=$(package)=-race=false)
-TEST_ALL = $(RACE) -shuffle=on -timeout 20m -covermode=atomic $(TEST_FLAGS)
+RACE = -race $(foreach package,modernc.org/sqlite/lib modernc.org/libc $(SPEC) $(SPEC)/kafka $(SPEC)/search,-gcflags=$(package)=-race=false)
+# What the coverage counts (scripts/cover); the laboratory and the test packages are not instrumented.
+COVERED = $(subst $() ,$(comma),$(shell go list $(MODULES) | grep -vE '/millweir/(scripts|pkg/labserver)(/|$$)|test$$'))
+# The packages that take longest come first: go test starts them in this order. Vet is lint's.
+LONG = ./services/millweir/e2e ./services/ingest-api/gateway ./pkg/streammq ./pkg/taskrun
+TEST_ALL = $(RACE) -vet=off -shuffle=on -timeout 20m -covermode=atomic $(TEST_FLAGS)
 
 .PHONY: help env-example run build test test-quick cover fuzz lint fmt deps services-up services-down services-status bench bench-peers drills drill soak crashpoints mutants vuln sbom repro image chart chart-settings ci clean FORCE
 
@@ -31,19 +38,20 @@ help: ## this list
 run: bin/millweir ## build and start everything in one process on embedded defaults, on :8081, data in ./data
 	@exec bin/millweir dev $(if $(wildcard .env),--env-file .env)
 
-build: $(BINARIES:%=bin/%) bin/millweir-cli ## bin/<service> for every service, bin/millweir, and bin/millweir-cli without dev
+build: ## bin/<service> for every service, bin/millweir, and bin/millweir-cli without dev
+	go build $(GOFLAGS_BUILD) -o bin/ $(BINARIES:%=./services/%) ./services/millweir/millweir-cli
 
 bin/millweir-cli: FORCE
-	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o $@ ./services/millweir/millweir-cli
+	go build $(GOFLAGS_BUILD) -o $@ ./services/millweir/millweir-cli
 
 bin/%: FORCE
-	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o $@ ./services/$*
+	go build $(GOFLAGS_BUILD) -o $@ ./services/$*
 
 test: deps ## install or start what the tests need, run them all with the race detector, check the coverage
 	@mkdir -p $(RUN)
 	@# One room's tests are the tests of the rooms below it too.
-	go test $(TEST_ALL) -coverpkg=github.com/millweir/millweir/... -coverprofile=$(RUN)/cover.out $(MODULES)
-	cd scripts/peers && GOWORK=off go test -shuffle=on $(TEST_FLAGS) ./...
+	CGO_ENABLED=1 go test $(TEST_ALL) -coverpkg=$(COVERED) -coverprofile=$(RUN)/cover.out $(LONG) $(MODULES)
+	cd scripts/peers && GOWORK=off go test -vet=off -shuffle=on $(TEST_FLAGS) ./...
 	@# A child's memory, and what uploads share, mean nothing under the race detector: files with a tag run again without.
 	go run ./scripts/plain $(MODULES)
 	go run ./scripts/cover $(RUN)/cover.out
@@ -66,12 +74,13 @@ fuzz: ## fuzz every target one after another for FUZZTIME each (30s); TARGET=Fuz
 
 # One run over all modules of the workspace: it loads and checks what they share once, not once per module (cold, beside other
 # work: 240 s, 130 s of them CPU; once per module took 590 s). The modules beside the workspace have a run each.
+# golangci-lint runs every analyzer of go vet (its govet), but passes over generated files: proto gets go vet itself.
 lint: $(BIN)/golangci-lint ## gofmt, vet and golangci-lint on every module
 	@files=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$files" ]; then echo "gofmt: $$files"; exit 1; fi
-	go vet $(MODULES)
+	go vet ./proto/...
 	$(BIN)/golangci-lint run --config .golangci.yml $(MODULES)
 	@for dir in scripts/peers scripts/chart; do echo "lint $$dir"; \
-		(cd $$dir && GOWORK=off go vet ./... && GOWORK=off $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
+		(cd $$dir && GOWORK=off $(CURDIR)/$(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
 
 fmt: ## format all Go files
 	gofmt -w $$(git ls-files '*.go')
@@ -145,11 +154,11 @@ clean: ## remove what was built; data and servers stay
 	rm -rf bin $(BIN)
 
 $(BIN)/services: FORCE
-	@go build -trimpath -o $@ ./scripts/services
+	@go build -o $@ ./scripts/services
 
 # A module beside the workspace: the libraries of other systems must not choose the versions of ours.
 $(BIN)/peers: FORCE
-	@cd scripts/peers && GOWORK=off go build -trimpath -o $(CURDIR)/$@ .
+	@cd scripts/peers && GOWORK=off go build -o $(CURDIR)/$@ .
 
 # Built for this checkout, so that everybody has the same version.
 GOLANGCI_VERSION := $(shell cat .ci/golangci-version)
