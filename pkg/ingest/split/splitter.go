@@ -17,18 +17,14 @@ type Splitter struct {
 
 var _ ingest.Splitter = (*Splitter)(nil)
 
-// New returns a splitter. Errors: those of Config.Validate, or of loading the vocabulary.
+// New returns a splitter. Errors: those of Config.Validate.
 func New(cfg Config) (*Splitter, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	s := &Splitter{cfg: cfg.Resolved(), count: countChars}
 	if s.cfg.Mode == ModeTokens {
-		tokens, err := newTokenCounter()
-		if err != nil {
-			return nil, fmt.Errorf("load the token vocabulary: %w", err)
-		}
-		s.count = tokens.count
+		s.count = newTokenCounter().count
 	}
 	return s, nil
 }

@@ -6,7 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/tiktoken-go/tokenizer"
+	"github.com/tiktoken-go/tokenizer/codec"
 )
 
 const (
@@ -22,17 +22,14 @@ const (
 // It cuts text into words by the vocabulary's own rule, by hand, and remembers the counts of words:
 // the library's way, a regular expression with look-ahead over the whole text, takes many times as long.
 type tokenCounter struct {
-	codec tokenizer.Codec
+	codec *codec.Codec
 	mu    sync.RWMutex
 	known map[string]int
 }
 
-func newTokenCounter() (*tokenCounter, error) {
-	codec, err := tokenizer.Get(tokenizer.Cl100kBase)
-	if err != nil {
-		return nil, err
-	}
-	return &tokenCounter{codec: codec, known: make(map[string]int)}, nil
+// newTokenCounter asks for the one vocabulary: tokenizer.Get would link all five, 9 MB in a binary.
+func newTokenCounter() *tokenCounter {
+	return &tokenCounter{codec: codec.NewCl100kBase(), known: make(map[string]int)}
 }
 
 // count is the number of tokens of text; exact, but for runs of more than runRunes characters.
