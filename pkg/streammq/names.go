@@ -3,6 +3,8 @@ package streammq
 import (
 	"github.com/millweir/millweir/pkg/streammq/internal/admin"
 	"github.com/millweir/millweir/pkg/streammq/internal/consume"
+	"github.com/millweir/millweir/pkg/streammq/internal/core"
+	"github.com/millweir/millweir/pkg/streammq/internal/deadletter"
 	"github.com/millweir/millweir/pkg/streammq/internal/model"
 	"github.com/millweir/millweir/pkg/streammq/internal/produce"
 	"github.com/millweir/millweir/pkg/streammq/internal/wire"
@@ -147,4 +149,110 @@ const (
 	// The orders, the largest first; ties by partition and id.
 	PendingByIdle       = admin.PendingByIdle
 	PendingByDeliveries = admin.PendingByDeliveries
+)
+
+// Errors of this package. Each is wrapped with what was given and with the limit that it passes.
+var (
+	ErrConfig       = model.ErrConfig
+	ErrTopicName    = model.ErrTopicName
+	ErrGroupName    = model.ErrGroupName
+	ErrStreamKey    = model.ErrStreamKey
+	ErrPartitions   = model.ErrPartitions
+	ErrPartition    = model.ErrPartition
+	ErrTooLarge     = model.ErrTooLarge
+	ErrHeader       = model.ErrHeader
+	ErrUnknownTopic = model.ErrUnknownTopic
+	ErrLayout       = model.ErrLayout
+	ErrEviction     = model.ErrEviction
+	ErrServer       = model.ErrServer
+	ErrFull         = model.ErrFull
+	ErrUnavailable  = model.ErrUnavailable
+	ErrMalformed    = model.ErrMalformed
+	ErrNotFound     = model.ErrNotFound
+	ErrReplayed     = model.ErrReplayed
+	ErrEntryID      = model.ErrEntryID
+	ErrGroupLive    = model.ErrGroupLive
+	ErrForeignGroup = model.ErrForeignGroup
+	ErrNoReply      = model.ErrNoReply
+	ErrRemote       = model.ErrRemote
+	ErrPermanent    = model.ErrPermanent
+	ErrSettled      = model.ErrSettled
+	ErrNotHeld      = model.ErrNotHeld
+	ErrPanic        = model.ErrPanic
+	ErrRunning      = model.ErrRunning
+)
+
+// ErrStuck is wrapped by Run's error when a handler did not return in twice the StopTimeout; its goroutine
+// lives on.
+var ErrStuck = consume.ErrStuck
+
+// The types of the queue, each documented with its package.
+type (
+	Layout           = model.Layout
+	Config           = model.Config
+	LetterPlace      = model.LetterPlace
+	Topic            = model.Topic
+	Message          = model.Message
+	Receipt          = model.Receipt
+	Outcome          = model.Outcome
+	Result           = model.Result
+	Delivery         = model.Delivery
+	EventKind        = model.EventKind
+	Event            = model.Event
+	Observer         = model.Observer
+	Jitter           = model.Jitter
+	RetryPolicy      = model.RetryPolicy
+	DeadLetterPolicy = model.DeadLetterPolicy
+	RetryMode        = model.RetryMode
+	Retention        = model.Retention
+	DeletePolicy     = model.DeletePolicy
+	State            = model.State
+	Status           = model.Status
+	StatusError      = model.StatusError
+	PanicError       = model.PanicError
+
+	Letter = wire.Letter
+	Format = wire.Format
+
+	TopicInfo = core.TopicInfo
+
+	Partitioner     = produce.Partitioner
+	Producer        = produce.Producer
+	RequesterConfig = produce.RequesterConfig
+	Reply           = produce.Reply
+	RemoteError     = produce.RemoteError
+	Requester       = produce.Requester
+	StreamProducer  = produce.StreamProducer
+
+	ConsumerConfig   = consume.ConsumerConfig
+	Consumer         = consume.Consumer
+	JanitorConfig    = consume.JanitorConfig
+	Subscriber       = consume.Subscriber
+	Handler          = consume.Handler
+	Role             = consume.Role
+	SubscriberConfig = consume.SubscriberConfig
+
+	LetterHandler    = deadletter.LetterHandler
+	LetterSubscriber = deadletter.LetterSubscriber
+	LetterQuery      = deadletter.LetterQuery
+	Letters          = deadletter.Letters
+
+	Admin          = admin.Admin
+	GroupLiveError = admin.GroupLiveError
+	Stored         = admin.Stored
+	Position       = admin.Position
+	Reset          = admin.Reset
+	Removal        = admin.Removal
+	PartitionStats = admin.PartitionStats
+	GroupInfo      = admin.GroupInfo
+	ConsumerInfo   = admin.ConsumerInfo
+	Owners         = admin.Owners
+	PartitionOwner = admin.PartitionOwner
+	MemberInfo     = admin.MemberInfo
+	PendingEntry   = admin.PendingEntry
+	PendingOrder   = admin.PendingOrder
+	PendingQuery   = admin.PendingQuery
+	Stats          = admin.Stats
+	PartitionCount = admin.PartitionCount
+	PartitionTrim  = admin.PartitionTrim
 )

@@ -3,10 +3,15 @@ package fence
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"maps"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/millweir/millweir/pkg/streammq/internal/core"
 	"github.com/millweir/millweir/pkg/streammq/internal/dlq"
@@ -174,4 +179,137 @@ func (r *Reader) Letter(p *Parcel, failed int, cause error, now time.Time) []str
 		fields = append(fields, wire.FieldKey, e.Key)
 	}
 	return fields
+}
+
+// Answers of status_write.lua that matter.
+const statusCompletedBefore = 2
+
+// WriteStatus notes where a delivery is, before the script that settles it: a crash between the two is healed by the
+// next delivery. It returns false when this group has completed the message before.
+func (r *Reader) WriteStatus(ctx context.Context, p *Parcel, state model.State, cause error) (bool, error) {
+	if !r.HasStatus(p) {
+		return true, nil
+	}
+	reason := ""
+	if cause != nil {
+		text, err := json.Marshal(model.Describe(cause))
+		if err != nil {
+			return true, err
+		}
+		reason = string(text)
+	}
+	code, err := r.Mq.Run(ctx, r.Mq.Scripts.StatusWrite, []string{core.StatusKey(p.Entry.Headers[model.HeaderUUID])},
+		string(state), r.Group, p.Id, r.Epoch, strconv.FormatInt(p.Deliveries, 10),
+		r.Mq.Cfg.Now().UTC().Format(core.StatusFormat), reason, strconv.FormatInt(int64(core.StatusTTL/time.Second), 10),
+		string(p.Entry.Format)).AsInt64()
+	if user := p.Entry.Headers[model.HeaderUser]; err == nil && user != "" {
+		err = r.keepOwner(ctx, p.Entry.Headers[model.HeaderUUID], user)
+	}
+	return code != statusCompletedBefore, err
+}
+
+// keepOwner lets the owner live as long as the status that was written; the entry of another publisher has none before.
+func (r *Reader) keepOwner(ctx context.Context, uuid, user string) error {
+	keep := r.Mq.Client.B().Expire().Key(core.OwnerKey(uuid)).Seconds(int64(core.StatusTTL / time.Second)).Build()
+	for _, answer := range r.Mq.Client.DoMulti(ctx, r.Mq.SetOwner(uuid, user), keep) {
+		if err := answer.Error(); err != nil && !rueidis.IsRedisNil(err) { // nil: it is there
+			return model.Failure(ctx, "keep the owner", err)
+		}
+	}
+	return nil
+}
+
+func (r *Reader) HasStatus(p *Parcel) bool {
+	return p.Entry.Headers[model.HeaderUUID] != "" && (r.Status || r.Mq.HasStatus(r.Src))
+}
+
+// Acks gathers what was handled, so that many entries share one script: at the end of a batch, or after a short delay
+// should a handler run longer than that.
+type Acks struct {
+	Reader *Reader
+	Delay  time.Duration
+	Event  func(model.Event) // says who, of what and in which group
+
+	sending sync.Mutex     // one script at a time; taken before mu
+	running sync.WaitGroup // flushes that nobody waits for
+
+	mu      sync.Mutex
+	items   []Held
+	since   time.Time
+	timer   *time.Timer
+	refused bool
+	err     error
+}
+
+func (a *Acks) Add(ctx context.Context, h Held) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.items) == 0 {
+		a.since = a.Reader.Mq.Cfg.Now()
+		a.timer = time.AfterFunc(a.Delay, func() { a.Flush(ctx) })
+	}
+	a.items = append(a.items, h)
+}
+
+// Begin acknowledges what was gathered without waiting for it; what it finds is told by a later verdict.
+func (a *Acks) Begin(ctx context.Context) { a.running.Go(func() { a.Flush(ctx) }) }
+
+// End acknowledges what was gathered, and waits for all that was begun.
+func (a *Acks) End(ctx context.Context) {
+	a.Flush(ctx)
+	a.running.Wait()
+}
+
+// Flush acknowledges what was gathered, after all that was being acknowledged. What it finds is told by verdict.
+func (a *Acks) Flush(ctx context.Context) {
+	a.sending.Lock()
+	defer a.sending.Unlock()
+	items, since := a.taken()
+	if len(items) == 0 {
+		return
+	}
+	slices.SortFunc(items, func(a, b Held) int { return stream.CompareIDs(a.Id, b.Id) }) // lanes end in any order
+	ctx, cancel := core.Writing(ctx)
+	defer cancel()
+	n, err := a.Reader.Ack(ctx, items)
+	if err != nil {
+		a.note(false, err)
+		a.Event(model.Event{Kind: model.EventFailed, Of: model.EventAcked, Count: len(items), Err: err})
+		return
+	}
+	a.Event(model.Event{Kind: model.EventAcked, Count: max(0, n), Took: a.Reader.Mq.Cfg.Now().Sub(since)})
+	if n < len(items) {
+		a.note(true, nil)
+		a.Event(model.Event{Kind: model.EventRefused, Of: model.EventAcked, Count: len(items) - max(0, n)})
+	}
+}
+
+// taken are the items gathered so far, and since when.
+func (a *Acks) taken() ([]Held, time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	items := a.items
+	if len(items) > 0 {
+		a.timer.Stop()
+		a.items = make([]Held, 0, len(items))
+	}
+	return items, a.since
+}
+
+func (a *Acks) note(refused bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.refused = a.refused || refused
+	if err != nil {
+		a.err = err
+	}
+}
+
+// Verdict tells, once, whether an acknowledgement was refused or failed since the last call.
+func (a *Acks) Verdict() (refused bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	refused, err = a.refused, a.err
+	a.refused, a.err = false, nil
+	return refused, err
 }
