@@ -209,7 +209,7 @@ func NewWorker(s *Subscriber, src core.Source, consumer, epoch string) *Worker {
 			Mq: s.mq, Src: src, Group: s.cfg.Group, Consumer: consumer, Epoch: epoch, Status: s.cfg.Status, Letters: s.cfg.DeadLetterStream,
 			Format: s.cfg.Format, Deletes: s.cfg.Delete,
 		},
-		cfg: &s.cfg, member: s, opaque: s.opaque, Done: make(chan struct{}), renewed: s.mq.Cfg.Now(),
+		cfg: &s.cfg, member: s, Done: make(chan struct{}), renewed: s.mq.Cfg.Now(),
 		began:  make([]atomic.Int64, s.cfg.Concurrency),
 		inHand: inHand{promised: map[*settlement]bool{}, freed: make(chan struct{}, 1)},
 	}

@@ -70,7 +70,7 @@ func (w *Worker) next(ctx context.Context, p *fence.Parcel, lane int) error {
 
 func (w *Worker) one(ctx context.Context, p *fence.Parcel, lane int) error {
 	h := fence.Held{Id: p.Id, Deliveries: p.Deliveries}
-	if w.opaque {
+	if w.member.opaque {
 		p.Bad, p.Entry = nil, wire.Entry{} // the headers are those of the message, and not for this group
 	}
 	if p.Bad != nil {
@@ -97,7 +97,7 @@ func (w *Worker) one(ctx context.Context, p *fence.Parcel, lane int) error {
 		return err
 	}
 	d, s := w.offer(p)
-	if w.opaque {
+	if w.member.opaque {
 		d.Fields = p.Fields
 	}
 	began := w.Mq.Cfg.Now()
@@ -204,7 +204,7 @@ func (w *Worker) putOff(ctx context.Context, p *fence.Parcel, d *model.Delivery,
 		done, err = w.RetryInPlace(ctx, fence.Held{Id: p.Id, Deliveries: p.Deliveries}, p.Attempts+1, delay)
 	} else {
 		done, err = w.RetryLater(ctx, fence.Held{Id: p.Id, Deliveries: p.Deliveries}, p.Entry, d.Attempt, delay)
-		w.member.wake(delay)
+		WakeMover(w.member, delay)
 	}
 	return w.settled(model.Event{Kind: model.EventRetried, Count: 1}, done, err)
 }

@@ -192,6 +192,3 @@ func (m mover) retrySources() []core.Source {
 
 // Wakes is where the mover of a subscriber is told when something is due.
 func Wakes(s *Subscriber) <-chan time.Time { return s.mover }
-
-// wake is WakeMover.
-func (s *Subscriber) wake(delay time.Duration) { WakeMover(s, delay) }

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/millweir/millweir/pkg/streammq/internal/core"
 	"github.com/millweir/millweir/pkg/streammq/internal/desk"
 	"github.com/millweir/millweir/pkg/streammq/internal/fence"
 	"github.com/millweir/millweir/pkg/streammq/internal/model"
@@ -21,21 +20,7 @@ var (
 	ErrUnanswered = errors.New("delivered without an answer: its members died, hung or lost their lease")
 )
 
-const (
-	nudgeAfter = 2 * time.Millisecond // the end of a block, which is rounded to ms
-)
-
-// member is what a worker needs of the member that it works for.
-type member interface {
-	// paused waits while the member is paused. Error: desk.ErrStopped.
-	paused(ctx, stopping context.Context) error
-	// admit waits for a place among the running handlers; the caller gives it back. Error: desk.ErrStopped.
-	admit(ctx, stopping context.Context) (release func(), err error)
-	// wake tells the mover that something is due after a delay.
-	wake(delay time.Duration)
-	// healGroup makes a stream and group that were lost.
-	healGroup(ctx context.Context, src core.Source)
-}
+const nudgeAfter = 2 * time.Millisecond // the end of a block, which is rounded to ms
 
 // inHand is what a worker has read and not yet settled.
 type inHand struct {
@@ -49,8 +34,7 @@ type inHand struct {
 type Worker struct {
 	fence.Reader
 	cfg    *SubscriberConfig
-	member member
-	opaque bool // entries are not looked into: a handler gets their fields
+	member *Subscriber
 	acks   *fence.Acks
 
 	stopping context.Context    // a signal: end after the current message, the rest stays pending
