@@ -221,7 +221,7 @@ func (c *Consumer) loop(w *Worker) func(context.Context) error {
 				return err
 			}
 			if got.Last != "" && len(got.Entries) == 0 {
-				if err := loopOf(w).await(ctx, got); err != nil {
+				if err := w.await(ctx, got); err != nil {
 					return err
 				}
 			}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -148,7 +151,7 @@ func (s *Subscriber) take(ctx context.Context, partition int) error {
 	}
 	w := NewWorker(s, src, s.name, epoch)
 	w.renewed = asked
-	loop := loopOf(w).own
+	loop := w.own
 	if s.pull != nil {
 		loop = s.pull(w)
 	}
@@ -216,4 +219,198 @@ func NewWorker(s *Subscriber, src core.Source, consumer, epoch string) *Worker {
 	w.stopping, w.Stop = context.WithCancel(context.Background())
 	w.acks = &fence.Acks{Reader: &w.Reader, Delay: model.DefaultAckDelay, Event: w.event}
 	return w
+}
+
+// rebalanceAll looks at how the partitions are shared until ctx ends: every Rebalance, and at once when something is due
+// or was changed; see pace.
+func (s *Subscriber) rebalanceAll(ctx context.Context) {
+	p := share.Pace{Interval: s.cfg.Rebalance}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.looker:
+		case <-timer.C:
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		// What was begun is ended: a lease that was taken without its answer would be nobody's until it expires.
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Lease)
+		v, err := s.rebalance(call, ctx)
+		cancel()
+		if err != nil {
+			s.warn(ctx, "streammq: rebalance failed", err)
+			timer.Reset(p.Soon())
+			continue
+		}
+		timer.Reset(p.Next(v, s.name, rand.Float64()))
+	}
+}
+
+// lookNow wakes rebalanceAll.
+func (s *Subscriber) lookNow() {
+	select {
+	case s.looker <- struct{}{}:
+	default: // it will look
+	}
+}
+
+// look notes this member's heartbeat and reads heartbeats and leases.
+func (s *Subscriber) look(ctx context.Context, partitions int) (share.View, error) {
+	members, _, err := s.join(ctx)
+	if err != nil {
+		return share.View{}, err
+	}
+	s.remember(members)
+	commands := make(rueidis.Commands, partitions)
+	for i := range commands {
+		commands[i] = s.mq.Client.B().Get().Key(s.leaseKey(i)).Build()
+	}
+	v := share.View{Leases: make([]string, partitions), Members: members}
+	for i, r := range s.mq.Client.DoMulti(ctx, commands...) {
+		owner, err := r.ToString()
+		if err != nil && !rueidis.IsRedisNil(err) {
+			return share.View{}, model.Failure(ctx, "read leases", err)
+		}
+		v.Leases[i] = owner
+	}
+	v.Expiry, err = s.deadLeases(ctx, v)
+	return v, err
+}
+
+// deadLeases is the time until the next lease of a member without a heartbeat expires; -1 when the dead have none.
+func (s *Subscriber) deadLeases(ctx context.Context, v share.View) (time.Duration, error) {
+	live := map[string]bool{"": true}
+	for _, m := range v.Members {
+		live[m.Name] = true
+	}
+	var commands rueidis.Commands
+	for i, owner := range v.Leases {
+		if !live[owner] {
+			commands = append(commands, s.mq.Client.B().Pttl().Key(s.leaseKey(i)).Build())
+		}
+	}
+	next := time.Duration(-1)
+	for _, r := range s.mq.Client.DoMulti(ctx, commands...) {
+		ms, err := r.AsInt64()
+		if err != nil {
+			return next, model.Failure(ctx, "read leases", err)
+		}
+		// A lease that is gone meanwhile is free now; one without a TTL was written by a stranger's hand.
+		if left := max(0, time.Duration(ms)*time.Millisecond); ms != -1 && (next < 0 || left < next) {
+			next = left
+		}
+	}
+	return next, nil
+}
+
+func (s *Subscriber) leaseKey(partition int) string {
+	return s.mq.Source(s.cfg.Topic, partition).Lease(s.cfg.Group)
+}
+
+// remember notes who was alive at the last look; changed tells whether others are now.
+func (s *Subscriber) remember(members []share.MemberView) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looked = share.NamesOf(members)
+}
+
+func (s *Subscriber) changed(members []share.MemberView) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.looked != nil && !slices.Equal(s.looked, share.NamesOf(members))
+}
+
+// rebalance looks once, and releases or takes what the plan says. It returns what it saw.
+// Once running has ended it takes nothing: what is free then may be what this member has just given back to the others.
+func (s *Subscriber) rebalance(ctx, running context.Context) (share.View, error) {
+	partitions, err := GrowGroups(s, ctx)
+	if err != nil {
+		return share.View{}, err
+	}
+	workers := Owned(s) // before the look: the lease of one that ends meanwhile is seen, and has a worker
+	v, err := s.look(ctx, partitions)
+	if err != nil {
+		return share.View{}, err
+	}
+	release, take := v.Plan(s.name)
+	for i, owner := range v.Leases {
+		switch w := workers[i]; {
+		case owner == s.name && (w == nil || w.lost.Load()):
+			take = append(take, i) // the answer to a taking was lost
+		case w != nil && owner != s.name && !w.lost.Load():
+			s.mq.Cfg.Log.InfoContext(ctx, "streammq: lease is another's", slog.String("stream", w.Src.Stream()), slog.String("owner", owner))
+			w.Lose()
+		}
+	}
+	for _, i := range release {
+		if w := workers[i]; w != nil {
+			w.Stop()
+		}
+	}
+	for _, i := range take {
+		select {
+		case <-running.Done():
+			return v, nil
+		default:
+		}
+		if err := s.take(ctx, i); err != nil {
+			return share.View{}, err
+		}
+	}
+	seen := model.Event{Topic: s.cfg.Topic, Partition: -1, Group: s.cfg.Group, Member: s.cfg.Member}
+	seen.Kind, seen.Count = model.EventUnowned, v.Unowned()
+	s.mq.Observe(seen)
+	seen.Kind, seen.Count = model.EventPinConflict, v.Conflicts()
+	s.mq.Observe(seen)
+	return v, nil
+}
+
+// renew prolongs the heartbeat and all leases. A lease that is lost, or was not confirmed for its whole time, ends its
+// worker; one whose handler does not return in its time is left to expire.
+func (s *Subscriber) renew(ctx context.Context) {
+	// What was asked is waited for, also at a stop: an abandoned heartbeat might arrive after the member left.
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Lease/2)
+	defer cancel()
+	asked := s.mq.Cfg.Now()
+	switch members, _, err := s.beat(call, s.cfg.Lease); {
+	case err == nil && s.changed(members):
+		s.lookNow()
+	case err != nil && ctx.Err() == nil:
+		s.warn(ctx, "streammq: heartbeat failed", err)
+	}
+	var workers []*Worker
+	var calls []stream.Call
+	for _, w := range Owned(s) {
+		if s.hangs(w, asked) {
+			w.Lose()
+		}
+		if w.lost.Load() {
+			continue
+		}
+		workers = append(workers, w)
+		keys := []string{w.Src.Lease(s.cfg.Group), w.Src.Epoch(s.cfg.Group)}
+		args := []string{s.name, w.Epoch, stream.Millis(s.cfg.Lease)}
+		calls = append(calls, stream.Call{Script: s.mq.Scripts.LeaseRenew, Keys: keys, Args: args})
+	}
+	for i, r := range s.mq.RunAll(call, calls) {
+		w := workers[i]
+		kept, err := r.AsInt64()
+		switch {
+		case err == nil && kept == 1:
+			w.renewed = asked
+		case err == nil, s.mq.Cfg.Now().Sub(w.renewed) >= s.cfg.Lease:
+			w.Lose()
+			s.lookNow()
+		}
+	}
+}
+
+// hangs tells of a handler that was to end a whole lease ago.
+func (s *Subscriber) hangs(w *Worker, now time.Time) bool {
+	began := w.longest()
+	return s.cfg.HandlerTimeout > 0 && began > 0 && s.mq.Elapsed(now)-began > (s.cfg.HandlerTimeout+s.cfg.Lease).Milliseconds()
 }

@@ -156,7 +156,7 @@ func (w *Worker) call(ctx context.Context, p *fence.Parcel, d *model.Delivery) (
 				slog.String("id", d.ID), slog.Any("panic", r), slog.String("stack", string(stack)))
 		}
 	}()
-	ctx, inTime, cancel := replier{w}.forReply(ctx, p, d)
+	ctx, inTime, cancel := w.forReply(ctx, p, d)
 	defer cancel()
 	if !inTime {
 		return model.Success(), true

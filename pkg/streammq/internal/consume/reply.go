@@ -17,12 +17,9 @@ import (
 	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 )
 
-// replier tells those who asked what became of their messages.
-type replier struct{ *Worker }
-
 // forReply gives the handler of a request the time that its requester still waits; false: that is over. Both ends of it
 // are Redis' clock, which made the id of the message's first entry.
-func (r replier) forReply(ctx context.Context, p *fence.Parcel, d *model.Delivery) (context.Context, bool, context.CancelFunc) {
+func (w *Worker) forReply(ctx context.Context, p *fence.Parcel, d *model.Delivery) (context.Context, bool, context.CancelFunc) {
 	if requesterOf(p, d) == "" {
 		return ctx, true, func() {}
 	}
@@ -32,13 +29,13 @@ func (r replier) forReply(ctx context.Context, p *fence.Parcel, d *model.Deliver
 	if err != nil || errID != nil {
 		return ctx, true, func() {}
 	}
-	clock, err := r.Mq.Client.Do(ctx, r.Mq.Client.B().Time().Build()).AsIntSlice()
+	clock, err := w.Mq.Client.Do(ctx, w.Mq.Client.B().Time().Build()).AsIntSlice()
 	if err != nil || len(clock) != 2 {
 		return ctx, true, func() {} // it may be in time, and its reconciling will tell of the server
 	}
 	left := began + timeout - clock[0]*1000 - clock[1]/1000
 	if left <= 0 {
-		r.event(model.Event{Kind: model.EventOverdue, Count: 1})
+		w.event(model.Event{Kind: model.EventOverdue, Count: 1})
 		return ctx, false, func() {}
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(left)*time.Millisecond)
@@ -71,7 +68,7 @@ func (w *Worker) Respond(ctx context.Context, p *fence.Parcel, d *model.Delivery
 		if failed {
 			return nil
 		}
-		return replier{w}.publishReply(ctx, p.Entry.Format, d, to, result)
+		return w.publishReply(ctx, p.Entry.Format, d, to, result)
 	}
 	if size := len(result.Reply); size > w.Mq.Cfg.MaxPayload {
 		failed, result.Err = true, fmt.Errorf("reply of %d bytes: %w: at most %d", size, model.ErrTooLarge, w.Mq.Cfg.MaxPayload)
@@ -99,16 +96,16 @@ func (w *Worker) Respond(ctx context.Context, p *fence.Parcel, d *model.Delivery
 
 // publishReply replies to a requester of FastStream on its channel, in the format of its request. There is no reply that says
 // that a request failed: its requester waits for its time to end.
-func (r replier) publishReply(ctx context.Context, format wire.Format, d *model.Delivery, to string, result model.Result) error {
+func (w *Worker) publishReply(ctx context.Context, format wire.Format, d *model.Delivery, to string, result model.Result) error {
 	e := model.Event{Kind: model.EventReplied, Count: 1}
 	switch size := len(result.Reply); {
-	case size > r.Mq.Cfg.MaxPayload:
-		e.Err = fmt.Errorf("reply of %d bytes: %w: at most %d", size, model.ErrTooLarge, r.Mq.Cfg.MaxPayload)
+	case size > w.Mq.Cfg.MaxPayload:
+		e.Err = fmt.Errorf("reply of %d bytes: %w: at most %d", size, model.ErrTooLarge, w.Mq.Cfg.MaxPayload)
 	case format == wire.FormatFastStreamJSON && !utf8.Valid(result.Reply):
 		e.Err = fmt.Errorf("reply: %w: the request's format carries valid UTF-8 only", model.ErrMalformed)
 	}
 	if e.Err == nil {
-		heard, err := r.publishTo(ctx, to, wire.EncodeEnvelope(format, replyHeaders(d, result), result.Reply))
+		heard, err := w.publishTo(ctx, to, wire.EncodeEnvelope(format, replyHeaders(d, result), result.Reply))
 		if err != nil {
 			return model.Failure(ctx, "reply to "+strconv.Quote(to), err)
 		}
@@ -116,12 +113,12 @@ func (r replier) publishReply(ctx context.Context, format wire.Format, d *model.
 			e.Err = model.ErrNoReply
 		}
 	}
-	r.event(e)
+	w.event(e)
 	return nil
 }
 
-func (r replier) publishTo(ctx context.Context, channel string, message []byte) (heard int64, err error) {
-	return r.Mq.Client.Do(ctx, r.Mq.Client.B().Publish().Channel(channel).Message(string(message)).Build()).AsInt64()
+func (w *Worker) publishTo(ctx context.Context, channel string, message []byte) (heard int64, err error) {
+	return w.Mq.Client.Do(ctx, w.Mq.Client.B().Publish().Channel(channel).Message(string(message)).Build()).AsInt64()
 }
 
 func replyHeaders(d *model.Delivery, result model.Result) map[string]string {

@@ -200,7 +200,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	defer stopLoops()
 	var err error
 	if s.cfg.StreamKey != "" {
-		err = single{s}.startStream(ctx, loops, &taking, &running)
+		err = s.startStream(ctx, loops, &taking, &running)
 	} else {
 		err = StartTopic(s, ctx, loops, &taking, &running)
 	}
@@ -272,9 +272,9 @@ func StartTopic(s *Subscriber, ctx, loops context.Context, taking, running *sync
 	if err != nil && !model.IsPassing(err) {
 		return err
 	}
-	core.Every(loops, running, s.cfg.Renew, balancer{s}.renew)
-	taking.Go(func() { balancer{s}.rebalanceAll(ctx) })
-	keeper{s}.startKeepers(ctx, taking)
+	core.Every(loops, running, s.cfg.Renew, s.renew)
+	taking.Go(func() { s.rebalanceAll(ctx) })
+	s.startKeepers(ctx, taking)
 	return nil
 }
 
