@@ -116,10 +116,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 func Private(t testing.TB, o Options) *Server {
 	t.Helper()
 	NeedServers(t)
-	s, err := Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(Start(t.Context(), o))(t)
 	endAfter(t, s)
 	return s
 }
@@ -128,10 +125,7 @@ func Private(t testing.TB, o Options) *Server {
 func RedisURL(t testing.TB) string {
 	t.Helper()
 	NeedServers(t)
-	s, err := shared()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(shared())(t)
 	n := lastUsed.Add(1)
 	if n >= databases {
 		t.Fatalf("more than %d tests of one process asked for a Redis database", databases-1)
@@ -142,11 +136,7 @@ func RedisURL(t testing.TB) string {
 // Emulator starts the emulated Redis of "millweir dev" for one test and returns its address.
 func Emulator(t testing.TB) string {
 	t.Helper()
-	a, err := ask(t.Context(), request{Do: "emulator"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := serverAt(a.Addrs[0])
+	s := serverAt(must(ask(t.Context(), request{Do: "emulator"}))(t).Addrs[0])
 	endAfter(t, s)
 	return s.Addr
 }
@@ -155,11 +145,7 @@ func Emulator(t testing.TB) string {
 func FastStream(t testing.TB, version string) string {
 	t.Helper()
 	NeedServers(t)
-	a, err := ask(t.Context(), request{Do: "python", Version: version})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a.Program
+	return must(ask(t.Context(), request{Do: "python", Version: version}))(t).Program
 }
 
 // URL is the address of a database for clients.
@@ -208,21 +194,14 @@ func startCluster(ctx context.Context, replica bool) (*Cluster, error) {
 func RedisCluster(t testing.TB) *Cluster {
 	t.Helper()
 	NeedServers(t)
-	c, err := cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return must(cluster())(t)
 }
 
 // PrivateCluster starts a cluster with one replica for one test alone.
 func PrivateCluster(t testing.TB) *Cluster {
 	t.Helper()
 	NeedServers(t)
-	c, err := startCluster(t.Context(), true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(startCluster(t.Context(), true))(t)
 	endAfter(t, append([]*Server{c.Replica}, c.Masters...)...)
 	return c
 }
@@ -230,10 +209,11 @@ func PrivateCluster(t testing.TB) *Cluster {
 // Addrs are the addresses of all nodes, each enough for a client to find the others.
 func (c *Cluster) Addrs() []string {
 	var addrs []string
-	for _, s := range append(append([]*Server{}, c.Masters...), c.Replica) {
-		if s != nil {
-			addrs = append(addrs, s.Addr)
-		}
+	for _, s := range c.Masters {
+		addrs = append(addrs, s.Addr)
+	}
+	if c.Replica != nil {
+		addrs = append(addrs, c.Replica.Addr)
 	}
 	return addrs
 }
@@ -267,6 +247,17 @@ func serverAt(addr string) *Server {
 	_, port, _ := net.SplitHostPort(addr)
 	n, _ := strconv.Atoi(port)
 	return &Server{Addr: addr, Port: n}
+}
+
+// must ends the test on an error.
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
 }
 
 func endAfter(t testing.TB, servers ...*Server) {
