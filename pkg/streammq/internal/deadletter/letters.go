@@ -2,6 +2,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,27 +55,22 @@ func (l *Letters) String() string { return l.in.String() }
 // partition: so it is on a cluster.
 func (l *Letters) Apart() bool { return l.in.Apart() }
 
-func (query *LetterQuery) validate() error {
-	var p model.Problems
-	p.Refuse(query.Limit < 0, "Limit %d: must not be negative", query.Limit)
-	return p.Err()
+// homes are the streams that a query looks through. Errors: ErrConfig when its limit is negative, ErrUnknownTopic, ErrUnavailable.
+func (l *Letters) homes(ctx context.Context, query LetterQuery) ([]dlq.LetterHome, error) {
+	if query.Limit < 0 {
+		return nil, fmt.Errorf("%w: Limit %d: must not be negative", model.ErrConfig, query.Limit)
+	}
+	return l.in.Homes(ctx, query.Partition)
 }
 
 // List returns letters from the oldest on, on a cluster partition by partition.
 // Errors: ErrConfig when the limit is negative, ErrEntryID, ErrUnknownTopic, ErrUnavailable.
 func (l *Letters) List(ctx context.Context, query LetterQuery) ([]wire.Letter, error) {
-	if err := query.validate(); err != nil {
-		return nil, err
-	}
-	homes, err := l.in.Homes(ctx, query.Partition)
+	homes, err := l.homes(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	limit := query.Limit
-	if limit == 0 {
-		limit = model.PageSize
-	}
-	limit = min(limit, maxDeadLetters)
+	limit := min(cmp.Or(query.Limit, model.PageSize), maxDeadLetters)
 	var list []wire.Letter
 	for _, home := range homes {
 		found := 0
@@ -241,10 +237,7 @@ func (l *Letters) replayFar(ctx context.Context, letter wire.Letter, home core.S
 // returns how many it did. It can be called again after an error: what was replayed is not replayed again.
 // With dryRun it only counts. Errors: as of List and Replay.
 func (l *Letters) ReplayAll(ctx context.Context, query LetterQuery, perSecond int, dryRun bool) (int, error) {
-	if err := query.validate(); err != nil {
-		return 0, err
-	}
-	homes, err := l.in.Homes(ctx, query.Partition)
+	homes, err := l.homes(ctx, query)
 	if err != nil {
 		return 0, err
 	}
@@ -262,7 +255,10 @@ func (l *Letters) ReplayAll(ctx context.Context, query LetterQuery, perSecond in
 				case failed != nil:
 					return false
 				}
-				failed = l.pace(ctx, began, count+1, perSecond)
+				if perSecond > 0 { // wait until they are not too many for the time since began
+					ahead := time.Duration(count+1)*time.Second/time.Duration(perSecond) - l.in.Mq.Cfg.Now().Sub(began)
+					failed = stream.Sleep(ctx, max(0, ahead))
+				}
 			}
 			count++
 			return failed == nil && (query.Limit <= 0 || count < query.Limit)
@@ -272,15 +268,6 @@ func (l *Letters) ReplayAll(ctx context.Context, query LetterQuery, perSecond in
 		}
 	}
 	return count, nil
-}
-
-// pace waits until n letters are not too many for the time since began.
-func (l *Letters) pace(ctx context.Context, began time.Time, n, perSecond int) error {
-	if perSecond <= 0 {
-		return nil
-	}
-	ahead := time.Duration(n)*time.Second/time.Duration(perSecond) - l.in.Mq.Cfg.Now().Sub(began)
-	return stream.Sleep(ctx, max(0, ahead))
 }
 
 // Delete removes letters of one partition (looked at on a cluster only) and returns how many there were. Errors: ErrEntryID,
