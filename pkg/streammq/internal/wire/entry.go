@@ -4,7 +4,6 @@ package wire
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -40,6 +39,9 @@ const (
 	FieldCorrelation = "correlationId" // of a reply
 	FieldErrorType   = "errorType"
 	FieldAttempt     = "attempt"
+
+	// FieldEnvelope is the one field of FastStream's entries. It ignores others beside it: there lies what only we read.
+	FieldEnvelope = "__data__"
 
 	RawPrefix = "raw:" // before the names of the fields of an entry that could not be read
 )
@@ -245,7 +247,7 @@ func (e *Entry) enveloped() []string {
 // PayloadJava is how the Java original says that the payload is where its header says.
 const PayloadJava = "hash"
 
-// Bring puts what lay beside the stream into the entry; the headers that told where go, since the payload may soon be gone.
+// Bring puts what lay beside the stream, where this queue names it by payloadRef and the Java original by a header, into the entry; the headers that told where go, since the payload may soon be gone.
 // It returns what makes the message unreadable, and what the server did not say.
 func (e *Entry) Bring(key string, r rueidis.RedisResult) (bad, err error) {
 	text, err := r.ToString()
@@ -259,31 +261,12 @@ func (e *Entry) Bring(key string, r rueidis.RedisResult) (bad, err error) {
 	}
 	e.Payload = []byte(text)
 	if e.PayloadRef == "" {
-		e.Payload = unquoted(e.Payload)
+		e.Payload = unwrapped(e.Payload, 1)
 		for _, name := range []string{model.HeaderPayloadRef, model.HeaderPayloadStorage, model.HeaderPayloadSize} {
 			delete(e.Headers, name)
 		}
 	}
 	return nil, nil
-}
-
-// unquoted is the text that a JSON string means; other payloads stay as they are.
-func unquoted(payload []byte) []byte {
-	text, err := jsonText(payload)
-	if err != nil {
-		return payload
-	}
-	return []byte(text)
-}
-
-var errNoText = errors.New("no JSON string")
-
-func jsonText(payload []byte) (text string, err error) {
-	if len(payload) < 2 || payload[0] != '"' {
-		return "", errNoText
-	}
-	err = json.Unmarshal(payload, &text)
-	return text, err
 }
 
 // Unwrap takes off the quotes that the Java original put around the payload: each of its retries writes it as JSON, a text as
@@ -302,17 +285,14 @@ func (e *Entry) Unwrap() {
 	e.Payload = unwrapped(e.Payload, e.RetryCount-ours)
 }
 
-// unwrapped takes off at most n layers of quotes.
+// unwrapped takes off at most n layers of quotes: the text that a JSON string means. Other payloads stay as they are.
 func unwrapped(payload []byte, n int) []byte {
-	for ; n > 0; n-- {
-		text, err := jsonText(payload)
-		if err != nil {
+	for ; n > 0 && len(payload) > 0 && payload[0] == '"'; n-- {
+		var text string
+		if json.Unmarshal(payload, &text) != nil {
 			break
 		}
 		payload = []byte(text)
 	}
 	return payload
 }
-
-// FieldEnvelope is the one field of FastStream's entries. It ignores others beside it: there lies what only we read.
-const FieldEnvelope = "__data__"

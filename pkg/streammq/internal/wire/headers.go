@@ -127,5 +127,3 @@ func appendJSON(b []byte, s string) []byte {
 	}
 	return append(b, '"')
 }
-
-// A payload lies in its entry, or beside its stream: this queue names it by payloadRef, the Java original by a header.
