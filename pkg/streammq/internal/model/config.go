@@ -149,25 +149,22 @@ type Topic struct {
 
 // Validate names what is wrong; its error wraps ErrTopicName or ErrPartitions.
 func (t Topic) Validate() error {
-	return errors.Join(CheckName(t.Name, ErrTopicName), checkPartitions(t.Partitions))
+	err := CheckName(t.Name, ErrTopicName)
+	if t.Partitions < 1 || t.Partitions > MaxPartitions {
+		err = errors.Join(err, fmt.Errorf("%d partitions: %w: 1 to %d", t.Partitions, ErrPartitions, MaxPartitions))
+	}
+	return err
 }
 
-func checkPartitions(n int) error {
-	if n < 1 || n > MaxPartitions {
-		return fmt.Errorf("%d partitions: %w: 1 to %d", n, ErrPartitions, MaxPartitions)
-	}
-	return nil
-}
+const nameCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_"
 
 // CheckName keeps names out that would make two keys one: keys are joined with colons, braces make hash tags.
 func CheckName(name string, kind error) error {
 	if name == "" || len(name) > MaxName {
 		return fmt.Errorf("%q of %d bytes: %w: 1 to %d", Clip(name, 64), len(name), kind, MaxName)
 	}
-	for i := range len(name) {
-		if c := name[i]; c != '-' && c != '_' && c != '.' && !isAlphanumeric(c) {
-			return fmt.Errorf("%q: %w: only A–Z, a–z, 0–9, dot, dash and underscore", Clip(name, 64), kind)
-		}
+	if strings.ContainsFunc(name, func(r rune) bool { return !strings.ContainsRune(nameCharacters, r) }) {
+		return fmt.Errorf("%q: %w: only A–Z, a–z, 0–9, dot, dash and underscore", Clip(name, 64), kind)
 	}
 	return nil
 }
@@ -181,10 +178,6 @@ func CheckStreamKey(key string) error {
 		return fmt.Errorf("%q: %w: no braces, spaces or control characters", Clip(key, 64), ErrStreamKey)
 	}
 	return nil
-}
-
-func isAlphanumeric(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
 // Clip cuts a text to at most n bytes without breaking a character.
