@@ -105,7 +105,8 @@ func (w *Worker) publishReply(ctx context.Context, format wire.Format, d *model.
 		e.Err = fmt.Errorf("reply: %w: the request's format carries valid UTF-8 only", model.ErrMalformed)
 	}
 	if e.Err == nil {
-		heard, err := w.publishTo(ctx, to, wire.EncodeEnvelope(format, replyHeaders(d, result), result.Reply))
+		message := string(wire.EncodeEnvelope(format, replyHeaders(d, result), result.Reply))
+		heard, err := w.Mq.Client.Do(ctx, w.Mq.Client.B().Publish().Channel(to).Message(message).Build()).AsInt64()
 		if err != nil {
 			return model.Failure(ctx, "reply to "+strconv.Quote(to), err)
 		}
@@ -115,10 +116,6 @@ func (w *Worker) publishReply(ctx context.Context, format wire.Format, d *model.
 	}
 	w.event(e)
 	return nil
-}
-
-func (w *Worker) publishTo(ctx context.Context, channel string, message []byte) (heard int64, err error) {
-	return w.Mq.Client.Do(ctx, w.Mq.Client.B().Publish().Channel(channel).Message(string(message)).Build()).AsInt64()
 }
 
 func replyHeaders(d *model.Delivery, result model.Result) map[string]string {
