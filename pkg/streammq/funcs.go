@@ -1,14 +1,16 @@
 package streammq
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/millweir/millweir/pkg/streammq/internal/admin"
 	"github.com/millweir/millweir/pkg/streammq/internal/consume"
 	"github.com/millweir/millweir/pkg/streammq/internal/core"
-	"github.com/millweir/millweir/pkg/streammq/internal/deadletter"
 	"github.com/millweir/millweir/pkg/streammq/internal/model"
 	"github.com/millweir/millweir/pkg/streammq/internal/produce"
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 )
 
 // NewDefaultConfig is the configuration of contract §6 for one Redis.
@@ -30,25 +32,53 @@ func RetryAfter(delay time.Duration, err error) Result { return model.RetryAfter
 func Fail(err error) Result { return model.Fail(err) }
 
 // DeadLetter puts the message aside for a person.
-func DeadLetter(err error) Result { return model.DeadLetter(err) }
+func DeadLetter(err error) Result { return Result{Outcome: OutcomeDeadLetter, Err: err} }
 
-// Settled says that the handler has settled the delivery by Ack, Nack or Reject, or will.
-func Settled() Result { return model.Settled() }
+// Settled says that the handler has settled the delivery by Ack, Nack or Reject, or will. Until then the delivery keeps
+// its place among the running handlers (SubscriberConfig.MaxInFlight), and at most a Batch of them waits in a partition;
+// the partition goes on with its next messages, of the same key too. When the subscriber stops, gives the partition up, or
+// begins again after a failure, what is not settled is delivered again.
+func Settled() Result { return Result{Outcome: OutcomeSettled} }
 
 // FromError is Success for nil, Fail for what is ErrPermanent, and Retry for every other error.
-func FromError(err error) Result { return model.FromError(err) }
+func FromError(err error) Result {
+	switch {
+	case err == nil:
+		return Success()
+	case errors.Is(err, ErrPermanent):
+		return Fail(err)
+	default:
+		return Retry(err)
+	}
+}
 
 // StreamKey is the key of a partition's stream; the same in both layouts.
-func StreamKey(topic string, partition int) string { return core.StreamKey(topic, partition) }
+func StreamKey(topic string, partition int) string { return core.Source{Topic: topic, Part: partition}.Stream() }
 
 // EncodeEntry is a message as a partition's stream holds it (contract §6): names and values in turn, as XADD
 // takes them, with the payload in it whatever its size.
+// It is for who adds to a partition by a script of their own; everybody else has a Producer.
 func EncodeEntry(topic string, partition int, m Message, now time.Time) []string {
-	return core.EncodeEntry(topic, partition, m, now)
+	e := wire.Entry{
+		Payload: m.Payload, Timestamp: now, MaxRetries: m.MaxAttempts, Topic: topic, Partition: partition, Key: m.Key,
+		Headers: model.WithUUID(m.Headers, now),
+	}
+	return e.Fields()
 }
 
-// DecodeEntry reads the names and values of an entry.
-func DecodeEntry(fields map[string]string) (Message, error) { return core.DecodeEntry(fields) }
+// DecodeEntry reads the names and values of an entry. Its error wraps ErrMalformed, also for an entry whose payload lies
+// beside the stream.
+func DecodeEntry(fields map[string]string) (Message, error) {
+	if ref := fields[wire.FieldPayloadRef]; ref != "" {
+		return Message{}, fmt.Errorf("%w: the payload %q lies beside the stream", ErrMalformed, ref)
+	}
+	e, err := wire.DecodeEntry(wire.Flat(fields))
+	if err != nil {
+		return Message{}, err
+	}
+	e.Unwrap()
+	return Message{Key: e.Key, Payload: e.Payload, Headers: e.Headers, MaxAttempts: e.MaxRetries}, nil
+}
 
 // NewHash is the default partitioner: FNV-1a of the key modulo the partitions; messages without a key are
 // spread in turn.
@@ -90,7 +120,7 @@ func NewDefaultStreamConfig(key, group, consumer string, handler Handler) Subscr
 
 // NewDefaultLetterConfig has the defaults of a single stream for a group that consumes dead letters.
 func NewDefaultLetterConfig(group, consumer string) SubscriberConfig {
-	return deadletter.NewDefaultLetterConfig(group, consumer)
+	return consume.NewDefaultStreamConfig("", group, consumer, nil)
 }
 
 // PositionStart is before all that the streams still hold.

@@ -76,7 +76,7 @@ func (s *Subscriber) cleanOne(ctx context.Context, w *Worker, c stream.Consumer,
 
 func (s *Subscriber) trimOwned(ctx context.Context) {
 	for _, w := range Owned(s) {
-		_, err := s.mq.TrimSource(ctx, w.Src, s.cfg.Retention)
+		_, _, err := s.mq.TrimTo(ctx, w.Src, s.cfg.Retention, false)
 		s.failed(ctx, "streammq: trim failed", err)
 		// Of a stream of dead letters that partitions share, the first one's owner takes care.
 		if s.cfg.DeadLetterRetention == (model.Retention{}) || w.Src.Part > 0 && (!w.Src.Apart() || s.cfg.DeadLetterStream != "") {

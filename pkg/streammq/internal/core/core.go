@@ -144,43 +144,25 @@ type LetterPlace struct {
 }
 
 // Cache is what a process knows of each topic. It is safe for concurrent use.
-type Cache[T any] struct {
-	mu    sync.Mutex
-	known map[string]T
-}
+type Cache[T any] struct{ topics sync.Map }
 
 // Get returns what is known; ok is false when nothing is.
 func (c *Cache[T]) Get(topic string) (known T, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known, ok = c.known[topic]
+	if value, found := c.topics.Load(topic); found {
+		known, ok = value.(T)
+	}
 	return known, ok
 }
 
 // Put notes what is known now.
-func (c *Cache[T]) Put(topic string, known T) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.known == nil {
-		c.known = map[string]T{}
-	}
-	c.known[topic] = known
-}
+func (c *Cache[T]) Put(topic string, known T) { c.topics.Store(topic, known) }
 
 // Forget makes a topic unknown.
-func (c *Cache[T]) Forget(topic string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.known, topic)
-}
+func (c *Cache[T]) Forget(topic string) { c.topics.Delete(topic) }
 
 const bodyPortion = 100
 
-func (q *Core) TrimSource(ctx context.Context, s Source, r model.Retention) (int, error) {
-	n, _, err := q.TrimTo(ctx, s, r, false)
-	return n, err
-}
-
+// TrimTo trims what is consumed, with the payloads beside it.
 func (q *Core) TrimTo(ctx context.Context, s Source, r model.Retention, dryRun bool) (total int, border string, err error) {
 	total, border, err = q.TrimStream(ctx, s.Stream(), r, dryRun)
 	if err != nil || dryRun {
@@ -192,7 +174,7 @@ func (q *Core) TrimTo(ctx context.Context, s Source, r model.Retention, dryRun b
 	return total, border, q.RemoveBodies(ctx, s, border)
 }
 
-// TrimStream is trimTo of a stream of any key, without what lies beside it.
+// TrimStream is TrimTo of a stream of any key, without what lies beside it.
 func (q *Core) TrimStream(ctx context.Context, key string, r model.Retention, dryRun bool) (total int, border string, err error) {
 	total, border, err = q.Trim(ctx, q.Scripts.Trim, key, r, dryRun)
 	return total, border, model.Failure(ctx, "trim "+key, err)

@@ -99,7 +99,7 @@ func (t *Topics) note(ctx context.Context, doing string, info TopicInfo, born st
 func (t *Topics) Register(topic string, partitions int) rueidis.Commands {
 	streams, numbers := make([]string, partitions), make([]string, partitions)
 	for i := range streams {
-		streams[i], numbers[i] = StreamKey(topic, i), strconv.Itoa(i)
+		streams[i], numbers[i] = t.q.Source(topic, i).Stream(), strconv.Itoa(i)
 	}
 	return rueidis.Commands{
 		t.q.Client.B().Sadd().Key(PartitionsKey(topic)).Member(streams...).Build(),

@@ -23,11 +23,6 @@ type LetterSubscriber struct {
 	cfg     consume.SubscriberConfig
 }
 
-// NewDefaultLetterConfig has the defaults of a single stream for a group that consumes dead letters.
-func NewDefaultLetterConfig(group, consumer string) consume.SubscriberConfig {
-	return consume.NewDefaultStreamConfig("", group, consumer, nil)
-}
-
 // NewSubscriber makes a subscriber of these dead letters from a NewDefaultLetterConfig; its StreamKey and Handler are set
 // here. Errors: those of SubscriberConfig.Validate.
 func (l *Letters) NewSubscriber(cfg consume.SubscriberConfig, run LetterHandler) (*LetterSubscriber, error) {
@@ -70,7 +65,9 @@ func (s *LetterSubscriber) Run(ctx context.Context) error {
 			return
 		}
 		for ; started < len(homes); started++ {
-			one := s.one(homes[started])
+			cfg := s.cfg
+			cfg.StreamKey = homes[started].Dlq
+			one := consume.NewOpaque(s.letters.in.Mq, cfg, s.topic())
 			running.Go(func() {
 				if err := one.Run(ctx); err != nil {
 					failed(err)
@@ -101,12 +98,6 @@ func (s *LetterSubscriber) topic() string {
 		return ""
 	}
 	return s.letters.in.Topic
-}
-
-func (s *LetterSubscriber) one(home dlq.LetterHome) *consume.Subscriber {
-	cfg := s.cfg
-	cfg.StreamKey = home.Dlq
-	return consume.NewOpaque(s.letters.in.Mq, cfg, s.topic())
 }
 
 // decodeFields is a letter out of an entry's fields, whatever was wrong with the message in it.

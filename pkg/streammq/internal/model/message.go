@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"time"
 	"unicode/utf8"
@@ -148,33 +149,12 @@ func RetryAfter(delay time.Duration, err error) Result {
 // Fail ends the message: no attempt can cure it.
 func Fail(err error) Result { return Result{Outcome: OutcomeFail, Err: err} }
 
-// DeadLetter puts the message aside for a person.
-func DeadLetter(err error) Result { return Result{Outcome: OutcomeDeadLetter, Err: err} }
-
-// Settled says that the handler has settled the delivery by Ack, Nack or Reject, or will. Until then the delivery keeps
-// its place among the running handlers (SubscriberConfig.MaxInFlight), and at most a Batch of them waits in a partition;
-// the partition goes on with its next messages, of the same key too. When the subscriber stops, gives the partition up, or
-// begins again after a failure, what is not settled is delivered again.
-func Settled() Result { return Result{Outcome: OutcomeSettled} }
-
 // Reason is never nil for what is no success.
 func Reason(r Result) error {
 	if r.Err == nil {
 		return errNoReason
 	}
 	return r.Err
-}
-
-// FromError is Success for nil, Fail for what is ErrPermanent, and Retry for every other error.
-func FromError(err error) Result {
-	switch {
-	case err == nil:
-		return Success()
-	case errors.Is(err, ErrPermanent):
-		return Fail(err)
-	default:
-		return Retry(err)
-	}
 }
 
 var ErrNacked = errors.New("not acknowledged by its handler")
@@ -247,6 +227,16 @@ func HandOut(d *Delivery, by settler) { d.settler = by }
 
 // HandedOutBy is who settles it; nil: nobody.
 func HandedOutBy(d *Delivery) settler { return d.settler }
+
+// WithUUID is a copy of headers that names a message: by its own business id, or by a new one.
+func WithUUID(headers map[string]string, now time.Time) map[string]string {
+	named := make(map[string]string, len(headers)+1)
+	maps.Copy(named, headers)
+	if named[HeaderUUID] == "" {
+		named[HeaderUUID] = NewUUID(now)
+	}
+	return named
+}
 
 // NewUUID makes a UUIDv7 (RFC 9562): 48 bits of Unix milliseconds, then random bits.
 // The random source is not for secrets: an id names a message, it does not protect it.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"sync"
 	"unicode/utf8"
 
@@ -55,11 +54,17 @@ func (p *Producer) PublishBatch(ctx context.Context, topic string, messages []mo
 	if err != nil {
 		return nil, err
 	}
+	return p.publish(ctx, topic, "topic", partitions, messages)
+}
+
+// publish adds messages to a topic, or to a single stream; kind says which, in errors.
+func (p *Producer) publish(ctx context.Context, topic, kind string, partitions int, messages []model.Message) ([]model.Receipt, error) {
 	receipts := make([]model.Receipt, len(messages))
 	entries := make([]wire.Entry, len(messages))
 	for i := range messages {
+		var err error
 		if receipts[i], entries[i], err = p.prepare(topic, &messages[i], partitions); err != nil {
-			return nil, fmt.Errorf("message %d for topic %s: %w", i, topic, err)
+			return nil, fmt.Errorf("message %d for %s %s: %w", i, kind, topic, err)
 		}
 	}
 	return receipts, p.add(ctx, receipts, entries)
@@ -74,19 +79,11 @@ func (p *Producer) prepare(topic string, m *model.Message, partitions int) (mode
 		return model.Receipt{}, wire.Entry{}, err
 	}
 	now := p.mq.Cfg.Now()
-	headers := make(map[string]string, len(m.Headers)+1)
-	maps.Copy(headers, m.Headers)
-	if headers[model.HeaderUUID] == "" {
-		headers[model.HeaderUUID] = model.NewUUID(now)
-	}
-	attempts := m.MaxAttempts
-	if attempts == 0 {
-		attempts = model.DefaultMaxAttempts
-	}
+	headers := model.WithUUID(m.Headers, now)
 	e := wire.Entry{
-		Payload: m.Payload, Timestamp: now, MaxRetries: attempts, Topic: topic, Partition: partition, Key: m.Key, Headers: headers,
+		Payload: m.Payload, Timestamp: now, MaxRetries: m.MaxAttempts, Topic: topic, Partition: partition, Key: m.Key, Headers: headers,
 	}
-	err = p.inFormat(&e, m)
+	err = p.inFormat(&e)
 	return model.Receipt{UUID: headers[model.HeaderUUID], Partition: partition}, e, err
 }
 
@@ -222,14 +219,14 @@ func (p *Producer) besideCall(e *wire.Entry, uuid string) stream.Call {
 }
 
 // inFormat makes an entry one of FastStream's. Error: ErrMalformed.
-func (p *Producer) inFormat(e *wire.Entry, m *model.Message) error {
+func (p *Producer) inFormat(e *wire.Entry) error {
 	if p.format == wire.FormatOwn {
 		return nil
 	}
 	if p.format == wire.FormatFastStreamJSON && !utf8.Valid(e.Payload) {
 		return fmt.Errorf("payload: %w: %s carries valid UTF-8 only, %s any bytes", model.ErrMalformed, wire.FormatFastStreamJSON, wire.FormatFastStream)
 	}
-	e.Format, e.MaxRetries = p.format, m.MaxAttempts
+	e.Format = p.format
 	if e.Headers[wire.FastStreamCorrelationID] == "" {
 		e.Headers[wire.FastStreamCorrelationID] = e.Headers[model.HeaderUUID]
 	}
@@ -270,7 +267,7 @@ func (t *writeTrim) added(ctx context.Context, p *Producer, s core.Source, n int
 	if !due {
 		return
 	}
-	if _, err := p.mq.TrimSource(ctx, s, t.keep); err != nil && ctx.Err() == nil {
+	if _, _, err := p.mq.TrimTo(ctx, s, t.keep, false); err != nil && ctx.Err() == nil {
 		p.mq.Cfg.Log.WarnContext(ctx, "streammq: trim failed", slog.String("stream", s.Stream()), slog.Any("error", err))
 	}
 }
@@ -290,15 +287,7 @@ func NewStreamProducer(q *core.Core, key string, status bool) (*StreamProducer, 
 
 // Publish adds messages in one pipeline, in their order. Errors as of Producer.PublishBatch.
 func (p *StreamProducer) Publish(ctx context.Context, messages ...model.Message) ([]model.Receipt, error) {
-	receipts := make([]model.Receipt, len(messages))
-	entries := make([]wire.Entry, len(messages))
-	for i := range messages {
-		var err error
-		if receipts[i], entries[i], err = p.p.prepare(p.key, &messages[i], 1); err != nil {
-			return nil, fmt.Errorf("message %d for stream %s: %w", i, p.key, err)
-		}
-	}
-	return receipts, p.p.add(ctx, receipts, entries)
+	return p.p.publish(ctx, p.key, "stream", 1, messages)
 }
 
 // NewFastStreamProducer makes a producer for a stream that FastStream reads. Errors: ErrStreamKey, ErrConfig.
