@@ -413,10 +413,7 @@ func NewConsumer(q *core.Core, cfg ConsumerConfig) (*Consumer, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s, err := NewSubscriber(q, cfg.subscriber())
-	if err != nil {
-		return nil, err
-	}
+	s := newSubscriber(q, cfg.subscriber())
 	if cfg.Name != "" {
 		s.name = cfg.Name
 	}

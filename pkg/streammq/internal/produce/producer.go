@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"unicode/utf8"
 
@@ -131,25 +132,17 @@ func (p *Producer) add(ctx context.Context, receipts []model.Receipt, entries []
 // was flushed, the stream was deleted by hand, or another system made the topic.
 func (p *Producer) house(ctx context.Context, receipts []model.Receipt, entries []wire.Entry, results []rueidis.RedisResult, homeless []int) error {
 	topic := entries[0].Topic
-	if !p.single {
-		if _, err := p.mq.Topics.Partitions(ctx, topic); err != nil {
-			return err
-		}
-	}
-	var partitions []int
-	seen := map[int]bool{}
+	partitions := make([]int, len(homeless))
 	commands := make(rueidis.Commands, len(homeless))
 	for j, i := range homeless {
-		if partition := entries[i].Partition; !seen[partition] {
-			seen[partition], partitions = true, append(partitions, partition)
-		}
-		commands[j] = p.command(&entries[i], receipts[i].UUID)
+		partitions[j], commands[j] = entries[i].Partition, p.command(&entries[i], receipts[i].UUID)
 	}
 	var err error
 	if p.single {
 		err = model.Failure(ctx, "make stream "+topic, p.mq.Run(ctx, p.mq.Scripts.StreamMake, []string{topic}).Error())
-	} else {
-		err = p.mq.Topics.MakeStreams(ctx, topic, partitions...)
+	} else if _, err = p.mq.Topics.Partitions(ctx, topic); err == nil {
+		slices.Sort(partitions)
+		err = p.mq.Topics.MakeStreams(ctx, topic, slices.Compact(partitions)...)
 	}
 	if err != nil {
 		return err

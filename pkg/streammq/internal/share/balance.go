@@ -80,8 +80,6 @@ func deal(ranked []MemberView, targets []int, n int) {
 
 func (m MemberView) below(n int) bool { return m.Cap == 0 || n < m.Cap }
 
-func (s shares) target(member string) int { return s.pins[member] + s.rest[member] }
-
 // pinned are the members whose own each partition is, "" for those that nobody alive has pinned.
 func (v View) pinned() []string {
 	pinned := make([]string, len(v.Leases))
@@ -120,7 +118,7 @@ func (v View) Targets() map[string]int {
 	s := v.shares()
 	targets := make(map[string]int, len(v.Members))
 	for _, m := range v.Members {
-		if n := s.target(m.Name); n > 0 {
+		if n := s.pins[m.Name] + s.rest[m.Name]; n > 0 {
 			targets[m.Name] = n
 		}
 	}
