@@ -3,7 +3,7 @@ package admin
 import (
 	"context"
 	"fmt"
-	"sort"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -85,7 +85,7 @@ func (a *Admin) newest(ctx context.Context, from func(core.Source) string, limit
 			return nil, err
 		}
 		list = append(list, some...)
-		sort.SliceStable(list, func(i, j int) bool { return stream.CompareIDs(list[i].ID, list[j].ID) > 0 })
+		slices.SortStableFunc(list, func(a, b Stored) int { return stream.CompareIDs(b.ID, a.ID) })
 		list = list[:min(len(list), browseLimit(limit))]
 	}
 	return list, nil

@@ -1,9 +1,10 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -86,14 +87,9 @@ func groupStats(q *core.Core, ctx context.Context, s core.Source, g stream.Group
 		return model.Failure(ctx, "count the lag of "+s.Stream(), err)
 	}
 	if most > 0 {
-		p.Lag, _ = answer[0].AsInt64() // the script returns numbers and ids
-		exact, _ := answer[1].AsInt64()
-		p.LagExact = exact == 1
+		p.Lag, p.LagExact = stream.Number(answer[0], 0), stream.Number(answer[1], 0) == 1
 	}
-	next, _ := answer[2].ToString()
-	first, _ := answer[3].ToString()
-	now, _ := answer[4].AsInt64()
-	p.Frontier, p.FrontierAge = frontier(next, first, now)
+	p.Frontier, p.FrontierAge = frontier(stream.Text(answer[2]), stream.Text(answer[3]), stream.Number(answer[4], 0))
 	return nil
 }
 
@@ -145,7 +141,7 @@ func (a *Admin) Groups(ctx context.Context) ([]GroupInfo, error) {
 		}
 		list = append(list, *g)
 	}
-	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+	slices.SortFunc(list, func(a, b GroupInfo) int { return cmp.Compare(a.Name, b.Name) })
 	return list, nil
 }
 
@@ -207,7 +203,7 @@ func (a *Admin) InFlight(ctx context.Context, group string) ([]ConsumerInfo, err
 		for _, c := range consumers {
 			list = append(list, ConsumerInfo{s.Part, c.Name, live[c.Name], c.Pending, c.Idle})
 		}
-		sort.Slice(list[first:], func(i, j int) bool { return list[first+i].Consumer < list[first+j].Consumer })
+		slices.SortFunc(list[first:], func(a, b ConsumerInfo) int { return cmp.Compare(a.Consumer, b.Consumer) })
 	}
 	return list, nil
 }
@@ -262,11 +258,11 @@ func (a *Admin) Pending(ctx context.Context, group string, query PendingQuery) (
 			return nil, err
 		}
 	}
-	sort.SliceStable(all, func(i, j int) bool {
+	slices.SortStableFunc(all, func(a, b PendingEntry) int {
 		if query.Order == PendingByDeliveries {
-			return all[i].Deliveries > all[j].Deliveries
+			return cmp.Compare(b.Deliveries, a.Deliveries)
 		}
-		return all[i].Idle > all[j].Idle
+		return cmp.Compare(b.Idle, a.Idle)
 	})
 	limit := query.Limit
 	if limit <= 0 {

@@ -1,10 +1,10 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -125,7 +125,7 @@ func (a *Admin) members(ctx context.Context, group string) ([]MemberInfo, error)
 		}
 		list = append(list, m)
 	}
-	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+	slices.SortFunc(list, func(a, b MemberInfo) int { return cmp.Compare(a.Name, b.Name) })
 	return list, nil
 }
 

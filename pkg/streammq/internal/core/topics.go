@@ -45,7 +45,7 @@ func (t *Topics) Create(ctx context.Context, topic model.Topic) (int, error) {
 	if err != nil {
 		return 0, model.Failure(ctx, doing, err)
 	}
-	info := TopicInfo{Name: topic.Name, Status: isOn(answer[2])}
+	info := TopicInfo{Name: topic.Name, Status: stream.Text(answer[2]) == statusOn}
 	if info.Partitions, info.Layout, err = decodeMeta(answer[0], answer[1]); err != nil {
 		return 0, fmt.Errorf("%s: %w", doing, err)
 	}
@@ -184,11 +184,6 @@ func (t *Topics) Known(ctx context.Context, topic string) (int, error) {
 
 const statusOn = "1" // in the meta's field status
 
-func isOn(m rueidis.RedisMessage) bool {
-	text, err := m.ToString()
-	return err == nil && text == statusOn
-}
-
 func decodeMeta(partitions, layout rueidis.RedisMessage) (int, model.Layout, error) {
 	n, err := partitions.AsInt64()
 	if err != nil || n < 1 || n > model.MaxPartitions {
@@ -261,12 +256,10 @@ func decodeTopic(ctx context.Context, topic string, r rueidis.RedisResult) (Topi
 	if fields[0].IsNil() {
 		return info, fmt.Errorf("topic %s: %w", topic, model.ErrUnknownTopic)
 	}
-	info.Status, info.Deleting = isOn(fields[2]), !fields[4].IsNil()
+	info.Status, info.Deleting = stream.Text(fields[2]) == statusOn, !fields[4].IsNil()
 	if info.Partitions, info.Layout, err = decodeMeta(fields[0], fields[1]); err != nil {
 		return info, fmt.Errorf("topic %s: %w", topic, err)
 	}
-	if text, err := fields[3].ToString(); err == nil {
-		info.Created, _ = wire.DecodeTime(text)
-	}
+	info.Created, _ = wire.DecodeTime(stream.Text(fields[3]))
 	return info, nil
 }

@@ -165,9 +165,7 @@ func (l *Letters) decode(ctx context.Context, home dlq.LetterHome, entries []rue
 		if l.in.Apart() { // what could not be read may not name it
 			letters[i].Partition = home.Part
 		}
-		if !marks[i].IsNil() {
-			letters[i].Replayed, _ = marks[i].ToString() // a hash holds strings
-		}
+		letters[i].Replayed = stream.Text(marks[i]) // nil: it was not
 	}
 	return letters, nil
 }
