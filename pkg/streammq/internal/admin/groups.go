@@ -242,11 +242,8 @@ type PendingQuery struct {
 // Pending lists a group's pending entries of all partitions in one order. It looks at up to 100,000 of each partition.
 // Errors: ErrConfig when the order is unknown, ErrUnknownTopic, ErrNotFound when there is no such group, ErrUnavailable.
 func (a *Admin) Pending(ctx context.Context, group string, query PendingQuery) ([]PendingEntry, error) {
-	var p model.Problems
-	p.Refuse(query.Order != "" && query.Order != PendingByIdle && query.Order != PendingByDeliveries,
-		"Order %q: must be %s or %s", query.Order, PendingByIdle, PendingByDeliveries)
-	if err := p.Err(); err != nil {
-		return nil, err
+	if query.Order != "" && query.Order != PendingByIdle && query.Order != PendingByDeliveries {
+		return nil, fmt.Errorf("%w: Order %q: must be %s or %s", model.ErrConfig, query.Order, PendingByIdle, PendingByDeliveries)
 	}
 	sources, err := a.sources(ctx)
 	if err != nil {

@@ -98,18 +98,14 @@ func (s *Subscriber) healGroup(ctx context.Context, src core.Source) {
 	}
 }
 
-// join notes the first heartbeat, and each one after which the group may have been lost.
-func (s *Subscriber) join(ctx context.Context) (live []share.MemberView, dead []string, err error) {
-	return s.beatAs(ctx, s.cfg.Lease, true)
-}
-
 // beat notes a heartbeat of a member that has joined, or with a ttl of 0 the end of this member, and returns the live members and the dead ones.
 // Who is away has no heartbeat: nobody counts on it.
 func (s *Subscriber) beat(ctx context.Context, ttl time.Duration) (live []share.MemberView, dead []string, err error) {
 	return s.beatAs(ctx, ttl, s.cfg.StreamKey != "" && s.ofTopic == "")
 }
 
-// beatAs does that, and with join makes the member one of the group if it is none yet.
+// beatAs does that, and with join makes the member one of the group if it is none yet: so do the first heartbeat, and each one after
+// which the group may have been lost.
 func (s *Subscriber) beatAs(ctx context.Context, ttl time.Duration, join bool) (live []share.MemberView, dead []string, err error) {
 	if s.away != nil && s.away() {
 		ttl = 0
@@ -260,7 +256,7 @@ func (s *Subscriber) lookNow() {
 
 // look notes this member's heartbeat and reads heartbeats and leases.
 func (s *Subscriber) look(ctx context.Context, partitions int) (share.View, error) {
-	members, _, err := s.join(ctx)
+	members, _, err := s.beatAs(ctx, s.cfg.Lease, true)
 	if err != nil {
 		return share.View{}, err
 	}

@@ -180,7 +180,7 @@ func (s *Subscriber) beatOnStream(ctx context.Context) {
 	if !s.there(call) {
 		return
 	}
-	_, _, err := s.join(call)
+	_, _, err := s.beatAs(call, s.cfg.Lease, true)
 	s.failed(ctx, "streammq: heartbeat failed", err)
 }
 
