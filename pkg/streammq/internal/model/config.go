@@ -193,11 +193,13 @@ func Clip(s string, n int) string {
 
 // CheckID allows "ms-seq" and "ms".
 func CheckID(id string) error {
-	ms, seq, _ := strings.Cut(id, "-")
-	for _, part := range []string{ms, "0" + seq} {
-		if _, err := strconv.ParseUint(part, 10, 64); err != nil {
-			return fmt.Errorf("%q: %w: ms-seq", Clip(id, 64), ErrEntryID)
-		}
+	ms, seq, split := strings.Cut(id, "-")
+	_, err := strconv.ParseUint(ms, 10, 64)
+	if split && err == nil {
+		_, err = strconv.ParseUint(seq, 10, 64)
+	}
+	if err != nil {
+		return fmt.Errorf("%q: %w: ms-seq", Clip(id, 64), ErrEntryID)
 	}
 	return nil
 }
