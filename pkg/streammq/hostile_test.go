@@ -1,10 +1,71 @@
 package streammq
 
 import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+// told hears the errors of replies.
+type told struct {
+	mu   sync.Mutex
+	errs []error
+}
+
+func (h *told) Observe(e Event) {
+	if e.Kind != EventReplied || e.Err == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.errs = append(h.errs, e.Err)
+}
+
+func (h *told) has(kind error) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return errors.Is(errors.Join(h.errs...), kind)
+}
+
+// The binary envelope has two bytes for the length of a header: one that is longer would be read as a shorter one and others.
+// The JSON envelope carries it.
+func TestReplyHeadersThatTheEnvelopeCannotCarry(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, LayoutSingle)
+	heard, long := &told{}, strings.Repeat("x", 70_000)
+	q := r.mq(func(c *Config) { c.Observer = heard })
+	r.single(q, "c", RoleBoth, func(_ context.Context, d *Delivery) Result {
+		result := Replied(d.Payload)
+		result.ReplyHeaders = map[string]string{"long": long}
+		if string(d.Payload) == "name" {
+			result.ReplyHeaders = map[string]string{"no text \xff": "x"}
+		}
+		return result
+	}, nil)
+	asJSON := r.requester(q, func(c *RequesterConfig) { c.Format = FormatFastStreamJSON })
+	binary := r.requester(q, func(c *RequesterConfig) { c.Format = FormatFastStream })
+	reply, err := asJSON.Request(t.Context(), r.topic+"-tasks", Message{Payload: []byte("text")})
+	require.NoError(t, err)
+	require.Equal(t, long, reply.Headers["long"])
+	for payload, kind := range map[string]error{"text": ErrTooLarge, "name": ErrHeader} {
+		require.False(t, heard.has(kind))
+		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+		defer cancel()
+		answered := make(chan error, 1)
+		go func() {
+			_, err := binary.Request(ctx, r.topic+"-tasks", Message{Payload: []byte(payload)})
+			answered <- err
+		}()
+		eventually(t, func() bool { return heard.has(kind) || len(answered) == 1 }, "an observer is told why, or there is a reply")
+		cancel()
+		require.ErrorIs(t, <-answered, ErrNoReply, payload)
+		require.True(t, heard.has(kind))
+	}
+}
 
 // An id is "ms-seq" or "ms"; the server refuses all else, and a member that begins there would never begin.
 func TestEntryIDs(t *testing.T) {

@@ -97,15 +97,17 @@ func (w *Worker) Respond(ctx context.Context, p *fence.Parcel, d *model.Delivery
 // publishReply replies to a requester of FastStream on its channel, in the format of its request. There is no reply that says
 // that a request failed: its requester waits for its time to end.
 func (w *Worker) publishReply(ctx context.Context, format wire.Format, d *model.Delivery, to string, result model.Result) error {
-	e := model.Event{Kind: model.EventReplied, Count: 1}
+	e, headers := model.Event{Kind: model.EventReplied, Count: 1}, replyHeaders(d, result)
 	switch size := len(result.Reply); {
 	case size > w.Mq.Cfg.MaxPayload:
 		e.Err = fmt.Errorf("reply of %d bytes: %w: at most %d", size, model.ErrTooLarge, w.Mq.Cfg.MaxPayload)
 	case format == wire.FormatFastStreamJSON && !utf8.Valid(result.Reply):
 		e.Err = fmt.Errorf("reply: %w: the request's format carries valid UTF-8 only", model.ErrMalformed)
+	case format == wire.FormatFastStream: // its lengths have two bytes, and its reader stops at what is no text
+		e.Err = model.Validate(model.Message{Headers: headers}, 0)
 	}
 	if e.Err == nil {
-		message := string(wire.EncodeEnvelope(format, replyHeaders(d, result), result.Reply))
+		message := string(wire.EncodeEnvelope(format, headers, result.Reply))
 		heard, err := w.Mq.Client.Do(ctx, w.Mq.Client.B().Publish().Channel(to).Message(message).Build()).AsInt64()
 		if err != nil {
 			return model.Failure(ctx, "reply to "+strconv.Quote(to), err)

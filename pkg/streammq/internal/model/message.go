@@ -123,7 +123,7 @@ type Result struct {
 	Delay time.Duration
 	// Reply of an OutcomeSuccess to who asked for one; it is sent before the message is acknowledged.
 	Reply []byte
-	// ReplyHeaders are carried beside it.
+	// ReplyHeaders are carried beside it; in FastStream's binary envelope only those that a message may have, see MaxHeaders.
 	ReplyHeaders map[string]string
 }
 
