@@ -6,8 +6,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/streammq/internal/wire"
 )
 
 // told hears the errors of replies.
@@ -84,4 +87,31 @@ func TestEntryIDs(t *testing.T) {
 		cfg.Start = bad
 		require.ErrorIs(t, cfg.Validate(), ErrConfig, bad)
 	}
+}
+
+// What a producer was given stays its caller's, and an entry says how often its message may be run, also by default.
+func TestPublishingLeavesTheMessageAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, LayoutSingle)
+	q := r.mq(nil)
+	r.topicOf(q, 1)
+	given := Message{Payload: []byte("x"), Headers: map[string]string{"a": "b"}}
+	named := Message{Payload: []byte("y"), Headers: map[string]string{HeaderUUID: "mine"}, MaxAttempts: 3}
+	receipts, err := q.NewProducer(nil).PublishBatch(t.Context(), r.topic, []Message{given, named, {}})
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"a": "b"}, given.Headers, "the message's id is in the entry, not in the caller's headers")
+	require.Equal(t, "mine", receipts[1].UUID)
+	entries := r.entries(StreamKey(r.topic, 0))
+	require.Len(t, entries, 3)
+	for i, retries := range []string{"4", "2", "4"} { // one less than the attempts
+		require.Equal(t, retries, entries[i].FieldValues["maxRetries"], i)
+		m, err := DecodeEntry(entries[i].FieldValues)
+		require.NoError(t, err)
+		require.Equal(t, receipts[i].UUID, m.Headers[HeaderUUID])
+		again, err := DecodeEntry(wire.Mapped(EncodeEntry(r.topic, 0, m, time.Now())))
+		require.NoError(t, err)
+		require.Equal(t, m, again)
+	}
+	_ = EncodeEntry(r.topic, 0, given, time.Now())
+	require.Len(t, given.Headers, 1)
 }
