@@ -22,6 +22,9 @@ type Desk struct {
 	news     chan struct{} // closed when something is ready, or a read ended
 }
 
+// mostAsked is what one Poll asks for at the most: a batch of each partition. So what all of them ask for is a number too.
+const mostAsked = model.MaxPartitions * model.MaxBatch
+
 // handed is a delivery that waits for a Poll.
 type handed struct {
 	delivery *model.Delivery
@@ -39,6 +42,7 @@ func NewDesk() *Desk { return &Desk{news: make(chan struct{})} }
 // Poll waits until something is ready, for at most block, and returns at most n deliveries. At the end, and when ctx ends
 // early, it still waits a moment for reads under way: what they bring was asked for, and should not lie here.
 func (d *Desk) Poll(ctx context.Context, n int, block, grace time.Duration) []*model.Delivery {
+	n = min(n, mostAsked)
 	d.Mu.Lock()
 	d.want += n
 	d.serve()
