@@ -155,29 +155,24 @@ func (p *Producer) house(ctx context.Context, receipts []model.Receipt, entries 
 
 // send returns one result per entry. A status goes right before its entry.
 func (p *Producer) send(ctx context.Context, receipts []model.Receipt, entries []wire.Entry) []rueidis.RedisResult {
-	if len(entries) == 0 || !p.status && !p.mq.HasStatus(p.source(&entries[0])) {
-		commands := make(rueidis.Commands, len(entries))
-		for i := range entries {
-			commands[i] = p.command(&entries[i], receipts[i].UUID)
-		}
-		return p.mq.Client.DoMulti(ctx, commands...)
-	}
-	commands := make(rueidis.Commands, 0, 2*len(entries))
+	status := len(entries) > 0 && (p.status || p.mq.HasStatus(p.source(&entries[0])))
+	commands := make(rueidis.Commands, 0, len(entries))
 	places := make([]int, len(entries)) // of the entries among the commands
 	for i := range entries {
-		commands = append(commands, p.mq.SetPending(receipts[i].UUID, entries[i].Format, entries[i].Timestamp))
-		if user := entries[i].Headers[model.HeaderUser]; user != "" {
-			commands = append(commands, p.mq.SetOwner(receipts[i].UUID, user))
+		if status {
+			commands = append(commands, p.mq.SetPending(receipts[i].UUID, entries[i].Format, entries[i].Timestamp))
+			if user := entries[i].Headers[model.HeaderUser]; user != "" {
+				commands = append(commands, p.mq.SetOwner(receipts[i].UUID, user))
+			}
 		}
 		places[i] = len(commands)
 		commands = append(commands, p.command(&entries[i], receipts[i].UUID))
 	}
 	results := p.mq.Client.DoMulti(ctx, commands...)
-	added := make([]rueidis.RedisResult, len(entries))
-	for i, place := range places {
-		added[i] = results[place]
+	for i, place := range places { // a place is never below the number of its entry
+		results[i] = results[place]
 	}
-	return added
+	return results[:len(entries)]
 }
 
 func (p *Producer) command(e *wire.Entry, uuid string) rueidis.Completed {
