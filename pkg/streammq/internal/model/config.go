@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -300,14 +301,7 @@ const (
 )
 
 func Exhausted(p RetryPolicy, d *Delivery) bool {
-	limit := p.MaxAttempts
-	if limit == 0 {
-		limit = d.MaxAttempts
-	}
-	if limit == 0 {
-		limit = DefaultMaxAttempts
-	}
-	return d.Attempt >= limit
+	return d.Attempt >= cmp.Or(p.MaxAttempts, d.MaxAttempts, DefaultMaxAttempts)
 }
 
 // Delay after failed failures, from 1.

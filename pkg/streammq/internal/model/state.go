@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,10 +41,7 @@ func (s *Status) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &read); err != nil {
 		return err
 	}
-	at := read.UpdatedAt
-	if at == "" {
-		at = read.Theirs
-	}
+	at := cmp.Or(read.UpdatedAt, read.Theirs)
 	if at == "" {
 		return nil
 	}
