@@ -100,7 +100,12 @@ func (q *queue) consume(n int, result func(d *streammq.Delivery) streammq.Result
 	q.t.Helper()
 	done := make(chan struct{}, n)
 	cfg := streammq.NewDefaultSubscriberConfig(q.topic, group, func(_ context.Context, d *streammq.Delivery) streammq.Result {
-		defer func() { done <- struct{}{} }()
+		defer func() {
+			select {
+			case done <- struct{}{}:
+			default: // more than n came before the stop; nobody waits for them
+			}
+		}()
 		return result(d)
 	})
 	cfg.Member = "m1"
