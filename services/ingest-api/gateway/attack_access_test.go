@@ -70,7 +70,7 @@ func TestA01(t *testing.T) {
 		"file:///etc/passwd", "gopher://" + host + "/_x", "ftp://" + host + "/x", "dict://" + host + "/x", "redis://" + host,
 	}
 	before, parameter := s.hash(), regexp.MustCompile(`:\w+`)
-	for _, r := range s.g.routes() {
+	for _, r := range s.g.routes {
 		if slices.Contains(r.Query, web.AnyParam) {
 			continue
 		}
@@ -195,7 +195,7 @@ func TestA11(t *testing.T) {
 	s := newSite(t)
 	o := s.belonging(web.Route{})
 	bob := s.secrets["other"]
-	for _, r := range s.g.routes() {
+	for _, r := range s.g.routes {
 		if r.Method != http.MethodGet || r.Access != web.AccessRead || len(r.Query) == 0 || strings.Contains(r.Path, ":") {
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,13 +79,8 @@ type Gateway struct {
 	handler http.Handler
 	api     *apidoc.Document
 
-	uploads          *uploads.Handler
-	documents        *documents.Handler
-	tasks            *tasks.Handler
-	deadLetters      *deadletters.Handler
-	topics           *topics.Handler
-	topicDeadLetters *deadletters.TopicHandler
-	operators        *operators.Handler
+	shares *shares.Shares
+	routes []web.Route // all that the gateway answers
 
 	drainOnce sync.Once
 	draining  chan struct{} // closed at a stop: not ready, streams and waits end
@@ -111,15 +107,16 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 		cfg: cfg, deps: deps, log: deps.Logger,
 		tracer:   deps.Tracer.Tracer("github.com/millweir/millweir/services/ingest-api/gateway"),
 		trail:    web.Trail{Log: deps.Audit},
-		guesses:  newGuesses(cfg, deps),
+		guesses:  &guesses{limiter: limiterOf(deps.Logins, cfg.LoginLimit(), deps.Now), now: deps.Now, blocked: map[string]time.Time{}},
+		shares:   sharesOf(cfg),
 		metrics:  web.NewMetrics(deps.Registerer),
 		draining: make(chan struct{}),
 	}
 	var err error
-	g.furnish()
 	if g.api, err = apidoc.Load(deps.Version); err != nil {
 		return nil, fmt.Errorf("read the OpenAPI document: %w", err)
 	}
+	g.routes = g.furnish()
 	if g.engine, err = g.newEngine(); err != nil {
 		return nil, err
 	}
@@ -133,25 +130,27 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.handler.
 // Drain makes the gateway not ready and ends event streams and waits; other requests go on. It may be called again.
 func (g *Gateway) Drain() { g.drainOnce.Do(func() { close(g.draining) }) }
 
-// furnish makes the parts that answer requests.
-func (g *Gateway) furnish() {
+// furnish makes the parts that answer requests, and returns their routes.
+func (g *Gateway) furnish() []web.Route {
 	cfg, deps := g.cfg, g.deps
-	shares := sharesOf(cfg)
-	g.uploads = &uploads.Handler{
-		Svc: deps.Service, Limiter: limiterOf(cfg, deps), Shares: shares, Metrics: g.metrics, Now: deps.Now, Log: deps.Logger, Draining: g.draining,
+	takeIn := &uploads.Handler{
+		Svc: deps.Service, Limiter: limiterOf(deps.Limiter, cfg.UploadLimit(), deps.Now), Shares: g.shares, Metrics: g.metrics,
+		Now: deps.Now, Log: deps.Logger, Draining: g.draining,
 		Limits: uploads.Limits{
 			FileBytes: cfg.UploadMaxBytes, RequestBytes: cfg.requestLimit(), Idle: cfg.UploadIdleTimeout, Longest: cfg.UploadMaxDuration,
 			MinRate: cfg.UploadMinRate,
 		},
 	}
-	g.documents = &documents.Handler{Svc: deps.Service, Trail: g.trail}
-	g.tasks = &tasks.Handler{
-		Svc: deps.Service, Trail: g.trail, Shares: shares, Metrics: g.metrics, Draining: g.draining, Most: int64(cfg.EventsMaxClients),
+	documents := &documents.Handler{Svc: deps.Service, Trail: g.trail}
+	tasks := &tasks.Handler{
+		Svc: deps.Service, Trail: g.trail, Shares: g.shares, Metrics: g.metrics, Draining: g.draining, Most: int64(cfg.EventsMaxClients),
 	}
-	g.deadLetters = &deadletters.Handler{Service: deps.DeadLetters, Trail: g.trail}
-	g.topics = &topics.Handler{Mq: deps.MQ, Trail: g.trail}
-	g.topicDeadLetters = &deadletters.TopicHandler{Topics: g.topics, Trail: g.trail}
-	g.operators = &operators.Handler{Outbox: deps.Outbox, Keys: deps.Keys, Trail: g.trail, Log: deps.Logger}
+	operators := &operators.Handler{Outbox: deps.Outbox, Keys: deps.Keys, Trail: g.trail, Log: deps.Logger}
+	letters := &deadletters.Handler{Service: deps.DeadLetters, Trail: g.trail}
+	topics := &topics.Handler{Mq: deps.MQ, Trail: g.trail}
+	topicLetters := &deadletters.TopicHandler{Topics: topics, Trail: g.trail}
+	return slices.Concat(takeIn.Routes(), documents.Routes(), tasks.Routes(), operators.Routes(), letters.Routes(), topicLetters.Routes(),
+		topics.Routes(), g.serviceRoutes())
 }
 
 // sharesOf are the limits of each user. With AUTH_MODE=none everybody is one user, and there are none.
@@ -166,15 +165,15 @@ func sharesOf(cfg Config) *shares.Shares {
 	return shares.New(int64(cfg.EventsMaxPerUser), int64(cfg.UploadMaxOpenPerUser), bytes)
 }
 
-// limiterOf is the limiter to ask before an upload; nil: none.
-func limiterOf(cfg Config, deps Deps) ratelimit.Limiter {
-	if cfg.UploadRateLimit == 0 {
+// limiterOf is the limiter to ask: the given one, or one of this process; nil: there is no limit.
+func limiterOf(given ratelimit.Limiter, limit ratelimit.Limit, now func() time.Time) ratelimit.Limiter {
+	switch {
+	case limit.Events == 0:
 		return nil
+	case given != nil:
+		return given
 	}
-	if deps.Limiter != nil {
-		return deps.Limiter
-	}
-	return ratelimit.NewLocal(cfg.UploadLimit(), deps.Now)
+	return ratelimit.NewLocal(limit, now)
 }
 
 // LoginLimit is AUTH_FAIL_LIMIT per AUTH_FAIL_WINDOW_SECONDS; it is of use only when the limit is not 0.

@@ -23,7 +23,7 @@ func TestEveryListTakesEveryLimit(t *testing.T) {
 	q.consume(1, func(*streammq.Delivery) streammq.Result { return streammq.Success() })
 	a := q.accept(ada, "a.txt", "text")
 	lists := 0
-	for _, r := range q.g.routes() {
+	for _, r := range q.g.routes {
 		if !slices.Contains(r.Query, "limit") {
 			continue
 		}

@@ -31,18 +31,6 @@ type guesses struct {
 	blocked map[string]time.Time // network → until when
 }
 
-func newGuesses(cfg Config, deps Deps) *guesses {
-	g := &guesses{now: deps.Now, blocked: map[string]time.Time{}}
-	switch {
-	case cfg.AuthFailLimit == 0:
-	case deps.Logins != nil:
-		g.limiter = deps.Logins
-	default:
-		g.limiter = ratelimit.NewLocal(cfg.LoginLimit(), deps.Now)
-	}
-	return g
-}
-
 // wait is how long a network is still blocked; 0: it is not.
 func (g *guesses) wait(network string) time.Duration {
 	g.mu.Lock()
@@ -88,19 +76,13 @@ func (g *Gateway) login(c *gin.Context, secret string) (auth.Principal, error) {
 	if err == nil || !errors.Is(err, auth.ErrInvalidKey) {
 		return who, err
 	}
-	if wait > 0 {
-		g.loginFailed(c, from)
-		return auth.Principal{}, &web.Error{Code: web.CodeLoginLimited, RetryAfter: wait, Cause: err}
-	}
-	g.loginFailed(c, from)
-	if wait := g.guesses.failed(c.Request.Context(), from); wait > 0 {
-		return auth.Principal{}, &web.Error{Code: web.CodeLoginLimited, RetryAfter: wait, Cause: err}
-	}
-	return auth.Principal{}, err
-}
-
-// loginFailed counts a failed login where operators look.
-func (g *Gateway) loginFailed(c *gin.Context, from string) {
 	g.metrics.Logins.Inc()
 	g.trail.Tried(audit.Event{Action: audit.LoginFailed, Source: audit.Source{IP: from, RequestID: web.RequestOf(c).ID}})
+	if wait == 0 {
+		wait = g.guesses.failed(c.Request.Context(), from)
+	}
+	if wait > 0 {
+		err = &web.Error{Code: web.CodeLoginLimited, RetryAfter: wait, Cause: err}
+	}
+	return auth.Principal{}, err
 }

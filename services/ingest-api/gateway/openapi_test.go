@@ -35,7 +35,7 @@ func TestDescriptionFitsRoutes(t *testing.T) {
 func TestDescriptionFitsParameters(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	for _, r := range b.g.routes() {
+	for _, r := range b.g.routes {
 		path, op := operationOf(b.g.api.Root, r.Method, r.Path)
 		shared, _ := apidoc.Child(b.g.api.Root, "paths")[path].(apidoc.Object)["parameters"].([]any)
 		own, _ := op["parameters"].([]any)

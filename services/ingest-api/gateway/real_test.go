@@ -193,7 +193,7 @@ func TestRouteWalker(t *testing.T) {
 	t.Parallel()
 	everyWorld(t, func(t *testing.T, s *site) {
 		var rows []string
-		for _, route := range s.g.routes() {
+		for _, route := range s.g.routes {
 			row := fmt.Sprintf("%-6s %-44s needs=%-8s", route.Method, route.Path, needs(route.Access))
 			object := s.belonging(route)
 			for _, who := range walkers() {
@@ -300,7 +300,7 @@ func TestForeignAndUnknownLookTheSame(t *testing.T) {
 func foreignLooksUnknown(t *testing.T, s *site) {
 	table := probes()
 	unknown := belongings{task: unknownID, document: unknownID, base: unknownID, message: unknownID}
-	for _, r := range s.g.routes() {
+	for _, r := range s.g.routes {
 		name := r.Method + " " + r.Path
 		if !strings.HasPrefix(r.Path, "/api/") {
 			continue
@@ -327,7 +327,7 @@ func foreignLooksUnknown(t *testing.T, s *site) {
 		require.Equal(t, before, s.hash(), name)
 	}
 	for name := range table {
-		require.True(t, slices.ContainsFunc(s.g.routes(), func(r web.Route) bool { return r.Method+" "+r.Path == name }), "no route %s", name)
+		require.True(t, slices.ContainsFunc(s.g.routes, func(r web.Route) bool { return r.Method+" "+r.Path == name }), "no route %s", name)
 	}
 }
 

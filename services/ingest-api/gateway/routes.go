@@ -2,18 +2,11 @@ package gateway
 
 import (
 	"net/http"
-	"slices"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
-
-// routes is all that the gateway answers.
-func (g *Gateway) routes() []web.Route {
-	return slices.Concat(g.uploads.Routes(), g.documents.Routes(), g.tasks.Routes(), g.operators.Routes(), g.deadLetters.Routes(),
-		g.topicDeadLetters.Routes(), g.topics.Routes(), g.serviceRoutes())
-}
 
 func (g *Gateway) serviceRoutes() []web.Route {
 	return []web.Route{
@@ -42,7 +35,7 @@ func (g *Gateway) newEngine() (*gin.Engine, error) {
 		return nil, err
 	}
 	e.Use(g.begin, g.recoverPanic, g.guardHost)
-	for _, r := range g.routes() {
+	for _, r := range g.routes {
 		e.Handle(r.Method, r.Path, g.answer(r))
 	}
 	e.NoRoute(g.plain(func(*gin.Context) error { return web.Errorf(web.CodeNotFound, "there is nothing at this address") }))

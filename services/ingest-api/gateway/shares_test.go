@@ -55,7 +55,7 @@ func TestOpenUploadsOfOneUser(t *testing.T) {
 	b.accept(ada, "a.txt", "three")
 	finish2()
 	require.Equal(t, http.StatusAccepted, (<-second).Code)
-	require.Zero(t, b.g.tasks.Shares.Users(), "nothing is kept of who has nothing open")
+	require.Zero(t, b.g.shares.Users(), "nothing is kept of who has nothing open")
 	require.Zero(t, b.held())
 }
 
@@ -76,7 +76,7 @@ func TestBytesInFlightOfOneUser(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, (<-first).Code)
 	require.Equal(t, http.StatusAccepted, (<-second).Code)
 	b.accept(ada, "b.txt", "3"+big)
-	require.Zero(t, b.g.tasks.Shares.Users())
+	require.Zero(t, b.g.shares.Users())
 	require.Zero(t, b.held(), "the refused file was dropped")
 }
 
@@ -105,7 +105,7 @@ func TestEventStreamsOfOneUser(t *testing.T) {
 	leave()
 	<-done
 	require.Equal(t, http.StatusOK, look(ada, mine))
-	require.Zero(t, b.g.tasks.Shares.Users())
+	require.Zero(t, b.g.shares.Users())
 }
 
 // leaving is a client that goes with the first bytes.

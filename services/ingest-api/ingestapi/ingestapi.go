@@ -80,8 +80,9 @@ func Services(ctx context.Context, p *documents.Parts, cfg *Config) (services []
 	p.Env.Ready.Register("schema", p.Database.CheckSchema)
 	server, err := gateway.NewServer(ctx, cfg.HTTP, gateway.Deps{
 		Service: app, Auth: callers, Keys: keys, Audit: trail, Outbox: outbox.NewStore(p.Store), DeadLetters: wiring.DeadLetters(p, cfg.Shared, app), MQ: mq,
-		Limiter: uploads(p, cfg), Logins: logins(p, cfg), Readiness: p.Env.Ready,
-		Metrics: process.MetricsHandler(p.Env), Registerer: p.Env.Metrics, Tracer: otel.GetTracerProvider(),
+		Limiter: limiter(p, "ratelimit:upload:", cfg.HTTP.UploadLimit()), Logins: limiter(p, "ratelimit:login:", cfg.HTTP.LoginLimit()),
+		Readiness: p.Env.Ready,
+		Metrics:   process.MetricsHandler(p.Env), Registerer: p.Env.Metrics, Tracer: otel.GetTracerProvider(),
 		Logger: p.Env.Log, Version: p.Env.Version,
 	})
 	if err != nil {
@@ -100,27 +101,11 @@ func authenticator(keys *auth.Keys, cfg *Config) (gateway.Authenticator, error) 
 	return token.Chain{Keys: keys, Tokens: tokens}, nil
 }
 
-// uploads limits files; nil: no limit is set.
-func uploads(p *documents.Parts, cfg *Config) ratelimit.Limiter {
-	if cfg.HTTP.UploadRateLimit == 0 {
-		return nil
-	}
-	return limiter(p, "ratelimit:upload:", cfg.HTTP.UploadLimit())
-}
-
-// logins limits failed logins; nil: no limit is set.
-func logins(p *documents.Parts, cfg *Config) ratelimit.Limiter {
-	if cfg.HTTP.AuthFailLimit == 0 {
-		return nil
-	}
-	return limiter(p, "ratelimit:login:", cfg.HTTP.LoginLimit())
-}
-
 // limiter counts in Redis for all gateways together, and alone while Redis is away or not set.
 func limiter(p *documents.Parts, prefix string, limit ratelimit.Limit) ratelimit.Limiter {
 	r := redis.Of(p.Transports)
-	if r == nil {
-		return ratelimit.NewLocal(limit, time.Now)
+	if r == nil || limit.Events == 0 {
+		return nil // the gateway has one of its own where there is a limit
 	}
 	return ratelimit.NewFallback(redislimit.New(r.Client, prefix, limit), ratelimit.NewLocal(limit, time.Now), p.Env.Log, time.Now)
 }
