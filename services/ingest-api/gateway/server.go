@@ -22,8 +22,6 @@ type Server struct {
 	gateway  *Gateway
 	listener net.Listener
 	http     *http.Server
-	grace    time.Duration
-	log      *slog.Logger
 }
 
 // NewServer makes the gateway and opens its address, so that a taken port is known before anything starts.
@@ -39,7 +37,7 @@ func NewServer(ctx context.Context, cfg Config, deps Deps) (*Server, error) {
 		return nil, fmt.Errorf("listen on HTTP_ADDR %s: %w", cfg.Addr, err)
 	}
 	return &Server{
-		gateway: g, listener: listener, grace: cfg.ShutdownGrace, log: deps.Logger,
+		gateway: g, listener: listener,
 		http: &http.Server{
 			Handler: g, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 			// No WriteTimeout: it would end event streams. Every write has a deadline of its own instead.
@@ -51,30 +49,28 @@ func NewServer(ctx context.Context, cfg Config, deps Deps) (*Server, error) {
 // Addr is the address that is listened on, host:port.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Gateway is the handler that is served.
-func (s *Server) Gateway() *Gateway { return s.gateway }
-
 // Run serves until ctx ends, then stops in order: not ready, streams and waits end, no new connections,
 // Requests in flight get SHUTDOWN_GRACE to finish. It returns nil after such a stop.
 func (s *Server) Run(ctx context.Context) error {
+	log, grace := s.gateway.log, s.gateway.cfg.ShutdownGrace
 	served := make(chan error, 1)
 	go func() { served <- s.http.Serve(s.listener) }()
-	s.log.InfoContext(ctx, "gateway: listening", slog.String("addr", s.Addr()), slog.String("auth_mode", string(s.gateway.cfg.AuthMode)))
+	log.InfoContext(ctx, "gateway: listening", slog.String("addr", s.Addr()), slog.String("auth_mode", string(s.gateway.cfg.AuthMode)))
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve %s: %w", s.Addr(), err)
 	case <-ctx.Done():
 	}
 	s.gateway.Drain()
-	graceful, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.grace)
+	graceful, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
 	if err := s.http.Shutdown(graceful); err != nil {
-		s.log.WarnContext(ctx, "gateway: requests cut off at the stop", slog.Duration("grace", s.grace), slog.Any("error", err))
+		log.WarnContext(ctx, "gateway: requests cut off at the stop", slog.Duration("grace", grace), slog.Any("error", err))
 		_ = s.http.Close() // its error says only that a connection was closed already
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", s.Addr(), err)
 	}
-	s.log.InfoContext(ctx, "gateway: stopped")
+	log.InfoContext(ctx, "gateway: stopped")
 	return nil
 }

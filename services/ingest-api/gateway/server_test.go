@@ -56,7 +56,7 @@ func TestGracefulStop(t *testing.T) {
 	stop()
 	_, err = readEvent(t, events)
 	require.ErrorIs(t, err, io.EOF)
-	require.Eventually(t, func() bool { return web.Stopped(s.Gateway().draining) }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return web.Stopped(s.gateway.draining) }, time.Minute, time.Millisecond)
 	_, err = writer.Write(body.Bytes())
 	require.NoError(t, err)
 	require.NoError(t, writer.Close())
