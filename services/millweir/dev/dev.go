@@ -5,7 +5,6 @@ package dev
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -44,23 +43,17 @@ func (c *Config) Validate() error {
 // options are the flags of the verb.
 type options struct {
 	queue, data, addr string
-	rest              []string // for the process: --env-file and the like
+	rest              []string // for the process
 }
 
-// parse reads the verb's own flags and leaves the others.
+// parse reads the verb's own flags, with --env-file at once: what it sets is not replaced by an embedded default.
 func parse(args []string) (options, error) {
 	o := options{data: "./data"}
+	own := map[string]*string{"queue": &o.queue, "data": &o.data, "addr": &o.addr}
 	for i := 0; i < len(args); i++ {
 		name, value, inline := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
-		var to *string
-		switch name {
-		case "queue":
-			to = &o.queue
-		case "data":
-			to = &o.data
-		case "addr":
-			to = &o.addr
-		default:
+		to := own[name]
+		if to == nil && name != "env-file" {
 			o.rest = append(o.rest, args[i])
 			continue
 		}
@@ -70,7 +63,11 @@ func parse(args []string) (options, error) {
 			}
 			value = args[i]
 		}
-		*to = value
+		if to != nil {
+			*to = value
+		} else if err := process.LoadEnvFile(value); err != nil {
+			return o, err
+		}
 	}
 	if o.queue != "" && o.queue != queue.Redis && o.queue != queue.Kafka {
 		return o, fmt.Errorf("--queue %s: allowed is redis|kafka", o.queue)
@@ -81,26 +78,19 @@ func parse(args []string) (options, error) {
 // Run is `millweir dev`; it answers the exit code.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args)
-	if err == nil {
-		// The file comes first, so that what it sets is not replaced by an embedded default.
-		err = loadEnvFile(&o)
-	}
-	if err != nil {
-		if !errors.Is(err, flag.ErrHelp) {
-			_, _ = fmt.Fprintln(stderr, "millweir dev:", err)
-		}
-		return process.ExitUsage
-	}
-	if help(o.rest) {
-		return runProcess(ctx, o.rest, stdout, stderr)
-	}
-	stop, err := defaults(o)
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, "millweir dev:", err)
-		return process.ExitFailed
+		return process.ExitUsage
 	}
-	defer stop()
-	return runProcess(ctx, o.rest, stdout, stderr)
+	if !help(o.rest) {
+		stop, err := defaults(o)
+		if err != nil {
+			_, _ = fmt.Fprintln(stderr, "millweir dev:", err)
+			return process.ExitFailed
+		}
+		defer stop()
+	}
+	return process.Run(ctx, process.Spec{Name: "millweir dev"}, process.IO{Args: o.rest, Stdout: stdout, Stderr: stderr}, body)
 }
 
 // help reports whether the process will only print something.
@@ -114,37 +104,21 @@ func help(args []string) bool {
 	return false
 }
 
-// runProcess hands over to the process package.
-func runProcess(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return process.Run(ctx, process.Spec{Name: "millweir dev"}, process.IO{Args: args, Stdout: stdout, Stderr: stderr}, body)
-}
-
-// loadEnvFile reads --env-file out of the rest.
-func loadEnvFile(o *options) error {
-	for i, a := range o.rest {
-		name, value, inline := strings.Cut(strings.TrimLeft(a, "-"), "=")
-		if name != "env-file" {
-			continue
-		}
-		n := 1
-		if !inline {
-			if i+1 == len(o.rest) {
-				return errors.New("--env-file needs a value")
-			}
-			value, n = o.rest[i+1], 2
-		}
-		o.rest = append(o.rest[:i:i], o.rest[i+n:]...)
-		return process.LoadEnvFile(value)
-	}
-	return nil
-}
-
 // defaults sets what is not set to the embedded parts under the data folder, and starts the in-process queue.
 func defaults(o options) (stop func(), err error) {
 	if err := os.MkdirAll(o.data, 0o750); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
 	stop = func() {}
+	wished := map[string]string{"INGEST_QUEUE": o.queue, "HTTP_ADDR": o.addr} // by flags
+	for name, value := range wished {
+		if value == "" {
+			continue
+		}
+		if err := os.Setenv(name, value); err != nil {
+			return stop, err
+		}
+	}
 	set := map[string]string{
 		"UPLOAD_DIR": filepath.Join(o.data, "uploads"),
 		"VECTOR_DIR": filepath.Join(o.data, "vectors"),
@@ -156,11 +130,6 @@ func defaults(o options) (stop func(), err error) {
 	if os.Getenv("CHROMA_BASE_URL") == "" {
 		set["VECTOR_STORE"] = "embedded"
 	}
-	if o.queue != "" {
-		if err := os.Setenv("INGEST_QUEUE", o.queue); err != nil {
-			return stop, err
-		}
-	}
 	name, start := "REDIS_URL", embedded.Start
 	if os.Getenv("INGEST_QUEUE") == queue.Kafka {
 		name, start = "KAFKA_BOOTSTRAP_SERVERS", startKafka
@@ -171,11 +140,6 @@ func defaults(o options) (stop func(), err error) {
 			return stop, err
 		}
 		set[name], stop = address, stopQueue
-	}
-	if o.addr != "" {
-		if err := os.Setenv("HTTP_ADDR", o.addr); err != nil {
-			return stop, err
-		}
 	}
 	for name, value := range set {
 		if os.Getenv(name) != "" {

@@ -178,6 +178,31 @@ func TestBadFlagsAndSettingsAreExit2(t *testing.T) {
 	require.Contains(t, help.String(), "INGEST_WORKER_CONCURRENCY")
 }
 
+// What stands in no file before comes from a later one; what does, does not.
+func TestTheFirstOfSeveralEnvFilesWins(t *testing.T) {
+	dir := t.TempDir()
+	good, bad := filepath.Join(dir, "good"), filepath.Join(dir, "bad")
+	require.NoError(t, os.WriteFile(good, []byte("INGEST_MAX_CRASHES=3\nDATABASE_URL=sqlite:"+filepath.Join(dir, "a.db")+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(bad, []byte("INGEST_MAX_CRASHES=1\n"), 0o600))
+	for _, c := range []struct {
+		files []string
+		want  int
+	}{
+		{[]string{"--env-file", good, "--env-file=" + bad}, process.ExitOK},
+		{[]string{"--env-file=" + bad, "-env-file", good}, process.ExitUsage},
+		{[]string{"--env-file=", "--env-file", good}, process.ExitUsage}, // the first has no name
+	} {
+		for _, name := range []string{"INGEST_MAX_CRASHES", "DATABASE_URL", "MYSQL_DSN", "UPLOAD_DIR", "VECTOR_DIR", "VECTOR_STORE", "AUTH_MODE", "REDIS_URL", "INGEST_QUEUE"} {
+			t.Setenv(name, "") // restores it after the test
+			require.NoError(t, os.Unsetenv(name))
+		}
+		var out, logs bytes.Buffer
+		args := append([]string{"--data", filepath.Join(dir, "data"), "--check-config"}, c.files...)
+		require.Equal(t, c.want, Run(t.Context(), args, &out, &logs), "%v: %s", c.files, logs.String())
+		require.Equal(t, c.want == process.ExitOK, strings.Contains(out.String(), "settings are good"), "%v", c.files)
+	}
+}
+
 func TestEnvFileWinsOverEmbeddedDefaults(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "env")
 	require.NoError(t, os.WriteFile(file, []byte("INGEST_MAX_CRASHES=1\n"), 0o600))
