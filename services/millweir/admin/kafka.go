@@ -58,7 +58,7 @@ type shownTopic struct {
 func report(a *cli.App, topics []kafkaq.TopicReport, err error) error {
 	all := make([]shownTopic, len(topics))
 	for i, t := range topics {
-		all[i] = shownTopic{t.Name, t.Made, t.Partitions, t.Replication, t.AppendTime}
+		all[i] = shownTopic(t)
 		if !t.AppendTime {
 			_, _ = fmt.Fprintf(a.Err, "topic %s has the producers' times: set message.timestamp.type=LogAppendTime, or lost deliveries are judged by clocks that nobody compares\n", t.Name)
 		}

@@ -12,7 +12,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/millweir/millweir/services/millweir/client"
 )
@@ -183,10 +182,7 @@ func NeedsSome(what string) cobra.PositionalArgs {
 }
 
 // Said reports whether a flag was given.
-func (a *App) Said(flag string) (said bool) {
-	a.command.Flags().Visit(func(f *pflag.Flag) { said = said || f.Name == flag })
-	return said
-}
+func (a *App) Said(flag string) bool { return a.command.Flags().Changed(flag) }
 
 // gateway is the client of the verb.
 func (a *App) gateway() *client.Client { return client.New(a.server, a.Getenv("MILLWEIR_API_KEY")) }

@@ -35,29 +35,12 @@ func newPlace(c *cobra.Command) *place {
 // ofTopic reports whether it is not the ingest queue's.
 func (p *place) ofTopic() bool { return p.topic+p.stream != "" }
 
-// path is an address below the dead letters, without its query.
-func (p *place) path(rest string) string {
+// at makes the addresses of the dead letters.
+func (p *place) at() address {
 	if !p.ofTopic() {
-		return "/internal/dlq" + rest
+		return address{root: "/internal/dlq"}
 	}
-	name := p.topic
-	if p.stream != "" {
-		name = p.stream
-	}
-	return "/internal/dlq/topics/" + url.PathEscape(name) + rest
-}
-
-// at is path with its query.
-func (p *place) at(rest string) string {
-	if p.stream != "" {
-		rest += "?kind=stream"
-	}
-	return p.path(rest)
-}
-
-// deadLetter is the address of one dead letter, or of a step of it.
-func (p *place) deadLetter(id, step string) string {
-	return p.at("/letters/" + url.PathEscape(id) + step)
+	return address{root: "/internal/dlq/topics/" + url.PathEscape(cmp.Or(p.stream, p.topic)), stream: p.stream != ""}
 }
 
 // selection are the filters of dead letters. The gateway refuses those that the dead letters asked for do not know.
@@ -83,13 +66,9 @@ func dlqList(a *App) *cobra.Command {
 		"list dead letters with what their tasks are now, newest first; of a topic oldest first", Needs(),
 		func(ctx context.Context, _ []string) error {
 			if p.ofTopic() {
-				kind := url.Values{}
-				if p.stream != "" {
-					kind.Set("kind", "stream")
-				}
-				return listed(ctx, a, p.path("/letters"), l, kind, topicDeadLetterHeader, topicDeadLetterRow)
+				return listed(ctx, a, p.at().path("letters"), l, p.at().kind(nil), topicDeadLetterHeader, topicDeadLetterRow)
 			}
-			return listed(ctx, a, p.path(""), l, nil, deadLetterHeader, deadLetterRow)
+			return listed(ctx, a, p.at().path(), l, nil, deadLetterHeader, deadLetterRow)
 		})
 	l, p = newListing(c, 50, "dead letters"), newPlace(c)
 	selection(c, l.filters)
@@ -135,10 +114,11 @@ func dlqGet(a *App) *cobra.Command {
 	var p *place
 	c := Verb("get LETTER [--topic T | --stream KEY]", "show a dead letter", Needs("a letter id"),
 		func(ctx context.Context, args []string) error {
+			path := p.at().url(nil, "letters", args[0])
 			if p.ofTopic() {
-				return shown(ctx, a, p.deadLetter(args[0], ""), printTopicDeadLetter)
+				return shown(ctx, a, path, printTopicDeadLetter)
 			}
-			return shown(ctx, a, p.deadLetter(args[0], ""), printDeadLetter)
+			return shown(ctx, a, path, printDeadLetter)
 		})
 	p = newPlace(c)
 	return c
@@ -261,7 +241,7 @@ func (b *bulk) run(ctx context.Context, a *App, step, done string) error {
 	var failed error
 	for more := true; more && failed == nil; {
 		var r wire.BulkResult
-		if failed = a.gateway().Post(ctx, b.at(step), wish, &r); failed != nil {
+		if failed = a.gateway().Post(ctx, b.at().url(nil, step), wish, &r); failed != nil {
 			break
 		}
 		sum.add(r)
@@ -322,9 +302,9 @@ func dlqReplay(a *App) *cobra.Command {
 						return err
 					}
 				}
-				return b.run(ctx, a, "/replay", "replayed")
+				return b.run(ctx, a, "replay", "replayed")
 			}
-			replay := func(id string) string { return b.deadLetter(id, "/replay") }
+			replay := func(id string) string { return b.at().url(nil, "letters", id, "replay") }
 			if b.ofTopic() {
 				done, failed := postEach[wire.TopicDeadLetter](ctx, a, ids, "replay", replay)
 				return cmp.Or(failed, Table(a, done, topicDeadLetterHeader, topicDeadLetterRow))
@@ -361,10 +341,10 @@ func dlqDrop(a *App) *cobra.Command {
 				}
 			}
 			if b.all {
-				return b.run(ctx, a, "/drop", "dropped")
+				return b.run(ctx, a, "drop", "dropped")
 			}
 			done, failed := forEach(ids, "drop", func(id string) (dropped, error) {
-				return dropped{id}, a.gateway().Delete(ctx, b.deadLetter(id, ""))
+				return dropped{id}, a.gateway().Delete(ctx, b.at().url(nil, "letters", id))
 			})
 			return cmp.Or(failed, Table(a, done, "DROPPED", func(d dropped) []any { return []any{clean(d.ID)} }))
 		})

@@ -23,19 +23,29 @@ func topics(a *App) *cobra.Command {
 // topicVerb is a verb on a topic or single stream.
 func topicVerb(use, short string, args cobra.PositionalArgs, run func(ctx context.Context, at topicPath, args []string) error) *cobra.Command {
 	var stream bool
-	c := Verb(use, short, args, func(ctx context.Context, args []string) error { return run(ctx, topicPath{args[0], stream}, args[1:]) })
+	c := Verb(use, short, args, func(ctx context.Context, args []string) error {
+		at := topicPath{address{"/internal/mq/topics/" + url.PathEscape(args[0]), stream}, args[0]}
+		return run(ctx, at, args[1:])
+	})
 	c.Flags().BoolVar(&stream, "stream", false, "TOPIC is the key of a single stream")
 	return c
 }
 
 // topicPath makes the addresses of a topic or single stream.
 type topicPath struct {
-	name   string
-	stream bool
+	address
+
+	name string
 }
 
-// at is the address of something of the topic, with q as its query.
-func (t topicPath) at(q url.Values, rest ...string) string {
+// address makes those of what stands below a root.
+type address struct {
+	root   string
+	stream bool // the root is that of a single stream
+}
+
+// url is an address with q as its query.
+func (t address) url(q url.Values, rest ...string) string {
 	if q = t.kind(q); len(q) == 0 {
 		return t.path(rest...)
 	}
@@ -43,8 +53,8 @@ func (t topicPath) at(q url.Values, rest ...string) string {
 }
 
 // path is the address without its query.
-func (t topicPath) path(rest ...string) string {
-	path := "/internal/mq/topics/" + url.PathEscape(t.name)
+func (t address) path(rest ...string) string {
+	path := t.root
 	for _, r := range rest {
 		path += "/" + url.PathEscape(r)
 	}
@@ -52,7 +62,7 @@ func (t topicPath) path(rest ...string) string {
 }
 
 // kind adds to a query that the topic is a single stream, where it is.
-func (t topicPath) kind(q url.Values) url.Values {
+func (t address) kind(q url.Values) url.Values {
 	if q == nil {
 		q = url.Values{}
 	}
@@ -116,7 +126,7 @@ func mqTopics(a *App) *cobra.Command {
 func mqPartitions(a *App) *cobra.Command {
 	return topicVerb("partitions TOPIC", "count what each partition holds", Needs("a topic"),
 		func(ctx context.Context, at topicPath, _ []string) error {
-			return part(ctx, a, at.at(nil), "PARTITION\tENTRIES\tFIRST\tLAST\tPAYLOADS BESIDE",
+			return part(ctx, a, at.url(nil), "PARTITION\tENTRIES\tFIRST\tLAST\tPAYLOADS BESIDE",
 				func(s wire.TopicStats) []wire.PartitionStats { return s.Each },
 				func(p wire.PartitionStats) []any {
 					return []any{p.Partition, p.Entries, word(p.FirstID), word(p.LastID), p.Beside}
@@ -130,7 +140,7 @@ func mqPartitions(a *App) *cobra.Command {
 func mqGroups(a *App) *cobra.Command {
 	return topicVerb("groups TOPIC", "list groups with their lag in entries", Needs("a topic"),
 		func(ctx context.Context, at topicPath, _ []string) error {
-			return whole(ctx, a, at.at(nil, "groups"), "GROUP\tMEMBERS\tPARTITIONS\tLAG\tPENDING", func(g wire.Group) []any {
+			return whole(ctx, a, at.url(nil, "groups"), "GROUP\tMEMBERS\tPARTITIONS\tLAG\tPENDING", func(g wire.Group) []any {
 				return []any{clean(g.Name), g.Members, g.Partitions, about(g.Lag, g.LagExact), g.Pending}
 			})
 		})
@@ -140,7 +150,7 @@ func mqGroups(a *App) *cobra.Command {
 func mqLag(a *App) *cobra.Command {
 	return topicVerb("lag TOPIC GROUP", "tell how a group stands on each partition", Needs("a topic", "a group"),
 		func(ctx context.Context, at topicPath, args []string) error {
-			return part(ctx, a, at.at(nil, "groups", args[0]),
+			return part(ctx, a, at.url(nil, "groups", args[0]),
 				"PARTITION\tLAG\tPENDING\tPUT OFF\tLENGTH\tLAST GIVEN\tOLDEST NOT FINISHED\tOWNER",
 				func(g wire.GroupStats) []wire.GroupPartition { return g.Partitions },
 				func(p wire.GroupPartition) []any {
@@ -161,7 +171,7 @@ func mqOwners(a *App) *cobra.Command {
 	return topicVerb("owners TOPIC GROUP", "tell who owns which partition, and who should", Needs("a topic", "a group"),
 		func(ctx context.Context, at topicPath, args []string) error {
 			var owners wire.Owners
-			err := part(ctx, a, at.at(nil, "groups", args[0], "owners"), "PARTITION\tOWNER\tLIVE\tLEASE LEFT\tEPOCH",
+			err := part(ctx, a, at.url(nil, "groups", args[0], "owners"), "PARTITION\tOWNER\tLIVE\tLEASE LEFT\tEPOCH",
 				func(o wire.Owners) []wire.OwnedPartition {
 					owners = o
 					return o.Partitions
@@ -203,7 +213,7 @@ func mqPending(a *App) *cobra.Command {
 func mqInFlight(a *App) *cobra.Command {
 	return topicVerb("inflight TOPIC GROUP", "list consumers with what they have in hand", Needs("a topic", "a group"),
 		func(ctx context.Context, at topicPath, args []string) error {
-			return whole(ctx, a, at.at(nil, "groups", args[0], "inflight"), "PARTITION\tCONSUMER\tLIVE\tPENDING\tIDLE", func(c wire.Consumer) []any {
+			return whole(ctx, a, at.url(nil, "groups", args[0], "inflight"), "PARTITION\tCONSUMER\tLIVE\tPENDING\tIDLE", func(c wire.Consumer) []any {
 				return []any{c.Partition, clean(c.Consumer), c.Live, c.Pending, millis(c.IdleMs)}
 			})
 		})
@@ -245,7 +255,7 @@ func mqTrim(a *App) *cobra.Command {
 				}
 			}
 			wish.MaxAgeSeconds = int64(maxAge.Seconds())
-			return posted(ctx, a, at.at(nil, "trim"), wish, func(w fields, done wire.Trimmed) {
+			return posted(ctx, a, at.url(nil, "trim"), wish, func(w fields, done wire.Trimmed) {
 				verb := "removed"
 				if done.DryRun {
 					verb = "would be removed"
@@ -285,7 +295,7 @@ func mqReset(a *App) *cobra.Command {
 			if partition >= 0 {
 				wish["partition"] = partition
 			}
-			return posted(ctx, a, at.at(nil, "groups", args[0], "reset"), wish, func(w fields, done wire.ResetDone) {
+			return posted(ctx, a, at.url(nil, "groups", args[0], "reset"), wish, func(w fields, done wire.ResetDone) {
 				_, _ = fmt.Fprintf(w, "reset; %d pending entries given up\n", done.PendingDropped)
 			})
 		})
@@ -314,9 +324,9 @@ func mqDelete(a *App) *cobra.Command {
 			if force {
 				q.Set("force", "true")
 			}
-			what, path := at.name+" with all that it holds", at.at(q)
+			what, path := at.name+" with all that it holds", at.url(q)
 			if len(args) == 1 {
-				what, path = "group "+args[0]+" of "+at.name, at.at(q, "groups", args[0])
+				what, path = "group "+args[0]+" of "+at.name, at.url(q, "groups", args[0])
 			}
 			if err := a.confirm("Delete " + what + " for good?"); err != nil {
 				return err
