@@ -15,7 +15,8 @@ import (
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
-// Every list takes every limit of its range and refuses the others with the range; a new list is walked by itself.
+// Every list takes every limit of its range and refuses the others with the range, and every filter of it
+// refuses nonsense by its name; a new list is walked by itself.
 func TestEveryListTakesEveryLimit(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, 2)
@@ -44,6 +45,17 @@ func TestEveryListTakesEveryLimit(t *testing.T) {
 		}
 		p := q.refused(q.get(who, path+"?limti=1"), http.StatusBadRequest, web.CodeUnknownParameter)
 		require.Equal(t, "limti", p.Parameter, path)
+		for _, name := range r.Query {
+			if slices.Contains([]string{"documentId", "from", "to"}, name) { // ids: what cannot be one is unknown
+				continue
+			}
+			w := q.get(who, path+"?limit=1&"+name+"=%00")
+			if name == "limit" {
+				w = q.get(who, path+"?limit=%00")
+			}
+			require.Equal(t, name, q.problem(w).Parameter, path)
+			require.Contains(t, []int{http.StatusBadRequest, http.StatusUnprocessableEntity}, w.Code, "%s %s", path, name)
+		}
 	}
 	require.GreaterOrEqual(t, lists, 12)
 }

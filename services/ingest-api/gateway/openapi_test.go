@@ -99,7 +99,7 @@ func TestEveryCodeIsListedWithItsRemedy(t *testing.T) {
 		require.NotEmpty(t, row["message"], code)
 		require.GreaterOrEqual(t, row["status"], 400, code)
 	}
-	for _, s := range web.Sentinels() {
+	for _, s := range web.Sentinels {
 		require.Contains(t, listed, s.Code)
 	}
 }

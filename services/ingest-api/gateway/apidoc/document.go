@@ -230,18 +230,8 @@ func problemAnswer(codes []string) Object {
 
 // Send sends the description.
 func (d *Document) Send(c *gin.Context) error {
-	h := c.Writer.Header()
-	h.Set("ETag", d.etag)
-	h.Set("Cache-Control", "public, no-cache")
-	if web.Matches(c.Request.Header.Values("If-None-Match"), d.etag, true) {
-		c.Writer.WriteHeader(http.StatusNotModified)
-		c.Writer.WriteHeaderNow()
-		return nil
+	if !web.NotModified(c, d.etag, "public, no-cache") {
+		web.Write(c, "application/json", http.StatusOK, d.JSON)
 	}
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(d.JSON)))
-	web.AllowWrite(c)
-	c.Writer.WriteHeader(http.StatusOK)
-	_, _ = c.Writer.Write(d.JSON)
 	return nil
 }

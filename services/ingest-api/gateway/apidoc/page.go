@@ -31,12 +31,8 @@ func (d *Document) SendPage(c *gin.Context) error {
 	h := c.Writer.Header()
 	h.Set("Content-Security-Policy", fmt.Sprintf(
 		"default-src 'none'; style-src 'sha256-%s'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'", base64.StdEncoding.EncodeToString(sum[:])))
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Length", strconv.Itoa(len(d.page)))
 	h.Set("Cache-Control", "public, no-cache")
-	web.AllowWrite(c)
-	c.Writer.WriteHeader(http.StatusOK)
-	_, _ = c.Writer.Write(d.page)
+	web.Write(c, "text/html; charset=utf-8", http.StatusOK, d.page)
 	return nil
 }
 

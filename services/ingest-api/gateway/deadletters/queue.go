@@ -51,11 +51,11 @@ func (g *Handler) Routes() []web.Route {
 	routes := []web.Route{
 		web.On(http.MethodGet, deadLetters, web.AccessInspect, []string{"source", "task", "error", "failedAfter", "failedBefore", "cursor", "limit"}, g.listDeadLetters),
 		web.On(http.MethodGet, deadLetters+"/stats", web.AccessInspect, nil, g.deadLetterStats),
-		web.On(http.MethodPost, deadLetters+"/replay", web.AccessOperate, nil, g.replayDeadLetters),
-		web.On(http.MethodPost, deadLetters+"/drop", web.AccessOperate, nil, g.dropDeadLetters),
-		web.On(http.MethodGet, one, web.AccessInspect, nil, g.getDeadLetter),
-		web.On(http.MethodDelete, one, web.AccessOperate, nil, g.dropDeadLetter),
-		web.On(http.MethodPost, one+"/replay", web.AccessOperate, nil, g.replayDeadLetter),
+		web.On(http.MethodPost, deadLetters+"/replay", web.AccessOperate, nil, g.bulk(false)),
+		web.On(http.MethodPost, deadLetters+"/drop", web.AccessOperate, nil, g.bulk(true)),
+		web.On(http.MethodGet, one, web.AccessInspect, nil, web.Of(letterID, g.getDeadLetter)),
+		web.On(http.MethodDelete, one, web.AccessOperate, nil, web.Of(letterID, g.dropDeadLetter)),
+		web.On(http.MethodPost, one+"/replay", web.AccessOperate, nil, web.Of(letterID, g.replayDeadLetter)),
 	}
 	if g.Service == nil {
 		return web.Without(routes, "this service has no dead letters")
@@ -85,9 +85,10 @@ func (g *Handler) listDeadLetters(c *gin.Context) error {
 	}
 	q = g.sourced(q)
 	name := deadLetterList(q)
-	limit, from, err := web.Page(c, name)
-	if err != nil {
-		return err
+	p := web.ParamsOf(c)
+	limit, from := p.Page(name)
+	if p.Err != nil {
+		return p.Err
 	}
 	rows, next, err := g.Service.List(c.Request.Context(), q, placeOf(from), limit)
 	if err != nil {
@@ -126,38 +127,26 @@ func textOf(name string, place *dlq.Cursor) wire.NullText {
 	if at.IsZero() {
 		at = time.UnixMicro(0)
 	}
-	return wire.NullText(web.TimeCursor(name, at, place.ID).Encode())
+	return wire.NullText(web.Cursor{List: name, At: at.UnixMicro(), ID: place.ID}.Encode())
 }
 
 // deadLetterQuery reads the filters of a list.
-func deadLetterQuery(c *gin.Context) (q dlq.Query, err error) {
-	if q.Source, err = web.Word(c, "source", dlq.Sources()); err != nil {
-		return q, err
-	}
-	if q.Task, err = web.Text(c, "task"); err != nil {
-		return q, err
-	}
-	q.Task = strings.ToLower(q.Task)
-	if q.Text, err = web.Text(c, "error"); err != nil {
-		return q, err
-	}
-	if q.FailedAfter, err = web.Time(c, "failedAfter"); err != nil {
-		return q, err
-	}
-	q.FailedBefore, err = web.Time(c, "failedBefore")
-	return q, err
+func deadLetterQuery(c *gin.Context) (dlq.Query, error) {
+	p := web.ParamsOf(c)
+	return dlq.Query{
+		Source: web.Word(p, "source", dlq.Sources()), Task: strings.ToLower(p.Text("task")), Text: p.Text("error"),
+		FailedAfter: p.Time("failedAfter"), FailedBefore: p.Time("failedBefore"),
+	}, p.Err
 }
 
 func (g *Handler) deadLetterStats(c *gin.Context) error {
-	s, err := g.Service.Stats(c.Request.Context())
-	if err != nil {
-		return err
-	}
-	return web.JSON(c, http.StatusOK, wire.DeadLetterStats{Source: string(s.Source), Entries: s.Entries, Dead: s.Dead})
+	return web.Show(c, func(s dlq.Stats) wire.DeadLetterStats {
+		return wire.DeadLetterStats{Source: string(s.Source), Entries: s.Entries, Dead: s.Dead}
+	})(g.Service.Stats(c.Request.Context()))
 }
 
-// deadLetterID is the dead letter that the path names.
-func (g *Handler) deadLetterID(c *gin.Context) (string, error) {
+// letterID finds the dead letter that the path names.
+func letterID(c *gin.Context) (string, error) {
 	id := strings.ToLower(c.Param("letterId"))
 	if id == "" || !web.HarmlessID(id) {
 		return "", dlq.ErrNotFound
@@ -165,39 +154,16 @@ func (g *Handler) deadLetterID(c *gin.Context) (string, error) {
 	return id, nil
 }
 
-func (g *Handler) getDeadLetter(c *gin.Context) error {
-	id, err := g.deadLetterID(c)
-	if err != nil {
-		return err
-	}
-	l, err := g.Service.Get(c.Request.Context(), id)
-	if err != nil {
-		return err
-	}
-	return web.JSON(c, http.StatusOK, viewDeadLetter(l))
+func (g *Handler) getDeadLetter(c *gin.Context, id string) error {
+	return web.Show(c, viewDeadLetter)(g.Service.Get(c.Request.Context(), id))
 }
 
-func (g *Handler) replayDeadLetter(c *gin.Context) error {
-	id, err := g.deadLetterID(c)
-	if err != nil {
-		return err
-	}
-	t, err := g.Service.Replay(c.Request.Context(), g.Trail.Acting(c, audit.DeadLetterReplay, id, ""), id)
-	if err != nil {
-		return err
-	}
-	return web.JSON(c, http.StatusOK, views.Inspection(t))
+func (g *Handler) replayDeadLetter(c *gin.Context, id string) error {
+	return web.Show(c, views.Inspection)(g.Service.Replay(c.Request.Context(), g.Trail.Acting(c, audit.DeadLetterReplay, id, ""), id))
 }
 
-func (g *Handler) dropDeadLetter(c *gin.Context) error {
-	id, err := g.deadLetterID(c)
-	if err != nil {
-		return err
-	}
-	if err := g.Service.Drop(c.Request.Context(), g.dropping(c), id); err != nil {
-		return err
-	}
-	return web.NoContent(c)
+func (g *Handler) dropDeadLetter(c *gin.Context, id string) error {
+	return web.NoContent(c, g.Service.Drop(c.Request.Context(), g.dropping(c), id))
 }
 
 // dropping notes each dropped letter by its death: fsck asks for that when it misses the entry.
@@ -214,28 +180,24 @@ func (g *Handler) dropping(c *gin.Context) dlq.NoteFunc {
 	}
 }
 
-func (g *Handler) replayDeadLetters(c *gin.Context) error {
-	q, b, err := g.readBulk(c, false)
-	if err != nil {
-		return err
+// bulk replays or drops the dead letters that the body selects.
+func (g *Handler) bulk(drop bool) web.HandlerFunc {
+	return func(c *gin.Context) error {
+		q, b, err := g.readBulk(c, drop)
+		if err != nil {
+			return err
+		}
+		var r dlq.Result
+		if drop {
+			r, err = g.Service.DropAll(c.Request.Context(), g.dropping(c), q, b)
+		} else {
+			r, err = g.Service.ReplayAll(c.Request.Context(), g.Trail.Acting(c, audit.DeadLetterReplay, "", describeQuery(q)), q, b)
+		}
+		if err != nil {
+			return err
+		}
+		return web.JSON(c, http.StatusOK, viewBulk(deadLetterList(q), b, r, drop))
 	}
-	r, err := g.Service.ReplayAll(c.Request.Context(), g.Trail.Acting(c, audit.DeadLetterReplay, "", describeQuery(q)), q, b)
-	if err != nil {
-		return err
-	}
-	return web.JSON(c, http.StatusOK, viewBulk(deadLetterList(q), b, r, false))
-}
-
-func (g *Handler) dropDeadLetters(c *gin.Context) error {
-	q, b, err := g.readBulk(c, true)
-	if err != nil {
-		return err
-	}
-	r, err := g.Service.DropAll(c.Request.Context(), g.dropping(c), q, b)
-	if err != nil {
-		return err
-	}
-	return web.JSON(c, http.StatusOK, viewBulk(deadLetterList(q), b, r, true))
 }
 
 func viewBulk(list string, b dlq.Bulk, r dlq.Result, drop bool) wire.BulkResult {

@@ -30,10 +30,10 @@ func (g *TopicHandler) Routes() []web.Route {
 	const one = deadLetters + "/:letterId"
 	filter := []string{"kind", "group", "partition", "key", "error", "failedAfter", "failedBefore", "unreplayed", "cursor", "limit"}
 	routes := []web.Route{
-		web.On(http.MethodGet, deadLetters, web.AccessInspect, filter, g.listTopicDeadLetters),
-		web.On(http.MethodGet, one, web.AccessInspect, []string{"kind"}, g.getTopicDeadLetter),
-		web.On(http.MethodDelete, one, web.AccessOperate, []string{"kind"}, g.dropTopicDeadLetter),
-		web.On(http.MethodPost, one+"/replay", web.AccessOperate, []string{"kind"}, g.replayTopicDeadLetter),
+		web.On(http.MethodGet, deadLetters, web.AccessInspect, filter, web.Of(g.topicDLQ, g.listTopicDeadLetters)),
+		web.On(http.MethodGet, one, web.AccessInspect, []string{"kind"}, web.Of(g.topicDLQ, g.getTopicDeadLetter)),
+		web.On(http.MethodDelete, one, web.AccessOperate, []string{"kind"}, web.Of(g.topicDLQ, g.dropTopicDeadLetter)),
+		web.On(http.MethodPost, one+"/replay", web.AccessOperate, []string{"kind"}, web.Of(g.topicDLQ, g.replayTopicDeadLetter)),
 		web.On(http.MethodPost, topic+"/replay", web.AccessOperate, []string{"kind"}, g.bulk(false)),
 		web.On(http.MethodPost, topic+"/drop", web.AccessOperate, []string{"kind"}, g.bulk(true)),
 	}
@@ -52,12 +52,6 @@ func (g *TopicHandler) topicDLQ(c *gin.Context) (*dlq.Topic, error) {
 	return dlq.NewTopic(q, c.Param("topic"), stream), nil
 }
 
-// topicDeadLetter is the service and the dead letter of a path.
-func (g *TopicHandler) topicDeadLetter(c *gin.Context) (*dlq.Topic, string, error) {
-	dlqService, err := g.topicDLQ(c)
-	return dlqService, c.Param("letterId"), err
-}
-
 // ofDeadLetter says that it is the dead letter that was not found, or cannot be read.
 func ofDeadLetter(err error) error {
 	switch {
@@ -71,24 +65,21 @@ func ofDeadLetter(err error) error {
 
 const TopicDeadLetterList = "dlq:topic"
 
-func (g *TopicHandler) listTopicDeadLetters(c *gin.Context) error {
-	dlqService, err := g.topicDLQ(c)
-	if err != nil {
-		return err
-	}
+func (g *TopicHandler) listTopicDeadLetters(c *gin.Context, letters *dlq.Topic) error {
 	q, err := topicDeadLetterQuery(c)
 	if err != nil {
 		return err
 	}
-	limit, from, err := web.Page(c, TopicDeadLetterList)
-	if err != nil {
-		return err
+	p := web.ParamsOf(c)
+	limit, from := p.Page(TopicDeadLetterList)
+	if p.Err != nil {
+		return p.Err
 	}
 	after := ""
 	if from != nil {
 		after = from.ID
 	}
-	rows, next, err := dlqService.List(c.Request.Context(), q, after, limit)
+	rows, next, err := letters.List(c.Request.Context(), q, after, limit)
 	if err != nil {
 		return err
 	}
@@ -99,70 +90,43 @@ func (g *TopicHandler) listTopicDeadLetters(c *gin.Context) error {
 	return web.JSON(c, http.StatusOK, out)
 }
 
-func topicDeadLetterQuery(c *gin.Context) (q dlq.TopicQuery, err error) {
-	for name, to := range map[string]*string{"group": &q.Group, "key": &q.Key, "error": &q.Text} {
-		if *to, err = web.Text(c, name); err != nil {
-			return q, err
-		}
-	}
-	if q.Partition, err = web.Int(c, "partition", -1, 0, streammq.MaxPartitions-1); err != nil {
-		return q, err
-	}
-	if q.Unreplayed, err = web.Bool(c, "unreplayed", false); err != nil {
-		return q, err
-	}
-	if q.FailedAfter, err = web.Time(c, "failedAfter"); err != nil {
-		return q, err
-	}
-	q.FailedBefore, err = web.Time(c, "failedBefore")
-	return q, err
+func topicDeadLetterQuery(c *gin.Context) (dlq.TopicQuery, error) {
+	p := web.ParamsOf(c)
+	return dlq.TopicQuery{
+		Group: p.Text("group"), Key: p.Text("key"), Text: p.Text("error"), Partition: p.Int("partition", -1, 0, streammq.MaxPartitions-1),
+		Unreplayed: p.Bool("unreplayed"), FailedAfter: p.Time("failedAfter"), FailedBefore: p.Time("failedBefore"),
+	}, p.Err
 }
 
-func (g *TopicHandler) getTopicDeadLetter(c *gin.Context) error {
-	dlqService, id, err := g.topicDeadLetter(c)
+func (g *TopicHandler) getTopicDeadLetter(c *gin.Context, letters *dlq.Topic) error {
+	l, err := letters.Get(c.Request.Context(), c.Param("letterId"))
+	return web.Show(c, views.TopicDeadLetter)(l, ofDeadLetter(err))
+}
+
+// noted puts a step of a dead letter that is there into the audit log.
+func (g *TopicHandler) noted(c *gin.Context, letters *dlq.Topic, action audit.Action) (id string, err error) {
+	id = c.Param("letterId")
+	if _, err := letters.Get(c.Request.Context(), id); err != nil {
+		return "", ofDeadLetter(err)
+	}
+	return id, g.Trail.Noted(c, action, c.Param("topic")+"/"+id, "")
+}
+
+func (g *TopicHandler) replayTopicDeadLetter(c *gin.Context, letters *dlq.Topic) error {
+	id, err := g.noted(c, letters, audit.DeadLetterReplay)
 	if err != nil {
 		return err
 	}
-	l, err := dlqService.Get(c.Request.Context(), id)
-	if err != nil {
-		return ofDeadLetter(err)
-	}
-	return web.JSON(c, http.StatusOK, views.TopicDeadLetter(l))
+	l, err := letters.Replay(c.Request.Context(), id)
+	return web.Show(c, views.TopicDeadLetter)(l, ofDeadLetter(err))
 }
 
-// noted is topicDeadLetter for one that is there, with the step in the audit log.
-func (g *TopicHandler) noted(c *gin.Context, action audit.Action) (*dlq.Topic, string, error) {
-	dlqService, id, err := g.topicDeadLetter(c)
-	if err != nil {
-		return nil, "", err
-	}
-	if _, err := dlqService.Get(c.Request.Context(), id); err != nil {
-		return nil, "", ofDeadLetter(err)
-	}
-	return dlqService, id, g.Trail.Noted(c, action, c.Param("topic")+"/"+id, "")
-}
-
-func (g *TopicHandler) replayTopicDeadLetter(c *gin.Context) error {
-	dlqService, id, err := g.noted(c, audit.DeadLetterReplay)
+func (g *TopicHandler) dropTopicDeadLetter(c *gin.Context, letters *dlq.Topic) error {
+	id, err := g.noted(c, letters, audit.DeadLetterDrop)
 	if err != nil {
 		return err
 	}
-	l, err := dlqService.Replay(c.Request.Context(), id)
-	if err != nil {
-		return ofDeadLetter(err)
-	}
-	return web.JSON(c, http.StatusOK, views.TopicDeadLetter(l))
-}
-
-func (g *TopicHandler) dropTopicDeadLetter(c *gin.Context) error {
-	dlqService, id, err := g.noted(c, audit.DeadLetterDrop)
-	if err != nil {
-		return err
-	}
-	if err := dlqService.Drop(c.Request.Context(), id); err != nil {
-		return ofDeadLetter(err)
-	}
-	return web.NoContent(c)
+	return web.NoContent(c, ofDeadLetter(letters.Drop(c.Request.Context(), id)))
 }
 
 // topicBulkQuery checks the filter.
@@ -183,24 +147,21 @@ func topicBulkQuery(b wire.TopicDeadLetterBulk) (q dlq.TopicQuery, err error) {
 }
 
 // readTopicBulk reads the wish; a drop of everything has to say so.
-func (g *TopicHandler) readTopicBulk(c *gin.Context, drop bool) (dlqService *dlq.Topic, q dlq.TopicQuery, b dlq.Bulk, err error) {
-	if dlqService, err = g.topicDLQ(c); err != nil {
-		return dlqService, q, b, err
-	}
+func readTopicBulk(c *gin.Context, drop bool) (q dlq.TopicQuery, b dlq.Bulk, err error) {
 	var body wire.TopicDeadLetterBulk
-	if err = web.ReadJSON(c, &body, true); err != nil {
-		return dlqService, q, b, err
+	if err := web.ReadJSON(c, &body, true); err != nil {
+		return q, b, err
 	}
 	if q, err = topicBulkQuery(body); err != nil {
-		return dlqService, q, b, err
+		return q, b, err
 	}
 	if drop && q == (dlq.TopicQuery{Partition: -1}) {
-		if err = saysAll(body.Bulk); err != nil {
-			return dlqService, q, b, err
+		if err := saysAll(body.Bulk); err != nil {
+			return q, b, err
 		}
 	}
 	b, err = boundsOf(body.Bulk, TopicDeadLetterList)
-	return dlqService, q, b, err
+	return q, b, err
 }
 
 // describeTopicQuery is a filter for the audit log.
@@ -216,14 +177,14 @@ func describeTopicQuery(q dlq.TopicQuery) string {
 
 // bulk replays or drops the dead letters that the body selects.
 func (g *TopicHandler) bulk(drop bool) web.HandlerFunc {
-	return func(c *gin.Context) error {
-		dlqService, q, b, err := g.readTopicBulk(c, drop)
+	return web.Of(g.topicDLQ, func(c *gin.Context, letters *dlq.Topic) error {
+		q, b, err := readTopicBulk(c, drop)
 		if err != nil {
 			return err
 		}
-		action, run := audit.DeadLetterReplay, dlqService.ReplayAll
+		action, run := audit.DeadLetterReplay, letters.ReplayAll
 		if drop {
-			action, run = audit.DeadLetterDrop, dlqService.DropAll
+			action, run = audit.DeadLetterDrop, letters.DropAll
 		}
 		if !b.DryRun {
 			if err := g.Trail.Noted(c, action, c.Param("topic"), describeTopicQuery(q)); err != nil {
@@ -235,5 +196,5 @@ func (g *TopicHandler) bulk(drop bool) web.HandlerFunc {
 			return err
 		}
 		return web.JSON(c, http.StatusOK, viewBulk(TopicDeadLetterList, b, r, drop))
-	}
+	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
-// pathBase is the id or name of the path; what cannot be one answers as an unknown one.
-func pathBase(c *gin.Context) (string, error) {
+// baseName finds the id or name of the path; what cannot be one answers as an unknown one.
+func baseName(c *gin.Context) (string, error) {
 	name, err := ingest.CleanBase("base", c.Param("base"))
 	if err != nil || name == "" {
 		return "", ingest.ErrBaseNotFound
@@ -55,26 +55,15 @@ func (g *Handler) createBase(c *gin.Context) error {
 	return web.JSON(c, http.StatusCreated, v)
 }
 
-func (g *Handler) getBase(c *gin.Context) error {
-	name, err := pathBase(c)
-	if err != nil {
-		return err
-	}
-	b, err := g.Svc.Base(c.Request.Context(), web.Caller(c), name)
-	if err != nil {
-		return err
-	}
-	return web.Tagged(c, views.Base(b))
+func (g *Handler) getBase(c *gin.Context, name string) error {
+	return web.ShowTagged(c, views.Base)(g.Svc.Base(c.Request.Context(), web.Caller(c), name))
 }
 
-func (g *Handler) deleteBase(c *gin.Context) error {
-	name, err := pathBase(c)
-	if err != nil {
-		return err
-	}
-	cascade, err := web.Bool(c, "cascade", false)
-	if err != nil {
-		return err
+func (g *Handler) deleteBase(c *gin.Context, name string) error {
+	p := web.ParamsOf(c)
+	cascade := p.Bool("cascade")
+	if p.Err != nil {
+		return p.Err
 	}
 	detail := ""
 	if cascade {
@@ -82,20 +71,9 @@ func (g *Handler) deleteBase(c *gin.Context) error {
 	}
 	who := g.Trail.Acting(c, audit.BaseDelete, name, detail)
 	who.Guard = views.IfMatch(c)
-	if err := g.Svc.DeleteBase(c.Request.Context(), who, name, cascade); err != nil {
-		return err
-	}
-	return web.NoContent(c)
+	return web.NoContent(c, g.Svc.DeleteBase(c.Request.Context(), who, name, cascade))
 }
 
-func (g *Handler) baseSummary(c *gin.Context) error {
-	name, err := pathBase(c)
-	if err != nil {
-		return err
-	}
-	s, err := g.Svc.BaseSummary(c.Request.Context(), web.Caller(c), name)
-	if err != nil {
-		return err
-	}
-	return web.JSON(c, http.StatusOK, views.Summary(s))
+func (g *Handler) baseSummary(c *gin.Context, name string) error {
+	return web.Show(c, views.Summary)(g.Svc.BaseSummary(c.Request.Context(), web.Caller(c), name))
 }

@@ -37,28 +37,20 @@ func (g *Handler) Routes() []web.Route {
 	filters := append([]string{"knowledgeBase", "status", "stage", "q", "sort", "cursor", "limit"}, web.TimeFilters...)
 	return []web.Route{
 		web.On(http.MethodGet, documents, web.AccessRead, filters, g.listDocuments),
-		web.On(http.MethodGet, one, web.AccessRead, nil, g.getDocument),
-		web.On(http.MethodDelete, one, web.AccessWrite, nil, g.deleteDocument),
-		web.On(http.MethodGet, one+"/segments", web.AccessRead, []string{"cursor", "limit"}, g.listSegments),
+		web.On(http.MethodGet, one, web.AccessRead, nil, web.Of(web.DocumentID, g.getDocument)),
+		web.On(http.MethodDelete, one, web.AccessWrite, nil, web.Of(web.DocumentID, g.deleteDocument)),
+		web.On(http.MethodGet, one+"/segments", web.AccessRead, []string{"cursor", "limit"}, web.Of(web.DocumentID, g.listSegments)),
 		web.On(http.MethodPost, "/api/knowledge/search", web.AccessRead, nil, g.search),
 		web.On(http.MethodGet, bases, web.AccessRead, filters, g.listBases),
 		web.On(http.MethodPost, bases, web.AccessWrite, nil, g.createBase),
-		web.On(http.MethodGet, oneBase, web.AccessRead, nil, g.getBase),
-		web.On(http.MethodDelete, oneBase, web.AccessWrite, []string{"cascade"}, g.deleteBase),
-		web.On(http.MethodGet, oneBase+"/summary", web.AccessRead, nil, g.baseSummary),
+		web.On(http.MethodGet, oneBase, web.AccessRead, nil, web.Of(baseName, g.getBase)),
+		web.On(http.MethodDelete, oneBase, web.AccessWrite, []string{"cascade"}, web.Of(baseName, g.deleteBase)),
+		web.On(http.MethodGet, oneBase+"/summary", web.AccessRead, nil, web.Of(baseName, g.baseSummary)),
 	}
 }
 
-func (g *Handler) getDocument(c *gin.Context) error {
-	id, err := web.DocumentID(c)
-	if err != nil {
-		return err
-	}
-	d, err := g.Svc.Document(c.Request.Context(), web.Caller(c), id)
-	if err != nil {
-		return err
-	}
-	return web.Tagged(c, views.Document(d))
+func (g *Handler) getDocument(c *gin.Context, id string) error {
+	return web.ShowTagged(c, views.Document)(g.Svc.Document(c.Request.Context(), web.Caller(c), id))
 }
 
 func (g *Handler) listDocuments(c *gin.Context) error {
@@ -76,60 +68,29 @@ func list[R, V any](
 	if err != nil {
 		return err
 	}
-	name += string(f.Sort)
-	limit, after, err := web.Page(c, name)
-	if err != nil {
-		return err
-	}
-	q := ingest.ListQuery{
-		Statuses: f.Statuses, Stage: f.Stage, Sort: f.Sort, Text: f.Text, Times: f.Times, After: after.Key(), Limit: limit + 1,
-	}
-	if q.Base, err = web.BaseFilter(c, g.Svc); err != nil {
-		return err
-	}
-	rows, err := read(c.Request.Context(), web.Caller(c), q)
-	if err != nil {
-		return err
-	}
-	next := func(row R) web.Cursor {
+	q := ingest.ListQuery{Statuses: f.Statuses, Stage: f.Stage, Sort: f.Sort, Text: f.Text, Times: f.Times}
+	return web.List(c, name+string(f.Sort), func(after *web.Cursor, most int) (rows []R, err error) {
+		q.After, q.Limit = after.Key(), most
+		if q.Base, err = web.BaseFilter(c, g.Svc); err != nil {
+			return nil, err
+		}
+		return read(c.Request.Context(), web.Caller(c), q)
+	}, view, func(row R) web.Cursor {
 		id, created, updated := key(row)
-		return web.TimeCursor(name, web.SortedAt(f.Sort, created, updated), id)
-	}
-	return web.JSON(c, http.StatusOK, web.PageOf(rows, limit, view, next))
+		return web.TimeCursor(web.SortedAt(f.Sort, created, updated), id)
+	})
 }
 
-func (g *Handler) deleteDocument(c *gin.Context) error {
-	id, err := web.DocumentID(c)
-	if err != nil {
-		return err
-	}
+func (g *Handler) deleteDocument(c *gin.Context, id string) error {
 	who := g.Trail.Acting(c, audit.DocumentDelete, id, "")
 	who.Guard = views.IfMatch(c)
-	if err := g.Svc.DeleteDocument(c.Request.Context(), who, id); err != nil {
-		return err
-	}
-	return web.NoContent(c)
+	return web.NoContent(c, g.Svc.DeleteDocument(c.Request.Context(), who, id))
 }
 
-func (g *Handler) listSegments(c *gin.Context) error {
-	id, err := web.DocumentID(c)
-	if err != nil {
-		return err
-	}
-	limit, after, err := web.Page(c, "segments")
-	if err != nil {
-		return err
-	}
-	from := -1
-	if after != nil {
-		from = int(after.At)
-	}
-	rows, err := g.Svc.Segments(c.Request.Context(), web.Caller(c), id, from, limit+1)
-	if err != nil {
-		return err
-	}
-	next := func(s ingest.Segment) web.Cursor { return web.Cursor{List: "segments", At: int64(s.Index)} }
-	return web.JSON(c, http.StatusOK, web.PageOf(rows, limit, views.Segment, next))
+func (g *Handler) listSegments(c *gin.Context, id string) error {
+	return web.List(c, "segments", func(after *web.Cursor, most int) ([]ingest.Segment, error) {
+		return g.Svc.Segments(c.Request.Context(), web.Caller(c), id, int(after.Number(-1)), most)
+	}, views.Segment, func(s ingest.Segment) web.Cursor { return web.Cursor{At: int64(s.Index)} })
 }
 
 func (g *Handler) search(c *gin.Context) error {
@@ -154,9 +115,5 @@ func (g *Handler) search(c *gin.Context) error {
 	if r.Base, err = ingest.CleanBase("knowledgeBase", body.KnowledgeBase); err != nil {
 		return err
 	}
-	found, err := g.Svc.Search(c.Request.Context(), web.Caller(c), r)
-	if err != nil {
-		return err
-	}
-	return web.JSON(c, http.StatusOK, wire.SearchAnswer{Hits: views.Each(found.Hits, views.Hit), Partial: found.Partial})
+	return web.Show(c, views.Found)(g.Svc.Search(c.Request.Context(), web.Caller(c), r))
 }

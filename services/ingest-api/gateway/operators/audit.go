@@ -1,8 +1,6 @@
 package operators
 
 import (
-	"net/http"
-
 	"github.com/gin-gonic/gin"
 
 	"github.com/millweir/millweir/pkg/auth/audit"
@@ -13,26 +11,15 @@ import (
 
 // listAudit shows the audit log to operators, the newest first.
 func (g *Handler) listAudit(c *gin.Context) error {
-	limit, after, err := web.Page(c, "audit")
-	if err != nil {
-		return err
+	p := web.ParamsOf(c)
+	q := audit.Query{Action: web.Word(p, "action", audit.Actions()), Actor: p.User("actor")}
+	if p.Err != nil {
+		return p.Err
 	}
-	q := audit.Query{Limit: limit + 1}
-	if q.Action, err = web.Word(c, "action", audit.Actions()); err != nil {
-		return err
-	}
-	if q.Actor, err = web.User(c, "actor"); err != nil {
-		return err
-	}
-	if after != nil {
-		q.Before = after.At
-	}
-	rows, err := g.Trail.Log.List(c.Request.Context(), q)
-	if err != nil {
-		return err
-	}
-	next := func(e audit.Event) web.Cursor { return web.Cursor{List: "audit", At: e.ID} }
-	return web.JSON(c, http.StatusOK, web.PageOf(rows, limit, viewEvent, next))
+	return web.List(c, "audit", func(after *web.Cursor, most int) ([]audit.Event, error) {
+		q.Before, q.Limit = after.Number(0), most
+		return g.Trail.Log.List(c.Request.Context(), q)
+	}, viewEvent, func(e audit.Event) web.Cursor { return web.Cursor{At: e.ID} })
 }
 
 func viewEvent(e audit.Event) wire.AuditEvent {

@@ -27,20 +27,13 @@ const (
 )
 
 func (g *Handler) listKeys(c *gin.Context) error {
-	limit, after, err := web.Page(c, "keys")
-	if err != nil {
-		return err
-	}
-	var from *auth.Key
-	if after != nil {
-		from = &auth.Key{ID: after.ID, CreatedAt: after.Key().At}
-	}
-	rows, err := g.Keys.List(c.Request.Context(), from, limit+1)
-	if err != nil {
-		return err
-	}
-	next := func(k auth.Key) web.Cursor { return web.TimeCursor("keys", k.CreatedAt, k.ID) }
-	return web.JSON(c, http.StatusOK, web.PageOf(rows, limit, views.Key, next))
+	return web.List(c, "keys", func(after *web.Cursor, most int) ([]auth.Key, error) {
+		var last *auth.Key
+		if after != nil {
+			last = &auth.Key{ID: after.ID, CreatedAt: after.Key().At}
+		}
+		return g.Keys.List(c.Request.Context(), last, most)
+	}, views.Key, func(k auth.Key) web.Cursor { return web.TimeCursor(k.CreatedAt, k.ID) })
 }
 
 func (g *Handler) createKey(c *gin.Context) error {
@@ -90,16 +83,12 @@ func readNewKey(c *gin.Context) (auth.NewKey, error) {
 	return auth.NewKey{UserID: body.UserID, Name: body.Name, Role: body.Role, Scopes: scopes, TTL: time.Duration(body.TTLDays) * 24 * time.Hour}, nil
 }
 
-func (g *Handler) revokeKey(c *gin.Context) error {
-	id, ok := web.PathID(c, "keyId")
-	if !ok {
-		return auth.ErrKeyNotFound
-	}
+func (g *Handler) revokeKey(c *gin.Context, id string) error {
 	if err := g.Keys.Revoke(c.Request.Context(), web.Source(c), id); err != nil {
 		return err
 	}
 	g.logKey(c, "gateway: API key revoked", id, "")
-	return web.NoContent(c)
+	return web.NoContent(c, nil)
 }
 
 // logKey notes who made or ended a key.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/outbox"
@@ -20,7 +21,6 @@ import (
 )
 
 const (
-	outboxList = "outbox"
 	// requeueDefault and requeueMost bound what one request makes NEW again.
 	requeueDefault, requeueMost = 1000, 10_000
 )
@@ -55,8 +55,8 @@ func (g *Handler) Routes() []web.Route {
 		web.On(http.MethodGet, "/internal/outbox", web.AccessInspect, nil, g.outboxStats),
 		web.On(http.MethodPost, "/internal/outbox/requeue", web.AccessOperate, nil, g.requeueEvents),
 		web.On(http.MethodGet, events, web.AccessInspect, []string{"state", "cause", "topic", "taskId", "cursor", "limit"}, g.listEvents),
-		web.On(http.MethodGet, one, web.AccessInspect, nil, g.getEvent),
-		web.On(http.MethodPost, one+"/requeue", web.AccessOperate, nil, g.requeueEvent),
+		web.On(http.MethodGet, one, web.AccessInspect, nil, web.Of(g.event, g.getEvent)),
+		web.On(http.MethodPost, one+"/requeue", web.AccessOperate, nil, web.Of(g.event, g.requeueEvent)),
 	}
 	if g.Outbox == nil {
 		box = web.Without(box, "this service has no outbox")
@@ -70,7 +70,7 @@ func (g *Handler) Routes() []web.Route {
 	keys := []web.Route{
 		web.On(http.MethodGet, "/internal/keys", web.AccessInspect, []string{"cursor", "limit"}, g.listKeys),
 		web.On(http.MethodPost, "/internal/keys", web.AccessOperate, nil, g.createKey),
-		web.On(http.MethodDelete, "/internal/keys/:keyId", web.AccessOperate, nil, g.revokeKey),
+		web.On(http.MethodDelete, "/internal/keys/:keyId", web.AccessOperate, nil, web.Of(web.ID("keyId", auth.ErrKeyNotFound), g.revokeKey)),
 	}
 	if g.Keys == nil {
 		keys = web.Without(keys, "this service keeps no API keys (AUTH_MODE=none)")
@@ -79,15 +79,15 @@ func (g *Handler) Routes() []web.Route {
 }
 
 func (g *Handler) outboxStats(c *gin.Context) error {
-	s, err := g.Outbox.Stats(c.Request.Context())
-	if err != nil {
-		return err
-	}
+	return web.Show(c, viewStats)(g.Outbox.Stats(c.Request.Context()))
+}
+
+func viewStats(s outbox.Stats) wire.OutboxStats {
 	counts := map[string]int64{}
 	for state, n := range s.Counts {
 		counts[string(state)] = n
 	}
-	return web.JSON(c, http.StatusOK, wire.OutboxStats{Counts: counts, Backlog: s.Backlog(), OldestAgeSeconds: s.Oldest.Seconds()})
+	return wire.OutboxStats{Counts: counts, Backlog: s.Backlog(), OldestAgeSeconds: s.Oldest.Seconds()}
 }
 
 func viewOutboxEvent(e outbox.Item) wire.OutboxEvent {
@@ -102,40 +102,32 @@ func (g *Handler) listEvents(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	name := outboxList + ":" + string(q.State)
-	limit, after, err := web.Page(c, name)
-	if err != nil {
-		return err
-	}
-	if after != nil {
-		if q.After, err = eventCursor(*after); err != nil {
-			return err
+	return web.List(c, "outbox:"+string(q.State), func(after *web.Cursor, most int) (rows []outbox.Item, err error) {
+		if after != nil {
+			if q.After, err = eventCursor(*after); err != nil {
+				return nil, err
+			}
 		}
-	}
-	q.Limit = limit + 1
-	rows, err := g.Outbox.List(c.Request.Context(), q)
-	if err != nil {
-		return err
-	}
-	next := func(e outbox.Item) web.Cursor { return cursorOfEvent(name, e) }
-	return web.JSON(c, http.StatusOK, web.PageOf(rows, limit, viewOutboxEvent, next))
+		q.Limit = most
+		return g.Outbox.List(c.Request.Context(), q)
+	}, viewOutboxEvent, cursorOfEvent)
 }
 
 // cursorOfEvent is the place of an event in a list; the time 0 stands for never.
-func cursorOfEvent(name string, e outbox.Item) web.Cursor {
+func cursorOfEvent(e outbox.Item) web.Cursor {
 	place := e.Cursor()
 	at := int64(0)
 	if !place.WakeAt.IsZero() {
 		at = place.WakeAt.UnixMicro()
 	}
-	return web.Cursor{List: name, At: at, ID: views.ID(place.Seq)}
+	return web.Cursor{At: at, ID: views.ID(place.Seq)}
 }
 
 // eventCursor reads it back.
 func eventCursor(c web.Cursor) (*outbox.Cursor, error) {
 	seq, err := strconv.ParseInt(c.ID, 10, 64)
 	if err != nil || seq < 1 || c.At < 0 || c.At > LatestEvent {
-		return nil, (&web.Error{Code: web.CodeBadCursor}).About("cursor")
+		return nil, web.BadCursor()
 	}
 	out := &outbox.Cursor{Seq: seq}
 	if c.At > 0 {
@@ -148,55 +140,37 @@ func eventCursor(c web.Cursor) (*outbox.Cursor, error) {
 var LatestEvent = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC).UnixMicro()
 
 // eventQuery reads the filters of a list: DEAD events, unless a state or a task is named.
-func eventQuery(c *gin.Context) (q outbox.Query, err error) {
-	if q.State, err = web.Word(c, "state", []outbox.Status{outbox.StatusNew, outbox.StatusRetrying, outbox.StatusSent, outbox.StatusDead}); err != nil {
-		return q, err
-	}
-	if q.Cause, err = web.Word(c, "cause", []outbox.Cause{outbox.CauseNone, outbox.CauseUnavailable, outbox.CauseRefused}); err != nil {
-		return q, err
-	}
-	if q.Topic, err = web.Text(c, "topic"); err != nil {
-		return q, err
-	}
-	if q.Task, err = web.Text(c, "taskId"); err != nil {
-		return q, err
+func eventQuery(c *gin.Context) (outbox.Query, error) {
+	p := web.ParamsOf(c)
+	q := outbox.Query{
+		State: web.Word(p, "state", []outbox.Status{outbox.StatusNew, outbox.StatusRetrying, outbox.StatusSent, outbox.StatusDead}),
+		Cause: web.Word(p, "cause", []outbox.Cause{outbox.CauseNone, outbox.CauseUnavailable, outbox.CauseRefused}),
+		Topic: p.Text("topic"), Task: p.Text("taskId"),
 	}
 	if q.State == "" && q.Task == "" {
 		q.State = outbox.StatusDead
 	}
-	return q, nil
+	return q, p.Err
 }
 
-func (g *Handler) getEvent(c *gin.Context) error {
-	e, err := g.event(c)
-	if err != nil {
-		return err
-	}
+func (g *Handler) getEvent(c *gin.Context, e outbox.Item) error {
 	return web.JSON(c, http.StatusOK, wire.OneOutboxEvent{OutboxEvent: viewOutboxEvent(e), Payload: e.Payload})
 }
 
 // event reads the event that the path names.
 func (g *Handler) event(c *gin.Context) (outbox.Item, error) {
-	id, ok := web.PathID(c, "eventId")
-	if !ok {
-		return outbox.Item{}, outbox.ErrNotFound
+	id, err := web.ID("eventId", outbox.ErrNotFound)(c)
+	if err != nil {
+		return outbox.Item{}, err
 	}
 	return g.Outbox.Get(c.Request.Context(), id)
 }
 
-func (g *Handler) requeueEvent(c *gin.Context) error {
-	e, err := g.event(c)
-	if err != nil {
-		return err
-	}
+func (g *Handler) requeueEvent(c *gin.Context, e outbox.Item) error {
 	if err := g.Outbox.Requeue(c.Request.Context(), e.ID, g.Trail.Acting(c, audit.EventRequeue, e.ID, e.LastError).Note); err != nil {
 		return err
 	}
-	e, err = g.event(c)
-	if err != nil {
-		return err
-	}
-	return web.JSON(c, http.StatusOK, viewOutboxEvent(e))
+	return web.Show(c, viewOutboxEvent)(g.event(c))
 }
 
 func (g *Handler) requeueEvents(c *gin.Context) error {
@@ -217,9 +191,7 @@ func (g *Handler) requeueEvents(c *gin.Context) error {
 		return web.Errorf(web.CodeInvalidField, "limit is %d, allowed is 1 to %d", body.Limit, requeueMost).About("limit")
 	}
 	note := g.Trail.Acting(c, audit.EventRequeue, "", "cause "+body.Cause+" topic "+body.Topic).Note
-	n, err := g.Outbox.RequeueAll(c.Request.Context(), outbox.Query{Cause: outbox.Cause(body.Cause), Topic: body.Topic}, body.Limit, note)
-	if err != nil {
-		return err
-	}
-	return web.JSON(c, http.StatusOK, wire.RequeuedEvents{Requeued: n, More: n == body.Limit})
+	q := outbox.Query{Cause: outbox.Cause(body.Cause), Topic: body.Topic}
+	view := func(n int) wire.RequeuedEvents { return wire.RequeuedEvents{Requeued: n, More: n == body.Limit} }
+	return web.Show(c, view)(g.Outbox.RequeueAll(c.Request.Context(), q, body.Limit, note))
 }

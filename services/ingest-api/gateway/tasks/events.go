@@ -23,11 +23,7 @@ const Heartbeat = 15 * time.Second
 // Last-Event-ID resumes after that transition. One that we cannot have sent is ignored: a browser repeats what it got,
 // so an error would lock it out for good, and starting with the present state loses nobody anything but the past.
 // A reconnect after the end answers 204, which tells an EventSource to stay away.
-func (g *Handler) taskEvents(c *gin.Context) error {
-	id, err := taskID(c)
-	if err != nil {
-		return err
-	}
+func (g *Handler) taskEvents(c *gin.Context, id string) error {
 	if web.Stopped(g.Draining) {
 		return &web.Error{Code: web.CodeStopping}
 	}
@@ -54,7 +50,7 @@ func (g *Handler) taskEvents(c *gin.Context) error {
 			return err
 		}
 		if over {
-			return web.NoContent(c)
+			return web.NoContent(c, nil)
 		}
 	}
 	events, err := g.Svc.Watch(ctx, who, id, after)

@@ -3,7 +3,6 @@ package topics
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -38,36 +37,35 @@ type Handler struct {
 
 // Routes are the addresses.
 func (g *Handler) Routes() []web.Route {
+	kind, forced := []string{"kind"}, []string{"kind", "force"}
+	messages := []string{"kind", "partition", "from", "to", "cursor", "limit"}
+	pending := []string{"kind", "order", "minIdleMs", "cursor", "limit"}
 	routes := []web.Route{
 		web.On(http.MethodGet, TopicsPath, web.AccessInspect, nil, g.listTopics),
-		web.On(http.MethodGet, oneTopic, web.AccessInspect, []string{"kind"}, g.getTopic),
-		web.On(http.MethodDelete, oneTopic, web.AccessOperate, []string{"kind", "force"}, g.deleteTopic),
-		web.On(http.MethodGet, oneTopic+"/messages", web.AccessInspect, []string{"kind", "partition", "from", "to", "cursor", "limit"}, g.listMessages),
-		web.On(http.MethodPost, oneTopic+"/trim", web.AccessOperate, []string{"kind"}, g.trimTopic),
-		web.On(http.MethodGet, groupsPath, web.AccessInspect, []string{"kind"}, g.listGroups),
-		web.On(http.MethodGet, oneGroup, web.AccessInspect, []string{"kind"}, ofGroup(g, (*streammq.Admin).GroupStats, views.GroupStats)),
-		web.On(http.MethodDelete, oneGroup, web.AccessOperate, []string{"kind", "force"}, g.deleteGroup),
-		web.On(http.MethodPost, oneGroup+"/reset", web.AccessOperate, []string{"kind"}, g.resetGroup),
-		web.On(http.MethodGet, oneGroup+"/owners", web.AccessInspect, []string{"kind"}, ofGroup(g, (*streammq.Admin).Owners, func(_ string, o streammq.Owners) wire.Owners {
-			return views.Owners(o)
-		})),
-		web.On(http.MethodGet, oneGroup+"/pending", web.AccessInspect, []string{"kind", "order", "minIdleMs", "cursor", "limit"}, g.groupPending),
-		web.On(http.MethodGet, oneGroup+"/inflight", web.AccessInspect, []string{"kind"}, ofGroup(g, (*streammq.Admin).InFlight,
-			func(_ string, all []streammq.ConsumerInfo) wire.List[wire.Consumer] {
-				return web.Whole(all, views.Consumer)
-			})),
+		web.On(http.MethodGet, oneTopic, web.AccessInspect, kind, web.Of(g.admin, g.getTopic)),
+		web.On(http.MethodDelete, oneTopic, web.AccessOperate, forced, web.Of(g.admin, g.deleteTopic)),
+		web.On(http.MethodGet, oneTopic+"/messages", web.AccessInspect, messages, web.Of(g.admin, g.listMessages)),
+		web.On(http.MethodPost, oneTopic+"/trim", web.AccessOperate, kind, web.Of(g.admin, g.trimTopic)),
+		web.On(http.MethodGet, groupsPath, web.AccessInspect, kind, web.Of(g.admin, g.listGroups)),
+		web.On(http.MethodGet, oneGroup, web.AccessInspect, kind, web.Of(g.admin, g.getGroup)),
+		web.On(http.MethodDelete, oneGroup, web.AccessOperate, forced, web.Of(g.admin, g.deleteGroup)),
+		web.On(http.MethodPost, oneGroup+"/reset", web.AccessOperate, kind, web.Of(g.admin, g.resetGroup)),
+		web.On(http.MethodGet, oneGroup+"/owners", web.AccessInspect, kind, web.Of(g.admin, g.groupOwners)),
+		web.On(http.MethodGet, oneGroup+"/pending", web.AccessInspect, pending, web.Of(g.admin, g.groupPending)),
+		web.On(http.MethodGet, oneGroup+"/inflight", web.AccessInspect, kind, web.Of(g.admin, g.groupInFlight)),
 		web.On(http.MethodGet, "/internal/mq/status", web.AccessInspect, []string{"ids"}, g.messageStatus),
 	}
 	if g.Mq == nil {
 		routes = web.Without(routes, NoRedis)
 	}
-	return append(routes, web.On(http.MethodGet, "/api/messages/:messageId/status", web.AccessRead, nil, g.ownMessageStatus))
+	own := web.Of(web.ID("messageId", errNotYours), g.ownMessageStatus)
+	return append(routes, web.On(http.MethodGet, "/api/messages/:messageId/status", web.AccessRead, nil, own))
 }
 
 // isStream reads the parameter kind.
 func isStream(c *gin.Context) (bool, error) {
-	kind, err := web.Word(c, "kind", []string{views.KindTopic, views.KindStream})
-	return kind == views.KindStream, err
+	p := web.ParamsOf(c)
+	return web.Word(p, "kind", []string{views.KindTopic, views.KindStream}) == views.KindStream, p.Err
 }
 
 // Queue is streammq in the layout of the topic that the path names, which has to exist, or for a single stream as it is set.
@@ -95,12 +93,6 @@ func (g *Handler) admin(c *gin.Context) (*streammq.Admin, error) {
 	return q.Admin(c.Param("topic")), nil
 }
 
-// group is admin with the group that the path names.
-func (g *Handler) group(c *gin.Context) (*streammq.Admin, string, error) {
-	a, err := g.admin(c)
-	return a, c.Param("group"), err
-}
-
 // noGroup says that it is the group that was not found.
 func noGroup(err error) error {
 	if errors.Is(err, streammq.ErrNotFound) {
@@ -110,18 +102,10 @@ func noGroup(err error) error {
 }
 
 func (g *Handler) listTopics(c *gin.Context) error {
-	topics, err := g.Mq.Topics(c.Request.Context())
-	if err != nil {
-		return err
-	}
-	return web.JSON(c, http.StatusOK, web.Whole(topics, views.Topic))
+	return web.Show(c, web.WholeOf(views.Topic))(g.Mq.Topics(c.Request.Context()))
 }
 
-func (g *Handler) getTopic(c *gin.Context) error {
-	a, err := g.admin(c)
-	if err != nil {
-		return err
-	}
+func (g *Handler) getTopic(c *gin.Context, a *streammq.Admin) error {
 	ctx, name := c.Request.Context(), c.Param("topic")
 	stream, err := isStream(c)
 	if err != nil {
@@ -133,74 +117,52 @@ func (g *Handler) getTopic(c *gin.Context) error {
 			return err
 		}
 	}
-	stats, err := a.Stats(ctx)
-	if err != nil {
-		return err
-	}
-	return web.JSON(c, http.StatusOK, views.TopicStats(info, stream, stats))
+	return web.Show(c, func(s streammq.Stats) wire.TopicStats { return views.TopicStats(info, stream, s) })(a.Stats(ctx))
 }
 
-func (g *Handler) listGroups(c *gin.Context) error {
-	a, err := g.admin(c)
-	if err != nil {
-		return err
-	}
-	groups, err := a.Groups(c.Request.Context())
-	if err != nil {
-		return err
-	}
-	return web.JSON(c, http.StatusOK, web.Whole(groups, views.Group))
+func (g *Handler) listGroups(c *gin.Context, a *streammq.Admin) error {
+	return web.Show(c, web.WholeOf(views.Group))(a.Groups(c.Request.Context()))
 }
 
-// ofGroup is a route that shows what read finds of the group that the path names.
-func ofGroup[R, V any](
-	g *Handler, read func(*streammq.Admin, context.Context, string) (R, error), view func(group string, r R) V,
-) web.HandlerFunc {
-	return func(c *gin.Context) error {
-		a, name, err := g.group(c)
-		if err != nil {
-			return err
-		}
-		found, err := read(a, c.Request.Context(), name)
-		if err != nil {
-			return noGroup(err)
-		}
-		return web.JSON(c, http.StatusOK, view(name, found))
-	}
+// showGroup sends what was found of a group.
+func showGroup[R, V any](c *gin.Context, view func(R) V) func(R, error) error {
+	return func(found R, err error) error { return web.Show(c, view)(found, noGroup(err)) }
+}
+
+func (g *Handler) getGroup(c *gin.Context, a *streammq.Admin) error {
+	name := c.Param("group")
+	view := func(parts []streammq.PartitionStats) wire.GroupStats { return views.GroupStats(name, parts) }
+	return showGroup(c, view)(a.GroupStats(c.Request.Context(), name))
+}
+
+func (g *Handler) groupOwners(c *gin.Context, a *streammq.Admin) error {
+	return showGroup(c, views.Owners)(a.Owners(c.Request.Context(), c.Param("group")))
+}
+
+func (g *Handler) groupInFlight(c *gin.Context, a *streammq.Admin) error {
+	return showGroup(c, web.WholeOf(views.Consumer))(a.InFlight(c.Request.Context(), c.Param("group")))
 }
 
 // groupPending pages by place: the entries are sorted by what changes all the time, so that there is no key to go on from.
-func (g *Handler) groupPending(c *gin.Context) error {
-	a, name, err := g.group(c)
-	if err != nil {
-		return err
+func (g *Handler) groupPending(c *gin.Context, a *streammq.Admin) error {
+	p := web.ParamsOf(c)
+	q := streammq.PendingQuery{
+		Order: web.Word(p, "order", []streammq.PendingOrder{streammq.PendingByIdle, streammq.PendingByDeliveries}),
+		Idle:  time.Duration(p.Int("minIdleMs", 0, 0, maxSettingMS)) * time.Millisecond,
 	}
-	order, err := web.Word(c, "order", []streammq.PendingOrder{streammq.PendingByIdle, streammq.PendingByDeliveries})
-	if err != nil {
-		return err
+	if p.Err != nil {
+		return p.Err
 	}
-	idle, err := web.Int(c, "minIdleMs", 0, 0, maxSettingMS)
-	if err != nil {
-		return err
-	}
-	of := "pending:" + string(order)
-	limit, from, err := web.Page(c, of)
-	if err != nil {
-		return err
-	}
-	q := streammq.PendingQuery{Order: order, Idle: time.Duration(idle) * time.Millisecond, Limit: limit + 1}
-	if from != nil {
-		if from.At < 0 || from.At > maxPendingPlace {
-			return (&web.Error{Code: web.CodeBadCursor}).About("cursor")
+	var next int64
+	return web.List(c, "pending:"+string(q.Order), func(after *web.Cursor, most int) ([]streammq.PendingEntry, error) {
+		from := after.Number(0)
+		if from < 0 || from > maxPendingPlace {
+			return nil, web.BadCursor()
 		}
-		q.Offset = int(from.At)
-	}
-	rows, err := a.Pending(c.Request.Context(), name, q)
-	if err != nil {
-		return noGroup(err)
-	}
-	next := func(streammq.PendingEntry) web.Cursor { return web.Cursor{List: of, At: int64(q.Offset + limit)} }
-	return web.JSON(c, http.StatusOK, web.PageOf(rows, limit, views.Pending, next))
+		q.Offset, q.Limit, next = int(from), most, from+int64(most)-1
+		rows, err := a.Pending(c.Request.Context(), c.Param("group"), q)
+		return rows, noGroup(err)
+	}, views.Pending, func(streammq.PendingEntry) web.Cursor { return web.Cursor{At: next} })
 }
 
 const (
@@ -208,14 +170,11 @@ const (
 	maxPendingPlace = 100_000_000
 )
 
-func (g *Handler) listMessages(c *gin.Context) error {
-	a, err := g.admin(c)
-	if err != nil {
-		return err
-	}
-	partition, err := web.Int(c, "partition", -1, 0, streammq.MaxPartitions-1)
-	if err != nil {
-		return err
+func (g *Handler) listMessages(c *gin.Context, a *streammq.Admin) error {
+	p := web.ParamsOf(c)
+	partition := p.Int("partition", -1, 0, streammq.MaxPartitions-1)
+	if p.Err != nil {
+		return p.Err
 	}
 	from, ranged := c.GetQuery("from")
 	to, bounded := c.GetQuery("to")
@@ -225,28 +184,19 @@ func (g *Handler) listMessages(c *gin.Context) error {
 		}
 		partition = 0
 	}
-	of := fmt.Sprint("messages:", partition)
-	limit, after, err := web.Page(c, of)
-	if err != nil {
-		return err
-	}
-	var rows []streammq.Stored
-	switch ctx := c.Request.Context(); {
-	case partition >= 0:
-		if after != nil {
-			from = "(" + after.ID
+	return web.List(c, fmt.Sprint("messages:", partition), func(after *web.Cursor, most int) ([]streammq.Stored, error) {
+		switch ctx := c.Request.Context(); {
+		case partition >= 0:
+			if after != nil {
+				from = "(" + after.ID
+			}
+			return a.Range(ctx, partition, cmp.Or(from, "-"), cmp.Or(to, "+"), most)
+		case after != nil:
+			return a.Older(ctx, int(after.At), after.ID, most)
+		default:
+			return a.Recent(ctx, most)
 		}
-		rows, err = a.Range(ctx, partition, cmp.Or(from, "-"), cmp.Or(to, "+"), limit+1)
-	case after != nil:
-		rows, err = a.Older(ctx, int(after.At), after.ID, limit+1)
-	default:
-		rows, err = a.Recent(ctx, limit+1)
-	}
-	if err != nil {
-		return err
-	}
-	next := func(m streammq.Stored) web.Cursor { return web.Cursor{List: of, At: int64(m.Partition), ID: m.ID} }
-	return web.JSON(c, http.StatusOK, web.PageOf(rows, limit, views.Message, next))
+	}, views.Message, func(m streammq.Stored) web.Cursor { return web.Cursor{At: int64(m.Partition), ID: m.ID} })
 }
 
 // messageStatus tells how far messages are. Of one that is not known it is 404; of several the unknown have none.
@@ -274,46 +224,41 @@ func (g *Handler) messageStatus(c *gin.Context) error {
 	return web.JSON(c, http.StatusOK, web.Whole(ids, func(id string) wire.MessageStatus { return views.MessageStatus(id, found) }))
 }
 
+// errNotYours is one answer for a message that is unknown and for one of somebody else.
+var errNotYours = web.Errorf(web.CodeMessageNotFound, "there is no message of yours with this id whose status is known")
+
 // ownMessageStatus tells how far a message of the caller is: one that was published with the header x-user-id. Another
 // user's is as unknown as one that is not there; an operator sees all.
-func (g *Handler) ownMessageStatus(c *gin.Context) error {
-	id, ok := web.PathID(c, "messageId")
-	if !ok || g.Mq == nil {
-		return web.Errorf(web.CodeMessageNotFound, "there is no message of yours with this id whose status is known")
+func (g *Handler) ownMessageStatus(c *gin.Context, id string) (err error) {
+	if g.Mq == nil {
+		return errNotYours
 	}
-	found := map[string]streammq.Status{}
-	scope := web.Caller(c).Scope
-	if scope.All() {
-		var err error
-		if found, err = g.Mq.Statuses(c.Request.Context(), id); err != nil {
-			return err
-		}
+	var found map[string]streammq.Status
+	if scope := web.Caller(c).Scope; scope.All() {
+		found, err = g.Mq.Statuses(c.Request.Context(), id)
 	} else {
-		s, mine, err := g.Mq.OwnStatus(c.Request.Context(), scope.UserID, id)
-		if err != nil {
-			return err
-		}
-		if mine {
-			found[id] = s
+		var s streammq.Status
+		var mine bool
+		if s, mine, err = g.Mq.OwnStatus(c.Request.Context(), scope.UserID, id); mine {
+			found = map[string]streammq.Status{id: s}
 		}
 	}
-	if len(found) == 0 {
-		return web.Errorf(web.CodeMessageNotFound, "there is no message of yours with this id whose status is known")
+	switch {
+	case err != nil:
+		return err
+	case len(found) == 0:
+		return errNotYours
 	}
 	return web.JSON(c, http.StatusOK, views.MessageStatus(id, found))
 }
 
 // removal reads the parameter force.
-func removal(c *gin.Context) (how streammq.Removal, err error) {
-	how.Force, err = web.Bool(c, "force", false)
-	return how, err
+func removal(c *gin.Context) (streammq.Removal, error) {
+	p := web.ParamsOf(c)
+	return streammq.Removal{Force: p.Bool("force")}, p.Err
 }
 
-func (g *Handler) deleteTopic(c *gin.Context) error {
-	a, err := g.admin(c)
-	if err != nil {
-		return err
-	}
+func (g *Handler) deleteTopic(c *gin.Context, a *streammq.Admin) error {
 	how, err := removal(c)
 	if err != nil {
 		return err
@@ -321,17 +266,11 @@ func (g *Handler) deleteTopic(c *gin.Context) error {
 	if err := g.Trail.Noted(c, audit.QueueDelete, c.Param("topic"), fmt.Sprintf("topic or stream, with all it holds, force %t", how.Force)); err != nil {
 		return err
 	}
-	if err := a.Delete(c.Request.Context(), how); err != nil {
-		return err
-	}
-	return web.NoContent(c)
+	return web.NoContent(c, a.Delete(c.Request.Context(), how))
 }
 
-func (g *Handler) deleteGroup(c *gin.Context) error {
-	a, name, err := g.group(c)
-	if err != nil {
-		return err
-	}
+func (g *Handler) deleteGroup(c *gin.Context, a *streammq.Admin) error {
+	name := c.Param("group")
 	if _, err := a.Groups(c.Request.Context()); err != nil {
 		return err
 	}
@@ -342,17 +281,10 @@ func (g *Handler) deleteGroup(c *gin.Context) error {
 	if err := g.Trail.Noted(c, audit.QueueDelete, c.Param("topic"), fmt.Sprintf("group %s force %t", name, how.Force)); err != nil {
 		return err
 	}
-	if err := a.DeleteGroup(c.Request.Context(), name, how); err != nil {
-		return noGroup(err)
-	}
-	return web.NoContent(c)
+	return web.NoContent(c, noGroup(a.DeleteGroup(c.Request.Context(), name, how)))
 }
 
-func (g *Handler) trimTopic(c *gin.Context) error {
-	a, err := g.admin(c)
-	if err != nil {
-		return err
-	}
+func (g *Handler) trimTopic(c *gin.Context, a *streammq.Admin) error {
 	var body wire.TrimTopic
 	if err := web.ReadJSON(c, &body, true); err != nil {
 		return err
@@ -375,16 +307,8 @@ func (g *Handler) trimTopic(c *gin.Context) error {
 			return err
 		}
 	}
-	parts, err := a.Trim(c.Request.Context(), r, body.DryRun)
-	if err != nil {
-		return err
-	}
-	v := wire.Trimmed{DryRun: body.DryRun, Partitions: make([]wire.TrimmedPartition, len(parts))}
-	for i, p := range parts {
-		v.Entries += p.Entries
-		v.Partitions[i] = wire.TrimmedPartition{Partition: p.Partition, Entries: p.Entries, Frontier: wire.NullText(p.Frontier)}
-	}
-	return web.JSON(c, http.StatusOK, v)
+	view := func(parts []streammq.PartitionTrim) wire.Trimmed { return views.Trimmed(parts, body.DryRun) }
+	return web.Show(c, view)(a.Trim(c.Request.Context(), r, body.DryRun))
 }
 
 // resetOf reads the wish.
@@ -432,11 +356,8 @@ func resetWords(b wire.ResetGroup, group string) string {
 	return text + fmt.Sprintf(" force %t dropRetries %t", b.Force, b.DropRetries)
 }
 
-func (g *Handler) resetGroup(c *gin.Context) error {
-	a, name, err := g.group(c)
-	if err != nil {
-		return err
-	}
+func (g *Handler) resetGroup(c *gin.Context, a *streammq.Admin) error {
+	name := c.Param("group")
 	var body wire.ResetGroup
 	if err := web.ReadJSON(c, &body, true); err != nil {
 		return err
@@ -451,9 +372,6 @@ func (g *Handler) resetGroup(c *gin.Context) error {
 	if err := g.Trail.Noted(c, audit.QueueReset, c.Param("topic"), resetWords(body, name)); err != nil {
 		return err
 	}
-	n, err := a.ResetGroup(c.Request.Context(), name, how)
-	if err != nil {
-		return noGroup(err)
-	}
-	return web.JSON(c, http.StatusOK, wire.ResetDone{PendingDropped: n})
+	view := func(dropped int) wire.ResetDone { return wire.ResetDone{PendingDropped: dropped} }
+	return showGroup(c, view)(a.ResetGroup(c.Request.Context(), name, how))
 }

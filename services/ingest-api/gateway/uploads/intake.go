@@ -38,7 +38,6 @@ type intakeFile struct {
 	file     ingest.ReceivedFile
 	accepted ingest.Accepted
 	err      error
-	taken    bool // received and not yet accepted: to be discarded when the request fails
 }
 
 // newIntake reads what stands outside of the body. Nothing of the body has been read when it fails.
@@ -187,7 +186,6 @@ func (g *Handler) takePart(c *gin.Context, in *intake, part *multipart.Part, max
 	}
 	switch {
 	case f.err == nil:
-		f.taken = true
 		g.Metrics.Bytes.Add(float64(f.file.Bytes))
 	case errors.Is(f.err, ingest.ErrTooLarge):
 		return &web.Error{
@@ -234,12 +232,11 @@ func (l *capped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// discard removes what was received and not accepted.
+// discard removes what was received, before any of it is accepted.
 func (g *Handler) discard(in *intake) {
-	for i := range in.files {
-		if in.files[i].taken {
-			in.files[i].taken = false
-			g.Svc.Discard(in.files[i].file)
+	for _, f := range in.files {
+		if f.err == nil {
+			g.Svc.Discard(f.file)
 		}
 	}
 }
@@ -285,11 +282,10 @@ func (g *Handler) accept(ctx context.Context, in *intake) {
 	}
 	accepted, errs := g.Svc.AcceptAll(ctx, in.who, uploads)
 	for i, f := range received {
-		f.accepted, f.err, f.taken = accepted[i], errs[i], false
-		if f.err == nil {
-			continue
+		f.accepted, f.err = accepted[i], errs[i]
+		if f.err != nil {
+			g.Svc.Discard(f.file)
 		}
-		g.Svc.Discard(f.file)
 	}
 }
 

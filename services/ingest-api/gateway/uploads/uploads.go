@@ -53,47 +53,47 @@ type Limits struct {
 // Routes are the addresses.
 func (g *Handler) Routes() []web.Route {
 	const documents = "/api/knowledge/documents"
-	form := []string{"title", "knowledgeBase", "force"}
+	form := formFields()
 	return []web.Route{
 		web.On(http.MethodPost, documents+"/upload-async", web.AccessWrite, form, g.uploadAsync),
 		web.On(http.MethodPost, documents+"/upload", web.AccessWrite, append([]string{"waitSeconds"}, form...), g.uploadSync),
-		web.On(http.MethodPut, documents+"/:documentId", web.AccessWrite, []string{"title", "force"}, g.putDocument),
+		web.On(http.MethodPut, documents+"/:documentId", web.AccessWrite, []string{"title", "force"}, web.Of(web.DocumentID, g.putDocument)),
 	}
 }
 
 func (g *Handler) uploadAsync(c *gin.Context) error {
-	in, err := g.newIntake(c, formFields())
+	in, err := g.takeAll(c)
 	if err != nil {
-		return err
-	}
-	if err := g.receiveAll(c, in, maxParts); err != nil {
 		return err
 	}
 	return g.answerUpload(c, in, false)
 }
 
-// uploadSync is uploadAsync that waits for the tasks to end.
-func (g *Handler) uploadSync(c *gin.Context) error {
-	wait, err := web.Int(c, "waitSeconds", defaultWait, 0, maxWait)
-	if err != nil {
-		return err
-	}
+// takeAll takes the files of a request in.
+func (g *Handler) takeAll(c *gin.Context) (*intake, error) {
 	in, err := g.newIntake(c, formFields())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := g.receiveAll(c, in, maxParts); err != nil {
+	return in, g.receiveAll(c, in, maxParts)
+}
+
+// uploadSync is uploadAsync that waits for the tasks to end.
+func (g *Handler) uploadSync(c *gin.Context) error {
+	p := web.ParamsOf(c)
+	wait := p.Int("waitSeconds", defaultWait, 0, maxWait)
+	if p.Err != nil {
+		return p.Err
+	}
+	in, err := g.takeAll(c)
+	if err != nil {
 		return err
 	}
 	done := g.awaitAll(c, in, time.Duration(wait)*time.Second)
 	return g.answerUpload(c, in, done)
 }
 
-func (g *Handler) putDocument(c *gin.Context) error {
-	id, err := web.DocumentID(c)
-	if err != nil {
-		return err
-	}
+func (g *Handler) putDocument(c *gin.Context, id string) error {
 	in, err := g.newIntake(c, []string{"title", "force"})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/wire"
+	"github.com/millweir/millweir/services/ingest-api/gateway/web"
 )
 
 // ID is a row number as JSON says ids: a string.
@@ -41,6 +42,10 @@ func Hit(h ingest.SearchHit) wire.Hit {
 		DocumentID: h.DocumentID, Title: h.Title, FileName: h.FileName, Version: h.Version, SegmentIndex: h.SegmentIndex,
 		Page: wire.NullInt(h.Page), HeadingPath: words(h.HeadingPath), Text: h.Text, Score: h.Score,
 	}
+}
+
+func Found(f ingest.SearchResult) wire.SearchAnswer {
+	return wire.SearchAnswer{Hits: web.Each(f.Hits, Hit), Partial: f.Partial}
 }
 
 func Base(b ingest.Base) wire.Base {

@@ -73,7 +73,7 @@ func Explanation(e ingest.Explanation) wire.Explanation {
 		Event: viewCarrier(e.Event),
 		Task:  Task(e.Task), Text: e.Words, Holder: wire.NullText(e.Holder), HeldUntil: wire.MaybeAt(e.HeldUntil),
 		Delivery: wire.NullText(e.Delivery), Next: wire.NullText(e.Next), NextAt: wire.MaybeAt(e.NextAt), Now: wire.At(e.Now),
-		LastChanges: Each(e.LastChanges, Transition),
+		LastChanges: web.Each(e.LastChanges, Transition),
 	}
 }
 
@@ -99,15 +99,6 @@ func everyStatus(counts map[taskstate.Status]int64) map[taskstate.Status]int64 {
 	out := map[taskstate.Status]int64{}
 	for _, s := range taskstate.Statuses() {
 		out[s] = counts[s]
-	}
-	return out
-}
-
-// Each renders every row.
-func Each[R, V any](rows []R, view func(R) V) []V {
-	out := make([]V, len(rows))
-	for i, r := range rows {
-		out[i] = view(r)
 	}
 	return out
 }

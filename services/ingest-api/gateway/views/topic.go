@@ -16,13 +16,13 @@ func Topic(t streammq.TopicInfo) wire.Topic {
 func TopicStats(info streammq.TopicInfo, stream bool, s streammq.Stats) wire.TopicStats {
 	v := wire.TopicStats{
 		Topic: Topic(info), Kind: KindTopic, Entries: s.Entries, Retries: s.Retries, Malformed: s.Malformed, DeadLetters: s.Letters, Beside: s.Beside,
-		Each: make([]wire.PartitionStats, len(s.Each)),
+		Each: web.Each(s.Each, func(p streammq.PartitionCount) wire.PartitionStats {
+			first, last := wire.NullText(p.FirstID), wire.NullText(p.LastID)
+			return wire.PartitionStats{Partition: p.Partition, Entries: p.Entries, Beside: p.Beside, FirstID: first, LastID: last}
+		}),
 	}
 	if stream {
 		v.Kind = KindStream
-	}
-	for i, p := range s.Each {
-		v.Each[i] = wire.PartitionStats{Partition: p.Partition, Entries: p.Entries, Beside: p.Beside, FirstID: wire.NullText(p.FirstID), LastID: wire.NullText(p.LastID)}
 	}
 	return v
 }
@@ -43,12 +43,23 @@ func GroupStats(name string, parts []streammq.PartitionStats) wire.GroupStats {
 }
 
 func Owners(o streammq.Owners) wire.Owners {
-	v := wire.Owners{Unowned: o.Unowned, Uncovered: o.Uncovered, Partitions: make([]wire.OwnedPartition, len(o.Partitions)), Members: make([]wire.Member, len(o.Members))}
-	for i, p := range o.Partitions {
-		v.Partitions[i] = wire.OwnedPartition{Partition: p.Partition, Owner: wire.NullText(p.Owner), Live: p.Live, LeaseLeftMs: p.Left.Milliseconds(), Epoch: wire.NullText(p.Epoch)}
+	return wire.Owners{
+		Unowned: o.Unowned, Uncovered: o.Uncovered,
+		Partitions: web.Each(o.Partitions, func(p streammq.PartitionOwner) wire.OwnedPartition {
+			owner, epoch := wire.NullText(p.Owner), wire.NullText(p.Epoch)
+			return wire.OwnedPartition{Partition: p.Partition, Owner: owner, Live: p.Live, LeaseLeftMs: p.Left.Milliseconds(), Epoch: epoch}
+		}),
+		Members: web.Each(o.Members, func(m streammq.MemberInfo) wire.Member {
+			return wire.Member{Name: m.Name, Live: m.Live, HeartbeatLeftMs: m.Left.Milliseconds(), Cap: m.Cap, Owned: m.Owned, Target: m.Target}
+		}),
 	}
-	for i, m := range o.Members {
-		v.Members[i] = wire.Member{Name: m.Name, Live: m.Live, HeartbeatLeftMs: m.Left.Milliseconds(), Cap: m.Cap, Owned: m.Owned, Target: m.Target}
+}
+
+func Trimmed(parts []streammq.PartitionTrim, dryRun bool) wire.Trimmed {
+	v := wire.Trimmed{DryRun: dryRun, Partitions: make([]wire.TrimmedPartition, len(parts))}
+	for i, p := range parts {
+		v.Entries += p.Entries
+		v.Partitions[i] = wire.TrimmedPartition{Partition: p.Partition, Entries: p.Entries, Frontier: wire.NullText(p.Frontier)}
 	}
 	return v
 }

@@ -34,7 +34,7 @@ func (c Cursor) Encode() string {
 
 // DecodeCursor reads a text that encode made for the same list; anything else is BAD_CURSOR.
 func DecodeCursor(text, list string) (Cursor, error) {
-	bad := (&Error{Code: CodeBadCursor}).About("cursor")
+	bad := BadCursor()
 	if len(text) > maxCursorLen || strings.ContainsAny(text, "\r\n") { // which the decoder passes over
 		return Cursor{}, bad
 	}
@@ -57,9 +57,18 @@ func DecodeCursor(text, list string) (Cursor, error) {
 	return Cursor{List: list, At: number, ID: parts[3]}, nil
 }
 
-// TimeCursor is the cursor of a list in order of time.
-func TimeCursor(list string, at time.Time, id string) Cursor {
-	return Cursor{List: list, At: at.UnixMicro(), ID: id}
+// BadCursor says that a cursor is not one that the list gave out.
+func BadCursor() *Error { return &Error{Code: CodeBadCursor, Parameter: "cursor"} }
+
+// TimeCursor is the place of a row in order of time.
+func TimeCursor(at time.Time, id string) Cursor { return Cursor{At: at.UnixMicro(), ID: id} }
+
+// Number is where a list in order of numbers goes on; start without a cursor.
+func (c *Cursor) Number(start int64) int64 {
+	if c == nil {
+		return start
+	}
+	return c.At
 }
 
 // Key is the cursor as the application takes it; nil stays nil.

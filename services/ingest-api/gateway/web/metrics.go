@@ -46,10 +46,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Limited: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "ingest_api_rate_limited_total", Help: "Files that the rate limit refused.",
 		}),
+		Logins: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "ingest_api_failed_logins_total", Help: "Requests with a key or token that is not valid, those refused unseen among them.",
+		}),
 	}
-	m.Logins = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "ingest_api_failed_logins_total", Help: "Requests with a key or token that is not valid, those refused unseen among them.",
-	})
 	for _, result := range []string{UploadAccepted, UploadDuplicate, UploadReplayed, UploadRefused} {
 		m.Uploads.WithLabelValues(result)
 	}

@@ -2,10 +2,12 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/netip"
@@ -41,27 +43,16 @@ func KnownParams(c *gin.Context, known []string) error {
 	if slices.Contains(known, AnyParam) {
 		return nil
 	}
-	names := make([]string, 0, len(values))
-	for name := range values {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(known, name) {
-			return Errorf(CodeUnknownParameter, "unknown parameter %s; known here: %s", Shown(name), listOr(known, "none")).About(Cut(name, MaxFilter))
+			all := cmp.Or(strings.Join(known, ", "), "none")
+			return Errorf(CodeUnknownParameter, "unknown parameter %s; known here: %s", Shown(name), all).About(Cut(name, MaxFilter))
 		}
 		if len(values[name]) > 1 {
 			return Errorf(CodeInvalidParameter, "parameter %s stands more than once", name).About(name)
 		}
 	}
 	return nil
-}
-
-func listOr(names []string, none string) string {
-	if len(names) == 0 {
-		return none
-	}
-	return strings.Join(names, ", ")
 }
 
 // Shown quotes a caller's text for a message: no control characters, not too long.
@@ -76,30 +67,44 @@ func Cut(text string, n int) string {
 	return string([]rune(text)[:n]) + "…"
 }
 
-// Int is a whole number of the query within a range; def when it is not given.
-func Int(c *gin.Context, name string, def, low, high int) (int, error) {
-	text, given := c.GetQuery(name)
+// Params reads the parameters of a query. Err is the first that is not valid; what is read after it is of no use.
+type Params struct {
+	c   *gin.Context
+	Err error
+}
+
+// ParamsOf reads the query of a request.
+func ParamsOf(c *gin.Context) *Params { return &Params{c: c} }
+
+// Fail keeps the first problem.
+func (p *Params) Fail(err error) { p.Err = cmp.Or(p.Err, err) }
+
+// refuse says what a parameter would have to be.
+func (p *Params) refuse(name, format string, args ...any) {
+	p.Fail(Errorf(CodeInvalidParameter, format, args...).About(name))
+}
+
+// Int is a whole number within a range; def when it is not given.
+func (p *Params) Int(name string, def, low, high int) int {
+	text, given := p.c.GetQuery(name)
 	if !given {
-		return def, nil
+		return def
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < low || n > high {
-		return 0, Errorf(CodeInvalidParameter, "parameter %s is %s, allowed is a whole number from %d to %d", name, Shown(text), low, high).About(name)
+		p.refuse(name, "parameter %s is %s, allowed is a whole number from %d to %d", name, Shown(text), low, high)
 	}
-	return n, nil
+	return n
 }
 
-// Bool is true or false; def when it is not given.
-func Bool(c *gin.Context, name string, def bool) (bool, error) {
-	text, given := c.GetQuery(name)
-	if !given {
-		return def, nil
-	}
+// Bool is true or false; false when it is not given.
+func (p *Params) Bool(name string) bool {
+	text := p.c.Query(name)
 	v, ok := ParseBool(text)
 	if !ok {
-		return false, Errorf(CodeInvalidParameter, "parameter %s is %s, allowed are true and false", name, Shown(text)).About(name)
+		p.refuse(name, "parameter %s is %s, allowed are true and false", name, Shown(text))
 	}
-	return v, nil
+	return v
 }
 
 func ParseBool(text string) (value, ok bool) {
@@ -113,31 +118,21 @@ func ParseBool(text string) (value, ok bool) {
 }
 
 // Time is an RFC 3339 time; the zero time when it is not given.
-func Time(c *gin.Context, name string) (time.Time, error) {
-	text, given := c.GetQuery(name)
-	if !given || text == "" {
-		return time.Time{}, nil
+func (p *Params) Time(name string) time.Time {
+	text := p.c.Query(name)
+	if text == "" {
+		return time.Time{}
 	}
 	// A "+" of an offset that was not escaped arrives as a space.
 	t, err := time.Parse(time.RFC3339Nano, strings.Replace(text, " ", "+", 1))
 	if err != nil || t.Year() < 1970 || t.Year() > 9998 {
-		return time.Time{}, Errorf(CodeInvalidParameter, "parameter %s is %s, allowed is a time such as 2026-01-31T12:00:00Z", name, Shown(text)).About(name)
+		p.refuse(name, "parameter %s is %s, allowed is a time such as 2026-01-31T12:00:00Z", name, Shown(text))
 	}
-	return t.UTC(), nil
+	return t.UTC()
 }
 
-// TimeFilters are the parameters of timesParam.
+// TimeFilters are the parameters of ingest.Times.
 var TimeFilters = []string{"createdAfter", "createdBefore", "updatedAfter", "updatedBefore"}
-
-// Times limits a list by when its rows were made and changed.
-func Times(c *gin.Context) (t ingest.Times, err error) {
-	for i, into := range []*time.Time{&t.CreatedAfter, &t.CreatedBefore, &t.UpdatedAfter, &t.UpdatedBefore} {
-		if *into, err = Time(c, TimeFilters[i]); err != nil {
-			return t, err
-		}
-	}
-	return t, nil
-}
 
 // Filters are those that lists of tasks, documents and bases share; S are their states.
 type Filters[S ~string] struct {
@@ -149,61 +144,64 @@ type Filters[S ~string] struct {
 }
 
 // ReadFilters reads the filters of a list.
-func ReadFilters[S ~string](c *gin.Context, known []S, order taskstate.Sort) (f Filters[S], err error) {
-	if f.Statuses, err = Enum(c, "status", known); err != nil {
-		return f, err
-	}
-	if f.Stage, err = Word(c, "stage", stages()); err != nil {
-		return f, err
-	}
-	if f.Sort, err = Sort(c, order); err != nil {
-		return f, err
-	}
-	if f.Text, err = Text(c, "q"); err != nil {
-		return f, err
-	}
-	f.Times, err = Times(c)
-	return f, err
+func ReadFilters[S ~string](c *gin.Context, known []S, order taskstate.Sort) (Filters[S], error) {
+	p := ParamsOf(c)
+	return Filters[S]{
+		Statuses: Words(p, "status", known), Stage: Word(p, "stage", stages()), Sort: p.sort(order), Text: p.Text("q"),
+		Times: ingest.Times{
+			CreatedAfter: p.Time("createdAfter"), CreatedBefore: p.Time("createdBefore"),
+			UpdatedAfter: p.Time("updatedAfter"), UpdatedBefore: p.Time("updatedBefore"),
+		},
+	}, p.Err
 }
 
 // Text is a filter's text.
-func Text(c *gin.Context, name string) (string, error) {
-	text := strings.TrimSpace(c.Query(name))
+func (p *Params) Text(name string) string {
+	text := strings.TrimSpace(p.c.Query(name))
 	if err := ingest.CheckText(name, text, MaxFilter); err != nil {
-		return "", Errorf(CodeInvalidParameter, "%s", err).About(name)
+		p.refuse(name, "%s", err)
 	}
-	return text, nil
+	return text
 }
 
 // User is a user's id as it stands, or empty: a trimmed one would be somebody else's.
-func User(c *gin.Context, name string) (string, error) {
-	id := c.Query(name)
+func (p *Params) User(name string) string {
+	id := p.c.Query(name)
 	if id == "" {
-		return "", nil
+		return ""
 	}
 	if err := auth.CheckUserID(id); err != nil {
-		return "", Errorf(CodeInvalidParameter, "parameter %s: %s", name, err).About(name)
+		p.refuse(name, "parameter %s: %s", name, err)
 	}
-	return id, nil
+	return id
 }
 
-// Enum is a comma-separated list of known words; empty when it is not given.
-func Enum[T ~string](c *gin.Context, name string, known []T) ([]T, error) {
-	text := c.Query(name)
+// Words is a comma-separated list of known words; empty when it is not given.
+func Words[T ~string](p *Params, name string, known []T) (out []T) {
+	text := p.c.Query(name)
 	if text == "" {
-		return nil, nil
+		return nil
 	}
-	var out []T
-	for _, word := range strings.Split(text, ",") {
+	for word := range strings.SplitSeq(text, ",") {
 		v := T(strings.TrimSpace(word))
 		if !slices.Contains(known, v) {
-			return nil, Errorf(CodeInvalidParameter, "parameter %s has %s, allowed are %s", name, Shown(string(v)), Join(known)).About(name)
+			p.refuse(name, "parameter %s has %s, allowed are %s", name, Shown(string(v)), Join(known))
+			return nil
 		}
 		if !slices.Contains(out, v) {
 			out = append(out, v)
 		}
 	}
-	return out, nil
+	return out
+}
+
+// Word is one of the known words, or empty.
+func Word[T ~string](p *Params, name string, known []T) T {
+	words := Words(p, name, known)
+	if len(words) > 1 {
+		p.refuse(name, "parameter %s takes one word", name)
+	}
+	return cmp.Or(words...)
 }
 
 func Join[T ~string](words []T) string {
@@ -214,30 +212,28 @@ func Join[T ~string](words []T) string {
 	return strings.Join(out, ", ")
 }
 
-// Sort is a list's order.
-func Sort(c *gin.Context, def taskstate.Sort) (taskstate.Sort, error) {
+// sort is a list's order.
+func (p *Params) sort(def taskstate.Sort) taskstate.Sort {
 	known := []taskstate.Sort{taskstate.SortCreated, taskstate.SortCreatedDesc, taskstate.SortUpdated, taskstate.SortUpdatedDesc}
-	s := taskstate.Sort(c.DefaultQuery("sort", string(def)))
+	s := taskstate.Sort(p.c.DefaultQuery("sort", string(def)))
 	if !slices.Contains(known, s) {
-		return "", Errorf(CodeInvalidParameter, "parameter sort is %s, allowed are %s", Shown(string(s)), Join(known)).About("sort")
+		p.refuse("sort", "parameter sort is %s, allowed are %s", Shown(string(s)), Join(known))
 	}
-	return s, nil
+	return s
 }
 
 // Page are a list's limit and the cursor to go on after; nil: the first page.
-func Page(c *gin.Context, list string) (limit int, after *Cursor, err error) {
-	if limit, err = Int(c, "limit", defaultPage, 1, MaxPage); err != nil {
-		return 0, nil, err
-	}
-	text := c.Query("cursor")
+func (p *Params) Page(list string) (limit int, after *Cursor) {
+	limit = p.Int("limit", defaultPage, 1, MaxPage)
+	text := p.c.Query("cursor")
 	if text == "" {
-		return limit, nil, nil
+		return limit, nil
 	}
 	got, err := DecodeCursor(text, list)
 	if err != nil {
-		return 0, nil, err
+		p.Fail(err)
 	}
-	return limit, &got, nil
+	return limit, &got
 }
 
 // ReadJSON reads the request's JSON object into v: known fields only, nothing after it, at most maxJSONBytes.
@@ -343,22 +339,15 @@ func allowRead(c *gin.Context, d time.Duration) {
 	_ = http.NewResponseController(c.Writer).SetReadDeadline(until)
 }
 
-// Word is one of the known words, or empty.
-func Word[T ~string](c *gin.Context, name string, known []T) (T, error) {
-	words, err := Enum(c, name, known)
-	if err != nil || len(words) == 0 {
-		return "", err
+// ID finds the UUID of the path in its usual form; what cannot be one is as unknown as any other, without a look-up.
+func ID(name string, unknown error) func(*gin.Context) (string, error) {
+	return func(c *gin.Context) (string, error) {
+		id := strings.ToLower(c.Param(name))
+		if !IsUUID(id) {
+			return "", unknown
+		}
+		return id, nil
 	}
-	if len(words) > 1 {
-		return "", Errorf(CodeInvalidParameter, "parameter %s takes one word", name).About(name)
-	}
-	return words[0], nil
-}
-
-// PathID is a UUID of the path in its usual form.
-func PathID(c *gin.Context, name string) (string, bool) {
-	id := strings.ToLower(c.Param(name))
-	return id, IsUUID(id)
 }
 
 var uuidForm = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
@@ -399,11 +388,5 @@ func stages() []taskstate.Stage {
 	)
 }
 
-// DocumentID is the path's id; what cannot be one answers as an unknown one.
-func DocumentID(c *gin.Context) (string, error) {
-	id, ok := PathID(c, "documentId")
-	if !ok {
-		return "", ingest.ErrDocumentNotFound
-	}
-	return id, nil
-}
+// DocumentID finds the document of the path.
+var DocumentID = ID("documentId", ingest.ErrDocumentNotFound)

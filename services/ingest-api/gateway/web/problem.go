@@ -63,64 +63,59 @@ func (e *Error) About(parameter string) *Error {
 }
 
 // Sentinels is the table from an error of the application to its code.
-func Sentinels() []struct {
+var Sentinels = []struct {
 	err  error
 	Code string
-} {
-	return []struct {
-		err  error
-		Code string
-	}{
-		{taskstate.ErrOutcomeUnknown, CodeOutcomeUnknown}, // before ErrUnavailable, which may stand beside it
-		{taskstate.ErrNotFound, CodeTaskNotFound},
-		{ingest.ErrDocumentNotFound, CodeDocumentNotFound},
-		{ingest.ErrBaseNotFound, CodeBaseNotFound},
-		{auth.ErrKeyNotFound, CodeAPIKeyNotFound},
-		{auth.ErrInvalidInput, CodeInvalidField},
-		{outbox.ErrNotFound, CodeEventNotFound},
-		{outbox.ErrNotDead, CodeEventNotDead},
-		{dlq.ErrBadCursor, CodeBadCursor}, // before what it wraps
-		{dlq.ErrNotFound, CodeDeadLetterNotFound},
-		{dlq.ErrUnreadable, CodeDeadLetterUnreadable},
-		{dlq.ErrNoEntry, CodeDeadLetterIsRow},
-		{dlq.ErrNoStream, codeNoDeadLetterStream},
-		{streammq.ErrUnknownTopic, CodeTopicNotFound},
-		{streammq.ErrTopicName, CodeTopicNotFound},
-		{streammq.ErrGroupName, CodeGroupNotFound},
-		{streammq.ErrGroupLive, CodeGroupLive},
-		{streammq.ErrReplayed, CodeDeadLetterReplayed},
-		{streammq.ErrPartition, CodeInvalidParameter},
-		{streammq.ErrEntryID, CodeInvalidParameter},
-		{streammq.ErrStreamKey, CodeInvalidParameter},
-		{streammq.ErrLayout, codeOtherLayout},
-		{streammq.ErrUnavailable, codeQueueUnavailable},
-		{streammq.ErrFull, codeQueueUnavailable},
-		{streammq.ErrMalformed, codeQueueData},
-		{streammq.ErrNotFound, CodeNotFound},
-		{ingest.ErrBaseExists, CodeBaseExists},
-		{ingest.ErrBaseNotEmpty, CodeBaseNotEmpty},
-		{ingest.ErrKeyInUse, CodeKeyInUse},
-		{ingest.ErrKeyReused, CodeKeyReused},
-		{ingest.ErrBacklogFull, CodeBacklogFull},
-		{ingest.ErrDiskFull, CodeDiskFull},
-		{ingest.ErrFolder, CodeNoFolder},
-		{ingest.ErrNoResources, CodeNoResources},
-		{ingest.ErrTooLarge, CodeTooLarge},
-		{ingest.ErrUploadExpired, CodeUploadExpired},
-		{ingest.ErrChanged, CodePrecondition},
-		{ingest.ErrReplaySuperseded, codeSuperseded},
-		{ingest.ErrDocumentDeleted, codeDocumentDeleted},
-		{auth.ErrInvalidKey, CodeUnauthenticated},
-		{taskstate.ErrUnavailable, CodeUnavailable},
-		{ingestq.ErrUnavailable, codeQueueUnavailable},
-		{syscall.EMFILE, CodeNoResources},
-		{syscall.ENFILE, CodeNoResources},
-		{syscall.ENOMEM, CodeNoResources},
-		{os.ErrDeadlineExceeded, codeRequestTimeout},
-		{io.ErrUnexpectedEOF, CodeIncompleteBody},
-		{context.DeadlineExceeded, CodeTimeout},
-		{context.Canceled, codeClientGone},
-	}
+}{
+	{taskstate.ErrOutcomeUnknown, CodeOutcomeUnknown}, // before ErrUnavailable, which may stand beside it
+	{taskstate.ErrNotFound, CodeTaskNotFound},
+	{ingest.ErrDocumentNotFound, CodeDocumentNotFound},
+	{ingest.ErrBaseNotFound, CodeBaseNotFound},
+	{auth.ErrKeyNotFound, CodeAPIKeyNotFound},
+	{auth.ErrInvalidInput, CodeInvalidField},
+	{outbox.ErrNotFound, CodeEventNotFound},
+	{outbox.ErrNotDead, CodeEventNotDead},
+	{dlq.ErrBadCursor, CodeBadCursor}, // before what it wraps
+	{dlq.ErrNotFound, CodeDeadLetterNotFound},
+	{dlq.ErrUnreadable, CodeDeadLetterUnreadable},
+	{dlq.ErrNoEntry, CodeDeadLetterIsRow},
+	{dlq.ErrNoStream, codeNoDeadLetterStream},
+	{streammq.ErrUnknownTopic, CodeTopicNotFound},
+	{streammq.ErrTopicName, CodeTopicNotFound},
+	{streammq.ErrGroupName, CodeGroupNotFound},
+	{streammq.ErrGroupLive, CodeGroupLive},
+	{streammq.ErrReplayed, CodeDeadLetterReplayed},
+	{streammq.ErrPartition, CodeInvalidParameter},
+	{streammq.ErrEntryID, CodeInvalidParameter},
+	{streammq.ErrStreamKey, CodeInvalidParameter},
+	{streammq.ErrLayout, codeOtherLayout},
+	{streammq.ErrUnavailable, codeQueueUnavailable},
+	{streammq.ErrFull, codeQueueUnavailable},
+	{streammq.ErrMalformed, codeQueueData},
+	{streammq.ErrNotFound, CodeNotFound},
+	{ingest.ErrBaseExists, CodeBaseExists},
+	{ingest.ErrBaseNotEmpty, CodeBaseNotEmpty},
+	{ingest.ErrKeyInUse, CodeKeyInUse},
+	{ingest.ErrKeyReused, CodeKeyReused},
+	{ingest.ErrBacklogFull, CodeBacklogFull},
+	{ingest.ErrDiskFull, CodeDiskFull},
+	{ingest.ErrFolder, CodeNoFolder},
+	{ingest.ErrNoResources, CodeNoResources},
+	{ingest.ErrTooLarge, CodeTooLarge},
+	{ingest.ErrUploadExpired, CodeUploadExpired},
+	{ingest.ErrChanged, CodePrecondition},
+	{ingest.ErrReplaySuperseded, codeSuperseded},
+	{ingest.ErrDocumentDeleted, codeDocumentDeleted},
+	{auth.ErrInvalidKey, CodeUnauthenticated},
+	{taskstate.ErrUnavailable, CodeUnavailable},
+	{ingestq.ErrUnavailable, codeQueueUnavailable},
+	{syscall.EMFILE, CodeNoResources},
+	{syscall.ENFILE, CodeNoResources},
+	{syscall.ENOMEM, CodeNoResources},
+	{os.ErrDeadlineExceeded, codeRequestTimeout},
+	{io.ErrUnexpectedEOF, CodeIncompleteBody},
+	{context.DeadlineExceeded, CodeTimeout},
+	{context.Canceled, codeClientGone},
 }
 
 // Classify finds the code of any error; what nobody knows is INTERNAL and says nothing of its cause.
@@ -153,7 +148,7 @@ func Classify(err error) *Error {
 	if errors.As(err, &failure) && failure.Code != ingest.CodeInternal {
 		return ofFailure(failure, err) // before the sentinels: what it wraps is a service's broken answer, not the caller's body
 	}
-	for _, s := range Sentinels() {
+	for _, s := range Sentinels {
 		if errors.Is(err, s.err) {
 			return &Error{Code: s.Code, Message: ownWords(err), RetryAfter: retryAfterOf(err), Cause: err}
 		}
@@ -254,7 +249,7 @@ func Fail(c *gin.Context, log *slog.Logger, err error) {
 	if unreadBody(c.Request) {
 		h.Set("Connection", "close") // or net/http reads up to 256 KiB more of a body that nobody wants (A33)
 	}
-	JSONAs(c, "application/problem+json", p.Status, p)
+	Write(c, "application/problem+json", p.Status, Render(p))
 }
 
 // unreadBody reports whether the rest of a body is better left on the wire.

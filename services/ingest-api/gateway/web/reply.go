@@ -15,27 +15,85 @@ import (
 	"github.com/millweir/millweir/pkg/wire"
 )
 
-// PageOf cuts the one row that was asked for beyond the limit, and makes the cursor of the last row that stays.
-func PageOf[R, V any](rows []R, limit int, view func(R) V, next func(R) Cursor) wire.List[V] {
-	out := wire.List[V]{Items: make([]V, 0, min(len(rows), limit))}
-	if len(rows) > limit {
-		rows = rows[:limit]
-		out.NextCursor, out.HasMore = wire.NullText(next(rows[limit-1]).Encode()), true
+// List sends a page of a list; its cursors carry its name. read gets the rows after a cursor, nil at the start, and one more of them
+// than are shown.
+func List[R, V any](
+	c *gin.Context, name string, read func(after *Cursor, most int) ([]R, error), view func(R) V, place func(R) Cursor,
+) error {
+	p := ParamsOf(c)
+	limit, after := p.Page(name)
+	if p.Err != nil {
+		return p.Err
 	}
-	for _, r := range rows {
-		out.Items = append(out.Items, view(r))
+	rows, err := read(after, limit+1)
+	if err != nil {
+		return err
+	}
+	return JSON(c, http.StatusOK, PageOf(name, rows, limit, view, place))
+}
+
+// PageOf cuts the one row that was asked for beyond the limit, and makes the cursor of the last row that stays.
+func PageOf[R, V any](name string, rows []R, limit int, view func(R) V, place func(R) Cursor) wire.List[V] {
+	out := Whole(rows[:min(len(rows), limit)], view)
+	if len(rows) > limit {
+		last := place(rows[limit-1])
+		last.List = name
+		out.NextCursor, out.HasMore = wire.NullText(last.Encode()), true
 	}
 	return out
 }
 
+// Whole is a list that is one page: the registry, the groups and the members are read as a whole anyway.
+func Whole[R, V any](rows []R, view func(R) V) wire.List[V] {
+	return wire.List[V]{Items: Each(rows, view)}
+}
+
+// WholeOf is Whole with this view.
+func WholeOf[R, V any](view func(R) V) func(rows []R) wire.List[V] {
+	return func(rows []R) wire.List[V] { return Whole(rows, view) }
+}
+
+// Each renders every row.
+func Each[R, V any](rows []R, view func(R) V) []V {
+	out := make([]V, len(rows))
+	for i, r := range rows {
+		out[i] = view(r)
+	}
+	return out
+}
+
+// Show sends what a step found, as view shows it, or returns the step's error.
+func Show[R, V any](c *gin.Context, view func(R) V) func(found R, err error) error {
+	return func(found R, err error) error {
+		if err != nil {
+			return err
+		}
+		return JSON(c, http.StatusOK, view(found))
+	}
+}
+
+// ShowTagged is Show with an ETag, or 304 when the caller has this very state.
+func ShowTagged[R, V any](c *gin.Context, view func(R) V) func(found R, err error) error {
+	return func(found R, err error) error {
+		if err != nil {
+			return err
+		}
+		v := view(found)
+		if NotModified(c, ETag(v), "private, no-cache") {
+			return nil
+		}
+		return JSON(c, http.StatusOK, v)
+	}
+}
+
 // JSON returns with a JSON body.
 func JSON(c *gin.Context, status int, v any) error {
-	JSONAs(c, "application/json", status, v)
+	Write(c, "application/json", status, Render(v))
 	return nil
 }
 
-func JSONAs(c *gin.Context, contentType string, status int, v any) {
-	body := Render(v)
+// Write sends a body with its type and length.
+func Write(c *gin.Context, contentType string, status int, body []byte) {
 	h := c.Writer.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
@@ -71,17 +129,16 @@ func ETag(v any) string {
 	return `"` + hex.EncodeToString(sum[:16]) + `"`
 }
 
-// Tagged returns with an ETag, or 304 when the caller has this very state.
-func Tagged(c *gin.Context, v any) error {
-	tag := ETag(v)
+// NotModified sets the tag and the rule of the answer, and sends 304 when the caller has this very state.
+func NotModified(c *gin.Context, tag, rule string) bool {
 	c.Writer.Header().Set("ETag", tag)
-	c.Writer.Header().Set("Cache-Control", "private, no-cache")
-	if Matches(c.Request.Header.Values("If-None-Match"), tag, true) {
-		c.Writer.WriteHeader(http.StatusNotModified)
-		c.Writer.WriteHeaderNow()
-		return nil
+	c.Writer.Header().Set("Cache-Control", rule)
+	if !Matches(c.Request.Header.Values("If-None-Match"), tag, true) {
+		return false
 	}
-	return JSON(c, http.StatusOK, v)
+	c.Writer.WriteHeader(http.StatusNotModified)
+	c.Writer.WriteHeaderNow()
+	return true
 }
 
 // Matches reports whether a list of tags names tag; weak ones count only where the rule allows (RFC 9110 §13.1).
@@ -95,16 +152,11 @@ func Matches(headers []string, tag string, weak bool) bool {
 	return false
 }
 
-// Whole is a list that is one page: the registry, the groups and the members are read as a whole anyway.
-func Whole[R, V any](rows []R, view func(R) V) wire.List[V] {
-	out := wire.List[V]{Items: make([]V, len(rows))}
-	for i, r := range rows {
-		out.Items[i] = view(r)
+// NoContent is the answer to a step that leaves nothing to show, or the step's error.
+func NoContent(c *gin.Context, err error) error {
+	if err != nil {
+		return err
 	}
-	return out
-}
-
-func NoContent(c *gin.Context) error {
 	c.Writer.WriteHeader(http.StatusNoContent)
 	c.Writer.WriteHeaderNow()
 	return nil

@@ -54,6 +54,17 @@ func Without(routes []Route, why string) []Route {
 	return routes
 }
 
+// Of is a handler of what the path names: find reads the path.
+func Of[T any](find func(*gin.Context) (T, error), handle func(c *gin.Context, named T) error) HandlerFunc {
+	return func(c *gin.Context) error {
+		named, err := find(c)
+		if err != nil {
+			return err
+		}
+		return handle(c, named)
+	}
+}
+
 // On is a row of the table; query are the parameters that it takes.
 func On(method, path string, access Access, query []string, handle HandlerFunc) Route {
 	return Route{Method: method, Path: path, Access: access, Query: query, Handle: handle}
