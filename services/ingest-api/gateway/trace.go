@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 	"go.opentelemetry.io/otel/attribute"
@@ -17,10 +18,10 @@ import (
 func (g *Gateway) startSpan(c *gin.Context, r *web.Request) (end func(status int)) {
 	w3c := propagation.TraceContext{}
 	ctx := w3c.Extract(c.Request.Context(), propagation.HeaderCarrier(c.Request.Header))
-	route := c.FullPath()
-	ctx, span := g.tracer.Start(ctx, spanName(c.Request.Method, route), trace.WithSpanKind(trace.SpanKindServer),
+	method, route := web.CleanMethod(c.Request.Method), c.FullPath() // no route: nothing is at this address
+	ctx, span := g.tracer.Start(ctx, strings.TrimSpace(method+" "+route), trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(
-			attribute.String("http.request.method", web.CleanMethod(c.Request.Method)),
+			attribute.String("http.request.method", method),
 			attribute.String("http.route", route),
 			attribute.String("millweir.request_id", r.ID)))
 	carrier := propagation.MapCarrier{}
@@ -34,11 +35,4 @@ func (g *Gateway) startSpan(c *gin.Context, r *web.Request) (end func(status int
 		}
 		span.End()
 	}
-}
-
-func spanName(method, route string) string {
-	if route == "" {
-		return web.CleanMethod(method)
-	}
-	return web.CleanMethod(method) + " " + route
 }

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -91,10 +92,7 @@ func newRoot(a *App) *cobra.Command {
 			return nil
 		},
 	}
-	server := a.Getenv("MILLWEIR_SERVER")
-	if server == "" {
-		server = defaultServer
-	}
+	server := cmp.Or(a.Getenv("MILLWEIR_SERVER"), defaultServer)
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.server, "server", server, "base URL of the gateway (MILLWEIR_SERVER)")
 	flags.StringVarP(&a.output, "output", "o", "table", "table, json or jsonl")

@@ -3,6 +3,7 @@
 package dev
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,10 +162,7 @@ func startKafka() (bootstrap string, stop func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	topic := os.Getenv("INGEST_KAFKA_TOPIC")
-	if topic == "" {
-		topic = kafkaq.DefaultTopic
-	}
+	topic := cmp.Or(os.Getenv("INGEST_KAFKA_TOPIC"), kafkaq.DefaultTopic)
 	if err := errors.Join(broker.Topic(topic, kafkaPartitions), broker.Topic(outbox.DLQTopic(topic), 1)); err != nil {
 		broker.Stop()
 		return "", nil, err

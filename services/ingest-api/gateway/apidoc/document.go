@@ -2,8 +2,8 @@
 package apidoc
 
 import (
+	"cmp"
 	"embed"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -51,14 +51,8 @@ func Load(version string) (*Document, error) {
 			return nil, fmt.Errorf("%s: %w", f.Name(), err)
 		}
 	}
-	if version == "" {
-		version = "dev"
-	}
-	Child(root, "info")["version"] = version
-	root, ok := expandLists(root).(Object)
-	if !ok {
-		return nil, errors.New("the document is no object")
-	}
+	Child(root, "info")["version"] = cmp.Or(version, "dev")
+	expandLists(root) // in place
 	describeErrors(root)
 	if err := describeAnswers(root); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@
 package deadletters
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -293,18 +294,9 @@ func bodyTime(name string, t *time.Time) (time.Time, error) {
 
 // boundsOf are the limits of one request.
 func boundsOf(w wire.Bulk, name string) (b dlq.Bulk, err error) {
-	b = dlq.Bulk{Limit: w.Limit, PerSecond: w.PerSecond, DryRun: w.DryRun}
-	if b.Limit == 0 {
-		b.Limit = bulkDefault
-	}
-	if b.PerSecond == 0 {
-		b.PerSecond = paceDefault
-	}
-	if b.Limit < 1 || b.Limit > bulkMost {
-		return b, web.Errorf(web.CodeInvalidField, "limit is %d, allowed is 1 to %d", b.Limit, bulkMost).About("limit")
-	}
-	if b.PerSecond < 1 || b.PerSecond > paceMost {
-		return b, web.Errorf(web.CodeInvalidField, "perSecond is %d, allowed is 1 to %d", b.PerSecond, paceMost).About("perSecond")
+	b = dlq.Bulk{Limit: cmp.Or(w.Limit, bulkDefault), PerSecond: cmp.Or(w.PerSecond, paceDefault), DryRun: w.DryRun}
+	if err := cmp.Or(web.Within("limit", b.Limit, 1, bulkMost), web.Within("perSecond", b.PerSecond, 1, paceMost)); err != nil {
+		return b, err
 	}
 	if w.Cursor != "" {
 		from, err := web.DecodeCursor(w.Cursor, name)

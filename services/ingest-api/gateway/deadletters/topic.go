@@ -138,8 +138,9 @@ func topicBulkQuery(b wire.TopicDeadLetterBulk) (q dlq.TopicQuery, err error) {
 		}
 	}
 	if b.Partition != nil {
-		if q.Partition = *b.Partition; q.Partition < 0 || q.Partition >= streammq.MaxPartitions {
-			return q, web.Errorf(web.CodeInvalidField, "partition is %d, allowed is 0 to %d", q.Partition, streammq.MaxPartitions-1).About("partition")
+		q.Partition = *b.Partition
+		if err := web.Within("partition", q.Partition, 0, streammq.MaxPartitions-1); err != nil {
+			return q, err
 		}
 	}
 	q.FailedAfter, q.FailedBefore, err = spanOf(b.Bulk)

@@ -108,8 +108,8 @@ func (g *Handler) search(c *gin.Context) error {
 	if body.TopK != nil {
 		r.TopK = *body.TopK
 	}
-	if r.TopK < 1 || r.TopK > maxTopK {
-		return web.Errorf(web.CodeInvalidField, "topK is %d, allowed is 1 to %d", r.TopK, maxTopK).About("topK")
+	if err := web.Within("topK", r.TopK, 1, maxTopK); err != nil {
+		return err
 	}
 	var err error
 	if r.Base, err = ingest.CleanBase("knowledgeBase", body.KnowledgeBase); err != nil {

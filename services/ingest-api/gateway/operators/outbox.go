@@ -1,6 +1,7 @@
 package operators
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -184,11 +185,9 @@ func (g *Handler) requeueEvents(c *gin.Context) error {
 	if err := ingest.CheckText("topic", body.Topic, web.MaxFilter); err != nil {
 		return err
 	}
-	if body.Limit == 0 {
-		body.Limit = requeueDefault
-	}
-	if body.Limit < 1 || body.Limit > requeueMost {
-		return web.Errorf(web.CodeInvalidField, "limit is %d, allowed is 1 to %d", body.Limit, requeueMost).About("limit")
+	body.Limit = cmp.Or(body.Limit, requeueDefault)
+	if err := web.Within("limit", body.Limit, 1, requeueMost); err != nil {
+		return err
 	}
 	note := g.Trail.Acting(c, audit.EventRequeue, "", "cause "+body.Cause+" topic "+body.Topic).Note
 	q := outbox.Query{Cause: outbox.Cause(body.Cause), Topic: body.Topic}

@@ -337,11 +337,10 @@ func resetOf(b wire.ResetGroup) (r streammq.Reset, err error) {
 	}
 	r.Partition, r.Force, r.DropRetries = -1, b.Force, b.DropRetries
 	if b.Partition != nil {
-		if r.Partition = *b.Partition; r.Partition < 0 || r.Partition >= streammq.MaxPartitions {
-			return r, web.Errorf(web.CodeInvalidField, "partition is %d, allowed is 0 to %d", r.Partition, streammq.MaxPartitions-1).About("partition")
-		}
+		r.Partition = *b.Partition
+		err = web.Within("partition", r.Partition, 0, streammq.MaxPartitions-1)
 	}
-	return r, nil
+	return r, err
 }
 
 // resetWords is the wish for the audit log.

@@ -32,6 +32,11 @@ const (
 	MaxFilter     = 200  // characters of a text filter
 	MaxQueryChars = 8000 // characters of a search
 	AnyParam      = "*"  // in a route's list: probes and scrapers may add what they like
+
+	// MaxJSONBytes bounds a JSON request body.
+	MaxJSONBytes = 1 << 20
+	// readTimeout bounds the reading of a JSON body as a whole.
+	readTimeout = 30 * time.Second
 )
 
 // KnownParams refuses query parameters that the route does not know, and repeated ones, by name.
@@ -339,6 +344,14 @@ func allowRead(c *gin.Context, d time.Duration) {
 	_ = http.NewResponseController(c.Writer).SetReadDeadline(until)
 }
 
+// Within refuses a field's number that is not in its range.
+func Within(field string, n, low, high int) error {
+	if n < low || n > high {
+		return Errorf(CodeInvalidField, "%s is %d, allowed is %d to %d", field, n, low, high).About(field)
+	}
+	return nil
+}
+
 // ID finds the UUID of the path in its usual form; what cannot be one is as unknown as any other, without a look-up.
 func ID(name string, unknown error) func(*gin.Context) (string, error) {
 	return func(c *gin.Context) (string, error) {
@@ -365,10 +378,7 @@ func Network(ip string) string {
 	if addr.Is4() {
 		return addr.String()
 	}
-	prefix, err := addr.Prefix(64)
-	if err != nil {
-		return ip
-	}
+	prefix, _ := addr.Prefix(64) // every IPv6 address has one
 	return prefix.String()
 }
 

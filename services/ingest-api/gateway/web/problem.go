@@ -246,15 +246,10 @@ func Fail(c *gin.Context, log *slog.Logger, err error) {
 		h.Set("WWW-Authenticate", `Bearer realm="millweir"`)
 	}
 	h.Del("ETag")
-	if unreadBody(c.Request) {
+	if r := c.Request; r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
 		h.Set("Connection", "close") // or net/http reads up to 256 KiB more of a body that nobody wants (A33)
 	}
 	Write(c, "application/problem+json", p.Status, Render(p))
-}
-
-// unreadBody reports whether the rest of a body is better left on the wire.
-func unreadBody(r *http.Request) bool {
-	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
 }
 
 // LogFailure writes 5xx with their cause as errors and everything else for debugging.

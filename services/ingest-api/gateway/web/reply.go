@@ -15,6 +15,9 @@ import (
 	"github.com/millweir/millweir/pkg/wire"
 )
 
+// WriteTimeout bounds one write to a client: who does not read for that long is let go.
+const WriteTimeout = 20 * time.Second
+
 // List sends a page of a list; its cursors carry its name. read gets the rows after a cursor, nil at the start, and one more of them
 // than are shown.
 func List[R, V any](

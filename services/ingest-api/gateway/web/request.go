@@ -26,10 +26,9 @@ type Request struct {
 
 // RequestOf returns the request's record; begin has made it.
 func RequestOf(c *gin.Context) *Request {
-	if v, ok := c.Get(RequestKey); ok {
-		if r, ok := v.(*Request); ok {
-			return r
-		}
+	v, _ := c.Get(RequestKey)
+	if r, ok := v.(*Request); ok {
+		return r
 	}
 	return &Request{}
 }
