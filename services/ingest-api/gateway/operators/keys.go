@@ -108,3 +108,25 @@ type KeyAdmin interface {
 	// Revoke ends a key for good and notes who did it; auth.ErrKeyNotFound.
 	Revoke(ctx context.Context, by audit.Source, id string) error
 }
+
+// listAudit shows the audit log to operators, the newest first.
+func (g *Handler) listAudit(c *gin.Context) error {
+	p := web.ParamsOf(c)
+	q := audit.Query{Action: web.Word(p, "action", audit.Actions()), Actor: p.User("actor")}
+	if p.Err != nil {
+		return p.Err
+	}
+	return web.List(c, "audit", func(after *web.Cursor, most int) ([]audit.Event, error) {
+		q.Before, q.Limit = after.Number(0), most
+		return g.Trail.Log.List(c.Request.Context(), q)
+	}, viewEvent, func(e audit.Event) web.Cursor { return web.Cursor{At: e.ID} })
+}
+
+func viewEvent(e audit.Event) wire.AuditEvent {
+	s := e.Source
+	return wire.AuditEvent{
+		ID: views.ID(e.ID), At: wire.At(e.At), Action: string(e.Action), Actor: wire.NullText(s.Actor), Role: wire.NullText(s.Role),
+		KeyID: wire.NullText(s.KeyID), IP: wire.NullText(s.IP), RequestID: wire.NullText(s.RequestID), Target: wire.NullText(e.Target),
+		Detail: wire.NullText(e.Detail), Times: e.Times,
+	}
+}

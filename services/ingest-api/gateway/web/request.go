@@ -1,6 +1,10 @@
+// Package web is what the parts of the gateway share: routes, problems, parameters, cursors, answers and who asks.
+//
+// problem.go and codes.go turn errors into problem+json: error → code → status → remedy.
 package web
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -9,6 +13,7 @@ import (
 	"github.com/millweir/millweir/pkg/auth"
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 const (
@@ -66,4 +71,105 @@ func Stopped(draining <-chan struct{}) bool {
 	default:
 		return false
 	}
+}
+
+// Access says who may use a route.
+type Access int
+
+const (
+	AccessPublic  Access = iota // anyone
+	AccessRead                  // any valid key or token with the scope read; rows of its user only
+	AccessWrite                 // the same with the scope write
+	AccessInspect               // the operator role and the scope read
+	AccessOperate               // the operator role and the scope write
+	AccessMetrics               // as accessInspect, or anyone with METRICS_PUBLIC
+)
+
+// Operator reports whether a route is for operators only.
+func (a Access) Operator() bool {
+	return a == AccessInspect || a == AccessOperate || a == AccessMetrics
+}
+
+// Scope is what a key or token has to be good for.
+func (a Access) Scope() auth.Scope {
+	if a == AccessWrite || a == AccessOperate {
+		return auth.ScopeWrite
+	}
+	return auth.ScopeRead
+}
+
+// HandlerFunc returns a request or says what went wrong; it has then written nothing.
+type HandlerFunc func(c *gin.Context) error
+
+// Route is one row of the table.
+type Route struct {
+	Method string
+	Path   string // gin's form
+	Access Access
+	Query  []string // allowed query parameters; any other is 400
+	Handle HandlerFunc
+}
+
+// Without makes routes say why the service has not what they show.
+func Without(routes []Route, why string) []Route {
+	for i := range routes {
+		routes[i].Handle = func(*gin.Context) error { return Errorf(CodeNotFound, "%s", why) }
+	}
+	return routes
+}
+
+// Of is a handler of what the path names: find reads the path.
+func Of[T any](find func(*gin.Context) (T, error), handle func(c *gin.Context, named T) error) HandlerFunc {
+	return func(c *gin.Context) error {
+		named, err := find(c)
+		if err != nil {
+			return err
+		}
+		return handle(c, named)
+	}
+}
+
+// On is a row of the table; query are the parameters that it takes.
+func On(method, path string, access Access, query []string, handle HandlerFunc) Route {
+	return Route{Method: method, Path: path, Access: access, Query: query, Handle: handle}
+}
+
+// AuditLog keeps and shows what operators did and what others tried; audit.Log is one.
+type AuditLog interface {
+	// Tried counts an attempt that changed nothing; it never waits.
+	Tried(e audit.Event)
+	// Note returns what writes an event in the transaction of the change that it is about.
+	Note(e audit.Event) taskstate.TxFunc
+	// Write writes an event at once, before a step outside the database.
+	Write(ctx context.Context, e audit.Event) error
+	// List reads events, the newest first.
+	List(ctx context.Context, q audit.Query) ([]audit.Event, error)
+}
+
+// Trail notes what callers did and tried; without a log it notes nothing.
+type Trail struct{ Log AuditLog }
+
+// Tried counts an attempt that changed nothing.
+func (t Trail) Tried(e audit.Event) {
+	if t.Log != nil {
+		t.Log.Tried(e)
+	}
+}
+
+// Acting is the caller of a step; that of an operator is noted in the step's own transaction.
+func (t Trail) Acting(c *gin.Context, action audit.Action, target, detail string) ingest.Caller {
+	who := Caller(c)
+	if t.Log != nil && who.Scope.All() {
+		who.Note = t.Log.Note(audit.Event{Action: action, Source: Source(c), Target: target, Detail: detail})
+	}
+	return who
+}
+
+// Noted writes a step outside the database into the audit log, before it is taken: what it was about to change is then known
+// whatever became of it.
+func (t Trail) Noted(c *gin.Context, action audit.Action, target, detail string) error {
+	if t.Log == nil {
+		return nil
+	}
+	return t.Log.Write(c.Request.Context(), audit.Event{Action: action, Source: Source(c), Target: target, Detail: detail})
 }

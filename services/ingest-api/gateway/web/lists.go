@@ -3,13 +3,64 @@ package web
 import (
 	"encoding/base64"
 	"hash/crc32"
+	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/gin-gonic/gin"
+
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/wire"
 )
+
+// List sends a page of a list; its cursors carry its name. read gets the rows after a cursor, nil at the start, and one more of them
+// than are shown.
+func List[R, V any](
+	c *gin.Context, name string, read func(after *Cursor, most int) ([]R, error), view func(R) V, place func(R) Cursor,
+) error {
+	p := ParamsOf(c)
+	limit, after := p.Page(name)
+	if p.Err != nil {
+		return p.Err
+	}
+	rows, err := read(after, limit+1)
+	if err != nil {
+		return err
+	}
+	return JSON(c, http.StatusOK, PageOf(name, rows, limit, view, place))
+}
+
+// PageOf cuts the one row that was asked for beyond the limit, and makes the cursor of the last row that stays.
+func PageOf[R, V any](name string, rows []R, limit int, view func(R) V, place func(R) Cursor) wire.List[V] {
+	out := Whole(rows[:min(len(rows), limit)], view)
+	if len(rows) > limit {
+		last := place(rows[limit-1])
+		last.List = name
+		out.NextCursor, out.HasMore = wire.NullText(last.Encode()), true
+	}
+	return out
+}
+
+// Whole is a list that is one page: the registry, the groups and the members are read as a whole anyway.
+func Whole[R, V any](rows []R, view func(R) V) wire.List[V] {
+	return wire.List[V]{Items: Each(rows, view)}
+}
+
+// WholeOf is Whole with this view.
+func WholeOf[R, V any](view func(R) V) func(rows []R) wire.List[V] {
+	return func(rows []R) wire.List[V] { return Whole(rows, view) }
+}
+
+// Each renders every row.
+func Each[R, V any](rows []R, view func(R) V) []V {
+	out := make([]V, len(rows))
+	for i, r := range rows {
+		out[i] = view(r)
+	}
+	return out
+}
 
 const (
 	cursorVersion = "1"
