@@ -88,8 +88,8 @@ func (g *Handler) listDeadLetters(c *gin.Context) error {
 	name := deadLetterList(q)
 	p := web.ParamsOf(c)
 	limit, from := p.Page(name)
-	if p.Err != nil {
-		return p.Err
+	if p.Err() != nil {
+		return p.Err()
 	}
 	rows, next, err := g.Service.List(c.Request.Context(), q, placeOf(from), limit)
 	if err != nil {
@@ -137,7 +137,7 @@ func deadLetterQuery(c *gin.Context) (dlq.Query, error) {
 	return dlq.Query{
 		Source: web.Word(p, "source", dlq.Sources()), Task: strings.ToLower(p.Text("task")), Text: p.Text("error"),
 		FailedAfter: p.Time("failedAfter"), FailedBefore: p.Time("failedBefore"),
-	}, p.Err
+	}, p.Err()
 }
 
 func (g *Handler) deadLetterStats(c *gin.Context) error {

@@ -72,8 +72,8 @@ func (g *TopicHandler) listTopicDeadLetters(c *gin.Context, letters *dlq.Topic) 
 	}
 	p := web.ParamsOf(c)
 	limit, from := p.Page(TopicDeadLetterList)
-	if p.Err != nil {
-		return p.Err
+	if p.Err() != nil {
+		return p.Err()
 	}
 	after := ""
 	if from != nil {
@@ -95,7 +95,7 @@ func topicDeadLetterQuery(c *gin.Context) (dlq.TopicQuery, error) {
 	return dlq.TopicQuery{
 		Group: p.Text("group"), Key: p.Text("key"), Text: p.Text("error"), Partition: p.Int("partition", -1, 0, streammq.MaxPartitions-1),
 		Unreplayed: p.Bool("unreplayed"), FailedAfter: p.Time("failedAfter"), FailedBefore: p.Time("failedBefore"),
-	}, p.Err
+	}, p.Err()
 }
 
 func (g *TopicHandler) getTopicDeadLetter(c *gin.Context, letters *dlq.Topic) error {

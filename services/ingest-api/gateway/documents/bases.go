@@ -62,8 +62,8 @@ func (g *Handler) getBase(c *gin.Context, name string) error {
 func (g *Handler) deleteBase(c *gin.Context, name string) error {
 	p := web.ParamsOf(c)
 	cascade := p.Bool("cascade")
-	if p.Err != nil {
-		return p.Err
+	if p.Err() != nil {
+		return p.Err()
 	}
 	detail := ""
 	if cascade {

@@ -113,8 +113,8 @@ type KeyAdmin interface {
 func (g *Handler) listAudit(c *gin.Context) error {
 	p := web.ParamsOf(c)
 	q := audit.Query{Action: web.Word(p, "action", audit.Actions()), Actor: p.User("actor")}
-	if p.Err != nil {
-		return p.Err
+	if p.Err() != nil {
+		return p.Err()
 	}
 	return web.List(c, "audit", func(after *web.Cursor, most int) ([]audit.Event, error) {
 		q.Before, q.Limit = after.Number(0), most

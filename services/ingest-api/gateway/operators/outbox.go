@@ -151,7 +151,7 @@ func eventQuery(c *gin.Context) (outbox.Query, error) {
 	if q.State == "" && q.Task == "" {
 		q.State = outbox.StatusDead
 	}
-	return q, p.Err
+	return q, p.Err()
 }
 
 func (g *Handler) getEvent(c *gin.Context, e outbox.Item) error {

@@ -136,8 +136,8 @@ func (g *Handler) suspendedTasks(c *gin.Context) error {
 	q := taskstate.Query{Statuses: []taskstate.Status{taskstate.StatusSuspended}, Sort: taskstate.SortUpdatedDesc}
 	p := web.ParamsOf(c)
 	limit, after := p.Page("suspended")
-	if p.Err != nil {
-		return p.Err
+	if p.Err() != nil {
+		return p.Err()
 	}
 	if _, given := c.GetQuery("limit"); !given {
 		limit = web.MaxPage

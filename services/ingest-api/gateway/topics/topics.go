@@ -65,7 +65,7 @@ func (g *Handler) Routes() []web.Route {
 // isStream reads the parameter kind.
 func isStream(c *gin.Context) (bool, error) {
 	p := web.ParamsOf(c)
-	return web.Word(p, "kind", []string{views.KindTopic, views.KindStream}) == views.KindStream, p.Err
+	return web.Word(p, "kind", []string{views.KindTopic, views.KindStream}) == views.KindStream, p.Err()
 }
 
 // Queue is streammq in the layout of the topic that the path names, which has to exist, or for a single stream as it is set.
@@ -150,8 +150,8 @@ func (g *Handler) groupPending(c *gin.Context, a *streammq.Admin) error {
 		Order: web.Word(p, "order", []streammq.PendingOrder{streammq.PendingByIdle, streammq.PendingByDeliveries}),
 		Idle:  time.Duration(p.Int("minIdleMs", 0, 0, maxSettingMS)) * time.Millisecond,
 	}
-	if p.Err != nil {
-		return p.Err
+	if p.Err() != nil {
+		return p.Err()
 	}
 	var next int64
 	return web.List(c, "pending:"+string(q.Order), func(after *web.Cursor, most int) ([]streammq.PendingEntry, error) {
@@ -173,8 +173,8 @@ const (
 func (g *Handler) listMessages(c *gin.Context, a *streammq.Admin) error {
 	p := web.ParamsOf(c)
 	partition := p.Int("partition", -1, 0, streammq.MaxPartitions-1)
-	if p.Err != nil {
-		return p.Err
+	if p.Err() != nil {
+		return p.Err()
 	}
 	from, ranged := c.GetQuery("from")
 	to, bounded := c.GetQuery("to")
@@ -255,7 +255,7 @@ func (g *Handler) ownMessageStatus(c *gin.Context, id string) (err error) {
 // removal reads the parameter force.
 func removal(c *gin.Context) (streammq.Removal, error) {
 	p := web.ParamsOf(c)
-	return streammq.Removal{Force: p.Bool("force")}, p.Err
+	return streammq.Removal{Force: p.Bool("force")}, p.Err()
 }
 
 func (g *Handler) deleteTopic(c *gin.Context, a *streammq.Admin) error {

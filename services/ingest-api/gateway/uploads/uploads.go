@@ -82,8 +82,8 @@ func (g *Handler) takeAll(c *gin.Context) (*intake, error) {
 func (g *Handler) uploadSync(c *gin.Context) error {
 	p := web.ParamsOf(c)
 	wait := p.Int("waitSeconds", defaultWait, 0, maxWait)
-	if p.Err != nil {
-		return p.Err
+	if p.Err() != nil {
+		return p.Err()
 	}
 	in, err := g.takeAll(c)
 	if err != nil {

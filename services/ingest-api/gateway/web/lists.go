@@ -22,8 +22,8 @@ func List[R, V any](
 ) error {
 	p := ParamsOf(c)
 	limit, after := p.Page(name)
-	if p.Err != nil {
-		return p.Err
+	if p.Err() != nil {
+		return p.Err()
 	}
 	rows, err := read(after, limit+1)
 	if err != nil {

@@ -72,17 +72,20 @@ func Cut(text string, n int) string {
 	return string([]rune(text)[:n]) + "…"
 }
 
-// Params reads the parameters of a query. Err is the first that is not valid; what is read after it is of no use.
+// Params reads the parameters of a query. Err says which is the first that is not valid; what is read after it is of no use.
 type Params struct {
 	c   *gin.Context
-	Err error
+	err error
 }
 
 // ParamsOf reads the query of a request.
 func ParamsOf(c *gin.Context) *Params { return &Params{c: c} }
 
+// Err is the first problem. It is a call, so that it comes after the reads that stand before it in one return.
+func (p *Params) Err() error { return p.err }
+
 // Fail keeps the first problem.
-func (p *Params) Fail(err error) { p.Err = cmp.Or(p.Err, err) }
+func (p *Params) Fail(err error) { p.err = cmp.Or(p.err, err) }
 
 // refuse says what a parameter would have to be.
 func (p *Params) refuse(name, format string, args ...any) {
@@ -157,7 +160,7 @@ func ReadFilters[S ~string](c *gin.Context, known []S, order taskstate.Sort) (Fi
 			CreatedAfter: p.Time("createdAfter"), CreatedBefore: p.Time("createdBefore"),
 			UpdatedAfter: p.Time("updatedAfter"), UpdatedBefore: p.Time("updatedBefore"),
 		},
-	}, p.Err
+	}, p.Err()
 }
 
 // Text is a filter's text.
