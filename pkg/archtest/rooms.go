@@ -68,15 +68,14 @@ var rooms = []room{
 	// the ingestion and its adapters
 	{"pkg/ingest", []string{"pkg/taskstate", "pkg/ingestq", "pkg/taskrun", "pkg/tasks"}}, // the ports
 	{"pkg/ingest/app", []string{"pkg/ingest", "pkg/ingest/...", "pkg/tasks"}},            // the rooms put together
-	{"pkg/ingest/internal/dbq", []string{"pkg/sqldb", "pkg/taskstate"}},
-	{"pkg/ingest/catalog", []string{"pkg/ingest", "pkg/ingest/internal/dbq", "pkg/tasks", "pkg/taskrun", "pkg/taskstate", "pkg/sqldb", "pkg/telemetry"}},
-	{"pkg/ingest/files", []string{"pkg/ingest", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/crash", "pkg/sqldb"}},
-	{"pkg/ingest/submit", []string{"pkg/ingest", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},
-	{"pkg/ingest/upload", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/tasks", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},
-	{"pkg/ingest/embedcache", []string{"pkg/pause", "pkg/ingest", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/sqldb", "pkg/taskstate"}},
-	{"pkg/ingest/pipeline", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/ingest/embedcache", "pkg/ingest/internal/dbq", "pkg/batcher", "pkg/crash", "pkg/sqldb", "pkg/taskrun", "pkg/taskstate"}},
-	{"pkg/ingest/sweep", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/ingest/submit", "pkg/tasks", "pkg/ingest/embedcache", "pkg/ingest/internal/dbq", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},
-	{"pkg/ingest/query", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/internal/dbq", "pkg/sqldb", "pkg/taskstate", "pkg/telemetry"}},
+	{"pkg/ingest/catalog", []string{"pkg/ingest", "pkg/tasks", "pkg/taskrun", "pkg/taskstate", "pkg/sqldb", "pkg/telemetry"}},
+	{"pkg/ingest/files", []string{"pkg/ingest", "pkg/batcher", "pkg/crash", "pkg/sqldb"}},
+	{"pkg/ingest/submit", []string{"pkg/ingest", "pkg/batcher", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},
+	{"pkg/ingest/upload", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/tasks", "pkg/batcher", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},
+	{"pkg/ingest/embedcache", []string{"pkg/pause", "pkg/ingest", "pkg/batcher", "pkg/sqldb", "pkg/taskstate"}},
+	{"pkg/ingest/pipeline", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/ingest/embedcache", "pkg/batcher", "pkg/crash", "pkg/sqldb", "pkg/taskrun", "pkg/taskstate"}},
+	{"pkg/ingest/sweep", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/ingest/submit", "pkg/tasks", "pkg/ingest/embedcache", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},
+	{"pkg/ingest/query", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/sqldb", "pkg/taskstate", "pkg/telemetry"}},
 	{"pkg/ingest/watch", []string{"pkg/ingest", "pkg/taskstate"}},
 	{"pkg/ingest/ingesttest", []string{"pkg/...", "migrations"}}, // a whole application for tests
 	{"pkg/dlq", []string{"pkg/pause", "pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/crash"}},

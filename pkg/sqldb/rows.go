@@ -3,6 +3,8 @@ package sqldb
 import (
 	"context"
 	"database/sql"
+	"maps"
+	"slices"
 
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -57,6 +59,80 @@ func Padded[T any](values []T) []T {
 	copy(out, values)
 	for len(out) > 0 && len(out) < n {
 		out = append(out, values[len(values)-1])
+	}
+	return out
+}
+
+// QueryRows is Each that says in errors what was being done.
+func QueryRows(ctx context.Context, tx taskstate.Tx, what, query string, args []any, f func(*sql.Rows) error) error {
+	return wrap(what, Each(ctx, tx, f, query, args...))
+}
+
+// Texts reads the only column of all rows of a query.
+func Texts(ctx context.Context, tx taskstate.Tx, query string, args ...any) ([]string, error) {
+	out, err := Collect(ctx, tx, Column[string], query, args...)
+	return out, wrap("read a column", err)
+}
+
+// Source is read outside a transaction; every database is one.
+type Source interface {
+	Read(ctx context.Context, f taskstate.ReadFunc) error
+}
+
+// Read returns what f reads outside a transaction; f may run again, so it keeps nothing of a try that failed.
+func Read[T any](ctx context.Context, db Source, f func(ctx context.Context, tx taskstate.Tx) (T, error)) (out T, err error) {
+	err = db.Read(ctx, func(ctx context.Context, tx taskstate.Tx) (err error) {
+		out, err = f(ctx, tx)
+		return err
+	})
+	return out, err
+}
+
+// ReadAll reads all rows of a query outside a transaction, and says in errors what was being done.
+func ReadAll[T any](ctx context.Context, db Source, what, query string, args []any, scan func(*sql.Rows) (T, error)) ([]T, error) {
+	return Read(ctx, db, func(ctx context.Context, tx taskstate.Tx) ([]T, error) {
+		out, err := Collect(ctx, tx, scan, query, args...)
+		return out, wrap(what, err)
+	})
+}
+
+// ReadRow reads the only row of a query outside a transaction.
+func ReadRow[T any](ctx context.Context, db Source, scan func(Scanner) (T, error), query string, args ...any) (T, error) {
+	return Read(ctx, db, func(ctx context.Context, tx taskstate.Tx) (T, error) {
+		return scan(tx.QueryRowContext(ctx, query, args...))
+	})
+}
+
+// ReadTexts reads the only column of a query outside a transaction.
+func ReadTexts(ctx context.Context, db Source, query string, args ...any) ([]string, error) {
+	return Read(ctx, db, func(ctx context.Context, tx taskstate.Tx) ([]string, error) {
+		return Texts(ctx, tx, query, args...)
+	})
+}
+
+// Scanner is a row that can be scanned.
+type Scanner interface{ Scan(dest ...any) error }
+
+// Flag is a boolean argument that every dialect takes.
+func Flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Pair is a key of two columns.
+type Pair [2]string
+
+// Compare orders pairs as an index does.
+func (p Pair) Compare(q Pair) int { return slices.Compare(p[:], q[:]) }
+
+// PairArgs are keys in a fixed order, the last one repeated up to a power of two: few different texts reach the caches of statements.
+func PairArgs[V any](keys map[Pair]V) []any {
+	sorted := Padded(slices.SortedFunc(maps.Keys(keys), Pair.Compare))
+	out := make([]any, 0, 2*len(sorted))
+	for _, k := range sorted {
+		out = append(out, k[0], k[1])
 	}
 	return out
 }

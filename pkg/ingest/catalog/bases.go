@@ -8,7 +8,7 @@ import (
 	"regexp"
 
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -16,7 +16,7 @@ import (
 var uuidText = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // BaseFrom reads BaseByID's columns. ErrBaseNotFound when there is no row.
-func BaseFrom(row dbq.Scanner) (ingest.Base, error) {
+func BaseFrom(row sqldb.Scanner) (ingest.Base, error) {
 	var b ingest.Base
 	var created, updated taskstate.DBTime
 	err := row.Scan(&b.ID, &b.UserID, &b.Name, &b.Model.Key, &b.Model.Dim, &created, &updated)
@@ -42,7 +42,7 @@ func (a *Catalog) Base(ctx context.Context, c ingest.Caller, idOrName string) (i
 		idOrName = ingest.DefaultBase
 	}
 	if uuidText.MatchString(idOrName) {
-		b, err := dbq.ReadRow(ctx, a.d.Store, BaseFrom, a.q.Get("BaseReachable"), idOrName, dbq.Flag(c.Scope.All()), c.Scope.UserID)
+		b, err := sqldb.ReadRow(ctx, a.d.Store, BaseFrom, a.q.Get("BaseReachable"), idOrName, sqldb.Flag(c.Scope.All()), c.Scope.UserID)
 		if !errors.Is(err, ingest.ErrBaseNotFound) {
 			return b, err
 		}
@@ -52,7 +52,7 @@ func (a *Catalog) Base(ctx context.Context, c ingest.Caller, idOrName string) (i
 
 // named finds the caller's own live base of that name.
 func (a *Catalog) named(ctx context.Context, c ingest.Caller, name string) (ingest.Base, error) {
-	return dbq.ReadRow(ctx, a.d.Store, BaseFrom, a.q.Get("BaseNamed"), c.Scope.UserID, name)
+	return sqldb.ReadRow(ctx, a.d.Store, BaseFrom, a.q.Get("BaseNamed"), c.Scope.UserID, name)
 }
 
 // CreateBase makes a base. ErrBaseExists when its user has a live one of that name.

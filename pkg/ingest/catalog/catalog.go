@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/telemetry"
@@ -70,7 +69,7 @@ func (a *Catalog) List(ctx context.Context, tx taskstate.Tx, name string, list [
 	if len(list) == 0 {
 		return nil
 	}
-	return dbq.QueryRows(ctx, tx, name, a.q.List(name, len(list)), sqldb.Args(list), scan)
+	return sqldb.QueryRows(ctx, tx, name, a.q.List(name, len(list)), sqldb.Args(list), scan)
 }
 
 // Column is the only column of List's rows.

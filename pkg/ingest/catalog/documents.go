@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -54,7 +54,7 @@ func (a *Catalog) LockDocument(ctx context.Context, tx taskstate.Tx, id string) 
 }
 
 // ScanWholeDocument reads a row of DocumentLock's columns.
-func ScanWholeDocument(row dbq.Scanner) (d DocumentRow, err error) {
+func ScanWholeDocument(row sqldb.Scanner) (d DocumentRow, err error) {
 	err = row.Scan(
 		&d.ID, &d.UserID, &d.BaseID, &d.Title, &d.FileName, &d.MediaType, &d.Status, &d.Segments, &d.Pages, &d.Bytes, &d.SHA256,
 		&d.VisibleID, &d.VisibleNo, &d.VisibleUpload, &d.LastNo, &d.LastUpload, &d.LatestTask,

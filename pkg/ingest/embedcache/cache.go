@@ -13,7 +13,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -88,7 +87,7 @@ func (a *Cache) Used(ctx context.Context, model string, hashes []TextHash) error
 
 // Vectors reads the vectors of those of hashes that the embedding cache has.
 func (a *Cache) Vectors(ctx context.Context, model string, hashes []TextHash) (map[TextHash][]float32, error) {
-	found, err := dbq.Collect(ctx, a.d.Store, "read the ledger", a.q.List("LedgerFind", len(hashes)), modelArgs(model, hashes), func(rows *sql.Rows) (Entry, error) {
+	found, err := sqldb.ReadAll(ctx, a.d.Store, "read the ledger", a.q.List("LedgerFind", len(hashes)), modelArgs(model, hashes), func(rows *sql.Rows) (Entry, error) {
 		var e Entry
 		var text string
 		var dim int
@@ -168,7 +167,7 @@ func (a *Cache) Sweep(ctx context.Context, pages int) (removed int, err error) {
 	before := m.Now.Add(-cacheKeep)
 	type entry struct{ model, hash string }
 	for range pages {
-		old, err := dbq.Collect(ctx, a.d.Store, "look for old embeddings", a.q.Get("LedgerOld"), []any{before, sweepPage}, func(rows *sql.Rows) (e entry, err error) {
+		old, err := sqldb.ReadAll(ctx, a.d.Store, "look for old embeddings", a.q.Get("LedgerOld"), []any{before, sweepPage}, func(rows *sql.Rows) (e entry, err error) {
 			return e, rows.Scan(&e.model, &e.hash)
 		})
 		if err != nil {

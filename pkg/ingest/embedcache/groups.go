@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/batcher"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -82,7 +82,7 @@ func (a *Cache) readInto(ctx context.Context, model string, hashes []TextHash, o
 		dim  int
 		used taskstate.DBTime
 	}
-	found, err := dbq.Collect(ctx, a.d.Store, "look into the ledger", a.q.List("LedgerKnown", len(hashes)), modelArgs(model, hashes), func(rows *sql.Rows) (entry, error) {
+	found, err := sqldb.ReadAll(ctx, a.d.Store, "look into the ledger", a.q.List("LedgerKnown", len(hashes)), modelArgs(model, hashes), func(rows *sql.Rows) (entry, error) {
 		var e entry
 		var text string
 		if err := rows.Scan(&text, &e.dim, &e.used); err != nil {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 	"github.com/millweir/millweir/pkg/sqldb"
 )
 
@@ -61,7 +60,7 @@ func (a *Mount) CheckFolder(ctx context.Context) error {
 
 // adoptFolder marks a folder that belongs to the database; seen is the marker that it has, 0: none.
 func (a *Mount) adoptFolder(ctx context.Context, epoch, seen int64) error {
-	rows, err := dbq.ReadColumn(ctx, a.d.Store, a.q.Get("FilesSample"), folderSample, folderSample)
+	rows, err := sqldb.ReadTexts(ctx, a.d.Store, a.q.Get("FilesSample"), folderSample, folderSample)
 	if err != nil {
 		return fmt.Errorf("compare the upload folder with the database: %w", err)
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 )
 
 // CheckInvariants are those of design D8 and I25 that hold at every moment.
@@ -18,7 +18,7 @@ func (w *World) CheckInvariants() {
 		WHERE v.state = 'BUILDING' AND t.status IN ('SUCCEEDED', 'DEAD', 'CANCELLED')`), "no BUILDING version without an open task")
 	named := map[string]bool{}
 	for _, query := range []string{"SELECT vector_id FROM knowledge_segment", "SELECT vector_id FROM vector_garbage"} {
-		ids, err := dbq.Column(w.T.Context(), w.Store.Reader(), query)
+		ids, err := sqldb.Texts(w.T.Context(), w.Store.Reader(), query)
 		require.NoError(w.T, err)
 		for _, id := range ids {
 			named[id] = true
@@ -31,7 +31,7 @@ func (w *World) CheckInvariants() {
 			require.True(w.T, named[id], "vector %s is named by SQL", id)
 		}
 	}
-	visible, err := dbq.Column(w.T.Context(), w.Store.Reader(), `SELECT s.vector_id FROM knowledge_segment s JOIN document_version v ON v.id = s.version_id WHERE v.state = 'VISIBLE'`)
+	visible, err := sqldb.Texts(w.T.Context(), w.Store.Reader(), `SELECT s.vector_id FROM knowledge_segment s JOIN document_version v ON v.id = s.version_id WHERE v.state = 'VISIBLE'`)
 	require.NoError(w.T, err)
 	for _, id := range visible {
 		found := false
@@ -46,7 +46,7 @@ func (w *World) CheckInvariants() {
 // CheckCollections is that every collection of the vector store is a base's.
 func (w *World) CheckCollections() {
 	w.T.Helper()
-	bases, err := dbq.Column(w.T.Context(), w.Store.Reader(), "SELECT id FROM knowledge_base")
+	bases, err := sqldb.Texts(w.T.Context(), w.Store.Reader(), "SELECT id FROM knowledge_base")
 	require.NoError(w.T, err)
 	w.Vectors.mu.Lock()
 	defer w.Vectors.mu.Unlock()
@@ -58,7 +58,7 @@ func (w *World) CheckCollections() {
 // CheckFiles is I12: every row of a file has it.
 func (w *World) CheckFiles() {
 	w.T.Helper()
-	paths, err := dbq.Column(w.T.Context(), w.Store.Reader(), "SELECT path FROM stored_file")
+	paths, err := sqldb.Texts(w.T.Context(), w.Store.Reader(), "SELECT path FROM stored_file")
 	require.NoError(w.T, err)
 	for _, path := range paths {
 		require.FileExists(w.T, filepath.Join(w.Dir, path), "the file of a row")

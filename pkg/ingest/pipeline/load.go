@@ -20,7 +20,6 @@ import (
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/files"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -65,7 +64,7 @@ func (w *Worker) loadTogether(ctx context.Context, b *batcher.Batch[*workRead]) 
 	for i, l := range looks {
 		tasks[i] = l.task
 	}
-	found, err := dbq.Collect(ctx, w.d.Store, "load work", w.q.List("WorkLoad", len(tasks)), sqldb.Args(tasks), func(rows *sql.Rows) (foundWork, error) {
+	found, err := sqldb.ReadAll(ctx, w.d.Store, "load work", w.q.List("WorkLoad", len(tasks)), sqldb.Args(tasks), func(rows *sql.Rows) (foundWork, error) {
 		var w foundWork
 		err := rows.Scan(&w.task, &w.version, &w.document, &w.base, &w.no, &w.uploadNo, &w.givenTitle,
 			&w.path, &w.sum, &w.size, &w.deleted, &w.visibleUpload, &w.baseModel.Key, &w.baseModel.Dim)

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest/embedcache"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -106,7 +106,7 @@ type seen struct {
 // visiblePage reads one page of a version's vectors after an index.
 func (r planning) visiblePage(ctx context.Context, version string, after int) ([]seen, error) {
 	args := []any{version, after, planPage}
-	return dbq.Collect(ctx, r.w.d.Store, "read the visible version's vectors", r.w.q.Get("VisibleVectors"), args, func(rows *sql.Rows) (seen, error) {
+	return sqldb.ReadAll(ctx, r.w.d.Store, "read the visible version's vectors", r.w.q.Get("VisibleVectors"), args, func(rows *sql.Rows) (seen, error) {
 		var s seen
 		var text string
 		if err := rows.Scan(&s.index, &text, &s.vector, &s.birth); err != nil {

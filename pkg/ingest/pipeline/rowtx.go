@@ -13,7 +13,6 @@ import (
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -219,7 +218,7 @@ func (x *rowTransaction) look(ctx context.Context, t *rowTask) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	held, err := dbq.Column(ctx, x.tx, x.a.q.List("RowsOfVersionHold", len(ids)), append([]any{t.found.visible}, sqldb.Args(ids)...)...)
+	held, err := sqldb.Texts(ctx, x.tx, x.a.q.List("RowsOfVersionHold", len(ids)), append([]any{t.found.visible}, sqldb.Args(ids)...)...)
 	if err != nil {
 		return fmt.Errorf("check vectors to be used again: %w", err)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -20,7 +20,7 @@ func (r *Reads) Bases(ctx context.Context, c ingest.Caller, q ingest.ListQuery) 
 	if err != nil {
 		return nil, err
 	}
-	return dbq.Collect(ctx, r.store, "list knowledge bases", l.text.String(), l.args, func(rows *sql.Rows) (ingest.Base, error) {
+	return sqldb.ReadAll(ctx, r.store, "list knowledge bases", l.text.String(), l.args, func(rows *sql.Rows) (ingest.Base, error) {
 		return catalog.BaseFrom(rows)
 	})
 }
@@ -36,7 +36,7 @@ func (r *Reads) BaseSummary(ctx context.Context, c ingest.Caller, idOrName strin
 		status      ingest.DocumentStatus
 		n, segments int64
 	}
-	rows, err := dbq.Collect(ctx, r.store, "count documents", r.q.Get("BaseDocuments"), []any{b.ID}, func(rows *sql.Rows) (row, error) {
+	rows, err := sqldb.ReadAll(ctx, r.store, "count documents", r.q.Get("BaseDocuments"), []any{b.ID}, func(rows *sql.Rows) (row, error) {
 		var x row
 		return x, rows.Scan(&x.status, &x.n, &x.segments)
 	})
@@ -61,7 +61,7 @@ func (r *Reads) BaseSummary(ctx context.Context, c ingest.Caller, idOrName strin
 
 // oldestWaiting is the age of the base's oldest task that has not ended; 0: none.
 func (r *Reads) oldestWaiting(ctx context.Context, base string) (time.Duration, error) {
-	at, err := dbq.ReadRow(ctx, r.store, func(row dbq.Scanner) (at taskstate.DBTime, err error) { return at, row.Scan(&at) }, r.q.Get("BaseOldestWaiting"), base)
+	at, err := sqldb.ReadRow(ctx, r.store, func(row sqldb.Scanner) (at taskstate.DBTime, err error) { return at, row.Scan(&at) }, r.q.Get("BaseOldestWaiting"), base)
 	if err != nil {
 		return 0, fmt.Errorf("oldest waiting task: %w", err)
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -22,7 +21,7 @@ func (r *Reads) Document(ctx context.Context, c ingest.Caller, id string) (inges
 	if !c.Scope.All() {
 		query, args = query+"\n"+r.q.Get("DocumentOwner"), append(args, c.Scope.UserID)
 	}
-	d, err := dbq.ReadRow(ctx, r.store, scanDocument, query, args...)
+	d, err := sqldb.ReadRow(ctx, r.store, scanDocument, query, args...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return ingest.Document{}, ingest.ErrDocumentNotFound
 	}
@@ -39,7 +38,7 @@ func (r *Reads) Documents(ctx context.Context, c ingest.Caller, q ingest.ListQue
 	if err != nil {
 		return nil, err
 	}
-	return dbq.Collect(ctx, r.store, "list documents", l.text.String(), l.args, func(rows *sql.Rows) (ingest.Document, error) {
+	return sqldb.ReadAll(ctx, r.store, "list documents", l.text.String(), l.args, func(rows *sql.Rows) (ingest.Document, error) {
 		return scanDocument(rows)
 	})
 }
@@ -132,7 +131,7 @@ func (r *Reads) Segments(ctx context.Context, c ingest.Caller, documentID string
 	if _, err := r.Document(ctx, c, documentID); err != nil {
 		return nil, err
 	}
-	return dbq.Collect(ctx, r.store, "list segments", r.q.Get("SegmentPage"), []any{documentID, after, limit}, func(rows *sql.Rows) (ingest.Segment, error) {
+	return sqldb.ReadAll(ctx, r.store, "list segments", r.q.Get("SegmentPage"), []any{documentID, after, limit}, func(rows *sql.Rows) (ingest.Segment, error) {
 		var s ingest.Segment
 		var path string
 		err := rows.Scan(&s.Index, &s.Text, &s.Page, &path, &s.ByteStart, &s.ByteEnd, &s.Tokens)
@@ -142,7 +141,7 @@ func (r *Reads) Segments(ctx context.Context, c ingest.Caller, documentID string
 }
 
 // scanDocument reads DocumentList's columns.
-func scanDocument(row dbq.Scanner) (ingest.Document, error) {
+func scanDocument(row sqldb.Scanner) (ingest.Document, error) {
 	var d ingest.Document
 	var created, updated taskstate.DBTime
 	err := row.Scan(&d.ID, &d.UserID, &d.BaseID, &d.BaseName, &d.Title, &d.FileName, &d.MediaType, &d.Status, &d.Bytes,

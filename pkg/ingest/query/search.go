@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 )
 
 const (
@@ -104,7 +104,7 @@ func (s *search) once(ctx context.Context) (ingest.SearchResult, bool, error) {
 // ended is a search that has seen the whole collection. When SQL knows more visible segments than it found, a version became
 // visible meanwhile and the search starts over, or the store has lost vectors and the answer is partial.
 func (s *search) ended(ctx context.Context, res ingest.SearchResult) (ingest.SearchResult, bool, error) {
-	visible, err := dbq.Collect(ctx, s.r.store, "count visible segments", s.r.q.Get("SearchVisible"), []any{s.base, s.k}, func(rows *sql.Rows) (string, error) {
+	visible, err := sqldb.ReadAll(ctx, s.r.store, "count visible segments", s.r.q.Get("SearchVisible"), []any{s.base, s.k}, func(rows *sql.Rows) (string, error) {
 		var id string
 		return id, rows.Scan(&id)
 	})
@@ -133,7 +133,7 @@ func (s *search) fetch(ctx context.Context, n int, births []string) ([]ingest.Hi
 
 // filtered asks once more for vectors of visible births only; still short means partial.
 func (s *search) filtered(ctx context.Context) (ingest.SearchResult, bool, error) {
-	births, err := dbq.Collect(ctx, s.r.store, "visible births", s.r.q.Get("SearchBirths"), []any{s.base, searchBirths + 1}, func(rows *sql.Rows) (string, error) {
+	births, err := sqldb.ReadAll(ctx, s.r.store, "visible births", s.r.q.Get("SearchBirths"), []any{s.base, searchBirths + 1}, func(rows *sql.Rows) (string, error) {
 		var id string
 		return id, rows.Scan(&id)
 	})
@@ -165,7 +165,7 @@ func (s *search) join(ctx context.Context, hits []ingest.Hit) (res ingest.Search
 		visible bool
 		hit     ingest.SearchHit
 	}
-	rows, err := dbq.Collect(ctx, s.r.store, "join hits", s.r.q.List("SearchJoin", len(hits)), args, func(rows *sql.Rows) (row, error) {
+	rows, err := sqldb.ReadAll(ctx, s.r.store, "join hits", s.r.q.List("SearchJoin", len(hits)), args, func(rows *sql.Rows) (row, error) {
 		var x row
 		var visible int
 		var path string

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -38,7 +38,7 @@ func (r *Reads) Stats(ctx context.Context, c ingest.Caller) (ingest.Stats, error
 		to taskstate.Status
 		n  int64
 	}
-	rows, err := dbq.Collect(ctx, r.store, "recent changes", r.q.Get("RecentChanges"), []any{m.Now.Add(-recentWindow)}, func(rows *sql.Rows) (row, error) {
+	rows, err := sqldb.ReadAll(ctx, r.store, "recent changes", r.q.Get("RecentChanges"), []any{m.Now.Add(-recentWindow)}, func(rows *sql.Rows) (row, error) {
 		var x row
 		return x, rows.Scan(&x.to, &x.n)
 	})

@@ -17,7 +17,6 @@ import (
 	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -130,11 +129,11 @@ func (a *Keys) changeKeys(ctx context.Context, b *batcher.Batch[*keyChange]) (er
 
 // changeKeysTx releases first, so that a repeat which comes as its forerunner ends is let in.
 func (a *Keys) changeKeysTx(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changes []*keyChange) error {
-	claims := map[dbq.Pair]*keyChange{}
+	claims := map[sqldb.Pair]*keyChange{}
 	var released []any
 	for _, c := range changes {
 		c.err = nil
-		k := dbq.Pair{c.user, c.key}
+		k := sqldb.Pair{c.user, c.key}
 		switch {
 		case !c.claim:
 			released = append(released, c.user, c.key, c.request)
@@ -156,11 +155,11 @@ func (a *Keys) changeKeysTx(ctx context.Context, tx taskstate.Tx, m taskstate.DB
 }
 
 // claimKeys takes the keys that nobody holds or whose holder's lease is over.
-func (a *Keys) claimKeys(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, claims map[dbq.Pair]*keyChange) error {
+func (a *Keys) claimKeys(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, claims map[sqldb.Pair]*keyChange) error {
 	until := m.Now.Add(keyLease)
-	wanted := map[dbq.Pair]bool{}
+	wanted := map[sqldb.Pair]bool{}
 	var rows []any
-	for _, k := range slices.SortedFunc(maps.Keys(claims), dbq.Pair.Compare) {
+	for _, k := range slices.SortedFunc(maps.Keys(claims), sqldb.Pair.Compare) {
 		wanted[k] = true
 		rows = append(rows, k[0], k[1], claims[k].request, until)
 	}
@@ -168,9 +167,9 @@ func (a *Keys) claimKeys(ctx context.Context, tx taskstate.Tx, m taskstate.DBClo
 		return err
 	}
 	var expired []*keyChange
-	params := dbq.PairArgs(wanted)
-	err := dbq.QueryRows(ctx, tx, "lock keys", a.q.Any("KeysLock", len(params)/2), params, func(rows *sql.Rows) error {
-		var k dbq.Pair
+	params := sqldb.PairArgs(wanted)
+	err := sqldb.QueryRows(ctx, tx, "lock keys", a.q.Any("KeysLock", len(params)/2), params, func(rows *sql.Rows) error {
+		var k sqldb.Pair
 		var holder string
 		var expires taskstate.DBTime
 		err := rows.Scan(&k[0], &k[1], &holder, &expires)

@@ -8,7 +8,6 @@ import (
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -41,7 +40,7 @@ const deleteBatch = 200 // documents of one transaction
 // DeleteDocument takes a document out of every search at once; the sweeper removes rows, vectors and file.
 // Errors: ErrDocumentNotFound, the caller's guard's, taskstate.ErrUnavailable.
 func (a *Deleter) DeleteDocument(ctx context.Context, c ingest.Caller, id string) error {
-	found, err := dbq.ReadColumn(ctx, a.d.Store, a.q.Get("DocumentReachable"), id, dbq.Flag(c.Scope.All()), c.Scope.UserID)
+	found, err := sqldb.ReadTexts(ctx, a.d.Store, a.q.Get("DocumentReachable"), id, sqldb.Flag(c.Scope.All()), c.Scope.UserID)
 	if err != nil {
 		return fmt.Errorf("delete document %s: %w", id, err)
 	}
@@ -58,7 +57,7 @@ func (a *Deleter) DeleteDocument(ctx context.Context, c ingest.Caller, id string
 // A task that an accept adds between the two locks stays open; the sweeper's first pass cancels it.
 // The caller's guard is asked about each document that lives, his note is written with what is buried.
 func (a *Deleter) deleteDocuments(ctx context.Context, actor taskstate.Actor, c ingest.Caller, documents []string) error {
-	open, err := dbq.ReadColumn(ctx, a.d.Store, a.q.List("TasksOpen", len(documents)), sqldb.Args(documents)...)
+	open, err := sqldb.ReadTexts(ctx, a.d.Store, a.q.List("TasksOpen", len(documents)), sqldb.Args(documents)...)
 	if err != nil {
 		return fmt.Errorf("find open tasks: %w", err)
 	}
@@ -181,7 +180,7 @@ func (a *Deleter) DeleteBase(ctx context.Context, c ingest.Caller, idOrName stri
 
 // buryBase makes a tombstone of a base; accepts keep it alive until they have committed, so none slips in.
 func (a *Deleter) buryBase(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, c ingest.Caller, id string, cascade bool) error {
-	locked, err := dbq.Column(ctx, tx, a.q.Get("BaseLock"), id)
+	locked, err := sqldb.Texts(ctx, tx, a.q.Get("BaseLock"), id)
 	if err != nil {
 		return err
 	}
@@ -189,7 +188,7 @@ func (a *Deleter) buryBase(ctx context.Context, tx taskstate.Tx, m taskstate.DBC
 		return ingest.ErrBaseNotFound
 	}
 	if c.Guard != nil {
-		b, err := catalog.BaseFrom(tx.QueryRowContext(ctx, a.q.Get("BaseReachable"), id, dbq.Flag(true), ""))
+		b, err := catalog.BaseFrom(tx.QueryRowContext(ctx, a.q.Get("BaseReachable"), id, sqldb.Flag(true), ""))
 		if err != nil {
 			return err
 		}
@@ -198,7 +197,7 @@ func (a *Deleter) buryBase(ctx context.Context, tx taskstate.Tx, m taskstate.DBC
 		}
 	}
 	if !cascade {
-		left, err := dbq.Column(ctx, tx, a.q.Get("BaseHasDocument"), id)
+		left, err := sqldb.Texts(ctx, tx, a.q.Get("BaseHasDocument"), id)
 		if err != nil {
 			return err
 		}
@@ -215,7 +214,7 @@ func (a *Deleter) buryBase(ctx context.Context, tx taskstate.Tx, m taskstate.DBC
 // deleteBaseDocuments writes a dead letter for the live documents of a deleted base and returns how many there were.
 func (a *Deleter) deleteBaseDocuments(ctx context.Context, actor taskstate.Actor, base string) (int, error) {
 	for n := 0; ; {
-		documents, err := dbq.ReadColumn(ctx, a.d.Store, a.q.Get("BaseDocuments"), base, deleteBatch)
+		documents, err := sqldb.ReadTexts(ctx, a.d.Store, a.q.Get("BaseDocuments"), base, deleteBatch)
 		if err != nil {
 			return n, fmt.Errorf("list documents of base %s: %w", base, err)
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -43,7 +43,7 @@ func (a documentSweep) sweepDocuments(ctx context.Context, s *Swept) error {
 // due reads pages of what is due.
 func (a documentSweep) due(ctx context.Context, name string) func(now time.Time) ([]dueThing, error) {
 	return func(now time.Time) ([]dueThing, error) {
-		return dbq.Collect(ctx, a.d.Store, "look for what is due", a.q.Get(name), []any{now, sweepBatch}, func(rows *sql.Rows) (d dueThing, err error) {
+		return sqldb.ReadAll(ctx, a.d.Store, "look for what is due", a.q.Get(name), []any{now, sweepBatch}, func(rows *sql.Rows) (d dueThing, err error) {
 			return d, rows.Scan(&d.id, &d.base, &d.pass)
 		})
 	}
@@ -93,7 +93,7 @@ func (a documentSweep) sweepDocument(ctx context.Context, d dueThing, s *Swept) 
 
 // cancelDeleted cancels the tasks of a deleted document that are open all the same.
 func (a documentSweep) cancelDeleted(ctx context.Context, document string) (int, error) {
-	open, err := dbq.ReadColumn(ctx, a.d.Store, a.q.List("TasksOpen", 1), document)
+	open, err := sqldb.ReadTexts(ctx, a.d.Store, a.q.List("TasksOpen", 1), document)
 	if err != nil || len(open) == 0 {
 		return 0, err
 	}
@@ -115,11 +115,11 @@ func (a documentSweep) forgetDocument(ctx context.Context, d dueThing) (bool, er
 	gone := false
 	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		gone = false
-		locked, err := dbq.Column(ctx, tx, a.q.Get("DocumentTomb"), d.id)
+		locked, err := sqldb.Texts(ctx, tx, a.q.Get("DocumentTomb"), d.id)
 		if err != nil || len(locked) == 0 {
 			return err
 		}
-		owed, err := dbq.Column(ctx, tx, a.q.Get("DocumentGarbageLeft"), d.id)
+		owed, err := sqldb.Texts(ctx, tx, a.q.Get("DocumentGarbageLeft"), d.id)
 		if err != nil || len(owed) > 0 {
 			return err
 		}
@@ -163,7 +163,7 @@ func (a documentSweep) sweepBase(ctx context.Context, b dueThing, s *Swept) erro
 		return err
 	}
 	s.Cancelled += n
-	left, err := dbq.ReadColumn(ctx, a.d.Store, a.q.Get("BaseRowLeft"), b.id)
+	left, err := sqldb.ReadTexts(ctx, a.d.Store, a.q.Get("BaseRowLeft"), b.id)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest/files"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -42,13 +42,13 @@ func (a *Sweeper) unlink(ctx context.Context, document, find, cut string, s *Swe
 		if _, err := a.cat.LockDocuments(ctx, tx, []string{document}); err != nil {
 			return err
 		}
-		files, err := dbq.Column(ctx, tx, a.q.Get(find), document)
+		files, err := sqldb.Texts(ctx, tx, a.q.Get(find), document)
 		if err != nil || len(files) == 0 {
 			return err
 		}
 		locked := map[string]string{}
 		for _, id := range files {
-			path, err := dbq.Column(ctx, tx, a.q.Get("FileLock"), id)
+			path, err := sqldb.Texts(ctx, tx, a.q.Get("FileLock"), id)
 			if err != nil {
 				return err
 			}
@@ -60,7 +60,7 @@ func (a *Sweeper) unlink(ctx context.Context, document, find, cut string, s *Swe
 			return err
 		}
 		for _, id := range files {
-			linked, err := dbq.Column(ctx, tx, a.q.Get("FileLinked"), id)
+			linked, err := sqldb.Texts(ctx, tx, a.q.Get("FileLinked"), id)
 			if err != nil {
 				return err
 			}
@@ -116,7 +116,7 @@ func (a *Sweeper) SweepFiles(ctx context.Context) (int, error) {
 		if len(stored) == 0 {
 			return ctx.Err()
 		}
-		known, err := dbq.Read(ctx, a.d.Store, func(ctx context.Context, db taskstate.Tx) (map[string]bool, error) {
+		known, err := sqldb.Read(ctx, a.d.Store, func(ctx context.Context, db taskstate.Tx) (map[string]bool, error) {
 			known, err := a.cat.Set(ctx, db, "FilesKnown", stored)
 			if err != nil {
 				return nil, err

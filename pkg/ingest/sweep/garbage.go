@@ -11,7 +11,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -29,7 +29,7 @@ type garbageSweep struct{ *Sweeper }
 // sweepGarbage decides on vectors that runs dropped, and deletes marked ones: at once, and once more ten minutes later.
 func (a garbageSweep) sweepGarbage(ctx context.Context, s *Swept) error {
 	due := func(now time.Time) ([]garbage, error) {
-		return dbq.Collect(ctx, a.d.Store, "look for due garbage", a.q.Get("GarbageDue"), []any{now, garbageMax}, func(rows *sql.Rows) (g garbage, err error) {
+		return sqldb.ReadAll(ctx, a.d.Store, "look for due garbage", a.q.Get("GarbageDue"), []any{now, garbageMax}, func(rows *sql.Rows) (g garbage, err error) {
 			var marked taskstate.DBTime
 			err = rows.Scan(&g.Vector, &g.base, &g.document, &g.Birth, &marked, &g.pass)
 			g.marked = !marked.IsZero()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -105,7 +105,7 @@ func (a marking) judgeVectors(ctx context.Context, tx taskstate.Tx, rows []catal
 
 // readNamed reads rows with the vectors that they name.
 func readNamed(ctx context.Context, tx taskstate.Tx, query string, params ...any) (out []catalog.NamedRow, err error) {
-	err = dbq.QueryRows(ctx, tx, "read rows to sweep", query, params, func(rows *sql.Rows) error {
+	err = sqldb.QueryRows(ctx, tx, "read rows to sweep", query, params, func(rows *sql.Rows) error {
 		var n catalog.NamedRow
 		err := rows.Scan(&n.ID, &n.Vector, &n.Birth)
 		out = append(out, n)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -24,7 +24,7 @@ type versionSweep struct{ *Sweeper }
 // sweepVersions cancels outdated uploads' tasks and removes the rows of closed versions, with their vectors marked to be deleted.
 func (a versionSweep) sweepVersions(ctx context.Context, s *Swept) error {
 	due := func(now time.Time) ([]dueVersion, error) {
-		return dbq.Collect(ctx, a.d.Store, "look for due versions", a.q.Get("VersionsDue"), []any{now, sweepBatch}, func(rows *sql.Rows) (v dueVersion, err error) {
+		return sqldb.ReadAll(ctx, a.d.Store, "look for due versions", a.q.Get("VersionsDue"), []any{now, sweepBatch}, func(rows *sql.Rows) (v dueVersion, err error) {
 			return v, rows.Scan(&v.id, &v.document, &v.base, &v.state, &v.task)
 		})
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/tasks"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -57,8 +56,8 @@ type acceptRun struct {
 	works []*acceptWork
 
 	documents map[string]catalog.DocumentRow // live and locked, by id
-	holders   map[dbq.Pair]string            // documents by base and bytes
-	files     map[dbq.Pair]storedFile        // by user and bytes
+	holders   map[sqldb.Pair]string          // documents by base and bytes
+	files     map[sqldb.Pair]storedFile      // by user and bytes
 	latest    map[string]taskBrief           // last tasks of documents, by id
 	tasks     []taskstate.NewTask            // to insert
 }
@@ -85,15 +84,15 @@ func (r *acceptRun) each(state acceptState, f func(w *acceptWork)) {
 
 // query runs a statement and scans every row.
 func (r *acceptRun) query(ctx context.Context, what, query string, params []any, scan func(*sql.Rows) error) error {
-	return dbq.QueryRows(ctx, r.tx, what, query, params, scan)
+	return sqldb.QueryRows(ctx, r.tx, what, query, params, scan)
 }
 
 // pairs runs a statement with one (@any …) of two columns, unless there is nothing to look for.
-func (r *acceptRun) pairs(ctx context.Context, what, name string, keys map[dbq.Pair]bool, scan func(*sql.Rows) error) error {
+func (r *acceptRun) pairs(ctx context.Context, what, name string, keys map[sqldb.Pair]bool, scan func(*sql.Rows) error) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	params := dbq.PairArgs(keys)
+	params := sqldb.PairArgs(keys)
 	return r.query(ctx, what, r.app.q.Any(name, len(params)/2), params, scan)
 }
 
@@ -125,24 +124,24 @@ func (r *acceptRun) replays(ctx context.Context) error {
 
 // findSame looks for documents and stored files with the uploads' bytes.
 func (r *acceptRun) findSame(ctx context.Context) error {
-	r.holders, r.files = map[dbq.Pair]string{}, map[dbq.Pair]storedFile{}
-	files, documents := map[dbq.Pair]bool{}, map[dbq.Pair]bool{}
+	r.holders, r.files = map[sqldb.Pair]string{}, map[sqldb.Pair]storedFile{}
+	files, documents := map[sqldb.Pair]bool{}, map[sqldb.Pair]bool{}
 	r.each(acceptOpen, func(w *acceptWork) {
 		files[w.fileKey()] = true
-		documents[dbq.Pair{w.base.ID, w.u.File.SHA256}] = true
+		documents[sqldb.Pair{w.base.ID, w.u.File.SHA256}] = true
 	})
 	r.each(acceptAnswered, func(w *acceptWork) { // a replay brings a good copy too
 		files[w.fileKey()] = true
-		documents[dbq.Pair{w.base.ID, w.u.File.SHA256}] = true
+		documents[sqldb.Pair{w.base.ID, w.u.File.SHA256}] = true
 	})
 	if len(files) == 0 {
 		return nil
 	}
-	params, more := dbq.PairArgs(files), dbq.PairArgs(documents)
+	params, more := sqldb.PairArgs(files), sqldb.PairArgs(documents)
 	query := r.app.q.Any("SameBytes", len(params)/2, len(more)/2)
 	return r.query(ctx, "look for the same bytes", query, append(params, more...), func(rows *sql.Rows) error {
 		var kind, id string
-		var k dbq.Pair
+		var k sqldb.Pair
 		if err := rows.Scan(&kind, &id, &k[0], &k[1]); err != nil {
 			return err
 		}
@@ -208,7 +207,7 @@ func (r *acceptRun) documentID(w *acceptWork) string {
 	case w.u.DocumentID != "":
 		return w.u.DocumentID
 	}
-	return r.holders[dbq.Pair{w.base.ID, w.u.File.SHA256}]
+	return r.holders[sqldb.Pair{w.base.ID, w.u.File.SHA256}]
 }
 
 // readLatest reads the last tasks of the locked documents.

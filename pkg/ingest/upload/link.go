@@ -11,7 +11,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/files"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 	"github.com/millweir/millweir/pkg/sqldb"
 )
 
@@ -61,11 +60,11 @@ func (r *acceptRun) linkFiles(ctx context.Context) error {
 }
 
 // fileKey is what a stored file with the upload's bytes is found by.
-func (w *acceptWork) fileKey() dbq.Pair { return dbq.Pair{w.c.Scope.UserID, w.u.File.SHA256} }
+func (w *acceptWork) fileKey() sqldb.Pair { return sqldb.Pair{w.c.Scope.UserID, w.u.File.SHA256} }
 
 // lockFiles locks the rows that hold the bytes of written and answered uploads, and learns their paths.
 func (r *acceptRun) lockFiles(ctx context.Context) error {
-	wanted := map[string]dbq.Pair{}
+	wanted := map[string]sqldb.Pair{}
 	for _, state := range []acceptState{acceptWrites, acceptAnswered} {
 		r.each(state, func(w *acceptWork) {
 			if stored, found := r.files[w.fileKey()]; found {
@@ -124,7 +123,7 @@ func (r *acceptRun) replaceDamaged(ctx context.Context) error {
 }
 
 // ownCopy is the received file of an upload of this batch with these bytes; empty: there is none on disk.
-func (r *acceptRun) ownCopy(k dbq.Pair) (string, error) {
+func (r *acceptRun) ownCopy(k sqldb.Pair) (string, error) {
 	for _, w := range r.works {
 		if (w.state != acceptWrites && w.state != acceptAnswered) || w.fileKey() != k {
 			continue

@@ -16,7 +16,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/ingesttest"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -116,7 +116,7 @@ func TestAnAcceptThatIsRolledBackAfterTheReplacementLosesNothing(t *testing.T) {
 // filePaths are the paths of all rows of stored files.
 func (w *world) filePaths() []string {
 	w.T.Helper()
-	out, err := dbq.ReadColumn(w.T.Context(), w.Store, "SELECT path FROM stored_file ORDER BY id")
+	out, err := sqldb.ReadTexts(w.T.Context(), w.Store, "SELECT path FROM stored_file ORDER BY id")
 	require.NoError(w.T, err)
 	return out
 }

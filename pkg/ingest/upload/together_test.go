@@ -14,8 +14,8 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/ingesttest"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 	"github.com/millweir/millweir/pkg/ingest/upload"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -343,7 +343,7 @@ func TestALockedBaseHoldsUpItsOwnUploadsOnly(t *testing.T) {
 		var all sync.WaitGroup
 		all.Go(func() {
 			require.NoError(t, w.Store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-				_, err := dbq.Column(ctx, tx, w.App.Catalog.Queries().Get("BaseLock"), hers.Document.BaseID)
+				_, err := sqldb.Texts(ctx, tx, w.App.Catalog.Queries().Get("BaseLock"), hers.Document.BaseID)
 				close(locked)
 				<-release
 				return err

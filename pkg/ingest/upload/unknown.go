@@ -13,7 +13,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -140,7 +139,7 @@ func (a *Uploads) resolvePage(ctx context.Context, ids []string) error {
 	named := map[string]bool{}
 	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		clear(named)
-		return dbq.QueryRows(ctx, tx, "lock stored files", a.q.List("FilesHeld", len(ids)), sqldb.Args(ids), func(rows *sql.Rows) error {
+		return sqldb.QueryRows(ctx, tx, "lock stored files", a.q.List("FilesHeld", len(ids)), sqldb.Args(ids), func(rows *sql.Rows) error {
 			var id string
 			err := rows.Scan(&id)
 			named[id] = true

@@ -10,7 +10,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -18,7 +18,7 @@ import (
 // An upload waits for the next transaction when an earlier one of this batch takes the same key, becomes the holder of the
 // same bytes in the same base, or renews the same document: only then can it be seen what it is.
 func (r *acceptRun) decide(context.Context) error {
-	taken := map[dbq.Pair]bool{}
+	taken := map[sqldb.Pair]bool{}
 	r.each(acceptOpen, func(w *acceptWork) {
 		if w.exists && w.u.DocumentID != "" {
 			if err := w.c.Allows(w.got.document.Document(w.base.Name)); err != nil {
@@ -33,14 +33,14 @@ func (r *acceptRun) decide(context.Context) error {
 			w.refuse(r.full)
 			return
 		}
-		claims := []dbq.Pair{{"bytes " + w.base.ID, w.u.File.SHA256}}
+		claims := []sqldb.Pair{{"bytes " + w.base.ID, w.u.File.SHA256}}
 		if w.u.IdempotencyKey != "" {
-			claims = append(claims, dbq.Pair{"key " + w.c.Scope.UserID, w.u.IdempotencyKey})
+			claims = append(claims, sqldb.Pair{"key " + w.c.Scope.UserID, w.u.IdempotencyKey})
 		}
 		if w.exists {
-			claims = append(claims, dbq.Pair{"document", w.got.document.ID})
+			claims = append(claims, sqldb.Pair{"document", w.got.document.ID})
 		}
-		if slices.ContainsFunc(claims, func(p dbq.Pair) bool { return taken[p] }) {
+		if slices.ContainsFunc(claims, func(p sqldb.Pair) bool { return taken[p] }) {
 			w.state = acceptPostponed
 			return
 		}
@@ -148,7 +148,7 @@ func (r *acceptRun) writeDocuments(ctx context.Context) error {
 func (r *acceptRun) renew(ctx context.Context, w *acceptWork) error {
 	d, f := &w.got.document, w.u.File
 	same := sql.NullString{String: f.SHA256, Valid: true}
-	if holder := r.holders[dbq.Pair{d.BaseID, f.SHA256}]; holder != "" && holder != d.ID {
+	if holder := r.holders[sqldb.Pair{d.BaseID, f.SHA256}]; holder != "" && holder != d.ID {
 		same = sql.NullString{} // another document is the one to find by these bytes
 	}
 	_, err := r.tx.ExecContext(ctx, r.app.q.Get("DocumentUpload"),
