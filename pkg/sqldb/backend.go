@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"strings"
 	"time"
 )
 
@@ -43,21 +42,13 @@ type Backend struct {
 	Inspect InspectFunc
 	// MaxIdle is how many unused connections DB and Tx keep each; 0 where none can die by itself.
 	MaxIdle int
-	// Address names the database without secrets, for messages.
-	Address string
 }
 
 // Close closes the pools.
 func (b *Backend) Close() error {
-	err := b.DB.Close()
-	if b.Tx != b.DB {
-		err = errors.Join(err, b.Tx.Close())
-	}
-	if b.Reads != b.DB {
-		err = errors.Join(err, b.Reads.Close())
-	}
-	if b.Beats != b.DB {
-		err = errors.Join(err, b.Beats.Close())
+	var err error
+	for _, pool := range []*sql.DB{b.Tx, b.DB, b.Reads, b.Beats} { // closing one twice does nothing
+		err = errors.Join(err, pool.Close())
 	}
 	return err
 }
@@ -137,39 +128,36 @@ func (p PoolSize) ForBeats() PoolSize {
 	return p
 }
 
-// SetUp answers a connector that runs statements on every new connection before it is used.
+// SetUp returns a connector that runs statements on every new connection before it is used.
 func SetUp(c driver.Connector, statements ...string) driver.Connector {
-	return &prepared{Connector: c, statements: statements}
+	return &checked{c, func(ctx context.Context, conn driver.Conn) error {
+		exec, ok := conn.(driver.ExecerContext)
+		if !ok {
+			return errors.New("driver cannot run statements on a connection")
+		}
+		for _, s := range statements {
+			if _, err := exec.ExecContext(ctx, s, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
 }
 
-// prepared runs its statements on every new connection.
-type prepared struct {
+// checked gives out a new connection only after first was done with it.
+type checked struct {
 	driver.Connector
-	statements []string
+	first func(ctx context.Context, conn driver.Conn) error
 }
 
 // Connect implements driver.Connector.
-func (p *prepared) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := p.Connector.Connect(ctx)
+func (c *checked) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	exec, ok := conn.(driver.ExecerContext)
-	if !ok {
-		return nil, errors.Join(errors.New("driver cannot run statements on a connection"), conn.Close())
-	}
-	for _, s := range p.statements {
-		if _, err := exec.ExecContext(ctx, s, nil); err != nil {
-			return nil, errors.Join(err, conn.Close())
-		}
+	if err := c.first(ctx, conn); err != nil {
+		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
-}
-
-// Redact cuts a user's password out of a message about a database address.
-func Redact(message, password string) string {
-	if password == "" {
-		return message
-	}
-	return strings.ReplaceAll(message, password, "***")
 }

@@ -89,29 +89,13 @@ type InspectFunc func(ctx context.Context, conn driver.Conn) (Durability, error)
 // Guard returns a connector that refuses a server of LevelNone with an UnsafeError, at every new connection:
 // a server that comes back with other settings is found out before anything is written to it.
 func Guard(c driver.Connector, look InspectFunc) driver.Connector {
-	return &guarded{Connector: c, look: look}
-}
-
-// guarded looks at every new connection.
-type guarded struct {
-	driver.Connector
-	look InspectFunc
-}
-
-// Connect implements driver.Connector.
-func (g *guarded) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := g.Connector.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	d, err := g.look(ctx, conn)
-	if err == nil && d.Level() == LevelNone {
-		err = &UnsafeError{Durability: d}
-	}
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	return conn, nil
+	return &checked{c, func(ctx context.Context, conn driver.Conn) error {
+		d, err := look(ctx, conn)
+		if err == nil && d.Level() == LevelNone {
+			err = &UnsafeError{Durability: d}
+		}
+		return err
+	}}
 }
 
 // Durability asks the server through a connection of the pool that writes.

@@ -123,10 +123,9 @@ func open(ctx context.Context, cfg *driver.Config, pool sqldb.PoolSize) (*sqldb.
 	lock := fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d", int(sqldb.BeatLock.Seconds()))
 	beats := sql.OpenDB(sqldb.SetUp(setUp, lock))
 	pool.ForBeats().Apply(beats)
-	address := "mysql://" + cfg.Addr + "/" + cfg.DBName
 	return &sqldb.Backend{
 		Dialect: sqldb.MySQL, Tx: tx, DB: db, Reads: db, Beats: beats,
-		Classify: classify, Inspect: inspect, MaxIdle: pool.MaxIdle, Address: address,
+		Classify: classify, Inspect: inspect, MaxIdle: pool.MaxIdle,
 	}, nil
 }
 

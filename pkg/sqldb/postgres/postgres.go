@@ -72,10 +72,9 @@ func Open(ctx context.Context, address string, pool sqldb.PoolSize) (*sqldb.Back
 	cfg = cfg.Copy()
 	cfg.RuntimeParams["lock_timeout"] = strconv.FormatInt(sqldb.BeatLock.Milliseconds(), 10)
 	beats := openPool(cfg, pool.ForBeats())
-	name := fmt.Sprintf("postgres://%s:%d/%s", cfg.Host, cfg.Port, cfg.Database)
 	return &sqldb.Backend{
 		Dialect: sqldb.Postgres, Tx: db, DB: db, Reads: db, Beats: beats, Begin: "BEGIN", Commit: commit,
-		Classify: classify, Inspect: inspect, MaxIdle: pool.MaxIdle, Address: name,
+		Classify: classify, Inspect: inspect, MaxIdle: pool.MaxIdle,
 	}, nil
 }
 

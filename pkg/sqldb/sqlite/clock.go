@@ -33,14 +33,13 @@ func stampAdd(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, err
 	if args[0] == nil || args[1] == nil {
 		return nil, nil
 	}
-	text, isText := args[0].(string)
-	micros, isInt := args[1].(int64)
-	if !isText || !isInt {
-		return nil, fmt.Errorf("mw_add: want a stamp and microseconds, got %T and %T", args[0], args[1])
-	}
-	t, err := time.ParseInLocation(taskstate.DBTimeLayout, text, time.UTC)
+	t, err := stamp(args[0])
 	if err != nil {
 		return nil, fmt.Errorf("mw_add: %w", err)
+	}
+	micros, ok := args[1].(int64)
+	if !ok {
+		return nil, fmt.Errorf("mw_add: want microseconds, got %T", args[1])
 	}
 	return t.Add(time.Duration(micros) * time.Microsecond).Format(taskstate.DBTimeLayout), nil
 }
@@ -50,18 +49,21 @@ func stampDiff(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, er
 	if args[0] == nil || args[1] == nil {
 		return nil, nil
 	}
-	var t [2]time.Time
-	for i, v := range args {
-		text, ok := v.(string)
-		if !ok {
-			return nil, fmt.Errorf("mw_diff: want a stamp, got %T", v)
-		}
-		var err error
-		if t[i], err = time.ParseInLocation(taskstate.DBTimeLayout, text, time.UTC); err != nil {
-			return nil, fmt.Errorf("mw_diff: %w", err)
-		}
+	a, errA := stamp(args[0])
+	b, errB := stamp(args[1])
+	if err := errors.Join(errA, errB); err != nil {
+		return nil, fmt.Errorf("mw_diff: %w", err)
 	}
-	return t[0].Sub(t[1]).Microseconds(), nil
+	return a.Sub(b).Microseconds(), nil
+}
+
+// stamp reads a stamp.
+func stamp(v driver.Value) (time.Time, error) {
+	text, ok := v.(string)
+	if !ok {
+		return time.Time{}, fmt.Errorf("want a stamp, got %T", v)
+	}
+	return time.ParseInLocation(taskstate.DBTimeLayout, text, time.UTC)
 }
 
 // connector opens connections whose statements see the store's clock.
@@ -103,7 +105,6 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 type fullConn interface {
 	driver.Conn
 	driver.ConnBeginTx
-	driver.ConnPrepareContext
 	driver.ExecerContext
 	driver.QueryerContext
 	driver.Pinger
@@ -133,38 +134,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	return c.fullConn.QueryContext(ctx, c.stamped(query), args)
 }
 
-// PrepareContext implements driver.ConnPrepareContext: a statement with a clock is prepared anew at each use.
-func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	if strings.Contains(query, nowCall) {
-		return &late{conn: c, query: query}, nil
-	}
-	return c.fullConn.PrepareContext(ctx, query)
-}
-
-// late is a prepared statement with a clock.
-type late struct {
-	conn  *conn
-	query string
-}
-
-// Close implements driver.Stmt.
-func (*late) Close() error { return nil }
-
-// NumInput implements driver.Stmt: the driver counts.
-func (*late) NumInput() int { return -1 }
-
-// Exec implements driver.Stmt.
-func (*late) Exec([]driver.Value) (driver.Result, error) { return nil, driver.ErrSkip }
-
-// Query implements driver.Stmt.
-func (*late) Query([]driver.Value) (driver.Rows, error) { return nil, driver.ErrSkip }
-
-// ExecContext implements driver.StmtExecContext.
-func (l *late) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	return l.conn.ExecContext(ctx, l.query, args)
-}
-
-// QueryContext implements driver.StmtQueryContext.
-func (l *late) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	return l.conn.QueryContext(ctx, l.query, args)
+// Prepare implements driver.Conn: a prepared statement would keep the time at which it was made.
+func (*conn) Prepare(string) (driver.Stmt, error) {
+	return nil, errors.New("sqlite: statements with the store's clock cannot be prepared")
 }

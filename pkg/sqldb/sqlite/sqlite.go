@@ -82,7 +82,7 @@ func Open(ctx context.Context, cfg Config) (*sqldb.Backend, error) {
 	reads.SetMaxIdleConns(readers)
 	return &sqldb.Backend{
 		Dialect: sqldb.SQLite, Tx: writer, DB: writer, Reads: reads, Beats: writer, Begin: "BEGIN IMMEDIATE",
-		Classify: classify, Arg: argument, Inspect: inspect, Address: "sqlite:" + cfg.Path,
+		Classify: classify, Arg: argument, Inspect: inspect,
 	}, nil
 }
 
