@@ -71,12 +71,9 @@ func (d *Database) Stats() sql.DBStats { return d.backend.Tx.Stats() }
 func (d *Database) Reader() taskstate.Tx { return &session{db: d, on: d.backend.Reads} }
 
 // Moment returns the database's clock and epoch.
-func (d *Database) Moment(ctx context.Context) (m taskstate.DBClock, err error) {
-	err = d.ReadFor(ctx, "read the clock", func(ctx context.Context, tx taskstate.Tx) (err error) {
-		m, err = d.ClockIn(ctx, tx)
-		return err
-	})
-	return m, err
+func (d *Database) Moment(ctx context.Context) (taskstate.DBClock, error) {
+	m, err := Read(ctx, d, d.ClockIn)
+	return m, wrap("read the clock", err)
 }
 
 // ClockIn reads clock and epoch in an open transaction.

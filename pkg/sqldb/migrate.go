@@ -53,18 +53,14 @@ type MigrationState struct {
 func (d *Database) Migrate(ctx context.Context) ([]MigrationState, error) {
 	var out []MigrationState
 	err := d.migrating(ctx, func(m *migrator) error {
-		applied, known, err := m.compare(ctx)
-		if err != nil {
-			return err
-		}
-		for _, k := range known[len(applied):] {
+		for _, k := range m.known[len(m.applied):] {
 			if err := m.step(ctx, k.Up, "MigrationDone", k.Version, k.Name, k.Checksum); err != nil {
 				return fmt.Errorf("migration %03d_%s: %w", k.Version, k.Name, err)
 			}
 			crash.Point("migrate.after_step")
-			now, err := m.applied(ctx)
+			now, err := m.read(ctx)
 			if err != nil {
-				return fmt.Errorf("read applied migrations: %w", err)
+				return err
 			}
 			out = append(out, MigrationState{Version: k.Version, Name: k.Name, AppliedAt: now[len(now)-1].at})
 		}
@@ -76,13 +72,10 @@ func (d *Database) Migrate(ctx context.Context) ([]MigrationState, error) {
 // MigrateDown takes the migrations after version `to` away, newest first. It deletes data.
 func (d *Database) MigrateDown(ctx context.Context, to int) error {
 	return d.migrating(ctx, func(m *migrator) error {
-		applied, known, err := m.compare(ctx)
-		if err != nil {
-			return err
-		}
-		for i := len(applied) - 1; i >= 0 && applied[i].Version > to; i-- {
-			if err := m.step(ctx, known[i].Down, "MigrationUndone", known[i].Version); err != nil {
-				return fmt.Errorf("migration %03d_%s down: %w", known[i].Version, known[i].Name, err)
+		for i := len(m.applied) - 1; i >= 0 && m.applied[i].Version > to; i-- {
+			k := m.known[i]
+			if err := m.step(ctx, k.Down, "MigrationUndone", k.Version); err != nil {
+				return fmt.Errorf("migration %03d_%s down: %w", k.Version, k.Name, err)
 			}
 		}
 		return nil
@@ -94,14 +87,10 @@ func (d *Database) MigrateDown(ctx context.Context, to int) error {
 func (d *Database) MigrationStatus(ctx context.Context) ([]MigrationState, error) {
 	var out []MigrationState
 	err := d.migrating(ctx, func(m *migrator) error {
-		applied, known, err := m.compare(ctx)
-		if err != nil {
-			return err
-		}
-		for i, k := range known {
+		for i, k := range m.known {
 			state := MigrationState{Version: k.Version, Name: k.Name}
-			if i < len(applied) {
-				state.AppliedAt = applied[i].at
+			if i < len(m.applied) {
+				state.AppliedAt = m.applied[i].at
 			}
 			out = append(out, state)
 		}
@@ -136,37 +125,33 @@ type appliedMigration struct {
 
 // migrator runs migrations on one connection that holds the runner's lock.
 type migrator struct {
+	*Database
 	conn    *sql.Conn
-	dialect Dialect
-	queries Queries
+	applied []appliedMigration
+	known   []migrations.Migration // they begin with exactly what is applied
 }
 
 // migrating runs f with the runner's lock. On SQLite the lock is an exclusive transaction around everything.
 func (d *Database) migrating(ctx context.Context, f func(m *migrator) error) (err error) {
-	dialect := d.backend.Dialect
 	conn, err := d.backend.DB.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	m := &migrator{conn: conn, dialect: dialect, queries: d.queries}
-	unlock, err := m.lock(ctx, d.backend.ClassOf)
+	m := &migrator{Database: d, conn: conn}
+	unlock, err := m.lock(ctx)
 	if err != nil {
 		return errors.Join(fmt.Errorf("migrate: %w", err), conn.Close())
 	}
-	table, err := migrations.SchemaTable(string(dialect))
-	if err == nil {
-		_, err = conn.ExecContext(ctx, table)
-	}
-	if err == nil {
+	if err = m.compare(ctx); err == nil {
 		err = f(m)
 	}
 	return errors.Join(err, unlock(err), conn.Close())
 }
 
 // lock takes the runner's lock; the answer gives it back.
-func (m *migrator) lock(ctx context.Context, classOf func(error) Class) (unlock func(error) error, err error) {
-	if m.dialect == SQLite {
-		return func(failed error) error { return m.end(ctx, failed) }, m.lockFile(ctx, classOf)
+func (m *migrator) lock(ctx context.Context) (unlock func(error) error, err error) {
+	if m.dialect() == SQLite {
+		return func(failed error) error { return m.end(ctx, failed) }, m.lockFile(ctx)
 	}
 	var got sql.NullInt64
 	if err := m.conn.QueryRowContext(ctx, m.queries.Get("MigrateLock")).Scan(&got); err != nil {
@@ -184,12 +169,12 @@ func (m *migrator) lock(ctx context.Context, classOf func(error) Class) (unlock 
 }
 
 // lockFile waits for SQLite's lock, as GET_LOCK does for a server's.
-func (m *migrator) lockFile(ctx context.Context, classOf func(error) Class) error {
+func (m *migrator) lockFile(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, migrateLockTime)
 	defer cancel()
 	for n := 0; ; n++ {
 		_, err := m.conn.ExecContext(limited, "BEGIN EXCLUSIVE")
-		if err == nil || limited.Err() == nil && classOf(err) != Retry {
+		if err == nil || limited.Err() == nil && m.backend.ClassOf(err) != Retry {
 			return err
 		}
 		if rest(limited, n) != nil {
@@ -210,45 +195,41 @@ func (m *migrator) end(ctx context.Context, failed error) error {
 	return err
 }
 
-// compare reads what is applied and checks it against the files, which must begin with exactly that.
-func (m *migrator) compare(ctx context.Context) ([]appliedMigration, []migrations.Migration, error) {
-	known, err := migrations.Load(string(m.dialect))
+// compare reads what is applied, from a table that it makes where it is missing, and checks it against the files.
+func (m *migrator) compare(ctx context.Context) error {
+	table, err := migrations.SchemaTable(m.Dialect())
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	applied, err := m.applied(ctx)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read applied migrations: %w", err)
+	if _, err = m.conn.ExecContext(ctx, table); err != nil {
+		return err
 	}
-	for i, a := range applied {
+	if m.known, err = migrations.Load(m.Dialect()); err != nil {
+		return err
+	}
+	if m.applied, err = m.read(ctx); err != nil {
+		return err
+	}
+	for i, a := range m.applied {
 		switch {
-		case i >= len(known) || a.Version > known[len(known)-1].Version:
-			return nil, nil, fmt.Errorf("%w: it has %03d_%s", ErrSchemaAhead, a.Version, a.Name)
-		case a.Version != known[i].Version || a.Checksum != known[i].Checksum:
-			return nil, nil, fmt.Errorf("%w: %03d_%s", ErrChecksum, a.Version, a.Name)
+		case i >= len(m.known) || a.Version > m.known[len(m.known)-1].Version:
+			return fmt.Errorf("%w: it has %03d_%s", ErrSchemaAhead, a.Version, a.Name)
+		case a.Version != m.known[i].Version || a.Checksum != m.known[i].Checksum:
+			return fmt.Errorf("%w: %03d_%s", ErrChecksum, a.Version, a.Name)
 		}
 	}
-	return applied, known, nil
+	return nil
 }
 
-// applied reads schema_migrations.
-func (m *migrator) applied(ctx context.Context) ([]appliedMigration, error) {
-	rows, err := m.conn.QueryContext(ctx, m.queries.Get("MigrationsApplied"))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close() //nolint:errcheck // Err tells what went wrong
-	var out []appliedMigration
-	for rows.Next() {
-		var a appliedMigration
+// read reads schema_migrations.
+func (m *migrator) read(ctx context.Context) ([]appliedMigration, error) {
+	out, err := Collect(ctx, m.conn, func(rows *sql.Rows) (a appliedMigration, err error) {
 		var at taskstate.DBTime
-		if err := rows.Scan(&a.Version, &a.Name, &a.Checksum, &at); err != nil {
-			return nil, err
-		}
+		err = rows.Scan(&a.Version, &a.Name, &a.Checksum, &at)
 		a.at = at.Time
-		out = append(out, a)
-	}
-	return out, rows.Err()
+		return a, err
+	}, m.queries.Get("MigrationsApplied"))
+	return out, wrap("read applied migrations", err)
 }
 
 // step runs the statements of one migration and notes it, on Postgres in one transaction.
@@ -266,10 +247,10 @@ func (m *migrator) step(ctx context.Context, text, note string, args ...any) err
 				return err
 			}
 		}
-		_, err := m.conn.ExecContext(ctx, Rebind(m.dialect, m.queries.Get(note)), args...)
+		_, err := m.conn.ExecContext(ctx, Rebind(m.dialect(), m.queries.Get(note)), args...)
 		return err
 	}
-	if m.dialect != Postgres {
+	if m.dialect() != Postgres {
 		return run()
 	}
 	if _, err := m.conn.ExecContext(ctx, "BEGIN"); err != nil {
@@ -287,24 +268,12 @@ var exact = [...]string{"utf8mb4_nopad_bin", "utf8mb4_0900_bin"}
 
 // collate puts the server's collation into a migration's text that asks for it.
 func (m *migrator) collate(ctx context.Context, text string) (string, error) {
-	if m.dialect != MySQL || !strings.Contains(text, noPad) {
+	if m.dialect() != MySQL || !strings.Contains(text, noPad) {
 		return text, nil
 	}
-	rows, err := m.conn.QueryContext(ctx, m.queries.List("MigrateCollations", len(exact)), exact[0], exact[1])
+	known, err := Collect(ctx, m.conn, Column[string], m.queries.List("MigrateCollations", len(exact)), exact[0], exact[1])
 	if err != nil {
 		return "", fmt.Errorf("read the server's collations: %w", err)
-	}
-	defer rows.Close() //nolint:errcheck // Err tells what went wrong
-	var known []string
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return "", err
-		}
-		known = append(known, name)
-	}
-	if err := rows.Err(); err != nil {
-		return "", err
 	}
 	return withCollation(text, known)
 }
@@ -327,26 +296,13 @@ func firstLine(statement string) string {
 
 // epoch makes the epoch where there is none: a random positive number of 63 bits.
 func (m *migrator) epoch(ctx context.Context) error {
-	value, err := NewEpoch()
-	if err != nil {
-		return err
-	}
-	_, err = m.conn.ExecContext(ctx, Rebind(m.dialect, m.queries.Get("TimelineSet")), value)
-	if err != nil {
-		return fmt.Errorf("make the timeline: %w", err)
-	}
-	return nil
+	_, err := m.conn.ExecContext(ctx, Rebind(m.dialect(), m.queries.Get("TimelineSet")), NewEpoch())
+	return wrap("make the timeline", err)
 }
 
 // NewEpoch is a random positive number: the name of one history of a database.
-func NewEpoch() (int64, error) {
-	for {
-		var b [8]byte
-		if _, err := rand.Read(b[:]); err != nil {
-			return 0, fmt.Errorf("random timeline: %w", err)
-		}
-		if n := int64(binary.BigEndian.Uint64(b[:]) >> 1); n > 0 {
-			return n, nil
-		}
-	}
+func NewEpoch() int64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return max(1, int64(binary.BigEndian.Uint64(b[:])>>1))
 }

@@ -248,28 +248,23 @@ func (d *Database) resolve(ctx context.Context, cause *unknownError, f func(ctx 
 
 // Read runs reading statements outside a transaction: again when a connection was dead.
 func (d *Database) Read(ctx context.Context, f taskstate.ReadFunc) error {
-	return d.ReadFor(ctx, "", f)
+	return d.repeat(ctx, d.backend.Reads, f)
 }
 
-// ReadFor is Read that says in errors what was being done.
-func (d *Database) ReadFor(ctx context.Context, what string, f taskstate.ReadFunc) error {
-	return d.repeat(ctx, what, d.backend.Reads, f)
-}
-
-// Beat is ReadFor on the connections that renew leases; f may write what may be written twice.
-func (d *Database) Beat(ctx context.Context, what string, f taskstate.ReadFunc) error {
-	return d.repeat(ctx, what, d.backend.Beats, f)
+// Beat is Read on the connections that renew leases; f may write what may be written twice.
+func (d *Database) Beat(ctx context.Context, f taskstate.ReadFunc) error {
+	return d.repeat(ctx, d.backend.Beats, f)
 }
 
 // repeat runs statements outside a transaction that may be done twice, again when a connection was dead or a lock not to be had.
-func (d *Database) repeat(ctx context.Context, what string, on runner, f taskstate.ReadFunc) error {
+func (d *Database) repeat(ctx context.Context, on runner, f taskstate.ReadFunc) error {
 	tx := &session{db: d, on: on}
 	for t := (tries{}); ; {
 		err := d.limited(ctx, tx, f)
 		if err == nil {
 			return nil
 		}
-		if err := d.again(ctx, what, &t, err); err != nil {
+		if err := d.again(ctx, "", &t, err); err != nil {
 			return err
 		}
 	}

@@ -59,11 +59,13 @@ func (s *Store) beat(ctx context.Context, lease int64, beats []taskstate.Beat) (
 		lost, err = s.unheld(ctx, tx, batch)
 		return err
 	}
-	err = s.Beat(ctx, fmt.Sprintf("heartbeat of %d tasks", len(beats)), work)
-	if err == nil && locked {
+	if err := s.Beat(ctx, work); err != nil {
+		return nil, fmt.Errorf("heartbeat of %d tasks: %w", len(beats), err)
+	}
+	if locked {
 		return s.beatApart(ctx, lease, beats)
 	}
-	return lost, err
+	return lost, nil
 }
 
 // beatApart renews each alone when a row is locked: a run's transaction that waits must cost no other run its lease.
@@ -92,7 +94,7 @@ func (s *Store) unheld(ctx context.Context, tx taskstate.Tx, beats []beatRow) ([
 	if err != nil {
 		return nil, err
 	}
-	ids, err := sqldb.Collect(ctx, tx, sqldb.Column[string], query.Text, query.Args...)
+	ids, err := sqldb.Texts(ctx, tx, query.Text, query.Args...)
 	if err != nil {
 		return nil, err
 	}

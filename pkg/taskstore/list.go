@@ -38,13 +38,9 @@ func (s *Store) List(ctx context.Context, scope taskstate.Scope, q taskstate.Que
 	if !sqldb.ASCII(q.KnowledgeBase) || !sqldb.ASCII(q.DocumentID) {
 		return nil, nil // no id is like that
 	}
-	var out []taskstate.Task
-	err = s.ReadFor(ctx, "list tasks", func(ctx context.Context, tx taskstate.Tx) error {
-		var err error
-		out, err = s.readTasks(ctx, tx, 0, query)
-		return err
+	return read(ctx, s, "list tasks", func(ctx context.Context, tx taskstate.Tx) ([]taskstate.Task, error) {
+		return s.readTasks(ctx, tx, 0, query)
 	})
-	return out, err
 }
 
 // listStatement is the statement of a list.

@@ -32,23 +32,25 @@ func (s *Store) Get(ctx context.Context, scope taskstate.Scope, id string) (task
 func (s *Store) GetMany(ctx context.Context, scope taskstate.Scope, ids []string) ([]taskstate.Task, error) {
 	var out []taskstate.Task
 	for chunk := range slices.Chunk(storable(ids), maxBatch) {
-		err := s.ReadFor(ctx, "get tasks", func(ctx context.Context, tx taskstate.Tx) error {
-			found, err := s.fetch(ctx, tx, scope, chunk)
-			if err == nil {
-				out = append(out, found...)
-			}
-			return err
+		query := s.queries.Bind("Get", sqldb.Parts{"list": sqldb.List(chunk), "scope": s.scope(scope)})
+		found, err := read(ctx, s, "get tasks", func(ctx context.Context, tx taskstate.Tx) ([]taskstate.Task, error) {
+			return s.readTasks(ctx, tx, len(chunk), query)
 		})
 		if err != nil {
 			return nil, err
 		}
+		out = append(out, found...)
 	}
 	return out, nil
 }
 
-// fetch reads tasks by id.
-func (s *Store) fetch(ctx context.Context, tx taskstate.Tx, scope taskstate.Scope, ids []string) ([]taskstate.Task, error) {
-	return s.readTasks(ctx, tx, len(ids), s.queries.Bind("Get", sqldb.Parts{"list": sqldb.List(ids), "scope": s.scope(scope)}))
+// read returns what f reads outside a transaction; what says in errors what was being done.
+func read[T any](ctx context.Context, s *Store, what string, f func(ctx context.Context, tx taskstate.Tx) (T, error)) (T, error) {
+	out, err := sqldb.Read(ctx, s, f)
+	if err != nil {
+		return out, fmt.Errorf("%s: %w", what, err)
+	}
+	return out, nil
 }
 
 // readTasks reads all rows of a query; head takes the columns that stand before the task's, the same in each row.
@@ -84,21 +86,18 @@ func (s *Store) Transitions(ctx context.Context, scope taskstate.Scope, taskID s
 	if len(storable([]string{taskID})) == 0 {
 		return nil, fmt.Errorf("read log: %w", taskstate.ErrNotFound)
 	}
-	var out []taskstate.Transition
-	err := s.ReadFor(ctx, "read log of task "+taskID, func(ctx context.Context, tx taskstate.Tx) error {
-		exists := s.queries.Bind("Exists", sqldb.Parts{"scope": s.scope(scope)}, taskID)
+	exists := s.queries.Bind("Exists", sqldb.Parts{"scope": s.scope(scope)}, taskID)
+	return read(ctx, s, "read log of task "+taskID, func(ctx context.Context, tx taskstate.Tx) ([]taskstate.Transition, error) {
 		var one int
-		if err := tx.QueryRowContext(ctx, exists.Text, exists.Args...).Scan(&one); err != nil {
-			if errors.Is(err, sql.ErrNoRows) {
-				return taskstate.ErrNotFound
-			}
-			return err
+		err := tx.QueryRowContext(ctx, exists.Text, exists.Args...).Scan(&one)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			return nil, taskstate.ErrNotFound
+		case err != nil:
+			return nil, err
 		}
-		var err error
-		out, err = sqldb.Collect(ctx, tx, scanTransition, s.queries.Get("Transitions"), taskID, after, bounded(limit))
-		return err
+		return sqldb.Collect(ctx, tx, scanTransition, s.queries.Get("Transitions"), taskID, after, bounded(limit))
 	})
-	return out, err
 }
 
 // TransitionsOf implements taskstate.Store.
@@ -117,16 +116,11 @@ func (s *Store) TransitionsOf(ctx context.Context, after map[string]int64, limit
 		if err != nil {
 			return nil, err
 		}
-		err = s.ReadFor(ctx, "read logs", func(ctx context.Context, tx taskstate.Tx) error {
-			log, err := sqldb.Collect(ctx, tx, scanTransition, query.Text, query.Args...)
-			if err == nil {
-				out = append(out, log...)
-			}
-			return err
-		})
+		log, err := sqldb.ReadAll(ctx, s, "read logs", query.Text, query.Args, scanTransition)
 		if err != nil {
 			return nil, err
 		}
+		out = append(out, log...)
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].ID < out[j].ID })
 	return out[:min(len(out), bounded(limit))], nil
@@ -147,10 +141,9 @@ func (s *Store) Counts(ctx context.Context, scope taskstate.Scope, base string) 
 		parts["base"] = s.queries.Part("ListBase", base)
 	}
 	query := s.queries.Bind("Counts", parts)
-	var out map[taskstate.Status]int64
-	err := s.ReadFor(ctx, "count tasks", func(ctx context.Context, tx taskstate.Tx) error {
-		out = map[taskstate.Status]int64{}
-		return sqldb.Each(ctx, tx, func(rows *sql.Rows) error {
+	return read(ctx, s, "count tasks", func(ctx context.Context, tx taskstate.Tx) (map[taskstate.Status]int64, error) {
+		out := map[taskstate.Status]int64{}
+		return out, sqldb.Each(ctx, tx, func(rows *sql.Rows) error {
 			var status taskstate.Status
 			var n int64
 			err := rows.Scan(&status, &n)
@@ -158,41 +151,32 @@ func (s *Store) Counts(ctx context.Context, scope taskstate.Scope, base string) 
 			return err
 		}, query.Text, query.Args...)
 	})
-	return out, err
 }
 
 // Due implements taskstate.Store.
 func (s *Store) Due(ctx context.Context, limit int) (n int64, oldest time.Duration, err error) {
 	limit = max(limit, 1)
-	err = s.ReadFor(ctx, "count due tasks", func(ctx context.Context, tx taskstate.Tx) error {
+	oldest, err = read(ctx, s, "count due tasks", func(ctx context.Context, tx taskstate.Tx) (time.Duration, error) {
 		var first, now taskstate.DBTime
-		if err := tx.QueryRowContext(ctx, s.queries.Get("Due"), limit, limit, limit).Scan(&n, &first, &now); err != nil {
-			return err
+		err := tx.QueryRowContext(ctx, s.queries.Get("Due"), limit, limit, limit).Scan(&n, &first, &now)
+		if err != nil || first.IsZero() {
+			return 0, err
 		}
-		oldest = 0
-		if !first.IsZero() {
-			oldest = max(0, now.Sub(first.Time))
-		}
-		return nil
+		return max(0, now.Sub(first.Time)), nil
 	})
 	return n, oldest, err
 }
 
 // NextWake implements taskstate.Store.
 func (s *Store) NextWake(ctx context.Context, status taskstate.Status, limit time.Duration) (time.Duration, error) {
-	next := limit
-	err := s.ReadFor(ctx, "find the next wake time", func(ctx context.Context, tx taskstate.Tx) error {
+	return read(ctx, s, "find the next wake time", func(ctx context.Context, tx taskstate.Tx) (time.Duration, error) {
 		var wake, now taskstate.DBTime
 		err := tx.QueryRowContext(ctx, s.queries.Get("NextWake"), string(status)).Scan(&wake, &now)
 		if errors.Is(err, sql.ErrNoRows) || (err == nil && wake.IsZero()) {
-			return nil
+			return limit, nil
 		}
-		if err == nil {
-			next = min(limit, wake.Sub(now.Time))
-		}
-		return err
+		return min(limit, wake.Sub(now.Time)), err
 	})
-	return next, err
 }
 
 // afterRow is one task of TransitionsOf.

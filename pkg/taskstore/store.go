@@ -68,10 +68,7 @@ func newCallID() []byte {
 // tasks that were running are taken over, which counts a crash for each. Ordinary upgrades never call it.
 // It returns the new epoch and how many leases it ended.
 func (s *Store) RenewEpoch(ctx context.Context) (epoch, leases int64, err error) {
-	epoch, err = sqldb.NewEpoch()
-	if err != nil {
-		return 0, 0, err
-	}
+	epoch = sqldb.NewEpoch()
 	err = s.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
 		if _, err := tx.ExecContext(ctx, s.queries.Get("TimelineRenew"), epoch); err != nil {
 			return fmt.Errorf("renew timeline: %w", err)
