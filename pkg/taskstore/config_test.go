@@ -98,13 +98,8 @@ func TestSQLiteClock(t *testing.T) {
 	require.NoError(t, row.Scan(&sum, &diff))
 	require.Equal(t, "2030-01-01 00:00:01.500000", sum)
 	require.Positive(t, diff)
-	stmt, err := s.DB().PrepareContext(t.Context(), "SELECT mw_now()")
-	require.NoError(t, err)
-	defer stmt.Close() //nolint:errcheck // a test's statement
-	var first, second string
-	require.NoError(t, stmt.QueryRowContext(t.Context()).Scan(&first))
-	require.NoError(t, stmt.QueryRowContext(t.Context()).Scan(&second))
-	require.Less(t, first, second, "a prepared statement has the time of its use")
+	_, err = s.DB().PrepareContext(t.Context(), "SELECT mw_now()")
+	require.ErrorContains(t, err, "cannot be prepared", "it would have the time at which it was made")
 }
 
 // TestServerGoneAndBack kills the server under a store, which must say so, do nothing, and go on when it is back.
