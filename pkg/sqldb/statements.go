@@ -3,6 +3,7 @@ package sqldb
 import (
 	"fmt"
 	"io/fs"
+	"iter"
 	"maps"
 	"strconv"
 	"strings"
@@ -271,7 +272,10 @@ func (q Queries) Bind(name string, parts Parts, args ...any) Part {
 	all := make([]any, 0, count)
 	for {
 		before, mark, rest, found := nextMark(text)
-		n := questions(before)
+		n := 0
+		for range questions(before) {
+			n++
+		}
 		all, args = append(all, args[:n]...), args[n:]
 		b.WriteString(before)
 		if !found {
@@ -291,18 +295,19 @@ func (q Queries) Bind(name string, parts Parts, args ...any) Part {
 	return Part{b.String(), all}
 }
 
-// questions counts the placeholders of a text.
-func questions(text string) (n int) {
-	quoted := false
-	for i := range len(text) {
-		switch {
-		case text[i] == '\'':
-			quoted = !quoted
-		case text[i] == '?' && !quoted:
-			n++
+// questions are the places of a text's placeholders: a ? inside single quotes is none.
+func questions(text string) iter.Seq[int] {
+	return func(yield func(at int) bool) {
+		quoted := false
+		for i := range len(text) {
+			if text[i] == '\'' {
+				quoted = !quoted
+			}
+			if text[i] == '?' && !quoted && !yield(i) {
+				return
+			}
 		}
 	}
-	return n
 }
 
 // List returns the statement with its lists (@list) expanded to so many placeholders each, from left to right, sizes ≥ 1.
@@ -394,26 +399,20 @@ func (q Queries) parse(text string) error {
 }
 
 // Rebind turns ? placeholders into $1, $2 … for Postgres and returns other dialects' text as it is.
-// A ? inside single quotes stays.
 func Rebind(d Dialect, query string) string {
 	if d != Postgres || !strings.Contains(query, "?") {
 		return query
 	}
 	var b strings.Builder
 	b.Grow(len(query) + 16)
-	n, quoted := 0, false
-	for i := range len(query) {
-		c := query[i]
-		switch {
-		case c == '\'':
-			quoted = !quoted
-		case c == '?' && !quoted:
-			n++
-			b.WriteByte('$')
-			b.WriteString(strconv.Itoa(n))
-			continue
-		}
-		b.WriteByte(c)
+	n, from := 0, 0
+	for at := range questions(query) {
+		n++
+		b.WriteString(query[from:at])
+		b.WriteByte('$')
+		b.WriteString(strconv.Itoa(n))
+		from = at + 1
 	}
+	b.WriteString(query[from:])
 	return b.String()
 }
