@@ -21,14 +21,10 @@ import (
 // schemaFile makes the runner's own table in each dialect; it is not a numbered migration.
 const schemaFile = "schema_migrations.sql"
 
+// files are mysql/…, postgres/… and sqlite/….
+//
 //go:embed mysql/*.sql postgres/*.sql sqlite/*.sql
 var files embed.FS
-
-// FS holds the files as mysql/…, postgres/… and sqlite/….
-func FS() fs.FS { return files }
-
-// Dialects lists the folders.
-func Dialects() []string { return []string{"mysql", "postgres", "sqlite"} }
 
 // Migration is one numbered step of the schema.
 type Migration struct {

@@ -8,7 +8,8 @@ import (
 func TestDialectsAreNumberedAlike(t *testing.T) {
 	t.Parallel()
 	var want []Migration
-	for i, dialect := range Dialects() {
+	dialects := []string{"mysql", "postgres", "sqlite"}
+	for i, dialect := range dialects {
 		got, err := Load(dialect)
 		if err != nil {
 			t.Fatal(err)
@@ -21,7 +22,7 @@ func TestDialectsAreNumberedAlike(t *testing.T) {
 			continue
 		}
 		if len(got) != len(want) {
-			t.Fatalf("%s has %d migrations, %s has %d", dialect, len(got), Dialects()[0], len(want))
+			t.Fatalf("%s has %d migrations, %s has %d", dialect, len(got), dialects[0], len(want))
 		}
 		for n := range got {
 			if got[n].Version != want[n].Version || got[n].Name != want[n].Name {
