@@ -104,11 +104,6 @@ func Inject(ctx context.Context, carrier map[string]string) {
 	propagator.Inject(ctx, propagation.MapCarrier(carrier))
 }
 
-// Extract returns ctx with the remote span that carrier names; a missing or malformed one leaves ctx as it is.
-func Extract(ctx context.Context, carrier map[string]string) context.Context {
-	return propagator.Extract(ctx, propagation.MapCarrier(carrier))
-}
-
 // Traceparent is the context's span as one string for a column or a field; "" without a span.
 func Traceparent(ctx context.Context) string {
 	carrier := map[string]string{}
@@ -118,7 +113,7 @@ func Traceparent(ctx context.Context) string {
 
 // WithTraceparent returns ctx with the remote span that the string names; "" or nonsense leaves ctx as it is.
 func WithTraceparent(ctx context.Context, traceparent string) context.Context {
-	return Extract(ctx, map[string]string{KeyTraceparent: traceparent})
+	return propagator.Extract(ctx, propagation.MapCarrier{KeyTraceparent: traceparent})
 }
 
 // SpanContext is the remote span that the string names; "" or nonsense gives one that is not valid.

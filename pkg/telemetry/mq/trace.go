@@ -32,8 +32,7 @@ func NewTracing(p trace.TracerProvider) *Tracing {
 // Publish publishes under a span of its own, whose context goes with the message unless it carries one already.
 // Errors are the producer's.
 func (q *Tracing) Publish(ctx context.Context, p *streammq.Producer, topic string, m streammq.Message) (streammq.Receipt, error) {
-	ctx, span := q.tracer.Start(ctx, "send "+topic, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
-		append(destination(topic), operation("send")...)...))
+	ctx, span := q.start(ctx, trace.SpanKindProducer, "send", topic)
 	defer span.End()
 	if m.Headers[telemetry.KeyTraceparent] == "" {
 		m.Headers = maps.Clone(m.Headers) // the caller's stay as they are
@@ -57,8 +56,7 @@ func (q *Tracing) PublishBatch(ctx context.Context, p *streammq.Producer, topic 
 	if len(ms) == 1 && !trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = telemetry.WithTraceparent(ctx, ms[0].Headers[telemetry.KeyTraceparent])
 	}
-	ctx, span := q.tracer.Start(ctx, "send "+topic, trace.WithSpanKind(trace.SpanKindProducer),
-		trace.WithAttributes(append(destination(topic), operation("send")...)...), batchOf(len(ms)))
+	ctx, span := q.start(ctx, trace.SpanKindProducer, "send", topic, batchOf(len(ms)))
 	defer span.End()
 	if span.IsRecording() && len(ms) > 1 {
 		for _, m := range ms[:min(len(ms), maxBatchLinks)] {
@@ -78,8 +76,7 @@ func (q *Tracing) Received(ctx context.Context, began time.Time, ds []*streammq.
 		return
 	}
 	first := ds[0]
-	_, span := q.tracer.Start(ctx, "receive "+first.Topic, trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindConsumer),
-		trace.WithAttributes(append(destination(first.Topic), operation("receive")...)...),
+	_, span := q.start(ctx, trace.SpanKindConsumer, "receive", first.Topic, trace.WithTimestamp(began),
 		trace.WithAttributes(attribute.String("messaging.consumer.group.name", first.Group)), batchOf(len(ds)))
 	defer span.End()
 	if span.IsRecording() {
@@ -104,8 +101,7 @@ func batchOf(n int) trace.SpanStartEventOption {
 // Handler runs h under a span of its own that is linked to the message's publisher.
 func (q *Tracing) Handler(h streammq.Handler) streammq.Handler {
 	return func(ctx context.Context, d *streammq.Delivery) streammq.Result {
-		ctx, span := q.tracer.Start(ctx, "process "+d.Topic, trace.WithSpanKind(trace.SpanKindConsumer), telemetry.LinkTo(d.Headers[telemetry.KeyTraceparent]),
-			trace.WithAttributes(append(destination(d.Topic), operation("process")...)...),
+		ctx, span := q.start(ctx, trace.SpanKindConsumer, "process", d.Topic, telemetry.LinkTo(d.Headers[telemetry.KeyTraceparent]),
 			trace.WithAttributes(
 				attribute.String("messaging.message.id", d.ID), attribute.String("messaging.message.conversation_id", d.UUID),
 				attribute.String("messaging.consumer.group.name", d.Group), partitionOf(d.Partition), attribute.Int("messaging.streammq.attempt", d.Attempt),
@@ -125,9 +121,10 @@ func destination(topic string) []attribute.KeyValue {
 	return []attribute.KeyValue{attribute.String("messaging.system", "streammq"), attribute.String("messaging.destination.name", topic)}
 }
 
-// operation names what is done.
-func operation(name string) []attribute.KeyValue {
-	return []attribute.KeyValue{attribute.String("messaging.operation.name", name), attribute.String("messaging.operation.type", name)}
+// start begins the span of what is done with a topic.
+func (q *Tracing) start(ctx context.Context, kind trace.SpanKind, done, topic string, more ...trace.SpanStartOption) (context.Context, trace.Span) {
+	what := []attribute.KeyValue{attribute.String("messaging.operation.name", done), attribute.String("messaging.operation.type", done)}
+	return q.tracer.Start(ctx, done+" "+topic, append(more, trace.WithSpanKind(kind), trace.WithAttributes(append(destination(topic), what...)...))...)
 }
 
 func partitionOf(n int) attribute.KeyValue {
