@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/outbox"
+	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/process"
 	_ "github.com/millweir/millweir/pkg/sqldb/mysql"
 	_ "github.com/millweir/millweir/pkg/sqldb/postgres"
@@ -78,16 +79,20 @@ type Events struct{ Topic, Group string }
 // Connect opens the database and watches it; changes of tasks write their events, nil: none.
 func Connect(ctx context.Context, b *wiring.Base, s Settings, events *Events) (*Database, error) {
 	d := &Database{Signal: outbox.NewSignal(), env: b.Env}
-	cfg, writer := s.config(), &eventWriter{}
+	cfg := s.config()
+	var writer *outbox.Writer // once the database and so its dialect are known
 	if events != nil {
-		cfg.Outbox, cfg.OnEvents = writer.Write, d.Signal.Ring
+		cfg.OnEvents = d.Signal.Ring
+		cfg.Outbox = func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, rows []taskstate.Changed) (int, error) {
+			return writer.Write(ctx, tx, m, rows)
+		}
 	}
 	store, err := open(ctx, s, cfg)
 	if err != nil {
 		return nil, err
 	}
 	if events != nil {
-		writer.writer = outbox.NewWriter(store.Dialect(), events.Topic, events.Group)
+		writer = outbox.NewWriter(store.Dialect(), events.Topic, events.Group)
 	}
 	if !s.MySQLDSN.Empty() && !s.DatabaseURL.Empty() {
 		b.Env.Log.Warn("wiring: MYSQL_DSN and DATABASE_URL are both set; DATABASE_URL is used")
@@ -96,14 +101,6 @@ func Connect(ctx context.Context, b *wiring.Base, s Settings, events *Events) (*
 	b.Later(store.Close)
 	b.Env.Ready.Register("database", store.Ping)
 	return d, nil
-}
-
-// eventWriter writes the events of rows, once the database and so its dialect are known.
-type eventWriter struct{ writer *outbox.Writer }
-
-// Write implements taskstate.OutboxFunc.
-func (w *eventWriter) Write(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, rows []taskstate.Changed) (int, error) {
-	return w.writer.Write(ctx, tx, m, rows)
 }
 
 // CheckSchema returns nil once the database has this program's schema. It looks until that was so and then no more:
@@ -132,10 +129,8 @@ func (d *Database) WaitForSchema(ctx context.Context) bool {
 			said = text
 			d.env.Log.Warn("wiring: waiting for the database", slog.Any("error", err))
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, schemaRetry) {
 			return false
-		case <-time.After(schemaRetry):
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/wiring"
 )
@@ -66,10 +67,8 @@ func (d *durability) run(ctx context.Context) {
 		if !d.look(ctx) {
 			wait = durabilityRetry
 		}
-		select {
-		case <-ctx.Done():
+		if !pause.For(ctx, wait) {
 			return
-		case <-time.After(wait):
 		}
 	}
 }

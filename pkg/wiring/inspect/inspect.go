@@ -18,22 +18,11 @@ import (
 	_ "github.com/millweir/millweir/pkg/wiring/redis"
 )
 
-// Settings say what a check of the installation opens.
-type Settings struct {
-	Store     database.Settings
-	Queue     queue.Settings
-	Kafka     queue.KafkaSettings
-	Tasks     documents.Tasks
-	Uploads   documents.Uploads
-	Vectors   documents.Vectors
-	Embedding documents.Embedding
-}
+// Settings say what a check of the installation opens: those of the services, of which it needs less (they are not validated).
+type Settings documents.Shared
 
 // Policy is the state machine's view of the settings.
-func (s Settings) Policy() *taskstate.Policy {
-	p := s.Tasks.Policy(s.Queue.Owes())
-	return &p
-}
+func (s Settings) Policy() *taskstate.Policy { return new(documents.Shared(s).Policy()) }
 
 // Inspected is an open installation. Close it.
 type Inspected struct {
