@@ -73,12 +73,9 @@ func (b *Backend) ClassOf(err error) Class {
 	var network net.Error
 	var unsafe *UnsafeError
 	switch {
-	case errors.As(err, &unsafe): // it answers, but must not be used
-		return Lost
-	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
-		return Lost
-	case errors.As(err, &network):
+	case errors.As(err, &unsafe), // it answers, but must not be used
+		errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, &network):
 		return Lost
 	}
 	class, _ := b.Classify(err)

@@ -99,15 +99,3 @@ func (d *Database) Ping(ctx context.Context) error {
 	}
 	return nil
 }
-
-// Durability asks the database what it keeps of acknowledged commits, also one that is refused for it.
-// Errors: taskstate.ErrUnavailable with the cause.
-func (d *Database) Durability(ctx context.Context) (Durability, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	found, err := d.backend.Durability(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err)
-	}
-	return found, nil
-}

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+
+	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 // Level says what a database keeps of the commits that it has answered.
@@ -37,27 +40,17 @@ type Durability []Setting
 
 // Level is that of the weakest setting.
 func (d Durability) Level() Level {
-	level := LevelDisk
-	for _, s := range d {
-		if rank[s.Level] > rank[level] {
-			level = s.Level
+	for _, level := range []Level{LevelNone, LevelSecond, LevelUnknown} {
+		if slices.ContainsFunc(d, func(s Setting) bool { return s.Level == level }) {
+			return level
 		}
 	}
-	return level
+	return LevelDisk
 }
-
-// rank orders the levels.
-var rank = map[Level]int{LevelDisk: 0, LevelUnknown: 1, LevelSecond: 2, LevelNone: 3}
 
 // Weak are the settings that do not keep everything.
 func (d Durability) Weak() Durability {
-	var weak Durability
-	for _, s := range d {
-		if s.Level != LevelDisk {
-			weak = append(weak, s)
-		}
-	}
-	return weak
+	return slices.DeleteFunc(slices.Clone(d), func(s Setting) bool { return s.Level == LevelDisk })
 }
 
 // String lists the settings.
@@ -98,29 +91,31 @@ func Guard(c driver.Connector, look InspectFunc) driver.Connector {
 	}}
 }
 
-// Durability asks the server through a connection of the pool that writes.
-// A server that Guard refuses is answered like any other. Errors: those of connecting and asking.
-func (b *Backend) Durability(ctx context.Context) (Durability, error) {
-	conn, err := b.DB.Conn(ctx)
+// Durability asks the database what it keeps of acknowledged commits, through a connection of the pool that writes. A server that
+// Guard refuses is answered like any other. Errors: taskstate.ErrUnavailable with the cause.
+func (d *Database) Durability(ctx context.Context) (found Durability, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	conn, err := d.backend.DB.Conn(ctx)
+	if err == nil {
+		defer conn.Close() //nolint:errcheck // back into the pool
+		err = conn.Raw(func(c any) (err error) {
+			raw, ok := c.(driver.Conn)
+			if !ok {
+				return fmt.Errorf("unexpected connection %T", c)
+			}
+			found, err = d.backend.Inspect(ctx, raw)
+			return err
+		})
+	}
 	var unsafe *UnsafeError
 	if errors.As(err, &unsafe) {
 		return unsafe.Durability, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err)
 	}
-	defer conn.Close() //nolint:errcheck // back into the pool
-	var d Durability
-	err = conn.Raw(func(c any) error {
-		raw, ok := c.(driver.Conn)
-		if !ok {
-			return fmt.Errorf("unexpected connection %T", c)
-		}
-		var err error
-		d, err = b.Inspect(ctx, raw)
-		return err
-	})
-	return d, err
+	return found, nil
 }
 
 // Row reads the only row of a query on a driver's connection, as text; query has no parameters.

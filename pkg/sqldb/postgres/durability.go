@@ -22,19 +22,15 @@ func inspect(ctx context.Context, conn driver.Conn) (sqldb.Durability, error) {
 // durability judges the settings. Every synchronous_commit but off waits for the local disk;
 // off leaves the log in the server's memory for up to three times wal_writer_delay.
 func durability(commit, fsync, fullPages string) sqldb.Durability {
-	all := sqldb.Durability{
-		{Name: "synchronous_commit", Value: commit, Level: sqldb.LevelDisk, Want: "on"},
-		{Name: "fsync", Value: fsync, Level: sqldb.LevelDisk, Want: "on"},
-		{Name: "full_page_writes", Value: fullPages, Level: sqldb.LevelDisk, Want: "on"},
+	setting := func(name, value string, off sqldb.Level, loses string) sqldb.Setting {
+		if value != "off" {
+			off, loses = sqldb.LevelDisk, ""
+		}
+		return sqldb.Setting{Name: name, Value: value, Level: off, Want: "on", Loses: loses}
 	}
-	if commit == "off" {
-		all[0].Level, all[0].Loses = sqldb.LevelNone, "a crash of the database server loses the last accepted uploads"
+	return sqldb.Durability{
+		setting("synchronous_commit", commit, sqldb.LevelNone, "a crash of the database server loses the last accepted uploads"),
+		setting("fsync", fsync, sqldb.LevelNone, "a power failure ruins the whole database"),
+		setting("full_page_writes", fullPages, sqldb.LevelSecond, "a power failure can tear pages, unless the file system writes them whole"),
 	}
-	if fsync == "off" {
-		all[1].Level, all[1].Loses = sqldb.LevelNone, "a power failure ruins the whole database"
-	}
-	if fullPages == "off" {
-		all[2].Level, all[2].Loses = sqldb.LevelSecond, "a power failure can tear pages, unless the file system writes them whole"
-	}
-	return all
 }
