@@ -91,21 +91,20 @@ func (s *Store) applyChunk(ctx context.Context, ids []string, b taskstate.Batch)
 	if len(ids) == 1 || !s.splits(ctx, err) {
 		return nil, err
 	}
-	return s.singly(ctx, ids, b)
+	return s.singly(ctx, ids, b), nil
 }
 
 // singly applies b to one task at a time, so that one bad row fails alone (design D9).
-func (s *Store) singly(ctx context.Context, ids []string, b taskstate.Batch) ([]taskstate.Outcome, error) {
+func (s *Store) singly(ctx context.Context, ids []string, b taskstate.Batch) []taskstate.Outcome {
 	var out []taskstate.Outcome
 	for _, id := range ids {
 		one, err := s.applyChunk(ctx, []string{id}, b)
 		if err != nil {
-			out = append(out, failed(id, err))
-			continue
+			one = []taskstate.Outcome{failed(id, err)}
 		}
 		out = append(out, one...)
 	}
-	return out, nil
+	return out
 }
 
 // storable leaves out what can be no task's id: longer than the column, or not printable ASCII.
@@ -175,7 +174,7 @@ func (s *Store) Sweep(ctx context.Context, w taskstate.Sweep) ([]taskstate.Outco
 	for i, t := range run.tasks {
 		ids[i] = t.ID
 	}
-	return s.singly(ctx, ids, taskstate.Batch{Scope: taskstate.System(), Decide: w.Decide, OnTransition: w.OnTransition})
+	return s.singly(ctx, ids, taskstate.Batch{Scope: taskstate.System(), Decide: w.Decide, OnTransition: w.OnTransition}), nil
 }
 
 // sweepStatement locks the rows of a sweep.

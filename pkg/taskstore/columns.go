@@ -166,50 +166,42 @@ func apply(columns []column, t *task, c *change, now time.Time) {
 		if col.change == nil {
 			continue
 		}
-		from := col.change(c)
-		switch p := col.field(t).(type) {
-		case *string:
-			*p = *as[*string](from)
-		case *int:
-			*p = *as[*int](from)
-		case *int64:
-			*p = *as[*int64](from)
-		case *json.RawMessage:
-			if *p = *as[*json.RawMessage](from); len(*p) == 0 {
-				*p = nil
-			}
-		case *time.Time:
+		to, from := col.field(t), col.change(c)
+		if p, isTime := to.(*time.Time); isTime {
 			*p = at(*as[*taskstate.Delay](from), now, *p)
+		} else {
+			set(to, from)
 		}
 	}
 	t.UpdatedAt = now
 }
 
-// inserted is the row that Insert makes of a new task at the instant now.
-func inserted(columns []column, t task, now time.Time) task {
-	if len(t.Payload) == 0 {
-		t.Payload = nil
+// set copies a column's value from one pointer to another of its type; an empty JSON is none.
+func set(to, from any) {
+	switch p := to.(type) {
+	case *string:
+		*p = *as[*string](from)
+	case *int:
+		*p = *as[*int](from)
+	case *int64:
+		*p = *as[*int64](from)
+	case *json.RawMessage:
+		if *p = *as[*json.RawMessage](from); len(*p) == 0 {
+			*p = nil
+		}
 	}
+}
+
+// inserted is the row that Insert makes of a new task at the instant now.
+func inserted(columns []column, t *task, now time.Time) task {
+	row := task{Status: taskstate.StatusQueued, DLQ: taskstate.DLQNone, WakeAt: now, EnqueuedAt: now, CreatedAt: now, UpdatedAt: now}
+	row.Progress.Stage = taskstate.StageNone
 	for _, col := range columns {
 		if col.role&made != 0 {
-			continue
-		}
-		switch p := col.field(&t).(type) {
-		case *string:
-			*p = ""
-		case *int:
-			*p = 0
-		case *int64:
-			*p = 0
-		case *json.RawMessage:
-			*p = nil
-		case *time.Time:
-			*p = time.Time{}
+			set(col.field(&row), col.field(t))
 		}
 	}
-	t.Status, t.Progress.Stage, t.DLQ = taskstate.StatusQueued, taskstate.StageNone, taskstate.DLQNone
-	t.WakeAt, t.EnqueuedAt, t.CreatedAt, t.UpdatedAt = now, now, now, now
-	return t
+	return row
 }
 
 // as is a pointer of a column as one of this type; another is a programmer's mistake in the table.
@@ -226,8 +218,6 @@ func (c column) stays(before *task, by *change) bool {
 	switch to := c.change(by).(type) {
 	case *taskstate.Delay:
 		return to.Kind == taskstate.DelayKeep
-	case *json.RawMessage:
-		return bytes.Equal(*to, *as[*json.RawMessage](c.field(before)))
 	default:
 		return same(to, c.field(before))
 	}

@@ -1,6 +1,7 @@
 package taskstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,13 +51,10 @@ func (c Config) Validate() error {
 		errs = append(errs, errors.New("MYSQL_DSN or DATABASE_URL: one of them must be set"))
 	case c.MySQLDSN != "" && c.DatabaseURL != "":
 		errs = append(errs, errors.New("MYSQL_DSN and DATABASE_URL: set only one of them"))
-	case c.MySQLDSN != "":
-		if err := checkAddress(sqldb.SchemeDSN, c.MySQLDSN); err != nil {
-			errs = append(errs, fmt.Errorf("MYSQL_DSN: %w", err))
-		}
 	default:
-		if err := checkAddress(scheme(c.DatabaseURL), c.DatabaseURL); err != nil {
-			errs = append(errs, fmt.Errorf("DATABASE_URL: %w", err))
+		variable, scheme, address := c.address()
+		if err := checkAddress(scheme, address); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", variable, err))
 		}
 	}
 	if c.MaxOpen < 0 {
@@ -71,10 +69,13 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// scheme is the part of a DATABASE_URL before the colon.
-func scheme(url string) string {
-	name, _, _ := strings.Cut(url, ":")
-	return name
+// address is the one address that is set, with its variable's name and its scheme.
+func (c Config) address() (variable, scheme, address string) {
+	if c.MySQLDSN != "" {
+		return "MYSQL_DSN", sqldb.SchemeDSN, c.MySQLDSN
+	}
+	scheme, _, _ = strings.Cut(c.DatabaseURL, ":")
+	return "DATABASE_URL", scheme, c.DatabaseURL
 }
 
 // checkAddress tries an address without connecting.
@@ -96,31 +97,17 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if cfg.MaxOpen == 0 {
-		cfg.MaxOpen = defaultMaxOpen
+	silence, most := cmp.Or(cfg.Silence, defaultSilence), cmp.Or(cfg.MaxOpen, defaultMaxOpen)
+	pool := sqldb.PoolSize{
+		MaxOpen: most, MaxIdle: most, Silence: silence, IdleTime: time.Duration(float64(silence) * idleShare), AllowUnsafe: cfg.AllowUnsafe,
 	}
-	if cfg.Silence == 0 {
-		cfg.Silence = defaultSilence
-	}
-	b, err := openBackend(ctx, cfg)
+	_, scheme, address := cfg.address()
+	driver, _ := sqldb.DriverOf(scheme) // Validate has found it
+	b, err := driver.Open(ctx, address, pool, cfg.Now)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", taskstate.ErrUnavailable, err)
 	}
-	s := New(sqldb.New(b, cfg.Timeout))
+	s := withColumns(sqldb.New(b, cfg.Timeout), columns)
 	s.outbox, s.onEvents = cfg.Outbox, cfg.OnEvents
 	return s, nil
-}
-
-// openBackend picks the driver by the address.
-func openBackend(ctx context.Context, cfg Config) (*sqldb.Backend, error) {
-	pool := sqldb.PoolSize{
-		MaxOpen: cfg.MaxOpen, MaxIdle: cfg.MaxOpen, Silence: cfg.Silence,
-		IdleTime: time.Duration(float64(cfg.Silence) * idleShare), AllowUnsafe: cfg.AllowUnsafe,
-	}
-	name, address := scheme(cfg.DatabaseURL), cfg.DatabaseURL
-	if cfg.MySQLDSN != "" {
-		name, address = sqldb.SchemeDSN, cfg.MySQLDSN
-	}
-	driver, _ := sqldb.DriverOf(name) // Validate has found it
-	return driver.Open(ctx, address, pool, cfg.Now)
 }

@@ -1,13 +1,14 @@
 package taskstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,10 +17,10 @@ import (
 )
 
 // Heartbeat implements taskstate.Store. It is one statement for up to 500 beats, a second one only when some are
-// lost, and one for each only when a row is locked. It is not run inside a transaction of several statements, so a connection that dies is no riddle: it is repeated.
+// lost, and one for each only when a row is locked. It is not run inside a transaction of several statements, so a connection
+// that dies is no riddle: it is repeated.
 func (s *Store) Heartbeat(ctx context.Context, lease time.Duration, beats []taskstate.Beat) ([]string, error) {
-	sorted := append([]taskstate.Beat(nil), beats...)
-	sort.Slice(sorted, func(i, j int) bool { return sorted[i].TaskID < sorted[j].TaskID })
+	sorted := slices.SortedFunc(slices.Values(beats), func(x, y taskstate.Beat) int { return strings.Compare(x.TaskID, y.TaskID) })
 	var lost []string
 	for chunk := range slices.Chunk(sorted, maxBatch) {
 		gone, err := s.beat(ctx, boundedMicros(lease), chunk)
@@ -33,14 +34,11 @@ func (s *Store) Heartbeat(ctx context.Context, lease time.Duration, beats []task
 
 // beat renews one chunk and returns the ids whose claim is lost.
 func (s *Store) beat(ctx context.Context, lease int64, beats []taskstate.Beat) ([]string, error) {
-	batch := make([]beatRow, len(beats))
+	batch := make([][]any, len(beats))
 	for i, b := range beats {
-		batch[i] = beatRowOf(b, lease)
+		batch[i] = beatRow(b, lease)
 	}
-	query, err := withRows(s, "Heartbeat", batch)
-	if err != nil {
-		return nil, err
-	}
+	query := s.withRows("Heartbeat", beatColumns, batch)
 	var lost []string
 	locked := false
 	work := func(ctx context.Context, tx taskstate.Tx) error {
@@ -56,7 +54,7 @@ func (s *Store) beat(ctx context.Context, lease int64, beats []taskstate.Beat) (
 		if err != nil || n == int64(len(beats)) {
 			return err
 		}
-		lost, err = s.unheld(ctx, tx, batch)
+		lost, err = s.unheld(ctx, tx, beats, batch)
 		return err
 	}
 	if err := s.Beat(ctx, work); err != nil {
@@ -88,77 +86,56 @@ func (s *Store) beatApart(ctx context.Context, lease int64, beats []taskstate.Be
 	return lost, errors.Join(errs...)
 }
 
-// unheld answers which beats find no row.
-func (s *Store) unheld(ctx context.Context, tx taskstate.Tx, beats []beatRow) ([]string, error) {
-	query, err := withRows(s, "HeartbeatHeld", beats)
-	if err != nil {
-		return nil, err
-	}
+// unheld returns which beats find no row.
+func (s *Store) unheld(ctx context.Context, tx taskstate.Tx, beats []taskstate.Beat, batch [][]any) ([]string, error) {
+	query := s.withRows("HeartbeatHeld", beatColumns, batch)
 	ids, err := sqldb.Texts(ctx, tx, query.Text, query.Args...)
 	if err != nil {
 		return nil, err
 	}
 	var lost []string
 	for _, b := range beats {
-		if !slices.Contains(ids, b.ID) {
-			lost = append(lost, b.ID)
+		if !slices.Contains(ids, b.TaskID) {
+			lost = append(lost, b.TaskID)
 		}
 	}
 	return lost, nil
 }
 
-// beatRowOf renders a beat.
-func beatRowOf(b taskstate.Beat, lease int64) beatRow {
-	r := beatRow{
-		ID: b.TaskID, Status: string(b.Status), Fence: b.Token.Fence, Epoch: strconv.FormatInt(b.Token.Epoch, 10),
-		Owner: b.Owner, Lease: lease,
-	}
-	if b.Renew {
-		r.Renew = 1
+// beatColumns are what the statements Heartbeat and HeartbeatHeld read of a beat; the lease is in microseconds.
+var beatColumns = []string{"id", "status", "fence", "timeline", "owner", "renew", "lease", "stage", "percent", "processed", "total"}
+
+// beatRow has a beat's values of beatColumns. The timeline is text, for not every JSON reader keeps 63 bits.
+func beatRow(b taskstate.Beat, lease int64) []any {
+	row := []any{
+		b.TaskID, string(b.Status), b.Token.Fence, strconv.FormatInt(b.Token.Epoch, 10), b.Owner, sqldb.Flag(b.Renew), lease,
 	}
 	if p := b.Progress; p != nil {
-		stage := string(p.Stage)
-		if stage == "" {
-			stage = string(taskstate.StageNone)
-		}
-		percent, processed, total := p.Percent, p.Processed, p.Total
-		r.Stage, r.Percent, r.Processed, r.Total = &stage, &percent, &processed, &total
+		return append(row, string(cmp.Or(p.Stage, taskstate.StageNone)), p.Percent, p.Processed, p.Total)
 	}
-	return r
+	return append(row, nil, nil, nil, nil) // progress stays
 }
 
-// beatRow is one beat as the statements Heartbeat and HeartbeatHeld read it.
-type beatRow struct {
-	ID        string  `json:"id"`
-	Status    string  `json:"status"`
-	Fence     int64   `json:"fence"`
-	Epoch     string  `json:"timeline"` // text: not every JSON reader keeps 63 bits
-	Owner     string  `json:"owner"`
-	Renew     int     `json:"renew"`
-	Lease     int64   `json:"lease"` // microseconds
-	Stage     *string `json:"stage"` // null: progress stays
-	Percent   *int    `json:"percent"`
-	Processed *int    `json:"processed"`
-	Total     *int    `json:"total"`
-}
-
-func (r beatRow) values() []any {
-	return []any{r.ID, r.Status, r.Fence, r.Epoch, r.Owner, r.Renew, r.Lease, r.Stage, r.Percent, r.Processed, r.Total}
-}
-
-// withRows puts a batch into the statement of that name: one JSON array, or on MySQL a SELECT of constants for each row, the
-// statement named …Row. args follow.
-func withRows[T interface{ values() []any }](s *Store, name string, batch []T, args ...any) (sqldb.Part, error) {
+// withRows puts a batch, rows of the values of columns, into the statement of that name: one JSON array, or on MySQL a SELECT of
+// constants for each row, the statement named …Row. args follow.
+func (s *Store) withRows(name string, columns []string, batch [][]any, args ...any) sqldb.Part {
 	if !s.mysql() {
-		array, err := json.Marshal(batch)
-		return s.queries.Part(name, append([]any{string(array)}, args...)...), err
+		objects := make([]map[string]any, len(batch))
+		for i, row := range batch {
+			objects[i] = make(map[string]any, len(columns))
+			for n, column := range columns {
+				objects[i][column] = row[n]
+			}
+		}
+		array, _ := json.Marshal(objects) // texts and numbers are always JSON
+		return s.queries.Part(name, append([]any{string(array)}, args...)...)
 	}
-	rows := &byID{}
+	rows := &pieces{}
 	for i, r := range batch {
 		if i > 0 {
 			rows.sql(" UNION ALL ")
 		}
-		rows.sql(s.queries.Get(name+"Row"), r.values()...)
+		rows.sql(s.queries.Get(name+"Row"), r...)
 	}
-	return s.queries.Bind(name, sqldb.Parts{"rows": rows.part()}, args...), nil
+	return s.queries.Bind(name, sqldb.Parts{"rows": rows.part()}, args...)
 }

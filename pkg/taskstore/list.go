@@ -13,17 +13,11 @@ import (
 // maxPage is the most rows of one page.
 const maxPage = 200
 
-// filters collects the parts of a list's statement with their arguments.
-type filters struct {
-	text strings.Builder
-	args []any
-}
+// filters collects the parts of a list's statement.
+type filters struct{ pieces }
 
 // add appends one part.
-func (f *filters) add(part string, args ...any) {
-	f.text.WriteString("\n" + part)
-	f.args = append(f.args, args...)
-}
+func (f *filters) add(part string, args ...any) { f.sql("\n"+part, args...) }
 
 // List implements taskstate.Store.
 // Errors: ErrInvalid for an unknown order or a limit outside 1–200.

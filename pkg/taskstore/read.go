@@ -1,12 +1,13 @@
 package taskstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/millweir/millweir/pkg/sqldb"
@@ -103,26 +104,20 @@ func (s *Store) Transitions(ctx context.Context, scope taskstate.Scope, taskID s
 // TransitionsOf implements taskstate.Store.
 // limit counts rows of all tasks; ids over 500 are asked for in several statements.
 func (s *Store) TransitionsOf(ctx context.Context, after map[string]int64, limit int) ([]taskstate.Transition, error) {
-	batch := make([]afterRow, 0, len(after))
-	for id, n := range after {
-		if ascii(id, maxID) {
-			batch = append(batch, afterRow{ID: id, After: n})
-		}
+	var batch [][]any
+	for _, id := range storable(slices.Sorted(maps.Keys(after))) {
+		batch = append(batch, []any{id, after[id]})
 	}
-	sort.Slice(batch, func(i, j int) bool { return batch[i].ID < batch[j].ID })
 	var out []taskstate.Transition
 	for chunk := range slices.Chunk(batch, maxBatch) {
-		query, err := withRows(s, "TransitionsOf", chunk, bounded(limit))
-		if err != nil {
-			return nil, err
-		}
+		query := s.withRows("TransitionsOf", []string{"id", "after"}, chunk, bounded(limit))
 		log, err := sqldb.ReadAll(ctx, s, "read logs", query.Text, query.Args, scanTransition)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, log...)
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].ID < out[j].ID })
+	slices.SortFunc(out, func(x, y taskstate.Transition) int { return cmp.Compare(x.ID, y.ID) })
 	return out[:min(len(out), bounded(limit))], nil
 }
 
@@ -178,11 +173,3 @@ func (s *Store) NextWake(ctx context.Context, status taskstate.Status, limit tim
 		return min(limit, wake.Sub(now.Time)), err
 	})
 }
-
-// afterRow is one task of TransitionsOf.
-type afterRow struct {
-	ID    string `json:"id"`
-	After int64  `json:"after"`
-}
-
-func (r afterRow) values() []any { return []any{r.ID, r.After} }

@@ -243,7 +243,7 @@ func (s *Store) insertStatement(batch []*task, now time.Time) sqldb.Part {
 		}
 		return s.queries.Part("Insert", now, now, now, now, rows.String())
 	}
-	rows := &byID{}
+	rows := &pieces{}
 	for i, t := range batch {
 		if i > 0 {
 			rows.sql(", ")
@@ -259,20 +259,25 @@ func (s *Store) insertStatement(batch []*task, now time.Time) sqldb.Part {
 	return s.queries.Bind("Insert", sqldb.Parts{"rows": rows.part()})
 }
 
-// byID collects the text of MySQL's statements.
-type byID struct {
-	ids  []string // sorted
+// pieces collects the text of a statement.
+type pieces struct {
 	text strings.Builder
 	args []any
 }
 
 // sql adds text with its arguments.
-func (b *byID) sql(text string, args ...any) {
-	b.text.WriteString(text)
-	b.args = append(b.args, args...)
+func (p *pieces) sql(text string, args ...any) {
+	p.text.WriteString(text)
+	p.args = append(p.args, args...)
 }
 
-func (b *byID) part() sqldb.Part { return sqldb.Part{Text: b.text.String(), Args: b.args} }
+func (p *pieces) part() sqldb.Part { return sqldb.Part{Text: p.text.String(), Args: p.args} }
+
+// byID collects what is a function of a row's id in MySQL's statements.
+type byID struct {
+	pieces
+	ids []string // sorted
+}
 
 // value adds a function of the id: pointer is the i-th row's, leaf adds what one says.
 func (b *byID) value(pointer func(i int) any, leaf func(p any)) {

@@ -43,12 +43,7 @@ type Store struct {
 
 var _ taskstate.Database = (*Store)(nil)
 
-// New makes a store of an open database.
-func New(db *sqldb.Database) *Store {
-	return withColumns(db, columns)
-}
-
-// withColumns is New with the columns of ingest_task.
+// withColumns makes a store of an open database; columns are those of ingest_task.
 func withColumns(db *sqldb.Database, columns []column) *Store {
 	return &Store{Database: db, columns: columns, queries: loadQueries(db.Dialect(), columns), fresh: freshTime}
 }

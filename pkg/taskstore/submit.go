@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 	"unicode/utf8"
 
@@ -81,8 +80,8 @@ func (b *submission) work(ctx context.Context, tx taskstate.Tx) (bool, error) {
 		return false, err
 	}
 	b.out = make([]taskstate.Task, len(b.tasks))
-	for i, t := range b.tasks {
-		b.out[i] = inserted(b.store.columns, t.Task, m.Now)
+	for i := range b.tasks {
+		b.out[i] = inserted(b.store.columns, &b.tasks[i].Task, m.Now)
 	}
 	if err := b.deliver(ctx, tx); err != nil {
 		return false, err
@@ -95,8 +94,7 @@ func (b *submission) work(ctx context.Context, tx taskstate.Tx) (bool, error) {
 
 // insert writes the tasks in id order (the order of locks everywhere) and their first transitions.
 func (b *submission) insert(ctx context.Context, tx taskstate.Tx) error {
-	sorted := append([]taskstate.NewTask(nil), b.tasks...)
-	sort.Slice(sorted, func(i, j int) bool { return sorted[i].ID < sorted[j].ID })
+	sorted := slices.SortedFunc(slices.Values(b.tasks), func(x, y taskstate.NewTask) int { return strings.Compare(x.ID, y.ID) })
 	batch, log := make([]*task, len(sorted)), make([]logRow, len(sorted))
 	for i, t := range sorted {
 		if err := validate(t); err != nil {
