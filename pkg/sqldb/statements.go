@@ -63,6 +63,13 @@ var words = map[Dialect]map[string]string{
 	},
 }
 
+// templates are the macros that put their argument (§) into a text, by dialect.
+var templates = map[Dialect]map[string]string{
+	MySQL:    {"in": "(NOW(6) + INTERVAL § MICROSECOND)", "force": "FORCE INDEX (§)"},
+	Postgres: {"in": "(statement_timestamp() + CAST(§ AS bigint) * INTERVAL '1 microsecond')", "force": ""},
+	SQLite:   {"in": "mw_add(mw_now(), §)", "force": ""},
+}
+
 // MustLoad reads common.sql and <dialect>.sql of an embedded folder; either may be missing, not both. more are statements
 // that are not written in files. What is wrong with any of them is a programmer's mistake and panics.
 func MustLoad(files fs.FS, folder, dialect string, more ...Queries) Queries {
@@ -120,8 +127,8 @@ func (q Queries) expand(d Dialect, text string) (string, error) {
 			b.WriteString(word)
 			continue
 		}
-		macro, ok := macros[name]
-		if !ok {
+		template, ok := templates[d][name]
+		if !ok && name != "include" && name != "json" {
 			b.WriteString("@" + name) // for whoever runs the statement
 			continue
 		}
@@ -130,8 +137,14 @@ func (q Queries) expand(d Dialect, text string) (string, error) {
 			return "", fmt.Errorf("@%s has no argument", name)
 		}
 		arg, err := q.expand(d, arg)
-		if err == nil {
-			arg, err = macro(q, d, arg)
+		switch {
+		case err != nil:
+		case name == "include":
+			arg, err = q.include(d, arg)
+		case name == "json":
+			arg, err = jsonRows(d, arg)
+		default:
+			arg = strings.ReplaceAll(template, "§", arg)
 		}
 		if err != nil {
 			return "", err
@@ -141,43 +154,17 @@ func (q Queries) expand(d Dialect, text string) (string, error) {
 	}
 }
 
-// macroFunc replaces a macro with an argument.
-type macroFunc func(q Queries, d Dialect, arg string) (string, error)
-
-// macros are those with an argument.
-var macros map[string]macroFunc
-
-func init() { // include expands macros itself
-	macros = map[string]macroFunc{"in": macroIn, "force": macroForce, "include": macroInclude, "json": macroJSON}
-}
-
-func macroIn(_ Queries, d Dialect, arg string) (string, error) {
-	switch d {
-	case Postgres:
-		return "(statement_timestamp() + CAST(" + arg + " AS bigint) * INTERVAL '1 microsecond')", nil
-	case SQLite:
-		return "mw_add(mw_now(), " + arg + ")", nil
-	case MySQL:
-	}
-	return "(NOW(6) + INTERVAL " + arg + " MICROSECOND)", nil
-}
-
-func macroForce(_ Queries, d Dialect, arg string) (string, error) {
-	if d != MySQL {
-		return "", nil
-	}
-	return "FORCE INDEX (" + arg + ")", nil
-}
-
-func macroInclude(q Queries, d Dialect, arg string) (string, error) {
-	text, known := q[arg]
+// include is @include.
+func (q Queries) include(d Dialect, name string) (string, error) {
+	text, known := q[name]
 	if !known {
-		return "", fmt.Errorf("@include: no statement %s", arg)
+		return "", fmt.Errorf("@include: no statement %s", name)
 	}
 	return q.expand(d, text)
 }
 
-func macroJSON(_ Queries, d Dialect, arg string) (string, error) {
+// jsonRows is @json.
+func jsonRows(d Dialect, arg string) (string, error) {
 	switch d {
 	case Postgres:
 		return "json_to_recordset(CAST(? AS json)) AS c (" + arg + ")", nil
