@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -21,23 +20,15 @@ type Driver struct {
 	Open func(ctx context.Context, address string, pool PoolSize, now func() time.Time) (*Backend, error)
 }
 
-var (
-	driversMu sync.Mutex
-	drivers   []Driver
-)
+// drivers are written before main begins, and only read from then on.
+var drivers []Driver
 
-// Register makes a dialect known. The dialects' packages call it when they are linked, as drivers of database/sql do:
+// Register makes a dialect known. The dialects' packages call it in their init, as drivers of database/sql do:
 // a program opens the dialects that it imports.
-func Register(d Driver) {
-	driversMu.Lock()
-	defer driversMu.Unlock()
-	drivers = append(drivers, d)
-}
+func Register(d Driver) { drivers = append(drivers, d) }
 
 // DriverOf returns the driver for a scheme; ok false: this program does not link it.
 func DriverOf(scheme string) (d Driver, ok bool) {
-	driversMu.Lock()
-	defer driversMu.Unlock()
 	i := slices.IndexFunc(drivers, func(d Driver) bool { return slices.Contains(d.Schemes, scheme) })
 	if i < 0 {
 		return Driver{}, false
@@ -47,8 +38,6 @@ func DriverOf(scheme string) (d Driver, ok bool) {
 
 // Forms lists the forms of addresses that this program opens.
 func Forms() string {
-	driversMu.Lock()
-	defer driversMu.Unlock()
 	var forms []string
 	for _, d := range drivers {
 		if !slices.Contains(d.Schemes, SchemeDSN) {

@@ -64,7 +64,8 @@ func (d *Database) Migrate(ctx context.Context) ([]MigrationState, error) {
 			}
 			out = append(out, MigrationState{Version: k.Version, Name: k.Name, AppliedAt: now[len(now)-1].at})
 		}
-		return m.epoch(ctx)
+		_, err := m.conn.ExecContext(ctx, Rebind(m.dialect(), m.queries.Get("TimelineSet")), NewEpoch())
+		return wrap("make the timeline", err)
 	})
 	return out, err
 }
@@ -241,7 +242,8 @@ func (m *migrator) step(ctx context.Context, text, note string, args ...any) err
 	run := func() error {
 		for _, statement := range migrations.Statements(text) {
 			if _, err := m.conn.ExecContext(ctx, statement); err != nil {
-				return fmt.Errorf("%s: %w", firstLine(statement), err)
+				first, _, _ := strings.Cut(statement, "\n")
+				return fmt.Errorf("%s: %w", first, err)
 			}
 			if err := crash.Fault("migrate.after_statement"); err != nil {
 				return err
@@ -288,19 +290,7 @@ func withCollation(text string, known []string) (string, error) {
 	return "", ErrNoCollation
 }
 
-// firstLine names a statement in an error.
-func firstLine(statement string) string {
-	line, _, _ := strings.Cut(statement, "\n")
-	return line
-}
-
-// epoch makes the epoch where there is none: a random positive number of 63 bits.
-func (m *migrator) epoch(ctx context.Context) error {
-	_, err := m.conn.ExecContext(ctx, Rebind(m.dialect(), m.queries.Get("TimelineSet")), NewEpoch())
-	return wrap("make the timeline", err)
-}
-
-// NewEpoch is a random positive number: the name of one history of a database.
+// NewEpoch is a random positive number of 63 bits: the name of one history of a database.
 func NewEpoch() int64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails

@@ -44,12 +44,12 @@ func driverOf(form string, parse func(address string) (*driver.Config, error), s
 			_, err := parse(address)
 			return err
 		},
-		Open: func(ctx context.Context, address string, pool sqldb.PoolSize, _ func() time.Time) (*sqldb.Backend, error) {
+		Open: func(_ context.Context, address string, pool sqldb.PoolSize, _ func() time.Time) (*sqldb.Backend, error) {
 			cfg, err := parse(address)
 			if err != nil {
 				return nil, err
 			}
-			return open(ctx, cfg, pool)
+			return open(cfg, pool)
 		},
 	}
 }
@@ -94,7 +94,7 @@ func parseURL(address string) (*driver.Config, error) {
 }
 
 // open sets what the store relies on, whatever the address says; nothing connects before the first statement (design D16).
-func open(ctx context.Context, cfg *driver.Config, pool sqldb.PoolSize) (*sqldb.Backend, error) {
+func open(cfg *driver.Config, pool sqldb.PoolSize) (*sqldb.Backend, error) {
 	cfg.ParseTime, cfg.Loc = true, time.UTC
 	cfg.ClientFoundRows = true
 	cfg.InterpolateParams = true // one round trip a statement; the driver escapes by the server's own flags

@@ -30,9 +30,7 @@ func init() {
 			_, err := parse(address)
 			return err
 		},
-		Open: func(ctx context.Context, address string, pool sqldb.PoolSize, _ func() time.Time) (*sqldb.Backend, error) {
-			return Open(ctx, address, pool)
-		},
+		Open: open,
 	})
 }
 
@@ -45,8 +43,8 @@ func parse(address string) (*pgx.ConnConfig, error) {
 	return cfg, nil
 }
 
-// Open prepares the pool; nothing connects before the first statement (design D16).
-func Open(ctx context.Context, address string, pool sqldb.PoolSize) (*sqldb.Backend, error) {
+// open prepares the pool; nothing connects before the first statement (design D16).
+func open(_ context.Context, address string, pool sqldb.PoolSize, _ func() time.Time) (*sqldb.Backend, error) {
 	cfg, err := parse(address)
 	if err != nil {
 		return nil, err

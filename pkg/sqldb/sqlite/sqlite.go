@@ -42,7 +42,7 @@ func init() {
 			return nil
 		},
 		Open: func(ctx context.Context, address string, _ sqldb.PoolSize, now func() time.Time) (*sqldb.Backend, error) {
-			return Open(ctx, Config{Path: path(address), Now: now})
+			return open(ctx, path(address), now)
 		},
 	})
 }
@@ -52,32 +52,26 @@ func path(address string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(address, "sqlite:"), "//")
 }
 
-// Config says which file to open.
-type Config struct {
-	Path string           // the file; its folder must exist
-	Now  func() time.Time // the database's clock; nil: time.Now
-}
-
-// Open opens the file, makes it if it is missing, and tries it.
+// open opens the file, makes it if it is missing (not its folder), and tries it. now is the database's clock, nil: time.Now.
 // Errors: a path that cannot be used, or a file that is no SQLite database; both name the path.
-func Open(ctx context.Context, cfg Config) (*sqldb.Backend, error) {
-	if cfg.Path == "" || strings.Contains(cfg.Path, ":memory:") {
+func open(ctx context.Context, path string, now func() time.Time) (*sqldb.Backend, error) {
+	if path == "" || strings.Contains(path, ":memory:") {
 		return nil, errors.New("sqlite: a file path is needed (a database in memory would not outlive its connection)")
 	}
-	dir := filepath.Dir(cfg.Path)
+	dir := filepath.Dir(path)
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		return nil, fmt.Errorf("sqlite: the folder %s does not exist", dir)
 	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
+	if now == nil {
+		now = time.Now
 	}
-	writer := sql.OpenDB(&connector{dsn: dsn(cfg.Path, false), now: cfg.Now})
+	writer := sql.OpenDB(&connector{dsn: dsn(path, false), now: now})
 	writer.SetMaxOpenConns(1)
 	writer.SetMaxIdleConns(1)
 	if err := writer.PingContext(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("sqlite %s: %w", cfg.Path, err), writer.Close())
+		return nil, errors.Join(fmt.Errorf("sqlite %s: %w", path, err), writer.Close())
 	}
-	reads := sql.OpenDB(&connector{dsn: dsn(cfg.Path, true), now: cfg.Now})
+	reads := sql.OpenDB(&connector{dsn: dsn(path, true), now: now})
 	reads.SetMaxOpenConns(readers)
 	reads.SetMaxIdleConns(readers)
 	return &sqldb.Backend{
