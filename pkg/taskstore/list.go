@@ -86,19 +86,16 @@ func (s *Store) where(f *filters, q taskstate.Query) {
 	}
 }
 
+// orders are what the queries of an order end in.
+var orders = map[taskstate.Sort]string{
+	"": "CreatedDown", taskstate.SortCreatedDesc: "CreatedDown", taskstate.SortCreated: "CreatedUp",
+	taskstate.SortUpdatedDesc: "UpdatedDown", taskstate.SortUpdated: "UpdatedUp",
+}
+
 // page adds cursor, order and limit, and returns the order alone.
 func (s *Store) page(f *filters, q taskstate.Query) (order string, err error) {
-	var kind string
-	switch q.Sort {
-	case taskstate.SortCreated:
-		kind = "CreatedUp"
-	case taskstate.SortCreatedDesc, "":
-		kind = "CreatedDown"
-	case taskstate.SortUpdated:
-		kind = "UpdatedUp"
-	case taskstate.SortUpdatedDesc:
-		kind = "UpdatedDown"
-	default:
+	kind, known := orders[q.Sort]
+	if !known {
 		return "", fmt.Errorf("%w: unknown order %q", ErrInvalid, q.Sort)
 	}
 	if q.After != nil {
