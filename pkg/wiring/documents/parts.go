@@ -140,16 +140,13 @@ func (p *Parts) CheckUploads(ctx context.Context, a *app.App, writes bool) error
 func (p *Parts) Application(s Shared, d ingest.Deps, maxUpload int64) (*app.App, error) {
 	d.Store, d.Embedder, d.Vectors = p.Store, p.Embedder, p.Vectors
 	d.Log, d.Redact = p.Env.Log, telemetry.Redact
-	d.TagEmbed = tagEmbed
+	d.TagEmbed = func(ctx context.Context, taskID string, fence int64, batch string) context.Context {
+		return embed.WithCall(ctx, embed.Call{TaskID: taskID, Fence: fence, Batch: batch})
+	}
 	cfg := ingest.NewDefaultConfig()
 	cfg.MaxAttempts, cfg.MaxBacklog = s.Tasks.MaxAttempts, s.Tasks.MaxBacklog
 	if maxUpload > 0 {
 		cfg.MaxUploadBytes = maxUpload
 	}
 	return app.New(d, p.Files, cfg)
-}
-
-// tagEmbed names the task, claim and batch of an embedding call in its headers.
-func tagEmbed(ctx context.Context, taskID string, fence int64, batch string) context.Context {
-	return embed.WithCall(ctx, embed.Call{TaskID: taskID, Fence: fence, Batch: batch})
 }

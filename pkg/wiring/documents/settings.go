@@ -32,13 +32,10 @@ func (t Tasks) Policy(dlq bool) taskstate.Policy {
 		MaxCrashes: t.MaxCrashes, Slack: wiring.MS(t.SlackMS), DLQ: dlq,
 	}
 	if t.Jitter == "on" {
-		p.Jitter = halfJitter
+		p.Jitter = func() float64 { return mathrand.Float64() / 2 }
 	}
 	return p
 }
-
-// halfJitter takes away up to a half of a wait.
-func halfJitter() float64 { return mathrand.Float64() / 2 }
 
 // Uploads says where files are.
 type Uploads struct {
