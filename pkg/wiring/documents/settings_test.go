@@ -1,0 +1,47 @@
+package documents
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/process"
+	"github.com/millweir/millweir/pkg/wiring/queue"
+)
+
+func TestPolicyOfSettings(t *testing.T) {
+	t.Parallel()
+	tasks := Tasks{BaseMS: 1000, MaxMS: 4000, LeaseMS: 30_000, MaxCrashes: 3, SlackMS: 2000, Jitter: "off"}
+	p := tasks.Policy(true)
+	require.NoError(t, p.Validate())
+	require.Equal(t, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second},
+		[]time.Duration{p.Backoff(1), p.Backoff(2), p.Backoff(3), p.Backoff(99)})
+	require.True(t, p.DLQ)
+	tasks.Jitter = "on"
+	p = tasks.Policy(false)
+	for range 1000 {
+		wait := p.Backoff(3)
+		require.LessOrEqual(t, wait, 4*time.Second)
+		require.Greater(t, wait, 2*time.Second, "at most a half is taken away")
+	}
+	require.False(t, p.DLQ)
+}
+
+func TestDeadLettersAreOwedWhereRedisKeepsThem(t *testing.T) {
+	t.Parallel()
+	s := Shared{Queue: queue.Settings{Kind: queue.Redis, DLQKey: "dlq"}}
+	require.True(t, s.Policy().DLQ)
+	s.Queue.Kind = queue.Kafka
+	require.False(t, s.Policy().DLQ)
+}
+
+func TestChromaNeedsAnAddress(t *testing.T) {
+	t.Parallel()
+	require.ErrorContains(t, Vectors{Kind: "chroma"}.Validate(), "CHROMA_BASE_URL")
+	require.NoError(t, Vectors{Kind: "chroma", URL: process.NewDSN("http://h:8000")}.Validate())
+	require.NoError(t, Vectors{Kind: "embedded"}.Validate())
+	require.Contains(t, Embedding{}.describe(), "built-in")
+	secret := Embedding{URL: process.NewDSN("https://me:hidden-login@h/v1"), Model: "m"}
+	require.NotContains(t, secret.describe(), "hidden-login")
+}
