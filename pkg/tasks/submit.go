@@ -213,21 +213,16 @@ func (s *Service) Insert(ctx context.Context,
 // UserKey is an idempotency key of a user.
 type UserKey struct{ User, Key string }
 
-// compare orders keys by their users.
-func (k UserKey) compare(other UserKey) int {
-	return cmp.Or(strings.Compare(k.User, other.User), strings.Compare(k.Key, other.Key))
-}
-
 // Earlier reads the tasks that were made with idempotency keys: ids, hashes, document, base and file.
 func (s *Service) Earlier(ctx context.Context, tx taskstate.Tx, keys map[UserKey]bool) (map[UserKey]taskstate.Task, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	sorted := sqldb.Padded(slices.SortedFunc(maps.Keys(keys), UserKey.compare))
-	params := make([]any, 0, 2*len(sorted))
-	for _, k := range sorted {
-		params = append(params, k.User, k.Key)
+	pairs := map[sqldb.Pair]bool{}
+	for k := range keys {
+		pairs[sqldb.Pair{k.User, k.Key}] = true
 	}
+	params := sqldb.PairArgs(pairs)
 	found := map[UserKey]taskstate.Task{}
 	err := sqldb.Each(ctx, tx, func(rows *sql.Rows) error {
 		var t taskstate.Task
@@ -235,7 +230,7 @@ func (s *Service) Earlier(ctx context.Context, tx taskstate.Tx, keys map[UserKey
 		t.DocumentID, t.KnowledgeBase = strings.TrimSpace(t.DocumentID), strings.TrimSpace(t.KnowledgeBase)
 		found[UserKey{t.UserID, t.IdempotencyKey}] = t
 		return err
-	}, s.q.Any("TasksByKey", len(sorted)), params...)
+	}, s.q.Any("TasksByKey", len(params)/2), params...)
 	if err != nil {
 		return nil, fmt.Errorf("look for the keys' tasks: %w", err)
 	}

@@ -141,8 +141,8 @@ var patches = map[string][]patch{
 			found[UserKey{"", t.IdempotencyKey}] = t
 		}
 `},
-		{file: "pkg/tasks/submit.go", old: `s.q.Any("TasksByKey", len(sorted))`, text: `func() string {
-		query := s.q.Any("TasksByKey", len(sorted))
+		{file: "pkg/tasks/submit.go", old: `s.q.Any("TasksByKey", len(params)/2)`, text: `func() string {
+		query := s.q.Any("TasksByKey", len(params)/2)
 		if seededBug("m17") {
 			query = strings.ReplaceAll(query, "user_id = ?", "(user_id = ? OR 1 = 1)")
 		}
