@@ -1,11 +1,12 @@
 package spec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
+	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -111,14 +112,8 @@ func (x *Table) Due(status taskstate.Status, until time.Time, inclusive bool, li
 			found = append(found, t)
 		}
 	}
-	sort.Slice(found, func(i, j int) bool {
-		if !found[i].WakeAt.Equal(found[j].WakeAt) {
-			return found[i].WakeAt.Before(found[j].WakeAt)
-		}
-		if !found[i].UpdatedAt.Equal(found[j].UpdatedAt) {
-			return found[i].UpdatedAt.Before(found[j].UpdatedAt)
-		}
-		return found[i].ID < found[j].ID
+	slices.SortFunc(found, func(a, b taskstate.Task) int {
+		return cmp.Or(a.WakeAt.Compare(b.WakeAt), a.UpdatedAt.Compare(b.UpdatedAt), strings.Compare(a.ID, b.ID))
 	})
 	out := make([]string, min(limit, len(found)))
 	for i := range out {
@@ -143,7 +138,7 @@ func (x *Table) Heartbeat(at time.Time, lease time.Duration, beats []taskstate.B
 		}
 		x.tasks[t.ID] = t
 	}
-	sort.Strings(lost)
+	slices.Sort(lost)
 	return lost
 }
 
