@@ -3,7 +3,7 @@ package tasks
 import (
 	"context"
 	"errors"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskrun"
@@ -16,16 +16,13 @@ const quietRest = 30 * time.Second
 // quietQueue remembers that the queue did not answer in time. Requests then add no deliveries: their rows are the promise
 // (design D5). The receiver's loop tries with the newest of them, and its first success ends it.
 type quietQueue struct {
-	mu    sync.Mutex
-	until time.Time
+	until atomic.Int64 // when it is asked again, in nanoseconds since 1970; 0: it answers
 	late  chan []taskstate.Task
 }
 
 // leave reports whether a request leaves its deliveries to the sweep, or to the receiver's loop if that is free.
 func (q *quietQueue) leave(now time.Time, tasks []taskstate.Task) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !now.Before(q.until) {
+	if now.UnixNano() >= q.until.Load() {
 		return false
 	}
 	select {
@@ -33,13 +30,6 @@ func (q *quietQueue) leave(now time.Time, tasks []taskstate.Task) bool {
 	default:
 	}
 	return true
-}
-
-// set notes until when the queue is left alone; zero: it answers.
-func (q *quietQueue) set(until time.Time) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.until = until
 }
 
 // Announce adds the deliveries of tasks that became QUEUED and wakes who waits for them.
@@ -69,10 +59,10 @@ func (s *Service) publish(ctx context.Context, tasks []taskstate.Task) {
 	err := taskrun.Publish(ctx, s.d.Publisher, tasks)
 	switch {
 	case err == nil:
-		s.quiet.set(time.Time{})
+		s.quiet.until.Store(0)
 		return
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded):
-		s.quiet.set(s.d.Clock().Add(quietRest))
+		s.quiet.until.Store(s.d.Clock().Add(quietRest).UnixNano())
 	}
 	s.d.Log.DebugContext(ctx, "tasks: delivery not added, the sweep will", "tasks", len(tasks), "error", s.d.Redact(err.Error()))
 }
