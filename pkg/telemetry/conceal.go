@@ -46,11 +46,3 @@ func Conceal(secret string) {
 	}
 	concealed.hide.Store(strings.NewReplacer(pairs...))
 }
-
-// hideConcealed replaces what Conceal was told.
-func hideConcealed(text string) string {
-	if r := concealed.hide.Load(); r != nil {
-		return r.Replace(text)
-	}
-	return text
-}

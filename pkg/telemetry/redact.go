@@ -45,7 +45,9 @@ var rules = []rule{
 // values named like a secret (also in query strings), our own API keys, the known shapes of others, and what Conceal was told.
 // It is for text that people will read (lastError, log lines); it is idempotent and never fails.
 func Redact(text string) string {
-	text = hideConcealed(text)
+	if r := concealed.hide.Load(); r != nil {
+		text = r.Replace(text)
+	}
 	for i := range rules {
 		r := &rules[i]
 		if !r.hint(text) {
