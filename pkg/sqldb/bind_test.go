@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,6 +32,40 @@ func TestListsRepeatTheirLastValue(t *testing.T) {
 	values := make([]int, 3, 4)
 	require.Equal(t, []int{0, 0, 0, 0}, sqldb.Padded(values))
 	require.Zero(t, values[:4][3], "the caller's slice stays as it is")
+}
+
+func TestMacrosOfEachDialect(t *testing.T) {
+	t.Parallel()
+	load := func(d sqldb.Dialect, text string) (sqldb.Queries, error) {
+		return sqldb.Load(fstest.MapFS{"common.sql": {Data: []byte("-- name: N\n60\n-- name: A\n" + text)}}, d)
+	}
+	for d, want := range map[sqldb.Dialect]string{
+		sqldb.MySQL:    "(NOW(6) + INTERVAL (1 + 60) MICROSECOND) FORCE INDEX (i) @part",
+		sqldb.Postgres: "(statement_timestamp() + CAST((1 + 60) AS bigint) * INTERVAL '1 microsecond')  @part",
+		sqldb.SQLite:   "mw_add(mw_now(), (1 + 60))  @part",
+	} {
+		q, err := load(d, "@in((1 + @include(N))) @force(i) @part")
+		require.NoError(t, err)
+		require.Equal(t, want, q.Get("A"))
+	}
+	q, err := load(sqldb.SQLite, "SELECT c.a FROM @json(a text, b bigint)")
+	require.NoError(t, err)
+	require.Equal(t, "SELECT c.a FROM (SELECT value ->> 'a' AS a, value ->> 'b' AS b FROM json_each(?)) AS c", q.Get("A"))
+	q, err = load(sqldb.Postgres, "SELECT c.a FROM @json(a text, b bigint)")
+	require.NoError(t, err)
+	require.Equal(t, "SELECT c.a FROM json_to_recordset(CAST(? AS json)) AS c (a text, b bigint)", q.Get("A"))
+	for text, problem := range map[string]string{
+		"@in":               "statement A: @in has no argument",
+		"@in 5":             "statement A: @in has no argument",
+		"@in((5)":           "statement A: @in has no argument",
+		"@force":            "statement A: @force has no argument",
+		"@include(Missing)": "statement A: @include: no statement Missing",
+		"@in(@include())":   "statement A: @include: no statement ",
+		"@json(a text)":     "statement A: @json is not for mysql",
+	} {
+		_, err := load(sqldb.MySQL, text)
+		require.EqualError(t, err, problem, text)
+	}
 }
 
 var numbered = regexp.MustCompile(`\$([0-9]+)`)
