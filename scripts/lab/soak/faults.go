@@ -11,6 +11,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/proc"
 	"github.com/millweir/millweir/scripts/lab/proxy"
@@ -29,30 +30,37 @@ const (
 	failing = 75
 )
 
-// fault is one way to do harm. Its do does it once and puts it right again before it returns; when ctx ends it hurries.
+// harm does something once and puts it right again before it returns; when ctx ends it hurries.
+type harm func(ctx context.Context, n *nemesis, random *rand.Rand) error
+
+// fault is one way to do harm.
 type fault struct {
 	name  string
 	pause time.Duration // about the time between two of them in a shift
-	do    func(ctx context.Context, n *nemesis, random *rand.Rand) error
+	do    harm
 }
 
 // faults are all that a soak does.
 var faults = []fault{
-	{"kill-worker", 4 * time.Second, func(_ context.Context, n *nemesis, r *rand.Rand) error { return n.kill(r, "stream-worker") }},
-	{"kill-api", 5 * time.Second, func(_ context.Context, n *nemesis, r *rand.Rand) error { return n.kill(r, "ingest-api") }},
-	{"kill-reclaimer", 5 * time.Second, func(_ context.Context, n *nemesis, r *rand.Rand) error { return n.kill(r, "reclaimer") }},
+	{"kill-worker", 4 * time.Second, killOne("stream-worker")},
+	{"kill-api", 5 * time.Second, killOne("ingest-api")},
+	{"kill-reclaimer", 5 * time.Second, killOne("reclaimer")},
 	{"kill-all", 12 * time.Second, killAll},
 	{"stop-process", 3 * time.Second, stopProcess},
 	{"sigterm", 4 * time.Second, sigterm},
-	{"redis-kill", 8 * time.Second, redisKill},
-	{"redis-flush", 8 * time.Second, redisFlush},
-	{"redis-delete", 8 * time.Second, redisDelete},
-	{"database-restart", 10 * time.Second, databaseRestart},
-	{"chroma-kill", 12 * time.Second, chromaKill},
-	{"net-slow", 5 * time.Second, netSlow},
-	{"net-reset", 5 * time.Second, netReset},
-	{"net-silence", 8 * time.Second, netSilence},
-	{"net-refuse", 8 * time.Second, netRefuse},
+	{"redis-kill", 8 * time.Second, alone(func(ctx context.Context, n *nemesis, r *rand.Rand) error {
+		return restart(ctx, n.world.Redis, between(r, 0, 2*time.Second))
+	})},
+	{"redis-flush", 8 * time.Second, alone(redisFlush)},
+	{"redis-delete", 8 * time.Second, alone(redisDelete)},
+	{"database-restart", 10 * time.Second, alone(databaseRestart)},
+	{"chroma-kill", 12 * time.Second, alone(func(ctx context.Context, n *nemesis, r *rand.Rand) error {
+		return restart(ctx, n.world.Chroma, between(r, 0, 2*time.Second))
+	})},
+	{"net-slow", 5 * time.Second, network(4*time.Second, func(p *proxy.Proxy) error { return p.Slow(50*time.Millisecond, 50*time.Millisecond) })},
+	{"net-reset", 5 * time.Second, network(time.Second, (*proxy.Proxy).Cut)},
+	{"net-silence", 8 * time.Second, network(6*time.Second, (*proxy.Proxy).Silence)},
+	{"net-refuse", 8 * time.Second, network(2*time.Second, func(p *proxy.Proxy) error { p.Refuse(); return nil })},
 	{"commit-unknown", 2 * time.Second, commitUnknown},
 	{"embedder", 2 * time.Second, embedder},
 }
@@ -71,7 +79,7 @@ type nemesis struct {
 	world  *world.World
 	fleet  *fleet
 
-	Servers  sync.Mutex // one harm to the servers and their proxies at a time
+	servers  sync.Mutex // one harm to the servers and their proxies at a time
 	problems *problems
 	journal  *journal
 
@@ -157,13 +165,20 @@ func between(random *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(random.Int64N(int64(most-least)))
 }
 
-func (n *nemesis) kill(random *rand.Rand, service string) error {
+// harm does something to a random member of a service ("": of all), if there is one that no other fault holds.
+func (n *nemesis) harm(random *rand.Rand, service string, do func(*member) error) error {
 	m := n.fleet.any(random, service)
 	if m == nil {
 		return nil
 	}
 	defer m.mu.Unlock()
-	return m.kill()
+	return do(m)
+}
+
+func killOne(service string) harm {
+	return func(_ context.Context, n *nemesis, random *rand.Rand) error {
+		return n.harm(random, service, (*member).kill)
+	}
 }
 
 // killAll kills the whole fleet at once and starts it in random order.
@@ -185,43 +200,36 @@ func killAll(_ context.Context, n *nemesis, random *rand.Rand) error {
 
 // stopProcess pauses a process for longer than its leases.
 func stopProcess(ctx context.Context, n *nemesis, random *rand.Rand) error {
-	m := n.fleet.any(random, "")
-	if m == nil {
-		return nil
-	}
-	defer m.mu.Unlock()
-	return m.pause(ctx, between(random, lease, 3*lease))
+	return n.harm(random, "", func(m *member) error { return m.pause(ctx, between(random, lease, 3*lease)) })
 }
 
 func sigterm(ctx context.Context, n *nemesis, random *rand.Rand) error {
-	m := n.fleet.any(random, "")
-	if m == nil {
-		return nil
-	}
-	defer m.mu.Unlock()
-	return m.stop(ctx)
+	return n.harm(random, "", func(m *member) error { return m.stop(ctx) })
 }
 
-// redisKill is kill -9 and a restart on the same data.
-func redisKill(ctx context.Context, n *nemesis, random *rand.Rand) error {
-	n.Servers.Lock()
-	defer n.Servers.Unlock()
-	err := n.world.Redis.Kill(context.WithoutCancel(ctx))
-	await.Pause(ctx, between(random, 0, 2*time.Second))
-	return errors.Join(err, n.world.Redis.Restart(context.WithoutCancel(ctx)))
+// alone keeps a harm to servers from meeting another one.
+func alone(do harm) harm {
+	return func(ctx context.Context, n *nemesis, random *rand.Rand) error {
+		n.servers.Lock()
+		defer n.servers.Unlock()
+		return do(ctx, n, random)
+	}
+}
+
+// restart is kill -9 of a server and, after it was away for a while, a restart on the same data.
+func restart(ctx context.Context, server *labserver.Server, away time.Duration) error {
+	err := server.Kill(context.WithoutCancel(ctx))
+	await.Pause(ctx, away)
+	return errors.Join(err, server.Restart(context.WithoutCancel(ctx)))
 }
 
 // redisFlush forgets everything.
 func redisFlush(ctx context.Context, n *nemesis, _ *rand.Rand) error {
-	n.Servers.Lock()
-	defer n.Servers.Unlock()
 	return n.world.Stream.Do(context.WithoutCancel(ctx), "FLUSHALL")
 }
 
 // redisDelete takes the stream or its group away.
 func redisDelete(ctx context.Context, n *nemesis, random *rand.Rand) error {
-	n.Servers.Lock()
-	defer n.Servers.Unlock()
 	command := []string{"DEL", world.StreamKey}
 	if random.IntN(2) == 0 {
 		command = []string{"XGROUP", "DESTROY", world.StreamKey, world.Group}
@@ -234,50 +242,23 @@ func redisDelete(ctx context.Context, n *nemesis, random *rand.Rand) error {
 	return err
 }
 
+// databaseRestart tells the checker of the outage.
 func databaseRestart(ctx context.Context, n *nemesis, random *rand.Rand) error {
-	n.Servers.Lock()
-	defer n.Servers.Unlock()
 	began := time.Now()
-	err := n.world.SQL.Kill(context.WithoutCancel(ctx))
-	await.Pause(ctx, between(random, 0, 3*time.Second))
-	err = errors.Join(err, n.world.SQL.Restart(context.WithoutCancel(ctx)))
+	err := restart(ctx, n.world.SQL, between(random, 0, 3*time.Second))
 	n.journal.write(fsck.ClientRecord{Op: fsck.OpOutage, Outcome: fsck.OutcomeOK, Began: began, Ended: time.Now()})
 	return err
 }
 
-func chromaKill(ctx context.Context, n *nemesis, random *rand.Rand) error {
-	n.Servers.Lock()
-	defer n.Servers.Unlock()
-	err := n.world.Chroma.Kill(context.WithoutCancel(ctx))
-	await.Pause(ctx, between(random, 0, 2*time.Second))
-	return errors.Join(err, n.world.Chroma.Restart(context.WithoutCancel(ctx)))
-}
-
 // network spoils the way to one server for a while.
-func network(ctx context.Context, n *nemesis, random *rand.Rand, most time.Duration, spoil func(*proxy.Proxy) error) error {
-	n.Servers.Lock()
-	defer n.Servers.Unlock()
-	all := n.world.Net.All()
-	p := all[random.IntN(len(all))]
-	err := spoil(p)
-	await.Pause(ctx, between(random, most/4, most))
-	return errors.Join(err, p.Heal())
-}
-
-func netSlow(ctx context.Context, n *nemesis, random *rand.Rand) error {
-	return network(ctx, n, random, 4*time.Second, func(p *proxy.Proxy) error { return p.Slow(50*time.Millisecond, 50*time.Millisecond) })
-}
-
-func netReset(ctx context.Context, n *nemesis, random *rand.Rand) error {
-	return network(ctx, n, random, time.Second, (*proxy.Proxy).Cut)
-}
-
-func netSilence(ctx context.Context, n *nemesis, random *rand.Rand) error {
-	return network(ctx, n, random, 6*time.Second, (*proxy.Proxy).Silence)
-}
-
-func netRefuse(ctx context.Context, n *nemesis, random *rand.Rand) error {
-	return network(ctx, n, random, 2*time.Second, func(p *proxy.Proxy) error { p.Refuse(); return nil })
+func network(most time.Duration, spoil func(*proxy.Proxy) error) harm {
+	return alone(func(ctx context.Context, n *nemesis, random *rand.Rand) error {
+		all := n.world.Net.All()
+		p := all[random.IntN(len(all))]
+		err := spoil(p)
+		await.Pause(ctx, between(random, most/4, most))
+		return errors.Join(err, p.Heal())
+	})
 }
 
 // commitUnknown cuts the answers of some COMMITs.

@@ -13,6 +13,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"math/rand/v2"
 	"path/filepath"
@@ -108,11 +109,9 @@ func settings() []string {
 
 // randomOf is a source of its own for each name, out of the seed.
 func (s *soak) randomOf(name string) *rand.Rand {
-	sum := uint64(14695981039346656037) // FNV-1a
-	for _, b := range []byte(name) {
-		sum = (sum ^ uint64(b)) * 1099511628211
-	}
-	return rand.New(rand.NewPCG(s.Seed, sum)) //nolint:gosec // moments and choices of a test, no secret
+	sum := fnv.New64a()
+	_, _ = io.WriteString(sum, name)                  // a hash takes everything
+	return rand.New(rand.NewPCG(s.Seed, sum.Sum64())) //nolint:gosec // moments and choices of a test, no secret
 }
 
 // full tells whether the backlog is long enough.

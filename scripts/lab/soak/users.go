@@ -126,23 +126,24 @@ type actor struct {
 	random *rand.Rand
 }
 
-// ops are what an actor does, with how often.
+// ops are what an actor does, with how often: something by itself, or to a document that its user knows.
 var ops = []struct {
 	weight int
 	do     func(a *actor, ctx context.Context)
+	to     func(a *actor, ctx context.Context, h held)
 }{
-	{36, (*actor).upload},
-	{4, (*actor).repeat},
-	{2, (*actor).misuse},
-	{3, (*actor).again},
-	{5, (*actor).replace},
-	{3, (*actor).force},
-	{4, (*actor).delete},
-	{7, (*actor).cancel},
-	{14, (*actor).retry},
-	{3, (*actor).suspend},
-	{4, (*actor).search},
-	{2, (*actor).list},
+	{weight: 36, do: (*actor).upload},
+	{weight: 4, to: (*actor).repeat},
+	{weight: 2, to: (*actor).misuse},
+	{weight: 3, to: (*actor).again},
+	{weight: 5, to: (*actor).replace},
+	{weight: 3, to: (*actor).force},
+	{weight: 4, to: (*actor).delete},
+	{weight: 7, to: (*actor).cancel},
+	{weight: 14, to: (*actor).retry},
+	{weight: 3, to: (*actor).suspend},
+	{weight: 4, to: (*actor).search},
+	{weight: 2, do: (*actor).list},
 }
 
 // step does one thing.
@@ -153,10 +154,15 @@ func (a *actor) step(ctx context.Context) {
 	}
 	at := a.random.IntN(sum)
 	for _, o := range ops {
-		if at -= o.weight; at < 0 {
-			o.do(a, ctx)
-			return
+		if at -= o.weight; at >= 0 {
+			continue
 		}
+		if o.do != nil {
+			o.do(a, ctx)
+		} else if h, ok := a.known(); ok {
+			o.to(a, ctx, h)
+		}
+		return
 	}
 }
 
@@ -257,22 +263,14 @@ func (a *actor) upload(ctx context.Context) {
 }
 
 // repeat sends the same request again: the same key and bytes are the same task for ever.
-func (a *actor) repeat(ctx context.Context) {
-	h, ok := a.known()
-	if !ok {
-		return
-	}
+func (a *actor) repeat(ctx context.Context, h held) {
 	if t, ok := a.send(ctx, h.doc, (*apiclient.Client).Upload); ok && t.TaskID != h.task {
 		a.faults.add("I14: key %s of %s was answered with task %s, and before with %s", h.doc.Key, a.user.name, t.TaskID, h.task)
 	}
 }
 
 // misuse sends other bytes with a key that is taken: refused.
-func (a *actor) misuse(ctx context.Context) {
-	h, ok := a.known()
-	if !ok {
-		return
-	}
+func (a *actor) misuse(ctx context.Context, h held) {
 	d := a.fresh()
 	d.Key = h.doc.Key
 	if t, ok := a.send(ctx, d, (*apiclient.Client).Upload); ok {
@@ -281,19 +279,13 @@ func (a *actor) misuse(ctx context.Context) {
 }
 
 // again sends the same bytes without a key: a duplicate, or a new task if the last one ended badly.
-func (a *actor) again(ctx context.Context) {
-	if h, ok := a.known(); ok {
-		h.doc.Key = ""
-		a.send(ctx, h.doc, (*apiclient.Client).Upload)
-	}
+func (a *actor) again(ctx context.Context, h held) {
+	h.doc.Key = ""
+	a.send(ctx, h.doc, (*apiclient.Client).Upload)
 }
 
 // replace sends a new version.
-func (a *actor) replace(ctx context.Context) {
-	h, ok := a.known()
-	if !ok {
-		return
-	}
+func (a *actor) replace(ctx context.Context, h held) {
 	d := a.fresh()
 	t, ok := a.send(ctx, d, func(c *apiclient.Client, ctx context.Context, d apiclient.Doc) (apiclient.Task, error) {
 		return c.Replace(ctx, h.document, d)
@@ -304,19 +296,13 @@ func (a *actor) replace(ctx context.Context) {
 }
 
 // force sends the same bytes as a new version, with a key of its own.
-func (a *actor) force(ctx context.Context) {
-	if h, ok := a.known(); ok {
-		h.doc.Key = fmt.Sprintf("force-%d", a.numbers.Add(1))
-		a.send(ctx, h.doc, (*apiclient.Client).Force)
-	}
+func (a *actor) force(ctx context.Context, h held) {
+	h.doc.Key = fmt.Sprintf("force-%d", a.numbers.Add(1))
+	a.send(ctx, h.doc, (*apiclient.Client).Force)
 }
 
 // delete removes a document.
-func (a *actor) delete(ctx context.Context) {
-	h, ok := a.known()
-	if !ok {
-		return
-	}
+func (a *actor) delete(ctx context.Context, h held) {
 	if err := a.client().Delete(context.WithoutCancel(ctx), h.document); err == nil {
 		a.mu.Lock()
 		if _, before := a.deleted[h.document]; !before {
@@ -327,26 +313,19 @@ func (a *actor) delete(ctx context.Context) {
 }
 
 // cancel withdraws a task, and sometimes replays it at once.
-func (a *actor) cancel(ctx context.Context) {
-	h, ok := a.known()
-	if ok && a.client().Cancel(ctx, h.task) == nil && a.random.IntN(2) == 0 {
+func (a *actor) cancel(ctx context.Context, h held) {
+	if a.client().Cancel(ctx, h.task) == nil && a.random.IntN(2) == 0 {
 		_ = a.client().Retry(ctx, h.task) // a refusal is in the journal
 	}
 }
 
 // retry does not want to wait, or replays what died.
-func (a *actor) retry(ctx context.Context) {
-	if h, ok := a.known(); ok {
-		_ = a.client().Retry(ctx, h.task) // most are refused: they are done or at work
-	}
+func (a *actor) retry(ctx context.Context, h held) {
+	_ = a.client().Retry(ctx, h.task) // most are refused: they are done or at work
 }
 
 // suspend lets the operator hold a task and let it go again.
-func (a *actor) suspend(ctx context.Context) {
-	h, ok := a.known()
-	if !ok {
-		return
-	}
+func (a *actor) suspend(ctx context.Context, h held) {
 	c := a.operator[a.random.IntN(len(a.operator))]
 	if c.Suspend(ctx, h.task) == nil && await.Pause(ctx, time.Duration(a.random.IntN(300))*time.Millisecond) {
 		_ = c.Resume(ctx, h.task) // what stays is let go in the end
@@ -354,11 +333,7 @@ func (a *actor) suspend(ctx context.Context) {
 }
 
 // search looks for a document by its own words: nothing deleted, nothing of others.
-func (a *actor) search(ctx context.Context) {
-	h, ok := a.known()
-	if !ok {
-		return
-	}
+func (a *actor) search(ctx context.Context, h held) {
 	began := time.Now()
 	hits, err := a.client().Search(ctx, h.doc.Base, string(h.doc.Body[:min(len(h.doc.Body), smallBytes)]), topK)
 	if err != nil {
