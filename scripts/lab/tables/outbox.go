@@ -49,15 +49,5 @@ func Leased(ctx context.Context, tx taskstate.Tx) (map[string]bool, error) {
 
 // CountOutbox counts events by their status.
 func CountOutbox(ctx context.Context, tx taskstate.Tx) (map[string]int, error) {
-	type count struct {
-		status string
-		n      int
-	}
-	rows, err := Query(ctx, tx, func(r *sql.Rows) (c count, err error) { err = r.Scan(&c.status, &c.n); return c, err },
-		`SELECT status, COUNT(*) FROM outbox_event GROUP BY status`)
-	out := map[string]int{}
-	for _, c := range rows {
-		out[c.status] = c.n
-	}
-	return out, err
+	return counts[string](ctx, tx, `SELECT status, COUNT(*) FROM outbox_event GROUP BY status`)
 }

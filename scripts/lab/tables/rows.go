@@ -66,16 +66,18 @@ func transitions(ctx context.Context, tx taskstate.Tx, id string) ([]taskstate.T
 
 // CountStatus counts tasks by their status.
 func CountStatus(ctx context.Context, tx taskstate.Tx) (map[taskstate.Status]int, error) {
-	type count struct {
-		status taskstate.Status
-		n      int
-	}
-	rows, err := Query(ctx, tx, func(r *sql.Rows) (c count, err error) { err = r.Scan(&c.status, &c.n); return c, err },
-		`SELECT status, COUNT(*) FROM ingest_task GROUP BY status`)
-	out := map[taskstate.Status]int{}
-	for _, c := range rows {
-		out[c.status] = c.n
-	}
+	return counts[taskstate.Status](ctx, tx, `SELECT status, COUNT(*) FROM ingest_task GROUP BY status`)
+}
+
+// counts reads a statement of two columns, a key and how often it is there.
+func counts[K ~string](ctx context.Context, tx taskstate.Tx, statement string) (map[K]int, error) {
+	out := map[K]int{}
+	_, err := Query(ctx, tx, func(r *sql.Rows) (key K, err error) {
+		n := 0
+		err = r.Scan(&key, &n)
+		out[key] = n
+		return key, err
+	}, statement)
 	return out, err
 }
 

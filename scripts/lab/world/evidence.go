@@ -73,7 +73,8 @@ func (w *World) Policy() *taskstate.Policy {
 		}
 		p = one
 	}
-	return p.policy()
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	return &taskstate.Policy{BaseBackoff: ms(p.base), MaxBackoff: ms(p.most), Lease: ms(p.lease), MaxCrashes: p.crashes}
 }
 
 // rules are the settings that a log is judged by.
@@ -100,12 +101,6 @@ func policyOf(env []string) rules {
 		}
 	}
 	return p
-}
-
-// policy is the state machine's view.
-func (r rules) policy() *taskstate.Policy {
-	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-	return &taskstate.Policy{BaseBackoff: ms(r.base), MaxBackoff: ms(r.most), Lease: ms(r.lease), MaxCrashes: r.crashes}
 }
 
 // Evidence adds what a world keeps: files, effects, acknowledgements, logs.
@@ -137,14 +132,10 @@ func (w *World) Evidence(e *fsck.Evidence) ([]io.Closer, error) {
 		return closers, err
 	}
 	closers, e.Files = append(closers, folder), folder
-	if e.Effects, err = open(w.effectsPath()); err != nil {
-		return closers, err
-	}
-	if e.Acks, err = open(w.acksPath()); err != nil {
-		return closers, err
-	}
-	if e.Moves, err = open(w.movesPath()); err != nil {
-		return closers, err
+	for path, to := range map[string]*io.Reader{w.effectsPath(): &e.Effects, w.acksPath(): &e.Acks, w.movesPath(): &e.Moves} {
+		if *to, err = open(path); err != nil {
+			return closers, err
+		}
 	}
 	logs, err := filepath.Glob(filepath.Join(w.Dir, "*.log"))
 	if err != nil {

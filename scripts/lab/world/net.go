@@ -2,6 +2,7 @@ package world
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/millweir/millweir/scripts/lab/proxy"
 )
@@ -17,7 +18,7 @@ func (w *World) startProxies() (err error) {
 		return nil // startServers has said why
 	}
 	if w.opts.Proxied {
-		if w.Net, err = w.newNet(); err != nil {
+		if err := w.startNet(); err != nil {
 			return err
 		}
 	}
@@ -32,20 +33,14 @@ func (w *World) startProxies() (err error) {
 	return err
 }
 
-// near is the address of the proxy in front of a server, or the server's own.
-func (w *World) near(addr string) string {
-	if w.Net == nil {
-		return addr
-	}
-	return w.Net.near(addr)
-}
-
-// newNet puts a proxy in front of each server of the world.
-func (w *World) newNet() (*Net, error) {
-	n, redis := &Net{}, ""
+// startNet puts a proxy in front of each server of the world.
+func (w *World) startNet() (err error) {
+	redis := ""
 	if w.Redis != nil {
 		redis = w.Redis.Addr
 	}
+	n := &Net{}
+	w.Net = n // Close ends those that were started
 	for _, s := range []struct {
 		to         **proxy.Proxy
 		name, addr string
@@ -55,19 +50,16 @@ func (w *World) newNet() (*Net, error) {
 		if s.addr == "" {
 			continue
 		}
-		p, err := proxy.NewProxy(s.name, s.addr)
-		if err != nil {
-			n.close()
-			return nil, err
+		if *s.to, err = proxy.NewProxy(s.name, s.addr); err != nil {
+			return err
 		}
-		*s.to = p
 	}
-	return n, nil
+	return nil
 }
 
 // near is the address of the proxy in front of a server, or the server's own.
-func (n *Net) near(addr string) string {
-	for _, p := range n.All() {
+func (w *World) near(addr string) string {
+	for _, p := range w.Net.All() {
 		if p.Upstream() == addr {
 			return p.Addr
 		}
@@ -75,15 +67,12 @@ func (n *Net) near(addr string) string {
 	return addr
 }
 
-// All are those that there are, in a fixed order.
+// All are those that there are, in a fixed order; a nil Net has none.
 func (n *Net) All() []*proxy.Proxy {
-	var out []*proxy.Proxy
-	for _, p := range []*proxy.Proxy{n.SQL, n.Redis, n.Chroma, n.Embed} {
-		if p != nil {
-			out = append(out, p)
-		}
+	if n == nil {
+		return nil
 	}
-	return out
+	return slices.DeleteFunc([]*proxy.Proxy{n.SQL, n.Redis, n.Chroma, n.Embed}, func(p *proxy.Proxy) bool { return p == nil })
 }
 
 // Heal ends every fault of every proxy.
@@ -93,10 +82,4 @@ func (n *Net) Heal() error {
 		errs = append(errs, p.Heal())
 	}
 	return errors.Join(errs...)
-}
-
-func (n *Net) close() {
-	for _, p := range n.All() {
-		p.Close()
-	}
 }

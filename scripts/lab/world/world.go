@@ -211,8 +211,8 @@ func (w *World) Close() {
 		w.Embed.Close()
 	}
 	w.endEvidence()
-	if w.Net != nil {
-		w.Net.close()
+	for _, p := range w.Net.All() {
+		p.Close()
 	}
 	if w.Commits != nil {
 		w.Commits.Close()
@@ -259,17 +259,22 @@ func (w *World) StartSelf(name string, args ...string) (*proc.Proc, error) {
 	if err != nil {
 		return nil, err
 	}
+	return w.spawn(name, self, args, os.Environ())
+}
+
+// spawn starts a program as the next process of a name; it ends with the world.
+func (w *World) spawn(name, path string, args, env []string) (*proc.Proc, error) {
 	w.mu.Lock()
 	w.seq[name]++
-	name += "-" + strconv.Itoa(w.seq[name])
+	name = fmt.Sprintf("%s-%d", name, w.seq[name])
 	w.mu.Unlock()
-	p, err := proc.Spawn(name, self, args, os.Environ(), w.Dir, filepath.Join(w.Dir, name+".log"))
+	p, err := proc.Spawn(name, path, args, env, w.Dir, filepath.Join(w.Dir, name+".log"))
 	if err != nil {
 		return nil, err
 	}
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.procs = append(w.procs, p)
-	w.mu.Unlock()
 	return p, nil
 }
 
@@ -357,10 +362,6 @@ func (w *World) embedHost() string {
 
 // start runs one binary with the world's own settings, those of Options, and the caller's; later ones win.
 func (w *World) start(service string, args, own, env []string) (*proc.Proc, error) {
-	w.mu.Lock()
-	w.seq[service]++
-	name := service + "-" + strconv.Itoa(w.seq[service])
-	w.mu.Unlock()
 	base := []string{"LOG_FORMAT=json"}
 	if w.opts.Partitions > 1 {
 		base = append(base, "INGEST_STREAM_PARTITIONS="+strconv.Itoa(w.opts.Partitions))
@@ -379,7 +380,7 @@ func (w *World) start(service string, args, own, env []string) (*proc.Proc, erro
 		base = append(base, "HTTP_ADDR="+FreeAddr())
 	}
 	env = slices.Concat(base, own, w.opts.Env, env)
-	p, err := proc.Spawn(name, filepath.Join(w.bench.Bin, service), args, env, w.Dir, filepath.Join(w.Dir, name+".log"))
+	p, err := w.spawn(service, filepath.Join(w.bench.Bin, service), args, env)
 	if err != nil {
 		return nil, err
 	}
@@ -391,37 +392,27 @@ func (w *World) start(service string, args, own, env []string) (*proc.Proc, erro
 			p.HTTP = "http://" + addr
 		}
 	}
-	w.mu.Lock()
-	w.procs = append(w.procs, p)
 	if service != "ingest-api" {
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		w.told = append(w.told, env)
 	}
-	w.mu.Unlock()
 	return p, nil
 }
 
-// ports remembers what FreeAddr gave away.
-var ports struct {
-	sync.Mutex
-	given map[int]bool
-}
+// given are the ports that FreeAddr gave away.
+var given sync.Map
 
 // FreeAddr is a loopback address on which nobody listens; it is not given twice in one program.
 func FreeAddr() string {
-	ports.Lock()
-	defer ports.Unlock()
-	if ports.given == nil {
-		ports.given = map[int]bool{}
-	}
 	var lc net.ListenConfig
 	for range portAttempts {
 		port := firstPort + rand.IntN(lastPort-firstPort)
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		if ports.given[port] {
+		if _, before := given.LoadOrStore(port, true); before {
 			continue
 		}
 		if l, err := lc.Listen(context.Background(), "tcp", addr); err == nil && l.Close() == nil {
-			ports.given[port] = true
 			return addr
 		}
 	}
