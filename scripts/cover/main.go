@@ -14,10 +14,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"regexp"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -71,14 +72,12 @@ func gate(profile io.Reader, out io.Writer, verbose bool) error {
 	if total.all == 0 {
 		return errors.New("the profile is empty")
 	}
-	names := make([]string, 0, len(packages))
-	for n := range packages {
-		names = append(names, n)
-	}
-	sort.Strings(names)
 	var below []string
-	for _, n := range names {
-		p, floor := packages[n].percent(), floorOf(n)
+	for _, n := range slices.Sorted(maps.Keys(packages)) {
+		p, floor := packages[n].percent(), floorDefault
+		if n == rulesPackage {
+			floor = floorRules
+		}
 		if p < floor {
 			below = append(below, n)
 		}
@@ -91,21 +90,6 @@ func gate(profile io.Reader, out io.Writer, verbose bool) error {
 		return fmt.Errorf("%w: %s", errBelow, strings.Join(below, ", "))
 	}
 	return nil
-}
-
-// nameOf is what a package's blocks are counted under.
-func nameOf(dir string) string {
-	if strings.HasPrefix(dir, extractPackage+"/") {
-		return extractPackage
-	}
-	return dir
-}
-
-func floorOf(name string) float64 {
-	if name == rulesPackage {
-		return floorRules
-	}
-	return floorDefault
 }
 
 // read sums the blocks of each package. A block that several test binaries report counts once, as hit if any hit it.
@@ -140,7 +124,10 @@ func read(profile io.Reader) (map[string]share, share, error) {
 		if exempt.MatchString(file) {
 			continue
 		}
-		name := nameOf(path.Dir(file))
+		name := path.Dir(file)
+		if strings.HasPrefix(name, extractPackage+"/") {
+			name = extractPackage
+		}
 		p := packages[name]
 		p.all += b.statements
 		total.all += b.statements

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -53,12 +54,12 @@ func newFleet(dir, chosen string, out io.Writer) (*fleet, error) {
 	f := &fleet{dir: abs, out: out}
 	want := strings.FieldsFunc(chosen, func(r rune) bool { return r == ' ' || r == ',' })
 	for _, name := range want {
-		if !known(name) {
-			return nil, fmt.Errorf("SERVICES=%q: there is no %q, only %s", chosen, name, names())
+		if !slices.Contains(names(), name) {
+			return nil, fmt.Errorf("SERVICES=%q: there is no %q, only %s", chosen, name, strings.Join(names(), ", "))
 		}
 	}
 	for _, m := range members {
-		if len(want) > 0 && !contains(want, string(m.kind)) {
+		if len(want) > 0 && !slices.Contains(want, string(m.kind)) {
 			continue
 		}
 		if m.port, err = portOf(m); err != nil {
@@ -90,12 +91,16 @@ func (f *fleet) up(ctx context.Context) error {
 	if err := os.MkdirAll(f.dir, 0o755); err != nil {
 		return err
 	}
-	unlock, err := f.lock()
+	unlock, err := lock(filepath.Join(f.dir, ".lock"))
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := f.install(ctx, f.kinds()); err != nil {
+	var kinds []labserver.Kind
+	for _, m := range f.members {
+		kinds = append(kinds, m.kind)
+	}
+	if err := f.install(ctx, kinds); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -150,7 +155,7 @@ func (f *fleet) down(ctx context.Context, wipe bool) error {
 	if _, err := os.Stat(f.dir); err != nil {
 		return f.each(f.orphan) // nothing recorded: say so if something runs all the same
 	}
-	unlock, err := f.lock()
+	unlock, err := lock(filepath.Join(f.dir, ".lock"))
 	if err != nil {
 		return err
 	}
@@ -232,10 +237,8 @@ func (f *fleet) outside(m member) string {
 	return filepath.Join("/var/tmp", fmt.Sprintf("millweir-run-%x", sum[:6]), string(m.kind))
 }
 
-// lock keeps two calls from starting the same servers.
-func (f *fleet) lock() (unlock func(), err error) { return lockFile(filepath.Join(f.dir, ".lock")) }
-
-func lockFile(path string) (unlock func(), err error) {
+// lock keeps two calls from making the same.
+func lock(path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
@@ -255,14 +258,6 @@ func (f *fleet) each(do func(m member) error) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-func (f *fleet) kinds() []labserver.Kind {
-	kinds := make([]labserver.Kind, 0, len(f.members))
-	for _, m := range f.members {
-		kinds = append(kinds, m.kind)
-	}
-	return kinds
 }
 
 func (f *fleet) say(format string, args ...any) {
@@ -295,28 +290,11 @@ func reachable(dir string) bool {
 	return true
 }
 
-func known(name string) bool {
-	for _, m := range members {
-		if string(m.kind) == name {
-			return true
-		}
+// names are those of all members.
+func names() []string {
+	all := make([]string, len(members))
+	for i, m := range members {
+		all[i] = string(m.kind)
 	}
-	return false
-}
-
-func names() string {
-	all := make([]string, 0, len(members))
-	for _, m := range members {
-		all = append(all, string(m.kind))
-	}
-	return strings.Join(all, ", ")
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
+	return all
 }

@@ -55,12 +55,6 @@ func protoc(ctx context.Context) error {
 	return execute(ctx, "", "protoc", "-o", os.DevNull, "google/protobuf/timestamp.proto")
 }
 
-// have tells that a program is installed.
-func have(program string) bool {
-	_, err := exec.LookPath(program)
-	return err == nil
-}
-
 // install brings the missing ones of kinds, by the ordinary package clients, and checks them.
 func (f *fleet) install(ctx context.Context, kinds []labserver.Kind) error {
 	missing := map[labserver.Kind]bool{}
@@ -106,7 +100,9 @@ func (f *fleet) packagesFor(k labserver.Kind) []string {
 			return nil
 		}
 	case labserver.KindKafka:
-		if have("java") && have("mvn") {
+		_, java := exec.LookPath("java")
+		_, maven := exec.LookPath("mvn")
+		if java == nil && maven == nil {
 			return nil
 		}
 	default:
@@ -140,7 +136,7 @@ func execute(ctx context.Context, dir string, argv ...string) error {
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	cmd.Stdin = os.Stdin // sudo may ask
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, lastBytes(out, 2000))
+		return fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, out[max(0, len(out)-2000):])
 	}
 	return nil
 }
@@ -150,7 +146,7 @@ func once(ctx context.Context, dir string, build func(ctx context.Context) error
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
-	unlock, err := lockFile(dir + ".lock")
+	unlock, err := lock(dir + ".lock")
 	if err != nil {
 		return err
 	}
@@ -224,5 +220,3 @@ func installKafka(ctx context.Context) error {
 		return execute(ctx, home, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs", "-DincludeScope=runtime")
 	})
 }
-
-func lastBytes(b []byte, n int) string { return string(b[max(0, len(b)-n):]) }
