@@ -152,7 +152,7 @@ func sketchShape() shape {
 	}
 }
 
-// Prepare implements Cycler.
+// Prepare makes the tables anew.
 func (c *rawCycle) Prepare(ctx context.Context) error {
 	c.Close()
 	dsn, err := freshMySQL(ctx, c.cfg.MySQL, "peers_cycle")
@@ -166,7 +166,7 @@ func (c *rawCycle) Prepare(ctx context.Context) error {
 	return err
 }
 
-// Cycle implements Cycler.
+// Cycle takes n tasks from their insert to their end, each batch on its own.
 func (c *rawCycle) Cycle(ctx context.Context, n int) error {
 	chunks, err := newIDs(n)
 	if err != nil {
@@ -175,7 +175,7 @@ func (c *rawCycle) Cycle(ctx context.Context, n int) error {
 	return c.do(ctx, chunks, c.shape.steps[:])
 }
 
-// Submit implements Cycler.
+// Submit is the first half of a cycle, Drain the second.
 func (c *rawCycle) Submit(ctx context.Context, n int) (err error) {
 	if c.queued, err = newIDs(n); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (c *rawCycle) Submit(ctx context.Context, n int) (err error) {
 	return c.do(ctx, c.queued, c.shape.steps[:1])
 }
 
-// Drain implements Cycler.
+// Drain is the second half of a cycle.
 func (c *rawCycle) Drain(ctx context.Context) error {
 	return c.do(ctx, c.queued, c.shape.steps[1:])
 }
@@ -233,7 +233,7 @@ func (c *rawCycle) transaction(ctx context.Context, step []statement, ids []stri
 	return tx.Commit()
 }
 
-// Close implements Cycler.
+// Close lets the connections go.
 func (c *rawCycle) Close() {
 	if c.db != nil {
 		_ = c.db.Close() // only connections

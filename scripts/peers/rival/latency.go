@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/millweir/millweir/pkg/pause"
 )
 
 const (
@@ -52,7 +54,7 @@ func latency(ctx context.Context, s System, cfg Config) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	pause(ctx, warmup/2) // the workers connect
+	pause.For(ctx, warmup/2) // the workers connect
 	err = p.send(ctx, s, cfg.Rate)
 	if err == nil {
 		select {
@@ -77,7 +79,7 @@ func (p *probe) send(ctx context.Context, s System, rate int) error {
 	for i := range p.due {
 		at := time.Duration(i) * time.Second / time.Duration(rate)
 		p.due[i] = int64(at)
-		if wait := at - time.Since(p.began); wait > 0 && !pause(ctx, wait) {
+		if wait := at - time.Since(p.began); wait > 0 && !pause.For(ctx, wait) {
 			break
 		}
 		slots <- struct{}{}

@@ -39,9 +39,9 @@ func TestSystemsOnServers(t *testing.T) {
 
 func TestCyclesOnServers(t *testing.T) {
 	t.Parallel()
-	for name, f := range cyclers {
+	for name, shape := range cycles {
 		cfg := Config{Tasks: 1200, MySQL: labserver.MySQLDatabase(t)}
-		c := f(cfg)
+		c := &rawCycle{cfg: cfg, shape: shape()}
 		defer c.Close()
 		for _, p := range []Phase{PhasePrepare, PhaseCycle, PhasePrepare, PhaseSubmit, PhaseDrain} {
 			_, err := cycle(t.Context(), c, cfg, p)

@@ -140,10 +140,7 @@ func (s *millweir) Work(ctx context.Context, handle func(payload []byte)) (func(
 		Store: s.store, Queue: redisq.New(s.redis, s.queue, log, time.Now, redisq.NewMetrics(reg)),
 		Handlers: map[string]taskrun.Handler{noopType: noop{handle}}, Log: log, Metrics: reg,
 	})
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- runner.Run(ctx) }()
-	return func() error { cancel(); return <-ended }, nil
+	return beside(ctx, runner.Run), nil
 }
 
 // slots are the tasks that run at once; PEERS_SLOTS sets them.

@@ -4,10 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"strconv"
-	"sync"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -92,18 +92,13 @@ func (s *naive) Send(ctx context.Context, payload []byte, committed func()) erro
 
 // Work implements System.
 func (s *naive) Work(ctx context.Context, handle func([]byte)) (func() error, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	g := &group{cancel: cancel}
-	var once sync.Once
-	var failed error
-	for i := range naiveWorkers {
-		g.wg.Go(func() {
-			if err := s.worker(ctx, "c"+strconv.Itoa(i), handle); err != nil {
-				once.Do(func() { failed = err })
-			}
-		})
-	}
-	return func() error { _ = g.stop(); return failed }, nil
+	return beside(ctx, func(ctx context.Context) error {
+		var workers errgroup.Group
+		for i := range naiveWorkers {
+			workers.Go(func() error { return s.worker(ctx, "c"+strconv.Itoa(i), handle) })
+		}
+		return workers.Wait()
+	}), nil
 }
 
 // worker takes one message after the other until ctx ends.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/millweir/millweir/pkg/outbox"
+	"github.com/millweir/millweir/pkg/pause"
 	"github.com/millweir/millweir/pkg/taskstore"
 )
 
@@ -80,10 +81,7 @@ func (s *outboxRelay) Work(ctx context.Context, handle func(payload []byte)) (fu
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- relay.Run(ctx) }()
-	return func() error { cancel(); return <-ended }, nil
+	return beside(ctx, relay.Run), nil
 }
 
 // Drained implements System: an event is NEW until its mark is committed.
@@ -117,7 +115,7 @@ type answering struct{ handle func([]byte) }
 
 // answer waits for the answer to these payloads.
 func (b answering) answer(ctx context.Context, payloads ...[]byte) error {
-	if !pause(ctx, brokerAnswer) {
+	if !pause.For(ctx, brokerAnswer) {
 		return context.Cause(ctx)
 	}
 	for _, p := range payloads {

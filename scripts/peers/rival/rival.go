@@ -81,17 +81,6 @@ type Checker interface {
 	Check(ctx context.Context, n int) error
 }
 
-// Cycler is no queue, only the statements that one would need.
-type Cycler interface {
-	Prepare(ctx context.Context) error
-	// Cycle takes n tasks from their insert to their end, each batch on its own.
-	Cycle(ctx context.Context, n int) error
-	// Submit and Drain are the same in two halves.
-	Submit(ctx context.Context, n int) error
-	Drain(ctx context.Context) error
-	Close()
-}
-
 // systems are those that this program is itself.
 var systems = map[string]func(Config) System{
 	"millweir":              func(c Config) System { return &millweir{cfg: c} },
@@ -108,11 +97,8 @@ var systems = map[string]func(Config) System{
 	"relay-watermill": func(c Config) System { return newForwarder(c) },
 }
 
-// cyclers are the raw cycles.
-var cyclers = map[string]func(Config) Cycler{
-	"raw-cycle":      func(c Config) Cycler { return &rawCycle{cfg: c, shape: ourShape()} },
-	"raw-cycle-enum": func(c Config) Cycler { return &rawCycle{cfg: c, shape: sketchShape()} },
-}
+// cycles are no queues, only the statements that one would need, on tables of two shapes.
+var cycles = map[string]func() shape{"raw-cycle": ourShape, "raw-cycle-enum": sketchShape}
 
 // body is a task's payload: a number by which the latency phase knows it (0: unmeasured) and padding.
 type body struct {

@@ -75,9 +75,7 @@ func (f *fake) Send(_ context.Context, payload []byte, committed func()) error {
 }
 
 func (f *fake) Work(ctx context.Context, handle func([]byte)) (func() error, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	g := &group{cancel: cancel}
-	g.wg.Go(func() {
+	return beside(ctx, func(ctx context.Context) error {
 		for {
 			f.mu.Lock()
 			batch := f.queue
@@ -90,12 +88,11 @@ func (f *fake) Work(ctx context.Context, handle func([]byte)) (func() error, err
 			}
 			select {
 			case <-ctx.Done():
-				return
+				return nil
 			case <-f.more:
 			}
 		}
-	})
-	return g.stop, nil
+	}), nil
 }
 
 func (f *fake) Drained(_ context.Context, n int) (bool, error) { return f.done.Load() >= int64(n), nil }

@@ -9,17 +9,18 @@ import (
 	"io"
 	"os"
 	"runtime/pprof"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/millweir/millweir/pkg/pause"
 )
 
 // Phase is a line that the measuring program sends.
 type Phase string
 
-// The phases, in their order; a Cycler has no latency, and it alone has the last one.
+// The phases, in their order; a raw cycle has no latency, and it alone has the last one.
 const (
 	PhasePrepare Phase = "prepare"
 	PhaseSubmit  Phase = "submit"
@@ -91,8 +92,8 @@ func answerer(name string, cfg Config) (answer func(context.Context, Phase) (Rep
 		s := f(cfg)
 		return func(ctx context.Context, p Phase) (Reply, error) { return run(ctx, s, cfg, p) }, s.Close, nil
 	}
-	if f, ok := cyclers[name]; ok {
-		c := f(cfg)
+	if shape, ok := cycles[name]; ok {
+		c := &rawCycle{cfg: cfg, shape: shape()}
 		return func(ctx context.Context, p Phase) (Reply, error) { return cycle(ctx, c, cfg, p) }, c.Close, nil
 	}
 	return nil, nil, fmt.Errorf("system %q is unknown", name)
@@ -115,7 +116,7 @@ func run(ctx context.Context, s System, cfg Config, p Phase) (Reply, error) {
 }
 
 // cycle does one phase of a raw cycle.
-func cycle(ctx context.Context, c Cycler, cfg Config, p Phase) (Reply, error) {
+func cycle(ctx context.Context, c *rawCycle, cfg Config, p Phase) (Reply, error) {
 	switch p {
 	case PhasePrepare:
 		return Reply{}, c.Prepare(ctx)
@@ -176,21 +177,9 @@ func until(ctx context.Context, done func() (bool, error)) error {
 		if ok || err != nil {
 			return err
 		}
-		if !pause(ctx, pollEvery) {
+		if !pause.For(ctx, pollEvery) {
 			return context.Cause(ctx)
 		}
-	}
-}
-
-// pause waits d; false when ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 
@@ -219,15 +208,13 @@ func inChunks(ctx context.Context, n, chunk, k int, f func(ctx context.Context, 
 	return each(ctx, (n+chunk-1)/chunk, k, func(ctx context.Context, i int) error { return f(ctx, min(chunk, n-i*chunk)) })
 }
 
-// group waits for goroutines; its stop ends their context first.
-type group struct {
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-}
-
-// stop ends them.
-func (g *group) stop() error {
-	g.cancel()
-	g.wg.Wait()
-	return nil
+// beside runs f beside its caller; stop ends its context, waits for it and returns its error.
+func beside(ctx context.Context, f func(ctx context.Context) error) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- f(ctx) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
 }

@@ -71,13 +71,7 @@ func (s *streamMQ) Work(ctx context.Context, handle func([]byte)) (func() error,
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	go func() { done <- sub.Run(ctx) }()
-	return func() error {
-		cancel()
-		return <-done
-	}, nil
+	return beside(ctx, sub.Run), nil
 }
 
 // Drained implements System.
