@@ -231,7 +231,7 @@ func (s *Server) redisText(ctx context.Context, args ...string) (string, error) 
 func treeCPU(tree []*process) float64 {
 	ticks := 0.0
 	for _, p := range tree {
-		if f := statFields(p.pid); len(f) > 12 {
+		if f := StatFields(p.pid); len(f) > 12 {
 			user, _ := strconv.ParseFloat(f[11], 64)
 			system, _ := strconv.ParseFloat(f[12], 64)
 			ticks += user + system

@@ -46,6 +46,13 @@ var spawner = sync.OnceValue(func() chan<- func() {
 	return jobs
 })
 
+// StartTied is cmd.Start on that thread: a Pdeathsig of cmd comes when this process ends, and not before.
+func StartTied(cmd *exec.Cmd) error {
+	done := make(chan error, 1)
+	spawner() <- func() { done <- cmd.Start() }
+	return <-done
+}
+
 // start runs the command with its output appended to logFile.
 // Unless detached it gets SIGKILL from the kernel when this process ends, in whatever way.
 func (c command) start(logFile string, detached bool) (*process, error) {
@@ -66,9 +73,7 @@ func (c command) start(logFile string, detached bool) (*process, error) {
 		// Go sets it after the change of user, which would clear it: so the servers must not change user themselves.
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
-	done := make(chan error, 1)
-	spawner() <- func() { done <- cmd.Start() }
-	if err := <-done; err != nil {
+	if err := StartTied(cmd); err != nil {
 		return nil, fmt.Errorf("run %s: %w", c.path, err)
 	}
 	p := &process{pid: cmd.Process.Pid}
@@ -166,7 +171,7 @@ func (p *process) tree() []*process {
 		if err != nil {
 			continue
 		}
-		if f := statFields(pid); len(f) > 19 {
+		if f := StatFields(pid); len(f) > 19 {
 			ppid, _ := strconv.Atoi(f[1])
 			children[ppid] = append(children[ppid], &process{pid: pid, start: f[19]})
 		}
@@ -178,18 +183,17 @@ func (p *process) tree() []*process {
 	return all
 }
 
-// statFields are the fields of /proc/<pid>/stat after the name: [0] state, [1] ppid, [19] start time.
-func statFields(pid int) []string {
+// StatFields are the fields of /proc/<pid>/stat after the name: [0] state, [1] ppid, [11] utime to [14] cstime, [19] start time.
+func StatFields(pid int) []string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return nil
 	}
-	_, rest, _ := strings.Cut(string(b[strings.LastIndexByte(string(b), ')'):]), " ")
-	return strings.Fields(rest)
+	return strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
 }
 
 func procStat(pid int) (start string, state byte) {
-	f := statFields(pid)
+	f := StatFields(pid)
 	if len(f) < 20 {
 		return "", 0
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/millweir/millweir/pkg/labserver"
 )
 
 // clockTick is the unit of CPU times in /proc, per second (USER_HZ, the same on every Linux platform that Go runs on).
@@ -35,14 +37,20 @@ func (p *Proc) Memory() Memory {
 	return m
 }
 
-// Resident is VmRSS of a process, bytes.
-func Resident(pid int) int64 {
+// Resident is how much memory a process holds now, bytes.
+func Resident(pid int) int64 { return statusBytes(pid, "VmRSS:") }
+
+// Peak is the largest memory that a process has held, bytes. Nobody has to watch it for that.
+func Peak(pid int) int64 { return statusBytes(pid, "VmHWM:") }
+
+// statusBytes is a size of /proc/<pid>/status; 0 when the process is gone.
+func statusBytes(pid int, name string) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, name); ok {
 			kb, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 			return kb << 10
 		}
@@ -56,7 +64,7 @@ func Children(pid int) []int {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, d := range dirs {
 		child, err := strconv.Atoi(filepath.Base(d))
-		if f := statFields(child); err == nil && len(f) > 1 && f[0] != "Z" {
+		if f := labserver.StatFields(child); err == nil && len(f) > 1 && f[0] != "Z" {
 			parent, _ := strconv.Atoi(f[1])
 			parents[parent] = append(parents[parent], child)
 		}
@@ -70,24 +78,11 @@ func Children(pid int) []int {
 
 // CPUSeconds is the user and system time that a process has used so far.
 func CPUSeconds(pid int) float64 {
-	f := statFields(pid)
+	f := labserver.StatFields(pid)
 	if len(f) < 13 {
 		return 0
 	}
 	user, _ := strconv.ParseFloat(f[11], 64)
 	system, _ := strconv.ParseFloat(f[12], 64)
 	return (user + system) / clockTick
-}
-
-// statFields are the fields of /proc/<pid>/stat after the name: [0] state, [1] parent, [11] utime, [12] stime.
-func statFields(pid int) []string {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return nil
-	}
-	at := strings.LastIndexByte(string(b), ')')
-	if at < 0 {
-		return nil
-	}
-	return strings.Fields(string(b[at+1:]))
 }

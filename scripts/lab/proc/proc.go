@@ -9,12 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
 	"github.com/millweir/millweir/scripts/lab/await"
 )
@@ -35,22 +34,6 @@ type Proc struct {
 	err  error // of Wait; read it after done
 }
 
-// spawner runs every fork on one OS thread that lives as long as the program:
-// Pdeathsig comes when the thread that forked ends, and Go ends threads at will.
-var spawner = sync.OnceValue(func() chan<- func() {
-	jobs := make(chan func())
-	go fork(jobs)
-	return jobs
-})
-
-// fork runs jobs on one thread for as long as the program lives.
-func fork(jobs <-chan func()) {
-	runtime.LockOSThread() // never unlocked
-	for job := range jobs {
-		job()
-	}
-}
-
 // Spawn starts a program; its output is appended to log. It is killed by the kernel when this program ends.
 func Spawn(name, path string, args, env []string, dir, log string) (*Proc, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -61,9 +44,7 @@ func Spawn(name, path string, args, env []string, dir, log string) (*Proc, error
 	cmd := exec.Command(path, args...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = env, dir, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	started := make(chan error, 1)
-	spawner() <- func() { started <- cmd.Start() }
-	if err := <-started; err != nil {
+	if err := labserver.StartTied(cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	p := &Proc{Name: name, PID: cmd.Process.Pid, Log: log, cmd: cmd, done: make(chan struct{})}

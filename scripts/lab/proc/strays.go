@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/scripts/lab/await"
 )
 
@@ -44,7 +45,7 @@ func strays(dir string, procs []*Proc) []string {
 			continue
 		}
 		command, _ := os.ReadFile(filepath.Join(d, "cmdline"))
-		if f := statFields(pid); len(f) > 1 && f[0] != "Z" {
+		if f := labserver.StatFields(pid); len(f) > 1 && f[0] != "Z" {
 			out = append(out, fmt.Sprintf("pid %d: %s", pid, strings.ReplaceAll(strings.TrimRight(string(command), "\x00"), "\x00", " ")))
 		}
 	}
@@ -54,7 +55,7 @@ func strays(dir string, procs []*Proc) []string {
 // descends tells whether a process is one of the roots or was started by one, directly or not.
 func descends(pid int, roots map[int]bool) bool {
 	for pid > 1 && !roots[pid] {
-		f := statFields(pid)
+		f := labserver.StatFields(pid)
 		if len(f) < 2 {
 			return false
 		}

@@ -2,13 +2,12 @@ package stage
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/millweir/millweir/pkg/labserver"
 )
 
 const (
@@ -101,7 +100,7 @@ func cpuMicros(pid int) float64 {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, d := range dirs {
 		child, err := strconv.Atoi(filepath.Base(d))
-		if f := statFields(child); err == nil && len(f) > 1 {
+		if f := labserver.StatFields(child); err == nil && len(f) > 1 {
 			parent, _ := strconv.Atoi(f[1])
 			children[parent] = append(children[parent], child)
 		}
@@ -110,7 +109,7 @@ func cpuMicros(pid int) float64 {
 	all := []int{pid}
 	for i := 0; i < len(all); i++ {
 		all = append(all, children[all[i]]...)
-		if f := statFields(all[i]); len(f) > 14 {
+		if f := labserver.StatFields(all[i]); len(f) > 14 {
 			for _, v := range f[11:15] { // utime, stime, cutime, cstime
 				n, _ := strconv.ParseFloat(v, 64)
 				ticks += n
@@ -118,13 +117,4 @@ func cpuMicros(pid int) float64 {
 		}
 	}
 	return ticks * 1e6 / clockTick
-}
-
-// statFields are the fields of /proc/<pid>/stat after the name: [0] state, [1] parent, [11] utime.
-func statFields(pid int) []string {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return nil
-	}
-	return strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
 }

@@ -2,11 +2,8 @@ package document
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/millweir/millweir/scripts/lab/await"
@@ -48,21 +45,6 @@ func measured(ctx context.Context, pids map[string]int, f func() error) (cost, e
 		c.cpu[name] = s - before[name]
 	}
 	return c, nil
-}
-
-// peakOf is the largest memory that a process has had, bytes. Nobody has to watch it for that.
-func peakOf(pid int) int64 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kb, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			return kb << 10
-		}
-	}
-	return 0
 }
 
 // quiet waits until the processes use hardly any CPU.

@@ -83,9 +83,9 @@ func Documents(ctx context.Context, b *world.Bench) ([]figure.Figure, error) {
 		}
 		rounds = append(rounds, one)
 	}
-	peak := peakOf(r.worker.PID)
+	peak := proc.Peak(r.worker.PID)
 	for _, pid := range proc.Children(r.worker.PID) {
-		peak += peakOf(pid)
+		peak += proc.Peak(pid)
 	}
 	figures := append(documentFigures(rounds), figure.Figure{Name: "stream-worker and its children, their peaks together", Measured: figure.Megabytes(peak), Unit: "MB"})
 	return figures, figure.Audit(w, r.load).Run(ctx)
@@ -242,6 +242,5 @@ func middle(rounds []round, f func(round) float64) float64 {
 	for i, r := range rounds {
 		values[i] = f(r)
 	}
-	slices.Sort(values)
-	return values[len(values)/2]
+	return figure.Median(values)
 }

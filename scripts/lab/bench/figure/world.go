@@ -71,6 +71,9 @@ func Percentile(values []time.Duration, p float64) time.Duration {
 	return values[max(0, min(at, len(values)-1))]
 }
 
+// Median is the middle of the values, which are left as they are.
+func Median(values []float64) float64 { return slices.Sorted(slices.Values(values))[len(values)/2] }
+
 // Ms is a duration in milliseconds.
 func Ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 

@@ -97,8 +97,7 @@ func uploadRates(rounds [][]uploaded) []figure.Figure {
 		for n, u := range rounds[0] {
 			all = append(all, u.rate()/rounds[other][n].rate())
 		}
-		slices.Sort(all)
-		return all[len(all)/2]
+		return figure.Median(all)
 	}
 	note := func(of int) string {
 		var rates []string
