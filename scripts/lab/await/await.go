@@ -5,22 +5,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
+
+	"github.com/millweir/millweir/pkg/pause"
 )
 
 // ErrTimeout is wrapped when what was waited for did not come in time; the text holds the last reason.
 var ErrTimeout = errors.New("did not happen in time")
 
 // Pause waits d; false when ctx ended first.
-func Pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
+func Pause(ctx context.Context, d time.Duration) bool { return pause.For(ctx, d) }
+
+// Closed waits until a channel is closed. Errors: why ctx ended.
+func Closed(ctx context.Context, c <-chan struct{}) error {
 	select {
+	case <-c:
+		return nil
 	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
+		return context.Cause(ctx)
 	}
+}
+
+// Beside runs f beside its caller. stop ends f's context, waits for f and returns its error, each time the same.
+func Beside(ctx context.Context, f func(ctx context.Context) error) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- f(ctx) }()
+	return sync.OnceValue(func() error {
+		cancel()
+		return <-ended
+	})
 }
 
 // Until asks cond every so often until it returns nil.

@@ -149,11 +149,7 @@ func (r *rig) latencies(ctx context.Context) ([]figure.Figure, error) {
 	})
 	err := r.openLoop(ctx, tasks)
 	if err == nil {
-		select {
-		case <-all:
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
+		err = await.Closed(ctx, all)
 	}
 	if err := errors.Join(err, stop()); err != nil {
 		return nil, err

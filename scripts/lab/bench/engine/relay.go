@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -127,8 +128,7 @@ func (r *outboxRig) rates(ctx context.Context) ([]figure.Figure, error) {
 			cost[name] = after.Sub(before).Per(relayEvents)
 		}
 	}
-	middle := func(name string) float64 { slices.Sort(rate[name]); return rate[name][len(rate[name])/2] }
-	raw, large, small := middle("raw"), middle("large"), middle("small")
+	raw, large, small := figure.Median(rate["raw"]), figure.Median(rate["large"]), figure.Median(rate["small"])
 	note := fmt.Sprintf("%d events, median of %d rounds, MariaDB, broker answers after %s", relayEvents, relayRounds, brokerAnswer)
 	return []figure.Figure{
 		{Name: "raw loop, 500 rows: select, send, mark", Measured: raw, Unit: "/s", Note: note},
@@ -233,16 +233,8 @@ func (r *outboxRig) relaying(ctx context.Context, batch int, broker outbox.Sende
 	if err != nil {
 		return err
 	}
-	running, stop := context.WithCancel(ctx)
-	defer stop()
-	var both errgroup.Group
-	both.Go(func() error { return one.Run(running) })
-	err = f(ctx)
-	stop()
-	if rerr := both.Wait(); err == nil {
-		err = rerr
-	}
-	return err
+	stop := await.Beside(ctx, one.Run)
+	return errors.Join(f(ctx), stop())
 }
 
 // delays measures how long single events wait for their mark at an even rate, with the default settings and no signal: the relay

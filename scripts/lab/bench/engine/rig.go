@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,13 +21,12 @@ import (
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
+	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/bench/figure"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
 
-const (
-	bulk = 500 // tasks of one bulk submit
-)
+const bulk = 500 // tasks of one bulk submit
 
 // joining is how pkg/ingest joins uploads that come one at a time.
 var joining = batcher.Config{Workers: 2, MinConcurrent: 24, Most: 128, MaxWait: 250 * time.Millisecond}
@@ -195,13 +193,7 @@ func (r *rig) start(slots int, kind world.Noop) (stop func() error) {
 		Store: r.db, Queue: r.transport.member(log, registry), Outbox: r.transport.ledger,
 		Handlers: map[string]taskrun.Handler{world.NoopType: kind}, Log: log, Metrics: registry,
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- runner.Run(ctx) }()
-	return sync.OnceValue(func() error {
-		cancel()
-		return <-done
-	})
+	return await.Beside(context.Background(), runner.Run)
 }
 
 // drain runs a worker until it has started n tasks and let them end, and looks whether all n of them have succeeded.
@@ -214,11 +206,7 @@ func (r *rig) drain(ctx context.Context, n, slots int) error {
 			close(all)
 		}
 	})
-	select {
-	case <-all:
-	case <-ctx.Done():
-	}
-	return errors.Join(context.Cause(ctx), stop())
+	return errors.Join(await.Closed(ctx, all), stop())
 }
 
 // succeeded is an error unless all n tasks have succeeded. It returns how many entries are left on the list of pending ones for

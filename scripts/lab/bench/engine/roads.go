@@ -87,13 +87,8 @@ func (r *rig) openKafka(ctx context.Context, signal *outbox.Signal) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = relay.Run(ctx) // returns nil
-	}()
-	r.ends = append(r.ends, func() { cancel(); <-done })
+	stop := await.Beside(context.WithoutCancel(ctx), relay.Run)
+	r.ends = append(r.ends, func() { _ = stop() }) // returns nil
 	r.transport = transport{
 		publish: func(context.Context, []taskstate.Task) error { return nil }, // its event is committed with each task
 		member: func(log *slog.Logger, registry *prometheus.Registry) ingestq.Consumer {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/bench/figure"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
@@ -30,10 +31,8 @@ func Paid(ctx context.Context, b *world.Bench) ([]figure.Figure, error) {
 	defer w.Close()
 	w.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: 30 * time.Millisecond})
 	load := apiclient.Load{Target: client, Clients: 1, Count: 1, Bytes: paidBytes}.Run(ctx)
-	select {
-	case <-w.Embed.Wait(paidMiddle):
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	if err := await.Closed(ctx, w.Embed.Wait(paidMiddle)); err != nil {
+		return nil, err
 	}
 	procs[1].Kill()
 	if _, err := w.StartReady(ctx, "stream-worker"); err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/scripts/lab/await"
 )
 
 // pollWait is the longest wait of one Poll, far beyond what it needs here.
@@ -17,9 +18,7 @@ func (r *mqRig) poll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	running, stop := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	go func() { done <- c.Run(running) }()
+	stop := await.Beside(ctx, c.Run)
 	for n := 0; n < mqMessages && err == nil; {
 		var some []*streammq.Delivery
 		if some, err = c.Poll(ctx, mqBatch, pollWait); err == nil {
@@ -27,6 +26,5 @@ func (r *mqRig) poll(ctx context.Context) error {
 		}
 		n += len(some)
 	}
-	stop()
-	return errors.Join(err, <-done)
+	return errors.Join(err, stop())
 }

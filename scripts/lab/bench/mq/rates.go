@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/streammq"
+	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/bench/engine"
 	"github.com/millweir/millweir/scripts/lab/bench/figure"
 	"github.com/millweir/millweir/scripts/lab/world"
@@ -125,17 +125,17 @@ func (r *mqRig) rates(ctx context.Context) ([]figure.Figure, error) {
 	ratio := func(ours, raw string) float64 { return ratioOf(rate[ours], rate[raw]) }
 	note := fmt.Sprintf("%d messages of %d bytes, one partition, batches of %d, median of %d rounds", mqMessages, mqPayload, mqBatch, mqRounds)
 	return []figure.Figure{
-		{Name: "raw pipelined XADD of the same entries", Measured: medianOf(rate["raw publish"]), Unit: "/s", Note: note},
-		{Name: "publish", Measured: medianOf(rate["publish"]), Unit: "/s"},
+		{Name: "raw pipelined XADD of the same entries", Measured: figure.Median(rate["raw publish"]), Unit: "/s", Note: note},
+		{Name: "publish", Measured: figure.Median(rate["publish"]), Unit: "/s"},
 		{Name: "publish ÷ raw", Measured: ratio("publish", "raw publish"), Unit: "×", Asked: 0.8, Relation: "≥", Note: "of the same round"},
 		{Name: "publish with status ÷ raw", Measured: ratio("status", "raw publish"), Unit: "×", Asked: 0.2, Relation: "≥"},
-		{Name: "raw XREADGROUP 256 + XACK", Measured: medianOf(rate["raw consume"]), Unit: "/s"},
-		{Name: "consume + ack", Measured: medianOf(rate["consume"]), Unit: "/s"},
+		{Name: "raw XREADGROUP 256 + XACK", Measured: figure.Median(rate["raw consume"]), Unit: "/s"},
+		{Name: "consume + ack", Measured: figure.Median(rate["consume"]), Unit: "/s"},
 		{Name: "consume + ack ÷ raw", Measured: ratio("consume", "raw consume"), Unit: "×", Asked: 0.7, Relation: "≥", Note: "of the same round"},
-		{Name: "Consumer.Poll + Ack", Measured: medianOf(rate["poll"]), Unit: "/s", Note: "one caller, one poll after another"},
+		{Name: "Consumer.Poll + Ack", Measured: figure.Median(rate["poll"]), Unit: "/s", Note: "one caller, one poll after another"},
 		{Name: "Poll + Ack ÷ raw", Measured: ratio("poll", "raw consume"), Unit: "×", Note: "of the same round"},
-		{Name: "commands that Redis ran for a consumed message", Measured: medianOf(commands), Asked: 0.05, Relation: "≤", Note: "those inside scripts counted, and heartbeats"},
-		{Name: "allocations for a consumed message", Measured: medianOf(allocations), Note: "of the whole process"},
+		{Name: "commands that Redis ran for a consumed message", Measured: figure.Median(commands), Asked: 0.05, Relation: "≤", Note: "those inside scripts counted, and heartbeats"},
+		{Name: "allocations for a consumed message", Measured: figure.Median(allocations), Note: "of the whole process"},
 	}, nil
 }
 
@@ -240,12 +240,7 @@ func (r *mqRig) consume(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-all:
-	case <-ctx.Done():
-	}
-	// It leaves after its last acknowledgement.
-	return errors.Join(context.Cause(ctx), stop())
+	return errors.Join(await.Closed(ctx, all), stop()) // it leaves after its last acknowledgement
 }
 
 // subscribe runs a member with the defaults, and batches of 256; stop ends it.
@@ -259,19 +254,7 @@ func (r *mqRig) subscribe(ctx context.Context, h streammq.Handler, change func(*
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	go func() { done <- sub.Run(ctx) }()
-	return func() error {
-		cancel()
-		return <-done
-	}, nil
-}
-
-// medianOf is the median.
-func medianOf(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[len(sorted)/2]
+	return await.Beside(ctx, sub.Run), nil
 }
 
 // ratioOf is the median of the ratios inside each round.
@@ -280,5 +263,5 @@ func ratioOf(a, b []float64) float64 {
 	for i := range a {
 		ratios[i] = a[i] / b[i]
 	}
-	return medianOf(ratios)
+	return figure.Median(ratios)
 }

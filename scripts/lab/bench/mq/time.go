@@ -63,11 +63,7 @@ func (r *mqRig) latencies(ctx context.Context) ([]figure.Figure, error) {
 	}
 	err = group.Wait()
 	if err == nil {
-		select {
-		case <-all:
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
+		err = await.Closed(ctx, all)
 	}
 	if err := errors.Join(err, stop()); err != nil {
 		return nil, err
@@ -148,10 +144,8 @@ func (r *mqRig) failing(ctx context.Context, waiting, all <-chan struct{}) error
 			return err
 		}
 	}
-	select {
-	case <-waiting:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := await.Closed(ctx, waiting); err != nil {
+		return err
 	}
 	for range mqRetries / 2 {
 		if _, err := p.PublishBatch(ctx, mqTopic, []streammq.Message{{Payload: []byte("fails")}, {Payload: []byte("fails")}}); err != nil {
@@ -159,10 +153,5 @@ func (r *mqRig) failing(ctx context.Context, waiting, all <-chan struct{}) error
 		}
 		await.Pause(ctx, 10*time.Millisecond)
 	}
-	select {
-	case <-all:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return await.Closed(ctx, all)
 }
