@@ -9,15 +9,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime/multipart"
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab/await"
 )
 
 // Call is one request as its client saw it.
 type Call struct {
-	Op        string // upload, replace, delete, cancel, retry, suspend, resume, task, explain, search, list, base, stats
+	Op        string // upload, replace, delete, cancel, retry, suspend, resume, task, explain, search, list, base, stats, other
 	User      string
 	Key       string // Idempotency-Key
 	BodyHash  string // hex SHA-256 of an uploaded file
@@ -102,6 +106,22 @@ func (c *Client) Delete(ctx context.Context, document string) error {
 func (c *Client) Task(ctx context.Context, id string) (t Task, err error) {
 	err = c.call(ctx, request{method: http.MethodGet, path: "/api/knowledge/tasks/" + id, said: Call{Op: "task", Task: id}}, &t, nil)
 	return t, err
+}
+
+// Await looks at a task every so often until it has a status, or with "" until it has ended. Errors: await.ErrTimeout with how it is.
+func (c *Client) Await(ctx context.Context, id string, want taskstate.Status, limit, every time.Duration) (t Task, err error) {
+	err = await.Until(ctx, limit, every, func(ctx context.Context) (err error) {
+		if t, err = c.Task(ctx, id); err == nil && t.Status != want && (want != "" || !t.Status.Terminal()) {
+			err = fmt.Errorf("task %s is %s: %s", id, t.Status, t.LastError)
+		}
+		return err
+	})
+	return t, err
+}
+
+// Do sends a request without a body; what a 2xx answer says is not read.
+func (c *Client) Do(ctx context.Context, method, path string) error {
+	return c.call(ctx, request{method: method, path: path, said: Call{Op: "other"}}, nil, nil)
 }
 
 // Retry asks for a task to run again now.
@@ -197,28 +217,31 @@ func (c *Client) call(ctx context.Context, r request, out any, answered func(*Ca
 	return err
 }
 
-// exchange is one request and its answer.
-func (c *Client) exchange(ctx context.Context, r request, said *Call, out any) error {
-	body := r.body
-	if body == nil {
-		body = http.NoBody
-	}
-	req, err := http.NewRequestWithContext(ctx, r.method, c.base+r.path, body)
+// send is one request and the whole of its answer.
+func (c *Client) send(ctx context.Context, r request) (*http.Response, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, r.method, c.base+r.path, r.body)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	for name, values := range r.header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, r.header)
 	c.authorize(req)
 	res, err := c.http.Do(req)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	defer res.Body.Close() //nolint:errcheck // only read
 	b, err := io.ReadAll(res.Body)
 	if err != nil {
-		return fmt.Errorf("%s %s: read the answer: %w", r.method, r.path, err)
+		return nil, nil, fmt.Errorf("%s %s: read the answer: %w", r.method, r.path, err)
+	}
+	return res, b, nil
+}
+
+// exchange is send with the answer read into out; said gets its status. Errors: *StatusError unless it is 2xx.
+func (c *Client) exchange(ctx context.Context, r request, said *Call, out any) error {
+	res, b, err := c.send(ctx, r)
+	if err != nil {
+		return err
 	}
 	said.Status = res.StatusCode
 	if res.StatusCode/100 != 2 {

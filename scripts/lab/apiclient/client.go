@@ -4,12 +4,13 @@ package apiclient
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 // requestLimit is the longest time of one request.
@@ -61,17 +62,16 @@ func FileDoc(path string) (Doc, error) {
 
 // Task is what the API says of a task.
 type Task struct {
-	TaskID       string     `json:"taskId"`
-	DocumentID   string     `json:"documentId"`
-	Status       string     `json:"status"`
-	Stage        string     `json:"stage"`
-	AttemptCount int        `json:"attemptCount"`
-	CrashCount   int        `json:"crashCount"`
-	NextRetryAt  *time.Time `json:"nextRetryAt"`
-	ErrorCode    string     `json:"errorCode"`
-	LastError    string     `json:"lastError"`
-	Duplicate    bool       `json:"duplicate"` // of an upload's answer
-	Replayed     bool       `json:"replayed"`  // of an upload's answer
+	TaskID       string           `json:"taskId"`
+	DocumentID   string           `json:"documentId"`
+	Status       taskstate.Status `json:"status"`
+	AttemptCount int              `json:"attemptCount"`
+	CrashCount   int              `json:"crashCount"`
+	NextRetryAt  *time.Time       `json:"nextRetryAt"`
+	ErrorCode    string           `json:"errorCode"`
+	LastError    string           `json:"lastError"`
+	Duplicate    bool             `json:"duplicate"` // of an upload's answer
+	Replayed     bool             `json:"replayed"`  // of an upload's answer
 }
 
 // Hit is one answer of a search.
@@ -98,18 +98,11 @@ func (e *StatusError) Error() string {
 
 // Get returns status and body of any address.
 func (c *Client) Get(ctx context.Context, path string) (int, []byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, http.NoBody)
+	res, b, err := c.send(ctx, request{method: http.MethodGet, path: path})
 	if err != nil {
 		return 0, nil, err
 	}
-	c.authorize(req)
-	res, err := c.http.Do(req)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer res.Body.Close() //nolint:errcheck // only read
-	b, err := io.ReadAll(res.Body)
-	return res.StatusCode, b, err
+	return res.StatusCode, b, nil
 }
 
 // Host is host:port of the gateway.

@@ -1,7 +1,10 @@
 package apiclient
 
 import (
+	"archive/zip"
+	"bytes"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 )
@@ -32,4 +35,36 @@ func Text(number, bytes int) Doc {
 		b.WriteByte('.')
 	}
 	return Doc{Name: fmt.Sprintf("report-%d.txt", number), Key: fmt.Sprintf("lab-%d", number), Body: []byte(b.String()), Mark: mark}
+}
+
+// Docx is the smallest package that word processors open, around the mark-up of its paragraphs.
+func Docx(paragraphs io.Reader) ([]byte, error) {
+	const (
+		head   = `<?xml version="1.0" encoding="UTF-8" standalone="yes"?>`
+		office = "http://schemas.openxmlformats.org/"
+	)
+	var out bytes.Buffer
+	z := zip.NewWriter(&out)
+	for _, part := range []struct {
+		name string
+		text io.Reader
+	}{
+		{"[Content_Types].xml", strings.NewReader(head + `<Types xmlns="` + office + `package/2006/content-types">` +
+			`<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>` +
+			`<Override PartName="/word/document.xml" ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>`)},
+		{"_rels/.rels", strings.NewReader(head + `<Relationships xmlns="` + office + `package/2006/relationships"><Relationship Id="r1" ` +
+			`Type="` + office + `officeDocument/2006/relationships/officeDocument" Target="word/document.xml"/></Relationships>`)},
+		{"word/document.xml", io.MultiReader(strings.NewReader(head+`<w:document xmlns:w="`+office+`wordprocessingml/2006/main"><w:body>`),
+			paragraphs, strings.NewReader(`</w:body></w:document>`))},
+	} {
+		w, err := z.Create(part.name)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := io.Copy(w, part.text); err != nil {
+			return nil, err
+		}
+	}
+	err := z.Close()
+	return out.Bytes(), err
 }

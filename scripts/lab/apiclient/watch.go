@@ -85,7 +85,7 @@ func (c *Client) Watch(ctx context.Context, task string, after int64, seen func(
 			if err := json.Unmarshal(value, &t); err != nil {
 				return false, fmt.Errorf("watch %s: %w", task, err)
 			}
-			e.TaskID, e.Status, e.AttemptCount, e.CrashCount, e.At = t.TaskID, taskstate.Status(t.Status), t.AttemptCount, t.CrashCount, time.Now()
+			e.TaskID, e.Status, e.AttemptCount, e.CrashCount, e.At = t.TaskID, t.Status, t.AttemptCount, t.CrashCount, time.Now()
 			if !seen(e) {
 				return false, nil
 			}

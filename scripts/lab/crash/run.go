@@ -147,7 +147,8 @@ func (p *plan) all(ctx context.Context) error {
 	random := rand.New(rand.NewPCG(p.Seed, 0x6372617368)) //nolint:gosec // an order, no secret
 	order := slices.Clone(p.points)
 	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	slices.SortStableFunc(order, func(a, b point) int { return int(scenes[b.name].slow) - int(scenes[a.name].slow) })
+	quick := slices.DeleteFunc(slices.Clone(order), func(at point) bool { return scenes[at.name].slow })
+	order = append(slices.DeleteFunc(order, func(at point) bool { return !scenes[at.name].slow }), quick...)
 	var wg sync.WaitGroup
 	var errs [2]error
 	for i, kafka := range []bool{false, true} {

@@ -38,14 +38,14 @@ var scenes = map[string]scene{
 	"api.before_reply":           {service: gateway, during: uploadThere, after: uploadAgain},
 	"api.after_replacement_link": {service: gateway, before: damaged, during: uploadSameThere, after: uploadAgain},
 	"api.after_replacement":      {service: gateway, before: damaged, during: uploadSameThere, after: uploadAgain},
-	"api.after_key":              {service: gateway, during: uploadKeyed, after: uploadAgain, slow: slowly},
+	"api.after_key":              {service: gateway, during: uploadKeyed, after: uploadAgain, slow: true},
 
 	// the wishes of a person
 	"delete.after_tasks":    {service: gateway, before: uploads(1, smallDoc), during: deleteThere, after: deleteAgain, sweeper: true},
 	"delete.after_row":      {service: gateway, before: steps(uploads(1, smallDoc), finished), during: deleteThere, after: deleteAgain, sweeper: true},
 	"delete.after_base_row": {service: gateway, before: baseOfOne, during: deleteBaseThere, after: deleteBaseAgain, sweeper: true},
-	"operate.after_row":     {service: gateway, before: steps(uploadBlank, finished), during: replayThere, after: replayAgain, slow: slowly},
-	"dlq.after_replay":      {service: gateway, before: steps(uploadBlank, finished, findDeadLetter), during: replayDeadLetterThere, after: replayDeadLetterAgain, slow: slowly},
+	"operate.after_row":     {service: gateway, before: steps(uploadBlank, finished), during: replayThere, after: replayAgain, slow: true},
+	"dlq.after_replay":      {service: gateway, before: steps(uploadBlank, finished, findDeadLetter), during: replayDeadLetterThere, after: replayDeadLetterAgain, slow: true},
 
 	// a worker from the delivery to the claim
 	"worker.after_read":       {service: worker, during: uploads(2, smallDoc)},
@@ -74,8 +74,8 @@ var scenes = map[string]scene{
 	"worker.after_heartbeat": {service: worker, before: faulty(slowly800), during: uploads(2, smallDoc)},
 	"worker.in_fail":         {service: worker, before: faulty(wrongOnce), during: uploads(1, smallDoc)},
 	"worker.after_retry_row": {service: worker, before: faulty(wrongOnce), during: uploads(1, smallDoc)},
-	"worker.after_dead_row":  {service: worker, during: uploadBlank, slow: slowly},
-	"worker.after_dlq_add":   {service: worker, during: uploadBlank, slow: slowly},
+	"worker.after_dead_row":  {service: worker, during: uploadBlank, slow: true},
+	"worker.after_dlq_add":   {service: worker, during: uploadBlank, slow: true},
 	"worker.after_dlq_mark":  {service: worker, during: uploadBlank},
 	"worker.in_stop":         {service: worker, during: stopped},
 	"worker.before_leave":    {service: worker, during: stopped},
@@ -88,11 +88,11 @@ var scenes = map[string]scene{
 	"recovery.after_retry_claim": {service: worker, before: faulty(wrongOnce), during: uploads(1, smallDoc)},
 	"worker.after_adopt":         {service: worker, before: faulty(wrongOnce), during: uploads(1, smallDoc)},
 	"recovery.after_takeover":    {service: reclaimer, before: left(true)},
-	"recovery.after_crash_limit": {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: steps(left(true), left(false), toDie), slow: slowly},
+	"recovery.after_crash_limit": {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: steps(left(true), left(false), toDie), slow: true},
 	"solo.after_reserve":         {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true)},
 	"solo.before_claim":          {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true)},
 	"solo.after_claim":           {service: reclaimer, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true)},
-	"solo.after_release":         {service: worker, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true, "INGEST_LEASE_MS=10000"), during: stoppedReserving, slow: slowly},
+	"solo.after_release":         {service: worker, env: []string{"INGEST_MAX_CRASHES=2"}, before: left(true, "INGEST_LEASE_MS=10000"), during: stoppedReserving, slow: true},
 
 	// promises, pending entries, dead letters, the stream's end
 	"promise.after_scan":   {service: reclaimer, before: steps(uploads(2, smallDoc), redis("DEL", world.StreamKey))},
@@ -100,7 +100,7 @@ var scenes = map[string]scene{
 	"promise.after_xadd":   {service: reclaimer, before: steps(uploads(2, smallDoc), redis("DEL", world.StreamKey))},
 	"settle.after_scan":    {service: reclaimer, before: steps(uploads(1, smallDoc), readByGhost)},
 	"settle.after_row":     {service: reclaimer, before: steps(uploads(1, smallDoc), readByGhost)},
-	"owed.after_scan":      {service: reclaimer, before: steps(victim("worker.after_dead_row", uploadBlank), redis("DEL", world.StreamKey)), slow: slowly},
+	"owed.after_scan":      {service: reclaimer, before: steps(victim("worker.after_dead_row", uploadBlank), redis("DEL", world.StreamKey)), slow: true},
 	"trim.after_trim":      {service: reclaimer, before: steps(uploads(1, smallDoc), finished)},
 	"trim.after_let_go":    {service: reclaimer, before: pinned, after: retried},
 

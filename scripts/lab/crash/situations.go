@@ -3,15 +3,14 @@ package crash
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
 )
 
 // step is a part of a scene.
@@ -124,13 +123,8 @@ func stopped(ctx context.Context, t *trial) error {
 
 // status waits until the trial's last document has a status.
 func (t *trial) status(ctx context.Context, want taskstate.Status) error {
-	return await.Until(ctx, settleLimit, lookEvery, func(ctx context.Context) error {
-		task, err := t.client.Task(ctx, t.docs[len(t.docs)-1].task)
-		if err == nil && task.Status != string(want) {
-			err = fmt.Errorf("task %s is %s, not %s", task.TaskID, task.Status, want)
-		}
-		return err
-	})
+	_, err := t.client.Await(ctx, t.docs[len(t.docs)-1].task, want, settleLimit, lookEvery)
+	return err
 }
 
 // redis sends one command to the lane's Redis.
@@ -138,26 +132,13 @@ func redis(words ...string) step {
 	return func(ctx context.Context, t *trial) error { return t.Stream.Do(ctx, words...) }
 }
 
-// request sends a request without a body to a gateway. A refusal with one of the allowed statuses is no error.
-func request(ctx context.Context, base, method, path string, allowed ...int) error {
-	req, err := http.NewRequestWithContext(ctx, method, base+path, http.NoBody)
-	if err != nil {
-		return err
-	}
-	res, err := http.DefaultTransport.RoundTrip(req)
-	if err != nil {
-		return err
-	}
-	_ = res.Body.Close() // nothing in it is asked for
-	if res.StatusCode/100 == 2 {
+// unless takes a refusal with one of the statuses for no error.
+func unless(err error, statuses ...int) error {
+	var refused *apiclient.StatusError
+	if errors.As(err, &refused) && slices.Contains(statuses, refused.Status) {
 		return nil
 	}
-	for _, status := range allowed {
-		if res.StatusCode == status {
-			return nil
-		}
-	}
-	return fmt.Errorf("%s %s: HTTP %d", method, path, res.StatusCode)
+	return err
 }
 
 // passing lets the sweeper's waiting times be over for the trial's base and document: what it will look at some time is due now.

@@ -30,28 +30,20 @@ type scene struct {
 	nth     int      // which passage; 0: the first
 	upTo    int      // any of the first so many passages, by the seed; 0: nth
 	// before makes the situation; no process of the lane but the gateway runs before and after it.
-	before func(ctx context.Context, t *trial) error
+	before step
 	// during gives the armed process what it meets the point with; nil: it finds that by itself.
 	// It is not waited for before the point is reached, and may be cut off by it.
-	during func(ctx context.Context, t *trial) error
+	during step
 	// after does what a user does next, while others mend; nil: nothing.
-	after func(ctx context.Context, t *trial) error
+	after step
 	// sweeper: a reclaimer is needed to mend, for it alone removes documents.
 	sweeper bool
 	Kafka   bool // in a lane of the Kafka transport
 	paid    bool // no text of the trial's documents may have been paid for twice
-	slow    slowness
+	slow    bool // it waits for something long, and begins first
 	// alone takes the place of all of the above.
-	alone func(ctx context.Context, t *trial) error
+	alone step
 }
-
-// slowness orders scenes: those that wait for something longest begin first.
-type slowness int
-
-const (
-	quickly slowness = iota
-	slowly
-)
 
 // trial is one point in one lane.
 type trial struct {

@@ -3,7 +3,6 @@ package crash
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -14,14 +13,26 @@ import (
 )
 
 // uploadThere sends a document to the armed gateway, which may be gone before it answers.
-func uploadThere(ctx context.Context, t *trial) error {
+func uploadThere(ctx context.Context, t *trial) error { return t.send(ctx, t.doc(smallDoc)) }
+
+// uploadKeyed is uploadThere with an idempotency key.
+func uploadKeyed(ctx context.Context, t *trial) error {
 	d := t.doc(smallDoc)
+	d.Key = d.Name
+	return t.send(ctx, d)
+}
+
+// send is one upload at the armed gateway.
+func (t *trial) send(ctx context.Context, d apiclient.Doc) error {
 	t.more = append(t.more, d)
-	if task, err := apiclient.NewClient(t.armed.HTTP).Upload(ctx, d); err == nil {
+	if task, err := t.there().Upload(ctx, d); err == nil {
 		t.load.Accepted[task.TaskID] = d
 	}
 	return nil // whatever it was: the client repeats it
 }
+
+// there is a client of the armed gateway.
+func (t *trial) there() *apiclient.Client { return apiclient.NewClient(t.armed.HTTP) }
 
 // damaged is a finished document whose stored file is lost.
 func damaged(ctx context.Context, t *trial) error {
@@ -41,18 +52,7 @@ func damaged(ctx context.Context, t *trial) error {
 func uploadSameThere(ctx context.Context, t *trial) error {
 	d := t.docs[0].Doc
 	t.more = append(t.more, d)
-	_, _ = apiclient.NewClient(t.armed.HTTP).Upload(ctx, d) // it may be gone before it returns: the client repeats it
-	return nil
-}
-
-// uploadKeyed is uploadThere with an idempotency key.
-func uploadKeyed(ctx context.Context, t *trial) error {
-	d := t.doc(smallDoc)
-	d.Key = d.Name
-	t.more = append(t.more, d)
-	if task, err := apiclient.NewClient(t.armed.HTTP).Upload(ctx, d); err == nil {
-		t.load.Accepted[task.TaskID] = d
-	}
+	_, _ = t.there().Upload(ctx, d) // it may be gone before it returns: the client repeats it
 	return nil
 }
 
@@ -69,7 +69,7 @@ func uploadAgain(ctx context.Context, t *trial) error {
 // deleteThere deletes the trial's documents at the armed gateway.
 func deleteThere(ctx context.Context, t *trial) error {
 	for _, d := range t.docs {
-		_ = apiclient.NewClient(t.armed.HTTP).Delete(ctx, d.document) // it may be gone before it answers: deleteAgain repeats it
+		_ = t.there().Delete(ctx, d.document) // it may be gone before it answers: deleteAgain repeats it
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func deleteThere(ctx context.Context, t *trial) error {
 // deleteHere deletes them at the lane's gateway.
 func deleteHere(ctx context.Context, t *trial) error {
 	for _, d := range t.docs {
-		if err := request(ctx, "http://"+t.client.Host(), http.MethodDelete, "/api/knowledge/documents/"+d.document, http.StatusNotFound); err != nil {
+		if err := unless(t.client.Delete(ctx, d.document), http.StatusNotFound); err != nil {
 			return err
 		}
 	}
@@ -102,7 +102,7 @@ func (t *trial) cancelledOrDone(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if task.Status == string(taskstate.StatusCancelled) {
+		if task.Status == taskstate.StatusCancelled {
 			t.want[d.task] = taskstate.StatusCancelled
 		}
 	}
@@ -130,12 +130,12 @@ func (t *trial) basePath() string {
 }
 
 func deleteBaseThere(ctx context.Context, t *trial) error {
-	_ = request(ctx, t.armed.HTTP, http.MethodDelete, t.basePath()) // deleteBaseAgain repeats it
+	_ = t.there().Do(ctx, http.MethodDelete, t.basePath()) // deleteBaseAgain repeats it
 	return nil
 }
 
 func deleteBaseHere(ctx context.Context, t *trial) error {
-	return request(ctx, "http://"+t.client.Host(), http.MethodDelete, t.basePath(), http.StatusNotFound)
+	return unless(t.client.Do(ctx, http.MethodDelete, t.basePath()), http.StatusNotFound)
 }
 
 func deleteBaseAgain(ctx context.Context, t *trial) error {
@@ -150,60 +150,42 @@ func deleteBaseAgain(ctx context.Context, t *trial) error {
 
 // replayThere asks the armed gateway to run the trial's dead task again.
 func replayThere(ctx context.Context, t *trial) error {
-	_ = apiclient.NewClient(t.armed.HTTP).Retry(ctx, t.docs[0].task) // replayAgain repeats it
+	_ = t.there().Retry(ctx, t.docs[0].task) // replayAgain repeats it
 	return nil
 }
 
 // replayAgain repeats it; a task that is on its way again refuses.
 func replayAgain(ctx context.Context, t *trial) error {
-	err := t.client.Retry(ctx, t.docs[0].task)
-	var refused *apiclient.StatusError
-	if errors.As(err, &refused) && refused.Status == http.StatusConflict {
-		return nil
-	}
-	return err
+	return unless(t.client.Retry(ctx, t.docs[0].task), http.StatusConflict)
 }
 
 // findDeadLetter finds the dead letter of the trial's task.
 func findDeadLetter(ctx context.Context, t *trial) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.client.Host()+"/internal/dlq?task="+t.docs[0].task, http.NoBody)
-	if err != nil {
-		return err
+	letters, err := t.client.List(ctx, "/internal/dlq?task="+t.docs[0].task)
+	if err != nil || len(letters) != 1 {
+		return fmt.Errorf("task %s has %d dead letters, want 1 (%w)", t.docs[0].task, len(letters), err)
 	}
-	res, err := http.DefaultTransport.RoundTrip(req)
-	if err != nil {
-		return err
+	var letter struct {
+		ID string `json:"id"`
 	}
-	defer func() { _ = res.Body.Close() }()
-	var page struct {
-		Items []struct {
-			ID string `json:"id"`
-		} `json:"items"`
-	}
-	if err := json.NewDecoder(res.Body).Decode(&page); err != nil {
-		return fmt.Errorf("list the dead letters of task %s: %w", t.docs[0].task, err)
-	}
-	if len(page.Items) != 1 {
-		return fmt.Errorf("task %s has %d dead letters, want 1", t.docs[0].task, len(page.Items))
-	}
-	t.deadLetter = page.Items[0].ID
-	return nil
+	err = json.Unmarshal(letters[0], &letter)
+	t.deadLetter = letter.ID
+	return err
 }
 
 // replayDeadLetterThere replays the dead letter at the armed gateway.
 func replayDeadLetterThere(ctx context.Context, t *trial) error {
-	_ = request(ctx, t.armed.HTTP, http.MethodPost, "/internal/dlq/letters/"+t.deadLetter+"/replay") // replayDeadLetterAgain repeats it
+	_ = t.there().Do(ctx, http.MethodPost, "/internal/dlq/letters/"+t.deadLetter+"/replay") // replayDeadLetterAgain repeats it
 	return nil
 }
 
 // replayDeadLetterAgain repeats it at the lane's gateway, which must refuse and leave no entry behind.
 func replayDeadLetterAgain(ctx context.Context, t *trial) error {
 	path := "/internal/dlq/letters/" + t.deadLetter
-	base := "http://" + t.client.Host()
-	if err := request(ctx, base, http.MethodPost, path+"/replay", http.StatusConflict, http.StatusNotFound); err != nil {
+	if err := unless(t.client.Do(ctx, http.MethodPost, path+"/replay"), http.StatusConflict, http.StatusNotFound); err != nil {
 		return err
 	}
-	if request(ctx, base, http.MethodGet, path) == nil {
+	if t.client.Do(ctx, http.MethodGet, path) == nil {
 		return fmt.Errorf("the entry %s of a replayed letter is still there", t.deadLetter)
 	}
 	return nil

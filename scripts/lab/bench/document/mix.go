@@ -1,7 +1,6 @@
 package document
 
 import (
-	"archive/zip"
 	"bytes"
 	"fmt"
 	"html"
@@ -97,32 +96,11 @@ func markdown(text string) []byte {
 	return b.Bytes()
 }
 
-// docx is the smallest package that word processors open, one paragraph for each of the text's.
+// docx has one paragraph for each of the text's.
 func docx(text string) ([]byte, error) {
-	const office = "http://schemas.openxmlformats.org/"
 	var body strings.Builder
 	for p := range strings.SplitSeq(text, "\n\n") {
 		fmt.Fprintf(&body, `<w:p><w:r><w:t xml:space="preserve">%s</w:t></w:r></w:p>`, html.EscapeString(p))
 	}
-	const head = `<?xml version="1.0" encoding="UTF-8" standalone="yes"?>`
-	var out bytes.Buffer
-	z := zip.NewWriter(&out)
-	for _, part := range [][2]string{
-		{"[Content_Types].xml", head + `<Types xmlns="` + office + `package/2006/content-types">` +
-			`<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>` +
-			`<Override PartName="/word/document.xml" ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>`},
-		{"_rels/.rels", head + `<Relationships xmlns="` + office + `package/2006/relationships"><Relationship Id="r1" ` +
-			`Type="` + office + `officeDocument/2006/relationships/officeDocument" Target="word/document.xml"/></Relationships>`},
-		{"word/document.xml", head + `<w:document xmlns:w="` + office + `wordprocessingml/2006/main"><w:body>` + body.String() + `</w:body></w:document>`},
-	} {
-		w, err := z.Create(part[0])
-		if err != nil {
-			return nil, err
-		}
-		if _, err := w.Write([]byte(part[1])); err != nil {
-			return nil, err
-		}
-	}
-	err := z.Close()
-	return out.Bytes(), err
+	return apiclient.Docx(strings.NewReader(body.String()))
 }

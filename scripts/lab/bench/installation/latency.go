@@ -68,13 +68,7 @@ func once(ctx context.Context, client *apiclient.Client, d apiclient.Doc) (answe
 		return 0, 0, fmt.Errorf("upload: %w", err)
 	}
 	answered = time.Since(started)
-	err = await.Until(ctx, figure.StartLimit, latencyPoll, func(ctx context.Context) error {
-		now, err := client.Task(ctx, task.TaskID)
-		if err == nil && now.Status != string(taskstate.StatusSucceeded) {
-			err = fmt.Errorf("task %s is %s: %s", task.TaskID, now.Status, now.LastError)
-		}
-		return err
-	})
+	_, err = client.Await(ctx, task.TaskID, taskstate.StatusSucceeded, figure.StartLimit, latencyPoll)
 	visible = time.Since(started)
 	if err != nil {
 		return 0, 0, err

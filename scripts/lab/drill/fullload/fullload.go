@@ -14,7 +14,6 @@ import (
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
-	"github.com/millweir/millweir/scripts/lab/apiclient"
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/drill/stage"
 	"github.com/millweir/millweir/scripts/lab/tables"
@@ -74,20 +73,20 @@ func Run(ctx context.Context, s *stage.Stage) (string, error) {
 			return "", err
 		}
 	}
-	submitting, stop := context.WithCancel(ctx)
-	defer stop()
-	submitted := make(chan error, 1)
-	go func() { submitted <- f.submit(submitting) }()
+	stop := await.Beside(ctx, f.submit)
 	lowest, mean, err := f.killByTurns(ctx, s, turn)
-	stop()
-	if err := errors.Join(err, <-submitted); err != nil {
+	if err := errors.Join(err, stop()); err != nil {
 		return "", err
 	}
 	taken, err := f.rest(ctx)
 	if err != nil {
 		return "", err
 	}
-	if err := f.afterwards(ctx, s.Kafka); err != nil {
+	consumer := "stream-worker"
+	if s.Kafka {
+		consumer = "kafka-consumer"
+	}
+	if err := f.Documents(ctx, "ingest-api", consumer, "reclaimer"); err != nil {
 		return "", err
 	}
 	if taken == 0 {
@@ -264,21 +263,4 @@ func (f *full) rest(ctx context.Context) (taken int, err error) {
 	}
 	err = f.DB.Reader().QueryRowContext(ctx, `SELECT COUNT(*) FROM ingest_task_transition WHERE reason = ?`, string(taskstate.ReasonTakeover)).Scan(&taken)
 	return taken, err
-}
-
-// afterwards lets the product's own services work on documents behind all of it, and judges every task.
-func (f *full) afterwards(ctx context.Context, kafka bool) error {
-	services := []string{"ingest-api", "stream-worker", "reclaimer"}
-	if kafka {
-		services[1] = "kafka-consumer"
-	}
-	for _, name := range services {
-		if _, err := f.Add(name); err != nil {
-			return err
-		}
-	}
-	if err := f.AllReady(ctx, stage.LiveLimit); err != nil {
-		return err
-	}
-	return f.Finish(ctx, apiclient.Load{Target: f.Client, Clients: 2, Count: 2 * stage.Echoes, Bytes: stage.DocBytes}.Run(ctx))
 }

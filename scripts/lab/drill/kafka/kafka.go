@@ -212,7 +212,7 @@ func Rebalance(ctx context.Context, s *stage.Stage) (string, error) {
 			return err
 		},
 		Judge: func(ctx context.Context, c *stage.Cluster, _ *apiclient.Record) (string, error) {
-			return fmt.Sprintf("%d joins and leaves, tasks of %.0f s; no attempt and no crash counted", changes, taskTime.Seconds()), stage.Uncounted(ctx, c)
+			return fmt.Sprintf("%d joins and leaves, tasks of %.0f s; no attempt and no crash counted", changes, taskTime.Seconds()), stage.Uncounted(ctx, c, "a stop")
 		},
 	}.Run(ctx, s)
 }

@@ -23,36 +23,14 @@ func Switch(ctx context.Context, s *stage.Stage) (string, error) {
 	}
 	defer c.Close()
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: stage.EmbedTime})
-	api := world.FreeAddr()
-	total := &apiclient.Record{Accepted: map[string]apiclient.Doc{}, Other: map[int]int{}}
-	transports := []struct{ kind, worker string }{{"redis", "stream-worker"}, {"kafka", "kafka-consumer"}, {"redis", "stream-worker"}}
-	for i, r := range transports {
-		for _, old := range c.All() { // killed, so that work is left on the old transport
-			old.Kill()
-			c.Drop(old)
-		}
-		services := []string{"ingest-api", "reclaimer", r.worker}
-		if r.kind == "kafka" {
-			services = append(services, "outbox-relay")
-		}
-		for _, name := range services {
-			if _, err := c.Add(name, "INGEST_QUEUE="+r.kind, "HTTP_ADDR="+api, "INGEST_MAX_CRASHES=1000", "INGEST_LEASE_MS=2000", "INGEST_WORKER_CONCURRENCY=8"); err != nil {
-				return "", err
-			}
-		}
-		if err := c.AllReady(ctx, stage.LiveLimit); err != nil {
-			return "", fmt.Errorf("on %s: %w", r.kind, err)
-		}
-		c.Client = apiclient.NewClient("http://" + api)
-		stop := stage.Background(ctx, apiclient.Load{Target: c.Client, Clients: 6, First: (i + 1) * 100_000, Bytes: stage.DocBytes, Every: 200 * time.Millisecond})
-		await.Pause(ctx, s.Load/time.Duration(len(transports)))
-		total.Add(stop())
-		if i < len(transports)-1 {
-			waiting, err := stage.Unfinished(ctx, c)
-			if err != nil || waiting == 0 {
-				return "", fmt.Errorf("%d tasks are left on %s (%w): the switch met no work", waiting, r.kind, err)
-			}
-		}
+	env := func(queue string) []string {
+		return append([]string{"INGEST_QUEUE=" + queue, "INGEST_WORKER_CONCURRENCY=8"}, stage.Patient...)
+	}
+	redis := stage.Turn{Name: "redis", Services: []string{"ingest-api", "reclaimer", "stream-worker"}, Env: env("redis")}
+	kafka := stage.Turn{Name: "kafka", Services: []string{"ingest-api", "reclaimer", "kafka-consumer", "outbox-relay"}, Env: env("kafka")}
+	_, total, err := s.Switch(ctx, c, 6, redis, kafka, redis)
+	if err != nil {
+		return "", err
 	}
 	if err := c.Verify(ctx, total, nil); err != nil {
 		return "", err

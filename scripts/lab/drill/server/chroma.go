@@ -97,14 +97,9 @@ func wrongDimension(ctx context.Context, c *stage.Cluster, want map[string]tasks
 		return "", fmt.Errorf("upload into base %s: %w", oddBase, err)
 	}
 	want[task.TaskID] = taskstate.StatusDead
-	var seen apiclient.Task
-	if err := await.Until(ctx, stage.LiveLimit, 50*time.Millisecond, func(ctx context.Context) (err error) {
-		if seen, err = c.Client.Task(ctx, task.TaskID); err == nil && seen.Status != string(taskstate.StatusDead) {
-			err = fmt.Errorf("the task for another dimension is %s: %s", seen.Status, seen.LastError)
-		}
-		return err
-	}); err != nil {
-		return "", err
+	seen, err := c.Client.Await(ctx, task.TaskID, taskstate.StatusDead, stage.LiveLimit, 50*time.Millisecond)
+	if err != nil {
+		return "", fmt.Errorf("another dimension: %w", err)
 	}
 	if seen.ErrorCode != string(ingest.CodeDimension) || seen.AttemptCount != 1 {
 		return "", fmt.Errorf("another dimension ends with %s after %d attempts: %s", seen.ErrorCode, seen.AttemptCount, seen.LastError)

@@ -73,13 +73,9 @@ func forgotten(ctx context.Context, c *stage.Cluster) (accepted, done time.Durat
 		return 0, 0, fmt.Errorf("an upload after all connections were forgotten: %w", err)
 	}
 	accepted = time.Since(started)
-	err = await.Until(ctx, forgetLimit, 50*time.Millisecond, func(ctx context.Context) error {
-		seen, err := c.Client.Task(ctx, task.TaskID)
-		if err == nil && seen.Status != string(taskstate.StatusSucceeded) {
-			err = fmt.Errorf("task %s is %s after all connections were forgotten: %s", seen.TaskID, seen.Status, seen.LastError)
-		}
-		return err
-	})
+	if _, err = c.Client.Await(ctx, task.TaskID, taskstate.StatusSucceeded, forgetLimit, 50*time.Millisecond); err != nil {
+		err = fmt.Errorf("after all connections were forgotten: %w", err)
+	}
 	return accepted, time.Since(started), err
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	Echoes    = 3 // documents that are processed once more after the faults
+	echoes    = 3 // documents that are processed once more after the faults
 	echoBase  = "echo"
 	echoLimit = 60 * time.Second
 	goneLimit = 30 * time.Second // for the sweep to pass over a deleted document
@@ -59,7 +59,7 @@ func (c *Cluster) Echo(ctx context.Context, load *apiclient.Record) error {
 	if err := c.Client.CreateBase(ctx, echoBase); err != nil {
 		return fmt.Errorf("make base %s: %w", echoBase, err)
 	}
-	left, deleted := Echoes, ""
+	left, deleted := echoes, ""
 	for _, d := range load.Accepted {
 		if left--; left < 0 {
 			break

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -11,6 +12,7 @@ import (
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/proc"
 	"github.com/millweir/millweir/scripts/lab/tables"
+	"github.com/millweir/millweir/scripts/lab/world"
 )
 
 // EmbedTime is how long the embedding service takes, so that most kills meet tasks in the middle of their work.
@@ -64,18 +66,19 @@ func Takeovers(ctx context.Context, db taskstate.Tx) (int, error) {
 	return n, err
 }
 
-// Uncounted is an error when a task counts an attempt or a crash: a stop is nobody's failure.
-func Uncounted(ctx context.Context, c *Cluster) error {
+// Uncounted is an error that names the tasks which count an attempt or a crash, for what is nobody's failure.
+func Uncounted(ctx context.Context, c *Cluster, what string) error {
 	logs, err := tables.Logs(ctx, c.DB.Reader())
-	if err != nil {
-		return err
-	}
+	var counted []string
 	for id, log := range logs {
 		if last := log[len(log)-1]; last.AttemptCount > 0 || last.CrashCount > 0 {
-			return fmt.Errorf("task %s counts %d attempts and %d crashes for a stop", id, last.AttemptCount, last.CrashCount)
+			counted = append(counted, fmt.Sprintf("task %s:\n%s", id, tables.Chain(log)))
 		}
 	}
-	return nil
+	if len(counted) > 0 {
+		return fmt.Errorf("%d tasks count an attempt or a crash for %s:\n%s", len(counted), what, strings.Join(counted, ""))
+	}
+	return err
 }
 
 // All lists every process that should be running.
@@ -91,6 +94,19 @@ func Unfinished(ctx context.Context, c *Cluster) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// Documents starts services and lets them work on documents behind all that was there before; then it judges.
+func (c *Cluster) Documents(ctx context.Context, services ...string) error {
+	for _, name := range services {
+		if _, err := c.Add(name); err != nil {
+			return err
+		}
+	}
+	if err := c.AllReady(ctx, LiveLimit); err != nil {
+		return err
+	}
+	return c.Finish(ctx, apiclient.Load{Target: c.Client, Clients: 2, Count: 2 * echoes, Bytes: DocBytes}.Run(ctx))
 }
 
 // Finish waits until the outbox is empty and all has ended, runs the echo and judges.
@@ -138,6 +154,47 @@ const PauseTime = 5 * time.Second
 const DrainLimit = 60 * time.Second // for the outbox to be empty after the last fault
 
 const StopLimit = 30 * time.Second
+
+// Turn is how an installation works for a part of the load.
+type Turn struct {
+	Name          string // for errors
+	Services, Env []string
+	Begin         func() // nil: nothing
+}
+
+// Switch lets an installation work in one way after the other, under load. At each switch all is killed with tasks in flight;
+// it returns how many there were at the last one, and the whole load.
+func (s *Stage) Switch(ctx context.Context, c *Cluster, clients int, turns ...Turn) (left int, total *apiclient.Record, err error) {
+	api := world.FreeAddr()
+	total = &apiclient.Record{Accepted: map[string]apiclient.Doc{}, Other: map[int]int{}}
+	for i, turn := range turns {
+		if i > 0 {
+			if left, err = Unfinished(ctx, c); err != nil || left == 0 {
+				return 0, nil, fmt.Errorf("%d tasks are left on %s (%w): the switch met no work", left, turns[i-1].Name, err)
+			}
+		}
+		if turn.Begin != nil {
+			turn.Begin()
+		}
+		for _, old := range c.All() {
+			old.Kill()
+			c.Drop(old)
+		}
+		for _, name := range turn.Services {
+			if _, err := c.Add(name, append([]string{"HTTP_ADDR=" + api}, turn.Env...)...); err != nil {
+				return 0, nil, err
+			}
+		}
+		if err := c.AllReady(ctx, LiveLimit); err != nil {
+			return 0, nil, fmt.Errorf("on %s: %w", turn.Name, err)
+		}
+		c.Client = apiclient.NewClient("http://" + api)
+		stop := Background(ctx, apiclient.Load{Target: c.Client, Clients: clients, First: (i + 1) * 100_000, Bytes: DocBytes, Every: 200 * time.Millisecond})
+		await.Pause(ctx, s.Load/time.Duration(len(turns)))
+		total.Add(stop())
+	}
+	return left, total, nil
+}
 
 // Undisturbed is an error when a load met refusals or broken requests: uploads depend on no broker.
 func Undisturbed(load *apiclient.Record) error {

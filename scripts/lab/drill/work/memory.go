@@ -1,7 +1,6 @@
 package work
 
 import (
-	"archive/zip"
 	"bytes"
 	"compress/zlib"
 	"context"
@@ -24,7 +23,6 @@ const (
 	childMemory = "EXTRACT_MEMORY_MB=128"
 	// workerBytes bounds a worker with all of its extractors: two of them at their limit, and as much for itself.
 	workerBytes = 512 << 20
-	bombBytes   = 40_000_000 * 6         // of "<w:p/>", whole ones: just below what the gateway refuses at the door
 	hungryEvery = 200 * time.Millisecond // looks at the workers' memory
 )
 
@@ -79,14 +77,9 @@ func starve(ctx context.Context, c *stage.Cluster, doc apiclient.Doc, want map[s
 		return fmt.Errorf("upload %s: %w", doc.Name, err)
 	}
 	want[task.TaskID] = taskstate.StatusDead
-	var seen apiclient.Task
-	if err := await.Until(ctx, stage.SettleLimit, 50*time.Millisecond, func(ctx context.Context) (err error) {
-		if seen, err = c.Client.Task(ctx, task.TaskID); err == nil && !taskstate.Status(seen.Status).Terminal() {
-			err = fmt.Errorf("%s is %s: %s", doc.Name, seen.Status, seen.LastError)
-		}
-		return err
-	}); err != nil {
-		return err
+	seen, err := c.Client.Await(ctx, task.TaskID, "", stage.SettleLimit, 50*time.Millisecond)
+	if err != nil {
+		return fmt.Errorf("%s: %w", doc.Name, err)
 	}
 	switch ingest.Code(seen.ErrorCode) {
 	case ingest.CodeLimitExceeded, ingest.CodeExtractCrashed, ingest.CodeCorrupt:
@@ -99,7 +92,7 @@ func starve(ctx context.Context, c *stage.Cluster, doc apiclient.Doc, want map[s
 
 // waiting are documents that grow when they are read, and that the gateway's look at their outside lets in.
 func hungry() ([]apiclient.Doc, error) {
-	token, err := docx(io.MultiReader(strings.NewReader("<w:p><w:r><w:t>"), io.LimitReader(noise{}, 16<<20), strings.NewReader("</w:t></w:r></w:p>")))
+	token, err := apiclient.Docx(io.MultiReader(strings.NewReader("<w:p><w:r><w:t>"), io.LimitReader(noise{}, 16<<20), strings.NewReader("</w:t></w:r></w:p>")))
 	if err != nil {
 		return nil, err
 	}
@@ -155,28 +148,4 @@ func (noise) Read(b []byte) (int, error) {
 		b[i] = byte('A' + rand.IntN(26)) //nolint:gosec // filler, no secret
 	}
 	return len(b), nil
-}
-
-// docx is a word file with that body.
-func docx(body io.Reader) ([]byte, error) {
-	var buf bytes.Buffer
-	z := zip.NewWriter(&buf)
-	for _, part := range []struct {
-		Name string
-		text io.Reader
-	}{
-		{"_rels/.rels", strings.NewReader(`<Relationships><Relationship Type="http://x/officeDocument" Target="word/document.xml"/></Relationships>`)},
-		{"word/document.xml", io.MultiReader(
-			strings.NewReader(`<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>`), body, strings.NewReader(`</w:body></w:document>`))},
-	} {
-		w, err := z.Create(part.Name)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := io.Copy(w, part.text); err != nil {
-			return nil, err
-		}
-	}
-	err := z.Close()
-	return buf.Bytes(), err
 }

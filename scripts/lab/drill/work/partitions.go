@@ -208,33 +208,13 @@ func PartitionsSwitch(ctx context.Context, s *stage.Stage) (string, error) {
 	}
 	defer c.Close()
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: switchEmbed}) // a backlog waits in the old stream
-	api := world.FreeAddr()
-	total := &apiclient.Record{Accepted: map[string]apiclient.Doc{}, Other: map[int]int{}}
-	left := 0
-	for i, partitions := range []int{1, s.Partitions} {
-		for _, old := range c.All() {
-			old.Kill()
-			c.Drop(old)
-		}
-		for _, name := range s.Services {
-			env := append([]string{"HTTP_ADDR=" + api, "INGEST_WORKER_CONCURRENCY=4", "INGEST_STREAM_PARTITIONS=" + strconv.Itoa(partitions)}, stage.Patient...)
-			if _, err := c.Add(name, env...); err != nil {
-				return "", err
-			}
-		}
-		if err := c.AllReady(ctx, stage.LiveLimit); err != nil {
-			return "", fmt.Errorf("with %d partitions: %w", partitions, err)
-		}
-		c.Client = apiclient.NewClient("http://" + api)
-		stop := stage.Background(ctx, apiclient.Load{Target: c.Client, Clients: 4, First: (i + 1) * 100_000, Bytes: stage.DocBytes, Every: 200 * time.Millisecond})
-		await.Pause(ctx, s.Load/2)
-		total.Add(stop())
-		if partitions == 1 {
-			if left, err = stage.Unfinished(ctx, c); err != nil || left == 0 {
-				return "", fmt.Errorf("%d tasks are left in the old stream (%w): the switch met no work", left, err)
-			}
-			c.Embed.Clear()
-		}
+	env := func(partitions int) []string {
+		return append([]string{"INGEST_WORKER_CONCURRENCY=4", "INGEST_STREAM_PARTITIONS=" + strconv.Itoa(partitions)}, stage.Patient...)
+	}
+	left, total, err := s.Switch(ctx, c, 4, stage.Turn{Name: "one stream", Services: s.Services, Env: env(1)},
+		stage.Turn{Name: "partitions", Services: s.Services, Env: env(s.Partitions), Begin: func() { c.Embed.Clear() }})
+	if err != nil {
+		return "", err
 	}
 	if err := c.Verify(ctx, total, nil); err != nil {
 		return "", err

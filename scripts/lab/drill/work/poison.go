@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -108,15 +109,8 @@ func Poison(ctx context.Context, s *stage.Stage) (string, error) {
 	defer c.Close()
 	c.Embed.Set(embedtest.Fault{Kind: embedtest.Delay, For: 200 * time.Millisecond}) // so that others run beside it
 	e.Cluster.Store(c)
-	watch, end := context.WithCancel(ctx)
-	buried := make(chan error, 1)
-	go func() { buried <- undertaker(watch, c) }()
-	err = e.feed(ctx, c)
-	end()
-	if buryErr := <-buried; err == nil {
-		err = buryErr
-	}
-	if err != nil {
+	end := await.Beside(ctx, func(ctx context.Context) error { return undertaker(ctx, c) })
+	if err := errors.Join(e.feed(ctx, c), end()); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("DEAD (crash_limit) after %d kills, run alone the last time (others held at the kills: %v); %d innocents succeeded",

@@ -59,7 +59,7 @@ func Sigterm(ctx context.Context, s *stage.Stage) (string, error) {
 	if err := c.Verify(ctx, load, nil); err != nil {
 		return "", err
 	}
-	if err := stage.Uncounted(ctx, c); err != nil {
+	if err := stage.Uncounted(ctx, c, "a stop"); err != nil {
 		return "", err
 	}
 	devTook, err := stopDev(ctx, s)
@@ -183,10 +183,8 @@ func stopDev(ctx context.Context, s *stage.Stage) (time.Duration, error) {
 	w.Embed.Set(embedtest.Fault{Kind: embedtest.Hang})
 	client := apiclient.NewClient(p.HTTP)
 	load := apiclient.Load{Target: client, Clients: 3, Count: sigtermDoc, Bytes: stage.DocBytes}.Run(ctx)
-	select {
-	case <-w.Embed.Wait(1):
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+	if err := await.Closed(ctx, w.Embed.Wait(1)); err != nil {
+		return 0, err
 	}
 	started := time.Now()
 	if err := errors.Join(p.Signal(syscall.SIGTERM), ended(ctx, p, stopSoon)); err != nil {
