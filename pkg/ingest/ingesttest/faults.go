@@ -39,14 +39,13 @@ func (w *World) RunWith(id string, f *Faults) {
 	job, answer := w.Claim(id)
 	require.Equal(w.T, taskstate.AnswerClaimed, answer)
 	w.Afflicted(f)
-	kind, app := w.Handler, w.App
+	kind := w.Handler
 	w.Calm()
 	res := kind.Handle(w.T.Context(), job)
-	raw, whole := w.Store, w.Handler
+	whole := w.Handler
 	w.Handler = kind
 	_ = f.effect(func() error { _, err := w.Finish(w.T.Context(), job, res); return err })
-	w.Store, w.Handler = raw, whole
-	_ = app
+	w.Handler = whole
 }
 
 // Recover brings a task to its end as the recovery loop would, whatever state a fault left it in.
@@ -157,11 +156,6 @@ func (f *Faults) undoes() bool {
 	return f.Mode == Undone && f.count == f.At
 }
 
-// rollBack lets the inside of a transaction end with an error.
-func rollBack(ctx context.Context, inside func(ctx context.Context) error) error {
-	return errors.Join(inside(ctx), ErrRolledBack)
-}
-
 // FaultyStore is a Store whose writes may fail.
 type FaultyStore struct {
 	taskstate.Database
@@ -200,11 +194,12 @@ func (s FaultyStore) Apply(ctx context.Context, b taskstate.Batch) (out []taskst
 func (s FaultyStore) InTx(ctx context.Context, f taskstate.TxFunc) error {
 	return s.Faults.effect(func() error {
 		return s.Database.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
-			inside := func(ctx context.Context) error { return f(ctx, tx, m) }
-			if s.Faults.undoes() {
-				return rollBack(ctx, inside)
+			undone := s.Faults.undoes() // its inside may have effects that count
+			err := f(ctx, tx, m)
+			if undone {
+				err = errors.Join(err, ErrRolledBack)
 			}
-			return inside(ctx)
+			return err
 		})
 	})
 }
@@ -215,10 +210,7 @@ func (s FaultyStore) WithClaims(ctx context.Context, claims []taskstate.ClaimedT
 	}
 	lost := false
 	err := s.Faults.effect(func() error {
-		if lost = s.Faults.Mode == LostCommit && s.Faults.count == s.Faults.At; lost {
-			return s.Database.WithClaims(ctx, claims, rolledBack)
-		}
-		if s.Faults.undoes() {
+		if lost = s.Faults.Mode == LostCommit && s.Faults.count == s.Faults.At; lost || s.Faults.undoes() {
 			return s.Database.WithClaims(ctx, claims, rolledBack)
 		}
 		return s.Database.WithClaims(ctx, claims, f)

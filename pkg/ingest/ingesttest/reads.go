@@ -1,10 +1,11 @@
 package ingesttest
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math"
-	"sort"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,14 +27,10 @@ type scanVectors struct {
 // Query implements VectorStore.
 func (s *scanVectors) Query(_ context.Context, base string, vector []float32, k int, births []string) ([]ingest.Hit, error) {
 	s.Queries++
-	wanted := map[string]bool{}
-	for _, b := range births {
-		wanted[b] = true
-	}
 	var hits []ingest.Hit
 	if err := s.do("query", func() {
 		for id, row := range s.Rows[base] {
-			if len(births) > 0 && !wanted[row.Birth] {
+			if len(births) > 0 && !slices.Contains(births, row.Birth) {
 				continue
 			}
 			hits = append(hits, ingest.Hit{ID: id, Score: cosine(vector, row.Values)})
@@ -41,9 +38,7 @@ func (s *scanVectors) Query(_ context.Context, base string, vector []float32, k 
 	}); err != nil {
 		return nil, err
 	}
-	sort.Slice(hits, func(i, j int) bool {
-		return hits[i].Score > hits[j].Score || hits[i].Score == hits[j].Score && hits[i].ID < hits[j].ID
-	})
+	slices.SortFunc(hits, func(a, b ingest.Hit) int { return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.ID, b.ID)) })
 	if s.After != nil {
 		s.After()
 	}
