@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/millweir/millweir/pkg/pause"
 )
 
@@ -53,8 +55,11 @@ var (
 // goroutines leave it out (goleak.IgnoreTopFunction).
 const Watcher = "github.com/millweir/millweir/pkg/labserver.init.func1.1"
 
+// NoLeaks is the check of Main that no goroutine is left but that one.
+func NoLeaks() error { return goleak.Find(goleak.IgnoreTopFunction(Watcher)) }
+
 // Main is the whole TestMain of a package that uses this one: it runs the tests, stops the servers and, if all passed,
-// runs the checks of what the tests have left, such as goleak.Find; an error of one fails the package.
+// runs the checks of what the tests have left, such as NoLeaks; an error of one fails the package.
 // Without it the servers still die with the process; only their folders stay until the next run.
 func Main(m *testing.M, checks ...func() error) {
 	code := m.Run() // the testing package keeps it

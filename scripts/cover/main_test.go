@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/millweir/millweir/pkg/labserver"
 )
 
 const head = "mode: atomic\n"
@@ -51,3 +53,5 @@ func TestGate(t *testing.T) {
 		}
 	}
 }
+
+func TestMain(m *testing.M) { labserver.Main(m, labserver.NoLeaks) }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/labserver"
 )
 
 // Not parallel: it works in a folder and an environment of its own.
@@ -37,3 +39,5 @@ func TestTestsAreFoundByTheirTagAndRunWithoutTheDetector(t *testing.T) {
 	require.Contains(t, errs.String(), "no test file has the constraint")
 	require.Equal(t, 2, run(t.Context(), nil, &out, &errs))
 }
+
+func TestMain(m *testing.M) { labserver.Main(m, labserver.NoLeaks) }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/labserver"
 )
 
 // The test's own binary is a Go binary with modules like any other.
@@ -91,3 +93,5 @@ func TestCheckBites(t *testing.T) {
 		require.ErrorContains(t, check(list, info), want)
 	}
 }
+
+func TestMain(m *testing.M) { labserver.Main(m, labserver.NoLeaks) }

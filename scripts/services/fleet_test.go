@@ -181,3 +181,5 @@ func TestInstallRunsOnce(t *testing.T) {
 		t.Errorf("and the next one starts afresh: %v", err)
 	}
 }
+
+func TestMain(m *testing.M) { labserver.Main(m, labserver.NoLeaks) }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/labserver"
 )
 
 const entry = `{"schema_version":"1.3.1","id":"GO-2026-0001","modified":"2026-01-01T00:00:00Z","published":"2026-01-01T00:00:00Z"}`
@@ -97,3 +99,5 @@ func script(t *testing.T, line string) string {
 	require.NoError(t, os.Chmod(path, 0o700))
 	return path
 }
+
+func TestMain(m *testing.M) { labserver.Main(m, labserver.NoLeaks) }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/app"
@@ -29,9 +28,7 @@ import (
 )
 
 // Main is the TestMain of a package that uses this one: no goroutine may be left.
-func Main(m *testing.M) {
-	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
-}
+func Main(m *testing.M) { labserver.Main(m, labserver.NoLeaks) }
 
 // World is an application on a database of its own.
 type World struct {

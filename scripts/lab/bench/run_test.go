@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/scripts/lab/bench/figure"
 	"github.com/millweir/millweir/scripts/lab/verb"
 	"github.com/millweir/millweir/scripts/lab/world"
@@ -100,3 +101,5 @@ func TestAMissedFigureIsAFailure(t *testing.T) {
 		require.Equal(t, c.code != 0, bytes.Contains(problems.Bytes(), []byte("-report tells them")), name)
 	}
 }
+
+func TestMain(m *testing.M) { labserver.Main(m, labserver.NoLeaks) }

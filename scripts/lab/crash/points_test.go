@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
 
@@ -111,3 +112,5 @@ func TestBrokenMigrationsHaveDatabasesOfTheirOwn(t *testing.T) {
 		names[name] = true
 	}
 }
+
+func TestMain(m *testing.M) { labserver.Main(m, labserver.NoLeaks) }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/fsck"
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/taskstate/history"
 	"github.com/millweir/millweir/scripts/lab/drill/stage"
 	"github.com/millweir/millweir/scripts/lab/verb"
@@ -151,3 +152,5 @@ func TestARuleThatJudgedNothingFailsTheDrillAndTheRun(t *testing.T) {
 	short := slices.DeleteFunc(judged(fsck.Applicable()...), func(r history.Result) bool { return r.Rule == "L6" })
 	require.ErrorContains(t, summarize(short, &out), "L6")
 }
+
+func TestMain(m *testing.M) { labserver.Main(m, labserver.NoLeaks) }

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/millweir/millweir/pkg/labserver"
 	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // all of them
@@ -17,11 +16,7 @@ import (
 	"github.com/millweir/millweir/scripts/lab/tables"
 )
 
-func TestMain(m *testing.M) {
-	labserver.Main(m, func() error {
-		return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher), goleak.IgnoreTopFunction("github.com/millweir/millweir/scripts/lab.fork"))
-	})
-}
+func TestMain(m *testing.M) { labserver.Main(m, labserver.NoLeaks) }
 
 func TestCommitProxyCutsOnBothSidesOfACommit(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/millweir/millweir/pkg/fsck"
+	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
 	"github.com/millweir/millweir/scripts/lab/verb"
 )
@@ -95,3 +96,5 @@ func TestWhatWentWrongUnderWayIsTold(t *testing.T) {
 	}
 	require.ErrorContains(t, p.err(), "25 things")
 }
+
+func TestMain(m *testing.M) { labserver.Main(m, labserver.NoLeaks) }

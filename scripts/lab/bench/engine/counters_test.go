@@ -51,3 +51,5 @@ func newTestRig(t *testing.T) *rig {
 	r.quiet = true
 	return r
 }
+
+func TestMain(m *testing.M) { labserver.Main(m, labserver.NoLeaks) }

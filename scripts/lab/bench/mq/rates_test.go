@@ -40,3 +40,5 @@ func TestTheQueueAndTheRawCommandsDoTheSame(t *testing.T) {
 		require.Zero(t, stats[0].Lag+stats[0].Pending, "group %s", group)
 	}
 }
+
+func TestMain(m *testing.M) { labserver.Main(m, labserver.NoLeaks) }
