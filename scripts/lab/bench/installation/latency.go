@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/taskstore"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
@@ -95,4 +96,116 @@ func queueing(ctx context.Context, path string) ([]time.Duration, error) {
 		}
 	}
 	return out, err
+}
+
+const (
+	retryTasks = 1000
+	smallText  = 400 // bytes
+	// Uploads are spread and their waits long, so that all tasks wait at the same time and become due at a rate
+	// that one Chroma can keep up with: lateness is measured, not the speed of the vector store.
+	retryClients = 5
+	retryEvery   = 200 * time.Millisecond
+	retryWait    = 50 * time.Second
+)
+
+// Lateness lets 1,000 tasks fail once on a service that is down, brings it back and compares each retry's start with its time.
+func Lateness(ctx context.Context, b *world.Bench) ([]figure.Figure, error) {
+	w, client, _, err := figure.NewWorld(ctx, b, world.Options{Name: "lateness", Embedder: &embedtest.Options{}, Env: []string{
+		"INGEST_WORKER_CONCURRENCY=128",
+		fmt.Sprintf("INGEST_REDIS_RETRY_BASE_BACKOFF_MS=%d", retryWait.Milliseconds()), fmt.Sprintf("INGEST_REDIS_RETRY_MAX_BACKOFF_MS=%d", retryWait.Milliseconds()),
+	}}, "ingest-api", "stream-worker", "reclaimer")
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	w.Embed.Set(embedtest.Fault{Kind: embedtest.Fail})
+	load := apiclient.Load{Target: client, Clients: retryClients, Count: retryTasks, Bytes: smallText, Every: retryEvery}.Run(ctx)
+	if err := figure.Counted(ctx, w, retryWait, func(c map[taskstate.Status]int) bool { return c[taskstate.StatusRetrying] == retryTasks }); err != nil {
+		return nil, err // the first is due already: the machine is too slow for these figures
+	}
+	w.Embed.Clear()
+	a := figure.Audit(w, load)
+	a.Stream = nil // deliveries that nobody reads any more are settled after ten minutes; not what is measured here
+	if err := a.Settled(ctx, figure.SettleLimit); err != nil {
+		return nil, err
+	}
+	if err := a.Run(ctx); err != nil {
+		return nil, err
+	}
+	logs, err := tables.Logs(ctx, w.DB.Reader())
+	if err != nil {
+		return nil, err
+	}
+	var late []time.Duration
+	early := 0
+	for _, log := range logs {
+		for i := 1; i < len(log); i++ {
+			if log[i-1].To == taskstate.StatusRetrying && log[i].To == taskstate.StatusRunning {
+				d := log[i].CreatedAt.Sub(log[i-1].NextRetryAt)
+				late = append(late, d)
+				if d < 0 {
+					early++
+				}
+			}
+		}
+	}
+	note := fmt.Sprintf("%d retries of %d tasks, MariaDB and Redis, worker and reclaimer with 128 slots each", len(late), retryTasks)
+	return []figure.Figure{
+		{Name: "retry lateness, p50", Measured: figure.Ms(figure.Percentile(late, 50)), Unit: "ms", Note: note},
+		{Name: "retry lateness, p99", Measured: figure.Ms(figure.Percentile(late, 99)), Unit: "ms", Asked: 250, Relation: "≤"},
+		{Name: "retries before their time", Measured: float64(early), Unit: "", Asked: 0, Relation: "≤"},
+	}, nil
+}
+
+const (
+	takeoverTasks = 20
+	takeoverLease = 5 * time.Second
+)
+
+// Takeover kills a worker that holds 20 tasks while another one with 20 free slots is there.
+func Takeover(ctx context.Context, b *world.Bench) ([]figure.Figure, error) {
+	w, client, procs, err := figure.NewWorld(ctx, b, world.Options{Name: "takeover", Embedder: &embedtest.Options{}, Env: []string{
+		"INGEST_WORKER_CONCURRENCY=20", "INGEST_LEASE_MS=5000",
+	}}, "ingest-api", "stream-worker")
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	w.Embed.Set(embedtest.Fault{Kind: embedtest.Hang})
+	load := apiclient.Load{Target: client, Clients: 4, Count: takeoverTasks, Bytes: smallText}.Run(ctx)
+	if err := figure.Counted(ctx, w, figure.StartLimit, func(c map[taskstate.Status]int) bool { return c[taskstate.StatusRunning] == takeoverTasks }); err != nil {
+		return nil, err
+	}
+	if _, err := w.StartReady(ctx, "stream-worker"); err != nil {
+		return nil, err
+	}
+	await.Pause(ctx, 2*time.Second) // so that the leases are somewhere in their life
+	killed := time.Now()
+	procs[1].Kill()
+	var waits []time.Duration
+	if err := await.Until(ctx, figure.StartLimit, 100*time.Millisecond, func(ctx context.Context) error {
+		logs, err := tables.Logs(ctx, w.DB.Reader())
+		waits = waits[:0]
+		for _, log := range logs {
+			if last := log[len(log)-1]; last.Reason == taskstate.ReasonTakeover {
+				waits = append(waits, last.CreatedAt.Sub(killed))
+			}
+		}
+		if err == nil && len(waits) < takeoverTasks {
+			err = fmt.Errorf("%d of %d tasks were taken over", len(waits), takeoverTasks)
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	w.Embed.Clear()
+	a := figure.Audit(w, load)
+	a.Stream = nil
+	if err := a.Settled(ctx, figure.SettleLimit); err != nil {
+		return nil, err
+	}
+	return []figure.Figure{{
+		Name: "kill -9 → all 20 tasks run again", Measured: figure.Percentile(waits, 100).Seconds(), Unit: "s",
+		Asked: takeoverLease.Seconds() + 2, Relation: "≤", Note: fmt.Sprintf("lease %s; the first after %.2f s", takeoverLease, figure.Percentile(waits, 0).Seconds()),
+	}}, a.Run(ctx)
 }

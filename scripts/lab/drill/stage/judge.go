@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/history"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/judge"
@@ -123,4 +125,24 @@ func (c *Cluster) swept(ctx context.Context, document string) error {
 		}
 		return err
 	})
+}
+
+// Notebook keeps what the checker said. It is safe for concurrent use.
+type Notebook struct {
+	mu      sync.Mutex
+	reports []history.Report
+}
+
+// Add keeps one look's report.
+func (n *Notebook) Add(r history.Report) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reports = append(n.reports, r)
+}
+
+// Sum is all that was said.
+func (n *Notebook) Sum() history.Report {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return fsck.Merge(n.reports...)
 }

@@ -1,15 +1,20 @@
 package work
 
 import (
+	"bytes"
+	"compress/zlib"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
@@ -149,4 +154,135 @@ func (e *executioner) feed(ctx context.Context, c *stage.Cluster) error {
 		return fmt.Errorf("%d other tasks were held beside the poison's last chance", e.beside[poisonEnd-1])
 	}
 	return nil
+}
+
+const (
+	childMemory = "EXTRACT_MEMORY_MB=128"
+	// workerBytes bounds a worker with all of its extractors: two of them at their limit, and as much for itself.
+	workerBytes = 512 << 20
+	hungryEvery = 200 * time.Millisecond // looks at the workers' memory
+)
+
+// MemoryLimit uploads documents that eat memory beside innocent ones: each ends with a plain reason, no worker dies or grows.
+func MemoryLimit(ctx context.Context, s *stage.Stage) (string, error) {
+	want, ends := map[string]taskstate.Status{}, map[string]string{}
+	var peak atomic.Int64
+	return stage.Storm{
+		Opts: world.Options{Env: []string{childMemory, "EXTRACT_PARALLEL=2", "INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=200"}}, Want: want,
+		Faults: func(ctx context.Context, c *stage.Cluster) error {
+			end := time.Now().Add(s.Load)
+			watch, stop := context.WithCancel(ctx)
+			defer stop()
+			watched := make(chan struct{})
+			go func() {
+				defer close(watched)
+				for await.Pause(watch, hungryEvery) {
+					for _, p := range append(c.Of("stream-worker"), c.Of("reclaimer")...) {
+						peak.Store(max(peak.Load(), p.Memory().Sum()))
+					}
+				}
+			}()
+			docs, err := hungry()
+			if err != nil {
+				return err
+			}
+			for _, d := range docs {
+				if err := starve(ctx, c, d, want, ends); err != nil {
+					return err
+				}
+			}
+			await.Pause(ctx, time.Until(end))
+			stop()
+			<-watched
+			return c.AllRun()
+		},
+		Judge: func(context.Context, *stage.Cluster, *apiclient.Record) (string, error) {
+			var err error
+			if peak.Load() > workerBytes {
+				err = fmt.Errorf("a worker and its extractors held %d MiB, the goal is %d", peak.Load()>>20, workerBytes>>20)
+			}
+			return fmt.Sprintf("%v; at most %d MiB held by a worker with its extractors (goal %d)", ends, peak.Load()>>20, workerBytes>>20), err
+		},
+	}.Run(ctx, s)
+}
+
+// starve uploads one waiting document and waits for its end: DEAD, for a reason that names no internal error.
+func starve(ctx context.Context, c *stage.Cluster, doc apiclient.Doc, want map[string]taskstate.Status, ends map[string]string) error {
+	started := time.Now()
+	task, err := c.Client.Upload(ctx, doc)
+	if err != nil {
+		return fmt.Errorf("upload %s: %w", doc.Name, err)
+	}
+	want[task.TaskID] = taskstate.StatusDead
+	seen, err := c.Client.Await(ctx, task.TaskID, "", stage.SettleLimit, 50*time.Millisecond)
+	if err != nil {
+		return fmt.Errorf("%s: %w", doc.Name, err)
+	}
+	switch ingest.Code(seen.ErrorCode) {
+	case ingest.CodeLimitExceeded, ingest.CodeExtractCrashed, ingest.CodeCorrupt:
+	default:
+		return fmt.Errorf("%s ends as %s with %s: %s", doc.Name, seen.Status, seen.ErrorCode, seen.LastError)
+	}
+	ends[doc.Name] = fmt.Sprintf("%s in %.1f s: %.90s", seen.ErrorCode, time.Since(started).Seconds(), seen.LastError)
+	return nil
+}
+
+// waiting are documents that grow when they are read, and that the gateway's look at their outside lets in.
+func hungry() ([]apiclient.Doc, error) {
+	token, err := apiclient.Docx(io.MultiReader(strings.NewReader("<w:p><w:r><w:t>"), io.LimitReader(noise{}, 16<<20), strings.NewReader("</w:t></w:r></w:p>")))
+	if err != nil {
+		return nil, err
+	}
+	content, err := squeezed(io.LimitReader(spaces{}, 400<<20))
+	if err != nil {
+		return nil, err
+	}
+	const depth = 2_000_000
+	deep := "%PDF-1.7\n1 0 obj<</Type/Catalog/Pages 2 0 R/X " + strings.Repeat("<</A ", depth) + "1" + strings.Repeat(">>", depth) +
+		">>endobj\ntrailer<</Size 2/Root 1 0 R>>\n%%EOF"
+	return []apiclient.Doc{
+		{Name: "token.docx", Body: token},
+		{Name: "deep.pdf", Body: []byte(deep)},
+		{Name: "tag.html", Body: []byte("<html><p title=\"" + strings.Repeat("x", 20<<20))},
+		{Name: "content.pdf", Body: pdf(content)},
+	}, nil
+}
+
+// squeezed is what PDF calls FlateDecode.
+func squeezed(r io.Reader) ([]byte, error) {
+	var buf bytes.Buffer
+	z := zlib.NewWriter(&buf)
+	if _, err := io.Copy(z, r); err != nil {
+		return nil, err
+	}
+	err := z.Close()
+	return buf.Bytes(), err
+}
+
+// pdf is a file of one page whose content is squeezed.
+func pdf(content []byte) []byte {
+	head := "%PDF-1.7\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n" +
+		"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]/Contents 4 0 R>>endobj\n" +
+		fmt.Sprintf("4 0 obj<</Length %d/Filter/FlateDecode>>stream\n", len(content))
+	return append([]byte(head), append(content, "\nendstream endobj\ntrailer<</Size 5/Root 1 0 R>>\nstartxref\n0\n%%EOF"...)...)
+}
+
+// spaces are as many as one wants.
+type spaces struct{}
+
+func (spaces) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = ' '
+	}
+	return len(b), nil
+}
+
+// noise is text that does not compress and has no mark-up.
+type noise struct{}
+
+func (noise) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = byte('A' + rand.IntN(26)) //nolint:gosec // filler, no secret
+	}
+	return len(b), nil
 }
