@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/millweir/millweir/pkg/pause"
 )
@@ -101,7 +103,7 @@ func (c *Cluster) follow(ctx context.Context) error {
 	if err := c.Replica.expectOK(ctx, "CLUSTER", "REPLICATE", id); err != nil {
 		return err
 	}
-	return await(ctx, func() error {
+	return await(ctx, readyTimeout, func(ctx context.Context) error {
 		info, err := c.Replica.redisInfo(ctx, "replication")
 		if err == nil && !strings.Contains(info, "master_link_status:up") {
 			err = fmt.Errorf("replica %s has no link", c.Replica.Addr)
@@ -125,7 +127,7 @@ func (c *Cluster) Synced(ctx context.Context) error {
 		return err
 	}
 	want := numbers(info, ":")["master_repl_offset"]
-	return await(ctx, func() error {
+	return await(ctx, readyTimeout, func(ctx context.Context) error {
 		info, err := c.Replica.redisInfo(ctx, "replication")
 		if got := numbers(info, ":")["slave_repl_offset"]; err == nil && got < want {
 			err = fmt.Errorf("replica %s is at %.0f of %.0f", c.Replica.Addr, got, want)
@@ -146,7 +148,7 @@ func (c *Cluster) Promote(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return await(ctx, func() error {
+	return await(ctx, readyTimeout, func(ctx context.Context) error {
 		for _, m := range c.Masters {
 			nodes, err := m.redisText(ctx, "CLUSTER", "NODES")
 			if err != nil {
@@ -172,7 +174,7 @@ func ownsSlots(nodes, id string) bool {
 
 // awaitAll waits until CLUSTER INFO of all nodes has these lines.
 func (c *Cluster) awaitAll(ctx context.Context, lines ...string) error {
-	return await(ctx, func() error { return c.told(ctx, c.nodes(), lines...) })
+	return await(ctx, readyTimeout, func(ctx context.Context) error { return c.told(ctx, c.nodes(), lines...) })
 }
 
 func (c *Cluster) told(ctx context.Context, nodes []*Server, lines ...string) error {
@@ -186,14 +188,11 @@ func (c *Cluster) told(ctx context.Context, nodes []*Server, lines ...string) er
 	return nil
 }
 
-func (c *Cluster) nodes() []*Server {
-	var list []*Server
-	for _, s := range append(append([]*Server{}, c.Masters...), c.Replica) {
-		if s != nil {
-			list = append(list, s)
-		}
-	}
-	return list
+func (c *Cluster) nodes() []*Server { return started(append(slices.Clone(c.Masters), c.Replica)) }
+
+// started leaves out those that never came to be.
+func started(servers []*Server) []*Server {
+	return slices.DeleteFunc(servers, func(s *Server) bool { return s == nil })
 }
 
 // Addrs are the addresses of all nodes, each enough for a client to find the others.
@@ -235,12 +234,12 @@ func (s *Server) expect(ctx context.Context, part string, has bool, args ...stri
 	return err
 }
 
-// await asks until there is no error, at most readyTimeout.
-func await(ctx context.Context, ask func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+// await asks until there is no error, within a limit.
+func await(ctx context.Context, limit time.Duration, ask func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
-		err := ask()
+		err := ask(ctx)
 		if err == nil || !pause.For(ctx, pollInterval) {
 			return err
 		}

@@ -39,6 +39,12 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "millweir"), nil
 }
 
+// inCache is the path of something there.
+func inCache(name string) (string, error) {
+	dir, err := CacheDir()
+	return filepath.Join(dir, name), err
+}
+
 // held keeps locks for the life of the process: the kernel lets them go when it ends.
 var held struct {
 	sync.Mutex
@@ -155,11 +161,10 @@ func portFree(addr string) error {
 // template copies the cached tree "name" to dst, or makes it at dst with build and caches it then.
 // Processes that come at the same time wait for the first one.
 func template(ctx context.Context, name, dst string, build func(ctx context.Context, dst string) error) error {
-	cache, err := CacheDir()
+	src, err := inCache(filepath.Join("templates", name))
 	if err != nil {
 		return err
 	}
-	src := filepath.Join(cache, "templates", name)
 	if err := os.MkdirAll(filepath.Dir(src), 0o755); err != nil {
 		return err
 	}

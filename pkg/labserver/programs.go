@@ -54,13 +54,7 @@ func postgresVersion(path string) int {
 const ChromaVersion = "1.5.9"
 
 // ChromaHome is the virtual environment of chromadb in the cache; `make deps` fills it.
-func ChromaHome() (string, error) {
-	cache, err := CacheDir()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(cache, "chroma-"+ChromaVersion), nil
-}
+func ChromaHome() (string, error) { return inCache("chroma-" + ChromaVersion) }
 
 func chromaProgram() (string, error) {
 	home, err := ChromaHome()
@@ -82,13 +76,7 @@ func chromaProgram() (string, error) {
 func FastStreamVersions() []string { return []string{"0.6.7", "0.7.8"} }
 
 // FastStreamHome is the virtual environment of one of them in the cache; `make deps` fills it.
-func FastStreamHome(version string) (string, error) {
-	cache, err := CacheDir()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(cache, "faststream-"+version), nil
-}
+func FastStreamHome(version string) (string, error) { return inCache("faststream-" + version) }
 
 // FastStreamPython is the interpreter of that environment; the error wraps ErrMissing.
 func FastStreamPython(version string) (string, error) {
@@ -107,13 +95,7 @@ func FastStreamPython(version string) (string, error) {
 const KafkaVersion = "4.3.0"
 
 // KafkaHome is the folder of the broker's jars in the cache; `make services-up` fills it.
-func KafkaHome() (string, error) {
-	cache, err := CacheDir()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(cache, "kafka-"+KafkaVersion), nil
-}
+func KafkaHome() (string, error) { return inCache("kafka-" + KafkaVersion) }
 
 // Installed returns nil when all programs of the kind are there, else an error that wraps ErrMissing.
 func Installed(kind Kind) error {

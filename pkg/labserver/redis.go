@@ -10,11 +10,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
-
-	"github.com/millweir/millweir/pkg/pause"
 )
 
 func redisClass() class {
@@ -177,21 +176,16 @@ func (set *SentinelSet) start(ctx context.Context, n int) (err error) {
 
 // awaitKnown waits until every sentinel could order a failover.
 func (set *SentinelSet) awaitKnown(ctx context.Context, n int) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	for _, s := range set.Sentinels {
-		for {
+	return await(ctx, readyTimeout, func(ctx context.Context) error {
+		for _, s := range set.Sentinels {
 			replicas, err := s.RedisCommand(ctx, "SENTINEL", "REPLICAS", SentinelMaster)
 			others, err2 := s.RedisCommand(ctx, "SENTINEL", "SENTINELS", SentinelMaster)
-			if err == nil && err2 == nil && replicas == "*1" && others == fmt.Sprintf("*%d", n-1) {
-				break
-			}
-			if !pause.For(ctx, pollInterval) {
-				return fmt.Errorf("sentinel %s sees %q replicas and %q other sentinels", s.Addr, replicas, others)
+			if err := errors.Join(err, err2); err != nil || replicas != "*1" || others != fmt.Sprintf("*%d", n-1) {
+				return errors.Join(fmt.Errorf("sentinel %s sees %q replicas and %q other sentinels", s.Addr, replicas, others), err)
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // Addrs are the addresses of the sentinels.
@@ -211,12 +205,15 @@ func (set *SentinelSet) URL() string {
 // Stop ends all of the set.
 func (set *SentinelSet) Stop(ctx context.Context) error {
 	var errs []error
-	for _, s := range append(append([]*Server{}, set.Sentinels...), set.Replica, set.Primary) {
-		if s != nil {
-			errs = append(errs, s.Stop(ctx))
-		}
+	for _, s := range set.servers() {
+		errs = append(errs, s.Stop(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+// servers are those that were started, sentinels first.
+func (set *SentinelSet) servers() []*Server {
+	return started(append(slices.Clone(set.Sentinels), set.Replica, set.Primary))
 }
 
 // sentinelClass expects the "sentinel monitor …" line as its only argument.

@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-
-	"github.com/millweir/millweir/pkg/pause"
 )
 
 const (
@@ -68,22 +66,10 @@ func Main(m *testing.M, checks ...func() error) {
 		return // what failed may have left anything
 	}
 	for _, check := range checks {
-		if err := patiently(check); err != nil {
+		// What a test has ended may still be on its way out, on a busy machine for longer than the half second that goleak waits.
+		if err := await(context.Background(), checkTimeout, func(context.Context) error { return check() }); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1) //nolint:forbidigo // a TestMain has no other way to fail
-		}
-	}
-}
-
-// patiently repeats a check that fails: what a test has ended may still be on its way out, on a busy machine for longer
-// than the half second that goleak waits.
-func patiently(check func() error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
-	defer cancel()
-	for {
-		err := check()
-		if err == nil || !pause.For(ctx, pollInterval) {
-			return err
 		}
 	}
 }
@@ -161,15 +147,7 @@ func RedisTLSURL(t testing.TB) (url, caFile string) {
 // Sentinel starts a SentinelSet of n sentinels for one test.
 func Sentinel(t testing.TB, n int) *SentinelSet {
 	t.Helper()
-	NeedServers(t)
-	ctx, cancel := context.WithTimeout(t.Context(), testStartTimeout)
-	defer cancel()
-	set, err := StartSentinel(ctx, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { endForTest(t, append(append([]*Server{}, set.Sentinels...), set.Replica, set.Primary)...) })
-	return set
+	return private(t, func(ctx context.Context) (*SentinelSet, error) { return StartSentinel(ctx, n) }, (*SentinelSet).servers)
 }
 
 // RedisCluster is the Redis Cluster of this test process: three masters, no replica. Its data is shared by all tests:
@@ -191,28 +169,26 @@ func RedisCluster(t testing.TB) *Cluster {
 // PrivateCluster starts a cluster with one replica for one test alone.
 func PrivateCluster(t testing.TB) *Cluster {
 	t.Helper()
-	NeedServers(t)
-	ctx, cancel := context.WithTimeout(t.Context(), testStartTimeout)
-	defer cancel()
-	c, err := StartCluster(ctx, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { endForTest(t, c.nodes()...) })
-	return c
+	return private(t, func(ctx context.Context) (*Cluster, error) { return StartCluster(ctx, true) }, (*Cluster).nodes)
 }
 
 // Private starts a server for one test alone, which may stop, kill, pause and restart it.
 func Private(t testing.TB, kind Kind, opts Options) *Server {
 	t.Helper()
+	return private(t, func(ctx context.Context) (*Server, error) { return Start(ctx, kind, opts) }, func(s *Server) []*Server { return []*Server{s} })
+}
+
+// private starts servers for one test alone, and ends them after it.
+func private[T any](t testing.TB, start func(ctx context.Context) (T, error), servers func(T) []*Server) T {
+	t.Helper()
 	NeedServers(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testStartTimeout)
 	defer cancel()
-	s, err := Start(ctx, kind, opts)
+	s, err := start(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { endForTest(t, s) })
+	t.Cleanup(func() { endForTest(t, servers(s)...) })
 	return s
 }
 
