@@ -3,8 +3,6 @@ package apiclient
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -86,8 +84,7 @@ func (c *Client) sendFile(ctx context.Context, r request, d Doc) (Task, error) {
 	if d.Key != "" {
 		r.header.Set("Idempotency-Key", d.Key)
 	}
-	hash := sha256.Sum256(d.Body)
-	r.body, r.said.Key, r.said.BodyHash = &body, d.Key, hex.EncodeToString(hash[:])
+	r.body, r.said.Key, r.said.BodyHash = &body, d.Key, d.Hash()
 	var t Task
 	err = c.call(ctx, r, &t, func(said *Call) {
 		said.Task, said.Document, said.Duplicate, said.Replayed = t.TaskID, t.DocumentID, t.Duplicate, t.Replayed

@@ -3,6 +3,8 @@ package apiclient
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -52,6 +54,12 @@ type Doc struct {
 	Key  string // Idempotency-Key; empty: none
 	Body []byte
 	Mark string // a word that stands in this document alone
+}
+
+// Hash is the SHA-256 of the document's bytes, hex.
+func (d Doc) Hash() string {
+	sum := sha256.Sum256(d.Body)
+	return hex.EncodeToString(sum[:])
 }
 
 // FileDoc reads a document from a file.

@@ -1,14 +1,22 @@
 package apiclient
 
 import (
+	"archive/zip"
+	"bytes"
 	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/scripts/lab/await"
 )
 
 func TestLoadRepeatsWhatBrokeOffAndRemembersWhatItDoesNotKnow(t *testing.T) {
@@ -61,4 +69,59 @@ func TestTextsDiffer(t *testing.T) {
 	require.Contains(t, string(a.Body), a.Mark)
 	require.NotContains(t, string(b.Body), a.Mark)
 	require.InDelta(t, 10_000, len(a.Body), 200)
+}
+
+func TestATaskIsAwaitedInItsStatusOrItsEnd(t *testing.T) {
+	t.Parallel()
+	var looks atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		status := []string{"QUEUED", "RUNNING", "DEAD"}[min(looks.Add(1), 3)-1]
+		_, _ = io.WriteString(w, `{"taskId":"t1","status":"`+status+`","lastError":"no text"}`)
+	}))
+	t.Cleanup(server.Close)
+	c := NewClient(server.URL)
+	task, err := c.Await(t.Context(), "t1", taskstate.StatusRunning, time.Minute, time.Millisecond)
+	require.NoError(t, err)
+	require.Equal(t, taskstate.StatusRunning, task.Status)
+	task, err = c.Await(t.Context(), "t1", "", time.Minute, time.Millisecond)
+	require.NoError(t, err)
+	require.Equal(t, taskstate.StatusDead, task.Status)
+	_, err = c.Await(t.Context(), "t1", taskstate.StatusSucceeded, 0, time.Millisecond)
+	require.ErrorIs(t, err, await.ErrTimeout)
+	require.ErrorContains(t, err, "task t1 is DEAD: no text")
+}
+
+func TestARefusalOfAnyRequestHasItsStatusAndCode(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Retry-After", "2")
+		w.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(w, `{"code":"BUSY","message":"`+r.Method+" "+r.URL.Path+`"}`)
+	}))
+	t.Cleanup(server.Close)
+	var said []Call
+	c := NewClient(server.URL).As("anna", "", func(one Call) { said = append(said, one) })
+	err := c.Do(t.Context(), http.MethodDelete, "/x")
+	require.Equal(t, &StatusError{Status: http.StatusConflict, Code: "BUSY", Message: "DELETE /x", RetryAfter: 2 * time.Second}, err)
+	require.Len(t, said, 1)
+	require.Equal(t, []any{http.StatusConflict, "BUSY", "anna"}, []any{said[0].Status, said[0].Code, said[0].User})
+	status, body, err := c.Get(t.Context(), "/y")
+	require.NoError(t, err, "any status is an answer")
+	require.Equal(t, http.StatusConflict, status)
+	require.Contains(t, string(body), "GET /y")
+}
+
+func TestADocxHasItsPartsInOrder(t *testing.T) {
+	t.Parallel()
+	b, err := Docx(strings.NewReader("<w:p/>"))
+	require.NoError(t, err)
+	z, err := zip.NewReader(bytes.NewReader(b), int64(len(b)))
+	require.NoError(t, err)
+	var names []string
+	for _, f := range z.File {
+		names = append(names, f.Name)
+	}
+	require.Equal(t, []string{"[Content_Types].xml", "_rels/.rels", "word/document.xml"}, names)
+	_, err = Docx(iotest.ErrReader(io.ErrUnexpectedEOF))
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }

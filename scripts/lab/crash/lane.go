@@ -2,7 +2,6 @@ package crash
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -14,7 +13,6 @@ import (
 	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/judge"
 	"github.com/millweir/millweir/scripts/lab/mutants"
-	"github.com/millweir/millweir/scripts/lab/tables"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
 
@@ -130,28 +128,7 @@ func (l *lane) audit() judge.Audit {
 }
 
 // settled waits until nothing of the lane is under way.
-func (l *lane) settled(ctx context.Context) error {
-	if err := l.audit().Settled(ctx, settleLimit); err != nil {
-		return fmt.Errorf("no rest: %w%s", err, l.unfinished(ctx))
-	}
-	return nil
-}
-
-// unfinished is the log and the explanation of a task that did not come to rest.
-func (l *lane) unfinished(ctx context.Context) string {
-	logs, err := tables.Logs(ctx, l.DB.Reader())
-	if err != nil {
-		return ""
-	}
-	for id, log := range logs {
-		if last := log[len(log)-1].To; last.Terminal() || l.want[id] == last {
-			continue
-		}
-		words, err := l.client.Explain(ctx, id)
-		return fmt.Sprintf("\n  log of task %s:\n%s  explain: %s", id, tables.Chain(log), errors.Join(errors.New(words), err))
-	}
-	return ""
-}
+func (l *lane) settled(ctx context.Context) error { return l.audit().Rest(ctx, settleLimit) }
 
 // workers are the services that run tasks on the lane's transport.
 func (l *lane) workers() []string {

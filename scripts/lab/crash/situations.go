@@ -77,7 +77,7 @@ func (t *trial) hangs(ctx context.Context, start func() error) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-time.After(settleLimit):
-		return errors.New("nobody asks the embedding service" + t.unfinished(ctx))
+		return errors.New("nobody asks the embedding service" + t.audit().Unfinished(ctx))
 	}
 }
 

@@ -197,7 +197,7 @@ func (t *trial) fired(ctx context.Context, p *proc.Proc) error {
 		return fmt.Errorf("%s was never hit", t.at.name)
 	})
 	if err = errors.Join(stuck, err); err != nil {
-		return fmt.Errorf("%w%s", err, t.unfinished(ctx))
+		return fmt.Errorf("%w%s", err, t.audit().Unfinished(ctx))
 	}
 	by, err := os.ReadFile(filepath.Join(t.dir(), "fired"))
 	if err == nil && string(by) != "" && string(by) != strconv.Itoa(p.PID) {

@@ -4,8 +4,6 @@ package judge
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -106,6 +104,34 @@ func (a Audit) Settled(ctx context.Context, limit time.Duration) error {
 		}
 		return err
 	})
+}
+
+// Rest is Settled whose error shows a task that did not come to rest.
+func (a Audit) Rest(ctx context.Context, limit time.Duration) error {
+	if err := a.Settled(ctx, limit); err != nil {
+		return fmt.Errorf("no rest: %w%s", err, a.Unfinished(ctx))
+	}
+	return nil
+}
+
+// Unfinished is the log of a task that did not come to rest, with what the gateway says of it; "" when there is none.
+func (a Audit) Unfinished(ctx context.Context) string {
+	logs, err := tables.Logs(ctx, a.DB)
+	if err != nil {
+		return ""
+	}
+	for id, log := range logs {
+		if last := log[len(log)-1].To; last.Terminal() || a.Want[id] == last {
+			continue
+		}
+		text := fmt.Sprintf("\n  log of task %s:\n%s", id, tables.Chain(log))
+		if a.Gateway == nil {
+			return text
+		}
+		words, err := a.Gateway.Explain(ctx, id)
+		return text + fmt.Sprintf("  explain: %s", errors.Join(errors.New(words), err))
+	}
+	return ""
 }
 
 // Run judges. Errors: *AuditError; rules that judged nothing; what kept it from looking.
@@ -238,20 +264,14 @@ func (a Audit) clientLog() io.Reader {
 	write := func(r fsck.ClientRecord) { _ = lines.Encode(r) } // plain values into memory
 	if a.Load != nil {
 		for id, d := range a.Load.Accepted {
-			write(fsck.ClientRecord{Op: fsck.OpUpload, User: world.Everybody, Outcome: fsck.OutcomeOK, Key: d.Key, BodyHash: hash(d), Task: id})
+			write(fsck.ClientRecord{Op: fsck.OpUpload, User: world.Everybody, Outcome: fsck.OutcomeOK, Key: d.Key, BodyHash: d.Hash(), Task: id})
 		}
 		for _, d := range a.Load.Maybe {
-			write(fsck.ClientRecord{Op: fsck.OpUpload, User: world.Everybody, Outcome: fsck.OutcomeMaybe, Key: d.Key, BodyHash: hash(d)})
+			write(fsck.ClientRecord{Op: fsck.OpUpload, User: world.Everybody, Outcome: fsck.OutcomeMaybe, Key: d.Key, BodyHash: d.Hash()})
 		}
 	}
 	for _, r := range a.Journal {
 		write(r)
 	}
 	return &b
-}
-
-// hash is the SHA-256 of a document's bytes, hex.
-func hash(d apiclient.Doc) string {
-	sum := sha256.Sum256(d.Body)
-	return hex.EncodeToString(sum[:])
 }

@@ -59,11 +59,8 @@ func (l *MoveLog) Err() error {
 // Record writes until stop is called, which returns the first error of a write. While Redis is away there is nothing to see; what the
 // first milliseconds after its return bring may be missing.
 func (m Monitor) Record() (stop func() error) {
-	ctx, cancel := context.WithCancel(context.Background())
 	lines := json.NewEncoder(m.Acks)
-	var failed error
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	return await.Beside(context.Background(), func(ctx context.Context) (failed error) {
 		for {
 			if m.Moves != nil {
 				m.Moves.Note(fsck.Move{At: time.Now().UTC(), Op: fsck.MoveGap})
@@ -79,19 +76,15 @@ func (m Monitor) Record() (stop func() error) {
 					m.Moves.Note(reader.line(line)...)
 				}
 			})
-			if !await.Pause(ctx, monitorPause) {
-				return
+			if await.Pause(ctx, monitorPause) {
+				continue
 			}
+			if m.Moves != nil {
+				return errors.Join(failed, m.Moves.Err())
+			}
+			return failed
 		}
 	})
-	return func() error {
-		cancel()
-		wg.Wait()
-		if m.Moves != nil {
-			return errors.Join(failed, m.Moves.Err())
-		}
-		return failed
-	}
 }
 
 // monitor gives each line to note until the connection breaks or ctx ends.

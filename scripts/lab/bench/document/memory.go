@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest/extract/pdfgen"
@@ -30,11 +29,8 @@ type watcher struct {
 
 // watch samples until stop is called.
 func watch(ctx context.Context, p *proc.Proc) *watcher {
-	ctx, cancel := context.WithCancel(ctx)
 	w := &watcher{}
-	var wg sync.WaitGroup
-	w.stop = func() { cancel(); wg.Wait() }
-	wg.Go(func() {
+	stop := await.Beside(ctx, func(ctx context.Context) error {
 		for await.Pause(ctx, sampleEvery) {
 			m := p.Memory()
 			w.sum = max(w.sum, m.Sum())
@@ -42,7 +38,9 @@ func watch(ctx context.Context, p *proc.Proc) *watcher {
 				w.one = max(w.one, c)
 			}
 		}
+		return nil
 	})
+	w.stop = func() { _ = stop() }
 	return w
 }
 

@@ -240,8 +240,8 @@ func (f *full) Kill(ctx context.Context, s *stage.Stage, name string) error {
 
 // rest waits until all that was accepted has succeeded and ends the members; it returns how many takeovers there were.
 func (f *full) rest(ctx context.Context) (taken int, err error) {
-	if err := f.Audit(nil, nil).Settled(ctx, fullSettle); err != nil {
-		return 0, fmt.Errorf("no rest: %w", err)
+	if err := f.Audit(nil, nil).Rest(ctx, fullSettle); err != nil {
+		return 0, err
 	}
 	n, err := f.ended(ctx)
 	if err == nil && n != f.sent.Load() {

@@ -17,7 +17,7 @@ import (
 
 // Switch moves an installation from Redis to Kafka and back with tasks in flight: each runs once.
 func Switch(ctx context.Context, s *stage.Stage) (string, error) {
-	c, err := s.NewCluster(ctx, world.Options{BothTransports: true, Embedder: stage.SlowEmbedder()})
+	c, err := s.NewCluster(ctx, world.Options{BothTransports: true, Embedder: &embedtest.Options{}})
 	if err != nil {
 		return "", err
 	}

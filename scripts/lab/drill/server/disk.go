@@ -150,7 +150,7 @@ func storedFiles(ctx context.Context, tx taskstate.Tx) (map[string]stored, error
 // The database keeps what it committed: a row whose file is gone would be a document lost.
 func PowerLoss(ctx context.Context, s *stage.Stage) (saw string, err error) {
 	api := world.FreeAddr()
-	c, err := s.NewCluster(ctx, world.Options{Embedder: stage.SlowEmbedder(), Env: append([]string{"HTTP_ADDR=" + api}, stage.Patient...)})
+	c, err := s.NewCluster(ctx, world.Options{Embedder: &embedtest.Options{}, Env: append([]string{"HTTP_ADDR=" + api}, stage.Patient...)})
 	if err != nil {
 		return "", err
 	}

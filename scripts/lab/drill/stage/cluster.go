@@ -10,12 +10,11 @@ import (
 	"time"
 
 	"github.com/millweir/millweir/pkg/fsck"
-	"github.com/millweir/millweir/pkg/ingest/embed/embedtest"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
 	"github.com/millweir/millweir/scripts/lab/judge"
 	"github.com/millweir/millweir/scripts/lab/proc"
-	"github.com/millweir/millweir/scripts/lab/tables"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
 
@@ -142,8 +141,8 @@ func (c *Cluster) AllReady(ctx context.Context, limit time.Duration) error {
 // Verify waits for rest and judges: tasks, logs, versions, segments, vectors, queue, and a search as a user would.
 func (c *Cluster) Verify(ctx context.Context, load *apiclient.Record, want map[string]taskstate.Status) error {
 	a := c.Audit(load, want)
-	if err := a.Settled(ctx, c.Settle); err != nil {
-		return fmt.Errorf("no rest: %w%s", err, c.Explain(ctx))
+	if err := a.Rest(ctx, c.Settle); err != nil {
+		return err
 	}
 	a = c.Audit(load, want) // with what clients have seen meanwhile
 	report, err := a.Judge(ctx)
@@ -164,24 +163,6 @@ func (c *Cluster) Verify(ctx context.Context, load *apiclient.Record, want map[s
 		return err
 	}
 	return FindSome(ctx, c.Client, load)
-}
-
-// Explain is what the gateway says about the oldest tasks that did not come to rest.
-func (c *Cluster) Explain(ctx context.Context) string {
-	logs, err := tables.Logs(ctx, c.DB.Reader())
-	if err != nil {
-		return ""
-	}
-	for id, log := range logs {
-		if last := log[len(log)-1].To; !last.Terminal() {
-			words, err := c.Client.Explain(ctx, id)
-			if err != nil {
-				words = err.Error()
-			}
-			return fmt.Sprintf("\n  explain %s: %s", id, words)
-		}
-	}
-	return ""
 }
 
 // FindSome searches for the first sentences of some accepted documents: the first hit must be that very document.
@@ -211,9 +192,6 @@ func FindSome(ctx context.Context, client *apiclient.Client, load *apiclient.Rec
 	return nil
 }
 
-// SlowEmbedder is a fake service that is told later how to misbehave.
-func SlowEmbedder() *embedtest.Options { return &embedtest.Options{} }
-
 // Summary tells what a load met.
 func Summary(r *apiclient.Record) string {
 	return fmt.Sprintf("%d documents accepted, each visible once; %d requests broke off, %d answered 503, %d of unknown outcome",
@@ -222,11 +200,10 @@ func Summary(r *apiclient.Record) string {
 
 // Background runs a load until the returned function is called, which answers its record, each time the same.
 func Background(ctx context.Context, l apiclient.Load) (stop func() *apiclient.Record) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan *apiclient.Record, 1)
-	go func() { done <- l.Run(ctx) }()
-	return sync.OnceValue(func() *apiclient.Record {
-		cancel()
-		return <-done
-	})
+	var r *apiclient.Record
+	end := await.Beside(ctx, func(ctx context.Context) error { r = l.Run(ctx); return nil })
+	return func() *apiclient.Record {
+		_ = end()
+		return r
+	}
 }

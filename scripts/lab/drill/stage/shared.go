@@ -117,8 +117,8 @@ func (c *Cluster) Finish(ctx context.Context, load *apiclient.Record) error {
 	if err := c.OutboxSent(ctx, DrainLimit); err != nil {
 		return err
 	}
-	if err := c.Audit(load, nil).Settled(ctx, SettleLimit); err != nil {
-		return fmt.Errorf("no rest: %w%s", err, c.Explain(ctx))
+	if err := c.Audit(load, nil).Rest(ctx, SettleLimit); err != nil {
+		return err
 	}
 	if err := c.Echo(ctx, load); err != nil {
 		return err

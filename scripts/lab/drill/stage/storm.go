@@ -54,7 +54,7 @@ type Storm struct {
 func (st Storm) Run(ctx context.Context, s *Stage) (saw string, err error) {
 	api := world.FreeAddr()
 	opts := st.Opts
-	opts.Embedder, opts.Env = SlowEmbedder(), append([]string{"HTTP_ADDR=" + api}, opts.Env...)
+	opts.Embedder, opts.Env = &embedtest.Options{}, append([]string{"HTTP_ADDR=" + api}, opts.Env...)
 	if st.Services == nil {
 		st.Services = s.Services
 	}
@@ -100,8 +100,8 @@ func (st Storm) Run(ctx context.Context, s *Stage) (saw string, err error) {
 			return "", err
 		}
 	}
-	if err := c.Audit(load, st.Want).Settled(ctx, c.Settle); err != nil { // the echo comes in its turn, after all of this
-		return "", fmt.Errorf("no rest: %w%s", err, c.Explain(ctx))
+	if err := c.Audit(load, st.Want).Rest(ctx, c.Settle); err != nil { // the echo comes in its turn, after all of this
+		return "", err
 	}
 	if err := c.Echo(ctx, load); err != nil {
 		return "", err

@@ -52,7 +52,7 @@ func met(kills, taken int, err error) (string, error) {
 
 // Kill9Dev kills the all-in-one at random moments under load and starts it again on the same data.
 func Kill9Dev(ctx context.Context, s *stage.Stage) (string, error) {
-	w, err := world.New(ctx, s.Bench, world.Options{Name: s.Name, Partitions: s.Partitions, Alone: true, Evidence: true, Embedder: stage.SlowEmbedder(), Env: stage.Patient})
+	w, err := world.New(ctx, s.Bench, world.Options{Name: s.Name, Partitions: s.Partitions, Alone: true, Evidence: true, Embedder: &embedtest.Options{}, Env: stage.Patient})
 	if err != nil {
 		return "", err
 	}
@@ -94,8 +94,8 @@ func verifyDev(ctx context.Context, s *stage.Stage, w *world.World, p *proc.Proc
 	}
 	defer db.Close() //nolint:errcheck // only read
 	a := judge.Audit{DB: db.Reader(), Load: load, World: w}
-	if err := a.Settled(ctx, stage.SettleLimit); err != nil {
-		return 0, fmt.Errorf("no rest: %w", err)
+	if err := a.Rest(ctx, stage.SettleLimit); err != nil {
+		return 0, err
 	}
 	if err := stage.FindSome(ctx, client, load); err != nil {
 		return 0, err

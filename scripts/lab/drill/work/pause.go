@@ -78,7 +78,7 @@ const zombieDocs = 8
 // Zombie pauses a worker in the middle of its tasks; another one takes them over and finishes them, the first wakes up:
 // no row, log or vector that anyone can see changes, and it goes on working as if new.
 func Zombie(ctx context.Context, s *stage.Stage) (string, error) {
-	c, err := s.NewCluster(ctx, world.Options{Embedder: stage.SlowEmbedder(), Env: []string{
+	c, err := s.NewCluster(ctx, world.Options{Embedder: &embedtest.Options{}, Env: []string{
 		"INGEST_LEASE_MS=1500", "INGEST_WORKER_CONCURRENCY=8", "EMBEDDING_BATCH_SIZE=2",
 	}}, "ingest-api", "stream-worker")
 	if err != nil {
@@ -121,7 +121,7 @@ func zombieWakes(ctx context.Context, c *stage.Cluster, old *proc.Proc, load *ap
 	a := c.Audit(load, nil)
 	a.Stream = nil
 	if err := a.Settled(ctx, stage.SettleLimit); err != nil {
-		return "", fmt.Errorf("no rest after the takeover: %w%s", err, c.Explain(ctx))
+		return "", fmt.Errorf("no rest after the takeover: %w%s", err, a.Unfinished(ctx))
 	}
 	before, err := tables.Picture(ctx, c.DB.Reader(), c.Vectors)
 	if err != nil {
@@ -139,7 +139,7 @@ func zombieWakes(ctx context.Context, c *stage.Cluster, old *proc.Proc, load *ap
 	c.Embed.Clear()
 	fresh := apiclient.Load{Target: c.Client, Clients: 1, Count: 1, First: 100, Bytes: stage.DocBytes}.Run(ctx)
 	if err := a.Settled(ctx, stage.SettleLimit); err != nil {
-		return "", fmt.Errorf("the woken worker does not work: %w%s", err, c.Explain(ctx))
+		return "", fmt.Errorf("the woken worker does not work: %w%s", err, a.Unfinished(ctx))
 	}
 	await.Pause(ctx, 2*time.Second) // its late calls to embedder and vector store may still be under way
 	after, err := tables.Picture(ctx, c.DB.Reader(), c.Vectors)

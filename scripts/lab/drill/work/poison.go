@@ -129,8 +129,8 @@ func (e *executioner) feed(ctx context.Context, c *stage.Cluster) error {
 		return fmt.Errorf("upload the poison: %w", err)
 	}
 	load := apiclient.Load{Target: c.Client, Clients: 4, Count: innocents, First: 1, Bytes: stage.DocBytes}.Run(ctx)
-	if err := c.Audit(load, nil).Settled(ctx, stage.SettleLimit); err != nil {
-		return fmt.Errorf("no rest: %w%s", err, c.Explain(ctx))
+	if err := c.Audit(load, nil).Rest(ctx, stage.SettleLimit); err != nil {
+		return err
 	}
 	e.Cluster.Store(nil)
 	if err := c.Verify(ctx, load, map[string]taskstate.Status{bad.TaskID: taskstate.StatusDead}); err != nil {
@@ -171,17 +171,15 @@ func MemoryLimit(ctx context.Context, s *stage.Stage) (string, error) {
 		Opts: world.Options{Env: []string{childMemory, "EXTRACT_PARALLEL=2", "INGEST_REDIS_MAX_ATTEMPTS=2", "INGEST_REDIS_RETRY_BASE_BACKOFF_MS=200"}}, Want: want,
 		Faults: func(ctx context.Context, c *stage.Cluster) error {
 			end := time.Now().Add(s.Load)
-			watch, stop := context.WithCancel(ctx)
-			defer stop()
-			watched := make(chan struct{})
-			go func() {
-				defer close(watched)
-				for await.Pause(watch, hungryEvery) {
+			stop := await.Beside(ctx, func(ctx context.Context) error {
+				for await.Pause(ctx, hungryEvery) {
 					for _, p := range append(c.Of("stream-worker"), c.Of("reclaimer")...) {
 						peak.Store(max(peak.Load(), p.Memory().Sum()))
 					}
 				}
-			}()
+				return nil
+			})
+			defer stop() //nolint:errcheck // it has none
 			docs, err := hungry()
 			if err != nil {
 				return err
@@ -192,9 +190,7 @@ func MemoryLimit(ctx context.Context, s *stage.Stage) (string, error) {
 				}
 			}
 			await.Pause(ctx, time.Until(end))
-			stop()
-			<-watched
-			return c.AllRun()
+			return errors.Join(stop(), c.AllRun())
 		},
 		Judge: func(context.Context, *stage.Cluster, *apiclient.Record) (string, error) {
 			var err error

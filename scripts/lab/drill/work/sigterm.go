@@ -28,7 +28,7 @@ const (
 // Sigterm stops a worker whose tasks cannot end in time, a gateway under load and the all-in-one at work: each is not ready
 // at once, exits with 0, and what it had in hand runs elsewhere without an attempt or a crash counted.
 func Sigterm(ctx context.Context, s *stage.Stage) (string, error) {
-	c, err := s.NewCluster(ctx, world.Options{Embedder: stage.SlowEmbedder(), Env: []string{
+	c, err := s.NewCluster(ctx, world.Options{Embedder: &embedtest.Options{}, Env: []string{
 		"INGEST_STOP_GRACE_MS=1500", "INGEST_WORKER_CONCURRENCY=3",
 	}}, "ingest-api", "stream-worker")
 	if err != nil {
@@ -170,7 +170,7 @@ func stopGateway(ctx context.Context, c *stage.Cluster) (*apiclient.Record, erro
 
 // stopDev ends the all-in-one at work; what it had in hand is done by its next start.
 func stopDev(ctx context.Context, s *stage.Stage) (time.Duration, error) {
-	w, err := world.New(ctx, s.Bench, world.Options{Name: s.Name + "-dev", Partitions: s.Partitions, Alone: true, Embedder: stage.SlowEmbedder(), Env: []string{"INGEST_STOP_GRACE_MS=1500"}})
+	w, err := world.New(ctx, s.Bench, world.Options{Name: s.Name + "-dev", Partitions: s.Partitions, Alone: true, Embedder: &embedtest.Options{}, Env: []string{"INGEST_STOP_GRACE_MS=1500"}})
 	if err != nil {
 		return 0, err
 	}
