@@ -11,14 +11,8 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// heart keeps what the process claims alive.
-type heart struct {
-	*core
-	worker *executor
-}
-
 // beatLoop renews leases, writes progress and watches for silence, until ctx ends.
-func (r *heart) beatLoop(ctx context.Context) {
+func (r *Runner) beatLoop(ctx context.Context) {
 	ticker := time.NewTicker(r.cfg.heartbeat())
 	defer ticker.Stop()
 	for {
@@ -37,7 +31,7 @@ func (r *heart) beatLoop(ctx context.Context) {
 }
 
 // wakeOnce notices that the process stood still: that was no silence of its runs. The heartbeat asks for every claim.
-func (r *heart) wakeOnce(ctx context.Context) {
+func (r *Runner) wakeOnce(ctx context.Context) {
 	stood, counted := r.health.Runs()
 	if stood == 0 {
 		return
@@ -51,7 +45,7 @@ func (r *heart) wakeOnce(ctx context.Context) {
 }
 
 // beatOnce writes one statement for all claims and the reservation that have something to say, or none.
-func (r *heart) beatOnce(ctx context.Context) error {
+func (r *Runner) beatOnce(ctx context.Context) error {
 	now, lease := r.deps.Now(), r.cfg.Policy.Lease
 	var beats []taskstate.Beat
 	var held []*local.Claim
@@ -93,7 +87,7 @@ func (r *heart) beatOnce(ctx context.Context) error {
 }
 
 // watchOnce cancels runs that report nothing for their stage's limit, and gives up those that do not return (design D15).
-func (r *heart) watchOnce(ctx context.Context) {
+func (r *Runner) watchOnce(ctx context.Context) {
 	now := r.deps.Now()
 	for _, h := range r.claims.All() {
 		switch h.Watch(now, r.cfg.stallLimit) {
@@ -103,7 +97,7 @@ func (r *heart) watchOnce(ctx context.Context) {
 				slog.String("task_id", h.Task.ID), slog.String("stage", string(h.Stage())))
 			h.Cancel(local.ErrStalled)
 		case local.SilenceHung:
-			r.worker.writtenOff(h)
+			r.writtenOff(h)
 			r.slots.WriteOff(h.Recovery)
 			r.m.SlotsLost.Inc()
 			r.transport.Release(h.Delivery)

@@ -22,17 +22,11 @@ import (
 
 const maxExclude = 300 // ids that a sweep is told to leave out
 
-// claimer claims tasks and starts what it won.
-type claimer struct {
-	*core
-	worker *executor
-}
-
 // claimTx is one claiming transaction; its hooks may run again when the transaction is retried.
 // After a COMMIT whose outcome is unknown the same claimTx is tried again: it knows its own claims by its owner text,
 // so that a task is never busy to itself (design D2).
 type claimTx struct {
-	r          *claimer
+	r          *Runner
 	req        taskstate.ClaimRequest
 	deliveries map[string]string // by task; nil: recovery
 	reserving  bool              // this transaction may make the process's one reservation
@@ -46,7 +40,7 @@ type claimTx struct {
 }
 
 // newClaim prepares a claim of this process; end must follow.
-func (r *claimer) newClaim(deliveries map[string]string, takeover bool) *claimTx {
+func (r *Runner) newClaim(deliveries map[string]string, takeover bool) *claimTx {
 	c := &claimTx{
 		r: r, deliveries: deliveries, attempts: map[string]context.Context{}, began: r.deps.Now(),
 		req: taskstate.ClaimRequest{
@@ -113,7 +107,7 @@ func (c *claimTx) attempt(ctx context.Context, t taskstate.Task) context.Context
 // beginAttempt starts the span of a claim of t inside its transaction, as child of the accepting request (OTel messaging
 // conventions: "process"). It links to what made the message, and a retry or takeover to the attempt before. Unrecorded spans
 // cost no attributes. The context has the span and the task's id, for log lines and calls; it never ends by itself.
-func (r *core) beginAttempt(ctx context.Context, t taskstate.Task) context.Context {
+func (r *Runner) beginAttempt(ctx context.Context, t taskstate.Task) context.Context {
 	ctx = telemetry.WithTask(trace.ContextWithSpanContext(context.WithoutCancel(ctx), trace.SpanContext{}), t.ID)
 	ctx = telemetry.WithTraceparent(telemetry.WithRequest(ctx, t.RequestID), t.TraceParent)
 	parent := trace.SpanContextFromContext(ctx)
@@ -193,7 +187,7 @@ func (c *claimTx) sweep(ctx context.Context, status taskstate.Status, limit int)
 }
 
 // onTransition calls the OnTransition hook of each handler with its own changes.
-func (r *core) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision,
+func (r *Runner) onTransition(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision,
 	types map[string]string, payloads map[string]any,
 ) error {
 	return ByType(changed, types, func(typ string, of []taskstate.Decision) error {
@@ -234,7 +228,7 @@ func guard(f func() error) (err error) {
 
 // started takes over a claim that was won: it is held from here on.
 // recovery says whose slot it uses; adopt, that its entry is with whoever read it.
-func (r *claimer) started(ctx context.Context, c *claimTx, o taskstate.Outcome, recovery, adopt bool) {
+func (r *Runner) started(ctx context.Context, c *claimTx, o taskstate.Outcome, recovery, adopt bool) {
 	if o.Before.Status == taskstate.StatusRunning && o.Change != nil {
 		r.m.Takeovers.Inc()
 		crash.Point("recovery.after_takeover")
@@ -264,11 +258,11 @@ func (r *claimer) started(ctx context.Context, c *claimTx, o taskstate.Outcome, 
 	if adopt {
 		r.effects.Adopt(h)
 	}
-	r.worker.run(h)
+	go r.work(h)
 }
 
 // describe adds what is known once the claim is committed.
-func (r *core) describe(h *local.Claim) {
+func (r *Runner) describe(h *local.Claim) {
 	if !h.Span.IsRecording() {
 		return
 	}
@@ -286,7 +280,7 @@ func (r *core) describe(h *local.Claim) {
 
 // answer does what the claim's answer for one task asks for (the table of design D4), with the deliveries that brought it;
 // none: recovery found it. It reports whether the task runs now.
-func (r *claimer) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds []ingestq.Delivery) bool {
+func (r *Runner) answer(ctx context.Context, c *claimTx, o taskstate.Outcome, ds []ingestq.Delivery) bool {
 	if o.Err != nil { // the promise in the row brings the task again, later each time; until then an entry may stay pending
 		r.health.Warn(ctx, "runner: claim one task", o.Err, slog.String("task_id", o.TaskID))
 		r.transport.AckFailed(ds)

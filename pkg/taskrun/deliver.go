@@ -19,12 +19,9 @@ const glance = time.Millisecond
 // deliverWorkers is how many loops take deliveries: one reads what comes while the other claims.
 const deliverWorkers = 2
 
-// reader takes new deliveries and claims their tasks.
-type reader struct{ *claimer }
-
 // deliverLoop takes new deliveries, never more than there are free slots, until ctx ends.
 // It outlives every trouble of the queue and the store.
-func (r *reader) deliverLoop(ctx context.Context) {
+func (r *Runner) deliverLoop(ctx context.Context) {
 	wait := local.Backoff()
 	for ctx.Err() == nil {
 		if !r.isolated.AwaitNone(ctx) || !r.fit.Await(ctx) {
@@ -51,7 +48,7 @@ func (r *reader) deliverLoop(ctx context.Context) {
 }
 
 // deliverOnce reads at most n deliveries and claims their tasks.
-func (r *reader) deliverOnce(ctx context.Context, n int, more bool) error {
+func (r *Runner) deliverOnce(ctx context.Context, n int, more bool) error {
 	block := r.cfg.Block
 	if more {
 		block = glance
@@ -109,7 +106,7 @@ func (a arrivals) arriving(ctx context.Context) context.Context {
 
 // take claims the tasks of ds in one transaction and starts those that it won; it returns how many slots they use.
 // While the database does not answer it keeps what it read; at a stop it hands that back.
-func (r *reader) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
+func (r *Runner) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
 	a, undecodable := sortArrivals(ds)
 	for _, d := range undecodable {
 		r.effects.Quarantine(ctx, d)
@@ -143,7 +140,7 @@ func (r *reader) take(ctx context.Context, ds []ingestq.Delivery) (used int) {
 }
 
 // tryTake is one try of take: it returns how many tasks run now, and leaves in a what the database said nothing about.
-func (r *reader) tryTake(ctx context.Context, c *claimTx, a *arrivals) (used int, err error) {
+func (r *Runner) tryTake(ctx context.Context, c *claimTx, a *arrivals) (used int, err error) {
 	r.isolated.Gate.RLock()
 	defer r.isolated.Gate.RUnlock()
 	// During a reservation, or when it cannot work, this process takes nothing else; it only asks for what a COMMIT without an answer gave it.

@@ -17,20 +17,14 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// finisher commits outcomes and does what follows from them.
-type finisher struct {
-	*core
-	worker *executor
-}
-
 // finishLoop commits outcomes in batches: what came while one transaction ran goes into the next, and a single one waits for nobody.
-func (r *finisher) finishLoop(ctx context.Context) {
+func (r *Runner) finishLoop(ctx context.Context) {
 	var carry []outcome
 	for {
 		batch := carry
 		if len(batch) == 0 {
 			select {
-			case o := <-r.worker.outcomes:
+			case o := <-r.outcomes:
 				batch = []outcome{o}
 			case <-ctx.Done():
 				return
@@ -42,7 +36,7 @@ func (r *finisher) finishLoop(ctx context.Context) {
 }
 
 // gather adds what is waiting; a second claim of the same task goes into the next batch.
-func (r *finisher) gather(batch []outcome) (now, later []outcome) {
+func (r *Runner) gather(batch []outcome) (now, later []outcome) {
 	seen := map[string]bool{}
 	add := func(o outcome) {
 		if seen[o.h.Task.ID] {
@@ -57,7 +51,7 @@ func (r *finisher) gather(batch []outcome) (now, later []outcome) {
 	}
 	for len(now) < r.cfg.FinishBatch {
 		select {
-		case o := <-r.worker.outcomes:
+		case o := <-r.outcomes:
 			add(o)
 		default:
 			return now, later
@@ -68,7 +62,7 @@ func (r *finisher) gather(batch []outcome) (now, later []outcome) {
 
 // finishTx is one finishing transaction; its hooks may run again when the transaction is retried.
 type finishTx struct {
-	r        *finisher
+	r        *Runner
 	byID     map[string]outcome
 	types    map[string]string
 	payloads map[string]any
@@ -77,7 +71,7 @@ type finishTx struct {
 }
 
 // finishBatch commits outcomes, as often as the database needs, and then does what follows from them.
-func (r *finisher) finishBatch(ctx context.Context, batch []outcome) {
+func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
 	// In the order of locks, in which the store answers too.
 	slices.SortFunc(batch, func(a, b outcome) int { return cmp.Compare(a.h.Task.ID, b.h.Task.ID) })
 	n := len(batch)
@@ -136,7 +130,7 @@ func below(ctx context.Context, batch []outcome) context.Context {
 
 // commit applies b until the database answers, or nobody waits any more.
 // Heartbeats go on meanwhile; a claim that was lost answers so in the end.
-func (r *finisher) commit(ctx context.Context, f *finishTx, b taskstate.Batch) ([]taskstate.Outcome, error) {
+func (r *Runner) commit(ctx context.Context, f *finishTx, b taskstate.Batch) ([]taskstate.Outcome, error) {
 	wait := local.Backoff()
 	for {
 		one, cancel := local.Bounded(ctx)
@@ -151,7 +145,7 @@ func (r *finisher) commit(ctx context.Context, f *finishTx, b taskstate.Batch) (
 		timer := time.NewTimer(wait.Next())
 		select {
 		case <-timer.C:
-		case <-r.worker.ended:
+		case <-r.ended:
 			timer.Stop()
 			return nil, err
 		}
@@ -212,7 +206,7 @@ func (f *finishTx) simple(m taskstate.DBClock, t taskstate.Task, h taskstate.Hol
 }
 
 // decideDone asks one kind about the jobs that ended well; it must decide on each of them.
-func (r *finisher) decideDone(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, typ string, dones []Done) ([]taskstate.Decision, error) {
+func (r *Runner) decideDone(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, typ string, dones []Done) ([]taskstate.Decision, error) {
 	var ds []taskstate.Decision
 	err := guard(func() (err error) {
 		ds, err = r.handler(typ).Decide(ctx, tx, m, dones)
@@ -246,7 +240,7 @@ func (f *finishTx) onTransition(ctx context.Context, tx taskstate.Tx, m taskstat
 
 // unwritten deals with an outcome whose own transaction fails although the database answers:
 // a success becomes a failed attempt that names the cause; what fails even so is left to its lease.
-func (r *finisher) unwritten(ctx context.Context, o outcome, err error) {
+func (r *Runner) unwritten(ctx context.Context, o outcome, err error) {
 	r.deps.Log.ErrorContext(o.h.Ctx, "runner: an outcome cannot be written", "task_id", o.h.Task.ID, "error", err)
 	if o.sort != outcomeSuccess {
 		r.transport.Release(o.h.Delivery)
@@ -255,13 +249,13 @@ func (r *finisher) unwritten(ctx context.Context, o outcome, err error) {
 	}
 	o.sort, o.failure = outcomeFailure, internalFailure(fmt.Errorf("finish: %w", err))
 	if _, thrown := errors.AsType[*panicError](err); !thrown && r.handler(o.h.Task.Type) != nil {
-		o.failure = r.worker.classify(o.h, fmt.Errorf("finish: %w", err))
+		o.failure = r.classify(o.h, fmt.Errorf("finish: %w", err))
 	}
 	r.finishBatch(ctx, []outcome{o})
 }
 
 // finished does what follows a committed outcome, in the order of design D11.
-func (r *finisher) finished(ctx context.Context, o outcome, out taskstate.Outcome, epoch int64) {
+func (r *Runner) finished(ctx context.Context, o outcome, out taskstate.Outcome, epoch int64) {
 	if out.Answer != taskstate.AnswerApplied {
 		r.m.Lost.Inc() // its entry may be the new holder's by now: leave it
 		r.transport.Release(o.h.Delivery)
@@ -297,7 +291,7 @@ func (r *finisher) finished(ctx context.Context, o outcome, out taskstate.Outcom
 }
 
 // handBack makes the delivery of a task that was handed back: of its own entry, if the queue still had that.
-func (r *finisher) handBack(t taskstate.Task, h *local.Claim) {
+func (r *Runner) handBack(t taskstate.Task, h *local.Claim) {
 	delivery := h.Delivery
 	if h.EntryGone.Load() {
 		delivery = ""

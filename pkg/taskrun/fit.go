@@ -25,11 +25,11 @@ const (
 )
 
 // takesNothing reports whether the process takes no new work now: it cannot work, or a task runs alone.
-func (r *core) takesNothing() bool { return r.isolated.Active() || r.fit.Problem() != nil }
+func (r *Runner) takesNothing() bool { return r.isolated.Active() || r.fit.Problem() != nil }
 
 // unfit stops the taking of work until the fitness loop finds the fault gone. What ran beside the first fault was too much:
 // half as many tasks run at once then, and one more each time that so many succeeded.
-func (r *core) unfit(ctx context.Context, err error) {
+func (r *Runner) unfit(ctx context.Context, err error) {
 	if r.deps.Fit == nil {
 		r.health.Warn(ctx, "runner: a fault of the process", err)
 		return
@@ -41,7 +41,7 @@ func (r *core) unfit(ctx context.Context, err error) {
 }
 
 // fitLoop looks whether the process can work: at the start, and after each fault until it can.
-func (r *core) fitLoop(ctx context.Context) {
+func (r *Runner) fitLoop(ctx context.Context) {
 	var wait time.Duration
 	var well time.Time
 	for ctx.Err() == nil {
@@ -77,7 +77,7 @@ func (r *core) fitLoop(ctx context.Context) {
 }
 
 // inspectFit asks the parts whether they can work; a look that hangs is a fault too.
-func (r *core) inspectFit(ctx context.Context) error {
+func (r *Runner) inspectFit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, local.CallLimit)
 	defer cancel()
 	return r.deps.Fit(ctx)

@@ -11,11 +11,8 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// isolatedRun runs tasks on their last run alone (design D6).
-type isolatedRun struct{ *claimer }
-
-// isolatedLoop runs reserved tasks: it waits until the process holds nothing, claims the one alone, waits for its end, goes on.
-func (r *isolatedRun) isolatedLoop(ctx context.Context) {
+// isolatedLoop runs reserved tasks, each on its last run alone (design D6): it waits until the process holds nothing, claims the one alone, waits for its end, goes on.
+func (r *Runner) isolatedLoop(ctx context.Context) {
 	for {
 		res := r.isolated.Await(ctx)
 		if res == nil {
@@ -36,7 +33,7 @@ func (r *isolatedRun) isolatedLoop(ctx context.Context) {
 }
 
 // awaitAlone waits until the process holds nothing, or the reservation is lost; it reports whether ctx goes on.
-func (r *isolatedRun) awaitAlone(ctx context.Context) bool {
+func (r *Runner) awaitAlone(ctx context.Context) bool {
 	for {
 		empty, drained := r.claims.Empty()
 		_, lost, changed := r.isolated.State()
@@ -60,7 +57,7 @@ var errUnheard = errors.New("it is not known yet what the process holds")
 
 // claimAlone claims the reserved task as the only one of this process; it reports whether ctx goes on.
 // When it is not to be had any more (cancelled, suspended, taken after an outage) only its delivery is put in order.
-func (r *isolatedRun) claimAlone(ctx context.Context, res *local.Reservation) bool {
+func (r *Runner) claimAlone(ctx context.Context, res *local.Reservation) bool {
 	id := res.Outcome.TaskID
 	deliveries := map[string]string{}
 	for _, d := range res.Deliveries {
@@ -89,7 +86,7 @@ func (r *isolatedRun) claimAlone(ctx context.Context, res *local.Reservation) bo
 }
 
 // tryAlone is one try of claimAlone.
-func (r *isolatedRun) tryAlone(ctx context.Context, c *claimTx, res *local.Reservation) error {
+func (r *Runner) tryAlone(ctx context.Context, c *claimTx, res *local.Reservation) error {
 	r.isolated.Gate.Lock()
 	defer r.isolated.Gate.Unlock()
 	_, lost, _ := r.isolated.State()
@@ -117,7 +114,7 @@ func (r *isolatedRun) tryAlone(ctx context.Context, c *claimTx, res *local.Reser
 }
 
 // releaseReservation drops a reservation at a stop: the row is as free as before.
-func (r *isolatedRun) releaseReservation(ctx context.Context) {
+func (r *Runner) releaseReservation(ctx context.Context) {
 	res := r.isolated.Take()
 	if res == nil {
 		return

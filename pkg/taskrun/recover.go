@@ -17,11 +17,8 @@ import (
 // others have it locked, or its lease is being revived.
 const recoverPause = 10 * time.Millisecond
 
-// recovery finds work in the table.
-type recovery struct{ *claimer }
-
 // recoverLoop finds due retries and expired leases in the table, until ctx ends.
-func (r *recovery) recoverLoop(ctx context.Context) {
+func (r *Runner) recoverLoop(ctx context.Context) {
 	idle := pause.Backoff{First: recoverPause, Most: r.cfg.RecoveryInterval} // after looks that won nothing
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -46,14 +43,14 @@ func (r *recovery) recoverLoop(ctx context.Context) {
 }
 
 // awaitSlot waits until recovery may have a slot; at most the loop's interval, so that what changes in the table is seen.
-func (r *recovery) awaitSlot(ctx context.Context) {
+func (r *Runner) awaitSlot(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.RecoveryInterval)
 	defer cancel()
 	local.Until(ctx, r.slots.Recoverable)
 }
 
 // recoverOnce claims what is due and returns when to look again, and whether only a slot is missing.
-func (r *recovery) recoverOnce(ctx context.Context, idle *pause.Backoff) (wait time.Duration, recoveryWaiting bool, err error) {
+func (r *Runner) recoverOnce(ctx context.Context, idle *pause.Backoff) (wait time.Duration, recoveryWaiting bool, err error) {
 	limit := r.cfg.RecoveryInterval
 	if r.takesNothing() {
 		r.slots.SetRecoveryWaiting(false)
@@ -91,7 +88,7 @@ func (r *recovery) recoverOnce(ctx context.Context, idle *pause.Backoff) (wait t
 
 // nextWake returns how long until a row of status has to be looked at, at most limit: a lease that expires is taken over only
 // half a lease after an outage of the database.
-func (r *recovery) nextWake(ctx context.Context, status taskstate.Status, limit time.Duration) (time.Duration, error) {
+func (r *Runner) nextWake(ctx context.Context, status taskstate.Status, limit time.Duration) (time.Duration, error) {
 	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
 	next, err := r.store.NextWake(ctx, status, limit)
@@ -103,7 +100,7 @@ func (r *recovery) nextWake(ctx context.Context, status taskstate.Status, limit 
 
 // recoverStatus claims due tasks of one status with the slots that recovery may have.
 // waiting tells that there is work and no slot.
-func (r *recovery) recoverStatus(ctx context.Context, status taskstate.Status) (won int, recoveryWaiting bool, err error) {
+func (r *Runner) recoverStatus(ctx context.Context, status taskstate.Status) (won int, recoveryWaiting bool, err error) {
 	r.isolated.Gate.RLock()
 	defer r.isolated.Gate.RUnlock()
 	if r.takesNothing() {

@@ -17,8 +17,8 @@ import (
 	"github.com/millweir/millweir/pkg/taskrun/internal/local"
 )
 
-// core is what the parts of a runner share.
-type core struct {
+// Runner claims tasks, runs them and finishes them. Its one entry is Run.
+type Runner struct {
 	cfg       Config
 	deps      Deps
 	store     *local.Store
@@ -36,19 +36,10 @@ type core struct {
 
 	nudge chan struct{} // the recovery loop should look when the next row wakes: sooner than it thought
 	calls atomic.Int64  // makes lease owners unique
-}
 
-// Runner claims tasks, runs them and finishes them. Its one entry is Run.
-type Runner struct {
-	*core
-	worker      *executor
-	reader      *reader
-	recovery    *recovery
-	isolatedRun *isolatedRun
-	finisher    *finisher
-	heart       *heart
-	sweeper     *sweeper
-	running     atomic.Bool
+	outcomes chan outcome  // one for each slot: beyond that a run keeps its slot, and so nothing new is claimed
+	ended    chan struct{} // closed when nobody takes outcomes any more
+	running  atomic.Bool
 }
 
 // New returns a Runner. It panics when cfg or deps are not valid: check Config.Validate before.
@@ -59,25 +50,20 @@ func New(cfg Config, deps Deps) *Runner {
 	if err := deps.validate(); err != nil {
 		panic(err)
 	}
-	c := &core{
+	r := &Runner{
 		cfg: cfg, deps: deps, m: local.NewMetrics(deps.Metrics), health: local.NewHealth(cfg.heartbeat(), cfg.Policy.Lease, deps.Log, deps.Now),
 		slots: local.NewSlots(cfg.Concurrency), claims: local.NewClaims(), asking: local.NewCalls(), isolated: &local.Isolation{},
 		nudge: make(chan struct{}, 1), destination: delivery.DestinationOf(deps.Queue),
+		outcomes: make(chan outcome, cfg.Concurrency), ended: make(chan struct{}),
 	}
 	if deps.Fit != nil {
-		c.fit.Err = local.ErrUnchecked
+		r.fit.Err = local.ErrUnchecked
 	}
-	c.store = local.NewStore(deps.Store, c.health, deps.Now)
-	c.transport, c.effects = delivery.New(cfg.queue(), delivery.Parts{
-		Store: c.store, Queue: deps.Queue, Outbox: deps.Outbox, DeadLetters: deps.DeadLetters, Metrics: c.m, Tracer: deps.Tracer,
+	r.store = local.NewStore(deps.Store, r.health, deps.Now)
+	r.transport, r.effects = delivery.New(cfg.queue(), delivery.Parts{
+		Store: r.store, Queue: deps.Queue, Outbox: deps.Outbox, DeadLetters: deps.DeadLetters, Metrics: r.m, Tracer: deps.Tracer,
 	})
-	// One outcome per slot may wait: beyond that a run keeps its slot, and so nothing new is claimed.
-	worker := &executor{core: c, outcomes: make(chan outcome, cfg.Concurrency), ended: make(chan struct{})}
-	claims := &claimer{core: c, worker: worker}
-	return &Runner{
-		core: c, worker: worker, reader: &reader{claims}, recovery: &recovery{claims}, isolatedRun: &isolatedRun{claims},
-		finisher: &finisher{core: c, worker: worker}, heart: &heart{core: c, worker: worker}, sweeper: &sweeper{c},
-	}
+	return r
 }
 
 // Ready returns nil when the runner takes work; otherwise why not.
@@ -133,18 +119,18 @@ func (r *Runner) goEarly(ctx context.Context, g *sync.WaitGroup) {
 	if r.deps.Fit != nil {
 		spawn(r.fitLoop)
 	}
-	spawn(r.isolatedRun.isolatedLoop)
+	spawn(r.isolatedLoop)
 	if r.cfg.MainLoop {
 		for range deliverWorkers {
-			spawn(r.reader.deliverLoop)
+			spawn(r.deliverLoop)
 		}
 	}
-	repeat("measure due work", r.cfg.SweepInterval, r.sweeper.measureOnce)
+	repeat("measure due work", r.cfg.SweepInterval, r.measureOnce)
 	if !r.cfg.Recovery {
 		return
 	}
-	spawn(r.recovery.recoverLoop)
-	repeat("enqueue lost deliveries", r.cfg.SweepInterval, r.sweeper.watermarkOnce)
+	spawn(r.recoverLoop)
+	repeat("enqueue lost deliveries", r.cfg.SweepInterval, r.watermarkOnce)
 	repeat("write owed dead letters", r.cfg.SweepInterval, r.transport.WriteDLQPending)
 	for _, l := range r.transport.Loops() {
 		repeat(l.What, l.Interval, l.Once)
@@ -153,8 +139,8 @@ func (r *Runner) goEarly(ctx context.Context, g *sync.WaitGroup) {
 
 // goLate starts what ends after the last task: heartbeats, outcomes, and the member of the group.
 func (r *Runner) goLate(ctx context.Context, g *sync.WaitGroup) {
-	g.Go(func() { r.heart.beatLoop(ctx) })
-	g.Go(func() { r.finisher.finishLoop(ctx) })
+	g.Go(func() { r.beatLoop(ctx) })
+	g.Go(func() { r.finishLoop(ctx) })
 	g.Go(func() { r.effects.Loop(ctx) })
 	g.Go(func() {
 		wait := local.Backoff()
@@ -184,15 +170,15 @@ func (r *Runner) every(ctx context.Context, what string, interval time.Duration,
 }
 
 // owner names this call in lease_owner: "process/token".
-func (r *core) owner() string {
+func (r *Runner) owner() string {
 	return r.cfg.Process + "/" + strconv.FormatInt(r.calls.Add(1), 36)
 }
 
 // handler returns who does tasks of a type; nil: nobody.
-func (r *core) handler(typ string) Handler { return r.deps.Handlers[typ] }
+func (r *Runner) handler(typ string) Handler { return r.deps.Handlers[typ] }
 
 // wake tells the recovery loop of a retry that is due in d, if it might sleep longer than that.
-func (r *core) wake(d time.Duration) {
+func (r *Runner) wake(d time.Duration) {
 	if d >= r.cfg.RecoveryInterval {
 		return
 	}
@@ -204,7 +190,7 @@ func (r *core) wake(d time.Duration) {
 
 // stop ends what still runs when nothing new is taken any more. A stop is not a failure: it counts no attempt.
 func (r *Runner) stop(ctx context.Context) {
-	r.isolatedRun.releaseReservation(ctx)
+	r.releaseReservation(ctx)
 	if !r.drained(ctx, r.cfg.StopGrace) {
 		for _, h := range r.claims.All() {
 			h.Cancel(local.ErrStopping)
@@ -212,7 +198,7 @@ func (r *Runner) stop(ctx context.Context) {
 		r.drained(ctx, r.cfg.handBack())
 	}
 	crash.Point("worker.in_stop")
-	close(r.worker.ended)
+	close(r.ended)
 	flush, cancel := context.WithTimeout(ctx, flushLimit)
 	defer cancel()
 	r.effects.Flush(flush)

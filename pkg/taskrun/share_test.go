@@ -119,8 +119,8 @@ func TestClaimInFlightRunsBeforeTheIsolatedRun(t *testing.T) {
 		g := newGated("other", "poison")
 		p := w.make("a", g.handler(), func(c *Config) { c.StallLimit = nil })
 		ctx, cancel := context.WithCancel(t.Context())
-		go p.isolatedRun.isolatedLoop(ctx)
-		go p.finisher.finishLoop(ctx)
+		go p.isolatedLoop(ctx)
+		go p.finishLoop(ctx)
 		id := w.task("other")
 		at := instant()
 		w.store.put(taskstate.Task{
@@ -134,7 +134,7 @@ func TestClaimInFlightRunsBeforeTheIsolatedRun(t *testing.T) {
 			switch op {
 			case "sweep RUNNING!": // the reservation is committed, and not noted yet
 				go func() {
-					took <- p.reader.take(ctx, []ingestq.Delivery{{ID: id, Envelope: ingestq.EnvelopeOf(w.store.get("other"))}})
+					took <- p.take(ctx, []ingestq.Delivery{{ID: id, Envelope: ingestq.EnvelopeOf(w.store.get("other"))}})
 				}()
 				<-claiming
 			case "apply":
@@ -147,7 +147,7 @@ func TestClaimInFlightRunsBeforeTheIsolatedRun(t *testing.T) {
 			}
 			return nil
 		})
-		_, _, err := p.recovery.recoverStatus(ctx, taskstate.StatusRunning)
+		_, _, err := p.recoverStatus(ctx, taskstate.StatusRunning)
 		require.NoError(t, err)
 		require.True(t, p.isolated.Active())
 		require.Equal(t, 1, <-took)

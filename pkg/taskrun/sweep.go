@@ -14,11 +14,8 @@ import (
 
 const dueLimit = 10_000 // rows of one status that the gauge of due work counts
 
-// sweeper makes lost deliveries again and measures what waits.
-type sweeper struct{ *core }
-
 // watermarkOnce adds lost deliveries again (design D5). Of a healthy backlog, however long, it reads not one row.
-func (r *sweeper) watermarkOnce(ctx context.Context) error {
+func (r *Runner) watermarkOnce(ctx context.Context) error {
 	watermark, err := r.watermark(ctx)
 	if errors.Is(err, ingestq.ErrNoWatermark) {
 		return nil
@@ -39,7 +36,7 @@ func (r *sweeper) watermarkOnce(ctx context.Context) error {
 
 // watermark is H by the database's clock: what was promised before it, and the slack, has been read by somebody.
 // The database is asked first: when everything was read, "now" must not be later than the look at the queue.
-func (r *sweeper) watermark(ctx context.Context) (time.Time, error) {
+func (r *Runner) watermark(ctx context.Context) (time.Time, error) {
 	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
 	m, err := r.store.Moment(ctx)
@@ -67,7 +64,7 @@ func (r *sweeper) watermark(ctx context.Context) (time.Time, error) {
 }
 
 // enqueue renews the promises of one batch of lost deliveries and adds them; it returns how many rows it read.
-func (r *sweeper) enqueue(ctx context.Context, watermark, before time.Time) (int, error) {
+func (r *Runner) enqueue(ctx context.Context, watermark, before time.Time) (int, error) {
 	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
 	outs, err := r.store.Sweep(ctx, taskstate.Sweep{
@@ -98,7 +95,7 @@ func (r *sweeper) enqueue(ctx context.Context, watermark, before time.Time) (int
 }
 
 // measureOnce sets the gauges of due work and listens whether new deliveries still come.
-func (r *sweeper) measureOnce(ctx context.Context) error {
+func (r *Runner) measureOnce(ctx context.Context) error {
 	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
 	n, oldest, err := r.store.Due(ctx, dueLimit)

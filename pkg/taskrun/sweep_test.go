@@ -198,15 +198,15 @@ func TestStalledWorkerIsNotReady(t *testing.T) {
 		p := w.make("a", &testHandler{})
 		p.health.Set(func(h *local.Health) { h.Started = true })
 		for range 14 {
-			require.NoError(t, p.sweeper.measureOnce(t.Context()))
+			require.NoError(t, p.measureOnce(t.Context()))
 			require.NoError(t, p.Ready())
 			stillFor(2 * time.Second)
 		}
 		stillFor(2 * time.Second)
-		require.NoError(t, p.sweeper.measureOnce(t.Context()))
+		require.NoError(t, p.measureOnce(t.Context()))
 		require.ErrorContains(t, p.Ready(), "nothing is taken")
 		p.health.Delivered()
-		require.NoError(t, p.sweeper.measureOnce(t.Context()))
+		require.NoError(t, p.measureOnce(t.Context()))
 		require.NoError(t, p.Ready())
 		require.InDelta(t, 1, testutil.ToFloat64(p.m.DueWork), 0)
 		require.InDelta(t, 30, testutil.ToFloat64(p.m.OldestDue), 1)

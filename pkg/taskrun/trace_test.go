@@ -37,7 +37,7 @@ func TestClaimNotesItsSpan(t *testing.T) {
 	w := newWorld(t)
 	p := w.make("a", &testHandler{})
 	p.deps.Tracer = sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)).Tracer("")
-	c := p.reader.newClaim(nil, false)
+	c := p.newClaim(nil, false)
 	m := taskstate.DBClock{Now: instant(), Epoch: 1}
 	row := []taskstate.Task{{ID: "t", Type: "test", Status: taskstate.StatusQueued, MaxAttempts: 3, TraceParent: accepted + "1"}}
 	one, err := c.decide(t.Context(), nil, m, row)

@@ -59,18 +59,8 @@ func errUnexpected(o taskstate.Outcome) error {
 	return fmt.Errorf("unexpected answer %q", o.Answer)
 }
 
-// executor runs claimed tasks, each in a goroutine, and hands their outcomes over.
-type executor struct {
-	*core
-	outcomes chan outcome
-	ended    chan struct{} // closed when nobody takes outcomes any more
-}
-
-// run starts a claimed task.
-func (r *executor) run(h *local.Claim) { go r.work(h) }
-
 // work is a task's goroutine: run, judge, hand the outcome over, free the slot.
-func (r *executor) work(h *local.Claim) {
+func (r *Runner) work(h *local.Claim) {
 	defer h.Cancel(nil)
 	ctx := h.Ctx
 	var res Result
@@ -94,7 +84,7 @@ func (r *executor) work(h *local.Claim) {
 }
 
 // handOver gives an outcome to the finisher; it waits when too many are waiting. After a stop nobody takes it: its lease ends it.
-func (r *executor) handOver(o outcome) {
+func (r *Runner) handOver(o outcome) {
 	o.h.Finishing(r.deps.Tracer)
 	crash.Point("worker.before_finish")
 	select {
@@ -107,7 +97,7 @@ func (r *executor) handOver(o outcome) {
 // runPatiently runs the kind again, under the same claim, while what stops it is the database's absence:
 // an outage costs no attempt, as it costs no crash. Heartbeats go on and revive the lease; what a run has written
 // is the next run's to find, as after a takeover.
-func (r *executor) runPatiently(ctx context.Context, h *local.Claim) Result {
+func (r *Runner) runPatiently(ctx context.Context, h *local.Claim) Result {
 	wait := local.Backoff()
 	for {
 		res := r.runHandler(ctx, h)
@@ -123,7 +113,7 @@ func (r *executor) runPatiently(ctx context.Context, h *local.Claim) Result {
 }
 
 // runHandler calls the kind and recovers its panic.
-func (r *executor) runHandler(ctx context.Context, h *local.Claim) (res Result) {
+func (r *Runner) runHandler(ctx context.Context, h *local.Claim) (res Result) {
 	k := r.handler(h.Task.Type)
 	if k == nil {
 		return Result{}
@@ -139,14 +129,14 @@ func (r *executor) runHandler(ctx context.Context, h *local.Claim) (res Result) 
 }
 
 // stageTook measures a stage that ended; before the first report there is none.
-func (r *executor) stageTook(stage taskstate.Stage, took time.Duration) {
+func (r *Runner) stageTook(stage taskstate.Stage, took time.Duration) {
 	if stage != "" && stage != taskstate.StageNone {
 		r.m.Stage.WithLabelValues(string(stage)).Observe(took.Seconds())
 	}
 }
 
 // validate makes an outcome of a result; ok is false when the claim is known to be lost.
-func (r *executor) validate(h *local.Claim, res Result) (o outcome, ok bool) {
+func (r *Runner) validate(h *local.Claim, res Result) (o outcome, ok bool) {
 	o = outcome{h: h, result: res}
 	cause := context.Cause(h.Ctx)
 	switch {
@@ -174,7 +164,7 @@ func (r *executor) validate(h *local.Claim, res Result) (o outcome, ok bool) {
 }
 
 // stallFailure is the failure of a silent stage.
-func (r *executor) stallFailure(h *local.Claim) taskstate.Failure {
+func (r *Runner) stallFailure(h *local.Claim) taskstate.Failure {
 	stage := h.Stage()
 	return taskstate.Failure{
 		Code: CodeStalled, Stalled: true,
@@ -184,7 +174,7 @@ func (r *executor) stallFailure(h *local.Claim) taskstate.Failure {
 }
 
 // classify asks the kind about an error; what the kind does not name stays an internal error.
-func (r *executor) classify(h *local.Claim, err error) (f taskstate.Failure) {
+func (r *Runner) classify(h *local.Claim, err error) (f taskstate.Failure) {
 	if thrown, ok := errors.AsType[*panicError](err); ok {
 		r.deps.Log.ErrorContext(h.Ctx, "runner: task panicked", "task_id", h.Task.ID, "error", err, "stack", string(thrown.stack))
 		return internalFailure(err)
@@ -225,7 +215,7 @@ func hungStack(taskID string) string {
 }
 
 // writtenOff logs a run that ignores its end.
-func (r *executor) writtenOff(h *local.Claim) {
+func (r *Runner) writtenOff(h *local.Claim) {
 	r.deps.Log.LogAttrs(h.Ctx, slog.LevelError, "runner: a cancelled run does not return; its slot is written off",
 		slog.String("task_id", h.Task.ID), slog.String("stage", string(h.Stage())), slog.String("stack", hungStack(h.Task.ID)))
 }
