@@ -150,22 +150,35 @@ func (p *Producer) send(ctx context.Context, messages []*sarama.ProducerMessage)
 	if err != nil {
 		return slices.Repeat([]error{err}, len(messages))
 	}
-	b := newBatch(len(messages))
+	answers := make(chan answer, len(messages)) // who answers waits for nobody, however late that is
 	for i, m := range messages {
 		if p.tooLarge(m) {
-			b.put(i, fmt.Errorf("%w: record of %d bytes, at most %d", sarama.ErrMessageSizeTooLarge, m.ByteSize(recordVersion), p.cfg.Producer.MaxMessageBytes))
+			answers <- answer{i, fmt.Errorf("%w: record of %d bytes, at most %d", sarama.ErrMessageSizeTooLarge, m.ByteSize(recordVersion), p.cfg.Producer.MaxMessageBytes)}
 			continue
 		}
-		m.Metadata = slot{b, i}
+		m.Metadata = func(err error) { answers <- answer{i, err} }
 		select {
 		case l.lib.Input() <- m:
 		case <-ctx.Done():
-			b.put(i, errNoAnswer)
+			answers <- answer{i, errNoAnswer}
 		}
 	}
-	errs := b.wait(ctx)
+	errs := slices.Repeat([]error{errNoAnswer}, len(messages))
+	for heard := 0; heard < len(messages) && (ctx.Err() == nil || len(answers) > 0); {
+		select {
+		case a := <-answers:
+			errs[a.i], heard = a.err, heard+1
+		case <-ctx.Done():
+		}
+	}
 	p.give(l, healthy(errs))
 	return errs
+}
+
+// answer is what the library says of the i-th record of a send.
+type answer struct {
+	i   int
+	err error
 }
 
 // healthy tells whether a line may be used again. The library stops trying for ten seconds after a few failures, and loses
@@ -246,14 +259,21 @@ func (p *Producer) retire(l *line) {
 func (l *line) listen() {
 	l.heard.Go(func() {
 		for m := range l.lib.Successes() {
-			answer(m, nil)
+			heard(m, nil)
 		}
 	})
 	l.heard.Go(func() {
 		for e := range l.lib.Errors() {
-			answer(e.Msg, e.Err)
+			heard(e.Msg, e.Err)
 		}
 	})
+}
+
+// heard hands an answer to the send that waits for it.
+func heard(m *sarama.ProducerMessage, err error) {
+	if tell, ok := m.Metadata.(func(error)); ok {
+		tell(err)
+	}
 }
 
 // close waits until the library has answered for all that it was given.
@@ -261,54 +281,4 @@ func (l *line) close() {
 	l.lib.AsyncClose()
 	l.heard.Wait()
 	_ = l.client.Close() // nothing waits for its connections any more
-}
-
-// slot is a record's place in the send that waits for it.
-type slot struct {
-	batch *batch
-	i     int
-}
-
-// answer hands the library's answer for a record to the send that waits for it.
-func answer(m *sarama.ProducerMessage, err error) {
-	if s, ok := m.Metadata.(slot); ok {
-		s.batch.put(s.i, err)
-	}
-}
-
-// batch collects the answers of one send.
-type batch struct {
-	mu   sync.Mutex
-	errs []error
-	left int
-	full chan struct{}
-}
-
-func newBatch(n int) *batch {
-	b := &batch{errs: slices.Repeat([]error{errNoAnswer}, n), left: n, full: make(chan struct{})}
-	if n == 0 {
-		close(b.full)
-	}
-	return b
-}
-
-// put takes one answer.
-func (b *batch) put(i int, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.errs[i] = err
-	if b.left--; b.left == 0 {
-		close(b.full)
-	}
-}
-
-// wait returns what is known when all was answered or ctx has ended.
-func (b *batch) wait(ctx context.Context) []error {
-	select {
-	case <-b.full:
-	case <-ctx.Done():
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.errs)
 }
