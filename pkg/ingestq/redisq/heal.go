@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq"
@@ -19,37 +17,24 @@ const (
 	healLogEvery   = 10 * time.Second // one line for all losses within
 )
 
-// group is the group of the stream. It makes both when they are missing, at most so often that somebody who deletes them
-// in a loop costs neither CPU nor log (FastStream #2611, #2945, #3106).
-type group struct {
-	*Publisher
-	seen atomic.Bool // the group was there: making it is no loss before
-
-	healMu sync.Mutex
-	healed time.Time
-	pause  time.Duration
-	logged time.Time
-	quiet  int // losses since the last line
-}
-
 // healing runs do, and once more after the stream or group that it missed was made.
-func (g *group) healing(ctx context.Context, do func() error) error {
+func (q *Queue) healing(ctx context.Context, do func() error) error {
 	err := do()
 	if stream.IsMissing(err) {
-		if err = g.heal(ctx, err); err == nil {
+		if err = q.heal(ctx, err); err == nil {
 			err = do()
 		}
 	}
 	if err == nil {
-		g.seen.Store(true)
+		q.seen.Store(true)
 	}
 	return err
 }
 
 // ask is healing for a question within callTimeout.
-func ask[T any](ctx context.Context, g *group, doing string, question func(ctx context.Context) (T, error)) (T, error) {
+func ask[T any](ctx context.Context, q *Queue, doing string, question func(ctx context.Context) (T, error)) (T, error) {
 	var answer T
-	err := g.healing(ctx, func() (err error) {
+	err := q.healing(ctx, func() (err error) {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 		answer, err = question(call)
@@ -58,47 +43,48 @@ func ask[T any](ctx context.Context, g *group, doing string, question func(ctx c
 	return answer, failure(ctx, doing, err)
 }
 
-// heal makes the group at 0, with its stream: one made at $ would never be given what was added before it.
+// heal makes the group at 0, with its stream: one made at $ would never be given what was added before it. It does so at most so
+// often that somebody who deletes them in a loop costs neither CPU nor log (FastStream #2611, #2945, #3106).
 // Its error is ingestq.ErrUnavailable within the pause.
-func (g *group) heal(ctx context.Context, cause error) error {
-	g.healMu.Lock()
-	defer g.healMu.Unlock()
-	now := g.now()
-	since := now.Sub(g.healed)
-	if !g.healed.IsZero() && since >= 0 && since < g.pause {
+func (q *Queue) heal(ctx context.Context, cause error) error {
+	q.healMu.Lock()
+	defer q.healMu.Unlock()
+	now := q.now()
+	since := now.Sub(q.healed)
+	if !q.healed.IsZero() && since >= 0 && since < q.pause {
 		return fmt.Errorf("%w: the group was made %s ago and is missing again", ingestq.ErrUnavailable, since.Round(time.Millisecond))
 	}
-	made, err := g.createGroup(ctx)
+	made, err := q.createGroup(ctx)
 	if err != nil {
-		return fmt.Errorf("make group %s on stream %s: %w", g.cfg.Group, g.cfg.StreamKey, err)
+		return fmt.Errorf("make group %s on stream %s: %w", q.cfg.Group, q.cfg.StreamKey, err)
 	}
 	if !made {
 		return nil // another member was faster
 	}
-	if !g.seen.Load() {
-		g.log.InfoContext(ctx, "redisq: group made", slog.String("stream", g.cfg.StreamKey), slog.String("group", g.cfg.Group))
+	if !q.seen.Load() {
+		q.log.InfoContext(ctx, "redisq: group made", slog.String("stream", q.cfg.StreamKey), slog.String("group", q.cfg.Group))
 		return nil
 	}
-	g.pause = min(max(healFirstPause, 2*g.pause), healMaxPause)
+	q.pause = min(max(healFirstPause, 2*q.pause), healMaxPause)
 	if since > healCalm {
-		g.pause = healFirstPause
+		q.pause = healFirstPause
 	}
-	g.healed = now
-	g.metrics.healed.WithLabelValues(g.cfg.StreamKey).Inc()
-	g.quiet++
-	if now.Sub(g.logged) >= healLogEvery {
-		g.log.WarnContext(ctx, "redisq: stream or group was lost and is made again; its tasks come back from the table",
-			slog.String("stream", g.cfg.StreamKey), slog.String("group", g.cfg.Group),
-			slog.Int("times", g.quiet), slog.Any("error", cause))
-		g.logged, g.quiet = now, 0
+	q.healed = now
+	q.metrics.healed.WithLabelValues(q.cfg.StreamKey).Inc()
+	q.quiet++
+	if now.Sub(q.logged) >= healLogEvery {
+		q.log.WarnContext(ctx, "redisq: stream or group was lost and is made again; its tasks come back from the table",
+			slog.String("stream", q.cfg.StreamKey), slog.String("group", q.cfg.Group),
+			slog.Int("times", q.quiet), slog.Any("error", cause))
+		q.logged, q.quiet = now, 0
 	}
 	return nil
 }
 
 // createGroup returns false when the group was there.
-func (g *group) createGroup(ctx context.Context) (bool, error) {
-	command := g.client.B().XgroupCreate().Key(g.cfg.StreamKey).Group(g.cfg.Group).Id("0").Mkstream().Build()
-	err := do(ctx, g.client, command).Error()
+func (q *Queue) createGroup(ctx context.Context) (bool, error) {
+	command := q.client.B().XgroupCreate().Key(q.cfg.StreamKey).Group(q.cfg.Group).Id("0").Mkstream().Build()
+	err := do(ctx, q.client, command).Error()
 	if stream.IsError(err, "BUSYGROUP") {
 		return false, nil
 	}

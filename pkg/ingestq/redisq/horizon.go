@@ -14,7 +14,7 @@ import (
 
 // Watermark implements ingestq.Consumer.
 func (q *Queue) Watermark(ctx context.Context) (ingestq.Watermark, error) {
-	return ask(ctx, q.group, "horizon of "+q.cfg.StreamKey, q.readWatermark)
+	return ask(ctx, q, "horizon of "+q.cfg.StreamKey, q.readWatermark)
 }
 
 func (q *Queue) readWatermark(ctx context.Context) (h ingestq.Watermark, err error) {

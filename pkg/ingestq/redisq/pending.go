@@ -21,7 +21,7 @@ func (q *Queue) Pending(ctx context.Context, minIdle time.Duration, after string
 			return nil, nil
 		}
 	}
-	return ask(ctx, q.group, "list pending deliveries of "+q.cfg.StreamKey, func(ctx context.Context) ([]ingestq.Pending, error) {
+	return ask(ctx, q, "list pending deliveries of "+q.cfg.StreamKey, func(ctx context.Context) ([]ingestq.Pending, error) {
 		rows, err := stream.PendingEntries(ctx, q.client, q.cfg.StreamKey, q.cfg.Group, minIdle, start, min(n, maxPendingPage))
 		if err != nil {
 			return nil, err

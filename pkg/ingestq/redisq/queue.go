@@ -3,6 +3,7 @@ package redisq
 import (
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -13,7 +14,20 @@ import (
 
 // Queue is one member of the group. It is safe for concurrent use.
 type Queue struct {
-	*member
+	*Publisher
+	name  string
+	beats string // what heartbeat keys begin with
+
+	seen   atomic.Bool // the group was there: making it is no loss before
+	healMu sync.Mutex
+	healed time.Time
+	pause  time.Duration
+	logged time.Time
+	quiet  int // losses since the last line
+
+	beatMu sync.Mutex
+	beaten time.Time // of the last heartbeat written
+
 	pauses stream.Pauses // after reads that failed
 
 	readMu sync.Mutex
@@ -26,8 +40,7 @@ var _ ingestq.PendingQueue = (*Queue)(nil)
 // New makes a member with a name that no other start of any process has; arguments as those of NewPublisher.
 // It is seen by the group from its first Read on; Run keeps it alive.
 func New(client rueidis.Client, cfg Config, log *slog.Logger, now func() time.Time, metrics *Metrics) *Queue {
-	g := &group{Publisher: NewPublisher(client, cfg, log, now, metrics)}
-	q := &Queue{member: &member{group: g, name: ingestq.MemberName(), beats: cfg.StreamKey}}
+	q := &Queue{Publisher: NewPublisher(client, cfg, log, now, metrics), name: ingestq.MemberName(), beats: cfg.StreamKey}
 	if isCluster(client) {
 		q.beats = tag(cfg.StreamKey)
 	}
