@@ -32,35 +32,8 @@ type part struct {
 	number int
 }
 
-// parts are the partitions that the topic has now, and the single stream while it is there.
-type parts struct {
-	client  rueidis.Client
-	mq      *streammq.MQ
-	cfg     Config
-	member  string
-	log     *slog.Logger
-	now     func() time.Time
-	metrics *redisq.Metrics
-
-	mu     sync.Mutex
-	list   []*part
-	old    *part
-	there  bool // the single stream has the group
-	looked time.Time
-	warned bool
-}
-
-func newParts(client rueidis.Client, mq *streammq.MQ, cfg Config, member string, log *slog.Logger, now func() time.Time, metrics *redisq.Metrics) *parts {
-	if cfg.Tracing == nil {
-		cfg.Tracing = untraced{}
-	}
-	p := &parts{client: client, mq: mq, cfg: cfg, member: member, log: log, now: now, metrics: metrics}
-	p.old = &part{redisq.NewPart(client, cfg.Config, redisq.Part{Member: member, Beats: cfg.StreamKey}, log, now, metrics), single}
-	return p
-}
-
 // all returns the partitions, and the single stream first if it is there. Error: ingestq.ErrUnavailable.
-func (p *parts) all(ctx context.Context) ([]*part, error) {
+func (p *Publisher) all(ctx context.Context) ([]*part, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.look(ctx); err != nil && len(p.list) == 0 {
@@ -73,25 +46,20 @@ func (p *parts) all(ctx context.Context) ([]*part, error) {
 }
 
 // cluster tells whether partitions lie on several nodes.
-func (p *parts) cluster() bool { return Layout(p.client) == streammq.LayoutCluster }
+func (p *Publisher) cluster() bool { return Layout(p.client) == streammq.LayoutCluster }
 
 // at is the queue of a part; nil when there is none.
-func (p *parts) at(ctx context.Context, number int) (*part, error) {
+func (p *Publisher) at(ctx context.Context, number int) (*part, error) {
 	all, err := p.all(ctx)
-	if err != nil {
-		return nil, err
+	if i := slices.IndexFunc(all, func(one *part) bool { return one.number == number }); i >= 0 {
+		return all[i], nil
 	}
-	for _, one := range all {
-		if one.number == number {
-			return one, nil
-		}
-	}
-	return nil, nil
+	return nil, err
 }
 
 // look makes the topic if it is missing, and sees whether it has grown and whether the single stream is there.
 // A server that does not answer is asked again after the same time, unless nothing is known yet.
-func (p *parts) look(ctx context.Context) error {
+func (p *Publisher) look(ctx context.Context) error {
 	now := p.now()
 	if age := now.Sub(p.looked); !p.looked.IsZero() && age >= 0 && age < lookEvery {
 		return nil

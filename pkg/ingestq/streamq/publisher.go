@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,8 +24,21 @@ const (
 
 // Publisher adds deliveries to the topic and is no member of its group. It is safe for concurrent use.
 type Publisher struct {
-	*parts
+	client   rueidis.Client
+	mq       *streammq.MQ
 	producer *streammq.Producer
+	cfg      Config
+	member   string // whose queues the parts are
+	log      *slog.Logger
+	now      func() time.Time
+	metrics  *redisq.Metrics
+
+	mu     sync.Mutex
+	list   []*part // the partitions that the topic has now
+	old    *part   // the single stream
+	there  bool    // the single stream has the group
+	looked time.Time
+	warned bool
 }
 
 var _ ingestq.Publisher = (*Publisher)(nil)
@@ -42,7 +56,13 @@ func newPublisher(client rueidis.Client, mq *streammq.MQ, cfg Config, member str
 	if metrics == nil {
 		metrics = redisq.NewMetrics(nil)
 	}
-	return &Publisher{parts: newParts(client, mq, cfg, member, log, now, metrics), producer: mq.NewProducer(nil)}
+	if cfg.Tracing == nil {
+		cfg.Tracing = untraced{}
+	}
+	return &Publisher{
+		client: client, mq: mq, producer: mq.NewProducer(nil), cfg: cfg, member: member, log: log, now: now, metrics: metrics,
+		old: &part{redisq.NewPart(client, cfg.Config, redisq.Part{Member: member, Beats: cfg.StreamKey}, log, now, metrics), single},
+	}
 }
 
 // Check makes the topic, if the server answers. Errors: ErrFewer; ingestq.ErrUnavailable, after which the topic is made later.
@@ -141,16 +161,10 @@ func (p *Publisher) streams(ctx context.Context) ([]redisq.StreamStats, error) {
 		return nil, err
 	}
 	return gather(all, func(one *part) (redisq.StreamStats, error) {
+		_, key := one.Destination()
 		s, err := one.Stats(ctx)
-		return redisq.StreamStats{Stream: p.key(one), Group: p.cfg.Group, Stats: s}, err
+		return redisq.StreamStats{Stream: key, Group: p.cfg.Group, Stats: s}, err
 	})
-}
-
-func (p *parts) key(one *part) string {
-	if one.number == single {
-		return p.cfg.StreamKey
-	}
-	return streammq.StreamKey(Topic, one.number)
 }
 
 // Collector shows the counts of each stream; see redisq.NewCollector.
