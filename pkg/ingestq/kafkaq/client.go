@@ -85,13 +85,8 @@ func open(b *sarama.Broker, cfg *sarama.Config) error {
 	return err
 }
 
-// Partitions are the partitions of the topic of deliveries, by fresh metadata.
-func (c *Client) Partitions(ctx context.Context) ([]int32, error) {
-	return c.partitionsOf(ctx, c.cfg.Topic)
-}
-
-// partitionsOf are those of any topic.
-func (c *Client) partitionsOf(ctx context.Context, topic string) ([]int32, error) {
+// Partitions are the partitions of a topic, by fresh metadata.
+func (c *Client) Partitions(ctx context.Context, topic string) ([]int32, error) {
 	return ask(ctx, c, func(lib sarama.Client) ([]int32, error) {
 		if err := lib.RefreshMetadata(topic); err != nil {
 			return nil, err
@@ -100,18 +95,15 @@ func (c *Client) partitionsOf(ctx context.Context, topic string) ([]int32, error
 	})
 }
 
-// unknownTopic tells whether fresh metadata does not know the topic. A broker that does not answer knows nothing of it.
-func (c *Client) unknownTopic(ctx context.Context, topic string) bool {
-	_, err := c.partitionsOf(ctx, topic)
-	return errors.Is(err, sarama.ErrUnknownTopicOrPartition)
-}
-
-// endsOf are the first offset that a partition keeps and the one after its last.
-func endsOf(lib sarama.Client, topic string, partition int32) (oldest, newest int64, err error) {
-	if oldest, err = lib.GetOffset(topic, partition, sarama.OffsetOldest); err == nil {
-		newest, err = lib.GetOffset(topic, partition, sarama.OffsetNewest)
-	}
-	return oldest, newest, err
+// ends are the first offset that a partition keeps and the one after its last.
+func (c *Client) ends(ctx context.Context, topic string, partition int32) (oldest, newest int64, err error) {
+	both, err := ask(ctx, c, func(lib sarama.Client) (both [2]int64, err error) {
+		if both[0], err = lib.GetOffset(topic, partition, sarama.OffsetOldest); err == nil {
+			both[1], err = lib.GetOffset(topic, partition, sarama.OffsetNewest)
+		}
+		return both, err
+	})
+	return both[0], both[1], err
 }
 
 // border is what is known of one partition; Committed is -1 without a committed offset.
@@ -123,20 +115,20 @@ type border struct {
 
 // borders reads log borders and committed offsets of the given partitions of the topic.
 func (c *Client) borders(ctx context.Context, partitions []int32) ([]border, error) {
-	return ask(ctx, c, func(lib sarama.Client) ([]border, error) {
-		committed, err := committedOffsets(lib, c.cfg.Group, c.cfg.Topic, partitions)
-		if err != nil {
+	committed, err := ask(ctx, c, func(lib sarama.Client) (map[int32]int64, error) {
+		return committedOffsets(lib, c.cfg.Group, c.cfg.Topic, partitions)
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]border, len(partitions))
+	for i, p := range partitions {
+		out[i] = border{Partition: p, Committed: committed[p]}
+		if out[i].Oldest, out[i].Newest, err = c.ends(ctx, c.cfg.Topic, p); err != nil {
 			return nil, err
 		}
-		out := make([]border, len(partitions))
-		for i, p := range partitions {
-			out[i] = border{Partition: p, Committed: committed[p]}
-			if out[i].Oldest, out[i].Newest, err = endsOf(lib, c.cfg.Topic, p); err != nil {
-				return nil, err
-			}
-		}
-		return out, nil
-	})
+	}
+	return out, nil
 }
 
 // committedOffsets asks the group's coordinator; twice, for it may have moved.
@@ -188,7 +180,7 @@ func committedOnce(lib sarama.Client, group, topic string, partitions []int32) (
 
 // Ping returns nil when a broker answers and knows the topic (readiness).
 func (c *Client) Ping(ctx context.Context) error {
-	_, err := c.Partitions(ctx)
+	_, err := c.Partitions(ctx, c.cfg.Topic)
 	return failure(ctx, "look for topic "+c.cfg.Topic, err)
 }
 
@@ -214,7 +206,7 @@ func (c *Client) Stats(ctx context.Context) (ingestq.Stats, error) {
 
 // lags reads the borders of all partitions.
 func (c *Client) lags(ctx context.Context) ([]border, error) {
-	partitions, err := c.Partitions(ctx)
+	partitions, err := c.Partitions(ctx, c.cfg.Topic)
 	if err != nil {
 		return nil, err
 	}

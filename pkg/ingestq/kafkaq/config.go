@@ -1,7 +1,6 @@
 package kafkaq
 
 import (
-	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -20,8 +19,8 @@ import (
 
 // Defaults of contract §5, and the bounds of one call: what a broker has not answered by then is tried again later.
 const (
-	defaultGroup  = "ingest-workers"
-	defaultClient = "millweir"
+	defaultGroup = "ingest-workers"
+	clientID     = "millweir" // how the brokers' logs name this process
 
 	dialTimeout = 3 * time.Second
 	callTimeout = 5 * time.Second // of one request to a broker
@@ -48,12 +47,8 @@ type Config struct {
 	Mechanism, User, Password string
 	// Topic and Group name the topic of deliveries and the consumer group.
 	Topic, Group string
-	// ClientID is how the brokers' logs name this process; empty: millweir.
-	ClientID string
 	// SessionTimeout is how long a member may be silent before the group goes on without it; 0: 10 s.
 	SessionTimeout time.Duration
-	// MaxMessageBytes is the largest record; 0: 1 MiB, Kafka's own default.
-	MaxMessageBytes int
 
 	roots *x509.CertPool // nil: the system's
 }
@@ -123,7 +118,7 @@ func init() { metrics.UseNilMetrics = true }
 func (c Config) client() *sarama.Config {
 	s := sarama.NewConfig()
 	s.Version = sarama.V3_6_0_0 // the newest protocol that is spoken; older brokers are asked what they know
-	s.ClientID = cmp.Or(c.ClientID, defaultClient)
+	s.ClientID = clientID
 	s.Net.DialTimeout, s.Net.ReadTimeout, s.Net.WriteTimeout = dialTimeout, callTimeout, callTimeout
 	s.Metadata.Full = false                   // no broker is asked before somebody wants something of it
 	s.Metadata.AllowAutoTopicCreation = false // topics are made by `millweir kafka init`, never by accident

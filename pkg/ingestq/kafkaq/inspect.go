@@ -54,7 +54,7 @@ var never = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 // deadLettersFrom is the latest time, over the partitions of which something was removed, of the first letter that is kept.
 func (i *Inspector) deadLettersFrom(ctx context.Context) (time.Time, error) {
 	topic, from := i.client.cfg.DLQTopic(), time.Time{}
-	partitions, err := i.client.partitionsOf(ctx, topic)
+	partitions, err := i.client.Partitions(ctx, topic)
 	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 		return from, nil
 	}
@@ -85,7 +85,7 @@ func (i *Inspector) deadLettersFrom(ctx context.Context) (time.Time, error) {
 // DeadLetters implements ingestq.Inspector. Records that no event carries are raw bytes that could not be read.
 func (i *Inspector) DeadLetters(ctx context.Context, f func(ingestq.WrittenDeadLetter) error) error {
 	topic := i.client.cfg.DLQTopic()
-	if _, err := i.client.partitionsOf(ctx, topic); errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+	if _, err := i.client.Partitions(ctx, topic); errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 		return nil
 	}
 	return i.client.Records(ctx, topic, func(r Record) error {

@@ -128,7 +128,7 @@ func (l *DeadLetters) look(ctx context.Context) ([]ref, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	topic := l.client.cfg.DLQTopic()
-	partitions, err := l.client.partitionsOf(ctx, topic)
+	partitions, err := l.client.Partitions(ctx, topic)
 	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 		clear(l.parts) // made again it begins at offset 0
 		clear(l.dropped)

@@ -144,7 +144,7 @@ func TestARecordIsTakenBackFromAnotherPartition(t *testing.T) {
 	eachBroker(t, 1, func(t *testing.T, b *bench) {
 		require.NoError(t, b.admin().CreatePartitions(b.cfg.DLQTopic(), 3, nil, false))
 		b.eventually("the partitions are there", func() bool {
-			partitions, err := b.client.partitionsOf(t.Context(), b.cfg.DLQTopic())
+			partitions, err := b.client.Partitions(t.Context(), b.cfg.DLQTopic())
 			return err == nil && len(partitions) == 3
 		})
 		for n := range int64(9) {

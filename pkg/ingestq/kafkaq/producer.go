@@ -34,8 +34,8 @@ const (
 	retryBackoff = 200 * time.Millisecond
 	idTries      = 10 // 100 ms apart: a broker that has just started is not ready to give producer ids
 
-	defaultMaxMessage = 1 << 20
-	recordVersion     = 2 // of the record format, for its size
+	maxMessage    = 1 << 20 // of a record: Kafka's own default
+	recordVersion = 2       // of the record format, for its size
 )
 
 // errNoAnswer is the cause when nothing was heard of a record in time.
@@ -63,10 +63,7 @@ func NewProducer(client *Client) *Producer {
 	cfg.Producer.Transaction.Retry.Max = idTries // of asking for a producer id, which is not a transaction's alone
 	cfg.Producer.Retry.Max, cfg.Producer.Retry.Backoff = retries, retryBackoff
 	cfg.Producer.Flush.Frequency = linger
-	cfg.Producer.MaxMessageBytes = defaultMaxMessage
-	if client.cfg.MaxMessageBytes > 0 {
-		cfg.Producer.MaxMessageBytes = client.cfg.MaxMessageBytes
-	}
+	cfg.Producer.MaxMessageBytes = maxMessage
 	return &Producer{client: client, cfg: cfg}
 }
 
@@ -116,7 +113,8 @@ func (p *Producer) verdict(ctx context.Context, topic string, err error, unknown
 	}
 	missing, asked := unknown[topic]
 	if !asked {
-		missing = p.client.unknownTopic(ctx, topic)
+		_, cause := p.client.Partitions(ctx, topic)
+		missing = errors.Is(cause, sarama.ErrUnknownTopicOrPartition) // a broker that does not answer knows nothing of it
 		unknown[topic] = missing
 	}
 	if !missing {

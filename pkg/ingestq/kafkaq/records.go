@@ -43,7 +43,7 @@ func (r Record) header(name string) string {
 // Records gives every record that a topic holds now to f, partition by partition, oldest first, and stops at f's first error.
 // It is no member of a group and commits nothing: for checks from outside.
 func (c *Client) Records(ctx context.Context, topic string, f func(Record) error) error {
-	partitions, err := c.partitionsOf(ctx, topic)
+	partitions, err := c.Partitions(ctx, topic)
 	if err != nil {
 		return failure(ctx, "look for topic "+topic, err)
 	}
@@ -158,15 +158,6 @@ func fetchBlock(lib sarama.Client, topic string, partition int32, from int64, by
 		return nil, errors.Join(block.Err, lib.RefreshMetadata(topic))
 	}
 	return block, nil
-}
-
-// ends is endsOf a partition of any topic.
-func (c *Client) ends(ctx context.Context, topic string, partition int32) (oldest, newest int64, err error) {
-	both, err := ask(ctx, c, func(lib sarama.Client) (both [2]int64, err error) {
-		both[0], both[1], err = endsOf(lib, topic, partition)
-		return both, err
-	})
-	return both[0], both[1], err
 }
 
 // idPrefix marks the ids of this transport.

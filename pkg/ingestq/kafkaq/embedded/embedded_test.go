@@ -22,7 +22,7 @@ func TestItServesTheTopicsThatWereMade(t *testing.T) {
 		cfg.Topic = topic
 		c, err := kafkaq.NewClient(cfg)
 		require.NoError(t, err)
-		got, err := c.Partitions(t.Context())
+		got, err := c.Partitions(t.Context(), topic)
 		require.Len(t, got, partitions)
 		require.Equal(t, partitions == 0, err != nil)
 		require.NoError(t, c.Close())
