@@ -8,24 +8,23 @@ import (
 
 // Config is what an operator sets of a relay.
 type Config struct {
-	MaxAttempts  int           // INGEST_KAFKA_MAX_ATTEMPTS: failed attempts after which an event is DEAD
-	BaseBackoff  time.Duration // INGEST_KAFKA_RETRY_BASE_BACKOFF_MS: wait after the first failed attempt, doubled after each
-	MaxBackoff   time.Duration // INGEST_KAFKA_RETRY_MAX_BACKOFF_MS
-	BatchSize    int           // INGEST_KAFKA_PUBLISH_BATCH_SIZE: most events of one Send
-	Interval     time.Duration // INGEST_KAFKA_PUBLISH_INTERVAL_MS: longest pause between two looks
-	Lease        time.Duration // how long events are this relay's; a Send has half of it
-	Sender       int           // turns at the same time while there is a backlog
-	StopGrace    time.Duration // how long a stop waits for answers
-	MarkTime     time.Duration // what the marks of a stop may take; 0: 5 s. What is not marked is sent again
-	ProbeEvery   time.Duration // while events are DEAD for want of a broker
-	BacklogEvery time.Duration // how old the backlog's figures may be
+	MaxAttempts int           // INGEST_KAFKA_MAX_ATTEMPTS: failed attempts after which an event is DEAD
+	BaseBackoff time.Duration // INGEST_KAFKA_RETRY_BASE_BACKOFF_MS: wait after the first failed attempt, doubled after each
+	MaxBackoff  time.Duration // INGEST_KAFKA_RETRY_MAX_BACKOFF_MS
+	BatchSize   int           // INGEST_KAFKA_PUBLISH_BATCH_SIZE: most events of one Send
+	Interval    time.Duration // INGEST_KAFKA_PUBLISH_INTERVAL_MS: longest pause between two looks
+	Lease       time.Duration // how long events are this relay's; a Send has half of it
+	Sender      int           // turns at the same time while there is a backlog
+	StopGrace   time.Duration // how long a stop waits for answers
+	MarkTime    time.Duration // what the marks of a stop may take; 0: 5 s. What is not marked is sent again
+	ProbeEvery  time.Duration // while events are DEAD for want of a broker
 }
 
 // NewDefaultConfig holds the defaults of contract §7.
 func NewDefaultConfig() Config {
 	return Config{
 		MaxAttempts: 10, BaseBackoff: time.Second, MaxBackoff: 10 * time.Minute, BatchSize: 20, Interval: time.Second,
-		Lease: 30 * time.Second, Sender: 2, StopGrace: 5 * time.Second, ProbeEvery: time.Second, BacklogEvery: 2 * time.Second,
+		Lease: 30 * time.Second, Sender: 2, StopGrace: 5 * time.Second, ProbeEvery: time.Second,
 	}
 }
 
@@ -50,7 +49,6 @@ func (c Config) Validate() error {
 	check(c.StopGrace >= 0, "stop grace: %s is negative", c.StopGrace)
 	check(c.MarkTime >= 0, "time of a stop's marks: %s is negative", c.MarkTime)
 	check(c.ProbeEvery > 0, "probes: %s is not positive", c.ProbeEvery)
-	check(c.BacklogEvery >= 0, "figures of the backlog: %s is negative", c.BacklogEvery)
 	return errors.Join(errs...)
 }
 

@@ -129,11 +129,5 @@ func (l *Reader) DropDeadLetters(ctx context.Context, tx taskstate.Tx, seqs []in
 	if len(seqs) == 0 {
 		return 0, nil
 	}
-	query := l.queries.Bind("LettersDrop", sqldb.Parts{"list": sqldb.List(seqs)})
-	res, err := tx.ExecContext(ctx, query.Text, query.Args...)
-	if err != nil {
-		return 0, err
-	}
-	n, err := res.RowsAffected()
-	return int(n), err
+	return exec(ctx, tx, l.queries.Bind("LettersDrop", sqldb.Parts{"list": sqldb.List(seqs)}))
 }

@@ -64,8 +64,10 @@ func resultOf(m Mark) string {
 	return resultFailure
 }
 
-// scrapeTime bounds what one scrape may ask of the database.
-const scrapeTime = 2 * time.Second
+const (
+	scrapeTime  = 2 * time.Second // bounds what one scrape may ask of the database
+	backlogKeep = 2 * time.Second // how old the backlog's figures may be
+)
 
 // backlogCollector asks for the backlog when it is scraped, and not more often than every so often.
 type backlogCollector struct {
@@ -75,11 +77,11 @@ type backlogCollector struct {
 	oldest  *prometheus.Desc
 }
 
-// NewCollector shows outbox_backlog and the age of its oldest event; a figure is at most every old.
-func NewCollector(s *Store, every time.Duration, log *slog.Logger, now func() time.Time) prometheus.Collector {
+// newCollector shows outbox_backlog and the age of its oldest event.
+func newCollector(s *Store, log *slog.Logger, now func() time.Time) prometheus.Collector {
 	ask := func(ctx context.Context) (Stats, error) { return s.Stats(ctx, StatusNew, StatusRetrying) }
 	return backlogCollector{
-		stats: &telemetry.Asked[Stats]{Ask: ask, Now: now, Wait: scrapeTime, Keep: every}, log: log,
+		stats: &telemetry.Asked[Stats]{Ask: ask, Now: now, Wait: scrapeTime, Keep: backlogKeep}, log: log,
 		backlog: prometheus.NewDesc("outbox_backlog", "Events that wait to be sent (NEW and RETRYING), counted up to a million each.", nil, nil),
 		oldest:  prometheus.NewDesc("outbox_oldest_age_seconds", "Age of the oldest event that waits to be sent.", nil, nil),
 	}

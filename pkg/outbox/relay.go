@@ -61,7 +61,7 @@ func NewRelay(cfg Config, d Deps) (*Relay, error) {
 		retries: NewSignal(), news: NewSignal(), help: NewSignal(),
 	}
 	if d.Metrics != nil {
-		telemetry.Register(d.Metrics, NewCollector(d.Store, cfg.BacklogEvery, d.Log, d.Clock))
+		telemetry.Register(d.Metrics, newCollector(d.Store, d.Log, d.Clock))
 	}
 	return r, nil
 }

@@ -37,7 +37,11 @@ func again(context.Context, taskstate.Tx) (bool, error) { return false, nil }
 
 // exec runs a statement over lists and returns how many rows it matched.
 func (s *Store) exec(ctx context.Context, tx taskstate.Tx, name string, l lists, args ...any) (int, error) {
-	query := s.bind(name, l, args...)
+	return exec(ctx, tx, s.bind(name, l, args...))
+}
+
+// exec runs a statement and returns how many rows it matched.
+func exec(ctx context.Context, tx taskstate.Tx, query sqldb.Part) (int, error) {
 	res, err := tx.ExecContext(ctx, query.Text, query.Args...)
 	if err != nil {
 		return 0, err

@@ -134,24 +134,16 @@ func (s *Store) turn(ctx context.Context, tx taskstate.Tx, t Turn, leased []Leas
 	return err
 }
 
-// failure is what the marks of one statement share.
-type failure struct {
-	to      Status
-	cause   Cause
-	attempt int
-	wait    time.Duration
-	text    string
-}
-
 // markFailed marks failed attempts: in an outage they are alike, and so few statements.
 func (s *Store) markFailed(ctx context.Context, tx taskstate.Tx, marks []Mark) error {
-	alike := map[failure]*lists{}
-	var order []failure
+	alike := map[Mark]*lists{} // by what they share: all but the event and its lease
+	var order []Mark
 	for _, m := range marks {
 		if m.To == StatusSent {
 			continue
 		}
-		f := failure{m.To, m.Cause, m.Attempt, m.Wait, m.Error}
+		f := m
+		f.Seq, f.Token = 0, ""
 		if alike[f] == nil {
 			alike[f] = &lists{}
 			order = append(order, f)
@@ -159,9 +151,9 @@ func (s *Store) markFailed(ctx context.Context, tx taskstate.Tx, marks []Mark) e
 		alike[f].mark(m)
 	}
 	for _, f := range order {
-		name, args := "MarkRetrying", []any{string(f.cause), f.attempt, f.text, f.wait.Microseconds(), f.wait.Microseconds()}
-		if f.to == StatusDead {
-			name, args = "MarkDead", []any{string(f.cause), f.attempt, f.text, string(f.cause)}
+		name, args := "MarkRetrying", []any{string(f.Cause), f.Attempt, f.Error, f.Wait.Microseconds(), f.Wait.Microseconds()}
+		if f.To == StatusDead {
+			name, args = "MarkDead", []any{string(f.Cause), f.Attempt, f.Error, string(f.Cause)}
 		}
 		if _, err := s.exec(ctx, tx, name, *alike[f], args...); err != nil {
 			return err
