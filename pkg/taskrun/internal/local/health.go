@@ -7,14 +7,16 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/millweir/millweir/pkg/telemetry"
 )
 
-// logEvery is the time in which one line of each sort of trouble is logged.
+// logEvery is the time in which one line of each sort of trouble is logged, with the number of those left out.
 const logEvery = 30 * time.Second
 
 // Health knows which of the parts around the runner answer, and logs their troubles at a bounded rate.
 type Health struct {
-	log   *slog.Logger
+	log   *telemetry.Repeated
 	Now   func() time.Time
 	every time.Duration // the heartbeat interval: a longer silence of the database is an outage (design D6)
 	half  time.Duration // half a lease
@@ -24,7 +26,6 @@ type Health struct {
 	queue    trouble
 	takeover time.Time // no takeover before it
 	Awake    time.Time // when the heartbeat loop last ran
-	logged   map[string]time.Time
 	Started  bool
 	Stopping bool
 	idle     time.Time // since when deliveries wait, slots are free, and nothing came; zero: not so
@@ -40,7 +41,7 @@ type trouble struct {
 
 func NewHealth(heartbeat, lease time.Duration, log *slog.Logger, now func() time.Time) *Health {
 	return &Health{
-		log: log, Now: now, every: heartbeat, half: lease / 2, Awake: now(), logged: map[string]time.Time{},
+		log: telemetry.NewRepeated(log, logEvery, now), Now: now, every: heartbeat, half: lease / 2, Awake: now(),
 	}
 }
 
@@ -117,17 +118,7 @@ func (h *Health) MayTakeOver() (wait time.Duration) {
 
 // Warn logs trouble of one sort at most once in logEvery.
 func (h *Health) Warn(ctx context.Context, message string, err error, attrs ...slog.Attr) {
-	now := h.Now()
-	h.mu.Lock()
-	last, known := h.logged[message]
-	due := !known || now.Sub(last) >= logEvery
-	if due {
-		h.logged[message] = now
-	}
-	h.mu.Unlock()
-	if due {
-		h.log.LogAttrs(ctx, slog.LevelWarn, message, append(attrs, slog.Any("error", err))...)
-	}
+	h.log.Log(ctx, slog.LevelWarn, message, message, append(attrs, slog.Any("error", err))...)
 }
 
 // Set notes a fact under the lock.
