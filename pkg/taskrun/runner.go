@@ -59,7 +59,7 @@ func New(cfg Config, deps Deps) *Runner {
 	if deps.Fit != nil {
 		r.fit.Err = local.ErrUnchecked
 	}
-	r.store = local.NewStore(deps.Store, r.health, deps.Now)
+	r.store = &local.Store{Database: deps.Store, Health: r.health}
 	r.transport, r.effects = delivery.New(cfg.queue(), delivery.Parts{
 		Store: r.store, Queue: deps.Queue, Outbox: deps.Outbox, DeadLetters: deps.DeadLetters, Metrics: r.m, Tracer: deps.Tracer,
 	})

@@ -13,12 +13,12 @@ import (
 )
 
 // writeDLQPending writes one batch: entries, acknowledgements, marks; it returns how many rows it read.
-func (q *queueWork) writeDLQPending(ctx context.Context, entryOf func(taskstate.Task) string) (int, error) {
+func (c *Effects) writeDLQPending(ctx context.Context, entryOf func(taskstate.Task) string) (int, error) {
 	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
 	var epoch int64
-	outs, err := q.Store.Sweep(ctx, taskstate.Sweep{
-		Status: taskstate.StatusDead, WakeBefore: taskstate.In(0), Limit: q.cfg.SweepBatch,
+	outs, err := c.Store.Sweep(ctx, taskstate.Sweep{
+		Status: taskstate.StatusDead, WakeBefore: taskstate.In(0), Limit: c.cfg.SweepBatch,
 		Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 			epoch = m.Epoch
 			return taskstate.Decision{TaskID: t.ID, Answer: taskstate.AnswerKept}
@@ -37,7 +37,7 @@ func (q *queueWork) writeDLQPending(ctx context.Context, entryOf func(taskstate.
 		return 0, nil
 	}
 	crash.Point("owed.after_scan")
-	if err := q.effects.writeDeadLettersNow(ctx, ls); err != nil {
+	if err := c.writeDeadLettersNow(ctx, ls); err != nil {
 		return 0, err
 	}
 	return len(outs), nil

@@ -59,7 +59,7 @@ func (e *effectList) size() int {
 // answer claims up no transaction.
 type Effects struct {
 	Parts
-	policy  taskstate.Policy
+	cfg     Config
 	pending ingestq.PendingQueue // nil: the group commits offsets
 
 	mu     sync.Mutex
@@ -70,7 +70,7 @@ type Effects struct {
 }
 
 func newEffects(cfg Config, parts Parts) *Effects {
-	e := &Effects{Parts: parts, policy: cfg.Policy, wake: make(chan struct{}, 1)}
+	e := &Effects{Parts: parts, cfg: cfg, wake: make(chan struct{}, 1)}
 	e.pending, _ = parts.Queue.(ingestq.PendingQueue)
 	if e.DeadLetters == nil && e.pending != nil {
 		e.DeadLetters = e.pending
@@ -129,7 +129,7 @@ func (c *Effects) Adopt(h *local.Claim) {
 
 // Died does what follows a DEAD that was just committed, or found owed: entry, acknowledgement, mark (design D11).
 func (c *Effects) Died(t taskstate.Task, epoch int64, delivery string) {
-	if t.DLQ != taskstate.DLQOwed || !c.policy.DLQ {
+	if t.DLQ != taskstate.DLQOwed || !c.cfg.Policy.DLQ {
 		c.Ack(delivery)
 		return
 	}
@@ -369,7 +369,7 @@ func (c *Effects) renewAll(ctx context.Context, ds []ingestq.Delivery) error {
 	ids = slices.Compact(ids)
 	ctx, cancel := context.WithTimeout(ctx, local.CallLimit)
 	defer cancel()
-	_, err := renewEnqueues(ctx, c.Store, c.policy, ids)
+	_, err := c.renewEnqueues(ctx, ids)
 	if err != nil {
 		c.Store.Health.Warn(ctx, "runner: enqueue records anew", err, slog.Int("tasks", len(ids)))
 	}

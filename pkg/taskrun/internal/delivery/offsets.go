@@ -13,12 +13,12 @@ import (
 
 // committedOffsets is the transport whose group commits offsets (Kafka): RETRYING and RUNNING rows need no message, and a
 // new delivery is an event of the row's own transaction.
-type committedOffsets struct{ *queueWork }
+type committedOffsets struct{ *Effects }
 
 // AckOthers acknowledges the row's own record too: a record is known only to the process that read it.
 func (o *committedOffsets) AckOthers(ds []ingestq.Delivery, _ string) {
 	for _, d := range ds {
-		o.effects.Ack(d.ID)
+		o.Ack(d.ID)
 	}
 }
 
@@ -28,18 +28,18 @@ func (o *committedOffsets) AckReplaced(string, string) {}
 
 func (o *committedOffsets) EntryOf(taskstate.Task) string { return "" }
 
-func (o *committedOffsets) Release(delivery string) { o.effects.Ack(delivery) }
+func (o *committedOffsets) Release(delivery string) { o.Ack(delivery) }
 
 // HandBack enqueues the rows anew while the process goes on; after a stop a record that was not finished is read again.
 func (o *committedOffsets) HandBack(ctx context.Context, ds []ingestq.Delivery) {
 	for _, d := range ds {
 		if d.Envelope != nil && ctx.Err() == nil {
-			o.effects.renew(d)
+			o.renew(d)
 		}
 	}
 }
 
-func (o *committedOffsets) HandBackTask(_ taskstate.Task, delivery string) { o.effects.Ack(delivery) }
+func (o *committedOffsets) HandBackTask(_ taskstate.Task, delivery string) { o.Ack(delivery) }
 
 func (o *committedOffsets) HandBackReserved(context.Context, taskstate.Task, ingestq.Delivery) {}
 

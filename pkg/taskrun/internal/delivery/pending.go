@@ -10,15 +10,12 @@ import (
 )
 
 // pendingEntries is the transport whose deliveries stay pending until they are acknowledged (Redis Streams).
-type pendingEntries struct {
-	*queueWork
-	pending ingestq.PendingQueue
-}
+type pendingEntries struct{ *Effects }
 
 func (p *pendingEntries) AckOthers(ds []ingestq.Delivery, own string) {
 	for _, d := range ds {
 		if d.ID != own {
-			p.effects.Ack(d.ID)
+			p.Ack(d.ID)
 		}
 	}
 }
@@ -28,7 +25,7 @@ func (p *pendingEntries) AckFailed([]ingestq.Delivery) {}
 
 func (p *pendingEntries) AckReplaced(old, now string) {
 	if old != now {
-		p.effects.Ack(old)
+		p.Ack(old)
 	}
 }
 
@@ -41,17 +38,17 @@ func (p *pendingEntries) Release(string) {}
 func (p *pendingEntries) HandBack(_ context.Context, ds []ingestq.Delivery) {
 	for _, d := range ds {
 		if d.Envelope != nil {
-			p.effects.requeue(d.ID, d.Envelope)
+			p.requeue(d.ID, d.Envelope)
 		}
 	}
 }
 
 func (p *pendingEntries) HandBackTask(t taskstate.Task, delivery string) {
 	if delivery == "" {
-		p.effects.publish(t)
+		p.publish(t)
 		return
 	}
-	p.effects.requeue(delivery, ingestq.DeliveryOf(t))
+	p.requeue(delivery, ingestq.DeliveryOf(t))
 }
 
 func (p *pendingEntries) HandBackReserved(ctx context.Context, t taskstate.Task, d ingestq.Delivery) {

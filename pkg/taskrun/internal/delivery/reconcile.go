@@ -100,14 +100,14 @@ func (p *pendingEntries) reconcile(ctx context.Context, one page) error {
 		t, known := one.rows[id]
 		switch {
 		case e.Gone: // trimmed while pending; nothing in it can be read any more, and its row needs no entry
-			p.effects.Ack(e.ID)
+			p.Ack(e.ID)
 		case id == "":
-			p.effects.Quarantine(ctx, e.Delivery)
+			p.Quarantine(ctx, e.Delivery)
 		case !known:
 			p.Metrics.Count(local.ResultSkipped, 1)
-			p.effects.Ack(e.ID)
+			p.Ack(e.ID)
 		case t.Status.Terminal() || t.Status == taskstate.StatusSuspended:
-			p.effects.Died(t, one.epoch, e.ID)
+			p.Died(t, one.epoch, e.ID)
 		case t.Status == taskstate.StatusQueued && p.abandoned(e):
 			queued = append(queued, e)
 		}
@@ -134,7 +134,7 @@ func (p *pendingEntries) renewAndCopy(ctx context.Context, queued []ingestq.Pend
 	}
 	ctx, cancel := local.Bounded(ctx)
 	defer cancel()
-	outs, err := renewEnqueues(ctx, p.Store, p.cfg.Policy, slices.Sorted(maps.Keys(entries)))
+	outs, err := p.renewEnqueues(ctx, slices.Sorted(maps.Keys(entries)))
 	if err != nil {
 		return err
 	}
@@ -143,20 +143,20 @@ func (p *pendingEntries) renewAndCopy(ctx context.Context, queued []ingestq.Pend
 		if o.Err != nil || o.Answer != taskstate.AnswerApplied {
 			continue
 		}
-		p.effects.requeue(entries[o.TaskID][0], ingestq.DeliveryOf(o.After))
+		p.requeue(entries[o.TaskID][0], ingestq.DeliveryOf(o.After))
 		for _, id := range entries[o.TaskID][1:] {
-			p.effects.Ack(id) // one copy is enough
+			p.Ack(id) // one copy is enough
 		}
 	}
 	return nil
 }
 
 // renewEnqueues promises QUEUED rows anew.
-func renewEnqueues(ctx context.Context, store *local.Store, policy taskstate.Policy, ids []string) ([]taskstate.Outcome, error) {
-	outs, err := store.Apply(ctx, taskstate.Batch{
+func (c *Effects) renewEnqueues(ctx context.Context, ids []string) ([]taskstate.Outcome, error) {
+	outs, err := c.Store.Apply(ctx, taskstate.Batch{
 		IDs: ids, Scope: taskstate.System(),
 		Decide: taskstate.Each(func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
-			return taskstate.Renew(policy, m, t)
+			return taskstate.Renew(c.cfg.Policy, m, t)
 		}),
 	})
 	if err != nil {

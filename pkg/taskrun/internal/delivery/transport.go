@@ -82,7 +82,7 @@ type Parts struct {
 func (p *Parts) ask(ctx context.Context, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, local.CallLimit)
 	defer cancel()
-	began := p.Store.Now()
+	began := p.Store.Health.Now()
 	err := f(ctx)
 	p.Store.Health.QueueCall(began, err)
 	return err
@@ -102,25 +102,18 @@ type Outbox interface {
 
 // New asks once what the queue can do.
 func New(cfg Config, parts Parts) (Transport, *Effects) {
-	q := &queueWork{cfg: cfg, Parts: parts, effects: newEffects(cfg, parts)}
-	if pending, ok := parts.Queue.(ingestq.PendingQueue); ok {
-		return &pendingEntries{queueWork: q, pending: pending}, q.effects
+	e := newEffects(cfg, parts)
+	if e.pending != nil {
+		return &pendingEntries{e}, e
 	}
-	return &committedOffsets{queueWork: q}, q.effects
-}
-
-// queueWork is what both transports do alike.
-type queueWork struct {
-	Parts
-	cfg     Config
-	effects *Effects
+	return &committedOffsets{e}, e
 }
 
 // full calls batch while it does as much as it may.
-func (q *queueWork) full(ctx context.Context, batch func(context.Context) (int, error)) error {
+func (c *Effects) full(ctx context.Context, batch func(context.Context) (int, error)) error {
 	for ctx.Err() == nil {
 		n, err := batch(ctx)
-		if err != nil || n < q.cfg.SweepBatch {
+		if err != nil || n < c.cfg.SweepBatch {
 			return err
 		}
 	}

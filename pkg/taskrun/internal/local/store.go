@@ -17,12 +17,6 @@ func Unavailable(err error) bool {
 type Store struct {
 	taskstate.Database
 	Health *Health
-	Now    func() time.Time
-}
-
-// NewStore makes calls of store.
-func NewStore(store taskstate.Database, health *Health, now func() time.Time) *Store {
-	return &Store{Database: store, Health: health, Now: now}
 }
 
 // note notes a call's end for readiness and the outage rule.
@@ -34,14 +28,14 @@ func (c *Store) note(began time.Time, err *error) {
 
 // Sweep implements taskstate.Store.
 func (c *Store) Sweep(ctx context.Context, s taskstate.Sweep) (_ []taskstate.Outcome, err error) {
-	defer c.note(c.Now(), &err)
+	defer c.note(c.Health.Now(), &err)
 	return c.Database.Sweep(ctx, s)
 }
 
 // Apply implements taskstate.Store for parts that have rows of several tasks: when a hook's error ends the whole batch,
 // it is tried row by row, so that one bad row fails alone (design D9).
 func (c *Store) Apply(ctx context.Context, b taskstate.Batch) ([]taskstate.Outcome, error) {
-	began := c.Now()
+	began := c.Health.Now()
 	outs, err := c.Database.Apply(ctx, b)
 	c.note(began, &err)
 	if err == nil || Unavailable(err) {
@@ -65,30 +59,30 @@ func (c *Store) Apply(ctx context.Context, b taskstate.Batch) ([]taskstate.Outco
 
 // Heartbeat implements taskstate.Store.
 func (c *Store) Heartbeat(ctx context.Context, lease time.Duration, beats []taskstate.Beat) (lost []string, err error) {
-	defer c.note(c.Now(), &err)
+	defer c.note(c.Health.Now(), &err)
 	return c.Database.Heartbeat(ctx, lease, beats)
 }
 
 // Due implements taskstate.Reader.
 func (c *Store) Due(ctx context.Context, limit int) (_ int64, oldest time.Duration, err error) {
-	defer c.note(c.Now(), &err)
+	defer c.note(c.Health.Now(), &err)
 	return c.Database.Due(ctx, limit)
 }
 
 // NextWake implements taskstate.Reader.
 func (c *Store) NextWake(ctx context.Context, status taskstate.Status, limit time.Duration) (_ time.Duration, err error) {
-	defer c.note(c.Now(), &err)
+	defer c.note(c.Health.Now(), &err)
 	return c.Database.NextWake(ctx, status, limit)
 }
 
 // Moment implements taskstate.Store.
 func (c *Store) Moment(ctx context.Context) (_ taskstate.DBClock, err error) {
-	defer c.note(c.Now(), &err)
+	defer c.note(c.Health.Now(), &err)
 	return c.Database.Moment(ctx)
 }
 
 // GetMany implements taskstate.Store.
 func (c *Store) GetMany(ctx context.Context, s taskstate.Scope, ids []string) (_ []taskstate.Task, err error) {
-	defer c.note(c.Now(), &err)
+	defer c.note(c.Health.Now(), &err)
 	return c.Database.GetMany(ctx, s, ids)
 }
