@@ -7,6 +7,7 @@ package ingestq
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	pb "github.com/millweir/millweir/proto"
@@ -151,4 +152,19 @@ type PendingQueue interface {
 	Unpin(ctx context.Context, idle time.Duration, ids ...string) error
 	// Trim removes what every group has finished: below the oldest entry that any group still needs.
 	Trim(ctx context.Context) (removed int64, err error)
+}
+
+// Failure says what was being done, and wraps the caller's own ctx error if there is one, else ErrUnavailable.
+// It is nil when err is.
+func Failure(ctx context.Context, doing string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", doing, ctx.Err())
+	case errors.Is(err, ErrUnavailable):
+		return fmt.Errorf("%s: %w", doing, err)
+	default:
+		return fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, err)
+	}
 }

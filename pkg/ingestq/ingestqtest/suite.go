@@ -1,3 +1,4 @@
+// Package ingestqtest is the conformance suite of the queue port: every implementation of ingestq.PendingQueue passes it.
 package ingestqtest
 
 import (

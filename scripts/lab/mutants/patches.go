@@ -106,7 +106,7 @@ var patches = map[string][]patch{
 `},
 	},
 	"m12": {
-		{file: "pkg/ingestq/redisq/horizon.go", old: "\tremoved, _, err := q.scripts.Trim(call, stream.Loaded().Trim, q.cfg.StreamKey, stream.Keep{Finished: true}, false)\n", text: `	removed, _, err := q.scripts.Trim(call, stream.Loaded().Trim, q.cfg.StreamKey, stream.Keep{Finished: true}, false)
+		{file: "pkg/ingestq/redisq/pending.go", old: "\tremoved, _, err := q.scripts.Trim(call, stream.Loaded().Trim, q.cfg.StreamKey, stream.Keep{Finished: true}, false)\n", text: `	removed, _, err := q.scripts.Trim(call, stream.Loaded().Trim, q.cfg.StreamKey, stream.Keep{Finished: true}, false)
 	if seededBug("m12") {
 		err = q.client.Do(call, q.client.B().Xtrim().Key(q.cfg.StreamKey).Maxlen().Threshold("1").Build()).Error()
 	}

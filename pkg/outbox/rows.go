@@ -6,11 +6,125 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
+	pb "github.com/millweir/millweir/proto"
 )
+
+const (
+	// dlqSuffix makes the topic of dead letters out of that of deliveries (contract §5).
+	dlqSuffix = "-dlq"
+	// maxStatement bounds the payloads of one statement, well below what the servers take as one message.
+	maxStatement = 4 << 20
+)
+
+// DLQTopic is the topic of the dead letters that belong to a topic of deliveries.
+func DLQTopic(topic string) string { return topic + dlqSuffix }
+
+// Writer writes events into the transactions of their tasks (design D11). It is safe for concurrent use.
+type Writer struct {
+	topic, group string
+	dialect      sqldb.Dialect
+	queries      sqldb.Queries
+}
+
+// NewWriter makes a writer of deliveries for a topic and a group of consumers, over a database of that dialect.
+func NewWriter(dialect, topic, group string) *Writer {
+	d := sqldb.Dialect(dialect)
+	return &Writer{topic: topic, group: group, dialect: d, queries: sqldb.MustLoad(queryFiles, "queries", dialect)}
+}
+
+// DeadLetter is a dead letter as a record's value (contract §5).
+type DeadLetter struct {
+	TaskID         string    `json:"taskId"`
+	Fence          int64     `json:"fence"`
+	SourceStream   string    `json:"sourceStream"` // the topic of deliveries
+	SourceGroup    string    `json:"sourceGroup"`
+	SourceRecordID string    `json:"sourceRecordId"` // the delivery that brought the last claim; may be empty
+	LastError      string    `json:"lastError"`
+	AttemptCount   int       `json:"attemptCount"`
+	FailedAt       time.Time `json:"failedAt"`
+}
+
+// newEvent is a row to insert.
+type newEvent struct {
+	ID          string    `json:"id"`
+	Topic       string    `json:"topic"`
+	Key         string    `json:"key"`
+	Payload     string    `json:"payload"`
+	TraceParent string    `json:"traceparent"`
+	Created     time.Time `json:"created"`
+}
+
+// Write implements taskstate.OutboxFunc: for each row a delivery, for a DEAD one its dead letter; in one statement unless
+// payloads are large. Errors: those of package proto for a row that is no envelope, and the database's.
+func (w *Writer) Write(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock, rows []taskstate.Changed) (int, error) {
+	events := make([]newEvent, len(rows))
+	for i, r := range rows {
+		var err error
+		if events[i], err = w.eventOf(r.Task); err != nil {
+			return 0, fmt.Errorf("event of task %s: %w", r.Task.ID, err)
+		}
+	}
+	size := func(i int) int { return len(events[i].Payload) }
+	for from, to := range ingestq.Portions(len(events), len(events), maxStatement, size) {
+		if err := w.insert(ctx, tx, events[from:to]); err != nil {
+			return 0, err
+		}
+	}
+	return len(events), nil
+}
+
+// eventOf makes the event of a row as it is after its change.
+func (w *Writer) eventOf(t taskstate.Task) (newEvent, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return newEvent{}, err
+	}
+	e := newEvent{ID: id.String(), Topic: w.topic, Key: t.ID, TraceParent: t.TraceParent, Created: t.UpdatedAt.UTC()}
+	var payload []byte
+	if t.Status == taskstate.StatusDead {
+		e.Topic = DLQTopic(w.topic)
+		payload, err = json.Marshal(DeadLetter{
+			TaskID: t.ID, Fence: t.Fence, SourceStream: w.topic, SourceGroup: w.group, SourceRecordID: t.Delivery,
+			LastError: t.LastError, AttemptCount: t.AttemptCount, FailedAt: t.UpdatedAt.UTC(),
+		})
+	} else {
+		payload, err = pb.Encode(ingestq.EnvelopeOf(t))
+	}
+	e.Payload = string(payload)
+	return e, err
+}
+
+// insert writes events with one statement.
+func (w *Writer) insert(ctx context.Context, tx taskstate.Tx, events []newEvent) (err error) {
+	end := created(ctx, events)
+	defer func() { end(err) }()
+	var args []any
+	query := w.queries.Get("EventInsert")
+	if w.dialect == sqldb.Postgres {
+		text, err := json.Marshal(events)
+		if err != nil {
+			return fmt.Errorf("encode events: %w", err)
+		}
+		args = []any{string(text)}
+	} else {
+		query = w.queries.Rows("EventInsert", len(events))
+		args = make([]any, 0, 7*len(events))
+		for _, e := range events {
+			args = append(args, e.ID, e.Topic, e.Key, e.Payload, e.TraceParent, e.Created, e.Created)
+		}
+	}
+	if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+		return fmt.Errorf("write %d events: %w", len(events), err)
+	}
+	return nil
+}
 
 // Reader is what the loops of tasks ask of their events: what became of deliveries (design D5), and the dead letters that the
 // other transport has left (design D11). It is safe for concurrent use.

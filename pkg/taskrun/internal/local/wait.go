@@ -1,6 +1,11 @@
 package local
 
-import "context"
+import (
+	"context"
+	"time"
+
+	"github.com/millweir/millweir/pkg/pause"
+)
 
 // signal tells whoever waits of a change. A channel exists only while somebody waits, since most changes are news to nobody.
 // Its owner's mutex guards it.
@@ -36,3 +41,18 @@ func Until(ctx context.Context, look func() (yes bool, changed <-chan struct{}))
 		}
 	}
 }
+
+const (
+	// CallLimit bounds one call of the store or the queue.
+	CallLimit  = 10 * time.Second
+	retryFloor = 100 * time.Millisecond
+	retryMax   = time.Second // so that work goes on soon after an outage
+)
+
+// Bounded bounds a call that must not be cut off by the end of ctx: a commit whose answer is not waited for is a claim nobody runs.
+func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), CallLimit)
+}
+
+// Backoff is the growing pause of a loop that failed.
+func Backoff() pause.Backoff { return pause.Backoff{First: retryFloor, Most: retryMax} }
