@@ -4,6 +4,7 @@
 package vector
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -83,6 +84,11 @@ func DimensionFailure(got, want int) *ingest.Failure {
 	return ingest.Permanent(ingest.CodeDimension,
 		"The embedding model's vectors do not fit this knowledge base: use the model that it was made with, or make a new base.",
 		"%w: %d values, the collection has %d", ErrDimension, got, want)
+}
+
+// CompareHits puts the better first; equal scores by id, so that answers are the same every time.
+func CompareHits(a, b ingest.Hit) int {
+	return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.ID, b.ID))
 }
 
 // LastWins drops all but the last row of each id and keeps the order of the rest.

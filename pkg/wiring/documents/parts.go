@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"os"
 
-	"go.opentelemetry.io/otel"
-
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/app"
 	"github.com/millweir/millweir/pkg/ingest/embed"
@@ -100,7 +98,7 @@ func (p *Parts) OpenVectors(v Vectors) error {
 	} else {
 		store, err := chroma.New(chroma.Config{
 			BaseURL: v.URL.Reveal(), Tenant: v.Tenant, Database: v.Database, Token: v.Token.Reveal(), Timeout: v.Timeout,
-		}, chroma.WithTracerProvider(otel.GetTracerProvider()))
+		})
 		if err != nil {
 			return fmt.Errorf("CHROMA_BASE_URL: %w", err)
 		}
@@ -120,7 +118,7 @@ func (p *Parts) OpenEmbedder(e Embedding) error {
 	cfg := openai.NewDefaultConfig()
 	cfg.BaseURL, cfg.Model, cfg.APIKey, cfg.API = e.URL.Reveal(), e.Model, e.Key.Reveal(), openai.API(e.API)
 	cfg.BatchSize, cfg.Dimensions, cfg.Timeout = e.BatchSize, e.Dimensions, e.Timeout
-	embedder, err := openai.New(cfg, openai.WithTracerProvider(otel.GetTracerProvider()))
+	embedder, err := openai.New(cfg)
 	if err != nil {
 		return fmt.Errorf("EMBEDDING_BASE_URL: %w", err)
 	}

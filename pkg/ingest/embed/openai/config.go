@@ -4,10 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"time"
-
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/millweir/millweir/pkg/ingest/internal/rest"
 )
@@ -34,13 +31,13 @@ const (
 
 // Config is what an operator sets about an embedding service.
 type Config struct {
-	BaseURL    string        `envconfig:"EMBEDDING_BASE_URL" desc:"base URL of the embedding service, e.g. https://api.openai.com/v1; empty: the built-in lexical embedder"`
-	Model      string        `envconfig:"EMBEDDING_MODEL" desc:"name of the embedding model; also the identity of its vectors"`
-	APIKey     string        `envconfig:"EMBEDDING_API_KEY" desc:"sent as a Bearer token; empty: none"`
-	API        API           `envconfig:"EMBEDDING_API" default:"auto" desc:"auto, openai, tei or ollama"`
-	BatchSize  int           `envconfig:"EMBEDDING_BATCH_SIZE" default:"64" desc:"most texts of one request, 1..2048; a lower limit of the service is learned"`
-	Dimensions int           `envconfig:"EMBEDDING_DIMENSIONS" default:"0" desc:"dimensions to ask for and to insist on, 0..16384; 0: the model's own"`
-	Timeout    time.Duration `envconfig:"EMBEDDING_TIMEOUT" default:"2m" desc:"longest time of one request, 1s..1h"`
+	BaseURL    string        // EMBEDDING_BASE_URL, e.g. https://api.openai.com/v1
+	Model      string        // EMBEDDING_MODEL: name of the model; also the identity of its vectors
+	APIKey     string        // EMBEDDING_API_KEY: sent as a Bearer token; empty: none
+	API        API           // EMBEDDING_API
+	BatchSize  int           // EMBEDDING_BATCH_SIZE: most texts of one request, 1..2048; a lower limit of the service is learned
+	Dimensions int           // EMBEDDING_DIMENSIONS: to ask for and to insist on, 0..16384; 0: the model's own
+	Timeout    time.Duration // EMBEDDING_TIMEOUT: longest time of one request, 1s..1h
 }
 
 // NewDefaultConfig returns the defaults; BaseURL and Model have none.
@@ -82,21 +79,3 @@ func (c Config) String() string {
 
 // LogValue shows the configuration without its secrets.
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
-
-// Option changes an Embedder at its making.
-type Option func(*options)
-
-type options struct {
-	transport http.RoundTripper
-	tracer    trace.TracerProvider
-	now       func() time.Time
-}
-
-// WithTransport replaces the HTTP transport.
-func WithTransport(rt http.RoundTripper) Option { return func(o *options) { o.transport = rt } }
-
-// WithTracerProvider replaces the global provider of traces.
-func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options) { o.tracer = p } }
-
-// WithClock replaces the clock that Retry-After is measured by.
-func WithClock(now func() time.Time) Option { return func(o *options) { o.now = now } }

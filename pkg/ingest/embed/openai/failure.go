@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,22 +21,18 @@ func (e *busyError) Unwrap() error { return e.cause }
 // busyWords tell a rate limit from another error when the status does not.
 var busyWords = []string{"rate limit", "rate_limit", "ratelimit", "too many requests", "throttl", "overload", "server busy", "concurrency", "try again later"}
 
-func soundsBusy(text string) bool {
+func soundsBusy(text string) bool { return says(text, busyWords...) }
+
+// says reports whether a text has one of words, in whatever case.
+func says(text string, words ...string) bool {
 	text = strings.ToLower(text)
-	for _, word := range busyWords {
-		if strings.Contains(text, word) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(text, word) })
 }
 
 // outOfQuota is OpenAI's 429 for an empty account: waiting does not help, and it must not look like a throttle,
 // which would never use up the task's attempts.
 func outOfQuota(e *rest.StatusError) bool {
-	text := strings.ToLower(e.Cause)
-	return e.Status == http.StatusPaymentRequired ||
-		strings.Contains(text, "insufficient_quota") || strings.Contains(text, "exceeded your current quota")
+	return e.Status == http.StatusPaymentRequired || says(e.Cause, "insufficient_quota", "exceeded your current quota")
 }
 
 // wait is the rule for another try inside this attempt.
@@ -61,9 +58,7 @@ func (e *Embedder) failure(ctx context.Context, err error, asked bool) error {
 	var status *rest.StatusError
 	var busy *busyError
 	switch {
-	case errors.As(err, &known):
-		return err
-	case ctx.Err() != nil:
+	case errors.As(err, &known), ctx.Err() != nil:
 		return err
 	case errors.As(err, &busy):
 		return e.throttled(err, 0, asked)
@@ -107,6 +102,5 @@ func (e *Embedder) throttled(err error, after time.Duration, asked bool) error {
 
 // tooLongWords finds servers that answer 500 for a text that is too long (Ollama before 0.6).
 func tooLongWords(e *rest.StatusError) bool {
-	text := strings.ToLower(e.Cause)
-	return strings.Contains(text, "context length") || strings.Contains(text, "maximum context") || strings.Contains(text, "input is too large")
+	return says(e.Cause, "context length", "maximum context", "input is too large")
 }

@@ -37,7 +37,7 @@ const (
 type Embedder struct {
 	cfg    Config
 	client *rest.Client
-	now    func() time.Time
+	now    func() time.Time // what Retry-After is measured by
 
 	dim   atomic.Int64 // learned from the first answer unless configured
 	limit atomic.Int64 // most texts of one request, as learned
@@ -52,25 +52,19 @@ type Embedder struct {
 
 // New returns an embedder; nothing is called yet.
 // Errors: those of cfg.Validate.
-func New(cfg Config, opts ...Option) (*Embedder, error) {
+func New(cfg Config) (*Embedder, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
-	}
-	o := options{now: time.Now}
-	for _, opt := range opts {
-		opt(&o)
 	}
 	header := http.Header{"User-Agent": {"millweir"}}
 	if cfg.APIKey != "" {
 		header.Set("Authorization", "Bearer "+cfg.APIKey)
 	}
-	client, err := rest.New(cfg.BaseURL, rest.Options{
-		Header: header, Secrets: []string{cfg.APIKey}, Transport: o.transport, Tracer: o.tracer,
-	})
+	client, err := rest.New(cfg.BaseURL, header, cfg.APIKey)
 	if err != nil {
 		return nil, fmt.Errorf("EMBEDDING_BASE_URL: %w", err)
 	}
-	e := &Embedder{cfg: cfg, client: client, now: o.now}
+	e := &Embedder{cfg: cfg, client: client, now: time.Now}
 	e.dim.Store(int64(cfg.Dimensions))
 	e.limit.Store(int64(cfg.BatchSize))
 	return e, nil
@@ -197,8 +191,7 @@ func (e *Embedder) lowerLimit(n int) {
 // the second is the operator's to mend, and must not send every document to DEAD.
 func (e *Embedder) refusedText(ctx context.Context, sh shape, texts []string, i int, refused *rest.StatusError) error {
 	_, err := e.request(embed.WithCall(ctx, embed.Call{}), sh, []string{"test"}, 0, 1)
-	var again *rest.StatusError
-	if errors.As(err, &again) && sh.refusal(again) {
+	if again, ok := errors.AsType[*rest.StatusError](err); ok && sh.refusal(again) {
 		f := ingest.Transient(ingest.CodeEmbed, "%w", refused)
 		f.Remedy = "The embedding service refuses every text: check EMBEDDING_MODEL, EMBEDDING_DIMENSIONS and EMBEDDING_API."
 		return f
@@ -247,8 +240,7 @@ func (e *Embedder) check(call rest.Call, vectors [][]float32, texts []string, st
 		return ingest.Permanent(ingest.CodeDimension, "The embedding model changed: use the model that the knowledge base was made with, or make a new base.",
 			"%s: vectors of %d dimensions, not %d", e.client.Op(call), dim, e.dim.Load())
 	}
-	var bad *embed.VectorError
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*embed.VectorError](err); ok {
 		i := start + bad.Index
 		err = fmt.Errorf("text %d of %d (%s): %w", i, len(texts), embed.Excerpt(texts[i]), bad.Err)
 	}

@@ -287,8 +287,9 @@ func TestThrottleHoldsBackOtherCallers(t *testing.T) {
 	var now atomic.Int64
 	cfg := openai.NewDefaultConfig()
 	cfg.BaseURL, cfg.Model = server.URL+"/v1", "m"
-	e, err := openai.New(cfg, openai.WithClock(func() time.Time { return time.Unix(1_800_000_000, now.Load()) }))
+	e, err := openai.New(cfg)
 	require.NoError(t, err)
+	e.SetClock(func() time.Time { return time.Unix(1_800_000_000, now.Load()) })
 	throttled := func(at, want time.Duration, calls int) {
 		t.Helper()
 		now.Store(int64(at))

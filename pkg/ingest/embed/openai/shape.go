@@ -63,8 +63,7 @@ func (s shape) decode(client *rest.Client, call rest.Call, reply []byte, n int) 
 		return vectors, nil
 	}
 	cause := client.Cause(reply)
-	var noVectors *noVectorsError
-	if errors.As(err, &noVectors) {
+	if errors.Is(err, errNoVectors) {
 		err = fmt.Errorf("%s: 200 without vectors: %s", client.Op(call), cause)
 		if soundsBusy(cause) {
 			return nil, &busyError{cause: err}
@@ -203,10 +202,8 @@ func encodeOllama(cfg Config, texts []string, _ bool) ([]byte, error) {
 	}{cfg.Model, texts, false, cfg.Dimensions})
 }
 
-// noVectorsError is a reply that is no embedding at all.
-type noVectorsError struct{}
-
-func (*noVectorsError) Error() string { return "no vectors" }
+// errNoVectors: a reply is no embedding at all.
+var errNoVectors = errors.New("no vectors")
 
 func parseOpenAI(reply []byte, n int) ([][]float32, error) {
 	var out struct {
@@ -219,7 +216,7 @@ func parseOpenAI(reply []byte, n int) ([][]float32, error) {
 		return nil, badJSON(err)
 	}
 	if out.Data == nil {
-		return nil, &noVectorsError{}
+		return nil, errNoVectors
 	}
 	if len(out.Data) != n {
 		return nil, fmt.Errorf("%w: %d for %d texts", embed.ErrCount, len(out.Data), n)
@@ -243,7 +240,7 @@ func parseOpenAI(reply []byte, n int) ([][]float32, error) {
 
 func parseTEI(reply []byte, n int) ([][]float32, error) {
 	if trimmed := strings.TrimSpace(string(reply[:min(len(reply), 16)])); !strings.HasPrefix(trimmed, "[") {
-		return nil, &noVectorsError{}
+		return nil, errNoVectors
 	}
 	var out []embedding
 	if err := json.Unmarshal(reply, &out); err != nil {
@@ -260,7 +257,7 @@ func parseOllama(reply []byte, n int) ([][]float32, error) {
 		return nil, badJSON(err)
 	}
 	if out.Embeddings == nil {
-		return nil, &noVectorsError{}
+		return nil, errNoVectors
 	}
 	return plain(out.Embeddings, n)
 }

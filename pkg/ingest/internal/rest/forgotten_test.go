@@ -38,7 +38,7 @@ func TestOneTimeoutGivesUpIdleConnections(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	t.Cleanup(func() { close(end) })
-	client, err := rest.New(server.URL, rest.Options{})
+	client, err := rest.New(server.URL, nil)
 	require.NoError(t, err)
 	t.Cleanup(client.CloseIdle)
 	var all sync.WaitGroup

@@ -92,34 +92,20 @@ type Client struct {
 	tracer  trace.Tracer
 }
 
-// Options of a Client; the zero value is usable.
-type Options struct {
-	Header    http.Header       // sent with every call, e.g. Authorization
-	Secrets   []string          // never shown in an error, whoever says them
-	Transport http.RoundTripper // nil: one of its own
-	Tracer    trace.TracerProvider
-}
-
 // New returns a client for base, an absolute http or https URL; a query in it is sent with every call.
-func New(base string, opts Options) (*Client, error) {
+// header is sent with every call too, e.g. Authorization; secrets are never shown in an error, whoever says them.
+func New(base string, header http.Header, secrets ...string) (*Client, error) {
 	u, err := ParseBase(base)
 	if err != nil {
 		return nil, err
 	}
-	if opts.Transport == nil {
-		opts.Transport = newTransport()
-	}
-	if opts.Tracer == nil {
-		opts.Tracer = otel.GetTracerProvider()
-	}
-	secrets := append([]string(nil), opts.Secrets...)
 	if password, ok := u.User.Password(); ok {
 		secrets = append(secrets, password)
 	}
 	return &Client{
-		base: u, header: opts.Header, secrets: secrets, tracer: opts.Tracer.Tracer(tracerName),
+		base: u, header: header, secrets: secrets, tracer: otel.Tracer(tracerName),
 		http: &http.Client{
-			Transport:     opts.Transport,
+			Transport:     newTransport(),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
@@ -252,8 +238,7 @@ func (c *Client) transportError(outer, inner context.Context, call Call, err err
 	if outer.Err() != nil {
 		return fmt.Errorf("%s: %w", c.Op(call), outer.Err())
 	}
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
 	if inner.Err() != nil {

@@ -88,7 +88,7 @@ func TestRetryBounds(t *testing.T) {
 
 func TestCauses(t *testing.T) {
 	t.Parallel()
-	client, err := rest.New("http://u:hunter2@h/p/?k=v", rest.Options{Secrets: []string{"s3cret"}})
+	client, err := rest.New("http://u:hunter2@h/p/?k=v", nil, "s3cret")
 	require.NoError(t, err)
 	require.Equal(t, "POST http://h/p/x", client.Op(rest.Call{Method: "POST", Path: "/x"}))
 	for body, want := range map[string]string{
@@ -109,7 +109,7 @@ func TestCauses(t *testing.T) {
 func TestBadBaseShowsNoSecret(t *testing.T) {
 	t.Parallel()
 	for _, base := range []string{"", "h", "ftp://u:s3cret@h", "http://", "http://u:s3cret@h:port", "://"} {
-		_, err := rest.New(base, rest.Options{})
+		_, err := rest.New(base, nil)
 		require.ErrorIs(t, err, rest.ErrBaseURL, base)
 		require.NotContains(t, err.Error(), "s3cret")
 	}
@@ -123,7 +123,7 @@ func TestBaseQueryAndUserAreSent(t *testing.T) {
 		user, password, _ = r.BasicAuth()
 	}))
 	defer server.Close()
-	client, err := rest.New(strings.Replace(server.URL, "://", "://u:p@", 1)+"/?api-version=1", rest.Options{})
+	client, err := rest.New(strings.Replace(server.URL, "://", "://u:p@", 1)+"/?api-version=1", nil)
 	require.NoError(t, err)
 	_, err = client.Do(t.Context(), rest.Call{Method: "GET", Path: "/x", MaxReply: 10, Timeout: time.Minute})
 	require.NoError(t, err)

@@ -7,7 +7,6 @@ package chroma
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -46,8 +45,8 @@ const (
 type Store struct {
 	cfg    Config
 	client *rest.Client
-	now    func() time.Time
-	root   string // path of the database
+	now    func() time.Time // what requests and Retry-After are measured by
+	root   string           // path of the database
 
 	mu          sync.Mutex
 	collections map[string]*collection // by name
@@ -69,27 +68,21 @@ type collection struct {
 
 // New returns a store; nothing is called yet.
 // Errors: those of cfg.Validate.
-func New(cfg Config, opts ...Option) (*Store, error) {
+func New(cfg Config) (*Store, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
-	}
-	o := options{now: time.Now}
-	for _, opt := range opts {
-		opt(&o)
 	}
 	header := http.Header{"User-Agent": {"millweir"}}
 	if cfg.Token != "" {
 		header.Set("Authorization", "Bearer "+cfg.Token)
 		header.Set("X-Chroma-Token", cfg.Token)
 	}
-	client, err := rest.New(cfg.BaseURL, rest.Options{
-		Header: header, Secrets: []string{cfg.Token}, Transport: o.transport, Tracer: o.tracer,
-	})
+	client, err := rest.New(cfg.BaseURL, header, cfg.Token)
 	if err != nil {
 		return nil, fmt.Errorf("CHROMA_BASE_URL: %w", err)
 	}
 	return &Store{
-		cfg: cfg, client: client, now: o.now, collections: map[string]*collection{},
+		cfg: cfg, client: client, now: time.Now, collections: map[string]*collection{},
 		root: "/api/v2/tenants/" + url.PathEscape(cfg.Tenant) + "/databases/" + url.PathEscape(cfg.Database) + "/collections",
 	}, nil
 }
@@ -142,11 +135,8 @@ func (s *Store) write(ctx context.Context, c *collection, operation string, rows
 	if len(rows) == 0 {
 		return nil
 	}
-	err := s.onCollection(ctx, c, true, func(id string) error {
-		return s.post(ctx, s.root+"/"+id+"/"+operation, upsertBody(rows), nil)
-	})
-	var status *rest.StatusError
-	if len(rows) > 1 && errors.As(err, &status) && status.Status == http.StatusRequestEntityTooLarge {
+	err := s.onCollection(ctx, c, true, operation, upsertBody(rows), nil)
+	if len(rows) > 1 && isStatus(err, http.StatusRequestEntityTooLarge) {
 		half := len(rows) / 2
 		if err := s.write(ctx, c, operation, rows[:half]); err != nil {
 			return err
@@ -175,9 +165,7 @@ func (s *Store) Delete(ctx context.Context, base string, ids []string) error {
 
 func (s *Store) deleteVerified(ctx context.Context, c *collection, ids []string) error {
 	for range deleteTries {
-		err := s.onCollection(ctx, c, false, func(id string) error {
-			return s.post(ctx, s.root+"/"+id+"/delete", idsBody{IDs: ids}, nil)
-		})
+		err := s.onCollection(ctx, c, false, "delete", idsBody{IDs: ids}, nil)
 		if err != nil {
 			return err
 		}
@@ -218,10 +206,7 @@ func (s *Store) query(ctx context.Context, c *collection, values []float32, k in
 		body.Where = map[string]any{keyBirth: map[string]any{"$in": births}}
 	}
 	var reply queryReply
-	err := s.onCollection(ctx, c, false, func(id string) error {
-		return s.post(ctx, s.root+"/"+id+"/query", body, &reply)
-	})
-	if err != nil {
+	if err := s.onCollection(ctx, c, false, "query", body, &reply); err != nil {
 		return nil, err
 	}
 	hits, err := reply.hits()
@@ -238,9 +223,7 @@ func (s *Store) Get(ctx context.Context, base string, ids []string, values bool)
 	}
 	for part := range slices.Chunk(ids, size) {
 		var reply getReply
-		err := s.onCollection(ctx, c, false, func(id string) error {
-			return s.post(ctx, s.root+"/"+id+"/get", getBody{IDs: part, Include: include}, &reply)
-		})
+		err := s.onCollection(ctx, c, false, "get", getBody{IDs: part, Include: include}, &reply)
 		if err == nil {
 			err = reply.into(found, values)
 		}
@@ -253,9 +236,7 @@ func (s *Store) Get(ctx context.Context, base string, ids []string, values bool)
 
 func (s *Store) held(ctx context.Context, c *collection, ids []string) ([]string, error) {
 	var reply idsBody
-	err := s.onCollection(ctx, c, false, func(id string) error {
-		return s.post(ctx, s.root+"/"+id+"/get", getBody{IDs: ids, Include: []string{}}, &reply)
-	})
+	err := s.onCollection(ctx, c, false, "get", getBody{IDs: ids, Include: []string{}}, &reply)
 	return reply.IDs, err
 }
 
@@ -265,9 +246,7 @@ func (s *Store) List(ctx context.Context, base string, offset, limit int) ([]str
 		return nil, nil
 	}
 	var reply idsBody
-	err := s.onCollection(ctx, s.collection(base), false, func(id string) error {
-		return s.post(ctx, s.root+"/"+id+"/get", getBody{Offset: offset, Limit: limit, Include: []string{}}, &reply)
-	})
+	err := s.onCollection(ctx, s.collection(base), false, "get", getBody{Offset: offset, Limit: limit, Include: []string{}}, &reply)
 	return reply.IDs, s.failure(ctx, err)
 }
 

@@ -4,11 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"regexp"
 	"time"
-
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/millweir/millweir/pkg/ingest/internal/rest"
 )
@@ -24,11 +21,11 @@ var nameRule = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{1,510}[a-zA-Z0-9]$
 
 // Config is what an operator sets about Chroma.
 type Config struct {
-	BaseURL  string        `envconfig:"CHROMA_BASE_URL" desc:"base URL of Chroma (v2 API, 1.5.9 or later), e.g. http://127.0.0.1:8000"`
-	Tenant   string        `envconfig:"CHROMA_TENANT" default:"default_tenant" desc:"tenant, 3..512 of [a-zA-Z0-9._-]"`
-	Database string        `envconfig:"CHROMA_DATABASE" default:"default_database" desc:"database, 3..512 of [a-zA-Z0-9._-]"`
-	Token    string        `envconfig:"CHROMA_TOKEN" desc:"sent as Bearer and x-chroma-token for the proxy in front; empty: none"`
-	Timeout  time.Duration `envconfig:"CHROMA_TIMEOUT" default:"1m" desc:"longest time of one request, 30s..1h"`
+	BaseURL  string        // CHROMA_BASE_URL: v2 API, 1.5.9 or later, e.g. http://127.0.0.1:8000
+	Tenant   string        // CHROMA_TENANT, 3..512 of [a-zA-Z0-9._-]
+	Database string        // CHROMA_DATABASE, as the tenant
+	Token    string        // CHROMA_TOKEN: sent as Bearer and x-chroma-token for the proxy in front; empty: none
+	Timeout  time.Duration // CHROMA_TIMEOUT: longest time of one request, 30s..1h
 }
 
 // NewDefaultConfig returns the defaults; BaseURL has none.
@@ -60,21 +57,3 @@ func (c Config) String() string {
 
 // LogValue shows the configuration without its secrets.
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
-
-// Option changes a Store at its making.
-type Option func(*options)
-
-type options struct {
-	transport http.RoundTripper
-	tracer    trace.TracerProvider
-	now       func() time.Time
-}
-
-// WithTransport replaces the HTTP transport.
-func WithTransport(rt http.RoundTripper) Option { return func(o *options) { o.transport = rt } }
-
-// WithTracerProvider replaces the global provider of traces.
-func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options) { o.tracer = p } }
-
-// WithClock replaces the clock that Retry-After dates are measured by.
-func WithClock(now func() time.Time) Option { return func(o *options) { o.now = now } }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,23 +45,17 @@ func versionFailure(version string) error {
 		}
 		got[i] = n
 	}
-	for i := range got {
-		if got[i] != minVersion[i] {
-			if got[i] > minVersion[i] {
-				return nil
-			}
-			f := ingest.Transient(ingest.CodeVector, "chroma %s is refused: versions before 1.5.9 run code of unauthenticated callers (CVE-2026-45829) or lack the v2 API", version)
-			f.Remedy = "Upgrade Chroma to 1.5.9 or later."
-			return f
-		}
+	if slices.Compare(got[:], minVersion[:]) >= 0 {
+		return nil
 	}
-	return nil
+	f := ingest.Transient(ingest.CodeVector, "chroma %s is refused: versions before 1.5.9 run code of unauthenticated callers (CVE-2026-45829) or lack the v2 API", version)
+	f.Remedy = "Upgrade Chroma to 1.5.9 or later."
+	return f
 }
 
 // wait is the rule for another try inside this attempt.
 func (s *Store) wait(err error) (again bool, after time.Duration) {
-	var status *rest.StatusError
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*rest.StatusError](err); ok {
 		again := status.Retryable() && !strings.Contains(status.Cause, tooManyVariables)
 		return again, status.RetryAfter(s.now())
 	}

@@ -65,8 +65,9 @@ func TestASlowServerGetsSmallRequests(t *testing.T) {
 	p := &paceServer{now: time.Unix(1_700_000_000, 0), row: time.Millisecond}
 	cfg := chroma.NewDefaultConfig()
 	cfg.BaseURL = writeServer(t, p.handle).URL
-	s, err := chroma.New(cfg, chroma.WithClock(p.clock))
+	s, err := chroma.New(cfg)
 	require.NoError(t, err)
+	s.SetClock(p.clock)
 	t.Cleanup(func() { _ = s.Close() })
 
 	require.Equal(t, []int{400, 400}, p.write(t, s, 800), "a quick server")

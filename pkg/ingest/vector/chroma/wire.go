@@ -1,7 +1,6 @@
 package chroma
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/internal/rest"
+	"github.com/millweir/millweir/pkg/ingest/vector"
 )
 
 // Metadata keys of a row. An upsert merges metadata, so every upsert writes them all.
@@ -124,21 +124,19 @@ func (r queryReply) hits() ([]ingest.Hit, error) {
 
 // best sorts hits by score, then id, and keeps k.
 func best(hits []ingest.Hit, k int) []ingest.Hit {
-	slices.SortFunc(hits, func(a, b ingest.Hit) int {
-		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.ID, b.ID))
-	})
+	slices.SortFunc(hits, vector.CompareHits)
 	return hits[:min(k, len(hits))]
 }
 
-// onCollection runs fn with the collection's id, and once more with a fresh one when the known id is gone (another
-// process dropped and made it). With create the collection is made when it is missing; without, fn is not run then.
-func (s *Store) onCollection(ctx context.Context, c *collection, create bool, fn func(id string) error) error {
+// onCollection asks for an operation on the collection, and once more with a fresh id when the known one is gone (another
+// process dropped and made it). With create the collection is made when it is missing; without, nothing is asked then.
+func (s *Store) onCollection(ctx context.Context, c *collection, create bool, operation string, body, reply any) error {
 	for again := false; ; again = true {
 		id, err := s.resolve(ctx, c, create)
 		if err != nil || id == "" {
 			return err
 		}
-		err = fn(id)
+		err = s.post(ctx, s.root+"/"+id+"/"+operation, body, reply)
 		if !isStatus(err, http.StatusNotFound) {
 			return err
 		}
@@ -242,14 +240,14 @@ func (s *Store) template(path string) string {
 }
 
 func isStatus(err error, status int) bool {
-	var reply *rest.StatusError
-	return errors.As(err, &reply) && reply.Status == status
+	reply, ok := errors.AsType[*rest.StatusError](err)
+	return ok && reply.Status == status
 }
 
 // isMissing finds a collection, database or tenant that does not exist; for the last two Chroma says 400.
 func isMissing(err error) bool {
-	var reply *rest.StatusError
-	return errors.As(err, &reply) && (reply.Status == http.StatusNotFound ||
+	reply, ok := errors.AsType[*rest.StatusError](err)
+	return ok && (reply.Status == http.StatusNotFound ||
 		reply.Status == http.StatusBadRequest && strings.HasSuffix(reply.Cause, "does not exist"))
 }
 
