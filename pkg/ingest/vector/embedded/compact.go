@@ -46,9 +46,6 @@ func (c *collection) compact() error {
 	// error is repeated to writers by repair until the directory is on disk.
 	_ = c.file.Close()
 	c.file, c.size, c.dead, c.dirty = temp, size, 0, false
-	c.mu.Lock()
-	c.table.compactNames()
-	c.mu.Unlock()
 	if err := c.store.syncDir(); err != nil {
 		c.renamed = true
 		return err

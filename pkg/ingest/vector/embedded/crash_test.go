@@ -310,14 +310,6 @@ func TestCallerThatGivesUp(t *testing.T) {
 	require.Equal(t, 1, len(listed)%10, "each call as a whole or not at all")
 }
 
-func TestConfig(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, embedded.NewDefaultConfig().Validate())
-	err := embedded.Config{MaxBytes: 1}.Validate()
-	require.ErrorContains(t, err, "VECTOR_DIR")
-	require.ErrorContains(t, err, "VECTOR_MAX_BYTES")
-}
-
 func BenchmarkQuery20k384(b *testing.B) {
 	store, err := embedded.Open(b.TempDir(), embedded.Options{})
 	require.NoError(b, err)

@@ -1,14 +1,14 @@
 package embedded
 
 import (
-	"cmp"
-	"container/heap"
 	"math"
 	"runtime"
 	"slices"
 	"sync"
+	"unique"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/vector"
 )
 
 const (
@@ -27,16 +27,16 @@ type table struct {
 	rows   []tableRow
 	blocks [][]float32 // blockRows*dim values each, the last one less
 	at     map[string]int
-	names  map[string]string // one copy of each document id and birth
-	sorted []string          // ids in order for list; nil: stale
+	sorted []string // ids in order for list; nil: stale
 }
 
 type tableRow struct {
-	id, document, birth string
+	id              string
+	document, birth unique.Handle[string] // many rows share one
 }
 
 func newTable(dim int) *table {
-	return &table{dim: dim, at: map[string]int{}, names: map[string]string{}}
+	return &table{dim: dim, at: map[string]int{}}
 }
 
 // rowBytes is what one row of a dimension costs in memory.
@@ -62,19 +62,8 @@ func (t *table) upsert(id, document, birth string, values []float32) {
 	} else {
 		id = t.rows[i].id
 	}
-	var square float64
-	for _, v := range values {
-		square += float64(v) * float64(v)
-	}
-	own := t.values(i)
-	if length := math.Sqrt(square); math.Abs(square-1) > unitSlack {
-		for j, v := range values {
-			own[j] = float32(float64(v) / length)
-		}
-	} else {
-		copy(own, values)
-	}
-	t.rows[i] = tableRow{id: id, document: t.name(document), birth: t.name(birth)}
+	unitInto(t.values(i), values)
+	t.rows[i] = tableRow{id: id, document: unique.Make(document), birth: unique.Make(birth)}
 }
 
 // grow makes place for row i behind the last one. A block begins small: many bases hold few rows.
@@ -109,9 +98,6 @@ func (t *table) remove(id string) {
 	delete(t.at, id)
 	t.sorted = nil
 	t.shrink(last)
-	if last == 0 {
-		t.names = map[string]string{}
-	}
 }
 
 // shrink frees what n rows do not need, but for one block: rows that go often come again.
@@ -127,31 +113,16 @@ func (t *table) shrink(n int) {
 	}
 }
 
-func (t *table) name(s string) string {
-	if known, ok := t.names[s]; ok {
-		return known
-	}
-	t.names[s] = s
-	return s
-}
-
 // vector is row i with its values at length 1; they are the table's own.
 func (t *table) vector(i int) ingest.Vector {
 	row := t.rows[i]
-	return ingest.Vector{ID: row.id, DocumentID: row.document, Birth: row.birth, Values: t.values(i)}
-}
-
-// compactNames forgets document ids and births that no row has any more.
-func (t *table) compactNames() {
-	t.names = map[string]string{}
-	for i := range t.rows {
-		t.rows[i].document, t.rows[i].birth = t.name(t.rows[i].document), t.name(t.rows[i].birth)
-	}
+	return ingest.Vector{ID: row.id, DocumentID: row.document.Value(), Birth: row.birth.Value(), Values: t.values(i)}
 }
 
 // search finds the k rows with the largest cosine; births nil: of all.
 func (t *table) search(query []float32, k int, births map[string]bool) []ingest.Hit {
-	unit := unitOf(query)
+	unit := make([]float32, len(query))
+	unitInto(unit, query)
 	workers := min(runtime.GOMAXPROCS(0), len(t.rows)/parallelRows+1)
 	share := (len(t.rows) + workers - 1) / workers
 	tops := make([]topK, workers)
@@ -170,29 +141,33 @@ func (t *table) search(query []float32, k int, births map[string]bool) []ingest.
 	for _, top := range tops {
 		hits = append(hits, top.hits...)
 	}
-	slices.SortFunc(hits, compareHits)
+	slices.SortFunc(hits, vector.CompareHits)
 	return hits[:min(k, len(hits))]
 }
 
 func (t *table) scan(top *topK, unit []float32, start, end int, births map[string]bool) {
 	for i := start; i < end; i++ {
-		if births != nil && !births[t.rows[i].birth] {
+		if births != nil && !births[t.rows[i].birth.Value()] {
 			continue
 		}
 		top.offer(t.rows[i].id, float64(dot(unit, t.values(i))))
 	}
 }
 
-func unitOf(query []float32) []float32 {
+// unitInto writes values at length 1 into unit.
+func unitInto(unit, values []float32) {
 	var square float64
-	for _, v := range query {
+	for _, v := range values {
 		square += float64(v) * float64(v)
 	}
-	unit := make([]float32, len(query))
-	for i, v := range query {
-		unit[i] = float32(float64(v) / math.Sqrt(square))
+	if math.Abs(square-1) <= unitSlack {
+		copy(unit, values)
+		return
 	}
-	return unit
+	length := math.Sqrt(square)
+	for i, v := range values {
+		unit[i] = float32(float64(v) / length)
+	}
 }
 
 // dot has eight sums of its own: the processor need not wait for one addition before it begins the next.
@@ -216,12 +191,7 @@ func dot(a, b []float32) float32 {
 	return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
 }
 
-// compareHits puts the better first; equal scores by id, so that answers are the same every time.
-func compareHits(a, b ingest.Hit) int {
-	return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.ID, b.ID))
-}
-
-// topK keeps the k best hits in a heap with the worst on top.
+// topK keeps the k best hits, the best first.
 type topK struct {
 	k    int
 	hits []ingest.Hit
@@ -229,27 +199,12 @@ type topK struct {
 
 func (t *topK) offer(id string, score float64) {
 	hit := ingest.Hit{ID: id, Score: min(1, max(-1, score))}
-	if len(t.hits) < t.k {
-		heap.Push(t, hit)
-	} else if compareHits(hit, t.hits[0]) < 0 {
-		t.hits[0] = hit
-		heap.Fix(t, 0)
+	if len(t.hits) == t.k && vector.CompareHits(hit, t.hits[t.k-1]) >= 0 {
+		return
 	}
-}
-
-// Len, Less, Swap, Push and Pop are container/heap's.
-func (t *topK) Len() int           { return len(t.hits) }
-func (t *topK) Less(i, j int) bool { return compareHits(t.hits[i], t.hits[j]) > 0 }
-func (t *topK) Swap(i, j int)      { t.hits[i], t.hits[j] = t.hits[j], t.hits[i] }
-func (t *topK) Push(x any) {
-	if hit, ok := x.(ingest.Hit); ok {
-		t.hits = append(t.hits, hit)
-	}
-}
-func (t *topK) Pop() any {
-	last := t.hits[len(t.hits)-1]
-	t.hits = t.hits[:len(t.hits)-1]
-	return last
+	at, _ := slices.BinarySearchFunc(t.hits, hit, vector.CompareHits)
+	t.hits = slices.Insert(t.hits, at, hit)
+	t.hits = t.hits[:min(len(t.hits), t.k)]
 }
 
 // list is a page of ids in ascending order.

@@ -51,10 +51,17 @@ func TestTableAgainstModel(t *testing.T) {
 	require.LessOrEqual(t, len(table.blocks), 1)
 }
 
+func unitOf(values []float32) []float32 {
+	unit := make([]float32, len(values))
+	unitInto(unit, values)
+	return unit
+}
+
 func requireSame(t *testing.T, table *table, model map[string]ingest.Vector, query []float32) {
 	t.Helper()
 	require.Len(t, table.rows, len(model))
 	unit := unitOf(query)
+	require.InDelta(t, 1, dot(unit, unit), 1e-5)
 	for _, births := range []map[string]bool{nil, {"v1": true, "v2": true}} {
 		var want []ingest.Hit
 		for id, row := range model {
@@ -79,9 +86,30 @@ func TestParallelScanFindsTheSame(t *testing.T) {
 	query := randomValues(r, 8)
 	top := topK{k: 20}
 	table.scan(&top, unitOf(query), 0, len(table.rows), nil)
-	slices.SortFunc(top.hits, compareHits)
 	require.Equal(t, top.hits, table.search(query, 20, nil))
 	require.GreaterOrEqual(t, runtime.GOMAXPROCS(0), 1)
+}
+
+// Equal scores are in the order of their ids, also when each part of a parallel scan has some, and when fewer are asked for.
+func TestEqualScoresAreInTheOrderOfTheirIDs(t *testing.T) {
+	t.Parallel()
+	table := newTable(2)
+	var ids []string
+	for n := range 2*parallelRows + 7 {
+		ids = append(ids, fmt.Sprintf("id%06d", n))
+	}
+	for _, i := range rand.New(rand.NewPCG(7, 8)).Perm(len(ids)) {
+		table.upsert(ids[i], "d", "v", []float32{0, 2})
+	}
+	for _, k := range []int{1, 30} {
+		var got []string
+		for _, hit := range table.search([]float32{0, 3}, k, nil) {
+			require.InDelta(t, 1, hit.Score, 1e-6)
+			got = append(got, hit.ID)
+		}
+		require.ElementsMatch(t, ids[:k], got)
+		require.True(t, slices.IsSorted(got))
+	}
 }
 
 func TestDotOfOddLengths(t *testing.T) {
