@@ -18,8 +18,7 @@ func testPing(t *testing.T, o Opened) { require.NoError(t, o.Store.Ping(t.Contex
 
 func testMissing(t *testing.T, o Opened) {
 	base, ctx := Base(t), t.Context()
-	hits, err := o.Store.Query(ctx, base, []float32{1, 0}, 5, nil)
-	require.NoError(t, err)
+	hits := query(t, o.Store, base, []float32{1, 0}, 5)
 	require.Empty(t, hits)
 	require.NoError(t, o.Store.Delete(ctx, base, []string{ID(1)}))
 	present, err := o.Store.Get(ctx, base, []string{ID(1)}, false)
@@ -44,18 +43,15 @@ func testIdempotent(t *testing.T, o Opened) {
 func testLastWins(t *testing.T, o Opened) {
 	base, ctx := Base(t), t.Context()
 	require.NoError(t, o.Store.Upsert(ctx, base, []ingest.Vector{Row(1, "v1", 1, 0, 0), Row(2, "v1", 0, 1, 0), Row(1, "v2", 0, 0, 1)}))
-	hits, err := o.Store.Query(ctx, base, []float32{0, 0, 1}, 1, nil)
-	require.NoError(t, err)
+	hits := query(t, o.Store, base, []float32{0, 0, 1}, 1)
 	require.Equal(t, []string{ID(1)}, hitIDs(hits))
 	require.InDelta(t, 1, hits[0].Score, scoreSlack)
 
 	require.NoError(t, o.Store.Upsert(ctx, base, []ingest.Vector{Row(1, "v3", 1, 0, 0)}))
-	hits, err = o.Store.Query(ctx, base, []float32{1, 0, 0}, 10, []string{"v3"})
-	require.NoError(t, err)
+	hits = query(t, o.Store, base, []float32{1, 0, 0}, 10, "v3")
 	require.Equal(t, []string{ID(1)}, hitIDs(hits))
 	require.InDelta(t, 1, hits[0].Score, scoreSlack)
-	hits, err = o.Store.Query(ctx, base, []float32{1, 0, 0}, 10, []string{"v2"})
-	require.NoError(t, err)
+	hits = query(t, o.Store, base, []float32{1, 0, 0}, 10, "v2")
 	require.Empty(t, hits, "an overwritten birth must not be found")
 	require.Len(t, allIDs(t, o.Store, base), 2)
 }
@@ -74,8 +70,7 @@ func testDelete(t *testing.T, o Opened) {
 		require.Equal(t, i >= 10, present[row.ID].ID == row.ID, "row %d", i)
 	}
 	require.NotContains(t, present, ID(999))
-	hits, err := o.Store.Query(ctx, base, rows[3].Values, 30, nil)
-	require.NoError(t, err)
+	hits := query(t, o.Store, base, rows[3].Values, 30)
 	require.Len(t, hits, 20)
 	require.NotContains(t, hitIDs(hits), rows[3].ID)
 }
@@ -130,17 +125,14 @@ func testQueryOrder(t *testing.T, o Opened) {
 		Row(1, "v1", 0, 1, 0), Row(2, "v1", 10, 1, 0), Row(3, "v1", 1, 1, 0), Row(4, "v1", -1, 0, 0), Row(5, "v1", 0.001, 0, 0),
 	}
 	require.NoError(t, o.Store.Upsert(ctx, base, rows))
-	hits, err := o.Store.Query(ctx, base, []float32{2, 0, 0}, 10, nil)
-	require.NoError(t, err)
+	hits := query(t, o.Store, base, []float32{2, 0, 0}, 10)
 	require.Equal(t, []string{ID(5), ID(2), ID(3), ID(1), ID(4)}, hitIDs(hits), "by cosine, not by length")
 	for i, want := range []float64{1, 10 / math.Sqrt(101), 1 / math.Sqrt2, 0, -1} {
 		require.InDelta(t, want, hits[i].Score, scoreSlack)
 	}
-	hits, err = o.Store.Query(ctx, base, []float32{2, 0, 0}, 2, nil)
-	require.NoError(t, err)
+	hits = query(t, o.Store, base, []float32{2, 0, 0}, 2)
 	require.Equal(t, []string{ID(5), ID(2)}, hitIDs(hits))
-	hits, err = o.Store.Query(ctx, base, []float32{2, 0, 0}, 0, nil)
-	require.NoError(t, err)
+	hits = query(t, o.Store, base, []float32{2, 0, 0}, 0)
 	require.Empty(t, hits)
 }
 
@@ -148,13 +140,12 @@ func testExact(t *testing.T, o Opened) {
 	base, ctx := Base(t), t.Context()
 	rows := RandomRows(0, 150, 24, "v1")
 	require.NoError(t, o.Store.Upsert(ctx, base, rows))
-	query := RandomRows(5000, 5001, 24, "q")[0].Values
+	values := RandomRows(5000, 5001, 24, "q")[0].Values
 	want := map[string]float64{}
 	for _, row := range rows {
-		want[row.ID] = cosine(query, row.Values)
+		want[row.ID] = cosine(values, row.Values)
 	}
-	hits, err := o.Store.Query(ctx, base, query, 20, nil)
-	require.NoError(t, err)
+	hits := query(t, o.Store, base, values, 20)
 	require.Len(t, hits, 20)
 	ranked := slices.Clone(rows)
 	slices.SortFunc(ranked, func(a, b ingest.Vector) int {
@@ -171,28 +162,20 @@ func testExact(t *testing.T, o Opened) {
 
 func testBirths(t *testing.T, o Opened) {
 	base, ctx := Base(t), t.Context()
+	var wanted []string
 	for v := range 4 {
-		require.NoError(t, o.Store.Upsert(ctx, base, RandomRows(100*v, 100*v+25, 8, fmt.Sprintf("v%d", v))))
-	}
-	query := RandomRows(0, 1, 8, "q")[0].Values
-	hits, err := o.Store.Query(ctx, base, query, 100, []string{"v1", "v3", "unknown"})
-	require.NoError(t, err)
-	require.Len(t, hits, 50)
-	for _, hit := range hits {
-		require.True(t, between(hit.ID, 100, 125) || between(hit.ID, 300, 325), "a row of another birth")
-	}
-	hits, err = o.Store.Query(ctx, base, query, 100, []string{"unknown"})
-	require.NoError(t, err)
-	require.Empty(t, hits)
-}
-
-func between(id string, from, to int) bool {
-	for n := from; n < to; n++ {
-		if ID(n) == id {
-			return true
+		rows := RandomRows(100*v, 100*v+25, 8, fmt.Sprintf("v%d", v))
+		require.NoError(t, o.Store.Upsert(ctx, base, rows))
+		if v == 1 || v == 3 {
+			wanted = append(wanted, idsOf(rows)...)
 		}
 	}
-	return false
+	values := RandomRows(0, 1, 8, "q")[0].Values
+	hits := query(t, o.Store, base, values, 100, "v1", "v3", "unknown")
+	require.Len(t, hits, 50)
+	require.ElementsMatch(t, wanted, hitIDs(hits), "no row of another birth")
+	hits = query(t, o.Store, base, values, 100, "unknown")
+	require.Empty(t, hits)
 }
 
 func testList(t *testing.T, o Opened) {

@@ -96,6 +96,13 @@ func hitIDs(hits []ingest.Hit) []string {
 	return ids
 }
 
+func query(t *testing.T, s ingest.VectorStore, base string, values []float32, k int, births ...string) []ingest.Hit {
+	t.Helper()
+	hits, err := s.Query(t.Context(), base, values, k, births)
+	require.NoError(t, err)
+	return hits
+}
+
 func requireCode(t *testing.T, err error, code ingest.Code) {
 	t.Helper()
 	var f *ingest.Failure
