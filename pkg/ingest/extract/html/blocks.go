@@ -1,6 +1,7 @@
 package html
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -51,30 +52,29 @@ func (p *htmlPage) open(tag atom.Atom) error {
 			return p.openCell(tag)
 		}
 	}
-	if p.inCell && !p.layout {
-		if blockElement(tag) {
-			p.text.WriteByte('\n')
-		}
+	if p.inline(tag) {
 		return nil
 	}
-	if !blockElement(tag) {
+	if tag == atom.Pre && p.pre > 0 {
+		p.pre++
 		return nil
-	}
-	if tag == atom.Pre {
-		p.pre++
-		if p.pre > 1 {
-			return nil
-		}
-		p.pre--
-		err := p.flush()
-		p.pre++
-		return err
 	}
 	if err := p.flush(); err != nil {
 		return err
 	}
 	p.enter(tag)
 	return nil
+}
+
+// inline reports whether a tag neither ends nor begins a block. Inside a cell none does: block elements are line ends there.
+func (p *htmlPage) inline(tag atom.Atom) bool {
+	if !slices.Contains(blockElements, tag) {
+		return true
+	}
+	if p.inCell {
+		p.text.WriteByte('\n')
+	}
+	return p.inCell
 }
 
 // enter notes what kind of block begins.
@@ -84,6 +84,8 @@ func (p *htmlPage) enter(tag atom.Atom) {
 		return
 	}
 	switch tag {
+	case atom.Pre:
+		p.pre++
 	case atom.Ul, atom.Menu:
 		p.lists = append(p.lists, -1)
 	case atom.Ol:
@@ -114,13 +116,7 @@ func (p *htmlPage) close(tag atom.Atom) error {
 			return p.closeCell(tag)
 		}
 	}
-	if p.inCell && !p.layout {
-		if blockElement(tag) {
-			p.text.WriteByte('\n')
-		}
-		return nil
-	}
-	if !blockElement(tag) {
+	if p.inline(tag) {
 		return nil
 	}
 	err := p.flush()
@@ -256,32 +252,15 @@ func (p *htmlPage) becomeLayout() error {
 	return nil
 }
 
+// headingLevel is 1–6 for a heading, 0 for anything else.
 func headingLevel(tag atom.Atom) int {
-	switch tag {
-	case atom.H1:
-		return 1
-	case atom.H2:
-		return 2
-	case atom.H3:
-		return 3
-	case atom.H4:
-		return 4
-	case atom.H5:
-		return 5
-	case atom.H6:
-		return 6
-	}
-	return 0
+	return 1 + slices.Index([]atom.Atom{atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6}, tag)
 }
 
-// blockElement are the elements that end one run of text and begin another.
-func blockElement(tag atom.Atom) bool {
-	switch tag {
-	case atom.P, atom.Div, atom.Section, atom.Article, atom.Main, atom.Header, atom.Footer, atom.Nav, atom.Aside,
-		atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Ul, atom.Ol, atom.Menu, atom.Li, atom.Dl, atom.Dt, atom.Dd,
-		atom.Pre, atom.Blockquote, atom.Figure, atom.Figcaption, atom.Address, atom.Hr, atom.Form, atom.Fieldset, atom.Legend,
-		atom.Details, atom.Summary, atom.Caption, atom.Tr, atom.Td, atom.Th, atom.Table, atom.Body, atom.Html, atom.Head, atom.Option, atom.Center:
-		return true
-	}
-	return false
+// blockElements end one run of text and begin another.
+var blockElements = []atom.Atom{
+	atom.P, atom.Div, atom.Section, atom.Article, atom.Main, atom.Header, atom.Footer, atom.Nav, atom.Aside,
+	atom.H1, atom.H2, atom.H3, atom.H4, atom.H5, atom.H6, atom.Ul, atom.Ol, atom.Menu, atom.Li, atom.Dl, atom.Dt, atom.Dd,
+	atom.Pre, atom.Blockquote, atom.Figure, atom.Figcaption, atom.Address, atom.Hr, atom.Form, atom.Fieldset, atom.Legend,
+	atom.Details, atom.Summary, atom.Caption, atom.Tr, atom.Td, atom.Th, atom.Table, atom.Body, atom.Html, atom.Head, atom.Option, atom.Center,
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/html"
@@ -78,8 +79,7 @@ type htmlPage struct {
 	item    bool
 	lists   []int // open lists: -1 unordered, else the number of the last item
 
-	skip      atom.Atom // element whose content is dropped
-	skipName  string
+	skipName  string // of the element whose content is dropped
 	skipDepth int
 
 	table  *document.TableWriter
@@ -137,8 +137,8 @@ func (p *htmlPage) token(z *html.Tokenizer, kind html.TokenType) error {
 		if p.skipStart(tag, string(raw), kind == html.SelfClosingTagToken) {
 			return nil
 		}
-		if hasAttr && hidden(z) && !void(tag) && !optionalEnd(tag) && kind == html.StartTagToken && !p.keepAll {
-			p.skip, p.skipName, p.skipDepth = tag, string(raw), 1
+		if hasAttr && hidden(z) && !slices.Contains(unclosed, tag) && kind == html.StartTagToken && !p.keepAll {
+			p.skipName, p.skipDepth = string(raw), 1
 			return nil
 		}
 		return p.open(tag)
@@ -166,11 +166,8 @@ func (p *htmlPage) skipStart(tag atom.Atom, name string, selfClosing bool) bool 
 		}
 		return true
 	}
-	if selfClosing && !rawText(tag) {
-		return false
-	}
-	if rawText(tag) || (!p.keepAll && boilerplate(tag)) {
-		p.skip, p.skipName, p.skipDepth = tag, name, 1
+	if slices.Contains(rawText, tag) || (!selfClosing && !p.keepAll && slices.Contains(boilerplate, tag)) {
+		p.skipName, p.skipDepth = name, 1
 		return true
 	}
 	return false
@@ -188,37 +185,17 @@ func (p *htmlPage) skipEnd(tag atom.Atom, name string) bool {
 	return true
 }
 
-// rawText are the elements whose content is never text for a reader.
-func rawText(tag atom.Atom) bool {
-	switch tag {
-	case atom.Script, atom.Style, atom.Noscript, atom.Template, atom.Svg, atom.Iframe, atom.Object, atom.Select:
-		return true
+var (
+	// rawText are the elements whose content is never text for a reader.
+	rawText = []atom.Atom{atom.Script, atom.Style, atom.Noscript, atom.Template, atom.Svg, atom.Iframe, atom.Object, atom.Select}
+	// boilerplate are the elements that stand around the content.
+	boilerplate = []atom.Atom{atom.Nav, atom.Footer, atom.Aside, atom.Dialog}
+	// unclosed are the elements that have no end tag, or whose end tag authors leave out: dropping one could drop all that follows.
+	unclosed = []atom.Atom{
+		atom.Br, atom.Hr, atom.Img, atom.Input, atom.Meta, atom.Link, atom.Wbr, atom.Area, atom.Base, atom.Col, atom.Embed, atom.Source, atom.Track,
+		atom.P, atom.Li, atom.Dt, atom.Dd, atom.Td, atom.Th, atom.Tr, atom.Option, atom.Body, atom.Html, atom.Tbody, atom.Thead, atom.Tfoot,
 	}
-	return false
-}
-
-// boilerplate are the elements that stand around the content.
-func boilerplate(tag atom.Atom) bool {
-	return tag == atom.Nav || tag == atom.Footer || tag == atom.Aside || tag == atom.Dialog
-}
-
-// void are the elements that have no end tag.
-func void(tag atom.Atom) bool {
-	switch tag {
-	case atom.Br, atom.Hr, atom.Img, atom.Input, atom.Meta, atom.Link, atom.Wbr, atom.Area, atom.Base, atom.Col, atom.Embed, atom.Source, atom.Track:
-		return true
-	}
-	return false
-}
-
-// optionalEnd are the elements whose end tag authors leave out: dropping them could drop all that follows.
-func optionalEnd(tag atom.Atom) bool {
-	switch tag {
-	case atom.P, atom.Li, atom.Dt, atom.Dd, atom.Td, atom.Th, atom.Tr, atom.Option, atom.Body, atom.Html, atom.Tbody, atom.Thead, atom.Tfoot:
-		return true
-	}
-	return false
-}
+)
 
 // hidden tells whether the tag carries the attribute hidden, or the role of a navigation.
 func hidden(z *html.Tokenizer) bool {
