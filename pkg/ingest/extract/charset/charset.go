@@ -136,6 +136,19 @@ func scanUTF8(r io.Reader) (broken, first int64, err error) {
 	}
 }
 
+// WholeRunes splits a text before a character that its end cuts off.
+func WholeRunes[T ~string | ~[]byte](text T) (whole, cut T) {
+	for at := len(text) - 1; at >= max(len(text)-utf8.UTFMax, 0); at-- {
+		if utf8.RuneStart(text[at]) {
+			if !utf8.FullRuneInString(string(text[at:])) {
+				return text[:at], text[at:]
+			}
+			break
+		}
+	}
+	return text, text[len(text):]
+}
+
 // Guess asks the detector and checks its answer by decoding the sample.
 func Guess(sample []byte) (Charset, bool) {
 	best := chardet.Detect(sample)

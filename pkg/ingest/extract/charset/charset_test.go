@@ -165,3 +165,16 @@ func FuzzFind(f *testing.F) {
 		require.LessOrEqual(t, len(text), 8*len(data)+8)
 	})
 }
+
+func TestWholeRunesKeepsWhatIsWhole(t *testing.T) {
+	t.Parallel()
+	for text, cut := range map[string]string{
+		"": "", "abc": "", "知": "", "a知\xe7": "\xe7", "a\xe7\x9f": "\xe7\x9f", "😀": "", "a\xf0\x9f\x98": "\xf0\x9f\x98",
+		"a\x80\x80\x80\x80\x80": "", "\xff": "", // no character, however it went on
+	} {
+		whole, rest := charset.WholeRunes(text)
+		require.Equal(t, [2]string{text[:len(text)-len(cut)], cut}, [2]string{whole, rest}, "%q", text)
+		head, tail := charset.WholeRunes([]byte(text))
+		require.Equal(t, [2]string{whole, rest}, [2]string{string(head), string(tail)}, "%q", text)
+	}
+}

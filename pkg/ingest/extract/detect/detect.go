@@ -157,7 +157,7 @@ func plainText(head []byte, size int64) (string, bool) {
 	}
 	whole := head
 	if size > int64(len(head)) {
-		whole = cutRune(head)
+		whole, _ = charset.WholeRunes(head)
 	}
 	if utf8.Valid(whole) && bytes.IndexByte(whole, 0) < 0 {
 		return string(whole), controlShare(whole) <= charset.MaxControlShare
@@ -176,19 +176,6 @@ func plainText(head []byte, size int64) (string, bool) {
 	}
 	text, err := c.Enc.NewDecoder().Bytes(sample)
 	return string(text), err == nil
-}
-
-// cutRune drops the character that the end of the head cuts off.
-func cutRune(head []byte) []byte {
-	for back := 1; back <= min(3, len(head)); back++ {
-		if at := len(head) - back; utf8.RuneStart(head[at]) {
-			if !utf8.FullRune(head[at:]) {
-				return head[:at]
-			}
-			break
-		}
-	}
-	return head
 }
 
 // controlShare is the share of control bytes that text does not have.

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/charset"
@@ -73,7 +72,7 @@ func (t *textReader) line(ctx context.Context, line string, whole bool) error {
 	t.done += int64(len(line))
 	line, t.cut = t.cut+line, ""
 	if !whole {
-		line, t.cut = wholeRunes(line)
+		line, t.cut = charset.WholeRunes(line)
 	}
 	if t.done-t.reported >= document.ProgressBytes {
 		if err := ctx.Err(); err != nil {
@@ -96,19 +95,6 @@ func (t *textReader) line(ctx context.Context, line string, whole bool) error {
 		return t.flush()
 	}
 	return nil
-}
-
-// wholeRunes splits a text before a character that its end cuts off.
-func wholeRunes(text string) (whole, cut string) {
-	for at := len(text) - 1; at >= max(len(text)-utf8.UTFMax, 0); at-- {
-		if utf8.RuneStart(text[at]) {
-			if !utf8.FullRuneInString(text[at:]) {
-				return text[:at], text[at:]
-			}
-			break
-		}
-	}
-	return text, ""
 }
 
 func (t *textReader) flush() error {
