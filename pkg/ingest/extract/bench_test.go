@@ -12,7 +12,6 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/extracttest"
-	"github.com/millweir/millweir/pkg/ingest/extract/formats"
 	"github.com/millweir/millweir/pkg/ingest/extract/pdfgen"
 	"github.com/millweir/millweir/pkg/ingest/extract/sandbox"
 )
@@ -76,7 +75,6 @@ func BenchmarkDOCX(b *testing.B) { benchFile(b, "docx_tables.docx") }
 func BenchmarkHTML(b *testing.B) { benchFile(b, "html_gbk_meta.html") }
 
 func benchFile(b *testing.B, name string) {
-	direct := formats.Direct{Limits: NewDefaultConfig().limits()}
 	f, err := os.Open(filepath.Join("testdata", "corpus", name))
 	require.NoError(b, err)
 	defer f.Close()
@@ -84,7 +82,7 @@ func benchFile(b *testing.B, name string) {
 	require.NoError(b, err)
 	b.SetBytes(info.Size())
 	for b.Loop() {
-		_, err := direct.Extract(b.Context(), ingest.Source{File: f, Name: name}, nil, func(ingest.Block) error { return nil })
+		_, err := direct{}.Extract(b.Context(), ingest.Source{File: f, Name: name}, nil, func(ingest.Block) error { return nil })
 		require.NoError(b, err)
 	}
 }

@@ -84,14 +84,13 @@ func TestDetectCorpus(t *testing.T) {
 
 func TestCorpusInProcess(t *testing.T) {
 	t.Parallel()
-	direct := formats.Direct{Limits: NewDefaultConfig().limits()}
 	for _, s := range extracttest.Samples(t) {
 		if strings.HasSuffix(s.File, ".pdf") && s.File != "docx_named.pdf" {
 			continue // PDFium is loaded in children only: pool_test.go
 		}
 		t.Run(s.File, func(t *testing.T) {
 			t.Parallel()
-			ex, blocks, err := extracttest.ExtractPath(t, t.Context(), direct, filepath.Join("testdata", "corpus", s.File))
+			ex, blocks, err := extracttest.ExtractPath(t, t.Context(), direct{}, filepath.Join("testdata", "corpus", s.File))
 			requireSample(t, s, ex, blocks, err)
 		})
 	}

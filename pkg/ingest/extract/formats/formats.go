@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -66,10 +68,8 @@ func readPDF(ctx context.Context, in *document.Input, out *document.Sink) (inges
 // For finds the reader of a media type.
 func For(mediaType string) (Reader, bool) {
 	for _, r := range Registry {
-		for _, t := range r.Types {
-			if t == mediaType {
-				return r, true
-			}
+		if slices.Contains(r.Types, mediaType) {
+			return r, true
 		}
 	}
 	return Reader{}, false
@@ -109,4 +109,27 @@ func Read(ctx context.Context, in *document.Input, emit func(ingest.Block) error
 	}
 	ex.Title = document.CleanTitle(ex.Title)
 	return ex, nil
+}
+
+// ReadGuarded turns a reader's panic into a failure of its file.
+func ReadGuarded(ctx context.Context, in *document.Input, emit func(ingest.Block) error) (ex ingest.Extraction, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &CrashError{cause: fmt.Sprint(p), Stack: debug.Stack()}
+		}
+	}()
+	return Read(ctx, in, emit)
+}
+
+// CrashError is a reader's panic.
+type CrashError struct {
+	cause string
+	Stack []byte // for the log only
+}
+
+func (e *CrashError) Error() string { return "the reader crashed: " + e.cause }
+
+// Unwrap makes the crash a transient failure, so that the attempts' count decides.
+func (e *CrashError) Unwrap() error {
+	return ingest.Transient(ingest.CodeExtractCrashed, "%s", "the reader crashed: "+e.cause)
 }

@@ -3,8 +3,6 @@ package formats_test
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -126,19 +124,17 @@ func TestTheTextLimitHoldsForEveryFormat(t *testing.T) {
 	}
 }
 
-func TestDirectReadsFilesOfThisProcess(t *testing.T) {
+func TestFirstHeadingIsTheTitle(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "a.md")
-	require.NoError(t, os.WriteFile(path, []byte("# One\n\ntwo\n"), 0o600))
-	direct := formats.Direct{Limits: limits}
-	ex, blocks, err := extracttest.ExtractPath(t, t.Context(), direct, path)
+	ex, blocks, err := read(document.TypeMarkdown, "# One\n\ntwo\n")
 	require.NoError(t, err)
 	require.Equal(t, []string{"# One", "p two"}, extracttest.Lines(blocks))
 	require.Equal(t, "One", ex.Title)
-	require.Equal(t, formats.Fingerprint(), direct.Fingerprint())
-	pdf := filepath.Join(t.TempDir(), "a.pdf")
-	require.NoError(t, os.WriteFile(pdf, extracttest.SimplePDF("", ""), 0o600))
-	_, _, err = extracttest.ExtractPath(t, t.Context(), direct, pdf)
+}
+
+func TestPDFsAreReadElsewhereWithoutTheirReader(t *testing.T) {
+	t.Parallel()
+	_, _, err := read(document.TypePDF, string(extracttest.SimplePDF("", "")))
 	require.ErrorIs(t, err, ingest.ErrElsewhere, "this program links no reader of PDFs: another one does it")
 	require.ErrorIs(t, err, formats.ErrNoPDF)
 }
