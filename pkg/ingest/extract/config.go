@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -42,15 +43,15 @@ func NewDefaultConfig() Config {
 // Validate lists every setting that is out of range, by name.
 func (c Config) Validate() error {
 	errs := []error{
-		inRange("EXTRACT_PARALLEL", int64(c.Parallel), 1, 64),
-		inRange("EXTRACT_MEMORY_MB", int64(c.MemoryMB), 128, 4096),
+		inRange("EXTRACT_PARALLEL", c.Parallel, 1, 64),
+		inRange("EXTRACT_MEMORY_MB", c.MemoryMB, 128, 4096),
 		inRange("EXTRACT_MAX_TEXT_BYTES", c.MaxTextBytes, 64<<10, 1<<30),
-		inRange("EXTRACT_MAX_PAGES", int64(c.MaxPages), 1, 100_000),
-		inRange("EXTRACT_CHILD_FILES", int64(c.ChildFiles), 1, 100_000),
-		durationInRange("EXTRACT_TIMEOUT_SMALL", c.TimeoutSmall, 100*time.Millisecond, time.Hour),
-		durationInRange("EXTRACT_TIMEOUT_MEDIUM", c.TimeoutMedium, 100*time.Millisecond, 6*time.Hour),
-		durationInRange("EXTRACT_TIMEOUT_LARGE", c.TimeoutLarge, 100*time.Millisecond, 24*time.Hour),
-		durationInRange("EXTRACT_IDLE_TIMEOUT", c.IdleTimeout, time.Second, 24*time.Hour),
+		inRange("EXTRACT_MAX_PAGES", c.MaxPages, 1, 100_000),
+		inRange("EXTRACT_CHILD_FILES", c.ChildFiles, 1, 100_000),
+		inRange("EXTRACT_TIMEOUT_SMALL", c.TimeoutSmall, 100*time.Millisecond, time.Hour),
+		inRange("EXTRACT_TIMEOUT_MEDIUM", c.TimeoutMedium, 100*time.Millisecond, 6*time.Hour),
+		inRange("EXTRACT_TIMEOUT_LARGE", c.TimeoutLarge, 100*time.Millisecond, 24*time.Hour),
+		inRange("EXTRACT_IDLE_TIMEOUT", c.IdleTimeout, time.Second, 24*time.Hour),
 	}
 	switch c.Sandbox {
 	case sandbox.Auto, sandbox.Require, sandbox.Off:
@@ -77,16 +78,9 @@ func (c Config) limits() document.Limits {
 	return document.Limits{MaxTextBytes: c.MaxTextBytes, MaxPages: c.MaxPages}
 }
 
-func inRange(name string, value, low, high int64) error {
+func inRange[T cmp.Ordered](name string, value, low, high T) error {
 	if value < low || value > high {
-		return fmt.Errorf("%s: %d is not in %d..%d", name, value, low, high)
-	}
-	return nil
-}
-
-func durationInRange(name string, value, low, high time.Duration) error {
-	if value < low || value > high {
-		return fmt.Errorf("%s: %s is not in %s..%s", name, value, low, high)
+		return fmt.Errorf("%s: %v is not in %v..%v", name, value, low, high)
 	}
 	return nil
 }

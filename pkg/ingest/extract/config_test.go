@@ -13,7 +13,7 @@ func TestConfigNamesEveryProblem(t *testing.T) {
 	cfg := NewDefaultConfig()
 	cfg.Parallel, cfg.Sandbox, cfg.TimeoutSmall, cfg.MemoryMB = 0, "maybe", time.Microsecond, 1
 	err := cfg.Validate()
-	for _, name := range []string{"EXTRACT_PARALLEL: 0 is not in 1..64", "EXTRACT_SANDBOX", "EXTRACT_TIMEOUT_SMALL", "EXTRACT_MEMORY_MB"} {
+	for _, name := range []string{"EXTRACT_PARALLEL: 0 is not in 1..64", "EXTRACT_SANDBOX", "EXTRACT_TIMEOUT_SMALL: 1µs is not in 100ms..1h0m0s", "EXTRACT_MEMORY_MB: 1 is not in 128..4096"} {
 		require.ErrorContains(t, err, name)
 	}
 	_, err = NewPool(cfg, testLog(t))

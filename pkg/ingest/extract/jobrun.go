@@ -61,8 +61,7 @@ func (r *jobRun) do(ctx context.Context, file *os.File) (ingest.Extraction, erro
 
 // failure names why a job ended without a verdict.
 func (r *jobRun) failure(ctx context.Context, err error, dog *watchdog) error {
-	var f *ingest.Failure
-	if errors.As(err, &f) {
+	if _, known := errors.AsType[*ingest.Failure](err); known {
 		return err
 	}
 	r.worker.kill()

@@ -22,10 +22,8 @@ type collector struct{ pool *Pool }
 func (p *Pool) Collector() prometheus.Collector { return collector{p} }
 
 // Describe implements prometheus.Collector.
-func (collector) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{layerDesc, childrenDesc, startedDesc, killedDesc, peakDesc} {
-		out <- desc
-	}
+func (c collector) Describe(out chan<- *prometheus.Desc) {
+	prometheus.DescribeByCollect(c, out)
 }
 
 // Collect implements prometheus.Collector.

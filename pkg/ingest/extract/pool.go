@@ -198,11 +198,6 @@ func (p *Pool) Extract(ctx context.Context, src ingest.Source, progress func(don
 // enter waits for one of the slots. Meanwhile it reports that nothing is done yet: who only waits must not
 // fail as stalled.
 func (p *Pool) enter(ctx context.Context, progress func(done, total int)) error {
-	select {
-	case p.slots <- struct{}{}:
-		return nil
-	default:
-	}
 	ticker := time.NewTicker(waitReport)
 	defer ticker.Stop()
 	for {
@@ -327,13 +322,8 @@ func (p *Pool) noteFailed(set *sandbox.Setup) {
 // lacks reports whether a start failed for want of what the machine or the process should have. No document
 // was read by then.
 func lacks(err error) bool {
-	for _, lack := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN, syscall.ENOSPC, syscall.EDQUOT,
-		syscall.EIO, syscall.EROFS, syscall.EACCES} {
-		if errors.Is(err, lack) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN, syscall.ENOSPC, syscall.EDQUOT,
+		syscall.EIO, syscall.EROFS, syscall.EACCES}, func(lack syscall.Errno) bool { return errors.Is(err, lack) })
 }
 
 // startFailure is a child that could not start. Want of resources is the process's fault and no attempt of

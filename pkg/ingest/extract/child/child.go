@@ -3,6 +3,7 @@ package child
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -100,8 +101,7 @@ func newChild() (*childProcess, error) {
 	var greeting sandbox.Hello
 	if err := c.load(); err != nil {
 		greeting = sandbox.Hello{Problem: err.Error(), Fatal: true}
-		var errno syscall.Errno
-		if errors.As(err, &errno) {
+		if errno, ok := errors.AsType[syscall.Errno](err); ok {
 			greeting.Errno = int(errno)
 		}
 	} else {
@@ -165,7 +165,7 @@ func (c *childProcess) next() (frame.Job, *os.File, error) {
 	if err != nil {
 		return frame.Job{}, nil, err
 	}
-	kind, payload, err := frame.Read(io.MultiReader(&oneByte{head[0]}, c.conn), c.buf)
+	kind, payload, err := frame.Read(io.MultiReader(bytes.NewReader(head), c.conn), c.buf)
 	if err != nil {
 		return frame.Job{}, nil, err
 	}
@@ -175,18 +175,6 @@ func (c *childProcess) next() (frame.Job, *os.File, error) {
 		return frame.Job{}, nil, errors.Join(frame.ErrBad, err)
 	}
 	return j, file, nil
-}
-
-// oneByte is a reader of the byte that came with the descriptor.
-type oneByte []byte
-
-func (o *oneByte) Read(buf []byte) (int, error) {
-	if len(*o) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(buf, *o)
-	*o = (*o)[n:]
-	return n, nil
 }
 
 // passedFile takes the descriptor out of a control message.
@@ -233,8 +221,7 @@ func verdictOf(ex ingest.Extraction, err error, recycle bool) frame.Verdict {
 	}
 	f := ingest.AsFailure(err)
 	v.Code, v.Permanent, v.Remedy, v.Error = f.Code, f.Permanent, frame.Shorten(f.Remedy), frame.Shorten(err.Error())
-	var crash *formats.CrashError
-	if errors.As(err, &crash) {
+	if crash, ok := errors.AsType[*formats.CrashError](err); ok {
 		v.Stack, v.Recycle = frame.Shorten(string(crash.Stack)), true
 	}
 	return v

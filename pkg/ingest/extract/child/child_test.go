@@ -78,10 +78,3 @@ func TestExactlyOneFileComesWithAJob(t *testing.T) {
 		require.ErrorContains(t, err, "a job without a file")
 	}
 }
-
-func TestTheByteThatCameWithTheFileIsReadFirst(t *testing.T) {
-	t.Parallel()
-	got, err := io.ReadAll(io.MultiReader(&oneByte{'J'}, strings.NewReader("ob")))
-	require.NoError(t, err)
-	require.Equal(t, "Job", string(got))
-}

@@ -67,11 +67,10 @@ func cutBlock(text string) (piece, rest string) {
 		return text, ""
 	}
 	window := text[:MaxBlockBytes]
-	if i := strings.LastIndexAny(window, "\n"); i > MaxBlockBytes/2 {
-		return text[:i], text[i:]
-	}
-	if i := strings.LastIndexByte(window, ' '); i > MaxBlockBytes/2 {
-		return text[:i], text[i:]
+	for _, gap := range []byte("\n ") {
+		if i := strings.LastIndexByte(window, gap); i > MaxBlockBytes/2 {
+			return text[:i], text[i:]
+		}
 	}
 	end := MaxBlockBytes
 	for end > 0 && !utf8.RuneStart(text[end]) {

@@ -77,8 +77,15 @@ func (d *docxBody) start(name string, attrs []xml.Attr) error {
 		d.inText = true
 	case "footnote", "endnote":
 		d.note = attr(attrs, "id")
-	case "tbl", "tr", "tc":
-		return d.startTable(name)
+	case "tbl":
+		if d.tables++; d.tables == 1 {
+			d.table, d.cells = &document.TableWriter{Out: d.out}, nil
+			d.cell.Reset()
+		}
+	case "tc":
+		if d.tables == 1 {
+			d.cell.Reset()
+		}
 	case "AlternateContent":
 		d.choices = append(d.choices, false)
 	default:
@@ -225,22 +232,6 @@ func (d *docxBody) send(text string, p *docxParagraph) error {
 		b.Kind = ingest.BlockList
 	}
 	return d.out.Block(b)
-}
-
-func (d *docxBody) startTable(name string) error {
-	switch name {
-	case "tbl":
-		d.tables++
-		if d.tables == 1 {
-			d.table, d.cells = &document.TableWriter{Out: d.out}, nil
-			d.cell.Reset()
-		}
-	case "tc":
-		if d.tables == 1 {
-			d.cell.Reset()
-		}
-	}
-	return nil
 }
 
 func (d *docxBody) endTable(name string) error {

@@ -164,12 +164,8 @@ func (p *part) walk(v xmlVisitor) error {
 
 // syntax marks the parser's own errors as damage; limits met while reading pass as they are.
 func (p *part) syntax(err error) error {
-	var se *xml.SyntaxError
-	if errors.As(err, &se) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return document.Corrupt("read %s: %w", p.file.Name, err)
-	}
-	var f *ingest.Failure
-	if errors.As(err, &f) {
+	_, syntax := errors.AsType[*xml.SyntaxError](err)
+	if _, limit := errors.AsType[*ingest.Failure](err); limit && !syntax && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
 	}
 	return document.Corrupt("read %s: %w", p.file.Name, err)

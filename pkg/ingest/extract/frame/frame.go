@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/extract/document"
@@ -107,13 +108,8 @@ var blockKinds = []ingest.BlockKind{ingest.BlockHeading, ingest.BlockParagraph, 
 
 // EncodeBlock appends a block's payload to buf.
 func EncodeBlock(buf []byte, b ingest.Block) []byte {
-	kind := byte(len(blockKinds))
-	for i, k := range blockKinds {
-		if k == b.Kind {
-			kind = byte(i)
-		}
-	}
-	buf = append(buf, kind, byte(b.Level))
+	// A kind that is none becomes 255, which DecodeBlock refuses.
+	buf = append(buf, byte(slices.Index(blockKinds, b.Kind)), byte(b.Level))
 	buf = binary.BigEndian.AppendUint32(buf, uint32(b.Page))
 	return append(buf, b.Text...)
 }

@@ -43,7 +43,9 @@ func TestBadFramesAreRefused(t *testing.T) {
 		_, err := DecodeBlock([]byte(payload))
 		require.ErrorIs(t, err, ErrBad, name)
 	}
-	_, _, err := DecodeProgress(EncodeProgress(8, 7))
+	_, err := DecodeBlock(EncodeBlock(nil, ingest.Block{Kind: "picture", Text: "text"}))
+	require.ErrorIs(t, err, ErrBad, "a kind that is none")
+	_, _, err = DecodeProgress(EncodeProgress(8, 7))
 	require.ErrorIs(t, err, ErrBad)
 	require.ErrorIs(t, Write(&bytes.Buffer{}, KindBlock, make([]byte, maxBytes+1)), ErrBad)
 }

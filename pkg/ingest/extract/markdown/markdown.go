@@ -109,7 +109,7 @@ func (m *markdown) block(n ast.Node, kind ingest.BlockKind, number int) error {
 	case *ast.FencedCodeBlock, *ast.CodeBlock:
 		return m.out.Block(ingest.Block{Kind: ingest.BlockCode, Text: m.lines(n)})
 	case *ast.HTMLBlock:
-		return m.html(m.lines(n))
+		return html.ReadPart(m.ctx, m.lines(n), m.out)
 	case *ast.ListItem:
 		return m.item(n, number)
 	case *east.Table:
@@ -151,11 +151,6 @@ func (m *markdown) table(n *east.Table) error {
 		}
 	}
 	return t.Flush()
-}
-
-// html reads a block of raw HTML with the reader for pages.
-func (m *markdown) html(raw string) error {
-	return html.ReadPart(m.ctx, raw, m.out)
 }
 
 // lines is the literal text of a block.

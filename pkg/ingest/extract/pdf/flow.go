@@ -1,6 +1,7 @@
 package pdf
 
 import (
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -264,11 +265,8 @@ func pageNumber(line string, number int) bool {
 	if digits == "" || len(digits) > 5 || (rest != "" && !strings.HasPrefix(rest, "/") && !strings.HasPrefix(rest, "of ")) {
 		return false
 	}
-	n := 0
-	for _, d := range digits {
-		n = 10*n + int(d-'0')
-	}
-	return n >= number-shift && n <= number+shift
+	n, err := strconv.Atoi(digits)
+	return err == nil && n >= number-shift && n <= number+shift
 }
 
 // endsSentence tells whether text ends as a sentence does.
