@@ -74,25 +74,24 @@ func (r paying) embedMissing(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	size := max(1, r.w.d.Embedder.BatchSize())
-	batches := (len(missing) + size - 1) / size
-	done := atomic.Int64{}
+	batches := slices.Collect(slices.Chunk(missing, max(1, r.w.d.Embedder.BatchSize())))
+	var done atomic.Int64
 	done.Store(int64(total - len(missing)))
-	r.report(ingest.StageEmbed, within(percentExtract, percentEmbed, int(done.Load()), total), int(done.Load()), total)
+	report := func() {
+		n := int(done.Load())
+		r.report(ingest.StageEmbed, within(percentExtract, percentEmbed, n, total), n, total)
+	}
+	report()
 	// A failed batch starts no further one, but those in flight end in peace: they are paid for.
 	var group errgroup.Group
 	var failed atomic.Bool
 	group.SetLimit(r.w.cfg.EmbedParallel)
-	for b := range batches {
+	for b, part := range batches {
 		if failed.Load() || ctx.Err() != nil {
 			break
 		}
-		part := missing[b*size : min(len(missing), (b+1)*size)]
 		group.Go(guarded("embed", func() error {
-			leave, err := r.w.embeds.enter(ctx, 1, func() {
-				n := int(done.Load())
-				r.report(ingest.StageEmbed, within(percentExtract, percentEmbed, n, total), n, total)
-			})
+			leave, err := r.w.embeds.enter(ctx, 1, report)
 			if err != nil {
 				return err
 			}
@@ -103,16 +102,16 @@ func (r paying) embedMissing(ctx context.Context) error {
 			err = r.staged(ctx, "embed batch", func(ctx context.Context) error {
 				due, err := r.unpaid(ctx, part)
 				if err == nil && len(due) > 0 {
-					_, err = r.embed(ctx, due, fmt.Sprintf("%d/%d", b+1, batches))
+					_, err = r.embed(ctx, due, fmt.Sprintf("%d/%d", b+1, len(batches)))
 				}
 				return err
 			})
 			if err != nil {
 				failed.Store(true)
-				return fmt.Errorf("embed batch %d/%d: %w", b+1, batches, err)
+				return fmt.Errorf("embed batch %d/%d: %w", b+1, len(batches), err)
 			}
-			n := int(done.Add(int64(len(part))))
-			r.report(ingest.StageEmbed, within(percentExtract, percentEmbed, n, total), n, total)
+			done.Add(int64(len(part)))
+			report()
 			return nil
 		}))
 	}
@@ -135,9 +134,7 @@ func (r paying) missingTexts(ctx context.Context) ([]int, error) {
 		seen[h] = struct{}{}
 		wanted = append(wanted, i)
 	}
-	for len(wanted) > 0 {
-		page := wanted[:min(len(wanted), embedcache.CacheLookup)]
-		wanted = wanted[len(page):]
+	for page := range slices.Chunk(wanted, embedcache.CacheLookup) {
 		known, err := r.w.cache.Known(ctx, r.w.d.Embedder.Model().Key, r.hashes(page))
 		if err != nil {
 			return nil, err
@@ -269,8 +266,7 @@ func (r paying) agreeOnModel(ctx context.Context) error {
 	if base == mine {
 		return nil
 	}
-	return ingest.Permanent(ingest.CodeDimension, remedyDimension,
-		"the knowledge base was made with model %s (%d dimensions), not %s (%d)", base.Key, base.Dim, mine.Key, mine.Dim)
+	return otherModel(base, mine)
 }
 
 // firstVector is a vector of this run, or nil when it needs no new one.

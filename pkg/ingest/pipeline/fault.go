@@ -63,19 +63,15 @@ func (w *Worker) Fit(ctx context.Context) error {
 }
 
 // tryDescriptors opens as many files as a run needs, and closes them.
-func tryDescriptors() (err error) {
-	held := make([]*os.File, 0, fitDescriptors)
+func tryDescriptors() error {
 	for range fitDescriptors {
-		f, openErr := os.Open(os.DevNull)
-		if err = openErr; err != nil {
-			break
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			return err
 		}
-		held = append(held, f)
+		defer func() { _ = f.Close() }() // all stay open until the last one is
 	}
-	for _, f := range held {
-		_ = f.Close()
-	}
-	return err
+	return nil
 }
 
 // trySpace writes a spool of fitSpace bytes and removes it.

@@ -42,7 +42,7 @@ func (w *Worker) Decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBCloc
 			out[i] = taskstate.Withdraw(m, d.Task, d.Holder, taskstate.ReasonDeleted, "its document was deleted")
 		case !found:
 			out[i] = w.failHere(m, d, "its version is closed")
-		case !w.wins(doc, v) || winners[v.Document] != v.ID || notWanted(d):
+		case !w.wins(doc, v) || winners[v.Document].ID != v.ID || notWanted(d):
 			out[i] = taskstate.Withdraw(m, d.Task, d.Holder, taskstate.ReasonSuperseded, "a later upload is visible")
 		default:
 			out[i] = w.complete(m, d, doc, v, counts[v.ID])
@@ -87,7 +87,7 @@ func (w *Worker) failHere(m taskstate.DBClock, d taskrun.Done, why string) tasks
 }
 
 // latestPerDocument is, for each document, the one of the open versions that may become visible in this transaction.
-func latestPerDocument(open map[string]catalog.OpenVersion) map[string]string {
+func latestPerDocument(open map[string]catalog.OpenVersion) map[string]catalog.OpenVersion {
 	best := map[string]catalog.OpenVersion{}
 	for _, v := range open {
 		b, ok := best[v.Document]
@@ -95,11 +95,7 @@ func latestPerDocument(open map[string]catalog.OpenVersion) map[string]string {
 			best[v.Document] = v
 		}
 	}
-	out := make(map[string]string, len(best))
-	for document, v := range best {
-		out[document] = v.ID
-	}
-	return out
+	return best
 }
 
 // OnTransition implements taskrun.Handler.

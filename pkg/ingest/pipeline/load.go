@@ -118,6 +118,11 @@ func (r *run) checkModel() error {
 	if base.Key == "" || (base.Key == mine.Key && (mine.Dim == 0 || base.Dim == 0 || mine.Dim == base.Dim)) {
 		return nil
 	}
+	return otherModel(base, mine)
+}
+
+// otherModel is the failure of a run whose vectors do not fit the base.
+func otherModel(base, mine ingest.Model) error {
 	return ingest.Permanent(ingest.CodeDimension, remedyDimension,
 		"the knowledge base was made with model %s (%d dimensions), not %s (%d)", base.Key, base.Dim, mine.Key, mine.Dim)
 }

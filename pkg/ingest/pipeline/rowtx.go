@@ -131,13 +131,7 @@ func (x *rowTransaction) write(ctx context.Context, tasks []*rowTask, held []boo
 
 // going are the parts that are still to be written.
 func going(tasks []*rowTask) []*rowTask {
-	var out []*rowTask
-	for _, t := range tasks {
-		if t.err == nil {
-			out = append(out, t)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(tasks), func(t *rowTask) bool { return t.err != nil })
 }
 
 // guard locks the documents and tells whether each version is still wanted, and how it stands. What belongs to a version

@@ -2,6 +2,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -213,13 +214,7 @@ func (r *run) output() json.RawMessage {
 
 // title is what the document is called when this version is visible: as the user said, as the document says, or its file's name.
 func (r *run) title() string {
-	switch {
-	case r.work.upload.Title != "":
-		return r.work.upload.Title
-	case r.found.Title != "":
-		return shortTitle(r.found.Title)
-	}
-	return r.work.upload.FileName
+	return cmp.Or(r.work.upload.Title, shortTitle(r.found.Title), r.work.upload.FileName)
 }
 
 // close gives back what the run holds.

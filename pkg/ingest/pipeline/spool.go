@@ -72,22 +72,26 @@ func (s *spool) add(seg ingest.Segment) error {
 
 // get reads segment i. It is safe for concurrent use once everything was added and flushed.
 func (s *spool) get(i int) (ingest.Segment, error) {
-	it := s.items[i]
-	record := make([]byte, it.length)
-	if _, err := s.f.ReadAt(record, it.offset); err != nil {
-		return ingest.Segment{}, fmt.Errorf("read segment %d from the spool: %w", i, err)
+	record, err := s.read(i, s.items[i].length)
+	if err != nil {
+		return ingest.Segment{}, err
 	}
-	return segmentOf(i, record, int(it.text)), nil
+	return segmentOf(i, record, int(s.items[i].text)), nil
 }
 
 // text reads the text of segment i, as get does.
 func (s *spool) text(i int) (string, error) {
-	it := s.items[i]
-	text := make([]byte, it.text)
-	if _, err := s.f.ReadAt(text, it.offset); err != nil {
-		return "", fmt.Errorf("read segment %d from the spool: %w", i, err)
+	text, err := s.read(i, s.items[i].text)
+	return string(text), err
+}
+
+// read reads the first bytes of segment i's record.
+func (s *spool) read(i int, length int32) ([]byte, error) {
+	record := make([]byte, length)
+	if _, err := s.f.ReadAt(record, s.items[i].offset); err != nil {
+		return nil, fmt.Errorf("read segment %d from the spool: %w", i, err)
 	}
-	return string(text), nil
+	return record, nil
 }
 
 // appendSegment writes a segment as its text, its numbers and its headings, each with its length before it.

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest"
@@ -24,27 +25,26 @@ func (r indexing) writeVectors(ctx context.Context) error {
 	}
 	total := len(r.plan.items)
 	done := total - len(todo)
-	batches := (len(todo) + vectorBatch - 1) / vectorBatch
-	r.report(ingest.StageIndex, within(percentRows, percentIndex, done, total), done, total)
-	for b := range batches {
-		part := todo[b*vectorBatch : min(len(todo), (b+1)*vectorBatch)]
-		waiting := func() {
-			r.report(ingest.StageIndex, within(percentRows, percentIndex, done, total), done, total)
-		}
-		if err := r.upsert(ctx, part, waiting); err != nil {
-			return fmt.Errorf("store vectors batch %d/%d: %w", b+1, batches, err)
+	report := func() {
+		r.report(ingest.StageIndex, within(percentRows, percentIndex, done, total), done, total)
+	}
+	report()
+	batches := slices.Collect(slices.Chunk(todo, vectorBatch))
+	for b, part := range batches {
+		if err := r.upsert(ctx, part, report); err != nil {
+			return fmt.Errorf("store vectors batch %d/%d: %w", b+1, len(batches), err)
 		}
 		if err := crash.Fault("worker.after_upsert"); err != nil {
 			return err
 		}
-		if b+1 < batches {
+		if b+1 < len(batches) {
 			if err := r.markStored(ctx, part); err != nil {
-				return fmt.Errorf("mark vectors batch %d/%d: %w", b+1, batches, err)
+				return fmt.Errorf("mark vectors batch %d/%d: %w", b+1, len(batches), err)
 			}
 			crash.Point("worker.after_stored_mark")
 		}
 		done += len(part)
-		r.report(ingest.StageIndex, within(percentRows, percentIndex, done, total), done, total)
+		report()
 	}
 	return nil
 }
@@ -121,9 +121,7 @@ func (r paying) vectorsOf(ctx context.Context, indexes []int) (map[embedcache.Te
 
 // payAgain embeds texts whose embedding cache entries are gone into out.
 func (r paying) payAgain(ctx context.Context, indexes []int, out map[embedcache.TextHash][]float32) error {
-	size := max(1, r.w.d.Embedder.BatchSize())
-	for from := 0; from < len(indexes); from += size {
-		part := indexes[from:min(len(indexes), from+size)]
+	for part := range slices.Chunk(indexes, max(1, r.w.d.Embedder.BatchSize())) {
 		entries, err := r.embed(ctx, part, "again")
 		if err != nil {
 			return fmt.Errorf("embed again: %w", err)
