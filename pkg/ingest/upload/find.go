@@ -126,14 +126,12 @@ func (r *acceptRun) replays(ctx context.Context) error {
 func (r *acceptRun) findSame(ctx context.Context) error {
 	r.holders, r.files = map[sqldb.Pair]string{}, map[sqldb.Pair]storedFile{}
 	files, documents := map[sqldb.Pair]bool{}, map[sqldb.Pair]bool{}
-	r.each(acceptOpen, func(w *acceptWork) {
-		files[w.fileKey()] = true
-		documents[sqldb.Pair{w.base.ID, w.u.File.SHA256}] = true
-	})
-	r.each(acceptAnswered, func(w *acceptWork) { // a replay brings a good copy too
-		files[w.fileKey()] = true
-		documents[sqldb.Pair{w.base.ID, w.u.File.SHA256}] = true
-	})
+	for _, w := range r.works {
+		if w.state == acceptOpen || w.state == acceptAnswered { // a replay brings a good copy too
+			files[w.fileKey()] = true
+			documents[sqldb.Pair{w.base.ID, w.u.File.SHA256}] = true
+		}
+	}
 	if len(files) == 0 {
 		return nil
 	}

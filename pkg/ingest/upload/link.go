@@ -62,15 +62,16 @@ func (r *acceptRun) linkFiles(ctx context.Context) error {
 // fileKey is what a stored file with the upload's bytes is found by.
 func (w *acceptWork) fileKey() sqldb.Pair { return sqldb.Pair{w.c.Scope.UserID, w.u.File.SHA256} }
 
+// bringsCopy reports whether an upload's received file may stand in for a stored one: it is written, or answered.
+func (w *acceptWork) bringsCopy() bool { return w.state == acceptWrites || w.state == acceptAnswered }
+
 // lockFiles locks the rows that hold the bytes of written and answered uploads, and learns their paths.
 func (r *acceptRun) lockFiles(ctx context.Context) error {
 	wanted := map[string]sqldb.Pair{}
-	for _, state := range []acceptState{acceptWrites, acceptAnswered} {
-		r.each(state, func(w *acceptWork) {
-			if stored, found := r.files[w.fileKey()]; found {
-				wanted[stored.id] = w.fileKey()
-			}
-		})
+	for _, w := range r.works {
+		if stored, found := r.files[w.fileKey()]; found && w.bringsCopy() {
+			wanted[stored.id] = w.fileKey()
+		}
 	}
 	if len(wanted) == 0 {
 		return nil
@@ -125,7 +126,7 @@ func (r *acceptRun) replaceDamaged(ctx context.Context) error {
 // ownCopy is the received file of an upload of this batch with these bytes; empty: there is none on disk.
 func (r *acceptRun) ownCopy(k sqldb.Pair) (string, error) {
 	for _, w := range r.works {
-		if (w.state != acceptWrites && w.state != acceptAnswered) || w.fileKey() != k {
+		if !w.bringsCopy() || w.fileKey() != k {
 			continue
 		}
 		if whole, err := r.app.mount.Folder.Whole(w.u.File.ID, w.u.File.Bytes); err != nil || whole {

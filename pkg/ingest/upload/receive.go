@@ -13,8 +13,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/google/uuid"
-
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/files"
@@ -36,18 +34,14 @@ func (a *Uploads) Receive(ctx context.Context, r io.Reader, name string) (ingest
 	if err := a.Admit(ctx); err != nil {
 		return ingest.ReceivedFile{}, fmt.Errorf("receive upload: %w", err)
 	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return ingest.ReceivedFile{}, fmt.Errorf("make an id: %w", err)
-	}
-	out := ingest.ReceivedFile{ID: id.String(), Name: CleanName(name)}
+	out := ingest.ReceivedFile{ID: ingest.NewID(), Name: CleanName(name)}
 	f, err := a.mount.Folder.Create(out.ID)
 	if err != nil {
 		return ingest.ReceivedFile{}, fmt.Errorf("receive upload: %w", files.ResourceError(err))
 	}
 	err = a.receiveInto(ctx, f, r, &out)
-	if closeErr := closed(f); err == nil {
-		err = closeErr
+	if closeErr := f.Close(); err == nil && closeErr != nil { // a full disk may only be told here
+		err = fmt.Errorf("close upload: %w", files.ResourceError(closeErr))
 	}
 	if err == nil {
 		crash.Point("api.after_fsync")
@@ -148,12 +142,4 @@ func (w *hashedWriter) Write(p []byte) (int, error) {
 	w.n += int64(n)
 	w.err = err
 	return n, err
-}
-
-// closed closes f; a full disk may only be told here.
-func closed(f *os.File) error {
-	if err := f.Close(); err != nil {
-		return fmt.Errorf("close upload: %w", files.ResourceError(err))
-	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package upload
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -167,8 +168,5 @@ func (r *acceptRun) renew(ctx context.Context, w *acceptWork) error {
 
 // title is what the document is called until a version of it is visible.
 func (w *acceptWork) title() string {
-	if w.u.Title != "" {
-		return w.u.Title
-	}
-	return w.u.File.Name
+	return cmp.Or(w.u.Title, w.u.File.Name)
 }
