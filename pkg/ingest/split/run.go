@@ -89,9 +89,7 @@ func (r *run) enter(b ingest.Block) {
 		text = string([]rune(text)[:maxPathRunes])
 	}
 	r.path[level-1] = text
-	for i := level; i < maxHeadingLevel; i++ {
-		r.path[i] = ""
-	}
+	clear(r.path[level:])
 }
 
 // headings is the path at this point, outermost first.

@@ -2,6 +2,7 @@ package split
 
 import (
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/millweir/millweir/pkg/ingest"
 )
@@ -22,7 +23,7 @@ func New(cfg Config) (*Splitter, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Splitter{cfg: cfg.Resolved(), count: countChars}
+	s := &Splitter{cfg: cfg.Resolved(), count: utf8.RuneCountInString}
 	if s.cfg.Mode == ModeTokens {
 		s.count = newTokenCounter().count
 	}

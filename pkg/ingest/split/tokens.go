@@ -170,8 +170,6 @@ func span(text string, of func(rune) bool) int {
 	return len(text)
 }
 
-func countChars(text string) int { return utf8.RuneCountInString(text) }
-
 // estimateTokens is a rough count: four bytes of ASCII, or one character beyond it, to a token.
 func estimateTokens(text string) int {
 	ascii, other := 0, 0

@@ -117,11 +117,9 @@ func (r *run) cut(piece string, limit int) []part {
 		}
 		var text strings.Builder
 		cost = 0
-		for _, w := range words[start:end] {
-			text.WriteString(w.text)
-		}
-		for _, c := range costs[start:end] {
-			cost += c
+		for i := start; i < end; i++ {
+			text.WriteString(words[i].text)
+			cost += costs[i]
 		}
 		out = append(out, part{text.String(), min(cost, limit)})
 		start = end

@@ -4,6 +4,8 @@ package watch
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -284,9 +286,7 @@ func (h *hub) closeAll() {
 	h.mu.Lock()
 	var all []*watcher
 	for _, set := range h.watchers {
-		for w := range set {
-			all = append(all, w)
-		}
+		all = slices.AppendSeq(all, maps.Keys(set))
 	}
 	h.mu.Unlock()
 	for _, w := range all {
@@ -298,8 +298,7 @@ func (h *hub) closeAll() {
 // An error is logged and the next look tries again.
 func (h *hub) look(ctx context.Context) int {
 	ids := h.ids()
-	for start := 0; start < len(ids); start += watchChunk {
-		chunk := ids[start:min(start+watchChunk, len(ids))]
+	for chunk := range slices.Chunk(ids, watchChunk) {
 		if err := h.serve(ctx, chunk); err != nil && ctx.Err() == nil {
 			h.log.WarnContext(ctx, "watch: tasks could not be read", slog.Any("error", err))
 		}
@@ -311,11 +310,7 @@ func (h *hub) look(ctx context.Context) int {
 func (h *hub) ids() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	ids := make([]string, 0, len(h.watchers))
-	for id := range h.watchers {
-		ids = append(ids, id)
-	}
-	return ids
+	return slices.Collect(maps.Keys(h.watchers))
 }
 
 // serve reads the tasks of ids and, only for those that changed, their logs.
