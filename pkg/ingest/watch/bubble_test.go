@@ -48,19 +48,19 @@ func TestARowIsNotShownUnderATransitionBeforeIt(t *testing.T) {
 // A log that was read for those who have seen more is not shown to those who have seen less.
 func TestALogIsShownToThoseWhoSawItsBeginning(t *testing.T) {
 	t.Parallel()
-	h := newHub(nil, slog.New(slog.DiscardHandler))
+	r := NewWatches(nil, slog.New(slog.DiscardHandler))
 	began := time.Now()
 	behind := &watcher{id: "a", out: make(chan ingest.TaskEvent, 4), last: 198, seen: taskstate.Task{ID: "a", Status: taskstate.StatusRunning, UpdatedAt: began}}
 	ahead := &watcher{id: "a", out: make(chan ingest.TaskEvent, 4), last: 214}
-	h.watchers["a"] = map[*watcher]struct{}{behind: {}, ahead: {}}
+	r.watchers["a"] = map[*watcher]struct{}{behind: {}, ahead: {}}
 	log := []taskstate.Transition{{ID: 239, TaskID: "a", To: taskstate.StatusRunning}, {ID: 250, TaskID: "a", To: taskstate.StatusRetrying, CreatedAt: began.Add(time.Second)}}
-	h.deliver(behind.seen, 214, log)
+	r.deliver(behind.seen, 214, log)
 	require.Len(t, ahead.out, 1)
 	require.Empty(t, behind.out, "214 comes first")
 	require.EqualValues(t, 198, behind.last)
 }
 
-// watchedStore is as much of a store as the hub reads; its clock is the bubble's.
+// watchedStore is as much of a store as the poller reads; its clock is the bubble's.
 type watchedStore struct {
 	taskstate.Database
 	mu    sync.Mutex
@@ -145,17 +145,16 @@ func (s *watchedStore) TransitionsOf(_ context.Context, after map[string]int64, 
 	return out, s.fault
 }
 
-// hubBubble runs a hub over a store in a bubble; stop ends it, and the bubble ends only when nothing of it is left.
-func hubBubble(t *testing.T, f func(t *testing.T, s *watchedStore, r *Watches, stop func())) {
+// pollerBubble runs the poller over a store in a bubble; stop ends it, and the bubble ends only when nothing of it is left.
+func pollerBubble(t *testing.T, f func(t *testing.T, s *watchedStore, r *Watches, stop func())) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newWatchedStore()
-		r := &Watches{store: s}
-		r.hub = newHub(s, slog.New(slog.DiscardHandler))
+		r := NewWatches(s, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- r.hub.run(ctx) }()
+		go func() { done <- r.Run(ctx) }()
 		stop := sync.OnceFunc(func() { cancel(); require.NoError(t, <-done) })
 		defer stop()
 		f(t, s, r, stop)
@@ -184,7 +183,7 @@ func received(events <-chan ingest.TaskEvent) (got []taskstate.Status, open bool
 }
 
 func TestHubLooksOnlyWhileSomebodyWatches(t *testing.T) {
-	hubBubble(t, func(t *testing.T, s *watchedStore, r *Watches, _ func()) {
+	pollerBubble(t, func(t *testing.T, s *watchedStore, r *Watches, _ func()) {
 		s.move("a", taskstate.StatusQueued)
 		waited(time.Hour)
 		require.Zero(t, s.since(time.Time{}), "nobody watches")
@@ -203,7 +202,7 @@ func TestHubLooksOnlyWhileSomebodyWatches(t *testing.T) {
 }
 
 func TestHubSendsEveryChangeWithinALook(t *testing.T) {
-	hubBubble(t, func(t *testing.T, s *watchedStore, r *Watches, _ func()) {
+	pollerBubble(t, func(t *testing.T, s *watchedStore, r *Watches, _ func()) {
 		s.move("a", taskstate.StatusQueued)
 		events, err := r.Watch(t.Context(), ingest.Caller{}, "a", 0)
 		require.NoError(t, err)
@@ -244,7 +243,7 @@ func TestAnEndBetweenTwoLooksIsShownWhole(t *testing.T) {
 			ends(s)
 			return r.Watch(context.Background(), ingest.Caller{}, "a", 0)
 		},
-		"of the hub": func(s *watchedStore, r *Watches) (<-chan ingest.TaskEvent, error) {
+		"of the poller": func(s *watchedStore, r *Watches) (<-chan ingest.TaskEvent, error) {
 			s.move("a", taskstate.StatusQueued)
 			events, err := r.Watch(context.Background(), ingest.Caller{}, "a", 0)
 			<-time.After(time.Millisecond)
@@ -254,7 +253,7 @@ func TestAnEndBetweenTwoLooksIsShownWhole(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			hubBubble(t, func(t *testing.T, s *watchedStore, r *Watches, _ func()) {
+			pollerBubble(t, func(t *testing.T, s *watchedStore, r *Watches, _ func()) {
 				events, err := begin(s, r)
 				require.NoError(t, err)
 				waited(3 * watchEvery)
@@ -272,7 +271,7 @@ func TestAnEndBetweenTwoLooksIsShownWhole(t *testing.T) {
 
 // 1,000 clients come and go while tasks move: each sees its task's end or leaves, and nothing of them stays.
 func TestHubForgetsClientsThatComeAndGo(t *testing.T) {
-	hubBubble(t, func(t *testing.T, s *watchedStore, r *Watches, _ func()) {
+	pollerBubble(t, func(t *testing.T, s *watchedStore, r *Watches, _ func()) {
 		const clients, tasks = 1000, 50
 		for i := range tasks {
 			s.move(fmt.Sprint(i), taskstate.StatusQueued)
@@ -310,12 +309,12 @@ func TestHubForgetsClientsThatComeAndGo(t *testing.T) {
 		saw.Wait()
 		require.Greater(t, ends, clients/4)
 		require.Less(t, ends, clients, "some left before the end")
-		require.Empty(t, r.hub.ids())
+		require.Empty(t, r.ids())
 	})
 }
 
 func TestHubEndsEveryWatchAtAStop(t *testing.T) {
-	hubBubble(t, func(t *testing.T, s *watchedStore, r *Watches, stop func()) {
+	pollerBubble(t, func(t *testing.T, s *watchedStore, r *Watches, stop func()) {
 		var all []<-chan ingest.TaskEvent
 		for i := range 100 {
 			id := fmt.Sprint(i)

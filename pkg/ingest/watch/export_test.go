@@ -7,6 +7,6 @@ import (
 
 const Buffer = watchBuffer
 
-func (r *Watches) SetEvery(d time.Duration)     { r.hub.every = d }
-func (r *Watches) Every() time.Duration         { return r.hub.every }
-func (r *Watches) Look(ctx context.Context) int { return r.hub.look(ctx) }
+func (r *Watches) SetEvery(d time.Duration)     { r.every = d }
+func (r *Watches) Every() time.Duration         { return r.every }
+func (r *Watches) Look(ctx context.Context) int { return r.look(ctx) }

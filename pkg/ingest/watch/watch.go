@@ -24,19 +24,21 @@ const (
 	watchBuffer = 32
 )
 
-// Watches follows tasks. Run must run for Watch to see changes.
+// Watches follows tasks: one poller serves all watchers of a process. Run must run for Watch to see changes.
 type Watches struct {
 	store taskstate.Store
-	hub   *hub
+	log   *slog.Logger
+	every time.Duration
+	wake  chan struct{}
+
+	mu       sync.Mutex
+	watchers map[string]map[*watcher]struct{} // by task id
 }
 
 // NewWatches makes a Watches.
 func NewWatches(store taskstate.Store, log *slog.Logger) *Watches {
-	return &Watches{store: store, hub: newHub(store, log)}
+	return &Watches{store: store, log: log, every: watchEvery, wake: make(chan struct{}, 1), watchers: map[string]map[*watcher]struct{}{}}
 }
-
-// Run feeds the watchers until ctx ends.
-func (r *Watches) Run(ctx context.Context) error { return r.hub.run(ctx) }
 
 // Watch follows one task; see Service. taskstate.ErrNotFound.
 func (r *Watches) Watch(ctx context.Context, c ingest.Caller, id string, after int64) (<-chan ingest.TaskEvent, error) {
@@ -71,11 +73,11 @@ func (r *Watches) Watch(ctx context.Context, c ingest.Caller, id string, after i
 		close(w.out)
 		return w.out, nil
 	}
-	r.hub.add(ctx, w)
+	r.add(ctx, w)
 	return w.out, nil
 }
 
-// watcher is one client of the hub.
+// watcher is one client.
 type watcher struct {
 	id   string
 	out  chan ingest.TaskEvent
@@ -214,66 +216,50 @@ func asOf(t taskstate.Task, tr taskstate.Transition, c carried) taskstate.Task {
 	return t
 }
 
-// hub is the one poller that serves all watchers of a process.
-type hub struct {
-	store taskstate.Store
-	log   *slog.Logger
-	every time.Duration
-	wake  chan struct{}
-
-	mu       sync.Mutex
-	watchers map[string]map[*watcher]struct{} // by task id
-}
-
-// newHub makes a hub; run must run.
-func newHub(store taskstate.Store, log *slog.Logger) *hub {
-	return &hub{store: store, log: log, every: watchEvery, wake: make(chan struct{}, 1), watchers: map[string]map[*watcher]struct{}{}}
-}
-
 // add puts a watcher in until ctx ends or its task does.
-func (h *hub) add(ctx context.Context, w *watcher) {
-	h.mu.Lock()
-	if h.watchers[w.id] == nil {
-		h.watchers[w.id] = map[*watcher]struct{}{}
+func (r *Watches) add(ctx context.Context, w *watcher) {
+	r.mu.Lock()
+	if r.watchers[w.id] == nil {
+		r.watchers[w.id] = map[*watcher]struct{}{}
 	}
-	h.watchers[w.id][w] = struct{}{}
-	h.mu.Unlock()
-	context.AfterFunc(ctx, func() { h.remove(w) })
+	r.watchers[w.id][w] = struct{}{}
+	r.mu.Unlock()
+	context.AfterFunc(ctx, func() { r.remove(w) })
 	select {
-	case h.wake <- struct{}{}:
+	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
 // remove takes a watcher out and closes its channel, once.
-func (h *hub) remove(w *watcher) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	set := h.watchers[w.id]
+func (r *Watches) remove(w *watcher) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	set := r.watchers[w.id]
 	if _, ok := set[w]; !ok {
 		return
 	}
 	delete(set, w)
 	if len(set) == 0 {
-		delete(h.watchers, w.id)
+		delete(r.watchers, w.id)
 	}
 	close(w.out)
 }
 
-// run looks while anybody watches and sleeps otherwise.
-func (h *hub) run(ctx context.Context) error {
+// Run feeds the watchers until ctx ends. It looks while anybody watches and sleeps otherwise.
+func (r *Watches) Run(ctx context.Context) error {
 	for {
 		select { // nobody watches
 		case <-ctx.Done():
 			return nil
-		case <-h.wake:
+		case <-r.wake:
 		}
-		for n := 1; n > 0; n = h.look(ctx) {
-			pause := time.NewTimer(h.every * time.Duration((n+watchChunk-1)/watchChunk))
+		for n := 1; n > 0; n = r.look(ctx) {
+			pause := time.NewTimer(r.every * time.Duration((n+watchChunk-1)/watchChunk))
 			select {
 			case <-ctx.Done():
 				pause.Stop()
-				h.closeAll()
+				r.closeAll()
 				return nil
 			case <-pause.C:
 			}
@@ -282,48 +268,48 @@ func (h *hub) run(ctx context.Context) error {
 }
 
 // closeAll ends every watch at a stop.
-func (h *hub) closeAll() {
-	h.mu.Lock()
+func (r *Watches) closeAll() {
+	r.mu.Lock()
 	var all []*watcher
-	for _, set := range h.watchers {
+	for _, set := range r.watchers {
 		all = slices.AppendSeq(all, maps.Keys(set))
 	}
-	h.mu.Unlock()
+	r.mu.Unlock()
 	for _, w := range all {
-		h.remove(w)
+		r.remove(w)
 	}
 }
 
 // look reads all watched tasks and serves their watchers; it answers how many tasks are watched.
 // An error is logged and the next look tries again.
-func (h *hub) look(ctx context.Context) int {
-	ids := h.ids()
+func (r *Watches) look(ctx context.Context) int {
+	ids := r.ids()
 	for chunk := range slices.Chunk(ids, watchChunk) {
-		if err := h.serve(ctx, chunk); err != nil && ctx.Err() == nil {
-			h.log.WarnContext(ctx, "watch: tasks could not be read", slog.Any("error", err))
+		if err := r.serve(ctx, chunk); err != nil && ctx.Err() == nil {
+			r.log.WarnContext(ctx, "watch: tasks could not be read", slog.Any("error", err))
 		}
 	}
 	return len(ids)
 }
 
 // ids lists the watched tasks.
-func (h *hub) ids() []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Collect(maps.Keys(h.watchers))
+func (r *Watches) ids() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.watchers))
 }
 
 // serve reads the tasks of ids and, only for those that changed, their logs.
-func (h *hub) serve(ctx context.Context, ids []string) error {
-	tasks, err := h.store.GetMany(ctx, taskstate.System(), ids)
+func (r *Watches) serve(ctx context.Context, ids []string) error {
+	tasks, err := r.store.GetMany(ctx, taskstate.System(), ids)
 	if err != nil {
 		return err
 	}
 	changed := map[string]taskstate.Task{}
 	after := map[string]int64{}
-	h.mu.Lock()
+	r.mu.Lock()
 	for _, t := range tasks {
-		for w := range h.watchers[t.ID] {
+		for w := range r.watchers[t.ID] {
 			if t.UpdatedAt.Equal(w.seen.UpdatedAt) && t.Status == w.seen.Status {
 				continue
 			}
@@ -333,11 +319,11 @@ func (h *hub) serve(ctx context.Context, ids []string) error {
 			}
 		}
 	}
-	h.mu.Unlock()
+	r.mu.Unlock()
 	if len(changed) == 0 {
 		return nil
 	}
-	log, err := h.store.TransitionsOf(ctx, after, watchLog)
+	log, err := r.store.TransitionsOf(ctx, after, watchLog)
 	if err != nil {
 		return err
 	}
@@ -346,23 +332,23 @@ func (h *hub) serve(ctx context.Context, ids []string) error {
 		byTask[tr.TaskID] = append(byTask[tr.TaskID], tr)
 	}
 	for id, t := range changed {
-		h.deliver(t, after[id], byTask[id])
+		r.deliver(t, after[id], byTask[id])
 	}
 	return nil
 }
 
 // deliver offers one task's news after a transition to its watchers and lets those go for whom it ended. Who has not seen that
 // transition, because it came after the row was read or was up to date with it, waits for the next look: it would miss some.
-func (h *hub) deliver(t taskstate.Task, after int64, log []taskstate.Transition) {
-	h.mu.Lock()
+func (r *Watches) deliver(t taskstate.Task, after int64, log []taskstate.Transition) {
+	r.mu.Lock()
 	var ended []*watcher
-	for w := range h.watchers[t.ID] {
+	for w := range r.watchers[t.ID] {
 		if w.last >= after && w.offer(t, log) {
 			ended = append(ended, w)
 		}
 	}
-	h.mu.Unlock()
+	r.mu.Unlock()
 	for _, w := range ended {
-		h.remove(w)
+		r.remove(w)
 	}
 }
