@@ -1,6 +1,7 @@
 package embedtest
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -93,10 +94,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, f Fault) (status
 
 // huge writes until the other side has enough of it.
 func (s *Server) huge(w http.ResponseWriter) {
-	block := make([]byte, 1<<20)
-	for i := range block {
-		block[i] = ' '
-	}
+	block := bytes.Repeat([]byte{' '}, 1<<20)
 	for range 1 << 10 {
 		if _, err := w.Write(block); err != nil {
 			return

@@ -2,10 +2,14 @@ package openai
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,21 +26,20 @@ const (
 
 // shape is how one kind of service is spoken to.
 type shape struct {
-	api    API
-	path   string // below the base URL
-	encode func(cfg Config, texts []string, numbers bool) ([]byte, error)
-	parse  func(reply []byte, n int) ([][]float32, error)
+	api   API
+	path  string // below the base URL
+	parse func(reply []byte, n int) ([][]float32, error)
 }
 
 func shapeFor(api API, path string) shape {
 	switch api {
 	case APITEI:
-		return shape{api: api, path: orPath(path, "/embed"), encode: encodeTEI, parse: parseTEI}
+		return shape{api: api, path: orPath(path, "/embed"), parse: parseTEI}
 	case APIOllama:
-		return shape{api: api, path: orPath(path, "/api/embed"), encode: encodeOllama, parse: parseOllama}
+		return shape{api: api, path: orPath(path, "/api/embed"), parse: parseOllama}
 	case APIOpenAI, APIAuto:
 	}
-	return shape{api: APIOpenAI, path: orPath(path, "/embeddings"), encode: encodeOpenAI, parse: parseOpenAI}
+	return shape{api: APIOpenAI, path: orPath(path, "/embeddings"), parse: parseOpenAI}
 }
 
 // orPath is empty when the base URL already ends in the end point.
@@ -169,37 +172,23 @@ func (e *Embedder) ask(ctx context.Context, base, path string, out any) (reached
 	return false, nil
 }
 
-// encodeOpenAI asks for base64 of float32 values, a third of the bytes of their decimals and much less work for both
-// sides; with numbers, for the arrays that every service has. A service that knows no format gives arrays anyway.
-func encodeOpenAI(cfg Config, texts []string, numbers bool) ([]byte, error) {
-	format := "base64"
-	if numbers {
-		format = ""
+// encode is the body of a request. OpenAI's shape asks for base64 of float32 values, a third of the bytes of their decimals
+// and much less work for both sides; with numbers, for the arrays that every service has. A service that knows no format
+// gives arrays anyway.
+func (s shape) encode(cfg Config, texts []string, numbers bool) ([]byte, error) {
+	body := map[string]any{"model": cfg.Model, "input": texts}
+	switch {
+	case s.api == APITEI:
+		body = map[string]any{"inputs": texts, "truncate": false, "normalize": true}
+	case s.api == APIOllama:
+		body["truncate"] = false
+	case !numbers:
+		body["encoding_format"] = "base64"
 	}
-	return json.Marshal(struct {
-		Model      string   `json:"model"`
-		Input      []string `json:"input"`
-		Dimensions int      `json:"dimensions,omitempty"`
-		Format     string   `json:"encoding_format,omitempty"`
-	}{cfg.Model, texts, cfg.Dimensions, format})
-}
-
-func encodeTEI(cfg Config, texts []string, _ bool) ([]byte, error) {
-	return json.Marshal(struct {
-		Inputs     []string `json:"inputs"`
-		Truncate   bool     `json:"truncate"`
-		Normalize  bool     `json:"normalize"`
-		Dimensions int      `json:"dimensions,omitempty"`
-	}{texts, false, true, cfg.Dimensions})
-}
-
-func encodeOllama(cfg Config, texts []string, _ bool) ([]byte, error) {
-	return json.Marshal(struct {
-		Model      string   `json:"model"`
-		Input      []string `json:"input"`
-		Truncate   bool     `json:"truncate"`
-		Dimensions int      `json:"dimensions,omitempty"`
-	}{cfg.Model, texts, false, cfg.Dimensions})
+	if cfg.Dimensions > 0 {
+		body["dimensions"] = cfg.Dimensions
+	}
+	return json.Marshal(body)
 }
 
 // errNoVectors: a reply is no embedding at all.
@@ -271,4 +260,64 @@ func plain(in []embedding, n int) ([][]float32, error) {
 		vectors[i] = v
 	}
 	return vectors, nil
+}
+
+// embedding decodes a vector strictly: encoding/json alone would read null as 0.
+// A base64 string of little-endian float32 is read too; some servers send it unasked.
+type embedding []float32
+
+var errNotVector = errors.New("an embedding that is not an array of numbers")
+
+// UnmarshalJSON takes syntactically valid JSON, as encoding/json gives it.
+func (v *embedding) UnmarshalJSON(data []byte) error {
+	text := strings.TrimSpace(string(data))
+	if strings.HasPrefix(text, `"`) {
+		return v.fromBase64(strings.Trim(text, `"`))
+	}
+	if !strings.HasPrefix(text, "[") || !strings.HasSuffix(text, "]") {
+		return errNotVector
+	}
+	text = strings.TrimSpace(text[1 : len(text)-1])
+	out := make([]float32, 0, strings.Count(text, ",")+1)
+	for text != "" {
+		number, rest, more := strings.Cut(text, ",")
+		number = strings.TrimSpace(number)
+		value, err := strconv.ParseFloat(number, 32)
+		switch {
+		case errors.Is(err, strconv.ErrRange), number == "null":
+			// Too large for a float32, or a NaN that a careful encoder made null: Check names the text.
+			value = math.NaN()
+		case err != nil:
+			return fmt.Errorf("%w: %.20s", errNotVector, number)
+		}
+		out = append(out, float32(value))
+		if !more {
+			break
+		}
+		text = rest
+	}
+	*v = out
+	return nil
+}
+
+func (v *embedding) fromBase64(text string) error {
+	raw, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(raw)%4 != 0 {
+		return errNotVector
+	}
+	out := make([]float32, len(raw)/4)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+	*v = out
+	return nil
+}
+
+// badJSON names the one syntax error that has a meaning: NaN and Infinity are not JSON, but Python writes them.
+func badJSON(err error) error {
+	text := err.Error()
+	if strings.Contains(text, "invalid character 'N'") || strings.Contains(text, "invalid character 'I'") {
+		return fmt.Errorf("%w: %w", embed.ErrNotFinite, err)
+	}
+	return fmt.Errorf("reply is not what it should be: %w", err)
 }
