@@ -82,8 +82,16 @@ func (r planning) visibleVectors(ctx context.Context, version string) (map[embed
 	if version == "" {
 		return out, nil
 	}
+	type seen struct { // a segment of the visible version
+		planned
+		index int
+		text  embedcache.TextHash
+	}
 	for after, more := -1, true; more; {
-		page, err := r.visiblePage(ctx, version, after)
+		args := []any{version, after, planPage}
+		page, err := dbq.Collect(ctx, r.w.d.Store, "read the visible version's vectors", r.w.q.Get("VisibleVectors"), args, func(rows *sql.Rows) (s seen, err error) {
+			return s, rows.Scan(&s.index, &s.text, &s.vector, &s.birth)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -94,26 +102,4 @@ func (r planning) visibleVectors(ctx context.Context, version string) (map[embed
 		more = len(page) == planPage
 	}
 	return out, nil
-}
-
-// seen is a segment of the visible version.
-type seen struct {
-	planned
-	index int
-	text  embedcache.TextHash
-}
-
-// visiblePage reads one page of a version's vectors after an index.
-func (r planning) visiblePage(ctx context.Context, version string, after int) ([]seen, error) {
-	args := []any{version, after, planPage}
-	return sqldb.ReadAll(ctx, r.w.d.Store, "read the visible version's vectors", r.w.q.Get("VisibleVectors"), args, func(rows *sql.Rows) (seen, error) {
-		var s seen
-		var text string
-		if err := rows.Scan(&s.index, &text, &s.vector, &s.birth); err != nil {
-			return s, err
-		}
-		var err error
-		s.text, err = embedcache.ParseHash(text)
-		return s, err
-	})
 }
