@@ -135,18 +135,26 @@ func (r paying) missingTexts(ctx context.Context) ([]int, error) {
 		wanted = append(wanted, i)
 	}
 	for page := range slices.Chunk(wanted, embedcache.CacheLookup) {
-		known, err := r.w.cache.Known(ctx, r.w.d.Embedder.Model().Key, r.hashes(page))
+		part, err := r.unknown(ctx, page, r.fits)
 		if err != nil {
 			return nil, err
 		}
-		for _, i := range page {
-			if dim, ok := known[r.spool.items[i].hash]; !ok || !r.fits(dim) {
-				missing = append(missing, i)
-			}
-		}
+		missing = append(missing, part...)
 		r.report(ingest.StageEmbed, percentExtract, 0, len(r.plan.items))
 	}
 	return missing, nil
+}
+
+// unknown are those segments whose text the embedding cache does not have with a dimension that will do.
+func (r paying) unknown(ctx context.Context, indexes []int, does func(dim int) bool) ([]int, error) {
+	known, err := r.w.cache.Known(ctx, r.w.d.Embedder.Model().Key, r.hashes(indexes))
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(indexes), func(i int) bool {
+		dim, ok := known[r.spool.items[i].hash]
+		return ok && does(dim)
+	}), nil
 }
 
 // unpaid leaves out texts that stand in the embedding cache by now: a run that was paused beyond its lease does not know yet that it
@@ -156,19 +164,7 @@ func (r paying) unpaid(ctx context.Context, indexes []int) ([]int, error) {
 	if elapsed(r.looked, r.w.d.Clock()) < r.w.d.Policy.Lease/3 {
 		return indexes, nil
 	}
-	var out []int
-	for page := range slices.Chunk(indexes, embedcache.CacheLookup) {
-		known, err := r.w.cache.Known(ctx, r.w.d.Embedder.Model().Key, r.hashes(page))
-		if err != nil {
-			return nil, err
-		}
-		for _, i := range page {
-			if _, paid := known[r.spool.items[i].hash]; !paid {
-				out = append(out, i)
-			}
-		}
-	}
-	return out, nil
+	return r.unknown(ctx, indexes, func(int) bool { return true })
 }
 
 // elapsed is the time between two looks at the clock, also where one of its readings stands still: the monotonic one does

@@ -7,8 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/millweir/millweir/pkg/batcher"
 	"github.com/millweir/millweir/pkg/crash"
@@ -71,7 +77,11 @@ func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mo
 		d: d, cfg: cfg, q: cat.Queries(), cat: cat, mount: mount, cache: cache, before: before,
 		embeds: newGate(embedsAtOnce), rows: newGate(rowsAtOnce), vectors: newGate(vectorsAtOnce),
 	}
-	w.group()
+	w.works = batcher.New(batcher.Config{Workers: groupWorkers, MinConcurrent: worksMinConcurrent, Most: worksMost, MaxWait: groupWait}, w.loadTogether)
+	w.parts = batcher.New(batcher.Config{
+		Workers: rowsWorkers, MinConcurrent: rowsMinConcurrent, Most: rowsMost, MaxWait: groupWait,
+		Expect: func(int) bool { return w.before.Load() > 0 }, Gather: rowsGather, Split: ingest.Splits,
+	}, w.rowsTogether)
 	return w, nil
 }
 
@@ -255,4 +265,57 @@ func message(f *ingest.Failure, cause string) string {
 		return cause
 	}
 	return fmt.Sprintf("%s. %s", cause, f.Remedy)
+}
+
+// What the runs of one process do together: each batcher is one group commit.
+const (
+	worksMinConcurrent = 8
+	worksMost          = 32
+	groupWorkers       = 2
+	groupWait          = 100 * time.Millisecond
+)
+
+const tracerName = "github.com/millweir/millweir/pkg/ingest"
+
+// staged runs a stage in a span below the attempt's. Without a name, and where nobody records the attempt, it only calls f.
+func (r *run) staged(ctx context.Context, name string, f func(context.Context) error) error {
+	parent := trace.SpanFromContext(ctx)
+	if name == "" || !parent.IsRecording() {
+		return f(ctx)
+	}
+	ctx, span := parent.TracerProvider().Tracer(tracerName).Start(ctx, name)
+	defer span.End()
+	err := f(ctx)
+	if r.spool != nil {
+		span.SetAttributes(attribute.Int("millweir.segments", len(r.spool.items)))
+	}
+	if u := unwanted(""); err != nil && !errors.As(err, &u) {
+		span.SetStatus(codes.Error, taskstate.Shorten(r.w.d.Redact(err.Error())))
+	}
+	return err
+}
+
+// maxRanges bounds the ranges of pages that a result names.
+const maxRanges = 100
+
+// pageRanges writes ascending page numbers as a reader would: "3, 7-9".
+func pageRanges(pages []int) string {
+	var out []string
+	for i := 0; i < len(pages); {
+		first, last := pages[i], pages[i]
+		for i++; i < len(pages) && pages[i] == last+1; i++ {
+			last++
+		}
+		if len(out) == maxRanges {
+			return strings.Join(append(out, "…"), ", ")
+		}
+		out = append(out, strconv.Itoa(first))
+		if last > first {
+			out[len(out)-1] += "-" + strconv.Itoa(last)
+		}
+	}
+	if len(pages) >= ingest.MaxUnread {
+		out = append(out, "…") // there may be more
+	}
+	return strings.Join(out, ", ")
 }
