@@ -3,9 +3,13 @@ package upload
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/google/uuid"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
@@ -96,6 +100,15 @@ func (r *acceptRun) pairs(ctx context.Context, what, name string, keys map[sqldb
 	return r.query(ctx, what, r.app.q.Any(name, len(params)/2), params, scan)
 }
 
+// list runs a statement with one list of ids, unless there is nothing to look for.
+func (r *acceptRun) list(ctx context.Context, what, name string, ids iter.Seq[string], scan func(*sql.Rows) error) error {
+	list := sqldb.Padded(slices.Sorted(ids))
+	if len(list) == 0 {
+		return nil
+	}
+	return r.query(ctx, what, r.app.q.List(name, len(list)), sqldb.Args(list), scan)
+}
+
 // replays looks for the tasks of earlier requests with the same keys.
 func (r *acceptRun) replays(ctx context.Context) error {
 	keys := map[tasks.UserKey]bool{}
@@ -163,18 +176,15 @@ func (r *acceptRun) lockDocuments(ctx context.Context) error {
 			ids[id] = true
 		}
 	}
-	if len(ids) > 0 {
-		list := sqldb.Padded(slices.Sorted(maps.Keys(ids)))
-		err := r.query(ctx, "lock documents", r.app.q.List("DocumentsWhole", len(list)), sqldb.Args(list), func(rows *sql.Rows) error {
-			d, err := catalog.ScanWholeDocument(rows)
-			if d.DeletedAt.IsZero() {
-				r.documents[d.ID] = d
-			}
-			return err
-		})
-		if err != nil {
-			return err
+	err := r.list(ctx, "lock documents", "DocumentsWhole", maps.Keys(ids), func(rows *sql.Rows) error {
+		d, err := catalog.ScanWholeDocument(rows)
+		if d.DeletedAt.IsZero() {
+			r.documents[d.ID] = d
 		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	for _, w := range r.works {
 		d, found := r.documents[r.documentID(w)]
@@ -217,15 +227,131 @@ func (r *acceptRun) readLatest(ctx context.Context) error {
 			ids[w.got.document.LatestTask] = true
 		}
 	})
-	if len(ids) == 0 {
-		return nil
-	}
-	list := sqldb.Padded(slices.Sorted(maps.Keys(ids)))
-	return r.query(ctx, "read the documents' last tasks", r.app.q.List("TasksBrief", len(list)), sqldb.Args(list), func(rows *sql.Rows) error {
+	return r.list(ctx, "read the documents' last tasks", "TasksBrief", maps.Keys(ids), func(rows *sql.Rows) error {
 		var id string
 		var t taskBrief
 		err := rows.Scan(&id, &t.status, &t.payload, &t.path)
 		r.latest[id] = t
 		return err
 	})
+}
+
+// findBases finds the bases that the uploads go to, makes default ones, and keeps all of them from being deleted meanwhile.
+func (r *acceptRun) findBases(ctx context.Context) error {
+	if err := r.findDocumentBases(ctx); err != nil {
+		return err
+	}
+	byID, byName := map[dbq.Pair]ingest.Base{}, map[dbq.Pair]ingest.Base{}
+	ids, names := map[dbq.Pair]bool{}, map[dbq.Pair]bool{}
+	for _, w := range r.works {
+		if id := w.baseID(); id != "" && (w.state == acceptOpen || w.state == acceptAnswered) {
+			ids[dbq.Pair{id, w.c.Scope.UserID}] = true
+		}
+	}
+	if err := r.readBases(ctx, "BasesOfUsers", ids, func(b ingest.Base) { byID[dbq.Pair{b.ID, b.UserID}] = b }); err != nil {
+		return err
+	}
+	r.each(acceptOpen, func(w *acceptWork) {
+		if _, found := byID[dbq.Pair{w.baseID(), w.c.Scope.UserID}]; !found && w.u.DocumentID == "" {
+			names[dbq.Pair{w.c.Scope.UserID, w.u.Base}] = true
+		}
+	})
+	named := func(b ingest.Base) { byName[dbq.Pair{b.UserID, b.Name}] = b }
+	if err := r.readBases(ctx, "BasesNamed", names, named); err != nil {
+		return err
+	}
+	if err := r.makeDefaults(ctx, names, byName); err != nil {
+		return err
+	}
+	for _, w := range r.works {
+		b, found := byID[dbq.Pair{w.baseID(), w.c.Scope.UserID}]
+		if !found && w.u.DocumentID == "" && w.state == acceptOpen {
+			b, found = byName[dbq.Pair{w.c.Scope.UserID, w.u.Base}]
+		}
+		switch {
+		case found:
+			w.base, w.got.baseName = b, b.Name
+		case w.state != acceptOpen: // the base of a replay may be gone
+		case w.u.Base == ingest.DefaultBase && w.u.DocumentID == "" && r.full != nil:
+			w.refuse(r.full)
+		case w.u.Base == ingest.DefaultBase && w.u.DocumentID == "":
+			w.again()
+		default:
+			w.refuse(ingest.ErrBaseNotFound)
+		}
+	}
+	return nil
+}
+
+// baseID is the base's id as far as the upload knows it: its document's or replay's, or what may be one by its look; empty: a name.
+func (w *acceptWork) baseID() string {
+	if w.base.ID != "" {
+		return w.base.ID
+	}
+	if uuid.Validate(w.u.Base) == nil {
+		return w.u.Base
+	}
+	return ""
+}
+
+// findDocumentBases finds the bases of documents that get a new version.
+func (r *acceptRun) findDocumentBases(ctx context.Context) error {
+	renewed := map[dbq.Pair]bool{}
+	r.each(acceptOpen, func(w *acceptWork) {
+		if w.u.DocumentID != "" {
+			renewed[dbq.Pair{w.u.DocumentID, w.c.Scope.UserID}] = true
+		}
+	})
+	bases := map[dbq.Pair]string{}
+	err := r.pairs(ctx, "find the documents' bases", "DocumentsBase", renewed, func(rows *sql.Rows) error {
+		var k dbq.Pair
+		var base string
+		err := rows.Scan(&k[0], &k[1], &base)
+		bases[k] = base
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.each(acceptOpen, func(w *acceptWork) {
+		if w.u.DocumentID == "" {
+			return
+		}
+		if w.base.ID = bases[dbq.Pair{w.u.DocumentID, w.c.Scope.UserID}]; w.base.ID == "" {
+			w.refuse(ingest.ErrDocumentNotFound)
+		}
+	})
+	return nil
+}
+
+// readBases reads and locks bases.
+func (r *acceptRun) readBases(ctx context.Context, name string, keys map[dbq.Pair]bool, take func(ingest.Base)) error {
+	return r.pairs(ctx, "find bases", name, keys, func(rows *sql.Rows) error {
+		var b ingest.Base
+		err := rows.Scan(&b.ID, &b.UserID, &b.Name)
+		take(b)
+		return err
+	})
+}
+
+// makeDefaults makes the default bases that are missing; another process may do the same at once.
+func (r *acceptRun) makeDefaults(ctx context.Context, names map[dbq.Pair]bool, found map[dbq.Pair]ingest.Base) error {
+	missing := map[dbq.Pair]bool{}
+	for k := range names {
+		if _, there := found[k]; !there && k[1] == ingest.DefaultBase && r.full == nil {
+			missing[k] = true
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	var params []any
+	users := slices.SortedFunc(maps.Keys(missing), dbq.Pair.Compare)
+	for _, k := range users {
+		params = append(params, ingest.NewID(), k[0], ingest.DefaultBase, ingest.DefaultBase, r.m.Now, r.m.Now, catalog.Never())
+	}
+	if _, err := r.tx.ExecContext(ctx, r.app.q.Rows("BasesInsert", len(users)), params...); err != nil {
+		return fmt.Errorf("make default bases: %w", err)
+	}
+	return r.readBases(ctx, "BasesNamed", missing, func(b ingest.Base) { found[dbq.Pair{b.UserID, b.Name}] = b })
 }

@@ -7,11 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/files"
-	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
 )
 
 // storedFile is a row of stored_file that holds an upload's bytes.
@@ -73,11 +72,7 @@ func (r *acceptRun) lockFiles(ctx context.Context) error {
 			wanted[stored.id] = w.fileKey()
 		}
 	}
-	if len(wanted) == 0 {
-		return nil
-	}
-	list := sqldb.Padded(slices.Sorted(maps.Keys(wanted)))
-	return r.query(ctx, "lock stored files", r.app.q.List("FilesLock", len(list)), sqldb.Args(list), func(rows *sql.Rows) error {
+	return r.list(ctx, "lock stored files", "FilesLock", maps.Keys(wanted), func(rows *sql.Rows) error {
 		var f storedFile
 		err := rows.Scan(&f.id, &f.path, &f.bytes, &f.faulty)
 		r.files[wanted[f.id]] = f
