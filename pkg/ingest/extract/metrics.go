@@ -15,29 +15,20 @@ var (
 	peakDesc     = prometheus.NewDesc("ingest_extract_child_peak_bytes", "Largest resident size that any child reached.", nil, nil)
 )
 
-// collector shows a pool's Stats when it is scraped.
-type collector struct{ pool *Pool }
-
 // Collector shows the pool's children and what confines them; a process registers it once.
-func (p *Pool) Collector() prometheus.Collector { return collector{p} }
-
-// Describe implements prometheus.Collector.
-func (c collector) Describe(out chan<- *prometheus.Desc) {
-	prometheus.DescribeByCollect(c, out)
-}
-
-// Collect implements prometheus.Collector.
-func (c collector) Collect(out chan<- prometheus.Metric) {
-	s := c.pool.Stats()
-	for name, active := range map[sandbox.Layer]bool{sandbox.Landlock: s.Landlock, sandbox.Seccomp: s.Seccomp, sandbox.Namespaces: s.Namespaces} {
-		value := 0.0
-		if active {
-			value = 1
+func (p *Pool) Collector() prometheus.Collector {
+	return prometheus.CollectorFunc(func(out chan<- prometheus.Metric) {
+		s := p.Stats()
+		for name, active := range map[sandbox.Layer]bool{sandbox.Landlock: s.Landlock, sandbox.Seccomp: s.Seccomp, sandbox.Namespaces: s.Namespaces} {
+			value := 0.0
+			if active {
+				value = 1
+			}
+			out <- prometheus.MustNewConstMetric(layerDesc, prometheus.GaugeValue, value, string(name))
 		}
-		out <- prometheus.MustNewConstMetric(layerDesc, prometheus.GaugeValue, value, string(name))
-	}
-	out <- prometheus.MustNewConstMetric(childrenDesc, prometheus.GaugeValue, float64(s.Live))
-	out <- prometheus.MustNewConstMetric(startedDesc, prometheus.CounterValue, float64(s.Started))
-	out <- prometheus.MustNewConstMetric(killedDesc, prometheus.CounterValue, float64(s.Killed))
-	out <- prometheus.MustNewConstMetric(peakDesc, prometheus.GaugeValue, float64(s.PeakBytes))
+		out <- prometheus.MustNewConstMetric(childrenDesc, prometheus.GaugeValue, float64(s.Live))
+		out <- prometheus.MustNewConstMetric(startedDesc, prometheus.CounterValue, float64(s.Started))
+		out <- prometheus.MustNewConstMetric(killedDesc, prometheus.CounterValue, float64(s.Killed))
+		out <- prometheus.MustNewConstMetric(peakDesc, prometheus.GaugeValue, float64(s.PeakBytes))
+	})
 }

@@ -15,7 +15,6 @@ const (
 // TableWriter gathers the rows of one table.
 type TableWriter struct {
 	Out    *Sink
-	page   int
 	header string
 	rows   strings.Builder
 	count  int
@@ -33,7 +32,7 @@ func (t *TableWriter) Row(cells []string) error {
 	}
 	if len(cells) == 1 && t.count == 0 {
 		// A frame around text, not a table.
-		return t.Out.Block(ingest.Block{Kind: ingest.BlockParagraph, Text: cells[0], Page: t.page})
+		return t.Out.Block(ingest.Block{Kind: ingest.BlockParagraph, Text: cells[0]})
 	}
 	line := strings.Join(cells, cellSeparator)
 	t.count++
@@ -59,5 +58,5 @@ func (t *TableWriter) Row(cells []string) error {
 func (t *TableWriter) Flush() error {
 	text := t.rows.String()
 	t.rows.Reset()
-	return t.Out.Block(ingest.Block{Kind: ingest.BlockTable, Text: text, Page: t.page})
+	return t.Out.Block(ingest.Block{Kind: ingest.BlockTable, Text: text})
 }
