@@ -125,7 +125,7 @@ func TestDotOfOddLengths(t *testing.T) {
 	}
 }
 
-// What doc.go says about memory: the values and at most 250 bytes a row.
+// What the package says about memory: the values and at most 250 bytes a row.
 // It is not parallel: the heap is the whole process's.
 func TestMemoryPerRow(t *testing.T) {
 	const rows, dim = 20_000, 32
