@@ -130,13 +130,10 @@ func contraction(text string) int {
 
 func numberEnd(text string) int {
 	count := 0
-	for i, c := range text {
-		if count == 3 || !unicode.IsNumber(c) {
-			return i
-		}
+	return span(text, func(c rune) bool {
 		count++
-	}
-	return len(text)
+		return count <= 3 && unicode.IsNumber(c)
+	})
 }
 
 // signsEnd is the end of a run of signs that begins at from, with the line ends behind it.
