@@ -346,7 +346,13 @@ func (s *Store) publish(file *os.File, name string) error {
 	return s.syncDir()
 }
 
+// remove deletes a file that no collection has open; one that was made in the meantime stays.
 func (s *Store) remove(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.collections[name] != nil {
+		return nil
+	}
 	if err := s.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
