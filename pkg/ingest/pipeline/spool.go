@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"os"
 
@@ -59,12 +60,18 @@ func (s *spool) add(seg ingest.Segment) error {
 	if len(s.items) >= maxSegments {
 		return ingest.Permanent(ingest.CodeLimitExceeded, "Split the document into smaller ones.", "split: more than %d segments", maxSegments)
 	}
-	s.record = appendSegment(s.record[:0], seg)
+	text := seg.Text
+	seg.Text = "" // it stands in front of the rest, so that it can be read alone
+	rest, err := json.Marshal(seg)
+	if err != nil {
+		return fmt.Errorf("spool segment %d: %w", seg.Index, err)
+	}
+	s.record = append(append(s.record[:0], text...), rest...)
 	if _, err := s.w.Write(s.record); err != nil {
 		return fmt.Errorf("spool segment %d: %w", seg.Index, files.SpaceError(err))
 	}
 	s.items = append(s.items, spooled{
-		hash: sha256.Sum256(s.record[:len(seg.Text)]), offset: s.at, length: int32(len(s.record)), text: int32(len(seg.Text)),
+		hash: sha256.Sum256(s.record[:len(text)]), offset: s.at, length: int32(len(s.record)), text: int32(len(text)),
 	})
 	s.at += int64(len(s.record))
 	return nil
@@ -76,7 +83,13 @@ func (s *spool) get(i int) (ingest.Segment, error) {
 	if err != nil {
 		return ingest.Segment{}, err
 	}
-	return segmentOf(i, record, int(s.items[i].text)), nil
+	var seg ingest.Segment
+	text := s.items[i].text
+	if err := json.Unmarshal(record[text:], &seg); err != nil {
+		return ingest.Segment{}, fmt.Errorf("read segment %d from the spool: %w", i, err)
+	}
+	seg.Text = string(record[:text])
+	return seg, nil
 }
 
 // text reads the text of segment i, as get does.
@@ -92,37 +105,6 @@ func (s *spool) read(i int, length int32) ([]byte, error) {
 		return nil, fmt.Errorf("read segment %d from the spool: %w", i, err)
 	}
 	return record, nil
-}
-
-// appendSegment writes a segment as its text, its numbers and its headings, each with its length before it.
-func appendSegment(b []byte, seg ingest.Segment) []byte {
-	b = append(b, seg.Text...)
-	for _, n := range []int64{int64(seg.Page), seg.ByteStart, seg.ByteEnd, int64(seg.Tokens), int64(len(seg.HeadingPath))} {
-		b = binary.AppendVarint(b, n)
-	}
-	for _, h := range seg.HeadingPath {
-		b = binary.AppendVarint(b, int64(len(h)))
-		b = append(b, h...)
-	}
-	return b
-}
-
-// segmentOf reads what appendSegment wrote in this process; text is the length of its text.
-func segmentOf(index int, record []byte, text int) ingest.Segment {
-	seg := ingest.Segment{Index: index, Text: string(record[:text])}
-	rest := record[text:]
-	number := func() int64 {
-		n, used := binary.Varint(rest)
-		rest = rest[used:]
-		return n
-	}
-	seg.Page, seg.ByteStart, seg.ByteEnd, seg.Tokens = int(number()), number(), number(), int(number())
-	for range number() {
-		n := number()
-		seg.HeadingPath = append(seg.HeadingPath, string(rest[:n]))
-		rest = rest[n:]
-	}
-	return seg
 }
 
 // flush makes everything added readable.
