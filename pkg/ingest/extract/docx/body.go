@@ -223,12 +223,12 @@ func (d *docxBody) send(text string, p *docxParagraph) error {
 	b := ingest.Block{Kind: ingest.BlockParagraph, Text: text}
 	level := p.outline
 	if level == 0 {
-		level = d.styles.level(p.style)
+		level = inherited(d.styles.levels, d.styles.basedOn, p.style)
 	}
 	switch {
 	case level > 0:
 		b.Kind, b.Level, b.Text = ingest.BlockHeading, level, document.Squeeze(text)
-	case p.list || d.styles.list(p.style):
+	case p.list || inherited(d.styles.listed, d.styles.basedOn, p.style):
 		b.Kind = ingest.BlockList
 	}
 	return d.out.Block(b)

@@ -132,30 +132,16 @@ func (s *docxStyles) named(name string) {
 func (s *docxStyles) end(string) error  { return nil }
 func (s *docxStyles) text([]byte) error { return nil }
 
-// level is the heading level of a style or of the styles that it is based on.
-func (s *docxStyles) level(id string) int {
+// inherited is what a style has, or else the nearest of those that it is based on; zero: none of them has it.
+func inherited[T comparable](has map[string]T, basedOn map[string]string, id string) (value T) {
+	var none T
 	for range 12 {
-		if level := s.levels[id]; level > 0 {
-			return level
+		if value = has[id]; value != none || basedOn[id] == "" {
+			return value
 		}
-		if id = s.basedOn[id]; id == "" {
-			return 0
-		}
+		id = basedOn[id]
 	}
-	return 0
-}
-
-// list tells whether a style makes its paragraphs list items.
-func (s *docxStyles) list(id string) bool {
-	for range 12 {
-		if s.listed[id] {
-			return true
-		}
-		if id = s.basedOn[id]; id == "" {
-			return false
-		}
-	}
-	return false
+	return none
 }
 
 // outlineLevel turns w:outlineLvl (0-based; 9 is body text) into a heading level.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -179,12 +180,11 @@ func (p *pdfDocument) pageFailed(page int, err error) error {
 
 // pdfiumRefusal tells PDFium's own answers from a trap.
 func pdfiumRefusal(err error) bool {
-	for _, known := range []error{pdferrors.ErrUnknown, pdferrors.ErrFile, pdferrors.ErrFormat, pdferrors.ErrPassword, pdferrors.ErrSecurity, pdferrors.ErrPage, pdferrors.ErrUnexpected, pdferrors.ErrSuccess} {
-		if errors.Is(err, known) {
-			return true
-		}
+	known := []error{
+		pdferrors.ErrUnknown, pdferrors.ErrFile, pdferrors.ErrFormat, pdferrors.ErrPassword, pdferrors.ErrSecurity, pdferrors.ErrPage,
+		pdferrors.ErrUnexpected, pdferrors.ErrSuccess,
 	}
-	return !strings.Contains(err.Error(), "wasm")
+	return slices.ContainsFunc(known, func(k error) bool { return errors.Is(err, k) }) || !strings.Contains(err.Error(), "wasm")
 }
 
 // pageText is all text of a page (0-based) in PDFium's order.
