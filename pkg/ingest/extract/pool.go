@@ -1,3 +1,24 @@
+// Package extract reads documents: a Pool turns their bytes into blocks of text. Package detect tells what a
+// file is.
+//
+// Every reader runs in a resident child process without files, network or environment of its own (package
+// child), because a hostile document can overflow Go's stack or exhaust its memory, and neither can be
+// recovered in process. The parent opens the file, names the reader, passes the descriptor, and treats what
+// comes back as an attacker's data.
+//
+// What stands between a child that a document took over and the rest, outermost first:
+//   - namespaces of its own for users, network, IPC, mounts and processes, where the system gives them (process.go);
+//   - limits of the kernel: no file grows, no core, few descriptors, memory (package sandbox);
+//   - landlock without any rule: no file by name, no port, no signal to others;
+//   - a list of system calls: no new descriptor, process or code, and no way to loosen any of this (sandbox/seccomp_linux.go);
+//   - the parent, which counts what comes back and kills over time, memory or threads (jobrun.go, watchdog.go).
+//
+// EXTRACT_SANDBOX=require refuses to read without landlock and the list of calls; the log's "sandbox ready"
+// and ingest_extract_sandbox_layer say what is in force.
+//
+// Packages, from below: document (input, sink, failures) · charset, archive · detect · one for each format:
+// pdf, docx, html, markdown, plaintext · formats (all of them) · frame (the protocol) and sandbox · child ·
+// extract. A new format is a package here and a line in formats.
 package extract
 
 import (
@@ -11,6 +32,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -442,4 +464,31 @@ func (p *Pool) Close() error {
 		return os.RemoveAll(p.cacheDir)
 	}
 	return nil
+}
+
+var (
+	layerDesc = prometheus.NewDesc("ingest_extract_sandbox_layer",
+		"1 while children that read documents are confined by the layer, 0 while not or before the first child.", []string{"layer"}, nil)
+	childrenDesc = prometheus.NewDesc("ingest_extract_children", "Child processes alive that read documents.", nil, nil)
+	startedDesc  = prometheus.NewDesc("ingest_extract_children_started_total", "Child processes started to read documents.", nil, nil)
+	killedDesc   = prometheus.NewDesc("ingest_extract_children_killed_total", "Child processes killed over a limit or at a stop.", nil, nil)
+	peakDesc     = prometheus.NewDesc("ingest_extract_child_peak_bytes", "Largest resident size that any child reached.", nil, nil)
+)
+
+// Collector shows the pool's children and what confines them; a process registers it once.
+func (p *Pool) Collector() prometheus.Collector {
+	return prometheus.CollectorFunc(func(out chan<- prometheus.Metric) {
+		s := p.Stats()
+		for name, active := range map[sandbox.Layer]bool{sandbox.Landlock: s.Landlock, sandbox.Seccomp: s.Seccomp, sandbox.Namespaces: s.Namespaces} {
+			value := 0.0
+			if active {
+				value = 1
+			}
+			out <- prometheus.MustNewConstMetric(layerDesc, prometheus.GaugeValue, value, string(name))
+		}
+		out <- prometheus.MustNewConstMetric(childrenDesc, prometheus.GaugeValue, float64(s.Live))
+		out <- prometheus.MustNewConstMetric(startedDesc, prometheus.CounterValue, float64(s.Started))
+		out <- prometheus.MustNewConstMetric(killedDesc, prometheus.CounterValue, float64(s.Killed))
+		out <- prometheus.MustNewConstMetric(peakDesc, prometheus.GaugeValue, float64(s.PeakBytes))
+	})
 }
