@@ -2,6 +2,7 @@ package local
 
 import (
 	"slices"
+	"strings"
 	"unicode"
 
 	"golang.org/x/text/cases"
@@ -41,7 +42,7 @@ var functionWords = setOf("the", "of", "and", "to", "in", "a", "is", "that", "it
 	"been", "would", "than", "then", "so", "no", "any", "into", "each", "i", "my", "me", "our", "your", "these", "those")
 
 // functionRunes are the same for Chinese and Japanese.
-var functionRunes = runesOf("的了是在和不有也就都而及与或之其这那为以于我他她它们你会对到说要着被把从让吗呢吧のはがをにへとでもやかな")
+var functionRunes = setOf([]rune("的了是在和不有也就都而及与或之其这那为以于我他她它们你会对到说要着被把从让吗呢吧のはがをにへとでもやかな")...)
 
 type count struct {
 	n      int
@@ -195,29 +196,20 @@ func classOf(r rune) class {
 func fold(text string) []rune {
 	decomposed := norm.NFKD.String(text)
 	folded := cases.Fold().String(decomposed)
-	runes := make([]rune, 0, len(folded))
-	for _, r := range folded {
+	plain := strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Mn, r) {
-			continue
+			return -1
 		}
-		runes = append(runes, r)
-	}
+		return r
+	}, folded)
 	// Hangul syllables were taken apart into letters; put them together again.
-	return []rune(norm.NFC.String(string(runes)))
+	return []rune(norm.NFC.String(plain))
 }
 
-func setOf(words ...string) map[string]bool {
-	set := make(map[string]bool, len(words))
-	for _, w := range words {
-		set[w] = true
-	}
-	return set
-}
-
-func runesOf(text string) map[rune]bool {
-	set := map[rune]bool{}
-	for _, r := range text {
-		set[r] = true
+func setOf[T comparable](members ...T) map[T]bool {
+	set := make(map[T]bool, len(members))
+	for _, m := range members {
+		set[m] = true
 	}
 	return set
 }

@@ -193,12 +193,12 @@ func (s *Store) create(ctx context.Context, name string, reply any) error {
 		return err
 	}
 	tenants := "/api/v2/tenants"
-	if err := s.post(ctx, tenants, map[string]string{"name": s.cfg.Tenant}, nil); err != nil && !isStatus(err, http.StatusConflict) {
-		return err
-	}
-	databases := tenants + "/" + url.PathEscape(s.cfg.Tenant) + "/databases"
-	if err := s.post(ctx, databases, map[string]string{"name": s.cfg.Database}, nil); err != nil && !isStatus(err, http.StatusConflict) {
-		return err
+	for _, missing := range []struct{ path, name string }{
+		{tenants, s.cfg.Tenant}, {tenants + "/" + url.PathEscape(s.cfg.Tenant) + "/databases", s.cfg.Database},
+	} {
+		if err := s.post(ctx, missing.path, map[string]string{"name": missing.name}, nil); err != nil && !isStatus(err, http.StatusConflict) {
+			return err
+		}
 	}
 	return s.post(ctx, s.root, body, reply)
 }
