@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -98,6 +99,37 @@ func TestShapesAreFoundAndSpoken(t *testing.T) {
 			requireVectors(t, texts, vectors)
 			require.Equal(t, ingest.Model{Key: "http/test-model", Dim: local.Dim}, e.Model())
 			require.Len(t, server.Effects(), 1)
+		})
+	}
+}
+
+// What a service is asked for is what its kind knows, to the name: one that is not known is refused or, worse, ignored.
+func TestBodiesAreWhatEachServiceKnows(t *testing.T) {
+	t.Parallel()
+	for api, want := range map[openai.API]string{
+		openai.APIOpenAI: `{"model":"test-model","input":["one","two"],"dimensions":8,"encoding_format":"base64"}`,
+		openai.APITEI:    `{"inputs":["one","two"],"truncate":false,"normalize":true,"dimensions":8}`,
+		openai.APIOllama: `{"model":"test-model","input":["one","two"],"truncate":false,"dimensions":8}`,
+	} {
+		t.Run(string(api), func(t *testing.T) {
+			t.Parallel()
+			bodies := make(chan string, 8)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if body, err := io.ReadAll(r.Body); err == nil && r.Method == http.MethodPost {
+					bodies <- string(body)
+				}
+				w.Header().Set("X-Should-Retry", "false")
+				http.Error(w, "no", http.StatusInternalServerError)
+			}))
+			t.Cleanup(server.Close)
+			for _, dimensions := range []int{8, 0} {
+				e := newEmbedder(t, server.URL, func(cfg *openai.Config) { cfg.API, cfg.Dimensions = api, dimensions })
+				_, err := e.Embed(t.Context(), []string{"one", "two"})
+				requireFailure(t, err, ingest.CodeEmbed, false)
+			}
+			require.JSONEq(t, want, <-bodies)
+			require.JSONEq(t, strings.Replace(want, `,"dimensions":8`, "", 1), <-bodies)
+			require.Empty(t, bodies)
 		})
 	}
 }
