@@ -14,7 +14,8 @@ import (
 
 func TestDOCX(t *testing.T) {
 	t.Parallel()
-	const styles = `<w:styles><w:style w:styleId="a"><w:name w:val="heading 2"/></w:style><w:style w:styleId="b"><w:basedOn w:val="a"/></w:style><w:style w:styleId="o"><w:pPr><w:outlineLvl w:val="2"/></w:pPr></w:style></w:styles>`
+	const styles = `<w:styles><w:style w:styleId="a"><w:name w:val="heading 2"/></w:style><w:style w:styleId="b"><w:basedOn w:val="a"/></w:style><w:style w:styleId="o"><w:pPr><w:outlineLvl w:val="2"/></w:pPr></w:style>` +
+		`<w:style w:styleId="l"><w:name w:val="List Bullet"/></w:style><w:style w:styleId="i"><w:basedOn w:val="l"/></w:style></w:styles>`
 	const notes = `<w:footnotes><w:footnote w:type="separator" w:id="0"><w:p><w:r><w:t>SEP</w:t></w:r></w:p></w:footnote><w:footnote w:id="1"><w:p><w:r><w:t>the note</w:t></w:r></w:p></w:footnote></w:footnotes>`
 	p := func(inner string) string { return "<w:p>" + inner + "</w:p>" }
 	r := func(text string) string { return "<w:r><w:t>" + text + "</w:t></w:r>" }
@@ -30,6 +31,7 @@ func TestDOCX(t *testing.T) {
 		"only the fallback": {p(`<mc:AlternateContent><mc:Fallback>` + r("old") + `</mc:Fallback></mc:AlternateContent>`), []string{"p old"}},
 		"hidden text":       {p(`<w:r><w:rPr><w:vanish/></w:rPr><w:t>SECRET</w:t></w:r>` + r("seen")), []string{"p seen"}},
 		"lists":             {p(`<w:pPr><w:numPr><w:numId w:val="3"/></w:numPr></w:pPr>` + r("item")), []string{"l item"}},
+		"inherited lists":   {p(`<w:pPr><w:pStyle w:val="i"/></w:pPr>` + r("item")), []string{"l item"}},
 		"tables":            {`<w:tbl><w:tr><w:tc>` + p(r("a")) + p(r("b")) + `</w:tc><w:tc>` + p(r("c")) + `</w:tc></w:tr><w:tr><w:tc><w:tbl><w:tr><w:tc>` + p(r("in")) + `</w:tc></w:tr></w:tbl>` + p("") + `</w:tc><w:tc>` + p(r("d")) + `</w:tc></w:tr></w:tbl>`, []string{"t a b | c\nin | d"}},
 		"fields and links":  {p(`<w:r><w:instrText>HYPERLINK x</w:instrText></w:r><w:hyperlink>` + r("link") + `</w:hyperlink><w:sdt><w:sdtPr><w:placeholder><w:t>no</w:t></w:placeholder></w:sdtPr><w:sdtContent>` + r(" control") + `</w:sdtContent></w:sdt>`), []string{"p link control"}},
 		"formulas":          {p(`<m:oMath><m:r><m:t>x+y</m:t></m:r></m:oMath>`), []string{"p x+y"}},
