@@ -27,7 +27,8 @@ type App struct {
 	*catalog.Catalog
 	Cache *embedcache.Cache
 
-	worker func() (*pipeline.Worker, error)
+	// Worker makes what runs documents. pipeline.ErrNoWorker when a part is missing.
+	Worker func() (*pipeline.Worker, error)
 }
 
 // New makes an App over parts, a folder and the settings.
@@ -59,9 +60,6 @@ func New(d ingest.Deps, folder *files.Folder, cfg ingest.Config) (*App, error) {
 	}
 	a.Uploads = upload.New(d, cfg, cat, a.Mount, door)
 	a.Sweeper = sweep.New(d, cfg, cat, a.Mount, a.Keys, door, a.Cache, a.Deleter)
-	a.worker = func() (*pipeline.Worker, error) { return pipeline.New(d, cfg, cat, a.Mount, a.Cache, before) }
+	a.Worker = func() (*pipeline.Worker, error) { return pipeline.New(d, cfg, cat, a.Mount, a.Cache, before) }
 	return a, nil
 }
-
-// Worker makes what runs documents. pipeline.ErrNoWorker when a part is missing.
-func (a *App) Worker() (*pipeline.Worker, error) { return a.worker() }
