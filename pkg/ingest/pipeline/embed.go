@@ -267,15 +267,10 @@ func (r paying) agreeOnModel(ctx context.Context) error {
 
 // firstVector is a vector of this run, or nil when it needs no new one.
 func (r paying) firstVector(ctx context.Context) ([]float32, error) {
-	for i, p := range r.plan.items {
-		if p.birth != r.work.version {
-			continue
-		}
-		got, err := r.vectorsOf(ctx, []int{i})
-		if err != nil {
-			return nil, err
-		}
-		return got[r.spool.items[i].hash], nil
+	i := slices.IndexFunc(r.plan.items, func(p planned) bool { return p.birth == r.work.version })
+	if i < 0 {
+		return nil, nil
 	}
-	return nil, nil
+	got, err := r.vectorsOf(ctx, []int{i})
+	return got[r.spool.items[i].hash], err
 }

@@ -35,8 +35,6 @@ type spool struct {
 	w     *bufio.Writer
 	at    int64
 	items []spooled
-
-	record []byte // the last one added, for the next one's room
 }
 
 // newSpool makes an empty spool in the system's temporary folder.
@@ -66,14 +64,14 @@ func (s *spool) add(seg ingest.Segment) error {
 	if err != nil {
 		return fmt.Errorf("spool segment %d: %w", seg.Index, err)
 	}
-	s.record = append(append(s.record[:0], text...), rest...)
-	if _, err := s.w.Write(s.record); err != nil {
+	record := append([]byte(text), rest...)
+	if _, err := s.w.Write(record); err != nil {
 		return fmt.Errorf("spool segment %d: %w", seg.Index, files.SpaceError(err))
 	}
 	s.items = append(s.items, spooled{
-		hash: sha256.Sum256(s.record[:len(text)]), offset: s.at, length: int32(len(s.record)), text: int32(len(text)),
+		hash: sha256.Sum256(record[:len(text)]), offset: s.at, length: int32(len(record)), text: int32(len(text)),
 	})
-	s.at += int64(len(s.record))
+	s.at += int64(len(record))
 	return nil
 }
 
