@@ -31,23 +31,19 @@ type shape struct {
 	parse func(reply []byte, n int) ([][]float32, error)
 }
 
-func shapeFor(api API, path string) shape {
+func shapeFor(api API, base string) shape {
+	s := shape{api: APIOpenAI, path: "/embeddings", parse: parseOpenAI}
 	switch api {
 	case APITEI:
-		return shape{api: api, path: orPath(path, "/embed"), parse: parseTEI}
+		s = shape{api: api, path: "/embed", parse: parseTEI}
 	case APIOllama:
-		return shape{api: api, path: orPath(path, "/api/embed"), parse: parseOllama}
+		s = shape{api: api, path: "/api/embed", parse: parseOllama}
 	case APIOpenAI, APIAuto:
 	}
-	return shape{api: APIOpenAI, path: orPath(path, "/embeddings"), parse: parseOpenAI}
-}
-
-// orPath is empty when the base URL already ends in the end point.
-func orPath(base, path string) string {
-	if strings.HasSuffix(base, path) {
-		return ""
+	if strings.HasSuffix(base, s.path) {
+		s.path = "" // the base URL is the end point itself
 	}
-	return path
+	return s
 }
 
 // refusal tells whether a status means that the texts themselves are refused.
