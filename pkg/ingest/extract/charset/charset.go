@@ -157,10 +157,7 @@ func Guess(sample []byte) (Charset, bool) {
 		return c, true
 	}
 	gb := Charset{Name: "gb18030", Enc: simplifiedchinese.GB18030}
-	if Decodes(gb, sample) {
-		return gb, true
-	}
-	return Charset{}, false
+	return gb, Decodes(gb, sample)
 }
 
 // Decodes tells whether the sample becomes text: no replacement characters and hardly any controls.

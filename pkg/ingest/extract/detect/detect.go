@@ -163,12 +163,9 @@ func plainText(head []byte, size int64) (string, bool) {
 		return string(whole), controlShare(whole) <= charset.MaxControlShare
 	}
 	sample := head[:min(len(head), 8<<10)]
-	if bytes.IndexByte(sample, 0) < 0 && controlShare(sample) > charset.MaxControlShare {
-		return "", false
-	}
 	if bytes.IndexByte(sample, 0) < 0 {
 		// Some other charset: which one is decided when it is read.
-		return string(bytes.ToValidUTF8(head, []byte("?"))), true
+		return string(bytes.ToValidUTF8(head, []byte("?"))), controlShare(sample) <= charset.MaxControlShare
 	}
 	c, ok := charset.Guess(sample)
 	if !ok || !(strings.HasPrefix(c.Name, "utf-16") || strings.HasPrefix(c.Name, "utf-32")) {
