@@ -89,9 +89,11 @@ func (r planning) visibleVectors(ctx context.Context, version string) (map[embed
 	}
 	for after, more := -1, true; more; {
 		args := []any{version, after, planPage}
-		page, err := dbq.Collect(ctx, r.w.d.Store, "read the visible version's vectors", r.w.q.Get("VisibleVectors"), args, func(rows *sql.Rows) (s seen, err error) {
-			return s, rows.Scan(&s.index, &s.text, &s.vector, &s.birth)
-		})
+		scan := func(rows *sql.Rows) (s seen, err error) {
+			err = rows.Scan(&s.index, &s.text, &s.vector, &s.birth)
+			return s, err
+		}
+		page, err := dbq.Collect(ctx, r.w.d.Store, "read the visible version's vectors", r.w.q.Get("VisibleVectors"), args, scan)
 		if err != nil {
 			return nil, err
 		}
