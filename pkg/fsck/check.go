@@ -1,14 +1,23 @@
+// Package fsck judges a whole installation by the rules of deploy/docs/rules.md: the log of tasks, their rows, documents,
+// versions, segments, vectors, files, the queue and its dead letters, and, where a lab keeps them, what the embedding
+// service was asked (effects) and what clients saw (client log).
+//
+// Check is the one entry point. Each rule says how many events it judged; one whose evidence is missing is "not
+// judged", never "passed". Rules I1–I11 are those of package history. Repair mends what Check found in the vector store.
+//
+// Memory: tasks are read in pages and their logs streamed; a document's segments are held one version at a time. What
+// grows is the dead letters (one key each) and, in a lab, effects and the client log.
+//
+// Rows of a living installation move while they are looked at: what looks wrong is read again before it is called a
+// violation, and rules that need a world at rest say so (Options.Rest).
 package fsck
 
 import (
-	"bufio"
+	"cmp"
 	"context"
 	"database/sql"
 	"embed"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingestq"
@@ -22,6 +31,7 @@ var queryFiles embed.FS
 
 // checker is one check in work.
 type checker struct {
+	Findings
 	e     Evidence
 	o     Options
 	q     sqldb.Queries
@@ -35,16 +45,8 @@ type checker struct {
 	client      *clientView
 	effects     map[string][]Effect // of paid calls, by task, in their order
 	acks        map[string][]Ack    // by delivery
-	strays      []Stray
-	missing     []Missing
 	wants       map[string][]wanted // by base: vectors that the store was not asked for yet
-
-	suspects []Suspect
-	lost     []Lost
-	unnamed  []string // files without a row at the first look
-	orphans  []string
-	young    int
-	unknown  int64
+	unnamed     []string            // files without a row at the first look
 }
 
 // death names one end in DEAD.
@@ -77,6 +79,25 @@ type Missing struct {
 	Held                        bool // the store has it with other metadata: its values are taken where the cache has none
 }
 
+// Suspect is a document whose row, or whose files' rows, are not what they were.
+type Suspect struct {
+	Document string
+	Flaws    int64 // violations that are its
+}
+
+// Lost is what a repair cannot make again, with the way to it.
+type Lost struct{ Document, Reason string }
+
+// keptFindings bounds the findings of each kind that are kept for Repair.
+const keptFindings = 1_000_000
+
+// keep adds a finding.
+func keep[T any](findings *[]T, one T) {
+	if len(*findings) < keptFindings {
+		*findings = append(*findings, one)
+	}
+}
+
 // Check judges the installation. Errors: what kept it from looking; violations are in the report.
 func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 	if o.Patience <= 0 {
@@ -85,15 +106,13 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 	if o.InFlight <= 0 {
 		o.InFlight = 2 // ingest.NewDefaultConfig
 	}
-	c := &checker{
-		e: e, o: o, q: sqldb.MustLoad(queryFiles, "queries", e.DB.Dialect()), db: e.DB.Reader(),
-		tally: history.NewTally(history.DefaultExamples), deadLetters: map[death]*deadLetterState{}, wants: map[string][]wanted{},
-	}
-	if o.FileAge == 0 {
-		c.o.FileAge = DefaultFileAge
+	o.FileAge = cmp.Or(o.FileAge, DefaultFileAge)
+	c := newChecker(e.DB)
+	c.e, c.o = e, o
+	if o.History {
+		c.log = history.New(history.Options{Policy: o.Policy, Since: o.Since})
 	}
 	for _, r := range rules {
-		c.tally.Declare(r.id, r.sentence)
 		switch {
 		case r.later != "":
 			c.tally.NotJudged(r.id, r.later)
@@ -101,50 +120,61 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 			c.tally.NotJudged(r.id, "only with the history")
 		}
 	}
-	for _, step := range c.steps() {
+	// The order is what a living installation needs: the queue is looked at before the rows that it names.
+	for _, step := range []struct {
+		what    string
+		history bool // only with the history
+		run     func(ctx context.Context) error
+	}{
+		{"read the clock", false, c.readClock},
+		{"look at the queue", false, c.readQueue},
+		{"check user ids", false, c.judgeUsers},
+		{"read the client log", true, c.readClient},
+		{"read effects", true, c.readEffects},
+		{"read acknowledgements", true, c.readAcks},
+		{"read tasks", false, c.readTasks},
+		{"check dead letters", false, c.judgeDeadLetters},
+		{"check documents", false, c.readDocuments},
+		{"list the upload folder", false, c.listFiles},
+		{"check vectors", false, c.listVectors},
+		{"check files", false, c.readFiles},
+		{"check the queue", true, c.judgeQueue},
+		{"check the partitions", true, c.judgeMoves},
+		{"check the outbox", true, c.judgeOutbox},
+		{"check the client log", true, c.judgeClient},
+		{"check the counts", true, c.judgeStats},
+		{"scan logs", true, c.scanLogs},
+		{"look again for files without a row", false, c.judgeOrphans},
+	} {
+		if step.history && !o.History {
+			continue
+		}
 		if err := step.run(ctx); err != nil {
 			return Findings{}, fmt.Errorf("%s: %w", step.what, err)
 		}
 	}
-	return c.findings(), nil
+	c.Report = c.report()
+	return c.Findings, nil
 }
 
-// step is one part of a check.
-type step struct {
-	what string
-	run  func(ctx context.Context) error
+// newChecker makes one that has looked at nothing.
+func newChecker(db DB) *checker {
+	c := &checker{
+		q: sqldb.MustLoad(queryFiles, "queries", db.Dialect()), db: db.Reader(), tally: history.NewTally(history.DefaultExamples),
+		deadLetters: map[death]*deadLetterState{}, wants: map[string][]wanted{},
+	}
+	for _, r := range rules {
+		c.tally.Declare(r.id, r.sentence)
+	}
+	return c
 }
 
-// steps are in the order that a living installation needs: the queue is looked at before the rows that it names.
-func (c *checker) steps() []step {
-	out := []step{
-		{"read the clock", c.readClock},
-		{"look at the queue", c.readQueue},
-		{"check user ids", c.judgeUsers},
+// report is what all rules said.
+func (c *checker) report() history.Report {
+	if c.log == nil {
+		return c.tally.Report()
 	}
-	if c.o.History {
-		out = append(out, step{"read the client log", c.readClient}, step{"read effects", c.readEffects},
-			step{"read acknowledgements", c.readAcks})
-	}
-	out = append(out, step{"read tasks", c.readTasks}, step{"check dead letters", c.judgeDeadLetters}, step{"check documents", c.readDocuments},
-		step{"list the upload folder", c.listFiles}, step{"check vectors", c.listVectors}, step{"check files", c.readFiles})
-	if c.o.History {
-		out = append(out, step{"check the queue", c.judgeQueue}, step{"check the partitions", c.judgeMoves}, step{"check the outbox", c.judgeOutbox}, step{"check the client log", c.judgeClient},
-			step{"check the counts", c.judgeStats}, step{"scan logs", c.scanLogs})
-	}
-	return append(out, step{"look again for files without a row", c.judgeOrphans})
-}
-
-// findings closes the check.
-func (c *checker) findings() Findings {
-	report := c.tally.Report()
-	if c.log != nil {
-		report = append(c.log.Report(), report...)
-	}
-	return Findings{
-		Report: report, Strays: c.strays, Missing: c.missing, Suspects: c.suspects, Orphans: c.orphans, Lost: c.lost,
-		Young: c.young, Uncompared: c.unknown,
-	}
+	return append(c.log.Report(), c.tally.Report()...)
 }
 
 // bad notes a violation.
@@ -163,6 +193,13 @@ func (c *checker) verdict(ok bool, id, about, format string, args ...any) {
 	}
 }
 
+// notJudged says why rules have nothing to go by.
+func (c *checker) notJudged(why string, ids ...string) {
+	for _, id := range ids {
+		c.tally.NotJudged(id, why)
+	}
+}
+
 // readClock reads the database's time.
 func (c *checker) readClock(ctx context.Context) error {
 	m, err := c.e.DB.Moment(ctx)
@@ -170,45 +207,10 @@ func (c *checker) readClock(ctx context.Context) error {
 	return err
 }
 
-// readQueue looks at the queue, before the rows that its deliveries name are read.
-func (c *checker) readQueue(ctx context.Context) error {
-	if c.e.Queue == nil {
-		for _, id := range []string{"I15", "I18", "I19", "I20", "I21", "L4", "L5", "L6"} {
-			c.tally.NotJudged(id, "no queue to look at")
-		}
-		return nil
-	}
-	state, err := c.e.Queue.Look(ctx)
-	if err != nil {
-		return err
-	}
-	c.queue = &state
-	return nil
-}
-
-// readLines gives each JSON line to f; a last line without its end is dropped.
-func readLines[T any](r io.Reader, f func(T)) error {
-	lines := bufio.NewReader(r)
-	for n := 1; ; n++ {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		var v T
-		if err := json.Unmarshal(line, &v); err != nil {
-			return fmt.Errorf("line %d: %w", n, err)
-		}
-		f(v)
-	}
-}
-
 // judgeStats is I34.
 func (c *checker) judgeStats(ctx context.Context) error {
 	if c.e.Stats == nil || !c.o.Rest {
-		c.tally.NotJudged("I34", "needs a gateway to ask and a world at rest")
+		c.notJudged("needs a gateway to ask and a world at rest", "I34")
 		return nil
 	}
 	said, err := c.e.Stats(ctx)
@@ -228,16 +230,42 @@ func (c *checker) judgeStats(ctx context.Context) error {
 // counts is GROUP BY status.
 func (c *checker) counts(ctx context.Context) (map[taskstate.Status]int64, error) {
 	out := map[taskstate.Status]int64{}
-	return out, c.each(ctx, c.q.Get("Counts"), nil, func(scan func(...any) error) error {
+	return out, c.each(ctx, func(rows *sql.Rows) error {
 		var s taskstate.Status
 		var n int64
-		err := scan(&s, &n)
+		err := rows.Scan(&s, &n)
 		out[s] = n
 		return err
-	})
+	}, c.q.Get("Counts"))
 }
 
-// each reads all rows of a statement.
-func (c *checker) each(ctx context.Context, query string, args []any, f func(scan func(...any) error) error) error {
-	return sqldb.Each(ctx, c.db, func(rows *sql.Rows) error { return f(rows.Scan) }, query, args...)
+// each calls f for every row of a query.
+func (c *checker) each(ctx context.Context, f func(*sql.Rows) error, query string, args ...any) error {
+	return sqldb.Each(ctx, c.db, f, query, args...)
+}
+
+// count reads the only number of a statement.
+func (c *checker) count(ctx context.Context, name string, args ...any) (n int64, err error) {
+	err = c.db.QueryRowContext(ctx, c.q.Get(name), args...).Scan(&n)
+	return n, err
+}
+
+// pageSize is how many rows are read at once.
+const pageSize = 500
+
+// pages gives the rows of a statement that goes by a key to f, a page at a time.
+func pages[T, K any](
+	ctx context.Context, c *checker, name string, scan func(*sql.Rows) (T, error), key func(T) K, f func(ctx context.Context, page []T) error,
+) error {
+	var after K
+	for {
+		page, err := sqldb.Collect(ctx, c.db, scan, c.q.Get(name), after, pageSize)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		if err := f(ctx, page); err != nil {
+			return err
+		}
+		after = key(page[len(page)-1])
+	}
 }

@@ -2,6 +2,7 @@ package fsck
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,11 +15,11 @@ type clientView struct {
 	accepted  map[string]ClientRecord // by task: answered with 2xx; taken out when its row was seen
 	bodies    map[string]string       // by task: hash of the accepted bytes
 	keys      map[clientKey]*keyUse
-	maybe     map[string]bool // hashes of uploads without an answer
+	maybe     bool // an upload has no answer
 	deleted   map[string]time.Time
-	withdrawn map[string]bool   // documents with a deletion that may have been done: it was not refused
-	unseen    map[string]string // documents that were accepted, with a task of theirs; taken out when their rows were seen
-	searches  []ClientRecord
+	withdrawn map[string]bool      // documents with a deletion that may have been done: it was not refused
+	unseen    map[string]string    // documents that were accepted, with a task of theirs; taken out when their rows were seen
+	searches  []time.Time          // when those with an answer began
 	hits      map[string][]seenHit // by document
 	watched   map[string]map[string][]ClientRecord
 	made      map[string]bool // every task that an answer named
@@ -42,23 +43,19 @@ type seenHit struct {
 	version      int64
 }
 
-// clientRules are judged by the client log alone.
-var clientRules = []string{"I13", "I14", "I35"}
-
 // readClient gathers the clients' log.
 func (c *checker) readClient(context.Context) error {
 	if c.e.Client == nil {
-		for _, id := range clientRules {
-			c.tally.NotJudged(id, "no client log")
-		}
+		c.notJudged("no client log", "I13", "I14", "I35")
 		return nil
 	}
 	if !c.o.WholeClient {
-		c.tally.NotJudged("I13", "the client log does not say that it is whole")
+		c.notJudged("the client log does not say that it is whole", "I13")
 	}
 	v := &clientView{
-		accepted: map[string]ClientRecord{}, bodies: map[string]string{}, keys: map[clientKey]*keyUse{}, maybe: map[string]bool{},
-		deleted: map[string]time.Time{}, withdrawn: map[string]bool{}, unseen: map[string]string{}, hits: map[string][]seenHit{}, watched: map[string]map[string][]ClientRecord{}, made: map[string]bool{},
+		accepted: map[string]ClientRecord{}, bodies: map[string]string{}, keys: map[clientKey]*keyUse{}, made: map[string]bool{},
+		deleted: map[string]time.Time{}, withdrawn: map[string]bool{}, unseen: map[string]string{}, hits: map[string][]seenHit{},
+		watched: map[string]map[string][]ClientRecord{},
 	}
 	c.client = v
 	return ReadClientLog(c.e.Client, func(r ClientRecord) error {
@@ -86,8 +83,7 @@ func (v *clientView) add(r ClientRecord) {
 		for _, h := range r.Hits {
 			v.hits[h.Document] = append(v.hits[h.Document], seenHit{r.User, r.Began, r.Ended, h.Version})
 		}
-		r.Hits = nil
-		v.searches = append(v.searches, r)
+		v.searches = append(v.searches, r.Began)
 	case OpOutage:
 		v.outages = append(v.outages, r)
 	case OpEvent:
@@ -124,7 +120,7 @@ func (v *clientView) addUpload(r ClientRecord) {
 			}
 		}
 	case OutcomeMaybe:
-		v.maybe[r.BodyHash] = true
+		v.maybe = true
 	case OutcomeRefused:
 	}
 }
@@ -138,7 +134,7 @@ func (v *clientView) asked(t taskstate.Task) bool {
 		k := v.keys[clientKey{t.UserID, sentKey(t.IdempotencyKey)}]
 		return k != nil && k.maybe
 	}
-	return len(v.maybe) > 0 // without a key nothing ties a lost request to its task but its bytes; the documents are checked apart
+	return v.maybe // without a key nothing ties a lost request to its task but its bytes; the documents are checked apart
 }
 
 // sentKey is a row's key as the request had it: the gateway adds the number of the file, "/1".
@@ -275,11 +271,11 @@ func (c *checker) judgeClient(context.Context) error {
 			c.verdict(!h.began.After(gone), "I29", document, "a search that began at %s found it, the deletion was answered at %s", stamp(h.began), stamp(gone))
 		}
 	}
-	for _, s := range v.searches {
-		for _, gone := range v.deleted {
-			if s.Began.After(gone) {
+	if len(v.deleted) > 0 {
+		first := slices.MinFunc(slices.Collect(maps.Values(v.deleted)), time.Time.Compare)
+		for _, began := range v.searches {
+			if began.After(first) {
 				c.judged("I29")
-				break
 			}
 		}
 	}

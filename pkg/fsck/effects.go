@@ -25,25 +25,29 @@ const (
 // readEffects reads what the embedding service was asked.
 func (c *checker) readEffects(context.Context) error {
 	if c.e.Effects == nil {
-		c.tally.NotJudged("I28", "no log of effects")
+		c.notJudged("no log of effects", "I28")
 		return nil
 	}
 	c.effects = map[string][]Effect{}
-	return readLines(c.e.Effects, func(e Effect) {
+	return readLines(c.e.Effects, func(e Effect) error {
 		if e.Task != "" {
 			c.effects[e.Task] = append(c.effects[e.Task], e)
 		}
+		return nil
 	})
 }
 
 // readAcks reads what was acknowledged.
 func (c *checker) readAcks(context.Context) error {
 	if c.e.Acks == nil {
-		c.tally.NotJudged("I17", "no log of acknowledgements")
+		c.notJudged("no log of acknowledgements", "I17")
 		return nil
 	}
 	c.acks = map[string][]Ack{}
-	return readLines(c.e.Acks, func(a Ack) { c.acks[a.ID] = append(c.acks[a.ID], a) })
+	return readLines(c.e.Acks, func(a Ack) error {
+		c.acks[a.ID] = append(c.acks[a.ID], a)
+		return nil
+	})
 }
 
 // judgeAcks is I17: between a claim and its outcome nobody but a script that looks first acknowledges its delivery.
@@ -62,8 +66,7 @@ func (c *checker) judgeAcks(t taskstate.Task, l *life) {
 
 // lostBefore reports whether the queue lost the delivery before that time: reconciling acknowledges what is gone, whatever its row says.
 func (c *checker) lostBefore(delivery string, at time.Time) bool {
-	ms, _ := idParts(delivery)
-	added := time.UnixMilli(int64(ms)) //nolint:gosec // a time of our own days
+	added := time.UnixMilli(millis(delivery))
 	return slices.ContainsFunc(c.o.Flushes, func(flush time.Time) bool {
 		return !added.After(flush) && flush.Add(-skew).Before(at)
 	})

@@ -3,6 +3,7 @@ package fsck
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"strconv"
 	"strings"
 	"time"
@@ -89,16 +90,15 @@ func (c *checker) judgeMoves(ctx context.Context) error {
 		return err
 	}
 	if c.e.Moves == nil {
-		for _, id := range []string{"I31", "I33"} {
-			c.tally.NotJudged(id, "no log of the partitioned queue")
-		}
+		c.notJudged("no log of the partitioned queue", "I31", "I33")
 		return nil
 	}
 	m := moves{c: c, holders: map[shard]*holder{}, orders: map[orderKey]*order{}, states: map[string]Move{}}
 	return readLines(c.e.Moves, m.add)
 }
 
-func (m *moves) add(v Move) {
+// add judges one move.
+func (m *moves) add(v Move) error {
 	at := shard{v.Topic, v.Group, v.Partition}
 	switch v.Op {
 	case MoveTake:
@@ -123,6 +123,7 @@ func (m *moves) add(v Move) {
 	case MoveHandle:
 		m.handle(at, v)
 	}
+	return nil
 }
 
 // take is I31: a lease is taken when nobody has it, and begins a higher epoch.
@@ -196,17 +197,15 @@ func (m *moves) status(v Move) {
 func (c *checker) judgeClaims(ctx context.Context) error {
 	type beginning struct {
 		task, entry string
-		at          time.Time
+		at          taskstate.DBTime
 	}
 	last, document := map[string]beginning{}, "" // the furthest entry that was begun, by partition
-	return c.each(ctx, c.q.Get("Beginnings"), nil, func(scan func(...any) error) error {
+	return c.each(ctx, func(rows *sql.Rows) error {
 		var b beginning
 		var of, delivery string
-		var at taskstate.DBTime
-		if err := scan(&of, &b.task, &delivery, &at); err != nil {
+		if err := rows.Scan(&of, &b.task, &delivery, &b.at); err != nil {
 			return err
 		}
-		b.at = at.Time
 		partition, entry, _ := strings.Cut(delivery, ":")
 		if strings.Trim(partition, "0123456789") != "" || !strings.Contains(entry, "-") {
 			return nil // of another queue
@@ -218,17 +217,22 @@ func (c *checker) judgeClaims(ctx context.Context) error {
 		b.entry = entry
 		before, again := last[partition]
 		if again {
-			ms, _ := idParts(b.entry)
-			furthest, _ := idParts(before.entry)
-			passed := ms < furthest && before.at.Add(laneSlack).Before(b.at)
+			passed := millis(entry) < millis(before.entry) && before.at.Add(laneSlack).Before(b.at.Time)
 			c.verdict(!passed, "I32", b.task, "it began by entry %s at %s, task %s of the same document by entry %s at %s",
-				delivery, stamp(b.at), before.task, before.entry, stamp(before.at))
+				delivery, stamp(b.at.Time), before.task, before.entry, stamp(before.at.Time))
 		}
-		if !again || compareEntries(before.entry, b.entry) < 0 {
+		if !again || compareEntries(before.entry, entry) < 0 {
 			last[partition] = b
 		}
 		return nil
-	})
+	}, c.q.Get("Beginnings"))
+}
+
+// millis is the time in the id of a stream's entry; 0 for what is none.
+func millis(id string) int64 {
+	left, _, _ := strings.Cut(id, "-")
+	ms, _ := strconv.ParseInt(left, 10, 64)
+	return ms
 }
 
 // compareEntries compares ids of stream entries; "" comes before all.

@@ -5,14 +5,10 @@ import (
 	"database/sql"
 	"encoding/json"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/taskstate"
 )
-
-// eventPage is how many events are read at once.
-const eventPage = 500
 
 // recordPrefix begins the id of a delivery that came over Kafka.
 const recordPrefix = "k:"
@@ -28,38 +24,25 @@ type event struct {
 
 // judgeOutbox is I16 and L3, as far as the table tells: it cannot ask the broker.
 func (c *checker) judgeOutbox(ctx context.Context) error {
-	judged := int64(0)
-	for after := int64(0); ; {
-		var page []event
-		err := c.each(ctx, c.q.Get("Events"), []any{after, eventPage}, func(scan func(...any) error) error {
-			e, err := scanEvent(scan)
-			page = append(page, e)
-			return err
-		})
-		if err != nil {
-			return err
-		}
+	empty := true
+	err := pages(ctx, c, "Events", scanEvent, func(e event) int64 { return e.seq }, func(_ context.Context, page []event) error {
+		empty = false
 		for _, e := range page {
 			c.judgeEvent(e)
 		}
-		if judged += int64(len(page)); len(page) < eventPage {
-			break
-		}
-		after = page[len(page)-1].seq
+		return nil
+	})
+	if empty {
+		c.notJudged("the outbox is empty", "I16", "L3")
 	}
-	if judged == 0 {
-		c.tally.NotJudged("I16", "the outbox is empty")
-		c.tally.NotJudged("L3", "the outbox is empty")
-	}
-	return nil
+	return err
 }
 
-// scanEvent reads a row of Events.
-func scanEvent(scan func(...any) error) (event, error) {
-	var e event
+// scanEvent reads the columns of Events.
+func scanEvent(rows *sql.Rows) (e event, err error) {
 	var lastError sql.NullString
 	var wake, created, sent, retry taskstate.DBTime
-	err := scan(&e.seq, &e.key, &e.status, &e.lease, &retry, &lastError, &wake, &created, &sent)
+	err = rows.Scan(&e.seq, &e.key, &e.status, &e.lease, &retry, &lastError, &wake, &created, &sent)
 	e.lastError, e.wake, e.created, e.sent, e.retry = lastError.String, wake.Time, created.Time, sent.Time, retry.Time
 	return e, err
 }
@@ -97,12 +80,11 @@ type transport struct {
 // transportOf reads the events of a task.
 func (c *checker) transportOf(ctx context.Context, taskID string) (transport, error) {
 	r := transport{deadLetters: map[int64]string{}}
-	err := c.each(ctx, c.q.Get("EventsOf"), []any{taskID}, func(scan func(...any) error) error {
-		var seq int64
+	err := c.each(ctx, func(rows *sql.Rows) error {
 		var status string
 		var payload []byte
 		var sent taskstate.DBTime
-		if err := scan(&seq, &status, &payload, &sent); err != nil {
+		if err := rows.Scan(&status, &payload, &sent); err != nil {
 			return err
 		}
 		var deadLetter struct {
@@ -119,12 +101,6 @@ func (c *checker) transportOf(ctx context.Context, taskID string) (transport, er
 			r.sent = sent.Time
 		}
 		return nil
-	})
+	}, c.q.Get("EventsOf"), taskID)
 	return r, err
-}
-
-// byOutbox reports whether the dead letter of a death went by the outbox: it is there, or was and retention has removed it.
-func (c *checker) byOutbox(ctx context.Context, t taskstate.Task) (bool, error) {
-	r, err := c.transportOf(ctx, t.ID)
-	return r.deadLetters[t.Fence] != "" || strings.HasPrefix(t.Delivery, recordPrefix), err
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,55 +22,38 @@ type deadLetterState struct {
 }
 
 // judgeDeath is the part of I18 that a row tells.
+//
+// On Kafka the dead letter is an event of the death's own transaction. One that is not SENT is owed, which L3 watches; after
+// retention took a SENT one, the record alone is left. Without an event, a death that came by the other transport has its
+// dead letter there.
 func (c *checker) judgeDeath(ctx context.Context, t taskstate.Task) error {
 	if c.e.Queue == nil || !c.o.DLQ || t.Status != taskstate.StatusDead {
 		return nil
 	}
 	s := &deadLetterState{died: t.UpdatedAt}
 	c.deadLetters[death{t.ID, t.Fence}] = s
-	if c.queue.Commits && t.DLQ != taskstate.DLQOwed {
-		return c.judgeSent(ctx, t, s)
-	}
-	switch t.DLQ {
-	case taskstate.DLQOwed:
+	if t.DLQ == taskstate.DLQOwed {
 		overdue := c.now.Sub(t.WakeAt) - c.o.Patience
 		c.verdict(overdue <= 0 && !c.o.Rest, "I18", t.ID, "its dead letter is owed since %s", stamp(t.UpdatedAt))
-	case taskstate.DLQNone:
-		if t.UpdatedAt.After(c.o.Since) {
-			sent, err := c.byOutbox(ctx, t)
-			if err != nil {
-				return err
-			}
-			c.verdict(sent, "I18", t.ID, "it is DEAD and owes no dead letter")
-		}
-	case taskstate.DLQWritten:
-		r, err := c.transportOf(ctx, t.ID)
-		if err != nil {
-			return err
-		}
-		s.needed = r.deadLetters[t.Fence] == "" // an owed one may have become an event
-		for _, at := range c.o.Flushes {
-			s.needed = s.needed && t.UpdatedAt.After(at) // lost with the queue; the row stays the truth
-		}
+		return nil
 	}
-	return nil
-}
-
-// judgeSent is judgeDeath on Kafka: the dead letter is an event of the death's own transaction. One that is not SENT is owed, which
-// L3 watches; after retention took a SENT one, the record alone is left. Without an event, a death that came by the other transport
-// has its dead letter there.
-func (c *checker) judgeSent(ctx context.Context, t taskstate.Task, s *deadLetterState) error {
-	r, err := c.transportOf(ctx, t.ID)
+	byEvent, err := c.transportOf(ctx, t.ID)
 	if err != nil {
 		return err
 	}
-	switch status := r.deadLetters[t.Fence]; {
-	case status == "SENT":
+	event, ruled := byEvent.deadLetters[t.Fence], t.UpdatedAt.After(c.o.Since)
+	record := strings.HasPrefix(t.Delivery, recordPrefix) // its event may be there no more
+	switch {
+	case c.queue.Commits && event == "SENT":
 		s.needed = true
-	case status != "":
+	case c.queue.Commits && event != "":
 		c.judged("I18")
-	case t.DLQ == taskstate.DLQNone && strings.HasPrefix(t.Delivery, recordPrefix):
-		s.needed = t.UpdatedAt.After(c.o.Since)
+	case c.queue.Commits:
+		s.needed = t.DLQ == taskstate.DLQNone && record && ruled
+	case t.DLQ == taskstate.DLQWritten: // an owed one may have become an event; one lost with the queue is lost, the row stays the truth
+		s.needed = event == "" && !slices.ContainsFunc(c.o.Flushes, func(flush time.Time) bool { return !t.UpdatedAt.After(flush) })
+	case t.DLQ == taskstate.DLQNone && ruled:
+		c.verdict(event != "" || record, "I18", t.ID, "it is DEAD and owes no dead letter")
 	}
 	return nil
 }
@@ -79,7 +64,7 @@ func (c *checker) judgeDeadLetters(ctx context.Context) error {
 		return nil
 	}
 	if !c.o.DLQ {
-		c.tally.NotJudged("I18", "the dead letter stream is off")
+		c.notJudged("the dead letter stream is off", "I18")
 		return nil
 	}
 	err := c.e.Queue.DeadLetters(ctx, func(l ingestq.WrittenDeadLetter) error {
@@ -95,8 +80,8 @@ func (c *checker) judgeDeadLetters(ctx context.Context) error {
 		}
 		died := s != nil
 		if !died { // perhaps since its log was read: work goes on
-			var n int
-			if err := c.db.QueryRowContext(ctx, c.q.Get("Deaths"), l.TaskID, l.Fence).Scan(&n); err != nil {
+			n, err := c.count(ctx, "Deaths", l.TaskID, l.Fence)
+			if err != nil {
 				return fmt.Errorf("look for the death of task %s: %w", l.TaskID, err)
 			}
 			died = n > 0
@@ -132,20 +117,27 @@ func (c *checker) judgeDeadLetters(ctx context.Context) error {
 // excused reports why the dead letter of a death may be gone: an operator dropped it, which the audit log tells by the name that
 // dlq.RowID gives, or has replayed the task since its row was read.
 func (c *checker) excused(ctx context.Context, at death) (bool, error) {
-	var n int
-	err := c.db.QueryRowContext(ctx, c.q.Get("LettersDropped"), at.task+"-"+strconv.FormatInt(at.fence, 10)).Scan(&n)
+	n, err := c.count(ctx, "LettersDropped", at.task+"-"+strconv.FormatInt(at.fence, 10))
 	if err != nil {
 		return false, fmt.Errorf("look for the drop of a dead letter of task %s: %w", at.task, err)
 	}
 	if n > 0 {
 		return true, nil
 	}
-	rows, err := c.tasksByID(ctx, []string{at.task})
+	rows, err := c.tasksByID(ctx, at.task)
 	return err == nil && (len(rows) == 0 || rows[0].Status != taskstate.StatusDead || rows[0].Fence != at.fence), err
 }
 
-// pendingPage is how many tasks of pending entries are asked for at once.
-const pendingPage = 500
+// readQueue looks at the queue, before the rows that its deliveries name are read.
+func (c *checker) readQueue(ctx context.Context) error {
+	if c.e.Queue == nil {
+		c.notJudged("no queue to look at", "I15", "I18", "I19", "I20", "I21", "L4", "L5", "L6")
+		return nil
+	}
+	state, err := c.e.Queue.Look(ctx)
+	c.queue = &state
+	return err
+}
 
 // judgeQueue is I19, I20, L4 and L5.
 func (c *checker) judgeQueue(ctx context.Context) error {
@@ -155,12 +147,12 @@ func (c *checker) judgeQueue(ctx context.Context) error {
 	if c.queue.Commits {
 		return c.judgeOffsets(ctx)
 	}
-	c.tally.NotJudged("I21", "not the transport of Kafka")
+	c.notJudged("not the transport of Kafka", "I21")
 	q := c.queue
 	for _, g := range q.Groups {
 		none := g.Given == "" || g.Given == "0-0"
 		deleted := cmp.Or(g.Deleted, q.Deleted)
-		c.verdict(none || deleted == "" || !idLess(g.Given, deleted), "I20", g.Name,
+		c.verdict(none || deleted == "" || compareEntries(g.Given, deleted) >= 0, "I20", g.Name,
 			"entry %s was removed, the group was given entries up to %s only", deleted, g.Given)
 	}
 	for _, p := range q.Pending {
@@ -170,7 +162,7 @@ func (c *checker) judgeQueue(ctx context.Context) error {
 	if c.o.Rest {
 		c.verdict(q.Watermark.IsZero(), "L5", "queue", "an entry of %s was given to nobody", stamp(q.Watermark))
 	} else {
-		c.tally.NotJudged("L5", "needs a world at rest")
+		c.notJudged("needs a world at rest", "L4", "L5")
 	}
 	return c.judgePending(ctx)
 }
@@ -178,21 +170,14 @@ func (c *checker) judgeQueue(ctx context.Context) error {
 // judgePending compares pending entries with the rows that they name.
 func (c *checker) judgePending(ctx context.Context) error {
 	byTask := map[string]ingestq.Unacked{}
-	var ids []string
 	for _, p := range c.queue.Pending {
-		if p.TaskID == "" {
-			continue
+		if p.TaskID != "" {
+			byTask[p.TaskID] = p
 		}
-		if _, ok := byTask[p.TaskID]; !ok {
-			ids = append(ids, p.TaskID)
-		}
-		byTask[p.TaskID] = p
 	}
 	finished := int64(0)
-	for len(ids) > 0 {
-		page := ids[:min(len(ids), pendingPage)]
-		ids = ids[len(page):]
-		rows, err := c.tasksByID(ctx, page)
+	for page := range slices.Chunk(slices.Sorted(maps.Keys(byTask)), pageSize) {
+		rows, err := c.tasksByID(ctx, page...)
 		if err != nil {
 			return err
 		}
@@ -210,7 +195,6 @@ func (c *checker) judgePending(ctx context.Context) error {
 		}
 	}
 	if !c.o.Rest {
-		c.tally.NotJudged("L4", "needs a world at rest")
 		return nil
 	}
 	counts, err := c.counts(ctx)
@@ -226,17 +210,38 @@ func (c *checker) judgePending(ctx context.Context) error {
 	return nil
 }
 
-// idLess compares ids of stream entries, ms-seq.
-func idLess(a, b string) bool {
-	am, as := idParts(a)
-	bm, bs := idParts(b)
-	return am < bm || (am == bm && as < bs)
+// judgeOffsets is I21 and L5 where a group commits offsets. Any state of a row may stand below a committed offset (design D4:
+// also NOT_DUE, BUSY, SOLO and SKIPPED let it move on), so rows say nothing of it; I15 finds what was finished too early.
+func (c *checker) judgeOffsets(ctx context.Context) error {
+	c.notJudged("Kafka keeps no list of pending deliveries, and its retention asks no group", "I19", "I20", "L4")
+	again, err := c.e.Queue.Look(ctx)
+	if err != nil {
+		return err
+	}
+	for _, was := range c.queue.Parts {
+		for _, is := range again.Parts {
+			if is.Number == was.Number {
+				c.judgePart(was, is)
+			}
+		}
+	}
+	switch {
+	case !c.o.Rest:
+		c.notJudged("needs a world at rest", "L5")
+	case again.NoWatermark:
+		c.notJudged("the log has no horizon", "L5")
+	default:
+		c.verdict(again.Watermark.IsZero(), "L5", "queue", "the group has not finished a record of %s", stamp(again.Watermark))
+	}
+	return nil
 }
 
-// idParts reads ms-seq; what is not one counts as 0-0.
-func idParts(id string) (ms, seq uint64) {
-	left, right, _ := strings.Cut(id, "-")
-	ms, _ = strconv.ParseUint(left, 10, 64)
-	seq, _ = strconv.ParseUint(right, 10, 64)
-	return ms, seq
+// judgePart compares two looks at a partition. An owner sets an offset beyond the log's end back to that end, one before its
+// start to the start; a group that has been away for long has none any more.
+func (c *checker) judgePart(was, is ingestq.Part) {
+	about := "partition " + strconv.Itoa(int(was.Number))
+	beyond := was.Committed > was.Newest
+	c.verdict(!beyond || is.Committed <= is.Newest, "I21", about, "offset %d is committed, the log ends at %d: it was lost", is.Committed, is.Newest)
+	fell := is.Committed >= 0 && is.Committed < was.Committed && was.Committed <= is.Newest
+	c.verdict(beyond || !fell, "I21", about, "the committed offset fell from %d to %d", was.Committed, is.Committed)
 }

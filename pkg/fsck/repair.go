@@ -2,14 +2,15 @@ package fsck
 
 import (
 	"context"
-	"encoding/binary"
+	"database/sql"
+	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 // repairBatch is how many vectors are mended at once.
@@ -29,43 +30,42 @@ type Repaired struct {
 
 // Repair puts right what Check found. In the vector store, strays that no row names even now are deleted, and missing or
 // changed vectors of visible versions are written again from the embedding cache, or embedded anew when the embedder is the
-// version's model. Of the rows, those are mended that all other witnesses speak against (repair_rows.go). Files without a row that
+// version's model. Of the rows, those are mended that all other witnesses speak against (mendRows). Files without a row that
 // are older than a day are removed. Nothing else is touched: a lost file or text cannot be made again. embedder may be nil.
 func Repair(ctx context.Context, e Evidence, embedder ingest.Embedder, f Findings) (Repaired, error) {
-	r := &repair{
-		checker: checker{e: e, q: sqldb.MustLoad(queryFiles, "queries", e.DB.Dialect()), db: e.DB.Reader()}, embedder: embedder,
-		held: map[string]bool{},
-	}
+	r := &repair{checker: newChecker(e.DB), embedder: embedder, held: map[string]bool{}}
+	r.e, r.Findings = e, f
 	for _, l := range f.Lost {
 		r.leave(l.Document, l.Reason)
 	}
-	if err := r.mendRows(ctx, f.Suspects); err != nil {
-		return r.done, fmt.Errorf("mend rows: %w", err)
-	}
-	if err := r.deleteStrays(ctx, f.Strays); err != nil {
-		return r.done, fmt.Errorf("delete strays: %w", err)
-	}
-	if err := r.writeMissing(ctx, f.Missing); err != nil {
-		return r.done, fmt.Errorf("write missing vectors: %w", err)
-	}
-	if err := r.removeOrphans(ctx, f.Orphans); err != nil {
-		return r.done, fmt.Errorf("remove files without a row: %w", err)
+	for _, step := range []struct {
+		what string
+		run  func(ctx context.Context) error
+	}{
+		{"mend rows", r.mendRows},
+		{"delete strays", r.deleteStrays},
+		{"write missing vectors", r.writeMissing},
+		{"remove files without a row", r.removeOrphans},
+	} {
+		if err := step.run(ctx); err != nil {
+			return r.done, fmt.Errorf("%s: %w", step.what, err)
+		}
 	}
 	return r.done, nil
 }
 
 // repair is one Repair in work.
 type repair struct {
-	checker
+	*checker
 	embedder ingest.Embedder
 	held     map[string]bool // by vector: the store has its values
 	done     Repaired
 }
 
 // deleteStrays deletes base by base; the rows are asked once more right before.
-func (r *repair) deleteStrays(ctx context.Context, strays []Stray) error {
+func (r *repair) deleteStrays(ctx context.Context) error {
 	byBase := map[string][]string{}
-	for _, s := range strays {
+	for _, s := range r.Strays {
 		byBase[s.Base] = append(byBase[s.Base], s.ID)
 	}
 	for base, ids := range byBase {
@@ -86,19 +86,17 @@ func (r *repair) deleteStrays(ctx context.Context, strays []Stray) error {
 	return nil
 }
 
-// place is where missing vectors belong.
-type place struct{ base, document, version string }
-
 // writeMissing writes version by version.
-func (r *repair) writeMissing(ctx context.Context, missing []Missing) error {
+func (r *repair) writeMissing(ctx context.Context) error {
+	type place struct{ document, version string }
 	byPlace := map[place][]string{}
-	for _, m := range missing {
+	for _, m := range r.Missing {
 		r.held[m.ID] = m.Held
-		at := place{m.Base, m.Document, m.Version}
+		at := place{m.Document, m.Version}
 		byPlace[at] = append(byPlace[at], m.ID)
 	}
 	for at, ids := range byPlace {
-		versions, err := r.versionsOf(ctx, []string{at.document})
+		versions, err := r.versionsOf(ctx, at.document)
 		if err != nil {
 			return err
 		}
@@ -106,10 +104,9 @@ func (r *repair) writeMissing(ctx context.Context, missing []Missing) error {
 		if i < 0 {
 			continue // it is not visible any more
 		}
-		v := versions[at.document][i]
 		for part := range slices.Chunk(ids, repairBatch) {
-			if err := r.write(ctx, at, v, part); err != nil {
-				return fmt.Errorf("version %s: %w", v.id, err)
+			if err := r.write(ctx, versions[at.document][i], part); err != nil {
+				return fmt.Errorf("version %s: %w", at.version, err)
 			}
 		}
 	}
@@ -119,25 +116,27 @@ func (r *repair) writeMissing(ctx context.Context, missing []Missing) error {
 // piece is a segment whose vector is missing.
 type piece struct{ vector, hash, birth, text string }
 
+// scanPiece reads the columns of SegmentTexts.
+func scanPiece(rows *sql.Rows) (p piece, err error) {
+	err = rows.Scan(&p.vector, &p.hash, &p.birth, &p.text)
+	return p, err
+}
+
 // write mends one batch of one version.
-func (r *repair) write(ctx context.Context, at place, v versionRow, ids []string) error {
-	var pieces []piece
-	hashes := map[string]bool{}
-	err := r.each(ctx, r.q.List("SegmentTexts", len(ids)), append([]any{v.id}, sqldb.Args(ids)...), func(scan func(...any) error) error {
-		var p piece
-		err := scan(&p.vector, &p.hash, &p.birth, &p.text)
-		pieces = append(pieces, p)
-		hashes[p.hash] = true
-		return err
-	})
+func (r *repair) write(ctx context.Context, v versionRow, ids []string) error {
+	pieces, err := sqldb.Collect(ctx, r.db, scanPiece, r.q.List("SegmentTexts", len(ids)), slices.Insert(sqldb.Args(ids), 0, any(v.id))...)
 	if err != nil || len(pieces) == 0 {
 		return err
 	}
-	vectors, err := r.cached(ctx, v.model, v.dim, hashes)
+	hashes := make([]string, len(pieces))
+	for i, p := range pieces {
+		hashes[i] = p.hash
+	}
+	vectors, err := r.cached(ctx, embedding{v.model, v.dim}, hashes)
 	if err != nil {
 		return err
 	}
-	if err := r.takeHeld(ctx, at, pieces, vectors); err != nil {
+	if err := r.takeHeld(ctx, v.base, pieces, vectors); err != nil {
 		return err
 	}
 	left, err := r.pay(ctx, v, pieces, vectors)
@@ -145,49 +144,22 @@ func (r *repair) write(ctx context.Context, at place, v versionRow, ids []string
 		return err
 	}
 	if left != "" {
-		r.leave(at.document, left)
+		r.leave(v.document, left)
 		return nil
 	}
 	rows := make([]ingest.Vector, len(pieces))
 	for i, p := range pieces {
-		rows[i] = ingest.Vector{ID: p.vector, DocumentID: at.document, Birth: p.birth, Values: vectors[p.hash]}
+		rows[i] = ingest.Vector{ID: p.vector, DocumentID: v.document, Birth: p.birth, Values: vectors[p.hash]}
 	}
-	if err := r.e.Vectors.Upsert(ctx, at.base, rows); err != nil {
+	if err := r.e.Vectors.Upsert(ctx, v.base, rows); err != nil {
 		return err
 	}
 	r.done.Written += len(rows)
 	return nil
 }
 
-// cached reads what was paid for: the vectors of those of hashes that the embedding cache has for the model.
-func (c *checker) cached(ctx context.Context, model string, dim int, hashes map[string]bool) (map[string][]float32, error) {
-	args := []any{model}
-	for h := range hashes {
-		args = append(args, h)
-	}
-	out := map[string][]float32{}
-	err := c.each(ctx, c.q.List("LedgerFind", len(hashes)), args, func(scan func(...any) error) error {
-		var hash string
-		var n int
-		var blob []byte
-		if err := scan(&hash, &n, &blob); err != nil {
-			return err
-		}
-		if n != dim || len(blob) != 4*n {
-			return nil // of other dimensions: not this version's
-		}
-		values := make([]float32, n)
-		for i := range values {
-			values[i] = math.Float32frombits(binary.LittleEndian.Uint32(blob[4*i:]))
-		}
-		out[hash] = values
-		return nil
-	})
-	return out, err
-}
-
 // takeHeld adds the values of vectors whose metadata alone is wrong, where the cache does not have them.
-func (r *repair) takeHeld(ctx context.Context, at place, pieces []piece, vectors map[string][]float32) error {
+func (r *repair) takeHeld(ctx context.Context, base string, pieces []piece, vectors map[string][]float32) error {
 	ids := map[string]string{} // hash by vector
 	for _, p := range pieces {
 		if vectors[p.hash] == nil && r.held[p.vector] {
@@ -197,7 +169,7 @@ func (r *repair) takeHeld(ctx context.Context, at place, pieces []piece, vectors
 	if len(ids) == 0 {
 		return nil
 	}
-	rows, err := r.e.Vectors.Get(ctx, at.base, slices.Collect(maps.Keys(ids)), true)
+	rows, err := r.e.Vectors.Get(ctx, base, slices.Collect(maps.Keys(ids)), true)
 	for id, row := range rows {
 		vectors[ids[id]] = row.Values
 	}
@@ -206,12 +178,7 @@ func (r *repair) takeHeld(ctx context.Context, at place, pieces []piece, vectors
 
 // pay embeds what the embedding cache does not have into vectors, or says why it cannot.
 func (r *repair) pay(ctx context.Context, v versionRow, pieces []piece, vectors map[string][]float32) (left string, err error) {
-	var missing []piece
-	for _, p := range pieces {
-		if vectors[p.hash] == nil {
-			missing = append(missing, p)
-		}
-	}
+	missing := slices.DeleteFunc(slices.Clone(pieces), func(p piece) bool { return vectors[p.hash] != nil })
 	if len(missing) == 0 {
 		return "", nil
 	}
@@ -233,4 +200,157 @@ func (r *repair) pay(ctx context.Context, v versionRow, pieces []piece, vectors 
 		r.done.Paid += len(part)
 	}
 	return "", nil
+}
+
+// removeOrphans removes files that nothing names even now. A younger one than the sweep's age is left to it: its upload may
+// be under way after all.
+func (r *repair) removeOrphans(ctx context.Context) error {
+	if r.e.Files == nil || len(r.Orphans) == 0 {
+		return nil
+	}
+	m, err := r.e.DB.Moment(ctx)
+	if err != nil {
+		return err
+	}
+	old := map[string]bool{}
+	err = r.e.Files.Stored(m.Now.Add(-DefaultFileAge), func(page []string) error {
+		for _, name := range page {
+			old[name] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for part := range slices.Chunk(r.Orphans, pageSize) {
+		free, err := r.withoutRow(ctx, part)
+		if err != nil {
+			return err
+		}
+		for _, name := range free {
+			if !old[name] {
+				r.done.Left = append(r.done.Left, "file "+name+" is younger than a day; the sweep removes it when it is older")
+				continue
+			}
+			if err := r.e.Files.Remove(name); err != nil {
+				return err
+			}
+			r.done.Files++
+		}
+	}
+	return nil
+}
+
+// leave notes a document that a repair cannot mend.
+func (r *repair) leave(document, reason string) {
+	r.done.Left = append(r.done.Left, fmt.Sprintf("document %s: %s", document, reason))
+}
+
+// mendRows mends documents whose rows, or whose files' rows, are wrong. Each is read again first; a row is changed only when
+// all other witnesses agree against it.
+func (r *repair) mendRows(ctx context.Context) error {
+	for _, s := range r.Suspects {
+		before, err := r.holdings(ctx, s.Document)
+		if err != nil {
+			return err
+		}
+		for _, mend := range []func(context.Context, documentRow, []versionRow) error{r.mendOwner, r.mendFiles, r.mendBytes} {
+			d, vs, err := r.look(ctx, s.Document)
+			if err == nil && d.id != "" {
+				err = mend(ctx, d, vs)
+			}
+			if err != nil {
+				return fmt.Errorf("document %s: %w", s.Document, err)
+			}
+		}
+		after, err := r.holdings(ctx, s.Document)
+		if err != nil {
+			return err
+		}
+		for _, f := range after {
+			r.leave(s.Document, f.text)
+		}
+		if len(after) < len(before) {
+			r.done.Rows++
+			r.done.Mended += min(s.Flaws, int64(len(before)-len(after)))
+		}
+	}
+	return nil
+}
+
+// holdings are what is wrong with a document's holdings now.
+func (r *repair) holdings(ctx context.Context, id string) ([]flaw, error) {
+	d, vs, err := r.look(ctx, id)
+	if err != nil || d.id == "" {
+		return nil, err
+	}
+	return holdings(d, vs), nil
+}
+
+// mendFiles makes the rows of stored files again whose bytes are in the upload folder and are those that the version's task
+// was accepted with.
+func (r *repair) mendFiles(ctx context.Context, d documentRow, vs []versionRow) error {
+	made := map[string]bool{}
+	for _, v := range vs {
+		if v.fileID == "" || v.file != "" || made[v.fileID] {
+			continue
+		}
+		sum, size, err := r.onDisk(v.fileID)
+		if err != nil {
+			return err
+		}
+		var text string
+		if err := r.db.QueryRowContext(ctx, r.q.Get("UploadOf"), v.task).Scan(&text); err != nil {
+			return err
+		}
+		var upload struct { // what the version's task was accepted with
+			FileName  string `json:"fileName"`
+			MediaType string `json:"mediaType"`
+			SHA256    string `json:"sha256"`
+		}
+		if json.Unmarshal([]byte(text), &upload) != nil || sum == "" || upload.SHA256 != sum {
+			continue
+		}
+		made[v.fileID] = true
+		if err := r.exec(ctx, "FileInsert", v.fileID, d.user, sum, size, upload.FileName, upload.MediaType, v.fileID, v.created.Time); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mendOwner gives a document back to the user whose base it is in, when all its tasks and files are that user's.
+func (r *repair) mendOwner(ctx context.Context, d documentRow, vs []versionRow) error {
+	owner := d.baseUser
+	other := func(user string) bool { return user != "" && user != owner }
+	if owner == "" || owner == d.user || slices.ContainsFunc(vs, func(v versionRow) bool { return other(v.taskUser) || other(v.fileUser) }) {
+		return nil
+	}
+	return r.exec(ctx, "DocumentOwner", owner, d.id, d.user)
+}
+
+// mendBytes gives a document the SHA-256 of its newest upload, when the file on disk has it too.
+func (r *repair) mendBytes(ctx context.Context, d documentRow, vs []versionRow) error {
+	i := slices.IndexFunc(vs, func(v versionRow) bool { return v.upload == d.lastUpload && v.sha != "" })
+	if i < 0 || vs[i].sha == d.sha && (d.same == "" || d.same == d.sha) {
+		return nil
+	}
+	v := vs[i]
+	sum, _, err := r.onDisk(v.fileID)
+	if err != nil || sum != v.sha {
+		return err
+	}
+	return r.exec(ctx, "DocumentBytes", sum, sum, d.id, d.sha, d.latest)
+}
+
+// exec changes a row, where the database can be written.
+func (r *repair) exec(ctx context.Context, statement string, args ...any) error {
+	w, ok := r.e.DB.(Writer)
+	if !ok {
+		return nil // only looked at
+	}
+	return w.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
+		_, err := tx.ExecContext(ctx, r.q.Get(statement), args...)
+		return err
+	})
 }

@@ -1,6 +1,10 @@
 package fsck
 
-import "github.com/millweir/millweir/pkg/taskstate/history"
+import (
+	"slices"
+
+	"github.com/millweir/millweir/pkg/taskstate/history"
+)
 
 // rule is one sentence of deploy/docs/rules.md that this package judges, or will.
 type rule struct {
@@ -44,11 +48,8 @@ var rules = []rule{
 	{"L6", "after a loss of Redis every waiting task is promised again within 15 s", "", false},
 }
 
-// onKafka are the rules that have something to judge only where deliveries are events.
-var onKafka = map[string]bool{"I16": true, "I21": true, "L3": true}
-
-// onPartitions are those that have something to judge only where deliveries lie in partitions.
-var onPartitions = map[string]bool{"I31": true, "I32": true, "I33": true}
+// elsewhere are the rules that have something to judge only where deliveries are events, or lie in partitions.
+var elsewhere = []string{"I16", "I21", "L3", "I31", "I32", "I33"}
 
 // Applicable are the ids of all rules that this release can judge on every transport, in their order.
 func Applicable() []string {
@@ -57,42 +58,32 @@ func Applicable() []string {
 		out = append(out, r.ID)
 	}
 	for _, r := range rules {
-		if r.later == "" && !onKafka[r.id] && !onPartitions[r.id] {
+		if r.later == "" && !slices.Contains(elsewhere, r.id) {
 			out = append(out, r.id)
 		}
 	}
 	return out
 }
 
-// merge joins the words of one rule out of several reports: their counts add up, and it could judge if any could.
-func merge(a, b history.Result, examples int) history.Result {
-	out := a
-	out.Judged += b.Judged
-	out.Violations += b.Violations
-	for _, e := range b.Examples {
-		if len(out.Examples) < examples {
-			out.Examples = append(out.Examples, e)
-		}
-	}
-	if a.NotJudged == "" || b.NotJudged == "" {
-		out.NotJudged = ""
-	}
-	return out
-}
-
-// Merge adds up reports of several looks; each rule stands once, in the order of the first report that has it.
+// Merge adds up reports of several looks; each rule stands once, in the order of the first report that has it. A rule could
+// judge if any of them could.
 func Merge(reports ...history.Report) history.Report {
 	var out history.Report
 	at := map[string]int{}
-	for _, r := range reports {
-		for _, one := range r {
-			i, ok := at[one.Rule]
-			if !ok {
-				at[one.Rule] = len(out)
-				out = append(out, one)
-				continue
-			}
-			out[i] = merge(out[i], one, history.DefaultExamples)
+	for _, one := range slices.Concat(reports...) {
+		i, ok := at[one.Rule]
+		if !ok {
+			at[one.Rule] = len(out)
+			out = append(out, one)
+			continue
+		}
+		sum := &out[i]
+		sum.Judged += one.Judged
+		sum.Violations += one.Violations
+		left := max(0, history.DefaultExamples-len(sum.Examples))
+		sum.Examples = slices.Concat(sum.Examples, one.Examples[:min(left, len(one.Examples))])
+		if one.NotJudged == "" {
+			sum.NotJudged = ""
 		}
 	}
 	return out

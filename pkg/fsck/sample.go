@@ -2,11 +2,12 @@ package fsck
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,14 +40,13 @@ type Sampler struct {
 	every  time.Duration
 	log    *slog.Logger
 	found  *prometheus.CounterVec
-	q      sqldb.Queries
 
 	vectors ingest.VectorStore // nil: not looked at
 	base    string             // the last one whose vectors were looked at
 	round   int                // of looks at all bases
 
-	mu   sync.Mutex
-	lost map[string]int // bases whose vectors were missing at the last look, with the last round that listed them: each is counted once
+	lost  map[string]int           // bases whose vectors were missing, with the last round that listed them: each is counted once
+	known atomic.Pointer[[]string] // lost as of the last look, sorted
 
 	since time.Time // the policy is in force since then
 	last  int64     // id of the last transition that was seen
@@ -55,7 +55,7 @@ type Sampler struct {
 // NewSampler makes one that looks every so often; policy holds the settings of this process. vectors may be nil.
 func NewSampler(db DB, vectors ingest.VectorStore, policy taskstate.Policy, every time.Duration, log *slog.Logger, metrics prometheus.Registerer) *Sampler {
 	s := &Sampler{
-		db: db, vectors: vectors, lost: map[string]int{}, policy: &policy, every: every, log: log, q: sqldb.MustLoad(queryFiles, "queries", db.Dialect()),
+		db: db, vectors: vectors, lost: map[string]int{}, policy: &policy, every: every, log: log,
 		found: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ingest_invariant_violations", Help: "Broken rules found in a sample of the tasks that moved, by rule (deploy/docs/fsck.md).",
 		}, []string{"class"}),
@@ -88,24 +88,20 @@ func (s *Sampler) Run(ctx context.Context) error {
 
 // Look judges the tasks of the next transitions; the first look only notes where the log ends.
 func (s *Sampler) Look(ctx context.Context) error {
+	c := newChecker(s.db)
 	if s.since.IsZero() {
 		m, err := s.db.Moment(ctx)
 		if err != nil {
 			return err
 		}
-		if err := s.db.Reader().QueryRowContext(ctx, s.q.Get("LastTransition")).Scan(&s.last); err != nil {
+		last, err := c.count(ctx, "LastTransition")
+		if err != nil {
 			return fmt.Errorf("find the end of the log: %w", err)
 		}
-		s.since = m.Now
+		s.last, s.since = last, m.Now
 		return nil
 	}
-	c := &checker{
-		q: s.q, db: s.db.Reader(), tally: history.NewTally(history.DefaultExamples), deadLetters: map[death]*deadLetterState{},
-		log: history.New(history.Options{Policy: s.policy, Since: s.since}),
-	}
-	for _, r := range rules {
-		c.tally.Declare(r.id, r.sentence)
-	}
+	c.log = history.New(history.Options{Policy: s.policy, Since: s.since})
 	ids, last, err := s.moved(ctx, c)
 	if err != nil {
 		return fmt.Errorf("find what moved: %w", err)
@@ -117,6 +113,7 @@ func (s *Sampler) Look(ctx context.Context) error {
 	}
 	s.last = last
 	err = s.lookAtVectors(ctx, c)
+	s.known.Store(new(slices.Sorted(maps.Keys(s.lost))))
 	s.tell(ctx, c)
 	return err
 }
@@ -127,28 +124,27 @@ func (s *Sampler) lookAtVectors(ctx context.Context, c *checker) error {
 	if s.vectors == nil {
 		return nil
 	}
-	var bases []string
-	err := c.each(ctx, c.q.Get("Bases"), []any{s.base, sampleBases}, func(scan func(...any) error) error {
-		var id, model string
-		var dim int
-		var deleted bool
-		err := scan(&id, &model, &dim, &deleted)
-		if s.base = id; !deleted {
-			bases = append(bases, id)
-			s.listed(id)
-		}
-		return err
-	})
+	bases, err := sqldb.Collect(ctx, c.db, scanBase, c.q.Get("Bases"), s.base, sampleBases)
 	if err != nil {
 		return fmt.Errorf("list bases: %w", err)
 	}
-	if len(bases) == 0 {
-		s.base = "" // from the beginning again
-		s.endRound()
+	if len(bases) == 0 { // from the beginning again, without those that are gone
+		s.base = ""
+		maps.DeleteFunc(s.lost, func(_ string, round int) bool { return round < s.round })
+		s.round++
 	}
-	for _, base := range bases {
-		if err := s.lookAtBase(ctx, c, base); err != nil {
-			return fmt.Errorf("vectors of base %s: %w", base, err)
+	for _, b := range bases {
+		s.base = b.id
+		if _, lost := s.lost[b.id]; lost && !b.deleted {
+			s.lost[b.id] = s.round
+		}
+	}
+	for _, b := range bases {
+		if b.deleted {
+			continue
+		}
+		if err := s.lookAtBase(ctx, c, b.id); err != nil {
+			return fmt.Errorf("vectors of base %s: %w", b.id, err)
 		}
 	}
 	return nil
@@ -157,96 +153,49 @@ func (s *Sampler) lookAtVectors(ctx context.Context, c *checker) error {
 // lookAtBase compares some visible vectors of a base with the store. Those that are not visible any more when the store has
 // spoken count for nothing.
 func (s *Sampler) lookAtBase(ctx context.Context, c *checker, base string) error {
-	some, err := c.vectorIDs(ctx, c.q.Get("SomeVisibleVectors"), base, sampleVectors)
+	ids := func(query string, args ...any) ([]string, error) {
+		return sqldb.Collect(ctx, c.db, sqldb.Column[string], query, args...)
+	}
+	missing, err := ids(c.q.Get("SomeVisibleVectors"), base, sampleVectors)
+	held := map[string]ingest.Vector{}
+	if err == nil && len(missing) > 0 {
+		held, err = s.vectors.Get(ctx, base, missing, false)
+		missing = slices.DeleteFunc(missing, func(id string) bool { _, there := held[id]; return there })
+	}
+	if err == nil && len(missing) > 0 {
+		missing, err = ids(c.q.List("StillVisible", len(missing)), slices.Insert(sqldb.Args(missing), 0, any(base))...)
+	}
 	if err != nil {
 		return err
-	}
-	if len(some) == 0 {
-		s.whole(base)
-		return nil
-	}
-	held, err := s.vectors.Get(ctx, base, some, false)
-	if err != nil {
-		return err
-	}
-	missing := slices.DeleteFunc(some, func(id string) bool { _, there := held[id]; return there })
-	if len(missing) > 0 {
-		args := []any{base}
-		for _, id := range missing {
-			args = append(args, id)
-		}
-		if missing, err = c.vectorIDs(ctx, c.q.List("StillVisible", len(missing)), args...); err != nil {
-			return err
-		}
 	}
 	if len(missing) == 0 {
-		s.whole(base)
-	} else if s.loses(base) {
+		delete(s.lost, base)
+		return nil
+	}
+	if _, known := s.lost[base]; !known {
 		c.bad("I25", base, "the vector store misses %d of some visible vectors of knowledge base %s, it holds %d of them: run millweir fsck --repair",
 			len(missing), base, len(held))
 	}
+	s.lost[base] = s.round
 	return nil
 }
 
 // Lost are the knowledge bases of which the vector store missed visible vectors at the last look, sorted. It is safe for
 // concurrent use.
 func (s *Sampler) Lost() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.lost))
-}
-
-// loses notes that a base has lost vectors; it reports whether that is new.
-func (s *Sampler) loses(base string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, known := s.lost[base]
-	s.lost[base] = s.round
-	return !known
-}
-
-// whole notes that a base has lost none.
-func (s *Sampler) whole(base string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.lost, base)
-}
-
-// listed notes that a base is still there.
-func (s *Sampler) listed(base string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, known := s.lost[base]; known {
-		s.lost[base] = s.round
+	if known := s.known.Load(); known != nil {
+		return slices.Clone(*known)
 	}
-}
-
-// endRound forgets bases that are gone.
-func (s *Sampler) endRound() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.DeleteFunc(s.lost, func(_ string, round int) bool { return round < s.round })
-	s.round++
-}
-
-// vectorIDs are the ids that a statement finds.
-func (c *checker) vectorIDs(ctx context.Context, query string, args ...any) (ids []string, err error) {
-	err = c.each(ctx, query, args, func(scan func(...any) error) error {
-		var id string
-		err := scan(&id)
-		ids = append(ids, id)
-		return err
-	})
-	return ids, err
+	return nil
 }
 
 // moved are some of the tasks that moved since the last look, and the transition up to which they are.
 func (s *Sampler) moved(ctx context.Context, c *checker) (ids []string, last int64, err error) {
 	last = s.last
 	seen := map[string]bool{}
-	err = c.each(ctx, s.q.Get("Moved"), []any{s.last, sampleRows}, func(scan func(...any) error) error {
+	err = c.each(ctx, func(rows *sql.Rows) error {
 		var id string
-		if err := scan(&last, &id); err != nil {
+		if err := rows.Scan(&last, &id); err != nil {
 			return err
 		}
 		if !seen[id] && len(ids) < sampleTasks {
@@ -254,20 +203,18 @@ func (s *Sampler) moved(ctx context.Context, c *checker) (ids []string, last int
 		}
 		seen[id] = true
 		return nil
-	})
+	}, c.q.Get("Moved"), s.last, sampleRows)
 	return ids, last, err
 }
 
 // judgeOne judges one task by its whole log.
 func (c *checker) judgeOne(ctx context.Context, id string) error {
 	l := newLife()
-	err := c.each(ctx, c.q.Get("LogAfter"), []any{id, 0}, func(scan func(...any) error) error {
-		tr, err := scanTransition(scan)
-		if err == nil && len(l.log) < sampleLog {
+	err := c.readLog(ctx, func(tr taskstate.Transition) {
+		if len(l.log) < sampleLog {
 			c.addStep(l, tr)
 		}
-		return err
-	})
+	}, "LogAfter", id, 0)
 	if err != nil {
 		return err
 	}
@@ -280,7 +227,7 @@ func (c *checker) judgeOne(ctx context.Context, id string) error {
 
 // tell counts what was found and names its first examples.
 func (s *Sampler) tell(ctx context.Context, c *checker) {
-	for _, r := range append(c.log.Report(), c.tally.Report()...) {
+	for _, r := range c.report() {
 		if r.Violations == 0 {
 			continue
 		}

@@ -2,19 +2,17 @@ package fsck
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 	"time"
 
 	"github.com/millweir/millweir/pkg/auth"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/taskstate/history"
 )
 
-const (
-	taskPage = 500
-	// A row and its log that differ are read again so often: somebody moved the task between the two reads.
-	readAgain = 20
-)
+// A row and its log that differ are read again so often: somebody moved the task between the two reads.
+const readAgain = 20
 
 // life is what the rules need of one task's log besides its Trail.
 type life struct {
@@ -31,21 +29,46 @@ type claim struct {
 	delivery     string
 }
 
+// scanTask reads the columns of Tasks.
+func scanTask(rows *sql.Rows) (t taskstate.Task, err error) {
+	var retry, lease, wake, enqueued, created, updated taskstate.DBTime
+	err = rows.Scan(&t.ID, &t.UserID, &t.DocumentID, &t.Type, &t.Channel, &t.Status, &t.AttemptCount, &t.MaxAttempts, &t.CrashCount, &t.Fence,
+		&retry, &t.LastError, &t.ErrorMessage, &t.LeaseOwner, &lease, &wake, &enqueued,
+		&t.EnqueueCount, &t.DLQ, &t.Delivery, &t.IdempotencyKey, &t.RequestHash, &created, &updated)
+	t.LeaseOwner, t.Delivery = strings.TrimSpace(t.LeaseOwner), strings.TrimSpace(t.Delivery)
+	t.NextRetryAt, t.LeaseExpiresAt, t.WakeAt, t.EnqueuedAt = retry.Time, lease.Time, wake.Time, enqueued.Time
+	t.CreatedAt, t.UpdatedAt = created.Time, updated.Time
+	return t, err
+}
+
+// scanTransition reads the columns of Logs.
+func scanTransition(rows *sql.Rows) (tr taskstate.Transition, err error) {
+	var lease, retry, created taskstate.DBTime
+	err = rows.Scan(&tr.ID, &tr.TaskID, &tr.From, &tr.To, &tr.Reason, &tr.AttemptCount, &tr.CrashCount, &tr.Fence, &tr.Epoch,
+		&tr.Actor, &tr.Message, &lease, &retry, &tr.Delivery, &created)
+	tr.LeaseExpiresAt, tr.NextRetryAt, tr.CreatedAt = lease.Time, retry.Time, created.Time
+	return tr, err
+}
+
+// tasksByID reads rows by their ids.
+func (c *checker) tasksByID(ctx context.Context, ids ...string) ([]taskstate.Task, error) {
+	return sqldb.Collect(ctx, c.db, scanTask, c.q.List("TasksByID", len(ids)), sqldb.Args(ids)...)
+}
+
+// readLog gives the transitions that a statement finds to f.
+func (c *checker) readLog(ctx context.Context, f func(tr taskstate.Transition), name string, args ...any) error {
+	return c.each(ctx, func(rows *sql.Rows) error {
+		tr, err := scanTransition(rows)
+		if err == nil {
+			f(tr)
+		}
+		return err
+	}, c.q.Get(name), args...)
+}
+
 // readTasks streams all tasks with their logs, page by page.
 func (c *checker) readTasks(ctx context.Context) error {
-	if c.o.History {
-		c.log = history.New(history.Options{Policy: c.o.Policy, Since: c.o.Since})
-	}
-	for after := ""; ; {
-		page, err := c.tasks(ctx, c.q.Get("Tasks"), after, taskPage)
-		if err != nil || len(page) == 0 {
-			return err
-		}
-		if err := c.judgePage(ctx, page); err != nil {
-			return err
-		}
-		after = page[len(page)-1].ID
-	}
+	return pages(ctx, c, "Tasks", scanTask, func(t taskstate.Task) string { return t.ID }, c.judgePage)
 }
 
 // judgePage judges some tasks, which stand in the order of their ids.
@@ -63,18 +86,13 @@ func (c *checker) judgePage(ctx context.Context, page []taskstate.Task) error {
 		rows[t.ID] = t
 	}
 	lives, order := map[string]*life{}, []string(nil)
-	err := c.each(ctx, c.q.Get("Logs"), []any{page[0].ID, page[len(page)-1].ID}, func(scan func(...any) error) error {
-		tr, err := scanTransition(scan)
-		if err != nil {
-			return err
-		}
+	err := c.readLog(ctx, func(tr taskstate.Transition) {
 		if lives[tr.TaskID] == nil {
 			lives[tr.TaskID] = newLife()
 			order = append(order, tr.TaskID)
 		}
 		c.addStep(lives[tr.TaskID], tr)
-		return nil
-	})
+	}, "Logs", page[0].ID, page[len(page)-1].ID)
 	if err != nil {
 		return err
 	}
@@ -101,7 +119,7 @@ func (c *checker) addStep(l *life, tr taskstate.Transition) {
 // endTask judges a task whose log has been read. Both are read on until they agree: somebody may have moved the task between.
 func (c *checker) endTask(ctx context.Context, id string, t taskstate.Task, found bool, l *life) error {
 	for try := 0; (!found || !c.log.Agrees(t)) && try < readAgain; try++ {
-		again, err := c.tasksByID(ctx, []string{id})
+		again, err := c.tasksByID(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -110,14 +128,10 @@ func (c *checker) endTask(ctx context.Context, id string, t taskstate.Task, foun
 			return nil
 		}
 		last, moved := c.log.Trail(id).ID, false
-		err = c.each(ctx, c.q.Get("LogAfter"), []any{id, last}, func(scan func(...any) error) error {
-			tr, err := scanTransition(scan)
-			if err == nil {
-				c.addStep(l, tr)
-				moved = true
-			}
-			return err
-		})
+		err = c.readLog(ctx, func(tr taskstate.Transition) {
+			c.addStep(l, tr)
+			moved = true
+		}, "LogAfter", id, last)
 		if err != nil {
 			return err
 		}

@@ -2,9 +2,12 @@ package fsck
 
 import (
 	"context"
+	"database/sql"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -15,16 +18,19 @@ const (
 	// presentBatch is how many ids the store is asked for at once, listPage how many it lists.
 	presentBatch = 500
 	listPage     = 1000
-	// keptFindings bounds the strays and missing vectors that are kept for Repair.
-	keptFindings = 1_000_000
 )
+
+// embedding is what a vector's values depend on besides the text.
+type embedding struct {
+	model string
+	dim   int
+}
 
 // wanted is a vector that a visible version needs.
 type wanted struct {
-	d               documentRow
-	version, model  string
-	id, birth, hash string
-	dim             int
+	embedding
+	d                        documentRow
+	version, id, birth, hash string
 }
 
 // want is the part of I25 that asks the store: each id is there, as the row says. Small documents are asked for together.
@@ -33,7 +39,7 @@ func (c *checker) want(ctx context.Context, d documentRow, v versionRow, rows []
 		return nil
 	}
 	for _, s := range rows {
-		c.wants[d.base] = append(c.wants[d.base], wanted{d, v.id, v.model, s.vector, s.birth, s.hash, v.dim})
+		c.wants[d.base] = append(c.wants[d.base], wanted{embedding{v.model, v.dim}, d, v.id, s.vector, s.birth, s.hash})
 		if len(c.wants[d.base]) >= presentBatch {
 			if err := c.present(ctx, d.base); err != nil {
 				return err
@@ -58,32 +64,35 @@ func (c *checker) presentAll(ctx context.Context) error {
 func (c *checker) present(ctx context.Context, base string) error {
 	all := c.wants[base]
 	delete(c.wants, base)
-	ids := make([]string, len(all))
+	ids, hashes := make([]string, len(all)), map[embedding][]string{}
 	for i, w := range all {
 		ids[i] = w.id
+		hashes[w.embedding] = append(hashes[w.embedding], w.hash)
 	}
 	there, err := c.e.Vectors.Get(ctx, base, ids, c.o.Deep)
 	if err != nil {
 		return fmt.Errorf("vectors of base %s: %w", base, err)
 	}
-	var paid map[string]map[string][]float32
+	paid := map[embedding]map[string][]float32{} // by text hash
 	if c.o.Deep {
-		if paid, err = c.paidFor(ctx, all); err != nil {
-			return fmt.Errorf("embedding cache: %w", err)
+		for e, some := range hashes {
+			if paid[e], err = c.cached(ctx, e, some); err != nil {
+				return fmt.Errorf("embedding cache: %w", err)
+			}
 		}
 	}
 	c.tally.Judged("I25", int64(len(ids)))
 	for _, w := range all {
 		row, held := there[w.id]
 		problem := ""
-		switch known := paid[w.model][w.hash]; {
+		switch known := paid[w.embedding][w.hash]; {
 		case !held:
 			problem = "is not in the store"
 		case row.DocumentID != w.d.id || row.Birth != w.birth:
 			problem = fmt.Sprintf("belongs to document %q and version %q in the store, its row says version %s", row.DocumentID, row.Birth, w.birth)
 		case !c.o.Deep:
 		case known == nil:
-			c.unknown++
+			c.Uncompared++
 		case !alike(row.Values, known):
 			problem, held = "has other values in the store than were embedded", false
 		}
@@ -96,39 +105,31 @@ func (c *checker) present(ctx context.Context, base string) error {
 			continue
 		}
 		c.bad("I25", w.d.id, "version %s: visible vector %s %s", w.version, w.id, problem)
-		if len(c.missing) < keptFindings {
-			c.missing = append(c.missing, Missing{Base: base, Document: w.d.id, Version: w.version, ID: w.id, Held: held})
-		}
+		keep(&c.Missing, Missing{Base: base, Document: w.d.id, Version: w.version, ID: w.id, Held: held})
 	}
 	return nil
 }
 
-// paidFor reads what the embedding cache has of the wanted vectors, by model and text hash.
-func (c *checker) paidFor(ctx context.Context, all []wanted) (map[string]map[string][]float32, error) {
-	type kind struct {
-		model string
-		dim   int
-	}
-	hashes := map[kind]map[string]bool{}
-	for _, w := range all {
-		k := kind{w.model, w.dim}
-		if hashes[k] == nil {
-			hashes[k] = map[string]bool{}
+// cached reads what was paid for: the vectors of those of hashes that the embedding cache has.
+func (c *checker) cached(ctx context.Context, e embedding, hashes []string) (map[string][]float32, error) {
+	out := map[string][]float32{}
+	return out, c.each(ctx, func(rows *sql.Rows) error {
+		var hash string
+		var n int
+		var blob []byte
+		if err := rows.Scan(&hash, &n, &blob); err != nil {
+			return err
 		}
-		hashes[k][w.hash] = true
-	}
-	out := map[string]map[string][]float32{}
-	for k, set := range hashes {
-		known, err := c.cached(ctx, k.model, k.dim, set)
-		if err != nil {
-			return nil, err
+		if n != e.dim || len(blob) != 4*n {
+			return nil // of other dimensions: not this version's
 		}
-		if out[k.model] == nil {
-			out[k.model] = map[string][]float32{}
+		values := make([]float32, n)
+		for i := range values {
+			values[i] = math.Float32frombits(binary.LittleEndian.Uint32(blob[4*i:]))
 		}
-		maps.Copy(out[k.model], known)
-	}
-	return out, nil
+		out[hash] = values
+		return nil
+	}, c.q.List("LedgerFind", len(hashes)), slices.Insert(sqldb.Args(hashes), 0, any(e.model))...)
 }
 
 // sameDirection is the least cosine of two vectors that count as the same: a store rounds, and a service does not return
@@ -148,32 +149,26 @@ func alike(a, b []float32) bool {
 	return dot >= sameDirection*math.Sqrt(aa*bb) && aa > 0
 }
 
+// baseRow is a knowledge base.
+type baseRow struct {
+	id      string
+	dim     int
+	deleted bool
+}
+
+// scanBase reads the columns of Bases.
+func scanBase(rows *sql.Rows) (b baseRow, err error) {
+	err = rows.Scan(&b.id, &b.dim, &b.deleted)
+	return b, err
+}
+
 // listVectors looks at the store from its own side: dimension, and no id that SQL does not name.
 func (c *checker) listVectors(ctx context.Context) error {
 	if c.e.Vectors == nil {
 		return nil
 	}
-	for after := ""; ; {
-		n := 0
-		type base struct {
-			id      string
-			dim     int
-			deleted bool
-		}
-		var page []base
-		err := c.each(ctx, c.q.Get("Bases"), []any{after, documentPage}, func(scan func(...any) error) error {
-			var b base
-			var model string
-			err := scan(&b.id, &model, &b.dim, &b.deleted)
-			page = append(page, b)
-			n++
-			return err
-		})
-		if err != nil || n == 0 {
-			return err
-		}
+	return pages(ctx, c, "Bases", scanBase, func(b baseRow) string { return b.id }, func(ctx context.Context, page []baseRow) error {
 		for _, b := range page {
-			after = b.id
 			if b.deleted {
 				continue // its collection goes as a whole
 			}
@@ -184,7 +179,8 @@ func (c *checker) listVectors(ctx context.Context) error {
 				return fmt.Errorf("list base %s: %w", b.id, err)
 			}
 		}
-	}
+		return nil
+	})
 }
 
 // dimension asks the base's collection for one neighbour of a vector of the base's dimension: a store refuses another one.
@@ -195,21 +191,18 @@ func (c *checker) dimension(ctx context.Context, base string, dim int) error {
 	probe := make([]float32, dim)
 	probe[0] = 1
 	_, err := c.e.Vectors.Query(ctx, base, probe, 1, nil)
-	if err != nil && ingest.AsFailure(err).Permanent {
-		c.verdict(false, "I25", base, "the base has %d dimensions, its collection refuses such a vector: %v", dim, err)
-		return nil
+	if err != nil && !ingest.AsFailure(err).Permanent {
+		return err
 	}
-	if err == nil {
-		c.judged("I25")
-	}
-	return err
+	c.verdict(err == nil, "I25", base, "the base has %d dimensions, its collection refuses such a vector: %v", dim, err)
+	return nil
 }
 
 // listBase finds strays: ids of the store that no row and no garbage names. The list is read before the rows: a row is
 // committed before its vector is written (design D8), so an id without a row is one only if it is still there in the end.
 func (c *checker) listBase(ctx context.Context, base string) error {
-	tombs := 0
-	if err := c.db.QueryRowContext(ctx, c.q.Get("Tombstones"), base).Scan(&tombs); err != nil {
+	tombs, err := c.count(ctx, "Tombstones", base)
+	if err != nil {
 		return err
 	}
 	for offset := 0; ; {
@@ -224,8 +217,10 @@ func (c *checker) listBase(ctx context.Context, base string) error {
 			}
 			seen[id] = true
 		}
-		if err := c.judgeListed(ctx, base, page, tombs > 0); err != nil {
-			return err
+		for part := range slices.Chunk(page, presentBatch) {
+			if err := c.judgeListed(ctx, base, part, tombs > 0); err != nil {
+				return err
+			}
 		}
 		if offset += len(page); len(page) < listPage {
 			return nil
@@ -233,35 +228,23 @@ func (c *checker) listBase(ctx context.Context, base string) error {
 	}
 }
 
-// judgeListed judges one page of a listing. With a tombstone in the base an unnamed id may be the deleted document's: the
+// judgeListed judges a part of a listing. With a tombstone in the base an unnamed id may be the deleted document's: the
 // sweep, not this rule, answers for it.
-func (c *checker) judgeListed(ctx context.Context, base string, page []string, tombs bool) error {
-	for len(page) > 0 {
-		part := page[:min(len(page), presentBatch)]
-		page = page[len(part):]
-		unnamed, err := c.unnamedVectors(ctx, part)
-		if err != nil {
-			return err
-		}
-		c.tally.Judged("I25", int64(len(part)))
-		if len(unnamed) == 0 {
-			continue
-		}
-		there, err := c.e.Vectors.Get(ctx, base, unnamed, false)
-		if err != nil {
-			return err
-		}
-		for _, id := range unnamed {
-			if _, held := there[id]; !held || tombs {
-				continue
-			}
-			c.bad("I25", base, "the store holds vector %s, which no row names", id)
-			if len(c.strays) < keptFindings {
-				c.strays = append(c.strays, Stray{Base: base, ID: id})
-			}
-		}
+func (c *checker) judgeListed(ctx context.Context, base string, part []string, tombs bool) error {
+	unnamed, err := c.unnamedVectors(ctx, part)
+	if err != nil {
+		return err
 	}
-	return nil
+	c.tally.Judged("I25", int64(len(part)))
+	if len(unnamed) == 0 || tombs {
+		return nil
+	}
+	there, err := c.e.Vectors.Get(ctx, base, unnamed, false)
+	for _, id := range slices.Sorted(maps.Keys(there)) {
+		c.bad("I25", base, "the store holds vector %s, which no row names", id)
+		keep(&c.Strays, Stray{Base: base, ID: id})
+	}
+	return err
 }
 
 // unnamedVectors are those of ids that neither a row nor the garbage names.
@@ -271,23 +254,17 @@ func (c *checker) unnamedVectors(ctx context.Context, ids []string) ([]string, e
 
 // unnamedBy are those of ids that none of the queries finds.
 func (c *checker) unnamedBy(ctx context.Context, queries, ids []string) ([]string, error) {
-	named := map[string]bool{}
+	left := slices.Clone(ids)
 	for _, query := range queries {
-		err := c.each(ctx, c.q.List(query, len(ids)), sqldb.Args(ids), func(scan func(...any) error) error {
-			var id string
-			err := scan(&id)
-			named[strings.TrimSpace(id)] = true
-			return err
-		})
+		found, err := sqldb.Collect(ctx, c.db, sqldb.Column[string], c.q.List(query, len(ids)), sqldb.Args(ids)...)
 		if err != nil {
 			return nil, err
 		}
-	}
-	var out []string
-	for _, id := range ids {
-		if !named[id] {
-			out = append(out, id)
+		named := map[string]bool{}
+		for _, id := range found {
+			named[strings.TrimSpace(id)] = true
 		}
+		left = slices.DeleteFunc(left, func(id string) bool { return named[id] })
 	}
-	return out, nil
+	return left, nil
 }

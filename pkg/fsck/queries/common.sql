@@ -68,7 +68,7 @@ FROM ingest_task
 GROUP BY status
 
 -- name: Bases
-SELECT id, model_key, dim, CASE WHEN deleted_at IS NULL THEN 0 ELSE 1 END
+SELECT id, dim, CASE WHEN deleted_at IS NULL THEN 0 ELSE 1 END
 FROM knowledge_base
 WHERE id > ?
 ORDER BY id
@@ -116,7 +116,7 @@ JOIN knowledge_document d ON d.visible_version_id = s.version_id
 WHERE d.base_id = ? AND d.deleted_at IS NULL AND s.vector_id IN (@list)
 
 -- name: SegmentsOf
-SELECT segment_index, text_hash, vector_id, birth_version_id, page, heading_path, byte_start, byte_end, tokens
+SELECT segment_index, text_hash, vector_id, birth_version_id, page, heading_path, byte_start, byte_end, tokens, content
 FROM knowledge_segment
 WHERE version_id = ?
 ORDER BY segment_index
@@ -125,12 +125,6 @@ ORDER BY segment_index
 SELECT vector_id, text_hash, birth_version_id, content
 FROM knowledge_segment
 WHERE version_id = ? AND vector_id IN (@list)
-
--- name: SegmentContents
-SELECT segment_index, text_hash, content
-FROM knowledge_segment
-WHERE version_id = ?
-ORDER BY segment_index
 
 -- name: RowsLeft
 SELECT COUNT(*)
@@ -217,7 +211,7 @@ ORDER BY seq
 LIMIT ?
 
 -- name: EventsOf
-SELECT seq, status, payload, sent_at
+SELECT status, payload, sent_at
 FROM outbox_event
 WHERE message_key = ?
 ORDER BY seq
