@@ -170,6 +170,42 @@ var breaches = map[string]breach{
 	"rest: wrong end":          {"L1", func(w *world) { w.options.Want = map[string]taskstate.Status{} }, "it ended in DEAD, not SUCCEEDED"},
 	"lease: nobody took over":  {"L2", func(w *world) { w.abandon() }, "nobody took it over"},
 	"loss: not promised again": {"L6", func(w *world) { w.forget(); w.options.Flushes = []time.Time{now().Add(-time.Minute)} }, "the queue had lost all"},
+	"document: found by other bytes": {"I12", func(w *world) {
+		w.sql(`UPDATE knowledge_document SET same_sha256 = ? WHERE latest_task_id = ?`, hash("y"), w.good)
+	}, "is found by"},
+	"version: without a file": {"I12", func(w *world) {
+		w.sql(`UPDATE document_version SET file_id = '' WHERE task_id = ?`, w.good)
+	}, "names no stored file"},
+	"document: of another user's base": {"I30", func(w *world) { w.sql(`UPDATE knowledge_base SET user_id = 'mallory'`) }, "its base that of user"},
+	"document: of another user's task": {"I30", func(w *world) {
+		w.sql(`UPDATE ingest_task SET user_id = 'mallory' WHERE id = ?`, w.good)
+	}, "that of user \"mallory\""},
+	"document: of another user's file": {"I30", func(w *world) { w.sql(`UPDATE stored_file SET user_id = 'mallory'`) }, "has a file of user"},
+	"document: names another number": {"I23", func(w *world) {
+		w.sql(`UPDATE knowledge_document SET visible_no = 7 WHERE latest_task_id = ?`, w.good)
+	}, "the document names"},
+	"document: names what is not visible": {"I23", func(w *world) {
+		w.sql(`UPDATE document_version SET state = 'ABANDONED' WHERE task_id = ?`, w.good)
+	}, "it names visible version"},
+	"version: an older one is visible": {"I23", func(w *world) { w.secondVersion("SUPERSEDED") }, "now the older 1 is"},
+	"deleted: still visible": {"I29", func(w *world) {
+		w.sql(`UPDATE knowledge_document SET deleted_at = updated_at WHERE latest_task_id = ?`, w.good)
+	}, "it is deleted and version"},
+	"deleted: still worked on": {"I29", func(w *world) { w.accept(tomb, "key-9"); w.changes++ }, "open tasks are left"},
+	"segments: counted wrong": {"I25", func(w *world) {
+		w.sql(`UPDATE knowledge_document SET segment_count = 9 WHERE latest_task_id = ?`, w.good)
+	}, "it counts 9 segments"},
+	"segments: one vector for two": {"I25", func(w *world) {
+		w.sql(`UPDATE knowledge_segment SET vector_id = ? WHERE vector_id = ?`, w.vectorAt(0), w.vectorAt(1))
+	}, "two segments share vector"},
+	"paid again: more than was in flight": {"I28", func(w *world) { w.crash(); w.payAgain("a", "b") }, "3 batches were paid again, 2 were in flight"},
+	"dead letter: not owed": {"I18", func(w *world) {
+		w.sql(`UPDATE ingest_task SET dlq_state = 'none' WHERE id = ?`, w.dead)
+	}, "owes no dead letter"},
+	"pending: entry gone at rest": {"I19", func(w *world) { w.pend(ingestq.Unacked{ID: "9-0", Gone: true}) }, "does not exist any more"},
+	"event: died with a lease": {"I16", func(w *world) {
+		w.sql(`UPDATE outbox_event SET status = 'DEAD', sent_at = NULL, lease = 'x'`)
+	}, "it is DEAD with lease"},
 }
 
 func TestEveryBreachIsCaughtByItsRule(t *testing.T) {

@@ -1,0 +1,250 @@
+package fsck_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/fsck"
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingestq"
+	"github.com/millweir/millweir/pkg/taskstate"
+	"github.com/millweir/millweir/pkg/taskstate/history"
+)
+
+var errAway = errors.New("away")
+
+// lostVectors is a vector store of which some calls fail.
+type lostVectors struct {
+	ingest.VectorStore
+	get, list, query, change error
+}
+
+func (s lostVectors) Get(ctx context.Context, base string, ids []string, values bool) (map[string]ingest.Vector, error) {
+	if s.get != nil {
+		return nil, s.get
+	}
+	return s.VectorStore.Get(ctx, base, ids, values)
+}
+
+func (s lostVectors) List(ctx context.Context, base string, offset, limit int) ([]string, error) {
+	if s.list != nil {
+		return nil, s.list
+	}
+	return s.VectorStore.List(ctx, base, offset, limit)
+}
+
+func (s lostVectors) Query(ctx context.Context, base string, v []float32, k int, births []string) ([]ingest.Hit, error) {
+	if s.query != nil {
+		return nil, s.query
+	}
+	return s.VectorStore.Query(ctx, base, v, k, births)
+}
+
+func (s lostVectors) Delete(context.Context, string, []string) error        { return s.change }
+func (s lostVectors) Upsert(context.Context, string, []ingest.Vector) error { return s.change }
+
+// lostQueue is a queue of which some looks fail.
+type lostQueue struct {
+	ingestq.Inspector
+	look, letters error
+}
+
+func (q lostQueue) Look(ctx context.Context) (ingestq.State, error) {
+	if q.look != nil {
+		return ingestq.State{}, q.look
+	}
+	return q.Inspector.Look(ctx)
+}
+
+func (q lostQueue) DeadLetters(context.Context, func(ingestq.WrittenDeadLetter) error) error {
+	return q.letters
+}
+
+// What keeps a check from looking is an error, and never a report that finds nothing.
+func TestACheckThatCannotLookSaysWhatItWasAt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, databases["sqlite"](t))
+	for want, spoil := range map[string]func(e *fsck.Evidence){
+		"look at the queue: away":                          func(e *fsck.Evidence) { e.Queue = lostQueue{w.queue, errAway, nil} },
+		"check dead letters: away":                         func(e *fsck.Evidence) { e.Queue = lostQueue{w.queue, nil, errAway} },
+		"check documents: vectors of base " + base:         func(e *fsck.Evidence) { e.Vectors = lostVectors{VectorStore: w.vectors, get: errAway} },
+		"check vectors: list base " + base + ": away":      func(e *fsck.Evidence) { e.Vectors = lostVectors{VectorStore: w.vectors, list: errAway} },
+		"check vectors: base " + base + ": away":           func(e *fsck.Evidence) { e.Vectors = lostVectors{VectorStore: w.vectors, query: errAway} },
+		"read the client log: line 2":                      func(e *fsck.Evidence) { e.Client = strings.NewReader("{}\nno record\n") },
+		"read effects: line 1":                             func(e *fsck.Evidence) { e.Effects = strings.NewReader("[]\n") },
+		"read acknowledgements: away":                      func(e *fsck.Evidence) { e.Acks = iotest.ErrReader(errAway) },
+		"check the partitions: line 1":                     func(e *fsck.Evidence) { e.Moves = strings.NewReader(`{"partition":"one"}` + "\n") },
+		"scan logs: read a.log: away":                      func(e *fsck.Evidence) { e.Logs = map[string]io.Reader{"a.log": iotest.ErrReader(errAway)} },
+		"check the counts: ask the gateway for its counts": func(e *fsck.Evidence) { e.Stats = noCounts },
+	} {
+		e := w.evidence()
+		spoil(&e)
+		found, err := fsck.Check(t.Context(), e, w.options)
+		require.ErrorContains(t, err, want)
+		require.Empty(t, found.Report, want)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := fsck.Check(gone, w.evidence(), w.options)
+	require.ErrorContains(t, err, "read the clock")
+}
+
+func noCounts(context.Context) (map[taskstate.Status]int64, error) { return nil, errAway }
+
+func TestAClientLogThatWasCutOff(t *testing.T) {
+	t.Parallel()
+	read := func(text string) (ops []string, err error) {
+		err = fsck.ReadClientLog(strings.NewReader(text), func(r fsck.ClientRecord) error {
+			ops = append(ops, r.Op)
+			if r.Op == "stop" {
+				return errAway
+			}
+			return nil
+		})
+		return ops, err
+	}
+	ops, err := read("{\"op\":\"upload\"}\n{\"op\":\"search\"}\n{\"op\":\"del")
+	require.NoError(t, err, "its process crashed while it wrote the last line")
+	require.Equal(t, []string{"upload", "search"}, ops)
+	ops, err = read("{\"op\":\"upload\"}\n{\"op\":\n{\"op\":\"search\"}\n")
+	require.ErrorContains(t, err, "line 2", "no crash leaves half a line in the middle")
+	require.Equal(t, []string{"upload"}, ops)
+	ops, err = read("{\"op\":\"stop\"}\n{\"op\":\"search\"}\n")
+	require.ErrorIs(t, err, errAway)
+	require.Equal(t, []string{"stop"}, ops)
+}
+
+func TestReportsOfSeveralLooksAddUp(t *testing.T) {
+	t.Parallel()
+	examples := make([]history.Example, history.DefaultExamples)
+	for i := range examples {
+		examples[i].Task = string(rune('a' + i))
+	}
+	first := history.Report{{Rule: "I1", Judged: 2, NotJudged: "x"}, {Rule: "I2", Violations: 1, Examples: examples[:1]}, {Rule: "I3", NotJudged: "x"}}
+	second := history.Report{{Rule: "I3", NotJudged: "y"}, {Rule: "I2", Judged: 3, Violations: 9, Examples: examples}, {Rule: "I1"}, {Rule: "L9", Judged: 1}}
+	sum := fsck.Merge(first, second)
+	require.Equal(t, history.Result{Rule: "I1", Judged: 2}, sum[0], "one look could judge it")
+	require.Equal(t, "x", sum[2].NotJudged, "neither could")
+	require.Equal(t, "L9", sum[3].Rule)
+	require.EqualValues(t, 10, sum[1].Violations)
+	require.Len(t, sum[1].Examples, history.DefaultExamples)
+	require.Len(t, first[1].Examples, 1, "the reports stay as they are")
+	require.Empty(t, fsck.Merge())
+}
+
+// A store that lists an id twice has two vectors of one name, of which a search may find either.
+func TestAVectorThatTheStoreListsTwice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, databases["sqlite"](t))
+	e := w.evidence()
+	e.Vectors = twice{w.vectors}
+	found, err := fsck.Check(t.Context(), e, w.options)
+	require.NoError(t, err)
+	require.Contains(t, found.Report.Rule("I25").Examples[0].Problem, "twice")
+}
+
+// twice lists every id two times.
+type twice struct{ ingest.VectorStore }
+
+func (s twice) List(ctx context.Context, base string, offset, limit int) ([]string, error) {
+	ids, err := s.VectorStore.List(ctx, base, offset, limit)
+	return append(ids, ids...), err
+}
+
+// A repair that fails says at what, and what was done before stays done.
+func TestARepairThatFailsSaysWhatItWasAt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, databases["sqlite"](t))
+	lost := w.vector()
+	w.stray()
+	require.NoError(t, w.vectors.Delete(t.Context(), base, []string{lost}))
+	w.sql(`UPDATE knowledge_document SET user_id = 'mallory' WHERE id = ?`, w.goodDocument())
+	found := w.find()
+	e := w.evidence()
+	e.Vectors = lostVectors{VectorStore: w.vectors, change: errAway}
+	done, err := fsck.Repair(t.Context(), e, nil, found)
+	require.ErrorContains(t, err, "delete strays: away")
+	require.Equal(t, fsck.Repaired{Rows: 1, Mended: 3}, done, "its base, task and file spoke against it")
+	found.Strays = nil
+	_, err = fsck.Repair(t.Context(), e, nil, found)
+	require.ErrorContains(t, err, "write missing vectors: version "+w.goodVersion()+": away")
+	w.sql(`DELETE FROM embedding_ledger`)
+	_, err = fsck.Repair(t.Context(), e, deaf{}, found)
+	require.ErrorContains(t, err, "embed: away")
+}
+
+// deaf is an embedder that does not answer.
+type deaf struct{ fake }
+
+func (deaf) Embed(context.Context, []string) ([][]float32, error) { return nil, errAway }
+
+// Between a check and a repair work goes on: what is in order by then is left alone.
+func TestARepairLooksAgain(t *testing.T) {
+	t.Parallel()
+	everyDatabase(t, func(t *testing.T, w *world) {
+		w.stray()
+		require.NoError(t, w.vectors.Delete(t.Context(), base, []string{w.vector()}))
+		name := w.id("8005")
+		path := filepath.Join(w.dir, name)
+		require.NoError(t, os.WriteFile(path, []byte("whose?"), 0o600))
+		long := time.Now().Add(-26 * time.Hour)
+		require.NoError(t, os.Chtimes(path, long, long))
+		w.sql(`UPDATE knowledge_document SET user_id = 'mallory' WHERE id = ?`, w.goodDocument())
+		found := w.find()
+		require.Len(t, found.Strays, 1)
+		require.Len(t, found.Missing, 1)
+		require.Len(t, found.Suspects, 1)
+		require.Equal(t, []string{name}, found.Orphans)
+
+		w.garbage(hash("stray"))
+		w.hide()
+		w.sql(`UPDATE knowledge_document SET user_id = 'u' WHERE id = ?`, w.goodDocument())
+		w.sql(`INSERT INTO stored_file (id, user_id, sha256, bytes, original_name, media_type, path, created_at) VALUES (?, 'u', ?, 6, 'f', 'text/plain', ?, ?)`,
+			name, hash("whose?"), name, now())
+		done, err := fsck.Repair(t.Context(), w.evidence(), fake{}, found)
+		require.NoError(t, err)
+		require.Equal(t, fsck.Repaired{}, done)
+		require.FileExists(t, path)
+	})
+}
+
+// A database that is only looked at keeps its rows, and the repair says what is wrong with them.
+func TestARepairThatMayNotWrite(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, databases["sqlite"](t))
+	w.sql(`UPDATE knowledge_document SET user_id = 'mallory' WHERE id = ?`, w.goodDocument())
+	found := w.find()
+	e := w.evidence()
+	e.DB = struct{ fsck.DB }{w.store}
+	done, err := fsck.Repair(t.Context(), e, nil, found)
+	require.NoError(t, err)
+	require.Zero(t, done.Rows)
+	require.NotEmpty(t, done.Left)
+	require.Equal(t, "mallory", w.read(`SELECT user_id FROM knowledge_document WHERE id = ?`, w.goodDocument()))
+}
+
+// A sampler is a loop of a service: it ends with its context, and a vector store that is away is no finding.
+func TestASamplerOutlivesItsStores(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, databases["sqlite"](t))
+	s := fsck.NewSampler(w.store, lostVectors{VectorStore: w.vectors, get: errAway}, policy, time.Millisecond, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	require.NoError(t, s.Look(t.Context()), "the first look only notes the log's end")
+	require.ErrorContains(t, s.Look(t.Context()), "vectors of base "+base)
+	require.Empty(t, s.Lost(), "nobody knows what it holds")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	cancel()
+	require.NoError(t, <-ended)
+}
