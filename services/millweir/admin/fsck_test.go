@@ -78,6 +78,9 @@ func TestFsckFindsAndMends(t *testing.T) {
 	require.Equal(t, cli.ExitUsage, code)
 	code, _, _ = run(t, "fsck", "--effects", filepath.Join(dir, "none"))
 	require.Equal(t, cli.ExitBadInput, code)
+	code, _, errs = run(t, "fsck", "--settings-since", "yesterday")
+	require.Equal(t, cli.ExitUsage, code)
+	require.Contains(t, errs, "--settings-since")
 }
 
 // Not parallel: it sets variables.
