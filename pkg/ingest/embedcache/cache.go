@@ -172,7 +172,7 @@ func (a *Cache) Sweep(ctx context.Context, pages int) (removed int, err error) {
 	before := m.Now.Add(-cacheKeep)
 	type entry struct{ model, hash string }
 	for range pages {
-		old, err := dbq.Collect(ctx, a.d.Store, "look for old embeddings", a.q.Get("LedgerOld"), []any{before, sweepPage}, func(rows *sql.Rows) (e entry, err error) {
+		old, err := sqldb.ReadAll(ctx, a.d.Store, "look for old embeddings", a.q.Get("LedgerOld"), []any{before, sweepPage}, func(rows *sql.Rows) (e entry, err error) {
 			err = rows.Scan(&e.model, &e.hash)
 			return e, err
 		})
@@ -278,7 +278,7 @@ func (a *Cache) readInto(ctx context.Context, model string, hashes []TextHash, o
 		err = rows.Scan(&e.hash, &e.dim, &e.used)
 		return e, err
 	}
-	found, err := dbq.Collect(ctx, a.d.Store, "look into the ledger", a.q.List("LedgerKnown", len(hashes)), modelArgs(model, hashes), scan)
+	found, err := sqldb.ReadAll(ctx, a.d.Store, "look into the ledger", a.q.List("LedgerKnown", len(hashes)), modelArgs(model, hashes), scan)
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func (r planning) visibleVectors(ctx context.Context, version string) (map[embed
 			err = rows.Scan(&s.index, &s.text, &s.vector, &s.birth)
 			return s, err
 		}
-		page, err := dbq.Collect(ctx, r.w.d.Store, "read the visible version's vectors", r.w.q.Get("VisibleVectors"), args, scan)
+		page, err := sqldb.ReadAll(ctx, r.w.d.Store, "read the visible version's vectors", r.w.q.Get("VisibleVectors"), args, scan)
 		if err != nil {
 			return nil, err
 		}

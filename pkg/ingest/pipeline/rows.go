@@ -10,7 +10,7 @@ import (
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
-	"github.com/millweir/millweir/pkg/ingest/internal/dbq"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -124,7 +124,7 @@ func (w *Worker) confirmRows(ctx context.Context, tasks []*rowTask) {
 	if len(fresh) == 0 {
 		return
 	}
-	counts, err := dbq.Read(ctx, w.d.Store, func(ctx context.Context, db taskstate.Tx) (map[string]catalog.SegmentCount, error) {
+	counts, err := sqldb.Read(ctx, w.d.Store, func(ctx context.Context, db taskstate.Tx) (map[string]catalog.SegmentCount, error) {
 		return w.cat.CountSegments(ctx, db, fresh)
 	})
 	for _, t := range going(tasks) {
@@ -144,7 +144,7 @@ func (w *Worker) confirmRows(ctx context.Context, tasks []*rowTask) {
 
 // confirm reads all rows of a version back among which an earlier attempt has left some, and notes which vectors it has written.
 func (w *rowWriter) confirm(ctx context.Context) error {
-	drop, err := dbq.Read(ctx, w.r.w.d.Store, w.ownRows)
+	drop, err := sqldb.Read(ctx, w.r.w.d.Store, w.ownRows)
 	if err != nil {
 		return fmt.Errorf("read the version's rows back: %w", err)
 	}
@@ -158,7 +158,7 @@ func (w *rowWriter) confirm(ctx context.Context) error {
 func (w *rowWriter) ownRows(ctx context.Context, tx taskstate.Tx) (drop []catalog.NamedRow, err error) {
 	items := w.plan.items
 	w.have, w.stored = make([]bool, len(items)), make([]bool, len(items))
-	err = dbq.QueryRows(ctx, tx, "read the version's rows", w.r.w.q.Get("OwnRows"), []any{w.r.work.version}, func(rows *sql.Rows) error {
+	err = sqldb.QueryRows(ctx, tx, "read the version's rows", w.r.w.q.Get("OwnRows"), []any{w.r.work.version}, func(rows *sql.Rows) error {
 		var n catalog.NamedRow
 		var index int
 		var stored bool

@@ -241,22 +241,22 @@ func (r *acceptRun) findBases(ctx context.Context) error {
 	if err := r.findDocumentBases(ctx); err != nil {
 		return err
 	}
-	byID, byName := map[dbq.Pair]ingest.Base{}, map[dbq.Pair]ingest.Base{}
-	ids, names := map[dbq.Pair]bool{}, map[dbq.Pair]bool{}
+	byID, byName := map[sqldb.Pair]ingest.Base{}, map[sqldb.Pair]ingest.Base{}
+	ids, names := map[sqldb.Pair]bool{}, map[sqldb.Pair]bool{}
 	for _, w := range r.works {
 		if id := w.baseID(); id != "" && (w.state == acceptOpen || w.state == acceptAnswered) {
-			ids[dbq.Pair{id, w.c.Scope.UserID}] = true
+			ids[sqldb.Pair{id, w.c.Scope.UserID}] = true
 		}
 	}
-	if err := r.readBases(ctx, "BasesOfUsers", ids, func(b ingest.Base) { byID[dbq.Pair{b.ID, b.UserID}] = b }); err != nil {
+	if err := r.readBases(ctx, "BasesOfUsers", ids, func(b ingest.Base) { byID[sqldb.Pair{b.ID, b.UserID}] = b }); err != nil {
 		return err
 	}
 	r.each(acceptOpen, func(w *acceptWork) {
-		if _, found := byID[dbq.Pair{w.baseID(), w.c.Scope.UserID}]; !found && w.u.DocumentID == "" {
-			names[dbq.Pair{w.c.Scope.UserID, w.u.Base}] = true
+		if _, found := byID[sqldb.Pair{w.baseID(), w.c.Scope.UserID}]; !found && w.u.DocumentID == "" {
+			names[sqldb.Pair{w.c.Scope.UserID, w.u.Base}] = true
 		}
 	})
-	named := func(b ingest.Base) { byName[dbq.Pair{b.UserID, b.Name}] = b }
+	named := func(b ingest.Base) { byName[sqldb.Pair{b.UserID, b.Name}] = b }
 	if err := r.readBases(ctx, "BasesNamed", names, named); err != nil {
 		return err
 	}
@@ -264,9 +264,9 @@ func (r *acceptRun) findBases(ctx context.Context) error {
 		return err
 	}
 	for _, w := range r.works {
-		b, found := byID[dbq.Pair{w.baseID(), w.c.Scope.UserID}]
+		b, found := byID[sqldb.Pair{w.baseID(), w.c.Scope.UserID}]
 		if !found && w.u.DocumentID == "" && w.state == acceptOpen {
-			b, found = byName[dbq.Pair{w.c.Scope.UserID, w.u.Base}]
+			b, found = byName[sqldb.Pair{w.c.Scope.UserID, w.u.Base}]
 		}
 		switch {
 		case found:
@@ -296,15 +296,15 @@ func (w *acceptWork) baseID() string {
 
 // findDocumentBases finds the bases of documents that get a new version.
 func (r *acceptRun) findDocumentBases(ctx context.Context) error {
-	renewed := map[dbq.Pair]bool{}
+	renewed := map[sqldb.Pair]bool{}
 	r.each(acceptOpen, func(w *acceptWork) {
 		if w.u.DocumentID != "" {
-			renewed[dbq.Pair{w.u.DocumentID, w.c.Scope.UserID}] = true
+			renewed[sqldb.Pair{w.u.DocumentID, w.c.Scope.UserID}] = true
 		}
 	})
-	bases := map[dbq.Pair]string{}
+	bases := map[sqldb.Pair]string{}
 	err := r.pairs(ctx, "find the documents' bases", "DocumentsBase", renewed, func(rows *sql.Rows) error {
-		var k dbq.Pair
+		var k sqldb.Pair
 		var base string
 		err := rows.Scan(&k[0], &k[1], &base)
 		bases[k] = base
@@ -317,7 +317,7 @@ func (r *acceptRun) findDocumentBases(ctx context.Context) error {
 		if w.u.DocumentID == "" {
 			return
 		}
-		if w.base.ID = bases[dbq.Pair{w.u.DocumentID, w.c.Scope.UserID}]; w.base.ID == "" {
+		if w.base.ID = bases[sqldb.Pair{w.u.DocumentID, w.c.Scope.UserID}]; w.base.ID == "" {
 			w.refuse(ingest.ErrDocumentNotFound)
 		}
 	})
@@ -325,7 +325,7 @@ func (r *acceptRun) findDocumentBases(ctx context.Context) error {
 }
 
 // readBases reads and locks bases.
-func (r *acceptRun) readBases(ctx context.Context, name string, keys map[dbq.Pair]bool, take func(ingest.Base)) error {
+func (r *acceptRun) readBases(ctx context.Context, name string, keys map[sqldb.Pair]bool, take func(ingest.Base)) error {
 	return r.pairs(ctx, "find bases", name, keys, func(rows *sql.Rows) error {
 		var b ingest.Base
 		err := rows.Scan(&b.ID, &b.UserID, &b.Name)
@@ -335,8 +335,8 @@ func (r *acceptRun) readBases(ctx context.Context, name string, keys map[dbq.Pai
 }
 
 // makeDefaults makes the default bases that are missing; another process may do the same at once.
-func (r *acceptRun) makeDefaults(ctx context.Context, names map[dbq.Pair]bool, found map[dbq.Pair]ingest.Base) error {
-	missing := map[dbq.Pair]bool{}
+func (r *acceptRun) makeDefaults(ctx context.Context, names map[sqldb.Pair]bool, found map[sqldb.Pair]ingest.Base) error {
+	missing := map[sqldb.Pair]bool{}
 	for k := range names {
 		if _, there := found[k]; !there && k[1] == ingest.DefaultBase && r.full == nil {
 			missing[k] = true
@@ -346,12 +346,12 @@ func (r *acceptRun) makeDefaults(ctx context.Context, names map[dbq.Pair]bool, f
 		return nil
 	}
 	var params []any
-	users := slices.SortedFunc(maps.Keys(missing), dbq.Pair.Compare)
+	users := slices.SortedFunc(maps.Keys(missing), sqldb.Pair.Compare)
 	for _, k := range users {
 		params = append(params, ingest.NewID(), k[0], ingest.DefaultBase, ingest.DefaultBase, r.m.Now, r.m.Now, catalog.Never())
 	}
 	if _, err := r.tx.ExecContext(ctx, r.app.q.Rows("BasesInsert", len(users)), params...); err != nil {
 		return fmt.Errorf("make default bases: %w", err)
 	}
-	return r.readBases(ctx, "BasesNamed", missing, func(b ingest.Base) { found[dbq.Pair{b.UserID, b.Name}] = b })
+	return r.readBases(ctx, "BasesNamed", missing, func(b ingest.Base) { found[sqldb.Pair{b.UserID, b.Name}] = b })
 }
