@@ -12,6 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/pipeline"
 	"github.com/millweir/millweir/pkg/ingest/submit"
 	"github.com/millweir/millweir/pkg/ingest/sweep"
+	"github.com/millweir/millweir/pkg/ingest/textindex"
 	"github.com/millweir/millweir/pkg/ingest/upload"
 	"github.com/millweir/millweir/pkg/tasks"
 )
@@ -26,6 +27,7 @@ type App struct {
 	*files.Mount
 	*catalog.Catalog
 	Cache *embedcache.Cache
+	Index *textindex.Index
 
 	// Worker makes what runs documents. pipeline.ErrNoWorker when a part is missing.
 	Worker func() (*pipeline.Worker, error)
@@ -57,9 +59,10 @@ func New(d ingest.Deps, folder *files.Folder, cfg ingest.Config) (*App, error) {
 		Mount:   files.NewMount(d, cat.Queries(), folder),
 		Cache:   embedcache.New(d, cat.Queries(), before),
 		Catalog: cat,
+		Index:   textindex.New(d.Store),
 	}
 	a.Uploads = upload.New(d, cfg, cat, a.Mount, door)
-	a.Sweeper = sweep.New(d, cfg, cat, a.Mount, a.Keys, door, a.Cache, a.Deleter)
-	a.Worker = func() (*pipeline.Worker, error) { return pipeline.New(d, cfg, cat, a.Mount, a.Cache, before) }
+	a.Sweeper = sweep.New(d, cfg, cat, a.Mount, a.Keys, door, a.Cache, a.Deleter, a.Index)
+	a.Worker = func() (*pipeline.Worker, error) { return pipeline.New(d, cfg, cat, a.Mount, a.Cache, a.Index, before) }
 	return a, nil
 }

@@ -39,7 +39,9 @@ func (r *run) AllRows() (*RowTask, error) {
 	w := &rowWriter{r: r, plan: r.plan}
 	n := len(r.plan.items)
 	rows, err := w.load(0, n)
-	return &rowTask{w: w, first: true, to: n, bytes: 100, rows: rows}, err
+	t := &rowTask{w: w, first: true, to: n, bytes: 100, rows: rows}
+	t.index = t.indexOf(func(int) bool { return true })
+	return t, err
 }
 
 // WriteTogether writes parts in as few transactions as they fit into.

@@ -10,6 +10,7 @@ import (
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
+	"github.com/millweir/millweir/pkg/ingest/textindex"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -76,6 +77,7 @@ func (w *rowWriter) write(ctx context.Context, first bool, from, to, bytes int) 
 		return err
 	}
 	t := &rowTask{w: w, first: first, from: from, to: to, bytes: bytes, rows: rows}
+	t.index = t.indexOf(func(int) bool { return true })
 	w.r.arrive()
 	if err := w.r.w.parts.Do(ctx, t)[0]; err != nil {
 		return err
@@ -94,6 +96,21 @@ func (w *rowWriter) load(from, to int) ([]ingest.Segment, error) {
 		out = append(out, s)
 	}
 	return out, nil
+}
+
+// indexOf is the full-text index of those of the part's rows that are wanted, by their indexes.
+func (t *rowTask) indexOf(wanted func(i int) bool) *textindex.Batch {
+	r := t.w.r
+	texts := make([]textindex.Text, 0, len(t.rows))
+	for i, s := range t.rows {
+		if wanted(t.from + i) {
+			texts = append(texts, textindex.Text{
+				Version: r.work.version, Index: s.Index, TextHash: r.spool.items[t.from+i].hash.String(),
+				Title: r.title(), Heading: s.HeadingPath, Text: s.Text,
+			})
+		}
+	}
+	return textindex.Build(r.work.base, texts)
 }
 
 // short makes a fingerprint fit its column: 190 ASCII characters.

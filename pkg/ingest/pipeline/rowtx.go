@@ -13,6 +13,7 @@ import (
 	"github.com/millweir/millweir/pkg/crash"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
+	"github.com/millweir/millweir/pkg/ingest/textindex"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -35,6 +36,7 @@ type rowTask struct {
 	from, to int
 	bytes    int
 	rows     []ingest.Segment
+	index    *textindex.Batch // of all rows
 
 	// Answered.
 	err   error
@@ -246,9 +248,10 @@ func (x *rowTransaction) clean(ctx context.Context, t *rowTask) error {
 func (x *rowTransaction) insert(ctx context.Context, tasks []*rowTask) error {
 	var params []any
 	var again []string
+	var indexes []*textindex.Batch
 	n := 0
 	for _, t := range tasks {
-		w := t.w
+		w, before := t.w, n
 		for i, s := range t.rows {
 			p := w.plan.items[t.from+i]
 			if w.have[t.from+i] {
@@ -264,6 +267,13 @@ func (x *rowTransaction) insert(ctx context.Context, tasks []*rowTask) error {
 				again = append(again, p.vector)
 			}
 		}
+		switch n - before {
+		case 0:
+		case len(t.rows):
+			indexes = append(indexes, t.index)
+		default:
+			indexes = append(indexes, t.indexOf(func(i int) bool { return !w.have[i] }))
+		}
 	}
 	if len(again) > 0 {
 		if _, err := x.tx.ExecContext(ctx, x.a.q.List("GarbageForget", len(again)), sqldb.Args(again)...); err != nil {
@@ -273,8 +283,10 @@ func (x *rowTransaction) insert(ctx context.Context, tasks []*rowTask) error {
 	if n == 0 {
 		return nil
 	}
-	_, err := x.tx.ExecContext(ctx, x.a.q.Rows("SegmentInsert", n), params...)
-	return err
+	if _, err := x.tx.ExecContext(ctx, x.a.q.Rows("SegmentInsert", n), params...); err != nil {
+		return err
+	}
+	return x.a.index.Add(ctx, x.tx, x.m.Now, indexes...)
 }
 
 // built notes with the last rows of versions what they are made of, and with what.

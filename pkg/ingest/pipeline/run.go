@@ -22,6 +22,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/ingest/embedcache"
 	"github.com/millweir/millweir/pkg/ingest/files"
+	"github.com/millweir/millweir/pkg/ingest/textindex"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskrun"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -51,6 +52,7 @@ var errReplan = errors.New("the visible version changed: plan again")
 //	spool file      unlinked when it is made: nothing
 //	embeddings      paid once; the next run finds them in the cache
 //	segment rows    of a BUILDING version, seen by nobody; the next run of the version keeps or drops them
+//	their index     written with them; what has no row is found by nobody and goes with a merge
 //	vectors         named by those rows; the next run writes them again, the sweeper deletes them when the version is given up
 //	before finish   the lease expires, another run repeats what is missing
 type Worker struct {
@@ -60,6 +62,7 @@ type Worker struct {
 	cat   *catalog.Catalog
 	mount *files.Mount
 	cache *embedcache.Cache
+	index *textindex.Index
 	works *batcher.Batcher[*workRead]
 	parts *batcher.Batcher[*rowTask]
 	// What runs share: their turns, the bytes of vectors that they keep, and how many have not come to their rows yet.
@@ -69,12 +72,14 @@ type Worker struct {
 }
 
 // New makes a Worker. ErrNoWorker when a part is missing. before counts the runs that have not come to their rows yet.
-func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mount, cache *embedcache.Cache, before *atomic.Int64) (*Worker, error) {
+func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mount, cache *embedcache.Cache, index *textindex.Index,
+	before *atomic.Int64,
+) (*Worker, error) {
 	if d.Extractor == nil || d.Splitter == nil || d.Embedder == nil || d.Vectors == nil {
 		return nil, ErrNoWorker
 	}
 	w := &Worker{
-		d: d, cfg: cfg, q: cat.Queries(), cat: cat, mount: mount, cache: cache, before: before,
+		d: d, cfg: cfg, q: cat.Queries(), cat: cat, mount: mount, cache: cache, index: index, before: before,
 		embeds: newGate(embedsAtOnce), rows: newGate(rowsAtOnce), vectors: newGate(vectorsAtOnce),
 	}
 	w.works = batcher.New(batcher.Config{Workers: groupWorkers, MinConcurrent: worksMinConcurrent, Most: worksMost, MaxWait: groupWait}, w.loadTogether)

@@ -12,6 +12,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/embedcache"
 	"github.com/millweir/millweir/pkg/ingest/files"
 	"github.com/millweir/millweir/pkg/ingest/submit"
+	"github.com/millweir/millweir/pkg/ingest/textindex"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/tasks"
 )
@@ -27,11 +28,14 @@ type Sweeper struct {
 	deliver *tasks.Service
 	cache   *embedcache.Cache
 	deleter *Deleter
+	index   *textindex.Index
 }
 
 // New makes a Sweeper; deleter is that of the same process.
-func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mount, keys *submit.Keys, deliver *tasks.Service, cache *embedcache.Cache, deleter *Deleter) *Sweeper {
-	return &Sweeper{d: d, cfg: cfg, q: cat.Queries(), cat: cat, mount: mount, keys: keys, deliver: deliver, cache: cache, deleter: deleter}
+func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mount, keys *submit.Keys, deliver *tasks.Service, cache *embedcache.Cache, deleter *Deleter,
+	index *textindex.Index,
+) *Sweeper {
+	return &Sweeper{d: d, cfg: cfg, q: cat.Queries(), cat: cat, mount: mount, keys: keys, deliver: deliver, cache: cache, deleter: deleter, index: index}
 }
 
 const (
@@ -58,6 +62,7 @@ type Swept struct {
 	Documents      int // deleted documents that are gone altogether
 	Files          int // stored files removed
 	EmbeddingCache int // embedding cache entries removed
+	Parts          int // parts of the text index that were merged
 }
 
 // more reports whether anything was done.
@@ -77,6 +82,7 @@ func (a *Sweeper) Sweep(ctx context.Context) (Swept, error) {
 		{"versions", versionSweep{a}.sweepVersions},
 		{"garbage", garbageSweep{a}.sweepGarbage},
 		{"embedding cache", a.sweepCache},
+		{"text index", a.sweepIndex},
 	}
 	var errs []error
 	for _, step := range steps {
@@ -107,6 +113,8 @@ func (a *Sweeper) RunSweeper(ctx context.Context) error {
 			files = now
 			_, err := a.SweepFiles(ctx)
 			a.cat.Logged(ctx, "files", err)
+			_, err = a.index.Tidy(ctx)
+			a.cat.Logged(ctx, "text index", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -122,7 +130,7 @@ func (a *Sweeper) sweepLogged(ctx context.Context) {
 	s, err := a.Sweep(ctx)
 	if s.more() {
 		a.d.Log.DebugContext(ctx, "ingest: swept", "cancelled", s.Cancelled, "versions", s.Versions, "vectors", s.Vectors,
-			"documents", s.Documents, "files", s.Files, "ledger", s.EmbeddingCache)
+			"documents", s.Documents, "files", s.Files, "ledger", s.EmbeddingCache, "text_parts", s.Parts)
 	}
 	a.cat.Logged(ctx, "sweep", err)
 }
@@ -131,6 +139,13 @@ func (a *Sweeper) sweepLogged(ctx context.Context) {
 func (a *Sweeper) sweepCache(ctx context.Context, s *Swept) error {
 	n, err := a.cache.Sweep(ctx, sweepTurns)
 	s.EmbeddingCache += n
+	return err
+}
+
+// sweepIndex merges the parts that were added to the text index.
+func (a *Sweeper) sweepIndex(ctx context.Context, s *Swept) error {
+	n, err := a.index.MergeGrown(ctx)
+	s.Parts += n
 	return err
 }
 

@@ -122,6 +122,9 @@ var scenes = map[string]scene{
 	"gc.after_forget":     {service: reclaimer, before: buriedBase, during: timePasses, after: baseGone, sweeper: true},
 	"gc.after_collection": {service: reclaimer, before: buriedBase, during: timePasses, after: baseGone, sweeper: true},
 
+	"gc.after_merge":    {service: reclaimer, before: steps(uploads(12, smallDoc), finished), sweeper: true},
+	"gc.after_exchange": {service: reclaimer, before: steps(uploads(12, smallDoc), finished), sweeper: true},
+
 	// any transaction of a worker: claim, embedding cache, rows, finish
 	"store.before_commit": {service: worker, upTo: 6, during: uploads(1, smallDoc)},
 	"store.after_commit":  {service: worker, upTo: 6, during: uploads(1, smallDoc)},

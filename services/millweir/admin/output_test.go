@@ -27,7 +27,7 @@ var samples = map[string]string{
 	"mq topics": "", "mq partitions": "t", "mq groups": "t", "mq lag": "t g", "mq owners": "t g", "mq pending": "t g", "mq inflight": "t g",
 	"mq recent": "t", "mq trim": "t --finished --yes", "mq reset": "t g --to end --yes", "mq delete": "t --yes", "mq status": "a",
 	"migrate up": "", "migrate status": "", "fsck": "", "kafka init": "", "timeline renew": "--yes", "timeline mark": "--yes",
-	"keys create": "--user anna", "keys list": "", "keys revoke": "KEY",
+	"reindex": "", "keys create": "--user anna", "keys list": "", "keys revoke": "KEY",
 }
 
 // anything is a gateway that has an answer to every question.

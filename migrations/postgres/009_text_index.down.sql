@@ -1,0 +1,2 @@
+DROP TABLE knowledge_text_chunk;
+DROP TABLE knowledge_text_part;

@@ -1,0 +1,89 @@
+package textindex
+
+import (
+	"container/list"
+	"sync"
+
+	"github.com/millweir/millweir/pkg/ingest/textindex/part"
+)
+
+// cache keeps what was read last, up to a number of bytes. Parts never change, so nothing in it is ever wrong.
+type cache struct {
+	mu    sync.Mutex
+	most  int
+	bytes int
+	order *list.List // the last used first
+	items map[key]*list.Element
+}
+
+// key is a chunk of a part; opened is the open part itself.
+type key struct {
+	part string
+	seq  int
+}
+
+const opened = -1
+
+// item is what the cache keeps.
+type item struct {
+	key
+	data []byte
+	part *part.Part
+	size int
+}
+
+func newCache(most int) *cache {
+	return &cache{most: most, order: list.New(), items: map[key]*list.Element{}}
+}
+
+// find returns an item and notes its use; the zero item when it is not there.
+func (c *cache) find(k key) (item, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.items[k]
+	if !ok {
+		return item{}, false
+	}
+	c.order.MoveToFront(e)
+	return e.Value.(item), true //nolint:forcetypeassert // nothing else is kept
+}
+
+func (c *cache) has(id string, seq int) bool {
+	_, ok := c.find(key{id, seq})
+	return ok
+}
+
+// get returns a chunk, nil when it is not there.
+func (c *cache) get(id string, seq int) []byte {
+	i, _ := c.find(key{id, seq})
+	return i.data
+}
+
+func (c *cache) part(id string) (*part.Part, bool) {
+	i, ok := c.find(key{id, opened})
+	return i.part, ok
+}
+
+func (c *cache) put(id string, seq int, data []byte) {
+	c.keep(item{key: key{id, seq}, data: data, size: len(data) + 200})
+}
+
+func (c *cache) putPart(id string, p *part.Part) {
+	c.keep(item{key: key{id, opened}, part: p, size: p.Memory()})
+}
+
+// keep adds an item and drops those that were not used for longest.
+func (c *cache) keep(i item) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.items[i.key]; known {
+		return
+	}
+	c.items[i.key] = c.order.PushFront(i)
+	c.bytes += i.size
+	for c.bytes > c.most && c.order.Len() > 1 {
+		last := c.order.Remove(c.order.Back()).(item) //nolint:forcetypeassert // nothing else is kept
+		delete(c.items, last.key)
+		c.bytes -= last.size
+	}
+}

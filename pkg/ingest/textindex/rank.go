@@ -1,0 +1,362 @@
+package textindex
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/millweir/millweir/pkg/ingest/textindex/analysis"
+	"github.com/millweir/millweir/pkg/ingest/textindex/part"
+)
+
+// BM25 with the weights of fields inside the frequency (Robertson, Zaragoza, Taylor 2004: "Simple BM25 extension to multiple
+// weighted fields"). The values are the usual ones; the weights are measured on the questions of `make bench BENCH=search-quality`.
+const (
+	saturation    = 1.2  // k1
+	lengthShare   = 0.75 // b
+	titleWeight   = 1.5  // of a word in the title, where 1 is a word of the text
+	headingWeight = 1.0
+	// prefixTerms bounds the terms that a prefix stands for.
+	prefixTerms = 256
+	// phraseBonus is what a phrase counts more than its rarest word.
+	phraseBonus = 1.5
+)
+
+// Found is a segment that matches a query.
+type Found struct {
+	part.Segment
+	Score float64
+}
+
+// Results are what a search has found.
+type Results struct {
+	Found []Found
+	// Suggestion is the query with words that no segment has replaced by near ones; empty: none was.
+	Suggestion string
+	corrected  []string
+}
+
+// ranking is one query over a base's parts.
+type ranking struct {
+	parts    []*part.Part
+	clauses  []*clause
+	segments int     // of all parts
+	average  float64 // words of a segment
+}
+
+// clause is a clause of the query and what the parts have of it.
+type clause struct {
+	analysis.Clause
+	idf    float64
+	weight float64
+	lists  [][]weighted // by part: the terms of a clause of one word
+	found  [][]match    // by part: the segments of a phrase
+	// corrected are the terms that stand in for a word that no segment has; the most frequent first.
+	// containing are terms that contain it instead, as compounds do.
+	corrected, containing []string
+}
+
+// weighted is a term with its weight.
+type weighted struct {
+	part.Term
+	weight float64
+}
+
+// match is a segment and how often a clause matches in it, weighted.
+type match struct {
+	ordinal int
+	times   float64
+}
+
+// rank finds the n best segments, best first; equal ones by version and index. allowed limits the versions; nil: all.
+func rank(ctx context.Context, parts []*part.Part, query string, n int, allowed func(version string) bool) (Results, error) {
+	r, q := &ranking{parts: parts}, analysis.Parse(query)
+	var tokens int64
+	for _, p := range parts {
+		r.segments += p.Segments()
+		tokens += p.Tokens()
+	}
+	if r.segments == 0 || q.Empty() {
+		return Results{}, nil
+	}
+	r.average = max(1, float64(tokens)/float64(r.segments))
+	for _, c := range q.Clauses {
+		one := &clause{Clause: c}
+		if err := r.lookUp(ctx, one); err != nil {
+			return Results{}, fmt.Errorf("look %q up: %w", c.Text, err)
+		}
+		r.clauses = append(r.clauses, one)
+	}
+	best := &found{}
+	for i := range parts {
+		if err := r.score(ctx, i, n, allowed, best); err != nil {
+			return Results{}, err
+		}
+	}
+	slices.SortFunc(*best, func(a, b Found) int { return -compareFound(a, b) })
+	return Results{Found: *best, Suggestion: r.suggest(query), corrected: r.corrected()}, nil
+}
+
+// corrected are the terms that stand in for words of the query.
+func (r *ranking) corrected() (out []string) {
+	for _, c := range r.clauses {
+		out = append(append(out, c.corrected...), c.containing...)
+	}
+	return out
+}
+
+// lookUp finds a clause's terms and how rare they are: in how many segments of all parts the most frequent of them stands.
+func (r *ranking) lookUp(ctx context.Context, c *clause) error {
+	if c.Phrase && len(c.Words) > 1 {
+		return r.lookUpPhrase(ctx, c)
+	}
+	c.lists = make([][]weighted, len(r.parts))
+	segments := map[string]int{}
+	for i, p := range r.parts {
+		for _, v := range c.Words[0] {
+			terms, err := r.termsOf(ctx, p, v.Term, c.Prefix)
+			if err != nil {
+				return err
+			}
+			for _, t := range terms {
+				c.lists[i] = append(c.lists[i], weighted{t, v.Weight})
+				segments[v.Term] += t.Segments
+			}
+		}
+	}
+	most := 0
+	for _, n := range segments {
+		most = max(most, min(n, r.segments))
+	}
+	c.idf, c.weight = r.rarity(most), 1
+	if word, ok := correctable(c.Clause); ok && most == 0 {
+		return r.correct(ctx, c, word)
+	}
+	return nil
+}
+
+// termsOf are the terms of a part that a term, or a prefix, stands for.
+func (r *ranking) termsOf(ctx context.Context, p *part.Part, term string, prefix bool) ([]part.Term, error) {
+	if prefix {
+		return p.Prefix(ctx, term, prefixTerms)
+	}
+	t, err := p.Term(ctx, term)
+	if err != nil || t.Segments == 0 {
+		return nil, err
+	}
+	return []part.Term{t}, nil
+}
+
+// rarity is BM25's inverse frequency of what stands in n segments; never negative.
+func (r *ranking) rarity(n int) float64 {
+	return math.Log1p((float64(r.segments) - float64(n) + 0.5) / (float64(n) + 0.5))
+}
+
+// lookUpPhrase finds the segments in which the words follow each other.
+func (r *ranking) lookUpPhrase(ctx context.Context, c *clause) error {
+	c.found = make([][]match, len(r.parts))
+	total := 0
+	for i, p := range r.parts {
+		at, err := r.places(ctx, p, c.Words[0])
+		for n := 1; n < len(c.Words) && err == nil && len(at) > 0; n++ {
+			var next map[int][]int
+			next, err = r.places(ctx, p, c.Words[n])
+			for ordinal, places := range at {
+				if at[ordinal] = follow(places, next[ordinal], n); len(at[ordinal]) == 0 {
+					delete(at, ordinal)
+				}
+			}
+		}
+		if err != nil {
+			return err
+		}
+		for ordinal, places := range at {
+			c.found[i] = append(c.found[i], match{ordinal, float64(len(places))})
+		}
+		slices.SortFunc(c.found[i], func(a, b match) int { return cmp.Compare(a.ordinal, b.ordinal) })
+		total += len(at)
+	}
+	c.idf, c.weight = r.rarity(total), phraseBonus
+	return nil
+}
+
+// follow are the places that have another n places further on.
+func follow(places, others []int, n int) []int {
+	return slices.DeleteFunc(places, func(at int) bool {
+		_, found := slices.BinarySearch(others, at+n)
+		return !found
+	})
+}
+
+// places are where in which segments one of the variants stands, in order.
+func (r *ranking) places(ctx context.Context, p *part.Part, variants []analysis.Variant) (map[int][]int, error) {
+	out := map[int][]int{}
+	for _, v := range variants {
+		t, err := p.Term(ctx, v.Term)
+		if err != nil {
+			return nil, err
+		}
+		if t.Segments == 0 {
+			continue
+		}
+		c, err := p.Cursor(ctx, t, true)
+		if err != nil {
+			return nil, err
+		}
+		for c.Next() {
+			all := append(out[c.Ordinal], c.Places()...)
+			slices.Sort(all)
+			out[c.Ordinal] = slices.Compact(all)
+		}
+		if err := c.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// score adds a part's best segments to best.
+func (r *ranking) score(ctx context.Context, number, n int, allowed func(string) bool, best *found) error {
+	p := r.parts[number]
+	scores := make([]float32, p.Segments())
+	var must []uint8
+	wanted := uint8(0)
+	for _, c := range r.clauses {
+		var seen func(ordinal int)
+		switch {
+		case c.Exclude:
+			seen = func(ordinal int) { scores[ordinal] = float32(math.Inf(-1)) }
+		case c.Must:
+			if must == nil {
+				must = make([]uint8, p.Segments())
+			}
+			wanted++
+			seen = func(ordinal int) { must[ordinal]++ }
+		}
+		if err := r.add(ctx, number, c, scores, seen); err != nil {
+			return err
+		}
+	}
+	for ordinal, s := range scores {
+		if s <= 0 || wanted > 0 && must[ordinal] < wanted || len(*best) == n && float64(s) < (*best)[0].Score {
+			continue
+		}
+		segment, err := p.Segment(ctx, ordinal)
+		if err != nil {
+			return err
+		}
+		if allowed != nil && !allowed(segment.Version) {
+			continue
+		}
+		best.offer(Found{Segment: segment, Score: float64(s)}, n)
+	}
+	return nil
+}
+
+// add adds a clause's part of the scores; seen is told each segment that matches.
+func (r *ranking) add(ctx context.Context, number int, c *clause, scores []float32, seen func(int)) error {
+	p := r.parts[number]
+	each := func(ordinal int, times float64) {
+		if seen != nil {
+			seen(ordinal)
+		}
+		if c.Exclude {
+			return
+		}
+		norm := saturation * (1 - lengthShare + lengthShare*float64(p.Length(ordinal))/r.average)
+		scores[ordinal] += float32(c.weight * c.idf * times * (saturation + 1) / (times + norm))
+	}
+	if c.found != nil {
+		for _, m := range c.found[number] {
+			each(m.ordinal, m.times)
+		}
+		return nil
+	}
+	var cursors []weightedCursor
+	for _, t := range c.lists[number] {
+		cursor, err := p.Cursor(ctx, t.Term, false)
+		if err != nil {
+			return err
+		}
+		if cursor.Next() {
+			cursors = append(cursors, weightedCursor{cursor, t.weight})
+		}
+	}
+	for len(cursors) > 0 {
+		ordinal, times := cursors[0].Ordinal, 0.0
+		for _, one := range cursors[1:] {
+			ordinal = min(ordinal, one.Ordinal)
+		}
+		for i := 0; i < len(cursors); i++ {
+			one := cursors[i]
+			if one.Ordinal != ordinal {
+				continue
+			}
+			times = max(times, one.weight*c.times(one.Cursor)) // variants of one word are one word
+			if !one.Next() {
+				if err := one.Err(); err != nil {
+					return err
+				}
+				cursors = slices.Delete(cursors, i, i+1)
+				i--
+			}
+		}
+		if times > 0 && ordinal < len(scores) {
+			each(ordinal, times)
+		}
+	}
+	return nil
+}
+
+// weightedCursor is a cursor of a term with its weight.
+type weightedCursor struct {
+	*part.Cursor
+	weight float64
+}
+
+// times is how often the cursor's term stands in the segment's fields that the clause asks for, weighted.
+func (c *clause) times(at *part.Cursor) float64 {
+	text, heading, title := float64(at.In(part.Text)), headingWeight*float64(at.In(part.Heading)), titleWeight*float64(at.In(part.Title))
+	switch c.Field {
+	case analysis.Title:
+		return title
+	case analysis.Heading:
+		return heading
+	case analysis.Text:
+		return text
+	default:
+		return text + heading + title
+	}
+}
+
+// found is a heap of the best segments, the worst first.
+type found []Found
+
+// compareFound orders by score, and equal ones by version and index: the older is the better.
+func compareFound(a, b Found) int {
+	return cmp.Or(cmp.Compare(a.Score, b.Score), -cmp.Compare(a.Version, b.Version), -cmp.Compare(a.Index, b.Index))
+}
+
+// offer keeps a segment if it is among the n best.
+func (f *found) offer(s Found, n int) {
+	switch {
+	case len(*f) < n:
+		heap.Push(f, s)
+	case compareFound(s, (*f)[0]) > 0:
+		(*f)[0] = s
+		heap.Fix(f, 0)
+	}
+}
+
+func (f found) Len() int           { return len(f) }
+func (f found) Less(i, j int) bool { return compareFound(f[i], f[j]) < 0 }
+func (f found) Swap(i, j int)      { f[i], f[j] = f[j], f[i] }
+func (f *found) Push(x any)        { *f = append(*f, x.(Found)) } //nolint:forcetypeassert // nothing else is pushed
+func (f *found) Pop() any {
+	last := (*f)[len(*f)-1]
+	*f = (*f)[:len(*f)-1]
+	return last
+}
