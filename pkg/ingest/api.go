@@ -112,6 +112,23 @@ type SearchRequest struct {
 	Query string
 	Base  string // id or name; empty: "default"
 	TopK  int    // 1–50; 0: 10
+	Mode  SearchMode
+}
+
+// SearchMode says what a search looks into.
+type SearchMode string
+
+// The modes. Empty is SearchAuto.
+const (
+	SearchAuto   SearchMode = "auto"   // hybrid with an embedding model, text with the built-in lexical embedder
+	SearchText   SearchMode = "text"   // words: BM25
+	SearchVector SearchMode = "vector" // meaning: the nearest vectors
+	SearchHybrid SearchMode = "hybrid" // both, fused by their ranks
+)
+
+// SearchModes are all modes.
+func SearchModes() []SearchMode {
+	return []SearchMode{SearchAuto, SearchText, SearchVector, SearchHybrid}
 }
 
 // SearchHit is one segment found.
@@ -122,12 +139,19 @@ type SearchHit struct {
 	HeadingPath                 []string
 	Text                        string
 	Score                       float64
+	// TextScore and VectorScore are what Score is made of: BM25 and cosine similarity; nil when that part did not find it.
+	TextScore, VectorScore *float64
+	// Highlights are where words of the query stand in Text: half-open ranges of characters (Unicode code points).
+	Highlights [][2]int
 }
 
 // SearchResult is the answer to a search; Partial when fewer were found than might be there (design D12).
 type SearchResult struct {
 	Hits    []SearchHit
 	Partial bool
+	Mode    SearchMode // what was looked into: text, vector or hybrid
+	// Suggestion is the query with words that no segment has replaced by near ones that some have; empty: none was.
+	Suggestion string
 }
 
 // Times limits a list by when its rows were made and changed; "after" and "before" exclude the instant itself. Zero: no limit.

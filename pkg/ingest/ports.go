@@ -117,6 +117,8 @@ type SplitRun interface {
 type Model struct {
 	Key string // provider, name and anything else that changes the vectors; at most 190 ASCII characters
 	Dim int    // 0: not known before the first answer
+	// Lexical says that its vectors know words and no meaning: a search for words finds more.
+	Lexical bool
 }
 
 // Embedder turns texts into vectors.

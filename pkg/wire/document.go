@@ -52,6 +52,7 @@ type SearchRequest struct {
 	Query         string `json:"query"`
 	KnowledgeBase string `json:"knowledgeBase,omitempty"`
 	TopK          *int   `json:"topK,omitempty"`
+	Mode          string `json:"mode,omitempty"` // auto, text, vector, hybrid
 }
 
 // Hit is one segment found.
@@ -65,12 +66,18 @@ type Hit struct {
 	HeadingPath  []string `json:"headingPath"`
 	Text         string   `json:"text"`
 	Score        float64  `json:"score"`
+	TextScore    *float64 `json:"textScore"`   // BM25; null: its words were not found
+	VectorScore  *float64 `json:"vectorScore"` // cosine similarity; null: its vector was not found
+	Highlights   [][2]int `json:"highlights"`  // ranges of characters of text
 }
 
 // SearchAnswer is the result of a search.
 type SearchAnswer struct {
 	Hits    []Hit `json:"hits"`
 	Partial bool  `json:"partial"` // fewer were found than might be there
+	// Mode is what was looked into: text, vector or hybrid.
+	Mode       string   `json:"mode"`
+	Suggestion NullText `json:"suggestion"` // the query with misspelt words corrected; null: none was
 }
 
 // NewBase asks for a knowledge base.

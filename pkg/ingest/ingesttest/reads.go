@@ -67,15 +67,15 @@ type ReadWorld struct {
 func NewReadWorld(t *testing.T, w *World) *ReadWorld {
 	t.Helper()
 	r := &ReadWorld{World: w, Scan: &scanVectors{Vectors: w.Vectors}}
-	r.Reads = query.NewReads(query.ReadsDeps{Store: w.Store, Catalog: w.App.Catalog, Embedder: w.Embed, Vectors: r.Scan, Log: slog.New(slog.DiscardHandler)})
+	r.Reads = query.NewReads(query.ReadsDeps{Store: w.Store, Catalog: w.App.Catalog, Embedder: w.Embed, Vectors: r.Scan, Index: w.App.Index, Log: slog.New(slog.DiscardHandler)})
 	r.Watches, r.Explain = watch.NewWatches(w.Store, slog.New(slog.DiscardHandler)), tasks.NewExplainer(w.Store, nil, ingest.Descriptions())
 	return r
 }
 
-// Search returns the texts found.
+// Search returns the texts that the vectors find.
 func (r *ReadWorld) Search(query string, k int) (texts []string, partial bool) {
 	r.T.Helper()
-	res, err := r.Reads.Search(r.T.Context(), r.Caller, ingest.SearchRequest{Query: query, TopK: k})
+	res, err := r.Reads.Search(r.T.Context(), r.Caller, ingest.SearchRequest{Query: query, TopK: k, Mode: ingest.SearchVector})
 	require.NoError(r.T, err)
 	for _, h := range res.Hits {
 		texts = append(texts, h.Text)

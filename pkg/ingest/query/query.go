@@ -10,6 +10,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/catalog"
+	"github.com/millweir/millweir/pkg/ingest/textindex"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 	"github.com/millweir/millweir/pkg/telemetry"
@@ -29,6 +30,7 @@ type Reads struct {
 	cat      *catalog.Catalog
 	embedder ingest.Embedder
 	vectors  ingest.VectorStore
+	index    *textindex.Index
 	queue    QueueStats
 	log      *slog.Logger
 	q        sqldb.Queries
@@ -41,6 +43,7 @@ type ReadsDeps struct {
 	Catalog  *catalog.Catalog
 	Embedder ingest.Embedder
 	Vectors  ingest.VectorStore
+	Index    *textindex.Index
 	Queue    QueueStats
 	Log      *slog.Logger
 }
@@ -48,7 +51,7 @@ type ReadsDeps struct {
 // NewReads makes a Reads.
 func NewReads(d ReadsDeps) *Reads {
 	return &Reads{
-		store: d.Store, cat: d.Catalog, embedder: d.Embedder, vectors: d.Vectors, queue: d.Queue, log: d.Log,
+		store: d.Store, cat: d.Catalog, embedder: d.Embedder, vectors: d.Vectors, index: d.Index, queue: d.Queue, log: d.Log,
 		q: sqldb.MustLoad(statements, "sql", d.Store.Dialect()), trouble: telemetry.NewRepeated(d.Log, time.Minute, time.Now),
 	}
 }

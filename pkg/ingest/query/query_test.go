@@ -24,7 +24,7 @@ func TestSearchFindsVisibleSegments(t *testing.T) {
 		done := w.Process(a.Task.ID)
 		require.Equal(t, taskstate.StatusSucceeded, done.Status)
 		require.Equal(t, taskstate.Progress{Stage: taskstate.StageDone, Percent: 100, Processed: 3, Total: 3}, done.Progress)
-		res, err := r.Reads.Search(t.Context(), w.Caller, ingest.SearchRequest{Query: "two", TopK: 2})
+		res, err := r.Reads.Search(t.Context(), w.Caller, ingest.SearchRequest{Query: "two", TopK: 2, Mode: ingest.SearchVector})
 		require.NoError(t, err)
 		require.Len(t, res.Hits, 2)
 		require.Equal(t, "two", res.Hits[0].Text)
@@ -141,9 +141,15 @@ func TestSearchRefusesAnotherModel(t *testing.T) {
 	r := ingesttest.NewReadWorld(t, w)
 	w.Process(w.Upload("one").Task.ID)
 	w.Embed.Model_.Key = "another"
-	_, err := r.Reads.Search(t.Context(), w.Caller, ingest.SearchRequest{Query: "one"})
-	require.Equal(t, ingest.CodeDimension, ingest.AsFailure(err).Code)
-	require.NotEmpty(t, ingest.AsFailure(err).Remedy)
+	for _, mode := range []ingest.SearchMode{ingest.SearchVector, ingest.SearchHybrid} {
+		_, err := r.Reads.Search(t.Context(), w.Caller, ingest.SearchRequest{Query: "one", Mode: mode})
+		require.Equal(t, ingest.CodeDimension, ingest.AsFailure(err).Code)
+		require.NotEmpty(t, ingest.AsFailure(err).Remedy)
+	}
+	res, err := r.Reads.Search(t.Context(), w.Caller, ingest.SearchRequest{Query: "one"})
+	require.NoError(t, err, "words need no model")
+	require.Equal(t, ingest.SearchText, res.Mode)
+	require.Len(t, res.Hits, 1)
 }
 
 func TestDocumentsAndSegmentsPage(t *testing.T) {

@@ -1,13 +1,17 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/textindex"
 	"github.com/millweir/millweir/pkg/sqldb"
 )
 
@@ -24,10 +28,13 @@ const (
 	searchDefaultK = 10
 	// MaxTopK is the most hits of one search.
 	MaxTopK = 50
+	// fusedDepth is how many hits of each part a hybrid search fuses.
+	fusedDepth = 50
+	// fusedRest is reciprocal rank fusion's constant: a hit of rank r counts 1 / (fusedRest + r) (Cormack, Clarke, Büttcher 2009).
+	fusedRest = 60
 )
 
-// Search finds the segments of visible versions nearest to the query (design D12).
-// Vectors first, rows second: every round joins all ids fetched so far anew.
+// Search finds segments of visible versions: by their words, by the nearest vectors, or by both (design D12, D24).
 func (r *Reads) Search(ctx context.Context, c ingest.Caller, req ingest.SearchRequest) (ingest.SearchResult, error) {
 	base, err := r.cat.Base(ctx, c, req.Base)
 	if err != nil {
@@ -38,16 +45,102 @@ func (r *Reads) Search(ctx context.Context, c ingest.Caller, req ingest.SearchRe
 		k = searchDefaultK
 	}
 	k = min(k, MaxTopK)
+	var res ingest.SearchResult
+	switch mode := r.mode(req.Mode, base); mode {
+	case ingest.SearchText:
+		res, err = r.searchText(ctx, base, req.Query, k)
+	case ingest.SearchVector:
+		res, err = r.searchVectors(ctx, base, req.Query, k)
+	default:
+		res, err = r.searchBoth(ctx, base, req.Query, k)
+	}
+	return res, err
+}
+
+// mode is what a search looks into.
+func (r *Reads) mode(wanted ingest.SearchMode, base ingest.Base) ingest.SearchMode {
+	if wanted != ingest.SearchAuto && wanted != "" {
+		return wanted
+	}
+	if model := r.embedder.Model(); model.Lexical || base.Model.Key != "" && base.Model.Key != model.Key {
+		return ingest.SearchText
+	}
+	return ingest.SearchHybrid
+}
+
+// searchBoth fuses the ranks of both parts. Without the vectors it returns what the words find, and says that it is partial.
+func (r *Reads) searchBoth(ctx context.Context, base ingest.Base, query string, k int) (ingest.SearchResult, error) {
+	depth := max(k, fusedDepth)
+	text, err := r.searchText(ctx, base, query, depth)
+	if err != nil {
+		return text, err
+	}
+	vectors, err := r.searchVectors(ctx, base, query, depth)
+	if f := (*ingest.Failure)(nil); errors.As(err, &f) && ctx.Err() == nil && f.Code != ingest.CodeDimension {
+		r.trouble.Log(ctx, slog.LevelWarn, base.ID, "ingest: a search without vectors", slog.String("knowledge_base_id", base.ID), slog.Any("error", err))
+		vectors, err = ingest.SearchResult{Partial: true}, nil
+	}
+	if err != nil {
+		return vectors, err
+	}
+	hits := fuse(text.Hits, vectors.Hits)
+	mark := textindex.Results{}.Highlighter(query)
+	for i := range hits {
+		if hits[i].Highlights == nil {
+			hits[i].Highlights = mark.Ranges(hits[i].Text)
+		}
+	}
+	return ingest.SearchResult{
+		Hits: hits[:min(k, len(hits))], Partial: text.Partial || vectors.Partial, Mode: ingest.SearchHybrid, Suggestion: text.Suggestion,
+	}, nil
+}
+
+// fuse ranks the hits of several lists by the sum of their reciprocal ranks.
+func fuse(lists ...[]ingest.SearchHit) []ingest.SearchHit {
+	type place struct {
+		document string
+		index    int
+	}
+	at := map[place]int{}
+	out := []ingest.SearchHit{}
+	for _, list := range lists {
+		for rank, h := range list {
+			key := place{h.DocumentID, h.SegmentIndex}
+			i, known := at[key]
+			if !known {
+				i = len(out)
+				at[key] = i
+				h.Score = 0
+				out = append(out, h)
+			}
+			one := &out[i]
+			one.Score += 1 / float64(fusedRest+rank+1)
+			if h.VectorScore != nil {
+				one.VectorScore = h.VectorScore
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b ingest.SearchHit) int { return cmp.Compare(b.Score, a.Score) })
+	return out
+}
+
+// searchVectors finds the segments nearest to the query. Vectors first, rows second: every round joins all ids fetched so far anew.
+func (r *Reads) searchVectors(ctx context.Context, base ingest.Base, query string, k int) (ingest.SearchResult, error) {
 	if model := r.embedder.Model(); base.Model.Key != "" && base.Model.Key != model.Key {
 		return ingest.SearchResult{}, ingest.Permanent(ingest.CodeDimension, "Search with the model that the knowledge base was embedded with, or ingest it again.",
 			"knowledge base %s holds vectors of %s, this service embeds with %s", base.Name, base.Model.Key, model.Key)
 	}
-	vectors, err := r.embedder.Embed(ctx, []string{req.Query})
+	vectors, err := r.embedder.Embed(ctx, []string{query})
 	if err != nil {
 		return ingest.SearchResult{}, fmt.Errorf("embed query: %w", err)
 	}
 	s := search{r: r, base: base.ID, vector: vectors[0], k: k}
-	return s.run(ctx)
+	res, err := s.run(ctx)
+	res.Mode = ingest.SearchVector
+	for i := range res.Hits {
+		res.Hits[i].VectorScore = new(res.Hits[i].Score)
+	}
+	return res, err
 }
 
 // search is one search in work.

@@ -36,7 +36,7 @@ func New(p *documents.Parts, s documents.Shared, maxUpload int64) (*Application,
 	}
 	p.Env.Ready.Register("uploads", func(ctx context.Context) error { return p.CheckUploads(ctx, a, true) })
 	reads := query.NewReads(query.ReadsDeps{
-		Store: p.Store, Catalog: a.Catalog, Embedder: p.Embedder, Vectors: p.Vectors, Queue: length, Log: p.Env.Log,
+		Store: p.Store, Catalog: a.Catalog, Embedder: p.Embedder, Vectors: p.Vectors, Index: a.Index, Queue: length, Log: p.Env.Log,
 	})
 	var events tasks.Events
 	if s.Queue.Kind == queue.Kafka {

@@ -235,7 +235,7 @@ func (f *faulty) Search(ctx context.Context, c ingest.Caller, r ingest.SearchReq
 	if err := f.failing("Search"); err != nil {
 		return out, err
 	}
-	out.Partial = true
+	out.Partial, out.Mode = true, ingest.SearchText
 	found, err := f.Documents(ctx, c, ingest.ListQuery{Text: r.Query, Limit: r.TopK})
 	for _, d := range found {
 		out.Hits = append(out.Hits, ingest.SearchHit{

@@ -221,9 +221,10 @@ func TestSearch(t *testing.T) {
 	require.Len(t, got.Hits, 1)
 	require.True(t, got.Partial)
 	require.Equal(t, []string{"A", "B"}, got.Hits[0].HeadingPath)
-	require.JSONEq(t, `{"hits":[],"partial":true}`, b.send(ada, http.MethodPost, path, `{"query":"none"}`).Body.String())
+	require.JSONEq(t, `{"hits":[],"partial":true,"mode":"text","suggestion":null}`, b.send(ada, http.MethodPost, path, `{"query":"none"}`).Body.String())
 	for body, code := range map[string]string{
-		`{"query":" "}`: web.CodeInvalidField, `{"query":"a","topK":0}`: web.CodeInvalidField, `{"query":"a","topK":51}`: web.CodeInvalidField,
+		`{"query":"x","mode":"magic"}`: web.CodeInvalidField,
+		`{"query":" "}`:                web.CodeInvalidField, `{"query":"a","topK":0}`: web.CodeInvalidField, `{"query":"a","topK":51}`: web.CodeInvalidField,
 		`{"query":"` + strings.Repeat("x", 8001) + `"}`: web.CodeFieldTooLong, `{"query":"a\u0001"}`: web.CodeInvalidText,
 	} {
 		b.refused(b.send(ada, http.MethodPost, path, body), http.StatusUnprocessableEntity, code)

@@ -136,7 +136,7 @@ func fitsKind(t *testing.T, root, property apidoc.Object, goType reflect.Type, a
 	switch goType.Kind() {
 	case reflect.Struct:
 		fitsType(t, root, property, goType, at, "")
-	case reflect.Slice:
+	case reflect.Slice, reflect.Array:
 		require.Equal(t, []any{"array"}, kinds, at)
 		fitsKind(t, root, flat(root, property["items"]), goType.Elem(), at+"[]")
 	case reflect.Map:

@@ -202,11 +202,11 @@ func tasksExplain(a *App) *cobra.Command {
 
 // search finds segments; the words of the query may stand without quotes.
 func search(a *App) *cobra.Command {
-	var kb string
+	var kb, mode string
 	var top int
-	c := Verb("search QUERY [--kb NAME] [--top N]", "find segments", NeedsSome("word"), func(ctx context.Context, words []string) error {
+	c := Verb("search QUERY [--kb NAME] [--top N] [--mode MODE]", "find segments", NeedsSome("word"), func(ctx context.Context, words []string) error {
 		var found wire.SearchAnswer
-		wish := wire.SearchRequest{Query: strings.Join(words, " "), KnowledgeBase: kb, TopK: &top}
+		wish := wire.SearchRequest{Query: strings.Join(words, " "), KnowledgeBase: kb, TopK: &top, Mode: mode}
 		if err := a.gateway().Post(ctx, "/api/knowledge/search", wish, &found); err != nil {
 			return err
 		}
@@ -216,6 +216,7 @@ func search(a *App) *cobra.Command {
 		return One(a, found, func(w io.Writer) { printHits(w, found) })
 	})
 	c.Flags().StringVar(&kb, "kb", "", "knowledge base")
+	c.Flags().StringVar(&mode, "mode", "", "auto, text, vector or hybrid")
 	c.Flags().IntVar(&top, "top", 5, "most hits, 1..50")
 	return c
 }
@@ -234,6 +235,9 @@ func printHits(w io.Writer, found wire.SearchAnswer) {
 	}
 	if len(found.Hits) == 0 {
 		_, _ = fmt.Fprintln(w, "nothing found")
+	}
+	if found.Suggestion != "" {
+		_, _ = fmt.Fprintf(w, "(looked for: %s)\n", clean(string(found.Suggestion)))
 	}
 	if found.Partial {
 		_, _ = fmt.Fprintln(w, "(there may be more)")

@@ -116,7 +116,7 @@ func TestUnreachableEmbeddingsAreNamed(t *testing.T) {
 	require.Equal(t, "EMBEDDING_UNAVAILABLE", v.ErrorCode)
 	require.Regexp(t, `^embed batch 1/\d+.*127\.0\.0\.1:65531.*connection refused`, v.LastError)
 	require.NotContains(t, v.LastError+v.ErrorMessage, "sk-hush")
-	a := c.json(http.MethodPost, "/api/knowledge/search", `{"query":"jasper"}`)
+	a := c.json(http.MethodPost, "/api/knowledge/search", `{"query":"jasper","mode":"vector"}`)
 	a.refused(t, http.StatusServiceUnavailable, "EMBEDDING_UNAVAILABLE")
 }
 

@@ -33,7 +33,7 @@ type Embedder struct{}
 func New() *Embedder { return &Embedder{} }
 
 // Model is the key "local-lexical/1" and dimension 384.
-func (*Embedder) Model() ingest.Model { return ingest.Model{Key: ModelKey, Dim: Dim} }
+func (*Embedder) Model() ingest.Model { return ingest.Model{Key: ModelKey, Dim: Dim, Lexical: true} }
 
 // BatchSize is 64.
 func (*Embedder) BatchSize() int { return batchSize }

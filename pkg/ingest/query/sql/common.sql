@@ -160,6 +160,18 @@ SELECT s.vector_id, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_
    AND (d.visible_version_id = s.version_id OR v.closed_at > ?)
    AND s.vector_id IN (@list)
 
+-- name: TextJoin
+-- Every segment that the text index named, joined with what is visible now. Rows of versions closed since the search began come
+-- too: they say that a switch happened meanwhile.
+SELECT s.version_id, s.segment_index, s.text_hash, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
+       d.id, d.title, d.file_name, s.version, s.page, s.heading_path, s.content
+  FROM knowledge_segment s
+  JOIN knowledge_document d ON d.id = s.document_id
+  JOIN document_version v ON v.id = s.version_id
+ WHERE d.base_id = ?
+   AND (d.visible_version_id = s.version_id OR v.closed_at > ?)
+   AND (@any s.version_id = ? AND s.segment_index = ?)
+
 -- name: SearchBirths
 -- The versions that the visible vectors of a base were born in.
 SELECT DISTINCT s.birth_version_id

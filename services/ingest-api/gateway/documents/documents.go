@@ -4,6 +4,7 @@ package documents
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -110,6 +111,9 @@ func (g *Handler) search(c *gin.Context) error {
 	}
 	if err := web.Within("topK", r.TopK, 1, maxTopK); err != nil {
 		return err
+	}
+	if r.Mode = ingest.SearchMode(body.Mode); r.Mode != "" && !slices.Contains(ingest.SearchModes(), r.Mode) {
+		return web.Errorf(web.CodeInvalidField, "mode is %s, allowed are %s", web.Shown(body.Mode), web.Join(ingest.SearchModes())).About("mode")
 	}
 	var err error
 	if r.Base, err = ingest.CleanBase("knowledgeBase", body.KnowledgeBase); err != nil {

@@ -41,11 +41,14 @@ func Hit(h ingest.SearchHit) wire.Hit {
 	return wire.Hit{
 		DocumentID: h.DocumentID, Title: h.Title, FileName: h.FileName, Version: h.Version, SegmentIndex: h.SegmentIndex,
 		Page: wire.NullInt(h.Page), HeadingPath: words(h.HeadingPath), Text: h.Text, Score: h.Score,
+		TextScore: h.TextScore, VectorScore: h.VectorScore, Highlights: append([][2]int{}, h.Highlights...),
 	}
 }
 
 func Found(f ingest.SearchResult) wire.SearchAnswer {
-	return wire.SearchAnswer{Hits: web.Each(f.Hits, Hit), Partial: f.Partial}
+	return wire.SearchAnswer{
+		Hits: web.Each(f.Hits, Hit), Partial: f.Partial, Mode: string(f.Mode), Suggestion: wire.NullText(f.Suggestion),
+	}
 }
 
 func Base(b ingest.Base) wire.Base {

@@ -1,0 +1,193 @@
+package query_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/ingesttest"
+	"github.com/millweir/millweir/pkg/ingest/textindex"
+)
+
+// words returns the texts that a search for words finds, best first.
+func words(t *testing.T, r *ingesttest.ReadWorld, query string, k int) (texts []string) {
+	t.Helper()
+	res, err := r.Reads.Search(t.Context(), r.Caller, ingest.SearchRequest{Query: query, TopK: k, Mode: ingest.SearchText})
+	require.NoError(t, err)
+	require.Equal(t, ingest.SearchText, res.Mode)
+	for _, h := range res.Hits {
+		require.Equal(t, h.Score, *h.TextScore)
+		require.Nil(t, h.VectorScore)
+		texts = append(texts, h.Text)
+	}
+	return texts
+}
+
+// The index follows the visible version: never half of one, never a deleted one, and the words of the old one are gone at once.
+func TestWordsAreFoundInVisibleVersions(t *testing.T) {
+	t.Parallel()
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
+		a := w.Upload("The heron waits.\nAn otter swims past the weir.\nNothing else.")
+		require.Empty(t, words(t, r, "otter", 5), "before it was worked on")
+		w.Process(a.Task.ID)
+		require.Equal(t, []string{"An otter swims past the weir."}, words(t, r, "OTTER", 5))
+		require.Empty(t, words(t, r, "badger", 5))
+
+		b := w.Accept(ingest.Upload{DocumentID: a.Document.ID, File: w.Receive("b.txt", "A badger digs.\nThe heron waits.")})
+		require.Equal(t, []string{"An otter swims past the weir."}, words(t, r, "otter", 5), "until the new one is visible")
+		require.Empty(t, words(t, r, "badger", 5))
+		w.Process(b.Task.ID)
+		require.Empty(t, words(t, r, "otter", 5))
+		require.Equal(t, []string{"A badger digs."}, words(t, r, "badger", 5))
+		require.Equal(t, []string{"The heron waits."}, words(t, r, "heron", 5), "once, though two versions have it")
+
+		require.NoError(t, w.App.DeleteDocument(t.Context(), w.Caller, a.Document.ID))
+		require.Empty(t, words(t, r, "badger heron", 5))
+	})
+}
+
+// Every word that stands in one visible segment alone is found first, on each database, before and after parts were merged.
+func TestEveryWordIsFoundBeforeAndAfterAMerge(t *testing.T) {
+	t.Parallel()
+	const documents, segments = 20, 5
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
+		for d := range documents {
+			var lines []string
+			for s := range segments {
+				lines = append(lines, fmt.Sprintf("common words and the rare%dx%d one", d, s))
+			}
+			w.Process(w.Accept(ingest.Upload{File: w.Receive(fmt.Sprintf("%d.txt", d), strings.Join(lines, "\n"))}).Task.ID)
+		}
+		base := ""
+		all := func() {
+			for d := range documents {
+				for s := range segments {
+					want := fmt.Sprintf("common words and the rare%dx%d one", d, s)
+					require.Equal(t, want, words(t, r, fmt.Sprintf("common rare%dx%d", d, s), 10)[0])
+				}
+			}
+		}
+		all()
+		doc, err := r.Reads.Bases(t.Context(), w.Caller, ingest.ListQuery{Limit: 1})
+		require.NoError(t, err)
+		base = doc[0].ID
+		before, _, err := w.App.Index.Stats(t.Context(), base)
+		require.NoError(t, err)
+		require.Equal(t, documents*segments, before)
+		merged, err := w.App.Index.MergeGrown(t.Context())
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, merged, documents-8)
+		after, _, err := w.App.Index.Stats(t.Context(), base)
+		require.NoError(t, err)
+		require.Equal(t, before, after)
+		all()
+	})
+}
+
+// What is visible no more goes with a merge.
+func TestAMergeLeavesClosedVersionsOut(t *testing.T) {
+	t.Parallel()
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
+		a := w.Upload("version 0")
+		w.Process(a.Task.ID)
+		for n := range 10 {
+			w.Process(w.Accept(ingest.Upload{DocumentID: a.Document.ID, File: w.Receive("b.txt", fmt.Sprintf("version %d", n+1))}).Task.ID)
+		}
+		_, err := w.App.Index.MergeGrown(t.Context())
+		require.NoError(t, err)
+		left, _, err := w.App.Index.Stats(t.Context(), a.Document.BaseID)
+		require.NoError(t, err)
+		require.Equal(t, 1, left)
+		require.Equal(t, []string{"version 10"}, words(t, r, "version", 10))
+	})
+}
+
+// A hybrid search fuses both parts, says what each found, and does without vectors when they are lost.
+func TestHybridSearch(t *testing.T) {
+	t.Parallel()
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
+		a := w.Upload("one\ntwo\nthree")
+		w.Process(a.Task.ID)
+		res, err := r.Reads.Search(t.Context(), w.Caller, ingest.SearchRequest{Query: "two"})
+		require.NoError(t, err)
+		require.Equal(t, ingest.SearchHybrid, res.Mode)
+		require.Len(t, res.Hits, 3)
+		require.Equal(t, "two", res.Hits[0].Text)
+		require.NotNil(t, res.Hits[0].TextScore)
+		require.NotNil(t, res.Hits[0].VectorScore)
+		require.Equal(t, [][2]int{{0, 3}}, res.Hits[0].Highlights)
+		require.Nil(t, res.Hits[1].TextScore)
+
+		require.NoError(t, w.Vectors.Drop(t.Context(), a.Document.BaseID))
+		res, err = r.Reads.Search(t.Context(), w.Caller, ingest.SearchRequest{Query: "two"})
+		require.NoError(t, err)
+		require.True(t, res.Partial)
+		require.Len(t, res.Hits, 1)
+		require.Equal(t, "two", res.Hits[0].Text)
+	})
+}
+
+// A misspelt word finds the word that it is one edit away from, and the answer says which.
+func TestAMisspeltWord(t *testing.T) {
+	t.Parallel()
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
+	r := ingesttest.NewReadWorld(t, w)
+	w.Process(w.Upload("The zeppelin drifts above the town.\nAnother sentence entirely.").Task.ID)
+	for _, query := range []string{"zepelin", "zepplein", "zeppelxin", "zappelin"} {
+		res, err := r.Reads.Search(t.Context(), w.Caller, ingest.SearchRequest{Query: query, Mode: ingest.SearchText})
+		require.NoError(t, err)
+		require.Len(t, res.Hits, 1, query)
+		require.Equal(t, "zeppelin", res.Suggestion, query)
+		require.Equal(t, [][2]int{{4, 12}}, res.Hits[0].Highlights, query)
+	}
+	w.Process(w.Upload("Die Donaudampfschifffahrt ruht.").Task.ID)
+	require.Equal(t, []string{"Die Donaudampfschifffahrt ruht."}, words(t, r, "Dampfschiff", 5), "a part of a compound that stands nowhere alone")
+	res, err := r.Reads.Search(t.Context(), w.Caller, ingest.SearchRequest{Query: "zaxpelin", Mode: ingest.SearchText})
+	require.NoError(t, err)
+	require.Empty(t, res.Hits)
+	require.Empty(t, res.Suggestion)
+}
+
+// What is older than the index is added by a sweep; what an index lacks, by Reindex, which may be run again.
+func TestWhatTheIndexLacksIsAdded(t *testing.T) {
+	t.Parallel()
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
+		first, second := w.Upload("An otter swims.\nThe heron waits."), w.Upload("A badger digs.")
+		w.Process(first.Task.ID)
+		w.Process(second.Task.ID)
+		gaps := func() (missing int) {
+			require.NoError(t, w.App.Index.Check(t.Context(), "", func(g textindex.Gap) error {
+				missing += len(g.Missing)
+				require.Zero(t, g.Extra)
+				return nil
+			}))
+			return missing
+		}
+		require.Zero(t, gaps())
+
+		w.Exec("DELETE FROM knowledge_text_part")
+		require.Empty(t, words(t, r, "otter badger", 5))
+		require.Equal(t, 3, gaps())
+		_, err := w.App.Index.Tidy(t.Context())
+		require.NoError(t, err)
+		require.Len(t, words(t, r, "otter badger", 5), 2)
+		require.Zero(t, gaps())
+
+		w.Exec("DELETE FROM knowledge_text_part")
+		w.Process(w.Upload("A third one.").Task.ID)
+		for _, want := range []int{2, 0} {
+			added := 0
+			require.NoError(t, w.App.Index.Reindex(t.Context(), first.Document.BaseID, func(textindex.Gap) { added++ }))
+			require.Equal(t, want, added)
+		}
+		require.Len(t, words(t, r, "otter badger third", 5), 3)
+	})
+}
