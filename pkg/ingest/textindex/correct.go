@@ -82,14 +82,14 @@ func (r *ranking) standIn(c *clause, terms [][]part.Term) []string {
 	if len(best) == 0 {
 		return nil
 	}
+	idf := r.rarity(min(segments[best[0]], r.segments)) // of all: a rarer one is no likelier
 	for i := range terms {
 		for _, t := range terms[i] {
 			if slices.Contains(best, t.Text) {
-				c.lists[i] = append(c.lists[i], weighted{t, correctedWeight})
+				c.lists[i] = append(c.lists[i], weighted{t, correctedWeight, idf})
 			}
 		}
 	}
-	c.idf = r.rarity(min(segments[best[0]], r.segments))
 	return best
 }
 

@@ -50,19 +50,18 @@ type ranking struct {
 // clause is a clause of the query and what the parts have of it.
 type clause struct {
 	analysis.Clause
-	idf    float64
-	weight float64
-	lists  [][]weighted // by part: the terms of a clause of one word
-	found  [][]match    // by part: the segments of a phrase
+	idf   float64      // of a phrase, with its bonus
+	lists [][]weighted // by part: the terms of a clause of one word
+	found [][]match    // by part: the segments of a phrase
 	// corrected are the terms that stand in for a word that no segment has; the most frequent first.
 	// containing are terms that contain it instead, as compounds do.
 	corrected, containing []string
 }
 
-// weighted is a term with its weight.
+// weighted is a term, what it counts where 1 is the word itself, and how rare its variant is.
 type weighted struct {
 	part.Term
-	weight float64
+	weight, idf float64
 }
 
 // match is a segment and how often a clause matches in it, weighted.
@@ -108,31 +107,36 @@ func (r *ranking) corrected() (out []string) {
 	return out
 }
 
-// lookUp finds a clause's terms and how rare they are: in how many segments of all parts the most frequent of them stands.
+// lookUp finds a clause's terms and how rare they are. Each variant has a rarity of its own: with that of the most frequent
+// one, a word that stands in one segment counts no more than its stem, or a bigram of it, that stands in many.
 func (r *ranking) lookUp(ctx context.Context, c *clause) error {
 	if c.Phrase && len(c.Words) > 1 {
 		return r.lookUpPhrase(ctx, c)
 	}
 	c.lists = make([][]weighted, len(r.parts))
-	segments := map[string]int{}
-	for i, p := range r.parts {
-		for _, v := range c.Words[0] {
+	known := false
+	for _, v := range c.Words[0] {
+		segments := 0 // of all parts
+		for i, p := range r.parts {
 			terms, err := r.termsOf(ctx, p, v.Term, c.Prefix)
 			if err != nil {
 				return err
 			}
 			for _, t := range terms {
-				c.lists[i] = append(c.lists[i], weighted{t, v.Weight})
-				segments[v.Term] += t.Segments
+				c.lists[i] = append(c.lists[i], weighted{Term: t, weight: v.Weight})
+				segments += t.Segments
+			}
+		}
+		known = known || segments > 0
+		for _, list := range c.lists {
+			for n := range list {
+				if list[n].idf == 0 {
+					list[n].idf = r.rarity(min(segments, r.segments))
+				}
 			}
 		}
 	}
-	most := 0
-	for _, n := range segments {
-		most = max(most, min(n, r.segments))
-	}
-	c.idf, c.weight = r.rarity(most), 1
-	if word, ok := correctable(c.Clause); ok && most == 0 {
+	if word, ok := correctable(c.Clause); ok && !known {
 		return r.correct(ctx, c, word)
 	}
 	return nil
@@ -179,7 +183,7 @@ func (r *ranking) lookUpPhrase(ctx context.Context, c *clause) error {
 		slices.SortFunc(c.found[i], func(a, b match) int { return cmp.Compare(a.ordinal, b.ordinal) })
 		total += len(at)
 	}
-	c.idf, c.weight = r.rarity(total), phraseBonus
+	c.idf = phraseBonus * r.rarity(total)
 	return nil
 }
 
@@ -259,19 +263,17 @@ func (r *ranking) score(ctx context.Context, number, n int, allowed func(string)
 // add adds a clause's part of the scores; seen is told each segment that matches.
 func (r *ranking) add(ctx context.Context, number int, c *clause, scores []float32, seen func(int)) error {
 	p := r.parts[number]
-	each := func(ordinal int, times float64) {
+	each := func(ordinal int, score float64) {
 		if seen != nil {
 			seen(ordinal)
 		}
-		if c.Exclude {
-			return
+		if !c.Exclude {
+			scores[ordinal] += float32(score)
 		}
-		norm := saturation * (1 - lengthShare + lengthShare*float64(p.Length(ordinal))/r.average)
-		scores[ordinal] += float32(c.weight * c.idf * times * (saturation + 1) / (times + norm))
 	}
 	if c.found != nil {
 		for _, m := range c.found[number] {
-			each(m.ordinal, m.times)
+			each(m.ordinal, r.bm25(c.idf, m.times, p.Length(m.ordinal)))
 		}
 		return nil
 	}
@@ -282,11 +284,13 @@ func (r *ranking) add(ctx context.Context, number int, c *clause, scores []float
 			return err
 		}
 		if cursor.Next() {
-			cursors = append(cursors, weightedCursor{cursor, t.weight})
+			cursors = append(cursors, weightedCursor{cursor, t})
+		} else if err := cursor.Err(); err != nil {
+			return err
 		}
 	}
 	for len(cursors) > 0 {
-		ordinal, times := cursors[0].Ordinal, 0.0
+		ordinal, score := cursors[0].Ordinal, 0.0
 		for _, one := range cursors[1:] {
 			ordinal = min(ordinal, one.Ordinal)
 		}
@@ -295,7 +299,9 @@ func (r *ranking) add(ctx context.Context, number int, c *clause, scores []float
 			if one.Ordinal != ordinal {
 				continue
 			}
-			times = max(times, one.weight*c.times(one.Cursor)) // variants of one word are one word
+			if times := one.weight * c.times(one.Cursor); times > 0 { // variants of one word are one word
+				score = max(score, r.bm25(one.idf, times, p.Length(ordinal)))
+			}
 			if !one.Next() {
 				if err := one.Err(); err != nil {
 					return err
@@ -304,17 +310,23 @@ func (r *ranking) add(ctx context.Context, number int, c *clause, scores []float
 				i--
 			}
 		}
-		if times > 0 && ordinal < len(scores) {
-			each(ordinal, times)
+		if score > 0 {
+			each(ordinal, score)
 		}
 	}
 	return nil
 }
 
-// weightedCursor is a cursor of a term with its weight.
+// bm25 is what a term adds to the score of a segment of so many words in which it stands so often.
+func (r *ranking) bm25(idf, times float64, length int) float64 {
+	norm := saturation * (1 - lengthShare + lengthShare*float64(length)/r.average)
+	return idf * times * (saturation + 1) / (times + norm)
+}
+
+// weightedCursor is a cursor of a term with what the term counts.
 type weightedCursor struct {
 	*part.Cursor
-	weight float64
+	weighted
 }
 
 // times is how often the cursor's term stands in the segment's fields that the clause asks for, weighted.

@@ -110,7 +110,7 @@ func scanBlocks(raw []byte, f func(text []byte, t func() Term) bool) (more bool,
 // Cursor goes through the segments that a term stands in.
 type Cursor struct {
 	docs, positions reader
-	left            int
+	left, segments  int
 	Ordinal         int // of the segment; Next sets it
 	value           int
 }
@@ -125,7 +125,7 @@ func (p *Part) Cursor(ctx context.Context, t Term, places bool) (*Cursor, error)
 	if err != nil {
 		return nil, fmt.Errorf("postings: %w", err)
 	}
-	return &Cursor{docs: reader{b: raw[:t.docs]}, positions: reader{b: raw[t.docs:]}, left: t.Segments, Ordinal: -1}, nil
+	return &Cursor{docs: reader{b: raw[:t.docs]}, positions: reader{b: raw[t.docs:]}, left: t.Segments, segments: p.segments, Ordinal: -1}, nil
 }
 
 // Next goes to the next segment; false after the last one, or when the bytes end.
@@ -134,9 +134,16 @@ func (c *Cursor) Next() bool {
 		return false
 	}
 	c.left--
-	c.Ordinal += c.docs.int()
+	step := c.docs.int()
 	c.value = c.docs.int()
-	return c.docs.err == nil
+	if c.docs.err == nil && (step < 1 || step >= c.segments-c.Ordinal) { // whoever reads on may trust the ordinal
+		c.docs.err = ErrCorrupt
+	}
+	if c.docs.err != nil {
+		return false
+	}
+	c.Ordinal += step
+	return true
 }
 
 // Err is what was wrong with the bytes.
