@@ -45,7 +45,7 @@ func (c *cache) find(k key) (item, bool) {
 		return item{}, false
 	}
 	c.order.MoveToFront(e)
-	return e.Value.(item), true //nolint:forcetypeassert // nothing else is kept
+	return e.Value.(item), true //nolint:errcheck // nothing else is kept
 }
 
 func (c *cache) has(id string, seq int) bool {
@@ -82,7 +82,7 @@ func (c *cache) keep(i item) {
 	c.items[i.key] = c.order.PushFront(i)
 	c.bytes += i.size
 	for c.bytes > c.most && c.order.Len() > 1 {
-		last := c.order.Remove(c.order.Back()).(item) //nolint:forcetypeassert // nothing else is kept
+		last := c.order.Remove(c.order.Back()).(item) //nolint:errcheck // nothing else is kept
 		delete(c.items, last.key)
 		c.bytes -= last.size
 	}

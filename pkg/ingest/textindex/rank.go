@@ -366,7 +366,7 @@ func (f *found) offer(s Found, n int) {
 func (f found) Len() int           { return len(f) }
 func (f found) Less(i, j int) bool { return compareFound(f[i], f[j]) < 0 }
 func (f found) Swap(i, j int)      { f[i], f[j] = f[j], f[i] }
-func (f *found) Push(x any)        { *f = append(*f, x.(Found)) } //nolint:forcetypeassert // nothing else is pushed
+func (f *found) Push(x any)        { *f = append(*f, x.(Found)) } //nolint:errcheck // nothing else is pushed
 func (f *found) Pop() any {
 	last := (*f)[len(*f)-1]
 	*f = (*f)[:len(*f)-1]

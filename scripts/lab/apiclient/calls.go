@@ -237,7 +237,7 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, []byte, e
 
 // exchange is send with the answer read into out; said gets its status. Errors: *StatusError unless it is 2xx.
 func (c *Client) exchange(ctx context.Context, r request, said *Call, out any) error {
-	res, b, err := c.send(ctx, r)
+	res, b, err := c.send(ctx, r) //nolint:bodyclose // send does
 	if err != nil {
 		return err
 	}

@@ -106,7 +106,7 @@ func (e *StatusError) Error() string {
 
 // Get returns status and body of any address.
 func (c *Client) Get(ctx context.Context, path string) (int, []byte, error) {
-	res, b, err := c.send(ctx, request{method: http.MethodGet, path: path})
+	res, b, err := c.send(ctx, request{method: http.MethodGet, path: path}) //nolint:bodyclose // send does
 	if err != nil {
 		return 0, nil, err
 	}

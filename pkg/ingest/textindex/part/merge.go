@@ -158,7 +158,7 @@ func (h heads) Less(i, j int) bool {
 	return h[i].number < h[j].number
 }
 func (h heads) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *heads) Push(x any)   { *h = append(*h, x.(*head)) } //nolint:forcetypeassert // nothing else is pushed
+func (h *heads) Push(x any)   { *h = append(*h, x.(*head)) } //nolint:errcheck // nothing else is pushed
 func (h *heads) Pop() any {
 	last := (*h)[len(*h)-1]
 	*h = (*h)[:len(*h)-1]
