@@ -77,7 +77,8 @@ func generated(segments, words int) (texts []textindex.Text, rare map[string]int
 	for i, words := range body {
 		texts = append(texts, textindex.Text{
 			Version: fmt.Sprintf("00000000-0000-7000-8000-%012d", i/20), Index: i % 20, TextHash: fmt.Sprintf("%064x", i),
-			Title: "Document " + common[of(i)][0], Heading: []string{common[of(i)][1]}, Text: strings.Join(words, scripts[of(i)].space) + ".",
+			Title: "Document " + common[of(i)][0], Heading: []string{common[of(i)][1]},
+			Text: strings.Join(words, scripts[of(i)].space) + ".",
 		})
 	}
 	return texts, rare
@@ -122,18 +123,45 @@ func TestARareWordIsFound(t *testing.T) {
 
 // hostile are queries that nobody should have to fear.
 var hostile = map[string]string{
-	"empty": "", "spaces": " \t\r\n\u3000", "punctuation": `!?.,;:()[]{}<>/\|~^=+-*&%$#@'"` + "`",
-	"long": strings.Repeat("waterfall reservoir ", 400), "one long word": strings.Repeat("x", 8000), "long run": strings.Repeat("山水城市", 2000),
-	"stop words": "the of and to in is it", "stop words of others": "der die das и в не 的 了 の は", "nul": "a\x00b\x00", "nul alone": "\x00",
-	"broken utf-8": "\xff\xfe\xf0\x9f ba\xc3", "unpaired quote": `"bare mito`, "quotes": `"""" "" "`, "guillemets": "«ba „re “mi",
-	"operators": "AND OR NOT", "more operators": "NOT NOT ba AND OR -", "only out": "-ba -re NOT mi", "signs": "+ - +- -+ +\"\" -\"\" title: text:",
-	"fields": "title: heading:\" text:* title:title:ba", "stars": "* ** ba** *ba a*", "one letter": "b*",
-	"rtl": "\u202eabc\u202c مدرسة שלום \u200f\u200e", "emoji": "👩‍👧 🏳️‍🌈 ☃️ 1️⃣", "zalgo": "b\u0301\u0327\u0489" + strings.Repeat("\u0301", 500),
-	"regex": `^(a+)+$ .* [^]] \d{1,999999} (?=x)`, "sql": `'; DROP TABLE knowledge_text_part; -- ' OR '1'='1 % _ \' UNION SELECT 1`,
-	"fts5": `ba NEAR/3 re col:ba ^mi {a b}: c ba* "x" + "y" OR`, "tsquery": "ba & !re | mi:* <-> ku:A", "boolean mode": "+ba -re >mi <ku ~lend @distance \"a b\" @5",
-	"lucene": `ba^4 AND (re OR +[a TO z]) && ||! \: /x/ ba~2`, "json": `{"$where":"1"}`, "template": "{{.}} ${jndi:x} %s%n%d", "path": "../../etc/passwd C:\\x\\y",
-	"mixed": "ba山水カタكت검색пра-fü", "surrogates": "\xed\xa0\x80\xed\xb0\x80", "private": "\ue000\U000f0000\uffff", "many": strings.Repeat("-a +b \"c d\" e* ", 300),
-	"number": strings.Repeat("9", 500) + " 1,2,3.4.5 -1 1e999", "thousand quotes": strings.Repeat(`"ba`, 1000),
+	"empty":                "",
+	"spaces":               " \t\r\n\u3000",
+	"punctuation":          `!?.,;:()[]{}<>/\|~^=+-*&%$#@'"` + "`",
+	"long":                 strings.Repeat("waterfall reservoir ", 400),
+	"one long word":        strings.Repeat("x", 8000),
+	"long run":             strings.Repeat("山水城市", 2000),
+	"stop words":           "the of and to in is it",
+	"stop words of others": "der die das и в не 的 了 の は",
+	"nul":                  "a\x00b\x00",
+	"nul alone":            "\x00",
+	"broken utf-8":         "\xff\xfe\xf0\x9f ba\xc3",
+	"unpaired quote":       `"bare mito`,
+	"quotes":               `"""" "" "`,
+	"guillemets":           "«ba „re “mi",
+	"operators":            "AND OR NOT",
+	"more operators":       "NOT NOT ba AND OR -",
+	"only out":             "-ba -re NOT mi",
+	"signs":                "+ - +- -+ +\"\" -\"\" title: text:",
+	"fields":               "title: heading:\" text:* title:title:ba",
+	"stars":                "* ** ba** *ba a*",
+	"one letter":           "b*",
+	"rtl":                  "\u202eabc\u202c مدرسة שלום \u200f\u200e",
+	"emoji":                "👩‍👧 🏳️‍🌈 ☃️ 1️⃣",
+	"zalgo":                "b\u0301\u0327\u0489" + strings.Repeat("\u0301", 500),
+	"regex":                `^(a+)+$ .* [^]] \d{1,999999} (?=x)`,
+	"sql":                  `'; DROP TABLE knowledge_text_part; -- ' OR '1'='1 % _ \' UNION SELECT 1`,
+	"fts5":                 `ba NEAR/3 re col:ba ^mi {a b}: c ba* "x" + "y" OR`,
+	"tsquery":              "ba & !re | mi:* <-> ku:A",
+	"boolean mode":         "+ba -re >mi <ku ~lend @distance \"a b\" @5",
+	"lucene":               `ba^4 AND (re OR +[a TO z]) && ||! \: /x/ ba~2`,
+	"json":                 `{"$where":"1"}`,
+	"template":             "{{.}} ${jndi:x} %s%n%d",
+	"path":                 "../../etc/passwd C:\\x\\y",
+	"mixed":                "ba山水カタكت검색пра-fü",
+	"surrogates":           "\xed\xa0\x80\xed\xb0\x80",
+	"private":              "\ue000\U000f0000\uffff",
+	"many":                 strings.Repeat("-a +b \"c d\" e* ", 300),
+	"number":               strings.Repeat("9", 500) + " 1,2,3.4.5 -1 1e999",
+	"thousand quotes":      strings.Repeat(`"ba`, 1000),
 }
 
 // No query is an error, on no database, and none takes long.

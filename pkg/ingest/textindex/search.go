@@ -7,7 +7,9 @@ import (
 )
 
 // SearchParts is Index.Search over open parts, wherever their bytes are.
-func SearchParts(ctx context.Context, parts []*part.Part, query string, n int, allowed func(version string) bool) (Results, error) {
+func SearchParts(
+	ctx context.Context, parts []*part.Part, query string, n int, allowed func(version string) bool,
+) (Results, error) {
 	return rank(ctx, parts, query, n, allowed)
 }
 

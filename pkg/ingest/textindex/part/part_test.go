@@ -173,7 +173,8 @@ func TestRanksAreThoseOfPlainBM25(t *testing.T) {
 		two := []*part.Part{merged(t, parts[:2], all), parts[2]}
 		check(t, two, docs, slices.Clone(query))
 		check(t, []*part.Part{merged(t, two, all)}, docs, slices.Clone(query))
-		check(t, []*part.Part{merged(t, append(two, parts...), all)}, docs, slices.Clone(query)) // what is there twice counts once
+		// What is there twice counts once.
+		check(t, []*part.Part{merged(t, append(two, parts...), all)}, docs, slices.Clone(query))
 
 		gone := docs[0].version
 		left := slices.DeleteFunc(slices.Clone(docs), func(d doc) bool { return d.version == gone })
@@ -188,7 +189,9 @@ func TestRanksAreThoseOfPlainBM25(t *testing.T) {
 // allIn tells whether each word stands in some segment: no near one stands in for it.
 func allIn(docs []doc, query []string) bool {
 	return !slices.ContainsFunc(query, func(w string) bool {
-		return !slices.ContainsFunc(docs, func(d doc) bool { return slices.Contains(slices.Concat(d.text, d.heading, d.title), w) })
+		return !slices.ContainsFunc(docs, func(d doc) bool {
+			return slices.Contains(slices.Concat(d.text, d.heading, d.title), w)
+		})
 	})
 }
 
@@ -214,7 +217,9 @@ func use(raw part.Bytes) error {
 	if err != nil {
 		return err
 	}
-	for _, query := range []string{"otter", "number7 2024", `"the otter" INV-2024/9`, "num* -отчет", "任务失败之后会再次", "ottre +title:title"} {
+	for _, query := range []string{
+		"otter", "number7 2024", `"the otter" INV-2024/9`, "num* -отчет", "任务失败之后会再次", "ottre +title:title",
+	} {
 		if _, err = textindex.SearchParts(ctx, []*part.Part{p}, query, 10, nil); err != nil {
 			return err
 		}
@@ -241,7 +246,8 @@ func use(raw part.Bytes) error {
 			return err
 		}
 	}
-	_, _, _, err = part.Merge(ctx, []*part.Part{p, p}, func(v string) bool { return v != "version-1" }, func([]byte) error { return nil })
+	keep := func(version string) bool { return version != "version-1" }
+	_, _, _, err = part.Merge(ctx, []*part.Part{p, p}, keep, func([]byte) error { return nil })
 	return err
 }
 
