@@ -26,8 +26,10 @@ SPEC = github.com/millweir/millweir/pkg/taskstate/spec
 RACE = -race $(foreach package,modernc.org/sqlite/lib modernc.org/libc $(SPEC) $(SPEC)/kafka $(SPEC)/search,-gcflags=$(package)=-race=false)
 # What the coverage counts (scripts/cover); the laboratory and the test packages are not instrumented.
 COVERED = $(subst $() ,$(comma),$(shell go list $(MODULES) | grep -vE '/millweir/(scripts|pkg/labserver)(/|$$)|test$$'))
-# The packages that take longest come first: go test starts them in this order. Vet is lint's.
-LONG = ./services/millweir/e2e ./services/ingest-api/gateway ./pkg/streammq ./pkg/taskrun
+# The packages that take longest come first: go test starts them in this order. Vet is lint's. The end-to-end tests stay behind
+# pkg/ingest/extract, which leaves the compiled reader of PDFs in the user's cache: under the race detector one compilation
+# takes a core for a minute, and each program of an end-to-end test would begin its own.
+LONG = ./services/ingest-api/gateway ./pkg/streammq ./pkg/taskrun
 TEST_ALL = $(RACE) -vet=off -shuffle=on -timeout 20m -covermode=atomic $(TEST_FLAGS)
 
 .PHONY: help env-example run build test test-quick cover fuzz lint fmt deps services-up services-down services-status bench bench-peers drills drill soak crashpoints mutants vuln sbom repro image chart chart-settings ci clean FORCE
