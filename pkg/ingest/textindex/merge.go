@@ -3,7 +3,6 @@ package textindex
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -118,36 +117,35 @@ func (x *Index) mergeOnce(ctx context.Context, base string) (int, error) {
 		return 0, err
 	}
 	chosen := choose(idle)
-	if len(chosen) == 0 || !x.claim(ctx, chosen, m.Now) {
+	if len(chosen) == 0 {
 		return 0, nil
 	}
-	err = x.merge(ctx, base, chosen)
+	if err = x.claim(ctx, chosen, m.Now); err == nil {
+		err = x.merge(ctx, base, chosen)
+	}
 	if errors.Is(err, errRaced) || errors.Is(err, errGone) {
 		return 0, nil
 	}
 	return len(chosen), err
 }
 
-// claim keeps other processes from merging the same parts.
-func (x *Index) claim(ctx context.Context, parts []info, now time.Time) bool {
-	err := x.store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
-		args := append([]any{now.Add(mergeLimit), now}, sqldb.Args(idsOf(parts))...)
-		return exactly(tx.ExecContext(ctx, x.q.List("PartsClaim", len(parts)), args...))(len(parts))
+// claim keeps other processes from merging the same parts. errRaced: one of them does already.
+func (x *Index) claim(ctx context.Context, parts []info, now time.Time) error {
+	return x.store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
+		return x.changeAll(ctx, tx, "PartsClaim", parts, now.Add(mergeLimit), now)
 	})
-	return err == nil
 }
 
-// exactly is an error unless a statement has changed n rows.
-func exactly(res sql.Result, err error) func(n int) error {
-	return func(n int) error {
-		if err != nil {
-			return err
-		}
-		if changed, err := res.RowsAffected(); err != nil || changed != int64(n) {
-			return errors.Join(errRaced, err)
-		}
-		return nil
+// changeAll runs a statement on parts, which come after the other arguments. errRaced unless it changes each of them.
+func (x *Index) changeAll(ctx context.Context, tx taskstate.Tx, name string, parts []info, args ...any) error {
+	res, err := tx.ExecContext(ctx, x.q.List(name, len(parts)), append(args, sqldb.Args(idsOf(parts))...)...)
+	if err != nil {
+		return err
 	}
+	if n, err := res.RowsAffected(); err != nil || n != int64(len(parts)) {
+		return errors.Join(errRaced, err)
+	}
+	return nil
 }
 
 // idsOf are the ids of parts.
@@ -221,11 +219,10 @@ func (x *Index) merge(ctx context.Context, base string, old []info) error {
 // exchange puts a part in the place of others.
 func (x *Index) exchange(ctx context.Context, base string, old []info, merged info, head []byte) error {
 	return x.store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
-		res, err := tx.ExecContext(ctx, x.q.List("PartsDelete", len(old)), sqldb.Args(idsOf(old))...)
-		if err := exactly(res, err)(len(old)); err != nil || merged.segments == 0 {
+		if err := x.changeAll(ctx, tx, "PartsDelete", old); err != nil || merged.segments == 0 {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, x.q.Rows("PartInsert", 1), merged.id, base, merged.segments, merged.tokens, merged.bytes, m.Now, m.Now, head)
+		_, err := tx.ExecContext(ctx, x.q.Rows("PartInsert", 1), merged.id, base, merged.segments, merged.tokens, merged.bytes, m.Now, m.Now, head)
 		return err
 	})
 }
