@@ -46,13 +46,19 @@ func (r *Reads) Search(ctx context.Context, c ingest.Caller, req ingest.SearchRe
 	}
 	k = min(k, MaxTopK)
 	var res ingest.SearchResult
+	var mark *textindex.Highlighter // nil: words were not looked for
 	switch mode := r.mode(req.Mode, base); mode {
 	case ingest.SearchText:
-		res, err = r.searchText(ctx, base, req.Query, k)
+		res, mark, err = r.searchText(ctx, base, req.Query, k)
 	case ingest.SearchVector:
 		res, err = r.searchVectors(ctx, base, req.Query, k)
 	default:
-		res, err = r.searchBoth(ctx, base, req.Query, k)
+		res, mark, err = r.searchBoth(ctx, base, req.Query, k)
+	}
+	if mark != nil {
+		for i := range res.Hits {
+			res.Hits[i].Highlights = mark.Ranges(res.Hits[i].Text)
+		}
 	}
 	return res, err
 }
@@ -69,11 +75,11 @@ func (r *Reads) mode(wanted ingest.SearchMode, base ingest.Base) ingest.SearchMo
 }
 
 // searchBoth fuses the ranks of both parts. Without the vectors it returns what the words find, and says that it is partial.
-func (r *Reads) searchBoth(ctx context.Context, base ingest.Base, query string, k int) (ingest.SearchResult, error) {
+func (r *Reads) searchBoth(ctx context.Context, base ingest.Base, query string, k int) (ingest.SearchResult, *textindex.Highlighter, error) {
 	depth := max(k, fusedDepth)
-	text, err := r.searchText(ctx, base, query, depth)
+	text, mark, err := r.searchText(ctx, base, query, depth)
 	if err != nil {
-		return text, err
+		return text, nil, err
 	}
 	vectors, err := r.searchVectors(ctx, base, query, depth)
 	if f := (*ingest.Failure)(nil); errors.As(err, &f) && ctx.Err() == nil && f.Code != ingest.CodeDimension {
@@ -81,18 +87,12 @@ func (r *Reads) searchBoth(ctx context.Context, base ingest.Base, query string, 
 		vectors, err = ingest.SearchResult{Partial: true}, nil
 	}
 	if err != nil {
-		return vectors, err
+		return vectors, nil, err
 	}
 	hits := fuse(text.Hits, vectors.Hits)
-	mark := textindex.Results{}.Highlighter(query)
-	for i := range hits {
-		if hits[i].Highlights == nil {
-			hits[i].Highlights = mark.Ranges(hits[i].Text)
-		}
-	}
 	return ingest.SearchResult{
 		Hits: hits[:min(k, len(hits))], Partial: text.Partial || vectors.Partial, Mode: ingest.SearchHybrid, Suggestion: text.Suggestion,
-	}, nil
+	}, mark, nil
 }
 
 // fuse ranks the hits of several lists by the sum of their reciprocal ranks.

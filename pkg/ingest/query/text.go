@@ -12,45 +12,41 @@ import (
 )
 
 // searchText finds segments by their words. The index first, rows second: what it found is joined with what is visible now.
-func (r *Reads) searchText(ctx context.Context, base ingest.Base, query string, k int) (res ingest.SearchResult, err error) {
+func (r *Reads) searchText(ctx context.Context, base ingest.Base, query string, k int) (res ingest.SearchResult, mark *textindex.Highlighter, err error) {
 	for try := 0; ; try++ {
 		var switched bool
-		res, switched, err = r.textOnce(ctx, base.ID, query, k)
+		res, mark, switched, err = r.textOnce(ctx, base.ID, query, k)
 		if err != nil || !switched {
-			return res, err
+			return res, mark, err
 		}
 		if try == searchAgain {
 			res.Partial = true
-			return res, nil
+			return res, mark, nil
 		}
 	}
 }
 
 // textOnce looks for more and more until k hits are visible or there are no more. switched: a version was closed since the
 // look began, and the index may have been read before its successor's words were written.
-func (r *Reads) textOnce(ctx context.Context, base, query string, k int) (res ingest.SearchResult, switched bool, err error) {
+func (r *Reads) textOnce(ctx context.Context, base, query string, k int) (res ingest.SearchResult, mark *textindex.Highlighter, switched bool, err error) {
 	m, err := r.store.Moment(ctx)
 	if err != nil {
-		return res, false, err
+		return res, nil, false, err
 	}
 	for n := k * searchOver; ; n = min(2*n, searchCap) {
 		found, err := r.index.Search(ctx, base, query, n, nil)
 		if err != nil {
-			return res, false, err
+			return res, nil, false, err
 		}
 		res = ingest.SearchResult{Mode: ingest.SearchText, Suggestion: found.Suggestion}
 		if res.Hits, switched, err = r.joinText(ctx, base, m.Now, found.Found, k); err != nil || switched {
-			return res, switched, err
+			return res, found.Highlighter(query), switched, err
 		}
 		if len(res.Hits) < k && len(found.Found) == n && n < searchCap {
 			continue
 		}
 		res.Partial = len(res.Hits) < k && len(found.Found) == n
-		mark := found.Highlighter(query)
-		for i := range res.Hits {
-			res.Hits[i].Highlights = mark.Ranges(res.Hits[i].Text)
-		}
-		return res, false, nil
+		return res, found.Highlighter(query), false, nil
 	}
 }
 
