@@ -141,6 +141,8 @@ type SearchHit struct {
 	Score                       float64
 	// TextScore and VectorScore are what Score is made of: BM25 and cosine similarity; nil when that part did not find it.
 	TextScore, VectorScore *float64
+	// TextShare is how much of the query the words of the segment are, from 0 to 1.
+	TextShare float64
 	// Highlights are where words of the query stand in Text: half-open ranges of characters (Unicode code points).
 	Highlights [][2]int
 }

@@ -1,13 +1,11 @@
 package query
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -30,8 +28,6 @@ const (
 	MaxTopK = 50
 	// fusedDepth is how many hits of each part a hybrid search fuses.
 	fusedDepth = 50
-	// fusedRest is reciprocal rank fusion's constant: a hit of rank r counts 1 / (fusedRest + r) (Cormack, Clarke, Büttcher 2009).
-	fusedRest = 60
 )
 
 // Search finds segments of visible versions: by their words, by the nearest vectors, or by both (design D12, D24).
@@ -93,35 +89,6 @@ func (r *Reads) searchBoth(ctx context.Context, base ingest.Base, query string, 
 	return ingest.SearchResult{
 		Hits: hits[:min(k, len(hits))], Partial: text.Partial || vectors.Partial, Mode: ingest.SearchHybrid, Suggestion: text.Suggestion,
 	}, mark, nil
-}
-
-// fuse ranks the hits of several lists by the sum of their reciprocal ranks.
-func fuse(lists ...[]ingest.SearchHit) []ingest.SearchHit {
-	type place struct {
-		document string
-		index    int
-	}
-	at := map[place]int{}
-	out := []ingest.SearchHit{}
-	for _, list := range lists {
-		for rank, h := range list {
-			key := place{h.DocumentID, h.SegmentIndex}
-			i, known := at[key]
-			if !known {
-				i = len(out)
-				at[key] = i
-				h.Score = 0
-				out = append(out, h)
-			}
-			one := &out[i]
-			one.Score += 1 / float64(fusedRest+rank+1)
-			if h.VectorScore != nil {
-				one.VectorScore = h.VectorScore
-			}
-		}
-	}
-	slices.SortStableFunc(out, func(a, b ingest.SearchHit) int { return cmp.Compare(b.Score, a.Score) })
-	return out
 }
 
 // searchVectors finds the segments nearest to the query. Vectors first, rows second: every round joins all ids fetched so far anew.

@@ -67,7 +67,7 @@ func (r *Reads) joinText(ctx context.Context, base string, since time.Time, foun
 			case !row.visible:
 				switched = true
 			case len(hits) < k:
-				row.hit.Score, row.hit.TextScore = f.Score, new(f.Score)
+				row.hit.Score, row.hit.TextScore, row.hit.TextShare = f.Score, new(f.Score), f.Share
 				hits = append(hits, row.hit)
 				delete(rows, textKey{f.Version, f.Index})
 			}

@@ -28,7 +28,10 @@ const (
 // Found is a segment that matches a query.
 type Found struct {
 	part.Segment
-	Score float64
+	Score float64 // BM25
+	// Share is how much of the query the segment has, from 0 to 1; a rare word is more of it than a frequent one. It is the score
+	// divided by that of a segment of average length that has each word once.
+	Share float64
 }
 
 // Results are what a search has found.
@@ -96,7 +99,36 @@ func rank(ctx context.Context, parts []*part.Part, query string, n int, allowed 
 		}
 	}
 	slices.SortFunc(*best, func(a, b Found) int { return -compareFound(a, b) })
+	full := r.full()
+	for i := range *best {
+		(*best)[i].Share = min(1, (*best)[i].Score/full)
+	}
 	return Results{Found: *best, Suggestion: r.suggest(query), corrected: r.corrected()}, nil
+}
+
+// full is the score of a segment of average length that has each word of the query once. A word that no segment has counts as
+// the rarest one would.
+func (r *ranking) full() (sum float64) {
+	for _, c := range r.clauses {
+		most := 0.0
+		switch {
+		case c.Exclude:
+			continue
+		case c.found != nil:
+			most = c.idf
+		default:
+			for _, list := range c.lists {
+				for _, t := range list {
+					most = max(most, r.bm25(t.idf, t.weight, int(r.average)))
+				}
+			}
+		}
+		if most == 0 {
+			most = r.rarity(0)
+		}
+		sum += most
+	}
+	return sum
 }
 
 // corrected are the terms that stand in for words of the query.

@@ -177,10 +177,15 @@ func (c *Client) CreateBase(ctx context.Context, name string) error {
 
 // Search asks for the k best segments of a base; "" is the default base.
 func (c *Client) Search(ctx context.Context, base, query string, k int) ([]Hit, error) {
+	return c.SearchBy(ctx, "auto", base, query, k)
+}
+
+// SearchBy is Search in a mode.
+func (c *Client) SearchBy(ctx context.Context, mode, base, query string, k int) ([]Hit, error) {
 	if base == "" {
 		base = "default"
 	}
-	body, err := json.Marshal(map[string]any{"query": query, "knowledgeBase": base, "topK": k})
+	body, err := json.Marshal(map[string]any{"query": query, "knowledgeBase": base, "topK": k, "mode": mode})
 	if err != nil {
 		return nil, err
 	}

