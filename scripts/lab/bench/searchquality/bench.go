@@ -157,21 +157,19 @@ func (s Set) figures(of string, ranks []int, judged bool) (out []figure.Figure) 
 	for _, k := range kinds {
 		out = append(out, s.Measure(ranks, func(q Question) bool { return q.Kind == k }).figure(fmt.Sprintf("%s, %s: MRR", of, k)))
 	}
+	if !judged {
+		return append(out, all.figure(of+", lexical questions: MRR"))
+	}
 	misspelt := s.Measure(ranks, func(q Question) bool { return q.Kind == Misspelt })
-	asked := []figure.Figure{
-		{Name: of + ": recall@5 of lexical questions", Measured: all.Recall5, Asked: 0.98},
-		{Name: of + ": MRR of lexical questions", Measured: all.ReciprocalRank, Asked: 0.95},
-		{Name: of + ": recall@5 of the worst language", Measured: low.Recall5, Asked: 0.95},
-		{Name: of + ": MRR of the worst language", Measured: low.ReciprocalRank, Asked: 0.90},
-		{Name: of + ": recall@5 of misspelt words", Measured: misspelt.Recall5, Asked: 0.85},
+	asked := func(name string, measured, least float64, m Measures) figure.Figure {
+		return figure.Figure{Name: of + ": " + name, Measured: measured, Asked: least, Relation: "≥", Note: m.note()}
 	}
-	for i := range asked {
-		asked[i].Note = all.note()
-		if asked[i].Relation = "≥"; !judged {
-			asked[i].Asked, asked[i].Relation = 0, ""
-		}
-	}
-	return append(out, asked...)
+	return append(out,
+		asked("recall@5 of lexical questions", all.Recall5, 0.98, all),
+		asked("MRR of lexical questions", all.ReciprocalRank, 0.95, all),
+		asked("recall@5 of the worst language", low.Recall5, 0.95, all),
+		asked("MRR of the worst language", low.ReciprocalRank, 0.90, all),
+		asked("recall@5 of misspelt words", misspelt.Recall5, 0.85, misspelt))
 }
 
 // languages are those of the set.
