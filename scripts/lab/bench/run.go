@@ -77,7 +77,7 @@ var benches = append(inProcess[:len(inProcess):len(inProcess)], []bench{
 	{"documents", "200 real documents end to end against the unavoidable parts of the work alone", 10 * time.Minute, document.Documents},
 	{"paid", "embeddings paid twice after a kill -9 in the middle of a document", time.Minute, installation.Paid},
 	{"upload", "10 KB uploads of 64 clients, beside handlers that commit each or only fsync", 3 * time.Minute, installation.Upload},
-	{"search-quality", "2,220 questions with known answers in six languages, by mode, beside rank_bm25 and FTS5, and with real models", 30 * time.Minute, searchquality.Quality},
+	{"search-quality", "1,922 questions with known answers in six languages, by mode, beside rank_bm25 and FTS5, and with real models", 30 * time.Minute, searchquality.Quality},
 	{"events", "statements per second of 1,000 idle event streams", 2 * time.Minute, installation.Events},
 	{"steady", "memory of the services over 30 minutes of even load (BENCH_MINUTES)", installation.SteadyTime() + 15*time.Minute, installation.Steady},
 }...)
