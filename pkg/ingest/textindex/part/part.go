@@ -2,7 +2,8 @@
 // which segments, how often and where. A base's index is any number of parts; small ones are merged into larger ones.
 //
 // A part begins with its postings, term by term in byte order; then come the dictionary, the index of the dictionary, the
-// versions, the lengths and the hashes of its segments, and a footer of fixed size that says where each of these begins.
+// versions, the lengths and the hashes of its segments, and a footer of fixed size that says where each of these begins. Its
+// last bytes are a checksum of all others.
 // It is written from front to back, and read by ranges, so that neither needs it whole in memory.
 package part
 
@@ -11,6 +12,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 )
 
 // ErrCorrupt says that bytes are not those of a part.
@@ -18,7 +20,8 @@ var ErrCorrupt = errors.New("the bytes are no part of a text index")
 
 const (
 	magic       = 0x31504954 // "TIP1": the format and its version
-	footerSize  = 4 + 4 + 8 + 5*8
+	footerSize  = 4 + 4 + 8 + 5*8 + sumSize
+	sumSize     = 4
 	blockTerms  = 64 // terms of a block of the dictionary: what a look-up reads through
 	maxLength   = 1<<16 - 1
 	fieldBits   = 2
@@ -26,6 +29,9 @@ const (
 	headingBit  = 2
 	positionGap = 100 // between the fields of a segment, so that no phrase reaches over
 )
+
+// polynomial is that of the checksum, a CRC-32C.
+var polynomial = crc32.MakeTable(crc32.Castagnoli)
 
 // Field is where in a segment a word stands.
 type Field int
@@ -86,6 +92,8 @@ type Part struct {
 	blocks   []block
 	runs     []run
 	lengths  []byte // two bytes a segment
+	size     int64
+	sum      uint32 // of all bytes before it
 }
 
 // Segments are how many segments the part has.
@@ -111,7 +119,10 @@ func Open(ctx context.Context, src Source, size int64) (*Part, error) {
 	if binary.LittleEndian.Uint32(foot) != magic {
 		return nil, ErrCorrupt
 	}
-	p := &Part{src: src, segments: int(binary.LittleEndian.Uint32(foot[4:])), tokens: int64(binary.LittleEndian.Uint64(foot[8:]))}
+	p := &Part{
+		src: src, segments: int(binary.LittleEndian.Uint32(foot[4:])), tokens: int64(binary.LittleEndian.Uint64(foot[8:])),
+		size: size, sum: binary.LittleEndian.Uint32(foot[footerSize-sumSize:]),
+	}
 	var at [5]int64
 	last := int64(0)
 	for i := range at {
@@ -145,6 +156,23 @@ func Open(ctx context.Context, src Source, size int64) (*Part, error) {
 		return nil, ErrCorrupt
 	}
 	return p, nil
+}
+
+// Verify reads the whole part and compares it with its checksum. ErrCorrupt when a byte was changed.
+func (p *Part) Verify(ctx context.Context) error {
+	sum := uint32(0)
+	for at, end := int64(0), p.size-sumSize; at < end; {
+		raw, err := p.src.ReadAt(ctx, at, int(min(scanned, end-at)))
+		if err != nil {
+			return fmt.Errorf("compare with the checksum: %w", err)
+		}
+		sum = crc32.Update(sum, polynomial, raw)
+		at += int64(len(raw))
+	}
+	if sum != p.sum {
+		return ErrCorrupt
+	}
+	return nil
 }
 
 // Segment names the segment with an ordinal.

@@ -123,6 +123,7 @@ func merged(t require.TestingT, parts []*part.Part, keep func(string) bool) *par
 	p := opened(t, raw)
 	require.Equal(t, segments, p.Segments())
 	require.Equal(t, tokens, p.Tokens())
+	require.NoError(t, p.Verify(context.Background()))
 	return p
 }
 
@@ -258,6 +259,23 @@ func TestCutPartsAreRefused(t *testing.T) {
 	require.NoError(t, use(raw))
 	for n := range raw {
 		require.ErrorIs(t, use(raw[:n]), part.ErrCorrupt, "the first %d bytes", n)
+	}
+}
+
+// A changed byte, wherever it is, is seen by the checksum, also where the part can still be searched.
+func TestAChangedByteIsSeen(t *testing.T) {
+	t.Parallel()
+	raw := sample(t)
+	verify := func(raw part.Bytes) error {
+		p, err := part.Open(t.Context(), raw, int64(len(raw)))
+		if err != nil {
+			return err
+		}
+		return p.Verify(t.Context())
+	}
+	require.NoError(t, verify(raw))
+	for at := range raw {
+		require.ErrorIs(t, verify(damaged(raw, at, 0x01)), part.ErrCorrupt, "byte %d", at)
 	}
 }
 

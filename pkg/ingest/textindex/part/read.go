@@ -53,7 +53,7 @@ func (p *Part) Scan(ctx context.Context, f func(text []byte, t func() Term) bool
 	return p.scan(ctx, 0, len(p.blocks), f)
 }
 
-// scanned is how many bytes of a dictionary are read at a time.
+// scanned is how many bytes of a dictionary, or of a whole part, are read at a time.
 const scanned = 1 << 20
 
 // scan is Scan of the blocks from–to.

@@ -3,6 +3,7 @@ package part
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"slices"
 )
@@ -122,6 +123,7 @@ type writer struct {
 	sink    func([]byte) error
 	buf     []byte
 	offset  int64
+	sum     uint32 // of the bytes before offset
 	err     error
 	dict    []byte // the dictionary so far
 	index   []byte
@@ -135,6 +137,7 @@ func newWriter(sink func([]byte) error) *writer { return &writer{sink: sink} }
 // write adds bytes.
 func (w *writer) write(b []byte) {
 	w.offset += int64(len(b))
+	w.sum = crc32.Update(w.sum, polynomial, b)
 	w.buf = append(w.buf, b...)
 	for len(w.buf) >= ChunkSize && w.err == nil {
 		w.err = w.sink(w.buf[:ChunkSize:ChunkSize])
@@ -181,6 +184,7 @@ func (w *writer) close(segments []Segment, lengths []byte, tokens int64) (int64,
 		w.write(section)
 	}
 	w.write(foot)
+	w.write(binary.LittleEndian.AppendUint32(nil, w.sum))
 	if len(w.buf) > 0 && w.err == nil {
 		w.err = w.sink(w.buf)
 	}
