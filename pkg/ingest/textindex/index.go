@@ -42,9 +42,17 @@ const (
 // errGone says that a part was merged away.
 var errGone = errors.New("the part of the text index is gone")
 
+// Database is what the index needs of one; taskstate.Database is one.
+type Database interface {
+	sqldb.Source
+	InTx(ctx context.Context, f taskstate.TxFunc) error
+	Moment(ctx context.Context) (taskstate.DBClock, error)
+	Dialect() string
+}
+
 // Index is the full-text index of all knowledge bases of a database. It is safe for concurrent use.
 type Index struct {
-	store taskstate.Database
+	store Database
 	q     sqldb.Queries
 	cache *cache
 	// looked is when MergeGrown looked last, in milliseconds of the database's clock; 0: never.
@@ -52,7 +60,7 @@ type Index struct {
 }
 
 // New makes an Index on a database whose schema is there.
-func New(store taskstate.Database) *Index {
+func New(store Database) *Index {
 	return &Index{
 		store: store, q: sqldb.MustLoad(statements, "sql", store.Dialect()), cache: newCache(cacheBytes),
 	}

@@ -64,20 +64,24 @@ func (x *Index) Tidy(ctx context.Context) (int, error) {
 	return n, errors.Join(err, x.removeBases(ctx), x.removeOrphans(ctx), x.indexOld(ctx))
 }
 
-// mergeAll merges the parts of bases until none has too many.
+// mergeAll merges the parts of bases until none has too many. A damaged part keeps its base from merges, not the others.
 func (x *Index) mergeAll(ctx context.Context, bases []string) (n int, err error) {
 	for _, base := range bases {
 		for range mergesAtOnce {
-			merged, err := x.mergeOnce(ctx, base)
-			if err != nil {
-				return n, fmt.Errorf("merge the text index of %s: %w", base, err)
+			merged, failed := x.mergeOnce(ctx, base)
+			if failed != nil {
+				err = errors.Join(err, fmt.Errorf("merge the text index of %s: %w", base, failed))
+				break
 			}
 			if n += merged; merged == 0 {
 				break
 			}
 		}
+		if ctx.Err() != nil {
+			break
+		}
 	}
-	return n, nil
+	return n, err
 }
 
 // texts reads a column.
@@ -164,6 +168,11 @@ func (x *Index) merge(ctx context.Context, base string, old []info) error {
 	parts, err := x.open(ctx, old)
 	if err != nil {
 		return err
+	}
+	for i, p := range parts { // a wrong byte would get a right checksum
+		if err := p.Verify(ctx); err != nil {
+			return fmt.Errorf("part %s: %w", old[i].id, err)
+		}
 	}
 	alive, err := x.alive(ctx, parts)
 	if err != nil {

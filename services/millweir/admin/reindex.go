@@ -12,7 +12,7 @@ import (
 	"github.com/millweir/millweir/services/millweir/cli"
 )
 
-// reindex adds what the full-text index lacks of visible documents. Searches and uploads go on; it may be stopped and run again.
+// reindex adds what the full-text index lacks of visible documents, and replaces damaged parts of it. Searches and uploads go on; it may be stopped and run again.
 func reindex(a *cli.App) *cobra.Command {
 	var base string
 	c := storeVerb("reindex [--base ID] [--env-file FILE]", "add what the full-text index lacks of visible documents", cli.Needs(),
@@ -20,8 +20,13 @@ func reindex(a *cli.App) *cobra.Command {
 			out := struct {
 				Versions int `json:"versions"`
 				Segments int `json:"segments"`
+				Parts    int `json:"parts"` // that were replaced
 			}{}
 			err := textindex.New(s).Reindex(ctx, base, func(g textindex.Gap) {
+				if g.Part != "" {
+					out.Parts++
+					return
+				}
 				out.Versions++
 				out.Segments += len(g.Missing)
 			})
@@ -29,7 +34,7 @@ func reindex(a *cli.App) *cobra.Command {
 				return err
 			}
 			return cli.One(a, out, func(w io.Writer) {
-				_, _ = fmt.Fprintf(w, "%d segments of %d documents were added to the index\n", out.Segments, out.Versions)
+				_, _ = fmt.Fprintf(w, "%d segments of %d documents were added to the index, %d damaged parts removed\n", out.Segments, out.Versions, out.Parts)
 			})
 		})
 	c.Flags().StringVar(&base, "base", "", "id of the one knowledge base to look at")

@@ -62,12 +62,32 @@ SELECT b.id
                 WHERE d.base_id = b.id AND d.deleted_at IS NULL AND d.visible_version_id IS NOT NULL AND d.segment_count > 0)
  LIMIT 100;
 
+-- name: PartThere
+SELECT id FROM knowledge_text_part WHERE id = ?;
+
 -- name: VersionsVisible
-SELECT visible_version_id, segment_count, title
+SELECT visible_version_id
   FROM knowledge_document
  WHERE base_id = ? AND deleted_at IS NULL AND visible_version_id > ?
  ORDER BY visible_version_id
- LIMIT 500;
+ LIMIT 20000;
+
+-- name: VersionsBuilding
+SELECT v.id
+  FROM knowledge_document d
+  JOIN document_version v ON v.document_id = d.id
+ WHERE d.base_id = ? AND d.deleted_at IS NULL AND v.state = 'BUILDING' AND v.id > ?
+ ORDER BY v.id
+ LIMIT 20000;
+
+-- name: VersionAlive
+SELECT v.document_id, v.title
+  FROM document_version v
+  JOIN knowledge_document d ON d.id = v.document_id
+ WHERE v.id = ? AND v.state IN ('BUILDING', 'VISIBLE') AND d.deleted_at IS NULL;
+
+-- name: HashesOf
+SELECT version_id, segment_index, text_hash FROM knowledge_segment WHERE version_id IN (@list);
 
 -- name: SegmentsOfVersion
 SELECT segment_index, text_hash, heading_path, content
