@@ -75,7 +75,7 @@ var rooms = []room{
 	{"pkg/ingest/embedcache", []string{"pkg/pause", "pkg/ingest", "pkg/batcher", "pkg/sqldb", "pkg/taskstate"}},
 	{"pkg/ingest/pipeline", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/ingest/embedcache", "pkg/ingest/textindex", "pkg/batcher", "pkg/crash", "pkg/sqldb", "pkg/taskrun", "pkg/taskstate"}},
 	{"pkg/ingest/sweep", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/ingest/submit", "pkg/tasks", "pkg/ingest/embedcache", "pkg/ingest/textindex", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},
-	{"pkg/ingest/query", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/textindex", "pkg/sqldb", "pkg/taskstate", "pkg/telemetry"}},
+	{"pkg/ingest/query", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/split/sentence", "pkg/ingest/textindex", "pkg/sqldb", "pkg/taskstate", "pkg/telemetry"}},
 	{"pkg/ingest/watch", []string{"pkg/ingest", "pkg/taskstate"}},
 	{"pkg/ingest/ingesttest", []string{"pkg/...", "migrations"}}, // a whole application for tests
 	{"pkg/dlq", []string{"pkg/pause", "pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/crash"}},
@@ -99,7 +99,8 @@ var rooms = []room{
 	{"pkg/ingest/extract", []string{"pkg/ingest", "pkg/ingest/extract/detect", "pkg/ingest/extract/document", "pkg/ingest/extract/formats", "pkg/ingest/extract/frame", "pkg/ingest/extract/sandbox"}},
 	{"pkg/ingest/extract/extracttest", []string{"pkg/ingest", "pkg/ingest/extract/document"}},
 	{"pkg/ingest/extract/pdfgen", nil},
-	{"pkg/ingest/split", []string{"pkg/ingest"}},
+	{"pkg/ingest/split", []string{"pkg/ingest", "pkg/ingest/split/sentence"}},
+	{"pkg/ingest/split/sentence", nil},
 	{"pkg/ingest/textindex", []string{"pkg/ingest/textindex/analysis", "pkg/ingest/textindex/part", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},
 	{"pkg/ingest/textindex/analysis", nil},
 	{"pkg/ingest/textindex/part", nil}, // the format, without a database

@@ -89,9 +89,11 @@ type Extractor interface {
 
 // Segment is a piece of a document's text with its place.
 type Segment struct {
-	Index       int
-	Text        string
-	Page        int      // 1-based page of its first character; 0: none
+	Index int
+	Text  string
+	Page  int // 1-based page of its first character; 0: none
+	// PageBreaks are where other pages begin inside of Text, as pairs of a byte and a page; empty: nowhere, nil: not known.
+	PageBreaks  [][2]int
 	HeadingPath []string // outermost first
 	ByteStart   int64    // in the document's extracted text (blocks joined by "\n\n"), half-open range
 	ByteEnd     int64

@@ -261,8 +261,12 @@ func (x *rowTransaction) insert(ctx context.Context, tasks []*rowTask) error {
 			if err != nil {
 				return fmt.Errorf("heading path of segment %d: %w", s.Index, err)
 			}
+			breaks, err := json.Marshal(append([][2]int{}, s.PageBreaks...))
+			if err != nil {
+				return fmt.Errorf("page breaks of segment %d: %w", s.Index, err)
+			}
 			params = append(params, w.r.work.document, w.r.work.version, w.r.work.no, s.Index, s.Text, w.r.spool.items[t.from+i].hash.String(),
-				p.vector, p.birth, s.Page, string(path), s.ByteStart, s.ByteEnd, s.Tokens)
+				p.vector, p.birth, s.Page, string(breaks), string(path), s.ByteStart, s.ByteEnd, s.Tokens)
 			if n++; w.forget {
 				again = append(again, p.vector)
 			}

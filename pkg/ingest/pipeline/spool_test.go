@@ -16,7 +16,7 @@ func TestSpoolGivesBackWhatItTook(t *testing.T) {
 	defer s.close()
 	want := []ingest.Segment{
 		{Index: 0, Text: "plain"},
-		{Index: 1, Text: "死信队列\n\"quoted\" \x01 " + strings.Repeat("long ", 50_000), Page: 7, HeadingPath: []string{"one", "", "三"}, ByteStart: 1 << 40, ByteEnd: 1<<40 + 9, Tokens: 300},
+		{Index: 1, Text: "死信队列\n\"quoted\" \x01 " + strings.Repeat("long ", 50_000), Page: 7, PageBreaks: [][2]int{{5, 8}}, HeadingPath: []string{"one", "", "三"}, ByteStart: 1 << 40, ByteEnd: 1<<40 + 9, Tokens: 300},
 		{Index: 2, Text: "", Page: -1, HeadingPath: []string{""}, ByteStart: -5},
 	}
 	for _, seg := range want {

@@ -1,6 +1,7 @@
 package split_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -175,12 +176,20 @@ func TestPagesAreThoseOfTheText(t *testing.T) {
 	t.Parallel()
 	var blocks []ingest.Block
 	for page := 1; page <= 30; page++ {
-		blocks = append(blocks, ingest.Block{Kind: ingest.BlockParagraph, Page: page, Text: strings.Repeat("A sentence on a page. ", 5)})
+		blocks = append(blocks, ingest.Block{Kind: ingest.BlockParagraph, Page: page, Text: strings.Repeat(fmt.Sprintf("A sentence on page %d. ", page), 5)})
 	}
 	last := 0
-	for _, s := range cut(t, chars(250, 0), blocks...) {
-		require.GreaterOrEqual(t, s.Page, last)
+	for _, s := range cut(t, chars(250, 60), blocks...) {
+		require.GreaterOrEqual(t, s.Page, last-1, "but for the overlap")
+		from := 0
 		last = s.Page
+		for _, next := range append(s.PageBreaks, [2]int{len(s.Text), 0}) {
+			piece := s.Text[from:next[0]]
+			require.Equal(t, strings.Count(piece, "page"), strings.Count(piece, fmt.Sprintf("page %d.", last)), piece)
+			if from = next[0]; next[1] > 0 {
+				last = next[1]
+			}
+		}
 	}
 	require.Greater(t, last, 25)
 }

@@ -193,9 +193,14 @@ func (r *run) flush(out []ingest.Segment) []ingest.Segment {
 	if first.head != "" {
 		text.WriteString(first.head + "\n")
 	}
+	page, breaks := first.page, [][2]int{}
 	for i, u := range r.held {
 		if i > 0 && r.held[i-1].block != u.block {
 			text.WriteString(blockJoin)
+		}
+		if u.page != page {
+			page = u.page
+			breaks = append(breaks, [2]int{text.Len(), page})
 		}
 		text.WriteString(u.text)
 	}
@@ -203,7 +208,7 @@ func (r *run) flush(out []ingest.Segment) []ingest.Segment {
 	trailing := len(last.text) - len(strings.TrimRight(last.text, " \t\n"))
 	body := strings.TrimRight(text.String(), " \t\n")
 	seg := ingest.Segment{
-		Index: r.index, Text: body, Page: first.page, HeadingPath: r.curPath,
+		Index: r.index, Text: body, Page: first.page, PageBreaks: breaks, HeadingPath: r.curPath,
 		ByteStart: first.start, ByteEnd: last.end() - int64(trailing), Tokens: r.cost,
 	}
 	if r.s.cfg.Mode == ModeChars {

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/split/sentence"
 )
 
 // units cuts a block into pieces of which none is larger than a segment.
@@ -25,7 +26,7 @@ func (r *run) units(b ingest.Block) []unit {
 	case ingest.BlockHeading:
 		pieces = []string{b.Text}
 	default:
-		pieces = sentencesOf(b.Text)
+		pieces = sentence.Cut(b.Text)
 	}
 	out := make([]unit, 0, len(pieces))
 	at, parted := r.offset, false
@@ -152,7 +153,7 @@ func wordsOf(text string) []word {
 			flush(i, rankOf(text[start:i]))
 		} else if runes >= wordRunes && !unicode.IsSpace(c) && !unicode.Is(unicode.M, c) {
 			flush(i, rankRune)
-		} else if (ideograph(last) || ideograph(c)) && !unicode.IsSpace(c) && !closing(c) && i > start {
+		} else if (ideograph(last) || ideograph(c)) && !unicode.IsSpace(c) && !sentence.Closing(c) && i > start {
 			flush(i, rankOf(text[start:i]))
 		}
 		runes++

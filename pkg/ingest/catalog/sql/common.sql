@@ -202,8 +202,8 @@ SELECT vector_id FROM knowledge_segment WHERE version_id = ? AND vector_id IN (@
 
 -- name: SegmentInsert
 INSERT INTO knowledge_segment (document_id, version_id, version, segment_index, content, text_hash, vector_id, birth_version_id,
-                               page, heading_path, byte_start, byte_end, tokens)
-VALUES (@rows:13)
+                               page, page_breaks, heading_path, byte_start, byte_end, tokens)
+VALUES (@rows:14)
 ON CONFLICT DO NOTHING;
 
 -- With the last rows: what the versions are made of, and with what. @cases is WHEN ? THEN ? for each of them.

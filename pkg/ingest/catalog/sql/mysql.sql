@@ -46,8 +46,8 @@ ON DUPLICATE KEY UPDATE vector_id = vector_id;
 
 -- name: SegmentInsert
 INSERT INTO knowledge_segment (document_id, version_id, version, segment_index, content, text_hash, vector_id, birth_version_id,
-                               page, heading_path, byte_start, byte_end, tokens)
-VALUES (@rows:13)
+                               page, page_breaks, heading_path, byte_start, byte_end, tokens)
+VALUES (@rows:14)
 ON DUPLICATE KEY UPDATE id = id;
 
 -- name: LedgerInsert

@@ -1,4 +1,5 @@
-package split
+// Package sentence finds where sentences end.
+package sentence
 
 import (
 	"strings"
@@ -17,11 +18,11 @@ var abbreviations = map[string]bool{
 	"jan": true, "feb": true, "mar": true, "apr": true, "jun": true, "jul": true, "aug": true, "sep": true, "sept": true, "oct": true, "nov": true, "dec": true,
 }
 
-// sentencesOf cuts text into sentences (UAX #29), each with the white space behind it.
+// Cut cuts text into sentences (UAX #29), each with the white space behind it.
 // Their concatenation is the text. Three cases that the rules get wrong are mended:
 // abbreviations, an opening quotation mark left at a sentence's end, and a closing one left for the next.
 // A single line end is taken for a space: it ends a line, not a sentence.
-func sentencesOf(text string) []string {
+func Cut(text string) []string {
 	flat := flatten(text)
 	var ends []int
 	at := 0
@@ -68,7 +69,7 @@ func flatten(text string) string {
 func mend(text string, start, end int) int {
 	for {
 		c, size := utf8.DecodeRuneInString(text[end:])
-		if size == 0 || !closing(c) {
+		if size == 0 || !Closing(c) {
 			break
 		}
 		end += size
@@ -83,7 +84,8 @@ func mend(text string, start, end int) int {
 	return end
 }
 
-func closing(c rune) bool {
+// Closing reports whether a character ends what stands before it.
+func Closing(c rune) bool {
 	return strings.ContainsRune("”’」』）】》〉〕］｝。！？，、；：…", c)
 }
 

@@ -1,0 +1,1 @@
+ALTER TABLE knowledge_segment DROP COLUMN page_breaks;
