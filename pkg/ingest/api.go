@@ -135,7 +135,10 @@ func SearchModes() []SearchMode {
 type SearchHit struct {
 	DocumentID, Title, FileName string
 	Version                     int64
-	SegmentIndex, Page          int
+	SegmentIndex                int
+	Page                        int      // of the segment's first character; 0: none
+	PageTo                      int      // of its last one; 0: none, or not known
+	PageBreaks                  [][2]int // as Segment's
 	HeadingPath                 []string
 	Text                        string
 	Score                       float64
@@ -145,6 +148,16 @@ type SearchHit struct {
 	TextShare float64
 	// Highlights are where words of the query stand in Text: half-open ranges of characters (Unicode code points).
 	Highlights [][2]int
+	// Sentence is the one in which the query's words count most; without any, the first.
+	Sentence Sentence
+}
+
+// Sentence is a sentence of a segment.
+type Sentence struct {
+	Text       string
+	Start      int      // characters of the segment's text before it
+	Page       int      // of its first character; 0: none, or not known
+	Highlights [][2]int // as SearchHit's, in Text
 }
 
 // SearchResult is the answer to a search; Partial when fewer were found than might be there (design D12).

@@ -62,13 +62,24 @@ type Hit struct {
 	FileName     string   `json:"fileName"`
 	Version      int64    `json:"version"`
 	SegmentIndex int      `json:"segmentIndex"`
-	Page         NullInt  `json:"page"`
+	Page         NullInt  `json:"page"`     // as pageFrom
+	PageFrom     NullInt  `json:"pageFrom"` // null: the format has no pages
+	PageTo       NullInt  `json:"pageTo"`   // null: also when it is not known
 	HeadingPath  []string `json:"headingPath"`
 	Text         string   `json:"text"`
+	Sentence     Sentence `json:"sentence"`
 	Score        float64  `json:"score"`
 	TextScore    *float64 `json:"textScore"`   // BM25; null: its words were not found
 	VectorScore  *float64 `json:"vectorScore"` // cosine similarity; null: its vector was not found
 	Highlights   [][2]int `json:"highlights"`  // ranges of characters of text
+}
+
+// Sentence is the sentence of a hit in which the query's words count most.
+type Sentence struct {
+	Text       string   `json:"text"`
+	Start      int      `json:"start"` // characters of the hit's text before it
+	Page       NullInt  `json:"page"`  // null: none, or not known
+	Highlights [][2]int `json:"highlights"`
 }
 
 // SearchAnswer is the result of a search.

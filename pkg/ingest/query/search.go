@@ -51,10 +51,11 @@ func (r *Reads) Search(ctx context.Context, c ingest.Caller, req ingest.SearchRe
 	default:
 		res, mark, err = r.searchBoth(ctx, base, req.Query, k)
 	}
-	if mark != nil {
-		for i := range res.Hits {
-			res.Hits[i].Highlights = mark.Ranges(res.Hits[i].Text)
-		}
+	if mark == nil {
+		mark = textindex.Results{}.Highlighter(req.Query)
+	}
+	for i := range res.Hits {
+		explain(&res.Hits[i], mark)
 	}
 	return res, err
 }
@@ -229,9 +230,10 @@ func (s *search) join(ctx context.Context, hits []ingest.Hit) (res ingest.Search
 		var x row
 		var visible int
 		var path string
+		var breaks sql.NullString
 		err := rows.Scan(&x.id, &visible, &x.hit.DocumentID, &x.hit.Title, &x.hit.FileName, &x.hit.Version,
-			&x.hit.SegmentIndex, &x.hit.Page, &path, &x.hit.Text)
-		x.visible, x.hit.HeadingPath = visible == 1, headings(path)
+			&x.hit.SegmentIndex, &x.hit.Page, &breaks, &path, &x.hit.Text)
+		x.visible, x.hit.HeadingPath, x.hit.PageBreaks = visible == 1, headings(path), pageBreaks(breaks)
 		return x, err
 	})
 	if err != nil {

@@ -99,9 +99,11 @@ func (r *Reads) textRows(ctx context.Context, base string, since time.Time, foun
 	rows, err := sqldb.ReadAll(ctx, r.store, "join hits", r.q.Any("TextJoin", len(found)), args, func(rows *sql.Rows) (x textRow, err error) {
 		var visible int
 		var path string
-		err = rows.Scan(&x.version, &x.index, &x.hash, &visible, &x.hit.DocumentID, &x.hit.Title, &x.hit.FileName, &x.hit.Version, &x.hit.Page, &path, &x.hit.Text)
+		var breaks sql.NullString
+		err = rows.Scan(&x.version, &x.index, &x.hash, &visible, &x.hit.DocumentID, &x.hit.Title, &x.hit.FileName, &x.hit.Version,
+			&x.hit.Page, &breaks, &path, &x.hit.Text)
 		x.version, x.visible = strings.TrimSpace(x.version), visible == 1
-		x.hit.SegmentIndex, x.hit.HeadingPath = x.index, headings(path)
+		x.hit.SegmentIndex, x.hit.HeadingPath, x.hit.PageBreaks = x.index, headings(path), pageBreaks(breaks)
 		return x, err
 	})
 	out := make(map[textKey]textRow, len(rows))

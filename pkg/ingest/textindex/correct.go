@@ -64,7 +64,7 @@ func (r *ranking) correct(ctx context.Context, c *clause, word string) error {
 		}
 	}
 	if c.corrected = r.standIn(c, near); len(c.corrected) == 0 {
-		c.containing = r.standIn(c, within)
+		r.standIn(c, within)
 	}
 	return nil
 }

@@ -179,7 +179,7 @@ func TestHostileQueriesAreAnswered(t *testing.T) {
 			mark := got.Highlighter(query)
 			for _, f := range got.Found {
 				require.Positive(t, f.Score, name)
-				mark.Ranges(texts[0].Text)
+				mark.Mark(texts[0].Text, nil)
 			}
 		}
 		for _, name := range []string{"empty", "spaces", "punctuation", "nul alone", "operators", "only out", "emoji"} {

@@ -39,7 +39,7 @@ type Results struct {
 	Found []Found
 	// Suggestion is the query with words that no segment has replaced by near ones; empty: none was.
 	Suggestion string
-	corrected  []string
+	weights    []map[string]float64 // of the terms of each clause
 }
 
 // ranking is one query over a base's parts.
@@ -57,8 +57,7 @@ type clause struct {
 	lists [][]weighted // by part: the terms of a clause of one word
 	found [][]match    // by part: the segments of a phrase
 	// corrected are the terms that stand in for a word that no segment has; the most frequent first.
-	// containing are terms that contain it instead, as compounds do.
-	corrected, containing []string
+	corrected []string
 }
 
 // weighted is a term, what it counts where 1 is the word itself, and how rare its variant is.
@@ -103,7 +102,7 @@ func rank(ctx context.Context, parts []*part.Part, query string, n int, allowed 
 	for i := range *best {
 		(*best)[i].Share = min(1, (*best)[i].Score/full)
 	}
-	return Results{Found: *best, Suggestion: r.suggest(query), corrected: r.corrected()}, nil
+	return Results{Found: *best, Suggestion: r.suggest(query), weights: r.weights()}, nil
 }
 
 // full is the score of a segment of average length that has each word of the query once. A word that no segment has counts as
@@ -129,14 +128,6 @@ func (r *ranking) full() (sum float64) {
 		sum += most
 	}
 	return sum
-}
-
-// corrected are the terms that stand in for words of the query.
-func (r *ranking) corrected() (out []string) {
-	for _, c := range r.clauses {
-		out = append(append(out, c.corrected...), c.containing...)
-	}
-	return out
 }
 
 // lookUp finds a clause's terms and how rare they are. Each variant has a rarity of its own: with that of the most frequent

@@ -239,7 +239,8 @@ func (f *faulty) Search(ctx context.Context, c ingest.Caller, r ingest.SearchReq
 	found, err := f.Documents(ctx, c, ingest.ListQuery{Text: r.Query, Limit: r.TopK})
 	for _, d := range found {
 		out.Hits = append(out.Hits, ingest.SearchHit{
-			DocumentID: d.ID, Title: d.Title, FileName: d.FileName, Version: 1, SegmentIndex: 2, Page: 3, HeadingPath: []string{"A", "B"}, Text: "found", Score: 0.5,
+			DocumentID: d.ID, Title: d.Title, FileName: d.FileName, Version: 1, SegmentIndex: 2, Page: 3, PageTo: 4, HeadingPath: []string{"A", "B"}, Text: "It is found.", Score: 0.5,
+			Highlights: [][2]int{{6, 11}}, Sentence: ingest.Sentence{Text: "It is found.", Page: 3, Highlights: [][2]int{{6, 11}}},
 		})
 	}
 	return out, err

@@ -44,7 +44,7 @@ var canned = map[string]string{
 	"POST /api/knowledge/tasks/" + uuid1 + "/retry":       run1,
 	"POST /api/knowledge/tasks/" + uuid1 + "/cancel":      run1,
 	"POST /api/knowledge/documents/upload-async":          strings.TrimSuffix(run1, "}") + `,"fileName":"a.txt","duplicate":true,"replayed":false,"document":null}`,
-	"POST /api/knowledge/search":                          `{"hits":[{"documentId":"d1","title":"Guide","fileName":"g.pdf","version":1,"segmentIndex":2,"page":3,"headingPath":["A","B"],"text":"found\n here","score":0.5}],"partial":true}`,
+	"POST /api/knowledge/search":                          `{"hits":[{"documentId":"d1","title":"Guide","fileName":"g.pdf","version":1,"segmentIndex":2,"page":3,"pageFrom":3,"pageTo":4,"headingPath":["A","B"],"text":"It is. It is found\n here.","sentence":{"text":"It is found\n here.","start":7,"page":4,"highlights":[[6,11]]},"score":0.5,"highlights":[[13,18]]}],"partial":true}`,
 	"GET /internal/outbox":                                `{"counts":{"NEW":1,"RETRYING":2,"SENT":3,"DEAD":4},"backlog":3,"oldestAgeSeconds":1.5}`,
 	"GET /internal/outbox/events":                         list1(event1),
 	"POST /internal/outbox/events/e1/requeue":             event1,

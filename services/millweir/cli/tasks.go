@@ -225,13 +225,13 @@ func search(a *App) *cobra.Command {
 func printHits(w io.Writer, found wire.SearchAnswer) {
 	for i, h := range found.Hits {
 		place := ""
-		if h.Page > 0 {
-			place = fmt.Sprintf(", page %d", h.Page)
+		if page := cmp.Or(h.Sentence.Page, h.Page); page > 0 {
+			place = fmt.Sprintf(", page %d", page)
 		}
 		if len(h.HeadingPath) > 0 {
 			place += ", " + clean(strings.Join(h.HeadingPath, " > "))
 		}
-		_, _ = fmt.Fprintf(w, "%d. %.3f  %s%s\n   %s\n", i+1, h.Score, clean(h.Title), place, short(strings.Join(strings.Fields(h.Text), " "), 300))
+		_, _ = fmt.Fprintf(w, "%d. %.3f  %s%s\n   %s\n", i+1, h.Score, clean(h.Title), place, short(strings.Join(strings.Fields(cmp.Or(h.Sentence.Text, h.Text)), " "), 300))
 	}
 	if len(found.Hits) == 0 {
 		_, _ = fmt.Fprintln(w, "nothing found")

@@ -152,7 +152,7 @@ SELECT s.segment_index, s.content, s.page, s.heading_path, s.byte_start, s.byte_
 -- Every vector id that the store named, joined anew with what is visible now (design D12).
 -- Rows of versions closed since the fetch began come too: they say that a switch happened meanwhile.
 SELECT s.vector_id, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
-       d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.heading_path, s.content
+       d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content
   FROM knowledge_segment s
   JOIN knowledge_document d ON d.id = s.document_id
   JOIN document_version v ON v.id = s.version_id
@@ -164,7 +164,7 @@ SELECT s.vector_id, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_
 -- Every segment that the text index named, joined with what is visible now. Rows of versions closed since the search began come
 -- too: they say that a switch happened meanwhile.
 SELECT s.version_id, s.segment_index, s.text_hash, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
-       d.id, d.title, d.file_name, s.version, s.page, s.heading_path, s.content
+       d.id, d.title, d.file_name, s.version, s.page, s.page_breaks, s.heading_path, s.content
   FROM knowledge_segment s
   JOIN knowledge_document d ON d.id = s.document_id
   JOIN document_version v ON v.id = s.version_id

@@ -40,8 +40,11 @@ func Segment(s ingest.Segment) wire.Segment {
 func Hit(h ingest.SearchHit) wire.Hit {
 	return wire.Hit{
 		DocumentID: h.DocumentID, Title: h.Title, FileName: h.FileName, Version: h.Version, SegmentIndex: h.SegmentIndex,
-		Page: wire.NullInt(h.Page), HeadingPath: words(h.HeadingPath), Text: h.Text, Score: h.Score,
-		TextScore: h.TextScore, VectorScore: h.VectorScore, Highlights: append([][2]int{}, h.Highlights...),
+		Page: wire.NullInt(h.Page), PageFrom: wire.NullInt(h.Page), PageTo: wire.NullInt(h.PageTo), HeadingPath: words(h.HeadingPath), Text: h.Text,
+		Sentence: wire.Sentence{
+			Text: h.Sentence.Text, Start: h.Sentence.Start, Page: wire.NullInt(h.Sentence.Page), Highlights: append([][2]int{}, h.Sentence.Highlights...),
+		},
+		Score: h.Score, TextScore: h.TextScore, VectorScore: h.VectorScore, Highlights: append([][2]int{}, h.Highlights...),
 	}
 }
 
