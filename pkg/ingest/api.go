@@ -111,8 +111,31 @@ type Summary struct {
 type SearchRequest struct {
 	Query string
 	Base  string // id or name; empty: "default"
-	TopK  int    // 1–50; 0: 10
+	TopK  int    // hits, or groups, of one page: 1–50; 0: 10
 	Mode  SearchMode
+	// Filter limits the search to documents.
+	Filter SearchFilter
+	// PerDocument groups hits by their documents, with at most so many for each; 0: not grouped.
+	PerDocument int
+	// After is the Next of the page before, of the same search.
+	After *SearchPlace
+}
+
+// SearchFilter selects documents; the zero value: all.
+type SearchFilter struct {
+	Documents  []string // ids
+	MediaTypes []string
+	Times      Times
+}
+
+// MaxHits is how many hits of a search can be paged through.
+const MaxHits = 1000
+
+// SearchPlace is where a page of a search ends.
+type SearchPlace struct {
+	Rank     int    // how many hits, or groups, stand before it
+	Document string // of the last hit
+	Segment  int    // its index; -1 when hits are grouped
 }
 
 // SearchMode says what a search looks into.
@@ -162,7 +185,9 @@ type Sentence struct {
 
 // SearchResult is the answer to a search; Partial when fewer were found than might be there (design D12).
 type SearchResult struct {
-	Hits    []SearchHit
+	Hits    []SearchHit   // empty when they are grouped
+	Groups  [][]SearchHit // by document, with the best first; nil when they are not grouped
+	Next    *SearchPlace  // nil: there is no more
 	Partial bool
 	Mode    SearchMode // what was looked into: text, vector or hybrid
 	// Suggestion is the query with words that no segment has replaced by near ones that some have; empty: none was.

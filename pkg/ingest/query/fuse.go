@@ -13,35 +13,61 @@ import (
 const textWeight = 0.8
 
 // fuse ranks the hits of both parts by textWeight · t + (1 − textWeight) · v. t is the share of the query that a hit's words are;
-// v is its nearness, 1 of the nearest and 0 of the farthest hit (a convex combination of normalised scores; Bruch, Gai, Ingber 2023,
-// "An analysis of fusion functions for hybrid retrieval").
-func fuse(text, vectors []ingest.SearchHit) []ingest.SearchHit {
-	type place struct {
-		document string
-		index    int
+// v is its nearness, 1 of the nearest and 0 of the fiftieth hit and those behind it (a convex combination of normalised scores;
+// Bruch, Gai, Ingber 2023, "An analysis of fusion functions for hybrid retrieval"). It fuses fusedDepth of each at a time: what
+// comes later does not change the order of what came before, so that pages fit together. No score is above one before it.
+func fuse(text, vectors []ingest.SearchHit) (out []ingest.SearchHit) {
+	near := func(ingest.SearchHit) float64 { return 1 }
+	if n := min(fusedDepth, len(vectors)); n > 0 {
+		nearest, farthest := *vectors[0].VectorScore, *vectors[n-1].VectorScore
+		if nearest > farthest {
+			near = func(h ingest.SearchHit) float64 { return max(0, (*h.VectorScore-farthest)/(nearest-farthest)) }
+		}
 	}
+	given := map[place]bool{}
+	for from := 0; from < max(len(text), len(vectors)); from += fusedDepth {
+		some := func(list []ingest.SearchHit) []ingest.SearchHit {
+			return list[min(from, len(list)):min(from+fusedDepth, len(list))]
+		}
+		for _, h := range fuseSome(some(text), some(vectors), near) {
+			if given[placeOf(h)] {
+				continue
+			}
+			given[placeOf(h)] = true
+			if n := len(out); n > 0 {
+				h.Score = min(h.Score, out[n-1].Score)
+			}
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// place names a segment that was found.
+type place struct {
+	document string
+	index    int
+}
+
+func placeOf(h ingest.SearchHit) place { return place{h.DocumentID, h.SegmentIndex} }
+
+// fuseSome is fuse of some hits of each part.
+func fuseSome(text, vectors []ingest.SearchHit, near func(ingest.SearchHit) float64) []ingest.SearchHit {
 	at := map[place]int{}
 	out := make([]ingest.SearchHit, 0, len(text)+len(vectors))
 	for _, h := range text {
-		at[place{h.DocumentID, h.SegmentIndex}] = len(out)
+		at[placeOf(h)] = len(out)
 		h.Score = textWeight * h.TextShare
 		out = append(out, h)
 	}
 	for _, h := range vectors {
-		key := place{h.DocumentID, h.SegmentIndex}
-		i, known := at[key]
+		i, known := at[placeOf(h)]
 		if !known {
 			i = len(out)
-			at[key] = i
 			h.Score = 0
 			out = append(out, h)
 		}
-		nearest, farthest := *vectors[0].VectorScore, *vectors[len(vectors)-1].VectorScore
-		near := 1.0
-		if nearest > farthest {
-			near = (*h.VectorScore - farthest) / (nearest - farthest)
-		}
-		out[i].Score += (1 - textWeight) * near
+		out[i].Score += (1 - textWeight) * near(h)
 		out[i].VectorScore = h.VectorScore
 	}
 	slices.SortStableFunc(out, func(a, b ingest.SearchHit) int { return cmp.Compare(b.Score, a.Score) })

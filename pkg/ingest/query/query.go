@@ -35,6 +35,8 @@ type Reads struct {
 	log      *slog.Logger
 	q        sqldb.Queries
 	trouble  *telemetry.Repeated // of searches: one line a base and minute
+
+	searchTime time.Duration
 }
 
 // ReadsDeps are what Reads needs; Queue may be nil (no queue in this process).
@@ -52,7 +54,7 @@ type ReadsDeps struct {
 func NewReads(d ReadsDeps) *Reads {
 	return &Reads{
 		store: d.Store, cat: d.Catalog, embedder: d.Embedder, vectors: d.Vectors, index: d.Index, queue: d.Queue, log: d.Log,
-		q: sqldb.MustLoad(statements, "sql", d.Store.Dialect()), trouble: telemetry.NewRepeated(d.Log, time.Minute, time.Now),
+		q: sqldb.MustLoad(statements, "sql", d.Store.Dialect()), trouble: telemetry.NewRepeated(d.Log, time.Minute, time.Now), searchTime: searchTime,
 	}
 }
 

@@ -26,12 +26,24 @@ const (
 	searchDefaultK = 10
 	// MaxTopK is the most hits of one search.
 	MaxTopK = 50
-	// fusedDepth is how many hits of each part a hybrid search fuses.
+	// searchTime bounds a search; the vectors of a hybrid one have half of it.
+	searchTime = 10 * time.Second
+	// fusedDepth is how many hits of each part a hybrid search fuses at a time.
 	fusedDepth = 50
 )
 
 // Search finds segments of visible versions: by their words, by the nearest vectors, or by both (design D12, D24).
 func (r *Reads) Search(ctx context.Context, c ingest.Caller, req ingest.SearchRequest) (ingest.SearchResult, error) {
+	limited, cancel := context.WithTimeout(ctx, r.searchTime)
+	defer cancel()
+	res, err := r.search(limited, c, req)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return res, fmt.Errorf("%w: a search took longer than %v (%v)", context.DeadlineExceeded, r.searchTime, err) //nolint:errorlint // the cause tells what was cut off, not why
+	}
+	return res, err
+}
+
+func (r *Reads) search(ctx context.Context, c ingest.Caller, req ingest.SearchRequest) (ingest.SearchResult, error) {
 	base, err := r.cat.Base(ctx, c, req.Base)
 	if err != nil {
 		return ingest.SearchResult{}, err
@@ -40,24 +52,60 @@ func (r *Reads) Search(ctx context.Context, c ingest.Caller, req ingest.SearchRe
 	if k <= 0 {
 		k = searchDefaultK
 	}
-	k = min(k, MaxTopK)
-	var res ingest.SearchResult
-	var mark *textindex.Highlighter // nil: words were not looked for
-	switch mode := r.mode(req.Mode, base); mode {
+	s := &searching{r: r, base: base, query: req.Query, filter: r.filterOf(req.Filter)}
+	p, f, err := s.page(ctx, r.mode(req.Mode, base), req.After, min(k, MaxTopK), req.PerDocument)
+	if err != nil {
+		return ingest.SearchResult{}, err
+	}
+	res := f.SearchResult
+	res.Hits, res.Next, res.Partial = []ingest.SearchHit{}, p.next, res.Partial || p.cut
+	for _, item := range p.items {
+		for i := range item {
+			explain(&item[i], f.mark)
+		}
+		if req.PerDocument == 0 {
+			res.Hits = append(res.Hits, item...)
+		}
+	}
+	if req.PerDocument > 0 {
+		res.Groups = p.items
+	}
+	return res, nil
+}
+
+// searching is a search in work.
+type searching struct {
+	r      *Reads
+	base   ingest.Base
+	query  string
+	filter sqldb.Part // empty: none
+	vector []float32  // of the query; nil: not made yet
+}
+
+// found are the best hits of a search.
+type found struct {
+	ingest.SearchResult
+	more bool // than these
+	mark *textindex.Highlighter
+}
+
+// find finds the best hits, at most so many.
+func (s *searching) find(ctx context.Context, mode ingest.SearchMode, depth int) (found, error) {
+	switch mode {
 	case ingest.SearchText:
-		res, mark, err = r.searchText(ctx, base, req.Query, k)
+		return s.text(ctx, depth)
 	case ingest.SearchVector:
-		res, err = r.searchVectors(ctx, base, req.Query, k)
+		return s.vectors(ctx, depth)
 	default:
-		res, mark, err = r.searchBoth(ctx, base, req.Query, k)
+		return s.both(ctx, depth)
 	}
-	if mark == nil {
-		mark = textindex.Results{}.Highlighter(req.Query)
-	}
-	for i := range res.Hits {
-		explain(&res.Hits[i], mark)
-	}
-	return res, err
+}
+
+// first keeps the hits up to a depth.
+func first(res ingest.SearchResult, mark *textindex.Highlighter, depth int) found {
+	more := len(res.Hits) > depth
+	res.Hits = res.Hits[:min(len(res.Hits), depth)]
+	return found{res, more, mark}
 }
 
 // mode is what a search looks into.
@@ -71,70 +119,76 @@ func (r *Reads) mode(wanted ingest.SearchMode, base ingest.Base) ingest.SearchMo
 	return ingest.SearchHybrid
 }
 
-// searchBoth fuses the ranks of both parts. Without the vectors it returns what the words find, and says that it is partial.
-func (r *Reads) searchBoth(ctx context.Context, base ingest.Base, query string, k int) (ingest.SearchResult, *textindex.Highlighter, error) {
-	depth := max(k, fusedDepth)
-	text, mark, err := r.searchText(ctx, base, query, depth)
+// both fuses the ranks of both parts. Without the vectors it returns what the words find, and says that it is partial.
+func (s *searching) both(ctx context.Context, depth int) (found, error) {
+	each := (depth + fusedDepth - 1) / fusedDepth * fusedDepth
+	text, err := s.text(ctx, each)
 	if err != nil {
-		return text, nil, err
+		return text, err
 	}
-	vectors, err := r.searchVectors(ctx, base, query, depth)
-	if f := (*ingest.Failure)(nil); errors.As(err, &f) && ctx.Err() == nil && f.Code != ingest.CodeDimension {
-		r.trouble.Log(ctx, slog.LevelWarn, base.ID, "ingest: a search without vectors", slog.String("knowledge_base_id", base.ID), slog.Any("error", err))
-		vectors, err = ingest.SearchResult{Partial: true}, nil
+	limited, cancel := context.WithTimeout(ctx, s.r.searchTime/2) // so that the words are returned in time
+	defer cancel()
+	vectors, err := s.vectors(limited, each)
+	f := (*ingest.Failure)(nil)
+	away := errors.As(err, &f) && f.Code != ingest.CodeDimension || err != nil && limited.Err() != nil
+	if away && ctx.Err() == nil {
+		s.r.trouble.Log(ctx, slog.LevelWarn, s.base.ID, "ingest: a search without vectors", slog.String("knowledge_base_id", s.base.ID), slog.Any("error", err))
+		vectors, err = found{SearchResult: ingest.SearchResult{Partial: true}}, nil
 	}
 	if err != nil {
-		return vectors, nil, err
+		return vectors, err
 	}
-	hits := fuse(text.Hits, vectors.Hits)
-	return ingest.SearchResult{
-		Hits: hits[:min(k, len(hits))], Partial: text.Partial || vectors.Partial, Mode: ingest.SearchHybrid, Suggestion: text.Suggestion,
-	}, mark, nil
+	all := first(ingest.SearchResult{
+		Hits: fuse(text.Hits, vectors.Hits), Partial: text.Partial || vectors.Partial, Mode: ingest.SearchHybrid, Suggestion: text.Suggestion,
+	}, text.mark, depth)
+	all.more = all.more || text.more || vectors.more
+	return all, nil
 }
 
-// searchVectors finds the segments nearest to the query. Vectors first, rows second: every round joins all ids fetched so far anew.
-func (r *Reads) searchVectors(ctx context.Context, base ingest.Base, query string, k int) (ingest.SearchResult, error) {
-	if model := r.embedder.Model(); base.Model.Key != "" && base.Model.Key != model.Key {
-		return ingest.SearchResult{}, ingest.Permanent(ingest.CodeDimension, "Search with the model that the knowledge base was embedded with, or ingest it again.",
-			"knowledge base %s holds vectors of %s, this service embeds with %s", base.Name, base.Model.Key, model.Key)
+// vectors finds the segments nearest to the query. Vectors first, rows second: every round joins all ids fetched so far anew.
+func (s *searching) vectors(ctx context.Context, depth int) (found, error) {
+	if model := s.r.embedder.Model(); s.base.Model.Key != "" && s.base.Model.Key != model.Key {
+		return found{}, ingest.Permanent(ingest.CodeDimension, "Search with the model that the knowledge base was embedded with, or ingest it again.",
+			"knowledge base %s holds vectors of %s, this service embeds with %s", s.base.Name, s.base.Model.Key, model.Key)
 	}
-	vectors, err := r.embedder.Embed(ctx, []string{query})
-	if err != nil {
-		return ingest.SearchResult{}, fmt.Errorf("embed query: %w", err)
+	if s.vector == nil {
+		made, err := s.r.embedder.Embed(ctx, []string{s.query})
+		if err != nil {
+			return found{}, fmt.Errorf("embed query: %w", err)
+		}
+		s.vector = made[0]
 	}
-	s := search{r: r, base: base.ID, vector: vectors[0], k: k}
-	res, err := s.run(ctx)
+	n := nearest{searching: s, k: depth + 1}
+	res, err := n.run(ctx)
 	res.Mode = ingest.SearchVector
 	for i := range res.Hits {
 		res.Hits[i].VectorScore = new(res.Hits[i].Score)
 	}
-	return res, err
+	return first(res, textindex.Results{}.Highlighter(s.query), depth), err
 }
 
-// search is one search in work.
-type search struct {
-	r      *Reads
-	base   string
-	vector []float32
-	k      int
+// nearest looks for the k vectors nearest to the query.
+type nearest struct {
+	*searching
+	k int
 	// missing is how many visible segments of at most k the last round did not find though it saw the whole collection.
 	missing int
 	since   time.Time // the database's clock before the last fetch: a version closed later was switched under it
 }
 
 // run tries again while versions are switched under it.
-func (s *search) run(ctx context.Context) (ingest.SearchResult, error) {
+func (s *nearest) run(ctx context.Context) (ingest.SearchResult, error) {
 	for try := 0; ; try++ {
 		s.missing = 0
 		res, switched, err := s.once(ctx)
 		if err != nil || !switched {
-			s.r.trouble.Reset(s.base)
+			s.r.trouble.Reset(s.base.ID)
 			return res, err
 		}
 		if try == searchAgain {
 			if s.missing > 0 {
-				s.r.trouble.Log(ctx, slog.LevelError, s.base, "ingest: the vector store has lost vectors of visible segments, run millweir fsck --repair",
-					slog.String("knowledge_base_id", s.base), slog.Int("found", len(res.Hits)), slog.Int("missing", s.missing))
+				s.r.trouble.Log(ctx, slog.LevelError, s.base.ID, "ingest: the vector store has lost vectors of visible segments, run millweir fsck --repair",
+					slog.String("knowledge_base_id", s.base.ID), slog.Int("found", len(res.Hits)), slog.Int("missing", s.missing))
 			}
 			res.Partial = true
 			return res, nil
@@ -143,9 +197,13 @@ func (s *search) run(ctx context.Context) (ingest.SearchResult, error) {
 }
 
 // once fetches more and more until k hits are visible or the collection ends.
-func (s *search) once(ctx context.Context) (ingest.SearchResult, bool, error) {
-	for n := s.k * searchOver; ; n = min(n*2, searchCap) {
-		hits, err := s.fetch(ctx, n, nil)
+func (s *nearest) once(ctx context.Context) (ingest.SearchResult, bool, error) {
+	births, err := s.births(ctx)
+	if err != nil || births != nil && len(births) == 0 {
+		return ingest.SearchResult{}, false, err
+	}
+	for n := min(s.k*searchOver, searchCap); ; n = min(n*2, searchCap) {
+		hits, err := s.fetch(ctx, n, births)
 		if err != nil {
 			return ingest.SearchResult{}, false, err
 		}
@@ -153,22 +211,38 @@ func (s *search) once(ctx context.Context) (ingest.SearchResult, bool, error) {
 		if err != nil || switched || len(res.Hits) >= s.k {
 			return res, switched, err
 		}
-		if len(hits) < n {
+		switch {
+		case len(hits) < n:
 			return s.ended(ctx, res)
-		}
-		if n == searchCap {
+		case n == searchCap && births == nil:
 			return s.filtered(ctx)
+		case n == searchCap:
+			res.Partial = true
+			return res, false, nil
 		}
 	}
 }
 
+// births are the versions that the vectors of the documents that the filter selects were born in; nil: there is no filter, or they
+// are too many for the store.
+func (s *nearest) births(ctx context.Context) ([]string, error) {
+	if s.filter.Text == "" {
+		return nil, nil
+	}
+	if err := s.look(ctx); err != nil {
+		return nil, err
+	}
+	births, all, err := s.ids(ctx, "SearchBirths", searchBirths)
+	if err != nil || !all {
+		return nil, err
+	}
+	return append([]string{}, births...), nil
+}
+
 // ended is a search that has seen the whole collection. When SQL knows more visible segments than it found, a version became
 // visible meanwhile and the search starts over, or the store has lost vectors and the answer is partial.
-func (s *search) ended(ctx context.Context, res ingest.SearchResult) (ingest.SearchResult, bool, error) {
-	visible, err := sqldb.ReadAll(ctx, s.r.store, "count visible segments", s.r.q.Get("SearchVisible"), []any{s.base, s.k}, func(rows *sql.Rows) (string, error) {
-		var id string
-		return id, rows.Scan(&id)
-	})
+func (s *nearest) ended(ctx context.Context, res ingest.SearchResult) (ingest.SearchResult, bool, error) {
+	visible, _, err := s.ids(ctx, "SearchVisible", s.k)
 	if err != nil || len(visible) <= len(res.Hits) {
 		return res, false, err
 	}
@@ -176,57 +250,68 @@ func (s *search) ended(ctx context.Context, res ingest.SearchResult) (ingest.Sea
 	return res, true, nil
 }
 
-// fetch reads the database's clock and then the n nearest vectors.
+// look reads the database's clock before anything is looked for.
 // A version's vectors are all written before the statement that closes its predecessor,
-// so a predecessor closed before this clock cannot hide its successor from this fetch.
-func (s *search) fetch(ctx context.Context, n int, births []string) ([]ingest.Hit, error) {
+// so a predecessor closed before this clock cannot hide its successor from what is read after it.
+func (s *nearest) look(ctx context.Context) error {
 	m, err := s.r.store.Moment(ctx)
-	if err != nil {
-		return nil, err
-	}
 	s.since = m.Now
-	hits, err := s.r.vectors.Query(ctx, s.base, s.vector, n, births)
+	return err
+}
+
+// fetch reads the n nearest vectors; births limits them, and were read after the clock.
+func (s *nearest) fetch(ctx context.Context, n int, births []string) ([]ingest.Hit, error) {
+	if births == nil {
+		if err := s.look(ctx); err != nil {
+			return nil, err
+		}
+	}
+	hits, err := s.r.vectors.Query(ctx, s.base.ID, s.vector, n, births)
 	if err != nil {
 		return nil, fmt.Errorf("query vectors: %w", err)
 	}
 	return hits, nil
 }
 
-// filtered asks once more for vectors of visible births only; still short means partial.
-func (s *search) filtered(ctx context.Context) (ingest.SearchResult, bool, error) {
-	births, err := sqldb.ReadAll(ctx, s.r.store, "visible births", s.r.q.Get("SearchBirths"), []any{s.base, searchBirths + 1}, func(rows *sql.Rows) (string, error) {
-		var id string
-		return id, rows.Scan(&id)
-	})
+// filtered asks once more for vectors of visible births only; still short means partial, unless these were all.
+func (s *nearest) filtered(ctx context.Context) (ingest.SearchResult, bool, error) {
+	if err := s.look(ctx); err != nil {
+		return ingest.SearchResult{}, false, err
+	}
+	births, all, err := s.ids(ctx, "SearchBirths", searchBirths)
 	if err != nil || len(births) == 0 {
 		return ingest.SearchResult{Partial: true}, false, err
 	}
-	births = births[:min(len(births), searchBirths)]
-	hits, err := s.fetch(ctx, s.k*searchOver, births)
+	n := min(s.k*searchOver, searchCap)
+	hits, err := s.fetch(ctx, n, births)
 	if err != nil {
 		return ingest.SearchResult{}, false, err
 	}
 	res, switched, err := s.join(ctx, hits)
+	if err == nil && !switched && all && len(hits) < n {
+		return s.ended(ctx, res)
+	}
 	res.Partial = len(res.Hits) < s.k
 	return res, switched, err
 }
 
 // join keeps the hits whose segment is visible now, best first, at most k.
 // switched tells that a version was closed since the fetch began: its successor's vectors may be missing from hits.
-func (s *search) join(ctx context.Context, hits []ingest.Hit) (res ingest.SearchResult, switched bool, err error) {
+func (s *nearest) join(ctx context.Context, hits []ingest.Hit) (res ingest.SearchResult, switched bool, err error) {
 	if len(hits) == 0 {
 		return ingest.SearchResult{Hits: []ingest.SearchHit{}}, false, nil
 	}
-	args := []any{s.base, s.since}
+	args := []any{s.base.ID, s.since}
 	for _, h := range hits {
 		args = append(args, h.ID)
 	}
+	args = append(args, s.filter.Args...)
 	type row struct {
 		id      string
 		visible bool
 		hit     ingest.SearchHit
 	}
-	rows, err := sqldb.ReadAll(ctx, s.r.store, "join hits", s.r.q.List("SearchJoin", len(hits)), args, func(rows *sql.Rows) (row, error) {
+	rows, err := sqldb.ReadAll(ctx, s.r.store, "join hits", s.r.q.List("SearchJoin", len(hits))+s.filter.Text, args, func(rows *sql.Rows) (row, error) {
 		var x row
 		var visible int
 		var path string

@@ -11,52 +11,68 @@ import (
 	"github.com/millweir/millweir/pkg/sqldb"
 )
 
-// searchText finds segments by their words. The index first, rows second: what it found is joined with what is visible now.
-func (r *Reads) searchText(ctx context.Context, base ingest.Base, query string, k int) (res ingest.SearchResult, mark *textindex.Highlighter, err error) {
+// text finds segments by their words. The index first, rows second: what it found is joined with what is visible now.
+// A filter that selects many documents is not given to the index, unless too few of its hits pass.
+func (s *searching) text(ctx context.Context, depth int) (found, error) {
+	f, err := s.textAgain(ctx, depth, fewVersions)
+	if err == nil && f.Partial && s.filter.Text != "" {
+		f, err = s.textAgain(ctx, depth, manyVersions)
+	}
+	return f, err
+}
+
+// textAgain tries again while versions are switched under it.
+func (s *searching) textAgain(ctx context.Context, depth, versions int) (found, error) {
 	for try := 0; ; try++ {
-		var switched bool
-		res, mark, switched, err = r.textOnce(ctx, base.ID, query, k)
-		if err != nil || !switched {
-			return res, mark, err
+		res, mark, switched, err := s.textOnce(ctx, depth+1, versions)
+		if err == nil && switched && try < searchAgain {
+			continue
 		}
-		if try == searchAgain {
-			res.Partial = true
-			return res, mark, nil
-		}
+		res.Partial = res.Partial || switched
+		return first(res, mark, depth), err
 	}
 }
 
 // textOnce looks for more and more until k hits are visible or there are no more. switched: a version was closed since the
 // look began, and the index may have been read before its successor's words were written.
-func (r *Reads) textOnce(ctx context.Context, base, query string, k int) (res ingest.SearchResult, mark *textindex.Highlighter, switched bool, err error) {
-	m, err := r.store.Moment(ctx)
+func (s *searching) textOnce(ctx context.Context, k, versions int) (res ingest.SearchResult, mark *textindex.Highlighter, switched bool, err error) {
+	res.Mode = ingest.SearchText
+	m, err := s.r.store.Moment(ctx)
 	if err != nil {
 		return res, nil, false, err
 	}
-	for n := k * searchOver; ; n = min(2*n, searchCap) {
-		found, err := r.index.Search(ctx, base, query, n, nil)
+	only, err := s.allowed(ctx, versions)
+	if err != nil {
+		return res, nil, false, err
+	}
+	var allowed func(string) bool
+	if only != nil {
+		allowed = func(version string) bool { return only[version] }
+	}
+	for n := min(k*searchOver, searchCap); ; n = min(2*n, searchCap) {
+		got, err := s.r.index.Search(ctx, s.base.ID, s.query, n, allowed)
 		if err != nil {
 			return res, nil, false, err
 		}
-		res = ingest.SearchResult{Mode: ingest.SearchText, Suggestion: found.Suggestion}
-		if res.Hits, switched, err = r.joinText(ctx, base, m.Now, found.Found, k); err != nil || switched {
-			return res, found.Highlighter(query), switched, err
+		res.Suggestion, mark = got.Suggestion, got.Highlighter(s.query)
+		if res.Hits, switched, err = s.joinText(ctx, m.Now, got.Found, k); err != nil || switched {
+			return res, mark, switched, err
 		}
-		if len(res.Hits) < k && len(found.Found) == n && n < searchCap {
+		if len(res.Hits) < k && len(got.Found) == n && n < searchCap {
 			continue
 		}
-		res.Partial = len(res.Hits) < k && len(found.Found) == n
-		return res, found.Highlighter(query), false, nil
+		res.Partial = len(res.Hits) < k && len(got.Found) == n
+		return res, mark, false, nil
 	}
 }
 
 // joinText keeps the segments that are visible now and still have the text that was found, best first, at most k.
-func (r *Reads) joinText(ctx context.Context, base string, since time.Time, found []textindex.Found, k int) (hits []ingest.SearchHit, switched bool, err error) {
+func (s *searching) joinText(ctx context.Context, since time.Time, matches []textindex.Found, k int) (hits []ingest.SearchHit, switched bool, err error) {
 	hits = []ingest.SearchHit{}
-	for len(found) > 0 && len(hits) < k {
-		some := found[:min(len(found), 4*MaxTopK)]
-		found = found[len(some):]
-		rows, err := r.textRows(ctx, base, since, some)
+	for len(matches) > 0 && len(hits) < k {
+		some := matches[:min(len(matches), 4*MaxTopK)]
+		matches = matches[len(some):]
+		rows, err := s.textRows(ctx, since, some)
 		if err != nil {
 			return nil, false, err
 		}
@@ -91,12 +107,13 @@ type textRow struct {
 }
 
 // textRows reads the rows of segments: of visible versions, and of those closed since.
-func (r *Reads) textRows(ctx context.Context, base string, since time.Time, found []textindex.Found) (map[textKey]textRow, error) {
-	args := []any{base, since}
-	for _, f := range found {
+func (s *searching) textRows(ctx context.Context, since time.Time, matches []textindex.Found) (map[textKey]textRow, error) {
+	args := []any{s.base.ID, since}
+	for _, f := range matches {
 		args = append(args, f.Version, f.Index)
 	}
-	rows, err := sqldb.ReadAll(ctx, r.store, "join hits", r.q.Any("TextJoin", len(found)), args, func(rows *sql.Rows) (x textRow, err error) {
+	args = append(args, s.filter.Args...)
+	rows, err := sqldb.ReadAll(ctx, s.r.store, "join hits", s.r.q.Any("TextJoin", len(matches))+s.filter.Text, args, func(rows *sql.Rows) (x textRow, err error) {
 		var visible int
 		var path string
 		var breaks sql.NullString

@@ -178,7 +178,6 @@ SELECT DISTINCT s.birth_version_id
   FROM knowledge_document d
   JOIN knowledge_segment s ON s.version_id = d.visible_version_id
  WHERE d.base_id = ? AND d.deleted_at IS NULL
- LIMIT ?
 
 -- name: SearchVisible
 -- Some of the visible segments of a base: each has a vector, or the store has lost it.
@@ -186,6 +185,20 @@ SELECT s.vector_id
   FROM knowledge_document d
   JOIN knowledge_segment s ON s.version_id = d.visible_version_id
  WHERE d.base_id = ? AND d.deleted_at IS NULL
+
+-- name: SearchVersions
+-- The visible versions of a base.
+SELECT d.visible_version_id
+  FROM knowledge_document d
+ WHERE d.base_id = ? AND d.deleted_at IS NULL AND d.visible_version_id IS NOT NULL
+
+-- name: DocumentIDs
+   AND d.id IN (@list)
+
+-- name: DocumentMediaTypes
+   AND d.media_type IN (@list)
+
+-- name: SearchLimit
  LIMIT ?
 
 -- name: RecentChanges

@@ -1,0 +1,58 @@
+package query
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+
+	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/sqldb"
+)
+
+const (
+	// fewVersions bounds what a filter is read as at first: so many are looked for alone. Of more, every hit is judged by its row.
+	fewVersions = 1000
+	// manyVersions bounds what it is read as when too few of the hits pass it.
+	manyVersions = 50_000
+)
+
+// filterOf is a filter as the end of a statement that reads documents as d; empty: there is none.
+func (r *Reads) filterOf(f ingest.SearchFilter) sqldb.Part {
+	l := &listStatement{q: r.q, kind: "Document"}
+	if n := len(f.Documents); n > 0 {
+		l.fragment(r.q.List("DocumentIDs", n), sqldb.Args(f.Documents)...)
+	}
+	if n := len(f.MediaTypes); n > 0 {
+		l.fragment(r.q.List("DocumentMediaTypes", n), sqldb.Args(f.MediaTypes)...)
+	}
+	l.times(f.Times)
+	return sqldb.Part{Text: l.text.String(), Args: l.args}
+}
+
+// ids reads at most so many ids that a statement finds for the base and the filter; all: there are no more.
+func (s *searching) ids(ctx context.Context, statement string, most int) (ids []string, all bool, err error) {
+	text := s.r.q.Get(statement) + s.filter.Text + "\n" + s.r.q.Get("SearchLimit")
+	args := append(append([]any{s.base.ID}, s.filter.Args...), most+1)
+	ids, err = sqldb.ReadAll(ctx, s.r.store, "ids of a search", text, args, func(rows *sql.Rows) (string, error) {
+		var id string
+		err := rows.Scan(&id)
+		return strings.TrimSpace(id), err
+	})
+	return ids[:min(len(ids), most)], len(ids) <= most, err
+}
+
+// allowed reads the visible versions that the filter selects; nil: there is no filter, or they are more than that.
+func (s *searching) allowed(ctx context.Context, most int) (map[string]bool, error) {
+	if s.filter.Text == "" {
+		return nil, nil
+	}
+	ids, all, err := s.ids(ctx, "SearchVersions", most)
+	if err != nil || !all {
+		return nil, err
+	}
+	out := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		out[id] = true
+	}
+	return out, nil
+}
