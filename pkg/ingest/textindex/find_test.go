@@ -3,6 +3,7 @@ package textindex_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/millweir/millweir/pkg/ingest/ingesttest"
 	"github.com/millweir/millweir/pkg/ingest/textindex"
+	"github.com/millweir/millweir/pkg/ingest/textindex/part"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
@@ -188,6 +190,41 @@ func TestHostileQueriesAreAnswered(t *testing.T) {
 			if name != "operators" && name != "emoji" { // words too, when nothing is beside them
 				require.Empty(t, got.Found, name)
 			}
+		}
+	})
+}
+
+// Each database returns the same segments in the same order with the same scores as the parts in memory do, and so as the others.
+func TestDatabasesRankAlike(t *testing.T) {
+	t.Parallel()
+	texts, rare := generated(420, 40)
+	queries := slices.Collect(maps.Values(hostile))
+	for word, at := range rare {
+		fields := strings.Fields(texts[at].Text)
+		queries = append(queries, word, word[:len(word)-1]+"*", `"`+strings.Join(fields[:min(3, len(fields))], " ")+`" `+fields[len(fields)/2], "title:"+texts[at].Title)
+	}
+	var parts []*part.Part
+	for some := range slices.Chunk(texts, 100) {
+		raw := textindex.Build(base, some).Bytes()
+		p, err := part.Open(t.Context(), raw, int64(len(raw)))
+		require.NoError(t, err)
+		parts = append(parts, p)
+	}
+	want := make([][]textindex.Found, len(queries))
+	some := 0
+	for i, query := range queries {
+		got, err := textindex.SearchParts(t.Context(), parts, query, 10, nil)
+		require.NoError(t, err)
+		want[i] = got.Found
+		some += len(got.Found)
+	}
+	require.Greater(t, some, 5*len(rare))
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		x := indexed(t, w, texts)
+		for i, query := range queries {
+			got, err := x.Search(t.Context(), base, query, 10, nil)
+			require.NoError(t, err)
+			require.Equal(t, want[i], got.Found, query)
 		}
 	})
 }
