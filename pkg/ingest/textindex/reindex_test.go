@@ -38,7 +38,7 @@ func uploaded(w *ingesttest.World, text string) (base, version string) {
 func gaps(t *testing.T, w *ingesttest.World) (out []string) {
 	judged, err := textindex.New(w.Store).Check(t.Context(), "", func(g textindex.Gap) error {
 		if g.Part != "" {
-			out = append(out, "damaged part")
+			out = append(out, damagedPart)
 		} else {
 			require.NotEmpty(t, g.Document)
 			out = append(out, fmt.Sprintf("%d missing, %d extra", len(g.Missing), g.Extra))
@@ -66,62 +66,65 @@ func flip(w *ingesttest.World, table, column, where string) {
 	w.Exec("UPDATE "+table+" SET "+column+" = ? WHERE "+where, raw)
 }
 
-// ofLong is the part of the long document.
-const ofLong = "segments > 100"
-
-// spoils are each a way in which an index of two documents, one of them long, can be wrong.
-var spoils = map[string]struct {
+// spoils are ways in which an index of two documents, one of them long, can be wrong. The last ones change rows.
+var spoils = []struct {
+	name string
 	do   func(w *ingesttest.World)
 	want []string
 }{
-	"a part is lost":     {func(w *ingesttest.World) { w.Exec("DELETE FROM knowledge_text_part WHERE " + ofLong) }, []string{"120 missing, 0 extra"}},
-	"all parts are lost": {func(w *ingesttest.World) { w.Exec("DELETE FROM knowledge_text_part") }, []string{"120 missing, 0 extra", "2 missing, 0 extra"}},
-	"a chunk is lost":    {func(w *ingesttest.World) { w.Exec("DELETE FROM knowledge_text_chunk WHERE seq = 1") }, []string{"damaged part", "120 missing, 0 extra"}},
-	"a chunk is cut": {func(w *ingesttest.World) {
+	{"a part is lost", func(w *ingesttest.World) { w.Exec("DELETE FROM knowledge_text_part WHERE " + ofLong) }, []string{lacksLong}},
+	{"all parts are lost", func(w *ingesttest.World) { w.Exec("DELETE FROM knowledge_text_part") }, []string{lacksLong, lacksShort}},
+	{"a chunk is lost", func(w *ingesttest.World) { w.Exec("DELETE FROM knowledge_text_chunk WHERE seq = 1") }, []string{damagedPart, lacksLong}},
+	{"a chunk is cut", func(w *ingesttest.World) {
 		w.Exec("UPDATE knowledge_text_chunk SET data = ? WHERE seq = 1", []byte("x"))
-	}, []string{"damaged part", "120 missing, 0 extra"}},
-	"a byte of a chunk": {func(w *ingesttest.World) { flip(w, "knowledge_text_chunk", "data", "seq = 1") }, []string{"damaged part", "120 missing, 0 extra"}},
-	"a byte of a head":  {func(w *ingesttest.World) { flip(w, "knowledge_text_part", "head", "segments = 2") }, []string{"damaged part", "2 missing, 0 extra"}},
-	"a wrong count":     {func(w *ingesttest.World) { w.Exec("UPDATE knowledge_text_part SET segments = 3 WHERE segments = 2") }, []string{"damaged part", "2 missing, 0 extra"}},
-	"a wrong size": {func(w *ingesttest.World) {
-		w.Exec("UPDATE knowledge_text_part SET bytes = bytes + 1 WHERE segments = 2")
-	}, []string{"damaged part", "2 missing, 0 extra"}},
-	"a row has no words": {func(w *ingesttest.World) {
+	}, []string{damagedPart, lacksLong}},
+	{"a byte of a chunk", func(w *ingesttest.World) { flip(w, "knowledge_text_chunk", "data", "seq = 1") }, []string{damagedPart, lacksLong}},
+	{"a byte of a head", func(w *ingesttest.World) { flip(w, "knowledge_text_part", "head", ofShort) }, []string{damagedPart, lacksShort}},
+	{"a wrong count", func(w *ingesttest.World) {
+		w.Exec("UPDATE knowledge_text_part SET segments = 3 WHERE " + ofShort)
+	}, []string{damagedPart, lacksShort}},
+	{"a wrong size", func(w *ingesttest.World) {
+		w.Exec("UPDATE knowledge_text_part SET bytes = bytes + 1 WHERE " + ofShort)
+	}, []string{damagedPart, lacksShort}},
+	{"words have no row", func(w *ingesttest.World) {
+		flip(w, "knowledge_text_part", "head", ofShort)
+		w.Exec("DELETE FROM knowledge_segment WHERE content LIKE 'long119%'")
+	}, []string{damagedPart, lacksShort, "0 missing, 1 extra"}},
+	{"a row has another text", func(w *ingesttest.World) {
 		w.Exec("UPDATE knowledge_segment SET text_hash = ? WHERE content = 'A badger digs.'", strings.Repeat("ab", 32))
 	}, []string{"1 missing, 1 extra"}},
-	"words have no row": {func(w *ingesttest.World) { w.Exec("DELETE FROM knowledge_segment WHERE content LIKE 'long119%'") }, []string{"0 missing, 1 extra"}},
-	"words of both kinds": {func(w *ingesttest.World) {
-		flip(w, "knowledge_text_part", "head", "segments = 2")
-		w.Exec("DELETE FROM knowledge_segment WHERE content LIKE 'long119%'")
-	}, []string{"damaged part", "0 missing, 1 extra", "2 missing, 0 extra"}},
 }
+
+// Parts by their documents, and what is found of them.
+const (
+	ofLong, ofShort       = "segments > 100", "segments = 2"
+	damagedPart           = "damaged part"
+	lacksLong, lacksShort = "120 missing, 0 extra", "2 missing, 0 extra"
+)
 
 // Whatever is wrong with an index is found, and mended from the rows: what was damaged goes, nothing is left behind.
 func TestADamagedIndexIsFoundAndReplaced(t *testing.T) {
 	t.Parallel()
-	for name, s := range spoils {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
-				base, _ := uploaded(w, longText(120))
-				uploaded(w, "An otter swims.\nA badger digs.")
-				require.Empty(t, gaps(t, w))
-				s.do(w)
-				require.ElementsMatch(t, s.want, gaps(t, w))
-				orphans := func() int {
-					return w.Number("SELECT COUNT(*) FROM knowledge_text_chunk WHERE part_id NOT IN (SELECT id FROM knowledge_text_part)")
-				}
-				before := orphans() // of a part that is lost they go with the sweep
-
-				require.NoError(t, textindex.New(w.Store).Reindex(t.Context(), base, nil))
-				require.Empty(t, gaps(t, w))
-				for _, word := range []string{"otter", "badger", "long0x7", "long118x29"} {
-					require.Equal(t, 1, finds(t, w, base, word), word)
-				}
-				require.Equal(t, before, orphans(), "chunks without a part")
-			})
-		})
-	}
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		base, _ := uploaded(w, longText(120))
+		uploaded(w, "An otter swims.\nA badger digs.")
+		require.Empty(t, gaps(t, w))
+		orphans := func() int {
+			return w.Number("SELECT COUNT(*) FROM knowledge_text_chunk WHERE part_id NOT IN (SELECT id FROM knowledge_text_part)")
+		}
+		for _, s := range spoils {
+			s.do(w)
+			require.ElementsMatch(t, s.want, gaps(t, w), s.name)
+			before := orphans() // of a part that is lost they go with the sweep
+			require.NoError(t, textindex.New(w.Store).Reindex(t.Context(), base, nil), s.name)
+			require.Empty(t, gaps(t, w), s.name)
+			for _, word := range []string{"otter", "badger", "long0x7", "long118x29"} {
+				require.Equal(t, 1, finds(t, w, base, word), "%s: %s", s.name, word)
+			}
+			require.Equal(t, before, orphans(), "%s: chunks without a part", s.name)
+			w.Exec("DELETE FROM knowledge_text_chunk WHERE part_id NOT IN (SELECT id FROM knowledge_text_part)")
+		}
+	})
 }
 
 // A part is removed after what it had was added: whoever is stopped in between leaves words twice, and the next one ends it.
