@@ -1,12 +1,13 @@
 // Package fsck judges a whole installation by the rules of deploy/docs/rules.md: the log of tasks, their rows, documents,
-// versions, segments, vectors, files, the queue and its dead letters, and, where a lab keeps them, what the embedding
+// versions, segments, vectors, the full-text index, files, the queue and its dead letters, and, where a lab keeps them, what the embedding
 // service was asked (effects) and what clients saw (client log).
 //
 // Check is the one entry point. Each rule says how many events it judged; one whose evidence is missing is "not
-// judged", never "passed". Rules I1–I11 are those of package history. Repair mends what Check found in the vector store.
+// judged", never "passed". Rules I1–I11 are those of package history. Repair mends what can be made again.
 //
 // Memory: tasks are read in pages and their logs streamed; a document's segments are held one version at a time. What
-// grows is the dead letters (one key each) and, in a lab, effects and the client log.
+// grows is the dead letters (one key each), the full-text index of the largest base (textindex.Index.Check) and, in a lab,
+// effects and the client log.
 //
 // Rows of a living installation move while they are looked at: what looks wrong is read again before it is called a
 // violation, and rules that need a world at rest say so (Options.Rest).
@@ -64,6 +65,8 @@ type Findings struct {
 	Suspects []Suspect
 	Orphans  []string
 	Lost     []Lost
+	// Unindexed are the bases whose full-text index is wrong.
+	Unindexed []Unindexed
 	// Young is how many files without a row are no violation yet (Options.FileAge).
 	Young int
 	// Uncompared is how many vectors the deep look could not compare: the embedding cache has forgotten them.
@@ -87,6 +90,12 @@ type Suspect struct {
 
 // Lost is what a repair cannot make again, with the way to it.
 type Lost struct{ Document, Reason string }
+
+// Unindexed is a knowledge base whose full-text index has damaged parts, or not exactly the segments of visible versions.
+type Unindexed struct {
+	Base  string
+	Flaws int64 // violations that are its
+}
 
 // keptFindings bounds the findings of each kind that are kept for Repair.
 const keptFindings = 1_000_000
@@ -137,6 +146,7 @@ func Check(ctx context.Context, e Evidence, o Options) (Findings, error) {
 		{"check documents", false, c.readDocuments},
 		{"list the upload folder", false, c.listFiles},
 		{"check vectors", false, c.listVectors},
+		{"check the full-text index", false, c.judgeIndex},
 		{"check files", false, c.readFiles},
 		{"check the queue", true, c.judgeQueue},
 		{"check the partitions", true, c.judgeMoves},

@@ -35,7 +35,7 @@ func TestAWorldThatKeepsEveryRule(t *testing.T) {
 			w.options.History = false
 			report = w.check()
 			require.NoError(t, report.Err())
-			require.NoError(t, report.RequireJudged("I12", "I18", "I23", "I24", "I25", "I27", "I29"))
+			require.NoError(t, report.RequireJudged("I12", "I18", "I23", "I24", "I25", "I27", "I29", "I37"))
 			require.Error(t, report.RequireJudged("I14"), "only with the history")
 		})
 	}
@@ -155,7 +155,14 @@ var breaches = map[string]breach{
 	}, "looks like a secret"},
 	"secret: in an error": {"I36", func(w *world) { w.sql(`UPDATE ingest_task SET last_error = 'xx canary-4711' WHERE id = ?`, w.dead) }, "planted secret 1"},
 	"secret: in a log":    {"I36", func(w *world) { w.logs += "Authorization: Bearer abcdefghijkl\n" }, "line 2 holds"},
-	"rest: unfinished":    {"L1", func(w *world) { w.accept(w.id("8002"), "key-9") }, "it is QUEUED"},
+	"index: a part is lost": {"I37", func(w *world) {
+		w.sql(`DELETE FROM knowledge_text_part WHERE id = ?`, w.read(`SELECT MIN(id) FROM knowledge_text_part`))
+	}, "lacks 2 of its segments, and has 0"},
+	"index: words of another text": {"I37", func(w *world) {
+		w.sql(`UPDATE knowledge_segment SET text_hash = ? WHERE vector_id = ?`, hash("q"), w.vector())
+	}, "lacks 1 of its segments, and has 1"},
+	"index: a byte is changed": {"I37", func(w *world) { w.flip("knowledge_text_part", "head") }, "of its full-text index is damaged"},
+	"rest: unfinished":         {"L1", func(w *world) { w.accept(w.id("8002"), "key-9") }, "it is QUEUED"},
 	"event: sent before it was made": {"I16", func(w *world) {
 		w.sql(`UPDATE outbox_event SET sent_at = ?`, now().Add(-time.Hour))
 	}, "it is SENT at"},

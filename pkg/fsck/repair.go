@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/textindex"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
 )
@@ -22,7 +23,8 @@ type Repaired struct {
 	Written int // missing vectors written again, Paid of them embedded anew
 	Paid    int
 	Rows    int   // documents whose rows were mended, or the rows of their files made again
-	Mended  int64 // violations that those rows were
+	Indexes int   // knowledge bases whose full-text index was completed, or damaged parts of it replaced
+	Mended  int64 // violations that those rows and indexes were
 	Files   int   // files without a row that were removed
 	// Left are what could not be mended, with the reason: upload those documents again with force.
 	Left []string
@@ -30,7 +32,7 @@ type Repaired struct {
 
 // Repair puts right what Check found. In the vector store, strays that no row names even now are deleted, and missing or
 // changed vectors of visible versions are written again from the embedding cache, or embedded anew when the embedder is the
-// version's model. Of the rows, those are mended that all other witnesses speak against (mendRows). Files without a row that
+// version's model. The full-text index is made from the rows where it is not theirs. Of the rows, those are mended that all other witnesses speak against (mendRows). Files without a row that
 // are older than a day are removed. Nothing else is touched: a lost file or text cannot be made again. embedder may be nil.
 func Repair(ctx context.Context, e Evidence, embedder ingest.Embedder, f Findings) (Repaired, error) {
 	r := &repair{checker: newChecker(e.DB), embedder: embedder, held: map[string]bool{}}
@@ -45,6 +47,7 @@ func Repair(ctx context.Context, e Evidence, embedder ingest.Embedder, f Finding
 		{"mend rows", r.mendRows},
 		{"delete strays", r.deleteStrays},
 		{"write missing vectors", r.writeMissing},
+		{"mend the full-text index", r.mendIndexes},
 		{"remove files without a row", r.removeOrphans},
 	} {
 		if err := step.run(ctx); err != nil {
@@ -200,6 +203,32 @@ func (r *repair) pay(ctx context.Context, v versionRow, pieces []piece, vectors 
 		r.done.Paid += len(part)
 	}
 	return "", nil
+}
+
+// mendIndexes makes the full-text index of bases what their rows say, and looks at each again.
+func (r *repair) mendIndexes(ctx context.Context) error {
+	x := textindex.New(indexDB{r.e.DB})
+	for _, u := range r.Unindexed {
+		if _, ok := r.e.DB.(Writer); !ok {
+			r.done.Left = append(r.done.Left, "full-text index of base "+u.Base+": the database is only looked at")
+			continue
+		}
+		if err := x.Reindex(ctx, u.Base, nil); err != nil {
+			return fmt.Errorf("base %s: %w", u.Base, err)
+		}
+		left := int64(0)
+		if _, err := x.Check(ctx, u.Base, func(textindex.Gap) error { left++; return nil }); err != nil {
+			return fmt.Errorf("base %s: %w", u.Base, err)
+		}
+		if left > 0 {
+			r.done.Left = append(r.done.Left, fmt.Sprintf("full-text index of base %s: %d flaws, after others were mended; repair again", u.Base, left))
+		}
+		if left < u.Flaws {
+			r.done.Indexes++
+			r.done.Mended += u.Flaws - left
+		}
+	}
+	return nil
 }
 
 // removeOrphans removes files that nothing names even now. A younger one than the sweep's age is left to it: its upload may

@@ -25,12 +25,25 @@ var allowances = map[string]spared{
 	"vectors: named by garbage":  {"I25", func(w *world) { w.stray(); w.garbage(hash("stray")) }},
 	"vectors: of a tombstone":    {"I25", func(w *world) { w.vectorOf(tomb) }},
 	"vectors: of a deleted base": {"I25", func(w *world) { w.stray(); w.sql(`UPDATE knowledge_base SET deleted_at = created_at`) }},
-	"hit: of an operator":        {"I30", func(w *world) { w.hit(byMallory); w.options.Operators = []string{"mallory"} }},
-	"hit: of no user":            {"I30", func(w *world) { w.hit(func(r *fsck.ClientRecord) { r.User = "" }) }},
-	"hit: without a version":     {"I26", func(w *world) { w.hit(func(r *fsck.ClientRecord) { r.Hits[0].Version = 0 }) }},
-	"ack: by a script":           {"I17", func(w *world) { w.acks[0].At, w.acks[0].Script = w.claimed(w.good), true }},
-	"key: sent again":            {"I14", func(w *world) { again := w.client[0]; again.Replayed = true; w.client = append(w.client, again) }},
-	"upload: without an answer":  {"I13", func(w *world) { w.client[0].Outcome, w.client[0].Task = fsck.OutcomeMaybe, "" }},
+	"index: of a closed version": {"I37", func(w *world) { w.hide() }},
+	"index: written twice":       {"I37", func(w *world) { w.index(w.goodVersion(), "first", "second") }},
+	"index: of a deleted document": {"I37", func(w *world) {
+		w.sql(`UPDATE knowledge_document SET deleted_at = updated_at WHERE latest_task_id = ?`, w.good)
+		w.sql(`DELETE FROM knowledge_segment WHERE version_id = ?`, w.goodVersion())
+	}},
+	"index: of a version that is worked on": {"I37", func(w *world) {
+		w.secondVersion("BUILDING")
+		w.index(w.id("8004"), "third")
+	}},
+	"index: bytes of a merge": {"I37", func(w *world) {
+		w.sql(`INSERT INTO knowledge_text_chunk (part_id, seq, data) VALUES (?, 1, ?)`, w.id("8006"), []byte("x"))
+	}},
+	"hit: of an operator":       {"I30", func(w *world) { w.hit(byMallory); w.options.Operators = []string{"mallory"} }},
+	"hit: of no user":           {"I30", func(w *world) { w.hit(func(r *fsck.ClientRecord) { r.User = "" }) }},
+	"hit: without a version":    {"I26", func(w *world) { w.hit(func(r *fsck.ClientRecord) { r.Hits[0].Version = 0 }) }},
+	"ack: by a script":          {"I17", func(w *world) { w.acks[0].At, w.acks[0].Script = w.claimed(w.good), true }},
+	"key: sent again":           {"I14", func(w *world) { again := w.client[0]; again.Replayed = true; w.client = append(w.client, again) }},
+	"upload: without an answer": {"I13", func(w *world) { w.client[0].Outcome, w.client[0].Task = fsck.OutcomeMaybe, "" }},
 	"upload: by another channel": {"I13", func(w *world) {
 		w.client = w.client[1:]
 		w.sql(`UPDATE ingest_task SET channel = 'mail' WHERE id = ?`, w.good)

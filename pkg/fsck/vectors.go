@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -11,7 +12,9 @@ import (
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
+	"github.com/millweir/millweir/pkg/ingest/textindex"
 	"github.com/millweir/millweir/pkg/sqldb"
+	"github.com/millweir/millweir/pkg/taskstate"
 )
 
 const (
@@ -267,4 +270,38 @@ func (c *checker) unnamedBy(ctx context.Context, queries, ids []string) ([]strin
 		left = slices.DeleteFunc(left, func(id string) bool { return named[id] })
 	}
 	return left, nil
+}
+
+// indexDB is the database as the full-text index needs it.
+type indexDB struct{ DB }
+
+// Read implements textindex.Database.
+func (d indexDB) Read(ctx context.Context, f taskstate.ReadFunc) error { return f(ctx, d.Reader()) }
+
+// InTx implements textindex.Database; only a repair writes.
+func (d indexDB) InTx(ctx context.Context, f taskstate.TxFunc) error {
+	w, ok := d.DB.(Writer)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return w.InTx(ctx, f)
+}
+
+// judgeIndex is I37.
+func (c *checker) judgeIndex(ctx context.Context) error {
+	judged, err := textindex.New(indexDB{c.e.DB}).Check(ctx, "", func(g textindex.Gap) error {
+		if g.Part != "" {
+			c.bad("I37", g.Base, "part %s of its full-text index is damaged", g.Part)
+		} else {
+			c.bad("I37", g.Document, "version %s: the full-text index lacks %d of its segments, and has %d that its rows do not have",
+				g.Version, len(g.Missing), g.Extra)
+		}
+		if n := len(c.Unindexed); n == 0 || c.Unindexed[n-1].Base != g.Base {
+			keep(&c.Unindexed, Unindexed{Base: g.Base})
+		}
+		c.Unindexed[len(c.Unindexed)-1].Flaws++
+		return nil
+	})
+	c.tally.Judged("I37", int64(judged))
+	return err
 }

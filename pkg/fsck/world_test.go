@@ -21,6 +21,7 @@ import (
 	"github.com/millweir/millweir/pkg/fsck"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/files"
+	"github.com/millweir/millweir/pkg/ingest/textindex"
 	"github.com/millweir/millweir/pkg/ingest/vector/embedded"
 	"github.com/millweir/millweir/pkg/ingestq"
 	"github.com/millweir/millweir/pkg/labserver"
@@ -266,6 +267,7 @@ func (w *world) document(id, key string) string {
 		rows = append(rows, ingest.Vector{ID: vector, DocumentID: id, Birth: version, Values: values(i)})
 	}
 	require.NoError(w.t, w.vectors.Upsert(w.t.Context(), base, rows))
+	w.index(version, "first", "second")
 	w.apply(task, func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
 		return taskstate.Succeed(m, t, h, nil, "")
 	})
@@ -276,6 +278,17 @@ func (w *world) document(id, key string) string {
 		Op: fsck.OpSearch, User: "u", Outcome: fsck.OutcomeOK, Status: 200, Began: began, Ended: began.Add(time.Millisecond), Hits: []fsck.Hit{{Document: id, Version: 1}},
 	})
 	return task
+}
+
+// index writes the words of a version's segments.
+func (w *world) index(version string, texts ...string) {
+	var all []textindex.Text
+	for i, text := range texts {
+		all = append(all, textindex.Text{Version: version, Index: i, TextHash: hash(text), Title: "t", Text: text})
+	}
+	require.NoError(w.t, w.store.InTx(w.t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+		return textindex.New(w.store).Add(ctx, tx, m.Now, textindex.Build(base, all))
+	}))
 }
 
 // watch lets a client see the whole log of a task.

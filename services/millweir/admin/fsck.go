@@ -35,7 +35,7 @@ func check(a *cli.App) *cobra.Command {
 	flags.BoolVar(&f.history, "history", false, "judge the log of tasks by all rules, not the content alone")
 	flags.BoolVar(&f.rest, "rest", false, "all work has come to its end: what is still under way is a violation")
 	flags.BoolVar(&f.deep, "deep", false, "compare the values of all visible vectors with the embedding cache; reads every vector")
-	flags.BoolVar(&f.repair, "repair", false, "mend what can be mended: vectors, rows that all else speaks against, files without a row (needs --yes)")
+	flags.BoolVar(&f.repair, "repair", false, "mend what can be mended: vectors, the full-text index, rows that all else speaks against, files without a row (needs --yes)")
 	flags.StringVar(&f.effects, "effects", "", "log of embedding calls, JSON lines")
 	flags.StringVar(&f.client, "client", "", "log of what clients saw, JSON lines")
 	flags.BoolVar(&f.whole, "whole", false, "the client log has every request that was ever sent")
@@ -52,7 +52,7 @@ func (f *fsckFlags) check(ctx context.Context, rest []string) error {
 		return cli.Usage("takes no arguments but after --logs")
 	}
 	if f.repair && !f.Yes {
-		return cli.Unconfirmed(errors.New("--repair changes the vector store, rows and the upload folder; say --yes"))
+		return cli.Unconfirmed(errors.New("--repair changes the vector store, the full-text index, rows and the upload folder; say --yes"))
 	}
 	settings, err := process.Load[inspect.Settings]()
 	if err != nil {
@@ -153,8 +153,8 @@ func (f *fsckFlags) mend(ctx context.Context, in *inspect.Inspected, found fsck.
 		return cli.Failed(errors.New("there is no vector store to mend"))
 	}
 	done, err := fsck.Repair(ctx, in.Evidence, in.Embedder, found)
-	_, _ = fmt.Fprintf(f.Err, "repaired: %d strays deleted, %d vectors written again, %d of them embedded anew, rows of %d documents mended, %d files without a row removed\n",
-		done.Deleted, done.Written, done.Paid, done.Rows, done.Files)
+	_, _ = fmt.Fprintf(f.Err, "repaired: %d strays deleted, %d vectors written again, %d of them embedded anew, rows of %d documents and the full-text index of %d knowledge bases mended, %d files without a row removed\n",
+		done.Deleted, done.Written, done.Paid, done.Rows, done.Indexes, done.Files)
 	for _, left := range done.Left {
 		_, _ = fmt.Fprintf(f.Err, "not mended: %s\n", left)
 	}
