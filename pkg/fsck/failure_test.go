@@ -2,11 +2,13 @@ package fsck_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -247,4 +249,155 @@ func TestASamplerOutlivesItsStores(t *testing.T) {
 	go func() { ended <- s.Run(ctx) }()
 	cancel()
 	require.NoError(t, <-ended)
+}
+
+// numbered is a database whose n-th read, or transaction, fails.
+type numbered struct {
+	fsck.DB
+	n, failAt int
+}
+
+func (d *numbered) next() bool {
+	d.n++
+	return d.n == d.failAt
+}
+
+func (d *numbered) Reader() taskstate.Tx { return numberedTx{d.DB.Reader(), d} }
+
+func (d *numbered) InTx(ctx context.Context, f taskstate.TxFunc) error {
+	if d.next() {
+		return errAway
+	}
+	return d.DB.(fsck.Writer).InTx(ctx, f)
+}
+
+type numberedTx struct {
+	taskstate.Tx
+	d *numbered
+}
+
+func (t numberedTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if t.d.next() {
+		return nil, errAway
+	}
+	return t.Tx.QueryContext(ctx, query, args...)
+}
+
+func (t numberedTx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	if t.d.next() { // a row cannot carry another error
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		ctx = gone
+	}
+	return t.Tx.QueryRowContext(ctx, query, args...)
+}
+
+// Whichever statement of a check fails: it is an error, and never a report that finds less.
+func TestNoStatementOfACheckFailsUnseen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, databases["sqlite"](t))
+	w.accept(w.id("8002"), "key-8") // QUEUED: its events are looked for
+	w.queue.deadLetters = append(w.queue.deadLetters, ingestq.WrittenDeadLetter{ID: "8-0", TaskID: w.good, Fence: 1})
+	w.pend(ingestq.Unacked{ID: "9-0", TaskID: w.good})
+	w.hide()
+	w.stray()
+	require.NoError(t, os.Remove(filepath.Join(w.dir, w.goodFile())))
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, w.id("8005")), []byte("whose?"), 0o600))
+	w.options.FileAge, w.options.Deep = fsck.AnyFileAge, true
+	check := func(failAt int) (*numbered, fsck.Findings, error) {
+		d := &numbered{DB: w.store, failAt: failAt}
+		e := w.evidence()
+		e.DB = d
+		found, err := fsck.Check(t.Context(), e, w.options)
+		return d, found, err
+	}
+	whole, _, err := check(0)
+	require.NoError(t, err)
+	require.Greater(t, whole.n, 40)
+	for n := 1; n <= whole.n; n++ {
+		_, found, err := check(n)
+		require.Error(t, err, "statement %d", n)
+		require.Empty(t, found.Report, "statement %d", n)
+	}
+}
+
+// damagedAll is a world in which a repair has all that it can mend.
+func damagedAll(t *testing.T) *world {
+	w := newWorld(t, databases["sqlite"](t))
+	w.stray()
+	require.NoError(t, w.vectors.Delete(t.Context(), base, []string{w.vector()}))
+	w.sql(`UPDATE knowledge_document SET user_id = 'mallory' WHERE id = ?`, w.goodDocument())
+	w.sql(`UPDATE knowledge_document SET content_sha256 = ? WHERE latest_task_id = ?`, hash("other"), w.twin)
+	w.sql(`DELETE FROM stored_file WHERE id = ?`, w.goodFile())
+	w.sql(`UPDATE knowledge_text_part SET tokens = 99`)
+	path := filepath.Join(w.dir, w.id("8005"))
+	require.NoError(t, os.WriteFile(path, []byte("whose?"), 0o600))
+	long := time.Now().Add(-26 * time.Hour)
+	require.NoError(t, os.Chtimes(path, long, long))
+	w.options.History = false
+	return w
+}
+
+// Whichever statement of a repair fails: it is an error, nothing is worse, and the next repair mends what is left.
+func TestARepairThatFailedIsDoneAgain(t *testing.T) {
+	t.Parallel()
+	repair := func(w *world, failAt int) (*numbered, error) {
+		d := &numbered{DB: w.store, failAt: failAt}
+		found := w.find()
+		e := w.evidence()
+		e.DB = d
+		_, err := fsck.Repair(t.Context(), e, fake{}, found)
+		return d, err
+	}
+	whole, err := repair(damagedAll(t), 0)
+	require.NoError(t, err)
+	require.Greater(t, whole.n, 30)
+	for n := 1; n <= whole.n; n++ {
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			t.Parallel()
+			w := damagedAll(t)
+			before := w.check().Violations()
+			d, err := repair(w, n)
+			if d.n >= n {
+				require.Error(t, err)
+			}
+			require.LessOrEqual(t, w.check().Violations(), before)
+			_, err = repair(w, 0)
+			require.NoError(t, err)
+			require.NoError(t, w.check().Err())
+		})
+	}
+}
+
+// Whichever statement of a sampler's look fails: nothing is counted, and a later look goes on where it was.
+func TestASamplerWhoseLookFailsLooksAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, databases["sqlite"](t))
+	d := &numbered{DB: w.store}
+	metrics := prometheus.NewRegistry()
+	s := fsck.NewSampler(d, w.vectors, policy, time.Hour, slog.New(slog.DiscardHandler), metrics)
+	fail := func(n int) error {
+		d.n, d.failAt = 0, n
+		return s.Look(t.Context())
+	}
+	require.ErrorContains(t, fail(1), "find the end of the log")
+	require.NoError(t, fail(0))
+	broken := w.document(w.id("8002"), "key-6")
+	w.sql(`UPDATE ingest_task_transition SET attempt_count = 0 WHERE task_id = ? AND reason = 'FAILED'`, broken)
+	require.ErrorContains(t, fail(1), "find what moved")
+	require.ErrorContains(t, fail(2), "task "+broken)
+	require.Zero(t, counted(t, metrics))
+	require.NoError(t, fail(0))
+	require.Positive(t, counted(t, metrics))
+	require.ErrorContains(t, fail(2), "list bases")
+}
+
+// counted is the sum of a sampler's violations.
+func counted(t *testing.T, metrics *prometheus.Registry) (sum float64) {
+	families, err := metrics.Gather()
+	require.NoError(t, err)
+	for _, m := range families[0].GetMetric() {
+		sum += m.GetCounter().GetValue()
+	}
+	return sum
 }
