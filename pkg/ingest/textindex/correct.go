@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -22,6 +24,12 @@ const (
 	containedRunes = 5
 	// corrections is how many terms stand in for a word that no segment has.
 	corrections = 3
+	// nearScan is how many terms are gone through in search of those that are one edit away.
+	nearScan = 1024
+	// denseFrom is behind the characters of the scripts without spaces that lie together in Unicode.
+	denseFrom = 0xA000
+	// surrogates and surrogatesEnd bound what are no characters.
+	surrogates, surrogatesEnd = 0xD800, 0xE000
 	// correctedWeight is what a correction counts less than the word itself.
 	correctedWeight = 0.6
 )
@@ -46,27 +54,108 @@ func correctable(c analysis.Clause) (word string, ok bool) {
 // correct gives a clause the most frequent terms that are one edit away from its word, which no part has; without any, the
 // most frequent ones that contain it.
 func (r *ranking) correct(ctx context.Context, c *clause, word string) error {
-	contained := utf8.RuneCountInString(word) >= containedRunes
-	near, within := make([][]part.Term, len(r.parts)), make([][]part.Term, len(r.parts))
+	terms := make([][]part.Term, len(r.parts))
 	for i, p := range r.parts {
-		err := p.Scan(ctx, func(text []byte, t func() part.Term) bool {
-			switch {
-			case text[0] == analysis.StemMark[0]:
-			case oneEdit(text, word):
-				near[i] = append(near[i], t())
-			case contained && bytes.Contains(text, []byte(word)):
-				within[i] = append(within[i], t())
+		var err error
+		if terms[i], err = near(ctx, p, word); err != nil {
+			return err
+		}
+	}
+	if c.corrected = r.standIn(c, terms); len(c.corrected) > 0 || utf8.RuneCountInString(word) < containedRunes {
+		return nil
+	}
+	for i, p := range r.parts {
+		err := p.Containing(ctx, word, func(e *part.Entry) {
+			if e.Text[0] != analysis.StemMark[0] {
+				terms[i] = append(terms[i], e.Term())
 			}
-			return true
 		})
 		if err != nil {
 			return err
 		}
 	}
-	if c.corrected = r.standIn(c, near); len(c.corrected) == 0 {
-		r.standIn(c, within)
-	}
+	r.standIn(c, terms)
 	return nil
+}
+
+// near finds the terms of a part that are one edit away from a word. Those that begin otherwise than the word are looked up, one
+// for each character that terms go on with; as soon as few begin like the word, these are gone through.
+func near(ctx context.Context, p *part.Part, word string) (out []part.Term, err error) {
+	found := map[string]bool{}
+	add := func(t part.Term) {
+		if !found[t.Text] && t.Text != word {
+			found[t.Text] = true
+			out = append(out, t)
+		}
+	}
+	look := func(texts ...string) {
+		for _, text := range texts {
+			if t, e := p.Term(ctx, text); e != nil {
+				err = e
+			} else if t.Segments > 0 {
+				add(t)
+			}
+		}
+	}
+	for at, r := range word {
+		before, behind := word[:at], word[at+utf8.RuneLen(r):]
+		if at > 0 && p.Between(before, before+"\xff") <= nearScan {
+			return out, errors.Join(err, throughNear(ctx, p, before, word, add))
+		}
+		look(before + behind)
+		if next, size := utf8.DecodeRuneInString(behind); size > 0 {
+			look(before + string(next) + string(r) + behind[size:])
+		}
+		for c := range goingOn(ctx, p, before, &err) {
+			look(before+string(c)+behind, before+string(c)+word[at:])
+		}
+	}
+	return out, errors.Join(err, throughNear(ctx, p, word, word, add))
+}
+
+// throughNear gives the terms with a beginning that are one edit away from a word.
+func throughNear(ctx context.Context, p *part.Part, beginning, word string, give func(part.Term)) error {
+	return p.From(ctx, beginning, func(e *part.Entry) bool {
+		if !bytes.HasPrefix(e.Text, []byte(beginning)) {
+			return false
+		}
+		if oneEdit(e.Text, word) {
+			give(e.Term())
+		}
+		return true
+	})
+}
+
+// goingOn are the characters that terms go on with behind a beginning, except those of scripts without spaces: no term has them
+// beside letters.
+func goingOn(ctx context.Context, p *part.Part, beginning string, err *error) iter.Seq[rune] {
+	return func(yield func(rune) bool) {
+		for from := rune(analysis.StemMark[0] + 1); from <= unicode.MaxRune && *err == nil; {
+			r := rune(-1)
+			*err = p.From(ctx, beginning+string(from), func(e *part.Entry) bool {
+				if bytes.HasPrefix(e.Text, []byte(beginning)) {
+					r, _ = utf8.DecodeRune(e.Text[len(beginning):])
+				}
+				return false
+			})
+			switch {
+			case r < from:
+				return
+			case unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana):
+				from = denseFrom
+				if r >= denseFrom {
+					from = r + 1
+				}
+				continue
+			}
+			if !yield(r) {
+				return
+			}
+			if from = r + 1; from == surrogates {
+				from = surrogatesEnd
+			}
+		}
+	}
 }
 
 // standIn gives a clause the most frequent of terms, which are listed by part, and returns them.

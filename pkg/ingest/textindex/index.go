@@ -100,7 +100,7 @@ func Build(base string, texts []Text) *Batch {
 		tokens := analysis.Tokens(text)
 		out := make([]part.Word, len(tokens))
 		for i, t := range tokens {
-			out[i] = part.Word{Term: t.Term, Position: t.Position}
+			out[i] = part.Word{Term: t.Term, Position: t.Position, Loose: t.Term[0] == analysis.StemMark[0]}
 		}
 		return out
 	}

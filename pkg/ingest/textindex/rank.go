@@ -56,6 +56,7 @@ type clause struct {
 	idf   float64      // of a phrase, with its bonus
 	lists [][]weighted // by part: the terms of a clause of one word
 	found [][]match    // by part: the segments of a phrase
+	known [256]float64 // times of the least values
 	// corrected are the terms that stand in for a word that no segment has; the most frequent first.
 	corrected []string
 }
@@ -66,7 +67,7 @@ type weighted struct {
 	weight, idf float64
 }
 
-// match is a segment and how often a clause matches in it, weighted.
+// match is a segment and how often a phrase stands in it.
 type match struct {
 	ordinal int
 	times   float64
@@ -92,10 +93,8 @@ func rank(ctx context.Context, parts []*part.Part, query string, n int, allowed 
 		r.clauses = append(r.clauses, one)
 	}
 	best := &found{}
-	for i := range parts {
-		if err := r.score(ctx, i, n, allowed, best); err != nil {
-			return Results{}, err
-		}
+	if err := r.traverse(ctx, n, allowed, best); err != nil {
+		return Results{}, err
 	}
 	slices.SortFunc(*best, func(a, b Found) int { return -compareFound(a, b) })
 	full := r.full()
@@ -182,179 +181,16 @@ func (r *ranking) rarity(n int) float64 {
 	return math.Log1p((float64(r.segments) - float64(n) + 0.5) / (float64(n) + 0.5))
 }
 
-// lookUpPhrase finds the segments in which the words follow each other.
-func (r *ranking) lookUpPhrase(ctx context.Context, c *clause) error {
-	c.found = make([][]match, len(r.parts))
-	total := 0
-	for i, p := range r.parts {
-		at, err := r.places(ctx, p, c.Words[0])
-		for n := 1; n < len(c.Words) && err == nil && len(at) > 0; n++ {
-			var next map[int][]int
-			next, err = r.places(ctx, p, c.Words[n])
-			for ordinal, places := range at {
-				if at[ordinal] = follow(places, next[ordinal], n); len(at[ordinal]) == 0 {
-					delete(at, ordinal)
-				}
-			}
-		}
-		if err != nil {
-			return err
-		}
-		for ordinal, places := range at {
-			c.found[i] = append(c.found[i], match{ordinal, float64(len(places))})
-		}
-		slices.SortFunc(c.found[i], func(a, b match) int { return cmp.Compare(a.ordinal, b.ordinal) })
-		total += len(at)
-	}
-	c.idf = phraseBonus * r.rarity(total)
-	return nil
-}
-
-// follow are the places that have another n places further on.
-func follow(places, others []int, n int) []int {
-	return slices.DeleteFunc(places, func(at int) bool {
-		_, found := slices.BinarySearch(others, at+n)
-		return !found
-	})
-}
-
-// places are where in which segments one of the variants stands, in order.
-func (r *ranking) places(ctx context.Context, p *part.Part, variants []analysis.Variant) (map[int][]int, error) {
-	out := map[int][]int{}
-	for _, v := range variants {
-		t, err := p.Term(ctx, v.Term)
-		if err != nil {
-			return nil, err
-		}
-		if t.Segments == 0 {
-			continue
-		}
-		c, err := p.Cursor(ctx, t, true)
-		if err != nil {
-			return nil, err
-		}
-		for c.Next() {
-			all := append(out[c.Ordinal], c.Places()...)
-			slices.Sort(all)
-			out[c.Ordinal] = slices.Compact(all)
-		}
-		if err := c.Err(); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-// score adds a part's best segments to best.
-func (r *ranking) score(ctx context.Context, number, n int, allowed func(string) bool, best *found) error {
-	p := r.parts[number]
-	scores := make([]float32, p.Segments())
-	var must []uint8
-	wanted := uint8(0)
-	for _, c := range r.clauses {
-		var seen func(ordinal int)
-		switch {
-		case c.Exclude:
-			seen = func(ordinal int) { scores[ordinal] = float32(math.Inf(-1)) }
-		case c.Must:
-			if must == nil {
-				must = make([]uint8, p.Segments())
-			}
-			wanted++
-			seen = func(ordinal int) { must[ordinal]++ }
-		}
-		if err := r.add(ctx, number, c, scores, seen); err != nil {
-			return err
-		}
-	}
-	for ordinal, s := range scores {
-		if s <= 0 || wanted > 0 && must[ordinal] < wanted || len(*best) == n && float64(s) < (*best)[0].Score {
-			continue
-		}
-		segment, err := p.Segment(ctx, ordinal)
-		if err != nil {
-			return err
-		}
-		if allowed != nil && !allowed(segment.Version) {
-			continue
-		}
-		best.offer(Found{Segment: segment, Score: float64(s)}, n)
-	}
-	return nil
-}
-
-// add adds a clause's part of the scores; seen is told each segment that matches.
-func (r *ranking) add(ctx context.Context, number int, c *clause, scores []float32, seen func(int)) error {
-	p := r.parts[number]
-	each := func(ordinal int, score float64) {
-		if seen != nil {
-			seen(ordinal)
-		}
-		if !c.Exclude {
-			scores[ordinal] += float32(score)
-		}
-	}
-	if c.found != nil {
-		for _, m := range c.found[number] {
-			each(m.ordinal, r.bm25(c.idf, m.times, p.Length(m.ordinal)))
-		}
-		return nil
-	}
-	var cursors []weightedCursor
-	for _, t := range c.lists[number] {
-		cursor, err := p.Cursor(ctx, t.Term, false)
-		if err != nil {
-			return err
-		}
-		if cursor.Next() {
-			cursors = append(cursors, weightedCursor{cursor, t})
-		} else if err := cursor.Err(); err != nil {
-			return err
-		}
-	}
-	for len(cursors) > 0 {
-		ordinal, score := cursors[0].Ordinal, 0.0
-		for _, one := range cursors[1:] {
-			ordinal = min(ordinal, one.Ordinal)
-		}
-		for i := 0; i < len(cursors); i++ {
-			one := cursors[i]
-			if one.Ordinal != ordinal {
-				continue
-			}
-			if times := one.weight * c.times(one.Cursor); times > 0 { // variants of one word are one word
-				score = max(score, r.bm25(one.idf, times, p.Length(ordinal)))
-			}
-			if !one.Next() {
-				if err := one.Err(); err != nil {
-					return err
-				}
-				cursors = slices.Delete(cursors, i, i+1)
-				i--
-			}
-		}
-		if score > 0 {
-			each(ordinal, score)
-		}
-	}
-	return nil
-}
-
-// bm25 is what a term adds to the score of a segment of so many words in which it stands so often.
+// bm25 is what a term adds to the score of a segment of so many words in which it stands so often. It rises with times and
+// falls with the length, or the bounds of traverse.go are none.
 func (r *ranking) bm25(idf, times float64, length int) float64 {
 	norm := saturation * (1 - lengthShare + lengthShare*float64(length)/r.average)
 	return idf * times * (saturation + 1) / (times + norm)
 }
 
-// weightedCursor is a cursor of a term with what the term counts.
-type weightedCursor struct {
-	*part.Cursor
-	weighted
-}
-
-// times is how often the cursor's term stands in the segment's fields that the clause asks for, weighted.
-func (c *clause) times(at *part.Cursor) float64 {
-	text, heading, title := float64(at.In(part.Text)), headingWeight*float64(at.In(part.Heading)), titleWeight*float64(at.In(part.Title))
+// times is how often a term of a value stands in the segment's fields that the clause asks for, weighted.
+func (c *clause) times(value int) float64 {
+	text, heading, title := float64(part.In(value, part.Text)), headingWeight*float64(part.In(value, part.Heading)), titleWeight*float64(part.In(value, part.Title))
 	switch c.Field {
 	case analysis.Title:
 		return title

@@ -221,7 +221,7 @@ func (x *Index) whole(ctx context.Context, one info) ([]part.Segment, error) {
 	if err := p.Verify(ctx); err != nil {
 		return nil, err
 	}
-	return p.All(ctx)
+	return p.All(), nil
 }
 
 // versions calls f for each version of a list that differs.

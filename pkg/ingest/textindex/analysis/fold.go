@@ -33,6 +33,9 @@ func Fold(s string) string {
 	if plain {
 		return strings.ToLower(s)
 	}
+	if folded(s) {
+		return s
+	}
 	if !norm.NFKC.IsNormalString(s) {
 		s = norm.NFKC.String(s)
 	}
@@ -44,6 +47,20 @@ func Fold(s string) string {
 		out = norm.NFC.Bytes(out)
 	}
 	return string(out)
+}
+
+// folded tells of most texts that are their own folding that they are.
+func folded(s string) bool {
+	for _, r := range s {
+		switch {
+		case r < utf8.RuneSelf && (r < 'A' || r > 'Z'):
+		case r >= 'а' && r <= 'я':
+		case r >= 'ب' && r <= 'و' && r != 'ة' && r != 'ـ':
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 func appendFolded(out []byte, r rune) []byte {

@@ -262,12 +262,14 @@ func stemmable(exact string) bool {
 
 // stem returns a word's stem, folded; empty if nothing is left. Stemmers want the accents.
 func stem(l language, word string) string {
-	word = strings.Map(func(r rune) rune {
-		if ignorable(r) {
-			return -1
-		}
-		return unicode.ToLower(r)
-	}, norm.NFKC.String(word))
+	if !folded(word) {
+		word = strings.Map(func(r rune) rune {
+			if ignorable(r) {
+				return -1
+			}
+			return unicode.ToLower(r)
+		}, norm.NFKC.String(word))
+	}
 	env := snowballstem.NewEnv(word)
 	stemmers[l](env)
 	s := term(env.Current())

@@ -12,10 +12,7 @@ func Merge(ctx context.Context, parts []*Part, keep func(version string) bool, s
 	m := merger{ordinals: make([][]int, len(parts))}
 	seen, several := map[Segment]bool{}, inSeveral(parts)
 	for i, p := range parts {
-		all, err := p.All(ctx)
-		if err != nil {
-			return 0, 0, 0, err
-		}
+		all := p.All()
 		m.ordinals[i] = make([]int, len(all))
 		for old, s := range all {
 			if m.ordinals[i][old] = -1; seen[s] || !keep(s.Version) {
@@ -74,7 +71,7 @@ func (m *merger) terms(ctx context.Context, parts []*Part, w *writer) error {
 	heap.Init(&heads)
 	for len(heads) > 0 && w.err == nil {
 		term := heads[0].term().Text
-		l := list{last: -1}
+		l := newList()
 		for len(heads) > 0 && heads[0].term().Text == term {
 			h := heads[0]
 			if err := m.copy(ctx, &l, h); err != nil {
@@ -91,7 +88,7 @@ func (m *merger) terms(ctx context.Context, parts []*Part, w *writer) error {
 			}
 		}
 		if l.df > 0 {
-			w.term(term, l.df, l.docs, l.position)
+			w.term(term, &l, m.lengths)
 		}
 	}
 	return w.err
@@ -99,20 +96,18 @@ func (m *merger) terms(ctx context.Context, parts []*Part, w *writer) error {
 
 // copy adds what a part says of its current term.
 func (m *merger) copy(ctx context.Context, l *list, h *head) error {
-	c, err := h.part.Cursor(ctx, h.term(), true)
-	if err != nil {
-		return err
-	}
-	for c.Next() {
-		places := c.places()
-		if c.Ordinal >= len(m.ordinals[h.number]) {
-			return ErrCorrupt
-		}
+	c, err := h.part.Cursor(ctx, h.term())
+	for err == nil && c.Ordinal != End {
 		if ordinal := m.ordinals[h.number][c.Ordinal]; ordinal >= 0 {
-			l.add(ordinal, c.value, places)
+			var places []byte
+			if places, err = c.places(ctx); err != nil {
+				break
+			}
+			l.add(ordinal, c.Value(), places, m.lengths)
 		}
+		err = c.Next(ctx)
 	}
-	if err := c.Err(); err != nil {
+	if err != nil {
 		return fmt.Errorf("term %q: %w", h.term().Text, err)
 	}
 	return nil
@@ -140,8 +135,8 @@ func (h *head) next(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	h.block++
-	err := h.part.scan(ctx, h.block-1, h.block, func(_ []byte, t func() Term) bool {
-		h.terms = append(h.terms, t())
+	err := h.part.scan(ctx, h.block-1, h.block, func(e *Entry) bool {
+		h.terms = append(h.terms, e.Term())
 		return true
 	})
 	return len(h.terms) > 0, err

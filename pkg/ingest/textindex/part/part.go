@@ -5,6 +5,21 @@
 // versions, the lengths and the hashes of its segments, and a footer of fixed size that says where each of these begins. Its
 // last bytes are a checksum of all others.
 // It is written from front to back, and read by ranges, so that neither needs it whole in memory.
+//
+// All numbers are uvarints where nothing else is said. The postings of a term are its segments and then its places:
+//
+//   - A segment is the distance from the one before, doubled, plus 1 if the term stands in its text once and nowhere else.
+//     Without the 1 the value follows: how often it stands in the text, times 4, plus 1 for the title and 2 for the heading.
+//   - The segments of more than 128 are in blocks of 128. The size of a table comes first, and the table: of each block the
+//     distance of its last segment from that of the block before, the bytes of its segments and of its places, and its peaks.
+//   - The peaks of a block bound what the term can count there: a number that is 4 times their count plus the title and heading
+//     bits of all values, and that many pairs of how often and a length. For each segment there is a pair that stands in the
+//     text no less often and is no longer.
+//   - The places of a segment are their distances: those in the text, whose number the value says, then those in the heading
+//     and in the title, each with its number before it. A term that is in no phrase has no places at all.
+//
+// The index of the dictionary has the first term and the offset of each block. Of a large dictionary it has a filter of 128 bytes
+// for each block too: the bits of the hashes of all three bytes that follow each other in a term.
 package part
 
 import (
@@ -19,10 +34,14 @@ import (
 var ErrCorrupt = errors.New("the bytes are no part of a text index")
 
 const (
-	magic       = 0x31504954 // "TIP1": the format and its version
-	footerSize  = 4 + 4 + 8 + 5*8 + sumSize
-	sumSize     = 4
-	blockTerms  = 64 // terms of a block of the dictionary: what a look-up reads through
+	magic      = 0x32504954 // "TIP2": the format and its version
+	footerSize = 4 + 4 + 8 + 5*8 + sumSize
+	sumSize    = 4
+	blockTerms = 64  // terms of a block of the dictionary: what a look-up reads through
+	blockSize  = 128 // segments of a block of postings
+	mostPeaks  = 4   // of a block
+	// filtered is how many blocks a dictionary with filters has at least.
+	filtered    = 32
 	maxLength   = 1<<16 - 1
 	fieldBits   = 2
 	titleBit    = 1
@@ -86,14 +105,15 @@ type Part struct {
 	src      Source
 	segments int
 	tokens   int64
-	hashes   int64 // their offset
 	postings int64 // their end, where the dictionary begins
 	dict     int64 // its end
 	blocks   []block
+	filters  []byte // of the blocks; none: the dictionary is small
 	runs     []run
 	lengths  []byte // two bytes a segment
 	size     int64
 	sum      uint32 // of all bytes before it
+	hashes   []byte // eight bytes a segment
 }
 
 // Segments are how many segments the part has.
@@ -103,7 +123,9 @@ func (p *Part) Segments() int { return p.segments }
 func (p *Part) Tokens() int64 { return p.tokens }
 
 // Memory is about how many bytes an open part keeps.
-func (p *Part) Memory() int { return len(p.lengths) + 80*len(p.runs) + 48*len(p.blocks) + 200 }
+func (p *Part) Memory() int {
+	return len(p.lengths) + len(p.hashes) + len(p.filters) + 80*len(p.runs) + 48*len(p.blocks) + 200
+}
 
 // Length is how many words a segment's text has.
 func (p *Part) Length(ordinal int) int {
@@ -132,17 +154,20 @@ func Open(ctx context.Context, src Source, size int64) (*Part, error) {
 		}
 		last = at[i]
 	}
-	p.postings, p.dict, p.hashes = at[0], at[1], at[4]
+	p.postings, p.dict = at[0], at[1]
 	if at[4]-at[3] != 2*int64(p.segments) || size-footerSize-at[4] != 8*int64(p.segments) {
 		return nil, ErrCorrupt
 	}
-	raw, err := src.ReadAt(ctx, at[1], int(at[4]-at[1]))
+	raw, err := src.ReadAt(ctx, at[1], int(size-footerSize-at[1]))
 	if err != nil {
 		return nil, err
 	}
 	r := reader{b: raw[:at[2]-at[1]]}
 	for n := r.int(); len(p.blocks) < n && r.err == nil; {
 		p.blocks = append(p.blocks, block{first: r.text(), offset: p.postings + int64(r.int())})
+	}
+	if p.filters = r.b; len(p.blocks) >= filtered && len(p.filters) != filterSize*len(p.blocks) {
+		return nil, ErrCorrupt
 	}
 	v := reader{b: raw[at[2]-at[1] : at[3]-at[1]]}
 	begin := 0
@@ -151,7 +176,7 @@ func Open(ctx context.Context, src Source, size int64) (*Part, error) {
 		p.runs = append(p.runs, one)
 		begin += one.size
 	}
-	p.lengths = raw[at[3]-at[1]:]
+	p.lengths, p.hashes = raw[at[3]-at[1]:at[4]-at[1]], raw[at[4]-at[1]:]
 	if r.err != nil || v.err != nil || begin != p.segments {
 		return nil, ErrCorrupt
 	}
@@ -176,7 +201,7 @@ func (p *Part) Verify(ctx context.Context) error {
 }
 
 // Segment names the segment with an ordinal.
-func (p *Part) Segment(ctx context.Context, ordinal int) (Segment, error) {
+func (p *Part) Segment(ordinal int) Segment {
 	at, end := 0, len(p.runs) // the last run that begins at or before it
 	for end-at > 1 {
 		if middle := (at + end) / 2; p.runs[middle].begin <= ordinal {
@@ -185,13 +210,11 @@ func (p *Part) Segment(ctx context.Context, ordinal int) (Segment, error) {
 			end = middle
 		}
 	}
-	raw, err := p.src.ReadAt(ctx, p.hashes+8*int64(ordinal), 8)
-	if err != nil {
-		return Segment{}, fmt.Errorf("hash of a segment: %w", err)
-	}
 	r := p.runs[at]
-	return Segment{Version: r.version, Index: r.first + ordinal - r.begin, Hash: binary.LittleEndian.Uint64(raw)}, nil
+	return Segment{Version: r.version, Index: r.first + ordinal - r.begin, Hash: p.hash(ordinal)}
 }
+
+func (p *Part) hash(ordinal int) uint64 { return binary.LittleEndian.Uint64(p.hashes[8*ordinal:]) }
 
 // Versions are the versions that the part has segments of, each once a run, with how many.
 func (p *Part) Versions() []string {
@@ -203,18 +226,14 @@ func (p *Part) Versions() []string {
 }
 
 // All names all segments.
-func (p *Part) All(ctx context.Context) ([]Segment, error) {
-	raw, err := p.src.ReadAt(ctx, p.hashes, 8*p.segments)
-	if err != nil {
-		return nil, fmt.Errorf("hashes of segments: %w", err)
-	}
+func (p *Part) All() []Segment {
 	out := make([]Segment, 0, p.segments)
 	for _, r := range p.runs {
 		for i := range r.size {
-			out = append(out, Segment{Version: r.version, Index: r.first + i, Hash: binary.LittleEndian.Uint64(raw[8*(r.begin+i):])})
+			out = append(out, Segment{Version: r.version, Index: r.first + i, Hash: p.hash(r.begin + i)})
 		}
 	}
-	return out, nil
+	return out
 }
 
 // reader reads numbers and texts; after an error it returns zeros.
@@ -225,6 +244,16 @@ type reader struct {
 
 // int reads a number.
 func (r *reader) int() int {
+	if len(r.b) > 0 && r.b[0] < 0x80 {
+		n := r.b[0]
+		r.b = r.b[1:]
+		return int(n)
+	}
+	return r.long()
+}
+
+// long reads a number of several bytes.
+func (r *reader) long() int {
 	n, size := binary.Uvarint(r.b)
 	if size <= 0 || n > 1<<40 {
 		r.b, r.err = nil, ErrCorrupt

@@ -229,21 +229,20 @@ func use(raw part.Bytes) error {
 		return err
 	}
 	var terms []part.Term
-	if err = p.Scan(ctx, func(_ []byte, t func() part.Term) bool {
-		terms = append(terms, t())
+	if err = p.Scan(ctx, func(e *part.Entry) bool {
+		terms = append(terms, e.Term())
 		return true
 	}); err != nil {
 		return err
 	}
 	for _, t := range terms {
-		c, err := p.Cursor(ctx, t, true)
+		c, err := p.Cursor(ctx, t)
+		for err == nil && c.Ordinal != part.End {
+			if _, err = c.Places(ctx, nil); err == nil {
+				err = c.Next(ctx)
+			}
+		}
 		if err != nil {
-			return err
-		}
-		for c.Next() {
-			c.Places()
-		}
-		if err := c.Err(); err != nil {
 			return err
 		}
 	}

@@ -3,9 +3,9 @@ package part
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"sort"
-	"strings"
 )
 
 // Term is an entry of the dictionary.
@@ -23,10 +23,10 @@ func (p *Part) Term(ctx context.Context, term string) (out Term, err error) {
 	if i < 0 {
 		return Term{}, nil
 	}
-	err = p.scan(ctx, i, i+1, func(text []byte, t func() Term) bool {
-		order := bytes.Compare(text, []byte(term))
+	err = p.scan(ctx, i, i+1, func(e *Entry) bool {
+		order := bytes.Compare(e.Text, []byte(term))
 		if order == 0 {
-			out = t()
+			out = e.Term()
 		}
 		return order < 0
 	})
@@ -35,32 +35,106 @@ func (p *Part) Term(ctx context.Context, term string) (out Term, err error) {
 
 // Prefix returns the terms that begin with a text, at most so many, in byte order.
 func (p *Part) Prefix(ctx context.Context, prefix string, most int) (out []Term, err error) {
-	from := max(0, sort.Search(len(p.blocks), func(i int) bool { return p.blocks[i].first >= prefix })-1)
-	err = p.scan(ctx, from, len(p.blocks), func(text []byte, t func() Term) bool {
-		switch {
-		case strings.HasPrefix(string(text), prefix):
-			out = append(out, t())
-			return len(out) < most
-		default:
-			return string(text) < prefix
+	err = p.From(ctx, prefix, func(e *Entry) bool {
+		if !bytes.HasPrefix(e.Text, []byte(prefix)) {
+			return false
 		}
+		out = append(out, e.Term())
+		return len(out) < most
 	})
 	return out, err
 }
 
-// Scan calls f with every term of the dictionary, in byte order, until it returns false. f does not keep text.
-func (p *Part) Scan(ctx context.Context, f func(text []byte, t func() Term) bool) error {
+// From calls f with the terms of the dictionary from one on, in byte order, until it returns false.
+func (p *Part) From(ctx context.Context, term string, f func(e *Entry) bool) error {
+	return p.scan(ctx, max(0, p.block(term)-1), len(p.blocks), func(e *Entry) bool {
+		return string(e.Text) < term || f(e)
+	})
+}
+
+// block is the first block of the dictionary that begins with a term or a later one.
+func (p *Part) block(term string) int {
+	return sort.Search(len(p.blocks), func(i int) bool { return p.blocks[i].first >= term })
+}
+
+// Between is about how many terms there are from one to another, at least one.
+func (p *Part) Between(from, to string) int { return blockTerms * (1 + p.block(to) - p.block(from)) }
+
+// Entry is an entry of the dictionary while it is gone through. Nobody keeps it or its text.
+type Entry struct {
+	Text            []byte
+	segments        int
+	offset          int64
+	docs, positions int
+}
+
+// Term is the entry to keep.
+func (e *Entry) Term() Term {
+	return Term{Text: string(e.Text), Segments: e.segments, offset: e.offset, docs: e.docs, positions: e.positions}
+}
+
+// Scan calls f with every term of the dictionary, in byte order, until it returns false.
+func (p *Part) Scan(ctx context.Context, f func(e *Entry) bool) error {
 	return p.scan(ctx, 0, len(p.blocks), f)
 }
 
-// scanned is how many bytes of a dictionary, or of a whole part, are read at a time.
+// Containing calls f with the terms of the dictionary that contain a text, in byte order.
+func (p *Part) Containing(ctx context.Context, text string, f func(e *Entry)) error {
+	var want filter
+	want.add(text)
+	within := func(e *Entry) bool {
+		if bytes.Contains(e.Text, []byte(text)) {
+			f(e)
+		}
+		return true
+	}
+	if len(p.blocks) < filtered {
+		return p.scan(ctx, 0, len(p.blocks), within)
+	}
+	for i := range p.blocks {
+		if !want.in(p.filters[i*filterSize:]) {
+			continue
+		}
+		if err := p.scan(ctx, i, i+1, within); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// filterSize is how many bytes a filter has.
+const filterSize = 128
+
+// filter says which three bytes a text has that follow each other, and more of them that it has not.
+type filter [filterSize]byte
+
+// add adds a text.
+func (f *filter) add(text string) {
+	for i := 2; i < len(text); i++ {
+		h := (uint32(text[i-2]) | uint32(text[i-1])<<8 | uint32(text[i])<<16) * 0x9E3779B1 >> 22
+		f[h/8] |= 1 << (h % 8)
+	}
+}
+
+// in tells whether another filter has all that this one has.
+func (f *filter) in(other []byte) bool {
+	for i := 0; i < filterSize; i += 8 {
+		want := binary.LittleEndian.Uint64(f[i:])
+		if want&^binary.LittleEndian.Uint64(other[i:]) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// scanned is how many bytes of a dictionary, or of a whole part, are read at a time, at most.
 const scanned = 1 << 20
 
-// scan is Scan of the blocks from–to.
-func (p *Part) scan(ctx context.Context, from, to int, f func(text []byte, t func() Term) bool) error {
-	for from < to {
+// scan is Scan of the blocks from–to; one block is read alone, more some at a time.
+func (p *Part) scan(ctx context.Context, from, to int, f func(e *Entry) bool) error {
+	for size := int64(1); from < to; size = min(scanned, max(4<<10, 4*size)) {
 		end, n := p.dict, from+1
-		for ; n < to && p.blocks[n].offset-p.blocks[from].offset < scanned; n++ {
+		for ; n < to && p.blocks[n].offset-p.blocks[from].offset < size; n++ {
 		}
 		if n < len(p.blocks) {
 			end = p.blocks[n].offset
@@ -78,104 +152,28 @@ func (p *Part) scan(ctx context.Context, from, to int, f func(text []byte, t fun
 }
 
 // scanBlocks goes through whole blocks.
-func scanBlocks(raw []byte, f func(text []byte, t func() Term) bool) (more bool, err error) {
+func scanBlocks(raw []byte, f func(e *Entry) bool) (more bool, err error) {
 	r := reader{b: raw}
-	var text []byte
-	var offset int64
+	e := Entry{Text: make([]byte, 0, 256)}
 	for n := 0; len(r.b) > 0; n++ {
 		if n%blockTerms == 0 {
-			offset = int64(r.int())
-			text = text[:0]
+			e.offset = int64(r.int())
+			e.Text = e.Text[:0]
 		}
 		shared := r.int()
 		suffix := r.bytes(r.int())
-		if shared > len(text) {
+		if shared > len(e.Text) {
 			return false, ErrCorrupt
 		}
-		text = append(text[:shared], suffix...)
-		df, docs, positions := r.int(), r.int(), r.int()
+		e.Text = append(e.Text[:shared], suffix...)
+		e.segments, e.docs, e.positions = r.int(), r.int(), r.int()
 		if r.err != nil {
 			return false, r.err
 		}
-		if !f(text, func() Term {
-			return Term{Text: string(text), Segments: df, offset: offset, docs: docs, positions: positions}
-		}) {
+		if !f(&e) {
 			return false, nil
 		}
-		offset += int64(docs + positions)
+		e.offset += int64(e.docs + e.positions)
 	}
 	return true, nil
-}
-
-// Cursor goes through the segments that a term stands in.
-type Cursor struct {
-	docs, positions reader
-	left, segments  int
-	Ordinal         int // of the segment; Next sets it
-	value           int
-}
-
-// Cursor opens a term; places says whether Places is called too.
-func (p *Part) Cursor(ctx context.Context, t Term, places bool) (*Cursor, error) {
-	n := t.docs
-	if places {
-		n += t.positions
-	}
-	raw, err := p.src.ReadAt(ctx, t.offset, n)
-	if err != nil {
-		return nil, fmt.Errorf("postings: %w", err)
-	}
-	return &Cursor{docs: reader{b: raw[:t.docs]}, positions: reader{b: raw[t.docs:]}, left: t.Segments, segments: p.segments, Ordinal: -1}, nil
-}
-
-// Next goes to the next segment; false after the last one, or when the bytes end.
-func (c *Cursor) Next() bool {
-	if c.left == 0 || c.docs.err != nil {
-		return false
-	}
-	c.left--
-	step := c.docs.int()
-	c.value = c.docs.int()
-	if c.docs.err == nil && (step < 1 || step >= c.segments-c.Ordinal) { // whoever reads on may trust the ordinal
-		c.docs.err = ErrCorrupt
-	}
-	if c.docs.err != nil {
-		return false
-	}
-	c.Ordinal += step
-	return true
-}
-
-// Err is what was wrong with the bytes.
-func (c *Cursor) Err() error {
-	if c.docs.err != nil {
-		return c.docs.err
-	}
-	return c.positions.err
-}
-
-// In reports how often the term stands in the segment's text, or whether it stands in the heading or title (0 or 1).
-func (c *Cursor) In(f Field) int {
-	switch f {
-	case Title:
-		return c.value & titleBit
-	case Heading:
-		return c.value & headingBit / headingBit
-	default:
-		return c.value >> fieldBits
-	}
-}
-
-// places are the encoded places of the segment; it is called once for each segment, in their order.
-func (c *Cursor) places() []byte { return c.positions.bytes(c.positions.int()) }
-
-// Places are where in the segment the term stands: places of other terms that differ by one are beside them. It is called
-// once for each segment.
-func (c *Cursor) Places() (out []int) {
-	r, last := reader{b: c.places()}, 0
-	for len(r.b) > 0 && r.err == nil {
-		last += r.int()
-		out = append(out, last)
-	}
-	return out
 }

@@ -15,6 +15,7 @@ const ChunkSize = 64 << 10
 type Word struct {
 	Term     string
 	Position int
+	Loose    bool // it is in no phrase: its place is not kept
 }
 
 // Builder collects segments for a part. It is not safe for concurrent use.
@@ -22,18 +23,23 @@ type Builder struct {
 	segments []Segment
 	lengths  []byte
 	tokens   int64
-	terms    map[string]*list
+	terms    map[string]*building
+	touched  []*building // by the segment in work
+	fresh    []building  // not in use yet
 }
 
-// list is what a part says of one term.
-type list struct {
-	df             int
-	last           int // ordinal
-	docs, position []byte
+// building is what a part says of one term, with its occurrences in the segment in work.
+type building struct {
+	list
+	counts [fields]int
+	last   int // place
+	field  Field
+	number int      // where the number of the field's places is
+	room   [28]byte // of the first postings: most terms have few
 }
 
 // NewBuilder makes an empty Builder.
-func NewBuilder() *Builder { return &Builder{terms: map[string]*list{}} }
+func NewBuilder() *Builder { return &Builder{terms: map[string]*building{}} }
 
 // Len is how many segments were added.
 func (b *Builder) Len() int { return len(b.segments) }
@@ -45,17 +51,23 @@ func (b *Builder) Tokens() int64 { return b.tokens }
 func (b *Builder) Add(s Segment, words [fields][]Word) {
 	ordinal := len(b.segments)
 	b.segments = append(b.segments, s)
-	found := map[string]*occurrence{}
 	from, length := 0, 0
 	for field, all := range words {
 		next := 0
-		for _, w := range all {
-			o := found[w.Term]
-			if o == nil {
-				o = &occurrence{}
-				found[w.Term] = o
+		for i := range all {
+			w := &all[i]
+			t := b.terms[w.Term]
+			if t == nil {
+				t = b.building()
+				b.terms[w.Term] = t
 			}
-			o.add(Field(field), from+w.Position)
+			if t.counts == [fields]int{} {
+				t.last, t.field = 0, Text
+				b.touched = append(b.touched, t)
+			}
+			if t.counts[field]++; !w.Loose {
+				t.place(Field(field), from+w.Position)
+			}
 			next = max(next, w.Position+1)
 		}
 		if Field(field) == Text {
@@ -66,46 +78,50 @@ func (b *Builder) Add(s Segment, words [fields][]Word) {
 	length = min(length, maxLength)
 	b.lengths = binary.LittleEndian.AppendUint16(b.lengths, uint16(length)) //nolint:gosec // it was just bounded
 	b.tokens += int64(length)
-	for term, o := range found {
-		l := b.terms[term]
-		if l == nil {
-			l = &list{last: -1}
-			b.terms[term] = l
-		}
-		l.add(ordinal, o.value(), o.places)
+	for i, t := range b.touched {
+		t.endField()
+		value := t.counts[Text]<<fieldBits | min(1, t.counts[Heading])*headingBit | min(1, t.counts[Title])*titleBit
+		t.add(ordinal, value, nil, b.lengths)
+		t.counts = [fields]int{}
+		b.touched[i] = nil
 	}
+	b.touched = b.touched[:0]
 }
 
-// occurrence is where a term stands in one segment.
-type occurrence struct {
-	text, bits, count, last int
-	places                  []byte
-}
-
-func (o *occurrence) add(f Field, place int) {
-	switch f {
-	case Title:
-		o.bits |= titleBit
-	case Heading:
-		o.bits |= headingBit
-	default:
-		o.text++
+// building is a new one.
+func (b *Builder) building() *building {
+	if len(b.fresh) == 0 {
+		b.fresh = make([]building, 64)
 	}
-	o.places = binary.AppendUvarint(o.places, uint64(place-o.last)) //nolint:gosec // places grow
-	o.last = place
-	o.count++
+	t := &b.fresh[0]
+	b.fresh = b.fresh[1:]
+	t.list = newList()
+	t.docs, t.places = t.room[:0:8], t.room[8:8]
+	return t
 }
 
-// value is how often the term stands in the text, and in which other fields it does.
-func (o *occurrence) value() int { return o.text<<fieldBits | o.bits }
+// place adds a place; of another field than the text's, their number comes before them.
+func (t *building) place(f Field, place int) {
+	if f != t.field {
+		t.endField()
+		t.field, t.number = f, len(t.places)
+		t.places = append(t.places, 0)
+	}
+	t.places = binary.AppendUvarint(t.places, uint64(place-t.last)) //nolint:gosec // places grow
+	t.last = place
+}
 
-// add adds a segment; places are uvarints of the distances between them.
-func (l *list) add(ordinal, value int, places []byte) {
-	l.df++
-	l.docs = binary.AppendUvarint(l.docs, uint64(ordinal-l.last)) //nolint:gosec // ordinals grow
-	l.docs = binary.AppendUvarint(l.docs, uint64(value))          //nolint:gosec // a count
-	l.position = appendText(l.position, string(places))
-	l.last = ordinal
+// endField writes the number of the field's places.
+func (t *building) endField() {
+	if t.field == Text {
+		return
+	}
+	if n := t.counts[t.field]; n < 0x80 {
+		t.places[t.number] = byte(n)
+	} else {
+		t.places = slices.Replace(t.places, t.number, t.number+1, binary.AppendUvarint(nil, uint64(n))...) //nolint:gosec // a count
+	}
+	t.field = Text
 }
 
 // Write gives the part to sink in chunks of ChunkSize and returns its size.
@@ -113,7 +129,7 @@ func (b *Builder) Write(sink func(chunk []byte) error) (size int64, err error) {
 	w := newWriter(sink)
 	for _, term := range slices.Sorted(maps.Keys(b.terms)) {
 		l := b.terms[term]
-		w.term(term, l.df, l.docs, l.position)
+		w.term(term, &l.list, b.lengths)
 	}
 	return w.close(b.segments, b.lengths, b.tokens)
 }
@@ -127,6 +143,8 @@ type writer struct {
 	err     error
 	dict    []byte // the dictionary so far
 	index   []byte
+	filters []byte
+	filter  filter // of the block
 	blocks  int
 	inBlock int
 	last    string
@@ -146,9 +164,11 @@ func (w *writer) write(b []byte) {
 }
 
 // term adds a term, which comes after all before it.
-func (w *writer) term(term string, df int, docs, positions []byte) {
+func (w *writer) term(term string, l *list, lengths []byte) {
+	head := l.head(lengths)
 	shared := 0
 	if w.inBlock == 0 {
+		w.closeBlock()
 		w.index = appendText(w.index, term)
 		w.index = binary.AppendUvarint(w.index, uint64(len(w.dict)))
 		w.dict = binary.AppendUvarint(w.dict, uint64(w.offset)) //nolint:gosec // an offset
@@ -158,14 +178,24 @@ func (w *writer) term(term string, df int, docs, positions []byte) {
 			shared++
 		}
 	}
+	w.filter.add(term[max(0, shared-2):])
 	w.dict = binary.AppendUvarint(w.dict, uint64(shared))
 	w.dict = appendText(w.dict, term[shared:])
-	for _, n := range []int{df, len(docs), len(positions)} {
+	for _, n := range []int{l.df, len(head) + len(l.docs), len(l.places)} {
 		w.dict = binary.AppendUvarint(w.dict, uint64(n)) //nolint:gosec // a length
 	}
 	w.last, w.inBlock = term, (w.inBlock+1)%blockTerms
-	w.write(docs)
-	w.write(positions)
+	w.write(head)
+	w.write(l.docs)
+	w.write(l.places)
+}
+
+// closeBlock ends a block of the dictionary, if there is one.
+func (w *writer) closeBlock() {
+	if w.blocks > 0 {
+		w.filters = append(w.filters, w.filter[:]...)
+		w.filter = filter{}
+	}
 }
 
 // close writes all that comes after the postings.
@@ -176,6 +206,9 @@ func (w *writer) close(segments []Segment, lengths []byte, tokens int64) (int64,
 	hashes := make([]byte, 0, 8*len(segments))
 	for _, s := range segments {
 		hashes = binary.LittleEndian.AppendUint64(hashes, s.Hash)
+	}
+	if w.closeBlock(); w.blocks >= filtered {
+		w.index = append(w.index, w.filters...)
 	}
 	for _, section := range [][]byte{
 		w.dict, append(binary.AppendUvarint(nil, uint64(w.blocks)), w.index...), runsOf(segments), lengths, hashes, //nolint:gosec // a count
