@@ -11,6 +11,7 @@ import (
 type Highlighter struct {
 	terms    map[string]word
 	prefixes []prefix
+	begin    analysis.Beginnings
 }
 
 // word is the clause that a term belongs to, and what it counts: a rare one more.
@@ -81,6 +82,12 @@ func (r Results) Highlighter(query string) *Highlighter {
 			}
 		}
 	}
+	for term := range h.terms {
+		h.begin.Add(term)
+	}
+	for _, p := range h.prefixes {
+		h.begin.Add(p.text)
+	}
 	return h
 }
 
@@ -100,7 +107,7 @@ func (h *Highlighter) find(term string) (word, bool) {
 // sentence in which they count most, each clause once; of equal ones it is the first. The sentences end at the bytes of ends.
 func (h *Highlighter) Mark(text string, ends []int) (ranges [][2]int, best int) {
 	sentences := make([]map[int]float64, len(ends)) // what each clause counts
-	for _, t := range analysis.Tokens(text) {
+	for _, t := range analysis.TokensLike(text, &h.begin) {
 		w, found := h.find(t.Term)
 		if !found {
 			continue

@@ -46,6 +46,35 @@ func checkTokens(t tester, text string) {
 	}
 }
 
+// languages make the words behind them be taken for theirs.
+var languages = []string{
+	"the reports of the quarter are on the server ", "die Häuser und die Straße der Stadt ", "les documents sont dans le dossier ", "el niño de la canción ",
+	"il documento è nella cartella ", "o documento está na pasta ", "het document is van de map ", "och det är inte en ", "og det er ikke en af ",
+	"ja se on että ei ", "и это не на что ", "هذا في من على ",
+}
+
+// Whoever looks for a term finds all of it though other words are left out.
+func TestNoWantedTermIsLeftOut(t *testing.T) {
+	t.Parallel()
+	word := rapid.OneOf(rapid.StringMatching(`[A-Za-zäöüßéèñçåøœіёйЙўа-яА-Яا-ي]{3,10}`), text())
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.SampledFrom(languages).Draw(t, "language") + strings.Join(rapid.SliceOfN(word, 1, 6).Draw(t, "words"), " ")
+		all := analysis.Tokens(text)
+		wanted := all[rapid.IntRange(0, len(all)-1).Draw(t, "wanted")].Term
+		var like analysis.Beginnings
+		like.Add(wanted)
+		of := func(tokens []analysis.Token) (at [][2]int) {
+			for _, k := range tokens {
+				if k.Term == wanted {
+					at = append(at, [2]int{k.Start, k.End})
+				}
+			}
+			return at
+		}
+		require.Equal(t, of(all), of(analysis.TokensLike(text, &like)), "%q in %q", wanted, text)
+	})
+}
+
 func checkQuery(t tester, query string) {
 	t.Helper()
 	q := analysis.Parse(query)

@@ -209,7 +209,7 @@ type entry struct {
 
 // entries remembers words: stemmers are slow. A word takes another one's place, so there are never more.
 var (
-	entries [1 << 14]atomic.Pointer[entry]
+	entries [1 << 15]atomic.Pointer[entry]
 	seed    = maphash.MakeSeed()
 )
 

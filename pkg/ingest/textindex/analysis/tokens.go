@@ -5,7 +5,11 @@
 // All functions are pure and may be called side by side.
 package analysis
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
 
 // MaxTerm is the longest term in bytes. Of a longer one its first 40 bytes and a hash of it are kept.
 const MaxTerm = 64
@@ -25,8 +29,11 @@ type Token struct {
 // A word gives itself and its stem; one in Hangul its bigrams too; a run without spaces (Han, kana, Thai)
 // its overlapping bigrams and its last character; a code as INV-2024/17 the whole at the position of its
 // first part, and its parts.
-func Tokens(text string) []Token {
-	w := writer{text: text, spoken: listen(text), out: make([]Token, 0, len(text)/4+4)}
+func Tokens(text string) []Token { return TokensLike(text, nil) }
+
+// TokensLike is Tokens without words none of whose terms has one of the beginnings; nil: with all. Its positions mean nothing.
+func TokensLike(text string, like *Beginnings) []Token {
+	w := writer{text: text, spoken: listen(text), like: like, out: make([]Token, 0, len(text)/4+4)}
 	s := scanner{text: text}
 	for u, ok := s.next(); ok; u, ok = s.next() {
 		w.unit(u)
@@ -34,10 +41,35 @@ func Tokens(text string) []Token {
 	return w.out
 }
 
+// Beginnings are first characters of terms. A word begins as its terms do, but for accents and the stems of Arabic: it is left
+// out by its first character where that is so.
+type Beginnings [0x500]bool
+
+// Add adds that of a term.
+func (b *Beginnings) Add(term string) {
+	r, _ := utf8.DecodeRuneInString(strings.TrimPrefix(term, StemMark))
+	if int(r) < len(b) {
+		b[r] = true
+	}
+}
+
+// of tells whether a word may have a term with one of the beginnings.
+func (b *Beginnings) of(word string) bool {
+	r, _ := utf8.DecodeRuneInString(word)
+	switch {
+	case r < utf8.RuneSelf:
+		return b[unicode.ToLower(r)]
+	case r >= 'А' && r <= 'я' && !strings.ContainsRune("ЙйИиУу", r): // which marks make others of
+		return b[unicode.ToLower(r)]
+	}
+	return true
+}
+
 // writer collects the tokens of a text.
 type writer struct {
 	text     string
 	spoken   spoken
+	like     *Beginnings // nil: all
 	out      []Token
 	position int
 }
@@ -91,6 +123,9 @@ func (w *writer) unit(u unit) {
 func (w *writer) word(p piece) {
 	word := w.text[p.start:p.end]
 	if !p.hangul {
+		if w.like != nil && !w.like.of(word) {
+			return
+		}
 		e := look(w.spoken.of(word), word)
 		w.add(e.exact, p.start, p.end)
 		w.add(e.stem, p.start, p.end)
