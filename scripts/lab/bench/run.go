@@ -31,6 +31,7 @@ import (
 	"github.com/millweir/millweir/scripts/lab/bench/installation"
 	"github.com/millweir/millweir/scripts/lab/bench/mq"
 	"github.com/millweir/millweir/scripts/lab/bench/searchquality"
+	"github.com/millweir/millweir/scripts/lab/bench/searchscale"
 	"github.com/millweir/millweir/scripts/lab/verb"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
@@ -62,6 +63,7 @@ var inProcess = []bench{
 	{"counters", "what a task costs the servers, in counts that carry no noise", 3 * time.Minute, engine.Counters},
 	{"relay", "the outbox's relay on MariaDB and a stand-in broker, beside the raw loop; how long events wait", 5 * time.Minute, engine.Relay},
 	{"streammq", "the partitioned queue on Redis: beside raw commands, latency, retries' lateness, takeover", 6 * time.Minute, mq.StreamMQ},
+	{"search-scale", "text searches of 10 and 100 thousand segments on each database (BENCH_ROWS=1000000: and of 1 million)", 2 * time.Hour, searchscale.Scale},
 	{"scale", "claims, sweeps and lists on 10 thousand finished tasks against 1 million (BENCH_ROWS=10000000: and 10 million)", 2 * time.Hour, engine.Scale},
 }
 
