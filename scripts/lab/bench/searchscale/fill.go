@@ -1,6 +1,7 @@
 package searchscale
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"embed"
@@ -9,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"time"
 
@@ -19,6 +19,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/catalog"
 	"github.com/millweir/millweir/pkg/ingest/query"
 	"github.com/millweir/millweir/pkg/ingest/textindex"
+	"github.com/millweir/millweir/pkg/ingest/textindex/part"
 	"github.com/millweir/millweir/pkg/labserver"
 	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/pkg/taskstate"
@@ -104,22 +105,9 @@ type filled struct {
 // fill puts a base of so many segments into each database. The first one's index is written as workers do and merged as the
 // reclaimer does; the others get its parts.
 func fill(ctx context.Context, places []*place, segments int) (out filled, err error) {
-	base := idOf("base", segments, 0)
-	for _, p := range places {
-		p.base = base
-		name := fmt.Sprintf("base of %d", segments)
-		if err := p.insert(ctx, rows{name: "BaseInsert", n: 1, args: []any{base, caller.Scope.UserID, name, name, time.Now(), time.Now()}}); err != nil {
-			return out, err
-		}
-	}
-	merge := func() error {
-		began := time.Now()
-		defer func() { out.merging += time.Since(began) }()
-		for {
-			if n, err := places[0].index.MergeGrown(ctx); err != nil || n == 0 {
-				return err
-			}
-		}
+	base, err := begin(ctx, places, segments)
+	if err != nil {
+		return out, err
 	}
 	out.documents = segments / perDocument
 	for from, n := 0, 1; from < out.documents; from, n = from+together, n+1 {
@@ -151,19 +139,90 @@ func fill(ctx context.Context, places []*place, segments int) (out filled, err e
 			return out, err
 		}
 		if n%mergeEvery == 0 {
-			if err := merge(); err != nil {
+			if err := places[0].merge(ctx, &out); err != nil {
 				return out, err
 			}
 		}
 	}
-	if err := merge(); err != nil {
+	return out, share(ctx, places, &out)
+}
+
+// multiply puts a base of many segments into each database: copies of one that is there, under other ids.
+func multiply(ctx context.Context, places []*place, segments, of int, made filled) (out filled, err error) {
+	from := idOf("base", of, 0)
+	base, err := begin(ctx, places, segments)
+	if err != nil {
 		return out, err
 	}
-	copies, within := errgroup.WithContext(ctx)
-	for _, p := range places[1:] {
-		copies.Go(func() error { return places[0].copyIndex(within, p) })
+	out = filled{documents: made.documents, text: made.text * int64(segments/of)}
+	for i := range segments / of {
+		old, other := numbered(of/1000), numbered(segments/1000+i)
+		writers, within := errgroup.WithContext(ctx)
+		for _, p := range places {
+			writers.Go(func() error {
+				return p.store.InTx(within, func(ctx context.Context, tx taskstate.Tx, _ taskstate.DBClock) error {
+					for _, one := range []struct {
+						name string
+						args []any
+					}{
+						{"DocumentCopy", []any{old, other, base, old, other, from}},
+						{"VersionCopy", []any{old, other, old, other, base, from}},
+						{"SegmentCopy", []any{old, other, old, other, old, other, from}},
+					} {
+						if _, err := tx.ExecContext(ctx, p.q.Get(one.name), one.args...); err != nil {
+							return fmt.Errorf("%s: %w", one.name, err)
+						}
+					}
+					return nil
+				})
+			})
+		}
+		writers.Go(func() error {
+			return places[0].copyIndex(within, places[0], from, base, func(b []byte) []byte { return bytes.ReplaceAll(b, []byte(old), []byte(other)) })
+		})
+		if err := writers.Wait(); err != nil {
+			return out, err
+		}
 	}
-	return out, copies.Wait()
+	return out, share(ctx, places, &out)
+}
+
+// begin makes a base in each database.
+func begin(ctx context.Context, places []*place, segments int) (base string, err error) {
+	base = idOf("base", segments, 0)
+	name := fmt.Sprintf("base of %d", segments)
+	for _, p := range places {
+		p.base = base
+		if err := p.insert(ctx, rows{name: "BaseInsert", n: 1, args: []any{base, caller.Scope.UserID, name, name, time.Now(), time.Now()}}); err != nil {
+			return base, err
+		}
+	}
+	return base, nil
+}
+
+// share merges the first database's index and gives it to the others.
+func share(ctx context.Context, places []*place, out *filled) error {
+	if err := places[0].merge(ctx, out); err != nil {
+		return err
+	}
+	copies, ctx := errgroup.WithContext(ctx)
+	for _, p := range places[1:] {
+		copies.Go(func() error {
+			return places[0].copyIndex(ctx, p, p.base, p.base, func(b []byte) []byte { return b })
+		})
+	}
+	return copies.Wait()
+}
+
+// merge merges until nothing is left to merge.
+func (p *place) merge(ctx context.Context, out *filled) error {
+	began := time.Now()
+	defer func() { out.merging += time.Since(began) }()
+	for {
+		if n, err := p.index.MergeGrown(ctx); err != nil || n == 0 {
+			return err
+		}
+	}
 }
 
 // rows are rows of one statement.
@@ -211,47 +270,44 @@ func (p *place) insertIn(ctx context.Context, tx taskstate.Tx, all ...rows) erro
 	return nil
 }
 
-// copyIndex gives another database the index of the base.
-func (p *place) copyIndex(ctx context.Context, to *place) error {
-	parts, err := sqldb.ReadAll(ctx, p.store, "parts", p.q.Get("Parts"), []any{p.base}, func(r *sql.Rows) (one rows, err error) {
-		return scanned(r, rows{name: "PartInsert"}, new(string), new(string), new(int), new(int64), new(int64), new([]byte))
+// copyIndex gives another database, or another base, the index of a base with its bytes changed.
+func (p *place) copyIndex(ctx context.Context, to *place, from, base string, change func([]byte) []byte) error {
+	type partRow struct {
+		id       string
+		segments int
+		tokens   int64
+		bytes    []byte
+	}
+	parts, err := sqldb.ReadAll(ctx, p.store, "parts", p.q.Get("Parts"), []any{from}, func(r *sql.Rows) (x partRow, err error) {
+		return x, r.Scan(&x.id, &x.segments, &x.tokens, &x.bytes)
 	})
 	if err != nil {
 		return err
 	}
-	for _, part := range parts {
-		id, head, now := part.args[0], part.args[5], time.Now().UTC()
-		part.args = append(part.args[:5], now, now, head)
-		if err := to.insert(ctx, part); err != nil {
+	for _, x := range parts {
+		chunks, err := sqldb.ReadAll(ctx, p.store, "chunks", p.q.Get("Chunks"), []any{x.id}, func(r *sql.Rows) (data []byte, err error) {
+			return data, r.Scan(&data)
+		})
+		if err != nil {
 			return err
 		}
-		for from, found := 1, chunksTogether; found == chunksTogether; from += chunksTogether {
-			chunks, err := sqldb.ReadAll(ctx, p.store, "chunks", p.q.Get("Chunks"), []any{id, from, from + chunksTogether}, func(r *sql.Rows) (rows, error) {
-				return scanned(r, rows{name: "ChunkInsert"}, new(string), new(int), new([]byte))
-			})
-			if err != nil {
-				return err
+		raw := change(slices.Concat(append([][]byte{x.bytes}, chunks...)...))
+		id, now := ingest.NewID(), time.Now().UTC()
+		head := raw[:min(len(raw), part.ChunkSize)]
+		if err := to.insert(ctx, rows{"PartInsert", 1, []any{id, base, x.segments, x.tokens, len(raw), now, now, head}}); err != nil {
+			return err
+		}
+		seq := 1
+		for some := range slices.Chunk(raw[len(head):], chunksTogether*part.ChunkSize) {
+			all := rows{name: "ChunkInsert"}
+			for data := range slices.Chunk(some, part.ChunkSize) {
+				all.args = append(all.args, id, seq, data)
+				all.n, seq = all.n+1, seq+1
 			}
-			if found = len(chunks); found > 0 {
-				all := rows{name: "ChunkInsert", n: found}
-				for _, c := range chunks {
-					all.args = append(all.args, c.args...)
-				}
-				if err := to.insert(ctx, all); err != nil {
-					return err
-				}
+			if err := to.insert(ctx, all); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
-}
-
-// scanned reads a row for another database.
-func scanned(r *sql.Rows, to rows, columns ...any) (rows, error) {
-	err := r.Scan(columns...)
-	for _, c := range columns {
-		to.args = append(to.args, reflect.ValueOf(c).Elem().Interface())
-	}
-	to.n = 1
-	return to, err
 }

@@ -147,7 +147,11 @@ func document(series, number int) []textindex.Text {
 	return out
 }
 
-// idOf is the id of a row of the document of a number, in a series of documents.
+// idOf is the id of a row of the document of a number, for a base of so many segments.
 func idOf(kind string, series, number int) string {
-	return fmt.Sprintf("0190%04x-0000-7000-8000-%04x%08d", map[string]int{"document": 1, "version": 2, "task": 3, "file": 4, "base": 5}[kind], series/1000, number)
+	kinds := map[string]int{"document": 1, "version": 2, "task": 3, "file": 4, "base": 5}
+	return fmt.Sprintf("0190%04x-0000-7000%s%08d", kinds[kind], numbered(series/1000), number)
 }
+
+// numbered is the part of an id that tells bases, and copies in one, apart.
+func numbered(series int) string { return fmt.Sprintf("-8000-%04x", series) }
