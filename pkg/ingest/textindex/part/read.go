@@ -20,7 +20,7 @@ type Term struct {
 // Term looks a term up. Segments is 0 when the part does not have it.
 func (p *Part) Term(ctx context.Context, term string) (out Term, err error) {
 	i := sort.Search(len(p.blocks), func(i int) bool { return p.blocks[i].first > term }) - 1
-	if i < 0 {
+	if i < 0 || !p.mayHave(i, term) {
 		return Term{}, nil
 	}
 	err = p.scan(ctx, i, i+1, func(e *Entry) bool {
@@ -76,6 +76,16 @@ func (e *Entry) Term() Term {
 // Scan calls f with every term of the dictionary, in byte order, until it returns false.
 func (p *Part) Scan(ctx context.Context, f func(e *Entry) bool) error {
 	return p.scan(ctx, 0, len(p.blocks), f)
+}
+
+// mayHave tells whether the filter of a block of the dictionary lets a text through.
+func (p *Part) mayHave(block int, text string) bool {
+	if len(p.blocks) < filtered {
+		return true
+	}
+	var want filter
+	want.add(text)
+	return want.in(p.filters[block*filterSize:])
 }
 
 // Containing calls f with the terms of the dictionary that contain a text, in byte order.
