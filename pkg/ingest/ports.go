@@ -133,6 +133,13 @@ type Embedder interface {
 	Embed(ctx context.Context, texts []string) (vectors [][]float32, err error)
 }
 
+// Reranker judges by a model of its own how well texts fit a query.
+type Reranker interface {
+	// Rerank returns one score per text, in the texts' order, each finite; a higher one fits better.
+	// Errors: whatever went wrong at the service, fit for a log line; that of ctx when ctx ended.
+	Rerank(ctx context.Context, query string, texts []string) (scores []float64, err error)
+}
+
 // Vector is a row of the vector store.
 type Vector struct {
 	ID         string // 64 hex characters
