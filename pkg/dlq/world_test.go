@@ -60,7 +60,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(parts.Close)
 	_, err = parts.Store.Migrate(t.Context())
 	require.NoError(t, err)
-	app, err := gateway.New(parts, shared, 1<<20)
+	app, err := gateway.New(parts, shared, gateway.Search{}, 1<<20)
 	require.NoError(t, err)
 	w := &world{
 		t: t, store: parts.Store, app: app, redis: wiredredis.Of(parts.Transports).Client, key: shared.Queue.DLQKey, now: time.Now(),

@@ -169,6 +169,8 @@ type SearchHit struct {
 	TextScore, VectorScore *float64
 	// TextShare is how much of the query the words of the segment are, from 0 to 1.
 	TextShare float64
+	// RerankScore is the reranking service's; nil when it was not asked about this hit.
+	RerankScore *float64
 	// Highlights are where words of the query stand in Text: half-open ranges of characters (Unicode code points).
 	Highlights [][2]int
 	// Sentence is the one in which the query's words count most; without any, the first.
@@ -190,6 +192,8 @@ type SearchResult struct {
 	Next    *SearchPlace  // nil: there is no more
 	Partial bool
 	Mode    SearchMode // what was looked into: text, vector or hybrid
+	// Reranked tells whether the reranking service has ordered the first hits anew; false: it failed. nil: it was not asked.
+	Reranked *bool
 	// Suggestion is the query with words that no segment has replaced by near ones that some have; empty: none was.
 	Suggestion string
 }

@@ -71,6 +71,7 @@ type Hit struct {
 	Score        float64  `json:"score"`
 	TextScore    *float64 `json:"textScore"`   // BM25; null: its words were not found
 	VectorScore  *float64 `json:"vectorScore"` // cosine similarity; null: its vector was not found
+	RerankScore  *float64 `json:"rerankScore"` // of the reranking service; null: it was not asked about this hit
 	Highlights   [][2]int `json:"highlights"`  // ranges of characters of text
 }
 
@@ -89,6 +90,7 @@ type SearchAnswer struct {
 	// Mode is what was looked into: text, vector or hybrid.
 	Mode       string   `json:"mode"`
 	Suggestion NullText `json:"suggestion"` // the query with misspelt words corrected; null: none was
+	Reranked   *bool    `json:"reranked"`   // false: the reranking service failed, and hits are ordered without it; null: it was not asked
 }
 
 // NewBase asks for a knowledge base.

@@ -3,12 +3,15 @@ package query
 import (
 	"time"
 
+	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/telemetry"
 )
 
 const SearchAgain = searchAgain
 
 var Fuse = fuse
+
+func (r *Reads) SetReranker(to ingest.Reranker, top int) { r.reranker, r.rerankTop = to, top }
 
 func (r *Reads) SetTrouble(t *telemetry.Repeated) { r.trouble = t }
 

@@ -31,23 +31,27 @@ type Reads struct {
 	embedder ingest.Embedder
 	vectors  ingest.VectorStore
 	index    *textindex.Index
+	reranker ingest.Reranker
 	queue    QueueStats
 	log      *slog.Logger
 	q        sqldb.Queries
-	trouble  *telemetry.Repeated // of searches: one line a base and minute
+	trouble  *telemetry.Repeated // of searches: one line a base and minute, and one of the reranker
 
 	searchTime time.Duration
+	rerankTop  int
 }
 
-// ReadsDeps are what Reads needs; Queue may be nil (no queue in this process).
+// ReadsDeps are what Reads needs; Queue may be nil (no queue in this process), and so may Reranker.
 type ReadsDeps struct {
-	Store    taskstate.Database
-	Catalog  *catalog.Catalog
-	Embedder ingest.Embedder
-	Vectors  ingest.VectorStore
-	Index    *textindex.Index
-	Queue    QueueStats
-	Log      *slog.Logger
+	Store     taskstate.Database
+	Catalog   *catalog.Catalog
+	Embedder  ingest.Embedder
+	Vectors   ingest.VectorStore
+	Index     *textindex.Index
+	Reranker  ingest.Reranker
+	RerankTop int // how many hits it orders anew
+	Queue     QueueStats
+	Log       *slog.Logger
 }
 
 // NewReads makes a Reads.
@@ -55,6 +59,7 @@ func NewReads(d ReadsDeps) *Reads {
 	return &Reads{
 		store: d.Store, cat: d.Catalog, embedder: d.Embedder, vectors: d.Vectors, index: d.Index, queue: d.Queue, log: d.Log,
 		q: sqldb.MustLoad(statements, "sql", d.Store.Dialect()), trouble: telemetry.NewRepeated(d.Log, time.Minute, time.Now), searchTime: searchTime,
+		reranker: d.Reranker, rerankTop: d.RerankTop,
 	}
 }
 

@@ -80,6 +80,9 @@ type searching struct {
 	query  string
 	filter sqldb.Part // empty: none
 	vector []float32  // of the query; nil: not made yet
+
+	reranked *bool // as SearchResult's; nil: not tried yet
+	scores   map[place]float64
 }
 
 // found are the best hits of a search.
@@ -89,8 +92,19 @@ type found struct {
 	mark *textindex.Highlighter
 }
 
-// find finds the best hits, at most so many.
+// find finds the best hits, at most so many, the first of them in the order of the reranking service.
 func (s *searching) find(ctx context.Context, mode ingest.SearchMode, depth int) (found, error) {
+	f, err := s.findIn(ctx, mode, s.r.depth(depth))
+	if err == nil {
+		err = s.rerank(ctx, &f)
+	}
+	f.more = f.more || len(f.Hits) > depth
+	f.Hits = f.Hits[:min(len(f.Hits), depth)]
+	return f, err
+}
+
+// findIn finds the best hits of a mode, at most so many.
+func (s *searching) findIn(ctx context.Context, mode ingest.SearchMode, depth int) (found, error) {
 	switch mode {
 	case ingest.SearchText:
 		return s.text(ctx, depth)

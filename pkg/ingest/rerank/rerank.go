@@ -153,7 +153,7 @@ func (r *Reranker) Rerank(ctx context.Context, query string, texts []string) ([]
 	scores, err := r.rerank(ctx, query, texts)
 	result := success
 	switch {
-	case err != nil && ctx.Err() != nil:
+	case err != nil && errors.Is(ctx.Err(), context.Canceled):
 		return nil, err // the caller left: that says nothing about the service
 	case err != nil:
 		result = failure

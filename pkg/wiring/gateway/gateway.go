@@ -8,6 +8,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest/app"
 	"github.com/millweir/millweir/pkg/ingest/extract/detect"
 	"github.com/millweir/millweir/pkg/ingest/query"
+	"github.com/millweir/millweir/pkg/ingest/rerank"
 	"github.com/millweir/millweir/pkg/ingest/watch"
 	"github.com/millweir/millweir/pkg/outbox"
 	"github.com/millweir/millweir/pkg/process"
@@ -25,7 +26,7 @@ type Application struct {
 }
 
 // New makes reads and writes over one publisher; maxUpload is the most bytes of one file.
-func New(p *documents.Parts, s documents.Shared, maxUpload int64) (*Application, error) {
+func New(p *documents.Parts, s documents.Shared, search Search, maxUpload int64) (*Application, error) {
 	publisher, length, err := p.Transports[s.Queue.Kind].Publisher()
 	if err != nil {
 		return nil, err
@@ -35,9 +36,16 @@ func New(p *documents.Parts, s documents.Shared, maxUpload int64) (*Application,
 		return nil, err
 	}
 	p.Env.Ready.Register("uploads", func(ctx context.Context) error { return p.CheckUploads(ctx, a, true) })
-	reads := query.NewReads(query.ReadsDeps{
+	deps := query.ReadsDeps{
 		Store: p.Store, Catalog: a.Catalog, Embedder: p.Embedder, Vectors: p.Vectors, Index: a.Index, Queue: length, Log: p.Env.Log,
-	})
+	}
+	if cfg, ok := search.rerank(); ok {
+		if deps.Reranker, err = rerank.New(cfg, p.Env.Metrics); err != nil {
+			return nil, err
+		}
+		deps.RerankTop = search.RerankTop
+	}
+	reads := query.NewReads(deps)
 	var events tasks.Events
 	if s.Queue.Kind == queue.Kafka {
 		events = outbox.NewReader(p.Store, s.Kafka.Topic)

@@ -97,13 +97,14 @@ func TestA01(t *testing.T) {
 	require.Empty(t, callers())
 }
 
-// A6: which service makes embeddings and which keeps vectors are settings of the operator. No request takes them.
+// A6: which service makes embeddings, which keeps vectors and which orders hits are settings of the operator. No request takes them.
 func TestA06(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	ada, before := s.secrets["owner"], s.hash()
 	for _, field := range []string{
 		"embeddingBaseUrl", "embedding_base_url", "EMBEDDING_BASE_URL", "embeddingApiKey", "embeddingModel", "model", "chromaBaseUrl", "vectorStore", "collection",
+		"rerankBaseUrl", "rerankModel",
 	} {
 		s.refused(s.upload(ada, asyncPath, nil, part{field, "", "http://127.0.0.1:1"}, file("a.txt", "x")), http.StatusBadRequest, web.CodeUnknownParameter)
 		s.refused(s.upload(ada, asyncPath+"?"+field+"=x", nil, file("a.txt", "x")), http.StatusBadRequest, web.CodeUnknownParameter)

@@ -53,7 +53,7 @@ func install(t testing.TB, in world) *installation {
 	t.Cleanup(i.parts.Close)
 	_, err = i.parts.Store.Migrate(t.Context())
 	require.NoError(t, err)
-	app, err := wiring.New(i.parts, i.shared, 1<<20)
+	app, err := wiring.New(i.parts, i.shared, wiring.Search{}, 1<<20)
 	require.NoError(t, err)
 	i.app, i.deadLetters = app, func() deadletters.Service { return wiring.DeadLetters(i.parts, i.shared, app) }
 	ctx, cancel := context.WithCancel(context.Background())

@@ -223,7 +223,7 @@ func TestSearch(t *testing.T) {
 	require.Equal(t, []string{"A", "B"}, got.Hits[0].HeadingPath)
 	require.Equal(t, []wire.NullInt{3, 3, 4, 3}, []wire.NullInt{got.Hits[0].Page, got.Hits[0].PageFrom, got.Hits[0].PageTo, got.Hits[0].Sentence.Page})
 	require.Equal(t, [][2]int{{6, 11}}, got.Hits[0].Sentence.Highlights)
-	require.JSONEq(t, `{"hits":[],"partial":true,"mode":"text","suggestion":null}`, b.send(ada, http.MethodPost, path, `{"query":"none"}`).Body.String())
+	require.JSONEq(t, `{"hits":[],"partial":true,"mode":"text","suggestion":null,"reranked":null}`, b.send(ada, http.MethodPost, path, `{"query":"none"}`).Body.String())
 	for body, code := range map[string]string{
 		`{"query":"x","mode":"magic"}`: web.CodeInvalidField,
 		`{"query":" "}`:                web.CodeInvalidField, `{"query":"a","topK":0}`: web.CodeInvalidField, `{"query":"a","topK":51}`: web.CodeInvalidField,

@@ -39,12 +39,13 @@ import (
 type Config struct {
 	Shared documents.Shared
 	HTTP   gateway.Config
+	Search wiring.Search
 	Tokens Tokens
 }
 
 // Validate joins the problems of all parts.
 func (c *Config) Validate() error {
-	return errors.Join(c.Shared.Validate(), c.HTTP.Validate(), c.Tokens.Validate())
+	return errors.Join(c.Shared.Validate(), c.HTTP.Validate(), c.Search.Validate(), c.Tokens.Validate())
 }
 
 // Run serves until ctx ends.
@@ -63,7 +64,7 @@ func Run(ctx context.Context, env *process.Env, cfg *Config) error {
 
 // Services makes the gateway with what runs beside it; addr is where it listens.
 func Services(ctx context.Context, p *documents.Parts, cfg *Config) (services []process.Service, addr string, err error) {
-	app, err := wiring.New(p, cfg.Shared, cfg.HTTP.UploadMaxBytes)
+	app, err := wiring.New(p, cfg.Shared, cfg.Search, cfg.HTTP.UploadMaxBytes)
 	if err != nil {
 		return nil, "", err
 	}

@@ -275,15 +275,17 @@ func TestSearchAndExplain(t *testing.T) {
 		var q map[string]any
 		require.NoError(t, json.NewDecoder(r.Body).Decode(&q))
 		require.Equal(t, "dead letter queue", q["query"])
-		reply(w, 200, map[string]any{"partial": true, "hits": []any{map[string]any{
+		reply(w, 200, map[string]any{"partial": true, "reranked": false, "hits": []any{map[string]any{
 			"title": "Guide\x07", "page": 3, "headingPath": []string{"A", "B"}, "text": "the dead\nletter queue", "score": 0.5,
-		}}})
+		}, map[string]any{"title": "Other", "text": "ordered by", "score": 0.5, "rerankScore": 0.25}}})
 	})
 	b.mux.HandleFunc("GET /api/knowledge/tasks/x/explain", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, 200, map[string]any{"text": "The task waits."})
 	})
 	require.Equal(t, cli.ExitOK, b.run(t.Context(), "search", "dead", "letter", "queue"))
 	require.Contains(t, b.out.String(), "1. 0.500  Guide\\x07, page 3, A > B\n   the dead letter queue")
+	require.Contains(t, b.out.String(), "2. 0.250  Other")
+	require.Contains(t, b.out.String(), "not reranked")
 	require.Contains(t, b.out.String(), "there may be more")
 	require.Equal(t, cli.ExitOK, b.run(t.Context(), "search", "dead letter queue", "-o", "jsonl"))
 	require.Equal(t, cli.ExitOK, b.run(t.Context(), "tasks", "explain", "x"))

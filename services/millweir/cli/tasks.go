@@ -231,13 +231,20 @@ func printHits(w io.Writer, found wire.SearchAnswer) {
 		if len(h.HeadingPath) > 0 {
 			place += ", " + clean(strings.Join(h.HeadingPath, " > "))
 		}
-		_, _ = fmt.Fprintf(w, "%d. %.3f  %s%s\n   %s\n", i+1, h.Score, clean(h.Title), place, short(strings.Join(strings.Fields(cmp.Or(h.Sentence.Text, h.Text)), " "), 300))
+		score := h.Score
+		if h.RerankScore != nil {
+			score = *h.RerankScore // what they are ordered by
+		}
+		_, _ = fmt.Fprintf(w, "%d. %.3f  %s%s\n   %s\n", i+1, score, clean(h.Title), place, short(strings.Join(strings.Fields(cmp.Or(h.Sentence.Text, h.Text)), " "), 300))
 	}
 	if len(found.Hits) == 0 {
 		_, _ = fmt.Fprintln(w, "nothing found")
 	}
 	if found.Suggestion != "" {
 		_, _ = fmt.Fprintf(w, "(looked for: %s)\n", clean(string(found.Suggestion)))
+	}
+	if found.Reranked != nil && !*found.Reranked {
+		_, _ = fmt.Fprintln(w, "(not reranked: the service failed)")
 	}
 	if found.Partial {
 		_, _ = fmt.Fprintln(w, "(there may be more)")

@@ -20,6 +20,7 @@ import (
 	"github.com/millweir/millweir/pkg/process"
 	_ "github.com/millweir/millweir/pkg/sqldb/dialects" // SQLite too
 	"github.com/millweir/millweir/pkg/wiring/documents"
+	wiring "github.com/millweir/millweir/pkg/wiring/gateway"
 	wiredkafka "github.com/millweir/millweir/pkg/wiring/kafka"
 	"github.com/millweir/millweir/pkg/wiring/queue"
 	"github.com/millweir/millweir/pkg/wiring/relay"
@@ -33,12 +34,13 @@ type Config struct {
 	Worker     worker.Settings
 	Publishing relay.Publishing
 	HTTP       gateway.Config
+	Search     wiring.Search
 	Tokens     ingestapi.Tokens
 }
 
 // Validate joins the problems of all parts.
 func (c *Config) Validate() error {
-	return errors.Join(c.Worker.Validate(), c.HTTP.Validate(), c.Tokens.Validate())
+	return errors.Join(c.Worker.Validate(), c.HTTP.Validate(), c.Search.Validate(), c.Tokens.Validate())
 }
 
 // options are the flags of the verb.
@@ -191,7 +193,7 @@ func body(ctx context.Context, env *process.Env, cfg *Config) error {
 		}
 		services = append(services, sender)
 	}
-	api, addr, err := ingestapi.Services(ctx, parts, &ingestapi.Config{Shared: cfg.Worker.Shared, HTTP: cfg.HTTP, Tokens: cfg.Tokens})
+	api, addr, err := ingestapi.Services(ctx, parts, &ingestapi.Config{Shared: cfg.Worker.Shared, HTTP: cfg.HTTP, Search: cfg.Search, Tokens: cfg.Tokens})
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ func TestEnvExampleIsCurrent(t *testing.T) {
 		process.Section{Title: "vectors", Config: shared.Vectors},
 		process.Section{Title: "embeddings", Config: shared.Embedding},
 		process.Section{Title: "ingest-api", Config: all.HTTP},
+		process.Section{Title: "search", Config: all.Search},
 		process.Section{Title: "tokens", Config: all.Tokens},
 		process.Section{Title: "stream-worker, kafka-consumer and reclaimer", Config: all.Worker.Work},
 		process.Section{Title: "reading documents", Config: all.Worker.Content},

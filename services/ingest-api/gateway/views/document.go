@@ -44,13 +44,13 @@ func Hit(h ingest.SearchHit) wire.Hit {
 		Sentence: wire.Sentence{
 			Text: h.Sentence.Text, Start: h.Sentence.Start, Page: wire.NullInt(h.Sentence.Page), Highlights: append([][2]int{}, h.Sentence.Highlights...),
 		},
-		Score: h.Score, TextScore: h.TextScore, VectorScore: h.VectorScore, Highlights: append([][2]int{}, h.Highlights...),
+		Score: h.Score, TextScore: h.TextScore, VectorScore: h.VectorScore, RerankScore: h.RerankScore, Highlights: append([][2]int{}, h.Highlights...),
 	}
 }
 
 func Found(f ingest.SearchResult) wire.SearchAnswer {
 	return wire.SearchAnswer{
-		Hits: web.Each(f.Hits, Hit), Partial: f.Partial, Mode: string(f.Mode), Suggestion: wire.NullText(f.Suggestion),
+		Hits: web.Each(f.Hits, Hit), Partial: f.Partial, Mode: string(f.Mode), Suggestion: wire.NullText(f.Suggestion), Reranked: f.Reranked,
 	}
 }
 
