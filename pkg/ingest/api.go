@@ -93,7 +93,8 @@ type Document struct {
 // Base is a row of knowledge_base.
 type Base struct {
 	ID, UserID, Name     string
-	Model                Model // zero until the first document is embedded
+	Model                Model      // zero until the first document is embedded
+	SearchMode           SearchMode // of a search that names none
 	CreatedAt, UpdatedAt time.Time
 }
 
@@ -110,9 +111,9 @@ type Summary struct {
 // SearchRequest is contract §4's.
 type SearchRequest struct {
 	Query string
-	Base  string // id or name; empty: "default"
-	TopK  int    // hits, or groups, of one page: 1–50; 0: 10
-	Mode  SearchMode
+	Base  string     // id or name; empty: "default"
+	TopK  int        // hits, or groups, of one page: 1–50; 0: 10
+	Mode  SearchMode // empty: the base's
 	// Filter limits the search to documents.
 	Filter SearchFilter
 	// PerDocument groups hits by their documents, with at most so many for each; 0: not grouped.
@@ -141,7 +142,7 @@ type SearchPlace struct {
 // SearchMode says what a search looks into.
 type SearchMode string
 
-// The modes. Empty is SearchAuto.
+// The modes.
 const (
 	SearchAuto   SearchMode = "auto"   // hybrid with an embedding model, text with the built-in lexical embedder
 	SearchText   SearchMode = "text"   // words: BM25
@@ -256,7 +257,10 @@ type Service interface {
 	// DeleteDocument takes the document out of every search at once; files and vectors follow.
 	DeleteDocument(ctx context.Context, c Caller, id string) error
 
-	CreateBase(ctx context.Context, c Caller, name string) (Base, error)
+	// CreateBase makes a base; an empty mode is SearchAuto.
+	CreateBase(ctx context.Context, c Caller, name string, mode SearchMode) (Base, error)
+	// SetSearchMode says what searches of a base look into; it returns the base afterwards.
+	SetSearchMode(ctx context.Context, c Caller, idOrName string, mode SearchMode) (Base, error)
 	Base(ctx context.Context, c Caller, idOrName string) (Base, error)
 	Bases(ctx context.Context, c Caller, q ListQuery) ([]Base, error)
 	BaseSummary(ctx context.Context, c Caller, idOrName string) (Summary, error)

@@ -52,7 +52,7 @@ type SearchRequest struct {
 	Query         string `json:"query"`
 	KnowledgeBase string `json:"knowledgeBase,omitempty"`
 	TopK          *int   `json:"topK,omitempty"`
-	Mode          string `json:"mode,omitempty"` // auto, text, vector, hybrid
+	Mode          string `json:"mode,omitempty"` // auto, text, vector, hybrid; empty: the base's
 }
 
 // Hit is one segment found.
@@ -95,7 +95,13 @@ type SearchAnswer struct {
 
 // NewBase asks for a knowledge base.
 type NewBase struct {
-	Name string `json:"name"`
+	Name       string `json:"name"`
+	SearchMode string `json:"searchMode,omitempty"` // auto, text, vector, hybrid; empty: auto
+}
+
+// BaseChange changes a knowledge base.
+type BaseChange struct {
+	SearchMode string `json:"searchMode"` // auto, text, vector, hybrid
 }
 
 // Model is an embedding model.
@@ -108,7 +114,8 @@ type Model struct {
 type Base struct {
 	KnowledgeBaseID string `json:"knowledgeBaseId"`
 	Name            string `json:"name"`
-	Model           *Model `json:"model"` // null until the first document is embedded
+	Model           *Model `json:"model"`      // null until the first document is embedded
+	SearchMode      string `json:"searchMode"` // of a search that names none: auto, text, vector, hybrid
 	CreatedAt       Time   `json:"createdAt"`
 	UpdatedAt       Time   `json:"updatedAt"`
 }

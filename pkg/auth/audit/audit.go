@@ -38,6 +38,7 @@ const (
 	TaskResume       Action = "task_resume"
 	DocumentDelete   Action = "document_delete"
 	BaseDelete       Action = "base_delete"
+	BaseChange       Action = "base_change"
 	EventRequeue     Action = "event_requeue" // of the outbox
 	DeadLetterReplay Action = "letter_replay" // dead letters
 	DeadLetterDrop   Action = "letter_drop"   // target: the death, taskId-fence, which fsck asks for
@@ -49,7 +50,7 @@ const (
 // Actions lists them all.
 func Actions() []Action {
 	return []Action{
-		LoginFailed, AccessDenied, KeyCreate, KeyRevoke, TaskRetry, TaskCancel, TaskDrop, TaskSuspend, TaskResume, DocumentDelete, BaseDelete, EventRequeue,
+		LoginFailed, AccessDenied, KeyCreate, KeyRevoke, TaskRetry, TaskCancel, TaskDrop, TaskSuspend, TaskResume, DocumentDelete, BaseDelete, BaseChange, EventRequeue,
 		DeadLetterReplay, DeadLetterDrop, QueueTrim, QueueReset, QueueDelete,
 	}
 }

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -19,7 +20,7 @@ var uuidText = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 func BaseFrom(row sqldb.Scanner) (ingest.Base, error) {
 	var b ingest.Base
 	var created, updated taskstate.DBTime
-	err := row.Scan(&b.ID, &b.UserID, &b.Name, &b.Model.Key, &b.Model.Dim, &created, &updated)
+	err := row.Scan(&b.ID, &b.UserID, &b.Name, &b.Model.Key, &b.Model.Dim, &b.SearchMode, &created, &updated)
 	if errors.Is(err, sql.ErrNoRows) {
 		return ingest.Base{}, ingest.ErrBaseNotFound
 	}
@@ -55,8 +56,8 @@ func (a *Catalog) named(ctx context.Context, c ingest.Caller, name string) (inge
 	return sqldb.ReadRow(ctx, a.d.Store, BaseFrom, a.q.Get("BaseNamed"), c.Scope.UserID, name)
 }
 
-// CreateBase makes a base. ErrBaseExists when its user has a live one of that name.
-func (a *Catalog) CreateBase(ctx context.Context, c ingest.Caller, name string) (ingest.Base, error) {
+// CreateBase makes a base; an empty mode is SearchAuto. ErrBaseExists when its user has a live one of that name.
+func (a *Catalog) CreateBase(ctx context.Context, c ingest.Caller, name string, mode ingest.SearchMode) (ingest.Base, error) {
 	if _, err := a.named(ctx, c, name); err == nil {
 		return ingest.Base{}, ingest.ErrBaseExists
 	} else if !errors.Is(err, ingest.ErrBaseNotFound) {
@@ -64,7 +65,7 @@ func (a *Catalog) CreateBase(ctx context.Context, c ingest.Caller, name string) 
 	}
 	id := ingest.NewID()
 	err := a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
-		_, err := tx.ExecContext(ctx, a.q.Rows("BasesInsert", 1), id, c.Scope.UserID, name, name, m.Now, m.Now, Never())
+		_, err := tx.ExecContext(ctx, a.q.Rows("BasesInsert", 1), id, c.Scope.UserID, name, name, cmp.Or(mode, ingest.SearchAuto), m.Now, m.Now, Never())
 		return err
 	})
 	b, readErr := a.named(ctx, c, name)
@@ -77,4 +78,38 @@ func (a *Catalog) CreateBase(ctx context.Context, c ingest.Caller, name string) 
 		return ingest.Base{}, fmt.Errorf("create knowledge base: %w", err)
 	}
 	return ingest.Base{}, readErr
+}
+
+// SetSearchMode says what searches of a base look into, and returns the base afterwards.
+// Errors: ErrBaseNotFound, the caller's guard's, taskstate.ErrUnavailable.
+func (a *Catalog) SetSearchMode(ctx context.Context, c ingest.Caller, idOrName string, mode ingest.SearchMode) (ingest.Base, error) {
+	b, err := a.Base(ctx, c, idOrName)
+	if err != nil {
+		return ingest.Base{}, err
+	}
+	err = a.d.Store.InTx(ctx, func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
+		if b, err = a.LockBase(ctx, tx, b.ID); err != nil {
+			return err
+		}
+		if err := c.Allows(b); err != nil {
+			return err
+		}
+		b.SearchMode, b.UpdatedAt = mode, m.Now
+		if _, err := tx.ExecContext(ctx, a.q.Get("BaseSetSearchMode"), mode, m.Now, b.ID); err != nil {
+			return err
+		}
+		return c.WriteNote(ctx, tx, m)
+	})
+	if err != nil {
+		return ingest.Base{}, fmt.Errorf("change knowledge base %s: %w", idOrName, err)
+	}
+	return b, nil
+}
+
+// LockBase locks a live base for a change and reads it. ErrBaseNotFound.
+func (a *Catalog) LockBase(ctx context.Context, tx taskstate.Tx, id string) (ingest.Base, error) {
+	if _, err := sqldb.Texts(ctx, tx, a.q.Get("BaseLock"), id); err != nil {
+		return ingest.Base{}, err
+	}
+	return BaseFrom(tx.QueryRowContext(ctx, a.q.Get("BaseReachable"), id, sqldb.Flag(true), ""))
 }

@@ -203,13 +203,13 @@ func TestBases(t *testing.T) {
 	t.Parallel()
 	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		r := ingesttest.NewReadWorld(t, w)
-		made, err := w.App.CreateBase(t.Context(), w.Caller, "notes")
+		made, err := w.App.CreateBase(t.Context(), w.Caller, "notes", "")
 		require.NoError(t, err)
-		_, err = w.App.CreateBase(t.Context(), w.Caller, "notes")
+		_, err = w.App.CreateBase(t.Context(), w.Caller, "notes", "")
 		require.ErrorIs(t, err, ingest.ErrBaseExists)
-		_, err = w.App.CreateBase(t.Context(), w.Caller, "Notes")
+		_, err = w.App.CreateBase(t.Context(), w.Caller, "Notes", "")
 		require.NoError(t, err, "names are told apart by case")
-		_, err = w.App.CreateBase(t.Context(), ingesttest.Foreign(), "notes")
+		_, err = w.App.CreateBase(t.Context(), ingesttest.Foreign(), "notes", "")
 		require.NoError(t, err, "another user's name is another name")
 		byID, err := w.App.Base(t.Context(), w.Caller, made.ID)
 		require.NoError(t, err)
@@ -247,6 +247,60 @@ func TestBases(t *testing.T) {
 	})
 }
 
+// A base says what its searches look into, unless they say it themselves.
+func TestSearchModeOfABase(t *testing.T) {
+	t.Parallel()
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
+		searched := func(base string, mode ingest.SearchMode) ingest.SearchMode {
+			res, err := r.Reads.Search(t.Context(), w.Caller, ingest.SearchRequest{Query: "one", Base: base, Mode: mode})
+			require.NoError(t, err)
+			return res.Mode
+		}
+		made := w.Upload("one")
+		w.Process(made.Task.ID)
+		b, err := w.App.Base(t.Context(), w.Caller, "")
+		require.NoError(t, err)
+		require.Equal(t, ingest.SearchAuto, b.SearchMode)
+		require.Equal(t, ingest.SearchHybrid, searched("", ""))
+
+		w.Advance(time.Second)
+		changed, err := w.App.SetSearchMode(t.Context(), w.Caller, "", ingest.SearchText)
+		require.NoError(t, err)
+		read, err := w.App.Base(t.Context(), w.Caller, b.ID)
+		require.NoError(t, err)
+		require.Equal(t, ingest.SearchText, read.SearchMode)
+		require.True(t, read.UpdatedAt.After(b.UpdatedAt))
+		require.True(t, changed.UpdatedAt.Equal(read.UpdatedAt))
+		changed.UpdatedAt = read.UpdatedAt
+		require.Equal(t, changed, read)
+		list, err := r.Reads.Bases(t.Context(), w.Caller, ingest.ListQuery{Limit: 10})
+		require.NoError(t, err)
+		require.Equal(t, []ingest.Base{read}, list)
+		require.Equal(t, ingest.SearchText, searched("", ""))
+		require.Equal(t, ingest.SearchVector, searched("", ingest.SearchVector), "the search says it itself")
+		require.Equal(t, ingest.SearchHybrid, searched("", ingest.SearchAuto), "auto too is a wish")
+
+		_, err = w.App.CreateBase(t.Context(), w.Caller, "near", ingest.SearchVector)
+		require.NoError(t, err)
+		require.Equal(t, ingest.SearchVector, searched("near", ""))
+
+		_, err = w.App.SetSearchMode(t.Context(), ingesttest.Foreign(), b.ID, ingest.SearchVector)
+		require.ErrorIs(t, err, ingest.ErrBaseNotFound)
+		refused := w.Caller
+		refused.Guard = func(current any) error {
+			require.Equal(t, ingest.SearchText, current.(ingest.Base).SearchMode)
+			return ingest.ErrChanged
+		}
+		_, err = w.App.SetSearchMode(t.Context(), refused, "", ingest.SearchVector)
+		require.ErrorIs(t, err, ingest.ErrChanged)
+		require.Equal(t, ingest.SearchText, searched("", ""))
+		require.NoError(t, w.App.DeleteBase(t.Context(), w.Caller, "near", false))
+		_, err = w.App.SetSearchMode(t.Context(), w.Caller, "near", ingest.SearchText)
+		require.ErrorIs(t, err, ingest.ErrBaseNotFound)
+	})
+}
+
 func TestStatsEqualTheRows(t *testing.T) {
 	t.Parallel()
 	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
@@ -269,7 +323,7 @@ func TestListsFilterAndSort(t *testing.T) {
 	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		r := ingesttest.NewReadWorld(t, w)
 		for i, name := range []string{"Übersicht", "alpha_1", "alphaX1", "beta", "100%"} {
-			b, err := w.App.CreateBase(t.Context(), w.Caller, name)
+			b, err := w.App.CreateBase(t.Context(), w.Caller, name, "")
 			require.NoError(t, err)
 			w.Advance(time.Second)
 			w.Accept(ingest.Upload{File: w.Receive(name+".txt", fmt.Sprint("text ", i)), Base: b.ID, Title: "T " + name})

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -122,9 +123,9 @@ func first(res ingest.SearchResult, mark *textindex.Highlighter, depth int) foun
 	return found{res, more, mark}
 }
 
-// mode is what a search looks into.
+// mode is what a search looks into: the base says it unless the search does.
 func (r *Reads) mode(wanted ingest.SearchMode, base ingest.Base) ingest.SearchMode {
-	if wanted != ingest.SearchAuto && wanted != "" {
+	if wanted = cmp.Or(wanted, base.SearchMode); wanted != ingest.SearchAuto {
 		return wanted
 	}
 	if model := r.embedder.Model(); model.Lexical || base.Model.Key != "" && base.Model.Key != model.Key {

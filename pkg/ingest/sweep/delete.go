@@ -180,21 +180,12 @@ func (a *Deleter) DeleteBase(ctx context.Context, c ingest.Caller, idOrName stri
 
 // buryBase makes a tombstone of a base; accepts keep it alive until they have committed, so none slips in.
 func (a *Deleter) buryBase(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, c ingest.Caller, id string, cascade bool) error {
-	locked, err := sqldb.Texts(ctx, tx, a.q.Get("BaseLock"), id)
+	b, err := a.cat.LockBase(ctx, tx, id)
 	if err != nil {
 		return err
 	}
-	if len(locked) == 0 {
-		return ingest.ErrBaseNotFound
-	}
-	if c.Guard != nil {
-		b, err := catalog.BaseFrom(tx.QueryRowContext(ctx, a.q.Get("BaseReachable"), id, sqldb.Flag(true), ""))
-		if err != nil {
-			return err
-		}
-		if err := c.Allows(b); err != nil {
-			return err
-		}
+	if err := c.Allows(b); err != nil {
+		return err
 	}
 	if !cascade {
 		left, err := sqldb.Texts(ctx, tx, a.q.Get("BaseHasDocument"), id)

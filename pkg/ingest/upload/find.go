@@ -348,7 +348,7 @@ func (r *acceptRun) makeDefaults(ctx context.Context, names map[sqldb.Pair]bool,
 	var params []any
 	users := slices.SortedFunc(maps.Keys(missing), sqldb.Pair.Compare)
 	for _, k := range users {
-		params = append(params, ingest.NewID(), k[0], ingest.DefaultBase, ingest.DefaultBase, r.m.Now, r.m.Now, catalog.Never())
+		params = append(params, ingest.NewID(), k[0], ingest.DefaultBase, ingest.DefaultBase, ingest.SearchAuto, r.m.Now, r.m.Now, catalog.Never())
 	}
 	if _, err := r.tx.ExecContext(ctx, r.app.q.Rows("BasesInsert", len(users)), params...); err != nil {
 		return fmt.Errorf("make default bases: %w", err)

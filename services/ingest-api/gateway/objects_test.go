@@ -113,6 +113,7 @@ var bodies = map[string]string{
 	"POST /internal/mq/topics/:topic/trim":                `{"finished":true}`,
 	"POST /api/knowledge/search":                          `{"query":"a"}`,
 	"POST /internal/keys":                                 `{"userId":"eve"}`,
+	"PATCH /api/knowledge/bases/:base":                    `{"searchMode":"text"}`,
 }
 
 // at is a route's path with an object.

@@ -275,6 +275,9 @@ func probes() map[string][]func(s *site, o belongings) *http.Request {
 		"POST /api/knowledge/search": {func(s *site, o belongings) *http.Request {
 			return s.request(s.secrets["other"], "POST", "/api/knowledge/search", strings.NewReader(`{"query":"text","knowledgeBase":"`+o.base+`"}`), "Content-Type", "application/json")
 		}},
+		"PATCH /api/knowledge/bases/:base": {func(s *site, o belongings) *http.Request {
+			return s.request(s.secrets["other"], "PATCH", "/api/knowledge/bases/"+o.base, strings.NewReader(`{"searchMode":"text"}`), "Content-Type", "application/json", "If-Match", "*")
+		}},
 		"GET /api/knowledge/tasks/:taskId/events":     {header("GET /api/knowledge/tasks/TASK/events", "Last-Event-ID", one)},
 		"POST /api/knowledge/tasks/:taskId/cancel":    {header("POST /api/knowledge/tasks/TASK/cancel", "If-Match", star)},
 		"POST /api/knowledge/tasks/:taskId/retry":     {header("POST /api/knowledge/tasks/TASK/retry", "If-Match", star)},

@@ -202,6 +202,22 @@ func TestBases(t *testing.T) {
 	} {
 		b.refused(b.send(ada, http.MethodPost, path, body), http.StatusUnprocessableEntity, code)
 	}
+	one := path + "/" + made.KnowledgeBaseID
+	require.Equal(t, "auto", made.SearchMode)
+	seen := w.Header().Get("ETag")
+	w = b.send(ada, http.MethodPatch, one, `{"searchMode":"vector"}`, "If-Match", seen)
+	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+	require.Equal(t, "vector", decode[wire.Base](t, w).SearchMode)
+	require.Equal(t, http.StatusNotModified, b.get(ada, one, "If-None-Match", w.Header().Get("ETag")).Code)
+	b.refused(b.send(ada, http.MethodPatch, one, `{"searchMode":"text"}`, "If-Match", seen), http.StatusPreconditionFailed, web.CodePrecondition)
+	for _, body := range []string{`{}`, `{"searchMode":""}`, `{"searchMode":"magic"}`} {
+		b.refused(b.send(ada, http.MethodPatch, one, body), http.StatusUnprocessableEntity, web.CodeInvalidField)
+	}
+	b.refused(b.send(ada, http.MethodPatch, one, `{"name":"other"}`), http.StatusBadRequest, web.CodeBadJSON)
+	b.refused(b.send(bob, http.MethodPatch, one, `{"searchMode":"text"}`), http.StatusNotFound, web.CodeBaseNotFound)
+	b.refused(b.send(ada, http.MethodPost, path, `{"name":"n","searchMode":"magic"}`), http.StatusUnprocessableEntity, web.CodeInvalidField)
+	w = b.send(ada, http.MethodPost, path, `{"name":"n","searchMode":"hybrid"}`)
+	require.Equal(t, "hybrid", decode[wire.Base](t, w).SearchMode, w.Body.String())
 	b.upload(ada, asyncPath, nil, file("a.txt", "x"), part{field: "knowledgeBase", body: made.Name})
 	b.refused(b.do(b.request(ada, http.MethodDelete, path+"/"+made.KnowledgeBaseID, nil)), http.StatusConflict, web.CodeBaseNotEmpty)
 	b.refused(b.do(b.request(ada, http.MethodDelete, path+"/"+made.KnowledgeBaseID+"?cascade=perhaps", nil)), http.StatusBadRequest, web.CodeInvalidParameter)

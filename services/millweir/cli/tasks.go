@@ -216,7 +216,7 @@ func search(a *App) *cobra.Command {
 		return One(a, found, func(w io.Writer) { printHits(w, found) })
 	})
 	c.Flags().StringVar(&kb, "kb", "", "knowledge base")
-	c.Flags().StringVar(&mode, "mode", "", "auto, text, vector or hybrid")
+	c.Flags().StringVar(&mode, "mode", "", "auto, text, vector or hybrid; without it the base's")
 	c.Flags().IntVar(&top, "top", 5, "most hits, 1..50")
 	return c
 }

@@ -4,17 +4,17 @@
 -- ---------------------------------------------------------------- bases
 
 -- name: BaseOfUser
-SELECT id, user_id, name, model_key, dim, created_at, updated_at
+SELECT id, user_id, name, model_key, dim, search_mode, created_at, updated_at
 FROM knowledge_base
 WHERE id = ? AND user_id = ? AND deleted_at IS NULL;
 
 -- name: BaseNamed
-SELECT id, user_id, name, model_key, dim, created_at, updated_at
+SELECT id, user_id, name, model_key, dim, search_mode, created_at, updated_at
 FROM knowledge_base
 WHERE user_id = ? AND live_name = ?;
 
 -- name: BaseReachable
-SELECT id, user_id, name, model_key, dim, created_at, updated_at
+SELECT id, user_id, name, model_key, dim, search_mode, created_at, updated_at
 FROM knowledge_base
 WHERE id = ? AND (? = 1 OR user_id = ?) AND deleted_at IS NULL;
 
@@ -27,6 +27,9 @@ UPDATE knowledge_base SET model_key = ?, dim = ?, updated_at = ? WHERE id = ? AN
 
 -- name: BaseModel
 SELECT model_key, dim FROM knowledge_base WHERE id = ?;
+
+-- name: BaseSetSearchMode
+UPDATE knowledge_base SET search_mode = ?, updated_at = ? WHERE id = ?;
 
 -- name: BaseTombstone
 UPDATE knowledge_base SET live_name = NULL, deleted_at = ?, updated_at = ?, sweep_at = ? WHERE id = ? AND deleted_at IS NULL;
@@ -88,8 +91,8 @@ SELECT id, user_id, name FROM knowledge_base WHERE (@any user_id = ? AND live_na
 SELECT id, user_id, name FROM knowledge_base WHERE deleted_at IS NULL AND (@any id = ? AND user_id = ?) @forshare;
 
 -- name: BasesInsert
-INSERT INTO knowledge_base (id, user_id, name, live_name, created_at, updated_at, sweep_at)
-VALUES (@rows:7)
+INSERT INTO knowledge_base (id, user_id, name, live_name, search_mode, created_at, updated_at, sweep_at)
+VALUES (@rows:8)
 ON CONFLICT DO NOTHING;
 
 -- What has the uploads' bytes already: live documents of their bases, and stored files of their users, the oldest first.

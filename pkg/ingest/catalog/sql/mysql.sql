@@ -10,8 +10,8 @@ FROM knowledge_base FORCE INDEX (PRIMARY)
 WHERE deleted_at IS NULL AND (@any id = ? AND user_id = ?) @forshare;
 
 -- name: BasesInsert
-INSERT INTO knowledge_base (id, user_id, name, live_name, created_at, updated_at, sweep_at)
-VALUES (@rows:7)
+INSERT INTO knowledge_base (id, user_id, name, live_name, search_mode, created_at, updated_at, sweep_at)
+VALUES (@rows:8)
 ON DUPLICATE KEY UPDATE id = id;
 
 -- name: DocumentsWhole

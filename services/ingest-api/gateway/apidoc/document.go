@@ -161,11 +161,14 @@ func describeAnswers(root Object) error {
 	return nil
 }
 
+// methods are those that routes have, in the order of the page.
+var methods = []string{"get", "post", "put", "patch", "delete"}
+
 // Operations are the methods of a path.
 func Operations(item any) map[string]Object {
 	out := map[string]Object{}
 	o, _ := item.(Object)
-	for _, method := range []string{"get", "post", "put", "delete"} {
+	for _, method := range methods {
 		if op, ok := o[method].(Object); ok {
 			out[method] = op
 		}

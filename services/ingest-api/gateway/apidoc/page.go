@@ -82,7 +82,7 @@ func (p *page) operations(root Object, tag string) {
 	paths := Child(root, "paths")
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		all := Operations(paths[path])
-		for _, method := range []string{"get", "post", "put", "delete"} {
+		for _, method := range methods {
 			if op, ok := all[method]; ok && slices.Contains(Texts(op["tags"]), tag) {
 				p.operation(root, path, method, op)
 			}

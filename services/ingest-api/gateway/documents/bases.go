@@ -45,7 +45,11 @@ func (g *Handler) createBase(c *gin.Context) error {
 	if web.IsUUID(strings.ToLower(name)) {
 		return web.Errorf(web.CodeInvalidField, "name looks like an id, and routes take either").About("name")
 	}
-	b, err := g.Svc.CreateBase(c.Request.Context(), web.Caller(c), name)
+	mode, err := searchMode("searchMode", body.SearchMode)
+	if err != nil {
+		return err
+	}
+	b, err := g.Svc.CreateBase(c.Request.Context(), web.Caller(c), name, mode)
 	if err != nil {
 		return err
 	}
@@ -57,6 +61,29 @@ func (g *Handler) createBase(c *gin.Context) error {
 
 func (g *Handler) getBase(c *gin.Context, name string) error {
 	return web.ShowTagged(c, views.Base)(g.Svc.Base(c.Request.Context(), web.Caller(c), name))
+}
+
+func (g *Handler) changeBase(c *gin.Context, name string) error {
+	var body wire.BaseChange
+	if err := web.ReadJSON(c, &body, false); err != nil {
+		return err
+	}
+	mode, err := searchMode("searchMode", body.SearchMode)
+	if err != nil {
+		return err
+	}
+	if mode == "" {
+		return web.Errorf(web.CodeInvalidField, "searchMode is empty").About("searchMode")
+	}
+	who := g.Trail.Acting(c, audit.BaseChange, name, "searchMode "+string(mode))
+	who.Guard = views.IfMatch(c)
+	b, err := g.Svc.SetSearchMode(c.Request.Context(), who, name, mode)
+	if err != nil {
+		return err
+	}
+	v := views.Base(b)
+	c.Writer.Header().Set("ETag", web.ETag(v))
+	return web.JSON(c, http.StatusOK, v)
 }
 
 func (g *Handler) deleteBase(c *gin.Context, name string) error {

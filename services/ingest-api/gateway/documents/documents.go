@@ -45,6 +45,7 @@ func (g *Handler) Routes() []web.Route {
 		web.On(http.MethodGet, bases, web.AccessRead, filters, g.listBases),
 		web.On(http.MethodPost, bases, web.AccessWrite, nil, g.createBase),
 		web.On(http.MethodGet, oneBase, web.AccessRead, nil, web.Of(baseName, g.getBase)),
+		web.On(http.MethodPatch, oneBase, web.AccessWrite, nil, web.Of(baseName, g.changeBase)),
 		web.On(http.MethodDelete, oneBase, web.AccessWrite, []string{"cascade"}, web.Of(baseName, g.deleteBase)),
 		web.On(http.MethodGet, oneBase+"/summary", web.AccessRead, nil, web.Of(baseName, g.baseSummary)),
 	}
@@ -112,12 +113,21 @@ func (g *Handler) search(c *gin.Context) error {
 	if err := web.Within("topK", r.TopK, 1, maxTopK); err != nil {
 		return err
 	}
-	if r.Mode = ingest.SearchMode(body.Mode); r.Mode != "" && !slices.Contains(ingest.SearchModes(), r.Mode) {
-		return web.Errorf(web.CodeInvalidField, "mode is %s, allowed are %s", web.Shown(body.Mode), web.Join(ingest.SearchModes())).About("mode")
-	}
 	var err error
+	if r.Mode, err = searchMode("mode", body.Mode); err != nil {
+		return err
+	}
 	if r.Base, err = ingest.CleanBase("knowledgeBase", body.KnowledgeBase); err != nil {
 		return err
 	}
 	return web.Show(c, views.Found)(g.Svc.Search(c.Request.Context(), web.Caller(c), r))
+}
+
+// searchMode is a mode that a field names; it may be missing.
+func searchMode(field, text string) (ingest.SearchMode, error) {
+	mode := ingest.SearchMode(text)
+	if mode != "" && !slices.Contains(ingest.SearchModes(), mode) {
+		return "", web.Errorf(web.CodeInvalidField, "%s is %s, allowed are %s", field, web.Shown(text), web.Join(ingest.SearchModes())).About(field)
+	}
+	return mode, nil
 }

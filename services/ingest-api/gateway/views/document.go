@@ -55,7 +55,7 @@ func Found(f ingest.SearchResult) wire.SearchAnswer {
 }
 
 func Base(b ingest.Base) wire.Base {
-	v := wire.Base{KnowledgeBaseID: b.ID, Name: b.Name, CreatedAt: wire.At(b.CreatedAt), UpdatedAt: wire.At(b.UpdatedAt)}
+	v := wire.Base{KnowledgeBaseID: b.ID, Name: b.Name, SearchMode: string(b.SearchMode), CreatedAt: wire.At(b.CreatedAt), UpdatedAt: wire.At(b.UpdatedAt)}
 	if b.Model.Key != "" {
 		v.Model = &wire.Model{Key: b.Model.Key, Dimension: wire.NullInt(b.Model.Dim)}
 	}
