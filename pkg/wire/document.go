@@ -53,6 +53,16 @@ type SearchRequest struct {
 	KnowledgeBase string `json:"knowledgeBase,omitempty"`
 	TopK          *int   `json:"topK,omitempty"`
 	Mode          string `json:"mode,omitempty"` // auto, text, vector, hybrid; empty: the base's
+	Cursor        string `json:"cursor,omitempty"`
+	GroupBy       string `json:"groupBy,omitempty"` // document
+	HitsPerGroup  *int   `json:"hitsPerGroup,omitempty"`
+
+	DocumentIDs   []string `json:"documentIds,omitempty"`
+	MediaTypes    []string `json:"mediaTypes,omitempty"`
+	CreatedAfter  string   `json:"createdAfter,omitempty"`
+	CreatedBefore string   `json:"createdBefore,omitempty"`
+	UpdatedAfter  string   `json:"updatedAfter,omitempty"`
+	UpdatedBefore string   `json:"updatedBefore,omitempty"`
 }
 
 // Hit is one segment found.
@@ -83,10 +93,23 @@ type Sentence struct {
 	Highlights [][2]int `json:"highlights"`
 }
 
-// SearchAnswer is the result of a search.
+// HitGroup is a document with its best hits.
+type HitGroup struct {
+	DocumentID string  `json:"documentId"`
+	Title      string  `json:"title"`
+	FileName   string  `json:"fileName"`
+	Version    int64   `json:"version"`
+	Score      float64 `json:"score"` // of the best
+	Hits       []Hit   `json:"hits"`
+}
+
+// SearchAnswer is a page of the result of a search.
 type SearchAnswer struct {
-	Hits    []Hit `json:"hits"`
-	Partial bool  `json:"partial"` // fewer were found than might be there
+	Hits       []Hit      `json:"hits"`   // empty when they are grouped
+	Groups     []HitGroup `json:"groups"` // empty when they are not
+	NextCursor NullText   `json:"nextCursor"`
+	HasMore    bool       `json:"hasMore"`
+	Partial    bool       `json:"partial"` // fewer were found than might be there
 	// Mode is what was looked into: text, vector or hybrid.
 	Mode       string   `json:"mode"`
 	Suggestion NullText `json:"suggestion"` // the query with misspelt words corrected; null: none was

@@ -123,11 +123,12 @@ type faulty struct {
 	watching chan string // the task of each Watch that began
 	receives chan string // the name of each file whose Receive began
 
-	mu        sync.Mutex
-	fail      map[string]error // by method
-	lastCall  ingest.Caller    // of a list of tasks, or of the counts
-	lastQuery taskstate.Query
-	received  int64 // bytes of uploads that were read
+	mu         sync.Mutex
+	fail       map[string]error // by method
+	lastCall   ingest.Caller    // of a list of tasks, or of the counts
+	lastSearch ingest.SearchRequest
+	lastQuery  taskstate.Query
+	received   int64 // bytes of uploads that were read
 }
 
 func newFaulty(app ingest.Service) *faulty {
@@ -235,6 +236,9 @@ func (f *faulty) Search(ctx context.Context, c ingest.Caller, r ingest.SearchReq
 	if err := f.failing("Search"); err != nil {
 		return out, err
 	}
+	f.mu.Lock()
+	f.lastSearch = r
+	f.mu.Unlock()
 	out.Partial, out.Mode = true, ingest.SearchText
 	found, err := f.Documents(ctx, c, ingest.ListQuery{Text: r.Query, Limit: r.TopK})
 	for _, d := range found {
@@ -243,7 +247,23 @@ func (f *faulty) Search(ctx context.Context, c ingest.Caller, r ingest.SearchReq
 			Highlights: [][2]int{{6, 11}}, Sentence: ingest.Sentence{Text: "It is found.", Page: 3, Highlights: [][2]int{{6, 11}}},
 		})
 	}
+	if n := len(out.Hits); n > 0 && r.After == nil {
+		out.Next = &ingest.SearchPlace{Rank: n, Document: out.Hits[n-1].DocumentID, Segment: 2}
+		if r.TopK == 50 {
+			out.Next.Rank = ingest.MaxHits
+		}
+	}
+	if r.PerDocument > 0 {
+		out.Groups, out.Hits = [][]ingest.SearchHit{out.Hits}, nil
+	}
 	return out, err
+}
+
+// LastSearch is what the last search was asked.
+func (f *faulty) LastSearch() ingest.SearchRequest {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lastSearch
 }
 
 // LastQuery is what the last list of tasks was asked.

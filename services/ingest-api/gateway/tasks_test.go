@@ -239,7 +239,7 @@ func TestSearch(t *testing.T) {
 	require.Equal(t, []string{"A", "B"}, got.Hits[0].HeadingPath)
 	require.Equal(t, []wire.NullInt{3, 3, 4, 3}, []wire.NullInt{got.Hits[0].Page, got.Hits[0].PageFrom, got.Hits[0].PageTo, got.Hits[0].Sentence.Page})
 	require.Equal(t, [][2]int{{6, 11}}, got.Hits[0].Sentence.Highlights)
-	require.JSONEq(t, `{"hits":[],"partial":true,"mode":"text","suggestion":null,"reranked":null}`, b.send(ada, http.MethodPost, path, `{"query":"none"}`).Body.String())
+	require.JSONEq(t, `{"hits":[],"partial":true,"mode":"text","suggestion":null,"groups":[],"nextCursor":null,"hasMore":false,"reranked":null}`, b.send(ada, http.MethodPost, path, `{"query":"none"}`).Body.String())
 	for body, code := range map[string]string{
 		`{"query":"x","mode":"magic"}`: web.CodeInvalidField,
 		`{"query":" "}`:                web.CodeInvalidField, `{"query":"a","topK":0}`: web.CodeInvalidField, `{"query":"a","topK":51}`: web.CodeInvalidField,
@@ -259,6 +259,72 @@ func TestSearch(t *testing.T) {
 	b.refused(w, http.StatusServiceUnavailable, string(ingest.CodeEmbed))
 	require.Equal(t, "2", w.Header().Get("Retry-After"))
 	require.NotContains(t, w.Body.String(), "10.0.0.1")
+}
+
+// A cursor is good for the search that it was returned for; filters and groups reach the search as they were sent.
+func TestSearchPagesFiltersAndGroups(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const path = "/api/knowledge/search"
+	id := b.accept(ada, "report.txt", "x").Document.DocumentID
+	ask := func(body string) wire.SearchAnswer {
+		w := b.send(ada, http.MethodPost, path, body)
+		require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+		return decode[wire.SearchAnswer](t, w)
+	}
+	const filter = `"documentIds":["0190A6E0-0000-7000-8000-000000000002","0190a6e0-0000-7000-8000-000000000001","0190a6e0-0000-7000-8000-000000000002"],` +
+		`"mediaTypes":["Text/Plain"],"createdAfter":"2026-01-31T12:00:00+02:00","updatedBefore":"2026-02-01T00:00:00Z"`
+	first := ask(`{"query":"report","mode":"text",` + filter + `}`)
+	require.True(t, first.HasMore)
+	require.Empty(t, first.Groups)
+	got := b.svc.LastSearch()
+	require.Equal(t, ingest.SearchFilter{
+		Documents:  []string{"0190a6e0-0000-7000-8000-000000000001", "0190a6e0-0000-7000-8000-000000000002"},
+		MediaTypes: []string{"text/plain"},
+		Times: ingest.Times{
+			CreatedAfter: time.Date(2026, 1, 31, 10, 0, 0, 0, time.UTC), UpdatedBefore: time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC),
+		},
+	}, got.Filter)
+	require.Nil(t, got.After)
+	cursor := `"cursor":"` + string(first.NextCursor) + `"`
+	second := ask(`{"query":" report ","mode":"text","topK":7,` + filter + `,` + cursor + `}`)
+	require.False(t, second.HasMore)
+	require.Equal(t, &ingest.SearchPlace{Rank: 1, Document: id, Segment: 2}, b.svc.LastSearch().After)
+	for _, body := range []string{
+		`{"query":"reports","mode":"text",` + filter + `,` + cursor + `}`, `{"query":"report",` + filter + `,` + cursor + `}`,
+		`{"query":"report","mode":"text",` + cursor + `}`, `{"query":"report","mode":"text","groupBy":"document",` + filter + `,` + cursor + `}`,
+		`{"query":"report","mode":"text","knowledgeBase":"other",` + filter + `,` + cursor + `}`, `{"query":"report","cursor":"x"}`,
+	} {
+		p := b.refused(b.send(ada, http.MethodPost, path, body), http.StatusBadRequest, web.CodeBadCursor)
+		require.Contains(t, p.Message, "not one of this search", body)
+		require.Equal(t, "cursor", p.Parameter)
+	}
+	last := ask(`{"query":"report","topK":50}`)
+	p := b.refused(b.send(ada, http.MethodPost, path, `{"query":"report","cursor":"`+string(last.NextCursor)+`"}`), http.StatusUnprocessableEntity, web.CodeInvalidField)
+	require.Contains(t, p.Message, "behind 1000 hits")
+
+	grouped := ask(`{"query":"report","groupBy":"document","hitsPerGroup":2}`)
+	require.Equal(t, 2, b.svc.LastSearch().PerDocument)
+	require.Empty(t, grouped.Hits)
+	require.Equal(t, id, grouped.Groups[0].DocumentID)
+	require.Equal(t, grouped.Groups[0].Score, grouped.Groups[0].Hits[0].Score)
+	ask(`{"query":"report","groupBy":"document"}`)
+	require.Equal(t, 3, b.svc.LastSearch().PerDocument)
+
+	many := strings.TrimSuffix(strings.Repeat(`"0190a6e0-0000-7000-8000-000000000001",`, 101), ",")
+	for field, body := range map[string]string{
+		"groupBy": `"groupBy":"title"`, "hitsPerGroup": `"hitsPerGroup":2`, "documentIds": `"documentIds":["x"]`, "mediaTypes": `"mediaTypes":["é/x"]`,
+		"createdAfter": `"createdAfter":"yesterday"`, "updatedBefore": `"updatedBefore":"0001-01-01T00:00:00Z"`,
+	} {
+		require.Equal(t, field, b.refused(b.send(ada, http.MethodPost, path, `{"query":"x",`+body+`}`), http.StatusUnprocessableEntity, web.CodeInvalidField).Parameter)
+	}
+	p = b.refused(b.send(ada, http.MethodPost, path, `{"query":"x","documentIds":[`+many+`]}`), http.StatusUnprocessableEntity, web.CodeInvalidField)
+	require.Contains(t, p.Message, "allowed are 100")
+	b.refused(b.send(ada, http.MethodPost, path, `{"query":"x","groupBy":"document","hitsPerGroup":11}`), http.StatusUnprocessableEntity, web.CodeInvalidField)
+
+	b.svc.Fail("Search", fmt.Errorf("%w: a search took longer", context.DeadlineExceeded))
+	p = b.refused(b.send(ada, http.MethodPost, path, `{"query":"x"}`), http.StatusGatewayTimeout, web.CodeTimeout)
+	require.Contains(t, p.Message, "fewer words")
 }
 
 // TestAFaultOfAServiceIsNotTheCallersFault: whatever a connection to Chroma or the embedding service ends with,

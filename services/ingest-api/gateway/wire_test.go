@@ -26,7 +26,7 @@ var described = map[string]reflect.Type{
 	"Transition": of[wire.Transition](), "Explanation": of[wire.Explanation](), "Carrier": of[wire.Carrier](), "TaskStep": of[wire.TaskStep](),
 	"Reason": of[wire.Reason](), "Stats": of[wire.Stats](),
 	"Document": of[wire.Document](), "AcceptedTask": of[wire.AcceptedTask](), "RefusedFile": of[wire.RefusedFile](), "Segment": of[wire.Segment](),
-	"SearchRequest": of[wire.SearchRequest](), "Hit": of[wire.Hit](), "Sentence": of[wire.Sentence](), "SearchAnswer": of[wire.SearchAnswer](), "NewBase": of[wire.NewBase](), "BaseChange": of[wire.BaseChange](),
+	"SearchRequest": of[wire.SearchRequest](), "Hit": of[wire.Hit](), "Sentence": of[wire.Sentence](), "HitGroup": of[wire.HitGroup](), "SearchAnswer": of[wire.SearchAnswer](), "NewBase": of[wire.NewBase](), "BaseChange": of[wire.BaseChange](),
 	"Model": of[wire.Model](), "Base": of[wire.Base](), "Summary": of[wire.Summary](),
 	"Key": of[wire.Key](), "CreatedKey": of[wire.CreatedKey](), "NewKey": of[wire.NewKey](), "AuditEvent": of[wire.AuditEvent](),
 	"OutboxStats": of[wire.OutboxStats](), "OutboxEvent": of[wire.OutboxEvent](), "OneOutboxEvent": of[wire.OneOutboxEvent](),

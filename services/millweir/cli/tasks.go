@@ -202,28 +202,51 @@ func tasksExplain(a *App) *cobra.Command {
 
 // search finds segments; the words of the query may stand without quotes.
 func search(a *App) *cobra.Command {
-	var kb, mode string
+	var wish wire.SearchRequest
 	var top int
+	var grouped bool
 	c := Verb("search QUERY [--kb NAME] [--top N] [--mode MODE]", "find segments", NeedsSome("word"), func(ctx context.Context, words []string) error {
 		var found wire.SearchAnswer
-		wish := wire.SearchRequest{Query: strings.Join(words, " "), KnowledgeBase: kb, TopK: &top, Mode: mode}
+		wish.Query, wish.TopK = strings.Join(words, " "), &top
+		if grouped {
+			wish.GroupBy = "document"
+		}
 		if err := a.gateway().Post(ctx, "/api/knowledge/search", wish, &found); err != nil {
 			return err
 		}
 		if a.output == "jsonl" {
-			return Table(a, found.Hits, "", nil)
+			return Table(a, hitsOf(found), "", nil)
 		}
 		return One(a, found, func(w io.Writer) { printHits(w, found) })
 	})
-	c.Flags().StringVar(&kb, "kb", "", "knowledge base")
-	c.Flags().StringVar(&mode, "mode", "", "auto, text, vector or hybrid; without it the base's")
-	c.Flags().IntVar(&top, "top", 5, "most hits, 1..50")
+	f := c.Flags()
+	f.StringVar(&wish.KnowledgeBase, "kb", "", "knowledge base")
+	f.StringVar(&wish.Mode, "mode", "", "auto, text, vector or hybrid; without it the base's")
+	f.IntVar(&top, "top", 5, "most hits, 1..50")
+	f.StringSliceVar(&wish.DocumentIDs, "document", nil, "in documents of these ids only")
+	f.StringSliceVar(&wish.MediaTypes, "type", nil, "in documents of these media types only")
+	f.StringVar(&wish.CreatedAfter, "created-after", "", "in documents made after this time only")
+	f.StringVar(&wish.CreatedBefore, "created-before", "", "in documents made before this time only")
+	f.StringVar(&wish.UpdatedAfter, "updated-after", "", "in documents changed after this time only")
+	f.StringVar(&wish.UpdatedBefore, "updated-before", "", "in documents changed before this time only")
+	f.BoolVar(&grouped, "by-document", false, "the best hits of each document; --top counts documents")
+	f.StringVar(&wish.Cursor, "cursor", "", "the next page, as the page before names it")
 	return c
+}
+
+// hitsOf are the hits of a search, group by group if they are grouped.
+func hitsOf(found wire.SearchAnswer) []wire.Hit {
+	hits := found.Hits
+	for _, g := range found.Groups {
+		hits = append(hits, g.Hits...)
+	}
+	return hits
 }
 
 // printHits writes hits for people.
 func printHits(w io.Writer, found wire.SearchAnswer) {
-	for i, h := range found.Hits {
+	hits := hitsOf(found)
+	for i, h := range hits {
 		place := ""
 		if page := cmp.Or(h.Sentence.Page, h.Page); page > 0 {
 			place = fmt.Sprintf(", page %d", page)
@@ -237,7 +260,7 @@ func printHits(w io.Writer, found wire.SearchAnswer) {
 		}
 		_, _ = fmt.Fprintf(w, "%d. %.3f  %s%s\n   %s\n", i+1, score, clean(h.Title), place, short(strings.Join(strings.Fields(cmp.Or(h.Sentence.Text, h.Text)), " "), 300))
 	}
-	if len(found.Hits) == 0 {
+	if len(hits) == 0 {
 		_, _ = fmt.Fprintln(w, "nothing found")
 	}
 	if found.Suggestion != "" {
@@ -245,6 +268,9 @@ func printHits(w io.Writer, found wire.SearchAnswer) {
 	}
 	if found.Reranked != nil && !*found.Reranked {
 		_, _ = fmt.Fprintln(w, "(not reranked: the service failed)")
+	}
+	if found.HasMore {
+		_, _ = fmt.Fprintf(w, "(more with --cursor %s)\n", clean(string(found.NextCursor)))
 	}
 	if found.Partial {
 		_, _ = fmt.Fprintln(w, "(there may be more)")

@@ -4,8 +4,6 @@ package documents
 import (
 	"context"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -13,14 +11,8 @@ import (
 	"github.com/millweir/millweir/pkg/auth/audit"
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/taskstate"
-	"github.com/millweir/millweir/pkg/wire"
 	"github.com/millweir/millweir/services/ingest-api/gateway/views"
 	"github.com/millweir/millweir/services/ingest-api/gateway/web"
-)
-
-const (
-	defaultTopK = 10
-	maxTopK     = 50
 )
 
 // Handler reads, deletes and searches documents and knowledge bases.
@@ -93,41 +85,4 @@ func (g *Handler) listSegments(c *gin.Context, id string) error {
 	return web.List(c, "segments", func(after *web.Cursor, most int) ([]ingest.Segment, error) {
 		return g.Svc.Segments(c.Request.Context(), web.Caller(c), id, int(after.Number(-1)), most)
 	}, views.Segment, func(s ingest.Segment) web.Cursor { return web.Cursor{At: int64(s.Index)} })
-}
-
-func (g *Handler) search(c *gin.Context) error {
-	var body wire.SearchRequest
-	if err := web.ReadJSON(c, &body, false); err != nil {
-		return err
-	}
-	r := ingest.SearchRequest{Query: strings.TrimSpace(body.Query), TopK: defaultTopK}
-	if r.Query == "" {
-		return web.Errorf(web.CodeInvalidField, "query is empty").About("query")
-	}
-	if err := ingest.CheckText("query", r.Query, web.MaxQueryChars); err != nil {
-		return err
-	}
-	if body.TopK != nil {
-		r.TopK = *body.TopK
-	}
-	if err := web.Within("topK", r.TopK, 1, maxTopK); err != nil {
-		return err
-	}
-	var err error
-	if r.Mode, err = searchMode("mode", body.Mode); err != nil {
-		return err
-	}
-	if r.Base, err = ingest.CleanBase("knowledgeBase", body.KnowledgeBase); err != nil {
-		return err
-	}
-	return web.Show(c, views.Found)(g.Svc.Search(c.Request.Context(), web.Caller(c), r))
-}
-
-// searchMode is a mode that a field names; it may be missing.
-func searchMode(field, text string) (ingest.SearchMode, error) {
-	mode := ingest.SearchMode(text)
-	if mode != "" && !slices.Contains(ingest.SearchModes(), mode) {
-		return "", web.Errorf(web.CodeInvalidField, "%s is %s, allowed are %s", field, web.Shown(text), web.Join(ingest.SearchModes())).About(field)
-	}
-	return mode, nil
 }

@@ -48,9 +48,19 @@ func Hit(h ingest.SearchHit) wire.Hit {
 	}
 }
 
-func Found(f ingest.SearchResult) wire.SearchAnswer {
+// Found is a page of a search; next is the cursor behind it.
+func Found(f ingest.SearchResult, next string) wire.SearchAnswer {
 	return wire.SearchAnswer{
-		Hits: web.Each(f.Hits, Hit), Partial: f.Partial, Mode: string(f.Mode), Suggestion: wire.NullText(f.Suggestion), Reranked: f.Reranked,
+		Hits: web.Each(f.Hits, Hit), Groups: web.Each(f.Groups, group), NextCursor: wire.NullText(next), HasMore: next != "",
+		Partial: f.Partial, Mode: string(f.Mode), Suggestion: wire.NullText(f.Suggestion), Reranked: f.Reranked,
+	}
+}
+
+// group is a document with its hits; there is at least one.
+func group(hits []ingest.SearchHit) wire.HitGroup {
+	best := hits[0]
+	return wire.HitGroup{
+		DocumentID: best.DocumentID, Title: best.Title, FileName: best.FileName, Version: best.Version, Score: best.Score, Hits: web.Each(hits, Hit),
 	}
 }
 

@@ -132,11 +132,17 @@ func (p *Params) Time(name string) time.Time {
 		return time.Time{}
 	}
 	// A "+" of an offset that was not escaped arrives as a space.
-	t, err := time.Parse(time.RFC3339Nano, strings.Replace(text, " ", "+", 1))
-	if err != nil || t.Year() < 1970 || t.Year() > 9998 {
+	t, ok := ParseTime(strings.Replace(text, " ", "+", 1))
+	if !ok {
 		p.refuse(name, "parameter %s is %s, allowed is a time such as 2026-01-31T12:00:00Z", name, Shown(text))
 	}
-	return t.UTC()
+	return t
+}
+
+// ParseTime reads an RFC 3339 time of our days.
+func ParseTime(text string) (time.Time, bool) {
+	t, err := time.Parse(time.RFC3339Nano, text)
+	return t.UTC(), err == nil && t.Year() >= 1970 && t.Year() <= 9998
 }
 
 // TimeFilters are the parameters of ingest.Times.
