@@ -228,3 +228,16 @@ func TestDatabasesRankAlike(t *testing.T) {
 		}
 	})
 }
+
+// A search that nobody waits for any more ends, although all of its bytes are at hand.
+func TestASearchEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	texts, _ := generated(10, 10)
+	bytes := textindex.Build(base, texts).Bytes()
+	p, err := part.Open(t.Context(), bytes, int64(len(bytes)))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = textindex.SearchParts(ctx, []*part.Part{p}, texts[0].Text, 10, nil)
+	require.ErrorIs(t, err, context.Canceled)
+}

@@ -132,6 +132,9 @@ func (r *ranking) full() (sum float64) {
 // lookUp finds a clause's terms and how rare they are. Each variant has a rarity of its own: with that of the most frequent
 // one, a word that stands in one segment counts no more than its stem, or a bigram of it, that stands in many.
 func (r *ranking) lookUp(ctx context.Context, c *clause) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if c.Phrase && len(c.Words) > 1 {
 		return r.lookUpPhrase(ctx, c)
 	}
