@@ -164,6 +164,41 @@ func (s twice) List(ctx context.Context, base string, offset, limit int) ([]stri
 	return append(ids, ids...), err
 }
 
+// A store that returns vectors of another length, or of no length, has other values than were paid for.
+func TestValuesOfAnotherLengthAreOtherValues(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, databases["sqlite"](t))
+	w.options.Deep = true
+	for what, change := range map[string]func(v []float32) []float32{
+		"shorter": func(v []float32) []float32 { return v[:dim-1] },
+		"none":    func([]float32) []float32 { return nil },
+		"zeros":   func([]float32) []float32 { return make([]float32, dim) },
+	} {
+		e := w.evidence()
+		e.Vectors = changed{w.vectors, change}
+		found, err := fsck.Check(t.Context(), e, w.options)
+		require.NoError(t, err)
+		require.EqualValues(t, 4, found.Report.Rule("I25").Violations, what)
+		require.Contains(t, found.Report.Rule("I25").Examples[0].Problem, "has other values", what)
+		require.False(t, found.Missing[0].Held, "%s: a repair must not take them", what)
+	}
+}
+
+// changed returns other values.
+type changed struct {
+	ingest.VectorStore
+	change func(v []float32) []float32
+}
+
+func (s changed) Get(ctx context.Context, base string, ids []string, values bool) (map[string]ingest.Vector, error) {
+	rows, err := s.VectorStore.Get(ctx, base, ids, values)
+	for id, row := range rows {
+		row.Values = s.change(row.Values)
+		rows[id] = row
+	}
+	return rows, err
+}
+
 // A repair that fails says at what, and what was done before stays done.
 func TestARepairThatFailsSaysWhatItWasAt(t *testing.T) {
 	t.Parallel()
