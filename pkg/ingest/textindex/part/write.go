@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"maps"
 	"slices"
+	"strings"
 )
 
 // ChunkSize is how many bytes a writer gives at a time; the last ones are fewer.
@@ -24,8 +24,15 @@ type Builder struct {
 	lengths  []byte
 	tokens   int64
 	terms    map[string]*building
+	order    []named     // of the terms, before it is sorted
 	touched  []*building // by the segment in work
 	fresh    []building  // not in use yet
+}
+
+// named is a term with what a part says of it.
+type named struct {
+	term string
+	*building
 }
 
 // building is what a part says of one term, with its occurrences in the segment in work.
@@ -60,6 +67,7 @@ func (b *Builder) Add(s Segment, words [fields][]Word) {
 			if t == nil {
 				t = b.building()
 				b.terms[w.Term] = t
+				b.order = append(b.order, named{w.Term, t})
 			}
 			if t.counts == [fields]int{} {
 				t.last, t.field = 0, Text
@@ -127,9 +135,9 @@ func (t *building) endField() {
 // Write gives the part to sink in chunks of ChunkSize and returns its size.
 func (b *Builder) Write(sink func(chunk []byte) error) (size int64, err error) {
 	w := newWriter(sink)
-	for _, term := range slices.Sorted(maps.Keys(b.terms)) {
-		l := b.terms[term]
-		w.term(term, &l.list, b.lengths)
+	slices.SortFunc(b.order, func(a, b named) int { return strings.Compare(a.term, b.term) })
+	for _, t := range b.order {
+		w.term(t.term, &t.list, b.lengths)
 	}
 	return w.close(b.segments, b.lengths, b.tokens)
 }
