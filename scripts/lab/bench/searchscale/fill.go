@@ -5,9 +5,11 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -178,13 +180,21 @@ func multiply(ctx context.Context, places []*place, segments, of int, made fille
 			})
 		}
 		writers.Go(func() error {
-			return places[0].copyIndex(within, places[0], from, base, func(b []byte) []byte { return bytes.ReplaceAll(b, []byte(old), []byte(other)) })
+			return places[0].copyIndex(within, places[0], from, base, func(b []byte) []byte { return renumbered(b, old, other) })
 		})
 		if err := writers.Wait(); err != nil {
 			return out, err
 		}
 	}
 	return out, share(ctx, places, &out)
+}
+
+// renumbered is a part of the index whose versions have other ids, with its checksum.
+func renumbered(raw []byte, old, other string) []byte {
+	out := bytes.ReplaceAll(raw, []byte(old), []byte(other))
+	end := len(out) - crc32.Size
+	binary.LittleEndian.PutUint32(out[end:], crc32.Checksum(out[:end], crc32.MakeTable(crc32.Castagnoli)))
+	return out
 }
 
 // begin makes a base in each database.
