@@ -93,7 +93,7 @@ type Batch struct {
 	chunks        [][]byte
 }
 
-// Build analyses texts of one base; it costs about 0.1 ms of CPU a text. A version's texts come in order of their indexes.
+// Build analyses texts of one base; it costs about 0.3 ms of CPU a text of 2 KB. A version's texts come in order of their indexes.
 func Build(base string, texts []Text) *Batch {
 	b := part.NewBuilder()
 	heading, words := map[string][]part.Word{}, func(text string) []part.Word {

@@ -32,6 +32,7 @@ import (
 var statements embed.FS
 
 const (
+	database       = "search"
 	together       = 50 // documents of one transaction, and of one part of the index
 	mergeEvery     = 32 // transactions
 	chunksTogether = 16
@@ -59,7 +60,7 @@ func newPlace(ctx context.Context, name string, kind labserver.Kind, dir string,
 	url := "sqlite:" + filepath.Join(dir, "search.db")
 	if kind != "" {
 		var err error
-		if p.server, err = labserver.Start(ctx, kind, labserver.Options{Database: "search", Args: args}); err != nil {
+		if p.server, err = labserver.Start(ctx, kind, labserver.Options{Database: database, Args: args}); err != nil {
 			return nil, err
 		}
 		url = p.server.URL("")

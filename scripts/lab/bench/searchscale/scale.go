@@ -78,6 +78,11 @@ func Scale(ctx context.Context, _ *world.Bench) (out []figure.Figure, err error)
 			return out, fmt.Errorf("fill with %d segments: %w", segments, err)
 		}
 		for _, p := range places {
+			if p.server != nil && p.server.Kind == labserver.KindPostgres { // or it plans without figures until its own look
+				if err := p.server.SQL(ctx, database, "ANALYZE"); err != nil {
+					return out, err
+				}
+			}
 			figures, err := p.measure(ctx, segments, written)
 			if out = append(out, figures...); err != nil {
 				return out, fmt.Errorf("%s, %d segments: %w", p.name, segments, err)
