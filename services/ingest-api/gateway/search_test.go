@@ -139,12 +139,16 @@ func TestHostileSearches(t *testing.T) {
 func TestSearchesWithoutVectors(t *testing.T) {
 	t.Parallel()
 	searchBench(t, func(t *testing.T, b *bench, w *ingesttest.World) {
-		away := func(string) error { return ingest.Transient(ingest.CodeVector, "POST http://10.0.0.1: %w", errors.New("refused")) }
+		away := func(string) error {
+			return ingest.Transient(ingest.CodeVector, "POST http://10.0.0.1: %w", errors.New("refused"))
+		}
 		for _, part := range []string{string(ingest.CodeVector), string(ingest.CodeEmbed)} {
 			w.Vectors.Fail, w.Embed.Fail = away, nil
 			if part == string(ingest.CodeEmbed) {
 				w.Vectors.Fail = nil
-				w.Embed.Fail = func([]string) error { return ingest.Transient(ingest.CodeEmbed, "POST http://10.0.0.1: %w", errors.New("refused")) }
+				w.Embed.Fail = func([]string) error {
+					return ingest.Transient(ingest.CodeEmbed, "POST http://10.0.0.1: %w", errors.New("refused"))
+				}
 			}
 			for _, mode := range []string{"auto", "hybrid", "text"} {
 				answer := b.send(ada, http.MethodPost, searchPath, searchBody(t, "otter", mode))
