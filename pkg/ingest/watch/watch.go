@@ -46,7 +46,7 @@ func (r *Watches) Watch(ctx context.Context, c ingest.Caller, id string, after i
 	if err != nil {
 		return nil, err
 	}
-	log, err := r.store.TransitionsOf(ctx, map[string]int64{id: after}, watchLog)
+	after, log, err := r.since(ctx, id, after)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +75,19 @@ func (r *Watches) Watch(ctx context.Context, c ingest.Caller, id string, after i
 	}
 	r.add(ctx, w)
 	return w.out, nil
+}
+
+// since reads the log after a transition. One that is not in it was never sent, or was lost when the database was killed; then
+// known is 0, and the log comes from its start.
+func (r *Watches) since(ctx context.Context, id string, after int64) (known int64, log []taskstate.Transition, err error) {
+	if after > 0 {
+		log, err = r.store.TransitionsOf(ctx, map[string]int64{id: after - 1}, watchLog)
+		if err != nil || len(log) > 0 && log[0].ID == after {
+			return after, log[min(1, len(log)):], err
+		}
+	}
+	log, err = r.store.TransitionsOf(ctx, map[string]int64{id: 0}, watchLog)
+	return 0, log, err
 }
 
 // watcher is one client.

@@ -252,3 +252,40 @@ func TestSlowWatcherLosesNoChange(t *testing.T) {
 	}
 	require.Equal(t, 1+2*rounds+1, n)
 }
+
+// A killed database may have lost a transition that was shown. Who resumes after it is told the present state under the
+// transition that stands in the log, whether the lost number lies before it or behind it, and the end of a task that has ended.
+func TestAWatchResumesAfterALostTransition(t *testing.T) {
+	t.Parallel()
+	w := ingesttest.NewWorld(t, ingesttest.Options{})
+	r := ingesttest.NewReadWorld(t, w)
+	watching(t, r)
+	other := w.Upload("other")
+	a := w.Upload("one")
+	log := func() []taskstate.Transition {
+		log, err := r.Reads.Transitions(t.Context(), w.Caller, a.Task.ID, 0, 100)
+		require.NoError(t, err)
+		return log
+	}
+	first := func(after int64) ingest.TaskEvent {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		events, err := r.Watches.Watch(ctx, w.Caller, a.Task.ID, after)
+		require.NoError(t, err)
+		return next(t, events)
+	}
+	foreign, err := r.Reads.Transitions(t.Context(), w.Caller, other.Task.ID, 0, 1)
+	require.NoError(t, err)
+	for _, lost := range []int64{foreign[0].ID, 1_000_000} {
+		e := first(lost)
+		require.Equal(t, log()[0].ID, e.TransitionID)
+		require.Equal(t, taskstate.StatusQueued, e.Task.Status)
+	}
+	w.Process(a.Task.ID)
+	for _, lost := range []int64{foreign[0].ID, 1_000_000} {
+		e := first(lost)
+		require.Equal(t, log()[2].ID, e.TransitionID)
+		require.Equal(t, taskstate.StatusSucceeded, e.Task.Status)
+		require.True(t, e.Terminal)
+	}
+}

@@ -67,8 +67,8 @@ func (g *Handler) streamOver(c *gin.Context, id string, after int64) (bool, erro
 	if err != nil || !t.Status.Terminal() {
 		return false, err
 	}
-	later, err := g.Svc.Transitions(ctx, who, id, after, 1)
-	return len(later) == 0, err
+	log, err := g.Svc.Transitions(ctx, who, id, after-1, 2)
+	return len(log) == 1 && log[0].ID == after, err
 }
 
 // LastEventID is the transition to go on after; 0 when the header is not one that we sent.
