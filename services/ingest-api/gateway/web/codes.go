@@ -152,7 +152,7 @@ var Kinds = map[string]errorKind{
 	CodeUserStreams:                {http.StatusTooManyRequests, "You have too many event streams open.", "Close some, or poll the task instead."},
 	CodeUserUploads:                {http.StatusTooManyRequests, "You have too many uploads open, or they hold too many bytes.", "Wait until some have ended, then send it again."},
 	CodeTooManyStreams:             {http.StatusServiceUnavailable, "Too many event streams are open.", "Close some, or poll the task instead."},
-	CodeTimeout:                    {http.StatusGatewayTimeout, "It took too long.", "Try again; with the same Idempotency-Key nothing is taken in twice."},
+	CodeTimeout:                    {http.StatusGatewayTimeout, "It took too long.", "Try again; an upload with the same Idempotency-Key is taken in once, and a shorter query takes less time."},
 	CodeNoFolder:                   {http.StatusServiceUnavailable, "The service does not see the folder of the uploads.", "Try again in a moment; an operator sees the cause in /readyz."},
 	CodeNoResources:                {http.StatusServiceUnavailable, "The service has no file descriptors, memory or rights left for the upload.", "Try again in a moment; an operator raises the limits of the process (ulimit -n) or mends the rights of UPLOAD_DIR."},
 	CodeDiskFull:                   {http.StatusInsufficientStorage, "There is no space left for uploads.", "An operator has to free space under UPLOAD_DIR."},
