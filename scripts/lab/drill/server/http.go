@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -35,7 +36,14 @@ func ChromaFaults(ctx context.Context, s *stage.Stage) (string, error) {
 			if reason, err = wrongDimension(ctx, c, want); err != nil {
 				return err
 			}
+			known, err := visibleText(ctx, c)
+			if err != nil {
+				return err
+			}
 			if err := c.Chroma.Kill(ctx); err != nil {
+				return err
+			}
+			if err := searchesWithoutVectors(ctx, c, known); err != nil {
 				return err
 			}
 			await.Pause(ctx, s.Load/3)
@@ -75,6 +83,35 @@ func ChromaFaults(ctx context.Context, s *stage.Stage) (string, error) {
 				(s.Load / 3).Seconds(), met, reason, attempts), err
 		},
 	}.Run(ctx, s)
+}
+
+// visibleText uploads a text and waits until it is visible.
+func visibleText(ctx context.Context, c *stage.Cluster) (apiclient.Doc, error) {
+	doc := apiclient.Text(2_000_001, stage.DocBytes)
+	task, err := c.Client.Upload(ctx, doc)
+	if err == nil {
+		_, err = c.Client.Await(ctx, task.TaskID, taskstate.StatusSucceeded, stage.LiveLimit, 50*time.Millisecond)
+	}
+	return doc, err
+}
+
+// searchesWithoutVectors searches while Chroma is away: the words are found in every mode that looks for words, and a search of
+// vectors alone is told so.
+func searchesWithoutVectors(ctx context.Context, c *stage.Cluster, doc apiclient.Doc) error {
+	for _, mode := range []string{"auto", "hybrid", "text"} {
+		hits, err := c.Client.SearchBy(ctx, mode, "", doc.Mark, 1)
+		if err != nil {
+			return fmt.Errorf("search (%s) without Chroma: %w", mode, err)
+		}
+		if len(hits) != 1 || hits[0].FileName != doc.Name {
+			return fmt.Errorf("search (%s) without Chroma does not find %s: %v", mode, doc.Name, hits)
+		}
+	}
+	var refused *apiclient.StatusError
+	if _, err := c.Client.SearchBy(ctx, "vector", "", doc.Mark, 1); !errors.As(err, &refused) || refused.Status != http.StatusServiceUnavailable {
+		return fmt.Errorf("search (vector) without Chroma is not 503: %w", err)
+	}
+	return nil
 }
 
 // wrongDimension uploads into a base whose collection was filled by another model: DEAD at once, with a reason.
