@@ -31,7 +31,7 @@ const (
 //go:embed queries/*.sql
 var queries embed.FS
 
-// Authenticate answers who holds the secret. What cannot be a key is refused without a look-up.
+// Authenticate returns who holds the secret. What cannot be a key is refused without a look-up.
 // Errors: ErrInvalidKey; ErrUnavailable of taskstate (wrapped) when the database does not answer.
 func (k *Keys) Authenticate(ctx context.Context, secret string) (Principal, error) {
 	if err := CheckShape(secret); err != nil {

@@ -27,7 +27,7 @@ const (
 // everywhere is the name of all points.
 const everywhere = "*"
 
-// ErrInjected is what Fault answers at a point armed with error.
+// ErrInjected is what Fault returns at a point armed with error.
 var ErrInjected = errors.New("injected by " + variable)
 
 // plan is what the environment asks for.
@@ -85,7 +85,7 @@ func parse(text string) (plan, error) {
 // Point is a moment at which the process may be killed, stopped or held up.
 func Point(name string) { _ = Fault(name) }
 
-// Fault is Point where the next effect may fail as well: it answers the error to return.
+// Fault is Point where the next effect may fail as well: it returns the error.
 func Fault(name string) error {
 	p := armed()
 	mu.Lock()

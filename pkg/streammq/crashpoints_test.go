@@ -347,7 +347,7 @@ func firstWrong(texts ...string) string {
 	return ""
 }
 
-// at plays a move with a cut at the n-th command; it answers what is wrong, and whether the move got so far.
+// at plays a move with a cut at the n-th command; it returns what is wrong, and whether the move got so far.
 func (m move) at(t testing.TB, home home, n int, executed bool) (wrong string, reached bool, names []string) {
 	t.Helper()
 	r := newRigIn(t, home)

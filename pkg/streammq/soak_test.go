@@ -247,7 +247,7 @@ func (s *soak) check(ctx context.Context, client rueidis.Client) {
 	}
 }
 
-// saw looks at one run; it answers what is wrong with it.
+// saw looks at one run; it returns what is wrong with it.
 func (s *soak) saw(text string) string {
 	var d Delivery
 	if err := json.Unmarshal([]byte(text), &d); err != nil {

@@ -72,7 +72,7 @@ type finishTx struct {
 
 // finishBatch commits outcomes, as often as the database needs, and then does what follows from them.
 func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
-	// In the order of locks, in which the store answers too.
+	// In the order of locks, in which the store returns them too.
 	slices.SortFunc(batch, func(a, b outcome) int { return cmp.Compare(a.h.Task.ID, b.h.Task.ID) })
 	n := len(batch)
 	f := &finishTx{r: r, byID: make(map[string]outcome, n), types: make(map[string]string, n), payloads: make(map[string]any, n)}

@@ -52,7 +52,7 @@ func TestRecordsEndWithTheOutcome(t *testing.T) {
 	})
 }
 
-// What a claim answers lets the offset move on, also for the row's own record.
+// What a claim returns lets the offset move on, also for the row's own record.
 func TestRecordsEndWithTheAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTopicWorld(t)

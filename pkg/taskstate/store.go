@@ -170,7 +170,7 @@ type Beat struct {
 // deadlocks and serialization failures are retried inside, an unknown COMMIT is read back before anything is repeated.
 // Errors: ErrUnavailable (wrapped, with the cause) when the database does not answer; what hooks returned, as it is.
 type Store interface {
-	// Submit runs prepare and inserts the tasks that it answers as QUEUED, with their first transitions.
+	// Submit runs prepare and inserts the tasks that it returns as QUEUED, with their first transitions.
 	// It returns the tasks as written. ErrDuplicateKey when (user_id, idempotency_key) exists.
 	Submit(ctx context.Context, prepare PrepareFunc) ([]Task, error)
 	// Apply locks the tasks of b in id order, asks b.Decide and writes the changes with their transitions.
@@ -178,7 +178,7 @@ type Store interface {
 	Apply(ctx context.Context, b Batch) ([]Outcome, error)
 	// Sweep locks at most s.Limit rows of one status in wake_at order that no other transaction has locked, and goes on as Apply.
 	Sweep(ctx context.Context, s Sweep) ([]Outcome, error)
-	// Heartbeat renews leases and writes progress in one statement for all beats, one for each when a row is locked; it answers the ids whose claim is lost.
+	// Heartbeat renews leases and writes progress in one statement for all beats, one for each when a row is locked; it returns the ids whose claim is lost.
 	Heartbeat(ctx context.Context, lease time.Duration, beats []Beat) (lost []string, err error)
 	// WithClaims runs f in a transaction that is opened by locking the tasks of claims, in id order, under their holders'
 	// predicates (id, status RUNNING, fence, timeline). f is told for each of them whether its predicate holds, and must write

@@ -11,7 +11,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// lockFunc locks the rows of a batch and answers them in id order (Sweep: in wake order) with the database's moment.
+// lockFunc locks the rows of a batch and returns them in id order (Sweep: in wake order) with the database's moment.
 type lockFunc func(ctx context.Context, tx taskstate.Tx) (taskstate.DBClock, []taskstate.Task, error)
 
 // batch is one transaction of Apply or Sweep. Its results are those of the attempt that counted.

@@ -280,7 +280,7 @@ func (q *sequenceRun) same(rt *rapid.T, want, got []taskstate.Outcome, refuse st
 	}
 }
 
-// errRefused is what the hook of a call answers.
+// errRefused is what the hook of a call returns.
 var errRefused = errors.New("the hook refuses")
 
 // refusing is a hook that refuses a change of one task.

@@ -1,7 +1,7 @@
 // Package taskstore keeps tasks in MySQL, MariaDB, Postgres or SQLite: one implementation of taskstate.Database
 // over pkg/sqldb, which has the transactions, the drivers and the migrations.
 //
-// Every write is one transaction (design D2, D9): lock the rows in id order, which also answers the database's
+// Every write is one transaction (design D2, D9): lock the rows in id order, which also returns the database's
 // clock and the epoch; let the caller's pure functions decide; write all changes with one UPDATE whose
 // predicate names what each row must still say; run the caller's own SQL; write the log with one INSERT … SELECT
 // from the rows; read the instant of the UPDATE; COMMIT. The number of statements does not depend on the size of the

@@ -160,7 +160,7 @@ type againError struct{ cause error }
 
 func (e *againError) Error() string { return e.cause.Error() }
 
-// Unwrap also answers sqldb.ErrConflict, which classOf takes for a reason to run again.
+// Unwrap also returns sqldb.ErrConflict, which classOf takes for a reason to run again.
 func (e *againError) Unwrap() []error { return []error{sqldb.ErrConflict, e.cause} }
 
 // validate refuses a task that not every dialect could keep as it is.

@@ -12,7 +12,7 @@ import (
 )
 
 // TestSubmitOfManyIsOneTransaction takes more tasks at once than one statement does, in another order than their ids',
-// and compares the tasks that it answers with the rows.
+// and compares the tasks that it returns with the rows.
 func TestSubmitOfManyIsOneTransaction(t *testing.T) {
 	t.Parallel()
 	for name, config := range databases {

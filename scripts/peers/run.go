@@ -36,7 +36,7 @@ type options struct {
 	profile bool
 }
 
-// run measures, or writes the page; it answers the exit code.
+// run measures, or writes the page; it returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var o options
 	flags := flag.NewFlagSet("peers", flag.ContinueOnError)

@@ -75,7 +75,7 @@ type Event struct {
 	Times  int // how often; 0 counts as 1
 }
 
-// Note answers the function that writes an event in an open transaction.
+// Note returns the function that writes an event in an open transaction.
 func (l *Log) Note(e Event) taskstate.TxFunc {
 	return func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
 		return l.insert(ctx, tx, m, e)

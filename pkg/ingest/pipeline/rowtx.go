@@ -96,7 +96,7 @@ func (w *Worker) rowsTogether(ctx context.Context, b *batcher.Batch[*rowTask]) e
 	return nil
 }
 
-// write is the inside of the transaction. It may run again from its start, so what it answers begins anew; a part that is
+// write is the inside of the transaction. It may run again from its start, so what it returns begins anew; a part that is
 // refused has written nothing.
 func (x *rowTransaction) write(ctx context.Context, tasks []*rowTask, held []bool) error {
 	var wanted []*rowTask

@@ -16,7 +16,7 @@ import (
 // marking removes rows and says which of their vectors may be deleted.
 type marking struct{ *Sweeper }
 
-// markRows removes the rows that read answers, under the document's lock. Vectors of theirs that no open or visible version holds,
+// markRows removes the rows that read returns, under the document's lock. Vectors of theirs that no open or visible version holds,
 // and whose birth is closed, are marked for deletion in the same transaction: from now on SQL names them as garbage.
 func (a marking) markRows(ctx context.Context, document, base string, read func(context.Context, taskstate.Tx) ([]catalog.NamedRow, error)) (int, error) {
 	n := 0

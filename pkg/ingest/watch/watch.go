@@ -293,7 +293,7 @@ func (r *Watches) closeAll() {
 	}
 }
 
-// look reads all watched tasks and serves their watchers; it answers how many tasks are watched.
+// look reads all watched tasks and serves their watchers; it returns how many tasks are watched.
 // An error is logged and the next look tries again.
 func (r *Watches) look(ctx context.Context) int {
 	ids := r.ids()

@@ -12,7 +12,7 @@
 //   - Publish: one XADD. Died before it: the row's promise (D5) adds it again.
 //   - Read: the owner's script (XREADGROUP or XCLAIM under its epoch) makes entries pending for the member. Died after it, or
 //     the partition was lost: the next owner is given all that is pending, in the order of the ids, whoever has it, and the
-//     claim answers: QUEUED runs, RUNNING elsewhere is busy and RETRYING not due, both left alone as the row's own entry.
+//     claim returns: QUEUED runs, RUNNING elsewhere is busy and RETRYING not due, both left alone as the row's own entry.
 //   - Rebalance while a task runs: as that. The old owner still acknowledges the entry when its task ends.
 //   - Adopt (retry or takeover by any process): XCLAIM to it. Died after it: the entry is pending with a member that does not
 //     own the partition, and comes to the next owner, or is settled by its idle time.

@@ -148,7 +148,7 @@ func (x *Table) Held(id string, token taskstate.Token) bool {
 	return t.Status == taskstate.StatusRunning && token == taskstate.Token{Epoch: x.Epoch, Fence: t.Fence}
 }
 
-// RenewEpoch starts a new history at an instant and ends every lease; it answers how many.
+// RenewEpoch starts a new history at an instant and ends every lease; it returns how many.
 func (x *Table) RenewEpoch(epoch int64, at time.Time) (leases int64) {
 	x.Epoch = epoch
 	for id, t := range x.tasks {

@@ -45,7 +45,7 @@ type report struct {
 	Figures []figure.Figure `json:"figures"`
 }
 
-// bench is one measurement; it answers its figures.
+// bench is one measurement; it returns its figures.
 type bench struct {
 	name  string
 	what  string

@@ -94,7 +94,7 @@ func (p *Proc) Wait(ctx context.Context) (int, error) {
 	}
 }
 
-// Stop is SIGTERM; it answers the exit code, or ErrTimeout after limit (the process is then killed).
+// Stop is SIGTERM; it returns the exit code, or ErrTimeout after limit (the process is then killed).
 func (p *Proc) Stop(ctx context.Context, limit time.Duration) (int, error) {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return 0, err

@@ -60,7 +60,7 @@ func metered(t *testing.T, s *site) (string, *meteredListener) {
 	return server.Addr(), meter
 }
 
-// flood sends a head and then as much of a body as the other side takes, up to limit; it answers the status of the answer.
+// flood sends a head and then as much of a body as the other side takes, up to limit; it returns the status of the answer.
 func flood(t *testing.T, addr, head string, limit int64) int {
 	t.Helper()
 	var d net.Dialer

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	labserver.Main(m, func() error { return goleak.Find(goleak.IgnoreTopFunction(labserver.Watcher)) })
 }
 
-// gatewayOn serves over a MariaDB and a Redis of the test's own, with keys; it answers the URL and a user's and an operator's key.
+// gatewayOn serves over a MariaDB and a Redis of the test's own, with keys; it returns the URL and a user's and an operator's key.
 func gatewayOn(t *testing.T) (url, user, operator string) {
 	t.Helper()
 	return serve(t, map[string]string{

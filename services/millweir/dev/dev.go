@@ -78,7 +78,7 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
-// Run is `millweir dev`; it answers the exit code.
+// Run is `millweir dev`; it returns the exit code.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args)
 	if err != nil {

@@ -49,7 +49,7 @@ func (o *output) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// start runs the all-in-one over a data folder until the returned stop, which answers its exit code.
+// start runs the all-in-one over a data folder until the returned stop, which returns its exit code.
 func start(t *testing.T, data string) (url string, stop func() int) {
 	t.Helper()
 	for _, name := range []string{"UPLOAD_DIR", "VECTOR_DIR", "VECTOR_STORE", "AUTH_MODE", "DATABASE_URL", "REDIS_URL", "INGEST_QUEUE", "KAFKA_BOOTSTRAP_SERVERS", "HTTP_ADDR", "OPERATOR_ADDR"} {

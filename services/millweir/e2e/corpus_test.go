@@ -60,7 +60,7 @@ func requireDead(t *testing.T, v task, codes []string) {
 	require.NotContains(t, v.LastError+v.ErrorMessage, "/uploads")
 }
 
-// requireOutcome sends a file and checks that it comes to what the sample says; it answers the task, if there is one.
+// requireOutcome sends a file and checks that it comes to what the sample says; it returns the task, if there is one.
 func requireOutcome(t *testing.T, c *client, s sample, content []byte) task {
 	t.Helper()
 	c.newBase("kb " + s.File) // of its own, so that equal sentences of other samples are not in the way

@@ -147,7 +147,7 @@ func startDev(t *testing.T, env ...string) (*program, *client) {
 	return p, newClient(t, p.printed(`ready (http://\S+)`))
 }
 
-// run ends by itself; it answers exit code and output.
+// run ends by itself; it returns exit code and output.
 func run(t *testing.T, name string, env []string, args ...string) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)

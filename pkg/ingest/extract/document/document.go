@@ -9,7 +9,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 )
 
-// The media types that Detect answers.
+// The media types that Detect returns.
 const (
 	TypePDF      = "application/pdf"
 	TypeDOCX     = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"

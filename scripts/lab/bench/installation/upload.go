@@ -176,7 +176,7 @@ const uploadRole = "upload-part"
 // IsUploadPart reports whether the arguments name a part.
 func IsUploadPart(args []string) bool { return len(args) > 2 && args[1] == uploadRole }
 
-// RunUploadPart runs the part that the arguments name; it answers the exit code.
+// RunUploadPart runs the part that the arguments name; it returns the exit code.
 func RunUploadPart(args []string, stdout, stderr io.Writer) int {
 	part := map[string]func(args []string, stdout io.Writer) error{"load": uploadLoad, "plain": plainHandlers}[args[2]]
 	if part == nil {

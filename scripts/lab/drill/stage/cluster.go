@@ -198,7 +198,7 @@ func Summary(r *apiclient.Record) string {
 		len(r.Accepted), r.Unknown, r.Busy, len(r.Maybe))
 }
 
-// Background runs a load until the returned function is called, which answers its record, each time the same.
+// Background runs a load until the returned function is called, which returns its record, each time the same.
 func Background(ctx context.Context, l apiclient.Load) (stop func() *apiclient.Record) {
 	var r *apiclient.Record
 	end := await.Beside(ctx, func(ctx context.Context) error { r = l.Run(ctx); return nil })

@@ -42,7 +42,7 @@ var (
 // Least is how many documents the stage's load must bring in.
 func (s *Stage) Least() int { return int(s.Load.Seconds()) * leastAccepted }
 
-// Rounds repeats a fault until the stage's load is over; it answers how often.
+// Rounds repeats a fault until the stage's load is over; it returns how often.
 func (s *Stage) Rounds(ctx context.Context, fault func(round int) error) (n int, err error) {
 	for end := time.Now().Add(s.Load); time.Now().Before(end) && ctx.Err() == nil && err == nil; n++ {
 		err = fault(n)
