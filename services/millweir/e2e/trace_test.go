@@ -42,12 +42,13 @@ func TestAnUploadIsOneTreeOfSpans(t *testing.T) {
 	gateway := func(p *program) *client {
 		return newClient(t, "http://"+p.printed(`"gateway: listening".*?"addr":"([^"]+)"`))
 	}
-	ids := map[string]string{ // the task of each way
-		"kafka": gateway(programs[0]).accepted("kafka.txt", prose("basalt", 2)).TaskID,
-		"redis": gateway(programs[1]).accepted("redis.txt", prose("gabbro", 2)).TaskID,
-	}
-	for _, id := range ids {
-		require.Equal(t, "SUCCEEDED", gateway(programs[0]).ended(id).Status)
+	ids := map[string]string{} // the task of each way
+	for way, upload := range map[string]func() string{
+		"kafka": func() string { return gateway(programs[0]).accepted("kafka.txt", prose("basalt", 2)).TaskID },
+		"redis": func() string { return gateway(programs[1]).accepted("redis.txt", prose("gabbro", 2)).TaskID },
+	} { // one after the other: runs beside each other share transactions, whose statements are in the tree of one of them
+		ids[way] = upload()
+		require.Equal(t, "SUCCEEDED", gateway(programs[0]).ended(ids[way]).Status)
 	}
 	for _, p := range programs {
 		p.stop() // the last spans go out
