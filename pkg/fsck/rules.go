@@ -40,7 +40,7 @@ var rules = []rule{
 	{"I34", "the counts of /internal/tasks/stats are those of SQL", "", false},
 	{"I35", "a watcher sees a part of the log in its order, to the end, and nothing twice with another content", "", false},
 	{"I36", "no message, error or log line holds a secret", "", false},
-	{"I37", "each visible segment is in the full-text index of its base with the hash of its text, the index has nothing else of a visible version, and its parts are whole", "", true},
+	{"I37", "each visible segment is in the full-text index of its base with the hash of its text, and the parts of the index are whole", "", true},
 	{"L1", "at rest every task is terminal, SUSPENDED, or RETRYING with a due time ahead", "", false},
 	{"L2", "no lease stays expired for longer than a lease and a look of the recovery", "", false},
 	{"L3", "no event waits longer than a relay takes; at rest the outbox is drained", "", false},
