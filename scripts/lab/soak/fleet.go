@@ -101,11 +101,12 @@ func (m *member) kill() error {
 	return m.start()
 }
 
-// stop is SIGTERM and a new start; a process that does not end in order is an error.
+// stop is SIGTERM and a new start; a process that does not end in order is an error. One that has said nothing yet does not
+// listen to signals either: the kernel ends it.
 func (m *member) stop(ctx context.Context) error {
 	code, err := m.proc.Stop(context.WithoutCancel(ctx), stopLimit)
-	if err == nil && code != 0 {
-		err = fmt.Errorf("%s ended with %d after SIGTERM; end of %s:\n%s", m.proc.Name, code, m.proc.Log, m.proc.Tail(12))
+	if said := m.proc.Tail(12); err == nil && code != 0 && (code != -1 || said != "") {
+		err = fmt.Errorf("%s ended with %d after SIGTERM; end of %s:\n%s", m.proc.Name, code, m.proc.Log, said)
 	}
 	return errors.Join(err, m.start())
 }
