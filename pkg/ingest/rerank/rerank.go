@@ -106,11 +106,7 @@ func New(cfg Config, reg prometheus.Registerer) (*Reranker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	header := http.Header{"User-Agent": {"millweir"}}
-	if cfg.APIKey != "" {
-		header.Set("Authorization", "Bearer "+cfg.APIKey)
-	}
-	client, err := rest.New(cfg.BaseURL, header, cfg.APIKey)
+	client, err := rest.NewBearer(cfg.BaseURL, cfg.APIKey)
 	if err != nil {
 		return nil, fmt.Errorf("RERANK_BASE_URL: %w", err)
 	}

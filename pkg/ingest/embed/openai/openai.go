@@ -56,11 +56,7 @@ func New(cfg Config) (*Embedder, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	header := http.Header{"User-Agent": {"millweir"}}
-	if cfg.APIKey != "" {
-		header.Set("Authorization", "Bearer "+cfg.APIKey)
-	}
-	client, err := rest.New(cfg.BaseURL, header, cfg.APIKey)
+	client, err := rest.NewBearer(cfg.BaseURL, cfg.APIKey)
 	if err != nil {
 		return nil, fmt.Errorf("EMBEDDING_BASE_URL: %w", err)
 	}

@@ -92,6 +92,15 @@ type Client struct {
 	tracer  trace.Tracer
 }
 
+// NewBearer is New for a service that takes a key as bearer token; key may be empty.
+func NewBearer(base, key string) (*Client, error) {
+	header := http.Header{"User-Agent": {"millweir"}}
+	if key != "" {
+		header.Set("Authorization", "Bearer "+key)
+	}
+	return New(base, header, key)
+}
+
 // New returns a client for base, an absolute http or https URL; a query in it is sent with every call.
 // header is sent with every call too, e.g. Authorization; secrets are never shown in an error, whoever says them.
 func New(base string, header http.Header, secrets ...string) (*Client, error) {
