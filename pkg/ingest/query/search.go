@@ -326,14 +326,8 @@ func (s *nearest) join(ctx context.Context, hits []ingest.Hit) (res ingest.Searc
 		visible bool
 		hit     ingest.SearchHit
 	}
-	rows, err := sqldb.ReadAll(ctx, s.r.store, "join hits", s.r.q.List("SearchJoin", len(hits))+s.filter.Text, args, func(rows *sql.Rows) (row, error) {
-		var x row
-		var visible int
-		var path string
-		var breaks sql.NullString
-		err := rows.Scan(&x.id, &visible, &x.hit.DocumentID, &x.hit.Title, &x.hit.FileName, &x.hit.Version,
-			&x.hit.SegmentIndex, &x.hit.Page, &breaks, &path, &x.hit.Text)
-		x.visible, x.hit.HeadingPath, x.hit.PageBreaks = visible == 1, headings(path), pageBreaks(breaks)
+	rows, err := sqldb.ReadAll(ctx, s.r.store, "join hits", s.r.q.List("SearchJoin", len(hits))+s.filter.Text, args, func(rows *sql.Rows) (x row, err error) {
+		x.hit, x.visible, err = scanHit(rows, &x.id)
 		return x, err
 	})
 	if err != nil {
@@ -358,4 +352,15 @@ func (s *nearest) join(ctx context.Context, hits []ingest.Hit) (res ingest.Searc
 		delete(byID, h.ID)
 	}
 	return res, switched, nil
+}
+
+// scanHit reads a row that SearchJoin or TextJoin returns: some columns of the statement's own, then whether the segment is visible,
+// and what a hit shows of it.
+func scanHit(rows *sql.Rows, own ...any) (h ingest.SearchHit, visible bool, err error) {
+	var path string
+	var breaks sql.NullString
+	var shown int
+	err = rows.Scan(append(own, &shown, &h.DocumentID, &h.Title, &h.FileName, &h.Version, &h.SegmentIndex, &h.Page, &breaks, &path, &h.Text)...)
+	h.HeadingPath, h.PageBreaks = headings(path), pageBreaks(breaks)
+	return h, shown == 1, err
 }

@@ -114,13 +114,8 @@ func (s *searching) textRows(ctx context.Context, since time.Time, matches []tex
 	}
 	args = append(args, s.filter.Args...)
 	rows, err := sqldb.ReadAll(ctx, s.r.store, "join hits", s.r.q.Any("TextJoin", len(matches))+s.filter.Text, args, func(rows *sql.Rows) (x textRow, err error) {
-		var visible int
-		var path string
-		var breaks sql.NullString
-		err = rows.Scan(&x.version, &x.index, &x.hash, &visible, &x.hit.DocumentID, &x.hit.Title, &x.hit.FileName, &x.hit.Version,
-			&x.hit.Page, &breaks, &path, &x.hit.Text)
-		x.version, x.visible = strings.TrimSpace(x.version), visible == 1
-		x.hit.SegmentIndex, x.hit.HeadingPath, x.hit.PageBreaks = x.index, headings(path), pageBreaks(breaks)
+		x.hit, x.visible, err = scanHit(rows, &x.version, &x.hash)
+		x.version, x.index = strings.TrimSpace(x.version), x.hit.SegmentIndex
 		return x, err
 	})
 	out := make(map[textKey]textRow, len(rows))

@@ -163,8 +163,8 @@ SELECT s.vector_id, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_
 -- name: TextJoin
 -- Every segment that the text index named, joined with what is visible now. Rows of versions closed since the search began come
 -- too: they say that a switch happened meanwhile.
-SELECT s.version_id, s.segment_index, s.text_hash, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
-       d.id, d.title, d.file_name, s.version, s.page, s.page_breaks, s.heading_path, s.content
+SELECT s.version_id, s.text_hash, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
+       d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content
   FROM knowledge_segment s
   JOIN knowledge_document d ON d.id = s.document_id
   JOIN document_version v ON v.id = s.version_id
