@@ -110,7 +110,9 @@ func (s *searching) findIn(ctx context.Context, mode ingest.SearchMode, depth in
 	case ingest.SearchText:
 		return s.text(ctx, depth)
 	case ingest.SearchVector:
-		return s.vectors(ctx, depth)
+		f, err := s.vectors(ctx, depth)
+		f.mark = textindex.Results{}.Highlighter(s.query)
+		return f, err
 	default:
 		return s.both(ctx, depth)
 	}
@@ -179,7 +181,7 @@ func (s *searching) vectors(ctx context.Context, depth int) (found, error) {
 	for i := range res.Hits {
 		res.Hits[i].VectorScore = new(res.Hits[i].Score)
 	}
-	return first(res, textindex.Results{}.Highlighter(s.query), depth), err
+	return first(res, nil, depth), err
 }
 
 // nearest looks for the k vectors nearest to the query.
