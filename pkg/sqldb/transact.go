@@ -27,8 +27,8 @@ const (
 	resolveTime = 20 * time.Second
 )
 
-// ErrConflict says that a locked row was not as it was read: it cannot happen, and the transaction is run again.
-var ErrConflict = errors.New("rows changed under their locks")
+// ErrConflict says that a row was not as it was read: the transaction is run again. Of a locked row it cannot happen.
+var ErrConflict = errors.New("rows are not as they were read")
 
 // unknownError says that a COMMIT got no answer.
 type unknownError struct{ cause error }

@@ -76,15 +76,20 @@ func (r *Runner) finishBatch(ctx context.Context, batch []outcome) {
 	slices.SortFunc(batch, func(a, b outcome) int { return cmp.Compare(a.h.Task.ID, b.h.Task.ID) })
 	n := len(batch)
 	f := &finishTx{r: r, byID: make(map[string]outcome, n), types: make(map[string]string, n), payloads: make(map[string]any, n)}
-	ids := make([]string, n)
+	b := taskstate.Batch{IDs: make([]string, n), Scope: taskstate.System(), Decide: f.decide, OnTransition: f.onTransition, Held: make([]taskstate.Task, n)}
 	for i, o := range batch {
 		id := o.h.Task.ID
-		ids[i], f.byID[id], f.types[id] = id, o, o.h.Task.Type
+		b.IDs[i], f.byID[id], f.types[id] = id, o, o.h.Task.Type
 		if o.sort == outcomeSuccess {
 			f.payloads[id] = o.result.Payload
 		}
+		if o.sort == outcomeSuccess && r.decider(o.h.Task.Type) != nil {
+			b.Held = nil // it locks documents, and tasks come first
+		} else if b.Held != nil {
+			b.Held[i] = o.h.Task
+		}
 	}
-	outs, err := r.commit(below(ctx, batch), f, taskstate.Batch{IDs: ids, Scope: taskstate.System(), Decide: f.decide, OnTransition: f.onTransition})
+	outs, err := r.commit(below(ctx, batch), f, b)
 	if err != nil { // the stop has no more time: their leases end them
 		r.health.Warn(ctx, "runner: outcomes left to their leases", err, slog.Int("tasks", len(batch)))
 		for _, o := range batch {
@@ -139,7 +144,9 @@ func (r *Runner) commit(ctx context.Context, f *finishTx, b taskstate.Batch) ([]
 		if err == nil {
 			return outs, nil
 		}
-		f.unsure = f.unsure || errors.Is(err, taskstate.ErrOutcomeUnknown)
+		if errors.Is(err, taskstate.ErrOutcomeUnknown) {
+			f.unsure, b.Held = true, nil // the rows say what became of it
+		}
 		err = fmt.Errorf("finish %d tasks: %w", len(b.IDs), err)
 		r.health.Warn(ctx, "runner: commit outcomes", err)
 		timer := time.NewTimer(wait.Next())
@@ -152,7 +159,7 @@ func (r *Runner) commit(ctx context.Context, f *finishTx, b taskstate.Batch) ([]
 	}
 }
 
-// decide asks the kinds about successes and the state machine about everything else.
+// decide asks the deciders about their successes and the state machine about everything else.
 func (f *finishTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, tasks []taskstate.Task) ([]taskstate.Decision, error) {
 	f.epoch = m.Epoch
 	out := make([]taskstate.Decision, len(tasks))
@@ -162,7 +169,7 @@ func (f *finishTx) decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBCl
 		o := f.byID[t.ID]
 		at[t.ID] = i
 		h := o.h.Holder(f.r.cfg.Process)
-		if o.sort == outcomeSuccess && h.Holds(m, t) {
+		if o.sort == outcomeSuccess && h.Holds(m, t) && f.r.decider(t.Type) != nil {
 			dones[t.Type] = append(dones[t.Type], Done{Task: t, Holder: h, Result: o.result})
 			continue
 		}
@@ -200,7 +207,7 @@ func (f *finishTx) simple(m taskstate.DBClock, t taskstate.Task, h taskstate.Hol
 		return taskstate.HandBack(m, t, h, o.message)
 	case outcomeSuspend:
 		return taskstate.SuspendHeld(m, t, h, o.message)
-	case outcomeSuccess: // its claim is lost
+	case outcomeSuccess:
 	}
 	return taskstate.Succeed(m, t, h, o.result.Output, o.message)
 }
@@ -209,7 +216,7 @@ func (f *finishTx) simple(m taskstate.DBClock, t taskstate.Task, h taskstate.Hol
 func (r *Runner) decideDone(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, typ string, dones []Done) ([]taskstate.Decision, error) {
 	var ds []taskstate.Decision
 	err := guard(func() (err error) {
-		ds, err = r.handler(typ).Decide(ctx, tx, m, dones)
+		ds, err = r.decider(typ).Decide(ctx, tx, m, dones)
 		return err
 	})
 	if err != nil {

@@ -40,7 +40,7 @@ func (j Job) EffectKey() string { return j.Task.ID + ":" + strconv.FormatInt(j.T
 // Result is how a job ended. Exactly one of Err and success: with Err nil the task succeeded.
 type Result struct {
 	Err     error           // classified by Handler.Classify; context errors after a stop mean "hand back"
-	Payload any             // what Handler.Decide and Handler.OnTransition need to know of a success; may be nil
+	Payload any             // what Decider.Decide and Handler.OnTransition need to know of a success; may be nil
 	Output  json.RawMessage // the task's result column; may be nil
 	Message string          // for the audit row
 }
@@ -73,11 +73,16 @@ type Handler interface {
 	Handle(ctx context.Context, job Job) Result
 	// Classify turns an error of Handle into what the state machine needs.
 	Classify(err error) taskstate.Failure
-	// Decide decides on jobs that ended well, inside their finish transaction; dones are those whose claim still holds.
-	// It may read and lock documents through tx, in id order. Usually taskstate.Succeed or taskstate.Withdraw.
-	Decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, dones []Done) ([]taskstate.Decision, error)
 	// OnTransition writes what belongs to changes of any kind (claims, failures, deaths, successes, hand-backs) in their transaction.
 	// changed has changes of status only, all of this kind's type; reservations and marks are not among them.
 	// payloads has Result.Payload by task id for the jobs that ended well.
 	OnTransition(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision, payloads map[string]any) error
+}
+
+// Decider is a Handler for whose tasks success is not all that may follow from a run that ended well.
+type Decider interface {
+	Handler
+	// Decide decides on jobs that ended well, inside their finish transaction; dones are those whose claim still holds.
+	// It may read and lock documents through tx, in id order. Usually taskstate.Succeed or taskstate.Withdraw.
+	Decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, dones []Done) ([]taskstate.Decision, error)
 }

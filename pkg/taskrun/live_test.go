@@ -100,14 +100,6 @@ func (work) Classify(err error) taskstate.Failure {
 	return taskstate.Failure{Code: "TEST", Cause: err.Error(), Message: "it failed"}
 }
 
-func (work) Decide(_ context.Context, _ taskstate.Tx, m taskstate.DBClock, dones []taskrun.Done) ([]taskstate.Decision, error) {
-	out := make([]taskstate.Decision, len(dones))
-	for i, d := range dones {
-		out[i] = taskstate.Succeed(m, d.Task, d.Holder, d.Result.Output, "")
-	}
-	return out, nil
-}
-
 func (work) OnTransition(context.Context, taskstate.Tx, taskstate.DBClock, []taskstate.Decision, map[string]any) error {
 	return nil
 }

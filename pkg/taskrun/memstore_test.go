@@ -144,6 +144,11 @@ func (s *memStore) Apply(ctx context.Context, b taskstate.Batch) ([]taskstate.Ou
 		}
 	}
 	slices.SortFunc(tasks, func(a, b taskstate.Task) int { return strings.Compare(a.ID, b.ID) })
+	if slices.EqualFunc(tasks, b.Held, func(row, held taskstate.Task) bool {
+		return row.ID == held.ID && row.Status == held.Status && row.Fence == held.Fence && row.LeaseOwner == held.LeaseOwner
+	}) {
+		tasks = b.Held
+	}
 	byID, err := s.write(ctx, tasks, b.Decide, b.OnTransition)
 	s.mu.Unlock()
 	if err == nil {
@@ -223,6 +228,9 @@ func (s *memStore) write(ctx context.Context, tasks []taskstate.Task, decide tas
 				return nil, fmt.Errorf("change of %s: %s → %s for %s is not legal", c.TaskID, c.From, c.To, c.Reason)
 			}
 			o.After = render(tasks[i], c, m.Now)
+			if c.Progress == tasks[i].Progress { // a heartbeat may have written more than a holder's copy says
+				o.After.Progress = s.rows[c.TaskID].Progress
+			}
 			changed = append(changed, d)
 		}
 		out[d.TaskID] = o

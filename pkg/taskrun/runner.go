@@ -177,6 +177,12 @@ func (r *Runner) owner() string {
 // handler returns who does tasks of a type; nil: nobody.
 func (r *Runner) handler(typ string) Handler { return r.deps.Handlers[typ] }
 
+// decider returns who decides on tasks of a type that ended well; nil: they succeeded.
+func (r *Runner) decider(typ string) Decider {
+	d, _ := r.handler(typ).(Decider)
+	return d
+}
+
 // wake tells the recovery loop of a retry that is due in d, if it might sleep longer than that.
 func (r *Runner) wake(d time.Duration) {
 	if d >= r.cfg.RecoveryInterval {

@@ -52,18 +52,17 @@ func (k *testHandler) Classify(err error) taskstate.Failure {
 	return taskstate.Failure{Code: "TEST", Cause: err.Error(), Message: "it failed", Permanent: errors.Is(err, errHopeless)}
 }
 
-func (k *testHandler) Decide(_ context.Context, _ taskstate.Tx, m taskstate.DBClock, dones []Done) ([]taskstate.Decision, error) {
+// testDecider decides on successes too.
+type testDecider struct{ *testHandler }
+
+func (k testDecider) Decide(_ context.Context, _ taskstate.Tx, m taskstate.DBClock, dones []Done) ([]taskstate.Decision, error) {
 	var out []taskstate.Decision
 	for _, d := range dones {
-		if k.decide != nil {
-			dec, err := k.decide(m, d)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, dec)
-			continue
+		dec, err := k.decide(m, d)
+		if err != nil {
+			return nil, err
 		}
-		out = append(out, taskstate.Succeed(m, d.Task, d.Holder, d.Result.Output, d.Result.Message))
+		out = append(out, dec)
 	}
 	return out, nil
 }
@@ -117,8 +116,12 @@ func (w *world) make(name string, kind *testHandler, edit ...func(c *Config)) *p
 		f(&cfg)
 	}
 	p := &process{kind: kind, reg: prometheus.NewRegistry(), done: make(chan error, 1), stop: func() {}}
+	var handler Handler = kind
+	if kind.decide != nil {
+		handler = testDecider{kind}
+	}
 	deps := Deps{
-		Store: w.store, Queue: w.stream.Join(name), Handlers: map[string]Handler{"test": kind},
+		Store: w.store, Queue: w.stream.Join(name), Handlers: map[string]Handler{"test": handler},
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: p.reg,
 	}
 	if s := w.stops[name]; s != nil {

@@ -130,6 +130,10 @@ type Batch struct {
 	Scope        Scope          // rows out of it answer as if they did not exist
 	Decide       DecideFunc     // asked for the rows that exist
 	OnTransition TransitionFunc // may be nil
+	// Held are the rows as their holder claimed them, in the order of IDs, sorted; nil: they are read. Decide is asked about these, and
+	// a change is written where the row still names the same claim: nobody else changes what a decision looks at. If a row
+	// does not, the rows are locked and read, and Decide is asked about those. Decide locks nothing: the rows come first.
+	Held []Task
 }
 
 // Sweep is one call of Store.Sweep.

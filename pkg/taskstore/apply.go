@@ -81,7 +81,14 @@ func (s *Store) applyChunk(ctx context.Context, ids []string, b taskstate.Batch)
 		return nil, nil
 	}
 	run := &batch{store: s, decide: b.Decide, onTransition: b.OnTransition}
+	held := b.Held
 	run.lock = func(ctx context.Context, tx taskstate.Tx) (taskstate.DBClock, []taskstate.Task, error) {
+		if run.held = len(held) == len(ids); run.held {
+			tasks := held
+			held = nil // another try reads them
+			m, err := s.ClockIn(ctx, tx)
+			return m, tasks, err
+		}
 		return s.lockIDs(ctx, tx, ids, b.Scope)
 	}
 	err := run.run(ctx, "apply", len(ids), "apply to "+subject(ids))

@@ -22,6 +22,7 @@ type batch struct {
 	onTransition taskstate.TransitionFunc
 	callID       []byte
 
+	held      bool                 // tasks are their holder's copies: no row is locked yet
 	tasks     []taskstate.Task     // locked
 	decisions []taskstate.Decision // one for each task, in its order
 	changed   []int                // indexes of tasks that get a change
@@ -61,6 +62,9 @@ func (b *batch) work(ctx context.Context, tx taskstate.Tx) (bool, error) {
 	}
 	if err := b.update(ctx, tx, m); err != nil {
 		return false, err
+	}
+	if b.held && time.Since(asked) >= b.store.fresh { // the time that was written is not now any more
+		return false, fmt.Errorf("the rows were waited for: %w", sqldb.ErrConflict)
 	}
 	if b.onTransition != nil {
 		if err := b.onTransition(ctx, tx, m, b.applied()); err != nil {
@@ -127,7 +131,7 @@ func (b *batch) update(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock
 		changes[n] = changed{&b.tasks[i], b.decisions[i].Change}
 	}
 	for _, part := range bySize(changes, changed.size) {
-		if err := execAll(ctx, tx, len(part), b.store.updateStatement(part, b.writtenAt, m.Epoch)); err != nil {
+		if err := execAll(ctx, tx, len(part), b.store.updateStatement(part, b.writtenAt, m.Epoch, b.held)); err != nil {
 			return fmt.Errorf("update tasks: %w", err)
 		}
 	}

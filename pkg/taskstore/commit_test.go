@@ -84,6 +84,16 @@ func faults(t *testing.T, s *taskstore.Store, when cut, arm func(cut)) {
 	require.Equal(t, taskstate.AnswerClaimed, swept[0].Answer)
 	require.Equal(t, swept[0].After, check("b", taskstate.StatusRunning, 2))
 
+	// Its holder ends it without a look at the row.
+	arm(when)
+	ended, err := s.Apply(ctx, taskstate.Batch{IDs: []string{"b"}, Scope: taskstate.System(), Held: []taskstate.Task{swept[0].After}, Decide: taskstate.Each(
+		func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {
+			return taskstate.Succeed(m, t, taskstate.Holder{Token: taskstate.Token{Epoch: m.Epoch, Fence: swept[0].After.Fence}, Actor: worker}, nil, "")
+		})})
+	require.NoError(t, err)
+	require.Equal(t, taskstate.AnswerApplied, ended[0].Answer)
+	require.Equal(t, ended[0].After, check("b", taskstate.StatusSucceeded, 3))
+
 	// A change without a log: a hand-back, then its promise renewed.
 	_, err = s.Apply(ctx, taskstate.Batch{IDs: []string{"a"}, Scope: taskstate.System(), Decide: taskstate.Each(
 		func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision {

@@ -148,6 +148,10 @@ func (q *sequenceRun) finish(rt *rapid.T) {
 	for _, id := range ids {
 		tokens[id] = q.token(rt, id)
 	}
+	held := q.held(rt, ids)
+	for _, t := range held {
+		tokens[t.ID] = q.claims[t.ID].token
+	}
 	holder := func(t taskstate.Task) taskstate.Holder {
 		return taskstate.Holder{Token: tokens[t.ID], Actor: taskstate.Actor{Kind: taskstate.ActorWorker, Name: "p1"}}
 	}
@@ -174,7 +178,27 @@ func (q *sequenceRun) finish(rt *rapid.T) {
 		},
 	}
 	end := rapid.SampledFrom([]string{"succeed", "fail", "fail", "fail", "hand back", "withdraw", "suspend held"}).Draw(rt, "end")
-	q.apply(rt, end, taskstate.System(), ids, ends[end])
+	for _, o := range q.apply(rt, end, taskstate.System(), ids, ends[end], held...) {
+		if len(held) > 0 {
+			q.saw("held", string(o.Answer))
+		}
+	}
+}
+
+// held are the copies that holders have of tasks, sometimes: of all or none. It sorts the ids.
+func (q *sequenceRun) held(rt *rapid.T, ids []string) (out []taskstate.Task) {
+	slices.Sort(ids)
+	for _, id := range ids {
+		c, known := q.claims[id]
+		if !known {
+			return nil
+		}
+		out = append(out, c.task)
+	}
+	if rapid.Bool().Draw(rt, "by their copies") {
+		return out
+	}
+	return nil
 }
 
 // person does what users and operators ask for, in their scope.

@@ -40,7 +40,7 @@ var wanted = []string{
 	"claim claimed", "claim takeover", "claim not_due", "claim skipped", "claim busy", "claim solo", "claim reserved", "claim dead",
 	"heartbeat held", "heartbeat lost", "hold held", "hold lost",
 	"succeed applied", "succeed lost", "fail applied", "fail lost", "hand back applied", "hand back lost",
-	"withdraw applied", "withdraw lost", "suspend held applied", "suspend held lost",
+	"held applied", "held lost", "withdraw applied", "withdraw lost", "suspend held applied", "suspend held lost",
 	"cancel applied", "cancel refused", "cancel skipped", "suspend applied", "suspend refused", "resume applied", "resume refused",
 	"replay applied", "replay refused", "retry applied", "retry refused",
 	"promise applied", "promise kept", "renew applied", "renew kept", "mark applied", "mark kept", "release applied", "release kept",
@@ -159,7 +159,14 @@ type sequenceRun struct {
 	spec   *spec.Table
 	lines  []int64 // epochs so far
 	owners int
+	claims map[string]heldClaim   // the last one of each task, as its holder knows it
 	events map[string][]time.Time // deliveries that must be in the outbox, by task: when each was promised
+}
+
+// heldClaim is a claim as its holder knows it.
+type heldClaim struct {
+	task  taskstate.Task
+	token taskstate.Token
 }
 
 // start empties the database.
@@ -176,7 +183,7 @@ func (d *differential) start(rt *rapid.T) *sequenceRun {
 		_, err = tx.ExecContext(ctx, "DELETE FROM ingest_task")
 		return err
 	}))
-	q.events = map[string][]time.Time{}
+	q.events, q.claims = map[string][]time.Time{}, map[string]heldClaim{}
 	m := q.moment(rt)
 	q.spec, q.lines = spec.NewTable(m.Epoch), []int64{m.Epoch}
 	return q
@@ -229,15 +236,20 @@ func (q *sequenceRun) compare(rt *rapid.T) {
 }
 
 // apply makes one call of Apply on both sides and compares the answers.
-func (q *sequenceRun) apply(rt *rapid.T, kind string, scope taskstate.Scope, ids []string, decide func(m taskstate.DBClock, t taskstate.Task) taskstate.Decision) []taskstate.Outcome {
+func (q *sequenceRun) apply(rt *rapid.T, kind string, scope taskstate.Scope, ids []string, decide decideFunc, held ...taskstate.Task) []taskstate.Outcome {
 	refuse := ""
 	if rapid.IntRange(0, 9).Draw(rt, "hook refuses") == 0 {
 		refuse = ids[0]
 	}
 	locked := map[string]taskstate.DBClock{}
 	outs, err := q.s.Apply(q.ctx, taskstate.Batch{
-		IDs: ids, Scope: scope, Decide: remember(locked, decide), OnTransition: refusing(refuse),
+		IDs: ids, Scope: scope, Decide: remember(locked, decide), OnTransition: refusing(refuse), Held: held,
 	})
+	for i, o := range outs {
+		if len(held) > 0 && o.Err == nil {
+			q.refresh(&outs[i])
+		}
+	}
 	want, ok := q.spec.Apply(ids, spec.Call{
 		Scope: scope, Decide: decide, Refuse: refuse,
 		Locked: func(id string) taskstate.DBClock { return locked[id] }, Written: writtenAt(outs),
@@ -257,6 +269,23 @@ func (q *sequenceRun) apply(rt *rapid.T, kind string, scope taskstate.Scope, ids
 	return outs
 }
 
+// refresh brings what a holder's copy does not know into an outcome: what heartbeats and the test's clock have written since
+// the claim, and a change leaves alone. compare looks at the rows themselves.
+func (q *sequenceRun) refresh(o *taskstate.Outcome) {
+	o.Before = q.spec.Get(o.TaskID)
+	if o.Change == nil {
+		o.After = o.Before
+		return
+	}
+	o.After.Progress = o.Before.Progress
+	if o.Change.To == taskstate.StatusSucceeded {
+		o.After.Progress.Stage, o.After.Progress.Percent = o.Change.Progress.Stage, o.Change.Progress.Percent
+	}
+	if o.Change.Enqueue.Kind == taskstate.DelayKeep {
+		o.After.EnqueuedAt = o.Before.EnqueuedAt
+	}
+}
+
 // same compares the outcomes of a call.
 func (q *sequenceRun) same(rt *rapid.T, want, got []taskstate.Outcome, refuse string) {
 	require.Len(rt, got, len(want))
@@ -274,6 +303,9 @@ func (q *sequenceRun) same(rt *rapid.T, want, got []taskstate.Outcome, refuse st
 		require.Equal(rt, w.Decision.Err, o.Decision.Err)
 		require.Equal(rt, w.Before, o.Before)
 		require.Equal(rt, w.After, o.After)
+		if o.Answer == taskstate.AnswerClaimed {
+			q.claims[o.TaskID] = heldClaim{o.After, taskstate.Token{Epoch: q.spec.Epoch, Fence: o.After.Fence}}
+		}
 		if w.Change != nil && w.Change.Deliver {
 			q.events[w.TaskID] = append(q.events[w.TaskID], w.After.UpdatedAt)
 		}

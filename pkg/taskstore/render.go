@@ -115,11 +115,12 @@ func bySize[T any](batch []T, size func(T) int) [][]T {
 	return append(parts, batch[from:])
 }
 
-// updateStatement is the UPDATE of changes at an instant; zero: the server's now. It sorts them by id.
-func (s *Store) updateStatement(part []changed, at time.Time, epoch int64) sqldb.Part {
+// updateStatement is the UPDATE of changes at an instant; zero: the server's now. It sorts them by id. Of rows that are not
+// locked it finds those only that say no later time.
+func (s *Store) updateStatement(part []changed, at time.Time, epoch int64, unlocked bool) sqldb.Part {
 	slices.SortFunc(part, func(a, b changed) int { return cmp.Compare(a.by.TaskID, b.by.TaskID) })
 	if s.mysql() {
-		return s.updateByID(part, at, epoch)
+		return s.updateByID(part, at, epoch, unlocked)
 	}
 	rows := newJSONRows()
 	for _, r := range part {
@@ -134,11 +135,15 @@ func (s *Store) updateStatement(part []changed, at time.Time, epoch int64) sqldb
 			}
 		}
 	}
-	return s.queries.Part("Update", rows.String(), epoch)
+	parts := sqldb.Parts{"earlier": {}}
+	if unlocked {
+		parts["earlier"] = s.queries.Part("Earlier")
+	}
+	return s.queries.Bind("Update", parts, rows.String(), epoch)
 }
 
 // updateByID is updateStatement for MySQL.
-func (s *Store) updateByID(part []changed, at time.Time, epoch int64) sqldb.Part {
+func (s *Store) updateByID(part []changed, at time.Time, epoch int64, unlocked bool) sqldb.Part {
 	ids := make([]string, len(part))
 	for i, r := range part {
 		ids[i] = r.by.TaskID
@@ -185,6 +190,10 @@ func (s *Store) updateByID(part []changed, at time.Time, epoch int64) sqldb.Part
 	}
 	set.sql("t.updated_at = ")
 	now(set, 0)
+	if unlocked {
+		guards.sql(" AND t.updated_at < ")
+		now(guards, 0)
+	}
 	return s.queries.Bind("Update", sqldb.Parts{"assignments": set.part(), "guards": guards.part(), "list": sqldb.List(ids)}, epoch)
 }
 

@@ -5,7 +5,8 @@
 // clock and the epoch; let the caller's pure functions decide; write all changes with one UPDATE whose
 // predicate names what each row must still say; run the caller's own SQL; write the log with one INSERT … SELECT
 // from the rows; read the instant of the UPDATE; COMMIT. The number of statements does not depend on the size of the
-// batch. What a statement has to know of a column is one entry of a table (columns.go); render.go makes the statements of it.
+// batch. A holder that ends its claims brings its copies of the rows: then nothing is locked or read before the UPDATE, unless
+// its predicate does not hold. What a statement has to know of a column is one entry of a table (columns.go); render.go makes the statements of it.
 //
 // Waits of every kind (a pool's connection, a lock, the network) end with the caller's context.
 // Deadlocks and lock waits are tried again. After a COMMIT without an answer the store first finds out what became

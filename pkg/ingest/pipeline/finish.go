@@ -10,7 +10,7 @@ import (
 	"github.com/millweir/millweir/pkg/taskstate"
 )
 
-// Decide implements taskrun.Handler: a version that is complete becomes visible unless a later upload is, or the document is gone.
+// Decide implements taskrun.Decider: a version that is complete becomes visible unless a later upload is, or the document is gone.
 func (w *Worker) Decide(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, dones []taskrun.Done) ([]taskstate.Decision, error) {
 	tasks := make([]string, len(dones))
 	var ids []string

@@ -90,7 +90,7 @@ func New(d ingest.Deps, cfg ingest.Config, cat *catalog.Catalog, mount *files.Mo
 	return w, nil
 }
 
-var _ taskrun.Handler = (*Worker)(nil)
+var _ taskrun.Decider = (*Worker)(nil)
 
 // Describe implements taskrun.Handler.
 func (w *Worker) Describe() taskrun.Description { return ingest.Describe() }

@@ -215,7 +215,10 @@ SET
 FROM @json(@include(Changed))
 WHERE t.id = c.id
   AND @include(Guards)
-  AND (SELECT value FROM timeline WHERE timeline.id = 1) = ?
+  AND (SELECT value FROM timeline WHERE timeline.id = 1) = ? @earlier
+
+-- name: Earlier
+AND t.updated_at < @now
 
 -- name: Heartbeat
 UPDATE ingest_task AS t

@@ -40,15 +40,6 @@ func (Noop) Classify(err error) taskstate.Failure {
 	return taskstate.Failure{Code: "BENCH", Cause: err.Error()}
 }
 
-// Decide implements taskrun.Handler.
-func (Noop) Decide(_ context.Context, _ taskstate.Tx, m taskstate.DBClock, dones []taskrun.Done) ([]taskstate.Decision, error) {
-	out := make([]taskstate.Decision, len(dones))
-	for i, d := range dones {
-		out[i] = taskstate.Succeed(m, d.Task, d.Holder, d.Result.Output, "")
-	}
-	return out, nil
-}
-
 // OnTransition implements taskrun.Handler.
 func (Noop) OnTransition(context.Context, taskstate.Tx, taskstate.DBClock, []taskstate.Decision, map[string]any) error {
 	return nil

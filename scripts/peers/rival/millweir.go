@@ -206,15 +206,6 @@ func (noop) Classify(err error) taskstate.Failure {
 	return taskstate.Failure{Code: "NOOP", Cause: err.Error(), Message: "it failed"}
 }
 
-// Decide implements taskrun.Handler.
-func (noop) Decide(_ context.Context, _ taskstate.Tx, m taskstate.DBClock, dones []taskrun.Done) ([]taskstate.Decision, error) {
-	out := make([]taskstate.Decision, len(dones))
-	for i, d := range dones {
-		out[i] = taskstate.Succeed(m, d.Task, d.Holder, d.Result.Output, d.Result.Message)
-	}
-	return out, nil
-}
-
 // OnTransition implements taskrun.Handler.
 func (noop) OnTransition(context.Context, taskstate.Tx, taskstate.DBClock, []taskstate.Decision, map[string]any) error {
 	return nil

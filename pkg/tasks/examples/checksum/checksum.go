@@ -121,15 +121,6 @@ func (Handler) Classify(err error) taskstate.Failure {
 	return f
 }
 
-// Decide implements taskrun.Handler.
-func (Handler) Decide(_ context.Context, _ taskstate.Tx, m taskstate.DBClock, dones []taskrun.Done) ([]taskstate.Decision, error) {
-	out := make([]taskstate.Decision, len(dones))
-	for i, d := range dones {
-		out[i] = taskstate.Succeed(m, d.Task, d.Holder, d.Result.Output, "")
-	}
-	return out, nil
-}
-
 // OnTransition implements taskrun.Handler: nothing stands beside its tasks.
 func (Handler) OnTransition(context.Context, taskstate.Tx, taskstate.DBClock, []taskstate.Decision, map[string]any) error {
 	return nil
