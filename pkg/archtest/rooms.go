@@ -46,7 +46,7 @@ var rooms = []room{
 	// queues
 	{"pkg/ingestq", []string{"proto", "pkg/taskstate"}},
 	{"pkg/ingestq/ingestqtest", []string{"proto", "pkg/ingestq"}},
-	{"pkg/redisclient", nil},
+	{"pkg/redisclient", []string{"pkg/streammq/stream"}},
 	{"pkg/ingestq/memq", []string{"proto", "pkg/ingestq"}},
 	{"pkg/ingestq/redisq", []string{"proto", "pkg/ingestq", "pkg/redisclient", "pkg/streammq/stream", "pkg/telemetry", "pkg/crash"}},
 	{"pkg/ingestq/streamq", []string{"proto", "pkg/ingestq", "pkg/ingestq/redisq", "pkg/streammq/..."}},

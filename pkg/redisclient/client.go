@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/millweir/millweir/pkg/streammq/stream"
 )
 
 const (
@@ -49,11 +51,20 @@ func New(rawURL string) (rueidis.Client, error) {
 	if a.cluster {
 		return newLazyClient(option, rueidis.ClientModeCluster), nil
 	}
-	client, err := rueidis.NewClient(option)
+	client, err := connect(option)
 	if client == nil { // with ForceSingleClient a failed dial gives a client too
 		return nil, fmt.Errorf("client for %s: %w", Redact(rawURL), err)
 	}
 	return client, nil
+}
+
+// connect makes a client; of one Redis there is one although a dial failed.
+func connect(option rueidis.ClientOption) (rueidis.Client, error) {
+	client, err := rueidis.NewClient(option)
+	if client == nil {
+		return nil, err
+	}
+	return stream.Pinned(client), err
 }
 
 func clientOption(a address) (rueidis.ClientOption, error) {

@@ -114,7 +114,7 @@ func (l *lazyClient) now(ctx context.Context) rueidis.Client {
 
 // connect makes one attempt; Close waits for it. It takes at most a few dial timeouts.
 func (l *lazyClient) connect(attempt chan struct{}) {
-	client, err := rueidis.NewClient(l.option)
+	client, err := connect(l.option)
 	if err == nil && client.Mode() != l.mode { // rueidis takes one Redis for a cluster of one; its keys have other names
 		client.Close()
 		err = errOneRedis

@@ -36,7 +36,7 @@ func New(client rueidis.Client, cfg model.Config) (*Core, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	q := &Core{Runner: stream.Runner{Client: client}, Cfg: cfg, Scripts: stream.Loaded(), made: cfg.Now()}
+	q := &Core{Runner: stream.Runner{Client: stream.Pinned(client)}, Cfg: cfg, Scripts: stream.Loaded(), made: cfg.Now()}
 	q.Topics.q = q
 	return q, nil
 }
