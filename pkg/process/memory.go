@@ -9,31 +9,24 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// memoryShare of the container's limit is the heap's; the rest is for stacks, mapped files and what the
-// runtime does not count.
+// memoryShare of the container's or the machine's memory is the heap's; the rest is for stacks, mapped files and
+// what the runtime does not count.
 const memoryShare = 0.9
 
-// LimitMemory sets a soft limit of bytes for the Go heap unless GOMEMLIMIT or the container's own limit set
-// one. It returns the limit in force, or 0 when there is none. Bodies that know their need call it.
-func LimitMemory(bytes int64) int64 {
-	if current := debug.SetMemoryLimit(-1); current != math.MaxInt64 {
-		return current
-	}
-	if bytes <= 0 {
-		return 0
-	}
-	debug.SetMemoryLimit(bytes)
-	return bytes
+// LimitMemory sets a soft limit for the Go heap unless GOMEMLIMIT did: nine tenths of what the container may use, or
+// else of what the machine has. Caches take their bounds from it (debug.SetMemoryLimit). It returns the limit; 0: none
+// was set. Services call it at their start; programs that measure the product's code within themselves do too.
+func LimitMemory() int64 {
+	return setMemoryLimit(memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem))
 }
 
-// setMemoryLimit takes nine tenths of the container's limit, unless GOMEMLIMIT is set; 0: nothing was set.
-func setMemoryLimit(container memlimit.Provider) int64 {
+func setMemoryLimit(memory memlimit.Provider) int64 {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return 0
 	}
-	limit, err := memlimit.ApplyRatio(container, memoryShare)()
+	limit, err := memlimit.ApplyRatio(memory, memoryShare)()
 	if err != nil || limit == 0 || limit > math.MaxInt64 {
-		return 0 // no limit, or no cgroup at all
+		return 0 // nobody knows
 	}
 	debug.SetMemoryLimit(int64(limit))
 	return int64(limit)

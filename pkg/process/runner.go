@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/KimMachineGun/automemlimit/memlimit"
-
 	"github.com/millweir/millweir/pkg/telemetry"
 )
 
@@ -94,7 +92,7 @@ func (p *runner) startOperator(ctx context.Context, env *Env) (stop func(), err 
 
 // announce is the one line at the start.
 func (p *runner) announce(env *Env) {
-	if n := setMemoryLimit(memlimit.FromCgroup); n > 0 {
+	if n := LimitMemory(); n > 0 {
 		p.settings = append(p.settings, slog.Int64("GOMEMLIMIT", n))
 	}
 	attrs := []any{slog.String("version", env.Version), slog.String("operator", env.OperatorURL)}

@@ -59,6 +59,7 @@ func main() {
 		})
 	case args[0] == "bench":
 		process.FewerCollections() // as the services do, whose code runs here
+		process.LimitMemory()
 	}
 	process.Command(func(ctx context.Context) int { return verbs[args[0]](ctx, args[1:], os.Stdout, os.Stderr) })
 }

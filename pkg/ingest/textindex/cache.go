@@ -2,10 +2,22 @@ package textindex
 
 import (
 	"container/list"
+	"runtime/debug"
 	"sync"
 
 	"github.com/millweir/millweir/pkg/ingest/textindex/part"
 )
+
+const (
+	// cacheShare: a process keeps this part of the memory that it may use, and cacheLeast if that is less.
+	cacheShare = 4
+	cacheLeast = 64 << 20
+	// cacheOnce is kept by a merge or a check, which read all bytes once.
+	cacheOnce = 32 << 20
+)
+
+// cacheBytes bounds what a process keeps of the parts that its searches have read.
+func cacheBytes() int { return max(cacheLeast, int(debug.SetMemoryLimit(-1)/cacheShare)) }
 
 // cache keeps what was read last, up to a number of bytes. Parts never change, so nothing in it is ever wrong.
 type cache struct {

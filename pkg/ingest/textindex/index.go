@@ -31,8 +31,6 @@ import (
 var statements embed.FS
 
 const (
-	// cacheBytes bounds what a process keeps of the parts that it has read.
-	cacheBytes = 128 << 20
 	// searchTries is how often a search begins again because a part was merged under it.
 	searchTries = 4
 	// partsTogether is how many parts one statement names.
@@ -62,9 +60,12 @@ type Index struct {
 // New makes an Index on a database whose schema is there.
 func New(store Database) *Index {
 	return &Index{
-		store: store, q: sqldb.MustLoad(statements, "sql", store.Dialect()), cache: newCache(cacheBytes),
+		store: store, q: sqldb.MustLoad(statements, "sql", store.Dialect()), cache: newCache(cacheBytes()),
 	}
 }
+
+// once is the index for who reads whole parts: what searches need stays in the cache.
+func (x *Index) once() *Index { return &Index{store: x.store, q: x.q, cache: newCache(cacheOnce)} }
 
 // Text is a segment with what is found of it.
 type Text struct {

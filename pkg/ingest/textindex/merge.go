@@ -165,7 +165,7 @@ func idsOf(parts []info) []string {
 // dies before the exchange leaves bytes that no row names, and one that dies after it leaves the old ones: both are removed
 // by removeOrphans.
 func (x *Index) merge(ctx context.Context, base string, old []info) error {
-	parts, err := x.open(ctx, old)
+	parts, err := x.once().open(ctx, old)
 	if err != nil {
 		return err
 	}

@@ -143,7 +143,7 @@ func comparePlaces(a, b place) int {
 }
 
 func (x *Index) lookAt(base string) *look {
-	return &look{x: x, base: base, read: map[string]bool{}, held: map[string][]place{}}
+	return &look{x: x.once(), base: base, read: map[string]bool{}, held: map[string][]place{}}
 }
 
 // check is Check of one base.
