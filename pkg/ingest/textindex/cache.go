@@ -60,14 +60,14 @@ func (c *cache) find(k key) (item, bool) {
 	return e.Value.(item), true //nolint:errcheck // nothing else is kept
 }
 
-func (c *cache) has(id string, seq int) bool {
-	_, ok := c.find(key{id, seq})
+func (c *cache) has(k key) bool {
+	_, ok := c.find(k)
 	return ok
 }
 
 // get returns a chunk, nil when it is not there.
-func (c *cache) get(id string, seq int) []byte {
-	i, _ := c.find(key{id, seq})
+func (c *cache) get(k key) []byte {
+	i, _ := c.find(k)
 	return i.data
 }
 
@@ -76,8 +76,8 @@ func (c *cache) part(id string) (*part.Part, bool) {
 	return i.part, ok
 }
 
-func (c *cache) put(id string, seq int, data []byte) {
-	c.keep(item{key: key{id, seq}, data: data, size: len(data) + 200})
+func (c *cache) put(k key, data []byte) {
+	c.keep(item{key: k, data: data, size: len(data) + 200})
 }
 
 func (c *cache) putPart(id string, p *part.Part) {

@@ -15,6 +15,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -33,8 +34,9 @@ var statements embed.FS
 const (
 	// searchTries is how often a search begins again because a part was merged under it.
 	searchTries = 4
-	// partsTogether is how many parts one statement names.
+	// partsTogether is how many parts one statement names, and chunksRead how many chunks.
 	partsTogether = 64
+	chunksRead    = 64
 )
 
 // errGone says that a part was merged away.
@@ -182,8 +184,8 @@ func (x *Index) infos(ctx context.Context, query string, args ...any) ([]info, e
 // Search finds the n best segments of a base, best first; equal ones in order of their versions and indexes. They are of all
 // versions, visible or not. allowed limits the versions; nil: all.
 func (x *Index) Search(ctx context.Context, base, query string, n int, allowed func(version string) bool) (found Results, err error) {
-	err = x.with(ctx, base, func(parts []*part.Part) error {
-		found, err = rank(ctx, parts, query, n, allowed)
+	err = x.with(ctx, base, func(parts []*part.Part, fetch fetcher) error {
+		found, err = rank(ctx, parts, fetch, query, n, allowed)
 		return err
 	})
 	return found, err
@@ -198,8 +200,17 @@ func (x *Index) Stats(ctx context.Context, base string) (segments int, bytes int
 	return segments, bytes, err
 }
 
+// span is a range of the bytes of a part, which has a number.
+type span struct {
+	part int
+	part.Span
+}
+
+// fetcher reads ranges that are needed next, with as few statements as it can.
+type fetcher func(ctx context.Context, spans []span) error
+
 // with calls f with the open parts of a base, again while parts are merged under it.
-func (x *Index) with(ctx context.Context, base string, f func([]*part.Part) error) error {
+func (x *Index) with(ctx context.Context, base string, f func([]*part.Part, fetcher) error) error {
 	for try := 1; ; try++ {
 		infos, err := x.partsOf(ctx, base)
 		if err != nil {
@@ -207,7 +218,7 @@ func (x *Index) with(ctx context.Context, base string, f func([]*part.Part) erro
 		}
 		parts, err := x.open(ctx, infos)
 		if err == nil {
-			err = f(parts)
+			err = f(parts, func(ctx context.Context, spans []span) error { return x.fetch(ctx, infos, spans) })
 		}
 		if !errors.Is(err, errGone) || try == searchTries {
 			return err
@@ -236,43 +247,78 @@ func (x *Index) open(ctx context.Context, infos []info) ([]*part.Part, error) {
 	return out, nil
 }
 
-// fetchHeads reads the first chunks of parts that are not known yet, many with one statement: small parts are no more.
+// fetchHeads reads the first chunks of parts that are not known yet: small parts are no more.
 func (x *Index) fetchHeads(ctx context.Context, infos []info) error {
-	var ids []string
+	var wanted []key
 	for _, one := range infos {
-		if _, known := x.cache.part(one.id); !known && !x.cache.has(one.id, 0) {
-			ids = append(ids, one.id)
+		if _, known := x.cache.part(one.id); !known && !x.cache.has(key{one.id, 0}) {
+			wanted = append(wanted, key{one.id, 0})
 		}
 	}
-	for len(ids) > 0 {
-		some := ids[:min(len(ids), partsTogether)]
-		ids = ids[len(some):]
-		if _, err := x.chunks(ctx, x.q.List("Heads", len(some)), sqldb.Args(some)...); err != nil {
-			return err
+	_, err := x.load(ctx, wanted)
+	return err
+}
+
+// fetch puts the chunks of ranges of parts into the cache.
+func (x *Index) fetch(ctx context.Context, infos []info, spans []span) error {
+	var wanted []key
+	known := map[key]bool{}
+	for _, s := range spans {
+		for seq := s.Offset / part.ChunkSize; s.Size > 0 && seq*part.ChunkSize < s.Offset+int64(s.Size); seq++ {
+			if k := (key{infos[s.part].id, int(seq)}); !known[k] {
+				known[k] = true
+				if !x.cache.has(k) {
+					wanted = append(wanted, k)
+				}
+			}
 		}
 	}
-	return nil
+	_, err := x.load(ctx, wanted)
+	return err
 }
 
 // chunk is a row of a part's bytes.
 type chunk struct {
-	part string
-	seq  int
+	key
 	data []byte
 }
 
-// chunks reads chunks, also into the cache.
-func (x *Index) chunks(ctx context.Context, query string, args ...any) ([]chunk, error) {
-	all, err := read(ctx, x, func(rows *sql.Rows) (c chunk, err error) {
+// load reads those of chunks that are there, also into the cache, many with one statement.
+func (x *Index) load(ctx context.Context, wanted []key) (out []chunk, err error) {
+	var heads []string
+	var others []any
+	for _, k := range wanted {
+		if k.seq == 0 {
+			heads = append(heads, k.part)
+		} else {
+			others = append(others, k.part, k.seq)
+		}
+	}
+	for some := range slices.Chunk(heads, chunksRead) {
+		if out, err = x.chunks(ctx, out, x.q.List("Heads", len(some)), sqldb.Args(some)...); err != nil {
+			return nil, err
+		}
+	}
+	for some := range slices.Chunk(others, 2*chunksRead) {
+		if out, err = x.chunks(ctx, out, x.q.Any("Chunks", len(some)/2), some...); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range out {
+		x.cache.put(c.key, c.data)
+	}
+	return out, nil
+}
+
+// chunks appends the chunks of a statement.
+func (x *Index) chunks(ctx context.Context, to []chunk, query string, args ...any) ([]chunk, error) {
+	some, err := read(ctx, x, func(rows *sql.Rows) (c chunk, err error) {
 		return c, rows.Scan(&c.part, &c.seq, &c.data)
 	}, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("chunks of the text index: %w", err)
 	}
-	for _, c := range all {
-		x.cache.put(c.part, c.seq, c.data)
-	}
-	return all, nil
+	return append(to, some...), nil
 }
 
 // source reads a part's bytes out of its chunks.
@@ -291,25 +337,19 @@ func (s *source) ReadAt(ctx context.Context, offset int64, n int) ([]byte, error
 		return nil, nil
 	}
 	first, last := int(offset/part.ChunkSize), int((offset+int64(n)-1)/part.ChunkSize)
-	chunks, missing := make([][]byte, last-first+1), []int(nil)
+	chunks, missing := make([][]byte, last-first+1), []key(nil)
 	for i := range chunks {
-		if chunks[i] = s.x.cache.get(s.id, first+i); chunks[i] == nil {
-			missing = append(missing, first+i)
+		k := key{s.id, first + i}
+		if chunks[i] = s.x.cache.get(k); chunks[i] == nil {
+			missing = append(missing, k)
 		}
 	}
-	for len(missing) > 0 {
-		some := missing[:min(len(missing), partsTogether)]
-		missing = missing[len(some):]
-		got, err := s.x.chunks(ctx, s.x.q.List("Chunks", len(some)), append([]any{s.id}, sqldb.Args(some)...)...)
-		if err == nil && some[0] == 0 {
-			var head []chunk
-			head, err = s.x.chunks(ctx, s.x.q.List("Heads", 1), s.id)
-			got = append(got, head...)
-		}
+	if len(missing) > 0 {
+		got, err := s.x.load(ctx, missing)
 		if err != nil {
 			return nil, err
 		}
-		if len(got) < len(some) {
+		if len(got) < len(missing) {
 			return nil, errGone
 		}
 		for _, c := range got {

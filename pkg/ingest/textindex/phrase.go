@@ -4,17 +4,41 @@ import (
 	"context"
 	"slices"
 
-	"github.com/millweir/millweir/pkg/ingest/textindex/analysis"
 	"github.com/millweir/millweir/pkg/ingest/textindex/part"
 )
 
 // lookUpPhrase finds the segments in which the words follow each other.
 func (r *ranking) lookUpPhrase(ctx context.Context, c *clause) error {
+	words := make([][][]part.Term, len(r.parts)) // by part: the variants of each word
+	terms := make([][]part.Term, len(r.parts))
+	for i, p := range r.parts {
+		words[i] = make([][]part.Term, len(c.Words))
+		for w, variants := range c.Words {
+			for _, v := range variants {
+				t, err := p.Term(ctx, v.Term)
+				if err != nil {
+					return err
+				}
+				if t.Segments > 0 {
+					words[i][w] = append(words[i][w], t)
+				}
+			}
+		}
+		if !slices.ContainsFunc(words[i], func(w []part.Term) bool { return len(w) == 0 }) {
+			terms[i] = slices.Concat(words[i]...)
+		}
+	}
+	if err := r.fetchPostings(ctx, terms); err != nil {
+		return err
+	}
 	c.found = make([][]match, len(r.parts))
 	total := 0
 	for i, p := range r.parts {
+		if len(terms[i]) == 0 {
+			continue
+		}
 		var err error
-		if c.found[i], err = follow(ctx, p, c.Words); err != nil {
+		if c.found[i], err = follow(ctx, p, words[i]); err != nil {
 			return err
 		}
 		total += len(c.found[i])
@@ -31,28 +55,18 @@ type phraseWord struct {
 	places   []int
 }
 
-// follow finds the segments of a part in which words follow each other.
-func follow(ctx context.Context, p *part.Part, phrase [][]analysis.Variant) (out []match, err error) {
+// follow finds the segments of a part in which words follow each other; of each it has the variants.
+func follow(ctx context.Context, p *part.Part, phrase [][]part.Term) (out []match, err error) {
 	words := make([]*phraseWord, len(phrase))
 	for i, variants := range phrase {
 		words[i] = &phraseWord{place: i}
-		for _, v := range variants {
-			t, err := p.Term(ctx, v.Term)
-			if err != nil {
-				return nil, err
-			}
-			if t.Segments == 0 {
-				continue
-			}
+		for _, t := range variants {
 			c, err := p.Cursor(ctx, t)
 			if err != nil {
 				return nil, err
 			}
 			words[i].cursors = append(words[i].cursors, c)
 			words[i].segments += t.Segments
-		}
-		if words[i].segments == 0 {
-			return nil, nil
 		}
 	}
 	slices.SortStableFunc(words, func(a, b *phraseWord) int { return a.segments - b.segments })

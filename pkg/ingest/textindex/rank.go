@@ -45,6 +45,7 @@ type Results struct {
 // ranking is one query over a base's parts.
 type ranking struct {
 	parts    []*part.Part
+	fetch    fetcher // nil: the parts are in memory
 	clauses  []*clause
 	segments int     // of all parts
 	average  float64 // words of a segment
@@ -74,8 +75,10 @@ type match struct {
 }
 
 // rank finds the n best segments, best first; equal ones by version and index. allowed limits the versions; nil: all.
-func rank(ctx context.Context, parts []*part.Part, query string, n int, allowed func(version string) bool) (Results, error) {
-	r, q := &ranking{parts: parts}, analysis.Parse(query)
+func rank(
+	ctx context.Context, parts []*part.Part, fetch fetcher, query string, n int, allowed func(version string) bool,
+) (Results, error) {
+	r, q := &ranking{parts: parts, fetch: fetch}, analysis.Parse(query)
 	var tokens int64
 	for _, p := range parts {
 		r.segments += p.Segments()
@@ -85,6 +88,9 @@ func rank(ctx context.Context, parts []*part.Part, query string, n int, allowed 
 		return Results{}, nil
 	}
 	r.average = max(1, float64(tokens)/float64(r.segments))
+	if err := r.fetchTerms(ctx, q.Clauses); err != nil {
+		return Results{}, err
+	}
 	for _, c := range q.Clauses {
 		one := &clause{Clause: c}
 		if err := r.lookUp(ctx, one); err != nil {
@@ -102,6 +108,40 @@ func rank(ctx context.Context, parts []*part.Part, query string, n int, allowed 
 		(*best)[i].Share = min(1, (*best)[i].Score/full)
 	}
 	return Results{Found: *best, Suggestion: r.suggest(query), weights: r.weights()}, nil
+}
+
+// fetchTerms fetches what the dictionaries say of a query's words.
+func (r *ranking) fetchTerms(ctx context.Context, clauses []analysis.Clause) error {
+	if r.fetch == nil {
+		return nil
+	}
+	var spans []span
+	for _, c := range clauses {
+		look := (*part.Part).Span
+		if c.Prefix {
+			look = (*part.Part).PrefixSpan
+		}
+		for _, v := range slices.Concat(c.Words...) {
+			for i, p := range r.parts {
+				spans = append(spans, span{i, look(p, v.Term)})
+			}
+		}
+	}
+	return r.fetch(ctx, spans)
+}
+
+// fetchPostings fetches the first postings of terms, which are listed by part.
+func (r *ranking) fetchPostings(ctx context.Context, terms [][]part.Term) error {
+	if r.fetch == nil {
+		return nil
+	}
+	var spans []span
+	for i, some := range terms {
+		for _, t := range some {
+			spans = append(spans, span{i, t.Span()})
+		}
+	}
+	return r.fetch(ctx, spans)
 }
 
 // full is the score of a segment of average length that has each word of the query once. A word that no segment has counts as

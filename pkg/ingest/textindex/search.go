@@ -10,7 +10,7 @@ import (
 func SearchParts(
 	ctx context.Context, parts []*part.Part, query string, n int, allowed func(version string) bool,
 ) (Results, error) {
-	return rank(ctx, parts, query, n, allowed)
+	return rank(ctx, parts, nil, query, n, allowed)
 }
 
 // Bytes are the part that the batch is written as.

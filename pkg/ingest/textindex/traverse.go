@@ -67,10 +67,19 @@ func (r *ranking) traverse(ctx context.Context, n int, allowed func(string) bool
 	for i := range order {
 		order[i] = i
 	}
+	terms := make([][]part.Term, len(r.parts))
 	for _, c := range r.clauses {
 		for value := range c.known {
 			c.known[value] = c.times(value)
 		}
+		for i, list := range c.lists {
+			for _, t := range list {
+				terms[i] = append(terms[i], t.Term)
+			}
+		}
+	}
+	if err := r.fetchPostings(ctx, terms); err != nil {
+		return err
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return r.parts[b].Segments() - r.parts[a].Segments() })
 	for _, i := range order {

@@ -17,10 +17,54 @@ type Term struct {
 	positions int // bytes of its places, which follow
 }
 
-// Term looks a term up. Segments is 0 when the part does not have it.
-func (p *Part) Term(ctx context.Context, term string) (out Term, err error) {
+// Span is a range of a part's bytes.
+type Span struct {
+	Offset int64
+	Size   int
+}
+
+// Span is what a Cursor reads of the term's postings at first.
+func (t Term) Span() Span { return Span{t.offset, min(t.docs, ChunkSize)} }
+
+// Span is what Term reads; its Size is 0 when the part does not have the term.
+func (p *Part) Span(term string) Span {
+	if i := p.holder(term); i >= 0 {
+		return p.spanOf(i, i+1)
+	}
+	return Span{}
+}
+
+// PrefixSpan is what Prefix reads at first.
+func (p *Part) PrefixSpan(prefix string) Span {
+	i := max(0, p.block(prefix)-1)
+	return p.spanOf(i, min(i+1, len(p.blocks)))
+}
+
+// spanOf is where the blocks from–to of the dictionary are.
+func (p *Part) spanOf(from, to int) Span {
+	if from == to {
+		return Span{}
+	}
+	begin, end := p.blocks[from].offset, p.dict
+	if to < len(p.blocks) {
+		end = p.blocks[to].offset
+	}
+	return Span{begin, int(end - begin)}
+}
+
+// holder is the block of the dictionary that has a term if any has; -1: none has.
+func (p *Part) holder(term string) int {
 	i := sort.Search(len(p.blocks), func(i int) bool { return p.blocks[i].first > term }) - 1
 	if i < 0 || !p.mayHave(i, term) {
+		return -1
+	}
+	return i
+}
+
+// Term looks a term up. Segments is 0 when the part does not have it.
+func (p *Part) Term(ctx context.Context, term string) (out Term, err error) {
+	i := p.holder(term)
+	if i < 0 {
 		return Term{}, nil
 	}
 	err = p.scan(ctx, i, i+1, func(e *Entry) bool {
@@ -143,13 +187,11 @@ const scanned = 1 << 20
 // scan is Scan of the blocks from–to; one block is read alone, more some at a time.
 func (p *Part) scan(ctx context.Context, from, to int, f func(e *Entry) bool) error {
 	for size := int64(1); from < to; size = min(scanned, max(4<<10, 4*size)) {
-		end, n := p.dict, from+1
+		n := from + 1
 		for ; n < to && p.blocks[n].offset-p.blocks[from].offset < size; n++ {
 		}
-		if n < len(p.blocks) {
-			end = p.blocks[n].offset
-		}
-		raw, err := p.src.ReadAt(ctx, p.blocks[from].offset, int(end-p.blocks[from].offset))
+		span := p.spanOf(from, n)
+		raw, err := p.src.ReadAt(ctx, span.Offset, span.Size)
 		if err != nil {
 			return fmt.Errorf("dictionary: %w", err)
 		}

@@ -32,7 +32,7 @@ DELETE FROM knowledge_text_part
  WHERE NOT EXISTS (SELECT 1 FROM knowledge_base b WHERE b.id = knowledge_text_part.base_id);
 
 -- name: Chunks
-SELECT part_id, seq, data FROM knowledge_text_chunk WHERE part_id = ? AND seq IN (@list);
+SELECT part_id, seq, data FROM knowledge_text_chunk WHERE (@any part_id = ? AND seq = ?);
 
 -- name: Heads
 SELECT id, 0, head FROM knowledge_text_part WHERE id IN (@list);
