@@ -48,7 +48,7 @@ func classOf(r rune) class {
 		return dense
 	case r >= 0xAC00 && r <= 0xD7A3:
 		return hangul
-	case r >= 0xC0 && r <= 0x24F && r != '×' && r != '÷', r >= 0x400 && r <= 0x481, r >= 0x48A && r <= 0x52F:
+	case r >= 0xC0 && r <= 0x24F && r != '×' && r != '÷', r >= 0x400 && r <= 0x481, r >= 0x48A && r <= 0x52F, r >= 0x621 && r <= 0x64A:
 		return letter
 	}
 	return rareClass(r)
@@ -164,6 +164,9 @@ func (s *scanner) word() unit {
 	p := piece{start: s.at, end: s.at, hangul: k == hangul}
 	upper := false
 	for going := true; going; {
+		if end := s.plain(s.at); end > s.at && !p.hangul {
+			s.at, p.end = end, end
+		}
 		k, size := s.peek(s.at)
 		switch {
 		case k == mark:
@@ -205,6 +208,26 @@ func (s *scanner) word() unit {
 	}
 	u.pieces = s.pieces
 	return u
+}
+
+// plain is the end of the letters at a place that most words are of: without a mark, and not upper case.
+func (s *scanner) plain(at int) int {
+	for at < len(s.text) {
+		c := s.text[at]
+		if c >= 'a' && c <= 'z' {
+			at++
+			continue
+		}
+		if c < 0xD0 || c > 0xD9 || at+1 == len(s.text) {
+			return at
+		}
+		r := rune(c&0x1F)<<6 | rune(s.text[at+1]&0x3F)
+		if s.text[at+1]&0xC0 != 0x80 || (r < 'а' || r > 'я') && (r < 'ء' || r > 'ي') {
+			return at
+		}
+		at += 2
+	}
+	return at
 }
 
 // joined returns where the next part begins behind signs that join (as :// does), or 0: -- and .. separate.

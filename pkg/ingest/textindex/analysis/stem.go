@@ -102,6 +102,17 @@ var letters = map[rune][]language{
 	'پ': {fa}, 'چ': {fa}, 'ژ': {fa}, 'گ': {fa}, 'ی': {fa}, 'ک': {fa}, 'ے': {fa},
 }
 
+// letterTable gives the languages of each of them, a bit for each.
+var letterTable = sync.OnceValue(func() *[0x700]uint32 {
+	t := &[0x700]uint32{}
+	for r, all := range letters {
+		for _, l := range all {
+			t[r] |= 1 << l
+		}
+	}
+	return t
+})
+
 // wordTable gives the languages of each short word, a bit for each.
 var wordTable = sync.OnceValue(func() map[string]uint32 {
 	t := map[string]uint32{}
@@ -135,20 +146,21 @@ const seen = 4096
 
 // listen tells the languages of a text by its frequent short words and its rarer letters.
 func listen(text string) spoken {
-	table := wordTable()
+	words, rare := wordTable(), letterTable()
 	var score [languages]int
+	count := func(in uint32, points int) {
+		for ; in != 0; in &= in - 1 {
+			score[bits.TrailingZeros32(in)] += points
+		}
+	}
 	var buf [16]byte
 	n := 0
 	end := func() {
 		if n > 0 && n <= len(buf)-utf8.UTFMax {
-			if in := table[string(buf[:n])]; in != 0 {
-				points := 1
-				if in&(in-1) == 0 {
-					points = 2
-				}
-				for ; in != 0; in &= in - 1 {
-					score[bits.TrailingZeros32(in)] += points
-				}
+			if in := words[string(buf[:n])]; in&(in-1) == 0 {
+				count(in, 2)
+			} else {
+				count(in, 1)
 			}
 		}
 		n = 0
@@ -164,13 +176,19 @@ func listen(text string) spoken {
 			add(r)
 		case r >= 'A' && r <= 'Z':
 			add(r + 'a' - 'A')
-		case r < 0xC0 || r >= 0x2000 || !unicode.IsLetter(r):
+		case r < 0xC0 || r >= 0x2000:
 			end()
 		default:
-			r = unicode.ToLower(r)
+			if r < 'а' || r > 'я' { // else it is a letter in lower case
+				if !unicode.IsLetter(r) {
+					end()
+					continue
+				}
+				r = unicode.ToLower(r)
+			}
 			add(r)
-			for _, l := range letters[r] {
-				score[l]++
+			if int(r) < len(rare) {
+				count(rare[r], 1)
 			}
 		}
 	}

@@ -33,7 +33,7 @@ func Tokens(text string) []Token { return TokensLike(text, nil) }
 
 // TokensLike is Tokens without words none of whose terms has one of the beginnings; nil: with all. Its positions mean nothing.
 func TokensLike(text string, like *Beginnings) []Token {
-	w := writer{text: text, spoken: listen(text), like: like, out: make([]Token, 0, len(text)/4+4)}
+	w := writer{text: text, like: like, out: make([]Token, 0, len(text)/4+4)}
 	s := scanner{text: text}
 	for u, ok := s.next(); ok; u, ok = s.next() {
 		w.unit(u)
@@ -69,6 +69,7 @@ func (b *Beginnings) of(word string) bool {
 type writer struct {
 	text     string
 	spoken   spoken
+	heard    bool        // spoken is known
 	like     *Beginnings // nil: all
 	out      []Token
 	position int
@@ -126,7 +127,7 @@ func (w *writer) word(p piece) {
 		if w.like != nil && !w.like.of(word) {
 			return
 		}
-		e := look(w.spoken.of(word), word)
+		e := look(w.language(word), word)
 		w.add(e.exact, p.start, p.end)
 		w.add(e.stem, p.start, p.end)
 		return
@@ -141,7 +142,15 @@ func (w *writer) word(p piece) {
 // stem adds a word's stem only.
 func (w *writer) stem(p piece) {
 	word := w.text[p.start:p.end]
-	w.add(look(w.spoken.of(word), word).stem, p.start, p.end)
+	w.add(look(w.language(word), word).stem, p.start, p.end)
+}
+
+// language is that of a word of the text.
+func (w *writer) language(word string) language {
+	if !w.heard {
+		w.spoken, w.heard = listen(w.text), true
+	}
+	return w.spoken.of(word)
 }
 
 // whole returns the term of a code, or nothing if only its signs are left.

@@ -1,6 +1,7 @@
 package part
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -31,8 +32,16 @@ type Builder struct {
 
 // named is a term with what a part says of it.
 type named struct {
-	term string
+	term  string
+	begin uint64 // the term's first bytes: most terms are put in order by them
 	*building
+}
+
+// beginOf are the first bytes of a term as a number of the same order.
+func beginOf(term string) uint64 {
+	var b [8]byte
+	copy(b[:], term)
+	return binary.BigEndian.Uint64(b[:])
 }
 
 // building is what a part says of one term, with its occurrences in the segment in work.
@@ -67,7 +76,7 @@ func (b *Builder) Add(s Segment, words [fields][]Word) {
 			if t == nil {
 				t = b.building()
 				b.terms[w.Term] = t
-				b.order = append(b.order, named{w.Term, t})
+				b.order = append(b.order, named{w.Term, beginOf(w.Term), t})
 			}
 			if t.counts == [fields]int{} {
 				t.last, t.field = 0, Text
@@ -135,7 +144,12 @@ func (t *building) endField() {
 // Write gives the part to sink in chunks of ChunkSize and returns its size.
 func (b *Builder) Write(sink func(chunk []byte) error) (size int64, err error) {
 	w := newWriter(sink)
-	slices.SortFunc(b.order, func(a, b named) int { return strings.Compare(a.term, b.term) })
+	slices.SortFunc(b.order, func(a, b named) int {
+		if a.begin != b.begin {
+			return cmp.Compare(a.begin, b.begin)
+		}
+		return strings.Compare(a.term, b.term)
+	})
 	for _, t := range b.order {
 		w.term(t.term, &t.list, b.lengths)
 	}
