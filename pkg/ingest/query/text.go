@@ -11,6 +11,13 @@ import (
 	"github.com/millweir/millweir/pkg/sqldb"
 )
 
+const (
+	// joinSpare is how many more than the hits wanted are joined at first: most of what the index finds is visible.
+	joinSpare = 4
+	// joinMost bounds what one statement joins.
+	joinMost = 4 * MaxTopK
+)
+
 // text finds segments by their words. The index first, rows second: what it found is joined with what is visible now.
 // A filter that selects many documents is not given to the index, unless too few of its hits pass.
 func (s *searching) text(ctx context.Context, depth int) (found, error) {
@@ -69,8 +76,8 @@ func (s *searching) textOnce(ctx context.Context, k, versions int) (res ingest.S
 // joinText keeps the segments that are visible now and still have the text that was found, best first, at most k.
 func (s *searching) joinText(ctx context.Context, since time.Time, matches []textindex.Found, k int) (hits []ingest.SearchHit, switched bool, err error) {
 	hits = []ingest.SearchHit{}
-	for len(matches) > 0 && len(hits) < k {
-		some := matches[:min(len(matches), 4*MaxTopK)]
+	for together := k + joinSpare; len(matches) > 0 && len(hits) < k; together = joinMost {
+		some := matches[:min(len(matches), together, joinMost)]
 		matches = matches[len(some):]
 		rows, err := s.textRows(ctx, since, some)
 		if err != nil {

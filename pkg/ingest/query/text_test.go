@@ -50,6 +50,26 @@ func TestWordsAreFoundInVisibleVersions(t *testing.T) {
 	})
 }
 
+// Better hits that are visible no more do not hide those behind them, however few are joined at first.
+func TestHitsBehindClosedVersions(t *testing.T) {
+	t.Parallel()
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
+		var old, now []string
+		for n := range 12 {
+			old = append(old, fmt.Sprintf("heron %d", n))
+			now = append(now, fmt.Sprintf("heron %d of a longer line", n))
+		}
+		a := w.Upload(strings.Join(old, "\n"))
+		w.Process(a.Task.ID)
+		b := w.Accept(ingest.Upload{DocumentID: a.Document.ID, File: w.Receive("b.txt", strings.Join(now, "\n"))})
+		w.Process(b.Task.ID)
+		require.Equal(t, now[:1], words(t, r, "heron", 1))
+		require.Equal(t, now[:5], words(t, r, "heron", 5))
+		require.Equal(t, now, words(t, r, "heron", 50))
+	})
+}
+
 // Every word that stands in one visible segment alone is found first, on each database, before and after parts were merged.
 func TestEveryWordIsFoundBeforeAndAfterAMerge(t *testing.T) {
 	t.Parallel()
