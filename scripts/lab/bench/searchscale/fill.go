@@ -103,6 +103,7 @@ type filled struct {
 	documents int
 	text      int64 // bytes
 	merging   time.Duration
+	took      time.Duration // all of it, on all databases side by side
 }
 
 // fill puts a base of so many segments into each database. The first one's index is written as workers do and merged as the
@@ -184,6 +185,9 @@ func multiply(ctx context.Context, places []*place, segments, of int, made fille
 			return places[0].copyIndex(within, places[0], from, base, func(b []byte) []byte { return renumbered(b, old, other) })
 		})
 		if err := writers.Wait(); err != nil {
+			return out, err
+		}
+		if err := places[0].merge(ctx, &out); err != nil { // as the reclaimer does, which waits for nobody
 			return out, err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/millweir/millweir/pkg/ingest"
 	"github.com/millweir/millweir/pkg/ingest/textindex"
 	"github.com/millweir/millweir/pkg/labserver"
+	"github.com/millweir/millweir/pkg/sqldb"
 	"github.com/millweir/millweir/scripts/lab/bench/figure"
 	"github.com/millweir/millweir/scripts/lab/world"
 )
@@ -69,6 +70,7 @@ func Scale(ctx context.Context, _ *world.Bench) (out []figure.Figure, err error)
 	most := figure.Setting("BENCH_ROWS", mostRows)
 	var written filled
 	for segments := min(10_000, most); segments <= most; segments *= 10 {
+		began := time.Now()
 		if segments > distinct {
 			written, err = multiply(ctx, places, segments, distinct, written)
 		} else {
@@ -77,6 +79,7 @@ func Scale(ctx context.Context, _ *world.Bench) (out []figure.Figure, err error)
 		if err != nil {
 			return out, fmt.Errorf("fill with %d segments: %w", segments, err)
 		}
+		written.took = time.Since(began)
 		for _, p := range places {
 			if p.server != nil && p.server.Kind == labserver.KindPostgres { // or it plans without figures until its own look
 				if err := p.server.SQL(ctx, database, "ANALYZE"); err != nil {
@@ -127,10 +130,15 @@ func (p *place) measure(ctx context.Context, segments int, written filled) (out 
 	if err != nil {
 		return nil, err
 	}
+	parts, err := sqldb.ReadAll(ctx, p.store, "parts", p.q.Get("PartCount"), []any{p.base}, sqldb.Column[int])
+	if err != nil {
+		return nil, err
+	}
 	of := fmt.Sprintf("%s, %s segments: ", p.name, count(segments))
 	out = append(out, figure.Figure{
 		Name: of + "bytes of the index ÷ text", Measured: float64(bytes) / float64(written.text), Unit: "×", Asked: bytesAsked, Relation: "≤",
-		Note: fmt.Sprintf("%.1f MB of text, merges of all took %.1f s on SQLite", figure.Megabytes(written.text), written.merging.Seconds()),
+		Note: fmt.Sprintf("%.1f MB of text in %d parts; merges of all took %.1f s on SQLite, the whole of filling %.1f s",
+			figure.Megabytes(written.text), parts[0], written.merging.Seconds(), written.took.Seconds()),
 	})
 	p.restart()
 	first, err := p.search(ctx, queries("words", 1, written.documents))

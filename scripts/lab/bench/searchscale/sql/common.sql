@@ -43,6 +43,9 @@ SELECT REPLACE(s.document_id, ?, ?), REPLACE(s.version_id, ?, ?), s.version, s.s
 -- name: Parts
 SELECT id, segments, tokens, head FROM knowledge_text_part WHERE base_id = ? ORDER BY id;
 
+-- name: PartCount
+SELECT COUNT(*) FROM knowledge_text_part WHERE base_id = ?;
+
 -- name: PartInsert
 INSERT INTO knowledge_text_part (id, base_id, segments, tokens, bytes, busy_until, created_at, head) VALUES (@rows:8);
 
