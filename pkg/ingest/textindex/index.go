@@ -37,6 +37,8 @@ const (
 	// partsTogether is how many parts one statement names, and chunksRead how many chunks.
 	partsTogether = 64
 	chunksRead    = 64
+	// keptTogether is how many chunks of one range the cache keeps: a longer one is the end of a part, which is kept as it is open.
+	keptTogether = 32
 )
 
 // errGone says that a part was merged away.
@@ -255,7 +257,7 @@ func (x *Index) fetchHeads(ctx context.Context, infos []info) error {
 			wanted = append(wanted, key{one.id, 0})
 		}
 	}
-	_, err := x.load(ctx, wanted)
+	_, err := x.load(ctx, wanted, true)
 	return err
 }
 
@@ -273,7 +275,7 @@ func (x *Index) fetch(ctx context.Context, infos []info, spans []span) error {
 			}
 		}
 	}
-	_, err := x.load(ctx, wanted)
+	_, err := x.load(ctx, wanted, true)
 	return err
 }
 
@@ -283,8 +285,8 @@ type chunk struct {
 	data []byte
 }
 
-// load reads those of chunks that are there, also into the cache, many with one statement.
-func (x *Index) load(ctx context.Context, wanted []key) (out []chunk, err error) {
+// load reads those of chunks that are there, many with one statement. keep: also into the cache.
+func (x *Index) load(ctx context.Context, wanted []key, keep bool) (out []chunk, err error) {
 	var heads []string
 	var others []any
 	for _, k := range wanted {
@@ -304,8 +306,8 @@ func (x *Index) load(ctx context.Context, wanted []key) (out []chunk, err error)
 			return nil, err
 		}
 	}
-	for _, c := range out {
-		x.cache.put(c.key, c.data)
+	for i := 0; keep && i < len(out); i++ {
+		x.cache.put(out[i].key, out[i].data)
 	}
 	return out, nil
 }
@@ -345,7 +347,7 @@ func (s *source) ReadAt(ctx context.Context, offset int64, n int) ([]byte, error
 		}
 	}
 	if len(missing) > 0 {
-		got, err := s.x.load(ctx, missing)
+		got, err := s.x.load(ctx, missing, len(missing) <= keptTogether)
 		if err != nil {
 			return nil, err
 		}

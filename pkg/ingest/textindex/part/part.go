@@ -163,7 +163,9 @@ func Open(ctx context.Context, src Source, size int64) (*Part, error) {
 		return nil, err
 	}
 	r := reader{b: raw[:at[2]-at[1]]}
-	for n := r.int(); len(p.blocks) < n && r.err == nil; {
+	n := r.int()
+	p.blocks = make([]block, 0, min(n, len(r.b)/2)) // each has two bytes at least
+	for len(p.blocks) < n && r.err == nil {
 		p.blocks = append(p.blocks, block{first: r.text(), offset: p.postings + int64(r.int())})
 	}
 	if p.filters = r.b; len(p.blocks) >= filtered && len(p.filters) != filterSize*len(p.blocks) {
@@ -171,7 +173,9 @@ func Open(ctx context.Context, src Source, size int64) (*Part, error) {
 	}
 	v := reader{b: raw[at[2]-at[1] : at[3]-at[1]]}
 	begin := 0
-	for n := v.int(); len(p.runs) < n && v.err == nil; {
+	n = v.int()
+	p.runs = make([]run, 0, min(n, len(v.b)/3))
+	for len(p.runs) < n && v.err == nil {
 		one := run{version: v.text(), first: v.int(), size: v.int(), begin: begin}
 		p.runs = append(p.runs, one)
 		begin += one.size
