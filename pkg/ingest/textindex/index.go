@@ -37,6 +37,8 @@ const (
 	// partsTogether is how many parts one statement names, and chunksRead how many chunks.
 	partsTogether = 64
 	chunksRead    = 64
+	// fetchMost bounds the chunks that are fetched before they are needed.
+	fetchMost = 256
 	// keptTogether is how many chunks of one range the cache keeps: a longer one is the end of a part, which is kept as it is open.
 	keptTogether = 32
 )
@@ -261,13 +263,15 @@ func (x *Index) fetchHeads(ctx context.Context, infos []info) error {
 	return err
 }
 
-// fetch puts the chunks of ranges of parts into the cache.
+// fetch puts the chunks of ranges of parts into the cache, the first of them if they are very many.
 func (x *Index) fetch(ctx context.Context, infos []info, spans []span) error {
 	var wanted []key
 	known := map[key]bool{}
 	for _, s := range spans {
-		for seq := s.Offset / part.ChunkSize; s.Size > 0 && seq*part.ChunkSize < s.Offset+int64(s.Size); seq++ {
-			if k := (key{infos[s.part].id, int(seq)}); !known[k] {
+		one := infos[s.part]
+		first, last, _ := chunksOf(one.bytes, s.Span)
+		for seq := first; seq <= last && len(wanted) < fetchMost; seq++ {
+			if k := (key{one.id, seq}); !known[k] {
 				known[k] = true
 				if !x.cache.has(k) {
 					wanted = append(wanted, k)
@@ -275,8 +279,24 @@ func (x *Index) fetch(ctx context.Context, infos []info, spans []span) error {
 			}
 		}
 	}
-	_, err := x.load(ctx, wanted, true)
-	return err
+	for some := range slices.Chunk(wanted, chunksRead) {
+		if _, err := x.load(ctx, some, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chunksOf are the first and the last chunk of a range of a part of that size; none if it is empty. false: the part has no
+// such range.
+func chunksOf(size int64, s part.Span) (first, last int, ok bool) {
+	if s.Offset < 0 || s.Size < 0 || s.Offset+int64(s.Size) > size {
+		return 0, -1, false
+	}
+	if s.Size == 0 {
+		return 0, -1, true
+	}
+	return int(s.Offset / part.ChunkSize), int((s.Offset + int64(s.Size) - 1) / part.ChunkSize), true
 }
 
 // chunk is a row of a part's bytes.
@@ -332,13 +352,13 @@ type source struct {
 
 // ReadAt implements part.Source.
 func (s *source) ReadAt(ctx context.Context, offset int64, n int) ([]byte, error) {
-	if offset < 0 || n < 0 || offset+int64(n) > s.size {
+	first, last, ok := chunksOf(s.size, part.Span{Offset: offset, Size: n})
+	if !ok {
 		return nil, part.ErrCorrupt
 	}
 	if n == 0 {
 		return nil, nil
 	}
-	first, last := int(offset/part.ChunkSize), int((offset+int64(n)-1)/part.ChunkSize)
 	chunks, missing := make([][]byte, last-first+1), []key(nil)
 	for i := range chunks {
 		k := key{s.id, first + i}
