@@ -50,11 +50,12 @@ type ReceivedFile struct {
 // Upload is one document to accept.
 type Upload struct {
 	File           ReceivedFile
-	Title          string // empty: the file's name; at most 500 characters
-	Base           string // id or name; empty: "default", which is made when missing
-	DocumentID     string // PUT: a new version of this document; empty: a new document
-	IdempotencyKey string // with the part number already added; empty: none
-	Force          bool   // take the same bytes in again, as a new version of the same document
+	Title          string   // empty: the file's name; at most 500 characters
+	Metadata       Metadata // empty: that of the document's last upload
+	Base           string   // id or name; empty: "default", which is made when missing
+	DocumentID     string   // PUT: a new version of this document; empty: a new document
+	IdempotencyKey string   // with the part number already added; empty: none
+	Force          bool     // take the same bytes in again, as a new version of the same document
 }
 
 // Accepted is the answer to an Upload.
@@ -80,6 +81,7 @@ const (
 type Document struct {
 	ID, UserID, BaseID, BaseName string
 	Title, FileName, MediaType   string
+	Metadata                     Metadata // of the visible version; before there is one, of the newest upload
 	Status                       DocumentStatus
 	Bytes                        int64
 	SHA256                       string // of the newest upload
@@ -126,6 +128,7 @@ type SearchRequest struct {
 type SearchFilter struct {
 	Documents  []string // ids
 	MediaTypes []string
+	Metadata   []MetadataRule
 	Times      Times
 }
 
@@ -164,6 +167,7 @@ type SearchHit struct {
 	PageTo                      int      // of its last one; 0: none, or not known
 	PageBreaks                  [][2]int // as Segment's
 	HeadingPath                 []string
+	Metadata                    Metadata // of the document
 	Text                        string
 	Score                       float64
 	// TextScore and VectorScore are what Score is made of: BM25 and cosine similarity; nil when that part did not find it.

@@ -15,16 +15,20 @@ const (
 // TextError says why a text that a client sent is refused. 422
 type TextError struct {
 	Field string // as the client named it
-	Long  bool   // it has too many characters; otherwise it is no text
+	Long  bool   // it has too many characters, or keys
+	Form  bool   // it is text, but not of the form that it must have; without Long and Form it is no text
 	why   string
 }
 
 // Error names the field and what is wrong with it.
 func (e *TextError) Error() string { return e.Field + " " + e.why }
 
-// Clean checks title and base and brings them into their kept form.
+// Clean checks title, metadata and base and brings them into their kept form.
 func (u *Upload) Clean() (err error) {
 	if u.Title, err = CleanTitle("title", u.Title); err != nil {
+		return err
+	}
+	if u.Metadata, err = ParseMetadata("metadata", string(u.Metadata)); err != nil {
 		return err
 	}
 	if u.Base, err = CleanBase("knowledgeBase", u.Base); u.Base == "" {

@@ -33,17 +33,18 @@ func Descriptions() map[string]taskrun.Description {
 
 // Payload is what a document's task says of its upload; the row is where a run reads it.
 type Payload struct {
-	FileName  string `json:"fileName"`
-	MediaType string `json:"mediaType"`
-	SHA256    string `json:"sha256"`
-	Bytes     int64  `json:"bytes"`
-	Title     string `json:"title,omitempty"` // given by the user; empty: out of the document
+	FileName  string          `json:"fileName"`
+	MediaType string          `json:"mediaType"`
+	SHA256    string          `json:"sha256"`
+	Bytes     int64           `json:"bytes"`
+	Title     string          `json:"title,omitempty"`    // given by the user; empty: out of the document
+	Metadata  json.RawMessage `json:"metadata,omitempty"` // given by the user, with this upload or an earlier one
 }
 
 // Payload describes the upload for its task.
-func (u Upload) Payload(title string) json.RawMessage {
+func (u Upload) Payload() json.RawMessage {
 	out, err := json.Marshal(Payload{
-		FileName: u.File.Name, MediaType: u.File.MediaType, SHA256: u.File.SHA256, Bytes: u.File.Bytes, Title: title,
+		FileName: u.File.Name, MediaType: u.File.MediaType, SHA256: u.File.SHA256, Bytes: u.File.Bytes, Title: u.Title, Metadata: json.RawMessage(u.Metadata),
 	})
 	if err != nil {
 		panic("ingest: strings and numbers are always JSON: " + err.Error())

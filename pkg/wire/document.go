@@ -4,21 +4,22 @@ import "github.com/millweir/millweir/pkg/taskstate"
 
 // Document is a document.
 type Document struct {
-	DocumentID      string   `json:"documentId"`
-	KnowledgeBaseID string   `json:"knowledgeBaseId"`
-	KnowledgeBase   string   `json:"knowledgeBase"` // its name
-	Title           string   `json:"title"`
-	FileName        string   `json:"fileName"`
-	MediaType       string   `json:"mediaType"`
-	Status          string   `json:"status"`
-	Bytes           int64    `json:"bytes"`
-	SHA256          string   `json:"sha256"`
-	VisibleVersion  NullInt  `json:"visibleVersion"` // null: nothing of it can be found yet
-	SegmentCount    int      `json:"segmentCount"`
-	Pages           NullInt  `json:"pages"` // null: the format has none, or nobody has looked yet
-	LatestTaskID    NullText `json:"latestTaskId"`
-	CreatedAt       Time     `json:"createdAt"`
-	UpdatedAt       Time     `json:"updatedAt"`
+	DocumentID      string         `json:"documentId"`
+	KnowledgeBaseID string         `json:"knowledgeBaseId"`
+	KnowledgeBase   string         `json:"knowledgeBase"` // its name
+	Title           string         `json:"title"`
+	FileName        string         `json:"fileName"`
+	MediaType       string         `json:"mediaType"`
+	Metadata        map[string]any `json:"metadata"` // texts, numbers and booleans, as the user gave them
+	Status          string         `json:"status"`
+	Bytes           int64          `json:"bytes"`
+	SHA256          string         `json:"sha256"`
+	VisibleVersion  NullInt        `json:"visibleVersion"` // null: nothing of it can be found yet
+	SegmentCount    int            `json:"segmentCount"`
+	Pages           NullInt        `json:"pages"` // null: the format has none, or nobody has looked yet
+	LatestTaskID    NullText       `json:"latestTaskId"`
+	CreatedAt       Time           `json:"createdAt"`
+	UpdatedAt       Time           `json:"updatedAt"`
 }
 
 // AcceptedTask is the result of one file: the task, and what became of it.
@@ -57,32 +58,34 @@ type SearchRequest struct {
 	GroupBy       string `json:"groupBy,omitempty"` // document
 	HitsPerGroup  *int   `json:"hitsPerGroup,omitempty"`
 
-	DocumentIDs   []string `json:"documentIds,omitempty"`
-	MediaTypes    []string `json:"mediaTypes,omitempty"`
-	CreatedAfter  string   `json:"createdAfter,omitempty"`
-	CreatedBefore string   `json:"createdBefore,omitempty"`
-	UpdatedAfter  string   `json:"updatedAfter,omitempty"`
-	UpdatedBefore string   `json:"updatedBefore,omitempty"`
+	DocumentIDs   []string       `json:"documentIds,omitempty"`
+	MediaTypes    []string       `json:"mediaTypes,omitempty"`
+	Metadata      map[string]any `json:"metadata,omitempty"` // by key a value, a list of them, or {gte, lte}
+	CreatedAfter  string         `json:"createdAfter,omitempty"`
+	CreatedBefore string         `json:"createdBefore,omitempty"`
+	UpdatedAfter  string         `json:"updatedAfter,omitempty"`
+	UpdatedBefore string         `json:"updatedBefore,omitempty"`
 }
 
 // Hit is one segment found.
 type Hit struct {
-	DocumentID   string   `json:"documentId"`
-	Title        string   `json:"title"`
-	FileName     string   `json:"fileName"`
-	Version      int64    `json:"version"`
-	SegmentIndex int      `json:"segmentIndex"`
-	Page         NullInt  `json:"page"`     // as pageFrom
-	PageFrom     NullInt  `json:"pageFrom"` // null: the format has no pages
-	PageTo       NullInt  `json:"pageTo"`   // null: also when it is not known
-	HeadingPath  []string `json:"headingPath"`
-	Text         string   `json:"text"`
-	Sentence     Sentence `json:"sentence"`
-	Score        float64  `json:"score"`
-	TextScore    *float64 `json:"textScore"`   // BM25; null: its words were not found
-	VectorScore  *float64 `json:"vectorScore"` // cosine similarity; null: its vector was not found
-	RerankScore  *float64 `json:"rerankScore"` // of the reranking service; null: it was not asked about this hit
-	Highlights   [][2]int `json:"highlights"`  // ranges of characters of text
+	DocumentID   string         `json:"documentId"`
+	Title        string         `json:"title"`
+	FileName     string         `json:"fileName"`
+	Version      int64          `json:"version"`
+	SegmentIndex int            `json:"segmentIndex"`
+	Page         NullInt        `json:"page"`     // as pageFrom
+	PageFrom     NullInt        `json:"pageFrom"` // null: the format has no pages
+	PageTo       NullInt        `json:"pageTo"`   // null: also when it is not known
+	HeadingPath  []string       `json:"headingPath"`
+	Metadata     map[string]any `json:"metadata"` // of the document
+	Text         string         `json:"text"`
+	Sentence     Sentence       `json:"sentence"`
+	Score        float64        `json:"score"`
+	TextScore    *float64       `json:"textScore"`   // BM25; null: its words were not found
+	VectorScore  *float64       `json:"vectorScore"` // cosine similarity; null: its vector was not found
+	RerankScore  *float64       `json:"rerankScore"` // of the reranking service; null: it was not asked about this hit
+	Highlights   [][2]int       `json:"highlights"`  // ranges of characters of text
 }
 
 // Sentence is the sentence of a hit in which the query's words count most.

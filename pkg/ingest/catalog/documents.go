@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -27,6 +28,7 @@ const (
 type DocumentRow struct {
 	ID, UserID, BaseID          string
 	Title, FileName, MediaType  string
+	Metadata                    ingest.Metadata
 	Status                      ingest.DocumentStatus
 	Segments, Pages             int
 	Bytes                       int64
@@ -58,7 +60,7 @@ func ScanWholeDocument(row sqldb.Scanner) (d DocumentRow, err error) {
 	err = row.Scan(
 		&d.ID, &d.UserID, &d.BaseID, &d.Title, &d.FileName, &d.MediaType, &d.Status, &d.Segments, &d.Pages, &d.Bytes, &d.SHA256,
 		&d.VisibleID, &d.VisibleNo, &d.VisibleUpload, &d.LastNo, &d.LastUpload, &d.LatestTask,
-		&d.Created, &d.Updated, &d.DeletedAt)
+		&d.Created, &d.Updated, &d.DeletedAt, &d.Metadata)
 	d.VisibleID = strings.TrimSpace(d.VisibleID)
 	return d, err
 }
@@ -67,8 +69,39 @@ func ScanWholeDocument(row sqldb.Scanner) (d DocumentRow, err error) {
 func (d DocumentRow) Document(baseName string) ingest.Document {
 	return ingest.Document{
 		ID: d.ID, UserID: d.UserID, BaseID: d.BaseID, BaseName: baseName,
-		Title: d.Title, FileName: d.FileName, MediaType: d.MediaType, Status: d.Status, Bytes: d.Bytes, SHA256: d.SHA256,
+		Title: d.Title, Metadata: d.Metadata, FileName: d.FileName, MediaType: d.MediaType, Status: d.Status, Bytes: d.Bytes, SHA256: d.SHA256,
 		VisibleVersion: d.VisibleNo, SegmentCount: d.Segments, Pages: d.Pages, LatestTaskID: d.LatestTask,
 		CreatedAt: d.Created.Time, UpdatedAt: d.Updated.Time,
 	}
+}
+
+// NewVersion is a version to be made.
+type NewVersion struct {
+	Document, Base, Task, File, Title string
+	No, Upload                        int64
+	Metadata                          ingest.Metadata
+}
+
+// InsertVersions makes versions, with the rows by which filters find their metadata.
+func (a *Catalog) InsertVersions(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, all []NewVersion) error {
+	var versions, metadata []any
+	for _, v := range all {
+		id := ingest.NewID()
+		versions = append(versions, id, v.Document, v.Base, v.Task, v.File, v.No, v.Upload, string(VersionBuilding), v.Title, m.Now, m.Now, Never(), v.Metadata.Null())
+		for _, pair := range v.Metadata.Pairs() {
+			metadata = append(metadata, id, pair[0], pair[1], v.Document, v.Base)
+		}
+	}
+	for _, rows := range []struct {
+		statement string
+		columns   int
+		params    []any
+	}{{"VersionsInsert", 13, versions}, {"MetadataInsert", 5, metadata}} {
+		for some := range slices.Chunk(rows.params, PageSize*rows.columns) {
+			if _, err := tx.ExecContext(ctx, a.q.Rows(rows.statement, len(some)/rows.columns), some...); err != nil {
+				return fmt.Errorf("%s: %w", rows.statement, err)
+			}
+		}
+	}
+	return nil
 }

@@ -31,6 +31,7 @@ func (t TaskType) OnTransition(ctx context.Context, tx taskstate.Tx, m taskstate
 // replayed is the version that a replay goes on from.
 type replayed struct {
 	document, base, file, title string
+	metadata                    ingest.Metadata
 	upload, no                  int64 // no: of the new version
 }
 
@@ -85,7 +86,7 @@ func (a *Catalog) lastVersions(ctx context.Context, tx taskstate.Tx, ids []strin
 	return out, a.List(ctx, tx, "VersionsOfTasks", ids, func(rows *sql.Rows) error {
 		var task string
 		var v replayed
-		err := rows.Scan(&task, &v.document, &v.base, &v.upload, &v.title, &v.file)
+		err := rows.Scan(&task, &v.document, &v.base, &v.upload, &v.title, &v.metadata, &v.file)
 		out[task] = v // the rows come in the order of their no
 		return err
 	})
@@ -93,22 +94,19 @@ func (a *Catalog) lastVersions(ctx context.Context, tx taskstate.Tx, ids []strin
 
 // openReplays makes the new version of each replayed task, with the upload's number of the one before (design D8).
 func (a *Catalog) openReplays(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, changed []taskstate.Decision, payloads map[string]any) error {
-	var params []any
-	n := 0
+	var versions []NewVersion
 	highest := map[string]int64{}
 	for _, d := range changed {
 		v, ok := payloads[d.TaskID].(replayed)
 		if !ok {
 			continue
 		}
-		params = append(params, ingest.NewID(), v.document, v.base, d.TaskID, v.file, v.no, v.upload, string(VersionBuilding), v.title, m.Now, m.Now, Never())
+		versions = append(versions, NewVersion{
+			Document: v.document, Base: v.base, Task: d.TaskID, File: v.file, No: v.no, Upload: v.upload, Title: v.title, Metadata: v.metadata,
+		})
 		highest[v.document] = max(highest[v.document], v.no)
-		n++
 	}
-	if n == 0 {
-		return nil
-	}
-	if _, err := tx.ExecContext(ctx, a.q.Rows("VersionsInsert", n), params...); err != nil {
+	if err := a.InsertVersions(ctx, tx, m, versions); err != nil {
 		return fmt.Errorf("open versions for replays: %w", err)
 	}
 	documents := make([]string, 0, len(highest))

@@ -145,7 +145,7 @@ func scanDocument(row sqldb.Scanner) (ingest.Document, error) {
 	var d ingest.Document
 	var created, updated taskstate.DBTime
 	err := row.Scan(&d.ID, &d.UserID, &d.BaseID, &d.BaseName, &d.Title, &d.FileName, &d.MediaType, &d.Status, &d.Bytes,
-		&d.SHA256, &d.VisibleVersion, &d.SegmentCount, &d.Pages, &d.LatestTaskID, &created, &updated)
+		&d.SHA256, &d.VisibleVersion, &d.SegmentCount, &d.Pages, &d.LatestTaskID, &created, &updated, &d.Metadata)
 	d.CreatedAt, d.UpdatedAt = created.Time, updated.Time
 	return d, err
 }

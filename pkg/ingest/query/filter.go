@@ -16,14 +16,21 @@ const (
 	manyVersions = 50_000
 )
 
-// filterOf is a filter as the end of a statement that reads documents as d; empty: there is none.
-func (r *Reads) filterOf(f ingest.SearchFilter) sqldb.Part {
+// filterOf is a filter as the end of a statement that reads documents of a base as d; empty: there is none.
+func (r *Reads) filterOf(base string, f ingest.SearchFilter) sqldb.Part {
 	l := &listStatement{q: r.q, kind: "Document"}
 	if n := len(f.Documents); n > 0 {
 		l.fragment(r.q.List("DocumentIDs", n), sqldb.Args(f.Documents)...)
 	}
 	if n := len(f.MediaTypes); n > 0 {
 		l.fragment(r.q.List("DocumentMediaTypes", n), sqldb.Args(f.MediaTypes)...)
+	}
+	for _, rule := range f.Metadata {
+		if n := len(rule.AnyOf); n > 0 {
+			l.fragment(r.q.List("DocumentMetadataIn", n), append([]any{base, rule.Key}, sqldb.Args(rule.AnyOf)...)...)
+		} else {
+			l.add("MetadataBetween", base, rule.Key, rule.From, rule.To)
+		}
 	}
 	l.times(f.Times)
 	return sqldb.Part{Text: l.text.String(), Args: l.args}

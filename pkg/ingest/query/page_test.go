@@ -2,8 +2,10 @@ package query_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +90,120 @@ func TestFilters(t *testing.T) {
 			require.Len(t, res.Hits, 1, mode)
 			require.Equal(t, "a badger", res.Hits[0].Text)
 		})
+	})
+}
+
+// metadata accepts a version of a document (empty: a new one) with metadata, and works it through.
+func metadata(w *ingesttest.World, document, text string, m ingest.Metadata) string {
+	a := w.Accept(ingest.Upload{DocumentID: document, File: w.Receive("a.txt", text), Metadata: m})
+	w.Process(a.Task.ID)
+	return a.Document.ID
+}
+
+// A document is found by what was said of it, value by value: texts are not numbers, and what looks like SQL is a text.
+func TestFilterByMetadata(t *testing.T) {
+	t.Parallel()
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
+		said := map[string]ingest.Metadata{
+			"de": `{"lang":"de","year":2024,"draft":true}`, "en": `{"lang":"en","year":1999.5,"draft":false}`, "old": `{"lang":"de","year":-44,"n":-0.25}`,
+			"text": `{"year":"2024","lang":"de "}`, "sql": `{"lang":"' OR '1'='1","note":"a\\\"%_!?\n\u00e4🐳","n":9007199254740991}`, "none": "", "empty": `{}`,
+		}
+		names := map[string]string{}
+		for name, m := range said {
+			names[metadata(w, "", "an otter of "+name, m)] = name
+		}
+		everyMode(t, func(mode ingest.SearchMode) {
+			for filter, want := range map[string]string{
+				`{"lang":"de"}`: "de old", `{"lang":"de "}`: "text", `{"lang":"DE"}`: "", `{"Lang":"de"}`: "", `{"none":"de"}`: "",
+				`{"lang":["de","en","fr"]}`: "de en old", `{"lang":"de","draft":true}`: "de", `{"lang":"de","year":1999.5}`: "",
+				`{"year":2024}`: "de", `{"year":2024.0}`: "de", `{"year":"2024"}`: "text", `{"year":[2024,"2024"]}`: "de text",
+				`{"year":{"gte":1999.5}}`: "de en", `{"year":{"gte":-44,"lte":1999.5}}`: "en old", `{"year":{"lte":-43.9}}`: "old", `{"year":{"gte":5,"lte":4}}`: "",
+				`{"year":{"gte":"2"}}`: "text", `{"lang":{"gte":"de","lte":"de"}}`: "de old", `{"lang":{"gte":"de","lte":"dz"}}`: "de old text",
+				`{"draft":false}`: "en", `{"draft":"false"}`: "", `{"draft":0}`: "", `{"n":-0.25}`: "old", `{"n":{"gte":9007199254740991}}`: "sql",
+				`{"lang":"' OR '1'='1"}`: "sql", `{"note":"a\\\"%_!?\nä🐳"}`: "sql", `{"note":"%"}`: "",
+			} {
+				var wanted map[string]any
+				require.NoError(t, json.Unmarshal([]byte(filter), &wanted))
+				rules, err := ingest.ParseMetadataRules("metadata", wanted)
+				require.NoError(t, err)
+				res := search(t, r, ingest.SearchRequest{Query: "otter", Mode: mode, Filter: ingest.SearchFilter{Metadata: rules}, TopK: 20})
+				var found []string
+				for _, h := range res.Hits {
+					found = append(found, names[h.DocumentID])
+				}
+				slices.Sort(found)
+				require.Equal(t, want, strings.Join(found, " "), "%s %s", mode, filter)
+				require.False(t, res.Partial, "%s %s", mode, filter)
+			}
+		})
+	})
+}
+
+// Metadata belongs to a version, as its title does: it changes for readers and filters in the moment in which the version is
+// visible, stays when an upload says nothing, and goes with the document.
+func TestMetadataOfVersions(t *testing.T) {
+	t.Parallel()
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
+		shows := func(id string, want ingest.Metadata) {
+			t.Helper()
+			d, err := r.Reads.Document(t.Context(), w.Caller, id)
+			require.NoError(t, err)
+			require.Equal(t, want, d.Metadata)
+			all := search(t, r, ingest.SearchRequest{Query: "otter", Mode: ingest.SearchText})
+			require.Len(t, all.Hits, 1)
+			require.Equal(t, want, all.Hits[0].Metadata)
+			for _, value := range []string{"a", "b", "c"} {
+				wanted, err := ingest.ParseMetadataRules("metadata", map[string]any{"k": value})
+				require.NoError(t, err)
+				everyMode(t, func(mode ingest.SearchMode) {
+					found := search(t, r, ingest.SearchRequest{Query: "otter", Mode: mode, Filter: ingest.SearchFilter{Metadata: wanted}})
+					require.Equal(t, strings.Contains(string(want), value), len(found.Hits) == 1, "%s %s", mode, value)
+				})
+			}
+		}
+		const a, b, c = `{"k":"a"}`, `{"k":"b"}`, `{"k":"c"}`
+		first := w.Accept(ingest.Upload{File: w.Receive("a.txt", "an otter"), Metadata: ` { "k" : "a" } `})
+		id := first.Document.ID
+		require.EqualValues(t, a, first.Document.Metadata, "nothing is visible: it is the newest upload's")
+		w.Process(first.Task.ID)
+		shows(id, a)
+
+		next := w.Accept(ingest.Upload{DocumentID: id, File: w.Receive("a.txt", "an otter, take two"), Metadata: b})
+		require.EqualValues(t, a, next.Document.Metadata)
+		shows(id, a)
+		w.Process(next.Task.ID)
+		shows(id, b)
+		metadata(w, id, "an otter, take three", "")
+		shows(id, b)
+		same := w.Accept(ingest.Upload{File: w.Receive("a.txt", "an otter, take three"), Metadata: c})
+		require.True(t, same.Duplicate, "the same bytes change nothing")
+		shows(id, b)
+		forced := w.Accept(ingest.Upload{File: w.Receive("a.txt", "an otter, take three"), Metadata: c, Force: true})
+		w.Process(forced.Task.ID)
+		shows(id, c)
+
+		// A version that never became visible leaves no trace, and its replay brings its metadata along.
+		dead := w.Accept(ingest.Upload{DocumentID: id, File: w.Receive("a.txt", "an otter, take four"), Metadata: b})
+		_, err := w.App.Cancel(t.Context(), w.Caller, dead.Task.ID)
+		require.NoError(t, err)
+		shows(id, c)
+		_, err = w.App.Retry(t.Context(), w.Caller, dead.Task.ID)
+		require.NoError(t, err)
+		w.Process(dead.Task.ID)
+		shows(id, b)
+		metadata(w, id, "an otter, take five", `{}`)
+		shows(id, `{}`)
+
+		metadata(w, id, "an otter, take six", b)
+		w.Advance(time.Hour)
+		w.SweepAll()
+		require.EqualValues(t, 1, w.Number("SELECT COUNT(*) FROM document_metadata"), "closed versions have none")
+		require.NoError(t, w.App.DeleteDocument(t.Context(), w.Caller, id))
+		w.SweepAll()
+		require.Zero(t, w.Number("SELECT COUNT(*) FROM document_version"))
+		require.Zero(t, w.Number("SELECT COUNT(*) FROM document_metadata"))
 	})
 }
 

@@ -53,7 +53,7 @@ func (r *Reads) search(ctx context.Context, c ingest.Caller, req ingest.SearchRe
 	if k <= 0 {
 		k = searchDefaultK
 	}
-	s := &searching{r: r, base: base, query: req.Query, filter: r.filterOf(req.Filter)}
+	s := &searching{r: r, base: base, query: req.Query, filter: r.filterOf(base.ID, req.Filter)}
 	p, f, err := s.page(ctx, r.mode(req.Mode, base), req.After, min(k, MaxTopK), req.PerDocument)
 	if err != nil {
 		return ingest.SearchResult{}, err
@@ -362,7 +362,7 @@ func scanHit(rows *sql.Rows, own ...any) (h ingest.SearchHit, visible bool, err 
 	var path string
 	var breaks sql.NullString
 	var shown int
-	err = rows.Scan(append(own, &shown, &h.DocumentID, &h.Title, &h.FileName, &h.Version, &h.SegmentIndex, &h.Page, &breaks, &path, &h.Text)...)
+	err = rows.Scan(append(own, &shown, &h.DocumentID, &h.Title, &h.FileName, &h.Version, &h.SegmentIndex, &h.Page, &breaks, &path, &h.Text, &h.Metadata)...)
 	h.HeadingPath, h.PageBreaks = headings(path), pageBreaks(breaks)
 	return h, shown == 1, err
 }

@@ -131,8 +131,12 @@ func (a documentSweep) forgetDocument(ctx context.Context, d dueThing) (bool, er
 			return err
 		}
 		gone = true
-		_, err = tx.ExecContext(ctx, a.q.Get("DocumentVersionsGone"), d.id)
-		return err
+		for _, statement := range []string{"DocumentMetadataGone", "DocumentVersionsGone"} {
+			if _, err := tx.ExecContext(ctx, a.q.Get(statement), d.id); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return gone, err
 }

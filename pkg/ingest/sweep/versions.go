@@ -114,6 +114,12 @@ func (a versionSweep) lookedAt(ctx context.Context, due []dueVersion, state cata
 			if _, err := tx.ExecContext(ctx, a.q.Get("VersionSweepAt"), catalog.Never(), v.id, string(state)); err != nil {
 				return fmt.Errorf("version %s was looked at: %w", v.id, err)
 			}
+			if state == catalog.VersionBuilding {
+				continue
+			}
+			if _, err := tx.ExecContext(ctx, a.q.Get("VersionMetadataGone"), v.id); err != nil {
+				return fmt.Errorf("remove the metadata of version %s: %w", v.id, err)
+			}
 		}
 		return nil
 	})

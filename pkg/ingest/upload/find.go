@@ -2,7 +2,9 @@ package upload
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"fmt"
 	"iter"
 	"maps"
@@ -33,6 +35,7 @@ const (
 type acceptWork struct {
 	c     ingest.Caller
 	u     ingest.Upload
+	asked string // what makes a request with the same key the same: a sum of the bytes, and of the metadata if there is any
 	state acceptState
 	raced bool // postponed because of another process
 	got   acceptance
@@ -72,9 +75,17 @@ type taskBrief struct{ status, payload, path string }
 func newAcceptRun(a *Uploads, tx taskstate.Tx, m taskstate.DBClock, items []*accepting, full error) *acceptRun {
 	r := &acceptRun{app: a, tx: tx, m: m, full: full, works: make([]*acceptWork, len(items))}
 	for i, x := range items {
-		r.works[i] = &acceptWork{c: x.c, u: x.u}
+		r.works[i] = &acceptWork{c: x.c, u: x.u, asked: requestHash(x.u)}
 	}
 	return r
+}
+
+func requestHash(u ingest.Upload) string {
+	if u.Metadata == "" {
+		return u.File.SHA256
+	}
+	sum := sha256.Sum256([]byte(u.File.SHA256 + string(u.Metadata)))
+	return hex.EncodeToString(sum[:])
 }
 
 // each calls f for the uploads of a state, in the order of their arrival.
@@ -125,7 +136,7 @@ func (r *acceptRun) replays(ctx context.Context) error {
 		t, replay := found[tasks.UserKey{User: w.c.Scope.UserID, Key: w.u.IdempotencyKey}]
 		switch {
 		case !replay:
-		case t.RequestHash != w.u.File.SHA256:
+		case t.RequestHash != w.asked:
 			w.refuse(ingest.ErrKeyReused)
 		default:
 			w.state, w.replayOf, w.base.ID = acceptAnswered, t.DocumentID, t.KnowledgeBase

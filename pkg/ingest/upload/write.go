@@ -61,8 +61,9 @@ func (r *acceptRun) duplicate(w *acceptWork) bool {
 		return false
 	}
 	var before ingest.Payload
-	if w.u.Title == "" && json.Unmarshal([]byte(last.payload), &before) == nil {
-		w.u.Title = before.Title // the title that the user gave the document is kept when this upload names none
+	if json.Unmarshal([]byte(last.payload), &before) == nil { // what the user said of the document is kept when this upload says nothing
+		w.u.Title = cmp.Or(w.u.Title, before.Title)
+		w.u.Metadata = cmp.Or(w.u.Metadata, ingest.Metadata(before.Metadata))
 	}
 	given := last.status == string(taskstate.StatusDead) || last.status == string(taskstate.StatusCancelled)
 	if w.u.Force || given || d.SHA256 != w.u.File.SHA256 {
@@ -74,17 +75,15 @@ func (r *acceptRun) duplicate(w *acceptWork) bool {
 
 // writeVersions makes the versions and their tasks.
 func (r *acceptRun) writeVersions(ctx context.Context) error {
-	var versions []any
+	var versions []catalog.NewVersion
 	r.each(acceptWrites, func(w *acceptWork) {
 		d := w.got.document
-		versions = append(versions, ingest.NewID(), d.ID, w.base.ID, w.got.taskID, w.fileID, d.LastNo, d.LastUpload,
-			string(catalog.VersionBuilding), w.u.Title, r.m.Now, r.m.Now, catalog.Never())
+		versions = append(versions, catalog.NewVersion{
+			Document: d.ID, Base: w.base.ID, Task: w.got.taskID, File: w.fileID, No: d.LastNo, Upload: d.LastUpload, Title: w.u.Title, Metadata: w.u.Metadata,
+		})
 		r.tasks = append(r.tasks, r.task(w))
 	})
-	if err := r.insert(ctx, "VersionsInsert", len(r.tasks), versions); err != nil {
-		return fmt.Errorf("insert versions: %w", err)
-	}
-	return nil
+	return r.app.cat.InsertVersions(ctx, r.tx, r.m, versions)
 }
 
 // insert is a multi-row INSERT, unless there is no row.
@@ -100,11 +99,11 @@ func (r *acceptRun) insert(ctx context.Context, name string, rows int, params []
 func (r *acceptRun) task(w *acceptWork) taskstate.NewTask {
 	t := taskstate.Task{
 		ID: w.got.taskID, UserID: w.c.Scope.UserID, DocumentID: w.got.document.ID, KnowledgeBase: w.base.ID, FilePath: w.filePath,
-		Type: ingest.TypeDocument, Channel: w.c.Channel, Payload: w.u.Payload(w.u.Title), TraceParent: w.c.TraceParent, RequestID: w.c.RequestID,
+		Type: ingest.TypeDocument, Channel: w.c.Channel, Payload: w.u.Payload(), TraceParent: w.c.TraceParent, RequestID: w.c.RequestID,
 		MaxAttempts: r.app.cfg.MaxAttempts,
 	}
 	if w.u.IdempotencyKey != "" {
-		t.IdempotencyKey, t.RequestHash = w.u.IdempotencyKey, w.u.File.SHA256
+		t.IdempotencyKey, t.RequestHash = w.u.IdempotencyKey, w.asked
 	}
 	return taskstate.NewTask{Task: t, Actor: w.c.Scope.Actor()}
 }
@@ -132,11 +131,11 @@ func (r *acceptRun) writeDocuments(ctx context.Context) error {
 	for _, w := range fresh {
 		f, now := w.u.File, taskstate.DBTime{Time: r.m.Now}
 		d := catalog.DocumentRow{
-			ID: ingest.NewID(), UserID: w.c.Scope.UserID, BaseID: w.base.ID, Title: w.title(), FileName: f.Name, MediaType: f.MediaType,
+			ID: ingest.NewID(), UserID: w.c.Scope.UserID, BaseID: w.base.ID, Title: w.title(), Metadata: w.u.Metadata, FileName: f.Name, MediaType: f.MediaType,
 			Status: ingest.DocumentQueued, Bytes: f.Bytes, SHA256: f.SHA256, LastNo: 1, LastUpload: 1, LatestTask: w.got.taskID, Created: now, Updated: now,
 		}
 		params = append(params, d.ID, d.UserID, d.BaseID, d.Title, d.FileName, d.MediaType, string(d.Status), d.Bytes, d.SHA256, d.SHA256,
-			d.LastNo, d.LastUpload, d.LatestTask, r.m.Now, r.m.Now, catalog.Never())
+			d.LastNo, d.LastUpload, d.LatestTask, r.m.Now, r.m.Now, catalog.Never(), d.Metadata.Null())
 		w.got.document = d
 	}
 	if err := r.insert(ctx, "DocumentsInsert", len(fresh), params); err != nil {
@@ -153,7 +152,7 @@ func (r *acceptRun) renew(ctx context.Context, w *acceptWork) error {
 		same = sql.NullString{} // another document is the one to find by these bytes
 	}
 	_, err := r.tx.ExecContext(ctx, r.app.q.Get("DocumentUpload"),
-		f.Name, f.MediaType, f.Bytes, f.SHA256, same, w.got.taskID, r.m.Now, w.title(), d.ID)
+		f.Name, f.MediaType, f.Bytes, f.SHA256, same, w.got.taskID, r.m.Now, w.title(), w.u.Metadata.Null(), d.ID)
 	if err != nil {
 		return fmt.Errorf("count upload of document %s: %w", d.ID, err)
 	}
@@ -161,7 +160,7 @@ func (r *acceptRun) renew(ctx context.Context, w *acceptWork) error {
 	d.LastNo, d.LastUpload, d.LatestTask = d.LastNo+1, d.LastUpload+1, w.got.taskID
 	d.Updated.Time, d.Status = r.m.Now, ingest.DocumentReady
 	if d.VisibleNo == 0 {
-		d.Status, d.Title = ingest.DocumentQueued, w.title()
+		d.Status, d.Title, d.Metadata = ingest.DocumentQueued, w.title(), w.u.Metadata
 	}
 	return nil
 }

@@ -99,6 +99,9 @@ var scalars = map[reflect.Kind]string{reflect.String: "string", reflect.Bool: "b
 // fitsKind compares one property with the type of its field.
 func fitsKind(t *testing.T, root, property apidoc.Object, goType reflect.Type, at string) {
 	t.Helper()
+	if goType.Kind() == reflect.Interface {
+		return // values of several kinds, which the schema tells
+	}
 	null := false
 	if options, ok := property["oneOf"].([]any); ok {
 		for _, one := range options {

@@ -3,6 +3,8 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -30,9 +32,10 @@ type submitted struct {
 // submit sends files; with --wait it follows them to their end. Exit 1 when one failed.
 func submit(a *App) *cobra.Command {
 	var kb, title string
+	var meta metadataFlag
 	var wait, force bool
 	var timeout time.Duration
-	c := Verb("submit FILE… [--kb NAME] [--title TEXT] [--wait] [--force]", "take documents in", NeedsSome("file"),
+	c := Verb("submit FILE… [--kb NAME] [--title TEXT] [--meta KEY=TEXT] [--wait] [--force]", "take documents in", NeedsSome("file"),
 		func(ctx context.Context, files []string) error {
 			if title != "" && len(files) > 1 {
 				return Usage("--title goes with one file")
@@ -42,6 +45,9 @@ func submit(a *App) *cobra.Command {
 			form := map[string]string{"knowledgeBase": kb, "title": title}
 			if force {
 				form["force"] = "true"
+			}
+			if meta != nil {
+				form["metadata"] = meta.String()
 			}
 			bars := newBars(a.IO, files)
 			results := make([]submitted, len(files))
@@ -57,11 +63,50 @@ func submit(a *App) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&kb, "kb", "", "knowledge base (made when missing for the name default)")
 	f.StringVar(&title, "title", "", "title; only with one file")
+	f.Var(&meta, "meta", "what the documents are found by, KEY=TEXT or KEY:=JSON; may be repeated")
 	f.BoolVar(&wait, "wait", false, "wait until the documents are searchable")
 	f.BoolVar(&force, "force", false, "take the same bytes in again")
 	f.DurationVar(&timeout, "timeout", 0, "give up after this time; 0: never")
 	return c
 }
+
+// metadataFlag are pairs KEY=TEXT, or KEY:=JSON for what is no text; nil: none was given.
+type metadataFlag map[string]any
+
+// Set implements pflag.Value.
+func (m *metadataFlag) Set(pair string) error {
+	key, text, ok := strings.Cut(pair, "=")
+	if !ok {
+		return errors.New("KEY=TEXT or KEY:=JSON is expected")
+	}
+	var value any = text
+	if name, isJSON := strings.CutSuffix(key, ":"); isJSON {
+		key = name
+		if err := json.Unmarshal([]byte(text), &value); err != nil {
+			return fmt.Errorf("%s is no JSON: %w", text, err)
+		}
+	}
+	if *m == nil {
+		*m = metadataFlag{}
+	}
+	if _, twice := (*m)[key]; twice {
+		return fmt.Errorf("%s stands more than once", key)
+	}
+	(*m)[key] = value
+	return nil
+}
+
+// String implements pflag.Value: JSON.
+func (m *metadataFlag) String() string {
+	if *m == nil {
+		return ""
+	}
+	text, _ := json.Marshal(*m) // what was JSON is JSON
+	return string(text)
+}
+
+// Type implements pflag.Value.
+func (*metadataFlag) Type() string { return "pair" }
 
 // submittedRow is a result for people.
 func submittedRow(s submitted) []any {

@@ -225,6 +225,7 @@ func search(a *App) *cobra.Command {
 	f.IntVar(&top, "top", 5, "most hits, 1..50")
 	f.StringSliceVar(&wish.DocumentIDs, "document", nil, "in documents of these ids only")
 	f.StringSliceVar(&wish.MediaTypes, "type", nil, "in documents of these media types only")
+	f.Var((*metadataFlag)(&wish.Metadata), "meta", "in documents with that in their metadata only, KEY=TEXT or KEY:=JSON; may be repeated")
 	f.StringVar(&wish.CreatedAfter, "created-after", "", "in documents made after this time only")
 	f.StringVar(&wish.CreatedBefore, "created-before", "", "in documents made before this time only")
 	f.StringVar(&wish.UpdatedAfter, "updated-after", "", "in documents changed after this time only")

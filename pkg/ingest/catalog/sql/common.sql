@@ -105,7 +105,7 @@ ORDER BY 2;
 -- name: DocumentsWhole
 SELECT id, user_id, base_id, title, file_name, media_type, status, segment_count, pages, bytes, content_sha256,
        COALESCE(visible_version_id, ''), visible_no, visible_upload_no, last_no, last_upload_no, latest_task_id,
-       created_at, updated_at, deleted_at
+       created_at, updated_at, deleted_at, COALESCE(metadata, '')
 FROM knowledge_document
 WHERE id IN (@list)
 ORDER BY id
@@ -124,13 +124,13 @@ VALUES (@rows:8);
 -- The same bytes accepted at the same moment by another process win by the unique index; the batch is then run again.
 -- name: DocumentsInsert
 INSERT INTO knowledge_document (id, user_id, base_id, title, file_name, media_type, status, bytes, content_sha256, same_sha256,
-                                last_no, last_upload_no, latest_task_id, created_at, updated_at, sweep_at)
-VALUES (@rows:16);
+                                last_no, last_upload_no, latest_task_id, created_at, updated_at, sweep_at, metadata)
+VALUES (@rows:17);
 
 -- name: DocumentLock
 SELECT id, user_id, base_id, title, file_name, media_type, status, segment_count, pages, bytes, content_sha256,
        COALESCE(visible_version_id, ''), visible_no, visible_upload_no, last_no, last_upload_no, latest_task_id,
-       created_at, updated_at, deleted_at
+       created_at, updated_at, deleted_at, COALESCE(metadata, '')
 FROM knowledge_document
 WHERE id = ?
 @forupdate;
@@ -141,7 +141,8 @@ UPDATE knowledge_document
 SET file_name = ?, media_type = ?, bytes = ?, content_sha256 = ?, same_sha256 = ?,
     last_no = last_no + 1, last_upload_no = last_upload_no + 1, latest_task_id = ?, updated_at = ?,
     status = CASE WHEN visible_no > 0 THEN 'READY' ELSE 'QUEUED' END,
-    title = CASE WHEN visible_no > 0 THEN title ELSE ? END
+    title = CASE WHEN visible_no > 0 THEN title ELSE ? END,
+    metadata = CASE WHEN visible_no > 0 THEN metadata ELSE ? END
 WHERE id = ?;
 
 -- name: FileLock
@@ -278,7 +279,8 @@ SET status = 'READY', updated_at = ?,
     visible_upload_no = (SELECT v.upload_no FROM document_version v WHERE v.document_id = knowledge_document.id AND v.state = 'VISIBLE'),
     segment_count = (SELECT v.segment_count FROM document_version v WHERE v.document_id = knowledge_document.id AND v.state = 'VISIBLE'),
     pages = (SELECT v.pages FROM document_version v WHERE v.document_id = knowledge_document.id AND v.state = 'VISIBLE'),
-    title = (SELECT v.title FROM document_version v WHERE v.document_id = knowledge_document.id AND v.state = 'VISIBLE')
+    title = (SELECT v.title FROM document_version v WHERE v.document_id = knowledge_document.id AND v.state = 'VISIBLE'),
+    metadata = (SELECT v.metadata FROM document_version v WHERE v.document_id = knowledge_document.id AND v.state = 'VISIBLE')
 WHERE id IN (@list);
 
 -- An older upload's task is cancelled when a newer one is visible; the sweeper does it, this makes it look.
@@ -304,15 +306,19 @@ WHERE visible_no = 0 AND deleted_at IS NULL AND status <> ? AND id IN (@list) AN
 
 -- The newest version of each task, open or not: its upload and file.
 -- name: VersionsOfTasks
-SELECT v.task_id, v.document_id, v.base_id, v.upload_no, v.title, COALESCE(f.id, '')
+SELECT v.task_id, v.document_id, v.base_id, v.upload_no, v.title, COALESCE(v.metadata, ''), COALESCE(f.id, '')
 FROM document_version v
 LEFT JOIN stored_file f ON f.id = v.file_id
 WHERE v.task_id IN (@list)
 ORDER BY v.task_id, v.no;
 
 -- name: VersionsInsert
-INSERT INTO document_version (id, document_id, base_id, task_id, file_id, no, upload_no, state, title, created_at, updated_at, sweep_at)
-VALUES (@rows:12);
+INSERT INTO document_version (id, document_id, base_id, task_id, file_id, no, upload_no, state, title, created_at, updated_at, sweep_at, metadata)
+VALUES (@rows:13);
+
+-- name: MetadataInsert
+INSERT INTO document_metadata (version_id, name, value, document_id, base_id)
+VALUES (@rows:5);
 
 -- name: DocumentNext
 UPDATE knowledge_document SET last_no = ? WHERE id = ?;
@@ -341,6 +347,9 @@ UPDATE document_version SET sweep_at = ?, sweep_pass = sweep_pass + 1 WHERE id =
 
 -- name: VersionClosed
 SELECT state FROM document_version WHERE id = ?;
+
+-- name: VersionMetadataGone
+DELETE FROM document_metadata WHERE version_id = ?;
 
 -- name: ClosedRows
 SELECT id, vector_id, birth_version_id FROM knowledge_segment WHERE version_id = ? ORDER BY segment_index LIMIT ?;
@@ -406,6 +415,9 @@ DELETE FROM knowledge_document WHERE id = ? AND deleted_at IS NOT NULL AND sweep
 
 -- name: DocumentVersionsGone
 DELETE FROM document_version WHERE document_id = ?;
+
+-- name: DocumentMetadataGone
+DELETE FROM document_metadata WHERE version_id IN (SELECT id FROM document_version WHERE document_id = ?);
 
 -- ---------------------------------------------------------------- sweep: files
 

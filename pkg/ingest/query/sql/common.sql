@@ -77,7 +77,8 @@ SELECT MIN(t.created_at)
 
 -- name: DocumentList
 SELECT d.id, d.user_id, d.base_id, b.name, d.title, d.file_name, d.media_type, d.status, d.bytes,
-       d.content_sha256, d.visible_no, d.segment_count, d.pages, d.latest_task_id, d.created_at, d.updated_at
+       d.content_sha256, d.visible_no, d.segment_count, d.pages, d.latest_task_id, d.created_at, d.updated_at,
+       COALESCE(d.metadata, '')
   FROM knowledge_document d
   JOIN knowledge_base b ON b.id = d.base_id
  WHERE d.deleted_at IS NULL
@@ -152,7 +153,8 @@ SELECT s.segment_index, s.content, s.page, s.heading_path, s.byte_start, s.byte_
 -- Every vector id that the store named, joined anew with what is visible now (design D12).
 -- Rows of versions closed since the fetch began come too: they say that a switch happened meanwhile.
 SELECT s.vector_id, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
-       d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content
+       d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content,
+       COALESCE(d.metadata, '')
   FROM knowledge_segment s
   JOIN knowledge_document d ON d.id = s.document_id
   JOIN document_version v ON v.id = s.version_id
@@ -164,7 +166,8 @@ SELECT s.vector_id, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_
 -- Every segment that the text index named, joined with what is visible now. Rows of versions closed since the search began come
 -- too: they say that a switch happened meanwhile.
 SELECT s.version_id, s.text_hash, CASE WHEN d.visible_version_id = s.version_id AND d.deleted_at IS NULL THEN 1 ELSE 0 END,
-       d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content
+       d.id, d.title, d.file_name, s.version, s.segment_index, s.page, s.page_breaks, s.heading_path, s.content,
+       COALESCE(d.metadata, '')
   FROM knowledge_segment s
   JOIN knowledge_document d ON d.id = s.document_id
   JOIN document_version v ON v.id = s.version_id
@@ -197,6 +200,17 @@ SELECT d.visible_version_id
 
 -- name: DocumentMediaTypes
    AND d.media_type IN (@list)
+
+-- name: DocumentMetadataIn
+-- Rows of versions that are not visible yet or any more are there too.
+   AND (d.id, d.visible_version_id) IN (SELECT m.document_id, m.version_id
+                                          FROM document_metadata m
+                                         WHERE m.base_id = ? AND m.name = ? AND m.value IN (@list))
+
+-- name: DocumentMetadataBetween
+   AND (d.id, d.visible_version_id) IN (SELECT m.document_id, m.version_id
+                                          FROM document_metadata m
+                                         WHERE m.base_id = ? AND m.name = ? AND m.value BETWEEN ? AND ?)
 
 -- name: SearchLimit
  LIMIT ?

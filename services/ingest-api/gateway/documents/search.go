@@ -113,6 +113,9 @@ func searchFilter(body wire.SearchRequest) (f ingest.SearchFilter, err error) {
 	if f.MediaTypes, err = listOf("mediaTypes", body.MediaTypes, maxFilterTypes, "a media type such as text/plain", mediaTypeForm.MatchString); err != nil {
 		return f, err
 	}
+	if f.Metadata, err = ingest.ParseMetadataRules("metadata", body.Metadata); err != nil {
+		return f, err
+	}
 	for _, limit := range []struct {
 		field, text string
 		to          *time.Time

@@ -24,6 +24,7 @@ type intake struct {
 	who        ingest.Caller
 	key        string // Idempotency-Key as it came; empty: none
 	title      string
+	metadata   ingest.Metadata
 	base       string
 	force      bool
 	documentID string // PUT: the document to renew
@@ -86,6 +87,8 @@ func (in *intake) set(name, text string) error {
 	switch name {
 	case "title":
 		in.title, err = ingest.CleanTitle(name, text)
+	case "metadata":
+		in.metadata, err = ingest.ParseMetadata(name, text)
 	case "knowledgeBase":
 		in.base, err = ingest.CleanBase(name, text)
 	case "force":
@@ -274,7 +277,7 @@ func (g *Handler) accept(ctx context.Context, in *intake) {
 		if f.err != nil {
 			continue
 		}
-		u := ingest.Upload{File: f.file, Title: in.title, Base: in.base, DocumentID: in.documentID, Force: in.force}
+		u := ingest.Upload{File: f.file, Title: in.title, Metadata: in.metadata, Base: in.base, DocumentID: in.documentID, Force: in.force}
 		if in.key != "" {
 			u.IdempotencyKey = fmt.Sprintf("%s/%d", in.key, i+1)
 		}

@@ -29,7 +29,10 @@ const (
 )
 
 // formFields are the text fields of an upload; they may come before or after the files, or in the query.
-func formFields() []string { return []string{"title", "knowledgeBase", "force"} }
+func formFields() []string { return append(versionFields(), "knowledgeBase") }
+
+// versionFields are those of an upload to a document that there is.
+func versionFields() []string { return []string{"title", "metadata", "force"} }
 
 // Handler takes documents in.
 type Handler struct {
@@ -57,7 +60,7 @@ func (g *Handler) Routes() []web.Route {
 	return []web.Route{
 		web.On(http.MethodPost, documents+"/upload-async", web.AccessWrite, form, g.uploadAsync),
 		web.On(http.MethodPost, documents+"/upload", web.AccessWrite, append([]string{"waitSeconds"}, form...), g.uploadSync),
-		web.On(http.MethodPut, documents+"/:documentId", web.AccessWrite, []string{"title", "force"}, web.Of(web.DocumentID, g.putDocument)),
+		web.On(http.MethodPut, documents+"/:documentId", web.AccessWrite, versionFields(), web.Of(web.DocumentID, g.putDocument)),
 	}
 }
 
@@ -94,7 +97,7 @@ func (g *Handler) uploadSync(c *gin.Context) error {
 }
 
 func (g *Handler) putDocument(c *gin.Context, id string) error {
-	in, err := g.newIntake(c, []string{"title", "force"})
+	in, err := g.newIntake(c, versionFields())
 	if err != nil {
 		return err
 	}

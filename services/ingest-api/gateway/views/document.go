@@ -15,7 +15,7 @@ func ID(n int64) string { return strconv.FormatInt(n, 10) }
 func Document(d ingest.Document) wire.Document {
 	return wire.Document{
 		DocumentID: d.ID, KnowledgeBaseID: d.BaseID, KnowledgeBase: d.BaseName, Title: d.Title, FileName: d.FileName,
-		MediaType: d.MediaType, Status: string(d.Status), Bytes: d.Bytes, SHA256: d.SHA256, VisibleVersion: wire.NullInt(d.VisibleVersion),
+		MediaType: d.MediaType, Metadata: d.Metadata.Values(), Status: string(d.Status), Bytes: d.Bytes, SHA256: d.SHA256, VisibleVersion: wire.NullInt(d.VisibleVersion),
 		SegmentCount: d.SegmentCount, Pages: wire.NullInt(d.Pages), LatestTaskID: wire.NullText(d.LatestTaskID),
 		CreatedAt: wire.At(d.CreatedAt), UpdatedAt: wire.At(d.UpdatedAt),
 	}
@@ -40,7 +40,8 @@ func Segment(s ingest.Segment) wire.Segment {
 func Hit(h ingest.SearchHit) wire.Hit {
 	return wire.Hit{
 		DocumentID: h.DocumentID, Title: h.Title, FileName: h.FileName, Version: h.Version, SegmentIndex: h.SegmentIndex,
-		Page: wire.NullInt(h.Page), PageFrom: wire.NullInt(h.Page), PageTo: wire.NullInt(h.PageTo), HeadingPath: words(h.HeadingPath), Text: h.Text,
+		Page: wire.NullInt(h.Page), PageFrom: wire.NullInt(h.Page), PageTo: wire.NullInt(h.PageTo), HeadingPath: words(h.HeadingPath),
+		Metadata: h.Metadata.Values(), Text: h.Text,
 		Sentence: wire.Sentence{
 			Text: h.Sentence.Text, Start: h.Sentence.Start, Page: wire.NullInt(h.Sentence.Page), Highlights: append([][2]int{}, h.Sentence.Highlights...),
 		},

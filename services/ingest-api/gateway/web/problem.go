@@ -131,8 +131,11 @@ func Classify(err error) *Error {
 	var text *ingest.TextError
 	if errors.As(err, &text) {
 		code := CodeInvalidText
-		if text.Long {
+		switch {
+		case text.Long:
 			code = CodeFieldTooLong
+		case text.Form:
+			code = CodeInvalidField
 		}
 		return Errorf(code, "%s", text).About(text.Field)
 	}
