@@ -75,7 +75,7 @@ var rooms = []room{
 	{"pkg/ingest/embedcache", []string{"pkg/pause", "pkg/ingest", "pkg/batcher", "pkg/sqldb", "pkg/taskstate"}},
 	{"pkg/ingest/pipeline", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/ingest/embedcache", "pkg/ingest/textindex", "pkg/batcher", "pkg/crash", "pkg/sqldb", "pkg/taskrun", "pkg/taskstate"}},
 	{"pkg/ingest/sweep", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/files", "pkg/ingest/submit", "pkg/tasks", "pkg/ingest/embedcache", "pkg/ingest/textindex", "pkg/crash", "pkg/sqldb", "pkg/taskstate"}},
-	{"pkg/ingest/query", []string{"pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/split/sentence", "pkg/ingest/textindex", "pkg/sqldb", "pkg/taskstate", "pkg/telemetry"}},
+	{"pkg/ingest/query", []string{"pkg/pause", "pkg/ingest", "pkg/ingest/catalog", "pkg/ingest/split/sentence", "pkg/ingest/textindex", "pkg/sqldb", "pkg/taskstate", "pkg/telemetry"}},
 	{"pkg/ingest/watch", []string{"pkg/ingest", "pkg/taskstate"}},
 	{"pkg/ingest/ingesttest", []string{"pkg/...", "migrations"}}, // a whole application for tests
 	{"pkg/dlq", []string{"pkg/pause", "pkg/streammq", "pkg/ingest", "pkg/ingestq", "pkg/taskstate", "pkg/crash"}},

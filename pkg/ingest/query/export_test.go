@@ -16,3 +16,5 @@ func (r *Reads) SetReranker(to ingest.Reranker, top int) { r.reranker, r.rerankT
 func (r *Reads) SetTrouble(t *telemetry.Repeated) { r.trouble = t }
 
 func (r *Reads) SetSearchTime(d time.Duration) { r.searchTime = d }
+
+func (r *Reads) SetNow(now func() time.Time) { r.now = now }

@@ -39,6 +39,8 @@ type Reads struct {
 
 	searchTime time.Duration
 	rerankTop  int
+	rest       rest // of the reranker
+	now        func() time.Time
 }
 
 // ReadsDeps are what Reads needs; Queue may be nil (no queue in this process), and so may Reranker.
@@ -59,7 +61,7 @@ func NewReads(d ReadsDeps) *Reads {
 	return &Reads{
 		store: d.Store, cat: d.Catalog, embedder: d.Embedder, vectors: d.Vectors, index: d.Index, queue: d.Queue, log: d.Log,
 		q: sqldb.MustLoad(statements, "sql", d.Store.Dialect()), trouble: telemetry.NewRepeated(d.Log, time.Minute, time.Now), searchTime: searchTime,
-		reranker: d.Reranker, rerankTop: d.RerankTop,
+		reranker: d.Reranker, rerankTop: d.RerankTop, now: time.Now,
 	}
 }
 
