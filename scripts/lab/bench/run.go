@@ -63,6 +63,7 @@ var inProcess = []bench{
 	{"counters", "what a task costs the servers, in counts that carry no noise", 3 * time.Minute, engine.Counters},
 	{"relay", "the outbox's relay on MariaDB and a stand-in broker, beside the raw loop; how long events wait", 5 * time.Minute, engine.Relay},
 	{"streammq", "the partitioned queue on Redis: beside raw commands, latency, retries' lateness, takeover", 6 * time.Minute, mq.StreamMQ},
+	{"text-index", "200 real documents end to end with the full-text index and without it, by turns", 20 * time.Minute, document.TextIndex},
 	{"search-scale", "text searches of 10 and 100 thousand segments on each database (BENCH_ROWS=1000000: and of 1 million)", 2 * time.Hour, searchscale.Scale},
 	{"scale", "claims, sweeps and lists on 10 thousand finished tasks against 1 million (BENCH_ROWS=10000000: and 10 million)", 2 * time.Hour, engine.Scale},
 }
@@ -79,6 +80,7 @@ var benches = append(inProcess[:len(inProcess):len(inProcess)], []bench{
 	{"documents", "200 real documents end to end against the unavoidable parts of the work alone", 10 * time.Minute, document.Documents},
 	{"paid", "embeddings paid twice after a kill -9 in the middle of a document", time.Minute, installation.Paid},
 	{"upload", "10 KB uploads of 64 clients, beside handlers that commit each or only fsync", 3 * time.Minute, installation.Upload},
+	{"upload-search", "the same uploads with 200 searches a second beside them and without, by turns", 5 * time.Minute, installation.UploadBesideSearches},
 	{"search-quality", "1,922 questions with known answers in six languages, by mode, beside rank_bm25 and FTS5, and with real models", 30 * time.Minute, searchquality.Quality},
 	{"events", "statements per second of 1,000 idle event streams", 2 * time.Minute, installation.Events},
 	{"steady", "memory of the services over 30 minutes of even load (BENCH_MINUTES)", installation.SteadyTime() + 15*time.Minute, installation.Steady},

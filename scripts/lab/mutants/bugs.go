@@ -55,6 +55,7 @@ var bugs = []bug{
 	{"m27", "a replay or a resume that promises no delivery", []check{rules, {"pkg/taskrun", "TestARestartWithoutADeliveryIsEnqueued", ""}}},
 	{"m28", "a deleted base forgotten before its collection was dropped", []check{{"pkg/ingest/upload", "TestNothingIsForgottenBeforeTheVectorStoreDeletedIt/.*/sqlite", ""}}},
 	{"m29", "a damaged file replaced after the COMMIT of the task that reads it", []check{{"pkg/ingest/upload", "TestADamagedFileIsReplacedBeforeItsTaskIsThere", ""}}},
+	{"m30", "segments without their words in the full-text index", []check{{"pkg/ingest/query", "TestFilters/sqlite", ""}}},
 	{"m17", "an idempotency key that is everybody's", []check{{"pkg/ingest/upload", "TestIdempotencyKey", ""}}},
 }
 

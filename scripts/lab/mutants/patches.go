@@ -234,6 +234,17 @@ var patches = map[string][]patch{
 		}
 		if err := errors.Join(a.d.Vectors.Drop(ctx, b.id)`},
 	},
+	"m30": {
+		{file: "pkg/ingest/pipeline/rows.go", old: "\tt.index = t.indexOf(func(int) bool { return true })\n", text: `	if !seededBug("m30") {
+		t.index = t.indexOf(func(int) bool { return true })
+	}
+`},
+		{file: "pkg/ingest/pipeline/rowtx.go", old: "\treturn x.a.index.Add(ctx, x.tx, x.m.Now, indexes...)\n", text: `	if seededBug("m30") {
+		return nil
+	}
+	return x.a.index.Add(ctx, x.tx, x.m.Now, indexes...)
+`},
+	},
 	"m29": {
 		{file: "pkg/ingest/upload/link.go", old: "if err := r.replaceDamaged(ctx); err != nil {", text: `if seededBug("m29") {
 	} else if err := r.replaceDamaged(ctx); err != nil {`},

@@ -212,13 +212,7 @@ func documentFigures(rounds []round) []figure.Figure {
 	rate := func(wall func(round) float64) float64 {
 		return of(func(r round) float64 { return mixDocs / wall(r) })
 	}
-	cpu := func(f func(round) cost) string {
-		var shares []string
-		for _, name := range slices.Sorted(maps.Keys(f(rounds[0]).cpu)) {
-			shares = append(shares, fmt.Sprintf("%s %.1f", name, 1000*of(func(r round) float64 { return f(r).cpu[name] })/mixDocs))
-		}
-		return fmt.Sprintf("%.1f ms CPU a document: %s", 1000*of(func(r round) float64 { return f(r).total() })/mixDocs, strings.Join(shares, ", "))
-	}
+	cpu := func(f func(round) cost) string { return cpuOfDocument(rounds, f) }
 	segments := of(func(r round) float64 { return float64(r.alone.segments) })
 	counter := func(name string) float64 { return of(func(r round) float64 { return r.counters[name] }) }
 	return []figure.Figure{
@@ -236,8 +230,17 @@ func documentFigures(rounds []round) []figure.Figure {
 	}
 }
 
+// cpuOfDocument tells who used how much CPU for a document, by the medians of the rounds.
+func cpuOfDocument[R any](rounds []R, f func(R) cost) string {
+	var shares []string
+	for _, name := range slices.Sorted(maps.Keys(f(rounds[0]).cpu)) {
+		shares = append(shares, fmt.Sprintf("%s %.1f", name, 1000*middle(rounds, func(r R) float64 { return f(r).cpu[name] })/mixDocs))
+	}
+	return fmt.Sprintf("%.1f ms CPU a document: %s", 1000*middle(rounds, func(r R) float64 { return f(r).total() })/mixDocs, strings.Join(shares, ", "))
+}
+
 // middle is the median of a value over the rounds.
-func middle(rounds []round, f func(round) float64) float64 {
+func middle[R any](rounds []R, f func(R) float64) float64 {
 	values := make([]float64, len(rounds))
 	for i, r := range rounds {
 		values[i] = f(r)

@@ -222,6 +222,11 @@ func (l *uploadClientsOf) run(limit time.Duration) uploaded {
 		})
 	}
 	all.Wait()
+	return l.total()
+}
+
+// total is what the load came to.
+func (l *uploadClientsOf) total() uploaded {
 	l.sum.Seconds = time.Since(l.since).Seconds()
 	l.sum.P50, l.sum.P99 = figure.Ms(figure.Percentile(l.took, 50)), figure.Ms(figure.Percentile(l.took, 99))
 	return l.sum

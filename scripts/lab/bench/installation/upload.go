@@ -178,7 +178,7 @@ func IsUploadPart(args []string) bool { return len(args) > 2 && args[1] == uploa
 
 // RunUploadPart runs the part that the arguments name; it returns the exit code.
 func RunUploadPart(args []string, stdout, stderr io.Writer) int {
-	part := map[string]func(args []string, stdout io.Writer) error{"load": uploadLoad, "plain": plainHandlers}[args[2]]
+	part := map[string]func(args []string, stdout io.Writer) error{"load": uploadLoad, "plain": plainHandlers, "search": searchLoad}[args[2]]
 	if part == nil {
 		return process.ExitUsage
 	}
