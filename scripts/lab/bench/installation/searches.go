@@ -76,7 +76,25 @@ func UploadBesideSearches(ctx context.Context, b *world.Bench) ([]figure.Figure,
 		}
 		rounds = append(rounds, r)
 	}
-	return besideFigures(rounds[1:]), nil
+	alone, err := searchAlone(ctx, w, gateway)
+	return append(besideFigures(rounds[1:]), alone...), err
+}
+
+// searchAlone is what a search costs when nobody uploads.
+func searchAlone(ctx context.Context, w *world.World, gateway *proc.Proc) ([]figure.Figure, error) {
+	stop := searchBeside(ctx, gateway.HTTP)
+	gatewayBefore, sqlBefore := proc.CPUSeconds(gateway.PID), proc.CPUSeconds(w.SQL.PID())
+	await.Pause(ctx, uploadRound)
+	gatewayUsed, sqlUsed := proc.CPUSeconds(gateway.PID)-gatewayBefore, proc.CPUSeconds(w.SQL.PID())-sqlBefore
+	s, err := stop()
+	if err != nil {
+		return nil, err
+	}
+	of := func(used float64) float64 { return 1000 * used / float64(s.Answered) }
+	return []figure.Figure{{
+		Name: "CPU of a search alone", Measured: of(gatewayUsed + sqlUsed), Unit: "ms",
+		Note: fmt.Sprintf("gateway %.2f, database %.2f; %.0f /s, p50 %.1f ms, p99 %.1f ms", of(gatewayUsed), of(sqlUsed), s.rate(), s.P50, s.P99),
+	}}, nil
 }
 
 // besideRound is what one round came to with searches and without, with the cores that gateway and database used.
