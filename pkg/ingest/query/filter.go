@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"strings"
 
 	"github.com/millweir/millweir/pkg/ingest"
@@ -16,8 +17,9 @@ const (
 	manyVersions = 50_000
 )
 
-// filterOf is a filter as the end of a statement that reads documents of a base as d; empty: there is none.
-func (r *Reads) filterOf(base string, f ingest.SearchFilter) sqldb.Part {
+// filterOf is a filter as the end of a statement that reads documents of a base as d, in two forms: few select documents out of all,
+// judge says of rows that were found otherwise whether they pass. Both are empty when there is no filter.
+func (r *Reads) filterOf(base string, f ingest.SearchFilter) (few, judge sqldb.Part) {
 	l := &listStatement{q: r.q, kind: "Document"}
 	if n := len(f.Documents); n > 0 {
 		l.fragment(r.q.List("DocumentIDs", n), sqldb.Args(f.Documents)...)
@@ -25,21 +27,24 @@ func (r *Reads) filterOf(base string, f ingest.SearchFilter) sqldb.Part {
 	if n := len(f.MediaTypes); n > 0 {
 		l.fragment(r.q.List("DocumentMediaTypes", n), sqldb.Args(f.MediaTypes)...)
 	}
-	for _, rule := range f.Metadata {
-		if n := len(rule.AnyOf); n > 0 {
-			l.fragment(r.q.List("DocumentMetadataIn", n), append([]any{base, rule.Key}, sqldb.Args(rule.AnyOf)...)...)
-		} else {
-			l.add("MetadataBetween", base, rule.Key, rule.From, rule.To)
-		}
-	}
 	l.times(f.Times)
-	return sqldb.Part{Text: l.text.String(), Args: l.args}
+	judge = sqldb.Part{Text: l.text.String(), Args: slices.Clip(l.args)}
+	few = judge
+	for _, rule := range f.Metadata {
+		asked := sqldb.Part{Text: r.q.Get("MetadataBetween"), Args: []any{rule.Key, rule.From, rule.To}}
+		if n := len(rule.AnyOf); n > 0 {
+			asked = sqldb.Part{Text: r.q.List("MetadataAnyOf", n), Args: append([]any{rule.Key}, sqldb.Args(rule.AnyOf)...)}
+		}
+		few = sqldb.Part{Text: few.Text + "\n" + r.q.Get("DocumentsByMetadata") + "\n" + asked.Text, Args: append(append(few.Args, base), asked.Args...)}
+		judge = sqldb.Part{Text: judge.Text + "\n" + r.q.Get("DocumentHasMetadata") + "\n" + asked.Text, Args: append(judge.Args, asked.Args...)}
+	}
+	return few, judge
 }
 
 // ids reads at most so many ids that a statement finds for the base and the filter; all: there are no more.
 func (s *searching) ids(ctx context.Context, statement string, most int) (ids []string, all bool, err error) {
-	text := s.r.q.Get(statement) + s.filter.Text + "\n" + s.r.q.Get("SearchLimit")
-	args := append(append([]any{s.base.ID}, s.filter.Args...), most+1)
+	text := s.r.q.Get(statement) + s.few.Text + "\n" + s.r.q.Get("SearchLimit")
+	args := append(append([]any{s.base.ID}, s.few.Args...), most+1)
 	ids, err = sqldb.ReadAll(ctx, s.r.store, "ids of a search", text, args, func(rows *sql.Rows) (string, error) {
 		var id string
 		err := rows.Scan(&id)

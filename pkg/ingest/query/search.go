@@ -53,7 +53,8 @@ func (r *Reads) search(ctx context.Context, c ingest.Caller, req ingest.SearchRe
 	if k <= 0 {
 		k = searchDefaultK
 	}
-	s := &searching{r: r, base: base, query: req.Query, filter: r.filterOf(base.ID, req.Filter)}
+	s := &searching{r: r, base: base, query: req.Query}
+	s.few, s.filter = r.filterOf(base.ID, req.Filter)
 	p, f, err := s.page(ctx, r.mode(req.Mode, base), req.After, min(k, MaxTopK), req.PerDocument)
 	if err != nil {
 		return ingest.SearchResult{}, err
@@ -79,7 +80,8 @@ type searching struct {
 	r      *Reads
 	base   ingest.Base
 	query  string
-	filter sqldb.Part // empty: none
+	filter sqldb.Part // of rows; empty: none
+	few    sqldb.Part // the same, to look for what it selects
 	vector []float32  // of the query; nil: not made yet
 
 	reranked *bool // as SearchResult's; nil: not tried yet

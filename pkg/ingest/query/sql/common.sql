@@ -201,16 +201,21 @@ SELECT d.visible_version_id
 -- name: DocumentMediaTypes
    AND d.media_type IN (@list)
 
--- name: DocumentMetadataIn
--- Rows of versions that are not visible yet or any more are there too.
+-- name: DocumentsByMetadata
+-- The index has the documents; rows of versions that are not visible are there too. MetadataAnyOf or MetadataBetween ends it.
    AND (d.id, d.visible_version_id) IN (SELECT m.document_id, m.version_id
                                           FROM document_metadata m
-                                         WHERE m.base_id = ? AND m.name = ? AND m.value IN (@list))
+                                         WHERE m.base_id = ?
 
--- name: DocumentMetadataBetween
-   AND (d.id, d.visible_version_id) IN (SELECT m.document_id, m.version_id
-                                          FROM document_metadata m
-                                         WHERE m.base_id = ? AND m.name = ? AND m.value BETWEEN ? AND ?)
+-- name: DocumentHasMetadata
+-- SQLite would make the list above for each statement, however few its rows are.
+   AND EXISTS (SELECT 1 FROM document_metadata m WHERE m.version_id = d.visible_version_id
+
+-- name: MetadataAnyOf
+   AND m.name = ? AND m.value IN (@list))
+
+-- name: MetadataBetween
+   AND m.name = ? AND m.value BETWEEN ? AND ?)
 
 -- name: SearchLimit
  LIMIT ?
