@@ -9,7 +9,9 @@ import (
 
 const SearchAgain = searchAgain
 
-var Fuse = fuse
+func Fuse(text, vectors []ingest.SearchHit) []ingest.SearchHit { return fuse(text, vectors, textWeight) }
+
+var FuseBy = fuse
 
 func (r *Reads) SetReranker(to ingest.Reranker, top int) { r.reranker, r.rerankTop = to, top }
 

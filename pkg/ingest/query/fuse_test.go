@@ -50,4 +50,7 @@ func TestFusedHits(t *testing.T) {
 	alone := query.Fuse(nil, []ingest.SearchHit{one})
 	require.InDelta(t, 0.2, alone[0].Score, 1e-9, "the only one is the nearest")
 	require.Empty(t, query.Fuse(nil, nil))
+
+	half := query.FuseBy([]ingest.SearchHit{words("near 0", 0.4)}, near, 0.5)
+	require.InDelta(t, 0.5*0.4+0.5, half[0].Score, 1e-9, "by another weight")
 }

@@ -2,6 +2,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -38,6 +39,7 @@ type Reads struct {
 	trouble  *telemetry.Repeated // of searches: one line a base and minute, and one of the reranker
 
 	searchTime time.Duration
+	textWeight float64
 	rerankTop  int
 	rest       rest // of the reranker
 	now        func() time.Time
@@ -52,8 +54,10 @@ type ReadsDeps struct {
 	Index     *textindex.Index
 	Reranker  ingest.Reranker
 	RerankTop int // how many hits it orders anew
-	Queue     QueueStats
-	Log       *slog.Logger
+	// TextWeight is how much words count in a hybrid search, of 1; 0: what was measured as best.
+	TextWeight float64
+	Queue      QueueStats
+	Log        *slog.Logger
 }
 
 // NewReads makes a Reads.
@@ -61,7 +65,7 @@ func NewReads(d ReadsDeps) *Reads {
 	return &Reads{
 		store: d.Store, cat: d.Catalog, embedder: d.Embedder, vectors: d.Vectors, index: d.Index, queue: d.Queue, log: d.Log,
 		q: sqldb.MustLoad(statements, "sql", d.Store.Dialect()), trouble: telemetry.NewRepeated(d.Log, time.Minute, time.Now), searchTime: searchTime,
-		reranker: d.Reranker, rerankTop: d.RerankTop, now: time.Now,
+		reranker: d.Reranker, rerankTop: d.RerankTop, textWeight: cmp.Or(d.TextWeight, textWeight), now: time.Now,
 	}
 }
 

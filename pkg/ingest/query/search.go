@@ -158,7 +158,7 @@ func (s *searching) both(ctx context.Context, depth int) (found, error) {
 		return vectors, err
 	}
 	all := first(ingest.SearchResult{
-		Hits: fuse(text.Hits, vectors.Hits), Partial: text.Partial || vectors.Partial, Mode: ingest.SearchHybrid, Suggestion: text.Suggestion,
+		Hits: fuse(text.Hits, vectors.Hits, s.r.textWeight), Partial: text.Partial || vectors.Partial, Mode: ingest.SearchHybrid, Suggestion: text.Suggestion,
 	}, text.mark, depth)
 	all.more = all.more || text.more || vectors.more
 	return all, nil

@@ -38,6 +38,7 @@ func New(p *documents.Parts, s documents.Shared, search Search, maxUpload int64)
 	p.Env.Ready.Register("uploads", func(ctx context.Context) error { return p.CheckUploads(ctx, a, true) })
 	deps := query.ReadsDeps{
 		Store: p.Store, Catalog: a.Catalog, Embedder: p.Embedder, Vectors: p.Vectors, Index: a.Index, Queue: length, Log: p.Env.Log,
+		TextWeight: search.TextWeight,
 	}
 	if cfg, ok := search.rerank(); ok {
 		if deps.Reranker, err = rerank.New(cfg, p.Env.Metrics); err != nil {

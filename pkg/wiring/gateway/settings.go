@@ -9,6 +9,7 @@ import (
 
 // Search says how hits are ordered.
 type Search struct {
+	TextWeight    float64        `envconfig:"SEARCH_TEXT_WEIGHT" default:"0.8" allowed:"0.05..1" desc:"how much a hit's words count in a hybrid search; its vector counts the rest of 1"`
 	RerankURL     process.DSN    `envconfig:"RERANK_BASE_URL" desc:"Cohere, Jina or TEI service that orders the first hits of a search; not set: none"`
 	RerankAPI     string         `envconfig:"RERANK_API" default:"auto" allowed:"auto|cohere|jina|tei" desc:"the service's way of speaking; auto: by the path, …/v2, …/v1 or …/rerank"`
 	RerankModel   string         `envconfig:"RERANK_MODEL" desc:"model name; TEI has one"`
