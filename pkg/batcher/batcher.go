@@ -26,7 +26,7 @@ type Config struct {
 	MinConcurrent int
 	// Most is the most items of one batch; 0: no limit.
 	Most int
-	// MaxWait is how long the waiting look on before they take a free lane; 0: for ever.
+	// MaxWait is how long the waiting look on before they take a free worker; 0: for ever.
 	MaxWait time.Duration
 	// Expect reports whether more items are on their way beside those that wait; it is called under a lock and must be quick.
 	// While it does, what waits is not begun before there are MinConcurrent items or Gather has passed since the oldest came.
@@ -49,7 +49,7 @@ type Batcher[T any] struct {
 
 	mu      sync.Mutex
 	waiting []*entry[T]
-	lanes   int       // at work
+	busy    int       // workers
 	begun   time.Time // the youngest of them
 	looks   time.Time // when a timer runs out because the waiting lose their longest wait; zero: none
 }
@@ -140,7 +140,7 @@ func (b *Batcher[T]) leave(c *call) {
 	}
 }
 
-// begin starts as many batches as there are items and lanes for.
+// begin starts as many batches as there are items and workers for.
 func (b *Batcher[T]) begin() {
 	for len(b.waiting) > 0 && b.may() {
 		n := len(b.waiting)
@@ -149,7 +149,7 @@ func (b *Batcher[T]) begin() {
 		}
 		taken := slices.Clone(b.waiting[:n])
 		b.waiting = slices.Delete(b.waiting, 0, n)
-		b.lanes++
+		b.busy++
 		b.begun = time.Now()
 		go b.run(b.open(taken))
 	}
@@ -181,10 +181,10 @@ func (b *Batcher[T]) Waiting() int {
 	return len(b.waiting)
 }
 
-// maxWait is how long the waiting look on before they take a free lane; false: until a lane is free.
+// maxWait is how long the waiting look on before they take a free worker; false: until one is free.
 func (b *Batcher[T]) maxWait() (time.Duration, bool) {
 	switch {
-	case len(b.waiting) == 0 || b.lanes >= b.cfg.Workers:
+	case len(b.waiting) == 0 || b.busy >= b.cfg.Workers:
 		return 0, false
 	case b.gathers():
 		return b.cfg.Gather - time.Since(b.waiting[0].came), true
@@ -197,16 +197,16 @@ func (b *Batcher[T]) gathers() bool {
 	return b.cfg.Expect != nil && time.Since(b.waiting[0].came) < b.cfg.Gather && b.cfg.Expect(len(b.waiting))
 }
 
-// may reports whether the waiting may take a lane now.
+// may reports whether the waiting may take a worker now.
 func (b *Batcher[T]) may() bool {
 	switch {
-	case b.lanes >= b.cfg.Workers:
+	case b.busy >= b.cfg.Workers:
 		return false
 	case b.cfg.MinConcurrent > 0 && len(b.waiting) >= b.cfg.MinConcurrent:
 		return true
 	case b.gathers():
 		return false
-	case b.lanes == 0:
+	case b.busy == 0:
 		return true
 	}
 	return b.cfg.MaxWait > 0 && time.Since(b.begun) >= b.cfg.MaxWait
@@ -225,11 +225,11 @@ func (b *Batcher[T]) open(taken []*entry[T]) *Batch[T] {
 	return &Batch[T]{b: b, ctx: ctx, end: end, entries: taken, free: sync.OnceFunc(b.release)}
 }
 
-// release gives a lane to the waiting.
+// release gives a worker to the waiting.
 func (b *Batcher[T]) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.lanes--
+	b.busy--
 	b.begin()
 }
 
@@ -324,7 +324,7 @@ func (t *Batch[T]) putBack() {
 		}
 	}
 	t.b.waiting = append(again, t.b.waiting...)
-	t.b.begin() // if the lane was freed before
+	t.b.begin() // if a worker was freed before
 }
 
 // forget takes back what an earlier try said.

@@ -95,7 +95,7 @@ func TestEnoughIsWorthABatchBesideAnother(t *testing.T) {
 		l := &log{}
 		b := batcher.New(batcher.Config{Workers: 2, MinConcurrent: 3, Most: 10}, l.work)
 		inOrder(9, func(i int) { b.Do(t.Context(), i) })
-		require.Equal(t, [][]int{{0}, {1, 2, 3}, {4, 5, 6, 7, 8}}, l.batches, "no third lane, and the first takes what waits")
+		require.Equal(t, [][]int{{0}, {1, 2, 3}, {4, 5, 6, 7, 8}}, l.batches, "no third worker, and the first takes what waits")
 	})
 }
 

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	bulkBatch  = 50               // letters of one transaction
+	bulkBatch  = 50               // dead letters of one transaction
 	bulkBudget = 15 * time.Second // after which a call hands out a cursor: it stays below what proxies allow
 )
 
 // Bulk bounds one call on many dead letters. Call again with Result.Next until it is nil.
 type Bulk struct {
-	After     *Cursor // nil: from the newest letter on
-	Limit     int     // letters to look at, at least 1
+	After     *Cursor // nil: from the newest dead letter on
+	Limit     int     // dead letters to look at, at least 1
 	PerSecond int     // replays a second, at least 1
 	DryRun    bool    // only count
 }
@@ -26,7 +26,7 @@ type Bulk struct {
 // Result is what one call did, or with DryRun would do.
 type Result struct {
 	Done    int            // replayed, or dropped
-	Skipped map[Reason]int // letters that cannot be replayed, by reason
+	Skipped map[Reason]int // dead letters that cannot be replayed, by reason
 	Failed  int            // of the last batch, for want of a database or queue; they are tried again from Next on
 	Err     error          // the first failure
 	Next    *Cursor        // nil: every dead letter that the query chooses was looked at
@@ -153,7 +153,7 @@ func (d *Service) Drop(ctx context.Context, note NoteFunc, id string) error {
 	return err
 }
 
-// DropAll removes the entries that q chooses, at most b.Limit in one call; of Kafka's letters those are the records that could
+// DropAll removes the entries that q chooses, at most b.Limit in one call; of Kafka's dead letters those are the records that could
 // not be read. Errors: as Drop.
 func (d *Service) DropAll(ctx context.Context, note NoteFunc, q Query, b Bulk) (Result, error) {
 	r := Result{Skipped: map[Reason]int{}}

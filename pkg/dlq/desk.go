@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	scanPage  = 200  // letters of one read
-	maxLooked = 4000 // letters that one call looks at: a filter that fits few ends with a cursor, not with a long wait
+	scanPage  = 200  // dead letters of one read
+	maxLooked = 4000 // dead letters that one call looks at: a filter that fits few ends with a cursor, not with a long wait
 )
 
 // Application replays tasks with their documents; *operate.Operator is one.
@@ -94,8 +94,8 @@ func (d *Service) Stats(ctx context.Context) (Stats, error) {
 	return s, err
 }
 
-// List returns at most limit letters after a place (nil: from the newest on), with what their rows say now, and the place to
-// go on from: nil at the end. It looks at a few thousand letters at most, so a page of a rare filter may be short or empty and
+// List returns at most limit dead letters after a place (nil: from the newest on), with what their rows say now, and the place to
+// go on from: nil at the end. It looks at a few thousand dead letters at most, so a page of a rare filter may be short or empty and
 // have a next one. Errors: ErrNoStream, taskstate.ErrUnavailable, ingestq.ErrUnavailable.
 func (d *Service) List(ctx context.Context, q Query, after *Cursor, limit int) ([]DeadLetter, *Cursor, error) {
 	deadLetters, next, err := d.scan(ctx, q, after, limit)
@@ -116,7 +116,7 @@ func (d *Service) Get(ctx context.Context, id string) (DeadLetter, error) {
 	return one[0], err
 }
 
-// find reads a dead letter without asking its row; a row's letter is made of the id alone, and its fields of the row if they fit.
+// find reads a dead letter without asking its row; a row's dead letter is made of the id alone, and its fields of the row if they fit.
 func (d *Service) find(ctx context.Context, id string) (DeadLetter, error) {
 	if task, fence, ok := parseRowID(id); ok {
 		rows, err := d.d.Store.GetMany(ctx, taskstate.System(), []string{task})
@@ -342,7 +342,7 @@ type replayed struct {
 // replay puts the tasks of dead letters back in one transaction, each if it is DEAD with its dead letter's fence, and removes the entries
 // of those and of dead letters that are stale for good.
 func (d *Service) replay(ctx context.Context, c ingest.Caller, deadLetters []DeadLetter) ([]replayed, error) {
-	fences := map[string]map[int64]bool{} // by task: the stream may hold letters of several deaths
+	fences := map[string]map[int64]bool{} // by task: the stream may hold dead letters of several deaths
 	var ids []string
 	for _, l := range deadLetters {
 		if fences[l.TaskID] == nil {

@@ -217,7 +217,7 @@ func TestBulkReplay(t *testing.T) {
 	require.EqualValues(t, 10, w.entries())
 	require.Equal(t, taskstate.StatusDead, w.status(tasks[1].ID))
 
-	// In steps of four letters, two a second.
+	// In steps of four dead letters, two a second.
 	total := dlq.Result{Skipped: map[dlq.Reason]int{}}
 	calls := 0
 	for b := (dlq.Bulk{Limit: 4, PerSecond: 2}); ; calls++ {

@@ -63,7 +63,7 @@ type DeadLetter struct {
 // Cursor is a dead letter's place in a list: the id of the entry or of the task, and the time of what is listed by time.
 type Cursor = ingestq.DeadLetterPlace
 
-// RowID is the id of a task's death as a dead letter; the audit log names letters by it.
+// RowID is the id of a task's death as a dead letter; the audit log names dead letters by it.
 func RowID(task string, fence int64) string { return task + "-" + strconv.FormatInt(fence, 10) }
 
 var rowIDForm = regexp.MustCompile(`^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-([0-9]{1,18})$`)
@@ -159,7 +159,7 @@ func reasonOf(err error) Reason {
 	return ""
 }
 
-// Query chooses letters; zero fields do not limit.
+// Query chooses dead letters; zero fields do not limit.
 type Query struct {
 	Source       Source // empty: the transport's own
 	Task         string

@@ -11,7 +11,7 @@ import (
 	"github.com/millweir/millweir/pkg/streammq"
 )
 
-// ReasonReplayed says that a topic's letter was replayed before; it stays until it is dropped.
+// ReasonReplayed says that a topic's dead letter was replayed before; it stays until it is dropped.
 const ReasonReplayed Reason = "REPLAYED"
 
 // Topic is the service for the dead letters of one of streammq's topics, or of a single stream. A replay is one script there: the
@@ -33,7 +33,7 @@ func NewTopic(mq *streammq.MQ, name string, single bool) *Topic {
 	return t
 }
 
-// TopicQuery chooses letters of a topic; zero fields do not limit.
+// TopicQuery chooses dead letters of a topic; zero fields do not limit.
 type TopicQuery struct {
 	Group        string
 	Partition    int // -1: all
@@ -55,8 +55,8 @@ func (q TopicQuery) wants(l *streammq.Letter) bool {
 		(!q.Unreplayed || l.Replayed == "")
 }
 
-// List returns at most limit letters after an id ("": from the oldest on), and the id to go on from: "" at the end. On a cluster
-// they come partition by partition, and an id is "partition:entry". It looks at a few thousand letters at most.
+// List returns at most limit dead letters after an id ("": from the oldest on), and the id to go on from: "" at the end. On a cluster
+// they come partition by partition, and an id is "partition:entry". It looks at a few thousand dead letters at most.
 // Errors: ErrBadCursor, streammq.ErrUnknownTopic, streammq.ErrUnavailable.
 func (t *Topic) List(ctx context.Context, q TopicQuery, after string, limit int) (list []streammq.Letter, next string, err error) {
 	list, next, err = t.scan(ctx, q, after, limit)
@@ -191,7 +191,7 @@ func (t *Topic) ReplayAll(ctx context.Context, q TopicQuery, b Bulk) (Result, er
 	return r, nil
 }
 
-// from is the id of the topic's letter to go on after; empty: the start.
+// from is the id of the topic's dead letter to go on after; empty: the start.
 func (b Bulk) from() string {
 	if b.After == nil {
 		return ""
@@ -264,7 +264,7 @@ func (t *Topic) DropAll(ctx context.Context, q TopicQuery, b Bulk) (Result, erro
 	return r, nil
 }
 
-// place is where a topic's letter lies, or where a look at them goes on: after entry of its stream.
+// place is where a topic's dead letter lies, or where a look at them goes on: after entry of its stream.
 type place struct {
 	apart  bool // each partition has a stream of its own: contract §6, on a cluster
 	stream int

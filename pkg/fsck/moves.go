@@ -46,7 +46,7 @@ type Move struct {
 const (
 	// leaseSkew is how much later than a script's own clock its commands may be shown.
 	leaseSkew = 100 * time.Millisecond
-	// laneSlack is how far two claims of one process may pass each other: a worker reads on two lanes.
+	// laneSlack is how far two claims of one process may pass each other: a worker reads with two loops.
 	laneSlack = time.Second
 )
 

@@ -110,7 +110,7 @@ func TestTheOrderOfAPartitionByTheRows(t *testing.T) {
 	for name, one := range map[string]struct {
 		first, second string // deliveries, in the order in which they began
 		other         bool   // the second is of another document
-		soon          bool   // right after the first: their lanes ran side by side
+		soon          bool   // right after the first: their loops ran side by side
 		judged        int64
 		bad           bool
 	}{

@@ -92,7 +92,7 @@ func (c *checker) judgeDeadLetters(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var border time.Time // letters of deaths up to then may be gone
+	var border time.Time // dead letters of deaths up to then may be gone
 	if c.queue.Commits {
 		again, err := c.e.Queue.Look(ctx)
 		if err != nil {

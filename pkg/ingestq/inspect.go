@@ -88,12 +88,12 @@ func After(other, p DeadLetterPlace) bool {
 
 // DeadLetterReader reads dead letters and takes them out, for operators. Errors wrap ErrUnavailable or ctx.Err().
 type DeadLetterReader interface {
-	// List returns at most n letters (n ≥ 1) after a place, the newest first.
+	// List returns at most n dead letters (n ≥ 1) after a place, the newest first.
 	List(ctx context.Context, after DeadLetterPlace, n int) ([]StoredDeadLetter, error)
 	// WrittenDeadLetter reads one; found is false when there is none of that id.
 	DeadLetter(ctx context.Context, id string) (l StoredDeadLetter, found bool, err error)
-	// Drop takes letters out for good and returns how many there were; unknown ids are no error.
+	// Drop takes dead letters out for good and returns how many there were; unknown ids are no error.
 	Drop(ctx context.Context, ids ...string) (int64, error)
-	// Length counts letters.
+	// Length counts dead letters.
 	Length(ctx context.Context) (int64, error)
 }

@@ -55,7 +55,7 @@ func (c Config) Validate() error {
 	check(c.BatchSize >= 1 && c.BatchSize <= maxBatch, "INGEST_KAFKA_PUBLISH_BATCH_SIZE: %d is not 1–%d", c.BatchSize, maxBatch)
 	check(c.Interval > 0, "INGEST_KAFKA_PUBLISH_INTERVAL_MS: %s is not positive", c.Interval)
 	check(c.Lease >= time.Second, "lease of events: %s is below 1 s", c.Lease)
-	check(c.Sender >= 1 && c.Sender <= 16, "lanes: %d is not 1–16", c.Sender)
+	check(c.Sender >= 1 && c.Sender <= 16, "senders: %d is not 1–16", c.Sender)
 	check(c.StopGrace >= 0, "stop grace: %s is negative", c.StopGrace)
 	check(c.MarkTime >= 0, "time of a stop's marks: %s is negative", c.MarkTime)
 	check(c.ProbeEvery > 0, "probes: %s is not positive", c.ProbeEvery)
@@ -116,7 +116,7 @@ type Relay struct {
 	d       Deps
 	metrics *metrics
 	log     *telemetry.Repeated
-	retries *Signal // an event failed: the retry lane looks when it is due
+	retries *Signal // an event failed: the retry sender looks when it is due
 	news    *Signal // events were revived
 	help    *Signal // a lane found more than it could take
 }

@@ -55,7 +55,7 @@ func (a *Deleter) DeleteDocument(ctx context.Context, c ingest.Caller, id string
 
 // deleteDocuments makes tombstones of documents and cancels their open tasks, in one transaction, tasks first (design D8).
 // A task that an accept adds between the two locks stays open; the sweeper's first pass cancels it.
-// The caller's guard is asked about each document that lives, his note is written with what is buried.
+// The caller's guard is asked about each document that lives, and the caller's note is written with the tombstones.
 func (a *Deleter) deleteDocuments(ctx context.Context, actor taskstate.Actor, c ingest.Caller, documents []string) error {
 	open, err := sqldb.ReadTexts(ctx, a.d.Store, a.q.List("TasksOpen", len(documents)), sqldb.Args(documents)...)
 	if err != nil {
@@ -71,7 +71,7 @@ func (a *Deleter) deleteDocuments(ctx context.Context, actor taskstate.Actor, c 
 		if err := a.guardDocuments(ctx, tx, c, documents); err != nil {
 			return err
 		}
-		return a.bury(ctx, tx, m, c, documents)
+		return a.tombstone(ctx, tx, m, c, documents)
 	})
 	if err == nil {
 		crash.Point("delete.after_row")
@@ -100,7 +100,7 @@ func (a *Deleter) deleteWithTasks(ctx context.Context, actor taskstate.Actor, c 
 			if err := a.cat.OnTransition(ctx, tx, m, changed); err != nil {
 				return err
 			}
-			return a.bury(ctx, tx, m, c, documents)
+			return a.tombstone(ctx, tx, m, c, documents)
 		},
 	})
 	if err != nil {
@@ -119,7 +119,7 @@ func (a *Deleter) guardDocuments(ctx context.Context, tx taskstate.Tx, c ingest.
 	for _, id := range documents {
 		d, err := a.cat.LockDocument(ctx, tx, id)
 		if errors.Is(err, ingest.ErrDocumentNotFound) {
-			continue // buried already
+			continue // a tombstone already
 		}
 		if err != nil {
 			return err
@@ -135,8 +135,8 @@ func (a *Deleter) guardDocuments(ctx context.Context, tx taskstate.Tx, c ingest.
 	return nil
 }
 
-// bury makes tombstones of those of documents that live; the caller's note is written when there are such.
-func (a *Deleter) bury(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, c ingest.Caller, documents []string) error {
+// tombstone makes tombstones of those of documents that live; the caller's note is written when there are such.
+func (a *Deleter) tombstone(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, c ingest.Caller, documents []string) error {
 	locked, err := a.cat.LockDocuments(ctx, tx, documents)
 	if err != nil {
 		return err

@@ -319,7 +319,7 @@ func TestATaskThatADeletionMissedEnds(t *testing.T) {
 	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
 		bury := func(document string) {
 			require.NoError(t, w.Store.InTx(t.Context(), func(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) error {
-				return w.App.Bury(ctx, tx, m, ingest.Caller{}, []string{document})
+				return w.App.Tombstone(ctx, tx, m, ingest.Caller{}, []string{document})
 			}))
 		}
 		swept, late, finished := w.Upload("one\n"), w.Upload("two\n"), w.Upload("three\n")

@@ -9,6 +9,6 @@ import (
 
 const SecondPass = secondPass
 
-func (a *Deleter) Bury(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, c ingest.Caller, documents []string) error {
-	return a.bury(ctx, tx, m, c, documents)
+func (a *Deleter) Tombstone(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock, c ingest.Caller, documents []string) error {
+	return a.tombstone(ctx, tx, m, c, documents)
 }

@@ -52,7 +52,7 @@ func (i *Inspector) Look(ctx context.Context) (ingestq.State, error) {
 // never is after every death: all dead letters of a partition were removed.
 var never = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
-// deadLettersFrom is the latest time, over the partitions of which something was removed, of the first letter that is kept.
+// deadLettersFrom is the latest time, over the partitions of which something was removed, of the first dead letter that is kept.
 func (i *Inspector) deadLettersFrom(ctx context.Context) (time.Time, error) {
 	topic, from := i.client.cfg.DLQTopic(), time.Time{}
 	partitions, err := i.client.Partitions(ctx, topic)

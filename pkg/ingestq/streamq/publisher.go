@@ -175,7 +175,7 @@ func (p *Publisher) Collector() prometheus.Collector { return redisq.NewCollecto
 const (
 	lookEvery   = 5 * time.Second // at the topic's number of partitions, and for the single stream
 	callTimeout = 3 * time.Second // of one command or pipeline that does not block
-	lanes       = 16              // partitions that are worked on at once; their commands share pipelines
+	workers     = 16              // partitions that are worked on at once; their commands share pipelines
 )
 
 // ErrFewer says that fewer partitions are asked for than the topic has.
@@ -280,7 +280,7 @@ func each(all []*part, do func(p *part) error) error {
 // gather is each for what returns something, which it returns in the order of the parts.
 func gather[T any](all []*part, do func(p *part) (T, error)) ([]T, error) {
 	got, errs := make([]T, len(all)), make([]error, len(all))
-	turns := make(chan struct{}, lanes)
+	turns := make(chan struct{}, workers)
 	var wg sync.WaitGroup
 	for i, p := range all {
 		turns <- struct{}{}

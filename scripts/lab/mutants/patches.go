@@ -202,7 +202,7 @@ var patches = map[string][]patch{
 	storeErr := errors.Join(crash.Fault("gc.before_delete")`},
 	},
 	"m24": {
-		{file: "pkg/outbox/lane.go", old: "\t\tm := r.cfg.judge(e, f.token, f.errs[i])\n", text: `		if seededBug("m24") {
+		{file: "pkg/outbox/sender.go", old: "\t\tm := r.cfg.judge(e, f.token, f.errs[i])\n", text: `		if seededBug("m24") {
 			f.errs[i] = nil
 		}
 		m := r.cfg.judge(e, f.token, f.errs[i])

@@ -54,11 +54,11 @@ type Store struct {
 
 var _ ingest.VectorStore = (*Store)(nil)
 
-// collection is what is known of one. Its lane lets one writer in at a time: several writers on one collection are
+// collection is what is known of one. Its write lock lets one writer in at a time: several writers on one collection are
 // slower than one (measured 114 against 287 rows/s).
 type collection struct {
 	name string
-	lane chan struct{}
+	writing chan struct{}
 
 	mu      sync.Mutex
 	id      string // empty: not known
@@ -272,18 +272,18 @@ func (s *Store) collection(base string) *collection {
 	defer s.mu.Unlock()
 	c := s.collections[name]
 	if c == nil {
-		c = &collection{name: name, lane: make(chan struct{}, 1), most: batchRows}
+		c = &collection{name: name, writing: make(chan struct{}, 1), most: batchRows}
 		c.upserts = s.batchUpserts(c)
 		s.collections[name] = c
 	}
 	return c
 }
 
-// enter waits for the writer's lane; release leaves it.
+// enter waits for the write lock; release frees it.
 func (c *collection) enter(ctx context.Context) (release func(), err error) {
 	select {
-	case c.lane <- struct{}{}:
-		return func() { <-c.lane }, nil
+	case c.writing <- struct{}{}:
+		return func() { <-c.writing }, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for collection %s: %w", c.name, ctx.Err())
 	}

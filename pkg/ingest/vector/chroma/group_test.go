@@ -73,7 +73,7 @@ func TestWaitingCallersAreWrittenTogether(t *testing.T) {
 	var wg sync.WaitGroup
 	errs := make([]error, 50)
 	wg.Go(func() { errs[0] = store.Upsert(t.Context(), "base", oneRow("id0")) })
-	<-g.entered // the lane is taken
+	<-g.entered // the write lock is taken
 	for i := 1; i < len(errs); i++ {
 		wg.Go(func() { errs[i] = store.Upsert(t.Context(), "base", oneRow(fmt.Sprintf("id%d", i))) })
 	}

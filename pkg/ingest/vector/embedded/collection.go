@@ -18,12 +18,12 @@ import (
 var errDropped = errors.New("collection was dropped")
 
 // collection is one base: its file and its table.
-// The lane (one place) guards the file and all that only writers touch; mu guards the table, and a writer takes it
+// The write lock (writing, of one place) guards the file and all that only writers touch; mu guards the table, and a writer takes it
 // only to apply what is already on disk, so that a query never waits for a disk and never sees what may be lost.
 type collection struct {
 	store *Store
 	name  string
-	lane  chan struct{}
+	writing  chan struct{}
 
 	file    *os.File
 	size    int64 // bytes of file that are whole and on disk
@@ -48,7 +48,7 @@ type operation struct {
 
 // load reads a file into a table and cuts a torn end off.
 func load(s *Store, name string, file *os.File) (*collection, error) {
-	c := &collection{store: s, name: name, file: file, lane: make(chan struct{}, 1)}
+	c := &collection{store: s, name: name, file: file, writing: make(chan struct{}, 1)}
 	c.commits = batcher.New(batcher.Config{}, c.commitTogether)
 	info, err := file.Stat()
 	if err != nil {
@@ -133,8 +133,8 @@ func (c *collection) commit(ctx context.Context, op *operation) error {
 
 // commitTogether commits operations as one record, up to groupBytes.
 func (c *collection) commitTogether(_ context.Context, b *batcher.Batch[*operation]) error {
-	c.lane <- struct{}{}
-	defer func() { <-c.lane }()
+	c.writing <- struct{}{}
+	defer func() { <-c.writing }()
 	payload := make([]byte, recordHeader)
 	for i, op := range b.Items() {
 		if i > 0 && len(payload)+len(op.payload) > groupBytes {
@@ -173,7 +173,7 @@ func (c *collection) admit(op *operation) error {
 	return nil
 }
 
-// append writes one record, waits for the disk and then shows it to readers. The lane is held.
+// append writes one record, waits for the disk and then shows it to readers. The write lock is held.
 func (c *collection) append(record []byte) error {
 	if err := c.repair(); err != nil {
 		return err
@@ -217,7 +217,7 @@ func (c *collection) repair() error {
 	return nil
 }
 
-// shut closes the file; who still waits is refused. The lane is held.
+// shut closes the file; who still waits is refused. The write lock is held.
 func (c *collection) shut(because error) error {
 	if c.shutBy != nil {
 		return nil
@@ -230,10 +230,10 @@ func (c *collection) shut(because error) error {
 	return c.file.Close()
 }
 
-// compactIfWorth rewrites the file when more than half of what is in it is dead. The lane is held; readers go on.
+// compactIfWorth rewrites the file when more than half of what is in it is dead. The write lock is held; readers go on.
 // A rewrite that fails leaves the old file in use: nothing is lost but space.
 func (c *collection) compactIfWorth() {
-	live := int64(len(c.table.rows)) // only the lane's holder changes the table
+	live := int64(len(c.table.rows)) // only the holder of the write lock changes the table
 	if c.shutBy != nil || c.dead <= live || c.size < c.store.opts.CompactBytes {
 		return
 	}

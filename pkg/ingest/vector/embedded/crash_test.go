@@ -43,7 +43,7 @@ const (
 	crashWorkers = 4
 )
 
-// writeUntilKilled writes batch after batch in four lanes, deletes every third again, and says on stdout what was
+// writeUntilKilled writes batch after batch in four goroutines, deletes every third again, and says on stdout what was
 // acknowledged: "put <first row>" or "del <first row>".
 func writeUntilKilled(dir string) error {
 	store, err := embedded.Open(dir, embedded.Options{CompactBytes: 20_000})
@@ -53,9 +53,9 @@ func writeUntilKilled(dir string) error {
 	from, _ := strconv.Atoi(os.Getenv(childDir + "_FROM"))
 	var group sync.WaitGroup
 	errs := make(chan error, crashWorkers)
-	for lane := range crashWorkers {
+	for worker := range crashWorkers {
 		group.Go(func() {
-			for n := from + lane; ; n += crashWorkers {
+			for n := from + worker; ; n += crashWorkers {
 				rows := vectortest.RandomRows(n*crashBatch, (n+1)*crashBatch, 16, "v1")
 				if err := store.Upsert(context.Background(), crashBase, rows); err != nil {
 					errs <- err

@@ -102,7 +102,7 @@ func TestWaitingCallersShareOneRecord(t *testing.T) {
 	require.NoError(t, store.Upsert(t.Context(), "base", faultRows(0, 1)))
 	c, err := store.open("base", 0)
 	require.NoError(t, err)
-	c.lane <- struct{}{} // nobody can write
+	c.writing <- struct{}{} // nobody can write
 	results := make(chan error, 11)
 	upsert := func(n int) { results <- store.Upsert(t.Context(), "base", faultRows(n, n+1)) }
 	for n := range 11 {
@@ -110,7 +110,7 @@ func TestWaitingCallersShareOneRecord(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return c.commits.Waiting() == 10 }, waitLimit, waitTick, "one is at work")
 	start := c.size
-	<-c.lane
+	<-c.writing
 	for range 11 {
 		require.NoError(t, <-results)
 	}

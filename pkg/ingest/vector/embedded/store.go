@@ -109,9 +109,9 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	var problems []error
 	for _, c := range all {
-		c.lane <- struct{}{}
+		c.writing <- struct{}{}
 		problems = append(problems, c.shut(ErrClosed))
-		<-c.lane
+		<-c.writing
 	}
 	return errors.Join(append(problems, unlockFile(s.lock), s.lock.Close(), s.root.Close())...)
 }
@@ -240,8 +240,8 @@ func (s *Store) Drop(ctx context.Context, base string) error {
 		return failure(err, "open vectors of base %.80s", base)
 	}
 	select {
-	case c.lane <- struct{}{}:
-		defer func() { <-c.lane }()
+	case c.writing <- struct{}{}:
+		defer func() { <-c.writing }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -86,7 +86,7 @@ func TestTrailsTellWhatBecameOfDeliveries(t *testing.T) {
 func TestUnsentDeadLettersAreTakenFromTheOutbox(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, b *bench) {
-		ledger := outbox.NewReader(b, topic)
+		reader := outbox.NewReader(b, topic)
 		names := []string{"new", "retrying", "dead", "sent", "leased", "lease over"}
 		deadLetters := map[string]int64{}
 		for _, name := range names {
@@ -107,7 +107,7 @@ func TestUnsentDeadLettersAreTakenFromTheOutbox(t *testing.T) {
 		b.set(deadLetters["lease over"], "lease = 'nobody', wake_at = ?", past)
 		free := []int64{deadLetters["new"], deadLetters["retrying"], deadLetters["dead"], deadLetters["lease over"]}
 
-		found, err := ledger.UnsentDeadLetters(t.Context(), 100)
+		found, err := reader.UnsentDeadLetters(t.Context(), 100)
 		require.NoError(t, err)
 		var seqs []int64
 		for _, l := range found {
@@ -115,7 +115,7 @@ func TestUnsentDeadLettersAreTakenFromTheOutbox(t *testing.T) {
 			require.Equal(t, int64(1), l.Fence)
 		}
 		require.ElementsMatch(t, free, seqs)
-		few, err := ledger.UnsentDeadLetters(t.Context(), 2)
+		few, err := reader.UnsentDeadLetters(t.Context(), 2)
 		require.NoError(t, err)
 		require.Len(t, few, 2)
 
@@ -124,7 +124,7 @@ func TestUnsentDeadLettersAreTakenFromTheOutbox(t *testing.T) {
 			all = append(all, seq)
 		}
 		b.inTx(func(ctx context.Context, tx taskstate.Tx) error {
-			locked, err := ledger.LockDeadLetters(ctx, tx, all)
+			locked, err := reader.LockDeadLetters(ctx, tx, all)
 			if err != nil {
 				return err
 			}
@@ -132,13 +132,13 @@ func TestUnsentDeadLettersAreTakenFromTheOutbox(t *testing.T) {
 			for _, seq := range free {
 				require.True(t, locked[seq])
 			}
-			n, err := ledger.DropDeadLetters(ctx, tx, all)
+			n, err := reader.DropDeadLetters(ctx, tx, all)
 			if err == nil && n != len(free) {
 				err = fmt.Errorf("dropped %d", n)
 			}
 			return err
 		})
-		found, err = ledger.UnsentDeadLetters(t.Context(), 100)
+		found, err = reader.UnsentDeadLetters(t.Context(), 100)
 		require.NoError(t, err)
 		require.Empty(t, found)
 		require.Len(t, b.events(""), 2*len(names)-len(free), "the deliveries, the sent letter and the leased one are left")

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// minPause is the first pause of a lane that found nothing; it doubles up to Config.Interval.
+	// minPause is the first pause of a sender that found nothing; it doubles up to Config.Interval.
 	minPause = 5 * time.Millisecond
 	// wholeTurn is how many events a turn leases at most, unless a batch is larger: small batches share their transaction.
 	wholeTurn = 100
-	// firstRest and lastRest are the pauses of a lane whose events all fail for want of a broker; they double.
+	// firstRest and lastRest are the pauses of a sender whose events all fail for want of a broker; they double.
 	firstRest, lastRest = 20 * time.Millisecond, 500 * time.Millisecond
 	// firstStoreRest and lastStoreRest are the pauses while the database does not answer; they double.
 	firstStoreRest, lastStoreRest = 50 * time.Millisecond, 2 * time.Second
@@ -29,7 +29,7 @@ const (
 type sender struct {
 	relay      *Relay
 	status     Status
-	helper     bool // takes turns only when another lane asks for help, and looks for nothing by itself
+	helper     bool // takes turns only when another sender asks for help, and looks for nothing by itself
 	firstPause time.Duration
 	wake, also <-chan struct{}
 	done       chan inFlightBatch
@@ -57,10 +57,10 @@ func (c Config) turnSize() int {
 	return (max(wholeTurn, c.BatchSize) + c.BatchSize - 1) / c.BatchSize * c.BatchSize
 }
 
-// capacity is how many events of a lane may be under way.
+// capacity is how many events of a sender may be under way.
 func (c Config) capacity() int { return 2 * c.turnSize() }
 
-// newSender makes a lane that is woken by either signal; also may be nil.
+// newSender makes a sender that is woken by either signal; also may be nil.
 func newSender(r *Relay, status Status, firstPause time.Duration, wake, also *Signal) *sender {
 	l := &sender{
 		relay: r, status: status, firstPause: firstPause, pause: firstPause, wake: wake.C(),
@@ -265,7 +265,7 @@ func (l *sender) written() {
 		}
 	}
 	if failed {
-		l.relay.retries.Ring() // it may be due before that lane would look
+		l.relay.retries.Ring() // it may be due before that sender would look
 	}
 	l.marks, l.answers = l.marks[:0], l.answers[:0]
 }
