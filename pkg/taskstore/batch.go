@@ -63,7 +63,7 @@ func (b *batch) work(ctx context.Context, tx taskstate.Tx) (bool, error) {
 	if err := b.update(ctx, tx, m); err != nil {
 		return false, err
 	}
-	if b.held && time.Since(asked) >= b.store.fresh { // the time that was written is not now any more
+	if b.held && time.Since(asked) >= staleTime {
 		return false, fmt.Errorf("the rows were waited for: %w", sqldb.ErrConflict)
 	}
 	if b.onTransition != nil {
@@ -173,6 +173,10 @@ func (b *batch) log(ctx context.Context, tx taskstate.Tx, m taskstate.DBClock) e
 
 // freshTime is how long the locks may have been waited for while the time of the statement that took them is still now.
 const freshTime = 50 * time.Millisecond
+
+// staleTime is how long an UPDATE of rows that were not locked may take, with its waits, while the time that it wrote is still
+// now: well below the slack of promises (design D5), and well above what 500 rows take on a busy machine.
+const staleTime = time.Second
 
 // instant is the time of the locking statement, to be the time of all that the transaction writes: so none has to be read back.
 // Zero when it would not be later than what a row says, since another call had that row's lock after the statement began.
