@@ -1,3 +1,8 @@
+//go:build !race && !raced
+
+// The tests of this file compute, each in one goroutine: under the race detector that takes fifty times as long and finds
+// nothing. `make test` runs them without it (scripts/plain).
+
 package part_test
 
 import (
@@ -230,5 +235,18 @@ func TestTermsThatContainAText(t *testing.T) {
 			got++
 		}))
 		require.Equal(t, want, got, string(text))
+	}
+}
+
+// Every few bytes of a part, and each of its footer, damaged: never a panic. (FuzzOpen goes further.)
+func TestDamagedPartsNeverPanic(t *testing.T) {
+	t.Parallel()
+	raw := sample(t)
+	const step, tail = 7, 64
+	for at := 0; at < len(raw); at++ {
+		_ = use(damaged(raw, at, []byte{0x01, 0x80, 0xff}[at%3]))
+		if at < len(raw)-tail {
+			at += step - 1
+		}
 	}
 }

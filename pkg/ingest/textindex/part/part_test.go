@@ -298,16 +298,3 @@ func damaged(raw part.Bytes, at int, bits byte) []byte {
 	out[at] ^= bits
 	return out
 }
-
-// Every few bytes of a part, and each of its footer, damaged: never a panic. (FuzzOpen goes further.)
-func TestDamagedPartsNeverPanic(t *testing.T) {
-	t.Parallel()
-	raw := sample(t)
-	const step, tail = 7, 64
-	for at := 0; at < len(raw); at++ {
-		_ = use(damaged(raw, at, []byte{0x01, 0x80, 0xff}[at%3]))
-		if at < len(raw)-tail {
-			at += step - 1
-		}
-	}
-}
