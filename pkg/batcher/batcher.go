@@ -142,7 +142,8 @@ func (b *Batcher[T]) leave(c *call) {
 
 // begin starts as many batches as there are items and workers for.
 func (b *Batcher[T]) begin() {
-	for len(b.waiting) > 0 && b.may() {
+	may, wait := b.may()
+	for ; may; may, wait = b.may() {
 		n := len(b.waiting)
 		if b.cfg.Most > 0 {
 			n = min(n, b.cfg.Most)
@@ -153,8 +154,7 @@ func (b *Batcher[T]) begin() {
 		b.begun = time.Now()
 		go b.run(b.open(taken))
 	}
-	wait, ok := b.maxWait()
-	if at := time.Now().Add(wait); ok && (b.looks.IsZero() || at.Before(b.looks)) {
+	if at := time.Now().Add(wait); wait > 0 && (b.looks.IsZero() || at.Before(b.looks)) {
 		b.looks = at
 		time.AfterFunc(wait, func() {
 			b.mu.Lock()
@@ -181,35 +181,25 @@ func (b *Batcher[T]) Waiting() int {
 	return len(b.waiting)
 }
 
-// maxWait is how long the waiting look on before they take a free worker; false: until one is free.
-func (b *Batcher[T]) maxWait() (time.Duration, bool) {
+// may reports whether the waiting may take a worker now. If not, they may after a time that is above 0, or when something else
+// changes. Both come of one look at the clock and at Expect: of two, the first may say "not yet" and the second "not any more".
+func (b *Batcher[T]) may() (now bool, wait time.Duration) {
 	switch {
 	case len(b.waiting) == 0 || b.busy >= b.cfg.Workers:
-		return 0, false
-	case b.gathers():
-		return b.cfg.Gather - time.Since(b.waiting[0].came), true
-	}
-	return b.cfg.MaxWait - time.Since(b.begun), b.cfg.MaxWait > 0
-}
-
-// gathers reports whether the waiting wait for others to join them.
-func (b *Batcher[T]) gathers() bool {
-	return b.cfg.Expect != nil && time.Since(b.waiting[0].came) < b.cfg.Gather && b.cfg.Expect(len(b.waiting))
-}
-
-// may reports whether the waiting may take a worker now.
-func (b *Batcher[T]) may() bool {
-	switch {
-	case b.busy >= b.cfg.Workers:
-		return false
+		return false, 0
 	case b.cfg.MinConcurrent > 0 && len(b.waiting) >= b.cfg.MinConcurrent:
-		return true
-	case b.gathers():
-		return false
-	case b.busy == 0:
-		return true
+		return true, 0
 	}
-	return b.cfg.MaxWait > 0 && time.Since(b.begun) >= b.cfg.MaxWait
+	if b.cfg.Expect != nil {
+		if left := b.cfg.Gather - time.Since(b.waiting[0].came); left > 0 && b.cfg.Expect(len(b.waiting)) {
+			return false, left
+		}
+	}
+	if b.busy == 0 {
+		return true, 0
+	}
+	left := b.cfg.MaxWait - time.Since(b.begun)
+	return b.cfg.MaxWait > 0 && left <= 0, left
 }
 
 // open makes a batch of items and gives it its life.

@@ -341,3 +341,16 @@ func TestFreeLetsTheNextBegin(t *testing.T) {
 		require.Equal(t, [][]int{{0}, {1}, {2}}, l.batches)
 	})
 }
+
+// A machine that stops for longer than Gather while an item comes does not leave it waiting: then nobody would begin it, unless
+// another came.
+func TestAPauseWhileAnItemComesLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := batcher.New(batcher.Config{Gather: time.Millisecond, Expect: func(int) bool {
+			time.Sleep(2 * time.Millisecond)
+			return true
+		}}, func(context.Context, *batcher.Batch[int]) error { return nil })
+		require.NoError(t, b.Do(t.Context(), 1)[0])
+	})
+}
