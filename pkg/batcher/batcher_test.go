@@ -348,7 +348,7 @@ func TestAPauseWhileAnItemComesLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := batcher.New(batcher.Config{Gather: time.Millisecond, Expect: func(int) bool {
-			time.Sleep(2 * time.Millisecond)
+			<-time.After(2 * time.Millisecond) // of the bubble's clock
 			return true
 		}}, func(context.Context, *batcher.Batch[int]) error { return nil })
 		require.NoError(t, b.Do(t.Context(), 1)[0])
