@@ -9,7 +9,9 @@ import (
 
 const SearchAgain = searchAgain
 
-func Fuse(text, vectors []ingest.SearchHit) []ingest.SearchHit { return fuse(text, vectors, textWeight) }
+func Fuse(text, vectors []ingest.SearchHit) []ingest.SearchHit {
+	return fuse(text, vectors, textWeight)
+}
 
 var FuseBy = fuse
 

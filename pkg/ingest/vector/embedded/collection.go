@@ -21,9 +21,9 @@ var errDropped = errors.New("collection was dropped")
 // The write lock (writing, of one place) guards the file and all that only writers touch; mu guards the table, and a writer takes it
 // only to apply what is already on disk, so that a query never waits for a disk and never sees what may be lost.
 type collection struct {
-	store *Store
-	name  string
-	writing  chan struct{}
+	store   *Store
+	name    string
+	writing chan struct{}
 
 	file    *os.File
 	size    int64 // bytes of file that are whole and on disk
