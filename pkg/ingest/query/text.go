@@ -76,9 +76,12 @@ func (s *searching) textOnce(ctx context.Context, k, versions int) (res ingest.S
 // joinText keeps the segments that are visible now and still have the text that was found, best first, at most k.
 func (s *searching) joinText(ctx context.Context, since time.Time, matches []textindex.Found, k int) (hits []ingest.SearchHit, switched bool, err error) {
 	hits = []ingest.SearchHit{}
-	for together := k + joinSpare; len(matches) > 0 && len(hits) < k; together = joinMost {
-		some := matches[:min(len(matches), together, joinMost)]
-		matches = matches[len(some):]
+	for from, together := 0, k+joinSpare; from < len(matches) && len(hits) < k; together = joinMost {
+		if from > 0 && from < joinMost { // again from the first on: one statement sees one moment, two may see two versions
+			from, hits = 0, hits[:0]
+		}
+		some := matches[from:min(len(matches), from+min(together, joinMost))]
+		from += len(some)
 		rows, err := s.textRows(ctx, since, some)
 		if err != nil {
 			return nil, false, err

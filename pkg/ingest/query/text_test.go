@@ -70,6 +70,49 @@ func TestHitsBehindClosedVersions(t *testing.T) {
 	})
 }
 
+// A version that becomes visible between two statements of a search never stands in its result beside the one before.
+func TestASwitchBetweenStatementsIsSeen(t *testing.T) {
+	t.Parallel()
+	ingesttest.OnEachDatabase(t, func(t *testing.T, w *ingesttest.World) {
+		r := ingesttest.NewReadWorld(t, w)
+		lines := func(n int, format string) string {
+			var out []string
+			for i := range n {
+				out = append(out, fmt.Sprintf(format, i))
+			}
+			return strings.Join(out, "\n")
+		}
+		renew := func(a ingest.Accepted, text string) ingest.Accepted {
+			return w.Accept(ingest.Upload{DocumentID: a.Document.ID, File: w.Receive("b.txt", text)})
+		}
+		x := w.Upload(lines(8, "heron %d")) // its rows are most of what the first statement asks for
+		w.Process(x.Task.ID)
+		w.Process(renew(x, "nothing").Task.ID)
+		a := w.Accept(ingest.Upload{File: w.Receive("a.txt", lines(2, "heron 2%d"))})
+		w.Process(a.Task.ID)
+		job, _ := w.Claim(renew(a, lines(6, "heron %d of a longer line")).Task.ID)
+		res := w.Handler.Handle(t.Context(), job)
+		require.NoError(t, res.Err)
+		joins := 0
+		w.Store.Database.Watch = func(query string, done bool) error {
+			if done || !strings.Contains(query, "s.text_hash") || !strings.Contains(query, "v.closed_at >") {
+				return nil
+			}
+			if joins++; joins == 2 {
+				_, err := w.Finish(t.Context(), job, res)
+				return err
+			}
+			return nil
+		}
+		found := words(t, r, "heron", 5)
+		w.Store.Database.Watch = nil
+		require.GreaterOrEqual(t, joins, 2)
+		for _, text := range found {
+			require.Equal(t, strings.Contains(found[0], "longer"), strings.Contains(text, "longer"), "%q", found)
+		}
+	})
+}
+
 // Every word that stands in one visible segment alone is found first, on each database, before and after parts were merged.
 func TestEveryWordIsFoundBeforeAndAfterAMerge(t *testing.T) {
 	t.Parallel()
